@@ -24,11 +24,11 @@
  * memmove would make the walk quadratic: longer lists are a heap while the walk runs, with the
  * unexpanded nodes in a second heap, and are sorted at its end.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cpu.h"
+#include "keys.h"
 
 /* Where the heaps begin to pay; a memmove of 8 kB costs about as much as a row's distance. */
 #define SORTED_LIST_MAX 1024u
@@ -53,39 +53,7 @@
 #define PIVOT_LIST 24u
 #endif
 
-#define KEY_EXPANDED ((uint64_t) 1)
-
-/* ---- keys -------------------------------------------------------------- */
-
-static inline uint64_t
-key_of(float distance, uint32_t node)
-{
-	uint32_t	bits;
-
-	if (isnan(distance))
-		distance = INFINITY;
-	distance += 0.0f;			/* -0 becomes +0: they must tie */
-	memcpy(&bits, &distance, sizeof(bits));
-	bits ^= (bits >> 31) != 0 ? 0xFFFFFFFFu : 0x80000000u;
-	return (uint64_t) bits << 32 | (uint64_t) node << 1;
-}
-
-static inline uint32_t
-key_node(uint64_t key)
-{
-	return (uint32_t) key >> 1;
-}
-
-static inline float
-key_distance(uint64_t key)
-{
-	uint32_t	bits = (uint32_t) (key >> 32);
-	float		distance;
-
-	bits ^= (bits >> 31) != 0 ? 0x80000000u : 0xFFFFFFFFu;
-	memcpy(&distance, &bits, sizeof(distance));
-	return distance;
-}
+#define KEY_EXPANDED KEY_FLAG
 
 /* ---- a growing array of keys ------------------------------------------- */
 
@@ -220,7 +188,7 @@ struct gg_walk
 
 	key_array	list;			/* the nearest nodes known, at most itopk */
 	key_array	overflow;		/* all other nodes known; with heaps see expand_heaps() */
-	key_array	frontier;		/* heaps only: min-heap of nodes to expand */
+	key_array	frontier;		/* heaps only: of the complements of keys to expand */
 	size_t		next_unexpanded;	/* sorted list: all before it are expanded */
 	size_t		next_handed;	/* all in the list before it have been handed out */
 	size_t		unexpanded;		/* nodes known and not expanded */
@@ -261,53 +229,6 @@ sorted_insert(uint64_t *keys, size_t count, uint64_t key)
 	memmove(keys + low + 1, keys + low, (count - low) * sizeof(uint64_t));
 	keys[low] = key;
 	return low;
-}
-
-/* ---- heaps ------------------------------------------------------------- */
-
-/* Both heaps are max-heaps; the frontier, whose least key is wanted, holds complements. */
-static void
-heap_push(uint64_t *heap, size_t count, uint64_t key)
-{
-	size_t		i = count;
-
-	while (i > 0 && heap[(i - 1) / 2] < key)
-	{
-		heap[i] = heap[(i - 1) / 2];
-		i = (i - 1) / 2;
-	}
-	heap[i] = key;
-}
-
-/* Put key in the place of the largest of count keys. */
-static void
-heap_replace(uint64_t *heap, size_t count, uint64_t key)
-{
-	size_t		i = 0;
-
-	for (;;)
-	{
-		size_t		child = 2 * i + 1;
-
-		if (child >= count)
-			break;
-		if (child + 1 < count && heap[child + 1] > heap[child])
-			child++;
-		if (heap[child] <= key)
-			break;
-		heap[i] = heap[child];
-		i = child;
-	}
-	heap[i] = key;
-}
-
-static uint64_t
-heap_pop(uint64_t *heap, size_t count)
-{
-	uint64_t	top = heap[0];
-
-	heap_replace(heap, count - 1, heap[count - 1]);
-	return top;
 }
 
 /* ---- what is known ----------------------------------------------------- */
@@ -593,12 +514,7 @@ leave_heaps(gg_walk *walk)
 	uint64_t	last = list->count == 0 ? 0 : list->keys[0] | KEY_EXPANDED;
 	size_t		kept = 0;
 
-	for (size_t left = list->count; left > 1; left--)
-	{
-		uint64_t	top = heap_pop(list->keys, left);
-
-		list->keys[left - 1] = top;
-	}
+	heap_sort(list->keys, list->count);
 	for (size_t i = 0; i < list->count; i++)
 		list->keys[i] |= KEY_EXPANDED;
 
