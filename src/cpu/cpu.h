@@ -44,6 +44,14 @@ gg_cpu_fail(gg_code code, const char *where, const char *format, ...)
 	return status;
 }
 
+/* ---- distance.c -------------------------------------------------------- */
+
+/*
+ * For tests: use the instruction set of that name from now on, or the CPU's best again when name
+ * is NULL.  False, with nothing changed, when this CPU does not have it.
+ */
+extern bool gg_simd_force(const char *name);
+
 /* ---- building: members of gg_cpu_engine, see gg_engine ----------------- */
 
 extern gg_status gg_cpu_build_bytes(const gg_dataset *data, const gg_build_params *params,
