@@ -712,7 +712,8 @@ bool
 gg_walk_exhausted(const gg_walk *walk)
 {
 	return !walk->usable ||
-		(walk->unexpanded == 0 && walk->pivots_seen.count == walk->source.npivots);
+		(walk->unexpanded == 0 && (walk->pivots_seen.count == walk->source.npivots ||
+								   walk->seen.count == walk->source.n));
 }
 
 uint64_t
