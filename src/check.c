@@ -95,6 +95,12 @@ TidKey(const ItemPointerData *tid)
 
 /* ---- pages ------------------------------------------------------------- */
 
+static Size
+PayloadBytes(Page page)
+{
+	return ((PageHeader) page)->pd_lower - MAXALIGN(SizeOfPageHeaderData);
+}
+
 /* Copy one page, its header and stamp checked. */
 static void
 ReadCheckedPage(Check *check, BlockNumber blkno, uint32 segment, GgKind kind, uint32 number, Page copy)
@@ -170,7 +176,7 @@ ReaderNextPage(Reader *reader)
 	reader->number = (uint32) (reader->position / GG_PAGE_PAYLOAD);
 	reader->blkno = GgArrayBlock(&reader->array, reader->number);
 	ReadCheckedPage(check, reader->blkno, reader->array.segment, reader->array.kind, reader->number, page);
-	found = ((PageHeader) page)->pd_lower - MAXALIGN(SizeOfPageHeaderData);
+	found = PayloadBytes(page);
 	if (found != expected)
 		GgReportCorruption(check->index, reader->blkno, "the %s page holds %zu bytes instead of %zu",
 						   KindName(reader->array.kind), found, expected);
@@ -235,7 +241,7 @@ CheckDirectory(Check *check)
 {
 	const GgMetaPageData *meta = check->meta;
 	BlockNumber nblocks = RelationGetNumberOfBlocks(check->index);
-	BlockNumber next = GG_META_BLKNO + 1;
+	BlockNumber next = GG_META_BLKNO;
 	GgExtent   *extents;
 
 	if (meta->nsegments > GG_MAX_SEGMENTS || meta->nextents > GG_MAX_EXTENTS)
@@ -269,11 +275,12 @@ CheckDirectory(Check *check)
 	{
 		const GgExtent *extent = &extents[i];
 
-		if (extent->kind < GG_KIND_VECTORS || extent->kind > GG_LAST_KIND)
+		if (extent->kind < GG_KIND_META || extent->kind > GG_LAST_KIND ||
+			(extent->kind == GG_KIND_META) != (extent->start == GG_META_BLKNO))
 			GgReportCorruption(check->index, GG_META_BLKNO, "the extent at block %u is of kind %u",
 							   extent->start, extent->kind);
-		if (extent->nblocks == 0 || extent->start < GG_META_BLKNO + 1 ||
-			extent->start >= nblocks || extent->nblocks > nblocks - extent->start)
+		if (extent->nblocks == 0 || extent->start >= nblocks || extent->nblocks > nblocks - extent->start ||
+			(extent->kind == GG_KIND_META && extent->nblocks != 1))
 			GgReportCorruption(check->index, GG_META_BLKNO,
 							   "the %s extent of %u blocks at block %u is not inside the relation of %u blocks",
 							   KindName(extent->kind), extent->nblocks, extent->start, nblocks);
@@ -282,7 +289,7 @@ CheckDirectory(Check *check)
 							   "the %s extent at block %u overlaps the extent before it, which ends at block %u",
 							   KindName(extent->kind), extent->start, next - 1);
 		next = extent->start + extent->nblocks;
-		if (extent->kind == GG_KIND_DELTA || extent->kind == GG_KIND_FREE)
+		if (extent->kind == GG_KIND_META || extent->kind == GG_KIND_DELTA || extent->kind == GG_KIND_FREE)
 		{
 			if (extent->segment != GG_NO_SEGMENT)
 				GgReportCorruption(check->index, GG_META_BLKNO, "the %s extent at block %u belongs to segment %u",
@@ -609,9 +616,8 @@ CheckSegment(Check *check, const GgSegment *segment)
 
 /* One row whose first page is in page, at offset bytes of its payload. */
 static bool
-CheckDeltaRow(Check *check, const GgArray *array, uint32 position, Page page, Size offset, BlockNumber blkno)
+CheckDeltaRow(Check *check, const GgArray *array, uint32 number, Page page, Size offset, BlockNumber blkno)
 {
-	const GgMetaPageData *meta = check->meta;
 	const char *payload = PageGetContents(page);
 	GgDeltaRow	head;
 	Size		have = Min(check->row_bytes, GG_PAGE_PAYLOAD - offset - sizeof(head));
@@ -622,10 +628,12 @@ CheckDeltaRow(Check *check, const GgArray *array, uint32 position, Page page, Si
 	while (have < check->row_bytes)
 	{
 		Size		piece = Min(check->row_bytes - have, GG_PAGE_PAYLOAD);
+		BlockNumber next_blkno = GgArrayBlock(array, ++number);
 
-		position++;
-		ReadCheckedPage(check, GgArrayBlock(array, position), GG_NO_SEGMENT, GG_KIND_DELTA,
-						meta->delta_first + position, (Page) next.data);
+		ReadCheckedPage(check, next_blkno, GG_NO_SEGMENT, GG_KIND_DELTA, number, (Page) next.data);
+		if (PayloadBytes((Page) next.data) != piece || GgPageGetStamp((Page) next.data)->count != 0)
+			GgReportCorruption(check->index, next_blkno, "the delta page holds %zu bytes and %u rows, not %zu bytes of a row",
+							   PayloadBytes((Page) next.data), GgPageGetStamp((Page) next.data)->count, piece);
 		memcpy((char *) check->row + have, PageGetContents((Page) next.data), piece);
 		have += piece;
 	}
@@ -638,43 +646,40 @@ static void
 CheckDelta(Check *check)
 {
 	const GgMetaPageData *meta = check->meta;
+	uint32		end = meta->delta_first + meta->delta_pages;
 	GgArray		array;
 	PGAlignedBlock copy;
 	Page		page = (Page) copy.data;
-	BlockNumber blkno = GG_META_BLKNO;
 	uint32		dead = 0;
 	uint32		pages_per_row;
 
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	if (meta->delta_pages > array.npages)
-		GgReportCorruption(check->index, GG_META_BLKNO, "the delta has %u pages in use, its extents only %u",
-						   meta->delta_pages, array.npages);
-	if (meta->delta_pages == 0)
-		return;
-
-	pages_per_row = GgDeltaPagesPerRow(meta);
+	if (meta->delta_pages != (array.nextents == 0 ? 0 : array.npages - meta->delta_first))
+		GgReportCorruption(check->index, GG_META_BLKNO, "the delta has %u pages in use, and extents for %u",
+						   meta->delta_pages, array.nextents == 0 ? 0 : array.npages - meta->delta_first);
+	pages_per_row = meta->delta_pages == 0 ? 1 : GgDeltaPagesPerRow(meta);
 	if (meta->delta_pages % pages_per_row != 0)
 		GgReportCorruption(check->index, GG_META_BLKNO, "the delta has %u pages in use, and %u for each row",
 						   meta->delta_pages, pages_per_row);
 
 	/* the first page of each row or, where rows are shorter than a page, every page */
-	for (uint32 position = 0; position < meta->delta_pages; position += pages_per_row)
+	for (uint32 number = meta->delta_first; number < end; number += pages_per_row)
 	{
+		BlockNumber blkno = GgArrayBlock(&array, number);
 		uint32		count;
-		Size		used;
+		Size		expected;
 
-		blkno = GgArrayBlock(&array, position);
-		ReadCheckedPage(check, blkno, GG_NO_SEGMENT, GG_KIND_DELTA, meta->delta_first + position, page);
+		ReadCheckedPage(check, blkno, GG_NO_SEGMENT, GG_KIND_DELTA, number, page);
 		count = GgPageGetStamp(page)->count;
-		used = ((PageHeader) page)->pd_lower - MAXALIGN(SizeOfPageHeaderData);
-		if (count > GgDeltaRowsPerPage(meta))
+		if (count == 0 || count > GgDeltaRowsPerPage(meta))
 			GgReportCorruption(check->index, blkno, "the delta page counts %u rows, and has room for %u",
 							   count, GgDeltaRowsPerPage(meta));
-		if (pages_per_row == 1 && used != count * GgDeltaRowBytes(meta))
-			GgReportCorruption(check->index, blkno, "the delta page holds %zu bytes for %u rows of %zu",
-							   used, count, GgDeltaRowBytes(meta));
+		expected = Min(count * GgDeltaRowBytes(meta), GG_PAGE_PAYLOAD);
+		if (PayloadBytes(page) != expected)
+			GgReportCorruption(check->index, blkno, "the delta page holds %zu bytes instead of %zu",
+							   PayloadBytes(page), expected);
 		for (uint32 i = 0; i < count; i++)
-			if (!CheckDeltaRow(check, &array, position, page, i * GgDeltaRowBytes(meta), blkno))
+			if (!CheckDeltaRow(check, &array, number, page, i * GgDeltaRowBytes(meta), blkno))
 				dead++;
 	}
 

@@ -111,20 +111,6 @@ GgCloseInspected(GgInspected *inspected)
 	table_close(inspected->heap, inspected->heap_lockmode);
 }
 
-Buffer
-GgReadDeltaPage(Relation index, const GgMetaPageData *meta, const GgArray *array, uint32 position)
-{
-	Buffer		buffer = ReadBuffer(index, GgArrayBlock(array, position));
-	Page		page = BufferGetPage(buffer);
-
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	if (!PageIsNew(page) &&
-		GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, meta->delta_first + position))
-		return buffer;
-	UnlockReleaseBuffer(buffer);
-	return InvalidBuffer;
-}
-
 /* Rows of the delta, those cleared by VACUUM included; -1 when a page turned out to be recycled. */
 static int64
 CountDeltaRows(Relation index, const GgMetaPageData *meta)
@@ -133,16 +119,26 @@ CountDeltaRows(Relation index, const GgMetaPageData *meta)
 	int64		rows = 0;
 
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	for (uint32 i = 0; i < meta->delta_pages && i < array.npages; i++)
+	for (uint32 i = 0; i < meta->delta_pages; i++)
 	{
+		uint32		number = meta->delta_first + i;
+		BlockNumber blkno = GgArrayBlock(&array, number);
 		Buffer		buffer;
+		Page		page;
 
 		CHECK_FOR_INTERRUPTS();
-		buffer = GgReadDeltaPage(index, meta, &array, i);
-		if (!BufferIsValid(buffer))
+		if (blkno == InvalidBlockNumber)
 			return -1;
-		rows += GgPageGetStamp(BufferGetPage(buffer))->count;
+		buffer = ReadBuffer(index, blkno);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		page = BufferGetPage(buffer);
+		if (!GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number))
+			rows = -1;
+		else
+			rows += GgPageGetStamp(page)->count;
 		UnlockReleaseBuffer(buffer);
+		if (rows < 0)
+			return -1;
 	}
 	return rows;
 }

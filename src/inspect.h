@@ -22,10 +22,4 @@ typedef struct GgInspected
 extern void GgOpenInspected(Oid indexoid, LOCKMODE heap_lockmode, GgInspected *inspected);
 extern void GgCloseInspected(GgInspected *inspected);
 
-/*
- * Read a delta page by its position in the array: its buffer, share-locked, or InvalidBuffer when
- * the page is not that delta page (any more).
- */
-extern Buffer GgReadDeltaPage(Relation index, const GgMetaPageData *meta, const GgArray *array, uint32 position);
-
 #endif							/* GG_INSPECT_H */
