@@ -37,6 +37,21 @@ typedef RelFileNode GgRelFileLocator;
 #define GgVacuumDelayPoint()	vacuum_delay_point()
 #endif
 
+/* The next value of a sorted list of datums passed by value. */
+#if PG_VERSION_NUM >= 160000
+#define GgTuplesortGetDatum(state, value, isnull) \
+	tuplesort_getdatum(state, true, false, value, isnull, NULL)
+#else
+#define GgTuplesortGetDatum(state, value, isnull) \
+	tuplesort_getdatum(state, true, value, isnull, NULL)
+#endif
+
+#if PG_VERSION_NUM >= 170000
+#define GgRestrictSearchPath()	RestrictSearchPath()
+#else
+#define GgRestrictSearchPath()	((void) 0)
+#endif
+
 /* A page newly added at the end of the relation, locked exclusively. */
 static inline Buffer
 GgExtendOne(Relation rel, ForkNumber forknum)
