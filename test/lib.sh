@@ -59,6 +59,8 @@ place()
 		[ "$(id -u)" != 0 ] || chown "$test_user:" "$base/run"
 	fi
 	as_user test -w "$base/run" || die "$base/run belongs to $(stat -c %U "$base/run"): remove it first"
+	# Where everyone may be: the servers' programs complain of a directory that they cannot enter.
+	cd "$base/run"
 }
 
 # Make $base/pg from the installed PostgreSQL and install the built gpugraph there. Sets $bin, $lib and $share.
