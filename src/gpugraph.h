@@ -12,6 +12,7 @@
 #include "access/genam.h"
 #include "fmgr.h"
 #include "nodes/execnodes.h"
+#include "nodes/pathnodes.h"
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
@@ -123,7 +124,11 @@ typedef struct GgArray
 
 extern void GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
 extern bool GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
+
+/* Page number of an array, locked, its stamp checked. */
 extern Buffer GgReadPage(Relation index, uint64 instance, const GgArray *array, uint32 number, int lockmode);
+extern Buffer GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint32 number,
+								 int lockmode, BufferAccessStrategy strategy);
 
 /* Copy the metapage, checked: magic, version, bounds, extents inside the relation. */
 extern void GgReadMeta(Relation index, GgMetaPageData *meta);
@@ -151,7 +156,7 @@ extern BlockNumber GgHighWater(const GgMetaPageData *meta);
  * One block for the delta, exclusively locked and not yet initialised: from the free extents of
  * meta (which is changed) or new at the end.  The caller holds the metapage exclusively.
  */
-extern Buffer GgAllocateBlock(Relation index, GgMetaPageData *meta, BlockNumber *blkno);
+extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno);
 
 /* Sequential writer of a new array at the end of a relation under construction. */
 typedef struct GgArrayWriter
@@ -173,11 +178,37 @@ extern void GgWriterEnd(GgArrayWriter *writer);
 
 /* ---- delta.c ----------------------------------------------------------- */
 
-extern void GgDeltaAppend(Relation index, ItemPointer tid, uint32 dimensions, const void *row);
+/*
+ * Append a row of dimensions elements for heap row tid: visible to every scan that starts after the
+ * return.  ereport(ERROR) when the index holds rows of other dimensions.
+ */
+extern void GgDeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, const void *row);
 
-/* ---- scanning pages: source.c ------------------------------------------ */
 
-typedef struct GgPageSource GgPageSource;
+/* ---- source.c: rows and edges of a segment, read from its pages --------- */
+
+typedef struct GgPageSource
+{
+	gg_source	source;			/* for gg_walk_start; source.ctx is this struct */
+	Relation	index;
+	uint64		instance;
+	uint64		generation;
+	GgArray		vectors,
+				adjacency,
+				pivots;
+	Size		row_bytes;
+	uint32		dimensions;
+	gg_distance_fn distance;
+	const float *query;			/* prepared */
+	char	   *scratch;		/* rows that cross pages, put together */
+} GgPageSource;
+
+/* Memory in the current context. */
+extern void GgSourceInit(GgPageSource *source, Relation index, const GgMetaPageData *meta,
+						 const GgSegment *segment, const float *query);
+
+/* Distances of count nodes to the query; unlike source.distances, throws. */
+extern void GgSourceDistances(GgPageSource *source, const uint32 *nodes, uint32 count, float *out);
 
 /* ---- access method callbacks ------------------------------------------- */
 
