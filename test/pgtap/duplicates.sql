@@ -28,9 +28,9 @@ SELECT is((SELECT count(*) FROM base b WHERE (SELECT count(DISTINCT id) FROM (SE
 	0::bigint, 'copies in the delta are found beside those in the graph');
 DELETE FROM items WHERE id % 3 = 0;
 SELECT count(*) AS left_over FROM items \gset
-SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items i ORDER BY i.val <-> (SELECT val FROM base WHERE id = 1)) s), :left_over, 'copies deleted');
+SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items i ORDER BY i.val <-> (SELECT val FROM base WHERE id = 1)) s), :left_over::bigint, 'copies deleted');
 VACUUM items;
-SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items i ORDER BY i.val <-> (SELECT val FROM base WHERE id = 1)) s), :left_over, 'copies vacuumed');
+SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items i ORDER BY i.val <-> (SELECT val FROM base WHERE id = 1)) s), :left_over::bigint, 'copies vacuumed');
 SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, 'the index is still sound');
 
 -- all rows equal, for every metric
