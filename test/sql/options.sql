@@ -16,8 +16,7 @@ SELECT pg_indexam_has_property(a.oid, p) AS value, p
 CREATE INDEX i ON t USING gpugraph (val);
 SELECT dimensions, metric, element, algorithm, rows, delta_rows, dead_rows, segments,
 	graph_degree, intermediate_graph_degree, seed FROM gpugraph_index_info('i');
-SELECT pg_index_column_has_property('i', 1, 'distance_orderable') AS distance_orderable,
-	pg_index_has_property('i', 'index_scan') AS index_scan, pg_index_has_property('i', 'bitmap_scan') AS bitmap_scan,
+SELECT pg_index_has_property('i', 'index_scan') AS index_scan, pg_index_has_property('i', 'bitmap_scan') AS bitmap_scan,
 	pg_index_has_property('i', 'backward_scan') AS backward_scan, pg_index_has_property('i', 'clusterable') AS clusterable;
 DROP INDEX i;
 

@@ -60,8 +60,10 @@ FETCH FIRST FROM c;
 ROLLBACK;
 
 -- rescans: with other queries, with other parameters of the filter, for a semi-join
-SELECT q, (SELECT array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> ARRAY[q + 0.2, 0]::real[]::vector LIMIT 2) s)
-	FROM unnest(ARRAY[5, 300, 550, NULL, 20]) q;
+SELECT q, (SELECT array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> CASE WHEN q > 0 THEN ARRAY[q + 0.2, 0]::real[]::vector END LIMIT 2) s)
+	FROM unnest(ARRAY[5, 300, 550, 20]) q;
+SELECT q, (SELECT count(id) FROM (SELECT id FROM t ORDER BY val <-> CASE WHEN q > 0 THEN '[1,1]'::vector END LIMIT 2) s)
+	FROM unnest(ARRAY[1, NULL, 2]) q;
 SELECT q, s.id FROM generate_series(1, 3) q, LATERAL (SELECT id FROM t WHERE id % 3 = q - 1 ORDER BY val <-> '[50.2,0]' LIMIT 2) s;
 SELECT id FROM t WHERE id IN (SELECT id FROM t ORDER BY val <-> '[7.2,0]' LIMIT 3) ORDER BY id;
 SELECT a.id FROM t a WHERE EXISTS (SELECT FROM (SELECT id FROM t ORDER BY val <-> '[7.2,0]' LIMIT 2) b WHERE b.id = a.id) ORDER BY 1;

@@ -3,13 +3,13 @@ SET enable_seqscan = off;
 
 -- rows: none, one, two, around the graph's degrees, and multiples of them
 CREATE FUNCTION try_rows(n int, degree int, intermediate int, copies int DEFAULT 1)
-	RETURNS TABLE (found bigint, distinct_ids bigint, nearest int[], checked text) LANGUAGE plpgsql AS $$
+	RETURNS TABLE (returned bigint, distinct_ids bigint, nearest int[], checked text) LANGUAGE plpgsql AS $$
 BEGIN
 	CREATE TABLE sized (id int, val vector(2));
 	INSERT INTO sized SELECT i, ARRAY[(i / copies) % 100, (i / copies) / 100]::real[]::vector FROM generate_series(0, n - 1) i;
 	EXECUTE format('CREATE INDEX sized_idx ON sized USING gpugraph (val vector_l2_ops) '
 				   'WITH (graph_degree = %s, intermediate_graph_degree = %s)', degree, intermediate);
-	SELECT count(*), count(DISTINCT id) INTO found, distinct_ids
+	SELECT count(*), count(DISTINCT id) INTO returned, distinct_ids
 		FROM (SELECT id FROM sized ORDER BY val <-> '[0.2,0.1]') s;
 	SELECT array_agg(id) INTO nearest FROM (SELECT id FROM sized ORDER BY val <-> '[0.3,-0.1]' LIMIT 3) s;
 	IF copies > 1 THEN
@@ -38,7 +38,7 @@ DROP TABLE t;
 CREATE TABLE t (id int, val vector(3));
 CREATE INDEX i ON t USING gpugraph (val);
 SELECT id FROM t ORDER BY val <-> '[1,1,1]' LIMIT 1;
-SELECT dimensions, nodes, rows, segments, pivots, delta_rows, engine FROM gpugraph_index_info('i');
+SELECT dimensions, nodes, rows, segments, pivots, delta_rows FROM gpugraph_index_info('i');
 INSERT INTO t VALUES (1, '[1,2,3]');
 SELECT id FROM t ORDER BY val <-> '[1,1,1]' LIMIT 1;
 SELECT dimensions, nodes, rows, segments, pivots, delta_rows FROM gpugraph_index_info('i');
@@ -92,13 +92,13 @@ CREATE TABLE t (val vector(16001));
 CREATE TABLE t (val halfvec(16001));
 
 -- vectors around one page: 8 kB less headers hold 2034 floats and a delta row's head
-CREATE FUNCTION try_width(d int) RETURNS TABLE (found int[], checked text) LANGUAGE plpgsql AS $$
+CREATE FUNCTION try_width(d int) RETURNS TABLE (nearest int[], checked text) LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE format('CREATE TABLE sized (id int, val vector(%s))', d);
 	INSERT INTO sized SELECT i, wide(i, d)::vector FROM generate_series(1, 6) i;
 	CREATE INDEX sized_idx ON sized USING gpugraph (val vector_l2_ops);
 	INSERT INTO sized SELECT i, wide(i, d)::vector FROM generate_series(7, 12) i;
-	SELECT array_agg((SELECT id FROM sized ORDER BY val <-> wide(q, d)::vector LIMIT 1)) INTO found FROM generate_series(1, 12) q;
+	SELECT array_agg((SELECT id FROM sized ORDER BY val <-> wide(q, d)::vector LIMIT 1)) INTO nearest FROM generate_series(1, 12) q;
 	checked := gpugraph_check('sized_idx', true)::text;
 	DROP TABLE sized;
 	RETURN NEXT;
