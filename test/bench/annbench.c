@@ -347,7 +347,8 @@ main(int argc, char **argv)
 	recall = (double) right / ((double) nq * k);
 
 	printf(tsv ? "%s\t%d\t%d\t%.5f\t%.1f\t%.0f\t%.0f\t%.0f\t%.3f\t%ld\t%.2f\n"
-		   : "%s clients %d  recall@%d %.4f  qps %.0f  p50 %.0f us  p95 %.0f us  p99 %.0f us  rows/query %.2f  (%ld queries in %.1f s)\n",
+		   : "%s clients %d  recall@%d %.4f  qps %.0f  p50 %.0f us  p95 %.0f us  p99 %.0f us  "
+		   "rows/query %.2f  (%ld queries in %.1f s)\n",
 		   label, clients, k, recall, total / elapsed, all[total / 2], all[total * 95 / 100],
 		   all[total * 99 / 100], (double) rows / total, total, elapsed);
 	free(all);
