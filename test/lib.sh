@@ -121,7 +121,7 @@ cluster_start()
 			echo "${setting%%=*} = '${setting#*=}'"
 		done
 	} | as_user tee -a "$dir/data/postgresql.conf" >/dev/null
-	as_user "$bin/pg_ctl" -w -t 60 -D "$dir/data" -l "$dir/log" start >/dev/null || {
+	as_user "$bin/pg_ctl" -w -t 60 -D "$dir/data" -l "$dir/log" start >/dev/null 3>&- || {
 		tail -20 "$dir/log"
 		die "the server did not start"
 	}
