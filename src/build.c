@@ -602,8 +602,8 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	Buffer		metabuf;
 	double		heap_rows;
 	double		total_s;
-	instr_time	start,
-				wal_start;
+	BlockNumber nblocks;
+	instr_time	start;
 
 	if (RelationGetNumberOfBlocks(index) != 0)
 		elog(ERROR, "index \"%s\" already contains data", RelationGetRelationName(index));
@@ -644,21 +644,29 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	state.meta->times.graph_s = state.graph_s;
 	state.meta->times.write_s = state.write_s;
 
+	/* the metapage goes last: it tells how long the rest took */
+	INSTR_TIME_SET_CURRENT(start);
+	nblocks = RelationGetNumberOfBlocks(index);
+	if (RelationNeedsWAL(index) && nblocks > 1)
+	{
+		EnterPhase(PHASE_WAL, nblocks);
+		log_newpage_range(index, MAIN_FORKNUM, 1, nblocks, true);
+	}
+	state.meta->times.wal_s = SecondsSince(start);
+
 	LockBuffer(metabuf, BUFFER_LOCK_EXCLUSIVE);
+	START_CRIT_SECTION();
 	FillMetaPage(BufferGetPage(metabuf), state.meta);
 	MarkBufferDirty(metabuf);
+	if (RelationNeedsWAL(index))
+		log_newpage_buffer(metabuf, true);
+	END_CRIT_SECTION();
 	UnlockReleaseBuffer(metabuf);
 
-	INSTR_TIME_SET_CURRENT(wal_start);
-	if (RelationNeedsWAL(index))
-	{
-		EnterPhase(PHASE_WAL, RelationGetNumberOfBlocks(index));
-		log_newpage_range(index, MAIN_FORKNUM, 0, RelationGetNumberOfBlocks(index), true);
-	}
 	ereport(DEBUG1,
 			(errmsg_internal("gpugraph build of \"%s\": %.0f rows in %u segments, scan %.3f s, graph %.3f s, write %.3f s, WAL %.3f s",
 							 RelationGetRelationName(index), state.indtuples, state.meta->nsegments,
-							 state.meta->times.scan_s, state.graph_s, state.write_s, SecondsSince(wal_start))));
+							 state.meta->times.scan_s, state.graph_s, state.write_s, state.meta->times.wal_s)));
 
 	MemoryContextDelete(state.row_context);
 	MemoryContextDelete(state.tuple_context);

@@ -59,6 +59,8 @@ place()
 		[ "$(id -u)" != 0 ] || chown "$test_user:" "$base/run"
 	fi
 	as_user test -w "$base/run" || die "$base/run belongs to $(stat -c %U "$base/run"): remove it first"
+	# Where everyone may be: the servers' programs complain of a directory that they cannot enter.
+	cd "$base/run"
 }
 
 # Make $base/pg from the installed PostgreSQL and install the built gpugraph there. Sets $bin, $lib and $share.
@@ -119,7 +121,7 @@ cluster_start()
 			echo "${setting%%=*} = '${setting#*=}'"
 		done
 	} | as_user tee -a "$dir/data/postgresql.conf" >/dev/null
-	as_user "$bin/pg_ctl" -w -t 60 -D "$dir/data" -l "$dir/log" start >/dev/null || {
+	as_user "$bin/pg_ctl" -w -t 60 -D "$dir/data" -l "$dir/log" start >/dev/null 3>&- || {
 		tail -20 "$dir/log"
 		die "the server did not start"
 	}

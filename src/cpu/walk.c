@@ -35,7 +35,7 @@
 
 /* Parents expanded a step, see WALK_PARENTS in the tests' measurements. */
 #ifndef WALK_PARENTS
-#define WALK_PARENTS 1u
+#define WALK_PARENTS 2u
 #endif
 
 /* Up to so many pivots are all measured: walking them would measure most of them anyhow. */
@@ -124,28 +124,32 @@ id_set_reset(id_set *set, size_t expected)
 	return true;
 }
 
+/*
+ * The slot that holds the id, or the empty one where it would go.  Whether an id is there is a
+ * coin toss that no CPU predicts; that the first slot decides is not.  So there is one branch, on
+ * the latter.
+ */
 static inline uint32_t *
 id_set_find(const id_set *set, uint32_t id)
 {
 	size_t		mask = ((size_t) 1 << set->bits) - 1;
 	size_t		i = id_set_hash(set, id);
 
-	while (set->slots[i] != 0 && set->slots[i] >> 1 != id + 1)
+	while ((set->slots[i] != 0) & (set->slots[i] >> 1 != id + 1))
 		i = (i + 1) & mask;
 	return &set->slots[i];
 }
 
-/* True when the id was not there; room was made by id_set_reserve(). */
-static inline bool
+/* 1 when the id was not there, else 0; room was made by id_set_reserve(). */
+static inline uint32_t
 id_set_add(id_set *set, uint32_t id)
 {
 	uint32_t   *slot = id_set_find(set, id);
+	uint32_t	added = *slot == 0;
 
-	if (*slot != 0)
-		return false;
-	*slot = (id + 1) << 1;
-	set->count++;
-	return true;
+	*slot |= (id + 1) << 1;
+	set->count += added;
+	return added;
 }
 
 static bool
@@ -215,16 +219,13 @@ static inline size_t
 sorted_insert(uint64_t *keys, size_t count, uint64_t key)
 {
 	size_t		low = 0;
-	size_t		high = count;
 
-	while (low < high)
+	/* halves without branches, which would be mispredicted every other time */
+	for (size_t rest = count; rest > 0; rest /= 2)
 	{
-		size_t		middle = (low + high) / 2;
+		size_t		half = (rest + 1) / 2;
 
-		if (keys[middle] < key)
-			low = middle + 1;
-		else
-			high = middle;
+		low += keys[low + half - 1] < key ? half : 0;
 	}
 	memmove(keys + low + 1, keys + low, (count - low) * sizeof(uint64_t));
 	keys[low] = key;
@@ -340,14 +341,34 @@ take_parent(gg_walk *walk, uint32_t *node)
 static gg_code
 measure(gg_walk *walk, uint32_t count)
 {
+	uint64_t	near[GG_MAX_DEGREE];
+	uint64_t	last = UINT64_MAX;
+	uint64_t   *far = walk->overflow.keys + walk->overflow.count;
+	uint32_t	nnear = 0;
+
 	if (count == 0)
 		return GG_OK;
 	if (!walk->source.distances(walk->source.ctx, walk->batch, count, walk->measured))
 		return GG_ECALLBACK;
 	walk->distances += count;
 	walk->unexpanded += count;
+
+	/* most are farther than the list's last, without a pattern: told apart without a branch */
+	if (walk->list.count == walk->itopk)
+		last = walk->heaps ? walk->list.keys[0] : walk->list.keys[walk->list.count - 1];
 	for (uint32_t i = 0; i < count; i++)
-		file(walk, key_of(walk->measured[i], walk->batch[i]));
+	{
+		uint64_t	key = key_of(walk->measured[i], walk->batch[i]);
+		uint32_t	is_near = key < last;
+
+		near[nnear] = key;
+		*far = key;
+		nnear += is_near;
+		far += 1 - is_near;
+	}
+	walk->overflow.count += count - nnear;
+	for (uint32_t i = 0; i < nnear; i++)
+		file(walk, near[i]);
 	return GG_OK;
 }
 
@@ -475,32 +496,34 @@ step(gg_walk *walk, bool *more)
 {
 	uint32_t	n = walk->source.n;
 	uint32_t	degree = walk->source.degree;
+	uint32_t	parents[WALK_PARENTS];
+	uint32_t	nparents = 0;
 	uint32_t	count = 0;
 
-	*more = false;
+	/* all lists first, so that memory serves them at once */
+	while (nparents < WALK_PARENTS && (nparents + 1) * degree <= GG_MAX_DEGREE &&
+		   take_parent(walk, &parents[nparents]))
+	{
+		if (!walk->source.neighbors(walk->source.ctx, parents[nparents],
+									walk->neighbors + nparents * degree))
+			return GG_ECALLBACK;
+		nparents++;
+	}
+	*more = nparents > 0;
 	if (!reserve(walk, GG_MAX_DEGREE + WALK_PARENTS))
 		return GG_ENOMEM;
-	for (uint32_t parents = 0; parents < WALK_PARENTS && count + degree <= GG_MAX_DEGREE; parents++)
+	for (uint32_t i = 0; i < nparents * degree; i++)
 	{
-		uint32_t	parent;
+		uint32_t	node = walk->neighbors[i];
 
-		if (!take_parent(walk, &parent))
-			break;
-		*more = true;
-		if (!walk->source.neighbors(walk->source.ctx, parent, walk->neighbors))
-			return GG_ECALLBACK;
-		for (uint32_t i = 0; i < degree; i++)
+		if (node >= n || node == parents[i / degree])
 		{
-			uint32_t	node = walk->neighbors[i];
-
-			if (node >= n || node == parent)
-			{
-				if (node != GG_NO_NODE)
-					walk->invalid++;
-			}
-			else if (id_set_add(&walk->seen, node))
-				walk->batch[count++] = node;
+			if (node != GG_NO_NODE)
+				walk->invalid++;
+			continue;
 		}
+		walk->batch[count] = node;
+		count += id_set_add(&walk->seen, node);
 	}
 	return measure(walk, count);
 }
