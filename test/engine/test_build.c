@@ -640,6 +640,7 @@ test_arguments(void)
 int
 main(void)
 {
+	setvbuf(stdout, NULL, _IOLBF, 0);
 	test_arguments();
 	test_tiny();
 	test_metrics();
