@@ -149,15 +149,17 @@ reach_repair(reach_state *reach, const uint32_t *knn, uint32_t k, uint32_t *repa
 
 /*
  * How many pivots to draw: 4 sqrt(n), so that a walk over their graph and one over the main graph
- * are of one order, but one for 64 nodes at most, and never fewer than 32 (or n).
+ * are of one order, but one for 8 nodes at most, and never fewer than 32 (or n).  One for 64 nodes is
+ * too few for small graphs in many clusters: of 6000 rows in 40 clusters, every tenth cluster had
+ * no pivot, and a walk for a query there ended in another cluster (recall 0.967 to 0.983, now above 0.99).
  */
 static uint32_t
 pivots_wanted(uint32_t n)
 {
 	double		count = 4 * sqrt((double) n);
 
-	if (count > n / 64)
-		count = n / 64;
+	if (count > n / 8)
+		count = n / 8;
 	if (count < 32)
 		count = 32;
 	return count < n ? (uint32_t) count : n;
