@@ -367,10 +367,49 @@ screen_avx512(float *sums, float bias, const float *biases, float factor,
 		(uint32_t) _mm512_cmp_ps_mask(d1, _mm512_loadu_ps(worsts + 16), _CMP_LT_OQ) << 16;
 }
 
+/* The usual stride, without branches but for an entry that is there. */
+SIMD_TARGET static inline float
+enter_64_avx512(uint32_t *ids, float *distances, float worst, float distance, uint32_t id, uint64_t *entered)
+{
+	const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF),
+				key = _mm512_set1_epi32((int) id);
+	const __m512 w = _mm512_set1_ps(worst),
+				d = _mm512_set1_ps(distance);
+	__m512		x0 = _mm512_loadu_ps(distances),
+				x1 = _mm512_loadu_ps(distances + 16),
+				x2 = _mm512_loadu_ps(distances + 32),
+				x3 = _mm512_loadu_ps(distances + 48);
+	uint64_t	where;
+	uint32_t	at;
+
+	if (_mm512_cmpeq_epi32_mask(key, _mm512_and_si512(mask, _mm512_loadu_si512(ids))) |
+		_mm512_cmpeq_epi32_mask(key, _mm512_and_si512(mask, _mm512_loadu_si512(ids + 16))) |
+		_mm512_cmpeq_epi32_mask(key, _mm512_and_si512(mask, _mm512_loadu_si512(ids + 32))) |
+		_mm512_cmpeq_epi32_mask(key, _mm512_and_si512(mask, _mm512_loadu_si512(ids + 48))))
+		return worst;
+	where = (uint64_t) _mm512_cmp_ps_mask(x0, w, _CMP_EQ_OQ) |
+		(uint64_t) _mm512_cmp_ps_mask(x1, w, _CMP_EQ_OQ) << 16 |
+		(uint64_t) _mm512_cmp_ps_mask(x2, w, _CMP_EQ_OQ) << 32 |
+		(uint64_t) _mm512_cmp_ps_mask(x3, w, _CMP_EQ_OQ) << 48;
+	at = (uint32_t) __builtin_ctzll(where);
+	where &= -where;
+	ids[at] = id | GG_ENTRY_NEW;
+	distances[at] = distance;
+	x0 = _mm512_mask_mov_ps(x0, (__mmask16) where, d);
+	x1 = _mm512_mask_mov_ps(x1, (__mmask16) (where >> 16), d);
+	x2 = _mm512_mask_mov_ps(x2, (__mmask16) (where >> 32), d);
+	x3 = _mm512_mask_mov_ps(x3, (__mmask16) (where >> 48), d);
+	++*entered;
+	return _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(x0, x1), _mm512_max_ps(x2, x3)));
+}
+
 SIMD_TARGET static float
 enter_avx512(uint32_t *ids, float *distances, uint32_t stride, float worst,
 			 float distance, uint32_t id, uint64_t *entered)
 {
+	if (stride == 64)
+		return enter_64_avx512(ids, distances, worst, distance, id, entered);
+
 	const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF),
 				key = _mm512_set1_epi32((int) id);
 	const __m512 w = _mm512_set1_ps(worst);
@@ -716,7 +755,7 @@ struct gg_tile_memory
 	float		worst[GG_TILE_ROWS] __attribute__((aligned(64)));
 	float		tile[TILE_HEIGHT * TILE_COLUMNS] __attribute__((aligned(64)));
 
-	/* pairs of a mutual join that are in a list already, see join_mark_known() */
+	/* pairs that need no look, see join_mark_known() and join_mark_shared() */
 	uint32_t	has[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* j is in the list of i */
 	uint32_t	had[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* i is in the list of j */
 	uint16_t	position[KNOWN_SLOTS];	/* of an id in the join; 0 where there is none */
@@ -867,10 +906,9 @@ list_offer(const gg_lists *lists, const tile_ops *ops, uint32_t row, uint32_t hi
 }
 
 /*
- * Note which rows of the join are in each other's lists.  Near rows meet again and again, in other
- * cells and around other nodes: after the first cell most pairs that are near enough to be entered
- * are entered already (of 1,400 a row in a start and three iterations 1,160, 200,000 x 128), and
- * finding that out in the list itself, pair by pair, cost more than all the distances.
+ * Note which rows of the join are in each other's lists.  Near rows meet again and again in other
+ * cells: of 370 pairs a row that are near enough 140 are entered already (200,000 x 128), and finding
+ * that out pair by pair costs more than going through the lists once.
  *
  * Two ids with the same slot only lose a mark, and another thread may enter a pair meanwhile: lists
  * are still searched before anything is entered.
@@ -896,7 +934,13 @@ join_mark_known(gg_tile_memory *memory, const gg_join *join)
 
 		if (i + KNOWN_AHEAD < join->m)
 			for (uint32_t e = 0; e < lists->k; e += 16)
-				__builtin_prefetch(lists->ids + (size_t) join->ids[i + KNOWN_AHEAD] * lists->stride + e);
+			{
+				size_t		at = (size_t) join->ids[i + KNOWN_AHEAD] * lists->stride + e;
+
+				/* the distances are wanted soon, too */
+				__builtin_prefetch(lists->ids + at, 1);
+				__builtin_prefetch(lists->distances + at, 1);
+			}
 		/* about a third are found, unpredictably: no branch on it */
 		for (uint32_t e = 0; e < lists->k; e++)
 		{
@@ -918,6 +962,22 @@ join_mark_known(gg_tile_memory *memory, const gg_join *join)
 	}
 	for (uint32_t i = 0; i < join->m; i++)
 		memory->position[KNOWN_SLOT(join->ids[i])] = 0;
+}
+
+/* Note which rows of the join have a bit in common. */
+static void
+join_mark_shared(gg_tile_memory *memory, const gg_join *join)
+{
+	for (uint32_t i = 0; i < join->left; i++)
+		for (uint32_t j = 0; j < join->m; j += TILE_COLUMNS)
+		{
+			uint32_t	count = join->m - j < TILE_COLUMNS ? join->m - j : TILE_COLUMNS;
+			uint32_t	bits = 0;
+
+			for (uint32_t c = 0; c < count; c++)
+				bits |= (uint32_t) ((join->shared[i] & join->shared[j + c]) != 0) << c;
+			memory->has[i][j / TILE_COLUMNS] = memory->had[i][j / TILE_COLUMNS] = bits;
+		}
 }
 
 /* Columns j .. j + 31 that row i is to be compared with. */
@@ -955,7 +1015,7 @@ join_select(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops, fl
 					memory->worst[r], memory->worst + j, &row_hits, &column_hits);
 		row_hits &= columns;
 		column_hits &= columns;
-		if (join->mutual)
+		if (join->known || join->shared)
 		{
 			row_hits &= ~memory->has[r][j / TILE_COLUMNS];
 			column_hits &= ~memory->had[r][j / TILE_COLUMNS];
@@ -995,7 +1055,9 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 			list_worst(join->lists, join->ids[i]) : -INFINITY;
 	}
 
-	if (join->mutual)
+	if (join->shared)
+		join_mark_shared(memory, join);
+	else if (join->known)
 		join_mark_known(memory, join);
 
 	for (uint32_t begin = 0; begin < dim; begin += piece)
