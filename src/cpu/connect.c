@@ -433,11 +433,11 @@ connect_pivots(gg_pool *pool, const gg_dataset *data, uint64_t seed, gg_graph *g
 			memcpy(rows + i * row_bytes, (const char *) data->rows + graph->pivots[i] * row_bytes, row_bytes);
 		pivots.rows = rows;
 		pivots.n = n;
-		status = gg_cpu_knn_graph_run(pool, &pivots, &params, knn, NULL, &unwanted);
+		status = gg_cpu_knn_graph_run(pool, &pivots, &params, knn, NULL, NULL, &unwanted);
 	}
 	free(rows);
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, n, PIVOT_LIST, GG_PIVOT_DEGREE, graph->pivot_adjacency);
+		status = gg_cpu_optimize_run(pool, knn, n, PIVOT_LIST, GG_PIVOT_DEGREE, NULL, graph->pivot_adjacency);
 	if (status.code == GG_OK)
 		status = reach_create(&reach, pool, graph->pivot_adjacency, n, GG_PIVOT_DEGREE);
 	if (status.code == GG_OK)
