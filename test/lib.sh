@@ -19,8 +19,9 @@ for variable in ${!PG@}; do
 	[ "$variable" = PG_CONFIG ] || unset "$variable"
 done
 
-# The job server of the make that called us ends at its recipe; the builds below have their own -j.
-MAKEFLAGS=$(printf '%s' "${MAKEFLAGS:-}" | sed -E 's/(^| )-j[0-9]*//g; s/ *--jobserver-[a-z]+=[^ ]*//g')
+# The job server of the make that called us ends at its recipe; the builds below have their own -j. And what
+# TESTS=... on its command line means is ours to say, not for the makes that we call.
+MAKEFLAGS=$(printf '%s' "${MAKEFLAGS:-}" | sed -E 's/(^| )-j[0-9]*//g; s/ *--jobserver-[a-z]+=[^ ]*//g; s/ TESTS=([^ \\]|\\.)*//g')
 export MAKEFLAGS
 
 # Programs that tests call; copied, because a server finds its files from where its program lies. Not
