@@ -94,14 +94,14 @@ SELECT q, (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-
 SQL
 }
 
-# Run SQL in a psql of its own, in the background.
+# Run statements in a psql of its own, in the background.
 sub start_psql
 {
-	my ($node, $sql) = @_;
+	my ($node, @sql) = @_;
 	my %session = (out => '', err => '');
 
 	$session{harness} = IPC::Run::start(
-		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', $sql ],
+		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), map { ('-c', $_) } @sql ],
 		'<', \undef, '>', \$session{out}, '2>', \$session{err});
 	return \%session;
 }
