@@ -146,6 +146,7 @@ sub wait_for_progress
 		sub {
 			$pid = $node->safe_psql('postgres',
 				"SELECT pid FROM pg_stat_progress_create_index WHERE phase ~ '$phase' LIMIT 1");
+			eval { $session->{harness}->pump_nb; };
 			return $pid ne '' || !$session->{harness}->pumpable;
 		});
 	return $pid eq '' ? undef : $pid;

@@ -76,7 +76,9 @@ BEGIN
 END $$;
 SQL
 wait_for(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM items WHERE id > 9000000') > 100 });
+my @backends = split /\n/, $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
 $node->kill9;
+kill 'KILL', @backends;
 finish_psql($build);
 finish_psql($session);
 # its children notice that it is gone, and end
