@@ -22,7 +22,7 @@ sub new_node
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	$node->init(%{ $options{init} || {} });
-	$node->append_conf('postgresql.conf', "autovacuum = off\n" . ($options{conf} || ''));
+	$node->append_conf('postgresql.conf', "autovacuum = off\njit = off\n" . ($options{conf} || ''));
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 	load_helpers($node);
