@@ -33,25 +33,28 @@
 /* Where the heaps begin to pay; a memmove of 8 kB costs about as much as a row's distance. */
 #define SORTED_LIST_MAX 1024u
 
-/* Parents expanded a step, see WALK_PARENTS in the tests' measurements. */
-#ifndef WALK_PARENTS
-#define WALK_PARENTS 1u
-#endif
+/*
+ * Parents expanded a step.  Two instead of one make the batches that a source measures at once
+ * larger, for 0.2% more distances at itopk 64 and the same recall; four take 1.5% more.
+ */
+#define WALK_PARENTS 2u
 
 /* Up to so many pivots are all measured: walking them would measure most of them anyhow. */
-#ifndef PIVOTS_MEASURED_ALL
 #define PIVOTS_MEASURED_ALL 64u
-#endif
 
-/* The pivot walk starts from that many pivots (they are in random order) ... */
-#ifndef PIVOT_ENTRIES
-#define PIVOT_ENTRIES 8u
-#endif
+/*
+ * The pivot walk starts from that many pivots, which are in random order.  On 50 tight clusters
+ * of 800 rows, whose pivots are all but islands in their graph, 8 find the right cluster for 60%
+ * of the queries and 64 for 96%, while elsewhere it makes no difference.
+ */
+#define PIVOT_ENTRIES 32u
 
-/* ... and ends when that many nearest ones are expanded. */
-#ifndef PIVOT_LIST
+/*
+ * The pivot walk ends when that many nearest ones are expanded.  100,000 x 768 in 500 clusters,
+ * one pivot for 32 rows: lists of 12 / 16 / 24 / 32 take 150 / 179 / 240 / 302 distances for a
+ * recall@10 of 0.989 / 0.993 / 0.995 / 0.995 at itopk 64.
+ */
 #define PIVOT_LIST 24u
-#endif
 
 #define KEY_EXPANDED KEY_FLAG
 
@@ -124,28 +127,32 @@ id_set_reset(id_set *set, size_t expected)
 	return true;
 }
 
+/*
+ * The slot that holds the id, or the empty one where it would go.  Whether an id is there is a
+ * coin toss that no CPU predicts; that the first slot decides is not.  So there is one branch, on
+ * the latter.
+ */
 static inline uint32_t *
 id_set_find(const id_set *set, uint32_t id)
 {
 	size_t		mask = ((size_t) 1 << set->bits) - 1;
 	size_t		i = id_set_hash(set, id);
 
-	while (set->slots[i] != 0 && set->slots[i] >> 1 != id + 1)
+	while ((set->slots[i] != 0) & (set->slots[i] >> 1 != id + 1))
 		i = (i + 1) & mask;
 	return &set->slots[i];
 }
 
-/* True when the id was not there; room was made by id_set_reserve(). */
-static inline bool
+/* 1 when the id was not there, else 0; room was made by id_set_reserve(). */
+static inline uint32_t
 id_set_add(id_set *set, uint32_t id)
 {
 	uint32_t   *slot = id_set_find(set, id);
+	uint32_t	added = *slot == 0;
 
-	if (*slot != 0)
-		return false;
-	*slot = (id + 1) << 1;
-	set->count++;
-	return true;
+	*slot |= (id + 1) << 1;
+	set->count += added;
+	return added;
 }
 
 static bool
@@ -215,16 +222,13 @@ static inline size_t
 sorted_insert(uint64_t *keys, size_t count, uint64_t key)
 {
 	size_t		low = 0;
-	size_t		high = count;
 
-	while (low < high)
+	/* halves without branches, which would be mispredicted every other time */
+	for (size_t rest = count; rest > 0; rest /= 2)
 	{
-		size_t		middle = (low + high) / 2;
+		size_t		half = (rest + 1) / 2;
 
-		if (keys[middle] < key)
-			low = middle + 1;
-		else
-			high = middle;
+		low += keys[low + half - 1] < key ? half : 0;
 	}
 	memmove(keys + low + 1, keys + low, (count - low) * sizeof(uint64_t));
 	keys[low] = key;
@@ -340,14 +344,34 @@ take_parent(gg_walk *walk, uint32_t *node)
 static gg_code
 measure(gg_walk *walk, uint32_t count)
 {
+	uint64_t	near[GG_MAX_DEGREE];
+	uint64_t	last = UINT64_MAX;
+	uint64_t   *far = walk->overflow.keys + walk->overflow.count;
+	uint32_t	nnear = 0;
+
 	if (count == 0)
 		return GG_OK;
 	if (!walk->source.distances(walk->source.ctx, walk->batch, count, walk->measured))
 		return GG_ECALLBACK;
 	walk->distances += count;
 	walk->unexpanded += count;
+
+	/* most are farther than the list's last, without a pattern: told apart without a branch */
+	if (walk->list.count == walk->itopk)
+		last = walk->heaps ? walk->list.keys[0] : walk->list.keys[walk->list.count - 1];
 	for (uint32_t i = 0; i < count; i++)
-		file(walk, key_of(walk->measured[i], walk->batch[i]));
+	{
+		uint64_t	key = key_of(walk->measured[i], walk->batch[i]);
+		uint32_t	is_near = key < last;
+
+		near[nnear] = key;
+		*far = key;
+		nnear += is_near;
+		far += 1 - is_near;
+	}
+	walk->overflow.count += count - nnear;
+	for (uint32_t i = 0; i < nnear; i++)
+		file(walk, near[i]);
 	return GG_OK;
 }
 
@@ -475,32 +499,34 @@ step(gg_walk *walk, bool *more)
 {
 	uint32_t	n = walk->source.n;
 	uint32_t	degree = walk->source.degree;
+	uint32_t	parents[WALK_PARENTS];
+	uint32_t	nparents = 0;
 	uint32_t	count = 0;
 
-	*more = false;
+	/* all lists first, so that memory serves them at once */
+	while (nparents < WALK_PARENTS && (nparents + 1) * degree <= GG_MAX_DEGREE &&
+		   take_parent(walk, &parents[nparents]))
+	{
+		if (!walk->source.neighbors(walk->source.ctx, parents[nparents],
+									walk->neighbors + nparents * degree))
+			return GG_ECALLBACK;
+		nparents++;
+	}
+	*more = nparents > 0;
 	if (!reserve(walk, GG_MAX_DEGREE + WALK_PARENTS))
 		return GG_ENOMEM;
-	for (uint32_t parents = 0; parents < WALK_PARENTS && count + degree <= GG_MAX_DEGREE; parents++)
+	for (uint32_t i = 0; i < nparents * degree; i++)
 	{
-		uint32_t	parent;
+		uint32_t	node = walk->neighbors[i];
 
-		if (!take_parent(walk, &parent))
-			break;
-		*more = true;
-		if (!walk->source.neighbors(walk->source.ctx, parent, walk->neighbors))
-			return GG_ECALLBACK;
-		for (uint32_t i = 0; i < degree; i++)
+		if (node >= n || node == parents[i / degree])
 		{
-			uint32_t	node = walk->neighbors[i];
-
-			if (node >= n || node == parent)
-			{
-				if (node != GG_NO_NODE)
-					walk->invalid++;
-			}
-			else if (id_set_add(&walk->seen, node))
-				walk->batch[count++] = node;
+			if (node != GG_NO_NODE)
+				walk->invalid++;
+			continue;
 		}
+		walk->batch[count] = node;
+		count += id_set_add(&walk->seen, node);
 	}
 	return measure(walk, count);
 }
@@ -712,7 +738,8 @@ bool
 gg_walk_exhausted(const gg_walk *walk)
 {
 	return !walk->usable ||
-		(walk->unexpanded == 0 && walk->pivots_seen.count == walk->source.npivots);
+		(walk->unexpanded == 0 && (walk->pivots_seen.count == walk->source.npivots ||
+								   walk->seen.count == walk->source.n));
 }
 
 uint64_t
