@@ -369,7 +369,8 @@ join_pack(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops,
 	{
 		float	   *panel = memory->pack + (size_t) i * depth;
 
-		for (uint32_t half = 0; half < TILE_COLUMNS; half += 16)
+		/* columns that no row is left for stay as they are, and are masked out */
+		for (uint32_t half = 0; half < TILE_COLUMNS && i + half < join->m; half += 16)
 		{
 			const float *source[16];
 
