@@ -24,9 +24,9 @@ done
 MAKEFLAGS=$(printf '%s' "${MAKEFLAGS:-}" | sed -E 's/(^| )-j[0-9]*//g; s/ *--jobserver-[a-z]+=[^ ]*//g; s/ TESTS=([^ \\]|\\.)*//g')
 export MAKEFLAGS
 
-# Programs that tests call; copied, because a server finds its files from where its program lies. Not
-# pg_config: builds are made for the machine's PostgreSQL.
-pg_programs="postgres initdb pg_ctl psql pg_isready pg_controldata pg_basebackup pg_receivewal
+# Programs that tests call; copied, because a server finds its files from where its program lies. The copied
+# pg_config tells tests the copy's directories; builds use the machine's.
+pg_programs="postgres initdb pg_ctl pg_config psql pg_isready pg_controldata pg_basebackup pg_receivewal
 	pg_waldump pg_resetwal pg_rewind pg_checksums pg_amcheck pg_dump pg_dumpall pg_restore pg_verifybackup
 	pg_upgrade pgbench createdb dropdb createuser dropuser vacuumdb reindexdb"
 
@@ -103,7 +103,7 @@ pg_tree()
 	lib=$base/pg${from_lib#"$common"}
 	share=$base/pg${from_share#"$common"}
 
-	now=$("$PG_CONFIG" --version; stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension")
+	now=$("$PG_CONFIG" --version; echo "$pg_programs"; stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension")
 	if [ "$now" != "$(cat "$base/pg/made-from" 2>/dev/null)" ]; then
 		rm -rf "$base/pg"
 		mkdir -p "$bin" "$lib" "$share"
