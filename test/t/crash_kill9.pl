@@ -82,7 +82,7 @@ kill 'KILL', @backends;
 finish_psql($build);
 finish_psql($session);
 # its children notice that it is gone, and end
-defined wait_for(sub { return eval { $node->start; 1 } }) or BAIL_OUT('the server does not start');
+ok(defined wait_for(sub { return $node->start(fail_ok => 1); }), 'the server starts');
 index_is_complete($node, 'postmaster killed');
 index_is_complete($node, 'postmaster killed', 'more');
 
