@@ -20,6 +20,16 @@ _PG_init(void)
 	GgInitOptions();
 }
 
+/* pg_index_column_has_property(index, 1, 'distance_orderable') cannot be answered by the core. */
+static bool
+ggproperty(Oid index_oid, int attno, IndexAMProperty prop, const char *propname, bool *res, bool *isnull)
+{
+	if (prop != AMPROP_DISTANCE_ORDERABLE || attno == 0)
+		return false;
+	*res = true;
+	return true;
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_handler);
 
 Datum
@@ -60,7 +70,7 @@ gpugraph_handler(PG_FUNCTION_ARGS)
 	amroutine->amcanreturn = NULL;
 	amroutine->amcostestimate = ggcostestimate;
 	amroutine->amoptions = ggoptions;
-	amroutine->amproperty = NULL;
+	amroutine->amproperty = ggproperty;
 	amroutine->ambuildphasename = ggbuildphasename;
 	amroutine->amvalidate = ggvalidate;
 	amroutine->amadjustmembers = NULL;

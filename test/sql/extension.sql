@@ -21,6 +21,8 @@ SET enable_seqscan = off;
 SELECT id FROM t ORDER BY val OPERATOR(types.<->) '[7.2,0]' LIMIT 2;
 SELECT id FROM t ORDER BY half OPERATOR(types.<+>) '[7.2,0]' LIMIT 2;
 SELECT method.gpugraph_check('h', true);
+SELECT pg_index_column_has_property('i', 1, 'distance_orderable') AS distance_orderable,
+	pg_index_has_property('i', 'backward_scan') AS backward_scan;
 
 -- indexes depend on it
 DROP EXTENSION gpugraph;
