@@ -129,6 +129,15 @@ extern gg_status gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, u
 extern gg_status gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, cudaStream_t stream,
 									 const gg_control *control, uint64_t *lists);
 
+/* lists (a->n x length keys): the keep nearest rows of b for every row of a, every pair compared. */
+extern gg_status gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same,
+									uint32_t length, uint32_t keep, cudaStream_t stream,
+									const gg_control *control, uint64_t *lists);
+
+/* ids[0 .. count): distinct random numbers below n, in ascending order. */
+extern gg_status gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, cudaStream_t stream,
+									uint32_t *ids);
+
 /* Sets up to this size are compared pair by pair: cheaper than assigning them to cells. */
 #define GG_EXACT_MAX_ROWS 16384
 
@@ -160,15 +169,40 @@ extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32
 										 uint32_t *graph);
 
 /*
- * Pivots of a graph in device memory and what they reach.  adjacency is the host's copy of graph and
- * is repaired (with graph left behind) when nodes cannot be reached; *repaired counts them.
+ * Pivots and what they reach.  graph is the device's copy of out->adjacency; where nodes cannot be
+ * reached, edges of out->adjacency are replaced and *repaired counts them.  Makes out->pivots and
+ * out->pivot_adjacency.
  */
-extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const gg_cuda_data *data,
-								 const uint32_t *graph, uint32_t degree, uint64_t seed,
-								 cudaStream_t stream, const gg_control *control,
-								 gg_cuda_meter *meter, gg_graph *out, uint32_t *repaired);
+extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *graph, uint64_t seed,
+								 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+								 gg_graph *out, uint32_t *repaired);
 
-/* A sum that the device owns and the host reads once a stage. */
+/*
+ * The chain over rows that are in device memory: out as gg_engine.build makes it, to be freed with
+ * gg_graph_free() whatever the status.  transfer_s of stats is the graph's way back.
+ */
+extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params,
+									cudaStream_t stream, const gg_control *control,
+									gg_cuda_meter *meter, gg_graph *out, gg_build_stats *stats);
+
+/*
+ * The k-NN lists alone: copy and ids (n x k, device memory, allocated here) are left for what follows.
+ */
+extern gg_status gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params,
+								  cudaStream_t stream, const gg_control *control,
+								  gg_cuda_meter *meter, gg_cuda_working_copy *copy,
+								  gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances,
+								  gg_build_stats *stats);
+
+/*
+ * Copies between pageable host memory and the device in pieces of 64 MB (6 ms at 11 GB/s), asking for
+ * cancellation between them; done when they return.
+ */
+extern gg_status gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream,
+								 const gg_control *control);
+extern gg_status gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t stream,
+								  const gg_control *control);
+
 static inline uint32_t
 gg_cuda_blocks(uint64_t items, uint32_t per_block)
 {

@@ -261,7 +261,7 @@ join(const join_args *args, uint32_t length, uint32_t bound, uint64_t mean_colum
 	const double item_s = 2.0 * GG_TILE_ROWS * (double) (mean_columns + GG_TILE_COLUMNS) *
 		args->a.units * (args->a.kind == GG_KIND_HALF_L2 ? 8 : 4) / rate;
 	const double fit = 0.02 / item_s;
-	const uint32_t slice = fit > 1e6 ? 1000000 : fit < 264 ? 264 : (uint32_t) fit;
+	const uint32_t slice = fit > 1e6 ? 1000000 : fit < 64 ? 64 : (uint32_t) fit;
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
@@ -480,6 +480,15 @@ random_ids_kernel(uint32_t n, uint32_t count, uint32_t seed, uint32_t *ids)
 	ids[i] = (uint32_t) (begin + gg_mix(i ^ seed) % (end - begin));
 }
 
+gg_status
+gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, cudaStream_t stream, uint32_t *ids)
+{
+	random_ids_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
+		(n, count, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), ids);
+	GG_CUDA_LAUNCHED("random_ids_kernel");
+	return gg_cuda_ok();
+}
+
 static gg_status
 clear_lists(uint64_t *lists, uint64_t count, cudaStream_t stream)
 {
@@ -488,9 +497,9 @@ clear_lists(uint64_t *lists, uint64_t count, cudaStream_t stream)
 }
 
 /* The keep nearest rows of b for every row of a, every pair compared. */
-static gg_status
-join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same, uint32_t length, uint32_t keep,
-		   cudaStream_t stream, const gg_control *control, uint64_t *lists)
+gg_status
+gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same, uint32_t length,
+				   uint32_t keep, cudaStream_t stream, const gg_control *control, uint64_t *lists)
 {
 	const uint32_t bound = gg_cuda_blocks(a->n, GG_TILE_ROWS);
 	gg_cuda_buffer<join_item> items;
@@ -560,7 +569,7 @@ assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream
 	   const gg_control *control, gg_cuda_meter *meter, uint64_t *lists)
 {
 	if (pivots->n <= DIRECT_PIVOTS)
-		return join_whole(rows, pivots, false, 32, GG_SLOTS, stream, control, lists);
+		return gg_cuda_join_whole(rows, pivots, false, 32, GG_SLOTS, stream, control, lists);
 
 	uint32_t	ncoarse = 256;
 	gg_cuda_buffer<uint32_t> ids;
@@ -572,19 +581,18 @@ assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream
 	while ((uint64_t) ncoarse * ncoarse < 8 * (uint64_t) pivots->n)
 		ncoarse *= 2;
 	GG_TRY(ids.allocate(ncoarse, meter));
-	random_ids_kernel<<<gg_cuda_blocks(ncoarse, 256), 256, 0, stream>>>(pivots->n, ncoarse, 1, ids.get());
-	GG_CUDA_LAUNCHED("random_ids_kernel");
+	GG_TRY(gg_cuda_random_ids(pivots->n, ncoarse, 1, stream, ids.get()));
 	GG_TRY(gg_cuda_working_copy_gather(pivots, ids.get(), ncoarse, stream, meter, &coarse));
 	{
 		gg_cuda_buffer<uint64_t> pivot_lists;
 
 		GG_TRY(pivot_lists.allocate((uint64_t) pivots->n * 32, meter));
-		GG_TRY(join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, stream, control,
-						  pivot_lists.get()));
+		GG_TRY(gg_cuda_join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, stream, control,
+								  pivot_lists.get()));
 		GG_TRY(sort_into_cells(pivot_lists.get(), 32, COARSE_PIVOT_SLOTS, pivots->n, ncoarse, UINT32_MAX,
 							   stream, meter, &pivot_cells));
 	}
-	GG_TRY(join_whole(rows, &coarse.view, false, 32, COARSE_SLOTS, stream, control, lists));
+	GG_TRY(gg_cuda_join_whole(rows, &coarse.view, false, 32, COARSE_SLOTS, stream, control, lists));
 	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, meter, &row_cells));
 	GG_TRY(clear_lists(lists, (uint64_t) rows->n * 32, stream));
 	return join_cells(rows, &row_cells, pivots, &pivot_cells, false, 32, GG_SLOTS, stream, control, -1, lists);
@@ -613,7 +621,7 @@ gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, cudaStream_t stre
 {
 	if (rows->n == 0)
 		return gg_cuda_ok();
-	return join_whole(rows, rows, true, length, length, stream, control, lists);
+	return gg_cuda_join_whole(rows, rows, true, length, length, stream, control, lists);
 }
 
 gg_status
@@ -628,9 +636,7 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cud
 	gg_cuda_cells cells;
 
 	GG_TRY(ids.allocate(npivots, meter));
-	random_ids_kernel<<<gg_cuda_blocks(npivots, 256), 256, 0, stream>>>
-		(rows->n, npivots, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), ids.get());
-	GG_CUDA_LAUNCHED("random_ids_kernel");
+	GG_TRY(gg_cuda_random_ids(rows->n, npivots, seed, stream, ids.get()));
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), npivots, stream, meter, &pivots));
 	GG_TRY(nearest.allocate((uint64_t) rows->n * 32, meter));
 	GG_TRY(assign(rows, &pivots.view, stream, control, meter, nearest.get()));
