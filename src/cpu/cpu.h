@@ -1,0 +1,67 @@
+/*
+ * cpu.h
+ *		Private header of the CPU engine: what its files share.
+ *
+ *	threads.c		worker threads of one call, cancellation, progress
+ *	tile.c			all-pairs distances by tiles, bounded neighbour lists
+ *	knn_graph.c		GNND started from pivot cells
+ *	optimize.c		rank-based reordering
+ *	connect.c		pivots, reachability
+ *	build.c			the chain of them, and the memory it needs
+ *	distance.c		one row, one query
+ *	walk.c			best-first search
+ *	index.c			rows and graph in memory, searched
+ *	engine.c		the ops table
+ */
+#ifndef GG_CPU_H
+#define GG_CPU_H
+
+#include "../engine.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* ---- status ------------------------------------------------------------ */
+
+static inline gg_status
+gg_cpu_ok(void)
+{
+	gg_status	status = {GG_OK, 0, "", ""};
+
+	return status;
+}
+
+/* where: the function that failed; format: a lower-case fact with its numbers */
+static inline gg_status __attribute__((format(printf, 3, 4)))
+gg_cpu_fail(gg_code code, const char *where, const char *format, ...)
+{
+	gg_status	status = {code, 0, where, ""};
+	va_list		args;
+
+	va_start(args, format);
+	vsnprintf(status.message, sizeof(status.message), format, args);
+	va_end(args);
+	return status;
+}
+
+/* ---- distance.c -------------------------------------------------------- */
+
+/*
+ * For tests: use the instruction set of that name from now on, or the CPU's best again when name
+ * is NULL.  False, with nothing changed, when this CPU does not have it.
+ */
+extern bool gg_simd_force(const char *name);
+
+/* ---- building: members of gg_cpu_engine, see gg_engine ----------------- */
+
+extern gg_status gg_cpu_build_bytes(const gg_dataset *data, const gg_build_params *params,
+									const gg_control *control, gg_bytes *bytes);
+extern gg_status gg_cpu_knn_graph(const gg_dataset *data, const gg_build_params *params,
+								  const gg_control *control, uint32_t *ids, float *distances,
+								  gg_build_stats *stats);
+extern gg_status gg_cpu_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
+								 const gg_control *control, uint32_t *graph);
+extern gg_status gg_cpu_build(const gg_dataset *data, const gg_build_params *params,
+							  const gg_control *control, gg_graph *graph, gg_build_stats *stats);
+
+#endif							/* GG_CPU_H */

@@ -1,0 +1,446 @@
+/*
+ * index.c
+ *		Rows and graph in memory, searched: by walks, and exactly.
+ *
+ * Both searches share out their work among threads so that no answer depends on it: a walk is one
+ * query's own affair, and the exact scan's lists are merged in the total order of (distance,
+ * node).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "index.h"
+#include "keys.h"
+#include "threads.h"
+
+/*
+ * Queries that go through the rows together in the exact scan.  A block of rows is read from
+ * memory once for all of them; with more, each thread's heaps would leave its cache.
+ */
+#define EXACT_QUERIES 32u
+
+/* Bytes of rows a thread takes at a time in the exact scan: small enough for its L2 cache. */
+#define EXACT_BLOCK_BYTES ((size_t) 128 * 1024)
+
+/* Rows a block has at most, whatever their size; the block's list of passing rows is that long. */
+#define EXACT_BLOCK_ROWS 1024u
+
+/*
+ * What the walk asks memory for ahead of the row it measures: so many rows, and of each the first
+ * cache lines, after which the CPU's own prefetcher has seen the stream.
+ */
+#define PREFETCH_ROWS 4u
+#define PREFETCH_BYTES 1024u
+#define CACHE_LINE 64u
+
+/* One thread's part in index_search(), kept between calls. */
+typedef struct search_state
+{
+	gg_walk    *walk;
+	float	   *query;			/* prepared */
+} search_state;
+
+struct gg_index
+{
+	gg_dataset	data;
+	gg_graph	graph;
+	gg_distance_fn distance;
+	size_t		row_bytes;
+	search_state *states;
+	int			nstates;
+};
+
+static inline const char *
+row_at(const gg_index *index, uint32_t node)
+{
+	return (const char *) index->data.rows + (size_t) node * index->row_bytes;
+}
+
+/* ---- the source of a walk ---------------------------------------------- */
+
+typedef struct memory_source
+{
+	const gg_index *index;
+	const float *query;
+} memory_source;
+
+static inline void
+prefetch_row(const gg_index *index, uint32_t node)
+{
+	const char *row = row_at(index, node);
+	size_t		bytes = index->row_bytes < PREFETCH_BYTES ? index->row_bytes : PREFETCH_BYTES;
+
+	for (size_t i = 0; i < bytes; i += CACHE_LINE)
+		__builtin_prefetch(row + i);
+}
+
+static bool
+memory_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
+{
+	const memory_source *source = ctx;
+	const gg_index *index = source->index;
+	gg_distance_fn distance = index->distance;
+	uint32_t	dim = index->data.dim;
+
+	for (uint32_t i = 0; i < count && i < PREFETCH_ROWS; i++)
+		prefetch_row(index, nodes[i]);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (i + PREFETCH_ROWS < count)
+			prefetch_row(index, nodes[i + PREFETCH_ROWS]);
+		out[i] = distance(row_at(index, nodes[i]), source->query, dim);
+	}
+	return true;
+}
+
+static bool
+memory_neighbors(void *ctx, uint32_t node, uint32_t *out)
+{
+	const gg_graph *graph = &((const memory_source *) ctx)->index->graph;
+
+	memcpy(out, graph->adjacency + (size_t) node * graph->degree,
+		   graph->degree * sizeof(uint32_t));
+	return true;
+}
+
+static bool
+memory_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
+{
+	const gg_graph *graph = &((const memory_source *) ctx)->index->graph;
+
+	*node = graph->pivots[i];
+	memcpy(neighbors, graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
+		   GG_PIVOT_DEGREE * sizeof(uint32_t));
+	return true;
+}
+
+/* ---- opening and closing ----------------------------------------------- */
+
+gg_status
+gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph, const gg_control *control,
+				  gg_index **result)
+{
+	static const char *const where = "gg_cpu_index_open";
+	gg_index   *index;
+
+	(void) control;
+	*result = NULL;
+	if (data->dim < 1 || data->dim > GG_MAX_DIM)
+		return gg_cpu_fail(GG_EINVAL, where, "%u dimensions are not within 1 .. %u",
+						   data->dim, GG_MAX_DIM);
+	if (data->n > GG_MAX_NODES)
+		return gg_cpu_fail(GG_EINVAL, where, "%u rows are more than %u", data->n, GG_MAX_NODES);
+	if (graph->n != data->n)
+		return gg_cpu_fail(GG_EINVAL, where, "graph of %u nodes over %u rows", graph->n, data->n);
+	if (graph->degree > GG_MAX_DEGREE)
+		return gg_cpu_fail(GG_EINVAL, where, "degree %u is more than %u",
+						   graph->degree, GG_MAX_DEGREE);
+	if (data->n > 0 && (graph->npivots < 1 || graph->npivots > data->n))
+		return gg_cpu_fail(GG_EINVAL, where, "%u pivots are not within 1 .. %u",
+						   graph->npivots, data->n);
+	if (gg_distance_function(data->metric, data->element) == NULL)
+		return gg_cpu_fail(GG_EINVAL, where, "no metric %d over elements of type %d",
+						   (int) data->metric, (int) data->element);
+
+	index = calloc(1, sizeof(gg_index));
+	if (index == NULL)
+		return gg_cpu_fail(GG_ENOMEM, where, "out of memory for an index of %zu bytes",
+						   sizeof(gg_index));
+	index->data = *data;
+	index->graph = *graph;
+	index->distance = gg_distance_function(data->metric, data->element);
+	index->row_bytes = data->dim * gg_element_size(data->element);
+	*result = index;
+	return gg_cpu_ok();
+}
+
+void
+gg_cpu_index_close(gg_index *index)
+{
+	if (index == NULL)
+		return;
+	for (int i = 0; i < index->nstates; i++)
+	{
+		gg_walk_free(index->states[i].walk);
+		free(index->states[i].query);
+	}
+	free(index->states);
+	free(index);
+}
+
+/* Have states for that many threads. */
+static gg_status
+provide_states(gg_index *index, int threads)
+{
+	static const char *const where = "gg_cpu_index_search";
+	search_state *states;
+
+	if (threads <= index->nstates)
+		return gg_cpu_ok();
+	states = realloc(index->states, (size_t) threads * sizeof(search_state));
+	if (states == NULL)
+		return gg_cpu_fail(GG_ENOMEM, where, "out of memory for %d search threads", threads);
+	index->states = states;
+	while (index->nstates < threads)
+	{
+		search_state *state = &states[index->nstates];
+		gg_status	status = gg_walk_create(&state->walk);
+
+		if (status.code != GG_OK)
+			return status;
+		state->query = malloc(index->data.dim * sizeof(float));
+		if (state->query == NULL)
+		{
+			gg_walk_free(state->walk);
+			return gg_cpu_fail(GG_ENOMEM, where, "out of memory for a query of %u dimensions",
+							   index->data.dim);
+		}
+		index->nstates++;
+	}
+	return gg_cpu_ok();
+}
+
+static void
+load_query(const gg_index *index, const float *query, float *prepared)
+{
+	memcpy(prepared, query, index->data.dim * sizeof(float));
+	gg_query_prepare(index->data.metric, prepared, index->data.dim);
+}
+
+/* A pool for a job of items that cannot use more threads than that. */
+static gg_status
+create_pool(gg_pool **pool, const gg_control *control, uint64_t items)
+{
+	gg_control	own = {0};
+
+	if (control != NULL)
+		own = *control;
+	if (own.threads < 1)
+		own.threads = 1;
+	if ((uint64_t) own.threads > items)
+		own.threads = (int) items;
+	return gg_pool_create(pool, &own);
+}
+
+/* ---- by walks ---------------------------------------------------------- */
+
+typedef struct search_job
+{
+	gg_index   *index;
+	const gg_search_params *params;
+	const float *queries;
+	uint32_t   *nodes;
+	float	   *distances;
+} search_job;
+
+static void
+search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
+{
+	search_job *job = ctx;
+	gg_index   *index = job->index;
+	search_state *state = &index->states[worker->id];
+	uint32_t	k = job->params->k;
+	memory_source memory = {index, state->query};
+	gg_source	source = {
+		.n = index->data.n,
+		.degree = index->graph.degree,
+		.npivots = index->graph.npivots,
+		.ctx = &memory,
+		.distances = memory_distances,
+		.neighbors = memory_neighbors,
+		.pivot = memory_pivot
+	};
+
+	for (uint64_t q = begin; q < end && !gg_worker_stopping(worker); q++)
+	{
+		gg_candidate candidate;
+		gg_status	status;
+		uint32_t	found = 0;
+
+		load_query(index, job->queries + q * index->data.dim, state->query);
+		status = gg_walk_start(state->walk, &source, job->params->itopk_size);
+		if (status.code != GG_OK)
+		{
+			gg_worker_fail(worker, status);
+			return;
+		}
+		for (; found < k && gg_walk_next(state->walk, &candidate); found++)
+		{
+			job->nodes[q * k + found] = candidate.node;
+			job->distances[q * k + found] = candidate.distance;
+		}
+		for (; found < k; found++)
+		{
+			job->nodes[q * k + found] = GG_NO_NODE;
+			job->distances[q * k + found] = INFINITY;
+		}
+	}
+}
+
+/* search_width and mode mean nothing here: a CPU does best with its own width. */
+gg_status
+gg_cpu_index_search(gg_index *index, const gg_search_params *params, const float *queries,
+					uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances)
+{
+	static const char *const where = "gg_cpu_index_search";
+	search_job	job = {index, params, queries, nodes, distances};
+	gg_status	status;
+	gg_pool    *pool;
+
+	if (params->itopk_size < 1 || params->itopk_size > GG_MAX_ITOPK)
+		return gg_cpu_fail(GG_EINVAL, where, "itopk_size %u is not within 1 .. %u",
+						   params->itopk_size, GG_MAX_ITOPK);
+	if (params->k < 1 || params->k > params->itopk_size)
+		return gg_cpu_fail(GG_EINVAL, where, "k %u is not within 1 .. itopk_size %u",
+						   params->k, params->itopk_size);
+	if (nq == 0)
+		return gg_cpu_ok();
+
+	status = create_pool(&pool, control, nq);
+	if (status.code != GG_OK)
+		return status;
+	status = provide_states(index, gg_pool_threads(pool));
+	if (status.code == GG_OK)
+		status = gg_pool_run(pool, search_queries, &job, nq, 1);
+	gg_pool_free(pool);
+	return status;
+}
+
+/* ---- exactly ----------------------------------------------------------- */
+
+typedef struct exact_job
+{
+	const gg_index *index;
+	const uint32_t *filter;
+	uint32_t	k;
+	uint32_t	nqueries;		/* of this round, at most EXACT_QUERIES */
+	float	   *queries;		/* EXACT_QUERIES x dim, prepared */
+	uint64_t   *heaps;			/* threads x EXACT_QUERIES x k keys */
+	uint32_t   *counts;			/* threads x EXACT_QUERIES: keys in each heap */
+} exact_job;
+
+static void
+scan_rows(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
+{
+	exact_job  *job = ctx;
+	const gg_index *index = job->index;
+	uint32_t	k = job->k;
+	uint32_t	dim = index->data.dim;
+	uint32_t	rows[EXACT_BLOCK_ROWS];
+	uint32_t	nrows = 0;
+
+	for (uint64_t i = begin; i < end; i++)
+	{
+		if (job->filter == NULL || (job->filter[i / 32] >> (i % 32) & 1) != 0)
+			rows[nrows++] = (uint32_t) i;
+	}
+	for (uint32_t q = 0; q < job->nqueries && nrows > 0 && !gg_worker_stopping(worker); q++)
+	{
+		size_t		own = (size_t) worker->id * EXACT_QUERIES + q;
+		uint64_t   *heap = job->heaps + own * k;
+		uint32_t	count = job->counts[own];
+		const float *query = job->queries + (size_t) q * dim;
+
+		for (uint32_t i = 0; i < nrows; i++)
+		{
+			uint64_t	key = key_of(index->distance(row_at(index, rows[i]), query, dim), rows[i]);
+
+			if (count < k)
+				heap_push(heap, count++, key);
+			else if (key < heap[0])
+				heap_replace(heap, count, key);
+		}
+		job->counts[own] = count;
+	}
+}
+
+/* The k nearest of all threads' heaps for query q, into the first thread's heap, sorted. */
+static uint32_t
+merge_heaps(const exact_job *job, int threads, uint32_t q)
+{
+	uint32_t	k = job->k;
+	uint64_t   *heap = job->heaps + (size_t) q * k;
+	uint32_t	count = job->counts[q];
+
+	for (int t = 1; t < threads; t++)
+	{
+		size_t		other = (size_t) t * EXACT_QUERIES + q;
+
+		for (uint32_t i = 0; i < job->counts[other]; i++)
+		{
+			uint64_t	key = job->heaps[other * k + i];
+
+			if (count < k)
+				heap_push(heap, count++, key);
+			else if (key < heap[0])
+				heap_replace(heap, count, key);
+		}
+	}
+	heap_sort(heap, count);
+	return count;
+}
+
+gg_status
+gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const float *queries,
+				   uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances)
+{
+	static const char *const where = "gg_cpu_index_exact";
+	exact_job	job = {.index = index,.filter = filter,.k = k};
+	uint32_t	dim = index->data.dim;
+	uint32_t	n = index->data.n;
+	uint64_t	block = EXACT_BLOCK_BYTES / index->row_bytes;
+	gg_status	status;
+	gg_pool    *pool;
+	int			threads;
+
+	if (k < 1 || k > GG_MAX_ITOPK)
+		return gg_cpu_fail(GG_EINVAL, where, "k %u is not within 1 .. %u", k, GG_MAX_ITOPK);
+	if (nq == 0)
+		return gg_cpu_ok();
+	if (block < 1)
+		block = 1;
+	if (block > EXACT_BLOCK_ROWS)
+		block = EXACT_BLOCK_ROWS;
+
+	status = create_pool(&pool, control, n / block + 1);
+	if (status.code != GG_OK)
+		return status;
+	threads = gg_pool_threads(pool);
+	job.queries = malloc((size_t) EXACT_QUERIES * dim * sizeof(float));
+	job.heaps = malloc((size_t) threads * EXACT_QUERIES * k * sizeof(uint64_t));
+	job.counts = malloc((size_t) threads * EXACT_QUERIES * sizeof(uint32_t));
+	if (job.queries == NULL || job.heaps == NULL || job.counts == NULL)
+		status = gg_cpu_fail(GG_ENOMEM, where, "out of memory for %d threads' %u nearest rows",
+							 threads, k);
+
+	for (uint32_t first = 0; first < nq && status.code == GG_OK; first += job.nqueries)
+	{
+		job.nqueries = nq - first < EXACT_QUERIES ? nq - first : EXACT_QUERIES;
+		memset(job.counts, 0, (size_t) threads * EXACT_QUERIES * sizeof(uint32_t));
+		for (uint32_t q = 0; q < job.nqueries; q++)
+			load_query(index, queries + (size_t) (first + q) * dim, job.queries + (size_t) q * dim);
+		status = gg_pool_run(pool, scan_rows, &job, n, block);
+		if (status.code != GG_OK)
+			break;
+		for (uint32_t q = 0; q < job.nqueries; q++)
+		{
+			uint32_t	count = merge_heaps(&job, threads, q);
+			size_t		out = (size_t) (first + q) * k;
+
+			for (uint32_t i = 0; i < k; i++)
+			{
+				uint64_t	key = job.heaps[(size_t) q * k + i];
+
+				nodes[out + i] = i < count ? key_node(key) : GG_NO_NODE;
+				distances[out + i] = i < count ? key_distance(key) : INFINITY;
+			}
+		}
+	}
+
+	free(job.queries);
+	free(job.heaps);
+	free(job.counts);
+	gg_pool_free(pool);
+	return status;
+}

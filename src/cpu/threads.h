@@ -1,0 +1,55 @@
+/*
+ * threads.h
+ *		Worker threads of one engine call.
+ *
+ * A pool lives as long as one call of the engine.  The calling thread works too, as worker 0, and
+ * is the only one that talks to gg_control's callbacks.  The other threads block every signal, so
+ * that the caller's process keeps delivering its signals to the calling thread alone.
+ */
+#ifndef GG_THREADS_H
+#define GG_THREADS_H
+
+#include "cpu.h"
+
+typedef struct gg_pool gg_pool;
+
+/* One worker, during one gg_pool_run(). */
+typedef struct gg_worker
+{
+	gg_pool    *pool;
+	int			id;				/* 0 (the calling thread) .. gg_pool_threads() - 1 */
+} gg_worker;
+
+/*
+ * Work on the items begin .. end - 1.  A piece of work that can take longer than some tens of
+ * milliseconds asks gg_worker_stopping() in between and returns early when told so.
+ */
+typedef void (*gg_pool_fn) (gg_worker *worker, void *ctx, uint64_t begin, uint64_t end);
+
+/* control may be NULL: one thread, nobody to talk to.  Errors: GG_ENOMEM. */
+extern gg_status gg_pool_create(gg_pool **pool, const gg_control *control);
+extern void gg_pool_free(gg_pool *pool);	/* NULL is allowed */
+
+/* Threads at work, the calling one included; less than asked for where the system gave fewer. */
+extern int	gg_pool_threads(const gg_pool *pool);
+
+/* What progress is about from now on; total in the phase's unit. */
+extern void gg_pool_phase(gg_pool *pool, gg_phase phase, uint64_t total);
+
+/*
+ * Run fn over items 0 .. total - 1, handed out in order in pieces of chunk.  Returns when all are
+ * done.  Errors: GG_ECANCELED, and whatever a worker gave to gg_worker_fail().
+ */
+extern gg_status gg_pool_run(gg_pool *pool, gg_pool_fn fn, void *ctx, uint64_t total, uint64_t chunk);
+
+/* Ask gg_control without running anything, for serial stretches of the calling thread. */
+extern gg_status gg_pool_poll(gg_pool *pool);
+
+extern bool gg_worker_stopping(gg_worker *worker);
+extern void gg_worker_progress(gg_worker *worker, uint64_t done);	/* add to the phase's count */
+extern void gg_worker_fail(gg_worker *worker, gg_status status);	/* the first one counts */
+
+/* Monotonic seconds. */
+extern double gg_now(void);
+
+#endif							/* GG_THREADS_H */

@@ -1,0 +1,115 @@
+/*
+ * tile.h
+ *		All-pairs distances by tiles, entered into bounded neighbour lists.
+ *
+ * Everything that compares many rows with many rows goes through gg_tile_join(): assigning rows to
+ * pivots, comparing the rows of a cell, the cross-matching of GNND.
+ */
+#ifndef GG_TILE_H
+#define GG_TILE_H
+
+#include "cpu.h"
+#include "threads.h"
+
+/* ---- rows as tiles see them --------------------------------------------- */
+
+/*
+ * Three metrics are one for tiles: the squared Euclidean distance, of the rows as they are (L2), of
+ * the rows at unit length (cosine: |a - b|^2 = 2 (1 - cos)), or of the rows with one more element
+ * that gives all of them the same length (inner product: the MIPS reduction).  L1 stays itself.
+ */
+typedef struct gg_rows
+{
+	const gg_dataset *data;
+	uint32_t	dim;			/* elements to compare: data->dim, one more for inner product */
+	float	   *scale;			/* n factors to unit length, or NULL */
+	float	   *extra;			/* n last elements, or NULL */
+} gg_rows;
+
+extern gg_status gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool);
+extern void gg_rows_free(gg_rows *rows);
+/* Elements begin .. end - 1 of a row, as float32. */
+extern void gg_rows_load(const gg_rows *rows, uint32_t row, uint32_t begin, uint32_t end, float *out);
+
+/* ---- bounded lists ------------------------------------------------------- */
+
+/* Set in the id of a list entry that cross-matching has not used yet; ids are below 2^31. */
+#define GG_ENTRY_NEW	0x80000000u
+#define GG_ENTRY_ID(e)	((e) & 0x7FFFFFFFu)
+
+/*
+ * n lists of the k nearest seen so far, unordered.  A list starts as k times (GG_NO_NODE, +infinity)
+ * and has stride - k slots behind that never change: (GG_NO_NODE, -infinity), so that vectors of 16
+ * need no end case.
+ */
+typedef struct gg_lists
+{
+	uint32_t	n;
+	uint32_t	k;
+	uint32_t	stride;			/* k rounded up to GG_LIST_STEP */
+	uint32_t   *ids;			/* n x stride */
+	float	   *distances;		/* n x stride */
+	float	   *worst;			/* n: the largest distance of each list */
+	unsigned char *locks;		/* n, or NULL: lists are written by one thread each */
+} gg_lists;
+
+#define GG_LIST_STEP	16u
+#define GG_LIST_STRIDE(k) (((k) + GG_LIST_STEP - 1) / GG_LIST_STEP * GG_LIST_STEP)
+
+/*
+ * ids, distances: n x stride to use, or NULL: own memory.  Errors: GG_ENOMEM.
+ */
+extern gg_status gg_lists_create(gg_lists *lists, uint32_t n, uint32_t k, bool locks,
+								 uint32_t *ids, float *distances, gg_pool *pool);
+extern void gg_lists_free(gg_lists *lists, const uint32_t *ids, const float *distances);
+/* Sort one list by (distance, id), unused slots last; the marks stay with their entries. */
+extern void gg_lists_sort(gg_lists *lists, uint32_t row);
+
+/* ---- joins --------------------------------------------------------------- */
+
+#define GG_TILE_ROWS	1024u	/* of one join */
+
+/* Working memory of one thread. */
+typedef struct gg_tile_memory gg_tile_memory;
+
+extern gg_status gg_tile_memory_create(gg_tile_memory **memory, uint32_t dim);
+extern void gg_tile_memory_free(gg_tile_memory *memory);	/* NULL is allowed */
+extern uint64_t gg_tile_memory_bytes(uint32_t dim);
+
+/*
+ * Compare the rows ids[i], i < left, with the rows ids[j], max(i + 1, right) <= j < m, and enter
+ * each pair whose distance is small enough into the list of the one row and, when mutual, of the
+ * other.  ids are distinct, m <= GG_TILE_ROWS.
+ */
+typedef struct gg_join
+{
+	const gg_rows *rows;
+	const uint32_t *ids;
+	const uint32_t *labels;		/* m values to enter into lists in place of ids, or NULL */
+	uint32_t	m;
+	uint32_t	left;
+	uint32_t	right;
+	bool		mutual;
+
+	/*
+	 * rows->dim elements near the rows, or NULL.  |a|^2 + |b|^2 - 2ab loses the difference of two
+	 * rows whose length is much larger than it; measured from a point among them they are short.
+	 */
+	const float *centre;
+	bool		exact;			/* squared differences instead: slower, loses nothing */
+	gg_lists   *lists;			/* by ids */
+} gg_join;
+
+/* Returns how many entries were made; gives up early when the worker has to stop. */
+extern uint64_t gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker);
+
+/* Squared Euclidean distance or L1 (by metric) of two rows of gg_rows_load(), term by term. */
+extern float gg_tile_distance(gg_metric metric, const float *a, const float *b, uint32_t dim);
+
+/*
+ * For tests: use the named instruction set ("avx512", "avx2", "neon", "plain") from now on; NULL:
+ * the best one.  False when this machine has no such.
+ */
+extern bool gg_tile_use(const char *simd);
+
+#endif							/* GG_TILE_H */

@@ -1,0 +1,766 @@
+/*
+ * walk.c
+ *		Best-first search over a gg_source, resumable wider.
+ *
+ * Paper: cagra-2023, section IV.  A list holds the itopk_size nearest nodes known, sorted; again
+ * and again the neighbours of its nearest unexpanded nodes are measured and put in, until every
+ * node in the list has been expanded.
+ *
+ * Departures from the paper
+ *	1. The walk enters through pivots, found by the same kind of walk on their own small graph,
+ *	   not through random nodes: on clustered data no number of random nodes worth measuring
+ *	   hits the right cluster.  Every pivot that was measured is a node like any other.
+ *	2. No forgettable hash: a node is measured once in a walk's life, however often it is widened.
+ *	3. Nothing measured is forgotten.  What does not fit the list goes to an overflow array, and
+ *	   widening takes the best of both.  When the graph offers nothing more and the list still
+ *	   has room, the remaining pivots are entered, so that a walk widened far enough reaches
+ *	   every node that any pivot reaches.
+ *
+ * A known node is a 64-bit key: its distance as an integer of the same order, its id, and in the
+ * lowest bit whether it was expanded.  Keys therefore compare like (distance, node).
+ *
+ * Lists up to SORTED_LIST_MAX are sorted arrays: insertion is a binary search and a memmove of
+ * some hundred bytes.  A scan without LIMIT widens until the list is the whole index, where that
+ * memmove would make the walk quadratic: longer lists are a heap while the walk runs, with the
+ * unexpanded nodes in a second heap, and are sorted at its end.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cpu.h"
+#include "keys.h"
+
+/* Where the heaps begin to pay; a memmove of 8 kB costs about as much as a row's distance. */
+#define SORTED_LIST_MAX 1024u
+
+/* Parents expanded a step, see WALK_PARENTS in the tests' measurements. */
+#ifndef WALK_PARENTS
+#define WALK_PARENTS 2u
+#endif
+
+/* Up to so many pivots are all measured: walking them would measure most of them anyhow. */
+#ifndef PIVOTS_MEASURED_ALL
+#define PIVOTS_MEASURED_ALL 64u
+#endif
+
+/* The pivot walk starts from that many pivots (they are in random order) ... */
+#ifndef PIVOT_ENTRIES
+#define PIVOT_ENTRIES 8u
+#endif
+
+/* ... and ends when that many nearest ones are expanded. */
+#ifndef PIVOT_LIST
+#define PIVOT_LIST 24u
+#endif
+
+#define KEY_EXPANDED KEY_FLAG
+
+/* ---- a growing array of keys ------------------------------------------- */
+
+typedef struct key_array
+{
+	uint64_t   *keys;
+	size_t		count;
+	size_t		capacity;
+} key_array;
+
+/* Make room for more keys beyond those there. */
+static bool
+key_array_reserve(key_array *array, size_t more)
+{
+	size_t		capacity = array->capacity;
+	uint64_t   *keys;
+
+	if (array->count + more <= capacity)
+		return true;
+	while (capacity < array->count + more)
+		capacity = capacity == 0 ? 2048 : capacity * 2;
+	keys = realloc(array->keys, capacity * sizeof(uint64_t));
+	if (keys == NULL)
+		return false;
+	array->keys = keys;
+	array->capacity = capacity;
+	return true;
+}
+
+/* ---- a set of node ids, each with one flag ----------------------------- */
+
+/* Open addressing, at most half full.  A slot is (id + 1) * 2 + flag, 0 when empty. */
+typedef struct id_set
+{
+	uint32_t   *slots;
+	size_t		allocated;		/* slots */
+	unsigned	bits;			/* slots in use: 2^bits of those allocated */
+	size_t		count;
+} id_set;
+
+static inline size_t
+id_set_hash(const id_set *set, uint32_t id)
+{
+	return (uint32_t) (id * 0x9E3779B1u) >> (32 - set->bits);
+}
+
+/* Empty the set, to hold the given number of ids before it grows. */
+static bool
+id_set_reset(id_set *set, size_t expected)
+{
+	unsigned	bits = 6;
+	size_t		slots;
+
+	while (((size_t) 1 << bits) < expected * 2 && bits < 32)
+		bits++;
+	slots = (size_t) 1 << bits;
+	if (slots > set->allocated)
+	{
+		free(set->slots);
+		set->slots = malloc(slots * sizeof(uint32_t));
+		set->allocated = set->slots == NULL ? 0 : slots;
+		if (set->slots == NULL)
+			return false;
+	}
+	memset(set->slots, 0, slots * sizeof(uint32_t));
+	set->bits = bits;
+	set->count = 0;
+	return true;
+}
+
+/*
+ * The slot that holds the id, or the empty one where it would go.  Whether an id is there is a
+ * coin toss that no CPU predicts; that the first slot decides is not.  So there is one branch, on
+ * the latter.
+ */
+static inline uint32_t *
+id_set_find(const id_set *set, uint32_t id)
+{
+	size_t		mask = ((size_t) 1 << set->bits) - 1;
+	size_t		i = id_set_hash(set, id);
+
+	while ((set->slots[i] != 0) & (set->slots[i] >> 1 != id + 1))
+		i = (i + 1) & mask;
+	return &set->slots[i];
+}
+
+/* 1 when the id was not there, else 0; room was made by id_set_reserve(). */
+static inline uint32_t
+id_set_add(id_set *set, uint32_t id)
+{
+	uint32_t   *slot = id_set_find(set, id);
+	uint32_t	added = *slot == 0;
+
+	*slot |= (id + 1) << 1;
+	set->count += added;
+	return added;
+}
+
+static bool
+id_set_reserve(id_set *set, size_t more)
+{
+	id_set		larger = *set;
+	size_t		slots = (size_t) 1 << set->bits;
+
+	if ((set->count + more) * 2 <= slots)
+		return true;
+	while (((size_t) 1 << larger.bits) < (set->count + more) * 2 && larger.bits < 32)
+		larger.bits++;
+	larger.allocated = (size_t) 1 << larger.bits;
+	larger.slots = calloc(larger.allocated, sizeof(uint32_t));
+	if (larger.slots == NULL)
+		return false;
+	for (size_t i = 0; i < slots; i++)
+	{
+		if (set->slots[i] != 0)
+			*id_set_find(&larger, (set->slots[i] >> 1) - 1) = set->slots[i];
+	}
+	free(set->slots);
+	*set = larger;
+	return true;
+}
+
+/* ---- the walk ---------------------------------------------------------- */
+
+typedef struct pivot_links
+{
+	uint32_t	neighbors[GG_PIVOT_DEGREE];
+} pivot_links;
+
+struct gg_walk
+{
+	gg_source	source;
+	bool		usable;			/* started, and no call failed since */
+	bool		heaps;			/* list and frontier are heaps while the walk runs */
+	size_t		itopk;
+
+	key_array	list;			/* the nearest nodes known, at most itopk */
+	key_array	overflow;		/* all other nodes known; with heaps see expand_heaps() */
+	key_array	frontier;		/* heaps only: of the complements of keys to expand */
+	size_t		next_unexpanded;	/* sorted list: all before it are expanded */
+	size_t		next_handed;	/* all in the list before it have been handed out */
+	size_t		unexpanded;		/* nodes known and not expanded */
+	id_set		seen;			/* nodes known; flag: handed out */
+
+	/* the pivot walk: its list holds keys of (distance, slot), slot = order of loading */
+	uint64_t	pivot_list[PIVOT_LIST];
+	uint32_t	pivot_listed;
+	pivot_links *pivot_slots;
+	size_t		pivot_slots_allocated;
+	id_set		pivots_seen;
+	uint32_t	pivots_swept;	/* all pivots before it are known */
+
+	uint64_t	distances;
+	uint64_t	invalid;
+
+	uint32_t	neighbors[GG_MAX_DEGREE];
+	uint32_t	batch[GG_MAX_DEGREE];
+	float		measured[GG_MAX_DEGREE];
+};
+
+/* Insert key in a sorted array of count keys that has room for one more. */
+static inline size_t
+sorted_insert(uint64_t *keys, size_t count, uint64_t key)
+{
+	size_t		low = 0;
+
+	/* halves without branches, which would be mispredicted every other time */
+	for (size_t rest = count; rest > 0; rest /= 2)
+	{
+		size_t		half = (rest + 1) / 2;
+
+		low += keys[low + half - 1] < key ? half : 0;
+	}
+	memmove(keys + low + 1, keys + low, (count - low) * sizeof(uint64_t));
+	keys[low] = key;
+	return low;
+}
+
+/* ---- what is known ----------------------------------------------------- */
+
+/* Room for more nodes in everything that add() and the seen set may touch. */
+static bool
+reserve(gg_walk *walk, size_t more)
+{
+	return id_set_reserve(&walk->seen, more) &&
+		key_array_reserve(&walk->overflow, more) &&
+		(!walk->heaps || (key_array_reserve(&walk->list, more) &&
+						  key_array_reserve(&walk->frontier, more)));
+}
+
+/* File a key; the caller has reserved the room. */
+static inline void
+file_sorted(gg_walk *walk, uint64_t key)
+{
+	key_array  *list = &walk->list;
+	size_t		place;
+
+	if (list->count == walk->itopk)
+	{
+		uint64_t	last = list->keys[list->count - 1];
+
+		if (key > last)
+		{
+			walk->overflow.keys[walk->overflow.count++] = key;
+			return;
+		}
+		walk->overflow.keys[walk->overflow.count++] = last;
+		list->count--;
+	}
+	place = sorted_insert(list->keys, list->count, key);
+	list->count++;
+	if (place < walk->next_unexpanded)
+		walk->next_unexpanded = place;
+}
+
+/*
+ * The same with heaps.  The list's heap then only says how far away its last is: what falls out
+ * of it still is in the frontier, or in the overflow array if it was expanded.
+ */
+static inline void
+file_heaps(gg_walk *walk, uint64_t key)
+{
+	key_array  *list = &walk->list;
+
+	if (list->count < walk->itopk)
+		heap_push(list->keys, list->count++, key & ~KEY_EXPANDED);
+	else if (key < list->keys[0])
+		heap_replace(list->keys, list->count, key & ~KEY_EXPANDED);
+	else
+	{
+		walk->overflow.keys[walk->overflow.count++] = key;
+		return;
+	}
+	if (key & KEY_EXPANDED)
+		walk->overflow.keys[walk->overflow.count++] = key;
+	else
+		heap_push(walk->frontier.keys, walk->frontier.count++, ~key);
+}
+
+static inline void
+file(gg_walk *walk, uint64_t key)
+{
+	if (walk->heaps)
+		file_heaps(walk, key);
+	else
+		file_sorted(walk, key);
+}
+
+/* The nearest unexpanded node in the list, now expanded; false when there is none. */
+static inline bool
+take_parent(gg_walk *walk, uint32_t *node)
+{
+	key_array  *list = &walk->list;
+	uint64_t	key;
+
+	if (walk->heaps)
+	{
+		if (walk->frontier.count == 0)
+			return false;
+		key = ~walk->frontier.keys[0];
+		if (key > list->keys[0] && list->count == walk->itopk)
+			return false;
+		heap_pop(walk->frontier.keys, walk->frontier.count--);
+		walk->overflow.keys[walk->overflow.count++] = key | KEY_EXPANDED;
+	}
+	else
+	{
+		size_t		i = walk->next_unexpanded;
+
+		while (i < list->count && (list->keys[i] & KEY_EXPANDED) != 0)
+			i++;
+		walk->next_unexpanded = i;
+		if (i == list->count)
+			return false;
+		key = list->keys[i];
+		list->keys[i] |= KEY_EXPANDED;
+		walk->next_unexpanded++;
+	}
+	walk->unexpanded--;
+	*node = key_node(key);
+	return true;
+}
+
+/* Measure the count nodes in walk->batch, all new, and file them. */
+static gg_code
+measure(gg_walk *walk, uint32_t count)
+{
+	uint64_t	near[GG_MAX_DEGREE];
+	uint64_t	last = UINT64_MAX;
+	uint64_t   *far = walk->overflow.keys + walk->overflow.count;
+	uint32_t	nnear = 0;
+
+	if (count == 0)
+		return GG_OK;
+	if (!walk->source.distances(walk->source.ctx, walk->batch, count, walk->measured))
+		return GG_ECALLBACK;
+	walk->distances += count;
+	walk->unexpanded += count;
+
+	/* most are farther than the list's last, without a pattern: told apart without a branch */
+	if (walk->list.count == walk->itopk)
+		last = walk->heaps ? walk->list.keys[0] : walk->list.keys[walk->list.count - 1];
+	for (uint32_t i = 0; i < count; i++)
+	{
+		uint64_t	key = key_of(walk->measured[i], walk->batch[i]);
+		uint32_t	is_near = key < last;
+
+		near[nnear] = key;
+		*far = key;
+		nnear += is_near;
+		far += 1 - is_near;
+	}
+	walk->overflow.count += count - nnear;
+	for (uint32_t i = 0; i < nnear; i++)
+		file(walk, near[i]);
+	return GG_OK;
+}
+
+/* ---- pivots ------------------------------------------------------------ */
+
+/*
+ * Load those of count pivots (at most GG_MAX_DEGREE) that are not yet known and measure their
+ * nodes.  With walk_them they also join the pivot walk.
+ */
+static gg_code
+load_pivots(gg_walk *walk, const uint32_t *pivots, uint32_t count, bool walk_them)
+{
+	size_t		slot = walk->pivots_seen.count;
+	uint32_t	slots[GG_MAX_DEGREE];
+	uint32_t	batched = 0;
+	gg_code		code;
+
+	if (!reserve(walk, count) || !id_set_reserve(&walk->pivots_seen, count))
+		return GG_ENOMEM;
+	if (walk_them && slot + count > walk->pivot_slots_allocated)
+	{
+		size_t		wanted = (slot + count) * 2;
+		pivot_links *larger = realloc(walk->pivot_slots, wanted * sizeof(pivot_links));
+
+		if (larger == NULL)
+			return GG_ENOMEM;
+		walk->pivot_slots = larger;
+		walk->pivot_slots_allocated = wanted;
+	}
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		pivot_links ignored;
+		uint32_t	node;
+
+		if (pivots[i] >= walk->source.npivots)
+		{
+			if (pivots[i] != GG_NO_NODE)
+				walk->invalid++;
+			continue;
+		}
+		if (!id_set_add(&walk->pivots_seen, pivots[i]))
+			continue;
+		if (!walk->source.pivot(walk->source.ctx, pivots[i], &node,
+								walk_them ? walk->pivot_slots[slot].neighbors : ignored.neighbors))
+			return GG_ECALLBACK;
+		if (node >= walk->source.n)
+			walk->invalid++;
+		else if (id_set_add(&walk->seen, node))
+		{
+			walk->batch[batched] = node;
+			slots[batched++] = (uint32_t) slot;
+		}
+		slot++;
+	}
+
+	code = measure(walk, batched);
+	if (code != GG_OK || !walk_them)
+		return code;
+	for (uint32_t i = 0; i < batched; i++)
+	{
+		uint64_t	key = key_of(walk->measured[i], slots[i]);
+
+		if (walk->pivot_listed == PIVOT_LIST)
+		{
+			if (key > walk->pivot_list[PIVOT_LIST - 1])
+				continue;
+			walk->pivot_listed--;
+		}
+		sorted_insert(walk->pivot_list, walk->pivot_listed, key);
+		walk->pivot_listed++;
+	}
+	return GG_OK;
+}
+
+/* Load the next pivots in order that are not yet known. */
+static gg_code
+sweep_pivots(gg_walk *walk)
+{
+	uint32_t	pivots[GG_MAX_DEGREE];
+	uint32_t	count = 0;
+
+	while (count < GG_MAX_DEGREE && walk->pivots_swept < walk->source.npivots)
+		pivots[count++] = walk->pivots_swept++;
+	return load_pivots(walk, pivots, count, false);
+}
+
+/* First nodes of a walk: the pivots nearest to the query, and those measured on the way. */
+static gg_code
+enter(gg_walk *walk)
+{
+	uint32_t	pivots[PIVOT_ENTRIES];
+	gg_code		code;
+
+	walk->pivot_listed = 0;
+	walk->pivots_swept = 0;
+	if (walk->source.npivots <= PIVOTS_MEASURED_ALL)
+		return sweep_pivots(walk);
+
+	for (uint32_t i = 0; i < PIVOT_ENTRIES; i++)
+		pivots[i] = i;
+	code = load_pivots(walk, pivots, PIVOT_ENTRIES, true);
+	while (code == GG_OK)
+	{
+		pivot_links links;
+		uint32_t	i = 0;
+
+		while (i < walk->pivot_listed && (walk->pivot_list[i] & KEY_EXPANDED) != 0)
+			i++;
+		if (i == walk->pivot_listed)
+			break;
+		walk->pivot_list[i] |= KEY_EXPANDED;
+		/* a copy, since loading may move the slots */
+		links = walk->pivot_slots[key_node(walk->pivot_list[i])];
+		code = load_pivots(walk, links.neighbors, GG_PIVOT_DEGREE, true);
+	}
+	return code;
+}
+
+/* ---- walking ----------------------------------------------------------- */
+
+/* Expand the next parents; *more says whether there were any. */
+static gg_code
+step(gg_walk *walk, bool *more)
+{
+	uint32_t	n = walk->source.n;
+	uint32_t	degree = walk->source.degree;
+	uint32_t	parents[WALK_PARENTS];
+	uint32_t	nparents = 0;
+	uint32_t	count = 0;
+
+	/* all lists first, so that memory serves them at once */
+	while (nparents < WALK_PARENTS && (nparents + 1) * degree <= GG_MAX_DEGREE &&
+		   take_parent(walk, &parents[nparents]))
+	{
+		if (!walk->source.neighbors(walk->source.ctx, parents[nparents],
+									walk->neighbors + nparents * degree))
+			return GG_ECALLBACK;
+		nparents++;
+	}
+	*more = nparents > 0;
+	if (!reserve(walk, GG_MAX_DEGREE + WALK_PARENTS))
+		return GG_ENOMEM;
+	for (uint32_t i = 0; i < nparents * degree; i++)
+	{
+		uint32_t	node = walk->neighbors[i];
+
+		if (node >= n || node == parents[i / degree])
+		{
+			if (node != GG_NO_NODE)
+				walk->invalid++;
+			continue;
+		}
+		walk->batch[count] = node;
+		count += id_set_add(&walk->seen, node);
+	}
+	return measure(walk, count);
+}
+
+/* Turn the list of a finished run with heaps back into a sorted one. */
+static bool
+leave_heaps(gg_walk *walk)
+{
+	key_array  *list = &walk->list;
+	key_array  *overflow = &walk->overflow;
+	uint64_t	last = list->count == 0 ? 0 : list->keys[0] | KEY_EXPANDED;
+	size_t		kept = 0;
+
+	heap_sort(list->keys, list->count);
+	for (size_t i = 0; i < list->count; i++)
+		list->keys[i] |= KEY_EXPANDED;
+
+	/* overflow also holds what was expanded and is in the list */
+	for (size_t i = 0; i < overflow->count; i++)
+	{
+		if (overflow->keys[i] > last)
+			overflow->keys[kept++] = overflow->keys[i];
+	}
+	overflow->count = kept;
+	if (!key_array_reserve(overflow, walk->frontier.count))
+		return false;
+	for (size_t i = 0; i < walk->frontier.count; i++)
+		overflow->keys[overflow->count++] = ~walk->frontier.keys[i];
+	walk->frontier.count = 0;
+	return true;
+}
+
+/* Expand until the list is all expanded, and no pivot could fill what room it has. */
+static gg_code
+run(gg_walk *walk)
+{
+	gg_code		code;
+
+	for (;;)
+	{
+		bool		more;
+
+		code = step(walk, &more);
+		if (code != GG_OK)
+			return code;
+		if (more)
+			continue;
+		if (walk->list.count == walk->itopk || walk->pivots_swept == walk->source.npivots)
+			break;
+		code = sweep_pivots(walk);
+		if (code != GG_OK)
+			return code;
+	}
+	if (walk->heaps && !leave_heaps(walk))
+		return GG_ENOMEM;
+	walk->next_handed = 0;
+	return GG_OK;
+}
+
+/* Choose the list anew for a longer itopk, from all nodes known. */
+static bool
+lengthen(gg_walk *walk, size_t itopk)
+{
+	key_array  *list = &walk->list;
+	key_array  *overflow = &walk->overflow;
+	size_t		listed = list->count;
+	size_t		overflowed;
+
+	walk->itopk = itopk;
+	walk->heaps = itopk > SORTED_LIST_MAX;
+	if (!walk->heaps)
+	{
+		if (list->capacity < itopk && !key_array_reserve(list, itopk - list->count))
+			return false;
+
+		/* each key filed puts at most one in the overflow, so the writes stay behind the reads */
+		overflowed = overflow->count;
+		overflow->count = 0;
+		walk->next_unexpanded = listed;
+		for (size_t i = 0; i < overflowed; i++)
+			file_sorted(walk, overflow->keys[i]);
+		return true;
+	}
+
+	/* as above, the list's keys moved behind the others */
+	if (!key_array_reserve(overflow, listed) ||
+		!key_array_reserve(list, overflow->count) ||
+		!key_array_reserve(&walk->frontier, walk->unexpanded))
+		return false;
+	memcpy(overflow->keys + overflow->count, list->keys, listed * sizeof(uint64_t));
+	overflowed = overflow->count + listed;
+	overflow->count = 0;
+	list->count = 0;
+	walk->frontier.count = 0;
+	for (size_t i = 0; i < overflowed; i++)
+		file_heaps(walk, overflow->keys[i]);
+	return true;
+}
+
+/* A walk that failed knows nothing any more; it can be started again. */
+static gg_status
+finish(gg_walk *walk, gg_code code, const char *where)
+{
+	walk->usable = code == GG_OK;
+	if (walk->usable)
+		return gg_cpu_ok();
+	walk->list.count = 0;
+	walk->overflow.count = 0;
+	walk->frontier.count = 0;
+	walk->unexpanded = 0;
+	if (code == GG_ENOMEM)
+		return gg_cpu_fail(code, where, "out of memory with %zu nodes known to the walk",
+						   walk->seen.count);
+	return gg_cpu_fail(code, where, "the source of the walk failed after %llu distances",
+					   (unsigned long long) walk->distances);
+}
+
+/* ---- the interface ----------------------------------------------------- */
+
+gg_status
+gg_walk_create(gg_walk **walk)
+{
+	*walk = calloc(1, sizeof(gg_walk));
+	if (*walk == NULL)
+		return gg_cpu_fail(GG_ENOMEM, "gg_walk_create", "out of memory for a walk of %zu bytes",
+						   sizeof(gg_walk));
+	return gg_cpu_ok();
+}
+
+gg_status
+gg_walk_start(gg_walk *walk, const gg_source *source, uint32_t itopk_size)
+{
+	static const char *const where = "gg_walk_start";
+	size_t		expected;
+	gg_code		code;
+
+	walk->usable = false;
+	walk->list.count = 0;
+	walk->overflow.count = 0;
+	walk->frontier.count = 0;
+	walk->next_unexpanded = 0;
+	walk->next_handed = 0;
+	walk->unexpanded = 0;
+	walk->distances = 0;
+	walk->invalid = 0;
+	if (source->n > GG_MAX_NODES)
+		return gg_cpu_fail(GG_EINVAL, where, "%u nodes are more than %u", source->n, GG_MAX_NODES);
+	if (source->degree > GG_MAX_DEGREE)
+		return gg_cpu_fail(GG_EINVAL, where, "degree %u is more than %u",
+						   source->degree, GG_MAX_DEGREE);
+	if (source->npivots > GG_MAX_NODES)
+		return gg_cpu_fail(GG_EINVAL, where, "%u pivots are more than %u",
+						   source->npivots, GG_MAX_NODES);
+	if (itopk_size == 0)
+		return gg_cpu_fail(GG_EINVAL, where, "itopk_size 0 is less than 1");
+	walk->source = *source;
+
+	/*
+	 * A walk measures some 20 nodes for each in its list (half that where lists are long).  The
+	 * set starts with room for them, but never with so much that emptying it (256 kB) would
+	 * show beside the walk.
+	 */
+	expected = (size_t) itopk_size * 24;
+	if (expected > 32768)
+		expected = 32768;
+	if (!id_set_reset(&walk->seen, expected) || !id_set_reset(&walk->pivots_seen, 512) ||
+		!lengthen(walk, itopk_size))
+		return finish(walk, GG_ENOMEM, where);
+	code = enter(walk);
+	if (code == GG_OK)
+		code = run(walk);
+	return finish(walk, code, where);
+}
+
+/* A size not above the present one changes nothing. */
+gg_status
+gg_walk_widen(gg_walk *walk, uint32_t itopk_size)
+{
+	static const char *const where = "gg_walk_widen";
+
+	if (!walk->usable)
+		return gg_cpu_fail(GG_EINVAL, where, "the walk was not started, or failed");
+	if (itopk_size <= walk->itopk)
+		return gg_cpu_ok();
+	if (!lengthen(walk, itopk_size))
+		return finish(walk, GG_ENOMEM, where);
+	return finish(walk, run(walk), where);
+}
+
+bool
+gg_walk_next(gg_walk *walk, gg_candidate *candidate)
+{
+	while (walk->usable && walk->next_handed < walk->list.count)
+	{
+		uint64_t	key = walk->list.keys[walk->next_handed++];
+		uint32_t   *slot = id_set_find(&walk->seen, key_node(key));
+
+		if ((*slot & 1) != 0)
+			continue;
+		*slot |= 1;
+		candidate->distance = key_distance(key);
+		candidate->node = key_node(key);
+		return true;
+	}
+	return false;
+}
+
+bool
+gg_walk_exhausted(const gg_walk *walk)
+{
+	return !walk->usable ||
+		(walk->unexpanded == 0 && (walk->pivots_seen.count == walk->source.npivots ||
+								   walk->seen.count == walk->source.n));
+}
+
+uint64_t
+gg_walk_distances(const gg_walk *walk)
+{
+	return walk->distances;
+}
+
+uint64_t
+gg_walk_invalid(const gg_walk *walk)
+{
+	return walk->invalid;
+}
+
+void
+gg_walk_free(gg_walk *walk)
+{
+	if (walk == NULL)
+		return;
+	free(walk->list.keys);
+	free(walk->overflow.keys);
+	free(walk->frontier.keys);
+	free(walk->seen.slots);
+	free(walk->pivots_seen.slots);
+	free(walk->pivot_slots);
+	free(walk);
+}

@@ -1,0 +1,386 @@
+/*
+ * harness.c
+ *		What the engine tests share: counting, data, exact answers.
+ */
+#include "harness.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int	passed = 0;
+static int	failed = 0;
+
+bool
+harness_check(const char *file, int line, bool condition, const char *text, const char *format,...)
+{
+	va_list		args;
+
+	if (condition)
+	{
+		passed++;
+		return true;
+	}
+	failed++;
+	printf("%s:%d: failed: %s: ", file, line, text);
+	va_start(args, format);
+	vprintf(format, args);
+	va_end(args);
+	printf("\n");
+	fflush(stdout);
+	return false;
+}
+
+bool
+harness_check_ok(const char *file, int line, gg_status status, const char *what)
+{
+	return harness_check(file, line, status.code == GG_OK, "status is GG_OK", "%s: code %d in %s: %s",
+						 what, (int) status.code, status.where ? status.where : "?", status.message);
+}
+
+int
+harness_finish(void)
+{
+	printf("%d passed, %d failed\n", passed, failed);
+	return failed > 0;
+}
+
+bool
+harness_small(void)
+{
+	return getenv("GG_TEST_SMALL") != NULL;
+}
+
+uint32_t
+harness_size(uint32_t size, uint32_t scale)
+{
+	return harness_small() && size / scale > 0 ? size / scale : size;
+}
+
+double
+harness_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
+}
+
+/* Out of memory in a test is the end of it. */
+static void *
+need(size_t size)
+{
+	void	   *memory = malloc(size > 0 ? size : 1);
+
+	if (!memory)
+	{
+		printf("out of memory for %zu bytes\n", size);
+		exit(2);
+	}
+	return memory;
+}
+
+/* ---- random numbers ------------------------------------------------------ */
+
+static uint64_t
+random_bits(harness_random *random)
+{
+	uint64_t	x = (random->state += UINT64_C(0x9E3779B97F4A7C15));
+
+	x = (x ^ (x >> 32)) * UINT64_C(0xD6E8FEB86659FD93);
+	x = (x ^ (x >> 32)) * UINT64_C(0xD6E8FEB86659FD93);
+	return x ^ (x >> 32);
+}
+
+double
+harness_unit(harness_random *random)
+{
+	return (double) (random_bits(random) >> 11) / 9007199254740992.0;
+}
+
+double
+harness_normal(harness_random *random)
+{
+	double		u = 1.0 - harness_unit(random);
+
+	return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * harness_unit(random));
+}
+
+/* ---- data ------------------------------------------------------------------ */
+
+/* x = tanh(z W1 + b) W2 + noise, z normal around one of the clusters' centres */
+typedef struct manifold
+{
+	uint32_t	latent,
+				hidden,
+				clusters,
+				dim;
+	float	   *w1,				/* latent x hidden */
+			   *b,				/* hidden */
+			   *w2,				/* hidden x dim */
+			   *centres,		/* clusters x latent */
+			   *widths,			/* clusters */
+			   *shares,			/* clusters: running sum of the clusters' parts */
+			   *z,
+			   *h;
+} manifold;
+
+static float *
+normals(harness_random *random, size_t count, double scale)
+{
+	float	   *values = need(sizeof(float) * count);
+
+	for (size_t i = 0; i < count; i++)
+		values[i] = (float) (scale * harness_normal(random));
+	return values;
+}
+
+static void
+manifold_make(manifold *m, const harness_spec *spec, harness_random *random)
+{
+	double		sum = 0;
+
+	m->dim = spec->dim;
+	m->latent = spec->latent ? spec->latent : 16;
+	m->clusters = spec->clusters ? spec->clusters : 20;
+	m->hidden = 2 * m->latent > 64 ? 2 * m->latent : 64;
+	m->w1 = normals(random, (size_t) m->latent * m->hidden, 1 / sqrt(m->latent));
+	m->b = normals(random, m->hidden, 0.3);
+	m->w2 = normals(random, (size_t) m->hidden * m->dim, 1 / sqrt(m->hidden));
+	m->centres = normals(random, (size_t) m->clusters * m->latent, 1);
+	m->widths = need(sizeof(float) * m->clusters);
+	m->shares = need(sizeof(float) * m->clusters);
+	m->z = need(sizeof(float) * m->latent);
+	m->h = need(sizeof(float) * m->hidden);
+	for (uint32_t c = 0; c < m->clusters; c++)
+	{
+		double		u = harness_unit(random);
+
+		m->widths[c] = (float) (0.25 + 0.5 * harness_unit(random)) * (spec->shape == SHAPE_TIGHT ? 1e-3f : 1.0f);
+		m->shares[c] = (float) (sum += u * u + 0.05);
+	}
+	for (uint32_t c = 0; c < m->clusters; c++)
+		m->shares[c] /= (float) sum;
+}
+
+static void
+manifold_free(manifold *m)
+{
+	free(m->w1);
+	free(m->b);
+	free(m->w2);
+	free(m->centres);
+	free(m->widths);
+	free(m->shares);
+	free(m->z);
+	free(m->h);
+}
+
+static void
+manifold_draw(manifold *m, harness_random *random, double noise, float *x)
+{
+	double		u = harness_unit(random);
+	uint32_t	c = 0;
+
+	while (c + 1 < m->clusters && m->shares[c] < u)
+		c++;
+	for (uint32_t l = 0; l < m->latent; l++)
+		m->z[l] = m->centres[(size_t) c * m->latent + l] + m->widths[c] * (float) harness_normal(random);
+	for (uint32_t h = 0; h < m->hidden; h++)
+		m->h[h] = m->b[h];
+	for (uint32_t l = 0; l < m->latent; l++)
+		for (uint32_t h = 0; h < m->hidden; h++)
+			m->h[h] += m->z[l] * m->w1[(size_t) l * m->hidden + h];
+	for (uint32_t h = 0; h < m->hidden; h++)
+		m->h[h] = tanhf(m->h[h]);
+	/* noise: uniform of the same deviation, ten times as quick to make as normal */
+	for (uint32_t k = 0; k < m->dim; k++)
+		x[k] = (float) (noise * 3.4641 * (harness_unit(random) - 0.5));
+	for (uint32_t h = 0; h < m->hidden; h++)
+	{
+		float		s = m->h[h];
+		const float *w = m->w2 + (size_t) h * m->dim;
+
+		for (uint32_t k = 0; k < m->dim; k++)
+			x[k] += s * w[k];
+	}
+}
+
+void
+harness_data(const harness_spec *spec, gg_dataset *data, float **queries, uint32_t nq)
+{
+	harness_random random = {spec->seed * 1000003 + 17};
+	size_t		size = gg_element_size(spec->element);
+	char	   *rows = need(size * spec->n * spec->dim);
+	float	   *x = need(sizeof(float) * spec->dim);
+	float	   *answer = need(sizeof(float) * ((size_t) nq * spec->dim + 1));
+	manifold	m;
+
+	manifold_make(&m, spec, &random);
+	for (uint32_t i = 0; i < spec->n + nq; i++)
+	{
+		bool		again = (spec->shape == SHAPE_EQUAL && i > 0 && i < spec->n) ||
+			(spec->shape == SHAPE_COPIES && i % 20 != 0 && i < spec->n);
+
+		if (!again)
+		{
+			if (spec->shape == SHAPE_UNIFORM)
+				for (uint32_t k = 0; k < spec->dim; k++)
+					x[k] = (float) harness_unit(&random);
+			else
+				manifold_draw(&m, &random, spec->shape == SHAPE_TIGHT ? 2e-5 : 0.02, x);
+			for (uint32_t k = 0; k < spec->dim; k++)
+				x[k] += spec->offset;
+			if (spec->metric == GG_METRIC_COSINE && spec->element == GG_ELEMENT_F32)
+			{
+				double		sum = 0;
+
+				for (uint32_t k = 0; k < spec->dim; k++)
+					sum += (double) x[k] * x[k];
+				for (uint32_t k = 0; k < spec->dim; k++)
+					x[k] = sum > 0 ? (float) (x[k] / sqrt(sum)) : (k == 0);
+			}
+		}
+		if (i >= spec->n)
+			memcpy(answer + (size_t) (i - spec->n) * spec->dim, x, sizeof(float) * spec->dim);
+		else if (spec->element == GG_ELEMENT_F32)
+			memcpy((float *) rows + (size_t) i * spec->dim, x, sizeof(float) * spec->dim);
+		else
+			for (uint32_t k = 0; k < spec->dim; k++)
+				((uint16_t *) rows)[(size_t) i * spec->dim + k] = gg_float_to_half(x[k]);
+	}
+	manifold_free(&m);
+	free(x);
+	data->rows = rows;
+	data->n = spec->n;
+	data->dim = spec->dim;
+	data->element = spec->element;
+	data->metric = spec->metric;
+	if (queries)
+		*queries = answer;
+	else
+		free(answer);
+}
+
+void
+harness_free(gg_dataset *data, float *queries)
+{
+	free((void *) data->rows);
+	free(queries);
+	data->rows = NULL;
+}
+
+double
+harness_element(const gg_dataset *data, uint32_t row, uint32_t element)
+{
+	size_t		at = (size_t) row * data->dim + element;
+
+	if (data->element == GG_ELEMENT_F16)
+		return gg_half_to_float(((const uint16_t *) data->rows)[at]);
+	return ((const float *) data->rows)[at];
+}
+
+static double
+row_norm(const gg_dataset *data, uint32_t row)
+{
+	double		sum = 0;
+
+	for (uint32_t k = 0; k < data->dim; k++)
+	{
+		double		x = harness_element(data, row, k);
+
+		sum += x * x;
+	}
+	return sum;
+}
+
+double
+harness_max_norm(const gg_dataset *data)
+{
+	double		max = 0;
+
+	for (uint32_t i = 0; i < data->n && data->metric == GG_METRIC_IP; i++)
+		max = fmax(max, row_norm(data, i));
+	return max;
+}
+
+double
+harness_row_distance(const gg_dataset *data, uint32_t a, uint32_t b, double max_norm)
+{
+	double		sum = 0,
+				dot = 0,
+				aa = 0,
+				bb = 0;
+
+	for (uint32_t k = 0; k < data->dim; k++)
+	{
+		double		x = harness_element(data, a, k),
+					y = harness_element(data, b, k);
+
+		sum += data->metric == GG_METRIC_L1 ? fabs(x - y) : (x - y) * (x - y);
+		dot += x * y;
+		aa += x * x;
+		bb += y * y;
+	}
+	if (data->metric == GG_METRIC_COSINE)
+		return aa > 0 && bb > 0 ? 1 - dot / sqrt(aa * bb) : 1;
+	if (data->metric == GG_METRIC_IP)
+	{
+		double		more = sqrt(fmax(0, max_norm - aa)) - sqrt(fmax(0, max_norm - bb));
+
+		sum += more * more;
+	}
+	return sum;
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+	double		x = *(const double *) a,
+				y = *(const double *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+double
+harness_knn_recall(const gg_dataset *data, const uint32_t *ids, uint32_t k, uint32_t at, uint32_t rows)
+{
+	double		max_norm = harness_max_norm(data);
+	double	   *distances = need(sizeof(double) * data->n);
+	double	   *sorted = need(sizeof(double) * data->n);
+	uint64_t	hits = 0,
+				wanted = 0;
+
+	if (data->n > 0 && at > data->n - 1)
+		at = data->n - 1;
+	if (rows > data->n)
+		rows = data->n;
+	for (uint32_t r = 0; r < rows; r++)
+	{
+		uint32_t	row = (uint32_t) ((uint64_t) r * data->n / rows);
+		double		limit;
+		uint32_t	found = 0;
+
+		for (uint32_t i = 0; i < data->n; i++)
+			distances[i] = i == row ? INFINITY : harness_row_distance(data, row, i, max_norm);
+		memcpy(sorted, distances, sizeof(double) * data->n);
+		qsort(sorted, data->n, sizeof(double), compare_doubles);
+		/* rows just as far are just as good; the tolerance is float32's */
+		limit = sorted[at - 1] + 1e-6 * fabs(sorted[at - 1]) + 1e-12;
+		for (uint32_t j = 0; j < at && j < k; j++)
+		{
+			uint32_t	id = ids[(size_t) row * k + j];
+
+			if (id < data->n && distances[id] <= limit)
+				found++;
+		}
+		hits += found;
+		wanted += at;
+	}
+	free(distances);
+	free(sorted);
+	return wanted > 0 ? (double) hits / (double) wanted : 1;
+}

@@ -1,0 +1,284 @@
+/*
+ * measure_recall.c
+ *		Recall, distances and time of searches at several widths, on files or made data.
+ *
+ *	measure_recall file BASE QUERIES DIM METRIC [DEGREE [INTERMEDIATE [THREADS]]]
+ *	measure_recall make N DIM LATENT CLUSTERS METRIC [DEGREE [INTERMEDIATE [THREADS]]]
+ *
+ * BASE and QUERIES are row-major float32; METRIC is l2, ip, cosine or l1 (rows under cosine get
+ * unit length here).  Not a test: it asserts nothing.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "harness.h"
+
+#define K 10
+#define LID_K 100
+#define MADE_QUERIES 1000
+
+static float *
+read_floats(const char *path, size_t *count)
+{
+	FILE	   *file = fopen(path, "rb");
+	float	   *floats;
+	long		bytes;
+
+	if (file == NULL || fseek(file, 0, SEEK_END) != 0 || (bytes = ftell(file)) < 0)
+	{
+		perror(path);
+		exit(2);
+	}
+	rewind(file);
+	floats = malloc((size_t) bytes + 1);
+	*count = (size_t) bytes / sizeof(float);
+	if (floats == NULL || fread(floats, sizeof(float), *count, file) != *count)
+	{
+		perror(path);
+		exit(2);
+	}
+	fclose(file);
+	return floats;
+}
+
+static gg_metric
+parse_metric(const char *name)
+{
+	static const char *const names[] = {"l2", "ip", "cosine", "l1"};
+
+	for (int i = 0; i < 4; i++)
+	{
+		if (strcmp(name, names[i]) == 0)
+			return (gg_metric) (i + 1);
+	}
+	fprintf(stderr, "no metric %s\n", name);
+	exit(2);
+}
+
+static void
+need_ok(gg_status status)
+{
+	if (status.code == GG_OK)
+		return;
+	fprintf(stderr, "%s: %s (code %d)\n", status.where, status.message, (int) status.code);
+	exit(1);
+}
+
+/* Processor time: the machine may have other things to do. */
+static double
+cpu_seconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
+}
+
+/* Distances a query takes, which the engine does not report: one walk each over the same graph. */
+typedef struct counted
+{
+	const gg_dataset *data;
+	const gg_graph *graph;
+	gg_distance_fn distance;
+	float	   *query;
+	uint64_t	pivots;
+	uint64_t	parents;
+} counted;
+
+static bool
+counted_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
+{
+	counted    *c = ctx;
+
+	for (uint32_t i = 0; i < count; i++)
+		out[i] = c->distance((const float *) c->data->rows + (size_t) nodes[i] * c->data->dim,
+							 c->query, c->data->dim);
+	return true;
+}
+
+static bool
+counted_neighbors(void *ctx, uint32_t node, uint32_t *out)
+{
+	counted    *c = ctx;
+
+	c->parents++;
+	memcpy(out, c->graph->adjacency + (size_t) node * c->graph->degree,
+		   c->graph->degree * sizeof(uint32_t));
+	return true;
+}
+
+static bool
+counted_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
+{
+	counted    *c = ctx;
+
+	c->pivots++;
+	*node = c->graph->pivots[i];
+	memcpy(neighbors, c->graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
+		   GG_PIVOT_DEGREE * sizeof(uint32_t));
+	return true;
+}
+
+static void
+measure(const gg_dataset *data, const gg_graph *graph, const float *queries, uint32_t nq,
+		const uint32_t *truth, const float *truth_distances)
+{
+	static const uint32_t widths[] = {10, 16, 32, 64, 128, 256, 512};
+	gg_control	one = {.threads = 1};
+	uint32_t   *nodes = malloc((size_t) nq * K * sizeof(uint32_t));
+	float	   *distances = malloc((size_t) nq * K * sizeof(float));
+	gg_index   *index;
+	gg_walk    *walk;
+	counted		count = {data, graph, gg_distance_function(data->metric, data->element),
+	malloc(data->dim * sizeof(float)), 0, 0};
+	gg_source	source = {graph->n, graph->degree, graph->npivots, &count,
+	counted_distances, counted_neighbors, counted_pivot};
+
+	need_ok(gg_cpu_engine.index_open(data, graph, &one, &index));
+	need_ok(gg_walk_create(&walk));
+	(void) truth;
+	printf("%6s %9s %10s %8s %8s %10s %8s\n", "itopk", "recall@10", "distances", "pivots", "parents",
+		   "us/query", "ns/dist");
+	for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++)
+	{
+		gg_search_params params = {.k = K,.itopk_size = widths[w]};
+		uint64_t	hits = 0;
+		uint64_t	total = 0;
+		double		best = INFINITY;
+
+		for (int repeat = 0; repeat < 3; repeat++)
+		{
+			double		began = cpu_seconds();
+
+			need_ok(gg_cpu_engine.index_search(index, &params, queries, nq, &one, nodes, distances));
+			best = fmin(best, cpu_seconds() - began);
+		}
+		for (uint32_t q = 0; q < nq; q++)
+		{
+			for (uint32_t i = 0; i < K; i++)
+				hits += distances[(size_t) q * K + i] <= truth_distances[(size_t) q * LID_K + K - 1];
+		}
+		count.pivots = count.parents = 0;
+		for (uint32_t q = 0; q < nq; q++)
+		{
+			memcpy(count.query, queries + (size_t) q * data->dim, data->dim * sizeof(float));
+			gg_query_prepare(data->metric, count.query, data->dim);
+			need_ok(gg_walk_start(walk, &source, widths[w]));
+			total += gg_walk_distances(walk);
+		}
+		printf("%6u %9.4f %10.1f %8.1f %8.1f %10.1f %8.1f\n", widths[w], (double) hits / nq / K,
+			   (double) total / nq, (double) count.pivots / nq, (double) count.parents / nq,
+			   best / nq * 1e6, best / (double) total * 1e9);
+		fflush(stdout);
+	}
+	gg_walk_free(walk);
+	gg_cpu_engine.index_close(index);
+	free(count.query);
+	free(nodes);
+	free(distances);
+}
+
+int
+main(int argc, char **argv)
+{
+	bool		made = argc >= 2 && strcmp(argv[1], "make") == 0;
+	int			optional = made ? 7 : 6;
+	gg_dataset	data;
+	float	   *queries;
+	uint32_t	nq;
+	gg_build_params params = {.graph_degree = 32,.intermediate_graph_degree = 64,.seed = 1};
+	gg_control	control = {.threads = 1};
+	gg_build_stats stats = {0};
+	gg_graph	graph;
+	gg_index   *index;
+	uint32_t   *truth;
+	float	   *truth_distances;
+	double		began;
+	double		lid = 0;
+
+	if (argc < optional || (!made && strcmp(argv[1], "file") != 0))
+	{
+		fprintf(stderr, "usage: see the head of measure_recall.c\n");
+		return 2;
+	}
+	if (made)
+	{
+		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = (uint32_t) atoi(argv[2]),
+			.dim = (uint32_t) atoi(argv[3]),.latent = (uint32_t) atoi(argv[4]),
+			.clusters = (uint32_t) atoi(argv[5]),.metric = parse_metric(argv[6]),
+		.element = GG_ELEMENT_F32,.seed = 1};
+
+		nq = MADE_QUERIES;
+		harness_data(&spec, &data, &queries, nq);
+	}
+	else
+	{
+		size_t		count;
+		float	   *rows = read_floats(argv[2], &count);
+
+		data.dim = (uint32_t) atoi(argv[4]);
+		data.metric = parse_metric(argv[5]);
+		data.element = GG_ELEMENT_F32;
+		data.n = (uint32_t) (count / data.dim);
+		data.rows = rows;
+		for (uint32_t i = 0; i < data.n; i++)
+			gg_query_prepare(data.metric, rows + (size_t) i * data.dim, data.dim);
+		queries = read_floats(argv[3], &count);
+		nq = (uint32_t) (count / data.dim);
+	}
+	if (argc > optional)
+		params.graph_degree = (uint32_t) atoi(argv[optional]);
+	if (argc > optional + 1)
+		params.intermediate_graph_degree = (uint32_t) atoi(argv[optional + 1]);
+	if (argc > optional + 2)
+		control.threads = atoi(argv[optional + 2]);
+
+	began = harness_now();
+	need_ok(gg_cpu_engine.build(&data, &params, &control, &graph, &stats));
+	printf("n %u dim %u metric %d degree %u of %u: built in %.1f s by %d threads "
+		   "(init %.1f, %u iterations %.1f, optimize %.1f, connect %.1f), %u pivots, %u repaired\n",
+		   data.n, data.dim, (int) data.metric, params.graph_degree,
+		   params.intermediate_graph_degree, harness_now() - began, control.threads,
+		   stats.init_s, stats.iterations, stats.descent_s, stats.optimize_s, stats.connect_s,
+		   graph.npivots, stats.repaired);
+	fflush(stdout);
+
+	truth = malloc((size_t) nq * LID_K * sizeof(uint32_t));
+	truth_distances = malloc((size_t) nq * LID_K * sizeof(float));
+	need_ok(gg_cpu_engine.index_open(&data, &graph, &control, &index));
+	began = harness_now();
+	need_ok(gg_cpu_engine.index_exact(index, LID_K, NULL, queries, nq, &control, truth, truth_distances));
+	printf("exact: %.1f us/query (%s)\n", (harness_now() - began) / nq * 1e6, gg_simd_name());
+	gg_cpu_engine.index_close(index);
+
+	/* maximum likelihood, as distances and not their squares; cosine: of unit rows, d = l2 / 2 */
+	if (data.metric == GG_METRIC_L2 || data.metric == GG_METRIC_COSINE)
+	{
+		for (uint32_t q = 0; q < nq; q++)
+		{
+			const float *d = truth_distances + (size_t) q * LID_K;
+			double		sum = 0;
+
+			for (int i = 0; i < LID_K - 1; i++)
+				sum += 0.5 * log(fmax(d[i], 1e-20) / fmax(d[LID_K - 1], 1e-20));
+			lid -= (LID_K - 1) / sum / nq;
+		}
+		printf("intrinsic dimension (maximum likelihood, k = %d): %.1f\n", LID_K, lid);
+	}
+	measure(&data, &graph, queries, nq, truth, truth_distances);
+
+	free(truth);
+	free(truth_distances);
+	gg_graph_free(&graph);
+	if (made)
+		harness_free(&data, queries);
+	else
+	{
+		free((void *) data.rows);
+		free(queries);
+	}
+	return 0;
+}

@@ -1,0 +1,748 @@
+/*
+ * test_walk.c
+ *		The walk over a source: what it finds, what it hands out and when, and what it survives.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+#include "small_graph.h"
+
+/*
+ * The walk once more under other names, with allocations that can be made to fail.
+ */
+static long allocations_left = -1;	/* -1: no limit */
+
+static bool
+allocation_allowed(void)
+{
+	if (allocations_left == 0)
+		return false;
+	if (allocations_left > 0)
+		allocations_left--;
+	return true;
+}
+
+static void *
+faulty_malloc(size_t size)
+{
+	return allocation_allowed() ? malloc(size) : NULL;
+}
+
+static void *
+faulty_calloc(size_t count, size_t size)
+{
+	return allocation_allowed() ? calloc(count, size) : NULL;
+}
+
+static void *
+faulty_realloc(void *block, size_t size)
+{
+	return allocation_allowed() ? realloc(block, size) : NULL;
+}
+
+#define malloc faulty_malloc
+#define calloc faulty_calloc
+#define realloc faulty_realloc
+#define gg_walk_create faulty_walk_create
+#define gg_walk_start faulty_walk_start
+#define gg_walk_widen faulty_walk_widen
+#define gg_walk_next faulty_walk_next
+#define gg_walk_exhausted faulty_walk_exhausted
+#define gg_walk_distances faulty_walk_distances
+#define gg_walk_invalid faulty_walk_invalid
+#define gg_walk_free faulty_walk_free
+#include "../../src/cpu/walk.c"
+#undef malloc
+#undef calloc
+#undef realloc
+#undef gg_walk_create
+#undef gg_walk_start
+#undef gg_walk_widen
+#undef gg_walk_next
+#undef gg_walk_exhausted
+#undef gg_walk_distances
+#undef gg_walk_invalid
+#undef gg_walk_free
+
+/* ---- a source in memory that watches what is asked of it --------------- */
+
+typedef struct watched
+{
+	const float *rows;
+	uint32_t	dim;
+	const gg_graph *graph;
+	const float *query;
+	uint8_t    *measured;		/* by node: how often */
+	uint32_t	repeated;		/* nodes measured twice, or ids that are none */
+	uint32_t	largest;		/* batch */
+	long		calls_left;		/* -1: no limit; at 0 every callback fails */
+} watched;
+
+static bool
+call_allowed(watched *watch)
+{
+	if (watch->calls_left == 0)
+		return false;
+	if (watch->calls_left > 0)
+		watch->calls_left--;
+	return true;
+}
+
+static bool
+watched_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
+{
+	watched    *watch = ctx;
+	gg_distance_fn distance = gg_distance_function(GG_METRIC_L2, GG_ELEMENT_F32);
+
+	if (!call_allowed(watch))
+		return false;
+	if (count > watch->largest)
+		watch->largest = count;
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (nodes[i] >= watch->graph->n || watch->measured[nodes[i]]++ != 0)
+		{
+			watch->repeated++;
+			out[i] = 0;
+			continue;
+		}
+		out[i] = distance(watch->rows + (size_t) nodes[i] * watch->dim, watch->query, watch->dim);
+	}
+	return true;
+}
+
+static bool
+watched_neighbors(void *ctx, uint32_t node, uint32_t *out)
+{
+	watched    *watch = ctx;
+
+	if (!call_allowed(watch))
+		return false;
+	memcpy(out, watch->graph->adjacency + (size_t) node * watch->graph->degree,
+		   watch->graph->degree * sizeof(uint32_t));
+	return true;
+}
+
+static bool
+watched_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
+{
+	watched    *watch = ctx;
+
+	if (!call_allowed(watch))
+		return false;
+	*node = watch->graph->pivots[i];
+	memcpy(neighbors, watch->graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
+		   GG_PIVOT_DEGREE * sizeof(uint32_t));
+	return true;
+}
+
+static gg_source
+watch_make(watched *watch, const float *rows, uint32_t dim, const gg_graph *graph)
+{
+	gg_source	source = {graph->n, graph->degree, graph->npivots, watch,
+	watched_distances, watched_neighbors, watched_pivot};
+
+	watch->rows = rows;
+	watch->dim = dim;
+	watch->graph = graph;
+	watch->query = NULL;
+	watch->measured = calloc(graph->n + 1, 1);
+	watch->repeated = 0;
+	watch->largest = 0;
+	watch->calls_left = -1;
+	return source;
+}
+
+/* Before each start. */
+static void
+watch_query(watched *watch, const float *query)
+{
+	watch->query = query;
+	memset(watch->measured, 0, watch->graph->n);
+}
+
+/* ---- the data most tests share ----------------------------------------- */
+
+#define N 3000
+#define DIM 24
+#define QUERIES 100
+#define DEGREE 16
+#define PIVOTS 150
+
+static float rows[N * DIM];
+static float queries[QUERIES * DIM];
+static small_neighbor *truth;	/* QUERIES x N */
+static gg_graph graph;
+
+static void
+make_data(void)
+{
+	small_random random = {7};
+	static float both[(N + QUERIES) * DIM];
+
+	/* one draw, so that the queries come from the rows' clusters */
+	small_clusters(&random, both, N + QUERIES, DIM, 12, 20, 0.4f, false);
+	memcpy(rows, both, sizeof(rows));
+	memcpy(queries, both + N * DIM, sizeof(queries));
+	small_graph_make(&random, rows, N, DIM, GG_METRIC_L2, DEGREE, PIVOTS, &graph);
+	truth = malloc((size_t) QUERIES * N * sizeof(small_neighbor));
+	for (uint32_t q = 0; q < QUERIES; q++)
+		small_sorted(rows, N, DIM, GG_METRIC_L2, queries + q * DIM, truth + (size_t) q * N);
+}
+
+/* How many of the first count handed out are among the count nearest. */
+static uint32_t
+hits(gg_walk *walk, uint32_t q, uint32_t count)
+{
+	gg_candidate candidate;
+	uint32_t	found = 0;
+
+	for (uint32_t i = 0; i < count && gg_walk_next(walk, &candidate); i++)
+	{
+		for (uint32_t j = 0; j < count; j++)
+			found += truth[(size_t) q * N + j].node == candidate.node;
+	}
+	return found;
+}
+
+static bool
+ascending(gg_candidate a, gg_candidate b)
+{
+	return a.distance < b.distance || (a.distance == b.distance && a.node < b.node);
+}
+
+/* ---- tests ------------------------------------------------------------- */
+
+static void
+test_finds_nearest(gg_walk *walk)
+{
+	watched		watch;
+	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	uint32_t	found = 0;
+	uint32_t	disorder = 0;
+	uint32_t	wrong = 0;
+	uint64_t	distances = 0;
+
+	for (uint32_t q = 0; q < QUERIES; q++)
+	{
+		gg_candidate candidate;
+		gg_candidate before = {-INFINITY, 0};
+		uint32_t	handed = 0;
+
+		watch_query(&watch, queries + q * DIM);
+		CHECK(gg_walk_start(walk, &source, 64).code == GG_OK, "start");
+		distances += gg_walk_distances(walk);
+		while (gg_walk_next(walk, &candidate))
+		{
+			for (uint32_t j = 0; j < 10; j++)
+				found += handed < 10 && truth[(size_t) q * N + j].node == candidate.node;
+			disorder += !ascending(before, candidate);
+			wrong += candidate.distance != gg_distance_function(GG_METRIC_L2, GG_ELEMENT_F32)
+				(rows + candidate.node * DIM, watch.query, DIM);
+			before = candidate;
+			handed++;
+		}
+		CHECK(handed == 64, "%u of 64 handed out", handed);
+		CHECK(!gg_walk_next(walk, &candidate), "and then no more");
+	}
+	CHECK(found >= QUERIES * 10 * 98 / 100, "%u of %u nearest found", found, QUERIES * 10);
+	CHECK(disorder == 0, "%u out of order", disorder);
+	CHECK(wrong == 0, "%u distances wrong", wrong);
+	CHECK(watch.repeated == 0, "%u nodes measured twice", watch.repeated);
+	CHECK(distances < (uint64_t) QUERIES * N / 3, "%llu distances for %d queries of %d rows",
+		  (unsigned long long) distances, QUERIES, N);
+	CHECK(watch.largest <= GG_MAX_DEGREE, "batches of up to %u", watch.largest);
+	free(watch.measured);
+}
+
+/* Widening to a size finds what a walk started at that size does, for no more distances. */
+static void
+test_widen_equals_fresh(gg_walk *walk)
+{
+	static const uint32_t widths[] = {8, 16, 40, 200, 1500};
+	watched		watch;
+	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_walk    *fresh;
+
+	CHECK(gg_walk_create(&fresh).code == GG_OK, "create");
+	for (size_t w = 1; w < sizeof(widths) / sizeof(widths[0]); w++)
+	{
+		uint32_t	k = widths[w] / 2 < 100 ? widths[w] / 2 : 100;
+		uint64_t	widened_distances = 0;
+		uint64_t	fresh_distances = 0;
+		uint32_t	widened_hits = 0;
+		uint32_t	fresh_hits = 0;
+
+		for (uint32_t q = 0; q < QUERIES; q++)
+		{
+			watch_query(&watch, queries + q * DIM);
+			CHECK(gg_walk_start(walk, &source, widths[0]).code == GG_OK, "start");
+			for (size_t i = 1; i <= w; i++)
+				CHECK(gg_walk_widen(walk, widths[i]).code == GG_OK, "widen");
+			widened_distances += gg_walk_distances(walk);
+			widened_hits += hits(walk, q, k);
+
+			watch_query(&watch, queries + q * DIM);
+			CHECK(gg_walk_start(fresh, &source, widths[w]).code == GG_OK, "start");
+			fresh_distances += gg_walk_distances(fresh);
+			fresh_hits += hits(fresh, q, k);
+		}
+		CHECK(widened_hits + QUERIES * k / 100 >= fresh_hits,
+			  "%u: %u hits widened, %u fresh", widths[w], widened_hits, fresh_hits);
+		CHECK(widened_distances <= fresh_distances + fresh_distances / 20,
+			  "%u: %llu distances widened, %llu fresh", widths[w],
+			  (unsigned long long) widened_distances, (unsigned long long) fresh_distances);
+	}
+	CHECK(watch.repeated == 0, "%u nodes measured twice", watch.repeated);
+	gg_walk_free(fresh);
+	free(watch.measured);
+}
+
+/* Nodes handed out after a widening are in order among themselves, late ones first. */
+static void
+test_late_finds_come_first(gg_walk *walk)
+{
+	watched		watch;
+	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	uint32_t	late = 0;
+
+	for (uint32_t q = 0; q < QUERIES; q++)
+	{
+		gg_candidate candidate,
+					last = {-INFINITY, 0},
+					before;
+		bool		disorder = false;
+
+		watch_query(&watch, queries + q * DIM);
+		CHECK(gg_walk_start(walk, &source, 2).code == GG_OK, "start");
+		while (gg_walk_next(walk, &candidate))
+			last = candidate;
+		CHECK(gg_walk_widen(walk, 100).code == GG_OK, "widen");
+		before.distance = -INFINITY;
+		before.node = 0;
+		while (gg_walk_next(walk, &candidate))
+		{
+			late += ascending(candidate, last);
+			disorder |= !ascending(before, candidate);
+			before = candidate;
+		}
+		CHECK(!disorder, "query %u: out of order after widening", q);
+	}
+	CHECK(late > 0, "a list of 2 misses something that one of 100 finds");
+	free(watch.measured);
+}
+
+/* Widened far enough a walk hands out every node exactly once. */
+static void
+hand_out_all(gg_walk *walk, const gg_source *source, watched *watch, uint32_t first, uint32_t factor,
+			 uint32_t expected)
+{
+	uint8_t    *handed = calloc(source->n + 1, 1);
+	uint32_t	count = 0;
+	uint32_t	again = 0;
+	uint32_t	itopk = first;
+	gg_status	status = gg_walk_start(walk, source, itopk);
+
+	for (;;)
+	{
+		gg_candidate candidate;
+		gg_candidate before = {-INFINITY, 0};
+
+		CHECK(status.code == GG_OK, "%s", status.message);
+		while (gg_walk_next(walk, &candidate))
+		{
+			again += candidate.node >= source->n || handed[candidate.node]++ != 0;
+			CHECK(count == 0 || before.distance == -INFINITY || ascending(before, candidate), "order");
+			before = candidate;
+			count++;
+		}
+		/* exhausted says what widening finds, not that all was handed out: the list may be short */
+		if (gg_walk_exhausted(walk) && count >= gg_walk_distances(walk))
+			break;
+		if (itopk > 64 * source->n + 64)
+			break;
+		itopk = itopk * factor + 1;
+		status = gg_walk_widen(walk, itopk);
+	}
+	CHECK(count == expected, "n %u first %u: %u of %u handed out", source->n, first, count, expected);
+	CHECK(again == 0, "%u handed out twice", again);
+	CHECK(gg_walk_exhausted(walk), "exhausted");
+	CHECK(gg_walk_distances(walk) == expected, "%llu distances for %u nodes",
+		  (unsigned long long) gg_walk_distances(walk), expected);
+	CHECK(watch->repeated == 0, "%u nodes measured twice", watch->repeated);
+	free(handed);
+}
+
+static void
+test_every_node_once(gg_walk *walk)
+{
+	static const uint32_t firsts[] = {1, 2, 64, 1000, 1023, 1024, 1025, N - 1, N, N + 1, 100000, 0xFFFFFFFF};
+	watched		watch;
+	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+
+	for (size_t i = 0; i < sizeof(firsts) / sizeof(firsts[0]); i++)
+	{
+		watch_query(&watch, queries + (i % QUERIES) * DIM);
+		hand_out_all(walk, &source, &watch, firsts[i], 2, N);
+	}
+	/* many small steps */
+	watch_query(&watch, queries);
+	hand_out_all(walk, &source, &watch, 1, 1, N);
+	free(watch.measured);
+}
+
+static void
+test_tiny(gg_walk *walk)
+{
+	static const uint32_t sizes[] = {0, 1, 2, 3, 5, 16, 17, 63, 64, 65, 66, 300};
+	small_random random = {3};
+
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+	{
+		uint32_t	n = sizes[s];
+		gg_graph	tiny;
+
+		for (uint32_t npivots = n > 0; npivots <= n; npivots += npivots < 4 ? 1 : npivots / 2)
+		{
+			watched		watch;
+			gg_source	source;
+
+			small_graph_make(&random, rows, n, DIM, GG_METRIC_L2, 8, npivots, &tiny);
+			source = watch_make(&watch, rows, DIM, &tiny);
+			for (uint32_t itopk = 1; itopk <= 100; itopk += 33)
+			{
+				watch_query(&watch, queries + itopk % QUERIES * DIM);
+				hand_out_all(walk, &source, &watch, itopk, 2, n);
+			}
+			small_graph_free(&tiny);
+			free(watch.measured);
+			if (n == 0)
+				break;
+		}
+	}
+}
+
+/* Equal rows tie by node id, and none is lost. */
+static void
+test_duplicates(gg_walk *walk)
+{
+	static float same[500 * 4];
+	small_random random = {5};
+	gg_graph	ties;
+	watched		watch;
+	gg_source	source;
+	gg_candidate candidate;
+	uint32_t	wrong = 0;
+
+	for (int i = 0; i < 500 * 4; i++)
+		same[i] = 1;
+	small_graph_make(&random, same, 500, 4, GG_METRIC_L2, 8, 30, &ties);
+	source = watch_make(&watch, same, 4, &ties);
+	watch_query(&watch, same);
+	hand_out_all(walk, &source, &watch, 10, 2, 500);
+	watch_query(&watch, same);
+	CHECK(gg_walk_start(walk, &source, 500).code == GG_OK, "start");
+	for (uint32_t i = 0; i < 500; i++)
+		wrong += !gg_walk_next(walk, &candidate) || candidate.node != i || candidate.distance != 0;
+	CHECK(wrong == 0, "%u of 500 equal rows are not in order of their ids", wrong);
+	small_graph_free(&ties);
+	free(watch.measured);
+}
+
+/* Parts that only far pivots lead to are found when nothing else is left. */
+static void
+test_parts(gg_walk *walk)
+{
+	small_random random = {11};
+	gg_graph	parts;
+	watched		watch;
+	gg_source	source;
+	uint32_t	part = 20;
+	uint32_t	n = 2000;
+
+	small_graph_make(&random, rows, n, DIM, GG_METRIC_L2, 8, n / part, &parts);
+	for (uint32_t i = 0; i < n; i++)
+	{
+		/* a ring within each part, and nothing else */
+		memset(parts.adjacency + (size_t) i * 8, 0xFF, 8 * sizeof(uint32_t));
+		parts.adjacency[(size_t) i * 8] = i / part * part + (i + 1) % part;
+	}
+	for (uint32_t i = 0; i < n / part; i++)
+		parts.pivots[i] = i * part + 3;
+	source = watch_make(&watch, rows, DIM, &parts);
+	watch_query(&watch, queries);
+	hand_out_all(walk, &source, &watch, 64, 2, n);
+	watch_query(&watch, queries);
+	hand_out_all(walk, &source, &watch, 5000, 2, n);
+	small_graph_free(&parts);
+	free(watch.measured);
+}
+
+/* Damaged lists: ids out of range, self loops, repeated ids, in lists and pivots. */
+static void
+test_invalid_ids(gg_walk *walk)
+{
+	small_random random = {13};
+	gg_graph	damaged;
+	watched		watch;
+	gg_source	source;
+	uint32_t	n = 800;
+
+	small_graph_make(&random, rows, n, DIM, GG_METRIC_L2, 12, 100, &damaged);
+	for (uint32_t i = 0; i < n; i++)
+	{
+		uint32_t   *list = damaged.adjacency + (size_t) i * 12;
+
+		/* the ring, in the first place, stays */
+		list[2] = n;
+		list[4] = i;
+		list[6] = 0x7FFFFFFF;
+		list[8] = list[7];
+		list[10] = 0xFFFFFFFE;
+		list[11] = 0x80000000;
+	}
+	for (uint32_t i = 0; i < 100; i++)
+	{
+		uint32_t   *list = damaged.pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE;
+
+		list[3] = 100;
+		list[5] = i;
+		list[7] = list[6];
+		list[9] = 0xFFFFFFF0;
+	}
+	damaged.pivots[9] = n;
+	damaged.pivots[10] = damaged.pivots[11];
+	damaged.pivots[0] = 0xFFFFFFFE;
+	source = watch_make(&watch, rows, DIM, &damaged);
+	watch_query(&watch, queries);
+	hand_out_all(walk, &source, &watch, 20, 2, n);
+	CHECK(gg_walk_invalid(walk) >= 5 * n, "%llu invalid ids counted",
+		  (unsigned long long) gg_walk_invalid(walk));
+
+	/* nothing but damage */
+	memset(damaged.adjacency, 0x81, (size_t) n * 12 * sizeof(uint32_t));
+	memset(damaged.pivots, 0x81, 100 * sizeof(uint32_t));
+	memset(damaged.pivot_adjacency, 0x81, 100 * GG_PIVOT_DEGREE * sizeof(uint32_t));
+	watch_query(&watch, queries);
+	hand_out_all(walk, &source, &watch, 20, 2, 0);
+
+	/* an undamaged graph has none, unused places included */
+	small_graph_free(&damaged);
+	small_graph_make(&random, rows, 10, DIM, GG_METRIC_L2, 32, 5, &damaged);
+	free(watch.measured);
+	source = watch_make(&watch, rows, DIM, &damaged);
+	watch_query(&watch, queries);
+	hand_out_all(walk, &source, &watch, 20, 2, 10);
+	CHECK(gg_walk_invalid(walk) == 0, "unused places are not invalid");
+	small_graph_free(&damaged);
+	free(watch.measured);
+}
+
+/* Distances that are no numbers come last. */
+static bool
+nan_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
+{
+	if (!watched_distances(ctx, nodes, count, out))
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (nodes[i] % 3 == 0)
+			out[i] = NAN;
+		else if (nodes[i] % 3 == 1)
+			out[i] = -out[i];
+	}
+	return true;
+}
+
+static void
+test_nan_and_negative(gg_walk *walk)
+{
+	watched		watch;
+	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_candidate candidate;
+	uint32_t	wrong = 0;
+
+	source.distances = nan_distances;
+	watch_query(&watch, queries);
+	CHECK(gg_walk_start(walk, &source, N).code == GG_OK, "start");
+	for (uint32_t i = 0; i < N; i++)
+		wrong += !gg_walk_next(walk, &candidate) || candidate.node % 3 != (i < N / 3 ? 1u : i < N * 2 / 3 ? 2u : 0u);
+	CHECK(wrong == 0, "%u of %u in the wrong third", wrong, N);
+	CHECK(candidate.distance == INFINITY, "NaN counts as infinity");
+	free(watch.measured);
+}
+
+/* A failing callback, whichever call it is, ends the walk; the next start is not affected. */
+static void
+test_callback_failure(gg_walk *walk)
+{
+	watched		watch;
+	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	long		calls;
+	long		failed = 0;
+
+	for (calls = 0;; calls++)
+	{
+		gg_candidate candidate;
+		gg_status	status;
+
+		watch_query(&watch, queries);
+		watch.calls_left = calls;
+		status = gg_walk_start(walk, &source, 16);
+		if (status.code == GG_OK)
+			status = gg_walk_widen(walk, 40);
+		if (status.code == GG_OK)
+			status = gg_walk_widen(walk, 1200);
+		if (status.code == GG_OK)
+			break;
+		failed += status.code == GG_ECALLBACK && !gg_walk_next(walk, &candidate) &&
+			gg_walk_exhausted(walk) && gg_walk_widen(walk, 5000).code == GG_EINVAL;
+	}
+	CHECK(calls > 100 && failed == calls, "%ld of %ld failures reported", failed, calls);
+	watch.calls_left = -1;
+	watch_query(&watch, queries);
+	hand_out_all(walk, &source, &watch, 30, 2, N);
+	free(watch.measured);
+}
+
+/* Every allocation that can fail does, once. */
+static void
+test_out_of_memory(void)
+{
+	watched		watch;
+	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	long		allowed;
+	long		reported = 0;
+
+	for (allowed = 0;; allowed++)
+	{
+		gg_walk    *walk = NULL;
+		gg_candidate candidate;
+		gg_status	status;
+
+		watch_query(&watch, queries);
+		allocations_left = allowed;
+		status = faulty_walk_create(&walk);
+		if (status.code == GG_OK)
+			status = faulty_walk_start(walk, &source, 16);
+		if (status.code == GG_OK)
+			status = faulty_walk_widen(walk, 100);
+		if (status.code == GG_OK)
+			status = faulty_walk_widen(walk, 1200);
+		if (status.code == GG_OK)
+			status = faulty_walk_widen(walk, N);
+		allocations_left = -1;
+		if (status.code == GG_OK)
+		{
+			CHECK(faulty_walk_exhausted(walk) && faulty_walk_distances(walk) == N &&
+				  faulty_walk_invalid(walk) == 0, "all measured");
+			faulty_walk_free(walk);
+			break;
+		}
+		reported += status.code == GG_ENOMEM && status.message[0] != '\0';
+		if (walk != NULL)
+		{
+			CHECK(!faulty_walk_next(walk, &candidate), "nothing to hand out");
+			watch_query(&watch, queries);
+			CHECK(faulty_walk_start(walk, &source, 16).code == GG_OK, "starts again");
+		}
+		faulty_walk_free(walk);
+	}
+	CHECK(allowed > 5 && reported == allowed, "%ld of %ld failures reported", reported, allowed);
+	free(watch.measured);
+}
+
+/* One walk over many sources gives what a new one gives. */
+static void
+test_reuse(gg_walk *walk)
+{
+	small_random random = {17};
+	uint32_t	wrong = 0;
+
+	for (uint32_t round = 0; round < 40; round++)
+	{
+		uint32_t	n = 1 + small_random_bits(&random) % 400;
+		uint32_t	itopk = 1 + small_random_bits(&random) % 80;
+		gg_graph	some;
+		watched		watch;
+		gg_source	source;
+		gg_walk    *fresh;
+		gg_candidate a,
+					b;
+
+		small_graph_make(&random, rows + n, n, DIM, GG_METRIC_L2, 4 + n % 13, 1 + n / 3, &some);
+		source = watch_make(&watch, rows + n, DIM, &some);
+		CHECK(gg_walk_create(&fresh).code == GG_OK, "create");
+		watch_query(&watch, queries + round * DIM);
+		CHECK(gg_walk_start(walk, &source, itopk).code == GG_OK, "start");
+		watch_query(&watch, queries + round * DIM);
+		CHECK(gg_walk_start(fresh, &source, itopk).code == GG_OK, "start");
+		while (gg_walk_next(fresh, &a))
+			wrong += !gg_walk_next(walk, &b) || a.node != b.node || a.distance != b.distance;
+		wrong += gg_walk_next(walk, &b);
+		wrong += gg_walk_distances(walk) != gg_walk_distances(fresh);
+		gg_walk_free(fresh);
+		small_graph_free(&some);
+		free(watch.measured);
+	}
+	CHECK(wrong == 0, "%u differences to new walks", wrong);
+}
+
+static void
+test_preconditions(void)
+{
+	watched		watch;
+	gg_source	source = watch_make(&watch, rows, DIM, &graph);
+	gg_source	bad;
+	gg_candidate candidate;
+	gg_walk    *walk;
+
+	CHECK(gg_walk_create(&walk).code == GG_OK, "create");
+	CHECK(!gg_walk_next(walk, &candidate), "next before start");
+	CHECK(gg_walk_widen(walk, 10).code == GG_EINVAL, "widen before start");
+	CHECK(gg_walk_exhausted(walk), "exhausted before start");
+	CHECK(gg_walk_start(walk, &source, 0).code == GG_EINVAL, "itopk 0");
+	bad = source;
+	bad.degree = GG_MAX_DEGREE + 1;
+	CHECK(gg_walk_start(walk, &bad, 10).code == GG_EINVAL, "degree");
+	bad = source;
+	bad.n = GG_MAX_NODES + 1;
+	CHECK(gg_walk_start(walk, &bad, 10).code == GG_EINVAL, "nodes");
+	watch_query(&watch, queries);
+	CHECK(gg_walk_start(walk, &source, 20).code == GG_OK, "start");
+	while (gg_walk_next(walk, &candidate))
+		;
+	CHECK(gg_walk_widen(walk, 20).code == GG_OK && gg_walk_widen(walk, 3).code == GG_OK &&
+		  !gg_walk_next(walk, &candidate), "a size not above the present one changes nothing");
+	gg_walk_free(walk);
+	gg_walk_free(NULL);
+	free(watch.measured);
+}
+
+int
+main(void)
+{
+	gg_walk    *walk;
+
+	make_data();
+	CHECK(gg_walk_create(&walk).code == GG_OK, "create");
+	test_finds_nearest(walk);
+	test_widen_equals_fresh(walk);
+	test_late_finds_come_first(walk);
+	test_every_node_once(walk);
+	test_tiny(walk);
+	test_duplicates(walk);
+	test_parts(walk);
+	test_invalid_ids(walk);
+	test_nan_and_negative(walk);
+	test_callback_failure(walk);
+	test_out_of_memory();
+	test_reuse(walk);
+	test_preconditions();
+	gg_walk_free(walk);
+	small_graph_free(&graph);
+	free(truth);
+	return harness_finish();
+}
