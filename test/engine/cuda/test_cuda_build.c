@@ -10,9 +10,9 @@
  *	cancel		GG_ECANCELED at any question, device memory as before
  *	build_bytes	not below what was seen in use
  *
- * usage: test_cuda_build [small]	small: the sizes for compute-sanitizer
+ * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
  */
-#include "../../../src/engine.h"
+#include "../harness.h"
 
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -445,7 +445,6 @@ typedef struct watch
 	uint64_t	asked;
 	uint64_t	cancel_at;		/* question to say yes to; 0: never */
 	size_t		least_free;
-	double		last_s;			/* longest wait between questions is not timed: hosts are noisy */
 } watch;
 
 static bool
@@ -483,7 +482,7 @@ build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element el
 	gg_graph	first;
 	gg_graph	second;
 	gg_bytes	bytes;
-	watch		w = {0, 0, device_free(), 0.0};
+	watch		w = {0, 0, device_free()};
 	const size_t before = w.least_free;
 	gg_control	control = {watch_cancelled, NULL, &w, 1};
 	gg_status	a;
@@ -538,7 +537,7 @@ cancel_case(uint32_t n, uint32_t dim)
 	size_t		before;
 	char		detail[128];
 	gg_graph	graph;
-	watch		w = {0, 0, SIZE_MAX, 0.0};
+	watch		w = {0, 0, SIZE_MAX};
 	gg_control	control = {watch_cancelled, NULL, &w, 1};
 
 	if (gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code != GG_OK)
@@ -565,18 +564,20 @@ cancel_case(uint32_t n, uint32_t dim)
 }
 
 int
-main(int argc, char **argv)
+main(void)
 {
 	static const uint32_t dims[] = {1, 3, 31, 97, 960, 2000, 4097, 16000};
 	static const uint32_t tiny[] = {0, 1, 2, 3, 17, 31, 32, 33, 34, 63, 64, 65, 66, 128, 129, 1000, 1024};
 	gg_status	status;
 
-	small = argc > 1 && strcmp(argv[1], "small") == 0;
+	small = harness_small();
 	status = gg_cuda_engine.probe();
 	if (status.code != GG_OK)
 	{
-		printf("1..0 # SKIP no device: %s\n", status.message);
-		return status.code == GG_ENODEVICE ? 0 : 1;
+		/* a host without a GPU proves nothing: say so, and fail */
+		verdict(false, "probe", status.message);
+		printf("0 passed, 1 failed\n");
+		return 1;
 	}
 
 	/* every pair compared: what is missing is fp16's */
@@ -654,8 +655,6 @@ main(int argc, char **argv)
 	if (!small)
 		cancel_case(300, 32);
 
-	printf("1..%d\n", cases);
-	if (failures > 0)
-		printf("# %d of %d failed\n", failures, cases);
+	printf("%d passed, %d failed\n", cases - failures, failures);
 	return failures > 0;
 }
