@@ -5,6 +5,7 @@
 #include "build.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define COPY_BYTES ((uint64_t) 64 << 20)
@@ -46,6 +47,21 @@ gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t st
 		GG_TRY(gg_cuda_check_cancel(control, __func__));
 	}
 	return gg_cuda_ok();
+}
+
+/* Memory for free(), in huge pages where there are some: the copy back faults in each page of it. */
+static uint32_t *
+allocate_large(uint64_t bytes)
+{
+	const size_t page = (size_t) 2 << 20;
+	void	   *memory;
+
+	if (bytes < page)
+		return (uint32_t *) malloc((size_t) bytes);
+	memory = aligned_alloc(page, (size_t) ((bytes + page - 1) / page * page));
+	if (memory != NULL)
+		(void) madvise(memory, (size_t) bytes, MADV_HUGEPAGE);
+	return (uint32_t *) memory;
 }
 
 static gg_status
@@ -158,7 +174,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	stats->optimize_s += now_s() - begin;
 
 	begin = now_s();
-	out->adjacency = (uint32_t *) malloc((size_t) (edges * sizeof(uint32_t)));
+	out->adjacency = allocate_large(edges * sizeof(uint32_t));
 	if (out->adjacency == NULL)
 		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory for %llu edges", (unsigned long long) edges);
 	GG_TRY(gg_cuda_copy_out(out->adjacency, graph.get(), edges * sizeof(uint32_t), stream, control));

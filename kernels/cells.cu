@@ -16,7 +16,8 @@
  *
  * Mapping: a block an item, 64 rows of A at a time against 128 of B (tile.cuh), three stages of
  * cp.async.  A sum below its row's threshold goes to the row's buffer in shared memory; once a buffer
- * holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers the threshold.
+ * holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers the threshold,
+ * and what found the buffer full tries again.
  * Shared memory: 3 x 24 KB of stages, 32 KB of buffers: two blocks a multiprocessor.
  *
  * Arithmetic, d1 (1M x 128), 15,625 pivots: assignment 4.0 TFLOP, joins 1.7 TFLOP.
@@ -31,7 +32,8 @@
 
 #define STAGES 3
 #define STAGE_BYTES ((GG_TILE_ROWS + GG_TILE_COLUMNS) * GG_TILE_PITCH)
-#define BUFFER 64				/* keys a row; a quarter tile adds 32 at most, so 32 may wait */
+#define BUFFER 64				/* keys a row; merged when half full */
+#define TILE_RING 4				/* tiles whose ids and norms are at hand: one more than stages */
 #define JOIN_SHARED (STAGES * STAGE_BYTES + GG_TILE_ROWS * BUFFER * 8)
 
 /*
@@ -77,6 +79,8 @@ join_kernel(join_args args, uint32_t first_item)
 	__shared__ uint64_t threshold[GG_TILE_ROWS];
 	__shared__ uint32_t waiting[GG_TILE_ROWS];
 	__shared__ uint32_t a_ids[GG_TILE_ROWS];
+	__shared__ uint32_t b_ids[TILE_RING][GG_TILE_COLUMNS];
+	__shared__ __align__(8) float b_norms[TILE_RING][GG_TILE_COLUMNS];
 	uint64_t   *buffers = (uint64_t *) (shared + STAGES * STAGE_BYTES);
 	const uint32_t tid = threadIdx.x;
 	const uint32_t lane = tid & 31;
@@ -110,7 +114,22 @@ join_kernel(join_args args, uint32_t first_item)
 	const uint32_t copy_row = tid / 8;
 	const char *a_source[2];
 	const char *b_source[4] = {NULL, NULL, NULL, NULL};
+	uint32_t	next_ids[4];	/* of the tile after the one being loaded: their latency is hidden too */
 
+	auto		read_ids = [&](uint32_t tile)
+	{
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+		{
+			const uint32_t column = tile * GG_TILE_COLUMNS + copy_row + 32 * i;
+			const uint64_t at = item.b_begin + column;
+
+			next_ids[i] = column >= item.b_count ? GG_NO_NODE :
+				args.b_index != NULL ? args.b_index[at] : (uint32_t) at;
+		}
+	};
+
+	read_ids(0);
 #pragma unroll
 	for (int i = 0; i < 2; i++)
 		a_source[i] = args.a.rows + (uint64_t) a_ids[copy_row + 32 * i] * units * 16 + copy_unit * 16;
@@ -130,12 +149,20 @@ join_kernel(join_args args, uint32_t first_item)
 #pragma unroll
 				for (int i = 0; i < 4; i++)
 				{
-					const uint32_t column = min(load_tile * GG_TILE_COLUMNS + copy_row + 32 * i, item.b_count - 1);
-					const uint64_t at = item.b_begin + column;
-					const uint32_t id = args.b_index != NULL ? args.b_index[at] : (uint32_t) at;
+					const uint32_t id = next_ids[i];
+					const uint32_t column = copy_row + 32 * i;
 
-					b_source[i] = args.b.rows + (uint64_t) id * units * 16 + copy_unit * 16;
+					/* beyond the last column: nothing is read, and the id says so */
+					b_source[i] = id == GG_NO_NODE ? NULL :
+						args.b.rows + (uint64_t) id * units * 16 + copy_unit * 16;
+					if (copy_unit == 0)
+					{
+						b_ids[load_tile % TILE_RING][column] = id;
+						if (id != GG_NO_NODE)
+							gg_copy_async_4(&b_norms[load_tile % TILE_RING][column], &args.b.norms[id]);
+					}
 				}
+				read_ids(load_tile + 1);
 			}
 			if (load_chunk * GG_TILE_UNITS + copy_unit < units)
 			{
@@ -146,8 +173,9 @@ join_kernel(join_args args, uint32_t first_item)
 					gg_copy_async(stage + gg_tile_offset(copy_row + 32 * i, copy_unit), a_source[i] + offset);
 #pragma unroll
 				for (int i = 0; i < 4; i++)
-					gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + copy_row + 32 * i, copy_unit),
-								  b_source[i] + offset);
+					if (b_source[i] != NULL)
+						gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + copy_row + 32 * i, copy_unit),
+									  b_source[i] + offset);
 			}
 			if (++load_chunk == nchunks)
 			{
@@ -163,7 +191,7 @@ join_kernel(join_args args, uint32_t first_item)
 	{
 		uint64_t   *list = args.lists + (uint64_t) a_ids[row] * (32 * R);
 
-		gg_merge<R>(list, buffers + row * BUFFER, waiting[row]);
+		gg_merge<R>(list, buffers + row * BUFFER, min(waiting[row], (uint32_t) BUFFER));
 		if (lane == 0)
 		{
 			waiting[row] = 0;
@@ -197,48 +225,72 @@ join_kernel(join_args args, uint32_t first_item)
 			continue;
 		chunk = 0;
 
-		/* the tile is done: offer its distances, a quarter of the columns at a time */
-#pragma unroll
-		for (int ni = 0; ni < 4; ni++)
+		/*
+		 * The tile is done.  First what may pass, by the distance alone: thresholds only fall, so one
+		 * read of each is enough.  Bit 8 ni + 4 j + i is column 8 ni + j and row 8 i of this thread's.
+		 */
+		uint32_t	pending = 0;
+
 		{
-			bool		full = false;
+			uint32_t	high[4];
 
 #pragma unroll
-			for (int j = 0; j < 2; j++)
+			for (int i = 0; i < 4; i++)
+				high[i] = (uint32_t) (threshold[wm * 32 + i * 8 + lane / 4] >> 32);
+#pragma unroll
+			for (int ni = 0; ni < 4; ni++)
 			{
-				const uint32_t column = tile * GG_TILE_COLUMNS + wn * 32 + ni * 8 + lane % 4 * 2 + j;
+				const float2 norm_b = *(const float2 *) &b_norms[tile % TILE_RING][wn * 32 + ni * 8 + lane % 4 * 2];
 
-				if (column < item.b_count)
-				{
-					const uint64_t at = item.b_begin + column;
-					const uint32_t id = args.b_index != NULL ? args.b_index[at] : (uint32_t) at;
-					const float norm_b = args.b.norms[id];
-
+#pragma unroll
+				for (int j = 0; j < 2; j++)
 #pragma unroll
 					for (int i = 0; i < 4; i++)
 					{
-						const uint32_t row = wm * 32 + i * 8 + lane / 4;
-						const float distance = gg_tile_distance<KIND>(sums[i / 2][ni][i % 2 * 2 + j],
-																	  norm_a[i], norm_b);
-						const uint64_t key = gg_key(distance, id, 1);
+						float	   &sum = sums[i / 2][ni][i % 2 * 2 + j];
 
-						if (key < threshold[row] && !(args.same && id == a_ids[row]))
+						sum = gg_tile_distance<KIND>(sum, norm_a[i], j == 0 ? norm_b.x : norm_b.y);
+						if (__float_as_uint(sum) <= high[i])
+							pending |= 1u << (ni * 8 + j * 4 + i);
+					}
+			}
+		}
+		for (;;)
+		{
+			bool		full = false;
+
+			if (pending != 0)
+			{
+				uint32_t	left = 0;
+
+#pragma unroll
+				for (int bit = 0; bit < 32; bit++)
+					if (pending >> bit & 1)
+					{
+						const uint32_t row = wm * 32 + bit % 4 * 8 + lane / 4;
+						const uint32_t id = b_ids[tile % TILE_RING][wn * 32 + bit / 8 * 8 + lane % 4 * 2 + bit / 4 % 2];
+						const uint64_t key = gg_key(sums[bit % 4 / 2][bit / 8][bit % 2 * 2 + bit / 4 % 2], id, 1);
+
+						if (id != GG_NO_NODE && key < threshold[row] && !(args.same && id == a_ids[row]))
 						{
 							const uint32_t slot = atomicAdd(&waiting[row], 1);
 
-							buffers[row * BUFFER + slot] = key;
+							if (slot < BUFFER)
+								buffers[row * BUFFER + slot] = key;
+							else
+								left |= 1u << bit;
 							full |= slot >= BUFFER / 2;
 						}
 					}
-				}
+				pending = left;
 			}
-			if (__syncthreads_or(full))
-			{
-				for (uint32_t row = warp; row < GG_TILE_ROWS; row += GG_TILE_THREADS / 32)
-					if (waiting[row] > BUFFER / 2)
-						merge_row(row);
-				__syncthreads();
-			}
+			if (!__syncthreads_or(full))
+				break;
+			for (uint32_t row = warp; row < GG_TILE_ROWS; row += GG_TILE_THREADS / 32)
+				if (waiting[row] > BUFFER / 2)
+					merge_row(row);
+			if (!__syncthreads_or(pending != 0))
+				break;
 		}
 		gg_tile_clear(sums);
 		tile++;

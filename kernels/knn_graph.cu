@@ -180,6 +180,7 @@ typedef struct local_args
 	const uint32_t *cards;
 	uint64_t   *offers;
 	uint32_t	words;			/* of a card */
+	uint32_t	stages;			/* that a row's chunks need, at most STAGES: more blocks fit beside */
 	uint32_t	seed;			/* of this iteration's samples */
 	uint32_t	card_seed;
 } local_args;
@@ -200,12 +201,12 @@ offer(const local_args &args, uint32_t row, uint32_t id, uint64_t best)
 }
 
 template <gg_cuda_kind KIND>
-static __global__ void __launch_bounds__(GG_TILE_THREADS, 2)
+static __global__ void __launch_bounds__(GG_TILE_THREADS, KIND == GG_KIND_HALF_L2 ? 4 : 2)
 local_join_kernel(local_args args, uint32_t first)
 {
 	extern __shared__ char shared[];
-	uint32_t   *cards = (uint32_t *) (shared + STAGES * STAGE_BYTES);
-	__shared__ uint32_t raw[2 * SIDE];
+	uint32_t   *cards = (uint32_t *) (shared + args.stages * STAGE_BYTES);
+	__shared__ __align__(16) uint32_t raw[2 * SIDE];
 	__shared__ uint32_t ids[2 * SIDE];	/* 0 .. 63 NEW, 64 .. 127 OLD, packed to the front of each */
 	__shared__ uint16_t bits[2 * SIDE];
 	__shared__ uint32_t packed[4];
@@ -242,8 +243,15 @@ local_join_kernel(local_args args, uint32_t first)
 	if (tid < 2 * SIDE)
 	{
 		valid = id != NO_SAMPLE;
-		for (uint32_t i = 0; i < tid; i++)
-			valid &= raw[i] != id;
+		for (uint32_t i = 0; i < tid; i += 4)
+		{
+			const uint4 four = *(const uint4 *) &raw[i];
+
+			valid &= four.x != id;
+			valid &= four.y != id || i + 1 >= tid;
+			valid &= four.z != id || i + 2 >= tid;
+			valid &= four.w != id || i + 3 >= tid;
+		}
 		const uint32_t mask = __ballot_sync(GG_FULL_WARP, valid);
 
 		if (lane == 0)
@@ -458,7 +466,9 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 	const float termination = params->termination_threshold > 0.0f ? params->termination_threshold :
 		TERMINATION;
 	const uint32_t words = card_words(k);
-	const uint32_t shared = STAGES * STAGE_BYTES + 2 * SIDE * words * 4;
+	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
+	const uint32_t stages = chunks < STAGES ? chunks : STAGES;
+	const uint32_t shared = stages * STAGE_BYTES + 2 * SIDE * words * 4;
 	const uint32_t card_seed = 0x2545F491u;
 	const uint32_t warps = gg_cuda_blocks(n, 8);
 	gg_cuda_buffer<uint32_t> fresh;
@@ -494,6 +504,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 	args.cards = cards.get();
 	args.offers = offers.get();
 	args.words = words;
+	args.stages = stages;
 	args.card_seed = card_seed;
 	for (uint32_t iteration = 0; iteration < iterations; iteration++)
 	{

@@ -37,6 +37,13 @@ gg_copy_async(void *shared, const void *global)
 }
 
 __device__ static inline void
+gg_copy_async_4(void *shared, const void *global)
+{
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+				 :: "r"((uint32_t) __cvta_generic_to_shared(shared)), "l"(global) : "memory");
+}
+
+__device__ static inline void
 gg_copy_commit(void)
 {
 	asm volatile("cp.async.commit_group;" ::: "memory");

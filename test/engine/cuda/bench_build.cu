@@ -167,9 +167,13 @@ draw_rows(uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool uni
 
 /* ---- recall ------------------------------------------------------------------- */
 
-/* truth: SAMPLE lists of 64 ids, the row's own dropped, of rows ids[]; fp32 differences, every pair. */
+/*
+ * truth: SAMPLE lists of 64 ids, the row's own dropped, of rows ids[]; fp32 differences, every pair.  lid:
+ * mean maximum-likelihood estimate of the intrinsic dimension there.
+ */
 static gg_status
-exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids, std::vector<uint32_t> &truth)
+exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids, std::vector<uint32_t> &truth,
+	  double *lid)
 {
 	gg_cuda_working_copy some;
 	gg_cuda_buffer<float> zeros;
@@ -196,6 +200,24 @@ exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids, s
 		for (uint32_t j = 0, at = 0; j < 65 && at < 64; j++)
 			if (((uint32_t) keys[(uint64_t) i * 128 + j] >> 1) != ids[i])
 				truth[(uint64_t) i * 64 + at++] = (uint32_t) keys[(uint64_t) i * 128 + j] >> 1;
+	*lid = 0.0;
+	for (uint32_t i = 0; i < SAMPLE; i++)
+	{
+		double		logs = 0.0;
+		float		last;
+		const uint32_t bits = (uint32_t) (keys[(uint64_t) i * 128 + 64] >> 32);
+
+		memcpy(&last, &bits, 4);
+		for (uint32_t j = 1; j < 64; j++)
+		{
+			const uint32_t at = (uint32_t) (keys[(uint64_t) i * 128 + j] >> 32);
+			float		distance;
+
+			memcpy(&distance, &at, 4);
+			logs += 0.5 * log(fmax(distance, 1e-30) / last);
+		}
+		*lid -= 63.0 / logs / SAMPLE;
+	}
 	return gg_cuda_ok();
 }
 
@@ -233,10 +255,11 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 	gg_cuda_data data = {};
 	gg_dataset	described = {};
 	gg_bytes	foreseen;
+	double		lid;
 
 	GG_TRY(stream.create());
 	GG_TRY(draw_rows(n, dim, latent, clusters, unit, &rows));
-	GG_TRY(exact(rows.get(), n, dim, ids, truth));
+	GG_TRY(exact(rows.get(), n, dim, ids, truth, &lid));
 	data.rows = rows.get();
 	data.n = n;
 	data.dim = dim;
@@ -270,7 +293,7 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 			pick_kernel<<<SAMPLE, 64, 0, stream.get()>>>(lists.get(), device_ids.get(), k, some.get());
 			GG_CUDA_LAUNCHED("pick_kernel");
 			GG_TRY(gg_cuda_copy_out(found.data(), some.get(), some.bytes(), stream.get(), NULL));
-			printf("%s: %u x %u, %u of %u, recall@10 %.4f recall@%u %.4f, %u iterations\n", name, n, dim,
+			printf("%s: %u x %u, LID %.1f, %u of %u, recall@10 %.4f recall@%u %.4f, %u iterations\n", name, n, dim, lid,
 				   params->graph_degree, k, recall(found, k, truth, 10), std::min(k, 64u),
 				   recall(found, k, truth, std::min(k, 64u)), stats.iterations);
 			stats = {};
