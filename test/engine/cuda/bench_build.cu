@@ -255,7 +255,7 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 	gg_cuda_data data = {};
 	gg_dataset	described = {};
 	gg_bytes	foreseen;
-	double		lid;
+	double		lid = 0.0;
 
 	GG_TRY(stream.create());
 	GG_TRY(draw_rows(n, dim, latent, clusters, unit, &rows));
