@@ -205,8 +205,9 @@ PlanSegments(BuildState *state)
 	state->most = most;
 }
 
+/* Said once a build, when a segment is full and the table goes on. */
 static void
-Announce(BuildState *state)
+AnnounceSegments(BuildState *state)
 {
 	uint64		needed = SegmentBytes(state, (uint32) Min(Max(state->expected, state->n), GG_MAX_NODES));
 
@@ -218,6 +219,21 @@ Announce(BuildState *state)
 			 errdetail("The index is built in several segments, and every search visits each."),
 			 errhint("Increase maintenance_work_mem to " UINT64_FORMAT " MB for a single segment.",
 					 needed / (1024 * 1024) + 1)));
+}
+
+/* Said where a segment takes more memory than it should (see PlanSegments). */
+static void
+AnnounceMemory(BuildState *state)
+{
+	uint64		needed = SegmentBytes(state, state->n);
+
+	if (needed <= (uint64) maintenance_work_mem * 1024)
+		return;
+	ereport(NOTICE,
+			(errmsg("gpugraph index build takes more memory than maintenance_work_mem"),
+			 errdetail("A segment of %u rows takes " UINT64_FORMAT " MB; smaller ones would be too many, or too small for a graph.",
+					   state->n, needed / (1024 * 1024) + 1),
+			 errhint("Increase maintenance_work_mem.")));
 }
 
 static void
@@ -470,6 +486,7 @@ FlushSegment(BuildState *state)
 
 	if (state->n == 0)
 		return;
+	AnnounceMemory(state);
 	context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph segment", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 
@@ -545,7 +562,7 @@ BuildCallback(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool
 	if (state->n >= state->most && meta->nsegments < MAX_BUILD_SEGMENTS - 1)
 	{
 		MemoryContextSwitchTo(old);
-		Announce(state);
+		AnnounceSegments(state);
 		FlushSegment(state);
 		EnterPhase(PHASE_LOAD, (int64) state->expected);
 		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, (int64) state->indtuples);

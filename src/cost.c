@@ -76,14 +76,19 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	genericcostestimate(root, path, loop_count, &costs);
 	get_tablespace_page_costs(path->indexinfo->reltablespace, &spc_random_page_cost, &spc_seq_page_cost);
 
-	meta = palloc(sizeof(GgMetaPageData));
-	index = index_open(path->indexinfo->indexoid, NoLock);
-	GgReadMeta(index, meta);
-	index_close(index, NoLock);
+	meta = palloc0(sizeof(GgMetaPageData));
+	if (path->indexinfo->hypothetical)
+		rows = path->indexinfo->tuples;
+	else
+	{
+		index = index_open(path->indexinfo->indexoid, NoLock);
+		GgReadMeta(index, meta);
+		index_close(index, NoLock);
+		for (int i = 0; i < meta->nsegments; i++)
+			rows += meta->segments[i].nodes;
+	}
 
 	row_pages = Max(1.0, (double) GgRowBytes(meta) / GG_PAGE_PAYLOAD);
-	for (int i = 0; i < meta->nsegments; i++)
-		rows += meta->segments[i].nodes;
 	delta_rows = meta->delta_pages == 0 ? 0 :
 		(double) meta->delta_pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
 

@@ -14,8 +14,18 @@ top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 test_user=gpugraph-test
 PG_CONFIG=${PG_CONFIG:-pg_config}
 
-# Programs that tests call; copied, because a server finds its files from where its program lies.
-pg_programs="postgres initdb pg_ctl pg_config psql pg_isready pg_controldata pg_basebackup pg_receivewal
+# Nothing of the caller's PostgreSQL (PGHOST, PGDATA, PGOPTIONS, ...) reaches the tests'.
+for variable in ${!PG@}; do
+	[ "$variable" = PG_CONFIG ] || unset "$variable"
+done
+
+# The job server of the make that called us ends at its recipe; the builds below have their own -j.
+MAKEFLAGS=$(printf '%s' "${MAKEFLAGS:-}" | sed -E 's/(^| )-j[0-9]*//g; s/ *--jobserver-[a-z]+=[^ ]*//g')
+export MAKEFLAGS
+
+# Programs that tests call; copied, because a server finds its files from where its program lies. Not
+# pg_config: builds are made for the machine's PostgreSQL.
+pg_programs="postgres initdb pg_ctl psql pg_isready pg_controldata pg_basebackup pg_receivewal
 	pg_waldump pg_resetwal pg_rewind pg_checksums pg_amcheck pg_dump pg_dumpall pg_restore pg_verifybackup
 	pg_upgrade pgbench createdb dropdb createuser dropuser vacuumdb reindexdb"
 
@@ -25,15 +35,24 @@ die()
 	exit 1
 }
 
-# Run a command as the user that servers run as.
+# Run a command as the user that servers run as. A server outlives its caller, who would be waited for
+# as long as it held the caller's output (3, see test/cluster) or lock (9).
 as_user()
 {
 	if [ "$(id -u)" = 0 ]; then
 		setpriv --reuid="$test_user" --regid="$(id -g "$test_user")" --clear-groups -- \
-			env HOME="$base/run" USER="$test_user" LOGNAME="$test_user" "$@"
+			env HOME="$base/run" USER="$test_user" LOGNAME="$test_user" "$@" 3>&- 9>&-
 	else
-		"$@"
+		"$@" 3>&- 9>&-
 	fi
+}
+
+# One of test/run, test/cluster and test/demo/run at a time in a checkout, until the caller ends.
+lock()
+{
+	mkdir -p "$top/build"
+	exec 9>>"$top/build/lock"
+	flock -n 9 || { echo "waiting for another run in this checkout" >&2; flock 9; }
 }
 
 # Settle $base and $src.

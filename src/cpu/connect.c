@@ -4,7 +4,8 @@
  *
  * A graph made of near neighbours alone falls apart where data is clustered, and a walk that starts
  * far from its query stays where it started.  So every walk enters through the pivots, random rows
- * in a small graph of their own, and reachability is made, not hoped for:
+ * in a small graph of their own, to which rows are added where no pivot is near (cover_nodes); and
+ * reachability is made, not hoped for:
  *
  *	1. A breadth-first search goes from all pivots along the adjacency; the edge by which a node is
  *	   reached first is its tree edge.
@@ -26,6 +27,13 @@
 
 /* Lists that the pivots' graph is made of: twice its degree, as for the main graph. */
 #define PIVOT_LIST		(2 * GG_PIVOT_DEGREE)
+
+/*
+ * How near a pivot must be to every node: so many steps along so many nearest neighbours, which with
+ * overlap lead to some hundreds of rows.
+ */
+#define COVER_LIST		8
+#define COVER_HOPS		4
 
 /* How often serial loops look at the clock, in nodes. */
 #define POLL_NODES		1024u
@@ -149,15 +157,17 @@ reach_repair(reach_state *reach, const uint32_t *knn, uint32_t k, uint32_t *repa
 
 /*
  * How many pivots to draw: 4 sqrt(n), so that a walk over their graph and one over the main graph
- * are of one order, but one for 64 nodes at most, and never fewer than 32 (or n).
+ * are of one order, but one for 8 nodes at most, and never fewer than 32 (or n).  One for 64 nodes is
+ * too few for small graphs in many clusters: of 6000 rows in 40 clusters, every tenth cluster had
+ * no pivot, and a walk for a query there ended in another cluster (recall 0.967 to 0.983, now above 0.99).
  */
 static uint32_t
 pivots_wanted(uint32_t n)
 {
 	double		count = 4 * sqrt((double) n);
 
-	if (count > n / 64)
-		count = n / 64;
+	if (count > n / 8)
+		count = n / 8;
 	if (count < 32)
 		count = 32;
 	return count < n ? (uint32_t) count : n;
@@ -183,6 +193,96 @@ draw_pivots(uint32_t *pivots, uint32_t wanted, uint32_t n, uint64_t seed)
 	}
 }
 
+/* Room for one more pivot. */
+static gg_status
+grow_pivots(gg_graph *graph, uint32_t *room)
+{
+	uint32_t   *more;
+
+	if (graph->npivots < *room)
+		return gg_cpu_ok();
+	more = realloc(graph->pivots, sizeof(uint32_t) * (*room + *room / 2 + 16));
+	if (!more)
+		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", *room + *room / 2 + 16);
+	graph->pivots = more;
+	*room += *room / 2 + 16;
+	return gg_cpu_ok();
+}
+
+/*
+ * hops[i] becomes the number of steps from node i to a pivot along the COVER_LIST nearest neighbours
+ * of each node, COVER_HOPS + 1 where that takes more.
+ */
+static gg_status
+count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint8_t *hops)
+{
+	uint32_t	length = k < COVER_LIST ? k : COVER_LIST;
+
+	for (uint8_t hop = 1; hop <= COVER_HOPS; hop++)
+		for (uint32_t node = 0; node < n; node++)
+		{
+			const uint32_t *near = knn + (size_t) node * k;
+
+			if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
+				return gg_pool_poll(pool);
+			for (uint32_t i = 0; hops[node] > hop && i < length && near[i] != GG_NO_NODE; i++)
+				if (hops[near[i]] == hop - 1)
+					hops[node] = hop;
+		}
+	return gg_cpu_ok();
+}
+
+/*
+ * Add pivots where none is near.  A cluster of 150 rows among 200,000 draws no pivot with probability
+ * 0.27, and no walk then finds it: the lists of its rows stay within it, and few edges lead in.  So
+ * every row must come to a pivot within COVER_HOPS steps along its COVER_LIST nearest neighbours; in rounds,
+ * some of those that do not become pivots, no two of them near one another.  At most as many are added as were
+ * drawn: beyond that, data is so scattered that no row is near another.
+ */
+static gg_status
+cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
+{
+	uint32_t	n = graph->n;
+	uint32_t	most = 2 * graph->npivots;
+	uint32_t	length = k < COVER_LIST ? k : COVER_LIST;
+	uint32_t	added;
+	uint8_t    *hops = malloc(n);
+	gg_status	status = gg_cpu_ok();
+
+	if (!hops)
+		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", n);
+	memset(hops, COVER_HOPS + 1, n);
+	for (uint32_t i = 0; i < graph->npivots; i++)
+		hops[graph->pivots[i]] = 0;
+	do
+	{
+		added = 0;
+		status = count_hops(pool, knn, n, k, hops);
+		for (uint32_t node = 0; status.code == GG_OK && node < n && graph->npivots < most; node++)
+		{
+			const uint32_t *near = knn + (size_t) node * k;
+			bool		taken = hops[node] <= COVER_HOPS;
+
+			for (uint32_t i = 0; !taken && i < length && near[i] != GG_NO_NODE; i++)
+				taken = hops[near[i]] == 0;
+			if (taken)
+				continue;
+			status = grow_pivots(graph, room);
+			if (status.code != GG_OK)
+				break;
+			graph->pivots[graph->npivots++] = node;
+			added++;
+			/* who lists it comes next round; whom it lists is near enough for this one */
+			hops[node] = 0;
+			for (uint32_t i = 0; i < length && near[i] != GG_NO_NODE; i++)
+				if (hops[near[i]] > COVER_HOPS)
+					hops[near[i]] = COVER_HOPS;
+		}
+	} while (status.code == GG_OK && added > 0 && graph->npivots < most);
+	free(hops);
+	return status;
+}
+
 /* Steps 1 to 3 for the main graph. */
 static gg_status
 connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_graph *graph, gg_build_stats *stats)
@@ -198,7 +298,11 @@ connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_
 	{
 		draw_pivots(graph->pivots, room, graph->n, seed);
 		graph->npivots = room;
-		for (uint32_t i = 0; i < room; i++)
+		status = cover_nodes(pool, knn, k, graph, &room);
+	}
+	if (status.code == GG_OK)
+	{
+		for (uint32_t i = 0; i < graph->npivots; i++)
 			reach_add(&reach, graph->pivots[i], graph->pivots[i]);
 		status = reach_expand(&reach);
 	}
@@ -208,19 +312,9 @@ connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_
 	{
 		if (reach.parent[node] != GG_NO_NODE)
 			continue;
-		if (graph->npivots == room)
-		{
-			uint32_t   *more;
-
-			room += room / 2 + 16;
-			more = realloc(graph->pivots, sizeof(uint32_t) * room);
-			if (!more)
-			{
-				status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", room);
-				break;
-			}
-			graph->pivots = more;
-		}
+		status = grow_pivots(graph, &room);
+		if (status.code != GG_OK)
+			break;
 		graph->pivots[graph->npivots++] = node;
 		stats->repaired++;
 		reach_add(&reach, node, node);

@@ -582,8 +582,18 @@ cells_assign(cells_state *cells)
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, rows_to_regions_run, cells, blocks, 1);
 	if (status.code == GG_OK)
+	{
+		/* where distances overflow no region is near, but every row has to have a place */
+		for (uint32_t row = 0; row < state->n; row++)
+		{
+			uint32_t   *region = &cells->rows_regions.ids[(size_t) row * cells->rows_regions.stride];
+
+			if (*region == GG_NO_NODE)
+				*region = row % cells->nregions;
+		}
 		status = invert(state, &cells->rows_regions, NULL, state->n, cells->nregions,
 						&cells->region_rows_at, &cells->region_rows, false);
+	}
 	gg_lists_free(&cells->rows_regions, NULL, NULL);
 	if (status.code != GG_OK)
 		return status;

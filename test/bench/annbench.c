@@ -19,7 +19,8 @@
  * Throughput and latencies are over the timed run.  Recall is over the whole query set, each query counted
  * once: queries that warm-up and timed run did not reach are asked after it, so that recall never
  * depends on speed.  An answer counts when it is one of the K nearest, or as near as the K-th: duplicates of a
- * row are equally right.  The same id twice in one answer counts once.
+ * row are equally right.  The same id twice in one answer counts once.  "Lost" are queries with no right answer at
+ * all: a walk that ended in the wrong part of the graph, which a wider search seldom mends.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -37,7 +38,7 @@
 #define GT_K 100				/* ids a query in gt.i32 */
 #define NOT_ASKED (-1)
 
-/* FIELDS of -o tsv: label clients k recall qps p50_us p95_us p99_us rows_per_query queries seconds */
+/* FIELDS of -o tsv: label clients k recall qps p50_us p95_us p99_us rows_per_query queries lost seconds */
 
 typedef struct client
 {
@@ -251,6 +252,7 @@ main(int argc, char **argv)
 				total = 0,
 				rows = 0,
 				right = 0,
+				lost = 0,
 				o = 0;
 	double		finish = 0,
 				elapsed,
@@ -343,14 +345,17 @@ main(int argc, char **argv)
 	}
 	qsort(all, total, sizeof(float), compare_floats);
 	for (int i = 0; i < nq; i++)
+	{
 		right += hits[i];
+		lost += hits[i] == 0;
+	}
 	recall = (double) right / ((double) nq * k);
 
-	printf(tsv ? "%s\t%d\t%d\t%.5f\t%.1f\t%.0f\t%.0f\t%.0f\t%.3f\t%ld\t%.2f\n"
+	printf(tsv ? "%s\t%d\t%d\t%.5f\t%.1f\t%.0f\t%.0f\t%.0f\t%.3f\t%ld\t%ld\t%.2f\n"
 		   : "%s clients %d  recall@%d %.4f  qps %.0f  p50 %.0f us  p95 %.0f us  p99 %.0f us  "
-		   "rows/query %.2f  (%ld queries in %.1f s)\n",
+		   "rows/query %.2f  (%ld queries, %ld lost, in %.1f s)\n",
 		   label, clients, k, recall, total / elapsed, all[total / 2], all[total * 95 / 100],
-		   all[total * 99 / 100], (double) rows / total, total, elapsed);
+		   all[total * 99 / 100], (double) rows / total, total, lost, elapsed);
 	free(all);
 	free(cs);
 	free((void *) hits);

@@ -60,7 +60,7 @@ for my $file (@ARGV)
 		{
 			my ($set, $label, $width, $c, undef, @v) = @f;
 			my %p;
-			@p{qw(recall qps p50 p95 p99 rows queries)} = @v;
+			@p{qw(recall qps p50 p95 p99 rows queries lost)} = @v;
 			add_label($set, $lead . $label);
 			$clients{$set}{$c} = 1;
 			push @{ $point{$set}{ $lead . $label }{$c}{$width} }, \%p;
@@ -89,7 +89,7 @@ sub curve
 	for my $w (sort { $a <=> $b } keys %$widths)
 	{
 		my %row = (width => $w);
-		for my $f (qw(recall qps p50 p95 p99 rows))
+		for my $f (qw(recall qps p50 p95 p99 rows lost))
 		{
 			$row{$f} = median(map { $_->{$f} } @{ $widths->{$w} });
 		}
@@ -207,12 +207,12 @@ for my $set (@sets)
 			push @rows,
 				map {
 					[   $label, $_->{width}, sprintf('%.4f', $_->{recall}), sprintf('%.0f', $_->{qps}),
-						map({ sprintf('%.0f', $_) } @{$_}{qw(p50 p95 p99)}), sprintf('%.2f', $_->{rows}) ]
+						map({ sprintf('%.0f', $_) } @{$_}{qw(p50 p95 p99)}), sprintf('%.2f', $_->{rows}), $_->{lost} ]
 				} curve($set, $label, $c);
 		}
 		table(
 			"Every point, $c client" . ($c > 1 ? 's' : ''),
-			[ 'index', 'width', 'recall', 'QPS', 'p50 us', 'p95 us', 'p99 us', 'rows' ], @rows);
+			[ 'index', 'width', 'recall', 'QPS', 'p50 us', 'p95 us', 'p99 us', 'rows', 'lost' ], @rows);
 	}
 	if (defined $svg && @c)
 	{

@@ -21,7 +21,7 @@ BEGIN
 	RETURN NEXT cmp_ok(recall('items', '<->', 10, 'cat = 7'), '>=', 0.99, mode || ': 1 row in 50, width 1');
 	PERFORM set_config('gpugraph.max_scan_tuples', '10', false);
 	RETURN NEXT cmp_ok(recall('items', '<->', 10, 'big = 7'), '>=', 0.99, mode || ': 1 row in 500, max_scan_tuples 10');
-	PERFORM set_config('gpugraph.max_scan_tuples', '1', false);
+	PERFORM set_config('gpugraph.itopk_size', '16', false), set_config('gpugraph.max_scan_tuples', '1', false);
 	RETURN NEXT cmp_ok(recall('items', '<->', 50), '>=', 0.99, mode || ': no filter, max_scan_tuples 1');
 	PERFORM set_config('gpugraph.itopk_size', '64', false), set_config('gpugraph.max_scan_tuples', '20000', false);
 END $$;

@@ -38,7 +38,7 @@ for my $point ('inserted', 'vacuumed', 'rebuilt')
 	my $restored = PostgreSQL::Test::Cluster->new("at_$point");
 
 	$restored->init_from_backup($node, 'base', has_restoring => 1, standby => 0);
-	$restored->append_conf('postgresql.conf', "recovery_target_name = '$point'\nrecovery_target_action = promote\n");
+	$restored->append_conf('postgresql.conf', "recovery_target_name = '$point'\nrecovery_target_action = promote\narchive_mode = off\n");
 	$restored->start;
 	$restored->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
 	is(answers($restored), $answers{$point}, "$point: the answers of then");

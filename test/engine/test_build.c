@@ -1,0 +1,659 @@
+/*
+ * test_build.c
+ *		k-NN graphs against exact neighbours, built graphs against their invariants, and how a build
+ *		ends early: cancelled, out of memory, wrong arguments.
+ */
+#include <malloc.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../../src/cpu/tile.h"
+#include "harness.h"
+
+static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};
+static const char *const element_names[] = {"?", "f32", "f16"};
+
+static gg_control
+threads(int count)
+{
+	gg_control	control = {.threads = count};
+
+	return control;
+}
+
+/* ---- k-NN lists ------------------------------------------------------------ */
+
+/* Lists hold distinct ids in range, not their own row, as many as there are, nearest first. */
+static bool
+lists_valid(const gg_dataset *data, const uint32_t *ids, const float *distances, uint32_t k)
+{
+	uint32_t	have = data->n == 0 || k < data->n - 1 ? k : data->n - 1;
+	uint32_t   *seen = calloc(data->n + 1, sizeof(uint32_t));
+	bool		valid = true;
+
+	for (uint32_t row = 0; row < data->n && valid; row++)
+		for (uint32_t i = 0; i < k; i++)
+		{
+			uint32_t	id = ids[(size_t) row * k + i];
+			float		d = distances[(size_t) row * k + i];
+
+			if (i >= have)
+				valid = valid && id == GG_NO_NODE && d == INFINITY;
+			else if (id >= data->n || id == row || seen[id] == row + 1 || !(d >= 0))
+				valid = false;
+			else
+				seen[id] = row + 1;
+			if (valid && i > 0 && i < have)
+				valid = d >= distances[(size_t) row * k + i - 1];
+			if (!valid)
+			{
+				printf("row %u entry %u: id %u distance %g\n", row, i, id, d);
+				break;
+			}
+		}
+	free(seen);
+	return valid;
+}
+
+/* Distances beside the ids are those of the rows, within float32's reach. */
+static bool
+distances_right(const gg_dataset *data, const uint32_t *ids, const float *distances, uint32_t k)
+{
+	double		max_norm = harness_max_norm(data);
+	uint32_t	step = 1 + data->n / 50;
+
+	for (uint32_t row = 0; row < data->n; row += step)
+		for (uint32_t i = 0; i < k && ids[(size_t) row * k + i] != GG_NO_NODE; i++)
+		{
+			double		d = harness_row_distance(data, row, ids[(size_t) row * k + i], max_norm);
+
+			/* the last element of the reduction is rounded to float32 before it is subtracted */
+			if (fabs(distances[(size_t) row * k + i] - d) > 2e-5 * d + 1e-6 + 1e-6 * max_norm)
+			{
+				printf("row %u entry %u: %g, not %g\n", row, i, distances[(size_t) row * k + i], d);
+				return false;
+			}
+		}
+	return true;
+}
+
+static void
+knn_case(const harness_spec *spec, uint32_t k, gg_init init, double recall10, double recall, const char *what)
+{
+	gg_dataset	data;
+	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = k, .seed = 5, .init = init};
+	gg_control	control = threads(2);
+	gg_build_stats stats;
+	uint32_t   *ids;
+	float	   *distances;
+	double		at10,
+				at_all;
+
+	harness_data(spec, &data, NULL, 0);
+	ids = malloc(sizeof(uint32_t) * data.n * k + 1);
+	distances = malloc(sizeof(float) * data.n * k + 1);
+	CHECK_OK(gg_cpu_knn_graph(&data, &params, &control, ids, distances, &stats), what);
+	CHECK(lists_valid(&data, ids, distances, k), "%s: n %u, dim %u", what, data.n, data.dim);
+	CHECK(distances_right(&data, ids, distances, k), "%s: n %u, dim %u", what, data.n, data.dim);
+	at10 = harness_knn_recall(&data, ids, k, k < 10 ? k : 10, harness_size(100, 4));
+	at_all = harness_knn_recall(&data, ids, k, k, harness_size(100, 4));
+	CHECK(at10 >= recall10 && at_all >= recall, "%s: %s %s, n %u, dim %u, %u iterations: recall %.4f, all %u %.4f",
+		  what, metric_names[spec->metric], element_names[spec->element], data.n, data.dim, stats.iterations,
+		  at10, k, at_all);
+	free(ids);
+	free(distances);
+	harness_free(&data, NULL);
+}
+
+static void
+test_metrics(void)
+{
+	for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
+		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
+		{
+			harness_spec small = {.n = harness_size(1500, 3), .dim = 48, .metric = metric, .element = element, .seed = 1};
+			harness_spec cells = {.n = 9000, .dim = 40, .latent = 12, .metric = metric, .element = element, .seed = 2};
+
+			knn_case(&small, 32, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "exact");
+			if (!harness_small() || element == GG_ELEMENT_F16)
+				knn_case(&cells, 64, GG_INIT_PIVOT_CELLS, 0.985, 0.96, "cells");
+		}
+}
+
+static void
+test_dimensions(void)
+{
+	static const uint32_t dims[] = {1, 2, 3, 15, 16, 17, 31, 33, 97, 960, 2000, 4097};
+
+	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric += GG_METRIC_L1 - GG_METRIC_L2)
+		{
+			/* in one dimension, cells are crowded and ties many, but neighbours are neighbours */
+			harness_spec spec = {.n = harness_size(700, 3), .dim = dims[i], .metric = metric,
+			.element = i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = i};
+
+			knn_case(&spec, 16, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "dimensions");
+		}
+	{
+		harness_spec long_rows = {.n = 6500, .dim = harness_small() ? 40 : 1100, .metric = GG_METRIC_L2,
+		.element = GG_ELEMENT_F32, .seed = 3};
+		harness_spec short_rows = {.n = 7000, .dim = 1, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+		harness_spec longest = {.n = 40, .dim = 16000, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F16, .seed = 3};
+
+		knn_case(&long_rows, 64, GG_INIT_PIVOT_CELLS, 0.985, 0.96, "rows in pieces");
+		knn_case(&short_rows, 24, GG_INIT_PIVOT_CELLS, 0.98, 0.95, "one dimension");
+		knn_case(&longest, 16, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "longest rows");
+	}
+}
+
+static void
+test_lengths(void)
+{
+	static const uint32_t lengths[] = {1, 4, 15, 17, 100, 200, 512};
+
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+	{
+		harness_spec spec = {.n = harness_size(1200, 2), .dim = 24, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = i};
+
+		knn_case(&spec, lengths[i], GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "list lengths");
+	}
+	{
+		harness_spec spec = {.n = 8000, .dim = 24, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 9};
+
+		knn_case(&spec, 200, GG_INIT_PIVOT_CELLS, 0.985, 0.95, "long lists from cells");
+		knn_case(&spec, 20, GG_INIT_PIVOT_CELLS, 0.97, 0.95, "short lists from cells");
+	}
+}
+
+static void
+test_random_start(void)
+{
+	/* a multiple of the list length, where a periodic start would fall apart */
+	harness_spec spec = {.n = 6400, .dim = 32, .latent = 10, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 4};
+
+	knn_case(&spec, 64, GG_INIT_RANDOM, 0.97, 0.93, "random start");
+}
+
+/* Tight clusters, copies, equal rows, far from the origin: where float32 loses differences. */
+static void
+test_hard_data(void)
+{
+	for (uint32_t n = 2000; n <= 9000; n += 7000)
+	{
+		harness_spec tight = {.shape = SHAPE_TIGHT, .n = n, .dim = 32, .clusters = 20, .metric = GG_METRIC_L2,
+		.element = GG_ELEMENT_F32, .seed = 6};
+		harness_spec far_away = {.n = n, .dim = 32, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32,
+		.offset = 1000, .seed = 7};
+		harness_spec copies = {.shape = SHAPE_COPIES, .n = n, .dim = 32, .metric = GG_METRIC_L2,
+		.element = GG_ELEMENT_F32, .seed = 8};
+		harness_spec equal = {.shape = SHAPE_EQUAL, .n = n, .dim = 32, .metric = GG_METRIC_L2,
+		.element = GG_ELEMENT_F32, .seed = 8};
+
+		knn_case(&tight, 32, GG_INIT_PIVOT_CELLS, 0.97, 0.95, "tight clusters");
+		knn_case(&far_away, 32, GG_INIT_PIVOT_CELLS, 0.97, 0.95, "far from the origin");
+		knn_case(&copies, 32, GG_INIT_PIVOT_CELLS, 0.97, 0.95, "20 copies");
+		knn_case(&equal, 32, GG_INIT_PIVOT_CELLS, 1, 1, "equal rows");
+		equal.metric = GG_METRIC_COSINE;
+		knn_case(&equal, 32, GG_INIT_PIVOT_CELLS, 1, 1, "equal rows");
+	}
+}
+
+/* Rows whose distances overflow have the distance +infinity, and still full lists. */
+static void
+test_overflow(void)
+{
+	harness_spec spec = {.n = 7000, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 4};
+	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 5};
+	gg_control	control = threads(2);
+	gg_dataset	data;
+	uint32_t   *ids;
+	float	   *distances;
+
+	harness_data(&spec, &data, NULL, 0);
+	for (uint32_t row = 0; row < data.n; row += 7)
+		for (uint32_t e = 0; e < data.dim; e++)
+			((float *) data.rows)[row * data.dim + e] *= row % 2 ? 1e30f : -1e30f;
+	ids = malloc(sizeof(uint32_t) * data.n * 32);
+	distances = malloc(sizeof(float) * data.n * 32);
+	for (data.metric = GG_METRIC_L2; data.metric <= GG_METRIC_L1; data.metric++)
+	{
+		if (data.metric == GG_METRIC_COSINE)
+			continue;			/* unit rows do not overflow */
+		CHECK_OK(gg_cpu_knn_graph(&data, &params, &control, ids, distances, NULL), "overflow");
+		CHECK(lists_valid(&data, ids, distances, 32), "overflow, %s", metric_names[data.metric]);
+	}
+	free(ids);
+	free(distances);
+	harness_free(&data, NULL);
+}
+
+/* Each instruction set finds the same neighbours. */
+static void
+test_instruction_sets(void)
+{
+	static const char *const sets[] = {"avx512", "avx2", "neon", "plain"};
+	int			tested = 0;
+
+	for (size_t s = 0; s < sizeof(sets) / sizeof(sets[0]); s++)
+	{
+		if (!gg_tile_use(sets[s]))
+			continue;
+		tested++;
+		for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
+		{
+			harness_spec exact = {.n = 700, .dim = 37, .metric = metric, .element = GG_ELEMENT_F32, .seed = 1};
+			harness_spec cells = {.n = 6500, .dim = 21, .latent = 10, .metric = metric, .element = GG_ELEMENT_F32, .seed = 2};
+
+			knn_case(&exact, 30, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, sets[s]);
+			if (!harness_small() && (metric == GG_METRIC_L2 || metric == GG_METRIC_L1))
+				knn_case(&cells, 64, GG_INIT_PIVOT_CELLS, 0.985, 0.96, sets[s]);
+		}
+	}
+	gg_tile_use(NULL);
+	CHECK(tested > 0 && !gg_tile_use("mmx"), "%d instruction sets", tested);
+}
+
+/* ---- built graphs ------------------------------------------------------------ */
+
+static bool
+list_valid(const uint32_t *list, uint32_t degree, uint32_t n, uint32_t self, bool full)
+{
+	uint32_t	length = 0;
+
+	while (length < degree && list[length] != GG_NO_NODE)
+		length++;
+	for (uint32_t i = length; i < degree; i++)
+		if (list[i] != GG_NO_NODE)
+			return false;
+	for (uint32_t i = 0; i < length; i++)
+	{
+		if (list[i] >= n || list[i] == self)
+			return false;
+		for (uint32_t j = 0; j < i; j++)
+			if (list[i] == list[j])
+				return false;
+	}
+	return !full || length == degree;
+}
+
+static uint32_t
+reached(const uint32_t *adjacency, uint32_t degree, uint32_t n, const uint32_t *roots, uint32_t nroots)
+{
+	bool	   *seen = calloc(n + 1, 1);
+	uint32_t   *queue = malloc(sizeof(uint32_t) * (n + 1));
+	uint32_t	queued = 0;
+
+	for (uint32_t i = 0; i < nroots; i++)
+		if (!seen[roots[i]])
+		{
+			seen[roots[i]] = true;
+			queue[queued++] = roots[i];
+		}
+	for (uint32_t q = 0; q < queued; q++)
+		for (uint32_t i = 0; i < degree && adjacency[(size_t) queue[q] * degree + i] != GG_NO_NODE; i++)
+		{
+			uint32_t	next = adjacency[(size_t) queue[q] * degree + i];
+
+			if (!seen[next])
+			{
+				seen[next] = true;
+				queue[queued++] = next;
+			}
+		}
+	free(seen);
+	free(queue);
+	return queued;
+}
+
+/* What gg_graph promises. */
+static void
+check_graph(const gg_graph *graph, uint32_t n, uint32_t degree, const char *what)
+{
+	uint32_t	wrong = 0,
+				zero = 0;
+	bool	   *is_pivot = calloc(n + 1, 1);
+
+	CHECK(graph->n == n && graph->degree == degree, "%s: n %u, degree %u", what, graph->n, graph->degree);
+	for (uint32_t i = 0; i < n; i++)
+		wrong += !list_valid(graph->adjacency + (size_t) i * degree, degree, n, i, n > 4 * degree);
+	CHECK(wrong == 0, "%s: %u lists of %u", what, wrong, n);
+	CHECK(n == 0 ? graph->npivots == 0 : graph->npivots >= 1 && graph->npivots <= n, "%s: %u pivots", what, graph->npivots);
+	for (uint32_t i = 0; i < graph->npivots; i++)
+	{
+		CHECK(graph->pivots[i] < n && !is_pivot[graph->pivots[i]], "%s: pivot %u is %u", what, i, graph->pivots[i]);
+		is_pivot[graph->pivots[i]] = true;
+		wrong += !list_valid(graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE, GG_PIVOT_DEGREE, graph->npivots, i, false);
+	}
+	CHECK(wrong == 0, "%s: %u lists of pivots", what, wrong);
+	CHECK(n == 0 || reached(graph->adjacency, degree, n, graph->pivots, graph->npivots) == n,
+		  "%s: nodes reachable from the pivots", what);
+	CHECK(n == 0 || reached(graph->pivot_adjacency, GG_PIVOT_DEGREE, graph->npivots, &zero, 1) == graph->npivots,
+		  "%s: pivots reachable from pivot 0", what);
+	free(is_pivot);
+}
+
+static void
+build_case(const harness_spec *spec, uint32_t degree, uint32_t k, const char *what)
+{
+	gg_dataset	data;
+	gg_build_params params = {.graph_degree = degree, .intermediate_graph_degree = k, .seed = 3};
+	gg_control	control = threads(2);
+	gg_build_stats stats;
+	gg_graph	graph;
+
+	harness_data(spec, &data, NULL, 0);
+	if (CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, &stats), what))
+		check_graph(&graph, data.n, degree, what);
+	gg_graph_free(&graph);
+	CHECK(graph.adjacency == NULL && graph.npivots == 0, "%s: freed", what);
+	harness_free(&data, NULL);
+}
+
+static void
+test_tiny(void)
+{
+	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 66, 128, 320};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
+		{
+			harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5, .metric = (gg_metric) (1 + i % 4),
+			.element = GG_ELEMENT_F32, .seed = i};
+
+			build_case(&spec, 16, 32, "tiny");
+			build_case(&spec, 4, 4, "tiny, degree 4");
+		}
+}
+
+static void
+test_connected(void)
+{
+	static const struct
+	{
+		harness_shape shape;
+		uint32_t	n;
+		uint32_t	clusters;
+		const char *what;
+	}			cases[] = {
+		{SHAPE_UNIFORM, 3000, 1, "uniform"},
+		{SHAPE_UNIFORM, 8192, 1, "multiple of the degree"},
+		{SHAPE_MANIFOLD, 10000, 500, "500 clusters"},
+		{SHAPE_TIGHT, 10000, 500, "500 tight clusters"},
+		{SHAPE_TIGHT, 2000, 100, "100 tight clusters, exact"},
+		{SHAPE_COPIES, 9000, 20, "20 copies of each row"},
+		{SHAPE_EQUAL, 3000, 1, "equal rows, exact"},
+		{SHAPE_EQUAL, 20000, 1, "equal rows"}
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(cases[i].n, cases[i].n > 6500 ? 1 : 2),
+			.dim = 16, .clusters = cases[i].clusters, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = i};
+
+		if (harness_small() && i % 2)
+			continue;
+		build_case(&spec, 16, 32, cases[i].what);
+		build_case(&spec, 4, 8, cases[i].what);
+	}
+}
+
+static bool
+graphs_equal(const gg_graph *a, const gg_graph *b)
+{
+	return a->n == b->n && a->degree == b->degree && a->npivots == b->npivots &&
+		memcmp(a->adjacency, b->adjacency, sizeof(uint32_t) * a->n * a->degree) == 0 &&
+		memcmp(a->pivots, b->pivots, sizeof(uint32_t) * a->npivots) == 0 &&
+		memcmp(a->pivot_adjacency, b->pivot_adjacency, sizeof(uint32_t) * a->npivots * GG_PIVOT_DEGREE) == 0;
+}
+
+static void
+test_determinism(void)
+{
+	harness_spec spec = {.n = 9000, .dim = 24, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 3};
+	gg_control	control = threads(1);
+	gg_dataset	data;
+	gg_graph	graphs[3];
+
+	harness_data(&spec, &data, NULL, 0);
+	for (int i = 0; i < 3; i++)
+	{
+		params.seed = i < 2 ? 3 : 4;
+		CHECK_OK(gg_cpu_build(&data, &params, &control, &graphs[i], NULL), "determinism");
+	}
+	CHECK(graphs_equal(&graphs[0], &graphs[1]), "same seed");
+	CHECK(!graphs_equal(&graphs[0], &graphs[2]), "another seed");
+	for (int i = 0; i < 3; i++)
+		gg_graph_free(&graphs[i]);
+	harness_free(&data, NULL);
+}
+
+/* ---- ends ---------------------------------------------------------------------- */
+
+typedef struct cancel_state
+{
+	gg_phase	phase;			/* cancel in this phase, */
+	uint64_t	done;			/* at this count, */
+	double		after;			/* or this long after the start */
+	double		start;
+	double		when;			/* it was, 0: not yet */
+	uint64_t	asked;
+	double		last;
+	double		longest;		/* seconds between two questions */
+	pthread_t	caller;
+	bool		elsewhere;		/* a callback came from another thread */
+	uint64_t	phases[4];		/* largest done of each phase */
+	bool		backwards;
+} cancel_state;
+
+static bool
+cancel_now(void *arg)
+{
+	cancel_state *state = arg;
+	double		now = harness_now();
+
+	state->elsewhere = state->elsewhere || !pthread_equal(state->caller, pthread_self());
+	state->asked++;
+	if (now - state->last > state->longest)
+		state->longest = now - state->last;
+	state->last = now;
+	if (state->when == 0 && state->after > 0 && now - state->start > state->after)
+		state->when = now;
+	return state->when > 0;
+}
+
+static void
+cancel_progress(void *arg, gg_phase phase, uint64_t done, uint64_t total)
+{
+	cancel_state *state = arg;
+
+	state->elsewhere = state->elsewhere || !pthread_equal(state->caller, pthread_self()) || done > total;
+	state->backwards = state->backwards || done < state->phases[phase];
+	state->phases[phase] = done;
+	if (state->when == 0 && phase == state->phase && done >= state->done)
+		state->when = harness_now();
+}
+
+static size_t
+heap_bytes(void)
+{
+	return mallinfo2().uordblks + mallinfo2().hblkhd;
+}
+
+static void
+test_cancel(void)
+{
+	/* slow checkers take longer to compute, not to notice */
+	double		limit = harness_small() ? 20 : 1;
+	harness_spec spec = {.n = harness_size(30000, 4), .dim = 64, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 3};
+	gg_dataset	data;
+
+	harness_data(&spec, &data, NULL, 0);
+	for (int i = 0; i < 16; i++)
+	{
+		cancel_state state = {.phase = (gg_phase) (i % 4), .done = i < 4 ? 0 : data.n / 3,
+		.start = harness_now(), .last = harness_now(), .caller = pthread_self()};
+		gg_control	control = {.cancelled = cancel_now, .progress = cancel_progress, .ctx = &state, .threads = 1 + i % 3};
+		gg_graph	graph;
+		size_t		before = heap_bytes();
+		gg_status	status;
+
+		/* phases 8 and up: at some time instead */
+		if (i >= 8)
+		{
+			state.after = 0.03 * (i - 7);
+			state.done = UINT64_MAX;
+		}
+		status = gg_cpu_build(&data, &params, &control, &graph, NULL);
+		CHECK(!state.elsewhere, "callbacks come from the calling thread");
+		if (state.when > 0 && status.code != GG_OK)
+		{
+			CHECK(status.code == GG_ECANCELED, "case %d: code %d", i, (int) status.code);
+			CHECK(harness_now() - state.when < limit, "case %d: %.2f s to the end", i, harness_now() - state.when);
+			CHECK(graph.adjacency == NULL && graph.pivots == NULL, "case %d: no graph is left", i);
+		}
+		else
+			/* a stage can be done before the next question */
+			CHECK(status.code == GG_OK, "case %d: code %d %s", i, (int) status.code, status.message);
+		gg_graph_free(&graph);
+		if (!harness_small())
+			CHECK(heap_bytes() <= before + 4096, "case %d: %zu bytes are left", i, heap_bytes() - before);
+	}
+	{
+		cancel_state state = {.done = UINT64_MAX, .start = harness_now(), .last = harness_now(), .caller = pthread_self()};
+		gg_control	control = {.cancelled = cancel_now, .progress = cancel_progress, .ctx = &state, .threads = 2};
+		gg_graph	graph;
+
+		CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, NULL), "not cancelled");
+		CHECK(!state.backwards, "progress goes forwards");
+		CHECK(state.longest < 0.1 * 10 * limit, "%.3f s without a question", state.longest);
+		gg_graph_free(&graph);
+	}
+	harness_free(&data, NULL);
+}
+
+/* The longest rows there are: the unit of work is a tile, not a cell. */
+static void
+test_cancel_long_rows(void)
+{
+	uint32_t	n = harness_size(1500, 8);
+	uint16_t   *rows = malloc(sizeof(uint16_t) * n * 16000);
+	gg_dataset	data = {rows, n, 16000, GG_ELEMENT_F16, GG_METRIC_L2};
+	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 3};
+	cancel_state state = {.phase = GG_PHASE_CONNECT, .done = UINT64_MAX, .after = 0.2, .start = harness_now(),
+	.last = harness_now(), .caller = pthread_self()};
+	gg_control	control = {.cancelled = cancel_now, .progress = cancel_progress, .ctx = &state, .threads = 2};
+	harness_random random = {1};
+	gg_graph	graph;
+	gg_status	status;
+
+	for (size_t i = 0; i < (size_t) n * 16000; i++)
+		rows[i] = (uint16_t) (0x3000 + (i < 64000 ? harness_unit(&random) * 0x800 : rows[i % 64000] ^ (i / 64000 & 0xFF)));
+	status = gg_cpu_build(&data, &params, &control, &graph, NULL);
+	if (status.code == GG_OK)
+		CHECK(state.when == 0 || harness_now() - state.when < 0.2, "a cancelled build went on");
+	else
+	{
+		CHECK(status.code == GG_ECANCELED, "code %d", (int) status.code);
+		CHECK(harness_now() - state.when < (harness_small() ? 20 : 1), "%.2f s to the end", harness_now() - state.when);
+	}
+	gg_graph_free(&graph);
+	free(rows);
+}
+
+/* The engine's threads take no signals: a process's timer must interrupt its own code. */
+static pthread_t main_thread;
+static volatile sig_atomic_t signals_elsewhere;
+static volatile sig_atomic_t signals_seen;
+
+static void
+on_alarm(int number)
+{
+	(void) number;
+	signals_seen++;
+	if (!pthread_equal(pthread_self(), main_thread))
+		signals_elsewhere++;
+}
+
+static void
+test_signals(void)
+{
+	harness_spec spec = {.n = 12000, .dim = 64, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 3};
+	gg_control	control = threads(4);
+	struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+	struct sigaction saved;
+	timer_t		timer;
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
+	struct itimerspec every = {{0, 2000000}, {0, 2000000}};
+	gg_dataset	data;
+	gg_graph	graph;
+
+	harness_data(&spec, &data, NULL, 0);
+	main_thread = pthread_self();
+	sigaction(SIGALRM, &action, &saved);
+	timer_create(CLOCK_MONOTONIC, &event, &timer);
+	timer_settime(timer, 0, &every, NULL);
+	CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, NULL), "with signals");
+	timer_delete(timer);
+	sigaction(SIGALRM, &saved, NULL);
+	CHECK(signals_seen > 0 && signals_elsewhere == 0, "%d signals, %d of them elsewhere",
+		  (int) signals_seen, (int) signals_elsewhere);
+	gg_graph_free(&graph);
+	harness_free(&data, NULL);
+}
+
+static void
+test_arguments(void)
+{
+	float		rows[8] = {0};
+	gg_dataset	data = {rows, 2, 4, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_build_params good = {.graph_degree = 16, .intermediate_graph_degree = 32};
+	gg_build_params params = good;
+	gg_bytes	bytes;
+	gg_graph	graph;
+
+	params.graph_degree = 3;
+	CHECK(gg_cpu_build(&data, &params, NULL, &graph, NULL).code == GG_EINVAL, "degree 3");
+	params.graph_degree = GG_MAX_DEGREE / 2 + 1;
+	params.intermediate_graph_degree = GG_MAX_DEGREE;
+	CHECK(gg_cpu_build(&data, &params, NULL, &graph, NULL).code == GG_EINVAL, "degree too large");
+	params = good;
+	params.intermediate_graph_degree = 15;
+	CHECK(gg_cpu_build(&data, &params, NULL, &graph, NULL).code == GG_EINVAL, "lists shorter than the degree");
+	params.intermediate_graph_degree = GG_MAX_DEGREE + 1;
+	CHECK(gg_cpu_build_bytes(&data, &params, NULL, &bytes).code == GG_EINVAL, "lists too long");
+	data.dim = 0;
+	CHECK(gg_cpu_build(&data, &good, NULL, &graph, NULL).code == GG_EINVAL, "dimension 0");
+	data.dim = GG_MAX_DIM + 1;
+	CHECK(gg_cpu_build(&data, &good, NULL, &graph, NULL).code == GG_EINVAL, "dimension too large");
+	data.dim = 4;
+	data.metric = (gg_metric) 9;
+	CHECK(gg_cpu_build(&data, &good, NULL, &graph, NULL).code == GG_EINVAL, "metric 9");
+}
+
+int
+main(void)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	test_arguments();
+	test_tiny();
+	test_metrics();
+	test_dimensions();
+	test_lengths();
+	test_random_start();
+	test_hard_data();
+	test_overflow();
+	test_instruction_sets();
+	test_connected();
+	test_determinism();
+	test_cancel();
+	test_cancel_long_rows();
+	test_signals();
+	return harness_finish();
+}

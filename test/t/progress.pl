@@ -1,0 +1,54 @@
+# pg_stat_progress_create_index shows a build's phases, each with counts that grow up to their total.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+use Gpugraph;
+
+my $node = new_node('progress');
+$node->safe_psql('postgres', "SELECT make_data('items', 10000, 64, 40)");
+my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 0; CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
+
+# sampled in one session, every 5 ms
+my $samples = $node->safe_psql('postgres', <<'SQL');
+CREATE TEMP TABLE samples (n serial, phase text, done bigint, total bigint);
+DO $$
+BEGIN
+	FOR i IN 1 .. 20000 LOOP
+		PERFORM pg_stat_clear_snapshot();
+		INSERT INTO samples (phase, done, total) SELECT phase, tuples_done, tuples_total FROM pg_stat_progress_create_index;
+		EXIT WHEN i > 200 AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index);
+		PERFORM pg_sleep(0.005);
+	END LOOP;
+END $$;
+SELECT phase, count(*), min(done), max(done), max(total), count(*) FILTER (WHERE done > total AND phase !~ 'loading'),
+	min(n), (SELECT count(*) FROM (SELECT done - lag(done) OVER (ORDER BY n) AS step FROM samples b WHERE b.phase = a.phase) s WHERE step < 0)
+FROM samples a GROUP BY phase ORDER BY min(n);
+SQL
+is(finish_psql($session), '', 'the build succeeds');
+note $samples;
+my %seen;
+my @order;
+for my $line (split /\n/, $samples)
+{
+	my ($phase, $count, $min, $max, $total, $beyond, $first, $back) = split /\|/, $line;
+
+	next unless $phase =~ s/^building index: //;
+	$seen{$phase} = 1;
+	push @order, $phase;
+	is($beyond, '0', "$phase: never beyond the total") if $phase !~ /loading/;
+	cmp_ok($back, '<=', 1, "$phase: does not go back");
+	cmp_ok($total, '>', 0, "$phase: has a total") if $count > 3;
+}
+ok($seen{'finding first neighbors'} || $seen{'refining neighbors'}, 'the graph phases are shown');
+my @known = ('initializing', 'loading vectors', 'finding first neighbors', 'refining neighbors', 'reordering the graph', 'connecting the graph', 'writing index', 'writing WAL');
+my %rank = map { $known[$_] => $_ } 0 .. $#known;
+is(join(', ', grep { !defined $rank{$_} } @order), '', 'all phases have known names');
+is(join(', ', @order), join(', ', sort { ($rank{$a} // 0) <=> ($rank{$b} // 0) } @order), 'they come in order');
+cmp_ok(scalar @order, '>=', 3, 'several phases were seen');
+
+$node->stop;
+done_testing();
