@@ -117,6 +117,8 @@ gg_merge(uint64_t *list, const uint64_t *buffer, uint32_t count)
 		all[r] = r < R ? list[r * 32 + lane] : GG_KEY_NONE;
 		all[H + r] = GG_KEY_NONE;
 	}
+	/* the list is written below: not before every lane has read its part */
+	__syncwarp();
 	all[2 * H - 2] = __shfl_sync(GG_FULL_WARP, fresh[1], 31 - lane);
 	all[2 * H - 1] = __shfl_sync(GG_FULL_WARP, fresh[0], 31 - lane);
 	gg_sort_bitonic<2 * H>(all);

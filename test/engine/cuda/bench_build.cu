@@ -243,6 +243,33 @@ pick_kernel(const uint32_t *ids, const uint32_t *rows, uint32_t k, uint32_t *out
 
 /* ---- run ------------------------------------------------------------------------ */
 
+/* The longest time between two questions whether to stop. */
+typedef struct silence
+{
+	double		last;
+	double		longest;
+} silence;
+
+static double
+now_s(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
+}
+
+static bool
+never_cancelled(void *ctx)
+{
+	silence    *s = (silence *) ctx;
+	const double now = now_s();
+
+	s->longest = std::max(s->longest, now - s->last);
+	s->last = now;
+	return false;
+}
+
 static gg_status
 bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit,
 	  gg_build_params *params, int runs)
@@ -274,6 +301,8 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 	{
 		gg_cuda_meter meter = {rows.bytes(), rows.bytes()};
 		gg_build_stats stats = {};
+		silence		quiet = {now_s(), 0.0};
+		const gg_control control = {never_cancelled, NULL, &quiet, 1};
 		gg_graph	graph;
 		gg_status	status;
 
@@ -298,13 +327,14 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 				   recall(found, k, truth, std::min(k, 64u)), stats.iterations);
 			stats = {};
 		}
-		status = gg_cuda_build_rows(&data, params, stream.get(), NULL, &meter, &graph, &stats);
+		quiet.last = now_s();
+		status = gg_cuda_build_rows(&data, params, stream.get(), &control, &meter, &graph, &stats);
 		gg_graph_free(&graph);
 		GG_TRY(status);
 		printf("%s: init %.3f descent %.3f optimize %.3f = %.3f s; connect %.3f copy back %.3f; repaired %u; "
-			   "peak %.2f GB, foreseen %.2f\n", name, stats.init_s, stats.descent_s, stats.optimize_s,
+			   "peak %.2f GB, foreseen %.2f; longest silence %.0f ms\n", name, stats.init_s, stats.descent_s, stats.optimize_s,
 			   stats.init_s + stats.descent_s + stats.optimize_s, stats.connect_s, stats.transfer_s,
-			   stats.repaired, (double) meter.peak / 1e9, (double) foreseen.device / 1e9);
+			   stats.repaired, (double) meter.peak / 1e9, (double) foreseen.device / 1e9, quiet.longest * 1e3);
 		fflush(stdout);
 	}
 	return gg_cuda_ok();

@@ -280,7 +280,7 @@ knn_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element elem
 	status = gg_cuda_engine.knn_graph(&data, &params, NULL, ids, distances, &stats);
 	if (status.code == GG_OK)
 		recall = check_lists(values, n, dim, metric, ids, distances, k, k < 10 ? k : 10,
-							 n <= 1000 ? 100 : 200, why);
+							 n <= 1000 ? 100 : n <= 100000 ? 200 : 10, why);
 	sprintf(name, "knn %s %ux%u %s %s k=%u%s", shape_names[kind], n, dim, metric_names[metric],
 			element == GG_ELEMENT_F16 ? "f16" : "f32", k, init == GG_INIT_RANDOM ? " random" : "");
 	if (status.code != GG_OK)
@@ -514,7 +514,8 @@ build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element el
 				sprintf(detail, "%zu bytes of device memory in use, %llu foreseen", before - w.least_free,
 						(unsigned long long) bytes.device);
 		}
-		if (detail[0] == '\0' && device_free() + (8 << 20) < before)
+		/* a sanitizer keeps device memory of its own */
+		if (detail[0] == '\0' && !small && device_free() + (8 << 20) < before)
 			sprintf(detail, "%zu bytes of device memory lost", before - device_free());
 		verdict(detail[0] == '\0', name, detail);
 		if (detail[0] == '\0')
@@ -532,6 +533,7 @@ cancel_case(uint32_t n, uint32_t dim)
 	float	   *values = make_values(GAUSS, n, dim, GG_METRIC_L2, GG_ELEMENT_F32);
 	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
 	gg_build_params params = make_params(16, 32);
+	const uint64_t most = small ? 5 : 40;
 	uint64_t	questions;
 	uint64_t	wrong = 0;
 	size_t		before;
@@ -549,7 +551,7 @@ cancel_case(uint32_t n, uint32_t dim)
 	gg_graph_free(&graph);
 	questions = w.asked;
 	before = device_free();
-	for (uint64_t at = 1; at <= questions; at += questions > 40 ? questions / 40 : 1)
+	for (uint64_t at = 1; at <= questions; at += questions > most ? questions / most : 1)
 	{
 		w.asked = 0;
 		w.cancel_at = at;
@@ -559,7 +561,7 @@ cancel_case(uint32_t n, uint32_t dim)
 	}
 	sprintf(detail, "%llu questions, %llu wrong, %lld bytes lost", (unsigned long long) questions,
 			(unsigned long long) wrong, (long long) before - (long long) device_free());
-	verdict(questions > 3 && wrong == 0 && device_free() + (8 << 20) >= before, "cancel", detail);
+	verdict(questions > 3 && wrong == 0 && (small || device_free() + (8 << 20) >= before), "cancel", detail);
 	free(values);
 }
 
@@ -616,6 +618,8 @@ main(void)
 		knn_case(COPIES, 20000, 24, GG_METRIC_COSINE, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
 		knn_case(SAME, 20000, 24, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
 		knn_case(OUTLIER, 20000, 24, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
+		/* enough pivots for cells of their own */
+		knn_case(CLUSTERS, 2200000, 16, GG_METRIC_L2, GG_ELEMENT_F32, 32, GG_INIT_PIVOT_CELLS, 0.95);
 		/* n a multiple of k, where strided random starts fall apart */
 		knn_case(GAUSS, 20480, 16, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.95);
 		knn_case(CLUSTERS, 20480, 97, GG_METRIC_COSINE, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.95);
