@@ -22,6 +22,9 @@
 #include <cub/device/device_scan.cuh>
 #include <cuda/std/functional>
 
+/* Edges a launch: d1's 32M scatter in 1 ms. */
+#define PASS_EDGES ((uint64_t) 128 << 20)
+
 /* Warps a block so that the tables stay below 48 KB. */
 template <int R>
 struct detour_shape
@@ -169,9 +172,9 @@ detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_
 }
 
 static __global__ void
-in_degrees_kernel(const uint32_t *forward, uint64_t edges, uint32_t *in_degrees)
+in_degrees_kernel(const uint32_t *forward, uint64_t edges, uint64_t first, uint32_t *in_degrees)
 {
-	const uint64_t edge = (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
+	const uint64_t edge = first + (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (edge < edges && forward[edge] != GG_NO_NODE)
 		atomicAdd(&in_degrees[forward[edge]], 1);
@@ -180,9 +183,9 @@ in_degrees_kernel(const uint32_t *forward, uint64_t edges, uint32_t *in_degrees)
 /* a key is (i, A), shifted past the bit that lists keep for GNND */
 static __global__ void
 reverse_kernel(const uint32_t *forward, uint64_t edges, uint32_t degree, const uint64_t *starts,
-			   uint32_t *in_degrees, uint64_t *reverse)
+			   uint64_t first, uint32_t *in_degrees, uint64_t *reverse)
 {
-	const uint64_t edge = (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
+	const uint64_t edge = first + (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (edge >= edges || forward[edge] == GG_NO_NODE)
 		return;
@@ -302,17 +305,29 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	}
 
 	GG_CUDA_TRY(cudaMemsetAsync(in_degrees.get(), 0, in_degrees.bytes(), stream));
-	in_degrees_kernel<<<gg_cuda_blocks(edges, 256), 256, 0, stream>>>(forward.get(), edges, in_degrees.get());
-	GG_CUDA_LAUNCHED("in_degrees_kernel");
+	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
+	{
+		const uint64_t count = edges - first < PASS_EDGES ? edges - first : PASS_EDGES;
+
+		in_degrees_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
+			(forward.get(), edges, first, in_degrees.get());
+		GG_CUDA_LAUNCHED("in_degrees_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
 	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(NULL, scratch_bytes, in_degrees.get(), starts.get(),
 											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1, stream));
 	GG_TRY(scratch.allocate(scratch_bytes));
 	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), scratch_bytes, in_degrees.get(), starts.get(),
 											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1, stream));
-	reverse_kernel<<<gg_cuda_blocks(edges, 256), 256, 0, stream>>>
-		(forward.get(), edges, degree, starts.get(), in_degrees.get(), reverse.get());
-	GG_CUDA_LAUNCHED("reverse_kernel");
-	GG_TRY(pace.step(stream, control, __func__));
+	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
+	{
+		const uint64_t count = edges - first < PASS_EDGES ? edges - first : PASS_EDGES;
+
+		reverse_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
+			(forward.get(), edges, degree, starts.get(), first, in_degrees.get(), reverse.get());
+		GG_CUDA_LAUNCHED("reverse_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
 
 	const uint64_t merge_step = 200000000ull / degree + 8;
 
@@ -327,7 +342,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		GG_TRY(pace.step(stream, control, __func__));
 	}
 	gg_cuda_progress(control, GG_PHASE_OPTIMIZE, n, n);
-	return gg_cuda_ok();
+	return gg_cuda_drain(stream, control, __func__);
 }
 
 /* gg_engine.optimize: host memory in, host memory out. */

@@ -338,7 +338,7 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 		GG_CUDA_LAUNCHED("convert_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 	}
-	return gg_cuda_ok();
+	return gg_cuda_drain(stream, control, __func__);
 }
 
 gg_status

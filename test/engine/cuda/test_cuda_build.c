@@ -533,7 +533,7 @@ cancel_case(uint32_t n, uint32_t dim)
 	float	   *values = make_values(GAUSS, n, dim, GG_METRIC_L2, GG_ELEMENT_F32);
 	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
 	gg_build_params params = make_params(16, 32);
-	const uint64_t most = small ? 5 : 40;
+	const uint64_t most = small ? 1 : 40;
 	uint64_t	questions;
 	uint64_t	wrong = 0;
 	size_t		before;
@@ -551,7 +551,7 @@ cancel_case(uint32_t n, uint32_t dim)
 	gg_graph_free(&graph);
 	questions = w.asked;
 	before = device_free();
-	for (uint64_t at = 1; at <= questions; at += questions > most ? questions / most : 1)
+	for (uint64_t at = 1; at <= questions; at += questions > most ? questions / most + 1 : 1)
 	{
 		w.asked = 0;
 		w.cancel_at = at;
