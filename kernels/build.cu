@@ -170,7 +170,6 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	GG_TRY(gg_cuda_optimize_device(ids.get(), data->n, params->intermediate_graph_degree,
 								   params->graph_degree, stream, control, meter, graph.get()));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
-	ids.release();
 	stats->optimize_s += now_s() - begin;
 
 	begin = now_s();
@@ -181,8 +180,8 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	stats->transfer_s += now_s() - begin;
 
 	begin = now_s();
-	GG_TRY(gg_cuda_connect(&copy.view, graph.get(), params->seed, stream, control, meter, out,
-						   &stats->repaired));
+	GG_TRY(gg_cuda_connect(&copy.view, ids.get(), params->intermediate_graph_degree, graph.get(),
+						   params->seed, stream, control, meter, out, &stats->repaired));
 	stats->connect_s += now_s() - begin;
 	return gg_cuda_ok();
 }

@@ -169,13 +169,14 @@ extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32
 										 uint32_t *graph);
 
 /*
- * Pivots and what they reach.  graph is the device's copy of out->adjacency; where nodes cannot be
- * reached, edges of out->adjacency are replaced and *repaired counts them.  Makes out->pivots and
- * out->pivot_adjacency.
+ * Pivots and what they reach.  knn (n x k) and graph, the copy of out->adjacency, are in device memory;
+ * where nodes cannot be reached, edges of out->adjacency are replaced or pivots added, and *repaired
+ * counts both.  Makes out->pivots and out->pivot_adjacency.
  */
-extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *graph, uint64_t seed,
-								 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-								 gg_graph *out, uint32_t *repaired);
+extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k,
+								 const uint32_t *graph, uint64_t seed, cudaStream_t stream,
+								 const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
+								 uint32_t *repaired);
 
 /*
  * The chain over rows that are in device memory: out as gg_engine.build makes it, to be freed with
