@@ -42,11 +42,9 @@ CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(firstword
 CUDA_VERSION := $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
 endif
 
-# Machine code for the H100 and H200, PTX for what comes after them and, as the kernels need
-# nothing past compute capability 8.0 (cp.async, mma), for what came before.
-NVCC_GENCODE ?= -gencode arch=compute_90,code=sm_90 \
-				-gencode arch=compute_90,code=compute_90 \
-				-gencode arch=compute_80,code=compute_80
+# Machine code for the H100 and H200, and PTX for what comes after them. Nothing for what came before: the
+# searches use thread block clusters, which begin with compute capability 9.0.
+NVCC_GENCODE ?= -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
 # Hidden symbols: only the ops table crosses to src/, within the one library.
 NVCCFLAGS ?= -O3 -std=c++17 -lineinfo
 override NVCCFLAGS += $(NVCC_GENCODE) -Isrc -DGG_WITH_CUDA -Xcompiler -fPIC,-Wall,-fvisibility=hidden

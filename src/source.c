@@ -13,18 +13,14 @@
 #include "gpugraph.h"
 
 #include "miscadmin.h"
+#include "storage/buf_internals.h"
 #include "utils/memutils.h"
-
-/*
- * Rows pinned at a time, so that their cache misses overlap.  A backend keeps its first eight pins in
- * an array and the rest in a hash table; the adjacency page and the caller may hold some.
- */
-#define PIN_GROUP		4
 
 /* Remembered buffers at the most: 2 MB a backend and index. */
 #define MAX_REMEMBERED	(1 << 18)
 
-/* Cache lines of a row to prefetch; the hardware follows from there. */
+/* Rows fetched ahead of their turn, and how much of each; the hardware follows from there. */
+#define ROWS_AHEAD		4
 #define PREFETCH_BYTES	1024
 
 /*
@@ -125,6 +121,14 @@ PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count)
 #endif
 }
 
+static inline void
+PrefetchRow(const GgPageSource *src, const char *row)
+{
+	if (row != NULL)
+		for (Size b = 0; b < Min(src->row_bytes, PREFETCH_BYTES); b += 64)
+			__builtin_prefetch(row + b);
+}
+
 /* Copy len bytes at offset of an array, piece by piece. */
 static void
 CopyBytes(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, Size len)
@@ -146,42 +150,57 @@ CopyBytes(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, Siz
 	}
 }
 
+/*
+ * A walk's rows lie all over memory, and so do the descriptors of their buffers: waiting for one
+ * cache miss after the other would take longer than everything else.  So the descriptors of all are fetched
+ * first, and each row a few rows ahead of its turn.  What is fetched for a buffer that meanwhile holds
+ * another block is of no use and does no harm.
+ */
 void
 GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *out)
 {
+	RememberedBuffers *remembered = GetRemembered(src);
+	const char *ahead[GG_MAX_DEGREE];
+
+	Assert(count <= GG_MAX_DEGREE);
 	PrefetchRows(src, nodes, count);
-	for (uint32 base = 0; base < count; base += PIN_GROUP)
+	for (uint32 i = 0; i < count; i++)
 	{
-		uint32		n = Min(PIN_GROUP, count - base);
-		Buffer		buffers[PIN_GROUP];
-		const char *rows[PIN_GROUP];
+		uint64		offset = (uint64) nodes[i] * src->row_bytes;
+		BlockNumber blkno = GgArrayBlock(&src->vectors, offset / GG_PAGE_PAYLOAD);
+		uint32		slot = blkno & remembered->mask;
 
-		for (uint32 i = 0; i < n; i++)
+		ahead[i] = NULL;
+		if (remembered->slots[slot].blkno == blkno)
 		{
-			uint64		offset = (uint64) nodes[base + i] * src->row_bytes;
-			Size		skip = offset % GG_PAGE_PAYLOAD;
+			Buffer		buffer = remembered->slots[slot].buffer;
 
-			if (skip + src->row_bytes <= GG_PAGE_PAYLOAD)
-			{
-				buffers[i] = PinPage(src, GetRemembered(src), &src->vectors, offset / GG_PAGE_PAYLOAD);
-				rows[i] = PageGetContents(BufferGetPage(buffers[i])) + skip;
-				for (Size b = 0; b < Min(src->row_bytes, PREFETCH_BYTES); b += 64)
-					__builtin_prefetch(rows[i] + b);
-			}
-			else
-			{
-				char	   *whole = src->scratch + i * src->row_bytes;
-
-				CopyBytes(src, &src->vectors, offset, whole, src->row_bytes);
-				buffers[i] = InvalidBuffer;
-				rows[i] = whole;
-			}
+			if (!BufferIsLocal(buffer))
+				__builtin_prefetch(GetBufferDescriptor(buffer - 1), 1);
+			ahead[i] = PageGetContents(BufferGetPage(buffer)) + offset % GG_PAGE_PAYLOAD;
 		}
-		for (uint32 i = 0; i < n; i++)
+	}
+	for (uint32 i = 0; i < Min(count, ROWS_AHEAD); i++)
+		PrefetchRow(src, ahead[i]);
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		uint64		offset = (uint64) nodes[i] * src->row_bytes;
+		Size		skip = offset % GG_PAGE_PAYLOAD;
+
+		if (i + ROWS_AHEAD < count)
+			PrefetchRow(src, ahead[i + ROWS_AHEAD]);
+		if (skip + src->row_bytes <= GG_PAGE_PAYLOAD)
 		{
-			out[base + i] = src->distance(rows[i], src->query, src->dimensions);
-			if (buffers[i] != InvalidBuffer)
-				ReleaseBuffer(buffers[i]);
+			Buffer		buffer = PinPage(src, GetRemembered(src), &src->vectors, offset / GG_PAGE_PAYLOAD);
+
+			out[i] = src->distance(PageGetContents(BufferGetPage(buffer)) + skip, src->query, src->dimensions);
+			ReleaseBuffer(buffer);
+		}
+		else
+		{
+			CopyBytes(src, &src->vectors, offset, src->scratch, src->row_bytes);
+			out[i] = src->distance(src->scratch, src->query, src->dimensions);
 		}
 	}
 }
@@ -260,7 +279,7 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta, cons
 	src->dimensions = meta->dimensions;
 	src->distance = gg_distance_function(meta->metric, meta->element);
 	src->query = query;
-	src->scratch = palloc(PIN_GROUP * src->row_bytes);
+	src->scratch = palloc(src->row_bytes);
 
 	src->source.n = segment->nodes;
 	src->source.degree = meta->graph_degree;

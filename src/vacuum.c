@@ -17,6 +17,12 @@
 #include "commands/vacuum.h"
 #include "miscadmin.h"
 
+/*
+ * Entries of the directory that VACUUM leaves for inserts: each takes one when it begins to use a
+ * FREE extent.
+ */
+#define EXTENTS_FOR_INSERTS		32
+
 typedef struct VacuumState
 {
 	Relation	index;
@@ -188,12 +194,40 @@ DeadDeltaPages(Relation index, const GgMetaPageData *meta)
 	return dead;
 }
 
-/* Turn the first npages pages of the delta into FREE extents. */
+/*
+ * How many of the first npages pages of the delta can be given back: cutting an extent in two takes
+ * one more entry of the directory.  Where inserts need those that are left, only what ends with an
+ * extent and with a row.
+ */
+static uint32
+CuttablePages(const GgMetaPageData *meta, uint32 npages)
+{
+	uint32		whole = 0;
+	uint32		sum = 0;
+
+	if (npages == 0 || meta->nextents < GG_MAX_EXTENTS - EXTENTS_FOR_INSERTS)
+		return npages;
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		if (meta->extents[i].kind != GG_KIND_DELTA)
+			continue;
+		sum += meta->extents[i].nblocks;
+		if (sum > npages)
+			break;
+		if (sum % GgDeltaPagesPerRow(meta) == 0)
+			whole = sum;
+	}
+	return whole;
+}
+
+/* Turn the first npages pages of the delta, which are cuttable, into FREE extents. */
 static void
 CutDelta(GgMetaPageData *meta, uint32 npages, uint64 xid)
 {
 	uint32		left = npages;
 
+	if (npages == 0)
+		return;
 	for (int i = 0; i < meta->nextents && left > 0; i++)
 	{
 		GgExtent   *extent = &meta->extents[i];
@@ -218,6 +252,35 @@ CutDelta(GgMetaPageData *meta, uint32 npages, uint64 xid)
 	meta->delta_first += npages;
 	meta->delta_pages -= npages;
 	meta->delta_dead -= Min(meta->delta_dead, npages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta));
+}
+
+/*
+ * Make one entry of FREE extents that touch.  Otherwise each VACUUM under an old snapshot, which
+ * forbids to use what they give back, would add one, until the directory is full.
+ */
+static void
+MergeFree(GgMetaPageData *meta)
+{
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		for (int j = 0; j < meta->nextents; j++)
+		{
+			GgExtent   *left = &meta->extents[i];
+			GgExtent   *right = &meta->extents[j];
+
+			if (left->kind != GG_KIND_FREE || right->kind != GG_KIND_FREE ||
+				left->start + left->nblocks != right->start ||
+				(left->parked_xid == 0) != (right->parked_xid == 0))
+				continue;
+			left->nblocks += right->nblocks;
+			left->parked_xid = Max(left->parked_xid, right->parked_xid);
+			memmove(right, right + 1, (meta->nextents - j - 1) * sizeof(GgExtent));
+			meta->nextents--;
+			if (j < i)
+				i--;
+			j = -1;				/* it may touch an entry seen before */
+		}
+	}
 }
 
 static void
@@ -248,8 +311,6 @@ GiveBack(Relation index)
 
 	GgReadMeta(index, meta);
 	dead_pages = DeadDeltaPages(index, meta);
-	if (meta->nextents >= GG_MAX_EXTENTS)
-		dead_pages = 0;			/* no entry left for a split */
 	any = dead_pages > 0;
 	for (int i = 0; i < meta->nsegments; i++)
 		any |= meta->segments[i].dead >= meta->segments[i].rows;
@@ -275,7 +336,8 @@ GiveBack(Relation index)
 			ParkSegment(meta, meta->segments[i].id, xid);
 	}
 	meta->nsegments = kept;
-	CutDelta(meta, dead_pages, xid);
+	CutDelta(meta, CuttablePages(meta, dead_pages), xid);
+	MergeFree(meta);
 	meta->generation++;
 	GenericXLogFinish(xlog);
 	UnlockReleaseBuffer(buffer);

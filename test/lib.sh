@@ -19,13 +19,14 @@ for variable in ${!PG@}; do
 	[ "$variable" = PG_CONFIG ] || unset "$variable"
 done
 
-# The job server of the make that called us ends at its recipe; the builds below have their own -j.
-MAKEFLAGS=$(printf '%s' "${MAKEFLAGS:-}" | sed -E 's/(^| )-j[0-9]*//g; s/ *--jobserver-[a-z]+=[^ ]*//g')
+# The job server of the make that called us ends at its recipe; the builds below have their own -j. And what
+# TESTS=... on its command line means is ours to say, not for the makes that we call.
+MAKEFLAGS=$(printf '%s' "${MAKEFLAGS:-}" | sed -E 's/(^| )-j[0-9]*//g; s/ *--jobserver-[a-z]+=[^ ]*//g; s/ TESTS=([^ \\]|\\.)*//g')
 export MAKEFLAGS
 
-# Programs that tests call; copied, because a server finds its files from where its program lies. Not
-# pg_config: builds are made for the machine's PostgreSQL.
-pg_programs="postgres initdb pg_ctl psql pg_isready pg_controldata pg_basebackup pg_receivewal
+# Programs that tests call; copied, because a server finds its files from where its program lies. The copied
+# pg_config tells tests the copy's directories; builds use the machine's.
+pg_programs="postgres initdb pg_ctl pg_config psql pg_isready pg_controldata pg_basebackup pg_receivewal
 	pg_waldump pg_resetwal pg_rewind pg_checksums pg_amcheck pg_dump pg_dumpall pg_restore pg_verifybackup
 	pg_upgrade pgbench createdb dropdb createuser dropuser vacuumdb reindexdb"
 
@@ -102,7 +103,7 @@ pg_tree()
 	lib=$base/pg${from_lib#"$common"}
 	share=$base/pg${from_share#"$common"}
 
-	now=$("$PG_CONFIG" --version; stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension")
+	now=$("$PG_CONFIG" --version; echo "$pg_programs"; stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension")
 	if [ "$now" != "$(cat "$base/pg/made-from" 2>/dev/null)" ]; then
 		rm -rf "$base/pg"
 		mkdir -p "$bin" "$lib" "$share"

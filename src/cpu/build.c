@@ -51,7 +51,8 @@ gg_cpu_build_bytes(const gg_dataset *data, const gg_build_params *params, const 
 		return status;
 	bytes->device = 0;
 	bytes->host = knn + gg_cpu_knn_graph_bytes(data, params, threads, false);
-	bytes->host = max_u64(bytes->host, knn + graph + gg_cpu_optimize_bytes(data->n, params->graph_degree, threads));
+	bytes->host = max_u64(bytes->host, knn + graph + n * sizeof(uint32_t) +
+						  gg_cpu_optimize_bytes(data->n, params->graph_degree, threads));
 	bytes->host = max_u64(bytes->host, knn + graph + gg_cpu_connect_bytes(data, threads));
 	return status;
 }
@@ -61,7 +62,8 @@ gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_con
 			 gg_graph *graph, gg_build_stats *stats)
 {
 	uint32_t	k = params->intermediate_graph_degree;
-	uint32_t   *knn = NULL;
+	uint32_t   *knn = NULL,
+			   *order = NULL;
 	gg_build_stats unwanted;
 	gg_pool    *pool = NULL;
 	double		start;
@@ -82,7 +84,7 @@ gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_con
 	if (!knn)
 		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the k-NN lists of %u rows", data->n);
 	if (status.code == GG_OK)
-		status = gg_cpu_knn_graph_run(pool, data, params, knn, NULL, stats);
+		status = gg_cpu_knn_graph_run(pool, data, params, knn, NULL, &order, stats);
 
 	start = gg_now();
 	if (status.code == GG_OK)
@@ -92,7 +94,8 @@ gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_con
 			status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the lists of %u nodes", data->n);
 	}
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, data->n, k, graph->degree, graph->adjacency);
+		status = gg_cpu_optimize_run(pool, knn, data->n, k, graph->degree, order, graph->adjacency);
+	free(order);
 	stats->optimize_s = gg_now() - start;
 
 	start = gg_now();

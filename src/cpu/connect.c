@@ -211,14 +211,17 @@ grow_pivots(gg_graph *graph, uint32_t *room)
 
 /*
  * hops[i] becomes the number of steps from node i to a pivot along the COVER_LIST nearest neighbours
- * of each node, COVER_HOPS + 1 where that takes more.
+ * of each node; it stays as it is where that takes more than most.
  */
 static gg_status
-count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint8_t *hops)
+count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t most, uint8_t *hops)
 {
 	uint32_t	length = k < COVER_LIST ? k : COVER_LIST;
+	bool		changed = true;
 
-	for (uint8_t hop = 1; hop <= COVER_HOPS; hop++)
+	for (uint32_t hop = 1; hop <= most && changed; hop++)
+	{
+		changed = false;
 		for (uint32_t node = 0; node < n; node++)
 		{
 			const uint32_t *near = knn + (size_t) node * k;
@@ -227,58 +230,140 @@ count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint8_t *
 				return gg_pool_poll(pool);
 			for (uint32_t i = 0; hops[node] > hop && i < length && near[i] != GG_NO_NODE; i++)
 				if (hops[near[i]] == hop - 1)
+				{
 					hops[node] = hop;
+					changed = true;
+				}
 		}
+	}
 	return gg_cpu_ok();
 }
 
+/* Let node have at most so many hops. */
+static inline void
+lower_hops(uint8_t *hops, uint32_t node, uint32_t most)
+{
+	if (hops[node] > most)
+		hops[node] = most;
+}
+
 /*
- * Add pivots where none is near.  A cluster of 150 rows among 200,000 draws no pivot with probability
- * 0.27, and no walk then finds it: the lists of its rows stay within it, and few edges lead in.  So
- * every row must come to a pivot within COVER_HOPS steps along its COVER_LIST nearest neighbours; in rounds,
- * some of those that do not become pivots, no two of them near one another.  At most as many are added as were
- * drawn: beyond that, data is so scattered that no row is near another.
+ * Make rows pivots until every row comes to a pivot within most_hops steps, or there are most_pivots.
+ * In rounds: of the rows that do not, some become pivots, and those that they lead to in two steps
+ * count as near enough.
  */
 static gg_status
-cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
+cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops, uint32_t most_pivots,
+			 uint8_t *hops, gg_graph *graph, uint32_t *room)
 {
 	uint32_t	n = graph->n;
-	uint32_t	most = 2 * graph->npivots;
 	uint32_t	length = k < COVER_LIST ? k : COVER_LIST;
 	uint32_t	added;
-	uint8_t    *hops = malloc(n);
-	gg_status	status = gg_cpu_ok();
+	gg_status	status;
 
-	if (!hops)
-		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", n);
-	memset(hops, COVER_HOPS + 1, n);
+	memset(hops, most_hops + 1, n);
 	for (uint32_t i = 0; i < graph->npivots; i++)
 		hops[graph->pivots[i]] = 0;
 	do
 	{
 		added = 0;
-		status = count_hops(pool, knn, n, k, hops);
-		for (uint32_t node = 0; status.code == GG_OK && node < n && graph->npivots < most; node++)
+		status = count_hops(pool, knn, n, k, most_hops, hops);
+		for (uint32_t node = 0; status.code == GG_OK && node < n && graph->npivots < most_pivots; node++)
 		{
 			const uint32_t *near = knn + (size_t) node * k;
-			bool		taken = hops[node] <= COVER_HOPS;
 
-			for (uint32_t i = 0; !taken && i < length && near[i] != GG_NO_NODE; i++)
-				taken = hops[near[i]] == 0;
-			if (taken)
+			if (hops[node] <= most_hops)
 				continue;
 			status = grow_pivots(graph, room);
 			if (status.code != GG_OK)
 				break;
 			graph->pivots[graph->npivots++] = node;
 			added++;
-			/* who lists it comes next round; whom it lists is near enough for this one */
 			hops[node] = 0;
 			for (uint32_t i = 0; i < length && near[i] != GG_NO_NODE; i++)
-				if (hops[near[i]] > COVER_HOPS)
-					hops[near[i]] = COVER_HOPS;
+			{
+				const uint32_t *next = knn + (size_t) near[i] * k;
+
+				lower_hops(hops, near[i], most_hops);
+				for (uint32_t j = 0; j < length && next[j] != GG_NO_NODE; j++)
+					lower_hops(hops, next[j], most_hops);
+			}
 		}
-	} while (status.code == GG_OK && added > 0 && graph->npivots < most);
+	} while (status.code == GG_OK && added > 0 && graph->npivots < most_pivots);
+	return status;
+}
+
+/* The root of a node's component, with path halving. */
+static uint32_t
+component(uint32_t *parent, uint32_t node)
+{
+	while (parent[node] != node)
+		node = parent[node] = parent[parent[node]];
+	return node;
+}
+
+/* One pivot for each component of the undirected graph of nearest neighbours that has none. */
+static gg_status
+cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
+{
+	uint32_t	n = graph->n;
+	uint32_t	length = k < COVER_LIST ? k : COVER_LIST;
+	uint32_t   *parent = malloc(sizeof(uint32_t) * n);
+	bool	   *covered = calloc(n, sizeof(bool));	/* of a root: its component */
+	gg_status	status = gg_cpu_ok();
+
+	if (!parent || !covered)
+		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", n);
+	for (uint32_t node = 0; status.code == GG_OK && node < n; node++)
+		parent[node] = node;
+	for (uint32_t node = 0; status.code == GG_OK && node < n; node++)
+	{
+		const uint32_t *near = knn + (size_t) node * k;
+
+		if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
+			status = gg_pool_poll(pool);
+		for (uint32_t i = 0; i < length && near[i] != GG_NO_NODE; i++)
+			parent[component(parent, near[i])] = component(parent, node);
+	}
+	if (status.code == GG_OK)
+		for (uint32_t i = 0; i < graph->npivots; i++)
+			covered[component(parent, graph->pivots[i])] = true;
+	for (uint32_t node = 0; status.code == GG_OK && node < n; node++)
+	{
+		uint32_t	root = component(parent, node);
+
+		if (covered[root])
+			continue;
+		status = grow_pivots(graph, room);
+		if (status.code == GG_OK)
+			graph->pivots[graph->npivots++] = node;
+		covered[root] = true;
+	}
+	free(parent);
+	free(covered);
+	return status;
+}
+
+/*
+ * Add pivots where none is near.  A cluster of 150 rows among 200,000 draws no pivot with probability
+ * 0.27, and no walk then finds it: the lists of its rows stay within it, and few edges lead in.
+ * First one for each component without any, however many these are; then, up to twice as many pivots as
+ * were drawn, rows from which one takes more than COVER_HOPS steps.  More pivots would not help: a walk
+ * finds the nearest of many less surely, and of few it need not.
+ */
+static gg_status
+cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
+{
+	uint32_t	most = 2 * graph->npivots;
+	uint8_t    *hops;
+	gg_status	status = cover_components(pool, knn, k, graph, room);
+
+	if (status.code != GG_OK)
+		return status;
+	hops = malloc(graph->n);
+	if (!hops)
+		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", graph->n);
+	status = cover_within(pool, knn, k, COVER_HOPS, most, hops, graph, room);
 	free(hops);
 	return status;
 }
@@ -348,11 +433,11 @@ connect_pivots(gg_pool *pool, const gg_dataset *data, uint64_t seed, gg_graph *g
 			memcpy(rows + i * row_bytes, (const char *) data->rows + graph->pivots[i] * row_bytes, row_bytes);
 		pivots.rows = rows;
 		pivots.n = n;
-		status = gg_cpu_knn_graph_run(pool, &pivots, &params, knn, NULL, &unwanted);
+		status = gg_cpu_knn_graph_run(pool, &pivots, &params, knn, NULL, NULL, &unwanted);
 	}
 	free(rows);
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, n, PIVOT_LIST, GG_PIVOT_DEGREE, graph->pivot_adjacency);
+		status = gg_cpu_optimize_run(pool, knn, n, PIVOT_LIST, GG_PIVOT_DEGREE, NULL, graph->pivot_adjacency);
 	if (status.code == GG_OK)
 		status = reach_create(&reach, pool, graph->pivot_adjacency, n, GG_PIVOT_DEGREE);
 	if (status.code == GG_OK)

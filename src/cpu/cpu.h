@@ -4,6 +4,7 @@
  *
  *	threads.c		worker threads of one call, cancellation, progress
  *	tile.c			all-pairs distances by tiles, bounded neighbour lists
+ *	tile_ops.c		their inner loops for each instruction set
  *	knn_graph.c		GNND started from pivot cells
  *	optimize.c		rank-based reordering
  *	connect.c		pivots, reachability

@@ -40,9 +40,9 @@
 #define CELL_ROWS		110u	/* mean, for lists of up to 64 */
 #define PIVOT_REGIONS	6u
 #define SAMPLES			12u
-#define DEFAULT_ITERATIONS			8u
+#define DEFAULT_ITERATIONS			2u
 #define DEFAULT_RANDOM_ITERATIONS	30u
-#define DEFAULT_TERMINATION			0.01f
+#define DEFAULT_TERMINATION			0.002f
 
 /* A join of two blocks of this many rows fills GG_TILE_ROWS. */
 #define BLOCK_ROWS		(GG_TILE_ROWS / 2)
@@ -63,6 +63,9 @@ typedef struct knn_state
 	gg_tile_memory **memory;	/* one a thread */
 	float	  **row;			/* 2 x rows.dim a thread: a centre, a row to measure */
 	gg_lists	lists;
+	uint32_t	npivots;		/* 0 without cells */
+	uint32_t   *cells_of;		/* n x CELLS_OF_ROW: a row's cells; npivots: none */
+	uint8_t   **cell_bits;		/* npivots + 1 a thread, all 0 between nodes */
 	uint32_t   *order;			/* n: rows near each other stand near each other, or NULL */
 	atomic_uint_fast64_t entered;
 
@@ -143,6 +146,7 @@ join_blocks(knn_state *state, gg_worker *worker, const uint32_t *ids, uint32_t c
 		.left = a_count,
 		.right = a == b ? 0 : a_count,
 		.mutual = true,
+		.known = !exact,
 		.centre = centre,
 		.exact = exact,
 		.lists = &state->lists
@@ -621,6 +625,20 @@ cells_assign(cells_state *cells)
 	if (status.code == GG_OK)
 		status = invert(state, &cells->rows_cells, NULL, state->n, cells->npivots,
 						&cells->cells_at, &cells->cells, false);
+	if (status.code == GG_OK)
+	{
+		state->npivots = cells->npivots;
+		state->cells_of = array((uint64_t) state->n * CELLS_OF_ROW, sizeof(uint32_t));
+		if (!state->cells_of)
+			status = no_memory(state);
+	}
+	for (uint32_t row = 0; status.code == GG_OK && row < state->n; row++)
+		for (uint32_t i = 0; i < CELLS_OF_ROW; i++)
+		{
+			uint32_t	cell = cells->rows_cells.ids[(size_t) row * cells->rows_cells.stride + i];
+
+			state->cells_of[(size_t) row * CELLS_OF_ROW + i] = cell == GG_NO_NODE ? cells->npivots : GG_ENTRY_ID(cell);
+		}
 	gg_lists_free(&cells->rows_cells, NULL, NULL);
 	return status;
 }
@@ -761,6 +779,30 @@ join_add(uint32_t *ids, uint32_t count, const uint32_t *more, uint32_t nmore)
 	return count - had;
 }
 
+/*
+ * For each of m rows, in which of node's cells it is.  Two rows with a common bit have been compared
+ * already, in that cell, and that is most of the pairs around a node.
+ */
+static void
+shared_cells(const knn_state *state, uint8_t *bits, uint32_t node, const uint32_t *ids, uint32_t m, uint8_t *shared)
+{
+	const uint32_t *own = state->cells_of + (size_t) node * CELLS_OF_ROW;
+
+	for (uint32_t i = 0; i < CELLS_OF_ROW; i++)
+		bits[own[i]] = (uint8_t) (1u << i);
+	bits[state->npivots] = 0;
+	for (uint32_t j = 0; j < m; j++)
+	{
+		const uint32_t *cells = state->cells_of + (size_t) ids[j] * CELLS_OF_ROW;
+
+		shared[j] = 0;
+		for (uint32_t i = 0; i < CELLS_OF_ROW; i++)
+			shared[j] |= bits[cells[i]];
+	}
+	for (uint32_t i = 0; i < CELLS_OF_ROW; i++)
+		bits[own[i]] = 0;
+}
+
 static void
 match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
@@ -772,6 +814,7 @@ match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	{
 		uint32_t	row = state_at(state, i);
 		uint32_t	ids[4 * SAMPLES];
+		uint8_t		shared[4 * SAMPLES];
 		uint32_t	m,
 					fresh;
 		size_t		at = (size_t) row * 2 * SAMPLES;
@@ -790,6 +833,11 @@ match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 			m += join_add(ids, m, state->samples[0] + at, COUNT_ALL(state->counts[0][row]));
 			join.m = m;
+			if (state->cells_of)
+			{
+				shared_cells(state, state->cell_bits[worker->id], row, ids, m, shared);
+				join.shared = shared;
+			}
 			if (centre)
 				gg_rows_load(&state->rows, row, 0, state->rows.dim, centre);
 			entered += gg_tile_join(state->memory[worker->id], &join, worker);
@@ -815,6 +863,15 @@ descend(knn_state *state, gg_build_stats *stats)
 		state->samples[kind] = array((uint64_t) state->n * 2 * SAMPLES, sizeof(uint32_t));
 		state->counts[kind] = array(state->n, sizeof(atomic_uint));
 		if (!state->samples[kind] || !state->counts[kind])
+			return no_memory(state);
+	}
+	state->cell_bits = calloc((size_t) gg_pool_threads(state->pool), sizeof(*state->cell_bits));
+	if (!state->cell_bits)
+		return no_memory(state);
+	for (int t = 0; t < gg_pool_threads(state->pool); t++)
+	{
+		state->cell_bits[t] = calloc((size_t) state->npivots + 1, 1);
+		if (!state->cell_bits[t])
 			return no_memory(state);
 	}
 	gg_pool_phase(state->pool, GG_PHASE_KNN_DESCENT, (uint64_t) state->n * limit);
@@ -924,13 +981,16 @@ gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, in
 	if (params->init == GG_INIT_RANDOM)
 		cells = 0;
 	else
-		descent += n * sizeof(uint32_t);
+	{
+		cells += n * sizeof(uint32_t) * CELLS_OF_ROW;
+		descent += n * sizeof(uint32_t) * (1 + CELLS_OF_ROW) + (uint64_t) threads * npivots;
+	}
 	return all + (cells > descent ? cells : descent);
 }
 
 gg_status
 gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
-					 uint32_t *ids, float *distances, gg_build_stats *stats)
+					 uint32_t *ids, float *distances, uint32_t **order, gg_build_stats *stats)
 {
 	knn_state	state = {.params = params, .pool = pool, .n = data->n, .k = params->intermediate_graph_degree};
 	finish_state finish = {&state, ids, distances};
@@ -942,6 +1002,8 @@ gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 	gg_status	status = knn_check(data, params);
 	double		start = gg_now();
 
+	if (order)
+		*order = NULL;
 	if (status.code != GG_OK || state.n == 0)
 		return status;
 	gg_pool_phase(pool, GG_PHASE_KNN_INIT, state.n);
@@ -990,7 +1052,10 @@ gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 		free(state.samples[kind]);
 		free(state.counts[kind]);
 	}
-	free(state.order);
+	if (order && status.code == GG_OK)
+		*order = state.order;
+	else
+		free(state.order);
 	gg_lists_free(&state.lists, ids, distances);
 	for (int t = 0; t < threads; t++)
 	{
@@ -998,7 +1063,11 @@ gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 			gg_tile_memory_free(state.memory[t]);
 		if (state.row)
 			free(state.row[t]);
+		if (state.cell_bits)
+			free(state.cell_bits[t]);
 	}
+	free(state.cell_bits);
+	free(state.cells_of);
 	free(state.memory);
 	free(state.row);
 	gg_rows_free(&state.rows);
@@ -1017,7 +1086,7 @@ gg_cpu_knn_graph(const gg_dataset *data, const gg_build_params *params, const gg
 		stats = &unwanted;
 	memset(stats, 0, sizeof(*stats));
 	if (status.code == GG_OK)
-		status = gg_cpu_knn_graph_run(pool, data, params, ids, distances, stats);
+		status = gg_cpu_knn_graph_run(pool, data, params, ids, distances, NULL, stats);
 	gg_pool_free(pool);
 	return status;
 }

@@ -18,9 +18,8 @@
  * stand in, as in the paper, but ranks beyond the list (k) never count; reverse edges are merged
  * alternately, not as a fixed half.
  *
- * How.  (a) marks the ranks of A's list in a table over all nodes, so that each of the k x k
- * neighbours of neighbours costs one look-up; a table that small nodes' lists share stays in the
- * second-level cache (2 bytes a node).  (b) goes through F by i, then by A, so that each R(D) comes
+ * How.  (a) asks for each of the k x k neighbours of neighbours whether it is a neighbour: first a
+ * small set of hashes, then a table over all nodes that holds the ranks in A's list.  (b) goes through F by i, then by A, so that each R(D) comes
  * in order and ends when it is full; each thread does it for its own share of the D.
  */
 #include "stages.h"
@@ -34,6 +33,7 @@ typedef struct optimize_state
 	uint32_t	n;
 	uint32_t	k;
 	uint32_t	degree;
+	const uint32_t *order;		/* n: nodes in the order to take them, or NULL */
 	uint32_t   *forward;		/* degree x n: F(A)[i] at i * n + A, GG_NO_NODE behind the last */
 	uint32_t   *graph;			/* n x degree: R(D), then the result */
 	uint16_t   *counts;			/* n: of R(D) */
@@ -41,37 +41,58 @@ typedef struct optimize_state
 	uint32_t	shares;			/* of the nodes, in (b) */
 } optimize_state;
 
+/* A node's neighbours as a set of hashes: 4,096 bits, in which a stranger passes for one of 64 once in 64. */
+#define SET_BITS		12
+#define SET_HASH(id)	((uint32_t) ((id) * 0x9E3779B1u) >> (32 - SET_BITS))
+
 /*
  * Count the detours of A's edges; ranks holds for each node its rank in A's list plus 1, or 0.
+ *
+ * Most neighbours of neighbours are no neighbours, and a look at the table for each of them would
+ * leave the first-level cache each time: they are sorted out by hash first.  What passes does so
+ * unpredictably: both loops count on without a branch.
  */
 static void
 count_detours(const optimize_state *state, const uint32_t *list, uint32_t length, const uint16_t *ranks,
 			  uint32_t *detours)
 {
-	memset(detours, 0, sizeof(uint32_t) * (length + 1));
+	uint64_t	set[(1 << SET_BITS) / 64] = {0};
+
+	for (uint32_t r = 0; r < length; r++)
+	{
+		set[SET_HASH(list[r]) / 64] |= UINT64_C(1) << SET_HASH(list[r]) % 64;
+		detours[r] = 0;
+	}
 	for (uint32_t b = 0; b + 1 < length; b++)
 	{
 		const uint32_t *hop = state->knn + (size_t) list[b] * state->k;
 		uint16_t	found[GG_MAX_DEGREE];
-		uint32_t	nfound = 0;
+		uint32_t	nfound = 0,
+					ndetours = 0;
 
-		if (b + 2 < length)
+		if (b + 3 < length)
 			for (uint32_t s = 0; s < state->k; s += 16)
-				__builtin_prefetch(state->knn + (size_t) list[b + 2] * state->k + s);
-		/* a rank r that counts is above both b and s; whether one does is unpredictable: no branch */
+				__builtin_prefetch(state->knn + (size_t) list[b + 3] * state->k + s);
 		for (uint32_t s = 0; s + 1 < length; s++)
 		{
-			uint32_t	id = hop[s];
-			uint32_t	above = s > b ? s : b;
-			uint16_t	rank;
+			uint32_t	hash = SET_HASH(hop[s]);
 
-			if (id == GG_NO_NODE)
-				break;
-			rank = ranks[id];
-			found[nfound] = rank;
-			nfound += (uint32_t) (rank > above + 1);
+			found[nfound] = (uint16_t) s;
+			nfound += (uint32_t) (set[hash / 64] >> hash % 64 & 1);
 		}
+		/* the hop's list may end early: GG_NO_NODE passes for a neighbour at times, too */
+		while (nfound > 0 && hop[found[nfound - 1]] == GG_NO_NODE)
+			nfound--;
 		for (uint32_t f = 0; f < nfound; f++)
+		{
+			uint32_t	s = found[f];
+			uint16_t	rank = ranks[hop[s]];
+
+			/* a rank r that counts is above both b and s */
+			found[ndetours] = rank;
+			ndetours += (uint32_t) (rank > (s > b ? s : b) + 1);
+		}
+		for (uint32_t f = 0; f < ndetours; f++)
 			detours[found[f] - 1]++;
 	}
 }
@@ -83,8 +104,9 @@ forward_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	uint16_t   *ranks = state->tables[worker->id];
 	uint32_t	detours[GG_MAX_DEGREE + 1];
 
-	for (uint64_t node = begin; node < end && !gg_worker_stopping(worker); node++)
+	for (uint64_t at = begin; at < end && !gg_worker_stopping(worker); at++)
 	{
+		size_t		node = state->order ? state->order[at] : at;
 		const uint32_t *list = state->knn + node * state->k;
 		uint32_t	length = 0;
 
@@ -104,17 +126,17 @@ forward_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 		for (uint32_t r = 0; r < length; r++)
 		{
 			uint64_t	key = (uint64_t) detours[r] << 32 | r;
-			uint32_t	at;
+			uint32_t	i;
 
 			if (nbest < state->degree)
-				at = nbest++;
+				i = nbest++;
 			else if (key < best[nbest - 1])
-				at = nbest - 1;
+				i = nbest - 1;
 			else
 				continue;
-			for (; at > 0 && best[at - 1] > key; at--)
-				best[at] = best[at - 1];
-			best[at] = key;
+			for (; i > 0 && best[i - 1] > key; i--)
+				best[i] = best[i - 1];
+			best[i] = key;
 		}
 		for (uint32_t i = 0; i < state->degree; i++)
 			state->forward[(size_t) i * state->n + node] = i < nbest ? list[(uint32_t) best[i]] : GG_NO_NODE;
@@ -194,10 +216,11 @@ gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads)
 }
 
 gg_status
-gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, uint32_t *graph)
+gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
+					const uint32_t *order, uint32_t *graph)
 {
 	int			threads = gg_pool_threads(pool);
-	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .graph = graph,
+	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .order = order, .graph = graph,
 		.shares = (uint32_t) threads};
 	gg_status	status = gg_cpu_ok();
 
@@ -242,7 +265,7 @@ gg_cpu_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, co
 	gg_status	status = gg_pool_create(&pool, control);
 
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, n, k, degree, graph);
+		status = gg_cpu_optimize_run(pool, knn, n, k, degree, NULL, graph);
 	gg_pool_free(pool);
 	return status;
 }

@@ -8,16 +8,20 @@
 #include "cpu.h"
 #include "threads.h"
 
-/* gg_engine.knn_graph; stats is added to. */
+/*
+ * gg_engine.knn_graph; stats is added to.  order, unless NULL, receives the rows in an order in which
+ * neighbours stand near each other (free()), or NULL where there is none.
+ */
 extern gg_status gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
-									  uint32_t *ids, float *distances, gg_build_stats *stats);
+									  uint32_t *ids, float *distances, uint32_t **order,
+									  gg_build_stats *stats);
 /* Its peak memory beyond ids and distances. */
 extern uint64_t gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, int threads,
 									   bool distances);
 
-/* gg_engine.optimize */
+/* gg_engine.optimize; order, unless NULL: which nodes to take first, for locality's sake alone. */
 extern gg_status gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-									 uint32_t *graph);
+									 const uint32_t *order, uint32_t *graph);
 /* Its peak memory beyond knn and graph. */
 extern uint64_t gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads);
 

@@ -92,6 +92,14 @@ typedef struct gg_join
 	bool		mutual;
 
 	/*
+	 * Pairs not worth looking at, because they were compared before: rows with a common bit in shared
+	 * (m bytes, or NULL); and, when known is set, rows that are in each other's lists already, for
+	 * which the lists are searched first.
+	 */
+	const uint8_t *shared;
+	bool		known;
+
+	/*
 	 * rows->dim elements near the rows, or NULL.  |a|^2 + |b|^2 - 2ab loses the difference of two
 	 * rows whose length is much larger than it; measured from a point among them they are short.
 	 */

@@ -1,6 +1,6 @@
 /*
  * tile_simd.h
- *		The inner loops of tile.c, included there once for each instruction set.
+ *		The loops that read alike in all instruction sets, included once for each by tile_ops.c.
  *
  * The includer defines
  *	SIMD_NAME(x)	name of function x for this set

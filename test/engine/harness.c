@@ -315,6 +315,16 @@ harness_row_distance(const gg_dataset *data, uint32_t a, uint32_t b, double max_
 				aa = 0,
 				bb = 0;
 
+	/* the usual case, quicker */
+	if (data->element == GG_ELEMENT_F32 && data->metric == GG_METRIC_L2)
+	{
+		const float *x = (const float *) data->rows + (size_t) a * data->dim,
+				   *y = (const float *) data->rows + (size_t) b * data->dim;
+
+		for (uint32_t k = 0; k < data->dim; k++)
+			sum += ((double) x[k] - y[k]) * ((double) x[k] - y[k]);
+		return sum;
+	}
 	for (uint32_t k = 0; k < data->dim; k++)
 	{
 		double		x = harness_element(data, a, k),

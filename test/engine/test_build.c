@@ -9,7 +9,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "../../src/cpu/tile.h"
 #include "harness.h"
@@ -608,6 +611,73 @@ test_signals(void)
 	harness_free(&data, NULL);
 }
 
+/*
+ * build_bytes() against the resident size of a process that does nothing else.  The rows are few
+ * elements long and many, so that what grows with them is most of it.
+ */
+static void
+bytes_case(const harness_spec *spec, uint32_t degree, uint32_t k, gg_init init, const char *what)
+{
+	gg_build_params params = {.graph_degree = degree, .intermediate_graph_degree = k, .seed = 3, .init = init,
+	.max_iterations = 2};
+	gg_control	control = threads(2);
+	gg_dataset	data;
+	gg_bytes	bytes = {0};
+	pid_t		child;
+	int			status = 0;
+	int			channel[2];
+	double		used = 0;
+
+	harness_data(spec, &data, NULL, 0);
+	CHECK_OK(gg_cpu_build_bytes(&data, &params, &control, &bytes), what);
+	if (!CHECK(pipe(channel) == 0, "pipe"))
+		return;
+	child = fork();
+	if (child == 0)
+	{
+		struct rusage before,
+					after;
+		gg_graph	graph;
+
+		malloc_trim(0);
+		getrusage(RUSAGE_SELF, &before);
+		if (gg_cpu_build(&data, &params, &control, &graph, NULL).code != GG_OK)
+			_exit(1);
+		getrusage(RUSAGE_SELF, &after);
+		used = 1024.0 * (double) (after.ru_maxrss - before.ru_maxrss);
+		_exit(write(channel[1], &used, sizeof(used)) != sizeof(used));
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0 &&
+		  read(channel[0], &used, sizeof(used)) == sizeof(used), "%s: child ended with %d", what, status);
+	close(channel[0]);
+	close(channel[1]);
+	/* short joins leave most of the tiles' memory untouched */
+	CHECK((double) bytes.host <= 1.3 * used + 2 * (double) gg_tile_memory_bytes(data.dim + 1) &&
+		  used <= 1.1 * (double) bytes.host,
+		  "%s: %.1f MB estimated, %.1f MB used", what, (double) bytes.host / 1e6, used / 1e6);
+	CHECK(bytes.device == 0, "%s: no device", what);
+	harness_free(&data, NULL);
+}
+
+static void
+test_bytes(void)
+{
+	harness_spec rows = {.n = 60000, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec exact = {.n = 5900, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec product = {.n = 60000, .dim = 8, .metric = GG_METRIC_IP, .element = GG_ELEMENT_F16, .seed = 3};
+	harness_spec wide = {.n = 8000, .dim = 2000, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F16, .seed = 3};
+
+	/* checkers keep books of their own in the same memory */
+	if (harness_small())
+		return;
+	bytes_case(&rows, 32, 64, GG_INIT_PIVOT_CELLS, "cells");
+	bytes_case(&rows, 16, 17, GG_INIT_PIVOT_CELLS, "short lists");
+	bytes_case(&rows, 32, 64, GG_INIT_RANDOM, "random start");
+	bytes_case(&exact, 256, 512, GG_INIT_PIVOT_CELLS, "exact, long lists");
+	bytes_case(&product, 32, 64, GG_INIT_PIVOT_CELLS, "inner product");
+	bytes_case(&wide, 32, 64, GG_INIT_PIVOT_CELLS, "wide rows");
+}
+
 static void
 test_arguments(void)
 {
@@ -641,6 +711,7 @@ int
 main(void)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	test_bytes();				/* first: the process is small */
 	test_arguments();
 	test_tiny();
 	test_metrics();

@@ -57,4 +57,22 @@ SELECT cmp_ok(pg_relation_size('again_idx'), '<=', (1.02 * :size)::bigint, 'and 
 SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM again ORDER BY val <-> (SELECT val FROM queries LIMIT 1)) s), 3000::bigint, 'all rows are there');
 SELECT lives_ok($$SELECT gpugraph_check('again_idx', true)$$, 'sound');
 
+-- a parallel VACUUM clears several indexes at a time
+SET min_parallel_index_scan_size = 0;
+SET max_parallel_maintenance_workers = 2;
+CREATE INDEX again_l1_idx ON again USING gpugraph (val vector_l1_ops);
+CREATE INDEX again_ip_idx ON again USING gpugraph (val vector_ip_ops);
+INSERT INTO again SELECT id + 100000, cat, big, val FROM copy;
+DELETE FROM again WHERE id % 2 = 0;
+VACUUM (PARALLEL 2) again;
+SELECT lives_ok(format('SELECT gpugraph_check(%L, true)', i), i || ': sound after a parallel VACUUM')
+	FROM unnest(ARRAY['again_idx', 'again_l1_idx', 'again_ip_idx']) i;
+DELETE FROM again;
+VACUUM (PARALLEL 2) again;
+SELECT is((SELECT segments FROM gpugraph_index_info(i)), 0, i || ': nothing is left of a segment')
+	FROM unnest(ARRAY['again_idx', 'again_l1_idx', 'again_ip_idx']) i;
+INSERT INTO again SELECT * FROM copy;
+SELECT lives_ok(format('SELECT gpugraph_check(%L, true)', i), i || ': sound')
+	FROM unnest(ARRAY['again_idx', 'again_l1_idx', 'again_ip_idx']) i;
+
 SELECT * FROM finish();

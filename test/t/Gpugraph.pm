@@ -22,7 +22,7 @@ sub new_node
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	$node->init(%{ $options{init} || {} });
-	$node->append_conf('postgresql.conf', "autovacuum = off\n" . ($options{conf} || ''));
+	$node->append_conf('postgresql.conf', "autovacuum = off\njit = off\n" . ($options{conf} || ''));
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 	load_helpers($node);
@@ -94,14 +94,14 @@ SELECT q, (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-
 SQL
 }
 
-# Run SQL in a psql of its own, in the background.
+# Run statements in a psql of its own, in the background.
 sub start_psql
 {
-	my ($node, $sql) = @_;
+	my ($node, @sql) = @_;
 	my %session = (out => '', err => '');
 
 	$session{harness} = IPC::Run::start(
-		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', $sql ],
+		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), map { ('-c', $_) } @sql ],
 		'<', \undef, '>', \$session{out}, '2>', \$session{err});
 	return \%session;
 }
@@ -146,6 +146,7 @@ sub wait_for_progress
 		sub {
 			$pid = $node->safe_psql('postgres',
 				"SELECT pid FROM pg_stat_progress_create_index WHERE phase ~ '$phase' LIMIT 1");
+			eval { $session->{harness}->pump_nb; };
 			return $pid ne '' || !$session->{harness}->pumpable;
 		});
 	return $pid eq '' ? undef : $pid;

@@ -8,9 +8,9 @@ use Time::HiRes qw(time usleep);
 
 use Gpugraph;
 
-my $node = new_node('cancel');
+my $node = new_node('cancel', conf => "max_parallel_maintenance_workers = 0\n");
 $node->safe_psql('postgres', "SELECT make_data('items', 10000, 64, 40)");
-my $create = 'SET max_parallel_maintenance_workers = 0; CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
+my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
 my $size = $node->safe_psql('postgres', "SELECT pg_database_size('postgres')");
 
 # Seconds from a signal to the end of the statement. The machine may be busy: the better of two. Undefined when the

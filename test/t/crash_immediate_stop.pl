@@ -53,8 +53,8 @@ index_is_complete($node, 'stopped during inserts of long rows', 'wide');
 
 # VACUUM: slowed down, so that the stop comes in the middle of the index
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
-$session = start_psql($node, 'SET vacuum_cost_delay = 10; SET vacuum_cost_limit = 1; VACUUM items');
-wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum') eq 'vacuuming indexes' });
+$session = start_psql($node, 'SET vacuum_cost_delay = 20', 'SET vacuum_cost_limit = 1', 'VACUUM items');
+ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum') eq 'vacuuming indexes' }), 'VACUUM is at the indexes');
 usleep(50_000);
 $node->stop('immediate');
 finish_psql($session);

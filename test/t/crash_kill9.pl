@@ -55,8 +55,8 @@ SQL
 
 # VACUUM
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 2 = 0');
-$session = start_psql($node, 'SET vacuum_cost_delay = 10; SET vacuum_cost_limit = 1; VACUUM items');
-wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum') eq 'vacuuming indexes' });
+$session = start_psql($node, 'SET vacuum_cost_delay = 20', 'SET vacuum_cost_limit = 1', 'VACUUM items');
+ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum') eq 'vacuuming indexes' }), 'VACUUM is at the indexes');
 kill 'KILL', $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_progress_vacuum');
 finish_psql($session);
 ok(wait_until_up($node), 'the server is back after kill -9 of VACUUM');
@@ -76,7 +76,9 @@ BEGIN
 END $$;
 SQL
 wait_for(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM items WHERE id > 9000000') > 100 });
+my @backends = split /\n/, $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
 $node->kill9;
+kill 'KILL', @backends;
 finish_psql($build);
 finish_psql($session);
 # its children notice that it is gone, and end

@@ -10,7 +10,7 @@ use Gpugraph;
 
 my $node = new_node('progress');
 $node->safe_psql('postgres', "SELECT make_data('items', 10000, 64, 40)");
-my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 0; CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
+my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 0', 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
 
 # sampled in one session, every 5 ms
 my $samples = $node->safe_psql('postgres', <<'SQL');

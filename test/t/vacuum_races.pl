@@ -68,6 +68,10 @@ SQL
 \set from random(101, 2000)
 DELETE FROM items WHERE id IN (SELECT id FROM items WHERE id > 100 ORDER BY id LIMIT 3);
 SQL
+		'check@1' => <<'SQL',
+SELECT gpugraph_check('items_idx', true);
+SELECT rows, delta_rows FROM gpugraph_index_info('items_idx');
+SQL
 		'rollback@1' => <<'SQL',
 BEGIN;
 INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id < 20;

@@ -1,0 +1,44 @@
+/*
+ * tile_ops.h
+ *		What a join needs of an instruction set.
+ */
+#ifndef GG_TILE_OPS_H
+#define GG_TILE_OPS_H
+
+#include "tile.h"
+
+#define TILE_COLUMNS	32u		/* rows of one panel */
+#define TILE_HEIGHT		8u		/* rows of a panel in one tile */
+
+/* sums[r * ld + c] = (first ? 0 : itself) + sum over k of a term of left[k][r] and right[k][c], r < TILE_HEIGHT */
+typedef void (*tile_fn) (const float *left, const float *right, uint32_t depth, bool first, float *sums, uint32_t ld);
+
+typedef struct tile_ops
+{
+	const char *name;
+	tile_fn		dot;
+	tile_fn		l2;
+	tile_fn		l1;
+	void		(*panel_norms) (const float *panel, uint32_t depth, float *bias);
+	float		(*pair_l2) (const float *a, const float *b, uint32_t dim);
+	float		(*pair_l1) (const float *a, const float *b, uint32_t dim);
+
+	/* 16 columns of a panel from 16 rows, less centre (if any) */
+	void		(*transpose) (const float *const rows[16], const float *centre, uint32_t depth, float *panel);
+
+	/*
+	 * One row of a tile: sums to distances max(0, bias + biases[c] + factor * sum), and which of them
+	 * are below worst or below worsts[c].
+	 */
+	void		(*screen) (float *sums, float bias, const float *biases, float factor,
+						   float worst, const float *worsts, uint32_t *row_hits, uint32_t *column_hits);
+
+	/* Replace the worst entry (which is worse) unless id is there already; returns the new worst. */
+	float		(*enter) (uint32_t *ids, float *distances, uint32_t stride, float worst,
+						  float distance, uint32_t id, uint64_t *entered);
+} tile_ops;
+
+/* The set in use: the best one, or what gg_tile_use() said. */
+extern const tile_ops *gg_tile_ops(void);
+
+#endif							/* GG_TILE_OPS_H */
