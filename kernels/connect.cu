@@ -93,7 +93,10 @@ link_node(reach *r, uint32_t from, uint32_t node, std::vector<uint32_t> &queue)
 	return false;
 }
 
-/* Link node to a visited node of its own list: the nearest first. */
+/*
+ * Link node to a visited node of its own list, the nearest first, or to one that was reached through
+ * those: of many equal rows all list the same few, whose edges are soon all in use.
+ */
 static bool
 link_by_list(reach *r, uint32_t node, std::vector<uint32_t> &queue)
 {
@@ -103,6 +106,20 @@ link_by_list(reach *r, uint32_t node, std::vector<uint32_t> &queue)
 
 		if (from != GG_NO_NODE && r->visited[from] && link_node(r, from, node, queue))
 			return true;
+	}
+	for (uint32_t i = 0; i < r->degree; i++)
+	{
+		const uint32_t near = r->adjacency[(uint64_t) node * r->degree + i];
+
+		if (near == GG_NO_NODE || !r->visited[near])
+			continue;
+		for (uint32_t j = 0; j < r->degree; j++)
+		{
+			const uint32_t from = r->adjacency[(uint64_t) near * r->degree + j];
+
+			if (from != GG_NO_NODE && r->parent[from] == near && link_node(r, from, node, queue))
+				return true;
+		}
 	}
 	return false;
 }
