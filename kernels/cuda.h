@@ -1,0 +1,316 @@
+/*
+ * cuda.h
+ *		What every file of the CUDA engine shares: CUDA errors as gg_status, device
+ *		memory and streams that give themselves back, launch checks, cancellation.
+ *
+ * Private to kernels/.  C++ scope is the clean-up: a function holds its buffers in
+ * gg_cuda_buffer objects and leaves through GG_TRY(), so every path frees them.
+ */
+#ifndef GG_CUDA_H
+#define GG_CUDA_H
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../src/engine.h"
+
+/* ---- status ------------------------------------------------------------ */
+
+static inline gg_status
+gg_cuda_ok(void)
+{
+	gg_status	status;
+
+	memset(&status, 0, sizeof(status));
+	return status;
+}
+
+/* A failure that is not the device's: code, the function that found it, the fact. */
+__attribute__((format(printf, 3, 4)))
+static inline gg_status
+gg_cuda_fail(gg_code code, const char *where, const char *format, ...)
+{
+	gg_status	status = gg_cuda_ok();
+	va_list		args;
+
+	status.code = code;
+	status.where = where;
+	va_start(args, format);
+	vsnprintf(status.message, sizeof(status.message), format, args);
+	va_end(args);
+	return status;
+}
+
+/* A CUDA call's result; what is a literal that names the call. */
+static inline gg_status
+gg_cuda_status(cudaError_t error, const char *where, const char *what)
+{
+	gg_status	status;
+
+	if (error == cudaSuccess)
+		return gg_cuda_ok();
+	status = gg_cuda_fail(error == cudaErrorMemoryAllocation ? GG_EDEVICE_MEMORY :
+						  error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ?
+						  GG_ENODEVICE : GG_EDEVICE,
+						  where, "%s: %s", what, cudaGetErrorString(error));
+	status.device_error = (int) error;
+	/* errors that do not stick are taken off the thread, so the next call does not report them */
+	(void) cudaGetLastError();
+	return status;
+}
+
+/* Leave the function with a status that is not GG_OK. */
+#define GG_TRY(expr) \
+	do { \
+		gg_status	try_status_ = (expr); \
+		if (try_status_.code != GG_OK) \
+			return try_status_; \
+	} while (0)
+
+/* The same for a CUDA runtime call. */
+#define GG_CUDA_TRY(call) GG_TRY(gg_cuda_status((call), __func__, #call))
+
+/* After <<<>>>: a launch that the runtime refused. */
+#define GG_CUDA_LAUNCHED(kernel) GG_TRY(gg_cuda_status(cudaGetLastError(), __func__, kernel))
+
+/* ---- device memory ------------------------------------------------------ */
+
+/* Device bytes held and their peak, for comparing with an estimate; NULL where not wanted. */
+typedef struct gg_cuda_meter
+{
+	uint64_t	now;
+	uint64_t	peak;
+} gg_cuda_meter;
+
+/*
+ * count elements of T in device memory, freed at the end of the scope.  cudaFree() waits for the
+ * device, so work queued on the buffer is done before it goes.
+ */
+template <typename T>
+class gg_cuda_buffer
+{
+public:
+	gg_cuda_buffer() : data_(NULL), bytes_(0), meter_(NULL)
+	{
+	}
+	~gg_cuda_buffer()
+	{
+		release();
+	}
+	gg_cuda_buffer(const gg_cuda_buffer &) = delete;
+	gg_cuda_buffer &operator=(const gg_cuda_buffer &) = delete;
+
+	gg_status
+	allocate(uint64_t count, gg_cuda_meter *meter = NULL)
+	{
+		uint64_t	bytes = count * sizeof(T);
+		cudaError_t error;
+
+		release();
+		if (bytes == 0)
+			return gg_cuda_ok();
+		error = cudaMalloc((void **) &data_, bytes);
+		if (error != cudaSuccess)
+		{
+			gg_status	status = gg_cuda_status(error, "gg_cuda_buffer", "cudaMalloc");
+			size_t		available = 0;
+			size_t		total = 0;
+
+			data_ = NULL;
+			if (status.code == GG_EDEVICE_MEMORY &&
+				cudaMemGetInfo(&available, &total) == cudaSuccess)
+				snprintf(status.message, sizeof(status.message),
+						 "could not allocate %llu bytes of device memory, %llu of %llu are free",
+						 (unsigned long long) bytes, (unsigned long long) available,
+						 (unsigned long long) total);
+			return status;
+		}
+		bytes_ = bytes;
+		meter_ = meter;
+		if (meter_ != NULL)
+		{
+			meter_->now += bytes;
+			if (meter_->now > meter_->peak)
+				meter_->peak = meter_->now;
+		}
+		return gg_cuda_ok();
+	}
+
+	void
+	release()
+	{
+		if (data_ == NULL)
+			return;
+		(void) cudaFree(data_);
+		if (meter_ != NULL)
+			meter_->now -= bytes_;
+		data_ = NULL;
+		bytes_ = 0;
+	}
+
+	T *
+	get() const
+	{
+		return data_;
+	}
+
+	uint64_t
+	bytes() const
+	{
+		return bytes_;
+	}
+
+	/* Hand the memory to the caller, who frees it with cudaFree(). */
+	T *
+	take()
+	{
+		T		   *data = data_;
+
+		if (meter_ != NULL)
+			meter_->now -= bytes_;
+		data_ = NULL;
+		bytes_ = 0;
+		return data;
+	}
+
+private:
+	T		   *data_;
+	uint64_t	bytes_;
+	gg_cuda_meter *meter_;
+};
+
+/* ---- stream, events ----------------------------------------------------- */
+
+/* A stream of its own, not ordered with the default stream. */
+class gg_cuda_stream
+{
+public:
+	gg_cuda_stream() : stream_(NULL)
+	{
+	}
+	~gg_cuda_stream()
+	{
+		if (stream_ != NULL)
+		{
+			/* nothing may still use host memory that the caller frees next */
+			(void) cudaStreamSynchronize(stream_);
+			(void) cudaStreamDestroy(stream_);
+		}
+	}
+	gg_cuda_stream(const gg_cuda_stream &) = delete;
+	gg_cuda_stream &operator=(const gg_cuda_stream &) = delete;
+
+	gg_status
+	create()
+	{
+		return gg_cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+							  "gg_cuda_stream", "cudaStreamCreateWithFlags");
+	}
+
+	cudaStream_t
+	get() const
+	{
+		return stream_;
+	}
+
+private:
+	cudaStream_t stream_;
+};
+
+/* ---- cancellation -------------------------------------------------------- */
+
+static inline gg_status
+gg_cuda_check_cancel(const gg_control *control, const char *where)
+{
+	if (control != NULL && control->cancelled != NULL && control->cancelled(control->ctx))
+		return gg_cuda_fail(GG_ECANCELED, where, "canceled");
+	return gg_cuda_ok();
+}
+
+static inline void
+gg_cuda_progress(const gg_control *control, gg_phase phase, uint64_t done, uint64_t total)
+{
+	if (control != NULL && control->progress != NULL)
+		control->progress(control->ctx, phase, done, total);
+}
+
+/*
+ * Keeps the host at most two steps ahead of the device: step() after every launch, or group of
+ * launches, of some 10 ms.  Launches are asynchronous, so asking cancelled() between them without
+ * this would ask at once for seconds of queued work.
+ */
+class gg_cuda_pace
+{
+public:
+	gg_cuda_pace() : steps_(0)
+	{
+		events_[0] = events_[1] = NULL;
+	}
+	~gg_cuda_pace()
+	{
+		for (int i = 0; i < 2; i++)
+			if (events_[i] != NULL)
+				(void) cudaEventDestroy(events_[i]);
+	}
+	gg_cuda_pace(const gg_cuda_pace &) = delete;
+	gg_cuda_pace &operator=(const gg_cuda_pace &) = delete;
+
+	gg_status
+	create()
+	{
+		for (int i = 0; i < 2; i++)
+			GG_TRY(gg_cuda_status(cudaEventCreateWithFlags(&events_[i], cudaEventDisableTiming),
+								  "gg_cuda_pace", "cudaEventCreateWithFlags"));
+		return gg_cuda_ok();
+	}
+
+	gg_status
+	step(cudaStream_t stream, const gg_control *control, const char *where)
+	{
+		int			slot = steps_ & 1;
+
+		if (steps_ >= 2)
+			GG_TRY(gg_cuda_status(cudaEventSynchronize(events_[slot]), where, "cudaEventSynchronize"));
+		GG_TRY(gg_cuda_status(cudaEventRecord(events_[slot], stream), where, "cudaEventRecord"));
+		steps_++;
+		return gg_cuda_check_cancel(control, where);
+	}
+
+private:
+	cudaEvent_t events_[2];
+	unsigned	steps_;
+};
+
+/* ---- the operations behind gg_cuda_engine ------------------------------- */
+
+/* build.cu */
+extern gg_status gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
+									 const gg_control *control, gg_bytes *bytes);
+extern gg_status gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params,
+								   const gg_control *control, uint32_t *ids, float *distances,
+								   gg_build_stats *stats);
+extern gg_status gg_cuda_build(const gg_dataset *data, const gg_build_params *params,
+							   const gg_control *control, gg_graph *graph, gg_build_stats *stats);
+
+/* optimize.cu */
+extern gg_status gg_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
+								  const gg_control *control, uint32_t *graph);
+
+/* index.cu, exact.cu */
+extern gg_status gg_cuda_index_open(const gg_dataset *data, const gg_graph *graph,
+									const gg_control *control, gg_index **index);
+extern gg_status gg_cuda_index_search(gg_index *index, const gg_search_params *params,
+									  const float *queries, uint32_t nq, const gg_control *control,
+									  uint32_t *nodes, float *distances);
+extern gg_status gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter,
+									 const float *queries, uint32_t nq, const gg_control *control,
+									 uint32_t *nodes, float *distances);
+extern void gg_cuda_index_close(gg_index *index);
+
+/* engine.cu */
+extern gg_status gg_cuda_probe(void);
+
+#endif							/* GG_CUDA_H */

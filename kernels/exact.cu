@@ -1,0 +1,469 @@
+/*
+ * exact.cu
+ *		Exact nearest rows: all of them, or those whose filter bit is set.
+ *
+ * Shapes		rows n x dim as stored, queries nq x dim float32 -> nodes, distances nq x k.
+ * Requires		1 <= k <= GG_MAX_ITOPK.
+ * Mapping		One launch.  Grid: x over the rows, y over groups of QUERIES queries.  A warp takes 32
+ *				rows a time, which is one word of the filter; only rows whose bit is set are
+ *				loaded, packed so that no team idles.  TEAM lanes read a row, two rows at
+ *				once.  Rows below the block's k-th best wait in the warp's buffer,
+ *				and are merged 32 at a time into the block's list, under a lock: rarely, since
+ *				only k ln(rows of a block / k) rows of a block ever pass. The last block of a
+ *				group to finish merges all blocks' lists.
+ * Shared		per query: the query, the list (8 k bytes), 64 keys a warp.
+ * Oracle		gg_cpu_engine.index_exact: the same nodes but where distances differ by less than
+ *				1e-5 relative; distances within 1e-5 relative (sums are in another order).
+ * Cost			Memory bound at one query: the rows once.
+ */
+#include "search.cuh"
+
+#define WARPS 8
+#define BATCH_QUERIES 8			/* queries that share a pass over the rows: at 128 dimensions, about
+								 * where arithmetic takes as long as memory */
+#define BLOCKS_PER_SM 4
+#define MAX_GROUPS 64			/* of one launch, bounds the scratch memory */
+#define WIDE_PIECES 64			/* rows of more 16-byte pieces are read by a whole warp */
+#define LONG_K 64				/* from here the blocks' lists are merged list by list */
+
+typedef struct exact_layout
+{
+	uint32_t	query_pad;		/* floats a query takes in shared memory */
+	uint32_t	list;			/* offsets in shared memory, bytes */
+	uint32_t	pending;
+	uint32_t	packed;
+	uint32_t	total;
+} exact_layout;
+
+typedef struct exact_args
+{
+	const uint32_t *filter;		/* or NULL */
+	const float *queries;
+	uint32_t	nq;
+	uint32_t	k;
+	uint32_t   *nodes;
+	float	   *distances;
+	uint32_t   *finished;		/* blocks done, per group; 0 before and after */
+	uint64_t   *lists;			/* groups x gridDim.x x QUERIES x k */
+} exact_args;
+
+static exact_layout
+exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
+{
+	exact_layout layout;
+	uint32_t	at;
+
+	layout.query_pad = (view->dim + 7) & ~7u;
+	at = queries * layout.query_pad * 4;
+	layout.list = at;
+	at += queries * ((k + 31) & ~31u) * 8;
+	layout.pending = at;
+	at += WARPS * queries * 64 * 8;
+	layout.packed = at;
+	layout.total = at + WARPS * 32 * 4;
+	return layout;
+}
+
+/* A warp's way into the block's list of one query. */
+static __device__ __forceinline__ void
+locked_merge(int *lock, uint64_t *list, uint32_t k, uint64_t *pending, uint32_t count, uint32_t lane)
+{
+	if (lane == 0)
+		while (atomicCAS(lock, 0, 1) != 0)
+			__nanosleep(50);
+	__syncwarp();
+	__threadfence_block();
+	warp_merge_list(list, k, pending, count, lane);
+	__threadfence_block();
+	__syncwarp();
+	if (lane == 0)
+		atomicExch(lock, 0);
+	__syncwarp();
+}
+
+/* One key a lane: those that may belong to the list go to the buffer, and on when it fills. */
+static __device__ __forceinline__ void
+offer(uint64_t key, int *lock, uint64_t *list, uint32_t k, uint64_t *pending, uint32_t &waiting,
+	  uint32_t lane)
+{
+	/* may be read while another warp merges: keys only get smaller, an old one is safe */
+	uint64_t	worst = ((volatile uint64_t *) list)[k - 1];
+	uint32_t	mask = __ballot_sync(FULL_WARP, key < worst);
+
+	if (mask == 0)
+		return;
+	if (waiting + __popc(mask) > 32)
+	{
+		locked_merge(lock, list, k, pending, waiting, lane);
+		waiting = 0;
+		worst = ((volatile uint64_t *) list)[k - 1];
+		mask = __ballot_sync(FULL_WARP, key < worst);
+	}
+	if (key < worst)
+		pending[waiting + __popc(mask & lanes_below(lane))] = key;
+	waiting += __popc(mask);
+	__syncwarp();
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+__global__ void __launch_bounds__(WARPS * 32)
+exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
+			 const __grid_constant__ exact_layout layout)
+{
+	const int	elements = 16 / (int) sizeof(ELEMENT);
+	const int	teams = 32 / TEAM;
+	const int	flights = 4;	/* pieces of a row in flight a lane, of each of two rows */
+	extern __shared__ __align__(16) char shared[];
+	__shared__ int locks[QUERIES];
+	__shared__ float inverses[QUERIES];
+	__shared__ bool last;
+	float	   *queries = (float *) shared;
+	uint64_t   *lists = (uint64_t *) (shared + layout.list);
+	const uint32_t list_room = (args.k + 31) & ~31u;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t warp = threadIdx.x >> 5;
+	const uint32_t member = lane % TEAM;
+	const uint32_t team = lane / TEAM;
+	uint64_t   *pending = (uint64_t *) (shared + layout.pending) + warp * QUERIES * 64;
+	uint32_t   *packed = (uint32_t *) (shared + layout.packed) + warp * 32;
+	const uint32_t first_query = blockIdx.y * QUERIES;
+	const uint32_t pieces = (view.dim + elements - 1) / elements;
+	const uint32_t words = (view.n + 31) / 32;
+	uint32_t	waiting[QUERIES];
+
+	for (uint32_t i = threadIdx.x; i < QUERIES * list_room; i += WARPS * 32)
+		lists[i] = KEY_NONE;
+	for (uint32_t i = threadIdx.x; i < QUERIES * layout.query_pad; i += WARPS * 32)
+	{
+		uint32_t	query = first_query + i / layout.query_pad;
+		uint32_t	at = i % layout.query_pad;
+
+		queries[i] = query < args.nq && at < view.dim ?
+			args.queries[(size_t) query * view.dim + at] : 0;
+	}
+	if (threadIdx.x < QUERIES)
+		locks[threadIdx.x] = 0;
+	__syncthreads();
+	for (uint32_t q = warp; q < QUERIES; q += WARPS)
+	{
+		float		sum = 0;
+
+		for (uint32_t i = lane; i < view.dim; i += 32)
+			sum += queries[q * layout.query_pad + i] * queries[q * layout.query_pad + i];
+		sum = group_reduce<1, false>(sum, NULL);
+		if (lane == 0)
+			inverses[q] = sum > 0 ? 1 / sqrtf(sum) : 0;
+	}
+	__syncthreads();
+#pragma unroll
+	for (int q = 0; q < QUERIES; q++)
+		waiting[q] = 0;
+
+	for (uint32_t word = blockIdx.x * WARPS + warp; word < words; word += gridDim.x * WARPS)
+	{
+		uint32_t	bits = args.filter != NULL ? __ldg(args.filter + word) : FULL_WARP;
+		uint32_t	count;
+		uint32_t	row;		/* the lane's own, of those taken */
+		uint64_t	keys[QUERIES];
+
+		if (word == words - 1 && (view.n & 31) != 0)
+			bits &= (1u << (view.n & 31)) - 1;
+		count = __popc(bits);
+		if (count == 0)
+			continue;
+		row = word * 32 + lane;
+		if (count < 32)
+		{
+			if (bits & (1u << lane))
+				packed[__popc(bits & lanes_below(lane))] = row;
+			__syncwarp();
+			row = packed[lane];
+			__syncwarp();
+		}
+#pragma unroll
+		for (int q = 0; q < QUERIES; q++)
+			keys[q] = KEY_NONE;
+
+#pragma unroll 1
+		for (uint32_t base = 0; base < count; base += 2 * teams)
+		{
+			const char *rows[2];
+			bool		valid[2];
+			float		sum[2][QUERIES];
+			float		square[2];
+
+#pragma unroll
+			for (int r = 0; r < 2; r++)
+			{
+				uint32_t	slot = base + r * teams + team;
+
+				valid[r] = slot < count;
+				rows[r] = view.rows + (size_t) __shfl_sync(FULL_WARP, row, slot & 31) *
+					view.row_stride;
+				if (!valid[r])
+					rows[r] = view.rows;
+				square[r] = 0;
+#pragma unroll
+				for (int q = 0; q < QUERIES; q++)
+					sum[r][q] = 0;
+			}
+			for (uint32_t start = member; start < pieces; start += TEAM * flights)
+			{
+				uint4		x[2][flights];
+
+#pragma unroll
+				for (int u = 0; u < flights; u++)
+#pragma unroll
+					for (int r = 0; r < 2; r++)
+						x[r][u] = load_piece(rows[r], start + u * TEAM,
+											 valid[r] && start + u * TEAM < pieces);
+#pragma unroll
+				for (int u = 0; u < flights; u++)
+				{
+					if (start + u * TEAM >= pieces)
+						break;
+#pragma unroll
+					for (int q = 0; q < QUERIES; q++)
+					{
+						float		piece[elements];
+						const float4 *from = (const float4 *) (queries + q * layout.query_pad +
+															   (start + u * TEAM) * elements);
+						float		ignored = 0;
+
+#pragma unroll
+						for (int i = 0; i < elements / 4; i++)
+							*(float4 *) &piece[i * 4] = from[i];
+#pragma unroll
+						for (int r = 0; r < 2; r++)
+							exact_piece<ELEMENT, METRIC>(x[r][u], piece, sum[r][q],
+														 q == 0 ? square[r] : ignored);
+					}
+				}
+			}
+#pragma unroll
+			for (int r = 0; r < 2; r++)
+			{
+				/* the lane whose row this was, if it was one of this round's */
+				bool		own = lane / teams == base / teams + r;
+
+#pragma unroll
+				for (int offset = TEAM / 2; offset > 0; offset >>= 1)
+				{
+					if (METRIC == GG_METRIC_COSINE && sizeof(ELEMENT) == 2)
+						square[r] += __shfl_xor_sync(FULL_WARP, square[r], offset);
+#pragma unroll
+					for (int q = 0; q < QUERIES; q++)
+						sum[r][q] += __shfl_xor_sync(FULL_WARP, sum[r][q], offset);
+				}
+				square[r] = __shfl_sync(FULL_WARP, square[r], (lane % teams) * TEAM);
+#pragma unroll
+				for (int q = 0; q < QUERIES; q++)
+				{
+					float		mine = __shfl_sync(FULL_WARP, sum[r][q], (lane % teams) * TEAM);
+
+					if (own && lane < count)
+						keys[q] = make_key(exact_value<ELEMENT, METRIC>(mine, square[r], inverses[q]),
+										   row);
+				}
+			}
+		}
+#pragma unroll
+		for (int q = 0; q < QUERIES; q++)
+			offer(keys[q], &locks[q], lists + q * list_room, args.k, pending + q * 64, waiting[q],
+				  lane);
+	}
+#pragma unroll
+	for (int q = 0; q < QUERIES; q++)
+		if (waiting[q] > 0)
+		{
+			locked_merge(&locks[q], lists + q * list_room, args.k, pending + q * 64, waiting[q], lane);
+			waiting[q] = 0;
+		}
+	__syncthreads();
+
+	/* hand in this block's lists; the group's last block merges them all */
+	if (gridDim.x > 1)
+	{
+		uint64_t   *group = args.lists + (size_t) blockIdx.y * gridDim.x * QUERIES * args.k;
+
+		for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
+			group[((size_t) (i / args.k) * gridDim.x + blockIdx.x) * args.k + i % args.k] =
+				lists[i / args.k * list_room + i % args.k];
+		__threadfence();
+		__syncthreads();
+		if (threadIdx.x == 0)
+		{
+			last = atomicAdd(&args.finished[blockIdx.y], 1) == gridDim.x - 1;
+			if (last)
+				args.finished[blockIdx.y] = 0;
+			__threadfence();
+		}
+		__syncthreads();
+		if (!last)
+			return;
+		for (uint32_t q = 0; q < QUERIES; q++)
+		{
+			const uint64_t *handed = group + (size_t) q * gridDim.x * args.k;
+			uint64_t   *list = lists + q * list_room;
+			uint32_t	wait = 0;
+
+			/* its own is among them: start over, so that no key comes twice */
+			__syncthreads();
+			for (uint32_t i = threadIdx.x; i < list_room; i += WARPS * 32)
+				list[i] = KEY_NONE;
+			__syncthreads();
+			if (args.k < LONG_K)
+			{
+				uint32_t	total = gridDim.x * args.k;
+
+				for (uint32_t base = warp * 32; base < total; base += WARPS * 32 * 4)
+				{
+					uint64_t	key[4];
+
+#pragma unroll
+					for (int u = 0; u < 4; u++)
+					{
+						uint32_t	at = base + u * WARPS * 32 + lane;
+
+						key[u] = at < total ? __ldcg(handed + at) : KEY_NONE;
+					}
+#pragma unroll
+					for (int u = 0; u < 4; u++)
+						offer(key[u], &locks[q], list, args.k, pending, wait, lane);
+				}
+			}
+			else
+			{
+				/* lists are ascending: the first round without a key that passes ends one */
+				for (uint32_t from = warp; from < gridDim.x; from += WARPS)
+					for (uint32_t base = 0; base < args.k; base += 32)
+					{
+						uint64_t	key = base + lane < args.k ?
+							__ldcg(handed + (size_t) from * args.k + base + lane) : KEY_NONE;
+
+						if (!__any_sync(FULL_WARP, key < ((volatile uint64_t *) list)[args.k - 1]))
+							break;
+						offer(key, &locks[q], list, args.k, pending, wait, lane);
+					}
+			}
+			if (wait > 0)
+				locked_merge(&locks[q], list, args.k, pending, wait, lane);
+		}
+		__syncthreads();
+	}
+
+	for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
+	{
+		uint32_t	query = first_query + i / args.k;
+		uint64_t	key = lists[i / args.k * list_room + i % args.k];
+		size_t		out = (size_t) query * args.k + i % args.k;
+
+		if (query < args.nq)
+		{
+			args.nodes[out] = key == KEY_NONE ? GG_NO_NODE : node_of(key);
+			args.distances[out] = key == KEY_NONE ? INFINITY : value_of(key);
+		}
+	}
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+static cudaError_t
+launch_exact(const search_view *view, const exact_args *args, const search_device *device,
+			 cudaStream_t stream)
+{
+	exact_layout layout = exact_layout_for(view, args->k, QUERIES);
+	uint32_t	groups = (args->nq + QUERIES - 1) / QUERIES;
+	uint32_t	room = (uint32_t) device->sms * BLOCKS_PER_SM;
+	uint32_t	blocks = room / groups;
+	uint32_t	useful = ((view->n + 31) / 32 + WARPS - 1) / WARPS;
+	cudaError_t error;
+
+	/* every list that a block hands in has to be looked at: long ones from fewer blocks */
+	if (args->k >= LONG_K && blocks > (uint32_t) device->sms)
+		blocks = (uint32_t) device->sms;
+	if (blocks > useful)
+		blocks = useful;
+	if (blocks < 1)
+		blocks = 1;
+	error = cudaFuncSetAttribute(exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
+								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) layout.total);
+	if (error != cudaSuccess)
+		return error;
+	exact_kernel<ELEMENT, METRIC, TEAM, QUERIES><<<dim3(blocks, groups), WARPS * 32, layout.total,
+		stream>>>(*view, *args, layout);
+	return cudaGetLastError();
+}
+
+template <typename ELEMENT, int METRIC>
+static cudaError_t
+launch_team(const search_view *view, const exact_args *args, const search_device *device,
+			bool batch, cudaStream_t stream)
+{
+	uint32_t	pieces = (view->dim * (uint32_t) sizeof(ELEMENT) + 15) / 16;
+
+	if (pieces > WIDE_PIECES)
+		return batch ? launch_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(view, args, device, stream)
+			: launch_exact<ELEMENT, METRIC, 32, 1>(view, args, device, stream);
+	return batch ? launch_exact<ELEMENT, METRIC, 8, BATCH_QUERIES>(view, args, device, stream)
+		: launch_exact<ELEMENT, METRIC, 8, 1>(view, args, device, stream);
+}
+
+template <typename ELEMENT>
+static cudaError_t
+launch_metric(const search_view *view, const exact_args *args, const search_device *device,
+			  bool batch, cudaStream_t stream)
+{
+	switch (view->metric)
+	{
+		case GG_METRIC_L2:
+			return launch_team<ELEMENT, GG_METRIC_L2>(view, args, device, batch, stream);
+		case GG_METRIC_IP:
+			return launch_team<ELEMENT, GG_METRIC_IP>(view, args, device, batch, stream);
+		case GG_METRIC_COSINE:
+			return launch_team<ELEMENT, GG_METRIC_COSINE>(view, args, device, batch, stream);
+		case GG_METRIC_L1:
+			return launch_team<ELEMENT, GG_METRIC_L1>(view, args, device, batch, stream);
+	}
+	return cudaErrorInvalidValue;
+}
+
+/* Counters first, then the lists of as many blocks as one launch ever has. */
+size_t
+search_exact_scratch(uint32_t k, const search_device *device)
+{
+	size_t		blocks = (size_t) device->sms * BLOCKS_PER_SM + MAX_GROUPS;
+
+	return MAX_GROUPS * 4 + blocks * BATCH_QUERIES * k * 8;
+}
+
+cudaError_t
+search_exact_launch(const search_view *view, const uint32_t *filter, const float *queries,
+					uint32_t nq, uint32_t k, uint32_t *nodes, float *distances, void *scratch,
+					const search_device *device, cudaStream_t stream)
+{
+	/* a few queries alone are at memory speed; sharing rows needs room for all queries */
+	bool		batch = nq > 2 &&
+		exact_layout_for(view, k, BATCH_QUERIES).total <= (uint32_t) device->shared_bytes;
+	uint32_t	step = MAX_GROUPS * (batch ? BATCH_QUERIES : 1);
+
+	for (uint32_t first = 0; first < nq; first += step)
+	{
+		exact_args	args;
+		cudaError_t error;
+
+		args.filter = filter;
+		args.queries = queries + (size_t) first * view->dim;
+		args.nq = nq - first < step ? nq - first : step;
+		args.k = k;
+		args.nodes = nodes + (size_t) first * k;
+		args.distances = distances + (size_t) first * k;
+		args.finished = (uint32_t *) scratch;
+		args.lists = (uint64_t *) ((char *) scratch + MAX_GROUPS * 4);
+		error = view->element == GG_ELEMENT_F32 ?
+			launch_metric<float>(view, &args, device, batch, stream) :
+			launch_metric<__half>(view, &args, device, batch, stream);
+		if (error != cudaSuccess)
+			return error;
+	}
+	return cudaSuccess;
+}

@@ -1,0 +1,290 @@
+/*
+ * pivots.cu
+ *		The best pivots of many queries: a matrix product with its top-16 fused.
+ *
+ * Shapes		queries nq x dim float32, pivots npivots x dim fp16 -> entries nq x slices x
+ *				ENTRY_NODES keys, each slice's ascending, KEY_NONE at the end.
+ * Requires		view.path == WALK_HALF_DOT; 1 <= slices <= MAX_SLICES.
+ * Mapping		A block takes TILE_QUERIES queries and one slice of the pivots, TILE_PIVOTS of them
+ *				a time; 8 warps as 2 x 4, each 32 x 32 of the product by mma, operands
+ *				through shared memory in double-buffered chunks of TILE_DEPTH halves
+ *				(cp.async).  A tile's scores go to shared memory, and each warp keeps the 32 best of its
+ *				8 queries in registers, one key a lane.
+ * Shared		2 x (64 + 128) x 128 bytes of operands, 64 x 132 floats of scores: 81 KB.
+ * Precision	The query is rounded to fp16 here, once (the walk keeps 22 bits): it only decides
+ *				which pivots a walk starts from, and the walk measures them again.
+ * Oracle		scoring all pivots in the walk (search_multi.cu without entries): at least 14 of
+ *				the 16 in common, and the search's recall unchanged.
+ * Cost			10,000 x 4,096 x 128: 10 GFLOP.
+ */
+#include "search.cuh"
+
+#define TILE_QUERIES 64
+#define TILE_PIVOTS 128
+#define TILE_DEPTH 64			/* halves: a row of a tile is 128 bytes, all banks once */
+#define SCORE_STRIDE (TILE_PIVOTS + 4)
+#define MAX_SLICES 16
+#define THREADS 256
+
+#define OPERAND_BYTES ((TILE_QUERIES + TILE_PIVOTS) * TILE_DEPTH * 2)
+#define SHARED_BYTES (2 * OPERAND_BYTES + TILE_QUERIES * SCORE_STRIDE * 4)
+
+/* One warp a query: its elements as fp16 halves, zeros up to walk_pad, and the product's factor. */
+__global__ void __launch_bounds__(128)
+pivot_queries_kernel(const __grid_constant__ search_view view, const float *queries, uint32_t nq,
+					 __half *halves, float *factors)
+{
+	uint32_t	query = blockIdx.x * 4 + threadIdx.x / 32;
+	uint32_t	lane = threadIdx.x & 31;
+	const float *raw = queries + (size_t) query * view.dim;
+	float		inverse = 1;
+	float		largest = 0;
+	float		scale;
+
+	if (query >= nq)
+		return;
+	if (view.metric == GG_METRIC_COSINE)
+	{
+		float		sum = 0;
+
+		for (uint32_t i = lane; i < view.dim; i += 32)
+			sum += raw[i] * raw[i];
+		sum = group_reduce<1, false>(sum, NULL);
+		inverse = sum > 0 ? 1 / sqrtf(sum) : 0;
+	}
+	for (uint32_t i = lane; i < view.dim; i += 32)
+		largest = fmaxf(largest, fabsf(query_element(view, raw, inverse, i)));
+	scale = query_scale(group_reduce<1, true>(largest, NULL));
+	for (uint32_t i = lane; i < view.walk_pad; i += 32)
+		halves[(size_t) query * view.walk_pad + i] =
+			__float2half_rn(query_element(view, raw, inverse, i) * scale);
+	if (lane == 0)
+		factors[query] = (view.metric == GG_METRIC_L2 ? -2.0f : -1.0f) / scale;
+}
+
+static __device__ __forceinline__ void
+copy_async(void *shared, const void *global, bool valid)
+{
+	uint32_t	to = (uint32_t) __cvta_generic_to_shared(shared);
+
+	/* a source size of 0 writes zeros */
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+				 ::"r"(to), "l"(global), "r"(valid ? 16 : 0));
+}
+
+/* Byte offset of 16-byte piece `piece` of tile row `row`: swizzled, so that ldmatrix hits every bank. */
+static __device__ __forceinline__ uint32_t
+tile_offset(uint32_t row, uint32_t piece)
+{
+	return row * (TILE_DEPTH * 2) + ((piece ^ (row & 7)) * 16);
+}
+
+static __device__ __forceinline__ void
+load_matrix_x4(uint32_t (&r)[4], const char *shared)
+{
+	uint32_t	from = (uint32_t) __cvta_generic_to_shared(shared);
+
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+				 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+				 : "r"(from));
+}
+
+__global__ void __launch_bounds__(THREADS)
+pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halves,
+					const float *factors, uint32_t nq, uint32_t slices, uint64_t *entries)
+{
+	extern __shared__ __align__(128) char shared[];
+	float	   *scores = (float *) (shared + 2 * OPERAND_BYTES);
+	const uint32_t tid = threadIdx.x;
+	const uint32_t lane = tid & 31;
+	const uint32_t warp = tid >> 5;
+	const uint32_t warp_q = (warp >> 2) * 32;	/* this warp's corner of the tile */
+	const uint32_t warp_p = (warp & 3) * 32;
+	const uint32_t first_query = blockIdx.x * TILE_QUERIES;
+	const uint32_t tiles = (view.npivots + TILE_PIVOTS - 1) / TILE_PIVOTS;
+	const uint32_t first_tile = (uint32_t) ((uint64_t) tiles * blockIdx.y / slices);
+	const uint32_t last_tile = (uint32_t) ((uint64_t) tiles * (blockIdx.y + 1) / slices);
+	const uint32_t depths = (view.walk_pad + TILE_DEPTH - 1) / TILE_DEPTH;
+	const uint32_t query_pieces = view.walk_pad / 8;
+	uint64_t	best[8];
+
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+		best[i] = KEY_NONE;
+
+	for (uint32_t tile = first_tile; tile < last_tile; tile++)
+	{
+		float		sums[2][4][4] = {};
+		auto		load = [&](uint32_t depth)
+		{
+			char	   *a = shared + (depth & 1) * OPERAND_BYTES;
+			char	   *b = a + TILE_QUERIES * TILE_DEPTH * 2;
+
+			for (uint32_t i = tid; i < TILE_QUERIES * 8; i += THREADS)
+			{
+				uint32_t	row = i / 8;
+				uint32_t	piece = depth * 8 + i % 8;
+				bool		valid = first_query + row < nq && piece < query_pieces;
+				const __half *from = halves + (valid ? (size_t) (first_query + row) * view.walk_pad +
+											   piece * 8 : 0);
+
+				copy_async(a + tile_offset(row, i % 8), from, valid);
+			}
+			for (uint32_t i = tid; i < TILE_PIVOTS * 8; i += THREADS)
+			{
+				uint32_t	row = i / 8;
+				uint32_t	piece = depth * 8 + i % 8;
+				uint32_t	pivot = tile * TILE_PIVOTS + row;
+				bool		valid = pivot < view.npivots && piece < view.walk_pieces;
+				const char *from = view.pivot_rows + (valid ? (size_t) pivot * view.walk_stride +
+													  (size_t) piece * 16 : 0);
+
+				copy_async(b + tile_offset(row, i % 8), from, valid);
+			}
+			asm volatile("cp.async.commit_group;");
+		};
+
+		load(0);
+		for (uint32_t depth = 0; depth < depths; depth++)
+		{
+			const char *a = shared + (depth & 1) * OPERAND_BYTES;
+			const char *b = a + TILE_QUERIES * TILE_DEPTH * 2;
+
+			if (depth + 1 < depths)
+			{
+				load(depth + 1);
+				asm volatile("cp.async.wait_group 1;");
+			}
+			else
+				asm volatile("cp.async.wait_group 0;");
+			__syncthreads();
+#pragma unroll
+			for (uint32_t k = 0; k < TILE_DEPTH / 16; k++)
+			{
+				uint32_t	fa[2][4];
+				uint32_t	fb[2][4];
+
+#pragma unroll
+				for (int i = 0; i < 2; i++)
+				{
+					/* matrices: rows 0-7 and 8-15 of the first 8 halves, then of the next 8 */
+					load_matrix_x4(fa[i], a + tile_offset(warp_q + i * 16 + (lane & 15),
+														  k * 2 + (lane >> 4)));
+					/* pivots 0-7: both k halves, then pivots 8-15 */
+					load_matrix_x4(fb[i], b + tile_offset(warp_p + i * 16 + (lane & 7) + (lane >> 4) * 8,
+														  k * 2 + ((lane >> 3) & 1)));
+				}
+#pragma unroll
+				for (int i = 0; i < 2; i++)
+#pragma unroll
+					for (int j = 0; j < 4; j++)
+						mma_16x8x16(sums[i][j], fa[i][0], fa[i][1], fa[i][2], fa[i][3],
+									fb[j >> 1][(j & 1) * 2], fb[j >> 1][(j & 1) * 2 + 1]);
+			}
+			__syncthreads();
+		}
+
+#pragma unroll
+		for (int i = 0; i < 2; i++)
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+#pragma unroll
+				for (int half = 0; half < 2; half++)
+				{
+					uint32_t	row = warp_q + i * 16 + half * 8 + (lane >> 2);
+					uint32_t	column = warp_p + j * 8 + (lane & 3) * 2;
+
+					*(float2 *) &scores[row * SCORE_STRIDE + column] =
+						make_float2(sums[i][j][half * 2], sums[i][j][half * 2 + 1]);
+				}
+		__syncthreads();
+
+		/* the 32 best of each query so far, of which the first ENTRY_NODES count */
+#pragma unroll
+		for (int i = 0; i < 8; i++)
+		{
+			uint32_t	query = first_query + warp * 8 + i;
+			float		factor;
+
+			if (query >= nq)
+				break;
+			factor = factors[query];
+#pragma unroll 1
+			for (uint32_t part = 0; part < TILE_PIVOTS; part += 32)
+			{
+				uint32_t	pivot = tile * TILE_PIVOTS + part + lane;
+				float		sum = scores[(warp * 8 + i) * SCORE_STRIDE + part + lane];
+				uint64_t	key = KEY_NONE;
+				uint64_t	worst = __shfl_sync(FULL_WARP, (unsigned long long) best[i],
+												ENTRY_NODES - 1);
+				uint32_t	mask;
+
+				if (pivot < view.npivots)
+					key = make_key(walk_value<WALK_HALF_DOT>(view, sum, factor, view.pivot_norms,
+															 pivot), view.pivots[pivot]);
+				mask = __ballot_sync(FULL_WARP, key < worst);
+				if (__popc(mask) > 6)
+				{
+					/* sorting costs about as much as six insertions */
+					best[i] = warp_merge(best[i], warp_sort(key, lane), lane);
+					continue;
+				}
+				while (mask != 0)
+				{
+					uint64_t	entrant = __shfl_sync(FULL_WARP, (unsigned long long) key,
+													  __ffs(mask) - 1);
+					uint32_t	below = __popc(__ballot_sync(FULL_WARP, best[i] < entrant));
+					uint64_t	previous = __shfl_up_sync(FULL_WARP, (unsigned long long) best[i], 1);
+
+					if (lane >= below)
+						best[i] = lane == below ? entrant : previous;
+					mask &= mask - 1;
+				}
+			}
+		}
+		/* the next tile's scores are written after barriers that wait for these reads */
+	}
+
+#pragma unroll
+	for (int i = 0; i < 8; i++)
+	{
+		uint32_t	query = first_query + warp * 8 + i;
+
+		if (query < nq && lane < ENTRY_NODES)
+			entries[((size_t) query * slices + blockIdx.y) * ENTRY_NODES + lane] = best[i];
+	}
+}
+
+/* Enough blocks to fill the device; a slice costs the walk 16 keys to look at. */
+uint32_t
+search_pivots_slices(const search_view *view, uint32_t nq, int sms)
+{
+	uint32_t	blocks = (nq + TILE_QUERIES - 1) / TILE_QUERIES;
+	uint32_t	tiles = (view->npivots + TILE_PIVOTS - 1) / TILE_PIVOTS;
+	uint32_t	slices = 1;
+
+	while (slices < MAX_SLICES && slices * 2 <= tiles && blocks * slices * 2 <= 2 * (uint32_t) sms)
+		slices *= 2;
+	return slices;
+}
+
+cudaError_t
+search_pivots_launch(const search_view *view, const float *queries, uint32_t nq, uint32_t slices,
+					 __half *halves, float *factors, uint64_t *entries, cudaStream_t stream)
+{
+	cudaError_t error;
+
+	if (nq == 0)
+		return cudaSuccess;
+	error = cudaFuncSetAttribute(pivot_scores_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+								 SHARED_BYTES);
+	if (error != cudaSuccess)
+		return error;
+	pivot_queries_kernel<<<(nq + 3) / 4, 128, 0, stream>>>(*view, queries, nq, halves, factors);
+	error = cudaGetLastError();
+	if (error != cudaSuccess)
+		return error;
+	pivot_scores_kernel<<<dim3((nq + TILE_QUERIES - 1) / TILE_QUERIES, slices), THREADS, SHARED_BYTES,
+		stream>>>(*view, halves, factors, nq, slices, entries);
+	return cudaGetLastError();
+}

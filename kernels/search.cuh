@@ -1,0 +1,783 @@
+/*
+ * search.cuh
+ *		What the search kernels share: the device-resident index, and the pieces of a walk.
+ *
+ * A walk is CAGRA's (paper: cagra-2023, section IV): a list of the itopk nearest nodes known, of
+ * which the search_width nearest unexpanded ones are expanded a step, until none is left.  That
+ * rule is the same in every kernel, and the visited set behind it behaves as a perfect one (below),
+ * so which kernel answers is invisible in the result.
+ *
+ * Departures from the paper, and why
+ * 1. A walk enters at the best ENTRY_NODES of all pivots instead of random nodes.
+ * 2. Distances of 16 candidates at a time are one product on the tensor cores: the candidates'
+ *	  fp16 rows are the 16 x k operand, the query is column 0 (rounded to fp16) and column 1 (what
+ *	  the rounding left) of the k x 8 one, so that the query keeps 22 bits.  That takes about a
+ *	  tenth of the instructions of a scalar product per lane.  Four lanes read a row, 64
+ *	  bytes of it a time, whatever the dimension ("team size" 4); wide rows are split
+ *	  over warps instead of over a wider team.
+ * 3. A list ends the walk in order of fp16 distances; the rows as stored then give the final
+ *	  fp32 order (search_rerank).
+ *
+ * Why forgetting is harmless: the visited set may be emptied when it fills, provided that
+ * the list's members are put back.  A forgotten node was rejected or pushed out, so the list was
+ * full of nearer nodes, and lists only get nearer: it costs its distance again, and is rejected
+ * again.
+ *
+ * Sort keys are 64 bits: distance as an ordered integer, node id, and the "expanded" flag.
+ * Comparing keys is comparing (distance, node): ids in one list are distinct.
+ */
+#ifndef GG_SEARCH_CUH
+#define GG_SEARCH_CUH
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "cuda.h"
+
+/* ---- the index on the device -------------------------------------------- */
+
+#define ENTRY_NODES 16			/* pivots that a walk starts from: gpu-notes "best 16" */
+#define MAX_WALK_CANDIDATES 512	/* search_width x degree of one step is held under this */
+#define MAX_CLUSTER 16			/* thread blocks of one query; Hopper's largest cluster */
+#define MULTI_WARPS 8			/* warps a block of the multi-CTA kernel */
+#define WIDE_WARPS 4			/* warps a block of the single-CTA kernel for wide rows */
+
+/* How candidates are measured during the walk; follows rows, metric and memory. */
+typedef enum walk_path
+{
+	WALK_HALF_DOT = 0,			/* fp16 rows on tensor cores: L2, IP, cosine */
+	WALK_HALF_L1,				/* fp16 rows, scalar */
+	WALK_FLOAT_L2,				/* fp32 rows, scalar */
+	WALK_FLOAT_DOT,
+	WALK_FLOAT_L1
+} walk_path;
+
+/* Everything a kernel reads; passed by value. */
+typedef struct search_view
+{
+	uint32_t	n;
+	uint32_t	dim;
+	uint32_t	degree;
+	uint32_t	npivots;
+	gg_metric	metric;
+	gg_element	element;
+	walk_path	path;
+
+	const char *rows;			/* as given, n x row_stride bytes, zeros after dim */
+	size_t		row_stride;		/* multiple of 16 */
+	const char *walk_rows;		/* what the walk reads: (x - mean) * scale in fp16, or rows */
+	size_t		walk_stride;	/* multiple of 16 */
+	uint32_t	walk_pieces;	/* 16-byte pieces of a walk row that hold elements */
+	uint32_t	walk_pad;		/* elements a query has in shared memory: whole 64-byte chunks */
+	const float *norms;			/* per node: |x|^2 (L2), 1/|x| (cosine over fp16 rows), or NULL */
+	const float *mean;			/* dim; NULL when not centred */
+	float		scale;			/* power of two */
+
+	const uint32_t *adjacency;	/* n x degree; ids >= n are ignored */
+	const uint32_t *pivots;		/* npivots node ids */
+	const char *pivot_rows;		/* npivots x walk_stride, packed copies of walk_rows */
+	const float *pivot_norms;	/* npivots, or NULL */
+} search_view;
+
+/*
+ * One launch.  queries, nodes and distances are device pointers or mapped host memory; nothing
+ * here waits for the device.
+ */
+typedef struct search_launch
+{
+	const float *queries;		/* nq x dim, unprepared */
+	uint32_t	nq;
+	uint32_t	k;
+	uint32_t	itopk;
+	uint32_t	width;			/* parents a step */
+	uint32_t   *nodes;			/* nq x k */
+	float	   *distances;		/* nq x k */
+	const uint64_t *entries;	/* nq x nentries keys of pivots, or NULL: score them in the walk */
+	uint32_t	nentries;
+} search_launch;
+
+/* What was found out about the device when the index was opened. */
+typedef struct search_device
+{
+	int			sms;
+	int			shared_bytes;	/* a block's dynamic limit */
+	uint32_t	max_cluster;	/* 1, 2, 4, 8 or 16 */
+} search_device;
+
+/* Parents a step.  One function for every kernel: the walk must not depend on the mode. */
+extern uint32_t search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree);
+
+/* search_single.cu: one query a warp (or a block, for wide rows) */
+extern cudaError_t search_single_launch(const search_view *view, const search_launch *launch,
+										const search_device *device, cudaStream_t stream);
+
+/* search_multi.cu: one query a cluster of thread blocks */
+extern cudaError_t search_multi_launch(const search_view *view, const search_launch *launch,
+									   const search_device *device, uint32_t cluster,
+									   cudaStream_t stream);
+extern cudaError_t search_multi_max_cluster(const search_device *device, uint32_t *cluster);
+
+/*
+ * pivots.cu: the best ENTRY_NODES pivots of each of nq queries in each of `slices` parts of the
+ * pivots, as keys.  halves: nq x walk_pad fp16 of scratch, factors: nq floats of scratch.
+ */
+extern cudaError_t search_pivots_launch(const search_view *view, const float *queries, uint32_t nq,
+										uint32_t slices, __half *halves, float *factors,
+										uint64_t *entries, cudaStream_t stream);
+extern uint32_t search_pivots_slices(const search_view *view, uint32_t nq, int sms);
+
+/*
+ * exact.cu: the k nearest of all rows whose filter bit is set.  scratch: search_exact_scratch()
+ * bytes, zeroed once when allocated.
+ */
+extern cudaError_t search_exact_launch(const search_view *view, const uint32_t *filter,
+									   const float *queries, uint32_t nq, uint32_t k,
+									   uint32_t *nodes, float *distances, void *scratch,
+									   const search_device *device, cudaStream_t stream);
+extern size_t search_exact_scratch(uint32_t k, const search_device *device);
+
+/*
+ * index.cu: queue a search, or an exact one, on a stream and return.  For callers that keep queries
+ * and answers in memory the device sees, and wait by their own means.
+ */
+extern gg_status gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params,
+										const float *queries, uint32_t nq, uint32_t *nodes,
+										float *distances, cudaStream_t stream);
+extern gg_status gg_cuda_exact_enqueue(gg_index *index, uint32_t k, const uint32_t *filter,
+									   const float *queries, uint32_t nq, uint32_t *nodes,
+									   float *distances, cudaStream_t stream);
+
+#ifdef __CUDACC__
+
+/* ---- keys ---------------------------------------------------------------- */
+
+#define KEY_NONE (~(uint64_t) 0)
+#define FULL_WARP 0xFFFFFFFFu
+
+/* Floats as unsigned integers of the same order; NaN sorts with +infinity. */
+static __device__ __forceinline__ uint32_t
+order_of(float value)
+{
+	uint32_t	bits = __float_as_uint(value);
+
+	if (value != value)
+		bits = 0x7F800000u;
+	return bits ^ ((bits >> 31) ? 0xFFFFFFFFu : 0x80000000u);
+}
+
+static __device__ __forceinline__ float
+value_of(uint64_t key)
+{
+	uint32_t	order = (uint32_t) (key >> 32);
+
+	return __uint_as_float(order ^ ((order >> 31) ? 0x80000000u : 0xFFFFFFFFu));
+}
+
+static __device__ __forceinline__ uint64_t
+make_key(float value, uint32_t node)
+{
+	return ((uint64_t) order_of(value) << 32) | (node << 1);
+}
+
+static __device__ __forceinline__ uint32_t
+node_of(uint64_t key)
+{
+	return (uint32_t) key >> 1;
+}
+
+static __device__ __forceinline__ uint32_t
+lanes_below(uint32_t lane)
+{
+	return (1u << lane) - 1;
+}
+
+/* First index of keys[0 .. count) whose key is not below `key`. */
+static __device__ __forceinline__ uint32_t
+lower_bound(const uint64_t *keys, uint32_t count, uint64_t key)
+{
+	uint32_t	low = 0;
+
+	while (count > 0)
+	{
+		uint32_t	half = count >> 1;
+
+		if (keys[low + half] < key)
+		{
+			low += half + 1;
+			count -= half + 1;
+		}
+		else
+			count = half;
+	}
+	return low;
+}
+
+static __device__ __forceinline__ uint64_t
+shuffle_xor_key(uint64_t key, int mask)
+{
+	return __shfl_xor_sync(FULL_WARP, (unsigned long long) key, mask);
+}
+
+/* One key a lane, ascending over the warp. */
+static __device__ __forceinline__ uint64_t
+warp_sort(uint64_t key, uint32_t lane)
+{
+#pragma unroll
+	for (uint32_t size = 2; size <= 32; size <<= 1)
+	{
+#pragma unroll
+		for (uint32_t stride = size >> 1; stride > 0; stride >>= 1)
+		{
+			uint64_t	other = shuffle_xor_key(key, stride);
+			bool		up = (lane & size) == 0 || size == 32;
+			bool		low = (lane & stride) == 0;
+
+			if ((low == up) ? other < key : other > key)
+				key = other;
+		}
+	}
+	return key;
+}
+
+/* The 32 lowest of two ascending warps of keys, ascending. */
+static __device__ __forceinline__ uint64_t
+warp_merge(uint64_t a, uint64_t b, uint32_t lane)
+{
+	uint64_t	reversed = __shfl_sync(FULL_WARP, (unsigned long long) b, 31 - lane);
+	uint64_t	key = a < reversed ? a : reversed;
+
+#pragma unroll
+	for (uint32_t stride = 16; stride > 0; stride >>= 1)
+	{
+		uint64_t	other = shuffle_xor_key(key, stride);
+
+		if ((lane & stride) == 0 ? other < key : other > key)
+			key = other;
+	}
+	return key;
+}
+
+/*
+ * Merge count <= 32 keys (any order, in shared memory) into an ascending list of `length` keys,
+ * dropping what falls off its end.  One warp; pending must have room for 64 keys: its second half
+ * takes the sorted ones.  Ranks by counting: reads are broadcasts, and count is small.
+ *
+ * In place: blocks of 32 move up by at most 32, highest first, so a write never reaches a key that
+ * is still to be read.
+ */
+static __device__ __forceinline__ void
+warp_merge_list(uint64_t *list, uint32_t length, uint64_t *pending, uint32_t count, uint32_t lane)
+{
+	uint64_t   *sorted = pending + 32;
+	uint64_t	mine = lane < count ? pending[lane] : KEY_NONE;
+	uint32_t	rank = 0;
+	uint32_t	position = length;
+	uint32_t	first;
+
+	for (uint32_t j = 0; j < count; j++)
+		rank += pending[j] < mine;
+	if (lane < count)
+		sorted[rank] = mine;
+	if (lane < count)
+		position = rank + lower_bound(list, length, mine);
+	__syncwarp();
+
+	/* below the lowest new key nothing moves */
+	first = __reduce_min_sync(FULL_WARP, lane < count ? position - rank : length);
+	for (int base = (int) ((length - 1) & ~31u); base + 31 >= (int) first; base -= 32)
+	{
+		uint32_t	at = base + lane;
+		uint64_t	key = at < length ? list[at] : KEY_NONE;
+		uint32_t	to = at;
+
+		if (at >= first && at < length)
+			to += lower_bound(sorted, count, key);
+		__syncwarp();
+		if (at >= first && to < length)
+			list[to] = key;
+		__syncwarp();
+		if (base == 0)
+			break;
+	}
+	if (lane < count && position < length)
+		list[position] = mine;
+	__syncwarp();
+}
+
+/* ---- the visited set ------------------------------------------------------ */
+
+#define HASH_EMPTY 0xFFFFFFFFu
+
+/* True when node was not there yet; it is now. */
+static __device__ __forceinline__ bool
+visit(uint32_t *hash, uint32_t bits, uint32_t node)
+{
+	uint32_t	slot = (node * 0x9E3779B1u) >> (32 - bits);
+
+	for (;;)
+	{
+		uint32_t	seen = ((volatile uint32_t *) hash)[slot];
+
+		if (seen == HASH_EMPTY)
+			seen = atomicCAS(&hash[slot], HASH_EMPTY, node);
+		if (seen == HASH_EMPTY)
+			return true;
+		if (seen == node)
+			return false;
+		slot = (slot + 1) & ((1u << bits) - 1);
+	}
+}
+
+/* ---- queries --------------------------------------------------------------- */
+
+/* Barrier and reductions of a group of WARPS warps: a warp or a whole block. */
+template <int WARPS>
+static __device__ __forceinline__ void
+group_sync(void)
+{
+	if (WARPS == 1)
+		__syncwarp();
+	else
+		__syncthreads();
+}
+
+template <int WARPS, bool MAXIMUM>
+static __device__ __forceinline__ float
+group_reduce(float value, float *scratch)
+{
+#pragma unroll
+	for (int offset = 16; offset > 0; offset >>= 1)
+	{
+		float		other = __shfl_xor_sync(FULL_WARP, value, offset);
+
+		value = MAXIMUM ? fmaxf(value, other) : value + other;
+	}
+	if (WARPS > 1)
+	{
+		__syncthreads();
+		if ((threadIdx.x & 31) == 0)
+			scratch[threadIdx.x >> 5] = value;
+		__syncthreads();
+		value = scratch[0];
+#pragma unroll
+		for (int i = 1; i < WARPS; i++)
+			value = MAXIMUM ? fmaxf(value, scratch[i]) : value + scratch[i];
+	}
+	return value;
+}
+
+/* 1 / |q| under cosine (0 for a zero query, whose distances are all 1), 1 otherwise */
+template <int WARPS>
+static __device__ __forceinline__ float
+query_inverse_norm(const search_view &view, const float *raw, float *scratch)
+{
+	float		sum = 0;
+
+	if (view.metric != GG_METRIC_COSINE)
+		return 1;
+	for (uint32_t i = threadIdx.x; i < view.dim; i += WARPS * 32)
+		sum += raw[i] * raw[i];
+	sum = group_reduce<WARPS, false>(sum, scratch);
+	return sum > 0 ? 1 / sqrtf(sum) : 0;
+}
+
+/* Element i of the query in the walk rows' coordinates. */
+static __device__ __forceinline__ float
+query_element(const search_view &view, const float *raw, float inverse, uint32_t i)
+{
+	float		value;
+
+	if (i >= view.dim)
+		return 0;
+	value = raw[i] * inverse;
+	/* under dot products the mean adds the same to every row: leave the query alone */
+	if (view.mean != NULL && (view.metric == GG_METRIC_L2 || view.metric == GG_METRIC_L1))
+		value -= view.mean[i];
+	return value * view.scale;
+}
+
+/*
+ * The power of two that brings a query's largest element to about 2^10: far from fp16's overflow,
+ * and low enough that the second column, 2^-11 of the first, stays a normal number.
+ */
+static __device__ __forceinline__ float
+query_scale(float largest)
+{
+	int			exponent;
+
+	if (!(largest > 0) || largest > 3e38f)
+		return 1;
+	frexpf(largest, &exponent);
+	exponent = min(max(10 - exponent, -120), 120);
+	return ldexpf(1, exponent);
+}
+
+/*
+ * Make a query ready in shared memory.  WALK_HALF_DOT: walk_pad halves of the high parts, then
+ * walk_pad of the low ones; returns the factor that turns a product into its share of a distance.
+ * Other paths: walk_pad floats.
+ */
+template <int PATH, int WARPS>
+static __device__ __forceinline__ float
+query_prepare(const search_view &view, const float *raw, float inverse, void *prepared, float *scratch)
+{
+	float		factor = 1;
+
+	if (PATH == WALK_HALF_DOT)
+	{
+		__half	   *high = (__half *) prepared;
+		__half	   *low = high + view.walk_pad;
+		float		largest = 0;
+		float		scale;
+
+		for (uint32_t i = threadIdx.x; i < view.walk_pad; i += WARPS * 32)
+			largest = fmaxf(largest, fabsf(query_element(view, raw, inverse, i)));
+		largest = group_reduce<WARPS, true>(largest, scratch);
+		scale = query_scale(largest);
+		for (uint32_t i = threadIdx.x; i < view.walk_pad; i += WARPS * 32)
+		{
+			float		value = query_element(view, raw, inverse, i) * scale;
+			__half		part = __float2half_rn(value);
+
+			high[i] = part;
+			low[i] = __float2half_rn(value - __half2float(part));
+		}
+		factor = (view.metric == GG_METRIC_L2 ? -2.0f : -1.0f) / scale;
+	}
+	else
+	{
+		float	   *floats = (float *) prepared;
+
+		for (uint32_t i = threadIdx.x; i < view.walk_pad; i += WARPS * 32)
+			floats[i] = query_element(view, raw, inverse, i);
+	}
+	group_sync<WARPS>();
+	return factor;
+}
+
+/* ---- walk distances --------------------------------------------------------- */
+
+static __device__ __forceinline__ uint4
+load_piece(const char *row, uint32_t piece, bool valid)
+{
+	uint4		value = make_uint4(0, 0, 0, 0);
+
+	if (valid)
+		asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+					 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+					 : "l"(row + (size_t) piece * 16));
+	return value;
+}
+
+static __device__ __forceinline__ void
+mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+			uint32_t b1)
+{
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+				 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+				 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+				 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+template <int PATH>
+static __device__ __forceinline__ float
+scalar_piece(uint4 row, const float *query, float sum)
+{
+	if (PATH == WALK_HALF_L1)
+	{
+		const __half2 *halves = (const __half2 *) &row;
+
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+		{
+			float2		x = __half22float2(halves[i]);
+
+			sum += fabsf(x.x - query[2 * i]) + fabsf(x.y - query[2 * i + 1]);
+		}
+	}
+	else
+	{
+		const float *x = (const float *) &row;
+
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+		{
+			float		difference = x[i] - query[i];
+
+			if (PATH == WALK_FLOAT_L2)
+				sum += difference * difference;
+			else if (PATH == WALK_FLOAT_DOT)
+				sum += x[i] * query[i];
+			else
+				sum += fabsf(difference);
+		}
+	}
+	return sum;
+}
+
+#define CHUNKS_IN_FLIGHT 4		/* 64-byte chunks a row loaded before the first is used */
+
+/*
+ * Raw sums (products, or sums of differences) of 16 rows over chunks [begin, end) of 64 bytes.
+ * Lane l reads rows l / 4 and l / 4 + 8, piece l % 4 of each chunk; NULL rows read as zeros.
+ * Lane l gets the sum of row l % 16.
+ */
+template <int PATH>
+static __device__ __forceinline__ float
+sum_16_rows(const char *row_a, const char *row_b, uint32_t begin, uint32_t end, uint32_t pieces,
+			const void *query, uint32_t walk_pad, uint32_t lane)
+{
+	uint32_t	part = lane & 3;
+	float		sum_a,
+				sum_b;
+
+	if (PATH == WALK_HALF_DOT)
+	{
+		/* lanes 0-3 hold the high parts (column 0), 4-7 the low ones (column 1), others zeros */
+		const uint4 *column = (const uint4 *) ((const __half *) query + (lane >= 4 ? walk_pad : 0));
+		float		even[4] = {0, 0, 0, 0};
+		float		odd[4] = {0, 0, 0, 0};
+
+		for (uint32_t chunk = begin; chunk < end; chunk += CHUNKS_IN_FLIGHT)
+		{
+			uint4		a[CHUNKS_IN_FLIGHT];
+			uint4		b[CHUNKS_IN_FLIGHT];
+
+#pragma unroll
+			for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
+			{
+				uint32_t	piece = (chunk + u) * 4 + part;
+				bool		inside = chunk + u < end && piece < pieces;
+
+				a[u] = load_piece(row_a, piece, inside && row_a != NULL);
+				b[u] = load_piece(row_b, piece, inside && row_b != NULL);
+			}
+#pragma unroll
+			for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
+			{
+				uint4		q = make_uint4(0, 0, 0, 0);
+
+				if (chunk + u >= end)
+					break;
+				if (lane < 8)
+					q = column[(chunk + u) * 4 + part];
+				mma_16x8x16(even, a[u].x, b[u].x, a[u].y, b[u].y, q.x, q.y);
+				mma_16x8x16(odd, a[u].z, b[u].z, a[u].w, b[u].w, q.z, q.w);
+			}
+		}
+		/* in lanes 4 g, the two columns of rows g and g + 8 */
+		sum_a = (even[0] + odd[0]) + (even[1] + odd[1]);
+		sum_b = (even[2] + odd[2]) + (even[3] + odd[3]);
+	}
+	else
+	{
+		const uint32_t elements = PATH == WALK_HALF_L1 ? 8 : 4;
+		const float *floats = (const float *) query;
+
+		sum_a = sum_b = 0;
+		for (uint32_t chunk = begin; chunk < end; chunk += CHUNKS_IN_FLIGHT)
+		{
+			uint4		a[CHUNKS_IN_FLIGHT];
+			uint4		b[CHUNKS_IN_FLIGHT];
+
+#pragma unroll
+			for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
+			{
+				uint32_t	piece = (chunk + u) * 4 + part;
+				bool		inside = chunk + u < end && piece < pieces;
+
+				a[u] = load_piece(row_a, piece, inside && row_a != NULL);
+				b[u] = load_piece(row_b, piece, inside && row_b != NULL);
+			}
+#pragma unroll
+			for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
+			{
+				uint32_t	piece = (chunk + u) * 4 + part;
+
+				if (chunk + u < end && piece < pieces)
+				{
+					sum_a = scalar_piece<PATH>(a[u], floats + piece * elements, sum_a);
+					sum_b = scalar_piece<PATH>(b[u], floats + piece * elements, sum_b);
+				}
+			}
+		}
+		sum_a += __shfl_xor_sync(FULL_WARP, sum_a, 1);
+		sum_b += __shfl_xor_sync(FULL_WARP, sum_b, 1);
+		sum_a += __shfl_xor_sync(FULL_WARP, sum_a, 2);
+		sum_b += __shfl_xor_sync(FULL_WARP, sum_b, 2);
+	}
+	sum_a = __shfl_sync(FULL_WARP, sum_a, (lane & 7) * 4);
+	sum_b = __shfl_sync(FULL_WARP, sum_b, (lane & 7) * 4);
+	return (lane & 8) ? sum_b : sum_a;
+}
+
+/* From a raw sum to a number ordered like the distance. */
+template <int PATH>
+static __device__ __forceinline__ float
+walk_value(const search_view &view, float sum, float factor, const float *norms, uint32_t at)
+{
+	if (PATH == WALK_HALF_DOT)
+	{
+		float		value = factor * sum;
+
+		if (norms != NULL)
+			value = view.metric == GG_METRIC_L2 ? value + __ldg(norms + at) : value * __ldg(norms + at);
+		return value;
+	}
+	return PATH == WALK_FLOAT_DOT ? -sum : sum;
+}
+
+static __device__ __forceinline__ uint32_t
+walk_chunks(const search_view &view)
+{
+	return (view.walk_pieces + 3) / 4;
+}
+
+/* ---- exact distances --------------------------------------------------------- */
+
+/* One 16-byte piece of a row as stored against the same elements of the query. */
+template <typename ELEMENT, int METRIC>
+static __device__ __forceinline__ void
+exact_piece(const uint4 &piece, const float (&q)[16 / sizeof(ELEMENT)], float &sum, float &square)
+{
+	const ELEMENT *x = (const ELEMENT *) &piece;
+
+#pragma unroll
+	for (int i = 0; i < 16 / (int) sizeof(ELEMENT); i++)
+	{
+		float		value = (float) x[i];
+		float		difference = value - q[i];
+
+		if (METRIC == GG_METRIC_L2)
+			sum += difference * difference;
+		else if (METRIC == GG_METRIC_L1)
+			sum += fabsf(difference);
+		else
+			sum += value * q[i];
+		if (METRIC == GG_METRIC_COSINE && sizeof(ELEMENT) == 2)
+			square += value * value;
+	}
+}
+
+/* The distance that the SQL operator orders by, from the sums over a row. */
+template <typename ELEMENT, int METRIC>
+static __device__ __forceinline__ float
+exact_value(float sum, float square, float inverse)
+{
+	float		value = sum;
+
+	if (METRIC == GG_METRIC_IP)
+		value = -sum;
+	if (METRIC == GG_METRIC_COSINE)
+	{
+		value = sum * inverse;
+		if (sizeof(ELEMENT) == 2)
+			value = square > 0 ? value / sqrtf(square) : 0;
+		value = fminf(fmaxf(1 - value, 0.0f), 2.0f);
+		/* fmaxf swallows NaN; a sum that overflowed must not look near */
+		if (!isfinite(sum))
+			value = INFINITY;
+	}
+	return value == value ? value : INFINITY;
+}
+
+/*
+ * Distances of ROWS nodes by one warp, every lane gets all.  The order of additions depends
+ * on the dimension alone: the same bits in every kernel.
+ */
+template <typename ELEMENT, int METRIC, int ROWS>
+static __device__ __forceinline__ void
+exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *raw, float inverse,
+		   uint32_t lane, float (&values)[ROWS])
+{
+	const int	elements = 16 / (int) sizeof(ELEMENT);
+	uint32_t	pieces = (view.dim + elements - 1) / elements;
+	float		sum[ROWS];
+	float		square[ROWS];
+
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+		sum[r] = square[r] = 0;
+	for (uint32_t piece = lane; piece < pieces; piece += 32)
+	{
+		uint4		x[ROWS];
+		float		q[elements];
+
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+			x[r] = load_piece(view.rows + (size_t) nodes[r] * view.row_stride, piece,
+							  nodes[r] < view.n);
+#pragma unroll
+		for (int i = 0; i < elements; i++)
+			q[i] = piece * elements + i < view.dim ? raw[piece * elements + i] : 0;
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+			exact_piece<ELEMENT, METRIC>(x[r], q, sum[r], square[r]);
+	}
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+	{
+#pragma unroll
+		for (int offset = 16; offset > 0; offset >>= 1)
+		{
+			sum[r] += __shfl_xor_sync(FULL_WARP, sum[r], offset);
+			if (METRIC == GG_METRIC_COSINE && sizeof(ELEMENT) == 2)
+				square[r] += __shfl_xor_sync(FULL_WARP, square[r], offset);
+		}
+		values[r] = exact_value<ELEMENT, METRIC>(sum[r], square[r], inverse);
+	}
+}
+
+#define RERANK_ROWS 4			/* rows a warp has in flight when it measures exactly */
+
+template <int ROWS>
+static __device__ __forceinline__ void
+exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float *raw, float inverse,
+			uint32_t lane, float (&values)[ROWS])
+{
+	bool		wide = view.element == GG_ELEMENT_F32;
+
+	switch (view.metric)
+	{
+		case GG_METRIC_L2:
+			if (wide)
+				exact_rows<float, GG_METRIC_L2>(view, nodes, raw, inverse, lane, values);
+			else
+				exact_rows<__half, GG_METRIC_L2>(view, nodes, raw, inverse, lane, values);
+			break;
+		case GG_METRIC_IP:
+			if (wide)
+				exact_rows<float, GG_METRIC_IP>(view, nodes, raw, inverse, lane, values);
+			else
+				exact_rows<__half, GG_METRIC_IP>(view, nodes, raw, inverse, lane, values);
+			break;
+		case GG_METRIC_COSINE:
+			if (wide)
+				exact_rows<float, GG_METRIC_COSINE>(view, nodes, raw, inverse, lane, values);
+			else
+				exact_rows<__half, GG_METRIC_COSINE>(view, nodes, raw, inverse, lane, values);
+			break;
+		default:
+			if (wide)
+				exact_rows<float, GG_METRIC_L1>(view, nodes, raw, inverse, lane, values);
+			else
+				exact_rows<__half, GG_METRIC_L1>(view, nodes, raw, inverse, lane, values);
+			break;
+	}
+}
+
+/* How many of the walk's list are measured exactly for the answer: see search_rerank_count. */
+static __device__ __host__ __forceinline__ uint32_t
+search_rerank_count(uint32_t itopk, uint32_t k)
+{
+	/*
+	 * fp16 rounding moves a node by a few ranks, never by tens; half as many again plus a
+	 * constant leaves room, and halves the fp32 bytes of the usual k = 10, itopk = 64.
+	 */
+	uint32_t	count = k + k / 2 + 16;
+
+	return count < itopk ? count : itopk;
+}
+
+#endif							/* __CUDACC__ */
+#endif							/* GG_SEARCH_CUH */

@@ -1,0 +1,754 @@
+/*
+ * search_multi.cu
+ *		Multi-CTA search: one query a cluster of thread blocks, for few queries at once.
+ *
+ * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
+ * Requires		k <= itopk <= GG_MAX_ITOPK, width x degree <= MAX_WALK_CANDIDATES (or width 1),
+ *				any dimension; cluster a power of two up to search_device.max_cluster.
+ * Mapping		Every block of the cluster holds the same list and merges the same candidates into
+ *				it, so there is no master to wait for and one cluster barrier a step. A step:
+ *				each warp finds the parents by ballot; every block reads all their
+ *				adjacency lists but keeps the ids that it owns (by a hash of the id), which makes its
+ *				visited set a private part of the query's: shared by construction, no global
+ *				memory, no epochs. It measures its candidates, 16 rows over some warps, the
+ *				chunks of a row split over `split` warps, and writes those below the list's last key
+ *				into every block's shared memory. After the barrier each block
+ *				sorts what arrived by counting and merges by binary search.
+ *				With no entries given, the blocks first score their share of the pivots.
+ * Shared		see block_layout: query twice, list twice, what arrives twice (a block may be one step
+ *				ahead of another, never two), ids, partial sums, visited set.
+ * Oracle		gg_cpu_engine.index_search, as search_single.cu; and search_single.cu itself: the
+ *				same walk, so the same answers but for near ties of the fp16 distances.
+ */
+#include <cooperative_groups.h>
+
+#include "search.cuh"
+
+namespace cg = cooperative_groups;
+
+typedef struct block_layout
+{
+	uint32_t	raw;			/* offsets in shared memory, bytes; the prepared query is at 0 */
+	uint32_t	list;			/* 2 x list_room keys */
+	uint32_t	list_room;
+	uint32_t	arrived;		/* 2 x cluster x room keys */
+	uint32_t	counts;			/* 2 x cluster */
+	uint32_t	kept;			/* room keys: what arrived and passed */
+	uint32_t	sorted;			/* room keys */
+	uint32_t	room;
+	uint32_t	ids;			/* room */
+	uint32_t	partial;		/* split x room floats */
+	uint32_t	split;
+	uint32_t	exact;			/* keys of the front of the list: the answer */
+	uint32_t	parents;		/* warps x 32 */
+	uint32_t	hash;
+	uint32_t	hash_bits;
+	uint32_t	total;
+} block_layout;
+
+typedef struct block_counters
+{
+	uint32_t	fresh;			/* candidates of this block */
+	uint32_t	kept;			/* of all blocks, below the list's last key */
+	float		scratch[MULTI_WARPS];
+} block_counters;
+
+static block_layout
+block_layout_for(const search_view *view, const search_launch *launch, uint32_t cluster,
+				 uint32_t warps)
+{
+	block_layout layout;
+	uint32_t	candidates = launch->width * view->degree;
+	uint32_t	chunks = (view->walk_pieces + 3) / 4;
+	uint32_t	at = view->walk_pad * 4;
+
+	/* the blocks' best pivots arrive through the same room as a step's candidates */
+	if (candidates < ENTRY_NODES * cluster)
+		candidates = ENTRY_NODES * cluster;
+	if (candidates < launch->nentries)
+		candidates = launch->nentries;
+	if (candidates < ENTRY_NODES * warps)
+		candidates = ENTRY_NODES * warps;
+	layout.room = (candidates + 31) & ~31u;
+	layout.list_room = (launch->itopk + 31) & ~31u;
+
+	/* about three chunks a warp: fewer leave loads unissued, more put latencies in a row */
+	layout.split = 1;
+	while (layout.split < warps && layout.split * 3 < chunks)
+		layout.split *= 2;
+
+	/* a block owns 1/cluster of some 20 candidates a list member */
+	layout.hash_bits = 10;
+	while (layout.hash_bits < 13 && (1u << layout.hash_bits) < 32 * launch->itopk / cluster)
+		layout.hash_bits++;
+	while ((1u << layout.hash_bits) / 4 * 3 < launch->itopk + 2 * layout.room)
+		layout.hash_bits++;
+
+	layout.raw = at;
+	at += (view->dim * 4 + 15) & ~15u;
+	layout.list = at;
+	at += 2 * layout.list_room * 8;
+	layout.arrived = at;
+	at += 2 * cluster * layout.room * 8;
+	layout.kept = at;
+	at += layout.room * 8;
+	layout.sorted = at;
+	at += layout.room * 8;
+	layout.exact = at;
+	at += search_rerank_count(launch->itopk, launch->k) * 8;
+	layout.counts = at;
+	at += 2 * MAX_CLUSTER * 4;
+	layout.ids = at;
+	at += layout.room * 4;
+	layout.partial = at;
+	at += layout.split * layout.room * 4;
+	layout.parents = at;
+	at += warps * 32 * 4;
+	layout.hash = at;
+	layout.total = at + (4u << layout.hash_bits);
+	return layout;
+}
+
+/* Which block of the cluster a node belongs to; other bits than visit() uses. */
+static __device__ __forceinline__ uint32_t
+owner_of(uint32_t node, uint32_t cluster)
+{
+	return ((node * 0x85EBCA6Bu) >> 13) & (cluster - 1);
+}
+
+template <int PATH, int WARPS>
+class block_walk
+{
+public:
+	const search_view &view;
+	const search_launch &launch;
+	const block_layout &layout;
+	cg::cluster_group cluster;
+	char	   *shared;
+	block_counters *counters;
+	uint32_t	blocks;			/* of the cluster */
+	uint32_t	rank;
+	uint32_t	tid;
+	uint32_t	lane;
+	uint32_t	warp;
+	float		factor;
+	uint64_t   *list;
+	uint64_t   *other_list;
+	uint32_t   *hash;
+	uint32_t   *ids;
+	uint32_t	parity;
+	uint32_t	known;			/* in this block's visited set, at most */
+
+	__device__ __forceinline__
+	block_walk(const search_view &v, const search_launch &l, const block_layout &o, char *s,
+			   block_counters *c)
+		: view(v), launch(l), layout(o), cluster(cg::this_cluster()), shared(s), counters(c),
+		  blocks(cluster.num_blocks()), rank(cluster.block_rank()), tid(threadIdx.x),
+		  lane(threadIdx.x & 31), warp(threadIdx.x >> 5), factor(1),
+		  list((uint64_t *) (s + o.list)), other_list(list + o.list_room),
+		  hash((uint32_t *) (s + o.hash)), ids((uint32_t *) (s + o.ids)), parity(0), known(0)
+	{
+	}
+
+	__device__ __forceinline__ uint64_t *
+	arrived(uint32_t from) const
+	{
+		return (uint64_t *) (shared + layout.arrived) + (parity * blocks + from) * layout.room;
+	}
+
+	__device__ __forceinline__ uint32_t *
+	counts(void) const
+	{
+		return (uint32_t *) (shared + layout.counts) + parity * MAX_CLUSTER;
+	}
+
+	/* Everything written to other blocks is there, and theirs here. */
+	__device__ __forceinline__ void
+	exchange(void)
+	{
+		if (blocks > 1)
+			cluster.sync();
+		else
+			__syncthreads();
+	}
+
+	__device__ __forceinline__ void
+	clear_hash(void)
+	{
+		for (uint32_t i = tid; i < (1u << layout.hash_bits); i += WARPS * 32)
+			hash[i] = HASH_EMPTY;
+	}
+
+	/* Raw sums of ids[0 .. count) into partial[part][i]; ends with a barrier. */
+	__device__ __forceinline__ void
+	measure(uint32_t count, const char *rows)
+	{
+		float	   *partial = (float *) (shared + layout.partial);
+		uint32_t	chunks = walk_chunks(view);
+		uint32_t	split = layout.split;
+		uint32_t	part = warp % split;
+		uint32_t	share = (chunks + split - 1) / split;
+		uint32_t	begin = min(part * share, chunks);
+		uint32_t	end = min(begin + share, chunks);
+
+		for (uint32_t group = warp / split; group * 16 < count; group += WARPS / split)
+		{
+			uint32_t	a = group * 16 + (lane >> 2);
+			uint32_t	b = a + 8;
+			float		sum;
+
+			sum = sum_16_rows<PATH>(a < count ? rows + (size_t) ids[a] * view.walk_stride : NULL,
+									b < count ? rows + (size_t) ids[b] * view.walk_stride : NULL,
+									begin, end, view.walk_pieces, shared, view.walk_pad, lane);
+			if (lane < 16 && group * 16 + lane < count)
+				partial[part * layout.room + group * 16 + lane] = sum;
+		}
+		__syncthreads();
+	}
+
+	__device__ __forceinline__ uint64_t
+	measured_key(uint32_t i) const
+	{
+		const float *partial = (const float *) (shared + layout.partial);
+		float		sum = partial[i];
+
+		for (uint32_t part = 1; part < layout.split; part++)
+			sum += partial[part * layout.room + i];
+		return make_key(walk_value<PATH>(view, sum, factor, view.norms, ids[i]), ids[i]);
+	}
+
+	/*
+	 * Sort kept[0 .. counters->kept) into sorted; returns how many.  Called after a barrier that
+	 * made kept and its count visible; ends with one.
+	 */
+	__device__ __forceinline__ uint32_t
+	sort_kept(void)
+	{
+		const uint64_t *kept = (const uint64_t *) (shared + layout.kept);
+		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
+		uint32_t	count = counters->kept;
+
+		for (uint32_t i = tid; i < count; i += WARPS * 32)
+		{
+			uint64_t	mine = kept[i];
+			uint32_t	place = 0;
+
+#pragma unroll 4
+			for (uint32_t j = 0; j < count; j++)
+				place += kept[j] < mine;
+			sorted[place] = mine;
+		}
+		__syncthreads();
+		return count;
+	}
+
+	/* What arrived from all blocks, without KEY_NONE, into kept; ends with a barrier. */
+	__device__ __forceinline__ void
+	keep_arrived(void)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+
+		for (uint32_t from = warp; from < blocks; from += WARPS)
+		{
+			uint32_t	count = counts()[from];
+			const uint64_t *keys = arrived(from);
+
+			for (uint32_t base = 0; base < count; base += 32)
+			{
+				uint64_t	key = base + lane < count ? keys[base + lane] : KEY_NONE;
+				uint32_t	mask = __ballot_sync(FULL_WARP, key != KEY_NONE);
+				uint32_t	at = 0;
+
+				if (lane == 0 && mask != 0)
+					at = atomicAdd(&counters->kept, __popc(mask));
+				at = __shfl_sync(FULL_WARP, at, 0) + __popc(mask & lanes_below(lane));
+				if (key != KEY_NONE)
+					kept[at] = key;
+			}
+		}
+		__syncthreads();
+	}
+
+	/* Merge sorted[0 .. count) into the list; members up to `expanded` get their flag. */
+	__device__ __forceinline__ void
+	merge_sorted(uint32_t count, uint32_t expanded)
+	{
+		const uint64_t *sorted = (const uint64_t *) (shared + layout.sorted);
+		const uint32_t itopk = launch.itopk;
+		uint64_t   *swap;
+
+		for (uint32_t i = tid; i < itopk + count; i += WARPS * 32)
+		{
+			uint64_t	key;
+			uint32_t	place;
+
+			if (i < itopk)
+			{
+				key = list[i];
+				place = i + lower_bound(sorted, count, key);
+				if (i < expanded)
+					key |= 1;
+			}
+			else
+			{
+				key = sorted[i - itopk];
+				place = i - itopk + lower_bound(list, itopk, key);
+			}
+			if (place < itopk)
+				other_list[place] = key;
+		}
+		if (tid == 0)
+			counters->kept = 0;
+		__syncthreads();
+		swap = list;
+		list = other_list;
+		other_list = swap;
+	}
+
+	/*
+	 * The best ENTRY_NODES pivots of all blocks into sorted; returns how many, at most ENTRY_NODES.
+	 */
+	__device__ __forceinline__ uint32_t
+	score_pivots(void)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
+		uint32_t	chunks = walk_chunks(view);
+		uint32_t	stride = blocks * WARPS * 32;
+		uint64_t	best = KEY_NONE;
+		uint32_t	count;
+
+		for (uint32_t base = (rank * WARPS + warp) * 32; base < view.npivots; base += stride)
+		{
+			uint64_t	key = KEY_NONE;
+			float		sum = 0;
+
+#pragma unroll 1
+			for (uint32_t half = 0; half < 2 && base + half * 16 < view.npivots; half++)
+			{
+				uint32_t	a = base + half * 16 + (lane >> 2);
+				uint32_t	b = a + 8;
+				float		value;
+
+				value = sum_16_rows<PATH>(a < view.npivots ?
+										  view.pivot_rows + (size_t) a * view.walk_stride : NULL,
+										  b < view.npivots ?
+										  view.pivot_rows + (size_t) b * view.walk_stride : NULL,
+										  0, chunks, view.walk_pieces, shared, view.walk_pad, lane);
+				if ((lane >> 4) == half)
+					sum = value;
+			}
+			if (base + lane < view.npivots)
+				key = make_key(walk_value<PATH>(view, sum, factor, view.pivot_norms, base + lane),
+							   view.pivots[base + lane]);
+			if (__any_sync(FULL_WARP, key < __shfl_sync(FULL_WARP, (unsigned long long) best, 31)))
+				best = warp_merge(best, warp_sort(key, lane), lane);
+		}
+
+		/* the block's best, then the cluster's */
+		if (lane < ENTRY_NODES)
+			kept[warp * ENTRY_NODES + lane] = best;
+		if (tid == 0)
+			counters->kept = ENTRY_NODES * WARPS;
+		__syncthreads();
+		sort_distinct(ENTRY_NODES * WARPS);
+		for (uint32_t x = tid; x < ENTRY_NODES * blocks; x += WARPS * 32)
+		{
+			uint32_t	to = x / ENTRY_NODES;
+			uint32_t	i = x % ENTRY_NODES;
+
+			cluster.map_shared_rank(arrived(rank), to)[i] = sorted[i];
+		}
+		if (tid < blocks)
+			cluster.map_shared_rank(counts(), tid)[rank] = ENTRY_NODES;
+		if (tid == 0)
+			counters->kept = 0;
+		exchange();
+		keep_arrived();
+		count = counters->kept;
+		sort_distinct(count);
+		parity ^= 1;
+		return min(count, (uint32_t) ENTRY_NODES);
+	}
+
+	/*
+	 * As sort_kept() for keys that may repeat (KEY_NONE, or a pivot named twice in a damaged
+	 * index): equal keys go by position.
+	 */
+	__device__ __forceinline__ void
+	sort_distinct(uint32_t count)
+	{
+		const uint64_t *kept = (const uint64_t *) (shared + layout.kept);
+		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
+
+		for (uint32_t i = tid; i < count; i += WARPS * 32)
+		{
+			uint64_t	mine = kept[i];
+			uint32_t	place = 0;
+
+#pragma unroll 4
+			for (uint32_t j = 0; j < count; j++)
+			{
+				uint64_t	key = kept[j];
+
+				place += key < mine || (key == mine && j < i);
+			}
+			sorted[place] = mine;
+		}
+		__syncthreads();
+	}
+
+	/* Fill the list with the entry nodes: the same ones, measured the same, in every block. */
+	__device__ __forceinline__ void
+	enter(void)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+		const uint64_t *sorted = (const uint64_t *) (shared + layout.sorted);
+		uint32_t	count;
+
+		if (launch.entries != NULL)
+		{
+			const uint64_t *entries = launch.entries +
+				(size_t) (blockIdx.x / blocks) * launch.nentries;
+
+			for (uint32_t i = tid; i < launch.nentries; i += WARPS * 32)
+				kept[i] = entries[i];
+			__syncthreads();
+			sort_distinct(launch.nentries);
+			count = min(launch.nentries, (uint32_t) ENTRY_NODES);
+		}
+		else
+			count = score_pivots();
+
+		/* a pivot named twice, or out of range, must not get into the list */
+		if (warp == 0)
+		{
+			uint32_t	node = lane < count ? node_of(sorted[lane]) : GG_NO_NODE;
+			bool		fresh = node < view.n && sorted[lane] != KEY_NONE;
+			uint32_t	mask;
+
+			for (uint32_t i = 0; i < count; i++)
+			{
+				uint32_t	other = __shfl_sync(FULL_WARP, node, i);
+
+				if (i < lane && other == node)
+					fresh = false;
+			}
+			mask = __ballot_sync(FULL_WARP, fresh);
+			if (fresh)
+			{
+				ids[__popc(mask & lanes_below(lane))] = node;
+				if (owner_of(node, blocks) == rank)
+					visit(hash, layout.hash_bits, node);
+			}
+			if (lane == 0)
+				counters->fresh = __popc(mask);
+		}
+		__syncthreads();
+		count = counters->fresh;
+		measure(count, view.walk_rows);
+		for (uint32_t i = tid; i < count; i += WARPS * 32)
+			kept[i] = measured_key(i);
+		if (tid == 0)
+		{
+			counters->kept = count;
+			counters->fresh = 0;
+		}
+		__syncthreads();
+		merge_sorted(sort_kept(), 0);
+		known = count;
+	}
+
+	/* One step; false when no unexpanded member was left. */
+	__device__ __forceinline__ bool
+	step(void)
+	{
+		uint32_t   *parents = (uint32_t *) (shared + layout.parents) + warp * 32;
+		uint32_t	found = 0;
+		uint32_t	expanded = 0;	/* members before this position are expanded now */
+		uint32_t	count;
+		uint32_t	kept;
+		uint64_t	worst;
+
+		for (uint32_t base = 0; base < launch.itopk && found < launch.width; base += 32)
+		{
+			uint64_t	key = base + lane < launch.itopk ? list[base + lane] : KEY_NONE;
+			bool		open = key != KEY_NONE && (key & 1) == 0;
+			uint32_t	mask = __ballot_sync(FULL_WARP, open);
+			uint32_t	place = found + __popc(mask & lanes_below(lane));
+			bool		chosen = open && place < launch.width;
+			uint32_t	last = __ballot_sync(FULL_WARP, chosen);
+
+			if (chosen)
+				parents[place] = node_of(key);
+			if (last != 0)
+				expanded = base + 32 - __clz(last);
+			found = min(found + __popc(mask), launch.width);
+		}
+		if (found == 0)
+			return false;
+		__syncwarp();
+
+		for (uint32_t p = warp; p < found; p += WARPS)
+		{
+			const uint32_t *edges = view.adjacency + (size_t) parents[p] * view.degree;
+
+			for (uint32_t edge = lane; edge < ((view.degree + 31) & ~31u); edge += 32)
+			{
+				uint32_t	id = edge < view.degree ? __ldg(edges + edge) : GG_NO_NODE;
+				bool		fresh = id < view.n && owner_of(id, blocks) == rank &&
+					visit(hash, layout.hash_bits, id);
+				uint32_t	mask = __ballot_sync(FULL_WARP, fresh);
+				uint32_t	at = 0;
+
+				if (lane == 0 && mask != 0)
+					at = atomicAdd(&counters->fresh, __popc(mask));
+				at = __shfl_sync(FULL_WARP, at, 0) + __popc(mask & lanes_below(lane));
+				if (fresh)
+					ids[at] = id;
+			}
+		}
+		__syncthreads();
+		count = counters->fresh;
+		measure(count, view.walk_rows);
+
+		worst = list[launch.itopk - 1];
+		for (uint32_t x = tid; x < count * blocks; x += WARPS * 32)
+		{
+			uint32_t	to = x & (blocks - 1);
+			uint32_t	i = x / blocks;
+			uint64_t	key = measured_key(i);
+
+			if (key >= worst)
+				key = KEY_NONE;
+			else if (to == rank)
+				asm volatile("prefetch.global.L2 [%0];" ::"l"(view.adjacency +
+															  (size_t) ids[i] * view.degree));
+			cluster.map_shared_rank(arrived(rank), to)[i] = key;
+		}
+		if (tid < blocks)
+			cluster.map_shared_rank(counts(), tid)[rank] = count;
+		exchange();
+		if (tid == 0)
+			counters->fresh = 0;
+		keep_arrived();
+		parity ^= 1;
+		kept = sort_kept();
+		merge_sorted(kept, expanded);
+
+		known += count;
+		if (known + layout.room > (1u << layout.hash_bits) / 4 * 3)
+			forget();
+		return true;
+	}
+
+	/* Empty the visited set but for the list's members; only this block is concerned. */
+	__device__ __forceinline__ void
+	forget(void)
+	{
+		clear_hash();
+		__syncthreads();
+		for (uint32_t i = tid; i < launch.itopk; i += WARPS * 32)
+		{
+			uint64_t	key = list[i];
+
+			if (key != KEY_NONE && owner_of(node_of(key), blocks) == rank)
+				visit(hash, layout.hash_bits, node_of(key));
+		}
+		known = launch.itopk;
+		__syncthreads();
+	}
+
+	/* Exact distances of the list's front, shared out over the blocks; block 0 answers. */
+	__device__ __forceinline__ void
+	answer(const float *raw, float inverse)
+	{
+		uint32_t	count = search_rerank_count(launch.itopk, launch.k);
+		uint64_t   *exact = (uint64_t *) (shared + layout.exact);
+		uint64_t   *target = blocks > 1 ? cluster.map_shared_rank(exact, 0) : exact;
+		size_t		out = (size_t) (blockIdx.x / blocks) * launch.k;
+
+		for (uint32_t i = (rank * WARPS + warp) * RERANK_ROWS; i < count;
+			 i += blocks * WARPS * RERANK_ROWS)
+		{
+			uint32_t	nodes[RERANK_ROWS];
+			float		values[RERANK_ROWS];
+
+#pragma unroll
+			for (int u = 0; u < RERANK_ROWS; u++)
+			{
+				uint64_t	key = i + u < count ? list[i + u] : KEY_NONE;
+
+				nodes[u] = key == KEY_NONE ? GG_NO_NODE : node_of(key);
+			}
+			exact_nodes(view, nodes, raw, inverse, lane, values);
+#pragma unroll
+			for (int u = 0; u < RERANK_ROWS; u++)
+				if (lane == u && i + u < count)
+					target[i + u] = nodes[u] == GG_NO_NODE ? KEY_NONE : make_key(values[u], nodes[u]);
+		}
+		exchange();
+		if (rank != 0)
+			return;
+		for (uint32_t i = tid; i < count; i += WARPS * 32)
+		{
+			uint64_t	mine = exact[i];
+			uint32_t	place = 0;
+
+#pragma unroll 4
+			for (uint32_t j = 0; j < count; j++)
+			{
+				uint64_t	key = exact[j];
+
+				place += key < mine || (key == mine && j < i);
+			}
+			if (place < launch.k)
+			{
+				launch.nodes[out + place] = mine == KEY_NONE ? GG_NO_NODE : node_of(mine);
+				launch.distances[out + place] = mine == KEY_NONE ? INFINITY : value_of(mine);
+			}
+		}
+	}
+};
+
+template <int PATH, int WARPS>
+__global__ void __launch_bounds__(WARPS * 32)
+search_block_kernel(const __grid_constant__ search_view view,
+					const __grid_constant__ search_launch launch,
+					const __grid_constant__ block_layout layout)
+{
+	extern __shared__ __align__(16) char shared[];
+	__shared__ block_counters counters;
+	block_walk<PATH, WARPS> walk(view, launch, layout, shared, &counters);
+	float	   *raw = (float *) (shared + layout.raw);
+	const float *query = launch.queries + (size_t) (blockIdx.x / walk.blocks) * view.dim;
+	float		inverse;
+
+	walk.clear_hash();
+	for (uint32_t i = walk.tid; i < 2 * layout.list_room; i += WARPS * 32)
+		walk.list[i] = KEY_NONE;
+	if (walk.tid == 0)
+		counters.fresh = counters.kept = 0;
+	for (uint32_t i = walk.tid; i < view.dim; i += WARPS * 32)
+		raw[i] = query[i];
+	__syncthreads();
+	inverse = query_inverse_norm<WARPS>(view, raw, counters.scratch);
+	walk.factor = query_prepare<PATH, WARPS>(view, raw, inverse, shared, counters.scratch);
+
+	/* other blocks' shared memory may be written only once they run */
+	walk.exchange();
+	walk.enter();
+	while (walk.step())
+		;
+	walk.answer(raw, inverse);
+}
+
+template <int PATH, int WARPS>
+static cudaError_t
+launch_blocks(const search_view *view, const search_launch *launch, const search_device *device,
+			  uint32_t cluster, cudaStream_t stream)
+{
+	block_layout layout = block_layout_for(view, launch, cluster, WARPS);
+	cudaLaunchConfig_t config = {};
+	cudaLaunchAttribute attribute[1];
+	cudaError_t error;
+
+	if (layout.total > (uint32_t) device->shared_bytes)
+		return cudaErrorInvalidConfiguration;
+	error = cudaFuncSetAttribute(search_block_kernel<PATH, WARPS>,
+								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) layout.total);
+	if (error == cudaSuccess && cluster > 8)
+		error = cudaFuncSetAttribute(search_block_kernel<PATH, WARPS>,
+									 cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+	if (error != cudaSuccess)
+		return error;
+	config.gridDim = dim3(launch->nq * cluster);
+	config.blockDim = dim3(WARPS * 32);
+	config.dynamicSmemBytes = layout.total;
+	config.stream = stream;
+	attribute[0].id = cudaLaunchAttributeClusterDimension;
+	attribute[0].val.clusterDim.x = cluster;
+	attribute[0].val.clusterDim.y = 1;
+	attribute[0].val.clusterDim.z = 1;
+	config.attrs = attribute;
+	config.numAttrs = 1;
+	return cudaLaunchKernelEx(&config, search_block_kernel<PATH, WARPS>, *view, *launch, layout);
+}
+
+template <int WARPS>
+static cudaError_t
+launch_path(const search_view *view, const search_launch *launch, const search_device *device,
+			uint32_t cluster, cudaStream_t stream)
+{
+	switch (view->path)
+	{
+		case WALK_HALF_DOT:
+			return launch_blocks<WALK_HALF_DOT, WARPS>(view, launch, device, cluster, stream);
+		case WALK_HALF_L1:
+			return launch_blocks<WALK_HALF_L1, WARPS>(view, launch, device, cluster, stream);
+		case WALK_FLOAT_L2:
+			return launch_blocks<WALK_FLOAT_L2, WARPS>(view, launch, device, cluster, stream);
+		case WALK_FLOAT_DOT:
+			return launch_blocks<WALK_FLOAT_DOT, WARPS>(view, launch, device, cluster, stream);
+		case WALK_FLOAT_L1:
+			return launch_blocks<WALK_FLOAT_L1, WARPS>(view, launch, device, cluster, stream);
+	}
+	return cudaErrorInvalidValue;
+}
+
+cudaError_t
+search_multi_launch(const search_view *view, const search_launch *launch,
+					const search_device *device, uint32_t cluster, cudaStream_t stream)
+{
+	if (launch->nq == 0)
+		return cudaSuccess;
+	/* a smaller cluster when the room for what arrives does not fit: long lists of wide rows */
+	while (cluster > 1 && block_layout_for(view, launch, cluster, MULTI_WARPS).total >
+		   (uint32_t) device->shared_bytes)
+		cluster /= 2;
+	if (cluster == 1 && launch->nq > (uint32_t) device->sms)
+		return launch_path<WIDE_WARPS>(view, launch, device, cluster, stream);
+	return launch_path<MULTI_WARPS>(view, launch, device, cluster, stream);
+}
+
+/*
+ * The largest cluster that this device runs with the memory of an ordinary search; 16 is more than
+ * what every Hopper device promises.
+ */
+cudaError_t
+search_multi_max_cluster(const search_device *device, uint32_t *cluster)
+{
+	const int	ordinary_bytes = device->shared_bytes < 100 * 1024 ? device->shared_bytes : 100 * 1024;
+	cudaError_t error;
+
+	error = cudaFuncSetAttribute(search_block_kernel<WALK_HALF_DOT, MULTI_WARPS>,
+								 cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+	if (error == cudaSuccess)
+		error = cudaFuncSetAttribute(search_block_kernel<WALK_HALF_DOT, MULTI_WARPS>,
+									 cudaFuncAttributeMaxDynamicSharedMemorySize, ordinary_bytes);
+	if (error != cudaSuccess)
+		return error;
+	for (*cluster = MAX_CLUSTER; *cluster > 1; *cluster /= 2)
+	{
+		cudaLaunchConfig_t config = {};
+		cudaLaunchAttribute attribute[1];
+		int			clusters = 0;
+
+		config.gridDim = dim3(*cluster);
+		config.blockDim = dim3(MULTI_WARPS * 32);
+		config.dynamicSmemBytes = ordinary_bytes;
+		attribute[0].id = cudaLaunchAttributeClusterDimension;
+		attribute[0].val.clusterDim.x = *cluster;
+		attribute[0].val.clusterDim.y = 1;
+		attribute[0].val.clusterDim.z = 1;
+		config.attrs = attribute;
+		config.numAttrs = 1;
+		error = cudaOccupancyMaxActiveClusters(&clusters,
+											   search_block_kernel<WALK_HALF_DOT, MULTI_WARPS>,
+											   &config);
+		if (error == cudaSuccess && clusters > 0)
+			break;
+		(void) cudaGetLastError();
+	}
+	return cudaSuccess;
+}

@@ -1,0 +1,639 @@
+/*
+ * test_cuda_search.c
+ *		Searches of the CUDA engine against the CPU engine: exact ones by distance, walks by
+ *		recall, and both kernels and all batch sizes against each other.
+ *
+ * Needs a GPU.  Graphs are made here by comparing all rows, so nothing depends on a builder.
+ *
+ * Tolerances: the engines add in different orders, so a distance may be off by a share of the sum of
+ * its terms' sizes, 1e-5 of it here (float32 has 6e-8, and 16,000 terms lose some more).  Recall
+ * may differ by 0.01: the CUDA walk compares fp16 rows and expands more parents a step.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../harness.h"
+#include "../small_graph.h"
+
+#define TOLERANCE 1e-5
+
+static const gg_control control = {.threads = 2};
+
+typedef struct scene
+{
+	gg_dataset	data;
+	gg_graph	graph;
+	float	   *rows;			/* float32, whatever data.rows is */
+	uint16_t   *halves;
+	float	   *queries;
+	uint32_t	nq;
+	gg_index   *cpu;
+	gg_index   *cuda;
+	char		name[128];
+} scene;
+
+typedef struct scene_spec
+{
+	uint32_t	n;
+	uint32_t	dim;
+	gg_metric	metric;
+	gg_element	element;
+	uint32_t	degree;
+	uint32_t	npivots;
+	uint32_t	nq;
+	uint32_t	copies;			/* of each row; 0 or 1: none */
+	float		offset;			/* added to every element */
+} scene_spec;
+
+typedef struct answers
+{
+	uint32_t	k;
+	uint32_t   *nodes;
+	float	   *distances;
+} answers;
+
+static answers
+answers_make(uint32_t nq, uint32_t k)
+{
+	size_t		count = (size_t) nq * k;
+	answers		a = {k, malloc(count * sizeof(uint32_t) + 1), malloc(count * sizeof(float) + 1)};
+
+	memset(a.nodes, 0xAB, count * sizeof(uint32_t));
+	memset(a.distances, 0xAB, count * sizeof(float));
+	return a;
+}
+
+static void
+answers_free(answers *a)
+{
+	free(a->nodes);
+	free(a->distances);
+}
+
+static void
+scene_open(scene *s, const scene_spec *spec, uint64_t seed)
+{
+	small_random random = {seed};
+	uint32_t	copies = spec->copies > 1 ? spec->copies : 1;
+	uint32_t	distinct = (spec->n + copies - 1) / copies;
+	uint32_t	latent = spec->dim < 12 ? spec->dim : 12;
+	bool		unit = spec->metric == GG_METRIC_COSINE;
+	float	   *all;
+
+	memset(s, 0, sizeof(*s));
+	snprintf(s->name, sizeof(s->name), "n %u dim %u metric %d element %d degree %u copies %u offset %g",
+			 spec->n, spec->dim, (int) spec->metric, (int) spec->element, spec->degree, copies,
+			 (double) spec->offset);
+	s->nq = spec->nq;
+	/* rows and queries from one draw: the same clusters */
+	all = malloc(((size_t) distinct + spec->nq) * spec->dim * sizeof(float));
+	small_clusters(&random, all, distinct + spec->nq, spec->dim, latent, 8, 0.7f, unit);
+	for (size_t i = 0; i < ((size_t) distinct + spec->nq) * spec->dim; i++)
+		all[i] += spec->offset;
+	s->rows = malloc((size_t) spec->n * spec->dim * sizeof(float) + 1);
+	s->halves = malloc((size_t) spec->n * spec->dim * sizeof(uint16_t) + 1);
+	for (uint32_t i = 0; i < spec->n; i++)
+		memcpy(s->rows + (size_t) i * spec->dim, all + (size_t) (i % distinct) * spec->dim,
+			   spec->dim * sizeof(float));
+	if (spec->element == GG_ELEMENT_F16)
+	{
+		for (size_t i = 0; i < (size_t) spec->n * spec->dim; i++)
+		{
+			s->halves[i] = gg_float_to_half(s->rows[i]);
+			s->rows[i] = gg_half_to_float(s->halves[i]);
+		}
+	}
+	s->queries = malloc((size_t) spec->nq * spec->dim * sizeof(float) + 1);
+	memcpy(s->queries, all + (size_t) distinct * spec->dim,
+		   (size_t) spec->nq * spec->dim * sizeof(float));
+	/* queries come unprepared */
+	for (size_t i = 0; unit && i < (size_t) spec->nq * spec->dim; i++)
+		s->queries[i] *= 3;
+	free(all);
+
+	s->data.rows = spec->element == GG_ELEMENT_F16 ? (void *) s->halves : (void *) s->rows;
+	s->data.n = spec->n;
+	s->data.dim = spec->dim;
+	s->data.element = spec->element;
+	s->data.metric = spec->metric;
+	small_graph_make(&random, s->rows, spec->n, spec->dim,
+					 spec->metric == GG_METRIC_IP ? GG_METRIC_L2 : spec->metric, spec->degree,
+					 spec->npivots, &s->graph);
+	CHECK_OK(gg_cpu_engine.index_open(&s->data, &s->graph, &control, &s->cpu), s->name);
+	CHECK_OK(gg_cuda_engine.index_open(&s->data, &s->graph, &control, &s->cuda), s->name);
+}
+
+static void
+scene_close(scene *s)
+{
+	gg_cpu_engine.index_close(s->cpu);
+	gg_cuda_engine.index_close(s->cuda);
+	small_graph_free(&s->graph);
+	free(s->rows);
+	free(s->halves);
+	free(s->queries);
+}
+
+/* A distance in double, and the size that its error is measured by. */
+static double
+reference(const scene *s, uint32_t row, const float *query, double *size)
+{
+	const float *x = s->rows + (size_t) row * s->data.dim;
+	double		dot = 0,
+				xx = 0,
+				qq = 0,
+				l2 = 0,
+				l1 = 0,
+				products = 0;
+
+	for (uint32_t i = 0; i < s->data.dim; i++)
+	{
+		double		difference = (double) x[i] - query[i];
+
+		dot += (double) x[i] * query[i];
+		products += fabs((double) x[i] * query[i]);
+		xx += (double) x[i] * x[i];
+		qq += (double) query[i] * query[i];
+		l2 += difference * difference;
+		l1 += fabs(difference);
+	}
+	switch (s->data.metric)
+	{
+		case GG_METRIC_L2:
+			*size = l2;
+			return l2;
+		case GG_METRIC_L1:
+			*size = l1;
+			return l1;
+		case GG_METRIC_IP:
+			*size = products;
+			return -dot;
+		default:
+			*size = 1;
+			/* float32 rows are taken as of unit length */
+			if (s->data.element == GG_ELEMENT_F32)
+				xx = 1;
+			return xx == 0 || qq == 0 ? 1 : 1 - dot / sqrt(xx * qq);
+	}
+}
+
+/* Answers out of order, repeated, out of range, badly padded or with a wrong distance. */
+static uint32_t
+answers_wrong(const scene *s, const answers *a, uint32_t nq)
+{
+	uint32_t	wrong = 0;
+
+	for (uint32_t q = 0; q < nq; q++)
+	{
+		const uint32_t *nodes = a->nodes + (size_t) q * a->k;
+		const float *distances = a->distances + (size_t) q * a->k;
+
+		for (uint32_t i = 0; i < a->k; i++)
+		{
+			double		size;
+			double		d;
+
+			if (nodes[i] == GG_NO_NODE)
+			{
+				wrong += distances[i] != INFINITY;
+				continue;
+			}
+			if (nodes[i] >= s->data.n)
+			{
+				wrong++;
+				continue;
+			}
+			d = reference(s, nodes[i], s->queries + (size_t) q * s->data.dim, &size);
+			wrong += !(fabs(distances[i] - d) <= TOLERANCE * size + 1e-30);
+			if (i > 0)
+				wrong += nodes[i - 1] == GG_NO_NODE || distances[i - 1] > distances[i] ||
+					(distances[i - 1] == distances[i] && nodes[i - 1] >= nodes[i]);
+		}
+	}
+	return wrong;
+}
+
+/* Share of the first k answers that are no farther than the true k-th, up to rounding. */
+static double
+answers_recall(const scene *s, const answers *a, const answers *truth, uint32_t nq, uint32_t k)
+{
+	uint64_t	hits = 0;
+	uint64_t	possible = 0;
+
+	for (uint32_t q = 0; q < nq; q++)
+	{
+		for (uint32_t i = 0; i < k; i++)
+		{
+			uint32_t	node = a->nodes[(size_t) q * a->k + i];
+			uint32_t	last = truth->nodes[(size_t) q * truth->k + k - 1];
+			float		farthest = truth->distances[(size_t) q * truth->k + k - 1];
+			double		size = 0;
+
+			possible += truth->nodes[(size_t) q * truth->k + i] != GG_NO_NODE;
+			if (last != GG_NO_NODE)
+				(void) reference(s, last, s->queries + (size_t) q * s->data.dim, &size);
+			hits += node != GG_NO_NODE &&
+				a->distances[(size_t) q * a->k + i] <= farthest + TOLERANCE * size;
+		}
+	}
+	return possible > 0 ? (double) hits / (double) possible : 1;
+}
+
+/* Share of b's nodes that a has too, over the first nq queries. */
+static double
+answers_shared(const answers *a, const answers *b, uint32_t nq)
+{
+	uint64_t	same = 0;
+	uint64_t	all = 0;
+
+	for (uint32_t q = 0; q < nq; q++)
+		for (uint32_t i = 0; i < b->k; i++)
+		{
+			uint32_t	node = b->nodes[(size_t) q * b->k + i];
+
+			if (node == GG_NO_NODE)
+				continue;
+			all++;
+			for (uint32_t j = 0; j < a->k; j++)
+				if (a->nodes[(size_t) q * a->k + j] == node)
+				{
+					same++;
+					break;
+				}
+		}
+	return all > 0 ? (double) same / (double) all : 1;
+}
+
+/* ---- exact ----------------------------------------------------------------- */
+
+static void
+check_exact(scene *s, uint32_t k, uint32_t nq, const uint32_t *filter, const char *what)
+{
+	answers		cpu = answers_make(nq, k);
+	answers		cuda = answers_make(nq, k);
+	uint32_t	differ = 0;
+
+	CHECK_OK(gg_cpu_engine.index_exact(s->cpu, k, filter, s->queries, nq, &control, cpu.nodes,
+									   cpu.distances), s->name);
+	CHECK_OK(gg_cuda_engine.index_exact(s->cuda, k, filter, s->queries, nq, &control, cuda.nodes,
+										cuda.distances), s->name);
+	CHECK(answers_wrong(s, &cuda, nq) == 0, "%s: exact %s k %u nq %u: %u wrong", s->name, what, k,
+		  nq, answers_wrong(s, &cuda, nq));
+	/* position by position the same distance: no row was missed */
+	for (uint32_t q = 0; q < nq; q++)
+		for (uint32_t i = 0; i < k; i++)
+		{
+			size_t		at = (size_t) q * k + i;
+			double		size = 0;
+
+			if ((cpu.nodes[at] == GG_NO_NODE) != (cuda.nodes[at] == GG_NO_NODE))
+				differ++;
+			else if (cpu.nodes[at] != GG_NO_NODE)
+			{
+				if (filter != NULL && cuda.nodes[at] < s->data.n &&
+					(filter[cuda.nodes[at] / 32] >> cuda.nodes[at] % 32 & 1) == 0)
+					differ++;
+				(void) reference(s, cpu.nodes[at], s->queries + (size_t) q * s->data.dim, &size);
+				differ += !(fabs((double) cpu.distances[at] - cuda.distances[at]) <=
+							2 * TOLERANCE * size + 1e-30);
+			}
+		}
+	CHECK(differ == 0, "%s: exact %s k %u nq %u: %u places differ", s->name, what, k, nq, differ);
+	answers_free(&cpu);
+	answers_free(&cuda);
+}
+
+static void
+check_exacts(scene *s)
+{
+	uint32_t	words = (s->data.n + 31) / 32;
+	uint32_t   *filter = malloc((words + 1) * sizeof(uint32_t));
+	small_random random = {77};
+	uint32_t	few = s->nq < 3 ? s->nq : 3;
+
+	check_exact(s, 1, 1, NULL, "all");
+	check_exact(s, 10, s->nq, NULL, "all");
+	check_exact(s, 100, few, NULL, "all");
+	check_exact(s, 1024, 1, NULL, "all");
+	for (uint32_t share = 0; share <= 50; share = share == 0 ? 2 : share * 5)
+	{
+		memset(filter, 0, words * sizeof(uint32_t));
+		for (uint32_t i = 0; i < s->data.n; i++)
+			if (small_random_bits(&random) % 100 < share)
+				filter[i / 32] |= 1u << i % 32;
+		/* bits past the last row must not matter */
+		if (s->data.n % 32 != 0)
+			filter[words - 1] |= ~0u << s->data.n % 32;
+		check_exact(s, 10, few, filter, "filtered");
+		check_exact(s, 70, 1, filter, "filtered");
+	}
+	free(filter);
+}
+
+/* ---- walks ----------------------------------------------------------------- */
+
+static const gg_search_mode modes[] = {GG_SEARCH_SINGLE_CTA, GG_SEARCH_MULTI_CTA, GG_SEARCH_AUTO};
+static const char *const mode_names[] = {"single", "multi", "auto"};
+
+static void
+check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
+{
+	gg_search_params params = {.k = k,.itopk_size = itopk,.search_width = width};
+	answers		truth = answers_make(nq, k);
+	answers		cpu = answers_make(nq, k);
+	answers		found[3];
+	double		cpu_recall;
+
+	CHECK_OK(gg_cpu_engine.index_exact(s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
+									   truth.distances), s->name);
+	CHECK_OK(gg_cpu_engine.index_search(s->cpu, &params, s->queries, nq, &control, cpu.nodes,
+										cpu.distances), s->name);
+	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
+	for (int m = 0; m < 3; m++)
+	{
+		double		recall;
+
+		found[m] = answers_make(nq, k);
+		params.mode = modes[m];
+		CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params, s->queries, nq, &control,
+											 found[m].nodes, found[m].distances), s->name);
+		recall = answers_recall(s, &found[m], &truth, nq, k);
+		CHECK(answers_wrong(s, &found[m], nq) == 0, "%s: %s k %u itopk %u width %u nq %u: %u wrong",
+			  s->name, mode_names[m], k, itopk, width, nq, answers_wrong(s, &found[m], nq));
+		/* one query more or less of few is no difference */
+		CHECK(recall >= cpu_recall - 0.01 - 1.0 / nq,
+			  "%s: %s k %u itopk %u width %u nq %u: recall %.4f, cpu %.4f", s->name, mode_names[m], k,
+			  itopk, width, nq, recall, cpu_recall);
+	}
+	CHECK(answers_shared(&found[0], &found[1], nq) >= 0.998 - 1.0 / nq / k,
+		  "%s: k %u itopk %u width %u nq %u: single and multi share %.4f", s->name, k, itopk, width,
+		  nq, answers_shared(&found[0], &found[1], nq));
+	for (int m = 0; m < 3; m++)
+		answers_free(&found[m]);
+	answers_free(&truth);
+	answers_free(&cpu);
+}
+
+/* The first queries of a batch get what they get alone. */
+static void
+check_batches(scene *s, uint32_t k, uint32_t itopk)
+{
+	static const uint32_t batches[] = {1, 2, 31, 132, 1000};
+	gg_search_params params = {.k = k,.itopk_size = itopk};
+	answers		all = answers_make(s->nq, k);
+
+	CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params, s->queries, s->nq, &control, all.nodes,
+										 all.distances), s->name);
+	for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
+	{
+		uint32_t	nq = batches[b] < s->nq ? batches[b] : s->nq;
+		uint32_t	total = s->nq < 2 * nq ? nq : s->nq / nq * nq;
+		answers		some = answers_make(total, k);
+
+		for (uint32_t first = 0; first < total; first += nq)
+			CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params,
+												 s->queries + (size_t) first * s->data.dim, nq,
+												 &control, some.nodes + (size_t) first * k,
+												 some.distances + (size_t) first * k), s->name);
+		CHECK(answers_shared(&all, &some, total) >= 0.998 - 1.0 / total,
+			  "%s: itopk %u: batches of %u and %u share %.4f", s->name, itopk, nq, s->nq,
+			  answers_shared(&all, &some, total));
+		answers_free(&some);
+	}
+	answers_free(&all);
+}
+
+static void
+test_scenes(void)
+{
+	static const scene_spec specs[] = {
+		{.n = 3000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 200,.nq = 1000},
+		{.n = 2000,.dim = 96,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 130,.nq = 300},
+		{.n = 2000,.dim = 100,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 200,.nq = 300},
+		{.n = 2000,.dim = 72,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 100,.nq = 300},
+		{.n = 2000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.degree = 32,.npivots = 129,.nq = 132},
+		{.n = 2000,.dim = 65,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.degree = 32,.npivots = 50,.nq = 132},
+		{.n = 1500,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 17,.npivots = 90,.nq = 132},
+		{.n = 1500,.dim = 40,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F16,.degree = 24,.npivots = 90,.nq = 132},
+		{.n = 1000,.dim = 1,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 31,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 64,.npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 97,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 48,.npivots = 60,.nq = 64},
+		{.n = 800,.dim = 960,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 60,.nq = 140},
+		{.n = 500,.dim = 2000,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 40,.nq = 300},
+		{.n = 300,.dim = 4097,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 40,.nq = 140},
+		{.n = 300,.dim = 4097,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 40,.nq = 20},
+		{.n = 200,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 20,.nq = 140},
+		{.n = 200,.dim = 16000,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 20,.nq = 17},
+		{.n = 2000,.dim = 32,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 100,.nq = 64,.copies = 20},
+		{.n = 1500,.dim = 64,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 100,.nq = 64,.offset = 1000},
+		{.n = 600,.dim = 24,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 256,.npivots = 30,.nq = 64},
+	};
+
+	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+	{
+		scene_spec	spec = specs[i];
+		scene		s;
+
+		/* slow checkers: every third scene, and few queries */
+		if (harness_small() && i % 3 != 0)
+			continue;
+		spec.nq = harness_size(spec.nq, spec.nq > 40 ? 8 : 1);
+		spec.n = harness_size(spec.n, 2);
+		scene_open(&s, &spec, 100 + i);
+		check_exacts(&s);
+		check_walk(&s, 10, 64, 0, s.nq);
+		check_walk(&s, 10, 32, 1, s.nq < 100 ? s.nq : 100);
+		check_walk(&s, 64, 64, 4, s.nq < 50 ? s.nq : 50);
+		check_walk(&s, 1, 1, 0, s.nq < 20 ? s.nq : 20);
+		check_walk(&s, 5, 7, 3, s.nq < 20 ? s.nq : 20);
+		check_walk(&s, 100, 200, 0, s.nq < 20 ? s.nq : 20);
+		check_walk(&s, 1024, 1024, 0, s.nq < 4 ? s.nq : 4);
+		check_batches(&s, 10, 64);
+		if (i == 0)
+			check_batches(&s, 100, 300);
+		scene_close(&s);
+	}
+}
+
+/* Few rows: every one is found, and the rest is padding. */
+static void
+test_few_rows(void)
+{
+	static const uint32_t sizes[] = {0, 1, 2, 3, 5, 17, 31, 32, 33, 65};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+	{
+		for (uint32_t dim = 5; dim <= 40; dim += 35)
+		{
+			uint32_t	n = sizes[i];
+			scene_spec	spec = {.n = n,.dim = dim,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+			.degree = 8,.npivots = n < 4 ? n : 4,.nq = 40};
+			gg_search_params params = {.k = 100,.itopk_size = 128};
+			scene		s;
+
+			scene_open(&s, &spec, 7 + i);
+			for (int m = 0; m < 3; m++)
+			{
+				answers		a = answers_make(s.nq, 100);
+				uint32_t	filled = 0;
+
+				params.mode = modes[m];
+				CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, s.nq, &control, a.nodes,
+													 a.distances), s.name);
+				for (uint32_t j = 0; j < s.nq * 100; j++)
+					filled += a.nodes[j] != GG_NO_NODE;
+				CHECK(filled == s.nq * n, "%s: %s: %u answers to %u queries", s.name, mode_names[m],
+					  filled, s.nq);
+				CHECK(answers_wrong(&s, &a, s.nq) == 0, "%s: %s: wrong answers", s.name, mode_names[m]);
+				answers_free(&a);
+			}
+			check_exact(&s, 100, s.nq, NULL, "all");
+			scene_close(&s);
+		}
+	}
+}
+
+/* A graph is untrusted input: ids out of range, self loops, repeats and a pivot named twice. */
+static void
+test_damaged_graph(void)
+{
+	scene_spec	spec = {.n = 1000,.dim = 48,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+	.degree = 16,.npivots = 40,.nq = 64};
+	gg_search_params params = {.k = 20,.itopk_size = 64};
+	scene		s;
+
+	scene_open(&s, &spec, 5);
+	gg_cuda_engine.index_close(s.cuda);
+	for (uint32_t i = 0; i < s.data.n; i++)
+	{
+		uint32_t   *list = s.graph.adjacency + (size_t) i * 16;
+
+		list[3] = GG_NO_NODE;
+		list[5] = s.data.n + i;
+		list[7] = 0x80000001u;
+		list[9] = i;
+		list[11] = list[10];
+	}
+	s.graph.pivots[1] = s.graph.pivots[0];
+	s.graph.pivots[2] = s.graph.pivots[0];
+	s.graph.pivots[3] = s.data.n;
+	s.graph.pivots[4] = 0xFFFFFFF0u;
+	s.cuda = NULL;
+	CHECK_OK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &s.cuda), s.name);
+	for (int m = 0; m < 3; m++)
+	{
+		answers		a = answers_make(s.nq, 20);
+
+		params.mode = modes[m];
+		CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, s.nq, &control, a.nodes,
+											 a.distances), s.name);
+		CHECK(answers_wrong(&s, &a, s.nq) == 0, "damaged graph: %s: %u wrong", mode_names[m],
+			  answers_wrong(&s, &a, s.nq));
+		answers_free(&a);
+	}
+	scene_close(&s);
+}
+
+/* Values that break what is not careful: zeros, huge and tiny ones, one huge row among small ones. */
+static void
+test_values(void)
+{
+	static const float scales[] = {1e-20f, 1e-6f, 1e6f, 1e15f};
+
+	for (int i = 0; i < 5; i++)
+	{
+		scene_spec	spec = {.n = 600,.dim = 40,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+		.degree = 16,.npivots = 40,.nq = 40};
+		scene		s;
+
+		scene_open(&s, &spec, 55);
+		gg_cuda_engine.index_close(s.cuda);
+		gg_cpu_engine.index_close(s.cpu);
+		if (i < 4)
+		{
+			for (size_t j = 0; j < (size_t) spec.n * spec.dim; j++)
+				s.rows[j] *= scales[i];
+			for (size_t j = 0; j < (size_t) spec.nq * spec.dim; j++)
+				s.queries[j] *= scales[i];
+		}
+		else
+		{
+			s.rows[7] = 1e12f;
+			memset(s.queries, 0, spec.dim * sizeof(float));
+		}
+		snprintf(s.name, sizeof(s.name), "values %d", i);
+		CHECK_OK(gg_cpu_engine.index_open(&s.data, &s.graph, &control, &s.cpu), s.name);
+		CHECK_OK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &s.cuda), s.name);
+		check_exact(&s, 10, s.nq, NULL, "values");
+		check_walk(&s, 10, 64, 0, s.nq);
+		scene_close(&s);
+	}
+}
+
+static bool
+cancelled_now(void *ctx)
+{
+	(void) ctx;
+	return true;
+}
+
+static void
+test_refusals(void)
+{
+	scene_spec	spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+	.degree = 8,.npivots = 10,.nq = 40};
+	gg_control	cancelling = {.cancelled = cancelled_now,.threads = 1};
+	gg_search_params params = {.k = 10,.itopk_size = 9};
+	answers		a = answers_make(40, 10);
+	gg_index   *index;
+	scene		s;
+
+	scene_open(&s, &spec, 3);
+	CHECK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, 40, &control, a.nodes,
+									  a.distances).code == GG_EINVAL, "k above itopk_size");
+	params.itopk_size = GG_MAX_ITOPK + 1;
+	CHECK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, 40, &control, a.nodes,
+									  a.distances).code == GG_EINVAL, "itopk_size too large");
+	CHECK(gg_cuda_engine.index_exact(s.cuda, 0, NULL, s.queries, 40, &control, a.nodes,
+									 a.distances).code == GG_EINVAL, "k 0");
+	params.itopk_size = 64;
+	CHECK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, 40, &cancelling, a.nodes,
+									  a.distances).code == GG_ECANCELED, "search");
+	CHECK(gg_cuda_engine.index_exact(s.cuda, 10, NULL, s.queries, 40, &cancelling, a.nodes,
+									 a.distances).code == GG_ECANCELED, "exact");
+	CHECK(gg_cuda_engine.index_open(&s.data, &s.graph, &cancelling, &index).code == GG_ECANCELED,
+		  "index_open");
+	s.data.dim = GG_MAX_DIM + 1;
+	CHECK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &index).code == GG_EINVAL,
+		  "too many dimensions");
+	s.data.dim = spec.dim;
+	/* and it still works */
+	CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, 40, &control, a.nodes,
+										 a.distances), "search after refusals");
+	CHECK(answers_wrong(&s, &a, 40) == 0, "search after refusals");
+	gg_cuda_engine.index_close(NULL);
+	answers_free(&a);
+	scene_close(&s);
+}
+
+int
+main(void)
+{
+	gg_status	status = gg_cuda_engine.probe();
+
+	/* a host without a GPU proves nothing: say so, and fail */
+	if (!CHECK_OK(status, "probe"))
+		return harness_finish();
+	test_few_rows();
+	test_damaged_graph();
+	test_values();
+	test_refusals();
+	test_scenes();
+	return harness_finish();
+}
