@@ -114,37 +114,51 @@ mean_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, float *me
 	}
 }
 
-/* largest: bits of the largest |x - mean|; squares: sum of (x - mean)^2.  Both start at 0. */
+/*
+ * largest: bits of the largest |x - mean|; sums[0], sums[1]: of log2 |x - mean| and the number of
+ * elements that are not 0.  All start at 0.
+ */
 __global__ void __launch_bounds__(256)
 range_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, const float *mean,
-			 uint32_t *largest, double *squares)
+			 uint32_t *largest, double *sums)
 {
 	uint32_t	lane = threadIdx.x & 31;
 	uint32_t	warp = blockIdx.x * 8 + threadIdx.x / 32;
 	float		maximum = 0;
 	double		sum = 0;
+	double		count = 0;
 
 	for (uint32_t row = warp; row < n; row += gridDim.x * 8)
 	{
 		const float *x = (const float *) (rows + (size_t) row * stride);
 		float		part = 0;
+		uint32_t	some = 0;
 
 		for (uint32_t i = lane; i < dim; i += 32)
 		{
 			float		value = x[i] - mean[i];
 
 			maximum = fmaxf(maximum, fabsf(value));
-			part += value * value;
+			if (value != 0)
+			{
+				part += log2f(fabsf(value));
+				some++;
+			}
 		}
 		sum += part;
+		count += some;
 	}
 	maximum = group_reduce<1, true>(maximum, NULL);
 	for (int offset = 16; offset > 0; offset >>= 1)
+	{
 		sum += __shfl_xor_sync(FULL_WARP, sum, offset);
+		count += __shfl_xor_sync(FULL_WARP, count, offset);
+	}
 	if (lane == 0)
 	{
 		atomicMax(largest, __float_as_uint(maximum));
-		atomicAdd(squares, sum);
+		atomicAdd(&sums[0], sum);
+		atomicAdd(&sums[1], count);
 	}
 }
 
@@ -237,19 +251,18 @@ find_device(search_device *device)
 
 /* What float32 rows are walked in; see the head of the file. */
 static walk_path
-choose_path(const gg_dataset *data, float largest, double squares, size_t free_bytes)
+choose_path(const gg_dataset *data, float largest, double typical, size_t free_bytes)
 {
 	walk_path	alone = data->metric == GG_METRIC_L2 ? WALK_FLOAT_L2 :
 		data->metric == GG_METRIC_L1 ? WALK_FLOAT_L1 : WALK_FLOAT_DOT;
-	double		typical = sqrt(squares / ((double) data->n * data->dim));
 
 	if (data->dim < HALF_MIN_DIM)
 		return alone;
 
 	/*
 	 * Scaled so that the largest element is near 2^14, an element is a normal fp16 number down to
-	 * 2^-14.  When the typical one is below 2^-4, those a thousand times smaller start to lose bits:
-	 * a few huge rows would spoil all others.
+	 * 2^-14.  When the typical one (the mean is of logarithms: outliers do not move it) is below 2^-4,
+	 * those a thousand times smaller start to lose bits: a few huge rows would spoil all others.
 	 */
 	if (!isfinite(largest) || !isfinite(typical) || typical * 262144.0 < largest)
 		return alone;
@@ -334,7 +347,7 @@ prepare(gg_index *index, const gg_dataset *data)
 		gg_cuda_buffer<double> range;
 		struct
 		{
-			double		squares;
+			double		sums[2];
 			uint32_t	largest;
 			uint32_t	unused;
 		}			found;
@@ -343,21 +356,22 @@ prepare(gg_index *index, const gg_dataset *data)
 		size_t		total_bytes;
 
 		GG_TRY(index->mean.allocate(data->dim));
-		GG_TRY(range.allocate(2));
-		GG_CUDA_TRY(cudaMemsetAsync(range.get(), 0, 16, stream));
+		GG_TRY(range.allocate(3));
+		GG_CUDA_TRY(cudaMemsetAsync(range.get(), 0, sizeof(found), stream));
 		mean_kernel<<<(data->dim + 31) / 32, dim3(32, 32), 0, stream>>>(view->rows, view->row_stride,
 																	  data->n, data->dim,
 																	  index->mean.get());
 		GG_CUDA_LAUNCHED("mean_kernel");
 		range_kernel<<<blocks, 256, 0, stream>>>(view->rows, view->row_stride, data->n, data->dim,
-												 index->mean.get(), (uint32_t *) (range.get() + 1),
+												 index->mean.get(), (uint32_t *) (range.get() + 2),
 												 range.get());
 		GG_CUDA_LAUNCHED("range_kernel");
-		GG_CUDA_TRY(cudaMemcpyAsync(&found, range.get(), 16, cudaMemcpyDeviceToHost, stream));
+		GG_CUDA_TRY(cudaMemcpyAsync(&found, range.get(), sizeof(found), cudaMemcpyDeviceToHost, stream));
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		GG_CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
 		memcpy(&largest, &found.largest, 4);
-		view->path = choose_path(data, largest, found.squares, free_bytes);
+		view->path = choose_path(data, largest,
+								 found.sums[1] > 0 ? exp2(found.sums[0] / found.sums[1]) : 0, free_bytes);
 		if (view->path == WALK_HALF_DOT || view->path == WALK_HALF_L1)
 		{
 			int			exponent = 0;

@@ -66,7 +66,7 @@ warp_layout_for(const search_view *view, const search_launch *launch)
 	layout.pending = at;
 	at += 64 * 8;
 	layout.ids = at;
-	at += candidates * 4;
+	at += (candidates * 4 + 15) & ~15u;	/* the answer's keys go where the visited set was */
 	layout.parents = at;
 	at += 32 * 4;
 	layout.hash = at;
