@@ -28,7 +28,8 @@
 
 /*
  * What the walk asks memory for ahead of the row it measures: so many rows, and of each the first
- * cache lines, after which the CPU's own prefetcher has seen the stream.
+ * cache lines, after which the CPU's own prefetcher has seen the stream.  Rows of 784 floats, time
+ * a distance: 4 rows, 1 kB 0.32 us; 2 rows 0.34; 8 rows, 512 bytes 0.36; whole rows 0.37 .. 0.45.
  */
 #define PREFETCH_ROWS 4u
 #define PREFETCH_BYTES 1024u

@@ -39,7 +39,7 @@
 #define CELLS_OF_ROW	8u
 #define CELL_ROWS		110u	/* mean, for lists of up to 64 */
 #define PIVOT_REGIONS	6u
-#define SAMPLES			16u
+#define SAMPLES			12u
 #define DEFAULT_ITERATIONS			8u
 #define DEFAULT_RANDOM_ITERATIONS	30u
 #define DEFAULT_TERMINATION			0.01f
@@ -875,6 +875,47 @@ knn_check(const gg_dataset *data, const gg_build_params *params)
 	if (k < 1 || k > GG_MAX_DEGREE)
 		return gg_cpu_fail(GG_EINVAL, "gg_cpu_knn_graph", "list length %u is not in 1 .. %u", k, GG_MAX_DEGREE);
 	return gg_cpu_ok();
+}
+
+/*
+ * The larger of cells (assigned rows, then cells and lists) and descent (samples and lists); mirrors
+ * what those allocate.
+ */
+uint64_t
+gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, int threads, bool distances)
+{
+	knn_state	state = {.params = params, .n = data->n, .k = params->intermediate_graph_degree};
+	uint64_t	n = data->n;
+	uint64_t	stride = GG_LIST_STRIDE(state.k);
+	uint32_t	dim = data->dim + (data->metric == GG_METRIC_IP);
+	uint32_t	npivots,
+				nregions;
+	uint64_t	all,
+				cells,
+				descent;
+
+	all = (uint64_t) threads * (gg_tile_memory_bytes(dim) + sizeof(float) * 2 * dim);
+	all += n * (sizeof(float) + 1);	/* worst, locks */
+	if (stride != state.k)
+		all += n * stride * (sizeof(uint32_t) + sizeof(float));
+	else if (!distances)
+		all += n * stride * sizeof(float);
+	if (data->metric == GG_METRIC_IP || data->metric == GG_METRIC_COSINE)
+		all += n * sizeof(float);
+	if (params->init == GG_INIT_PIVOT_CELLS && state.n <= BRUTE_ROWS)
+		return all;
+
+	cells_sizes(&state, &npivots, &nregions);
+	cells = npivots * (2 * sizeof(uint32_t) + 2 * sizeof(uint64_t) + PIVOT_REGIONS * sizeof(uint32_t));
+	cells += sizeof(float) * dim * ((uint64_t) nregions + 1);
+	cells += n * sizeof(uint32_t) * (1 + CELLS_OF_ROW);	/* order, cells */
+	cells += n * (sizeof(float) + GG_LIST_STRIDE(CELLS_OF_ROW) * (sizeof(uint32_t) + sizeof(float)));
+	descent = n * 2 * sizeof(uint32_t) * (2 * SAMPLES + 1);
+	if (params->init == GG_INIT_RANDOM)
+		cells = 0;
+	else
+		descent += n * sizeof(uint32_t);
+	return all + (cells > descent ? cells : descent);
 }
 
 gg_status

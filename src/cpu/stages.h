@@ -11,13 +11,23 @@
 /* gg_engine.knn_graph; stats is added to. */
 extern gg_status gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
 									  uint32_t *ids, float *distances, gg_build_stats *stats);
+/* Its peak memory beyond ids and distances. */
+extern uint64_t gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, int threads,
+									   bool distances);
 
-/* gg_engine.optimize; says nothing about progress when quiet. */
+/* gg_engine.optimize */
 extern gg_status gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-									 bool quiet, uint32_t *graph);
+									 uint32_t *graph);
+/* Its peak memory beyond knn and graph. */
+extern uint64_t gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads);
 
-/* Pivots and reachability: the graph's adjacency is there, pivots and pivot_adjacency are made. */
+/*
+ * Pivots and reachability.  The graph comes with its adjacency, made of the k-NN lists (n x k); some
+ * edges of it are replaced, pivots and pivot_adjacency are made (malloc).  Adds to stats->repaired.
+ */
 extern gg_status gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const uint32_t *knn, uint32_t k,
 									uint64_t seed, gg_graph *graph, gg_build_stats *stats);
+/* Its peak memory, what it adds to the graph included. */
+extern uint64_t gg_cpu_connect_bytes(const gg_dataset *data, int threads);
 
 #endif							/* GG_STAGES_H */

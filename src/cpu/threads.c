@@ -45,6 +45,7 @@ struct gg_pool
 	uint64_t	phase_total;
 	atomic_uint_fast64_t done;
 	uint64_t	reported;
+	bool		muted;
 	double		polled;
 };
 
@@ -82,7 +83,7 @@ pool_poll(gg_pool *pool, bool now)
 	done = atomic_load_explicit(&pool->done, memory_order_relaxed);
 	if (done > pool->phase_total)
 		done = pool->phase_total;
-	if (pool->control.progress && done != pool->reported)
+	if (pool->control.progress && !pool->muted && done != pool->reported)
 	{
 		pool->reported = done;
 		pool->control.progress(pool->control.ctx, pool->phase, done, pool->phase_total);
@@ -216,6 +217,8 @@ gg_pool_threads(const gg_pool *pool)
 void
 gg_pool_phase(gg_pool *pool, gg_phase phase, uint64_t total)
 {
+	if (pool->muted)
+		return;
 	pool->phase = phase;
 	pool->phase_total = total;
 	pool->reported = 0;
@@ -286,6 +289,18 @@ gg_pool_poll(gg_pool *pool)
 	return status;
 }
 
+gg_worker *
+gg_pool_caller(gg_pool *pool)
+{
+	return &pool->workers[0];
+}
+
+void
+gg_pool_mute(gg_pool *pool, bool muted)
+{
+	pool->muted = muted;
+}
+
 bool
 gg_worker_stopping(gg_worker *worker)
 {
@@ -297,7 +312,8 @@ gg_worker_stopping(gg_worker *worker)
 void
 gg_worker_progress(gg_worker *worker, uint64_t done)
 {
-	atomic_fetch_add_explicit(&worker->pool->done, done, memory_order_relaxed);
+	if (!worker->pool->muted)
+		atomic_fetch_add_explicit(&worker->pool->done, done, memory_order_relaxed);
 }
 
 void

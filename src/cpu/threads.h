@@ -45,6 +45,12 @@ extern gg_status gg_pool_run(gg_pool *pool, gg_pool_fn fn, void *ctx, uint64_t t
 /* Ask gg_control without running anything, for serial stretches of the calling thread. */
 extern gg_status gg_pool_poll(gg_pool *pool);
 
+/* The calling thread as a worker, for gg_worker_stopping() and so on outside gg_pool_run(). */
+extern gg_worker *gg_pool_caller(gg_pool *pool);
+
+/* Say nothing about progress while muted: a stage runs as a part of another. */
+extern void gg_pool_mute(gg_pool *pool, bool muted);
+
 extern bool gg_worker_stopping(gg_worker *worker);
 extern void gg_worker_progress(gg_worker *worker, uint64_t done);	/* add to the phase's count */
 extern void gg_worker_fail(gg_worker *worker, gg_status status);	/* the first one counts */

@@ -1,0 +1,145 @@
+# gpugraph: build, install, test, demo.
+#
+#	make				the module, with the CUDA engine where nvcc is found
+#	make NVCC=			the module with the CPU engine only
+#	make install		into the PostgreSQL that pg_config names
+#	make test			everything, from a bare machine on (see test/run)
+#	make test-KIND		one kind: engine, sql, pgtap, tap, isolation; TESTS="a b" picks some of it
+#	make demo			a guided tour on real data, from a bare machine on (see test/demo/run)
+#	make setup			what the two above need and the machine lacks (needs root)
+
+EXTENSION = gpugraph
+MODULE_big = gpugraph
+DATA = $(wildcard sql/*--*.sql)
+PGFILEDESC = "gpugraph - CAGRA graph index access method"
+
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/cpu/*.c))
+CPU_OBJS = $(filter src/cpu/%,$(OBJS))
+
+# Both found by pg_regress below the current directory: test/sql/x.sql and expected/x.out.
+REGRESS = $(sort $(patsubst test/sql/%.sql,%,$(wildcard test/sql/*.sql)))
+REGRESS_OPTS = --inputdir=test --load-extension=vector --load-extension=gpugraph
+
+# make test sets this; not the default, for a compiler newer than ours may warn of something new.
+WERROR = 0
+
+PG_CONFIG ?= pg_config
+
+# The last line of make test is its result, also when make calls make.
+MAKEFLAGS += --no-print-directory
+
+# ---- CUDA -----------------------------------------------------------------
+# nvcc is looked for unless the caller said which, or (NVCC=) none.
+ifeq ($(origin NVCC),undefined)
+NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+endif
+
+CU_SOURCES = $(wildcard kernels/*.cu)
+CU_OBJS =
+ifneq ($(strip $(NVCC)),)
+CU_OBJS = $(patsubst %.cu,%.o,$(CU_SOURCES))
+CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(firstword $(NVCC))))))
+CUDA_VERSION := $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+endif
+
+# Machine code for the H100 and H200, PTX for what comes after them and, as the kernels need
+# nothing past compute capability 8.0 (cp.async, mma), for what came before.
+NVCC_GENCODE ?= -gencode arch=compute_90,code=sm_90 \
+				-gencode arch=compute_90,code=compute_90 \
+				-gencode arch=compute_80,code=compute_80
+# Hidden symbols: only the ops table crosses to src/, within the one library.
+NVCCFLAGS ?= -O3 -std=c++17 -lineinfo
+override NVCCFLAGS += $(NVCC_GENCODE) -Isrc -DGG_WITH_CUDA -Xcompiler -fPIC,-Wall,-fvisibility=hidden
+
+# ---- flags ----------------------------------------------------------------
+# Lazy (=): includedir_server is PGXS's and known only below. pgvector installs its headers in
+# extension/vector there.
+PG_CPPFLAGS = -Isrc -I$(includedir_server)/extension $(if $(CU_OBJS),-DGG_WITH_CUDA)
+
+# PostgreSQL's own headers use C99 inline functions with unused parameters and mixed signedness, and
+# PGXS asks for declarations before statements, which C99 code need not obey.
+PG_CFLAGS = -std=gnu11 -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers \
+			-Wno-declaration-after-statement -MMD -MP
+
+ifneq ($(WERROR),0)
+PG_CFLAGS += -Werror
+override NVCCFLAGS += -Werror all-warnings
+endif
+
+# cudart is linked statically, so that the module loads on a host without CUDA; it wants the three
+# system libraries, and a kernel file's host code may want the C++ one. Kernel objects are not in OBJS,
+# because PGXS would ask clang for bitcode of each.
+SHLIB_LINK = -lm -lpthread
+ifneq ($(CU_OBJS),)
+SHLIB_LINK += $(CU_OBJS) -L$(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -lcudart_static -lrt -ldl \
+			  -Wl,--push-state,--as-needed -lstdc++ -Wl,--pop-state
+endif
+
+EXTRA_CLEAN = $(OBJS:.o=.d) $(CU_SOURCES:.cu=.o) $(CU_SOURCES:.cu=.d) build/flags results regression.diffs regression.out
+
+# No bitcode: the functions that SQL calls wrap loops over rows, and nothing there is worth inlining
+# into a query; this also spares the build clang.
+override with_llvm = no
+
+# ---- PostgreSQL -----------------------------------------------------------
+# On a bare machine there is no PGXS yet; then only the targets that install it work.
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifneq ($(wildcard $(PGXS)),)
+
+all: announce
+
+include $(PGXS)
+
+# Distances and list updates profit from -O3. The engine shares nothing with other libraries but
+# what src/ calls, and hidden symbols let the compiler inline across its functions.
+$(CPU_OBJS): override CFLAGS += -O3 -fvisibility=hidden
+
+# Another PostgreSQL, other flags, with or without CUDA: build again.
+$(OBJS) $(CU_OBJS): build/flags
+FLAGS_NOW = $(VERSION) $(CC) $(CPPFLAGS) $(CFLAGS) $(if $(CU_OBJS),$(NVCC) $(CUDA_VERSION) $(NVCCFLAGS))
+build/flags: FORCE
+	@mkdir -p build
+	@echo '$(subst ','\'',$(FLAGS_NOW))' | cmp -s - $@ || echo '$(subst ','\'',$(FLAGS_NOW))' >$@
+
+$(shlib): $(CU_OBJS)
+
+kernels/%.o: kernels/%.cu
+	$(NVCC) $(NVCCFLAGS) -MMD -MP -MF kernels/$*.d -c -o $@ $<
+
+-include $(OBJS:.o=.d) $(patsubst %.o,%.d,$(CU_OBJS))
+
+else
+
+all install installcheck clean:
+	@echo "PostgreSQL's server headers were not found by '$(PG_CONFIG) --pgxs': run 'make setup' as root," >&2
+	@echo "or install them with your package manager (Debian: postgresql-server-dev-NN)." >&2
+	@false
+
+endif
+
+announce:
+ifeq ($(strip $(NVCC)),)
+	@echo "CUDA: nvcc not found, building the CPU engine only"
+else ifeq ($(CU_SOURCES),)
+	@echo "CUDA: nvcc $(CUDA_VERSION) found, but no kernels are there: building the CPU engine only"
+else
+	@echo "CUDA: nvcc $(CUDA_VERSION) found"
+endif
+
+FORCE:
+
+# ---- tests and demo -------------------------------------------------------
+setup:
+	@bash test/setup
+
+test:
+	@bash test/run
+
+test-engine test-sql test-pgtap test-tap test-isolation:
+	@bash test/run $(patsubst test-%,%,$@)
+
+demo:
+	@bash test/demo/run
+
+.PHONY: all install installcheck clean announce FORCE setup test demo \
+		test-engine test-sql test-pgtap test-tap test-isolation

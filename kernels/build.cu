@@ -1,0 +1,279 @@
+/*
+ * build.cu
+ *		The chain from rows to a connected graph, and the memory it needs.
+ */
+#include "build.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define COPY_BYTES ((uint64_t) 64 << 20)
+/* CUDA's own context, code and scan scratch, which no buffer here accounts for */
+#define CONTEXT_BYTES ((uint64_t) 600 << 20)
+
+static double
+now_s(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
+}
+
+gg_status
+gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream, const gg_control *control)
+{
+	for (uint64_t at = 0; at < bytes; at += COPY_BYTES)
+	{
+		GG_CUDA_TRY(cudaMemcpyAsync((char *) device + at, (const char *) host + at,
+									bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES,
+									cudaMemcpyHostToDevice, stream));
+		GG_CUDA_TRY(cudaStreamSynchronize(stream));
+		GG_TRY(gg_cuda_check_cancel(control, __func__));
+	}
+	return gg_cuda_ok();
+}
+
+gg_status
+gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t stream, const gg_control *control)
+{
+	for (uint64_t at = 0; at < bytes; at += COPY_BYTES)
+	{
+		GG_CUDA_TRY(cudaMemcpyAsync((char *) host + at, (const char *) device + at,
+									bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES,
+									cudaMemcpyDeviceToHost, stream));
+		GG_CUDA_TRY(cudaStreamSynchronize(stream));
+		GG_TRY(gg_cuda_check_cancel(control, __func__));
+	}
+	return gg_cuda_ok();
+}
+
+static gg_status
+check(const gg_dataset *data, const gg_build_params *params)
+{
+	if (data->dim < 1 || data->dim > GG_MAX_DIM || data->n > GG_MAX_NODES)
+		return gg_cuda_fail(GG_EINVAL, __func__, "%u rows of %u dimensions are out of range", data->n, data->dim);
+	if (data->metric < GG_METRIC_L2 || data->metric > GG_METRIC_L1)
+		return gg_cuda_fail(GG_EINVAL, __func__, "metric %d is unknown", (int) data->metric);
+	if (data->element != GG_ELEMENT_F32 && data->element != GG_ELEMENT_F16)
+		return gg_cuda_fail(GG_EINVAL, __func__, "element %d is unknown", (int) data->element);
+	if (params->graph_degree < 4 || params->graph_degree > GG_MAX_DEGREE / 2 ||
+		params->intermediate_graph_degree < params->graph_degree ||
+		params->intermediate_graph_degree > GG_MAX_DEGREE)
+		return gg_cuda_fail(GG_EINVAL, __func__, "graph degree %u of %u is out of range",
+							params->graph_degree, params->intermediate_graph_degree);
+	return gg_cuda_ok();
+}
+
+/* The caller's rows into device memory. */
+static gg_status
+load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+		  gg_cuda_buffer<char> *rows, gg_cuda_data *device, gg_build_stats *stats)
+{
+	const uint64_t bytes = (uint64_t) data->n * data->dim * gg_element_size(data->element);
+	const double begin = now_s();
+
+	GG_TRY(rows->allocate(bytes, meter));
+	GG_TRY(gg_cuda_copy_in(rows->get(), data->rows, bytes, stream, control));
+	device->rows = rows->get();
+	device->n = data->n;
+	device->dim = data->dim;
+	device->element = data->element;
+	device->metric = data->metric;
+	device->side = NULL;
+	stats->transfer_s += now_s() - begin;
+	return gg_cuda_ok();
+}
+
+gg_status
+gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
+				 const gg_control *control, gg_cuda_meter *meter, gg_cuda_working_copy *copy,
+				 gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances, gg_build_stats *stats)
+{
+	const uint32_t n = data->n;
+	const uint32_t k = params->intermediate_graph_degree;
+	const uint32_t length = gg_cuda_list_length(k);
+	const bool	random = params->init == GG_INIT_RANDOM;
+	const bool	exact = !random && n <= GG_EXACT_MAX_ROWS;
+	gg_cuda_buffer<uint64_t> lists;
+	gg_cuda_buffer<uint32_t> order;
+	double		begin = now_s();
+
+	if (n == 0)
+		return gg_cuda_ok();
+	GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, copy));
+	GG_TRY(lists.allocate((uint64_t) n * length, meter));
+	if (random)
+		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, stream, control, lists.get()));
+	else if (exact)
+		GG_TRY(gg_cuda_exact_lists(&copy->view, length, stream, control, lists.get()));
+	else
+	{
+		GG_TRY(order.allocate(n, meter));
+		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), stream));
+		GG_TRY(gg_cuda_cells_init(&copy->view, length, params->seed, stream, control, meter, lists.get(),
+								  order.get()));
+	}
+	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	stats->init_s += now_s() - begin;
+
+	begin = now_s();
+	if (!exact)
+		GG_TRY(gg_cuda_gnnd(&copy->view, length, k, params, order.get(), stream, control, meter,
+							lists.get(), stats));
+	order.release();
+	GG_TRY(ids->allocate((uint64_t) n * k, meter));
+	if (distances != NULL)
+		GG_TRY(distances->allocate((uint64_t) n * k, meter));
+	GG_TRY(gg_cuda_finish_lists(data, lists.get(), length, k, params->seed, stream, control, ids->get(),
+								distances != NULL ? distances->get() : NULL));
+	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	stats->descent_s += now_s() - begin;
+	return gg_cuda_ok();
+}
+
+gg_status
+gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
+				   const gg_control *control, gg_cuda_meter *meter, gg_graph *out, gg_build_stats *stats)
+{
+	const uint64_t edges = (uint64_t) data->n * params->graph_degree;
+	gg_cuda_working_copy copy;
+	gg_cuda_buffer<uint32_t> ids;
+	gg_cuda_buffer<uint32_t> graph;
+	double		begin;
+
+	memset(out, 0, sizeof(*out));
+	out->n = data->n;
+	out->degree = params->graph_degree;
+	if (data->n == 0)
+		return gg_cuda_ok();
+	GG_TRY(gg_cuda_knn_rows(data, params, stream, control, meter, &copy, &ids, NULL, stats));
+
+	begin = now_s();
+	GG_TRY(graph.allocate(edges, meter));
+	GG_TRY(gg_cuda_optimize_device(ids.get(), data->n, params->intermediate_graph_degree,
+								   params->graph_degree, stream, control, meter, graph.get()));
+	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	ids.release();
+	stats->optimize_s += now_s() - begin;
+
+	begin = now_s();
+	out->adjacency = (uint32_t *) malloc((size_t) (edges * sizeof(uint32_t)));
+	if (out->adjacency == NULL)
+		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory for %llu edges", (unsigned long long) edges);
+	GG_TRY(gg_cuda_copy_out(out->adjacency, graph.get(), edges * sizeof(uint32_t), stream, control));
+	stats->transfer_s += now_s() - begin;
+
+	begin = now_s();
+	GG_TRY(gg_cuda_connect(&copy.view, graph.get(), params->seed, stream, control, meter, out,
+						   &stats->repaired));
+	stats->connect_s += now_s() - begin;
+	return gg_cuda_ok();
+}
+
+/* gg_engine.knn_graph */
+gg_status
+gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
+				  uint32_t *ids, float *distances, gg_build_stats *stats)
+{
+	gg_build_stats unwanted = {};
+	gg_build_stats *out = stats != NULL ? stats : &unwanted;
+	gg_cuda_stream stream;
+	gg_cuda_buffer<char> rows;
+	gg_cuda_working_copy copy;
+	gg_cuda_buffer<uint32_t> device_ids;
+	gg_cuda_buffer<float> device_distances;
+	gg_cuda_data device = {};
+	double		begin;
+
+	memset(out, 0, sizeof(*out));
+	GG_TRY(check(data, params));
+	if (data->n == 0)
+		return gg_cuda_ok();
+	GG_TRY(stream.create());
+	GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, out));
+	GG_TRY(gg_cuda_knn_rows(&device, params, stream.get(), control, NULL, &copy, &device_ids,
+							distances != NULL ? &device_distances : NULL, out));
+	begin = now_s();
+	GG_TRY(gg_cuda_copy_out(ids, device_ids.get(), device_ids.bytes(), stream.get(), control));
+	if (distances != NULL)
+		GG_TRY(gg_cuda_copy_out(distances, device_distances.get(), device_distances.bytes(), stream.get(),
+								control));
+	out->transfer_s += now_s() - begin;
+	return gg_cuda_ok();
+}
+
+/* gg_engine.build */
+gg_status
+gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
+			  gg_graph *graph, gg_build_stats *stats)
+{
+	gg_build_stats unwanted = {};
+	gg_build_stats *out = stats != NULL ? stats : &unwanted;
+	gg_status	status;
+
+	memset(out, 0, sizeof(*out));
+	memset(graph, 0, sizeof(*graph));
+	GG_TRY(check(data, params));
+	auto		run = [&]() -> gg_status
+	{
+		gg_cuda_stream stream;
+		gg_cuda_buffer<char> rows;
+		gg_cuda_data device = {};
+
+		GG_TRY(stream.create());
+		GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, out));
+		return gg_cuda_build_rows(&device, params, stream.get(), control, NULL, graph, out);
+	};
+
+	/* an exception of the host's containers must not cross into C */
+	try
+	{
+		status = run();
+	}
+	catch (...)
+	{
+		status = gg_cuda_fail(GG_ENOMEM, __func__, "out of memory");
+	}
+	if (status.code != GG_OK)
+		gg_graph_free(graph);
+	return status;
+}
+
+/*
+ * gg_engine.build_bytes: the largest of the stages, each counted as its buffers are allocated above.
+ */
+gg_status
+gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
+					gg_bytes *bytes)
+{
+	(void) control;
+	GG_TRY(check(data, params));
+
+	const uint64_t n = data->n;
+	const uint64_t k = params->intermediate_graph_degree;
+	const uint64_t degree = params->graph_degree;
+	const uint64_t lists = n * gg_cuda_list_length((uint32_t) k) * 8;
+	const uint64_t rows = n * data->dim * gg_element_size(data->element) +
+		n * gg_cuda_row_bytes(data->metric, data->dim);
+	/* nearest pivots, order, then either level's members and the cells' own arrays (1 / 64 of the rows) */
+	const uint64_t cells = n * (32 * 8 + 4 + 8 * 4 + 4 * 4) + n / 64 * (8 * 12 + 64) +
+		n / 64 * gg_cuda_row_bytes(data->metric, data->dim);
+	/* samples of both ages, offers, card, order */
+	const uint64_t gnnd = n * (2 * 64 * 4 + 32 * 8 + (k <= 64 ? 16 : 32) * 4 + 4);
+	const uint64_t init = params->init == GG_INIT_RANDOM || n <= GG_EXACT_MAX_ROWS ? 0 : cells;
+	const uint64_t descent = params->init != GG_INIT_RANDOM && n <= GG_EXACT_MAX_ROWS ? 0 : gnnd;
+	const uint64_t finish = n * k * 4;
+	/* lists are gone by then */
+	const uint64_t optimize = n * k * 4 + n * degree * (4 + 8 + 4) + n * 12;
+	uint64_t	peak = lists + (init > descent ? init : descent);
+
+	if (peak < lists + finish)
+		peak = lists + finish;
+	if (peak < optimize)
+		peak = optimize;
+	bytes->device = rows + peak + CONTEXT_BYTES;
+	/* adjacency; visited and parents when nodes must be linked */
+	bytes->host = n * degree * 4 + n * 9;
+	return gg_cuda_ok();
+}

@@ -1,0 +1,212 @@
+/*
+ * build.h
+ *		What the files that build a graph share: the working copy of the rows, the
+ *		neighbour lists, and the stages over them.
+ *
+ *	working_copy.cu	rows made ready for comparing
+ *	cells.cu		pivot cells: assignment, sorting into cells, joins within cells
+ *	knn_graph.cu	GNND iterations, exact last distances
+ *	optimize.cu		rank-based reordering
+ *	connect.cu		pivots, reachability
+ *	build.cu		the chain of them, and the memory it needs
+ *
+ * Everything here lives in device memory and runs on one stream.  Nothing depends on the order in
+ * which blocks run: lists keep the smallest keys of what they were offered, so the same rows, seed
+ * and parameters give the same graph.
+ */
+#ifndef GG_CUDA_BUILD_H
+#define GG_CUDA_BUILD_H
+
+#include "cuda.h"
+
+/* ---- the working copy ---------------------------------------------------- */
+
+/*
+ * How rows are compared while building.  L2, cosine (on unit rows) and inner product (after the MIPS
+ * reduction) all order as the Euclidean distance does, so there is one kind for the tensor cores.
+ */
+typedef enum gg_cuda_kind
+{
+	GG_KIND_HALF_L2 = 0,		/* fp16 rows, fp32 norms, |a|^2 + |b|^2 - 2ab by mma */
+	GG_KIND_FLOAT_L2 = 1,		/* fp32 rows, differences: few dimensions, where fp16 merges rows */
+	GG_KIND_FLOAT_L1 = 2		/* fp32 rows */
+} gg_cuda_kind;
+
+/* Up to here the fp32 kind costs little and loses nothing; fp16 has 2,048 values an octave. */
+#define GG_FLOAT_MAX_DIM 12
+
+/*
+ * n rows of units x 16 bytes, zero padded; for the half kind units is even (one mma step is 16
+ * halves).  Rows are centred (not L1's: nothing is lost there) and scaled by a power of two.
+ */
+typedef struct gg_cuda_rows
+{
+	gg_cuda_kind kind;
+	uint32_t	n;
+	uint32_t	units;
+	const char *rows;
+	const float *norms;			/* squared, of the rows as rounded; 0 for the float kinds */
+} gg_cuda_rows;
+
+/* The caller's rows in device memory, and what exact distances need beside them. */
+typedef struct gg_cuda_data
+{
+	const void *rows;
+	uint32_t	n;
+	uint32_t	dim;
+	gg_element	element;
+	gg_metric	metric;
+	const float *side;			/* IP: the MIPS element; cosine over fp16 rows: 1 / |x|; else NULL */
+} gg_cuda_data;
+
+class gg_cuda_working_copy
+{
+public:
+	gg_cuda_rows view;
+	gg_cuda_buffer<char> rows;
+	gg_cuda_buffer<float> norms;
+	gg_cuda_buffer<float> side;
+};
+
+/* Fills copy from data, and data->side when the metric wants it. */
+extern gg_status gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream,
+										   const gg_control *control, gg_cuda_meter *meter,
+										   gg_cuda_working_copy *copy);
+
+/* Rows ids[0 .. count) of from, packed. */
+extern gg_status gg_cuda_working_copy_gather(const gg_cuda_rows *from, const uint32_t *ids,
+											 uint32_t count, cudaStream_t stream,
+											 gg_cuda_meter *meter, gg_cuda_working_copy *copy);
+
+extern gg_cuda_kind gg_cuda_kind_of(gg_metric metric, uint32_t dim);
+extern uint64_t gg_cuda_row_bytes(gg_metric metric, uint32_t dim);
+
+/* ---- neighbour lists ------------------------------------------------------- */
+
+/*
+ * A list is `length` keys in ascending order, GG_KEY_NONE at the end.  A key is the distance's bits
+ * (distances are never negative, so they order as integers), then the id, then the NEW flag of GNND:
+ * ties go to the lower id, and equal (distance, id) are neighbours in the order.
+ */
+#define GG_KEY_NONE 0xFFFFFFFFFFFFFFFFull
+#define GG_KEY_NEW 1ull
+
+/* Length that a list of k entries takes: registers of a warp times a power of two. */
+static inline uint32_t
+gg_cuda_list_length(uint32_t k)
+{
+	uint32_t	length = 32;
+
+	while (length < k)
+		length *= 2;
+	return length;
+}
+
+/* ---- cells ----------------------------------------------------------------- */
+
+/*
+ * Rows sorted by (cell, slot): the members of slot s of cell c are at
+ * members[starts[c * slots + s] .. starts[c * slots + s + 1]).
+ */
+class gg_cuda_cells
+{
+public:
+	uint32_t	ncells;
+	uint32_t	slots;
+	gg_cuda_buffer<uint32_t> members;
+	gg_cuda_buffer<uint64_t> starts;
+};
+
+/*
+ * Fill lists (n x length keys, flags NEW) from cells around random pivots.  order: NULL, or n ids
+ * written so that rows of one cell are side by side.
+ */
+extern gg_status gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
+									cudaStream_t stream, const gg_control *control,
+									gg_cuda_meter *meter, uint64_t *lists, uint32_t *order);
+
+/* Lists of all rows of a small set, by comparing every pair. */
+extern gg_status gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, cudaStream_t stream,
+									 const gg_control *control, uint64_t *lists);
+
+/* lists (a->n x length keys): the keep nearest rows of b for every row of a, every pair compared. */
+extern gg_status gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same,
+									uint32_t length, uint32_t keep, cudaStream_t stream,
+									const gg_control *control, uint64_t *lists);
+
+/* ids[0 .. count): distinct random numbers below n, in ascending order. */
+extern gg_status gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, cudaStream_t stream,
+									uint32_t *ids);
+
+/* Sets up to this size are compared pair by pair: cheaper than assigning them to cells. */
+#define GG_EXACT_MAX_ROWS 16384
+
+/* ---- stages ------------------------------------------------------------------ */
+
+/* GNND from lists in place; iterations and the update counts go to stats. */
+extern gg_status gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k,
+							  const gg_build_params *params, const uint32_t *order,
+							  cudaStream_t stream, const gg_control *control,
+							  gg_cuda_meter *meter, uint64_t *lists, gg_build_stats *stats);
+
+extern gg_status gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k,
+									  uint64_t seed, cudaStream_t stream,
+									  const gg_control *control, uint64_t *lists);
+
+/*
+ * ids (n x k) and, unless NULL, distances from lists: distances computed again from the caller's rows
+ * in fp32, lists sorted by them, duplicates dropped, short lists filled up when n > k.
+ */
+extern gg_status gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists,
+									  uint32_t length, uint32_t k, uint64_t seed,
+									  cudaStream_t stream, const gg_control *control,
+									  uint32_t *ids, float *distances);
+
+/* The optimiser on device memory: knn n x k, graph n x degree. */
+extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k,
+										 uint32_t degree, cudaStream_t stream,
+										 const gg_control *control, gg_cuda_meter *meter,
+										 uint32_t *graph);
+
+/*
+ * Pivots and what they reach.  graph is the device's copy of out->adjacency; where nodes cannot be
+ * reached, edges of out->adjacency are replaced and *repaired counts them.  Makes out->pivots and
+ * out->pivot_adjacency.
+ */
+extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *graph, uint64_t seed,
+								 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+								 gg_graph *out, uint32_t *repaired);
+
+/*
+ * The chain over rows that are in device memory: out as gg_engine.build makes it, to be freed with
+ * gg_graph_free() whatever the status.  transfer_s of stats is the graph's way back.
+ */
+extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params,
+									cudaStream_t stream, const gg_control *control,
+									gg_cuda_meter *meter, gg_graph *out, gg_build_stats *stats);
+
+/*
+ * The k-NN lists alone: copy and ids (n x k, device memory, allocated here) are left for what follows.
+ */
+extern gg_status gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params,
+								  cudaStream_t stream, const gg_control *control,
+								  gg_cuda_meter *meter, gg_cuda_working_copy *copy,
+								  gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances,
+								  gg_build_stats *stats);
+
+/*
+ * Copies between pageable host memory and the device in pieces of 64 MB (6 ms at 11 GB/s), asking for
+ * cancellation between them; done when they return.
+ */
+extern gg_status gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream,
+								 const gg_control *control);
+extern gg_status gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t stream,
+								  const gg_control *control);
+
+static inline uint32_t
+gg_cuda_blocks(uint64_t items, uint32_t per_block)
+{
+	return (uint32_t) ((items + per_block - 1) / per_block);
+}
+
+#endif							/* GG_CUDA_BUILD_H */

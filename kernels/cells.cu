@@ -1,0 +1,657 @@
+/*
+ * cells.cu
+ *		Pivot cells: each row goes to its nearest pivots, and rows that share a pivot are
+ *		compared with each other.
+ *
+ * One kernel does all of it.  join_kernel takes work items "rows A against rows B" and keeps, for every
+ * row of A, the `keep` smallest keys in the row's list:
+ *	- assignment: A = rows, B = pivots, keep = slots (GG_SLOTS nearest pivots of each row);
+ *	- assignment in two levels: A = rows of a coarse cell, B = pivots of that cell;
+ *	- join: A = rows whose slot-s cell it is, B = all members of the cell, keep = list length;
+ *	- a small set whole: A = B = all rows.
+ *
+ * A row is in A of one item a launch, so its list has one writer: no locks, no atomics on lists.  Slots
+ * are launched one after the other, nearest pivots first; the later ones then meet full lists with a
+ * tight threshold and insert little.
+ *
+ * Mapping: a block an item, 64 rows of A at a time against 128 of B (tile.cuh), three stages of
+ * cp.async.  A sum below its row's threshold goes to the row's buffer in shared memory; once a buffer
+ * holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers the threshold.
+ * Shared memory: 3 x 24 KB of stages, 32 KB of buffers: two blocks a multiprocessor.
+ *
+ * Arithmetic, d1 (1M x 128), 15,625 pivots: assignment 4.0 TFLOP, joins 1.7 TFLOP.
+ *
+ * Oracle: exact neighbours by recall (test_cuda_build.c); exact for GG_EXACT_MAX_ROWS and fewer.
+ */
+#include "tile.cuh"
+#include "list.cuh"
+
+#include <cub/device/device_scan.cuh>
+#include <cuda/std/functional>
+
+#define STAGES 3
+#define STAGE_BYTES ((GG_TILE_ROWS + GG_TILE_COLUMNS) * GG_TILE_PITCH)
+#define BUFFER 64				/* keys a row; a quarter tile adds 32 at most, so 32 may wait */
+#define JOIN_SHARED (STAGES * STAGE_BYTES + GG_TILE_ROWS * BUFFER * 8)
+
+/*
+ * Cells: GG_SLOTS nearest pivots a row, CELL_ROWS members a cell in the mean.  Of d1's true 10 nearest
+ * neighbours 99.3% share a cell at 8 slots and 490 members, for 6,500 distances a row.
+ */
+#define GG_SLOTS 8
+#define CELL_ROWS 512
+/* A cell above this is split by a hash: joins cost its square.  Mean members weighted by size: 900. */
+#define CELL_MAX_ROWS 4096
+/* Above this many pivots they get cells of their own, and rows look only at COARSE_SLOTS of them. */
+#define DIRECT_PIVOTS 32768
+#define COARSE_SLOTS 4
+#define COARSE_PIVOT_SLOTS 2
+
+/* One block's work: positions in the A and B index arrays. */
+typedef struct join_item
+{
+	uint64_t	a_begin;
+	uint64_t	b_begin;
+	uint32_t	a_count;		/* 1 .. GG_TILE_ROWS */
+	uint32_t	b_count;
+} join_item;
+
+typedef struct join_args
+{
+	gg_cuda_rows a;
+	gg_cuda_rows b;
+	const uint32_t *a_index;	/* row of a at a position; NULL: the position itself */
+	const uint32_t *b_index;
+	const join_item *items;
+	const uint32_t *nitems;		/* in device memory */
+	uint64_t   *lists;			/* by row of a */
+	uint32_t	keep;			/* entries of a list that count, <= 32 * R */
+	bool		same;			/* a is b: a row is not its own neighbour */
+} join_args;
+
+template <gg_cuda_kind KIND, int R>
+static __global__ void __launch_bounds__(GG_TILE_THREADS, 2)
+join_kernel(join_args args, uint32_t first_item)
+{
+	extern __shared__ char shared[];
+	__shared__ uint64_t threshold[GG_TILE_ROWS];
+	__shared__ uint32_t waiting[GG_TILE_ROWS];
+	__shared__ uint32_t a_ids[GG_TILE_ROWS];
+	uint64_t   *buffers = (uint64_t *) (shared + STAGES * STAGE_BYTES);
+	const uint32_t tid = threadIdx.x;
+	const uint32_t lane = tid & 31;
+	const uint32_t warp = tid / 32;
+	const uint32_t wm = warp & 1;
+	const uint32_t wn = warp / 2;
+
+	if (first_item + blockIdx.x >= *args.nitems)
+		return;
+	const join_item item = args.items[first_item + blockIdx.x];
+	const uint32_t units = args.a.units;
+	const uint32_t nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
+	const uint32_t ntiles = (item.b_count + GG_TILE_COLUMNS - 1) / GG_TILE_COLUMNS;
+	const uint64_t steps = (uint64_t) ntiles * nchunks;
+
+	if (tid < GG_TILE_ROWS)
+	{
+		const uint64_t at = item.a_begin + min(tid, item.a_count - 1);
+		const uint32_t id = args.a_index != NULL ? args.a_index[at] : (uint32_t) at;
+
+		a_ids[tid] = id;
+		waiting[tid] = 0;
+		/* rows beyond the item take nothing */
+		threshold[tid] = tid < item.a_count ?
+			args.lists[(uint64_t) id * (32 * R) + args.keep - 1] : 0;
+	}
+	__syncthreads();
+
+	/* what this thread copies: unit tid % 8 of rows tid / 8 + 32 i */
+	const uint32_t copy_unit = tid & 7;
+	const uint32_t copy_row = tid / 8;
+	const char *a_source[2];
+	const char *b_source[4] = {NULL, NULL, NULL, NULL};
+
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+		a_source[i] = args.a.rows + (uint64_t) a_ids[copy_row + 32 * i] * units * 16 + copy_unit * 16;
+
+	uint32_t	load_tile = 0;
+	uint32_t	load_chunk = 0;
+	uint32_t	load_stage = 0;
+
+	auto		load = [&]()
+	{
+		if (load_tile < ntiles)
+		{
+			char	   *stage = shared + load_stage * STAGE_BYTES;
+
+			if (load_chunk == 0)
+			{
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+				{
+					const uint32_t column = min(load_tile * GG_TILE_COLUMNS + copy_row + 32 * i, item.b_count - 1);
+					const uint64_t at = item.b_begin + column;
+					const uint32_t id = args.b_index != NULL ? args.b_index[at] : (uint32_t) at;
+
+					b_source[i] = args.b.rows + (uint64_t) id * units * 16 + copy_unit * 16;
+				}
+			}
+			if (load_chunk * GG_TILE_UNITS + copy_unit < units)
+			{
+				const uint64_t offset = (uint64_t) load_chunk * GG_TILE_PITCH;
+
+#pragma unroll
+				for (int i = 0; i < 2; i++)
+					gg_copy_async(stage + gg_tile_offset(copy_row + 32 * i, copy_unit), a_source[i] + offset);
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+					gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + copy_row + 32 * i, copy_unit),
+								  b_source[i] + offset);
+			}
+			if (++load_chunk == nchunks)
+			{
+				load_chunk = 0;
+				load_tile++;
+			}
+			load_stage = load_stage + 1 == STAGES ? 0 : load_stage + 1;
+		}
+		gg_copy_commit();
+	};
+
+	auto		merge_row = [&](uint32_t row)
+	{
+		uint64_t   *list = args.lists + (uint64_t) a_ids[row] * (32 * R);
+
+		gg_merge<R>(list, buffers + row * BUFFER, waiting[row]);
+		if (lane == 0)
+		{
+			waiting[row] = 0;
+			threshold[row] = list[args.keep - 1];
+		}
+	};
+
+	gg_tile_sums sums;
+	float		norm_a[4];
+	uint32_t	chunk = 0;
+	uint32_t	tile = 0;
+	uint32_t	stage = 0;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		norm_a[i] = args.a.norms[a_ids[wm * 32 + i * 8 + lane / 4]];
+	gg_tile_clear(sums);
+	for (int i = 0; i < STAGES - 1; i++)
+		load();
+
+	for (uint64_t step = 0; step < steps; step++)
+	{
+		gg_copy_wait<STAGES - 2>();
+		__syncthreads();
+		load();
+		gg_tile_add<KIND>(sums, shared + stage * STAGE_BYTES,
+						  shared + stage * STAGE_BYTES + GG_TILE_ROWS * GG_TILE_PITCH,
+						  min(units - chunk * GG_TILE_UNITS, (uint32_t) GG_TILE_UNITS), wm, wn);
+		stage = stage + 1 == STAGES ? 0 : stage + 1;
+		if (++chunk < nchunks)
+			continue;
+		chunk = 0;
+
+		/* the tile is done: offer its distances, a quarter of the columns at a time */
+#pragma unroll
+		for (int ni = 0; ni < 4; ni++)
+		{
+			bool		full = false;
+
+#pragma unroll
+			for (int j = 0; j < 2; j++)
+			{
+				const uint32_t column = tile * GG_TILE_COLUMNS + wn * 32 + ni * 8 + lane % 4 * 2 + j;
+
+				if (column < item.b_count)
+				{
+					const uint64_t at = item.b_begin + column;
+					const uint32_t id = args.b_index != NULL ? args.b_index[at] : (uint32_t) at;
+					const float norm_b = args.b.norms[id];
+
+#pragma unroll
+					for (int i = 0; i < 4; i++)
+					{
+						const uint32_t row = wm * 32 + i * 8 + lane / 4;
+						const float distance = gg_tile_distance<KIND>(sums[i / 2][ni][i % 2 * 2 + j],
+																	  norm_a[i], norm_b);
+						const uint64_t key = gg_key(distance, id, 1);
+
+						if (key < threshold[row] && !(args.same && id == a_ids[row]))
+						{
+							const uint32_t slot = atomicAdd(&waiting[row], 1);
+
+							buffers[row * BUFFER + slot] = key;
+							full |= slot >= BUFFER / 2;
+						}
+					}
+				}
+			}
+			if (__syncthreads_or(full))
+			{
+				for (uint32_t row = warp; row < GG_TILE_ROWS; row += GG_TILE_THREADS / 32)
+					if (waiting[row] > BUFFER / 2)
+						merge_row(row);
+				__syncthreads();
+			}
+		}
+		gg_tile_clear(sums);
+		tile++;
+	}
+
+	gg_copy_wait<0>();
+	__syncthreads();
+	for (uint32_t row = warp; row < item.a_count; row += GG_TILE_THREADS / 32)
+		if (waiting[row] > 0)
+			merge_row(row);
+}
+
+/* Launch items [0, bound) of args, in slices of some 20 ms. */
+static gg_status
+join(const join_args *args, uint32_t length, uint32_t bound, uint64_t mean_columns,
+	 cudaStream_t stream, const gg_control *control)
+{
+	/* one item: 64 x columns x dim multiply-adds, at a pessimistic 50 TFLOP/s (fp32: 5) a chip */
+	const double rate = args->a.kind == GG_KIND_HALF_L2 ? 5e13 : 5e12;
+	const double item_s = 2.0 * GG_TILE_ROWS * (double) (mean_columns + GG_TILE_COLUMNS) *
+		args->a.units * (args->a.kind == GG_KIND_HALF_L2 ? 8 : 4) / rate;
+	const double fit = 0.02 / item_s;
+	const uint32_t slice = fit > 1e6 ? 1000000 : fit < 64 ? 64 : (uint32_t) fit;
+	gg_cuda_pace pace;
+
+	GG_TRY(pace.create());
+	for (uint32_t first = 0; first < bound; first += slice)
+	{
+		const uint32_t blocks = bound - first < slice ? bound - first : slice;
+
+		GG_SWITCH_KIND(args->a.kind, GG_SWITCH_LENGTH(length,
+			GG_CUDA_TRY(cudaFuncSetAttribute(join_kernel<KIND, R>,
+											 cudaFuncAttributeMaxDynamicSharedMemorySize, JOIN_SHARED));
+			(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, JOIN_SHARED, stream>>>(*args, first))));
+		GG_CUDA_LAUNCHED("join_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
+	return gg_cuda_ok();
+}
+
+/* ---- work items ------------------------------------------------------------ */
+
+/* All of a against all of b. */
+static __global__ void
+whole_items_kernel(uint32_t na, uint32_t nb, join_item *items, uint32_t *nitems)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t count = (na - 1) / GG_TILE_ROWS + 1;
+
+	if (i == 0)
+		*nitems = count;
+	if (i < count)
+		items[i] = {(uint64_t) i * GG_TILE_ROWS, 0, min(na - i * GG_TILE_ROWS, (uint32_t) GG_TILE_ROWS), nb};
+}
+
+/*
+ * Rows of slot `slot` of each cell against the members of the same cell in b.  The order of items
+ * follows the order of threads here, which decides nothing.
+ */
+static __global__ void
+cell_items_kernel(uint32_t ncells, const uint64_t *a_starts, uint32_t a_slots, uint32_t slot,
+				  const uint64_t *b_starts, uint32_t b_slots, join_item *items, uint32_t *nitems)
+{
+	const uint32_t cell = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (cell >= ncells)
+		return;
+	const uint64_t a_begin = a_starts[(uint64_t) cell * a_slots + slot];
+	const uint64_t a_end = a_starts[(uint64_t) cell * a_slots + slot + 1];
+	const uint64_t b_begin = b_starts[(uint64_t) cell * b_slots];
+	const uint64_t b_end = b_starts[(uint64_t) (cell + 1) * b_slots];
+
+	if (a_begin == a_end || b_begin == b_end)
+		return;
+	const uint32_t count = (uint32_t) ((a_end - a_begin + GG_TILE_ROWS - 1) / GG_TILE_ROWS);
+	const uint32_t base = atomicAdd(nitems, count);
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const uint64_t begin = a_begin + (uint64_t) i * GG_TILE_ROWS;
+
+		items[base + i] = {begin, b_begin, (uint32_t) min(a_end - begin, (uint64_t) GG_TILE_ROWS),
+		(uint32_t) (b_end - b_begin)};
+	}
+}
+
+/* ---- sorting rows into cells -------------------------------------------------- */
+
+/* sizes[cell] = rows that list the cell in their first `slots` entries */
+static __global__ void
+cell_sizes_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t n, uint32_t *sizes)
+{
+	const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (row >= n)
+		return;
+	for (uint32_t s = 0; s < slots; s++)
+	{
+		const uint64_t key = lists[(uint64_t) row * length + s];
+
+		if (key != GG_KEY_NONE)
+			atomicAdd(&sizes[gg_key_id(key)], 1);
+	}
+}
+
+/* parts[cell] = pieces that a cell falls into; parts[ncells] = 0, for the scan's sum */
+static __global__ void
+cell_parts_kernel(const uint32_t *sizes, uint32_t ncells, uint32_t max_rows, uint32_t *parts)
+{
+	const uint32_t cell = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (cell <= ncells)
+		parts[cell] = cell == ncells ? 0 : sizes[cell] == 0 ? 1 : (sizes[cell] - 1) / max_rows + 1;
+}
+
+__device__ static inline uint64_t
+cell_place(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
+		   uint32_t row, uint32_t slot)
+{
+	const uint64_t key = lists[(uint64_t) row * length + slot];
+
+	if (key == GG_KEY_NONE)
+		return GG_KEY_NONE;
+	const uint32_t cell = gg_key_id(key);
+	const uint32_t count = parts[cell + 1] - parts[cell];
+	const uint32_t part = count == 1 ? 0 : gg_mix(row ^ 0x5BD1E995u) % count;
+
+	return (uint64_t) (parts[cell] + part) * slots + slot;
+}
+
+/* counts[part of cell * slots + slot] */
+static __global__ void
+place_counts_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
+					uint32_t n, uint32_t *counts)
+{
+	const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (row >= n)
+		return;
+	for (uint32_t s = 0; s < slots; s++)
+	{
+		const uint64_t place = cell_place(lists, length, slots, parts, row, s);
+
+		if (place != GG_KEY_NONE)
+			atomicAdd(&counts[place], 1);
+	}
+}
+
+static __global__ void
+place_rows_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
+				  uint32_t n, const uint64_t *starts, uint32_t *counts, uint32_t *members)
+{
+	const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (row >= n)
+		return;
+	for (uint32_t s = 0; s < slots; s++)
+	{
+		const uint64_t place = cell_place(lists, length, slots, parts, row, s);
+
+		if (place != GG_KEY_NONE)
+			members[starts[place] + atomicSub(&counts[place], 1) - 1] = row;
+	}
+}
+
+template <typename In, typename Out>
+static gg_status
+exclusive_sum(const In *in, Out *out, uint64_t count, cudaStream_t stream)
+{
+	gg_cuda_buffer<char> scratch;
+	size_t		bytes = 0;
+
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(NULL, bytes, in, out, cuda::std::plus<>(), (Out) 0,
+											   (int64_t) count, stream));
+	GG_TRY(scratch.allocate(bytes));
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), bytes, in, out, cuda::std::plus<>(), (Out) 0,
+											   (int64_t) count, stream));
+	return gg_cuda_ok();
+}
+
+/*
+ * Sort n rows by the cells in their lists' first `slots` entries.  Cells of more than max_rows members
+ * become several; cells->ncells counts the pieces.  Which piece a row goes to depends on the row alone,
+ * so that rows that share two split cells do not always miss each other twice.
+ */
+static gg_status
+sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t n, uint32_t ncells,
+				uint32_t max_rows, cudaStream_t stream, gg_cuda_meter *meter, gg_cuda_cells *cells)
+{
+	const uint32_t blocks = gg_cuda_blocks(n, 256);
+	gg_cuda_buffer<uint32_t> sizes;
+	gg_cuda_buffer<uint32_t> parts;
+	gg_cuda_buffer<uint32_t> sums;
+	gg_cuda_buffer<uint32_t> counts;
+
+	GG_TRY(sizes.allocate(ncells, meter));
+	GG_TRY(parts.allocate((uint64_t) ncells + 1, meter));
+	GG_TRY(sums.allocate((uint64_t) ncells + 1, meter));
+	GG_CUDA_TRY(cudaMemsetAsync(sizes.get(), 0, sizes.bytes(), stream));
+	cell_sizes_kernel<<<blocks, 256, 0, stream>>>(lists, length, slots, n, sizes.get());
+	GG_CUDA_LAUNCHED("cell_sizes_kernel");
+	cell_parts_kernel<<<gg_cuda_blocks((uint64_t) ncells + 1, 256), 256, 0, stream>>>
+		(sizes.get(), ncells, max_rows, parts.get());
+	GG_CUDA_LAUNCHED("cell_parts_kernel");
+	GG_TRY(exclusive_sum(parts.get(), sums.get(), (uint64_t) ncells + 1, stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(&cells->ncells, sums.get() + ncells, sizeof(uint32_t),
+								cudaMemcpyDeviceToHost, stream));
+	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+
+	const uint64_t places = (uint64_t) cells->ncells * slots;
+
+	cells->slots = slots;
+	GG_TRY(counts.allocate(places + 1, meter));
+	GG_TRY(cells->starts.allocate(places + 1, meter));
+	GG_TRY(cells->members.allocate((uint64_t) n * slots, meter));
+	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), stream));
+	place_counts_kernel<<<blocks, 256, 0, stream>>>(lists, length, slots, sums.get(), n, counts.get());
+	GG_CUDA_LAUNCHED("place_counts_kernel");
+	GG_TRY(exclusive_sum(counts.get(), cells->starts.get(), places + 1, stream));
+	place_rows_kernel<<<blocks, 256, 0, stream>>>
+		(lists, length, slots, sums.get(), n, cells->starts.get(), counts.get(), cells->members.get());
+	GG_CUDA_LAUNCHED("place_rows_kernel");
+	return gg_cuda_ok();
+}
+
+/* ---- assignment ------------------------------------------------------------------ */
+
+/* One random id of each of count equal ranges of 0 .. n-1: distinct, and spread over the table. */
+static __global__ void
+random_ids_kernel(uint32_t n, uint32_t count, uint32_t seed, uint32_t *ids)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i >= count)
+		return;
+	const uint64_t begin = (uint64_t) i * n / count;
+	const uint64_t end = (uint64_t) (i + 1) * n / count;
+
+	ids[i] = (uint32_t) (begin + gg_mix(i ^ seed) % (end - begin));
+}
+
+gg_status
+gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, cudaStream_t stream, uint32_t *ids)
+{
+	random_ids_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
+		(n, count, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), ids);
+	GG_CUDA_LAUNCHED("random_ids_kernel");
+	return gg_cuda_ok();
+}
+
+static gg_status
+clear_lists(uint64_t *lists, uint64_t count, cudaStream_t stream)
+{
+	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, count * sizeof(uint64_t), stream));
+	return gg_cuda_ok();
+}
+
+/* The keep nearest rows of b for every row of a, every pair compared. */
+gg_status
+gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same, uint32_t length,
+				   uint32_t keep, cudaStream_t stream, const gg_control *control, uint64_t *lists)
+{
+	const uint32_t bound = gg_cuda_blocks(a->n, GG_TILE_ROWS);
+	gg_cuda_buffer<join_item> items;
+	gg_cuda_buffer<uint32_t> nitems;
+	join_args	args = {};
+
+	GG_TRY(items.allocate(bound));
+	GG_TRY(nitems.allocate(1));
+	whole_items_kernel<<<gg_cuda_blocks(bound, 256), 256, 0, stream>>>
+		(a->n, b->n, items.get(), nitems.get());
+	GG_CUDA_LAUNCHED("whole_items_kernel");
+	args.a = *a;
+	args.b = *b;
+	args.items = items.get();
+	args.nitems = nitems.get();
+	args.lists = lists;
+	args.keep = keep;
+	args.same = same;
+	GG_TRY(clear_lists(lists, (uint64_t) a->n * length, stream));
+	return join(&args, length, bound, b->n, stream, control);
+}
+
+/* Every slot of every cell of a against the same cell of b; phase: report rows done, or -1. */
+static gg_status
+join_cells(const gg_cuda_rows *a, const gg_cuda_cells *a_cells, const gg_cuda_rows *b,
+		   const gg_cuda_cells *b_cells, bool same, uint32_t length, uint32_t keep,
+		   cudaStream_t stream, const gg_control *control, int phase, uint64_t *lists)
+{
+	const uint64_t bound = (uint64_t) a_cells->ncells + a->n / GG_TILE_ROWS + 1;
+	gg_cuda_buffer<join_item> items;
+	gg_cuda_buffer<uint32_t> nitems;
+	join_args	args = {};
+
+	GG_TRY(items.allocate(bound));
+	GG_TRY(nitems.allocate(1));
+	args.a = *a;
+	args.b = *b;
+	args.a_index = a_cells->members.get();
+	args.b_index = b_cells->members.get();
+	args.items = items.get();
+	args.nitems = nitems.get();
+	args.lists = lists;
+	args.keep = keep;
+	args.same = same;
+	for (uint32_t slot = 0; slot < a_cells->slots; slot++)
+	{
+		GG_CUDA_TRY(cudaMemsetAsync(nitems.get(), 0, sizeof(uint32_t), stream));
+		cell_items_kernel<<<gg_cuda_blocks(a_cells->ncells, 256), 256, 0, stream>>>
+			(a_cells->ncells, a_cells->starts.get(), a_cells->slots, slot, b_cells->starts.get(),
+			 b_cells->slots, items.get(), nitems.get());
+		GG_CUDA_LAUNCHED("cell_items_kernel");
+		GG_TRY(join(&args, length, (uint32_t) bound,
+					2 * (uint64_t) b->n * b_cells->slots / b_cells->ncells, stream, control));
+		if (phase >= 0)
+			gg_cuda_progress(control, (gg_phase) phase, (uint64_t) a->n * (slot + 1) / a_cells->slots, a->n);
+	}
+	return gg_cuda_ok();
+}
+
+/*
+ * lists (n x 32): the GG_SLOTS nearest of the pivots for every row.  With many pivots a row looks only
+ * at those that lie in the same cells around every 64th or so pivot: n x (coarse + some 1,000)
+ * distances instead of n x npivots.
+ */
+static gg_status
+assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream,
+	   const gg_control *control, gg_cuda_meter *meter, uint64_t *lists)
+{
+	if (pivots->n <= DIRECT_PIVOTS)
+		return gg_cuda_join_whole(rows, pivots, false, 32, GG_SLOTS, stream, control, lists);
+
+	uint32_t	ncoarse = 256;
+	gg_cuda_buffer<uint32_t> ids;
+	gg_cuda_working_copy coarse;
+	gg_cuda_cells row_cells;
+	gg_cuda_cells pivot_cells;
+
+	/* about 4 sqrt(pivots): both levels then cost alike */
+	while ((uint64_t) ncoarse * ncoarse < 8 * (uint64_t) pivots->n)
+		ncoarse *= 2;
+	GG_TRY(ids.allocate(ncoarse, meter));
+	GG_TRY(gg_cuda_random_ids(pivots->n, ncoarse, 1, stream, ids.get()));
+	GG_TRY(gg_cuda_working_copy_gather(pivots, ids.get(), ncoarse, stream, meter, &coarse));
+	{
+		gg_cuda_buffer<uint64_t> pivot_lists;
+
+		GG_TRY(pivot_lists.allocate((uint64_t) pivots->n * 32, meter));
+		GG_TRY(gg_cuda_join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, stream, control,
+								  pivot_lists.get()));
+		GG_TRY(sort_into_cells(pivot_lists.get(), 32, COARSE_PIVOT_SLOTS, pivots->n, ncoarse, UINT32_MAX,
+							   stream, meter, &pivot_cells));
+	}
+	GG_TRY(gg_cuda_join_whole(rows, &coarse.view, false, 32, COARSE_SLOTS, stream, control, lists));
+	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, meter, &row_cells));
+	GG_TRY(clear_lists(lists, (uint64_t) rows->n * 32, stream));
+	return join_cells(rows, &row_cells, pivots, &pivot_cells, false, 32, GG_SLOTS, stream, control, -1, lists);
+}
+
+/* members of slot 0, cell after cell */
+static __global__ void
+order_kernel(const uint32_t *members, const uint64_t *starts, uint32_t slots, uint32_t *order,
+			 uint32_t *count)
+{
+	const uint32_t cell = blockIdx.x;
+	__shared__ uint32_t base;
+	const uint64_t begin = starts[(uint64_t) cell * slots];
+	const uint32_t size = (uint32_t) (starts[(uint64_t) cell * slots + 1] - begin);
+
+	if (threadIdx.x == 0)
+		base = atomicAdd(count, size);
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < size; i += blockDim.x)
+		order[base + i] = members[begin + i];
+}
+
+gg_status
+gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, cudaStream_t stream,
+					const gg_control *control, uint64_t *lists)
+{
+	if (rows->n == 0)
+		return gg_cuda_ok();
+	return gg_cuda_join_whole(rows, rows, true, length, length, stream, control, lists);
+}
+
+gg_status
+gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cudaStream_t stream,
+				   const gg_control *control, gg_cuda_meter *meter, uint64_t *lists, uint32_t *order)
+{
+	const uint32_t npivots = (uint32_t) ((uint64_t) rows->n * GG_SLOTS / CELL_ROWS) + 1;
+	gg_cuda_buffer<uint32_t> ids;
+	gg_cuda_buffer<uint32_t> count;
+	gg_cuda_buffer<uint64_t> nearest;
+	gg_cuda_working_copy pivots;
+	gg_cuda_cells cells;
+
+	GG_TRY(ids.allocate(npivots, meter));
+	GG_TRY(gg_cuda_random_ids(rows->n, npivots, seed, stream, ids.get()));
+	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), npivots, stream, meter, &pivots));
+	GG_TRY(nearest.allocate((uint64_t) rows->n * 32, meter));
+	GG_TRY(assign(rows, &pivots.view, stream, control, meter, nearest.get()));
+	GG_TRY(sort_into_cells(nearest.get(), 32, GG_SLOTS, rows->n, npivots, CELL_MAX_ROWS, stream, meter,
+						   &cells));
+	nearest.release();
+	if (order != NULL)
+	{
+		GG_TRY(count.allocate(1));
+		GG_CUDA_TRY(cudaMemsetAsync(count.get(), 0, sizeof(uint32_t), stream));
+		order_kernel<<<cells.ncells, 64, 0, stream>>>
+			(cells.members.get(), cells.starts.get(), cells.slots, order, count.get());
+		GG_CUDA_LAUNCHED("order_kernel");
+	}
+	GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, stream));
+	return join_cells(rows, &cells, rows, &cells, true, length, length, stream, control, GG_PHASE_KNN_INIT,
+					  lists);
+}

@@ -1,0 +1,837 @@
+/*
+ * knn_graph.cu
+ *		GNND (paper: gnnd-and-ggm-2021, sections 3 and 4), all of it on the device.
+ *
+ * One iteration
+ *	sample		a warp a row: the nearest SAMPLES entries flagged NEW and as many OLD ones; the NEW
+ *				ones lose the flag; both are written to the row's samples and, reversed, to the
+ *				samples of the rows they name
+ *	local join	a block a row: up to 64 NEW samples against up to 64 NEW and 64 OLD ones (tile.cuh)
+ *	update		a warp a row: what was offered to the row is merged into its list
+ * and one counter, the entries that changed, is read by the host.
+ *
+ * Departures from the paper
+ *	1. Lists come from pivot cells (cells.cu), so an iteration or two do; the paper's random start is
+ *	   gg_cuda_random_lists().
+ *	2. No locks.  A row has OFFERS slots; an offer goes to the slot its id hashes to, by atomicMin on
+ *	   (distance, id).  A minimum does not ask who came first: the graph is the same in every run.
+ *	   Reverse samples likewise: a slot keeps the smallest of a bijective hash of the ids.
+ *	3. An offer is made only for a pair that the list does not hold.  Each row has a card of 64 or 128
+ *	   bytes: a bit set of its list's ids, the distance of its last entry, its norm.  With lists that
+ *	   are 95% right most near pairs are known, and would take every slot from the few that are not.
+ *	   A pair that the bit set takes for known (13% at k 64) has its next chance in another join.
+ *	4. Selective update keeps the nearest of each 32 x 32 warp tile, for each row and column, not of
+ *	   the whole join: it needs no exchange between warps and offers up to 4 a row.
+ *
+ * Bytes an iteration: n x 128 x (row + card) gathered; d1 40 GB, d2 204 GB.  Rows are joined in the
+ * order of their cells, so that part of it comes from L2.
+ *
+ * Oracle: exact neighbours by recall (test_cuda_build.c).
+ */
+#include "tile.cuh"
+#include "list.cuh"
+
+#define SAMPLES 32				/* p of the paper: forward, and as many slots for reverse */
+#define SIDE (2 * SAMPLES)		/* samples of one age */
+#define OFFERS 32				/* slots a row */
+#define MAX_CARD_WORDS 32
+#define STAGES 3
+#define STAGE_BYTES (GG_TILE_COLUMNS * GG_TILE_PITCH)
+
+/* Defaults: started from cells, lists are 95 to 99% right and a second sweep adds what is left. */
+#define CELLS_ITERATIONS 2
+#define RANDOM_ITERATIONS 20
+#define TERMINATION 0.001f
+
+#define NO_SAMPLE 0xFFFFFFFFu
+
+/* ---- cards --------------------------------------------------------------------- */
+
+/* words - 2 of bit set, then the last entry's distance, then the norm */
+static uint32_t
+card_words(uint32_t k)
+{
+	return k <= 64 ? 16 : MAX_CARD_WORDS;
+}
+
+__device__ static inline uint32_t
+card_bit(uint32_t id, uint32_t words, uint32_t seed)
+{
+	return __umulhi(gg_mix(id ^ seed), (words - 2) * 32);
+}
+
+/* A warp writes one row's card; scratch: MAX_CARD_WORDS words of its own in shared memory. */
+template <int R>
+__device__ static inline void
+write_card(const uint64_t *list, uint32_t k, float norm, uint32_t words, uint32_t seed,
+		   uint32_t *scratch, uint32_t *card)
+{
+	const uint32_t lane = threadIdx.x & 31;
+
+	scratch[lane] = 0;
+	__syncwarp();
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		const uint64_t key = list[r * 32 + lane];
+
+		if (key != GG_KEY_NONE)
+		{
+			const uint32_t bit = card_bit(gg_key_id(key), words, seed);
+
+			atomicOr(&scratch[bit / 32], 1u << (bit & 31));
+		}
+	}
+	if (lane == 0)
+	{
+		/* an empty slot: anything is nearer */
+		const uint64_t last = list[k - 1];
+
+		scratch[words - 2] = last == GG_KEY_NONE ? 0x7F800000u : (uint32_t) (last >> 32);
+		scratch[words - 1] = __float_as_uint(norm);
+	}
+	__syncwarp();
+	if (lane < words)
+		card[lane] = scratch[lane];
+	__syncwarp();
+}
+
+template <int R>
+static __global__ void
+cards_kernel(gg_cuda_rows rows, const uint64_t *lists, uint32_t k, uint32_t words, uint32_t seed,
+			 uint32_t *cards)
+{
+	__shared__ uint32_t scratch[8][MAX_CARD_WORDS];
+	const uint32_t row = blockIdx.x * 8 + threadIdx.x / 32;
+
+	if (row < rows.n)
+		write_card<R>(lists + (uint64_t) row * (32 * R), k, rows.norms[row], words, seed,
+					  scratch[threadIdx.x / 32], cards + (uint64_t) row * words);
+}
+
+/* ---- sample ---------------------------------------------------------------------- */
+
+/* A bijection of 32-bit numbers and its inverse: reverse samples compete by it. */
+__device__ static inline uint32_t
+scramble(uint32_t id, uint32_t seed)
+{
+	return (id ^ seed) * 0x9E3779B1u;
+}
+
+__device__ static inline uint32_t
+unscramble(uint32_t value, uint32_t seed)
+{
+	return value * 0x0E8B2F51u ^ seed;
+}
+static_assert(0x9E3779B1u * 0x0E8B2F51u == 1u, "inverse modulo 2^32");
+
+/*
+ * Samples of one age are SIDE words a row: SAMPLES ids of its own list, then SAMPLES slots of scrambled
+ * ids of rows that sampled this one.
+ */
+template <int R>
+static __global__ void
+sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t *fresh, uint32_t *old)
+{
+	const uint32_t row = blockIdx.x * 8 + threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	uint32_t	nfresh = 0;
+	uint32_t	nold = 0;
+
+	if (row >= n)
+		return;
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		uint64_t   *entry = &lists[(uint64_t) row * (32 * R) + r * 32 + lane];
+		const uint64_t key = *entry;
+		const bool	is_fresh = key != GG_KEY_NONE && (key & GG_KEY_NEW) != 0;
+		const bool	is_old = key != GG_KEY_NONE && !is_fresh;
+		const uint32_t fresh_mask = __ballot_sync(GG_FULL_WARP, is_fresh);
+		const uint32_t old_mask = __ballot_sync(GG_FULL_WARP, is_old);
+		const uint32_t below = (1u << lane) - 1;
+		const uint32_t at = is_fresh ? nfresh + __popc(fresh_mask & below) : nold + __popc(old_mask & below);
+
+		nfresh += __popc(fresh_mask);
+		nold += __popc(old_mask);
+		if (key != GG_KEY_NONE && at < SAMPLES)
+		{
+			const uint32_t id = gg_key_id(key);
+			uint32_t   *samples = is_fresh ? fresh : old;
+
+			samples[(uint64_t) row * SIDE + at] = id;
+			/* the slot must not depend on the order of arrival, nor be the same each iteration */
+			atomicMin(&samples[(uint64_t) id * SIDE + SAMPLES + gg_mix(row ^ ~seed) % SAMPLES],
+					  scramble(row, seed));
+			if (is_fresh)
+				*entry = key & ~GG_KEY_NEW;
+		}
+	}
+}
+
+/* ---- local join ------------------------------------------------------------------- */
+
+typedef struct local_args
+{
+	gg_cuda_rows rows;
+	const uint32_t *order;		/* row of a block, or NULL */
+	const uint32_t *fresh;
+	const uint32_t *old;
+	const uint32_t *cards;
+	uint64_t   *offers;
+	uint32_t	words;			/* of a card */
+	uint32_t	seed;			/* of this iteration's samples */
+	uint32_t	card_seed;
+} local_args;
+
+__device__ static inline uint64_t
+lower(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+__device__ static inline void
+offer(const local_args &args, uint32_t row, uint32_t id, uint64_t best)
+{
+	const uint32_t slot = gg_mix(id * 0x85EBCA6Bu) % OFFERS;
+
+	atomicMin((unsigned long long *) &args.offers[(uint64_t) row * OFFERS + slot],
+			  (unsigned long long) ((best & 0xFFFFFFFF00000000ull) | (uint64_t) id << 1 | GG_KEY_NEW));
+}
+
+template <gg_cuda_kind KIND>
+static __global__ void __launch_bounds__(GG_TILE_THREADS, 2)
+local_join_kernel(local_args args, uint32_t first)
+{
+	extern __shared__ char shared[];
+	uint32_t   *cards = (uint32_t *) (shared + STAGES * STAGE_BYTES);
+	__shared__ uint32_t raw[2 * SIDE];
+	__shared__ uint32_t ids[2 * SIDE];	/* 0 .. 63 NEW, 64 .. 127 OLD, packed to the front of each */
+	__shared__ uint16_t bits[2 * SIDE];
+	__shared__ uint32_t packed[4];
+	const uint32_t tid = threadIdx.x;
+	const uint32_t lane = tid & 31;
+	const uint32_t warp = tid / 32;
+	const uint32_t wm = warp & 1;
+	const uint32_t wn = warp / 2;
+	const uint32_t at = first + blockIdx.x;
+	const uint32_t words = args.words;
+	uint32_t	row;
+
+	if (at >= args.rows.n)
+		return;
+	row = args.order != NULL ? args.order[at] : at;
+	if (row >= args.rows.n)
+		return;
+
+	/* read the samples, drop duplicates, pack */
+	uint32_t	id = NO_SAMPLE;
+	uint32_t	rank = 0;
+	bool		valid = false;
+
+	if (tid < 2 * SIDE)
+	{
+		const uint32_t *source = tid < SIDE ? args.fresh : args.old;
+
+		id = source[(uint64_t) row * SIDE + tid % SIDE];
+		if (tid % SIDE >= SAMPLES && id != NO_SAMPLE)
+			id = unscramble(id, args.seed);
+		raw[tid] = id;
+	}
+	__syncthreads();
+	if (tid < 2 * SIDE)
+	{
+		valid = id != NO_SAMPLE;
+		for (uint32_t i = 0; i < tid; i++)
+			valid &= raw[i] != id;
+		const uint32_t mask = __ballot_sync(GG_FULL_WARP, valid);
+
+		if (lane == 0)
+			packed[warp] = __popc(mask);
+		rank = __popc(mask & ((1u << lane) - 1));
+	}
+	__syncthreads();
+	if (tid < 2 * SIDE && valid)
+	{
+		const uint32_t to = (tid < SIDE ? 0 : SIDE) + (warp & 1 ? packed[warp - 1] : 0) + rank;
+
+		ids[to] = id;
+		bits[to] = (uint16_t) card_bit(id, words, args.card_seed);
+	}
+	const uint32_t nfresh = packed[0] + packed[1];
+	const uint32_t nold = packed[2] + packed[3];
+
+	if (nfresh == 0)
+		return;					/* the same for the whole block */
+	__syncthreads();
+
+	auto		present = [&](uint32_t i)
+	{
+		return i < SIDE ? i < nfresh : i - SIDE < nold;
+	};
+
+	/* rows by cp.async, cards beside them */
+	const uint32_t units = args.rows.units;
+	const uint32_t nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
+	const uint32_t copy_unit = tid & 7;
+	const char *source[4];
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+	{
+		const uint32_t r = tid / 8 + 32 * i;
+
+		source[i] = present(r) ? args.rows.rows + (uint64_t) ids[r] * units * 16 + copy_unit * 16 : NULL;
+	}
+	auto		load = [&](uint32_t chunk)
+	{
+		if (chunk < nchunks && chunk * GG_TILE_UNITS + copy_unit < units)
+		{
+			char	   *stage = shared + chunk % STAGES * STAGE_BYTES;
+
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				if (source[i] != NULL)
+					gg_copy_async(stage + gg_tile_offset(tid / 8 + 32 * i, copy_unit),
+								  source[i] + (uint64_t) chunk * GG_TILE_PITCH);
+		}
+		gg_copy_commit();
+	};
+
+	load(0);
+	load(1);
+	for (uint32_t i = tid; i < 2 * SIDE * words / 4; i += GG_TILE_THREADS)
+	{
+		const uint32_t r = i / (words / 4);
+
+		if (present(r))
+			((uint4 *) cards)[i] = ((const uint4 *) args.cards)[(uint64_t) ids[r] * (words / 4) + i % (words / 4)];
+	}
+
+	/* of NEW x NEW the block below the diagonal is the one above it, turned */
+	const uint32_t columns = wn < 2 ? nfresh : nold;
+	const bool	busy = wm * 32 < nfresh && (wn & 1) * 32 < columns && !(wm == 1 && wn == 0);
+	const bool	diagonal = wm == wn;
+	gg_tile_sums sums;
+
+	gg_tile_clear(sums);
+	for (uint32_t chunk = 0; chunk < nchunks; chunk++)
+	{
+		const char *stage = shared + chunk % STAGES * STAGE_BYTES;
+
+		gg_copy_wait<STAGES - 2>();
+		__syncthreads();
+		load(chunk + STAGES - 1);
+		if (busy)
+			gg_tile_add<KIND>(sums, stage, stage,
+							  min(units - chunk * GG_TILE_UNITS, (uint32_t) GG_TILE_UNITS), wm, wn);
+	}
+	gg_copy_wait<0>();
+	if (!busy)
+		return;					/* no barrier follows */
+
+	/* nearest unknown of each row and of each column of this warp's 32 x 32 */
+	uint64_t	best_of_row[4];
+	uint64_t	best_of_column[8];
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		best_of_row[i] = GG_KEY_NONE;
+#pragma unroll
+	for (int j = 0; j < 8; j++)
+	{
+		const uint32_t c = wn * 32 + j / 2 * 8 + lane % 4 * 2 + j % 2;
+
+		best_of_column[j] = GG_KEY_NONE;
+		if (!present(c))
+			continue;
+		const uint32_t *card_c = cards + c * words;
+		const float last_c = __uint_as_float(card_c[words - 2]);
+		const float norm_c = __uint_as_float(card_c[words - 1]);
+		const uint32_t bit_c = bits[c];
+
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+		{
+			const uint32_t r = wm * 32 + i * 8 + lane / 4;
+
+			if (r >= nfresh || (diagonal && r == c))
+				continue;
+			const uint32_t *card_r = cards + r * words;
+			const float distance = gg_tile_distance<KIND>(sums[i / 2][j / 2][i % 2 * 2 + j % 2],
+														  __uint_as_float(card_r[words - 1]), norm_c);
+
+			if (distance < __uint_as_float(card_r[words - 2]) &&
+				(card_r[bit_c / 32] >> (bit_c & 31) & 1) == 0)
+				best_of_row[i] = lower(best_of_row[i], (uint64_t) __float_as_uint(distance) << 32 | c);
+			if (!diagonal && distance < last_c)
+			{
+				const uint32_t bit_r = bits[r];
+
+				if ((card_c[bit_r / 32] >> (bit_r & 31) & 1) == 0)
+					best_of_column[j] = lower(best_of_column[j], (uint64_t) __float_as_uint(distance) << 32 | r);
+			}
+		}
+	}
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+	{
+		uint64_t	best = best_of_row[i];
+
+		best = lower(best, __shfl_xor_sync(GG_FULL_WARP, best, 1));
+		best = lower(best, __shfl_xor_sync(GG_FULL_WARP, best, 2));
+		if (lane % 4 == 0 && best != GG_KEY_NONE)
+			offer(args, ids[wm * 32 + i * 8 + lane / 4], ids[(uint32_t) best], best);
+	}
+	if (diagonal)
+		return;
+#pragma unroll
+	for (int j = 0; j < 8; j++)
+	{
+		uint64_t	best = best_of_column[j];
+
+		best = lower(best, __shfl_xor_sync(GG_FULL_WARP, best, 4));
+		best = lower(best, __shfl_xor_sync(GG_FULL_WARP, best, 8));
+		best = lower(best, __shfl_xor_sync(GG_FULL_WARP, best, 16));
+		if (lane < 4 && best != GG_KEY_NONE)
+			offer(args, ids[wn * 32 + j / 2 * 8 + lane * 2 + j % 2], ids[(uint32_t) best], best);
+	}
+}
+
+/* ---- update ------------------------------------------------------------------------ */
+
+/*
+ * Merge each row's offers into its list and take them back; entries that came in are added to *updates.
+ * Offers are never in the list already, so only the last entry before the merge must be known to count.
+ */
+template <int R>
+static __global__ void
+update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, uint32_t words,
+			  uint32_t seed, uint32_t *cards, unsigned long long *updates)
+{
+	__shared__ uint64_t buffers[8][64];
+	__shared__ uint32_t scratch[8][MAX_CARD_WORDS];
+	__shared__ uint32_t changed;
+	const uint32_t warp = threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t row = blockIdx.x * 8 + warp;
+
+	if (threadIdx.x == 0)
+		changed = 0;
+	__syncthreads();
+	if (row < rows.n)
+	{
+		const uint64_t key = offers[(uint64_t) row * OFFERS + lane];
+		const uint32_t mask = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE);
+
+		if (mask != 0)
+		{
+			uint64_t   *list = lists + (uint64_t) row * (32 * R);
+
+			if (key != GG_KEY_NONE)
+				buffers[warp][__popc(mask & ((1u << lane) - 1))] = key;
+			offers[(uint64_t) row * OFFERS + lane] = GG_KEY_NONE;
+			__syncwarp();
+			gg_merge<R>(list, buffers[warp], __popc(mask));
+			const uint32_t in = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE && key <= list[k - 1]);
+
+			if (lane == 0)
+				atomicAdd(&changed, __popc(in));
+			write_card<R>(list, k, rows.norms[row], words, seed, scratch[warp],
+						  cards + (uint64_t) row * words);
+		}
+	}
+	__syncthreads();
+	if (threadIdx.x == 0 && changed != 0)
+		atomicAdd(updates, (unsigned long long) changed);
+}
+
+gg_status
+gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_build_params *params,
+			 const uint32_t *order, cudaStream_t stream, const gg_control *control,
+			 gg_cuda_meter *meter, uint64_t *lists, gg_build_stats *stats)
+{
+	const uint32_t n = rows->n;
+	const bool	random = params->init == GG_INIT_RANDOM;
+	const uint32_t iterations = params->max_iterations != 0 ? params->max_iterations :
+		random ? RANDOM_ITERATIONS : CELLS_ITERATIONS;
+	const float termination = params->termination_threshold > 0.0f ? params->termination_threshold :
+		TERMINATION;
+	const uint32_t words = card_words(k);
+	const uint32_t shared = STAGES * STAGE_BYTES + 2 * SIDE * words * 4;
+	const uint32_t card_seed = 0x2545F491u;
+	const uint32_t warps = gg_cuda_blocks(n, 8);
+	gg_cuda_buffer<uint32_t> fresh;
+	gg_cuda_buffer<uint32_t> old;
+	gg_cuda_buffer<uint32_t> cards;
+	gg_cuda_buffer<uint64_t> offers;
+	gg_cuda_buffer<unsigned long long> updates;
+	unsigned long long changed;
+	local_args	args = {};
+	gg_cuda_pace pace;
+
+	/* a launch: 20 ms at 1 TB/s of gathered rows, or at 5 TFLOP/s of fp32 */
+	const double row_s = 128.0 * rows->units * 16 / 1e12 +
+		(rows->kind == GG_KIND_HALF_L2 ? 0.0 : 64.0 * 128 * rows->units * 8 / 5e12);
+	const double fit = 0.02 / row_s;
+	const uint32_t slice = fit > 1e7 ? 10000000 : fit < 264 ? 264 : (uint32_t) fit;
+
+	GG_TRY(pace.create());
+	GG_TRY(fresh.allocate((uint64_t) n * SIDE, meter));
+	GG_TRY(old.allocate((uint64_t) n * SIDE, meter));
+	GG_TRY(cards.allocate((uint64_t) n * words, meter));
+	GG_TRY(offers.allocate((uint64_t) n * OFFERS, meter));
+	GG_TRY(updates.allocate(1, meter));
+	GG_CUDA_TRY(cudaMemsetAsync(offers.get(), 0xFF, offers.bytes(), stream));
+	GG_SWITCH_LENGTH(length, (cards_kernel<R><<<warps, 256, 0, stream>>>
+							  (*rows, lists, k, words, card_seed, cards.get())));
+	GG_CUDA_LAUNCHED("cards_kernel");
+
+	args.rows = *rows;
+	args.order = order;
+	args.fresh = fresh.get();
+	args.old = old.get();
+	args.cards = cards.get();
+	args.offers = offers.get();
+	args.words = words;
+	args.card_seed = card_seed;
+	for (uint32_t iteration = 0; iteration < iterations; iteration++)
+	{
+		args.seed = gg_mix((uint32_t) params->seed + iteration * 0x632BE5ABu);
+		GG_CUDA_TRY(cudaMemsetAsync(fresh.get(), 0xFF, fresh.bytes(), stream));
+		GG_CUDA_TRY(cudaMemsetAsync(old.get(), 0xFF, old.bytes(), stream));
+		GG_CUDA_TRY(cudaMemsetAsync(updates.get(), 0, updates.bytes(), stream));
+		GG_SWITCH_LENGTH(length, (sample_kernel<R><<<warps, 256, 0, stream>>>
+								  (n, lists, args.seed, fresh.get(), old.get())));
+		GG_CUDA_LAUNCHED("sample_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+		for (uint64_t first = 0; first < n; first += slice)
+		{
+			const uint32_t blocks = n - first < slice ? (uint32_t) (n - first) : slice;
+
+			GG_SWITCH_KIND(rows->kind,
+				GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND>,
+												 cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+				(local_join_kernel<KIND><<<blocks, GG_TILE_THREADS, shared, stream>>>
+				 (args, (uint32_t) first)));
+			GG_CUDA_LAUNCHED("local_join_kernel");
+			GG_TRY(pace.step(stream, control, __func__));
+			gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, (uint64_t) n * iteration + first,
+							 (uint64_t) n * iterations);
+		}
+		GG_SWITCH_LENGTH(length, (update_kernel<R><<<warps, 256, 0, stream>>>
+								  (*rows, lists, k, offers.get(), words, card_seed, cards.get(),
+								   updates.get())));
+		GG_CUDA_LAUNCHED("update_kernel");
+		GG_CUDA_TRY(cudaMemcpyAsync(&changed, updates.get(), sizeof(changed), cudaMemcpyDeviceToHost, stream));
+		GG_CUDA_TRY(cudaStreamSynchronize(stream));
+		GG_TRY(gg_cuda_check_cancel(control, __func__));
+		stats->iterations = iteration + 1;
+		if (changed < (double) termination * n * k)
+			break;
+	}
+	gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, n, n);
+	return gg_cuda_ok();
+}
+
+/* ---- random start --------------------------------------------------------------------- */
+
+/*
+ * k random neighbours a row, drawn by a hash of (row, position): nothing in it is periodic in either, as
+ * strides are, which leaves graphs in pieces when n is a multiple of k.
+ */
+template <gg_cuda_kind KIND, int R>
+static __global__ void
+random_lists_kernel(gg_cuda_rows rows, uint32_t k, uint32_t seed, uint32_t first, uint64_t *lists)
+{
+	__shared__ uint64_t buffers[8][64];
+	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	uint64_t   *buffer = buffers[threadIdx.x / 32];
+
+	if (row >= rows.n)
+		return;
+	const uint4 *mine = (const uint4 *) (rows.rows + (uint64_t) row * rows.units * 16);
+
+	for (uint32_t begin = 0; begin < k; begin += 64)
+	{
+		const uint32_t count = min(k - begin, 64u);
+
+		for (uint32_t i = 0; i < count; i++)
+		{
+			/* one of the n - 1 others */
+			const uint32_t draw = __umulhi(gg_mix(gg_mix(row ^ seed) + (begin + i) * 0x9E3779B1u), rows.n - 1);
+			const uint32_t id = draw + (draw >= row);
+			const uint4 *theirs = (const uint4 *) (rows.rows + (uint64_t) id * rows.units * 16);
+			float		sum = 0.0f;
+
+			for (uint32_t unit = lane; unit < rows.units; unit += 32)
+			{
+				const uint4 a = mine[unit];
+				const uint4 b = theirs[unit];
+				const uint32_t as[4] = {a.x, a.y, a.z, a.w};
+				const uint32_t bs[4] = {b.x, b.y, b.z, b.w};
+
+#pragma unroll
+				for (int j = 0; j < 4; j++)
+				{
+					if (KIND == GG_KIND_HALF_L2)
+					{
+						const float2 x = __half22float2(*(const __half2 *) &as[j]);
+						const float2 y = __half22float2(*(const __half2 *) &bs[j]);
+
+						sum = fmaf(x.x - y.x, x.x - y.x, fmaf(x.y - y.y, x.y - y.y, sum));
+					}
+					else
+					{
+						const float difference = __uint_as_float(as[j]) - __uint_as_float(bs[j]);
+
+						sum += KIND == GG_KIND_FLOAT_L1 ? fabsf(difference) : difference * difference;
+					}
+				}
+			}
+			for (int stride = 16; stride > 0; stride /= 2)
+				sum += __shfl_xor_sync(GG_FULL_WARP, sum, stride);
+			if (lane == 0)
+				buffer[i] = gg_key(sum, id, 1);
+		}
+		__syncwarp();
+		gg_merge<R>(lists + (uint64_t) row * (32 * R), buffer, count);
+	}
+}
+
+gg_status
+gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint64_t seed,
+					 cudaStream_t stream, const gg_control *control, uint64_t *lists)
+{
+	const uint32_t step = 1 << 20;
+	gg_cuda_pace pace;
+
+	GG_TRY(pace.create());
+	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, (uint64_t) rows->n * length * sizeof(uint64_t), stream));
+	for (uint64_t first = 0; rows->n >= 2 && first < rows->n; first += step)
+	{
+		const uint32_t count = rows->n - first < step ? (uint32_t) (rows->n - first) : step;
+
+		GG_SWITCH_KIND(rows->kind, GG_SWITCH_LENGTH(length,
+			(random_lists_kernel<KIND, R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
+			 (*rows, k, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), (uint32_t) first, lists))));
+		GG_CUDA_LAUNCHED("random_lists_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+		gg_cuda_progress(control, GG_PHASE_KNN_INIT, first + count, rows->n);
+	}
+	return gg_cuda_ok();
+}
+
+/* ---- finish ------------------------------------------------------------------------------ */
+
+__device__ static inline float
+load_element(const gg_cuda_data &data, uint64_t at)
+{
+	return data.element == GG_ELEMENT_F16 ? __half2float(((const __half *) data.rows)[at]) :
+		((const float *) data.rows)[at];
+}
+
+/* A warp's distance between two of the caller's rows, in every lane. */
+__device__ static inline float
+exact_distance(const gg_cuda_data &data, uint32_t a, uint32_t b)
+{
+	const uint64_t at_a = (uint64_t) a * data.dim;
+	const uint64_t at_b = (uint64_t) b * data.dim;
+	const bool	cosine = data.metric == GG_METRIC_COSINE;
+	const bool	l1 = data.metric == GG_METRIC_L1;
+	float		sum = 0.0f;
+
+	if (data.element == GG_ELEMENT_F32 && data.dim % 4 == 0)
+	{
+		const float4 *x = (const float4 *) ((const float *) data.rows + at_a);
+		const float4 *y = (const float4 *) ((const float *) data.rows + at_b);
+
+#pragma unroll 2
+		for (uint32_t i = threadIdx.x & 31; i < data.dim / 4; i += 32)
+		{
+			const float4 p = x[i];
+			const float4 q = y[i];
+			const float d0 = p.x - q.x;
+			const float d1 = p.y - q.y;
+			const float d2 = p.z - q.z;
+			const float d3 = p.w - q.w;
+
+			if (cosine)
+				sum = fmaf(p.x, q.x, fmaf(p.y, q.y, fmaf(p.z, q.z, fmaf(p.w, q.w, sum))));
+			else if (l1)
+				sum += fabsf(d0) + fabsf(d1) + fabsf(d2) + fabsf(d3);
+			else
+				sum = fmaf(d0, d0, fmaf(d1, d1, fmaf(d2, d2, fmaf(d3, d3, sum))));
+		}
+	}
+	else
+		for (uint32_t i = threadIdx.x & 31; i < data.dim; i += 32)
+		{
+			const float p = load_element(data, at_a + i);
+			const float q = load_element(data, at_b + i);
+
+			if (cosine)
+				sum = fmaf(p, q, sum);
+			else if (l1)
+				sum += fabsf(p - q);
+			else
+				sum = fmaf(p - q, p - q, sum);
+		}
+	for (int stride = 16; stride > 0; stride /= 2)
+		sum += __shfl_xor_sync(GG_FULL_WARP, sum, stride);
+	if (cosine)
+		return 1.0f - (data.side != NULL ? sum * data.side[a] * data.side[b] : sum);
+	if (data.metric == GG_METRIC_IP)
+	{
+		const float difference = data.side[a] - data.side[b];
+
+		return fmaf(difference, difference, sum);
+	}
+	return sum;
+}
+
+/* NaN counts as infinity; rounding may push a cosine below 0, which a key cannot hold. */
+__device__ static inline float
+clean_distance(float distance)
+{
+	return isnan(distance) ? __uint_as_float(0x7F800000u) : fmaxf(distance, 0.0f);
+}
+
+/*
+ * The warp's keys from ids (count of them), by the caller's rows, sorted; returns how many differ and
+ * leaves those packed at the front of ids.
+ */
+template <int R>
+__device__ static inline uint32_t
+rank_ids(const gg_cuda_data &data, uint32_t row, uint32_t count, uint32_t *ids, float *distances)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	uint64_t	keys[R];
+	uint32_t	base = 0;
+	uint64_t	edge = GG_KEY_NONE;
+
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		keys[r] = GG_KEY_NONE;
+		for (uint32_t i = 0; i < 32 && r * 32 + i < count; i++)
+		{
+			const uint32_t id = ids[r * 32 + i];
+			const float distance = clean_distance(exact_distance(data, row, id));
+
+			if (lane == i)
+				keys[r] = gg_key(distance, id, 0);
+		}
+	}
+	__syncwarp();
+	gg_sort<R>(keys);
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		uint64_t	before = __shfl_up_sync(GG_FULL_WARP, keys[r], 1);
+		const uint64_t last = __shfl_sync(GG_FULL_WARP, keys[r], 31);
+
+		if (lane == 0)
+			before = edge;
+		edge = last;
+
+		const bool	keep = keys[r] != GG_KEY_NONE && ((r == 0 && lane == 0) || before != keys[r]);
+		const uint32_t mask = __ballot_sync(GG_FULL_WARP, keep);
+		const uint32_t at = base + __popc(mask & ((1u << lane) - 1));
+
+		if (keep)
+		{
+			ids[at] = gg_key_id(keys[r]);
+			distances[at] = gg_key_distance(keys[r]);
+		}
+		base += __popc(mask);
+	}
+	__syncwarp();
+	return base;
+}
+
+template <int R>
+static __global__ void
+finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, uint32_t seed, uint32_t first,
+			  uint32_t *ids, float *distances)
+{
+	constexpr int WARPS = R >= 16 ? 4 : 8;
+	__shared__ uint32_t all_ids[WARPS][32 * R];
+	__shared__ float all_distances[WARPS][32 * R];
+	const uint32_t row = first + blockIdx.x * WARPS + threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	uint32_t   *my_ids = all_ids[threadIdx.x / 32];
+	float	   *my_distances = all_distances[threadIdx.x / 32];
+	uint32_t	count = 0;
+
+	if (row >= data.n)
+		return;
+	const uint32_t want = min(k, data.n - 1);
+
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		const uint64_t key = lists[(uint64_t) row * (32 * R) + r * 32 + lane];
+
+		if (key != GG_KEY_NONE)
+			my_ids[r * 32 + lane] = gg_key_id(key);
+		count += __popc(__ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE));
+	}
+	__syncwarp();
+	count = rank_ids<R>(data, row, count, my_ids, my_distances);
+
+	/* short though there are rows enough: no cell and no join reached it; random rows stand in */
+	if (count < want)
+	{
+		uint32_t	candidate = gg_mix(row ^ seed) % data.n;
+
+		while (count < want)
+		{
+			bool		taken = candidate == row;
+
+			for (uint32_t i = lane; i < count; i += 32)
+				taken |= my_ids[i] == candidate;
+			if (!__any_sync(GG_FULL_WARP, taken))
+			{
+				if (lane == 0)
+					my_ids[count] = candidate;
+				count++;
+				__syncwarp();
+			}
+			candidate = candidate + 1 == data.n ? 0 : candidate + 1;
+		}
+		count = rank_ids<R>(data, row, count, my_ids, my_distances);
+	}
+
+	for (uint32_t at = lane; at < k; at += 32)
+	{
+		ids[(uint64_t) row * k + at] = at < count ? my_ids[at] : GG_NO_NODE;
+		if (distances != NULL)
+			distances[(uint64_t) row * k + at] = at < count ? my_distances[at] : __uint_as_float(0x7F800000u);
+	}
+}
+
+gg_status
+gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists, uint32_t length, uint32_t k,
+					 uint64_t seed, cudaStream_t stream, const gg_control *control, uint32_t *ids,
+					 float *distances)
+{
+	/* a launch: 20 GB of rows, some 20 ms */
+	const uint64_t per_row = (uint64_t) k * data->dim * gg_element_size(data->element);
+	const uint64_t step = 20000000000ull / per_row / 8 * 8 + 264;
+	gg_cuda_pace pace;
+
+	GG_TRY(pace.create());
+	for (uint64_t first = 0; first < data->n; first += step)
+	{
+		const uint64_t count = data->n - first < step ? data->n - first : step;
+
+		GG_SWITCH_LENGTH(length,
+			(finish_kernel<R><<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, stream>>>
+			 (*data, lists, k, (uint32_t) seed, (uint32_t) first, ids, distances)));
+		GG_CUDA_LAUNCHED("finish_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
+	return gg_cuda_ok();
+}

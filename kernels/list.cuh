@@ -1,0 +1,187 @@
+/*
+ * list.cuh
+ *		Sorted lists of 64-bit keys, one warp a list.
+ *
+ * A warp holds 32 * R keys "striped": key i is register i / 32 of lane i % 32.  Strides of 32 and
+ * more are then exchanges between a lane's own registers, smaller ones are shuffles.
+ */
+#ifndef GG_LIST_CUH
+#define GG_LIST_CUH
+
+#include "build.h"
+
+#define GG_FULL_WARP 0xFFFFFFFFu
+
+__device__ static inline uint64_t
+gg_key(float distance, uint32_t id, uint32_t flag)
+{
+	return (uint64_t) __float_as_uint(distance) << 32 | (uint64_t) id << 1 | flag;
+}
+
+__device__ static inline uint32_t
+gg_key_id(uint64_t key)
+{
+	return (uint32_t) key >> 1;
+}
+
+__device__ static inline float
+gg_key_distance(uint64_t key)
+{
+	return __uint_as_float((uint32_t) (key >> 32));
+}
+
+/* One compare-exchange step of a bitonic network; ascending says which way this element's run goes. */
+template <int R>
+__device__ static inline void
+gg_bitonic_step(uint64_t (&keys)[R], int stride, int run)
+{
+	const int	lane = threadIdx.x & 31;
+
+	if (stride >= 32)
+	{
+#pragma unroll
+		for (int r = 0; r < R; r++)
+		{
+			const int	other = r ^ (stride >> 5);
+
+			if (other > r && other < R)
+			{
+				const bool	ascending = ((r * 32) & run) == 0;
+				const uint64_t a = keys[r];
+				const uint64_t b = keys[other];
+				const bool	swap = (a > b) == ascending;
+
+				keys[r] = swap ? b : a;
+				keys[other] = swap ? a : b;
+			}
+		}
+	}
+	else
+	{
+#pragma unroll
+		for (int r = 0; r < R; r++)
+		{
+			const uint64_t mine = keys[r];
+			const uint64_t theirs = __shfl_xor_sync(GG_FULL_WARP, mine, stride);
+			const bool	ascending = ((r * 32 + lane) & run) == 0;
+			const bool	low = (lane & stride) == 0;
+
+			keys[r] = (low == ascending) == (mine < theirs) ? mine : theirs;
+		}
+	}
+}
+
+/* Sort 32 * R keys, R a power of two. */
+template <int R>
+__device__ static inline void
+gg_sort(uint64_t (&keys)[R])
+{
+#pragma unroll
+	for (int run = 2; run <= 32 * R; run *= 2)
+#pragma unroll
+		for (int stride = run / 2; stride > 0; stride /= 2)
+			gg_bitonic_step<R>(keys, stride, run);
+}
+
+/* The same when the keys already rise and then fall. */
+template <int R>
+__device__ static inline void
+gg_sort_bitonic(uint64_t (&keys)[R])
+{
+#pragma unroll
+	for (int stride = 16 * R; stride > 0; stride /= 2)
+		gg_bitonic_step<R>(keys, stride, 64 * R);
+}
+
+/*
+ * Merge buffer (64 keys, count of them used, in any order) into a list of 32 * R keys in memory,
+ * each (distance, id) kept once.
+ */
+template <int R>
+__device__ static inline void
+gg_merge(uint64_t *list, const uint64_t *buffer, uint32_t count)
+{
+	constexpr int H = R < 2 ? 2 : R;	/* half of the merged array; holds the buffer's 64 keys */
+	const uint32_t lane = threadIdx.x & 31;
+	uint64_t	fresh[2];
+	uint64_t	all[2 * H];
+	uint32_t	base = 0;
+
+	fresh[0] = lane < count ? buffer[lane] : GG_KEY_NONE;
+	fresh[1] = lane + 32 < count ? buffer[lane + 32] : GG_KEY_NONE;
+	gg_sort<2>(fresh);
+
+#pragma unroll
+	for (int r = 0; r < H; r++)
+	{
+		all[r] = r < R ? list[r * 32 + lane] : GG_KEY_NONE;
+		all[H + r] = GG_KEY_NONE;
+	}
+	all[2 * H - 2] = __shfl_sync(GG_FULL_WARP, fresh[1], 31 - lane);
+	all[2 * H - 1] = __shfl_sync(GG_FULL_WARP, fresh[0], 31 - lane);
+	gg_sort_bitonic<2 * H>(all);
+
+	/* equal pairs are side by side; of one id flagged OLD and NEW the OLD comes first and stays */
+	uint64_t	edge = GG_KEY_NONE; /* last key of the register before */
+
+#pragma unroll
+	for (int r = 0; r < 2 * H; r++)
+	{
+		uint64_t	before = __shfl_up_sync(GG_FULL_WARP, all[r], 1);
+		const uint64_t last = __shfl_sync(GG_FULL_WARP, all[r], 31);
+		uint32_t	kept;
+
+		if (lane == 0)
+			before = edge;
+		edge = last;
+
+		const bool	keep = all[r] != GG_KEY_NONE && ((r == 0 && lane == 0) || before >> 1 != all[r] >> 1);
+
+		kept = __ballot_sync(GG_FULL_WARP, keep);
+		const uint32_t at = base + __popc(kept & ((1u << lane) - 1));
+
+		if (keep && at < 32 * R)
+			list[at] = all[r];
+		base += __popc(kept);
+	}
+	for (uint32_t at = base + lane; at < 32 * R; at += 32)
+		list[at] = GG_KEY_NONE;
+	__syncwarp();
+}
+
+/* A well mixed 32-bit hash; a bijection. */
+__device__ __host__ static inline uint32_t
+gg_mix(uint32_t x)
+{
+	x ^= x >> 16;
+	x *= 0x7FEB352Du;
+	x ^= x >> 15;
+	x *= 0x846CA68Bu;
+	x ^= x >> 16;
+	return x;
+}
+
+/* Run a kernel template for a list length: R = length / 32. */
+#define GG_SWITCH_LENGTH(length, call) \
+	do { \
+		switch ((length) / 32) \
+		{ \
+			case 1: { constexpr int R = 1; call; } break; \
+			case 2: { constexpr int R = 2; call; } break; \
+			case 4: { constexpr int R = 4; call; } break; \
+			case 8: { constexpr int R = 8; call; } break; \
+			default: { constexpr int R = 16; call; } break; \
+		} \
+	} while (0)
+
+#define GG_SWITCH_KIND(kind_, call) \
+	do { \
+		switch (kind_) \
+		{ \
+			case GG_KIND_HALF_L2: { constexpr gg_cuda_kind KIND = GG_KIND_HALF_L2; call; } break; \
+			case GG_KIND_FLOAT_L2: { constexpr gg_cuda_kind KIND = GG_KIND_FLOAT_L2; call; } break; \
+			default: { constexpr gg_cuda_kind KIND = GG_KIND_FLOAT_L1; call; } break; \
+		} \
+	} while (0)
+
+#endif							/* GG_LIST_CUH */

@@ -1,0 +1,353 @@
+/*
+ * optimize.cu
+ *		Rank-based reordering with reverse edges (paper: cagra-2023, section III.B).
+ *
+ * knn n x k -> graph n x degree, in three steps
+ *	1. detours	a warp a node A: its list goes into a hash table in shared memory (id -> rank); then the
+ *				lists of its neighbours B pass by, and each D found at rank s of the list of rank b adds
+ *				a detour to A -> D when both b and s are below D's rank.  Edges sorted by (detours, rank);
+ *				the first `degree` are F(A).  Bytes: n x k x k ids gathered (d1: 16 GB), k^2 look-ups a
+ *				node instead of the k^3 compares of the definition.
+ *	2. reverse	every edge A -> F(A)[i] sorted to its target as (i, A): counted, scanned, scattered.
+ *	3. merge	a warp a node D: the `degree` smallest of those keys, taken in turns with F(D), each id
+ *				once, D left out.
+ *
+ * Step 2 scatters in any order; step 3 takes minima, so the order is not seen.  Oracle: the CPU
+ * engine's optimize(), the same bytes (test_cuda_build.c).
+ *
+ * Ids out of range are not followed and not written: knn may come from a caller.
+ */
+#include "list.cuh"
+
+#include <cub/device/device_scan.cuh>
+#include <cuda/std/functional>
+
+/* Warps a block so that the tables stay below 48 KB. */
+template <int R>
+struct detour_shape
+{
+	static constexpr int WARPS = R <= 4 ? 8 : R == 8 ? 4 : 2;
+	static constexpr int LOG_SLOTS = R == 1 ? 7 : R == 2 ? 8 : R == 4 ? 9 : R == 8 ? 10 : 11;
+	static constexpr uint32_t SLOTS = 1u << LOG_SLOTS;	/* a quarter full: a miss takes 1.4 probes */
+	static constexpr int AHEAD = R <= 2 ? 4 : R == 4 ? 2 : 1;	/* lists in flight */
+};
+
+/* the high bits of the product: ids of one stride must not share a slot */
+template <int R>
+__device__ static inline uint32_t
+hash_slot(uint32_t id)
+{
+	return id * 0x9E3779B1u >> (32 - detour_shape<R>::LOG_SLOTS);
+}
+
+template <int R>
+static __global__ void
+detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t degree, uint32_t first,
+			   uint32_t *forward)
+{
+	constexpr int WARPS = detour_shape<R>::WARPS;
+	constexpr uint32_t SLOTS = detour_shape<R>::SLOTS;
+	constexpr int AHEAD = detour_shape<R>::AHEAD;
+	__shared__ uint32_t slot_ids[WARPS][SLOTS];
+	__shared__ uint16_t slot_ranks[WARPS][SLOTS];
+	__shared__ uint32_t counts[WARPS][32 * R];
+	const uint32_t warp = threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t node = first + blockIdx.x * WARPS + warp;
+	uint32_t   *table = slot_ids[warp];
+	uint16_t   *ranks = slot_ranks[warp];
+	uint32_t   *count = counts[warp];
+	uint32_t	mine[R];
+	uint32_t	length = k;
+
+	if (node >= n)
+		return;
+
+	/* the list, up to its first GG_NO_NODE */
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		const uint32_t rank = r * 32 + lane;
+
+		mine[r] = rank < k ? knn[(uint64_t) node * k + rank] : GG_NO_NODE;
+		const uint32_t ends = __ballot_sync(GG_FULL_WARP, mine[r] >= n);
+
+		if (ends != 0)
+			length = min(length, (uint32_t) (r * 32 + __ffs(ends) - 1));
+		count[rank] = 0;
+	}
+	for (uint32_t i = lane; i < SLOTS; i += 32)
+		table[i] = GG_NO_NODE;
+	__syncwarp();
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		const uint32_t rank = r * 32 + lane;
+
+		if (rank < length)
+		{
+			uint32_t	slot = hash_slot<R>(mine[r]);
+
+			for (;;)
+			{
+				const uint32_t was = atomicCAS(&table[slot], GG_NO_NODE, mine[r]);
+
+				if (was == GG_NO_NODE)
+				{
+					ranks[slot] = (uint16_t) rank;
+					break;
+				}
+				if (was == mine[r])
+					break;
+				slot = (slot + 1) % SLOTS;
+			}
+		}
+	}
+	__syncwarp();
+
+	for (uint32_t begin = 0; begin < length; begin += AHEAD)
+	{
+		uint32_t	theirs[AHEAD][R];
+
+#pragma unroll
+		for (int j = 0; j < AHEAD; j++)
+		{
+			const uint32_t b = begin + j;
+			/* all lanes read one word: a broadcast */
+			const uint32_t neighbor = b < length ? knn[(uint64_t) node * k + b] : GG_NO_NODE;
+
+#pragma unroll
+			for (int r = 0; r < R; r++)
+				theirs[j][r] = neighbor < n && r * 32 + lane < k ?
+					knn[(uint64_t) neighbor * k + r * 32 + lane] : GG_NO_NODE;
+		}
+#pragma unroll
+		for (int j = 0; j < AHEAD; j++)
+#pragma unroll
+			for (int r = 0; r < R; r++)
+			{
+				const uint32_t id = theirs[j][r];
+				uint32_t	slot = hash_slot<R>(id);
+
+				if (id == GG_NO_NODE)
+					continue;
+				for (;;)
+				{
+					const uint32_t found = table[slot];
+
+					if (found == id)
+					{
+						const uint32_t rank = ranks[slot];
+
+						if (rank > begin + j && rank > r * 32 + lane)
+							atomicAdd(&count[rank], 1);
+						break;
+					}
+					if (found == GG_NO_NODE)
+						break;
+					slot = (slot + 1) % SLOTS;
+				}
+			}
+	}
+	__syncwarp();
+
+	uint64_t	keys[R];
+
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		const uint32_t rank = r * 32 + lane;
+
+		keys[r] = rank < length ? (uint64_t) count[rank] << 32 | rank : GG_KEY_NONE;
+	}
+	gg_sort<R>(keys);
+#pragma unroll
+	for (int r = 0; r < R; r++)
+		if (r * 32 + lane < degree)
+			forward[(uint64_t) node * degree + r * 32 + lane] = keys[r] == GG_KEY_NONE ? GG_NO_NODE :
+				knn[(uint64_t) node * k + (uint32_t) keys[r]];
+}
+
+static __global__ void
+in_degrees_kernel(const uint32_t *forward, uint64_t edges, uint32_t *in_degrees)
+{
+	const uint64_t edge = (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (edge < edges && forward[edge] != GG_NO_NODE)
+		atomicAdd(&in_degrees[forward[edge]], 1);
+}
+
+/* a key is (i, A), shifted past the bit that lists keep for GNND */
+static __global__ void
+reverse_kernel(const uint32_t *forward, uint64_t edges, uint32_t degree, const uint64_t *starts,
+			   uint32_t *in_degrees, uint64_t *reverse)
+{
+	const uint64_t edge = (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (edge >= edges || forward[edge] == GG_NO_NODE)
+		return;
+	const uint32_t target = forward[edge];
+
+	reverse[starts[target] + atomicSub(&in_degrees[target], 1) - 1] =
+		(edge % degree) << 32 | (edge / degree) << 1;
+}
+
+template <int R>
+static __global__ void
+merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, const uint64_t *starts,
+			 const uint64_t *reverse, uint32_t first, uint32_t *graph)
+{
+	constexpr int WARPS = R <= 4 ? 8 : 2;
+	__shared__ uint64_t nearest[WARPS][32 * R];
+	__shared__ uint32_t sequence[WARPS][64 * R];
+	const uint32_t warp = threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t node = first + blockIdx.x * WARPS + warp;
+	uint64_t   *list = nearest[warp];
+	uint32_t   *ids = sequence[warp];
+	uint32_t	nforward = 0;
+	uint32_t	nreverse = 0;
+	uint32_t	emitted = 0;
+
+	if (node >= n)
+		return;
+#pragma unroll
+	for (int r = 0; r < R; r++)
+		list[r * 32 + lane] = GG_KEY_NONE;
+	__syncwarp();
+	for (uint64_t at = starts[node]; at < starts[node + 1]; at += 64)
+	{
+		const uint32_t count = (uint32_t) min(starts[node + 1] - at, (uint64_t) 64);
+		const uint64_t last = list[degree - 1];
+		bool		any = lane < count && reverse[at + lane] < last;
+
+		any |= lane + 32 < count && reverse[at + lane + 32] < last;
+		if (__any_sync(GG_FULL_WARP, any))
+			gg_merge<R>(list, reverse + at, count);
+	}
+
+	/* how many of each, then both in turns */
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		const uint32_t i = r * 32 + lane;
+
+		nforward += __popc(__ballot_sync(GG_FULL_WARP, i < degree &&
+										 forward[(uint64_t) node * degree + min(i, degree - 1)] != GG_NO_NODE));
+		nreverse += __popc(__ballot_sync(GG_FULL_WARP, i < degree && list[i] != GG_KEY_NONE));
+	}
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		const uint32_t i = r * 32 + lane;
+
+		if (i < nforward)
+			ids[i < nreverse ? 2 * i : nreverse + i] = forward[(uint64_t) node * degree + i];
+		if (i < nreverse)
+			ids[i < nforward ? 2 * i + 1 : nforward + i] = gg_key_id(list[i]);
+	}
+	__syncwarp();
+	for (uint32_t base = 0; base < nforward + nreverse && emitted < degree; base += 32)
+	{
+		const uint32_t i = base + lane;
+		bool		keep = i < nforward + nreverse && ids[i] != node;
+
+		if (keep)
+			for (uint32_t j = 0; j < i; j++)
+				keep &= ids[j] != ids[i];
+		const uint32_t mask = __ballot_sync(GG_FULL_WARP, keep);
+		const uint32_t at = emitted + __popc(mask & ((1u << lane) - 1));
+
+		if (keep && at < degree)
+			graph[(uint64_t) node * degree + at] = ids[i];
+		emitted += __popc(mask);
+	}
+	for (uint32_t at = emitted + lane; at < degree; at += 32)
+		graph[(uint64_t) node * degree + at] = GG_NO_NODE;
+}
+
+gg_status
+gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
+						cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+						uint32_t *graph)
+{
+	const uint64_t edges = (uint64_t) n * degree;
+	/* k^2 look-ups a node at 2e11 a second: slices of 10 to 20 ms */
+	const uint64_t step = 3000000000ull / ((uint64_t) k * k) / 8 * 8 + 8;
+	gg_cuda_buffer<uint32_t> forward;
+	gg_cuda_buffer<uint32_t> in_degrees;
+	gg_cuda_buffer<uint64_t> starts;
+	gg_cuda_buffer<uint64_t> reverse;
+	gg_cuda_buffer<char> scratch;
+	size_t		scratch_bytes = 0;
+	gg_cuda_pace pace;
+
+	if (n == 0)
+		return gg_cuda_ok();
+	GG_TRY(pace.create());
+	GG_TRY(forward.allocate(edges, meter));
+	GG_TRY(in_degrees.allocate((uint64_t) n + 1, meter));
+	GG_TRY(starts.allocate((uint64_t) n + 1, meter));
+	GG_TRY(reverse.allocate(edges, meter));
+	for (uint64_t first = 0; first < n; first += step)
+	{
+		const uint64_t count = n - first < step ? n - first : step;
+
+		GG_SWITCH_LENGTH(gg_cuda_list_length(k),
+			(detours_kernel<R><<<gg_cuda_blocks(count, detour_shape<R>::WARPS),
+			 detour_shape<R>::WARPS * 32, 0, stream>>>(knn, n, k, degree, (uint32_t) first, forward.get())));
+		GG_CUDA_LAUNCHED("detours_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+		gg_cuda_progress(control, GG_PHASE_OPTIMIZE, first, n);
+	}
+
+	GG_CUDA_TRY(cudaMemsetAsync(in_degrees.get(), 0, in_degrees.bytes(), stream));
+	in_degrees_kernel<<<gg_cuda_blocks(edges, 256), 256, 0, stream>>>(forward.get(), edges, in_degrees.get());
+	GG_CUDA_LAUNCHED("in_degrees_kernel");
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(NULL, scratch_bytes, in_degrees.get(), starts.get(),
+											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1, stream));
+	GG_TRY(scratch.allocate(scratch_bytes));
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), scratch_bytes, in_degrees.get(), starts.get(),
+											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1, stream));
+	reverse_kernel<<<gg_cuda_blocks(edges, 256), 256, 0, stream>>>
+		(forward.get(), edges, degree, starts.get(), in_degrees.get(), reverse.get());
+	GG_CUDA_LAUNCHED("reverse_kernel");
+	GG_TRY(pace.step(stream, control, __func__));
+
+	const uint64_t merge_step = 200000000ull / degree + 8;
+
+	for (uint64_t first = 0; first < n; first += merge_step)
+	{
+		const uint64_t count = n - first < merge_step ? n - first : merge_step;
+
+		GG_SWITCH_LENGTH(gg_cuda_list_length(degree),
+			(merge_kernel<R><<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, stream>>>
+			 (forward.get(), n, degree, starts.get(), reverse.get(), (uint32_t) first, graph)));
+		GG_CUDA_LAUNCHED("merge_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
+	gg_cuda_progress(control, GG_PHASE_OPTIMIZE, n, n);
+	return gg_cuda_ok();
+}
+
+/* gg_engine.optimize: host memory in, host memory out. */
+gg_status
+gg_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, const gg_control *control,
+				 uint32_t *graph)
+{
+	gg_cuda_buffer<uint32_t> device_knn;
+	gg_cuda_buffer<uint32_t> device_graph;
+	gg_cuda_stream stream;
+
+	if (degree == 0 || k < degree || k > GG_MAX_DEGREE)
+		return gg_cuda_fail(GG_EINVAL, __func__, "degree %u of %u neighbors is out of range", degree, k);
+	if (n == 0)
+		return gg_cuda_ok();
+	GG_TRY(stream.create());
+	GG_TRY(device_knn.allocate((uint64_t) n * k));
+	GG_TRY(device_graph.allocate((uint64_t) n * degree));
+	GG_TRY(gg_cuda_copy_in(device_knn.get(), knn, device_knn.bytes(), stream.get(), control));
+	GG_TRY(gg_cuda_optimize_device(device_knn.get(), n, k, degree, stream.get(), control, NULL,
+								   device_graph.get()));
+	return gg_cuda_copy_out(graph, device_graph.get(), device_graph.bytes(), stream.get(), control);
+}

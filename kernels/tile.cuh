@@ -1,0 +1,162 @@
+/*
+ * tile.cuh
+ *		Distances of 64 x 128 rows by one block of 256 threads, the rows streamed through
+ *		shared memory in chunks of 128 bytes.
+ *
+ * Mapping: 8 warps as 2 (rows) x 4 (columns) of 32 x 32.  A thread holds 32 sums, in the layout of
+ * mma.m16n8k16's accumulator whatever the arithmetic: sum [mi][ni][e] is row
+ * 32 wm + 16 mi + 8 (e / 2) + lane / 4 and column 32 wn + 8 ni + 2 (lane % 4) + e % 2.
+ *
+ * A chunk's row is 8 units of 16 bytes at 128-byte pitch, unit u stored at u ^ (row % 8): both
+ * ldmatrix and the fp32 loads then touch each bank once.
+ *
+ * A sum is the same bits wherever its row and column lie in the tile, and nothing else enters it.
+ */
+#ifndef GG_TILE_CUH
+#define GG_TILE_CUH
+
+#include "build.h"
+
+#define GG_TILE_ROWS 64
+#define GG_TILE_COLUMNS 128
+#define GG_TILE_THREADS 256
+#define GG_TILE_PITCH 128		/* bytes of one row in one chunk */
+#define GG_TILE_UNITS 8			/* 16-byte units of it */
+
+__device__ static inline uint32_t
+gg_tile_offset(uint32_t row, uint32_t unit)
+{
+	return row * GG_TILE_PITCH + ((unit ^ (row & 7)) << 4);
+}
+
+__device__ static inline void
+gg_copy_async(void *shared, const void *global)
+{
+	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+				 :: "r"((uint32_t) __cvta_generic_to_shared(shared)), "l"(global) : "memory");
+}
+
+__device__ static inline void
+gg_copy_commit(void)
+{
+	asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int PENDING>
+__device__ static inline void
+gg_copy_wait(void)
+{
+	asm volatile("cp.async.wait_group %0;" :: "n"(PENDING) : "memory");
+}
+
+__device__ static inline void
+gg_load_matrix(uint32_t (&out)[4], const char *shared)
+{
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+				 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+				 : "r"((uint32_t) __cvta_generic_to_shared(shared)));
+}
+
+__device__ static inline void
+gg_mma(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+				 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+				 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+				 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+typedef float gg_tile_sums[2][4][4];
+
+__device__ static inline void
+gg_tile_clear(gg_tile_sums &sums)
+{
+#pragma unroll
+	for (int i = 0; i < 32; i++)
+		sums[i / 16][i / 4 % 4][i % 4] = 0.0f;
+}
+
+/* Add one chunk of `units` units: a and b are the chunk's rows of the tile in shared memory. */
+template <gg_cuda_kind KIND>
+__device__ static inline void
+gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, uint32_t wm, uint32_t wn)
+{
+	const uint32_t lane = threadIdx.x & 31;
+
+	if (KIND == GG_KIND_HALF_L2)
+	{
+		const uint32_t a_row = wm * 32 + (lane & 15);
+		const uint32_t b_row = wn * 32 + (lane & 7) + (lane >> 4) * 8;
+
+#pragma unroll
+		for (uint32_t unit = 0; unit < GG_TILE_UNITS; unit += 2)
+		{
+			uint32_t	fa[2][4];
+			uint32_t	fb[2][4];
+
+			if (unit >= units)
+				break;
+#pragma unroll
+			for (int i = 0; i < 2; i++)
+			{
+				gg_load_matrix(fa[i], a + gg_tile_offset(a_row + i * 16, unit + (lane >> 4)));
+				gg_load_matrix(fb[i], b + gg_tile_offset(b_row + i * 16, unit + (lane >> 3 & 1)));
+			}
+#pragma unroll
+			for (int mi = 0; mi < 2; mi++)
+#pragma unroll
+				for (int ni = 0; ni < 4; ni++)
+					gg_mma(sums[mi][ni], fa[mi], fb[ni / 2][ni % 2 * 2], fb[ni / 2][ni % 2 * 2 + 1]);
+		}
+	}
+	else
+	{
+		const uint32_t a_row = wm * 32 + lane / 4;
+		const uint32_t b_row = wn * 32 + lane % 4 * 2;
+
+		for (uint32_t unit = 0; unit < units; unit++)
+		{
+			float4		fa[4];
+
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				fa[i] = *(const float4 *) (a + gg_tile_offset(a_row + i * 8, unit));
+#pragma unroll
+			for (int j = 0; j < 8; j++)
+			{
+				const float4 fb = *(const float4 *) (b + gg_tile_offset(b_row + j / 2 * 8 + j % 2, unit));
+
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+				{
+					float	   &sum = sums[i / 2][j / 2][i % 2 * 2 + j % 2];
+					const float x = fa[i].x - fb.x;
+					const float y = fa[i].y - fb.y;
+					const float z = fa[i].z - fb.z;
+					const float w = fa[i].w - fb.w;
+
+					if (KIND == GG_KIND_FLOAT_L2)
+					{
+						sum = fmaf(x, x, sum);
+						sum = fmaf(y, y, sum);
+						sum = fmaf(z, z, sum);
+						sum = fmaf(w, w, sum);
+					}
+					else
+						sum += fabsf(x) + fabsf(y) + fabsf(z) + fabsf(w);
+				}
+			}
+		}
+	}
+}
+
+/* The distance a sum stands for. */
+template <gg_cuda_kind KIND>
+__device__ static inline float
+gg_tile_distance(float sum, float norm_a, float norm_b)
+{
+	/* the commutative sum first: (a, b) and (b, a) round alike */
+	return KIND == GG_KIND_HALF_L2 ? fmaxf((norm_a + norm_b) - 2.0f * sum, 0.0f) : sum;
+}
+
+#endif							/* GG_TILE_CUH */

@@ -1,0 +1,100 @@
+/*
+ * compat.h
+ *		All differences between PostgreSQL 15 and 18 that this extension meets.
+ */
+#ifndef GG_COMPAT_H
+#define GG_COMPAT_H
+
+#include "access/genam.h"
+#include "access/nbtxlog.h"
+#include "access/rmgr.h"
+#include "access/xloginsert.h"
+#include "catalog/index.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/rel.h"
+
+#if PG_VERSION_NUM < 150000
+#error "gpugraph needs PostgreSQL 15 or newer"
+#endif
+
+#if PG_VERSION_NUM >= 160000
+#define GgLocator(rel)			((rel)->rd_locator)
+typedef RelFileLocator GgRelFileLocator;
+#define GgOwnerCheck(classid, objectid, roleid) object_ownercheck(classid, objectid, roleid)
+#else
+#define GgLocator(rel)			((rel)->rd_node)
+typedef RelFileNode GgRelFileLocator;
+#define GgOwnerCheck(classid, objectid, roleid) \
+	((classid) == RelationRelationId ? pg_class_ownercheck(objectid, roleid) : false)
+#endif
+
+#if PG_VERSION_NUM >= 180000
+#define GgVacuumDelayPoint()	vacuum_delay_point(false)
+#else
+#define GgVacuumDelayPoint()	vacuum_delay_point()
+#endif
+
+/* The next value of a sorted list of datums passed by value. */
+#if PG_VERSION_NUM >= 160000
+#define GgTuplesortGetDatum(state, value, isnull) \
+	tuplesort_getdatum(state, true, false, value, isnull, NULL)
+#else
+#define GgTuplesortGetDatum(state, value, isnull) \
+	tuplesort_getdatum(state, true, value, isnull, NULL)
+#endif
+
+#if PG_VERSION_NUM >= 170000
+#define GgRestrictSearchPath()	RestrictSearchPath()
+#else
+#define GgRestrictSearchPath()	((void) 0)
+#endif
+
+/* A page newly added at the end of the relation, locked exclusively. */
+static inline Buffer
+GgExtendOne(Relation rel, ForkNumber forknum)
+{
+#if PG_VERSION_NUM >= 160000
+	return ExtendBufferedRel(BMR_REL(rel), forknum, NULL, EB_LOCK_FIRST);
+#else
+	Buffer		buffer;
+
+	if (!RELATION_IS_LOCAL(rel))
+		LockRelationForExtension(rel, ExclusiveLock);
+	buffer = ReadBufferExtended(rel, forknum, P_NEW, RBM_NORMAL, NULL);
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	if (!RELATION_IS_LOCAL(rel))
+		UnlockRelationForExtension(rel, ExclusiveLock);
+	return buffer;
+#endif
+}
+
+/*
+ * Tell standbys that blocks from blkno on, parked under xid, are reused: queries there that could
+ * still need them are cancelled.  The record is nbtree's, which carries nothing of nbtree but its
+ * name; an extension has no resource manager of its own without being preloaded.
+ */
+static inline void
+GgLogReuse(Relation rel, Relation heap, BlockNumber blkno, FullTransactionId xid)
+{
+	xl_btree_reuse_page xlrec;
+
+	memset(&xlrec, 0, sizeof(xlrec));
+#if PG_VERSION_NUM >= 160000
+	xlrec.locator = rel->rd_locator;
+	xlrec.block = blkno;
+	xlrec.snapshotConflictHorizon = xid;
+	xlrec.isCatalogRel = heap != NULL && RelationIsAccessibleInLogicalDecoding(heap);
+#else
+	xlrec.node = rel->rd_node;
+	xlrec.block = blkno;
+	xlrec.latestRemovedFullXid = xid;
+#endif
+	XLogBeginInsert();
+	XLogRegisterData((char *) &xlrec, SizeOfBtreeReusePage);
+	(void) XLogInsert(RM_BTREE_ID, XLOG_BTREE_REUSE_PAGE);
+}
+
+#endif							/* GG_COMPAT_H */

@@ -1,0 +1,248 @@
+/*
+ * optimize.c
+ *		Rank-based reordering with reverse edges (paper: cagra-2023, section III.B).
+ *
+ * Contract, which every engine keeps to the byte.  L(A) is A's k-NN list, up to its first
+ * GG_NO_NODE; it holds no duplicates and not A.
+ *
+ *	(a) An edge of A with rank r leads to D = L(A)[r].  Its detours are the ranks b < r for which D
+ *		is in the list of B = L(A)[b] at a rank s < r.  F(A) is the first `degree` edges of A by
+ *		(detours, r).
+ *	(b) For every A and i with F(A)[i] = D, D has the reverse candidate A with the key (i, A).  R(D)
+ *		is the candidates of the `degree` smallest keys, in their order.
+ *	(c) The list of D is the sequence F(D)[0], R(D)[0], F(D)[1], R(D)[1], ... (the rest of the one
+ *		where the other has ended), without D and without what came before, up to `degree`;
+ *		GG_NO_NODE fills the rest.
+ *
+ * Departures from the paper: a detour must beat the edge in both hops by rank in the lists they
+ * stand in, as in the paper, but ranks beyond the list (k) never count; reverse edges are merged
+ * alternately, not as a fixed half.
+ *
+ * How.  (a) marks the ranks of A's list in a table over all nodes, so that each of the k x k
+ * neighbours of neighbours costs one look-up; a table that small nodes' lists share stays in the
+ * second-level cache (2 bytes a node).  (b) goes through F by i, then by A, so that each R(D) comes
+ * in order and ends when it is full; each thread does it for its own share of the D.
+ */
+#include "stages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct optimize_state
+{
+	const uint32_t *knn;		/* n x k */
+	uint32_t	n;
+	uint32_t	k;
+	uint32_t	degree;
+	uint32_t   *forward;		/* degree x n: F(A)[i] at i * n + A, GG_NO_NODE behind the last */
+	uint32_t   *graph;			/* n x degree: R(D), then the result */
+	uint16_t   *counts;			/* n: of R(D) */
+	uint16_t  **tables;			/* n marks for each thread, all 0 between nodes */
+	uint32_t	shares;			/* of the nodes, in (b) */
+} optimize_state;
+
+/*
+ * Count the detours of A's edges; ranks holds for each node its rank in A's list plus 1, or 0.
+ */
+static void
+count_detours(const optimize_state *state, const uint32_t *list, uint32_t length, const uint16_t *ranks,
+			  uint32_t *detours)
+{
+	memset(detours, 0, sizeof(uint32_t) * (length + 1));
+	for (uint32_t b = 0; b + 1 < length; b++)
+	{
+		const uint32_t *hop = state->knn + (size_t) list[b] * state->k;
+		uint16_t	found[GG_MAX_DEGREE];
+		uint32_t	nfound = 0;
+
+		if (b + 2 < length)
+			for (uint32_t s = 0; s < state->k; s += 16)
+				__builtin_prefetch(state->knn + (size_t) list[b + 2] * state->k + s);
+		/* a rank r that counts is above both b and s; whether one does is unpredictable: no branch */
+		for (uint32_t s = 0; s + 1 < length; s++)
+		{
+			uint32_t	id = hop[s];
+			uint32_t	above = s > b ? s : b;
+			uint16_t	rank;
+
+			if (id == GG_NO_NODE)
+				break;
+			rank = ranks[id];
+			found[nfound] = rank;
+			nfound += (uint32_t) (rank > above + 1);
+		}
+		for (uint32_t f = 0; f < nfound; f++)
+			detours[found[f] - 1]++;
+	}
+}
+
+static void
+forward_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+{
+	optimize_state *state = arg;
+	uint16_t   *ranks = state->tables[worker->id];
+	uint32_t	detours[GG_MAX_DEGREE + 1];
+
+	for (uint64_t node = begin; node < end && !gg_worker_stopping(worker); node++)
+	{
+		const uint32_t *list = state->knn + node * state->k;
+		uint32_t	length = 0;
+
+		while (length < state->k && list[length] != GG_NO_NODE)
+		{
+			ranks[list[length]] = (uint16_t) (length + 1);
+			length++;
+		}
+		count_detours(state, list, length, ranks, detours);
+		for (uint32_t r = 0; r < length; r++)
+			ranks[list[r]] = 0;
+
+		/* insertion sort by (detours, r): mostly in order already, and of the first ones only */
+		uint64_t	best[GG_MAX_DEGREE];
+		uint32_t	nbest = 0;
+
+		for (uint32_t r = 0; r < length; r++)
+		{
+			uint64_t	key = (uint64_t) detours[r] << 32 | r;
+			uint32_t	at;
+
+			if (nbest < state->degree)
+				at = nbest++;
+			else if (key < best[nbest - 1])
+				at = nbest - 1;
+			else
+				continue;
+			for (; at > 0 && best[at - 1] > key; at--)
+				best[at] = best[at - 1];
+			best[at] = key;
+		}
+		for (uint32_t i = 0; i < state->degree; i++)
+			state->forward[(size_t) i * state->n + node] = i < nbest ? list[(uint32_t) best[i]] : GG_NO_NODE;
+		gg_worker_progress(worker, 1);
+	}
+}
+
+static void
+reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+{
+	optimize_state *state = arg;
+
+	for (uint64_t share = begin; share < end; share++)
+	{
+		uint32_t	first = (uint32_t) (share * state->n / state->shares),
+					last = (uint32_t) ((share + 1) * state->n / state->shares);
+
+		for (uint32_t i = 0; i < state->degree; i++)
+		{
+			const uint32_t *forward = state->forward + (size_t) i * state->n;
+
+			for (uint32_t a = 0; a < state->n; a++)
+			{
+				uint32_t	d = forward[a];
+
+				if (a % 65536 == 0 && gg_worker_stopping(worker))
+					return;
+				/* GG_NO_NODE is in no share */
+				if (d >= first && d < last && state->counts[d] < state->degree)
+					state->graph[(size_t) d * state->degree + state->counts[d]++] = a;
+			}
+		}
+	}
+}
+
+static void
+merge_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+{
+	optimize_state *state = arg;
+	uint16_t   *taken = state->tables[worker->id];
+	uint32_t	reverse[GG_MAX_DEGREE];
+
+	for (uint64_t node = begin; node < end && !gg_worker_stopping(worker); node++)
+	{
+		uint32_t   *out = state->graph + node * state->degree;
+		uint32_t	nreverse = state->counts[node],
+					count = 0;
+
+		memcpy(reverse, out, sizeof(uint32_t) * nreverse);
+		taken[node] = 1;
+		for (uint32_t i = 0; i < state->degree && count < state->degree; i++)
+		{
+			uint32_t	next[2] = {
+				state->forward[(size_t) i * state->n + node],
+				i < nreverse ? reverse[i] : GG_NO_NODE
+			};
+
+			for (int side = 0; side < 2 && count < state->degree; side++)
+				if (next[side] != GG_NO_NODE && !taken[next[side]])
+				{
+					taken[next[side]] = 1;
+					out[count++] = next[side];
+				}
+		}
+		taken[node] = 0;
+		for (uint32_t i = 0; i < count; i++)
+			taken[out[i]] = 0;
+		while (count < state->degree)
+			out[count++] = GG_NO_NODE;
+	}
+}
+
+uint64_t
+gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads)
+{
+	return (uint64_t) n * (sizeof(uint32_t) * degree + sizeof(uint16_t) * (1 + (uint64_t) threads));
+}
+
+gg_status
+gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, uint32_t *graph)
+{
+	int			threads = gg_pool_threads(pool);
+	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .graph = graph,
+		.shares = (uint32_t) threads};
+	gg_status	status = gg_cpu_ok();
+
+	if (k < 1 || k > GG_MAX_DEGREE || degree < 1 || degree > GG_MAX_DEGREE)
+		return gg_cpu_fail(GG_EINVAL, "gg_cpu_optimize", "list length %u or degree %u is not in 1 .. %u",
+						   k, degree, GG_MAX_DEGREE);
+	if (n == 0)
+		return status;
+	gg_pool_phase(pool, GG_PHASE_OPTIMIZE, n);
+	state.forward = malloc(sizeof(uint32_t) * n * (size_t) degree);
+	state.counts = calloc(n, sizeof(uint16_t));
+	state.tables = calloc((size_t) threads, sizeof(*state.tables));
+	for (int t = 0; state.tables && t < threads; t++)
+	{
+		state.tables[t] = calloc(n, sizeof(uint16_t));
+		if (!state.tables[t])
+			status.code = GG_ENOMEM;
+	}
+	if (!state.forward || !state.counts || !state.tables || status.code != GG_OK)
+		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_optimize", "out of memory for a graph of %u nodes, degree %u", n, degree);
+
+	if (status.code == GG_OK)
+		status = gg_pool_run(pool, forward_run, &state, n, 64);
+	if (status.code == GG_OK)
+		status = gg_pool_run(pool, reverse_run, &state, state.shares, 1);
+	if (status.code == GG_OK)
+		status = gg_pool_run(pool, merge_run, &state, n, 256);
+
+	for (int t = 0; state.tables && t < threads; t++)
+		free(state.tables[t]);
+	free(state.tables);
+	free(state.counts);
+	free(state.forward);
+	return status;
+}
+
+gg_status
+gg_cpu_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, const gg_control *control,
+				uint32_t *graph)
+{
+	gg_pool    *pool;
+	gg_status	status = gg_pool_create(&pool, control);
+
+	if (status.code == GG_OK)
+		status = gg_cpu_optimize_run(pool, knn, n, k, degree, graph);
+	gg_pool_free(pool);
+	return status;
+}

@@ -1,0 +1,188 @@
+/*
+ * format.h
+ *		The on-disk format of a gpugraph index.
+ *
+ * Every page is a standard page: header, payload, and a GgPageStamp as special
+ * area.  pd_lower lies past the payload in use, so that full-page images drop
+ * the hole.  Format tables, locks and protocols are told in src/README; this file
+ * is their only definition in code.
+ */
+#ifndef GG_FORMAT_H
+#define GG_FORMAT_H
+
+#include "access/transam.h"
+#include "storage/block.h"
+#include "storage/bufpage.h"
+#include "storage/itemptr.h"
+
+#include "engine.h"
+
+#define GG_MAGIC			0x67706772	/* "gpgr" */
+#define GG_FORMAT_VERSION	1
+#define GG_META_BLKNO		0
+
+/* What a page, and so an extent, holds.  On disk: never renumber. */
+typedef enum GgKind
+{
+	GG_KIND_META = 1,
+	GG_KIND_VECTORS = 2,		/* nodes x dimensions elements */
+	GG_KIND_ADJACENCY = 3,		/* nodes x graph_degree uint32 node ids */
+	GG_KIND_TIDS = 4,			/* rows x GgTidEntry */
+	GG_KIND_PIVOTS = 5,			/* npivots x GgPivotEntry */
+	GG_KIND_OFFSETS = 6,		/* nodes + 1 uint32: first row of each node; only when rows > nodes */
+	GG_KIND_DELTA = 7,			/* GgDeltaRow after GgDeltaRow */
+	GG_KIND_FREE = 8			/* extents only: blocks for reuse, see parked_xid */
+} GgKind;
+
+#define GG_LAST_KIND		GG_KIND_FREE
+
+/* The segment number in the stamps of delta pages and in extents of no segment. */
+#define GG_NO_SEGMENT		0xFFFFFFFFu
+
+/*
+ * Special area of every page.  A page whose stamp is not the one expected was recycled or is
+ * corrupt; it is never read on.
+ */
+typedef struct GgPageStamp
+{
+	uint64		instance;		/* GgMetaPageData.instance */
+	uint32		segment;		/* GgSegment.id, or GG_NO_SEGMENT */
+	uint32		number;			/* page number within its array, or within the delta since its start */
+	uint16		kind;			/* GgKind */
+	uint16		count;			/* delta: rows that start on this page; else 0 */
+	uint32		reserved;
+} GgPageStamp;
+
+#define GgPageGetStamp(page)	((GgPageStamp *) PageGetSpecialPointer(page))
+
+/* Payload bytes a page: arrays run on across pages in pieces of this size (a multiple of 8). */
+#define GG_PAGE_PAYLOAD \
+	(BLCKSZ - MAXALIGN(SizeOfPageHeaderData) - MAXALIGN(sizeof(GgPageStamp)))
+
+/* A heap row of a node.  VACUUM clears tid (ItemPointerSetInvalid); nothing else ever changes. */
+typedef struct GgTidEntry
+{
+	ItemPointerData tid;
+	uint16		reserved;
+} GgTidEntry;
+
+#define GG_TIDS_PER_PAGE	(GG_PAGE_PAYLOAD / sizeof(GgTidEntry))
+
+typedef struct GgPivotEntry
+{
+	uint32		node;
+	uint32		neighbors[GG_PIVOT_DEGREE]; /* indices into the pivots, GG_NO_NODE at the end */
+} GgPivotEntry;
+
+/*
+ * A row of the delta: this head, then dimensions elements, then padding to MAXALIGN.  Rows do not
+ * cross pages unless they are longer than a page; such a row starts a page of its own, and runs on
+ * over the following ones, whose count is 0.
+ */
+typedef struct GgDeltaRow
+{
+	ItemPointerData tid;		/* invalid once vacuumed */
+	uint16		reserved;
+} GgDeltaRow;
+
+/* An immutable graph over nodes distinct vectors. */
+typedef struct GgSegment
+{
+	uint32		id;				/* never reused within an instance */
+	uint32		nodes;
+	uint32		rows;			/* heap rows; more than nodes where vectors are equal */
+	uint32		npivots;
+	uint32		dead;			/* rows cleared by VACUUM */
+	uint32		reserved;
+} GgSegment;
+
+/* A run of blocks.  The extents of one array, in directory order, are its pages in order. */
+typedef struct GgExtent
+{
+	BlockNumber start;
+	uint32		nblocks;
+	uint32		segment;		/* GgSegment.id or GG_NO_SEGMENT */
+	uint16		kind;			/* GgKind */
+	uint16		reserved;
+	uint64		parked_xid;		/* FREE: full xid that every snapshot must have passed; 0: free now */
+} GgExtent;
+
+#define GG_MAX_SEGMENTS		32
+#define GG_MAX_EXTENTS		288
+
+typedef enum GgAlgorithm
+{
+	GG_ALGORITHM_CAGRA = 1
+} GgAlgorithm;
+
+/* Seconds a build spent, by stage; for gpugraph_index_info. */
+typedef struct GgBuildTimes
+{
+	float4		scan_s,
+				graph_s,
+				write_s,
+				wal_s;
+} GgBuildTimes;
+
+typedef struct GgMetaPageData
+{
+	uint32		magic;
+	uint32		version;
+	uint64		instance;		/* random; a new one with every build */
+	uint64		generation;		/* grows whenever the set of segments changes */
+	uint64		vacuum_epoch;	/* grows whenever VACUUM cleared rows */
+	uint32		dimensions;		/* 0: not known before the first row */
+	uint16		metric;			/* gg_metric */
+	uint16		element;		/* gg_element of the stored rows */
+	uint16		algorithm;		/* GgAlgorithm */
+	uint16		engine;			/* that built it: 0 none, 1 cpu, 2 cuda */
+	uint16		graph_degree;
+	uint16		intermediate_graph_degree;
+	int32		seed;
+	uint32		next_segment;	/* id for the next segment */
+	GgBuildTimes times;
+	uint32		delta_first;	/* number of the delta's first page */
+	uint32		delta_pages;	/* pages in use; the last one takes the next row */
+	uint32		delta_dead;		/* delta rows cleared by VACUUM */
+	uint16		nsegments;
+	uint16		nextents;
+	GgSegment	segments[GG_MAX_SEGMENTS];
+	GgExtent	extents[GG_MAX_EXTENTS];
+} GgMetaPageData;
+
+#define GgPageGetMeta(page)		((GgMetaPageData *) PageGetContents(page))
+
+StaticAssertDecl(sizeof(GgMetaPageData) <= GG_PAGE_PAYLOAD, "the metapage must hold its directory");
+StaticAssertDecl(sizeof(GgTidEntry) == 8 && GG_PAGE_PAYLOAD % sizeof(GgTidEntry) == 0,
+				 "TID entries must not cross pages");
+StaticAssertDecl(sizeof(GgPageStamp) == 24 && sizeof(GgExtent) == 24, "no padding on disk");
+
+/* Bytes of one vector in segments and delta. */
+static inline Size
+GgRowBytes(const GgMetaPageData *meta)
+{
+	return (Size) meta->dimensions * gg_element_size((gg_element) meta->element);
+}
+
+/* Bytes of one delta row, head and padding included. */
+static inline Size
+GgDeltaRowBytes(const GgMetaPageData *meta)
+{
+	return MAXALIGN(sizeof(GgDeltaRow) + GgRowBytes(meta));
+}
+
+/* Pages that one delta row takes; 1 unless the row is longer than a page. */
+static inline uint32
+GgDeltaPagesPerRow(const GgMetaPageData *meta)
+{
+	return (uint32) ((GgDeltaRowBytes(meta) + GG_PAGE_PAYLOAD - 1) / GG_PAGE_PAYLOAD);
+}
+
+/* Rows that start on one delta page (1 for rows longer than a page). */
+static inline uint32
+GgDeltaRowsPerPage(const GgMetaPageData *meta)
+{
+	return Max(1, (uint32) (GG_PAGE_PAYLOAD / GgDeltaRowBytes(meta)));
+}
+
+#endif							/* GG_FORMAT_H */

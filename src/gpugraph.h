@@ -1,0 +1,232 @@
+/*
+ * gpugraph.h
+ *		Declarations shared by the PostgreSQL-facing files.
+ */
+#ifndef GPUGRAPH_H
+#define GPUGRAPH_H
+
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/generic_xlog.h"
+#include "access/genam.h"
+#include "fmgr.h"
+#include "nodes/execnodes.h"
+#include "nodes/pathnodes.h"
+#include "storage/bufmgr.h"
+#include "utils/rel.h"
+
+#include "engine.h"
+#include "format.h"
+#include "compat.h"
+
+/* ---- options.c: reloptions and settings -------------------------------- */
+
+#define GG_DEFAULT_GRAPH_DEGREE			32
+#define GG_MIN_GRAPH_DEGREE				4
+#define GG_MAX_GRAPH_DEGREE				256
+#define GG_DEFAULT_INTERMEDIATE_DEGREE	64
+#define GG_MIN_INTERMEDIATE_DEGREE		4
+#define GG_MAX_INTERMEDIATE_DEGREE		512
+#define GG_DEFAULT_ITOPK_SIZE			64
+#define GG_DEFAULT_MAX_SCAN_TUPLES		20000
+
+typedef struct GgOptions
+{
+	int32		vl_len_;
+	int			graph_degree;
+	int			intermediate_graph_degree;
+	int			seed;
+} GgOptions;
+
+typedef enum GgEngineSetting
+{
+	GG_ENGINE_AUTO,
+	GG_ENGINE_CUDA,
+	GG_ENGINE_CPU
+} GgEngineSetting;
+
+typedef enum GgIterativeScan
+{
+	GG_ITERATIVE_OFF,
+	GG_ITERATIVE_RELAXED,
+	GG_ITERATIVE_STRICT
+} GgIterativeScan;
+
+extern int	gg_engine_setting;	/* GgEngineSetting */
+extern int	gg_itopk_size;
+extern int	gg_iterative_scan;	/* GgIterativeScan */
+extern int	gg_max_scan_tuples;
+
+extern void GgInitOptions(void);
+extern bytea *ggoptions(Datum reloptions, bool validate);
+extern void GgGetOptions(Relation index, GgOptions *options);
+
+/*
+ * The engine that gpugraph.engine asks for and this host has; ereport(ERROR) when it is "cuda" and
+ * there is no device.
+ */
+extern const gg_engine *GgChooseEngine(void);
+
+/* ---- error.c ----------------------------------------------------------- */
+
+/* ereport(ERROR) with the SQLSTATE and hint of a failed status; "doing" completes "while ...". */
+extern void GgReportStatus(const gg_status *status, const char *doing) pg_attribute_noreturn();
+
+/* ereport(ERROR) about a page that is not what the directory says. */
+extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
+			pg_attribute_noreturn() pg_attribute_printf(3, 4);
+
+/* ---- type.c: the column types ------------------------------------------ */
+
+/* What an operator class says; support function 1 returns a pointer to one. */
+typedef struct GgOpclass
+{
+	gg_metric	metric;
+	gg_element	element;
+} GgOpclass;
+
+#define GG_OPCLASS_PROC		1
+#define GG_DISTANCE_STRATEGY 1
+
+extern const GgOpclass *GgIndexOpclass(Relation index);
+
+/* Dimensions declared for the indexed column, 0 where the type has none. */
+extern uint32 GgDeclaredDimensions(Relation index);
+
+/*
+ * Store one column value as a row of dimensions elements at dst (dimensions from the value are
+ * checked against *dimensions; 0 there takes them over, and the caller then needs dst of at least
+ * GgValueDimensions).  False when the value is not to be indexed (a zero vector under cosine).
+ */
+extern uint32 GgValueDimensions(const GgOpclass *opclass, Datum detoasted);
+extern bool GgValueToRow(const GgOpclass *opclass, Datum detoasted, uint32 dimensions, void *dst);
+
+/* The query as prepared float32, in the current memory context. */
+extern float *GgQueryFromValue(const GgOpclass *opclass, Datum value, uint32 dimensions);
+
+/* ---- pages.c ----------------------------------------------------------- */
+
+/* One logical byte array: its extents with the number of the first page of each. */
+typedef struct GgArray
+{
+	uint32		segment;
+	GgKind		kind;
+	uint32		npages;
+	int			nextents;
+	struct
+	{
+		uint32		first;		/* number of the extent's first page within the array */
+		BlockNumber start;
+		uint32		nblocks;
+	}		   *extents;
+} GgArray;
+
+extern void GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
+extern bool GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
+
+/* Page number of an array, locked, its stamp checked. */
+extern Buffer GgReadPage(Relation index, uint64 instance, const GgArray *array, uint32 number, int lockmode);
+extern Buffer GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint32 number,
+								 int lockmode, BufferAccessStrategy strategy);
+
+/* Copy the metapage, checked: magic, version, bounds, extents inside the relation. */
+extern void GgReadMeta(Relation index, GgMetaPageData *meta);
+
+/* The metapage's buffer locked as asked, its contents checked for magic and version. */
+extern Buffer GgLockMeta(Relation index, int lockmode, GgMetaPageData **meta);
+
+extern void GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options);
+
+/* Resolve an array from the directory; memory in the current context. */
+extern void GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind, GgArray *array);
+extern BlockNumber GgArrayBlock(const GgArray *array, uint32 number);
+extern uint64 GgArrayPages(uint64 bytes);
+
+/* Copy len bytes at offset of an array, pages pinned but not locked (immutable arrays only). */
+extern void GgReadArray(Relation index, uint64 instance, const GgArray *array, uint64 offset, void *dst, Size len);
+
+/* Add nblocks at start to the directory, merging with the array's last extent if it continues it. */
+extern void GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks, uint32 segment, GgKind kind);
+
+/* First block behind every extent known: what lies further on belongs to nobody. */
+extern BlockNumber GgHighWater(const GgMetaPageData *meta);
+
+/*
+ * One block for the delta, exclusively locked and not yet initialised: from the free extents of
+ * meta (which is changed) or new at the end.  The caller holds the metapage exclusively.
+ */
+extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno);
+
+/* Sequential writer of a new array at the end of a relation under construction. */
+typedef struct GgArrayWriter
+{
+	Relation	index;
+	ForkNumber	forknum;
+	GgMetaPageData *meta;
+	uint32		segment;
+	GgKind		kind;
+	uint32		number;			/* of the current page */
+	Buffer		buffer;
+	Size		used;			/* payload bytes of the current page */
+} GgArrayWriter;
+
+extern void GgWriterBegin(GgArrayWriter *writer, Relation index, ForkNumber forknum, GgMetaPageData *meta,
+						  uint32 segment, GgKind kind);
+extern void GgWriterAppend(GgArrayWriter *writer, const void *data, Size len);
+extern void GgWriterEnd(GgArrayWriter *writer);
+
+/* ---- delta.c ----------------------------------------------------------- */
+
+/*
+ * Append a row of dimensions elements for heap row tid: visible to every scan that starts after the
+ * return.  ereport(ERROR) when the index holds rows of other dimensions.
+ */
+extern void GgDeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, const void *row);
+
+
+/* ---- source.c: rows and edges of a segment, read from its pages --------- */
+
+typedef struct GgPageSource
+{
+	gg_source	source;			/* for gg_walk_start; source.ctx is this struct */
+	Relation	index;
+	uint64		instance;
+	uint64		generation;
+	GgArray		vectors,
+				adjacency,
+				pivots;
+	Size		row_bytes;
+	uint32		dimensions;
+	gg_distance_fn distance;
+	const float *query;			/* prepared */
+	char	   *scratch;		/* rows that cross pages, put together */
+} GgPageSource;
+
+/* Memory in the current context. */
+extern void GgSourceInit(GgPageSource *source, Relation index, const GgMetaPageData *meta,
+						 const GgSegment *segment, const float *query);
+
+/* Distances of count nodes to the query; unlike source.distances, throws. */
+extern void GgSourceDistances(GgPageSource *source, const uint32 *nodes, uint32 count, float *out);
+
+/* ---- access method callbacks ------------------------------------------- */
+
+extern IndexBuildResult *ggbuild(Relation heap, Relation index, IndexInfo *indexInfo);
+extern void ggbuildempty(Relation index);
+extern char *ggbuildphasename(int64 phase);
+extern bool gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Relation heap,
+					 IndexUniqueCheck checkUnique, bool indexUnchanged, IndexInfo *indexInfo);
+extern IndexBulkDeleteResult *ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+										   IndexBulkDeleteCallback callback, void *callback_state);
+extern IndexBulkDeleteResult *ggvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats);
+extern void ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *indexStartupCost,
+						   Cost *indexTotalCost, Selectivity *indexSelectivity, double *indexCorrelation,
+						   double *indexPages);
+extern bool ggvalidate(Oid opclassoid);
+extern IndexScanDesc ggbeginscan(Relation index, int nkeys, int norderbys);
+extern void ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys);
+extern bool gggettuple(IndexScanDesc scan, ScanDirection dir);
+extern void ggendscan(IndexScanDesc scan);
+
+#endif							/* GPUGRAPH_H */

@@ -1,0 +1,79 @@
+/*
+ * handler.c
+ *		Module entry and the access method's handler function.
+ */
+#include "gpugraph.h"
+
+#include "commands/vacuum.h"
+
+PG_MODULE_MAGIC;
+
+PGDLLEXPORT void _PG_init(void);
+
+/*
+ * No CUDA call is made here: in a preloaded server this runs in the postmaster, and a CUDA context
+ * does not survive fork().
+ */
+void
+_PG_init(void)
+{
+	GgInitOptions();
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_handler);
+
+Datum
+gpugraph_handler(PG_FUNCTION_ARGS)
+{
+	IndexAmRoutine *amroutine = makeNode(IndexAmRoutine);
+
+	amroutine->amstrategies = 1;
+	amroutine->amsupport = 1;
+	amroutine->amoptsprocnum = 0;
+	amroutine->amcanorder = false;
+	amroutine->amcanorderbyop = true;
+	amroutine->amcanbackward = false;
+	amroutine->amcanunique = false;
+	amroutine->amcanmulticol = false;
+	amroutine->amoptionalkey = true;
+	amroutine->amsearcharray = false;
+	amroutine->amsearchnulls = false;
+	amroutine->amstorage = false;
+	amroutine->amclusterable = false;
+	amroutine->ampredlocks = false;
+	amroutine->amcanparallel = false;
+	amroutine->amcaninclude = false;
+	amroutine->amusemaintenanceworkmem = false;
+
+	/*
+	 * Clearing TIDs may run in a parallel vacuum worker.  The cleanup may not: it can assign a
+	 * transaction id (see vacuum.c), which parallel mode forbids.
+	 */
+	amroutine->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
+	amroutine->amkeytype = InvalidOid;
+
+	amroutine->ambuild = ggbuild;
+	amroutine->ambuildempty = ggbuildempty;
+	amroutine->aminsert = gginsert;
+	amroutine->ambulkdelete = ggbulkdelete;
+	amroutine->amvacuumcleanup = ggvacuumcleanup;
+	amroutine->amcanreturn = NULL;
+	amroutine->amcostestimate = ggcostestimate;
+	amroutine->amoptions = ggoptions;
+	amroutine->amproperty = NULL;
+	amroutine->ambuildphasename = ggbuildphasename;
+	amroutine->amvalidate = ggvalidate;
+	amroutine->amadjustmembers = NULL;
+	amroutine->ambeginscan = ggbeginscan;
+	amroutine->amrescan = ggrescan;
+	amroutine->amgettuple = gggettuple;
+	amroutine->amgetbitmap = NULL;
+	amroutine->amendscan = ggendscan;
+	amroutine->ammarkpos = NULL;
+	amroutine->amrestrpos = NULL;
+	amroutine->amestimateparallelscan = NULL;
+	amroutine->aminitparallelscan = NULL;
+	amroutine->amparallelrescan = NULL;
+
+	PG_RETURN_POINTER(amroutine);
+}

@@ -1,0 +1,215 @@
+/*
+ * insert.c
+ *		Inserts: a row is appended to the delta, the run of rows that came after the last build.
+ *
+ * The usual insert locks the metapage in share mode for an instant, to learn which page is the
+ * delta's last, then that page alone, and writes one WAL record.  Only an insert that needs a new
+ * page locks the metapage exclusively; whoever waited for it meanwhile finds the new page.  Lock
+ * order: metapage, then delta page.
+ */
+#include "gpugraph.h"
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+static void
+CheckDimensions(uint32 expected, uint32 given)
+{
+	if (expected != 0 && expected != given)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("expected %u dimensions, not %u", expected, given)));
+}
+
+/* Put a row that fits a page into its slot; page is a working copy. */
+static void
+PutRow(const GgMetaPageData *meta, Page page, uint32 slot, ItemPointer tid, const void *row)
+{
+	GgDeltaRow *head = (GgDeltaRow *) (PageGetContents(page) + slot * GgDeltaRowBytes(meta));
+
+	head->tid = *tid;
+	head->reserved = 0;
+	memcpy(head + 1, row, GgRowBytes(meta));
+	GgPageGetStamp(page)->count = slot + 1;
+	((PageHeader) page)->pd_lower =
+		(PageGetContents(page) - (char *) page) + (slot + 1) * GgDeltaRowBytes(meta);
+}
+
+/* The block of the delta's last page. */
+static BlockNumber
+DeltaTail(const GgMetaPageData *meta)
+{
+	for (int i = meta->nextents - 1; i >= 0; i--)
+		if (meta->extents[i].kind == GG_KIND_DELTA)
+			return meta->extents[i].start + meta->extents[i].nblocks - 1;
+	return InvalidBlockNumber;
+}
+
+typedef enum AppendResult
+{
+	APPENDED,
+	TAIL_FULL,
+	TAIL_MISMATCH				/* not the page that the directory, as seen, names */
+} AppendResult;
+
+static AppendResult
+AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemPointer tid, const void *row)
+{
+	uint32		number = meta->delta_first + meta->delta_pages - 1;
+	Buffer		buffer = ReadBuffer(index, tail);
+	Page		page;
+	uint32		count;
+	GenericXLogState *state;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	page = BufferGetPage(buffer);
+	if (!GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number))
+	{
+		UnlockReleaseBuffer(buffer);
+		return TAIL_MISMATCH;
+	}
+	count = GgPageGetStamp(page)->count;
+	if (count >= GgDeltaRowsPerPage(meta))
+	{
+		UnlockReleaseBuffer(buffer);
+		return TAIL_FULL;
+	}
+	state = GenericXLogStart(index);
+	PutRow(meta, GenericXLogRegisterBuffer(state, buffer, 0), count, tid, row);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+	return APPENDED;
+}
+
+/*
+ * Append on new pages.  A row longer than a page is written from its second page on, each page
+ * with a WAL record of its own, into blocks that the directory on disk still calls free; then
+ * one record holds its first page and the metapage.  A crash in between leaves free blocks.
+ */
+static void
+AppendToNewPage(Relation index, Relation heap, Buffer metabuf, ItemPointer tid, uint32 dimensions,
+				const void *row)
+{
+	GenericXLogState *state = GenericXLogStart(index);
+	GgMetaPageData *meta = GgPageGetMeta(GenericXLogRegisterBuffer(state, metabuf, 0));
+	Buffer		first;
+	BlockNumber blkno;
+	Page		page;
+	uint32		npages;
+	uint32		number = meta->delta_first + meta->delta_pages;
+
+	if (meta->dimensions == 0)
+		meta->dimensions = dimensions;
+	npages = GgDeltaPagesPerRow(meta);
+
+	first = GgAllocateBlock(index, heap, meta, &blkno);
+	GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
+	page = GenericXLogRegisterBuffer(state, first, GENERIC_XLOG_FULL_IMAGE);
+	GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number);
+
+	if (npages == 1)
+		PutRow(meta, page, 0, tid, row);
+	else
+	{
+		GgDeltaRow *head = (GgDeltaRow *) PageGetContents(page);
+		Size		done = GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
+
+		head->tid = *tid;
+		head->reserved = 0;
+		memcpy(head + 1, row, done);
+		GgPageGetStamp(page)->count = 1;
+		((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + GG_PAGE_PAYLOAD;
+
+		for (uint32 i = 1; i < npages; i++)
+		{
+			Size		piece = Min(GG_PAGE_PAYLOAD, GgRowBytes(meta) - done);
+			Buffer		buffer = GgAllocateBlock(index, heap, meta, &blkno);
+			GenericXLogState *more = GenericXLogStart(index);
+
+			GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
+			page = GenericXLogRegisterBuffer(more, buffer, GENERIC_XLOG_FULL_IMAGE);
+			GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number + i);
+			memcpy(PageGetContents(page), (const char *) row + done, piece);
+			((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + piece;
+			GenericXLogFinish(more);
+			UnlockReleaseBuffer(buffer);
+			done += piece;
+		}
+	}
+	meta->delta_pages += npages;
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(first);
+}
+
+void
+GgDeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, const void *row)
+{
+	for (;;)
+	{
+		GgMetaPageData *meta;
+		GgMetaPageData head;
+		BlockNumber tail;
+		AppendResult result = TAIL_FULL;
+		Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
+
+		/* all that AppendToTail looks at lies before the segments */
+		memcpy(&head, meta, offsetof(GgMetaPageData, segments));
+		tail = DeltaTail(meta);
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+
+		CheckDimensions(head.dimensions, dimensions);
+
+		if (head.delta_pages > 0 && GgDeltaPagesPerRow(&head) == 1)
+			result = AppendToTail(index, &head, tail, tid, row);
+		if (result == APPENDED)
+		{
+			ReleaseBuffer(buffer);
+			return;
+		}
+
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		if (meta->delta_first + meta->delta_pages == head.delta_first + head.delta_pages &&
+			meta->dimensions == head.dimensions)
+		{
+			if (result == TAIL_MISMATCH)
+				GgReportCorruption(index, tail, "page is not the last of the delta");
+			AppendToNewPage(index, heap, buffer, tid, dimensions, row);
+			UnlockReleaseBuffer(buffer);
+			return;
+		}
+
+		/* somebody else added a page meanwhile (the one seen may even be in use elsewhere): again */
+		UnlockReleaseBuffer(buffer);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+bool
+gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Relation heap,
+		 IndexUniqueCheck checkUnique, bool indexUnchanged, IndexInfo *indexInfo)
+{
+	const GgOpclass *opclass;
+	MemoryContext context,
+				old;
+	Datum		value;
+	uint32		dimensions;
+	void	   *row;
+
+	if (isnull[0])
+		return false;
+
+	/* what was detoasted goes with this context */
+	context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph insert", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+
+	opclass = GgIndexOpclass(index);
+	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));
+	dimensions = GgValueDimensions(opclass, value);
+	row = palloc(dimensions * gg_element_size(opclass->element));
+	if (GgValueToRow(opclass, value, dimensions, row))
+		GgDeltaAppend(index, heap, heap_tid, dimensions, row);
+
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	return false;
+}

@@ -1,0 +1,760 @@
+/*
+ * scan.c
+ *		Scans: rows in distance order, from every segment and the delta.
+ *
+ * The index's rows come from streams, one a segment and one for the delta.  Each stream hands out
+ * nodes nearest first; the scan always takes the nearest head.  A stream is in one of two phases:
+ *
+ *	walk	the graph walk, of gpugraph.itopk_size at first, widened as the executor asks for more
+ *	exact	every row of the segment (or delta) measured, in passes that each keep the next
+ *			nearest ones: where the graph has nothing more to say, where it would be slower, and
+ *			for the delta always
+ *
+ * The AM is not told LIMIT, and a list's tail is less certain than its head.  So a walk is
+ * widened as soon as half of its list was handed out: rows are then taken from a list at least
+ * twice as long as what was returned.
+ *
+ * A widened list may turn up nodes nearer than rows already returned.  relaxed_order returns
+ * them at once; strict_order keeps them back until all others were returned.  So a strict scan that
+ * is read to its very end returns every row once, in order but for those few at the end.
+ *
+ * A TID is read from its page when the row is returned, never earlier (design invariant 1).
+ */
+#include "gpugraph.h"
+
+#include "access/relscan.h"
+#include "access/tableam.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "utils/float.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+/*
+ * A walk measures some 20 to 35 rows for each entry of its list, at random places; a sequential pass
+ * is at least as fast a row.  So the walk ends where its list would be longer than nodes / 32.
+ */
+#define EXACT_SHARE			32
+
+/* Smallest first pass of an exact stream, and how much longer each following one is. */
+#define EXACT_MIN_BATCH		64
+#define EXACT_GROWTH		8
+
+/* Nodes measured in one call of GgSourceDistances by an exact pass. */
+#define EXACT_CHUNK			256
+
+typedef enum StreamPhase
+{
+	STREAM_WALK,
+	STREAM_EXACT,
+	STREAM_LATE,				/* exact, the rows that strict order kept back */
+	STREAM_DONE
+} StreamPhase;
+
+typedef struct Stream
+{
+	StreamPhase phase;
+	bool		has_head;
+	gg_candidate head;
+
+	/* segments only */
+	const GgSegment *segment;	/* NULL for the delta */
+	GgPageSource source;
+	GgArray		tids;
+	GgArray		offsets;		/* no extents when every node has one row */
+	gg_walk    *walk;
+	uint32		itopk;
+	uint64		handed;			/* nodes that left the walk */
+	uint8	   *returned;		/* bitmap of nodes that left this stream; NULL before the first */
+
+	/* exact passes: keys in [next_key, end_key) are still to come */
+	uint64		next_key;
+	uint64		end_key;
+	uint64		bound;			/* where the walk was left, in strict order */
+	uint64	   *batch;			/* ascending keys */
+	uint32		batch_len;
+	uint32		batch_pos;
+	uint32		batch_cap;
+	bool		batch_last;		/* nothing lies behind the batch */
+} Stream;
+
+typedef struct ScanOpaque
+{
+	Relation	index;
+	MemoryContext context;		/* everything of one rescan */
+	bool		started;
+	GgIterativeScan mode;
+	GgMetaPageData *meta;
+	float	   *query;			/* prepared; NULL for a NULL query */
+	GgArray		delta;
+	int			nstreams;
+	Stream	   *streams;
+	float		last_distance;
+
+	/* the node whose rows are being returned */
+	Stream	   *current;
+	uint32		row_next,
+				row_end;
+
+	/* iterative_scan = off */
+	uint32		allowed;		/* rows that may still be returned */
+	uint32		nreturned;
+	ItemPointerData *returned;
+	uint32		returned_cap;
+
+	int			nwalks;
+	gg_walk    *walks[GG_MAX_SEGMENTS];
+} ScanOpaque;
+
+/* ---- walks are kept between scans -------------------------------------- */
+
+#define MAX_SPARE_WALKS 4
+
+static gg_walk *spare_walks[MAX_SPARE_WALKS];
+static int	nspare_walks = 0;
+
+static gg_walk *
+GetWalk(void)
+{
+	gg_walk    *walk;
+	gg_status	status;
+
+	if (nspare_walks > 0)
+		return spare_walks[--nspare_walks];
+	status = gg_walk_create(&walk);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "starting a search");
+	return walk;
+}
+
+/* Memory context callback: also runs when the scan ends by an error. */
+static void
+ReturnWalks(void *arg)
+{
+	ScanOpaque *so = arg;
+
+	for (int i = 0; i < so->nwalks; i++)
+	{
+		if (nspare_walks < MAX_SPARE_WALKS)
+			spare_walks[nspare_walks++] = so->walks[i];
+		else
+			gg_walk_free(so->walks[i]);
+	}
+	so->nwalks = 0;
+}
+
+/* ---- keys: distance, then node, in one ordered integer ------------------ */
+
+static inline uint64
+CandidateKey(float distance, uint32 node)
+{
+	uint32		bits;
+
+	if (distance != distance)
+		distance = get_float4_infinity();
+	memcpy(&bits, &distance, sizeof(bits));
+	bits = (bits & 0x80000000) ? ~bits : bits | 0x80000000;
+	return ((uint64) bits << 32) | node;
+}
+
+static inline gg_candidate
+KeyCandidate(uint64 key)
+{
+	gg_candidate candidate;
+	uint32		bits = key >> 32;
+
+	bits = (bits & 0x80000000) ? bits & 0x7FFFFFFF : ~bits;
+	memcpy(&candidate.distance, &bits, sizeof(bits));
+	candidate.node = (uint32) key;
+	return candidate;
+}
+
+/* ---- exact passes ------------------------------------------------------ */
+
+static inline void
+SiftDown(uint64 *heap, uint32 n, uint32 i)
+{
+	uint64		key = heap[i];
+
+	for (;;)
+	{
+		uint32		child = 2 * i + 1;
+
+		if (child >= n)
+			break;
+		if (child + 1 < n && heap[child + 1] > heap[child])
+			child++;
+		if (heap[child] <= key)
+			break;
+		heap[i] = heap[child];
+		i = child;
+	}
+	heap[i] = key;
+}
+
+static int
+CompareKeys(const void *a, const void *b)
+{
+	uint64		x = *(const uint64 *) a,
+				y = *(const uint64 *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Offer a key to the batch under construction, a max-heap once it is full. */
+static inline void
+OfferKey(Stream *stream, uint64 key)
+{
+	if (key < stream->next_key || key >= stream->end_key)
+		return;
+	if (stream->batch_len < stream->batch_cap)
+	{
+		stream->batch[stream->batch_len++] = key;
+		if (stream->batch_len == stream->batch_cap)
+			for (int i = (int) stream->batch_cap / 2 - 1; i >= 0; i--)
+				SiftDown(stream->batch, stream->batch_cap, i);
+	}
+	else
+	{
+		stream->batch_last = false;
+		if (key < stream->batch[0])
+		{
+			stream->batch[0] = key;
+			SiftDown(stream->batch, stream->batch_cap, 0);
+		}
+	}
+}
+
+static inline bool
+WasReturned(const Stream *stream, uint32 node)
+{
+	return stream->returned != NULL && (stream->returned[node / 8] & (1 << (node % 8))) != 0;
+}
+
+static void
+MarkReturned(ScanOpaque *so, Stream *stream, uint32 node)
+{
+	if (stream->returned == NULL)
+		stream->returned = MemoryContextAllocExtended(so->context, stream->segment->nodes / 8 + 1,
+													  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	stream->returned[node / 8] |= 1 << (node % 8);
+}
+
+static void
+SegmentPass(ScanOpaque *so, Stream *stream)
+{
+	uint32		n = stream->segment->nodes;
+
+	for (uint32 base = 0; base < n; base += EXACT_CHUNK)
+	{
+		uint32		nodes[EXACT_CHUNK];
+		float		distances[EXACT_CHUNK];
+		uint32		count = 0;
+		uint32		end = base + Min(EXACT_CHUNK, n - base);
+
+		CHECK_FOR_INTERRUPTS();
+		for (uint32 node = base; node < end; node++)
+			if (!WasReturned(stream, node))
+				nodes[count++] = node;
+		if (so->query != NULL)
+			GgSourceDistances(&stream->source, nodes, count, distances);
+		else
+			memset(distances, 0, sizeof(distances));
+		for (uint32 i = 0; i < count; i++)
+			OfferKey(stream, CandidateKey(distances[i], nodes[i]));
+	}
+}
+
+/*
+ * Delta pages change while we read (rows are appended, TIDs cleared), so they are locked in share
+ * mode.  The "node" of a delta row counts slots from the delta's first page as of this scan.
+ */
+static void
+DeltaPass(ScanOpaque *so, Stream *stream)
+{
+	const GgMetaPageData *meta = so->meta;
+	uint32		npages = GgDeltaPagesPerRow(meta);
+	uint32		per_page = GgDeltaRowsPerPage(meta);
+	Size		row_bytes = GgRowBytes(meta);
+	gg_distance_fn distance = gg_distance_function(meta->metric, meta->element);
+	char	   *whole = npages > 1 ? palloc(npages * GG_PAGE_PAYLOAD) : NULL;
+
+	for (uint32 i = 0; i < meta->delta_pages; i += npages)
+	{
+		Buffer		buffer = GgReadPage(so->index, meta->instance, &so->delta, meta->delta_first + i,
+										BUFFER_LOCK_SHARE);
+		Page		page = BufferGetPage(buffer);
+		uint32		count = GgPageGetStamp(page)->count;
+
+		if (count > per_page)
+			GgReportCorruption(so->index, BufferGetBlockNumber(buffer), "%u rows on a page for %u",
+							   count, per_page);
+		for (uint32 slot = 0; slot < count; slot++)
+		{
+			GgDeltaRow *row = (GgDeltaRow *) (PageGetContents(page) + slot * GgDeltaRowBytes(meta));
+			const void *vector = row + 1;
+			float		d = 0;
+
+			if (!ItemPointerIsValid(&row->tid))
+				continue;
+			if (whole != NULL)
+			{
+				Size		here = GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
+
+				memcpy(whole, row + 1, here);
+				GgReadArray(so->index, meta->instance, &so->delta,
+							(uint64) (meta->delta_first + i + 1) * GG_PAGE_PAYLOAD, whole + here, row_bytes - here);
+				vector = whole;
+			}
+			if (so->query != NULL)
+				d = distance(vector, so->query, meta->dimensions);
+			OfferKey(stream, CandidateKey(d, (i / npages) * per_page + slot));
+		}
+		UnlockReleaseBuffer(buffer);
+		CHECK_FOR_INTERRUPTS();
+	}
+	if (whole != NULL)
+		pfree(whole);
+}
+
+/* Find the next nearest rows. */
+static void
+NextBatch(ScanOpaque *so, Stream *stream)
+{
+	uint32		most = Max(EXACT_MIN_BATCH, (uint32) Min((uint64) work_mem * 1024 / sizeof(uint64), PG_INT32_MAX));
+	uint32		all = stream->segment != NULL ? stream->segment->nodes :
+		so->meta->delta_pages * GgDeltaRowsPerPage(so->meta);
+	uint32		cap = (uint32) Min(stream->batch_cap == 0 ?
+								   Max(gg_itopk_size, EXACT_MIN_BATCH) + stream->handed :
+								   (uint64) stream->batch_cap * EXACT_GROWTH, most);
+
+	/* a heap of everything is a sort */
+	cap = Min(cap, all + 1);
+	if (cap > stream->batch_cap)
+	{
+		if (stream->batch != NULL)
+			pfree(stream->batch);
+		stream->batch = MemoryContextAllocHuge(so->context, cap * sizeof(uint64));
+		stream->batch_cap = cap;
+	}
+	stream->batch_len = 0;
+	stream->batch_pos = 0;
+	stream->batch_last = true;
+	if (stream->segment != NULL)
+		SegmentPass(so, stream);
+	else
+		DeltaPass(so, stream);
+	qsort(stream->batch, stream->batch_len, sizeof(uint64), CompareKeys);
+}
+
+/* ---- streams ----------------------------------------------------------- */
+
+static void
+ReportWalk(const gg_status *status)
+{
+	/* a callback left its error on the stack */
+	if (status->code == GG_ECALLBACK)
+		PG_RE_THROW();
+	GgReportStatus(status, "searching a gpugraph index");
+}
+
+/* From the walk to exact passes over what it did not return. */
+static void
+LeaveWalk(ScanOpaque *so, Stream *stream)
+{
+	stream->phase = STREAM_EXACT;
+	stream->next_key = 0;
+	stream->end_key = PG_UINT64_MAX;
+	if (so->mode == GG_ITERATIVE_STRICT && so->last_distance > -get_float4_infinity())
+		stream->next_key = stream->bound = CandidateKey(so->last_distance, 0);
+}
+
+static bool
+WalkIsWorthwhile(const Stream *stream, uint32 itopk)
+{
+	return itopk <= stream->segment->nodes / EXACT_SHARE;
+}
+
+static void
+StartSegment(ScanOpaque *so, Stream *stream, const GgSegment *segment)
+{
+	gg_status	status;
+
+	stream->segment = segment;
+	GgSourceInit(&stream->source, so->index, so->meta, segment, so->query);
+	GgFindArray(so->meta, segment->id, GG_KIND_TIDS, &stream->tids);
+	GgFindArray(so->meta, segment->id, GG_KIND_OFFSETS, &stream->offsets);
+	if (segment->rows != segment->nodes && stream->offsets.nextents == 0)
+		GgReportCorruption(so->index, GG_META_BLKNO, "segment %u has %u rows for %u nodes and no offsets",
+						   segment->id, segment->rows, segment->nodes);
+
+	stream->itopk = gg_itopk_size;
+	if (so->query == NULL || !WalkIsWorthwhile(stream, stream->itopk))
+	{
+		LeaveWalk(so, stream);
+		return;
+	}
+	stream->phase = STREAM_WALK;
+	stream->walk = GetWalk();
+	so->walks[so->nwalks++] = stream->walk;
+	status = gg_walk_start(stream->walk, &stream->source.source, stream->itopk);
+	if (status.code != GG_OK)
+		ReportWalk(&status);
+}
+
+/*
+ * May this walk be widened already?  In the iterative modes once half of its list was handed out.
+ * With iterative_scan off only to replace rows that turned out dead, which is when the scan still
+ * allows rows but the list is empty.
+ */
+static bool
+WidenBeforeNext(ScanOpaque *so, const Stream *stream)
+{
+	return so->mode != GG_ITERATIVE_OFF && stream->handed * 2 > stream->itopk;
+}
+
+/* True when the walk goes on, false when it was left. */
+static bool
+Widen(ScanOpaque *so, Stream *stream)
+{
+	gg_status	status;
+	uint64		itopk = Max((uint64) stream->itopk * 2, (uint64) stream->itopk + 16);
+
+	if (gg_walk_exhausted(stream->walk) || stream->handed >= (uint64) gg_max_scan_tuples ||
+		itopk > PG_INT32_MAX || !WalkIsWorthwhile(stream, (uint32) itopk))
+	{
+		LeaveWalk(so, stream);
+		return false;
+	}
+	stream->itopk = (uint32) itopk;
+	status = gg_walk_widen(stream->walk, stream->itopk);
+	if (status.code != GG_OK)
+		ReportWalk(&status);
+	return true;
+}
+
+/* Make stream->head the nearest node that it did not hand out yet; false at its end. */
+static bool
+FillHead(ScanOpaque *so, Stream *stream)
+{
+	while (!stream->has_head)
+	{
+		switch (stream->phase)
+		{
+			case STREAM_WALK:
+				if (WidenBeforeNext(so, stream) && !Widen(so, stream))
+					break;
+				if (!gg_walk_next(stream->walk, &stream->head))
+				{
+					(void) Widen(so, stream);
+					break;
+				}
+				stream->handed++;
+				/* found too late for strict order: the last exact pass brings it */
+				if (so->mode == GG_ITERATIVE_STRICT && stream->head.distance < so->last_distance)
+					break;
+				stream->has_head = true;
+				break;
+
+			case STREAM_EXACT:
+			case STREAM_LATE:
+				if (stream->batch_pos < stream->batch_len)
+				{
+					stream->head = KeyCandidate(stream->batch[stream->batch_pos++]);
+					stream->has_head = true;
+				}
+				else if (stream->batch_cap == 0 || !stream->batch_last)
+				{
+					if (stream->batch_len > 0)
+						stream->next_key = stream->batch[stream->batch_len - 1] + 1;
+					NextBatch(so, stream);
+				}
+				else if (stream->phase == STREAM_EXACT && stream->bound > 0)
+				{
+					stream->phase = STREAM_LATE;
+					stream->next_key = 0;
+					stream->end_key = stream->bound;
+					stream->batch_len = 0;
+					NextBatch(so, stream);
+				}
+				else
+					stream->phase = STREAM_DONE;
+				break;
+
+			case STREAM_DONE:
+				return false;
+		}
+	}
+	return true;
+}
+
+/*
+ * The stream to take the next node from.  Rows that strict order kept back come when every stream
+ * has nothing else.
+ */
+static Stream *
+NearestStream(ScanOpaque *so)
+{
+	Stream	   *best = NULL;
+
+	for (int i = 0; i < so->nstreams; i++)
+	{
+		Stream	   *stream = &so->streams[i];
+		bool		late;
+
+		if (!FillHead(so, stream))
+			continue;
+		late = stream->phase == STREAM_LATE;
+		if (best == NULL || late < (best->phase == STREAM_LATE) ||
+			(late == (best->phase == STREAM_LATE) && stream->head.distance < best->head.distance))
+			best = stream;
+	}
+	return best;
+}
+
+/* ---- rows of a node ---------------------------------------------------- */
+
+static void
+EnterNode(ScanOpaque *so, Stream *stream)
+{
+	uint32		node = stream->head.node;
+
+	stream->has_head = false;
+	so->current = stream;
+	if (stream->phase != STREAM_LATE)
+		so->last_distance = stream->head.distance;
+	so->row_next = node;
+	so->row_end = node + 1;
+	if (stream->segment == NULL)
+		return;
+
+	MarkReturned(so, stream, node);
+	if (stream->offsets.nextents > 0)
+	{
+		uint64		offset = (uint64) node * sizeof(uint32);
+		uint32		range[2];
+
+		GgReadArray(so->index, so->meta->instance, &stream->offsets, offset, range, sizeof(range));
+		if (range[0] > range[1] || range[1] > stream->segment->rows)
+			GgReportCorruption(so->index, GgArrayBlock(&stream->offsets, offset / GG_PAGE_PAYLOAD),
+							   "rows %u to %u of node %u are out of range", range[0], range[1], node);
+		so->row_next = range[0];
+		so->row_end = range[1];
+	}
+}
+
+/* Read the TID of a row from its page, as it is now; false when VACUUM cleared it. */
+static bool
+ReadTid(ScanOpaque *so, Stream *stream, uint32 row, ItemPointer tid)
+{
+	Buffer		buffer;
+	Page		page;
+
+	if (stream->segment != NULL)
+	{
+		buffer = GgReadPage(so->index, so->meta->instance, &stream->tids, row / GG_TIDS_PER_PAGE, BUFFER_LOCK_SHARE);
+		page = BufferGetPage(buffer);
+		*tid = ((GgTidEntry *) PageGetContents(page))[row % GG_TIDS_PER_PAGE].tid;
+	}
+	else
+	{
+		uint32		per_page = GgDeltaRowsPerPage(so->meta);
+		uint32		number = so->meta->delta_first + row / per_page * GgDeltaPagesPerRow(so->meta);
+
+		buffer = GgReadPage(so->index, so->meta->instance, &so->delta, number, BUFFER_LOCK_SHARE);
+		page = BufferGetPage(buffer);
+		*tid = ((GgDeltaRow *) (PageGetContents(page) + (row % per_page) * GgDeltaRowBytes(so->meta)))->tid;
+	}
+	UnlockReleaseBuffer(buffer);
+	return ItemPointerIsValid(tid);
+}
+
+/*
+ * With iterative_scan off a scan returns gpugraph.itopk_size rows that its snapshot sees.  The AM is
+ * not told which of its rows were dead, so they are looked up once the allowance is used up.
+ */
+static bool
+MayReturnAnother(ScanOpaque *so, IndexScanDesc scan)
+{
+	uint32		visible = 0;
+
+	if (so->mode != GG_ITERATIVE_OFF || so->nreturned < so->allowed)
+		return true;
+	for (uint32 i = 0; i < so->nreturned; i++)
+	{
+		ItemPointerData tid = so->returned[i];
+		bool		all_dead;
+
+		CHECK_FOR_INTERRUPTS();
+		if (table_index_fetch_tuple_check(scan->heapRelation, &tid, scan->xs_snapshot, &all_dead))
+			visible++;
+	}
+	if (visible >= (uint32) gg_itopk_size)
+		return false;
+	so->allowed = so->nreturned + (gg_itopk_size - visible);
+	return true;
+}
+
+static void
+RememberReturned(ScanOpaque *so, ItemPointer tid)
+{
+	if (so->mode != GG_ITERATIVE_OFF)
+		return;
+	if (so->nreturned >= so->returned_cap)
+	{
+		so->returned_cap = Max(64, so->returned_cap * 2);
+		if (so->returned == NULL)
+			so->returned = MemoryContextAllocHuge(so->context, so->returned_cap * sizeof(ItemPointerData));
+		else
+			so->returned = repalloc_huge(so->returned, so->returned_cap * sizeof(ItemPointerData));
+	}
+	so->returned[so->nreturned++] = *tid;
+}
+
+/* ---- access method callbacks ------------------------------------------- */
+
+IndexScanDesc
+ggbeginscan(Relation index, int nkeys, int norderbys)
+{
+	IndexScanDesc scan = RelationGetIndexScan(index, nkeys, norderbys);
+	ScanOpaque *so = palloc0(sizeof(ScanOpaque));
+	MemoryContextCallback *callback = palloc(sizeof(MemoryContextCallback));
+
+	so->index = index;
+	so->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph scan", ALLOCSET_DEFAULT_SIZES);
+	callback->func = ReturnWalks;
+	callback->arg = so;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
+	scan->opaque = so;
+	return scan;
+}
+
+void
+ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys)
+{
+	ScanOpaque *so = (ScanOpaque *) scan->opaque;
+
+	if (keys && scan->numberOfKeys > 0)
+		memmove(scan->keyData, keys, scan->numberOfKeys * sizeof(ScanKeyData));
+	if (orderbys && scan->numberOfOrderBys > 0)
+		memmove(scan->orderByData, orderbys, scan->numberOfOrderBys * sizeof(ScanKeyData));
+
+	ReturnWalks(so);
+	MemoryContextReset(so->context);
+	so->started = false;
+	so->nstreams = 0;
+	so->streams = NULL;
+	so->current = NULL;
+	so->row_next = so->row_end = 0;
+	so->query = NULL;
+	so->nreturned = 0;
+	so->returned = NULL;
+	so->returned_cap = 0;
+}
+
+/*
+ * The metapage is copied here, after the scan's snapshot was taken: every row committed before the
+ * snapshot is in the segments and delta pages that the copy names.
+ */
+static void
+StartScan(IndexScanDesc scan)
+{
+	ScanOpaque *so = (ScanOpaque *) scan->opaque;
+	const GgOpclass *opclass = GgIndexOpclass(scan->indexRelation);
+	ScanKey		key;
+
+	if (scan->numberOfOrderBys != 1 || scan->orderByData == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot scan a gpugraph index without ORDER BY"),
+				 errhint("Order by the distance operator of the index, or leave the index out of the plan.")));
+	if (!IsMVCCSnapshot(scan->xs_snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("gpugraph indexes can only be scanned with an MVCC snapshot")));
+
+	/* an asked-for GPU that is not there is an error for queries, too */
+	if (gg_engine_setting == GG_ENGINE_CUDA)
+		(void) GgChooseEngine();
+
+	pgstat_count_index_scan(scan->indexRelation);
+
+	so->mode = gg_iterative_scan;
+	so->allowed = gg_itopk_size;
+	so->last_distance = -get_float4_infinity();
+	so->meta = palloc(sizeof(GgMetaPageData));
+	GgReadMeta(scan->indexRelation, so->meta);
+
+	key = &scan->orderByData[0];
+	if (!(key->sk_flags & SK_ISNULL))
+		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
+
+	so->streams = palloc0((so->meta->nsegments + 1) * sizeof(Stream));
+	for (int i = 0; i < so->meta->nsegments; i++)
+	{
+		const GgSegment *segment = &so->meta->segments[i];
+
+		if (segment->nodes > 0 && segment->dead < segment->rows)
+			StartSegment(so, &so->streams[so->nstreams++], segment);
+	}
+	if (so->meta->delta_pages > 0)
+	{
+		Stream	   *stream = &so->streams[so->nstreams++];
+
+		GgFindArray(so->meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
+		stream->phase = STREAM_EXACT;
+		stream->end_key = PG_UINT64_MAX;
+	}
+	so->started = true;
+}
+
+/* The next row's TID; false at the end of the scan. */
+static bool
+NextTid(ScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
+{
+	for (;;)
+	{
+		Stream	   *stream;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!MayReturnAnother(so, scan))
+			return false;
+		while (so->row_next < so->row_end)
+			if (ReadTid(so, so->current, so->row_next++, tid))
+				return true;
+		stream = NearestStream(so);
+		if (stream == NULL)
+			return false;
+		EnterNode(so, stream);
+	}
+}
+
+bool
+gggettuple(IndexScanDesc scan, ScanDirection dir)
+{
+	ScanOpaque *so = (ScanOpaque *) scan->opaque;
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+	bool		found;
+
+	Assert(ScanDirectionIsForward(dir));
+
+	if (!so->started)
+		StartScan(scan);
+	found = NextTid(so, scan, &scan->xs_heaptid);
+	if (found)
+		RememberReturned(so, &scan->xs_heaptid);
+	scan->xs_recheck = false;
+	scan->xs_recheckorderby = false;
+	MemoryContextSwitchTo(old);
+	return found;
+}
+
+void
+ggendscan(IndexScanDesc scan)
+{
+	ScanOpaque *so = (ScanOpaque *) scan->opaque;
+
+	/* so itself goes with the context that ReturnWalks() is registered with */
+	ReturnWalks(so);
+	MemoryContextDelete(so->context);
+}

@@ -1,0 +1,133 @@
+/*
+ * type.c
+ *		The column types: pgvector's vector and halfvec as engine rows and queries.
+ *
+ * Support function 1 of an operator class says metric and element type.  A C function rather than
+ * a catalog look-up of operator names: pgvector may be installed in any schema.
+ */
+#include "gpugraph.h"
+
+#include <math.h>
+
+#include "vector/vector.h"
+#include "vector/halfvec.h"
+
+#define DEFINE_OPCLASS(name, metric_, element_) \
+	PG_FUNCTION_INFO_V1(gpugraph_##name##_support); \
+	Datum \
+	gpugraph_##name##_support(PG_FUNCTION_ARGS) \
+	{ \
+		static const GgOpclass opclass = {metric_, element_}; \
+		PG_RETURN_POINTER(&opclass); \
+	} \
+	extern int	gg_no_such_variable
+
+DEFINE_OPCLASS(vector_l2, GG_METRIC_L2, GG_ELEMENT_F32);
+DEFINE_OPCLASS(vector_ip, GG_METRIC_IP, GG_ELEMENT_F32);
+DEFINE_OPCLASS(vector_cosine, GG_METRIC_COSINE, GG_ELEMENT_F32);
+DEFINE_OPCLASS(vector_l1, GG_METRIC_L1, GG_ELEMENT_F32);
+DEFINE_OPCLASS(halfvec_l2, GG_METRIC_L2, GG_ELEMENT_F16);
+DEFINE_OPCLASS(halfvec_ip, GG_METRIC_IP, GG_ELEMENT_F16);
+DEFINE_OPCLASS(halfvec_cosine, GG_METRIC_COSINE, GG_ELEMENT_F16);
+DEFINE_OPCLASS(halfvec_l1, GG_METRIC_L1, GG_ELEMENT_F16);
+
+const GgOpclass *
+GgIndexOpclass(Relation index)
+{
+	FmgrInfo   *proc = index_getprocinfo(index, 1, GG_OPCLASS_PROC);
+
+	return (const GgOpclass *) DatumGetPointer(FunctionCall1(proc, PointerGetDatum(NULL)));
+}
+
+/* pgvector's type modifier is the number of dimensions itself */
+uint32
+GgDeclaredDimensions(Relation index)
+{
+	int32		typmod = TupleDescAttr(RelationGetDescr(index), 0)->atttypmod;
+
+	return typmod > 0 ? (uint32) typmod : 0;
+}
+
+/* vector and halfvec have the same head */
+uint32
+GgValueDimensions(const GgOpclass *opclass, Datum detoasted)
+{
+	if (opclass->element == GG_ELEMENT_F16)
+		return (uint32) ((HalfVector *) DatumGetPointer(detoasted))->dim;
+	return (uint32) ((Vector *) DatumGetPointer(detoasted))->dim;
+}
+
+static void
+ReportNotFinite(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_EXCEPTION),
+			 errmsg("NaN or infinite value in vector"),
+			 errhint("gpugraph indexes only vectors whose elements are all finite.")));
+}
+
+bool
+GgValueToRow(const GgOpclass *opclass, Datum detoasted, uint32 dimensions, void *dst)
+{
+	if (opclass->element == GG_ELEMENT_F16)
+	{
+		const uint16 *x = (const uint16 *) ((HalfVector *) DatumGetPointer(detoasted))->x;
+		uint16		any = 0;
+
+		for (uint32 i = 0; i < dimensions; i++)
+		{
+			if ((x[i] & 0x7C00) == 0x7C00)
+				ReportNotFinite();
+			any |= x[i] & 0x7FFF;
+		}
+		if (opclass->metric == GG_METRIC_COSINE && any == 0)
+			return false;
+		memcpy(dst, x, dimensions * sizeof(uint16));
+	}
+	else
+	{
+		const float *x = ((Vector *) DatumGetPointer(detoasted))->x;
+		float	   *out = dst;
+		bool		finite = true;
+
+		for (uint32 i = 0; i < dimensions; i++)
+			finite &= isfinite(x[i]) != 0;
+		if (!finite)
+			ReportNotFinite();
+		if (opclass->metric == GG_METRIC_COSINE)
+		{
+			double		norm = 0.0;
+
+			for (uint32 i = 0; i < dimensions; i++)
+				norm += (double) x[i] * x[i];
+			if (norm == 0.0)
+				return false;
+			norm = sqrt(norm);
+			for (uint32 i = 0; i < dimensions; i++)
+				out[i] = (float) (x[i] / norm);
+		}
+		else
+			memcpy(out, x, dimensions * sizeof(float));
+	}
+	return true;
+}
+
+float *
+GgQueryFromValue(const GgOpclass *opclass, Datum value, uint32 dimensions)
+{
+	Datum		detoasted = PointerGetDatum(PG_DETOAST_DATUM(value));
+	uint32		given = GgValueDimensions(opclass, detoasted);
+	float	   *query;
+
+	if (dimensions != 0 && given != dimensions)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("different vector dimensions %u and %u", dimensions, given)));
+	query = palloc(given * sizeof(float));
+	if (opclass->element == GG_ELEMENT_F16)
+		gg_halves_to_floats((const uint16_t *) ((HalfVector *) DatumGetPointer(detoasted))->x, query, given);
+	else
+		memcpy(query, ((Vector *) DatumGetPointer(detoasted))->x, given * sizeof(float));
+	gg_query_prepare(opclass->metric, query, given);
+	return query;
+}

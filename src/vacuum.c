@@ -1,0 +1,311 @@
+/*
+ * vacuum.c
+ *		VACUUM: clears the TIDs of dead rows, and gives back segments and delta pages that hold no row.
+ *
+ * Clearing changes TID pages and delta pages in place, under their exclusive lock.  A scan that
+ * measured a row before reads its TID afterwards, under the share lock, and finds it gone; no
+ * interlock with scans is needed, since a heap slot that is used again holds a row that no snapshot
+ * taken before can see.
+ *
+ * Giving back: the blocks become FREE extents in one WAL record with the directory change, parked
+ * under the vacuum's transaction id.  Every snapshot that could still follow the old directory has
+ * that id running or in its future, so once all snapshots have passed it, nobody reads the blocks.
+ */
+#include "gpugraph.h"
+
+#include "access/xact.h"
+#include "commands/vacuum.h"
+#include "miscadmin.h"
+
+typedef struct VacuumState
+{
+	Relation	index;
+	BufferAccessStrategy strategy;
+	IndexBulkDeleteResult *stats;
+	IndexBulkDeleteCallback callback;
+	void	   *callback_state;
+} VacuumState;
+
+/* One page of count TIDs at the given stride.  Returns how many are cleared after this visit. */
+static uint32
+VacuumTids(VacuumState *state, Buffer buffer, uint32 count, Size stride)
+{
+	GenericXLogState *xlog = NULL;
+	Page		page = BufferGetPage(buffer);
+	uint32		cleared = 0;
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		ItemPointer tid = (ItemPointer) (PageGetContents(page) + i * stride);
+
+		if (!ItemPointerIsValid(tid))
+			cleared++;
+		else if (state->callback(tid, state->callback_state))
+		{
+			if (xlog == NULL)
+			{
+				/* go on in the working copy, which has the same contents so far */
+				xlog = GenericXLogStart(state->index);
+				page = GenericXLogRegisterBuffer(xlog, buffer, 0);
+				tid = (ItemPointer) (PageGetContents(page) + i * stride);
+			}
+			ItemPointerSetInvalid(tid);
+			cleared++;
+			state->stats->tuples_removed++;
+		}
+		else
+			state->stats->num_index_tuples++;
+	}
+	if (xlog != NULL)
+		GenericXLogFinish(xlog);
+	return cleared;
+}
+
+static Buffer
+VacuumReadPage(VacuumState *state, const GgMetaPageData *meta, const GgArray *array, uint32 number)
+{
+	GgVacuumDelayPoint();
+	return GgReadPageExtended(state->index, meta->instance, array, number, BUFFER_LOCK_EXCLUSIVE, state->strategy);
+}
+
+/* Rows that start on a delta page; its count is not trusted. */
+static uint32
+DeltaRowsOnPage(const GgMetaPageData *meta, Page page)
+{
+	return Min(GgPageGetStamp(page)->count, GgDeltaRowsPerPage(meta));
+}
+
+/*
+ * Store new counts of cleared rows.  After a crash the directory may lag behind the pages until the
+ * next VACUUM; it never leads.
+ */
+static void
+StoreDeadCounts(Relation index, const GgMetaPageData *seen, const uint32 *dead, uint32 delta_dead)
+{
+	GgMetaPageData *meta;
+	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
+	GenericXLogState *xlog = GenericXLogStart(index);
+
+	meta = GgPageGetMeta(GenericXLogRegisterBuffer(xlog, buffer, 0));
+	for (int i = 0; i < seen->nsegments; i++)
+		meta->segments[i].dead = dead[i];
+	meta->delta_dead = delta_dead;
+	meta->vacuum_epoch++;
+	GenericXLogFinish(xlog);
+	UnlockReleaseBuffer(buffer);
+}
+
+IndexBulkDeleteResult *
+ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDeleteCallback callback,
+			 void *callback_state)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	VacuumState state;
+	GgArray		array;
+	Buffer		buffer;
+	uint32		dead[GG_MAX_SEGMENTS];
+	uint32		delta_dead = 0;
+	bool		changed;
+
+	if (stats == NULL)
+		stats = (IndexBulkDeleteResult *) palloc0(sizeof(IndexBulkDeleteResult));
+	stats->num_index_tuples = 0;
+
+	state.index = info->index;
+	state.strategy = info->strategy;
+	state.stats = stats;
+	state.callback = callback;
+	state.callback_state = callback_state;
+
+	GgReadMeta(info->index, meta);
+
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		uint32		rows = meta->segments[i].rows;
+
+		dead[i] = 0;
+		GgFindArray(meta, meta->segments[i].id, GG_KIND_TIDS, &array);
+		for (uint32 base = 0; base < rows; base += GG_TIDS_PER_PAGE)
+		{
+			buffer = VacuumReadPage(&state, meta, &array, base / GG_TIDS_PER_PAGE);
+			dead[i] += VacuumTids(&state, buffer, Min(GG_TIDS_PER_PAGE, rows - base), sizeof(GgTidEntry));
+			UnlockReleaseBuffer(buffer);
+		}
+	}
+	if (meta->delta_pages > 0)
+	{
+		uint32		npages = GgDeltaPagesPerRow(meta);
+
+		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+		for (uint32 i = 0; i < meta->delta_pages; i += npages)
+		{
+			buffer = VacuumReadPage(&state, meta, &array, meta->delta_first + i);
+			delta_dead += VacuumTids(&state, buffer, DeltaRowsOnPage(meta, BufferGetPage(buffer)),
+									 GgDeltaRowBytes(meta));
+			UnlockReleaseBuffer(buffer);
+		}
+	}
+
+	changed = delta_dead != meta->delta_dead;
+	for (int i = 0; i < meta->nsegments; i++)
+		changed |= dead[i] != meta->segments[i].dead;
+	if (changed)
+		StoreDeadCounts(info->index, meta, dead, delta_dead);
+	pfree(meta);
+	return stats;
+}
+
+/*
+ * Pages at the delta's start that are full and whose rows are all cleared.  The last row's pages are
+ * never given back: an insert may be about to lock them.
+ */
+static uint32
+DeadDeltaPages(Relation index, const GgMetaPageData *meta)
+{
+	uint32		npages;
+	uint32		dead = 0;
+	GgArray		array;
+
+	if (meta->delta_pages == 0)
+		return 0;
+	npages = GgDeltaPagesPerRow(meta);
+	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+	while (dead + npages < meta->delta_pages)
+	{
+		Buffer		buffer = GgReadPage(index, meta->instance, &array, meta->delta_first + dead, BUFFER_LOCK_SHARE);
+		Page		page = BufferGetPage(buffer);
+		uint32		count = DeltaRowsOnPage(meta, page);
+		uint32		slot;
+
+		for (slot = 0; slot < count; slot++)
+			if (ItemPointerIsValid((ItemPointer) (PageGetContents(page) + slot * GgDeltaRowBytes(meta))))
+				break;
+		UnlockReleaseBuffer(buffer);
+		if (slot < count)
+			break;
+		dead += npages;
+	}
+	return dead;
+}
+
+/* Turn the first npages pages of the delta into FREE extents. */
+static void
+CutDelta(GgMetaPageData *meta, uint32 npages, uint64 xid)
+{
+	uint32		left = npages;
+
+	for (int i = 0; i < meta->nextents && left > 0; i++)
+	{
+		GgExtent   *extent = &meta->extents[i];
+		uint32		cut;
+
+		if (extent->kind != GG_KIND_DELTA)
+			continue;
+		cut = Min(left, extent->nblocks);
+		if (cut < extent->nblocks)
+		{
+			/* split: the freed part goes in front, and the rest keeps its place in the order */
+			memmove(extent + 1, extent, (meta->nextents - i) * sizeof(GgExtent));
+			meta->nextents++;
+			extent[1].start += cut;
+			extent[1].nblocks -= cut;
+			extent->nblocks = cut;
+		}
+		extent->kind = GG_KIND_FREE;
+		extent->parked_xid = xid;
+		left -= cut;
+	}
+	meta->delta_first += npages;
+	meta->delta_pages -= npages;
+	meta->delta_dead -= Min(meta->delta_dead, npages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta));
+}
+
+static void
+ParkSegment(GgMetaPageData *meta, uint32 segment, uint64 xid)
+{
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		GgExtent   *extent = &meta->extents[i];
+
+		if (extent->segment != segment)
+			continue;
+		extent->segment = GG_NO_SEGMENT;
+		extent->kind = GG_KIND_FREE;
+		extent->parked_xid = xid;
+	}
+}
+
+static void
+GiveBack(Relation index)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	uint32		dead_pages;
+	uint32		kept = 0;
+	uint64		xid;
+	Buffer		buffer;
+	GenericXLogState *xlog;
+	bool		any;
+
+	GgReadMeta(index, meta);
+	dead_pages = DeadDeltaPages(index, meta);
+	if (meta->nextents >= GG_MAX_EXTENTS)
+		dead_pages = 0;			/* no entry left for a split */
+	any = dead_pages > 0;
+	for (int i = 0; i < meta->nsegments; i++)
+		any |= meta->segments[i].dead >= meta->segments[i].rows;
+	pfree(meta);
+	if (!any)
+		return;
+
+	/*
+	 * With an id of our own the horizon passes it as soon as we are done; with the next id, only after
+	 * the next transaction.  In parallel mode none can be assigned.
+	 */
+	xid = U64FromFullTransactionId(IsInParallelMode() ? ReadNextFullTransactionId() :
+								   GetTopFullTransactionId());
+
+	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
+	xlog = GenericXLogStart(index);
+	meta = GgPageGetMeta(GenericXLogRegisterBuffer(xlog, buffer, 0));
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		if (meta->segments[i].dead < meta->segments[i].rows)
+			meta->segments[kept++] = meta->segments[i];
+		else
+			ParkSegment(meta, meta->segments[i].id, xid);
+	}
+	meta->nsegments = kept;
+	CutDelta(meta, dead_pages, xid);
+	meta->generation++;
+	GenericXLogFinish(xlog);
+	UnlockReleaseBuffer(buffer);
+}
+
+IndexBulkDeleteResult *
+ggvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
+{
+	if (info->analyze_only)
+		return stats;
+
+	if (stats == NULL)
+	{
+		/* nothing was deleted: count from the directory, the delta by its pages */
+		GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+
+		stats = (IndexBulkDeleteResult *) palloc0(sizeof(IndexBulkDeleteResult));
+		GgReadMeta(info->index, meta);
+		for (int i = 0; i < meta->nsegments; i++)
+			stats->num_index_tuples += meta->segments[i].rows - meta->segments[i].dead;
+		if (meta->delta_pages > 0)
+		{
+			stats->num_index_tuples +=
+				(double) meta->delta_pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+			stats->estimated_count = true;
+		}
+		pfree(meta);
+	}
+	else
+		GiveBack(info->index);
+	stats->num_pages = RelationGetNumberOfBlocks(info->index);
+	return stats;
+}

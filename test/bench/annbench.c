@@ -1,0 +1,361 @@
+/*
+ * annbench.c
+ *		Drive nearest-neighbour queries over libpq; report recall, throughput and latency.
+ *
+ * usage: annbench [options]
+ *		-d CONNINFO		libpq connection string
+ *		-D DIR			data set (query.f32, gt.i32, gd.f64: see exact.h)
+ *		-n DIM			dimensions of the queries
+ *		-q SQL			the query: $1 is the vector, the first column of its result an int4 id
+ *		-s SQL			run once on every connection first (SET ...)
+ *		-k K			neighbours asked for by the SQL, at most 100 (default 10)
+ *		-c CLIENTS		connections, one thread each (default 1)
+ *		-t SECONDS		length of the timed run (default 5)
+ *		-w QUERIES		untimed queries a client before it (default 200)
+ *		-l LABEL		printed in front
+ *		-o tsv			one tab-separated line in the order of FIELDS, instead of a readable one
+ *
+ * The SQL is prepared once a connection and executed with one binary parameter, results in binary.
+ * Throughput and latencies are over the timed run.  Recall is over the whole query set, each query counted
+ * once: queries that warm-up and timed run did not reach are asked after it, so that recall never
+ * depends on speed.  An answer counts when it is one of the K nearest, or as near as the K-th: duplicates of a
+ * row are equally right.  The same id twice in one answer counts once.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <libpq-fe.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GT_K 100				/* ids a query in gt.i32 */
+#define NOT_ASKED (-1)
+
+/* FIELDS of -o tsv: label clients k recall qps p50_us p95_us p99_us rows_per_query queries seconds */
+
+typedef struct client
+{
+	pthread_t	thread;
+	int			id;
+	long		count;			/* timed queries */
+	long		rows;			/* they returned */
+	float	   *latency;		/* microseconds, count of them */
+	long		capacity;
+	double		finish;			/* when the last timed query ended */
+	PGconn	   *conn;
+	char	   *param;
+} client;
+
+static const char *conninfo = "";
+static const char *sql;
+static const char *setup;
+static int	dim;
+static int	k = 10;
+static int	clients = 1;
+static double seconds = 5;
+static int	warmup = 200;
+
+static float *queries;
+static int32_t *truth;
+static double *truth_distance;
+static int	nq;
+static _Atomic signed char *hits;	/* a query: right answers of K, or NOT_ASKED */
+
+static pthread_barrier_t start_line;
+static double start_time;
+
+static void __attribute__((noreturn))
+fail(const char *what, const char *why)
+{
+	fprintf(stderr, "annbench: %s: %s\n", what, why);
+	exit(1);
+}
+
+static double
+now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
+}
+
+static void *
+read_whole(const char *dir, const char *name, long *bytes)
+{
+	char		path[4096];
+	FILE	   *f;
+	void	   *data;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	f = fopen(path, "rb");
+	if (f == NULL || fseek(f, 0, SEEK_END) != 0 || (*bytes = ftell(f)) < 0)
+		fail(path, strerror(errno));
+	rewind(f);
+	data = malloc(*bytes + 1);
+	if (data == NULL || fread(data, 1, *bytes, f) != (size_t) *bytes)
+		fail(path, "could not be read whole");
+	fclose(f);
+	return data;
+}
+
+static int
+count_hits(int q, PGresult *res)
+{
+	const int32_t *ids = truth + (size_t) q * GT_K;
+	const double *distances = truth_distance + (size_t) q * GT_K;
+	int			rows = PQntuples(res);
+	int			right = 0;
+	bool		used[GT_K] = {false};
+
+	for (int r = 0; r < rows && r < k; r++)
+	{
+		int32_t		id = (int32_t) ntohl(*(uint32_t *) PQgetvalue(res, r, 0));
+
+		for (int t = 0; t < GT_K && (t < k || distances[t] <= distances[k - 1]); t++)
+			if (ids[t] == id && !used[t])
+			{
+				used[t] = true;
+				right++;
+				break;
+			}
+	}
+	return right;
+}
+
+/* returns the microseconds it took; *rows gets the number of rows */
+static float
+ask(client *c, int q, int *rows)
+{
+	int			length = 4 + 4 * dim;
+	int			format = 1;
+	const char *values[1] = {c->param};
+	const float *vector = queries + (size_t) q * dim;
+	uint16_t	head[2] = {htons((uint16_t) dim), 0};
+	PGresult   *res;
+	double		before,
+				after;
+
+	memcpy(c->param, head, sizeof(head));
+	for (int d = 0; d < dim; d++)
+	{
+		uint32_t	bits;
+
+		memcpy(&bits, &vector[d], sizeof(bits));
+		bits = htonl(bits);
+		memcpy(c->param + 4 + 4 * d, &bits, sizeof(bits));
+	}
+	before = now();
+	res = PQexecPrepared(c->conn, "q", 1, values, &length, &format, 1);
+	after = now();
+	if (PQresultStatus(res) != PGRES_TUPLES_OK)
+		fail("query", PQerrorMessage(c->conn));
+	if (PQftype(res, 0) != 23 || PQgetlength(res, 0, 0) > 4)
+		fail("query", "the first column is no int4");
+	*rows = PQntuples(res);
+	hits[q] = (signed char) count_hits(q, res);
+	PQclear(res);
+	return (float) ((after - before) * 1e6);
+}
+
+static void
+connect_client(client *c)
+{
+	PGresult   *res;
+
+	c->conn = PQconnectdb(conninfo);
+	if (PQstatus(c->conn) != CONNECTION_OK)
+		fail("connection", PQerrorMessage(c->conn));
+	if (setup != NULL)
+	{
+		res = PQexec(c->conn, setup);
+		if (PQresultStatus(res) != PGRES_COMMAND_OK && PQresultStatus(res) != PGRES_TUPLES_OK)
+			fail("-s", PQerrorMessage(c->conn));
+		PQclear(res);
+	}
+	res = PQprepare(c->conn, "q", sql, 0, NULL);
+	if (PQresultStatus(res) != PGRES_COMMAND_OK)
+		fail("-q", PQerrorMessage(c->conn));
+	PQclear(res);
+}
+
+static void *
+run_client(void *arg)
+{
+	client	   *c = arg;
+	int			rows;
+	long		q = (long) c->id * nq / clients;
+	double		end;
+
+	c->param = malloc(4 + 4 * (size_t) dim);
+	c->capacity = 1 << 16;
+	c->latency = malloc(sizeof(float) * c->capacity);
+	if (c->param == NULL || c->latency == NULL)
+		fail("memory", "exhausted");
+	connect_client(c);
+	for (int i = 0; i < warmup; i++)
+		ask(c, (int) (q++ % nq), &rows);
+
+	pthread_barrier_wait(&start_line);
+	if (c->id == 0)
+		start_time = now();
+	pthread_barrier_wait(&start_line);
+	end = start_time + seconds;
+	do
+	{
+		if (c->count == c->capacity)
+		{
+			c->capacity *= 2;
+			c->latency = realloc(c->latency, sizeof(float) * c->capacity);
+			if (c->latency == NULL)
+				fail("memory", "exhausted");
+		}
+		c->latency[c->count++] = ask(c, (int) (q++ % nq), &rows);
+		c->rows += rows;
+	} while (now() < end);
+	c->finish = now();
+
+	/* nobody works through the rest while another is still timed */
+	pthread_barrier_wait(&start_line);
+	for (int i = c->id; i < nq; i += clients)
+		if (hits[i] == NOT_ASKED)
+			ask(c, i, &rows);
+	PQfinish(c->conn);
+	free(c->param);
+	return NULL;
+}
+
+static int
+compare_floats(const void *a, const void *b)
+{
+	float		x = *(const float *) a;
+	float		y = *(const float *) b;
+
+	return (x > y) - (x < y);
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *dir = NULL;
+	const char *label = "";
+	bool		tsv = false;
+	client	   *cs;
+	long		bytes,
+				total = 0,
+				rows = 0,
+				right = 0,
+				o = 0;
+	double		finish = 0,
+				elapsed,
+				recall;
+	float	   *all;
+	int			option;
+
+	while ((option = getopt(argc, argv, "d:D:n:q:s:k:c:t:w:l:o:")) != -1)
+		switch (option)
+		{
+			case 'd':
+				conninfo = optarg;
+				break;
+			case 'D':
+				dir = optarg;
+				break;
+			case 'n':
+				dim = atoi(optarg);
+				break;
+			case 'q':
+				sql = optarg;
+				break;
+			case 's':
+				setup = optarg;
+				break;
+			case 'k':
+				k = atoi(optarg);
+				break;
+			case 'c':
+				clients = atoi(optarg);
+				break;
+			case 't':
+				seconds = atof(optarg);
+				break;
+			case 'w':
+				warmup = atoi(optarg);
+				break;
+			case 'l':
+				label = optarg;
+				break;
+			case 'o':
+				tsv = strcmp(optarg, "tsv") == 0;
+				break;
+			default:
+				return 2;
+		}
+	if (dir == NULL || sql == NULL || dim < 1 || dim > 16000 || k < 1 || k > GT_K || clients < 1 ||
+		seconds <= 0 || warmup < 0)
+		fail("usage", "see the head of annbench.c");
+
+	queries = read_whole(dir, "query.f32", &bytes);
+	nq = (int) (bytes / (long) sizeof(float) / dim);
+	truth = read_whole(dir, "gt.i32", &bytes);
+	if (nq < 1 || bytes != (long) sizeof(int32_t) * nq * GT_K)
+		fail(dir, "gt.i32 does not fit query.f32");
+	truth_distance = read_whole(dir, "gd.f64", &bytes);
+	if (bytes != (long) sizeof(double) * nq * GT_K)
+		fail(dir, "gd.f64 does not fit query.f32");
+	hits = malloc(nq);
+	cs = calloc(clients, sizeof(client));
+	if (hits == NULL || cs == NULL)
+		fail("memory", "exhausted");
+	for (int i = 0; i < nq; i++)
+		hits[i] = NOT_ASKED;
+
+	pthread_barrier_init(&start_line, NULL, clients);
+	for (int i = 0; i < clients; i++)
+	{
+		cs[i].id = i;
+		if (pthread_create(&cs[i].thread, NULL, run_client, &cs[i]) != 0)
+			fail("pthread_create", strerror(errno));
+	}
+	for (int i = 0; i < clients; i++)
+	{
+		pthread_join(cs[i].thread, NULL);
+		total += cs[i].count;
+		rows += cs[i].rows;
+		if (cs[i].finish > finish)
+			finish = cs[i].finish;
+	}
+	elapsed = finish - start_time;
+	all = malloc(sizeof(float) * (total + 1));
+	if (all == NULL)
+		fail("memory", "exhausted");
+	for (int i = 0; i < clients; i++)
+	{
+		memcpy(all + o, cs[i].latency, sizeof(float) * cs[i].count);
+		o += cs[i].count;
+		free(cs[i].latency);
+	}
+	qsort(all, total, sizeof(float), compare_floats);
+	for (int i = 0; i < nq; i++)
+		right += hits[i];
+	recall = (double) right / ((double) nq * k);
+
+	printf(tsv ? "%s\t%d\t%d\t%.5f\t%.1f\t%.0f\t%.0f\t%.0f\t%.3f\t%ld\t%.2f\n"
+		   : "%s clients %d  recall@%d %.4f  qps %.0f  p50 %.0f us  p95 %.0f us  p99 %.0f us  "
+		   "rows/query %.2f  (%ld queries in %.1f s)\n",
+		   label, clients, k, recall, total / elapsed, all[total / 2], all[total * 95 / 100],
+		   all[total * 99 / 100], (double) rows / total, total, elapsed);
+	free(all);
+	free(cs);
+	free((void *) hits);
+	free(queries);
+	free(truth);
+	free(truth_distance);
+	return 0;
+}

@@ -1,0 +1,51 @@
+/*
+ * exact.h
+ *		Exact nearest neighbours by brute force, and the files of a bench data set.
+ *
+ * A data set is a directory:
+ *		base.f32	n x dim float32, row-major
+ *		query.f32	nq x dim float32
+ *		gt.i32		nq x EXACT_K int32: ids (row numbers of base) of the nearest rows, nearest first
+ *		gd.f64		nq x EXACT_K doubles: their distances (squared L2, -ip, 1 - cos)
+ *		meta		name=value lines: n, nq, dim, metric, lid, source
+ * All in the machine's byte order.  These are command-line programs' helpers: errors are printed and
+ * end the program.
+ */
+#ifndef EXACT_H
+#define EXACT_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define EXACT_K 100				/* neighbours kept a query */
+
+typedef enum metric
+{
+	METRIC_L2,
+	METRIC_IP,
+	METRIC_COS
+} metric;
+
+typedef struct vectors
+{
+	float	   *rows;			/* n x dim */
+	int64_t		n;
+	int			dim;
+} vectors;
+
+extern void die(const char *format,...) __attribute__((format(printf, 1, 2), noreturn));
+extern void *allocate(size_t bytes);
+extern metric metric_of(const char *name);
+extern int	online_cpus(void);
+extern void run_threads(int threads, void *(*body) (void *), void *arg);
+
+/*
+ * Finds the neighbours of every query, writes the directory's files, and returns the mean of the
+ * queries' maximum-likelihood estimates of the local intrinsic dimension (Levina and Bickel, with
+ * k = EXACT_K; NaN under METRIC_IP, which is no distance).  Needs base.n >= EXACT_K.
+ */
+extern double write_data_set(const char *dir, vectors base, vectors query, metric m, int threads,
+							 const char *source);
+
+#endif							/* EXACT_H */

@@ -1,0 +1,337 @@
+/*
+ * bench_build.cu
+ *		Time and recall of the CUDA engine's build, vectors already on the device.
+ *
+ * usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] SET...
+ *	SET: d1 (1M x 128 L2, LID 16, 200 clusters), d2 (1M x 768 cosine, LID 22, 500), d3 (10M x 96 L2, LID 15,
+ *	1000), d4 (1M x 100 cosine, LID 22, 200), or N,DIM,LATENT,CLUSTERS,l2|cos
+ *
+ * Rows are drawn on the device from clusters of a low-dimensional space, bent through a small network
+ * into dim dimensions, with noise.  Recall is that of the k-NN lists against all pairs in fp32, over 4,096 rows.
+ */
+#include "../../../kernels/list.cuh"
+
+#include <algorithm>
+#include <stdlib.h>
+#include <time.h>
+#include <vector>
+
+#define SAMPLE 4096u
+
+static bool
+failed(gg_status status, const char *what)
+{
+	if (status.code == GG_OK)
+		return false;
+	fprintf(stderr, "%s: %s: %s\n", what, status.where, status.message);
+	return true;
+}
+
+/* ---- data ------------------------------------------------------------------- */
+
+typedef struct model
+{
+	uint32_t	dim;
+	uint32_t	latent;
+	uint32_t	hidden;
+	uint32_t	clusters;
+	bool		unit;
+	const float *centers;		/* clusters x latent */
+	const float *spreads;
+	const float *shares;		/* running sums, last 1 */
+	const float *w1;			/* latent x hidden */
+	const float *bias;
+	const float *w2;			/* hidden x dim */
+} model;
+
+__device__ static float
+draw_uniform(uint32_t row, uint32_t i, uint32_t seed)
+{
+	return ((float) gg_mix(gg_mix(row ^ seed) + i * 0x9E3779B1u) + 0.5f) * 2.3283064e-10f;
+}
+
+__device__ static float
+draw_normal(uint32_t row, uint32_t i, uint32_t seed)
+{
+	const float a = draw_uniform(row, 2 * i, seed);
+	const float b = draw_uniform(row, 2 * i + 1, seed);
+
+	return sqrtf(-2.0f * logf(fmaxf(a, 1e-30f))) * cospif(2.0f * b);
+}
+
+/* a block of 128 threads a row */
+static __global__ void
+draw_rows_kernel(model m, uint32_t seed, float *rows)
+{
+	__shared__ float z[128];
+	__shared__ float hidden[256];
+	__shared__ float norm;
+	const uint32_t row = blockIdx.x;
+	const uint32_t tid = threadIdx.x;
+	const float pick = draw_uniform(row, 1000000, seed);
+	uint32_t	cluster = 0;
+	float		part = 0.0f;
+
+	while (cluster + 1 < m.clusters && m.shares[cluster] < pick)
+		cluster++;
+	if (tid == 0)
+		norm = 0.0f;
+	if (tid < m.latent)
+		z[tid] = m.centers[cluster * m.latent + tid] + m.spreads[cluster] * draw_normal(row, tid, seed);
+	__syncthreads();
+	for (uint32_t j = tid; j < m.hidden; j += 128)
+	{
+		float		sum = m.bias[j];
+
+		for (uint32_t i = 0; i < m.latent; i++)
+			sum = fmaf(z[i], m.w1[i * m.hidden + j], sum);
+		hidden[j] = tanhf(sum);
+	}
+	__syncthreads();
+	for (uint32_t d = tid; d < m.dim; d += 128)
+	{
+		float		sum = 0.02f * draw_normal(row, 2000 + d, seed);
+
+		for (uint32_t j = 0; j < m.hidden; j++)
+			sum = fmaf(hidden[j], m.w2[j * m.dim + d], sum);
+		rows[(uint64_t) row * m.dim + d] = sum;
+		part = fmaf(sum, sum, part);
+	}
+	if (!m.unit)
+		return;
+	atomicAdd(&norm, part);
+	__syncthreads();
+	for (uint32_t d = tid; d < m.dim; d += 128)
+		rows[(uint64_t) row * m.dim + d] *= rsqrtf(norm);
+}
+
+static float
+host_normal(void)
+{
+	const double a = drand48();
+	const double b = drand48();
+
+	return (float) (sqrt(-2.0 * log(a + 1e-300)) * cos(6.283185307179586 * b));
+}
+
+static gg_status
+upload(const std::vector<float> &from, gg_cuda_buffer<float> *to)
+{
+	GG_TRY(to->allocate(from.size()));
+	GG_CUDA_TRY(cudaMemcpy(to->get(), from.data(), from.size() * 4, cudaMemcpyHostToDevice));
+	return gg_cuda_ok();
+}
+
+static gg_status
+draw_rows(uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit, gg_cuda_buffer<float> *rows)
+{
+	model		m = {dim, latent, std::max(2 * latent, 64u), clusters, unit, NULL, NULL, NULL, NULL, NULL, NULL};
+	std::vector<float> values[6];
+	gg_cuda_buffer<float> buffers[6];
+	double		total = 0.0;
+	double		sum = 0.0;
+
+	srand48(7);
+	for (uint32_t i = 0; i < clusters * latent; i++)
+		values[0].push_back(host_normal());
+	for (uint32_t i = 0; i < clusters; i++)
+	{
+		const double u = drand48();
+
+		values[1].push_back(0.25f + 0.5f * (float) drand48());
+		values[2].push_back((float) (u * u + 0.05));
+		total += u * u + 0.05;
+	}
+	for (uint32_t i = 0; i < clusters; i++)
+		values[2][i] = (float) ((sum += values[2][i]) / total);
+	for (uint32_t i = 0; i < latent * m.hidden; i++)
+		values[3].push_back(host_normal() / sqrtf((float) latent));
+	for (uint32_t i = 0; i < m.hidden; i++)
+		values[4].push_back(0.3f * host_normal());
+	for (uint32_t i = 0; i < m.hidden * dim; i++)
+		values[5].push_back(host_normal() / sqrtf((float) m.hidden));
+	for (int i = 0; i < 6; i++)
+		GG_TRY(upload(values[i], &buffers[i]));
+	m.centers = buffers[0].get();
+	m.spreads = buffers[1].get();
+	m.shares = buffers[2].get();
+	m.w1 = buffers[3].get();
+	m.bias = buffers[4].get();
+	m.w2 = buffers[5].get();
+	GG_TRY(rows->allocate((uint64_t) n * dim));
+	draw_rows_kernel<<<n, 128>>>(m, 12345, rows->get());
+	GG_CUDA_LAUNCHED("draw_rows_kernel");
+	GG_CUDA_TRY(cudaDeviceSynchronize());
+	return gg_cuda_ok();
+}
+
+/* ---- recall ------------------------------------------------------------------- */
+
+/* truth: SAMPLE lists of 64 ids, the row's own dropped, of rows ids[]; fp32 differences, every pair. */
+static gg_status
+exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids, std::vector<uint32_t> &truth)
+{
+	gg_cuda_working_copy some;
+	gg_cuda_buffer<float> zeros;
+	gg_cuda_buffer<uint32_t> device_ids;
+	gg_cuda_buffer<uint64_t> lists;
+	gg_cuda_stream stream;
+	gg_cuda_rows all = {GG_KIND_FLOAT_L2, n, dim / 4, (const char *) rows, NULL};
+	std::vector<uint64_t> keys((uint64_t) SAMPLE * 128);
+
+	GG_TRY(stream.create());
+	GG_TRY(zeros.allocate(n));
+	GG_CUDA_TRY(cudaMemset(zeros.get(), 0, zeros.bytes()));
+	all.norms = zeros.get();
+	GG_TRY(device_ids.allocate(SAMPLE));
+	GG_TRY(gg_cuda_random_ids(n, SAMPLE, 99, stream.get(), device_ids.get()));
+	ids.resize(SAMPLE);
+	GG_TRY(gg_cuda_copy_out(ids.data(), device_ids.get(), SAMPLE * 4, stream.get(), NULL));
+	GG_TRY(gg_cuda_working_copy_gather(&all, device_ids.get(), SAMPLE, stream.get(), NULL, &some));
+	GG_TRY(lists.allocate(keys.size()));
+	GG_TRY(gg_cuda_join_whole(&some.view, &all, false, 128, 65, stream.get(), NULL, lists.get()));
+	GG_TRY(gg_cuda_copy_out(keys.data(), lists.get(), lists.bytes(), stream.get(), NULL));
+	truth.assign((size_t) SAMPLE * 64, GG_NO_NODE);
+	for (uint32_t i = 0; i < SAMPLE; i++)
+		for (uint32_t j = 0, at = 0; j < 65 && at < 64; j++)
+			if (((uint32_t) keys[(uint64_t) i * 128 + j] >> 1) != ids[i])
+				truth[(uint64_t) i * 64 + at++] = (uint32_t) keys[(uint64_t) i * 128 + j] >> 1;
+	return gg_cuda_ok();
+}
+
+static double
+recall(const std::vector<uint32_t> &found, uint32_t k, const std::vector<uint32_t> &truth, uint32_t at)
+{
+	uint64_t	hits = 0;
+
+	for (uint32_t i = 0; i < SAMPLE; i++)
+		for (uint32_t j = 0; j < at; j++)
+			for (uint32_t l = 0; l < at && l < k; l++)
+				hits += truth[(uint64_t) i * 64 + j] == found[(uint64_t) i * k + l];
+	return (double) hits / ((double) SAMPLE * at);
+}
+
+/* lists of the sampled rows only, packed */
+static __global__ void
+pick_kernel(const uint32_t *ids, const uint32_t *rows, uint32_t k, uint32_t *out)
+{
+	for (uint32_t i = threadIdx.x; i < k; i += blockDim.x)
+		out[(uint64_t) blockIdx.x * k + i] = ids[(uint64_t) rows[blockIdx.x] * k + i];
+}
+
+/* ---- run ------------------------------------------------------------------------ */
+
+static gg_status
+bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit,
+	  gg_build_params *params, int runs)
+{
+	const uint32_t k = params->intermediate_graph_degree;
+	gg_cuda_buffer<float> rows;
+	gg_cuda_stream stream;
+	std::vector<uint32_t> ids;
+	std::vector<uint32_t> truth;
+	gg_cuda_data data = {};
+	gg_dataset	described = {};
+	gg_bytes	foreseen;
+
+	GG_TRY(stream.create());
+	GG_TRY(draw_rows(n, dim, latent, clusters, unit, &rows));
+	GG_TRY(exact(rows.get(), n, dim, ids, truth));
+	data.rows = rows.get();
+	data.n = n;
+	data.dim = dim;
+	data.element = GG_ELEMENT_F32;
+	data.metric = unit ? GG_METRIC_COSINE : GG_METRIC_L2;
+	described.n = n;
+	described.dim = dim;
+	described.element = data.element;
+	described.metric = data.metric;
+	GG_TRY(gg_cuda_build_bytes(&described, params, NULL, &foreseen));
+	for (int run = 0; run < runs; run++)
+	{
+		gg_cuda_meter meter = {rows.bytes(), rows.bytes()};
+		gg_build_stats stats = {};
+		gg_graph	graph;
+		gg_status	status;
+
+		if (run == 0)
+		{
+			/* recall first: it also warms up */
+			gg_cuda_working_copy copy;
+			gg_cuda_buffer<uint32_t> lists;
+			gg_cuda_buffer<uint32_t> device_ids;
+			gg_cuda_buffer<uint32_t> some;
+			std::vector<uint32_t> found((uint64_t) SAMPLE * k);
+
+			GG_TRY(gg_cuda_knn_rows(&data, params, stream.get(), NULL, NULL, &copy, &lists, NULL, &stats));
+			GG_TRY(device_ids.allocate(SAMPLE));
+			GG_TRY(some.allocate(found.size()));
+			GG_TRY(gg_cuda_copy_in(device_ids.get(), ids.data(), SAMPLE * 4, stream.get(), NULL));
+			pick_kernel<<<SAMPLE, 64, 0, stream.get()>>>(lists.get(), device_ids.get(), k, some.get());
+			GG_CUDA_LAUNCHED("pick_kernel");
+			GG_TRY(gg_cuda_copy_out(found.data(), some.get(), some.bytes(), stream.get(), NULL));
+			printf("%s: %u x %u, %u of %u, recall@10 %.4f recall@%u %.4f, %u iterations\n", name, n, dim,
+				   params->graph_degree, k, recall(found, k, truth, 10), std::min(k, 64u),
+				   recall(found, k, truth, std::min(k, 64u)), stats.iterations);
+			stats = {};
+		}
+		status = gg_cuda_build_rows(&data, params, stream.get(), NULL, &meter, &graph, &stats);
+		gg_graph_free(&graph);
+		GG_TRY(status);
+		printf("%s: init %.3f descent %.3f optimize %.3f = %.3f s; connect %.3f copy back %.3f; repaired %u; "
+			   "peak %.2f GB, foreseen %.2f\n", name, stats.init_s, stats.descent_s, stats.optimize_s,
+			   stats.init_s + stats.descent_s + stats.optimize_s, stats.connect_s, stats.transfer_s,
+			   stats.repaired, (double) meter.peak / 1e9, (double) foreseen.device / 1e9);
+		fflush(stdout);
+	}
+	return gg_cuda_ok();
+}
+
+int
+main(int argc, char **argv)
+{
+	gg_build_params params = {};
+	int			runs = 2;
+	int			worst = 0;
+
+	params.graph_degree = 32;
+	params.intermediate_graph_degree = 64;
+	params.seed = 1;
+	for (int i = 1; i < argc; i++)
+	{
+		uint32_t	n = 0;
+		uint32_t	dim = 0;
+		uint32_t	latent = 0;
+		uint32_t	clusters = 0;
+		char		metric[8] = "l2";
+
+		if (strcmp(argv[i], "-i") == 0 && i + 1 < argc)
+			params.init = strcmp(argv[++i], "random") == 0 ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS;
+		else if (strcmp(argv[i], "-t") == 0 && i + 1 < argc)
+			params.max_iterations = (uint32_t) atoi(argv[++i]);
+		else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc)
+			runs = atoi(argv[++i]);
+		else if (strcmp(argv[i], "-k") == 0 && i + 1 < argc)
+			params.intermediate_graph_degree = (uint32_t) atoi(argv[++i]);
+		else if (strcmp(argv[i], "-d") == 0 && i + 1 < argc)
+			params.graph_degree = (uint32_t) atoi(argv[++i]);
+		else if (strcmp(argv[i], "d1") == 0)
+			worst |= failed(bench("d1", 1000000, 128, 16, 200, false, &params, runs), "d1");
+		else if (strcmp(argv[i], "d2") == 0)
+			worst |= failed(bench("d2", 1000000, 768, 22, 500, true, &params, runs), "d2");
+		else if (strcmp(argv[i], "d3") == 0)
+			worst |= failed(bench("d3", 10000000, 96, 15, 1000, false, &params, runs), "d3");
+		else if (strcmp(argv[i], "d4") == 0)
+			worst |= failed(bench("d4", 1000000, 100, 22, 200, true, &params, runs), "d4");
+		else if (sscanf(argv[i], "%u,%u,%u,%u,%7s", &n, &dim, &latent, &clusters, metric) >= 4 &&
+				 n >= SAMPLE && dim % 4 == 0 && latent <= 128)
+			worst |= failed(bench(argv[i], n, dim, latent, clusters, strcmp(metric, "cos") == 0, &params, runs),
+							argv[i]);
+		else
+		{
+			fprintf(stderr, "usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] SET...\n");
+			return 2;
+		}
+	}
+	return worst;
+}

@@ -1,0 +1,661 @@
+/*
+ * test_cuda_build.c
+ *		The CUDA engine's building half against exact answers and the CPU engine.
+ *
+ * Contracts
+ *	knn_graph	recall against all pairs in double precision, per case; each distance to 1e-3 of the
+ *				largest in its list (or of 1); lists sorted, without duplicates and self loops, full
+ *	optimize	the bytes of the CPU engine
+ *	build		the invariants of gg_graph, walked on the host; the same bytes in every run
+ *	cancel		GG_ECANCELED at any question, device memory as before
+ *	build_bytes	not below what was seen in use
+ *
+ * usage: test_cuda_build [small]	small: the sizes for compute-sanitizer
+ */
+#include "../../../src/engine.h"
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int	failures = 0;
+static int	cases = 0;
+static bool small = false;
+
+static void
+verdict(bool ok, const char *name, const char *detail)
+{
+	cases++;
+	if (!ok)
+		failures++;
+	printf("%sok %d - %s%s%s\n", ok ? "" : "not ", cases, name, detail[0] != '\0' ? ": " : "", detail);
+	fflush(stdout);
+}
+
+/* ---- data ------------------------------------------------------------------ */
+
+static uint64_t random_state = 1;
+
+static double
+uniform(void)
+{
+	random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
+	return (double) (random_state >> 11) / 9007199254740992.0;
+}
+
+static float
+normal(void)
+{
+	return (float) (sqrt(-2.0 * log(uniform() + 1e-300)) * cos(6.283185307179586 * uniform()));
+}
+
+typedef enum shape
+{
+	GAUSS,						/* one cloud */
+	CLUSTERS,					/* 50 tight clouds, off centre */
+	COPIES,						/* every row about 40 times */
+	SAME,						/* all rows equal */
+	OUTLIER						/* one cloud, one row 1e6 times as far */
+} shape;
+
+static const char *const shape_names[] = {"gauss", "clusters", "copies", "same", "outlier"};
+static const char *const metric_names[] = {"", "l2", "ip", "cosine", "l1"};
+
+/* n x dim values, of unit length for cosine over float32; as stored, so rounded when float16 */
+static float *
+make_values(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element element)
+{
+	float	   *values = malloc(((size_t) n * dim + 1) * sizeof(float));
+	float	   *centers = malloc((size_t) 50 * dim * sizeof(float));
+
+	for (size_t i = 0; i < (size_t) 50 * dim; i++)
+		centers[i] = 3.0f + 2.0f * normal();
+	for (uint32_t row = 0; row < n; row++)
+	{
+		float	   *v = values + (size_t) row * dim;
+		double		norm = 0.0;
+
+		if (kind == COPIES && row >= n / 40 + 1)
+			memcpy(v, values + (size_t) (uniform() * (n / 40 + 1)) * dim, dim * sizeof(float));
+		else if (kind == SAME && row > 0)
+			memcpy(v, values, dim * sizeof(float));
+		else
+		{
+			const uint32_t center = (uint32_t) (uniform() * 50);
+
+			for (uint32_t i = 0; i < dim; i++)
+				v[i] = kind == CLUSTERS ? centers[(size_t) center * dim + i] + 0.3f * normal() : normal();
+			if (kind == OUTLIER && row == n / 2)
+				for (uint32_t i = 0; i < dim; i++)
+					v[i] *= element == GG_ELEMENT_F16 ? 1e3f : 1e6f;
+		}
+		if (metric == GG_METRIC_COSINE && element == GG_ELEMENT_F32)
+		{
+			for (uint32_t i = 0; i < dim; i++)
+				norm += (double) v[i] * v[i];
+			for (uint32_t i = 0; i < dim; i++)
+				v[i] = (float) (v[i] / sqrt(norm));
+		}
+		if (element == GG_ELEMENT_F16)
+			for (uint32_t i = 0; i < dim; i++)
+				v[i] = gg_half_to_float(gg_float_to_half(v[i]));
+	}
+	free(centers);
+	return values;
+}
+
+static void *
+store(const float *values, size_t count, gg_element element)
+{
+	void	   *rows = malloc(count * gg_element_size(element) + 1);
+
+	if (element == GG_ELEMENT_F32)
+		memcpy(rows, values, count * sizeof(float));
+	else
+		for (size_t i = 0; i < count; i++)
+			((uint16_t *) rows)[i] = gg_float_to_half(values[i]);
+	return rows;
+}
+
+/* ---- exact neighbours -------------------------------------------------------- */
+
+static double
+exact_distance(const float *a, const float *b, uint32_t dim, gg_metric metric, double most)
+{
+	double		sum = 0.0;
+	double		aa = 0.0;
+	double		bb = 0.0;
+
+	for (uint32_t i = 0; i < dim; i++)
+	{
+		const double d = (double) a[i] - b[i];
+
+		if (metric == GG_METRIC_COSINE)
+			sum += (double) a[i] * b[i];
+		else if (metric == GG_METRIC_L1)
+			sum += fabs(d);
+		else
+			sum += d * d;
+		aa += (double) a[i] * a[i];
+		bb += (double) b[i] * b[i];
+	}
+	if (metric == GG_METRIC_COSINE)
+		return aa > 0 && bb > 0 ? 1.0 - sum / sqrt(aa * bb) : 1.0;
+	if (metric == GG_METRIC_IP)
+	{
+		const double d = sqrt(fmax(most - aa, 0.0)) - sqrt(fmax(most - bb, 0.0));
+
+		return sum + d * d;
+	}
+	return sum;
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+	const double x = *(const double *) a;
+	const double y = *(const double *) b;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * Check lists of sampled rows: structure of each, and how many of the first `at` entries are as near as
+ * the at-th true neighbour (ties count, so copies do).  Returns the recall, or -1 with the reason.
+ */
+static double
+check_lists(const float *values, uint32_t n, uint32_t dim, gg_metric metric, const uint32_t *ids,
+			const float *distances, uint32_t k, uint32_t at, uint32_t samples, char *why)
+{
+	double	   *all = malloc(((size_t) n + 1) * sizeof(double));
+	double		most = 0.0;
+	uint64_t	hits = 0;
+	uint64_t	total = 0;
+	uint8_t    *seen = calloc((size_t) n + 1, 1);
+	const uint32_t full = n - 1 < k ? n - 1 : k;
+
+	for (uint32_t row = 0; row < n; row++)
+	{
+		double		norm = 0.0;
+
+		for (uint32_t i = 0; i < dim; i++)
+			norm += (double) values[(size_t) row * dim + i] * values[(size_t) row * dim + i];
+		most = fmax(most, norm);
+	}
+	why[0] = '\0';
+	for (uint32_t row = 0; row < n && why[0] == '\0'; row++)
+	{
+		const uint32_t *list = ids + (size_t) row * k;
+		const float *far = distances + (size_t) row * k;
+
+		for (uint32_t i = 0; i < k && why[0] == '\0'; i++)
+		{
+			if (i >= full ? list[i] != GG_NO_NODE || !isinf(far[i]) : list[i] >= n || list[i] == row)
+				sprintf(why, "row %u entry %u is %u", row, i, list[i]);
+			else if (i < full && seen[list[i]]++)
+				sprintf(why, "row %u has %u twice", row, list[i]);
+			else if (i > 0 && !(far[i - 1] <= far[i]))
+				sprintf(why, "row %u is not sorted at %u: %g %g", row, i, far[i - 1], far[i]);
+		}
+		for (uint32_t i = 0; i < full; i++)
+			if (list[i] < n)
+				seen[list[i]] = 0;
+	}
+	for (uint32_t s = 0; s < samples && why[0] == '\0'; s++)
+	{
+		const uint32_t row = samples >= n ? s : (uint32_t) (uniform() * n);
+		uint32_t	count = 0;
+		uint32_t	want;
+
+		if (row >= n)
+			break;
+		for (uint32_t other = 0; other < n; other++)
+			if (other != row)
+				all[count++] = exact_distance(values + (size_t) row * dim, values + (size_t) other * dim,
+											  dim, metric, most);
+		want = count < at ? count : at;
+		for (uint32_t i = 0; i < full; i++)
+		{
+			const uint32_t other = ids[(size_t) row * k + i];
+			const double truth = exact_distance(values + (size_t) row * dim, values + (size_t) other * dim,
+												dim, metric, most);
+			const double got = distances[(size_t) row * k + i];
+
+			if (fabs(truth - got) > 1e-3 * fmax(metric == GG_METRIC_COSINE ? 0.1 : 1.0, fabs(truth)) +
+				(metric == GG_METRIC_IP ? 1e-5 * most : 0.0))
+				sprintf(why, "row %u to %u: %g, should be %g", row, other, got, truth);
+		}
+		qsort(all, count, sizeof(double), compare_doubles);
+		for (uint32_t i = 0; i < want; i++)
+		{
+			const uint32_t other = ids[(size_t) row * k + i];
+			const double truth = exact_distance(values + (size_t) row * dim, values + (size_t) other * dim,
+												dim, metric, most);
+
+			hits += truth <= all[want - 1] + 1e-5 * fabs(all[want - 1]) + 1e-7 +
+				(metric == GG_METRIC_IP ? 1e-6 * most : 0.0);
+		}
+		total += want;
+	}
+	free(all);
+	free(seen);
+	if (why[0] != '\0')
+		return -1.0;
+	return total > 0 ? (double) hits / (double) total : 1.0;
+}
+
+static gg_build_params
+make_params(uint32_t degree, uint32_t k)
+{
+	gg_build_params params;
+
+	memset(&params, 0, sizeof(params));
+	params.graph_degree = degree;
+	params.intermediate_graph_degree = k;
+	params.seed = 42;
+	return params;
+}
+
+static void
+knn_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element element, uint32_t k,
+		 gg_init init, double least)
+{
+	float	   *values = make_values(kind, n, dim, metric, element);
+	void	   *rows = store(values, (size_t) n * dim, element);
+	uint32_t   *ids = malloc(((size_t) n * k + 1) * 4);
+	float	   *distances = malloc(((size_t) n * k + 1) * 4);
+	gg_dataset	data = {rows, n, dim, element, metric};
+	gg_build_params params = make_params(k < 32 ? k : 32, k);
+	gg_build_stats stats;
+	gg_status	status;
+	char		name[160];
+	char		detail[256];
+	char		why[160] = "";
+	double		recall = -1.0;
+
+	params.init = init;
+	memset(ids, 0xA5, (size_t) n * k * 4);
+	status = gg_cuda_engine.knn_graph(&data, &params, NULL, ids, distances, &stats);
+	if (status.code == GG_OK)
+		recall = check_lists(values, n, dim, metric, ids, distances, k, k < 10 ? k : 10,
+							 n <= 1000 ? 100 : 200, why);
+	sprintf(name, "knn %s %ux%u %s %s k=%u%s", shape_names[kind], n, dim, metric_names[metric],
+			element == GG_ELEMENT_F16 ? "f16" : "f32", k, init == GG_INIT_RANDOM ? " random" : "");
+	if (status.code != GG_OK)
+		sprintf(detail, "%s: %s", status.where, status.message);
+	else if (recall < 0)
+		sprintf(detail, "%s", why);
+	else
+		sprintf(detail, "recall@10 %.4f, %u iterations", recall, stats.iterations);
+	verdict(recall >= least, name, detail);
+	free(values);
+	free(rows);
+	free(ids);
+	free(distances);
+}
+
+/* ---- optimize ------------------------------------------------------------------ */
+
+static void
+optimize_case(uint32_t n, uint32_t k, uint32_t degree, uint32_t locality, uint32_t shortest)
+{
+	uint32_t   *knn = malloc(((size_t) n * k + 1) * 4);
+	uint32_t   *ours = malloc(((size_t) n * degree + 1) * 4);
+	uint32_t   *theirs = malloc(((size_t) n * degree + 1) * 4);
+	gg_control	control = {NULL, NULL, NULL, 1};
+	gg_status	a;
+	gg_status	b;
+	char		name[160];
+
+	/* lists from a window of ids around the row, so that detours are common */
+	for (uint32_t row = 0; row < n; row++)
+	{
+		uint32_t	length = k;
+		uint32_t	count = 0;
+
+		if (shortest < k)
+			length = shortest + (uint32_t) (uniform() * (k - shortest + 1));
+		if (length > n - 1)
+			length = n - 1;
+		while (count < length)
+		{
+			const uint32_t window = locality < length + 1 ? length + 1 : locality;
+			const uint32_t id = window >= n ? (uint32_t) (uniform() * n) :
+				(row + n - window / 2 + (uint32_t) (uniform() * window)) % n;
+			bool		taken = id == row;
+
+			for (uint32_t i = 0; i < count && !taken; i++)
+				taken = knn[(size_t) row * k + i] == id;
+			if (!taken)
+				knn[(size_t) row * k + count++] = id;
+		}
+		for (; count < k; count++)
+			knn[(size_t) row * k + count] = GG_NO_NODE;
+	}
+	a = gg_cuda_engine.optimize(knn, n, k, degree, &control, ours);
+	b = gg_cpu_engine.optimize(knn, n, k, degree, &control, theirs);
+	sprintf(name, "optimize %ux%u to %u, window %u, lists from %u", n, k, degree, locality, shortest);
+	if (a.code != GG_OK || b.code != GG_OK)
+		verdict(false, name, a.code != GG_OK ? a.message : b.message);
+	else if (memcmp(ours, theirs, (size_t) n * degree * 4) == 0)
+		verdict(true, name, "");
+	else
+	{
+		size_t		i = 0;
+		char		detail[128];
+
+		while (ours[i] == theirs[i])
+			i++;
+		sprintf(detail, "node %zu edge %zu is %u, cpu has %u", i / degree, i % degree, ours[i], theirs[i]);
+		verdict(false, name, detail);
+	}
+	free(knn);
+	free(ours);
+	free(theirs);
+}
+
+/* ---- build ------------------------------------------------------------------------ */
+
+/* Breadth first over count nodes of degree; returns how many are reached from the starts. */
+static uint32_t
+reach(const uint32_t *adjacency, uint32_t count, uint32_t degree, const uint32_t *starts, uint32_t nstarts)
+{
+	uint8_t    *seen = calloc((size_t) count + 1, 1);
+	uint32_t   *queue = malloc(((size_t) count + 1) * 4);
+	uint32_t	tail = 0;
+
+	for (uint32_t i = 0; i < nstarts; i++)
+		if (!seen[starts[i]])
+		{
+			seen[starts[i]] = 1;
+			queue[tail++] = starts[i];
+		}
+	for (uint32_t head = 0; head < tail; head++)
+		for (uint32_t i = 0; i < degree; i++)
+		{
+			const uint32_t next = adjacency[(size_t) queue[head] * degree + i];
+
+			if (next != GG_NO_NODE && !seen[next])
+			{
+				seen[next] = 1;
+				queue[tail++] = next;
+			}
+		}
+	free(seen);
+	free(queue);
+	return tail;
+}
+
+static void
+check_adjacency(const uint32_t *adjacency, uint32_t count, uint32_t degree, const char *what, char *why)
+{
+	for (uint32_t node = 0; node < count && why[0] == '\0'; node++)
+	{
+		const uint32_t *list = adjacency + (size_t) node * degree;
+		const uint32_t full = count - 1 < degree ? count - 1 : degree;
+		uint32_t	length = 0;
+
+		while (length < degree && list[length] != GG_NO_NODE)
+			length++;
+		/* pivots' lists come from 32 neighbours, so theirs are full as well */
+		if (length != full)
+			sprintf(why, "%s %u has %u edges, not %u", what, node, length, full);
+		for (uint32_t i = 0; i < degree && why[0] == '\0'; i++)
+		{
+			if (i >= length ? list[i] != GG_NO_NODE : list[i] >= count || list[i] == node)
+				sprintf(why, "%s %u edge %u is %u", what, node, i, list[i]);
+			for (uint32_t j = 0; j < i && i < length; j++)
+				if (list[i] == list[j])
+					sprintf(why, "%s %u has %u twice", what, node, list[i]);
+		}
+	}
+}
+
+static void
+check_graph(const gg_graph *graph, uint32_t n, uint32_t degree, char *why)
+{
+	const uint32_t zero = 0;
+	uint8_t    *seen = calloc((size_t) n + 1, 1);
+
+	why[0] = '\0';
+	if (graph->n != n || graph->degree != degree || (n > 0) != (graph->npivots > 0) || graph->npivots > n)
+		sprintf(why, "%u nodes, degree %u, %u pivots", graph->n, graph->degree, graph->npivots);
+	for (uint32_t i = 0; i < graph->npivots && why[0] == '\0'; i++)
+		if (graph->pivots[i] >= n || seen[graph->pivots[i]]++)
+			sprintf(why, "pivot %u is %u", i, graph->pivots[i]);
+	if (why[0] == '\0')
+		check_adjacency(graph->adjacency, n, degree, "node", why);
+	if (why[0] == '\0')
+		check_adjacency(graph->pivot_adjacency, graph->npivots, GG_PIVOT_DEGREE, "pivot", why);
+	if (why[0] == '\0' && n > 0)
+	{
+		const uint32_t reached = reach(graph->adjacency, n, degree, graph->pivots, graph->npivots);
+		const uint32_t pivots = reach(graph->pivot_adjacency, graph->npivots, GG_PIVOT_DEGREE, &zero, 1);
+
+		if (reached != n || pivots != graph->npivots)
+			sprintf(why, "%u of %u nodes reached, %u of %u pivots", reached, n, pivots, graph->npivots);
+	}
+	free(seen);
+}
+
+typedef struct watch
+{
+	uint64_t	asked;
+	uint64_t	cancel_at;		/* question to say yes to; 0: never */
+	size_t		least_free;
+	double		last_s;			/* longest wait between questions is not timed: hosts are noisy */
+} watch;
+
+static bool
+watch_cancelled(void *ctx)
+{
+	watch	   *w = ctx;
+	size_t		available;
+	size_t		total;
+
+	if (cudaMemGetInfo(&available, &total) == cudaSuccess && available < w->least_free)
+		w->least_free = available;
+	return ++w->asked == w->cancel_at;
+}
+
+static size_t
+device_free(void)
+{
+	size_t		available = 0;
+	size_t		total;
+
+	cudaDeviceSynchronize();
+	cudaMemGetInfo(&available, &total);
+	return available;
+}
+
+static void
+build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element element, uint32_t degree,
+		   uint32_t k, gg_init init)
+{
+	float	   *values = make_values(kind, n, dim, metric, element);
+	void	   *rows = store(values, (size_t) n * dim, element);
+	gg_dataset	data = {rows, n, dim, element, metric};
+	gg_build_params params = make_params(degree, k);
+	gg_build_stats stats;
+	gg_graph	first;
+	gg_graph	second;
+	gg_bytes	bytes;
+	watch		w = {0, 0, device_free(), 0.0};
+	const size_t before = w.least_free;
+	gg_control	control = {watch_cancelled, NULL, &w, 1};
+	gg_status	a;
+	gg_status	b;
+	char		name[160];
+	char		detail[256] = "";
+
+	params.init = init;
+	sprintf(name, "build %s %ux%u %s %s %u of %u%s", shape_names[kind], n, dim, metric_names[metric],
+			element == GG_ELEMENT_F16 ? "f16" : "f32", degree, k, init == GG_INIT_RANDOM ? " random" : "");
+	a = gg_cuda_engine.build(&data, &params, &control, &first, &stats);
+	b = gg_cuda_engine.build(&data, &params, NULL, &second, NULL);
+	if (a.code != GG_OK || b.code != GG_OK)
+		verdict(false, name, a.code != GG_OK ? a.message : b.message);
+	else
+	{
+		check_graph(&first, n, degree, detail);
+		if (detail[0] == '\0' && n > 0 &&
+			(first.npivots != second.npivots ||
+			 memcmp(first.adjacency, second.adjacency, (size_t) n * degree * 4) != 0 ||
+			 memcmp(first.pivots, second.pivots, (size_t) first.npivots * 4) != 0 ||
+			 memcmp(first.pivot_adjacency, second.pivot_adjacency,
+					(size_t) first.npivots * GG_PIVOT_DEGREE * 4) != 0))
+			sprintf(detail, "the second run made another graph");
+		if (detail[0] == '\0')
+		{
+			a = gg_cuda_engine.build_bytes(&data, &params, NULL, &bytes);
+			if (a.code != GG_OK || before - w.least_free > bytes.device)
+				sprintf(detail, "%zu bytes of device memory in use, %llu foreseen", before - w.least_free,
+						(unsigned long long) bytes.device);
+		}
+		if (detail[0] == '\0' && device_free() + (8 << 20) < before)
+			sprintf(detail, "%zu bytes of device memory lost", before - device_free());
+		verdict(detail[0] == '\0', name, detail);
+		if (detail[0] == '\0')
+			printf("# repaired %u, %u pivots\n", stats.repaired, first.npivots);
+		gg_graph_free(&first);
+		gg_graph_free(&second);
+	}
+	free(values);
+	free(rows);
+}
+
+static void
+cancel_case(uint32_t n, uint32_t dim)
+{
+	float	   *values = make_values(GAUSS, n, dim, GG_METRIC_L2, GG_ELEMENT_F32);
+	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_build_params params = make_params(16, 32);
+	uint64_t	questions;
+	uint64_t	wrong = 0;
+	size_t		before;
+	char		detail[128];
+	gg_graph	graph;
+	watch		w = {0, 0, SIZE_MAX, 0.0};
+	gg_control	control = {watch_cancelled, NULL, &w, 1};
+
+	if (gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code != GG_OK)
+	{
+		verdict(false, "cancel", "the uncanceled build failed");
+		free(values);
+		return;
+	}
+	gg_graph_free(&graph);
+	questions = w.asked;
+	before = device_free();
+	for (uint64_t at = 1; at <= questions; at += questions > 40 ? questions / 40 : 1)
+	{
+		w.asked = 0;
+		w.cancel_at = at;
+		if (gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code != GG_ECANCELED ||
+			graph.adjacency != NULL || graph.pivots != NULL)
+			wrong++;
+	}
+	sprintf(detail, "%llu questions, %llu wrong, %lld bytes lost", (unsigned long long) questions,
+			(unsigned long long) wrong, (long long) before - (long long) device_free());
+	verdict(questions > 3 && wrong == 0 && device_free() + (8 << 20) >= before, "cancel", detail);
+	free(values);
+}
+
+int
+main(int argc, char **argv)
+{
+	static const uint32_t dims[] = {1, 3, 31, 97, 960, 2000, 4097, 16000};
+	static const uint32_t tiny[] = {0, 1, 2, 3, 17, 31, 32, 33, 34, 63, 64, 65, 66, 128, 129, 1000, 1024};
+	gg_status	status;
+
+	small = argc > 1 && strcmp(argv[1], "small") == 0;
+	status = gg_cuda_engine.probe();
+	if (status.code != GG_OK)
+	{
+		printf("1..0 # SKIP no device: %s\n", status.message);
+		return status.code == GG_ENODEVICE ? 0 : 1;
+	}
+
+	/* every pair compared: what is missing is fp16's */
+	for (int d = 0; d < 8; d++)
+		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
+			for (int element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
+				if (!small || (d % 3 == 1 && element == GG_ELEMENT_F32))
+					knn_case(GAUSS, small ? 150 : 700, dims[d], (gg_metric) metric, (gg_element) element, 64,
+							 GG_INIT_PIVOT_CELLS, 0.999);
+	for (uint32_t k = 8; k <= 512; k *= 2)
+		knn_case(CLUSTERS, small ? 300 : 3000, 97, GG_METRIC_L2, GG_ELEMENT_F32, k, GG_INIT_PIVOT_CELLS, 0.999);
+	knn_case(CLUSTERS, small ? 300 : 3000, 97, GG_METRIC_L2, GG_ELEMENT_F32, 100, GG_INIT_PIVOT_CELLS, 0.999);
+
+	/* cells and GNND */
+	if (small)
+	{
+		knn_case(CLUSTERS, 16500, 20, GG_METRIC_L2, GG_ELEMENT_F32, 32, GG_INIT_PIVOT_CELLS, 0.95);
+		knn_case(GAUSS, 500, 20, GG_METRIC_L2, GG_ELEMENT_F32, 32, GG_INIT_RANDOM, 0.9);
+		knn_case(GAUSS, 500, 8, GG_METRIC_L1, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.9);
+	}
+	else
+	{
+		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
+			for (int element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
+			{
+				knn_case(CLUSTERS, 40000, 97, (gg_metric) metric, (gg_element) element, 64, GG_INIT_PIVOT_CELLS, 0.98);
+				knn_case(GAUSS, 30000, 16, (gg_metric) metric, (gg_element) element, 64, GG_INIT_PIVOT_CELLS, 0.98);
+				knn_case(GAUSS, 30000, 3, (gg_metric) metric, (gg_element) element, 64, GG_INIT_PIVOT_CELLS, 0.98);
+			}
+		knn_case(CLUSTERS, 20000, 960, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
+		knn_case(GAUSS, 40000, 1, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
+		knn_case(GAUSS, 20000, 16, GG_METRIC_L2, GG_ELEMENT_F32, 128, GG_INIT_PIVOT_CELLS, 0.98);
+		knn_case(GAUSS, 20000, 16, GG_METRIC_L2, GG_ELEMENT_F32, 300, GG_INIT_PIVOT_CELLS, 0.98);
+		knn_case(GAUSS, 20000, 16, GG_METRIC_L2, GG_ELEMENT_F32, 16, GG_INIT_PIVOT_CELLS, 0.98);
+		knn_case(COPIES, 20000, 24, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
+		knn_case(COPIES, 20000, 24, GG_METRIC_COSINE, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
+		knn_case(SAME, 20000, 24, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
+		knn_case(OUTLIER, 20000, 24, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
+		/* n a multiple of k, where strided random starts fall apart */
+		knn_case(GAUSS, 20480, 16, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.95);
+		knn_case(CLUSTERS, 20480, 97, GG_METRIC_COSINE, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.95);
+		knn_case(GAUSS, 20000, 8, GG_METRIC_L1, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.95);
+		knn_case(GAUSS, 40, 8, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.95);
+	}
+
+	for (int i = 0; i < 8; i++)
+	{
+		static const uint32_t ks[] = {4, 16, 33, 64, 96, 128, 256, 512};
+		static const uint32_t degrees[] = {4, 8, 33, 32, 48, 64, 128, 256};
+
+		optimize_case(small ? 200 : 5000, ks[i], degrees[i], ks[i] * 2, ks[i]);
+		optimize_case(small ? 200 : 5000, ks[i], degrees[i], 1000000, ks[i]);
+		optimize_case(small ? 100 : 2000, ks[i], degrees[i], ks[i] * 3, 0);
+		optimize_case(ks[i] / 2 + 2, ks[i], degrees[i], 1000000, ks[i]);
+	}
+	optimize_case(1, 64, 32, 100, 64);
+	optimize_case(2, 64, 32, 100, 64);
+
+	for (int i = 0; i < 17; i++)
+	{
+		build_case(GAUSS, tiny[i], 16, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
+		build_case(GAUSS, tiny[i], 8, GG_METRIC_IP, GG_ELEMENT_F16, 16, 32, GG_INIT_RANDOM);
+	}
+	if (!small)
+	{
+		build_case(CLUSTERS, 50000, 64, GG_METRIC_COSINE, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
+		build_case(CLUSTERS, 50000, 64, GG_METRIC_L2, GG_ELEMENT_F16, 16, 48, GG_INIT_PIVOT_CELLS);
+		build_case(GAUSS, 50000, 10, GG_METRIC_L1, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
+		build_case(COPIES, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
+		build_case(SAME, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
+		build_case(GAUSS, 30000, 100, GG_METRIC_IP, GG_ELEMENT_F32, 64, 128, GG_INIT_PIVOT_CELLS);
+		build_case(GAUSS, 20000, 20, GG_METRIC_L2, GG_ELEMENT_F32, 256, 512, GG_INIT_PIVOT_CELLS);
+	}
+	cancel_case(small ? 17000 : 60000, 32);
+	if (!small)
+		cancel_case(300, 32);
+
+	printf("1..%d\n", cases);
+	if (failures > 0)
+		printf("# %d of %d failed\n", failures, cases);
+	return failures > 0;
+}

@@ -1,0 +1,144 @@
+# Shell functions shared by test/run, test/cluster and test/demo/run; sourced by bash, from anywhere.
+#
+# Servers run as an ordinary user ($test_user when root calls) from a private copy of the installed
+# PostgreSQL, with the gpugraph of this checkout installed into the copy: nothing is written into the
+# machine's own PostgreSQL, and several checkouts can be tested at a time.
+#
+#	$base/pg			the private PostgreSQL (programs copied, libraries and data files linked)
+#	$base/run/NAME		the cluster NAME: data, log, the place of its socket
+#
+# $base is build/ in the checkout. Where the test user cannot go there (a checkout under /root, or
+# cloned with umask 077) it is a directory in /tmp, and $src, elsewhere the checkout, a copy of the tests.
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+test_user=gpugraph-test
+PG_CONFIG=${PG_CONFIG:-pg_config}
+
+# Programs that tests call; copied, because a server finds its files from where its program lies.
+pg_programs="postgres initdb pg_ctl pg_config psql pg_isready pg_controldata pg_basebackup pg_receivewal
+	pg_waldump pg_resetwal pg_rewind pg_checksums pg_amcheck pg_dump pg_dumpall pg_restore pg_verifybackup
+	pg_upgrade pgbench createdb dropdb createuser dropuser vacuumdb reindexdb"
+
+die()
+{
+	echo "$(basename "$0"): $*" >&2
+	exit 1
+}
+
+# Run a command as the user that servers run as.
+as_user()
+{
+	if [ "$(id -u)" = 0 ]; then
+		setpriv --reuid="$test_user" --regid="$(id -g "$test_user")" --clear-groups -- \
+			env HOME="$base/run" USER="$test_user" LOGNAME="$test_user" "$@"
+	else
+		"$@"
+	fi
+}
+
+# Settle $base and $src.
+place()
+{
+	base=$top/build
+	src=$top
+	mkdir -p "$top/build"
+	if ! as_user test -r "$top/test/lib.sh" || ! as_user test -x "$top/build"; then
+		base=/tmp/gpugraph-$(printf '%s' "$top" | cksum | cut -d' ' -f1)
+		src=$base/src
+		mkdir -p -m 755 "$base"
+		[ -O "$base" ] || die "$base is someone else's, remove it"
+		rm -rf "$src"
+		mkdir -p "$src"
+		cp -r "$top/test" "$src/"
+		[ ! -d "$top/expected" ] || cp -r "$top/expected" "$src/"
+		chmod -R u+rwX,go+rX "$src"
+		echo "$test_user cannot read $top: servers run in $base"
+	fi
+	if [ ! -d "$base/run" ]; then
+		mkdir -p "$base/run"
+		[ "$(id -u)" != 0 ] || chown "$test_user:" "$base/run"
+	fi
+	as_user test -w "$base/run" || die "$base/run belongs to $(stat -c %U "$base/run"): remove it first"
+	# Where everyone may be: the servers' programs complain of a directory that they cannot enter.
+	cd "$base/run"
+}
+
+# Make $base/pg from the installed PostgreSQL and install the built gpugraph there. Sets $bin, $lib and $share.
+pg_tree()
+{
+	local from_bin from_lib from_share common now f
+
+	from_bin=$("$PG_CONFIG" --bindir) || die "$PG_CONFIG does not run"
+	from_lib=$("$PG_CONFIG" --pkglibdir)
+	from_share=$("$PG_CONFIG" --sharedir)
+
+	# PostgreSQL finds its directories from its program's by the shortest way between them,
+	# so the copy keeps everything below their common ancestor.
+	common=$from_bin
+	while [ "${from_share#"$common"/}" = "$from_share" ] || [ "${from_lib#"$common"/}" = "$from_lib" ]; do
+		common=$(dirname "$common")
+		[ "$common" != / ] || { common=; break; }
+	done
+	bin=$base/pg${from_bin#"$common"}
+	lib=$base/pg${from_lib#"$common"}
+	share=$base/pg${from_share#"$common"}
+
+	now=$("$PG_CONFIG" --version; stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension")
+	if [ "$now" != "$(cat "$base/pg/made-from" 2>/dev/null)" ]; then
+		rm -rf "$base/pg"
+		mkdir -p "$bin" "$lib" "$share"
+		for f in $pg_programs; do
+			[ ! -e "$from_bin/$f" ] || cp -L "$from_bin/$f" "$bin/"
+		done
+		find "$from_lib" -mindepth 1 -maxdepth 1 ! -name pgxs ! -name bitcode -exec ln -s -t "$lib" {} +
+		cp -rs "$from_share/." "$share/"
+		echo "$now" >"$base/pg/made-from"
+	fi
+	make -s -C "$top" WERROR="${WERROR:-1}" pkglibdir="$lib" datadir="$share" install >"$base/install.log" 2>&1 ||
+		{ cat "$base/install.log"; die "installing into $base/pg failed"; }
+	chmod -R go+rX "$base/pg"
+}
+
+# cluster_start NAME [SETTING=VALUE ...]: a new cluster, listening on a Unix socket only; the
+# environment then leads libpq there. The socket's path must be short, so it lies in /tmp.
+cluster_start()
+{
+	local name=$1 dir=$base/run/$1 setting
+	shift
+	cluster_stop "$name"
+	as_user mkdir -p "$dir"
+	export PGHOST PGPORT PGUSER=postgres PGDATABASE=postgres
+	PGHOST=$(as_user mktemp -d /tmp/gg.XXXXXX)
+	PGPORT=$((20000 + RANDOM % 40000))
+	echo "$PGHOST $PGPORT" | as_user tee "$dir/socket" >/dev/null
+	as_user "$bin/initdb" -D "$dir/data" -U postgres -A trust -E UTF8 --no-locale --no-instructions \
+		>"$base/initdb.log" 2>&1 || { cat "$base/initdb.log"; die "initdb failed"; }
+	{
+		echo "listen_addresses = ''"
+		echo "unix_socket_directories = '$PGHOST'"
+		echo "port = $PGPORT"
+		for setting in "$@"; do
+			echo "${setting%%=*} = '${setting#*=}'"
+		done
+	} | as_user tee -a "$dir/data/postgresql.conf" >/dev/null
+	as_user "$bin/pg_ctl" -w -t 60 -D "$dir/data" -l "$dir/log" start >/dev/null 3>&- || {
+		tail -20 "$dir/log"
+		die "the server did not start"
+	}
+}
+
+# Stop the cluster NAME, if there, and remove its data; its log stays.
+cluster_stop()
+{
+	local dir=$base/run/$1 host
+	[ -d "$dir" ] || return 0
+	if [ -f "$dir/data/postmaster.pid" ]; then
+		as_user "$bin/pg_ctl" -w -D "$dir/data" -m "${2:-fast}" stop >/dev/null 2>&1 ||
+			as_user "$bin/pg_ctl" -w -D "$dir/data" -m immediate stop >/dev/null 2>&1 || true
+	fi
+	if [ -f "$dir/socket" ]; then
+		host=$(cut -d' ' -f1 "$dir/socket")
+		case $host in /tmp/gg.*) rm -rf "$host" ;; esac
+	fi
+	rm -rf "$dir/data" "$dir/socket"
+}

@@ -1,0 +1,55 @@
+-- gpugraph_index_info() and gpugraph_check(): what they say, and of what they refuse to speak
+CREATE TABLE t (id int PRIMARY KEY, val vector(4));
+INSERT INTO t SELECT i, ARRAY[i, i % 7, i % 11, -i]::real[]::vector FROM generate_series(1, 300) i;
+INSERT INTO t SELECT i, '[1,2,3,4]' FROM generate_series(301, 400) i;
+CREATE INDEX i ON t USING gpugraph (val vector_l2_ops) WITH (graph_degree = 8, intermediate_graph_degree = 16, seed = 3);
+INSERT INTO t SELECT i, ARRAY[i, 0, 0, 0]::real[]::vector FROM generate_series(401, 410) i;
+
+\x
+SELECT version, dimensions, metric, element, algorithm, engine IN ('cpu', 'cuda') AS built, nodes, rows, segments,
+	pivots BETWEEN 1 AND nodes AS has_pivots, delta_rows, dead_rows, graph_degree, intermediate_graph_degree, seed,
+	generation > 0 AS has_generation, vectors_bytes, adjacency_bytes, tids_bytes, pivots_bytes > 0 AS pivots_bytes,
+	delta_bytes, free_bytes, total_bytes = pg_relation_size('i') AS total_bytes,
+	total_bytes = vectors_bytes + adjacency_bytes + tids_bytes + pivots_bytes + delta_bytes + free_bytes
+		+ current_setting('block_size')::int AS sums_up,
+	scan_seconds >= 0 AND graph_seconds >= 0 AND write_seconds >= 0 AND wal_seconds >= 0 AS times
+	FROM gpugraph_index_info('i');
+\x
+SELECT gpugraph_check('i');
+SELECT gpugraph_check('i', true);
+SELECT gpugraph_check('i', heap_check => true);
+
+DELETE FROM t WHERE id % 4 = 0;
+VACUUM t;
+SELECT nodes, rows, delta_rows, dead_rows FROM gpugraph_index_info('i');
+SELECT gpugraph_check('i', true);
+DELETE FROM t WHERE id <= 400;
+VACUUM t;
+SELECT gpugraph_check('i', true);
+SELECT delta_rows - dead_rows < 10 AS few FROM gpugraph_index_info('i');
+
+-- in a transaction that has written, and in one with an old snapshot
+BEGIN;
+INSERT INTO t SELECT i, ARRAY[i, 1, 2, 3]::real[]::vector FROM generate_series(1001, 1100) i;
+SELECT gpugraph_check('i', true);
+ROLLBACK;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT count(*) FROM t;
+SELECT gpugraph_check('i', true);
+COMMIT;
+SET maintenance_work_mem = '1MB';
+SELECT gpugraph_check('i', true);
+RESET maintenance_work_mem;
+
+-- what is not a gpugraph index
+SELECT gpugraph_check('t');
+SELECT gpugraph_check('t_pkey');
+SELECT gpugraph_index_info('t');
+SELECT gpugraph_index_info('t_pkey');
+SELECT gpugraph_index_info('nowhere');
+SELECT gpugraph_index_info(0);
+SELECT gpugraph_check(4294967295);
+SELECT gpugraph_index_info(NULL);
+SELECT gpugraph_check(NULL);
+
+DROP TABLE t;

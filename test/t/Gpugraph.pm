@@ -1,0 +1,169 @@
+# What the TAP tests share.
+package Gpugraph;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use File::Basename qw(dirname);
+use IPC::Run ();
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep time);
+
+our @EXPORT = qw(new_node load_helpers make_items index_is_complete answers start_psql finish_psql wait_for wait_until_up
+	wait_for_progress backend_pid);
+
+# A running cluster with the extensions, autovacuum off so that only the test vacuums.
+sub new_node
+{
+	my ($name, %options) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init(%{ $options{init} || {} });
+	$node->append_conf('postgresql.conf', "autovacuum = off\n" . ($options{conf} || ''));
+	$node->start;
+	$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
+	load_helpers($node);
+	return $node;
+}
+
+# The SQL functions of the pgTAP tests: make_data(), make_queries(), recall(), ...
+sub load_helpers
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', slurp_file(dirname(__FILE__) . '/../pgtap/include/helpers.psql'));
+	$node->safe_psql('postgres', <<'SQL');
+-- all rows of a table by its index, compared with the table: 'ok' or what is wrong
+CREATE FUNCTION complete(rel text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	by_index bigint;
+	distinct_by_index bigint;
+	by_heap bigint;
+BEGIN
+	PERFORM use_index(true);
+	EXECUTE format('SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM %1$I ORDER BY val <-> (SELECT val FROM %1$I LIMIT 1)) s', rel)
+		INTO by_index, distinct_by_index;
+	PERFORM use_index(false);
+	EXECUTE format('SELECT count(*) FROM %I WHERE val IS NOT NULL', rel) INTO by_heap;
+	PERFORM use_index(true);
+	IF by_index = by_heap AND distinct_by_index = by_heap THEN
+		RETURN 'ok';
+	END IF;
+	RETURN format('%s rows by the index, %s distinct, %s in the table', by_index, distinct_by_index, by_heap);
+END $$;
+SQL
+	return;
+}
+
+# items (id, cat, big, val) of n rows with an index, and queries
+sub make_items
+{
+	my ($node, $n, $dim) = @_;
+
+	$node->safe_psql('postgres', <<SQL);
+SELECT make_data('items', $n, $dim, 40);
+SELECT make_queries('items', 20);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
+SQL
+	return;
+}
+
+# The index is sound, agrees with the table, and a scan returns all rows: two tests.
+sub index_is_complete
+{
+	my ($node, $what, $rel) = @_;
+	$rel ||= 'items';
+	my ($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('${rel}_idx', true)");
+
+	is("$rc $err", '0 ', "$what: the index is sound");
+	is($node->safe_psql('postgres', "SELECT complete('$rel')"), 'ok', "$what: every row is found");
+	return;
+}
+
+# The first rows for each query, as the index gives them.
+sub answers
+{
+	my ($node) = @_;
+
+	return $node->safe_psql('postgres', <<'SQL');
+SET enable_seqscan = off;
+SELECT q, (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT 20) s) FROM queries ORDER BY q;
+SQL
+}
+
+# Run SQL in a psql of its own, in the background.
+sub start_psql
+{
+	my ($node, $sql) = @_;
+	my %session = (out => '', err => '');
+
+	$session{harness} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', $sql ],
+		'<', \undef, '>', \$session{out}, '2>', \$session{err});
+	return \%session;
+}
+
+sub finish_psql
+{
+	my ($session) = @_;
+
+	eval { $session->{harness}->finish; };
+	return $session->{err};
+}
+
+# Poll until the code returns true; the time it took, or undef after a minute.
+sub wait_for
+{
+	my ($code) = @_;
+	my $start = time;
+
+	while (time - $start < 60)
+	{
+		return time - $start if $code->();
+		usleep(10_000);
+	}
+	return;
+}
+
+# After a crash the postmaster starts anew on its own.
+sub wait_until_up
+{
+	my ($node) = @_;
+
+	return defined wait_for(sub { return ($node->psql('postgres', 'SELECT 1'))[0] == 0; });
+}
+
+# Wait for a build to reach a phase (a regular expression); its process id, or undef if it is over.
+sub wait_for_progress
+{
+	my ($node, $phase, $session) = @_;
+	my $pid;
+
+	wait_for(
+		sub {
+			$pid = $node->safe_psql('postgres',
+				"SELECT pid FROM pg_stat_progress_create_index WHERE phase ~ '$phase' LIMIT 1");
+			return $pid ne '' || !$session->{harness}->pumpable;
+		});
+	return $pid eq '' ? undef : $pid;
+}
+
+# Process id of the backend whose query matches.
+sub backend_pid
+{
+	my ($node, $query) = @_;
+	my $pid;
+
+	wait_for(
+		sub {
+			$pid = $node->safe_psql('postgres',
+				"SELECT pid FROM pg_stat_activity WHERE query ~ '$query' AND state = 'active' AND pid <> pg_backend_pid() LIMIT 1");
+			return $pid ne '';
+		});
+	return $pid;
+}
+
+1;

@@ -1,0 +1,90 @@
+# An immediate stop during inserts, VACUUM and CREATE INDEX leaves an index that agrees with its table.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+use Gpugraph;
+
+my $node = new_node('immediate');
+make_items($node, 3000, 16);
+
+# inserts: the stop comes somewhere in the middle, three times
+for my $round (1 .. 3)
+{
+	my $session = start_psql($node, <<"SQL");
+DO \$\$
+BEGIN
+	FOR i IN 1 .. 100000 LOOP
+		INSERT INTO items SELECT $round * 1000000 + i, 0, 0, val FROM items WHERE id = 1 + i % 3000;
+		COMMIT;
+	END LOOP;
+END \$\$;
+SQL
+	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM items WHERE id > $round * 1000000") > 200 });
+	$node->stop('immediate');
+	finish_psql($session);
+	$node->start;
+	index_is_complete($node, "stopped during inserts, round $round");
+}
+cmp_ok($node->safe_psql('postgres', "SELECT delta_rows FROM gpugraph_index_info('items_idx')"), '>=', 600, 'rows inserted before the stops are there');
+
+# rows longer than a page
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE wide (id int, val vector(5000));
+CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops);
+SQL
+my $session = start_psql($node, <<'SQL');
+DO $$
+BEGIN
+	FOR i IN 1 .. 100000 LOOP
+		INSERT INTO wide SELECT i, array_agg(((i * 31 + d * 17) % 101)::real)::vector FROM generate_series(1, 5000) d;
+		COMMIT;
+	END LOOP;
+END $$;
+SQL
+wait_for(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM wide') > 30 });
+$node->stop('immediate');
+finish_psql($session);
+$node->start;
+index_is_complete($node, 'stopped during inserts of long rows', 'wide');
+
+# VACUUM: slowed down, so that the stop comes in the middle of the index
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
+$session = start_psql($node, 'SET vacuum_cost_delay = 10; SET vacuum_cost_limit = 1; VACUUM items');
+wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum') eq 'vacuuming indexes' });
+usleep(50_000);
+$node->stop('immediate');
+finish_psql($session);
+$node->start;
+index_is_complete($node, 'stopped during VACUUM');
+$node->safe_psql('postgres', 'VACUUM items');
+index_is_complete($node, 'VACUUM after that');
+
+# VACUUM that gives back the delta and a segment
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id <= 3000; VACUUM items');
+$node->stop('immediate');
+$node->start;
+index_is_complete($node, 'stopped after a segment was given back');
+$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 5000000, 0, 0, val FROM items');
+$node->stop('immediate');
+$node->start;
+index_is_complete($node, 'stopped after blocks were used again');
+
+# CREATE INDEX
+$node->safe_psql('postgres', "SELECT make_data('more', 8000, 32, 40)");
+$session = start_psql($node, 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
+ok(defined wait_for_progress($node, 'building index', $session), 'the build had begun');
+$node->stop('immediate');
+finish_psql($session);
+$node->start;
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_class WHERE relname = 'more_idx'"), '0', 'an index whose build was stopped is not there');
+$node->safe_psql('postgres', 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
+$node->stop('immediate');
+$node->start;
+index_is_complete($node, 'stopped after CREATE INDEX', 'more');
+
+$node->stop;
+done_testing();

@@ -1,0 +1,88 @@
+# kill -9 of a backend that builds, inserts or vacuums, and of the postmaster: the server comes back with an index
+# that agrees with its table.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+
+my $node = new_node('kill9', conf => "restart_after_crash = on\n");
+make_items($node, 3000, 16);
+$node->safe_psql('postgres', "SELECT make_data('more', 12000, 48, 40)");
+
+# each phase of a build
+for my $phase ('loading', 'neighbors', 'writing')
+{
+	my $session = start_psql($node, 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
+	my $pid = wait_for_progress($node, $phase, $session);
+
+	kill 'KILL', $pid if defined $pid;
+	finish_psql($session);
+	ok(wait_until_up($node), "the server is back after kill -9 in phase $phase" . (defined $pid ? '' : ' (which passed unseen)'));
+	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS more_idx');
+}
+$node->safe_psql('postgres', 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
+index_is_complete($node, 'a build after three that were killed', 'more');
+
+# REINDEX: the old index is still the one in use
+my $session = start_psql($node, 'REINDEX INDEX more_idx');
+my $pid = wait_for_progress($node, 'building', $session);
+kill 'KILL', $pid;
+finish_psql($session);
+ok(wait_until_up($node), 'the server is back after kill -9 of REINDEX');
+index_is_complete($node, 'REINDEX killed', 'more');
+
+# inserts
+for my $round (1 .. 2)
+{
+	$session = start_psql($node, <<"SQL");
+DO \$\$
+BEGIN
+	FOR i IN 1 .. 1000000 LOOP
+		INSERT INTO items SELECT $round * 1000000 + i, 0, 0, val FROM items WHERE id = 1 + i % 3000;
+		COMMIT;
+	END LOOP;
+END \$\$;
+SQL
+	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM items WHERE id > $round * 1000000") > 200 });
+	kill 'KILL', backend_pid($node, '^.?DO');
+	finish_psql($session);
+	ok(wait_until_up($node), "the server is back after kill -9 of inserts, round $round");
+	index_is_complete($node, "inserts killed, round $round");
+}
+
+# VACUUM
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 2 = 0');
+$session = start_psql($node, 'SET vacuum_cost_delay = 10; SET vacuum_cost_limit = 1; VACUUM items');
+wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum') eq 'vacuuming indexes' });
+kill 'KILL', $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_progress_vacuum');
+finish_psql($session);
+ok(wait_until_up($node), 'the server is back after kill -9 of VACUUM');
+index_is_complete($node, 'VACUUM killed');
+$node->safe_psql('postgres', 'VACUUM items');
+index_is_complete($node, 'VACUUM after that');
+
+# the postmaster, while another build and inserts go on
+my $build = start_psql($node, 'REINDEX INDEX more_idx');
+$session = start_psql($node, <<'SQL');
+DO $$
+BEGIN
+	FOR i IN 1 .. 1000000 LOOP
+		INSERT INTO items SELECT 9000000 + i, 0, 0, val FROM items WHERE id = 1 + 2 * (i % 1500);
+		COMMIT;
+	END LOOP;
+END $$;
+SQL
+wait_for(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM items WHERE id > 9000000') > 100 });
+$node->kill9;
+finish_psql($build);
+finish_psql($session);
+# its children notice that it is gone, and end
+defined wait_for(sub { return eval { $node->start; 1 } }) or BAIL_OUT('the server does not start');
+index_is_complete($node, 'postmaster killed');
+index_is_complete($node, 'postmaster killed', 'more');
+
+$node->stop;
+done_testing();

@@ -1,0 +1,68 @@
+# A streaming replica answers as its primary does, over cycles of inserts, deletes and VACUUM; promoted, it goes on.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+
+my $primary = new_node('primary', init => { allows_streaming => 1 });
+$primary->backup('backup');
+my $replica = PostgreSQL::Test::Cluster->new('replica');
+$replica->init_from_backup($primary, 'backup', has_streaming => 1);
+$replica->append_conf('postgresql.conf', "max_standby_streaming_delay = 30s\n");
+$replica->start;
+make_items($primary, 2000, 16);
+
+sub equal
+{
+	my ($what) = @_;
+
+	$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
+	is(answers($replica), answers($primary), "$what: equal answers");
+	is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]), '0 ', "$what: sound on the replica");
+	is($replica->safe_psql('postgres', "SELECT complete('items')"), 'ok', "$what: every row is found on the replica");
+	return;
+}
+
+equal('built');
+for my $cycle (1 .. 10)
+{
+	$primary->safe_psql('postgres', <<"SQL");
+INSERT INTO items SELECT $cycle * 100000 + id, cat, big, val FROM items WHERE id <= 2000 AND id % 3 = $cycle % 3;
+SQL
+	equal("cycle $cycle, inserted") if $cycle % 5 == 0;
+	$primary->safe_psql('postgres', "DELETE FROM items WHERE (id + $cycle) % 4 = 0 AND id > 20");
+	$primary->safe_psql('postgres', 'VACUUM items');
+	equal("cycle $cycle, vacuumed");
+}
+
+# all rows gone: segment and delta are given back, their blocks used again
+$primary->safe_psql('postgres', 'CREATE TABLE kept AS SELECT * FROM items; DELETE FROM items');
+$primary->safe_psql('postgres', 'VACUUM items');
+$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
+is($replica->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1)) s'),
+	'0', 'all deleted: no answers on the replica');
+$primary->safe_psql('postgres', 'INSERT INTO items SELECT * FROM kept');
+equal('blocks used again');
+$primary->safe_psql('postgres', 'REINDEX INDEX items_idx');
+equal('rebuilt');
+$primary->safe_psql('postgres', 'REINDEX INDEX CONCURRENTLY items_idx');
+equal('rebuilt concurrently');
+
+# an index that is unlogged cannot be read there, and says so
+$primary->safe_psql('postgres', 'CREATE UNLOGGED TABLE u AS SELECT * FROM items; CREATE INDEX u_idx ON u USING gpugraph (val)');
+$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
+like(($replica->psql('postgres', "SELECT gpugraph_check('u_idx')"))[2], qr/cannot access temporary or unlogged relations during recovery/, 'unlogged index on the replica');
+
+$primary->stop;
+$replica->promote;
+$replica->safe_psql('postgres', 'INSERT INTO items SELECT id + 50000000, cat, big, val FROM items');
+$replica->safe_psql('postgres', 'DELETE FROM items WHERE id < 50000000');
+$replica->safe_psql('postgres', 'VACUUM items');
+index_is_complete($replica, 'promoted');
+
+$replica->stop;
+done_testing();

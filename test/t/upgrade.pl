@@ -1,0 +1,39 @@
+# pg_upgrade carries an index over: its blocks are copied as they are.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+
+my $old = new_node('old');
+make_items($old, 2000, 16);
+$old->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
+$old->safe_psql('postgres', 'DELETE FROM items WHERE id % 5 = 0');
+$old->safe_psql('postgres', 'VACUUM items');
+my $before = answers($old);
+$old->stop;
+
+my $new = PostgreSQL::Test::Cluster->new('new');
+$new->init;
+my $bin = $old->config_data('--bindir');
+my @upgrade = (
+	'pg_upgrade', '--no-sync',
+	'-d', $old->data_dir, '-D', $new->data_dir, '-b', $bin, '-B', $bin,
+	'-s', $new->host, '-p', $old->port, '-P', $new->port);
+chdir $PostgreSQL::Test::Utils::tmp_check or die "cannot enter $PostgreSQL::Test::Utils::tmp_check";
+command_ok(\@upgrade, 'pg_upgrade');
+
+$new->append_conf('postgresql.conf', "autovacuum = off\n");
+$new->start;
+is(answers($new), $before, 'the same answers');
+index_is_complete($new, 'upgraded');
+$new->safe_psql('postgres', 'INSERT INTO items SELECT id + 100000, cat, big, val FROM items');
+$new->safe_psql('postgres', 'DELETE FROM items WHERE id < 100000');
+$new->safe_psql('postgres', 'VACUUM items');
+index_is_complete($new, 'upgraded and used');
+
+$new->stop;
+done_testing();

@@ -1,0 +1,108 @@
+# VACUUM beside selects, inserts and deletes: a select never returns a row twice, a row out of order (which a recycled
+# TID would show as) or fewer rows than its LIMIT, and the index agrees with its table in the end.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+use Gpugraph;
+
+my $node = new_node('races');
+make_items($node, 2000, 8);
+$node->safe_psql('postgres', <<'SQL');
+ALTER TABLE items DROP CONSTRAINT items_pkey;
+CREATE INDEX ON items (id);
+CREATE SEQUENCE numbers START 100000;
+CREATE TABLE source AS SELECT * FROM items;
+-- rows with id <= 100 are never deleted
+CREATE FUNCTION look(query vector, k int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	ids int[];
+	distances float8[];
+BEGIN
+	SELECT array_agg(id), array_agg(d) INTO ids, distances
+		FROM (SELECT id, val <-> query AS d FROM items ORDER BY val <-> query LIMIT k) s;
+	IF cardinality(ids) IS DISTINCT FROM k THEN
+		RAISE EXCEPTION '% rows instead of %', coalesce(cardinality(ids), 0), k;
+	END IF;
+	IF (SELECT count(DISTINCT i) FROM unnest(ids) i) <> k THEN
+		RAISE EXCEPTION 'a row twice: %', ids;
+	END IF;
+	FOR i IN 2 .. k LOOP
+		IF distances[i] < distances[i - 1] THEN
+			RAISE EXCEPTION 'out of order at %: %', i, distances;
+		END IF;
+	END LOOP;
+END $$;
+SQL
+
+open my $loop, '>', "$PostgreSQL::Test::Utils::tmp_check/vacuum.sql" or die "cannot write: $!";
+print $loop "VACUUM items;\nSELECT pg_sleep(0.02);\n" x 200;
+close $loop;
+my ($vacuum_out, $vacuum_err) = ('', '');
+my $vacuuming = IPC::Run::start(
+	[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', "$PostgreSQL::Test::Utils::tmp_check/vacuum.sql" ],
+	'<', \undef, '>', \$vacuum_out, '2>', \$vacuum_err);
+
+$node->pgbench('--no-vacuum --client=6 --time=12 -D seed=1', 0, [qr{processed}], [qr{^$}], 'selects, inserts and deletes beside VACUUM',
+	{
+		'select@4' => <<'SQL',
+\set q random(1, 2000)
+SET enable_seqscan = off;
+SELECT look((SELECT val FROM source WHERE id = :q), 20);
+SQL
+		'narrow@2' => <<'SQL',
+\set q random(1, 2000)
+SET enable_seqscan = off;
+SET gpugraph.itopk_size = 4;
+SELECT look((SELECT val FROM source WHERE id = :q), 90);
+RESET gpugraph.itopk_size;
+SQL
+		'insert@6' => <<'SQL',
+\set q random(1, 2000)
+INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id = :q;
+SQL
+		'delete@3' => <<'SQL',
+\set from random(101, 2000)
+DELETE FROM items WHERE id IN (SELECT id FROM items WHERE id > 100 ORDER BY id LIMIT 3);
+SQL
+		'rollback@1' => <<'SQL',
+BEGIN;
+INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id < 20;
+ROLLBACK;
+SQL
+	});
+$vacuuming->kill_kill(grace => 5) if $vacuuming->pumpable;
+unlike($vacuum_err, qr/ERROR.*corrupt/, 'VACUUM met no error');
+index_is_complete($node, 'after the race');
+$node->safe_psql('postgres', 'VACUUM items');
+index_is_complete($node, 'after another VACUUM');
+
+# REINDEX CONCURRENTLY beside the same
+open $loop, '>', "$PostgreSQL::Test::Utils::tmp_check/reindex.sql" or die "cannot write: $!";
+print $loop "REINDEX INDEX CONCURRENTLY items_idx;\n" x 5;
+close $loop;
+my ($reindex_out, $reindex_err) = ('', '');
+my $reindexing = IPC::Run::start(
+	[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', "$PostgreSQL::Test::Utils::tmp_check/reindex.sql" ],
+	'<', \undef, '>', \$reindex_out, '2>', \$reindex_err);
+$node->pgbench('--no-vacuum --client=4 --time=6', 0, [qr{processed}], [qr{^$}], 'selects and inserts beside REINDEX CONCURRENTLY',
+	{
+		'select2@3' => <<'SQL',
+\set q random(1, 2000)
+SET enable_seqscan = off;
+SELECT look((SELECT val FROM source WHERE id = :q), 20);
+SQL
+		'insert2@3' => <<'SQL',
+\set q random(1, 2000)
+INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id = :q;
+SQL
+	});
+$reindexing->finish;
+is($reindex_err, '', 'REINDEX CONCURRENTLY met no error');
+index_is_complete($node, 'after REINDEX CONCURRENTLY');
+
+$node->stop;
+done_testing();
