@@ -220,8 +220,9 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 				uint32_t	mask;
 
 				if (pivot < view.npivots)
-					key = make_key(walk_value<WALK_HALF_DOT>(view, sum, factor, view.pivot_norms,
-															 pivot), view.pivots[pivot]);
+					key = make_key(walk_value<WALK_HALF_DOT>(view, sum, factor,
+															 load_norm(view.pivot_norms, pivot, true)),
+								   view.pivots[pivot]);
 				mask = __ballot_sync(FULL_WARP, key < worst);
 				if (__popc(mask) > 6)
 				{

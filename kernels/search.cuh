@@ -611,17 +611,31 @@ sum_16_rows(const char *row_a, const char *row_b, uint32_t begin, uint32_t end, 
 	return (lane & 8) ? sum_b : sum_a;
 }
 
+/*
+ * A node's norm, 0 where there are none.  Asked for before the node's row, so that one latency
+ * covers both.
+ */
+static __device__ __forceinline__ float
+load_norm(const float *norms, uint32_t at, bool valid)
+{
+	float		norm = 0;
+
+	if (valid && norms != NULL)
+		asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(norm) : "l"(norms + at));
+	return norm;
+}
+
 /* From a raw sum to a number ordered like the distance. */
 template <int PATH>
 static __device__ __forceinline__ float
-walk_value(const search_view &view, float sum, float factor, const float *norms, uint32_t at)
+walk_value(const search_view &view, float sum, float factor, float norm)
 {
 	if (PATH == WALK_HALF_DOT)
 	{
 		float		value = factor * sum;
 
-		if (norms != NULL)
-			value = view.metric == GG_METRIC_L2 ? value + __ldg(norms + at) : value * __ldg(norms + at);
+		if (view.norms != NULL)
+			value = view.metric == GG_METRIC_L2 ? value + norm : value * norm;
 		return value;
 	}
 	return PATH == WALK_FLOAT_DOT ? -sum : sum;
@@ -682,10 +696,10 @@ exact_value(float sum, float square, float inverse)
 }
 
 /*
- * Distances of ROWS nodes by one warp, every lane gets all.  The order of additions depends
- * on the dimension alone: the same bits in every kernel.
+ * Distances of ROWS nodes by one warp, every lane gets all; PIECES pieces of each are in flight a
+ * lane.  The order of additions depends on the dimension alone: the same bits in every kernel.
  */
-template <typename ELEMENT, int METRIC, int ROWS>
+template <typename ELEMENT, int METRIC, int ROWS, int PIECES>
 static __device__ __forceinline__ void
 exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *raw, float inverse,
 		   uint32_t lane, float (&values)[ROWS])
@@ -698,21 +712,31 @@ exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *
 #pragma unroll
 	for (int r = 0; r < ROWS; r++)
 		sum[r] = square[r] = 0;
-	for (uint32_t piece = lane; piece < pieces; piece += 32)
+	for (uint32_t first = lane; first < pieces; first += 32 * PIECES)
 	{
-		uint4		x[ROWS];
-		float		q[elements];
+		uint4		x[PIECES][ROWS];
 
 #pragma unroll
-		for (int r = 0; r < ROWS; r++)
-			x[r] = load_piece(view.rows + (size_t) nodes[r] * view.row_stride, piece,
-							  nodes[r] < view.n);
+		for (int u = 0; u < PIECES; u++)
 #pragma unroll
-		for (int i = 0; i < elements; i++)
-			q[i] = piece * elements + i < view.dim ? raw[piece * elements + i] : 0;
+			for (int r = 0; r < ROWS; r++)
+				x[u][r] = load_piece(view.rows + (size_t) nodes[r] * view.row_stride, first + u * 32,
+									 nodes[r] < view.n && first + u * 32 < pieces);
 #pragma unroll
-		for (int r = 0; r < ROWS; r++)
-			exact_piece<ELEMENT, METRIC>(x[r], q, sum[r], square[r]);
+		for (int u = 0; u < PIECES; u++)
+		{
+			uint32_t	at = (first + u * 32) * elements;
+			float		q[elements];
+
+			if (at >= view.dim)
+				break;
+#pragma unroll
+			for (int i = 0; i < elements; i++)
+				q[i] = at + i < view.dim ? raw[at + i] : 0;
+#pragma unroll
+			for (int r = 0; r < ROWS; r++)
+				exact_piece<ELEMENT, METRIC>(x[u][r], q, sum[r], square[r]);
+		}
 	}
 #pragma unroll
 	for (int r = 0; r < ROWS; r++)
@@ -728,9 +752,7 @@ exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *
 	}
 }
 
-#define RERANK_ROWS 4			/* rows a warp has in flight when it measures exactly */
-
-template <int ROWS>
+template <int ROWS, int PIECES>
 static __device__ __forceinline__ void
 exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float *raw, float inverse,
 			uint32_t lane, float (&values)[ROWS])
@@ -741,27 +763,27 @@ exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float 
 	{
 		case GG_METRIC_L2:
 			if (wide)
-				exact_rows<float, GG_METRIC_L2>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			else
-				exact_rows<__half, GG_METRIC_L2>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			break;
 		case GG_METRIC_IP:
 			if (wide)
-				exact_rows<float, GG_METRIC_IP>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			else
-				exact_rows<__half, GG_METRIC_IP>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			break;
 		case GG_METRIC_COSINE:
 			if (wide)
-				exact_rows<float, GG_METRIC_COSINE>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			else
-				exact_rows<__half, GG_METRIC_COSINE>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			break;
 		default:
 			if (wide)
-				exact_rows<float, GG_METRIC_L1>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			else
-				exact_rows<__half, GG_METRIC_L1>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			break;
 	}
 }

@@ -37,12 +37,13 @@ typedef struct block_layout
 	uint32_t	sorted;			/* room keys */
 	uint32_t	room;
 	uint32_t	ids;			/* room */
-	uint32_t	partial;		/* split x room floats */
+	uint32_t	partial;		/* split x room sums, then room norms */
 	uint32_t	split;
 	uint32_t	exact;			/* keys of the front of the list: the answer */
 	uint32_t	parents;		/* warps x 32 */
 	uint32_t	hash;
 	uint32_t	hash_bits;
+	uint32_t	block_shift;	/* log2 of the cluster */
 	uint32_t	total;
 } block_layout;
 
@@ -71,6 +72,9 @@ block_layout_for(const search_view *view, const search_launch *launch, uint32_t 
 		candidates = ENTRY_NODES * warps;
 	layout.room = (candidates + 31) & ~31u;
 	layout.list_room = (launch->itopk + 31) & ~31u;
+	layout.block_shift = 0;
+	while ((1u << layout.block_shift) < cluster)
+		layout.block_shift++;
 
 	/* about three chunks a warp: fewer leave loads unissued, more put latencies in a row */
 	layout.split = 1;
@@ -101,7 +105,7 @@ block_layout_for(const search_view *view, const search_launch *launch, uint32_t 
 	layout.ids = at;
 	at += layout.room * 4;
 	layout.partial = at;
-	at += layout.split * layout.room * 4;
+	at += (layout.split + 1) * layout.room * 4;
 	layout.parents = at;
 	at += warps * 32 * 4;
 	layout.hash = at;
@@ -126,7 +130,8 @@ public:
 	cg::cluster_group cluster;
 	char	   *shared;
 	block_counters *counters;
-	uint32_t	blocks;			/* of the cluster */
+	uint32_t	blocks;			/* of the cluster, a power of two */
+	uint32_t	block_shift;	/* its logarithm */
 	uint32_t	rank;
 	uint32_t	tid;
 	uint32_t	lane;
@@ -143,7 +148,7 @@ public:
 	block_walk(const search_view &v, const search_launch &l, const block_layout &o, char *s,
 			   block_counters *c)
 		: view(v), launch(l), layout(o), cluster(cg::this_cluster()), shared(s), counters(c),
-		  blocks(cluster.num_blocks()), rank(cluster.block_rank()), tid(threadIdx.x),
+		  blocks(cluster.num_blocks()), block_shift(o.block_shift), rank(cluster.block_rank()), tid(threadIdx.x),
 		  lane(threadIdx.x & 31), warp(threadIdx.x >> 5), factor(1),
 		  list((uint64_t *) (s + o.list)), other_list(list + o.list_room),
 		  hash((uint32_t *) (s + o.hash)), ids((uint32_t *) (s + o.ids)), parity(0), known(0)
@@ -179,9 +184,9 @@ public:
 			hash[i] = HASH_EMPTY;
 	}
 
-	/* Raw sums of ids[0 .. count) into partial[part][i]; ends with a barrier. */
+	/* Raw sums of ids[0 .. count) into partial[part][i], and their norms; ends with a barrier. */
 	__device__ __forceinline__ void
-	measure(uint32_t count, const char *rows)
+	measure(uint32_t count)
 	{
 		float	   *partial = (float *) (shared + layout.partial);
 		uint32_t	chunks = walk_chunks(view);
@@ -195,13 +200,20 @@ public:
 		{
 			uint32_t	a = group * 16 + (lane >> 2);
 			uint32_t	b = a + 8;
+			uint32_t	own = group * 16 + lane;
+			bool		valid = lane < 16 && own < count;
+			float		norm = load_norm(view.norms, ids[valid ? own : 0], valid && part == 0);
 			float		sum;
 
-			sum = sum_16_rows<PATH>(a < count ? rows + (size_t) ids[a] * view.walk_stride : NULL,
-									b < count ? rows + (size_t) ids[b] * view.walk_stride : NULL,
+			sum = sum_16_rows<PATH>(a < count ? view.walk_rows + (size_t) ids[a] * view.walk_stride :
+									NULL,
+									b < count ? view.walk_rows + (size_t) ids[b] * view.walk_stride :
+									NULL,
 									begin, end, view.walk_pieces, shared, view.walk_pad, lane);
-			if (lane < 16 && group * 16 + lane < count)
-				partial[part * layout.room + group * 16 + lane] = sum;
+			if (valid)
+				partial[part * layout.room + own] = sum;
+			if (valid && part == 0)
+				partial[split * layout.room + own] = norm;
 		}
 		__syncthreads();
 	}
@@ -214,7 +226,8 @@ public:
 
 		for (uint32_t part = 1; part < layout.split; part++)
 			sum += partial[part * layout.room + i];
-		return make_key(walk_value<PATH>(view, sum, factor, view.norms, ids[i]), ids[i]);
+		return make_key(walk_value<PATH>(view, sum, factor, partial[layout.split * layout.room + i]),
+						ids[i]);
 	}
 
 	/*
@@ -311,7 +324,6 @@ public:
 	__device__ __forceinline__ uint32_t
 	score_pivots(void)
 	{
-		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
 		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
 		uint32_t	chunks = walk_chunks(view);
 		uint32_t	stride = blocks * WARPS * 32;
@@ -321,6 +333,7 @@ public:
 		for (uint32_t base = (rank * WARPS + warp) * 32; base < view.npivots; base += stride)
 		{
 			uint64_t	key = KEY_NONE;
+			float		norm = load_norm(view.pivot_norms, base + lane, base + lane < view.npivots);
 			float		sum = 0;
 
 #pragma unroll 1
@@ -339,7 +352,7 @@ public:
 					sum = value;
 			}
 			if (base + lane < view.npivots)
-				key = make_key(walk_value<PATH>(view, sum, factor, view.pivot_norms, base + lane),
+				key = make_key(walk_value<PATH>(view, sum, factor, norm),
 							   view.pivots[base + lane]);
 			if (__any_sync(FULL_WARP, key < __shfl_sync(FULL_WARP, (unsigned long long) best, 31)))
 				best = warp_merge(best, warp_sort(key, lane), lane);
@@ -347,28 +360,53 @@ public:
 
 		/* the block's best, then the cluster's */
 		if (lane < ENTRY_NODES)
-			kept[warp * ENTRY_NODES + lane] = best;
-		if (tid == 0)
-			counters->kept = ENTRY_NODES * WARPS;
+			sorted[warp * ENTRY_NODES + lane] = best;
 		__syncthreads();
-		sort_distinct(ENTRY_NODES * WARPS);
+		count = keep_best(sorted, WARPS, ENTRY_NODES);
+		sort_distinct(count);
 		for (uint32_t x = tid; x < ENTRY_NODES * blocks; x += WARPS * 32)
 		{
 			uint32_t	to = x / ENTRY_NODES;
 			uint32_t	i = x % ENTRY_NODES;
 
-			cluster.map_shared_rank(arrived(rank), to)[i] = sorted[i];
+			cluster.map_shared_rank(arrived(rank), to)[i] = i < count ? sorted[i] : KEY_NONE;
 		}
-		if (tid < blocks)
-			cluster.map_shared_rank(counts(), tid)[rank] = ENTRY_NODES;
 		if (tid == 0)
 			counters->kept = 0;
 		exchange();
-		keep_arrived();
-		count = counters->kept;
+		count = keep_best(arrived(0), blocks, layout.room);
 		sort_distinct(count);
 		parity ^= 1;
 		return min(count, (uint32_t) ENTRY_NODES);
+	}
+
+	/*
+	 * What may be among the ENTRY_NODES best of `runs` ascending runs of ENTRY_NODES keys each, into
+	 * kept; returns how many.  The best ENTRY_NODES / runs of every run are that many keys in all, so
+	 * nothing above the largest of them is needed: that leaves a few dozen to sort.
+	 */
+	__device__ __forceinline__ uint32_t
+	keep_best(const uint64_t *keys, uint32_t runs, uint32_t stride)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+		uint32_t	needed = ENTRY_NODES / runs;
+		uint64_t	limit = 0;
+
+		for (uint32_t run = 0; run < runs; run++)
+		{
+			uint64_t	key = keys[run * stride + needed - 1];
+
+			limit = key > limit ? key : limit;
+		}
+		for (uint32_t x = tid; x < runs * ENTRY_NODES; x += WARPS * 32)
+		{
+			uint64_t	key = keys[x / ENTRY_NODES * stride + x % ENTRY_NODES];
+
+			if (key <= limit && key != KEY_NONE)
+				kept[atomicAdd(&counters->kept, 1)] = key;
+		}
+		__syncthreads();
+		return counters->kept;
 	}
 
 	/*
@@ -396,6 +434,19 @@ public:
 			sorted[place] = mine;
 		}
 		__syncthreads();
+	}
+
+	/* The key of entry node i as score_pivots() left it: its pivot row is a copy of its walk row. */
+	__device__ __forceinline__ uint64_t
+	entry_key(uint32_t i) const
+	{
+		const uint64_t *sorted = (const uint64_t *) (shared + layout.sorted);
+		uint32_t	at = i;
+
+		/* nodes that were left out before i only move it down */
+		while (node_of(sorted[at]) != ids[i])
+			at++;
+		return sorted[at];
 	}
 
 	/* Fill the list with the entry nodes: the same ones, measured the same, in every block. */
@@ -446,9 +497,10 @@ public:
 		}
 		__syncthreads();
 		count = counters->fresh;
-		measure(count, view.walk_rows);
+		if (launch.entries != NULL)
+			measure(count);
 		for (uint32_t i = tid; i < count; i += WARPS * 32)
-			kept[i] = measured_key(i);
+			kept[i] = launch.entries != NULL ? measured_key(i) : entry_key(i);
 		if (tid == 0)
 		{
 			counters->kept = count;
@@ -510,13 +562,13 @@ public:
 		}
 		__syncthreads();
 		count = counters->fresh;
-		measure(count, view.walk_rows);
+		measure(count);
 
 		worst = list[launch.itopk - 1];
 		for (uint32_t x = tid; x < count * blocks; x += WARPS * 32)
 		{
 			uint32_t	to = x & (blocks - 1);
-			uint32_t	i = x / blocks;
+			uint32_t	i = x >> block_shift;
 			uint64_t	key = measured_key(i);
 
 			if (key >= worst)
@@ -568,24 +620,15 @@ public:
 		uint64_t   *target = blocks > 1 ? cluster.map_shared_rank(exact, 0) : exact;
 		size_t		out = (size_t) (blockIdx.x / blocks) * launch.k;
 
-		for (uint32_t i = (rank * WARPS + warp) * RERANK_ROWS; i < count;
-			 i += blocks * WARPS * RERANK_ROWS)
+		for (uint32_t i = warp * blocks + rank; i < count; i += blocks * WARPS)
 		{
-			uint32_t	nodes[RERANK_ROWS];
-			float		values[RERANK_ROWS];
+			uint64_t	key = list[i];
+			uint32_t	nodes[1] = {key == KEY_NONE ? GG_NO_NODE : node_of(key)};
+			float		values[1];
 
-#pragma unroll
-			for (int u = 0; u < RERANK_ROWS; u++)
-			{
-				uint64_t	key = i + u < count ? list[i + u] : KEY_NONE;
-
-				nodes[u] = key == KEY_NONE ? GG_NO_NODE : node_of(key);
-			}
-			exact_nodes(view, nodes, raw, inverse, lane, values);
-#pragma unroll
-			for (int u = 0; u < RERANK_ROWS; u++)
-				if (lane == u && i + u < count)
-					target[i + u] = nodes[u] == GG_NO_NODE ? KEY_NONE : make_key(values[u], nodes[u]);
+			exact_nodes<1, 8>(view, nodes, raw, inverse, lane, values);
+			if (lane == 0)
+				target[i] = key == KEY_NONE ? KEY_NONE : make_key(values[0], nodes[0]);
 		}
 		exchange();
 		if (rank != 0)

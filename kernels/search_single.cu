@@ -76,6 +76,7 @@ warp_layout_for(const search_view *view, const search_launch *launch)
 }
 
 #define PARENTS_IN_FLIGHT 8		/* adjacency lists being read at once */
+#define RERANK_ROWS 4			/* rows being measured exactly at once, two pieces a lane of each */
 
 /*
  * Measure ids[0 .. count) and merge those that belong into the list.
@@ -92,6 +93,7 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 	for (uint32_t base = 0; base < count; base += 32)
 	{
 		uint32_t	mine = base + lane < count ? ids[base + lane] : GG_NO_NODE;
+		float		norm = load_norm(view.norms, mine, mine != GG_NO_NODE);
 		float		sum = 0;
 		uint64_t	key;
 		uint32_t	mask;
@@ -116,7 +118,7 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 		key = KEY_NONE;
 		if (pass)
 		{
-			key = make_key(walk_value<PATH>(view, sum, factor, view.norms, mine), mine);
+			key = make_key(walk_value<PATH>(view, sum, factor, norm), mine);
 			pass = key < worst;
 		}
 		mask = __ballot_sync(FULL_WARP, pass);
@@ -185,6 +187,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 		for (uint32_t base = 0; base < view.npivots; base += 32)
 		{
 			uint64_t	key = KEY_NONE;
+			float		norm = load_norm(view.pivot_norms, base + lane, base + lane < view.npivots);
 			float		sum = 0;
 
 #pragma unroll 1
@@ -203,7 +206,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 					sum = value;
 			}
 			if (base + lane < view.npivots)
-				key = make_key(walk_value<PATH>(view, sum, factor, view.pivot_norms, base + lane),
+				key = make_key(walk_value<PATH>(view, sum, factor, norm),
 							   view.pivots[base + lane]);
 			if (__any_sync(FULL_WARP, key < __shfl_sync(FULL_WARP, (unsigned long long) best, 31)))
 				best = warp_merge(best, warp_sort(key, lane), lane);
@@ -316,7 +319,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 #pragma unroll
 				for (int u = 0; u < RERANK_ROWS; u++)
 					nodes[u] = __shfl_sync(FULL_WARP, node, min(i + u, 31u));
-				exact_nodes(view, nodes, raw, inverse, lane, values);
+				exact_nodes<RERANK_ROWS, 2>(view, nodes, raw, inverse, lane, values);
 #pragma unroll
 				for (int u = 0; u < RERANK_ROWS; u++)
 					if (lane == i + u)
