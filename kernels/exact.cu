@@ -24,7 +24,9 @@
 #define BLOCKS_PER_SM 4
 #define MAX_GROUPS 64			/* of one launch, bounds the scratch memory */
 #define WIDE_PIECES 64			/* rows of more 16-byte pieces are read by a whole warp */
-#define LONG_K 64				/* from here the blocks' lists are merged list by list */
+#define LONG_K 64				/* from here the blocks' lists are merged by limit and sort */
+#define FEW_BLOCKS_K 257		/* from here one block a multiprocessor: lists are long to merge */
+#define SORT_ROOM 4096			/* keys that are sorted at once in the end */
 
 typedef struct exact_layout
 {
@@ -32,6 +34,7 @@ typedef struct exact_layout
 	uint32_t	list;			/* offsets in shared memory, bytes */
 	uint32_t	pending;
 	uint32_t	packed;
+	uint32_t	sort;			/* SORT_ROOM keys when k >= LONG_K */
 	uint32_t	total;
 } exact_layout;
 
@@ -60,7 +63,9 @@ exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
 	layout.pending = at;
 	at += WARPS * queries * 64 * 8;
 	layout.packed = at;
-	layout.total = at + WARPS * 32 * 4;
+	at += WARPS * 32 * 4;
+	layout.sort = at;
+	layout.total = at + (k >= LONG_K ? SORT_ROOM * 8 : 0);
 	return layout;
 }
 
@@ -105,6 +110,36 @@ offer(uint64_t key, int *lock, uint64_t *list, uint32_t k, uint64_t *pending, ui
 	__syncwarp();
 }
 
+/* keys[0 .. count) ascending, by the whole block; room up to the next power of two. */
+static __device__ __forceinline__ void
+block_sort(uint64_t *keys, uint32_t count)
+{
+	uint32_t	room = 1;
+
+	while (room < count)
+		room *= 2;
+	for (uint32_t i = count + threadIdx.x; i < room; i += WARPS * 32)
+		keys[i] = KEY_NONE;
+	for (uint32_t size = 2; size <= room; size *= 2)
+		for (uint32_t stride = size / 2; stride > 0; stride /= 2)
+		{
+			__syncthreads();
+			for (uint32_t i = threadIdx.x; i < room / 2; i += WARPS * 32)
+			{
+				uint32_t	low = i / stride * stride * 2 + i % stride;
+				uint64_t	a = keys[low];
+				uint64_t	b = keys[low + stride];
+
+				if ((a > b) == ((low & size) == 0))
+				{
+					keys[low] = b;
+					keys[low + stride] = a;
+				}
+			}
+		}
+	__syncthreads();
+}
+
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 __global__ void __launch_bounds__(WARPS * 32)
 exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
@@ -117,6 +152,8 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	__shared__ int locks[QUERIES];
 	__shared__ float inverses[QUERIES];
 	__shared__ bool last;
+	__shared__ unsigned long long limit;
+	__shared__ uint32_t gathered;
 	float	   *queries = (float *) shared;
 	uint64_t   *lists = (uint64_t *) (shared + layout.list);
 	const uint32_t list_room = (args.k + 31) & ~31u;
@@ -334,17 +371,61 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 			}
 			else
 			{
-				/* lists are ascending: the first round without a key that passes ends one */
+				/*
+				 * The first ceil(k / blocks) keys of all lists are at least k keys, so none above the
+				 * largest of them is needed; usually that leaves little more than k.
+				 */
+				uint64_t   *room = (uint64_t *) (shared + layout.sort);
+				uint32_t	front = (args.k + gridDim.x - 1) / gridDim.x;
+				uint64_t	bound;
+
+				if (threadIdx.x == 0)
+				{
+					limit = 0;
+					gathered = 0;
+				}
+				__syncthreads();
+				for (uint32_t from = threadIdx.x; from < gridDim.x; from += WARPS * 32)
+					atomicMax(&limit, (unsigned long long) __ldcg(handed + (size_t) from * args.k +
+																  front - 1));
+				__syncthreads();
+				bound = limit;
 				for (uint32_t from = warp; from < gridDim.x; from += WARPS)
 					for (uint32_t base = 0; base < args.k; base += 32)
 					{
 						uint64_t	key = base + lane < args.k ?
 							__ldcg(handed + (size_t) from * args.k + base + lane) : KEY_NONE;
+						bool		pass = key <= bound && key != KEY_NONE;
+						uint32_t	mask = __ballot_sync(FULL_WARP, pass);
+						uint32_t	at = 0;
 
-						if (!__any_sync(FULL_WARP, key < ((volatile uint64_t *) list)[args.k - 1]))
+						if (lane == 0 && mask != 0)
+							at = atomicAdd(&gathered, __popc(mask));
+						at = __shfl_sync(FULL_WARP, at, 0) + __popc(mask & lanes_below(lane));
+						if (pass && at < SORT_ROOM)
+							room[at] = key;
+						/* ascending: nothing passes after one that did not */
+						if (mask != FULL_WARP)
 							break;
-						offer(key, &locks[q], list, args.k, pending, wait, lane);
 					}
+				__syncthreads();
+				if (gathered <= SORT_ROOM)
+				{
+					block_sort(room, gathered);
+					for (uint32_t i = threadIdx.x; i < args.k && i < gathered; i += WARPS * 32)
+						list[i] = room[i];
+				}
+				else
+					for (uint32_t from = warp; from < gridDim.x; from += WARPS)
+						for (uint32_t base = 0; base < args.k; base += 32)
+						{
+							uint64_t	key = base + lane < args.k ?
+								__ldcg(handed + (size_t) from * args.k + base + lane) : KEY_NONE;
+
+							if (!__any_sync(FULL_WARP, key < ((volatile uint64_t *) list)[args.k - 1]))
+								break;
+							offer(key, &locks[q], list, args.k, pending, wait, lane);
+						}
 			}
 			if (wait > 0)
 				locked_merge(&locks[q], list, args.k, pending, wait, lane);
@@ -379,7 +460,7 @@ launch_exact(const search_view *view, const exact_args *args, const search_devic
 	cudaError_t error;
 
 	/* every list that a block hands in has to be looked at: long ones from fewer blocks */
-	if (args->k >= LONG_K && blocks > (uint32_t) device->sms)
+	if (args->k >= FEW_BLOCKS_K && blocks > (uint32_t) device->sms)
 		blocks = (uint32_t) device->sms;
 	if (blocks > useful)
 		blocks = useful;

@@ -93,13 +93,14 @@ block_layout_for(const search_view *view, const search_launch *launch, uint32_t 
 	layout.list = at;
 	at += 2 * layout.list_room * 8;
 	layout.arrived = at;
-	at += 2 * cluster * layout.room * 8;
+	/* a block alone only takes its own pivots in, and keeps candidates directly */
+	at += cluster > 1 ? 2 * cluster * layout.room * 8 : layout.room * 8;
 	layout.kept = at;
 	at += layout.room * 8;
 	layout.sorted = at;
 	at += layout.room * 8;
 	layout.exact = at;
-	at += search_rerank_count(launch->itopk, launch->k) * 8;
+	at += (search_rerank_count(launch->itopk, launch->k) / COUNT_STEP + 1) * COUNT_STEP * 8;
 	layout.counts = at;
 	at += 2 * MAX_CLUSTER * 4;
 	layout.ids = at;
@@ -158,7 +159,7 @@ public:
 	__device__ __forceinline__ uint64_t *
 	arrived(uint32_t from) const
 	{
-		return (uint64_t *) (shared + layout.arrived) + (parity * blocks + from) * layout.room;
+		return (uint64_t *) (shared + layout.arrived) + (blocks > 1 ? parity * blocks + from : 0) * layout.room;
 	}
 
 	__device__ __forceinline__ uint32_t *
@@ -237,22 +238,28 @@ public:
 	__device__ __forceinline__ uint32_t
 	sort_kept(void)
 	{
-		const uint64_t *kept = (const uint64_t *) (shared + layout.kept);
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
 		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
 		uint32_t	count = counters->kept;
 
 		for (uint32_t i = tid; i < count; i += WARPS * 32)
 		{
 			uint64_t	mine = kept[i];
-			uint32_t	place = 0;
 
-#pragma unroll 4
-			for (uint32_t j = 0; j < count; j++)
-				place += kept[j] < mine;
-			sorted[place] = mine;
+			sorted[count_below<true>(kept, count, mine, i)] = mine;
 		}
 		__syncthreads();
 		return count;
+	}
+
+	/* Pad kept for count_below(); before the barrier that precedes counting. */
+	__device__ __forceinline__ void
+	clear_kept(void)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+
+		for (uint32_t i = tid; i < layout.room; i += WARPS * 32)
+			kept[i] = KEY_NONE;
 	}
 
 	/* What arrived from all blocks, without KEY_NONE, into kept; ends with a barrier. */
@@ -260,26 +267,35 @@ public:
 	keep_arrived(void)
 	{
 		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+		uint32_t	half = lane >> 4;	/* half a warp a block: most send fewer than 16 */
 
-		for (uint32_t from = warp; from < blocks; from += WARPS)
+		for (uint32_t from = warp * 2 + half; from < ((blocks + 1) & ~1u); from += WARPS * 2)
 		{
-			uint32_t	count = counts()[from];
-			const uint64_t *keys = arrived(from);
+			uint32_t	count = from < blocks ? counts()[from] : 0;
+			const uint64_t *keys = arrived(from < blocks ? from : 0);
 
-			for (uint32_t base = 0; base < count; base += 32)
+			for (uint32_t base = 0; __any_sync(FULL_WARP, base < count); base += 16)
 			{
-				uint64_t	key = base + lane < count ? keys[base + lane] : KEY_NONE;
-				uint32_t	mask = __ballot_sync(FULL_WARP, key != KEY_NONE);
-				uint32_t	at = 0;
+				uint32_t	i = base + (lane & 15);
 
-				if (lane == 0 && mask != 0)
-					at = atomicAdd(&counters->kept, __popc(mask));
-				at = __shfl_sync(FULL_WARP, at, 0) + __popc(mask & lanes_below(lane));
-				if (key != KEY_NONE)
-					kept[at] = key;
+				keep(kept, i < count ? keys[i] : KEY_NONE);
 			}
 		}
 		__syncthreads();
+	}
+
+	/* Append the warp's keys to kept. */
+	__device__ __forceinline__ void
+	keep(uint64_t *kept, uint64_t key)
+	{
+		uint32_t	mask = __ballot_sync(FULL_WARP, key != KEY_NONE);
+		uint32_t	at = 0;
+
+		if (lane == 0 && mask != 0)
+			at = atomicAdd(&counters->kept, __popc(mask));
+		at = __shfl_sync(FULL_WARP, at, 0) + __popc(mask & lanes_below(lane));
+		if (key != KEY_NONE)
+			kept[at] = key;
 	}
 
 	/* Merge sorted[0 .. count) into the list; members up to `expanded` get their flag. */
@@ -312,6 +328,7 @@ public:
 		}
 		if (tid == 0)
 			counters->kept = 0;
+		clear_kept();
 		__syncthreads();
 		swap = list;
 		list = other_list;
@@ -326,35 +343,30 @@ public:
 	{
 		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
 		uint32_t	chunks = walk_chunks(view);
-		uint32_t	stride = blocks * WARPS * 32;
+		uint32_t	stride = blocks * WARPS * 16;
 		uint64_t	best = KEY_NONE;
 		uint32_t	count;
 
-		for (uint32_t base = (rank * WARPS + warp) * 32; base < view.npivots; base += stride)
+		/* 16 a warp and round: with the usual 4 sqrt(n) of a million rows, all of them in one or two */
+		for (uint32_t base = (rank * WARPS + warp) * 16; base < view.npivots; base += stride)
 		{
+			uint32_t	a = base + (lane >> 2);
+			uint32_t	b = a + 8;
+			bool		valid = lane < 16 && base + lane < view.npivots;
+			float		norm = load_norm(view.pivot_norms, base + lane, valid);
+			uint32_t	node = valid ? __ldg(view.pivots + base + lane) : GG_NO_NODE;
 			uint64_t	key = KEY_NONE;
-			float		norm = load_norm(view.pivot_norms, base + lane, base + lane < view.npivots);
-			float		sum = 0;
+			float		sum;
 
-#pragma unroll 1
-			for (uint32_t half = 0; half < 2 && base + half * 16 < view.npivots; half++)
-			{
-				uint32_t	a = base + half * 16 + (lane >> 2);
-				uint32_t	b = a + 8;
-				float		value;
-
-				value = sum_16_rows<PATH>(a < view.npivots ?
-										  view.pivot_rows + (size_t) a * view.walk_stride : NULL,
-										  b < view.npivots ?
-										  view.pivot_rows + (size_t) b * view.walk_stride : NULL,
-										  0, chunks, view.walk_pieces, shared, view.walk_pad, lane);
-				if ((lane >> 4) == half)
-					sum = value;
-			}
-			if (base + lane < view.npivots)
-				key = make_key(walk_value<PATH>(view, sum, factor, norm),
-							   view.pivots[base + lane]);
-			if (__any_sync(FULL_WARP, key < __shfl_sync(FULL_WARP, (unsigned long long) best, 31)))
+			sum = sum_16_rows<PATH>(a < view.npivots ?
+									view.pivot_rows + (size_t) a * view.walk_stride : NULL,
+									b < view.npivots ?
+									view.pivot_rows + (size_t) b * view.walk_stride : NULL,
+									0, chunks, view.walk_pieces, shared, view.walk_pad, lane);
+			if (valid)
+				key = make_key(walk_value<PATH>(view, sum, factor, norm), node);
+			if (__any_sync(FULL_WARP, key < __shfl_sync(FULL_WARP, (unsigned long long) best,
+														ENTRY_NODES - 1)))
 				best = warp_merge(best, warp_sort(key, lane), lane);
 		}
 
@@ -373,6 +385,7 @@ public:
 		}
 		if (tid == 0)
 			counters->kept = 0;
+		clear_kept();
 		exchange();
 		count = keep_best(arrived(0), blocks, layout.room);
 		sort_distinct(count);
@@ -398,12 +411,13 @@ public:
 
 			limit = key > limit ? key : limit;
 		}
-		for (uint32_t x = tid; x < runs * ENTRY_NODES; x += WARPS * 32)
+		for (uint32_t base = 0; base < runs * ENTRY_NODES; base += WARPS * 32)
 		{
-			uint64_t	key = keys[x / ENTRY_NODES * stride + x % ENTRY_NODES];
+			uint32_t	x = base + tid;
+			uint64_t	key = x < runs * ENTRY_NODES ?
+				keys[x / ENTRY_NODES * stride + x % ENTRY_NODES] : KEY_NONE;
 
-			if (key <= limit && key != KEY_NONE)
-				kept[atomicAdd(&counters->kept, 1)] = key;
+			keep(kept, key <= limit ? key : KEY_NONE);
 		}
 		__syncthreads();
 		return counters->kept;
@@ -422,16 +436,8 @@ public:
 		for (uint32_t i = tid; i < count; i += WARPS * 32)
 		{
 			uint64_t	mine = kept[i];
-			uint32_t	place = 0;
 
-#pragma unroll 4
-			for (uint32_t j = 0; j < count; j++)
-			{
-				uint64_t	key = kept[j];
-
-				place += key < mine || (key == mine && j < i);
-			}
-			sorted[place] = mine;
+			sorted[count_below<false>(kept, count, mine, i)] = mine;
 		}
 		__syncthreads();
 	}
@@ -475,17 +481,9 @@ public:
 		if (warp == 0)
 		{
 			uint32_t	node = lane < count ? node_of(sorted[lane]) : GG_NO_NODE;
-			bool		fresh = node < view.n && sorted[lane] != KEY_NONE;
-			uint32_t	mask;
-
-			for (uint32_t i = 0; i < count; i++)
-			{
-				uint32_t	other = __shfl_sync(FULL_WARP, node, i);
-
-				if (i < lane && other == node)
-					fresh = false;
-			}
-			mask = __ballot_sync(FULL_WARP, fresh);
+			bool		fresh = node < view.n &&
+				(__match_any_sync(FULL_WARP, node) & lanes_below(lane)) == 0;
+			uint32_t	mask = __ballot_sync(FULL_WARP, fresh);
 			if (fresh)
 			{
 				ids[__popc(mask & lanes_below(lane))] = node;
@@ -499,8 +497,8 @@ public:
 		count = counters->fresh;
 		if (launch.entries != NULL)
 			measure(count);
-		for (uint32_t i = tid; i < count; i += WARPS * 32)
-			kept[i] = launch.entries != NULL ? measured_key(i) : entry_key(i);
+		for (uint32_t i = tid; i < layout.room; i += WARPS * 32)
+			kept[i] = i >= count ? KEY_NONE : launch.entries != NULL ? measured_key(i) : entry_key(i);
 		if (tid == 0)
 		{
 			counters->kept = count;
@@ -565,25 +563,38 @@ public:
 		measure(count);
 
 		worst = list[launch.itopk - 1];
-		for (uint32_t x = tid; x < count * blocks; x += WARPS * 32)
+		if (blocks == 1)
 		{
-			uint32_t	to = x & (blocks - 1);
-			uint32_t	i = x >> block_shift;
-			uint64_t	key = measured_key(i);
+			for (uint32_t base = 0; base < count; base += WARPS * 32)
+			{
+				uint64_t	key = base + tid < count ? measured_key(base + tid) : KEY_NONE;
 
-			if (key >= worst)
-				key = KEY_NONE;
-			else if (to == rank)
-				asm volatile("prefetch.global.L2 [%0];" ::"l"(view.adjacency +
-															  (size_t) ids[i] * view.degree));
-			cluster.map_shared_rank(arrived(rank), to)[i] = key;
+				keep((uint64_t *) (shared + layout.kept), key < worst ? key : KEY_NONE);
+			}
+			__syncthreads();
 		}
-		if (tid < blocks)
-			cluster.map_shared_rank(counts(), tid)[rank] = count;
-		exchange();
+		else
+		{
+			for (uint32_t x = tid; x < count * blocks; x += WARPS * 32)
+			{
+				uint32_t	to = x & (blocks - 1);
+				uint32_t	i = x >> block_shift;
+				uint64_t	key = measured_key(i);
+
+				if (key >= worst)
+					key = KEY_NONE;
+				else if (to == rank)
+					asm volatile("prefetch.global.L2 [%0];" ::"l"(view.adjacency +
+																  (size_t) ids[i] * view.degree));
+				cluster.map_shared_rank(arrived(rank), to)[i] = key;
+			}
+			if (tid < blocks)
+				cluster.map_shared_rank(counts(), tid)[rank] = count;
+			cluster.sync();
+			keep_arrived();
+		}
 		if (tid == 0)
 			counters->fresh = 0;
-		keep_arrived();
 		parity ^= 1;
 		kept = sort_kept();
 		merge_sorted(kept, expanded);
@@ -636,15 +647,8 @@ public:
 		for (uint32_t i = tid; i < count; i += WARPS * 32)
 		{
 			uint64_t	mine = exact[i];
-			uint32_t	place = 0;
+			uint32_t	place = count_below<false>(exact, count, mine, i);
 
-#pragma unroll 4
-			for (uint32_t j = 0; j < count; j++)
-			{
-				uint64_t	key = exact[j];
-
-				place += key < mine || (key == mine && j < i);
-			}
 			if (place < launch.k)
 			{
 				launch.nodes[out + place] = mine == KEY_NONE ? GG_NO_NODE : node_of(mine);
@@ -670,6 +674,11 @@ search_block_kernel(const __grid_constant__ search_view view,
 	walk.clear_hash();
 	for (uint32_t i = walk.tid; i < 2 * layout.list_room; i += WARPS * 32)
 		walk.list[i] = KEY_NONE;
+	walk.clear_kept();
+	/* the answer's keys come to block 0 from all; what pads them is there from the start */
+	for (uint32_t i = walk.tid; i < COUNT_STEP; i += WARPS * 32)
+		((uint64_t *) (shared + layout.exact))[search_rerank_count(launch.itopk, launch.k) / COUNT_STEP *
+											   COUNT_STEP + i] = KEY_NONE;
 	if (walk.tid == 0)
 		counters.fresh = counters.kept = 0;
 	for (uint32_t i = walk.tid; i < view.dim; i += WARPS * 32)
@@ -749,7 +758,7 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 	while (cluster > 1 && block_layout_for(view, launch, cluster, MULTI_WARPS).total >
 		   (uint32_t) device->shared_bytes)
 		cluster /= 2;
-	if (cluster == 1 && launch->nq > (uint32_t) device->sms)
+	if (cluster == 1 && launch->nq > 2 * (uint32_t) device->sms)
 		return launch_path<WIDE_WARPS>(view, launch, device, cluster, stream);
 	return launch_path<MULTI_WARPS>(view, launch, device, cluster, stream);
 }
