@@ -39,7 +39,7 @@
 #define ENTRY_NODES 16			/* pivots that a walk starts from: gpu-notes "best 16" */
 #define MAX_WALK_CANDIDATES 512	/* search_width x degree of one step is held under this */
 #define MAX_CLUSTER 16			/* thread blocks of one query; Hopper's largest cluster */
-#define MULTI_WARPS 8			/* warps a block of the multi-CTA kernel */
+#define MULTI_WARPS 16			/* warps a block of the multi-CTA kernel */
 #define WIDE_WARPS 4			/* warps a block of the single-CTA kernel for wide rows */
 
 /* How candidates are measured during the walk; follows rows, metric and memory. */

@@ -481,9 +481,10 @@ public:
 		if (warp == 0)
 		{
 			uint32_t	node = lane < count ? node_of(sorted[lane]) : GG_NO_NODE;
-			bool		fresh = node < view.n &&
-				(__match_any_sync(FULL_WARP, node) & lanes_below(lane)) == 0;
+			uint32_t	same = __match_any_sync(FULL_WARP, node);	/* by all lanes */
+			bool		fresh = node < view.n && (same & lanes_below(lane)) == 0;
 			uint32_t	mask = __ballot_sync(FULL_WARP, fresh);
+
 			if (fresh)
 			{
 				ids[__popc(mask & lanes_below(lane))] = node;
@@ -500,12 +501,12 @@ public:
 		for (uint32_t i = tid; i < layout.room; i += WARPS * 32)
 			kept[i] = i >= count ? KEY_NONE : launch.entries != NULL ? measured_key(i) : entry_key(i);
 		if (tid == 0)
-		{
 			counters->kept = count;
-			counters->fresh = 0;
-		}
 		__syncthreads();
-		merge_sorted(sort_kept(), 0);
+		if (tid == 0)
+			counters->fresh = 0;
+		(void) sort_kept();
+		merge_sorted(count, 0);
 		known = count;
 	}
 
@@ -758,7 +759,7 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 	while (cluster > 1 && block_layout_for(view, launch, cluster, MULTI_WARPS).total >
 		   (uint32_t) device->shared_bytes)
 		cluster /= 2;
-	if (cluster == 1 && launch->nq > 2 * (uint32_t) device->sms)
+	if (cluster == 1 && launch->nq > (uint32_t) device->sms)
 		return launch_path<WIDE_WARPS>(view, launch, device, cluster, stream);
 	return launch_path<MULTI_WARPS>(view, launch, device, cluster, stream);
 }
