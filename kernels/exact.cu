@@ -7,14 +7,16 @@
  * Mapping		One launch.  Grid: x over the rows, y over groups of QUERIES queries.  A warp takes 32
  *				rows a time, which is one word of the filter; only rows whose bit is set are
  *				loaded, packed so that no team idles.  TEAM lanes read a row, two rows at
- *				once.  Rows below the block's k-th best wait in the warp's buffer,
- *				and are merged 32 at a time into the block's list, under a lock: rarely, since
- *				only k ln(rows of a block / k) rows of a block ever pass. The last block of a
- *				group to finish merges all blocks' lists.
- * Shared		per query: the query, the list (8 k bytes), 64 keys a warp.
+ *				once.  Each warp keeps its own list of the k best; rows below its last key wait in
+ *				the warp's buffer and are merged 32 at a time.  In the end a block sorts
+ *				its warps' lists, and the last block of a group to finish merges all blocks'.
+ * Shared		per query and warp: a list (8 k bytes, k rounded up to a power of two), 64 keys; per
+ *				query: the query.
  * Oracle		gg_cpu_engine.index_exact: the same nodes but where distances differ by less than
  *				1e-5 relative; distances within 1e-5 relative (sums are in another order).
  * Cost			Memory bound at one query: the rows once.
+ * Tried		One list a block, merged into under a lock: long lists made all warps wait (1.4 ms for
+ *				k 1,024 of 1M x 128).
  */
 #include "search.cuh"
 
@@ -25,16 +27,14 @@
 #define MAX_GROUPS 64			/* of one launch, bounds the scratch memory */
 #define WIDE_PIECES 64			/* rows of more 16-byte pieces are read by a whole warp */
 #define LONG_K 64				/* from here the blocks' lists are merged by limit and sort */
-#define FEW_BLOCKS_K 257		/* from here one block a multiprocessor: lists are long to merge */
-#define SORT_ROOM 4096			/* keys that are sorted at once in the end */
 
 typedef struct exact_layout
 {
 	uint32_t	query_pad;		/* floats a query takes in shared memory */
-	uint32_t	list;			/* offsets in shared memory, bytes */
+	uint32_t	list_room;		/* keys a list takes: a power of two, at least 32 */
+	uint32_t	list;			/* offsets in shared memory, bytes; queries x WARPS lists */
 	uint32_t	pending;
 	uint32_t	packed;
-	uint32_t	sort;			/* SORT_ROOM keys when k >= LONG_K */
 	uint32_t	total;
 } exact_layout;
 
@@ -59,49 +59,31 @@ exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
 	layout.query_pad = (view->dim + 7) & ~7u;
 	at = queries * layout.query_pad * 4;
 	layout.list = at;
-	at += queries * ((k + 31) & ~31u) * 8;
+	layout.list_room = 32;
+	while (layout.list_room < k)
+		layout.list_room *= 2;
+	at += queries * WARPS * layout.list_room * 8;
 	layout.pending = at;
-	at += WARPS * queries * 64 * 8;
+	at += queries * WARPS * 64 * 8;
 	layout.packed = at;
-	at += WARPS * 32 * 4;
-	layout.sort = at;
-	layout.total = at + (k >= LONG_K ? SORT_ROOM * 8 : 0);
+	layout.total = at + WARPS * 32 * 4;
 	return layout;
 }
 
-/* A warp's way into the block's list of one query. */
+/* One key a lane: those that may belong to the warp's list go to its buffer, and on when it fills. */
 static __device__ __forceinline__ void
-locked_merge(int *lock, uint64_t *list, uint32_t k, uint64_t *pending, uint32_t count, uint32_t lane)
+offer(uint64_t key, uint64_t *list, uint32_t k, uint64_t *pending, uint32_t &waiting, uint32_t lane)
 {
-	if (lane == 0)
-		while (atomicCAS(lock, 0, 1) != 0)
-			__nanosleep(50);
-	__syncwarp();
-	__threadfence_block();
-	warp_merge_list(list, k, pending, count, lane);
-	__threadfence_block();
-	__syncwarp();
-	if (lane == 0)
-		atomicExch(lock, 0);
-	__syncwarp();
-}
-
-/* One key a lane: those that may belong to the list go to the buffer, and on when it fills. */
-static __device__ __forceinline__ void
-offer(uint64_t key, int *lock, uint64_t *list, uint32_t k, uint64_t *pending, uint32_t &waiting,
-	  uint32_t lane)
-{
-	/* may be read while another warp merges: keys only get smaller, an old one is safe */
-	uint64_t	worst = ((volatile uint64_t *) list)[k - 1];
+	uint64_t	worst = list[k - 1];
 	uint32_t	mask = __ballot_sync(FULL_WARP, key < worst);
 
 	if (mask == 0)
 		return;
 	if (waiting + __popc(mask) > 32)
 	{
-		locked_merge(lock, list, k, pending, waiting, lane);
+		warp_merge_list(list, k, pending, waiting, lane);
 		waiting = 0;
-		worst = ((volatile uint64_t *) list)[k - 1];
+		worst = list[k - 1];
 		mask = __ballot_sync(FULL_WARP, key < worst);
 	}
 	if (key < worst)
@@ -110,23 +92,17 @@ offer(uint64_t key, int *lock, uint64_t *list, uint32_t k, uint64_t *pending, ui
 	__syncwarp();
 }
 
-/* keys[0 .. count) ascending, by the whole block; room up to the next power of two. */
+/* keys[0 .. room) ascending, by the whole block; room a power of two. */
 static __device__ __forceinline__ void
-block_sort(uint64_t *keys, uint32_t count)
+block_sort(uint64_t *keys, uint32_t room)
 {
-	uint32_t	room = 1;
-
-	while (room < count)
-		room *= 2;
-	for (uint32_t i = count + threadIdx.x; i < room; i += WARPS * 32)
-		keys[i] = KEY_NONE;
 	for (uint32_t size = 2; size <= room; size *= 2)
 		for (uint32_t stride = size / 2; stride > 0; stride /= 2)
 		{
 			__syncthreads();
 			for (uint32_t i = threadIdx.x; i < room / 2; i += WARPS * 32)
 			{
-				uint32_t	low = i / stride * stride * 2 + i % stride;
+				uint32_t	low = (i & ~(stride - 1)) * 2 + (i & (stride - 1));
 				uint64_t	a = keys[low];
 				uint64_t	b = keys[low + stride];
 
@@ -149,14 +125,13 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	const int	teams = 32 / TEAM;
 	const int	flights = 4;	/* pieces of a row in flight a lane, of each of two rows */
 	extern __shared__ __align__(16) char shared[];
-	__shared__ int locks[QUERIES];
 	__shared__ float inverses[QUERIES];
 	__shared__ bool last;
 	__shared__ unsigned long long limit;
-	__shared__ uint32_t gathered;
 	float	   *queries = (float *) shared;
 	uint64_t   *lists = (uint64_t *) (shared + layout.list);
-	const uint32_t list_room = (args.k + 31) & ~31u;
+	const uint32_t list_room = layout.list_room;
+	const uint32_t block_room = WARPS * list_room;	/* keys of one query's lists */
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = threadIdx.x >> 5;
 	const uint32_t member = lane % TEAM;
@@ -168,7 +143,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	const uint32_t words = (view.n + 31) / 32;
 	uint32_t	waiting[QUERIES];
 
-	for (uint32_t i = threadIdx.x; i < QUERIES * list_room; i += WARPS * 32)
+	for (uint32_t i = threadIdx.x; i < QUERIES * block_room; i += WARPS * 32)
 		lists[i] = KEY_NONE;
 	for (uint32_t i = threadIdx.x; i < QUERIES * layout.query_pad; i += WARPS * 32)
 	{
@@ -178,8 +153,6 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		queries[i] = query < args.nq && at < view.dim ?
 			args.queries[(size_t) query * view.dim + at] : 0;
 	}
-	if (threadIdx.x < QUERIES)
-		locks[threadIdx.x] = 0;
 	__syncthreads();
 	for (uint32_t q = warp; q < QUERIES; q += WARPS)
 	{
@@ -306,17 +279,16 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		}
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
-			offer(keys[q], &locks[q], lists + q * list_room, args.k, pending + q * 64, waiting[q],
-				  lane);
+			offer(keys[q], lists + q * block_room + warp * list_room, args.k, pending + q * 64,
+				  waiting[q], lane);
 	}
 #pragma unroll
 	for (int q = 0; q < QUERIES; q++)
 		if (waiting[q] > 0)
-		{
-			locked_merge(&locks[q], lists + q * list_room, args.k, pending + q * 64, waiting[q], lane);
-			waiting[q] = 0;
-		}
-	__syncthreads();
+			warp_merge_list(lists + q * block_room + warp * list_room, args.k, pending + q * 64,
+							waiting[q], lane);
+	for (uint32_t q = 0; q < QUERIES; q++)
+		block_sort(lists + q * block_room, block_room);
 
 	/* hand in this block's lists; the group's last block merges them all */
 	if (gridDim.x > 1)
@@ -325,7 +297,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 
 		for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
 			group[((size_t) (i / args.k) * gridDim.x + blockIdx.x) * args.k + i % args.k] =
-				lists[i / args.k * list_room + i % args.k];
+				lists[i / args.k * block_room + i % args.k];
 		__threadfence();
 		__syncthreads();
 		if (threadIdx.x == 0)
@@ -341,13 +313,14 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		for (uint32_t q = 0; q < QUERIES; q++)
 		{
 			const uint64_t *handed = group + (size_t) q * gridDim.x * args.k;
-			uint64_t   *list = lists + q * list_room;
+			uint64_t   *room = lists + q * block_room;
+			uint64_t   *list = room + warp * list_room;
+			uint64_t	bound = KEY_NONE;
 			uint32_t	wait = 0;
 
 			/* its own is among them: start over, so that no key comes twice */
-			__syncthreads();
-			for (uint32_t i = threadIdx.x; i < list_room; i += WARPS * 32)
-				list[i] = KEY_NONE;
+			for (uint32_t i = threadIdx.x; i < block_room; i += WARPS * 32)
+				room[i] = KEY_NONE;
 			__syncthreads();
 			if (args.k < LONG_K)
 			{
@@ -366,7 +339,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 					}
 #pragma unroll
 					for (int u = 0; u < 4; u++)
-						offer(key[u], &locks[q], list, args.k, pending, wait, lane);
+						offer(key[u], list, args.k, pending, wait, lane);
 				}
 			}
 			else
@@ -375,15 +348,10 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 				 * The first ceil(k / blocks) keys of all lists are at least k keys, so none above the
 				 * largest of them is needed; usually that leaves little more than k.
 				 */
-				uint64_t   *room = (uint64_t *) (shared + layout.sort);
 				uint32_t	front = (args.k + gridDim.x - 1) / gridDim.x;
-				uint64_t	bound;
 
 				if (threadIdx.x == 0)
-				{
 					limit = 0;
-					gathered = 0;
-				}
 				__syncthreads();
 				for (uint32_t from = threadIdx.x; from < gridDim.x; from += WARPS * 32)
 					atomicMax(&limit, (unsigned long long) __ldcg(handed + (size_t) from * args.k +
@@ -395,48 +363,24 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 					{
 						uint64_t	key = base + lane < args.k ?
 							__ldcg(handed + (size_t) from * args.k + base + lane) : KEY_NONE;
-						bool		pass = key <= bound && key != KEY_NONE;
-						uint32_t	mask = __ballot_sync(FULL_WARP, pass);
-						uint32_t	at = 0;
+						bool		pass = key <= bound && key < list[args.k - 1];
 
-						if (lane == 0 && mask != 0)
-							at = atomicAdd(&gathered, __popc(mask));
-						at = __shfl_sync(FULL_WARP, at, 0) + __popc(mask & lanes_below(lane));
-						if (pass && at < SORT_ROOM)
-							room[at] = key;
 						/* ascending: nothing passes after one that did not */
-						if (mask != FULL_WARP)
+						offer(pass ? key : KEY_NONE, list, args.k, pending, wait, lane);
+						if (!__all_sync(FULL_WARP, pass))
 							break;
 					}
-				__syncthreads();
-				if (gathered <= SORT_ROOM)
-				{
-					block_sort(room, gathered);
-					for (uint32_t i = threadIdx.x; i < args.k && i < gathered; i += WARPS * 32)
-						list[i] = room[i];
-				}
-				else
-					for (uint32_t from = warp; from < gridDim.x; from += WARPS)
-						for (uint32_t base = 0; base < args.k; base += 32)
-						{
-							uint64_t	key = base + lane < args.k ?
-								__ldcg(handed + (size_t) from * args.k + base + lane) : KEY_NONE;
-
-							if (!__any_sync(FULL_WARP, key < ((volatile uint64_t *) list)[args.k - 1]))
-								break;
-							offer(key, &locks[q], list, args.k, pending, wait, lane);
-						}
 			}
 			if (wait > 0)
-				locked_merge(&locks[q], list, args.k, pending, wait, lane);
+				warp_merge_list(list, args.k, pending, wait, lane);
+			block_sort(room, block_room);
 		}
-		__syncthreads();
 	}
 
 	for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
 	{
 		uint32_t	query = first_query + i / args.k;
-		uint64_t	key = lists[i / args.k * list_room + i % args.k];
+		uint64_t	key = lists[i / args.k * block_room + i % args.k];
 		size_t		out = (size_t) query * args.k + i % args.k;
 
 		if (query < args.nq)
@@ -454,14 +398,13 @@ launch_exact(const search_view *view, const exact_args *args, const search_devic
 {
 	exact_layout layout = exact_layout_for(view, args->k, QUERIES);
 	uint32_t	groups = (args->nq + QUERIES - 1) / QUERIES;
-	uint32_t	room = (uint32_t) device->sms * BLOCKS_PER_SM;
-	uint32_t	blocks = room / groups;
+	uint32_t	per_sm = (uint32_t) device->shared_bytes / (layout.total + 1024);
+	uint32_t	blocks;
 	uint32_t	useful = ((view->n + 31) / 32 + WARPS - 1) / WARPS;
 	cudaError_t error;
 
-	/* every list that a block hands in has to be looked at: long ones from fewer blocks */
-	if (args->k >= FEW_BLOCKS_K && blocks > (uint32_t) device->sms)
-		blocks = (uint32_t) device->sms;
+	per_sm = per_sm < 1 ? 1 : per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
+	blocks = (uint32_t) device->sms * per_sm / groups;
 	if (blocks > useful)
 		blocks = useful;
 	if (blocks < 1)
@@ -522,9 +465,9 @@ search_exact_launch(const search_view *view, const uint32_t *filter, const float
 					uint32_t nq, uint32_t k, uint32_t *nodes, float *distances, void *scratch,
 					const search_device *device, cudaStream_t stream)
 {
-	/* a few queries alone are at memory speed; sharing rows needs room for all queries */
+	/* a few queries alone are at memory speed; sharing rows needs room for all their lists */
 	bool		batch = nq > 2 &&
-		exact_layout_for(view, k, BATCH_QUERIES).total <= (uint32_t) device->shared_bytes;
+		exact_layout_for(view, k, BATCH_QUERIES).total <= (uint32_t) device->shared_bytes / 2;
 	uint32_t	step = MAX_GROUPS * (batch ? BATCH_QUERIES : 1);
 
 	for (uint32_t first = 0; first < nq; first += step)

@@ -39,8 +39,11 @@
 /* Up to here a block a query beats a warp a query: 1M x 128, batch 500, 0.25 and 0.38 ms. */
 #define BLOCK_QUERIES_PER_SM 6
 
-/* From here scoring the pivots as a matrix product pays for its two launches. */
-#define PRODUCT_MIN_BATCH 17
+/*
+ * Bytes of pivot rows that a multiprocessor may have to read for the walks it runs before a matrix
+ * product over all queries is worth its two launches: at some 100 GB/s, 20 us.
+ */
+#define SCORE_BYTES_PER_SM ((uint64_t) 2 << 20)
 
 #define UPLOAD_BYTES ((size_t) 64 << 20)	/* between two looks at cancelled(): 6 ms of pageable copy */
 #define SAMPLE_ROWS 65536u		/* that the mean is taken of; any point near it serves */
@@ -507,9 +510,8 @@ search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree)
 /*
  * Blocks a query, or 0 for the single-CTA kernel.
  *
- * While there are multiprocessors to spare, a query gets as many blocks as there is room for, up to
- * the largest cluster; two blocks share a multiprocessor well, as both mostly wait for memory.
- * Past that, a block a query is still sooner done than a warp a query, until the device is so full
+ * While there are multiprocessors to spare, a query gets as many blocks as there are, up to the
+ * largest cluster; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67).  Past that, a block a query is still sooner done than a warp a query, until the device is so full
  * that only throughput counts, where barriers are dear.  The length of the list does not change
  * that: both kernels' steps grow alike with it (measured at itopk 64 and 256).
  */
@@ -522,7 +524,7 @@ choose_cluster(const search_device *device, gg_search_mode mode, uint32_t nq)
 
 	if (mode == GG_SEARCH_SINGLE_CTA || (mode == GG_SEARCH_AUTO && nq > BLOCK_QUERIES_PER_SM * sms))
 		return 0;
-	while (cluster > 1 && nq * cluster > 2 * sms)
+	while (cluster > 1 && nq * cluster > sms)
 		cluster /= 2;
 	return cluster;
 }
@@ -534,6 +536,18 @@ grow(gg_cuda_buffer<T> &buffer, uint64_t count)
 	if (buffer.bytes() >= count * sizeof(T))
 		return gg_cuda_ok();
 	return buffer.allocate(count);
+}
+
+/* Whether the pivots are scored by pivots.cu rather than in the walk. */
+static bool
+choose_product(const search_view *view, const search_device *device, uint32_t nq, uint32_t cluster)
+{
+	uint64_t	bytes = (uint64_t) nq * view->npivots * view->walk_stride;
+	uint32_t	used = nq * cluster < (uint32_t) device->sms ? nq * cluster : (uint32_t) device->sms;
+
+	if (view->path != WALK_HALF_DOT)
+		return false;
+	return cluster == 0 || bytes > used * SCORE_BYTES_PER_SM;
 }
 
 /*
@@ -559,7 +573,7 @@ gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params, const fl
 	launch.distances = distances;
 	cluster = choose_cluster(&index->device, params->mode, nq);
 
-	if (view->path == WALK_HALF_DOT && (cluster == 0 || nq >= PRODUCT_MIN_BATCH))
+	if (choose_product(view, &index->device, nq, cluster))
 	{
 		uint32_t	slices = search_pivots_slices(view, nq, index->device.sms);
 
