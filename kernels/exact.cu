@@ -398,21 +398,27 @@ launch_exact(const search_view *view, const exact_args *args, const search_devic
 {
 	exact_layout layout = exact_layout_for(view, args->k, QUERIES);
 	uint32_t	groups = (args->nq + QUERIES - 1) / QUERIES;
-	uint32_t	per_sm = (uint32_t) device->shared_bytes / (layout.total + 1024);
+	int			per_sm;
 	uint32_t	blocks;
 	uint32_t	useful = ((view->n + 31) / 32 + WARPS - 1) / WARPS;
 	cudaError_t error;
 
-	per_sm = per_sm < 1 ? 1 : per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
-	blocks = (uint32_t) device->sms * per_sm / groups;
-	if (blocks > useful)
-		blocks = useful;
-	if (blocks < 1)
-		blocks = 1;
 	error = cudaFuncSetAttribute(exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
 								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) layout.total);
 	if (error != cudaSuccess)
 		return error;
+	/* as many blocks as run at once: a second round of a few would take as long as the first */
+	error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm,
+														  exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
+														  WARPS * 32, layout.total);
+	if (error != cudaSuccess)
+		return error;
+	per_sm = per_sm < 1 ? 1 : per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
+	blocks = (uint32_t) (device->sms * per_sm) / groups;
+	if (blocks > useful)
+		blocks = useful;
+	if (blocks < 1)
+		blocks = 1;
 	exact_kernel<ELEMENT, METRIC, TEAM, QUERIES><<<dim3(blocks, groups), WARPS * 32, layout.total,
 		stream>>>(*view, *args, layout);
 	return cudaGetLastError();

@@ -324,13 +324,12 @@ warp_merge_list(uint64_t *list, uint32_t length, uint64_t *pending, uint32_t cou
 	for (int base = (int) ((length - 1) & ~31u); base + 31 >= (int) first; base -= 32)
 	{
 		uint32_t	at = base + lane;
-		uint64_t	key;
+		uint64_t	key = at < length ? list[at] : KEY_NONE;
 		uint32_t	to = at;
 
 		/* a list that is not yet full ends in nothing: there is nothing to move */
-		if (list[base] == KEY_NONE)
+		if (__all_sync(FULL_WARP, key == KEY_NONE))
 			continue;
-		key = at < length ? list[at] : KEY_NONE;
 		if (at >= first && at < length)
 			to += lower_bound(sorted, count, key);
 		__syncwarp();
