@@ -72,7 +72,8 @@ exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
 
 /* One key a lane: those that may belong to the warp's list go to its buffer, and on when it fills. */
 static __device__ __forceinline__ void
-offer(uint64_t key, uint64_t *list, uint32_t k, uint64_t *pending, uint32_t &waiting, uint32_t lane)
+offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pending, uint32_t &waiting,
+	  uint32_t lane)
 {
 	uint64_t	worst = list[k - 1];
 	uint32_t	mask = __ballot_sync(FULL_WARP, key < worst);
@@ -81,7 +82,8 @@ offer(uint64_t key, uint64_t *list, uint32_t k, uint64_t *pending, uint32_t &wai
 		return;
 	if (waiting + __popc(mask) > 32)
 	{
-		warp_merge_list(list, k, pending, waiting, lane);
+		warp_merge_list(list, k, used, pending, waiting, lane);
+		used = min(used + waiting, k);
 		waiting = 0;
 		worst = list[k - 1];
 		mask = __ballot_sync(FULL_WARP, key < worst);
@@ -142,6 +144,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	const uint32_t pieces = (view.dim + elements - 1) / elements;
 	const uint32_t words = (view.n + 31) / 32;
 	uint32_t	waiting[QUERIES];
+	uint32_t	used[QUERIES];	/* keys in the warp's list */
 
 	for (uint32_t i = threadIdx.x; i < QUERIES * block_room; i += WARPS * 32)
 		lists[i] = KEY_NONE;
@@ -167,7 +170,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	__syncthreads();
 #pragma unroll
 	for (int q = 0; q < QUERIES; q++)
-		waiting[q] = 0;
+		waiting[q] = used[q] = 0;
 
 	for (uint32_t word = blockIdx.x * WARPS + warp; word < words; word += gridDim.x * WARPS)
 	{
@@ -279,13 +282,13 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		}
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
-			offer(keys[q], lists + q * block_room + warp * list_room, args.k, pending + q * 64,
+			offer(keys[q], lists + q * block_room + warp * list_room, args.k, used[q], pending + q * 64,
 				  waiting[q], lane);
 	}
 #pragma unroll
 	for (int q = 0; q < QUERIES; q++)
 		if (waiting[q] > 0)
-			warp_merge_list(lists + q * block_room + warp * list_room, args.k, pending + q * 64,
+			warp_merge_list(lists + q * block_room + warp * list_room, args.k, used[q], pending + q * 64,
 							waiting[q], lane);
 	for (uint32_t q = 0; q < QUERIES; q++)
 		block_sort(lists + q * block_room, block_room);
@@ -317,6 +320,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 			uint64_t   *list = room + warp * list_room;
 			uint64_t	bound = KEY_NONE;
 			uint32_t	wait = 0;
+			uint32_t	filled = 0;
 
 			/* its own is among them: start over, so that no key comes twice */
 			for (uint32_t i = threadIdx.x; i < block_room; i += WARPS * 32)
@@ -339,7 +343,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 					}
 #pragma unroll
 					for (int u = 0; u < 4; u++)
-						offer(key[u], list, args.k, pending, wait, lane);
+						offer(key[u], list, args.k, filled, pending, wait, lane);
 				}
 			}
 			else
@@ -366,13 +370,13 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 						bool		pass = key <= bound && key < list[args.k - 1];
 
 						/* ascending: nothing passes after one that did not */
-						offer(pass ? key : KEY_NONE, list, args.k, pending, wait, lane);
+						offer(pass ? key : KEY_NONE, list, args.k, filled, pending, wait, lane);
 						if (!__all_sync(FULL_WARP, pass))
 							break;
 					}
 			}
 			if (wait > 0)
-				warp_merge_list(list, args.k, pending, wait, lane);
+				warp_merge_list(list, args.k, filled, pending, wait, lane);
 			block_sort(room, block_room);
 		}
 	}

@@ -7,7 +7,9 @@
  *	float32 rows		the rows, for exact distances, and a copy in fp16 for the walk, centred on the
  *						mean and scaled by a power of two.  Centring leaves every order as it was
  *						(differences lose the mean; products gain the same for all rows) and saves
- *						the bits that a common offset would take.
+ *						the bits that a common offset would take.  Measured at itopk 64, batch
+ *						10,000: 1.8 ms against 4.3 with fp32 alone (1M x 128), 5.8 against 38.6
+ *						(1M x 768); alone, a query takes as long either way; recall is the same.
  *	float32 rows alone	few dimensions (fp16 merges neighbours), values of too wide a
  *						range for fp16, or too little memory for the copy.
  *

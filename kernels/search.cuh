@@ -297,13 +297,15 @@ warp_merge(uint64_t a, uint64_t b, uint32_t lane)
 /*
  * Merge count <= 32 keys (any order, in shared memory) into an ascending list of `length` keys,
  * dropping what falls off its end.  One warp; pending must have room for 64 keys: its second half
- * takes the sorted ones.  Ranks by counting: reads are broadcasts, and count is small.
+ * takes the sorted ones.  From `used` on the list is known to hold only KEY_NONE, which
+ * need not move; length when that is not known.  Ranks by counting: reads are broadcasts, and count is small.
  *
  * In place: blocks of 32 move up by at most 32, highest first, so a write never reaches a key that
  * is still to be read.
  */
 static __device__ __forceinline__ void
-warp_merge_list(uint64_t *list, uint32_t length, uint64_t *pending, uint32_t count, uint32_t lane)
+warp_merge_list(uint64_t *list, uint32_t length, uint32_t used, uint64_t *pending, uint32_t count,
+				uint32_t lane)
 {
 	uint64_t   *sorted = pending + 32;
 	uint64_t	mine = lane < count ? pending[lane] : KEY_NONE;
@@ -321,15 +323,12 @@ warp_merge_list(uint64_t *list, uint32_t length, uint64_t *pending, uint32_t cou
 
 	/* below the lowest new key nothing moves */
 	first = __reduce_min_sync(FULL_WARP, lane < count ? position - rank : length);
-	for (int base = (int) ((length - 1) & ~31u); base + 31 >= (int) first; base -= 32)
+	for (int base = (int) ((used - 1) & ~31u); base + 31 >= (int) first; base -= 32)
 	{
 		uint32_t	at = base + lane;
 		uint64_t	key = at < length ? list[at] : KEY_NONE;
 		uint32_t	to = at;
 
-		/* a list that is not yet full ends in nothing: there is nothing to move */
-		if (__all_sync(FULL_WARP, key == KEY_NONE))
-			continue;
 		if (at >= first && at < length)
 			to += lower_bound(sorted, count, key);
 		__syncwarp();

@@ -131,7 +131,7 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 		/* at most 31 wait, so all fit in 64 slots; merging takes 32 and needs the upper half */
 		if (waiting + __popc(mask) > 32)
 		{
-			warp_merge_list(list, itopk, pending, waiting, lane);
+			warp_merge_list(list, itopk, itopk, pending, waiting, lane);
 			worst = list[itopk - 1];
 			pass = pass && key < worst;
 			mask = __ballot_sync(FULL_WARP, pass);
@@ -143,7 +143,7 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 		__syncwarp();
 	}
 	if (waiting > 0)
-		warp_merge_list(list, itopk, pending, waiting, lane);
+		warp_merge_list(list, itopk, itopk, pending, waiting, lane);
 }
 
 template <int PATH>
@@ -333,7 +333,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 			}
 			pending[lane] = node == GG_NO_NODE ? KEY_NONE : make_key(value, node);
 			__syncwarp();
-			warp_merge_list(exact, count, pending, valid, lane);
+			warp_merge_list(exact, count, count, pending, valid, lane);
 		}
 		for (uint32_t i = lane; i < launch.k; i += 32)
 		{
