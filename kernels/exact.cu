@@ -7,14 +7,16 @@
  * Mapping		One launch.  Grid: x over the rows, y over groups of QUERIES queries.  A warp takes 32
  *				rows a time, which is one word of the filter; only rows whose bit is set are
  *				loaded, packed so that no team idles.  TEAM lanes read a row, two rows at
- *				once.  Rows below the block's k-th best wait in the warp's buffer,
- *				and are merged 32 at a time into the block's list, under a lock: rarely, since
- *				only k ln(rows of a block / k) rows of a block ever pass. The last block of a
- *				group to finish merges all blocks' lists.
- * Shared		per query: the query, the list (8 k bytes), 64 keys a warp.
+ *				once.  Each warp keeps its own list of the k best; rows below its last key wait in
+ *				the warp's buffer and are merged 32 at a time.  In the end a block sorts
+ *				its warps' lists, and the last block of a group to finish merges all blocks'.
+ * Shared		per query and warp: a list (8 k bytes, k rounded up to a power of two), 64 keys; per
+ *				query: the query.
  * Oracle		gg_cpu_engine.index_exact: the same nodes but where distances differ by less than
  *				1e-5 relative; distances within 1e-5 relative (sums are in another order).
  * Cost			Memory bound at one query: the rows once.
+ * Tried		One list a block, merged into under a lock: long lists made all warps wait (1.4 ms for
+ *				k 1,024 of 1M x 128).
  */
 #include "search.cuh"
 
@@ -24,12 +26,13 @@
 #define BLOCKS_PER_SM 4
 #define MAX_GROUPS 64			/* of one launch, bounds the scratch memory */
 #define WIDE_PIECES 64			/* rows of more 16-byte pieces are read by a whole warp */
-#define LONG_K 64				/* from here the blocks' lists are merged list by list */
+#define LONG_K 64				/* from here the blocks' lists are merged by limit and sort */
 
 typedef struct exact_layout
 {
 	uint32_t	query_pad;		/* floats a query takes in shared memory */
-	uint32_t	list;			/* offsets in shared memory, bytes */
+	uint32_t	list_room;		/* keys a list takes: a power of two, at least 32 */
+	uint32_t	list;			/* offsets in shared memory, bytes; queries x WARPS lists */
 	uint32_t	pending;
 	uint32_t	packed;
 	uint32_t	total;
@@ -56,53 +59,63 @@ exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
 	layout.query_pad = (view->dim + 7) & ~7u;
 	at = queries * layout.query_pad * 4;
 	layout.list = at;
-	at += queries * ((k + 31) & ~31u) * 8;
+	layout.list_room = 32;
+	while (layout.list_room < k)
+		layout.list_room *= 2;
+	at += queries * WARPS * layout.list_room * 8;
 	layout.pending = at;
-	at += WARPS * queries * 64 * 8;
+	at += queries * WARPS * 64 * 8;
 	layout.packed = at;
 	layout.total = at + WARPS * 32 * 4;
 	return layout;
 }
 
-/* A warp's way into the block's list of one query. */
+/* One key a lane: those that may belong to the warp's list go to its buffer, and on when it fills. */
 static __device__ __forceinline__ void
-locked_merge(int *lock, uint64_t *list, uint32_t k, uint64_t *pending, uint32_t count, uint32_t lane)
-{
-	if (lane == 0)
-		while (atomicCAS(lock, 0, 1) != 0)
-			__nanosleep(50);
-	__syncwarp();
-	__threadfence_block();
-	warp_merge_list(list, k, pending, count, lane);
-	__threadfence_block();
-	__syncwarp();
-	if (lane == 0)
-		atomicExch(lock, 0);
-	__syncwarp();
-}
-
-/* One key a lane: those that may belong to the list go to the buffer, and on when it fills. */
-static __device__ __forceinline__ void
-offer(uint64_t key, int *lock, uint64_t *list, uint32_t k, uint64_t *pending, uint32_t &waiting,
+offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pending, uint32_t &waiting,
 	  uint32_t lane)
 {
-	/* may be read while another warp merges: keys only get smaller, an old one is safe */
-	uint64_t	worst = ((volatile uint64_t *) list)[k - 1];
+	uint64_t	worst = list[k - 1];
 	uint32_t	mask = __ballot_sync(FULL_WARP, key < worst);
 
 	if (mask == 0)
 		return;
 	if (waiting + __popc(mask) > 32)
 	{
-		locked_merge(lock, list, k, pending, waiting, lane);
+		warp_merge_list(list, k, used, pending, waiting, lane);
+		used = min(used + waiting, k);
 		waiting = 0;
-		worst = ((volatile uint64_t *) list)[k - 1];
+		worst = list[k - 1];
 		mask = __ballot_sync(FULL_WARP, key < worst);
 	}
 	if (key < worst)
 		pending[waiting + __popc(mask & lanes_below(lane))] = key;
 	waiting += __popc(mask);
 	__syncwarp();
+}
+
+/* keys[0 .. room) ascending, by the whole block; room a power of two. */
+static __device__ __forceinline__ void
+block_sort(uint64_t *keys, uint32_t room)
+{
+	for (uint32_t size = 2; size <= room; size *= 2)
+		for (uint32_t stride = size / 2; stride > 0; stride /= 2)
+		{
+			__syncthreads();
+			for (uint32_t i = threadIdx.x; i < room / 2; i += WARPS * 32)
+			{
+				uint32_t	low = (i & ~(stride - 1)) * 2 + (i & (stride - 1));
+				uint64_t	a = keys[low];
+				uint64_t	b = keys[low + stride];
+
+				if ((a > b) == ((low & size) == 0))
+				{
+					keys[low] = b;
+					keys[low + stride] = a;
+				}
+			}
+		}
+	__syncthreads();
 }
 
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
@@ -114,12 +127,13 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	const int	teams = 32 / TEAM;
 	const int	flights = 4;	/* pieces of a row in flight a lane, of each of two rows */
 	extern __shared__ __align__(16) char shared[];
-	__shared__ int locks[QUERIES];
 	__shared__ float inverses[QUERIES];
 	__shared__ bool last;
+	__shared__ unsigned long long limit;
 	float	   *queries = (float *) shared;
 	uint64_t   *lists = (uint64_t *) (shared + layout.list);
-	const uint32_t list_room = (args.k + 31) & ~31u;
+	const uint32_t list_room = layout.list_room;
+	const uint32_t block_room = WARPS * list_room;	/* keys of one query's lists */
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = threadIdx.x >> 5;
 	const uint32_t member = lane % TEAM;
@@ -130,8 +144,9 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	const uint32_t pieces = (view.dim + elements - 1) / elements;
 	const uint32_t words = (view.n + 31) / 32;
 	uint32_t	waiting[QUERIES];
+	uint32_t	used[QUERIES];	/* keys in the warp's list */
 
-	for (uint32_t i = threadIdx.x; i < QUERIES * list_room; i += WARPS * 32)
+	for (uint32_t i = threadIdx.x; i < QUERIES * block_room; i += WARPS * 32)
 		lists[i] = KEY_NONE;
 	for (uint32_t i = threadIdx.x; i < QUERIES * layout.query_pad; i += WARPS * 32)
 	{
@@ -141,8 +156,6 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		queries[i] = query < args.nq && at < view.dim ?
 			args.queries[(size_t) query * view.dim + at] : 0;
 	}
-	if (threadIdx.x < QUERIES)
-		locks[threadIdx.x] = 0;
 	__syncthreads();
 	for (uint32_t q = warp; q < QUERIES; q += WARPS)
 	{
@@ -157,7 +170,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	__syncthreads();
 #pragma unroll
 	for (int q = 0; q < QUERIES; q++)
-		waiting[q] = 0;
+		waiting[q] = used[q] = 0;
 
 	for (uint32_t word = blockIdx.x * WARPS + warp; word < words; word += gridDim.x * WARPS)
 	{
@@ -269,17 +282,16 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		}
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
-			offer(keys[q], &locks[q], lists + q * list_room, args.k, pending + q * 64, waiting[q],
-				  lane);
+			offer(keys[q], lists + q * block_room + warp * list_room, args.k, used[q], pending + q * 64,
+				  waiting[q], lane);
 	}
 #pragma unroll
 	for (int q = 0; q < QUERIES; q++)
 		if (waiting[q] > 0)
-		{
-			locked_merge(&locks[q], lists + q * list_room, args.k, pending + q * 64, waiting[q], lane);
-			waiting[q] = 0;
-		}
-	__syncthreads();
+			warp_merge_list(lists + q * block_room + warp * list_room, args.k, used[q], pending + q * 64,
+							waiting[q], lane);
+	for (uint32_t q = 0; q < QUERIES; q++)
+		block_sort(lists + q * block_room, block_room);
 
 	/* hand in this block's lists; the group's last block merges them all */
 	if (gridDim.x > 1)
@@ -288,7 +300,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 
 		for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
 			group[((size_t) (i / args.k) * gridDim.x + blockIdx.x) * args.k + i % args.k] =
-				lists[i / args.k * list_room + i % args.k];
+				lists[i / args.k * block_room + i % args.k];
 		__threadfence();
 		__syncthreads();
 		if (threadIdx.x == 0)
@@ -304,13 +316,15 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		for (uint32_t q = 0; q < QUERIES; q++)
 		{
 			const uint64_t *handed = group + (size_t) q * gridDim.x * args.k;
-			uint64_t   *list = lists + q * list_room;
+			uint64_t   *room = lists + q * block_room;
+			uint64_t   *list = room + warp * list_room;
+			uint64_t	bound = KEY_NONE;
 			uint32_t	wait = 0;
+			uint32_t	filled = 0;
 
 			/* its own is among them: start over, so that no key comes twice */
-			__syncthreads();
-			for (uint32_t i = threadIdx.x; i < list_room; i += WARPS * 32)
-				list[i] = KEY_NONE;
+			for (uint32_t i = threadIdx.x; i < block_room; i += WARPS * 32)
+				room[i] = KEY_NONE;
 			__syncthreads();
 			if (args.k < LONG_K)
 			{
@@ -329,33 +343,48 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 					}
 #pragma unroll
 					for (int u = 0; u < 4; u++)
-						offer(key[u], &locks[q], list, args.k, pending, wait, lane);
+						offer(key[u], list, args.k, filled, pending, wait, lane);
 				}
 			}
 			else
 			{
-				/* lists are ascending: the first round without a key that passes ends one */
+				/*
+				 * The first ceil(k / blocks) keys of all lists are at least k keys, so none above the
+				 * largest of them is needed; usually that leaves little more than k.
+				 */
+				uint32_t	front = (args.k + gridDim.x - 1) / gridDim.x;
+
+				if (threadIdx.x == 0)
+					limit = 0;
+				__syncthreads();
+				for (uint32_t from = threadIdx.x; from < gridDim.x; from += WARPS * 32)
+					atomicMax(&limit, (unsigned long long) __ldcg(handed + (size_t) from * args.k +
+																  front - 1));
+				__syncthreads();
+				bound = limit;
 				for (uint32_t from = warp; from < gridDim.x; from += WARPS)
 					for (uint32_t base = 0; base < args.k; base += 32)
 					{
 						uint64_t	key = base + lane < args.k ?
 							__ldcg(handed + (size_t) from * args.k + base + lane) : KEY_NONE;
+						bool		pass = key <= bound && key < list[args.k - 1];
 
-						if (!__any_sync(FULL_WARP, key < ((volatile uint64_t *) list)[args.k - 1]))
+						/* ascending: nothing passes after one that did not */
+						offer(pass ? key : KEY_NONE, list, args.k, filled, pending, wait, lane);
+						if (!__all_sync(FULL_WARP, pass))
 							break;
-						offer(key, &locks[q], list, args.k, pending, wait, lane);
 					}
 			}
 			if (wait > 0)
-				locked_merge(&locks[q], list, args.k, pending, wait, lane);
+				warp_merge_list(list, args.k, filled, pending, wait, lane);
+			block_sort(room, block_room);
 		}
-		__syncthreads();
 	}
 
 	for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
 	{
 		uint32_t	query = first_query + i / args.k;
-		uint64_t	key = lists[i / args.k * list_room + i % args.k];
+		uint64_t	key = lists[i / args.k * block_room + i % args.k];
 		size_t		out = (size_t) query * args.k + i % args.k;
 
 		if (query < args.nq)
@@ -373,22 +402,27 @@ launch_exact(const search_view *view, const exact_args *args, const search_devic
 {
 	exact_layout layout = exact_layout_for(view, args->k, QUERIES);
 	uint32_t	groups = (args->nq + QUERIES - 1) / QUERIES;
-	uint32_t	room = (uint32_t) device->sms * BLOCKS_PER_SM;
-	uint32_t	blocks = room / groups;
+	int			per_sm;
+	uint32_t	blocks;
 	uint32_t	useful = ((view->n + 31) / 32 + WARPS - 1) / WARPS;
 	cudaError_t error;
 
-	/* every list that a block hands in has to be looked at: long ones from fewer blocks */
-	if (args->k >= LONG_K && blocks > (uint32_t) device->sms)
-		blocks = (uint32_t) device->sms;
-	if (blocks > useful)
-		blocks = useful;
-	if (blocks < 1)
-		blocks = 1;
 	error = cudaFuncSetAttribute(exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
 								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) layout.total);
 	if (error != cudaSuccess)
 		return error;
+	/* as many blocks as run at once: a second round of a few would take as long as the first */
+	error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm,
+														  exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
+														  WARPS * 32, layout.total);
+	if (error != cudaSuccess)
+		return error;
+	per_sm = per_sm < 1 ? 1 : per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
+	blocks = (uint32_t) (device->sms * per_sm) / groups;
+	if (blocks > useful)
+		blocks = useful;
+	if (blocks < 1)
+		blocks = 1;
 	exact_kernel<ELEMENT, METRIC, TEAM, QUERIES><<<dim3(blocks, groups), WARPS * 32, layout.total,
 		stream>>>(*view, *args, layout);
 	return cudaGetLastError();
@@ -441,9 +475,9 @@ search_exact_launch(const search_view *view, const uint32_t *filter, const float
 					uint32_t nq, uint32_t k, uint32_t *nodes, float *distances, void *scratch,
 					const search_device *device, cudaStream_t stream)
 {
-	/* a few queries alone are at memory speed; sharing rows needs room for all queries */
+	/* a few queries alone are at memory speed; sharing rows needs room for all their lists */
 	bool		batch = nq > 2 &&
-		exact_layout_for(view, k, BATCH_QUERIES).total <= (uint32_t) device->shared_bytes;
+		exact_layout_for(view, k, BATCH_QUERIES).total <= (uint32_t) device->shared_bytes / 2;
 	uint32_t	step = MAX_GROUPS * (batch ? BATCH_QUERIES : 1);
 
 	for (uint32_t first = 0; first < nq; first += step)

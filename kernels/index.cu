@@ -7,7 +7,9 @@
  *	float32 rows		the rows, for exact distances, and a copy in fp16 for the walk, centred on the
  *						mean and scaled by a power of two.  Centring leaves every order as it was
  *						(differences lose the mean; products gain the same for all rows) and saves
- *						the bits that a common offset would take.
+ *						the bits that a common offset would take.  Measured at itopk 64, batch
+ *						10,000: 1.8 ms against 4.3 with fp32 alone (1M x 128), 5.8 against 38.6
+ *						(1M x 768); alone, a query takes as long either way; recall is the same.
  *	float32 rows alone	few dimensions (fp16 merges neighbours), values of too wide a
  *						range for fp16, or too little memory for the copy.
  *
@@ -36,8 +38,15 @@
  */
 #define MAPPED_BATCH 16
 
-/* From here scoring the pivots as a matrix product pays for its two launches. */
-#define PRODUCT_MIN_BATCH 17
+/* Up to here a block a query beats a warp a query: 1M x 128, 1,000 queries 0.36 and 0.40 ms, 2,000 0.56
+ * and 0.48 ms. */
+#define BLOCK_QUERIES_PER_SM 8
+
+/*
+ * Bytes of pivot rows that a multiprocessor may have to read for the walks it runs before a matrix
+ * product over all queries is worth its two launches: at some 100 GB/s, 20 us.
+ */
+#define SCORE_BYTES_PER_SM ((uint64_t) 2 << 20)
 
 #define UPLOAD_BYTES ((size_t) 64 << 20)	/* between two looks at cancelled(): 6 ms of pageable copy */
 #define SAMPLE_ROWS 65536u		/* that the mean is taken of; any point near it serves */
@@ -114,37 +123,51 @@ mean_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, float *me
 	}
 }
 
-/* largest: bits of the largest |x - mean|; squares: sum of (x - mean)^2.  Both start at 0. */
+/*
+ * largest: bits of the largest |x - mean|; sums[0], sums[1]: of log2 |x - mean| and the number of
+ * elements that are not 0.  All start at 0.
+ */
 __global__ void __launch_bounds__(256)
 range_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, const float *mean,
-			 uint32_t *largest, double *squares)
+			 uint32_t *largest, double *sums)
 {
 	uint32_t	lane = threadIdx.x & 31;
 	uint32_t	warp = blockIdx.x * 8 + threadIdx.x / 32;
 	float		maximum = 0;
 	double		sum = 0;
+	double		count = 0;
 
 	for (uint32_t row = warp; row < n; row += gridDim.x * 8)
 	{
 		const float *x = (const float *) (rows + (size_t) row * stride);
 		float		part = 0;
+		uint32_t	some = 0;
 
 		for (uint32_t i = lane; i < dim; i += 32)
 		{
 			float		value = x[i] - mean[i];
 
 			maximum = fmaxf(maximum, fabsf(value));
-			part += value * value;
+			if (value != 0)
+			{
+				part += log2f(fabsf(value));
+				some++;
+			}
 		}
 		sum += part;
+		count += some;
 	}
 	maximum = group_reduce<1, true>(maximum, NULL);
 	for (int offset = 16; offset > 0; offset >>= 1)
+	{
 		sum += __shfl_xor_sync(FULL_WARP, sum, offset);
+		count += __shfl_xor_sync(FULL_WARP, count, offset);
+	}
 	if (lane == 0)
 	{
 		atomicMax(largest, __float_as_uint(maximum));
-		atomicAdd(squares, sum);
+		atomicAdd(&sums[0], sum);
+		atomicAdd(&sums[1], count);
 	}
 }
 
@@ -237,19 +260,18 @@ find_device(search_device *device)
 
 /* What float32 rows are walked in; see the head of the file. */
 static walk_path
-choose_path(const gg_dataset *data, float largest, double squares, size_t free_bytes)
+choose_path(const gg_dataset *data, float largest, double typical, size_t free_bytes)
 {
 	walk_path	alone = data->metric == GG_METRIC_L2 ? WALK_FLOAT_L2 :
 		data->metric == GG_METRIC_L1 ? WALK_FLOAT_L1 : WALK_FLOAT_DOT;
-	double		typical = sqrt(squares / ((double) data->n * data->dim));
 
 	if (data->dim < HALF_MIN_DIM)
 		return alone;
 
 	/*
 	 * Scaled so that the largest element is near 2^14, an element is a normal fp16 number down to
-	 * 2^-14.  When the typical one is below 2^-4, those a thousand times smaller start to lose bits:
-	 * a few huge rows would spoil all others.
+	 * 2^-14.  When the typical one (the mean is of logarithms: outliers do not move it) is below 2^-4,
+	 * those a thousand times smaller start to lose bits: a few huge rows would spoil all others.
 	 */
 	if (!isfinite(largest) || !isfinite(typical) || typical * 262144.0 < largest)
 		return alone;
@@ -334,7 +356,7 @@ prepare(gg_index *index, const gg_dataset *data)
 		gg_cuda_buffer<double> range;
 		struct
 		{
-			double		squares;
+			double		sums[2];
 			uint32_t	largest;
 			uint32_t	unused;
 		}			found;
@@ -343,21 +365,22 @@ prepare(gg_index *index, const gg_dataset *data)
 		size_t		total_bytes;
 
 		GG_TRY(index->mean.allocate(data->dim));
-		GG_TRY(range.allocate(2));
-		GG_CUDA_TRY(cudaMemsetAsync(range.get(), 0, 16, stream));
+		GG_TRY(range.allocate(3));
+		GG_CUDA_TRY(cudaMemsetAsync(range.get(), 0, sizeof(found), stream));
 		mean_kernel<<<(data->dim + 31) / 32, dim3(32, 32), 0, stream>>>(view->rows, view->row_stride,
 																	  data->n, data->dim,
 																	  index->mean.get());
 		GG_CUDA_LAUNCHED("mean_kernel");
 		range_kernel<<<blocks, 256, 0, stream>>>(view->rows, view->row_stride, data->n, data->dim,
-												 index->mean.get(), (uint32_t *) (range.get() + 1),
+												 index->mean.get(), (uint32_t *) (range.get() + 2),
 												 range.get());
 		GG_CUDA_LAUNCHED("range_kernel");
-		GG_CUDA_TRY(cudaMemcpyAsync(&found, range.get(), 16, cudaMemcpyDeviceToHost, stream));
+		GG_CUDA_TRY(cudaMemcpyAsync(&found, range.get(), sizeof(found), cudaMemcpyDeviceToHost, stream));
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		GG_CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
 		memcpy(&largest, &found.largest, 4);
-		view->path = choose_path(data, largest, found.squares, free_bytes);
+		view->path = choose_path(data, largest,
+								 found.sums[1] > 0 ? exp2(found.sums[0] / found.sums[1]) : 0, free_bytes);
 		if (view->path == WALK_HALF_DOT || view->path == WALK_HALF_L1)
 		{
 			int			exponent = 0;
@@ -491,20 +514,20 @@ search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree)
  * Blocks a query, or 0 for the single-CTA kernel.
  *
  * While there are multiprocessors to spare, a query gets as many blocks as there are, up to the
- * largest cluster.  Once that is one block a query or less, a warp a query does the same work with
- * fewer barriers, and only throughput matters.
+ * largest cluster; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67).  Past that, a block a query is still sooner done than a warp a query, until the device is so full
+ * that only throughput counts, where barriers are dear.  The length of the list does not change
+ * that: both kernels' steps grow alike with it (measured at itopk 64 and 256).
  */
 static uint32_t
-choose_cluster(const search_device *device, gg_search_mode mode, uint32_t nq, uint32_t itopk)
+choose_cluster(const search_device *device, gg_search_mode mode, uint32_t nq)
 {
 	uint32_t	cluster = device->max_cluster;
 
-	/* the longer the list, the more of a step is merging, which a block does faster than a warp */
-	uint32_t	enough = itopk > 256 ? 4 * (uint32_t) device->sms : 2 * (uint32_t) device->sms;
+	uint32_t	sms = (uint32_t) device->sms;
 
-	if (mode == GG_SEARCH_SINGLE_CTA || (mode == GG_SEARCH_AUTO && nq > enough))
+	if (mode == GG_SEARCH_SINGLE_CTA || (mode == GG_SEARCH_AUTO && nq > BLOCK_QUERIES_PER_SM * sms))
 		return 0;
-	while (cluster > 1 && nq * cluster > (uint32_t) device->sms)
+	while (cluster > 1 && nq * cluster > sms)
 		cluster /= 2;
 	return cluster;
 }
@@ -516,6 +539,18 @@ grow(gg_cuda_buffer<T> &buffer, uint64_t count)
 	if (buffer.bytes() >= count * sizeof(T))
 		return gg_cuda_ok();
 	return buffer.allocate(count);
+}
+
+/* Whether the pivots are scored by pivots.cu rather than in the walk. */
+static bool
+choose_product(const search_view *view, const search_device *device, uint32_t nq, uint32_t cluster)
+{
+	uint64_t	bytes = (uint64_t) nq * view->npivots * view->walk_stride;
+	uint32_t	used = nq * cluster < (uint32_t) device->sms ? nq * cluster : (uint32_t) device->sms;
+
+	if (view->path != WALK_HALF_DOT)
+		return false;
+	return cluster == 0 || bytes > used * SCORE_BYTES_PER_SM;
 }
 
 /*
@@ -539,9 +574,9 @@ gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params, const fl
 	launch.width = search_width_for(params->search_width, params->itopk_size, view->degree);
 	launch.nodes = nodes;
 	launch.distances = distances;
-	cluster = choose_cluster(&index->device, params->mode, nq, params->itopk_size);
+	cluster = choose_cluster(&index->device, params->mode, nq);
 
-	if (view->path == WALK_HALF_DOT && (cluster == 0 || nq >= PRODUCT_MIN_BATCH))
+	if (choose_product(view, &index->device, nq, cluster))
 	{
 		uint32_t	slices = search_pivots_slices(view, nq, index->device.sms);
 

@@ -10,7 +10,8 @@
  *				through shared memory in double-buffered chunks of TILE_DEPTH halves
  *				(cp.async).  A tile's scores go to shared memory, and each warp keeps the 32 best of its
  *				8 queries in registers, one key a lane.
- * Shared		2 x (64 + 128) x 128 bytes of operands, 64 x 132 floats of scores: 81 KB.
+ * Shared		2 x (64 + 128) x 128 bytes of operands, 64 x 132 floats of scores, norms and ids of two
+ *				tiles: 83 KB.
  * Precision	The query is rounded to fp16 here, once (the walk keeps 22 bits): it only decides
  *				which pivots a walk starts from, and the walk measures them again.
  * Oracle		scoring all pivots in the walk (search_multi.cu without entries): at least 14 of
@@ -27,7 +28,7 @@
 #define THREADS 256
 
 #define OPERAND_BYTES ((TILE_QUERIES + TILE_PIVOTS) * TILE_DEPTH * 2)
-#define SHARED_BYTES (2 * OPERAND_BYTES + TILE_QUERIES * SCORE_STRIDE * 4)
+#define SHARED_BYTES (2 * OPERAND_BYTES + TILE_QUERIES * SCORE_STRIDE * 4 + 2 * TILE_PIVOTS * 8)
 
 /* One warp a query: its elements as fp16 halves, zeros up to walk_pad, and the product's factor. */
 __global__ void __launch_bounds__(128)
@@ -95,6 +96,8 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 {
 	extern __shared__ __align__(128) char shared[];
 	float	   *scores = (float *) (shared + 2 * OPERAND_BYTES);
+	float	   *all_norms = scores + TILE_QUERIES * SCORE_STRIDE;
+	uint32_t   *all_nodes = (uint32_t *) (all_norms + 2 * TILE_PIVOTS);
 	const uint32_t tid = threadIdx.x;
 	const uint32_t lane = tid & 31;
 	const uint32_t warp = tid >> 5;
@@ -115,6 +118,9 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 	for (uint32_t tile = first_tile; tile < last_tile; tile++)
 	{
 		float		sums[2][4][4] = {};
+		/* two of each: some warps may still be choosing from the tile before */
+		float	   *norms = all_norms + (tile & 1) * TILE_PIVOTS;
+		uint32_t   *nodes = all_nodes + (tile & 1) * TILE_PIVOTS;
 		auto		load = [&](uint32_t depth)
 		{
 			char	   *a = shared + (depth & 1) * OPERAND_BYTES;
@@ -145,6 +151,13 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 		};
 
 		load(0);
+		if (tid < TILE_PIVOTS)
+		{
+			uint32_t	pivot = tile * TILE_PIVOTS + tid;
+
+			norms[tid] = load_norm(view.pivot_norms, pivot, pivot < view.npivots);
+			nodes[tid] = pivot < view.npivots ? __ldg(view.pivots + pivot) : GG_NO_NODE;
+		}
 		for (uint32_t depth = 0; depth < depths; depth++)
 		{
 			const char *a = shared + (depth & 1) * OPERAND_BYTES;
@@ -220,8 +233,8 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 				uint32_t	mask;
 
 				if (pivot < view.npivots)
-					key = make_key(walk_value<WALK_HALF_DOT>(view, sum, factor, view.pivot_norms,
-															 pivot), view.pivots[pivot]);
+					key = make_key(walk_value<WALK_HALF_DOT>(view, sum, factor, norms[part + lane]),
+								   nodes[part + lane]);
 				mask = __ballot_sync(FULL_WARP, key < worst);
 				if (__popc(mask) > 6)
 				{

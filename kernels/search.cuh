@@ -39,7 +39,7 @@
 #define ENTRY_NODES 16			/* pivots that a walk starts from: gpu-notes "best 16" */
 #define MAX_WALK_CANDIDATES 512	/* search_width x degree of one step is held under this */
 #define MAX_CLUSTER 16			/* thread blocks of one query; Hopper's largest cluster */
-#define MULTI_WARPS 8			/* warps a block of the multi-CTA kernel */
+#define MULTI_WARPS 16			/* warps a block of the multi-CTA kernel */
 #define WIDE_WARPS 4			/* warps a block of the single-CTA kernel for wide rows */
 
 /* How candidates are measured during the walk; follows rows, metric and memory. */
@@ -212,6 +212,43 @@ lower_bound(const uint64_t *keys, uint32_t count, uint64_t key)
 	return low;
 }
 
+/*
+ * How many of keys[0 .. count) are below mine, or equal to it and before position `at`.  For a block
+ * sorting by counting: every lane reads the same key at once.  keys is 16-byte aligned and ends
+ * in KEY_NONE up to the next multiple of COUNT_STEP: eight keys in flight make this five times as fast
+ * as one.
+ */
+#define COUNT_STEP 8
+
+template <bool DISTINCT>
+static __device__ __forceinline__ uint32_t
+count_below(const uint64_t *keys, uint32_t count, uint64_t mine, uint32_t at)
+{
+	const ulonglong2 *pairs = (const ulonglong2 *) keys;
+	uint32_t	below = 0;
+
+	for (uint32_t j = 0; j < count; j += COUNT_STEP)
+	{
+		ulonglong2	pair[COUNT_STEP / 2];
+
+#pragma unroll
+		for (int u = 0; u < COUNT_STEP / 2; u++)
+			pair[u] = pairs[j / 2 + u];
+#pragma unroll
+		for (int u = 0; u < COUNT_STEP / 2; u++)
+		{
+			below += pair[u].x < mine;
+			below += pair[u].y < mine;
+			if (!DISTINCT)
+			{
+				below += pair[u].x == mine && j + 2 * u < at;
+				below += pair[u].y == mine && j + 2 * u + 1 < at;
+			}
+		}
+	}
+	return below;
+}
+
 static __device__ __forceinline__ uint64_t
 shuffle_xor_key(uint64_t key, int mask)
 {
@@ -260,13 +297,15 @@ warp_merge(uint64_t a, uint64_t b, uint32_t lane)
 /*
  * Merge count <= 32 keys (any order, in shared memory) into an ascending list of `length` keys,
  * dropping what falls off its end.  One warp; pending must have room for 64 keys: its second half
- * takes the sorted ones.  Ranks by counting: reads are broadcasts, and count is small.
+ * takes the sorted ones.  From `used` on the list is known to hold only KEY_NONE, which
+ * need not move; length when that is not known.  Ranks by counting: reads are broadcasts, and count is small.
  *
  * In place: blocks of 32 move up by at most 32, highest first, so a write never reaches a key that
  * is still to be read.
  */
 static __device__ __forceinline__ void
-warp_merge_list(uint64_t *list, uint32_t length, uint64_t *pending, uint32_t count, uint32_t lane)
+warp_merge_list(uint64_t *list, uint32_t length, uint32_t used, uint64_t *pending, uint32_t count,
+				uint32_t lane)
 {
 	uint64_t   *sorted = pending + 32;
 	uint64_t	mine = lane < count ? pending[lane] : KEY_NONE;
@@ -284,7 +323,7 @@ warp_merge_list(uint64_t *list, uint32_t length, uint64_t *pending, uint32_t cou
 
 	/* below the lowest new key nothing moves */
 	first = __reduce_min_sync(FULL_WARP, lane < count ? position - rank : length);
-	for (int base = (int) ((length - 1) & ~31u); base + 31 >= (int) first; base -= 32)
+	for (int base = (int) ((used - 1) & ~31u); base + 31 >= (int) first; base -= 32)
 	{
 		uint32_t	at = base + lane;
 		uint64_t	key = at < length ? list[at] : KEY_NONE;
@@ -296,8 +335,6 @@ warp_merge_list(uint64_t *list, uint32_t length, uint64_t *pending, uint32_t cou
 		if (at >= first && to < length)
 			list[to] = key;
 		__syncwarp();
-		if (base == 0)
-			break;
 	}
 	if (lane < count && position < length)
 		list[position] = mine;
@@ -308,11 +345,16 @@ warp_merge_list(uint64_t *list, uint32_t length, uint64_t *pending, uint32_t cou
 
 #define HASH_EMPTY 0xFFFFFFFFu
 
-/* True when node was not there yet; it is now. */
+/*
+ * True when node was not there yet; it is now.  Double hashing: a warp waits for its unluckiest lane,
+ * and linear probing's long runs took half of the walk's instructions.
+ */
 static __device__ __forceinline__ bool
 visit(uint32_t *hash, uint32_t bits, uint32_t node)
 {
-	uint32_t	slot = (node * 0x9E3779B1u) >> (32 - bits);
+	uint32_t	product = node * 0x9E3779B1u;
+	uint32_t	slot = product >> (32 - bits);
+	uint32_t	stride = product | 1;
 
 	for (;;)
 	{
@@ -324,7 +366,7 @@ visit(uint32_t *hash, uint32_t bits, uint32_t node)
 			return true;
 		if (seen == node)
 			return false;
-		slot = (slot + 1) & ((1u << bits) - 1);
+		slot = (slot + stride) & ((1u << bits) - 1);
 	}
 }
 
@@ -611,17 +653,31 @@ sum_16_rows(const char *row_a, const char *row_b, uint32_t begin, uint32_t end, 
 	return (lane & 8) ? sum_b : sum_a;
 }
 
+/*
+ * A node's norm, 0 where there are none.  Asked for before the node's row, so that one latency
+ * covers both.
+ */
+static __device__ __forceinline__ float
+load_norm(const float *norms, uint32_t at, bool valid)
+{
+	float		norm = 0;
+
+	if (valid && norms != NULL)
+		asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(norm) : "l"(norms + at));
+	return norm;
+}
+
 /* From a raw sum to a number ordered like the distance. */
 template <int PATH>
 static __device__ __forceinline__ float
-walk_value(const search_view &view, float sum, float factor, const float *norms, uint32_t at)
+walk_value(const search_view &view, float sum, float factor, float norm)
 {
 	if (PATH == WALK_HALF_DOT)
 	{
 		float		value = factor * sum;
 
-		if (norms != NULL)
-			value = view.metric == GG_METRIC_L2 ? value + __ldg(norms + at) : value * __ldg(norms + at);
+		if (view.norms != NULL)
+			value = view.metric == GG_METRIC_L2 ? value + norm : value * norm;
 		return value;
 	}
 	return PATH == WALK_FLOAT_DOT ? -sum : sum;
@@ -682,10 +738,10 @@ exact_value(float sum, float square, float inverse)
 }
 
 /*
- * Distances of ROWS nodes by one warp, every lane gets all.  The order of additions depends
- * on the dimension alone: the same bits in every kernel.
+ * Distances of ROWS nodes by one warp, every lane gets all; PIECES pieces of each are in flight a
+ * lane.  The order of additions depends on the dimension alone: the same bits in every kernel.
  */
-template <typename ELEMENT, int METRIC, int ROWS>
+template <typename ELEMENT, int METRIC, int ROWS, int PIECES>
 static __device__ __forceinline__ void
 exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *raw, float inverse,
 		   uint32_t lane, float (&values)[ROWS])
@@ -698,21 +754,31 @@ exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *
 #pragma unroll
 	for (int r = 0; r < ROWS; r++)
 		sum[r] = square[r] = 0;
-	for (uint32_t piece = lane; piece < pieces; piece += 32)
+	for (uint32_t first = lane; first < pieces; first += 32 * PIECES)
 	{
-		uint4		x[ROWS];
-		float		q[elements];
+		uint4		x[PIECES][ROWS];
 
 #pragma unroll
-		for (int r = 0; r < ROWS; r++)
-			x[r] = load_piece(view.rows + (size_t) nodes[r] * view.row_stride, piece,
-							  nodes[r] < view.n);
+		for (int u = 0; u < PIECES; u++)
 #pragma unroll
-		for (int i = 0; i < elements; i++)
-			q[i] = piece * elements + i < view.dim ? raw[piece * elements + i] : 0;
+			for (int r = 0; r < ROWS; r++)
+				x[u][r] = load_piece(view.rows + (size_t) nodes[r] * view.row_stride, first + u * 32,
+									 nodes[r] < view.n && first + u * 32 < pieces);
 #pragma unroll
-		for (int r = 0; r < ROWS; r++)
-			exact_piece<ELEMENT, METRIC>(x[r], q, sum[r], square[r]);
+		for (int u = 0; u < PIECES; u++)
+		{
+			uint32_t	at = (first + u * 32) * elements;
+			float		q[elements];
+
+			if (at >= view.dim)
+				break;
+#pragma unroll
+			for (int i = 0; i < elements; i++)
+				q[i] = at + i < view.dim ? raw[at + i] : 0;
+#pragma unroll
+			for (int r = 0; r < ROWS; r++)
+				exact_piece<ELEMENT, METRIC>(x[u][r], q, sum[r], square[r]);
+		}
 	}
 #pragma unroll
 	for (int r = 0; r < ROWS; r++)
@@ -728,9 +794,7 @@ exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *
 	}
 }
 
-#define RERANK_ROWS 4			/* rows a warp has in flight when it measures exactly */
-
-template <int ROWS>
+template <int ROWS, int PIECES>
 static __device__ __forceinline__ void
 exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float *raw, float inverse,
 			uint32_t lane, float (&values)[ROWS])
@@ -741,27 +805,27 @@ exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float 
 	{
 		case GG_METRIC_L2:
 			if (wide)
-				exact_rows<float, GG_METRIC_L2>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			else
-				exact_rows<__half, GG_METRIC_L2>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			break;
 		case GG_METRIC_IP:
 			if (wide)
-				exact_rows<float, GG_METRIC_IP>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			else
-				exact_rows<__half, GG_METRIC_IP>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			break;
 		case GG_METRIC_COSINE:
 			if (wide)
-				exact_rows<float, GG_METRIC_COSINE>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			else
-				exact_rows<__half, GG_METRIC_COSINE>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			break;
 		default:
 			if (wide)
-				exact_rows<float, GG_METRIC_L1>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			else
-				exact_rows<__half, GG_METRIC_L1>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
 			break;
 	}
 }

@@ -17,6 +17,15 @@
  *				With no entries given, the blocks first score their share of the pivots.
  * Shared		see block_layout: query twice, list twice, what arrives twice (a block may be one step
  *				ahead of another, never two), ids, partial sums, visited set.
+ * Cost			1M x 128 at itopk 32, 43 us by clock64(): 2 to start, 8 for the pivots (5 of them
+ *				choosing and waiting for the slowest block), 1 to enter, 30 for 6 steps, 2 for the
+ *				exact distances. A late step's 7,500 cycles: 450 parents, 1,650 their lists and the
+ *				visited set, 2,300 rows, 750 writes, 1,600 barrier and keeping, 1,000 merging; all
+ *				latency, no unit is busy.
+ * Tried		Sorting by counting one key at a time: 36 cycles a key, 9 us in the first step. 8
+ *				warps a block: 1 us less at 128 dimensions, 6 more at 768, where the pivots' bytes
+ *				want loads in flight. Two blocks a multiprocessor for wider clusters: slower
+ *				(index.cu, choose_cluster).
  * Oracle		gg_cpu_engine.index_search, as search_single.cu; and search_single.cu itself: the
  *				same walk, so the same answers but for near ties of the fp16 distances.
  */
@@ -37,12 +46,13 @@ typedef struct block_layout
 	uint32_t	sorted;			/* room keys */
 	uint32_t	room;
 	uint32_t	ids;			/* room */
-	uint32_t	partial;		/* split x room floats */
+	uint32_t	partial;		/* split x room sums, then room norms */
 	uint32_t	split;
 	uint32_t	exact;			/* keys of the front of the list: the answer */
 	uint32_t	parents;		/* warps x 32 */
 	uint32_t	hash;
 	uint32_t	hash_bits;
+	uint32_t	block_shift;	/* log2 of the cluster */
 	uint32_t	total;
 } block_layout;
 
@@ -71,6 +81,9 @@ block_layout_for(const search_view *view, const search_launch *launch, uint32_t 
 		candidates = ENTRY_NODES * warps;
 	layout.room = (candidates + 31) & ~31u;
 	layout.list_room = (launch->itopk + 31) & ~31u;
+	layout.block_shift = 0;
+	while ((1u << layout.block_shift) < cluster)
+		layout.block_shift++;
 
 	/* about three chunks a warp: fewer leave loads unissued, more put latencies in a row */
 	layout.split = 1;
@@ -89,19 +102,20 @@ block_layout_for(const search_view *view, const search_launch *launch, uint32_t 
 	layout.list = at;
 	at += 2 * layout.list_room * 8;
 	layout.arrived = at;
-	at += 2 * cluster * layout.room * 8;
+	/* a block alone only takes its own pivots in, and keeps candidates directly */
+	at += cluster > 1 ? 2 * cluster * layout.room * 8 : layout.room * 8;
 	layout.kept = at;
 	at += layout.room * 8;
 	layout.sorted = at;
 	at += layout.room * 8;
 	layout.exact = at;
-	at += search_rerank_count(launch->itopk, launch->k) * 8;
+	at += (search_rerank_count(launch->itopk, launch->k) / COUNT_STEP + 1) * COUNT_STEP * 8;
 	layout.counts = at;
 	at += 2 * MAX_CLUSTER * 4;
 	layout.ids = at;
 	at += layout.room * 4;
 	layout.partial = at;
-	at += layout.split * layout.room * 4;
+	at += (layout.split + 1) * layout.room * 4;
 	layout.parents = at;
 	at += warps * 32 * 4;
 	layout.hash = at;
@@ -126,7 +140,8 @@ public:
 	cg::cluster_group cluster;
 	char	   *shared;
 	block_counters *counters;
-	uint32_t	blocks;			/* of the cluster */
+	uint32_t	blocks;			/* of the cluster, a power of two */
+	uint32_t	block_shift;	/* its logarithm */
 	uint32_t	rank;
 	uint32_t	tid;
 	uint32_t	lane;
@@ -143,7 +158,7 @@ public:
 	block_walk(const search_view &v, const search_launch &l, const block_layout &o, char *s,
 			   block_counters *c)
 		: view(v), launch(l), layout(o), cluster(cg::this_cluster()), shared(s), counters(c),
-		  blocks(cluster.num_blocks()), rank(cluster.block_rank()), tid(threadIdx.x),
+		  blocks(cluster.num_blocks()), block_shift(o.block_shift), rank(cluster.block_rank()), tid(threadIdx.x),
 		  lane(threadIdx.x & 31), warp(threadIdx.x >> 5), factor(1),
 		  list((uint64_t *) (s + o.list)), other_list(list + o.list_room),
 		  hash((uint32_t *) (s + o.hash)), ids((uint32_t *) (s + o.ids)), parity(0), known(0)
@@ -153,7 +168,7 @@ public:
 	__device__ __forceinline__ uint64_t *
 	arrived(uint32_t from) const
 	{
-		return (uint64_t *) (shared + layout.arrived) + (parity * blocks + from) * layout.room;
+		return (uint64_t *) (shared + layout.arrived) + (blocks > 1 ? parity * blocks + from : 0) * layout.room;
 	}
 
 	__device__ __forceinline__ uint32_t *
@@ -179,9 +194,9 @@ public:
 			hash[i] = HASH_EMPTY;
 	}
 
-	/* Raw sums of ids[0 .. count) into partial[part][i]; ends with a barrier. */
+	/* Raw sums of ids[0 .. count) into partial[part][i], and their norms; ends with a barrier. */
 	__device__ __forceinline__ void
-	measure(uint32_t count, const char *rows)
+	measure(uint32_t count)
 	{
 		float	   *partial = (float *) (shared + layout.partial);
 		uint32_t	chunks = walk_chunks(view);
@@ -195,13 +210,20 @@ public:
 		{
 			uint32_t	a = group * 16 + (lane >> 2);
 			uint32_t	b = a + 8;
+			uint32_t	own = group * 16 + lane;
+			bool		valid = lane < 16 && own < count;
+			float		norm = load_norm(view.norms, ids[valid ? own : 0], valid && part == 0);
 			float		sum;
 
-			sum = sum_16_rows<PATH>(a < count ? rows + (size_t) ids[a] * view.walk_stride : NULL,
-									b < count ? rows + (size_t) ids[b] * view.walk_stride : NULL,
+			sum = sum_16_rows<PATH>(a < count ? view.walk_rows + (size_t) ids[a] * view.walk_stride :
+									NULL,
+									b < count ? view.walk_rows + (size_t) ids[b] * view.walk_stride :
+									NULL,
 									begin, end, view.walk_pieces, shared, view.walk_pad, lane);
-			if (lane < 16 && group * 16 + lane < count)
-				partial[part * layout.room + group * 16 + lane] = sum;
+			if (valid)
+				partial[part * layout.room + own] = sum;
+			if (valid && part == 0)
+				partial[split * layout.room + own] = norm;
 		}
 		__syncthreads();
 	}
@@ -214,7 +236,8 @@ public:
 
 		for (uint32_t part = 1; part < layout.split; part++)
 			sum += partial[part * layout.room + i];
-		return make_key(walk_value<PATH>(view, sum, factor, view.norms, ids[i]), ids[i]);
+		return make_key(walk_value<PATH>(view, sum, factor, partial[layout.split * layout.room + i]),
+						ids[i]);
 	}
 
 	/*
@@ -224,22 +247,28 @@ public:
 	__device__ __forceinline__ uint32_t
 	sort_kept(void)
 	{
-		const uint64_t *kept = (const uint64_t *) (shared + layout.kept);
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
 		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
 		uint32_t	count = counters->kept;
 
 		for (uint32_t i = tid; i < count; i += WARPS * 32)
 		{
 			uint64_t	mine = kept[i];
-			uint32_t	place = 0;
 
-#pragma unroll 4
-			for (uint32_t j = 0; j < count; j++)
-				place += kept[j] < mine;
-			sorted[place] = mine;
+			sorted[count_below<true>(kept, count, mine, i)] = mine;
 		}
 		__syncthreads();
 		return count;
+	}
+
+	/* Pad kept for count_below(); before the barrier that precedes counting. */
+	__device__ __forceinline__ void
+	clear_kept(void)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+
+		for (uint32_t i = tid; i < layout.room; i += WARPS * 32)
+			kept[i] = KEY_NONE;
 	}
 
 	/* What arrived from all blocks, without KEY_NONE, into kept; ends with a barrier. */
@@ -247,26 +276,35 @@ public:
 	keep_arrived(void)
 	{
 		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+		uint32_t	half = lane >> 4;	/* half a warp a block: most send fewer than 16 */
 
-		for (uint32_t from = warp; from < blocks; from += WARPS)
+		for (uint32_t from = warp * 2 + half; from < ((blocks + 1) & ~1u); from += WARPS * 2)
 		{
-			uint32_t	count = counts()[from];
-			const uint64_t *keys = arrived(from);
+			uint32_t	count = from < blocks ? counts()[from] : 0;
+			const uint64_t *keys = arrived(from < blocks ? from : 0);
 
-			for (uint32_t base = 0; base < count; base += 32)
+			for (uint32_t base = 0; __any_sync(FULL_WARP, base < count); base += 16)
 			{
-				uint64_t	key = base + lane < count ? keys[base + lane] : KEY_NONE;
-				uint32_t	mask = __ballot_sync(FULL_WARP, key != KEY_NONE);
-				uint32_t	at = 0;
+				uint32_t	i = base + (lane & 15);
 
-				if (lane == 0 && mask != 0)
-					at = atomicAdd(&counters->kept, __popc(mask));
-				at = __shfl_sync(FULL_WARP, at, 0) + __popc(mask & lanes_below(lane));
-				if (key != KEY_NONE)
-					kept[at] = key;
+				keep(kept, i < count ? keys[i] : KEY_NONE);
 			}
 		}
 		__syncthreads();
+	}
+
+	/* Append the warp's keys to kept. */
+	__device__ __forceinline__ void
+	keep(uint64_t *kept, uint64_t key)
+	{
+		uint32_t	mask = __ballot_sync(FULL_WARP, key != KEY_NONE);
+		uint32_t	at = 0;
+
+		if (lane == 0 && mask != 0)
+			at = atomicAdd(&counters->kept, __popc(mask));
+		at = __shfl_sync(FULL_WARP, at, 0) + __popc(mask & lanes_below(lane));
+		if (key != KEY_NONE)
+			kept[at] = key;
 	}
 
 	/* Merge sorted[0 .. count) into the list; members up to `expanded` get their flag. */
@@ -299,6 +337,7 @@ public:
 		}
 		if (tid == 0)
 			counters->kept = 0;
+		clear_kept();
 		__syncthreads();
 		swap = list;
 		list = other_list;
@@ -311,64 +350,86 @@ public:
 	__device__ __forceinline__ uint32_t
 	score_pivots(void)
 	{
-		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
 		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
 		uint32_t	chunks = walk_chunks(view);
-		uint32_t	stride = blocks * WARPS * 32;
+		uint32_t	stride = blocks * WARPS * 16;
 		uint64_t	best = KEY_NONE;
 		uint32_t	count;
 
-		for (uint32_t base = (rank * WARPS + warp) * 32; base < view.npivots; base += stride)
+		/* 16 a warp and round: with the usual 4 sqrt(n) of a million rows, all of them in one or two */
+		for (uint32_t base = (rank * WARPS + warp) * 16; base < view.npivots; base += stride)
 		{
+			uint32_t	a = base + (lane >> 2);
+			uint32_t	b = a + 8;
+			bool		valid = lane < 16 && base + lane < view.npivots;
+			float		norm = load_norm(view.pivot_norms, base + lane, valid);
+			uint32_t	node = valid ? __ldg(view.pivots + base + lane) : GG_NO_NODE;
 			uint64_t	key = KEY_NONE;
-			float		sum = 0;
+			float		sum;
 
-#pragma unroll 1
-			for (uint32_t half = 0; half < 2 && base + half * 16 < view.npivots; half++)
-			{
-				uint32_t	a = base + half * 16 + (lane >> 2);
-				uint32_t	b = a + 8;
-				float		value;
-
-				value = sum_16_rows<PATH>(a < view.npivots ?
-										  view.pivot_rows + (size_t) a * view.walk_stride : NULL,
-										  b < view.npivots ?
-										  view.pivot_rows + (size_t) b * view.walk_stride : NULL,
-										  0, chunks, view.walk_pieces, shared, view.walk_pad, lane);
-				if ((lane >> 4) == half)
-					sum = value;
-			}
-			if (base + lane < view.npivots)
-				key = make_key(walk_value<PATH>(view, sum, factor, view.pivot_norms, base + lane),
-							   view.pivots[base + lane]);
-			if (__any_sync(FULL_WARP, key < __shfl_sync(FULL_WARP, (unsigned long long) best, 31)))
+			sum = sum_16_rows<PATH>(a < view.npivots ?
+									view.pivot_rows + (size_t) a * view.walk_stride : NULL,
+									b < view.npivots ?
+									view.pivot_rows + (size_t) b * view.walk_stride : NULL,
+									0, chunks, view.walk_pieces, shared, view.walk_pad, lane);
+			if (valid)
+				key = make_key(walk_value<PATH>(view, sum, factor, norm), node);
+			if (__any_sync(FULL_WARP, key < __shfl_sync(FULL_WARP, (unsigned long long) best,
+														ENTRY_NODES - 1)))
 				best = warp_merge(best, warp_sort(key, lane), lane);
 		}
 
 		/* the block's best, then the cluster's */
 		if (lane < ENTRY_NODES)
-			kept[warp * ENTRY_NODES + lane] = best;
-		if (tid == 0)
-			counters->kept = ENTRY_NODES * WARPS;
+			sorted[warp * ENTRY_NODES + lane] = best;
 		__syncthreads();
-		sort_distinct(ENTRY_NODES * WARPS);
+		count = keep_best(sorted, WARPS, ENTRY_NODES);
+		sort_distinct(count);
 		for (uint32_t x = tid; x < ENTRY_NODES * blocks; x += WARPS * 32)
 		{
 			uint32_t	to = x / ENTRY_NODES;
 			uint32_t	i = x % ENTRY_NODES;
 
-			cluster.map_shared_rank(arrived(rank), to)[i] = sorted[i];
+			cluster.map_shared_rank(arrived(rank), to)[i] = i < count ? sorted[i] : KEY_NONE;
 		}
-		if (tid < blocks)
-			cluster.map_shared_rank(counts(), tid)[rank] = ENTRY_NODES;
 		if (tid == 0)
 			counters->kept = 0;
+		clear_kept();
 		exchange();
-		keep_arrived();
-		count = counters->kept;
+		count = keep_best(arrived(0), blocks, layout.room);
 		sort_distinct(count);
 		parity ^= 1;
 		return min(count, (uint32_t) ENTRY_NODES);
+	}
+
+	/*
+	 * What may be among the ENTRY_NODES best of `runs` ascending runs of ENTRY_NODES keys each, into
+	 * kept; returns how many.  The best ENTRY_NODES / runs of every run are that many keys in all, so
+	 * nothing above the largest of them is needed: that leaves a few dozen to sort.
+	 */
+	__device__ __forceinline__ uint32_t
+	keep_best(const uint64_t *keys, uint32_t runs, uint32_t stride)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+		uint32_t	needed = ENTRY_NODES / runs;
+		uint64_t	limit = 0;
+
+		for (uint32_t run = 0; run < runs; run++)
+		{
+			uint64_t	key = keys[run * stride + needed - 1];
+
+			limit = key > limit ? key : limit;
+		}
+		for (uint32_t base = 0; base < runs * ENTRY_NODES; base += WARPS * 32)
+		{
+			uint32_t	x = base + tid;
+			uint64_t	key = x < runs * ENTRY_NODES ?
+				keys[x / ENTRY_NODES * stride + x % ENTRY_NODES] : KEY_NONE;
+
+			keep(kept, key <= limit ? key : KEY_NONE);
+		}
+		__syncthreads();
+		return counters->kept;
 	}
 
 	/*
@@ -384,18 +445,23 @@ public:
 		for (uint32_t i = tid; i < count; i += WARPS * 32)
 		{
 			uint64_t	mine = kept[i];
-			uint32_t	place = 0;
 
-#pragma unroll 4
-			for (uint32_t j = 0; j < count; j++)
-			{
-				uint64_t	key = kept[j];
-
-				place += key < mine || (key == mine && j < i);
-			}
-			sorted[place] = mine;
+			sorted[count_below<false>(kept, count, mine, i)] = mine;
 		}
 		__syncthreads();
+	}
+
+	/* The key of entry node i as score_pivots() left it: its pivot row is a copy of its walk row. */
+	__device__ __forceinline__ uint64_t
+	entry_key(uint32_t i) const
+	{
+		const uint64_t *sorted = (const uint64_t *) (shared + layout.sorted);
+		uint32_t	at = i;
+
+		/* nodes that were left out before i only move it down */
+		while (node_of(sorted[at]) != ids[i])
+			at++;
+		return sorted[at];
 	}
 
 	/* Fill the list with the entry nodes: the same ones, measured the same, in every block. */
@@ -424,17 +490,10 @@ public:
 		if (warp == 0)
 		{
 			uint32_t	node = lane < count ? node_of(sorted[lane]) : GG_NO_NODE;
-			bool		fresh = node < view.n && sorted[lane] != KEY_NONE;
-			uint32_t	mask;
+			uint32_t	same = __match_any_sync(FULL_WARP, node);	/* by all lanes */
+			bool		fresh = node < view.n && (same & lanes_below(lane)) == 0;
+			uint32_t	mask = __ballot_sync(FULL_WARP, fresh);
 
-			for (uint32_t i = 0; i < count; i++)
-			{
-				uint32_t	other = __shfl_sync(FULL_WARP, node, i);
-
-				if (i < lane && other == node)
-					fresh = false;
-			}
-			mask = __ballot_sync(FULL_WARP, fresh);
 			if (fresh)
 			{
 				ids[__popc(mask & lanes_below(lane))] = node;
@@ -446,16 +505,17 @@ public:
 		}
 		__syncthreads();
 		count = counters->fresh;
-		measure(count, view.walk_rows);
-		for (uint32_t i = tid; i < count; i += WARPS * 32)
-			kept[i] = measured_key(i);
+		if (launch.entries != NULL)
+			measure(count);
+		for (uint32_t i = tid; i < layout.room; i += WARPS * 32)
+			kept[i] = i >= count ? KEY_NONE : launch.entries != NULL ? measured_key(i) : entry_key(i);
 		if (tid == 0)
-		{
 			counters->kept = count;
-			counters->fresh = 0;
-		}
 		__syncthreads();
-		merge_sorted(sort_kept(), 0);
+		if (tid == 0)
+			counters->fresh = 0;
+		(void) sort_kept();
+		merge_sorted(count, 0);
 		known = count;
 	}
 
@@ -510,28 +570,41 @@ public:
 		}
 		__syncthreads();
 		count = counters->fresh;
-		measure(count, view.walk_rows);
+		measure(count);
 
 		worst = list[launch.itopk - 1];
-		for (uint32_t x = tid; x < count * blocks; x += WARPS * 32)
+		if (blocks == 1)
 		{
-			uint32_t	to = x & (blocks - 1);
-			uint32_t	i = x / blocks;
-			uint64_t	key = measured_key(i);
+			for (uint32_t base = 0; base < count; base += WARPS * 32)
+			{
+				uint64_t	key = base + tid < count ? measured_key(base + tid) : KEY_NONE;
 
-			if (key >= worst)
-				key = KEY_NONE;
-			else if (to == rank)
-				asm volatile("prefetch.global.L2 [%0];" ::"l"(view.adjacency +
-															  (size_t) ids[i] * view.degree));
-			cluster.map_shared_rank(arrived(rank), to)[i] = key;
+				keep((uint64_t *) (shared + layout.kept), key < worst ? key : KEY_NONE);
+			}
+			__syncthreads();
 		}
-		if (tid < blocks)
-			cluster.map_shared_rank(counts(), tid)[rank] = count;
-		exchange();
+		else
+		{
+			for (uint32_t x = tid; x < count * blocks; x += WARPS * 32)
+			{
+				uint32_t	to = x & (blocks - 1);
+				uint32_t	i = x >> block_shift;
+				uint64_t	key = measured_key(i);
+
+				if (key >= worst)
+					key = KEY_NONE;
+				else if (to == rank)
+					asm volatile("prefetch.global.L2 [%0];" ::"l"(view.adjacency +
+																  (size_t) ids[i] * view.degree));
+				cluster.map_shared_rank(arrived(rank), to)[i] = key;
+			}
+			if (tid < blocks)
+				cluster.map_shared_rank(counts(), tid)[rank] = count;
+			cluster.sync();
+			keep_arrived();
+		}
 		if (tid == 0)
 			counters->fresh = 0;
-		keep_arrived();
 		parity ^= 1;
 		kept = sort_kept();
 		merge_sorted(kept, expanded);
@@ -568,24 +641,15 @@ public:
 		uint64_t   *target = blocks > 1 ? cluster.map_shared_rank(exact, 0) : exact;
 		size_t		out = (size_t) (blockIdx.x / blocks) * launch.k;
 
-		for (uint32_t i = (rank * WARPS + warp) * RERANK_ROWS; i < count;
-			 i += blocks * WARPS * RERANK_ROWS)
+		for (uint32_t i = warp * blocks + rank; i < count; i += blocks * WARPS)
 		{
-			uint32_t	nodes[RERANK_ROWS];
-			float		values[RERANK_ROWS];
+			uint64_t	key = list[i];
+			uint32_t	nodes[1] = {key == KEY_NONE ? GG_NO_NODE : node_of(key)};
+			float		values[1];
 
-#pragma unroll
-			for (int u = 0; u < RERANK_ROWS; u++)
-			{
-				uint64_t	key = i + u < count ? list[i + u] : KEY_NONE;
-
-				nodes[u] = key == KEY_NONE ? GG_NO_NODE : node_of(key);
-			}
-			exact_nodes(view, nodes, raw, inverse, lane, values);
-#pragma unroll
-			for (int u = 0; u < RERANK_ROWS; u++)
-				if (lane == u && i + u < count)
-					target[i + u] = nodes[u] == GG_NO_NODE ? KEY_NONE : make_key(values[u], nodes[u]);
+			exact_nodes<1, 8>(view, nodes, raw, inverse, lane, values);
+			if (lane == 0)
+				target[i] = key == KEY_NONE ? KEY_NONE : make_key(values[0], nodes[0]);
 		}
 		exchange();
 		if (rank != 0)
@@ -593,15 +657,8 @@ public:
 		for (uint32_t i = tid; i < count; i += WARPS * 32)
 		{
 			uint64_t	mine = exact[i];
-			uint32_t	place = 0;
+			uint32_t	place = count_below<false>(exact, count, mine, i);
 
-#pragma unroll 4
-			for (uint32_t j = 0; j < count; j++)
-			{
-				uint64_t	key = exact[j];
-
-				place += key < mine || (key == mine && j < i);
-			}
 			if (place < launch.k)
 			{
 				launch.nodes[out + place] = mine == KEY_NONE ? GG_NO_NODE : node_of(mine);
@@ -627,6 +684,11 @@ search_block_kernel(const __grid_constant__ search_view view,
 	walk.clear_hash();
 	for (uint32_t i = walk.tid; i < 2 * layout.list_room; i += WARPS * 32)
 		walk.list[i] = KEY_NONE;
+	walk.clear_kept();
+	/* the answer's keys come to block 0 from all; what pads them is there from the start */
+	for (uint32_t i = walk.tid; i < COUNT_STEP; i += WARPS * 32)
+		((uint64_t *) (shared + layout.exact))[search_rerank_count(launch.itopk, launch.k) / COUNT_STEP *
+											   COUNT_STEP + i] = KEY_NONE;
 	if (walk.tid == 0)
 		counters.fresh = counters.kept = 0;
 	for (uint32_t i = walk.tid; i < view.dim; i += WARPS * 32)

@@ -13,16 +13,21 @@
  *				those below the list's last key, 32 at a time.
  * Shared		the query (4 bytes an element), the list (8 bytes a member), 64 pending keys, ids of
  *				one step, the visited set (hash_bits below).
+ * Tried		Linear probing in the visited set: 2.0 ms for 1M x 128, batch 10,000, where double hashing
+ *				takes 1.8.  A cap of 64 or 80 registers for more warps: spills nothing, but orders
+ *				the loads worse (2.6, 2.1 ms).  Two chunks in flight instead of four: 2.5 ms.
  * Oracle		gg_cpu_engine.index_search: recall within 0.01 of it on the same graph, distances
  *				of returned nodes within 1e-5 relative (sums are in another order).
  */
 #include "search.cuh"
 
 /*
- * Rows wider than this take more shared memory for the query than leaves enough warps to hide
- * latency: 4 bytes x 1024 is a third of a warp's share at 16 warps a multiprocessor.
+ * Wider rows are too much for one warp: the loads of 16 of them are many latencies in a row, and the
+ * query takes shared memory from other warps.  Measured at batch 10,000, itopk 64: 128 dimensions
+ * 1.8 ms with a warp a query, 2.3 ms with four; 768 dimensions 11.7 ms with one, 9.1 with two, 5.8 with
+ * four, 6.1 with eight.
  */
-#define WIDE_DIM 1024
+#define WIDE_DIM 384
 
 typedef struct warp_layout
 {
@@ -36,13 +41,14 @@ typedef struct warp_layout
 } warp_layout;
 
 /*
- * The visited set is emptied when it is three quarters full, so it only needs to be large enough
- * that forgetting is rare: a walk sees some 20 candidates a list member.
+ * The visited set is emptied when it is three quarters full.  A walk sees some 20 candidates a list
+ * member, so at itopk 64 a set of 4 kB is emptied once or twice; one of 8 kB is not, but
+ * halves of that memory are worth more as further warps: 1.8 against 2.1 ms (1M x 128, batch 10,000).
  */
 static uint32_t
 hash_bits_for(uint32_t itopk, uint32_t candidates)
 {
-	uint32_t	bits = 11;
+	uint32_t	bits = 10;
 
 	while (bits < 13 && (1u << bits) < 16 * itopk)
 		bits++;
@@ -66,7 +72,7 @@ warp_layout_for(const search_view *view, const search_launch *launch)
 	layout.pending = at;
 	at += 64 * 8;
 	layout.ids = at;
-	at += candidates * 4;
+	at += (candidates * 4 + 15) & ~15u;	/* the answer's keys go where the visited set was */
 	layout.parents = at;
 	at += 32 * 4;
 	layout.hash = at;
@@ -76,6 +82,7 @@ warp_layout_for(const search_view *view, const search_launch *launch)
 }
 
 #define PARENTS_IN_FLIGHT 8		/* adjacency lists being read at once */
+#define RERANK_ROWS 4			/* rows being measured exactly at once, two pieces a lane of each */
 
 /*
  * Measure ids[0 .. count) and merge those that belong into the list.
@@ -92,6 +99,7 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 	for (uint32_t base = 0; base < count; base += 32)
 	{
 		uint32_t	mine = base + lane < count ? ids[base + lane] : GG_NO_NODE;
+		float		norm = load_norm(view.norms, mine, mine != GG_NO_NODE);
 		float		sum = 0;
 		uint64_t	key;
 		uint32_t	mask;
@@ -116,14 +124,14 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 		key = KEY_NONE;
 		if (pass)
 		{
-			key = make_key(walk_value<PATH>(view, sum, factor, view.norms, mine), mine);
+			key = make_key(walk_value<PATH>(view, sum, factor, norm), mine);
 			pass = key < worst;
 		}
 		mask = __ballot_sync(FULL_WARP, pass);
 		/* at most 31 wait, so all fit in 64 slots; merging takes 32 and needs the upper half */
 		if (waiting + __popc(mask) > 32)
 		{
-			warp_merge_list(list, itopk, pending, waiting, lane);
+			warp_merge_list(list, itopk, itopk, pending, waiting, lane);
 			worst = list[itopk - 1];
 			pass = pass && key < worst;
 			mask = __ballot_sync(FULL_WARP, pass);
@@ -135,7 +143,7 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 		__syncwarp();
 	}
 	if (waiting > 0)
-		warp_merge_list(list, itopk, pending, waiting, lane);
+		warp_merge_list(list, itopk, itopk, pending, waiting, lane);
 }
 
 template <int PATH>
@@ -185,6 +193,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 		for (uint32_t base = 0; base < view.npivots; base += 32)
 		{
 			uint64_t	key = KEY_NONE;
+			float		norm = load_norm(view.pivot_norms, base + lane, base + lane < view.npivots);
 			float		sum = 0;
 
 #pragma unroll 1
@@ -203,7 +212,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 					sum = value;
 			}
 			if (base + lane < view.npivots)
-				key = make_key(walk_value<PATH>(view, sum, factor, view.pivot_norms, base + lane),
+				key = make_key(walk_value<PATH>(view, sum, factor, norm),
 							   view.pivots[base + lane]);
 			if (__any_sync(FULL_WARP, key < __shfl_sync(FULL_WARP, (unsigned long long) best, 31)))
 				best = warp_merge(best, warp_sort(key, lane), lane);
@@ -316,7 +325,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 #pragma unroll
 				for (int u = 0; u < RERANK_ROWS; u++)
 					nodes[u] = __shfl_sync(FULL_WARP, node, min(i + u, 31u));
-				exact_nodes(view, nodes, raw, inverse, lane, values);
+				exact_nodes<RERANK_ROWS, 2>(view, nodes, raw, inverse, lane, values);
 #pragma unroll
 				for (int u = 0; u < RERANK_ROWS; u++)
 					if (lane == i + u)
@@ -324,7 +333,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 			}
 			pending[lane] = node == GG_NO_NODE ? KEY_NONE : make_key(value, node);
 			__syncwarp();
-			warp_merge_list(exact, count, pending, valid, lane);
+			warp_merge_list(exact, count, count, pending, valid, lane);
 		}
 		for (uint32_t i = lane; i < launch.k; i += 32)
 		{

@@ -6,8 +6,8 @@
  *
  * DIR holds base.f32 and query.f32 (row-major float32), gt.i32 (100 exact ids a query), and may hold
  * graph.i32 (N x DEGREE) with pivots.i32; without them the engine builds the graph.  METRIC is l2, ip,
- * cosine (rows of unit length) or l1.  what: letters of a(ll), e(xact), 1 (batch 1), b(atches),
- * w(idths).  One line a measurement; times are of kernels, between events on the stream, queries
+ * cosine (rows of unit length) or l1.  what: letters of a(ll), e(xact), 1 (batch 1), b(atches of
+ * 10,000), q(uick: two of those), c (both kernels at many batch sizes), w(idths), s(ave the graph built to DIR).  One line a measurement; times are of kernels, between events on the stream, queries
  * and answers in device memory.
  */
 #include <algorithm>
@@ -289,6 +289,21 @@ main(int argc, char **argv)
 		params.intermediate_graph_degree = 2 * degree;
 		params.seed = 1;
 		must_ok(gg_cuda_engine.build(&data, &params, &control, &graph, &stats), "build");
+		if (what.find('s') != std::string::npos)
+		{
+			FILE	   *file = fopen((dir + "/graph.i32").c_str(), "wb");
+			bool		written = file != NULL &&
+				fwrite(graph.adjacency, (size_t) n * degree * 4, 1, file) == 1;
+
+			if (file != NULL)
+				fclose(file);
+			file = written ? fopen((dir + "/pivots.i32").c_str(), "wb") : NULL;
+			written = file != NULL && fwrite(graph.pivots, (size_t) graph.npivots * 4, 1, file) == 1;
+			if (file != NULL)
+				fclose(file);
+			if (!written)
+				fprintf(stderr, "cannot write to %s\n", dir.c_str());
+		}
 		printf("%-4s build  %.2f s init, %.2f s descent, %.2f s optimize, %.2f s connect\n", name,
 			   stats.init_s, stats.descent_s, stats.optimize_s, stats.connect_s);
 	}
@@ -317,17 +332,29 @@ main(int argc, char **argv)
 	}
 	if (all || what.find('b') != std::string::npos)
 	{
-		bench_search(10, 64, 0, GG_SEARCH_AUTO);
-		bench_search(100, 64, 0, GG_SEARCH_MULTI_CTA);
-		bench_search(100, 64, 0, GG_SEARCH_SINGLE_CTA);
-		bench_search(300, 64, 0, GG_SEARCH_MULTI_CTA);
-		bench_search(300, 64, 0, GG_SEARCH_SINGLE_CTA);
-		bench_search(1000, 64, 0, GG_SEARCH_MULTI_CTA);
-		bench_search(1000, 64, 0, GG_SEARCH_SINGLE_CTA);
 		for (uint32_t itopk = 32; itopk <= 128; itopk += itopk < 64 ? 8 : 32)
 			bench_search(10000, itopk, 0, GG_SEARCH_AUTO);
 		bench_search(10000, 512, 0, GG_SEARCH_AUTO);
 		bench_same(64);
+	}
+	if (all || what.find('c') != std::string::npos)
+	{
+		static const uint32_t batches[] = {1, 4, 10, 30, 100, 200, 500, 1000, 2000, 5000, 10000};
+
+		for (uint32_t batch : batches)
+		{
+			bench_search(batch, 64, 0, GG_SEARCH_MULTI_CTA);
+			bench_search(batch, 64, 0, GG_SEARCH_SINGLE_CTA);
+		}
+		bench_search(1000, 256, 0, GG_SEARCH_MULTI_CTA);
+		bench_search(1000, 256, 0, GG_SEARCH_SINGLE_CTA);
+		bench_search(10000, 256, 0, GG_SEARCH_MULTI_CTA);
+		bench_search(10000, 256, 0, GG_SEARCH_SINGLE_CTA);
+	}
+	if (what.find('q') != std::string::npos)
+	{
+		bench_search(10000, 40, 0, GG_SEARCH_SINGLE_CTA);
+		bench_search(10000, 64, 0, GG_SEARCH_SINGLE_CTA);
 	}
 	if (all || what.find('w') != std::string::npos)
 		for (uint32_t width = 1; width <= 16; width *= 2)
