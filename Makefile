@@ -5,6 +5,7 @@
 #	make install		into the PostgreSQL that pg_config names
 #	make test			everything, from a bare machine on (see test/run)
 #	make test-KIND		one kind: engine, sql, pgtap, tap, isolation; TESTS="a b" picks some of it
+#	make gpu-bundle		everything that tests on a bare GPU host need, as one file (see test/gpu/run)
 #	make demo			a guided tour on real data, from a bare machine on (see test/demo/run)
 #	make setup			what the two above need and the machine lacks (needs root)
 
@@ -136,8 +137,11 @@ test:
 test-engine test-sql test-pgtap test-tap test-isolation:
 	@bash test/run $(patsubst test-%,%,$@)
 
+gpu-bundle:
+	@bash test/gpu/bundle
+
 demo:
 	@bash test/demo/run
 
-.PHONY: all install installcheck clean announce FORCE setup test demo \
+.PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle \
 		test-engine test-sql test-pgtap test-tap test-isolation

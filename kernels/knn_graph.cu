@@ -42,10 +42,14 @@
 #define STAGES 3
 #define STAGE_BYTES (GG_TILE_COLUMNS * GG_TILE_PITCH)
 
-/* Defaults: started from cells, lists are 95 to 99% right and a second sweep adds what is left. */
-#define CELLS_ITERATIONS 2
+/*
+ * Defaults, as the CPU engine's: iterations stop when fewer than this share of all list places changed,
+ * from cells not before the second.  Two do for most data; hashed text takes more.
+ */
+#define CELLS_ITERATIONS 12
+#define CELLS_TERMINATION 0.03f
 #define RANDOM_ITERATIONS 20
-#define TERMINATION 0.001f
+#define RANDOM_TERMINATION 0.001f
 
 #define NO_SAMPLE 0xFFFFFFFFu
 
@@ -468,7 +472,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 	const uint32_t iterations = params->max_iterations != 0 ? params->max_iterations :
 		random ? RANDOM_ITERATIONS : CELLS_ITERATIONS;
 	const float termination = params->termination_threshold > 0.0f ? params->termination_threshold :
-		TERMINATION;
+		random ? RANDOM_TERMINATION : CELLS_TERMINATION;
 	const uint32_t words = card_words(k);
 	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
 	const uint32_t stages = chunks < STAGES ? chunks : STAGES;
@@ -553,7 +557,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		GG_TRY(gg_cuda_check_cancel(control, __func__));
 		stats->iterations = iteration + 1;
-		if (changed < (double) termination * n * k)
+		if (iteration > 0 && changed < (double) termination * n * k)
 			break;
 	}
 	gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, n, n);

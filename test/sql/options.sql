@@ -65,7 +65,6 @@ CREATE INDEX ON t USING gpugraph (val halfvec_l2_ops);
 CREATE INDEX ON t USING gpugraph (val bit_hamming_ops);
 
 -- settings
-SHOW gpugraph.engine;
 SHOW gpugraph.itopk_size;
 SHOW gpugraph.iterative_scan;
 SHOW gpugraph.max_scan_tuples;
