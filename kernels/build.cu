@@ -81,6 +81,25 @@ check(const gg_dataset *data, const gg_build_params *params)
 	return gg_cuda_ok();
 }
 
+/* Refuse at once what would fail later, with the sizes. */
+static gg_status
+check_memory(const gg_dataset *data, const gg_build_params *params, const gg_control *control)
+{
+	gg_bytes	bytes;
+	size_t		available = 0;
+	size_t		total = 0;
+
+	GG_TRY(gg_cuda_build_bytes(data, params, control, &bytes));
+	GG_CUDA_TRY(cudaMemGetInfo(&available, &total));
+	/* asking has made the context */
+	if (bytes.device - CONTEXT_BYTES > available)
+		return gg_cuda_fail(GG_EDEVICE_MEMORY, __func__,
+							"%u rows of %u dimensions take %llu MB of device memory, of which %llu of %llu MB are free",
+							data->n, data->dim, (unsigned long long) ((bytes.device - CONTEXT_BYTES) >> 20),
+							(unsigned long long) (available >> 20), (unsigned long long) (total >> 20));
+	return gg_cuda_ok();
+}
+
 /* The caller's rows into device memory. */
 static gg_status
 load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
@@ -230,6 +249,7 @@ gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_co
 	memset(out, 0, sizeof(*out));
 	memset(graph, 0, sizeof(*graph));
 	GG_TRY(check(data, params));
+	GG_TRY(check_memory(data, params, control));
 	auto		run = [&]() -> gg_status
 	{
 		gg_cuda_stream stream;

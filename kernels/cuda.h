@@ -312,5 +312,6 @@ extern void gg_cuda_index_close(gg_index *index);
 
 /* engine.cu */
 extern gg_status gg_cuda_probe(void);
+extern void gg_cuda_release(void);
 
 #endif							/* GG_CUDA_H */

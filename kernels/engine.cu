@@ -42,6 +42,14 @@ gg_cuda_probe(void)
 	return gg_cuda_ok();
 }
 
+/* gg_engine.release; an error here leaves nothing to be done */
+void
+gg_cuda_release(void)
+{
+	(void) cudaDeviceReset();
+	(void) cudaGetLastError();
+}
+
 const gg_engine gg_cuda_engine = {
 	"cuda",
 	gg_cuda_probe,
@@ -53,4 +61,5 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_index_search,
 	gg_cuda_index_exact,
 	gg_cuda_index_close,
+	gg_cuda_release,
 };

@@ -150,6 +150,13 @@ FreeGraph(void *arg)
 	gg_graph_free((gg_graph *) arg);
 }
 
+/* So does the device's context. */
+static void
+ReleaseEngine(void *arg)
+{
+	((const gg_engine *) arg)->release();
+}
+
 /* ---- memory ------------------------------------------------------------ */
 
 /* Bytes that a segment of n rows takes at its peak. */
@@ -621,6 +628,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	double		total_s;
 	BlockNumber nblocks;
 	instr_time	start;
+	MemoryContextCallback *callback;
 
 	if (RelationGetNumberOfBlocks(index) != 0)
 		elog(ERROR, "index \"%s\" already contains data", RelationGetRelationName(index));
@@ -645,6 +653,11 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	state.tuple_context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph build tuple", ALLOCSET_DEFAULT_SIZES);
 	state.row_context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph build rows", ALLOCSET_DEFAULT_SIZES);
 	state.expected = ExpectedRows(heap);
+
+	callback = MemoryContextAlloc(state.row_context, sizeof(MemoryContextCallback));
+	callback->func = ReleaseEngine;
+	callback->arg = (void *) state.engine;
+	MemoryContextRegisterResetCallback(state.row_context, callback);
 
 	/* the metapage is block 0; it is filled in last */
 	metabuf = NewMetaBuffer(index, MAIN_FORKNUM);

@@ -252,6 +252,12 @@ typedef struct gg_engine
 								uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances);
 
 	void		(*index_close) (gg_index *index);	/* NULL is allowed */
+
+	/*
+	 * Give back all that this process holds of the device, its context included, which is some hundreds
+	 * of MB; every gg_index must be closed before.  The next call starts anew.
+	 */
+	void		(*release) (void);
 } gg_engine;
 
 extern const gg_engine gg_cpu_engine;

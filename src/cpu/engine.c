@@ -12,6 +12,11 @@ cpu_probe(void)
 	return gg_cpu_ok();
 }
 
+static void
+cpu_release(void)
+{
+}
+
 const gg_engine gg_cpu_engine = {
 	.name = "cpu",
 	.probe = cpu_probe,
@@ -22,5 +27,6 @@ const gg_engine gg_cpu_engine = {
 	.index_open = gg_cpu_index_open,
 	.index_search = gg_cpu_index_search,
 	.index_exact = gg_cpu_index_exact,
-	.index_close = gg_cpu_index_close
+	.index_close = gg_cpu_index_close,
+	.release = cpu_release
 };

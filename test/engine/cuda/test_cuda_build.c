@@ -565,6 +565,22 @@ cancel_case(uint32_t n, uint32_t dim)
 	free(values);
 }
 
+/* What cannot fit is refused before anything is read; after a release the engine works as before. */
+static void
+memory_case(void)
+{
+	static const float nothing = 0;
+	gg_dataset	data = {&nothing, GG_MAX_NODES, GG_MAX_DIM, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64};
+	gg_control	control = {.threads = 1};
+	gg_graph	graph;
+	gg_status	status = gg_cuda_engine.build(&data, &params, &control, &graph, NULL);
+
+	verdict(status.code == GG_EDEVICE_MEMORY && strstr(status.message, "MB") != NULL, "too much memory", status.message);
+	gg_cuda_engine.release();
+	build_case(GAUSS, small ? 500 : 20000, 16, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
+}
+
 int
 main(void)
 {
@@ -658,6 +674,8 @@ main(void)
 	cancel_case(small ? 17000 : 60000, 32);
 	if (!small)
 		cancel_case(300, 32);
+
+	memory_case();
 
 	printf("%d passed, %d failed\n", cases - failures, failures);
 	return failures > 0;
