@@ -146,7 +146,8 @@ typedef struct gg_build_params
 /*
  * A finished graph.  Lists hold no duplicates, no self loops and no id out of range; a list
  * shorter than the degree (n <= degree) ends in GG_NO_NODE.  Every node is reachable from
- * the pivots along adjacency, and every pivot from pivot 0 along pivot_adjacency.
+ * the pivots along adjacency, and every pivot from pivot 0 along pivot_adjacency.  Pivots are in
+ * random order: any prefix of them is a random sample.
  */
 typedef struct gg_graph
 {
