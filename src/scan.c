@@ -18,7 +18,7 @@
  * them at once; strict_order keeps them back until all others were returned.  So a strict scan that
  * is read to its very end returns every row once, in order but for those few at the end.
  *
- * A TID is read from its page when the row is returned, never earlier (design invariant 1).
+ * A TID is read from its page when the row is returned, never earlier: VACUUM clears it there.
  */
 #include "gpugraph.h"
 
