@@ -54,6 +54,14 @@ harness_small(void)
 	return getenv("GG_TEST_SMALL") != NULL;
 }
 
+bool
+harness_fewer(void)
+{
+	const char *value = getenv("GG_TEST_SMALL");
+
+	return value != NULL && value[0] == '2';
+}
+
 uint32_t
 harness_size(uint32_t size, uint32_t scale)
 {

@@ -26,8 +26,12 @@ extern bool harness_check_ok(const char *file, int line, gg_status status, const
 /* Print "N passed, N failed"; the exit status of main(). */
 extern int	harness_finish(void);
 
-/* Set GG_TEST_SMALL in the environment to run under slow checkers: sizes are divided by scale. */
+/*
+ * Set GG_TEST_SMALL in the environment to run under slow checkers: sizes are divided by scale.  With the
+ * value 2 (valgrind, 50 times slower) also fewer of the cases that cannot be made small.
+ */
 extern bool harness_small(void);
+extern bool harness_fewer(void);
 extern uint32_t harness_size(uint32_t size, uint32_t scale);
 
 extern double harness_now(void);	/* seconds */
