@@ -158,23 +158,8 @@ extern BlockNumber GgHighWater(const GgMetaPageData *meta);
  */
 extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno);
 
-/* Sequential writer of a new array at the end of a relation under construction. */
-typedef struct GgArrayWriter
-{
-	Relation	index;
-	ForkNumber	forknum;
-	GgMetaPageData *meta;
-	uint32		segment;
-	GgKind		kind;
-	uint32		number;			/* of the current page */
-	Buffer		buffer;
-	Size		used;			/* payload bytes of the current page */
-} GgArrayWriter;
-
-extern void GgWriterBegin(GgArrayWriter *writer, Relation index, ForkNumber forknum, GgMetaPageData *meta,
-						  uint32 segment, GgKind kind);
-extern void GgWriterAppend(GgArrayWriter *writer, const void *data, Size len);
-extern void GgWriterEnd(GgArrayWriter *writer);
+/* Make page, BLCKSZ bytes, the metapage of meta. */
+extern void GgFormMetaPage(Page page, const GgMetaPageData *meta);
 
 /* ---- delta.c ----------------------------------------------------------- */
 
