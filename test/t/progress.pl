@@ -10,7 +10,11 @@ use Gpugraph;
 
 my $node = new_node('progress');
 $node->safe_psql('postgres', "SELECT make_data('items', 10000, 64, 40)");
-my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 0', 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
+
+for my $workers (0, 2)
+{
+my $session = start_psql($node, "SET max_parallel_maintenance_workers = $workers", 'SET min_parallel_table_scan_size = 0',
+	'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
 
 # sampled in one session, every 5 ms
 my $samples = $node->safe_psql('postgres', <<'SQL');
@@ -44,7 +48,7 @@ for my $line (split /\n/, $samples)
 	cmp_ok($total, '>', 0, "$phase: has a total") if $count > 3;
 }
 ok($seen{'finding first neighbors'} || $seen{'refining neighbors'}, 'the graph phases are shown');
-my @known = ('initializing', 'loading vectors', 'finding first neighbors', 'refining neighbors', 'reordering the graph', 'connecting the graph', 'writing index', 'writing WAL');
+my @known = ('initializing', 'loading vectors', 'folding equal vectors', 'finding first neighbors', 'refining neighbors', 'reordering the graph', 'connecting the graph', 'writing index', 'syncing index');
 my %rank = map { $known[$_] => $_ } 0 .. $#known;
 is(join(', ', grep { !defined $rank{$_} } @order), '', 'all phases have known names');
 is(join(', ', @order), join(', ', sort { ($rank{$a} // 0) <=> ($rank{$b} // 0) } @order), 'they come in order');
