@@ -49,6 +49,8 @@ ggbuildphasename(int64 phase)
 			return "folding equal vectors";
 		case GG_BUILD_COPY:
 			return "copying vectors to the device";
+		case GG_BUILD_WRITE_ROWS:
+			return "writing vectors";
 		case GG_BUILD_GRAPH + GG_PHASE_KNN_INIT:
 			return "finding first neighbors";
 		case GG_BUILD_GRAPH + GG_PHASE_KNN_DESCENT:
@@ -382,7 +384,7 @@ BuildGraph(GgBuild *build, const gg_dataset *data, bool on_device)
 
 /* The graph's lists, by all processes: piece by piece from the engine's memory into what they share. */
 static void
-WriteAdjacency(GgBuild *build, const GgWriteJob *job)
+WriteAdjacency(GgBuild *build, const GgWriteJob *job, uint32 before)
 {
 	const Size	range_bytes = (Size) GG_RANGE_PAGES * GG_PAGE_PAYLOAD;
 	uint32		ranges = GgJobRanges(job);
@@ -390,7 +392,7 @@ WriteAdjacency(GgBuild *build, const GgWriteJob *job)
 	if (build->pcxt == NULL || build->pcxt->nworkers_launched == 0)
 	{
 		GgStartWriting(build, job, 1, true);
-		GgFinishWriting(build);
+		GgFinishWriting(build, before);
 		return;
 	}
 	GgStartWriting(build, job, 1, false);
@@ -404,7 +406,7 @@ WriteAdjacency(GgBuild *build, const GgWriteJob *job)
 		memcpy((char *) build->area.adjacency + offset, (char *) build->graph->adjacency + offset, bytes);
 		GgOfferRanges(build, i + 1);
 	}
-	GgFinishWriting(build);
+	GgFinishWriting(build, before);
 }
 
 static void
@@ -442,7 +444,9 @@ GgFlushSegment(GgBuild *build, bool more)
 	gg_dataset	data;
 	uint32	   *offsets;
 	uint32		moved;
-	bool		on_device;
+	uint32		row_pages;
+	bool		overlapped,
+				on_device;
 
 	if (more)
 		AnnounceSegments(build);
@@ -474,6 +478,7 @@ GgFlushSegment(GgBuild *build, bool more)
 							  offsets != NULL ? ((uint64) data.n + 1) * sizeof(uint32) : 0);
 	adjacency = GgPlanArray(build, segment->id, GG_KIND_ADJACENCY,
 							(uint64) data.n * meta->graph_degree * sizeof(uint32));
+	row_pages = rows[0].npages + rows[1].npages;
 	GgExtendRelation(build);
 	build->times.scan_s += GgSecondsSince(build->scan_start);
 
@@ -485,20 +490,23 @@ GgFlushSegment(GgBuild *build, bool more)
 
 	/* With threads of its own on every core the CPU engine would only be in the others' way. */
 	GgStartWriting(build, rows, 2, true);
-	if (build->engine == &gg_cpu_engine)
+	overlapped = build->engine != &gg_cpu_engine;
+	if (!overlapped)
 	{
-		GgEnterPhase(GG_BUILD_WRITE, rows[0].npages + rows[1].npages);
-		GgFinishWriting(build);
+		GgEnterPhase(GG_BUILD_WRITE_ROWS, row_pages);
+		GgFinishWriting(build, 0);
+		row_pages = 0;
 	}
 	on_device = CompleteCopy(build, data.n, moved);
 	BuildGraph(build, &data, on_device);
 	segment->npivots = build->graph->npivots;
 
-	GgEnterPhase(GG_BUILD_WRITE, rows[0].npages + rows[1].npages + adjacency.npages);
-	GgFinishWriting(build);
+	GgEnterPhase(GG_BUILD_WRITE, row_pages + adjacency.npages);
+	if (overlapped)
+		GgFinishWriting(build, 0);
 	if (offsets != NULL)
 		GgWriteAlone(build, &offsets_job, offsets);
-	WriteAdjacency(build, &adjacency);
+	WriteAdjacency(build, &adjacency, row_pages);
 	WritePivots(build, segment->id);
 
 	MemoryContextSwitchTo(old);

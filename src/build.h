@@ -38,6 +38,7 @@ typedef enum GgBuildPhase
 	GG_BUILD_LOAD = 2,			/* 1 is PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE */
 	GG_BUILD_FOLD,
 	GG_BUILD_COPY,
+	GG_BUILD_WRITE_ROWS,		/* where that does not overlap with the graph */
 	GG_BUILD_GRAPH,				/* + gg_phase */
 	GG_BUILD_WRITE = GG_BUILD_GRAPH + GG_PHASE_CONNECT + 1,
 	GG_BUILD_SYNC
@@ -236,8 +237,11 @@ extern uint32 GgJobRanges(const GgWriteJob *job);
 /* Write one range, if there is one to be written. */
 extern bool GgWriteRange(GgBuild *build);
 
-/* Take part in writing, and wait until everything offered is written. */
-extern void GgFinishWriting(GgBuild *build);
+/*
+ * Take part in writing, and wait until everything offered is written; before: pages of the phase that were
+ * written before, for the progress view.
+ */
+extern void GgFinishWriting(GgBuild *build, uint32 before);
 
 /* Write an array that only the leader has. */
 extern void GgWriteAlone(GgBuild *build, const GgWriteJob *job, const void *data);

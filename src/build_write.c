@@ -241,11 +241,14 @@ GgWriteRange(GgBuild *build)
 }
 
 void
-GgFinishWriting(GgBuild *build)
+GgFinishWriting(GgBuild *build, uint32 before)
 {
 	GgBuildShared *shared = build->shared;
+	uint32		pages = 0;
 	instr_time	end;
 
+	for (int i = 0; i < shared->njobs; i++)
+		pages += shared->jobs[i].npages;
 	for (;;)
 	{
 		uint32		done,
@@ -257,7 +260,8 @@ GgFinishWriting(GgBuild *build)
 		total = shared->nranges;
 		end = shared->write_end;
 		SpinLockRelease(&shared->mutex);
-		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, (int64) done * GG_RANGE_PAGES);
+		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE,
+									 before + Min((int64) done * GG_RANGE_PAGES, pages));
 		if (done == total)
 			break;
 		/* wakes up now and then to report */
