@@ -532,15 +532,15 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	MemoryContext row_context;
 	GgBuild    *build;
-	instr_time	start;
 	MemoryContextCallback *callback;
 
 	if (RelationGetNumberOfBlocks(index) != 0)
 		elog(ERROR, "index \"%s\" already contains data", RelationGetRelationName(index));
 
-	INSTR_TIME_SET_CURRENT(start);
 	row_context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph build rows", ALLOCSET_DEFAULT_SIZES);
 	build = MemoryContextAllocZero(row_context, sizeof(GgBuild));
+	INSTR_TIME_SET_CURRENT(build->start);
+	build->scan_start = build->start;
 	build->row_context = row_context;
 	build->leader = true;
 	build->heap = heap;
@@ -559,7 +559,6 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	build->tuple_context = AllocSetContextCreate(row_context, "gpugraph build tuple", ALLOCSET_DEFAULT_SIZES);
 	build->expected = ExpectedRows(heap);
 	build->start_redo = GetRedoRecPtr();
-	build->scan_start = start;
 	build->nblocks = GG_META_BLKNO + 1;
 	GgInitMeta(meta, index, &build->options);
 
@@ -573,9 +572,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	result->heap_tuples = GgScanHeap(build);
 	result->index_tuples = (double) pg_atomic_read_u64(&build->shared->rows_done);
 
-	/* the metapage goes last: it tells how long the rest took */
 	build->meta->engine = build->engine == &gg_cpu_engine ? 1 : 2;
-	build->times.total_s = GgSecondsSince(start);
 	GgFinishRelation(build);
 	*meta = *build->meta;
 

@@ -167,6 +167,7 @@ typedef struct GgBuild
 	BlockNumber nblocks;		/* blocks given to arrays so far */
 	XLogRecPtr	start_redo;
 	GgBuildTimes times;
+	instr_time	start;			/* of all */
 	instr_time	scan_start;		/* of this round */
 	instr_time	write_start;
 

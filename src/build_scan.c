@@ -83,7 +83,7 @@ StartCopy(GgBuild *build)
 		return;
 
 	/* a little more than expected, in whole chunks */
-	shape.capacity = (uint32) Min(Max(build->expected, 1) * 1.03, shared->limit);
+	shape.capacity = (uint32) Min(Max(build->expected, 1) * 1.05, shared->limit);
 	shape.capacity = Min(shape.capacity / shared->chunk_rows + 2, shared->limit / shared->chunk_rows) * shared->chunk_rows;
 	build->copy_capacity = shape.capacity;
 	status = engine->index_create(&shape, &build->device_index);

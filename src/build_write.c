@@ -324,6 +324,7 @@ SyncRelation(GgBuild *build)
 	}
 }
 
+/* Synced twice, where it has to be done here: the metapage tells how long everything else took. */
 void
 GgFinishRelation(GgBuild *build)
 {
@@ -331,8 +332,11 @@ GgFinishRelation(GgBuild *build)
 	double		wal_s = 0.0;
 	double		share;
 
+	SyncRelation(build);
+
 	/* of the wall time of writing, as large a part went into WAL as of the processes' */
 	share = shared->write_busy_s > 0 ? shared->wal_busy_s / shared->write_busy_s : 0.0;
+	build->times.total_s = GgSecondsSince(build->start);
 	build->meta->times = build->times;
 	build->meta->times.wal_s = build->times.write_s * share;
 	build->meta->times.write_s -= build->meta->times.wal_s;
