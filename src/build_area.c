@@ -5,8 +5,9 @@
  * It belongs to a DSM segment, which PostgreSQL cleans up whatever happens, but is mapped by us: dsm_create() would take
  * all of it at once, in one process that cannot be interrupted (0.8 s for 3 GB on the machine this was written on),
  * and the number of rows is only an estimate.  Here the segment's file is made long enough for any number, and its
- * pages are taken chunk by chunk, by those who fill them.  That needs dynamic_shared_memory_type = posix and
- * Linux; elsewhere, and where /dev/shm is too small, there is no area, and the scan is left to one process.
+ * pages are taken chunk by chunk, by those who fill them.  That needs dynamic_shared_memory_type = posix,
+ * min_dynamic_shared_memory = 0 (a segment in the main memory has no file) and Linux; elsewhere, and where /dev/shm is
+ * too small, there is no area, and the scan is left to one process.
  */
 #include "build.h"
 

@@ -40,6 +40,9 @@
 /* Rows between two updates of the progress view; it costs a microsecond. */
 #define PROGRESS_ROWS		256
 
+/* Memory that a process that is alone begins with, at the most; growing it moves no bytes, only their addresses. */
+#define FIRST_ROWS_BYTES	((Size) 256 * 1024 * 1024)
+
 PGDLLEXPORT void gg_parallel_build_main(dsm_segment *segment, shm_toc *toc);
 
 /* ---- rows to the device ------------------------------------------------------- */
@@ -272,9 +275,9 @@ GrowRows(GgBuild *build)
 	}
 	if (area->rows == NULL)
 	{
-		/* the table's size is a good first guess */
+		/* the table's size is a good first guess, but it is one */
 		if (build->expected > capacity)
-			capacity = (uint32) Min(build->expected * 1.02, build->most);
+			capacity = (uint32) Min(build->expected * 1.02, Max(capacity, FIRST_ROWS_BYTES / row_bytes));
 		capacity = Min(capacity, build->most);
 		area->rows = MemoryContextAllocHuge(build->row_context, capacity * row_bytes);
 		area->tids = MemoryContextAllocHuge(build->row_context, capacity * sizeof(GgTidEntry));

@@ -182,14 +182,31 @@ like($err, qr/caught/, 'in a function: the error can be caught');
 is($rc, 0, 'in a function: and another build follows');
 index_is_complete($node, 'in a function');
 
-# no shared memory of the kind that is needed: one process does it
-$node->append_conf('postgresql.conf', "dynamic_shared_memory_type = mmap\n");
-$node->restart;
-$node->safe_psql('postgres', 'DROP INDEX items_idx');
-($workers, $rc, $err) = build("SET max_parallel_maintenance_workers = 4; $create");
-is($workers, undef, 'dynamic_shared_memory_type = mmap: serial');
-like($err, qr/heap scan is serial: dynamic_shared_memory_type is not/, 'dynamic_shared_memory_type = mmap: with the reason');
-index_is_complete($node, 'dynamic_shared_memory_type = mmap');
+# no shared memory of the kind that is needed, or not enough: one process does it
+sub is_serial
+{
+	my ($what, $reason) = @_;
+
+	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS items_idx');
+	($workers, $rc, $err) = build("SET max_parallel_maintenance_workers = 4; $create");
+	is($workers, undef, "$what: serial");
+	like($err, qr/heap scan is serial: $reason/, "$what: with the reason");
+	index_is_complete($node, $what);
+	return;
+}
+
+for my $setting ([ dynamic_shared_memory_type => 'mmap', 'dynamic_shared_memory_type is not' ], [ min_dynamic_shared_memory => '16MB', 'cannot map' ])
+{
+	my ($name, $value, $reason) = @$setting;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET $name = '$value'");
+	$node->restart;
+	is_serial("$name = $value", $reason);
+	$node->safe_psql('postgres', "ALTER SYSTEM RESET $name");
+	$node->restart;
+}
+$node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 1e12, relpages = pg_relation_size(oid) / 8192 WHERE relname = 'items'");
+is_serial('more rows than /dev/shm can take', '/dev/shm is too small');
 
 $node->stop;
 done_testing();
