@@ -61,5 +61,7 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_index_search,
 	gg_cuda_index_exact,
 	gg_cuda_index_close,
+	NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+	NULL, NULL, NULL, NULL, NULL, NULL,
 	gg_cuda_release,
 };
