@@ -202,7 +202,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	GG_TRY(gg_cuda_connect(&copy.view, ids.get(), params->intermediate_graph_degree, graph.get(),
 						   params->seed, stream, control, meter, out, &stats->repaired));
 	stats->connect_s += now_s() - begin;
-	return gg_cuda_ok();
+	return gg_cuda_give_back(control, __func__, ids, graph, copy.rows);
 }
 
 /* gg_engine.knn_graph */
