@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define COPY_BYTES ((uint64_t) 64 << 20)
+#define COPY_BYTES ((uint64_t) 32 << 20)
 /* CUDA's own context, code and scan scratch, which no buffer here accounts for */
 #define CONTEXT_BYTES ((uint64_t) 600 << 20)
 
@@ -108,7 +108,7 @@ load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control
 	const uint64_t bytes = (uint64_t) data->n * data->dim * gg_element_size(data->element);
 	const double begin = now_s();
 
-	GG_TRY(rows->allocate(bytes, meter));
+	GG_TRY(gg_cuda_allocate_large(rows, bytes, control, meter));
 	GG_TRY(gg_cuda_copy_in(rows->get(), data->rows, bytes, stream, control));
 	device->rows = rows->get();
 	device->n = data->n;
@@ -137,7 +137,7 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 	if (n == 0)
 		return gg_cuda_ok();
 	GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, copy));
-	GG_TRY(lists.allocate((uint64_t) n * length, meter));
+	GG_TRY(gg_cuda_allocate_large(&lists, (uint64_t) n * length, control, meter));
 	if (random)
 		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, stream, control, lists.get()));
 	else if (exact)
@@ -157,12 +157,12 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 		GG_TRY(gg_cuda_gnnd(&copy->view, length, k, params, order.get(), stream, control, meter,
 							lists.get(), stats));
 	order.release();
-	GG_TRY(ids->allocate((uint64_t) n * k, meter));
+	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, control, meter));
 	if (distances != NULL)
-		GG_TRY(distances->allocate((uint64_t) n * k, meter));
+		GG_TRY(gg_cuda_allocate_large(distances, (uint64_t) n * k, control, meter));
 	GG_TRY(gg_cuda_finish_lists(data, lists.get(), length, k, params->seed, stream, control, ids->get(),
 								distances != NULL ? distances->get() : NULL));
-	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	GG_TRY(gg_cuda_give_back(control, __func__, lists));
 	stats->descent_s += now_s() - begin;
 	return gg_cuda_ok();
 }
@@ -185,7 +185,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	GG_TRY(gg_cuda_knn_rows(data, params, stream, control, meter, &copy, &ids, NULL, stats));
 
 	begin = now_s();
-	GG_TRY(graph.allocate(edges, meter));
+	GG_TRY(gg_cuda_allocate_large(&graph, edges, control, meter));
 	GG_TRY(gg_cuda_optimize_device(ids.get(), data->n, params->intermediate_graph_degree,
 								   params->graph_degree, stream, control, meter, graph.get()));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
@@ -202,7 +202,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	GG_TRY(gg_cuda_connect(&copy.view, ids.get(), params->intermediate_graph_degree, graph.get(),
 						   params->seed, stream, control, meter, out, &stats->repaired));
 	stats->connect_s += now_s() - begin;
-	return gg_cuda_ok();
+	return gg_cuda_give_back(control, __func__, ids, graph, copy.rows);
 }
 
 /* gg_engine.knn_graph */
