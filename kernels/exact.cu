@@ -413,22 +413,39 @@ useful_blocks(const search_view *view)
 }
 
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+static kernel_state *
+exact_state(void)
+{
+	static kernel_state state;
+
+	return &state;
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+static cudaError_t
+ready_exact(const search_device *device)
+{
+	return kernel_ready(exact_state<ELEMENT, METRIC, TEAM, QUERIES>(),
+						(const void *) exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>, false, device);
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 static cudaError_t
 launch_exact(const search_view *view, const exact_args *args, const search_slots *slots,
 			 const search_device *device, cudaStream_t stream)
 {
-	static kernel_state state;
-	const void *kernel = (const void *) exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>;
 	exact_layout layout = exact_layout_for(view, args->k, QUERIES);
 	uint32_t	groups = (args->nq - args->first + QUERIES - 1) / QUERIES;
 	int			per_sm;
 	uint32_t	blocks;
 	cudaError_t error;
 
-	error = kernel_ready(&state, kernel, false, device);
+	error = ready_exact<ELEMENT, METRIC, TEAM, QUERIES>(device);
 	/* as many blocks as run at once: a second round of a few would take as long as the first */
 	if (error == cudaSuccess)
-		error = kernel_blocks_per_sm(&state, kernel, WARPS * 32, layout.total, device, &per_sm);
+		error = kernel_blocks_per_sm(exact_state<ELEMENT, METRIC, TEAM, QUERIES>(),
+									 (const void *) exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
+									 WARPS * 32, layout.total, device, &per_sm);
 	if (error != cudaSuccess)
 		return error;
 	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
@@ -442,20 +459,53 @@ launch_exact(const search_view *view, const exact_args *args, const search_slots
 	return cudaGetLastError();
 }
 
+/* Whether a whole warp reads a row. */
+template <typename ELEMENT>
+static bool
+is_wide(const search_view *view)
+{
+	return (view->dim * (uint32_t) sizeof(ELEMENT) + 15) / 16 > WIDE_PIECES;
+}
+
 template <typename ELEMENT, int METRIC>
 static cudaError_t
 launch_team(const search_view *view, const exact_args *args, const search_slots *slots,
 			const search_device *device, bool batch, cudaStream_t stream)
 {
-	uint32_t	pieces = (view->dim * (uint32_t) sizeof(ELEMENT) + 15) / 16;
-
-	if (pieces > WIDE_PIECES)
+	if (is_wide<ELEMENT>(view))
 		return batch ?
 			launch_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(view, args, slots, device, stream) :
 			launch_exact<ELEMENT, METRIC, 32, 1>(view, args, slots, device, stream);
 	return batch ?
 		launch_exact<ELEMENT, METRIC, 8, BATCH_QUERIES>(view, args, slots, device, stream) :
 		launch_exact<ELEMENT, METRIC, 8, 1>(view, args, slots, device, stream);
+}
+
+template <typename ELEMENT, int METRIC>
+static cudaError_t
+ready_team(const search_view *view, const search_device *device)
+{
+	bool		wide = is_wide<ELEMENT>(view);
+	cudaError_t error = wide ? ready_exact<ELEMENT, METRIC, 32, 1>(device) :
+		ready_exact<ELEMENT, METRIC, 8, 1>(device);
+
+	if (error != cudaSuccess)
+		return error;
+	return wide ? ready_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(device) :
+		ready_exact<ELEMENT, METRIC, 8, BATCH_QUERIES>(device);
+}
+
+cudaError_t
+search_exact_ready(const search_view *view, const search_device *device)
+{
+	return with_metric(view->metric, [&](auto metric)
+					   {
+						   const int	METRIC = decltype(metric)::value;
+
+						   return view->element == GG_ELEMENT_F32 ?
+							   ready_team<float, METRIC>(view, device) :
+							   ready_team<__half, METRIC>(view, device);
+					   });
 }
 
 /* Counters first, then the lists of as many blocks as one launch ever has. */

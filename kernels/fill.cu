@@ -623,6 +623,19 @@ prepare(gg_index *index)
 	return gg_cuda_ok();
 }
 
+/* The code of searches over this index. */
+static gg_status
+load_kernels(const gg_index *index)
+{
+	GG_CUDA_TRY(search_exact_ready(&index->view, &index->device));
+	GG_CUDA_TRY(search_gather_ready());
+	if (index->shape.degree == 0 || index->view.n == 0)
+		return gg_cuda_ok();
+	GG_CUDA_TRY(search_multi_ready(&index->view, &index->device));
+	GG_CUDA_TRY(search_pivots_ready(&index->device));
+	return gg_cuda_ok();
+}
+
 /* unpack: the pivots came as a segment has them, not as node ids. */
 static gg_status
 finish(gg_index *index, uint32_t n, bool unpack, const gg_control *control)
@@ -641,6 +654,7 @@ finish(gg_index *index, uint32_t n, bool unpack, const gg_control *control)
 		}
 		GG_TRY(prepare(index));
 	}
+	GG_TRY(load_kernels(index));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	index->finished = true;
 	return gg_cuda_ok();

@@ -21,6 +21,17 @@ typedef struct kernel_state
 	std::atomic<uint64_t> blocks;	/* context << 40 | shared bytes << 8 | blocks a multiprocessor */
 } kernel_state;
 
+/*
+ * Load the kernel's code now rather than when it is launched: a load may wait for what the device does.
+ */
+static inline cudaError_t
+kernel_load(const void *kernel)
+{
+	cudaFuncAttributes unused;
+
+	return cudaFuncGetAttributes(&unused, kernel);
+}
+
 /* Before a launch: allow all the shared memory there is, and clusters of more than 8 blocks. */
 static inline cudaError_t
 kernel_ready(kernel_state *state, const void *kernel, bool clusters, const search_device *device)
@@ -29,8 +40,10 @@ kernel_ready(kernel_state *state, const void *kernel, bool clusters, const searc
 
 	if (state->context.load(std::memory_order_relaxed) == device->context)
 		return cudaSuccess;
-	error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-								 device->shared_bytes);
+	error = kernel_load(kernel);
+	if (error == cudaSuccess)
+		error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+									 device->shared_bytes);
 	if (error == cudaSuccess && clusters)
 		error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 	/* two threads may both do this: they set the same */

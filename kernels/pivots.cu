@@ -295,16 +295,29 @@ search_pivots_slices(const search_view *view, uint32_t nq, int sms)
 }
 
 cudaError_t
-search_pivots_launch(const search_view *view, const float *queries, const search_slots *slots,
-					 uint32_t nq, uint32_t slices, __half *halves, float *factors, float *copies,
-					 uint64_t *entries, const search_device *device, cudaStream_t stream)
+search_pivots_ready(const search_device *device)
 {
 	static kernel_state state;
 	cudaError_t error;
 
+	if (state.context.load() == device->context)
+		return cudaSuccess;
+	error = kernel_load((const void *) pivot_queries_kernel);
+	if (error == cudaSuccess)
+		error = kernel_ready(&state, (const void *) pivot_scores_kernel, false, device);
+	return error;
+}
+
+cudaError_t
+search_pivots_launch(const search_view *view, const float *queries, const search_slots *slots,
+					 uint32_t nq, uint32_t slices, __half *halves, float *factors, float *copies,
+					 uint64_t *entries, const search_device *device, cudaStream_t stream)
+{
+	cudaError_t error;
+
 	if (nq == 0)
 		return cudaSuccess;
-	error = kernel_ready(&state, (const void *) pivot_scores_kernel, false, device);
+	error = search_pivots_ready(device);
 	if (error != cudaSuccess)
 		return error;
 	pivot_queries_kernel<<<(nq + 3) / 4, 128, 0, stream>>>(*view, queries, slots_or_none(slots), nq,

@@ -176,6 +176,15 @@ extern uint32_t search_exact_readers(const search_view *view, uint32_t nq,
 									 const search_device *device);
 
 /*
+ * Load what will be launched for an index: the first launch of a kernel else takes milliseconds, and may wait for
+ * what the device does.
+ */
+extern cudaError_t search_multi_ready(const search_view *view, const search_device *device);
+extern cudaError_t search_pivots_ready(const search_device *device);
+extern cudaError_t search_exact_ready(const search_view *view, const search_device *device);
+extern cudaError_t search_gather_ready(void);
+
+/*
  * index.cu: queue a search, or an exact one, on a stream and return.  For callers that keep queries
  * and answers in memory the device sees, and wait by their own means.
  */

@@ -763,6 +763,14 @@ block_state(void)
 
 template <int PATH, int WARPS>
 static cudaError_t
+ready_blocks(const search_device *device)
+{
+	return kernel_ready(block_state<PATH, WARPS>(), (const void *) search_block_kernel<PATH, WARPS>,
+						true, device);
+}
+
+template <int PATH, int WARPS>
+static cudaError_t
 launch_blocks(const search_view *view, const search_launch *launch, const search_slots *slots,
 			  const search_device *device, uint32_t cluster, cudaStream_t stream)
 {
@@ -772,8 +780,7 @@ launch_blocks(const search_view *view, const search_launch *launch, const search
 
 	if (layout.total > (uint32_t) device->shared_bytes)
 		return cudaErrorInvalidConfiguration;
-	error = kernel_ready(block_state<PATH, WARPS>(), (const void *) search_block_kernel<PATH, WARPS>,
-						 true, device);
+	error = ready_blocks<PATH, WARPS>(device);
 	if (error != cudaSuccess)
 		return error;
 	cluster_config_set(&config, launch->nq, cluster, WARPS * 32, layout.total, stream);
@@ -804,6 +811,18 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 					 });
 }
 
+cudaError_t
+search_multi_ready(const search_view *view, const search_device *device)
+{
+	return with_path(view->path, [&](auto path)
+					 {
+						 const int	PATH = decltype(path)::value;
+						 cudaError_t error = ready_blocks<PATH, MULTI_WARPS>(device);
+
+						 return error != cudaSuccess ? error : ready_blocks<PATH, WIDE_WARPS>(device);
+					 });
+}
+
 /*
  * The largest cluster that this device runs with the memory of an ordinary search; 16 is more than
  * what every Hopper device promises.
@@ -814,8 +833,7 @@ search_multi_max_cluster(const search_device *device, uint32_t *cluster)
 	const uint32_t ordinary_bytes = device->shared_bytes < 100 * 1024 ? device->shared_bytes : 100 * 1024;
 	cudaError_t error;
 
-	error = kernel_ready(block_state<WALK_HALF_DOT, MULTI_WARPS>(),
-						 (const void *) search_block_kernel<WALK_HALF_DOT, MULTI_WARPS>, true, device);
+	error = ready_blocks<WALK_HALF_DOT, MULTI_WARPS>(device);
 	if (error != cudaSuccess)
 		return error;
 	for (*cluster = MAX_CLUSTER; *cluster > 1; *cluster /= 2)

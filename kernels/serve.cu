@@ -19,11 +19,12 @@
 #include <new>
 
 #include "index.cuh"
+#include "launch.cuh"
 
 /* The machine code in this module is for Hopper and what came after it. */
 #define LEAST_CAPABILITY 9
 
-/* What lanes have from the start, so that ordinary searches never allocate: 2.5 MB a lane, and 5 of exact search. */
+/* What lanes have from the start, so that ordinary searches never allocate: 2 MB a lane, and 2.4 for exact search. */
 #define USUAL_DIM 1024
 #define USUAL_K 64
 
@@ -85,6 +86,12 @@ search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim, float
 {
 	gather_kernel<<<nq, 128, 0, stream>>>(*slots, dim, copies);
 	return cudaGetLastError();
+}
+
+cudaError_t
+search_gather_ready(void)
+{
+	return kernel_load((const void *) gather_kernel);
 }
 
 /* ---- opening ------------------------------------------------------------------ */
