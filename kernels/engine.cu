@@ -14,12 +14,26 @@
 #define LEAST_CAPABILITY 9
 
 gg_status
+gg_cuda_probe_device(int device)
+{
+	int			major = 0;
+	int			minor = 0;
+
+	/* attributes are answered without a context */
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+	if (major < LEAST_CAPABILITY)
+		return gg_cuda_fail(GG_ENODEVICE, __func__,
+							"device %d has compute capability %d.%d, at least %d.0 is needed",
+							device, major, minor, LEAST_CAPABILITY);
+	return gg_cuda_ok();
+}
+
+gg_status
 gg_cuda_probe(void)
 {
 	int			devices = 0;
 	int			device = 0;
-	int			major = 0;
-	int			minor = 0;
 	cudaError_t error = cudaGetDeviceCount(&devices);
 
 	/* no driver, an old one, or none of its devices given to this process: all mean "not here" */
@@ -34,14 +48,7 @@ gg_cuda_probe(void)
 		return status;
 	}
 	GG_CUDA_TRY(cudaGetDevice(&device));
-	/* attributes are answered without a context */
-	GG_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-	GG_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-	if (major < LEAST_CAPABILITY)
-		return gg_cuda_fail(GG_ENODEVICE, __func__,
-							"device %d has compute capability %d.%d, at least %d.0 is needed",
-							device, major, minor, LEAST_CAPABILITY);
-	return gg_cuda_ok();
+	return gg_cuda_probe_device(device);
 }
 
 /* gg_engine.device_count; makes no context */

@@ -21,9 +21,6 @@
 #include "index.cuh"
 #include "launch.cuh"
 
-/* The machine code in this module is for Hopper and what came after it. */
-#define LEAST_CAPABILITY 9
-
 /* What lanes have from the start, so that ordinary searches never allocate: 2 MB a lane, and 2.4 for exact search. */
 #define USUAL_DIM 1024
 #define USUAL_K 64
@@ -131,18 +128,12 @@ check_layout(const void *region, size_t region_bytes, const gg_serve_layout *lay
 static gg_status
 check_device(int device)
 {
-	int			count = 0;
-	int			major = 0;
+	int			count;
 
-	GG_CUDA_TRY(cudaGetDeviceCount(&count));
+	GG_TRY(gg_cuda_device_count(&count));
 	if (device < 0 || device >= count)
 		return gg_cuda_fail(GG_ENODEVICE, __func__, "no device %d, there are %d", device, count);
-	GG_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-	if (major < LEAST_CAPABILITY)
-		return gg_cuda_fail(GG_ENODEVICE, __func__,
-							"device %d has compute capability %d, at least %d is needed", device, major,
-							LEAST_CAPABILITY);
-	return gg_cuda_ok();
+	return gg_cuda_probe_device(device);
 }
 
 static gg_status
