@@ -54,6 +54,7 @@ typedef struct gg_cuda_data
 	const void *rows;
 	uint32_t	n;
 	uint32_t	dim;
+	uint32_t	pitch;			/* elements from row to row: dim, or more */
 	gg_element	element;
 	gg_metric	metric;
 	const float *side;			/* IP: the MIPS element; cosine over fp16 rows: 1 / |x|; else NULL */

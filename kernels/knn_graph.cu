@@ -676,8 +676,8 @@ load_element(const gg_cuda_data &data, uint64_t at)
 __device__ static inline float
 exact_distance(const gg_cuda_data &data, uint32_t a, uint32_t b)
 {
-	const uint64_t at_a = (uint64_t) a * data.dim;
-	const uint64_t at_b = (uint64_t) b * data.dim;
+	const uint64_t at_a = (uint64_t) a * data.pitch;
+	const uint64_t at_b = (uint64_t) b * data.pitch;
 	const bool	cosine = data.metric == GG_METRIC_COSINE;
 	const bool	l1 = data.metric == GG_METRIC_L1;
 	float		sum = 0.0f;

@@ -54,7 +54,7 @@ gg_cuda_row_bytes(gg_metric metric, uint32_t dim)
 __device__ static inline float
 element(const gg_cuda_data &data, uint32_t row, uint32_t i)
 {
-	const uint64_t at = (uint64_t) row * data.dim + i;
+	const uint64_t at = (uint64_t) row * data.pitch + i;
 
 	return data.element == GG_ELEMENT_F16 ? __half2float(((const __half *) data.rows)[at]) :
 		((const float *) data.rows)[at];

@@ -311,6 +311,7 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 	data.rows = rows.get();
 	data.n = n;
 	data.dim = dim;
+	data.pitch = dim;
 	data.element = GG_ELEMENT_F32;
 	data.metric = unit ? GG_METRIC_COSINE : GG_METRIC_L2;
 	described.n = n;
