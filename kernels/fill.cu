@@ -333,7 +333,7 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 	view->rows = index->rows;
 	view->row_stride = layout.row_stride;
 	/* nothing writes what pads a row */
-	if (layout.row_stride != row_bytes(shape))
+	if (layout.row_stride != row_bytes(shape) && shape->capacity > 0)
 		GG_CUDA_TRY(cudaMemsetAsync(index->rows, 0, (size_t) shape->capacity * layout.row_stride,
 									index->stream.get()));
 	if (shape->degree == 0)

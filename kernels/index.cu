@@ -122,7 +122,7 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	launch.width = search_width_for(params->search_width, params->itopk_size, view->degree);
 	launch.nodes = batch->nodes;
 	launch.distances = batch->distances;
-	cluster = choose_cluster(device, params->mode, nq);
+	cluster = choose_cluster(device, params->mode, nq + batch->beside);
 
 	if (choose_product(view, device, nq, cluster))
 	{
@@ -200,7 +200,7 @@ gg_status
 gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params, const float *queries,
 					   uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
 {
-	search_batch batch = {queries, nq, nodes, distances, NULL, nq};
+	search_batch batch = {queries, nq, nodes, distances, NULL, nq, 0};
 
 	return search_queue(index, &index->scratch, params, &batch, stream);
 }
@@ -210,7 +210,7 @@ gg_status
 gg_cuda_exact_enqueue(gg_index *index, uint32_t k, const uint32_t *filter, const float *queries,
 					  uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
 {
-	search_batch batch = {queries, nq, nodes, distances, NULL, nq};
+	search_batch batch = {queries, nq, nodes, distances, NULL, nq, 0};
 
 	return search_exact_queue(index, &index->scratch, k, filter, &batch, stream);
 }

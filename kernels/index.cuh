@@ -92,6 +92,7 @@ typedef struct search_batch
 	float	   *distances;
 	const search_slots *slots;	/* NULL: all three above are set; else none is */
 	uint32_t	room;			/* queries that scratch is made for when it must grow; >= nq */
+	uint32_t	beside;			/* queries of other streams that share the device with these */
 } search_batch;
 
 /* index.cu: one launch or a few on stream.  params are in range. */

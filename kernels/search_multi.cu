@@ -648,6 +648,9 @@ public:
 	{
 		const float *query = query_of(launch.queries, slots, blockIdx.x / blocks, view.dim);
 		uint32_t	share;
+		uint32_t	begin;
+		uint32_t	end;
+		float		first;
 
 		if (launch.queries != NULL || blocks == 1 || view.dim <= SHARE_DIM)
 		{
@@ -658,14 +661,17 @@ public:
 		}
 		/* whole sectors of 32 bytes */
 		share = (((view.dim + blocks - 1) >> block_shift) + 7) & ~7u;
-		/* other blocks' shared memory may be written only once they run */
+		begin = min(rank * share, view.dim);
+		end = min(begin + share, view.dim);
+		/* on its way while the blocks meet: other blocks' shared memory may be written only once they run */
+		first = begin + tid < end ? query[begin + tid] : 0;
 		cluster.sync();
-		for (uint32_t i = tid; i < share && rank * share + i < view.dim; i += WARPS * 32)
+		for (uint32_t i = begin + tid; i < end; i += WARPS * 32)
 		{
-			float		value = query[rank * share + i];
+			float		value = i == begin + tid ? first : query[i];
 
 			for (uint32_t to = 0; to < blocks; to++)
-				cluster.map_shared_rank(raw, to)[rank * share + i] = value;
+				cluster.map_shared_rank(raw, to)[i] = value;
 		}
 		cluster.sync();
 		return true;

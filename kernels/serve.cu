@@ -29,6 +29,10 @@ typedef struct serve_lane
 {
 	cudaStream_t stream;
 	search_scratch scratch;
+	/* the last walks queued: how many, and the last one's word of its slot, which is `before` until it is answered */
+	uint32_t	count;
+	const uint32_t *done;
+	uint32_t	before;
 } serve_lane;
 
 struct gg_server
@@ -46,7 +50,12 @@ struct gg_server
 		memset(&layout, 0, sizeof(layout));
 		memset(&device, 0, sizeof(device));
 		for (int i = 0; i < GG_SERVE_LANES; i++)
+		{
 			lanes[i].stream = NULL;
+			lanes[i].count = 0;
+			lanes[i].done = NULL;
+			lanes[i].before = 0;
+		}
 	}
 	~gg_server()
 	{
@@ -266,6 +275,27 @@ answer_nothing(const gg_server *server, const gg_serve_batch *batch)
 	}
 }
 
+/*
+ * Walks that other lanes are at, as far as their last queries tell.  A cluster takes a multiprocessor a block, so
+ * batches whose clusters were chosen as if each were alone would run one after the other; smaller clusters run side by
+ * side.  Exact batches are not counted: those of a delta are short.
+ */
+static uint32_t
+walks_beside(const gg_server *server, uint32_t lane)
+{
+	uint32_t	walks = 0;
+
+	for (uint32_t i = 0; i < GG_SERVE_LANES; i++)
+	{
+		const serve_lane *other = &server->lanes[i];
+
+		if (i != lane && other->count > 0 &&
+			__atomic_load_n(other->done, __ATOMIC_RELAXED) == other->before)
+			walks += other->count;
+	}
+	return walks;
+}
+
 /* gg_engine.serve_submit */
 gg_status
 gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
@@ -302,13 +332,20 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 	queued.room = GG_SERVE_MAX_BATCH;
 	to = &server->lanes[lane];
 
+	to->count = 0;
 	if (batch->exact)
 		status = search_exact_queue(index, &to->scratch, batch->k, NULL, &queued, to->stream);
 	else
 	{
 		gg_search_params params = {batch->k, batch->itopk_size, 0, GG_SEARCH_AUTO};
+		const uint32_t last = batch->slots[batch->count - 1];
 
+		to->done = (const uint32_t *) (layout->slots + last * layout->slot_bytes + layout->done) + batch->list;
+		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
+		queued.beside = walks_beside(server, lane);
 		status = search_queue(index, &to->scratch, &params, &queued, to->stream);
+		if (status.code == GG_OK)
+			to->count = batch->count;
 	}
 	/* of several launches the first may run: what it writes must not come after the refusal */
 	if (status.code != GG_OK)
