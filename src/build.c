@@ -498,6 +498,7 @@ FlushSegment(BuildState *state)
 	old = MemoryContextSwitchTo(context);
 
 	INSTR_TIME_SET_CURRENT(start);
+	GgNoteRows(state->opclass, state->meta, state->rows, state->n);
 	data.rows = state->rows;
 	data.n = FoldEqualRows(state, &offsets);
 	data.dim = state->meta->dimensions;
@@ -578,7 +579,7 @@ BuildCallback(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool
 	if (state->n >= state->capacity)
 		GrowRows(state);
 
-	if (GgValueToRow(state->opclass, value, dimensions, state->rows + (Size) state->n * GgRowBytes(meta)))
+	if (GgValueToRow(state->opclass, meta->element, value, dimensions, state->rows + (Size) state->n * GgRowBytes(meta)))
 	{
 		state->tids[state->n++] = *tid;
 		state->indtuples++;

@@ -695,6 +695,7 @@ typedef struct HeapRows
 {
 	Tuplesortstate *tids;
 	const GgOpclass *opclass;
+	gg_element	stored;
 	void	   *row;
 } HeapRows;
 
@@ -711,7 +712,7 @@ CollectHeapRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, boo
 		return;
 
 	value = PG_DETOAST_DATUM(values[0]);
-	indexed = GgValueToRow(rows->opclass, PointerGetDatum(value),
+	indexed = GgValueToRow(rows->opclass, rows->stored, PointerGetDatum(value),
 						   GgValueDimensions(rows->opclass, PointerGetDatum(value)), rows->row);
 	if ((Pointer) value != DatumGetPointer(values[0]))
 		pfree(value);
@@ -856,6 +857,7 @@ CheckAgainstHeap(Check *check, Snapshot snapshot)
 
 	rows.tids = BeginTids();
 	rows.opclass = GgIndexOpclass(check->index);
+	rows.stored = check->meta->element;
 	rows.row = palloc(GG_MAX_DIM * sizeof(float));
 	scan = table_beginscan_strat(check->heap, snapshot, 0, NULL, true, true);
 	table_index_build_scan(check->heap, check->index, info, true, false, CollectHeapRow, &rows, scan);

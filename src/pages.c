@@ -115,7 +115,7 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 	meta->generation = 1;
 	meta->dimensions = GgDeclaredDimensions(index);
 	meta->metric = opclass->metric;
-	meta->element = opclass->element;
+	meta->element = GgStoredElement(opclass, options);
 	meta->algorithm = GG_ALGORITHM_CAGRA;
 	meta->graph_degree = options->graph_degree;
 	meta->intermediate_graph_degree = options->intermediate_graph_degree;

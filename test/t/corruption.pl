@@ -14,7 +14,7 @@ use constant { PAGE => 8192, HEADER => 24, STAMP => 24 };
 use constant { VECTORS => 2, ADJACENCY => 3, TIDS => 4, PIVOTS => 5, OFFSETS => 6, DELTA => 7 };
 use constant NO_NODE => 0xFFFFFFFF;
 # offsets in the metapage
-use constant { META_VERSION => 4, META_DEGREE => 44, META_NEXTENTS => 86, META_SEGMENTS => 88, META_EXTENTS => 856, EXTENT => 24 };
+use constant { META_VERSION => 4, META_DEGREE => 44, META_NEXTENTS => 90, META_SEGMENTS => 92, META_EXTENTS => 864, EXTENT => 24 };
 # of the test's indexes
 use constant { DIMENSIONS => 4, DEGREE => 8, PIVOT_ENTRY => 68 };
 use constant { ROW => 4 * DIMENSIONS, LIST => 4 * DEGREE };
