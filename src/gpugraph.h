@@ -126,6 +126,12 @@ extern uint32 GgValueDimensions(const GgOpclass *opclass, Datum detoasted);
 extern bool GgValueToRow(const GgOpclass *opclass, gg_element stored, Datum detoasted, uint32 dimensions, void *dst);
 
 /*
+ * Euclidean length of a stored row where scans of this index need it, else 0: only an inner product with a rounded
+ * row has an error that grows with the row's length.
+ */
+extern float GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, const void *row);
+
+/*
  * Take n stored rows into meta->largest_length, where scans of this index need that.  Every row goes through here
  * before a scan can see it, in any portions and any order.
  */

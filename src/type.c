@@ -178,28 +178,38 @@ GgValueToRow(const GgOpclass *opclass, gg_element stored, Datum detoasted, uint3
 	return true;
 }
 
-/* Only an inner product with a rounded row has an error that grows with the row's length. */
+float
+GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, const void *row)
+{
+	float		piece[256];
+	double		square = 0.0;
+
+	if (opclass->metric != GG_METRIC_IP || meta->element == opclass->element)
+		return 0.0f;
+	for (uint32 i = 0; i < meta->dimensions; i += lengthof(piece))
+	{
+		uint32		count = Min(lengthof(piece), meta->dimensions - i);
+
+		gg_halves_to_floats((const uint16_t *) row + i, piece, count);
+		for (uint32 k = 0; k < count; k++)
+			square += (double) piece[k] * piece[k];
+	}
+	return (float) sqrt(square);
+}
+
 void
 GgNoteRows(const GgOpclass *opclass, GgMetaPageData *meta, const void *rows, uint32 n)
 {
 	Size		row_bytes = GgRowBytes(meta);
-	float	   *row;
 
-	if (opclass->metric != GG_METRIC_IP || meta->element == opclass->element)
-		return;
-	row = palloc(meta->dimensions * sizeof(float));
-	for (uint32 r = 0; r < n; r++)
+	for (uint32 i = 0; i < n; i++)
 	{
-		double		square = 0.0;
+		float		length = GgRowLength(opclass, meta, (const char *) rows + i * row_bytes);
 
-		if (r % 4096 == 4095)
+		if (i % 4096 == 4095)
 			CHECK_FOR_INTERRUPTS();
-		gg_halves_to_floats((const uint16_t *) ((const char *) rows + r * row_bytes), row, meta->dimensions);
-		for (uint32 i = 0; i < meta->dimensions; i++)
-			square += (double) row[i] * row[i];
-		meta->largest_length = Max(meta->largest_length, (float) sqrt(square));
+		meta->largest_length = Max(meta->largest_length, length);
 	}
-	pfree(row);
 }
 
 float *
