@@ -127,15 +127,9 @@ extern bool GgValueToRow(const GgOpclass *opclass, gg_element stored, Datum deto
 
 /*
  * Euclidean length of a stored row where scans of this index need it, else 0: only an inner product with a rounded
- * row has an error that grows with the row's length.
+ * row has an error that grows with the row's length.  meta->largest_length must cover a row before a scan can see it.
  */
 extern float GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, const void *row);
-
-/*
- * Take n stored rows into meta->largest_length, where scans of this index need that.  Every row goes through here
- * before a scan can see it, in any portions and any order.
- */
-extern void GgNoteRows(const GgOpclass *opclass, GgMetaPageData *meta, const void *rows, uint32 n);
 
 /* The query as prepared float32, in the current memory context. */
 extern float *GgQueryFromValue(const GgOpclass *opclass, Datum value, uint32 dimensions);
@@ -212,23 +206,8 @@ extern BlockNumber GgHighWater(const GgMetaPageData *meta);
  */
 extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno);
 
-/* Sequential writer of a new array at the end of a relation under construction. */
-typedef struct GgArrayWriter
-{
-	Relation	index;
-	ForkNumber	forknum;
-	GgMetaPageData *meta;
-	uint32		segment;
-	GgKind		kind;
-	uint32		number;			/* of the current page */
-	Buffer		buffer;
-	Size		used;			/* payload bytes of the current page */
-} GgArrayWriter;
-
-extern void GgWriterBegin(GgArrayWriter *writer, Relation index, ForkNumber forknum, GgMetaPageData *meta,
-						  uint32 segment, GgKind kind);
-extern void GgWriterAppend(GgArrayWriter *writer, const void *data, Size len);
-extern void GgWriterEnd(GgArrayWriter *writer);
+/* Make page, BLCKSZ bytes, the metapage of meta. */
+extern void GgFormMetaPage(Page page, const GgMetaPageData *meta);
 
 /* ---- delta.c ----------------------------------------------------------- */
 

@@ -218,22 +218,22 @@ GetInsertCache(Relation index, IndexInfo *indexInfo)
 static void
 RaiseLargestLength(Relation index, InsertCache *cache, const void *row)
 {
-	float		cached = cache->meta.largest_length;
+	float		length = GgRowLength(cache->opclass, &cache->meta, row);
 	GgMetaPageData *meta;
 	Buffer		buffer;
 
-	GgNoteRows(cache->opclass, &cache->meta, row, 1);
-	if (cache->meta.largest_length == cached)
+	if (length <= cache->meta.largest_length)
 		return;
 
 	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
-	if (meta->largest_length < cache->meta.largest_length)
+	if (meta->largest_length < length)
 	{
 		GenericXLogState *state = GenericXLogStart(index);
 
-		GgPageGetMeta(GenericXLogRegisterBuffer(state, buffer, 0))->largest_length = cache->meta.largest_length;
+		GgPageGetMeta(GenericXLogRegisterBuffer(state, buffer, 0))->largest_length = length;
 		GenericXLogFinish(state);
 	}
+	cache->meta.largest_length = meta->largest_length;
 	UnlockReleaseBuffer(buffer);
 }
 

@@ -9,8 +9,6 @@
 
 #include <math.h>
 
-#include "miscadmin.h"
-
 #include "vector/vector.h"
 #include "vector/halfvec.h"
 
@@ -195,21 +193,6 @@ GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, const void *ro
 			square += (double) piece[k] * piece[k];
 	}
 	return (float) sqrt(square);
-}
-
-void
-GgNoteRows(const GgOpclass *opclass, GgMetaPageData *meta, const void *rows, uint32 n)
-{
-	Size		row_bytes = GgRowBytes(meta);
-
-	for (uint32 i = 0; i < n; i++)
-	{
-		float		length = GgRowLength(opclass, meta, (const char *) rows + i * row_bytes);
-
-		if (i % 4096 == 4095)
-			CHECK_FOR_INTERRUPTS();
-		meta->largest_length = Max(meta->largest_length, length);
-	}
 }
 
 float *

@@ -14,7 +14,7 @@ use constant { PAGE => 8192, HEADER => 24, STAMP => 24 };
 use constant { VECTORS => 2, ADJACENCY => 3, TIDS => 4, PIVOTS => 5, OFFSETS => 6, DELTA => 7 };
 use constant NO_NODE => 0xFFFFFFFF;
 # offsets in the metapage
-use constant { META_VERSION => 4, META_DEGREE => 44, META_LENGTH => 84, META_NEXTENTS => 90, META_SEGMENTS => 92, META_EXTENTS => 864, EXTENT => 24 };
+use constant { META_VERSION => 4, META_DEGREE => 44, META_LENGTH => 100, META_NEXTENTS => 106, META_SEGMENTS => 108, META_EXTENTS => 880, EXTENT => 24 };
 # of the test's indexes
 use constant { DIMENSIONS => 4, DEGREE => 8, PIVOT_ENTRY => 68 };
 use constant { ROW => 4 * DIMENSIONS, LIST => 4 * DEGREE };
@@ -90,7 +90,7 @@ sub peek
 my $nan = pack 'L', 0x7FC00000;
 my %cases = (
 	magic => [ sub { patch($_[0], 1, 0, "xxxx") }, qr/not a gpugraph metapage/ ],
-	version => [ sub { patch($_[0], 1, META_VERSION, pack('L', 99)); undef }, qr/has format version 99, this gpugraph reads version 1/ ],
+	version => [ sub { patch($_[0], 1, META_VERSION, pack('L', 99)); undef }, qr/has format version 99, this gpugraph reads version 2/ ],
 	degree => [ sub { patch($_[0], 1, META_DEGREE, pack('S', 0)) }, qr/out of range|graph degree/ ],
 	extents => [ sub { patch($_[0], 1, META_NEXTENTS, pack('S', 60000)) }, qr/out of range|extents/ ],
 	extent_overlap => [
