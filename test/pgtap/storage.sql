@@ -83,6 +83,17 @@ SELECT cmp_ok((SELECT segments FROM gpugraph_index_info('items_idx')), '>', 1, '
 SELECT cmp_ok(recall('items', '<#>'), '>=', 0.99, 'several segments: recall');
 SELECT ok(in_order('items', '<#>', 200), 'several segments: in order');
 
+
+-- several processes: each has met rows of other lengths
+DROP INDEX items_idx;
+ALTER TABLE items SET (parallel_workers = 2);
+INSERT INTO items SELECT id + 60000, cat, big, val * array_fill(id::real, ARRAY[24])::vector FROM items WHERE id % 500 = 0;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops) WITH (storage = 'float16');
+SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, 'built by several processes: sound');
+SELECT is(recall('items', '<#>', 10000), 1.0, 'built by several processes: all rows');
+SELECT ok(in_order('items', '<#>', 200), 'built by several processes: in order');
+DELETE FROM items WHERE id > 60000;
+
 -- rows that take the places of dead ones are compared with the heap's new values
 DELETE FROM items WHERE id % 3 = 0;
 VACUUM items;
