@@ -73,7 +73,8 @@ typedef struct GgBuildShared
 	dsm_handle	area;
 	uint32		capacity;		/* rows that the area can take, a multiple of chunk_rows */
 	uint32		chunk_rows;
-	GgMetaPageData meta;		/* changed by the leader alone, but for largest_length (mutex); its head is fixed before workers start */
+	GgMetaPageData meta;		/* changed by the leader alone, but for largest_length (mutex); the rest of its
+								 * head is fixed before workers start */
 
 	pg_atomic_uint64 rows_done; /* rows of all rounds, counted chunk by chunk */
 	pg_atomic_uint32 failed;	/* a worker ended before its work: the leader need not go on */

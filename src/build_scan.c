@@ -528,7 +528,7 @@ GrowRows(GgBuild *build)
 	build->end = build->shared->capacity = capacity;
 }
 
-/* Take the length of a row into the metapage.  Another process may do so, too: looked at in peace, changed under the mutex. */
+/* Take the length of a row into the metapage.  Others do so, too: looked at without the mutex, changed under it. */
 static void
 NoteLength(GgBuild *build, const void *row)
 {

@@ -20,8 +20,8 @@
  *
  * Where rows are stored rounded (storage = 'float16' of a vector column), distances here are those to the
  * rounded rows.  Each row then comes with a lower bound of the operator's value, and the executor puts rows in
- * true order (bound.c).  A row that comes late may have a lower bound than rows before it: the executor compares it with its own, and
- * puts it in its place among those that it still keeps back.
+ * true order (bound.c).  A row that comes late may have a lower bound than rows before it: the executor
+ * compares it with its own, and puts it in its place among those that it still keeps back.
  *
  * A TID is read from its page when the row is returned, never earlier: VACUUM clears it there.
  */
