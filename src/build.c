@@ -129,7 +129,10 @@ ReleaseEngine(void *arg)
 
 /* ---- memory ------------------------------------------------------------ */
 
-/* Bytes that a segment of n rows takes at its peak. */
+/*
+ * Bytes that a segment of n rows takes at its peak, while the engine runs: what folding takes before and the adjacency's
+ * copy after it are less than what the engine then has not taken yet, or has given back.
+ */
 static uint64
 SegmentBytes(GgBuild *build, uint32 n)
 {
@@ -197,14 +200,15 @@ AnnounceSegments(GgBuild *build)
 					 needed / (1024 * 1024) + 1)));
 }
 
-/* Said where a segment takes more memory than it should (see GgPlanSegments). */
+/* Said once where a segment takes more memory than it should (see GgPlanSegments). */
 static void
 AnnounceMemory(GgBuild *build)
 {
 	uint64		needed = SegmentBytes(build, build->n);
 
-	if (needed <= (uint64) maintenance_work_mem * 1024)
+	if (needed <= (uint64) maintenance_work_mem * 1024 || build->memory_announced)
 		return;
+	build->memory_announced = true;
 	ereport(NOTICE,
 			(errmsg("gpugraph index build takes more memory than maintenance_work_mem"),
 			 errdetail("A segment of %u rows takes " UINT64_FORMAT " MB; smaller ones would be too many, or too small for a graph.",
@@ -413,7 +417,7 @@ static void
 WritePivots(GgBuild *build, uint32 segment)
 {
 	const gg_graph *graph = build->graph;
-	GgPivotEntry *pivots = palloc(Max(graph->npivots, 1) * sizeof(GgPivotEntry));
+	GgPivotEntry *pivots = build->pivots = palloc(Max(graph->npivots, 1) * sizeof(GgPivotEntry));
 	GgWriteJob	job = GgPlanArray(build, segment, GG_KIND_PIVOTS, (uint64) graph->npivots * sizeof(GgPivotEntry));
 
 	for (uint32 i = 0; i < graph->npivots; i++)
@@ -513,6 +517,7 @@ GgFlushSegment(GgBuild *build, bool more)
 	if (more)
 	{
 		build->graph = NULL;
+		build->pivots = NULL;
 		MemoryContextDelete(context);
 		INSTR_TIME_SET_CURRENT(build->scan_start);
 	}
@@ -573,6 +578,8 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	build->times.total_s = GgSecondsSince(start);
 	GgFinishRelation(build);
 	*meta = *build->meta;
+
+	/* until here the last segment is still in memory: area.rows, graph->adjacency, pivots */
 	GgEndScan(build);
 
 	ereport(DEBUG1,

@@ -1,7 +1,7 @@
 /*
  * build.h
  *		What the files of CREATE INDEX share: build.c (phases, memory plan, segments), build_scan.c (the
- *		heap scan in one or several processes), build_fold.c (equal rows), build_write.c (pages, WAL,
+ *		heap scan in one or several processes), build_area.c (their memory), build_fold.c (equal rows), build_write.c (pages, WAL,
  *		sync).  src/README, Build, tells how they work together.
  */
 #ifndef GG_BUILD_H
@@ -159,9 +159,11 @@ typedef struct GgBuild
 	MemoryContext row_context;	/* what lives as long as the build */
 	uint32		most;			/* rows that a segment may have; 0: not known yet */
 	bool		announced;
+	bool		memory_announced;
 	double		expected;		/* rows in the table, as far as is known */
 	uint32		n;				/* rows of the segment in work, once collected */
 	gg_graph   *graph;			/* its graph, once built */
+	GgPivotEntry *pivots;		/* its pivots, as they were written */
 	BlockNumber nblocks;		/* blocks given to arrays so far */
 	XLogRecPtr	start_redo;
 	GgBuildTimes times;
@@ -203,11 +205,23 @@ extern double GgScanHeap(GgBuild *build);
 /* Wait for the workers' end. */
 extern void GgEndScan(GgBuild *build);
 
-/* Take memory for a part of the area, or fail cleanly: a page of it that is touched first would be SIGBUS. */
+/* End the copying of rows to the device, and close the index there. */
+extern void GgAbandonCopy(GgBuild *build);
+
+/* ---- build_area.c ------------------------------------------------------- */
+
+/* The area for shared->capacity rows; false, with the reason told at DEBUG1, when there is to be none. */
+extern bool GgCreateArea(GgBuild *build);
+
+/* A worker's view of it; ereport(ERROR) when it cannot be had. */
+extern void GgAttachArea(GgBuild *build);
+extern void GgUnmapArea(GgBuild *build);
+
+/* Take memory for a part of the area; ereport(ERROR) when there is none.  To be done before it is touched. */
 extern void GgReserveArea(GgBuild *build, const void *start, Size bytes);
 
-/* End the copying of rows to the device, for good (the index stays) or with everything. */
-extern void GgAbandonCopy(GgBuild *build);
+/* Before the build's memory goes, if the area is still there. */
+extern void GgLoseArea(GgBuild *build);
 
 /* ---- build_fold.c ------------------------------------------------------ */
 

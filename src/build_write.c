@@ -149,8 +149,8 @@ GgStartWriting(GgBuild *build, const GgWriteJob *jobs, int njobs, bool ready)
 	Assert(shared->done_ranges == shared->nranges);
 	memcpy(shared->jobs, jobs, njobs * sizeof(GgWriteJob));
 	shared->njobs = njobs;
-	/* what is not ready is made ready in order, and is then written so */
-	shared->stripes = ready ? Max(1, pages / RELSEG_SIZE) : 1;
+	/* what is not ready is made ready in order, and is then written so; one process had better write in order */
+	shared->stripes = ready && build->pcxt != NULL ? Max(1, pages / RELSEG_SIZE) : 1;
 	shared->nranges = shared->stripes * ((nranges + shared->stripes - 1) / shared->stripes);
 	shared->ready_ranges = ready ? shared->nranges : 0;
 	shared->next_range = 0;

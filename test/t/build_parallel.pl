@@ -50,6 +50,11 @@ is((build("SET max_parallel_maintenance_workers = 4; $create"))[0], undef, 'para
 $node->safe_psql('postgres', 'DROP INDEX items_idx; ALTER TABLE items RESET (parallel_workers)');
 is((build("SET min_parallel_table_scan_size = '1GB'; SET max_parallel_maintenance_workers = 4; $create"))[0], undef, 'a small table: serial');
 
+# none to be had: the leader does it all
+my ($none) = (build("SET max_parallel_workers = 0; SET max_parallel_maintenance_workers = 4; REINDEX INDEX items_idx"))[0];
+is($none, 0, 'no worker is free');
+index_is_complete($node, 'no worker is free');
+
 # REINDEX, and without blocking others
 is((build('SET max_parallel_maintenance_workers = 3; REINDEX INDEX items_idx'))[0], 3, 'REINDEX');
 index_is_complete($node, 'REINDEX');
