@@ -85,8 +85,9 @@ CREATE FUNCTION gpugraph_index_info(index regclass,
 	OUT graph_degree int, OUT intermediate_graph_degree int, OUT seed int,
 	OUT generation bigint, OUT vectors_bytes bigint, OUT adjacency_bytes bigint,
 	OUT tids_bytes bigint, OUT pivots_bytes bigint, OUT delta_bytes bigint,
-	OUT free_bytes bigint, OUT total_bytes bigint, OUT scan_seconds float4,
-	OUT graph_seconds float4, OUT write_seconds float4, OUT wal_seconds float4)
+	OUT free_bytes bigint, OUT total_bytes bigint, OUT total_seconds float4,
+	OUT scan_seconds float4, OUT copy_seconds float4, OUT knn_seconds float4,
+	OUT optimize_seconds float4, OUT write_seconds float4, OUT wal_seconds float4)
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION gpugraph_index_info(regclass) IS 'what a gpugraph index holds, and how its build spent its time';

@@ -13,6 +13,8 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
+#include "storage/smgr.h"
+#include "storage/sync.h"
 #include "utils/acl.h"
 #include "utils/rel.h"
 
@@ -68,6 +70,81 @@ GgExtendOne(Relation rel, ForkNumber forknum)
 	if (!RELATION_IS_LOCAL(rel))
 		UnlockRelationForExtension(rel, ExclusiveLock);
 	return buffer;
+#endif
+}
+
+/* Make a fork that bypasses the buffer manager nblocks long; new blocks are zero. */
+static inline void
+GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
+{
+	BlockNumber now = smgrnblocks(RelationGetSmgr(rel), forknum);
+
+	if (nblocks <= now)
+		return;
+#if PG_VERSION_NUM >= 160000
+	while (now < nblocks)
+	{
+		/* 64 MB at a time, so that it can be cancelled */
+		int			count = (int) Min(nblocks - now, 8192);
+
+		CHECK_FOR_INTERRUPTS();
+		smgrzeroextend(RelationGetSmgr(rel), forknum, now, count, true);
+		now += count;
+	}
+#else
+	{
+		/* the last block; md.c brings files between to their full length, and what was never written reads as zero */
+		PGAlignedBlock zero;
+
+		memset(zero.data, 0, BLCKSZ);
+		smgrextend(RelationGetSmgr(rel), forknum, nblocks - 1, zero.data, true);
+	}
+#endif
+}
+
+/* Write blocks that exist, past the buffer manager; no checkpoint hears of it. */
+static inline void
+GgWriteBlocks(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int npages)
+{
+#if PG_VERSION_NUM >= 170000
+	while (npages > 0)
+	{
+		/* not across files */
+		int			count = (int) Min(npages, RELSEG_SIZE - start % RELSEG_SIZE);
+
+		smgrwritev(RelationGetSmgr(rel), forknum, start, (const void **) pages, count, true);
+		start += count;
+		pages += count;
+		npages -= count;
+	}
+#else
+	for (int i = 0; i < npages; i++)
+		smgrwrite(RelationGetSmgr(rel), forknum, start + i, pages[i], true);
+#endif
+}
+
+/* Have the next checkpoint sync a fork of so many blocks. */
+static inline void
+GgRegisterSync(Relation rel, ForkNumber forknum, BlockNumber nblocks)
+{
+#if PG_VERSION_NUM >= 170000
+	smgrregistersync(RelationGetSmgr(rel), forknum);
+#else
+	for (uint32 segno = 0; segno <= (nblocks - 1) / RELSEG_SIZE; segno++)
+	{
+		FileTag		tag;
+
+		memset(&tag, 0, sizeof(tag));
+		tag.handler = SYNC_HANDLER_MD;
+		tag.forknum = forknum;
+#if PG_VERSION_NUM >= 160000
+		tag.rlocator = GgLocator(rel);
+#else
+		tag.rnode = GgLocator(rel);
+#endif
+		tag.segno = segno;
+		(void) RegisterSyncRequest(&tag, SYNC_REQUEST, true);
+	}
 #endif
 }
 

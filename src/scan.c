@@ -18,12 +18,18 @@
  * them at once; strict_order keeps them back until all others were returned.  So a strict scan that
  * is read to its very end returns every row once, in order but for those few at the end.
  *
+ * Where rows are stored rounded (storage = 'float16' of a vector column), distances here are those to the
+ * rounded rows.  Each row then comes with a lower bound of the operator's value, and the executor puts rows in
+ * true order (bound.c).  A row that comes late may have a lower bound than rows before it: the executor
+ * compares it with its own, and puts it in its place among those that it still keeps back.
+ *
  * A TID is read from its page when the row is returned, never earlier: VACUUM clears it there.
  */
 #include "gpugraph.h"
 
 #include "access/relscan.h"
 #include "access/tableam.h"
+#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "utils/float.h"
@@ -90,9 +96,11 @@ typedef struct ScanOpaque
 	int			nstreams;
 	Stream	   *streams;
 	float		last_distance;
+	GgBound		bound;
 
 	/* the node whose rows are being returned */
 	Stream	   *current;
+	float		distance;
 	uint32		row_next,
 				row_end;
 
@@ -521,6 +529,7 @@ EnterNode(ScanOpaque *so, Stream *stream)
 
 	stream->has_head = false;
 	so->current = stream;
+	so->distance = stream->head.distance;
 	if (stream->phase != STREAM_LATE)
 		so->last_distance = stream->head.distance;
 	so->row_next = node;
@@ -626,6 +635,11 @@ ggbeginscan(Relation index, int nkeys, int norderbys)
 	callback->arg = so;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 	scan->opaque = so;
+
+	/* for rows that are stored rounded, see bound.c */
+	scan->xs_orderbyvals = palloc0(norderbys * sizeof(Datum));
+	scan->xs_orderbynulls = palloc(norderbys * sizeof(bool));
+	memset(scan->xs_orderbynulls, true, norderbys * sizeof(bool));
 	return scan;
 }
 
@@ -647,6 +661,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->current = NULL;
 	so->row_next = so->row_end = 0;
 	so->query = NULL;
+	memset(scan->xs_orderbynulls, true, scan->numberOfOrderBys * sizeof(bool));
 	so->nreturned = 0;
 	so->returned = NULL;
 	so->returned_cap = 0;
@@ -688,6 +703,7 @@ StartScan(IndexScanDesc scan)
 	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))
 		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
+	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
 
 	so->streams = palloc0((so->meta->nsegments + 1) * sizeof(Stream));
 	for (int i = 0; i < so->meta->nsegments; i++)
@@ -745,6 +761,13 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 		RememberReturned(so, &scan->xs_heaptid);
 	scan->xs_recheck = false;
 	scan->xs_recheckorderby = false;
+	if (found && so->bound.rounded)
+	{
+		Oid			type = FLOAT8OID;
+		IndexOrderByDistance least = {GgBoundOf(&so->bound, so->distance), false};
+
+		index_store_float8_orderby_distances(scan, &type, &least, true);
+	}
 	MemoryContextSwitchTo(old);
 	return found;
 }
