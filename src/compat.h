@@ -52,6 +52,21 @@ typedef RelFileNode GgRelFileLocator;
 #define GgRestrictSearchPath()	((void) 0)
 #endif
 
+/* The number of this process's PGPROC; one of a backend or background worker is below MaxBackends. */
+#if PG_VERSION_NUM >= 170000
+#define GgMyProcNumber()		((uint32) MyProcNumber)
+#else
+#define GgMyProcNumber()		((uint32) MyProc->pgprocno)
+#endif
+
+/* A wait event of ours, by name where extensions have named ones; event is a static uint32, 0 at first. */
+#if PG_VERSION_NUM >= 170000
+#define GgWaitEvent(event, name) \
+	((event) != 0 ? (event) : ((event) = WaitEventExtensionNew(name)))
+#else
+#define GgWaitEvent(event, name) ((void) (event), PG_WAIT_EXTENSION)
+#endif
+
 /* A page newly added at the end of the relation, locked exclusively. */
 static inline Buffer
 GgExtendOne(Relation rel, ForkNumber forknum)
