@@ -22,10 +22,12 @@
 
 #if PG_VERSION_NUM >= 160000
 #define GgLocator(rel)			((rel)->rd_locator)
+#define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilelocatorSubid)
 typedef RelFileLocator GgRelFileLocator;
 #define GgOwnerCheck(classid, objectid, roleid) object_ownercheck(classid, objectid, roleid)
 #else
 #define GgLocator(rel)			((rel)->rd_node)
+#define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilenodeSubid)
 typedef RelFileNode GgRelFileLocator;
 #define GgOwnerCheck(classid, objectid, roleid) \
 	((classid) == RelationRelationId ? pg_class_ownercheck(objectid, roleid) : false)
