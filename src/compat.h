@@ -10,6 +10,7 @@
 #include "access/rmgr.h"
 #include "access/xloginsert.h"
 #include "catalog/index.h"
+#include "common/relpath.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -50,6 +51,40 @@ typedef RelFileNode GgRelFileLocator;
 #define GgRestrictSearchPath()	RestrictSearchPath()
 #else
 #define GgRestrictSearchPath()	((void) 0)
+#endif
+
+/* Does the relation, or its present file, belong to a transaction of ours that has not committed? */
+static inline bool
+GgNewInTransaction(Relation rel)
+{
+#if PG_VERSION_NUM >= 160000
+	return rel->rd_createSubid != InvalidSubTransactionId ||
+		rel->rd_firstRelfilelocatorSubid != InvalidSubTransactionId;
+#else
+	return rel->rd_createSubid != InvalidSubTransactionId ||
+		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
+#endif
+}
+
+/* Path of the first file of a relation's main fork, relative to the data directory. */
+static inline void
+GgMainForkPath(GgRelFileLocator locator, char *path, Size size)
+{
+#if PG_VERSION_NUM >= 180000
+	strlcpy(path, relpathperm(locator, MAIN_FORKNUM).str, size);
+#else
+	char	   *allocated = relpathperm(locator, MAIN_FORKNUM);
+
+	strlcpy(path, allocated, size);
+	pfree(allocated);
+#endif
+}
+
+/* A wait event of our own, under the extension's name where there are such (17). */
+#if PG_VERSION_NUM >= 170000
+#define GG_DEFINE_WAIT_EVENT(function, name) static inline uint32 function(void) { 	static uint32 event = 0; 	if (event == 0) 		event = WaitEventExtensionNew(name); 	return event; } extern int	gg_no_such_variable_##function
+#else
+#define GG_DEFINE_WAIT_EVENT(function, name) static inline uint32 function(void) { 	return PG_WAIT_EXTENSION; } extern int	gg_no_such_variable_##function
 #endif
 
 /* A page newly added at the end of the relation, locked exclusively. */

@@ -201,6 +201,7 @@ typedef struct GgResident
 	GgResidentState state;
 	uint32		use;			/* new with every use of this entry */
 	uint32		serial;			/* new with every copy that is made ready */
+	uint32		copy;			/* 0 or 1: which of two places in the worker that copy takes */
 	GgResidentKey key;			/* instance 0: preloaded, not known before it is opened */
 	Oid			database;
 	Oid			relation;
@@ -222,6 +223,7 @@ typedef struct GgResident
 	double		refresh_s;
 	uint32		refreshes;
 	uint32		failures;		/* in a row */
+	TimestampTz failed_at;		/* the last of them */
 	TimestampTz retry_at;		/* FAILED, and of a refresh that failed */
 	GgWhy		why;			/* FAILED: GG_CPU_MEMORY or GG_CPU_FAILED */
 	char		error[160];		/* of the last load or refresh that failed */
