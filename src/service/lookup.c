@@ -46,7 +46,7 @@
 /* How often those who wait for a load look. */
 #define LOOK_MS				2
 
-GG_DEFINE_WAIT_EVENT(WaitEventLoad, "GpugraphLoad");
+GG_DEFINE_WAIT_EVENT(WaitEventLoad, "GpugraphLoad")
 
 /* What stands in the way of a hit. */
 typedef struct Obstacle
@@ -378,6 +378,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, TimestampTz 
 	int			number;
 
 	obstacle->failed = false;
+	obstacle->why = GG_CPU_FAILED;
 	for (number = 0; number < gg_service->ndevices; number++)
 	{
 		bool		hit = false;
