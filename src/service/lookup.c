@@ -168,7 +168,7 @@ GgTakeEntry(GgDevice *device)
 }
 
 int
-GgTakeLoad(GgDevice *device, int entry, bool refresh)
+GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 {
 	GgResident *resident = &device->residents[entry];
 
@@ -184,6 +184,7 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh)
 		job->entry = entry;
 		job->use = resident->use;
 		job->refresh = refresh;
+		job->owner = owner;
 		job->forced = resident->forced;
 		job->fault = resident->fault;
 		job->database = resident->database;

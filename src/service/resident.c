@@ -42,6 +42,7 @@
 #define RETRY_MIN_MS	5000
 #define RETRY_MAX_MS	60000
 #define NO_ROOM_RETRY_MS 1000
+#define QUIET_RETRY_MS	100
 
 typedef struct Copy
 {
@@ -373,19 +374,22 @@ StartLoads(void)
 		LWLockAcquire(device->lock, LW_EXCLUSIVE);
 		if (resident->state == GG_RESIDENT_WANTED)
 		{
-			load = GgTakeLoad(device, entry, false);
+			load = GgTakeLoad(device, entry, false, 0);
 			if (load >= 0)
 				resident->state = GG_RESIDENT_LOADING;
 		}
 		else if (resident->state == GG_RESIDENT_READY && pg_atomic_read_u32(&resident->refresh) == GG_REFRESH_WANTED)
 		{
-			load = GgTakeLoad(device, entry, true);
+			load = GgTakeLoad(device, entry, true, 0);
 			if (load >= 0)
 				pg_atomic_write_u32(&resident->refresh, GG_REFRESH_LOADING);
 		}
 		LWLockRelease(device->lock);
 		if (load >= 0)
+		{
 			StartLoader(load);
+			busy = true;
+		}
 	}
 }
 
@@ -405,6 +409,7 @@ EndLoad(int load, uint32 serial)
 	GgLoadJob  *job = &device->loads_under_way[load];
 
 	Ungrant(load);
+	loads[load].evicted_more = false;
 	pg_write_barrier();
 	(void) (GgLoadMove(job, serial, GG_LOAD_ASSIGNED, GG_LOAD_ENDED) ||
 			GgLoadMove(job, serial, GG_LOAD_SHAPED, GG_LOAD_ENDED) ||
@@ -440,6 +445,8 @@ LoadFailed(int load, uint32 serial, bool no_room)
 			resident->failed_at = GetCurrentTimestamp();
 			resident->retry_at = resident->failed_at + Min(retry_ms, RETRY_MAX_MS) * 1000;
 		}
+		else
+			resident->retry_at = GetCurrentTimestamp() + QUIET_RETRY_MS * INT64CONST(1000);
 		if (job->refresh)
 		{
 			/* the copy that is there goes on being used, unless it is on its way out anyway */
@@ -472,6 +479,11 @@ GrantLoad(int load, uint32 serial)
 	for (uint32 i = 0; i < job->nlists; i++)
 		if (!job->lists[i].kept && job->lists[i].n > 0)
 			bytes += engine->shape_bytes(&job->lists[i].shape);
+	if (loads[load].evicted_more && OutgoingBytes() > 0)
+	{
+		busy = true;
+		return;
+	}
 	switch (MakeRoom(job, bytes))
 	{
 		case ROOM_THERE:
@@ -553,6 +565,15 @@ Publish(int load, uint32 serial, int64 now_ms)
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	wanted = resident->use == job->use &&
 		resident->state == (job->refresh ? GG_RESIDENT_READY : GG_RESIDENT_LOADING);
+	for (uint32 i = 0; i < job->nlists && wanted; i++)
+		if (job->lists[i].kept && job->lists[i].n > 0)
+		{
+			bool		have = false;
+
+			for (uint32 j = 0; j < resident->nsegments; j++)
+				have |= resident->segments[j] == job->lists[i].segment && old->live && old->lists[j] != NULL;
+			wanted = have;
+		}
 	if (wanted)
 	{
 		copy->live = true;
@@ -965,8 +986,8 @@ GgResidentWork(void)
 		ResetStats();
 	CheckLimit();
 	busy = false;
-	StartLoads();
 	MoveLoads(now_ms);
+	StartLoads();
 	CloseCopies(now_ms);
 	if (busy)
 		FreeDeadChunks();

@@ -145,8 +145,11 @@ GgSameLocator(const GgRelFileLocator *a, const GgRelFileLocator *b)
  */
 extern int	GgTakeEntry(GgDevice *device);
 
-/* A load for an entry, in state ASSIGNED; -1 when all are taken.  Under device->lock, exclusive. */
-extern int	GgTakeLoad(GgDevice *device, int entry, bool refresh);
+/*
+ * A load for an entry, in state ASSIGNED; -1 when all are taken.  owner: the process that builds, 0 for a loader.  Under
+ * device->lock, exclusive.
+ */
+extern int	GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner);
 
 /* Have an entry evicted, if it still is the one.  Takes the lock. */
 extern void GgForgetEntry(GgDevice *device, uint32 entry, uint32 use);
