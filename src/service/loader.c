@@ -21,6 +21,8 @@
  */
 #include "service/resident.h"
 
+#include <math.h>
+
 #include "access/xact.h"
 #include "access/relation.h"
 #include "libpq/pqsignal.h"

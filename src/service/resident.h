@@ -25,6 +25,7 @@
 
 #include "service/service.h"
 
+#include "postmaster/bgworker.h"
 #include "utils/timestamp.h"
 
 /* ---- loads --------------------------------------------------------------- */
@@ -191,7 +192,7 @@ typedef struct GgLoaderExtra
 
 /* Start one; false when there is no slot. */
 extern bool GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper,
-						  struct BackgroundWorkerHandle **handle);
+						  BackgroundWorkerHandle **handle);
 
 /* Bytes written this way: "512 MB". */
 extern const char *GgFormatBytes(char *buffer, Size size, uint64 bytes);
