@@ -23,10 +23,12 @@
 
 #if PG_VERSION_NUM >= 160000
 #define GgLocator(rel)			((rel)->rd_locator)
+#define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilelocatorSubid)
 typedef RelFileLocator GgRelFileLocator;
 #define GgOwnerCheck(classid, objectid, roleid) object_ownercheck(classid, objectid, roleid)
 #else
 #define GgLocator(rel)			((rel)->rd_node)
+#define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilenodeSubid)
 typedef RelFileNode GgRelFileLocator;
 #define GgOwnerCheck(classid, objectid, roleid) \
 	((classid) == RelationRelationId ? pg_class_ownercheck(objectid, roleid) : false)
@@ -53,18 +55,20 @@ typedef RelFileNode GgRelFileLocator;
 #define GgRestrictSearchPath()	((void) 0)
 #endif
 
-/* Does the relation, or its present file, belong to a transaction of ours that has not committed? */
-static inline bool
-GgNewInTransaction(Relation rel)
-{
-#if PG_VERSION_NUM >= 160000
-	return rel->rd_createSubid != InvalidSubTransactionId ||
-		rel->rd_firstRelfilelocatorSubid != InvalidSubTransactionId;
+/* The number of this process's PGPROC; one of a backend or background worker is below MaxBackends. */
+#if PG_VERSION_NUM >= 170000
+#define GgMyProcNumber()		((uint32) MyProcNumber)
 #else
-	return rel->rd_createSubid != InvalidSubTransactionId ||
-		rel->rd_firstRelfilenodeSubid != InvalidSubTransactionId;
+#define GgMyProcNumber()		((uint32) MyProc->pgprocno)
 #endif
-}
+
+/* A wait event of ours, by name where extensions have named ones; event is a static uint32, 0 at first. */
+#if PG_VERSION_NUM >= 170000
+#define GgWaitEvent(event, name) \
+	((event) != 0 ? (event) : ((event) = WaitEventExtensionNew(name)))
+#else
+#define GgWaitEvent(event, name) ((void) (event), PG_WAIT_EXTENSION)
+#endif
 
 /* Path of the first file of a relation's main fork, relative to the data directory. */
 static inline void
@@ -79,13 +83,6 @@ GgMainForkPath(GgRelFileLocator locator, char *path, Size size)
 	pfree(allocated);
 #endif
 }
-
-/* A wait event of our own, under the extension's name where there are such (17). */
-#if PG_VERSION_NUM >= 170000
-#define GG_DEFINE_WAIT_EVENT(function, name) static inline uint32 function(void) { 	static uint32 event = 0; 	if (event == 0) 		event = WaitEventExtensionNew(name); 	return event; } extern int	gg_no_such_variable_##function
-#else
-#define GG_DEFINE_WAIT_EVENT(function, name) static inline uint32 function(void) { 	return PG_WAIT_EXTENSION; } extern int	gg_no_such_variable_##function
-#endif
 
 /* A page newly added at the end of the relation, locked exclusively. */
 static inline Buffer

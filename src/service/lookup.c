@@ -46,8 +46,6 @@
 /* How often those who wait for a load look. */
 #define LOOK_MS				2
 
-GG_DEFINE_WAIT_EVENT(WaitEventLoad, "GpugraphLoad")
-
 /* What stands in the way of a hit. */
 typedef struct Obstacle
 {
@@ -61,7 +59,10 @@ typedef struct Obstacle
 void
 GgLoadSleep(long timeout_ms)
 {
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms, WaitEventLoad());
+	static uint32 wait_event = 0;
+
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms,
+					 GgWaitEvent(wait_event, "GpugraphLoad"));
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 }
@@ -453,7 +454,8 @@ CanBeResident(Relation index, const GgMetaPageData *meta, GgWhy *why)
 		*why = GG_CPU_NO_SERVICE;
 		return false;
 	}
-	if (RelationUsesLocalBuffers(index) || GgNewInTransaction(index))
+	if (RelationUsesLocalBuffers(index) || index->rd_createSubid != InvalidSubTransactionId ||
+		GgFirstLocatorSubid(index) != InvalidSubTransactionId)
 	{
 		*why = GG_CPU_LOCAL;
 		return false;

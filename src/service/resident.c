@@ -74,6 +74,7 @@ static uint64 used_bytes;
 static uint64 total_bytes;
 static uint32 last_serial;
 static bool busy;
+static gg_status device_lost;	/* an upload's, GG_OK while there is none */
 static bool changed;			/* since the list was saved */
 static int64 next_tick_ms,
 			next_sweep_ms,
@@ -531,6 +532,8 @@ LoadBroken(int load, uint32 serial)
 				return;
 		}
 	}
+	if (status->code == GG_EDEVICE)
+		device_lost = *status;
 	if (job->error[0] == '\0')
 	{
 		job->why = memory ? GG_CPU_MEMORY : GG_CPU_FAILED;
@@ -872,11 +875,8 @@ WantItems(const GgPreloadItem *items, int nitems)
 static void
 Wake(void *arg)
 {
-	GgDevice   *mine = arg;
-
-	pg_atomic_write_u32(&mine->work, 1);
-	pg_memory_barrier();
-	SetLatch(mine->latch);		/* async-signal-safe, and so safe in a thread */
+	/* sets a latch, which is async-signal-safe and so safe in a thread */
+	GgResidentNotify(arg);
 }
 
 /*
@@ -988,6 +988,8 @@ GgResidentWork(void)
 	busy = false;
 	MoveLoads(now_ms);
 	StartLoads();
+	if (device_lost.code != GG_OK)
+		GgDeviceLost(&device_lost);
 	CloseCopies(now_ms);
 	if (busy)
 		FreeDeadChunks();

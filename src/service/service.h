@@ -24,6 +24,8 @@
 
 #include "gpugraph.h"
 
+#include <time.h>
+
 #include "port/atomics.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -108,6 +110,10 @@ typedef enum GgSlotState
 	GG_SLOT_FAILED
 } GgSlotState;
 
+#define GgSlotWord(ticket, state)	((uint64) (ticket) << 8 | (state))
+#define GgSlotTicket(word)			((word) >> 8)
+#define GgSlotStateOf(word)			((GgSlotState) ((word) & 0xFF))
+
 typedef struct GgSlot
 {
 	pg_atomic_uint64 word;
@@ -118,7 +124,7 @@ typedef struct GgSlot
 	int32		procno;			/* whose latch to set */
 	uint32		entry;			/* GgResidentRef */
 	uint32		serial;
-	uint32		nlists;
+	uint32		nlists;			/* segments + 1, whether there is a delta or not */
 	uint32		lists;			/* bitmap over 32 segments ... */
 	bool		delta;			/* ... and whether the delta (list nlists - 1) is asked for */
 	bool		exact;
@@ -322,6 +328,7 @@ typedef struct GgDevice
 	pg_atomic_uint64 epoch;		/* counts worker starts */
 	pg_atomic_uint32 sleeping;	/* the worker waits on its latch */
 	Latch	   *latch;			/* the live worker's; set through GgWakeDevice() */
+	int			pid;			/* the live worker's, 0 without one */
 
 	/* breaker: failures in a row, and when the next worker may try */
 	uint32		failures;
@@ -354,6 +361,7 @@ typedef struct GgService
 	GgSlot	   *slots;
 	struct GgIndexStats *index_stats;	/* stat.c */
 	LWLock	   *stat_lock;
+	pg_atomic_uint64 told[GG_NWHY]; /* TimestampTz of the last LOG line about this reason (client.c) */
 } GgService;
 
 extern GgService *gg_service;
@@ -362,6 +370,9 @@ extern GgService *gg_service;
 extern void GgServiceInit(void);
 extern void GgWakeDevice(GgDevice *device);
 extern void GgDeviceLayout(gg_serve_layout *layout);
+
+/* The engine that plays the device: gpugraph.service_engine. */
+extern const gg_engine *GgServiceOps(void);
 
 /* ---- a backend's query (client.c) ------------------------------------------ */
 
@@ -376,18 +387,57 @@ typedef struct GgServiceAnswer
 /*
  * Ask the device that ref names.  query: dim floats, unprepared.  lists: which of the ref's lists are wanted (bitmap of segments;
  * the delta, list nsegments, when delta is set).  True: *answer points into the slot, valid until
- * GgServiceRelease() or the next call.  False: *why says why the CPU has to answer.
+ * the next call.  False: *why says why the CPU has to answer.
  * Interruptible; a cancelled query leaves nothing behind.
  */
 extern bool GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32 lists, bool delta,
 							bool exact, uint32 k, uint32 itopk_size, GgServiceAnswer *answer, GgWhy *why);
-extern void GgServiceRelease(void);
 
 /*
  * gpugraph.engine = cuda: what else would be answered by the CPU for this reason is an error.  Reasons that
  * are not failures (LOCAL, SMALL, SETTING) are not.
  */
 extern void GgRequireDevice(Relation index, GgWhy why);
+
+/*
+ * The CPU answers a query for this reason: an error under gpugraph.engine = cuda as above; else, where the reason is
+ * a failure, one LOG line a minute in the whole server.
+ */
+extern void GgFallBack(Relation index, GgWhy why);
+
+/* The reason as a sentence, for errdetail(). */
+extern const char *GgWhyText(GgWhy why);
+
+/* ---- worker.c and dispatch.c among themselves --------------------------------- */
+
+extern PGDLLEXPORT void GgWorkerMain(Datum number);
+
+/* The device cannot be used on: tell why, count it for the breaker and exit, to be started again. */
+extern void GgDeviceLost(const gg_status *status) pg_attribute_noreturn();
+
+/* Something failed that leaves the device usable: last_error, and a LOG line if it is another than before. */
+extern void GgDeviceTrouble(const gg_status *status);
+
+/* Start frees what an earlier worker left behind; Stop tells whoever waits that there is no answer to come. */
+extern void GgDispatchStart(GgDevice *device);
+extern void GgDispatchServe(const gg_engine *engine, gg_server *server);
+extern void GgDispatchStop(void);
+
+/* One turn: take, submit, look for answers.  True when there was, or is in flight, anything. */
+extern bool GgDispatchTurn(void);
+
+/* Is there nothing in the ring?  For the worker that is about to sleep. */
+extern bool GgDispatchIdle(void);
+
+/* Microseconds of a monotonic clock that all processes share. */
+static inline uint64
+GgNowMicros(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64) now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
 
 /* ---- residency, backend side (resident.c) ------------------------------------ */
 

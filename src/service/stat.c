@@ -225,8 +225,8 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	PutText(stats.name, &values[c], &nulls[c]);
 	c++;
 	values[c++] = CStringGetTextDatum(DeviceStateName(state));
-	nulls[c] = state == GG_DEVICE_DOWN || device->latch == NULL;
-	values[c] = nulls[c] ? (Datum) 0 : Int32GetDatum(device->latch->owner_pid);
+	nulls[c] = device->pid == 0;
+	values[c] = nulls[c] ? (Datum) 0 : Int32GetDatum(device->pid);
 	c++;
 	nulls[c] = stats.total_bytes == 0;
 	values[c++] = Int64GetDatum((int64) stats.total_bytes);
