@@ -10,6 +10,7 @@
 #include "access/rmgr.h"
 #include "access/xloginsert.h"
 #include "catalog/index.h"
+#include "common/relpath.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -68,6 +69,20 @@ typedef RelFileNode GgRelFileLocator;
 #else
 #define GgWaitEvent(event, name) ((void) (event), PG_WAIT_EXTENSION)
 #endif
+
+/* Path of the first file of a relation's main fork, relative to the data directory. */
+static inline void
+GgMainForkPath(GgRelFileLocator locator, char *path, Size size)
+{
+#if PG_VERSION_NUM >= 180000
+	strlcpy(path, relpathperm(locator, MAIN_FORKNUM).str, size);
+#else
+	char	   *allocated = relpathperm(locator, MAIN_FORKNUM);
+
+	strlcpy(path, allocated, size);
+	pfree(allocated);
+#endif
+}
 
 /* A page newly added at the end of the relation, locked exclusively. */
 static inline Buffer

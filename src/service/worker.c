@@ -273,9 +273,8 @@ SleepUntilWork(void)
 {
 	pg_atomic_write_u32(&device->sleeping, 1);
 	pg_memory_barrier();
-	/* while residents move, they are looked after every millisecond: the upload thread cannot set a latch */
 	if (GgDispatchIdle() && !ShutdownRequestPending)
-		Sleep(pg_atomic_read_u32(&device->work) != 0 ? 1 : SLEEP_MOST_MS);
+		Sleep(Min(GgResidentTimeout(), SLEEP_MOST_MS));
 	pg_atomic_write_u32(&device->sleeping, 0);
 }
 
