@@ -18,6 +18,7 @@
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/s_lock.h"
+#include "utils/float.h"
 #include "utils/memutils.h"
 
 #include "ring.h"
@@ -379,10 +380,24 @@ InjectFault(GgFault fault)
 }
 
 static void
-AddItem(const GgSlot *slot, uint32 number, uint32 list, bool exact)
+AddItem(GgSlot *slot, uint32 number, uint32 list, bool exact)
 {
-	SlotItem   *item = &waiting[nwaiting++];
+	SlotItem   *item;
 
+	/* a list without rows: the answer is no node */
+	if (queries[number].indexes[list] == NULL)
+	{
+		for (uint32 i = list * slot->k; i < (list + 1) * slot->k; i++)
+		{
+			slot->nodes[i] = GG_NO_NODE;
+			slot->distances[i] = get_float4_infinity();
+		}
+		pg_write_barrier();
+		slot->done[list] = queries[number].ticket;
+		return;
+	}
+
+	item = &waiting[nwaiting++];
 	item->slot = number;
 	item->list = list;
 	item->entry = slot->entry;
