@@ -38,8 +38,8 @@
 
 #define PAGES_PER_UNIT		(GG_STAGE_CHUNK / GG_PAGE_PAYLOAD)
 
-/* One reader a so many pages, 400 MB, which one reads from shared buffers in about 0.1 s. */
-#define PAGES_PER_READER	50000
+/* One reader a so many pages: 160 MB, for which one takes some 0.1 s of CPU time when they are in shared buffers. */
+#define PAGES_PER_READER	20000
 
 /* How long to sleep when all chunks are full: less than the upload takes for one would be in vain. */
 #define CHUNK_WAIT_US		100
@@ -55,6 +55,8 @@ struct GgLoad
 	uint32		use;
 	int			filling;		/* chunk that we fill, or -1 */
 	bool		over;			/* the load has ended without us */
+	bool		helper;			/* not the reader that opens and finishes the load */
+	bool		in_unit;		/* claimed, and not handed over yet */
 	SubTransactionId subxact;	/* builders: what it goes with */
 	GgLoad	   *next;			/* builders: pending_loads */
 };
@@ -634,8 +636,10 @@ LoadUnits(Reader *reader, uint32 total)
 			GiveUp(reader->load, false, "the loader failed, as gpugraph.fault asks for");
 			return false;
 		}
+		reader->load->in_unit = true;
 		if (!FindUnit(job, reader->meta, u, &unit) || !LoadUnit(reader, &unit))
 			return false;
+		reader->load->in_unit = false;
 	}
 	return true;
 }
@@ -644,12 +648,14 @@ LoadUnits(Reader *reader, uint32 total)
 
 static GgLoad my_load;
 
-/* Whatever ends the process ends its load, unless that has all it needs. */
+/* Whatever ends the process ends its load, unless that has all it needs of us. */
 static void
 LoaderExit(int code, Datum arg)
 {
 	GgLoadState state = StateOf(&my_load);
 
+	if (my_load.helper && !my_load.in_unit)
+		return;
 	if (state == GG_LOAD_ASSIGNED || state == GG_LOAD_SHAPED || state == GG_LOAD_CREATE || state == GG_LOAD_OPEN)
 		GiveUp(&my_load, false, "its loader was terminated");
 }
@@ -685,11 +691,12 @@ StartHelpers(const GgLoad *load, uint64 npages)
 			break;				/* fewer have to do */
 }
 
-/* All of a loader's work.  helper: another loader has described and opened the load. */
+/* All of a loader's work; a helper's load has been described and opened by another. */
 static void
-Load(GgLoad *load, bool helper)
+Load(GgLoad *load)
 {
 	GgLoadJob  *job = JobOf(load);
+	bool		helper = load->helper;
 	Reader		reader;
 	Relation	index;
 	uint64		npages;
@@ -701,7 +708,8 @@ Load(GgLoad *load, bool helper)
 	index = OpenIndex(job->relation, helper || job->key.instance != 0 ? &job->key.locator : NULL);
 	if (index == NULL)
 	{
-		GiveUp(load, true, NULL);
+		if (!helper)
+			GiveUp(load, true, NULL);
 		return;
 	}
 	GgReadMeta(index, reader.meta);
@@ -774,6 +782,7 @@ GgLoaderMain(Datum arg)
 	my_load.number = load;
 	my_load.serial = extra.serial;
 	my_load.filling = -1;
+	my_load.helper = extra.helper;
 	job = JobOf(&my_load);
 	if (StateOf(&my_load) == GG_LOAD_FREE)
 		return;
@@ -787,7 +796,7 @@ GgLoaderMain(Datum arg)
 	StartTransactionCommand();
 	PG_TRY();
 	{
-		Load(&my_load, extra.helper);
+		Load(&my_load);
 	}
 	PG_CATCH();
 	{
@@ -798,7 +807,8 @@ GgLoaderMain(Datum arg)
 		edata = CopyErrorData();
 		FlushErrorState();
 		snprintf(error, sizeof(error), "%s", edata->message);
-		GiveUp(&my_load, false, error);
+		if (!my_load.helper || my_load.in_unit)
+			GiveUp(&my_load, false, error);
 		AbortCurrentTransaction();
 		return;
 	}

@@ -55,7 +55,7 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM (SELECT id FROM big ORDER 
 	5, 'its queries are answered');
 is(of_index($node, "state || ' ' || cpu_memory", 'big_idx'), 'failed 1', 'by the CPU, for want of memory');
 ok(($node->psql('postgres', "SELECT gpugraph_prewarm('big_idx')"))[0] != 0, 'a second try fails, too');
-is(log_lines($node, qr/could not load index "big_idx"/), 1, 'the log says it once');
+is(log_lines($node, qr/LOG: .*could not load index "big_idx"/), 1, 'the log says it once');
 like(($node->psql('postgres', "SET gpugraph.engine = cuda; SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5"))[2],
 	qr/ERROR/, 'with gpugraph.engine = cuda it is an error');
 
