@@ -21,6 +21,7 @@
  */
 #include "service/resident.h"
 
+#include <ctype.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -418,6 +419,27 @@ EndLoad(int load, uint32 serial)
 			GgLoadMove(job, serial, GG_LOAD_DONE, GG_LOAD_ENDED));
 }
 
+/* Sizes change from try to try; that is not another cause. */
+static bool
+IsNewCause(const char *before, const char *now)
+{
+	while (*before != '\0' || *now != '\0')
+	{
+		while (isdigit((unsigned char) *before))
+			before++;
+		while (isdigit((unsigned char) *now))
+			now++;
+		if (*before != *now)
+			return true;
+		if (*now != '\0')
+		{
+			before++;
+			now++;
+		}
+	}
+	return false;
+}
+
 static void
 LoadFailed(int load, uint32 serial, bool no_room)
 {
@@ -439,7 +461,7 @@ LoadFailed(int load, uint32 serial, bool no_room)
 				retry_ms = NO_ROOM_RETRY_MS;
 			else if (job->why == GG_CPU_MEMORY)
 				retry_ms = RETRY_MAX_MS;
-			tell = strcmp(resident->error, job->error) != 0;
+			tell = IsNewCause(resident->error, job->error);
 			strlcpy(resident->error, job->error, sizeof(resident->error));
 			resident->why = job->why;
 			resident->failures++;
