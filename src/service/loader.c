@@ -465,6 +465,14 @@ PivotsAreValid(const uint32 *words, Size count, uint64 first, const GgLoadList *
 	return true;
 }
 
+/* A damaged directory may name no extents. */
+static void
+FreeArray(GgArray *array)
+{
+	if (array->extents != NULL)
+		pfree(array->extents);
+}
+
 /* A run of an array's pages; returns its bytes, 0 when a page is not what it should be. */
 static uint64
 ReadSegmentUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uint64 *offset, const char **wrong)
@@ -484,13 +492,13 @@ ReadSegmentUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, u
 		CHECK_FOR_INTERRUPTS();
 		if (!ReadPage(reader, index, &array, unit->first + i, &buffer))
 		{
-			pfree(array.extents);
+			FreeArray(&array);
 			return 0;
 		}
 		memcpy(chunk + done, PageGetContents(BufferGetPage(buffer)), Min(GG_PAGE_PAYLOAD, bytes - done));
 		UnlockReleaseBuffer(buffer);
 	}
-	pfree(array.extents);
+	FreeArray(&array);
 
 	if ((unit->kind == GG_KIND_ADJACENCY && !IdsAreValid((uint32 *) chunk, bytes / sizeof(uint32), list->n)) ||
 		(unit->kind == GG_KIND_PIVOTS &&
@@ -537,7 +545,7 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 		CHECK_FOR_INTERRUPTS();
 		if (!ReadPage(reader, index, &array, number, &buffer))
 		{
-			pfree(array.extents);
+			FreeArray(&array);
 			return 0;
 		}
 		page = BufferGetPage(buffer);
@@ -565,7 +573,7 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 
 			if (!ReadPage(reader, index, &array, number + p, &buffer))
 			{
-				pfree(array.extents);
+				FreeArray(&array);
 				return 0;
 			}
 			memcpy(out + done, PageGetContents(BufferGetPage(buffer)), Min(GG_PAGE_PAYLOAD, row_bytes - done));
@@ -573,7 +581,7 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 		}
 		out += row_bytes;
 	}
-	pfree(array.extents);
+	FreeArray(&array);
 	return out - chunk;
 }
 
