@@ -39,7 +39,10 @@
 #define REFRESH_MIN_PAGES	8
 #define REFRESH_SHARE		10
 
-/* A refresh comes no earlier than this many times what the last one took, and no earlier than this. */
+/*
+ * A refresh comes no earlier than this many times what loading the delta took last, and no earlier than this.  Only the latter
+ * where the copy is of no use at all, because the index has other segments by now.
+ */
 #define REFRESH_PATIENCE	20
 #define REFRESH_MIN_MS		100
 
@@ -315,7 +318,7 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 	if (!forced)
 	{
 		TimestampTz now;
-		int64		patience_us = Max((int64) (resident->refresh_s * 1e6 * REFRESH_PATIENCE), REFRESH_MIN_MS * INT64CONST(1000));
+		int64		patience_us = REFRESH_MIN_MS * INT64CONST(1000);
 
 		/* a new generation, or rows cleared, in any case; a longer delta when it pays */
 		if (resident->key.generation == meta->generation &&
@@ -327,6 +330,8 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 				(uncovered < REFRESH_MIN_PAGES || uncovered < resident->delta_pages / REFRESH_SHARE))
 				return;
 		}
+		if (resident->key.generation == meta->generation || SameSegments(resident, meta))
+			patience_us = Max(patience_us, (int64) (resident->delta_s * 1e6 * REFRESH_PATIENCE));
 		now = GetCurrentTimestamp();
 		if (now < resident->retry_at || now < resident->refreshed_at + patience_us)
 			return;

@@ -205,6 +205,10 @@ CloseCopies(int64 now_ms)
 				CloseCopy(&pair[c]);
 		LWLockAcquire(device->lock, LW_EXCLUSIVE);
 		resident->state = GG_RESIDENT_FREE;
+		/* what look-ups go through need not stay as long as it once was */
+		for (n = pg_atomic_read_u32(&device->nresidents); n > 0 && device->residents[n - 1].state == GG_RESIDENT_FREE; n--)
+			;
+		pg_atomic_write_u32(&device->nresidents, n);
 		LWLockRelease(device->lock);
 		device->stats.evictions++;
 		changed = true;
@@ -576,6 +580,8 @@ Publish(int load, uint32 serial, int64 now_ms)
 	TimestampTz now = GetCurrentTimestamp();
 	double		seconds = (now - job->began) / 1e6;
 	uint64		all_bytes = 0;
+	uint64		loaded_bytes = 0,
+				delta_bytes = 0;
 	bool		wanted;
 	char		name[160],
 				size[32];
@@ -586,6 +592,15 @@ Publish(int load, uint32 serial, int64 now_ms)
 		return;
 	}
 	GgUploadTake(upload, load, lists);
+	for (uint32 i = 0; i < job->nlists; i++)
+		if (lists[i] != NULL)
+		{
+			uint64		bytes = engine->index_bytes(lists[i]);
+
+			loaded_bytes += bytes;
+			if (job->lists[i].segment == GG_NO_SEGMENT)
+				delta_bytes += bytes;
+		}
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	wanted = resident->use == job->use &&
@@ -644,9 +659,12 @@ Publish(int load, uint32 serial, int64 now_ms)
 		resident->failures = 0;
 		resident->forced = false;
 		resident->refreshed_at = now;
-		resident->refresh_s = seconds;
+		resident->delta_s = loaded_bytes > 0 ? seconds * delta_bytes / loaded_bytes : 0;
 		if (job->refresh)
+		{
+			resident->refresh_s = seconds;
 			resident->refreshes++;
+		}
 		else
 		{
 			resident->loaded_at = now;

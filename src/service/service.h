@@ -227,6 +227,7 @@ typedef struct GgResident
 	double		load_s;
 	TimestampTz refreshed_at;	/* of the last refresh, or loaded_at */
 	double		refresh_s;
+	double		delta_s;		/* the delta's share of the last load or refresh */
 	uint32		refreshes;
 	uint32		failures;		/* in a row */
 	TimestampTz failed_at;		/* the last of them */
@@ -341,7 +342,7 @@ typedef struct GgDevice
 	pg_atomic_uint32 work;		/* residents need the worker: WANTED, EVICTING, a load ended */
 	uint64		limit_bytes;	/* what gpugraph.device_memory comes to; the live worker's */
 	pg_atomic_uint32 reset;		/* the worker is to zero its counters */
-	pg_atomic_uint32 nresidents;	/* entries that were ever in use */
+	pg_atomic_uint32 nresidents;	/* entries from here on are free */
 	uint32		last_use;		/* under lock */
 	GgResident	residents[GG_MAX_RESIDENT];
 	GgStageChunk chunks[GG_STAGE_CHUNKS];

@@ -347,6 +347,7 @@ IndexRow(IndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = TimestampTzGetDatum(ready ? resident->loaded_at : 0);
 	values[c++] = Float8GetDatum(ready ? resident->load_s : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->refreshes : 0);
+	nulls[c] = nulls[c + 1] = !ready || resident->refreshes == 0;
 	values[c++] = TimestampTzGetDatum(ready ? resident->refreshed_at : 0);
 	values[c++] = Float8GetDatum(ready ? resident->refresh_s : 0);
 

@@ -35,6 +35,13 @@ is($node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')"), $bytes,
 is(of_device($node, 'loads'), 2, 'two loads in all');
 truth_by_device($node, 'prewarmed');
 
+# ---- gpugraph.engine = cuda waits for a load
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+my ($before) = answered_by($node);
+is($node->safe_psql('postgres', "SET gpugraph.engine = cuda; SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3) s"),
+	3, 'a query that must not be the CPU\'s waits');
+is((answered_by($node))[0], $before + 1, 'and is the device\'s');
+
 # ---- rows arrive: those not on the device are found at once, and later are there, too
 my $loaded = of_index($node, 'loaded_at');
 my $serials = of_index($node, 'refreshes');
@@ -48,7 +55,7 @@ ok(defined wait_for(
 	'the device gets them');
 truth_by_device($node, 'delta on the device');
 is(of_index($node, 'loaded_at'), $loaded, 'without a new load of the rest');
-is(of_device($node, 'loads'), 2, 'still two loads');
+is(of_device($node, 'loads'), 3, 'no other load');
 index_is_complete($node, 'delta on the device');
 
 # ---- VACUUM clears rows of segment and delta
@@ -67,7 +74,7 @@ my $generation = of_index($node, 'generation');
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id > 10000; VACUUM items');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 cmp_ok(of_index($node, 'generation'), '>', $generation, 'the copy is of the new generation');
-is(of_device($node, 'loads'), 2, 'its segments were kept');
+is(of_device($node, 'loads'), 3, 'its segments were kept');
 is(of_index($node, 'loaded_at'), $loaded, 'the first load is still the last');
 truth_by_device($node, 'a new generation');
 index_is_complete($node, 'in the end');
