@@ -30,6 +30,12 @@
 /* An answer that was slept for looks slow because it was; every so many of these another one is spun for. */
 #define SPIN_AGAIN			16
 
+/*
+ * How long to wait for the own slot where a query that was given up still has it: about a launch.  The worker gives
+ * it back as soon as the device is through.
+ */
+#define ABANDONED_MOST_US	200
+
 /* A sleeper is woken by the worker; this is for a worker that was killed before it could. */
 #define SLEEP_MOST_MS		100
 
@@ -233,6 +239,14 @@ OwnSlot(uint64 *ticket)
 		return NULL;
 	slot = &gg_service->slots[GgMyProcNumber()];
 	word = pg_atomic_read_u64(&slot->word);
+	if (GgSlotStateOf(word) == GG_SLOT_ABANDONED)
+		for (uint64 start = GgNowMicros(); GgNowMicros() - start < ABANDONED_MOST_US;)
+		{
+			SPIN_DELAY();
+			word = pg_atomic_read_u64(&slot->word);
+			if (GgSlotStateOf(word) == GG_SLOT_FREE)
+				break;
+		}
 	if (GgSlotStateOf(word) != GG_SLOT_FREE)
 		return NULL;
 	if (!registered)
