@@ -80,7 +80,6 @@ GgInitOptions(void)
 							&gg_max_scan_tuples,
 							GG_DEFAULT_MAX_SCAN_TUPLES, 1, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
-	MarkGUCPrefixReserved("gpugraph");
 }
 
 static void

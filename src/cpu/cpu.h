@@ -13,6 +13,7 @@
  *	distance.c		one row, one query
  *	walk.c			best-first search
  *	index.c			rows and graph in memory, searched
+ *	serve.c			indexes filled piece by piece, searches for many callers
  *	engine.c		the ops table
  */
 #ifndef GG_CPU_H
