@@ -150,6 +150,7 @@ typedef struct GgBuild
 
 	/* write buffer of GG_WRITE_BATCH pages, see build_write.c */
 	char	   *pages;
+	GgRunFile	file;			/* being written to */
 
 	/* ---- the leader's ---- */
 	const gg_engine *engine;

@@ -62,6 +62,7 @@ LoseBuild(void *arg)
 
 	GgAbandonCopy(build);
 	GgLoseArea(build);
+	GgCloseRunFile(&build->file);
 }
 
 /*
@@ -671,6 +672,7 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	Help(&build, true, 0);
 	InstrEndParallelQuery(&buffer_usage[ParallelWorkerNumber], &wal_usage[ParallelWorkerNumber]);
 
+	GgCloseRunFile(&build.file);
 	GgUnmapArea(&build);
 	index_close(build.index, index_lockmode);
 	table_close(build.heap, heap_lockmode);

@@ -3,8 +3,7 @@
  *		The pages of a new index: formed in memory, logged and written in large runs, each once.
  *
  * Nobody else knows the relation before the transaction commits, so pages bypass the buffer manager, as those
- * of nbtree's builds do: smgrwrite() into a file that the leader has extended, by any process and in any
- * order.  No WAL is flushed before a page is written: after a crash before the commit the file goes anyway.
+ * of nbtree's builds do: into a file that the leader has extended, by any process and in any order.  No WAL is flushed before a page is written: after a crash before the commit the file goes anyway.
  */
 #include "build.h"
 
@@ -71,7 +70,7 @@ PutPages(GgBuild *build, BlockNumber start, int npages, double *wal_s)
 	}
 	for (int i = 0; i < npages; i++)
 		PageSetChecksumInplace(pages[i], blocks[i]);
-	GgWriteBlocks(build->index, MAIN_FORKNUM, start, pages, npages);
+	GgWriteRun(build->index, MAIN_FORKNUM, start, pages, npages, &build->file);
 }
 
 /* One of an array's pages; data is the array. */

@@ -5,6 +5,8 @@
 #ifndef GG_COMPAT_H
 #define GG_COMPAT_H
 
+#include <fcntl.h>
+
 #include "access/genam.h"
 #include "access/nbtxlog.h"
 #include "access/rmgr.h"
@@ -13,11 +15,13 @@
 #include "common/relpath.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
+#include "storage/fd.h"
 #include "storage/lmgr.h"
 #include "storage/smgr.h"
 #include "storage/sync.h"
 #include "utils/acl.h"
 #include "utils/rel.h"
+#include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000
 #error "gpugraph needs PostgreSQL 15 or newer"
@@ -134,25 +138,82 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 #endif
 }
 
-/* Write blocks that exist, past the buffer manager; no checkpoint hears of it. */
-static inline void
-GgWriteBlocks(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int npages)
+/*
+ * Write npages blocks that exist, one after the other in memory, past the buffer manager; no checkpoint hears of
+ * it.  Before 17 smgr writes one block a call, which takes three times as long as 32 at a time and lets
+ * writers of one file wait for each other (1.2 GB/s of page cache on ext4, however many processes, to 3.5 GB/s with
+ * 256 kB a call).  There the file is opened here, and kept open in *file.
+ */
+typedef struct GgRunFile
 {
-#if PG_VERSION_NUM >= 170000
+	bool		open;
+	File		file;
+	uint32		segno;			/* of the relation's files of RELSEG_SIZE blocks */
+} GgRunFile;
+
+static inline void
+GgCloseRunFile(GgRunFile *file)
+{
+	if (file->open)
+		FileClose(file->file);
+	file->open = false;
+}
+
+static inline void
+GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int npages, GgRunFile *file)
+{
 	while (npages > 0)
 	{
 		/* not across files */
 		int			count = (int) Min(npages, RELSEG_SIZE - start % RELSEG_SIZE);
 
+#if PG_VERSION_NUM >= 170000
 		smgrwritev(RelationGetSmgr(rel), forknum, start, (const void **) pages, count, true);
+#else
+		uint32		segno = start / RELSEG_SIZE;
+		int			bytes = count * BLCKSZ;
+		int			written;
+
+		if (!file->open || file->segno != segno)
+		{
+#if PG_VERSION_NUM >= 160000
+			char	   *base = relpath(RelationGetSmgr(rel)->smgr_rlocator, forknum);
+#else
+			char	   *base = relpath(RelationGetSmgr(rel)->smgr_rnode, forknum);
+#endif
+			char	   *path = segno == 0 ? base : psprintf("%s.%u", base, segno);
+
+			GgCloseRunFile(file);
+			file->file = PathNameOpenFile(path, O_RDWR | PG_BINARY);
+			if (file->file < 0)
+				ereport(ERROR,
+						(errcode_for_file_access(),
+						 errmsg("could not open file \"%s\": %m", path)));
+			file->open = true;
+			file->segno = segno;
+			if (path != base)
+				pfree(path);
+			pfree(base);
+		}
+		errno = 0;
+		written = FileWrite(file->file, pages[0], bytes, (off_t) (start % RELSEG_SIZE) * BLCKSZ,
+							WAIT_EVENT_DATA_FILE_WRITE);
+		if (written != bytes)
+		{
+			/* a short write is a full disk, md.c says so too */
+			if (written >= 0 || errno == 0)
+				errno = ENOSPC;
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not write blocks %u..%u in file \"%s\": %m", start, start + count - 1,
+							FilePathName(file->file)),
+					 errhint("Check free disk space.")));
+		}
+#endif
 		start += count;
 		pages += count;
 		npages -= count;
 	}
-#else
-	for (int i = 0; i < npages; i++)
-		smgrwrite(RelationGetSmgr(rel), forknum, start + i, pages[i], true);
-#endif
 }
 
 /* Have the next checkpoint sync a fork of so many blocks. */
