@@ -33,10 +33,10 @@ sub goes_through
 	return;
 }
 
-# as many segments as there are times 1 MB of work memory in it
+# each segment as large as this memory lets it be
 $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('parts', 9000, 32, 40);
-SET maintenance_work_mem = '3MB';
+SET maintenance_work_mem = '16MB';
 SET client_min_messages = error;
 CREATE INDEX parts_idx ON parts USING gpugraph (val vector_l2_ops);
 SQL
@@ -45,7 +45,8 @@ cmp_ok($segments, '>', 1, "built in $segments segments");
 goes_through('segments', 'parts', $segments);
 
 $node->safe_psql('postgres', <<'SQL');
-SELECT make_data('long', 2200, 2100, 40);
+SELECT make_data('short', 2200, 21, 40);
+CREATE TABLE long AS SELECT id, cat, big, (SELECT array_agg(x) FROM generate_series(1, 100), unnest(val::real[]) x)::vector(2100) AS val FROM short;
 CREATE INDEX long_idx ON long USING gpugraph (val vector_l2_ops);
 SQL
 goes_through('rows longer than a page', 'long', 1);
