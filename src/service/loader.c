@@ -78,12 +78,20 @@ StateOf(const GgLoad *load)
 	return GgLoadWordState(word);
 }
 
+/* A worker that has failed gives its loads up only when its successor starts, which may be a minute later. */
+static bool
+IsUp(const GgLoad *load)
+{
+	return pg_atomic_read_u32(&load->device->state) == GG_DEVICE_UP;
+}
+
 static bool
 IsOpen(const GgLoad *load)
 {
 	uint64		word = GgLoadWord(JobOf(load));
 
-	return GgLoadWordSerial(word) == load->serial && GgLoadWordState(word) == GG_LOAD_OPEN && !(word & GG_LOAD_ABORT);
+	return GgLoadWordSerial(word) == load->serial && GgLoadWordState(word) == GG_LOAD_OPEN &&
+		!(word & GG_LOAD_ABORT) && IsUp(load);
 }
 
 /* ---- giving up ------------------------------------------------------------ */
@@ -254,7 +262,7 @@ WaitUntilOpen(GgLoad *load)
 			return true;
 		if (state != GG_LOAD_SHAPED && state != GG_LOAD_CREATE && state != GG_LOAD_BROKEN)
 			return false;
-		if (pg_atomic_read_u32(&load->device->state) != GG_DEVICE_UP)
+		if (!IsUp(load))
 			return false;
 		GgLoadSleep(WAIT_MS);
 	}
@@ -1022,7 +1030,7 @@ GgLoadEnd(GgLoad *load)
 	{
 		GgLoadState state;
 
-		while ((state = StateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE)
+		while ((state = StateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && IsUp(load))
 			GgLoadSleep(WAIT_MS);
 	}
 	LWLockAcquire(load->device->lock, LW_SHARED);

@@ -238,6 +238,8 @@ OutgoingBytes(void)
 	return bytes;
 }
 
+static void Sweep(void);
+
 static bool
 MayEvict(uint32 entry, const GgLoadJob *job, TimestampTz now)
 {
@@ -256,7 +258,7 @@ static Room
 MakeRoom(const GgLoadJob *job, uint64 bytes)
 {
 	uint64		limit = LimitBytes();
-	uint64		outgoing = OutgoingBytes();
+	uint64		outgoing;
 	uint64		evictable = 0;
 	TimestampTz now = GetCurrentTimestamp();
 	uint32		n = pg_atomic_read_u32(&device->nresidents);
@@ -266,6 +268,8 @@ MakeRoom(const GgLoadJob *job, uint64 bytes)
 
 	if (used_bytes + bytes <= limit)
 		return ROOM_THERE;
+	Sweep();					/* what was dropped goes first */
+	outgoing = OutgoingBytes();
 	if (used_bytes + bytes <= limit + outgoing)
 		return ROOM_SOON;
 	for (uint32 entry = 0; entry < n; entry++)

@@ -6,9 +6,9 @@
  * from a tenth of a millisecond to seconds: queries would wait with it.  So this thread does all three, in the order
  * close, create, write, finish, and the main thread only ever looks at words.
  *
- * No function of PostgreSQL is called here: no memory contexts, no ereport, no locks of its own.  What is shared with other
- * processes are the words of loads and chunks (resident.h); all signals are blocked, so that handlers run in the main
- * thread.
+ * No function of PostgreSQL is called here: no memory contexts, no ereport, no locks of its own; but wake() sets a latch, which is
+ * made to be done from a signal handler.  What is shared with other processes are the words of loads and chunks
+ * (resident.h); all signals are blocked, so that handlers run in the main thread.
  *
  * Waiting: with no load under way, on a condition variable that the main thread signals.  With one, for chunks, by sleeping
  * POLL_MIN_US at first and twice as long each time up to POLL_MAX_US: loaders are other processes, and a copy of a

@@ -10,7 +10,7 @@ use Test::More;
 
 use Gpugraph;
 
-our @EXPORT = qw(service_conf service_node of_index of_device state_of wait_for_state answered_by truth truth_by_device
+our @EXPORT = qw(service_conf service_node unserved of_index of_device state_of wait_for_state answered_by truth truth_by_device
 	truth_by_cpu log_lines);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
@@ -31,6 +31,16 @@ sub service_node
 
 	$options{conf} = service_conf() . ($options{conf} || '');
 	return new_node($name, %options);
+}
+
+# Run the code with sessions that leave the service alone: what they build is not handed over to it.
+sub unserved (&)
+{
+	my ($code) = @_;
+	local $ENV{PGOPTIONS} = '-c gpugraph.engine=cpu';
+
+	$code->();
+	return;
 }
 
 # Of an index's row of gpugraph_stat_index.

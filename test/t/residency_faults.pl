@@ -3,13 +3,12 @@ use strict;
 use warnings;
 
 use Test::More;
-use Time::HiRes qw(usleep);
 
 use Gpugraph;
 use Residency;
 
 my $node = service_node('faults');
-make_items($node, 4000, 16);
+unserved { make_items($node, 4000, 16); };
 
 # ---- faults on request
 for my $fault ([ load => 'the loader failed, as gpugraph.fault asks for' ], [ device_memory => 'out of device memory, as gpugraph.fault asks for' ])
@@ -43,19 +42,37 @@ is(of_index($node, 'delta_pages > 10 AND refreshes = 1'), 't', 'the next one doe
 truth_by_device($node, 'refreshed');
 
 # ---- loaders that are terminated at any point
-my $killed = 0;
-for my $i (1 .. 30)
+my $killer = start_psql($node, <<'SQL');
+DO $$
+DECLARE
+	all_of_them int := 0;
+	now_terminated int;
+BEGIN
+	FOR i IN 1 .. 3000 LOOP
+		PERFORM pg_stat_clear_snapshot();
+		SELECT count(pg_terminate_backend(pid)) INTO now_terminated
+			FROM pg_stat_activity WHERE backend_type = 'gpugraph loader' AND random() < 0.2;
+		all_of_them := all_of_them + now_terminated;
+		PERFORM pg_sleep(0.001);
+	END LOOP;
+	RAISE NOTICE 'terminated %', all_of_them;
+END $$
+SQL
+my ($loaded, $refused) = (0, 0);
+while ($killer->{harness}->pumpable)
 {
+	eval { $killer->{harness}->pump_nb };
 	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-	my $session = start_psql($node, "SELECT gpugraph_prewarm('items_idx')");
-	usleep(1000 * $i);
-	$killed += $node->safe_psql('postgres',
-		"SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'");
-	my $err = finish_psql($session);
-	next if $err eq '' || $err =~ /its loader (was terminated|ended early)/;
-	fail("prewarm said: $err");
+	my ($rc, undef, $err) = $node->psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+
+	$loaded++ if $rc == 0;
+	$refused++ if $err =~ /its loader (was terminated|ended early)/;
+	fail("prewarm said: $err") if $rc != 0 && $err !~ /its loader (was terminated|ended early)/;
 }
-cmp_ok($killed, '>', 0, "$killed loaders were terminated");
+my ($killed) = finish_psql($killer) =~ /terminated (\d+)/;
+cmp_ok($killed, '>', 0, "loaders were terminated");
+note("$killed loaders were terminated, $refused loads failed, $loaded did not");
+cmp_ok($refused, '>', 0, 'loads failed of that');
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 ok(defined wait_for(sub { of_device($node, 'resident_bytes') eq '0' }), 'nothing is left on the device');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");

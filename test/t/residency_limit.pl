@@ -13,7 +13,9 @@ my $node = service_node('limit', conf => "gpugraph.device_memory = 2MB\n");
 # three tables of some 0.8 MB each on the device
 for my $t (qw(a b c))
 {
-	$node->safe_psql('postgres', "SELECT setseed(0.1); SELECT make_data('$t', 4000, 16, 40); CREATE INDEX ${t}_idx ON $t USING gpugraph (val vector_l2_ops)");
+	unserved {
+		$node->safe_psql('postgres', "SELECT setseed(0.1); SELECT make_data('$t', 4000, 16, 40); CREATE INDEX ${t}_idx ON $t USING gpugraph (val vector_l2_ops)");
+	};
 }
 $node->safe_psql('postgres', "SELECT make_queries('a', 20)");
 $node->safe_psql('postgres', 'VACUUM ANALYZE');
@@ -46,7 +48,9 @@ truth_by_device($node, 'the second', 'b');
 cmp_ok(of_device($node, 'resident_bytes'), '<=', 2 * 1024 * 1024, 'the limit is kept');
 
 # ---- too large for the limit
-$node->safe_psql('postgres', "SELECT setseed(0.1); SELECT make_data('big', 9000, 64, 40); CREATE INDEX big_idx ON big USING gpugraph (val vector_l2_ops)");
+unserved {
+	$node->safe_psql('postgres', "SELECT setseed(0.1); SELECT make_data('big', 9000, 64, 40); CREATE INDEX big_idx ON big USING gpugraph (val vector_l2_ops)");
+};
 like(($node->psql('postgres', "SELECT gpugraph_prewarm('big_idx')"))[2],
 	qr/could not load index "big_idx".*it needs \d+ kB of device memory, gpugraph.device_memory allows 2048 kB/s,
 	'prewarm of what is too large fails with the sizes');

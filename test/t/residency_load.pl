@@ -9,7 +9,7 @@ use Gpugraph;
 use Residency;
 
 my $node = service_node('load');
-make_items($node, 5000, 16);
+unserved { make_items($node, 5000, 16); };
 
 # ---- the first query is the CPU's, and asks for the load
 is(state_of($node), 'absent', 'nothing is loaded that nobody asked for');

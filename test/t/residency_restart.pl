@@ -10,8 +10,10 @@ use Gpugraph;
 use Residency;
 
 my $node = service_node('restart', conf => "restart_after_crash = on\n");
-make_items($node, 4000, 16);
-$node->safe_psql('postgres', 'CREATE TABLE gone AS SELECT * FROM items; CREATE INDEX gone_idx ON gone USING gpugraph (val vector_l2_ops)');
+unserved {
+	make_items($node, 4000, 16);
+	$node->safe_psql('postgres', 'CREATE TABLE gone AS SELECT * FROM items; CREATE INDEX gone_idx ON gone USING gpugraph (val vector_l2_ops)');
+};
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx'), gpugraph_prewarm('gone_idx')");
 my $list = $node->data_dir . '/gpugraph.resident.0';
 

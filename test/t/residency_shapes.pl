@@ -44,6 +44,20 @@ my $segments = $node->safe_psql('postgres', "SELECT segments FROM gpugraph_index
 cmp_ok($segments, '>', 1, "built in $segments segments");
 goes_through('segments', 'parts', $segments);
 
+# VACUUM gives back a segment whose rows are all dead: the others stay on the device
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('parts_idx')");
+my ($loads, $bytes) = split / /, of_device($node, "loads || ' ' || resident_bytes");
+$node->safe_psql('postgres', 'DELETE FROM parts WHERE id <= 6000; VACUUM parts');
+cmp_ok($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('parts_idx')"), '<', $segments, 'a segment was given back');
+is(truth($node, 'parts') =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'the first answers after that are right');
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('parts_idx')");
+cmp_ok(of_index($node, 'segments', 'parts_idx'), '<', $segments, 'the device followed');
+truth_by_device($node, 'a segment less', 'parts');
+is(of_device($node, 'loads'), $loads, 'without a load of the rest');
+ok(defined wait_for(sub { of_device($node, 'resident_bytes') < $bytes * 0.8 }), 'its memory was given back');
+is(of_device($node, 'resident_bytes'), of_index($node, 'bytes', 'parts_idx'), 'all of it');
+$node->safe_psql('postgres', "SELECT gpugraph_evict('parts_idx')");
+
 $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('short', 2200, 21, 40);
 CREATE TABLE long AS SELECT id, cat, big, (SELECT array_agg(x) FROM generate_series(1, 100), unnest(val::real[]) x)::vector(2100) AS val FROM short;

@@ -13,6 +13,7 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 use Gpugraph;
+use Residency;
 
 my $seconds = $ENV{SOAK_SECONDS} || 12;
 my $clients = $ENV{SOAK_CLIENTS} || 8;
@@ -101,7 +102,7 @@ my @cutting = map {
 
 sub service_pids
 {
-	return split /\n/, $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'gpugraph device%'");
+	return split /\n/, $node->safe_psql('postgres', 'SELECT pid FROM gpugraph_stat_device WHERE pid IS NOT NULL');
 }
 
 # resident kB of a process that no other process shares
@@ -154,7 +155,7 @@ SQL
 	}
 	$bench{harness} = IPC::Run::start(
 		[ 'pgbench', '--no-vacuum', "--client=$clients", '--jobs=2', "--time=$seconds", '--protocol=prepared', @files,
-			'-d', $node->connstr('postgres') ],
+			$node->connstr('postgres') ],
 		'<', \undef, '>', \$bench{out}, '2>', \$bench{err});
 }
 
@@ -182,8 +183,7 @@ while ($bench{harness}->pumpable && time - $start < $seconds - 2)
 	next if time - $start > $seconds - 4;
 	for my $pid (@pids)
 	{
-		$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
-		$kills++;
+		$kills += kill 'TERM', $pid;
 	}
 }
 eval { $bench{harness}->finish; };
