@@ -95,7 +95,7 @@ typedef struct Stream
 	uint32		nanswers;
 	uint32		next_answer;
 	uint32		kept_back;		/* of handed: those of this list that strict order kept back */
-	bool		complete;		/* every row is in the list: an exact one that ended early */
+	bool		ended;			/* the list is shorter than asked for: there is no more */
 
 	/* exact passes: keys in [next_key, end_key) are still to come */
 	uint64		next_key;
@@ -493,13 +493,43 @@ KeepAnswers(ScanOpaque *so, Stream *stream, const GgServiceAnswer *answer)
 	stream->next_answer = 0;
 	stream->handed -= stream->kept_back;
 	stream->kept_back = 0;
-	while (stream->nanswers < answer->k && nodes[stream->nanswers] < stream->nodes)
+	stream->ended = false;
+	for (uint32 i = 0; i < answer->k && !stream->ended; i++)
 	{
-		stream->answers[stream->nanswers].node = nodes[stream->nanswers];
-		stream->answers[stream->nanswers].distance = distances[stream->nanswers];
-		stream->nanswers++;
+		gg_candidate *candidate = &stream->answers[stream->nanswers];
+
+		candidate->node = nodes[i];
+		candidate->distance = distances[i];
+		if (nodes[i] < stream->nodes)
+			stream->nanswers++;
+		else if (nodes[i] == GG_NO_NODE)
+			stream->ended = true;
 	}
-	stream->complete = stream->segment == NULL && stream->nanswers < stream->asked;
+}
+
+/*
+ * One query to the device that holds the index.  The copy may have been replaced by a newer one since it was looked up: then
+ * that one is asked, where it holds the same rows.  False: so->why says why.
+ */
+static bool
+AskOnce(ScanOpaque *so, uint32 lists, bool delta, uint32 length, uint32 itopk, GgServiceAnswer *answer)
+{
+	for (int attempt = 0;; attempt++)
+	{
+		uint32		delta_pages = so->ref.delta_pages;
+
+		if (GgServiceSearch(&so->ref, so->query, so->meta->dimensions, lists, delta, false, length, itopk, answer,
+							&so->why))
+			return true;
+		if (so->why != GG_CPU_NOT_RESIDENT || attempt >= 2 ||
+			!GgResidentLookup(so->index, so->meta, &so->ref, &so->why))
+			return false;
+		if (delta && so->ref.delta_pages != delta_pages)
+		{
+			so->why = GG_CPU_NOT_RESIDENT;
+			return false;
+		}
+	}
 }
 
 /* Ask for longer lists; or leave the device, where it has no longer ones or fails. */
@@ -507,36 +537,32 @@ static void
 WidenOnDevice(ScanOpaque *so, Stream *stream)
 {
 	uint64		itopk = Max((uint64) stream->itopk * 2, (uint64) stream->itopk + 16);
+	bool		delta = stream->segment == NULL;
 	uint32		length;
 	GgServiceAnswer answer;
 
-	if (stream->complete && stream->kept_back == 0)
+	/* the delta's lists are exact, so its last one has every row */
+	if (delta && stream->ended && stream->kept_back == 0)
 	{
 		stream->phase = STREAM_DONE;
 		return;
 	}
-	/* a list that ends early: the graph has no more to say */
-	if (stream->nanswers < stream->asked || stream->handed >= (uint64) gg_max_scan_tuples ||
-		itopk > PG_INT32_MAX || (stream->segment != NULL && !WalkIsWorthwhile(stream, (uint32) itopk)))
+	if (stream->ended || stream->handed >= (uint64) gg_max_scan_tuples || itopk > PG_INT32_MAX ||
+		(!delta && !WalkIsWorthwhile(stream, (uint32) itopk)))
 	{
 		LeaveWalk(so, stream);
 		return;
 	}
 	length = ListLength((uint32) itopk, stream->list);
-	if (itopk <= GG_MAX_ITOPK && length > stream->asked)
+	if (itopk <= GG_MAX_ITOPK && length > stream->asked && (!delta || so->ref.delta_pages == stream->end_page))
 	{
-		bool		delta = stream->segment == NULL;
-		GgWhy		why;
-
-		if (GgServiceSearch(&so->ref, so->query, so->meta->dimensions, delta ? 0 : (uint32) 1 << stream->list,
-							delta, false, length, (uint32) itopk, &answer, &why))
+		if (AskOnce(so, delta ? 0 : (uint32) 1 << stream->list, delta, length, (uint32) itopk, &answer))
 		{
 			stream->itopk = (uint32) itopk;
 			KeepAnswers(so, stream, &answer);
 			return;
 		}
-		GgFallBack(so->index, why);
-		so->why = why;
+		GgFallBack(so->index, so->why);
 	}
 	stream->itopk = (uint32) itopk;
 	stream->resumed = true;
@@ -585,11 +611,9 @@ AskDevice(ScanOpaque *so, uint32 *delta_pages)
 		so->why = GG_CPU_SMALL;
 	else if (GgResidentLookup(so->index, so->meta, &so->ref, &so->why))
 	{
-		/* what lies behind is appended to while we look */
-		*delta_pages = Min(so->ref.delta_pages, so->meta->delta_pages);
-		*delta_pages -= *delta_pages % GgDeltaPagesPerRow(so->meta);
-		if (*delta_pages < DEVICE_DELTA_PAGES)
-			*delta_pages = 0;
+		if (so->ref.delta_pages >= DEVICE_DELTA_PAGES && so->ref.delta_pages <= so->meta->delta_pages &&
+			so->ref.delta_pages % GgDeltaPagesPerRow(so->meta) == 0)
+			*delta_pages = so->ref.delta_pages;
 		so->why = GG_BY_DEVICE;
 		if (lists == 0 && *delta_pages == 0)
 			so->why = GG_CPU_SMALL;
@@ -598,8 +622,7 @@ AskDevice(ScanOpaque *so, uint32 *delta_pages)
 		return false;
 
 	last = *delta_pages > 0 ? (int) so->ref.nsegments : pg_leftmost_one_pos32(lists);
-	if (!GgServiceSearch(&so->ref, so->query, so->meta->dimensions, lists, *delta_pages > 0, false,
-						 ListLength(gg_itopk_size, last), gg_itopk_size, &answer, &so->why))
+	if (!AskOnce(so, lists, *delta_pages > 0, ListLength(gg_itopk_size, last), gg_itopk_size, &answer))
 	{
 		*delta_pages = 0;
 		return false;
@@ -671,7 +694,7 @@ FillHead(ScanOpaque *so, Stream *stream)
 		{
 			case STREAM_DEVICE:
 				if (stream->next_answer == stream->nanswers ||
-					(!stream->complete && WidenBeforeNext(so, stream)))
+					(WidenBeforeNext(so, stream) && !(stream->ended && stream->segment == NULL)))
 				{
 					WidenOnDevice(so, stream);
 					break;

@@ -139,6 +139,36 @@ END $$;
 SELECT turns();
 SQL
 
+# ---- the copy goes away, or is replaced, while a cursor is open
+for my $how ("gpugraph_evict('items_idx')", "gpugraph_evict('items_idx'), gpugraph_prewarm('items_idx')")
+{
+	is($node->safe_psql('postgres', <<"SQL"), 't', "$how beside an open cursor");
+SET enable_seqscan = off;
+SET gpugraph.engine = cuda;
+CREATE OR REPLACE FUNCTION goes_on() RETURNS boolean LANGUAGE plpgsql AS \$\$
+DECLARE
+	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
+	one record;
+	by_a int[];
+	counted bigint := (SELECT queries_cpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass);
+BEGIN
+	OPEN a;
+	FOR i IN 1 .. 400 LOOP
+		FETCH a INTO one;
+		by_a := by_a || one.id;
+		IF i = 10 THEN
+			PERFORM $how;
+			PERFORM pg_sleep(0.3);
+		END IF;
+	END LOOP;
+	CLOSE a;
+	RETURN by_a = ids(1, 400, 'true') AND
+		counted = (SELECT queries_cpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass);
+END \$\$;
+SELECT goes_on();
+SQL
+}
+
 # ---- what nobody else can read, and what is too small, is searched here without complaint
 # builds are the session's own affair, and this host need not have a GPU for them
 my $small = 'SET LOCAL gpugraph.engine = cuda; SELECT count(*) FROM (SELECT id FROM tiny ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3) s';
