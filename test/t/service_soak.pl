@@ -111,7 +111,10 @@ sub private_kb
 	my ($pid) = @_;
 	my $sum = 0;
 	open my $f, '<', "/proc/$pid/smaps_rollup" or return 0;
-	while (<$f>) { $sum += $1 if /^Private_\w+:\s+(\d+) kB/; }
+	while (my $line = <$f>)
+	{
+		$sum += $1 if $line =~ /^Private_\w+:\s+(\d+) kB/;
+	}
 	return $sum;
 }
 
