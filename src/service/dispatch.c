@@ -170,7 +170,7 @@ Poll(void)
 			}
 			/* the answer before the look at sleeping: see Sleep() in client.c */
 			pg_memory_barrier();
-			GgHistogramAdd(device->stats.kernel_us, GgNowMicros() - flight->submitted_us);
+			GgTimeAdd(device->stats.kernel_us, GgNowMicros() - flight->submitted_us);
 			flight->count--;
 			flight->slots[i] = flight->slots[flight->count];
 			flight->tickets[i] = flight->tickets[flight->count];
@@ -259,7 +259,7 @@ SubmitBatch(const gg_serve_batch *batch, gg_index *index, uint32 lane)
 
 		if (query->posted_us == 0)
 			continue;
-		GgHistogramAdd(stats->queue_us, now > query->posted_us ? now - query->posted_us : 0);
+		GgTimeAdd(stats->queue_us, now > query->posted_us ? now - query->posted_us : 0);
 		query->posted_us = 0;
 	}
 	status = engine->serve_submit(server, index, lane, batch);

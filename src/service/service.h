@@ -154,6 +154,8 @@ typedef enum GgDeviceState
 
 /* Powers of two of microseconds (times) or queries (batches). */
 #define GG_HISTOGRAM_BUCKETS 32
+/* Times: four buckets a power of two, so that percentiles are a quarter off at most. */
+#define GG_TIME_BUCKETS		(4 * GG_HISTOGRAM_BUCKETS)
 
 typedef struct GgDeviceStats
 {
@@ -161,8 +163,8 @@ typedef struct GgDeviceStats
 	uint64		queries;
 	uint64		batches;
 	uint64		batch_sizes[GG_HISTOGRAM_BUCKETS];	/* bucket i: [2^i, 2^(i+1)) */
-	uint64		queue_us[GG_HISTOGRAM_BUCKETS];		/* posted to submitted */
-	uint64		kernel_us[GG_HISTOGRAM_BUCKETS];	/* submitted to answered */
+	uint64		queue_us[GG_TIME_BUCKETS];	/* posted to submitted; see GgTimeAdd() */
+	uint64		kernel_us[GG_TIME_BUCKETS]; /* submitted to answered */
 	uint64		abandoned;
 	uint64		failed;
 	uint64		loads;
@@ -491,6 +493,29 @@ extern void GgStatShmemInit(void);
 
 /* One query of an index, answered by device or, for that reason, by the CPU. */
 extern void GgCountQuery(Relation index, GgWhy why, uint64 rows);
+
+/* Bucket of a time: its leading three bits; buckets 0 to 3 are the times 0 to 3. */
+static inline int
+GgTimeBucket(uint64 us)
+{
+	int			octave = us < 4 ? 1 : 63 - __builtin_clzll(us);
+	int			bucket = us < 4 ? (int) us : 4 * (octave - 1) + (int) ((us >> (octave - 2)) & 3);
+
+	return Min(bucket, GG_TIME_BUCKETS - 1);
+}
+
+/* What the times of a bucket are below. */
+static inline uint64
+GgTimeBucketEnd(int bucket)
+{
+	return bucket < 4 ? (uint64) bucket + 1 : (uint64) (5 + bucket % 4) << (bucket / 4 - 1);
+}
+
+static inline void
+GgTimeAdd(uint64 *histogram, uint64 us)
+{
+	histogram[GgTimeBucket(us)]++;
+}
 
 static inline void
 GgHistogramAdd(uint64 *histogram, uint64 value)

@@ -146,14 +146,14 @@ Percentile(const uint64 *histogram, double share, bool *isnull)
 	uint64		total = 0;
 	uint64		sum = 0;
 
-	for (int i = 0; i < GG_HISTOGRAM_BUCKETS; i++)
+	for (int i = 0; i < GG_TIME_BUCKETS; i++)
 		total += histogram[i];
 	*isnull = total == 0;
-	for (int i = 0; i < GG_HISTOGRAM_BUCKETS && total > 0; i++)
+	for (int i = 0; i < GG_TIME_BUCKETS && total > 0; i++)
 	{
 		sum += histogram[i];
 		if (sum >= share * total)
-			return Int64GetDatum(INT64CONST(2) << i);
+			return Int64GetDatum((int64) GgTimeBucketEnd(i));
 	}
 	return (Datum) 0;
 }
@@ -172,6 +172,22 @@ HistogramArray(const uint64 *histogram)
 			n = i + 1;
 	}
 	return PointerGetDatum(construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* The same of times, by powers of two. */
+static Datum
+TimeArray(const uint64 *histogram)
+{
+	uint64		octaves[GG_HISTOGRAM_BUCKETS] = {0};
+
+	for (int i = 0; i < GG_TIME_BUCKETS; i++)
+	{
+		/* buckets 0 to 3 are the times 0 to 3 */
+		int			octave = i < 2 ? 0 : i < 4 ? 1 : i / 4 + 1;
+
+		octaves[Min(octave, GG_HISTOGRAM_BUCKETS - 1)] += histogram[i];
+	}
+	return HistogramArray(octaves);
 }
 
 static const char *
@@ -248,8 +264,8 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 		values[c] = Percentile(histogram, 0.99, &nulls[c]);
 		c++;
 	}
-	values[c++] = HistogramArray(stats.queue_us);
-	values[c++] = HistogramArray(stats.kernel_us);
+	values[c++] = TimeArray(stats.queue_us);
+	values[c++] = TimeArray(stats.kernel_us);
 	values[c++] = Int64GetDatum((int64) stats.abandoned);
 	values[c++] = Int64GetDatum((int64) stats.failed);
 	values[c++] = Int64GetDatum((int64) stats.loads);
