@@ -13,6 +13,7 @@
  * several segments, each as good, but a search walks each.  That is announced with a NOTICE.
  */
 #include "build.h"
+#include "service/service.h"
 
 #include "access/heapam.h"
 #include "access/tableam.h"
@@ -63,6 +64,8 @@ ggbuildphasename(int64 phase)
 			return "writing index";
 		case GG_BUILD_SYNC:
 			return "syncing index";
+		case GG_BUILD_HAND_OVER:
+			return "handing over to the GPU service";
 		default:
 			return NULL;
 	}
@@ -523,6 +526,54 @@ GgFlushSegment(GgBuild *build, bool more)
 	}
 }
 
+/* ---- residency --------------------------------------------------------- */
+
+static void
+HandOverPart(GgLoad *load, gg_part part, const void *data, uint64 bytes, uint64 *pages)
+{
+	for (uint64 offset = 0; offset < bytes; offset += COPY_SLICE)
+	{
+		uint64		piece = Min(bytes - offset, COPY_SLICE);
+
+		CHECK_FOR_INTERRUPTS();
+		GgLoadWrite(load, 0, part, offset, (const char *) data + offset, piece);
+		*pages += GgArrayPages(piece);
+		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, *pages);
+	}
+}
+
+/*
+ * Give the GPU service the segment while it is in memory, so that the first query finds it on the device and nothing is
+ * read back.  Of several segments only the last one still is: then the first query asks for a load.  Where the service has no room
+ * or fails, the index is as good.
+ */
+static void
+HandOver(GgBuild *build)
+{
+	const GgMetaPageData *meta = build->meta;
+	const GgSegment *segment = &meta->segments[0];
+	const gg_graph *graph = build->graph;
+	uint64		row_bytes = segment->nodes * GgRowBytes(meta);
+	uint64		edge_bytes = (uint64) segment->nodes * meta->graph_degree * sizeof(uint32);
+	uint64		pages = 0;
+	GgLoad	   *load;
+	GgWhy		why;
+
+	if (meta->nsegments != 1 || graph == NULL || gg_engine_setting == GG_ENGINE_CPU)
+		return;
+	load = GgLoadBegin(build->index, meta, &why);
+	if (load == NULL)
+	{
+		ereport(DEBUG1, (errmsg_internal("gpugraph index is not handed over: %s", GgWhyText(why))));
+		return;
+	}
+	GgEnterPhase(GG_BUILD_HAND_OVER, GgArrayPages(row_bytes) + GgArrayPages(edge_bytes));
+	HandOverPart(load, GG_PART_ROWS, build->area.rows, row_bytes, &pages);
+	HandOverPart(load, GG_PART_ADJACENCY, graph->adjacency, edge_bytes, &pages);
+	HandOverPart(load, GG_PART_PIVOTS, build->pivots, (uint64) segment->npivots * sizeof(GgPivotEntry), &pages);
+	(void) GgLoadEnd(load);
+}
+
 /* ---- entry points ------------------------------------------------------ */
 
 IndexBuildResult *
@@ -532,6 +583,8 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	MemoryContext row_context;
 	GgBuild    *build;
+	instr_time	start;
+	double		hand_over_s;
 	MemoryContextCallback *callback;
 
 	if (RelationGetNumberOfBlocks(index) != 0)
@@ -576,15 +629,18 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	GgFinishRelation(build);
 	*meta = *build->meta;
 
-	/* until here the last segment is still in memory: area.rows, graph->adjacency, pivots */
+	/* the last segment is still in memory: area.rows, graph->adjacency, pivots */
+	INSTR_TIME_SET_CURRENT(start);
+	HandOver(build);
+	hand_over_s = GgSecondsSince(start);
 	GgEndScan(build);
 
 	ereport(DEBUG1,
 			(errmsg_internal("gpugraph build of \"%s\": %.0f rows in %u segments, total %.3f s, scan %.3f s, copy %.3f s, "
-							 "k-NN graph %.3f s, optimize %.3f s, write %.3f s, WAL %.3f s",
+							 "k-NN graph %.3f s, optimize %.3f s, write %.3f s, WAL %.3f s; hand-over %.3f s",
 							 RelationGetRelationName(index), result->index_tuples, meta->nsegments,
 							 meta->times.total_s, meta->times.scan_s, meta->times.copy_s, meta->times.knn_s,
-							 meta->times.optimize_s, meta->times.write_s, meta->times.wal_s)));
+							 meta->times.optimize_s, meta->times.write_s, meta->times.wal_s, hand_over_s)));
 
 	MemoryContextDelete(row_context);
 	pfree(meta);

@@ -41,7 +41,8 @@ typedef enum GgBuildPhase
 	GG_BUILD_WRITE_ROWS,		/* where that does not overlap with the graph */
 	GG_BUILD_GRAPH,				/* + gg_phase */
 	GG_BUILD_WRITE = GG_BUILD_GRAPH + GG_PHASE_CONNECT + 1,
-	GG_BUILD_SYNC
+	GG_BUILD_SYNC,
+	GG_BUILD_HAND_OVER
 } GgBuildPhase;
 
 /* An array of a segment, to be written as npages pages from block start on. */
@@ -73,7 +74,8 @@ typedef struct GgBuildShared
 	dsm_handle	area;
 	uint32		capacity;		/* rows that the area can take, a multiple of chunk_rows */
 	uint32		chunk_rows;
-	GgMetaPageData meta;		/* changed by the leader alone; its head is fixed before workers start */
+	GgMetaPageData meta;		/* changed by the leader alone, but for largest_length (mutex); the rest of its
+								 * head is fixed before workers start */
 
 	pg_atomic_uint64 rows_done; /* rows of all rounds, counted chunk by chunk */
 	pg_atomic_uint32 failed;	/* a worker ended before its work: the leader need not go on */

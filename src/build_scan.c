@@ -293,6 +293,20 @@ GrowRows(GgBuild *build)
 	build->end = build->shared->capacity = capacity;
 }
 
+/* Take the length of a row into the metapage.  Others do so, too: looked at without the mutex, changed under it. */
+static void
+NoteLength(GgBuild *build, const void *row)
+{
+	float		length = GgRowLength(build->opclass, build->meta, row);
+
+	if (length > build->meta->largest_length)
+	{
+		SpinLockAcquire(&build->shared->mutex);
+		build->meta->largest_length = Max(build->meta->largest_length, length);
+		SpinLockRelease(&build->shared->mutex);
+	}
+}
+
 /* The callback of table_index_build_scan(). */
 static void
 AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleIsAlive, void *arg)
@@ -303,6 +317,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 	Datum		value;
 	uint32		dimensions;
 	Size		row_bytes;
+	char	   *row;
 
 	if (isnull[0])
 		return;
@@ -333,14 +348,16 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 	}
 
 	row_bytes = GgRowBytes(meta);
+	row = build->area.rows + build->next * row_bytes;
 	MemoryContextSwitchTo(build->tuple_context);
-	if (GgValueToRow(build->opclass, value, dimensions, build->area.rows + build->next * row_bytes))
+	if (GgValueToRow(build->opclass, meta->element, value, dimensions, row))
 	{
 		GgTidEntry *entry = &build->area.tids[build->next];
 
+		NoteLength(build, row);
 		entry->tid = *tid;
 		entry->reserved = 0;
-		build->area.hashes[build->next] = GgHashRow(build->area.rows + build->next * row_bytes, row_bytes);
+		build->area.hashes[build->next] = GgHashRow(row, row_bytes);
 		build->next++;
 		if (build->leader && build->next % PROGRESS_ROWS == 0)
 			ReportRows(build);

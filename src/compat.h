@@ -12,6 +12,7 @@
 #include "access/rmgr.h"
 #include "access/xloginsert.h"
 #include "catalog/index.h"
+#include "common/relpath.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/fd.h"
@@ -28,10 +29,12 @@
 
 #if PG_VERSION_NUM >= 160000
 #define GgLocator(rel)			((rel)->rd_locator)
+#define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilelocatorSubid)
 typedef RelFileLocator GgRelFileLocator;
 #define GgOwnerCheck(classid, objectid, roleid) object_ownercheck(classid, objectid, roleid)
 #else
 #define GgLocator(rel)			((rel)->rd_node)
+#define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilenodeSubid)
 typedef RelFileNode GgRelFileLocator;
 #define GgOwnerCheck(classid, objectid, roleid) \
 	((classid) == RelationRelationId ? pg_class_ownercheck(objectid, roleid) : false)
@@ -57,6 +60,35 @@ typedef RelFileNode GgRelFileLocator;
 #else
 #define GgRestrictSearchPath()	((void) 0)
 #endif
+
+/* The number of this process's PGPROC; one of a backend or background worker is below MaxBackends. */
+#if PG_VERSION_NUM >= 170000
+#define GgMyProcNumber()		((uint32) MyProcNumber)
+#else
+#define GgMyProcNumber()		((uint32) MyProc->pgprocno)
+#endif
+
+/* A wait event of ours, by name where extensions have named ones; event is a static uint32, 0 at first. */
+#if PG_VERSION_NUM >= 170000
+#define GgWaitEvent(event, name) \
+	((event) != 0 ? (event) : ((event) = WaitEventExtensionNew(name)))
+#else
+#define GgWaitEvent(event, name) ((void) (event), PG_WAIT_EXTENSION)
+#endif
+
+/* Path of the first file of a relation's main fork, relative to the data directory. */
+static inline void
+GgMainForkPath(GgRelFileLocator locator, char *path, Size size)
+{
+#if PG_VERSION_NUM >= 180000
+	strlcpy(path, relpathperm(locator, MAIN_FORKNUM).str, size);
+#else
+	char	   *allocated = relpathperm(locator, MAIN_FORKNUM);
+
+	strlcpy(path, allocated, size);
+	pfree(allocated);
+#endif
+}
 
 /* A page newly added at the end of the relation, locked exclusively. */
 static inline Buffer

@@ -151,6 +151,7 @@ typedef struct GgMetaPageData
 	uint32		delta_first;	/* number of the delta's first page */
 	uint32		delta_pages;	/* pages in use; the last one takes the next row */
 	uint32		delta_dead;		/* delta rows cleared by VACUUM */
+	float4		largest_length; /* of all rows that ever were stored; see bound.c.  0: not known */
 	uint16		nsegments;
 	uint16		nextents;
 	GgSegment	segments[GG_MAX_SEGMENTS];

@@ -84,7 +84,8 @@ GgLockMeta(Relation index, int lockmode, GgMetaPageData **meta)
 		data->dimensions > GG_MAX_DIM ||
 		data->metric < GG_METRIC_L2 || data->metric > GG_METRIC_L1 ||
 		data->element < GG_ELEMENT_F32 || data->element > GG_ELEMENT_F16 ||
-		data->graph_degree < 1 || data->graph_degree > GG_MAX_DEGREE)
+		data->graph_degree < 1 || data->graph_degree > GG_MAX_DEGREE ||
+		!(data->largest_length >= 0))
 		GgReportCorruption(index, GG_META_BLKNO, "a field of the metapage is out of range");
 	*meta = data;
 	return buffer;
@@ -115,7 +116,7 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 	meta->generation = 1;
 	meta->dimensions = GgDeclaredDimensions(index);
 	meta->metric = opclass->metric;
-	meta->element = opclass->element;
+	meta->element = GgStoredElement(opclass, options);
 	meta->algorithm = GG_ALGORITHM_CAGRA;
 	meta->graph_degree = options->graph_degree;
 	meta->intermediate_graph_degree = options->intermediate_graph_degree;

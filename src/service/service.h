@@ -9,7 +9,9 @@
  *	worker.c	the worker's life: start, loop, faults, breaker, exit
  *	dispatch.c	from the ring to batches to answers (worker)
  *	client.c	a backend's query: post, wait, cancel
- *	resident.c	which indexes a device holds: the table, LRU, prewarm, evict (both sides)
+ *	lookup.c	is an index on a device: the table of residents as backends see it; prewarm, evict
+ *	resident.c	the same table as the worker keeps it: loads, LRU, refreshes, what was dropped
+ *	preload.c	the list of residents on disk, for gpugraph.autoprewarm
  *	upload.c	from staging chunks to the device (a thread of the worker: no PostgreSQL in it)
  *	loader.c	from relation pages to staging chunks (dynamic workers; also called by CREATE INDEX)
  *	stat.c		counters and the views over them
@@ -21,6 +23,8 @@
 #define GG_SERVICE_H
 
 #include "gpugraph.h"
+
+#include <time.h>
 
 #include "port/atomics.h"
 #include "storage/latch.h"
@@ -106,6 +110,10 @@ typedef enum GgSlotState
 	GG_SLOT_FAILED
 } GgSlotState;
 
+#define GgSlotWord(ticket, state)	((uint64) (ticket) << 8 | (state))
+#define GgSlotTicket(word)			((word) >> 8)
+#define GgSlotStateOf(word)			((GgSlotState) ((word) & 0xFF))
+
 typedef struct GgSlot
 {
 	pg_atomic_uint64 word;
@@ -116,7 +124,7 @@ typedef struct GgSlot
 	int32		procno;			/* whose latch to set */
 	uint32		entry;			/* GgResidentRef */
 	uint32		serial;
-	uint32		nlists;
+	uint32		nlists;			/* segments + 1, whether there is a delta or not */
 	uint32		lists;			/* bitmap over 32 segments ... */
 	bool		delta;			/* ... and whether the delta (list nlists - 1) is asked for */
 	bool		exact;
@@ -146,6 +154,8 @@ typedef enum GgDeviceState
 
 /* Powers of two of microseconds (times) or queries (batches). */
 #define GG_HISTOGRAM_BUCKETS 32
+/* Times: four buckets a power of two, so that percentiles are a quarter off at most. */
+#define GG_TIME_BUCKETS		(4 * GG_HISTOGRAM_BUCKETS)
 
 typedef struct GgDeviceStats
 {
@@ -153,12 +163,14 @@ typedef struct GgDeviceStats
 	uint64		queries;
 	uint64		batches;
 	uint64		batch_sizes[GG_HISTOGRAM_BUCKETS];	/* bucket i: [2^i, 2^(i+1)) */
-	uint64		queue_us[GG_HISTOGRAM_BUCKETS];		/* posted to submitted */
-	uint64		kernel_us[GG_HISTOGRAM_BUCKETS];	/* submitted to answered */
+	uint64		queue_us[GG_TIME_BUCKETS];	/* posted to submitted; see GgTimeAdd() */
+	uint64		kernel_us[GG_TIME_BUCKETS]; /* submitted to answered */
 	uint64		abandoned;
 	uint64		failed;
 	uint64		loads;
+	uint64		refreshes;
 	uint64		evictions;
+	uint64		failed_loads;
 	/* kept over restarts and resets of the rest */
 	uint64		restarts;
 	TimestampTz started;		/* of the live worker */
@@ -195,10 +207,16 @@ typedef enum GgResidentState
 typedef struct GgResident
 {
 	GgResidentState state;
-	uint32		serial;			/* new with every use of this entry */
-	GgResidentKey key;
+	uint32		use;			/* new with every use of this entry */
+	uint32		serial;			/* new with every copy that is made ready */
+	uint32		copy;			/* 0 or 1: which of two places in the worker that copy takes */
+	GgResidentKey key;			/* instance 0: preloaded, not known before it is opened */
 	Oid			database;
 	Oid			relation;
+	char		name[NAMEDATALEN];	/* of the index; "" until a loader opened it */
+	pg_atomic_uint32 refresh;	/* READY: 0, or GG_REFRESH_* */
+	bool		forced;			/* wanted by gpugraph_prewarm() */
+	int32		fault;			/* GgFault, of the request */
 	uint32		nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];	/* GgSegment.id of list i */
 	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages are covered */
@@ -209,20 +227,35 @@ typedef struct GgResident
 	pg_atomic_uint64 used;		/* for LRU: a clock that ticks with every query of the device */
 	TimestampTz loaded_at;
 	double		load_s;
-	TimestampTz retry_at;
+	TimestampTz refreshed_at;	/* of the last refresh, or loaded_at */
+	double		refresh_s;
+	double		delta_s;		/* the delta's share of the last load or refresh */
+	uint32		refreshes;
+	uint32		failures;		/* in a row */
+	TimestampTz failed_at;		/* the last of them */
+	TimestampTz retry_at;		/* FAILED, and of a refresh that failed */
 	GgWhy		why;			/* FAILED: GG_CPU_MEMORY or GG_CPU_FAILED */
-	char		error[128];		/* FAILED */
+	char		error[160];		/* of the last load or refresh that failed */
 } GgResident;
 
-/* What a backend's query names. */
+#define GG_REFRESH_WANTED	1
+#define GG_REFRESH_LOADING	2
+
+/*
+ * What a backend's query names.  (entry, serial) is one copy, which never changes: a refresh makes a new one.
+ * entry is opaque, below 2 * GG_MAX_RESIDENT.  A copy that was replaced goes on being answered from
+ * until its last batch in flight has ended, and at least GG_REPLACED_MS after it was replaced.
+ */
 typedef struct GgResidentRef
 {
 	int			device;
 	uint32		entry;
 	uint32		serial;
 	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the order of the metapage's directory */
-	uint32		delta_pages;	/* that list nsegments covers; 0: no such list */
+	uint32		delta_pages;	/* that list nsegments covers, whole rows all; 0: no such list */
 } GgResidentRef;
+
+#define GG_REPLACED_MS		200
 
 /* ---- staging ---------------------------------------------------------------- */
 
@@ -232,14 +265,63 @@ typedef struct GgResidentRef
 /* One chunk of one part of one list on its way to the device. */
 typedef struct GgStageChunk
 {
-	pg_atomic_uint32 state;		/* resident.c: free, being filled, filled, being copied */
-	uint32		entry;
-	uint32		serial;
+	pg_atomic_uint32 state;		/* GgChunkState, and above it the process that fills it: resident.h */
+	uint32		load;			/* number and ... */
+	uint32		serial;			/* ... serial of the GgLoadJob */
 	uint32		list;
 	uint32		part;			/* gg_part */
 	uint64		offset;
 	uint64		bytes;
 } GgStageChunk;
+
+/* ---- loads -------------------------------------------------------------------- */
+
+#define GG_MAX_LOADS		4		/* at a time, a device */
+
+typedef struct GgLoadList
+{
+	uint32		segment;		/* GgSegment.id; GG_NO_SEGMENT: the delta */
+	bool		kept;			/* the copy to be replaced has it already */
+	uint32		n;
+	gg_shape	shape;
+} GgLoadList;
+
+/*
+ * A load under way.  The word holds the serial (new with every load), flags and GgLoadState, see resident.h; who finds another
+ * serial there has nothing to do with the load any more.
+ */
+typedef struct GgLoadJob
+{
+	pg_atomic_uint64 word;
+	pg_atomic_uint64 claimed;	/* (serial, units that a reader took) */
+	pg_atomic_uint64 filled;	/* (serial, units handed to the upload) */
+
+	/* from the worker, or GgLoadBegin() */
+	uint32		entry;
+	uint32		use;
+	bool		refresh;
+	bool		forced;
+	int32		fault;
+	int32		owner;			/* process id of the builder; 0: a loader that the worker looks after */
+	Oid			database;
+	Oid			relation;
+	TimestampTz began;
+
+	/* from the loader or builder, before SHAPED */
+	GgResidentKey key;
+	char		name[NAMEDATALEN];
+	uint32		delta_first;
+	uint32		delta_pages;
+	uint64		vacuum_epoch;
+	uint32		nsegments;
+	uint32		nlists;
+	GgLoadList	lists[GG_SERVE_MAX_LISTS];
+
+	/* why it failed; whoever sets the ABORT flag first, or the worker */
+	bool		quiet;			/* nothing to tell anybody: the index is gone or has changed */
+	GgWhy		why;
+	char		error[160];
+} GgLoadJob;
 
 typedef struct GgDevice
 {
@@ -249,6 +331,7 @@ typedef struct GgDevice
 	pg_atomic_uint64 epoch;		/* counts worker starts */
 	pg_atomic_uint32 sleeping;	/* the worker waits on its latch */
 	Latch	   *latch;			/* the live worker's; set through GgWakeDevice() */
+	int			pid;			/* the live worker's, 0 without one */
 
 	/* breaker: failures in a row, and when the next worker may try */
 	uint32		failures;
@@ -259,8 +342,13 @@ typedef struct GgDevice
 
 	pg_atomic_uint64 clock;		/* for GgResident.used */
 	pg_atomic_uint32 work;		/* residents need the worker: WANTED, EVICTING, a load ended */
+	uint64		limit_bytes;	/* what gpugraph.device_memory comes to; the live worker's */
+	pg_atomic_uint32 reset;		/* the worker is to zero its counters */
+	pg_atomic_uint32 nresidents;	/* entries from here on are free */
+	uint32		last_use;		/* under lock */
 	GgResident	residents[GG_MAX_RESIDENT];
 	GgStageChunk chunks[GG_STAGE_CHUNKS];
+	GgLoadJob	loads_under_way[GG_MAX_LOADS];
 	char	   *staging;		/* GG_STAGE_CHUNKS x GG_STAGE_CHUNK, inside the region */
 	GgDeviceStats stats;
 } GgDevice;
@@ -276,6 +364,7 @@ typedef struct GgService
 	GgSlot	   *slots;
 	struct GgIndexStats *index_stats;	/* stat.c */
 	LWLock	   *stat_lock;
+	pg_atomic_uint64 told[GG_NWHY]; /* TimestampTz of the last LOG line about this reason (client.c) */
 } GgService;
 
 extern GgService *gg_service;
@@ -284,6 +373,9 @@ extern GgService *gg_service;
 extern void GgServiceInit(void);
 extern void GgWakeDevice(GgDevice *device);
 extern void GgDeviceLayout(gg_serve_layout *layout);
+
+/* The engine that plays the device: gpugraph.service_engine. */
+extern const gg_engine *GgServiceOps(void);
 
 /* ---- a backend's query (client.c) ------------------------------------------ */
 
@@ -298,18 +390,57 @@ typedef struct GgServiceAnswer
 /*
  * Ask the device that ref names.  query: dim floats, unprepared.  lists: which of the ref's lists are wanted (bitmap of segments;
  * the delta, list nsegments, when delta is set).  True: *answer points into the slot, valid until
- * GgServiceRelease() or the next call.  False: *why says why the CPU has to answer.
+ * the next call.  False: *why says why the CPU has to answer.
  * Interruptible; a cancelled query leaves nothing behind.
  */
 extern bool GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32 lists, bool delta,
 							bool exact, uint32 k, uint32 itopk_size, GgServiceAnswer *answer, GgWhy *why);
-extern void GgServiceRelease(void);
 
 /*
  * gpugraph.engine = cuda: what else would be answered by the CPU for this reason is an error.  Reasons that
  * are not failures (LOCAL, SMALL, SETTING) are not.
  */
 extern void GgRequireDevice(Relation index, GgWhy why);
+
+/*
+ * The CPU answers a query for this reason: an error under gpugraph.engine = cuda as above; else, where the reason is
+ * a failure, one LOG line a minute in the whole server.
+ */
+extern void GgFallBack(Relation index, GgWhy why);
+
+/* The reason as a sentence, for errdetail(). */
+extern const char *GgWhyText(GgWhy why);
+
+/* ---- worker.c and dispatch.c among themselves --------------------------------- */
+
+extern PGDLLEXPORT void GgWorkerMain(Datum number);
+
+/* The device cannot be used on: tell why, count it for the breaker and exit, to be started again. */
+extern void GgDeviceLost(const gg_status *status) pg_attribute_noreturn();
+
+/* Something failed that leaves the device usable: last_error, and a LOG line if it is another than before. */
+extern void GgDeviceTrouble(const gg_status *status);
+
+/* Start frees what an earlier worker left behind; Stop tells whoever waits that there is no answer to come. */
+extern void GgDispatchStart(GgDevice *device);
+extern void GgDispatchServe(const gg_engine *engine, gg_server *server);
+extern void GgDispatchStop(void);
+
+/* One turn: take, submit, look for answers.  True when there was, or is in flight, anything. */
+extern bool GgDispatchTurn(void);
+
+/* Is there nothing in the ring?  For the worker that is about to sleep. */
+extern bool GgDispatchIdle(void);
+
+/* Microseconds of a monotonic clock that all processes share. */
+static inline uint64
+GgNowMicros(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64) now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
 
 /* ---- residency, backend side (resident.c) ------------------------------------ */
 
@@ -321,13 +452,17 @@ extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResid
 
 /*
  * Bring one generation of an index to a device: by a loader that reads pages, or by the builder from its own
- * memory.  Begin picks the device and reserves memory, evicting what was used longest ago; NULL (and *why) when there is no room or no
- * service.  Write may be called by several processes that were given the handle's number.  End makes it READY and returns false
- * (with the reason logged) when the device would not.  Abort forgets it; also what happens to a load whose process ends.
+ * memory.  Begin picks the device and reserves memory, evicting what was used longest ago; NULL (and *why) when
+ * there is no room or no service.  Write may be called by several processes that were given the handle's number.
+ * End, called when every writer has returned, makes it READY and returns false (with the reason logged) when the
+ * device would not.  Abort forgets it; also what happens to a load whose process or (sub)transaction ends early, and
+ * to what was made READY when the transaction is rolled back.  The handle is freed with the transaction.
  */
 typedef struct GgLoad GgLoad;
 
 extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why);
+extern uint64 GgLoadNumber(const GgLoad *load);
+extern GgLoad *GgLoadAttach(uint64 number);		/* in another process; only for GgLoadWrite(), pfree() it */
 extern void GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data, uint64 bytes);
 extern bool GgLoadEnd(GgLoad *load);
 extern void GgLoadAbort(GgLoad *load);
@@ -341,9 +476,12 @@ extern void GgResidentStop(void);
 /* Called every turn of the worker's loop; cheap when there is nothing to do (device->work). */
 extern void GgResidentWork(void);
 
+/* Milliseconds until it wants to be called again even if nobody wakes the worker. */
+extern long GgResidentTimeout(void);
+
 /*
  * The device's indexes of an entry; NULL when the serial is another's, or it is not READY.  Each pin is undone by an unpin;
- * a pinned entry is not closed.
+ * a pinned entry is not closed.  A list without rows is NULL.
  */
 extern gg_index **GgResidentPin(uint32 entry, uint32 serial, uint32 *nlists);
 extern void GgResidentUnpin(uint32 entry);
@@ -355,6 +493,29 @@ extern void GgStatShmemInit(void);
 
 /* One query of an index, answered by device or, for that reason, by the CPU. */
 extern void GgCountQuery(Relation index, GgWhy why, uint64 rows);
+
+/* Bucket of a time: its leading three bits; buckets 0 to 3 are the times 0 to 3. */
+static inline int
+GgTimeBucket(uint64 us)
+{
+	int			octave = us < 4 ? 1 : 63 - __builtin_clzll(us);
+	int			bucket = us < 4 ? (int) us : 4 * (octave - 1) + (int) ((us >> (octave - 2)) & 3);
+
+	return Min(bucket, GG_TIME_BUCKETS - 1);
+}
+
+/* What the times of a bucket are below. */
+static inline uint64
+GgTimeBucketEnd(int bucket)
+{
+	return bucket < 4 ? (uint64) bucket + 1 : (uint64) (5 + bucket % 4) << (bucket / 4 - 1);
+}
+
+static inline void
+GgTimeAdd(uint64 *histogram, uint64 us)
+{
+	histogram[GgTimeBucket(us)]++;
+}
 
 static inline void
 GgHistogramAdd(uint64 *histogram, uint64 value)

@@ -140,7 +140,8 @@ test_dimensions(void)
 			harness_spec spec = {.n = harness_size(700, 3), .dim = dims[i], .metric = metric,
 			.element = i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = i};
 
-			knn_case(&spec, 16, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "dimensions");
+			if (!harness_fewer() || dims[i] < 900)
+				knn_case(&spec, 16, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "dimensions");
 		}
 	{
 		harness_spec long_rows = {.n = 6500, .dim = harness_small() ? 40 : 1100, .metric = GG_METRIC_L2,
@@ -503,7 +504,7 @@ test_cancel(void)
 	gg_dataset	data;
 
 	harness_data(&spec, &data, NULL, 0);
-	for (int i = 0; i < 16; i++)
+	for (int i = 0; i < 16; i += harness_fewer() ? 3 : 1)
 	{
 		cancel_state state = {.phase = (gg_phase) (i % 4), .done = i < 4 ? 0 : data.n / 3,
 		.start = harness_now(), .last = harness_now(), .caller = pthread_self()};
@@ -592,7 +593,7 @@ on_alarm(int number)
 static void
 test_signals(void)
 {
-	harness_spec spec = {.n = 12000, .dim = 64, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec spec = {.n = harness_fewer() ? 7000 : 12000, .dim = 64, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
 	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 3};
 	gg_control	control = threads(4);
 	struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
