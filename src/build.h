@@ -14,7 +14,6 @@
 #include "port/atomics.h"
 #include "portability/instr_time.h"
 #include "storage/condition_variable.h"
-#include "storage/dsm.h"
 #include "storage/spin.h"
 #include "utils/snapshot.h"
 
@@ -71,7 +70,8 @@ typedef struct GgBuildShared
 	bool		concurrent;
 	bool		use_wal;
 	int			participants;	/* workers asked for, and the leader */
-	dsm_handle	area;
+	pid_t		leader_pid;
+	int			area_fd;		/* the leader's descriptor of the area */
 	uint32		capacity;		/* rows that the area can take, a multiple of chunk_rows */
 	uint32		chunk_rows;
 	GgMetaPageData meta;		/* changed by the leader alone, but for largest_length (mutex); the rest of its
@@ -176,7 +176,6 @@ typedef struct GgBuild
 	/* of a parallel build */
 	ParallelContext *pcxt;
 	Snapshot	snapshot;
-	dsm_segment *segment;		/* keeps the area's name */
 	BufferUsage *buffer_usage;
 	WalUsage   *wal_usage;
 
@@ -218,13 +217,10 @@ extern bool GgCreateArea(GgBuild *build);
 
 /* A worker's view of it; ereport(ERROR) when it cannot be had. */
 extern void GgAttachArea(GgBuild *build);
-extern void GgUnmapArea(GgBuild *build);
+extern void GgUnmapArea(GgBuild *build);	/* if there is one; nobody may be copying from it */
 
 /* Take memory for a part of the area; ereport(ERROR) when there is none.  To be done before it is touched. */
 extern void GgReserveArea(GgBuild *build, const void *start, Size bytes);
-
-/* Before the build's memory goes, if the area is still there. */
-extern void GgLoseArea(GgBuild *build);
 
 /* ---- build_fold.c ------------------------------------------------------ */
 

@@ -2,23 +2,21 @@
  * build_area.c
  *		The memory that the processes of a build share.
  *
- * It belongs to a DSM segment, which PostgreSQL cleans up whatever happens, but is mapped by us: dsm_create() would take
- * all of it at once, in one process that cannot be interrupted (0.8 s for 3 GB on the machine this was written on),
- * and the number of rows is only an estimate.  Here the segment's file is made long enough for any number, and its
- * pages are taken chunk by chunk, by those who fill them.  That needs dynamic_shared_memory_type = posix,
- * min_dynamic_shared_memory = 0 (a segment in the main memory has no file) and Linux; elsewhere, and where /dev/shm is
- * too small, there is no area, and the scan is left to one process.
+ * It is a file in memory without a name (memfd_create), which a worker opens through the leader's /proc/PID/fd, so it is
+ * gone when the last process has let go of it, however that ended.  A DSM segment would not do: dsm_create() takes all of the
+ * memory at once, in one process that cannot be interrupted (0.8 s for 3 GB on the machine this was written on), where
+ * the number of rows is only an estimate; and /dev/shm has a limit of its own, 64 MB in a container by default.  Here
+ * the file is made long enough for any number of rows, and its pages are taken chunk by chunk, by those who fill
+ * them.  That needs Linux; elsewhere there is no area, and the scan is left to one process.
  */
 #include "build.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "miscadmin.h"
-#include "storage/dsm_impl.h"
 #include "storage/fd.h"
 
 #ifdef __linux__
@@ -67,56 +65,19 @@ GgUnmapArea(GgBuild *build)
 	memset(&build->area, 0, sizeof(build->area));
 }
 
-/* Before the DSM segment goes, and with it the memory under the copier's feet. */
-static void
-OnDetach(dsm_segment *segment, Datum arg)
-{
-	GgBuild    *build = (GgBuild *) DatumGetPointer(arg);
-
-	gg_copy_free(build->copy);
-	build->copy = NULL;
-	build->segment = NULL;
-	GgUnmapArea(build);
-}
-
-/* The same where the build's memory goes before the segment, as when a function's statement failed. */
-void
-GgLoseArea(GgBuild *build)
-{
-	if (build->segment != NULL)
-	{
-		cancel_on_dsm_detach(build->segment, OnDetach, PointerGetDatum(build));
-		OnDetach(build->segment, PointerGetDatum(build));
-	}
-}
-
-/* Map the whole area; false with errno when that fails. */
+/* Map the file, which is then ours to close. */
 static bool
-MapArea(GgBuild *build, bool create)
+MapFile(GgBuild *build, int fd)
 {
 	AreaLayout	layout = LayOut(build->shared);
-	char		name[64];
 	struct stat st;
 	void	   *base;
-	int			fd;
 
-	/* dsm_impl.c's name for it; any other would not be cleaned up after a crash */
-	snprintf(name, sizeof(name), "/PostgreSQL.%u", build->shared->area);
-	if (!AcquireExternalFD())
+	if (fstat(fd, &st) != 0 || (Size) st.st_size != layout.bytes)
 		return false;
-	fd = shm_open(name, O_RDWR, 0);
-	if (fd < 0 || (create && ftruncate(fd, layout.bytes) != 0) ||
-		fstat(fd, &st) != 0 || (Size) st.st_size != layout.bytes ||
-		(base = mmap(NULL, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == MAP_FAILED)
-	{
-		int			save_errno = errno;
-
-		if (fd >= 0)
-			close(fd);
-		ReleaseExternalFD();
-		errno = save_errno;
+	base = mmap(NULL, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED)
 		return false;
-	}
 	build->area.base = base;
 	build->area.bytes = layout.bytes;
 	build->area.fd = fd;
@@ -129,50 +90,47 @@ MapArea(GgBuild *build, bool create)
 	return true;
 }
 
-/* What a full area of n rows takes of /dev/shm, if the plan is right. */
-static bool
-RoomForRows(double rows, Size bytes_per_row)
+/* The leader's file, by a name that any process of the same user can open. */
+static int
+OpenFile(const GgBuildShared *shared)
 {
-	struct statvfs fs;
+	char		path[64];
 
-	return statvfs("/dev/shm", &fs) == 0 &&
-		rows * bytes_per_row < (double) fs.f_bavail * fs.f_frsize;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", shared->leader_pid, shared->area_fd);
+	return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* False, with the reason told at DEBUG1, when there is to be no area. */
 bool
 GgCreateArea(GgBuild *build)
 {
 	GgBuildShared *shared = build->shared;
-	Size		row = GgRowBytes(build->meta) + sizeof(GgTidEntry) + sizeof(uint64) +
-		build->meta->graph_degree * sizeof(uint32);
 	AreaLayout	layout = LayOut(shared);
+	int			fd = -1,
+				again = -1;
 
-	if (dynamic_shared_memory_type != DSM_IMPL_POSIX)
+	if (AcquireExternalFD())
 	{
-		ereport(DEBUG1, (errmsg_internal("gpugraph heap scan is serial: dynamic_shared_memory_type is not \"posix\"")));
+		fd = memfd_create("gpugraph build", MFD_CLOEXEC);
+		shared->leader_pid = MyProcPid;
+		shared->area_fd = fd;
+		/* what a worker will do is tried here, where there is another way */
+		if (fd < 0 || ftruncate(fd, layout.bytes) != 0 || (again = OpenFile(shared)) < 0 || !MapFile(build, fd))
+		{
+			int			save_errno = errno;
+
+			if (fd >= 0)
+				close(fd);
+			ReleaseExternalFD();
+			errno = save_errno;
+		}
+		if (again >= 0)
+			close(again);
+	}
+	if (build->area.base == NULL)
+	{
+		ereport(DEBUG1, (errmsg_internal("gpugraph heap scan is serial: cannot share %zu bytes of memory: %m", layout.bytes)));
 		return false;
 	}
-	if (!RoomForRows(Min(build->expected * 1.1, shared->limit), row))
-	{
-		ereport(DEBUG1, (errmsg_internal("gpugraph heap scan is serial: /dev/shm is too small for %.0f rows", build->expected)));
-		return false;
-	}
-	build->segment = dsm_create(4096, DSM_CREATE_NULL_IF_MAXSEGMENTS);
-	if (build->segment == NULL)
-	{
-		ereport(DEBUG1, (errmsg_internal("gpugraph heap scan is serial: too many dynamic shared memory segments")));
-		return false;
-	}
-	shared->area = dsm_segment_handle(build->segment);
-	if (!MapArea(build, true))
-	{
-		ereport(DEBUG1, (errmsg_internal("gpugraph heap scan is serial: cannot map %zu bytes of shared memory: %m", layout.bytes)));
-		dsm_detach(build->segment);
-		build->segment = NULL;
-		return false;
-	}
-	on_dsm_detach(build->segment, OnDetach, PointerGetDatum(build));
 	GgReserveArea(build, build->area.next_row, layout.bytes - layout.next_row);
 	pg_atomic_init_u64(build->area.next_row, 0);
 	return true;
@@ -181,13 +139,20 @@ GgCreateArea(GgBuild *build)
 void
 GgAttachArea(GgBuild *build)
 {
-	if (!MapArea(build, false))
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not map the shared memory of an index build: %m")));
+	int			fd;
+
+	if (AcquireExternalFD())
+	{
+		fd = OpenFile(build->shared);
+		if (fd >= 0 && MapFile(build, fd))
+			return;
+	}
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not map the shared memory of an index build: %m")));
 }
 
-/* tmpfs gives memory when it is touched, and SIGBUS when there is none; asked first, it says so. */
+/* Such a file gives memory when it is touched, and SIGBUS when there is none; asked first, it says so. */
 void
 GgReserveArea(GgBuild *build, const void *start, Size bytes)
 {
@@ -207,7 +172,7 @@ GgReserveArea(GgBuild *build, const void *start, Size bytes)
 		ereport(ERROR,
 				(errcode(rc == ENOSPC || rc == ENOMEM ? ERRCODE_OUT_OF_MEMORY : ERRCODE_SYSTEM_ERROR),
 				 errmsg("could not get shared memory for an index build: %m"),
-				 errhint("Make /dev/shm larger, or set max_parallel_maintenance_workers to 0.")));
+				 errhint("Lower maintenance_work_mem, so that the index is built in smaller segments.")));
 	}
 }
 
@@ -215,11 +180,6 @@ GgReserveArea(GgBuild *build, const void *start, Size bytes)
 
 void
 GgUnmapArea(GgBuild *build)
-{
-}
-
-void
-GgLoseArea(GgBuild *build)
 {
 }
 

@@ -64,7 +64,7 @@ LoseBuild(void *arg)
 	GgBuild    *build = arg;
 
 	GgAbandonCopy(build);
-	GgLoseArea(build);
+	GgUnmapArea(build);
 	GgCloseRunFile(&build->file);
 }
 
@@ -621,7 +621,8 @@ GgEndScan(GgBuild *build)
 	build->meta = NULL;
 	if (IsMVCCSnapshot(build->snapshot))
 		UnregisterSnapshot(build->snapshot);
-	dsm_detach(build->segment);
+	GgAbandonCopy(build);
+	GgUnmapArea(build);
 	DestroyParallelContext(pcxt);
 	build->pcxt = NULL;
 	ExitParallelMode();

@@ -114,7 +114,7 @@ SET statement_timeout = 300;
 \\set ON_ERROR_STOP 0
 $slow;
 \\set ON_ERROR_STOP 1
-\\! test ! -e /proc/\$SESSION/maps || grep -c 'PostgreSQL.*deleted' /proc/\$SESSION/maps
+\\! test ! -e /proc/\$SESSION/maps || grep -c 'memfd:gpugraph' /proc/\$SESSION/maps
 SELECT 'still there';
 SQL
 like($maps, qr/^(0\n)?still there$/, 'a cancelled build leaves no memory');
