@@ -315,7 +315,7 @@ DeltaPagesPerUnit(const GgMetaPageData *meta)
 	return Max(1, rows / GgDeltaRowsPerPage(meta)) * npages;
 }
 
-/* Unit number u of a load; false behind the last one.  total: NULL, or the number of units. */
+/* Unit number u of a load; false behind the last one. */
 static bool
 FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 {

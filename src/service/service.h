@@ -451,9 +451,11 @@ extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResid
 
 /*
  * Bring one generation of an index to a device: by a loader that reads pages, or by the builder from its own
- * memory.  Begin picks the device and reserves memory, evicting what was used longest ago; NULL (and *why) when there is no room or no
- * service.  Write may be called by several processes that were given the handle's number.  End, called when every writer has returned, makes it READY and returns false
- * (with the reason logged) when the device would not.  Abort forgets it; also what happens to a load whose process ends.
+ * memory.  Begin picks the device and reserves memory, evicting what was used longest ago; NULL (and *why) when
+ * there is no room or no service.  Write may be called by several processes that were given the handle's number.
+ * End, called when every writer has returned, makes it READY and returns false (with the reason logged) when the
+ * device would not.  Abort forgets it; also what happens to a load whose process or (sub)transaction ends early, and
+ * to what was made READY when the transaction is rolled back.  The handle is freed with the transaction.
  */
 typedef struct GgLoad GgLoad;
 
