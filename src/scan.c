@@ -540,6 +540,18 @@ AskOnce(ScanOpaque *so, uint32 lists, bool delta, uint32 length, uint32 itopk, G
 	}
 }
 
+/*
+ * What the scan has had of the list goes into the bitmap.  Not sooner, for most scans end within their first lists, and
+ * clearing a bit for each of a million nodes takes longer than all else that is done here.
+ */
+static void
+MarkHanded(ScanOpaque *so, Stream *stream)
+{
+	for (uint32 i = 0; i < stream->next_answer; i++)
+		if (stream->answers[i].node != GG_NO_NODE)
+			MarkReturned(so, stream, stream->answers[i].node);
+}
+
 /* Ask for longer lists; or leave the device, where it has no longer ones or fails. */
 static void
 WidenOnDevice(ScanOpaque *so, Stream *stream)
@@ -555,6 +567,7 @@ WidenOnDevice(ScanOpaque *so, Stream *stream)
 		stream->phase = STREAM_DONE;
 		return;
 	}
+	MarkHanded(so, stream);
 	if (stream->ended || stream->handed >= (uint64) gg_max_scan_tuples || itopk > PG_INT32_MAX ||
 		(!delta && !WalkIsWorthwhile(stream, (uint32) itopk)))
 	{
@@ -714,6 +727,7 @@ FillHead(ScanOpaque *so, Stream *stream)
 				if (so->mode == GG_ITERATIVE_STRICT && stream->head.distance < so->last_distance)
 				{
 					stream->kept_back++;
+					stream->answers[stream->next_answer - 1].node = GG_NO_NODE;
 					break;
 				}
 				stream->has_head = true;
@@ -806,15 +820,11 @@ EnterNode(ScanOpaque *so, Stream *stream)
 		so->last_distance = stream->head.distance;
 	so->row_next = node;
 	so->row_end = node + 1;
+	/* a device's lists are remembered when they end; an exact pass over the delta alone meets no row twice */
+	if (stream->phase != STREAM_DEVICE && (stream->segment != NULL || stream->list >= 0))
+		MarkReturned(so, stream, node);
 	if (stream->segment == NULL)
-	{
-		/* an exact pass over the delta never meets a row twice, unless it follows a device's lists */
-		if (stream->list >= 0)
-			MarkReturned(so, stream, node);
 		return;
-	}
-
-	MarkReturned(so, stream, node);
 	if (stream->offsets.nextents > 0)
 	{
 		uint64		offset = (uint64) node * sizeof(uint32);

@@ -340,8 +340,9 @@ typedef struct GgDevice
 	/* ring of slot numbers (client.c, dispatch.c) */
 	struct GgRing *ring;
 
-	pg_atomic_uint64 clock;		/* for GgResident.used */
-	pg_atomic_uint32 work;		/* residents need the worker: WANTED, EVICTING, a load ended */
+	/* apart from what everybody reads all the time: every query writes it */
+	pg_attribute_aligned(64) pg_atomic_uint64 clock;	/* for GgResident.used */
+	pg_attribute_aligned(64) pg_atomic_uint32 work;		/* residents need the worker: WANTED, EVICTING, a load ended */
 	uint64		limit_bytes;	/* what gpugraph.device_memory comes to; the live worker's */
 	pg_atomic_uint32 reset;		/* the worker is to zero its counters */
 	pg_atomic_uint32 nresidents;	/* entries from here on are free */
