@@ -1063,24 +1063,37 @@ test_devices(void)
 	CHECK(gg_cuda_engine.device_info(count, &info).code != GG_OK, "a device too many");
 }
 
+static void
+test_refused_batches(void)
+{
+	test_refuse_batches(false);
+	test_refuse_batches(true);
+}
+
+static void
+test_release(void)
+{
+	test_grow();
+	/* what a release leaves behind must not be taken for what the next context knows */
+	gg_cuda_engine.release();
+	test_grow();
+}
+
 int
 main(void)
 {
 	/* a host without a GPU proves nothing: say so, and fail */
 	if (!CHECK_OK(gg_cuda_engine.probe(), "probe"))
 		return harness_finish();
-	test_devices();
-	test_fill_edges();
-	test_fill();
-	test_refuse_shapes();
-	test_refuse_batches(false);
-	test_refuse_batches(true);
-	test_grow();
-	test_build();
-	test_serve();
-	test_fill_beside();
-	/* what a release leaves behind must not be taken for what the next context knows */
-	gg_cuda_engine.release();
-	test_grow();
+	harness_run("devices", test_devices);
+	harness_run("fill, edges", test_fill_edges);
+	harness_run("fill", test_fill);
+	harness_run("refused shapes", test_refuse_shapes);
+	harness_run("refused batches", test_refused_batches);
+	harness_run("grow", test_grow);
+	harness_run("build", test_build);
+	harness_run("serve", test_serve);
+	harness_run("fill beside", test_fill_beside);
+	harness_run("release", test_release);
 	return harness_finish();
 }
