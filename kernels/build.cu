@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#define COPY_BYTES ((uint64_t) 64 << 20)
+#define COPY_BYTES ((uint64_t) 32 << 20)
 /* CUDA's own context, code and scan scratch, which no buffer here accounts for */
 #define CONTEXT_BYTES ((uint64_t) 600 << 20)
 
@@ -81,9 +81,10 @@ check(const gg_dataset *data, const gg_build_params *params)
 	return gg_cuda_ok();
 }
 
-/* Refuse at once what would fail later, with the sizes. */
+/* Refuse at once what would fail later, with the sizes; held: bytes of the rows that are there already. */
 static gg_status
-check_memory(const gg_dataset *data, const gg_build_params *params, const gg_control *control)
+check_memory(const gg_dataset *data, uint64_t held, const gg_build_params *params,
+			 const gg_control *control)
 {
 	gg_bytes	bytes;
 	size_t		available = 0;
@@ -92,10 +93,10 @@ check_memory(const gg_dataset *data, const gg_build_params *params, const gg_con
 	GG_TRY(gg_cuda_build_bytes(data, params, control, &bytes));
 	GG_CUDA_TRY(cudaMemGetInfo(&available, &total));
 	/* asking has made the context */
-	if (bytes.device - CONTEXT_BYTES > available)
+	if (bytes.device - CONTEXT_BYTES - held > available)
 		return gg_cuda_fail(GG_EDEVICE_MEMORY, __func__,
 							"%u rows of %u dimensions take %llu MB of device memory, of which %llu of %llu MB are free",
-							data->n, data->dim, (unsigned long long) ((bytes.device - CONTEXT_BYTES) >> 20),
+							data->n, data->dim, (unsigned long long) ((bytes.device - CONTEXT_BYTES - held) >> 20),
 							(unsigned long long) (available >> 20), (unsigned long long) (total >> 20));
 	return gg_cuda_ok();
 }
@@ -108,11 +109,12 @@ load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control
 	const uint64_t bytes = (uint64_t) data->n * data->dim * gg_element_size(data->element);
 	const double begin = now_s();
 
-	GG_TRY(rows->allocate(bytes, meter));
+	GG_TRY(gg_cuda_allocate_large(rows, bytes, control, meter));
 	GG_TRY(gg_cuda_copy_in(rows->get(), data->rows, bytes, stream, control));
 	device->rows = rows->get();
 	device->n = data->n;
 	device->dim = data->dim;
+	device->pitch = data->dim;
 	device->element = data->element;
 	device->metric = data->metric;
 	device->side = NULL;
@@ -137,7 +139,7 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 	if (n == 0)
 		return gg_cuda_ok();
 	GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, copy));
-	GG_TRY(lists.allocate((uint64_t) n * length, meter));
+	GG_TRY(gg_cuda_allocate_large(&lists, (uint64_t) n * length, control, meter));
 	if (random)
 		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, stream, control, lists.get()));
 	else if (exact)
@@ -157,12 +159,12 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 		GG_TRY(gg_cuda_gnnd(&copy->view, length, k, params, order.get(), stream, control, meter,
 							lists.get(), stats));
 	order.release();
-	GG_TRY(ids->allocate((uint64_t) n * k, meter));
+	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, control, meter));
 	if (distances != NULL)
-		GG_TRY(distances->allocate((uint64_t) n * k, meter));
+		GG_TRY(gg_cuda_allocate_large(distances, (uint64_t) n * k, control, meter));
 	GG_TRY(gg_cuda_finish_lists(data, lists.get(), length, k, params->seed, stream, control, ids->get(),
 								distances != NULL ? distances->get() : NULL));
-	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	GG_TRY(gg_cuda_give_back(control, __func__, lists));
 	stats->descent_s += now_s() - begin;
 	return gg_cuda_ok();
 }
@@ -185,7 +187,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	GG_TRY(gg_cuda_knn_rows(data, params, stream, control, meter, &copy, &ids, NULL, stats));
 
 	begin = now_s();
-	GG_TRY(graph.allocate(edges, meter));
+	GG_TRY(gg_cuda_allocate_large(&graph, edges, control, meter));
 	GG_TRY(gg_cuda_optimize_device(ids.get(), data->n, params->intermediate_graph_degree,
 								   params->graph_degree, stream, control, meter, graph.get()));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
@@ -202,7 +204,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	GG_TRY(gg_cuda_connect(&copy.view, ids.get(), params->intermediate_graph_degree, graph.get(),
 						   params->seed, stream, control, meter, out, &stats->repaired));
 	stats->connect_s += now_s() - begin;
-	return gg_cuda_ok();
+	return gg_cuda_give_back(control, __func__, ids, graph, copy.rows);
 }
 
 /* gg_engine.knn_graph */
@@ -237,31 +239,13 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	return gg_cuda_ok();
 }
 
-/* gg_engine.build */
-gg_status
-gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
-			  gg_graph *graph, gg_build_stats *stats)
+/* An exception of the host's containers must not cross into C; a graph that was begun is freed. */
+template <typename RUN>
+static gg_status
+guarded(RUN run, gg_graph *graph)
 {
-	gg_build_stats unwanted = {};
-	gg_build_stats *out = stats != NULL ? stats : &unwanted;
 	gg_status	status;
 
-	memset(out, 0, sizeof(*out));
-	memset(graph, 0, sizeof(*graph));
-	GG_TRY(check(data, params));
-	GG_TRY(check_memory(data, params, control));
-	auto		run = [&]() -> gg_status
-	{
-		gg_cuda_stream stream;
-		gg_cuda_buffer<char> rows;
-		gg_cuda_data device = {};
-
-		GG_TRY(stream.create());
-		GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, out));
-		return gg_cuda_build_rows(&device, params, stream.get(), control, NULL, graph, out);
-	};
-
-	/* an exception of the host's containers must not cross into C */
 	try
 	{
 		status = run();
@@ -273,6 +257,61 @@ gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_co
 	if (status.code != GG_OK)
 		gg_graph_free(graph);
 	return status;
+}
+
+/* gg_engine.build */
+gg_status
+gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
+			  gg_graph *graph, gg_build_stats *stats)
+{
+	gg_build_stats unwanted = {};
+	gg_build_stats *out = stats != NULL ? stats : &unwanted;
+
+	memset(out, 0, sizeof(*out));
+	memset(graph, 0, sizeof(*graph));
+	GG_TRY(check(data, params));
+	GG_TRY(check_memory(data, 0, params, control));
+	return guarded([&]() -> gg_status
+				   {
+					   gg_cuda_stream stream;
+					   gg_cuda_buffer<char> rows;
+					   gg_cuda_data device = {};
+
+					   GG_TRY(stream.create());
+					   GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, out));
+					   return gg_cuda_build_rows(&device, params, stream.get(), control, NULL, graph, out);
+				   }, graph);
+}
+
+/* gg_engine.build_index: the same arithmetic over rows at a stride, so the same graph */
+gg_status
+gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
+					const gg_control *control, gg_graph *graph, gg_build_stats *stats)
+{
+	gg_build_stats unwanted = {};
+	gg_build_stats *out = stats != NULL ? stats : &unwanted;
+	gg_dataset	data = {};
+	size_t		stride = 0;
+
+	memset(out, 0, sizeof(*out));
+	memset(graph, 0, sizeof(*graph));
+	GG_TRY(gg_cuda_index_rows(index, n, &data, &stride));
+	GG_TRY(check(&data, params));
+	GG_TRY(check_memory(&data, (uint64_t) n * data.dim * gg_element_size(data.element), params, control));
+	return guarded([&]() -> gg_status
+				   {
+					   gg_cuda_stream stream;
+					   gg_cuda_data device = {};
+
+					   GG_TRY(stream.create());
+					   device.rows = data.rows;
+					   device.n = n;
+					   device.dim = data.dim;
+					   device.pitch = (uint32_t) (stride / gg_element_size(data.element));
+					   device.element = data.element;
+					   device.metric = data.metric;
+					   return gg_cuda_build_rows(&device, params, stream.get(), control, NULL, graph, out);
+				   }, graph);
 }
 
 /*

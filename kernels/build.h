@@ -54,6 +54,7 @@ typedef struct gg_cuda_data
 	const void *rows;
 	uint32_t	n;
 	uint32_t	dim;
+	uint32_t	pitch;			/* elements from row to row: dim, or more */
 	gg_element	element;
 	gg_metric	metric;
 	const float *side;			/* IP: the MIPS element; cosine over fp16 rows: 1 / |x|; else NULL */
@@ -113,6 +114,7 @@ class gg_cuda_cells
 public:
 	uint32_t	ncells;
 	uint32_t	slots;
+	uint32_t	largest;		/* members of the largest cell, all slots */
 	gg_cuda_buffer<uint32_t> members;
 	gg_cuda_buffer<uint64_t> starts;
 };
@@ -196,8 +198,9 @@ extern gg_status gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *par
 								  gg_build_stats *stats);
 
 /*
- * Copies between pageable host memory and the device in pieces of 64 MB (6 ms at 11 GB/s), asking for
- * cancellation between them; done when they return.
+ * Copies between pageable host memory and the device in pieces of 32 MB (3 ms at 11 GB/s; 30 where
+ * host memory is touched for the first time, in small pages), asking for cancellation between them; done when they
+ * return.
  */
 extern gg_status gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream,
 								 const gg_control *control);
@@ -215,8 +218,38 @@ gg_cuda_drain(cudaStream_t stream, const gg_control *control, const char *where)
 	return gg_cuda_check_cancel(control, where);
 }
 
-/* Rows that one launch of a plain pass over all rows takes: some ms each. */
-#define GG_PASS_ROWS ((uint64_t) 4 << 20)
+/*
+ * Rows that one launch of a plain pass over all rows takes.  Some ms each; up to 10 where every row has some
+ * dozens of atomic operations all over device memory, of which it does a few billion a second.
+ */
+#define GG_PASS_ROWS ((uint64_t) 1 << 20)
+
+/*
+ * Memory that grows with the rows is taken and given back one buffer at a time, with a question after each: the
+ * driver maps and unmaps gigabytes in some ms each, and cudaFree() waits for all that is queued besides.
+ */
+template <typename T>
+static inline gg_status
+gg_cuda_allocate_large(gg_cuda_buffer<T> *buffer, uint64_t count, const gg_control *control, gg_cuda_meter *meter)
+{
+	GG_TRY(buffer->allocate(count, meter));
+	return gg_cuda_check_cancel(control, __func__);
+}
+
+static inline gg_status
+gg_cuda_give_back(const gg_control *control, const char *where)
+{
+	return gg_cuda_check_cancel(control, where);
+}
+
+template <typename T, typename... Rest>
+static inline gg_status
+gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T> &buffer, Rest &... rest)
+{
+	buffer.release();
+	GG_TRY(gg_cuda_check_cancel(control, where));
+	return gg_cuda_give_back(control, where, rest...);
+}
 
 static inline uint32_t
 gg_cuda_blocks(uint64_t items, uint32_t per_block)

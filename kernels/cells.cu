@@ -71,6 +71,8 @@ typedef struct join_args
 	const uint32_t *nitems;		/* in device memory */
 	uint64_t   *lists;			/* by row of a */
 	uint32_t	keep;			/* entries of a list that count, <= 32 * R */
+	uint32_t	first_column;	/* of each item's rows of B this launch takes so many, from here on */
+	uint32_t	columns;
 	bool		same;			/* a is b: a row is not its own neighbour */
 } join_args;
 
@@ -93,7 +95,13 @@ join_kernel(join_args args, uint32_t first_item)
 
 	if (first_item + blockIdx.x >= *args.nitems)
 		return;
-	const join_item item = args.items[first_item + blockIdx.x];
+	join_item	item = args.items[first_item + blockIdx.x];
+
+	if (args.first_column >= item.b_count)
+		return;
+	item.b_begin += args.first_column;
+	item.b_count = min(item.b_count - args.first_column, args.columns);
+
 	const uint32_t units = args.a.units;
 	const uint32_t nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
 	const uint32_t ntiles = (item.b_count + GG_TILE_COLUMNS - 1) / GG_TILE_COLUMNS;
@@ -306,30 +314,47 @@ join_kernel(join_args args, uint32_t first_item)
 			merge_row(row);
 }
 
-/* Launch items [0, bound) of args, in slices of some 20 ms. */
+/*
+ * Launch items [0, bound) of args, in slices of some 20 ms; no item has more than most_columns rows of B.
+ *
+ * One block runs from its first column to its last, and two share a multiprocessor, so long rows against many
+ * columns are launched in ranges of columns as well: 16,000 dimensions of L1 against 16,384 rows would else
+ * take some 0.3 s in which nobody asks whether to stop.  Ordinary shapes are one range.
+ */
 static gg_status
-join(const join_args *args, uint32_t length, uint32_t bound, uint64_t mean_columns,
+join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_columns, uint32_t most_columns,
 	 cudaStream_t stream, const gg_control *control)
 {
+	join_args	args = *whole;
+	const uint32_t elements = args.a.units * (args.a.kind == GG_KIND_HALF_L2 ? 8 : 4);
 	/* one item: 64 x columns x dim multiply-adds, at a pessimistic 50 TFLOP/s (fp32: 5) a chip */
-	const double rate = args->a.kind == GG_KIND_HALF_L2 ? 5e13 : 5e12;
-	const double item_s = 2.0 * GG_TILE_ROWS * (double) (mean_columns + GG_TILE_COLUMNS) *
-		args->a.units * (args->a.kind == GG_KIND_HALF_L2 ? 8 : 4) / rate;
+	const double rate = args.a.kind == GG_KIND_HALF_L2 ? 5e13 : 5e12;
+	const double column_s = 2.0 * GG_TILE_ROWS * elements / rate;
+	/* a block has 1 / 264 of the chip: 40 ms, but no ranges of a few tiles only */
+	const double widest = 0.04 / 264 / column_s;
+	const uint32_t range = widest > 1e9 ? 1000000000 : widest < 1024 ? 1024 :
+		(uint32_t) widest / GG_TILE_COLUMNS * GG_TILE_COLUMNS;
+	const double item_s = column_s * ((mean_columns < range ? (double) mean_columns : range) + GG_TILE_COLUMNS);
 	const double fit = 0.02 / item_s;
 	const uint32_t slice = fit > 1e6 ? 1000000 : fit < 64 ? 64 : (uint32_t) fit;
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
+	args.columns = range;
 	for (uint32_t first = 0; first < bound; first += slice)
 	{
 		const uint32_t blocks = bound - first < slice ? bound - first : slice;
 
-		GG_SWITCH_KIND(args->a.kind, GG_SWITCH_LENGTH(length,
-			GG_CUDA_TRY(cudaFuncSetAttribute(join_kernel<KIND, R>,
-											 cudaFuncAttributeMaxDynamicSharedMemorySize, JOIN_SHARED));
-			(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, JOIN_SHARED, stream>>>(*args, first))));
-		GG_CUDA_LAUNCHED("join_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
+		for (uint64_t column = 0; column < most_columns; column += range)
+		{
+			args.first_column = (uint32_t) column;
+			GG_SWITCH_KIND(args.a.kind, GG_SWITCH_LENGTH(length,
+				GG_CUDA_TRY(cudaFuncSetAttribute(join_kernel<KIND, R>,
+												 cudaFuncAttributeMaxDynamicSharedMemorySize, JOIN_SHARED));
+				(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, JOIN_SHARED, stream>>>(args, first))));
+			GG_CUDA_LAUNCHED("join_kernel");
+			GG_TRY(pace.step(stream, control, __func__));
+		}
 	}
 	return gg_cuda_drain(stream, control, __func__);
 }
@@ -382,13 +407,18 @@ cell_items_kernel(uint32_t ncells, const uint64_t *a_starts, uint32_t a_slots, u
 
 /* ---- sorting rows into cells -------------------------------------------------- */
 
-/* sizes[cell] = rows that list the cell in their first `slots` entries */
+/*
+ * All three go over rows first .. first + count, with up to 8 atomic operations a row on counters all over memory.
+ * sizes[cell] = rows that list the cell in their first `slots` entries
+ */
 static __global__ void
-cell_sizes_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t n, uint32_t *sizes)
+cell_sizes_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t first, uint32_t count,
+				  uint32_t *sizes)
 {
-	const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t row = first + i;
 
-	if (row >= n)
+	if (i >= count)
 		return;
 	for (uint32_t s = 0; s < slots; s++)
 	{
@@ -427,11 +457,12 @@ cell_place(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_
 /* counts[part of cell * slots + slot] */
 static __global__ void
 place_counts_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
-					uint32_t n, uint32_t *counts)
+					uint32_t first, uint32_t count, uint32_t *counts)
 {
-	const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t row = first + i;
 
-	if (row >= n)
+	if (i >= count)
 		return;
 	for (uint32_t s = 0; s < slots; s++)
 	{
@@ -444,11 +475,12 @@ place_counts_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, cons
 
 static __global__ void
 place_rows_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
-				  uint32_t n, const uint64_t *starts, uint32_t *counts, uint32_t *members)
+				  uint32_t first, uint32_t count, const uint64_t *starts, uint32_t *counts, uint32_t *members)
 {
-	const uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t row = first + i;
 
-	if (row >= n)
+	if (i >= count)
 		return;
 	for (uint32_t s = 0; s < slots; s++)
 	{
@@ -457,6 +489,16 @@ place_rows_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const 
 		if (place != GG_KEY_NONE)
 			members[starts[place] + atomicSub(&counts[place], 1) - 1] = row;
 	}
+}
+
+/* *largest = members of the largest cell; 0 before */
+static __global__ void
+largest_cell_kernel(const uint64_t *starts, uint32_t slots, uint32_t ncells, uint32_t *largest)
+{
+	const uint32_t cell = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (cell < ncells)
+		atomicMax(largest, (uint32_t) (starts[(uint64_t) (cell + 1) * slots] - starts[(uint64_t) cell * slots]));
 }
 
 template <typename In, typename Out>
@@ -481,42 +523,72 @@ exclusive_sum(const In *in, Out *out, uint64_t count, cudaStream_t stream)
  */
 static gg_status
 sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t n, uint32_t ncells,
-				uint32_t max_rows, cudaStream_t stream, gg_cuda_meter *meter, gg_cuda_cells *cells)
+				uint32_t max_rows, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+				gg_cuda_cells *cells)
 {
-	const uint32_t blocks = gg_cuda_blocks(n, 256);
 	gg_cuda_buffer<uint32_t> sizes;
 	gg_cuda_buffer<uint32_t> parts;
 	gg_cuda_buffer<uint32_t> sums;
 	gg_cuda_buffer<uint32_t> counts;
+	gg_cuda_buffer<uint32_t> largest;
+	gg_cuda_pace pace;
 
+	GG_TRY(pace.create());
 	GG_TRY(sizes.allocate(ncells, meter));
 	GG_TRY(parts.allocate((uint64_t) ncells + 1, meter));
 	GG_TRY(sums.allocate((uint64_t) ncells + 1, meter));
+	GG_TRY(largest.allocate(1, meter));
 	GG_CUDA_TRY(cudaMemsetAsync(sizes.get(), 0, sizes.bytes(), stream));
-	cell_sizes_kernel<<<blocks, 256, 0, stream>>>(lists, length, slots, n, sizes.get());
-	GG_CUDA_LAUNCHED("cell_sizes_kernel");
+	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	{
+		const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+
+		cell_sizes_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+			(lists, length, slots, (uint32_t) first, rows, sizes.get());
+		GG_CUDA_LAUNCHED("cell_sizes_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
 	cell_parts_kernel<<<gg_cuda_blocks((uint64_t) ncells + 1, 256), 256, 0, stream>>>
 		(sizes.get(), ncells, max_rows, parts.get());
 	GG_CUDA_LAUNCHED("cell_parts_kernel");
 	GG_TRY(exclusive_sum(parts.get(), sums.get(), (uint64_t) ncells + 1, stream));
 	GG_CUDA_TRY(cudaMemcpyAsync(&cells->ncells, sums.get() + ncells, sizeof(uint32_t),
 								cudaMemcpyDeviceToHost, stream));
-	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	GG_TRY(gg_cuda_drain(stream, control, __func__));
 
 	const uint64_t places = (uint64_t) cells->ncells * slots;
 
 	cells->slots = slots;
 	GG_TRY(counts.allocate(places + 1, meter));
 	GG_TRY(cells->starts.allocate(places + 1, meter));
-	GG_TRY(cells->members.allocate((uint64_t) n * slots, meter));
+	GG_TRY(gg_cuda_allocate_large(&cells->members, (uint64_t) n * slots, control, meter));
 	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), stream));
-	place_counts_kernel<<<blocks, 256, 0, stream>>>(lists, length, slots, sums.get(), n, counts.get());
-	GG_CUDA_LAUNCHED("place_counts_kernel");
+	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, largest.bytes(), stream));
+	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	{
+		const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+
+		place_counts_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+			(lists, length, slots, sums.get(), (uint32_t) first, rows, counts.get());
+		GG_CUDA_LAUNCHED("place_counts_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
 	GG_TRY(exclusive_sum(counts.get(), cells->starts.get(), places + 1, stream));
-	place_rows_kernel<<<blocks, 256, 0, stream>>>
-		(lists, length, slots, sums.get(), n, cells->starts.get(), counts.get(), cells->members.get());
-	GG_CUDA_LAUNCHED("place_rows_kernel");
-	return gg_cuda_ok();
+	largest_cell_kernel<<<gg_cuda_blocks(cells->ncells, 256), 256, 0, stream>>>
+		(cells->starts.get(), slots, cells->ncells, largest.get());
+	GG_CUDA_LAUNCHED("largest_cell_kernel");
+	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	{
+		const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+
+		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+			(lists, length, slots, sums.get(), (uint32_t) first, rows, cells->starts.get(), counts.get(),
+			 cells->members.get());
+		GG_CUDA_LAUNCHED("place_rows_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
+	GG_CUDA_TRY(cudaMemcpyAsync(&cells->largest, largest.get(), sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
+	return gg_cuda_drain(stream, control, __func__);
 }
 
 /* ---- assignment ------------------------------------------------------------------ */
@@ -574,7 +646,7 @@ gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same, uint
 	args.keep = keep;
 	args.same = same;
 	GG_TRY(clear_lists(lists, (uint64_t) a->n * length, stream));
-	return join(&args, length, bound, b->n, stream, control);
+	return join(&args, length, bound, b->n, b->n, stream, control);
 }
 
 /* Every slot of every cell of a against the same cell of b; phase: report rows done, or -1. */
@@ -607,7 +679,7 @@ join_cells(const gg_cuda_rows *a, const gg_cuda_cells *a_cells, const gg_cuda_ro
 			 b_cells->slots, items.get(), nitems.get());
 		GG_CUDA_LAUNCHED("cell_items_kernel");
 		GG_TRY(join(&args, length, (uint32_t) bound,
-					2 * (uint64_t) b->n * b_cells->slots / b_cells->ncells, stream, control));
+					2 * (uint64_t) b->n * b_cells->slots / b_cells->ncells, b_cells->largest, stream, control));
 		if (phase >= 0)
 			gg_cuda_progress(control, (gg_phase) phase, (uint64_t) a->n * (slot + 1) / a_cells->slots, a->n);
 	}
@@ -645,10 +717,11 @@ assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream
 		GG_TRY(gg_cuda_join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, stream, control,
 								  pivot_lists.get()));
 		GG_TRY(sort_into_cells(pivot_lists.get(), 32, COARSE_PIVOT_SLOTS, pivots->n, ncoarse, UINT32_MAX,
-							   stream, meter, &pivot_cells));
+							   stream, control, meter, &pivot_cells));
 	}
 	GG_TRY(gg_cuda_join_whole(rows, &coarse.view, false, 32, COARSE_SLOTS, stream, control, lists));
-	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, meter, &row_cells));
+	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, control, meter,
+						   &row_cells));
 	GG_TRY(clear_lists(lists, (uint64_t) rows->n * 32, stream));
 	return join_cells(rows, &row_cells, pivots, &pivot_cells, false, 32, GG_SLOTS, stream, control, -1, lists);
 }
@@ -693,11 +766,11 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cud
 	GG_TRY(ids.allocate(npivots, meter));
 	GG_TRY(gg_cuda_random_ids(rows->n, npivots, seed, stream, ids.get()));
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), npivots, stream, meter, &pivots));
-	GG_TRY(nearest.allocate((uint64_t) rows->n * 32, meter));
+	GG_TRY(gg_cuda_allocate_large(&nearest, (uint64_t) rows->n * 32, control, meter));
 	GG_TRY(assign(rows, &pivots.view, stream, control, meter, nearest.get()));
-	GG_TRY(sort_into_cells(nearest.get(), 32, GG_SLOTS, rows->n, npivots, CELL_MAX_ROWS, stream, meter,
+	GG_TRY(sort_into_cells(nearest.get(), 32, GG_SLOTS, rows->n, npivots, CELL_MAX_ROWS, stream, control, meter,
 						   &cells));
-	nearest.release();
+	GG_TRY(gg_cuda_give_back(control, __func__, nearest));
 	if (order != NULL)
 	{
 		GG_TRY(count.allocate(1));

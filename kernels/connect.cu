@@ -2,31 +2,47 @@
  * connect.cu
  *		Pivots, their own graph, and every node made reachable from them.
  *
- * Pivots are random rows, about 4 sqrt(n), and more where none is near: where walks start decides
- * recall, and this many cost a search little.  The rules are the CPU engine's (src/cpu/connect.c, which
- * has the measurements); which rows are drawn differs.  The pivots' graph is exact k-NN lists through
- * the same optimiser.
+ * The rules are the CPU engine's (src/cpu/connect.c; numbers, order and levels are shared code, src/cpu/pivots.h),
+ * for a graph built here is walked there, too: random rows, more where none is near, all of them shuffled, and
+ * a graph over them whose coarse levels share the places of its lists.  Which rows are drawn differs.
  *
- * Cover: hops to the nearest pivot along the nearest neighbours, on the device, a thread a row; rows too
- * far, mostly none, go to the host with their neighbours, where some become pivots.
+ * Where each part runs, by cost for 1M rows and some 6,000 pivots (arithmetic, not measured):
+ *	components	device: 8M edges united, a thread a row; on the host it would be 8M random reads, and the
+ *				lists to carry there
+ *	cover		hops on the device, 4 x 8M reads; rows too far go to the host in slices with what lies around
+ *				them, where every choice depends on the one before.  The host stops when it has enough.
+ *	levels		lists of all pairs and the optimiser on the device, 6,000^2 distances in all and a third of
+ *				that for the levels above: under a millisecond, where CPU threads, of which a build may have
+ *				one, would take some 0.1 s at 128 dimensions and 0.5 s at 768.  Taking turns between the lists of
+ *				the levels is 1,500 times 16 places: host.
+ *
+ * Components: disjoint sets as trees in which every node points to a lower one.  A root is hooked under a lower
+ * root by atomicCAS, paths are halved on the way.  The root of a component ends as its lowest node, whatever the
+ * order of arrival.
  *
  * Reachability: a breadth-first search on the device, a warp a node of the frontier.  A node's parent is
  * the lowest of the nodes that reached it first, whatever the order of arrival.  What is left over
  * (mostly nothing; small groups of near copies) is linked on the host, see repair().
+ *
+ * Oracle: invariants of gg_graph, and recall of CPU walks over the result (test_cuda_build.c).
  */
+#include "../src/cpu/pivots.h"
 #include "list.cuh"
 
 #include <algorithm>
-#include <math.h>
+#include <new>
 #include <stdlib.h>
-#include <unordered_set>
 #include <vector>
 
-#define PIVOT_K 32				/* lists that the pivots' graph is made of */
+/* Rows looked at together for new pivots: what may lie around them is 19 MB to carry to the host. */
+#define COVER_SLICE 65536u
+#define AROUND (GG_COVER_LIST + GG_COVER_LIST * GG_COVER_LIST)	/* rows within two steps of one */
 
-/* As in src/cpu/connect.c: every row has a pivot within so many steps along so many neighbours. */
-#define COVER_LIST 8
-#define COVER_HOPS 4
+/* Nodes of the frontier that one launch expands: 32M edges, some 10 ms when the lists are cold. */
+#define EXPAND_NODES ((uint64_t) 1 << 20)
+
+/* Nodes that the host looks at between two questions whether to stop: some ms, each with its edges. */
+#define POLL_NODES 4096u
 
 /* ---- host: linking what was not reached -------------------------------------- */
 
@@ -39,7 +55,28 @@ typedef struct reach
 	uint8_t    *visited;
 	uint32_t   *parent;			/* of a visited node, itself where the search began */
 	uint32_t	links;
+	const gg_control *control;
+	uint32_t	polled;
+	bool		stopped;		/* cancelled() said so, once */
 } reach;
+
+/* Once a node; asks every now and then.  Everything below ends early when it says yes. */
+static bool
+stopping(reach *r)
+{
+	if (++r->polled % POLL_NODES == 0 && gg_cuda_check_cancel(r->control, __func__).code != GG_OK)
+		r->stopped = true;
+	return r->stopped;
+}
+
+/* The end of a stretch on the host. */
+static gg_status
+reach_status(const reach *r, const char *where)
+{
+	if (r->stopped)
+		return gg_cuda_fail(GG_ECANCELED, where, "canceled");
+	return gg_cuda_check_cancel(r->control, where);
+}
 
 /* Visit everything that start leads to. */
 static void
@@ -47,7 +84,7 @@ spread(reach *r, uint32_t start, std::vector<uint32_t> &queue)
 {
 	queue.clear();
 	queue.push_back(start);
-	for (size_t head = 0; head < queue.size(); head++)
+	for (size_t head = 0; head < queue.size() && !stopping(r); head++)
 	{
 		const uint32_t node = queue[head];
 
@@ -126,11 +163,11 @@ link_by_list(reach *r, uint32_t node, std::vector<uint32_t> &queue)
 
 /* Link what can be linked through the nodes' own lists; left: what cannot. */
 static gg_status
-link_by_lists(reach *r, const gg_control *control, std::vector<uint32_t> &queue, std::vector<uint32_t> &left)
+link_by_lists(reach *r, std::vector<uint32_t> &queue, std::vector<uint32_t> &left)
 {
 	bool		linked;
 
-	for (uint32_t node = 0; node < r->n; node++)
+	for (uint32_t node = 0; node < r->n && !stopping(r); node++)
 		if (!r->visited[node])
 			left.push_back(node);
 	do
@@ -138,10 +175,12 @@ link_by_lists(reach *r, const gg_control *control, std::vector<uint32_t> &queue,
 		linked = false;
 		for (uint32_t node : left)
 		{
+			if (stopping(r))
+				break;
 			if (!r->visited[node])
 				linked |= link_by_list(r, node, queue);
 		}
-		GG_TRY(gg_cuda_check_cancel(control, __func__));
+		GG_TRY(reach_status(r, __func__));
 	} while (linked);
 	left.erase(std::remove_if(left.begin(), left.end(), [r](uint32_t node)
 							  { return r->visited[node] != 0; }), left.end());
@@ -154,12 +193,13 @@ link_by_lists(reach *r, const gg_control *control, std::vector<uint32_t> &queue,
  */
 static gg_status
 repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors, cudaStream_t stream,
-	   const gg_control *control, gg_cuda_meter *meter)
+	   gg_cuda_meter *meter)
 {
+	const gg_control *control = r->control;
 	std::vector<uint32_t> queue;
 	std::vector<uint32_t> left;
 
-	GG_TRY(link_by_lists(r, control, queue, left));
+	GG_TRY(link_by_lists(r, queue, left));
 	if (left.empty())
 		return gg_cuda_ok();
 
@@ -191,6 +231,9 @@ repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors,
 
 	for (uint32_t i : order)
 	{
+		if (stopping(r))
+			break;
+
 		const uint32_t node = left[i];
 		bool		done = r->visited[node] || link_by_list(r, node, queue);
 
@@ -204,7 +247,7 @@ repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors,
 		for (; !done && any < r->n; any += done ? 0 : 1)
 			done = r->visited[any] && link_node(r, any, node, queue);
 	}
-	return gg_cuda_check_cancel(control, __func__);
+	return reach_status(r, __func__);
 }
 
 /* ---- device: breadth-first search ----------------------------------------------- */
@@ -252,165 +295,369 @@ visit_kernel(const uint32_t *next, uint32_t count, uint8_t *visited)
 		visited[next[i]] = 1;
 }
 
-/* ---- pivots --------------------------------------------------------------------------- */
+/* ---- device: components of the nearest neighbours ------------------------------------------ */
 
-static uint32_t
-pivots_wanted(uint32_t n)
-{
-	double		count = 4.0 * sqrt((double) n);
-
-	if (count > n / 8)
-		count = n / 8;
-	if (count < 32)
-		count = 32;
-	return count < n ? (uint32_t) count : n;
-}
-
-/* hops[i] = hop where a neighbour is one nearer; nodes only look for hop - 1, so the order is not seen. */
 static __global__ void
-hop_kernel(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t length, uint8_t hop, uint8_t *hops)
+own_root_kernel(uint32_t n, uint32_t *above)
 {
 	const uint32_t node = blockIdx.x * blockDim.x + threadIdx.x;
 
-	if (node >= n || hops[node] <= hop)
-		return;
-	for (uint32_t i = 0; i < length; i++)
-	{
-		const uint32_t near = knn[(uint64_t) node * k + i];
-
-		if (near == GG_NO_NODE)
-			return;
-		if (hops[near] == hop - 1)
-		{
-			hops[node] = hop;
-			return;
-		}
-	}
+	if (node < n)
+		above[node] = node;
 }
 
-/* Rows first .. first + count that are too far: id and neighbours, COVER_LIST + 1 words each. */
-static __global__ void
-uncovered_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint8_t *hops, uint64_t first,
-				 uint32_t count, uint32_t *out, uint32_t *found)
+/*
+ * The root of node's tree, or what was it a moment ago; halves the path on the way.  volatile: others hook
+ * and halve meanwhile.  Whatever of theirs is seen late is a node of the same tree, above.
+ */
+__device__ static inline uint32_t
+find_root(volatile uint32_t *above, uint32_t node)
 {
-	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	uint32_t	next = above[node];
 
-	if (i >= count || hops[first + i] <= COVER_HOPS)
-		return;
-	uint32_t   *record = out + (uint64_t) atomicAdd(found, 1) * (COVER_LIST + 1);
+	while (next != node)
+	{
+		const uint32_t after = above[next];
 
-	record[0] = (uint32_t) (first + i);
-	for (uint32_t j = 0; j < COVER_LIST; j++)
-		record[j + 1] = j < length ? knn[(first + i) * k + j] : GG_NO_NODE;
+		if (after != next)
+			above[node] = after;
+		node = next;
+		next = after;
+	}
+	return node;
 }
 
-/* New pivots: their neighbours are near enough (step 0), themselves nearest (step 1). */
+/* Rows first .. first + count: into one tree with each of their nearest neighbours. */
 static __global__ void
-cover_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *pivots, uint32_t count, int step,
-			 uint8_t *hops)
+unite_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint64_t first, uint32_t count, uint32_t *above)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (i >= count)
 		return;
-	if (step == 1)
-		hops[pivots[i]] = 0;
-	else
-		for (uint32_t j = 0; j < length; j++)
-		{
-			const uint32_t near = knn[(uint64_t) pivots[i] * k + j];
+	for (uint32_t j = 0; j < length; j++)
+	{
+		const uint32_t near = knn[(first + i) * k + j];
 
-			if (near != GG_NO_NODE && hops[near] > COVER_HOPS)
-				hops[near] = COVER_HOPS;
+		if (near == GG_NO_NODE)
+			return;
+		uint32_t	a = find_root(above, (uint32_t) (first + i));
+		uint32_t	b = find_root(above, near);
+
+		while (a != b)
+		{
+			if (a < b)
+			{
+				const uint32_t swap = a;
+
+				a = b;
+				b = swap;
+			}
+			/* a root is hooked once; b need not be one any more, it is lower all the same */
+			const uint32_t was = atomicCAS(&above[a], a, b);
+
+			if (was == a)
+				break;
+			a = find_root(above, was);
 		}
+	}
+}
+
+static __global__ void
+cover_roots_kernel(const uint32_t *pivots, uint32_t count, uint32_t *above, uint8_t *covered)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < count)
+		covered[find_root(above, pivots[i])] = 1;
+}
+
+/* Of rows first .. first + count the roots that no pivot belongs to. */
+static __global__ void
+bare_roots_kernel(const uint32_t *above, const uint8_t *covered, uint64_t first, uint32_t count, uint32_t *out,
+				  uint32_t *found)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < count && above[first + i] == first + i && !covered[first + i])
+		out[atomicAdd(found, 1)] = (uint32_t) (first + i);
+}
+
+/* What *count says, after all that was queued before. */
+static gg_status
+read_count(const uint32_t *device_count, cudaStream_t stream, const gg_control *control, uint32_t *count)
+{
+	GG_CUDA_TRY(cudaMemcpyAsync(count, device_count, sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
+	return gg_cuda_drain(stream, control, __func__);
+}
+
+/* A pivot for each component of the graph of nearest neighbours that has none: its lowest node. */
+static gg_status
+cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, const gg_control *control,
+				 gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
+{
+	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
+	const uint32_t slice = n < GG_PASS_ROWS ? n : (uint32_t) GG_PASS_ROWS;
+	gg_cuda_buffer<uint32_t> above;
+	gg_cuda_buffer<uint8_t> covered;
+	gg_cuda_buffer<uint32_t> drawn;
+	gg_cuda_buffer<uint32_t> bare;
+	gg_cuda_buffer<uint32_t> found;
+	gg_cuda_pace pace;
+
+	GG_TRY(pace.create());
+	GG_TRY(above.allocate(n, meter));
+	GG_TRY(covered.allocate(n, meter));
+	GG_TRY(drawn.allocate(pivots.size(), meter));
+	GG_TRY(bare.allocate(slice, meter));
+	GG_TRY(found.allocate(1, meter));
+	GG_TRY(gg_cuda_copy_in(drawn.get(), pivots.data(), drawn.bytes(), stream, control));
+	GG_CUDA_TRY(cudaMemsetAsync(covered.get(), 0, covered.bytes(), stream));
+	own_root_kernel<<<gg_cuda_blocks(n, 256), 256, 0, stream>>>(n, above.get());
+	GG_CUDA_LAUNCHED("own_root_kernel");
+	for (uint64_t first = 0; first < n; first += slice)
+	{
+		const uint32_t rows = n - first < slice ? (uint32_t) (n - first) : slice;
+
+		unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>(knn, k, length, first, rows, above.get());
+		GG_CUDA_LAUNCHED("unite_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
+	cover_roots_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, stream>>>
+		(drawn.get(), (uint32_t) pivots.size(), above.get(), covered.get());
+	GG_CUDA_LAUNCHED("cover_roots_kernel");
+	for (uint64_t first = 0; first < n; first += slice)
+	{
+		const uint32_t rows = n - first < slice ? (uint32_t) (n - first) : slice;
+		const size_t had = pivots.size();
+		uint32_t	count;
+
+		GG_CUDA_TRY(cudaMemsetAsync(found.get(), 0, sizeof(uint32_t), stream));
+		bare_roots_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+			(above.get(), covered.get(), first, rows, bare.get(), found.get());
+		GG_CUDA_LAUNCHED("bare_roots_kernel");
+		GG_TRY(read_count(found.get(), stream, control, &count));
+		pivots.resize(had + count);
+		GG_TRY(gg_cuda_copy_out(pivots.data() + had, bare.get(), (uint64_t) count * sizeof(uint32_t), stream, control));
+		/* in the order of ids, whatever the order in which they were found */
+		std::sort(pivots.begin() + had, pivots.end());
+	}
+	return gg_cuda_ok();
+}
+
+/* ---- device: hops to the nearest pivot -------------------------------------------------------- */
+
+/*
+ * Of rows first .. first + count: hops[i] = hop where a neighbour is one nearer; nodes only look for hop - 1,
+ * so the order is not seen.
+ */
+static __global__ void
+hop_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint8_t hop, uint64_t first, uint32_t count,
+		   uint8_t *hops)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i >= count || hops[first + i] <= hop)
+		return;
+	for (uint32_t j = 0; j < length; j++)
+	{
+		const uint32_t near = knn[(first + i) * k + j];
+
+		if (near == GG_NO_NODE)
+			return;
+		if (hops[near] == hop - 1)
+		{
+			hops[first + i] = hop;
+			return;
+		}
+	}
+}
+
+/* Rows first .. first + count that are too far. */
+static __global__ void
+far_kernel(const uint8_t *hops, uint64_t first, uint32_t count, uint32_t *far, uint32_t *found)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < count && hops[first + i] > GG_COVER_HOPS)
+		far[atomicAdd(found, 1)] = (uint32_t) (first + i);
+}
+
+/* Neighbour j of rows[i], for thread i * GG_COVER_LIST + j; GG_NO_NODE behind the list's end. */
+__device__ static inline uint32_t
+neighbor_of(const uint32_t *knn, uint32_t k, uint32_t length, uint32_t row, uint32_t j)
+{
+	return row != GG_NO_NODE && j < length ? knn[(uint64_t) row * k + j] : GG_NO_NODE;
+}
+
+/* around: count x AROUND, the neighbours of far[i] and theirs; a thread a neighbour. */
+static __global__ void
+around_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *far, uint32_t count, uint32_t *around)
+{
+	const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t i = thread / GG_COVER_LIST;
+	const uint32_t j = thread % GG_COVER_LIST;
+
+	if (i >= count)
+		return;
+	const uint32_t near = neighbor_of(knn, k, length, far[i], j);
+	uint32_t   *record = around + (uint64_t) i * AROUND;
+
+	record[j] = near;
+	for (uint32_t l = 0; l < GG_COVER_LIST; l++)
+		record[GG_COVER_LIST * (1 + j) + l] = neighbor_of(knn, k, length, near, l);
+}
+
+/* What lies within two steps of new pivots is near enough; a thread a neighbour. */
+static __global__ void
+near_enough_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *pivots, uint32_t count,
+				   uint8_t *hops)
+{
+	const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (thread / GG_COVER_LIST >= count)
+		return;
+	const uint32_t near = neighbor_of(knn, k, length, pivots[thread / GG_COVER_LIST], thread % GG_COVER_LIST);
+
+	if (near != GG_NO_NODE && hops[near] > GG_COVER_HOPS)
+		hops[near] = GG_COVER_HOPS;
+	for (uint32_t l = 0; l < GG_COVER_LIST; l++)
+	{
+		const uint32_t next = neighbor_of(knn, k, length, near, l);
+
+		if (next != GG_NO_NODE && hops[next] > GG_COVER_HOPS)
+			hops[next] = GG_COVER_HOPS;
+	}
+}
+
+static __global__ void
+pivot_hops_kernel(const uint32_t *pivots, uint32_t count, uint8_t *hops)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < count)
+		hops[pivots[i]] = 0;
+}
+
+/* Tell the device of pivots from `from` on. */
+static gg_status
+mark_pivots(const uint32_t *knn, uint32_t k, const std::vector<uint32_t> &pivots, size_t from, cudaStream_t stream,
+			const gg_control *control, gg_cuda_buffer<uint32_t> &fresh, uint8_t *hops)
+{
+	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
+	const uint32_t count = (uint32_t) (pivots.size() - from);
+
+	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data() + from, (uint64_t) count * sizeof(uint32_t), stream, control));
+	near_enough_kernel<<<gg_cuda_blocks((uint64_t) count * GG_COVER_LIST, 256), 256, 0, stream>>>
+		(knn, k, length, fresh.get(), count, hops);
+	GG_CUDA_LAUNCHED("near_enough_kernel");
+	pivot_hops_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>(fresh.get(), count, hops);
+	GG_CUDA_LAUNCHED("pivot_hops_kernel");
+	return gg_cuda_ok();
 }
 
 /*
- * Add pivots where none is near: in rounds, some of the rows that are too far from all, no two of them
- * near one another; at most as many as there were.
+ * Of the rows first .. first + rows that are too far (far, in any order, and what lies around each), take the
+ * lowest, then the lowest not near it, and so on.
+ */
+static void
+choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &around, uint32_t count, uint64_t first,
+			  uint32_t rows, size_t most, std::vector<uint32_t> &pivots)
+{
+	std::vector<uint32_t> place(rows, GG_NO_NODE);	/* of a row in far; GG_NO_NODE: near enough */
+
+	for (uint32_t i = 0; i < count; i++)
+		place[far[i] - first] = i;
+	for (uint32_t row = 0; row < rows && pivots.size() < most; row++)
+	{
+		if (place[row] == GG_NO_NODE)
+			continue;
+		pivots.push_back((uint32_t) (first + row));
+		for (uint32_t j = 0; j < AROUND; j++)
+		{
+			const uint32_t near = around[(size_t) place[row] * AROUND + j];
+
+			/* those of other slices the device marks; GG_NO_NODE is in none */
+			if (near >= first && near < first + rows && near > first + row)
+				place[near - first] = GG_NO_NODE;
+		}
+	}
+}
+
+/*
+ * Add pivots where none is near, see cover_nodes() of src/cpu/connect.c: one for each component without any, then,
+ * up to twice as many as were drawn, rows that are too far from all, no two of them near one another.
  */
 static gg_status
 cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, const gg_control *control,
 			gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
 {
 	const size_t most = 2 * pivots.size();
-	const uint32_t length = k < COVER_LIST ? k : COVER_LIST;
-	const uint32_t slice = n < GG_PASS_ROWS ? n : (uint32_t) GG_PASS_ROWS;
+	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
+	const uint32_t slice = n < COVER_SLICE ? n : COVER_SLICE;
 	gg_cuda_buffer<uint8_t> hops;
 	gg_cuda_buffer<uint32_t> far;
+	gg_cuda_buffer<uint32_t> around;
 	gg_cuda_buffer<uint32_t> found;
 	gg_cuda_buffer<uint32_t> fresh;
-	std::vector<uint32_t> added(pivots);
-	std::vector<uint32_t> records;
+	std::vector<uint32_t> host_far(slice);
+	std::vector<uint32_t> host_around;
+	gg_cuda_pace pace;
+	size_t		had;
 
+	GG_TRY(cover_components(knn, n, k, stream, control, meter, pivots));
+	GG_TRY(pace.create());
 	GG_TRY(hops.allocate(n, meter));
-	GG_TRY(far.allocate((uint64_t) slice * (COVER_LIST + 1), meter));
+	GG_TRY(far.allocate(slice, meter));
+	GG_TRY(around.allocate((uint64_t) slice * AROUND, meter));
 	GG_TRY(found.allocate(1, meter));
-	GG_TRY(fresh.allocate(pivots.size(), meter));
-	GG_CUDA_TRY(cudaMemsetAsync(hops.get(), COVER_HOPS + 1, n, stream));
-	for (bool first_round = true; !added.empty(); first_round = false)
+	GG_TRY(fresh.allocate(std::max(pivots.size(), (size_t) slice), meter));
+	GG_CUDA_TRY(cudaMemsetAsync(hops.get(), GG_COVER_HOPS + 1, n, stream));
+	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data(), pivots.size() * sizeof(uint32_t), stream, control));
+	pivot_hops_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, stream>>>
+		(fresh.get(), (uint32_t) pivots.size(), hops.get());
+	GG_CUDA_LAUNCHED("pivot_hops_kernel");
+	do
 	{
-		std::unordered_set<uint32_t> covered;
-		std::unordered_set<uint32_t> chosen;
-
-		GG_TRY(gg_cuda_copy_in(fresh.get(), added.data(), added.size() * sizeof(uint32_t), stream, control));
-		for (int step = first_round ? 1 : 0; step < 2; step++)
-		{
-			cover_kernel<<<gg_cuda_blocks(added.size(), 256), 256, 0, stream>>>
-				(knn, k, length, fresh.get(), (uint32_t) added.size(), step, hops.get());
-			GG_CUDA_LAUNCHED("cover_kernel");
-		}
-		added.clear();
-		if (pivots.size() >= most)
+		had = pivots.size();
+		if (had >= most)
 			break;
-		for (uint8_t hop = 1; hop <= COVER_HOPS; hop++)
-		{
-			hop_kernel<<<gg_cuda_blocks(n, 256), 256, 0, stream>>>(knn, n, k, length, hop, hops.get());
-			GG_CUDA_LAUNCHED("hop_kernel");
-		}
+		for (uint8_t hop = 1; hop <= GG_COVER_HOPS; hop++)
+			for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+			{
+				const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+
+				hop_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>(knn, k, length, hop, first, rows, hops.get());
+				GG_CUDA_LAUNCHED("hop_kernel");
+				GG_TRY(pace.step(stream, control, __func__));
+			}
 		for (uint64_t first = 0; first < n && pivots.size() < most; first += slice)
 		{
 			const uint32_t rows = n - first < slice ? (uint32_t) (n - first) : slice;
+			const size_t before = pivots.size();
 			uint32_t	count;
 
 			GG_CUDA_TRY(cudaMemsetAsync(found.get(), 0, sizeof(uint32_t), stream));
-			uncovered_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
-				(knn, k, length, hops.get(), first, rows, far.get(), found.get());
-			GG_CUDA_LAUNCHED("uncovered_kernel");
-			GG_CUDA_TRY(cudaMemcpyAsync(&count, found.get(), sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
-			GG_CUDA_TRY(cudaStreamSynchronize(stream));
-			GG_TRY(gg_cuda_check_cancel(control, __func__));
+			far_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>(hops.get(), first, rows, far.get(), found.get());
+			GG_CUDA_LAUNCHED("far_kernel");
+			GG_TRY(read_count(found.get(), stream, control, &count));
 			if (count == 0)
 				continue;
-			records.resize((size_t) count * (COVER_LIST + 1));
-			GG_TRY(gg_cuda_copy_out(records.data(), far.get(), records.size() * sizeof(uint32_t), stream, control));
-
-			/* in the order of ids, whatever the order in which they were found */
-			std::vector<const uint32_t *> order(count);
-
-			for (uint32_t i = 0; i < count; i++)
-				order[i] = &records[(size_t) i * (COVER_LIST + 1)];
-			std::sort(order.begin(), order.end(), [](const uint32_t *a, const uint32_t *b) { return *a < *b; });
-			for (const uint32_t *record : order)
-			{
-				bool		taken = covered.count(record[0]) != 0;
-
-				for (uint32_t j = 1; j <= COVER_LIST && !taken; j++)
-					taken = chosen.count(record[j]) != 0;
-				if (taken)
-					continue;
-				if (pivots.size() >= most)
-					break;
-				pivots.push_back(record[0]);
-				added.push_back(record[0]);
-				chosen.insert(record[0]);
-				for (uint32_t j = 1; j <= COVER_LIST; j++)
-					covered.insert(record[j]);
-			}
+			around_kernel<<<gg_cuda_blocks((uint64_t) count * GG_COVER_LIST, 256), 256, 0, stream>>>
+				(knn, k, length, far.get(), count, around.get());
+			GG_CUDA_LAUNCHED("around_kernel");
+			host_around.resize((size_t) count * AROUND);
+			GG_TRY(gg_cuda_copy_out(host_far.data(), far.get(), (uint64_t) count * sizeof(uint32_t), stream, control));
+			GG_TRY(gg_cuda_copy_out(host_around.data(), around.get(), host_around.size() * sizeof(uint32_t), stream,
+									control));
+			choose_pivots(host_far, host_around, count, first, rows, most, pivots);
+			GG_TRY(mark_pivots(knn, k, pivots, before, stream, control, fresh, hops.get()));
 		}
-	}
-	return gg_cuda_check_cancel(control, __func__);
+	} while (pivots.size() > had);
+	return gg_cuda_drain(stream, control, __func__);
 }
+
+/* ---- the pivots' graph --------------------------------------------------------------------------- */
 
 static __global__ void
 list_ids_kernel(const uint64_t *lists, uint64_t count, uint32_t *ids)
@@ -421,7 +668,44 @@ list_ids_kernel(const uint64_t *lists, uint64_t count, uint32_t *ids)
 		ids[i] = lists[i] == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(lists[i]);
 }
 
-/* out->pivots and out->pivot_adjacency of the pivots. */
+/* adjacency, on the host: for each level of the pivots its own graph, then the places shared between them. */
+static gg_status
+link_levels(const gg_cuda_rows *pivots, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+			uint32_t *adjacency)
+{
+	uint32_t	sizes[GG_LEVELS_MAX];
+	uint32_t   *levels[GG_LEVELS_MAX];
+	const uint32_t nlevels = gg_pivot_levels(pivots->n, sizes);
+	std::vector<uint32_t> upper[GG_LEVELS_MAX];
+	gg_cuda_buffer<uint64_t> lists;
+	gg_cuda_buffer<uint32_t> knn;
+	gg_cuda_buffer<uint32_t> graph;
+
+	GG_TRY(lists.allocate((uint64_t) pivots->n * GG_PIVOT_LIST, meter));
+	GG_TRY(knn.allocate((uint64_t) pivots->n * GG_PIVOT_LIST, meter));
+	GG_TRY(graph.allocate((uint64_t) pivots->n * GG_PIVOT_DEGREE, meter));
+	for (uint32_t level = 0; level < nlevels; level++)
+	{
+		const uint64_t entries = (uint64_t) sizes[level] * GG_PIVOT_LIST;
+		gg_cuda_rows prefix = *pivots;
+
+		prefix.n = sizes[level];
+		if (level > 0)
+			upper[level].resize((size_t) prefix.n * GG_PIVOT_DEGREE);
+		levels[level] = level > 0 ? upper[level].data() : adjacency;
+		GG_TRY(gg_cuda_exact_lists(&prefix, GG_PIVOT_LIST, stream, control, lists.get()));
+		list_ids_kernel<<<gg_cuda_blocks(entries, 256), 256, 0, stream>>>(lists.get(), entries, knn.get());
+		GG_CUDA_LAUNCHED("list_ids_kernel");
+		GG_TRY(gg_cuda_optimize_device(knn.get(), prefix.n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, stream, control, meter,
+									   graph.get()));
+		GG_TRY(gg_cuda_copy_out(levels[level], graph.get(), (uint64_t) prefix.n * GG_PIVOT_DEGREE * sizeof(uint32_t),
+								stream, control));
+	}
+	gg_pivot_join_levels(levels, sizes, nlevels);
+	return gg_cuda_ok();
+}
+
+/* out->pivots and out->pivot_adjacency of the pivots, all reachable from the first. */
 static gg_status
 pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, cudaStream_t stream,
 			const gg_control *control, gg_cuda_meter *meter, gg_graph *out)
@@ -429,15 +713,11 @@ pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, cudaS
 	const uint32_t count = (uint32_t) pivots.size();
 	gg_cuda_buffer<uint32_t> ids;
 	gg_cuda_working_copy copy;
-	gg_cuda_buffer<uint64_t> lists;
-	gg_cuda_buffer<uint32_t> knn;
-	gg_cuda_buffer<uint32_t> graph;
 	std::vector<uint8_t> visited(count, 0);
 	std::vector<uint32_t> parent(count, GG_NO_NODE);
-	std::vector<uint32_t> queue;
 	std::vector<uint32_t> anchors;
 	gg_control	quiet = {};
-	reach		r = {count, GG_PIVOT_DEGREE, NULL, visited.data(), parent.data(), 0};
+	reach		r = {};
 
 	/* the optimiser's progress is that of the whole graph, not of this one */
 	if (control != NULL)
@@ -451,29 +731,53 @@ pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, cudaS
 	if (out->pivots == NULL || out->pivot_adjacency == NULL)
 		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory for %u pivots", count);
 	memcpy(out->pivots, pivots.data(), (size_t) count * sizeof(uint32_t));
-	r.adjacency = out->pivot_adjacency;
 	GG_TRY(ids.allocate(count, meter));
 	GG_TRY(gg_cuda_copy_in(ids.get(), pivots.data(), ids.bytes(), stream, &quiet));
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), count, stream, meter, &copy));
-	GG_TRY(lists.allocate((uint64_t) count * PIVOT_K, meter));
-	GG_TRY(knn.allocate((uint64_t) count * PIVOT_K, meter));
-	GG_TRY(graph.allocate((uint64_t) count * GG_PIVOT_DEGREE, meter));
-	GG_TRY(gg_cuda_exact_lists(&copy.view, PIVOT_K, stream, &quiet, lists.get()));
-	list_ids_kernel<<<gg_cuda_blocks((uint64_t) count * PIVOT_K, 256), 256, 0, stream>>>
-		(lists.get(), (uint64_t) count * PIVOT_K, knn.get());
-	GG_CUDA_LAUNCHED("list_ids_kernel");
-	GG_TRY(gg_cuda_optimize_device(knn.get(), count, PIVOT_K, GG_PIVOT_DEGREE, stream, &quiet, meter,
-								   graph.get()));
-	GG_TRY(gg_cuda_copy_out(out->pivot_adjacency, graph.get(), graph.bytes(), stream, &quiet));
+	GG_TRY(link_levels(&copy.view, stream, &quiet, meter, out->pivot_adjacency));
 
+	r.n = count;
+	r.degree = GG_PIVOT_DEGREE;
+	r.adjacency = out->pivot_adjacency;
+	r.visited = visited.data();
+	r.parent = parent.data();
+	r.control = &quiet;
 	visited[0] = 1;
 	parent[0] = 0;
-	spread(&r, 0, queue);
-	anchors = queue;
-	if (anchors.size() < count)
-		GG_TRY(repair(&r, &copy.view, anchors, stream, &quiet, meter));
-	return gg_cuda_ok();
+	spread(&r, 0, anchors);
+	if (anchors.size() < count && !r.stopped)
+		return repair(&r, &copy.view, anchors, stream, meter);
+	return reach_status(&r, __func__);
 }
+
+/* ---- all of it --------------------------------------------------------------------------------- */
+
+/* count elements of T on the host, not touched before they are written. */
+template <typename T>
+class host_array
+{
+public:
+	explicit host_array(size_t count) : data_((T *) malloc(count * sizeof(T)))
+	{
+		if (data_ == NULL)
+			throw std::bad_alloc();
+	}
+	~host_array()
+	{
+		free(data_);
+	}
+	host_array(const host_array &) = delete;
+	host_array &operator=(const host_array &) = delete;
+
+	T *
+	get() const
+	{
+		return data_;
+	}
+
+private:
+	T		   *data_;
+};
 
 /*
  * Every node reachable from the pivots: edges of out->adjacency are replaced, or pivots added, where it
@@ -494,7 +798,9 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 	gg_cuda_buffer<uint32_t> next_count;
 	uint32_t   *current;
 	uint32_t   *following;
+	gg_cuda_pace pace;
 
+	GG_TRY(pace.create());
 	GG_TRY(roots.allocate(count, meter));
 	GG_TRY(visited.allocate(n, meter));
 	GG_TRY(parent.allocate(n, meter));
@@ -512,12 +818,16 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 	while (count > 0)
 	{
 		GG_CUDA_TRY(cudaMemsetAsync(next_count.get(), 0, sizeof(uint32_t), stream));
-		expand_kernel<<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
-			(graph, out->degree, visited.get(), parent.get(), current, count, following, next_count.get());
-		GG_CUDA_LAUNCHED("expand_kernel");
-		GG_CUDA_TRY(cudaMemcpyAsync(&count, next_count.get(), sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
-		GG_CUDA_TRY(cudaStreamSynchronize(stream));
-		GG_TRY(gg_cuda_check_cancel(control, __func__));
+		for (uint64_t first = 0; first < count; first += EXPAND_NODES)
+		{
+			const uint32_t nodes = (uint32_t) (count - first < EXPAND_NODES ? count - first : EXPAND_NODES);
+
+			expand_kernel<<<gg_cuda_blocks(nodes, 8), 256, 0, stream>>>
+				(graph, out->degree, visited.get(), parent.get(), current + first, nodes, following, next_count.get());
+			GG_CUDA_LAUNCHED("expand_kernel");
+			GG_TRY(pace.step(stream, control, __func__));
+		}
+		GG_TRY(read_count(next_count.get(), stream, control, &count));
 		if (count > 0)
 		{
 			visit_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>(following, count, visited.get());
@@ -530,18 +840,27 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 	if (reached == n)
 		return gg_cuda_ok();
 
-	std::vector<uint8_t> host_visited(n);
-	std::vector<uint32_t> host_parent(n);
+	host_array<uint8_t> host_visited(n);
+	host_array<uint32_t> host_parent(n);
 	std::vector<uint32_t> queue;
 	std::vector<uint32_t> left;
-	reach		r = {n, out->degree, out->adjacency, host_visited.data(), host_parent.data(), 0};
+	reach		r = {};
 
-	GG_TRY(gg_cuda_copy_out(host_visited.data(), visited.get(), visited.bytes(), stream, control));
-	GG_TRY(gg_cuda_copy_out(host_parent.data(), parent.get(), parent.bytes(), stream, control));
-	GG_TRY(link_by_lists(&r, control, queue, left));
+	r.n = n;
+	r.degree = out->degree;
+	r.adjacency = out->adjacency;
+	r.visited = host_visited.get();
+	r.parent = host_parent.get();
+	r.control = control;
+	GG_TRY(gg_cuda_copy_out(r.visited, visited.get(), visited.bytes(), stream, control));
+	GG_TRY(gg_cuda_copy_out(r.parent, parent.get(), parent.bytes(), stream, control));
+	GG_TRY(link_by_lists(&r, queue, left));
 	*repaired += r.links;
 	/* a group that knows nobody outside: walks will find it only through a pivot of its own */
 	for (uint32_t node : left)
+	{
+		if (stopping(&r))
+			break;
 		if (!r.visited[node])
 		{
 			r.visited[node] = 1;
@@ -550,7 +869,8 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 			*repaired += 1;
 			spread(&r, node, queue);
 		}
-	return gg_cuda_check_cancel(control, __func__);
+	}
+	return reach_status(&r, __func__);
 }
 
 gg_status
@@ -558,7 +878,7 @@ gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const
 				cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
 				uint32_t *repaired)
 {
-	std::vector<uint32_t> pivots(pivots_wanted(rows->n));
+	std::vector<uint32_t> pivots(gg_pivots_wanted(rows->n));
 
 	*repaired = 0;
 	if (rows->n == 0)
@@ -574,5 +894,6 @@ gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const
 	}
 	GG_TRY(cover_nodes(knn, rows->n, k, stream, control, meter, pivots));
 	GG_TRY(reach_nodes(graph, stream, control, meter, out, pivots, repaired));
+	gg_pivots_shuffle(pivots.data(), (uint32_t) pivots.size(), seed);
 	return pivot_graph(rows, pivots, stream, control, meter, out);
 }

@@ -299,19 +299,57 @@ extern gg_status gg_cuda_build(const gg_dataset *data, const gg_build_params *pa
 extern gg_status gg_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
 								  const gg_control *control, uint32_t *graph);
 
-/* index.cu, exact.cu */
+/* build.cu */
+extern gg_status gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
+									 const gg_control *control, gg_graph *graph,
+									 gg_build_stats *stats);
+
+/* fill.cu */
 extern gg_status gg_cuda_index_open(const gg_dataset *data, const gg_graph *graph,
 									const gg_control *control, gg_index **index);
+extern gg_status gg_cuda_index_create(const gg_shape *shape, gg_index **index);
+extern gg_status gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *src,
+									 uint64_t bytes);
+extern gg_status gg_cuda_index_finish(gg_index *index, uint32_t n, const gg_control *control);
+extern gg_status gg_cuda_index_grow(gg_index *index, uint32_t n);
+extern uint64_t gg_cuda_shape_bytes(const gg_shape *shape);
+extern uint64_t gg_cuda_index_bytes(const gg_index *index);
+extern void gg_cuda_index_close(gg_index *index);
+
+/* rows: in device memory, stride bytes apart (a multiple of 16); the index keeps them. */
+extern gg_status gg_cuda_index_rows(gg_index *index, uint32_t n, gg_dataset *rows, size_t *stride);
+
+/* index.cu */
 extern gg_status gg_cuda_index_search(gg_index *index, const gg_search_params *params,
 									  const float *queries, uint32_t nq, const gg_control *control,
 									  uint32_t *nodes, float *distances);
 extern gg_status gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter,
 									 const float *queries, uint32_t nq, const gg_control *control,
 									 uint32_t *nodes, float *distances);
-extern void gg_cuda_index_close(gg_index *index);
+
+/* serve.cu */
+extern gg_status gg_cuda_serve_open(int device, void *region, size_t region_bytes,
+									const gg_serve_layout *layout, gg_server **server);
+extern gg_status gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane,
+									  const gg_serve_batch *batch);
+extern gg_status gg_cuda_serve_check(gg_server *server, uint32_t lane, bool *idle);
+extern void gg_cuda_serve_close(gg_server *server);
 
 /* engine.cu */
 extern gg_status gg_cuda_probe(void);
+extern gg_status gg_cuda_probe_device(int device);
+extern gg_status gg_cuda_device_count(int *count);
+extern gg_status gg_cuda_device_info(int device, gg_device_info *info);
 extern void gg_cuda_release(void);
+
+/* Tells a context from those of other devices and from those before a release; never 0, below 2^24. */
+extern uint32_t gg_cuda_context_id(int device);
+
+/*
+ * The device that this process serves, -1: none.  A thread starts on device 0, and the one that fills indexes is
+ * not the one that opened the server.
+ */
+extern void gg_cuda_serve_device(int device);
+extern int	gg_cuda_served_device(void);
 
 #endif							/* GG_CUDA_H */

@@ -2,6 +2,8 @@
  * engine.cu
  *		The CUDA engine's table, and whether it can run here.
  */
+#include <atomic>
+
 #include "cuda.h"
 
 #ifndef GG_WITH_CUDA
@@ -12,12 +14,26 @@
 #define LEAST_CAPABILITY 9
 
 gg_status
+gg_cuda_probe_device(int device)
+{
+	int			major = 0;
+	int			minor = 0;
+
+	/* attributes are answered without a context */
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+	if (major < LEAST_CAPABILITY)
+		return gg_cuda_fail(GG_ENODEVICE, __func__,
+							"device %d has compute capability %d.%d, at least %d.0 is needed",
+							device, major, minor, LEAST_CAPABILITY);
+	return gg_cuda_ok();
+}
+
+gg_status
 gg_cuda_probe(void)
 {
 	int			devices = 0;
 	int			device = 0;
-	int			major = 0;
-	int			minor = 0;
 	cudaError_t error = cudaGetDeviceCount(&devices);
 
 	/* no driver, an old one, or none of its devices given to this process: all mean "not here" */
@@ -32,14 +48,76 @@ gg_cuda_probe(void)
 		return status;
 	}
 	GG_CUDA_TRY(cudaGetDevice(&device));
-	/* attributes are answered without a context */
-	GG_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-	GG_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-	if (major < LEAST_CAPABILITY)
-		return gg_cuda_fail(GG_ENODEVICE, __func__,
-							"device %d has compute capability %d.%d, at least %d.0 is needed",
-							device, major, minor, LEAST_CAPABILITY);
+	return gg_cuda_probe_device(device);
+}
+
+/* gg_engine.device_count; makes no context */
+gg_status
+gg_cuda_device_count(int *count)
+{
+	cudaError_t error;
+
+	*count = 0;
+	error = cudaGetDeviceCount(count);
+	if (error != cudaSuccess)
+	{
+		gg_status	status = gg_cuda_fail(GG_ENODEVICE, __func__, "%s", cudaGetErrorString(error));
+
+		*count = 0;
+		status.device_error = (int) error;
+		(void) cudaGetLastError();
+		return status;
+	}
 	return gg_cuda_ok();
+}
+
+/* gg_engine.device_info; makes the device's context, for free memory is known only through one */
+gg_status
+gg_cuda_device_info(int device, gg_device_info *info)
+{
+	struct cudaDeviceProp properties;
+	size_t		available = 0;
+	size_t		total = 0;
+	int			before = 0;
+	cudaError_t error;
+
+	memset(info, 0, sizeof(*info));
+	GG_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
+	GG_CUDA_TRY(cudaGetDevice(&before));
+	GG_CUDA_TRY(cudaSetDevice(device));
+	error = cudaMemGetInfo(&available, &total);
+	if (before != device)
+		(void) cudaSetDevice(before);
+	GG_TRY(gg_cuda_status(error, __func__, "cudaMemGetInfo"));
+	snprintf(info->name, sizeof(info->name), "%.63s", properties.name);
+	info->total_bytes = total;
+	info->free_bytes = available;
+	return gg_cuda_ok();
+}
+
+/* ---- contexts ------------------------------------------------------------------ */
+
+#define CONTEXT_DEVICES 256		/* device numbers are below this */
+
+static std::atomic<uint32_t> releases;
+static std::atomic<int> served(-1);
+
+uint32_t
+gg_cuda_context_id(int device)
+{
+	return (releases.load() * CONTEXT_DEVICES + (uint32_t) device % CONTEXT_DEVICES + 1) & 0xFFFFFF;
+}
+
+void
+gg_cuda_serve_device(int device)
+{
+	served.store(device);
+}
+
+int
+gg_cuda_served_device(void)
+{
+	return served.load();
 }
 
 /* gg_engine.release; an error here leaves nothing to be done */
@@ -48,6 +126,7 @@ gg_cuda_release(void)
 {
 	(void) cudaDeviceReset();
 	(void) cudaGetLastError();
+	releases.fetch_add(1);
 }
 
 const gg_engine gg_cuda_engine = {
@@ -61,5 +140,18 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_index_search,
 	gg_cuda_index_exact,
 	gg_cuda_index_close,
+	gg_cuda_index_create,
+	gg_cuda_index_write,
+	gg_cuda_index_finish,
+	gg_cuda_index_grow,
+	gg_cuda_build_index,
+	gg_cuda_shape_bytes,
+	gg_cuda_index_bytes,
+	gg_cuda_serve_open,
+	gg_cuda_serve_submit,
+	gg_cuda_serve_check,
+	gg_cuda_serve_close,
+	gg_cuda_device_count,
+	gg_cuda_device_info,
 	gg_cuda_release,
 };

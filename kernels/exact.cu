@@ -18,7 +18,7 @@
  * Tried		One list a block, merged into under a lock: long lists made all warps wait (1.4 ms for
  *				k 1,024 of 1M x 128).
  */
-#include "search.cuh"
+#include "launch.cuh"
 
 #define WARPS 8
 #define BATCH_QUERIES 8			/* queries that share a pass over the rows: at 128 dimensions, about
@@ -41,8 +41,9 @@ typedef struct exact_layout
 typedef struct exact_args
 {
 	const uint32_t *filter;		/* or NULL */
-	const float *queries;
-	uint32_t	nq;
+	const float *queries;		/* as in search_launch, of the whole batch */
+	uint32_t	first;			/* query of the batch that this launch begins with */
+	uint32_t	nq;				/* queries up to this one, not from first on */
 	uint32_t	k;
 	uint32_t   *nodes;
 	float	   *distances;
@@ -121,7 +122,7 @@ block_sort(uint64_t *keys, uint32_t room)
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 __global__ void __launch_bounds__(WARPS * 32)
 exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
-			 const __grid_constant__ exact_layout layout)
+			 const __grid_constant__ search_slots slots, const __grid_constant__ exact_layout layout)
 {
 	const int	elements = 16 / (int) sizeof(ELEMENT);
 	const int	teams = 32 / TEAM;
@@ -140,7 +141,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	const uint32_t team = lane / TEAM;
 	uint64_t   *pending = (uint64_t *) (shared + layout.pending) + warp * QUERIES * 64;
 	uint32_t   *packed = (uint32_t *) (shared + layout.packed) + warp * 32;
-	const uint32_t first_query = blockIdx.y * QUERIES;
+	const uint32_t first_query = args.first + blockIdx.y * QUERIES;
 	const uint32_t pieces = (view.dim + elements - 1) / elements;
 	const uint32_t words = (view.n + 31) / 32;
 	uint32_t	waiting[QUERIES];
@@ -154,7 +155,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		uint32_t	at = i % layout.query_pad;
 
 		queries[i] = query < args.nq && at < view.dim ?
-			args.queries[(size_t) query * view.dim + at] : 0;
+			query_of(args.queries, slots, query, view.dim)[at] : 0;
 	}
 	__syncthreads();
 	for (uint32_t q = warp; q < QUERIES; q += WARPS)
@@ -385,80 +386,126 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	{
 		uint32_t	query = first_query + i / args.k;
 		uint64_t	key = lists[i / args.k * block_room + i % args.k];
-		size_t		out = (size_t) query * args.k + i % args.k;
 
 		if (query < args.nq)
 		{
-			args.nodes[out] = key == KEY_NONE ? GG_NO_NODE : node_of(key);
-			args.distances[out] = key == KEY_NONE ? INFINITY : value_of(key);
+			nodes_of(args.nodes, slots, query, args.k)[i % args.k] =
+				key == KEY_NONE ? GG_NO_NODE : node_of(key);
+			distances_of(args.distances, slots, query, args.k)[i % args.k] =
+				key == KEY_NONE ? INFINITY : value_of(key);
 		}
 	}
+	if (slots.base != NULL)
+	{
+		__syncthreads();
+		if (threadIdx.x < QUERIES && first_query + threadIdx.x < args.nq)
+			answered(slots, first_query + threadIdx.x);
+	}
+}
+
+/* Blocks that 32 rows a warp keep busy. */
+static uint32_t
+useful_blocks(const search_view *view)
+{
+	uint32_t	blocks = ((view->n + 31) / 32 + WARPS - 1) / WARPS;
+
+	return blocks < 1 ? 1 : blocks;
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+static kernel_state *
+exact_state(void)
+{
+	static kernel_state state;
+
+	return &state;
 }
 
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 static cudaError_t
-launch_exact(const search_view *view, const exact_args *args, const search_device *device,
-			 cudaStream_t stream)
+ready_exact(const search_device *device)
+{
+	return kernel_ready(exact_state<ELEMENT, METRIC, TEAM, QUERIES>(),
+						(const void *) exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>, false, device);
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+static cudaError_t
+launch_exact(const search_view *view, const exact_args *args, const search_slots *slots,
+			 const search_device *device, cudaStream_t stream)
 {
 	exact_layout layout = exact_layout_for(view, args->k, QUERIES);
-	uint32_t	groups = (args->nq + QUERIES - 1) / QUERIES;
+	uint32_t	groups = (args->nq - args->first + QUERIES - 1) / QUERIES;
 	int			per_sm;
 	uint32_t	blocks;
-	uint32_t	useful = ((view->n + 31) / 32 + WARPS - 1) / WARPS;
 	cudaError_t error;
 
-	error = cudaFuncSetAttribute(exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
-								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) layout.total);
-	if (error != cudaSuccess)
-		return error;
+	error = ready_exact<ELEMENT, METRIC, TEAM, QUERIES>(device);
 	/* as many blocks as run at once: a second round of a few would take as long as the first */
-	error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm,
-														  exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
-														  WARPS * 32, layout.total);
+	if (error == cudaSuccess)
+		error = kernel_blocks_per_sm(exact_state<ELEMENT, METRIC, TEAM, QUERIES>(),
+									 (const void *) exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
+									 WARPS * 32, layout.total, device, &per_sm);
 	if (error != cudaSuccess)
 		return error;
-	per_sm = per_sm < 1 ? 1 : per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
+	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
 	blocks = (uint32_t) (device->sms * per_sm) / groups;
-	if (blocks > useful)
-		blocks = useful;
+	if (blocks > useful_blocks(view))
+		blocks = useful_blocks(view);
 	if (blocks < 1)
 		blocks = 1;
 	exact_kernel<ELEMENT, METRIC, TEAM, QUERIES><<<dim3(blocks, groups), WARPS * 32, layout.total,
-		stream>>>(*view, *args, layout);
+		stream>>>(*view, *args, slots_or_none(slots), layout);
 	return cudaGetLastError();
+}
+
+/* Whether a whole warp reads a row. */
+template <typename ELEMENT>
+static bool
+is_wide(const search_view *view)
+{
+	return (view->dim * (uint32_t) sizeof(ELEMENT) + 15) / 16 > WIDE_PIECES;
 }
 
 template <typename ELEMENT, int METRIC>
 static cudaError_t
-launch_team(const search_view *view, const exact_args *args, const search_device *device,
-			bool batch, cudaStream_t stream)
+launch_team(const search_view *view, const exact_args *args, const search_slots *slots,
+			const search_device *device, bool batch, cudaStream_t stream)
 {
-	uint32_t	pieces = (view->dim * (uint32_t) sizeof(ELEMENT) + 15) / 16;
-
-	if (pieces > WIDE_PIECES)
-		return batch ? launch_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(view, args, device, stream)
-			: launch_exact<ELEMENT, METRIC, 32, 1>(view, args, device, stream);
-	return batch ? launch_exact<ELEMENT, METRIC, 8, BATCH_QUERIES>(view, args, device, stream)
-		: launch_exact<ELEMENT, METRIC, 8, 1>(view, args, device, stream);
+	if (is_wide<ELEMENT>(view))
+		return batch ?
+			launch_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(view, args, slots, device, stream) :
+			launch_exact<ELEMENT, METRIC, 32, 1>(view, args, slots, device, stream);
+	return batch ?
+		launch_exact<ELEMENT, METRIC, 8, BATCH_QUERIES>(view, args, slots, device, stream) :
+		launch_exact<ELEMENT, METRIC, 8, 1>(view, args, slots, device, stream);
 }
 
-template <typename ELEMENT>
+template <typename ELEMENT, int METRIC>
 static cudaError_t
-launch_metric(const search_view *view, const exact_args *args, const search_device *device,
-			  bool batch, cudaStream_t stream)
+ready_team(const search_view *view, const search_device *device)
 {
-	switch (view->metric)
-	{
-		case GG_METRIC_L2:
-			return launch_team<ELEMENT, GG_METRIC_L2>(view, args, device, batch, stream);
-		case GG_METRIC_IP:
-			return launch_team<ELEMENT, GG_METRIC_IP>(view, args, device, batch, stream);
-		case GG_METRIC_COSINE:
-			return launch_team<ELEMENT, GG_METRIC_COSINE>(view, args, device, batch, stream);
-		case GG_METRIC_L1:
-			return launch_team<ELEMENT, GG_METRIC_L1>(view, args, device, batch, stream);
-	}
-	return cudaErrorInvalidValue;
+	bool		wide = is_wide<ELEMENT>(view);
+	cudaError_t error = wide ? ready_exact<ELEMENT, METRIC, 32, 1>(device) :
+		ready_exact<ELEMENT, METRIC, 8, 1>(device);
+
+	if (error != cudaSuccess)
+		return error;
+	return wide ? ready_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(device) :
+		ready_exact<ELEMENT, METRIC, 8, BATCH_QUERIES>(device);
+}
+
+cudaError_t
+search_exact_ready(const search_view *view, const search_device *device)
+{
+	return with_metric(view->metric, [&](auto metric)
+					   {
+						   const int	METRIC = decltype(metric)::value;
+
+						   return view->element == GG_ELEMENT_F32 ?
+							   ready_team<float, METRIC>(view, device) :
+							   ready_team<__half, METRIC>(view, device);
+					   });
 }
 
 /* Counters first, then the lists of as many blocks as one launch ever has. */
@@ -470,10 +517,22 @@ search_exact_scratch(uint32_t k, const search_device *device)
 	return MAX_GROUPS * 4 + blocks * BATCH_QUERIES * k * 8;
 }
 
+uint32_t
+search_exact_readers(const search_view *view, uint32_t nq, const search_device *device)
+{
+	uint32_t	groups = (nq + BATCH_QUERIES - 1) / BATCH_QUERIES;
+	uint32_t	blocks = (uint32_t) device->sms * BLOCKS_PER_SM / (groups < 1 ? 1 : groups);
+
+	if (blocks > useful_blocks(view))
+		blocks = useful_blocks(view);
+	return blocks < 1 ? 1 : blocks;
+}
+
 cudaError_t
 search_exact_launch(const search_view *view, const uint32_t *filter, const float *queries,
-					uint32_t nq, uint32_t k, uint32_t *nodes, float *distances, void *scratch,
-					const search_device *device, cudaStream_t stream)
+					const search_slots *slots, uint32_t nq, uint32_t k, uint32_t *nodes,
+					float *distances, void *scratch, const search_device *device,
+					cudaStream_t stream)
 {
 	/* a few queries alone are at memory speed; sharing rows needs room for all their lists */
 	bool		batch = nq > 2 &&
@@ -486,16 +545,22 @@ search_exact_launch(const search_view *view, const uint32_t *filter, const float
 		cudaError_t error;
 
 		args.filter = filter;
-		args.queries = queries + (size_t) first * view->dim;
-		args.nq = nq - first < step ? nq - first : step;
+		args.queries = queries;
+		args.first = first;
+		args.nq = nq - first < step ? nq : first + step;
 		args.k = k;
-		args.nodes = nodes + (size_t) first * k;
-		args.distances = distances + (size_t) first * k;
+		args.nodes = nodes;
+		args.distances = distances;
 		args.finished = (uint32_t *) scratch;
 		args.lists = (uint64_t *) ((char *) scratch + MAX_GROUPS * 4);
-		error = view->element == GG_ELEMENT_F32 ?
-			launch_metric<float>(view, &args, device, batch, stream) :
-			launch_metric<__half>(view, &args, device, batch, stream);
+		error = with_metric(view->metric, [&](auto metric)
+							{
+								const int	METRIC = decltype(metric)::value;
+
+								return view->element == GG_ELEMENT_F32 ?
+									launch_team<float, METRIC>(view, &args, slots, device, batch, stream) :
+									launch_team<__half, METRIC>(view, &args, slots, device, batch, stream);
+							});
 		if (error != cudaSuccess)
 			return error;
 	}

@@ -107,10 +107,10 @@ write_card(const uint64_t *list, uint32_t k, float norm, uint32_t words, uint32_
 template <int R>
 static __global__ void
 cards_kernel(gg_cuda_rows rows, const uint64_t *lists, uint32_t k, uint32_t words, uint32_t seed,
-			 uint32_t *cards)
+			 uint32_t first, uint32_t *cards)
 {
 	__shared__ uint32_t scratch[8][MAX_CARD_WORDS];
-	const uint32_t row = blockIdx.x * 8 + threadIdx.x / 32;
+	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
 
 	if (row < rows.n)
 		write_card<R>(lists + (uint64_t) row * (32 * R), k, rows.norms[row], words, seed,
@@ -478,7 +478,6 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 	const uint32_t stages = chunks < STAGES ? chunks : STAGES;
 	const uint32_t shared = stages * STAGE_BYTES + 2 * SIDE * words * 4;
 	const uint32_t card_seed = 0x2545F491u;
-	const uint32_t warps = gg_cuda_blocks(n, 8);
 	gg_cuda_buffer<uint32_t> fresh;
 	gg_cuda_buffer<uint32_t> old;
 	gg_cuda_buffer<uint32_t> cards;
@@ -495,15 +494,22 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 	const uint32_t slice = fit > 1e7 ? 10000000 : fit < 264 ? 264 : (uint32_t) fit;
 
 	GG_TRY(pace.create());
-	GG_TRY(fresh.allocate((uint64_t) n * SIDE, meter));
-	GG_TRY(old.allocate((uint64_t) n * SIDE, meter));
-	GG_TRY(cards.allocate((uint64_t) n * words, meter));
-	GG_TRY(offers.allocate((uint64_t) n * OFFERS, meter));
+	GG_TRY(gg_cuda_allocate_large(&fresh, (uint64_t) n * SIDE, control, meter));
+	GG_TRY(gg_cuda_allocate_large(&old, (uint64_t) n * SIDE, control, meter));
+	GG_TRY(gg_cuda_allocate_large(&cards, (uint64_t) n * words, control, meter));
+	GG_TRY(gg_cuda_allocate_large(&offers, (uint64_t) n * OFFERS, control, meter));
 	GG_TRY(updates.allocate(1, meter));
 	GG_CUDA_TRY(cudaMemsetAsync(offers.get(), 0xFF, offers.bytes(), stream));
-	GG_SWITCH_LENGTH(length, (cards_kernel<R><<<warps, 256, 0, stream>>>
-							  (*rows, lists, k, words, card_seed, cards.get())));
-	GG_CUDA_LAUNCHED("cards_kernel");
+	GG_TRY(pace.step(stream, control, __func__));
+	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	{
+		const uint64_t count = n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS;
+
+		GG_SWITCH_LENGTH(length, (cards_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
+								  (*rows, lists, k, words, card_seed, (uint32_t) first, cards.get())));
+		GG_CUDA_LAUNCHED("cards_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
 
 	args.rows = *rows;
 	args.order = order;
@@ -518,8 +524,10 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 	{
 		args.seed = gg_mix((uint32_t) params->seed + iteration * 0x632BE5ABu);
 		GG_CUDA_TRY(cudaMemsetAsync(fresh.get(), 0xFF, fresh.bytes(), stream));
+		GG_TRY(pace.step(stream, control, __func__));
 		GG_CUDA_TRY(cudaMemsetAsync(old.get(), 0xFF, old.bytes(), stream));
 		GG_CUDA_TRY(cudaMemsetAsync(updates.get(), 0, updates.bytes(), stream));
+		GG_TRY(pace.step(stream, control, __func__));
 		for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 		{
 			const uint64_t count = n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS;
@@ -561,7 +569,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 			break;
 	}
 	gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, n, n);
-	return gg_cuda_ok();
+	return gg_cuda_give_back(control, __func__, fresh, old, cards, offers);
 }
 
 /* ---- random start --------------------------------------------------------------------- */
@@ -634,7 +642,9 @@ gg_status
 gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint64_t seed,
 					 cudaStream_t stream, const gg_control *control, uint64_t *lists)
 {
-	const uint32_t step = 1 << 20;
+	/* a launch: 20 GB of rows, some 20 ms, and not more of lists than that */
+	const uint64_t fit = 20000000000ull / ((uint64_t) k * (rows->units * 16 + 16)) / 8 * 8 + 8;
+	const uint32_t step = fit > GG_PASS_ROWS ? (uint32_t) GG_PASS_ROWS : (uint32_t) fit;
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
@@ -666,8 +676,8 @@ load_element(const gg_cuda_data &data, uint64_t at)
 __device__ static inline float
 exact_distance(const gg_cuda_data &data, uint32_t a, uint32_t b)
 {
-	const uint64_t at_a = (uint64_t) a * data.dim;
-	const uint64_t at_b = (uint64_t) b * data.dim;
+	const uint64_t at_a = (uint64_t) a * data.pitch;
+	const uint64_t at_b = (uint64_t) b * data.pitch;
 	const bool	cosine = data.metric == GG_METRIC_COSINE;
 	const bool	l1 = data.metric == GG_METRIC_L1;
 	float		sum = 0.0f;
@@ -847,9 +857,10 @@ gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists, uint32_t l
 					 uint64_t seed, cudaStream_t stream, const gg_control *control, uint32_t *ids,
 					 float *distances)
 {
-	/* a launch: 20 GB of rows, some 20 ms */
+	/* a launch: 20 GB of rows, some 20 ms; of short rows the sorting takes longer */
 	const uint64_t per_row = (uint64_t) k * data->dim * gg_element_size(data->element);
-	const uint64_t step = 20000000000ull / per_row / 8 * 8 + 264;
+	const uint64_t fit = 20000000000ull / per_row / 8 * 8 + 264;
+	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());

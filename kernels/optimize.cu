@@ -22,8 +22,8 @@
 #include <cub/device/device_scan.cuh>
 #include <cuda/std/functional>
 
-/* Edges a launch: d1's 32M scatter in 1 ms. */
-#define PASS_EDGES ((uint64_t) 128 << 20)
+/* Edges a launch: d1's 32M scatter in 1 ms; with counters beyond the L2 cache it is several. */
+#define PASS_EDGES ((uint64_t) 32 << 20)
 
 /* Warps a block so that the tables stay below 48 KB. */
 template <int R>
@@ -276,7 +276,8 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 {
 	const uint64_t edges = (uint64_t) n * degree;
 	/* k^2 look-ups a node at 2e11 a second: slices of 10 to 20 ms */
-	const uint64_t step = 3000000000ull / ((uint64_t) k * k) / 8 * 8 + 8;
+	const uint64_t fit = 3000000000ull / ((uint64_t) k * k) / 8 * 8 + 8;
+	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
 	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_buffer<uint32_t> in_degrees;
 	gg_cuda_buffer<uint64_t> starts;
@@ -288,10 +289,10 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	if (n == 0)
 		return gg_cuda_ok();
 	GG_TRY(pace.create());
-	GG_TRY(forward.allocate(edges, meter));
+	GG_TRY(gg_cuda_allocate_large(&forward, edges, control, meter));
 	GG_TRY(in_degrees.allocate((uint64_t) n + 1, meter));
 	GG_TRY(starts.allocate((uint64_t) n + 1, meter));
-	GG_TRY(reverse.allocate(edges, meter));
+	GG_TRY(gg_cuda_allocate_large(&reverse, edges, control, meter));
 	for (uint64_t first = 0; first < n; first += step)
 	{
 		const uint64_t count = n - first < step ? n - first : step;
@@ -319,6 +320,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	GG_TRY(scratch.allocate(scratch_bytes));
 	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), scratch_bytes, in_degrees.get(), starts.get(),
 											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1, stream));
+	GG_TRY(pace.step(stream, control, __func__));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{
 		const uint64_t count = edges - first < PASS_EDGES ? edges - first : PASS_EDGES;
@@ -329,7 +331,8 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		GG_TRY(pace.step(stream, control, __func__));
 	}
 
-	const uint64_t merge_step = 200000000ull / degree + 8;
+	const uint64_t merge_fit = 200000000ull / degree + 8;
+	const uint64_t merge_step = merge_fit > GG_PASS_ROWS ? GG_PASS_ROWS : merge_fit;
 
 	for (uint64_t first = 0; first < n; first += merge_step)
 	{
@@ -342,7 +345,8 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		GG_TRY(pace.step(stream, control, __func__));
 	}
 	gg_cuda_progress(control, GG_PHASE_OPTIMIZE, n, n);
-	return gg_cuda_drain(stream, control, __func__);
+	GG_TRY(gg_cuda_drain(stream, control, __func__));
+	return gg_cuda_give_back(control, __func__, forward, in_degrees, starts, reverse);
 }
 
 /* gg_engine.optimize: host memory in, host memory out. */

@@ -4,7 +4,7 @@
  *
  * Shapes		queries nq x dim float32, pivots npivots x dim fp16 -> entries nq x slices x
  *				ENTRY_NODES keys, each slice's ascending, KEY_NONE at the end.
- * Requires		view.path == WALK_HALF_DOT; 1 <= slices <= MAX_SLICES.
+ * Requires		view.path == WALK_HALF_DOT; 1 <= slices <= PIVOT_MAX_SLICES.
  * Mapping		A block takes TILE_QUERIES queries and one slice of the pivots, TILE_PIVOTS of them
  *				a time; 8 warps as 2 x 4, each 32 x 32 of the product by mma, operands
  *				through shared memory in double-buffered chunks of TILE_DEPTH halves
@@ -18,32 +18,45 @@
  *				the 16 in common, and the search's recall unchanged.
  * Cost			10,000 x 4,096 x 128: 10 GFLOP.
  */
-#include "search.cuh"
+#include "launch.cuh"
 
 #define TILE_QUERIES 64
 #define TILE_PIVOTS 128
 #define TILE_DEPTH 64			/* halves: a row of a tile is 128 bytes, all banks once */
 #define SCORE_STRIDE (TILE_PIVOTS + 4)
-#define MAX_SLICES 16
 #define THREADS 256
 
 #define OPERAND_BYTES ((TILE_QUERIES + TILE_PIVOTS) * TILE_DEPTH * 2)
 #define SHARED_BYTES (2 * OPERAND_BYTES + TILE_QUERIES * SCORE_STRIDE * 4 + 2 * TILE_PIVOTS * 8)
 
-/* One warp a query: its elements as fp16 halves, zeros up to walk_pad, and the product's factor. */
+/*
+ * One warp a query: its elements as fp16 halves, zeros up to walk_pad, and the product's factor.  A query in a
+ * slot is read from host memory once, and copied for the walk: each lane reads back what it wrote itself.
+ */
 __global__ void __launch_bounds__(128)
-pivot_queries_kernel(const __grid_constant__ search_view view, const float *queries, uint32_t nq,
-					 __half *halves, float *factors)
+pivot_queries_kernel(const __grid_constant__ search_view view, const float *queries,
+					 const __grid_constant__ search_slots slots, uint32_t nq, __half *halves,
+					 float *factors, float *copies)
 {
 	uint32_t	query = blockIdx.x * 4 + threadIdx.x / 32;
 	uint32_t	lane = threadIdx.x & 31;
-	const float *raw = queries + (size_t) query * view.dim;
+	const float *raw;
 	float		inverse = 1;
 	float		largest = 0;
 	float		scale;
 
 	if (query >= nq)
 		return;
+	raw = query_of(queries, slots, query, view.dim);
+	if (queries == NULL)
+	{
+		float	   *copy = copies + (size_t) query * view.dim;
+
+#pragma unroll 8
+		for (uint32_t i = lane; i < view.dim; i += 32)
+			copy[i] = raw[i];
+		raw = copy;
+	}
 	if (view.metric == GG_METRIC_COSINE)
 	{
 		float		sum = 0;
@@ -276,24 +289,39 @@ search_pivots_slices(const search_view *view, uint32_t nq, int sms)
 	uint32_t	tiles = (view->npivots + TILE_PIVOTS - 1) / TILE_PIVOTS;
 	uint32_t	slices = 1;
 
-	while (slices < MAX_SLICES && slices * 2 <= tiles && blocks * slices * 2 <= 2 * (uint32_t) sms)
+	while (slices < PIVOT_MAX_SLICES && slices * 2 <= tiles && blocks * slices * 2 <= 2 * (uint32_t) sms)
 		slices *= 2;
 	return slices;
 }
 
 cudaError_t
-search_pivots_launch(const search_view *view, const float *queries, uint32_t nq, uint32_t slices,
-					 __half *halves, float *factors, uint64_t *entries, cudaStream_t stream)
+search_pivots_ready(const search_device *device)
+{
+	static kernel_state state;
+	cudaError_t error;
+
+	if (state.context.load() == device->context)
+		return cudaSuccess;
+	error = kernel_load((const void *) pivot_queries_kernel);
+	if (error == cudaSuccess)
+		error = kernel_ready(&state, (const void *) pivot_scores_kernel, false, device);
+	return error;
+}
+
+cudaError_t
+search_pivots_launch(const search_view *view, const float *queries, const search_slots *slots,
+					 uint32_t nq, uint32_t slices, __half *halves, float *factors, float *copies,
+					 uint64_t *entries, const search_device *device, cudaStream_t stream)
 {
 	cudaError_t error;
 
 	if (nq == 0)
 		return cudaSuccess;
-	error = cudaFuncSetAttribute(pivot_scores_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-								 SHARED_BYTES);
+	error = search_pivots_ready(device);
 	if (error != cudaSuccess)
 		return error;
-	pivot_queries_kernel<<<(nq + 3) / 4, 128, 0, stream>>>(*view, queries, nq, halves, factors);
+	pivot_queries_kernel<<<(nq + 3) / 4, 128, 0, stream>>>(*view, queries, slots_or_none(slots), nq,
+														   halves, factors, copies);
 	error = cudaGetLastError();
 	if (error != cudaSuccess)
 		return error;

@@ -80,8 +80,27 @@ typedef struct search_view
 } search_view;
 
 /*
+ * Queries and answers in the slots of a served region (engine.h, gg_serve_layout): query i of the batch
+ * is in slot[i].  A kernel parameter, by value, although it is 2 kB: looked up in host memory, a
+ * slot's number would put one more round trip over PCIe, a microsecond or two, before each query.
+ */
+typedef struct search_slots
+{
+	char	   *base;			/* slot 0 as the device sees it; NULL: nothing is in slots */
+	size_t		slot_bytes;
+	size_t		query;			/* offsets in a slot, bytes */
+	size_t		nodes;			/* ... of the answer's list: k of each */
+	size_t		distances;
+	size_t		done;
+	uint32_t	slot[GG_SERVE_MAX_BATCH];
+	uint32_t	ticket[GG_SERVE_MAX_BATCH];
+} search_slots;
+
+/*
  * One launch.  queries, nodes and distances are device pointers or mapped host memory; nothing
- * here waits for the device.
+ * here waits for the device.  Beside it goes a search_slots: when that has a base, answers go to the
+ * slots, each followed by its ticket, and nodes and distances are NULL; queries are NULL too unless they were
+ * copied to device memory before.
  */
 typedef struct search_launch
 {
@@ -99,6 +118,8 @@ typedef struct search_launch
 /* What was found out about the device when the index was opened. */
 typedef struct search_device
 {
+	int			ordinal;		/* CUDA's number of it */
+	uint32_t	context;		/* gg_cuda_context_id() */
 	int			sms;
 	int			shared_bytes;	/* a block's dynamic limit */
 	uint32_t	max_cluster;	/* 1, 2, 4, 8 or 16 */
@@ -107,34 +128,61 @@ typedef struct search_device
 /* Parents a step.  One function for every kernel: the walk must not depend on the mode. */
 extern uint32_t search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree);
 
-/* search_single.cu: one query a warp (or a block, for wide rows) */
+/*
+ * search_single.cu: one query a warp (or a block, for wide rows).  Reads queries several times: they
+ * must be in launch->queries.  slots: NULL or as above.
+ */
 extern cudaError_t search_single_launch(const search_view *view, const search_launch *launch,
-										const search_device *device, cudaStream_t stream);
+										const search_slots *slots, const search_device *device,
+										cudaStream_t stream);
 
 /* search_multi.cu: one query a cluster of thread blocks */
 extern cudaError_t search_multi_launch(const search_view *view, const search_launch *launch,
-									   const search_device *device, uint32_t cluster,
-									   cudaStream_t stream);
+									   const search_slots *slots, const search_device *device,
+									   uint32_t cluster, cudaStream_t stream);
 extern cudaError_t search_multi_max_cluster(const search_device *device, uint32_t *cluster);
 
 /*
  * pivots.cu: the best ENTRY_NODES pivots of each of nq queries in each of `slices` parts of the
- * pivots, as keys.  halves: nq x walk_pad fp16 of scratch, factors: nq floats of scratch.
+ * pivots, as keys.  halves: nq x walk_pad fp16 of scratch, factors: nq floats of scratch.  queries NULL: they
+ * are read from slots, once, and copied to copies (nq x dim).
  */
-extern cudaError_t search_pivots_launch(const search_view *view, const float *queries, uint32_t nq,
-										uint32_t slices, __half *halves, float *factors,
-										uint64_t *entries, cudaStream_t stream);
+#define PIVOT_MAX_SLICES 16
+
+extern cudaError_t search_pivots_launch(const search_view *view, const float *queries,
+										const search_slots *slots, uint32_t nq, uint32_t slices,
+										__half *halves, float *factors, float *copies,
+										uint64_t *entries, const search_device *device,
+										cudaStream_t stream);
 extern uint32_t search_pivots_slices(const search_view *view, uint32_t nq, int sms);
 
+/* serve.cu: the queries of a batch from their slots to copies (nq x dim) */
+extern cudaError_t search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim,
+										float *copies, cudaStream_t stream);
+
 /*
- * exact.cu: the k nearest of all rows whose filter bit is set.  scratch: search_exact_scratch()
- * bytes, zeroed once when allocated.
+ * exact.cu: the k nearest of all rows whose filter bit is set.  slots: NULL or as in search_launch.  scratch:
+ * search_exact_scratch() bytes, zeroed once when allocated.
  */
 extern cudaError_t search_exact_launch(const search_view *view, const uint32_t *filter,
-									   const float *queries, uint32_t nq, uint32_t k,
-									   uint32_t *nodes, float *distances, void *scratch,
-									   const search_device *device, cudaStream_t stream);
+									   const float *queries, const search_slots *slots,
+									   uint32_t nq, uint32_t k, uint32_t *nodes, float *distances,
+									   void *scratch, const search_device *device,
+									   cudaStream_t stream);
 extern size_t search_exact_scratch(uint32_t k, const search_device *device);
+
+/* Blocks that will read each query of such a launch, at most. */
+extern uint32_t search_exact_readers(const search_view *view, uint32_t nq,
+									 const search_device *device);
+
+/*
+ * Load what will be launched for an index: the first launch of a kernel else takes milliseconds, and may wait for
+ * what the device does.
+ */
+extern cudaError_t search_multi_ready(const search_view *view, const search_device *device);
+extern cudaError_t search_pivots_ready(const search_device *device);
+extern cudaError_t search_exact_ready(const search_view *view, const search_device *device);
+extern cudaError_t search_gather_ready(void);
 
 /*
  * index.cu: queue a search, or an exact one, on a stream and return.  For callers that keep queries
@@ -368,6 +416,48 @@ visit(uint32_t *hash, uint32_t bits, uint32_t node)
 			return false;
 		slot = (slot + stride) & ((1u << bits) - 1);
 	}
+}
+
+/* ---- where queries come from and answers go --------------------------------- */
+
+/* Query number `query` of the launch. */
+static __device__ __forceinline__ const float *
+query_of(const float *queries, const search_slots &slots, uint32_t query, uint32_t dim)
+{
+	if (queries != NULL)
+		return queries + (size_t) query * dim;
+	return (const float *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.query);
+}
+
+/* Where the k nodes, and distances, of its answer go. */
+static __device__ __forceinline__ uint32_t *
+nodes_of(uint32_t *nodes, const search_slots &slots, uint32_t query, uint32_t k)
+{
+	if (nodes != NULL)
+		return nodes + (size_t) query * k;
+	return (uint32_t *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.nodes);
+}
+
+static __device__ __forceinline__ float *
+distances_of(float *distances, const search_slots &slots, uint32_t query, uint32_t k)
+{
+	if (distances != NULL)
+		return distances + (size_t) query * k;
+	return (float *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.distances);
+}
+
+/*
+ * The answer is complete: tell whoever waits.  By one thread, after a barrier of all that wrote it; the
+ * barrier and the fence together order their stores before the ticket, for the host too.  The slot may belong
+ * to another query a moment later, so nothing of it may be read or written afterwards.
+ */
+static __device__ __forceinline__ void
+answered(const search_slots &slots, uint32_t query)
+{
+	uint32_t   *done = (uint32_t *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.done);
+
+	__threadfence_system();
+	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(done), "r"(slots.ticket[query]) : "memory");
 }
 
 /* ---- queries --------------------------------------------------------------- */

@@ -31,9 +31,15 @@
  */
 #include <cooperative_groups.h>
 
-#include "search.cuh"
+#include "launch.cuh"
 
 namespace cg = cooperative_groups;
+
+/*
+ * A query in host memory of up to this many elements is read by every block of the cluster: 16 times 1 kB
+ * are 0.3 us of PCIe at 55 GB/s, about what handing on by one more cluster barrier takes.
+ */
+#define SHARE_DIM 256
 
 typedef struct block_layout
 {
@@ -136,6 +142,7 @@ class block_walk
 public:
 	const search_view &view;
 	const search_launch &launch;
+	const search_slots &slots;
 	const block_layout &layout;
 	cg::cluster_group cluster;
 	char	   *shared;
@@ -155,9 +162,9 @@ public:
 	uint32_t	known;			/* in this block's visited set, at most */
 
 	__device__ __forceinline__
-	block_walk(const search_view &v, const search_launch &l, const block_layout &o, char *s,
-			   block_counters *c)
-		: view(v), launch(l), layout(o), cluster(cg::this_cluster()), shared(s), counters(c),
+	block_walk(const search_view &v, const search_launch &l, const search_slots &p,
+			   const block_layout &o, char *s, block_counters *c)
+		: view(v), launch(l), slots(p), layout(o), cluster(cg::this_cluster()), shared(s), counters(c),
 		  blocks(cluster.num_blocks()), block_shift(o.block_shift), rank(cluster.block_rank()), tid(threadIdx.x),
 		  lane(threadIdx.x & 31), warp(threadIdx.x >> 5), factor(1),
 		  list((uint64_t *) (s + o.list)), other_list(list + o.list_room),
@@ -632,6 +639,44 @@ public:
 		__syncthreads();
 	}
 
+	/*
+	 * The query into raw.  Every block reads it all, but of a wide one that lies in host memory only a
+	 * share, which it hands to the others.  Returns whether it met them for that.
+	 */
+	__device__ __forceinline__ bool
+	take_query(float *raw)
+	{
+		const float *query = query_of(launch.queries, slots, blockIdx.x / blocks, view.dim);
+		uint32_t	share;
+		uint32_t	begin;
+		uint32_t	end;
+		float		first;
+
+		if (launch.queries != NULL || blocks == 1 || view.dim <= SHARE_DIM)
+		{
+			for (uint32_t i = tid; i < view.dim; i += WARPS * 32)
+				raw[i] = query[i];
+			__syncthreads();
+			return false;
+		}
+		/* whole sectors of 32 bytes */
+		share = (((view.dim + blocks - 1) >> block_shift) + 7) & ~7u;
+		begin = min(rank * share, view.dim);
+		end = min(begin + share, view.dim);
+		/* on its way while the blocks meet: other blocks' shared memory may be written only once they run */
+		first = begin + tid < end ? query[begin + tid] : 0;
+		cluster.sync();
+		for (uint32_t i = begin + tid; i < end; i += WARPS * 32)
+		{
+			float		value = i == begin + tid ? first : query[i];
+
+			for (uint32_t to = 0; to < blocks; to++)
+				cluster.map_shared_rank(raw, to)[i] = value;
+		}
+		cluster.sync();
+		return true;
+	}
+
 	/* Exact distances of the list's front, shared out over the blocks; block 0 answers. */
 	__device__ __forceinline__ void
 	answer(const float *raw, float inverse)
@@ -639,7 +684,9 @@ public:
 		uint32_t	count = search_rerank_count(launch.itopk, launch.k);
 		uint64_t   *exact = (uint64_t *) (shared + layout.exact);
 		uint64_t   *target = blocks > 1 ? cluster.map_shared_rank(exact, 0) : exact;
-		size_t		out = (size_t) (blockIdx.x / blocks) * launch.k;
+		uint32_t	query = blockIdx.x / blocks;
+		uint32_t   *answer_nodes = nodes_of(launch.nodes, slots, query, launch.k);
+		float	   *answer_distances = distances_of(launch.distances, slots, query, launch.k);
 
 		for (uint32_t i = warp * blocks + rank; i < count; i += blocks * WARPS)
 		{
@@ -661,9 +708,15 @@ public:
 
 			if (place < launch.k)
 			{
-				launch.nodes[out + place] = mine == KEY_NONE ? GG_NO_NODE : node_of(mine);
-				launch.distances[out + place] = mine == KEY_NONE ? INFINITY : value_of(mine);
+				answer_nodes[place] = mine == KEY_NONE ? GG_NO_NODE : node_of(mine);
+				answer_distances[place] = mine == KEY_NONE ? INFINITY : value_of(mine);
 			}
+		}
+		if (slots.base != NULL)
+		{
+			__syncthreads();
+			if (tid == 0)
+				answered(slots, query);
 		}
 	}
 };
@@ -672,14 +725,15 @@ template <int PATH, int WARPS>
 __global__ void __launch_bounds__(WARPS * 32)
 search_block_kernel(const __grid_constant__ search_view view,
 					const __grid_constant__ search_launch launch,
+					const __grid_constant__ search_slots slots,
 					const __grid_constant__ block_layout layout)
 {
 	extern __shared__ __align__(16) char shared[];
 	__shared__ block_counters counters;
-	block_walk<PATH, WARPS> walk(view, launch, layout, shared, &counters);
+	block_walk<PATH, WARPS> walk(view, launch, slots, layout, shared, &counters);
 	float	   *raw = (float *) (shared + layout.raw);
-	const float *query = launch.queries + (size_t) (blockIdx.x / walk.blocks) * view.dim;
 	float		inverse;
+	bool		met;
 
 	walk.clear_hash();
 	for (uint32_t i = walk.tid; i < 2 * layout.list_room; i += WARPS * 32)
@@ -691,14 +745,13 @@ search_block_kernel(const __grid_constant__ search_view view,
 											   COUNT_STEP + i] = KEY_NONE;
 	if (walk.tid == 0)
 		counters.fresh = counters.kept = 0;
-	for (uint32_t i = walk.tid; i < view.dim; i += WARPS * 32)
-		raw[i] = query[i];
-	__syncthreads();
+	met = walk.take_query(raw);
 	inverse = query_inverse_norm<WARPS>(view, raw, counters.scratch);
 	walk.factor = query_prepare<PATH, WARPS>(view, raw, inverse, shared, counters.scratch);
 
 	/* other blocks' shared memory may be written only once they run */
-	walk.exchange();
+	if (!met)
+		walk.exchange();
 	walk.enter();
 	while (walk.step())
 		;
@@ -706,61 +759,45 @@ search_block_kernel(const __grid_constant__ search_view view,
 }
 
 template <int PATH, int WARPS>
+static kernel_state *
+block_state(void)
+{
+	static kernel_state state;
+
+	return &state;
+}
+
+template <int PATH, int WARPS>
 static cudaError_t
-launch_blocks(const search_view *view, const search_launch *launch, const search_device *device,
-			  uint32_t cluster, cudaStream_t stream)
+ready_blocks(const search_device *device)
+{
+	return kernel_ready(block_state<PATH, WARPS>(), (const void *) search_block_kernel<PATH, WARPS>,
+						true, device);
+}
+
+template <int PATH, int WARPS>
+static cudaError_t
+launch_blocks(const search_view *view, const search_launch *launch, const search_slots *slots,
+			  const search_device *device, uint32_t cluster, cudaStream_t stream)
 {
 	block_layout layout = block_layout_for(view, launch, cluster, WARPS);
-	cudaLaunchConfig_t config = {};
-	cudaLaunchAttribute attribute[1];
+	cluster_config config;
 	cudaError_t error;
 
 	if (layout.total > (uint32_t) device->shared_bytes)
 		return cudaErrorInvalidConfiguration;
-	error = cudaFuncSetAttribute(search_block_kernel<PATH, WARPS>,
-								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) layout.total);
-	if (error == cudaSuccess && cluster > 8)
-		error = cudaFuncSetAttribute(search_block_kernel<PATH, WARPS>,
-									 cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+	error = ready_blocks<PATH, WARPS>(device);
 	if (error != cudaSuccess)
 		return error;
-	config.gridDim = dim3(launch->nq * cluster);
-	config.blockDim = dim3(WARPS * 32);
-	config.dynamicSmemBytes = layout.total;
-	config.stream = stream;
-	attribute[0].id = cudaLaunchAttributeClusterDimension;
-	attribute[0].val.clusterDim.x = cluster;
-	attribute[0].val.clusterDim.y = 1;
-	attribute[0].val.clusterDim.z = 1;
-	config.attrs = attribute;
-	config.numAttrs = 1;
-	return cudaLaunchKernelEx(&config, search_block_kernel<PATH, WARPS>, *view, *launch, layout);
-}
-
-template <int WARPS>
-static cudaError_t
-launch_path(const search_view *view, const search_launch *launch, const search_device *device,
-			uint32_t cluster, cudaStream_t stream)
-{
-	switch (view->path)
-	{
-		case WALK_HALF_DOT:
-			return launch_blocks<WALK_HALF_DOT, WARPS>(view, launch, device, cluster, stream);
-		case WALK_HALF_L1:
-			return launch_blocks<WALK_HALF_L1, WARPS>(view, launch, device, cluster, stream);
-		case WALK_FLOAT_L2:
-			return launch_blocks<WALK_FLOAT_L2, WARPS>(view, launch, device, cluster, stream);
-		case WALK_FLOAT_DOT:
-			return launch_blocks<WALK_FLOAT_DOT, WARPS>(view, launch, device, cluster, stream);
-		case WALK_FLOAT_L1:
-			return launch_blocks<WALK_FLOAT_L1, WARPS>(view, launch, device, cluster, stream);
-	}
-	return cudaErrorInvalidValue;
+	cluster_config_set(&config, launch->nq, cluster, WARPS * 32, layout.total, stream);
+	return cudaLaunchKernelEx(&config.config, search_block_kernel<PATH, WARPS>, *view, *launch,
+							  slots_or_none(slots), layout);
 }
 
 cudaError_t
 search_multi_launch(const search_view *view, const search_launch *launch,
-					const search_device *device, uint32_t cluster, cudaStream_t stream)
+					const search_slots *slots, const search_device *device, uint32_t cluster,
+					cudaStream_t stream)
 {
 	if (launch->nq == 0)
 		return cudaSuccess;
@@ -768,9 +805,28 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 	while (cluster > 1 && block_layout_for(view, launch, cluster, MULTI_WARPS).total >
 		   (uint32_t) device->shared_bytes)
 		cluster /= 2;
-	if (cluster == 1 && launch->nq > (uint32_t) device->sms)
-		return launch_path<WIDE_WARPS>(view, launch, device, cluster, stream);
-	return launch_path<MULTI_WARPS>(view, launch, device, cluster, stream);
+	return with_path(view->path, [&](auto path)
+					 {
+						 const int	PATH = decltype(path)::value;
+
+						 if (cluster == 1 && launch->nq > (uint32_t) device->sms)
+							 return launch_blocks<PATH, WIDE_WARPS>(view, launch, slots, device, cluster,
+																	stream);
+						 return launch_blocks<PATH, MULTI_WARPS>(view, launch, slots, device, cluster,
+																 stream);
+					 });
+}
+
+cudaError_t
+search_multi_ready(const search_view *view, const search_device *device)
+{
+	return with_path(view->path, [&](auto path)
+					 {
+						 const int	PATH = decltype(path)::value;
+						 cudaError_t error = ready_blocks<PATH, MULTI_WARPS>(device);
+
+						 return error != cudaSuccess ? error : ready_blocks<PATH, WIDE_WARPS>(device);
+					 });
 }
 
 /*
@@ -780,34 +836,21 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 cudaError_t
 search_multi_max_cluster(const search_device *device, uint32_t *cluster)
 {
-	const int	ordinary_bytes = device->shared_bytes < 100 * 1024 ? device->shared_bytes : 100 * 1024;
+	const uint32_t ordinary_bytes = device->shared_bytes < 100 * 1024 ? device->shared_bytes : 100 * 1024;
 	cudaError_t error;
 
-	error = cudaFuncSetAttribute(search_block_kernel<WALK_HALF_DOT, MULTI_WARPS>,
-								 cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-	if (error == cudaSuccess)
-		error = cudaFuncSetAttribute(search_block_kernel<WALK_HALF_DOT, MULTI_WARPS>,
-									 cudaFuncAttributeMaxDynamicSharedMemorySize, ordinary_bytes);
+	error = ready_blocks<WALK_HALF_DOT, MULTI_WARPS>(device);
 	if (error != cudaSuccess)
 		return error;
 	for (*cluster = MAX_CLUSTER; *cluster > 1; *cluster /= 2)
 	{
-		cudaLaunchConfig_t config = {};
-		cudaLaunchAttribute attribute[1];
+		cluster_config config;
 		int			clusters = 0;
 
-		config.gridDim = dim3(*cluster);
-		config.blockDim = dim3(MULTI_WARPS * 32);
-		config.dynamicSmemBytes = ordinary_bytes;
-		attribute[0].id = cudaLaunchAttributeClusterDimension;
-		attribute[0].val.clusterDim.x = *cluster;
-		attribute[0].val.clusterDim.y = 1;
-		attribute[0].val.clusterDim.z = 1;
-		config.attrs = attribute;
-		config.numAttrs = 1;
+		cluster_config_set(&config, 1, *cluster, MULTI_WARPS * 32, ordinary_bytes, NULL);
 		error = cudaOccupancyMaxActiveClusters(&clusters,
 											   search_block_kernel<WALK_HALF_DOT, MULTI_WARPS>,
-											   &config);
+											   &config.config);
 		if (error == cudaSuccess && clusters > 0)
 			break;
 		(void) cudaGetLastError();

@@ -19,7 +19,7 @@
  * Oracle		gg_cpu_engine.index_search: recall within 0.01 of it on the same graph, distances
  *				of returned nodes within 1e-5 relative (sums are in another order).
  */
-#include "search.cuh"
+#include "launch.cuh"
 
 /*
  * Wider rows are too much for one warp: the loads of 16 of them are many latencies in a row, and the
@@ -150,6 +150,7 @@ template <int PATH>
 __global__ void __launch_bounds__(32)
 search_warp_kernel(const __grid_constant__ search_view view,
 				   const __grid_constant__ search_launch launch,
+				   const __grid_constant__ search_slots slots,
 				   const __grid_constant__ warp_layout layout)
 {
 	extern __shared__ __align__(16) char shared[];
@@ -305,7 +306,8 @@ search_warp_kernel(const __grid_constant__ search_view view,
 	{
 		uint32_t	count = search_rerank_count(itopk, launch.k);
 		uint64_t   *exact = (uint64_t *) hash;
-		size_t		out = (size_t) blockIdx.x * launch.k;
+		uint32_t   *answer_nodes = nodes_of(launch.nodes, slots, blockIdx.x, launch.k);
+		float	   *answer_distances = distances_of(launch.distances, slots, blockIdx.x, launch.k);
 
 		for (uint32_t i = lane; i < ((count + 31) & ~31u); i += 32)
 			exact[i] = KEY_NONE;
@@ -339,50 +341,44 @@ search_warp_kernel(const __grid_constant__ search_view view,
 		{
 			uint64_t	key = exact[i];
 
-			launch.nodes[out + i] = key == KEY_NONE ? GG_NO_NODE : node_of(key);
-			launch.distances[out + i] = key == KEY_NONE ? INFINITY : value_of(key);
+			answer_nodes[i] = key == KEY_NONE ? GG_NO_NODE : node_of(key);
+			answer_distances[i] = key == KEY_NONE ? INFINITY : value_of(key);
 		}
+		__syncwarp();
+		if (slots.base != NULL && lane == 0)
+			answered(slots, blockIdx.x);
 	}
 }
 
 template <int PATH>
 static cudaError_t
-launch_warps(const search_view *view, const search_launch *launch, const search_device *device,
-			 cudaStream_t stream)
+launch_warps(const search_view *view, const search_launch *launch, const search_slots *slots,
+			 const search_device *device, cudaStream_t stream)
 {
+	static kernel_state state;
 	warp_layout layout = warp_layout_for(view, launch);
 	cudaError_t error;
 
 	if (layout.total > (uint32_t) device->shared_bytes)
 		return cudaErrorInvalidConfiguration;
-	error = cudaFuncSetAttribute(search_warp_kernel<PATH>,
-								 cudaFuncAttributeMaxDynamicSharedMemorySize, (int) layout.total);
+	error = kernel_ready(&state, (const void *) search_warp_kernel<PATH>, false, device);
 	if (error != cudaSuccess)
 		return error;
-	search_warp_kernel<PATH><<<launch->nq, 32, layout.total, stream>>>(*view, *launch, layout);
+	search_warp_kernel<PATH><<<launch->nq, 32, layout.total, stream>>>(*view, *launch,
+																	  slots_or_none(slots), layout);
 	return cudaGetLastError();
 }
 
 cudaError_t
 search_single_launch(const search_view *view, const search_launch *launch,
-					 const search_device *device, cudaStream_t stream)
+					 const search_slots *slots, const search_device *device, cudaStream_t stream)
 {
 	if (launch->nq == 0)
 		return cudaSuccess;
 	if (view->dim > WIDE_DIM)
-		return search_multi_launch(view, launch, device, 1, stream);
-	switch (view->path)
-	{
-		case WALK_HALF_DOT:
-			return launch_warps<WALK_HALF_DOT>(view, launch, device, stream);
-		case WALK_HALF_L1:
-			return launch_warps<WALK_HALF_L1>(view, launch, device, stream);
-		case WALK_FLOAT_L2:
-			return launch_warps<WALK_FLOAT_L2>(view, launch, device, stream);
-		case WALK_FLOAT_DOT:
-			return launch_warps<WALK_FLOAT_DOT>(view, launch, device, stream);
-		case WALK_FLOAT_L1:
-			return launch_warps<WALK_FLOAT_L1>(view, launch, device, stream);
-	}
-	return cudaErrorInvalidValue;
+		return search_multi_launch(view, launch, slots, device, 1, stream);
+	return with_path(view->path, [&](auto path)
+					 {
+						 return launch_warps<decltype(path)::value>(view, launch, slots, device, stream);
+					 });
 }

@@ -54,7 +54,7 @@ gg_cuda_row_bytes(gg_metric metric, uint32_t dim)
 __device__ static inline float
 element(const gg_cuda_data &data, uint32_t row, uint32_t i)
 {
-	const uint64_t at = (uint64_t) row * data.dim + i;
+	const uint64_t at = (uint64_t) row * data.pitch + i;
 
 	return data.element == GG_ELEMENT_F16 ? __half2float(((const __half *) data.rows)[at]) :
 		((const float *) data.rows)[at];
@@ -80,9 +80,9 @@ warp_sum(float value)
 
 /* side[row] = |x|^2; *largest = the bits of the largest */
 static __global__ void
-squared_norms_kernel(gg_cuda_data data, float *side, uint32_t *largest)
+squared_norms_kernel(gg_cuda_data data, uint32_t first, float *side, uint32_t *largest)
 {
-	const uint32_t row = blockIdx.x * WARPS + threadIdx.x / 32;
+	const uint32_t row = first + blockIdx.x * WARPS + threadIdx.x / 32;
 	float		sum = 0.0f;
 
 	if (row >= data.n)
@@ -267,6 +267,9 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 	const uint32_t extent_sample = n < SCALE_SAMPLE ? n : SCALE_SAMPLE;
 	const bool	needs_side = data->metric == GG_METRIC_IP ||
 		(data->metric == GG_METRIC_COSINE && data->element == GG_ELEMENT_F16);
+	/* 8 GB of rows a launch: some 5 ms; of short rows fewer bytes */
+	const uint64_t fit = ((uint64_t) 8 << 30) / ((uint64_t) data->dim * gg_element_size(data->element)) + 1;
+	const uint64_t step = fit > 4 * GG_PASS_ROWS ? 4 * GG_PASS_ROWS : fit;
 	gg_cuda_rows *view = &copy->view;
 	gg_cuda_buffer<float> sums;
 	gg_cuda_buffer<float> mean;
@@ -279,7 +282,7 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 	view->kind = gg_cuda_kind_of(data->metric, data->dim);
 	view->n = n;
 	view->units = row_units(data->metric, data->dim);
-	GG_TRY(copy->rows.allocate((uint64_t) n * view->units * 16, meter));
+	GG_TRY(gg_cuda_allocate_large(&copy->rows, (uint64_t) n * view->units * 16, control, meter));
 	GG_TRY(copy->norms.allocate(n, meter));
 	view->rows = copy->rows.get();
 	view->norms = copy->norms.get();
@@ -294,9 +297,15 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 		GG_TRY(copy->side.allocate(n, meter));
 		GG_TRY(largest.allocate(1));
 		GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, sizeof(uint32_t), stream));
-		squared_norms_kernel<<<gg_cuda_blocks(n, WARPS), WARPS * 32, 0, stream>>>
-			(*data, copy->side.get(), largest.get());
-		GG_CUDA_LAUNCHED("squared_norms_kernel");
+		for (uint64_t first = 0; first < n; first += step)
+		{
+			const uint64_t count = n - first < step ? n - first : step;
+
+			squared_norms_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, stream>>>
+				(*data, (uint32_t) first, copy->side.get(), largest.get());
+			GG_CUDA_LAUNCHED("squared_norms_kernel");
+			GG_TRY(pace.step(stream, control, __func__));
+		}
 		side_kernel<<<gg_cuda_blocks(n, 256), 256, 0, stream>>>
 			(data->metric, n, largest.get(), copy->side.get());
 		GG_CUDA_LAUNCHED("side_kernel");
@@ -323,10 +332,6 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 								cudaMemcpyDeviceToHost, stream));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	scale = choose_scale(host_extents, extent_sample);
-
-	/* 8 GB of rows a launch: some 5 ms */
-	const uint64_t row_bytes = (uint64_t) data->dim * gg_element_size(data->element);
-	const uint64_t step = ((uint64_t) 8 << 30) / row_bytes + 1;
 
 	for (uint64_t first = 0; first < n; first += step)
 	{

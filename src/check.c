@@ -52,6 +52,7 @@ typedef struct Check
 	Tuplesortstate *tids;		/* heap_check: all valid TIDs of the index, as TidKey() */
 	int64		wanted;			/* FindTid(): the key looked for, else -1 */
 	BlockNumber found;			/* FindTid(): where it was last seen */
+	const GgOpclass *opclass;
 	Size		row_bytes;
 	void	   *row;			/* one vector */
 } Check;
@@ -330,6 +331,26 @@ RowIsFinite(const Check *check)
 	return true;
 }
 
+/* A longer one may have been inserted since the directory was copied: then the metapage says so by now. */
+static void
+CheckLength(Check *check, BlockNumber blkno)
+{
+	float		length = GgRowLength(check->opclass, check->meta, check->row);
+	float		largest = check->meta->largest_length;
+
+	if (length > largest)
+	{
+		GgMetaPageData *meta;
+		Buffer		buffer = GgLockMeta(check->index, BUFFER_LOCK_SHARE, &meta);
+
+		largest = meta->largest_length;
+		UnlockReleaseBuffer(buffer);
+	}
+	if (length > largest)
+		GgReportCorruption(check->index, blkno, "a vector has length %g, the metapage says that none is longer than %g",
+						   length, largest);
+}
+
 static void
 CheckVectors(Check *check, const GgSegment *segment)
 {
@@ -342,6 +363,7 @@ CheckVectors(Check *check, const GgSegment *segment)
 
 		if (!RowIsFinite(check))
 			GgReportCorruption(check->index, blkno, "the vector of node %u has an element that is not finite", node);
+		CheckLength(check, blkno);
 	}
 	ReaderEnd(&reader);
 }
@@ -640,6 +662,7 @@ CheckDeltaRow(Check *check, const GgArray *array, uint32 number, Page page, Size
 	}
 	if (!RowIsFinite(check))
 		GgReportCorruption(check->index, blkno, "a vector of the delta has an element that is not finite");
+	CheckLength(check, blkno);
 	return CheckTid(check, blkno, &head.tid);
 }
 
@@ -695,6 +718,7 @@ typedef struct HeapRows
 {
 	Tuplesortstate *tids;
 	const GgOpclass *opclass;
+	gg_element	stored;			/* in the index */
 	void	   *row;
 } HeapRows;
 
@@ -711,7 +735,7 @@ CollectHeapRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, boo
 		return;
 
 	value = PG_DETOAST_DATUM(values[0]);
-	indexed = GgValueToRow(rows->opclass, PointerGetDatum(value),
+	indexed = GgValueToRow(rows->opclass, rows->stored, PointerGetDatum(value),
 						   GgValueDimensions(rows->opclass, PointerGetDatum(value)), rows->row);
 	if ((Pointer) value != DatumGetPointer(values[0]))
 		pfree(value);
@@ -855,7 +879,8 @@ CheckAgainstHeap(Check *check, Snapshot snapshot)
 	info->ii_ExclusionStrats = NULL;
 
 	rows.tids = BeginTids();
-	rows.opclass = GgIndexOpclass(check->index);
+	rows.opclass = check->opclass;
+	rows.stored = check->meta->element;
 	rows.row = palloc(GG_MAX_DIM * sizeof(float));
 	scan = table_beginscan_strat(check->heap, snapshot, 0, NULL, true, true);
 	table_index_build_scan(check->heap, check->index, info, true, false, CollectHeapRow, &rows, scan);
@@ -900,6 +925,7 @@ CheckIndex(Check *check)
 
 	GgReadMeta(check->index, meta);
 	check->meta = meta;
+	check->opclass = GgIndexOpclass(check->index);
 	check->row_bytes = GgRowBytes(meta);
 	check->row = palloc(Max(check->row_bytes, 1));
 

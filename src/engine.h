@@ -196,6 +196,82 @@ typedef struct gg_search_params
 	gg_search_mode mode;
 } gg_search_params;
 
+/* ---- filling ------------------------------------------------------------ */
+
+typedef struct gg_shape
+{
+	uint32_t	capacity;		/* rows that memory is taken for */
+	uint32_t	dim;
+	gg_element	element;
+	gg_metric	metric;
+	uint32_t	degree;			/* 0: rows alone, for index_exact() and exact batches */
+	uint32_t	npivots;		/* 0 when degree is 0 */
+} gg_shape;
+
+/* The parts of an index, as they lie in a segment's arrays. */
+typedef enum gg_part
+{
+	GG_PART_ROWS = 0,			/* capacity x dim elements */
+	GG_PART_ADJACENCY = 1,		/* capacity x degree uint32_t */
+	GG_PART_PIVOTS = 2			/* npivots x (1 + GG_PIVOT_DEGREE) uint32_t: node, then indices of other pivots */
+} gg_part;
+
+/* ---- serving ------------------------------------------------------------- */
+
+/*
+ * Searches for many callers at once, queued and not waited for.  Queries and answers stay in a region of
+ * host memory that the device sees: slots of equal layout, one query each.  A search over several
+ * indexes (the segments of one relation) is several batches that name the same slot, each with its
+ * own list number.
+ *
+ * serve_submit() starts one batch on a lane and returns.  When query i is answered, its k (node, distance)
+ * lie at k * list of its slot's nodes and distances, sorted and padded as index_search() does, and then
+ * done[list] of the slot becomes tickets[i]: whoever reads that value (acquire) sees the answer.
+ * Batches on one lane run one after the other, those on different lanes side by side, also over
+ * the same index.  The same query gives the same answer in any batch, on any lane.
+ *
+ * A batch that fails after it was accepted never writes its tickets: serve_check() then returns the
+ * error (GG_EDEVICE: the device is lost to this process).  serve_check() also tells whether the lane has nothing left to do.
+ *
+ * One thread submits and checks; index_create(), index_write(), index_finish() and index_close() may be called by
+ * another meanwhile, on indexes that no batch in flight names.  The CPU engine answers within serve_submit().
+ */
+#define GG_SERVE_LANES		4
+#define GG_SERVE_MAX_BATCH	256
+#define GG_SERVE_MAX_LISTS	33		/* the segments of an index, and its delta */
+
+typedef struct gg_server gg_server;
+
+/* All offsets from the start of a slot, multiples of 64. */
+typedef struct gg_serve_layout
+{
+	char	   *slots;			/* inside the region */
+	size_t		slot_bytes;		/* from slot to slot */
+	uint32_t	nslots;
+	size_t		query;			/* float[dim], unprepared */
+	size_t		nodes;			/* uint32_t[] */
+	size_t		distances;		/* float[] */
+	size_t		done;			/* uint32_t[GG_SERVE_MAX_LISTS] */
+} gg_serve_layout;
+
+typedef struct gg_serve_batch
+{
+	uint32_t	count;			/* 1 .. GG_SERVE_MAX_BATCH */
+	bool		exact;			/* index_exact() instead of index_search() */
+	uint32_t	k;				/* as in gg_search_params */
+	uint32_t	itopk_size;
+	uint32_t	list;			/* 0 .. GG_SERVE_MAX_LISTS - 1 */
+	uint32_t	slots[GG_SERVE_MAX_BATCH];
+	uint32_t	tickets[GG_SERVE_MAX_BATCH];
+} gg_serve_batch;
+
+typedef struct gg_device_info
+{
+	char		name[64];
+	uint64_t	total_bytes;
+	uint64_t	free_bytes;		/* now, after other processes' share */
+} gg_device_info;
+
 /*
  * One engine.  All functions are safe to call from one thread at a time per gg_index, and from
  * several threads on different ones.
@@ -253,6 +329,46 @@ typedef struct gg_engine
 								uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances);
 
 	void		(*index_close) (gg_index *index);	/* NULL is allowed */
+
+	/*
+	 * An index that is filled piece by piece, so that rows need not lie in host memory together: memory for
+	 * shape->capacity rows and the graph is taken at once (GG_EDEVICE_MEMORY, with the sizes, when there is
+	 * not enough), then index_write() brings the parts, in any order and in pieces of any length, and
+	 * index_finish() makes it searchable with shape n rows.  index_write() returns when src may be used
+	 * again.  It checks that the piece lies inside the part, nothing else.
+	 */
+	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);
+	gg_status	(*index_write) (gg_index *index, gg_part part, uint64_t offset, const void *src, uint64_t bytes);
+	gg_status	(*index_finish) (gg_index *index, uint32_t n, const gg_control *control);
+
+	/*
+	 * More rows of an index without a graph, after index_finish(): rows [0, n) have been written, n <=
+	 * capacity.  Searches queued before see the old number.
+	 */
+	gg_status	(*index_grow) (gg_index *index, uint32_t n);
+
+	/*
+	 * build() over the n rows of an index created with degree 0 and filled by index_write() but not finished.  The graph is
+	 * the one that build() makes of the same rows in host memory.  Memory for the build is checked as build()
+	 * does; the index holds its rows still, and is only good for index_close() afterwards.
+	 */
+	gg_status	(*build_index) (gg_index *index, uint32_t n, const gg_build_params *params,
+								const gg_control *control, gg_graph *graph, gg_build_stats *stats);
+
+	/* Device memory (of the CPU engine: host memory) that an index of this shape takes once finished; and of one index, now. */
+	uint64_t	(*shape_bytes) (const gg_shape *shape);
+	uint64_t	(*index_bytes) (const gg_index *index);
+
+	/* Serving, below; NULL never. */
+	gg_status	(*serve_open) (int device, void *region, size_t region_bytes, const gg_serve_layout *layout,
+							   gg_server **server);
+	gg_status	(*serve_submit) (gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch);
+	gg_status	(*serve_check) (gg_server *server, uint32_t lane, bool *idle);
+	void		(*serve_close) (gg_server *server);
+
+	/* How many devices there are, and what one is called and holds. */
+	gg_status	(*device_count) (int *count);
+	gg_status	(*device_info) (int device, gg_device_info *info);
 
 	/*
 	 * Give back all that this process holds of the device, its context included, which is some hundreds

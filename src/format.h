@@ -18,7 +18,7 @@
 #include "engine.h"
 
 #define GG_MAGIC			0x67706772	/* "gpgr" */
-#define GG_FORMAT_VERSION	1
+#define GG_FORMAT_VERSION	2
 #define GG_META_BLKNO		0
 
 /* What a page, and so an extent, holds.  On disk: never renumber. */
@@ -115,13 +115,20 @@ typedef enum GgAlgorithm
 	GG_ALGORITHM_CAGRA = 1
 } GgAlgorithm;
 
-/* Seconds a build spent, by stage; for gpugraph_index_info. */
+/*
+ * Seconds a build spent, by the clock; for gpugraph_index_info.  What runs side by side counts in full
+ * in each: the sum exceeds total_s by what was overlapped.
+ */
 typedef struct GgBuildTimes
 {
-	float4		scan_s,
-				graph_s,
-				write_s,
-				wal_s;
+	float4		total_s;		/* all, from the call of ambuild on */
+	float4		scan_s;			/* heap to rows in memory, equal ones folded */
+	float4		copy_s;			/* to and from the device */
+	float4		knn_s;			/* k-NN graph: first lists and descent */
+	float4		optimize_s;		/* reordering, reverse edges, connectivity */
+	float4		write_s;		/* pages formed and written, without wal_s */
+	float4		wal_s;
+	float4		reserved;
 } GgBuildTimes;
 
 typedef struct GgMetaPageData
@@ -144,6 +151,7 @@ typedef struct GgMetaPageData
 	uint32		delta_first;	/* number of the delta's first page */
 	uint32		delta_pages;	/* pages in use; the last one takes the next row */
 	uint32		delta_dead;		/* delta rows cleared by VACUUM */
+	float4		largest_length; /* of all rows that ever were stored; see bound.c.  0: not known */
 	uint16		nsegments;
 	uint16		nextents;
 	GgSegment	segments[GG_MAX_SEGMENTS];

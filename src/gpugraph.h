@@ -31,12 +31,21 @@
 #define GG_DEFAULT_ITOPK_SIZE			64
 #define GG_DEFAULT_MAX_SCAN_TUPLES		20000
 
+/* Values of the storage option; not given, rows are stored as the column's type has them. */
+typedef enum GgStorage
+{
+	GG_STORAGE_UNSET,
+	GG_STORAGE_FLOAT32,
+	GG_STORAGE_FLOAT16
+} GgStorage;
+
 typedef struct GgOptions
 {
 	int32		vl_len_;
 	int			graph_degree;
 	int			intermediate_graph_degree;
 	int			seed;
+	int			storage;		/* GgStorage */
 } GgOptions;
 
 typedef enum GgEngineSetting
@@ -79,7 +88,10 @@ extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fm
 
 /* ---- type.c: the column types ------------------------------------------ */
 
-/* What an operator class says; support function 1 returns a pointer to one. */
+/*
+ * What an operator class says; support function 1 returns a pointer to one.  The element is the column's: what is
+ * stored is GgMetaPageData.element, and the two differ where a vector column is stored as float16.
+ */
 typedef struct GgOpclass
 {
 	gg_metric	metric;
@@ -95,15 +107,51 @@ extern const GgOpclass *GgIndexOpclass(Relation index);
 extern uint32 GgDeclaredDimensions(Relation index);
 
 /*
- * Store one column value as a row of dimensions elements at dst (dimensions from the value are
- * checked against *dimensions; 0 there takes them over, and the caller then needs dst of at least
- * GgValueDimensions).  False when the value is not to be indexed (a zero vector under cosine).
+ * Vectors longer than this, or shorter than its inverse, have no cosine in pgvector's float32 arithmetic that
+ * could be compared with: their squares come near the ends of float32's range (2^-126 to 2^128), products of two of them
+ * still nearer.  About 1e15.
  */
+#define GG_MAX_COSINE_LENGTH	0x1p50
+
+/* The element that a new index stores.  ereport(ERROR) when the storage option does not fit the column's type. */
+extern gg_element GgStoredElement(const GgOpclass *opclass, const GgOptions *options);
+
 extern uint32 GgValueDimensions(const GgOpclass *opclass, Datum detoasted);
-extern bool GgValueToRow(const GgOpclass *opclass, Datum detoasted, uint32 dimensions, void *dst);
+
+/*
+ * Store one column value, whose dimensions the caller has checked, as a row of as many stored elements (meta->element) at
+ * dst.  False when the value is not to be indexed (a zero vector under cosine); ereport(ERROR) when
+ * it cannot be.
+ */
+extern bool GgValueToRow(const GgOpclass *opclass, gg_element stored, Datum detoasted, uint32 dimensions, void *dst);
+
+/*
+ * Euclidean length of a stored row where scans of this index need it, else 0: only an inner product with a rounded
+ * row has an error that grows with the row's length.  meta->largest_length must cover a row before a scan can see it.
+ */
+extern float GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, const void *row);
 
 /* The query as prepared float32, in the current memory context. */
 extern float *GgQueryFromValue(const GgOpclass *opclass, Datum value, uint32 dimensions);
+
+/* ---- bound.c: what a distance to a rounded row says of the true one ------- */
+
+typedef struct GgBound
+{
+	bool		rounded;		/* rows are not what the column has: order by the heap's values */
+	gg_metric	metric;
+	double		factor;			/* of a distance, before offset is subtracted */
+	double		offset;
+	double		sine,			/* cosine: of the largest angle between a row and its rounded self */
+				slack;			/* cosine: error of a distance in float32 arithmetic */
+} GgBound;
+
+/* value is the query as the operator gets it; query is NULL or what GgQueryFromValue() made of it. */
+extern void GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta, Datum value,
+						const float *query);
+
+/* The least value that the SQL operator can have for a row at this distance, or for any farther one. */
+extern double GgBoundOf(const GgBound *bound, float distance);
 
 /* ---- pages.c ----------------------------------------------------------- */
 
@@ -158,23 +206,8 @@ extern BlockNumber GgHighWater(const GgMetaPageData *meta);
  */
 extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno);
 
-/* Sequential writer of a new array at the end of a relation under construction. */
-typedef struct GgArrayWriter
-{
-	Relation	index;
-	ForkNumber	forknum;
-	GgMetaPageData *meta;
-	uint32		segment;
-	GgKind		kind;
-	uint32		number;			/* of the current page */
-	Buffer		buffer;
-	Size		used;			/* payload bytes of the current page */
-} GgArrayWriter;
-
-extern void GgWriterBegin(GgArrayWriter *writer, Relation index, ForkNumber forknum, GgMetaPageData *meta,
-						  uint32 segment, GgKind kind);
-extern void GgWriterAppend(GgArrayWriter *writer, const void *data, Size len);
-extern void GgWriterEnd(GgArrayWriter *writer);
+/* Make page, BLCKSZ bytes, the metapage of meta. */
+extern void GgFormMetaPage(Page page, const GgMetaPageData *meta);
 
 /* ---- delta.c ----------------------------------------------------------- */
 

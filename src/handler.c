@@ -5,6 +5,9 @@
 #include "gpugraph.h"
 
 #include "commands/vacuum.h"
+#include "utils/guc.h"
+
+#include "service/service.h"
 
 PG_MODULE_MAGIC;
 
@@ -18,6 +21,8 @@ void
 _PG_init(void)
 {
 	GgInitOptions();
+	GgServiceInit();
+	MarkGUCPrefixReserved("gpugraph");
 }
 
 /* pg_index_column_has_property(index, 1, 'distance_orderable') cannot be answered by the core. */

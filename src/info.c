@@ -21,7 +21,7 @@
 
 #include "inspect.h"
 
-#define INFO_COLUMNS	27
+#define INFO_COLUMNS	30
 
 /* Between reading the directory and reading the delta's pages VACUUM may have replaced both. */
 #define DELTA_ATTEMPTS	5
@@ -252,8 +252,11 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum(blocks[GG_KIND_DELTA] * BLCKSZ);
 	values[c++] = Int64GetDatum(blocks[GG_KIND_FREE] * BLCKSZ);
 	values[c++] = Int64GetDatum(total * BLCKSZ);
+	values[c++] = Float4GetDatum(meta->times.total_s);
 	values[c++] = Float4GetDatum(meta->times.scan_s);
-	values[c++] = Float4GetDatum(meta->times.graph_s);
+	values[c++] = Float4GetDatum(meta->times.copy_s);
+	values[c++] = Float4GetDatum(meta->times.knn_s);
+	values[c++] = Float4GetDatum(meta->times.optimize_s);
 	values[c++] = Float4GetDatum(meta->times.write_s);
 	values[c++] = Float4GetDatum(meta->times.wal_s);
 	Assert(c == INFO_COLUMNS);

@@ -184,30 +184,86 @@ GgDeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions,
 	}
 }
 
+/* What a statement's inserts need of the metapage; neither grows stale, see RaiseLargestLength(). */
+typedef struct InsertCache
+{
+	GgMetaPageData meta;		/* up to segments, dimensions being those of the value at hand */
+	const GgOpclass *opclass;
+} InsertCache;
+
+static InsertCache *
+GetInsertCache(Relation index, IndexInfo *indexInfo)
+{
+	InsertCache *cache = indexInfo->ii_AmCache;
+
+	if (cache == NULL)
+	{
+		GgMetaPageData *meta;
+		Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
+
+		cache = MemoryContextAllocZero(indexInfo->ii_Context, sizeof(InsertCache));
+		memcpy(&cache->meta, meta, offsetof(GgMetaPageData, segments));
+		UnlockReleaseBuffer(buffer);
+		cache->opclass = GgIndexOpclass(index);
+		indexInfo->ii_AmCache = cache;
+	}
+	return cache;
+}
+
+/*
+ * The largest length must cover a row before any scan can see it, so it is raised before the row is appended.  A crash in
+ * between leaves it larger than need be, which costs scans a few rows more.  It only ever grows: a cached
+ * one that covers the row is still good.
+ */
+static void
+RaiseLargestLength(Relation index, InsertCache *cache, const void *row)
+{
+	float		length = GgRowLength(cache->opclass, &cache->meta, row);
+	GgMetaPageData *meta;
+	Buffer		buffer;
+
+	if (length <= cache->meta.largest_length)
+		return;
+
+	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
+	if (meta->largest_length < length)
+	{
+		GenericXLogState *state = GenericXLogStart(index);
+
+		GgPageGetMeta(GenericXLogRegisterBuffer(state, buffer, 0))->largest_length = length;
+		GenericXLogFinish(state);
+	}
+	cache->meta.largest_length = meta->largest_length;
+	UnlockReleaseBuffer(buffer);
+}
+
 bool
 gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Relation heap,
 		 IndexUniqueCheck checkUnique, bool indexUnchanged, IndexInfo *indexInfo)
 {
-	const GgOpclass *opclass;
+	InsertCache *cache;
 	MemoryContext context,
 				old;
 	Datum		value;
-	uint32		dimensions;
 	void	   *row;
 
 	if (isnull[0])
 		return false;
+	cache = GetInsertCache(index, indexInfo);
 
 	/* what was detoasted goes with this context */
 	context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph insert", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 
-	opclass = GgIndexOpclass(index);
 	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));
-	dimensions = GgValueDimensions(opclass, value);
-	row = palloc(dimensions * gg_element_size(opclass->element));
-	if (GgValueToRow(opclass, value, dimensions, row))
-		GgDeltaAppend(index, heap, heap_tid, dimensions, row);
+	/* of this value; GgDeltaAppend() compares with those of the index */
+	cache->meta.dimensions = GgValueDimensions(cache->opclass, value);
+	row = palloc(GgRowBytes(&cache->meta));
+	if (GgValueToRow(cache->opclass, cache->meta.element, value, cache->meta.dimensions, row))
+	{
+		RaiseLargestLength(index, cache, row);
+		GgDeltaAppend(index, heap, heap_tid, cache->meta.dimensions, row);
+	}
 
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);

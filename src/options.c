@@ -28,6 +28,12 @@ static const struct config_enum_entry iterative_scan_values[] = {
 	{NULL, 0, false}
 };
 
+static relopt_enum_elt_def storage_values[] = {
+	{"float32", GG_STORAGE_FLOAT32},
+	{"float16", GG_STORAGE_FLOAT16},
+	{NULL, 0}
+};
+
 void
 GgInitOptions(void)
 {
@@ -44,6 +50,11 @@ GgInitOptions(void)
 					  "Seed of the random choices of a build",
 					  0, 0, PG_INT32_MAX,
 					  AccessExclusiveLock);
+	add_enum_reloption(gg_relopt_kind, "storage",
+					   "Element type that vectors are stored with",
+					   storage_values, GG_STORAGE_UNSET,
+					   gettext_noop("Valid values are \"float32\" and \"float16\"."),
+					   AccessExclusiveLock);
 
 	DefineCustomEnumVariable("gpugraph.engine",
 							 "Selects the engine that builds and searches gpugraph indexes.",
@@ -69,7 +80,6 @@ GgInitOptions(void)
 							&gg_max_scan_tuples,
 							GG_DEFAULT_MAX_SCAN_TUPLES, 1, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
-	MarkGUCPrefixReserved("gpugraph");
 }
 
 static void
@@ -90,6 +100,7 @@ ggoptions(Datum reloptions, bool validate)
 		{"graph_degree", RELOPT_TYPE_INT, offsetof(GgOptions, graph_degree)},
 		{"intermediate_graph_degree", RELOPT_TYPE_INT, offsetof(GgOptions, intermediate_graph_degree)},
 		{"seed", RELOPT_TYPE_INT, offsetof(GgOptions, seed)},
+		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
 	};
 	GgOptions  *options;
 

@@ -84,7 +84,8 @@ GgLockMeta(Relation index, int lockmode, GgMetaPageData **meta)
 		data->dimensions > GG_MAX_DIM ||
 		data->metric < GG_METRIC_L2 || data->metric > GG_METRIC_L1 ||
 		data->element < GG_ELEMENT_F32 || data->element > GG_ELEMENT_F16 ||
-		data->graph_degree < 1 || data->graph_degree > GG_MAX_DEGREE)
+		data->graph_degree < 1 || data->graph_degree > GG_MAX_DEGREE ||
+		!(data->largest_length >= 0))
 		GgReportCorruption(index, GG_META_BLKNO, "a field of the metapage is out of range");
 	*meta = data;
 	return buffer;
@@ -115,13 +116,21 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 	meta->generation = 1;
 	meta->dimensions = GgDeclaredDimensions(index);
 	meta->metric = opclass->metric;
-	meta->element = opclass->element;
+	meta->element = GgStoredElement(opclass, options);
 	meta->algorithm = GG_ALGORITHM_CAGRA;
 	meta->graph_degree = options->graph_degree;
 	meta->intermediate_graph_degree = options->intermediate_graph_degree;
 	meta->seed = options->seed;
 	meta->next_segment = 1;
 	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
+}
+
+void
+GgFormMetaPage(Page page, const GgMetaPageData *meta)
+{
+	GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_META, 0);
+	memcpy(GgPageGetMeta(page), meta, sizeof(GgMetaPageData));
+	((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + sizeof(GgMetaPageData);
 }
 
 /* ---- arrays ------------------------------------------------------------ */
@@ -317,66 +326,4 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber
 		if (got > *blkno)
 			elog(ERROR, "relation grew to block %u while its metapage was locked at %u", got, *blkno);
 	}
-}
-
-/* ---- writing a new relation -------------------------------------------- */
-
-void
-GgWriterBegin(GgArrayWriter *writer, Relation index, ForkNumber forknum, GgMetaPageData *meta,
-			  uint32 segment, GgKind kind)
-{
-	writer->index = index;
-	writer->forknum = forknum;
-	writer->meta = meta;
-	writer->segment = segment;
-	writer->kind = kind;
-	writer->number = 0;
-	writer->buffer = InvalidBuffer;
-	writer->used = 0;
-}
-
-static void
-WriterFinishPage(GgArrayWriter *writer)
-{
-	Page		page = BufferGetPage(writer->buffer);
-
-	((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + writer->used;
-	MarkBufferDirty(writer->buffer);
-	UnlockReleaseBuffer(writer->buffer);
-	writer->buffer = InvalidBuffer;
-}
-
-void
-GgWriterAppend(GgArrayWriter *writer, const void *data, Size len)
-{
-	const char *src = data;
-
-	while (len > 0)
-	{
-		Size		piece;
-
-		if (writer->buffer != InvalidBuffer && writer->used == GG_PAGE_PAYLOAD)
-			WriterFinishPage(writer);
-		if (writer->buffer == InvalidBuffer)
-		{
-			CHECK_FOR_INTERRUPTS();
-			writer->buffer = GgExtendOne(writer->index, writer->forknum);
-			GgInitPage(BufferGetPage(writer->buffer), writer->meta->instance, writer->segment,
-					   writer->kind, writer->number++);
-			GgAddExtent(writer->meta, BufferGetBlockNumber(writer->buffer), 1, writer->segment, writer->kind);
-			writer->used = 0;
-		}
-		piece = Min(len, GG_PAGE_PAYLOAD - writer->used);
-		memcpy(PageGetContents(BufferGetPage(writer->buffer)) + writer->used, src, piece);
-		writer->used += piece;
-		src += piece;
-		len -= piece;
-	}
-}
-
-void
-GgWriterEnd(GgArrayWriter *writer)
-{
-	if (writer->buffer != InvalidBuffer)
-		WriterFinishPage(writer);
 }

@@ -57,6 +57,21 @@ GgValueDimensions(const GgOpclass *opclass, Datum detoasted)
 	return (uint32) ((Vector *) DatumGetPointer(detoasted))->dim;
 }
 
+gg_element
+GgStoredElement(const GgOpclass *opclass, const GgOptions *options)
+{
+	if (opclass->element == GG_ELEMENT_F16)
+	{
+		if (options->storage == GG_STORAGE_FLOAT32)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("storage \"float32\" does not fit a column of type halfvec"),
+					 errhint("Leave the option out: halfvec is stored as it is.")));
+		return GG_ELEMENT_F16;
+	}
+	return options->storage == GG_STORAGE_FLOAT16 ? GG_ELEMENT_F16 : GG_ELEMENT_F32;
+}
+
 static void
 ReportNotFinite(void)
 {
@@ -66,8 +81,55 @@ ReportNotFinite(void)
 			 errhint("gpugraph indexes only vectors whose elements are all finite.")));
 }
 
+static void
+ReportTooLarge(float value)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+			 errmsg("value %g is out of range for storage \"float16\"", value),
+			 errdetail("Elements may be as large as 65504."),
+			 errhint("Build the index with storage = 'float32'.")));
+}
+
+/*
+ * A vector rounded to halves.  Under cosine it is first scaled by a power of two to a length in [1, 2): that
+ * changes no angle and loses no bit, while without it short vectors would vanish and long ones overflow.
+ */
+static bool
+VectorToHalves(gg_metric metric, const float *x, uint32 dimensions, uint16 *out)
+{
+	float		scale = 1.0f;
+
+	if (metric == GG_METRIC_COSINE)
+	{
+		double		length = 0.0;
+		int			exponent;
+
+		for (uint32 i = 0; i < dimensions; i++)
+			length += (double) x[i] * x[i];
+		if (length == 0.0)
+			return false;
+		length = sqrt(length);
+		if (length < 1 / GG_MAX_COSINE_LENGTH || length > GG_MAX_COSINE_LENGTH)
+			ereport(ERROR,
+					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+					 errmsg("length %g of a vector is out of range for storage \"float16\" under cosine distance", length),
+					 errdetail("Lengths may be from %g to %g.", 1 / GG_MAX_COSINE_LENGTH, GG_MAX_COSINE_LENGTH),
+					 errhint("Build the index with storage = 'float32'.")));
+		(void) frexp(length, &exponent);
+		scale = (float) ldexp(1.0, 1 - exponent);
+	}
+	for (uint32 i = 0; i < dimensions; i++)
+	{
+		out[i] = gg_float_to_half(x[i] * scale);
+		if ((out[i] & 0x7FFF) == 0x7C00)
+			ReportTooLarge(x[i]);
+	}
+	return true;
+}
+
 bool
-GgValueToRow(const GgOpclass *opclass, Datum detoasted, uint32 dimensions, void *dst)
+GgValueToRow(const GgOpclass *opclass, gg_element stored, Datum detoasted, uint32 dimensions, void *dst)
 {
 	if (opclass->element == GG_ELEMENT_F16)
 	{
@@ -94,6 +156,8 @@ GgValueToRow(const GgOpclass *opclass, Datum detoasted, uint32 dimensions, void 
 			finite &= isfinite(x[i]) != 0;
 		if (!finite)
 			ReportNotFinite();
+		if (stored == GG_ELEMENT_F16)
+			return VectorToHalves(opclass->metric, x, dimensions, dst);
 		if (opclass->metric == GG_METRIC_COSINE)
 		{
 			double		norm = 0.0;
@@ -110,6 +174,25 @@ GgValueToRow(const GgOpclass *opclass, Datum detoasted, uint32 dimensions, void 
 			memcpy(out, x, dimensions * sizeof(float));
 	}
 	return true;
+}
+
+float
+GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, const void *row)
+{
+	float		piece[256];
+	double		square = 0.0;
+
+	if (opclass->metric != GG_METRIC_IP || meta->element == opclass->element)
+		return 0.0f;
+	for (uint32 i = 0; i < meta->dimensions; i += lengthof(piece))
+	{
+		uint32		count = Min(lengthof(piece), meta->dimensions - i);
+
+		gg_halves_to_floats((const uint16_t *) row + i, piece, count);
+		for (uint32 k = 0; k < count; k++)
+			square += (double) piece[k] * piece[k];
+	}
+	return (float) sqrt(square);
 }
 
 float *

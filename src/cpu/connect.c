@@ -24,31 +24,11 @@
  * The pivots are made reachable from pivot 0 in the same way as the nodes; an orphan that finds no
  * neighbour there is linked from the last pivot reached that has an edge to give.
  */
-#include "random.h"
+#include "pivots.h"
 #include "stages.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Lists that the pivots' graph is made of: twice its degree, as for the main graph. */
-#define PIVOT_LIST		(2 * GG_PIVOT_DEGREE)
-
-/*
- * Every level of the pivots has so many times the pivots of the one above, and the top one no fewer
- * than LEVEL_SMALLEST, which a walk starts from anyhow.  Recall of 50 tight clusters of 800 rows is
- * 0.973 without levels and above 0.999 with them; a ratio of 2 is no better and costs three times as much.
- */
-#define LEVEL_RATIO		4
-#define LEVEL_SMALLEST	32
-#define LEVELS_MAX		8		/* what 500,000 pivots have */
-
-/*
- * How near a pivot must be to every node: so many steps along so many nearest neighbours, which with
- * overlap lead to some hundreds of rows.
- */
-#define COVER_LIST		8
-#define COVER_HOPS		4
 
 /* How often serial loops look at the clock, in nodes. */
 #define POLL_NODES		1024u
@@ -170,28 +150,6 @@ reach_repair(reach_state *reach, const uint32_t *knn, uint32_t k, uint32_t *repa
 	return gg_cpu_ok();
 }
 
-/*
- * How many pivots to draw: 3 sqrt(n), so that a walk over their graph and one over the main graph
- * are of one order, but one for 8 nodes at most, and never fewer than 32 (or n).
- *
- * More are not better.  The list of a pivot walk is short, and where the rows are clustered it is full
- * of the pivots of some clusters near the query before the right one is seen.  For 2, 3, 4, 6, 8 sqrt(n):
- * 40,000 rows in 50 tight clusters have recall@10 0.9987, 0.9998, 0.9955, 0.9920, 0.9962 at itopk 64
- * (mean of six seeds), 20,000 in 100 have 1, 1, 1, 0.9958, 0.9772; 200,000 in 200 wide ones have 0.9985
- * for 3 sqrt(n), 0.9992 for 4, and 0.9898 for n / 32.
- */
-static uint32_t
-pivots_wanted(uint32_t n)
-{
-	double		count = 3 * sqrt((double) n);
-
-	if (count > n / 8)
-		count = n / 8;
-	if (count < 32)
-		count = 32;
-	return count < n ? (uint32_t) count : n;
-}
-
 /* Distinct random nodes. */
 static void
 draw_pivots(uint32_t *pivots, uint32_t wanted, uint32_t n, uint64_t seed)
@@ -202,19 +160,6 @@ draw_pivots(uint32_t *pivots, uint32_t wanted, uint32_t n, uint64_t seed)
 	for (uint32_t i = 0; i < n && taken < wanted; i++)
 		if (gg_random_below(seed ^ UINT64_C(0xA0761D6478BD642F), i, n - i) < wanted - taken)
 			pivots[taken++] = i;
-}
-
-static void
-shuffle_pivots(uint32_t *pivots, uint32_t npivots, uint64_t seed)
-{
-	for (uint32_t i = 0; i < npivots; i++)
-	{
-		uint32_t	j = i + gg_random_below(seed ^ UINT64_C(0xE7037ED1A0B428DB), i, npivots - i);
-		uint32_t	swap = pivots[i];
-
-		pivots[i] = pivots[j];
-		pivots[j] = swap;
-	}
 }
 
 /* Room for one more pivot. */
@@ -234,13 +179,13 @@ grow_pivots(gg_graph *graph, uint32_t *room)
 }
 
 /*
- * hops[i] becomes the number of steps from node i to a pivot along the COVER_LIST nearest neighbours
+ * hops[i] becomes the number of steps from node i to a pivot along the GG_COVER_LIST nearest neighbours
  * of each node; it stays as it is where that takes more than most.
  */
 static gg_status
 count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t most, uint8_t *hops)
 {
-	uint32_t	length = k < COVER_LIST ? k : COVER_LIST;
+	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	bool		changed = true;
 
 	for (uint32_t hop = 1; hop <= most && changed; hop++)
@@ -281,7 +226,7 @@ cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops,
 			 uint8_t *hops, gg_graph *graph, uint32_t *room)
 {
 	uint32_t	n = graph->n;
-	uint32_t	length = k < COVER_LIST ? k : COVER_LIST;
+	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	uint32_t	added;
 	gg_status	status;
 
@@ -331,7 +276,7 @@ static gg_status
 cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
 {
 	uint32_t	n = graph->n;
-	uint32_t	length = k < COVER_LIST ? k : COVER_LIST;
+	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	uint32_t   *parent = malloc(sizeof(uint32_t) * n);
 	bool	   *covered = calloc(n, sizeof(bool));	/* of a root: its component */
 	gg_status	status = gg_cpu_ok();
@@ -372,7 +317,7 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph
  * Add pivots where none is near.  A cluster of 150 rows among 200,000 draws no pivot with probability
  * 0.27, and no walk then finds it: the lists of its rows stay within it, and few edges lead in.
  * First one for each component without any, however many these are; then, up to twice as many pivots as
- * were drawn, rows from which one takes more than COVER_HOPS steps.  More pivots would not help: a walk
+ * were drawn, rows from which one takes more than GG_COVER_HOPS steps.  More pivots would not help: a walk
  * finds the nearest of many less surely, and of few it need not.
  */
 static gg_status
@@ -387,7 +332,7 @@ cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uin
 	hops = malloc(graph->n);
 	if (!hops)
 		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", graph->n);
-	status = cover_within(pool, knn, k, COVER_HOPS, most, hops, graph, room);
+	status = cover_within(pool, knn, k, GG_COVER_HOPS, most, hops, graph, room);
 	free(hops);
 	return status;
 }
@@ -397,7 +342,7 @@ static gg_status
 connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_graph *graph, gg_build_stats *stats)
 {
 	reach_state reach;
-	uint32_t	room = pivots_wanted(graph->n);
+	uint32_t	room = gg_pivots_wanted(graph->n);
 	gg_status	status = reach_create(&reach, pool, graph->adjacency, graph->n, graph->degree);
 
 	graph->pivots = malloc(sizeof(uint32_t) * room);
@@ -430,50 +375,22 @@ connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_
 		status = reach_expand(&reach);
 	}
 	if (status.code == GG_OK)
-		shuffle_pivots(graph->pivots, graph->npivots, seed);
+		gg_pivots_shuffle(graph->pivots, graph->npivots, seed);
 	reach_free(&reach);
 	return status;
 }
 
-/* The graph over some pivots, as indices into them: their lists (n x PIVOT_LIST) and adjacency. */
+/* The graph over some pivots, as indices into them: their lists (n x GG_PIVOT_LIST) and adjacency. */
 static gg_status
 link_pivots(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *knn, uint32_t *adjacency)
 {
-	gg_build_params params = {.intermediate_graph_degree = PIVOT_LIST, .seed = seed};
+	gg_build_params params = {.intermediate_graph_degree = GG_PIVOT_LIST, .seed = seed};
 	gg_build_stats unwanted = {0};
 	gg_status	status = gg_cpu_knn_graph_run(pool, pivots, &params, knn, NULL, NULL, &unwanted);
 
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, pivots->n, PIVOT_LIST, GG_PIVOT_DEGREE, NULL, adjacency);
+		status = gg_cpu_optimize_run(pool, knn, pivots->n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, NULL, adjacency);
 	return status;
-}
-
-/*
- * Fill list, GG_PIVOT_DEGREE places, by turns from nlists full lists of as many; what is there already
- * is passed over.
- */
-static void
-take_turns(const uint32_t *const *lists, uint32_t nlists, uint32_t *list)
-{
-	uint32_t	next[LEVELS_MAX] = {0};
-	uint32_t	count = 0;
-
-	for (uint32_t turn = 0; count < GG_PIVOT_DEGREE && turn < nlists * GG_PIVOT_DEGREE; turn++)
-	{
-		const uint32_t *from = lists[turn % nlists];
-		uint32_t   *taken = &next[turn % nlists];
-		uint32_t	before = count;
-
-		while (count == before && *taken < GG_PIVOT_DEGREE)
-		{
-			uint32_t	i = 0;
-
-			list[count] = from[(*taken)++];
-			while (list[i] != list[count])
-				i++;
-			count += i == count;
-		}
-	}
 }
 
 /*
@@ -483,38 +400,27 @@ take_turns(const uint32_t *const *lists, uint32_t nlists, uint32_t *list)
 static gg_status
 link_levels(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *adjacency)
 {
-	uint32_t	sizes[LEVELS_MAX] = {pivots->n};
-	uint32_t   *levels[LEVELS_MAX] = {adjacency};
-	uint32_t	nlevels = 1;
-	uint32_t   *knn = malloc(sizeof(uint32_t) * PIVOT_LIST * (size_t) (pivots->n / LEVEL_RATIO) + 1);
+	uint32_t	sizes[GG_LEVELS_MAX];
+	uint32_t   *levels[GG_LEVELS_MAX] = {adjacency};
+	uint32_t	nlevels = gg_pivot_levels(pivots->n, sizes);
+	uint32_t   *knn = malloc(sizeof(uint32_t) * GG_PIVOT_LIST * (size_t) (pivots->n / GG_LEVEL_RATIO) + 1);
 	gg_dataset	prefix = *pivots;
 	gg_status	status = gg_cpu_ok();
 
 	if (!knn)
 		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for the levels of %u pivots", pivots->n);
-	while (status.code == GG_OK && nlevels < LEVELS_MAX && sizes[nlevels - 1] / LEVEL_RATIO >= LEVEL_SMALLEST)
+	for (uint32_t level = 1; status.code == GG_OK && level < nlevels; level++)
 	{
-		prefix.n = sizes[nlevels] = sizes[nlevels - 1] / LEVEL_RATIO;
-		levels[nlevels] = malloc(sizeof(uint32_t) * GG_PIVOT_DEGREE * (size_t) prefix.n);
-		if (levels[nlevels])
-			status = link_pivots(pool, &prefix, seed, knn, levels[nlevels]);
+		prefix.n = sizes[level];
+		levels[level] = malloc(sizeof(uint32_t) * GG_PIVOT_DEGREE * (size_t) prefix.n);
+		if (levels[level])
+			status = link_pivots(pool, &prefix, seed, knn, levels[level]);
 		else
 			status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for a level of %u pivots", prefix.n);
-		nlevels++;
 	}
 	free(knn);
-	for (uint32_t i = 0; status.code == GG_OK && nlevels > 1 && i < sizes[1]; i++)
-	{
-		const uint32_t *lists[LEVELS_MAX];
-		uint32_t	list[GG_PIVOT_DEGREE];
-		uint32_t	nlists = 0;
-
-		for (uint32_t level = nlevels; level-- > 0;)
-			if (i < sizes[level])
-				lists[nlists++] = levels[level] + (size_t) i * GG_PIVOT_DEGREE;
-		take_turns(lists, nlists, list);
-		memcpy(adjacency + (size_t) i * GG_PIVOT_DEGREE, list, sizeof(list));
-	}
+	if (status.code == GG_OK)
+		gg_pivot_join_levels(levels, sizes, nlevels);
 	while (nlevels-- > 1)
 		free(levels[nlevels]);
 	return status;
@@ -527,7 +433,7 @@ connect_pivots(gg_pool *pool, const gg_dataset *data, uint64_t seed, gg_graph *g
 	uint32_t	n = graph->npivots;
 	size_t		row_bytes = gg_element_size(data->element) * data->dim;
 	char	   *rows = malloc(row_bytes * n);
-	uint32_t   *knn = malloc(sizeof(uint32_t) * PIVOT_LIST * (size_t) n);
+	uint32_t   *knn = malloc(sizeof(uint32_t) * GG_PIVOT_LIST * (size_t) n);
 	gg_dataset	pivots = *data;
 	uint32_t	repaired = 0;
 	reach_state reach = {0};
@@ -556,7 +462,7 @@ connect_pivots(gg_pool *pool, const gg_dataset *data, uint64_t seed, gg_graph *g
 		status = reach_expand(&reach);
 	}
 	if (status.code == GG_OK)
-		status = reach_repair(&reach, knn, PIVOT_LIST, &repaired);
+		status = reach_repair(&reach, knn, GG_PIVOT_LIST, &repaired);
 
 	/*
 	 * A tree of n nodes has n - 1 edges and the nodes reached have GG_PIVOT_DEGREE times as many
@@ -582,18 +488,18 @@ connect_pivots(gg_pool *pool, const gg_dataset *data, uint64_t seed, gg_graph *g
 uint64_t
 gg_cpu_connect_bytes(const gg_dataset *data, int threads)
 {
-	uint64_t	npivots = 2 * (uint64_t) pivots_wanted(data->n);
+	uint64_t	npivots = 2 * (uint64_t) gg_pivots_wanted(data->n);
 	gg_dataset	pivots = *data;
-	gg_build_params params = {.intermediate_graph_degree = PIVOT_LIST};
+	gg_build_params params = {.intermediate_graph_degree = GG_PIVOT_LIST};
 	/* parent and queue, and what tells the components */
 	uint64_t	first = (3 * sizeof(uint32_t) + sizeof(bool)) * (uint64_t) data->n;
 	uint64_t	second;
 
 	if (npivots > data->n)
 		npivots = data->n;
-	second = (gg_element_size(data->element) * data->dim + sizeof(uint32_t) * PIVOT_LIST) * npivots;
+	second = (gg_element_size(data->element) * data->dim + sizeof(uint32_t) * GG_PIVOT_LIST) * npivots;
 	/* the levels: lists of the first one, and the edges of all, a third as many as the pivots' */
-	second += sizeof(uint32_t) * (PIVOT_LIST * (npivots / LEVEL_RATIO) + GG_PIVOT_DEGREE * npivots / (LEVEL_RATIO - 1));
+	second += sizeof(uint32_t) * (GG_PIVOT_LIST * (npivots / GG_LEVEL_RATIO) + GG_PIVOT_DEGREE * npivots / (GG_LEVEL_RATIO - 1));
 	pivots.n = (uint32_t) npivots;
 	second += gg_cpu_knn_graph_bytes(&pivots, &params, threads, false);
 	return (first > second ? first : second) + sizeof(uint32_t) * (1 + GG_PIVOT_DEGREE) * npivots;

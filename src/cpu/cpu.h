@@ -8,10 +8,12 @@
  *	knn_graph.c		GNND started from pivot cells
  *	optimize.c		rank-based reordering
  *	connect.c		pivots, reachability
+ *	pivots.h		rules of the pivots, shared with the CUDA engine
  *	build.c			the chain of them, and the memory it needs
  *	distance.c		one row, one query
  *	walk.c			best-first search
  *	index.c			rows and graph in memory, searched
+ *	serve.c			indexes filled piece by piece, searches for many callers
  *	engine.c		the ops table
  */
 #ifndef GG_CPU_H

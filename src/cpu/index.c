@@ -35,23 +35,6 @@
 #define PREFETCH_BYTES 1024u
 #define CACHE_LINE 64u
 
-/* One thread's part in index_search(), kept between calls. */
-typedef struct search_state
-{
-	gg_walk    *walk;
-	float	   *query;			/* prepared */
-} search_state;
-
-struct gg_index
-{
-	gg_dataset	data;
-	gg_graph	graph;
-	gg_distance_fn distance;
-	size_t		row_bytes;
-	search_state *states;
-	int			nstates;
-};
-
 static inline const char *
 row_at(const gg_index *index, uint32_t node)
 {
@@ -167,6 +150,9 @@ gg_cpu_index_close(gg_index *index)
 		free(index->states[i].query);
 	}
 	free(index->states);
+	free(index->own_rows);
+	free(index->own_adjacency);
+	free(index->own_pivots);
 	free(index);
 }
 
@@ -295,6 +281,8 @@ gg_cpu_index_search(gg_index *index, const gg_search_params *params, const float
 	if (params->k < 1 || params->k > params->itopk_size)
 		return gg_cpu_fail(GG_EINVAL, where, "k %u is not within 1 .. itopk_size %u",
 						   params->k, params->itopk_size);
+	if (index->data.n > 0 && index->graph.npivots == 0)
+		return gg_cpu_fail(GG_EINVAL, where, "an index of %u rows without a graph", index->data.n);
 	if (nq == 0)
 		return gg_cpu_ok();
 

@@ -7,6 +7,31 @@
 
 #include "cpu.h"
 
+/* One thread's part in index_search(), kept between calls. */
+typedef struct search_state
+{
+	gg_walk    *walk;
+	float	   *query;			/* prepared */
+} search_state;
+
+/* data.rows and the graph's arrays are the caller's after index_open(), and own_* after index_create(). */
+struct gg_index
+{
+	gg_dataset	data;
+	gg_graph	graph;
+	gg_distance_fn distance;
+	size_t		row_bytes;
+	search_state *states;
+	int			nstates;
+
+	/* index_create() only, see serve.c */
+	gg_shape	shape;			/* all 0 after index_open() */
+	bool		finished;
+	void	   *own_rows;
+	uint32_t   *own_adjacency;
+	uint32_t   *own_pivots;		/* as written; index_finish() takes them apart into the graph's */
+};
+
 extern gg_status gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph,
 								   const gg_control *control, gg_index **index);
 extern gg_status gg_cpu_index_search(gg_index *index, const gg_search_params *params,
@@ -16,5 +41,24 @@ extern gg_status gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t 
 									const float *queries, uint32_t nq, const gg_control *control,
 									uint32_t *nodes, float *distances);
 extern void gg_cpu_index_close(gg_index *index);
+
+/* serve.c */
+extern gg_status gg_cpu_index_create(const gg_shape *shape, gg_index **index);
+extern gg_status gg_cpu_index_write(gg_index *index, gg_part part, uint64_t offset, const void *src,
+									uint64_t bytes);
+extern gg_status gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control);
+extern gg_status gg_cpu_index_grow(gg_index *index, uint32_t n);
+extern gg_status gg_cpu_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
+									const gg_control *control, gg_graph *graph, gg_build_stats *stats);
+extern uint64_t gg_cpu_shape_bytes(const gg_shape *shape);
+extern uint64_t gg_cpu_index_bytes(const gg_index *index);
+extern gg_status gg_cpu_serve_open(int device, void *region, size_t region_bytes,
+								   const gg_serve_layout *layout, gg_server **server);
+extern gg_status gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane,
+									 const gg_serve_batch *batch);
+extern gg_status gg_cpu_serve_check(gg_server *server, uint32_t lane, bool *idle);
+extern void gg_cpu_serve_close(gg_server *server);
+extern gg_status gg_cpu_device_count(int *count);
+extern gg_status gg_cpu_device_info(int device, gg_device_info *info);
 
 #endif							/* GG_INDEX_H */

@@ -77,6 +77,27 @@ harness_now(void)
 	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
 }
 
+void
+harness_run(const char *name, void (*test) (void))
+{
+	static unsigned number = 0;
+	const char *value = getenv("GG_TEST_PART");
+	unsigned	part = 0;
+	unsigned	parts = 1;
+	double		begin = harness_now();
+
+	if (value != NULL && (sscanf(value, "%u/%u", &part, &parts) != 2 || part >= parts))
+	{
+		harness_check(__FILE__, __LINE__, false, "GG_TEST_PART is i/n", "%s", value);
+		return;
+	}
+	if (number++ % parts != part)
+		return;
+	test();
+	printf("# %s: %.1f s\n", name, harness_now() - begin);
+	fflush(stdout);
+}
+
 /* Out of memory in a test is the end of it. */
 static void *
 need(size_t size)

@@ -718,20 +718,20 @@ int
 main(void)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	test_bytes();				/* first: the process is small */
-	test_arguments();
-	test_tiny();
-	test_metrics();
-	test_dimensions();
-	test_lengths();
-	test_random_start();
-	test_hard_data();
-	test_overflow();
-	test_instruction_sets();
-	test_connected();
-	test_determinism();
-	test_cancel();
-	test_cancel_long_rows();
-	test_signals();
+	harness_run("bytes", test_bytes);				/* first: the process is small */
+	harness_run("arguments", test_arguments);
+	harness_run("tiny", test_tiny);
+	harness_run("metrics", test_metrics);
+	harness_run("dimensions", test_dimensions);
+	harness_run("lengths", test_lengths);
+	harness_run("random start", test_random_start);
+	harness_run("hard data", test_hard_data);
+	harness_run("overflow", test_overflow);
+	harness_run("instruction sets", test_instruction_sets);
+	harness_run("connected", test_connected);
+	harness_run("determinism", test_determinism);
+	harness_run("cancel", test_cancel);
+	harness_run("cancel long rows", test_cancel_long_rows);
+	harness_run("signals", test_signals);
 	return harness_finish();
 }

@@ -12,7 +12,8 @@ SELECT version, dimensions, metric, element, algorithm, engine IN ('cpu', 'cuda'
 	delta_bytes, free_bytes, total_bytes = pg_relation_size('i') AS total_bytes,
 	total_bytes = vectors_bytes + adjacency_bytes + tids_bytes + pivots_bytes + delta_bytes + free_bytes
 		+ current_setting('block_size')::int AS sums_up,
-	scan_seconds >= 0 AND graph_seconds >= 0 AND write_seconds >= 0 AND wal_seconds >= 0 AS times
+	total_seconds >= scan_seconds AND scan_seconds >= 0 AND copy_seconds >= 0 AND knn_seconds >= 0
+	AND optimize_seconds >= 0 AND write_seconds >= 0 AND wal_seconds >= 0 AS times
 	FROM gpugraph_index_info('i');
 \x
 SELECT gpugraph_check('i');

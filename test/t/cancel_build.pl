@@ -1,4 +1,4 @@
-# A build can be cancelled within a second in any of its phases, and leaves nothing behind.
+# A build can be cancelled within a second in any of its phases, with and without workers, and leaves nothing behind.
 use strict;
 use warnings;
 
@@ -8,9 +8,20 @@ use Time::HiRes qw(time usleep);
 
 use Gpugraph;
 
-my $node = new_node('cancel', conf => "max_parallel_maintenance_workers = 0\n");
+my $node = new_node('cancel', conf => "min_parallel_table_scan_size = 0\n");
 $node->safe_psql('postgres', "SELECT make_data('items', 10000, 64, 40)");
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
+my $workers = 0;
+
+sub create
+{
+	return ("SET max_parallel_maintenance_workers = $workers", $create);
+}
+
+sub workers_left
+{
+	return $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'");
+}
 my $size = $node->safe_psql('postgres', "SELECT pg_database_size('postgres')");
 
 # Seconds from a signal to the end of the statement. The machine may be busy: the better of two. Undefined when the
@@ -22,7 +33,7 @@ sub try_cancel
 
 	for my $attempt (1 .. 2)
 	{
-		my $session = start_psql($node, $create);
+		my $session = start_psql($node, create());
 		my $pid = wait_for_progress($node, $phase, $session);
 
 		if (!defined $pid)
@@ -43,23 +54,77 @@ sub try_cancel
 	return $best;
 }
 
-my $phases = 0;
-for my $phase ('loading', 'first neighbors', 'refining', 'reordering', 'connecting', 'writing index', 'writing WAL')
+for my $n (0, 2)
 {
-	my $took = try_cancel($phase, 'pg_cancel_backend');
+	my $phases = 0;
 
-	next unless defined $took;
-	$phases++;
-	cmp_ok($took, '<', 1, "cancelled while $phase");
+	$workers = $n;
+	for my $phase ('loading', 'writing vectors', 'first neighbors', 'refining', 'reordering', 'connecting', 'writing index')
+	{
+		my $took = try_cancel($phase, 'pg_cancel_backend');
+
+		next unless defined $took;
+		$phases++;
+		cmp_ok($took, '<', 1, "$n workers: cancelled while $phase");
+	}
+	cmp_ok($phases, '>=', 2, "$n workers: several phases were met");
+	cmp_ok(try_cancel('neighbors', 'pg_terminate_backend') // 0, '<', 1, "$n workers: terminated while it builds the graph");
+	ok(defined wait_for(sub { return workers_left() eq '0' }), "$n workers: none is left");
 }
-cmp_ok($phases, '>=', 2, 'several phases were met');
-cmp_ok(try_cancel('neighbors', 'pg_terminate_backend') // 0, '<', 1, 'terminated while it builds the graph');
 
+# while the table is scanned, which an expression makes slow
+$node->safe_psql('postgres', <<'SQL');
+CREATE FUNCTION slow(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN PERFORM pg_sleep(0.005); RETURN v; END';
+SQL
+my $slow = 'CREATE INDEX items_idx ON items USING gpugraph ((slow(val)::vector(64)) vector_l2_ops)';
+for my $how ('pg_cancel_backend', 'pg_terminate_backend')
+{
+	my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 2', $slow);
+	my $pid = wait_for_progress($node, 'loading', $session);
+
+	ok(defined wait_for(sub { return workers_left() eq '2' }), "$how: two workers scan");
+	$node->safe_psql('postgres', "SELECT $how($pid)");
+	my $start = time;
+	like(finish_psql($session), qr/cancel|terminating/, "$how: the scan ends");
+	cmp_ok(time - $start, '<', 1, "$how: at once");
+	ok(defined wait_for(sub { return workers_left() eq '0' }), "$how: its workers end too");
+}
+
+# a worker that is made to end ends the statement, whether the leader scans or builds the graph
+for my $case ([ 'loading', $slow ], [ 'neighbors', $create ])
+{
+	my ($phase, $sql) = @$case;
+	my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 2', $sql);
+
+	wait_for_progress($node, $phase, $session);
+	wait_for(sub { return workers_left() eq '2' });
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'parallel worker' LIMIT 1");
+	my $start = time;
+	like(finish_psql($session), qr/ERROR: .*(terminating|lost connection to parallel worker)/, "a worker is terminated while $phase");
+	cmp_ok(time - $start, '<', 1, "a worker is terminated while $phase: the statement ends at once");
+	ok(defined wait_for(sub { return workers_left() eq '0' }), "a worker is terminated while $phase: the other one too");
+}
+
+# a session that goes on after a cancelled build has let go of the memory that it shared
+my ($maps) = $node->safe_psql('postgres', <<SQL);
+SET max_parallel_maintenance_workers = 2;
+SELECT pg_backend_pid() AS pid \\gset
+\\setenv SESSION :pid
+SET statement_timeout = 300;
+\\set ON_ERROR_STOP 0
+$slow;
+\\set ON_ERROR_STOP 1
+\\! test ! -e /proc/\$SESSION/maps || grep -c 'memfd:gpugraph' /proc/\$SESSION/maps
+SELECT 'still there';
+SQL
+like($maps, qr/^(0\n)?still there$/, 'a cancelled build leaves no memory');
+
+$workers = 2;
 # a timeout that comes at any time
 for my $ms (50, 200, 500, 1000)
 {
 	my $start = time;
-	my ($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = $ms; $create");
+	my ($rc, $out, $err) = $node->psql('postgres', "SET min_parallel_table_scan_size = 0; SET max_parallel_maintenance_workers = 2; SET statement_timeout = $ms; $create");
 
 	if ($rc == 0)
 	{

@@ -14,7 +14,7 @@ use constant { PAGE => 8192, HEADER => 24, STAMP => 24 };
 use constant { VECTORS => 2, ADJACENCY => 3, TIDS => 4, PIVOTS => 5, OFFSETS => 6, DELTA => 7 };
 use constant NO_NODE => 0xFFFFFFFF;
 # offsets in the metapage
-use constant { META_VERSION => 4, META_DEGREE => 44, META_NEXTENTS => 86, META_SEGMENTS => 88, META_EXTENTS => 856, EXTENT => 24 };
+use constant { META_VERSION => 4, META_DEGREE => 44, META_LENGTH => 100, META_NEXTENTS => 106, META_SEGMENTS => 108, META_EXTENTS => 880, EXTENT => 24 };
 # of the test's indexes
 use constant { DIMENSIONS => 4, DEGREE => 8, PIVOT_ENTRY => 68 };
 use constant { ROW => 4 * DIMENSIONS, LIST => 4 * DEGREE };
@@ -90,7 +90,7 @@ sub peek
 my $nan = pack 'L', 0x7FC00000;
 my %cases = (
 	magic => [ sub { patch($_[0], 1, 0, "xxxx") }, qr/not a gpugraph metapage/ ],
-	version => [ sub { patch($_[0], 1, META_VERSION, pack('L', 99)); undef }, qr/has format version 99, this gpugraph reads version 1/ ],
+	version => [ sub { patch($_[0], 1, META_VERSION, pack('L', 99)); undef }, qr/has format version 99, this gpugraph reads version 2/ ],
 	degree => [ sub { patch($_[0], 1, META_DEGREE, pack('S', 0)) }, qr/out of range|graph degree/ ],
 	extents => [ sub { patch($_[0], 1, META_NEXTENTS, pack('S', 60000)) }, qr/out of range|extents/ ],
 	extent_overlap => [
@@ -100,6 +100,9 @@ my %cases = (
 	segment_rows => [ sub { patch($_[0], 1, META_SEGMENTS + 4, pack('L', 1000000)) }, qr/segment \d+ counts|pages for the/ ],
 	segment_pivots => [ sub { patch($_[0], 1, META_SEGMENTS + 12, pack('L', 0)) }, qr/segment \d+ counts/ ],
 	segment_dead => [ sub { patch($_[0], 1, META_SEGMENTS + 16, pack('L', 3)); undef }, qr/cleared TIDs, the directory says 3/ ],
+
+	length_nan => [ sub { patch($_[0], 1, META_LENGTH, $nan) }, qr/out of range/ ],
+	length_less => [ sub { patch($_[0], 1, META_LENGTH, pack('f', 999)); undef }, qr/a vector has length 1000, the metapage says that none is longer than 999/ ],
 
 	vector_nan => [ sub { patch($_[0], VECTORS, 7 * ROW, $nan) }, qr/vector of node 7 has an element that is not finite/ ],
 	self_loop => [ sub { patch($_[0], ADJACENCY, 5 * LIST, pack('L', 5)) }, qr/the list of node 5 has 5 itself/ ],
@@ -154,11 +157,14 @@ my %cases = (
 my $node = new_node('corruption');
 for my $case (sort keys %cases)
 {
+	my ($metric, $storage) = $case eq 'length_less' ? qw(ip float16) : qw(l2 float32);
+
 	$node->safe_psql('postgres', <<"SQL");
 CREATE TABLE $case (id int, val vector(4));
 INSERT INTO $case SELECT i, ARRAY[i, i * 7 % 101, i * 13 % 103, i * 17 % 107]::real[]::vector FROM generate_series(1, 300) i;
 INSERT INTO $case SELECT i, '[1000,1,1,1]' FROM generate_series(301, 310) i;
-CREATE INDEX ${case}_idx ON $case USING gpugraph (val vector_l2_ops) WITH (graph_degree = 8, intermediate_graph_degree = 16);
+CREATE INDEX ${case}_idx ON $case USING gpugraph (val vector_${metric}_ops)
+	WITH (graph_degree = 8, intermediate_graph_degree = 16, storage = $storage);
 INSERT INTO $case SELECT i, ARRAY[i, 1, 2, 3]::real[]::vector FROM generate_series(401, 410) i;
 DELETE FROM $case WHERE id = 7;
 SQL

@@ -10,10 +10,14 @@ use Gpugraph;
 
 my $node = new_node('progress');
 $node->safe_psql('postgres', "SELECT make_data('items', 10000, 64, 40)");
-my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 0', 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
 
-# sampled in one session, every 5 ms
-my $samples = $node->safe_psql('postgres', <<'SQL');
+# Sample a build in another session, every 5 ms, and test what was seen.
+sub watch
+{
+	my ($workers) = @_;
+	my $session = start_psql($node, "SET max_parallel_maintenance_workers = $workers", 'SET min_parallel_table_scan_size = 0',
+		'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
+	my $samples = $node->safe_psql('postgres', <<'SQL');
 CREATE TEMP TABLE samples (n serial, phase text, done bigint, total bigint);
 DO $$
 BEGIN
@@ -28,27 +32,34 @@ SELECT phase, count(*), min(done), max(done), max(total), count(*) FILTER (WHERE
 	min(n), (SELECT count(*) FROM (SELECT done - lag(done) OVER (ORDER BY n) AS step FROM samples b WHERE b.phase = a.phase) s WHERE step < 0)
 FROM samples a GROUP BY phase ORDER BY min(n);
 SQL
-is(finish_psql($session), '', 'the build succeeds');
-note $samples;
-my %seen;
-my @order;
-for my $line (split /\n/, $samples)
-{
-	my ($phase, $count, $min, $max, $total, $beyond, $first, $back) = split /\|/, $line;
+	is(finish_psql($session), '', "$workers workers: the build succeeds");
+	note $samples;
+	my %seen;
+	my @order;
+	for my $line (split /\n/, $samples)
+	{
+		my ($phase, $count, $min, $max, $total, $beyond, $first, $back) = split /\|/, $line;
 
-	next unless $phase =~ s/^building index: //;
-	$seen{$phase} = 1;
-	push @order, $phase;
-	is($beyond, '0', "$phase: never beyond the total") if $phase !~ /loading/;
-	cmp_ok($back, '<=', 1, "$phase: does not go back");
-	cmp_ok($total, '>', 0, "$phase: has a total") if $count > 3;
+		next unless $phase =~ s/^building index: //;
+		$seen{$phase} = 1;
+		push @order, $phase;
+		is($beyond, '0', "$workers workers, $phase: never beyond the total") if $phase !~ /loading/;
+		cmp_ok($back, '<=', 1, "$workers workers, $phase: does not go back");
+		cmp_ok($total, '>', 0, "$workers workers, $phase: has a total") if $count > 3;
+	}
+	ok($seen{'finding first neighbors'} || $seen{'refining neighbors'}, "$workers workers: the graph phases are shown");
+	my @known = ('initializing', 'loading vectors', 'folding equal vectors', 'copying vectors to the device', 'writing vectors',
+		'finding first neighbors', 'refining neighbors', 'reordering the graph', 'connecting the graph', 'writing index', 'syncing index');
+	my %rank = map { $known[$_] => $_ } 0 .. $#known;
+	is(join(', ', grep { !defined $rank{$_} } @order), '', "$workers workers: all phases have known names");
+	is(join(', ', @order), join(', ', sort { ($rank{$a} // 0) <=> ($rank{$b} // 0) } @order), "$workers workers: they come in order");
+	cmp_ok(scalar @order, '>=', 3, "$workers workers: several phases were seen");
+	$node->safe_psql('postgres', 'DROP INDEX items_idx');
+	return;
 }
-ok($seen{'finding first neighbors'} || $seen{'refining neighbors'}, 'the graph phases are shown');
-my @known = ('initializing', 'loading vectors', 'finding first neighbors', 'refining neighbors', 'reordering the graph', 'connecting the graph', 'writing index', 'writing WAL');
-my %rank = map { $known[$_] => $_ } 0 .. $#known;
-is(join(', ', grep { !defined $rank{$_} } @order), '', 'all phases have known names');
-is(join(', ', @order), join(', ', sort { ($rank{$a} // 0) <=> ($rank{$b} // 0) } @order), 'they come in order');
-cmp_ok(scalar @order, '>=', 3, 'several phases were seen');
+
+watch(0);
+watch(2);
 
 $node->stop;
 done_testing();

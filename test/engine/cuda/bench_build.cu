@@ -243,12 +243,18 @@ pick_kernel(const uint32_t *ids, const uint32_t *rows, uint32_t k, uint32_t *out
 
 /* ---- run ------------------------------------------------------------------------ */
 
-/* The longest time between two questions whether to stop. */
+/* The longest time between two questions whether to stop, and what had been reported last by then. */
 typedef struct silence
 {
 	double		last;
 	double		longest;
+	gg_phase	phase;
+	uint64_t	done;
+	gg_phase	longest_phase;
+	uint64_t	longest_done;
 } silence;
+
+static const char *const phase_names[] = {"first lists", "descent", "optimize", "connect"};
 
 static double
 now_s(void)
@@ -265,9 +271,24 @@ never_cancelled(void *ctx)
 	silence    *s = (silence *) ctx;
 	const double now = now_s();
 
-	s->longest = std::max(s->longest, now - s->last);
+	if (now - s->last > s->longest)
+	{
+		s->longest = now - s->last;
+		s->longest_phase = s->phase;
+		s->longest_done = s->done;
+	}
 	s->last = now;
 	return false;
+}
+
+static void
+note_progress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
+{
+	silence    *s = (silence *) ctx;
+
+	(void) total;
+	s->phase = phase;
+	s->done = done;
 }
 
 static gg_status
@@ -290,6 +311,7 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 	data.rows = rows.get();
 	data.n = n;
 	data.dim = dim;
+	data.pitch = dim;
 	data.element = GG_ELEMENT_F32;
 	data.metric = unit ? GG_METRIC_COSINE : GG_METRIC_L2;
 	described.n = n;
@@ -301,8 +323,8 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 	{
 		gg_cuda_meter meter = {rows.bytes(), rows.bytes()};
 		gg_build_stats stats = {};
-		silence		quiet = {now_s(), 0.0};
-		const gg_control control = {never_cancelled, NULL, &quiet, 1};
+		silence		quiet = {};
+		const gg_control control = {never_cancelled, note_progress, &quiet, 1};
 		gg_graph	graph;
 		gg_status	status;
 
@@ -329,12 +351,19 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 		}
 		quiet.last = now_s();
 		status = gg_cuda_build_rows(&data, params, stream.get(), &control, &meter, &graph, &stats);
+		/* up to its return: what it gives back at the end counts too */
+		(void) never_cancelled(&quiet);
+
+		const uint32_t npivots = graph.npivots;
+
 		gg_graph_free(&graph);
 		GG_TRY(status);
 		printf("%s: init %.3f descent %.3f optimize %.3f = %.3f s; connect %.3f copy back %.3f; repaired %u; "
-			   "peak %.2f GB, foreseen %.2f; longest silence %.0f ms\n", name, stats.init_s, stats.descent_s, stats.optimize_s,
+			   "%u pivots; peak %.2f GB, foreseen %.2f\n", name, stats.init_s, stats.descent_s, stats.optimize_s,
 			   stats.init_s + stats.descent_s + stats.optimize_s, stats.connect_s, stats.transfer_s,
-			   stats.repaired, (double) meter.peak / 1e9, (double) foreseen.device / 1e9, quiet.longest * 1e3);
+			   stats.repaired, npivots, (double) meter.peak / 1e9, (double) foreseen.device / 1e9);
+		printf("%s: longest gap between polls %.0f ms, ending after %s had reported %llu rows\n", name, quiet.longest * 1e3,
+			   phase_names[quiet.longest_phase], (unsigned long long) quiet.longest_done);
 		fflush(stdout);
 	}
 	return gg_cuda_ok();

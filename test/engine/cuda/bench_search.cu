@@ -7,12 +7,24 @@
  * DIR holds base.f32 and query.f32 (row-major float32), gt.i32 (100 exact ids a query), and may hold
  * graph.i32 (N x DEGREE) with pivots.i32; without them the engine builds the graph.  METRIC is l2, ip,
  * cosine (rows of unit length) or l1.  what: letters of a(ll), e(xact), 1 (batch 1), b(atches of
- * 10,000), q(uick: two of those), c (both kernels at many batch sizes), w(idths), s(ave the graph built to DIR).  One line a measurement; times are of kernels, between events on the stream, queries
- * and answers in device memory.
+ * 10,000), q(uick: two of those), c (both kernels at many batch sizes), w(idths), t(able: batch 1 to 10,000 with
+ * bandwidth, as Markdown rows), s(ave the graph built to DIR).  One line a measurement; times are of kernels, between
+ * events on the stream, queries and answers in device memory.
+ *
+ * Bytes of a graph search are counted, not measured.  The same walk as the kernels' is done on the CPU over a sample of
+ * the queries (count_walk: entries, width, list and stopping rule of search.cuh, distances in fp32 where the
+ * kernels have fp16), and what it looks at is multiplied by what the kernels read for it:
+ *	a distance			a walk row (fp16 but for few dimensions) and its norm, if the metric has one
+ *	a parent			its list, degree x 4
+ *	a query				itself, the rows measured again for the answer, as stored, and the answer
+ *	64 queries or fewer	all pivots' walk rows, once, as the matrix product over a batch reads them
+ * That is the least that must come from memory or cache: a cluster's blocks read each list from L2 again, a small batch
+ * reads the pivots once a query, from L2, and the one-warp kernel measures some nodes twice.
  */
 #include <algorithm>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <string>
 #include <vector>
 
@@ -30,6 +42,8 @@ static std::vector<float> base,
 			queries;
 static std::vector<uint32_t> truth;
 static gg_index *cuda_index;
+static gg_dataset data;
+static gg_graph graph;
 static cudaStream_t stream;
 static float *device_queries;
 static uint32_t *device_nodes;
@@ -170,14 +184,22 @@ search_all(const gg_search_params *params, uint32_t batch, uint32_t count, int r
 	});
 }
 
+/* Queries that batches of one size are measured with: whole batches, and enough time for each size. */
+static uint32_t
+queries_for(uint32_t batch)
+{
+	uint32_t	count = batch <= 1 ? 1000 : batch <= 100 ? 2000 : nq;
+
+	return std::min(count, nq) / batch * batch;
+}
+
 static void
 bench_search(uint32_t batch, uint32_t itopk, uint32_t width, gg_search_mode mode)
 {
 	gg_search_params params = {K, itopk, width, mode};
-	uint32_t	count = batch <= 1 ? 1000 : batch <= 100 ? 2000 : nq;
+	uint32_t	count = queries_for(batch);
 	double		ms;
 
-	count = std::min(count, nq) / batch * batch;
 	if (count == 0)
 		return;
 	ms = search_all(&params, batch, count, 3);
@@ -205,6 +227,134 @@ bench_exact(uint32_t batch, uint32_t k)
 		printf("  recall@10 %.4f", recall(fetch((size_t) batch * K), batch, K));
 	printf("\n");
 	fflush(stdout);
+}
+
+/* ---- bytes of a search ---------------------------------------------------- */
+
+/* Of one query, in the mean. */
+typedef struct walk_count
+{
+	double		distances;		/* entry nodes included, pivots not */
+	double		parents;
+	double		reranked;
+} walk_count;
+
+typedef struct walk_member
+{
+	float		distance;
+	uint32_t	node;
+	bool		expanded;
+} walk_member;
+
+static bool
+nearer(const walk_member &a, const walk_member &b)
+{
+	return a.distance != b.distance ? a.distance < b.distance : a.node < b.node;
+}
+
+/* The walk of search.cuh over up to 500 queries, on the CPU, in fp32, with a perfect visited set. */
+static walk_count
+count_walk(uint32_t itopk, uint32_t k)
+{
+	const gg_distance_fn distance = gg_distance_function(data.metric, data.element);
+	const uint32_t width = search_width_for(0, itopk, degree);
+	const uint32_t sample = std::min(nq, 500u);
+	std::vector<uint32_t> seen(n, 0);	/* the last query, counted from 1, that measured a node */
+	std::vector<float> query(dim);
+	walk_count	count = {};
+
+	for (uint32_t s = 0; s < sample; s++)
+	{
+		const uint32_t q = (uint32_t) ((uint64_t) s * nq / sample);
+		std::vector<walk_member> list;
+		std::vector<walk_member> found;
+		auto		measure = [&](uint32_t node)
+		{
+			if (node >= n || seen[node] == s + 1)
+				return;
+			seen[node] = s + 1;
+			count.distances++;
+			found.push_back({distance(base.data() + (size_t) node * dim, query.data(), dim), node, false});
+		};
+
+		memcpy(query.data(), queries.data() + (size_t) q * dim, dim * sizeof(float));
+		gg_query_prepare(data.metric, query.data(), dim);
+		for (uint32_t i = 0; i < graph.npivots; i++)
+			list.push_back({distance(base.data() + (size_t) graph.pivots[i] * dim, query.data(), dim), graph.pivots[i], false});
+		std::sort(list.begin(), list.end(), nearer);
+		list.resize(std::min(list.size(), (size_t) ENTRY_NODES));
+		for (const walk_member &entry : list)
+			measure(entry.node);
+		list.clear();
+		for (;;)
+		{
+			uint32_t	parents = 0;
+
+			list.insert(list.end(), found.begin(), found.end());
+			std::sort(list.begin(), list.end(), nearer);
+			list.resize(std::min(list.size(), (size_t) itopk));
+			found.clear();
+			for (size_t i = 0; i < list.size() && parents < width; i++)
+				if (!list[i].expanded)
+				{
+					list[i].expanded = true;
+					parents++;
+					for (uint32_t e = 0; e < degree; e++)
+						measure(graph.adjacency[(size_t) list[i].node * degree + e]);
+				}
+			if (parents == 0)
+				break;
+			count.parents += parents;
+		}
+		count.reranked += std::min((uint32_t) list.size(), search_rerank_count(itopk, k));
+	}
+	count.distances /= sample;
+	count.parents /= sample;
+	count.reranked /= sample;
+	return count;
+}
+
+/* Bytes of one launch, see the head of the file. */
+static double
+launch_bytes(const walk_count *count, uint32_t batch, uint32_t k)
+{
+	/* as index.cu keeps rows: fp16 from 13 dimensions on, in pieces of 16 bytes; norms for L2 in fp16 alone */
+	const bool	half = dim >= 13;
+	const double row = (dim * (half ? 2 : 4) + 15) / 16 * 16;
+	const double norm = half && data.metric == GG_METRIC_L2 ? 4 : 0;
+	const double a_query = count->distances * (row + norm) + count->parents * degree * 4.0 +
+		count->reranked * dim * 4.0 + dim * 4.0 + k * 8.0;
+
+	return batch * a_query + (batch + 63) / 64 * (graph.npivots * (row + norm + 4));
+}
+
+/* Batch 1 to 10,000 as the engine chooses its kernels, one Markdown row each. */
+static void
+bench_table(uint32_t itopk)
+{
+	static const uint32_t batches[] = {1, 10, 100, 1000, 10000};
+	const gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO};
+	const walk_count count = count_walk(itopk, K);
+
+	printf("| data | itopk | batch | us a launch | queries/s | recall@10 | distances a query | MB a launch | GB/s | of copy (%.0f GB/s) |\n"
+		   "|:-----|------:|------:|------------:|----------:|----------:|------------------:|------------:|-----:|--------:|\n",
+		   copy_gbs);
+	for (uint32_t batch : batches)
+	{
+		const uint32_t asked = queries_for(batch);
+
+		if (asked == 0)
+			continue;
+		const double ms = search_all(&params, batch, asked, 5);
+		const double launch_ms = ms / (asked / batch);
+		const double bytes = launch_bytes(&count, batch, K);
+		const double gbs = bytes / launch_ms / 1e6;
+
+		printf("| %s | %u | %u | %.1f | %.0f | %.4f | %.0f | %.2f | %.0f | %.1f%% |\n", name, itopk, batch, launch_ms * 1000,
+			   asked / ms * 1000, recall(fetch((size_t) asked * K), asked, K), count.distances, bytes / 1e6, gbs,
+			   gbs / copy_gbs * 100);
+		fflush(stdout);
+	}
 }
 
 /* How many of the answers to the first queries are the same alone and in one batch. */
@@ -235,8 +385,6 @@ int
 main(int argc, char **argv)
 {
 	gg_control	control = {};
-	gg_dataset	data;
-	gg_graph	graph;
 	std::vector<uint32_t> adjacency,
 				pivots;
 	std::string dir;
@@ -324,6 +472,9 @@ main(int argc, char **argv)
 		bench_exact(8, 10);
 		bench_exact(100, 10);
 	}
+	if (all || what.find('t') != std::string::npos)
+		for (uint32_t itopk = 32; itopk <= 64; itopk *= 2)
+			bench_table(itopk);
 	if (all || what.find('1') != std::string::npos)
 	{
 		for (uint32_t itopk = 32; itopk <= 128; itopk += itopk < 64 ? 8 : 32)

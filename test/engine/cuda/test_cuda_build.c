@@ -7,8 +7,13 @@
  *				largest in its list (or of 1); lists sorted, without duplicates and self loops, full
  *	optimize	the bytes of the CPU engine
  *	build		the invariants of gg_graph, walked on the host; the same bytes in every run
- *	cancel		GG_ECANCELED at any question, device memory as before
+ *	walk		CPU searches over a graph of this engine find what they find over the CPU engine's
+ *	cancel		GG_ECANCELED at any question, device memory given back
  *	build_bytes	not below what was seen in use
+ *
+ * Device memory is what this program itself has taken: the linker leads every cudaMalloc() and cudaFree() of the
+ * engine through the counters below (Makefile, --wrap).  What the device has free would tell of other
+ * processes, too, and of a sanitizer's own memory.
  *
  * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
  */
@@ -32,6 +37,60 @@ verdict(bool ok, const char *name, const char *detail)
 		failures++;
 	printf("%sok %d - %s%s%s\n", ok ? "" : "not ", cases, name, detail[0] != '\0' ? ": " : "", detail);
 	fflush(stdout);
+}
+
+/* ---- device memory ------------------------------------------------------------ */
+
+#define BLOCKS_MAX 4096			/* held at one time; a build holds some dozens */
+
+static struct
+{
+	void	   *blocks[BLOCKS_MAX];
+	size_t		sizes[BLOCKS_MAX];
+	size_t		held;			/* bytes */
+	size_t		peak;
+} device;
+
+extern cudaError_t __real_cudaMalloc(void **block, size_t bytes);
+extern cudaError_t __real_cudaFree(void *block);
+extern cudaError_t __wrap_cudaMalloc(void **block, size_t bytes);
+extern cudaError_t __wrap_cudaFree(void *block);
+
+cudaError_t
+__wrap_cudaMalloc(void **block, size_t bytes)
+{
+	const cudaError_t error = __real_cudaMalloc(block, bytes);
+	int			i = 0;
+
+	if (error != cudaSuccess)
+		return error;
+	while (i < BLOCKS_MAX && device.blocks[i] != NULL)
+		i++;
+	if (i == BLOCKS_MAX)
+	{
+		/* as good as lost: nobody gives so many back */
+		(void) __real_cudaFree(*block);
+		return cudaErrorMemoryAllocation;
+	}
+	device.blocks[i] = *block;
+	device.sizes[i] = bytes;
+	device.held += bytes;
+	if (device.held > device.peak)
+		device.peak = device.held;
+	return cudaSuccess;
+}
+
+cudaError_t
+__wrap_cudaFree(void *block)
+{
+	for (int i = 0; block != NULL && i < BLOCKS_MAX; i++)
+		if (device.blocks[i] == block)
+		{
+			device.blocks[i] = NULL;
+			device.held -= device.sizes[i];
+			break;
+		}
+	return __real_cudaFree(block);
 }
 
 /* ---- data ------------------------------------------------------------------ */
@@ -444,30 +503,14 @@ typedef struct watch
 {
 	uint64_t	asked;
 	uint64_t	cancel_at;		/* question to say yes to; 0: never */
-	size_t		least_free;
 } watch;
 
 static bool
 watch_cancelled(void *ctx)
 {
 	watch	   *w = ctx;
-	size_t		available;
-	size_t		total;
 
-	if (cudaMemGetInfo(&available, &total) == cudaSuccess && available < w->least_free)
-		w->least_free = available;
 	return ++w->asked == w->cancel_at;
-}
-
-static size_t
-device_free(void)
-{
-	size_t		available = 0;
-	size_t		total;
-
-	cudaDeviceSynchronize();
-	cudaMemGetInfo(&available, &total);
-	return available;
 }
 
 static void
@@ -482,8 +525,9 @@ build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element el
 	gg_graph	first;
 	gg_graph	second;
 	gg_bytes	bytes;
-	watch		w = {0, 0, device_free()};
-	const size_t before = w.least_free;
+	watch		w = {0, 0};
+	const size_t before = device.held;
+	size_t		peak;
 	gg_control	control = {watch_cancelled, NULL, &w, 1};
 	gg_status	a;
 	gg_status	b;
@@ -493,7 +537,9 @@ build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element el
 	params.init = init;
 	sprintf(name, "build %s %ux%u %s %s %u of %u%s", shape_names[kind], n, dim, metric_names[metric],
 			element == GG_ELEMENT_F16 ? "f16" : "f32", degree, k, init == GG_INIT_RANDOM ? " random" : "");
+	device.peak = before;
 	a = gg_cuda_engine.build(&data, &params, &control, &first, &stats);
+	peak = device.peak - before;
 	b = gg_cuda_engine.build(&data, &params, NULL, &second, NULL);
 	if (a.code != GG_OK || b.code != GG_OK)
 		verdict(false, name, a.code != GG_OK ? a.message : b.message);
@@ -510,13 +556,12 @@ build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element el
 		if (detail[0] == '\0')
 		{
 			a = gg_cuda_engine.build_bytes(&data, &params, NULL, &bytes);
-			if (a.code != GG_OK || before - w.least_free > bytes.device)
-				sprintf(detail, "%zu bytes of device memory in use, %llu foreseen", before - w.least_free,
+			if (a.code != GG_OK || peak > bytes.device)
+				sprintf(detail, "%zu bytes of device memory in use, %llu foreseen", peak,
 						(unsigned long long) bytes.device);
 		}
-		/* a sanitizer keeps device memory of its own */
-		if (detail[0] == '\0' && !small && device_free() + (8 << 20) < before)
-			sprintf(detail, "%zu bytes of device memory lost", before - device_free());
+		if (detail[0] == '\0' && device.held != before)
+			sprintf(detail, "%zu bytes of device memory held before, %zu after", before, device.held);
 		verdict(detail[0] == '\0', name, detail);
 		if (detail[0] == '\0')
 			printf("# repaired %u, %u pivots\n", stats.repaired, first.npivots);
@@ -526,6 +571,109 @@ build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element el
 	free(values);
 	free(rows);
 }
+
+/* ---- walks of the CPU engine ------------------------------------------------------ */
+
+/* Right answers of the first 10 to nq queries, CPU searches over the graph; *lost: queries without any. */
+static uint32_t
+walk_hits(const gg_dataset *data, const gg_graph *graph, const float *queries, uint32_t nq, uint32_t *lost)
+{
+	const gg_search_params params = {.k = 10, .itopk_size = 64};
+	const gg_control control = {.threads = 2};
+	uint32_t   *exact = calloc((size_t) nq * 10, 4);
+	uint32_t   *found = calloc((size_t) nq * 10, 4);
+	float	   *distances = malloc((size_t) nq * 10 * 4);
+	gg_index   *index = NULL;
+	uint32_t	hits = 0;
+
+	*lost = nq;
+	if (gg_cpu_engine.index_open(data, graph, &control, &index).code == GG_OK &&
+		gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, exact, distances).code == GG_OK &&
+		gg_cpu_engine.index_search(index, &params, queries, nq, &control, found, distances).code == GG_OK)
+	{
+		*lost = 0;
+		for (uint32_t q = 0; q < nq; q++)
+		{
+			uint32_t	right = 0;
+
+			for (uint32_t i = 0; i < 10; i++)
+				for (uint32_t j = 0; j < 10; j++)
+					right += found[q * 10 + i] == exact[q * 10 + j];
+			hits += right;
+			*lost += right == 0;
+		}
+	}
+	gg_cpu_engine.index_close(index);
+	free(exact);
+	free(found);
+	free(distances);
+	return hits;
+}
+
+/*
+ * Tight clusters, where a CPU walk finds the right one only through the pivots' own graph: it has to have levels,
+ * and every cluster a pivot.  Over several draws, for now and then one cluster of many is lost by either engine.
+ * Pivots without levels had recall 0.954 where the CPU engine has 0.997 (50 clusters of 800, mean of 12 draws).
+ */
+static void
+walk_case(uint32_t clusters, uint32_t rows, uint32_t draws)
+{
+	const uint32_t dim = 24;
+	const uint32_t n = clusters * rows;
+	const uint32_t nq = clusters < 300 ? 300 : clusters;
+	const gg_control control = {.threads = 2};
+	float	   *centers = malloc((size_t) clusters * dim * sizeof(float));
+	float	   *values = malloc((size_t) n * dim * sizeof(float));
+	float	   *queries = malloc((size_t) nq * dim * sizeof(float));
+	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
+	uint32_t	hits[2] = {0, 0};
+	uint32_t	lost[2] = {0, 0};
+	uint32_t	pivots[2] = {0, 0};
+	double		recall[2];
+	bool		built = true;
+	char		name[160];
+	char		detail[256];
+
+	for (uint32_t draw = 0; draw < draws; draw++)
+	{
+		gg_build_params params = make_params(32, 64);
+
+		params.seed = draw + 1;
+		for (uint32_t i = 0; i < clusters * dim; i++)
+			centers[i] = 10.0f * normal();
+		for (uint32_t row = 0; row < n; row++)
+			for (uint32_t i = 0; i < dim; i++)
+				values[(size_t) row * dim + i] = centers[row % clusters * dim + i] + 0.2f * normal();
+		for (uint32_t q = 0; q < nq; q++)
+			for (uint32_t i = 0; i < dim; i++)
+				queries[(size_t) q * dim + i] = centers[q % clusters * dim + i] + 0.2f * normal();
+		for (int e = 0; e < 2 && built; e++)
+		{
+			const gg_engine *engine = e == 0 ? &gg_cpu_engine : &gg_cuda_engine;
+			gg_graph	graph;
+			uint32_t	missed;
+
+			built = engine->build(&data, &params, &control, &graph, NULL).code == GG_OK;
+			if (!built)
+				break;
+			hits[e] += walk_hits(&data, &graph, queries, nq, &missed);
+			lost[e] += missed;
+			pivots[e] = graph.npivots;
+			gg_graph_free(&graph);
+		}
+	}
+	for (int e = 0; e < 2; e++)
+		recall[e] = (double) hits[e] / ((double) nq * 10 * draws);
+	sprintf(name, "walk %u clusters of %u, %u draws", clusters, rows, draws);
+	sprintf(detail, "recall@10 %.4f, %u queries lost, %u pivots; over graphs of the CPU engine %.4f, %u, %u",
+			recall[1], lost[1], pivots[1], recall[0], lost[0], pivots[0]);
+	verdict(built && recall[1] >= recall[0] - 0.015 && recall[1] >= 0.98, name, built ? detail : "a build failed");
+	free(centers);
+	free(values);
+	free(queries);
+}
+
+/* ---- cancel, memory ----------------------------------------------------------------- */
 
 static void
 cancel_case(uint32_t n, uint32_t dim)
@@ -539,7 +687,7 @@ cancel_case(uint32_t n, uint32_t dim)
 	size_t		before;
 	char		detail[128];
 	gg_graph	graph;
-	watch		w = {0, 0, SIZE_MAX};
+	watch		w = {0, 0};
 	gg_control	control = {watch_cancelled, NULL, &w, 1};
 
 	if (gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code != GG_OK)
@@ -550,7 +698,7 @@ cancel_case(uint32_t n, uint32_t dim)
 	}
 	gg_graph_free(&graph);
 	questions = w.asked;
-	before = device_free();
+	before = device.held;
 	for (uint64_t at = 1; at <= questions; at += questions > most ? questions / most + 1 : 1)
 	{
 		w.asked = 0;
@@ -560,8 +708,8 @@ cancel_case(uint32_t n, uint32_t dim)
 			wrong++;
 	}
 	sprintf(detail, "%llu questions, %llu wrong, %lld bytes lost", (unsigned long long) questions,
-			(unsigned long long) wrong, (long long) before - (long long) device_free());
-	verdict(questions > 3 && wrong == 0 && (small || device_free() + (8 << 20) >= before), "cancel", detail);
+			(unsigned long long) wrong, (long long) device.held - (long long) before);
+	verdict(questions > 3 && wrong == 0 && device.held == before, "cancel", detail);
 	free(values);
 }
 
@@ -625,6 +773,8 @@ main(void)
 				knn_case(GAUSS, 30000, 16, (gg_metric) metric, (gg_element) element, 64, GG_INIT_PIVOT_CELLS, 0.98);
 				knn_case(GAUSS, 30000, 3, (gg_metric) metric, (gg_element) element, 64, GG_INIT_PIVOT_CELLS, 0.98);
 			}
+		/* so long rows that one launch takes a part of the columns only */
+		knn_case(GAUSS, 2100, 4097, GG_METRIC_L1, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.999);
 		knn_case(CLUSTERS, 20000, 960, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
 		knn_case(GAUSS, 40000, 1, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
 		knn_case(GAUSS, 20000, 16, GG_METRIC_L2, GG_ELEMENT_F32, 128, GG_INIT_PIVOT_CELLS, 0.98);
@@ -670,6 +820,12 @@ main(void)
 		build_case(SAME, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
 		build_case(GAUSS, 30000, 100, GG_METRIC_IP, GG_ELEMENT_F32, 64, 128, GG_INIT_PIVOT_CELLS);
 		build_case(GAUSS, 20000, 20, GG_METRIC_L2, GG_ELEMENT_F32, 256, 512, GG_INIT_PIVOT_CELLS);
+	}
+	walk_case(small ? 20 : 300, small ? 20 : 40, 1);
+	if (!small)
+	{
+		walk_case(50, 800, 4);
+		walk_case(100, 200, 4);
 	}
 	cancel_case(small ? 17000 : 60000, 32);
 	if (!small)

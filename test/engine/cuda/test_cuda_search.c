@@ -8,6 +8,11 @@
  * Tolerances: the engines add in different orders, so a distance may be off by a share of the sum of
  * its terms' sizes, 1e-5 of it here (float32 has 6e-8, and 16,000 terms lose some more).  Recall
  * may differ by 0.01: the CUDA walk compares fp16 rows and expands more parents a step.
+ *
+ * GG_TEST_SMALL in the environment: for compute-sanitizer, whose racecheck follows every access to shared memory.
+ * Then each instance of each kernel runs a few times (test_variants), instead of many shapes hundreds of times: a
+ * race is in the code of an instance, and another batch size or a thousandth query shows no new one.  The answers
+ * are checked as ever.
  */
 #include <math.h>
 #include <stdio.h>
@@ -340,6 +345,8 @@ static const char *const mode_names[] = {"single", "multi", "auto"};
 static void
 check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
 {
+	/* what is chosen is one of the other two */
+	const int	nmodes = harness_small() ? 2 : 3;
 	gg_search_params params = {.k = k,.itopk_size = itopk,.search_width = width};
 	answers		truth = answers_make(nq, k);
 	answers		cpu = answers_make(nq, k);
@@ -351,7 +358,7 @@ check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
 	CHECK_OK(gg_cpu_engine.index_search(s->cpu, &params, s->queries, nq, &control, cpu.nodes,
 										cpu.distances), s->name);
 	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
-	for (int m = 0; m < 3; m++)
+	for (int m = 0; m < nmodes; m++)
 	{
 		double		recall;
 
@@ -370,7 +377,7 @@ check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
 	CHECK(answers_shared(&found[0], &found[1], nq) >= 0.998 - 1.0 / nq / k,
 		  "%s: k %u itopk %u width %u nq %u: single and multi share %.4f", s->name, k, itopk, width,
 		  nq, answers_shared(&found[0], &found[1], nq));
-	for (int m = 0; m < 3; m++)
+	for (int m = 0; m < nmodes; m++)
 		answers_free(&found[m]);
 	answers_free(&truth);
 	answers_free(&cpu);
@@ -437,15 +444,9 @@ test_scenes(void)
 
 	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
 	{
-		scene_spec	spec = specs[i];
 		scene		s;
 
-		/* slow checkers: every third scene, and few queries */
-		if (harness_small() && i % 3 != 0)
-			continue;
-		spec.nq = harness_size(spec.nq, spec.nq > 40 ? 8 : 1);
-		spec.n = harness_size(spec.n, 2);
-		scene_open(&s, &spec, 100 + i);
+		scene_open(&s, &specs[i], 100 + i);
 		check_exacts(&s);
 		check_walk(&s, 10, 64, 0, s.nq);
 		check_walk(&s, 10, 32, 1, s.nq < 100 ? s.nq : 100);
@@ -461,6 +462,83 @@ test_scenes(void)
 	}
 }
 
+/*
+ * For slow checkers: each instance of each kernel.
+ *	exact_kernel			element, metric; a row by 8 lanes or by 32 (above 1,024 bytes); one query, or 8 at a time
+ *	search_warp_kernel		path of the walk; element and metric of the last distances
+ *	search_block_kernel		the same, in a cluster of blocks (few queries), one block a query, and with 4 warps
+ *							instead of 16 (more queries than multiprocessors)
+ *	pivot_scores_kernel		more than one tile of 128 pivots a block
+ * and those that prepare an index.  Above 384 dimensions search_block_kernel is both modes.
+ */
+static void
+test_variants(gg_metric metric)
+{
+	static const uint32_t dims[2][3] = {{3, 40, 300}, {5, 33, 600}};	/* of float32, float16 */
+
+	for (int half = 0; half < 2; half++)
+		for (int d = 0; d < 3; d++)
+		{
+			const bool	first = metric == GG_METRIC_L2 && half == 0 && d == 1;
+			/* each path once with many queries: fp32 rows of few dimensions (not IP, cosine is the same), fp16 ones */
+			const bool	many = half == 0 && metric != GG_METRIC_IP &&
+				(d == 0 || (d == 1 && metric != GG_METRIC_COSINE));
+			scene_spec	spec = {.n = first ? 700 : 300,.dim = dims[half][d],.metric = metric,
+			.element = half ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.degree = 16,.npivots = first ? 300 : 40,
+			.nq = many ? 140 : 12};
+			uint32_t	filter[700 / 32 + 1];
+			scene		s;
+
+			/* float16 rows of few dimensions walk as those of more */
+			if (half == 1 && d == 0)
+				continue;
+			scene_open(&s, &spec, 100 + metric * 10 + half * 5 + d);
+			check_exact(&s, 10, 1, NULL, "all");
+			check_exact(&s, 10, 9, NULL, "all");
+			check_walk(&s, 10, 32, 0, 12);
+			if (many)
+				check_walk(&s, 10, 32, 0, 140);
+			if (first)
+			{
+				for (uint32_t i = 0; i < sizeof(filter) / sizeof(filter[0]); i++)
+					filter[i] = 0x9E3779B1u * (i + 1);
+				check_exact(&s, 10, 3, filter, "filtered");
+				check_exact(&s, 100, 1, NULL, "all");
+				check_exact(&s, 1024, 1, NULL, "all");
+				/* a block a query */
+				check_walk(&s, 10, 64, 0, 70);
+				check_walk(&s, 64, 64, 4, 2);
+				check_walk(&s, 1, 1, 0, 2);
+				check_walk(&s, 1024, 1024, 1, 2);
+			}
+			scene_close(&s);
+		}
+}
+
+static void
+test_variants_l2(void)
+{
+	test_variants(GG_METRIC_L2);
+}
+
+static void
+test_variants_ip(void)
+{
+	test_variants(GG_METRIC_IP);
+}
+
+static void
+test_variants_cosine(void)
+{
+	test_variants(GG_METRIC_COSINE);
+}
+
+static void
+test_variants_l1(void)
+{
+	test_variants(GG_METRIC_L1);
+}
+
 /* Few rows: every one is found, and the rest is padding. */
 static void
 test_few_rows(void)
@@ -469,11 +547,13 @@ test_few_rows(void)
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 	{
+		if (harness_small() && sizes[i] != 1 && sizes[i] != 33)
+			continue;
 		for (uint32_t dim = 5; dim <= 40; dim += 35)
 		{
 			uint32_t	n = sizes[i];
 			scene_spec	spec = {.n = n,.dim = dim,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-			.degree = 8,.npivots = n < 4 ? n : 4,.nq = 40};
+			.degree = 8,.npivots = n < 4 ? n : 4,.nq = harness_size(40, 10)};
 			gg_search_params params = {.k = 100,.itopk_size = 128};
 			scene		s;
 
@@ -548,6 +628,10 @@ test_values(void)
 
 	for (int i = 0; i < 5; i++)
 	{
+		/* slow checkers: what is walked in fp16 after all, and what is not */
+		if (harness_small() && i % 4 != 0)
+			continue;
+
 		scene_spec	spec = {.n = 600,.dim = 40,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
 		.degree = 16,.npivots = 40,.nq = 40};
 		scene		s;
@@ -630,10 +714,18 @@ main(void)
 	/* a host without a GPU proves nothing: say so, and fail */
 	if (!CHECK_OK(status, "probe"))
 		return harness_finish();
-	test_few_rows();
-	test_damaged_graph();
-	test_values();
-	test_refusals();
-	test_scenes();
+	harness_run("few rows", test_few_rows);
+	harness_run("damaged graph", test_damaged_graph);
+	harness_run("values", test_values);
+	harness_run("refusals", test_refusals);
+	if (harness_small())
+	{
+		harness_run("variants of l2", test_variants_l2);
+		harness_run("variants of ip", test_variants_ip);
+		harness_run("variants of cosine", test_variants_cosine);
+		harness_run("variants of l1", test_variants_l1);
+	}
+	else
+		harness_run("scenes", test_scenes);
 	return harness_finish();
 }

@@ -1,0 +1,378 @@
+/*
+ * serve.cu
+ *		Searches for many callers at once, queued and not waited for.
+ *
+ * The region is host memory of all processes, registered with the device: kernels read queries from the
+ * slots and write answers, and then tickets, into them.  A batch in the steady state is one launch (a
+ * pivots' product is two more; a gather, where many blocks would read the same queries over PCIe, one)
+ * and no other call to CUDA: nothing is copied, no event is recorded, and who waits looks at a word of its slot.
+ *
+ * A lane is a stream with scratch memory of its own, so batches on different lanes run side by side over
+ * the same index.  Streams have the highest priority: what loads an index meanwhile gives way.
+ *
+ * Order of memory	An answer's stores, a barrier of the block that made them, a fence of system scope,
+ *				the ticket's store (search.cuh, answered()).  The host's acquire load of the ticket sees
+ *				all of the answer.  The other way, what the host wrote before a launch is seen by it.
+ * Cost			serve_submit() copies some 2.5 kB of parameters and launches: about 3 us of the
+ *				caller's time, not measured alone.
+ */
+#include <new>
+
+#include "index.cuh"
+#include "launch.cuh"
+
+/* What lanes have from the start, so that ordinary searches never allocate: 2 MB a lane, and 2.4 for exact search. */
+#define USUAL_DIM 1024
+#define USUAL_K 64
+
+typedef struct serve_lane
+{
+	cudaStream_t stream;
+	search_scratch scratch;
+	/* the last walks queued: how many, and the last one's word of its slot, which is `before` until it is answered */
+	uint32_t	count;
+	const uint32_t *done;
+	uint32_t	before;
+} serve_lane;
+
+struct gg_server
+{
+	gg_serve_layout layout;
+	search_device device;
+	void	   *region;			/* NULL until registered */
+	char	   *slots;			/* layout.slots as the device sees them */
+	uint32_t	query_room;		/* elements */
+	uint32_t	answer_room;	/* (node, distance) */
+	serve_lane	lanes[GG_SERVE_LANES];
+
+	gg_server() : region(NULL), slots(NULL), query_room(0), answer_room(0)
+	{
+		memset(&layout, 0, sizeof(layout));
+		memset(&device, 0, sizeof(device));
+		for (int i = 0; i < GG_SERVE_LANES; i++)
+		{
+			lanes[i].stream = NULL;
+			lanes[i].count = 0;
+			lanes[i].done = NULL;
+			lanes[i].before = 0;
+		}
+	}
+	~gg_server()
+	{
+		/* all lanes first: freeing one's scratch would wait for the others' work too */
+		for (int i = 0; i < GG_SERVE_LANES; i++)
+			if (lanes[i].stream != NULL)
+				(void) cudaStreamSynchronize(lanes[i].stream);
+		for (int i = 0; i < GG_SERVE_LANES; i++)
+			if (lanes[i].stream != NULL)
+				(void) cudaStreamDestroy(lanes[i].stream);
+		if (region != NULL)
+			(void) cudaHostUnregister(region);
+		/* what failed here has nobody left to tell, and is not the next call's error */
+		(void) cudaGetLastError();
+	}
+};
+
+/* One block a query. */
+__global__ void __launch_bounds__(128)
+gather_kernel(const __grid_constant__ search_slots slots, uint32_t dim, float *copies)
+{
+	const float *query = query_of(NULL, slots, blockIdx.x, dim);
+	float	   *copy = copies + (size_t) blockIdx.x * dim;
+
+	/* many loads in flight: each is a round trip over PCIe */
+#pragma unroll 8
+	for (uint32_t i = threadIdx.x; i < dim; i += 128)
+		copy[i] = query[i];
+}
+
+cudaError_t
+search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim, float *copies,
+					 cudaStream_t stream)
+{
+	gather_kernel<<<nq, 128, 0, stream>>>(*slots, dim, copies);
+	return cudaGetLastError();
+}
+
+cudaError_t
+search_gather_ready(void)
+{
+	return kernel_load((const void *) gather_kernel);
+}
+
+/* ---- opening ------------------------------------------------------------------ */
+
+/* Bytes from offset to what follows it in a slot. */
+static size_t
+room_after(const gg_serve_layout *layout, size_t offset)
+{
+	const size_t ends[] = {layout->query, layout->nodes, layout->distances, layout->done};
+	size_t		end = layout->slot_bytes;
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		if (ends[i] > offset && ends[i] < end)
+			end = ends[i];
+	return end > offset ? end - offset : 0;
+}
+
+static gg_status
+check_layout(const void *region, size_t region_bytes, const gg_serve_layout *layout)
+{
+	const char *begin = (const char *) region;
+	const size_t offsets = layout->query | layout->nodes | layout->distances | layout->done;
+
+	if (region == NULL || layout->slots < begin || layout->nslots < 1 || layout->slot_bytes == 0 ||
+		(size_t) (layout->slots - begin) > region_bytes ||
+		layout->nslots > (region_bytes - (size_t) (layout->slots - begin)) / layout->slot_bytes)
+		return gg_cuda_fail(GG_EINVAL, __func__, "%u slots of %zu bytes do not lie in the region of %zu",
+							layout->nslots, layout->slot_bytes, region_bytes);
+	if (offsets % 64 != 0 || layout->slot_bytes % 4 != 0 || (uintptr_t) layout->slots % 4 != 0 ||
+		room_after(layout, layout->query) < 4 || room_after(layout, layout->nodes) < 4 ||
+		room_after(layout, layout->distances) < 4 ||
+		room_after(layout, layout->done) < GG_SERVE_MAX_LISTS * 4)
+		return gg_cuda_fail(GG_EINVAL, __func__, "the parts of a slot are out of place");
+	return gg_cuda_ok();
+}
+
+static gg_status
+check_device(int device)
+{
+	int			count;
+
+	GG_TRY(gg_cuda_device_count(&count));
+	if (device < 0 || device >= count)
+		return gg_cuda_fail(GG_ENODEVICE, __func__, "no device %d, there are %d", device, count);
+	return gg_cuda_probe_device(device);
+}
+
+static gg_status
+open_lane(serve_lane *lane, int priority, const search_device *device)
+{
+	GG_CUDA_TRY(cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, priority));
+	GG_TRY(lane->scratch.halves.allocate(GG_SERVE_MAX_BATCH * USUAL_DIM));
+	GG_TRY(lane->scratch.factors.allocate(GG_SERVE_MAX_BATCH));
+	GG_TRY(lane->scratch.entries.allocate(GG_SERVE_MAX_BATCH * PIVOT_MAX_SLICES * ENTRY_NODES));
+	GG_TRY(lane->scratch.queries.allocate(GG_SERVE_MAX_BATCH * USUAL_DIM));
+	GG_TRY(lane->scratch.exact.allocate(search_exact_scratch(USUAL_K, device)));
+	GG_CUDA_TRY(cudaMemsetAsync(lane->scratch.exact.get(), 0, lane->scratch.exact.bytes(), lane->stream));
+	return gg_cuda_ok();
+}
+
+static gg_status
+open_server(gg_server *server, int device, void *region, size_t region_bytes)
+{
+	void	   *seen;
+	int			least = 0;
+	int			greatest = 0;
+
+	GG_CUDA_TRY(cudaSetDevice(device));
+	GG_TRY(search_device_find(&server->device));
+	GG_CUDA_TRY(cudaHostRegister(region, region_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
+	server->region = region;
+	GG_CUDA_TRY(cudaHostGetDevicePointer(&seen, region, 0));
+	server->slots = (char *) seen + (server->layout.slots - (char *) region);
+	GG_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+	for (int i = 0; i < GG_SERVE_LANES; i++)
+		GG_TRY(open_lane(&server->lanes[i], greatest, &server->device));
+	for (int i = 0; i < GG_SERVE_LANES; i++)
+		GG_CUDA_TRY(cudaStreamSynchronize(server->lanes[i].stream));
+	return gg_cuda_ok();
+}
+
+/*
+ * gg_engine.serve_open.  From here on indexes are created on this device, in whichever thread: a
+ * process serves one device.
+ */
+gg_status
+gg_cuda_serve_open(int device, void *region, size_t region_bytes, const gg_serve_layout *layout,
+				   gg_server **server)
+{
+	gg_server  *opened;
+	gg_status	status;
+
+	*server = NULL;
+	GG_TRY(check_layout(region, region_bytes, layout));
+	GG_TRY(check_device(device));
+	opened = new (std::nothrow) gg_server;
+	if (opened == NULL)
+		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory");
+	opened->layout = *layout;
+	opened->query_room = (uint32_t) (room_after(layout, layout->query) / 4);
+	opened->answer_room = (uint32_t) (room_after(layout, layout->nodes) / 4);
+	if (opened->answer_room > room_after(layout, layout->distances) / 4)
+		opened->answer_room = (uint32_t) (room_after(layout, layout->distances) / 4);
+	gg_cuda_serve_device(device);
+	status = open_server(opened, device, region, region_bytes);
+	if (status.code != GG_OK)
+	{
+		delete opened;
+		gg_cuda_serve_device(-1);
+		return status;
+	}
+	*server = opened;
+	return status;
+}
+
+void
+gg_cuda_serve_close(gg_server *server)
+{
+	if (server == NULL)
+		return;
+	(void) cudaSetDevice(server->device.ordinal);
+	delete server;
+	gg_cuda_serve_device(-1);
+}
+
+/* ---- submitting ----------------------------------------------------------------- */
+
+static gg_status
+check_batch(const gg_server *server, const gg_index *index, uint32_t lane, const gg_serve_batch *batch)
+{
+	if (lane >= GG_SERVE_LANES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
+		batch->list >= GG_SERVE_MAX_LISTS)
+		return gg_cuda_fail(GG_EINVAL, __func__, "%u queries for list %u on lane %u are out of range",
+							batch->count, batch->list, lane);
+	if (batch->k < 1 || batch->k > GG_MAX_ITOPK ||
+		(!batch->exact && (batch->k > batch->itopk_size || batch->itopk_size > GG_MAX_ITOPK)))
+		return gg_cuda_fail(GG_EINVAL, __func__, "k %u with itopk_size %u is out of range", batch->k,
+							batch->itopk_size);
+	if (!index->finished || index->device.ordinal != server->device.ordinal)
+		return gg_cuda_fail(GG_EINVAL, __func__, "the index is not finished, or on device %d, not %d",
+							index->device.ordinal, server->device.ordinal);
+	if (!batch->exact && index->view.n > 0 && index->view.npivots == 0)
+		return gg_cuda_fail(GG_EINVAL, __func__, "the index has no graph");
+	if (index->shape.dim > server->query_room || (batch->list + 1) * batch->k > server->answer_room)
+		return gg_cuda_fail(GG_EINVAL, __func__,
+							"%u dimensions and %u answers of list %u do not fit a slot of %u and %u",
+							index->shape.dim, batch->k, batch->list, server->query_room,
+							server->answer_room);
+	for (uint32_t i = 0; i < batch->count; i++)
+		if (batch->slots[i] >= server->layout.nslots)
+			return gg_cuda_fail(GG_EINVAL, __func__, "slot %u of %u", batch->slots[i],
+								server->layout.nslots);
+	return gg_cuda_ok();
+}
+
+/* No rows: nothing for the device to do. */
+static void
+answer_nothing(const gg_server *server, const gg_serve_batch *batch)
+{
+	const gg_serve_layout *layout = &server->layout;
+
+	for (uint32_t i = 0; i < batch->count; i++)
+	{
+		char	   *slot = layout->slots + batch->slots[i] * layout->slot_bytes;
+		uint32_t   *nodes = (uint32_t *) (slot + layout->nodes) + (size_t) batch->list * batch->k;
+		float	   *distances = (float *) (slot + layout->distances) + (size_t) batch->list * batch->k;
+
+		for (uint32_t j = 0; j < batch->k; j++)
+		{
+			nodes[j] = GG_NO_NODE;
+			distances[j] = INFINITY;
+		}
+		__atomic_store_n((uint32_t *) (slot + layout->done) + batch->list, batch->tickets[i],
+						 __ATOMIC_RELEASE);
+	}
+}
+
+/*
+ * Walks that other lanes are at, as far as their last queries tell.  A cluster takes a multiprocessor a block, so
+ * batches whose clusters were chosen as if each were alone would run one after the other; smaller clusters run side by
+ * side.  Exact batches are not counted: those of a delta are short.
+ */
+static uint32_t
+walks_beside(const gg_server *server, uint32_t lane)
+{
+	uint32_t	walks = 0;
+
+	for (uint32_t i = 0; i < GG_SERVE_LANES; i++)
+	{
+		const serve_lane *other = &server->lanes[i];
+
+		if (i != lane && other->count > 0 &&
+			__atomic_load_n(other->done, __ATOMIC_RELAXED) == other->before)
+			walks += other->count;
+	}
+	return walks;
+}
+
+/* gg_engine.serve_submit */
+gg_status
+gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
+{
+	const gg_serve_layout *layout = &server->layout;
+	const size_t list = (size_t) batch->list * batch->k * 4;
+	search_slots slots;
+	search_batch queued;
+	serve_lane *to;
+	gg_status	status;
+
+	GG_TRY(check_batch(server, index, lane, batch));
+	if (index->view.n == 0)
+	{
+		answer_nothing(server, batch);
+		return gg_cuda_ok();
+	}
+	/* current already, but for the first call of a thread: some tens of ns */
+	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
+	slots.base = server->slots;
+	slots.slot_bytes = layout->slot_bytes;
+	slots.query = layout->query;
+	slots.nodes = layout->nodes + list;
+	slots.distances = layout->distances + list;
+	slots.done = layout->done + batch->list * 4;
+	memcpy(slots.slot, batch->slots, batch->count * 4);
+	memcpy(slots.ticket, batch->tickets, batch->count * 4);
+	/* no kernel looks at the rest, but it is copied */
+	memset(slots.slot + batch->count, 0, (GG_SERVE_MAX_BATCH - batch->count) * 4);
+	memset(slots.ticket + batch->count, 0, (GG_SERVE_MAX_BATCH - batch->count) * 4);
+	memset(&queued, 0, sizeof(queued));
+	queued.nq = batch->count;
+	queued.slots = &slots;
+	queued.room = GG_SERVE_MAX_BATCH;
+	to = &server->lanes[lane];
+
+	to->count = 0;
+	if (batch->exact)
+		status = search_exact_queue(index, &to->scratch, batch->k, NULL, &queued, to->stream);
+	else
+	{
+		gg_search_params params = {batch->k, batch->itopk_size, 0, GG_SEARCH_AUTO};
+		const uint32_t last = batch->slots[batch->count - 1];
+
+		to->done = (const uint32_t *) (layout->slots + last * layout->slot_bytes + layout->done) + batch->list;
+		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
+		queued.beside = walks_beside(server, lane);
+		status = search_queue(index, &to->scratch, &params, &queued, to->stream);
+		if (status.code == GG_OK)
+			to->count = batch->count;
+	}
+	/* of several launches the first may run: what it writes must not come after the refusal */
+	if (status.code != GG_OK)
+		(void) cudaStreamSynchronize(to->stream);
+	return status;
+}
+
+/* gg_engine.serve_check */
+gg_status
+gg_cuda_serve_check(gg_server *server, uint32_t lane, bool *idle)
+{
+	cudaError_t error;
+	gg_status	status;
+
+	*idle = false;
+	if (lane >= GG_SERVE_LANES)
+		return gg_cuda_fail(GG_EINVAL, __func__, "lane %u of %d", lane, GG_SERVE_LANES);
+	error = cudaStreamQuery(server->lanes[lane].stream);
+	if (error == cudaErrorNotReady)
+	{
+		/* no error, but kept as one for whoever asks after the next launch */
+		(void) cudaGetLastError();
+		return gg_cuda_ok();
+	}
+	*idle = error == cudaSuccess;
+	status = gg_cuda_status(error, __func__, "the device is lost");
+	if (status.code != GG_OK)
+		status.code = GG_EDEVICE;
+	return status;
+}

@@ -1,0 +1,266 @@
+/*
+ * build.h
+ *		What the files of CREATE INDEX share: build.c (phases, memory plan, segments), build_scan.c (the
+ *		heap scan in one or several processes), build_area.c (their memory), build_fold.c (equal rows), build_write.c (pages, WAL,
+ *		sync).  src/README, Build, tells how they work together.
+ */
+#ifndef GG_BUILD_H
+#define GG_BUILD_H
+
+#include "gpugraph.h"
+
+#include "access/parallel.h"
+#include "access/xlogdefs.h"
+#include "port/atomics.h"
+#include "portability/instr_time.h"
+#include "storage/condition_variable.h"
+#include "storage/spin.h"
+#include "utils/snapshot.h"
+
+#include "build_copy.h"
+
+/* A build never makes more segments than this, so that merges find room in the directory. */
+#define GG_MAX_BUILD_SEGMENTS	16
+
+/*
+ * What a participant of a parallel scan claims at a time.  1 MB takes a millisecond to fill: claims are rare, and
+ * what is unfilled at the end is soon moved together.
+ */
+#define GG_CHUNK_BYTES			(1024 * 1024)
+
+/* Pages that a process claims to write at a time: 4 MB, some milliseconds. */
+#define GG_RANGE_PAGES			512
+
+/* Subphases of CREATE INDEX; the engine's gg_phase values follow GRAPH. */
+typedef enum GgBuildPhase
+{
+	GG_BUILD_LOAD = 2,			/* 1 is PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE */
+	GG_BUILD_FOLD,
+	GG_BUILD_COPY,
+	GG_BUILD_WRITE_ROWS,		/* where that does not overlap with the graph */
+	GG_BUILD_GRAPH,				/* + gg_phase */
+	GG_BUILD_WRITE = GG_BUILD_GRAPH + GG_PHASE_CONNECT + 1,
+	GG_BUILD_SYNC,
+	GG_BUILD_HAND_OVER
+} GgBuildPhase;
+
+/* An array of a segment, to be written as npages pages from block start on. */
+typedef struct GgWriteJob
+{
+	GgKind		kind;
+	uint32		segment;
+	BlockNumber start;
+	uint32		npages;
+	uint64		bytes;
+} GgWriteJob;
+
+#define GG_MAX_JOBS		2
+
+/*
+ * What all processes of a build share: in the parallel context's memory, or the leader's own when it is alone.
+ *
+ * A build goes in rounds, one for each segment.  Participants fill the area until its limit is
+ * reached or the table has no more rows.  When none goes on filling, the leader makes a segment of
+ * what is there, the others write pages meanwhile; then the next round begins, or all is done.
+ */
+typedef struct GgBuildShared
+{
+	Oid			heap;
+	Oid			index;
+	bool		concurrent;
+	bool		use_wal;
+	int			participants;	/* workers asked for, and the leader */
+	pid_t		leader_pid;
+	int			area_fd;		/* the leader's descriptor of the area */
+	uint32		capacity;		/* rows that the area can take, a multiple of chunk_rows */
+	uint32		chunk_rows;
+	GgMetaPageData meta;		/* changed by the leader alone, but for largest_length (mutex); the rest of its
+								 * head is fixed before workers start */
+
+	pg_atomic_uint64 rows_done; /* rows of all rounds, counted chunk by chunk */
+	pg_atomic_uint32 failed;	/* a worker ended before its work: the leader need not go on */
+
+	ConditionVariable changed;	/* anything below */
+	slock_t		mutex;			/* protects what follows */
+	uint32		limit;			/* rows of the area that may be used in this round */
+	uint32		round;
+	bool		done;
+	int			nstopped;		/* workers that wait for the next round */
+	int			nscanned;		/* workers that have no more rows */
+	double		heap_rows;
+	bool		broken_hot_chain;
+
+	/* pages to be written: ranges [next_range, ready_ranges) of nranges are free to be claimed */
+	int			njobs;
+	GgWriteJob	jobs[GG_MAX_JOBS];
+	uint32		nranges;
+	uint32		ready_ranges;
+	uint32		next_range;
+	uint32		done_ranges;
+	uint32		stripes;		/* see RangeOf() */
+	double		write_busy_s;	/* summed over processes: to write, logging included */
+	double		wal_busy_s;		/* to log alone */
+	instr_time	write_end;		/* when the last range was done */
+
+	/* what the participants claimed and did not fill in this round: rows [first, end) */
+	int			nholes;
+	struct
+	{
+		uint32		first;
+		uint32		end;
+	}			holes[FLEXIBLE_ARRAY_MEMBER];
+} GgBuildShared;
+
+/*
+ * The rows of the segment in work.  tids and hashes go with the rows; filled has an entry for each chunk, its
+ * number of rows once it is full (for the copier); adjacency is where the leader puts the graph for the
+ * others to write.  In a build of one process the last three are not there.
+ */
+typedef struct GgBuildArea
+{
+	char	   *rows;
+	GgTidEntry *tids;
+	uint64	   *hashes;
+	uint32	   *adjacency;
+	pg_atomic_uint64 *next_row; /* first row not claimed; beyond the limit once the area is full */
+	pg_atomic_uint32 *filled;
+
+	/* of a shared area; base is NULL otherwise */
+	char	   *base;
+	Size		bytes;
+	int			fd;
+} GgBuildArea;
+
+/* One process's view of a build. */
+typedef struct GgBuild
+{
+	Relation	heap;
+	Relation	index;
+	IndexInfo  *indexInfo;
+	const GgOpclass *opclass;
+	GgBuildShared *shared;
+	GgMetaPageData *meta;		/* &shared->meta */
+	GgBuildArea area;
+	MemoryContext tuple_context;	/* reset with every row */
+	bool		leader;
+
+	/* where the next row goes, and the end of the chunk */
+	uint32		next;
+	uint32		end;
+	uint32		counted;		/* rows up to here are in shared->rows_done */
+
+	/* write buffer of GG_WRITE_BATCH pages, see build_write.c */
+	char	   *pages;
+	GgRunFile	file;			/* being written to */
+
+	/* ---- the leader's ---- */
+	const gg_engine *engine;
+	gg_build_params params;
+	gg_control	control;
+	GgOptions	options;
+	MemoryContext row_context;	/* what lives as long as the build */
+	uint32		most;			/* rows that a segment may have; 0: not known yet */
+	bool		announced;
+	bool		memory_announced;
+	double		expected;		/* rows in the table, as far as is known */
+	uint32		n;				/* rows of the segment in work, once collected */
+	gg_graph   *graph;			/* its graph, once built */
+	GgPivotEntry *pivots;		/* its pivots, as they were written */
+	BlockNumber nblocks;		/* blocks given to arrays so far */
+	XLogRecPtr	start_redo;
+	GgBuildTimes times;
+	instr_time	start;			/* of all */
+	instr_time	scan_start;		/* of this round */
+	instr_time	write_start;
+
+	/* of a parallel build */
+	ParallelContext *pcxt;
+	Snapshot	snapshot;
+	BufferUsage *buffer_usage;
+	WalUsage   *wal_usage;
+
+	/* rows on their way to the device while the scan goes on; NULL: they are not */
+	gg_copy    *copy;
+	gg_index   *device_index;
+	uint32		copy_capacity;	/* rows that it can take */
+} GgBuild;
+
+/* ---- build.c ----------------------------------------------------------- */
+
+extern void GgEnterPhase(GgBuildPhase phase, int64 total);
+extern double GgSecondsSince(instr_time start);
+
+/* Decide how many rows a segment may have; the dimensions are known. */
+extern void GgPlanSegments(GgBuild *build);
+
+/* Make a segment of the rows in the area, of which there are build->n; more says that the table goes on. */
+extern void GgFlushSegment(GgBuild *build, bool more);
+
+/* ---- build_scan.c ------------------------------------------------------ */
+
+/* Begin with as many processes as fit; sets build->shared, and for several ones build->pcxt. */
+extern void GgBeginScan(GgBuild *build, const GgMetaPageData *meta);
+
+/* Scan the table, and make segments of what is found.  Returns the rows in the table. */
+extern double GgScanHeap(GgBuild *build);
+
+/* Wait for the workers' end. */
+extern void GgEndScan(GgBuild *build);
+
+/* End the copying of rows to the device, and close the index there. */
+extern void GgAbandonCopy(GgBuild *build);
+
+/* ---- build_area.c ------------------------------------------------------- */
+
+/* The area for shared->capacity rows; false, with the reason told at DEBUG1, when there is to be none. */
+extern bool GgCreateArea(GgBuild *build);
+
+/* A worker's view of it; ereport(ERROR) when it cannot be had. */
+extern void GgAttachArea(GgBuild *build);
+extern void GgUnmapArea(GgBuild *build);	/* if there is one; nobody may be copying from it */
+
+/* Take memory for a part of the area; ereport(ERROR) when there is none.  To be done before it is touched. */
+extern void GgReserveArea(GgBuild *build, const void *start, Size bytes);
+
+/* ---- build_fold.c ------------------------------------------------------ */
+
+extern uint64 GgHashRow(const char *row, Size row_bytes);
+
+/* Close the gaps that the participants left; the number of rows, which are then 0 .. n - 1. */
+extern uint32 GgCloseGaps(GgBuild *build);
+
+/*
+ * Fold equal rows into one node, in place.  Returns the number of nodes; *offsets is NULL when all
+ * rows differ, else nodes + 1 numbers of first rows.  Rows below *moved are where they were.
+ */
+extern uint32 GgFoldEqualRows(GgBuild *build, uint32 **offsets, uint32 *moved);
+
+/* ---- build_write.c ----------------------------------------------------- */
+
+/* Blocks at the end of the relation for an array, into the directory. */
+extern GgWriteJob GgPlanArray(GgBuild *build, uint32 segment, GgKind kind, uint64 bytes);
+
+/* Make the relation long enough for all arrays planned. */
+extern void GgExtendRelation(GgBuild *build);
+
+/* Offer arrays to all processes (ready: of the ranges, how many may be written already). */
+extern void GgStartWriting(GgBuild *build, const GgWriteJob *jobs, int njobs, bool ready);
+extern void GgOfferRanges(GgBuild *build, uint32 ready);
+extern uint32 GgJobRanges(const GgWriteJob *job);
+
+/* Write one range, if there is one to be written. */
+extern bool GgWriteRange(GgBuild *build);
+
+/*
+ * Take part in writing, and wait until everything offered is written; before: pages of the phase that were
+ * written before, for the progress view.
+ */
+extern void GgFinishWriting(GgBuild *build, uint32 before);
+
+/* Write an array that only the leader has. */
+extern void GgWriteAlone(GgBuild *build, const GgWriteJob *job, const void *data);
+
+/* The metapage, and what makes the relation survive a crash. */
+extern void GgFinishRelation(GgBuild *build);
+
+#endif							/* GG_BUILD_H */

@@ -1,0 +1,203 @@
+/*
+ * build_area.c
+ *		The memory that the processes of a build share.
+ *
+ * It is a file in memory without a name (memfd_create), which a worker opens through the leader's /proc/PID/fd, so it is
+ * gone when the last process has let go of it, however that ended.  A DSM segment would not do: dsm_create() takes all of the
+ * memory at once, in one process that cannot be interrupted (0.8 s for 3 GB on the machine this was written on), where
+ * the number of rows is only an estimate; and /dev/shm has a limit of its own, 64 MB in a container by default.  Here
+ * the file is made long enough for any number of rows, and its pages are taken chunk by chunk, by those who fill
+ * them.  That needs Linux; elsewhere there is no area, and the scan is left to one process.
+ */
+#include "build.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "storage/fd.h"
+
+#ifdef __linux__
+
+/* Where things lie in an area, from its start. */
+typedef struct AreaLayout
+{
+	Size		tids;
+	Size		hashes;
+	Size		adjacency;
+	Size		next_row;
+	Size		filled;
+	Size		bytes;
+} AreaLayout;
+
+static Size
+AlignPage(Size bytes)
+{
+	return TYPEALIGN(4096, bytes);
+}
+
+static AreaLayout
+LayOut(const GgBuildShared *shared)
+{
+	AreaLayout	layout;
+	Size		capacity = shared->capacity;
+
+	/* rows first: at the start of a page, as the device likes them */
+	layout.tids = AlignPage(capacity * GgRowBytes(&shared->meta));
+	layout.hashes = AlignPage(layout.tids + capacity * sizeof(GgTidEntry));
+	layout.adjacency = AlignPage(layout.hashes + capacity * sizeof(uint64));
+	layout.next_row = AlignPage(layout.adjacency + capacity * shared->meta.graph_degree * sizeof(uint32));
+	layout.filled = layout.next_row + PG_CACHE_LINE_SIZE;
+	layout.bytes = AlignPage(layout.filled + (capacity / shared->chunk_rows + 1) * sizeof(pg_atomic_uint32));
+	return layout;
+}
+
+void
+GgUnmapArea(GgBuild *build)
+{
+	if (build->area.base == NULL)
+		return;
+	munmap(build->area.base, build->area.bytes);
+	close(build->area.fd);
+	ReleaseExternalFD();
+	memset(&build->area, 0, sizeof(build->area));
+}
+
+/* Map the file, which is then ours to close. */
+static bool
+MapFile(GgBuild *build, int fd)
+{
+	AreaLayout	layout = LayOut(build->shared);
+	struct stat st;
+	void	   *base;
+
+	if (fstat(fd, &st) != 0 || (Size) st.st_size != layout.bytes)
+		return false;
+	base = mmap(NULL, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED)
+		return false;
+	build->area.base = base;
+	build->area.bytes = layout.bytes;
+	build->area.fd = fd;
+	build->area.rows = build->area.base;
+	build->area.tids = (GgTidEntry *) (build->area.base + layout.tids);
+	build->area.hashes = (uint64 *) (build->area.base + layout.hashes);
+	build->area.adjacency = (uint32 *) (build->area.base + layout.adjacency);
+	build->area.next_row = (pg_atomic_uint64 *) (build->area.base + layout.next_row);
+	build->area.filled = (pg_atomic_uint32 *) (build->area.base + layout.filled);
+	return true;
+}
+
+/* The leader's file, by a name that any process of the same user can open. */
+static int
+OpenFile(const GgBuildShared *shared)
+{
+	char		path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", shared->leader_pid, shared->area_fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+bool
+GgCreateArea(GgBuild *build)
+{
+	GgBuildShared *shared = build->shared;
+	AreaLayout	layout = LayOut(shared);
+	int			fd = -1,
+				again = -1;
+
+	if (AcquireExternalFD())
+	{
+		fd = memfd_create("gpugraph build", MFD_CLOEXEC);
+		shared->leader_pid = MyProcPid;
+		shared->area_fd = fd;
+		/* what a worker will do is tried here, where there is another way */
+		if (fd < 0 || ftruncate(fd, layout.bytes) != 0 || (again = OpenFile(shared)) < 0 || !MapFile(build, fd))
+		{
+			int			save_errno = errno;
+
+			if (fd >= 0)
+				close(fd);
+			ReleaseExternalFD();
+			errno = save_errno;
+		}
+		if (again >= 0)
+			close(again);
+	}
+	if (build->area.base == NULL)
+	{
+		ereport(DEBUG1, (errmsg_internal("gpugraph heap scan is serial: cannot share %zu bytes of memory: %m", layout.bytes)));
+		return false;
+	}
+	GgReserveArea(build, build->area.next_row, layout.bytes - layout.next_row);
+	pg_atomic_init_u64(build->area.next_row, 0);
+	return true;
+}
+
+void
+GgAttachArea(GgBuild *build)
+{
+	int			fd;
+
+	if (AcquireExternalFD())
+	{
+		fd = OpenFile(build->shared);
+		if (fd >= 0 && MapFile(build, fd))
+			return;
+	}
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not map the shared memory of an index build: %m")));
+}
+
+/* Such a file gives memory when it is touched, and SIGBUS when there is none; asked first, it says so. */
+void
+GgReserveArea(GgBuild *build, const void *start, Size bytes)
+{
+	Size		offset = (const char *) start - build->area.base;
+	int			rc;
+
+	if (bytes == 0)
+		return;
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		rc = posix_fallocate(build->area.fd, offset, bytes);
+	} while (rc == EINTR);
+	if (rc != 0)
+	{
+		errno = rc;
+		ereport(ERROR,
+				(errcode(rc == ENOSPC || rc == ENOMEM ? ERRCODE_OUT_OF_MEMORY : ERRCODE_SYSTEM_ERROR),
+				 errmsg("could not get shared memory for an index build: %m"),
+				 errhint("Lower maintenance_work_mem, so that the index is built in smaller segments.")));
+	}
+}
+
+#else							/* not Linux */
+
+void
+GgUnmapArea(GgBuild *build)
+{
+}
+
+bool
+GgCreateArea(GgBuild *build)
+{
+	return false;
+}
+
+void
+GgAttachArea(GgBuild *build)
+{
+	elog(ERROR, "an index build has no shared memory on this platform");
+}
+
+void
+GgReserveArea(GgBuild *build, const void *start, Size bytes)
+{
+}
+
+#endif

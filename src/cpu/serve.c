@@ -1,0 +1,274 @@
+/*
+ * serve.c
+ *		Indexes filled piece by piece, and searches for many callers at once.
+ *
+ * This is what lets the CPU engine play a device: the service's whole protocol then runs, and is tested,
+ * without one.  A batch is answered within serve_submit(), by the calling thread, one query after the other with the
+ * functions of index.c, so that an answer is the same bits in any batch.  "Device memory" is the process's own.
+ */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cpu.h"
+#include "index.h"
+
+/* A pivot as written: its node, then its neighbours among the pivots. */
+#define PIVOT_WORDS (1 + GG_PIVOT_DEGREE)
+
+struct gg_server
+{
+	gg_serve_layout layout;
+};
+
+/* ---- filling ------------------------------------------------------------ */
+
+static uint64_t
+part_bytes(const gg_shape *shape, gg_part part)
+{
+	switch (part)
+	{
+		case GG_PART_ROWS:
+			return (uint64_t) shape->capacity * shape->dim * gg_element_size(shape->element);
+		case GG_PART_ADJACENCY:
+			return (uint64_t) shape->capacity * shape->degree * sizeof(uint32_t);
+		case GG_PART_PIVOTS:
+			return (uint64_t) shape->npivots * PIVOT_WORDS * sizeof(uint32_t);
+	}
+	return 0;
+}
+
+uint64_t
+gg_cpu_shape_bytes(const gg_shape *shape)
+{
+	/* pivots twice: as written, and taken apart */
+	return sizeof(gg_index) + part_bytes(shape, GG_PART_ROWS) + part_bytes(shape, GG_PART_ADJACENCY) +
+		2 * part_bytes(shape, GG_PART_PIVOTS);
+}
+
+uint64_t
+gg_cpu_index_bytes(const gg_index *index)
+{
+	return gg_cpu_shape_bytes(&index->shape);
+}
+
+gg_status
+gg_cpu_index_create(const gg_shape *shape, gg_index **result)
+{
+	static const char *const where = "gg_cpu_index_create";
+	gg_index   *index;
+
+	*result = NULL;
+	if (shape->dim < 1 || shape->dim > GG_MAX_DIM)
+		return gg_cpu_fail(GG_EINVAL, where, "%u dimensions are not within 1 .. %u", shape->dim, GG_MAX_DIM);
+	if (shape->capacity > GG_MAX_NODES)
+		return gg_cpu_fail(GG_EINVAL, where, "%u rows are more than %u", shape->capacity, GG_MAX_NODES);
+	if (shape->degree > GG_MAX_DEGREE)
+		return gg_cpu_fail(GG_EINVAL, where, "degree %u is more than %u", shape->degree, GG_MAX_DEGREE);
+	if (shape->npivots > shape->capacity || (shape->degree == 0) != (shape->npivots == 0))
+		return gg_cpu_fail(GG_EINVAL, where, "%u pivots for %u rows and degree %u",
+						   shape->npivots, shape->capacity, shape->degree);
+	if (gg_distance_function(shape->metric, shape->element) == NULL)
+		return gg_cpu_fail(GG_EINVAL, where, "no metric %d over elements of type %d",
+						   (int) shape->metric, (int) shape->element);
+
+	index = calloc(1, sizeof(gg_index));
+	if (index != NULL)
+	{
+		index->shape = *shape;
+		index->own_rows = malloc(part_bytes(shape, GG_PART_ROWS) + 1);
+		index->own_adjacency = malloc(part_bytes(shape, GG_PART_ADJACENCY) + 1);
+		index->own_pivots = malloc(2 * part_bytes(shape, GG_PART_PIVOTS) + 1);
+	}
+	if (index == NULL || index->own_rows == NULL || index->own_adjacency == NULL || index->own_pivots == NULL)
+	{
+		gg_cpu_index_close(index);
+		return gg_cpu_fail(GG_EDEVICE_MEMORY, where, "out of memory for an index of %llu bytes",
+						   (unsigned long long) gg_cpu_shape_bytes(shape));
+	}
+	index->data.rows = index->own_rows;
+	index->data.dim = shape->dim;
+	index->data.element = shape->element;
+	index->data.metric = shape->metric;
+	index->distance = gg_distance_function(shape->metric, shape->element);
+	index->row_bytes = shape->dim * gg_element_size(shape->element);
+	*result = index;
+	return gg_cpu_ok();
+}
+
+gg_status
+gg_cpu_index_write(gg_index *index, gg_part part, uint64_t offset, const void *src, uint64_t bytes)
+{
+	static const char *const where = "gg_cpu_index_write";
+	uint64_t	size = part_bytes(&index->shape, part);
+	void	   *base = part == GG_PART_ROWS ? index->own_rows :
+		part == GG_PART_ADJACENCY ? (void *) index->own_adjacency : (void *) index->own_pivots;
+
+	if (offset > size || bytes > size - offset)
+		return gg_cpu_fail(GG_EINVAL, where, "%llu bytes at %llu of part %d, which has %llu",
+						   (unsigned long long) bytes, (unsigned long long) offset, (int) part,
+						   (unsigned long long) size);
+	if (bytes > 0)
+		memcpy((char *) base + offset, src, bytes);
+	return gg_cpu_ok();
+}
+
+gg_status
+gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control)
+{
+	static const char *const where = "gg_cpu_index_finish";
+	const gg_shape *shape = &index->shape;
+	uint32_t   *nodes = index->own_pivots + (size_t) shape->npivots * PIVOT_WORDS;
+	uint32_t   *adjacency = nodes + shape->npivots;
+
+	(void) control;
+	if (n > shape->capacity)
+		return gg_cpu_fail(GG_EINVAL, where, "%u rows in an index for %u", n, shape->capacity);
+
+	/* ids that are out of range stay so: the walk ignores and counts them */
+	for (uint32_t i = 0; i < shape->npivots; i++)
+	{
+		const uint32_t *pivot = index->own_pivots + (size_t) i * PIVOT_WORDS;
+
+		nodes[i] = pivot[0];
+		memcpy(adjacency + (size_t) i * GG_PIVOT_DEGREE, pivot + 1, GG_PIVOT_DEGREE * sizeof(uint32_t));
+	}
+	index->graph.n = n;
+	index->graph.degree = shape->degree;
+	index->graph.npivots = shape->npivots;
+	index->graph.adjacency = index->own_adjacency;
+	index->graph.pivots = nodes;
+	index->graph.pivot_adjacency = adjacency;
+	index->data.n = n;
+	index->finished = true;
+	return gg_cpu_ok();
+}
+
+/* A search on another thread takes the old number or the new one; the rows of both are there. */
+gg_status
+gg_cpu_index_grow(gg_index *index, uint32_t n)
+{
+	static const char *const where = "gg_cpu_index_grow";
+
+	if (index->shape.degree != 0 || !index->finished)
+		return gg_cpu_fail(GG_EINVAL, where, "only a finished index without a graph can grow");
+	if (n < index->data.n || n > index->shape.capacity)
+		return gg_cpu_fail(GG_EINVAL, where, "%u rows are not within %u .. %u", n, index->data.n,
+						   index->shape.capacity);
+	atomic_thread_fence(memory_order_release);
+	index->data.n = n;
+	index->graph.n = n;
+	return gg_cpu_ok();
+}
+
+gg_status
+gg_cpu_build_index(gg_index *index, uint32_t n, const gg_build_params *params, const gg_control *control,
+				   gg_graph *graph, gg_build_stats *stats)
+{
+	gg_dataset	data = index->data;
+
+	if (index->shape.degree != 0 || index->finished || n > index->shape.capacity)
+		return gg_cpu_fail(GG_EINVAL, "gg_cpu_build_index", "%u rows of an index for %u rows and degree %u",
+						   n, index->shape.capacity, index->shape.degree);
+	data.n = n;
+	return gg_cpu_build(&data, params, control, graph, stats);
+}
+
+/* ---- serving ------------------------------------------------------------ */
+
+gg_status
+gg_cpu_serve_open(int device, void *region, size_t region_bytes, const gg_serve_layout *layout,
+				  gg_server **result)
+{
+	static const char *const where = "gg_cpu_serve_open";
+	gg_server  *server;
+	char	   *end = (char *) region + region_bytes;
+
+	(void) device;
+	*result = NULL;
+	if (layout->slots < (char *) region || layout->slots > end ||
+		(size_t) (end - layout->slots) / layout->slot_bytes < layout->nslots)
+		return gg_cpu_fail(GG_EINVAL, where, "%u slots of %zu bytes do not lie in a region of %zu",
+						   layout->nslots, layout->slot_bytes, region_bytes);
+	server = malloc(sizeof(gg_server));
+	if (server == NULL)
+		return gg_cpu_fail(GG_ENOMEM, where, "out of memory for a server of %zu bytes", sizeof(gg_server));
+	server->layout = *layout;
+	*result = server;
+	return gg_cpu_ok();
+}
+
+gg_status
+gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
+{
+	static const char *const where = "gg_cpu_serve_submit";
+	const gg_serve_layout *layout = &server->layout;
+	gg_search_params params = {.k = batch->k,.itopk_size = batch->itopk_size};
+
+	if (lane >= GG_SERVE_LANES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
+		batch->list >= GG_SERVE_MAX_LISTS)
+		return gg_cpu_fail(GG_EINVAL, where, "lane %u, %u queries, list %u", lane, batch->count, batch->list);
+
+	for (uint32_t i = 0; i < batch->count; i++)
+	{
+		char	   *slot;
+		const float *query;
+		uint32_t   *nodes;
+		float	   *distances;
+		gg_status	status;
+
+		if (batch->slots[i] >= layout->nslots)
+			return gg_cpu_fail(GG_EINVAL, where, "slot %u of %u", batch->slots[i], layout->nslots);
+		slot = layout->slots + (size_t) batch->slots[i] * layout->slot_bytes;
+		query = (const float *) (slot + layout->query);
+		nodes = (uint32_t *) (slot + layout->nodes) + (size_t) batch->list * batch->k;
+		distances = (float *) (slot + layout->distances) + (size_t) batch->list * batch->k;
+		if (batch->exact)
+			status = gg_cpu_index_exact(index, batch->k, NULL, query, 1, NULL, nodes, distances);
+		else
+			status = gg_cpu_index_search(index, &params, query, 1, NULL, nodes, distances);
+		if (status.code != GG_OK)
+			return status;
+		atomic_store_explicit((_Atomic uint32_t *) (slot + layout->done) + batch->list, batch->tickets[i],
+							  memory_order_release);
+	}
+	return gg_cpu_ok();
+}
+
+gg_status
+gg_cpu_serve_check(gg_server *server, uint32_t lane, bool *idle)
+{
+	(void) server;
+	(void) lane;
+	*idle = true;
+	return gg_cpu_ok();
+}
+
+void
+gg_cpu_serve_close(gg_server *server)
+{
+	free(server);
+}
+
+/* ---- the device that is played -------------------------------------------- */
+
+gg_status
+gg_cpu_device_count(int *count)
+{
+	*count = 1;
+	return gg_cpu_ok();
+}
+
+gg_status
+gg_cpu_device_info(int device, gg_device_info *info)
+{
+	uint64_t	page = (uint64_t) sysconf(_SC_PAGESIZE);
+
+	(void) device;
+	snprintf(info->name, sizeof(info->name), "CPU (%s)", gg_simd_name());
+	info->total_bytes = page * (uint64_t) sysconf(_SC_PHYS_PAGES);
+	info->free_bytes = page * (uint64_t) sysconf(_SC_AVPHYS_PAGES);
+	return gg_cpu_ok();
+}

@@ -1,0 +1,650 @@
+/*
+ * lookup.c
+ *		Is an index on a device?  The table of residents as backends see it; prewarm and evict.
+ *
+ * A backend looks up (locator, instance) in each device's table, under its lock in share mode: a few comparisons
+ * for tables as short as these.  It writes nothing there but the time of use and, by compare-and-swap, that a refresh is
+ * wanted.  A request for a load takes the lock exclusively, makes an entry WANTED, and wakes the worker; everything else is
+ * done there (resident.c).
+ *
+ * What a copy may be used for:
+ *
+ *	same generation			all of it: segments, and the delta's pages that it covers.  Later delta pages are the
+ *							scan's own affair.
+ *	another generation, but the same segments in the same order
+ *							the segments: they are immutable.  Not the delta, whose pages are numbered from another
+ *							start.
+ *	other segments			nothing.
+ *
+ * And when it is to be refreshed: when it is of an older generation; when VACUUM has cleared rows of the delta (they
+ * would take the place of others in the answer); when the delta has grown by so much that the scan's own part becomes
+ * noticeable.  A refresh reads all of the delta again, so it must not come more often than a twentieth of the time can pay
+ * for.
+ */
+#include "service/resident.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "utils/builtins.h"
+
+#include "inspect.h"
+
+/*
+ * Delta pages not covered by the copy from which on it is refreshed: so many, or fewer when they are a tenth of those
+ * covered.  64 pages of 128 dimensions are 960 rows, which a scan measures in some 0.1 ms.
+ */
+#define REFRESH_PAGES		64
+#define REFRESH_MIN_PAGES	8
+#define REFRESH_SHARE		10
+
+/*
+ * A refresh comes no earlier than this many times what loading the delta took last, and no earlier than this.  Only the latter
+ * where the copy is of no use at all, because the index has other segments by now.
+ */
+#define REFRESH_PATIENCE	20
+#define REFRESH_MIN_MS		100
+
+/* How often those who wait for a load look. */
+#define LOOK_MS				2
+
+/* What stands in the way of a hit. */
+typedef struct Obstacle
+{
+	int			device;
+	uint32		entry;
+	bool		failed;			/* a load or refresh failed after "since" */
+	GgWhy		why;
+	char		error[160];
+} Obstacle;
+
+void
+GgLoadSleep(long timeout_ms)
+{
+	static uint32 wait_event = 0;
+
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms,
+					 GgWaitEvent(wait_event, "GpugraphLoad"));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+void
+GgResidentNotify(GgDevice *device)
+{
+	pg_atomic_write_u32(&device->work, 1);
+	GgWakeDevice(device);
+}
+
+static inline bool
+IsUp(GgDevice *device)
+{
+	return pg_atomic_read_u32(&device->state) == GG_DEVICE_UP;
+}
+
+GgDevice *
+GgChooseDevice(int *number)
+{
+	GgDevice   *best = NULL;
+	int64		best_room = 0;
+
+	for (int i = 0; i < gg_service->ndevices; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+		int64		room;
+
+		if (device == NULL || !IsUp(device))
+			continue;
+		room = (int64) device->limit_bytes - (int64) device->stats.resident_bytes;
+		if (best == NULL || room > best_room)
+		{
+			best = device;
+			best_room = room;
+			*number = i;
+		}
+	}
+	return best;
+}
+
+/* ---- the table ----------------------------------------------------------- */
+
+/* The entry of a relation's file; -1 when there is none.  The lock is held. */
+static int
+FindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance)
+{
+	static uint32 hint = 0;		/* most backends ask for one index all the time */
+	uint32		n = pg_atomic_read_u32(&device->nresidents);
+
+	for (uint32 i = 0; i <= n; i++)
+	{
+		uint32		entry = i == 0 ? hint : i - 1;
+		GgResident *resident = &device->residents[entry];
+
+		if (resident->state != GG_RESIDENT_FREE && GgSameLocator(&resident->key.locator, locator) &&
+			(resident->key.instance == instance || resident->key.instance == 0))
+		{
+			hint = entry;
+			return entry;
+		}
+	}
+	return -1;
+}
+
+int
+GgTakeEntry(GgDevice *device)
+{
+	int			best = -1;
+	GgResident *resident;
+
+	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+		if (device->residents[i].state == GG_RESIDENT_FREE)
+		{
+			best = i;
+			break;
+		}
+	for (int i = 0; best < 0 && i < GG_MAX_RESIDENT; i++)
+		if (device->residents[i].state == GG_RESIDENT_FAILED)
+			best = i;
+	if (best < 0)
+	{
+		/* none to be had now, but soon */
+		int			victim = -1;
+
+		for (int i = 0; i < GG_MAX_RESIDENT; i++)
+			if (device->residents[i].state == GG_RESIDENT_READY &&
+				(victim < 0 || pg_atomic_read_u64(&device->residents[i].used) <
+				 pg_atomic_read_u64(&device->residents[victim].used)))
+				victim = i;
+		if (victim >= 0)
+			device->residents[victim].state = GG_RESIDENT_EVICTING;
+		return -1;
+	}
+
+	resident = &device->residents[best];
+	memset(resident, 0, sizeof(GgResident));
+	pg_atomic_init_u32(&resident->refresh, 0);
+	pg_atomic_init_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));
+	resident->use = ++device->last_use;
+	if ((uint32) best >= pg_atomic_read_u32(&device->nresidents))
+		pg_atomic_write_u32(&device->nresidents, best + 1);
+	return best;
+}
+
+int
+GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
+{
+	GgResident *resident = &device->residents[entry];
+
+	for (int i = 0; i < GG_MAX_LOADS; i++)
+	{
+		GgLoadJob  *job = &device->loads_under_way[i];
+		uint64		word = pg_atomic_read_u64(&job->word);
+		uint32		serial = GgLoadWordSerial(word) + 1;
+
+		if (GgLoadWordState(word) != GG_LOAD_FREE)
+			continue;
+		memset((char *) job + offsetof(GgLoadJob, entry), 0, sizeof(GgLoadJob) - offsetof(GgLoadJob, entry));
+		job->entry = entry;
+		job->use = resident->use;
+		job->refresh = refresh;
+		job->owner = owner;
+		job->forced = resident->forced;
+		job->fault = resident->fault;
+		job->database = resident->database;
+		job->relation = resident->relation;
+		job->key = resident->key;
+		strlcpy(job->name, resident->name, sizeof(job->name));
+		job->why = GG_CPU_FAILED;
+		job->began = GetCurrentTimestamp();
+		pg_atomic_write_u64(&job->claimed, (uint64) serial << 32);
+		pg_atomic_write_u64(&job->filled, (uint64) serial << 32);
+		pg_write_barrier();
+		pg_atomic_write_u64(&job->word, ((uint64) serial << 8) | GG_LOAD_ASSIGNED);
+		return i;
+	}
+	return -1;
+}
+
+void
+GgForgetEntry(GgDevice *device, uint32 entry, uint32 use)
+{
+	GgResident *resident = &device->residents[entry];
+
+	LWLockAcquire(device->lock, LW_EXCLUSIVE);
+	if (resident->use == use)
+	{
+		switch (resident->state)
+		{
+			case GG_RESIDENT_FREE:
+			case GG_RESIDENT_EVICTING:
+				break;
+			case GG_RESIDENT_WANTED:
+			case GG_RESIDENT_FAILED:
+				resident->state = GG_RESIDENT_FREE;
+				break;
+			case GG_RESIDENT_LOADING:
+			case GG_RESIDENT_READY:
+				resident->state = GG_RESIDENT_EVICTING;
+				for (int i = 0; i < GG_MAX_LOADS; i++)
+				{
+					GgLoadJob  *job = &device->loads_under_way[i];
+					uint64		word = GgLoadWord(job);
+
+					if (GgLoadWordState(word) != GG_LOAD_FREE && job->entry == entry && job->use == use)
+						GgLoadFlag(job, GgLoadWordSerial(word), GG_LOAD_ABORT);
+				}
+				break;
+		}
+	}
+	LWLockRelease(device->lock);
+	GgResidentNotify(device);
+}
+
+/* Make a WANTED entry, or a failed one WANTED again. */
+static void
+Request(GgDevice *device, Relation index, const GgMetaPageData *meta, bool forced)
+{
+	int			entry;
+
+	LWLockAcquire(device->lock, LW_EXCLUSIVE);
+	entry = FindEntry(device, &GgLocator(index), meta->instance);
+	if (entry < 0)
+	{
+		entry = GgTakeEntry(device);
+		if (entry >= 0)
+		{
+			GgResident *resident = &device->residents[entry];
+
+			resident->key.locator = GgLocator(index);
+			resident->key.instance = meta->instance;
+			resident->key.generation = meta->generation;
+			resident->database = MyDatabaseId;
+			resident->relation = RelationGetRelid(index);
+			strlcpy(resident->name, RelationGetRelationName(index), sizeof(resident->name));
+			resident->forced = forced;
+			resident->fault = gg_fault;
+			resident->state = GG_RESIDENT_WANTED;
+		}
+	}
+	else if (device->residents[entry].state == GG_RESIDENT_FAILED)
+	{
+		device->residents[entry].forced = forced;
+		device->residents[entry].fault = gg_fault;
+		device->residents[entry].state = GG_RESIDENT_WANTED;
+	}
+	LWLockRelease(device->lock);
+	GgResidentNotify(device);
+}
+
+/* ---- what a copy can be used for ------------------------------------------ */
+
+static bool
+SameSegments(const GgResident *resident, const GgMetaPageData *meta)
+{
+	if (resident->nsegments != meta->nsegments)
+		return false;
+	for (int i = 0; i < meta->nsegments; i++)
+		if (resident->segments[i] != meta->segments[i].id)
+			return false;
+	return true;
+}
+
+static uint32
+UncoveredPages(const GgResident *resident, const GgMetaPageData *meta)
+{
+	uint32		full = GgFullDeltaPages(meta);
+
+	return full > resident->delta_pages ? full - resident->delta_pages : 0;
+}
+
+/* Does the copy say all that can be said of the index now? */
+static bool
+IsCurrent(const GgResident *resident, const GgMetaPageData *meta)
+{
+	return resident->key.generation >= meta->generation &&
+		(resident->key.generation > meta->generation ||
+		 ((resident->delta_pages == 0 || resident->vacuum_epoch >= meta->vacuum_epoch) &&
+		  UncoveredPages(resident, meta) == 0));
+}
+
+static void
+AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, bool forced)
+{
+	uint32		none = 0;
+
+	if (pg_atomic_read_u32(&resident->refresh) != 0 || IsCurrent(resident, meta))
+		return;
+	if (!forced)
+	{
+		TimestampTz now;
+		int64		patience_us = REFRESH_MIN_MS * INT64CONST(1000);
+
+		/* a new generation, or rows cleared, in any case; a longer delta when it pays */
+		if (resident->key.generation == meta->generation &&
+			(resident->delta_pages == 0 || resident->vacuum_epoch >= meta->vacuum_epoch))
+		{
+			uint32		uncovered = UncoveredPages(resident, meta);
+
+			if (uncovered < REFRESH_PAGES &&
+				(uncovered < REFRESH_MIN_PAGES || uncovered < resident->delta_pages / REFRESH_SHARE))
+				return;
+		}
+		if (resident->key.generation == meta->generation || SameSegments(resident, meta))
+			patience_us = Max(patience_us, (int64) (resident->delta_s * 1e6 * REFRESH_PATIENCE));
+		now = GetCurrentTimestamp();
+		if (now < resident->retry_at || now < resident->refreshed_at + patience_us)
+			return;
+	}
+	if (pg_atomic_compare_exchange_u32(&resident->refresh, &none, GG_REFRESH_WANTED))
+	{
+		/* nobody but the winner writes these; a load copies them once it sees WANTED */
+		resident->fault = gg_fault;
+		resident->forced = forced;
+		GgResidentNotify(device);
+	}
+}
+
+/* A READY entry: true when the scan can use it. */
+static bool
+UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta, bool forced, GgResidentRef *ref,
+		 GgWhy *why)
+{
+	GgResident *resident = &device->residents[entry];
+
+	AskForRefresh(device, resident, meta, forced);
+	if (resident->key.generation != meta->generation && !SameSegments(resident, meta))
+	{
+		*why = resident->key.generation < meta->generation ? GG_CPU_LOADING : GG_CPU_NOT_RESIDENT;
+		return false;
+	}
+	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);
+	ref->device = number;
+	ref->entry = entry + resident->copy * GG_MAX_RESIDENT;
+	ref->serial = resident->serial;
+	ref->nsegments = resident->nsegments;
+
+	/*
+	 * A copy made since the scan read the metapage may cover pages that the scan does not know: it measures
+	 * the delta itself then.
+	 */
+	ref->delta_pages = 0;
+	if (resident->key.generation == meta->generation && resident->delta_first == meta->delta_first &&
+		resident->delta_pages <= meta->delta_pages)
+		ref->delta_pages = resident->delta_pages;
+	return true;
+}
+
+/* One look.  since: failures before it are of no interest, the load is asked for again; 0: they are. */
+static bool
+LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, TimestampTz since, GgResidentRef *ref,
+		   Obstacle *obstacle)
+{
+	GgDevice   *device;
+	bool		up = false;
+	int			number;
+
+	obstacle->failed = false;
+	obstacle->why = GG_CPU_FAILED;
+	for (number = 0; number < gg_service->ndevices; number++)
+	{
+		bool		hit = false;
+		bool		again = false;
+		int			entry;
+
+		device = gg_service->devices[number];
+		if (device == NULL || !IsUp(device))
+			continue;
+		up = true;
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = FindEntry(device, &GgLocator(index), meta->instance);
+		if (entry >= 0)
+		{
+			GgResident *resident = &device->residents[entry];
+
+			obstacle->device = number;
+			obstacle->entry = entry;
+			switch (resident->state)
+			{
+				case GG_RESIDENT_READY:
+					hit = UseReady(device, number, entry, meta, forced, ref, &obstacle->why);
+					break;
+				case GG_RESIDENT_FAILED:
+					obstacle->why = resident->why;
+					again = since != 0 ? resident->failed_at < since : GetCurrentTimestamp() >= resident->retry_at;
+					break;
+				case GG_RESIDENT_EVICTING:
+					obstacle->why = GG_CPU_NOT_RESIDENT;
+					break;
+				default:
+					obstacle->why = GG_CPU_LOADING;
+					break;
+			}
+			if (since != 0 && resident->failed_at >= since)
+			{
+				obstacle->failed = true;
+				strlcpy(obstacle->error, resident->error, sizeof(obstacle->error));
+			}
+		}
+		LWLockRelease(device->lock);
+		if (again)
+		{
+			Request(device, index, meta, forced);
+			obstacle->why = GG_CPU_LOADING;
+		}
+		if (entry >= 0)
+			return hit;
+	}
+
+	if (!up)
+	{
+		obstacle->why = GG_CPU_NO_SERVICE;
+		return false;
+	}
+	obstacle->why = GG_CPU_LOADING;
+	device = GgChooseDevice(&number);
+	if (device != NULL)
+		Request(device, index, meta, forced);
+	return false;
+}
+
+/* Can there be a copy at all? */
+static bool
+CanBeResident(Relation index, const GgMetaPageData *meta, GgWhy *why)
+{
+	uint64		rows;
+
+	if (gg_service == NULL)
+	{
+		*why = GG_CPU_NO_SERVICE;
+		return false;
+	}
+	if (RelationUsesLocalBuffers(index) || index->rd_createSubid != InvalidSubTransactionId ||
+		GgFirstLocatorSubid(index) != InvalidSubTransactionId)
+	{
+		*why = GG_CPU_LOCAL;
+		return false;
+	}
+	rows = GgFullDeltaPages(meta);
+	for (int i = 0; i < meta->nsegments; i++)
+		rows += meta->segments[i].nodes;
+	if (rows == 0)
+	{
+		*why = GG_CPU_SMALL;
+		return false;
+	}
+	return true;
+}
+
+bool
+GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref, GgWhy *why)
+{
+	Obstacle	obstacle;
+
+	if (!CanBeResident(index, meta, why))
+		return false;
+	for (;;)
+	{
+		if (LookupOnce(index, meta, false, 0, ref, &obstacle))
+			return true;
+		if (gg_engine_setting != GG_ENGINE_CUDA || obstacle.why != GG_CPU_LOADING)
+			break;
+		GgLoadSleep(LOOK_MS);
+	}
+	*why = obstacle.why;
+	return false;
+}
+
+/* ---- SQL ----------------------------------------------------------------------- */
+
+static void
+ReportNoService(void)
+{
+	if (gg_service == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the gpugraph service is not running"),
+				 errhint("Add gpugraph to shared_preload_libraries, let gpugraph.devices name a device, and restart the server.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("no device of the gpugraph service is up"),
+			 errhint("See gpugraph_stat_device and the server log.")));
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_prewarm);
+
+/*
+ * The locks are held while waiting, so that the index stays what it is; the metapage is read again each time, as inserts
+ * and VACUUM go on.
+ */
+Datum
+gpugraph_prewarm(PG_FUNCTION_ARGS)
+{
+	GgInspected inspected;
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	TimestampTz began = GetCurrentTimestamp();
+	GgResidentRef ref;
+	Obstacle	obstacle;
+	GgWhy		why;
+	uint64		bytes = 0;
+
+	GgOpenInspected(PG_GETARG_OID(0), AccessShareLock, &inspected);
+	for (;;)
+	{
+		GgReadMeta(inspected.index, meta);
+		if (!CanBeResident(inspected.index, meta, &why))
+		{
+			if (why == GG_CPU_NO_SERVICE)
+				ReportNoService();
+			if (why == GG_CPU_LOCAL)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("index \"%s\" can only be read by this session",
+								RelationGetRelationName(inspected.index)),
+						 errdetail("It is temporary, or was created by this transaction.")));
+			break;				/* empty: there is nothing to bring */
+		}
+		if (LookupOnce(inspected.index, meta, true, began, &ref, &obstacle))
+		{
+			GgDevice   *device = gg_service->devices[ref.device];
+			GgResident *resident = &device->residents[ref.entry % GG_MAX_RESIDENT];
+			bool		current;
+
+			/* with rows arriving all the time, a refresh that began after us is enough */
+			LWLockAcquire(device->lock, LW_SHARED);
+			current = resident->serial == ref.serial &&
+				(IsCurrent(resident, meta) ||
+				 (resident->key.generation == meta->generation && resident->refreshed_at > began));
+			bytes = resident->bytes;
+			LWLockRelease(device->lock);
+			if (current)
+				break;
+		}
+		else if (obstacle.why == GG_CPU_NO_SERVICE)
+			ReportNoService();
+		if (obstacle.failed)
+			ereport(ERROR,
+					(errcode(obstacle.why == GG_CPU_MEMORY ? ERRCODE_OUT_OF_MEMORY : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("could not load index \"%s\" onto the device", RelationGetRelationName(inspected.index)),
+					 errdetail("%s", obstacle.error)));
+		GgLoadSleep(LOOK_MS);
+	}
+	GgCloseInspected(&inspected);
+	PG_RETURN_INT64((int64) bytes);
+}
+
+/* Of all devices, what is held or wanted of a relation's file; true when there was something. */
+static bool
+EvictLocator(const GgRelFileLocator *locator, bool *pending)
+{
+	bool		found = false;
+
+	*pending = false;
+	for (int i = 0; i < gg_service->ndevices; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+
+		if (device == NULL || !IsUp(device))
+			continue;
+		for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
+		{
+			GgResident *resident = &device->residents[entry];
+			GgResidentState state;
+			uint32		use;
+			bool		same;
+
+			LWLockAcquire(device->lock, LW_SHARED);
+			state = resident->state;
+			use = resident->use;
+			same = state != GG_RESIDENT_FREE && GgSameLocator(&resident->key.locator, locator);
+			LWLockRelease(device->lock);
+			if (!same)
+				continue;
+			if (state == GG_RESIDENT_READY || state == GG_RESIDENT_LOADING || state == GG_RESIDENT_EVICTING)
+				*pending = true;
+			found |= state == GG_RESIDENT_READY || state == GG_RESIDENT_LOADING;
+			GgForgetEntry(device, entry, use);
+		}
+	}
+	return found;
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_evict);
+
+Datum
+gpugraph_evict(PG_FUNCTION_ARGS)
+{
+	GgInspected inspected;
+	GgRelFileLocator locator;
+	bool		found;
+	bool		pending;
+
+	GgOpenInspected(PG_GETARG_OID(0), AccessShareLock, &inspected);
+	locator = GgLocator(inspected.index);
+	GgCloseInspected(&inspected);
+
+	if (gg_service == NULL)
+		PG_RETURN_BOOL(false);
+	found = EvictLocator(&locator, &pending);
+
+	/* memory is given back once the last batch in flight has ended; what is asked for anew meanwhile is not ours to wait for */
+	for (int i = 0; pending && i < 1000; i++)
+	{
+		GgLoadSleep(LOOK_MS);
+		pending = false;
+		for (int d = 0; d < gg_service->ndevices; d++)
+		{
+			GgDevice   *device = gg_service->devices[d];
+
+			if (device == NULL || !IsUp(device))
+				continue;
+			LWLockAcquire(device->lock, LW_SHARED);
+			for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
+				if (device->residents[entry].state == GG_RESIDENT_EVICTING &&
+					GgSameLocator(&device->residents[entry].key.locator, &locator))
+					pending = true;
+			LWLockRelease(device->lock);
+		}
+	}
+	PG_RETURN_BOOL(found);
+}

@@ -1,0 +1,380 @@
+/*
+ * shmem.c
+ *		Settings of the service, its shared memory, and the registration of its workers.
+ *
+ * All of this happens in the postmaster, where no CUDA call may be made: a context does not survive fork().  So the
+ * number of devices for gpugraph.devices = 'all' is what the kernel module lists in /proc, at least one, and a worker
+ * that finds its device not there (CUDA_VISIBLE_DEVICES may hide some) ends for good.  Where the module is loaded only
+ * after PostgreSQL has started, name the devices.
+ *
+ * The region that devices see holds the slots, then each device's staging; it is page aligned, since
+ * devices register whole pages.
+ */
+#include "service.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/guc.h"
+
+#include "ring.h"
+
+int			gg_service_engine = GG_SERVICE_CUDA;
+char	   *gg_devices = NULL;
+int			gg_device_memory_mb = 0;
+bool		gg_autoprewarm = true;
+int			gg_loaders = 4;
+int			gg_fault = GG_FAULT_NONE;
+
+GgService  *gg_service = NULL;
+
+static const struct config_enum_entry service_engine_values[] = {
+	{"cuda", GG_SERVICE_CUDA, false},
+	{"cpu", GG_SERVICE_CPU, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry fault_values[] = {
+	{"none", GG_FAULT_NONE, false},
+	{"launch", GG_FAULT_LAUNCH, false},
+	{"device", GG_FAULT_DEVICE, false},
+	{"exit", GG_FAULT_EXIT, false},
+	{"stall", GG_FAULT_STALL, false},
+	{"ring_full", GG_FAULT_RING_FULL, false},
+	{"device_memory", GG_FAULT_DEVICE_MEMORY, false},
+	{"load", GG_FAULT_LOAD, false},
+	{"no_driver", GG_FAULT_NO_DRIVER, false},
+	{NULL, 0, false}
+};
+
+/* Of the postmaster, before the shared memory is there; then in gg_service->devices[].number. */
+static int	ndevices = 0;
+static int	device_numbers[GG_MAX_DEVICES];
+
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+
+/* ---- which devices -------------------------------------------------------- */
+
+/* Devices that the kernel module knows. */
+static int
+CountListedDevices(void)
+{
+	DIR		   *dir = opendir("/proc/driver/nvidia/gpus");
+	struct dirent *entry;
+	int			count = 0;
+
+	if (dir == NULL)
+		return 0;
+	while ((entry = readdir(dir)) != NULL)
+		if (entry->d_name[0] != '.')
+			count++;
+	closedir(dir);
+	return count;
+}
+
+/* Device numbers from "all" or "0, 2"; -1 when it is neither. */
+static int
+ParseDevices(const char *value, int *numbers)
+{
+	int			count = 0;
+
+	while (isspace((unsigned char) *value))
+		value++;
+	if (*value == '\0')
+		return 0;
+	if (pg_strcasecmp(value, "all") == 0)
+	{
+		count = gg_service_engine == GG_SERVICE_CPU ? 1 : CountListedDevices();
+		count = Min(Max(count, 1), GG_MAX_DEVICES);
+		for (int i = 0; i < count; i++)
+			numbers[i] = i;
+		return count;
+	}
+	for (;;)
+	{
+		char	   *end;
+		long		number = strtol(value, &end, 10);
+
+		if (end == value || number < 0 || number > 1023 || count == GG_MAX_DEVICES)
+			return -1;
+		for (int i = 0; i < count; i++)
+			if (numbers[i] == number)
+				return -1;
+		numbers[count++] = (int) number;
+		while (isspace((unsigned char) *end))
+			end++;
+		if (*end == '\0')
+			return count;
+		if (*end != ',')
+			return -1;
+		value = end + 1;
+	}
+}
+
+static bool
+CheckDevices(char **newval, void **extra, GucSource source)
+{
+	int			numbers[GG_MAX_DEVICES];
+
+	if (ParseDevices(*newval, numbers) >= 0)
+		return true;
+	GUC_check_errdetail("Give \"all\", or up to %d different device numbers separated by commas.", GG_MAX_DEVICES);
+	return false;
+}
+
+const gg_engine *
+GgServiceOps(void)
+{
+	if (gg_service_engine == GG_SERVICE_CPU)
+		return &gg_cpu_engine;
+#ifdef GG_WITH_CUDA
+	return &gg_cuda_engine;
+#else
+	return NULL;
+#endif
+}
+
+/* ---- shared memory ---------------------------------------------------------- */
+
+static Size
+SystemPage(void)
+{
+	return (Size) sysconf(_SC_PAGESIZE);
+}
+
+static Size
+SlotsBytes(void)
+{
+	return TYPEALIGN64(SystemPage(), mul_size(MaxBackends, sizeof(GgSlot)));
+}
+
+static Size
+RegionBytes(void)
+{
+	return add_size(SlotsBytes(), mul_size(ndevices, GG_STAGE_CHUNK * GG_STAGE_CHUNKS));
+}
+
+static Size
+ServiceBytes(void)
+{
+	Size		size = CACHELINEALIGN(sizeof(GgService));
+
+	size = add_size(size, mul_size(ndevices, CACHELINEALIGN(sizeof(GgDevice))));
+	size = add_size(size, mul_size(ndevices, CACHELINEALIGN(GgRingBytes(MaxBackends))));
+	size = add_size(size, SystemPage());
+	return add_size(size, RegionBytes());
+}
+
+static void
+RequestShmem(void)
+{
+	if (prev_shmem_request_hook != NULL)
+		prev_shmem_request_hook();
+	RequestAddinShmemSpace(add_size(ServiceBytes(), GgStatShmemSize()));
+	RequestNamedLWLockTranche("gpugraph", ndevices + 1);
+}
+
+static void
+InitDevice(GgDevice *device, int number, LWLock *lock)
+{
+	memset(device, 0, sizeof(GgDevice));
+	device->number = number;
+	device->lock = lock;
+	pg_atomic_init_u32(&device->state, GG_DEVICE_DOWN);
+	pg_atomic_init_u64(&device->epoch, 0);
+	pg_atomic_init_u32(&device->sleeping, 0);
+	pg_atomic_init_u64(&device->clock, 0);
+	pg_atomic_init_u32(&device->work, 0);
+	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+		pg_atomic_init_u64(&device->residents[i].used, 0);
+	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
+		pg_atomic_init_u32(&device->chunks[i].state, 0);
+}
+
+static void
+StartShmem(void)
+{
+	bool		found;
+	char	   *next;
+
+	if (prev_shmem_startup_hook != NULL)
+		prev_shmem_startup_hook();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	gg_service = ShmemInitStruct("gpugraph service", ServiceBytes(), &found);
+	if (!found)
+	{
+		LWLockPadded *locks = GetNamedLWLockTranche("gpugraph");
+
+		memset(gg_service, 0, sizeof(GgService));
+		gg_service->ndevices = ndevices;
+		gg_service->nslots = MaxBackends;
+		gg_service->stat_lock = &locks[ndevices].lock;
+		for (int i = 0; i < GG_NWHY; i++)
+			pg_atomic_init_u64(&gg_service->told[i], 0);
+
+		next = (char *) gg_service + CACHELINEALIGN(sizeof(GgService));
+		for (int i = 0; i < ndevices; i++)
+		{
+			gg_service->devices[i] = (GgDevice *) next;
+			InitDevice(gg_service->devices[i], device_numbers[i], &locks[i].lock);
+			next += CACHELINEALIGN(sizeof(GgDevice));
+		}
+		for (int i = 0; i < ndevices; i++)
+		{
+			gg_service->devices[i]->ring = (GgRing *) next;
+			GgRingInit(gg_service->devices[i]->ring, gg_service->nslots);
+			next += CACHELINEALIGN(GgRingBytes(gg_service->nslots));
+		}
+
+		next = (char *) TYPEALIGN(SystemPage(), next);
+		gg_service->region = next;
+		gg_service->region_bytes = RegionBytes();
+		gg_service->slots = (GgSlot *) next;
+		next += SlotsBytes();
+		for (uint32 i = 0; i < gg_service->nslots; i++)
+		{
+			GgSlot	   *slot = &gg_service->slots[i];
+
+			memset(slot, 0, offsetof(GgSlot, nodes));
+			pg_atomic_init_u64(&slot->word, GG_SLOT_FREE);
+			pg_atomic_init_u32(&slot->sleeping, 0);
+		}
+		for (int i = 0; i < ndevices; i++)
+		{
+			gg_service->devices[i]->staging = next;
+			next += GG_STAGE_CHUNK * GG_STAGE_CHUNKS;
+		}
+	}
+	GgStatShmemInit();
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+GgDeviceLayout(gg_serve_layout *layout)
+{
+	layout->slots = (char *) gg_service->slots;
+	layout->slot_bytes = sizeof(GgSlot);
+	layout->nslots = gg_service->nslots;
+	layout->query = offsetof(GgSlot, query);
+	layout->nodes = offsetof(GgSlot, nodes);
+	layout->distances = offsetof(GgSlot, distances);
+	layout->done = offsetof(GgSlot, done);
+}
+
+StaticAssertDecl(offsetof(GgSlot, done) % 64 == 0 && offsetof(GgSlot, nodes) % 64 == 0 &&
+				 offsetof(GgSlot, distances) % 64 == 0 && offsetof(GgSlot, query) % 64 == 0 &&
+				 sizeof(GgSlot) % 64 == 0, "devices want aligned arrays");
+
+/*
+ * The worker sets sleeping, then looks for work; its callers make work, then look at sleeping; full barriers
+ * in between on both sides, so that one of them sees the other.
+ */
+void
+GgWakeDevice(GgDevice *device)
+{
+	Latch	   *latch;
+
+	pg_memory_barrier();
+	if (pg_atomic_read_u32(&device->sleeping) == 0)
+		return;
+	latch = *(Latch *volatile *) &device->latch;
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+/* ---- start ------------------------------------------------------------------ */
+
+static void
+DefineSettings(bool preloading)
+{
+	/* without preloading the service's own settings mean nothing, but a configuration that has them is no mistake */
+	GucContext	at_start = preloading ? PGC_POSTMASTER : PGC_SIGHUP;
+
+	DefineCustomEnumVariable("gpugraph.service_engine",
+							 "Sets what the GPU service's workers run on.",
+							 "\"cpu\" lets the CPU engine play a device, for tests.",
+							 &gg_service_engine,
+							 GG_SERVICE_CUDA, service_engine_values,
+							 at_start, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("gpugraph.devices",
+							   "Sets the GPUs that the GPU service uses.",
+							   "\"all\", or device numbers separated by commas; empty for no service.",
+							   &gg_devices,
+							   "all",
+							   at_start, 0, CheckDevices, NULL, NULL);
+	DefineCustomIntVariable("gpugraph.device_memory",
+							"Sets how much memory of each GPU resident indexes may take.",
+							"0 means nine tenths of the GPU's memory.",
+							&gg_device_memory_mb,
+							0, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomBoolVariable("gpugraph.autoprewarm",
+							 "Loads the indexes that were on a GPU again after a restart.",
+							 NULL,
+							 &gg_autoprewarm,
+							 true,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpugraph.load_workers",
+							"Sets how many processes read a big index that is loaded to a GPU.",
+							NULL,
+							&gg_loaders,
+							4, 1, 32,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("gpugraph.fault",
+							 "Makes the GPU service fail in the given way, for tests.",
+							 NULL,
+							 &gg_fault,
+							 GG_FAULT_NONE, fault_values,
+							 PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+}
+
+static void
+RegisterWorker(int i)
+{
+	BackgroundWorker worker;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	/* a hot standby is searched, too */
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = 1;
+	snprintf(worker.bgw_library_name, sizeof(worker.bgw_library_name), "gpugraph");
+	snprintf(worker.bgw_function_name, sizeof(worker.bgw_function_name), "GgWorkerMain");
+	snprintf(worker.bgw_name, BGW_MAXLEN, "gpugraph device %d", device_numbers[i]);
+	snprintf(worker.bgw_type, BGW_MAXLEN, "gpugraph device");
+	worker.bgw_main_arg = Int32GetDatum(i);
+	RegisterBackgroundWorker(&worker);
+}
+
+void
+GgServiceInit(void)
+{
+	bool		preloading = process_shared_preload_libraries_in_progress;
+
+	DefineSettings(preloading);
+	if (!preloading)
+		return;
+
+	ndevices = Max(ParseDevices(gg_devices, device_numbers), 0);
+	if (ndevices == 0)
+		return;
+	if (GgServiceOps() == NULL)
+	{
+		ereport(LOG,
+				(errmsg("gpugraph was built without CUDA: there will be no GPU service"),
+				 errhint("Build gpugraph with nvcc, or leave it out of shared_preload_libraries.")));
+		return;
+	}
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = RequestShmem;
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = StartShmem;
+	for (int i = 0; i < ndevices; i++)
+		RegisterWorker(i);
+}

@@ -1,0 +1,507 @@
+/*
+ * stat.c
+ *		Counters of queries by index, and the functions behind gpugraph_stat_device and gpugraph_stat_index.
+ *
+ * A query counts itself with two atomic additions; its backend remembers where its indexes' counters are. The table has room for
+ * INDEX_SLOTS indexes of all databases; what finds none is counted together, in the row without a name. A counter stays when
+ * its index is dropped, until gpugraph_stat_reset() empties the table.
+ *
+ * The worker alone writes its device's counters, without a lock; a reader may see one of them a moment before
+ * another.  So the worker is also who zeroes them.
+ */
+#include "service/resident.h"
+
+#include "catalog/pg_type_d.h"
+#include "common/hashfn.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/shmem.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/tuplestore.h"
+
+#define INDEX_SLOTS		1024
+
+/* Places looked at for one index before it counts as one of the others. */
+#define MAX_PROBES		64
+
+typedef struct IndexCounters
+{
+	pg_atomic_uint64 key;		/* database << 32 | relation; 0: free */
+	pg_atomic_uint64 why[GG_NWHY];
+	pg_atomic_uint64 rows;
+} IndexCounters;
+
+struct GgIndexStats
+{
+	pg_atomic_uint64 resets;
+	IndexCounters others;
+	IndexCounters slots[INDEX_SLOTS];
+};
+
+/* ---- counting -------------------------------------------------------------- */
+
+Size
+GgStatShmemSize(void)
+{
+	return MAXALIGN(sizeof(struct GgIndexStats));
+}
+
+static void
+InitCounters(IndexCounters *counters)
+{
+	pg_atomic_init_u64(&counters->key, 0);
+	pg_atomic_init_u64(&counters->rows, 0);
+	for (int i = 0; i < GG_NWHY; i++)
+		pg_atomic_init_u64(&counters->why[i], 0);
+}
+
+void
+GgStatShmemInit(void)
+{
+	bool		found;
+	struct GgIndexStats *stats = ShmemInitStruct("gpugraph index statistics", GgStatShmemSize(), &found);
+
+	gg_service->index_stats = stats;
+	if (found)
+		return;
+	pg_atomic_init_u64(&stats->resets, 0);
+	InitCounters(&stats->others);
+	for (int i = 0; i < INDEX_SLOTS; i++)
+		InitCounters(&stats->slots[i]);
+}
+
+/* The counters of an index, claimed for it if need be. */
+static IndexCounters *
+FindCounters(uint64 key)
+{
+	struct GgIndexStats *stats = gg_service->index_stats;
+	uint32		start = hash_bytes((const unsigned char *) &key, sizeof(key));
+	IndexCounters *found = NULL;
+
+	for (int i = 0; i < MAX_PROBES; i++)
+	{
+		IndexCounters *counters = &stats->slots[(start + i) % INDEX_SLOTS];
+		uint64		seen = pg_atomic_read_u64(&counters->key);
+
+		if (seen == key)
+			return counters;
+		if (seen == 0)
+			break;
+	}
+
+	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
+	for (int i = 0; i < MAX_PROBES && found == NULL; i++)
+	{
+		IndexCounters *counters = &stats->slots[(start + i) % INDEX_SLOTS];
+		uint64		seen = pg_atomic_read_u64(&counters->key);
+
+		if (seen == 0)
+			pg_atomic_write_u64(&counters->key, key);
+		if (seen == 0 || seen == key)
+			found = counters;
+	}
+	LWLockRelease(gg_service->stat_lock);
+	return found != NULL ? found : &stats->others;
+}
+
+void
+GgCountQuery(Relation index, GgWhy why, uint64 rows)
+{
+	static struct
+	{
+		uint64		key;
+		uint64		resets;
+		IndexCounters *counters;
+	}			remembered[16];
+	uint64		key;
+	uint64		resets;
+	uint32		place;
+
+	if (gg_service == NULL || gg_service->index_stats == NULL)
+		return;
+	key = (uint64) MyDatabaseId << 32 | RelationGetRelid(index);
+	resets = pg_atomic_read_u64(&gg_service->index_stats->resets);
+	place = RelationGetRelid(index) % lengthof(remembered);
+	if (remembered[place].counters == NULL || remembered[place].key != key || remembered[place].resets != resets)
+	{
+		remembered[place].counters = FindCounters(key);
+		remembered[place].key = key;
+		remembered[place].resets = resets;
+	}
+	pg_atomic_fetch_add_u64(&remembered[place].counters->why[why], 1);
+	if (rows > 0)
+		pg_atomic_fetch_add_u64(&remembered[place].counters->rows, rows);
+}
+
+/* ---- gpugraph_stat_get_device() ------------------------------------------------ */
+
+#define DEVICE_COLUMNS	30
+
+/* Upper bound of the bucket in which the share of all values is reached; NULL when there are none. */
+static Datum
+Percentile(const uint64 *histogram, double share, bool *isnull)
+{
+	uint64		total = 0;
+	uint64		sum = 0;
+
+	for (int i = 0; i < GG_TIME_BUCKETS; i++)
+		total += histogram[i];
+	*isnull = total == 0;
+	for (int i = 0; i < GG_TIME_BUCKETS && total > 0; i++)
+	{
+		sum += histogram[i];
+		if (sum >= share * total)
+			return Int64GetDatum((int64) GgTimeBucketEnd(i));
+	}
+	return (Datum) 0;
+}
+
+/* The buckets up to the last one that is not empty. */
+static Datum
+HistogramArray(const uint64 *histogram)
+{
+	Datum		values[GG_HISTOGRAM_BUCKETS];
+	int			n = 0;
+
+	for (int i = 0; i < GG_HISTOGRAM_BUCKETS; i++)
+	{
+		values[i] = Int64GetDatum((int64) histogram[i]);
+		if (histogram[i] > 0)
+			n = i + 1;
+	}
+	return PointerGetDatum(construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* The same of times, by powers of two. */
+static Datum
+TimeArray(const uint64 *histogram)
+{
+	uint64		octaves[GG_HISTOGRAM_BUCKETS] = {0};
+
+	for (int i = 0; i < GG_TIME_BUCKETS; i++)
+	{
+		/* buckets 0 to 3 are the times 0 to 3 */
+		int			octave = i < 2 ? 0 : i < 4 ? 1 : i / 4 + 1;
+
+		octaves[Min(octave, GG_HISTOGRAM_BUCKETS - 1)] += histogram[i];
+	}
+	return HistogramArray(octaves);
+}
+
+static const char *
+DeviceStateName(uint32 state)
+{
+	switch (state)
+	{
+		case GG_DEVICE_UP:
+			return "up";
+		case GG_DEVICE_BROKEN:
+			return "broken";
+	}
+	return "down";
+}
+
+static void
+PutTimestamp(TimestampTz timestamp, Datum *value, bool *isnull)
+{
+	*value = TimestampTzGetDatum(timestamp);
+	*isnull = timestamp == 0;
+}
+
+static void
+PutText(const char *text, Datum *value, bool *isnull)
+{
+	*isnull = text[0] == '\0';
+	if (!*isnull)
+		*value = CStringGetTextDatum(text);
+}
+
+static void
+DeviceRow(GgDevice *device, Datum *values, bool *nulls)
+{
+	/* a copy, so that percentiles and sums come from one state */
+	GgDeviceStats stats = device->stats;
+	uint32		state = pg_atomic_read_u32(&device->state);
+	int			residents = 0;
+	int			c = 0;
+
+	stats.last_error[sizeof(stats.last_error) - 1] = '\0';
+	stats.name[sizeof(stats.name) - 1] = '\0';
+	LWLockAcquire(device->lock, LW_SHARED);
+	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+		if (device->residents[i].state == GG_RESIDENT_READY)
+			residents++;
+	LWLockRelease(device->lock);
+	if (state == GG_DEVICE_DOWN)
+		stats.resident_bytes = residents = 0;
+
+	values[c++] = Int32GetDatum(device->number);
+	PutText(stats.name, &values[c], &nulls[c]);
+	c++;
+	values[c++] = CStringGetTextDatum(DeviceStateName(state));
+	nulls[c] = device->pid == 0;
+	values[c] = nulls[c] ? (Datum) 0 : Int32GetDatum(device->pid);
+	c++;
+	nulls[c] = stats.total_bytes == 0;
+	values[c++] = Int64GetDatum((int64) stats.total_bytes);
+	nulls[c] = device->limit_bytes == 0 || device->limit_bytes >= PG_INT64_MAX;
+	values[c++] = Int64GetDatum((int64) device->limit_bytes);
+	values[c++] = Int64GetDatum((int64) stats.resident_bytes);
+	values[c++] = Int32GetDatum(residents);
+	values[c++] = Int64GetDatum((int64) stats.queries);
+	values[c++] = Int64GetDatum((int64) stats.batches);
+	values[c++] = HistogramArray(stats.batch_sizes);
+	for (int i = 0; i < 2; i++)
+	{
+		const uint64 *histogram = i == 0 ? stats.queue_us : stats.kernel_us;
+
+		values[c] = Percentile(histogram, 0.50, &nulls[c]);
+		c++;
+		values[c] = Percentile(histogram, 0.95, &nulls[c]);
+		c++;
+		values[c] = Percentile(histogram, 0.99, &nulls[c]);
+		c++;
+	}
+	values[c++] = TimeArray(stats.queue_us);
+	values[c++] = TimeArray(stats.kernel_us);
+	values[c++] = Int64GetDatum((int64) stats.abandoned);
+	values[c++] = Int64GetDatum((int64) stats.failed);
+	values[c++] = Int64GetDatum((int64) stats.loads);
+	values[c++] = Int64GetDatum((int64) stats.refreshes);
+	values[c++] = Int64GetDatum((int64) stats.failed_loads);
+	values[c++] = Int64GetDatum((int64) stats.evictions);
+	values[c++] = Int64GetDatum((int64) stats.restarts);
+	PutTimestamp(stats.started, &values[c], &nulls[c]);
+	c++;
+	PutText(stats.last_error, &values[c], &nulls[c]);
+	c++;
+	PutTimestamp(stats.last_error_at, &values[c], &nulls[c]);
+	c++;
+	PutTimestamp(stats.reset_at, &values[c], &nulls[c]);
+	c++;
+	Assert(c == DEVICE_COLUMNS);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_stat_get_device);
+
+Datum
+gpugraph_stat_get_device(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
+	{
+		Datum		values[DEVICE_COLUMNS] = {0};
+		bool		nulls[DEVICE_COLUMNS] = {0};
+
+		if (gg_service->devices[i] == NULL)
+			continue;
+		DeviceRow(gg_service->devices[i], values, nulls);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* ---- gpugraph_stat_get_index() --------------------------------------------------- */
+
+#define INDEX_COLUMNS	28
+
+typedef struct Held
+{
+	int			device;			/* CUDA's number */
+	GgResident	resident;
+	bool		told;
+} Held;
+
+static const char *
+ResidentStateName(GgResident *resident)
+{
+	switch (resident->state)
+	{
+		case GG_RESIDENT_FREE:
+			break;
+		case GG_RESIDENT_WANTED:
+			return "wanted";
+		case GG_RESIDENT_LOADING:
+			return "loading";
+		case GG_RESIDENT_READY:
+			return pg_atomic_read_u32(&resident->refresh) != 0 ? "refreshing" : "ready";
+		case GG_RESIDENT_FAILED:
+			return "failed";
+		case GG_RESIDENT_EVICTING:
+			return "evicting";
+	}
+	return "absent";
+}
+
+/* counters or held may be NULL, not both. */
+static void
+IndexRow(IndexCounters *counters, Held *held, Datum *values, bool *nulls)
+{
+	GgResident *resident = held != NULL ? &held->resident : NULL;
+	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
+	uint64		key = counters != NULL ? pg_atomic_read_u64(&counters->key) : 0;
+	uint64		cpu = 0;
+	int			c = 0;
+
+	nulls[c] = resident == NULL && key == 0;
+	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->database : (Oid) (key >> 32));
+	nulls[c] = resident == NULL && key == 0;
+	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->relation : (Oid) key);
+	nulls[c] = resident == NULL;
+	values[c++] = Int32GetDatum(held != NULL ? held->device : 0);
+	values[c++] = CStringGetTextDatum(resident != NULL ? ResidentStateName(resident) : "absent");
+	for (int i = c; i < c + 9; i++)
+		nulls[i] = !ready;
+	values[c++] = Int64GetDatum(ready ? (int64) resident->bytes : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->key.generation : 0);
+	values[c++] = Int32GetDatum(ready ? (int32) resident->nsegments : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->delta_pages : 0);
+	values[c++] = TimestampTzGetDatum(ready ? resident->loaded_at : 0);
+	values[c++] = Float8GetDatum(ready ? resident->load_s : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->refreshes : 0);
+	nulls[c] = nulls[c + 1] = !ready || resident->refreshes == 0;
+	values[c++] = TimestampTzGetDatum(ready ? resident->refreshed_at : 0);
+	values[c++] = Float8GetDatum(ready ? resident->refresh_s : 0);
+
+	if (counters != NULL)
+		for (int i = GG_BY_DEVICE + 1; i < GG_NWHY; i++)
+			cpu += pg_atomic_read_u64(&counters->why[i]);
+	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->why[GG_BY_DEVICE]) : 0);
+	values[c++] = Int64GetDatum((int64) cpu);
+	for (int i = GG_BY_DEVICE + 1; i < GG_NWHY; i++)
+		values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->why[i]) : 0);
+	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->rows) : 0);
+	nulls[c] = nulls[c + 1] = true;
+	if (resident != NULL && resident->error[0] != '\0')
+	{
+		PutText(resident->error, &values[c], &nulls[c]);
+		PutTimestamp(resident->failed_at, &values[c + 1], &nulls[c + 1]);
+	}
+	c += 2;
+	Assert(c == INDEX_COLUMNS);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_stat_get_index);
+
+Datum
+gpugraph_stat_get_index(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	Held	   *held;
+	int			nheld = 0;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (gg_service == NULL)
+		return (Datum) 0;
+
+	held = palloc(Max(1, gg_service->ndevices) * GG_MAX_RESIDENT * sizeof(Held));
+	for (int d = 0; d < gg_service->ndevices; d++)
+	{
+		GgDevice   *device = gg_service->devices[d];
+
+		/* what a worker that is gone held is no longer there */
+		if (device == NULL || pg_atomic_read_u32(&device->state) != GG_DEVICE_UP)
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		for (int i = 0; i < GG_MAX_RESIDENT; i++)
+			if (device->residents[i].state != GG_RESIDENT_FREE)
+			{
+				held[nheld].device = device->number;
+				held[nheld].resident = device->residents[i];
+				held[nheld].told = false;
+				nheld++;
+			}
+		LWLockRelease(device->lock);
+	}
+
+	for (int i = -1; i < INDEX_SLOTS; i++)
+	{
+		IndexCounters *counters = i < 0 ? &gg_service->index_stats->others : &gg_service->index_stats->slots[i];
+		uint64		key = pg_atomic_read_u64(&counters->key);
+		uint64		any = 0;
+		Held	   *latest = NULL;
+		Datum		values[INDEX_COLUMNS] = {0};
+		bool		nulls[INDEX_COLUMNS] = {0};
+
+		for (int w = 0; w < GG_NWHY; w++)
+			any += pg_atomic_read_u64(&counters->why[w]);
+		if (key == 0 && any == 0)
+			continue;
+
+		/* what a file of before a REINDEX or TRUNCATE left is not told once there is a later one */
+		for (int h = 0; h < nheld; h++)
+		{
+			if (((uint64) held[h].resident.database << 32 | held[h].resident.relation) != key)
+				continue;
+			held[h].told = true;
+			if (latest == NULL || held[h].resident.use > latest->resident.use)
+				latest = &held[h];
+		}
+		IndexRow(counters, latest, values, nulls);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	for (int h = 0; h < nheld; h++)
+	{
+		Datum		values[INDEX_COLUMNS] = {0};
+		bool		nulls[INDEX_COLUMNS] = {0};
+
+		if (held[h].told)
+			continue;
+		IndexRow(NULL, &held[h], values, nulls);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	pfree(held);
+	return (Datum) 0;
+}
+
+/* ---- gpugraph_stat_reset() ---------------------------------------------------------- */
+
+#define RESET_WAITS		100
+
+PG_FUNCTION_INFO_V1(gpugraph_stat_reset);
+
+Datum
+gpugraph_stat_reset(PG_FUNCTION_ARGS)
+{
+	struct GgIndexStats *stats;
+
+	if (gg_service == NULL)
+		PG_RETURN_VOID();
+
+	/* first the table, so that nobody goes on counting at a place that becomes another's */
+	stats = gg_service->index_stats;
+	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
+	pg_atomic_fetch_add_u64(&stats->resets, 1);
+	for (int i = -1; i < INDEX_SLOTS; i++)
+	{
+		IndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
+
+		pg_atomic_write_u64(&counters->key, 0);
+		pg_atomic_write_u64(&counters->rows, 0);
+		for (int w = 0; w < GG_NWHY; w++)
+			pg_atomic_write_u64(&counters->why[w], 0);
+	}
+	LWLockRelease(gg_service->stat_lock);
+
+	for (int i = 0; i < gg_service->ndevices; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+
+		if (device == NULL)
+			continue;
+		pg_atomic_write_u32(&device->reset, 1);
+		GgResidentNotify(device);
+		/* a worker that is down does it when it comes back */
+		for (int w = 0; w < RESET_WAITS; w++)
+		{
+			if (pg_atomic_read_u32(&device->reset) == 0 || pg_atomic_read_u32(&device->state) != GG_DEVICE_UP)
+				break;
+			GgLoadSleep(2);
+		}
+	}
+	PG_RETURN_VOID();
+}

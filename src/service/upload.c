@@ -1,0 +1,373 @@
+/*
+ * upload.c
+ *		From staging chunks to the device: a thread of the worker.
+ *
+ * The worker's main thread must never wait for a copy, an allocation or a free of device memory, which take
+ * from a tenth of a millisecond to seconds: queries would wait with it.  So this thread does all three, in the order
+ * close, create, write, finish, and the main thread only ever looks at words.
+ *
+ * No function of PostgreSQL is called here: no memory contexts, no ereport, no locks of its own; but wake() sets a latch, which is
+ * made to be done from a signal handler.  What is shared with other processes are the words of loads and chunks
+ * (resident.h); all signals are blocked, so that handlers run in the main thread.
+ *
+ * Waiting: with no load under way, on a condition variable that the main thread signals.  With one, for chunks, by sleeping
+ * POLL_MIN_US at first and twice as long each time up to POLL_MAX_US: loaders are other processes, and a copy of a
+ * chunk takes longer than the shortest sleep.  A condition variable in shared memory would be left locked by a
+ * loader that dies in it.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "service/resident.h"
+
+#define POLL_MIN_US		20
+#define POLL_MAX_US		2000
+
+struct GgUpload
+{
+	GgDevice   *device;
+	const gg_engine *engine;
+	void		(*wake) (void *arg);
+	void	   *arg;
+	pthread_t	thread;
+
+	/* under mutex */
+	pthread_mutex_t mutex;
+	pthread_cond_t cond;
+	bool		stop;
+	bool		kicked;
+	gg_index  **closing;
+	int			nclosing;
+	int			closing_size;
+
+	/* of loads between CREATE and DONE or BROKEN; the main thread looks before and after that only */
+	gg_index   *lists[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];
+	gg_status	status[GG_MAX_LOADS];
+};
+
+static void
+SetStatus(gg_status *status, gg_code code, const char *where, const char *message)
+{
+	memset(status, 0, sizeof(*status));
+	status->code = code;
+	status->where = where;
+	strncpy(status->message, message, sizeof(status->message) - 1);
+}
+
+/* Close what the main thread handed over. */
+static void
+CloseAll(GgUpload *upload)
+{
+	for (;;)
+	{
+		gg_index   *index = NULL;
+
+		pthread_mutex_lock(&upload->mutex);
+		if (upload->nclosing > 0)
+			index = upload->closing[--upload->nclosing];
+		pthread_mutex_unlock(&upload->mutex);
+		if (index == NULL)
+			return;
+		upload->engine->index_close(index);
+	}
+}
+
+static void
+CloseLists(GgUpload *upload, int load)
+{
+	for (int i = 0; i < GG_SERVE_MAX_LISTS; i++)
+	{
+		if (upload->lists[load][i] != NULL)
+			upload->engine->index_close(upload->lists[load][i]);
+		upload->lists[load][i] = NULL;
+	}
+}
+
+/* Give up a load in any of the states that are this thread's business. */
+static void
+Break(GgUpload *upload, int load, uint32 serial)
+{
+	GgLoadJob  *job = &upload->device->loads_under_way[load];
+
+	CloseLists(upload, load);
+	pg_write_barrier();
+	if (GgLoadMove(job, serial, GG_LOAD_CREATE, GG_LOAD_BROKEN) ||
+		GgLoadMove(job, serial, GG_LOAD_OPEN, GG_LOAD_BROKEN) ||
+		GgLoadMove(job, serial, GG_LOAD_FINISH, GG_LOAD_BROKEN))
+		upload->wake(upload->arg);
+}
+
+static void
+Create(GgUpload *upload, int load, uint32 serial)
+{
+	GgLoadJob  *job = &upload->device->loads_under_way[load];
+	gg_status	status = {GG_OK};
+
+	memset(upload->lists[load], 0, sizeof(upload->lists[load]));
+	if (job->fault == GG_FAULT_DEVICE_MEMORY)
+		SetStatus(&status, GG_EDEVICE_MEMORY, "gpugraph.fault", "out of device memory, as gpugraph.fault asks for");
+	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)
+		if (!job->lists[i].kept && job->lists[i].n > 0)
+			status = upload->engine->index_create(&job->lists[i].shape, &upload->lists[load][i]);
+	upload->status[load] = status;
+	if (status.code != GG_OK)
+		Break(upload, load, serial);
+	else
+	{
+		pg_write_barrier();
+		GgLoadMove(job, serial, GG_LOAD_CREATE, GG_LOAD_OPEN);
+	}
+}
+
+/* Copy one chunk that is FILLED. */
+static void
+CopyChunk(GgUpload *upload, int number)
+{
+	GgDevice   *device = upload->device;
+	GgStageChunk *chunk = &device->chunks[number];
+	GgLoadJob  *job;
+	uint64		word;
+
+	pg_atomic_write_u32(&chunk->state, GG_CHUNK_COPYING);
+	if (chunk->load < GG_MAX_LOADS)
+	{
+		job = &device->loads_under_way[chunk->load];
+		word = GgLoadWord(job);
+		if (GgLoadWordSerial(word) == chunk->serial && !(word & GG_LOAD_ABORT) &&
+			(GgLoadWordState(word) == GG_LOAD_OPEN || GgLoadWordState(word) == GG_LOAD_FINISH) &&
+			chunk->list < job->nlists && upload->lists[chunk->load][chunk->list] != NULL)
+		{
+			gg_status	status = upload->engine->index_write(upload->lists[chunk->load][chunk->list],
+															 (gg_part) chunk->part, chunk->offset,
+															 device->staging + (size_t) number * GG_STAGE_CHUNK,
+															 chunk->bytes);
+
+			if (status.code != GG_OK)
+			{
+				upload->status[chunk->load] = status;
+				Break(upload, (int) chunk->load, chunk->serial);
+			}
+		}
+	}
+	pg_write_barrier();
+	pg_atomic_write_u32(&chunk->state, GG_CHUNK_FREE);
+}
+
+static void
+Finish(GgUpload *upload, int load, uint32 serial)
+{
+	GgLoadJob  *job = &upload->device->loads_under_way[load];
+	gg_control	control = {NULL, NULL, NULL, 1};
+	gg_status	status = {GG_OK};
+
+	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)
+		if (upload->lists[load][i] != NULL)
+			status = upload->engine->index_finish(upload->lists[load][i], job->lists[i].n, &control);
+	upload->status[load] = status;
+	if (status.code != GG_OK)
+	{
+		Break(upload, load, serial);
+		return;
+	}
+	pg_write_barrier();
+	if (GgLoadMove(job, serial, GG_LOAD_FINISH, GG_LOAD_DONE))
+		upload->wake(upload->arg);
+}
+
+/* One look at everything; *active: a load is under way.  True when something was done. */
+static bool
+Turn(GgUpload *upload, bool *active)
+{
+	GgDevice   *device = upload->device;
+	bool		done = false;
+	uint32		finishing[GG_MAX_LOADS] = {0};
+
+	CloseAll(upload);
+	*active = false;
+	for (int i = 0; i < GG_MAX_LOADS; i++)
+	{
+		GgLoadJob  *job = &device->loads_under_way[i];
+		uint64		word = GgLoadWord(job);
+		uint32		serial = GgLoadWordSerial(word);
+		GgLoadState state = GgLoadWordState(word);
+
+		if (state != GG_LOAD_CREATE && state != GG_LOAD_OPEN && state != GG_LOAD_FINISH)
+			continue;
+		*active = true;
+		if (word & GG_LOAD_ABORT)
+		{
+			SetStatus(&upload->status[i], GG_ECANCELED, "gpugraph upload", "the load was abandoned");
+			Break(upload, i, serial);
+			done = true;
+		}
+		else if (state == GG_LOAD_CREATE)
+		{
+			Create(upload, i, serial);
+			done = true;
+		}
+		else if (state == GG_LOAD_FINISH)
+			finishing[i] = serial;
+	}
+
+	/* every chunk of a load that is finishing was FILLED before it became that */
+	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
+	{
+		if ((pg_atomic_read_u32(&device->chunks[i].state) & GG_CHUNK_STATE_MASK) != GG_CHUNK_FILLED)
+			continue;
+		pg_read_barrier();
+		CopyChunk(upload, i);
+		done = true;
+	}
+	for (int i = 0; i < GG_MAX_LOADS; i++)
+	{
+		uint64		word = GgLoadWord(&device->loads_under_way[i]);
+
+		if (finishing[i] != 0 && GgLoadWordSerial(word) == finishing[i] && GgLoadWordState(word) == GG_LOAD_FINISH)
+		{
+			Finish(upload, i, finishing[i]);
+			done = true;
+		}
+	}
+	return done;
+}
+
+static void *
+UploadMain(void *arg)
+{
+	GgUpload   *upload = arg;
+	useconds_t	pause_us = POLL_MIN_US;
+
+	for (;;)
+	{
+		bool		active;
+		bool		done = Turn(upload, &active);
+
+		pthread_mutex_lock(&upload->mutex);
+		if (upload->stop)
+		{
+			pthread_mutex_unlock(&upload->mutex);
+			break;
+		}
+		while (!active && !done && !upload->kicked && !upload->stop)
+			pthread_cond_wait(&upload->cond, &upload->mutex);
+		done |= upload->kicked;
+		upload->kicked = false;
+		pthread_mutex_unlock(&upload->mutex);
+
+		if (done)
+			pause_us = POLL_MIN_US;
+		else
+		{
+			usleep(pause_us);
+			pause_us = pause_us * 2 < POLL_MAX_US ? pause_us * 2 : POLL_MAX_US;
+		}
+	}
+	CloseAll(upload);
+	for (int i = 0; i < GG_MAX_LOADS; i++)
+		CloseLists(upload, i);
+	return NULL;
+}
+
+/* NULL when there is no memory or no thread to be had. */
+GgUpload *
+GgUploadStart(GgDevice *device, const gg_engine *engine, void (*wake) (void *arg), void *arg)
+{
+	GgUpload   *upload = calloc(1, sizeof(GgUpload));
+	sigset_t	all,
+				saved;
+	int			rc;
+
+	if (upload == NULL)
+		return NULL;
+	upload->device = device;
+	upload->engine = engine;
+	upload->wake = wake;
+	upload->arg = arg;
+	pthread_mutex_init(&upload->mutex, NULL);
+	pthread_cond_init(&upload->cond, NULL);
+
+	/* a thread inherits the mask it is created under */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &saved);
+	rc = pthread_create(&upload->thread, NULL, UploadMain, upload);
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	if (rc != 0)
+	{
+		pthread_cond_destroy(&upload->cond);
+		pthread_mutex_destroy(&upload->mutex);
+		free(upload);
+		errno = rc;
+		return NULL;
+	}
+	return upload;
+}
+
+void
+GgUploadStop(GgUpload *upload)
+{
+	pthread_mutex_lock(&upload->mutex);
+	upload->stop = true;
+	pthread_cond_signal(&upload->cond);
+	pthread_mutex_unlock(&upload->mutex);
+	pthread_join(upload->thread, NULL);
+	pthread_cond_destroy(&upload->cond);
+	pthread_mutex_destroy(&upload->mutex);
+	free(upload->closing);
+	free(upload);
+}
+
+void
+GgUploadKick(GgUpload *upload)
+{
+	pthread_mutex_lock(&upload->mutex);
+	upload->kicked = true;
+	pthread_cond_signal(&upload->cond);
+	pthread_mutex_unlock(&upload->mutex);
+}
+
+/* Without memory for the list it is closed at once: slow, but right. */
+void
+GgUploadClose(GgUpload *upload, gg_index *index)
+{
+	bool		queued = true;
+
+	if (index == NULL)
+		return;
+	pthread_mutex_lock(&upload->mutex);
+	if (upload->nclosing == upload->closing_size)
+	{
+		int			size = upload->closing_size == 0 ? 64 : upload->closing_size * 2;
+		gg_index  **closing = realloc(upload->closing, size * sizeof(gg_index *));
+
+		if (closing == NULL)
+			queued = false;
+		else
+		{
+			upload->closing = closing;
+			upload->closing_size = size;
+		}
+	}
+	if (queued)
+		upload->closing[upload->nclosing++] = index;
+	upload->kicked = true;
+	pthread_cond_signal(&upload->cond);
+	pthread_mutex_unlock(&upload->mutex);
+	if (!queued)
+		upload->engine->index_close(index);
+}
+
+void
+GgUploadTake(GgUpload *upload, int load, gg_index **lists)
+{
+	memcpy(lists, upload->lists[load], sizeof(upload->lists[load]));
+	memset(upload->lists[load], 0, sizeof(upload->lists[load]));
+}
+
+const gg_status *
+GgUploadStatus(GgUpload *upload, int load)
+{
+	return &upload->status[load];
+}

@@ -1,0 +1,342 @@
+/*
+ * bench_serve.cu
+ *		Time from serve_submit() to the ticket, as a spinning host sees it; loading; throughput.
+ *
+ *	bench_serve [N DIM METRIC [ITOPK ...]]		default 1000000 128 l2 32 64; METRIC l2, ip, cosine or l1
+ *
+ * Rows are drawn from 200 clusters on a manifold of 16 dimensions.  The graph is built by build_index(), 32 of 64, and
+ * loaded as the service does: through 4 MB pieces of registered memory.  One line a measurement.
+ */
+#include <algorithm>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <vector>
+
+#include "../../../src/engine.h"
+
+extern "C"
+{
+#include "../harness.h"
+}
+
+#define K 10
+#define NSLOTS (GG_SERVE_LANES * GG_SERVE_MAX_BATCH)
+#define ANSWERS 4096
+#define QUERIES 1024
+#define PIECE ((uint64_t) 4 << 20)
+#define DELTA_ROWS 10000u
+
+static gg_serve_layout layout;
+static char *staging;
+static gg_server *server;
+static uint32_t next_ticket = 1;
+static float *queries;
+static uint32_t dim;
+
+static void
+must_ok(gg_status status, const char *what)
+{
+	if (status.code != GG_OK)
+	{
+		fprintf(stderr, "%s: %s: %s\n", what, status.where, status.message);
+		exit(1);
+	}
+}
+
+static double
+now_us(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double) time.tv_sec * 1e6 + (double) time.tv_nsec * 1e-3;
+}
+
+static char *
+part(uint32_t slot, size_t offset)
+{
+	return layout.slots + slot * layout.slot_bytes + offset;
+}
+
+static void
+open_server(void)
+{
+	size_t		bytes;
+	char	   *region;
+
+	layout.nslots = NSLOTS;
+	layout.done = 0;
+	layout.nodes = (GG_SERVE_MAX_LISTS * 4 + 63) / 64 * 64;
+	layout.distances = layout.nodes + ANSWERS * 4;
+	layout.query = layout.distances + ANSWERS * 4;
+	layout.slot_bytes = layout.query + ((size_t) dim * 4 + 63) / 64 * 64;
+	bytes = (PIECE + NSLOTS * layout.slot_bytes + 4095) / 4096 * 4096;
+	region = (char *) mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (region == MAP_FAILED)
+	{
+		perror("mmap");
+		exit(1);
+	}
+	memset(region, 0, bytes);
+	staging = region;
+	layout.slots = region + PIECE;
+	must_ok(gg_cuda_engine.serve_open(0, region, bytes, &layout, &server), "serve_open");
+}
+
+static void
+write_part(gg_index *index, gg_part which, const void *from, uint64_t bytes)
+{
+	for (uint64_t at = 0; at < bytes; at += PIECE)
+	{
+		uint64_t	piece = std::min(PIECE, bytes - at);
+
+		memcpy(staging, (const char *) from + at, piece);
+		must_ok(gg_cuda_engine.index_write(index, which, at, staging, piece), "index_write");
+	}
+}
+
+/* Queries into the slots of a batch; done before the clock starts, as a backend would have. */
+static void
+prepare(gg_serve_batch *batch, uint32_t first_slot, uint32_t first_query)
+{
+	for (uint32_t i = 0; i < batch->count; i++)
+	{
+		batch->slots[i] = first_slot + i;
+		batch->tickets[i] = next_ticket++;
+		memcpy(part(first_slot + i, layout.query), queries + (size_t) ((first_query + i) % QUERIES) * dim,
+			   dim * sizeof(float));
+	}
+}
+
+static bool
+arrived(const gg_serve_batch *batch, uint32_t i)
+{
+	return __atomic_load_n((uint32_t *) part(batch->slots[i], layout.done) + batch->list, __ATOMIC_ACQUIRE) ==
+		batch->tickets[i];
+}
+
+static void
+await(const gg_serve_batch *batch)
+{
+	double		until = now_us() + 5e6;
+
+	for (uint32_t i = 0; i < batch->count; i++)
+		while (!arrived(batch, i))
+			if (now_us() > until)
+			{
+				bool		idle;
+
+				must_ok(gg_cuda_engine.serve_check(server, 0, &idle), "serve_check");
+				fprintf(stderr, "a ticket did not come\n");
+				exit(1);
+			}
+}
+
+static double
+percentile(std::vector<double> &times, double share)
+{
+	std::sort(times.begin(), times.end());
+	return times[(size_t) (share * (double) (times.size() - 1))];
+}
+
+/* delta: NULL, or an index that each query searches exactly at the same time, on another lane. */
+static void
+bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, uint32_t itopk, uint32_t count)
+{
+	std::vector<double> submit;
+	std::vector<double> all;
+	uint32_t	repeats = count == 1 ? 3000 : 500;
+
+	for (uint32_t i = 0; i < repeats + 50; i++)
+	{
+		gg_serve_batch batch = {};
+		gg_serve_batch more;
+		double		begin;
+		double		submitted;
+
+		batch.count = count;
+		batch.exact = exact;
+		batch.k = K;
+		batch.itopk_size = itopk;
+		prepare(&batch, 0, i * 7);
+		more = batch;
+		more.list = 1;
+		more.exact = true;
+		begin = now_us();
+		must_ok(gg_cuda_engine.serve_submit(server, index, 0, &batch), "serve_submit");
+		if (delta != NULL)
+			must_ok(gg_cuda_engine.serve_submit(server, delta, 1, &more), "serve_submit");
+		submitted = now_us();
+		await(&batch);
+		if (delta != NULL)
+			await(&more);
+		if (i >= 50)
+		{
+			submit.push_back(submitted - begin);
+			all.push_back(now_us() - begin);
+		}
+	}
+	printf("%-14s itopk %4u batch %3u  submit %5.1f us  done p50 %7.1f us  p99 %7.1f us\n", what, itopk, count,
+		   percentile(submit, 0.5), percentile(all, 0.5), percentile(all, 0.99));
+	fflush(stdout);
+}
+
+/* Every lane always has a batch in flight. */
+static void
+bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t lanes)
+{
+	gg_serve_batch batches[GG_SERVE_LANES] = {};
+	const double seconds = 1;
+	uint64_t	answered = 0;
+	double		begin = now_us();
+	double		end;
+
+	for (uint32_t lane = 0; lane < lanes; lane++)
+		batches[lane].count = 0;
+	do
+		for (uint32_t lane = 0; lane < lanes; lane++)
+		{
+			gg_serve_batch *batch = &batches[lane];
+
+			if (batch->count > 0)
+				await(batch);
+			answered += batch->count;
+			batch->count = count;
+			batch->k = K;
+			batch->itopk_size = itopk;
+			prepare(batch, lane * GG_SERVE_MAX_BATCH, (uint32_t) answered);
+			must_ok(gg_cuda_engine.serve_submit(server, index, lane, batch), "serve_submit");
+		}
+	while (now_us() < begin + seconds * 1e6);
+	end = now_us();
+	for (uint32_t lane = 0; lane < lanes; lane++)
+		await(&batches[lane]);
+	printf("throughput     itopk %4u batch %3u  %u lanes  %9.0f queries/s\n", itopk, count, lanes,
+		   (double) answered / (end - begin) * 1e6);
+	fflush(stdout);
+}
+
+static double
+recall(gg_index *index, uint32_t itopk)
+{
+	std::vector<uint32_t> truth((size_t) QUERIES * K);
+	std::vector<uint32_t> found((size_t) QUERIES * K);
+	std::vector<float> distances((size_t) QUERIES * K);
+	gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO};
+	uint64_t	hits = 0;
+
+	must_ok(gg_cuda_engine.index_exact(index, K, NULL, queries, QUERIES, NULL, truth.data(), distances.data()),
+			"index_exact");
+	must_ok(gg_cuda_engine.index_search(index, &params, queries, QUERIES, NULL, found.data(), distances.data()),
+			"index_search");
+	for (uint32_t q = 0; q < QUERIES; q++)
+		for (uint32_t i = 0; i < K; i++)
+			for (uint32_t j = 0; j < K; j++)
+				hits += found[(size_t) q * K + i] == truth[(size_t) q * K + j];
+	return (double) hits / ((double) QUERIES * K);
+}
+
+int
+main(int argc, char **argv)
+{
+	static const uint32_t batches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+	const char *metric = argc > 3 ? argv[3] : "l2";
+	std::vector<uint32_t> itopks;
+	std::vector<uint32_t> pivots;
+	harness_spec spec = {};
+	gg_build_params params = {};
+	gg_build_stats stats;
+	gg_dataset	data;
+	gg_graph	graph;
+	gg_shape	shape = {};
+	gg_index   *rows;
+	gg_index   *index;
+	gg_index   *delta;
+	uint64_t	row_bytes;
+	double		begin;
+
+	for (int i = 4; i < argc; i++)
+		itopks.push_back((uint32_t) atoi(argv[i]));
+	if (itopks.empty())
+		itopks = {32, 64};
+	spec.shape = SHAPE_MANIFOLD;
+	spec.n = argc > 1 ? (uint32_t) atoi(argv[1]) : 1000000;
+	dim = spec.dim = argc > 2 ? (uint32_t) atoi(argv[2]) : 128;
+	spec.latent = std::min(16u, dim);
+	spec.clusters = 200;
+	spec.metric = strcmp(metric, "ip") == 0 ? GG_METRIC_IP : strcmp(metric, "cosine") == 0 ? GG_METRIC_COSINE :
+		strcmp(metric, "l1") == 0 ? GG_METRIC_L1 : GG_METRIC_L2;
+	spec.element = GG_ELEMENT_F32;
+	spec.seed = 1;
+	harness_data(&spec, &data, &queries, QUERIES);
+	row_bytes = (uint64_t) dim * 4;
+	open_server();
+
+	shape.capacity = data.n;
+	shape.dim = dim;
+	shape.element = data.element;
+	shape.metric = data.metric;
+	begin = now_us();
+	must_ok(gg_cuda_engine.index_create(&shape, &rows), "index_create");
+	write_part(rows, GG_PART_ROWS, data.rows, data.n * row_bytes);
+	printf("rows           %.3f s to the device\n", (now_us() - begin) / 1e6);
+	params.graph_degree = 32;
+	params.intermediate_graph_degree = 64;
+	params.seed = 1;
+	begin = now_us();
+	must_ok(gg_cuda_engine.build_index(rows, data.n, &params, NULL, &graph, &stats), "build_index");
+	printf("build_index    %.3f s\n", (now_us() - begin) / 1e6);
+	gg_cuda_engine.index_close(rows);
+
+	pivots.resize((size_t) graph.npivots * (1 + GG_PIVOT_DEGREE));
+	for (uint32_t i = 0; i < graph.npivots; i++)
+	{
+		pivots[(size_t) i * (1 + GG_PIVOT_DEGREE)] = graph.pivots[i];
+		memcpy(&pivots[(size_t) i * (1 + GG_PIVOT_DEGREE) + 1], graph.pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
+			   GG_PIVOT_DEGREE * 4);
+	}
+	shape.degree = graph.degree;
+	shape.npivots = graph.npivots;
+	begin = now_us();
+	must_ok(gg_cuda_engine.index_create(&shape, &index), "index_create");
+	printf("index_create   %.3f ms\n", (now_us() - begin) / 1e3);
+	write_part(index, GG_PART_ROWS, data.rows, data.n * row_bytes);
+	write_part(index, GG_PART_ADJACENCY, graph.adjacency, (uint64_t) graph.n * graph.degree * 4);
+	write_part(index, GG_PART_PIVOTS, pivots.data(), pivots.size() * 4);
+	must_ok(gg_cuda_engine.index_finish(index, data.n, NULL), "index_finish");
+	printf("load           %.3f s, %llu MB of %llu foreseen\n", (now_us() - begin) / 1e6,
+		   (unsigned long long) (gg_cuda_engine.index_bytes(index) >> 20),
+		   (unsigned long long) (gg_cuda_engine.shape_bytes(&shape) >> 20));
+
+	shape.capacity = std::min(DELTA_ROWS, data.n);
+	shape.degree = shape.npivots = 0;
+	must_ok(gg_cuda_engine.index_create(&shape, &delta), "index_create");
+	write_part(delta, GG_PART_ROWS, data.rows, shape.capacity * row_bytes);
+	must_ok(gg_cuda_engine.index_finish(delta, shape.capacity, NULL), "index_finish");
+
+	for (uint32_t itopk : itopks)
+	{
+		printf("recall@10      itopk %4u  %.4f\n", itopk, recall(index, itopk));
+		for (uint32_t count : batches)
+			bench_latency("graph", index, NULL, false, itopk, count);
+		bench_latency("graph + delta", index, delta, false, itopk, 1);
+		bench_latency("graph + delta", index, delta, false, itopk, 64);
+		for (uint32_t count : {8u, 16u, 32u, 64u, 128u, 256u})
+			for (uint32_t lanes = 1; lanes <= GG_SERVE_LANES; lanes *= 2)
+				bench_throughput(index, itopk, count, lanes);
+	}
+	for (uint32_t count : {1u, 8u, 64u, 256u})
+		bench_latency("exact, delta", delta, NULL, true, K, count);
+	for (uint32_t count : {1u, 8u, 64u})
+		bench_latency("exact, all", index, NULL, true, K, count);
+	gg_cuda_engine.serve_close(server);
+	gg_cuda_engine.index_close(index);
+	gg_cuda_engine.index_close(delta);
+	gg_graph_free(&graph);
+	harness_free(&data, queries);
+	return 0;
+}

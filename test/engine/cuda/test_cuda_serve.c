@@ -1,0 +1,1099 @@
+/*
+ * test_cuda_serve.c
+ *		Indexes filled piece by piece, and searches queued over shared memory, of the CUDA engine.
+ *
+ * Needs a GPU.  The measure is the same engine's index_open(), index_search() and index_exact(), which
+ * test_cuda_search.c holds against the CPU engine.
+ *
+ *	fill		pieces of odd sizes in any order make the index that index_open() makes
+ *	serve		batches of 1 to 256 on all lanes, several lists a slot, many in flight: each ticket comes after
+ *				its answer, nothing else of a slot is written, answers are index_search()'s
+ *	grow		rows that come after finishing are found, from the next batch on
+ *	build		build_index() makes build()'s graph, whatever the stride of the rows
+ *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
+ *
+ * Walks of one query in batches of different sizes may differ in near ties of fp16 distances: 0.998 of the nodes
+ * must be the same.  Everything else is compared bit by bit.
+ */
+#define _GNU_SOURCE				/* MAP_ANONYMOUS */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "../harness.h"
+#include "../small_graph.h"
+
+#define NSLOTS 600
+#define ANSWERS 4096			/* room of a slot */
+#define PATIENCE_S 20.0			/* a ticket that has not come by then never will */
+#define UNTOUCHED 0xABABABABu
+
+static const gg_control control = {.threads = 2};
+
+/* ---- data -------------------------------------------------------------------- */
+
+typedef struct scene
+{
+	gg_dataset	data;
+	gg_graph	graph;
+	gg_shape	shape;
+	void	   *rows;
+	uint32_t   *pivots;			/* as a segment has them */
+	float	   *queries;
+	uint32_t	nq;
+	char		name[96];
+} scene;
+
+typedef struct scene_spec
+{
+	uint32_t	n;
+	uint32_t	dim;
+	gg_metric	metric;
+	gg_element	element;
+	uint32_t	degree;			/* 0: no graph */
+	uint32_t	npivots;
+	uint32_t	nq;
+	float		offset;			/* added to every element */
+} scene_spec;
+
+static const scene_spec specs[] = {
+	{.n = 3000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 200,.nq = 256},
+	{.n = 2000,.dim = 100,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 130,.nq = 256},
+	{.n = 1500,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 17,.npivots = 90,.nq = 256},
+	{.n = 1000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,.nq = 256},
+	{.n = 1000,.dim = 65,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.degree = 24,.npivots = 50,.nq = 256},
+	/* so many pivots of so wide rows that batches take the pivots' product */
+	{.n = 3000,.dim = 960,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 1500,.nq = 256,.offset = 3},
+	{.n = 200,.dim = 16000,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 20,.nq = 64},
+	{.n = 700,.dim = 20,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 30,.nq = 256},
+	{.n = 2500,.dim = 31,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 0,.npivots = 0,.nq = 256},
+};
+
+#define NSPECS (sizeof(specs) / sizeof(specs[0]))
+
+static size_t
+row_bytes(const scene *s)
+{
+	return (size_t) s->data.dim * gg_element_size(s->data.element);
+}
+
+static void
+scene_make(scene *s, scene_spec spec, uint64_t seed)
+{
+	small_random random = {seed};
+	uint32_t	latent = spec.dim < 12 ? spec.dim : 12;
+	float	   *all;
+
+	spec.n = harness_size(spec.n, 2);
+	spec.npivots = harness_size(spec.npivots, 2);
+	memset(s, 0, sizeof(*s));
+	snprintf(s->name, sizeof(s->name), "n %u dim %u metric %d element %d degree %u", spec.n, spec.dim,
+			 (int) spec.metric, (int) spec.element, spec.degree);
+	s->nq = spec.nq;
+	all = malloc(((size_t) spec.n + spec.nq) * spec.dim * sizeof(float));
+	small_clusters(&random, all, spec.n + spec.nq, spec.dim, latent, 8, 0.7f,
+				   spec.metric == GG_METRIC_COSINE);
+	for (size_t i = 0; i < ((size_t) spec.n + spec.nq) * spec.dim; i++)
+		all[i] += spec.offset;
+	s->data.n = spec.n;
+	s->data.dim = spec.dim;
+	s->data.metric = spec.metric;
+	s->data.element = spec.element;
+	s->rows = malloc((size_t) spec.n * row_bytes(s));
+	if (spec.element == GG_ELEMENT_F32)
+		memcpy(s->rows, all, (size_t) spec.n * row_bytes(s));
+	else
+		for (size_t i = 0; i < (size_t) spec.n * spec.dim; i++)
+			((uint16_t *) s->rows)[i] = gg_float_to_half(all[i]);
+	s->data.rows = s->rows;
+	s->queries = malloc((size_t) spec.nq * spec.dim * sizeof(float));
+	memcpy(s->queries, all + (size_t) spec.n * spec.dim, (size_t) spec.nq * spec.dim * sizeof(float));
+	/* queries come unprepared */
+	for (size_t i = 0; spec.metric == GG_METRIC_COSINE && i < (size_t) spec.nq * spec.dim; i++)
+		s->queries[i] *= 3;
+	s->shape.capacity = spec.n;
+	s->shape.dim = spec.dim;
+	s->shape.metric = spec.metric;
+	s->shape.element = spec.element;
+	s->shape.degree = spec.degree;
+	s->shape.npivots = spec.npivots;
+	if (spec.degree > 0)
+	{
+		small_graph_make(&random, all, spec.n, spec.dim,
+						 spec.metric == GG_METRIC_IP ? GG_METRIC_L2 : spec.metric, spec.degree,
+						 spec.npivots, &s->graph);
+		s->pivots = malloc((size_t) spec.npivots * (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t));
+		for (uint32_t i = 0; i < spec.npivots; i++)
+		{
+			s->pivots[i * (1 + GG_PIVOT_DEGREE)] = s->graph.pivots[i];
+			memcpy(s->pivots + i * (1 + GG_PIVOT_DEGREE) + 1, s->graph.pivot_adjacency + i * GG_PIVOT_DEGREE,
+				   GG_PIVOT_DEGREE * sizeof(uint32_t));
+		}
+	}
+	free(all);
+}
+
+static void
+scene_free(scene *s)
+{
+	if (s->shape.degree > 0)
+		small_graph_free(&s->graph);
+	free(s->rows);
+	free(s->pivots);
+	free(s->queries);
+}
+
+static gg_index *
+scene_open(const scene *s)
+{
+	gg_index   *index = NULL;
+
+	CHECK_OK(gg_cuda_engine.index_open(&s->data, s->shape.degree > 0 ? &s->graph : NULL, &control, &index),
+			 s->name);
+	return index;
+}
+
+/* One part in pieces of `piece` bytes, or of random sizes when 0; from both ends in turn. */
+static void
+write_part(gg_index *index, gg_part part, const void *src, uint64_t bytes, uint64_t piece,
+		   small_random *random, const char *name)
+{
+	uint64_t	begin = 0;
+	uint64_t	end = bytes;
+
+	for (bool front = true; begin < end; front = !front)
+	{
+		uint64_t	size = piece > 0 ? piece : 1 + small_random_bits(random) % 30000;
+		uint64_t	at;
+		char	   *copy;
+
+		if (size > end - begin)
+			size = end - begin;
+		at = front ? begin : end - size;
+		/* src may be used again as soon as the call is back */
+		copy = malloc(size);
+		memcpy(copy, (const char *) src + at, size);
+		if (!CHECK_OK(gg_cuda_engine.index_write(index, part, at, copy, size), name))
+		{
+			free(copy);
+			return;
+		}
+		memset(copy, 0x7F, size);
+		free(copy);
+		if (front)
+			begin += size;
+		else
+			end -= size;
+	}
+}
+
+/* The scene's index with room for more rows, filled in pieces. */
+static gg_index *
+scene_fill(const scene *s, uint32_t room, uint64_t piece)
+{
+	small_random random = {piece + 99};
+	gg_shape	shape = s->shape;
+	gg_index   *index = NULL;
+
+	shape.capacity += room;
+	if (!CHECK_OK(gg_cuda_engine.index_create(&shape, &index), s->name))
+		return NULL;
+	if (s->shape.degree > 0)
+	{
+		write_part(index, GG_PART_PIVOTS, s->pivots,
+				   (uint64_t) shape.npivots * (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t), piece, &random, s->name);
+		write_part(index, GG_PART_ADJACENCY, s->graph.adjacency,
+				   (uint64_t) s->data.n * shape.degree * sizeof(uint32_t), piece, &random, s->name);
+	}
+	write_part(index, GG_PART_ROWS, s->rows, (uint64_t) s->data.n * row_bytes(s), piece, &random, s->name);
+	CHECK_OK(gg_cuda_engine.index_finish(index, s->data.n, &control), s->name);
+	return index;
+}
+
+/* ---- answers ------------------------------------------------------------------- */
+
+typedef struct answers
+{
+	uint32_t	k;
+	uint32_t   *nodes;
+	float	   *distances;
+} answers;
+
+static answers
+ask(gg_index *index, const scene *s, bool exact, uint32_t k, uint32_t itopk, uint32_t nq)
+{
+	gg_search_params params = {.k = k,.itopk_size = itopk};
+	answers		a = {k, malloc((size_t) nq * k * sizeof(uint32_t)), malloc((size_t) nq * k * sizeof(float))};
+
+	memset(a.nodes, 0xAB, (size_t) nq * k * sizeof(uint32_t));
+	memset(a.distances, 0xAB, (size_t) nq * k * sizeof(float));
+	CHECK_OK(exact ?
+			 gg_cuda_engine.index_exact(index, k, NULL, s->queries, nq, &control, a.nodes, a.distances) :
+			 gg_cuda_engine.index_search(index, &params, s->queries, nq, &control, a.nodes, a.distances),
+			 s->name);
+	return a;
+}
+
+static void
+answers_free(answers *a)
+{
+	free(a->nodes);
+	free(a->distances);
+}
+
+/*
+ * Nodes of one query's answer that the other has not, or with another distance.  Distances of one row may
+ * differ in the last bits: kernels for one query and for eight are compiled apart.
+ */
+static uint32_t
+missing(const uint32_t *nodes, const float *distances, const uint32_t *others, const float *other_distances,
+		uint32_t k)
+{
+	uint32_t	count = 0;
+
+	for (uint32_t i = 0; i < k; i++)
+	{
+		bool		found = false;
+
+		for (uint32_t j = 0; j < k && !found; j++)
+			found = others[j] == nodes[i] &&
+				(nodes[i] == GG_NO_NODE ? distances[i] == INFINITY :
+				 fabsf(distances[i] - other_distances[j]) <= 1e-5f * (1 + fabsf(distances[i])));
+		count += !found;
+	}
+	return count;
+}
+
+/* Whether nodes are in order of (distance, node) and padded at the end. */
+static bool
+in_order(const uint32_t *nodes, const float *distances, uint32_t k)
+{
+	for (uint32_t i = 1; i < k; i++)
+		if (nodes[i] != GG_NO_NODE &&
+			(nodes[i - 1] == GG_NO_NODE || distances[i - 1] > distances[i] ||
+			 (distances[i - 1] == distances[i] && nodes[i - 1] >= nodes[i])))
+			return false;
+	return true;
+}
+
+/* ---- filling -------------------------------------------------------------------- */
+
+static void
+check_same(const scene *s, gg_index *opened, gg_index *filled, const char *what)
+{
+	for (int exact = s->shape.degree == 0; exact < 2; exact++)
+	{
+		answers		a = ask(opened, s, exact, 10, 64, s->nq);
+		answers		b = ask(filled, s, exact, 10, 64, s->nq);
+
+		CHECK(memcmp(a.nodes, b.nodes, (size_t) s->nq * 10 * sizeof(uint32_t)) == 0 &&
+			  memcmp(a.distances, b.distances, (size_t) s->nq * 10 * sizeof(float)) == 0,
+			  "%s: %s: %s answers differ", s->name, what, exact ? "exact" : "graph");
+		answers_free(&a);
+		answers_free(&b);
+	}
+}
+
+static void
+test_fill(void)
+{
+	static const uint64_t pieces[] = {0, 4 << 20, 4097};
+
+	for (size_t i = 0; i < NSPECS; i++)
+	{
+		scene		s;
+		gg_index   *opened;
+
+		if (harness_small() && i % 3 != 0)
+			continue;
+		scene_make(&s, specs[i], 500 + i);
+		opened = scene_open(&s);
+		for (size_t p = 0; p < sizeof(pieces) / sizeof(pieces[0]); p++)
+		{
+			gg_index   *filled = scene_fill(&s, p == 1 ? 0 : 77, pieces[p]);
+			gg_shape	shape = s.shape;
+
+			if (opened == NULL || filled == NULL)
+				continue;
+			check_same(&s, opened, filled, "filled");
+			shape.capacity += p == 1 ? 0 : 77;
+			CHECK(gg_cuda_engine.index_bytes(filled) <= gg_cuda_engine.shape_bytes(&shape) &&
+				  gg_cuda_engine.index_bytes(filled) >= (uint64_t) s.data.n * row_bytes(&s),
+				  "%s: %llu bytes of %llu", s.name, (unsigned long long) gg_cuda_engine.index_bytes(filled),
+				  (unsigned long long) gg_cuda_engine.shape_bytes(&shape));
+			gg_cuda_engine.index_close(filled);
+		}
+		gg_cuda_engine.index_close(opened);
+		scene_free(&s);
+	}
+}
+
+/* Byte by byte, so that every way a piece can lie in a row occurs; no rows at all. */
+static void
+test_fill_edges(void)
+{
+	static const scene_spec few = {.n = 70,.dim = 5,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 4,.nq = 40};
+	gg_search_params params = {.k = 3,.itopk_size = 16};
+	uint32_t	nodes[3] = {0};
+	float		distances[3] = {0};
+	gg_shape	shape;
+	gg_index   *index = NULL;
+	scene		s;
+
+	scene_make(&s, few, 4);
+	for (uint64_t piece = 1; piece <= 64; piece = piece < 8 ? piece + 1 : piece * 2 - 3)
+	{
+		gg_index   *opened = scene_open(&s);
+		gg_index   *filled = scene_fill(&s, 3, piece);
+
+		if (opened != NULL && filled != NULL)
+			check_same(&s, opened, filled, "small pieces");
+		gg_cuda_engine.index_close(opened);
+		gg_cuda_engine.index_close(filled);
+	}
+	shape = s.shape;
+	CHECK_OK(gg_cuda_engine.index_create(&shape, &index), "create");
+	CHECK_OK(gg_cuda_engine.index_finish(index, 0, NULL), "finish with no rows");
+	CHECK_OK(gg_cuda_engine.index_search(index, &params, s.queries, 1, NULL, nodes, distances), "search in no rows");
+	CHECK(nodes[0] == GG_NO_NODE && nodes[2] == GG_NO_NODE && distances[1] == INFINITY, "answers from no rows");
+	gg_cuda_engine.index_close(index);
+	memset(&shape, 0, sizeof(shape));
+	shape.dim = 7;
+	shape.metric = GG_METRIC_L2;
+	shape.element = GG_ELEMENT_F16;
+	CHECK_OK(gg_cuda_engine.index_create(&shape, &index), "create without room");
+	CHECK_OK(gg_cuda_engine.index_finish(index, 0, NULL), "finish without room");
+	gg_cuda_engine.index_close(index);
+	scene_free(&s);
+}
+
+/* ---- serving --------------------------------------------------------------------- */
+
+typedef struct server
+{
+	gg_serve_layout layout;
+	size_t		region_bytes;
+	void	   *region;
+	gg_server  *server;
+	uint32_t	ticket;
+	uint32_t	dim;
+} server;
+
+static void *
+slot_part(const server *v, uint32_t slot, size_t offset)
+{
+	return v->layout.slots + slot * v->layout.slot_bytes + offset;
+}
+
+static uint32_t *
+slot_done(const server *v, uint32_t slot)
+{
+	return slot_part(v, slot, v->layout.done);
+}
+
+static bool
+server_open(server *v, uint32_t dim)
+{
+	gg_serve_layout *layout = &v->layout;
+
+	memset(v, 0, sizeof(*v));
+	v->dim = dim;
+	layout->nslots = NSLOTS;
+	/* some of the order that the service has, with a head that is not the device's */
+	layout->done = 64;
+	layout->nodes = layout->done + (GG_SERVE_MAX_LISTS * 4 + 63) / 64 * 64;
+	layout->distances = layout->nodes + ANSWERS * 4;
+	layout->query = layout->distances + ANSWERS * 4;
+	layout->slot_bytes = layout->query + ((size_t) dim * 4 + 63) / 64 * 64;
+	v->region_bytes = (4096 + NSLOTS * layout->slot_bytes + 4095) / 4096 * 4096;
+	v->region = mmap(NULL, v->region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!CHECK(v->region != MAP_FAILED, "mmap of %zu bytes", v->region_bytes))
+		return false;
+	memset(v->region, 0xAB, v->region_bytes);
+	layout->slots = (char *) v->region + 4096;
+	v->ticket = 1000;
+	return CHECK_OK(gg_cuda_engine.serve_open(0, v->region, v->region_bytes, layout, &v->server), "serve_open");
+}
+
+static void
+server_close(server *v)
+{
+	gg_cuda_engine.serve_close(v->server);
+	munmap(v->region, v->region_bytes);
+}
+
+/* A batch that was submitted: queries first .. first + count - 1 of the scene, in slots from `slot` on, backwards. */
+typedef struct flight
+{
+	gg_serve_batch batch;
+	uint32_t	lane;
+	uint32_t	first;
+	const answers *truth;
+} flight;
+
+static void
+flight_submit(server *v, gg_index *index, const scene *s, flight *f, uint32_t slot)
+{
+	for (uint32_t i = 0; i < f->batch.count; i++)
+	{
+		uint32_t	to = (slot + 7 * i) % NSLOTS;
+
+		f->batch.slots[i] = to;
+		f->batch.tickets[i] = v->ticket++;
+		memcpy(slot_part(v, to, v->layout.query), s->queries + (size_t) ((f->first + i) % s->nq) * s->data.dim,
+			   s->data.dim * sizeof(float));
+	}
+	CHECK_OK(gg_cuda_engine.serve_submit(v->server, index, f->lane, &f->batch), s->name);
+}
+
+/* Wait for every ticket; false when one does not come. */
+static bool
+flight_wait(server *v, const scene *s, const flight *f)
+{
+	double		until = harness_now() + PATIENCE_S * (harness_small() ? 20 : 1);
+
+	for (uint32_t i = 0; i < f->batch.count; i++)
+	{
+		volatile uint32_t *done = slot_done(v, f->batch.slots[i]) + f->batch.list;
+
+		while (__atomic_load_n(done, __ATOMIC_ACQUIRE) != f->batch.tickets[i])
+		{
+			bool		idle;
+
+			if (harness_now() < until)
+				continue;
+			CHECK_OK(gg_cuda_engine.serve_check(v->server, f->lane, &idle), s->name);
+			return CHECK(false, "%s: query %u of %u on lane %u was not answered (%s)", s->name, i,
+						 f->batch.count, f->lane, idle ? "idle" : "busy");
+		}
+	}
+	return true;
+}
+
+/* Compare and count; call when the tickets are there. */
+static void
+flight_check(server *v, const scene *s, const flight *f, uint64_t *wrong, uint64_t *all)
+{
+	const uint32_t k = f->batch.k;
+	uint32_t	disorder = 0;
+
+	for (uint32_t i = 0; i < f->batch.count; i++)
+	{
+		uint32_t	query = (f->first + i) % s->nq;
+		const uint32_t *nodes = (uint32_t *) slot_part(v, f->batch.slots[i], v->layout.nodes) + (size_t) f->batch.list * k;
+		const float *distances = (float *) slot_part(v, f->batch.slots[i], v->layout.distances) + (size_t) f->batch.list * k;
+
+		*wrong += missing(nodes, distances, f->truth->nodes + (size_t) query * k,
+						  f->truth->distances + (size_t) query * k, k);
+		*all += k;
+		disorder += !in_order(nodes, distances, k);
+	}
+	CHECK(disorder == 0, "%s: %u answers of %u out of order", s->name, disorder, f->batch.count);
+}
+
+/* Every lane becomes idle once nothing is left to do. */
+static void
+check_idle(server *v, const char *name)
+{
+	double		until = harness_now() + PATIENCE_S;
+
+	for (uint32_t lane = 0; lane < GG_SERVE_LANES; lane++)
+	{
+		bool		idle = false;
+
+		while (!idle && harness_now() < until)
+			if (!CHECK_OK(gg_cuda_engine.serve_check(v->server, lane, &idle), name))
+				return;
+		CHECK(idle, "%s: lane %u is still busy", name, lane);
+	}
+}
+
+/* What a batch for `list` must not have touched: other lists' tickets and answers, and the head of the slot. */
+static void
+check_untouched(server *v, const scene *s, const flight *f)
+{
+	const uint32_t k = f->batch.k;
+	const uint32_t list = f->batch.list;
+	uint32_t	touched = 0;
+
+	for (uint32_t i = 0; i < f->batch.count; i++)
+	{
+		const uint32_t *done = slot_done(v, f->batch.slots[i]);
+		const uint32_t *head = slot_part(v, f->batch.slots[i], 0);
+		const uint32_t *nodes = slot_part(v, f->batch.slots[i], v->layout.nodes);
+		const uint32_t *distances = slot_part(v, f->batch.slots[i], v->layout.distances);
+
+		for (uint32_t l = 0; l < GG_SERVE_MAX_LISTS; l++)
+			touched += l != list && done[l] != UNTOUCHED;
+		for (uint32_t j = 0; j < ANSWERS; j++)
+			touched += (j < list * k || j >= (list + 1) * k) &&
+				(nodes[j] != UNTOUCHED || distances[j] != UNTOUCHED);
+		for (uint32_t j = 0; j < 16; j++)
+			touched += head[j] != UNTOUCHED;
+		touched += memcmp(slot_part(v, f->batch.slots[i], v->layout.query),
+						  s->queries + (size_t) ((f->first + i) % s->nq) * s->data.dim,
+						  s->data.dim * sizeof(float)) != 0;
+	}
+	CHECK(touched == 0, "%s: batch of %u, list %u, k %u: %u words beside the answers written", s->name,
+		  f->batch.count, list, k, touched);
+}
+
+static flight
+flight_make(uint32_t count, bool exact, uint32_t k, uint32_t itopk, uint32_t list, uint32_t lane, uint32_t first,
+			const answers *truth)
+{
+	flight		f = {.batch = {.count = count,.exact = exact,.k = k,.itopk_size = itopk,.list = list},
+	.lane = lane,.first = first,.truth = truth};
+
+	return f;
+}
+
+static const uint32_t counts[] = {1, 2, 3, 8, 9, 16, 17, 31, 66, 67, 132, 133, 200, 256};
+
+#define NCOUNTS (sizeof(counts) / sizeof(counts[0]))
+
+/* One batch at a time, of all sizes. */
+static void
+check_alone(server *v, const scene *s, gg_index *index, bool exact, uint32_t k, uint32_t itopk)
+{
+	answers		truth = ask(index, s, exact, k, itopk, s->nq);
+	uint32_t	most = ANSWERS / k < GG_SERVE_MAX_LISTS ? ANSWERS / k : GG_SERVE_MAX_LISTS;
+	uint64_t	wrong = 0;
+	uint64_t	all = 0;
+
+	for (size_t c = 0; c < NCOUNTS; c++)
+	{
+		flight		f = flight_make(counts[c], exact, k, itopk, (uint32_t) (c * 5) % most,
+									(uint32_t) c % GG_SERVE_LANES, (uint32_t) c * 31, &truth);
+
+		if (harness_small() && c % 4 != 0)
+			continue;
+		memset(v->layout.slots, 0xAB, NSLOTS * v->layout.slot_bytes);
+		flight_submit(v, index, s, &f, (uint32_t) c * 13);
+		if (!flight_wait(v, s, &f))
+			break;
+		flight_check(v, s, &f, &wrong, &all);
+		check_idle(v, s->name);
+		check_untouched(v, s, &f);
+	}
+	CHECK((double) wrong <= (exact ? 0 : 0.002 * (double) all), "%s: %s k %u itopk %u: %llu of %llu differ", s->name,
+		  exact ? "exact" : "graph", k, itopk, (unsigned long long) wrong, (unsigned long long) all);
+	answers_free(&truth);
+}
+
+/*
+ * Many batches under way: three lists in the same slots at once on different lanes, and slots taken again as
+ * soon as their tickets are there.
+ */
+static void
+check_together(server *v, const scene *s, gg_index *index, gg_index *other)
+{
+	const bool	graph = s->shape.degree > 0;
+	const uint32_t k = 10;
+	answers		truths[3];
+	uint64_t	wrong = 0;
+	uint64_t	all = 0;
+	small_random random = {17};
+
+	truths[0] = ask(index, s, !graph, k, 64, s->nq);
+	truths[1] = ask(index, s, true, k, 64, s->nq);
+	truths[2] = ask(other, s, !graph, k, 100, s->nq);
+	memset(v->layout.slots, 0xAB, NSLOTS * v->layout.slot_bytes);
+	for (uint32_t round = 0; round < (harness_small() ? 4u : 60u); round++)
+	{
+		/* six batches: lists 0, 1 and 2 of two disjoint sets of slots (even and odd rounds of 7 i) */
+		flight		flights[6];
+
+		for (uint32_t half = 0; half < 2; half++)
+		{
+			uint32_t	count = 1 + small_random_bits(&random) % 80;
+			uint32_t	first = small_random_bits(&random);
+
+			if (round % 10 == 9)
+				count = half == 0 ? 256 : 44;
+			for (uint32_t l = 0; l < 3; l++)
+			{
+				flight	   *f = &flights[half * 3 + l];
+
+				*f = flight_make(count, l == 1 || !graph, k, l == 2 ? 100 : 64, l, (round + half * 3 + l) % GG_SERVE_LANES,
+								 first % s->nq, &truths[l]);
+				/* 256 x 7 and 44 x 7 steps on a ring of 600: 7 has no factor of it, so 300 distinct slots */
+				flight_submit(v, l == 2 ? other : index, s, f, half == 0 ? 0 : 7 * 256);
+			}
+		}
+		for (uint32_t i = 0; i < 6; i++)
+		{
+			if (!flight_wait(v, s, &flights[i]))
+				goto out;
+			flight_check(v, s, &flights[i], &wrong, &all);
+		}
+	}
+out:
+	CHECK((double) wrong <= 0.002 * (double) all, "%s: together %llu of %llu differ", s->name,
+		  (unsigned long long) wrong, (unsigned long long) all);
+	check_idle(v, s->name);
+	for (int i = 0; i < 3; i++)
+		answers_free(&truths[i]);
+}
+
+static void
+test_serve(void)
+{
+	for (size_t i = 0; i < NSPECS; i++)
+	{
+		scene		s;
+		server		v;
+		gg_index   *index;
+		gg_index   *other;
+
+		if (harness_small() && i % 3 != 0)
+			continue;
+		scene_make(&s, specs[i], 900 + i);
+		if (!server_open(&v, s.data.dim))
+			return;
+		index = scene_fill(&s, 5, 0);
+		other = scene_fill(&s, 0, 1 << 20);
+		if (index == NULL || other == NULL)
+			return;
+		for (int exact = s.shape.degree == 0; exact < 2; exact++)
+		{
+			check_alone(&v, &s, index, exact, 10, 64);
+			check_alone(&v, &s, index, exact, 1, 1);
+			check_alone(&v, &s, index, exact, 100, 200);
+			if (i == 0 || i == 5)
+				check_alone(&v, &s, index, exact, 1024, 1024);
+		}
+		check_together(&v, &s, index, other);
+		server_close(&v);
+		gg_cuda_engine.index_close(index);
+		gg_cuda_engine.index_close(other);
+		scene_free(&s);
+	}
+}
+
+/* ---- growing, and filling beside searches -------------------------------------------- */
+
+static void
+check_prefix(server *v, const scene *s, gg_index *index, uint32_t n, uint32_t lane)
+{
+	gg_dataset	some = s->data;
+	gg_index   *opened = NULL;
+	answers		truth;
+	flight		f;
+	uint64_t	wrong = 0;
+	uint64_t	all = 0;
+
+	some.n = n;
+	CHECK_OK(gg_cuda_engine.index_open(&some, NULL, &control, &opened), s->name);
+	truth = ask(opened, s, true, 20, 20, s->nq);
+	f = flight_make(50, true, 20, 20, 3, lane, 0, &truth);
+	flight_submit(v, index, s, &f, 0);
+	if (flight_wait(v, s, &f))
+		flight_check(v, s, &f, &wrong, &all);
+	CHECK(wrong == 0, "%s: %llu of %llu differ with %u rows", s->name, (unsigned long long) wrong,
+		  (unsigned long long) all, n);
+	answers_free(&truth);
+	gg_cuda_engine.index_close(opened);
+}
+
+static void
+test_grow(void)
+{
+	static const scene_spec spec = {.n = 900,.dim = 31,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.nq = 64};
+	static const uint32_t steps[] = {0, 1, 31, 32, 33, 500, 500, 899, 900};
+	small_random random = {8};
+	gg_shape	shape;
+	gg_index   *index = NULL;
+	uint64_t	row;
+	uint32_t	n = 0;
+	server		v;
+	scene		s;
+
+	scene_make(&s, spec, 31);
+	row = row_bytes(&s);
+	if (!server_open(&v, s.data.dim))
+		return;
+	shape = s.shape;
+	CHECK_OK(gg_cuda_engine.index_create(&shape, &index), "create");
+	CHECK_OK(gg_cuda_engine.index_finish(index, 0, NULL), "finish");
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+	{
+		uint32_t	to = harness_size(steps[i], 2);
+
+		for (uint64_t at = n * row; at < to * row;)
+		{
+			uint64_t	size = 1 + small_random_bits(&random) % 3000;
+
+			if (size > to * row - at)
+				size = to * row - at;
+			CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_ROWS, at, (char *) s.rows + at, size), "write");
+			at += size;
+		}
+		/* written, but not yet there */
+		check_prefix(&v, &s, index, n, (uint32_t) i % GG_SERVE_LANES);
+		n = to;
+		CHECK_OK(gg_cuda_engine.index_grow(index, n), "grow");
+		check_prefix(&v, &s, index, n, (uint32_t) i % GG_SERVE_LANES);
+	}
+	CHECK(gg_cuda_engine.index_grow(index, shape.capacity + 1).code == GG_EINVAL, "grow past the capacity");
+	if (n > 1)
+		CHECK(gg_cuda_engine.index_grow(index, n - 1).code == GG_EINVAL, "grow to fewer");
+	server_close(&v);
+	gg_cuda_engine.index_close(index);
+	scene_free(&s);
+}
+
+typedef struct filler
+{
+	const scene *s;
+	uint32_t	rounds;
+	volatile bool stop;
+} filler;
+
+/* What the service's upload thread does. */
+static void *
+fill_on(void *arg)
+{
+	filler	   *f = arg;
+
+	while (!f->stop)
+	{
+		gg_index   *index = scene_fill(f->s, 100, (4 << 20) - 5);
+
+		gg_cuda_engine.index_close(index);
+		f->rounds++;
+	}
+	return NULL;
+}
+
+static void
+test_fill_beside(void)
+{
+	scene		s;
+	server		v;
+	gg_index   *index;
+	filler		f = {.s = &s};
+	pthread_t	thread;
+	double		until;
+
+	scene_make(&s, specs[1], 77);
+	if (!server_open(&v, s.data.dim))
+		return;
+	index = scene_fill(&s, 0, 0);
+	pthread_create(&thread, NULL, fill_on, &f);
+	until = harness_now() + (harness_small() ? 1 : 2);
+	do
+		check_together(&v, &s, index, index);
+	while (harness_now() < until);
+	f.stop = true;
+	pthread_join(thread, NULL);
+	CHECK(f.rounds > 0, "nothing was filled meanwhile");
+	server_close(&v);
+	gg_cuda_engine.index_close(index);
+	scene_free(&s);
+}
+
+/* ---- building ---------------------------------------------------------------------------- */
+
+static void
+test_build(void)
+{
+	static const struct
+	{
+		uint32_t	n;
+		uint32_t	dim;
+		gg_metric	metric;
+		gg_element	element;
+	}			cases[] = {
+		{3000, 128, GG_METRIC_L2, GG_ELEMENT_F32},
+		{3000, 33, GG_METRIC_L2, GG_ELEMENT_F32},
+		{3000, 100, GG_METRIC_IP, GG_ELEMENT_F32},
+		{3000, 65, GG_METRIC_COSINE, GG_ELEMENT_F16},
+		{3000, 3, GG_METRIC_L1, GG_ELEMENT_F32},
+		{30000, 44, GG_METRIC_COSINE, GG_ELEMENT_F32},
+		{30000, 37, GG_METRIC_IP, GG_ELEMENT_F16},
+		{5, 9, GG_METRIC_L2, GG_ELEMENT_F32},
+		{0, 9, GG_METRIC_L2, GG_ELEMENT_F32},
+	};
+	gg_build_params params = {.graph_degree = 16,.intermediate_graph_degree = 32,.seed = 5};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(cases[i].n, 10),.dim = cases[i].dim,
+		.metric = cases[i].metric,.element = cases[i].element,.seed = 40 + i};
+		gg_graph	graphs[2];
+		gg_shape	shape = {.dim = spec.dim,.element = spec.element,.metric = spec.metric};
+		small_random random = {i};
+		gg_index   *index = NULL;
+		gg_dataset	data;
+		char		name[96];
+
+		snprintf(name, sizeof(name), "build n %u dim %u metric %d element %d", spec.n, spec.dim, (int) spec.metric,
+				 (int) spec.element);
+		harness_data(&spec, &data, NULL, 0);
+		shape.capacity = data.n + 10;
+		CHECK_OK(gg_cuda_engine.build(&data, &params, &control, &graphs[0], NULL), name);
+		CHECK_OK(gg_cuda_engine.index_create(&shape, &index), name);
+		write_part(index, GG_PART_ROWS, data.rows, (uint64_t) data.n * data.dim * gg_element_size(data.element), 100003,
+				   &random, name);
+		CHECK_OK(gg_cuda_engine.build_index(index, data.n, &params, &control, &graphs[1], NULL), name);
+		CHECK(graphs[0].n == graphs[1].n && graphs[0].degree == graphs[1].degree && graphs[0].npivots == graphs[1].npivots,
+			  "%s: %u and %u pivots", name, graphs[0].npivots, graphs[1].npivots);
+		if (graphs[0].npivots == graphs[1].npivots && data.n > 0)
+			CHECK(memcmp(graphs[0].adjacency, graphs[1].adjacency, (size_t) data.n * 16 * 4) == 0 &&
+				  memcmp(graphs[0].pivots, graphs[1].pivots, (size_t) graphs[0].npivots * 4) == 0 &&
+				  memcmp(graphs[0].pivot_adjacency, graphs[1].pivot_adjacency,
+						 (size_t) graphs[0].npivots * GG_PIVOT_DEGREE * 4) == 0, "%s: another graph", name);
+		gg_graph_free(&graphs[0]);
+		gg_graph_free(&graphs[1]);
+		gg_cuda_engine.index_close(index);
+		harness_free(&data, NULL);
+	}
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+static uint64_t
+device_free(void)
+{
+	gg_device_info info;
+
+	CHECK_OK(gg_cuda_engine.device_info(0, &info), "device_info");
+	return info.free_bytes;
+}
+
+#define REFUSED(call) CHECK((call).code == GG_EINVAL, #call)
+
+static void
+test_refuse_shapes(void)
+{
+	gg_shape	good = {.capacity = 100,.dim = 8,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2,.degree = 8,.npivots = 5};
+	gg_build_params params = {.graph_degree = 16,.intermediate_graph_degree = 32};
+	gg_index   *index = NULL;
+	gg_shape	bad;
+	gg_graph	graph;
+	gg_search_params search = {.k = 5,.itopk_size = 10};
+	uint32_t	nodes[5];
+	float		distances[5];
+	char		bytes[64] = {0};
+	uint64_t	before;
+	gg_status	status;
+
+	for (int i = 0; i < 8; i++)
+	{
+		bad = good;
+		if (i == 0)
+			bad.dim = 0;
+		else if (i == 1)
+			bad.dim = GG_MAX_DIM + 1;
+		else if (i == 2)
+			bad.capacity = GG_MAX_NODES + 1u;
+		else if (i == 3)
+			bad.metric = (gg_metric) 9;
+		else if (i == 4)
+			bad.element = (gg_element) 0;
+		else if (i == 5)
+			bad.degree = GG_MAX_DEGREE + 1;
+		else if (i == 6)
+			bad.npivots = 0;
+		else
+			bad.degree = 0;
+		REFUSED(gg_cuda_engine.index_create(&bad, &index));
+		CHECK(index == NULL, "shape %d left an index", i);
+	}
+	CHECK_OK(gg_cuda_engine.index_create(&good, &index), "create");
+	REFUSED(gg_cuda_engine.index_write(index, GG_PART_ROWS, 100 * 32, bytes, 1));
+	REFUSED(gg_cuda_engine.index_write(index, GG_PART_ROWS, 100 * 32 - 63, bytes, 64));
+	REFUSED(gg_cuda_engine.index_write(index, GG_PART_ROWS, UINT64_MAX - 3, bytes, 64));
+	REFUSED(gg_cuda_engine.index_write(index, GG_PART_ADJACENCY, 100 * 32 - 63, bytes, 64));
+	REFUSED(gg_cuda_engine.index_write(index, GG_PART_PIVOTS, 5 * 68 - 63, bytes, 64));
+	REFUSED(gg_cuda_engine.index_write(index, (gg_part) 3, 0, bytes, 1));
+	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_ROWS, 100 * 32, bytes, 0), "nothing at the end");
+	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_PIVOTS, 5 * 68 - 64, bytes, 64), "the last bytes");
+	REFUSED(gg_cuda_engine.index_search(index, &search, (float *) bytes, 1, NULL, nodes, distances));
+	REFUSED(gg_cuda_engine.index_exact(index, 5, NULL, (float *) bytes, 1, NULL, nodes, distances));
+	REFUSED(gg_cuda_engine.index_grow(index, 5));
+	REFUSED(gg_cuda_engine.build_index(index, 5, &params, NULL, &graph, NULL));
+	REFUSED(gg_cuda_engine.index_finish(index, 101, NULL));
+	gg_cuda_engine.index_close(index);
+	gg_cuda_engine.index_close(NULL);
+
+	/* more than any device has */
+	before = device_free();
+	bad = good;
+	bad.capacity = GG_MAX_NODES;
+	bad.dim = GG_MAX_DIM;
+	for (int i = 0; i < 3; i++)
+	{
+		index = NULL;
+		status = gg_cuda_engine.index_create(&bad, &index);
+		CHECK(status.code == GG_EDEVICE_MEMORY && index == NULL && status.message[0] != '\0', "%d: %s",
+			  (int) status.code, status.message);
+	}
+	/* the rows fit, their copy for the walk does not */
+	bad = good;
+	bad.dim = 1024;
+	bad.capacity = (uint32_t) (before / 5 * 4 / (1024 * 4));
+	status = gg_cuda_engine.index_create(&bad, &index);
+	CHECK(status.code == GG_EDEVICE_MEMORY && index == NULL, "code %d: %s", (int) status.code, status.message);
+	/* sanitizers keep device memory of their own */
+	CHECK(harness_small() || device_free() + (8 << 20) >= before, "%llu bytes lost",
+		  (unsigned long long) (before - device_free()));
+	CHECK_OK(gg_cuda_engine.index_create(&good, &index), "create after refusals");
+	gg_cuda_engine.index_close(index);
+}
+
+/* check_memory: not the first time, when code is loaded that stays. */
+static void
+test_refuse_batches(bool check_memory)
+{
+	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
+	gg_serve_batch good = {.count = 1,.k = 10,.itopk_size = 64,.slots = {3},.tickets = {7}};
+	gg_serve_layout layout;
+	gg_server  *refused = NULL;
+	gg_serve_batch bad;
+	gg_index   *index;
+	gg_index   *rows = NULL;
+	gg_shape	shape;
+	uint64_t	before = device_free();
+	bool		idle;
+	answers		truth;
+	flight		f;
+	uint64_t	wrong = 0;
+	uint64_t	all = 0;
+	scene		s;
+	server		v;
+
+	scene_make(&s, spec, 3);
+	if (!server_open(&v, s.data.dim))
+		return;
+	index = scene_fill(&s, 0, 0);
+	for (int i = 0; i < 10; i++)
+	{
+		bad = good;
+		if (i == 0)
+			bad.count = 0;
+		else if (i == 1)
+			bad.count = GG_SERVE_MAX_BATCH + 1;
+		else if (i == 2)
+			bad.k = 0;
+		else if (i == 3)
+			bad.k = 65;
+		else if (i == 4)
+			bad.itopk_size = GG_MAX_ITOPK + 1;
+		else if (i == 5)
+			bad.list = GG_SERVE_MAX_LISTS;
+		else if (i == 6)
+			bad.slots[0] = NSLOTS;
+		else if (i == 7)
+			bad.exact = true, bad.k = GG_MAX_ITOPK + 1;
+		else if (i == 8)
+			bad.list = 4, bad.k = bad.itopk_size = 1024;	/* past the slot's room */
+		CHECK(gg_cuda_engine.serve_submit(v.server, index, i == 9 ? GG_SERVE_LANES : 0, &bad).code == GG_EINVAL,
+			  "batch %d", i);
+	}
+	shape = s.shape;
+	shape.degree = shape.npivots = 0;
+	CHECK_OK(gg_cuda_engine.index_create(&shape, &rows), "create");
+	bad = good;
+	bad.exact = true;
+	REFUSED(gg_cuda_engine.serve_submit(v.server, rows, 0, &bad));	/* not finished */
+	CHECK_OK(gg_cuda_engine.index_write(rows, GG_PART_ROWS, 0, s.rows, s.data.n * row_bytes(&s)), "write");
+	CHECK_OK(gg_cuda_engine.index_finish(rows, s.data.n, NULL), "finish");
+	REFUSED(gg_cuda_engine.serve_submit(v.server, rows, 0, &good));	/* no graph */
+	gg_cuda_engine.index_close(rows);
+	shape.dim = 17;				/* a query takes 64 bytes */
+	CHECK_OK(gg_cuda_engine.index_create(&shape, &rows), "create");
+	CHECK_OK(gg_cuda_engine.index_finish(rows, 0, NULL), "finish");
+	REFUSED(gg_cuda_engine.serve_submit(v.server, rows, 0, &bad));
+	gg_cuda_engine.index_close(rows);
+	REFUSED(gg_cuda_engine.serve_check(v.server, GG_SERVE_LANES, &idle));
+
+	/* none of that was answered or stands in the way */
+	CHECK(slot_done(&v, 3)[0] == UNTOUCHED, "a refused batch was answered");
+	truth = ask(index, &s, false, 10, 64, s.nq);
+	f = flight_make(40, false, 10, 64, 0, 1, 0, &truth);
+	flight_submit(&v, index, &s, &f, 0);
+	if (flight_wait(&v, &s, &f))
+		flight_check(&v, &s, &f, &wrong, &all);
+	CHECK((double) wrong <= 0.002 * (double) all, "%llu of %llu differ after refusals", (unsigned long long) wrong,
+		  (unsigned long long) all);
+	answers_free(&truth);
+	server_close(&v);
+	gg_cuda_engine.index_close(index);
+	gg_cuda_engine.serve_close(NULL);
+
+	layout = v.layout;
+	for (int i = 0; i < 5; i++)
+	{
+		layout = v.layout;
+		if (i == 0)
+			layout.nslots++;
+		else if (i == 1)
+			layout.query += 4;
+		else if (i == 2)
+			layout.done = layout.slot_bytes - 64;	/* fewer words than lists */
+		else if (i == 3)
+			layout.slots -= 8192;
+		CHECK(gg_cuda_engine.serve_open(i == 4 ? 9999 : 0, v.region, v.region_bytes - (i == 0 ? 4096 : 0), &layout,
+										&refused).code == (i == 4 ? GG_ENODEVICE : GG_EINVAL) && refused == NULL,
+			  "layout %d", i);
+	}
+	CHECK(!check_memory || harness_small() || device_free() + (8 << 20) >= before, "%llu bytes lost",
+		  (unsigned long long) (before - device_free()));
+	scene_free(&s);
+}
+
+static void
+test_devices(void)
+{
+	int			count = 0;
+	gg_device_info info;
+
+	CHECK_OK(gg_cuda_engine.device_count(&count), "device_count");
+	CHECK(count > 0, "%d devices", count);
+	CHECK_OK(gg_cuda_engine.device_info(0, &info), "device_info");
+	CHECK(info.name[0] != '\0' && info.total_bytes > info.free_bytes && info.free_bytes > 0, "%s: %llu of %llu",
+		  info.name, (unsigned long long) info.free_bytes, (unsigned long long) info.total_bytes);
+	printf("# %s, %llu of %llu MB free\n", info.name, (unsigned long long) (info.free_bytes >> 20),
+		   (unsigned long long) (info.total_bytes >> 20));
+	CHECK(gg_cuda_engine.device_info(count, &info).code != GG_OK, "a device too many");
+}
+
+static void
+test_refused_batches(void)
+{
+	test_refuse_batches(false);
+	test_refuse_batches(true);
+}
+
+static void
+test_release(void)
+{
+	test_grow();
+	/* what a release leaves behind must not be taken for what the next context knows */
+	gg_cuda_engine.release();
+	test_grow();
+}
+
+int
+main(void)
+{
+	/* a host without a GPU proves nothing: say so, and fail */
+	if (!CHECK_OK(gg_cuda_engine.probe(), "probe"))
+		return harness_finish();
+	harness_run("devices", test_devices);
+	harness_run("fill, edges", test_fill_edges);
+	harness_run("fill", test_fill);
+	harness_run("refused shapes", test_refuse_shapes);
+	harness_run("refused batches", test_refused_batches);
+	harness_run("grow", test_grow);
+	harness_run("build", test_build);
+	harness_run("serve", test_serve);
+	harness_run("fill beside", test_fill_beside);
+	harness_run("release", test_release);
+	return harness_finish();
+}

@@ -1,0 +1,267 @@
+/*
+ * test_serve.c
+ *		Indexes filled piece by piece answer as those opened over rows in memory do, and so do batches
+ *		of searches over slots.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+
+#define NQ 40u
+#define SLOTS 64u
+#define K 20u
+#define ITOPK 48u
+#define PIVOT_WORDS (1 + GG_PIVOT_DEGREE)
+
+static const gg_engine *const engine = &gg_cpu_engine;
+
+/* In odd pieces, last one first: writes may come in any order and length. */
+static void
+write_part(gg_index *index, gg_part part, const void *src, uint64_t bytes, uint64_t piece)
+{
+	for (uint64_t end = bytes; end > 0;)
+	{
+		uint64_t	begin = end > piece ? end - piece : 0;
+
+		CHECK_OK(engine->index_write(index, part, begin, (const char *) src + begin, end - begin), "index_write");
+		end = begin;
+	}
+}
+
+static gg_index *
+fill(const gg_dataset *data, const gg_graph *graph, uint32_t capacity)
+{
+	gg_shape	shape = {.capacity = capacity,.dim = data->dim,.element = data->element,.metric = data->metric,
+		.degree = graph ? graph->degree : 0,.npivots = graph ? graph->npivots : 0};
+	uint64_t	row_bytes = data->dim * gg_element_size(data->element);
+	gg_index   *index;
+	gg_status	status = engine->index_create(&shape, &index);
+
+	CHECK_OK(status, "index_create");
+	CHECK(engine->index_bytes(index) == engine->shape_bytes(&shape) && engine->index_bytes(index) >= capacity * row_bytes,
+		  "%llu bytes", (unsigned long long) engine->index_bytes(index));
+	write_part(index, GG_PART_ROWS, data->rows, data->n * row_bytes, 4099);
+	if (graph != NULL)
+	{
+		uint32_t   *pivots = malloc((size_t) graph->npivots * PIVOT_WORDS * sizeof(uint32_t));
+
+		for (uint32_t i = 0; i < graph->npivots; i++)
+		{
+			pivots[i * PIVOT_WORDS] = graph->pivots[i];
+			memcpy(pivots + i * PIVOT_WORDS + 1, graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
+				   GG_PIVOT_DEGREE * sizeof(uint32_t));
+		}
+		write_part(index, GG_PART_ADJACENCY, graph->adjacency, (uint64_t) graph->n * graph->degree * sizeof(uint32_t), 1001);
+		write_part(index, GG_PART_PIVOTS, pivots, (uint64_t) graph->npivots * PIVOT_WORDS * sizeof(uint32_t), 77);
+		free(pivots);
+	}
+	return index;
+}
+
+/* ---- a region of slots -------------------------------------------------------- */
+
+typedef struct region
+{
+	char	   *memory;
+	size_t		bytes;
+	gg_serve_layout layout;
+	gg_server  *server;
+} region;
+
+static void
+open_region(region *r, uint32_t dim)
+{
+	size_t		lists = ((size_t) 2 * K * 4 + 63) / 64 * 64;
+
+	memset(r, 0, sizeof(*r));
+	r->layout.nslots = SLOTS;
+	r->layout.done = 0;
+	r->layout.nodes = (GG_SERVE_MAX_LISTS * 4 + 63) / 64 * 64;
+	r->layout.distances = r->layout.nodes + lists;
+	r->layout.query = r->layout.distances + lists;
+	r->layout.slot_bytes = r->layout.query + ((size_t) dim * 4 + 63) / 64 * 64;
+	r->bytes = r->layout.slot_bytes * SLOTS;
+	r->memory = calloc(1, r->bytes);
+	r->layout.slots = r->memory;
+	CHECK_OK(engine->serve_open(0, r->memory, r->bytes, &r->layout, &r->server), "serve_open");
+}
+
+static void
+close_region(region *r)
+{
+	engine->serve_close(r->server);
+	free(r->memory);
+}
+
+static char *
+slot_of(const region *r, uint32_t slot)
+{
+	return r->layout.slots + slot * r->layout.slot_bytes;
+}
+
+/* Query q in slot 3 q + 1 (mod SLOTS), ticket 100 + q; the answers of one list against the expected ones. */
+static void
+serve(region *r, gg_index *index, uint32_t list, bool exact, const float *queries, uint32_t dim,
+	  const uint32_t *nodes, const float *distances)
+{
+	gg_serve_batch batch = {.count = NQ,.exact = exact,.k = K,.itopk_size = ITOPK,.list = list};
+	uint32_t	wrong = 0;
+	bool		idle = false;
+
+	for (uint32_t q = 0; q < NQ; q++)
+	{
+		batch.slots[q] = (3 * q + 1) % SLOTS;
+		batch.tickets[q] = 100 + q;
+		memcpy(slot_of(r, batch.slots[q]) + r->layout.query, queries + (size_t) q * dim, dim * sizeof(float));
+	}
+	CHECK_OK(engine->serve_submit(r->server, index, list % GG_SERVE_LANES, &batch), "serve_submit");
+	CHECK_OK(engine->serve_check(r->server, list % GG_SERVE_LANES, &idle), "serve_check");
+	CHECK(idle, "the lane is idle");
+	for (uint32_t q = 0; q < NQ; q++)
+	{
+		char	   *slot = slot_of(r, batch.slots[q]);
+
+		if (((uint32_t *) (slot + r->layout.done))[list] != 100 + q ||
+			memcmp((uint32_t *) (slot + r->layout.nodes) + list * K, nodes + q * K, K * 4) != 0 ||
+			memcmp((float *) (slot + r->layout.distances) + list * K, distances + q * K, K * 4) != 0)
+			wrong++;
+	}
+	CHECK(wrong == 0, "%u of %u answers of list %u differ", wrong, NQ, list);
+}
+
+static void
+test_kind(gg_metric metric, gg_element element)
+{
+	harness_spec spec = {SHAPE_MANIFOLD, harness_size(3000, 4), 24, 0, 0, metric, element, 0, 7};
+	gg_build_params build = {.graph_degree = 16,.intermediate_graph_degree = 32,.seed = 1};
+	gg_control	control = {.threads = 2};
+	gg_search_params params = {.k = K,.itopk_size = ITOPK};
+	uint32_t   *nodes = malloc(NQ * K * sizeof(uint32_t));
+	float	   *distances = malloc(NQ * K * sizeof(float));
+	gg_dataset	data;
+	gg_graph	graph,
+				again;
+	float	   *queries;
+	gg_index   *opened,
+			   *filled,
+			   *rows;
+	region		r;
+	uint32_t	n;
+
+	harness_data(&spec, &data, &queries, NQ);
+	n = data.n;
+	CHECK_OK(engine->build(&data, &build, &control, &graph, NULL), "build");
+	CHECK_OK(engine->index_open(&data, &graph, NULL, &opened), "index_open");
+	filled = fill(&data, &graph, n);
+	CHECK_OK(engine->index_finish(filled, n, NULL), "index_finish");
+	open_region(&r, data.dim);
+
+	CHECK_OK(engine->index_search(opened, &params, queries, NQ, NULL, nodes, distances), "index_search");
+	serve(&r, filled, 0, false, queries, data.dim, nodes, distances);
+	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances), "index_exact");
+	serve(&r, filled, 1, true, queries, data.dim, nodes, distances);
+
+	/* rows alone, half of them; then all */
+	rows = fill(&data, NULL, n + 10);
+	CHECK_OK(engine->index_finish(rows, n / 2, NULL), "index_finish of half");
+	data.n = n / 2;
+	graph.n = n / 2;
+	engine->index_close(opened);
+	CHECK_OK(engine->index_open(&data, &graph, NULL, &opened), "index_open of half");
+	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances), "index_exact of half");
+	serve(&r, rows, 0, true, queries, data.dim, nodes, distances);
+	CHECK(engine->index_grow(rows, n / 4).code == GG_EINVAL, "an index does not shrink");
+	CHECK(engine->index_grow(rows, n + 11).code == GG_EINVAL, "nor grow beyond its capacity");
+	CHECK(engine->index_grow(filled, n).code == GG_EINVAL, "nor grow at all with a graph");
+	CHECK_OK(engine->index_grow(rows, n), "index_grow");
+	engine->index_close(opened);
+	data.n = n;
+	graph.n = n;
+	CHECK_OK(engine->index_open(&data, &graph, NULL, &opened), "index_open");
+	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances), "index_exact");
+	serve(&r, rows, 1, true, queries, data.dim, nodes, distances);
+	CHECK(engine->index_search(rows, &params, queries, 1, NULL, nodes, distances).code == GG_EINVAL, "no graph, no walk");
+	engine->index_close(rows);
+
+	/* a build over rows that were written */
+	control.threads = 1;
+	gg_graph_free(&graph);
+	CHECK_OK(engine->build(&data, &build, &control, &graph, NULL), "build");
+	rows = fill(&data, NULL, n);
+	CHECK_OK(engine->build_index(rows, n, &build, &control, &again, NULL), "build_index");
+	CHECK(again.n == graph.n && memcmp(again.adjacency, graph.adjacency, (size_t) n * graph.degree * sizeof(uint32_t)) == 0,
+		  "the same graph");
+	gg_graph_free(&again);
+	engine->index_close(rows);
+
+	close_region(&r);
+	engine->index_close(opened);
+	engine->index_close(filled);
+	gg_graph_free(&graph);
+	harness_free(&data, queries);
+	free(nodes);
+	free(distances);
+}
+
+static void
+test_preconditions(void)
+{
+	gg_shape	shape = {.capacity = 10,.dim = 4,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2};
+	gg_serve_layout layout = {.slot_bytes = 1024,.nslots = 3};
+	gg_serve_batch batch = {.count = 1,.exact = true,.k = 1,.itopk_size = 1,.slots = {3}};
+	char	   *memory = calloc(2, 1024);
+	float		row[4] = {0};
+	gg_server  *server;
+	gg_index   *index;
+	gg_device_info info;
+	int			count = 0;
+
+	shape.npivots = 2;
+	CHECK(engine->index_create(&shape, &index).code == GG_EINVAL && index == NULL, "pivots without a graph");
+	shape.npivots = 0;
+	shape.dim = 0;
+	CHECK(engine->index_create(&shape, &index).code == GG_EINVAL, "no dimensions");
+	shape.dim = 4;
+	CHECK_OK(engine->index_create(&shape, &index), "index_create");
+	CHECK(engine->index_write(index, GG_PART_ROWS, 145, row, 16).code == GG_EINVAL, "behind the end");
+	CHECK(engine->index_write(index, GG_PART_ROWS, UINT64_MAX, row, 16).code == GG_EINVAL, "far behind the end");
+	CHECK(engine->index_write(index, GG_PART_PIVOTS, 0, row, 4).code == GG_EINVAL, "a part that is not there");
+	CHECK_OK(engine->index_write(index, GG_PART_ROWS, 144, row, 16), "the last row");
+	CHECK(engine->index_grow(index, 1).code == GG_EINVAL, "not finished");
+	CHECK(engine->index_finish(index, 11, NULL).code == GG_EINVAL, "more rows than memory");
+	CHECK_OK(engine->index_finish(index, 0, NULL), "no rows yet");
+
+	layout.slots = memory;
+	CHECK(engine->serve_open(0, memory, 2048, &layout, &server).code == GG_EINVAL, "slots outside the region");
+	layout.nslots = 2;
+	CHECK_OK(engine->serve_open(0, memory, 2048, &layout, &server), "serve_open");
+	CHECK(engine->serve_submit(server, index, 0, &batch).code == GG_EINVAL, "no such slot");
+	batch.slots[0] = 1;
+	CHECK(engine->serve_submit(server, index, GG_SERVE_LANES, &batch).code == GG_EINVAL, "no such lane");
+	batch.count = 0;
+	CHECK(engine->serve_submit(server, index, 0, &batch).code == GG_EINVAL, "no query");
+	engine->serve_close(server);
+	engine->index_close(index);
+	free(memory);
+
+	CHECK_OK(engine->device_count(&count), "device_count");
+	CHECK(count == 1, "%d devices", count);
+	CHECK_OK(engine->device_info(0, &info), "device_info");
+	CHECK(info.total_bytes > info.free_bytes / 2 && info.name[0] != '\0', "%s", info.name);
+}
+
+int
+main(void)
+{
+	test_kind(GG_METRIC_L2, GG_ELEMENT_F32);
+	test_kind(GG_METRIC_COSINE, GG_ELEMENT_F16);
+	if (!harness_fewer())
+	{
+		test_kind(GG_METRIC_IP, GG_ELEMENT_F32);
+		test_kind(GG_METRIC_L1, GG_ELEMENT_F16);
+	}
+	test_preconditions();
+	return harness_finish();
+}

@@ -1,0 +1,119 @@
+# What the tests of residency share: a server whose GPU service runs on the CPU engine, and how to ask it.
+package Residency;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+
+our @EXPORT = qw(service_conf service_node unserved of_index of_device state_of wait_for_state answered_by truth truth_by_device
+	truth_by_cpu log_lines);
+
+# itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
+sub service_conf
+{
+	return <<'CONF';
+shared_preload_libraries = 'gpugraph'
+gpugraph.service_engine = cpu
+gpugraph.itopk_size = 120
+shared_buffers = 32MB
+max_worker_processes = 16
+CONF
+}
+
+sub service_node
+{
+	my ($name, %options) = @_;
+
+	$options{conf} = service_conf() . ($options{conf} || '');
+	return new_node($name, %options);
+}
+
+# Run the code with sessions that leave the service alone: what they build is not handed over to it.
+sub unserved (&)
+{
+	my ($code) = @_;
+	local $ENV{PGOPTIONS} = '-c gpugraph.engine=cpu';
+
+	$code->();
+	return;
+}
+
+# Of an index's row of gpugraph_stat_index.
+sub of_index
+{
+	my ($node, $expression, $index) = @_;
+	$index ||= 'items_idx';
+	return $node->safe_psql('postgres',
+		"SELECT $expression FROM gpugraph_stat_index WHERE datname = current_database() AND relid = '$index'::regclass");
+}
+
+sub of_device
+{
+	my ($node, $expression) = @_;
+	return $node->safe_psql('postgres', "SELECT $expression FROM gpugraph_stat_device WHERE device = 0");
+}
+
+# 'absent' also when nobody has heard of it.
+sub state_of
+{
+	my ($node, $index) = @_;
+	return of_index($node, 'state', $index) || 'absent';
+}
+
+sub wait_for_state
+{
+	my ($node, $state, $index) = @_;
+	my $seen;
+
+	wait_for(sub { $seen = state_of($node, $index); return $seen =~ /^($state)$/ });
+	return $seen;
+}
+
+# How many queries were answered by (device, CPU) so far.
+sub answered_by
+{
+	my ($node, $index) = @_;
+	my $counts = of_index($node, "queries_gpu || ' ' || queries_cpu", $index) || '0 0';
+	return split / /, $counts;
+}
+
+# Recall of the 20 queries of make_queries(), and who answered them: "1.0000 20 0".
+sub truth
+{
+	my ($node, $rel) = @_;
+	$rel ||= 'items';
+	my ($gpu, $cpu) = answered_by($node, "${rel}_idx");
+	my $recall = $node->safe_psql('postgres', "SELECT recall('$rel', '<->', 10)");
+	my ($gpu_after, $cpu_after) = answered_by($node, "${rel}_idx");
+
+	return sprintf '%s %d %d', $recall, $gpu_after - $gpu, $cpu_after - $cpu;
+}
+
+sub truth_by_device
+{
+	my ($node, $what, $rel) = @_;
+	is(truth($node, $rel), '1.0000 20 0', "$what: the device answers, and rightly");
+	return;
+}
+
+sub truth_by_cpu
+{
+	my ($node, $what, $rel) = @_;
+	is(truth($node, $rel), '1.0000 0 20', "$what: the CPU answers, and rightly");
+	return;
+}
+
+# Lines of the server's log that match.
+sub log_lines
+{
+	my ($node, $pattern) = @_;
+	my @lines = grep { /$pattern/ } split /\n/, slurp_file($node->logfile);
+	return scalar @lines;
+}
+
+1;

@@ -1,0 +1,82 @@
+# gpugraph.device_memory: what was used longest ago makes room, nothing that does not help is evicted, and what can never fit
+# is left to the CPU, which is said once.
+use strict;
+use warnings;
+
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('limit', conf => "gpugraph.device_memory = 2MB\n");
+
+# three tables of some 0.8 MB each on the device
+for my $t (qw(a b c))
+{
+	unserved {
+		$node->safe_psql('postgres', "SELECT setseed(0.1); SELECT make_data('$t', 4000, 16, 40); CREATE INDEX ${t}_idx ON $t USING gpugraph (val vector_l2_ops)");
+	};
+}
+$node->safe_psql('postgres', "SELECT make_queries('a', 20)");
+$node->safe_psql('postgres', 'VACUUM ANALYZE');
+
+sub prewarm { return $node->safe_psql('postgres', "SELECT gpugraph_prewarm('$_[0]_idx')") }
+sub states { return join ' ', map { state_of($node, "${_}_idx") } qw(a b c) }
+
+my $bytes = prewarm('a');
+cmp_ok($bytes, '>', 700_000, 'an index takes more than a third');
+cmp_ok($bytes, '<', 1_048_576, 'and less than half of the limit');
+prewarm('b');
+is(states(), 'ready ready absent', 'two fit');
+truth_by_device($node, 'the first', 'a');
+prewarm('c');
+is(states(), 'ready absent ready', 'what was used longest ago made room for the third');
+is(of_device($node, 'evictions'), 1, 'nothing else was evicted');
+is(log_lines($node, qr/index "b_idx".*makes room for index "c_idx"/), 1, 'the log says so');
+truth_by_device($node, 'the first', 'a');
+truth_by_device($node, 'the third', 'c');
+
+# ---- a query asks for the second; what is there gives way when it has been there for a while
+ok(defined wait_for(
+		sub {
+			$node->safe_psql('postgres', "SELECT recall('b', '<->', 1)");
+			return state_of($node, 'b_idx') eq 'ready';
+		}),
+	'queries bring the second back');
+is(states(), 'absent ready ready', 'in place of the first');
+truth_by_device($node, 'the second', 'b');
+cmp_ok(of_device($node, 'resident_bytes'), '<=', 2 * 1024 * 1024, 'the limit is kept');
+
+# ---- too large for the limit
+unserved {
+	$node->safe_psql('postgres', "SELECT setseed(0.1); SELECT make_data('big', 9000, 64, 40); CREATE INDEX big_idx ON big USING gpugraph (val vector_l2_ops)");
+};
+like(($node->psql('postgres', "SELECT gpugraph_prewarm('big_idx')"))[2],
+	qr/could not load index "big_idx".*it needs \d+ kB of device memory, gpugraph.device_memory allows 2048 kB/s,
+	'prewarm of what is too large fails with the sizes');
+is(states(), 'absent ready ready', 'nothing was evicted for it');
+is($node->safe_psql('postgres', "SELECT count(*) FROM (SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5) s"),
+	5, 'its queries are answered');
+is(of_index($node, "state || ' ' || cpu_memory", 'big_idx'), 'failed 1', 'by the CPU, for want of memory');
+ok(($node->psql('postgres', "SELECT gpugraph_prewarm('big_idx')"))[0] != 0, 'a second try fails, too');
+is(log_lines($node, qr/LOG: .*could not load index "big_idx"/), 1, 'the log says it once');
+like(($node->psql('postgres', "SET gpugraph.engine = cuda; SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5"))[2],
+	qr/ERROR/, 'with gpugraph.engine = cuda it is an error');
+
+# ---- a higher limit: it is tried again at once, a lower one: what is too much goes
+$node->append_conf('postgresql.conf', 'gpugraph.device_memory = 20MB');
+$node->reload;
+ok(defined wait_for(
+		sub {
+			$node->safe_psql('postgres', "SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5");
+			return state_of($node, 'big_idx') eq 'ready';
+		}),
+	'it fits a higher limit');
+is(states(), 'absent ready ready', 'beside the others');
+$node->append_conf('postgresql.conf', 'gpugraph.device_memory = 1MB');
+$node->reload;
+ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }), 'a lower limit is kept to');
+is(truth($node, 'c') =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'all the while answers are right');
+
+$node->stop;
+done_testing();

@@ -1,0 +1,60 @@
+# A hot standby has a service of its own, which follows what is replayed.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $primary = service_node('primary', init => { allows_streaming => 1 });
+make_items($primary, 4000, 16);
+$primary->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+$primary->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+$standby->start;
+
+sub catch_up { $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert')); return }
+
+catch_up();
+$standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+truth_by_device($standby, 'standby');
+
+# ---- rows inserted, deleted and vacuumed on the primary
+$primary->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id <= 2000');
+catch_up();
+is(truth($standby) =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'rows just replayed are found');
+$standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+is(of_index($standby, 'delta_pages > 10'), 't', 'the device gets them');
+truth_by_device($standby, 'inserted');
+$primary->safe_psql('postgres', 'DELETE FROM items WHERE id % 50 = 3; VACUUM items');
+catch_up();
+$standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+truth_by_device($standby, 'vacuumed');
+is(of_device($standby, 'loads'), 1, 'all that with one load') or diag(of_device($standby, 'loads'));
+is(answers($standby), answers($primary), 'primary and standby agree');
+
+# ---- REINDEX and TRUNCATE replayed
+$primary->safe_psql('postgres', 'REINDEX INDEX items_idx');
+catch_up();
+is(truth($standby) =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'the first answers after REINDEX are right');
+$standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+truth_by_device($standby, 'REINDEX replayed');
+ok(defined wait_for(sub { of_device($standby, 'resident_indexes') eq '1' }), 'the old copy goes');
+
+# ---- restart, promotion
+$standby->restart;
+is(wait_for_state($standby, 'ready'), 'ready', 'it is loaded again after a restart');
+truth_by_device($standby, 'restarted');
+$standby->promote;
+truth_by_device($standby, 'promoted');
+$standby->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 500');
+is(truth($standby) =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'rows inserted then are found');
+$standby->safe_psql('postgres', 'DROP TABLE items');
+ok(defined wait_for(sub { of_device($standby, "resident_indexes || ' ' || resident_bytes") eq '0 0' }), 'DROP gives the memory back');
+
+$standby->stop;
+$primary->stop;
+done_testing();

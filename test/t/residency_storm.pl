@@ -1,0 +1,100 @@
+# Queries whose answers are known, while rows come and go, VACUUM runs, the index is evicted, loaded, rebuilt, its loads fail and
+# the worker is terminated: no answer is wrong, no query fails, and nothing is left behind.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep time);
+
+use Gpugraph;
+use Residency;
+
+my $seconds = 12;
+my $node = service_node('storm', conf => "gpugraph.device_memory = 4MB\nlog_statement = none\n");
+make_items($node, 4000, 16);
+$node->safe_psql('postgres', <<'SQL');
+SELECT make_data('other', 4000, 16, 40);
+CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops);
+CREATE SEQUENCE fresh START 100001;
+-- a row that is there for good is its own nearest neighbour, at distance 0, and no deleted row is returned
+CREATE FUNCTION ask(rel text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	wanted int := 1 + (random() * 3999)::int % 4000;
+	seen record;
+BEGIN
+	EXECUTE format('SELECT min(d) AS d, count(*) AS n, count(DISTINCT id) AS ids FROM '
+		'(SELECT t.id, t.val <-> (SELECT val FROM %1$I WHERE id = %2$s) AS d FROM %1$I t ORDER BY d LIMIT 10) s', rel, wanted) INTO seen;
+	IF seen.d IS DISTINCT FROM 0 OR seen.n <> 10 OR seen.ids <> 10 THEN
+		RAISE EXCEPTION 'row % of %: %', wanted, rel, seen;
+	END IF;
+END $$;
+-- the worker may be away just now, or the index be replaced
+CREATE FUNCTION try_prewarm(rel text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM gpugraph_prewarm(rel::regclass);
+EXCEPTION
+	WHEN object_not_in_prerequisite_state OR out_of_memory OR undefined_table THEN RETURN;
+END $$;
+SQL
+
+# Each of these runs until time is up.
+my %scripts = (
+	ask => "SET enable_seqscan = off; SELECT ask('items'); SELECT ask('other');",
+	insert => "INSERT INTO items SELECT nextval('fresh'), cat, big, val FROM items WHERE id <= 4000 AND random() < 0.01;",
+	delete => "DELETE FROM items WHERE id > 100000 AND random() < 0.3; SELECT pg_sleep(0.2);",
+	vacuum => "VACUUM items; SELECT pg_sleep(0.3);",
+	evict => "SELECT gpugraph_evict('items_idx'); SELECT pg_sleep(random() * 0.3);",
+	prewarm => "SELECT try_prewarm('other_idx'); SELECT pg_sleep(random() * 0.5);",
+	reindex => "REINDEX INDEX CONCURRENTLY other_idx; SELECT pg_sleep(1);",
+	fault => "SET gpugraph.fault = load; SELECT ask('items'); SELECT pg_sleep(0.2);");
+my @running;
+my $dir = PostgreSQL::Test::Utils::tempdir();
+for my $name (sort keys %scripts)
+{
+	my $file = "$dir/$name.sql";
+
+	append_to_file($file, join("\n", map { "$_;" } split /;\s*/, $scripts{$name}) . "\n");
+	for my $copy (1 .. ($name eq 'ask' ? 4 : 1))
+	{
+		my %job = (name => $name, out => '');
+		$job{harness} = IPC::Run::start(
+			[ 'pgbench', '-n', '-c', 1, '-T', $seconds, '-f', $file, $node->connstr('postgres') ],
+			'<', \undef, '>', \$job{out}, '2>&1');
+		push @running, \%job;
+	}
+}
+
+# the worker is terminated every few seconds
+my $until = time + $seconds;
+my $kills = 0;
+while (time < $until - 3)
+{
+	usleep(2_500_000);
+	my $pid = of_device($node, 'coalesce(pid, 0)');
+	$kills += kill 'TERM', $pid if $pid != 0;
+}
+cmp_ok($kills, '>', 1, 'the worker was terminated more than once');
+
+for my $job (@running)
+{
+	eval { $job->{harness}->finish };
+	my @errors = grep { /ERROR|FATAL|PANIC|aborted/ } split /\n/, $job->{out};
+
+	is(join("\n", @errors), '', "$job->{name}: no error");
+	like($job->{out}, qr/number of transactions actually processed: [1-9]/, "$job->{name}: it did something");
+}
+
+# ---- afterwards
+ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'the worker is up');
+cmp_ok(of_index($node, 'queries_gpu'), '>', 20, 'the device answered some of it');
+$node->safe_psql('postgres', "DELETE FROM items WHERE id > 100000; VACUUM items; SELECT gpugraph_prewarm('items_idx')");
+truth_by_device($node, 'afterwards');
+index_is_complete($node, 'afterwards');
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'), gpugraph_evict('other_idx')");
+ok(defined wait_for(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' }), 'all memory is given back');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'"), 0, 'no loader is left');
+is(log_lines($node, qr/PANIC|TRAP|signal 11|signal 6/), 0, 'nothing bad is in the log');
+
+$node->stop;
+done_testing();

@@ -1,0 +1,198 @@
+# What a device answers is what the CPU answers: in every order, beyond the device's longest list, under filters, with rows
+# inserted and deleted, through cursors that take turns.
+use strict;
+use warnings;
+
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('answers', conf => "gpugraph.itopk_size = 64\n");
+make_items($node, 12000, 16);
+
+# ids by the device and by the CPU, for each query: how many answers are the same, and by whom they were
+$node->safe_psql('postgres', <<'SQL');
+CREATE FUNCTION ids(query int, n int, filter text) RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE
+	found int[];
+BEGIN
+	EXECUTE format('SELECT array_agg(id) FROM (SELECT id FROM items WHERE %s ORDER BY val <-> (SELECT val FROM queries WHERE queries.q = %s) LIMIT %s) s',
+		filter, query, n) INTO found;
+	RETURN found;
+END $$;
+-- 'same' of all queries' answers; else what is wrong
+CREATE FUNCTION compare(n int, filter text DEFAULT 'true', how text DEFAULT 'strict_order') RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	by_device int[];
+	by_cpu int[];
+	counted bigint := (SELECT queries_gpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass);
+BEGIN
+	PERFORM set_config('gpugraph.iterative_scan', how, true), set_config('enable_seqscan', 'off', true);
+	FOR q IN 1 .. 20 LOOP
+		PERFORM set_config('gpugraph.engine', 'cuda', true);
+		by_device := ids(q, n, filter);
+		PERFORM set_config('gpugraph.engine', 'cpu', true);
+		by_cpu := ids(q, n, filter);
+		IF by_device IS DISTINCT FROM by_cpu THEN
+			RETURN format('query %s: %s rows by the device, %s by the CPU, %s of them the same', q, cardinality(by_device),
+				cardinality(by_cpu), (SELECT count(*) FROM (SELECT unnest(by_device) INTERSECT SELECT unnest(by_cpu)) s));
+		END IF;
+	END LOOP;
+	counted := (SELECT queries_gpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass) - counted;
+	RETURN CASE WHEN counted = 20 THEN 'same' ELSE counted || ' answers by the device' END;
+END $$;
+-- every row once, and in order up to those that came late
+CREATE FUNCTION all_rows(how text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	result text;
+BEGIN
+	PERFORM set_config('gpugraph.iterative_scan', how, true), set_config('enable_seqscan', 'off', true),
+		set_config('gpugraph.engine', 'cuda', true);
+	SELECT count(*) || ' ' || count(DISTINCT id) INTO result
+		FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)) s;
+	RETURN result;
+END $$;
+SQL
+
+sub compare
+{
+	my ($what, @arguments) = @_;
+	is($node->safe_psql('postgres', 'SELECT compare(' . join(', ', @arguments) . ')'), 'same', $what);
+	return;
+}
+
+sub compare_all
+{
+	my ($when) = @_;
+
+	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	for my $how (qw(strict_order relaxed_order off))
+	{
+		compare("$when, $how: $_ rows", $_, "'true'", "'$how'") for 1, 10, 64, 100;
+		compare("$when, $how: a filter", 10, "'cat = 7'", "'$how'");
+	}
+	# lists of 64, 128, ... 1024; then a walk; then an exact pass
+	compare("$when: $_ rows", $_) for 300, 1500;
+	compare("$when: a strict filter", 20, "'big = 123'");
+	my $rows = $node->safe_psql('postgres', 'SELECT count(*) FROM items');
+	is($node->safe_psql('postgres', "SELECT all_rows('$_')"), "$rows $rows", "$when, $_: every row once")
+		for qw(strict_order relaxed_order);
+	return;
+}
+
+compare_all('as built');
+
+# ---- the delta: full pages on the device, the rest here
+$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0');
+$node->safe_psql('postgres', 'ANALYZE items');
+compare_all('with a delta');
+cmp_ok(of_index($node, 'delta_pages'), '>', 16, 'most of the delta is on the device');
+is($node->safe_psql('postgres', 'INSERT INTO items SELECT 100000, 0, 0, val FROM queries WHERE q = 3; SELECT (ids(3, 1, \'true\'))[1]'),
+	100000, 'a row just inserted is found first');
+
+# ---- dead rows
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 4 = 1');
+compare_all('rows deleted');
+$node->safe_psql('postgres', 'VACUUM items');
+compare_all('vacuumed');
+
+# ---- a delta and nothing else
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE few (id int, val vector(16));
+CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops);
+INSERT INTO few SELECT id, val FROM items WHERE id <= 6000;
+SELECT gpugraph_prewarm('few_idx');
+SQL
+is($node->safe_psql('postgres', <<'SQL'), 't', 'a delta alone is searched by the device');
+SET enable_seqscan = off;
+SET gpugraph.engine = cuda;
+CREATE TEMP TABLE a AS SELECT q, array(SELECT id FROM few ORDER BY few.val <-> queries.val LIMIT 200) FROM queries;
+SET gpugraph.engine = cpu;
+CREATE TEMP TABLE b AS SELECT q, array(SELECT id FROM few ORDER BY few.val <-> queries.val LIMIT 200) FROM queries;
+SELECT bool_and(a.array = b.array) FROM a JOIN b USING (q);
+SQL
+cmp_ok(of_index($node, 'queries_gpu', 'few_idx'), '>=', 20, 'the counters agree');
+
+# ---- cursors that take turns share the session's one slot
+is($node->safe_psql('postgres', <<'SQL'), 't', 'two cursors take turns');
+SET enable_seqscan = off;
+SET gpugraph.engine = cuda;
+CREATE FUNCTION turns() RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
+	b CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
+	one record;
+	by_a int[];
+	by_b int[];
+BEGIN
+	OPEN a;
+	OPEN b;
+	FOR i IN 1 .. 400 LOOP
+		FETCH a INTO one;
+		by_a := by_a || one.id;
+		FETCH b INTO one;
+		by_b := by_b || one.id;
+	END LOOP;
+	RETURN by_a = ids(1, 400, 'true') AND by_b = ids(2, 400, 'true');
+END $$;
+SELECT turns();
+SQL
+
+# ---- the copy goes away, or is replaced, while a cursor is open
+for my $how ("gpugraph_evict('items_idx')", "gpugraph_evict('items_idx'), gpugraph_prewarm('items_idx')")
+{
+	is($node->safe_psql('postgres', <<"SQL"), 't', "$how beside an open cursor");
+SET enable_seqscan = off;
+SET gpugraph.engine = cuda;
+CREATE OR REPLACE FUNCTION goes_on() RETURNS boolean LANGUAGE plpgsql AS \$\$
+DECLARE
+	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
+	one record;
+	by_a int[];
+	counted bigint := (SELECT queries_cpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass);
+BEGIN
+	OPEN a;
+	FOR i IN 1 .. 400 LOOP
+		FETCH a INTO one;
+		by_a := by_a || one.id;
+		IF i = 10 THEN
+			PERFORM $how;
+			PERFORM pg_sleep(0.3);
+		END IF;
+	END LOOP;
+	CLOSE a;
+	RETURN by_a = ids(1, 400, 'true') AND
+		counted = (SELECT queries_cpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass);
+END \$\$;
+SELECT goes_on();
+SQL
+}
+
+# ---- what nobody else can read, and what is too small, is searched here without complaint
+# builds are the session's own affair, and this host need not have a GPU for them
+my $small = 'SET LOCAL gpugraph.engine = cuda; SELECT count(*) FROM (SELECT id FROM tiny ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3) s';
+is($node->safe_psql('postgres', <<"SQL"), "3\n3\n3", 'temporary, new and small indexes are searched by the CPU');
+SET enable_seqscan = off;
+BEGIN;
+CREATE TABLE tiny AS SELECT id, val FROM items LIMIT 3000;
+CREATE INDEX tiny_idx ON tiny USING gpugraph (val vector_l2_ops);
+$small;
+COMMIT;
+DELETE FROM tiny WHERE id > 100;
+REINDEX INDEX tiny_idx;
+BEGIN;
+$small;
+COMMIT;
+CREATE TEMP TABLE other AS SELECT id, val FROM items LIMIT 3000;
+CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops);
+BEGIN;
+SET LOCAL gpugraph.engine = cuda;
+SELECT count(*) FROM (SELECT id FROM other ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3) s;
+COMMIT;
+SQL
+is(of_index($node, "cpu_local || ' ' || cpu_small", 'tiny_idx'), '1 1', 'and counted as such');
+
+is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
+$node->stop;
+done_testing();
