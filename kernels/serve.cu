@@ -21,8 +21,8 @@
 #include "index.cuh"
 #include "launch.cuh"
 
-/* What lanes have from the start, so that ordinary searches never allocate: 2 MB a lane, and 2.4 for exact search. */
-#define USUAL_DIM 1024
+/* What lanes have from the start, so that ordinary searches never allocate: 3.5 MB a lane, and 2.4 for exact search. */
+#define USUAL_DIM 2048
 #define USUAL_K 64
 
 typedef struct serve_lane
