@@ -32,7 +32,7 @@ struct gg_index
 	search_device device;
 	gg_cuda_stream stream;
 
-	/* one allocation: each takes a millisecond, and waits for what the device does */
+	/* one allocation: to take one and to give it back holds up the other threads' calls */
 	gg_cuda_buffer<char> memory;
 	gg_cuda_buffer<char> walk_rows; /* alone, for it may turn out useless */
 	uint32_t   *adjacency;		/* these point into memory */

@@ -933,12 +933,15 @@ test_refuse_shapes(void)
 		CHECK(status.code == GG_EDEVICE_MEMORY && index == NULL && status.message[0] != '\0', "%d: %s",
 			  (int) status.code, status.message);
 	}
-	/* the rows fit, their copy for the walk does not */
+	/* the rows fit, their copy for the walk does not; sanitizers run side by side and want memory too */
 	bad = good;
 	bad.dim = 1024;
 	bad.capacity = (uint32_t) (before / 5 * 4 / (1024 * 4));
-	status = gg_cuda_engine.index_create(&bad, &index);
-	CHECK(status.code == GG_EDEVICE_MEMORY && index == NULL, "code %d: %s", (int) status.code, status.message);
+	if (!harness_small())
+	{
+		status = gg_cuda_engine.index_create(&bad, &index);
+		CHECK(status.code == GG_EDEVICE_MEMORY && index == NULL, "code %d: %s", (int) status.code, status.message);
+	}
 	/* sanitizers keep device memory of their own */
 	CHECK(harness_small() || device_free() + (8 << 20) >= before, "%llu bytes lost",
 		  (unsigned long long) (before - device_free()));
