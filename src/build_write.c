@@ -17,6 +17,9 @@
 #include "utils/backend_progress.h"
 #include "utils/wait_event.h"
 
+/* Blocks that the kernel is asked to write between two looks for interrupts, before a sync: 16 MB. */
+#define SYNC_BLOCKS			((BlockNumber) 2048)
+
 /* Pages of one WAL record, which cannot have more; and as many at a time are formed and written. */
 #define GG_WRITE_BATCH		XLR_MAX_BLOCK_ID
 
@@ -319,8 +322,21 @@ SyncRelation(GgBuild *build)
 
 	if (!asked)
 	{
+		SMgrRelation smgr = RelationGetSmgr(build->index);
+
+		/*
+		 * A sync cannot be interrupted, and gigabytes take a while.  So the kernel is asked to write piece by piece first: it
+		 * lets us go on when its queue has room, and little is left to be waited for.
+		 */
 		GgEnterPhase(GG_BUILD_SYNC, build->nblocks);
-		smgrimmedsync(RelationGetSmgr(build->index), MAIN_FORKNUM);
+		(void) smgrnblocks(smgr, MAIN_FORKNUM); /* opens every file: what is not open is not written */
+		for (BlockNumber first = 0; first < build->nblocks; first += SYNC_BLOCKS)
+		{
+			CHECK_FOR_INTERRUPTS();
+			smgrwriteback(smgr, MAIN_FORKNUM, first, Min(SYNC_BLOCKS, build->nblocks - first));
+			pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, first);
+		}
+		smgrimmedsync(smgr, MAIN_FORKNUM);
 	}
 }
 
