@@ -1,4 +1,5 @@
-# What the tests of residency share: a server whose GPU service runs on the CPU engine, and how to ask it.
+# What the tests of residency share: a server whose GPU service runs on the CPU engine, and how to ask it. With
+# GG_SERVICE_ENGINE=cuda in the environment, as test/gpu/run sets it, the service has the GPU.
 package Residency;
 
 use strict;
@@ -16,9 +17,11 @@ our @EXPORT = qw(service_conf service_node unserved of_index of_device state_of 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
 {
-	return <<'CONF';
+	my $engine = $ENV{GG_SERVICE_ENGINE} || 'cpu';
+
+	return <<CONF;
 shared_preload_libraries = 'gpugraph'
-gpugraph.service_engine = cpu
+gpugraph.service_engine = $engine
 gpugraph.itopk_size = 120
 shared_buffers = 32MB
 max_worker_processes = 16

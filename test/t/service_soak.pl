@@ -3,7 +3,7 @@
 # no select returns a wrong row, a row twice or too few, and memory stays what it was.
 #
 #	SOAK_SECONDS, SOAK_CLIENTS, SOAK_ROWS, SOAK_DIM		default 12, 8, 3000, 16
-#	SOAK_ENGINE		what plays the device: cpu (default), or cuda on a GPU host
+#	GG_SERVICE_ENGINE		what plays the device: cpu (default), or cuda on a GPU host
 use strict;
 use warnings;
 
@@ -19,7 +19,7 @@ my $seconds = $ENV{SOAK_SECONDS} || 12;
 my $clients = $ENV{SOAK_CLIENTS} || 8;
 my $rows = $ENV{SOAK_ROWS} || 3000;
 my $dim = $ENV{SOAK_DIM} || 16;
-my $engine = $ENV{SOAK_ENGINE} || 'cpu';
+my $engine = $ENV{GG_SERVICE_ENGINE} || 'cpu';
 # fifteen terminations, and time to come back after the last one
 my $pause = max($seconds / 15, 2.5);
 
