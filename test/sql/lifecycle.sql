@@ -71,7 +71,7 @@ SELECT id FROM t ORDER BY val::halfvec(3) <-> '[33.2,33,33]' LIMIT 3;
 SELECT gpugraph_check('i', true);
 DROP INDEX i;
 CREATE FUNCTION first_two(vector) RETURNS vector LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-	AS $$ SELECT subvector($1, 1, 2)::vector(2) $$;
+	AS $$ SELECT public.subvector($1, 1, 2)::public.vector(2) $$;
 CREATE INDEX i ON t USING gpugraph ((first_two(val)::vector(2)) vector_l2_ops);
 SELECT id FROM t ORDER BY first_two(val)::vector(2) <-> '[33.2,33]' LIMIT 3;
 SELECT gpugraph_check('i', true);
