@@ -80,7 +80,8 @@ SET parallel_tuple_cost = 0;
 SET min_parallel_table_scan_size = 0;
 SET max_parallel_workers_per_gather = 2;
 SELECT array_agg(id) AS ids FROM (SELECT id FROM items ORDER BY val <-> :q LIMIT 10) s \gset
-SET force_parallel_mode = on;
+-- its name before and since version 16
+SELECT set_config(name, 'on', false) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \g /dev/null
 SELECT is((SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY val <-> :q LIMIT 10) s), :'ids'::int[], 'in a parallel worker');
 
 SELECT * FROM finish();
