@@ -29,6 +29,11 @@
 #error "gpugraph needs PostgreSQL 15 or newer"
 #endif
 
+/* 18 has it in front of declarations, before it was an attribute behind them */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn				pg_attribute_noreturn()
+#endif
+
 #if PG_VERSION_NUM >= 160000
 #define GgLocator(rel)			((rel)->rd_locator)
 #define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilelocatorSubid)
