@@ -128,12 +128,17 @@ sub wait_for
 	return;
 }
 
-# After a crash the postmaster starts anew on its own.
+# After a crash the postmaster starts anew on its own. Not by $node->psql, whose statement goes through a pipe
+# that a psql without a server has closed.
 sub wait_until_up
 {
 	my ($node) = @_;
 
-	return defined wait_for(sub { return ($node->psql('postgres', 'SELECT 1'))[0] == 0; });
+	return defined wait_for(
+		sub {
+			return IPC::Run::run([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', 'SELECT 1' ],
+				'<', \undef, '>', '/dev/null', '2>', '/dev/null');
+		});
 }
 
 # Wait for a build to reach a phase (a regular expression); its process id, or undef if it is over.
