@@ -74,6 +74,21 @@ CREATE INDEX small_idx ON small USING gpugraph (val vector_l2_ops);
 ANALYZE small;
 SELECT uses_not(format('SELECT id FROM small ORDER BY val <-> %L LIMIT 10', :q), 'small_idx', 'a small table is sorted');
 
+-- from version 18 on EXPLAIN ANALYZE tells how often an index was searched
+CREATE FUNCTION searches(sql text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ' || sql LOOP
+		IF line ~ 'Index Searches' THEN
+			RETURN trim(line);
+		END IF;
+	END LOOP;
+	RETURN 'not told';
+END $$;
+SELECT is(searches(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 10', :q)),
+	CASE WHEN current_setting('server_version_num')::int >= 180000 THEN 'Index Searches: 1' ELSE 'not told' END, 'searches are counted');
+
 -- parallel plans return the same
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
