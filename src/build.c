@@ -294,11 +294,8 @@ CopyRest(GgBuild *build, uint32 n)
 static void
 DrainCopy(GgBuild *build)
 {
-	instr_time	start;
-
 	if (build->copy == NULL)
 		return;
-	INSTR_TIME_SET_CURRENT(start);
 	GgEnterPhase(GG_BUILD_COPY, build->n);
 	gg_copy_drain(build->copy);
 	while (!gg_copy_ended(build->copy))

@@ -9,11 +9,13 @@
 
 #include "access/genam.h"
 #include "access/nbtxlog.h"
+#include "access/relscan.h"
 #include "access/rmgr.h"
 #include "access/xloginsert.h"
 #include "catalog/index.h"
 #include "common/relpath.h"
 #include "miscadmin.h"
+#include "nodes/pathnodes.h"
 #include "storage/bufmgr.h"
 #include "storage/fd.h"
 #include "storage/lmgr.h"
@@ -25,6 +27,11 @@
 
 #if PG_VERSION_NUM < 150000
 #error "gpugraph needs PostgreSQL 15 or newer"
+#endif
+
+/* 18 has it in front of declarations, before it was an attribute behind them */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn				pg_attribute_noreturn()
 #endif
 
 #if PG_VERSION_NUM >= 160000
@@ -44,6 +51,21 @@ typedef RelFileNode GgRelFileLocator;
 #define GgVacuumDelayPoint()	vacuum_delay_point(false)
 #else
 #define GgVacuumDelayPoint()	vacuum_delay_point()
+#endif
+
+/* A path that is to be taken only where there is no other at all; before 18 infinite costs alone say so. */
+#if PG_VERSION_NUM >= 180000
+#define GgDisablePath(path)		((path)->disabled_nodes = 2)
+#else
+#define GgDisablePath(path)		((void) 0)
+#endif
+
+/* EXPLAIN ANALYZE counts searches from 18 on. */
+#if PG_VERSION_NUM >= 180000
+#define GgCountSearch(scan) \
+	do { if ((scan)->instrument != NULL) (scan)->instrument->nsearches++; } while (0)
+#else
+#define GgCountSearch(scan)		((void) 0)
 #endif
 
 /* The next value of a sorted list of datums passed by value. */

@@ -80,11 +80,11 @@ extern const gg_engine *GgChooseEngine(void);
 /* ---- error.c ----------------------------------------------------------- */
 
 /* ereport(ERROR) with the SQLSTATE and hint of a failed status; "doing" completes "while ...". */
-extern void GgReportStatus(const gg_status *status, const char *doing) pg_attribute_noreturn();
+pg_noreturn extern void GgReportStatus(const gg_status *status, const char *doing);
 
 /* ereport(ERROR) about a page that is not what the directory says. */
-extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
-			pg_attribute_noreturn() pg_attribute_printf(3, 4);
+pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
+			pg_attribute_printf(3, 4);
 
 /* ---- type.c: the column types ------------------------------------------ */
 

@@ -986,6 +986,7 @@ StartScan(IndexScanDesc scan)
 				 errmsg("gpugraph indexes can only be scanned with an MVCC snapshot")));
 
 	pgstat_count_index_scan(scan->indexRelation);
+	GgCountSearch(scan);
 
 	so->mode = gg_iterative_scan;
 	so->allowed = gg_itopk_size;
