@@ -334,7 +334,12 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 		Abandon();
 		return false;
 	}
-	(void) ChangeState(slot, wanted.ticket, GG_SLOT_RUNNING, GG_SLOT_FREE);
+	/*
+	 * FAILED after all: a worker that started meanwhile, or whose engine failed behind this query, did not know that the answer
+	 * was there.  Nothing in flight names the slot then either.
+	 */
+	if (!ChangeState(slot, wanted.ticket, GG_SLOT_RUNNING, GG_SLOT_FREE))
+		(void) ChangeState(slot, wanted.ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
 	EndPosted();
 
 	/* nobody writes into a free slot, and this process posts nothing else before its next query */

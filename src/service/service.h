@@ -95,7 +95,7 @@ typedef enum GgWhy
  *	RUNNING -> FREE		the backend, when done[0 .. nlists) all have reached the ticket
  *	QUEUED|RUNNING -> ABANDONED		the backend, cancelled; it then goes its way at once.
  *	ABANDONED -> FREE	the worker, when nothing in flight writes the slot any more
- *	QUEUED|RUNNING -> FAILED		the worker, with why; FAILED -> FREE by the backend
+ *	QUEUED|RUNNING -> FAILED		the worker, with why; FAILED -> FREE by the backend, also when it has seen the answer
  *
  * A process that ends abandons its slot (before_shmem_exit).  A backend that finds its slot not FREE when it
  * has a new query uses the CPU.  A worker that starts frees every slot that a worker of the same device left behind; until

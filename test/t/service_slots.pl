@@ -1,0 +1,58 @@
+# A backend's slot outlives whatever happens to the two who share it: a backend that is held up while the worker is replaced, a
+# worker that is held up while backends wait.
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('slots');
+make_items($node, 4000, 16);
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+
+my $query = 'SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
+
+# The backend that waits for the device.
+sub waiting_pid
+{
+	my $pid;
+	wait_for(
+		sub {
+			$pid = $node->safe_psql('postgres',
+				"SELECT pid FROM pg_stat_activity WHERE query LIKE '%<->%' AND state = 'active' AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()");
+			return $pid ne '';
+		});
+	return $pid;
+}
+
+sub replace_worker
+{
+	my $pid = of_device($node, 'pid');
+
+	kill 'TERM', $pid;
+	wait_for(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0 && $now != $pid; });
+	is(wait_for_state($node, 'ready'), 'ready', 'the worker was replaced');
+	return;
+}
+
+# ---- held up from before the answer until after the next worker's start, which calls the query failed
+{
+	my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.engine = cuda', 'SET gpugraph.fault = stall',
+		$query, 'SET gpugraph.fault = none', $query, $query);
+	my $pid = waiting_pid();
+	my $batches = of_device($node, 'batches');
+
+	kill 'STOP', $pid;
+	ok(defined wait_for(sub { of_device($node, 'batches') > $batches }), 'a backend is held up while the device answers');
+	replace_worker();
+	kill 'CONT', $pid;
+	is(finish_psql($session), '', 'it gets its answer, and the device answers its next queries');
+	is($session->{out}, "10\n10\n10\n", 'all of them');
+}
+
+is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
+$node->stop;
+done_testing();
