@@ -39,6 +39,12 @@
 /* A sleeper is woken by the worker; this is for a worker that was killed before it could. */
 #define SLEEP_MOST_MS		100
 
+/*
+ * A worker or device that hangs says nothing, and the state stays UP.  No launch takes a hundredth of this, and a query that is
+ * given up too early costs a search on the CPU.
+ */
+#define ANSWER_MOST_US		5000000
+
 /* The query under way: its slot is to be given up when this process ends or throws. */
 static GgSlot *posted = NULL;
 static GgRing *posted_ring = NULL;
@@ -175,7 +181,7 @@ Spin(Wanted *wanted, uint64 start)
 
 /* not inlined: its variables would have to survive a longjmp */
 static pg_noinline bool
-Sleep(Wanted *wanted)
+Sleep(Wanted *wanted, uint64 start)
 {
 	static uint32 wait_event = 0;
 	GgSlot	   *slot = wanted->slot;
@@ -187,7 +193,7 @@ Sleep(Wanted *wanted)
 	for (;;)
 	{
 		answered = Answered(wanted);
-		if (answered || Hopeless(wanted))
+		if (answered || Hopeless(wanted) || GgNowMicros() - start > ANSWER_MOST_US)
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLEEP_MOST_MS,
 						 GgWaitEvent(wait_event, "GpugraphAnswer"));
@@ -211,7 +217,7 @@ Await(Wanted *wanted, uint64 start)
 		slept++;
 		PG_TRY();
 		{
-			answered = Sleep(wanted);
+			answered = Sleep(wanted, start);
 		}
 		PG_CATCH();
 		{

@@ -53,6 +53,30 @@ sub replace_worker
 	is($session->{out}, "10\n10\n10\n", 'all of them');
 }
 
+# ---- the worker is held up: a query waits for some seconds, the next ones of its session do not
+{
+	my $worker = of_device($node, 'pid');
+	my $cpu = of_index($node, 'queries_cpu');
+
+	kill 'STOP', $worker;
+	my $start = time;
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10, 'a worker that hangs: the CPU answers');
+	my $took = time - $start;
+	ok($took > 4 && $took < 15, "after some seconds: $took");
+
+	# the first of them has its slot still
+	my $session = start_psql($node, 'SET enable_seqscan = off', $query, $query, $query, $query);
+	$start = time;
+	finish_psql($session);
+	is($session->{out}, "10\n10\n10\n10\n", 'and the next queries');
+	$took = time - $start;
+	cmp_ok($took, '<', 15, "of which one waits at most: $took");
+	is(of_index($node, 'queries_cpu') - $cpu, 5, 'all counted');
+	kill 'CONT', $worker;
+	ok(defined wait_for(sub { $node->safe_psql('postgres', "SET enable_seqscan = off; $query"); return truth($node) eq '1.0000 20 0' }),
+		'the worker goes on: the device answers');
+}
+
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
 $node->stop;
 done_testing();
