@@ -73,7 +73,6 @@ static Copy (*copies)[2];
 static LocalLoad loads[GG_MAX_LOADS];
 static uint64 used_bytes;
 static uint64 total_bytes;
-static uint32 last_serial;
 static bool busy;
 static gg_status device_lost;	/* an upload's, GG_OK while there is none */
 static bool changed;			/* since the list was saved */
@@ -621,7 +620,7 @@ Publish(int load, uint32 serial, int64 now_ms)
 	if (wanted)
 	{
 		copy->live = true;
-		copy->serial = ++last_serial;
+		copy->serial = ++device->last_serial;
 		copy->nlists = job->nlists;
 		for (uint32 i = 0; i < job->nlists; i++)
 		{
@@ -947,10 +946,7 @@ GgResidentStart(GgDevice *which, const gg_engine *with)
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < GG_MAX_RESIDENT; i++)
-	{
-		last_serial = Max(last_serial, device->residents[i].serial);
 		device->residents[i].state = GG_RESIDENT_FREE;
-	}
 	pg_atomic_write_u32(&device->nresidents, 0);
 	for (int i = 0; i < GG_MAX_LOADS; i++)
 	{
@@ -963,9 +959,6 @@ GgResidentStart(GgDevice *which, const gg_engine *with)
 		if ((pg_atomic_read_u32(&device->chunks[i].state) & GG_CHUNK_STATE_MASK) != GG_CHUNK_FILLING)
 			pg_atomic_write_u32(&device->chunks[i].state, GG_CHUNK_FREE);
 	LWLockRelease(device->lock);
-
-	/* serials of a worker that died while it published are not in the table: leave a gap */
-	last_serial += GG_MAX_RESIDENT;
 
 	status = engine->device_info(device->number, &info);
 	total_bytes = status.code == GG_OK ? info.total_bytes : 0;
