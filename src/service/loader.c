@@ -6,7 +6,7 @@
  * worker the shapes of its lists, and once memory for them is there copies page payloads into staging chunks. An array's pages are
  * its bytes in order (format.h), so a chunk is a run of pages put end to end.
  *
- * A unit is what fits one chunk.  Readers of one load take units from a counter in shared memory; a big index has several
+ * A unit is what fits one chunk, or less.  Readers of one load take units from a counter in shared memory; a big index has several
  * readers (gpugraph.load_workers), which the first one starts.
  *
  * Locks: AccessShareLock on the index, for one unit at a time.  So DROP, TRUNCATE and REINDEX wait for 4 MB at
@@ -38,8 +38,11 @@
 
 #define PAGES_PER_UNIT		(GG_STAGE_CHUNK / GG_PAGE_PAYLOAD)
 
-/* One reader a so many pages: 160 MB, for which one takes some 0.1 s of CPU time when they are in shared buffers. */
-#define PAGES_PER_READER	20000
+/* Or less where a reader's share (gpugraph.load_reader_pages) is small: with so many each, readers end at about the same time. */
+#define UNITS_PER_READER	8
+
+/* gpugraph.fault = load_stall */
+#define STALL_US			1000000
 
 /* How long to sleep when all chunks are full: less than the upload takes for one would be in vain. */
 #define CHUNK_WAIT_US		100
@@ -182,6 +185,7 @@ DescribeLoad(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 	job->key.instance = meta->instance;
 	job->key.generation = meta->generation;
 	strlcpy(job->name, RelationGetRelationName(index), sizeof(job->name));
+	job->unit_pages = Min(PAGES_PER_UNIT, Max(1, gg_load_reader_pages / UNITS_PER_READER));
 	job->nsegments = meta->nsegments;
 	job->vacuum_epoch = meta->vacuum_epoch;
 	job->delta_first = meta->delta_first;
@@ -305,20 +309,23 @@ PartBytes(const GgLoadList *list, gg_part part)
 	return 0;
 }
 
-/* Delta pages whose rows fit one chunk. */
+/* Delta pages whose rows fit one chunk; whole rows. */
 static uint32
-DeltaPagesPerUnit(const GgMetaPageData *meta)
+DeltaPagesPerUnit(const GgLoadJob *job, const GgMetaPageData *meta)
 {
 	uint32		npages = GgDeltaPagesPerRow(meta);
 	uint32		rows = GG_STAGE_CHUNK / GgRowBytes(meta);
 
-	return Max(1, rows / GgDeltaRowsPerPage(meta)) * npages;
+	return Max(1, Min(rows / GgDeltaRowsPerPage(meta), job->unit_pages / npages)) * npages;
 }
 
 /* Unit number u of a load; false behind the last one. */
 static bool
 FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 {
+	/* a helper that starts late may find here another load, not described yet; it will get no unit of that */
+	uint32		unit_pages = Max(1, job->unit_pages);
+
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
 		const GgLoadList *list = &job->lists[i];
@@ -328,7 +335,7 @@ FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 		unit->list = i;
 		if (list->segment == GG_NO_SEGMENT)
 		{
-			uint32		per_unit = DeltaPagesPerUnit(meta);
+			uint32		per_unit = DeltaPagesPerUnit(job, meta);
 			uint32		units = (job->delta_pages + per_unit - 1) / per_unit;
 
 			if (u < units)
@@ -346,14 +353,14 @@ FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 		{
 			uint64		bytes = PartBytes(list, segment_parts[p].part);
 			uint32		npages = (uint32) GgArrayPages(bytes);
-			uint32		units = (npages + PAGES_PER_UNIT - 1) / PAGES_PER_UNIT;
+			uint32		units = (npages + unit_pages - 1) / unit_pages;
 
 			if (u < units)
 			{
 				unit->part = segment_parts[p].part;
 				unit->kind = segment_parts[p].kind;
-				unit->first = u * PAGES_PER_UNIT;
-				unit->npages = Min(PAGES_PER_UNIT, npages - unit->first);
+				unit->first = u * unit_pages;
+				unit->npages = Min(unit_pages, npages - unit->first);
 				unit->bytes = bytes;
 				return true;
 			}
@@ -637,11 +644,20 @@ LoadUnit(Reader *reader, const Unit *unit)
 	return true;
 }
 
+/* gpugraph.fault = load_stall: with a unit in hand, which nobody else will bring. */
+static void
+Stall(const GgLoad *load)
+{
+	for (uint64 start = GgNowMicros(); GgNowMicros() - start < STALL_US && IsOpen(load);)
+		GgLoadSleep(WAIT_MS);
+}
+
 /* Take units until there is none left.  False when the load is over. */
 static bool
 LoadUnits(Reader *reader, uint32 total)
 {
 	GgLoadJob  *job = reader->job;
+	bool		stalled = false;
 	uint32		u;
 	Unit		unit;
 
@@ -653,6 +669,11 @@ LoadUnits(Reader *reader, uint32 total)
 			return false;
 		}
 		reader->load->in_unit = true;
+		if (job->fault == GG_FAULT_LOAD_STALL && u >= total / 2 && !stalled)
+		{
+			Stall(reader->load);
+			stalled = true;
+		}
 		if (!FindUnit(job, reader->meta, u, &unit) || !LoadUnit(reader, &unit))
 			return false;
 		reader->load->in_unit = false;
@@ -700,7 +721,7 @@ GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper, Ba
 static void
 StartHelpers(const GgLoad *load, uint64 npages)
 {
-	int			readers = (int) Min((uint64) gg_loaders, npages / PAGES_PER_READER);
+	int			readers = (int) Min((uint64) gg_loaders, npages / gg_load_reader_pages);
 
 	for (int i = 1; i < readers; i++)
 		if (!GgStartLoader(load->device_number, load->number, load->serial, JobOf(load)->database, true, NULL))

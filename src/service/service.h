@@ -54,6 +54,7 @@ typedef enum GgFault
 	GG_FAULT_RING_FULL,			/* the backend finds no room */
 	GG_FAULT_DEVICE_MEMORY,		/* a load finds too little device memory */
 	GG_FAULT_LOAD,				/* the loader fails half-way */
+	GG_FAULT_LOAD_STALL,		/* every reader of a load rests for a second, once half-way is reached */
 	GG_FAULT_NO_DRIVER			/* the worker finds no device */
 } GgFault;
 
@@ -62,6 +63,7 @@ extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; post
 extern int	gg_device_memory_mb;	/* gpugraph.device_memory in MB: what residents may take of each device; 0: nine tenths of it; sighup */
 extern bool gg_autoprewarm;		/* gpugraph.autoprewarm; sighup */
 extern int	gg_loaders;			/* gpugraph.load_workers: readers of one big index; sighup */
+extern int	gg_load_reader_pages;	/* gpugraph.load_reader_pages: pages that are worth a reader, for tests; sighup */
 extern int	gg_fault;			/* gpugraph.fault, GgFault; superuser */
 
 /* ---- shared memory ------------------------------------------------------ */
@@ -310,6 +312,7 @@ typedef struct GgLoadJob
 	/* from the loader or builder, before SHAPED */
 	GgResidentKey key;
 	char		name[NAMEDATALEN];
+	uint32		unit_pages;		/* read at a time; here because all readers have to agree */
 	uint32		delta_first;
 	uint32		delta_pages;
 	uint64		vacuum_epoch;
