@@ -420,19 +420,19 @@ GgRequireDevice(Relation index, GgWhy why)
 void
 GgFallBack(Relation index, GgWhy why)
 {
-	const int64 pause = INT64CONST(60) * USECS_PER_SEC;
+	const uint64 pause_us = 60 * UINT64CONST(1000000);
 	uint64		last;
-	TimestampTz now;
+	uint64		now;
 
 	GgRequireDevice(index, why);
 
 	/* an index on its way to the device is usual, and without a service nothing else is expected */
 	if (IsChoice(why) || gg_service == NULL || why == GG_CPU_LOADING || why == GG_CPU_NOT_RESIDENT)
 		return;
-	now = GetCurrentTimestamp();
-	last = pg_atomic_read_u64(&gg_service->told[why]);
-	if ((last != 0 && now - (TimestampTz) last < pause) ||
-		!pg_atomic_compare_exchange_u64(&gg_service->told[why], &last, (uint64) now))
+	now = GgNowMicros();
+	last = pg_atomic_read_u64(&gg_service->told_us[why]);
+	if ((last != 0 && now < last + pause_us) ||
+		!pg_atomic_compare_exchange_u64(&gg_service->told_us[why], &last, now))
 		return;
 	ereport(LOG,
 			(errmsg("gpugraph: searches of index \"%s\" use the CPU", RelationGetRelationName(index)),

@@ -54,7 +54,7 @@ typedef struct Obstacle
 {
 	int			device;
 	uint32		entry;
-	bool		failed;			/* a load or refresh failed after "since" */
+	bool		failed;			/* a load or refresh failed after since_us */
 	GgWhy		why;
 	char		error[160];
 } Obstacle;
@@ -196,7 +196,7 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 		job->key = resident->key;
 		strlcpy(job->name, resident->name, sizeof(job->name));
 		job->why = GG_CPU_FAILED;
-		job->began = GetCurrentTimestamp();
+		job->began_us = GgNowMicros();
 		pg_atomic_write_u64(&job->claimed, (uint64) serial << 32);
 		pg_atomic_write_u64(&job->filled, (uint64) serial << 32);
 		pg_write_barrier();
@@ -317,8 +317,8 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 		return;
 	if (!forced)
 	{
-		TimestampTz now;
-		int64		patience_us = REFRESH_MIN_MS * INT64CONST(1000);
+		uint64		now;
+		uint64		patience_us = REFRESH_MIN_MS * UINT64CONST(1000);
 
 		/* a new generation, or rows cleared, in any case; a longer delta when it pays */
 		if (resident->key.generation == meta->generation &&
@@ -331,9 +331,9 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 				return;
 		}
 		if (resident->key.generation == meta->generation || SameSegments(resident, meta))
-			patience_us = Max(patience_us, (int64) (resident->delta_s * 1e6 * REFRESH_PATIENCE));
-		now = GetCurrentTimestamp();
-		if (now < resident->retry_at || now < resident->refreshed_at + patience_us)
+			patience_us = Max(patience_us, (uint64) (resident->delta_s * 1e6 * REFRESH_PATIENCE));
+		now = GgNowMicros();
+		if (now < resident->retry_us || now < resident->refreshed_us + patience_us)
 			return;
 	}
 	if (pg_atomic_compare_exchange_u32(&resident->refresh, &none, GG_REFRESH_WANTED))
@@ -375,9 +375,9 @@ UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta,
 	return true;
 }
 
-/* One look.  since: failures before it are of no interest, the load is asked for again; 0: they are. */
+/* One look.  since_us: failures before it are of no interest, the load is asked for again; 0: they are. */
 static bool
-LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, TimestampTz since, GgResidentRef *ref,
+LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since_us, GgResidentRef *ref,
 		   Obstacle *obstacle)
 {
 	GgDevice   *device;
@@ -411,7 +411,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, TimestampTz 
 					break;
 				case GG_RESIDENT_FAILED:
 					obstacle->why = resident->why;
-					again = since != 0 ? resident->failed_at < since : GetCurrentTimestamp() >= resident->retry_at;
+					again = since_us != 0 ? resident->failed_us < since_us : GgNowMicros() >= resident->retry_us;
 					break;
 				case GG_RESIDENT_EVICTING:
 					obstacle->why = GG_CPU_NOT_RESIDENT;
@@ -420,7 +420,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, TimestampTz 
 					obstacle->why = GG_CPU_LOADING;
 					break;
 			}
-			if (since != 0 && resident->failed_at >= since)
+			if (since_us != 0 && resident->failed_us >= since_us)
 			{
 				obstacle->failed = true;
 				strlcpy(obstacle->error, resident->error, sizeof(obstacle->error));
@@ -522,7 +522,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 {
 	GgInspected inspected;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	TimestampTz began = GetCurrentTimestamp();
+	uint64		began_us = GgNowMicros();
 	GgResidentRef ref;
 	Obstacle	obstacle;
 	GgWhy		why;
@@ -544,7 +544,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 						 errdetail("It is temporary, or was created by this transaction.")));
 			break;				/* empty: there is nothing to bring */
 		}
-		if (LookupOnce(inspected.index, meta, true, began, &ref, &obstacle))
+		if (LookupOnce(inspected.index, meta, true, began_us, &ref, &obstacle))
 		{
 			GgDevice   *device = gg_service->devices[ref.device];
 			GgResident *resident = &device->residents[ref.entry % GG_MAX_RESIDENT];
@@ -554,7 +554,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 			LWLockAcquire(device->lock, LW_SHARED);
 			current = resident->serial == ref.serial &&
 				(IsCurrent(resident, meta) ||
-				 (resident->key.generation == meta->generation && resident->refreshed_at > began));
+				 (resident->key.generation == meta->generation && resident->began_us >= began_us));
 			bytes = resident->bytes;
 			LWLockRelease(device->lock);
 			if (current)

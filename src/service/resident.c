@@ -240,13 +240,13 @@ OutgoingBytes(void)
 static void Sweep(void);
 
 static bool
-MayEvict(uint32 entry, const GgLoadJob *job, TimestampTz now)
+MayEvict(uint32 entry, const GgLoadJob *job, uint64 now_us)
 {
 	const GgResident *resident = &device->residents[entry];
 
 	if (resident->state != GG_RESIDENT_READY || entry == job->entry)
 		return false;
-	return job->forced || now >= resident->loaded_at + (int64) (resident->load_s * REST * 1e6);
+	return job->forced || now_us >= resident->loaded_us + (uint64) (resident->load_s * REST * 1e6);
 }
 
 /*
@@ -259,7 +259,7 @@ MakeRoom(const GgLoadJob *job, uint64 bytes)
 	uint64		limit = LimitBytes();
 	uint64		outgoing;
 	uint64		evictable = 0;
-	TimestampTz now = GetCurrentTimestamp();
+	uint64		now_us = GgNowMicros();
 	uint32		n = pg_atomic_read_u32(&device->nresidents);
 	char		what[160],
 				whom[160],
@@ -272,7 +272,7 @@ MakeRoom(const GgLoadJob *job, uint64 bytes)
 	if (used_bytes + bytes <= limit + outgoing)
 		return ROOM_SOON;
 	for (uint32 entry = 0; entry < n; entry++)
-		if (MayEvict(entry, job, now))
+		if (MayEvict(entry, job, now_us))
 			evictable += copies[entry][device->residents[entry].copy].bytes;
 	if (used_bytes + bytes > limit + outgoing + evictable)
 		return ROOM_NONE;
@@ -286,7 +286,7 @@ MakeRoom(const GgLoadJob *job, uint64 bytes)
 		{
 			uint64		used = pg_atomic_read_u64(&device->residents[entry].used);
 
-			if (MayEvict(entry, job, now) && (victim < 0 || used < victim_used))
+			if (MayEvict(entry, job, now_us) && (victim < 0 || used < victim_used))
 			{
 				victim = entry;
 				victim_used = used;
@@ -331,7 +331,7 @@ CheckLimit(void)
 	/* what did not fit may fit now */
 	for (uint32 entry = 0; entry < GG_MAX_RESIDENT; entry++)
 		if (device->residents[entry].state == GG_RESIDENT_FAILED && device->residents[entry].why == GG_CPU_MEMORY)
-			device->residents[entry].retry_at = 0;
+			device->residents[entry].retry_us = 0;
 	LWLockRelease(device->lock);
 	KeepToLimit();
 }
@@ -473,10 +473,11 @@ LoadFailed(int load, uint32 serial, bool no_room)
 			resident->why = job->why;
 			resident->failures++;
 			resident->failed_at = GetCurrentTimestamp();
-			resident->retry_at = resident->failed_at + Min(retry_ms, RETRY_MAX_MS) * 1000;
+			resident->failed_us = GgNowMicros();
+			resident->retry_us = resident->failed_us + Min(retry_ms, RETRY_MAX_MS) * 1000;
 		}
 		else
-			resident->retry_at = GetCurrentTimestamp() + QUIET_RETRY_MS * INT64CONST(1000);
+			resident->retry_us = GgNowMicros() + QUIET_RETRY_MS * UINT64CONST(1000);
 		if (job->refresh)
 		{
 			/* the copy that is there goes on being used, unless it is on its way out anyway */
@@ -581,7 +582,8 @@ Publish(int load, uint32 serial, int64 now_ms)
 	Copy	   *copy = &copies[job->entry][1 - resident->copy];
 	gg_index   *lists[GG_SERVE_MAX_LISTS];
 	TimestampTz now = GetCurrentTimestamp();
-	double		seconds = (now - job->began) / 1e6;
+	uint64		now_us = GgNowMicros();
+	double		seconds = (now_us - job->began_us) / 1e6;
 	uint64		all_bytes = 0;
 	uint64		loaded_bytes = 0,
 				delta_bytes = 0;
@@ -662,6 +664,8 @@ Publish(int load, uint32 serial, int64 now_ms)
 		resident->failures = 0;
 		resident->forced = false;
 		resident->refreshed_at = now;
+		resident->refreshed_us = now_us;
+		resident->began_us = job->began_us;
 		resident->delta_s = loaded_bytes > 0 ? seconds * delta_bytes / loaded_bytes : 0;
 		if (job->refresh)
 		{
@@ -671,6 +675,7 @@ Publish(int load, uint32 serial, int64 now_ms)
 		else
 		{
 			resident->loaded_at = now;
+			resident->loaded_us = now_us;
 			resident->load_s = seconds;
 			/* a query asked for it just now */
 			pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));

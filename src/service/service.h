@@ -202,7 +202,7 @@ typedef enum GgResidentState
 	GG_RESIDENT_WANTED,			/* a loader is to be started */
 	GG_RESIDENT_LOADING,
 	GG_RESIDENT_READY,
-	GG_RESIDENT_FAILED,			/* not tried again before retry_at */
+	GG_RESIDENT_FAILED,			/* not tried again before retry_us */
 	GG_RESIDENT_EVICTING		/* no new queries; goes when the last batch in flight has ended */
 } GgResidentState;
 
@@ -227,15 +227,19 @@ typedef struct GgResident
 	uint64		vacuum_epoch;	/* that the delta was read in */
 	uint64		bytes;
 	pg_atomic_uint64 used;		/* for LRU: a clock that ticks with every query of the device */
-	TimestampTz loaded_at;
+	TimestampTz loaded_at;		/* times that are told; what is waited for goes by a clock that nobody sets: see GgNowMicros() */
+	uint64		loaded_us;
 	double		load_s;
 	TimestampTz refreshed_at;	/* of the last refresh, or loaded_at */
+	uint64		refreshed_us;
+	uint64		began_us;		/* start of the load or refresh that made the copy */
 	double		refresh_s;
 	double		delta_s;		/* the delta's share of the last load or refresh */
 	uint32		refreshes;
 	uint32		failures;		/* in a row */
 	TimestampTz failed_at;		/* the last of them */
-	TimestampTz retry_at;		/* FAILED, and of a refresh that failed */
+	uint64		failed_us;
+	uint64		retry_us;		/* FAILED, and of a refresh that failed */
 	GgWhy		why;			/* FAILED: GG_CPU_MEMORY or GG_CPU_FAILED */
 	char		error[160];		/* of the last load or refresh that failed */
 } GgResident;
@@ -307,7 +311,7 @@ typedef struct GgLoadJob
 	int32		owner;			/* process id of the builder; 0: a loader that the worker looks after */
 	Oid			database;
 	Oid			relation;
-	TimestampTz began;
+	uint64		began_us;
 
 	/* from the loader or builder, before SHAPED */
 	GgResidentKey key;
@@ -338,7 +342,8 @@ typedef struct GgDevice
 
 	/* breaker: failures in a row, and when the next worker may try */
 	uint32		failures;
-	TimestampTz not_before;
+	uint64		not_before_us;
+	uint64		up_since_us;
 
 	/* ring of slot numbers (client.c, dispatch.c) */
 	struct GgRing *ring;
@@ -369,7 +374,7 @@ typedef struct GgService
 	GgSlot	   *slots;
 	struct GgIndexStats *index_stats;	/* stat.c */
 	LWLock	   *stat_lock;
-	pg_atomic_uint64 told[GG_NWHY]; /* TimestampTz of the last LOG line about this reason (client.c) */
+	pg_atomic_uint64 told_us[GG_NWHY];	/* of the last LOG line about this reason (client.c); 0: none */
 } GgService;
 
 extern GgService *gg_service;
@@ -437,7 +442,10 @@ extern bool GgDispatchTurn(void);
 /* Is there nothing in the ring?  For the worker that is about to sleep. */
 extern bool GgDispatchIdle(void);
 
-/* Microseconds of a monotonic clock that all processes share. */
+/*
+ * Microseconds of a monotonic clock that all processes share.  All waiting goes by it: a wall clock that is put back by a day
+ * would keep a device unused for a day.
+ */
 static inline uint64
 GgNowMicros(void)
 {
