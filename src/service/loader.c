@@ -918,7 +918,7 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 	int			number = -1;
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	entry = GgTakeEntry(device);
+	entry = GgTakeEntry(device, false);
 	if (entry >= 0)
 	{
 		GgResident *resident = &device->residents[entry];

@@ -46,6 +46,13 @@
 #define REFRESH_PATIENCE	20
 #define REFRESH_MIN_MS		100
 
+/*
+ * A full table: a place changes hands no more often than this, and only from one who has had it for GG_REST times his load
+ * time, unless gpugraph_prewarm() asks.  Where more indexes than there are places are queried in turn, each query of one
+ * that has none would otherwise push another one out.
+ */
+#define DISPLACE_US			1000000
+
 /* How often those who wait for a load look. */
 #define LOOK_MS				2
 
@@ -131,8 +138,33 @@ FindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance)
 	return -1;
 }
 
+/* Have the resident that was used longest ago make its place in the table free, if that may be. */
+static void
+Displace(GgDevice *device, bool forced)
+{
+	uint64		now_us = GgNowMicros();
+	int			victim = -1;
+
+	if (!forced && now_us < device->displaced_us + DISPLACE_US)
+		return;
+	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+	{
+		/* one place is on its way already, and will do for all who ask meanwhile */
+		if (device->residents[i].state == GG_RESIDENT_EVICTING)
+			return;
+		if (device->residents[i].state == GG_RESIDENT_READY && (forced || GgHasRested(&device->residents[i], now_us)) &&
+			(victim < 0 || pg_atomic_read_u64(&device->residents[i].used) <
+			 pg_atomic_read_u64(&device->residents[victim].used)))
+			victim = i;
+	}
+	if (victim < 0)
+		return;
+	device->residents[victim].state = GG_RESIDENT_EVICTING;
+	device->displaced_us = now_us;
+}
+
 int
-GgTakeEntry(GgDevice *device)
+GgTakeEntry(GgDevice *device, bool forced)
 {
 	int			best = -1;
 	GgResident *resident;
@@ -148,16 +180,8 @@ GgTakeEntry(GgDevice *device)
 			best = i;
 	if (best < 0)
 	{
-		/* none to be had now, but soon */
-		int			victim = -1;
-
-		for (int i = 0; i < GG_MAX_RESIDENT; i++)
-			if (device->residents[i].state == GG_RESIDENT_READY &&
-				(victim < 0 || pg_atomic_read_u64(&device->residents[i].used) <
-				 pg_atomic_read_u64(&device->residents[victim].used)))
-				victim = i;
-		if (victim >= 0)
-			device->residents[victim].state = GG_RESIDENT_EVICTING;
+		/* none to be had now, but maybe soon */
+		Displace(device, forced);
 		return -1;
 	}
 
@@ -251,7 +275,7 @@ Request(GgDevice *device, Relation index, const GgMetaPageData *meta, bool force
 	entry = FindEntry(device, &GgLocator(index), meta->instance);
 	if (entry < 0)
 	{
-		entry = GgTakeEntry(device);
+		entry = GgTakeEntry(device, forced);
 		if (entry >= 0)
 		{
 			GgResident *resident = &device->residents[entry];

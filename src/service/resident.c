@@ -12,7 +12,7 @@
  *
  * Memory: used_bytes counts copies and what loads under way have been granted; a load is granted its memory only while the
  * sum stays under gpugraph.device_memory.  Room is made by evicting what was used longest ago, but nothing that has not
- * yet had REST times its load time on the device, or indexes that together do not fit would push each other out all the
+ * yet had GG_REST times its load time on the device, or indexes that together do not fit would push each other out all the
  * time and none would ever answer.  gpugraph_prewarm() is told what it costs, and may.
  *
  * What was dropped: this process reads no catalogs.  Every SWEEP_MS it looks whether the files of what it
@@ -35,9 +35,6 @@
 #define BUSY_TICK_MS	10		/* with loads under way, or something to be closed */
 #define SWEEP_MS		2000
 #define SAVE_MS			60000
-
-/* See above. */
-#define REST			20
 
 /* When a load that failed is tried again: from 5 s to a minute; what is too large for the limit, after a minute. */
 #define RETRY_MIN_MS	5000
@@ -246,7 +243,7 @@ MayEvict(uint32 entry, const GgLoadJob *job, uint64 now_us)
 
 	if (resident->state != GG_RESIDENT_READY || entry == job->entry)
 		return false;
-	return job->forced || now_us >= resident->loaded_us + (uint64) (resident->load_s * REST * 1e6);
+	return job->forced || GgHasRested(resident, now_us);
 }
 
 /*
@@ -906,7 +903,7 @@ WantItems(const GgPreloadItem *items, int nitems)
 		if (FileIsGone(&items[i].locator))
 			continue;
 		LWLockAcquire(device->lock, LW_EXCLUSIVE);
-		entry = GgTakeEntry(device);
+		entry = GgTakeEntry(device, false);
 		if (entry >= 0)
 		{
 			device->residents[entry].database = items[i].database;

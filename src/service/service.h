@@ -355,6 +355,7 @@ typedef struct GgDevice
 	pg_atomic_uint32 reset;		/* the worker is to zero its counters */
 	pg_atomic_uint32 nresidents;	/* entries from here on are free */
 	uint32		last_use;		/* under lock */
+	uint64		displaced_us;	/* under lock; when the full table last told one to go */
 	uint32		last_serial;	/* the worker's; of all workers, for open cursors remember serials of any age */
 	GgResident	residents[GG_MAX_RESIDENT];
 	GgStageChunk chunks[GG_STAGE_CHUNKS];
