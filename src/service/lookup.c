@@ -379,7 +379,12 @@ UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta,
 	AskForRefresh(device, resident, meta, forced);
 	if (resident->key.generation != meta->generation && !SameSegments(resident, meta))
 	{
-		*why = resident->key.generation < meta->generation ? GG_CPU_LOADING : GG_CPU_NOT_RESIDENT;
+		if (resident->key.generation > meta->generation)
+			*why = GG_CPU_NOT_RESIDENT;
+		else if (resident->failures > 0 && pg_atomic_read_u32(&resident->refresh) == 0)
+			*why = resident->why;	/* or who waits for a load would wait for ever */
+		else
+			*why = GG_CPU_LOADING;
 		return false;
 	}
 	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);

@@ -444,12 +444,30 @@ IsNewCause(const char *before, const char *now)
 	return false;
 }
 
+/*
+ * A refresh found no memory beside the copy that it was to replace.  Is that copy good for so little that it had better go, and make
+ * room for a load?  Where the segments are others now, or only the delta is left and numbered anew, it answers nothing; and
+ * where it lacks more of the delta than it has, the CPU does most of the work.
+ */
+static bool
+StandsInItsWay(const GgResident *resident, const GgLoadJob *job)
+{
+	if (resident->nsegments != job->nsegments)
+		return true;
+	for (uint32 i = 0; i < job->nsegments; i++)
+		if (resident->segments[i] != job->lists[i].segment)
+			return true;
+	return (job->nsegments == 0 && resident->key.generation != job->key.generation) ||
+		job->delta_pages / 2 > resident->delta_pages;
+}
+
 static void
 LoadFailed(int load, uint32 serial, bool no_room)
 {
 	GgLoadJob  *job = &device->loads_under_way[load];
 	GgResident *resident = &device->residents[job->entry];
 	bool		tell = false;
+	bool		forget = false;
 	char		name[160];
 
 	if (job->error[0] == '\0')
@@ -477,8 +495,9 @@ LoadFailed(int load, uint32 serial, bool no_room)
 			resident->retry_us = GgNowMicros() + QUIET_RETRY_MS * UINT64CONST(1000);
 		if (job->refresh)
 		{
-			/* the copy that is there goes on being used, unless it is on its way out anyway */
+			/* the copy that is there goes on being used as a rule, unless it is on its way out anyway */
 			pg_atomic_write_u32(&resident->refresh, 0);
+			forget = !job->quiet && job->why == GG_CPU_MEMORY && StandsInItsWay(resident, job);
 		}
 		else if (resident->state == GG_RESIDENT_LOADING)
 			resident->state = job->quiet ? GG_RESIDENT_FREE : GG_RESIDENT_FAILED;
@@ -492,6 +511,8 @@ LoadFailed(int load, uint32 serial, bool no_room)
 				(errmsg("gpugraph device %d: could not %s %s: %s", device->number, job->refresh ? "refresh" : "load",
 						NameOf(name, sizeof(name), job->name, job->database, job->relation), job->error),
 				 errdetail("The CPU answers its queries.")));
+	if (forget)
+		GgForgetEntry(device, job->entry, job->use);
 	EndLoad(load, serial);
 }
 
