@@ -183,6 +183,7 @@ DescribeLoad(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 
 	job->key.locator = GgLocator(index);
 	job->key.instance = meta->instance;
+	job->key.database = GgDatabaseStamp();
 	job->key.generation = meta->generation;
 	strlcpy(job->name, RelationGetRelationName(index), sizeof(job->name));
 	job->unit_pages = Min(PAGES_PER_UNIT, Max(1, gg_load_reader_pages / UNITS_PER_READER));
@@ -245,7 +246,8 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 
 			if (i != job->entry && other->state != GG_RESIDENT_FREE && other->state != GG_RESIDENT_FAILED &&
 				GgSameLocator(&other->key.locator, &job->key.locator) &&
-				(other->key.instance == job->key.instance || other->key.instance == 0))
+				((other->key.instance == job->key.instance && other->key.database == job->key.database) ||
+				 other->key.instance == 0))
 				same = false;
 		}
 	}
@@ -763,10 +765,12 @@ Load(GgLoad *load)
 	}
 	else
 	{
-		uint64		wanted = job->key.instance;
+		GgResidentKey wanted = job->key;
 
 		DescribeLoad(job, index, reader.meta);
-		if ((wanted != 0 && wanted != reader.meta->instance) || !MarkKept(load->device, job))
+		if ((wanted.instance != 0 &&
+			 (wanted.instance != job->key.instance || wanted.database != job->key.database)) ||
+			!MarkKept(load->device, job))
 		{
 			relation_close(index, AccessShareLock);
 			GiveUp(load, true, NULL);
@@ -925,6 +929,7 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 
 		resident->key.locator = GgLocator(index);
 		resident->key.instance = meta->instance;
+		resident->key.database = GgDatabaseStamp();
 		resident->key.generation = meta->generation;
 		resident->database = MyDatabaseId;
 		resident->relation = RelationGetRelid(index);

@@ -23,6 +23,9 @@
  */
 #include "service/resident.h"
 
+#include <sys/stat.h>
+
+#include "common/hashfn.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -116,9 +119,44 @@ GgChooseDevice(int *number)
 
 /* ---- the table ----------------------------------------------------------- */
 
+/*
+ * When the database's directory was made, and where: its file PG_VERSION is written then and never again.  That is the same on
+ * a standby, where no process of ours hears of DROP DATABASE.
+ */
+static uint64
+StampDatabase(void)
+{
+	char		path[MAXPGPATH];
+	struct stat st;
+	struct
+	{
+		uint64		inode,
+					seconds,
+					nanoseconds;
+	}			made;
+
+	snprintf(path, sizeof(path), "%s/PG_VERSION", DatabasePath);
+	if (stat(path, &st) != 0)
+		return 0;
+	made.inode = st.st_ino;
+	made.seconds = st.st_mtim.tv_sec;
+	made.nanoseconds = st.st_mtim.tv_nsec;
+	return hash_bytes_extended((const unsigned char *) &made, sizeof(made), 0);
+}
+
+static uint64 database_stamp = 0;
+
+uint64
+GgDatabaseStamp(void)
+{
+	if (database_stamp == 0)
+		database_stamp = StampDatabase();
+	return database_stamp;
+}
+
 /* The entry of a relation's file; -1 when there is none.  The lock is held. */
 static int
-FindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance)
+FindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance, uint64 database)
 {
 	static uint32 hint = 0;		/* most backends ask for one index all the time */
 	uint32		n = pg_atomic_read_u32(&device->nresidents);
@@ -129,7 +167,8 @@ FindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance)
 		GgResident *resident = &device->residents[entry];
 
 		if (resident->state != GG_RESIDENT_FREE && GgSameLocator(&resident->key.locator, locator) &&
-			(resident->key.instance == instance || resident->key.instance == 0))
+			((resident->key.instance == instance && resident->key.database == database) ||
+			 resident->key.instance == 0))
 		{
 			hint = entry;
 			return entry;
@@ -230,39 +269,56 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 	return -1;
 }
 
-void
-GgForgetEntry(GgDevice *device, uint32 entry, uint32 use)
+/* Have an entry evicted.  The lock is held exclusively. */
+static void
+Forget(GgDevice *device, uint32 entry)
 {
 	GgResident *resident = &device->residents[entry];
 
-	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	if (resident->use == use)
+	switch (resident->state)
 	{
-		switch (resident->state)
-		{
-			case GG_RESIDENT_FREE:
-			case GG_RESIDENT_EVICTING:
-				break;
-			case GG_RESIDENT_WANTED:
-			case GG_RESIDENT_FAILED:
-				resident->state = GG_RESIDENT_FREE;
-				break;
-			case GG_RESIDENT_LOADING:
-			case GG_RESIDENT_READY:
-				resident->state = GG_RESIDENT_EVICTING;
-				for (int i = 0; i < GG_MAX_LOADS; i++)
-				{
-					GgLoadJob  *job = &device->loads_under_way[i];
-					uint64		word = GgLoadWord(job);
+		case GG_RESIDENT_FREE:
+		case GG_RESIDENT_EVICTING:
+			break;
+		case GG_RESIDENT_WANTED:
+		case GG_RESIDENT_FAILED:
+			resident->state = GG_RESIDENT_FREE;
+			break;
+		case GG_RESIDENT_LOADING:
+		case GG_RESIDENT_READY:
+			resident->state = GG_RESIDENT_EVICTING;
+			for (int i = 0; i < GG_MAX_LOADS; i++)
+			{
+				GgLoadJob  *job = &device->loads_under_way[i];
+				uint64		word = GgLoadWord(job);
 
-					if (GgLoadWordState(word) != GG_LOAD_FREE && job->entry == entry && job->use == use)
-						GgLoadFlag(job, GgLoadWordSerial(word), GG_LOAD_ABORT);
-				}
-				break;
-		}
+				if (GgLoadWordState(word) != GG_LOAD_FREE && job->entry == entry && job->use == resident->use)
+					GgLoadFlag(job, GgLoadWordSerial(word), GG_LOAD_ABORT);
+			}
+			break;
 	}
+}
+
+void
+GgForgetEntry(GgDevice *device, uint32 entry, uint32 use)
+{
+	LWLockAcquire(device->lock, LW_EXCLUSIVE);
+	if (device->residents[entry].use == use)
+		Forget(device, entry);
 	LWLockRelease(device->lock);
 	GgResidentNotify(device);
+}
+
+/*
+ * What other relations that had the file's number left here: the worker finds dropped files by their absence, and this one is there
+ * again.  The lock is held exclusively.
+ */
+static void
+ForgetPredecessors(GgDevice *device, const GgRelFileLocator *locator)
+{
+	for (uint32 i = 0; i < pg_atomic_read_u32(&device->nresidents); i++)
+		if (device->residents[i].state != GG_RESIDENT_FREE && GgSameLocator(&device->residents[i].key.locator, locator))
+			Forget(device, i);
 }
 
 /* Make a WANTED entry, or a failed one WANTED again. */
@@ -271,10 +327,14 @@ Request(GgDevice *device, Relation index, const GgMetaPageData *meta, bool force
 {
 	int			entry;
 
+	/* should a tool have touched that file: all have to agree on it, or each would ask for a load in vain */
+	database_stamp = StampDatabase();
+
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	entry = FindEntry(device, &GgLocator(index), meta->instance);
+	entry = FindEntry(device, &GgLocator(index), meta->instance, database_stamp);
 	if (entry < 0)
 	{
+		ForgetPredecessors(device, &GgLocator(index));
 		entry = GgTakeEntry(device, forced);
 		if (entry >= 0)
 		{
@@ -282,6 +342,7 @@ Request(GgDevice *device, Relation index, const GgMetaPageData *meta, bool force
 
 			resident->key.locator = GgLocator(index);
 			resident->key.instance = meta->instance;
+			resident->key.database = database_stamp;
 			resident->key.generation = meta->generation;
 			resident->database = MyDatabaseId;
 			resident->relation = RelationGetRelid(index);
@@ -410,6 +471,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 		   Obstacle *obstacle)
 {
 	GgDevice   *device;
+	uint64		database = GgDatabaseStamp();
 	bool		up = false;
 	int			number;
 
@@ -426,7 +488,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 			continue;
 		up = true;
 		LWLockAcquire(device->lock, LW_SHARED);
-		entry = FindEntry(device, &GgLocator(index), meta->instance);
+		entry = FindEntry(device, &GgLocator(index), meta->instance, database);
 		if (entry >= 0)
 		{
 			GgResident *resident = &device->residents[entry];

@@ -497,7 +497,9 @@ LoadFailed(int load, uint32 serial, bool no_room)
 		{
 			/* the copy that is there goes on being used as a rule, unless it is on its way out anyway */
 			pg_atomic_write_u32(&resident->refresh, 0);
-			forget = !job->quiet && job->why == GG_CPU_MEMORY && StandsInItsWay(resident, job);
+			forget = job->quiet ?
+				job->key.instance != resident->key.instance || job->key.database != resident->key.database :
+				job->why == GG_CPU_MEMORY && StandsInItsWay(resident, job);
 		}
 		else if (resident->state == GG_RESIDENT_LOADING)
 			resident->state = job->quiet ? GG_RESIDENT_FREE : GG_RESIDENT_FAILED;

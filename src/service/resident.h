@@ -170,6 +170,9 @@ extern void GgResidentNotify(GgDevice *device);
 
 /* ---- lookup.c ------------------------------------------------------------------ */
 
+/* Tells the database of this process from any other that ever had its number.  0: not known. */
+extern uint64 GgDatabaseStamp(void);
+
 /* The device with most room among those that are up; NULL when none is. */
 extern GgDevice *GgChooseDevice(int *number);
 

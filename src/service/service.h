@@ -188,11 +188,15 @@ typedef struct GgDeviceStats
 
 #define GG_MAX_RESIDENT		128	/* a device */
 
-/* What a device copy is a copy of.  REINDEX, TRUNCATE and CLUSTER change the locator; merges the generation. */
+/*
+ * What a device copy is a copy of.  REINDEX, TRUNCATE and CLUSTER change the locator, builds the instance, merges the generation.  A
+ * database that is dropped and made anew of the same template, with the same number, has them all again: hence database.
+ */
 typedef struct GgResidentKey
 {
 	GgRelFileLocator locator;
 	uint64		instance;
+	uint64		database;		/* GgDatabaseStamp(), where the instance is known */
 	uint64		generation;
 } GgResidentKey;
 

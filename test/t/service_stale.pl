@@ -63,6 +63,41 @@ my @all = split /\n/, $node->safe_psql('postgres',
 	'SET enable_seqscan = off; SET gpugraph.engine = cpu; SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 200');
 is("@by_cursor", "@all[5 .. 199]", 'with its own rows, in order');
 
+# ---- a database is dropped and made again, with the number and the template that it had: the same files, instances and generations
+{
+	$node->safe_psql('postgres', 'CREATE DATABASE template_for_it');
+	$node->safe_psql('template_for_it', <<'SQL');
+CREATE EXTENSION vector;
+CREATE EXTENSION gpugraph;
+CREATE TABLE rows (id int, val vector(4));
+CREATE INDEX rows_idx ON rows USING gpugraph (val vector_l2_ops);
+SQL
+	my $make = 'CREATE DATABASE again OID = 99999 TEMPLATE template_for_it';
+	my $ask = "SET enable_seqscan = off; SELECT id FROM rows ORDER BY val <-> '[7, 0, 0, 0]' LIMIT 1";
+
+	$node->safe_psql('postgres', $make);
+	$node->safe_psql('again', "INSERT INTO rows SELECT i, ARRAY[i, 0, 0, 0]::vector FROM generate_series(1, 9000) i");
+	cmp_ok($node->safe_psql('again', "SELECT gpugraph_prewarm('rows_idx')"), '>', 0, 'an index of a database is loaded');
+	is($node->safe_psql('again', $ask), 7, 'and answers');
+
+	# held up, the worker cannot see that the files were gone for a moment
+	my $worker = of_device($node, 'pid');
+	kill 'STOP', $worker;
+	$node->safe_psql('postgres', 'DROP DATABASE again');
+	$node->safe_psql('postgres', $make);
+	$node->safe_psql('again', "INSERT INTO rows SELECT i, ARRAY[9001 - i, 0, 0, 0]::vector FROM generate_series(1, 9000) i");
+	kill 'CONT', $worker;
+	is($node->safe_psql('again', $ask), 8994, 'a database with the same number: its own rows');
+	ok(defined wait_for(
+			sub {
+				$node->safe_psql('again', $ask);
+				return $node->safe_psql('again', "SELECT state FROM gpugraph_stat_index WHERE relid = 'rows_idx'::regclass AND datname = 'again'") eq 'ready';
+			}),
+		'its index is loaded');
+	is($node->safe_psql('again', "SET gpugraph.engine = cuda; $ask"), 8994, 'and answers');
+	is($node->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_stat_index WHERE datname = \'again\''), 1, 'the old copy is gone');
+}
+
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
 $node->stop;
 done_testing();
