@@ -62,8 +62,6 @@
 /* What stands in the way of a hit. */
 typedef struct Obstacle
 {
-	int			device;
-	uint32		entry;
 	bool		failed;			/* a load or refresh failed after since_us */
 	GgWhy		why;
 	char		error[160];
@@ -470,9 +468,12 @@ static bool
 LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since_us, GgResidentRef *ref,
 		   Obstacle *obstacle)
 {
-	GgDevice   *device;
 	uint64		database = GgDatabaseStamp();
+	GgDevice   *device;
+	GgDevice   *retry = NULL;	/* a load failed there, long enough ago */
+	bool		tried[GG_MAX_DEVICES] = {false};	/* a load failed there */
 	bool		up = false;
+	bool		failed = false;
 	int			number;
 
 	obstacle->failed = false;
@@ -480,7 +481,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 	for (number = 0; number < gg_service->ndevices; number++)
 	{
 		bool		hit = false;
-		bool		again = false;
+		bool		over = false;
 		int			entry;
 
 		device = gg_service->devices[number];
@@ -493,16 +494,16 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 		{
 			GgResident *resident = &device->residents[entry];
 
-			obstacle->device = number;
-			obstacle->entry = entry;
 			switch (resident->state)
 			{
 				case GG_RESIDENT_READY:
 					hit = UseReady(device, number, entry, meta, forced, ref, &obstacle->why);
 					break;
 				case GG_RESIDENT_FAILED:
+					tried[number] = failed = true;
 					obstacle->why = resident->why;
-					again = since_us != 0 ? resident->failed_us < since_us : GgNowMicros() >= resident->retry_us;
+					if (since_us != 0 ? resident->failed_us < since_us : GgNowMicros() >= resident->retry_us)
+						retry = device;
 					break;
 				case GG_RESIDENT_EVICTING:
 					obstacle->why = GG_CPU_NOT_RESIDENT;
@@ -511,6 +512,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 					obstacle->why = GG_CPU_LOADING;
 					break;
 			}
+			over = resident->state != GG_RESIDENT_FAILED;
 			if (since_us != 0 && resident->failed_us >= since_us)
 			{
 				obstacle->failed = true;
@@ -518,12 +520,8 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 			}
 		}
 		LWLockRelease(device->lock);
-		if (again)
-		{
-			Request(device, index, meta, forced);
-			obstacle->why = GG_CPU_LOADING;
-		}
-		if (entry >= 0)
+		/* where a load failed does not matter if another device has the index */
+		if (over)
 			return hit;
 	}
 
@@ -532,10 +530,18 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 		obstacle->why = GG_CPU_NO_SERVICE;
 		return false;
 	}
-	obstacle->why = GG_CPU_LOADING;
+
+	/* the device with most room, or where it failed lately, one that may be tried again */
 	device = GgChooseDevice(&number);
+	if (device != NULL && tried[number])
+		device = retry;
 	if (device != NULL)
+	{
 		Request(device, index, meta, forced);
+		obstacle->why = GG_CPU_LOADING;
+	}
+	else if (!failed)
+		obstacle->why = GG_CPU_LOADING;
 	return false;
 }
 
