@@ -48,6 +48,12 @@
 #define CHUNK_WAIT_US		100
 #define WAIT_MS				2
 
+/*
+ * How long a builder waits for one step of the service: for memory, for a free chunk, for the end.  Each takes a second at most
+ * where the device works; where it does not, CREATE INDEX has done what it has to do, and must not wait for it.
+ */
+#define BUILDER_MOST_US		10000000
+
 struct GgLoad
 {
 	GgDevice   *device;
@@ -60,6 +66,8 @@ struct GgLoad
 	bool		over;			/* the load has ended without us */
 	bool		helper;			/* not the reader that opens and finishes the load */
 	bool		in_unit;		/* claimed, and not handed over yet */
+	bool		builder;
+	bool		let_go;			/* builders: the worker knows that we are through with it */
 	SubTransactionId subxact;	/* builders: what it goes with */
 	GgLoad	   *next;			/* builders: pending_loads */
 };
@@ -124,14 +132,26 @@ GiveUp(GgLoad *load, bool quiet, const char *error)
 	GgResidentNotify(load->device);
 }
 
+/* A builder gives up what it has waited for since then, for too long. */
+static bool
+OutOfPatience(GgLoad *load, uint64 since_us)
+{
+	if (!load->builder || GgNowMicros() - since_us < BUILDER_MOST_US)
+		return false;
+	GiveUp(load, true, NULL);
+	return true;
+}
+
 /* ---- chunks ------------------------------------------------------------------ */
 
 /* A chunk to fill; NULL when the load was given up meanwhile. */
 static char *
 GetChunk(GgLoad *load)
 {
+	uint64		start = GgNowMicros();
+
 	Assert(load->filling < 0);
-	while (IsOpen(load))
+	while (IsOpen(load) && !OutOfPatience(load, start))
 	{
 		for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 		{
@@ -259,6 +279,8 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 static bool
 WaitUntilOpen(GgLoad *load)
 {
+	uint64		start = GgNowMicros();
+
 	GgResidentNotify(load->device);
 	for (;;)
 	{
@@ -268,7 +290,7 @@ WaitUntilOpen(GgLoad *load)
 			return true;
 		if (state != GG_LOAD_SHAPED && state != GG_LOAD_CREATE && state != GG_LOAD_BROKEN)
 			return false;
-		if (!IsUp(load))
+		if (!IsUp(load) || OutOfPatience(load, start))
 			return false;
 		GgLoadSleep(WAIT_MS);
 	}
@@ -958,6 +980,7 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
 
 	memset(&local, 0, sizeof(local));
 	local.filling = -1;
+	local.builder = true;
 	if (gg_service == NULL || (local.device = GgChooseDevice(&local.device_number)) == NULL)
 	{
 		*why = GG_CPU_NO_SERVICE;
@@ -1014,6 +1037,7 @@ GgLoadAttach(uint64 number)
 	load->device = gg_service->devices[load->device_number];
 	load->number = number & 0xFFFF;
 	load->filling = -1;
+	load->builder = true;
 	return load;
 }
 
@@ -1044,7 +1068,7 @@ LetGo(GgLoad *load)
 {
 	if (!GgLoadMove(JobOf(load), load->serial, GG_LOAD_ENDED, GG_LOAD_FREE))
 		GgLoadFlag(JobOf(load), load->serial, GG_LOAD_ORPHAN);
-	load->over = true;
+	load->over = load->let_go = true;
 }
 
 bool
@@ -1052,11 +1076,13 @@ GgLoadEnd(GgLoad *load)
 {
 	bool		ok = false;
 
-	if (GgLoadMove(JobOf(load), load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH))
+	if (!load->over && GgLoadMove(JobOf(load), load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH))
 	{
+		uint64		start = GgNowMicros();
 		GgLoadState state;
 
-		while ((state = StateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && IsUp(load))
+		while ((state = StateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && IsUp(load) &&
+			   !OutOfPatience(load, start))
 			GgLoadSleep(WAIT_MS);
 	}
 	LWLockAcquire(load->device->lock, LW_SHARED);
@@ -1071,7 +1097,7 @@ GgLoadEnd(GgLoad *load)
 void
 GgLoadAbort(GgLoad *load)
 {
-	if (load->over)
+	if (load->let_go)
 		return;
 	GiveUp(load, true, NULL);
 	LetGo(load);

@@ -77,6 +77,23 @@ sub replace_worker
 		'the worker goes on: the device answers');
 }
 
+# ---- CREATE INDEX hands its index over, but waits only so long for a worker that is held up
+{
+	my $worker = of_device($node, 'pid');
+
+	kill 'STOP', $worker;
+	my $start = time;
+	$node->safe_psql('postgres', "SET statement_timeout = '60s'; CREATE INDEX more_idx ON items USING gpugraph (val vector_ip_ops)");
+	my $took = time - $start;
+	cmp_ok($took, '<', 30, "CREATE INDEX took $took s");
+	kill 'CONT', $worker;
+	ok(defined wait_for(sub { return state_of($node, 'more_idx') eq 'absent'; }), 'the worker forgets the load');
+	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('more_idx')");
+	is(state_of($node, 'more_idx'), 'ready', 'the index can be loaded');
+	$node->safe_psql('postgres', 'CREATE INDEX another_idx ON items USING gpugraph (val vector_l1_ops)');
+	is(state_of($node, 'another_idx'), 'ready', 'and the next one is handed over');
+}
+
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
 $node->stop;
 done_testing();
