@@ -248,7 +248,7 @@ MayEvict(uint32 entry, const GgLoadJob *job, uint64 now_us)
 
 /*
  * Make room for bytes more, by evicting what was used longest ago.  Nothing is evicted in vain: first it is seen whether all
- * that may go would be enough.
+ * that may go would be enough.  With 0 bytes the limit itself is to be kept to, and all that can be done for that is done.
  */
 static Room
 MakeRoom(const GgLoadJob *job, uint64 bytes)
@@ -271,7 +271,7 @@ MakeRoom(const GgLoadJob *job, uint64 bytes)
 	for (uint32 entry = 0; entry < n; entry++)
 		if (MayEvict(entry, job, now_us))
 			evictable += copies[entry][device->residents[entry].copy].bytes;
-	if (used_bytes + bytes > limit + outgoing + evictable)
+	if (bytes > 0 && used_bytes + bytes > limit + outgoing + evictable)
 		return ROOM_NONE;
 
 	while (used_bytes + bytes > limit + outgoing)
@@ -319,8 +319,14 @@ KeepToLimit(void)
 static void
 CheckLimit(void)
 {
+	static bool exceeded = false;	/* what loads under way were granted under a higher limit counts once they are through */
 	uint64		limit = LimitBytes();
 
+	if (exceeded)
+	{
+		KeepToLimit();
+		exceeded = used_bytes > limit;
+	}
 	if (limit == device->limit_bytes)
 		return;
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
@@ -331,6 +337,7 @@ CheckLimit(void)
 			device->residents[entry].retry_us = 0;
 	LWLockRelease(device->lock);
 	KeepToLimit();
+	exceeded = used_bytes > limit;
 }
 
 /* ---- loads: from WANTED to a loader ------------------------------------------ */
