@@ -33,6 +33,7 @@
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
@@ -855,6 +856,10 @@ GgLoaderMain(Datum arg)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(job->database, InvalidOid, 0);
+
+	/* PostgreSQL 17: what is meant for clients' transactions would end every load that takes longer, again and again */
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 
 	StartTransactionCommand();
 	PG_TRY();

@@ -877,6 +877,7 @@ Sweep(void)
 
 /* ---- the list for gpugraph.autoprewarm ------------------------------------------------ */
 
+/* used may change while we sort: then the order is not quite theirs, no more, since pg_qsort() stays within its array in any case. */
 static int
 CompareUsed(const void *a, const void *b)
 {

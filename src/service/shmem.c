@@ -285,6 +285,7 @@ GgWakeDevice(GgDevice *device)
 	pg_memory_barrier();
 	if (pg_atomic_read_u32(&device->sleeping) == 0)
 		return;
+	/* of a worker that ends just now the latch is its PGPROC's still, or the next owner's, who looks in vain */
 	latch = *(Latch *volatile *) &device->latch;
 	if (latch != NULL)
 		SetLatch(latch);

@@ -107,6 +107,17 @@ is($by_one =~ tr/\n//, 20, 'twenty-one answers');
 cmp_ok(of_index($node, 'delta_pages'), '>', 24, 'the delta is on the device');
 cmp_ok(of_index($node, 'delta_pages', 'wide_idx'), '>', 100, 'and that of the long rows');
 
+# ---- a time limit for clients' transactions (PostgreSQL 17) is not meant for loads
+{
+	my $limited = $node->safe_psql('postgres', "SELECT count(*) FROM pg_settings WHERE name = 'transaction_timeout'");
+
+	$node->safe_psql('postgres', "ALTER DATABASE postgres SET transaction_timeout = '400ms'") if $limited;
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	is(($node->psql('postgres', ($limited ? 'SET transaction_timeout = 0; ' : '') . "SET gpugraph.fault = load_stall; $prewarm"))[0], 0,
+		'a load may take longer than a transaction');
+	$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET transaction_timeout') if $limited;
+}
+
 # ---- one reader's end, the last or the first
 $node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
 for my $which (-1, 0)
