@@ -39,6 +39,12 @@
 /* A sleeper is woken by the worker; this is for a worker that was killed before it could. */
 #define SLEEP_MOST_MS		100
 
+/*
+ * A worker or device that hangs says nothing, and the state stays UP.  No launch takes a hundredth of this, and a query that is
+ * given up too early costs a search on the CPU.
+ */
+#define ANSWER_MOST_US		5000000
+
 /* The query under way: its slot is to be given up when this process ends or throws. */
 static GgSlot *posted = NULL;
 static GgRing *posted_ring = NULL;
@@ -175,7 +181,7 @@ Spin(Wanted *wanted, uint64 start)
 
 /* not inlined: its variables would have to survive a longjmp */
 static pg_noinline bool
-Sleep(Wanted *wanted)
+Sleep(Wanted *wanted, uint64 start)
 {
 	static uint32 wait_event = 0;
 	GgSlot	   *slot = wanted->slot;
@@ -187,7 +193,7 @@ Sleep(Wanted *wanted)
 	for (;;)
 	{
 		answered = Answered(wanted);
-		if (answered || Hopeless(wanted))
+		if (answered || Hopeless(wanted) || GgNowMicros() - start > ANSWER_MOST_US)
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLEEP_MOST_MS,
 						 GgWaitEvent(wait_event, "GpugraphAnswer"));
@@ -211,7 +217,7 @@ Await(Wanted *wanted, uint64 start)
 		slept++;
 		PG_TRY();
 		{
-			answered = Sleep(wanted);
+			answered = Sleep(wanted, start);
 		}
 		PG_CATCH();
 		{
@@ -334,7 +340,12 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 		Abandon();
 		return false;
 	}
-	(void) ChangeState(slot, wanted.ticket, GG_SLOT_RUNNING, GG_SLOT_FREE);
+	/*
+	 * FAILED after all: a worker that started meanwhile, or whose engine failed behind this query, did not know that the answer
+	 * was there.  Nothing in flight names the slot then either.
+	 */
+	if (!ChangeState(slot, wanted.ticket, GG_SLOT_RUNNING, GG_SLOT_FREE))
+		(void) ChangeState(slot, wanted.ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
 	EndPosted();
 
 	/* nobody writes into a free slot, and this process posts nothing else before its next query */
@@ -409,19 +420,19 @@ GgRequireDevice(Relation index, GgWhy why)
 void
 GgFallBack(Relation index, GgWhy why)
 {
-	const int64 pause = INT64CONST(60) * USECS_PER_SEC;
+	const uint64 pause_us = 60 * UINT64CONST(1000000);
 	uint64		last;
-	TimestampTz now;
+	uint64		now;
 
 	GgRequireDevice(index, why);
 
 	/* an index on its way to the device is usual, and without a service nothing else is expected */
 	if (IsChoice(why) || gg_service == NULL || why == GG_CPU_LOADING || why == GG_CPU_NOT_RESIDENT)
 		return;
-	now = GetCurrentTimestamp();
-	last = pg_atomic_read_u64(&gg_service->told[why]);
-	if ((last != 0 && now - (TimestampTz) last < pause) ||
-		!pg_atomic_compare_exchange_u64(&gg_service->told[why], &last, (uint64) now))
+	now = GgNowMicros();
+	last = pg_atomic_read_u64(&gg_service->told_us[why]);
+	if ((last != 0 && now < last + pause_us) ||
+		!pg_atomic_compare_exchange_u64(&gg_service->told_us[why], &last, now))
 		return;
 	ereport(LOG,
 			(errmsg("gpugraph: searches of index \"%s\" use the CPU", RelationGetRelationName(index)),

@@ -15,6 +15,7 @@
  */
 #include "service.h"
 
+#include "port/pg_bitutils.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/s_lock.h"
@@ -408,14 +409,16 @@ AddItem(GgSlot *slot, uint32 number, uint32 list, bool exact)
 	queries[number].items++;
 }
 
+/* The device follows these numbers unchecked, into its own memory and into the slots. */
 static bool
 IsSound(const GgSlot *slot, uint32 nlists)
 {
 	uint32		asked = slot->nlists - 1 < 32 ? slot->lists >> (slot->nlists - 1) : 0;
+	uint32		end = slot->delta || slot->lists == 0 ? slot->nlists : pg_leftmost_one_pos32(slot->lists) + 1;
 
 	return slot->nlists >= 1 && slot->nlists <= GG_SERVE_MAX_LISTS && asked == 0 &&
 		slot->nlists - (slot->delta ? 0 : 1) <= nlists &&
-		slot->k >= 1 && slot->k <= GG_MAX_ITOPK && slot->itopk_size <= GG_MAX_ITOPK &&
+		slot->k >= 1 && slot->k <= GG_MAX_ITOPK && (uint64) end * slot->k <= GG_SLOT_CANDIDATES && slot->itopk_size <= GG_MAX_ITOPK &&
 		(slot->lists != 0 || slot->delta);
 }
 

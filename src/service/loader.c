@@ -6,7 +6,7 @@
  * worker the shapes of its lists, and once memory for them is there copies page payloads into staging chunks. An array's pages are
  * its bytes in order (format.h), so a chunk is a run of pages put end to end.
  *
- * A unit is what fits one chunk.  Readers of one load take units from a counter in shared memory; a big index has several
+ * A unit is what fits one chunk, or less.  Readers of one load take units from a counter in shared memory; a big index has several
  * readers (gpugraph.load_workers), which the first one starts.
  *
  * Locks: AccessShareLock on the index, for one unit at a time.  So DROP, TRUNCATE and REINDEX wait for 4 MB at
@@ -33,17 +33,27 @@
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #define PAGES_PER_UNIT		(GG_STAGE_CHUNK / GG_PAGE_PAYLOAD)
 
-/* One reader a so many pages: 160 MB, for which one takes some 0.1 s of CPU time when they are in shared buffers. */
-#define PAGES_PER_READER	20000
+/* Or less where a reader's share (gpugraph.load_reader_pages) is small: with so many each, readers end at about the same time. */
+#define UNITS_PER_READER	8
+
+/* gpugraph.fault = load_stall */
+#define STALL_US			1000000
 
 /* How long to sleep when all chunks are full: less than the upload takes for one would be in vain. */
 #define CHUNK_WAIT_US		100
 #define WAIT_MS				2
+
+/*
+ * How long a builder waits for one step of the service: for memory, for a free chunk, for the end.  Each takes a second at most
+ * where the device works; where it does not, CREATE INDEX has done what it has to do, and must not wait for it.
+ */
+#define BUILDER_MOST_US		10000000
 
 struct GgLoad
 {
@@ -57,6 +67,8 @@ struct GgLoad
 	bool		over;			/* the load has ended without us */
 	bool		helper;			/* not the reader that opens and finishes the load */
 	bool		in_unit;		/* claimed, and not handed over yet */
+	bool		builder;
+	bool		let_go;			/* builders: the worker knows that we are through with it */
 	SubTransactionId subxact;	/* builders: what it goes with */
 	GgLoad	   *next;			/* builders: pending_loads */
 };
@@ -121,14 +133,26 @@ GiveUp(GgLoad *load, bool quiet, const char *error)
 	GgResidentNotify(load->device);
 }
 
+/* A builder gives up what it has waited for since then, for too long. */
+static bool
+OutOfPatience(GgLoad *load, uint64 since_us)
+{
+	if (!load->builder || GgNowMicros() - since_us < BUILDER_MOST_US)
+		return false;
+	GiveUp(load, true, NULL);
+	return true;
+}
+
 /* ---- chunks ------------------------------------------------------------------ */
 
 /* A chunk to fill; NULL when the load was given up meanwhile. */
 static char *
 GetChunk(GgLoad *load)
 {
+	uint64		start = GgNowMicros();
+
 	Assert(load->filling < 0);
-	while (IsOpen(load))
+	while (IsOpen(load) && !OutOfPatience(load, start))
 	{
 		for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 		{
@@ -180,8 +204,10 @@ DescribeLoad(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 
 	job->key.locator = GgLocator(index);
 	job->key.instance = meta->instance;
+	job->key.database = GgDatabaseStamp();
 	job->key.generation = meta->generation;
 	strlcpy(job->name, RelationGetRelationName(index), sizeof(job->name));
+	job->unit_pages = Min(PAGES_PER_UNIT, Max(1, gg_load_reader_pages / UNITS_PER_READER));
 	job->nsegments = meta->nsegments;
 	job->vacuum_epoch = meta->vacuum_epoch;
 	job->delta_first = meta->delta_first;
@@ -241,7 +267,8 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 
 			if (i != job->entry && other->state != GG_RESIDENT_FREE && other->state != GG_RESIDENT_FAILED &&
 				GgSameLocator(&other->key.locator, &job->key.locator) &&
-				(other->key.instance == job->key.instance || other->key.instance == 0))
+				((other->key.instance == job->key.instance && other->key.database == job->key.database) ||
+				 other->key.instance == 0))
 				same = false;
 		}
 	}
@@ -253,6 +280,8 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 static bool
 WaitUntilOpen(GgLoad *load)
 {
+	uint64		start = GgNowMicros();
+
 	GgResidentNotify(load->device);
 	for (;;)
 	{
@@ -262,7 +291,7 @@ WaitUntilOpen(GgLoad *load)
 			return true;
 		if (state != GG_LOAD_SHAPED && state != GG_LOAD_CREATE && state != GG_LOAD_BROKEN)
 			return false;
-		if (!IsUp(load))
+		if (!IsUp(load) || OutOfPatience(load, start))
 			return false;
 		GgLoadSleep(WAIT_MS);
 	}
@@ -305,20 +334,23 @@ PartBytes(const GgLoadList *list, gg_part part)
 	return 0;
 }
 
-/* Delta pages whose rows fit one chunk. */
+/* Delta pages whose rows fit one chunk; whole rows. */
 static uint32
-DeltaPagesPerUnit(const GgMetaPageData *meta)
+DeltaPagesPerUnit(const GgLoadJob *job, const GgMetaPageData *meta)
 {
 	uint32		npages = GgDeltaPagesPerRow(meta);
 	uint32		rows = GG_STAGE_CHUNK / GgRowBytes(meta);
 
-	return Max(1, rows / GgDeltaRowsPerPage(meta)) * npages;
+	return Max(1, Min(rows / GgDeltaRowsPerPage(meta), job->unit_pages / npages)) * npages;
 }
 
 /* Unit number u of a load; false behind the last one. */
 static bool
 FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 {
+	/* a helper that starts late may find here another load, not described yet; it will get no unit of that */
+	uint32		unit_pages = Max(1, job->unit_pages);
+
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
 		const GgLoadList *list = &job->lists[i];
@@ -328,7 +360,7 @@ FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 		unit->list = i;
 		if (list->segment == GG_NO_SEGMENT)
 		{
-			uint32		per_unit = DeltaPagesPerUnit(meta);
+			uint32		per_unit = DeltaPagesPerUnit(job, meta);
 			uint32		units = (job->delta_pages + per_unit - 1) / per_unit;
 
 			if (u < units)
@@ -346,14 +378,14 @@ FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 		{
 			uint64		bytes = PartBytes(list, segment_parts[p].part);
 			uint32		npages = (uint32) GgArrayPages(bytes);
-			uint32		units = (npages + PAGES_PER_UNIT - 1) / PAGES_PER_UNIT;
+			uint32		units = (npages + unit_pages - 1) / unit_pages;
 
 			if (u < units)
 			{
 				unit->part = segment_parts[p].part;
 				unit->kind = segment_parts[p].kind;
-				unit->first = u * PAGES_PER_UNIT;
-				unit->npages = Min(PAGES_PER_UNIT, npages - unit->first);
+				unit->first = u * unit_pages;
+				unit->npages = Min(unit_pages, npages - unit->first);
 				unit->bytes = bytes;
 				return true;
 			}
@@ -637,11 +669,20 @@ LoadUnit(Reader *reader, const Unit *unit)
 	return true;
 }
 
+/* gpugraph.fault = load_stall: with a unit in hand, which nobody else will bring. */
+static void
+Stall(const GgLoad *load)
+{
+	for (uint64 start = GgNowMicros(); GgNowMicros() - start < STALL_US && IsOpen(load);)
+		GgLoadSleep(WAIT_MS);
+}
+
 /* Take units until there is none left.  False when the load is over. */
 static bool
 LoadUnits(Reader *reader, uint32 total)
 {
 	GgLoadJob  *job = reader->job;
+	bool		stalled = false;
 	uint32		u;
 	Unit		unit;
 
@@ -653,6 +694,11 @@ LoadUnits(Reader *reader, uint32 total)
 			return false;
 		}
 		reader->load->in_unit = true;
+		if (job->fault == GG_FAULT_LOAD_STALL && u >= total / 2 && !stalled)
+		{
+			Stall(reader->load);
+			stalled = true;
+		}
 		if (!FindUnit(job, reader->meta, u, &unit) || !LoadUnit(reader, &unit))
 			return false;
 		reader->load->in_unit = false;
@@ -700,7 +746,7 @@ GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper, Ba
 static void
 StartHelpers(const GgLoad *load, uint64 npages)
 {
-	int			readers = (int) Min((uint64) gg_loaders, npages / PAGES_PER_READER);
+	int			readers = (int) Min((uint64) gg_loaders, npages / gg_load_reader_pages);
 
 	for (int i = 1; i < readers; i++)
 		if (!GgStartLoader(load->device_number, load->number, load->serial, JobOf(load)->database, true, NULL))
@@ -742,10 +788,12 @@ Load(GgLoad *load)
 	}
 	else
 	{
-		uint64		wanted = job->key.instance;
+		GgResidentKey wanted = job->key;
 
 		DescribeLoad(job, index, reader.meta);
-		if ((wanted != 0 && wanted != reader.meta->instance) || !MarkKept(load->device, job))
+		if ((wanted.instance != 0 &&
+			 (wanted.instance != job->key.instance || wanted.database != job->key.database)) ||
+			!MarkKept(load->device, job))
 		{
 			relation_close(index, AccessShareLock);
 			GiveUp(load, true, NULL);
@@ -808,6 +856,10 @@ GgLoaderMain(Datum arg)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(job->database, InvalidOid, 0);
+
+	/* PostgreSQL 17: what is meant for clients' transactions would end every load that takes longer, again and again */
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 
 	StartTransactionCommand();
 	PG_TRY();
@@ -897,13 +949,14 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 	int			number = -1;
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	entry = GgTakeEntry(device);
+	entry = GgTakeEntry(device, false);
 	if (entry >= 0)
 	{
 		GgResident *resident = &device->residents[entry];
 
 		resident->key.locator = GgLocator(index);
 		resident->key.instance = meta->instance;
+		resident->key.database = GgDatabaseStamp();
 		resident->key.generation = meta->generation;
 		resident->database = MyDatabaseId;
 		resident->relation = RelationGetRelid(index);
@@ -932,6 +985,7 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
 
 	memset(&local, 0, sizeof(local));
 	local.filling = -1;
+	local.builder = true;
 	if (gg_service == NULL || (local.device = GgChooseDevice(&local.device_number)) == NULL)
 	{
 		*why = GG_CPU_NO_SERVICE;
@@ -988,6 +1042,7 @@ GgLoadAttach(uint64 number)
 	load->device = gg_service->devices[load->device_number];
 	load->number = number & 0xFFFF;
 	load->filling = -1;
+	load->builder = true;
 	return load;
 }
 
@@ -1018,7 +1073,7 @@ LetGo(GgLoad *load)
 {
 	if (!GgLoadMove(JobOf(load), load->serial, GG_LOAD_ENDED, GG_LOAD_FREE))
 		GgLoadFlag(JobOf(load), load->serial, GG_LOAD_ORPHAN);
-	load->over = true;
+	load->over = load->let_go = true;
 }
 
 bool
@@ -1026,11 +1081,13 @@ GgLoadEnd(GgLoad *load)
 {
 	bool		ok = false;
 
-	if (GgLoadMove(JobOf(load), load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH))
+	if (!load->over && GgLoadMove(JobOf(load), load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH))
 	{
+		uint64		start = GgNowMicros();
 		GgLoadState state;
 
-		while ((state = StateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && IsUp(load))
+		while ((state = StateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && IsUp(load) &&
+			   !OutOfPatience(load, start))
 			GgLoadSleep(WAIT_MS);
 	}
 	LWLockAcquire(load->device->lock, LW_SHARED);
@@ -1045,7 +1102,7 @@ GgLoadEnd(GgLoad *load)
 void
 GgLoadAbort(GgLoad *load)
 {
-	if (load->over)
+	if (load->let_go)
 		return;
 	GiveUp(load, true, NULL);
 	LetGo(load);

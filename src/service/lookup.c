@@ -23,6 +23,9 @@
  */
 #include "service/resident.h"
 
+#include <sys/stat.h>
+
+#include "common/hashfn.h"
 #include "fmgr.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -46,6 +49,13 @@
 #define REFRESH_PATIENCE	20
 #define REFRESH_MIN_MS		100
 
+/*
+ * A full table: a place changes hands no more often than this, and only from one who has had it for GG_REST times his load
+ * time, unless gpugraph_prewarm() asks.  Where more indexes than there are places are queried in turn, each query of one
+ * that has none would otherwise push another one out.
+ */
+#define DISPLACE_US			1000000
+
 /* How often those who wait for a load look. */
 #define LOOK_MS				2
 
@@ -55,9 +65,7 @@
 /* What stands in the way of a hit. */
 typedef struct Obstacle
 {
-	int			device;
-	uint32		entry;
-	bool		failed;			/* a load or refresh failed after "since" */
+	bool		failed;			/* a load or refresh failed after since_us */
 	GgWhy		why;
 	char		error[160];
 } Obstacle;
@@ -127,9 +135,44 @@ GgChooseDevice(int *number)
 
 /* ---- the table ----------------------------------------------------------- */
 
+/*
+ * When the database's directory was made, and where: its file PG_VERSION is written then and never again.  That is the same on
+ * a standby, where no process of ours hears of DROP DATABASE.
+ */
+static uint64
+StampDatabase(void)
+{
+	char		path[MAXPGPATH];
+	struct stat st;
+	struct
+	{
+		uint64		inode,
+					seconds,
+					nanoseconds;
+	}			made;
+
+	snprintf(path, sizeof(path), "%s/PG_VERSION", DatabasePath);
+	if (stat(path, &st) != 0)
+		return 0;
+	made.inode = st.st_ino;
+	made.seconds = st.st_mtim.tv_sec;
+	made.nanoseconds = st.st_mtim.tv_nsec;
+	return hash_bytes_extended((const unsigned char *) &made, sizeof(made), 0);
+}
+
+static uint64 database_stamp = 0;
+
+uint64
+GgDatabaseStamp(void)
+{
+	if (database_stamp == 0)
+		database_stamp = StampDatabase();
+	return database_stamp;
+}
+
 /* The entry of a relation's file; -1 when there is none.  The lock is held. */
 static int
-FindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance)
+FindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance, uint64 database)
 {
 	static uint32 hint = 0;		/* most backends ask for one index all the time */
 	uint32		n = pg_atomic_read_u32(&device->nresidents);
@@ -140,7 +183,8 @@ FindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance)
 		GgResident *resident = &device->residents[entry];
 
 		if (resident->state != GG_RESIDENT_FREE && GgSameLocator(&resident->key.locator, locator) &&
-			(resident->key.instance == instance || resident->key.instance == 0))
+			((resident->key.instance == instance && resident->key.database == database) ||
+			 resident->key.instance == 0))
 		{
 			hint = entry;
 			return entry;
@@ -149,8 +193,33 @@ FindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance)
 	return -1;
 }
 
+/* Have the resident that was used longest ago make its place in the table free, if that may be. */
+static void
+Displace(GgDevice *device, bool forced)
+{
+	uint64		now_us = GgNowMicros();
+	int			victim = -1;
+
+	if (!forced && now_us < device->displaced_us + DISPLACE_US)
+		return;
+	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+	{
+		/* one place is on its way already, and will do for all who ask meanwhile */
+		if (device->residents[i].state == GG_RESIDENT_EVICTING)
+			return;
+		if (device->residents[i].state == GG_RESIDENT_READY && (forced || GgHasRested(&device->residents[i], now_us)) &&
+			(victim < 0 || pg_atomic_read_u64(&device->residents[i].used) <
+			 pg_atomic_read_u64(&device->residents[victim].used)))
+			victim = i;
+	}
+	if (victim < 0)
+		return;
+	device->residents[victim].state = GG_RESIDENT_EVICTING;
+	device->displaced_us = now_us;
+}
+
 int
-GgTakeEntry(GgDevice *device)
+GgTakeEntry(GgDevice *device, bool forced)
 {
 	int			best = -1;
 	GgResident *resident;
@@ -166,16 +235,8 @@ GgTakeEntry(GgDevice *device)
 			best = i;
 	if (best < 0)
 	{
-		/* none to be had now, but soon */
-		int			victim = -1;
-
-		for (int i = 0; i < GG_MAX_RESIDENT; i++)
-			if (device->residents[i].state == GG_RESIDENT_READY &&
-				(victim < 0 || pg_atomic_read_u64(&device->residents[i].used) <
-				 pg_atomic_read_u64(&device->residents[victim].used)))
-				victim = i;
-		if (victim >= 0)
-			device->residents[victim].state = GG_RESIDENT_EVICTING;
+		/* none to be had now, but maybe soon */
+		Displace(device, forced);
 		return -1;
 	}
 
@@ -214,7 +275,7 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 		job->key = resident->key;
 		strlcpy(job->name, resident->name, sizeof(job->name));
 		job->why = GG_CPU_FAILED;
-		job->began = GetCurrentTimestamp();
+		job->began_us = GgNowMicros();
 		pg_atomic_write_u64(&job->claimed, (uint64) serial << 32);
 		pg_atomic_write_u64(&job->filled, (uint64) serial << 32);
 		pg_write_barrier();
@@ -224,39 +285,56 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 	return -1;
 }
 
-void
-GgForgetEntry(GgDevice *device, uint32 entry, uint32 use)
+/* Have an entry evicted.  The lock is held exclusively. */
+static void
+Forget(GgDevice *device, uint32 entry)
 {
 	GgResident *resident = &device->residents[entry];
 
-	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	if (resident->use == use)
+	switch (resident->state)
 	{
-		switch (resident->state)
-		{
-			case GG_RESIDENT_FREE:
-			case GG_RESIDENT_EVICTING:
-				break;
-			case GG_RESIDENT_WANTED:
-			case GG_RESIDENT_FAILED:
-				resident->state = GG_RESIDENT_FREE;
-				break;
-			case GG_RESIDENT_LOADING:
-			case GG_RESIDENT_READY:
-				resident->state = GG_RESIDENT_EVICTING;
-				for (int i = 0; i < GG_MAX_LOADS; i++)
-				{
-					GgLoadJob  *job = &device->loads_under_way[i];
-					uint64		word = GgLoadWord(job);
+		case GG_RESIDENT_FREE:
+		case GG_RESIDENT_EVICTING:
+			break;
+		case GG_RESIDENT_WANTED:
+		case GG_RESIDENT_FAILED:
+			resident->state = GG_RESIDENT_FREE;
+			break;
+		case GG_RESIDENT_LOADING:
+		case GG_RESIDENT_READY:
+			resident->state = GG_RESIDENT_EVICTING;
+			for (int i = 0; i < GG_MAX_LOADS; i++)
+			{
+				GgLoadJob  *job = &device->loads_under_way[i];
+				uint64		word = GgLoadWord(job);
 
-					if (GgLoadWordState(word) != GG_LOAD_FREE && job->entry == entry && job->use == use)
-						GgLoadFlag(job, GgLoadWordSerial(word), GG_LOAD_ABORT);
-				}
-				break;
-		}
+				if (GgLoadWordState(word) != GG_LOAD_FREE && job->entry == entry && job->use == resident->use)
+					GgLoadFlag(job, GgLoadWordSerial(word), GG_LOAD_ABORT);
+			}
+			break;
 	}
+}
+
+void
+GgForgetEntry(GgDevice *device, uint32 entry, uint32 use)
+{
+	LWLockAcquire(device->lock, LW_EXCLUSIVE);
+	if (device->residents[entry].use == use)
+		Forget(device, entry);
 	LWLockRelease(device->lock);
 	GgResidentNotify(device);
+}
+
+/*
+ * What other relations that had the file's number left here: the worker finds dropped files by their absence, and this one is there
+ * again.  The lock is held exclusively.
+ */
+static void
+ForgetPredecessors(GgDevice *device, const GgRelFileLocator *locator)
+{
+	for (uint32 i = 0; i < pg_atomic_read_u32(&device->nresidents); i++)
+		if (device->residents[i].state != GG_RESIDENT_FREE && GgSameLocator(&device->residents[i].key.locator, locator))
+			Forget(device, i);
 }
 
 /* Make a WANTED entry, or a failed one WANTED again. */
@@ -265,17 +343,22 @@ Request(GgDevice *device, Relation index, const GgMetaPageData *meta, bool force
 {
 	int			entry;
 
+	/* should a tool have touched that file: all have to agree on it, or each would ask for a load in vain */
+	database_stamp = StampDatabase();
+
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	entry = FindEntry(device, &GgLocator(index), meta->instance);
+	entry = FindEntry(device, &GgLocator(index), meta->instance, database_stamp);
 	if (entry < 0)
 	{
-		entry = GgTakeEntry(device);
+		ForgetPredecessors(device, &GgLocator(index));
+		entry = GgTakeEntry(device, forced);
 		if (entry >= 0)
 		{
 			GgResident *resident = &device->residents[entry];
 
 			resident->key.locator = GgLocator(index);
 			resident->key.instance = meta->instance;
+			resident->key.database = database_stamp;
 			resident->key.generation = meta->generation;
 			resident->database = MyDatabaseId;
 			resident->relation = RelationGetRelid(index);
@@ -335,8 +418,8 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 		return;
 	if (!forced)
 	{
-		TimestampTz now;
-		int64		patience_us = REFRESH_MIN_MS * INT64CONST(1000);
+		uint64		now;
+		uint64		patience_us = REFRESH_MIN_MS * UINT64CONST(1000);
 
 		/* a new generation, or rows cleared, in any case; a longer delta when it pays */
 		if (resident->key.generation == meta->generation &&
@@ -349,9 +432,9 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 				return;
 		}
 		if (resident->key.generation == meta->generation || SameSegments(resident, meta))
-			patience_us = Max(patience_us, (int64) (resident->delta_s * 1e6 * REFRESH_PATIENCE));
-		now = GetCurrentTimestamp();
-		if (now < resident->retry_at || now < resident->refreshed_at + patience_us)
+			patience_us = Max(patience_us, (uint64) (resident->delta_s * 1e6 * REFRESH_PATIENCE));
+		now = GgNowMicros();
+		if (now < resident->retry_us || now < resident->refreshed_us + patience_us)
 			return;
 	}
 	if (pg_atomic_compare_exchange_u32(&resident->refresh, &none, GG_REFRESH_WANTED))
@@ -373,7 +456,12 @@ UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta,
 	AskForRefresh(device, resident, meta, forced);
 	if (resident->key.generation != meta->generation && !SameSegments(resident, meta))
 	{
-		*why = resident->key.generation < meta->generation ? GG_CPU_LOADING : GG_CPU_NOT_RESIDENT;
+		if (resident->key.generation > meta->generation)
+			*why = GG_CPU_NOT_RESIDENT;
+		else if (resident->failures > 0 && pg_atomic_read_u32(&resident->refresh) == 0)
+			*why = resident->why;	/* or who waits for a load would wait for ever */
+		else
+			*why = GG_CPU_LOADING;
 		return false;
 	}
 	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);
@@ -393,13 +481,17 @@ UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta,
 	return true;
 }
 
-/* One look.  since: failures before it are of no interest, the load is asked for again; 0: they are. */
+/* One look.  since_us: failures before it are of no interest, the load is asked for again; 0: they are. */
 static bool
-LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, TimestampTz since, GgResidentRef *ref,
+LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since_us, GgResidentRef *ref,
 		   Obstacle *obstacle)
 {
+	uint64		database = GgDatabaseStamp();
 	GgDevice   *device;
+	GgDevice   *retry = NULL;	/* a load failed there, long enough ago */
+	bool		tried[GG_MAX_DEVICES] = {false};	/* a load failed there */
 	bool		up = false;
+	bool		failed = false;
 	int			number;
 
 	obstacle->failed = false;
@@ -407,7 +499,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, TimestampTz 
 	for (number = 0; number < gg_service->ndevices; number++)
 	{
 		bool		hit = false;
-		bool		again = false;
+		bool		over = false;
 		int			entry;
 
 		device = gg_service->devices[number];
@@ -415,21 +507,21 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, TimestampTz 
 			continue;
 		up = true;
 		LWLockAcquire(device->lock, LW_SHARED);
-		entry = FindEntry(device, &GgLocator(index), meta->instance);
+		entry = FindEntry(device, &GgLocator(index), meta->instance, database);
 		if (entry >= 0)
 		{
 			GgResident *resident = &device->residents[entry];
 
-			obstacle->device = number;
-			obstacle->entry = entry;
 			switch (resident->state)
 			{
 				case GG_RESIDENT_READY:
 					hit = UseReady(device, number, entry, meta, forced, ref, &obstacle->why);
 					break;
 				case GG_RESIDENT_FAILED:
+					tried[number] = failed = true;
 					obstacle->why = resident->why;
-					again = since != 0 ? resident->failed_at < since : GetCurrentTimestamp() >= resident->retry_at;
+					if (since_us != 0 ? resident->failed_us < since_us : GgNowMicros() >= resident->retry_us)
+						retry = device;
 					break;
 				case GG_RESIDENT_EVICTING:
 					obstacle->why = GG_CPU_NOT_RESIDENT;
@@ -438,19 +530,16 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, TimestampTz 
 					obstacle->why = GG_CPU_LOADING;
 					break;
 			}
-			if (since != 0 && resident->failed_at >= since)
+			over = resident->state != GG_RESIDENT_FAILED;
+			if (since_us != 0 && resident->failed_us >= since_us)
 			{
 				obstacle->failed = true;
 				strlcpy(obstacle->error, resident->error, sizeof(obstacle->error));
 			}
 		}
 		LWLockRelease(device->lock);
-		if (again)
-		{
-			Request(device, index, meta, forced);
-			obstacle->why = GG_CPU_LOADING;
-		}
-		if (entry >= 0)
+		/* where a load failed does not matter if another device has the index */
+		if (over)
 			return hit;
 	}
 
@@ -459,10 +548,18 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, TimestampTz 
 		obstacle->why = GG_CPU_NO_SERVICE;
 		return false;
 	}
-	obstacle->why = GG_CPU_LOADING;
+
+	/* the device with most room, or where it failed lately, one that may be tried again */
 	device = GgChooseDevice(&number);
+	if (device != NULL && tried[number])
+		device = retry;
 	if (device != NULL)
+	{
 		Request(device, index, meta, forced);
+		obstacle->why = GG_CPU_LOADING;
+	}
+	else if (!failed)
+		obstacle->why = GG_CPU_LOADING;
 	return false;
 }
 
@@ -540,7 +637,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 {
 	GgInspected inspected;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	TimestampTz began = GetCurrentTimestamp();
+	uint64		began_us = GgNowMicros();
 	GgResidentRef ref;
 	Obstacle	obstacle;
 	GgWhy		why;
@@ -562,7 +659,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 						 errdetail("It is temporary, or was created by this transaction.")));
 			break;				/* empty: there is nothing to bring */
 		}
-		if (LookupOnce(inspected.index, meta, true, began, &ref, &obstacle))
+		if (LookupOnce(inspected.index, meta, true, began_us, &ref, &obstacle))
 		{
 			GgDevice   *device = gg_service->devices[ref.device];
 			GgResident *resident = &device->residents[ref.entry % GG_MAX_RESIDENT];
@@ -572,7 +669,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 			LWLockAcquire(device->lock, LW_SHARED);
 			current = resident->serial == ref.serial &&
 				(IsCurrent(resident, meta) ||
-				 (resident->key.generation == meta->generation && resident->refreshed_at > began));
+				 (resident->key.generation == meta->generation && resident->began_us >= began_us));
 			bytes = resident->bytes;
 			LWLockRelease(device->lock);
 			if (current)

@@ -12,7 +12,7 @@
  *
  * Memory: used_bytes counts copies and what loads under way have been granted; a load is granted its memory only while the
  * sum stays under gpugraph.device_memory.  Room is made by evicting what was used longest ago, but nothing that has not
- * yet had REST times its load time on the device, or indexes that together do not fit would push each other out all the
+ * yet had GG_REST times its load time on the device, or indexes that together do not fit would push each other out all the
  * time and none would ever answer.  gpugraph_prewarm() is told what it costs, and may.
  *
  * What was dropped: this process reads no catalogs.  Every SWEEP_MS it looks whether the files of what it
@@ -35,9 +35,6 @@
 #define BUSY_TICK_MS	10		/* with loads under way, or something to be closed */
 #define SWEEP_MS		2000
 #define SAVE_MS			60000
-
-/* See above. */
-#define REST			20
 
 /* When a load that failed is tried again: from 5 s to a minute; what is too large for the limit, after a minute. */
 #define RETRY_MIN_MS	5000
@@ -73,7 +70,6 @@ static Copy (*copies)[2];
 static LocalLoad loads[GG_MAX_LOADS];
 static uint64 used_bytes;
 static uint64 total_bytes;
-static uint32 last_serial;
 static bool busy;
 static gg_status device_lost;	/* an upload's, GG_OK while there is none */
 static bool changed;			/* since the list was saved */
@@ -241,18 +237,18 @@ OutgoingBytes(void)
 static void Sweep(void);
 
 static bool
-MayEvict(uint32 entry, const GgLoadJob *job, TimestampTz now)
+MayEvict(uint32 entry, const GgLoadJob *job, uint64 now_us)
 {
 	const GgResident *resident = &device->residents[entry];
 
 	if (resident->state != GG_RESIDENT_READY || entry == job->entry)
 		return false;
-	return job->forced || now >= resident->loaded_at + (int64) (resident->load_s * REST * 1e6);
+	return job->forced || GgHasRested(resident, now_us);
 }
 
 /*
  * Make room for bytes more, by evicting what was used longest ago.  Nothing is evicted in vain: first it is seen whether all
- * that may go would be enough.
+ * that may go would be enough.  With 0 bytes the limit itself is to be kept to, and all that can be done for that is done.
  */
 static Room
 MakeRoom(const GgLoadJob *job, uint64 bytes)
@@ -260,7 +256,7 @@ MakeRoom(const GgLoadJob *job, uint64 bytes)
 	uint64		limit = LimitBytes();
 	uint64		outgoing;
 	uint64		evictable = 0;
-	TimestampTz now = GetCurrentTimestamp();
+	uint64		now_us = GgNowMicros();
 	uint32		n = pg_atomic_read_u32(&device->nresidents);
 	char		what[160],
 				whom[160],
@@ -273,9 +269,9 @@ MakeRoom(const GgLoadJob *job, uint64 bytes)
 	if (used_bytes + bytes <= limit + outgoing)
 		return ROOM_SOON;
 	for (uint32 entry = 0; entry < n; entry++)
-		if (MayEvict(entry, job, now))
+		if (MayEvict(entry, job, now_us))
 			evictable += copies[entry][device->residents[entry].copy].bytes;
-	if (used_bytes + bytes > limit + outgoing + evictable)
+	if (bytes > 0 && used_bytes + bytes > limit + outgoing + evictable)
 		return ROOM_NONE;
 
 	while (used_bytes + bytes > limit + outgoing)
@@ -287,7 +283,7 @@ MakeRoom(const GgLoadJob *job, uint64 bytes)
 		{
 			uint64		used = pg_atomic_read_u64(&device->residents[entry].used);
 
-			if (MayEvict(entry, job, now) && (victim < 0 || used < victim_used))
+			if (MayEvict(entry, job, now_us) && (victim < 0 || used < victim_used))
 			{
 				victim = entry;
 				victim_used = used;
@@ -323,8 +319,14 @@ KeepToLimit(void)
 static void
 CheckLimit(void)
 {
+	static bool exceeded = false;	/* what loads under way were granted under a higher limit counts once they are through */
 	uint64		limit = LimitBytes();
 
+	if (exceeded)
+	{
+		KeepToLimit();
+		exceeded = used_bytes > limit;
+	}
 	if (limit == device->limit_bytes)
 		return;
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
@@ -332,9 +334,10 @@ CheckLimit(void)
 	/* what did not fit may fit now */
 	for (uint32 entry = 0; entry < GG_MAX_RESIDENT; entry++)
 		if (device->residents[entry].state == GG_RESIDENT_FAILED && device->residents[entry].why == GG_CPU_MEMORY)
-			device->residents[entry].retry_at = 0;
+			device->residents[entry].retry_us = 0;
 	LWLockRelease(device->lock);
 	KeepToLimit();
+	exceeded = used_bytes > limit;
 }
 
 /* ---- loads: from WANTED to a loader ------------------------------------------ */
@@ -448,12 +451,30 @@ IsNewCause(const char *before, const char *now)
 	return false;
 }
 
+/*
+ * A refresh found no memory beside the copy that it was to replace.  Is that copy good for so little that it had better go, and make
+ * room for a load?  Where the segments are others now, or only the delta is left and numbered anew, it answers nothing; and
+ * where it lacks more of the delta than it has, the CPU does most of the work.
+ */
+static bool
+StandsInItsWay(const GgResident *resident, const GgLoadJob *job)
+{
+	if (resident->nsegments != job->nsegments)
+		return true;
+	for (uint32 i = 0; i < job->nsegments; i++)
+		if (resident->segments[i] != job->lists[i].segment)
+			return true;
+	return (job->nsegments == 0 && resident->key.generation != job->key.generation) ||
+		job->delta_pages / 2 > resident->delta_pages;
+}
+
 static void
 LoadFailed(int load, uint32 serial, bool no_room)
 {
 	GgLoadJob  *job = &device->loads_under_way[load];
 	GgResident *resident = &device->residents[job->entry];
 	bool		tell = false;
+	bool		forget = false;
 	char		name[160];
 
 	if (job->error[0] == '\0')
@@ -474,14 +495,18 @@ LoadFailed(int load, uint32 serial, bool no_room)
 			resident->why = job->why;
 			resident->failures++;
 			resident->failed_at = GetCurrentTimestamp();
-			resident->retry_at = resident->failed_at + Min(retry_ms, RETRY_MAX_MS) * 1000;
+			resident->failed_us = GgNowMicros();
+			resident->retry_us = resident->failed_us + Min(retry_ms, RETRY_MAX_MS) * 1000;
 		}
 		else
-			resident->retry_at = GetCurrentTimestamp() + QUIET_RETRY_MS * INT64CONST(1000);
+			resident->retry_us = GgNowMicros() + QUIET_RETRY_MS * UINT64CONST(1000);
 		if (job->refresh)
 		{
-			/* the copy that is there goes on being used, unless it is on its way out anyway */
+			/* the copy that is there goes on being used as a rule, unless it is on its way out anyway */
 			pg_atomic_write_u32(&resident->refresh, 0);
+			forget = job->quiet ?
+				job->key.instance != resident->key.instance || job->key.database != resident->key.database :
+				job->why == GG_CPU_MEMORY && StandsInItsWay(resident, job);
 		}
 		else if (resident->state == GG_RESIDENT_LOADING)
 			resident->state = job->quiet ? GG_RESIDENT_FREE : GG_RESIDENT_FAILED;
@@ -495,6 +520,8 @@ LoadFailed(int load, uint32 serial, bool no_room)
 				(errmsg("gpugraph device %d: could not %s %s: %s", device->number, job->refresh ? "refresh" : "load",
 						NameOf(name, sizeof(name), job->name, job->database, job->relation), job->error),
 				 errdetail("The CPU answers its queries.")));
+	if (forget)
+		GgForgetEntry(device, job->entry, job->use);
 	EndLoad(load, serial);
 }
 
@@ -582,7 +609,8 @@ Publish(int load, uint32 serial, int64 now_ms)
 	Copy	   *copy = &copies[job->entry][1 - resident->copy];
 	gg_index   *lists[GG_SERVE_MAX_LISTS];
 	TimestampTz now = GetCurrentTimestamp();
-	double		seconds = (now - job->began) / 1e6;
+	uint64		now_us = GgNowMicros();
+	double		seconds = (now_us - job->began_us) / 1e6;
 	uint64		all_bytes = 0;
 	uint64		loaded_bytes = 0,
 				delta_bytes = 0;
@@ -621,7 +649,7 @@ Publish(int load, uint32 serial, int64 now_ms)
 	if (wanted)
 	{
 		copy->live = true;
-		copy->serial = ++last_serial;
+		copy->serial = ++device->last_serial;
 		copy->nlists = job->nlists;
 		for (uint32 i = 0; i < job->nlists; i++)
 		{
@@ -663,6 +691,8 @@ Publish(int load, uint32 serial, int64 now_ms)
 		resident->failures = 0;
 		resident->forced = false;
 		resident->refreshed_at = now;
+		resident->refreshed_us = now_us;
+		resident->began_us = job->began_us;
 		resident->delta_s = loaded_bytes > 0 ? seconds * delta_bytes / loaded_bytes : 0;
 		if (job->refresh)
 		{
@@ -672,6 +702,7 @@ Publish(int load, uint32 serial, int64 now_ms)
 		else
 		{
 			resident->loaded_at = now;
+			resident->loaded_us = now_us;
 			resident->load_s = seconds;
 			/* a query asked for it just now */
 			pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));
@@ -846,6 +877,7 @@ Sweep(void)
 
 /* ---- the list for gpugraph.autoprewarm ------------------------------------------------ */
 
+/* used may change while we sort: then the order is not quite theirs, no more, since pg_qsort() stays within its array in any case. */
 static int
 CompareUsed(const void *a, const void *b)
 {
@@ -902,7 +934,7 @@ WantItems(const GgPreloadItem *items, int nitems)
 		if (FileIsGone(&items[i].locator))
 			continue;
 		LWLockAcquire(device->lock, LW_EXCLUSIVE);
-		entry = GgTakeEntry(device);
+		entry = GgTakeEntry(device, false);
 		if (entry >= 0)
 		{
 			device->residents[entry].database = items[i].database;
@@ -947,10 +979,7 @@ GgResidentStart(GgDevice *which, const gg_engine *with)
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < GG_MAX_RESIDENT; i++)
-	{
-		last_serial = Max(last_serial, device->residents[i].serial);
 		device->residents[i].state = GG_RESIDENT_FREE;
-	}
 	pg_atomic_write_u32(&device->nresidents, 0);
 	for (int i = 0; i < GG_MAX_LOADS; i++)
 	{
@@ -963,9 +992,6 @@ GgResidentStart(GgDevice *which, const gg_engine *with)
 		if ((pg_atomic_read_u32(&device->chunks[i].state) & GG_CHUNK_STATE_MASK) != GG_CHUNK_FILLING)
 			pg_atomic_write_u32(&device->chunks[i].state, GG_CHUNK_FREE);
 	LWLockRelease(device->lock);
-
-	/* serials of a worker that died while it published are not in the table: leave a gap */
-	last_serial += GG_MAX_RESIDENT;
 
 	status = engine->device_info(device->number, &info);
 	total_bytes = status.code == GG_OK ? info.total_bytes : 0;

@@ -142,9 +142,19 @@ GgSameLocator(const GgRelFileLocator *a, const GgRelFileLocator *b)
 }
 
 /*
- * An entry for a new use, state FREE but use set; -1 when all are taken.  Under device->lock, exclusive.
+ * An entry for a new use, state FREE but use set; -1 when all are taken, and then one may have been told to go, so that there is one
+ * soon.  forced: for gpugraph_prewarm().  Under device->lock, exclusive.
  */
-extern int	GgTakeEntry(GgDevice *device);
+extern int	GgTakeEntry(GgDevice *device, bool forced);
+
+/* A READY copy may be evicted for another one: it has answered for this many times as long as its load took.  See resident.c. */
+#define GG_REST				20
+
+static inline bool
+GgHasRested(const GgResident *resident, uint64 now_us)
+{
+	return now_us >= resident->loaded_us + (uint64) (resident->load_s * GG_REST * 1e6);
+}
 
 /*
  * A load for an entry, in state ASSIGNED; -1 when all are taken.  owner: the process that builds, 0 for a loader.  Under
@@ -159,6 +169,9 @@ extern void GgForgetEntry(GgDevice *device, uint32 entry, uint32 use);
 extern void GgResidentNotify(GgDevice *device);
 
 /* ---- lookup.c ------------------------------------------------------------------ */
+
+/* Tells the database of this process from any other that ever had its number.  0: not known. */
+extern uint64 GgDatabaseStamp(void);
 
 /* The device with most room among those that are up; NULL when none is. */
 extern GgDevice *GgChooseDevice(int *number);

@@ -54,6 +54,7 @@ typedef enum GgFault
 	GG_FAULT_RING_FULL,			/* the backend finds no room */
 	GG_FAULT_DEVICE_MEMORY,		/* a load finds too little device memory */
 	GG_FAULT_LOAD,				/* the loader fails half-way */
+	GG_FAULT_LOAD_STALL,		/* every reader of a load rests for a second, once half-way is reached */
 	GG_FAULT_NO_DRIVER			/* the worker finds no device */
 } GgFault;
 
@@ -62,6 +63,7 @@ extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; post
 extern int	gg_device_memory_mb;	/* gpugraph.device_memory in MB: what residents may take of each device; 0: nine tenths of it; sighup */
 extern bool gg_autoprewarm;		/* gpugraph.autoprewarm; sighup */
 extern int	gg_loaders;			/* gpugraph.load_workers: readers of one big index; sighup */
+extern int	gg_load_reader_pages;	/* gpugraph.load_reader_pages: pages that are worth a reader, for tests; sighup */
 extern int	gg_fault;			/* gpugraph.fault, GgFault; superuser */
 
 /* ---- shared memory ------------------------------------------------------ */
@@ -95,7 +97,7 @@ typedef enum GgWhy
  *	RUNNING -> FREE		the backend, when done[0 .. nlists) all have reached the ticket
  *	QUEUED|RUNNING -> ABANDONED		the backend, cancelled; it then goes its way at once.
  *	ABANDONED -> FREE	the worker, when nothing in flight writes the slot any more
- *	QUEUED|RUNNING -> FAILED		the worker, with why; FAILED -> FREE by the backend
+ *	QUEUED|RUNNING -> FAILED		the worker, with why; FAILED -> FREE by the backend, also when it has seen the answer
  *
  * A process that ends abandons its slot (before_shmem_exit).  A backend that finds its slot not FREE when it
  * has a new query uses the CPU.  A worker that starts frees every slot that a worker of the same device left behind; until
@@ -186,11 +188,15 @@ typedef struct GgDeviceStats
 
 #define GG_MAX_RESIDENT		128	/* a device */
 
-/* What a device copy is a copy of.  REINDEX, TRUNCATE and CLUSTER change the locator; merges the generation. */
+/*
+ * What a device copy is a copy of.  REINDEX, TRUNCATE and CLUSTER change the locator, builds the instance, merges the generation.  A
+ * database that is dropped and made anew of the same template, with the same number, has them all again: hence database.
+ */
 typedef struct GgResidentKey
 {
 	GgRelFileLocator locator;
 	uint64		instance;
+	uint64		database;		/* GgDatabaseStamp(), where the instance is known */
 	uint64		generation;
 } GgResidentKey;
 
@@ -200,7 +206,7 @@ typedef enum GgResidentState
 	GG_RESIDENT_WANTED,			/* a loader is to be started */
 	GG_RESIDENT_LOADING,
 	GG_RESIDENT_READY,
-	GG_RESIDENT_FAILED,			/* not tried again before retry_at */
+	GG_RESIDENT_FAILED,			/* not tried again before retry_us */
 	GG_RESIDENT_EVICTING		/* no new queries; goes when the last batch in flight has ended */
 } GgResidentState;
 
@@ -225,15 +231,19 @@ typedef struct GgResident
 	uint64		vacuum_epoch;	/* that the delta was read in */
 	uint64		bytes;
 	pg_atomic_uint64 used;		/* for LRU: a clock that ticks with every query of the device */
-	TimestampTz loaded_at;
+	TimestampTz loaded_at;		/* times that are told; what is waited for goes by a clock that nobody sets: see GgNowMicros() */
+	uint64		loaded_us;
 	double		load_s;
 	TimestampTz refreshed_at;	/* of the last refresh, or loaded_at */
+	uint64		refreshed_us;
+	uint64		began_us;		/* start of the load or refresh that made the copy */
 	double		refresh_s;
 	double		delta_s;		/* the delta's share of the last load or refresh */
 	uint32		refreshes;
 	uint32		failures;		/* in a row */
 	TimestampTz failed_at;		/* the last of them */
-	TimestampTz retry_at;		/* FAILED, and of a refresh that failed */
+	uint64		failed_us;
+	uint64		retry_us;		/* FAILED, and of a refresh that failed */
 	GgWhy		why;			/* FAILED: GG_CPU_MEMORY or GG_CPU_FAILED */
 	char		error[160];		/* of the last load or refresh that failed */
 } GgResident;
@@ -305,11 +315,12 @@ typedef struct GgLoadJob
 	int32		owner;			/* process id of the builder; 0: a loader that the worker looks after */
 	Oid			database;
 	Oid			relation;
-	TimestampTz began;
+	uint64		began_us;
 
 	/* from the loader or builder, before SHAPED */
 	GgResidentKey key;
 	char		name[NAMEDATALEN];
+	uint32		unit_pages;		/* read at a time; here because all readers have to agree */
 	uint32		delta_first;
 	uint32		delta_pages;
 	uint64		vacuum_epoch;
@@ -335,7 +346,8 @@ typedef struct GgDevice
 
 	/* breaker: failures in a row, and when the next worker may try */
 	uint32		failures;
-	TimestampTz not_before;
+	uint64		not_before_us;
+	uint64		up_since_us;
 
 	/* ring of slot numbers (client.c, dispatch.c) */
 	struct GgRing *ring;
@@ -347,6 +359,8 @@ typedef struct GgDevice
 	pg_atomic_uint32 reset;		/* the worker is to zero its counters */
 	pg_atomic_uint32 nresidents;	/* entries from here on are free */
 	uint32		last_use;		/* under lock */
+	uint64		displaced_us;	/* under lock; when the full table last told one to go */
+	uint32		last_serial;	/* the worker's; of all workers, for open cursors remember serials of any age */
 	GgResident	residents[GG_MAX_RESIDENT];
 	GgStageChunk chunks[GG_STAGE_CHUNKS];
 	GgLoadJob	loads_under_way[GG_MAX_LOADS];
@@ -365,7 +379,7 @@ typedef struct GgService
 	GgSlot	   *slots;
 	struct GgIndexStats *index_stats;	/* stat.c */
 	LWLock	   *stat_lock;
-	pg_atomic_uint64 told[GG_NWHY]; /* TimestampTz of the last LOG line about this reason (client.c) */
+	pg_atomic_uint64 told_us[GG_NWHY];	/* of the last LOG line about this reason (client.c); 0: none */
 } GgService;
 
 extern GgService *gg_service;
@@ -433,7 +447,10 @@ extern bool GgDispatchTurn(void);
 /* Is there nothing in the ring?  For the worker that is about to sleep. */
 extern bool GgDispatchIdle(void);
 
-/* Microseconds of a monotonic clock that all processes share. */
+/*
+ * Microseconds of a monotonic clock that all processes share.  All waiting goes by it: a wall clock that is put back by a day
+ * would keep a device unused for a day.
+ */
 static inline uint64
 GgNowMicros(void)
 {

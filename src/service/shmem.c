@@ -28,6 +28,7 @@ char	   *gg_devices = NULL;
 int			gg_device_memory_mb = 0;
 bool		gg_autoprewarm = true;
 int			gg_loaders = 4;
+int			gg_load_reader_pages = 20000;
 int			gg_fault = GG_FAULT_NONE;
 
 GgService  *gg_service = NULL;
@@ -47,6 +48,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"ring_full", GG_FAULT_RING_FULL, false},
 	{"device_memory", GG_FAULT_DEVICE_MEMORY, false},
 	{"load", GG_FAULT_LOAD, false},
+	{"load_stall", GG_FAULT_LOAD_STALL, false},
 	{"no_driver", GG_FAULT_NO_DRIVER, false},
 	{NULL, 0, false}
 };
@@ -216,7 +218,7 @@ StartShmem(void)
 		gg_service->nslots = MaxBackends;
 		gg_service->stat_lock = &locks[ndevices].lock;
 		for (int i = 0; i < GG_NWHY; i++)
-			pg_atomic_init_u64(&gg_service->told[i], 0);
+			pg_atomic_init_u64(&gg_service->told_us[i], 0);
 
 		next = (char *) gg_service + CACHELINEALIGN(sizeof(GgService));
 		for (int i = 0; i < ndevices; i++)
@@ -283,6 +285,7 @@ GgWakeDevice(GgDevice *device)
 	pg_memory_barrier();
 	if (pg_atomic_read_u32(&device->sleeping) == 0)
 		return;
+	/* of a worker that ends just now the latch is its PGPROC's still, or the next owner's, who looks in vain */
 	latch = *(Latch *volatile *) &device->latch;
 	if (latch != NULL)
 		SetLatch(latch);
@@ -326,6 +329,13 @@ DefineSettings(bool preloading)
 							&gg_loaders,
 							4, 1, 32,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
+	/* 20000 pages are 160 MB, for which one reader takes some 0.1 s of CPU time when they are in shared buffers */
+	DefineCustomIntVariable("gpugraph.load_reader_pages",
+							"Sets how many pages of an index are worth another process that reads them, for tests.",
+							"In pages, of 8 kB usually, whatever it is set in.",
+							&gg_load_reader_pages,
+							20000, 1, INT_MAX,
+							PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 	DefineCustomEnumVariable("gpugraph.fault",
 							 "Makes the GPU service fail in the given way, for tests.",
 							 NULL,

@@ -234,7 +234,8 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 		if (device->residents[i].state == GG_RESIDENT_READY)
 			residents++;
 	LWLockRelease(device->lock);
-	if (state == GG_DEVICE_DOWN)
+	/* what a lost device held is gone, though nobody could say so any more */
+	if (state != GG_DEVICE_UP)
 		stats.resident_bytes = residents = 0;
 
 	values[c++] = Int32GetDatum(device->number);

@@ -122,12 +122,12 @@ void
 GgDeviceLost(const gg_status *status)
 {
 	int			most = status->code == GG_ENODEVICE ? BACKOFF_NO_DEVICE_S : BACKOFF_MOST_S;
-	TimestampTz now = GetCurrentTimestamp();
+	uint64		now = GgNowMicros();
 	int			pause;
 	bool		first;
 
 	/* residents: it was up */
-	if (residents && TimestampDifferenceExceeds(device->stats.started, now, HEALTHY_AFTER_S * 1000))
+	if (residents && now > device->up_since_us + HEALTHY_AFTER_S * UINT64CONST(1000000))
 		device->failures = 0;
 	first = device->failures == 0;
 	pause = device->failures < 16 ? Min(BACKOFF_FIRST_S << device->failures, most) : most;
@@ -142,7 +142,7 @@ GgDeviceLost(const gg_status *status)
 				 errhint("Queries are answered by the CPU; the device is tried again in %d s, then less and less often.",
 						 pause)));
 	device->failures++;
-	device->not_before = TimestampTzPlusMilliseconds(now, pause * 1000);
+	device->not_before_us = now + pause * UINT64CONST(1000000);
 	lost = true;
 	proc_exit(1);
 }
@@ -193,12 +193,12 @@ WaitForBreaker(void)
 {
 	for (;;)
 	{
-		long		ms = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), device->not_before);
+		uint64		now = GgNowMicros();
 
-		if (ms <= 0)
+		if (now >= device->not_before_us)
 			return;
 		pg_atomic_write_u32(&device->state, GG_DEVICE_BROKEN);
-		Sleep(Min(ms, SLEEP_MOST_MS));
+		Sleep(Min((device->not_before_us - now) / 1000 + 1, SLEEP_MOST_MS));
 	}
 }
 
@@ -259,6 +259,7 @@ Start(void)
 	RestoreSignals(&before);
 
 	device->stats.started = GetCurrentTimestamp();
+	device->up_since_us = GgNowMicros();
 	pg_write_barrier();
 	pg_atomic_write_u32(&device->state, GG_DEVICE_UP);
 	ereport(LOG,

@@ -68,6 +68,14 @@ is(restarts(), 4, 'device: the worker came back, twice');
 is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: device lost/), 1, 'device: the log says it once');
 like(of_device($node, 'last_error'), qr/device lost/, 'device: so does the view');
 truth_by_device($node, 'after device');
+{
+	my $seen;
+
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = device; $query"), 10, 'device: once more');
+	wait_for(sub { $seen = of_device($node, "state || ' ' || resident_indexes || ' ' || resident_bytes"); return $seen =~ /^broken/ });
+	is($seen, 'broken 0 0', 'device: what it held is gone');
+	up_again('device');
+}
 
 # ---- a worker that is told to end while queries wait for it
 {

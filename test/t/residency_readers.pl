@@ -1,0 +1,205 @@
+# A big index is read by several processes: whatever their number the copy is the same, and when one of them ends, or the load is
+# evicted, cancelled or loses its worker in the middle, nothing is left behind and the CPU answers.
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+use Gpugraph;
+use Residency;
+
+# 24 pages are worth a reader here, not 20000; they are read in units of 3
+my $node = service_node('readers', conf => "gpugraph.load_reader_pages = 24\ngpugraph.itopk_size = 64\n");
+unserved {
+	make_items($node, 12000, 16);
+	$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE wide (id int, val vector(2100));
+CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops);
+SQL
+};
+# a delta of many units, rows of it dead; and one of rows that take two pages
+$node->safe_psql('postgres', <<'SQL');
+INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0;
+DELETE FROM items WHERE id % 7 = 1;
+VACUUM items;
+
+INSERT INTO wide SELECT i, (SELECT array_agg(sin(i * 7 + j * j)) FROM generate_series(1, 2100) j)::vector FROM generate_series(1, 100) i;
+SQL
+
+my $prewarm = "SELECT gpugraph_prewarm('items_idx')";
+my $loaders = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'";
+
+sub set_readers
+{
+	my ($n) = @_;
+	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.load_workers = $n");
+	$node->reload;
+	return;
+}
+
+# Answers of the device, of both indexes.
+sub device_answers
+{
+	return $node->safe_psql('postgres', <<'SQL');
+SET enable_seqscan = off;
+SET gpugraph.engine = cuda;
+SELECT q, (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT 40) s) FROM queries ORDER BY q;
+SELECT array_agg(id) FROM (SELECT id FROM wide ORDER BY val <-> (SELECT val FROM wide WHERE id = 50) LIMIT 100) s;
+SQL
+}
+
+# A prewarm that rests half-way, each of its readers with a unit in hand; the loaders' process ids, the first one's first.
+sub stalled_load
+{
+	my ($session, $n) = @_;
+	my @pids;
+
+	$$session = start_psql($node, 'SET gpugraph.fault = load_stall', $prewarm);
+	wait_for(
+		sub {
+			@pids = split /\n/, $node->safe_psql('postgres',
+				"SELECT pid FROM pg_stat_activity WHERE backend_type = 'gpugraph loader' AND wait_event_type = 'Extension' ORDER BY backend_start, pid");
+			return @pids == $n;
+		});
+	return @pids;
+}
+
+# End or cancel who waits for the load; the load goes on.
+sub end_waiting
+{
+	my ($session, $how) = @_;
+
+	$node->safe_psql('postgres',
+		"SELECT $how(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND query LIKE 'SELECT gpugraph_prewarm%'");
+	return finish_psql($session);
+}
+
+sub nothing_is_left
+{
+	my ($what) = @_;
+
+	ok(defined wait_for(sub { return $node->safe_psql('postgres', $loaders) == 0; }), "$what: no loader is left");
+	ok(defined wait_for(sub { return of_device($node, 'resident_bytes') == 0; }), "$what: the device holds nothing");
+	return;
+}
+
+# ---- 1, 2 and 4 readers
+my $by_one;
+for my $n (1, 2, 4)
+{
+	my $session;
+
+	set_readers($n);
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'), gpugraph_evict('wide_idx')");
+	my @pids = stalled_load(\$session, $n);
+	is(scalar(@pids), $n, "$n readers");
+	is(finish_psql($session), '', "$n readers: it is loaded");
+	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('wide_idx')");
+	my $answers = device_answers();
+	$by_one //= $answers;
+	is($answers, $by_one, "$n readers: the same answers");
+	my $loads = of_device($node, "loads || ' ' || failed_loads || ' ' || refreshes");
+	truth_by_device($node, "$n readers");
+	is(of_device($node, "loads || ' ' || failed_loads || ' ' || refreshes"), $loads, "$n readers: it was complete");
+}
+is($by_one =~ tr/\n//, 20, 'twenty-one answers');
+cmp_ok(of_index($node, 'delta_pages'), '>', 24, 'the delta is on the device');
+cmp_ok(of_index($node, 'delta_pages', 'wide_idx'), '>', 100, 'and that of the long rows');
+
+# ---- a time limit for clients' transactions (PostgreSQL 17) is not meant for loads
+{
+	my $limited = $node->safe_psql('postgres', "SELECT count(*) FROM pg_settings WHERE name = 'transaction_timeout'");
+
+	$node->safe_psql('postgres', "ALTER DATABASE postgres SET transaction_timeout = '400ms'") if $limited;
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	is(($node->psql('postgres', ($limited ? 'SET transaction_timeout = 0; ' : '') . "SET gpugraph.fault = load_stall; $prewarm"))[0], 0,
+		'a load may take longer than a transaction');
+	$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET transaction_timeout') if $limited;
+}
+
+# ---- one reader's end, the last or the first
+$node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
+for my $which (-1, 0)
+{
+	my $name = $which < 0 ? 'a helper' : 'the first reader';
+	my $session;
+
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	my @pids = stalled_load(\$session, 4);
+	is(scalar(@pids), 4, "$name is to end: four readers");
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pids[$which])");
+	like(finish_psql($session), qr/could not load index "items_idx".*its loader was terminated/s, "$name ended: prewarm says so");
+	nothing_is_left("$name ended");
+	truth_by_cpu($node, "$name ended");
+}
+$node->safe_psql('postgres', $prewarm);
+is(device_answers(), $by_one, 'the next load is whole');
+$node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
+
+# ---- evicted in the middle: at once, not when the readers are through
+{
+	my $session;
+
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	stalled_load(\$session, 4);
+	# it would ask for the load again
+	end_waiting($session, 'pg_terminate_backend');
+	my $start = time;
+	is($node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')"), 't', 'evicted in the middle');
+	my $took = time - $start;
+	cmp_ok($took, '<', 0.7, "at once: $took s");
+	nothing_is_left('evicted');
+	is(state_of($node), 'absent', 'nor an entry');
+}
+
+# ---- who waits is cancelled: the load goes on
+{
+	my $session;
+
+	stalled_load(\$session, 4);
+	like(end_waiting($session, 'pg_cancel_backend'), qr/canceling statement due to user request/, 'prewarm is cancelled');
+	is(wait_for_state($node, 'ready'), 'ready', 'the load goes on');
+	is(device_answers(), $by_one, 'and is whole');
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
+}
+
+# ---- the worker ends in the middle; its successor has nothing to do with those readers
+{
+	my $session;
+	my $pid = of_device($node, 'pid');
+
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	stalled_load(\$session, 4);
+	kill 'TERM', $pid;
+	like(finish_psql($session), qr/no device of the gpugraph service is up/, 'the worker ended: prewarm says so');
+	ok(defined wait_for(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0 && $now != $pid && of_device($node, 'state') eq 'up'; }),
+		'the next worker is there');
+	nothing_is_left('the worker ended');
+	$node->safe_psql('postgres', $prewarm);
+	is(device_answers(), $by_one, 'the next worker\'s load is whole');
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
+}
+
+# ---- the index is rebuilt, then dropped in the middle: neither waits for the load, and readers have nothing to complain of
+for my $sql ('REINDEX INDEX items_idx', 'DROP INDEX items_idx')
+{
+	my $session;
+	my $failed = of_device($node, 'failed_loads');
+
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	stalled_load(\$session, 4);
+	end_waiting($session, 'pg_terminate_backend');
+	my $start = time;
+	{
+		local $ENV{PGOPTIONS} = '-c gpugraph.engine=cpu';
+		$node->safe_psql('postgres', $sql);
+	}
+	note(sprintf '%s took %.2f s', $sql, time - $start);
+	nothing_is_left($sql);
+	is(of_device($node, 'failed_loads') - $failed, 0, "$sql: that is no failure");
+}
+
+is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
+$node->stop;
+done_testing();

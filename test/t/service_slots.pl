@@ -1,0 +1,99 @@
+# A backend's slot outlives whatever happens to the two who share it: a backend that is held up while the worker is replaced, a
+# worker that is held up while backends wait.
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('slots');
+make_items($node, 4000, 16);
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+
+my $query = 'SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
+
+# The backend that waits for the device.
+sub waiting_pid
+{
+	my $pid;
+	wait_for(
+		sub {
+			$pid = $node->safe_psql('postgres',
+				"SELECT pid FROM pg_stat_activity WHERE query LIKE '%<->%' AND state = 'active' AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()");
+			return $pid ne '';
+		});
+	return $pid;
+}
+
+sub replace_worker
+{
+	my $pid = of_device($node, 'pid');
+
+	kill 'TERM', $pid;
+	wait_for(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0 && $now != $pid; });
+	is(wait_for_state($node, 'ready'), 'ready', 'the worker was replaced');
+	return;
+}
+
+# ---- held up from before the answer until after the next worker's start, which calls the query failed
+{
+	my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.engine = cuda', 'SET gpugraph.fault = stall',
+		$query, 'SET gpugraph.fault = none', $query, $query);
+	my $pid = waiting_pid();
+	my $batches = of_device($node, 'batches');
+
+	kill 'STOP', $pid;
+	ok(defined wait_for(sub { of_device($node, 'batches') > $batches }), 'a backend is held up while the device answers');
+	replace_worker();
+	kill 'CONT', $pid;
+	is(finish_psql($session), '', 'it gets its answer, and the device answers its next queries');
+	is($session->{out}, "10\n10\n10\n", 'all of them');
+}
+
+# ---- the worker is held up: a query waits for some seconds, the next ones of its session do not
+{
+	my $worker = of_device($node, 'pid');
+	my $cpu = of_index($node, 'queries_cpu');
+
+	kill 'STOP', $worker;
+	my $start = time;
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10, 'a worker that hangs: the CPU answers');
+	my $took = time - $start;
+	ok($took > 4 && $took < 15, "after some seconds: $took");
+
+	# the first of them has its slot still
+	my $session = start_psql($node, 'SET enable_seqscan = off', $query, $query, $query, $query);
+	$start = time;
+	finish_psql($session);
+	is($session->{out}, "10\n10\n10\n10\n", 'and the next queries');
+	$took = time - $start;
+	cmp_ok($took, '<', 15, "of which one waits at most: $took");
+	is(of_index($node, 'queries_cpu') - $cpu, 5, 'all counted');
+	kill 'CONT', $worker;
+	ok(defined wait_for(sub { $node->safe_psql('postgres', "SET enable_seqscan = off; $query"); return truth($node) eq '1.0000 20 0' }),
+		'the worker goes on: the device answers');
+}
+
+# ---- CREATE INDEX hands its index over, but waits only so long for a worker that is held up
+{
+	my $worker = of_device($node, 'pid');
+
+	kill 'STOP', $worker;
+	my $start = time;
+	$node->safe_psql('postgres', "SET statement_timeout = '60s'; CREATE INDEX more_idx ON items USING gpugraph (val vector_ip_ops)");
+	my $took = time - $start;
+	cmp_ok($took, '<', 30, "CREATE INDEX took $took s");
+	kill 'CONT', $worker;
+	ok(defined wait_for(sub { return state_of($node, 'more_idx') eq 'absent'; }), 'the worker forgets the load');
+	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('more_idx')");
+	is(state_of($node, 'more_idx'), 'ready', 'the index can be loaded');
+	$node->safe_psql('postgres', 'CREATE INDEX another_idx ON items USING gpugraph (val vector_l1_ops)');
+	is(state_of($node, 'another_idx'), 'ready', 'and the next one is handed over');
+}
+
+is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
+$node->stop;
+done_testing();
