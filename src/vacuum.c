@@ -8,8 +8,8 @@
  * taken before can see.
  *
  * Giving back: the blocks become FREE extents in one WAL record with the directory change, parked
- * under the vacuum's transaction id.  Every snapshot that could still follow the old directory has
- * that id running or in its future, so once all snapshots have passed it, nobody reads the blocks.
+ * under a transaction id that no snapshot had passed by then (ParkingXid).  So once all snapshots have passed it, nobody
+ * follows the old directory any more.
  */
 #include "gpugraph.h"
 
@@ -298,12 +298,37 @@ ParkSegment(GgMetaPageData *meta, uint32 segment, uint64 xid)
 	}
 }
 
+/*
+ * The id that snapshots must have passed before blocks are used again; the metapage is locked exclusively, so that who
+ * copied the old directory has taken the snapshot by now.
+ *
+ * The next id would always do, as in nbtree, but is passed only after the next transaction.  Our own is passed as soon as
+ * we are done.  It does only where nobody got an id since: snapshots and horizons leave out what runs VACUUM, so one that was taken
+ * after a later id had ended does not hold ours, though we are still running.
+ */
+static uint64
+ParkingXid(FullTransactionId own)
+{
+	FullTransactionId next = ReadNextFullTransactionId();
+
+	if (FullTransactionIdIsValid(own))
+	{
+		FullTransactionId after = own;
+
+		FullTransactionIdAdvance(&after);
+		if (FullTransactionIdEquals(after, next))
+			return U64FromFullTransactionId(own);
+	}
+	return U64FromFullTransactionId(next);
+}
+
 static void
 GiveBack(Relation index)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	uint32		dead_pages;
 	uint32		kept = 0;
+	FullTransactionId own;
 	uint64		xid;
 	Buffer		buffer;
 	GenericXLogState *xlog;
@@ -318,14 +343,11 @@ GiveBack(Relation index)
 	if (!any)
 		return;
 
-	/*
-	 * With an id of our own the horizon passes it as soon as we are done; with the next id, only after
-	 * the next transaction.  In parallel mode none can be assigned.
-	 */
-	xid = U64FromFullTransactionId(IsInParallelMode() ? ReadNextFullTransactionId() :
-								   GetTopFullTransactionId());
+	/* in parallel mode none can be assigned */
+	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 
 	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
+	xid = ParkingXid(own);
 	xlog = GenericXLogStart(index);
 	meta = GgPageGetMeta(GenericXLogRegisterBuffer(xlog, buffer, 0));
 	for (int i = 0; i < meta->nsegments; i++)
