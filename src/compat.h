@@ -138,6 +138,19 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 #endif
 }
 
+/* Remove what shared buffers have of a fork, without writing it; waits for those who read it just now. */
+static inline void
+GgDropBuffers(Relation rel, ForkNumber forknum)
+{
+	BlockNumber first = 0;
+
+#if PG_VERSION_NUM >= 160000
+	DropRelationBuffers(RelationGetSmgr(rel), &forknum, 1, &first);
+#else
+	DropRelFileNodeBuffers(RelationGetSmgr(rel), &forknum, 1, &first);
+#endif
+}
+
 /*
  * Write npages blocks that exist, one after the other in memory, past the buffer manager; no checkpoint hears of
  * it.  Before 17 smgr writes one block a call, which takes three times as long as 32 at a time and lets
