@@ -21,6 +21,7 @@
 #include "storage/sync.h"
 #include "utils/acl.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000
@@ -89,6 +90,18 @@ GgMainForkPath(GgRelFileLocator locator, char *path, Size size)
 	pfree(allocated);
 #endif
 }
+
+/*
+ * Before 17 VACUUM may remove what snapshots older than old_snapshot_threshold still see.  Scans must then fail where a page
+ * changed since, or they would miss these rows.
+ */
+#if PG_VERSION_NUM >= 170000
+#define GgSnapshotsExpire()		false
+#define GgTestForOldSnapshot(snapshot, rel, page) ((void) 0)
+#else
+#define GgSnapshotsExpire()		(old_snapshot_threshold >= 0)
+#define GgTestForOldSnapshot(snapshot, rel, page) TestForOldSnapshot(snapshot, rel, page)
+#endif
 
 /* A page newly added at the end of the relation, locked exclusively. */
 static inline Buffer

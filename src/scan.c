@@ -120,6 +120,7 @@ typedef struct ScanOpaque
 	MemoryContext context;		/* everything of one rescan */
 	bool		started;
 	GgIterativeScan mode;
+	Snapshot	snapshot;
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
 	GgArray		delta;
@@ -335,6 +336,7 @@ DeltaPass(ScanOpaque *so, Stream *stream)
 		Page		page = BufferGetPage(buffer);
 		uint32		count = GgPageGetStamp(page)->count;
 
+		GgTestForOldSnapshot(so->snapshot, so->index, page);
 		if (count > per_page)
 			GgReportCorruption(so->index, BufferGetBlockNumber(buffer), "%u rows on a page for %u",
 							   count, per_page);
@@ -861,6 +863,7 @@ ReadTid(ScanOpaque *so, Stream *stream, uint32 row, ItemPointer tid)
 		page = BufferGetPage(buffer);
 		*tid = ((GgDeltaRow *) (PageGetContents(page) + (row % per_page) * GgDeltaRowBytes(so->meta)))->tid;
 	}
+	GgTestForOldSnapshot(so->snapshot, so->index, page);
 	UnlockReleaseBuffer(buffer);
 	return ItemPointerIsValid(tid);
 }
@@ -963,6 +966,20 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->returned_cap = 0;
 }
 
+/* VACUUM may have given back segments and delta pages whose rows an expired snapshot still sees. */
+static void
+TestDirectory(ScanOpaque *so)
+{
+	GgMetaPageData *meta;
+	Buffer		buffer;
+
+	if (!GgSnapshotsExpire())
+		return;
+	buffer = GgLockMeta(so->index, BUFFER_LOCK_SHARE, &meta);
+	GgTestForOldSnapshot(so->snapshot, so->index, BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+}
+
 /*
  * The metapage is copied here, after the scan's snapshot was taken: every row committed before the
  * snapshot is in the segments and delta pages that the copy names.
@@ -990,8 +1007,10 @@ StartScan(IndexScanDesc scan)
 	so->mode = gg_iterative_scan;
 	so->allowed = gg_itopk_size;
 	so->last_distance = -get_float4_infinity();
+	so->snapshot = scan->xs_snapshot;
 	so->meta = palloc(sizeof(GgMetaPageData));
 	GgReadMeta(scan->indexRelation, so->meta);
+	TestDirectory(so);
 
 	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))
