@@ -68,7 +68,7 @@ AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemP
 		UnlockReleaseBuffer(buffer);
 		return TAIL_MISMATCH;
 	}
-	count = GgPageGetStamp(page)->count;
+	count = GgDeltaRowCount(index, meta, buffer);
 	if (count >= GgDeltaRowsPerPage(meta))
 	{
 		UnlockReleaseBuffer(buffer);
@@ -159,6 +159,8 @@ GgDeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions,
 
 		CheckDimensions(head.dimensions, dimensions);
 
+		if (head.delta_pages > 0 && !BlockNumberIsValid(tail))
+			GgReportCorruption(index, GG_META_BLKNO, "the directory has no delta page");
 		if (head.delta_pages > 0 && GgDeltaPagesPerRow(&head) == 1)
 			result = AppendToTail(index, &head, tail, tid, row);
 		if (result == APPENDED)
@@ -173,6 +175,7 @@ GgDeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions,
 		{
 			if (result == TAIL_MISMATCH)
 				GgReportCorruption(index, tail, "page is not the last of the delta");
+			GgCheckDirectory(index, meta);
 			AppendToNewPage(index, heap, buffer, tid, dimensions, row);
 			UnlockReleaseBuffer(buffer);
 			return;

@@ -334,12 +334,9 @@ DeltaPass(ScanOpaque *so, Stream *stream)
 		Buffer		buffer = GgReadPage(so->index, meta->instance, &so->delta, meta->delta_first + i,
 										BUFFER_LOCK_SHARE);
 		Page		page = BufferGetPage(buffer);
-		uint32		count = GgPageGetStamp(page)->count;
+		uint32		count = GgDeltaRowCount(so->index, meta, buffer);
 
 		GgTestForOldSnapshot(so->snapshot, so->index, page);
-		if (count > per_page)
-			GgReportCorruption(so->index, BufferGetBlockNumber(buffer), "%u rows on a page for %u",
-							   count, per_page);
 		for (uint32 slot = 0; slot < count; slot++)
 		{
 			GgDeltaRow *row = (GgDeltaRow *) (PageGetContents(page) + slot * GgDeltaRowBytes(meta));

@@ -40,6 +40,10 @@ VacuumTids(VacuumState *state, Buffer buffer, uint32 count, Size stride)
 	Page		page = BufferGetPage(buffer);
 	uint32		cleared = 0;
 
+	/* GenericXLog clears what lies behind pd_lower */
+	if (GgPayloadBytes(page) < (Size) (count - 1) * stride + sizeof(ItemPointerData))
+		GgReportCorruption(state->index, BufferGetBlockNumber(buffer), "%zu bytes do not hold %u rows",
+						   GgPayloadBytes(page), count);
 	for (uint32 i = 0; i < count; i++)
 	{
 		ItemPointer tid = (ItemPointer) (PageGetContents(page) + i * stride);
@@ -72,13 +76,6 @@ VacuumReadPage(VacuumState *state, const GgMetaPageData *meta, const GgArray *ar
 {
 	GgVacuumDelayPoint();
 	return GgReadPageExtended(state->index, meta->instance, array, number, BUFFER_LOCK_EXCLUSIVE, state->strategy);
-}
-
-/* Rows that start on a delta page; its count is not trusted. */
-static uint32
-DeltaRowsOnPage(const GgMetaPageData *meta, Page page)
-{
-	return Min(GgPageGetStamp(page)->count, GgDeltaRowsPerPage(meta));
 }
 
 /*
@@ -146,8 +143,7 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 		for (uint32 i = 0; i < meta->delta_pages; i += npages)
 		{
 			buffer = VacuumReadPage(&state, meta, &array, meta->delta_first + i);
-			delta_dead += VacuumTids(&state, buffer, DeltaRowsOnPage(meta, BufferGetPage(buffer)),
-									 GgDeltaRowBytes(meta));
+			delta_dead += VacuumTids(&state, buffer, GgDeltaRowCount(info->index, meta, buffer), GgDeltaRowBytes(meta));
 			UnlockReleaseBuffer(buffer);
 		}
 	}
@@ -180,7 +176,7 @@ DeadDeltaPages(Relation index, const GgMetaPageData *meta)
 	{
 		Buffer		buffer = GgReadPage(index, meta->instance, &array, meta->delta_first + dead, BUFFER_LOCK_SHARE);
 		Page		page = BufferGetPage(buffer);
-		uint32		count = DeltaRowsOnPage(meta, page);
+		uint32		count = GgDeltaRowCount(index, meta, buffer);
 		uint32		slot;
 
 		for (slot = 0; slot < count; slot++)
@@ -347,6 +343,7 @@ GiveBack(Relation index)
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 
 	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
+	GgCheckDirectory(index, meta);
 	xid = ParkingXid(own);
 	xlog = GenericXLogStart(index);
 	meta = GgPageGetMeta(GenericXLogRegisterBuffer(xlog, buffer, 0));

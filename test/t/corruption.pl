@@ -95,9 +95,9 @@ my %cases = (
 	extents => [ sub { patch($_[0], 1, META_NEXTENTS, pack('S', 60000)) }, qr/out of range|extents/ ],
 	extent_overlap => [
 		sub { patch($_[0], 1, META_EXTENTS + 2 * EXTENT, peek($_[0], 1, META_EXTENTS + EXTENT, 4)) }, qr/overlaps/ ],
-	extent_outside => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 4, pack('L', 100000)) }, qr/not inside the relation/ ],
-	extent_lost => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 12, pack('S', 8)) }, qr/belongs to segment|pages for the/ ],
-	segment_rows => [ sub { patch($_[0], 1, META_SEGMENTS + 4, pack('L', 1000000)) }, qr/segment \d+ counts|pages for the/ ],
+	extent_outside => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 4, pack('L', 100000)) }, qr/not inside the relation|pages of kind/ ],
+	extent_lost => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 12, pack('S', 8)) }, qr/belongs to segment|pages of kind/ ],
+	segment_rows => [ sub { patch($_[0], 1, META_SEGMENTS + 4, pack('L', 1000000)) }, qr/segment \d+ counts|pages of kind/ ],
 	segment_pivots => [ sub { patch($_[0], 1, META_SEGMENTS + 12, pack('L', 0)) }, qr/segment \d+ counts/ ],
 	segment_dead => [ sub { patch($_[0], 1, META_SEGMENTS + 16, pack('L', 3)); undef }, qr/cleared TIDs, the directory says 3/ ],
 
