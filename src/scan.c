@@ -194,6 +194,7 @@ CandidateKey(float distance, uint32 node)
 
 	if (distance != distance)
 		distance = get_float4_infinity();
+	distance += 0.0f;			/* -0 becomes +0, as in walks: they must tie */
 	memcpy(&bits, &distance, sizeof(bits));
 	bits = (bits & 0x80000000) ? ~bits : bits | 0x80000000;
 	return ((uint64) bits << 32) | node;
