@@ -82,6 +82,22 @@ AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemP
 }
 
 /*
+ * Pages are numbered and rows counted in 32 bits, over all that were appended since the last build: a number that comes round again
+ * would be taken for another page, and rows behind the last number would not be found.
+ */
+static void
+CheckRoom(Relation index, const GgMetaPageData *meta, uint32 npages)
+{
+	uint64		slots = ((uint64) meta->delta_pages + npages) / npages * GgDeltaRowsPerPage(meta);
+
+	if (meta->delta_first + (uint64) meta->delta_pages + npages > PG_UINT32_MAX || slots > GG_MAX_NODES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" has no room for another row since its last build", RelationGetRelationName(index)),
+				 errhint("REINDEX the index.")));
+}
+
+/*
  * Append on new pages.  A row longer than a page is written from its second page on, each page
  * with a WAL record of its own, into blocks that the directory on disk still calls free; then
  * one record holds its first page and the metapage.  A crash in between leaves free blocks.
@@ -101,6 +117,7 @@ AppendToNewPage(Relation index, Relation heap, Buffer metabuf, ItemPointer tid, 
 	if (meta->dimensions == 0)
 		meta->dimensions = dimensions;
 	npages = GgDeltaPagesPerRow(meta);
+	CheckRoom(index, meta, npages);
 
 	first = GgAllocateBlock(index, heap, meta, &blkno);
 	GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
