@@ -460,6 +460,12 @@ GgFlushSegment(GgBuild *build, bool more)
 		GgAbandonCopy(build);
 		return;
 	}
+	/* a table of far more rows than was to be expected can still get here */
+	if (meta->nsegments >= GG_MAX_SEGMENTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("gpugraph index would have more than %d segments", GG_MAX_SEGMENTS),
+				 errhint("ANALYZE the table, or increase maintenance_work_mem.")));
 	AnnounceMemory(build);
 	context = AllocSetContextCreate(build->row_context, "gpugraph segment", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);

@@ -23,6 +23,7 @@
 #include "storage/sync.h"
 #include "utils/acl.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000
@@ -112,6 +113,18 @@ GgMainForkPath(GgRelFileLocator locator, char *path, Size size)
 #endif
 }
 
+/*
+ * Before 17 VACUUM may remove what snapshots older than old_snapshot_threshold still see.  Scans must then fail where a page
+ * changed since, or they would miss these rows.
+ */
+#if PG_VERSION_NUM >= 170000
+#define GgSnapshotsExpire()		false
+#define GgTestForOldSnapshot(snapshot, rel, page) ((void) 0)
+#else
+#define GgSnapshotsExpire()		(old_snapshot_threshold >= 0)
+#define GgTestForOldSnapshot(snapshot, rel, page) TestForOldSnapshot(snapshot, rel, page)
+#endif
+
 /* A page newly added at the end of the relation, locked exclusively. */
 static inline Buffer
 GgExtendOne(Relation rel, ForkNumber forknum)
@@ -157,6 +170,19 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 		memset(zero.data, 0, BLCKSZ);
 		smgrextend(RelationGetSmgr(rel), forknum, nblocks - 1, zero.data, true);
 	}
+#endif
+}
+
+/* Remove what shared buffers have of a fork, without writing it; waits for those who read it just now. */
+static inline void
+GgDropBuffers(Relation rel, ForkNumber forknum)
+{
+	BlockNumber first = 0;
+
+#if PG_VERSION_NUM >= 160000
+	DropRelationBuffers(RelationGetSmgr(rel), &forknum, 1, &first);
+#else
+	DropRelFileNodeBuffers(RelationGetSmgr(rel), &forknum, 1, &first);
 #endif
 }
 

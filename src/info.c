@@ -94,6 +94,14 @@ GgOpenInspected(Oid indexoid, LOCKMODE heap_lockmode, GgInspected *inspected)
 	if (inspected->index == NULL || !IsGpugraphIndex(indexoid) || IndexGetRelation(indexoid, true) != heapoid)
 		ReportWrongRelation(indexoid);
 
+	/* blocks of a build that goes on, or failed, are written or empty as chance has it */
+	if (!inspected->index->rd_index->indisready)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" is not ready", RelationGetRelationName(inspected->index)),
+				 errdetail("It is being built concurrently, or such a build failed."),
+				 errhint("Wait for the build; where it failed, drop the index or REINDEX it.")));
+
 	if (RELATION_IS_OTHER_TEMP(inspected->index))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
