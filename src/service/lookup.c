@@ -60,7 +60,7 @@
 #define LOOK_MS				2
 
 /* So long gpugraph_prewarm() waits for a worker that opens its device: several GPUs' contexts take seconds, no driver at all none. */
-#define START_MS			30000
+#define START_US			30000000
 
 /* What stands in the way of a hit. */
 typedef struct Obstacle
@@ -676,7 +676,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 				break;
 		}
 		else if (obstacle.why == GG_CPU_NO_SERVICE &&
-				 (!IsStarting() || TimestampDifferenceExceeds(began, GetCurrentTimestamp(), START_MS)))
+				 (!IsStarting() || GgNowMicros() - began_us > START_US))
 			ReportNoService();
 		if (obstacle.failed)
 			ereport(ERROR,
