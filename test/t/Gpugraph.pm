@@ -12,19 +12,28 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep time);
 
-our @EXPORT = qw(new_node load_helpers make_items index_is_complete answers start_psql finish_psql wait_for wait_until_up
+our @EXPORT = qw(new_node init_node load_helpers make_items index_is_complete answers start_psql finish_psql wait_for kill_9 wait_until_up
 	wait_for_progress backend_pid);
 
-# A running cluster with the extensions, autovacuum off so that only the test vacuums. Of one whose pages are to be
-# damaged (damaged => 1) PostgreSQL itself must not notice: from 18 on pages have checksums unless told otherwise.
+# The same cluster from any version: page checksums, the default from 18 on, only where a test asks for them. Most that
+# damage pages want gpugraph to notice, not PostgreSQL.
+sub init_node
+{
+	my ($node, %init) = @_;
+	my @extra = @{ $init{extra} || [] };
+
+	push @extra, '--no-data-checksums' if $node->pg_version >= 18 && !grep { /data-checksums/ } @extra;
+	$node->init(%init, extra => \@extra);
+	return;
+}
+
+# A running cluster with the extensions, autovacuum off so that only the test vacuums.
 sub new_node
 {
 	my ($name, %options) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
-	my %init = %{ $options{init} || {} };
 
-	$init{extra} = [ @{ $init{extra} || [] }, '--no-data-checksums' ] if $options{damaged} && $node->pg_version >= 18;
-	$node->init(%init);
+	init_node($node, %{ $options{init} || {} });
 	$node->append_conf('postgresql.conf', "autovacuum = off\njit = off\n" . ($options{conf} || ''));
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
@@ -129,6 +138,15 @@ sub wait_for
 		usleep(10_000);
 	}
 	return;
+}
+
+# kill -9 of a server process. Its client may hear of it before the postmaster, who lets others in until it does.
+sub kill_9
+{
+	my ($node, $pid) = @_;
+
+	kill 'KILL', $pid;
+	return wait_for(sub { return slurp_file($node->logfile) =~ /\(PID $pid\) was terminated by signal 9/; });
 }
 
 # After a crash the postmaster starts anew on its own. Not by $node->psql, whose statement goes through a pipe

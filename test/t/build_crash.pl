@@ -65,7 +65,7 @@ for my $who ('leader', 'worker')
 	my $leader = wait_for_progress($node, 'neighbors', $session);
 	my $worker = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'parallel worker' LIMIT 1");
 
-	kill 'KILL', $who eq 'leader' ? $leader : $worker;
+	kill_9($node, $who eq 'leader' ? $leader : $worker);
 	finish_psql($session);
 	ok(wait_until_up($node), "kill -9 of the $who: the server is back");
 	index_is_complete($node, "kill -9 of the $who");

@@ -154,7 +154,7 @@ my %cases = (
 	delta_number => [ sub { patch_stamp($_[0], DELTA, 12, pack('L', 5)) }, qr/stamped with number 5 instead of 0/ ],
 );
 
-my $node = new_node('corruption', damaged => 1);
+my $node = new_node('corruption');
 for my $case (sort keys %cases)
 {
 	my ($metric, $storage) = $case eq 'length_less' ? qw(ip float16) : qw(l2 float32);

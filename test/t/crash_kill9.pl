@@ -18,7 +18,7 @@ for my $phase ('loading', 'neighbors', 'writing')
 	my $session = start_psql($node, 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
 	my $pid = wait_for_progress($node, $phase, $session);
 
-	kill 'KILL', $pid if defined $pid;
+	kill_9($node, $pid) if defined $pid;
 	finish_psql($session);
 	ok(wait_until_up($node), "the server is back after kill -9 in phase $phase" . (defined $pid ? '' : ' (which passed unseen)'));
 	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS more_idx');
@@ -29,7 +29,7 @@ index_is_complete($node, 'a build after three that were killed', 'more');
 # REINDEX: the old index is still the one in use
 my $session = start_psql($node, 'REINDEX INDEX more_idx');
 my $pid = wait_for_progress($node, 'building', $session);
-kill 'KILL', $pid;
+kill_9($node, $pid);
 finish_psql($session);
 ok(wait_until_up($node), 'the server is back after kill -9 of REINDEX');
 index_is_complete($node, 'REINDEX killed', 'more');
@@ -47,7 +47,7 @@ BEGIN
 END \$\$;
 SQL
 	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM items WHERE id > $round * 1000000") > 200 });
-	kill 'KILL', backend_pid($node, '^.?DO');
+	kill_9($node, backend_pid($node, '^.?DO'));
 	finish_psql($session);
 	ok(wait_until_up($node), "the server is back after kill -9 of inserts, round $round");
 	index_is_complete($node, "inserts killed, round $round");
@@ -57,7 +57,7 @@ SQL
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 2 = 0');
 $session = start_psql($node, 'SET vacuum_cost_delay = 20', 'SET vacuum_cost_limit = 1', 'VACUUM items');
 ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum') eq 'vacuuming indexes' }), 'VACUUM is at the indexes');
-kill 'KILL', $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_progress_vacuum');
+kill_9($node, $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_progress_vacuum'));
 finish_psql($session);
 ok(wait_until_up($node), 'the server is back after kill -9 of VACUUM');
 index_is_complete($node, 'VACUUM killed');

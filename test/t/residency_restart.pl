@@ -59,7 +59,7 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_index"), 1, 
 
 # ---- a crash of one backend takes all shared memory with it
 my $victim = start_psql($node, 'SELECT pg_sleep(60)');
-kill 'KILL', backend_pid($node, '^SELECT pg_sleep');
+kill_9($node, backend_pid($node, '^SELECT pg_sleep'));
 finish_psql($victim);
 ok(wait_until_up($node), 'the server is back');
 comes_back('shared memory started anew');

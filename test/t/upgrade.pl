@@ -17,7 +17,7 @@ my $before = answers($old);
 $old->stop;
 
 my $new = PostgreSQL::Test::Cluster->new('new');
-$new->init;
+init_node($new);
 my $bin = $old->config_data('--bindir');
 my @upgrade = (
 	'pg_upgrade', '--no-sync',
