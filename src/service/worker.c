@@ -67,6 +67,7 @@ LeaveService(int code, Datum arg)
 	/* calls into a lost device may never return */
 	if (lost)
 		return;
+	GgDispatchDrain();
 	if (residents)
 		GgResidentStop();
 	if (server != NULL)
