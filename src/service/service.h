@@ -389,6 +389,9 @@ extern void GgServiceInit(void);
 extern void GgWakeDevice(GgDevice *device);
 extern void GgDeviceLayout(gg_serve_layout *layout);
 
+/* Processors that this process may run on: whether it pays to spin. */
+extern int	GgProcessors(void);
+
 /* The engine that plays the device: gpugraph.service_engine. */
 extern const gg_engine *GgServiceOps(void);
 
