@@ -294,11 +294,8 @@ CopyRest(GgBuild *build, uint32 n)
 static void
 DrainCopy(GgBuild *build)
 {
-	instr_time	start;
-
 	if (build->copy == NULL)
 		return;
-	INSTR_TIME_SET_CURRENT(start);
 	GgEnterPhase(GG_BUILD_COPY, build->n);
 	gg_copy_drain(build->copy);
 	while (!gg_copy_ended(build->copy))
@@ -463,6 +460,12 @@ GgFlushSegment(GgBuild *build, bool more)
 		GgAbandonCopy(build);
 		return;
 	}
+	/* a table of far more rows than was to be expected can still get here */
+	if (meta->nsegments >= GG_MAX_SEGMENTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("gpugraph index would have more than %d segments", GG_MAX_SEGMENTS),
+				 errhint("ANALYZE the table, or increase maintenance_work_mem.")));
 	AnnounceMemory(build);
 	context = AllocSetContextCreate(build->row_context, "gpugraph segment", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);

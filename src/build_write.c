@@ -2,8 +2,10 @@
  * build_write.c
  *		The pages of a new index: formed in memory, logged and written in large runs, each once.
  *
- * Nobody else knows the relation before the transaction commits, so pages bypass the buffer manager, as those
- * of nbtree's builds do: into a file that the leader has extended, by any process and in any order.  No WAL is flushed before a page is written: after a crash before the commit the file goes anyway.
+ * Nobody uses the relation before the transaction commits, so pages bypass the buffer manager, as those
+ * of nbtree's builds do: into a file that the leader has extended, by any process and in any order.  No WAL is flushed before a
+ * page is written: after a crash before the commit the file goes anyway, or (CREATE INDEX CONCURRENTLY) belongs to an index that is
+ * not ready and never read.
  */
 #include "build.h"
 
@@ -363,4 +365,11 @@ GgFinishRelation(GgBuild *build)
 	GgExtendRelation(build);
 	PutPages(build, GG_META_BLKNO, 1, &wal_s);
 	SyncRelation(build);
+
+	/*
+	 * While an index is built concurrently its catalog entries are committed, and others may read its blocks (pg_prewarm, say).
+	 * What shared buffers have of them is from before they were written.
+	 */
+	if (build->indexInfo->ii_Concurrent)
+		GgDropBuffers(build->index, MAIN_FORKNUM);
 }

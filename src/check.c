@@ -96,12 +96,6 @@ TidKey(const ItemPointerData *tid)
 
 /* ---- pages ------------------------------------------------------------- */
 
-static Size
-PayloadBytes(Page page)
-{
-	return ((PageHeader) page)->pd_lower - MAXALIGN(SizeOfPageHeaderData);
-}
-
 /* Copy one page, its header and stamp checked. */
 static void
 ReadCheckedPage(Check *check, BlockNumber blkno, uint32 segment, GgKind kind, uint32 number, Page copy)
@@ -149,8 +143,6 @@ ReadCheckedPage(Check *check, BlockNumber blkno, uint32 segment, GgKind kind, ui
 static void
 ReaderBegin(Reader *reader, Check *check, const GgSegment *segment, GgKind kind, uint64 bytes)
 {
-	uint64		npages = GgArrayPages(bytes);
-
 	reader->check = check;
 	GgFindArray(check->meta, segment->id, kind, &reader->array);
 	reader->bytes = bytes;
@@ -158,11 +150,6 @@ ReaderBegin(Reader *reader, Check *check, const GgSegment *segment, GgKind kind,
 	reader->number = 0;
 	reader->blkno = InvalidBlockNumber;
 	reader->used = GG_PAGE_PAYLOAD;
-
-	if (reader->array.npages != npages)
-		GgReportCorruption(check->index, GG_META_BLKNO,
-						   "the directory has %u pages for the %s of segment %u, which need " UINT64_FORMAT,
-						   reader->array.npages, KindName(kind), segment->id, npages);
 }
 
 static void
@@ -177,7 +164,7 @@ ReaderNextPage(Reader *reader)
 	reader->number = (uint32) (reader->position / GG_PAGE_PAYLOAD);
 	reader->blkno = GgArrayBlock(&reader->array, reader->number);
 	ReadCheckedPage(check, reader->blkno, reader->array.segment, reader->array.kind, reader->number, page);
-	found = PayloadBytes(page);
+	found = GgPayloadBytes(page);
 	if (found != expected)
 		GgReportCorruption(check->index, reader->blkno, "the %s page holds %zu bytes instead of %zu",
 						   KindName(reader->array.kind), found, expected);
@@ -237,6 +224,7 @@ FindSegment(const GgMetaPageData *meta, uint32 id)
 	return NULL;
 }
 
+/* What GgReadMeta() has not looked at. */
 static void
 CheckDirectory(Check *check)
 {
@@ -245,13 +233,6 @@ CheckDirectory(Check *check)
 	BlockNumber next = GG_META_BLKNO;
 	GgExtent   *extents;
 
-	if (meta->nsegments > GG_MAX_SEGMENTS || meta->nextents > GG_MAX_EXTENTS)
-		GgReportCorruption(check->index, GG_META_BLKNO, "the directory counts %u segments and %u extents",
-						   meta->nsegments, meta->nextents);
-	if (meta->dimensions > GG_MAX_DIM)
-		GgReportCorruption(check->index, GG_META_BLKNO, "the index has %u dimensions", meta->dimensions);
-	if (meta->dimensions == 0 && (meta->nsegments > 0 || meta->delta_pages > 0))
-		GgReportCorruption(check->index, GG_META_BLKNO, "the index has rows but no dimensions");
 	if (meta->graph_degree < GG_MIN_GRAPH_DEGREE || meta->graph_degree > GG_MAX_GRAPH_DEGREE)
 		GgReportCorruption(check->index, GG_META_BLKNO, "the graph degree is %u", meta->graph_degree);
 
@@ -262,11 +243,6 @@ CheckDirectory(Check *check)
 		if (segment->id >= meta->next_segment || FindSegment(meta, segment->id) != segment)
 			GgReportCorruption(check->index, GG_META_BLKNO, "the directory has segment %u twice, or too early",
 							   segment->id);
-		if (segment->nodes == 0 || segment->nodes > GG_MAX_NODES || segment->rows < segment->nodes ||
-			segment->npivots == 0 || segment->npivots > segment->nodes || segment->dead > segment->rows)
-			GgReportCorruption(check->index, GG_META_BLKNO,
-							   "segment %u counts %u nodes, %u rows, %u pivots and %u dead rows",
-							   segment->id, segment->nodes, segment->rows, segment->npivots, segment->dead);
 	}
 
 	extents = palloc(sizeof(GgExtent) * Max(meta->nextents, 1));
@@ -276,11 +252,7 @@ CheckDirectory(Check *check)
 	{
 		const GgExtent *extent = &extents[i];
 
-		if (extent->kind < GG_KIND_META || extent->kind > GG_LAST_KIND ||
-			(extent->kind == GG_KIND_META) != (extent->start == GG_META_BLKNO))
-			GgReportCorruption(check->index, GG_META_BLKNO, "the extent at block %u is of kind %u",
-							   extent->start, extent->kind);
-		if (extent->nblocks == 0 || extent->start >= nblocks || extent->nblocks > nblocks - extent->start ||
+		if (extent->start >= nblocks || extent->nblocks > nblocks - extent->start ||
 			(extent->kind == GG_KIND_META && extent->nblocks != 1))
 			GgReportCorruption(check->index, GG_META_BLKNO,
 							   "the %s extent of %u blocks at block %u is not inside the relation of %u blocks",
@@ -654,9 +626,9 @@ CheckDeltaRow(Check *check, const GgArray *array, uint32 number, Page page, Size
 		BlockNumber next_blkno = GgArrayBlock(array, ++number);
 
 		ReadCheckedPage(check, next_blkno, GG_NO_SEGMENT, GG_KIND_DELTA, number, (Page) next.data);
-		if (PayloadBytes((Page) next.data) != piece || GgPageGetStamp((Page) next.data)->count != 0)
+		if (GgPayloadBytes((Page) next.data) != piece || GgPageGetStamp((Page) next.data)->count != 0)
 			GgReportCorruption(check->index, next_blkno, "the delta page holds %zu bytes and %u rows, not %zu bytes of a row",
-							   PayloadBytes((Page) next.data), GgPageGetStamp((Page) next.data)->count, piece);
+							   GgPayloadBytes((Page) next.data), GgPageGetStamp((Page) next.data)->count, piece);
 		memcpy((char *) check->row + have, PageGetContents((Page) next.data), piece);
 		have += piece;
 	}
@@ -678,13 +650,7 @@ CheckDelta(Check *check)
 	uint32		pages_per_row;
 
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	if (meta->delta_pages != (array.nextents == 0 ? 0 : array.npages - meta->delta_first))
-		GgReportCorruption(check->index, GG_META_BLKNO, "the delta has %u pages in use, and extents for %u",
-						   meta->delta_pages, array.nextents == 0 ? 0 : array.npages - meta->delta_first);
 	pages_per_row = meta->delta_pages == 0 ? 1 : GgDeltaPagesPerRow(meta);
-	if (meta->delta_pages % pages_per_row != 0)
-		GgReportCorruption(check->index, GG_META_BLKNO, "the delta has %u pages in use, and %u for each row",
-						   meta->delta_pages, pages_per_row);
 
 	/* the first page of each row or, where rows are shorter than a page, every page */
 	for (uint32 number = meta->delta_first; number < end; number += pages_per_row)
@@ -699,9 +665,9 @@ CheckDelta(Check *check)
 			GgReportCorruption(check->index, blkno, "the delta page counts %u rows, and has room for %u",
 							   count, GgDeltaRowsPerPage(meta));
 		expected = Min(count * GgDeltaRowBytes(meta), GG_PAGE_PAYLOAD);
-		if (PayloadBytes(page) != expected)
+		if (GgPayloadBytes(page) != expected)
 			GgReportCorruption(check->index, blkno, "the delta page holds %zu bytes instead of %zu",
-							   PayloadBytes(page), expected);
+							   GgPayloadBytes(page), expected);
 		for (uint32 i = 0; i < count; i++)
 			if (!CheckDeltaRow(check, &array, number, page, i * GgDeltaRowBytes(meta), blkno))
 				dead++;

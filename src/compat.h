@@ -9,11 +9,13 @@
 
 #include "access/genam.h"
 #include "access/nbtxlog.h"
+#include "access/relscan.h"
 #include "access/rmgr.h"
 #include "access/xloginsert.h"
 #include "catalog/index.h"
 #include "common/relpath.h"
 #include "miscadmin.h"
+#include "nodes/pathnodes.h"
 #include "storage/bufmgr.h"
 #include "storage/fd.h"
 #include "storage/lmgr.h"
@@ -21,10 +23,16 @@
 #include "storage/sync.h"
 #include "utils/acl.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000
 #error "gpugraph needs PostgreSQL 15 or newer"
+#endif
+
+/* 18 has it in front of declarations, before it was an attribute behind them */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn				pg_attribute_noreturn()
 #endif
 
 #if PG_VERSION_NUM >= 160000
@@ -44,6 +52,21 @@ typedef RelFileNode GgRelFileLocator;
 #define GgVacuumDelayPoint()	vacuum_delay_point(false)
 #else
 #define GgVacuumDelayPoint()	vacuum_delay_point()
+#endif
+
+/* A path that is to be taken only where there is no other at all; before 18 infinite costs alone say so. */
+#if PG_VERSION_NUM >= 180000
+#define GgDisablePath(path)		((path)->disabled_nodes = 2)
+#else
+#define GgDisablePath(path)		((void) 0)
+#endif
+
+/* EXPLAIN ANALYZE counts searches from 18 on. */
+#if PG_VERSION_NUM >= 180000
+#define GgCountSearch(scan) \
+	do { if ((scan)->instrument != NULL) (scan)->instrument->nsearches++; } while (0)
+#else
+#define GgCountSearch(scan)		((void) 0)
 #endif
 
 /* The next value of a sorted list of datums passed by value. */
@@ -90,6 +113,18 @@ GgMainForkPath(GgRelFileLocator locator, char *path, Size size)
 #endif
 }
 
+/*
+ * Before 17 VACUUM may remove what snapshots older than old_snapshot_threshold still see.  Scans must then fail where a page
+ * changed since, or they would miss these rows.
+ */
+#if PG_VERSION_NUM >= 170000
+#define GgSnapshotsExpire()		false
+#define GgTestForOldSnapshot(snapshot, rel, page) ((void) 0)
+#else
+#define GgSnapshotsExpire()		(old_snapshot_threshold >= 0)
+#define GgTestForOldSnapshot(snapshot, rel, page) TestForOldSnapshot(snapshot, rel, page)
+#endif
+
 /* A page newly added at the end of the relation, locked exclusively. */
 static inline Buffer
 GgExtendOne(Relation rel, ForkNumber forknum)
@@ -135,6 +170,19 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 		memset(zero.data, 0, BLCKSZ);
 		smgrextend(RelationGetSmgr(rel), forknum, nblocks - 1, zero.data, true);
 	}
+#endif
+}
+
+/* Remove what shared buffers have of a fork, without writing it; waits for those who read it just now. */
+static inline void
+GgDropBuffers(Relation rel, ForkNumber forknum)
+{
+	BlockNumber first = 0;
+
+#if PG_VERSION_NUM >= 160000
+	DropRelationBuffers(RelationGetSmgr(rel), &forknum, 1, &first);
+#else
+	DropRelFileNodeBuffers(RelationGetSmgr(rel), &forknum, 1, &first);
 #endif
 }
 

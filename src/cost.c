@@ -67,9 +67,7 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 		*indexSelectivity = 0;
 		*indexCorrelation = 0;
 		*indexPages = 0;
-#if PG_VERSION_NUM >= 180000
-		path->path.disabled_nodes = 2;
-#endif
+		GgDisablePath(&path->path);
 		return;
 	}
 

@@ -80,11 +80,11 @@ extern const gg_engine *GgChooseEngine(void);
 /* ---- error.c ----------------------------------------------------------- */
 
 /* ereport(ERROR) with the SQLSTATE and hint of a failed status; "doing" completes "while ...". */
-extern void GgReportStatus(const gg_status *status, const char *doing) pg_attribute_noreturn();
+pg_noreturn extern void GgReportStatus(const gg_status *status, const char *doing);
 
 /* ereport(ERROR) about a page that is not what the directory says. */
-extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
-			pg_attribute_noreturn() pg_attribute_printf(3, 4);
+pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
+			pg_attribute_printf(3, 4);
 
 /* ---- type.c: the column types ------------------------------------------ */
 
@@ -178,10 +178,19 @@ extern Buffer GgReadPage(Relation index, uint64 instance, const GgArray *array, 
 extern Buffer GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint32 number,
 								 int lockmode, BufferAccessStrategy strategy);
 
-/* Copy the metapage, checked: magic, version, bounds, extents inside the relation. */
+/* Bytes of payload in use; the page's header is sound. */
+extern Size GgPayloadBytes(Page page);
+
+/* Rows that start on a locked delta page, which holds some; ereport(ERROR) when its numbers contradict each other. */
+extern uint32 GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer);
+
+/* ereport(ERROR) when segments, delta and extents contradict each other. */
+extern void GgCheckDirectory(Relation index, const GgMetaPageData *meta);
+
+/* Copy the metapage, checked: magic, version, bounds, directory. */
 extern void GgReadMeta(Relation index, GgMetaPageData *meta);
 
-/* The metapage's buffer locked as asked, its contents checked for magic and version. */
+/* The metapage's buffer locked as asked, its contents checked but for the directory. */
 extern Buffer GgLockMeta(Relation index, int lockmode, GgMetaPageData **meta);
 
 extern void GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options);

@@ -78,19 +78,29 @@ GgOpenInspected(Oid indexoid, LOCKMODE heap_lockmode, GgInspected *inspected)
 	 * Asked before any lock is taken, so that nobody can wait on, or hold up, a table that is not
 	 * theirs to inspect.
 	 */
-	heapoid = IndexGetRelation(indexoid, false);
+	heapoid = IndexGetRelation(indexoid, true);
+	if (!OidIsValid(heapoid))
+		ReportWrongRelation(indexoid);
 	if (!GgOwnerCheck(RelationRelationId, heapoid, GetUserId()) &&
 		!has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(indexoid));
 
 	/* table before index, as everybody does */
 	inspected->heap_lockmode = heap_lockmode;
-	inspected->heap = table_open(heapoid, heap_lockmode);
-	inspected->index = index_open(indexoid, AccessShareLock);
+	inspected->heap = try_table_open(heapoid, heap_lockmode);
+	inspected->index = inspected->heap != NULL ? try_relation_open(indexoid, AccessShareLock) : NULL;
 
 	/* The index may have been dropped, and its OID reused, before we had the locks. */
-	if (!IsGpugraphIndex(indexoid) || IndexGetRelation(indexoid, false) != heapoid)
+	if (inspected->index == NULL || !IsGpugraphIndex(indexoid) || IndexGetRelation(indexoid, true) != heapoid)
 		ReportWrongRelation(indexoid);
+
+	/* blocks of a build that goes on, or failed, are written or empty as chance has it */
+	if (!inspected->index->rd_index->indisready)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" is not ready", RelationGetRelationName(inspected->index)),
+				 errdetail("It is being built concurrently, or such a build failed."),
+				 errhint("Wait for the build; where it failed, drop the index or REINDEX it.")));
 
 	if (RELATION_IS_OTHER_TEMP(inspected->index))
 		ereport(ERROR,

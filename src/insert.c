@@ -68,7 +68,7 @@ AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemP
 		UnlockReleaseBuffer(buffer);
 		return TAIL_MISMATCH;
 	}
-	count = GgPageGetStamp(page)->count;
+	count = GgDeltaRowCount(index, meta, buffer);
 	if (count >= GgDeltaRowsPerPage(meta))
 	{
 		UnlockReleaseBuffer(buffer);
@@ -79,6 +79,22 @@ AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemP
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
 	return APPENDED;
+}
+
+/*
+ * Pages are numbered and rows counted in 32 bits, over all that were appended since the last build: a number that comes round again
+ * would be taken for another page, and rows behind the last number would not be found.
+ */
+static void
+CheckRoom(Relation index, const GgMetaPageData *meta, uint32 npages)
+{
+	uint64		slots = ((uint64) meta->delta_pages + npages) / npages * GgDeltaRowsPerPage(meta);
+
+	if (meta->delta_first + (uint64) meta->delta_pages + npages > PG_UINT32_MAX || slots > GG_MAX_NODES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" has no room for another row since its last build", RelationGetRelationName(index)),
+				 errhint("REINDEX the index.")));
 }
 
 /*
@@ -101,6 +117,7 @@ AppendToNewPage(Relation index, Relation heap, Buffer metabuf, ItemPointer tid, 
 	if (meta->dimensions == 0)
 		meta->dimensions = dimensions;
 	npages = GgDeltaPagesPerRow(meta);
+	CheckRoom(index, meta, npages);
 
 	first = GgAllocateBlock(index, heap, meta, &blkno);
 	GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
@@ -159,6 +176,8 @@ GgDeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions,
 
 		CheckDimensions(head.dimensions, dimensions);
 
+		if (head.delta_pages > 0 && !BlockNumberIsValid(tail))
+			GgReportCorruption(index, GG_META_BLKNO, "the directory has no delta page");
 		if (head.delta_pages > 0 && GgDeltaPagesPerRow(&head) == 1)
 			result = AppendToTail(index, &head, tail, tid, row);
 		if (result == APPENDED)
@@ -173,6 +192,7 @@ GgDeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions,
 		{
 			if (result == TAIL_MISMATCH)
 				GgReportCorruption(index, tail, "page is not the last of the delta");
+			GgCheckDirectory(index, meta);
 			AppendToNewPage(index, heap, buffer, tid, dimensions, row);
 			UnlockReleaseBuffer(buffer);
 			return;

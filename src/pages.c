@@ -23,14 +23,24 @@ GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 numbe
 }
 
 /*
- * Page contents are untrusted: the special area's offset is checked before it is followed.
+ * Page contents are untrusted: the special area's offset is checked before it is followed.  So is pd_upper, since who writes to the
+ * page moves pd_lower, and GenericXLog clears what lies between the two.
  */
+static bool
+PageIsSound(Page page)
+{
+	PageHeader	header = (PageHeader) page;
+
+	return !PageIsNew(page) && PageGetSpecialSize(page) == MAXALIGN(sizeof(GgPageStamp)) &&
+		header->pd_upper == header->pd_special && header->pd_lower >= MAXALIGN(SizeOfPageHeaderData);
+}
+
 bool
 GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number)
 {
 	GgPageStamp *stamp;
 
-	if (PageIsNew(page) || PageGetSpecialSize(page) != MAXALIGN(sizeof(GgPageStamp)))
+	if (!PageIsSound(page))
 		return false;
 	stamp = GgPageGetStamp(page);
 	return stamp->instance == instance && stamp->segment == segment &&
@@ -61,6 +71,26 @@ GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint32
 	return buffer;
 }
 
+Size
+GgPayloadBytes(Page page)
+{
+	return ((PageHeader) page)->pd_lower - MAXALIGN(SizeOfPageHeaderData);
+}
+
+/* A count too small would make rows invisible, and the next one would take the place of one of them. */
+uint32
+GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer)
+{
+	Page		page = BufferGetPage(buffer);
+	uint32		count = GgPageGetStamp(page)->count;
+
+	if (count == 0 || count > GgDeltaRowsPerPage(meta) ||
+		GgPayloadBytes(page) != Min(count * GgDeltaRowBytes(meta), GG_PAGE_PAYLOAD))
+		GgReportCorruption(index, BufferGetBlockNumber(buffer), "the delta page counts %u rows in %zu bytes, and has room for %u",
+						   count, GgPayloadBytes(page), GgDeltaRowsPerPage(meta));
+	return count;
+}
+
 /* ---- metapage ---------------------------------------------------------- */
 
 Buffer
@@ -71,8 +101,7 @@ GgLockMeta(Relation index, int lockmode, GgMetaPageData **meta)
 	GgMetaPageData *data = GgPageGetMeta(page);
 
 	LockBuffer(buffer, lockmode);
-	if (PageIsNew(page) || PageGetSpecialSize(page) != MAXALIGN(sizeof(GgPageStamp)) ||
-		GgPageGetStamp(page)->kind != GG_KIND_META || data->magic != GG_MAGIC)
+	if (!PageIsSound(page) || GgPageGetStamp(page)->kind != GG_KIND_META || data->magic != GG_MAGIC)
 		GgReportCorruption(index, GG_META_BLKNO, "it is not a gpugraph metapage");
 	if (data->version != GG_FORMAT_VERSION)
 		ereport(ERROR,
@@ -85,10 +114,80 @@ GgLockMeta(Relation index, int lockmode, GgMetaPageData **meta)
 		data->metric < GG_METRIC_L2 || data->metric > GG_METRIC_L1 ||
 		data->element < GG_ELEMENT_F32 || data->element > GG_ELEMENT_F16 ||
 		data->graph_degree < 1 || data->graph_degree > GG_MAX_DEGREE ||
-		!(data->largest_length >= 0))
+		(data->dimensions == 0 && (data->nsegments > 0 || data->delta_pages > 0)) ||
+		!(data->largest_length >= 0) || GgPayloadBytes(page) != sizeof(GgMetaPageData))
 		GgReportCorruption(index, GG_META_BLKNO, "a field of the metapage is out of range");
 	*meta = data;
 	return buffer;
+}
+
+/* Pages that a segment's array must have. */
+static uint64
+SegmentPages(const GgMetaPageData *meta, const GgSegment *segment, GgKind kind)
+{
+	switch (kind)
+	{
+		case GG_KIND_VECTORS:
+			return GgArrayPages((uint64) segment->nodes * GgRowBytes(meta));
+		case GG_KIND_ADJACENCY:
+			return GgArrayPages((uint64) segment->nodes * meta->graph_degree * sizeof(uint32));
+		case GG_KIND_TIDS:
+			return GgArrayPages((uint64) segment->rows * sizeof(GgTidEntry));
+		case GG_KIND_PIVOTS:
+			return GgArrayPages((uint64) segment->npivots * sizeof(GgPivotEntry));
+		case GG_KIND_OFFSETS:
+			return segment->rows > segment->nodes ? GgArrayPages(((uint64) segment->nodes + 1) * sizeof(uint32)) : 0;
+		default:
+			return 0;
+	}
+}
+
+/*
+ * Numbers that contradict each other are not acted upon: a segment with more nodes than pages have room for would make a scan ask for
+ * memory for them, an extent that wraps around would have blocks of others.
+ */
+void
+GgCheckDirectory(Relation index, const GgMetaPageData *meta)
+{
+	uint64		delta_pages = 0;
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->kind < GG_KIND_META || extent->kind > GG_LAST_KIND ||
+			(extent->kind == GG_KIND_META) != (extent->start == GG_META_BLKNO))
+			GgReportCorruption(index, GG_META_BLKNO, "the extent at block %u is of kind %u", extent->start, extent->kind);
+		if (extent->nblocks == 0 || extent->start >= MaxBlockNumber || extent->nblocks > MaxBlockNumber - extent->start)
+			GgReportCorruption(index, GG_META_BLKNO, "the extent of %u blocks at block %u is not inside the relation",
+							   extent->nblocks, extent->start);
+		if (extent->kind == GG_KIND_DELTA)
+			delta_pages += extent->nblocks;
+	}
+	if (delta_pages != meta->delta_pages ||
+		(delta_pages > 0 && delta_pages % GgDeltaPagesPerRow(meta) != 0))
+		GgReportCorruption(index, GG_META_BLKNO, "the delta has %u pages in use, and extents for " UINT64_FORMAT,
+						   meta->delta_pages, delta_pages);
+
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		const GgSegment *segment = &meta->segments[i];
+		uint64		pages[GG_LAST_KIND + 1] = {0};
+
+		if (segment->nodes == 0 || segment->nodes > GG_MAX_NODES || segment->rows < segment->nodes ||
+			segment->npivots == 0 || segment->npivots > segment->nodes || segment->dead > segment->rows)
+			GgReportCorruption(index, GG_META_BLKNO,
+							   "segment %u counts %u nodes, %u rows, %u pivots and %u dead rows",
+							   segment->id, segment->nodes, segment->rows, segment->npivots, segment->dead);
+		for (int j = 0; j < meta->nextents; j++)
+			if (meta->extents[j].segment == segment->id)
+				pages[meta->extents[j].kind] += meta->extents[j].nblocks;
+		for (int kind = GG_KIND_VECTORS; kind <= GG_KIND_OFFSETS; kind++)
+			if (pages[kind] != SegmentPages(meta, segment, kind))
+				GgReportCorruption(index, GG_META_BLKNO,
+								   "the directory has " UINT64_FORMAT " pages of kind %d for segment %u, which needs " UINT64_FORMAT,
+								   pages[kind], kind, segment->id, SegmentPages(meta, segment, kind));
+	}
 }
 
 void
@@ -99,6 +198,7 @@ GgReadMeta(Relation index, GgMetaPageData *meta)
 
 	memcpy(meta, data, offsetof(GgMetaPageData, extents) + data->nextents * sizeof(GgExtent));
 	UnlockReleaseBuffer(buffer);
+	GgCheckDirectory(index, meta);
 }
 
 void
@@ -269,6 +369,21 @@ GgHighWater(const GgMetaPageData *meta)
 }
 
 /*
+ * A block is about to be written over: a directory that is wrong about it must not cost more than itself.  Outside the relation no
+ * checkpoint could write it.
+ */
+static void
+CheckFreeBlock(Relation index, const GgMetaPageData *meta, BlockNumber blkno)
+{
+	int			holders = 0;
+
+	for (int i = 0; i < meta->nextents; i++)
+		holders += blkno >= meta->extents[i].start && blkno - meta->extents[i].start < meta->extents[i].nblocks;
+	if (blkno == GG_META_BLKNO || blkno >= RelationGetNumberOfBlocks(index) || holders != 1)
+		GgReportCorruption(index, GG_META_BLKNO, "block %u, which the directory calls free, is not", blkno);
+}
+
+/*
  * Blocks behind the high water mark may exist: an extension whose metapage change never reached
  * WAL leaves them.  They belong to nobody and are taken first, so nothing is leaked by a crash.
  */
@@ -284,6 +399,7 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber
 
 		if (extent->kind != GG_KIND_FREE)
 			continue;
+		CheckFreeBlock(index, meta, extent->start);
 		if (extent->parked_xid != 0)
 		{
 			FullTransactionId xid = FullTransactionIdFromU64(extent->parked_xid);
@@ -314,16 +430,11 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber
 	nblocks = RelationGetNumberOfBlocks(index);
 	if (*blkno < nblocks)
 		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
-	for (;;)
-	{
-		BlockNumber got;
-
-		buffer = GgExtendOne(index, MAIN_FORKNUM);
-		got = BufferGetBlockNumber(buffer);
-		if (got == *blkno)
-			return buffer;
-		UnlockReleaseBuffer(buffer);
-		if (got > *blkno)
-			elog(ERROR, "relation grew to block %u while its metapage was locked at %u", got, *blkno);
-	}
+	/* every extent was once written */
+	if (*blkno > nblocks)
+		GgReportCorruption(index, GG_META_BLKNO, "the directory goes on to block %u of %u", *blkno - 1, nblocks);
+	buffer = GgExtendOne(index, MAIN_FORKNUM);
+	if (BufferGetBlockNumber(buffer) != *blkno)
+		elog(ERROR, "relation grew to block %u while its metapage was locked at %u", BufferGetBlockNumber(buffer), *blkno);
+	return buffer;
 }

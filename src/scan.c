@@ -120,6 +120,7 @@ typedef struct ScanOpaque
 	MemoryContext context;		/* everything of one rescan */
 	bool		started;
 	GgIterativeScan mode;
+	Snapshot	snapshot;
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
 	GgArray		delta;
@@ -193,6 +194,7 @@ CandidateKey(float distance, uint32 node)
 
 	if (distance != distance)
 		distance = get_float4_infinity();
+	distance += 0.0f;			/* -0 becomes +0, as in walks: they must tie */
 	memcpy(&bits, &distance, sizeof(bits));
 	bits = (bits & 0x80000000) ? ~bits : bits | 0x80000000;
 	return ((uint64) bits << 32) | node;
@@ -333,11 +335,9 @@ DeltaPass(ScanOpaque *so, Stream *stream)
 		Buffer		buffer = GgReadPage(so->index, meta->instance, &so->delta, meta->delta_first + i,
 										BUFFER_LOCK_SHARE);
 		Page		page = BufferGetPage(buffer);
-		uint32		count = GgPageGetStamp(page)->count;
+		uint32		count = GgDeltaRowCount(so->index, meta, buffer);
 
-		if (count > per_page)
-			GgReportCorruption(so->index, BufferGetBlockNumber(buffer), "%u rows on a page for %u",
-							   count, per_page);
+		GgTestForOldSnapshot(so->snapshot, so->index, page);
 		for (uint32 slot = 0; slot < count; slot++)
 		{
 			GgDeltaRow *row = (GgDeltaRow *) (PageGetContents(page) + slot * GgDeltaRowBytes(meta));
@@ -861,6 +861,7 @@ ReadTid(ScanOpaque *so, Stream *stream, uint32 row, ItemPointer tid)
 		page = BufferGetPage(buffer);
 		*tid = ((GgDeltaRow *) (PageGetContents(page) + (row % per_page) * GgDeltaRowBytes(so->meta)))->tid;
 	}
+	GgTestForOldSnapshot(so->snapshot, so->index, page);
 	UnlockReleaseBuffer(buffer);
 	return ItemPointerIsValid(tid);
 }
@@ -963,6 +964,20 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->returned_cap = 0;
 }
 
+/* VACUUM may have given back segments and delta pages whose rows an expired snapshot still sees. */
+static void
+TestDirectory(ScanOpaque *so)
+{
+	GgMetaPageData *meta;
+	Buffer		buffer;
+
+	if (!GgSnapshotsExpire())
+		return;
+	buffer = GgLockMeta(so->index, BUFFER_LOCK_SHARE, &meta);
+	GgTestForOldSnapshot(so->snapshot, so->index, BufferGetPage(buffer));
+	UnlockReleaseBuffer(buffer);
+}
+
 /*
  * The metapage is copied here, after the scan's snapshot was taken: every row committed before the
  * snapshot is in the segments and delta pages that the copy names.
@@ -986,12 +1001,15 @@ StartScan(IndexScanDesc scan)
 				 errmsg("gpugraph indexes can only be scanned with an MVCC snapshot")));
 
 	pgstat_count_index_scan(scan->indexRelation);
+	GgCountSearch(scan);
 
 	so->mode = gg_iterative_scan;
 	so->allowed = gg_itopk_size;
 	so->last_distance = -get_float4_infinity();
+	so->snapshot = scan->xs_snapshot;
 	so->meta = palloc(sizeof(GgMetaPageData));
 	GgReadMeta(scan->indexRelation, so->meta);
+	TestDirectory(so);
 
 	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))

@@ -8,8 +8,8 @@
  * taken before can see.
  *
  * Giving back: the blocks become FREE extents in one WAL record with the directory change, parked
- * under the vacuum's transaction id.  Every snapshot that could still follow the old directory has
- * that id running or in its future, so once all snapshots have passed it, nobody reads the blocks.
+ * under a transaction id that no snapshot had passed by then (ParkingXid).  So once all snapshots have passed it, nobody
+ * follows the old directory any more.
  */
 #include "gpugraph.h"
 
@@ -40,6 +40,10 @@ VacuumTids(VacuumState *state, Buffer buffer, uint32 count, Size stride)
 	Page		page = BufferGetPage(buffer);
 	uint32		cleared = 0;
 
+	/* GenericXLog clears what lies behind pd_lower */
+	if (GgPayloadBytes(page) < (Size) (count - 1) * stride + sizeof(ItemPointerData))
+		GgReportCorruption(state->index, BufferGetBlockNumber(buffer), "%zu bytes do not hold %u rows",
+						   GgPayloadBytes(page), count);
 	for (uint32 i = 0; i < count; i++)
 	{
 		ItemPointer tid = (ItemPointer) (PageGetContents(page) + i * stride);
@@ -72,13 +76,6 @@ VacuumReadPage(VacuumState *state, const GgMetaPageData *meta, const GgArray *ar
 {
 	GgVacuumDelayPoint();
 	return GgReadPageExtended(state->index, meta->instance, array, number, BUFFER_LOCK_EXCLUSIVE, state->strategy);
-}
-
-/* Rows that start on a delta page; its count is not trusted. */
-static uint32
-DeltaRowsOnPage(const GgMetaPageData *meta, Page page)
-{
-	return Min(GgPageGetStamp(page)->count, GgDeltaRowsPerPage(meta));
 }
 
 /*
@@ -146,8 +143,7 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 		for (uint32 i = 0; i < meta->delta_pages; i += npages)
 		{
 			buffer = VacuumReadPage(&state, meta, &array, meta->delta_first + i);
-			delta_dead += VacuumTids(&state, buffer, DeltaRowsOnPage(meta, BufferGetPage(buffer)),
-									 GgDeltaRowBytes(meta));
+			delta_dead += VacuumTids(&state, buffer, GgDeltaRowCount(info->index, meta, buffer), GgDeltaRowBytes(meta));
 			UnlockReleaseBuffer(buffer);
 		}
 	}
@@ -180,7 +176,7 @@ DeadDeltaPages(Relation index, const GgMetaPageData *meta)
 	{
 		Buffer		buffer = GgReadPage(index, meta->instance, &array, meta->delta_first + dead, BUFFER_LOCK_SHARE);
 		Page		page = BufferGetPage(buffer);
-		uint32		count = DeltaRowsOnPage(meta, page);
+		uint32		count = GgDeltaRowCount(index, meta, buffer);
 		uint32		slot;
 
 		for (slot = 0; slot < count; slot++)
@@ -298,12 +294,37 @@ ParkSegment(GgMetaPageData *meta, uint32 segment, uint64 xid)
 	}
 }
 
+/*
+ * The id that snapshots must have passed before blocks are used again; the metapage is locked exclusively, so that who
+ * copied the old directory has taken the snapshot by now.
+ *
+ * The next id would always do, as in nbtree, but is passed only after the next transaction.  Our own is passed as soon as
+ * we are done.  It does only where nobody got an id since: snapshots and horizons leave out what runs VACUUM, so one that was taken
+ * after a later id had ended does not hold ours, though we are still running.
+ */
+static uint64
+ParkingXid(FullTransactionId own)
+{
+	FullTransactionId next = ReadNextFullTransactionId();
+
+	if (FullTransactionIdIsValid(own))
+	{
+		FullTransactionId after = own;
+
+		FullTransactionIdAdvance(&after);
+		if (FullTransactionIdEquals(after, next))
+			return U64FromFullTransactionId(own);
+	}
+	return U64FromFullTransactionId(next);
+}
+
 static void
 GiveBack(Relation index)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	uint32		dead_pages;
 	uint32		kept = 0;
+	FullTransactionId own;
 	uint64		xid;
 	Buffer		buffer;
 	GenericXLogState *xlog;
@@ -318,14 +339,12 @@ GiveBack(Relation index)
 	if (!any)
 		return;
 
-	/*
-	 * With an id of our own the horizon passes it as soon as we are done; with the next id, only after
-	 * the next transaction.  In parallel mode none can be assigned.
-	 */
-	xid = U64FromFullTransactionId(IsInParallelMode() ? ReadNextFullTransactionId() :
-								   GetTopFullTransactionId());
+	/* in parallel mode none can be assigned */
+	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 
 	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
+	GgCheckDirectory(index, meta);
+	xid = ParkingXid(own);
 	xlog = GenericXLogStart(index);
 	meta = GgPageGetMeta(GenericXLogRegisterBuffer(xlog, buffer, 0));
 	for (int i = 0; i < meta->nsegments; i++)

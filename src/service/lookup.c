@@ -59,6 +59,9 @@
 /* How often those who wait for a load look. */
 #define LOOK_MS				2
 
+/* So long gpugraph_prewarm() waits for a worker that opens its device: several GPUs' contexts take seconds, no driver at all none. */
+#define START_US			30000000
+
 /* What stands in the way of a hit. */
 typedef struct Obstacle
 {
@@ -89,6 +92,21 @@ static inline bool
 IsUp(GgDevice *device)
 {
 	return pg_atomic_read_u32(&device->state) == GG_DEVICE_UP;
+}
+
+/* Is there a worker on its way?  It opens its device before it is up, which takes a driver some tenths of a second. */
+static bool
+IsStarting(void)
+{
+	for (int i = 0; i < gg_service->ndevices; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+
+		if (device != NULL && pg_atomic_read_u32(&device->state) == GG_DEVICE_DOWN &&
+			(device->pid != 0 || pg_atomic_read_u64(&device->epoch) == 0))
+			return true;
+	}
+	return false;
 }
 
 GgDevice *
@@ -657,7 +675,8 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 			if (current)
 				break;
 		}
-		else if (obstacle.why == GG_CPU_NO_SERVICE)
+		else if (obstacle.why == GG_CPU_NO_SERVICE &&
+				 (!IsStarting() || GgNowMicros() - began_us > START_US))
 			ReportNoService();
 		if (obstacle.failed)
 			ereport(ERROR,

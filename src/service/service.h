@@ -434,7 +434,7 @@ extern const char *GgWhyText(GgWhy why);
 extern PGDLLEXPORT void GgWorkerMain(Datum number);
 
 /* The device cannot be used on: tell why, count it for the breaker and exit, to be started again. */
-extern void GgDeviceLost(const gg_status *status) pg_attribute_noreturn();
+pg_noreturn extern void GgDeviceLost(const gg_status *status);
 
 /* Something failed that leaves the device usable: last_error, and a LOG line if it is another than before. */
 extern void GgDeviceTrouble(const gg_status *status);

@@ -71,4 +71,16 @@ SELECT try_scan('after a rebuild');
 SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items WHERE id > 100000 ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 4000) s),
 	4000::bigint, 'rows far away, behind all others');
 
+-- The bug: an exact pass told -0 from 0.  Inner products that are 0 give distances of -0 there and 0 in a walk, so rows
+-- that tied with the last one of a walk came after all others.
+-- The fix: they are the same.
+CREATE TABLE zeroes AS SELECT i AS id, ARRAY[i, CASE WHEN i % 5 = 0 THEN -1 ELSE 0 END]::real[]::vector(2) AS val FROM generate_series(1, 4000) i;
+CREATE INDEX ON zeroes USING gpugraph (val vector_ip_ops);
+SET gpugraph.itopk_size = 4;
+SET gpugraph.max_scan_tuples = 20;
+SELECT is(count(*) FILTER (WHERE n <= 3200 AND d = 0), 3200::bigint, 'rows at distance 0 come before those behind')
+FROM (SELECT val <#> '[0,1]' AS d, row_number() OVER () AS n FROM (SELECT val FROM zeroes ORDER BY val <#> '[0,1]') a) b;
+RESET gpugraph.itopk_size;
+RESET gpugraph.max_scan_tuples;
+
 SELECT * FROM finish();

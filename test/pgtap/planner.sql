@@ -74,13 +74,29 @@ CREATE INDEX small_idx ON small USING gpugraph (val vector_l2_ops);
 ANALYZE small;
 SELECT uses_not(format('SELECT id FROM small ORDER BY val <-> %L LIMIT 10', :q), 'small_idx', 'a small table is sorted');
 
+-- from version 18 on EXPLAIN ANALYZE tells how often an index was searched
+CREATE FUNCTION searches(sql text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ' || sql LOOP
+		IF line ~ 'Index Searches' THEN
+			RETURN trim(line);
+		END IF;
+	END LOOP;
+	RETURN 'not told';
+END $$;
+SELECT is(searches(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 10', :q)),
+	CASE WHEN current_setting('server_version_num')::int >= 180000 THEN 'Index Searches: 1' ELSE 'not told' END, 'searches are counted');
+
 -- parallel plans return the same
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;
 SET min_parallel_table_scan_size = 0;
 SET max_parallel_workers_per_gather = 2;
 SELECT array_agg(id) AS ids FROM (SELECT id FROM items ORDER BY val <-> :q LIMIT 10) s \gset
-SET force_parallel_mode = on;
+-- its name before and since version 16
+SELECT set_config(name, 'on', false) FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \g /dev/null
 SELECT is((SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY val <-> :q LIMIT 10) s), :'ids'::int[], 'in a parallel worker');
 
 SELECT * FROM finish();

@@ -15,13 +15,16 @@ use Time::HiRes qw(usleep time);
 our @EXPORT = qw(new_node load_helpers make_items index_is_complete answers start_psql finish_psql wait_for wait_until_up
 	wait_for_progress backend_pid);
 
-# A running cluster with the extensions, autovacuum off so that only the test vacuums.
+# A running cluster with the extensions, autovacuum off so that only the test vacuums. Of one whose pages are to be
+# damaged (damaged => 1) PostgreSQL itself must not notice: from 18 on pages have checksums unless told otherwise.
 sub new_node
 {
 	my ($name, %options) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
+	my %init = %{ $options{init} || {} };
 
-	$node->init(%{ $options{init} || {} });
+	$init{extra} = [ @{ $init{extra} || [] }, '--no-data-checksums' ] if $options{damaged} && $node->pg_version >= 18;
+	$node->init(%init);
 	$node->append_conf('postgresql.conf', "autovacuum = off\njit = off\n" . ($options{conf} || ''));
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
@@ -128,12 +131,17 @@ sub wait_for
 	return;
 }
 
-# After a crash the postmaster starts anew on its own.
+# After a crash the postmaster starts anew on its own. Not by $node->psql, whose statement goes through a pipe
+# that a psql without a server has closed.
 sub wait_until_up
 {
 	my ($node) = @_;
 
-	return defined wait_for(sub { return ($node->psql('postgres', 'SELECT 1'))[0] == 0; });
+	return defined wait_for(
+		sub {
+			return IPC::Run::run([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', 'SELECT 1' ],
+				'<', \undef, '>', '/dev/null', '2>', '/dev/null');
+		});
 }
 
 # Wait for a build to reach a phase (a regular expression); its process id, or undef if it is over.

@@ -11,7 +11,7 @@ use Test::More;
 
 use Gpugraph;
 
-our @EXPORT = qw(service_conf service_node unserved of_index of_device state_of wait_for_state answered_by truth truth_by_device
+our @EXPORT = qw(service_conf service_node answers_agree unserved of_index of_device state_of wait_for_state answered_by truth truth_by_device
 	truth_by_cpu log_lines);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
@@ -33,7 +33,33 @@ sub service_node
 	my ($name, %options) = @_;
 
 	$options{conf} = service_conf() . ($options{conf} || '');
-	return new_node($name, %options);
+	my $node = new_node($name, %options);
+
+	# a driver takes its time; the CPU does not
+	wait_for(sub { of_device($node, 'state') eq 'up' });
+	return $node;
+}
+
+# Do the rows that two servers return for the queries agree? Engines compute in single precision and in other orders of
+# addition: on a GPU, rows whose distances agree to six digits may come in either order.
+sub answers_agree
+{
+	my ($one, $other, $what) = @_;
+
+	if (($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu')
+	{
+		is(answers($one), answers($other), $what);
+		return;
+	}
+	my ($x, $y) = map { $_->safe_psql('postgres', <<'SQL') } $one, $other;
+SET enable_seqscan = off;
+SELECT d FROM queries, LATERAL (SELECT items.val <-> queries.val AS d FROM items ORDER BY items.val <-> queries.val LIMIT 20) s ORDER BY q, d;
+SQL
+	my @x = split /\n/, $x;
+	my @y = split /\n/, $y;
+	my $differ = grep { abs($x[$_] - $y[$_]) > 1e-6 * $y[$_] } 0 .. $#y;
+	is(@x . " rows, $differ differ", @y . ' rows, 0 differ', $what);
+	return;
 }
 
 # Run the code with sessions that leave the service alone: what they build is not handed over to it.

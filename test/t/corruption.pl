@@ -14,7 +14,7 @@ use constant { PAGE => 8192, HEADER => 24, STAMP => 24 };
 use constant { VECTORS => 2, ADJACENCY => 3, TIDS => 4, PIVOTS => 5, OFFSETS => 6, DELTA => 7 };
 use constant NO_NODE => 0xFFFFFFFF;
 # offsets in the metapage
-use constant { META_VERSION => 4, META_DEGREE => 44, META_LENGTH => 100, META_NEXTENTS => 106, META_SEGMENTS => 108, META_EXTENTS => 880, EXTENT => 24 };
+use constant { META_VERSION => 4, META_DEGREE => 44, META_DELTA_FIRST => 88, META_LENGTH => 100, META_NEXTENTS => 106, META_SEGMENTS => 108, META_EXTENTS => 880, EXTENT => 24 };
 # of the test's indexes
 use constant { DIMENSIONS => 4, DEGREE => 8, PIVOT_ENTRY => 68 };
 use constant { ROW => 4 * DIMENSIONS, LIST => 4 * DEGREE };
@@ -95,9 +95,9 @@ my %cases = (
 	extents => [ sub { patch($_[0], 1, META_NEXTENTS, pack('S', 60000)) }, qr/out of range|extents/ ],
 	extent_overlap => [
 		sub { patch($_[0], 1, META_EXTENTS + 2 * EXTENT, peek($_[0], 1, META_EXTENTS + EXTENT, 4)) }, qr/overlaps/ ],
-	extent_outside => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 4, pack('L', 100000)) }, qr/not inside the relation/ ],
-	extent_lost => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 12, pack('S', 8)) }, qr/belongs to segment|pages for the/ ],
-	segment_rows => [ sub { patch($_[0], 1, META_SEGMENTS + 4, pack('L', 1000000)) }, qr/segment \d+ counts|pages for the/ ],
+	extent_outside => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 4, pack('L', 100000)) }, qr/not inside the relation|pages of kind/ ],
+	extent_lost => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 12, pack('S', 8)) }, qr/belongs to segment|pages of kind/ ],
+	segment_rows => [ sub { patch($_[0], 1, META_SEGMENTS + 4, pack('L', 1000000)) }, qr/segment \d+ counts|pages of kind/ ],
 	segment_pivots => [ sub { patch($_[0], 1, META_SEGMENTS + 12, pack('L', 0)) }, qr/segment \d+ counts/ ],
 	segment_dead => [ sub { patch($_[0], 1, META_SEGMENTS + 16, pack('L', 3)); undef }, qr/cleared TIDs, the directory says 3/ ],
 
@@ -154,7 +154,7 @@ my %cases = (
 	delta_number => [ sub { patch_stamp($_[0], DELTA, 12, pack('L', 5)) }, qr/stamped with number 5 instead of 0/ ],
 );
 
-my $node = new_node('corruption');
+my $node = new_node('corruption', damaged => 1);
 for my $case (sort keys %cases)
 {
 	my ($metric, $storage) = $case eq 'length_less' ? qw(ip float16) : qw(l2 float32);
@@ -203,6 +203,24 @@ for my $case (sort keys %cases)
 	index_is_complete($node, "$case: after REINDEX", $case);
 }
 unlike(slurp_file($node->logfile), qr/terminated by signal/, 'no process was terminated by a signal');
+$node->stop;
+
+# The delta's pages are numbered in 32 bits since the last build: after the last number comes an error, not the first again.
+$node = new_node('numbers');
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE items AS SELECT i AS id, ARRAY[i, 1, 1, 1]::real[]::vector(4) AS val FROM generate_series(1, 300) i;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
+SQL
+my $last = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('items_idx')");
+$node->stop;
+patch($last, 1, META_DELTA_FIRST, pack('L', 2**32 - 3));
+$node->start;
+my $insert = "INSERT INTO items SELECT i, ARRAY[i, 2, 2, 2]::real[]::vector FROM generate_series";
+$node->safe_psql('postgres', "$insert(301, 900) i");
+like(($node->psql('postgres', "$insert(901, 1500) i"))[2], qr/index "items_idx" has no room for another row.*REINDEX/s, 'no page number is left');
+index_is_complete($node, 'the last page number');
+$node->safe_psql('postgres', "REINDEX INDEX items_idx; $insert(901, 1500) i");
+index_is_complete($node, 'numbers: after REINDEX');
 $node->stop;
 
 # page checksums find the rest

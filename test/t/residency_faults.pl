@@ -7,7 +7,7 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('faults');
+my $node = service_node('faults', damaged => 1);
 unserved { make_items($node, 4000, 16); };
 
 # ---- faults on request

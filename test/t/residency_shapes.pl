@@ -33,11 +33,12 @@ sub goes_through
 	return;
 }
 
-# each segment as large as this memory lets it be
+# each segment as large as this memory lets it be; a GPU builds it in its own memory, in one
 $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('parts', 9000, 32, 40);
 SET maintenance_work_mem = '16MB';
 SET client_min_messages = error;
+SET gpugraph.engine = cpu;
 CREATE INDEX parts_idx ON parts USING gpugraph (val vector_l2_ops);
 SQL
 my $segments = $node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('parts_idx')");

@@ -34,7 +34,7 @@ catch_up();
 $standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($standby, 'vacuumed');
 is(of_device($standby, 'loads'), 1, 'all that with one load') or diag(of_device($standby, 'loads'));
-is(answers($standby), answers($primary), 'primary and standby agree');
+answers_agree($standby, $primary, 'primary and standby agree');
 
 # ---- REINDEX and TRUNCATE replayed
 $primary->safe_psql('postgres', 'REINDEX INDEX items_idx');

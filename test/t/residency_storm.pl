@@ -34,7 +34,7 @@ CREATE FUNCTION try_prewarm(rel text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM gpugraph_prewarm(rel::regclass);
 EXCEPTION
-	WHEN object_not_in_prerequisite_state OR out_of_memory OR undefined_table THEN RETURN;
+	WHEN object_not_in_prerequisite_state OR out_of_memory OR undefined_table OR undefined_object THEN RETURN;
 END $$;
 SQL
 

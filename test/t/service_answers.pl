@@ -21,6 +21,23 @@ BEGIN
 		filter, query, n) INTO found;
 	RETURN found;
 END $$;
+-- their distances
+CREATE FUNCTION distances(query int, found int[]) RETURNS float8[] LANGUAGE sql AS $$
+	SELECT array_agg(items.val <-> queries.val ORDER BY o)
+	FROM unnest(found) WITH ORDINALITY u(i, o) JOIN items ON id = i, queries WHERE queries.q = query
+$$;
+-- What a GPU answers may differ from what a CPU does: it adds in another order, which puts rows at nearly the same distance in
+-- either order, and walks on rows in half precision, which may leave out one row in twenty at the end of a list that is as
+-- long as the walk's own.
+CREATE FUNCTION near(query int, by_device int[], by_cpu int[], how text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+	d float8[] := distances(query, by_device);
+	e float8[] := distances(query, by_cpu);
+BEGIN
+	RETURN cardinality(d) = cardinality(e) AND (SELECT count(DISTINCT i) FROM unnest(by_device) i) = cardinality(d) AND
+		(SELECT count(*) FROM unnest(d) x WHERE x <= (SELECT max(y) * (1 + 1e-6) FROM unnest(e) y)) >= 0.95 * cardinality(d) AND
+		(how = 'relaxed_order' OR NOT EXISTS (SELECT FROM generate_series(2, cardinality(d)) i WHERE d[i] < d[i - 1] * (1 - 1e-6)));
+END $$;
 -- 'same' of all queries' answers; else what is wrong
 CREATE FUNCTION compare(n int, filter text DEFAULT 'true', how text DEFAULT 'strict_order') RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -34,7 +51,7 @@ BEGIN
 		by_device := ids(q, n, filter);
 		PERFORM set_config('gpugraph.engine', 'cpu', true);
 		by_cpu := ids(q, n, filter);
-		IF by_device IS DISTINCT FROM by_cpu THEN
+		IF by_device IS DISTINCT FROM by_cpu AND (current_setting('gpugraph.service_engine') = 'cpu' OR NOT near(q, by_device, by_cpu, how)) THEN
 			RETURN format('query %s: %s rows by the device, %s by the CPU, %s of them the same', q, cardinality(by_device),
 				cardinality(by_cpu), (SELECT count(*) FROM (SELECT unnest(by_device) INTERSECT SELECT unnest(by_cpu)) s));
 		END IF;
@@ -110,7 +127,7 @@ SET gpugraph.engine = cuda;
 CREATE TEMP TABLE a AS SELECT q, array(SELECT id FROM few ORDER BY few.val <-> queries.val LIMIT 200) FROM queries;
 SET gpugraph.engine = cpu;
 CREATE TEMP TABLE b AS SELECT q, array(SELECT id FROM few ORDER BY few.val <-> queries.val LIMIT 200) FROM queries;
-SELECT bool_and(a.array = b.array) FROM a JOIN b USING (q);
+SELECT bool_and(a.array = b.array OR current_setting('gpugraph.service_engine') = 'cuda' AND near(q, a.array, b.array, 'off')) FROM a JOIN b USING (q);
 SQL
 cmp_ok(of_index($node, 'queries_gpu', 'few_idx'), '>=', 20, 'the counters agree');
 
