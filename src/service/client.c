@@ -10,8 +10,6 @@
  */
 #include "service.h"
 
-#include <unistd.h>
-
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
@@ -135,25 +133,15 @@ Hopeless(const Wanted *wanted)
 		pg_atomic_read_u64(&wanted->device->epoch) != wanted->epoch;
 }
 
-static long
-Processors(void)
-{
-	static long processors = 0;
-
-	if (processors == 0)
-		processors = sysconf(_SC_NPROCESSORS_ONLN);
-	return processors;
-}
-
 /* For how long to spin: 0 where sleeping is better. */
 static uint64
 SpinBudget(void)
 {
 	/* of few processors the worker needs one, and whoever plays the device another */
-	if (Processors() < 4)
+	if (GgProcessors() < 4)
 		return 0;
-	/* as many clients as half the processors: the others' executors need the rest */
-	if (pg_atomic_read_u32(&posted_ring->waiting) > (uint32) Processors() / 2)
+	/* as many clients, of all devices, as half the processors: the others' executors need the rest */
+	if (pg_atomic_read_u32(&posted_ring->waiting) * gg_service->ndevices > (uint32) GgProcessors() / 2)
 		return 0;
 	if (average_us > SPIN_MOST_US && slept % SPIN_AGAIN != SPIN_AGAIN - 1)
 		return 0;

@@ -27,6 +27,10 @@
 /* How often lanes with something in flight are asked for errors. */
 #define CHECK_EVERY_US		2000
 
+/* How long a worker that ends waits for its lanes: some launches. */
+#define DRAIN_MOST_US		500000
+#define DRAIN_SLEEP_US		100
+
 /* gpugraph.fault = stall */
 #define STALL_US			1000000
 
@@ -584,6 +588,26 @@ GgDispatchServe(const gg_engine *with, gg_server *on)
 	queries = MemoryContextAllocZero(TopMemoryContext, gg_service->nslots * sizeof(SlotQuery));
 	waiting = MemoryContextAllocHuge(TopMemoryContext,
 									 (Size) gg_service->nslots * GG_SERVE_MAX_LISTS * sizeof(SlotItem));
+}
+
+/*
+ * Before indexes are closed: the engine may rely on no batch in flight naming them, and a backend would believe an answer
+ * out of memory that was given back.  Not with a device that is lost.
+ */
+void
+GgDispatchDrain(void)
+{
+	uint64		start = GgNowMicros();
+
+	for (uint32 lane = 0; lane < GG_SERVE_LANES; lane++)
+		while (lane_flights[lane] > 0 && GgNowMicros() - start < DRAIN_MOST_US)
+		{
+			bool		idle = true;
+
+			if (engine->serve_check(server, lane, &idle).code != GG_OK || idle)
+				break;
+			pg_usleep(DRAIN_SLEEP_US);
+		}
 }
 
 /* The state is not UP any more; what is in flight may be written to still, so it is left to the next worker. */

@@ -389,6 +389,9 @@ extern void GgServiceInit(void);
 extern void GgWakeDevice(GgDevice *device);
 extern void GgDeviceLayout(gg_serve_layout *layout);
 
+/* Processors that this process may run on: whether it pays to spin. */
+extern int	GgProcessors(void);
+
 /* The engine that plays the device: gpugraph.service_engine. */
 extern const gg_engine *GgServiceOps(void);
 
@@ -436,10 +439,14 @@ pg_noreturn extern void GgDeviceLost(const gg_status *status);
 /* Something failed that leaves the device usable: last_error, and a LOG line if it is another than before. */
 extern void GgDeviceTrouble(const gg_status *status);
 
-/* Start frees what an earlier worker left behind; Stop tells whoever waits that there is no answer to come. */
+/*
+ * Start frees what an earlier worker left behind; Stop tells whoever waits that there is no answer to come; Drain waits for what
+ * is in flight.
+ */
 extern void GgDispatchStart(GgDevice *device);
 extern void GgDispatchServe(const gg_engine *engine, gg_server *server);
 extern void GgDispatchStop(void);
+extern void GgDispatchDrain(void);
 
 /* One turn: take, submit, look for answers.  True when there was, or is in flight, anything. */
 extern bool GgDispatchTurn(void);

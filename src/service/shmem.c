@@ -13,6 +13,7 @@
 #include "service.h"
 
 #include <dirent.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "miscadmin.h"
@@ -289,6 +290,26 @@ GgWakeDevice(GgDevice *device)
 	latch = *(Latch *volatile *) &device->latch;
 	if (latch != NULL)
 		SetLatch(latch);
+}
+
+/* A container or a service manager may leave us fewer than the host has, and who spins takes them from those who work. */
+int
+GgProcessors(void)
+{
+	static int	processors = 0;
+
+#ifdef CPU_COUNT
+	if (processors == 0)
+	{
+		cpu_set_t	ours;
+
+		if (sched_getaffinity(0, sizeof(ours), &ours) == 0)
+			processors = CPU_COUNT(&ours);
+	}
+#endif
+	if (processors == 0)
+		processors = (int) sysconf(_SC_NPROCESSORS_ONLN);
+	return processors;
 }
 
 /* ---- start ------------------------------------------------------------------ */

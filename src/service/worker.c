@@ -67,6 +67,7 @@ LeaveService(int code, Datum arg)
 	/* calls into a lost device may never return */
 	if (lost)
 		return;
+	GgDispatchDrain();
 	if (residents)
 		GgResidentStop();
 	if (server != NULL)
@@ -282,7 +283,7 @@ SleepUntilWork(void)
 static void
 Loop(void)
 {
-	const bool	may_spin = sysconf(_SC_NPROCESSORS_ONLN) >= 4;
+	const bool	may_spin = GgProcessors() >= 4;
 	uint64		idle_since = GgNowMicros();
 	double		gap_us = SPIN_MOST_US;	/* between an answer and the next query, on average */
 	bool		idle = true;

@@ -7,7 +7,8 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('devices', conf => "gpugraph.devices = '0,1'\ngpugraph.device_memory = 64MB\n");
+# the same on every engine; sizes, ties and the number of devices are not
+my $node = service_node('devices', conf => "gpugraph.service_engine = cpu\ngpugraph.devices = '0,1'\ngpugraph.device_memory = 64MB\n");
 unserved {
 	make_items($node, 4000, 16);
 	$node->safe_psql('postgres', 'CREATE TABLE other AS SELECT * FROM items; CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops)');

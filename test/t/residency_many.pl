@@ -12,7 +12,8 @@ use Residency;
 my $entries = 128;
 my $more = 8;
 my $n = $entries + $more;
-my $node = service_node('many', conf => "gpugraph.itopk_size = 8\nmax_locks_per_transaction = 256\n");
+# the same on every engine; sizes, ties and the number of devices are not
+my $node = service_node('many', conf => "gpugraph.service_engine = cpu\ngpugraph.itopk_size = 8\nmax_locks_per_transaction = 256\n");
 
 unserved {
 	$node->safe_psql('postgres', <<"SQL");

@@ -10,7 +10,7 @@ use Gpugraph;
 use Residency;
 
 # 24 pages are worth a reader here, not 20000; they are read in units of 3
-my $node = service_node('readers', conf => "gpugraph.load_reader_pages = 24\ngpugraph.itopk_size = 64\n");
+my $node = service_node('readers', conf => "gpugraph.load_reader_pages = 24\n");
 unserved {
 	make_items($node, 12000, 16);
 	$node->safe_psql('postgres', <<'SQL');

@@ -9,7 +9,8 @@ use Time::HiRes qw(time);
 use Gpugraph;
 use Residency;
 
-my $node = service_node('refresh', conf => "gpugraph.device_memory = 1MB\n");
+# the same on every engine; sizes, ties and the number of devices are not
+my $node = service_node('refresh', conf => "gpugraph.service_engine = cpu\ngpugraph.device_memory = 1MB\n");
 my $query = 'SELECT count(*) FROM (SELECT id FROM rows ORDER BY val <-> (SELECT val FROM rows WHERE id = 2900) LIMIT 10) s';
 
 # 3000 rows in the delta take three quarters of the memory

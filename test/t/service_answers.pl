@@ -156,6 +156,27 @@ END $$;
 SELECT turns();
 SQL
 
+# ---- parallel workers have slots of their own
+{
+	my $parallel = <<'SQL';
+SET enable_seqscan = on;
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
+SET max_parallel_workers_per_gather = 4;
+ALTER TABLE many SET (parallel_workers = 4);
+SQL
+	$node->safe_psql('postgres', "CREATE TABLE many AS SELECT id, val FROM items ORDER BY id LIMIT 300; ANALYZE many");
+	my $nearest = '(SELECT items.id FROM items ORDER BY items.val <-> many.val LIMIT 1)';
+	like($node->safe_psql('postgres', "$parallel EXPLAIN SELECT many.id, $nearest FROM many"), qr/Gather.*Parallel Seq Scan on many.*SubPlan.*Index Scan using items_idx/s,
+		'searches in parallel workers: a plan');
+	my ($before) = answered_by($node);
+	is($node->safe_psql('postgres', "$parallel SET gpugraph.engine = cuda; SELECT count(*), sum((val <-> (SELECT val FROM items i WHERE i.id = n ORDER BY id LIMIT 1))::numeric(9, 3)) FROM (SELECT id, val, $nearest AS n FROM many) s"),
+		'300|0.000', 'searches in parallel workers: each row is its own nearest neighbour, or a row that is equal');
+	my ($after) = answered_by($node);
+	cmp_ok($after - $before, '>=', 300, 'and the device answers them');
+}
+
 # ---- the copy goes away, or is replaced, while a cursor is open
 for my $how ("gpugraph_evict('items_idx')", "gpugraph_evict('items_idx'), gpugraph_prewarm('items_idx')")
 {

@@ -8,7 +8,8 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('stale', conf => "gpugraph.itopk_size = 64\n");
+# the same on every engine; sizes, ties and the number of devices are not
+my $node = service_node('stale', conf => "gpugraph.service_engine = cpu\ngpugraph.itopk_size = 64\n");
 make_items($node, 12000, 16);
 unserved {
 	$node->safe_psql('postgres', "SELECT setseed(0.3); SELECT make_data('other', 12000, 16, 40); CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops)");
