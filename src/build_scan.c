@@ -285,7 +285,9 @@ GrowRows(GgBuild *build)
 	}
 	else
 	{
-		capacity = Max(Min(capacity, build->most), build->next + 1);
+		/* the last segment takes what is left, whatever memory that is */
+		if (build->next < build->most)
+			capacity = Min(capacity, build->most);
 		area->rows = repalloc_huge(area->rows, capacity * row_bytes);
 		area->tids = repalloc_huge(area->tids, capacity * sizeof(GgTidEntry));
 		area->hashes = repalloc_huge(area->hashes, capacity * sizeof(uint64));
