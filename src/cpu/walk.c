@@ -615,7 +615,9 @@ lengthen(gg_walk *walk, size_t itopk)
 		!key_array_reserve(list, overflow->count) ||
 		!key_array_reserve(&walk->frontier, walk->unexpanded))
 		return false;
-	memcpy(overflow->keys + overflow->count, list->keys, listed * sizeof(uint64_t));
+	/* a new walk's arrays are none */
+	if (listed > 0)
+		memcpy(overflow->keys + overflow->count, list->keys, listed * sizeof(uint64_t));
 	overflowed = overflow->count + listed;
 	overflow->count = 0;
 	list->count = 0;
