@@ -209,7 +209,10 @@ static void
 test_preconditions(void)
 {
 	gg_shape	shape = {.capacity = 10,.dim = 4,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2};
+	gg_search_params params = {.k = 1,.itopk_size = 1};
 	float		row[4] = {0};
+	uint32_t	node;
+	float		distance;
 	gg_index   *index;
 	gg_device_info info;
 	int			count = 0;
@@ -226,6 +229,8 @@ test_preconditions(void)
 	CHECK(engine->index_write(index, GG_PART_PIVOTS, 0, row, 4).code == GG_EINVAL, "a part that is not there");
 	CHECK_OK(engine->index_write(index, GG_PART_ROWS, 144, row, 16), "the last row");
 	CHECK(engine->index_grow(index, 1).code == GG_EINVAL, "not finished");
+	CHECK(engine->index_exact(index, 1, NULL, row, 1, NULL, &node, &distance).code == GG_EINVAL, "not finished");
+	CHECK(engine->index_search(index, &params, row, 1, NULL, &node, &distance).code == GG_EINVAL, "not finished");
 	CHECK(engine->index_finish(index, 11, NULL).code == GG_EINVAL, "more rows than memory");
 	CHECK_OK(engine->index_finish(index, 0, NULL), "no rows yet");
 	CHECK(engine->index_finish(index, 1, NULL).code == GG_EINVAL, "finished once");
