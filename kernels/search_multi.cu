@@ -70,13 +70,14 @@ typedef struct block_counters
 } block_counters;
 
 static block_layout
-block_layout_for(const search_view *view, const search_launch *launch, uint32_t cluster,
-				 uint32_t warps)
+block_layout_for(const search_view *view, const search_launch *launch, const search_device *device,
+				 uint32_t cluster, uint32_t warps)
 {
 	block_layout layout;
 	uint32_t	candidates = launch->width * view->degree;
 	uint32_t	chunks = (view->walk_pieces + 3) / 4;
 	uint32_t	at = view->walk_pad * 4;
+	uint32_t	least_bits = 10;
 
 	/* the blocks' best pivots arrive through the same room as a step's candidates */
 	if (candidates < ENTRY_NODES * cluster)
@@ -100,8 +101,10 @@ block_layout_for(const search_view *view, const search_launch *launch, uint32_t 
 	layout.hash_bits = 10;
 	while (layout.hash_bits < 13 && (1u << layout.hash_bits) < 32 * launch->itopk / cluster)
 		layout.hash_bits++;
-	while ((1u << layout.hash_bits) / 4 * 3 < launch->itopk + 2 * layout.room)
-		layout.hash_bits++;
+	while ((1u << least_bits) / 4 * 3 < launch->itopk + 2 * layout.room)
+		least_bits++;
+	if (layout.hash_bits < least_bits)
+		layout.hash_bits = least_bits;
 
 	layout.raw = at;
 	at += (view->dim * 4 + 15) & ~15u;
@@ -125,6 +128,15 @@ block_layout_for(const search_view *view, const search_launch *launch, uint32_t 
 	layout.parents = at;
 	at += warps * 32 * 4;
 	layout.hash = at;
+
+	/*
+	 * A block alone has no smaller cluster to give way to.  The widest rows with the longest lists (16,000 dimensions,
+	 * degree 32, itopk and k 1,024) leave it less than that: 231 KB where there are 227.  A smaller set is emptied more
+	 * often, which changes no answer.
+	 */
+	while (cluster == 1 && layout.hash_bits > least_bits &&
+		   at + (4u << layout.hash_bits) > (uint32_t) device->shared_bytes)
+		layout.hash_bits--;
 	layout.total = at + (4u << layout.hash_bits);
 	return layout;
 }
@@ -780,7 +792,7 @@ static cudaError_t
 launch_blocks(const search_view *view, const search_launch *launch, const search_slots *slots,
 			  const search_device *device, uint32_t cluster, cudaStream_t stream)
 {
-	block_layout layout = block_layout_for(view, launch, cluster, WARPS);
+	block_layout layout = block_layout_for(view, launch, device, cluster, WARPS);
 	cluster_config config;
 	cudaError_t error;
 
@@ -802,7 +814,7 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 	if (launch->nq == 0)
 		return cudaSuccess;
 	/* a smaller cluster when the room for what arrives does not fit: long lists of wide rows */
-	while (cluster > 1 && block_layout_for(view, launch, cluster, MULTI_WARPS).total >
+	while (cluster > 1 && block_layout_for(view, launch, device, cluster, MULTI_WARPS).total >
 		   (uint32_t) device->shared_bytes)
 		cluster /= 2;
 	return with_path(view->path, [&](auto path)

@@ -151,15 +151,20 @@ reach_repair(reach_state *reach, const uint32_t *knn, uint32_t k, uint32_t *repa
 }
 
 /* Distinct random nodes. */
-static void
-draw_pivots(uint32_t *pivots, uint32_t wanted, uint32_t n, uint64_t seed)
+static gg_status
+draw_pivots(gg_pool *pool, uint32_t *pivots, uint32_t wanted, uint32_t n, uint64_t seed)
 {
 	uint32_t	taken = 0;
 
 	/* selection sampling: a node is taken with probability wanted / nodes left */
 	for (uint32_t i = 0; i < n && taken < wanted; i++)
+	{
+		if (i % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
+			return gg_pool_poll(pool);
 		if (gg_random_below(seed ^ UINT64_C(0xA0761D6478BD642F), i, n - i) < wanted - taken)
 			pivots[taken++] = i;
+	}
+	return gg_cpu_ok();
 }
 
 /* Room for one more pivot. */
@@ -241,6 +246,8 @@ cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops,
 		{
 			const uint32_t *near = knn + (size_t) node * k;
 
+			if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
+				return gg_pool_poll(pool);
 			if (hops[node] <= most_hops)
 				continue;
 			status = grow_pivots(graph, room);
@@ -301,6 +308,11 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph
 	{
 		uint32_t	root = component(parent, node);
 
+		if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
+		{
+			status = gg_pool_poll(pool);
+			break;
+		}
 		if (covered[root])
 			continue;
 		status = grow_pivots(graph, room);
@@ -350,10 +362,11 @@ connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_
 		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", room);
 	if (status.code == GG_OK)
 	{
-		draw_pivots(graph->pivots, room, graph->n, seed);
+		status = draw_pivots(pool, graph->pivots, room, graph->n, seed);
 		graph->npivots = room;
-		status = cover_nodes(pool, knn, k, graph, &room);
 	}
+	if (status.code == GG_OK)
+		status = cover_nodes(pool, knn, k, graph, &room);
 	if (status.code == GG_OK)
 	{
 		for (uint32_t i = 0; i < graph->npivots; i++)

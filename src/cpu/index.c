@@ -156,6 +156,15 @@ gg_cpu_index_close(gg_index *index)
 	free(index);
 }
 
+/* One that is filled piece by piece has rows only when it is finished. */
+static gg_status
+check_finished(const gg_index *index, const char *where)
+{
+	if (index->own_rows != NULL && !index->finished)
+		return gg_cpu_fail(GG_EINVAL, where, "the index is not finished");
+	return gg_cpu_ok();
+}
+
 /* Have states for that many threads. */
 static gg_status
 provide_states(gg_index *index, int threads)
@@ -281,6 +290,9 @@ gg_cpu_index_search(gg_index *index, const gg_search_params *params, const float
 	if (params->k < 1 || params->k > params->itopk_size)
 		return gg_cpu_fail(GG_EINVAL, where, "k %u is not within 1 .. itopk_size %u",
 						   params->k, params->itopk_size);
+	status = check_finished(index, where);
+	if (status.code != GG_OK)
+		return status;
 	if (index->data.n > 0 && index->graph.npivots == 0)
 		return gg_cpu_fail(GG_EINVAL, where, "an index of %u rows without a graph", index->data.n);
 	if (nq == 0)
@@ -385,6 +397,9 @@ gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const fl
 
 	if (k < 1 || k > GG_MAX_ITOPK)
 		return gg_cpu_fail(GG_EINVAL, where, "k %u is not within 1 .. %u", k, GG_MAX_ITOPK);
+	status = check_finished(index, where);
+	if (status.code != GG_OK)
+		return status;
 	if (nq == 0)
 		return gg_cpu_ok();
 	if (block < 1)

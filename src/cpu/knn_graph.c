@@ -63,6 +63,9 @@
  */
 #define CELL_LIMIT		4096u
 
+/* How often serial loops look at the clock, in rows: under 1 ms where each of a row's entries is a cache miss. */
+#define POLL_ROWS		1024u
+
 typedef struct knn_state
 {
 	const gg_build_params *params;
@@ -113,6 +116,13 @@ no_memory(const knn_state *state)
 {
 	return gg_cpu_fail(GG_ENOMEM, "gg_cpu_knn_graph", "out of memory for the k-NN graph of %u rows, k = %u",
 					   state->n, state->k);
+}
+
+/* In a serial loop of the calling thread: is it time to end it?  Then gg_pool_poll() says why. */
+static inline bool
+stopping_at(const knn_state *state, uint32_t row)
+{
+	return row % POLL_ROWS == 0 && gg_worker_stopping(gg_pool_caller(state->pool));
 }
 
 /* Rows of a piece of work so that it takes well under a poll interval at any dimension. */
@@ -462,6 +472,8 @@ invert(const knn_state *state, const gg_lists *lists, const uint32_t *members, u
 			uint32_t	node = members ? members[m] : m;
 			const uint32_t *ids = lists->ids + (size_t) node * lists->stride;
 
+			if (stopping_at(state, m))
+				return gg_pool_poll(state->pool);
 			for (uint32_t i = 0; i < lists->k; i++)
 				if (ids[i] != GG_NO_NODE)
 				{
@@ -532,7 +544,7 @@ cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 }
 
 /* Distinct random rows. */
-static void
+static gg_status
 draw_pivots(cells_state *cells)
 {
 	uint32_t	n = cells->knn->n;
@@ -540,8 +552,12 @@ draw_pivots(cells_state *cells)
 
 	/* selection sampling: row i is taken with probability wanted / rows left */
 	for (uint32_t i = 0; i < n && taken < cells->npivots; i++)
+	{
+		if (stopping_at(cells->knn, i))
+			return gg_pool_poll(cells->knn->pool);
 		if (gg_random_below(cells->knn->params->seed, i, n - i) < cells->npivots - taken)
 			cells->pivots[taken++] = i;
+	}
 	/* ascending now: the regions are the first ones, and must be a random part of them */
 	for (uint32_t i = 0; i < cells->npivots; i++)
 	{
@@ -552,6 +568,7 @@ draw_pivots(cells_state *cells)
 		cells->pivots[j] = swap;
 		cells->numbers[i] = i;
 	}
+	return gg_cpu_ok();
 }
 
 /* Where distances are measured from while assigning: each region, and the mean of them. */
@@ -602,6 +619,8 @@ cells_assign(cells_state *cells)
 		{
 			uint32_t   *region = &cells->rows_regions.ids[(size_t) row * cells->rows_regions.stride];
 
+			if (stopping_at(state, row))
+				break;			/* and so does what follows */
 			if (*region == GG_NO_NODE)
 				*region = row % cells->nregions;
 		}
@@ -643,12 +662,16 @@ cells_assign(cells_state *cells)
 			status = no_memory(state);
 	}
 	for (uint32_t row = 0; status.code == GG_OK && row < state->n; row++)
+	{
+		if (stopping_at(state, row))
+			status = gg_pool_poll(pool);
 		for (uint32_t i = 0; i < CELLS_OF_ROW; i++)
 		{
 			uint32_t	cell = cells->rows_cells.ids[(size_t) row * cells->rows_cells.stride + i];
 
 			state->cells_of[(size_t) row * CELLS_OF_ROW + i] = cell == GG_NO_NODE ? cells->npivots : GG_ENTRY_ID(cell);
 		}
+	}
 	gg_lists_free(&cells->rows_cells, NULL, NULL);
 	return status;
 }
@@ -670,10 +693,11 @@ cells_start(knn_state *state)
 		status = no_memory(state);
 	if (status.code == GG_OK)
 	{
-		draw_pivots(&cells);
-		if (cells.centres)
+		status = draw_pivots(&cells);
+		if (status.code == GG_OK && cells.centres)
 			make_centres(&cells);
-		status = cells_assign(&cells);
+		if (status.code == GG_OK)
+			status = cells_assign(&cells);
 	}
 	if (status.code == GG_OK)
 	{

@@ -21,6 +21,8 @@
 struct gg_server
 {
 	gg_serve_layout layout;
+	size_t		query_room;		/* elements */
+	size_t		answer_room;	/* (node, distance) */
 };
 
 /* ---- filling ------------------------------------------------------------ */
@@ -124,8 +126,9 @@ gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 	uint32_t   *adjacency = nodes + shape->npivots;
 
 	(void) control;
-	if (n > shape->capacity)
-		return gg_cpu_fail(GG_EINVAL, where, "%u rows in an index for %u", n, shape->capacity);
+	if (index->finished || n > shape->capacity)
+		return gg_cpu_fail(GG_EINVAL, where, "%u rows in an index for %u%s", n, shape->capacity,
+						   index->finished ? ", which is finished" : "");
 
 	/* ids that are out of range stay so: the walk ignores and counts them */
 	for (uint32_t i = 0; i < shape->npivots; i++)
@@ -178,38 +181,95 @@ gg_cpu_build_index(gg_index *index, uint32_t n, const gg_build_params *params, c
 
 /* ---- serving ------------------------------------------------------------ */
 
+/* Bytes from offset to what follows it in a slot. */
+static size_t
+room_after(const gg_serve_layout *layout, size_t offset)
+{
+	const size_t ends[] = {layout->query, layout->nodes, layout->distances, layout->done};
+	size_t		end = layout->slot_bytes;
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+	{
+		if (ends[i] > offset && ends[i] < end)
+			end = ends[i];
+	}
+	return end > offset ? end - offset : 0;
+}
+
 gg_status
 gg_cpu_serve_open(int device, void *region, size_t region_bytes, const gg_serve_layout *layout,
 				  gg_server **result)
 {
 	static const char *const where = "gg_cpu_serve_open";
+	const char *begin = region;
+	size_t		offsets = layout->query | layout->nodes | layout->distances | layout->done;
 	gg_server  *server;
-	char	   *end = (char *) region + region_bytes;
 
-	(void) device;
 	*result = NULL;
-	if (layout->slots < (char *) region || layout->slots > end ||
-		(size_t) (end - layout->slots) / layout->slot_bytes < layout->nslots)
+	/* any other number is played as well, however many are counted: the service is tested with several */
+	if (device < 0)
+		return gg_cpu_fail(GG_ENODEVICE, where, "no device %d", device);
+	if (region == NULL || layout->slots < begin || layout->nslots < 1 || layout->slot_bytes == 0 ||
+		(size_t) (layout->slots - begin) > region_bytes ||
+		layout->nslots > (region_bytes - (size_t) (layout->slots - begin)) / layout->slot_bytes)
 		return gg_cpu_fail(GG_EINVAL, where, "%u slots of %zu bytes do not lie in a region of %zu",
 						   layout->nslots, layout->slot_bytes, region_bytes);
+	if (offsets % 64 != 0 || layout->slot_bytes % 4 != 0 || (uintptr_t) layout->slots % 4 != 0 ||
+		room_after(layout, layout->query) < 4 || room_after(layout, layout->nodes) < 4 ||
+		room_after(layout, layout->distances) < 4 ||
+		room_after(layout, layout->done) < GG_SERVE_MAX_LISTS * 4)
+		return gg_cpu_fail(GG_EINVAL, where, "the parts of a slot are out of place");
 	server = malloc(sizeof(gg_server));
 	if (server == NULL)
 		return gg_cpu_fail(GG_ENOMEM, where, "out of memory for a server of %zu bytes", sizeof(gg_server));
 	server->layout = *layout;
+	server->query_room = room_after(layout, layout->query) / 4;
+	server->answer_room = room_after(layout, layout->nodes) / 4;
+	if (server->answer_room > room_after(layout, layout->distances) / 4)
+		server->answer_room = room_after(layout, layout->distances) / 4;
 	*result = server;
+	return gg_cpu_ok();
+}
+
+/* A batch is refused as a whole, before anything is written: as a device refuses it. */
+static gg_status
+check_batch(const gg_server *server, const gg_index *index, uint32_t lane, const gg_serve_batch *batch)
+{
+	static const char *const where = "gg_cpu_serve_submit";
+
+	if (lane >= GG_SERVE_LANES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
+		batch->list >= GG_SERVE_MAX_LISTS)
+		return gg_cpu_fail(GG_EINVAL, where, "%u queries for list %u on lane %u are out of range",
+						   batch->count, batch->list, lane);
+	if (batch->k < 1 || batch->k > GG_MAX_ITOPK ||
+		(!batch->exact && (batch->k > batch->itopk_size || batch->itopk_size > GG_MAX_ITOPK)))
+		return gg_cpu_fail(GG_EINVAL, where, "k %u with itopk_size %u is out of range", batch->k,
+						   batch->itopk_size);
+	if (!index->finished)
+		return gg_cpu_fail(GG_EINVAL, where, "the index is not finished");
+	if (!batch->exact && index->data.n > 0 && index->graph.npivots == 0)
+		return gg_cpu_fail(GG_EINVAL, where, "the index has no graph");
+	if (index->data.dim > server->query_room || (batch->list + 1) * batch->k > server->answer_room)
+		return gg_cpu_fail(GG_EINVAL, where,
+						   "%u dimensions and %u answers of list %u do not fit a slot of %zu and %zu",
+						   index->data.dim, batch->k, batch->list, server->query_room, server->answer_room);
+	for (uint32_t i = 0; i < batch->count; i++)
+	{
+		if (batch->slots[i] >= server->layout.nslots)
+			return gg_cpu_fail(GG_EINVAL, where, "slot %u of %u", batch->slots[i], server->layout.nslots);
+	}
 	return gg_cpu_ok();
 }
 
 gg_status
 gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
 {
-	static const char *const where = "gg_cpu_serve_submit";
 	const gg_serve_layout *layout = &server->layout;
 	gg_search_params params = {.k = batch->k,.itopk_size = batch->itopk_size};
+	gg_status	refused = check_batch(server, index, lane, batch);
 
-	if (lane >= GG_SERVE_LANES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
-		batch->list >= GG_SERVE_MAX_LISTS)
-		return gg_cpu_fail(GG_EINVAL, where, "lane %u, %u queries, list %u", lane, batch->count, batch->list);
+	if (refused.code != GG_OK)
+		return refused;
 
 	for (uint32_t i = 0; i < batch->count; i++)
 	{
@@ -219,8 +279,6 @@ gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_
 		float	   *distances;
 		gg_status	status;
 
-		if (batch->slots[i] >= layout->nslots)
-			return gg_cpu_fail(GG_EINVAL, where, "slot %u of %u", batch->slots[i], layout->nslots);
 		slot = layout->slots + (size_t) batch->slots[i] * layout->slot_bytes;
 		query = (const float *) (slot + layout->query);
 		nodes = (uint32_t *) (slot + layout->nodes) + (size_t) batch->list * batch->k;
@@ -241,7 +299,9 @@ gg_status
 gg_cpu_serve_check(gg_server *server, uint32_t lane, bool *idle)
 {
 	(void) server;
-	(void) lane;
+	*idle = false;
+	if (lane >= GG_SERVE_LANES)
+		return gg_cpu_fail(GG_EINVAL, "gg_cpu_serve_check", "lane %u of %d", lane, GG_SERVE_LANES);
 	*idle = true;
 	return gg_cpu_ok();
 }

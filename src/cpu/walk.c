@@ -236,12 +236,15 @@ sorted_insert(uint64_t *keys, size_t count, uint64_t key)
 
 /* ---- what is known ----------------------------------------------------- */
 
-/* Room for more nodes in everything that add() and the seen set may touch. */
+/*
+ * Room for more nodes in everything that file() and the seen set may touch, and for the parents that the
+ * next step moves to the overflow array before it knows how many nodes they lead to.
+ */
 static bool
 reserve(gg_walk *walk, size_t more)
 {
 	return id_set_reserve(&walk->seen, more) &&
-		key_array_reserve(&walk->overflow, more) &&
+		key_array_reserve(&walk->overflow, more + WALK_PARENTS) &&
 		(!walk->heaps || (key_array_reserve(&walk->list, more) &&
 						  key_array_reserve(&walk->frontier, more)));
 }
@@ -512,7 +515,7 @@ step(gg_walk *walk, bool *more)
 		nparents++;
 	}
 	*more = nparents > 0;
-	if (!reserve(walk, GG_MAX_DEGREE + WALK_PARENTS))
+	if (!reserve(walk, GG_MAX_DEGREE))
 		return GG_ENOMEM;
 	for (uint32_t i = 0; i < nparents * degree; i++)
 	{
@@ -615,7 +618,9 @@ lengthen(gg_walk *walk, size_t itopk)
 		!key_array_reserve(list, overflow->count) ||
 		!key_array_reserve(&walk->frontier, walk->unexpanded))
 		return false;
-	memcpy(overflow->keys + overflow->count, list->keys, listed * sizeof(uint64_t));
+	/* a new walk's arrays are none */
+	if (listed > 0)
+		memcpy(overflow->keys + overflow->count, list->keys, listed * sizeof(uint64_t));
 	overflowed = overflow->count + listed;
 	overflow->count = 0;
 	list->count = 0;

@@ -576,6 +576,67 @@ test_cancel_long_rows(void)
 	free(rows);
 }
 
+typedef struct many_state
+{
+	bool		over;			/* the lists are begun */
+	double		last;			/* this thread's processor time, for others may be using the machine */
+	double		longest;
+} many_state;
+
+static double
+thread_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
+}
+
+static bool
+many_cancelled(void *arg)
+{
+	many_state *state = arg;
+	double		now = thread_now();
+
+	if (now - state->last > state->longest)
+		state->longest = now - state->last;
+	state->last = now;
+	return state->over;
+}
+
+static void
+many_progress(void *arg, gg_phase phase, uint64_t done, uint64_t total)
+{
+	(void) done;
+	(void) total;
+	((many_state *) arg)->over = phase != GG_PHASE_KNN_INIT;
+}
+
+/* Rows so many that even what is done once a row, by one thread, takes longer than the time between two questions. */
+static void
+test_cancel_many_rows(void)
+{
+	uint32_t	n = 1000000;
+	float	   *rows;
+	gg_dataset	data = {NULL, n, 1, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_build_params params = {.graph_degree = 8, .intermediate_graph_degree = 16, .seed = 3};
+	many_state	state = {.last = thread_now()};
+	gg_control	control = {.cancelled = many_cancelled, .progress = many_progress, .ctx = &state, .threads = 1};
+	harness_random random = {1};
+	gg_graph	graph;
+
+	/* small sizes say nothing here, and slow checkers have no time for others */
+	if (harness_small())
+		return;
+	data.rows = rows = malloc(sizeof(float) * n);
+	for (uint32_t i = 0; i < n; i++)
+		rows[i] = harness_unit(&random);
+	CHECK(gg_cpu_build(&data, &params, &control, &graph, NULL).code == GG_ECANCELED, "cancelled");
+	CHECK(state.longest < 0.1, "%.3f s without a question", state.longest);
+	gg_graph_free(&graph);
+	free(rows);
+}
+
 /* The engine's threads take no signals: a process's timer must interrupt its own code. */
 static pthread_t main_thread;
 static volatile sig_atomic_t signals_elsewhere;
@@ -732,6 +793,7 @@ main(void)
 	harness_run("determinism", test_determinism);
 	harness_run("cancel", test_cancel);
 	harness_run("cancel long rows", test_cancel_long_rows);
+	harness_run("cancel many rows", test_cancel_many_rows);
 	harness_run("signals", test_signals);
 	return harness_finish();
 }

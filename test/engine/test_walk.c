@@ -540,6 +540,67 @@ test_invalid_ids(gg_walk *walk)
 	free(watch.measured);
 }
 
+/*
+ * The walk's array of nodes that its list has no room for is full to the last place when the first parents are taken:
+ * pivots of a damaged index, in a chain towards the query, with as many far ones beside them.
+ */
+static void
+test_full_overflow(void)
+{
+	enum
+	{
+		nodes = 3208,			/* 1,024 in the list, those of 137 links in the way to 2,048 more */
+		links = 199
+	};
+	static float line[nodes];
+	uint32_t   *pivots = malloc(nodes * sizeof(uint32_t));
+	uint32_t   *neighbors = malloc((size_t) nodes * GG_PIVOT_DEGREE * sizeof(uint32_t));
+	uint32_t   *adjacency = malloc((size_t) nodes * 8 * sizeof(uint32_t));
+	gg_graph	chain = {.n = nodes,.degree = 8,.npivots = nodes,.adjacency = adjacency,.pivots = pivots,
+	.pivot_adjacency = neighbors};
+	float		query = 0;
+	uint32_t	next = 32;		/* all below are known from the start */
+	uint32_t	link = 0;
+	uint32_t	found = 0;
+	gg_candidate candidate;
+	watched		watch;
+	gg_source	source;
+	gg_walk    *walk;
+
+	memset(adjacency, 0xFF, (size_t) nodes * 8 * sizeof(uint32_t));
+	memset(neighbors, 0xFF, (size_t) nodes * GG_PIVOT_DEGREE * sizeof(uint32_t));
+	for (uint32_t i = 0; i < nodes; i++)
+	{
+		pivots[i] = i;
+		line[i] = 10000 + i;
+	}
+	for (uint32_t i = 0; i < links; i++)
+	{
+		uint32_t	count = i == links - 2 ? 8 : GG_PIVOT_DEGREE;
+
+		line[link] = 1000 - i;
+		for (uint32_t j = 0; j < count; j++)
+			neighbors[(size_t) link * GG_PIVOT_DEGREE + j] = next + j;
+		link = next;
+		next += count;
+	}
+	CHECK(next == nodes, "%u nodes", next);
+	source = watch_make(&watch, line, 1, &chain);
+	watch_query(&watch, &query);
+	CHECK(gg_walk_create(&walk).code == GG_OK, "create");
+	CHECK(gg_walk_start(walk, &source, SORTED_LIST_MAX + 1).code == GG_OK, "start");
+	CHECK(gg_walk_distances(walk) == nodes && watch.repeated == 0, "%llu distances",
+		  (unsigned long long) gg_walk_distances(walk));
+	while (gg_walk_next(walk, &candidate))
+		found++;
+	CHECK(found == SORTED_LIST_MAX + 1, "%u found", found);
+	gg_walk_free(walk);
+	free(watch.measured);
+	free(adjacency);
+	free(neighbors);
+	free(pivots);
+}
+
 /* Distances that are no numbers come last. */
 static bool
 nan_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
@@ -736,6 +797,7 @@ main(void)
 	test_duplicates(walk);
 	test_parts(walk);
 	test_invalid_ids(walk);
+	test_full_overflow();
 	test_nan_and_negative(walk);
 	test_callback_failure(walk);
 	test_out_of_memory();

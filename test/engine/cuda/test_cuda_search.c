@@ -437,6 +437,9 @@ test_scenes(void)
 		{.n = 300,.dim = 4097,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 40,.nq = 20},
 		{.n = 200,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 20,.nq = 140},
 		{.n = 200,.dim = 16000,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 20,.nq = 17},
+		/* with the longest lists more than a block's shared memory, were the visited set not made smaller */
+		{.n = 200,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 20,.nq = 3},
+		{.n = 200,.dim = 16000,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.degree = 32,.npivots = 20,.nq = 3},
 		{.n = 2000,.dim = 32,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 100,.nq = 64,.copies = 20},
 		{.n = 1500,.dim = 64,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 100,.nq = 64,.offset = 1000},
 		{.n = 600,.dim = 24,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 256,.npivots = 30,.nq = 64},
