@@ -137,11 +137,15 @@ Hopeless(const Wanted *wanted)
 static uint64
 SpinBudget(void)
 {
+	uint32		up = 0;
+
 	/* of few processors the worker needs one, and whoever plays the device another */
 	if (GgProcessors() < 4)
 		return 0;
-	/* as many clients, of all devices, as half the processors: the others' executors need the rest */
-	if (pg_atomic_read_u32(&posted_ring->waiting) * gg_service->ndevices > (uint32) GgProcessors() / 2)
+	/* as many clients, of all devices that are there, as half the processors: the others' executors need the rest */
+	for (int i = 0; i < gg_service->ndevices; i++)
+		up += pg_atomic_read_u32(&gg_service->devices[i]->state) == GG_DEVICE_UP;
+	if (pg_atomic_read_u32(&posted_ring->waiting) * up > (uint32) GgProcessors() / 2)
 		return 0;
 	if (average_us > SPIN_MOST_US && slept % SPIN_AGAIN != SPIN_AGAIN - 1)
 		return 0;
