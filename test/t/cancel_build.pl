@@ -144,7 +144,7 @@ $node->safe_psql('postgres', join(';', create()));
 my $whole = time - $start;
 my ($cut, $latest) = (0, 0);
 $node->safe_psql('postgres', 'DROP INDEX items_idx');
-my $steps = $rows > 10000 ? 40 : 6;
+my $steps = $rows > 10000 ? 20 : 6;
 for my $step (1 .. $steps)
 {
 	my $ms = int(1000 * $whole * $step / $steps) || 1;
