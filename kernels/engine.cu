@@ -13,11 +13,18 @@
 /* The machine code in this module is for Hopper and what came after it. */
 #define LEAST_CAPABILITY 9
 
+/*
+ * Shared memory that a block must be able to ask for.  Capabilities 9.0 and 10.x have 227 KB, and the search of the widest
+ * rows takes all of it; 12.x, workstation cards, have 99, and the build's joins take 104 (cells.cu).
+ */
+#define LEAST_SHARED_BYTES (200 * 1024)
+
 gg_status
 gg_cuda_probe_device(int device)
 {
 	int			major = 0;
 	int			minor = 0;
+	int			shared_bytes = 0;
 
 	/* attributes are answered without a context */
 	GG_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
@@ -26,6 +33,11 @@ gg_cuda_probe_device(int device)
 		return gg_cuda_fail(GG_ENODEVICE, __func__,
 							"device %d has compute capability %d.%d, at least %d.0 is needed",
 							device, major, minor, LEAST_CAPABILITY);
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+	if (shared_bytes < LEAST_SHARED_BYTES)
+		return gg_cuda_fail(GG_ENODEVICE, __func__,
+							"device %d has %d bytes of shared memory a block, at least %d are needed",
+							device, shared_bytes, LEAST_SHARED_BYTES);
 	return gg_cuda_ok();
 }
 

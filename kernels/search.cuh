@@ -812,8 +812,9 @@ exact_value(float sum, float square, float inverse)
 {
 	float		value = sum;
 
+	/* not -sum: a distance of 0 has one sign, and such rows go by their ids as other ties do */
 	if (METRIC == GG_METRIC_IP)
-		value = -sum;
+		value = 0.0f - sum;
 	if (METRIC == GG_METRIC_COSINE)
 	{
 		value = sum * inverse;
