@@ -41,6 +41,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+#include "keys.h"
 #include "service/service.h"
 
 /*
@@ -185,86 +186,21 @@ ReturnWalks(void *arg)
 	so->nwalks = 0;
 }
 
-/* ---- keys: distance, then node, in one ordered integer ------------------ */
-
-static inline uint64
-CandidateKey(float distance, uint32 node)
-{
-	uint32		bits;
-
-	if (distance != distance)
-		distance = get_float4_infinity();
-	distance += 0.0f;			/* -0 becomes +0, as in walks: they must tie */
-	memcpy(&bits, &distance, sizeof(bits));
-	bits = (bits & 0x80000000) ? ~bits : bits | 0x80000000;
-	return ((uint64) bits << 32) | node;
-}
-
-static inline gg_candidate
-KeyCandidate(uint64 key)
-{
-	gg_candidate candidate;
-	uint32		bits = key >> 32;
-
-	bits = (bits & 0x80000000) ? bits & 0x7FFFFFFF : ~bits;
-	memcpy(&candidate.distance, &bits, sizeof(bits));
-	candidate.node = (uint32) key;
-	return candidate;
-}
-
 /* ---- exact passes ------------------------------------------------------ */
 
-static inline void
-SiftDown(uint64 *heap, uint32 n, uint32 i)
-{
-	uint64		key = heap[i];
-
-	for (;;)
-	{
-		uint32		child = 2 * i + 1;
-
-		if (child >= n)
-			break;
-		if (child + 1 < n && heap[child + 1] > heap[child])
-			child++;
-		if (heap[child] <= key)
-			break;
-		heap[i] = heap[child];
-		i = child;
-	}
-	heap[i] = key;
-}
-
-static int
-CompareKeys(const void *a, const void *b)
-{
-	uint64		x = *(const uint64 *) a,
-				y = *(const uint64 *) b;
-
-	return x < y ? -1 : x > y;
-}
-
-/* Offer a key to the batch under construction, a max-heap once it is full. */
+/* Offer a key to the batch under construction, a max-heap. */
 static inline void
 OfferKey(Stream *stream, uint64 key)
 {
 	if (key < stream->next_key || key >= stream->end_key)
 		return;
 	if (stream->batch_len < stream->batch_cap)
-	{
-		stream->batch[stream->batch_len++] = key;
-		if (stream->batch_len == stream->batch_cap)
-			for (int i = (int) stream->batch_cap / 2 - 1; i >= 0; i--)
-				SiftDown(stream->batch, stream->batch_cap, i);
-	}
+		heap_push(stream->batch, stream->batch_len++, key);
 	else
 	{
 		stream->batch_last = false;
 		if (key < stream->batch[0])
-		{
-			stream->batch[0] = key;
-			SiftDown(stream->batch, stream->batch_cap, 0);
-		}
+			heap_replace(stream->batch, stream->batch_cap, key);
 	}
 }
 
@@ -312,7 +248,7 @@ SegmentPass(ScanOpaque *so, Stream *stream)
 		else
 			memset(distances, 0, sizeof(distances));
 		for (uint32 i = 0; i < count; i++)
-			OfferKey(stream, CandidateKey(distances[i], nodes[i]));
+			OfferKey(stream, key_of(distances[i], nodes[i]));
 	}
 }
 
@@ -357,7 +293,7 @@ DeltaPass(ScanOpaque *so, Stream *stream)
 			}
 			if (so->query != NULL)
 				d = distance(vector, so->query, meta->dimensions);
-			OfferKey(stream, CandidateKey(d, (i / npages) * per_page + slot));
+			OfferKey(stream, key_of(d, (i / npages) * per_page + slot));
 		}
 		UnlockReleaseBuffer(buffer);
 		CHECK_FOR_INTERRUPTS();
@@ -392,7 +328,7 @@ NextBatch(ScanOpaque *so, Stream *stream)
 		SegmentPass(so, stream);
 	else
 		DeltaPass(so, stream);
-	qsort(stream->batch, stream->batch_len, sizeof(uint64), CompareKeys);
+	heap_sort(stream->batch, stream->batch_len);
 }
 
 /* ---- streams ----------------------------------------------------------- */
@@ -414,7 +350,7 @@ LeaveWalk(ScanOpaque *so, Stream *stream)
 	stream->next_key = 0;
 	stream->end_key = PG_UINT64_MAX;
 	if (so->mode == GG_ITERATIVE_STRICT && so->last_distance > -get_float4_infinity())
-		stream->next_key = stream->bound = CandidateKey(so->last_distance, 0);
+		stream->next_key = stream->bound = key_of(so->last_distance, 0);
 }
 
 static bool
@@ -754,13 +690,16 @@ FillHead(ScanOpaque *so, Stream *stream)
 			case STREAM_LATE:
 				if (stream->batch_pos < stream->batch_len)
 				{
-					stream->head = KeyCandidate(stream->batch[stream->batch_pos++]);
+					uint64		key = stream->batch[stream->batch_pos++];
+
+					stream->head.distance = key_distance(key);
+					stream->head.node = key_node(key);
 					stream->has_head = true;
 				}
 				else if (stream->batch_cap == 0 || !stream->batch_last)
 				{
 					if (stream->batch_len > 0)
-						stream->next_key = stream->batch[stream->batch_len - 1] + 1;
+						stream->next_key = stream->batch[stream->batch_len - 1] + 1;	/* below that of the next node */
 					NextBatch(so, stream);
 				}
 				else if (stream->phase == STREAM_EXACT && stream->bound > 0)

@@ -11,7 +11,7 @@
 
 #include "cpu.h"
 #include "index.h"
-#include "keys.h"
+#include "../keys.h"
 #include "threads.h"
 
 /*

@@ -28,7 +28,7 @@
 #include <string.h>
 
 #include "cpu.h"
-#include "keys.h"
+#include "../keys.h"
 
 /* Where the heaps begin to pay; a memmove of 8 kB costs about as much as a row's distance. */
 #define SORTED_LIST_MAX 1024u

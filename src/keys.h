@@ -1,17 +1,17 @@
 /*
  * keys.h
- *		Known nodes as 64-bit keys, and heaps of them.
+ *		Known nodes as 64-bit keys, and heaps of them.  Plain C, for both sides of engine.h.
  *
- * A key is a distance, as an integer of the same order, above a node's id, above one flag bit.
- * Keys without flags compare like (distance, node).
+ * A key is a distance, as an integer of the same order, above a node's id of 31 bits (GG_MAX_NODES), above one flag
+ * bit.  Keys without flags compare like (distance, node).
  */
 #ifndef GG_KEYS_H
 #define GG_KEYS_H
 
 #include <math.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <string.h>
-
-#include "cpu.h"
 
 #define KEY_FLAG ((uint64_t) 1)
 
