@@ -13,6 +13,7 @@
  *		-t SECONDS		length of the timed run (default 5)
  *		-w QUERIES		untimed queries a client before it (default 200)
  *		-l LABEL		printed in front
+ *		-r ROWS			pass as $2, a tid[], where the K nearest lie in a table that holds ROWS a page, in the order of ids
  *		-o tsv			one tab-separated line in the order of FIELDS, instead of a readable one
  *
  * The SQL is prepared once a connection and executed with one binary parameter, results in binary.
@@ -61,6 +62,7 @@ static int	k = 10;
 static int	clients = 1;
 static double seconds = 5;
 static int	warmup = 200;
+static int	rows_per_page = 0;
 
 static float *queries;
 static int32_t *truth;
@@ -130,13 +132,39 @@ count_hits(int q, PGresult *res)
 	return right;
 }
 
+/* The binary form of a tid[]: dimensions, nulls, the elements' type, length, lower bound; then each with its length. */
+#define PLACES_BYTES	(5 * 4 + GT_K * (4 + 6))
+
+static int
+put_places(const int32_t *ids, char *to)
+{
+	const uint32_t head[5] = {htonl(1), 0, htonl(27), htonl((uint32_t) k), htonl(1)};
+	const uint32_t length = htonl(6);
+	char	   *at = to;
+
+	memcpy(at, head, sizeof(head));
+	at += sizeof(head);
+	for (int i = 0; i < k; i++)
+	{
+		uint32_t	block = htonl((uint32_t) (ids[i] / rows_per_page));
+		uint16_t	offset = htons((uint16_t) (ids[i] % rows_per_page + 1));
+
+		memcpy(at, &length, 4);
+		memcpy(at + 4, &block, 4);
+		memcpy(at + 8, &offset, 2);
+		at += 10;
+	}
+	return (int) (at - to);
+}
+
 /* returns the microseconds it took; *rows gets the number of rows */
 static float
 ask(client *c, int q, int *rows)
 {
-	int			length = 4 + 4 * dim;
-	int			format = 1;
-	const char *values[1] = {c->param};
+	int			lengths[2] = {4 + 4 * dim, 0};
+	const int	formats[2] = {1, 1};
+	char		places[PLACES_BYTES];
+	const char *values[2] = {c->param, places};
 	const float *vector = queries + (size_t) q * dim;
 	uint16_t	head[2] = {htons((uint16_t) dim), 0};
 	PGresult   *res;
@@ -152,8 +180,10 @@ ask(client *c, int q, int *rows)
 		bits = htonl(bits);
 		memcpy(c->param + 4 + 4 * d, &bits, sizeof(bits));
 	}
+	if (rows_per_page > 0)
+		lengths[1] = put_places(truth + (size_t) q * GT_K, places);
 	before = now();
-	res = PQexecPrepared(c->conn, "q", 1, values, &length, &format, 1);
+	res = PQexecPrepared(c->conn, "q", rows_per_page > 0 ? 2 : 1, values, lengths, formats, 1);
 	after = now();
 	if (PQresultStatus(res) != PGRES_TUPLES_OK)
 		fail("query", PQerrorMessage(c->conn));
@@ -260,7 +290,7 @@ main(int argc, char **argv)
 	float	   *all;
 	int			option;
 
-	while ((option = getopt(argc, argv, "d:D:n:q:s:k:c:t:w:l:o:")) != -1)
+	while ((option = getopt(argc, argv, "d:D:n:q:s:k:c:t:w:l:r:o:")) != -1)
 		switch (option)
 		{
 			case 'd':
@@ -292,6 +322,9 @@ main(int argc, char **argv)
 				break;
 			case 'l':
 				label = optarg;
+				break;
+			case 'r':
+				rows_per_page = atoi(optarg);
 				break;
 			case 'o':
 				tsv = strcmp(optarg, "tsv") == 0;
