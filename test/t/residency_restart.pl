@@ -44,6 +44,7 @@ $node->safe_psql('postgres', "SELECT gpugraph_prewarm('gone_idx')");
 $node->append_conf('postgresql.conf', 'gpugraph.autoprewarm = off');
 $node->restart;
 $node->safe_psql('postgres', 'DROP TABLE gone; CHECKPOINT');
+ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'the worker is there');
 is(state_of($node), 'absent', 'gpugraph.autoprewarm = off loads nothing');
 truth($node);
 is(wait_for_state($node, 'ready'), 'ready', 'queries do');
