@@ -70,12 +70,13 @@ SQL
 	return;
 }
 
-# items (id, cat, big, val) of n rows with an index, and queries
+# items (id, cat, big, val) of n rows with an index, and queries; the same ones every time, as recall is that of a graph
 sub make_items
 {
 	my ($node, $n, $dim) = @_;
 
 	$node->safe_psql('postgres', <<SQL);
+SELECT setseed(0.25);
 SELECT make_data('items', $n, $dim, 40);
 SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);

@@ -9,8 +9,8 @@ use Time::HiRes qw(time usleep);
 use Gpugraph;
 use Residency;
 
-# 24 pages are worth a reader here, not 20000; they are read in units of 3
-my $node = service_node('readers', conf => "gpugraph.load_reader_pages = 24\n");
+# 24 pages are worth a reader here, not 20000; they are read in units of 3. Lists long enough for all of ten among so many rows.
+my $node = service_node('readers', conf => "gpugraph.load_reader_pages = 24\ngpugraph.itopk_size = 300\n");
 unserved {
 	make_items($node, 12000, 16);
 	$node->safe_psql('postgres', <<'SQL');
