@@ -21,6 +21,14 @@
 
 #ifdef __linux__
 
+/* Of Linux 5.14; C libraries before 2.35 do not name it. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE	23
+#endif
+
+/* Memory asked for in one call, which takes some ms. */
+#define RESERVE_SLICE		((Size) 16 * 1024 * 1024)
+
 /* Where things lie in an area, from its start. */
 typedef struct AreaLayout
 {
@@ -152,27 +160,59 @@ GgAttachArea(GgBuild *build)
 			 errmsg("could not map the shared memory of an index build: %m")));
 }
 
-/* Such a file gives memory when it is touched, and SIGBUS when there is none; asked first, it says so. */
-void
-GgReserveArea(GgBuild *build, const void *start, Size bytes)
+static void
+ReportNoArea(int error)
 {
-	Size		offset = (const char *) start - build->area.base;
+	errno = error;
+	ereport(ERROR,
+			(errcode(error == ENOSPC || error == ENOMEM ? ERRCODE_OUT_OF_MEMORY : ERRCODE_SYSTEM_ERROR),
+			 errmsg("could not get shared memory for an index build: %m"),
+			 errhint("Lower maintenance_work_mem, so that the index is built in smaller segments.")));
+}
+
+/* Kernels before 5.14: the file's lock is held meanwhile, so processes get their memory one after the other. */
+static void
+ReserveInFile(GgBuild *build, Size offset, Size bytes)
+{
 	int			rc;
 
-	if (bytes == 0)
-		return;
 	do
 	{
 		CHECK_FOR_INTERRUPTS();
 		rc = posix_fallocate(build->area.fd, offset, bytes);
 	} while (rc == EINTR);
 	if (rc != 0)
+		ReportNoArea(rc);
+}
+
+/*
+ * Such a file gives memory when it is touched, and SIGBUS when there is none; asked first, it says so.  All processes of a build do
+ * this all the time, so it must not be one at a time.
+ */
+void
+GgReserveArea(GgBuild *build, const void *start, Size bytes)
+{
+	const Size	page = (Size) sysconf(_SC_PAGESIZE);
+	Size		offset = (const char *) start - build->area.base;
+	Size		end = TYPEALIGN(page, offset + bytes);
+
+	if (bytes == 0)
+		return;
+	offset -= offset % page;
+	while (offset < end)
 	{
-		errno = rc;
-		ereport(ERROR,
-				(errcode(rc == ENOSPC || rc == ENOMEM ? ERRCODE_OUT_OF_MEMORY : ERRCODE_SYSTEM_ERROR),
-				 errmsg("could not get shared memory for an index build: %m"),
-				 errhint("Lower maintenance_work_mem, so that the index is built in smaller segments.")));
+		Size		piece = Min(end - offset, RESERVE_SLICE);
+
+		CHECK_FOR_INTERRUPTS();
+		if (madvise(build->area.base + offset, piece, MADV_POPULATE_WRITE) == 0)
+			offset += piece;
+		else if (errno == EINVAL)
+		{
+			ReserveInFile(build, offset, Min(end, build->area.bytes) - offset);
+			return;
+		}
+		else if (errno != EINTR)
+			ReportNoArea(errno == EFAULT ? ENOMEM : errno);	/* it would be SIGBUS */
 	}
 }
 
