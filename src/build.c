@@ -384,6 +384,69 @@ BuildGraph(GgBuild *build, const gg_dataset *data, bool on_device)
 	build->times.copy_s += stats.transfer_s;
 }
 
+/* ---- residency --------------------------------------------------------- */
+
+static void
+HandOverPart(GgLoad *load, gg_part part, const void *data, uint64 bytes, uint64 *pages)
+{
+	for (uint64 offset = 0; offset < bytes; offset += COPY_SLICE)
+	{
+		uint64		piece = Min(bytes - offset, COPY_SLICE);
+
+		CHECK_FOR_INTERRUPTS();
+		GgLoadWrite(load, 0, part, offset, (const char *) data + offset, piece);
+		*pages += GgArrayPages(piece);
+		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, *pages);
+	}
+}
+
+/*
+ * Give the GPU service the segment while it is in memory, so that the first query finds it on the device and nothing is
+ * read back; the leader does so while workers write and log, which WAL's locks make them do one after the other.  Of several
+ * segments only the last one still is in memory: then the first query asks for a load.  Where the service has no room or fails,
+ * the index is as good; where the build fails, the load goes with its transaction.
+ */
+static void
+HandOver(GgBuild *build)
+{
+	const GgMetaPageData *meta = build->meta;
+	const GgSegment *segment = &meta->segments[0];
+	uint64		row_bytes = segment->nodes * GgRowBytes(meta);
+	uint64		edge_bytes = (uint64) segment->nodes * meta->graph_degree * sizeof(uint32);
+	uint64		pages = 0;
+	GgWhy		why;
+	instr_time	start;
+
+	if (meta->nsegments != 1 || gg_engine_setting == GG_ENGINE_CPU)
+		return;
+	INSTR_TIME_SET_CURRENT(start);
+	build->load = GgLoadBegin(build->index, meta, &why);
+	if (build->load == NULL)
+	{
+		ereport(DEBUG1, (errmsg_internal("gpugraph index is not handed over: %s", GgWhyText(why))));
+		return;
+	}
+	GgEnterPhase(GG_BUILD_HAND_OVER, GgArrayPages(row_bytes) + GgArrayPages(edge_bytes));
+	HandOverPart(build->load, GG_PART_ROWS, build->area.rows, row_bytes, &pages);
+	HandOverPart(build->load, GG_PART_ADJACENCY, build->graph->adjacency, edge_bytes, &pages);
+	HandOverPart(build->load, GG_PART_PIVOTS, build->pivots, (uint64) segment->npivots * sizeof(GgPivotEntry), &pages);
+	build->hand_over_s += GgSecondsSince(start);
+}
+
+/* The index is written: the copy may answer. */
+static void
+EndHandOver(GgBuild *build)
+{
+	instr_time	start;
+
+	if (build->load == NULL)
+		return;
+	INSTR_TIME_SET_CURRENT(start);
+	(void) GgLoadEnd(build->load);
+	build->load = NULL;
+	build->hand_over_s += GgSecondsSince(start);
+}
+
 /* ---- one segment ------------------------------------------------------- */
 
 /* The graph's lists, by all processes: piece by piece from the engine's memory into what they share. */
@@ -413,21 +476,28 @@ WriteAdjacency(GgBuild *build, const GgWriteJob *job, uint32 before)
 	GgFinishWriting(build, before);
 }
 
+/* The pivots' entries as they are stored. */
+static void
+FormPivots(GgBuild *build)
+{
+	const gg_graph *graph = build->graph;
+
+	build->pivots = palloc(Max(graph->npivots, 1) * sizeof(GgPivotEntry));
+	for (uint32 i = 0; i < graph->npivots; i++)
+	{
+		build->pivots[i].node = graph->pivots[i];
+		memcpy(build->pivots[i].neighbors, graph->pivot_adjacency + (Size) i * GG_PIVOT_DEGREE,
+			   sizeof(build->pivots[i].neighbors));
+	}
+}
+
 static void
 WritePivots(GgBuild *build, uint32 segment)
 {
-	const gg_graph *graph = build->graph;
-	GgPivotEntry *pivots = build->pivots = palloc(Max(graph->npivots, 1) * sizeof(GgPivotEntry));
-	GgWriteJob	job = GgPlanArray(build, segment, GG_KIND_PIVOTS, (uint64) graph->npivots * sizeof(GgPivotEntry));
+	GgWriteJob	job = GgPlanArray(build, segment, GG_KIND_PIVOTS, (uint64) build->graph->npivots * sizeof(GgPivotEntry));
 
-	for (uint32 i = 0; i < graph->npivots; i++)
-	{
-		pivots[i].node = graph->pivots[i];
-		memcpy(pivots[i].neighbors, graph->pivot_adjacency + (Size) i * GG_PIVOT_DEGREE,
-			   sizeof(pivots[i].neighbors));
-	}
 	GgExtendRelation(build);
-	GgWriteAlone(build, &job, pivots);
+	GgWriteAlone(build, &job, build->pivots);
 }
 
 /*
@@ -510,6 +580,9 @@ GgFlushSegment(GgBuild *build, bool more)
 	on_device = CompleteCopy(build, data.n, moved);
 	BuildGraph(build, &data, on_device);
 	segment->npivots = build->graph->npivots;
+	FormPivots(build);
+	if (!more)
+		HandOver(build);
 
 	GgEnterPhase(GG_BUILD_WRITE, row_pages + adjacency.npages);
 	if (overlapped)
@@ -529,54 +602,6 @@ GgFlushSegment(GgBuild *build, bool more)
 	}
 }
 
-/* ---- residency --------------------------------------------------------- */
-
-static void
-HandOverPart(GgLoad *load, gg_part part, const void *data, uint64 bytes, uint64 *pages)
-{
-	for (uint64 offset = 0; offset < bytes; offset += COPY_SLICE)
-	{
-		uint64		piece = Min(bytes - offset, COPY_SLICE);
-
-		CHECK_FOR_INTERRUPTS();
-		GgLoadWrite(load, 0, part, offset, (const char *) data + offset, piece);
-		*pages += GgArrayPages(piece);
-		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, *pages);
-	}
-}
-
-/*
- * Give the GPU service the segment while it is in memory, so that the first query finds it on the device and nothing is
- * read back.  Of several segments only the last one still is: then the first query asks for a load.  Where the service has no room
- * or fails, the index is as good.
- */
-static void
-HandOver(GgBuild *build)
-{
-	const GgMetaPageData *meta = build->meta;
-	const GgSegment *segment = &meta->segments[0];
-	const gg_graph *graph = build->graph;
-	uint64		row_bytes = segment->nodes * GgRowBytes(meta);
-	uint64		edge_bytes = (uint64) segment->nodes * meta->graph_degree * sizeof(uint32);
-	uint64		pages = 0;
-	GgLoad	   *load;
-	GgWhy		why;
-
-	if (meta->nsegments != 1 || graph == NULL || gg_engine_setting == GG_ENGINE_CPU)
-		return;
-	load = GgLoadBegin(build->index, meta, &why);
-	if (load == NULL)
-	{
-		ereport(DEBUG1, (errmsg_internal("gpugraph index is not handed over: %s", GgWhyText(why))));
-		return;
-	}
-	GgEnterPhase(GG_BUILD_HAND_OVER, GgArrayPages(row_bytes) + GgArrayPages(edge_bytes));
-	HandOverPart(load, GG_PART_ROWS, build->area.rows, row_bytes, &pages);
-	HandOverPart(load, GG_PART_ADJACENCY, graph->adjacency, edge_bytes, &pages);
-	HandOverPart(load, GG_PART_PIVOTS, build->pivots, (uint64) segment->npivots * sizeof(GgPivotEntry), &pages);
-	(void) GgLoadEnd(load);
-}
-
 /* ---- entry points ------------------------------------------------------ */
 
 IndexBuildResult *
@@ -586,8 +611,6 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	MemoryContext row_context;
 	GgBuild    *build;
-	instr_time	start;
-	double		hand_over_s;
 	MemoryContextCallback *callback;
 
 	if (RelationGetNumberOfBlocks(index) != 0)
@@ -632,10 +655,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	GgFinishRelation(build);
 	*meta = *build->meta;
 
-	/* the last segment is still in memory: area.rows, graph->adjacency, pivots */
-	INSTR_TIME_SET_CURRENT(start);
-	HandOver(build);
-	hand_over_s = GgSecondsSince(start);
+	EndHandOver(build);
 	GgEndScan(build);
 
 	ereport(DEBUG1,
@@ -643,7 +663,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 							 "k-NN graph %.3f s, optimize %.3f s, write %.3f s, WAL %.3f s; hand-over %.3f s",
 							 RelationGetRelationName(index), result->index_tuples, meta->nsegments,
 							 meta->times.total_s, meta->times.scan_s, meta->times.copy_s, meta->times.knn_s,
-							 meta->times.optimize_s, meta->times.write_s, meta->times.wal_s, hand_over_s)));
+							 meta->times.optimize_s, meta->times.write_s, meta->times.wal_s, build->hand_over_s)));
 
 	MemoryContextDelete(row_context);
 	pfree(meta);

@@ -165,7 +165,9 @@ typedef struct GgBuild
 	double		expected;		/* rows in the table, as far as is known */
 	uint32		n;				/* rows of the segment in work, once collected */
 	gg_graph   *graph;			/* its graph, once built */
-	GgPivotEntry *pivots;		/* its pivots, as they were written */
+	GgPivotEntry *pivots;		/* its pivots, as they are written */
+	struct GgLoad *load;		/* the hand-over to the GPU service; NULL without one */
+	double		hand_over_s;	/* of the leader's time */
 	BlockNumber nblocks;		/* blocks given to arrays so far */
 	XLogRecPtr	start_redo;
 	GgBuildTimes times;
