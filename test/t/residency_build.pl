@@ -5,6 +5,7 @@ use warnings;
 
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(time);
 
 use Gpugraph;
 use Residency;
@@ -55,6 +56,23 @@ for my $end ('ROLLBACK', 'SELECT 1 / 0')
 $node->psql('postgres',
 	'BEGIN; SAVEPOINT s; CREATE INDEX other_idx ON items USING gpugraph (val vector_ip_ops); ROLLBACK TO s; COMMIT');
 ok(defined wait_for(sub { of_device($node, 'resident_bytes') == $bytes }), 'ROLLBACK TO: the same');
+
+# ---- or that is cut off while the index is handed over and written
+my $start = time;
+$node->safe_psql('postgres', 'BEGIN; CREATE INDEX other_idx ON twins USING gpugraph (val vector_ip_ops); ROLLBACK');
+my $whole = time - $start;
+my $cut = 0;
+for my $step (1 .. 24)
+{
+	my $ms = int(1000 * $whole * $step / 24) || 1;
+	my ($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = $ms; CREATE INDEX other_idx ON twins USING gpugraph (val vector_ip_ops)");
+
+	$cut++ if $err =~ /statement timeout/;
+	$node->safe_psql('postgres', 'DROP INDEX other_idx') if $rc == 0;
+}
+cmp_ok($cut, '>', 0, "$cut of 24 builds were cut off");
+ok(defined wait_for(sub { of_device($node, 'resident_bytes') == $bytes }), 'cut off: the same');
+truth_by_device($node, 'after that');
 
 # ---- within the transaction the session searches what it made by itself
 is( $node->safe_psql('postgres', <<'SQL'), "10\n0", 'an index made by this transaction is searched on the CPU');
