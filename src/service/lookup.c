@@ -515,7 +515,9 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 			switch (resident->state)
 			{
 				case GG_RESIDENT_READY:
-					hit = UseReady(device, number, entry, meta, forced, ref, &obstacle->why);
+					/* who is about to report that the refresh failed must not start one more */
+					hit = UseReady(device, number, entry, meta, forced && (since_us == 0 || resident->failed_us < since_us),
+								   ref, &obstacle->why);
 					break;
 				case GG_RESIDENT_FAILED:
 					tried[number] = failed = true;
