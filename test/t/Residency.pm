@@ -11,7 +11,7 @@ use Test::More;
 
 use Gpugraph;
 
-our @EXPORT = qw(service_conf service_node answers_agree unserved of_index of_device state_of wait_for_state answered_by truth truth_by_device
+our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device state_of wait_for_state answered_by truth truth_by_device
 	truth_by_cpu log_lines);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
@@ -135,6 +135,21 @@ sub truth_by_cpu
 	my ($node, $what, $rel) = @_;
 	is(truth($node, $rel), '1.0000 0 20', "$what: the CPU answers, and rightly");
 	return;
+}
+
+# Wait for a backend that waits for the device; its process id.
+sub waiting_pid
+{
+	my ($node) = @_;
+	my $pid;
+
+	wait_for(
+		sub {
+			$pid = $node->safe_psql('postgres',
+				"SELECT pid FROM pg_stat_activity WHERE query LIKE '%<->%' AND state = 'active' AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()");
+			return $pid ne '';
+		});
+	return $pid;
 }
 
 # Lines of the server's log that match.

@@ -19,19 +19,6 @@ my @slow = ('SET enable_seqscan = off', 'SET gpugraph.fault = stall', $query);
 
 sub abandoned { return of_device($node, 'abandoned') }
 
-# Wait for the stalled query of a session to be under way: its backend's pid.
-sub stalled_pid
-{
-	my $pid;
-	wait_for(
-		sub {
-			$pid = $node->safe_psql('postgres',
-				"SELECT pid FROM pg_stat_activity WHERE query LIKE '%<->%' AND state = 'active' AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()");
-			return $pid ne '';
-		});
-	return $pid;
-}
-
 # ---- the stall itself
 my $start = time;
 is($node->safe_psql('postgres', join(';', @slow)), 10, 'a stalled query is answered');
@@ -63,7 +50,7 @@ for my $how (qw(pg_cancel_backend pg_terminate_backend))
 {
 	my $before = abandoned();
 	my $waiting = start_psql($node, @slow);
-	my $pid = stalled_pid();
+	my $pid = waiting_pid($node);
 
 	is($node->safe_psql('postgres', "SELECT $how($pid)"), 't', "$how of a query that waits");
 	# before the answer, which it would have had otherwise
@@ -77,7 +64,7 @@ for my $how (qw(pg_cancel_backend pg_terminate_backend))
 	my $before = abandoned();
 	my $waiting = start_psql($node, 'SET client_connection_check_interval = 50', @slow);
 
-	stalled_pid();
+	waiting_pid($node);
 	$waiting->{harness}->kill_kill;
 	ok(defined wait_for(sub { abandoned() == $before + 1 }), 'a client that is gone: its slot is given back');
 }

@@ -15,19 +15,6 @@ $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 
 my $query = 'SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
 
-# The backend that waits for the device.
-sub waiting_pid
-{
-	my $pid;
-	wait_for(
-		sub {
-			$pid = $node->safe_psql('postgres',
-				"SELECT pid FROM pg_stat_activity WHERE query LIKE '%<->%' AND state = 'active' AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()");
-			return $pid ne '';
-		});
-	return $pid;
-}
-
 sub replace_worker
 {
 	my $pid = of_device($node, 'pid');
@@ -42,7 +29,7 @@ sub replace_worker
 {
 	my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.engine = cuda', 'SET gpugraph.fault = stall',
 		$query, 'SET gpugraph.fault = none', $query, $query);
-	my $pid = waiting_pid();
+	my $pid = waiting_pid($node);
 	my $batches = of_device($node, 'batches');
 
 	kill 'STOP', $pid;
