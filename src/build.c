@@ -294,8 +294,11 @@ CopyRest(GgBuild *build, uint32 n)
 static void
 DrainCopy(GgBuild *build)
 {
+	instr_time	start;
+
 	if (build->copy == NULL)
 		return;
+	INSTR_TIME_SET_CURRENT(start);
 	GgEnterPhase(GG_BUILD_COPY, build->n);
 	gg_copy_drain(build->copy);
 	while (!gg_copy_ended(build->copy))
@@ -307,6 +310,7 @@ DrainCopy(GgBuild *build)
 		GgAbandonCopy(build);
 	else
 		build->times.copy_s += gg_copy_seconds(build->copy);
+	build->late_copy_s += GgSecondsSince(start);
 }
 
 /*
@@ -338,6 +342,7 @@ CompleteCopy(GgBuild *build, uint32 nodes, uint32 moved)
 			status = CopyRows(build, Min(moved, nodes), nodes);
 	}
 	build->times.copy_s += GgSecondsSince(start);
+	build->late_copy_s += GgSecondsSince(start);
 	if (status.code != GG_OK)
 	{
 		ereport(DEBUG1, (errmsg_internal("gpugraph rows are copied again for the build: %s", status.message)));
@@ -659,10 +664,10 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	GgEndScan(build);
 
 	ereport(DEBUG1,
-			(errmsg_internal("gpugraph build of \"%s\": %.0f rows in %u segments, total %.3f s, scan %.3f s, copy %.3f s, "
-							 "k-NN graph %.3f s, optimize %.3f s, write %.3f s, WAL %.3f s; hand-over %.3f s",
+			(errmsg_internal("gpugraph build of \"%s\": %.0f rows in %u segments, total %.3f s, scan %.3f s, copy %.3f s of which "
+							 "%.3f s after the scan, k-NN graph %.3f s, optimize %.3f s, write %.3f s, WAL %.3f s; hand-over %.3f s",
 							 RelationGetRelationName(index), result->index_tuples, meta->nsegments,
-							 meta->times.total_s, meta->times.scan_s, meta->times.copy_s, meta->times.knn_s,
+							 meta->times.total_s, meta->times.scan_s, meta->times.copy_s, build->late_copy_s, meta->times.knn_s,
 							 meta->times.optimize_s, meta->times.write_s, meta->times.wal_s, build->hand_over_s)));
 
 	MemoryContextDelete(row_context);

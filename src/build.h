@@ -167,6 +167,7 @@ typedef struct GgBuild
 	gg_graph   *graph;			/* its graph, once built */
 	GgPivotEntry *pivots;		/* its pivots, as they are written */
 	struct GgLoad *load;		/* the hand-over to the GPU service; NULL without one */
+	double		late_copy_s;	/* of times.copy_s, the rows' that the scan did not cover */
 	double		hand_over_s;	/* of the leader's time */
 	BlockNumber nblocks;		/* blocks given to arrays so far */
 	XLogRecPtr	start_redo;

@@ -66,6 +66,7 @@ extern int	gg_engine_setting;	/* GgEngineSetting */
 extern int	gg_itopk_size;
 extern int	gg_iterative_scan;	/* GgIterativeScan */
 extern int	gg_max_scan_tuples;
+extern bool gg_skip_unread_distance;
 
 extern void GgInitOptions(void);
 extern bytea *ggoptions(Datum reloptions, bool validate);
@@ -76,6 +77,11 @@ extern void GgGetOptions(Relation index, GgOptions *options);
  * there is no device.
  */
 extern const gg_engine *GgChooseEngine(void);
+
+/* ---- plan.c -------------------------------------------------------------- */
+
+/* From _PG_init: finished plans compute no distance that only orders rows. */
+extern void GgInitPlanner(void);
 
 /* ---- error.c ----------------------------------------------------------- */
 

@@ -21,6 +21,7 @@ void
 _PG_init(void)
 {
 	GgInitOptions();
+	GgInitPlanner();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");
 }

@@ -80,6 +80,12 @@ GgInitOptions(void)
 							&gg_max_scan_tuples,
 							GG_DEFAULT_MAX_SCAN_TUPLES, 1, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("gpugraph.skip_unread_distance",
+							 "Leaves out the distance of rows that an index scan has ordered, where nobody reads it.",
+							 NULL,
+							 &gg_skip_unread_distance,
+							 true,
+							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 }
 
 static void

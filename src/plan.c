@@ -1,0 +1,151 @@
+/*
+ * plan.c
+ *		Finished plans: a distance that only orders rows is not computed again.
+ *
+ * ORDER BY embedding <-> $1 puts the distance into the target list of the plan that delivers the rows, as a column that
+ * is dropped in the end ("resjunk").  A sort would read it.  Where an index scan delivers the order nobody does,
+ * but the executor computes it all the same, for each row: at 768 dimensions, whose vectors lie out of line, that is
+ * half the processor time of a query that the GPU answers.  The planner has no way to know that nobody will
+ * read the column, so it is replaced by NULL in the finished plan.
+ */
+#include "gpugraph.h"
+
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "nodes/plannodes.h"
+#include "optimizer/planner.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+
+bool		gg_skip_unread_distance = true;
+
+static planner_hook_type prev_planner_hook = NULL;
+
+static bool
+IsOurIndex(Oid indexid)
+{
+	Relation	index = RelationIdGetRelation(indexid);	/* the planner's lock on it is held still */
+	bool		ours = RelationIsValid(index) && index->rd_indam->ambuild == ggbuild;
+
+	if (RelationIsValid(index))
+		RelationClose(index);
+	return ours;
+}
+
+/*
+ * "top" delivers the rows of a query or of a subquery, to somebody who leaves its columns marked resjunk out: NULL for
+ * the one that an index scan below is ordered by.  Only nodes that pass rows on without a look at them may lie
+ * between: a LIMIT, but not WITH TIES.  The mark is on the topmost list alone; a LIMIT's columns are those of the node below,
+ * number by number.
+ */
+static void
+SkipBelow(Plan *top)
+{
+	Plan	   *plan = top;
+	IndexScan  *scan;
+	List	   *columns = NIL;
+	ListCell   *cell;
+	bool		skipped = false;
+
+	while (plan != NULL && IsA(plan, Limit) && ((Limit *) plan)->limitOption == LIMIT_OPTION_COUNT)
+		plan = plan->lefttree;
+	if (plan == NULL || !IsA(plan, IndexScan))
+		return;
+	scan = (IndexScan *) plan;
+	if (list_length(scan->indexorderbyorig) != 1 || list_length(plan->targetlist) != list_length(top->targetlist) ||
+		!IsOurIndex(scan->indexid))
+		return;
+
+	foreach(cell, plan->targetlist)
+	{
+		TargetEntry *column = lfirst_node(TargetEntry, cell);
+		const TargetEntry *seen = list_nth_node(TargetEntry, top->targetlist, foreach_current_index(cell));
+
+		if (seen->resjunk && equal(column->expr, linitial(scan->indexorderbyorig)))
+		{
+			column = flatCopyTargetEntry(column);
+			column->expr = (Expr *) makeNullConst(exprType((Node *) column->expr), exprTypmod((Node *) column->expr),
+												  exprCollation((Node *) column->expr));
+			skipped = true;
+		}
+		columns = lappend(columns, column);
+	}
+	if (skipped)
+		plan->targetlist = columns;
+}
+
+/*
+ * A subquery is known to the query around it by its visible columns only, whether its rows pass a SubqueryScan or
+ * setrefs.c found that to be without effect and took it away.  A LIMIT is the top of a query wherever columns of it are
+ * marked; of other nodes that cannot be said, as those below a sort are marked that were added for it.
+ */
+static void
+SkipInPlan(Plan *plan)
+{
+	List	   *children = NIL;
+	ListCell   *cell;
+
+	if (plan == NULL)
+		return;
+	check_stack_depth();
+	switch (nodeTag(plan))
+	{
+		case T_Limit:
+			SkipBelow(plan);
+			break;
+		case T_SubqueryScan:
+			SkipBelow(((SubqueryScan *) plan)->subplan);
+			SkipInPlan(((SubqueryScan *) plan)->subplan);
+			break;
+		case T_Append:
+			children = ((Append *) plan)->appendplans;
+			break;
+		case T_MergeAppend:
+			children = ((MergeAppend *) plan)->mergeplans;
+			break;
+		case T_CustomScan:
+			children = ((CustomScan *) plan)->custom_plans;
+			break;
+		default:
+			break;
+	}
+	foreach(cell, children)
+		SkipInPlan((Plan *) lfirst(cell));
+	SkipInPlan(plan->lefttree);
+	SkipInPlan(plan->righttree);
+}
+
+static PlannedStmt *
+PlanQuery(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
+{
+	PlannedStmt *stmt;
+	ListCell   *cell;
+
+	if (prev_planner_hook != NULL)
+		stmt = prev_planner_hook(parse, query_string, cursor_options, params);
+	else
+		stmt = standard_planner(parse, query_string, cursor_options, params);
+	if (!gg_skip_unread_distance)
+		return stmt;
+
+	SkipBelow(stmt->planTree);
+	SkipInPlan(stmt->planTree);
+	foreach(cell, stmt->subplans)
+	{
+		Plan	   *plan = (Plan *) lfirst(cell);
+
+		if (plan == NULL)
+			continue;
+		SkipBelow(plan);
+		SkipInPlan(plan);
+	}
+	return stmt;
+}
+
+void
+GgInitPlanner(void)
+{
+	prev_planner_hook = planner_hook;
+	planner_hook = PlanQuery;
+}
