@@ -24,6 +24,7 @@
 #include <sys/mman.h>
 
 #include "../harness.h"
+#include "../serve_refusals.h"
 #include "../small_graph.h"
 
 #define NSLOTS 600
@@ -974,15 +975,9 @@ static void
 test_refuse_batches(bool check_memory)
 {
 	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
-	gg_serve_batch good = {.count = 1,.k = 10,.itopk_size = 64,.slots = {3},.tickets = {7}};
-	gg_serve_layout layout;
-	gg_server  *refused = NULL;
-	gg_serve_batch bad;
-	gg_index   *index;
-	gg_index   *rows = NULL;
-	gg_shape	shape;
 	uint64_t	before = device_free();
-	bool		idle;
+	gg_server  *none = NULL;
+	gg_index   *index;
 	answers		truth;
 	flight		f;
 	uint64_t	wrong = 0;
@@ -990,53 +985,14 @@ test_refuse_batches(bool check_memory)
 	scene		s;
 	server		v;
 
+	serve_refuses_layouts(&gg_cuda_engine);
+	serve_refuses_batches(&gg_cuda_engine);
+
+	/* a server that comes after them serves */
 	scene_make(&s, spec, 3);
 	if (!server_open(&v, s.data.dim))
 		return;
 	index = scene_fill(&s, 0, 0);
-	for (int i = 0; i < 10; i++)
-	{
-		bad = good;
-		if (i == 0)
-			bad.count = 0;
-		else if (i == 1)
-			bad.count = GG_SERVE_MAX_BATCH + 1;
-		else if (i == 2)
-			bad.k = 0;
-		else if (i == 3)
-			bad.k = 65;
-		else if (i == 4)
-			bad.itopk_size = GG_MAX_ITOPK + 1;
-		else if (i == 5)
-			bad.list = GG_SERVE_MAX_LISTS;
-		else if (i == 6)
-			bad.slots[0] = NSLOTS;
-		else if (i == 7)
-			bad.exact = true, bad.k = GG_MAX_ITOPK + 1;
-		else if (i == 8)
-			bad.list = 4, bad.k = bad.itopk_size = 1024;	/* past the slot's room */
-		CHECK(gg_cuda_engine.serve_submit(v.server, index, i == 9 ? GG_SERVE_LANES : 0, &bad).code == GG_EINVAL,
-			  "batch %d", i);
-	}
-	shape = s.shape;
-	shape.degree = shape.npivots = 0;
-	CHECK_OK(gg_cuda_engine.index_create(&shape, &rows), "create");
-	bad = good;
-	bad.exact = true;
-	REFUSED(gg_cuda_engine.serve_submit(v.server, rows, 0, &bad));	/* not finished */
-	CHECK_OK(gg_cuda_engine.index_write(rows, GG_PART_ROWS, 0, s.rows, s.data.n * row_bytes(&s)), "write");
-	CHECK_OK(gg_cuda_engine.index_finish(rows, s.data.n, NULL), "finish");
-	REFUSED(gg_cuda_engine.serve_submit(v.server, rows, 0, &good));	/* no graph */
-	gg_cuda_engine.index_close(rows);
-	shape.dim = 17;				/* a query takes 64 bytes */
-	CHECK_OK(gg_cuda_engine.index_create(&shape, &rows), "create");
-	CHECK_OK(gg_cuda_engine.index_finish(rows, 0, NULL), "finish");
-	REFUSED(gg_cuda_engine.serve_submit(v.server, rows, 0, &bad));
-	gg_cuda_engine.index_close(rows);
-	REFUSED(gg_cuda_engine.serve_check(v.server, GG_SERVE_LANES, &idle));
-
-	/* none of that was answered or stands in the way */
-	CHECK(slot_done(&v, 3)[0] == UNTOUCHED, "a refused batch was answered");
 	truth = ask(index, &s, false, 10, 64, s.nq);
 	f = flight_make(40, false, 10, 64, 0, 1, 0, &truth);
 	flight_submit(&v, index, &s, &f, 0);
@@ -1049,22 +1005,8 @@ test_refuse_batches(bool check_memory)
 	gg_cuda_engine.index_close(index);
 	gg_cuda_engine.serve_close(NULL);
 
-	layout = v.layout;
-	for (int i = 0; i < 5; i++)
-	{
-		layout = v.layout;
-		if (i == 0)
-			layout.nslots++;
-		else if (i == 1)
-			layout.query += 4;
-		else if (i == 2)
-			layout.done = layout.slot_bytes - 64;	/* fewer words than lists */
-		else if (i == 3)
-			layout.slots -= 8192;
-		CHECK(gg_cuda_engine.serve_open(i == 4 ? 9999 : 0, v.region, v.region_bytes - (i == 0 ? 4096 : 0), &layout,
-										&refused).code == (i == 4 ? GG_ENODEVICE : GG_EINVAL) && refused == NULL,
-			  "layout %d", i);
-	}
+	CHECK(gg_cuda_engine.serve_open(9999, v.region, v.region_bytes, &v.layout, &none).code == GG_ENODEVICE && none == NULL,
+		  "device 9999");
 	CHECK(!check_memory || harness_small() || device_free() + (8 << 20) >= before, "%llu bytes lost",
 		  (unsigned long long) (before - device_free()));
 	scene_free(&s);
