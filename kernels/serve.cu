@@ -235,7 +235,41 @@ walks_beside(const gg_server *server, uint32_t lane)
 	return walks;
 }
 
-/* gg_engine.serve_submit */
+/*
+ * Whether a launch failed for what it asked of the device (shared memory, registers, a cluster's size) and not for what
+ * became of the device.  Nothing was launched then, and the context is as good as before.
+ */
+static bool
+launch_refused(int error)
+{
+	return error == (int) cudaErrorInvalidValue || error == (int) cudaErrorInvalidConfiguration ||
+		error == (int) cudaErrorLaunchOutOfResources || error == (int) cudaErrorInvalidClusterSize;
+}
+
+/*
+ * The batch could not be queued.  Of several launches the first may run: what it writes must not come after the
+ * refusal, and how it ends tells whether the device is lost, for an error that sticks is what every call returns.
+ */
+static gg_status
+give_up(const gg_status *status, cudaStream_t stream)
+{
+	gg_status	end = gg_cuda_status(cudaStreamSynchronize(stream), __func__, "the device is lost");
+
+	if (end.code != GG_OK)
+		end.code = GG_EDEVICE;
+	else
+	{
+		end = *status;
+		if (end.code == GG_EDEVICE && launch_refused(end.device_error))
+			end.code = GG_EUNSUPPORTED;
+	}
+	return end;
+}
+
+/*
+ * gg_engine.serve_submit.  GG_EUNSUPPORTED: this device cannot run what this batch needs, others go on; GG_EDEVICE as
+ * of serve_check().
+ */
 gg_status
 gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
 {
@@ -290,10 +324,7 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 		if (status.code == GG_OK)
 			to->count = batch->count;
 	}
-	/* of several launches the first may run: what it writes must not come after the refusal */
-	if (status.code != GG_OK)
-		(void) cudaStreamSynchronize(to->stream);
-	return status;
+	return status.code == GG_OK ? status : give_up(&status, to->stream);
 }
 
 /* gg_engine.serve_check */

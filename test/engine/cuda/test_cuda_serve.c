@@ -11,11 +11,14 @@
  *	grow		rows that come after finishing are found, from the next batch on
  *	build		build_index() makes build()'s graph, whatever the stride of the rows
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
+ *	refused calls	a launch that asks for too much is refused, and the device serves on; the linker leads such calls
+ *				through functions of this file (Makefile, --wrap)
  *
  * Walks of one query in batches of different sizes may differ in near ties of fp16 distances: 0.998 of the nodes
  * must be the same.  Everything else is compared bit by bit.
  */
 #define _GNU_SOURCE				/* MAP_ANONYMOUS */
+#include <cuda_runtime_api.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -1012,6 +1015,69 @@ test_refuse_batches(bool check_memory)
 	scene_free(&s);
 }
 
+/* ---- calls that CUDA refuses --------------------------------------------------------------- */
+
+static bool greedy;				/* launches of clusters ask for more shared memory than any device has */
+
+extern cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments);
+extern cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments);
+
+cudaError_t
+__wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments)
+{
+	cudaLaunchConfig_t asked = *config;
+
+	if (greedy)
+		asked.dynamicSmemBytes = 1 << 20;
+	return __real_cudaLaunchKernelExC(&asked, kernel, arguments);
+}
+
+static void
+test_refused_launch(void)
+{
+	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
+	gg_serve_batch batch = {.count = 1,.k = 10,.itopk_size = 64,.slots = {3},.tickets = {7}};
+	gg_index   *index;
+	gg_status	status;
+	bool		idle = false;
+	answers		truth;
+	flight		f;
+	uint64_t	wrong = 0;
+	uint64_t	all = 0;
+	scene		s;
+	server		v;
+
+	/* a sanitizer counts each call that fails as an error of the program */
+	if (harness_small())
+		return;
+	scene_make(&s, spec, 3);
+	if (!server_open(&v, s.data.dim))
+		return;
+	index = scene_fill(&s, 0, 0);
+	truth = ask(index, &s, false, 10, 64, s.nq);
+	memset(slot_part(&v, 3, v.layout.query), 0, s.data.dim * sizeof(float));
+	greedy = true;
+	status = gg_cuda_engine.serve_submit(v.server, index, 1, &batch);
+	greedy = false;
+	CHECK(status.code == GG_EUNSUPPORTED && status.device_error != 0, "code %d, error %d: %s", (int) status.code,
+		  status.device_error, status.message);
+	CHECK_OK(gg_cuda_engine.serve_check(v.server, 1, &idle), "serve_check");
+	CHECK(idle, "the lane is idle");
+	CHECK(slot_done(&v, 3)[0] == UNTOUCHED, "a refused batch was answered");
+
+	/* the device goes on, on the same lane */
+	f = flight_make(40, false, 10, 64, 0, 1, 0, &truth);
+	flight_submit(&v, index, &s, &f, 0);
+	if (flight_wait(&v, &s, &f))
+		flight_check(&v, &s, &f, &wrong, &all);
+	CHECK(all > 0 && (double) wrong <= 0.002 * (double) all, "%llu of %llu differ after a refusal",
+		  (unsigned long long) wrong, (unsigned long long) all);
+	answers_free(&truth);
+	server_close(&v);
+	gg_cuda_engine.index_close(index);
+	scene_free(&s);
+}
+
 static void
 test_devices(void)
 {
@@ -1055,6 +1121,7 @@ main(void)
 	harness_run("fill", test_fill);
 	harness_run("refused shapes", test_refuse_shapes);
 	harness_run("refused batches", test_refused_batches);
+	harness_run("refused launch", test_refused_launch);
 	harness_run("grow", test_grow);
 	harness_run("build", test_build);
 	/* for slow checkers fewer scenes, and each piece a part of its own: racecheck needs minutes for some */
