@@ -136,7 +136,8 @@ open_server(gg_server *server, int device, void *region, size_t region_bytes)
 
 	GG_CUDA_TRY(cudaSetDevice(device));
 	GG_TRY(search_device_find(&server->device));
-	GG_CUDA_TRY(cudaHostRegister(region, region_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
+	GG_TRY(gg_cuda_pin_status(cudaHostRegister(region, region_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+							  __func__, "cudaHostRegister", region_bytes));
 	server->region = region;
 	GG_CUDA_TRY(cudaHostGetDevicePointer(&seen, region, 0));
 	server->slots = (char *) seen + (server->layout.slots - (char *) region);

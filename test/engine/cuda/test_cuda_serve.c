@@ -11,8 +11,8 @@
  *	grow		rows that come after finishing are found, from the next batch on
  *	build		build_index() makes build()'s graph, whatever the stride of the rows
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
- *	refused calls	a launch that asks for too much is refused, and the device serves on; the linker leads such calls
- *				through functions of this file (Makefile, --wrap)
+ *	refused calls	a launch that asks for too much is refused, and the device serves on; no host memory can be pinned.
+ *				The linker leads such calls through functions of this file (Makefile, --wrap)
  *
  * Walks of one query in batches of different sizes may differ in near ties of fp16 distances: 0.998 of the nodes
  * must be the same.  Everything else is compared bit by bit.
@@ -1032,6 +1032,63 @@ __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
 	return __real_cudaLaunchKernelExC(&asked, kernel, arguments);
 }
 
+static bool unpinnable;			/* no host memory is pinned */
+
+extern cudaError_t __real_cudaHostAlloc(void **block, size_t bytes, unsigned int flags);
+extern cudaError_t __wrap_cudaHostAlloc(void **block, size_t bytes, unsigned int flags);
+extern cudaError_t __real_cudaHostRegister(void *block, size_t bytes, unsigned int flags);
+extern cudaError_t __wrap_cudaHostRegister(void *block, size_t bytes, unsigned int flags);
+
+cudaError_t
+__wrap_cudaHostAlloc(void **block, size_t bytes, unsigned int flags)
+{
+	return unpinnable ? cudaErrorMemoryAllocation : __real_cudaHostAlloc(block, bytes, flags);
+}
+
+cudaError_t
+__wrap_cudaHostRegister(void *block, size_t bytes, unsigned int flags)
+{
+	return unpinnable ? cudaErrorMemoryAllocation : __real_cudaHostRegister(block, bytes, flags);
+}
+
+/* Nobody may look for it on the device. */
+static void
+check_pinned(gg_status status, const char *bytes)
+{
+	CHECK(status.code == GG_ENOMEM && strstr(status.message, "pinned host memory") != NULL &&
+		  strstr(status.message, bytes) != NULL, "code %d: %s", (int) status.code, status.message);
+}
+
+static void
+test_pinned_memory(void)
+{
+	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
+	gg_serve_layout layout = refusals_layout;
+	char	   *memory = aligned_alloc(REFUSALS_REGION, REFUSALS_REGION);
+	gg_search_params params = {.k = 3,.itopk_size = 16};
+	uint32_t	nodes[3] = {0};
+	float		distances[3] = {0};
+	gg_server  *refused = NULL;
+	gg_index   *index;
+	scene		s;
+
+	scene_make(&s, spec, 3);
+	index = scene_fill(&s, 0, 0);
+	layout.slots = memory;
+	unpinnable = true;
+	check_pinned(gg_cuda_engine.serve_open(0, memory, REFUSALS_REGION, &layout, &refused), "4096 bytes");
+	CHECK(refused == NULL, "a server without memory");
+	/* 64 of queries and 2 x 12 of answers, each part on 256 */
+	check_pinned(gg_cuda_engine.index_search(index, &params, s.queries, 1, &control, nodes, distances), "768 bytes");
+	unpinnable = false;
+	CHECK_OK(gg_cuda_engine.index_search(index, &params, s.queries, 1, &control, nodes, distances), "search");
+	CHECK_OK(gg_cuda_engine.serve_open(0, memory, REFUSALS_REGION, &layout, &refused), "serve_open");
+	gg_cuda_engine.serve_close(refused);
+	gg_cuda_engine.index_close(index);
+	scene_free(&s);
+	free(memory);
+}
+
 static void
 test_refused_launch(void)
 {
@@ -1122,6 +1179,7 @@ main(void)
 	harness_run("refused shapes", test_refuse_shapes);
 	harness_run("refused batches", test_refused_batches);
 	harness_run("refused launch", test_refused_launch);
+	harness_run("pinned memory", test_pinned_memory);
 	harness_run("grow", test_grow);
 	harness_run("build", test_build);
 	/* for slow checkers fewer scenes, and each piece a part of its own: racecheck needs minutes for some */
