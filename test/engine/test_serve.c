@@ -164,6 +164,10 @@ test_kind(gg_metric metric, gg_element element)
 	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances), "index_exact");
 	serve(&r, filled, 1, true, queries, data.dim, nodes, distances);
 
+	engine->index_close(opened);
+	CHECK_OK(engine->index_open(&data, NULL, NULL, &opened), "index_open without a graph");
+	serve(&r, opened, 0, true, queries, data.dim, nodes, distances);
+
 	/* rows alone, half of them; then all */
 	rows = fill(&data, NULL, n + 10);
 	CHECK_OK(engine->index_finish(rows, n / 2, NULL), "index_finish of half");
