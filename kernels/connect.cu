@@ -853,21 +853,25 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 	GG_TRY(gg_cuda_copy_out(r.visited, visited.get(), visited.bytes(), stream, control));
 	GG_TRY(gg_cuda_copy_out(r.parent, parent.get(), parent.bytes(), stream, control));
 	GG_TRY(link_by_lists(&r, queue, left));
-	*repaired += r.links;
-	/* a group that knows nobody outside: walks will find it only through a pivot of its own */
+	/*
+	 * A group that knows nobody outside: walks will find it only through a pivot of its own.  Where there are too many
+	 * of them, what was visited last is a leaf of the tree and has an edge to give.
+	 */
 	for (uint32_t node : left)
 	{
 		if (stopping(&r))
 			break;
-		if (!r.visited[node])
-		{
-			r.visited[node] = 1;
-			r.parent[node] = node;
-			pivots.push_back(node);
-			*repaired += 1;
-			spread(&r, node, queue);
-		}
+		if (r.visited[node])
+			continue;
+		if (pivots.size() >= gg_pivots_most(n) && !queue.empty() && link_node(&r, queue.back(), node, queue))
+			continue;
+		r.visited[node] = 1;
+		r.parent[node] = node;
+		pivots.push_back(node);
+		*repaired += 1;
+		spread(&r, node, queue);
 	}
+	*repaired += r.links;
 	return reach_status(&r, __func__);
 }
 
