@@ -78,7 +78,7 @@ reach_status(const reach *r, const char *where)
 	return gg_cuda_check_cancel(r->control, where);
 }
 
-/* Visit everything that start leads to. */
+/* Visit everything that start leads to; queue: what was visited, in that order. */
 static void
 spread(reach *r, uint32_t start, std::vector<uint32_t> &queue)
 {
@@ -189,7 +189,7 @@ link_by_lists(reach *r, std::vector<uint32_t> &queue, std::vector<uint32_t> &lef
 
 /*
  * Make all nodes reachable, those that know nobody outside of their group from the nearest of anchors,
- * nearest pairs first.  anchors: visited nodes; rows: what the nodes are.
+ * nearest pairs first.  anchors: the visited nodes, last the one visited last; rows: what the nodes are.
  */
 static gg_status
 repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors, cudaStream_t stream,
@@ -227,8 +227,6 @@ repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors,
 			  { return nearest[(uint64_t) a * 32] >> 32 != nearest[(uint64_t) b * 32] >> 32 ?
 					nearest[(uint64_t) a * 32] >> 32 < nearest[(uint64_t) b * 32] >> 32 : a < b; });
 
-	uint32_t	any = 0;		/* a visited node that may have an edge to give */
-
 	for (uint32_t i : order)
 	{
 		if (stopping(r))
@@ -243,9 +241,9 @@ repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors,
 
 			done = key != GG_KEY_NONE && link_node(r, anchors[(uint32_t) key >> 1], node, queue);
 		}
-		/* the tree has fewer edges than the graph, so some node has one */
-		for (; !done && any < r->n; any += done ? 0 : 1)
-			done = r->visited[any] && link_node(r, any, node, queue);
+		/* what was visited last is a leaf of the tree, so all its edges can be given */
+		if (!done)
+			(void) link_node(r, queue.empty() ? anchors.back() : queue.back(), node, queue);
 	}
 	return reach_status(r, __func__);
 }
@@ -855,21 +853,25 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 	GG_TRY(gg_cuda_copy_out(r.visited, visited.get(), visited.bytes(), stream, control));
 	GG_TRY(gg_cuda_copy_out(r.parent, parent.get(), parent.bytes(), stream, control));
 	GG_TRY(link_by_lists(&r, queue, left));
-	*repaired += r.links;
-	/* a group that knows nobody outside: walks will find it only through a pivot of its own */
+	/*
+	 * A group that knows nobody outside: walks will find it only through a pivot of its own.  Where there are too many
+	 * of them, what was visited last is a leaf of the tree and has an edge to give.
+	 */
 	for (uint32_t node : left)
 	{
 		if (stopping(&r))
 			break;
-		if (!r.visited[node])
-		{
-			r.visited[node] = 1;
-			r.parent[node] = node;
-			pivots.push_back(node);
-			*repaired += 1;
-			spread(&r, node, queue);
-		}
+		if (r.visited[node])
+			continue;
+		if (pivots.size() >= gg_pivots_most(n) && !queue.empty() && link_node(&r, queue.back(), node, queue))
+			continue;
+		r.visited[node] = 1;
+		r.parent[node] = node;
+		pivots.push_back(node);
+		*repaired += 1;
+		spread(&r, node, queue);
 	}
+	*repaired += r.links;
 	return reach_status(&r, __func__);
 }
 

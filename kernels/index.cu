@@ -232,7 +232,8 @@ map_small(gg_index *index, uint32_t nq, uint32_t k, float **queries, uint32_t **
 		index->mapped = NULL;
 		index->mapped_bytes = 0;
 		/* one address space: the device uses the same pointers */
-		GG_CUDA_TRY(cudaHostAlloc(&index->mapped, bytes, cudaHostAllocMapped));
+		GG_TRY(gg_cuda_pin_status(cudaHostAlloc(&index->mapped, bytes, cudaHostAllocMapped), __func__,
+								  "cudaHostAlloc", bytes));
 		index->mapped_bytes = bytes;
 	}
 	*queries = (float *) index->mapped;

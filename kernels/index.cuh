@@ -71,6 +71,24 @@ struct gg_index
 	}
 };
 
+/*
+ * The result of a call that pins host memory.  CUDA has one error for both kinds of memory; here the host's is
+ * missing, or the limit of what a process may lock, and no copy that is evicted from the device makes room for it.
+ */
+static inline gg_status
+gg_cuda_pin_status(cudaError_t error, const char *where, const char *what, size_t bytes)
+{
+	gg_status	status = gg_cuda_status(error, where, what);
+
+	if (status.code == GG_EDEVICE_MEMORY)
+	{
+		status.code = GG_ENOMEM;
+		snprintf(status.message, sizeof(status.message), "could not get %zu bytes of pinned host memory (%s)", bytes,
+				 what);
+	}
+	return status;
+}
+
 /* Room for count elements at least; what is queued on stream is done before the old memory goes. */
 template <typename T>
 static gg_status

@@ -18,6 +18,7 @@
  */
 #include <new>
 
+#include "../src/cpu/serve_check.h"
 #include "index.cuh"
 #include "launch.cuh"
 
@@ -41,13 +42,13 @@ struct gg_server
 	search_device device;
 	void	   *region;			/* NULL until registered */
 	char	   *slots;			/* layout.slots as the device sees them */
-	uint32_t	query_room;		/* elements */
-	uint32_t	answer_room;	/* (node, distance) */
+	gg_serve_room room;
 	serve_lane	lanes[GG_SERVE_LANES];
 
-	gg_server() : region(NULL), slots(NULL), query_room(0), answer_room(0)
+	gg_server() : region(NULL), slots(NULL)
 	{
 		memset(&layout, 0, sizeof(layout));
+		memset(&room, 0, sizeof(room));
 		memset(&device, 0, sizeof(device));
 		for (int i = 0; i < GG_SERVE_LANES; i++)
 		{
@@ -102,38 +103,6 @@ search_gather_ready(void)
 
 /* ---- opening ------------------------------------------------------------------ */
 
-/* Bytes from offset to what follows it in a slot. */
-static size_t
-room_after(const gg_serve_layout *layout, size_t offset)
-{
-	const size_t ends[] = {layout->query, layout->nodes, layout->distances, layout->done};
-	size_t		end = layout->slot_bytes;
-
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		if (ends[i] > offset && ends[i] < end)
-			end = ends[i];
-	return end > offset ? end - offset : 0;
-}
-
-static gg_status
-check_layout(const void *region, size_t region_bytes, const gg_serve_layout *layout)
-{
-	const char *begin = (const char *) region;
-	const size_t offsets = layout->query | layout->nodes | layout->distances | layout->done;
-
-	if (region == NULL || layout->slots < begin || layout->nslots < 1 || layout->slot_bytes == 0 ||
-		(size_t) (layout->slots - begin) > region_bytes ||
-		layout->nslots > (region_bytes - (size_t) (layout->slots - begin)) / layout->slot_bytes)
-		return gg_cuda_fail(GG_EINVAL, __func__, "%u slots of %zu bytes do not lie in the region of %zu",
-							layout->nslots, layout->slot_bytes, region_bytes);
-	if (offsets % 64 != 0 || layout->slot_bytes % 4 != 0 || (uintptr_t) layout->slots % 4 != 0 ||
-		room_after(layout, layout->query) < 4 || room_after(layout, layout->nodes) < 4 ||
-		room_after(layout, layout->distances) < 4 ||
-		room_after(layout, layout->done) < GG_SERVE_MAX_LISTS * 4)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the parts of a slot are out of place");
-	return gg_cuda_ok();
-}
-
 static gg_status
 check_device(int device)
 {
@@ -167,7 +136,8 @@ open_server(gg_server *server, int device, void *region, size_t region_bytes)
 
 	GG_CUDA_TRY(cudaSetDevice(device));
 	GG_TRY(search_device_find(&server->device));
-	GG_CUDA_TRY(cudaHostRegister(region, region_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
+	GG_TRY(gg_cuda_pin_status(cudaHostRegister(region, region_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+							  __func__, "cudaHostRegister", region_bytes));
 	server->region = region;
 	GG_CUDA_TRY(cudaHostGetDevicePointer(&seen, region, 0));
 	server->slots = (char *) seen + (server->layout.slots - (char *) region);
@@ -187,20 +157,18 @@ gg_status
 gg_cuda_serve_open(int device, void *region, size_t region_bytes, const gg_serve_layout *layout,
 				   gg_server **server)
 {
+	gg_serve_room room;
 	gg_server  *opened;
 	gg_status	status;
 
 	*server = NULL;
-	GG_TRY(check_layout(region, region_bytes, layout));
+	GG_TRY(gg_serve_check_layout(__func__, region, region_bytes, layout, &room));
 	GG_TRY(check_device(device));
 	opened = new (std::nothrow) gg_server;
 	if (opened == NULL)
 		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory");
 	opened->layout = *layout;
-	opened->query_room = (uint32_t) (room_after(layout, layout->query) / 4);
-	opened->answer_room = (uint32_t) (room_after(layout, layout->nodes) / 4);
-	if (opened->answer_room > room_after(layout, layout->distances) / 4)
-		opened->answer_room = (uint32_t) (room_after(layout, layout->distances) / 4);
+	opened->room = room;
 	gg_cuda_serve_device(device);
 	status = open_server(opened, device, region, region_bytes);
 	if (status.code != GG_OK)
@@ -224,34 +192,6 @@ gg_cuda_serve_close(gg_server *server)
 }
 
 /* ---- submitting ----------------------------------------------------------------- */
-
-static gg_status
-check_batch(const gg_server *server, const gg_index *index, uint32_t lane, const gg_serve_batch *batch)
-{
-	if (lane >= GG_SERVE_LANES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
-		batch->list >= GG_SERVE_MAX_LISTS)
-		return gg_cuda_fail(GG_EINVAL, __func__, "%u queries for list %u on lane %u are out of range",
-							batch->count, batch->list, lane);
-	if (batch->k < 1 || batch->k > GG_MAX_ITOPK ||
-		(!batch->exact && (batch->k > batch->itopk_size || batch->itopk_size > GG_MAX_ITOPK)))
-		return gg_cuda_fail(GG_EINVAL, __func__, "k %u with itopk_size %u is out of range", batch->k,
-							batch->itopk_size);
-	if (!index->finished || index->device.ordinal != server->device.ordinal)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the index is not finished, or on device %d, not %d",
-							index->device.ordinal, server->device.ordinal);
-	if (!batch->exact && index->view.n > 0 && index->view.npivots == 0)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the index has no graph");
-	if (index->shape.dim > server->query_room || (batch->list + 1) * batch->k > server->answer_room)
-		return gg_cuda_fail(GG_EINVAL, __func__,
-							"%u dimensions and %u answers of list %u do not fit a slot of %u and %u",
-							index->shape.dim, batch->k, batch->list, server->query_room,
-							server->answer_room);
-	for (uint32_t i = 0; i < batch->count; i++)
-		if (batch->slots[i] >= server->layout.nslots)
-			return gg_cuda_fail(GG_EINVAL, __func__, "slot %u of %u", batch->slots[i],
-								server->layout.nslots);
-	return gg_cuda_ok();
-}
 
 /* No rows: nothing for the device to do. */
 static void
@@ -296,18 +236,56 @@ walks_beside(const gg_server *server, uint32_t lane)
 	return walks;
 }
 
-/* gg_engine.serve_submit */
+/*
+ * Whether a launch failed for what it asked of the device (shared memory, registers, a cluster's size) and not for what
+ * became of the device.  Nothing was launched then, and the context is as good as before.
+ */
+static bool
+launch_refused(int error)
+{
+	return error == (int) cudaErrorInvalidValue || error == (int) cudaErrorInvalidConfiguration ||
+		error == (int) cudaErrorLaunchOutOfResources || error == (int) cudaErrorInvalidClusterSize;
+}
+
+/*
+ * The batch could not be queued.  Of several launches the first may run: what it writes must not come after the
+ * refusal, and how it ends tells whether the device is lost, for an error that sticks is what every call returns.
+ */
+static gg_status
+give_up(const gg_status *status, cudaStream_t stream)
+{
+	gg_status	end = gg_cuda_status(cudaStreamSynchronize(stream), __func__, "the device is lost");
+
+	if (end.code != GG_OK)
+		end.code = GG_EDEVICE;
+	else
+	{
+		end = *status;
+		if (end.code == GG_EDEVICE && launch_refused(end.device_error))
+			end.code = GG_EUNSUPPORTED;
+	}
+	return end;
+}
+
+/*
+ * gg_engine.serve_submit.  GG_EUNSUPPORTED: this device cannot run what this batch needs, others go on; GG_EDEVICE as
+ * of serve_check().
+ */
 gg_status
 gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
 {
 	const gg_serve_layout *layout = &server->layout;
+	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim, index->view.npivots};
 	const size_t list = (size_t) batch->list * batch->k * 4;
 	search_slots slots;
 	search_batch queued;
 	serve_lane *to;
 	gg_status	status;
 
-	GG_TRY(check_batch(server, index, lane, batch));
+	GG_TRY(gg_serve_check_batch(__func__, layout, &server->room, &target, lane, batch));
+	if (index->device.ordinal != server->device.ordinal)
+		return gg_cuda_fail(GG_EINVAL, __func__, "the index is on device %d, not %d", index->device.ordinal,
+							server->device.ordinal);
 	if (index->view.n == 0)
 	{
 		answer_nothing(server, batch);
@@ -347,10 +325,7 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 		if (status.code == GG_OK)
 			to->count = batch->count;
 	}
-	/* of several launches the first may run: what it writes must not come after the refusal */
-	if (status.code != GG_OK)
-		(void) cudaStreamSynchronize(to->stream);
-	return status;
+	return status.code == GG_OK ? status : give_up(&status, to->stream);
 }
 
 /* gg_engine.serve_check */

@@ -12,7 +12,8 @@
  *	2. A node not reached, an orphan, is linked from a reached node among its k-NN list: the last edge
  *	   there that is nobody's tree edge gives way.  Tree edges stay, so whatever was reached remains
  *	   so.  The search goes on from the orphan, and may reach others.
- *	3. An orphan without such a neighbour becomes a pivot itself.
+ *	3. An orphan without such a neighbour becomes a pivot itself; where there are too many of them (gg_pivots_most), it
+ *	   is linked from the node reached last, which is a leaf of the tree and always has an edge to give.
  *
  * The graph over the pivots is built like the main one, of exact lists where they are few enough
  * (knn_graph.c), but in levels: the first quarter of the pivots, the first sixteenth and so on have
@@ -328,9 +329,10 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph
 /*
  * Add pivots where none is near.  A cluster of 150 rows among 200,000 draws no pivot with probability
  * 0.27, and no walk then finds it: the lists of its rows stay within it, and few edges lead in.
- * First one for each component without any, however many these are; then, up to twice as many pivots as
- * were drawn, rows from which one takes more than GG_COVER_HOPS steps.  More pivots would not help: a walk
- * finds the nearest of many less surely, and of few it need not.
+ * First one for each component without any, however many these are: of 40,000 rows in clusters of 12 a twelfth, and
+ * with no more than twice the pivots drawn recall is 0.938 instead of 0.9995, 61 of 1,000 queries get no right answer.
+ * Then, up to twice as many pivots as were drawn, rows from which one takes more than GG_COVER_HOPS steps.  More pivots
+ * would not help: a walk finds the nearest of many less surely, and of few it need not.
  */
 static gg_status
 cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
@@ -379,12 +381,16 @@ connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_
 	{
 		if (reach.parent[node] != GG_NO_NODE)
 			continue;
-		status = grow_pivots(graph, &room);
-		if (status.code != GG_OK)
-			break;
-		graph->pivots[graph->npivots++] = node;
+		if (graph->npivots < gg_pivots_most(graph->n) ||
+			!reach_link(&reach, reach.queue[reach.queued - 1], node))
+		{
+			status = grow_pivots(graph, &room);
+			if (status.code != GG_OK)
+				break;
+			graph->pivots[graph->npivots++] = node;
+			reach_add(&reach, node, node);
+		}
 		stats->repaired++;
-		reach_add(&reach, node, node);
 		status = reach_expand(&reach);
 	}
 	if (status.code == GG_OK)

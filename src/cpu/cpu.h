@@ -14,6 +14,7 @@
  *	walk.c			best-first search
  *	index.c			rows and graph in memory, searched
  *	serve.c			indexes filled piece by piece, searches for many callers
+ *	serve_check.h	rules of slots and batches, shared with the CUDA engine
  *	engine.c		the ops table
  */
 #ifndef GG_CPU_H

@@ -101,6 +101,7 @@ memory_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 
 /* ---- opening and closing ----------------------------------------------- */
 
+/* graph may be NULL: then only index_exact() works, which is all that rows not yet in a graph need. */
 gg_status
 gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph, const gg_control *control,
 				  gg_index **result)
@@ -115,12 +116,12 @@ gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph, const gg_contro
 						   data->dim, GG_MAX_DIM);
 	if (data->n > GG_MAX_NODES)
 		return gg_cpu_fail(GG_EINVAL, where, "%u rows are more than %u", data->n, GG_MAX_NODES);
-	if (graph->n != data->n)
+	if (graph != NULL && graph->n != data->n)
 		return gg_cpu_fail(GG_EINVAL, where, "graph of %u nodes over %u rows", graph->n, data->n);
-	if (graph->degree > GG_MAX_DEGREE)
+	if (graph != NULL && graph->degree > GG_MAX_DEGREE)
 		return gg_cpu_fail(GG_EINVAL, where, "degree %u is more than %u",
 						   graph->degree, GG_MAX_DEGREE);
-	if (data->n > 0 && (graph->npivots < 1 || graph->npivots > data->n))
+	if (graph != NULL && data->n > 0 && (graph->npivots < 1 || graph->npivots > data->n))
 		return gg_cpu_fail(GG_EINVAL, where, "%u pivots are not within 1 .. %u",
 						   graph->npivots, data->n);
 	if (gg_distance_function(data->metric, data->element) == NULL)
@@ -132,7 +133,9 @@ gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph, const gg_contro
 		return gg_cpu_fail(GG_ENOMEM, where, "out of memory for an index of %zu bytes",
 						   sizeof(gg_index));
 	index->data = *data;
-	index->graph = *graph;
+	if (graph != NULL)
+		index->graph = *graph;
+	index->finished = true;
 	index->distance = gg_distance_function(data->metric, data->element);
 	index->row_bytes = data->dim * gg_element_size(data->element);
 	*result = index;
@@ -160,7 +163,7 @@ gg_cpu_index_close(gg_index *index)
 static gg_status
 check_finished(const gg_index *index, const char *where)
 {
-	if (index->own_rows != NULL && !index->finished)
+	if (!index->finished)
 		return gg_cpu_fail(GG_EINVAL, where, "the index is not finished");
 	return gg_cpu_ok();
 }
@@ -294,7 +297,7 @@ gg_cpu_index_search(gg_index *index, const gg_search_params *params, const float
 	if (status.code != GG_OK)
 		return status;
 	if (index->data.n > 0 && index->graph.npivots == 0)
-		return gg_cpu_fail(GG_EINVAL, where, "an index of %u rows without a graph", index->data.n);
+		return gg_cpu_fail(GG_EINVAL, where, "the index has no graph");
 	if (nq == 0)
 		return gg_cpu_ok();
 

@@ -14,7 +14,10 @@ typedef struct search_state
 	float	   *query;			/* prepared */
 } search_state;
 
-/* data.rows and the graph's arrays are the caller's after index_open(), and own_* after index_create(). */
+/*
+ * data.rows and the graph's arrays are the caller's after index_open(), and own_* after index_create().  Without a graph
+ * graph.npivots is 0.
+ */
 struct gg_index
 {
 	gg_dataset	data;
@@ -24,9 +27,10 @@ struct gg_index
 	search_state *states;
 	int			nstates;
 
+	bool		finished;		/* from the start after index_open() */
+
 	/* index_create() only, see serve.c */
 	gg_shape	shape;			/* all 0 after index_open() */
-	bool		finished;
 	void	   *own_rows;
 	uint32_t   *own_adjacency;
 	uint32_t   *own_pivots;		/* as written; index_finish() takes them apart into the graph's */

@@ -55,6 +55,19 @@ gg_pivots_wanted(uint32_t n)
 	return count < n ? (uint32_t) count : n;
 }
 
+/*
+ * How many pivots there may be before nodes that nothing leads to stop becoming pivots (connect.c, step 3).  No data whose
+ * rows can be told apart comes near it: a component, which always gets a pivot, has more rows than GG_COVER_LIST.  Where they
+ * cannot, since all distances are equal (elements below 1e-23, whose squares are 0 in float32) or those of copies, all
+ * lists name the same few rows, nearly half of the others would be pivots, and the pivots' lists take time by the square
+ * of their number on a device.
+ */
+static inline uint32_t
+gg_pivots_most(uint32_t n)
+{
+	return 2 * gg_pivots_wanted(n) + n / GG_COVER_LIST;
+}
+
 /* Into random order, those drawn and those added: every prefix is a random sample of them all. */
 static inline void
 gg_pivots_shuffle(uint32_t *pivots, uint32_t npivots, uint64_t seed)

@@ -14,6 +14,7 @@
 
 #include "cpu.h"
 #include "index.h"
+#include "serve_check.h"
 
 /* A pivot as written: its node, then its neighbours among the pivots. */
 #define PIVOT_WORDS (1 + GG_PIVOT_DEGREE)
@@ -21,8 +22,7 @@
 struct gg_server
 {
 	gg_serve_layout layout;
-	size_t		query_room;		/* elements */
-	size_t		answer_room;	/* (node, distance) */
+	gg_serve_room room;
 };
 
 /* ---- filling ------------------------------------------------------------ */
@@ -181,103 +181,46 @@ gg_cpu_build_index(gg_index *index, uint32_t n, const gg_build_params *params, c
 
 /* ---- serving ------------------------------------------------------------ */
 
-/* Bytes from offset to what follows it in a slot. */
-static size_t
-room_after(const gg_serve_layout *layout, size_t offset)
-{
-	const size_t ends[] = {layout->query, layout->nodes, layout->distances, layout->done};
-	size_t		end = layout->slot_bytes;
-
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-	{
-		if (ends[i] > offset && ends[i] < end)
-			end = ends[i];
-	}
-	return end > offset ? end - offset : 0;
-}
-
 gg_status
 gg_cpu_serve_open(int device, void *region, size_t region_bytes, const gg_serve_layout *layout,
 				  gg_server **result)
 {
 	static const char *const where = "gg_cpu_serve_open";
-	const char *begin = region;
-	size_t		offsets = layout->query | layout->nodes | layout->distances | layout->done;
+	gg_serve_room room;
 	gg_server  *server;
+	gg_status	status;
 
 	*result = NULL;
+	status = gg_serve_check_layout(where, region, region_bytes, layout, &room);
+	if (status.code != GG_OK)
+		return status;
 	/* any other number is played as well, however many are counted: the service is tested with several */
 	if (device < 0)
 		return gg_cpu_fail(GG_ENODEVICE, where, "no device %d", device);
-	if (region == NULL || layout->slots < begin || layout->nslots < 1 || layout->slot_bytes == 0 ||
-		(size_t) (layout->slots - begin) > region_bytes ||
-		layout->nslots > (region_bytes - (size_t) (layout->slots - begin)) / layout->slot_bytes)
-		return gg_cpu_fail(GG_EINVAL, where, "%u slots of %zu bytes do not lie in a region of %zu",
-						   layout->nslots, layout->slot_bytes, region_bytes);
-	if (offsets % 64 != 0 || layout->slot_bytes % 4 != 0 || (uintptr_t) layout->slots % 4 != 0 ||
-		room_after(layout, layout->query) < 4 || room_after(layout, layout->nodes) < 4 ||
-		room_after(layout, layout->distances) < 4 ||
-		room_after(layout, layout->done) < GG_SERVE_MAX_LISTS * 4)
-		return gg_cpu_fail(GG_EINVAL, where, "the parts of a slot are out of place");
 	server = malloc(sizeof(gg_server));
 	if (server == NULL)
 		return gg_cpu_fail(GG_ENOMEM, where, "out of memory for a server of %zu bytes", sizeof(gg_server));
 	server->layout = *layout;
-	server->query_room = room_after(layout, layout->query) / 4;
-	server->answer_room = room_after(layout, layout->nodes) / 4;
-	if (server->answer_room > room_after(layout, layout->distances) / 4)
-		server->answer_room = room_after(layout, layout->distances) / 4;
+	server->room = room;
 	*result = server;
-	return gg_cpu_ok();
-}
-
-/* A batch is refused as a whole, before anything is written: as a device refuses it. */
-static gg_status
-check_batch(const gg_server *server, const gg_index *index, uint32_t lane, const gg_serve_batch *batch)
-{
-	static const char *const where = "gg_cpu_serve_submit";
-
-	if (lane >= GG_SERVE_LANES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
-		batch->list >= GG_SERVE_MAX_LISTS)
-		return gg_cpu_fail(GG_EINVAL, where, "%u queries for list %u on lane %u are out of range",
-						   batch->count, batch->list, lane);
-	if (batch->k < 1 || batch->k > GG_MAX_ITOPK ||
-		(!batch->exact && (batch->k > batch->itopk_size || batch->itopk_size > GG_MAX_ITOPK)))
-		return gg_cpu_fail(GG_EINVAL, where, "k %u with itopk_size %u is out of range", batch->k,
-						   batch->itopk_size);
-	if (!index->finished)
-		return gg_cpu_fail(GG_EINVAL, where, "the index is not finished");
-	if (!batch->exact && index->data.n > 0 && index->graph.npivots == 0)
-		return gg_cpu_fail(GG_EINVAL, where, "the index has no graph");
-	if (index->data.dim > server->query_room || (batch->list + 1) * batch->k > server->answer_room)
-		return gg_cpu_fail(GG_EINVAL, where,
-						   "%u dimensions and %u answers of list %u do not fit a slot of %zu and %zu",
-						   index->data.dim, batch->k, batch->list, server->query_room, server->answer_room);
-	for (uint32_t i = 0; i < batch->count; i++)
-	{
-		if (batch->slots[i] >= server->layout.nslots)
-			return gg_cpu_fail(GG_EINVAL, where, "slot %u of %u", batch->slots[i], server->layout.nslots);
-	}
-	return gg_cpu_ok();
+	return status;
 }
 
 gg_status
 gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
 {
 	const gg_serve_layout *layout = &server->layout;
+	const gg_serve_target target = {index->finished, index->data.n, index->data.dim, index->graph.npivots};
 	gg_search_params params = {.k = batch->k,.itopk_size = batch->itopk_size};
-	gg_status	refused = check_batch(server, index, lane, batch);
+	gg_status	status;
 
-	if (refused.code != GG_OK)
-		return refused;
-
-	for (uint32_t i = 0; i < batch->count; i++)
+	status = gg_serve_check_batch("gg_cpu_serve_submit", layout, &server->room, &target, lane, batch);
+	for (uint32_t i = 0; status.code == GG_OK && i < batch->count; i++)
 	{
 		char	   *slot;
 		const float *query;
 		uint32_t   *nodes;
 		float	   *distances;
-		gg_status	status;
 
 		slot = layout->slots + (size_t) batch->slots[i] * layout->slot_bytes;
 		query = (const float *) (slot + layout->query);
@@ -287,12 +230,11 @@ gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_
 			status = gg_cpu_index_exact(index, batch->k, NULL, query, 1, NULL, nodes, distances);
 		else
 			status = gg_cpu_index_search(index, &params, query, 1, NULL, nodes, distances);
-		if (status.code != GG_OK)
-			return status;
-		atomic_store_explicit((_Atomic uint32_t *) (slot + layout->done) + batch->list, batch->tickets[i],
-							  memory_order_release);
+		if (status.code == GG_OK)
+			atomic_store_explicit((_Atomic uint32_t *) (slot + layout->done) + batch->list, batch->tickets[i],
+								  memory_order_release);
 	}
-	return gg_cpu_ok();
+	return status;
 }
 
 gg_status

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../src/cpu/pivots.h"
 #include "../../src/cpu/tile.h"
 #include "harness.h"
 
@@ -411,6 +412,34 @@ test_connected(void)
 	}
 }
 
+/*
+ * The bug: elements so small that every squared distance is 0.  All lists name the same few rows, whose edges are soon in
+ * use, and almost half of the others became pivots.
+ * The fix: there are only so many, the rest is linked one after the other (gg_pivots_most).
+ */
+static void
+test_vanishing(void)
+{
+	harness_spec spec = {.shape = SHAPE_UNIFORM, .n = harness_size(20000, 4), .dim = 32, .metric = GG_METRIC_L2,
+	.element = GG_ELEMENT_F32, .seed = 5};
+	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 3};
+	gg_control	control = threads(2);
+	gg_dataset	data;
+	gg_build_stats stats;
+	gg_graph	graph;
+
+	harness_data(&spec, &data, NULL, 0);
+	for (size_t i = 0; i < (size_t) data.n * data.dim; i++)
+		((float *) data.rows)[i] *= 1e-30f;
+	if (CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, &stats), "vanishing distances"))
+	{
+		check_graph(&graph, data.n, 16, "vanishing distances");
+		CHECK(graph.npivots <= gg_pivots_most(data.n), "%u pivots of %u rows", graph.npivots, data.n);
+	}
+	gg_graph_free(&graph);
+	harness_free(&data, NULL);
+}
+
 static bool
 graphs_equal(const gg_graph *a, const gg_graph *b)
 {
@@ -790,6 +819,7 @@ main(void)
 	harness_run("overflow", test_overflow);
 	harness_run("instruction sets", test_instruction_sets);
 	harness_run("connected", test_connected);
+	harness_run("vanishing", test_vanishing);
 	harness_run("determinism", test_determinism);
 	harness_run("cancel", test_cancel);
 	harness_run("cancel long rows", test_cancel_long_rows);

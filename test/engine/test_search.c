@@ -470,6 +470,49 @@ test_preconditions(void)
 	answers_free(&a);
 }
 
+/*
+ * The bug: index_open() read the graph of an index that has none, as rows not yet in a graph are opened on a device.
+ * The fix: it goes without; exact searches work, walks are refused.
+ */
+static void
+test_no_graph(void)
+{
+	static const uint32_t sizes[] = {0, 1, 500};
+
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
+	{
+		harness_spec spec = {.shape = SHAPE_UNIFORM,.n = sizes[s],.dim = 7,.metric = GG_METRIC_COSINE,
+		.element = GG_ELEMENT_F16,.seed = 11};
+		gg_search_params params = {.k = 10,.itopk_size = 16};
+		answers		found = answers_make(5, 10);
+		answers		truth = answers_make(5, 10);
+		gg_index   *index = NULL;
+		opened		o;
+
+		open_spec(&o, &spec, 5);
+		if (!CHECK_OK(engine->index_open(&o.data, NULL, &one_thread, &index), "index_open"))
+			return;
+		CHECK_OK(engine->index_exact(o.index, 10, NULL, o.queries, 5, &one_thread, truth.nodes, truth.distances), "exact");
+		CHECK_OK(engine->index_exact(index, 10, NULL, o.queries, 5, &one_thread, found.nodes, found.distances),
+				 "exact without a graph");
+		CHECK(answers_equal(&found, &truth, 5), "n %u: the graph makes a difference", sizes[s]);
+		if (sizes[s] > 0)
+			CHECK(engine->index_search(index, &params, o.queries, 5, &one_thread, found.nodes,
+									   found.distances).code == GG_EINVAL, "a walk without a graph");
+		else
+			CHECK_OK(engine->index_search(index, &params, o.queries, 5, &one_thread, found.nodes, found.distances),
+					 "a walk over nothing");
+		CHECK(answers_equal(&found, &truth, 5), "n %u: a refused walk wrote answers", sizes[s]);
+		/* it is no index to be filled either */
+		CHECK(engine->index_write(index, GG_PART_ROWS, 0, o.queries, 1).code == GG_EINVAL, "write");
+		CHECK(engine->index_finish(index, 0, NULL).code == GG_EINVAL, "finish");
+		engine->index_close(index);
+		close_opened(&o);
+		answers_free(&found);
+		answers_free(&truth);
+	}
+}
+
 int
 main(void)
 {
@@ -478,6 +521,7 @@ main(void)
 	test_exact();
 	test_recall();
 	test_few_rows();
+	test_no_graph();
 	test_cancel();
 	test_preconditions();
 	return harness_finish();

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness.h"
+#include "serve_refusals.h"
 
 #define NQ 40u
 #define SLOTS 64u
@@ -163,6 +164,10 @@ test_kind(gg_metric metric, gg_element element)
 	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances), "index_exact");
 	serve(&r, filled, 1, true, queries, data.dim, nodes, distances);
 
+	engine->index_close(opened);
+	CHECK_OK(engine->index_open(&data, NULL, NULL, &opened), "index_open without a graph");
+	serve(&r, opened, 0, true, queries, data.dim, nodes, distances);
+
 	/* rows alone, half of them; then all */
 	rows = fill(&data, NULL, n + 10);
 	CHECK_OK(engine->index_finish(rows, n / 2, NULL), "index_finish of half");
@@ -242,120 +247,6 @@ test_preconditions(void)
 	CHECK(info.total_bytes > info.free_bytes / 2 && info.name[0] != '\0', "%s", info.name);
 }
 
-/* What a device refuses, the one that plays it refuses: else tests against it prove nothing. */
-static void
-test_refused_regions(void)
-{
-	/* answers of 16, queries of 16 elements */
-	const gg_serve_layout good = {.slot_bytes = 384,.nslots = 2,.done = 0,.nodes = 192,.distances = 256,.query = 320};
-	char	   *memory = aligned_alloc(64, 1024);
-	gg_server  *server;
-
-	for (int i = 0; i <= 11; i++)
-	{
-		gg_serve_layout layout = good;
-		size_t		bytes = 1024;
-		void	   *region = memory;
-
-		layout.slots = memory;
-		if (i == 0)
-			layout.nslots = 3;
-		else if (i == 1)
-			bytes = 767;
-		else if (i == 2)
-			layout.slots = memory - 64;
-		else if (i == 3)
-			layout.slots = memory + 1088;
-		else if (i == 4)
-			layout.nslots = 0;
-		else if (i == 5)
-			layout.slot_bytes = 0;
-		else if (i == 6)
-			layout.slot_bytes = 385;
-		else if (i == 7)
-			layout.slots = memory + 2;
-		else if (i == 8)
-			layout.query = 324;
-		else if (i == 9)
-			layout.query = 384;	/* behind the end */
-		else if (i == 10)
-			layout.nodes = 128, layout.distances = 192;	/* into what lists are done */
-		else
-			region = NULL;
-		CHECK(engine->serve_open(0, region, bytes, &layout, &server).code == GG_EINVAL && server == NULL, "layout %d", i);
-	}
-	free(memory);
-}
-
-static void
-test_refused_batches(void)
-{
-	const gg_serve_layout sizes = {.slot_bytes = 384,.nslots = 2,.done = 0,.nodes = 192,.distances = 256,.query = 320};
-	const gg_serve_batch good = {.count = 2,.exact = true,.k = 2,.itopk_size = 4,.slots = {0, 1},.tickets = {7, 8}};
-	gg_shape	shape = {.capacity = 1,.dim = 16,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2};
-	gg_serve_layout layout = sizes;
-	char	   *memory = aligned_alloc(64, 1024);
-	gg_serve_batch bad;
-	gg_server  *server;
-	gg_index   *index;
-	gg_index   *wide;
-	bool		idle = true;
-	float		row[16] = {0};
-
-	memset(memory, 0, 1024);
-	layout.slots = memory;
-	CHECK(engine->serve_open(-1, memory, 1024, &layout, &server).code == GG_ENODEVICE, "no device -1");
-	CHECK_OK(engine->serve_open(0, memory, 1024, &layout, &server), "serve_open");
-	CHECK_OK(engine->index_create(&shape, &index), "index_create");
-	CHECK_OK(engine->index_write(index, GG_PART_ROWS, 0, row, sizeof(row)), "index_write");
-	CHECK(engine->serve_submit(server, index, 0, &good).code == GG_EINVAL, "not finished");
-	CHECK_OK(engine->index_finish(index, 1, NULL), "index_finish");
-	shape.dim = 17;
-	CHECK_OK(engine->index_create(&shape, &wide), "index_create");
-	CHECK_OK(engine->index_finish(wide, 0, NULL), "index_finish");
-	for (int i = 0; i <= 11; i++)
-	{
-		bad = good;
-		if (i == 0)
-			bad.count = 0;
-		else if (i == 1)
-			bad.count = GG_SERVE_MAX_BATCH + 1;
-		else if (i == 2)
-			bad.k = 0;
-		else if (i == 3)
-			bad.k = GG_MAX_ITOPK + 1;
-		else if (i == 4)
-			bad.exact = false, bad.k = 5;
-		else if (i == 5)
-			bad.exact = false, bad.itopk_size = GG_MAX_ITOPK + 1;
-		else if (i == 6)
-			bad.list = GG_SERVE_MAX_LISTS;
-		else if (i == 7)
-			bad.slots[1] = 2;	/* the first query must not be answered either */
-		else if (i == 8)
-			bad.list = 8;		/* past the slot's room */
-		else if (i == 9)
-			bad.exact = false;	/* no graph */
-		CHECK(engine->serve_submit(server, i == 10 ? wide : index, i == 11 ? GG_SERVE_LANES : 0, &bad).code == GG_EINVAL,
-			  "batch %d", i);
-	}
-	CHECK(engine->serve_check(server, GG_SERVE_LANES, &idle).code == GG_EINVAL && !idle, "no such lane");
-	for (int i = 0; i < 1024; i++)
-		CHECK(memory[i] == 0, "a refused batch wrote byte %d", i);
-
-	CHECK_OK(engine->serve_submit(server, index, 0, &good), "serve_submit");
-	bad = good;
-	bad.list = 7;				/* the last that there is room for */
-	CHECK_OK(engine->serve_submit(server, index, 0, &bad), "serve_submit");
-	CHECK(((uint32_t *) memory)[0] == 7 && ((uint32_t *) (memory + 384))[7] == 8, "tickets");
-	CHECK_OK(engine->serve_check(server, 0, &idle), "serve_check");
-	CHECK(idle, "the lane is idle");
-	engine->index_close(wide);
-	engine->index_close(index);
-	engine->serve_close(server);
-	free(memory);
-}
-
 int
 main(void)
 {
@@ -367,7 +258,7 @@ main(void)
 		test_kind(GG_METRIC_L1, GG_ELEMENT_F16);
 	}
 	test_preconditions();
-	test_refused_regions();
-	test_refused_batches();
+	serve_refuses_layouts(engine);
+	serve_refuses_batches(engine);
 	return harness_finish();
 }

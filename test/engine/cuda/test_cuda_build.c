@@ -17,6 +17,7 @@
  *
  * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
  */
+#include "../../../src/cpu/pivots.h"
 #include "../harness.h"
 
 #include <cuda_runtime_api.h>
@@ -116,10 +117,11 @@ typedef enum shape
 	CLUSTERS,					/* 50 tight clouds, off centre */
 	COPIES,						/* every row about 40 times */
 	SAME,						/* all rows equal */
-	OUTLIER						/* one cloud, one row 1e6 times as far */
+	OUTLIER,					/* one cloud, one row 1e6 times as far */
+	VANISHING					/* one cloud, so small that all squared distances are 0 in float32 */
 } shape;
 
-static const char *const shape_names[] = {"gauss", "clusters", "copies", "same", "outlier"};
+static const char *const shape_names[] = {"gauss", "clusters", "copies", "same", "outlier", "vanishing"};
 static const char *const metric_names[] = {"", "l2", "ip", "cosine", "l1"};
 
 /* n x dim values, of unit length for cosine over float32; as stored, so rounded when float16 */
@@ -149,6 +151,8 @@ make_values(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element e
 			if (kind == OUTLIER && row == n / 2)
 				for (uint32_t i = 0; i < dim; i++)
 					v[i] *= element == GG_ELEMENT_F16 ? 1e3f : 1e6f;
+			for (uint32_t i = 0; kind == VANISHING && i < dim; i++)
+				v[i] *= 1e-30f;
 		}
 		if (metric == GG_METRIC_COSINE && element == GG_ELEMENT_F32)
 		{
@@ -546,6 +550,9 @@ build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element el
 	else
 	{
 		check_graph(&first, n, degree, detail);
+		/* lists as long as what makes components */
+		if (detail[0] == '\0' && k >= GG_COVER_LIST && first.npivots > gg_pivots_most(n))
+			sprintf(detail, "%u pivots, at most %u are wanted", first.npivots, gg_pivots_most(n));
 		if (detail[0] == '\0' && n > 0 &&
 			(first.npivots != second.npivots ||
 			 memcmp(first.adjacency, second.adjacency, (size_t) n * degree * 4) != 0 ||
@@ -818,6 +825,7 @@ main(void)
 		build_case(GAUSS, 50000, 10, GG_METRIC_L1, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
 		build_case(COPIES, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
 		build_case(SAME, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
+		build_case(VANISHING, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
 		build_case(GAUSS, 30000, 100, GG_METRIC_IP, GG_ELEMENT_F32, 64, 128, GG_INIT_PIVOT_CELLS);
 		build_case(GAUSS, 20000, 20, GG_METRIC_L2, GG_ELEMENT_F32, 256, 512, GG_INIT_PIVOT_CELLS);
 	}

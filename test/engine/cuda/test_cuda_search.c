@@ -551,6 +551,7 @@ test_zero_products(void)
 	float		rows[n * dim] = {0};
 	const float query[dim] = {1e-30f, 0, 0, 0, 0, 0};
 	gg_dataset	data = {rows, n, dim, GG_ELEMENT_F32, GG_METRIC_IP};
+	gg_search_params walk = {.k = 1,.itopk_size = 1};
 	uint32_t	nodes[n];
 	float		distances[n];
 	uint32_t	wrong = 0;
@@ -566,6 +567,8 @@ test_zero_products(void)
 	for (uint32_t i = 0; i < n; i++)
 		wrong += nodes[i] != i || distances[i] != 0 || signbit(distances[i]);
 	CHECK(wrong == 0, "%u of %u rows are out of place, or their 0 is a negative one", wrong, n);
+	CHECK(gg_cuda_engine.index_search(index, &walk, query, 1, &control, nodes, distances).code == GG_EINVAL,
+		  "a walk without a graph");
 	gg_cuda_engine.index_close(index);
 }
 

@@ -11,11 +11,14 @@
  *	grow		rows that come after finishing are found, from the next batch on
  *	build		build_index() makes build()'s graph, whatever the stride of the rows
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
+ *	refused calls	a launch that asks for too much is refused, and the device serves on; no host memory can be pinned.
+ *				The linker leads such calls through functions of this file (Makefile, --wrap)
  *
  * Walks of one query in batches of different sizes may differ in near ties of fp16 distances: 0.998 of the nodes
  * must be the same.  Everything else is compared bit by bit.
  */
 #define _GNU_SOURCE				/* MAP_ANONYMOUS */
+#include <cuda_runtime_api.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,6 +27,7 @@
 #include <sys/mman.h>
 
 #include "../harness.h"
+#include "../serve_refusals.h"
 #include "../small_graph.h"
 
 #define NSLOTS 600
@@ -974,15 +978,9 @@ static void
 test_refuse_batches(bool check_memory)
 {
 	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
-	gg_serve_batch good = {.count = 1,.k = 10,.itopk_size = 64,.slots = {3},.tickets = {7}};
-	gg_serve_layout layout;
-	gg_server  *refused = NULL;
-	gg_serve_batch bad;
-	gg_index   *index;
-	gg_index   *rows = NULL;
-	gg_shape	shape;
 	uint64_t	before = device_free();
-	bool		idle;
+	gg_server  *none = NULL;
+	gg_index   *index;
 	answers		truth;
 	flight		f;
 	uint64_t	wrong = 0;
@@ -990,53 +988,14 @@ test_refuse_batches(bool check_memory)
 	scene		s;
 	server		v;
 
+	serve_refuses_layouts(&gg_cuda_engine);
+	serve_refuses_batches(&gg_cuda_engine);
+
+	/* a server that comes after them serves */
 	scene_make(&s, spec, 3);
 	if (!server_open(&v, s.data.dim))
 		return;
 	index = scene_fill(&s, 0, 0);
-	for (int i = 0; i < 10; i++)
-	{
-		bad = good;
-		if (i == 0)
-			bad.count = 0;
-		else if (i == 1)
-			bad.count = GG_SERVE_MAX_BATCH + 1;
-		else if (i == 2)
-			bad.k = 0;
-		else if (i == 3)
-			bad.k = 65;
-		else if (i == 4)
-			bad.itopk_size = GG_MAX_ITOPK + 1;
-		else if (i == 5)
-			bad.list = GG_SERVE_MAX_LISTS;
-		else if (i == 6)
-			bad.slots[0] = NSLOTS;
-		else if (i == 7)
-			bad.exact = true, bad.k = GG_MAX_ITOPK + 1;
-		else if (i == 8)
-			bad.list = 4, bad.k = bad.itopk_size = 1024;	/* past the slot's room */
-		CHECK(gg_cuda_engine.serve_submit(v.server, index, i == 9 ? GG_SERVE_LANES : 0, &bad).code == GG_EINVAL,
-			  "batch %d", i);
-	}
-	shape = s.shape;
-	shape.degree = shape.npivots = 0;
-	CHECK_OK(gg_cuda_engine.index_create(&shape, &rows), "create");
-	bad = good;
-	bad.exact = true;
-	REFUSED(gg_cuda_engine.serve_submit(v.server, rows, 0, &bad));	/* not finished */
-	CHECK_OK(gg_cuda_engine.index_write(rows, GG_PART_ROWS, 0, s.rows, s.data.n * row_bytes(&s)), "write");
-	CHECK_OK(gg_cuda_engine.index_finish(rows, s.data.n, NULL), "finish");
-	REFUSED(gg_cuda_engine.serve_submit(v.server, rows, 0, &good));	/* no graph */
-	gg_cuda_engine.index_close(rows);
-	shape.dim = 17;				/* a query takes 64 bytes */
-	CHECK_OK(gg_cuda_engine.index_create(&shape, &rows), "create");
-	CHECK_OK(gg_cuda_engine.index_finish(rows, 0, NULL), "finish");
-	REFUSED(gg_cuda_engine.serve_submit(v.server, rows, 0, &bad));
-	gg_cuda_engine.index_close(rows);
-	REFUSED(gg_cuda_engine.serve_check(v.server, GG_SERVE_LANES, &idle));
-
-	/* none of that was answered or stands in the way */
-	CHECK(slot_done(&v, 3)[0] == UNTOUCHED, "a refused batch was answered");
 	truth = ask(index, &s, false, 10, 64, s.nq);
 	f = flight_make(40, false, 10, 64, 0, 1, 0, &truth);
 	flight_submit(&v, index, &s, &f, 0);
@@ -1049,24 +1008,130 @@ test_refuse_batches(bool check_memory)
 	gg_cuda_engine.index_close(index);
 	gg_cuda_engine.serve_close(NULL);
 
-	layout = v.layout;
-	for (int i = 0; i < 5; i++)
-	{
-		layout = v.layout;
-		if (i == 0)
-			layout.nslots++;
-		else if (i == 1)
-			layout.query += 4;
-		else if (i == 2)
-			layout.done = layout.slot_bytes - 64;	/* fewer words than lists */
-		else if (i == 3)
-			layout.slots -= 8192;
-		CHECK(gg_cuda_engine.serve_open(i == 4 ? 9999 : 0, v.region, v.region_bytes - (i == 0 ? 4096 : 0), &layout,
-										&refused).code == (i == 4 ? GG_ENODEVICE : GG_EINVAL) && refused == NULL,
-			  "layout %d", i);
-	}
+	CHECK(gg_cuda_engine.serve_open(9999, v.region, v.region_bytes, &v.layout, &none).code == GG_ENODEVICE && none == NULL,
+		  "device 9999");
 	CHECK(!check_memory || harness_small() || device_free() + (8 << 20) >= before, "%llu bytes lost",
 		  (unsigned long long) (before - device_free()));
+	scene_free(&s);
+}
+
+/* ---- calls that CUDA refuses --------------------------------------------------------------- */
+
+static bool greedy;				/* launches of clusters ask for more shared memory than any device has */
+
+extern cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments);
+extern cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments);
+
+cudaError_t
+__wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments)
+{
+	cudaLaunchConfig_t asked = *config;
+
+	if (greedy)
+		asked.dynamicSmemBytes = 1 << 20;
+	return __real_cudaLaunchKernelExC(&asked, kernel, arguments);
+}
+
+static bool unpinnable;			/* no host memory is pinned */
+
+extern cudaError_t __real_cudaHostAlloc(void **block, size_t bytes, unsigned int flags);
+extern cudaError_t __wrap_cudaHostAlloc(void **block, size_t bytes, unsigned int flags);
+extern cudaError_t __real_cudaHostRegister(void *block, size_t bytes, unsigned int flags);
+extern cudaError_t __wrap_cudaHostRegister(void *block, size_t bytes, unsigned int flags);
+
+cudaError_t
+__wrap_cudaHostAlloc(void **block, size_t bytes, unsigned int flags)
+{
+	return unpinnable ? cudaErrorMemoryAllocation : __real_cudaHostAlloc(block, bytes, flags);
+}
+
+cudaError_t
+__wrap_cudaHostRegister(void *block, size_t bytes, unsigned int flags)
+{
+	return unpinnable ? cudaErrorMemoryAllocation : __real_cudaHostRegister(block, bytes, flags);
+}
+
+/* Nobody may look for it on the device. */
+static void
+check_pinned(gg_status status, const char *bytes)
+{
+	CHECK(status.code == GG_ENOMEM && strstr(status.message, "pinned host memory") != NULL &&
+		  strstr(status.message, bytes) != NULL, "code %d: %s", (int) status.code, status.message);
+}
+
+static void
+test_pinned_memory(void)
+{
+	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
+	gg_serve_layout layout = refusals_layout;
+	char	   *memory = aligned_alloc(REFUSALS_REGION, REFUSALS_REGION);
+	gg_search_params params = {.k = 3,.itopk_size = 16};
+	uint32_t	nodes[3] = {0};
+	float		distances[3] = {0};
+	gg_server  *refused = NULL;
+	gg_index   *index;
+	scene		s;
+
+	scene_make(&s, spec, 3);
+	index = scene_fill(&s, 0, 0);
+	layout.slots = memory;
+	unpinnable = true;
+	check_pinned(gg_cuda_engine.serve_open(0, memory, REFUSALS_REGION, &layout, &refused), "4096 bytes");
+	CHECK(refused == NULL, "a server without memory");
+	/* 64 of queries and 2 x 12 of answers, each part on 256 */
+	check_pinned(gg_cuda_engine.index_search(index, &params, s.queries, 1, &control, nodes, distances), "768 bytes");
+	unpinnable = false;
+	CHECK_OK(gg_cuda_engine.index_search(index, &params, s.queries, 1, &control, nodes, distances), "search");
+	CHECK_OK(gg_cuda_engine.serve_open(0, memory, REFUSALS_REGION, &layout, &refused), "serve_open");
+	gg_cuda_engine.serve_close(refused);
+	gg_cuda_engine.index_close(index);
+	scene_free(&s);
+	free(memory);
+}
+
+static void
+test_refused_launch(void)
+{
+	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
+	gg_serve_batch batch = {.count = 1,.k = 10,.itopk_size = 64,.slots = {3},.tickets = {7}};
+	gg_index   *index;
+	gg_status	status;
+	bool		idle = false;
+	answers		truth;
+	flight		f;
+	uint64_t	wrong = 0;
+	uint64_t	all = 0;
+	scene		s;
+	server		v;
+
+	/* a sanitizer counts each call that fails as an error of the program */
+	if (harness_small())
+		return;
+	scene_make(&s, spec, 3);
+	if (!server_open(&v, s.data.dim))
+		return;
+	index = scene_fill(&s, 0, 0);
+	truth = ask(index, &s, false, 10, 64, s.nq);
+	memset(slot_part(&v, 3, v.layout.query), 0, s.data.dim * sizeof(float));
+	greedy = true;
+	status = gg_cuda_engine.serve_submit(v.server, index, 1, &batch);
+	greedy = false;
+	CHECK(status.code == GG_EUNSUPPORTED && status.device_error != 0, "code %d, error %d: %s", (int) status.code,
+		  status.device_error, status.message);
+	CHECK_OK(gg_cuda_engine.serve_check(v.server, 1, &idle), "serve_check");
+	CHECK(idle, "the lane is idle");
+	CHECK(slot_done(&v, 3)[0] == UNTOUCHED, "a refused batch was answered");
+
+	/* the device goes on, on the same lane */
+	f = flight_make(40, false, 10, 64, 0, 1, 0, &truth);
+	flight_submit(&v, index, &s, &f, 0);
+	if (flight_wait(&v, &s, &f))
+		flight_check(&v, &s, &f, &wrong, &all);
+	CHECK(all > 0 && (double) wrong <= 0.002 * (double) all, "%llu of %llu differ after a refusal",
+		  (unsigned long long) wrong, (unsigned long long) all);
+	answers_free(&truth);
+	server_close(&v);
+	gg_cuda_engine.index_close(index);
 	scene_free(&s);
 }
 
@@ -1113,6 +1178,8 @@ main(void)
 	harness_run("fill", test_fill);
 	harness_run("refused shapes", test_refuse_shapes);
 	harness_run("refused batches", test_refused_batches);
+	harness_run("refused launch", test_refused_launch);
+	harness_run("pinned memory", test_pinned_memory);
 	harness_run("grow", test_grow);
 	harness_run("build", test_build);
 	/* for slow checkers fewer scenes, and each piece a part of its own: racecheck needs minutes for some */
