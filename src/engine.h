@@ -59,7 +59,7 @@ typedef enum gg_code
 	GG_EDEVICE,					/* a device call failed; device_error says how */
 	GG_ECANCELED,				/* gg_control.cancelled said so */
 	GG_ECALLBACK,				/* a gg_source callback returned false */
-	GG_EUNSUPPORTED				/* this engine does not do that, ask supports() */
+	GG_EUNSUPPORTED				/* this engine, or this device, does not do that; nothing else is the matter */
 } gg_code;
 
 typedef struct gg_status
@@ -232,6 +232,8 @@ typedef enum gg_part
  *
  * A batch that fails after it was accepted never writes its tickets: serve_check() then returns the
  * error (GG_EDEVICE: the device is lost to this process).  serve_check() also tells whether the lane has nothing left to do.
+ * A batch that is not accepted writes nothing: GG_EUNSUPPORTED says that the device is well but cannot run this one, GG_EINVAL
+ * names what is wrong with it.
  *
  * One thread submits and checks; index_create(), index_write(), index_finish() and index_close() may be called by
  * another meanwhile, on indexes that no batch in flight names.  The CPU engine answers within serve_submit().
@@ -310,7 +312,10 @@ typedef struct gg_engine
 	gg_status	(*build) (const gg_dataset *data, const gg_build_params *params,
 						  const gg_control *control, gg_graph *graph, gg_build_stats *stats);
 
-	/* Take what searches need; the CPU engine keeps the pointers, the CUDA engine copies. */
+	/*
+	 * Take what searches need; the CPU engine keeps the pointers, the CUDA engine copies.  graph may be NULL: then there are
+	 * exact searches only.
+	 */
 	gg_status	(*index_open) (const gg_dataset *data, const gg_graph *graph, const gg_control *control,
 							   gg_index **index);
 
