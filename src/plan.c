@@ -14,7 +14,9 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
+#include "optimizer/clauses.h"
 #include "optimizer/planner.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
 
@@ -33,11 +35,31 @@ IsOurIndex(Oid indexid)
 	return ours;
 }
 
+/* An index scan's order is kept with the indexed column on the left, the target list has what was written: $1 <-> embedding. */
+static bool
+IsDistance(const Expr *expr, const Expr *orderby)
+{
+	OpExpr	   *commuted;
+
+	if (equal(expr, orderby))
+		return true;
+	if (!IsA(orderby, OpExpr) || !OidIsValid(get_commutator(((const OpExpr *) orderby)->opno)))
+		return false;
+	commuted = copyObject((OpExpr *) unconstify(Expr *, orderby));
+	CommuteOpExpr(commuted);
+	return equal(expr, commuted);
+}
+
 /*
  * "top" delivers the rows of a query or of a subquery, to somebody who leaves its columns marked resjunk out: NULL for
  * the one that an index scan below is ordered by.  Only nodes that pass rows on without a look at them may lie
- * between: a LIMIT, but not WITH TIES.  The mark is on the topmost list alone; a LIMIT's columns are those of the node below,
+ * between: a LIMIT, but not WITH TIES, and what a SCROLL cursor keeps rows in.  Their columns are those of the node below,
  * number by number.
+ *
+ * The scan's own list must have the mark too.  createplan.c gives both the same marks, as the nodes of a query that
+ * pass columns on share one list.  Later setrefs.c may take away an Append with a single child and
+ * copy its marks to the list of that child alone: to the LIMIT of a subquery whose column is visible, and read by a sort
+ * above, but dropped by the query around both.
  */
 static void
 SkipBelow(Plan *top)
@@ -48,7 +70,8 @@ SkipBelow(Plan *top)
 	ListCell   *cell;
 	bool		skipped = false;
 
-	while (plan != NULL && IsA(plan, Limit) && ((Limit *) plan)->limitOption == LIMIT_OPTION_COUNT)
+	while (plan != NULL && (IsA(plan, Material) ||
+							(IsA(plan, Limit) && ((Limit *) plan)->limitOption == LIMIT_OPTION_COUNT)))
 		plan = plan->lefttree;
 	if (plan == NULL || !IsA(plan, IndexScan))
 		return;
@@ -62,7 +85,7 @@ SkipBelow(Plan *top)
 		TargetEntry *column = lfirst_node(TargetEntry, cell);
 		const TargetEntry *seen = list_nth_node(TargetEntry, top->targetlist, foreach_current_index(cell));
 
-		if (seen->resjunk && equal(column->expr, linitial(scan->indexorderbyorig)))
+		if (seen->resjunk && column->resjunk && IsDistance(column->expr, linitial(scan->indexorderbyorig)))
 		{
 			column = flatCopyTargetEntry(column);
 			column->expr = (Expr *) makeNullConst(exprType((Node *) column->expr), exprTypmod((Node *) column->expr),

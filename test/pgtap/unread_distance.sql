@@ -53,6 +53,7 @@ END $$;
 
 SELECT computes(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 10', :q), 0, 'ORDER BY LIMIT');
 SELECT computes(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 10 OFFSET 5', :q), 0, 'OFFSET');
+SELECT computes(format('SELECT id FROM items ORDER BY %L <-> val LIMIT 10', :q), 0, 'the column on the right');
 SELECT computes(format('SELECT id FROM items ORDER BY val::halfvec(16) <-> %L LIMIT 10', :q), 0, 'an expression');
 SELECT computes(format('SELECT id, val FROM items WHERE cat <> 3 ORDER BY val <-> %L LIMIT 10', :q), 0, 'a filter');
 SELECT computes(format('SELECT id FROM items ORDER BY val <-> %L', :q), 0, 'without LIMIT');
@@ -76,6 +77,12 @@ SELECT computes(format('SELECT id FROM items ORDER BY val <-> %L, id LIMIT 10', 
 SELECT computes(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 10 FOR UPDATE', :q), 10, 'below a lock of rows');
 SELECT computes(format('SELECT id FROM parts ORDER BY val <-> %L LIMIT 10', :q), 11, 'to merge partitions by');
 
+-- the bug: a UNION ALL of which one branch is left marks the columns of that branch as the query around marks its own
+SELECT computes(format('SELECT id FROM (SELECT * FROM (SELECT id, val <-> %1$L AS d FROM items ORDER BY d LIMIT 5) a UNION ALL '
+	'SELECT id, 0::float8 FROM items WHERE false) u ORDER BY d FETCH FIRST 3 ROWS WITH TIES', :q), 4, 'WITH TIES, from the one branch of a UNION ALL');
+SELECT computes(format('SELECT id FROM (SELECT * FROM (SELECT id, val <-> %1$L AS d FROM items ORDER BY d LIMIT 5) a UNION ALL '
+	'SELECT id, 0::float8 FROM items WHERE false) u ORDER BY d DESC', :q), 5, 'to sort the one branch of a UNION ALL by');
+
 -- rows stored rounded are put in order by their distances, once each, here 10 and those that lie as near as rounding may err
 SELECT computes(format('SELECT id FROM rounded ORDER BY val <-> %L LIMIT 10', :q), distances(format('SELECT id FROM rounded ORDER BY val <-> %L LIMIT 10', :q))::int,
 	'rounded rows');
@@ -91,11 +98,9 @@ SELECT is(distances('EXECUTE nearest(' || quote_literal(:q) || ')'), 0::bigint, 
 RESET plan_cache_mode;
 
 -- rows that go elsewhere
-BEGIN;
-DECLARE nearest CURSOR FOR SELECT id FROM items ORDER BY val <-> :q;
-FETCH 2 FROM nearest \g /dev/null
-CLOSE nearest;
-COMMIT;
+SELECT is(distances(format('DECLARE near CURSOR FOR SELECT id FROM items ORDER BY val <-> %L; MOVE 5 FROM near; CLOSE near', :q)), 0::bigint, 'a cursor');
+SELECT is(distances(format('DECLARE near SCROLL CURSOR FOR SELECT id FROM items ORDER BY val <-> %L; MOVE 5 FROM near; MOVE FIRST FROM near; CLOSE near', :q)),
+	0::bigint, 'a cursor that goes back');
 CREATE TABLE copied AS SELECT id FROM items ORDER BY val <-> :q LIMIT 10;
 INSERT INTO copied SELECT id FROM items ORDER BY val <-> :q LIMIT 10;
 SELECT results_eq('SELECT id, count(*) FROM copied GROUP BY id ORDER BY id',
