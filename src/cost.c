@@ -7,6 +7,9 @@
 #include <math.h>
 
 #include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/sysattr.h"
+#include "executor/tuptable.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/optimizer.h"
 #include "utils/float.h"
@@ -33,6 +36,67 @@
 #define CACHED_PAGE_SHARE		0.02
 
 /*
+ * Rows that are stored rounded pass the executor's reorder queue.  In some minor releases (15.18, 17.11, 18.6; no more in
+ * 15.20) what comes out of it has no ctid: to lock such a row, or to read its ctid, goes wrong.  Asked of the server
+ * that runs, not of the headers.
+ */
+static bool
+QueueKeepsCtid(void)
+{
+	static int	keeps = -1;
+
+	if (keeps < 0)
+	{
+		TupleDesc	desc = CreateTemplateTupleDesc(1);
+		TupleTableSlot *slot;
+		HeapTuple	tuple;
+		Datum		value = Int32GetDatum(0);
+		bool		isnull = false;
+
+		TupleDescInitEntry(desc, 1, "id", INT4OID, -1, 0);
+		slot = MakeSingleTupleTableSlot(desc, &TTSOpsBufferHeapTuple);
+		tuple = heap_form_tuple(desc, &value, &isnull);
+		ItemPointerSet(&tuple->t_self, 1, 1);
+		ExecForceStoreHeapTuple(tuple, slot, false);
+		keeps = ItemPointerIsValid(&slot->tts_tid);
+		ExecDropSingleTupleTableSlot(slot);
+		heap_freetuple(tuple);
+		FreeTupleDesc(desc);
+	}
+	return keeps != 0;
+}
+
+/* Whether the query wants to know where the rows lie; to lock them it does. */
+static bool
+ReadsCtid(const IndexPath *path)
+{
+	const RelOptInfo *rel = path->path.parent;
+	List	   *clauses = list_copy(rel->baserestrictinfo);
+	Bitmapset  *columns = NULL;
+	ListCell   *cell;
+
+	if (path->path.param_info != NULL)
+		clauses = list_concat(clauses, path->path.param_info->ppi_clauses);
+	pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &columns);
+	foreach(cell, clauses)
+		pull_varattnos((Node *) lfirst_node(RestrictInfo, cell)->clause, rel->relid, &columns);
+	return bms_is_member(SelfItemPointerAttributeNumber - FirstLowInvalidHeapAttributeNumber, columns);
+}
+
+/* Such a scan is not to be chosen whatever else there is. */
+static void
+RefusePath(IndexPath *path, Cost *indexStartupCost, Cost *indexTotalCost, Selectivity *indexSelectivity,
+		   double *indexCorrelation, double *indexPages)
+{
+	*indexStartupCost = get_float8_infinity();
+	*indexTotalCost = get_float8_infinity();
+	*indexSelectivity = 0;
+	*indexCorrelation = 0;
+	*indexPages = 0;
+	GgDisablePath(&path->path);
+}
+
+/*
  * Startup is the first walk (or exact scan of a small index) and the delta's exact scan: nothing
  * can be returned before.  Rows after the first itopk_size / 2 cost further walks, at the same
  * price a row, up to an exact scan of everything.  With LIMIT the planner takes its share of the
@@ -46,6 +110,7 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	GenericCosts costs;
 	GgMetaPageData *meta;
 	Relation	index;
+	bool		rounded = false;
 	double		rows = 0,
 				delta_rows,
 				row_pages,
@@ -59,15 +124,10 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 
 	memset(&costs, 0, sizeof(costs));
 
-	/* without ORDER BY there is nothing that this index can do */
-	if (path->indexorderbys == NIL)
+	/* by one distance, no more and no less, this index can put rows in order, and nothing else */
+	if (list_length(path->indexorderbys) != 1)
 	{
-		*indexStartupCost = get_float8_infinity();
-		*indexTotalCost = get_float8_infinity();
-		*indexSelectivity = 0;
-		*indexCorrelation = 0;
-		*indexPages = 0;
-		GgDisablePath(&path->path);
+		RefusePath(path, indexStartupCost, indexTotalCost, indexSelectivity, indexCorrelation, indexPages);
 		return;
 	}
 
@@ -81,9 +141,15 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	{
 		index = index_open(path->indexinfo->indexoid, NoLock);
 		GgReadMeta(index, meta);
+		rounded = GgIndexOpclass(index)->element != meta->element;
 		index_close(index, NoLock);
 		for (int i = 0; i < meta->nsegments; i++)
 			rows += meta->segments[i].nodes;
+	}
+	if (rounded && ReadsCtid(path) && !QueueKeepsCtid())
+	{
+		RefusePath(path, indexStartupCost, indexTotalCost, indexSelectivity, indexCorrelation, indexPages);
+		return;
 	}
 
 	row_pages = Max(1.0, (double) GgRowBytes(meta) / GG_PAGE_PAYLOAD);

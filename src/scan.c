@@ -932,7 +932,7 @@ StartScan(IndexScanDesc scan)
 	if (scan->numberOfOrderBys != 1 || scan->orderByData == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot scan a gpugraph index without ORDER BY"),
+				 errmsg("cannot scan a gpugraph index but in the order of one distance"),
 				 errhint("Order by the distance operator of the index, or leave the index out of the plan.")));
 	if (!IsMVCCSnapshot(scan->xs_snapshot))
 		ereport(ERROR,

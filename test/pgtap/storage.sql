@@ -107,6 +107,17 @@ SELECT ok(in_order('items', '<#>', 200), 'places used again: in order');
 SELECT is((SELECT count(*) FROM items a, LATERAL (SELECT id FROM items b ORDER BY b.val <#> a.val LIMIT 3) n WHERE a.id < 100),
 	(SELECT 3 * count(*) FROM items WHERE id < 100), 'rescans');
 
+-- where rows lie, and locks of them
+SET enable_seqscan = off;
+SELECT is((SELECT count(*) FROM (SELECT id, ctid AS at FROM items ORDER BY val <#> (SELECT val FROM items WHERE id = 1) LIMIT 50) n
+	JOIN items i ON i.ctid = n.at AND i.id = n.id), 50::bigint, 'ctid');
+BEGIN;
+SELECT array_agg(id ORDER BY id) AS locked FROM
+	(SELECT id FROM items ORDER BY val <#> (SELECT val FROM items WHERE id = 1) LIMIT 50 FOR UPDATE) s \gset
+SELECT is((SELECT array_agg(id ORDER BY id) FROM items WHERE xmax::text = pg_current_xact_id()::text), :'locked'::int[], 'FOR UPDATE');
+COMMIT;
+RESET enable_seqscan;
+
 -- what cannot be stored
 SELECT throws_ok($$INSERT INTO items SELECT 50000, 1, 1, array_agg(CASE d WHEN 3 THEN 65520 ELSE 0 END)::real[]::vector FROM generate_series(1, 24) d$$,
 	'22003', 'value 65520 is out of range for storage "float16"');
