@@ -392,14 +392,17 @@ BuildGraph(GgBuild *build, const gg_dataset *data, bool on_device)
 /* ---- residency --------------------------------------------------------- */
 
 static void
-HandOverPart(GgLoad *load, gg_part part, const void *data, uint64 bytes, uint64 *pages)
+HandOverPart(GgBuild *build, gg_part part, const void *data, uint64 bytes, uint64 *pages)
 {
 	for (uint64 offset = 0; offset < bytes; offset += COPY_SLICE)
 	{
 		uint64		piece = Min(bytes - offset, COPY_SLICE);
 
 		CHECK_FOR_INTERRUPTS();
-		GgLoadWrite(load, 0, part, offset, (const char *) data + offset, piece);
+		GgLoadWrite(build->load, 0, part, offset, (const char *) data + offset, piece);
+		/* rows are the first of what is being written */
+		if (part == GG_PART_ROWS)
+			GgLeaveRanges(build, (uint32) ((offset + piece) / GG_RANGE_BYTES));
 		*pages += GgArrayPages(piece);
 		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, *pages);
 	}
@@ -432,9 +435,9 @@ HandOver(GgBuild *build)
 		return;
 	}
 	GgEnterPhase(GG_BUILD_HAND_OVER, GgArrayPages(row_bytes) + GgArrayPages(edge_bytes));
-	HandOverPart(build->load, GG_PART_ROWS, build->area.rows, row_bytes, &pages);
-	HandOverPart(build->load, GG_PART_ADJACENCY, build->graph->adjacency, edge_bytes, &pages);
-	HandOverPart(build->load, GG_PART_PIVOTS, build->pivots, (uint64) segment->npivots * sizeof(GgPivotEntry), &pages);
+	HandOverPart(build, GG_PART_ROWS, build->area.rows, row_bytes, &pages);
+	HandOverPart(build, GG_PART_ADJACENCY, build->graph->adjacency, edge_bytes, &pages);
+	HandOverPart(build, GG_PART_PIVOTS, build->pivots, (uint64) segment->npivots * sizeof(GgPivotEntry), &pages);
 	build->hand_over_s += GgSecondsSince(start);
 }
 
@@ -456,9 +459,8 @@ EndHandOver(GgBuild *build)
 
 /* The graph's lists, by all processes: piece by piece from the engine's memory into what they share. */
 static void
-WriteAdjacency(GgBuild *build, const GgWriteJob *job, uint32 before)
+WriteAdjacency(GgBuild *build, const GgWriteJob *job, uint32 before, bool more)
 {
-	const Size	range_bytes = (Size) GG_RANGE_PAGES * GG_PAGE_PAYLOAD;
 	uint32		ranges = GgJobRanges(job);
 
 	if (build->pcxt == NULL || build->pcxt->nworkers_launched == 0)
@@ -470,12 +472,14 @@ WriteAdjacency(GgBuild *build, const GgWriteJob *job, uint32 before)
 	GgStartWriting(build, job, 1, false);
 	for (uint32 i = 0; i < ranges; i++)
 	{
-		Size		offset = i * range_bytes;
-		Size		bytes = Min(range_bytes, job->bytes - offset);
+		Size		offset = i * GG_RANGE_BYTES;
+		Size		bytes = Min(GG_RANGE_BYTES, job->bytes - offset);
 
 		CHECK_FOR_INTERRUPTS();
 		GgReserveArea(build, (char *) build->area.adjacency + offset, bytes);
 		memcpy((char *) build->area.adjacency + offset, (char *) build->graph->adjacency + offset, bytes);
+		if (!more)
+			GgLeaveRanges(build, i + 1);
 		GgOfferRanges(build, i + 1);
 	}
 	GgFinishWriting(build, before);
@@ -587,14 +591,19 @@ GgFlushSegment(GgBuild *build, bool more)
 	segment->npivots = build->graph->npivots;
 	FormPivots(build);
 	if (!more)
+	{
 		HandOver(build);
+		/* when all is written, the leader's time is lost here as much as at the end */
+		if (overlapped)
+			GgLeaveRanges(build, GgJobRanges(&rows[0]) + GgJobRanges(&rows[1]));
+	}
 
 	GgEnterPhase(GG_BUILD_WRITE, row_pages + adjacency.npages);
 	if (overlapped)
 		GgFinishWriting(build, 0);
 	if (offsets != NULL)
 		GgWriteAlone(build, &offsets_job, offsets);
-	WriteAdjacency(build, &adjacency, row_pages);
+	WriteAdjacency(build, &adjacency, row_pages, more);
 	WritePivots(build, segment->id);
 
 	MemoryContextSwitchTo(old);

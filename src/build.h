@@ -30,6 +30,7 @@
 
 /* Pages that a process claims to write at a time: 4 MB, some milliseconds. */
 #define GG_RANGE_PAGES			512
+#define GG_RANGE_BYTES			((Size) GG_RANGE_PAGES * GG_PAGE_PAYLOAD)
 
 /* Subphases of CREATE INDEX; the engine's gg_phase values follow GRAPH. */
 typedef enum GgBuildPhase
@@ -113,8 +114,8 @@ typedef struct GgBuildShared
 
 /*
  * The rows of the segment in work.  tids and hashes go with the rows; filled has an entry for each chunk, its
- * number of rows once it is full (for the copier); adjacency is where the leader puts the graph for the
- * others to write.  In a build of one process the last three are not there.
+ * number of rows once it is full (for the copier); users has one for each range to be written, how many still need it;
+ * adjacency is where the leader puts the graph for the others to write.  In a build of one process the last four are not there.
  */
 typedef struct GgBuildArea
 {
@@ -124,6 +125,7 @@ typedef struct GgBuildArea
 	uint32	   *adjacency;
 	pg_atomic_uint64 *next_row; /* first row not claimed; beyond the limit once the area is full */
 	pg_atomic_uint32 *filled;
+	pg_atomic_uint32 *users;
 
 	/* of a shared area; base is NULL otherwise */
 	char	   *base;
@@ -169,6 +171,7 @@ typedef struct GgBuild
 	struct GgLoad *load;		/* the hand-over to the GPU service; NULL without one */
 	double		late_copy_s;	/* of times.copy_s, the rows' that the scan did not cover */
 	double		hand_over_s;	/* of the leader's time */
+	uint32		left;			/* ranges that the leader needs no more */
 	BlockNumber nblocks;		/* blocks given to arrays so far */
 	XLogRecPtr	start_redo;
 	GgBuildTimes times;
@@ -225,6 +228,9 @@ extern void GgUnmapArea(GgBuild *build);	/* if there is one; nobody may be copyi
 /* Take memory for a part of the area; ereport(ERROR) when there is none.  To be done before it is touched. */
 extern void GgReserveArea(GgBuild *build, const void *start, Size bytes);
 
+/* Give back memory of the area that nobody will look at again; all processes lose it. */
+extern void GgReleaseArea(GgBuild *build, const void *start, Size bytes);
+
 /* ---- build_fold.c ------------------------------------------------------ */
 
 extern uint64 GgHashRow(const char *row, Size row_bytes);
@@ -250,6 +256,12 @@ extern void GgExtendRelation(GgBuild *build);
 extern void GgStartWriting(GgBuild *build, const GgWriteJob *jobs, int njobs, bool ready);
 extern void GgOfferRanges(GgBuild *build, uint32 ready);
 extern uint32 GgJobRanges(const GgWriteJob *job);
+
+/*
+ * The leader needs the ranges before this one no more: the shared memory that they are written from may go as soon as they are.
+ * Not for those of a round that is followed by another, which would have to take it again.
+ */
+extern void GgLeaveRanges(GgBuild *build, uint32 end);
 
 /* Write one range, if there is one to be written. */
 extern bool GgWriteRange(GgBuild *build);

@@ -147,6 +147,10 @@ GgStartWriting(GgBuild *build, const GgWriteJob *jobs, int njobs, bool ready)
 		nranges += GgJobRanges(&jobs[i]);
 		pages += jobs[i].npages;
 	}
+	build->left = 0;
+	if (build->area.users != NULL)
+		for (uint32 i = 0; i < nranges; i++)
+			pg_atomic_write_u32(&build->area.users[i], 2);	/* the leader and who writes it */
 	INSTR_TIME_SET_CURRENT(build->write_start);
 
 	SpinLockAcquire(&shared->mutex);
@@ -174,7 +178,7 @@ GgOfferRanges(GgBuild *build, uint32 ready)
 }
 
 static const char *
-JobData(GgBuild *build, GgKind kind)
+AreaData(GgBuild *build, GgKind kind)
 {
 	switch (kind)
 	{
@@ -183,9 +187,51 @@ JobData(GgBuild *build, GgKind kind)
 		case GG_KIND_TIDS:
 			return (const char *) build->area.tids;
 		case GG_KIND_ADJACENCY:
-			return (const char *) (build->graph != NULL ? build->graph->adjacency : build->area.adjacency);
+			return (const char *) build->area.adjacency;
 		default:
 			elog(ERROR, "pages of kind %d are not written together", kind);
+	}
+}
+
+/* The leader has the graph as the engine made it. */
+static const char *
+JobData(GgBuild *build, GgKind kind)
+{
+	if (kind == GG_KIND_ADJACENCY && build->graph != NULL)
+		return (const char *) build->graph->adjacency;
+	return AreaData(build, kind);
+}
+
+/* One who needed the range no longer does; the last one gives back the memory that it was written from. */
+static void
+LeaveRange(GgBuild *build, const GgWriteJob *jobs, int njobs, uint32 range)
+{
+	uint32		nranges = 0;
+
+	if (build->area.users == NULL)
+		return;
+	for (int i = 0; i < njobs; i++)
+	{
+		uint32		here = GgJobRanges(&jobs[i]);
+
+		if (range >= nranges && range < nranges + here &&
+			pg_atomic_sub_fetch_u32(&build->area.users[range], 1) == 0)
+		{
+			uint64		offset = (range - nranges) * GG_RANGE_BYTES;
+
+			GgReleaseArea(build, AreaData(build, jobs[i].kind) + offset, Min(GG_RANGE_BYTES, jobs[i].bytes - offset));
+		}
+		nranges += here;
+	}
+}
+
+void
+GgLeaveRanges(GgBuild *build, uint32 end)
+{
+	for (; build->left < end; build->left++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		LeaveRange(build, build->shared->jobs, build->shared->njobs, build->left);
 	}
 }
 
@@ -231,6 +277,7 @@ GgWriteRange(GgBuild *build)
 	}
 	busy_s = GgSecondsSince(start);
 	INSTR_TIME_SET_CURRENT(start);
+	LeaveRange(build, jobs, njobs, range);
 
 	SpinLockAcquire(&shared->mutex);
 	all = ++shared->done_ranges == shared->nranges;

@@ -92,5 +92,20 @@ for my $fault (qw(device_memory load))
 	is($node->safe_psql('postgres', "SELECT gpugraph_check('${fault}_idx', true)"), '', "fault $fault: the index is sound");
 }
 
+# ---- so many bytes that they are written, handed over and given back in several pieces
+$node->safe_psql('postgres', <<'SQL');
+DROP TABLE queries;
+SELECT make_data('wide', 4000, 1000, 40);
+SELECT make_queries('wide', 20);
+SQL
+for my $workers (0, 1, 4)
+{
+	$node->safe_psql('postgres', "SET max_parallel_maintenance_workers = $workers; CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops)");
+	is(state_of($node, 'wide_idx'), 'ready', "in pieces, $workers workers: on the device");
+	truth_by_device($node, "in pieces, $workers workers", 'wide');
+	index_is_complete($node, "in pieces, $workers workers", 'wide');
+	$node->safe_psql('postgres', 'DROP INDEX wide_idx');
+}
+
 $node->stop;
 done_testing();
