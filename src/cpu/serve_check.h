@@ -47,17 +47,21 @@ gg_serve_refuse(const char *where, const char *format, ...)
 	return status;
 }
 
-/* Bytes from offset to what follows it in a slot. */
+/* Bytes from offset to what follows it in a slot; none where another part begins there too. */
 static inline size_t
 gg_serve_room_after(const gg_serve_layout *layout, size_t offset)
 {
 	const size_t ends[] = {layout->query, layout->nodes, layout->distances, layout->done};
 	size_t		end = layout->slot_bytes;
+	int			here = 0;
 
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+	{
 		if (ends[i] > offset && ends[i] < end)
 			end = ends[i];
-	return end > offset ? end - offset : 0;
+		here += ends[i] == offset;
+	}
+	return here == 1 && end > offset ? end - offset : 0;
 }
 
 /* GG_EINVAL, or GG_OK and *room.  where: the function that asks, as in gg_status. */

@@ -25,7 +25,7 @@ serve_refuses_layouts(const gg_engine *engine)
 	char	   *memory = aligned_alloc(REFUSALS_REGION, REFUSALS_REGION);
 	gg_server  *server;
 
-	for (int i = 0; i <= 13; i++)
+	for (int i = 0; i <= 15; i++)
 	{
 		gg_serve_layout layout = refusals_layout;
 		size_t		bytes = 1024;
@@ -58,6 +58,10 @@ serve_refuses_layouts(const gg_engine *engine)
 			layout.done = 320;	/* fewer words than lists before the end */
 		else if (i == 12)
 			layout.nslots = 0xFFFFFFFFu;
+		else if (i == 13)
+			layout.nodes = layout.distances;	/* two parts in one place */
+		else if (i == 14)
+			layout.query = layout.done;
 		else
 			region = NULL;
 		CHECK(engine->serve_open(0, region, bytes, &layout, &server).code == GG_EINVAL && server == NULL, "layout %d", i);
