@@ -91,7 +91,7 @@ include $(PGXS)
 
 # Distances and list updates profit from -O3. The engine shares nothing with other libraries but
 # what src/ calls, and hidden symbols let the compiler inline across its functions.
-$(CPU_OBJS): override CFLAGS += -O3 -fvisibility=hidden
+$(CPU_OBJS): private override CFLAGS += -O3 -fvisibility=hidden
 
 # Another PostgreSQL, other flags, with or without CUDA: build again.
 $(OBJS) $(CU_OBJS): build/flags
