@@ -1,6 +1,6 @@
 /*
  * resident.h
- *		What the files of residency share (lookup.c, resident.c, preload.c, upload.c, loader.c, stat.c).
+ *		What the files of residency share (lookup.c, resident.c, resident_load.c, preload.c, upload.c, loader.c, stat.c).
  *
  * A load's word is (serial << 8 | flags | state).  Who may move it:
  *
@@ -167,6 +167,56 @@ extern void GgForgetEntry(GgDevice *device, uint32 entry, uint32 use);
 
 /* Tell the worker that there is something to do. */
 extern void GgResidentNotify(GgDevice *device);
+
+/* ---- resident.c and resident_load.c among themselves (the worker's main thread) ------------ */
+
+/* An index's copy on the device.  Those of entry e are gg_copies[e][0] and [1], see GgResident.copy. */
+typedef struct GgCopy
+{
+	bool		live;
+	bool		replaced;		/* goes once it is not pinned and no query can name it */
+	uint32		serial;
+	uint32		nlists;
+	gg_index   *lists[GG_SERVE_MAX_LISTS];
+	bool		owned[GG_SERVE_MAX_LISTS];	/* false: the copy that replaced this one has it */
+	uint64		bytes;			/* of those owned */
+	uint32		pins;
+	int64		replaced_ms;
+} GgCopy;
+
+extern GgCopy (*gg_copies)[2];
+extern uint64 gg_used_bytes;	/* of copies, and granted to loads; set by GgSetUsed() */
+extern bool gg_residents_changed;	/* since the list was saved */
+
+extern void GgSetUsed(uint64 bytes);
+
+/* What gpugraph.device_memory comes to. */
+extern uint64 GgLimitBytes(void);
+
+typedef enum GgRoom
+{
+	GG_ROOM_THERE,
+	GG_ROOM_SOON,				/* something is on its way out */
+	GG_ROOM_NONE
+} GgRoom;
+
+/* Memory that goes without anything more being evicted. */
+extern uint64 GgOutgoingBytes(void);
+
+/* Room for bytes more, by evicting what was used longest ago; with 0 bytes the limit itself is to be kept to. */
+extern GgRoom GgMakeRoom(const GgLoadJob *job, uint64 bytes);
+
+/* Name of an entry or load in the log. */
+extern const char *GgNameOf(char *buffer, Size size, const char *name, Oid database, Oid relation);
+
+/* Once the table is empty and the upload thread runs.  number: the device's place in gg_service->devices. */
+extern void GgLoadsStart(GgDevice *device, int number, const gg_engine *engine, GgUpload *upload);
+
+/* One turn: start what is WANTED, move on what can be moved.  True while any load is under way. */
+extern bool GgLoadsWork(int64 now_ms);
+
+/* Free the chunks of processes that died while they filled them. */
+extern void GgFreeDeadChunks(void);
 
 /* ---- lookup.c ------------------------------------------------------------------ */
 

@@ -10,7 +10,8 @@
  *	dispatch.c	from the ring to batches to answers (worker)
  *	client.c	a backend's query: post, wait, cancel
  *	lookup.c	is an index on a device: the table of residents as backends see it; prewarm, evict
- *	resident.c	the same table as the worker keeps it: loads, LRU, refreshes, what was dropped
+ *	resident.c	the same table as the worker keeps it: copies, memory, LRU, what was dropped
+ *	resident_load.c	its loads and refreshes, from wanted to ready or failed (worker)
  *	preload.c	the list of residents on disk, for gpugraph.autoprewarm
  *	upload.c	from staging chunks to the device (a thread of the worker: no PostgreSQL in it)
  *	loader.c	from relation pages to staging chunks (dynamic workers; also called by CREATE INDEX)
