@@ -1,6 +1,6 @@
 /*
  * loader.c
- *		From relation pages to staging chunks: dynamic workers; and from a builder's memory, GgLoadBegin() and so on.
+ *		From relation pages to staging chunks: dynamic workers.
  *
  * A loader connects to the index's database as nobody in particular, looks whether the index is what was asked for, tells the
  * worker the shapes of its lists, and once memory for them is there copies page payloads into staging chunks. An array's pages are
@@ -16,10 +16,9 @@
  *
  * Rows of the delta that VACUUM has cleared are loaded as NaN, which comes last in every order.
  *
- * A load that fails at any point, or whose processes die at any point, is given up by setting the ABORT flag of its word;
- * the upload thread then frees the device's memory, and the worker the entry.
+ * What a loader has in common with a builder, chunks and giving up above all, is in handover.c.
  */
-#include "service/resident.h"
+#include "service/handover.h"
 
 #include <math.h>
 
@@ -37,209 +36,10 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#define PAGES_PER_UNIT		(GG_STAGE_CHUNK / GG_PAGE_PAYLOAD)
-
-/* Or less where a reader's share (gpugraph.load_reader_pages) is small: with so many each, readers end at about the same time. */
-#define UNITS_PER_READER	8
-
 /* gpugraph.fault = load_stall */
 #define STALL_US			1000000
 
-/* How long to sleep when all chunks are full: less than the upload takes for one would be in vain. */
-#define CHUNK_WAIT_US		100
-#define WAIT_MS				2
-
-/*
- * How long a builder waits for one step of the service: for memory, for a free chunk, for the end.  Each takes a second at most
- * where the device works; where it does not, CREATE INDEX has done what it has to do, and must not wait for it.
- */
-#define BUILDER_MOST_US		10000000
-
-struct GgLoad
-{
-	GgDevice   *device;
-	int			device_number;
-	int			number;
-	uint32		serial;
-	uint32		entry;
-	uint32		use;
-	int			filling;		/* chunk that we fill, or -1 */
-	bool		over;			/* the load has ended without us */
-	bool		helper;			/* not the reader that opens and finishes the load */
-	bool		in_unit;		/* claimed, and not handed over yet */
-	bool		builder;
-	bool		let_go;			/* builders: the worker knows that we are through with it */
-	SubTransactionId subxact;	/* builders: what it goes with */
-	GgLoad	   *next;			/* builders: pending_loads */
-};
-
-static inline GgLoadJob *
-JobOf(const GgLoad *load)
-{
-	return &load->device->loads_under_way[load->number];
-}
-
-/* The state of our load; FREE when it is not ours any more. */
-static GgLoadState
-StateOf(const GgLoad *load)
-{
-	uint64		word = GgLoadWord(JobOf(load));
-
-	if (GgLoadWordSerial(word) != load->serial)
-		return GG_LOAD_FREE;
-	return GgLoadWordState(word);
-}
-
-/* A worker that has failed gives its loads up only when its successor starts, which may be a minute later. */
-static bool
-IsUp(const GgLoad *load)
-{
-	return pg_atomic_read_u32(&load->device->state) == GG_DEVICE_UP;
-}
-
-static bool
-IsOpen(const GgLoad *load)
-{
-	uint64		word = GgLoadWord(JobOf(load));
-
-	return GgLoadWordSerial(word) == load->serial && GgLoadWordState(word) == GG_LOAD_OPEN &&
-		!(word & GG_LOAD_ABORT) && IsUp(load);
-}
-
-/* ---- giving up ------------------------------------------------------------ */
-
-/* Atomics only: also called while a process ends. */
-static void
-GiveUp(GgLoad *load, bool quiet, const char *error)
-{
-	GgLoadJob  *job = JobOf(load);
-	uint64		word = GgLoadWord(job);
-
-	if (load->filling >= 0)
-		pg_atomic_write_u32(&load->device->chunks[load->filling].state, GG_CHUNK_FREE);
-	load->filling = -1;
-	if (load->over || GgLoadWordSerial(word) != load->serial)
-		return;
-	load->over = true;
-	if (!(word & GG_LOAD_ABORT))
-	{
-		if (quiet)
-			job->quiet = true;
-		else if (job->error[0] == '\0')
-			strlcpy(job->error, error, sizeof(job->error));
-		pg_write_barrier();
-	}
-	GgLoadFlag(job, load->serial, GG_LOAD_ABORT);
-	GgResidentNotify(load->device);
-}
-
-/* A builder gives up what it has waited for since then, for too long. */
-static bool
-OutOfPatience(GgLoad *load, uint64 since_us)
-{
-	if (!load->builder || GgNowMicros() - since_us < BUILDER_MOST_US)
-		return false;
-	GiveUp(load, true, NULL);
-	return true;
-}
-
-/* ---- chunks ------------------------------------------------------------------ */
-
-/* A chunk to fill; NULL when the load was given up meanwhile. */
-static char *
-GetChunk(GgLoad *load)
-{
-	uint64		start = GgNowMicros();
-
-	Assert(load->filling < 0);
-	while (IsOpen(load) && !OutOfPatience(load, start))
-	{
-		for (int i = 0; i < GG_STAGE_CHUNKS; i++)
-		{
-			uint32		state = GG_CHUNK_FREE;
-
-			if (pg_atomic_read_u32(&load->device->chunks[i].state) == GG_CHUNK_FREE &&
-				pg_atomic_compare_exchange_u32(&load->device->chunks[i].state, &state, GgChunkFilling(MyProcPid)))
-			{
-				load->filling = i;
-				return load->device->staging + (Size) i * GG_STAGE_CHUNK;
-			}
-		}
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(CHUNK_WAIT_US);
-	}
-	return NULL;
-}
-
-static void
-PutChunk(GgLoad *load, uint32 list, gg_part part, uint64 offset, uint64 bytes)
-{
-	GgStageChunk *chunk = &load->device->chunks[load->filling];
-
-	chunk->load = load->number;
-	chunk->serial = load->serial;
-	chunk->list = list;
-	chunk->part = part;
-	chunk->offset = offset;
-	chunk->bytes = bytes;
-	pg_write_barrier();
-	pg_atomic_write_u32(&chunk->state, GG_CHUNK_FILLED);
-	load->filling = -1;
-}
-
-static void
-FreeChunk(GgLoad *load)
-{
-	pg_atomic_write_u32(&load->device->chunks[load->filling].state, GG_CHUNK_FREE);
-	load->filling = -1;
-}
-
 /* ---- shapes -------------------------------------------------------------------- */
-
-/* Put down what is to be loaded: a list a segment, and one for the delta's full pages. */
-static void
-DescribeLoad(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
-{
-	uint32		n = meta->nsegments;
-
-	job->key.locator = GgLocator(index);
-	job->key.instance = meta->instance;
-	job->key.database = GgDatabaseStamp();
-	job->key.generation = meta->generation;
-	strlcpy(job->name, RelationGetRelationName(index), sizeof(job->name));
-	job->unit_pages = Min(PAGES_PER_UNIT, Max(1, gg_load_reader_pages / UNITS_PER_READER));
-	job->nsegments = meta->nsegments;
-	job->vacuum_epoch = meta->vacuum_epoch;
-	job->delta_first = meta->delta_first;
-	job->delta_pages = GgFullDeltaPages(meta);
-	memset(job->lists, 0, sizeof(job->lists));
-	for (uint32 i = 0; i < n; i++)
-	{
-		GgLoadList *list = &job->lists[i];
-
-		list->segment = meta->segments[i].id;
-		list->n = meta->segments[i].nodes;
-		list->shape.capacity = list->n;
-		list->shape.dim = meta->dimensions;
-		list->shape.element = (gg_element) meta->element;
-		list->shape.metric = (gg_metric) meta->metric;
-		list->shape.degree = meta->graph_degree;
-		list->shape.npivots = meta->segments[i].npivots;
-	}
-	if (job->delta_pages > 0)
-	{
-		GgLoadList *list = &job->lists[n];
-
-		list->segment = GG_NO_SEGMENT;
-		list->n = GgDeltaRows(meta, job->delta_pages);
-		list->shape.capacity = list->n;
-		list->shape.dim = meta->dimensions;
-		list->shape.element = (gg_element) meta->element;
-		list->shape.metric = (gg_metric) meta->metric;
-		n++;
-	}
-	job->nlists = n;
-}
 
 /* Mark what the copy to be refreshed has already.  False when that copy is gone. */
 static bool
@@ -274,27 +74,6 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 	}
 	LWLockRelease(device->lock);
 	return same;
-}
-
-/* Wait until chunks are accepted; false when the load was ended instead. */
-static bool
-WaitUntilOpen(GgLoad *load)
-{
-	uint64		start = GgNowMicros();
-
-	GgResidentNotify(load->device);
-	for (;;)
-	{
-		GgLoadState state = StateOf(load);
-
-		if (state == GG_LOAD_OPEN)
-			return true;
-		if (state != GG_LOAD_SHAPED && state != GG_LOAD_CREATE && state != GG_LOAD_BROKEN)
-			return false;
-		if (!IsUp(load) || OutOfPatience(load, start))
-			return false;
-		GgLoadSleep(WAIT_MS);
-	}
 }
 
 /* ---- units ------------------------------------------------------------------------ */
@@ -630,7 +409,7 @@ static bool
 LoadUnit(Reader *reader, const Unit *unit)
 {
 	GgLoad	   *load = reader->load;
-	char	   *chunk = GetChunk(load);
+	char	   *chunk = GgLoadGetChunk(load);
 	const char *wrong = NULL;
 	Relation	index;
 	uint64		offset;
@@ -660,11 +439,11 @@ LoadUnit(Reader *reader, const Unit *unit)
 	InvalidateCatalogSnapshot();
 	if (bytes == 0)
 	{
-		FreeChunk(load);
-		GiveUp(load, wrong == NULL, wrong);
+		GgLoadFreeChunk(load);
+		GgLoadGiveUp(load, wrong == NULL, wrong);
 		return false;
 	}
-	PutChunk(load, unit->list, unit->part, offset, bytes);
+	GgLoadPutChunk(load, unit->list, unit->part, offset, bytes);
 	CountFilled(reader->job, load->serial);
 	return true;
 }
@@ -673,8 +452,8 @@ LoadUnit(Reader *reader, const Unit *unit)
 static void
 Stall(const GgLoad *load)
 {
-	for (uint64 start = GgNowMicros(); GgNowMicros() - start < STALL_US && IsOpen(load);)
-		GgLoadSleep(WAIT_MS);
+	for (uint64 start = GgNowMicros(); GgNowMicros() - start < STALL_US && GgLoadIsOpen(load);)
+		GgLoadSleep(GG_LOAD_WAIT_MS);
 }
 
 /* Take units until there is none left.  False when the load is over. */
@@ -690,7 +469,7 @@ LoadUnits(Reader *reader, uint32 total)
 	{
 		if (job->fault == GG_FAULT_LOAD && u >= total / 2)
 		{
-			GiveUp(reader->load, false, "the loader failed, as gpugraph.fault asks for");
+			GgLoadGiveUp(reader->load, false, "the loader failed, as gpugraph.fault asks for");
 			return false;
 		}
 		reader->load->in_unit = true;
@@ -714,12 +493,12 @@ static GgLoad my_load;
 static void
 LoaderExit(int code, Datum arg)
 {
-	GgLoadState state = StateOf(&my_load);
+	GgLoadState state = GgLoadStateOf(&my_load);
 
 	if (my_load.helper && !my_load.in_unit)
 		return;
 	if (state == GG_LOAD_ASSIGNED || state == GG_LOAD_SHAPED || state == GG_LOAD_CREATE || state == GG_LOAD_OPEN)
-		GiveUp(&my_load, false, "its loader was terminated");
+		GgLoadGiveUp(&my_load, false, "its loader was terminated");
 }
 
 bool
@@ -749,7 +528,7 @@ StartHelpers(const GgLoad *load, uint64 npages)
 	int			readers = (int) Min((uint64) gg_loaders, npages / gg_load_reader_pages);
 
 	for (int i = 1; i < readers; i++)
-		if (!GgStartLoader(load->device_number, load->number, load->serial, JobOf(load)->database, true, NULL))
+		if (!GgStartLoader(load->device_number, load->number, load->serial, GgLoadJobOf(load)->database, true, NULL))
 			break;				/* fewer have to do */
 }
 
@@ -757,7 +536,7 @@ StartHelpers(const GgLoad *load, uint64 npages)
 static void
 Load(GgLoad *load)
 {
-	GgLoadJob  *job = JobOf(load);
+	GgLoadJob  *job = GgLoadJobOf(load);
 	bool		helper = load->helper;
 	Reader		reader;
 	Relation	index;
@@ -771,7 +550,7 @@ Load(GgLoad *load)
 	if (index == NULL)
 	{
 		if (!helper)
-			GiveUp(load, true, NULL);
+			GgLoadGiveUp(load, true, NULL);
 		return;
 	}
 	GgReadMeta(index, reader.meta);
@@ -790,13 +569,13 @@ Load(GgLoad *load)
 	{
 		GgResidentKey wanted = job->key;
 
-		DescribeLoad(job, index, reader.meta);
+		GgLoadDescribe(job, index, reader.meta);
 		if ((wanted.instance != 0 &&
 			 (wanted.instance != job->key.instance || wanted.database != job->key.database)) ||
 			!MarkKept(load->device, job))
 		{
 			relation_close(index, AccessShareLock);
-			GiveUp(load, true, NULL);
+			GgLoadGiveUp(load, true, NULL);
 			return;
 		}
 		pg_write_barrier();
@@ -812,7 +591,7 @@ Load(GgLoad *load)
 	total = CountUnits(job, reader.meta, &npages);
 	if (!helper)
 	{
-		if (!WaitUntilOpen(load))
+		if (!GgLoadWaitUntilOpen(load))
 			return;
 		if (total > 1)
 			StartHelpers(load, npages);
@@ -821,9 +600,9 @@ Load(GgLoad *load)
 		return;
 
 	/* helpers may have units in hand */
-	while (IsOpen(load) && (uint32) pg_atomic_read_u64(&job->filled) < total)
+	while (GgLoadIsOpen(load) && (uint32) pg_atomic_read_u64(&job->filled) < total)
 		GgLoadSleep(1);
-	if (IsOpen(load))
+	if (GgLoadIsOpen(load))
 		GgLoadMove(job, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
 }
 
@@ -847,8 +626,8 @@ GgLoaderMain(Datum arg)
 	my_load.serial = extra.serial;
 	my_load.filling = -1;
 	my_load.helper = extra.helper;
-	job = JobOf(&my_load);
-	if (StateOf(&my_load) == GG_LOAD_FREE)
+	job = GgLoadJobOf(&my_load);
+	if (GgLoadStateOf(&my_load) == GG_LOAD_FREE)
 		return;
 	before_shmem_exit(LoaderExit, (Datum) 0);
 
@@ -876,234 +655,10 @@ GgLoaderMain(Datum arg)
 		FlushErrorState();
 		snprintf(error, sizeof(error), "%s", edata->message);
 		if (!my_load.helper || my_load.in_unit)
-			GiveUp(&my_load, false, error);
+			GgLoadGiveUp(&my_load, false, error);
 		AbortCurrentTransaction();
 		return;
 	}
 	PG_END_TRY();
 	CommitTransactionCommand();
-}
-
-/* ---- a builder's load -------------------------------------------------------------------- */
-
-static GgLoad *pending_loads = NULL;
-
-/*
- * With the transaction goes what it loaded: unfinished loads, and on abort finished ones, too, whose relation
- * nobody will ever see.
- */
-static void
-EndPending(bool commit, SubTransactionId subxact, SubTransactionId parent)
-{
-	GgLoad	  **link = &pending_loads;
-
-	while (*link != NULL)
-	{
-		GgLoad	   *load = *link;
-
-		if (subxact != InvalidSubTransactionId && load->subxact != subxact)
-		{
-			link = &load->next;
-			continue;
-		}
-		if (commit && parent != InvalidSubTransactionId)
-		{
-			load->subxact = parent;
-			link = &load->next;
-			continue;
-		}
-		*link = load->next;
-		if (!commit)
-		{
-			GgLoadAbort(load);
-			GgForgetEntry(load->device, load->entry, load->use);
-		}
-		pfree(load);
-	}
-}
-
-static void
-XactEnd(XactEvent event, void *arg)
-{
-	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT)
-		EndPending(false, InvalidSubTransactionId, InvalidSubTransactionId);
-	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PARALLEL_COMMIT || event == XACT_EVENT_PREPARE)
-		EndPending(true, InvalidSubTransactionId, InvalidSubTransactionId);
-}
-
-static void
-SubXactEnd(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
-{
-	if (event == SUBXACT_EVENT_ABORT_SUB)
-		EndPending(false, mine, parent);
-	else if (event == SUBXACT_EVENT_COMMIT_SUB)
-		EndPending(true, mine, parent);
-}
-
-/* Take an entry and a load for it; false, with why, when there is none to be had. */
-static bool
-AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
-{
-	GgDevice   *device = load->device;
-	int			entry;
-	int			number = -1;
-
-	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	entry = GgTakeEntry(device, false);
-	if (entry >= 0)
-	{
-		GgResident *resident = &device->residents[entry];
-
-		resident->key.locator = GgLocator(index);
-		resident->key.instance = meta->instance;
-		resident->key.database = GgDatabaseStamp();
-		resident->key.generation = meta->generation;
-		resident->database = MyDatabaseId;
-		resident->relation = RelationGetRelid(index);
-		strlcpy(resident->name, RelationGetRelationName(index), sizeof(resident->name));
-		resident->fault = gg_fault;
-		number = GgTakeLoad(device, entry, false, MyProcPid);
-		if (number >= 0)
-		{
-			resident->state = GG_RESIDENT_LOADING;
-			load->number = number;
-			load->serial = GgLoadWordSerial(GgLoadWord(JobOf(load)));
-			load->entry = entry;
-			load->use = resident->use;
-		}
-	}
-	LWLockRelease(device->lock);
-	return number >= 0;
-}
-
-GgLoad *
-GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
-{
-	static bool registered = false;
-	GgLoad		local;
-	GgLoad	   *load;
-
-	memset(&local, 0, sizeof(local));
-	local.filling = -1;
-	local.builder = true;
-	if (gg_service == NULL || (local.device = GgChooseDevice(&local.device_number)) == NULL)
-	{
-		*why = GG_CPU_NO_SERVICE;
-		return NULL;
-	}
-	if (RelationUsesLocalBuffers(index))
-	{
-		*why = GG_CPU_LOCAL;
-		return NULL;
-	}
-	if (!registered)
-	{
-		RegisterXactCallback(XactEnd, NULL);
-		RegisterSubXactCallback(SubXactEnd, NULL);
-		registered = true;
-	}
-	load = MemoryContextAlloc(TopMemoryContext, sizeof(GgLoad));
-	if (!AssignLoad(&local, index, meta))
-	{
-		pfree(load);
-		*why = GG_CPU_BUSY;
-		return NULL;
-	}
-	*load = local;
-	load->subxact = GetCurrentSubTransactionId();
-	load->next = pending_loads;
-	pending_loads = load;
-
-	DescribeLoad(JobOf(load), index, meta);
-	pg_write_barrier();
-	GgLoadMove(JobOf(load), load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
-	if (!WaitUntilOpen(load))
-	{
-		*why = StateOf(load) == GG_LOAD_ENDED ? JobOf(load)->why : GG_CPU_NO_SERVICE;
-		GgLoadAbort(load);
-		return NULL;
-	}
-	return load;
-}
-
-uint64
-GgLoadNumber(const GgLoad *load)
-{
-	return ((uint64) load->serial << 32) | ((uint64) load->device_number << 16) | (uint64) load->number;
-}
-
-GgLoad *
-GgLoadAttach(uint64 number)
-{
-	GgLoad	   *load = palloc0(sizeof(GgLoad));
-
-	load->serial = (uint32) (number >> 32);
-	load->device_number = (number >> 16) & 0xFFFF;
-	load->device = gg_service->devices[load->device_number];
-	load->number = number & 0xFFFF;
-	load->filling = -1;
-	load->builder = true;
-	return load;
-}
-
-/* Of a load that has failed nothing is written, and GgLoadEnd() tells. */
-void
-GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data, uint64 bytes)
-{
-	const char *src = data;
-
-	while (bytes > 0)
-	{
-		uint64		piece = Min(bytes, GG_STAGE_CHUNK);
-		char	   *chunk = GetChunk(load);
-
-		if (chunk == NULL)
-			return;
-		memcpy(chunk, src, piece);
-		PutChunk(load, list, part, offset, piece);
-		src += piece;
-		offset += piece;
-		bytes -= piece;
-	}
-}
-
-/* A load that this process has nothing more to do with; pending_loads keeps what has to go if the transaction aborts. */
-static void
-LetGo(GgLoad *load)
-{
-	if (!GgLoadMove(JobOf(load), load->serial, GG_LOAD_ENDED, GG_LOAD_FREE))
-		GgLoadFlag(JobOf(load), load->serial, GG_LOAD_ORPHAN);
-	load->over = load->let_go = true;
-}
-
-bool
-GgLoadEnd(GgLoad *load)
-{
-	bool		ok = false;
-
-	if (!load->over && GgLoadMove(JobOf(load), load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH))
-	{
-		uint64		start = GgNowMicros();
-		GgLoadState state;
-
-		while ((state = StateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && IsUp(load) &&
-			   !OutOfPatience(load, start))
-			GgLoadSleep(WAIT_MS);
-	}
-	LWLockAcquire(load->device->lock, LW_SHARED);
-	ok = load->device->residents[load->entry].use == load->use &&
-		load->device->residents[load->entry].state == GG_RESIDENT_READY;
-	LWLockRelease(load->device->lock);
-	LetGo(load);
-	return ok;
-}
-
-/* The handle itself is freed with its transaction. */
-void
-GgLoadAbort(GgLoad *load)
-{
-	if (load->let_go)
-		return;
-	GiveUp(load, true, NULL);
-	LetGo(load);
 }

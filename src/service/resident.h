@@ -1,6 +1,6 @@
 /*
  * resident.h
- *		What the files of residency share (lookup.c, resident.c, resident_load.c, preload.c, upload.c, loader.c, stat.c).
+ *		What the files of residency share (lookup.c, resident.c, resident_load.c, preload.c, upload.c, handover.c, loader.c, stat.c).
  *
  * A load's word is (serial << 8 | flags | state).  Who may move it:
  *

@@ -14,7 +14,8 @@
  *	resident_load.c	its loads and refreshes, from wanted to ready or failed (worker)
  *	preload.c	the list of residents on disk, for gpugraph.autoprewarm
  *	upload.c	from staging chunks to the device (a thread of the worker: no PostgreSQL in it)
- *	loader.c	from relation pages to staging chunks (dynamic workers; also called by CREATE INDEX)
+ *	handover.c	a load in the process that brings it: handle, staging chunks, giving up; loads of CREATE INDEX
+ *	loader.c	from relation pages to staging chunks (dynamic workers)
  *	stat.c		counters and the views over them
  *
  * Nothing of an answer is the truth but (list, node, distance): TIDs are read from the relation's pages

@@ -1,0 +1,433 @@
+/*
+ * handover.c
+ *		A load as seen by the process that brings it: its handle, staging chunks, giving up; and CREATE INDEX's loads.
+ *
+ * Loaders (loader.c) and builders take the same steps: describe what is to be loaded, wait until the worker has granted memory for
+ * it, fill chunks and hand them to the upload.  Those steps are here, each made on a GgLoad (handover.h).  So is what only
+ * builders do: they take an entry themselves, bring the contents from their own memory, and tie the load to their transaction.
+ *
+ * A load that fails at any point, or whose processes die at any point, is given up by setting the ABORT flag of its word;
+ * the upload thread then frees the device's memory, and the worker the entry.
+ */
+#include "service/handover.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#define PAGES_PER_UNIT		(GG_STAGE_CHUNK / GG_PAGE_PAYLOAD)
+
+/* Or less where a reader's share (gpugraph.load_reader_pages) is small: with so many each, readers end at about the same time. */
+#define UNITS_PER_READER	8
+
+/* How long to sleep when all chunks are full: less than the upload takes for one would be in vain. */
+#define CHUNK_WAIT_US		100
+
+/*
+ * How long a builder waits for one step of the service: for memory, for a free chunk, for the end.  Each takes a second at most
+ * where the device works; where it does not, CREATE INDEX has done what it has to do, and must not wait for it.
+ */
+#define BUILDER_MOST_US		10000000
+
+GgLoadState
+GgLoadStateOf(const GgLoad *load)
+{
+	uint64		word = GgLoadWord(GgLoadJobOf(load));
+
+	if (GgLoadWordSerial(word) != load->serial)
+		return GG_LOAD_FREE;
+	return GgLoadWordState(word);
+}
+
+/* A worker that has failed gives its loads up only when its successor starts, which may be a minute later. */
+static bool
+IsUp(const GgLoad *load)
+{
+	return pg_atomic_read_u32(&load->device->state) == GG_DEVICE_UP;
+}
+
+bool
+GgLoadIsOpen(const GgLoad *load)
+{
+	uint64		word = GgLoadWord(GgLoadJobOf(load));
+
+	return GgLoadWordSerial(word) == load->serial && GgLoadWordState(word) == GG_LOAD_OPEN &&
+		!(word & GG_LOAD_ABORT) && IsUp(load);
+}
+
+/* ---- giving up ------------------------------------------------------------ */
+
+/* Atomics only: also called while a process ends. */
+void
+GgLoadGiveUp(GgLoad *load, bool quiet, const char *error)
+{
+	GgLoadJob  *job = GgLoadJobOf(load);
+	uint64		word = GgLoadWord(job);
+
+	if (load->filling >= 0)
+		pg_atomic_write_u32(&load->device->chunks[load->filling].state, GG_CHUNK_FREE);
+	load->filling = -1;
+	if (load->over || GgLoadWordSerial(word) != load->serial)
+		return;
+	load->over = true;
+	if (!(word & GG_LOAD_ABORT))
+	{
+		if (quiet)
+			job->quiet = true;
+		else if (job->error[0] == '\0')
+			strlcpy(job->error, error, sizeof(job->error));
+		pg_write_barrier();
+	}
+	GgLoadFlag(job, load->serial, GG_LOAD_ABORT);
+	GgResidentNotify(load->device);
+}
+
+/* A builder gives up what it has waited for since then, for too long. */
+static bool
+OutOfPatience(GgLoad *load, uint64 since_us)
+{
+	if (!load->builder || GgNowMicros() - since_us < BUILDER_MOST_US)
+		return false;
+	GgLoadGiveUp(load, true, NULL);
+	return true;
+}
+
+/* ---- chunks ------------------------------------------------------------------ */
+
+char *
+GgLoadGetChunk(GgLoad *load)
+{
+	uint64		start = GgNowMicros();
+
+	Assert(load->filling < 0);
+	while (GgLoadIsOpen(load) && !OutOfPatience(load, start))
+	{
+		for (int i = 0; i < GG_STAGE_CHUNKS; i++)
+		{
+			uint32		state = GG_CHUNK_FREE;
+
+			if (pg_atomic_read_u32(&load->device->chunks[i].state) == GG_CHUNK_FREE &&
+				pg_atomic_compare_exchange_u32(&load->device->chunks[i].state, &state, GgChunkFilling(MyProcPid)))
+			{
+				load->filling = i;
+				return load->device->staging + (Size) i * GG_STAGE_CHUNK;
+			}
+		}
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(CHUNK_WAIT_US);
+	}
+	return NULL;
+}
+
+void
+GgLoadPutChunk(GgLoad *load, uint32 list, gg_part part, uint64 offset, uint64 bytes)
+{
+	GgStageChunk *chunk = &load->device->chunks[load->filling];
+
+	chunk->load = load->number;
+	chunk->serial = load->serial;
+	chunk->list = list;
+	chunk->part = part;
+	chunk->offset = offset;
+	chunk->bytes = bytes;
+	pg_write_barrier();
+	pg_atomic_write_u32(&chunk->state, GG_CHUNK_FILLED);
+	load->filling = -1;
+}
+
+void
+GgLoadFreeChunk(GgLoad *load)
+{
+	pg_atomic_write_u32(&load->device->chunks[load->filling].state, GG_CHUNK_FREE);
+	load->filling = -1;
+}
+
+/* ---- shapes -------------------------------------------------------------------- */
+
+void
+GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
+{
+	uint32		n = meta->nsegments;
+
+	job->key.locator = GgLocator(index);
+	job->key.instance = meta->instance;
+	job->key.database = GgDatabaseStamp();
+	job->key.generation = meta->generation;
+	strlcpy(job->name, RelationGetRelationName(index), sizeof(job->name));
+	job->unit_pages = Min(PAGES_PER_UNIT, Max(1, gg_load_reader_pages / UNITS_PER_READER));
+	job->nsegments = meta->nsegments;
+	job->vacuum_epoch = meta->vacuum_epoch;
+	job->delta_first = meta->delta_first;
+	job->delta_pages = GgFullDeltaPages(meta);
+	memset(job->lists, 0, sizeof(job->lists));
+	for (uint32 i = 0; i < n; i++)
+	{
+		GgLoadList *list = &job->lists[i];
+
+		list->segment = meta->segments[i].id;
+		list->n = meta->segments[i].nodes;
+		list->shape.capacity = list->n;
+		list->shape.dim = meta->dimensions;
+		list->shape.element = (gg_element) meta->element;
+		list->shape.metric = (gg_metric) meta->metric;
+		list->shape.degree = meta->graph_degree;
+		list->shape.npivots = meta->segments[i].npivots;
+	}
+	if (job->delta_pages > 0)
+	{
+		GgLoadList *list = &job->lists[n];
+
+		list->segment = GG_NO_SEGMENT;
+		list->n = GgDeltaRows(meta, job->delta_pages);
+		list->shape.capacity = list->n;
+		list->shape.dim = meta->dimensions;
+		list->shape.element = (gg_element) meta->element;
+		list->shape.metric = (gg_metric) meta->metric;
+		n++;
+	}
+	job->nlists = n;
+}
+
+bool
+GgLoadWaitUntilOpen(GgLoad *load)
+{
+	uint64		start = GgNowMicros();
+
+	GgResidentNotify(load->device);
+	for (;;)
+	{
+		GgLoadState state = GgLoadStateOf(load);
+
+		if (state == GG_LOAD_OPEN)
+			return true;
+		if (state != GG_LOAD_SHAPED && state != GG_LOAD_CREATE && state != GG_LOAD_BROKEN)
+			return false;
+		if (!IsUp(load) || OutOfPatience(load, start))
+			return false;
+		GgLoadSleep(GG_LOAD_WAIT_MS);
+	}
+}
+
+/* ---- a builder's load -------------------------------------------------------------------- */
+
+static GgLoad *pending_loads = NULL;
+
+/*
+ * With the transaction goes what it loaded: unfinished loads, and on abort finished ones, too, whose relation
+ * nobody will ever see.
+ */
+static void
+EndPending(bool commit, SubTransactionId subxact, SubTransactionId parent)
+{
+	GgLoad	  **link = &pending_loads;
+
+	while (*link != NULL)
+	{
+		GgLoad	   *load = *link;
+
+		if (subxact != InvalidSubTransactionId && load->subxact != subxact)
+		{
+			link = &load->next;
+			continue;
+		}
+		if (commit && parent != InvalidSubTransactionId)
+		{
+			load->subxact = parent;
+			link = &load->next;
+			continue;
+		}
+		*link = load->next;
+		if (!commit)
+		{
+			GgLoadAbort(load);
+			GgForgetEntry(load->device, load->entry, load->use);
+		}
+		pfree(load);
+	}
+}
+
+static void
+XactEnd(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT)
+		EndPending(false, InvalidSubTransactionId, InvalidSubTransactionId);
+	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PARALLEL_COMMIT || event == XACT_EVENT_PREPARE)
+		EndPending(true, InvalidSubTransactionId, InvalidSubTransactionId);
+}
+
+static void
+SubXactEnd(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		EndPending(false, mine, parent);
+	else if (event == SUBXACT_EVENT_COMMIT_SUB)
+		EndPending(true, mine, parent);
+}
+
+/* Take an entry and a load for it; false, with why, when there is none to be had. */
+static bool
+AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
+{
+	GgDevice   *device = load->device;
+	int			entry;
+	int			number = -1;
+
+	LWLockAcquire(device->lock, LW_EXCLUSIVE);
+	entry = GgTakeEntry(device, false);
+	if (entry >= 0)
+	{
+		GgResident *resident = &device->residents[entry];
+
+		resident->key.locator = GgLocator(index);
+		resident->key.instance = meta->instance;
+		resident->key.database = GgDatabaseStamp();
+		resident->key.generation = meta->generation;
+		resident->database = MyDatabaseId;
+		resident->relation = RelationGetRelid(index);
+		strlcpy(resident->name, RelationGetRelationName(index), sizeof(resident->name));
+		resident->fault = gg_fault;
+		number = GgTakeLoad(device, entry, false, MyProcPid);
+		if (number >= 0)
+		{
+			resident->state = GG_RESIDENT_LOADING;
+			load->number = number;
+			load->serial = GgLoadWordSerial(GgLoadWord(GgLoadJobOf(load)));
+			load->entry = entry;
+			load->use = resident->use;
+		}
+	}
+	LWLockRelease(device->lock);
+	return number >= 0;
+}
+
+GgLoad *
+GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
+{
+	static bool registered = false;
+	GgLoad		local;
+	GgLoad	   *load;
+
+	memset(&local, 0, sizeof(local));
+	local.filling = -1;
+	local.builder = true;
+	if (gg_service == NULL || (local.device = GgChooseDevice(&local.device_number)) == NULL)
+	{
+		*why = GG_CPU_NO_SERVICE;
+		return NULL;
+	}
+	if (RelationUsesLocalBuffers(index))
+	{
+		*why = GG_CPU_LOCAL;
+		return NULL;
+	}
+	if (!registered)
+	{
+		RegisterXactCallback(XactEnd, NULL);
+		RegisterSubXactCallback(SubXactEnd, NULL);
+		registered = true;
+	}
+	load = MemoryContextAlloc(TopMemoryContext, sizeof(GgLoad));
+	if (!AssignLoad(&local, index, meta))
+	{
+		pfree(load);
+		*why = GG_CPU_BUSY;
+		return NULL;
+	}
+	*load = local;
+	load->subxact = GetCurrentSubTransactionId();
+	load->next = pending_loads;
+	pending_loads = load;
+
+	GgLoadDescribe(GgLoadJobOf(load), index, meta);
+	pg_write_barrier();
+	GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
+	if (!GgLoadWaitUntilOpen(load))
+	{
+		*why = GgLoadStateOf(load) == GG_LOAD_ENDED ? GgLoadJobOf(load)->why : GG_CPU_NO_SERVICE;
+		GgLoadAbort(load);
+		return NULL;
+	}
+	return load;
+}
+
+uint64
+GgLoadNumber(const GgLoad *load)
+{
+	return ((uint64) load->serial << 32) | ((uint64) load->device_number << 16) | (uint64) load->number;
+}
+
+GgLoad *
+GgLoadAttach(uint64 number)
+{
+	GgLoad	   *load = palloc0(sizeof(GgLoad));
+
+	load->serial = (uint32) (number >> 32);
+	load->device_number = (number >> 16) & 0xFFFF;
+	load->device = gg_service->devices[load->device_number];
+	load->number = number & 0xFFFF;
+	load->filling = -1;
+	load->builder = true;
+	return load;
+}
+
+/* Of a load that has failed nothing is written, and GgLoadEnd() tells. */
+void
+GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data, uint64 bytes)
+{
+	const char *src = data;
+
+	while (bytes > 0)
+	{
+		uint64		piece = Min(bytes, GG_STAGE_CHUNK);
+		char	   *chunk = GgLoadGetChunk(load);
+
+		if (chunk == NULL)
+			return;
+		memcpy(chunk, src, piece);
+		GgLoadPutChunk(load, list, part, offset, piece);
+		src += piece;
+		offset += piece;
+		bytes -= piece;
+	}
+}
+
+/* A load that this process has nothing more to do with; pending_loads keeps what has to go if the transaction aborts. */
+static void
+LetGo(GgLoad *load)
+{
+	if (!GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ENDED, GG_LOAD_FREE))
+		GgLoadFlag(GgLoadJobOf(load), load->serial, GG_LOAD_ORPHAN);
+	load->over = load->let_go = true;
+}
+
+bool
+GgLoadEnd(GgLoad *load)
+{
+	bool		ok = false;
+
+	if (!load->over && GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH))
+	{
+		uint64		start = GgNowMicros();
+		GgLoadState state;
+
+		while ((state = GgLoadStateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && IsUp(load) &&
+			   !OutOfPatience(load, start))
+			GgLoadSleep(GG_LOAD_WAIT_MS);
+	}
+	LWLockAcquire(load->device->lock, LW_SHARED);
+	ok = load->device->residents[load->entry].use == load->use &&
+		load->device->residents[load->entry].state == GG_RESIDENT_READY;
+	LWLockRelease(load->device->lock);
+	LetGo(load);
+	return ok;
+}
+
+/* The handle itself is freed with its transaction. */
+void
+GgLoadAbort(GgLoad *load)
+{
+	if (load->let_go)
+		return;
+	GgLoadGiveUp(load, true, NULL);
+	LetGo(load);
+}
