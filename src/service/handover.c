@@ -350,26 +350,6 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
 	return load;
 }
 
-uint64
-GgLoadNumber(const GgLoad *load)
-{
-	return ((uint64) load->serial << 32) | ((uint64) load->device_number << 16) | (uint64) load->number;
-}
-
-GgLoad *
-GgLoadAttach(uint64 number)
-{
-	GgLoad	   *load = palloc0(sizeof(GgLoad));
-
-	load->serial = (uint32) (number >> 32);
-	load->device_number = (number >> 16) & 0xFFFF;
-	load->device = gg_service->devices[load->device_number];
-	load->number = number & 0xFFFF;
-	load->filling = -1;
-	load->builder = true;
-	return load;
-}
-
 /* Of a load that has failed nothing is written, and GgLoadEnd() tells. */
 void
 GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data, uint64 bytes)

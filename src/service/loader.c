@@ -219,7 +219,6 @@ typedef struct Reader
 	GgLoadJob  *job;
 	GgMetaPageData *meta;
 	BufferAccessStrategy strategy;
-	char	   *scratch;		/* a delta row longer than a page */
 } Reader;
 
 /* The index under its lock, as long as it is the one; NULL when it is gone or another by now. */

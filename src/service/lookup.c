@@ -5,7 +5,7 @@
  * A backend looks up (locator, instance) in each device's table, under its lock in share mode: a few comparisons
  * for tables as short as these.  It writes nothing there but the time of use and, by compare-and-swap, that a refresh is
  * wanted.  A request for a load takes the lock exclusively, makes an entry WANTED, and wakes the worker; everything else is
- * done there (resident.c).
+ * done there (resident.c, resident_load.c).
  *
  * What a copy may be used for:
  *

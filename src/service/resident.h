@@ -170,6 +170,9 @@ extern void GgResidentNotify(GgDevice *device);
 
 /* ---- resident.c and resident_load.c among themselves (the worker's main thread) ------------ */
 
+/* Bytes written this way: "512 MB". */
+extern const char *GgFormatBytes(char *buffer, Size size, uint64 bytes);
+
 /* An index's copy on the device.  Those of entry e are gg_copies[e][0] and [1], see GgResident.copy. */
 typedef struct GgCopy
 {
@@ -256,8 +259,5 @@ typedef struct GgLoaderExtra
 /* Start one; false when there is no slot. */
 extern bool GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper,
 						  BackgroundWorkerHandle **handle);
-
-/* Bytes written this way: "512 MB". */
-extern const char *GgFormatBytes(char *buffer, Size size, uint64 bytes);
 
 #endif							/* GG_RESIDENT_H */

@@ -469,7 +469,7 @@ GgNowMicros(void)
 	return (uint64) now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* ---- residency, backend side (resident.c) ------------------------------------ */
+/* ---- residency, backend side (lookup.c, handover.c) --------------------------- */
 
 /*
  * Is this generation of the index on a device?  If not, and the service is up, a load is asked for (once), and
@@ -480,21 +480,18 @@ extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResid
 /*
  * Bring one generation of an index to a device: by a loader that reads pages, or by the builder from its own
  * memory.  Begin picks the device and reserves memory, evicting what was used longest ago; NULL (and *why) when
- * there is no room or no service.  Write may be called by several processes that were given the handle's number.
- * End, called when every writer has returned, makes it READY and returns false (with the reason logged) when the
- * device would not.  Abort forgets it; also what happens to a load whose process or (sub)transaction ends early, and
+ * there is no room or no service.  End makes it READY and returns false (with the reason logged) when the device
+ * would not.  Abort forgets it; also what happens to a load whose process or (sub)transaction ends early, and
  * to what was made READY when the transaction is rolled back.  The handle is freed with the transaction.
  */
 typedef struct GgLoad GgLoad;
 
 extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why);
-extern uint64 GgLoadNumber(const GgLoad *load);
-extern GgLoad *GgLoadAttach(uint64 number);		/* in another process; only for GgLoadWrite(), pfree() it */
 extern void GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data, uint64 bytes);
 extern bool GgLoadEnd(GgLoad *load);
 extern void GgLoadAbort(GgLoad *load);
 
-/* ---- residency, worker side (resident.c, upload.c) ---------------------------- */
+/* ---- residency, worker side (resident.c) --------------------------------------- */
 
 /* Start with an empty table and the upload thread; stop joins the thread and closes every index. */
 extern void GgResidentStart(GgDevice *device, const gg_engine *engine);
