@@ -202,26 +202,25 @@ JobData(GgBuild *build, GgKind kind)
 	return AreaData(build, kind);
 }
 
+/* The job that a range of all jobs' belongs to; *range: its number among that job's. */
+static const GgWriteJob *
+JobOfRange(const GgWriteJob *job, uint32 *range)
+{
+	for (; *range >= GgJobRanges(job); job++)
+		*range -= GgJobRanges(job);
+	return job;
+}
+
 /* One who needed the range no longer does; the last one gives back the memory that it was written from. */
 static void
-LeaveRange(GgBuild *build, const GgWriteJob *jobs, int njobs, uint32 range)
+LeaveRange(GgBuild *build, const GgWriteJob *jobs, uint32 range)
 {
-	uint32		nranges = 0;
-
-	if (build->area.users == NULL)
-		return;
-	for (int i = 0; i < njobs; i++)
+	if (build->area.users != NULL && pg_atomic_sub_fetch_u32(&build->area.users[range], 1) == 0)
 	{
-		uint32		here = GgJobRanges(&jobs[i]);
+		const GgWriteJob *job = JobOfRange(jobs, &range);
+		uint64		offset = range * GG_RANGE_BYTES;
 
-		if (range >= nranges && range < nranges + here &&
-			pg_atomic_sub_fetch_u32(&build->area.users[range], 1) == 0)
-		{
-			uint64		offset = (range - nranges) * GG_RANGE_BYTES;
-
-			GgReleaseArea(build, AreaData(build, jobs[i].kind) + offset, Min(GG_RANGE_BYTES, jobs[i].bytes - offset));
-		}
-		nranges += here;
+		GgReleaseArea(build, AreaData(build, job->kind) + offset, Min(GG_RANGE_BYTES, job->bytes - offset));
 	}
 }
 
@@ -231,7 +230,7 @@ GgLeaveRanges(GgBuild *build, uint32 end)
 	for (; build->left < end; build->left++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		LeaveRange(build, build->shared->jobs, build->shared->njobs, build->left);
+		LeaveRange(build, build->shared->jobs, build->left);
 	}
 }
 
@@ -240,10 +239,10 @@ GgWriteRange(GgBuild *build)
 {
 	GgBuildShared *shared = build->shared;
 	GgWriteJob	jobs[GG_MAX_JOBS];
+	const GgWriteJob *job;
 	uint32		turn,
 				range,
-				nranges = 0;
-	int			njobs;
+				first;
 	double		wal_s = 0.0,
 				busy_s;
 	bool		all;
@@ -256,28 +255,18 @@ GgWriteRange(GgBuild *build)
 		return false;
 	}
 	turn = shared->next_range++;
-	njobs = shared->njobs;
 	memcpy(jobs, shared->jobs, sizeof(jobs));
 	range = RangeOf(turn, shared->nranges, shared->stripes);
 	SpinLockRelease(&shared->mutex);
 
 	INSTR_TIME_SET_CURRENT(start);
-	for (int i = 0; i < njobs; i++)
-	{
-		uint32		here = GgJobRanges(&jobs[i]);
-
-		if (range >= nranges && range < nranges + here)
-		{
-			uint32		first = (range - nranges) * GG_RANGE_PAGES;
-
-			WritePages(build, &jobs[i], JobData(build, jobs[i].kind), first,
-					   Min(GG_RANGE_PAGES, jobs[i].npages - first), &wal_s);
-		}
-		nranges += here;
-	}
+	first = range;
+	job = JobOfRange(jobs, &first);
+	first *= GG_RANGE_PAGES;
+	WritePages(build, job, JobData(build, job->kind), first, Min(GG_RANGE_PAGES, job->npages - first), &wal_s);
 	busy_s = GgSecondsSince(start);
 	INSTR_TIME_SET_CURRENT(start);
-	LeaveRange(build, jobs, njobs, range);
+	LeaveRange(build, jobs, range);
 
 	SpinLockAcquire(&shared->mutex);
 	all = ++shared->done_ranges == shared->nranges;
