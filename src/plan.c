@@ -24,6 +24,8 @@ bool		gg_skip_unread_distance = true;
 
 static planner_hook_type prev_planner_hook = NULL;
 
+static void SkipInQuery(Plan *top);
+
 static bool
 IsOurIndex(Oid indexid)
 {
@@ -118,8 +120,7 @@ SkipInPlan(Plan *plan)
 			SkipBelow(plan);
 			break;
 		case T_SubqueryScan:
-			SkipBelow(((SubqueryScan *) plan)->subplan);
-			SkipInPlan(((SubqueryScan *) plan)->subplan);
+			SkipInQuery(((SubqueryScan *) plan)->subplan);
 			break;
 		case T_Append:
 			children = ((Append *) plan)->appendplans;
@@ -139,6 +140,14 @@ SkipInPlan(Plan *plan)
 	SkipInPlan(plan->righttree);
 }
 
+/* The plan of a query or of a subquery, from its top; NULL is a subplan that the planner left out. */
+static void
+SkipInQuery(Plan *top)
+{
+	SkipBelow(top);
+	SkipInPlan(top);
+}
+
 static PlannedStmt *
 PlanQuery(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
 {
@@ -152,17 +161,9 @@ PlanQuery(Query *parse, const char *query_string, int cursor_options, ParamListI
 	if (!gg_skip_unread_distance)
 		return stmt;
 
-	SkipBelow(stmt->planTree);
-	SkipInPlan(stmt->planTree);
+	SkipInQuery(stmt->planTree);
 	foreach(cell, stmt->subplans)
-	{
-		Plan	   *plan = (Plan *) lfirst(cell);
-
-		if (plan == NULL)
-			continue;
-		SkipBelow(plan);
-		SkipInPlan(plan);
-	}
+		SkipInQuery((Plan *) lfirst(cell));
 	return stmt;
 }
 
