@@ -179,16 +179,18 @@ sub wait_for_progress
 	return $pid eq '' ? undef : $pid;
 }
 
-# Process id of the backend whose query matches.
+# Process id of the backend whose query matches, once there is one; of which the condition holds, if there is one.
 sub backend_pid
 {
-	my ($node, $query) = @_;
+	my ($node, $query, $condition) = @_;
 	my $pid;
+
+	$condition //= 'true';
 
 	wait_for(
 		sub {
 			$pid = $node->safe_psql('postgres',
-				"SELECT pid FROM pg_stat_activity WHERE query ~ '$query' AND state = 'active' AND pid <> pg_backend_pid() LIMIT 1");
+				"SELECT pid FROM pg_stat_activity WHERE query ~ '$query' AND state = 'active' AND pid <> pg_backend_pid() AND $condition LIMIT 1");
 			return $pid ne '';
 		});
 	return $pid;

@@ -141,15 +141,7 @@ sub truth_by_cpu
 sub waiting_pid
 {
 	my ($node) = @_;
-	my $pid;
-
-	wait_for(
-		sub {
-			$pid = $node->safe_psql('postgres',
-				"SELECT pid FROM pg_stat_activity WHERE query LIKE '%<->%' AND state = 'active' AND wait_event_type = 'Extension' AND pid <> pg_backend_pid()");
-			return $pid ne '';
-		});
-	return $pid;
+	return backend_pid($node, '<->', "wait_event_type = 'Extension'");
 }
 
 # Lines of the server's log that match.

@@ -573,7 +573,7 @@ check_alone(server *v, const scene *s, gg_index *index, bool exact, uint32_t k, 
 		flight		f = flight_make(counts[c], exact, k, itopk, (uint32_t) (c * 5) % most,
 									(uint32_t) c % GG_SERVE_LANES, (uint32_t) c * 31, &truth);
 
-		/* for slow checkers a batch for each kernel, and one query where lists are long or rows wide: it takes them a minute */
+		/* for slow checkers a batch for each kernel, and one query where lists are long or rows wide */
 		if (harness_small() && (c % 4 != 0 || counts[c] > (itopk > 64 || s->data.dim > 4096 ? 1 : 66)))
 			continue;
 		memset(v->layout.slots, 0xAB, NSLOTS * v->layout.slot_bytes);
@@ -979,6 +979,23 @@ test_refuse_shapes(void)
 	gg_cuda_engine.index_close(index);
 }
 
+/* After refusals, on lane 1: all queries of a scene of forty, right answers. */
+static void
+check_serves_on(server *v, const scene *s, gg_index *index)
+{
+	answers		truth = ask(index, s, false, 10, 64, s->nq);
+	flight		f = flight_make(s->nq, false, 10, 64, 0, 1, 0, &truth);
+	uint64_t	wrong = 0;
+	uint64_t	all = 0;
+
+	flight_submit(v, index, s, &f, 0);
+	if (flight_wait(v, s, &f))
+		flight_check(v, s, &f, &wrong, &all);
+	CHECK(all > 0 && (double) wrong <= 0.002 * (double) all, "%llu of %llu differ after refusals",
+		  (unsigned long long) wrong, (unsigned long long) all);
+	answers_free(&truth);
+}
+
 /* check_memory: not the first time, when code is loaded that stays. */
 static void
 test_refuse_batches(bool check_memory)
@@ -987,10 +1004,6 @@ test_refuse_batches(bool check_memory)
 	uint64_t	before = device_free();
 	gg_server  *none = NULL;
 	gg_index   *index;
-	answers		truth;
-	flight		f;
-	uint64_t	wrong = 0;
-	uint64_t	all = 0;
 	scene		s;
 	server		v;
 
@@ -1002,14 +1015,7 @@ test_refuse_batches(bool check_memory)
 	if (!server_open(&v, s.data.dim))
 		return;
 	index = scene_fill(&s, 0, 0);
-	truth = ask(index, &s, false, 10, 64, s.nq);
-	f = flight_make(40, false, 10, 64, 0, 1, 0, &truth);
-	flight_submit(&v, index, &s, &f, 0);
-	if (flight_wait(&v, &s, &f))
-		flight_check(&v, &s, &f, &wrong, &all);
-	CHECK((double) wrong <= 0.002 * (double) all, "%llu of %llu differ after refusals", (unsigned long long) wrong,
-		  (unsigned long long) all);
-	answers_free(&truth);
+	check_serves_on(&v, &s, index);
 	server_close(&v);
 	gg_cuda_engine.index_close(index);
 	gg_cuda_engine.serve_close(NULL);
@@ -1103,10 +1109,6 @@ test_refused_launch(void)
 	gg_index   *index;
 	gg_status	status;
 	bool		idle = false;
-	answers		truth;
-	flight		f;
-	uint64_t	wrong = 0;
-	uint64_t	all = 0;
 	scene		s;
 	server		v;
 
@@ -1117,7 +1119,6 @@ test_refused_launch(void)
 	if (!server_open(&v, s.data.dim))
 		return;
 	index = scene_fill(&s, 0, 0);
-	truth = ask(index, &s, false, 10, 64, s.nq);
 	memset(slot_part(&v, 3, v.layout.query), 0, s.data.dim * sizeof(float));
 	greedy = true;
 	status = gg_cuda_engine.serve_submit(v.server, index, 1, &batch);
@@ -1129,13 +1130,7 @@ test_refused_launch(void)
 	CHECK(slot_done(&v, 3)[0] == UNTOUCHED, "a refused batch was answered");
 
 	/* the device goes on, on the same lane */
-	f = flight_make(40, false, 10, 64, 0, 1, 0, &truth);
-	flight_submit(&v, index, &s, &f, 0);
-	if (flight_wait(&v, &s, &f))
-		flight_check(&v, &s, &f, &wrong, &all);
-	CHECK(all > 0 && (double) wrong <= 0.002 * (double) all, "%llu of %llu differ after a refusal",
-		  (unsigned long long) wrong, (unsigned long long) all);
-	answers_free(&truth);
+	check_serves_on(&v, &s, index);
 	server_close(&v);
 	gg_cuda_engine.index_close(index);
 	scene_free(&s);
