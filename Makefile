@@ -90,7 +90,8 @@ all: announce
 include $(PGXS)
 
 # Distances and list updates profit from -O3. The engine shares nothing with other libraries but
-# what src/ calls, and hidden symbols let the compiler inline across its functions.
+# what src/ calls, and hidden symbols let the compiler inline across its functions. Private: build/flags, which they need, is not to
+# be made with these when one of them is asked for alone.
 $(CPU_OBJS): private override CFLAGS += -O3 -fvisibility=hidden
 
 # Another PostgreSQL, other flags, with or without CUDA: build again.
