@@ -8,6 +8,7 @@
  * not ready and never read.
  */
 #include "build.h"
+#include "stripes.h"
 
 #include "access/xlog.h"
 #include "access/xloginsert.h"
@@ -121,19 +122,6 @@ GgJobRanges(const GgWriteJob *job)
 	return (job->npages + GG_RANGE_PAGES - 1) / GG_RANGE_PAGES;
 }
 
-/*
- * Writers of one file wait for each other in the kernel, so ranges that are claimed one after the other lie in different files
- * of the relation, as many as it has: turn i is range i / stripes of stripe i % stripes.  Where the last
- * stripe is shorter some turns have no range.
- */
-static uint32
-RangeOf(uint32 turn, uint32 nranges, uint32 stripes)
-{
-	uint32		per_stripe = (nranges + stripes - 1) / stripes;
-
-	return (turn % stripes) * per_stripe + turn / stripes;
-}
-
 void
 GgStartWriting(GgBuild *build, const GgWriteJob *jobs, int njobs, bool ready)
 {
@@ -159,8 +147,8 @@ GgStartWriting(GgBuild *build, const GgWriteJob *jobs, int njobs, bool ready)
 	shared->njobs = njobs;
 	/* what is not ready is made ready in order, and is then written so; one process had better write in order */
 	shared->stripes = ready && build->pcxt != NULL ? Max(1, pages / RELSEG_SIZE) : 1;
-	shared->nranges = shared->stripes * ((nranges + shared->stripes - 1) / shared->stripes);
-	shared->ready_ranges = ready ? shared->nranges : 0;
+	shared->nranges = nranges;
+	shared->ready_ranges = ready ? nranges : 0;
 	shared->next_range = 0;
 	shared->done_ranges = 0;
 	shared->write_end = build->write_start;
@@ -204,20 +192,24 @@ JobData(GgBuild *build, GgKind kind)
 
 /* The job that a range of all jobs' belongs to; *range: its number among that job's. */
 static const GgWriteJob *
-JobOfRange(const GgWriteJob *job, uint32 *range)
+JobOfRange(const GgWriteJob *jobs, int njobs, uint32 *range)
 {
-	for (; *range >= GgJobRanges(job); job++)
-		*range -= GgJobRanges(job);
-	return job;
+	for (int i = 0; i < njobs; i++)
+	{
+		if (*range < GgJobRanges(&jobs[i]))
+			return &jobs[i];
+		*range -= GgJobRanges(&jobs[i]);
+	}
+	elog(ERROR, "range %u is behind the last one that is written", *range);
 }
 
 /* One who needed the range no longer does; the last one gives back the memory that it was written from. */
 static void
-LeaveRange(GgBuild *build, const GgWriteJob *jobs, uint32 range)
+LeaveRange(GgBuild *build, const GgWriteJob *jobs, int njobs, uint32 range)
 {
 	if (build->area.users != NULL && pg_atomic_sub_fetch_u32(&build->area.users[range], 1) == 0)
 	{
-		const GgWriteJob *job = JobOfRange(jobs, &range);
+		const GgWriteJob *job = JobOfRange(jobs, njobs, &range);
 		uint64		offset = range * GG_RANGE_BYTES;
 
 		GgReleaseArea(build, AreaData(build, job->kind) + offset, Min(GG_RANGE_BYTES, job->bytes - offset));
@@ -230,7 +222,7 @@ GgLeaveRanges(GgBuild *build, uint32 end)
 	for (; build->left < end; build->left++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		LeaveRange(build, build->shared->jobs, build->left);
+		LeaveRange(build, build->shared->jobs, build->shared->njobs, build->left);
 	}
 }
 
@@ -243,6 +235,7 @@ GgWriteRange(GgBuild *build)
 	uint32		turn,
 				range,
 				first;
+	int			njobs;
 	double		wal_s = 0.0,
 				busy_s;
 	bool		all;
@@ -255,18 +248,19 @@ GgWriteRange(GgBuild *build)
 		return false;
 	}
 	turn = shared->next_range++;
+	njobs = shared->njobs;
 	memcpy(jobs, shared->jobs, sizeof(jobs));
-	range = RangeOf(turn, shared->nranges, shared->stripes);
+	range = gg_stripes_range(turn, shared->nranges, shared->stripes);
 	SpinLockRelease(&shared->mutex);
 
 	INSTR_TIME_SET_CURRENT(start);
 	first = range;
-	job = JobOfRange(jobs, &first);
+	job = JobOfRange(jobs, njobs, &first);
 	first *= GG_RANGE_PAGES;
 	WritePages(build, job, JobData(build, job->kind), first, Min(GG_RANGE_PAGES, job->npages - first), &wal_s);
 	busy_s = GgSecondsSince(start);
 	INSTR_TIME_SET_CURRENT(start);
-	LeaveRange(build, jobs, range);
+	LeaveRange(build, jobs, njobs, range);
 
 	SpinLockAcquire(&shared->mutex);
 	all = ++shared->done_ranges == shared->nranges;
