@@ -17,7 +17,7 @@
  * it.  Rows lie at a stride of whole sectors; an index without a graph has them in the same way, since searches and
  * builds both read rows at a stride.
  *
- * Each index fills on a stream of its own and waits for that alone: other streams go on.  What other streams do
+ * Each index fills on streams of its own and waits for those alone: others go on.  What others do
  * feel is cudaMalloc() and cudaFree(), once each an index: they take the driver's lock, and cudaFree() waits
  * for the device.  A pool (cudaMallocAsync) would spare that, but keeps memory from other processes, whose
  * builds need it.
@@ -33,9 +33,7 @@
 /* Left free for other indexes' scratch and the driver when index_open() decides on the fp16 copy. */
 #define RESERVE_BYTES ((size_t) 512 << 20)
 
-#define UPLOAD_BYTES ((uint64_t) 64 << 20)	/* between two looks at cancelled(): 6 ms of pageable copy */
 #define SAMPLE_ROWS 65536u		/* that the mean is taken of; any point near it serves */
-#define PIVOT_WORDS (1 + GG_PIVOT_DEGREE)
 #define PART_ALIGN 256			/* of the arrays in memory: as cudaMalloc() */
 
 /* ---- preparing rows -------------------------------------------------------- */
@@ -198,12 +196,6 @@ padded(size_t bytes)
 	return bytes > 64 ? (bytes + 31) & ~(size_t) 31 : (bytes + 15) & ~(size_t) 15;
 }
 
-static size_t
-row_bytes(const gg_shape *shape)
-{
-	return (size_t) shape->dim * gg_element_size(shape->element);
-}
-
 /* Where the arrays of an index lie in its memory; offsets in bytes. */
 typedef struct fill_layout
 {
@@ -241,7 +233,7 @@ layout_for(const gg_shape *shape, bool halves)
 	uint64_t	at = 0;
 
 	memset(&layout, 0, sizeof(layout));
-	layout.row_stride = padded(row_bytes(shape));
+	layout.row_stride = padded(shape_row_bytes(shape));
 	if (wide && halves && shape->degree > 0 && shape->dim >= HALF_MIN_DIM)
 		layout.walk_stride = padded((size_t) shape->dim * 2);
 	layout.rows = take(&at, capacity * layout.row_stride);
@@ -333,9 +325,13 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 	view->rows = index->rows;
 	view->row_stride = layout.row_stride;
 	/* nothing writes what pads a row */
-	if (layout.row_stride != row_bytes(shape) && shape->capacity > 0)
+	if (layout.row_stride != shape_row_bytes(shape) && shape->capacity > 0)
+	{
 		GG_CUDA_TRY(cudaMemsetAsync(index->rows, 0, (size_t) shape->capacity * layout.row_stride,
 									index->stream.get()));
+		/* rows come on other streams */
+		GG_CUDA_TRY(cudaStreamSynchronize(index->stream.get()));
+	}
 	if (shape->degree == 0)
 		return gg_cuda_ok();
 
@@ -406,112 +402,6 @@ uint64_t
 gg_cuda_index_bytes(const gg_index *index)
 {
 	return index->memory.bytes() + index->walk_rows.bytes();
-}
-
-/* ---- writing ------------------------------------------------------------------ */
-
-static gg_status
-copy_in(void *to, const char *from, uint64_t bytes, cudaStream_t stream, const gg_control *control)
-{
-	for (uint64_t at = 0; at < bytes; at += UPLOAD_BYTES)
-	{
-		GG_CUDA_TRY(cudaMemcpyAsync((char *) to + at, from + at,
-									bytes - at < UPLOAD_BYTES ? bytes - at : UPLOAD_BYTES,
-									cudaMemcpyHostToDevice, stream));
-		/* the last piece's end is the caller's to wait for */
-		if (bytes - at > UPLOAD_BYTES)
-			GG_CUDA_TRY(cudaStreamSynchronize(stream));
-		GG_TRY(gg_cuda_check_cancel(control, __func__));
-	}
-	return gg_cuda_ok();
-}
-
-/* Bytes [offset, offset + bytes) of the rows as they lie side by side. */
-static gg_status
-copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
-		  const gg_control *control)
-{
-	const size_t stride = index->view.row_stride;
-	const size_t row = row_bytes(&index->shape);
-	cudaStream_t stream = index->stream.get();
-
-	if (stride == row)
-		return copy_in(index->rows + offset, from, bytes, stream, control);
-	while (bytes > 0)
-	{
-		const uint64_t first = offset / row;
-		const size_t inside = (size_t) (offset % row);
-		uint64_t	count = (bytes < UPLOAD_BYTES ? bytes : UPLOAD_BYTES) / row;
-		uint64_t	piece = row - inside;
-
-		if (inside != 0 || count == 0)
-		{
-			/* the end of a row that an earlier piece began, or the beginning of one */
-			if (piece > bytes)
-				piece = bytes;
-			GG_CUDA_TRY(cudaMemcpyAsync(index->rows + first * stride + inside, from, piece,
-										cudaMemcpyHostToDevice, stream));
-		}
-		else
-		{
-			piece = count * row;
-			GG_CUDA_TRY(cudaMemcpy2DAsync(index->rows + first * stride, stride, from, row, row, count,
-										  cudaMemcpyHostToDevice, stream));
-		}
-		offset += piece;
-		from += piece;
-		bytes -= piece;
-		if (bytes > UPLOAD_BYTES)
-			GG_CUDA_TRY(cudaStreamSynchronize(stream));
-		GG_TRY(gg_cuda_check_cancel(control, __func__));
-	}
-	return gg_cuda_ok();
-}
-
-/* Wait for the index's stream, whatever came before; the first failure counts. */
-static gg_status
-settle(gg_index *index, gg_status status)
-{
-	gg_status	end = gg_cuda_status(cudaStreamSynchronize(index->stream.get()), __func__,
-									 "cudaStreamSynchronize");
-
-	return status.code != GG_OK ? status : end;
-}
-
-/* gg_engine.index_write */
-gg_status
-gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *src, uint64_t bytes)
-{
-	const gg_shape *shape = &index->shape;
-	uint64_t	size = 0;
-	gg_status	status;
-
-	switch (part)
-	{
-		case GG_PART_ROWS:
-			size = (uint64_t) shape->capacity * row_bytes(shape);
-			break;
-		case GG_PART_ADJACENCY:
-			size = (uint64_t) shape->capacity * shape->degree * 4;
-			break;
-		case GG_PART_PIVOTS:
-			size = (uint64_t) shape->npivots * PIVOT_WORDS * 4;
-			break;
-	}
-	if (offset > size || bytes > size - offset)
-		return gg_cuda_fail(GG_EINVAL, __func__, "bytes %llu + %llu of part %d, which has %llu",
-							(unsigned long long) offset, (unsigned long long) bytes, (int) part,
-							(unsigned long long) size);
-	if (bytes == 0)
-		return gg_cuda_ok();
-	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
-	if (part == GG_PART_ROWS)
-		status = copy_rows(index, offset, (const char *) src, bytes, NULL);
-	else
-		status = copy_in((char *) (part == GG_PART_ADJACENCY ? index->adjacency : index->pivot_entries) +
-						 offset, (const char *) src, bytes, index->stream.get(), NULL);
-	/* src may be pinned memory, which is still being read */
-	return settle(index, status);
 }
 
 /* ---- finishing ------------------------------------------------------------------ */
@@ -694,8 +584,6 @@ gg_cuda_index_rows(gg_index *index, uint32_t n, gg_dataset *rows, size_t *stride
 		return gg_cuda_fail(GG_EINVAL, __func__, "%u of %u rows, degree %u%s", n, index->shape.capacity,
 							index->shape.degree, index->finished ? ", finished" : "");
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
-	/* what pads them may still be on its way */
-	GG_CUDA_TRY(cudaStreamSynchronize(index->stream.get()));
 	rows->rows = index->rows;
 	rows->n = n;
 	rows->dim = index->shape.dim;
@@ -718,15 +606,12 @@ open_with(const gg_dataset *data, const gg_graph *graph, const gg_shape *shape,
 	GG_TRY(search_device_find(&index->device));
 	GG_CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
 	GG_TRY(create(shape, free_bytes >= gg_cuda_shape_bytes(shape) + RESERVE_BYTES, index));
-	status = copy_rows(index, 0, (const char *) data->rows, (uint64_t) data->n * row_bytes(shape),
-					   control);
+	status = index_copy_rows(index, 0, (const char *) data->rows, (uint64_t) data->n * shape_row_bytes(shape), control);
 	if (status.code == GG_OK && shape->degree > 0)
-		status = copy_in(index->adjacency, (const char *) graph->adjacency,
-						 (uint64_t) graph->n * graph->degree * 4, index->stream.get(), control);
+		status = index_copy_in(index, index->adjacency, graph->adjacency, (uint64_t) graph->n * graph->degree * 4, control);
 	if (status.code == GG_OK && shape->degree > 0)
-		status = copy_in(index->pivots, (const char *) graph->pivots, (uint64_t) graph->npivots * 4,
-						 index->stream.get(), control);
-	GG_TRY(settle(index, status));
+		status = index_copy_in(index, index->pivots, graph->pivots, (uint64_t) graph->npivots * 4, control);
+	GG_TRY(index_settle(index, status));
 	return finish(index, data->n, false, control);
 }
 

@@ -2,14 +2,19 @@
  * index.cuh
  *		What lies behind gg_index: an index on the device, and the scratch memory of searches.
  *
- *	fill.cu			memory, rows and graph into it, made ready for walks
+ *	fill.cu			its memory, and what is there made ready for walks
+ *	write.cu		rows and graph into it
  *	index.cu		searches of callers that wait
  *	serve.cu		searches of callers that do not
  */
 #ifndef GG_INDEX_CUH
 #define GG_INDEX_CUH
 
+#include <mutex>
+
 #include "search.cuh"
+
+#define PIVOT_WORDS (1 + GG_PIVOT_DEGREE)	/* of a pivot as a segment has it */
 
 /*
  * What searches on one stream write beside their answers.  Two searches under way at once need two.  It
@@ -24,6 +29,44 @@ typedef struct search_scratch
 	gg_cuda_buffer<float> queries;	/* copies of what came from the host */
 } search_scratch;
 
+/*
+ * Pinned memory and a stream: what one thread needs to bring pageable memory to the device, a buffer being filled
+ * while the other one's bytes leave.
+ */
+class index_stage
+{
+public:
+	index_stage() : next(NULL), memory_(NULL), turn_(0)
+	{
+		left_[0] = left_[1] = NULL;
+	}
+	~index_stage();
+	index_stage(const index_stage &) = delete;
+	index_stage &operator=(const index_stage &) = delete;
+
+	gg_status	create();
+
+	/* The buffer that is to be filled, once its last bytes have left. */
+	gg_status	buffer(char **memory);
+
+	/* After what was queued on stream() for that buffer. */
+	gg_status	sent();
+
+	cudaStream_t
+	stream() const
+	{
+		return stream_.get();
+	}
+
+	index_stage *next;			/* of those that nobody uses */
+
+private:
+	void	   *memory_;
+	gg_cuda_stream stream_;
+	cudaEvent_t left_[2];
+	unsigned	turn_;
+};
+
 struct gg_index
 {
 	gg_shape	shape;
@@ -31,6 +74,10 @@ struct gg_index
 	search_view view;			/* n is 0 until finished */
 	search_device device;
 	gg_cuda_stream stream;
+
+	/* of callers that write rows from pageable memory: as many as there were at a time */
+	std::mutex	stages_lock;
+	index_stage *stages;
 
 	/* one allocation: to take one and to give it back holds up the other threads' calls */
 	gg_cuda_buffer<char> memory;
@@ -53,7 +100,7 @@ struct gg_index
 	void	   *mapped;			/* pinned host memory that the device sees */
 	size_t		mapped_bytes;
 
-	gg_index() : finished(false), adjacency(NULL), pivots(NULL), pivot_entries(NULL), rows(NULL),
+	gg_index() : finished(false), stages(NULL), adjacency(NULL), pivots(NULL), pivot_entries(NULL), rows(NULL),
 				 pivot_rows(NULL), pivot_norms(NULL), norms(NULL), mean(NULL), range(NULL),
 				 mapped(NULL), mapped_bytes(0)
 	{
@@ -68,6 +115,13 @@ struct gg_index
 			(void) cudaStreamSynchronize(stream.get());
 		if (mapped != NULL)
 			(void) cudaFreeHost(mapped);
+		while (stages != NULL)
+		{
+			index_stage *stage = stages;
+
+			stages = stage->next;
+			delete stage;
+		}
 	}
 };
 
@@ -120,6 +174,25 @@ extern gg_status search_queue(const gg_index *index, search_scratch *scratch,
 extern gg_status search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 									const uint32_t *filter, const search_batch *batch,
 									cudaStream_t stream);
+
+/* Bytes of a row as the caller has it. */
+static inline size_t
+shape_row_bytes(const gg_shape *shape)
+{
+	return (size_t) shape->dim * gg_element_size(shape->element);
+}
+
+/*
+ * write.cu: queued on the index's stream.  Bytes [offset, offset + bytes) of the rows as they lie side by side; bytes of
+ * another array.
+ */
+extern gg_status index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
+								 const gg_control *control);
+extern gg_status index_copy_in(gg_index *index, void *to, const void *from, uint64_t bytes,
+							   const gg_control *control);
+
+/* Wait for the index's stream, whatever came before; the first failure counts. */
+extern gg_status index_settle(gg_index *index, gg_status status);
 
 /* fill.cu: the device that calls of this thread go to from here on; what was found out about it is kept. */
 extern gg_status search_device_find(search_device *device);

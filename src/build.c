@@ -288,13 +288,14 @@ CopyRest(GgBuild *build, uint32 n)
 }
 
 /*
- * Wait until the thread has copied all chunks that are full.  They are moved no more until it ended: equal rows are
+ * Wait until the threads have copied all chunks that are full.  They are moved no more until these ended: equal rows are
  * folded afterwards.
  */
 static void
 DrainCopy(GgBuild *build)
 {
 	instr_time	start;
+	gg_status	status;
 
 	if (build->copy == NULL)
 		return;
@@ -306,10 +307,11 @@ DrainCopy(GgBuild *build)
 		CHECK_FOR_INTERRUPTS();
 		pg_usleep(500);
 	}
-	if (gg_copy_stop(build->copy).code != GG_OK)
-		GgAbandonCopy(build);
-	else
-		build->times.copy_s += gg_copy_seconds(build->copy);
+	status = gg_copy_stop(build->copy);
+	build->open_s += gg_copy_open_seconds(build->copy);
+	build->times.copy_s += gg_copy_seconds(build->copy);
+	if (status.code != GG_OK)
+		GgAbandonCopy(build, &status);
 	build->late_copy_s += GgSecondsSince(start);
 }
 
@@ -330,7 +332,7 @@ CompleteCopy(GgBuild *build, uint32 nodes, uint32 moved)
 	if (nodes > build->copy_capacity)
 	{
 		/* what is there is too small: all again, into one that is not */
-		GgAbandonCopy(build);
+		GgAbandonCopy(build, NULL);
 		status = build->engine->index_create(&shape, &build->device_index);
 		if (status.code == GG_OK)
 			status = CopyRows(build, 0, nodes);
@@ -346,7 +348,7 @@ CompleteCopy(GgBuild *build, uint32 nodes, uint32 moved)
 	if (status.code != GG_OK)
 	{
 		ereport(DEBUG1, (errmsg_internal("gpugraph rows are copied again for the build: %s", status.message)));
-		GgAbandonCopy(build);
+		GgAbandonCopy(build, NULL);
 		return false;
 	}
 	return true;
@@ -366,7 +368,7 @@ BuildGraph(GgBuild *build, const gg_dataset *data, bool on_device)
 	else
 		status = build->engine->build(data, &build->params, &build->control, build->graph, &stats);
 	/* the device's memory is for others from now on */
-	GgAbandonCopy(build);
+	GgAbandonCopy(build, NULL);
 	if (status.code == GG_EDEVICE_MEMORY && gg_engine_setting == GG_ENGINE_AUTO)
 	{
 		ereport(NOTICE,
@@ -531,12 +533,13 @@ GgFlushSegment(GgBuild *build, bool more)
 	bool		overlapped,
 				on_device;
 
+	build->heap_s += GgSecondsSince(build->scan_start);
 	if (more)
 		AnnounceSegments(build);
 	DrainCopy(build);
 	if (build->n == 0)
 	{
-		GgAbandonCopy(build);
+		GgAbandonCopy(build, NULL);
 		return;
 	}
 	/* a table of far more rows than was to be expected can still get here */
@@ -673,11 +676,12 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	GgEndScan(build);
 
 	ereport(DEBUG1,
-			(errmsg_internal("gpugraph build of \"%s\": %.0f rows in %u segments, total %.3f s, scan %.3f s, copy %.3f s of which "
-							 "%.3f s after the scan, k-NN graph %.3f s, optimize %.3f s, write %.3f s, WAL %.3f s; hand-over %.3f s",
+			(errmsg_internal("gpugraph build of \"%s\": %.0f rows in %u segments, total %.3f s, scan %.3f s (heap read in %.3f s, "
+							 "the copy's rest then %.3f s), device opened in %.3f s, copy %.3f s, k-NN graph %.3f s, optimize %.3f s, write %.3f s, WAL %.3f s; "
+							 "hand-over %.3f s",
 							 RelationGetRelationName(index), result->index_tuples, meta->nsegments,
-							 meta->times.total_s, meta->times.scan_s, meta->times.copy_s, build->late_copy_s, meta->times.knn_s,
-							 meta->times.optimize_s, meta->times.write_s, meta->times.wal_s, build->hand_over_s)));
+							 meta->times.total_s, meta->times.scan_s, build->heap_s, build->late_copy_s, build->open_s, meta->times.copy_s,
+							 meta->times.knn_s, meta->times.optimize_s, meta->times.write_s, meta->times.wal_s, build->hand_over_s)));
 
 	MemoryContextDelete(row_context);
 	pfree(meta);

@@ -98,7 +98,7 @@ typedef struct GgBuildShared
 	uint32		ready_ranges;
 	uint32		next_range;
 	uint32		done_ranges;
-	uint32		stripes;		/* see RangeOf() */
+	uint32		stripes;		/* see stripes.h */
 	double		write_busy_s;	/* summed over processes: to write, logging included */
 	double		wal_busy_s;		/* to log alone */
 	instr_time	write_end;		/* when the last range was done */
@@ -169,7 +169,9 @@ typedef struct GgBuild
 	gg_graph   *graph;			/* its graph, once built */
 	GgPivotEntry *pivots;		/* its pivots, as they are written */
 	struct GgLoad *load;		/* the hand-over to the GPU service; NULL without one */
-	double		late_copy_s;	/* of times.copy_s, the rows' that the scan did not cover */
+	double		heap_s;			/* of times.scan_s, until no process filled chunks */
+	double		late_copy_s;	/* from then on, what the leader waited for rows to be on the device */
+	double		open_s;			/* to open the device, beside the scan */
 	double		hand_over_s;	/* of the leader's time */
 	uint32		left;			/* ranges that the leader needs no more */
 	BlockNumber nblocks;		/* blocks given to arrays so far */
@@ -187,7 +189,7 @@ typedef struct GgBuild
 
 	/* rows on their way to the device while the scan goes on; NULL: they are not */
 	gg_copy    *copy;
-	gg_index   *device_index;
+	gg_index   *device_index;	/* the copy's until it was stopped */
 	uint32		copy_capacity;	/* rows that it can take */
 } GgBuild;
 
@@ -213,8 +215,8 @@ extern double GgScanHeap(GgBuild *build);
 /* Wait for the workers' end. */
 extern void GgEndScan(GgBuild *build);
 
-/* End the copying of rows to the device, and close the index there. */
-extern void GgAbandonCopy(GgBuild *build);
+/* End the copying of rows to the device, and close the index there; why: the failure that is the cause, or NULL. */
+extern void GgAbandonCopy(GgBuild *build, const gg_status *why);
 
 /* ---- build_area.c ------------------------------------------------------- */
 

@@ -1,12 +1,14 @@
 /*
  * build_copy.c
- *		The thread that copies rows to the device while the heap is scanned.
+ *		The threads that copy rows to the device while the heap is scanned.
  *
- * A thread, and not the leader between its own rows: index_write() returns only when the bytes have
- * left, and a leader that waits for the bus reads no rows.  There is no PostgreSQL in this file, and no signal
- * reaches the thread: the process's handlers run in the leader's thread alone.
+ * Threads, and not the leader between its own rows: index_create() opens the device, which takes longer than
+ * to read a small table, index_write() returns only when the bytes have left, and a leader that waits reads no rows.  There is
+ * no PostgreSQL in this file, and no signal reaches the threads: the process's handlers run in the leader's thread alone.
  *
- * The thread looks at the chunks in turn instead of being told: they are filled by other processes, and a flag
+ * The first thread creates the index, starts the others, copies as they do, and ends last.
+ *
+ * The threads look at the chunks in turn instead of being told: they are filled by other processes, and a flag
  * that each raises is all that these need know.  A look costs one word for each MB that is not copied yet.
  */
 #include "build_copy.h"
@@ -20,22 +22,33 @@
 /* Between two looks when there was nothing: a chunk takes longer to fill, and a scan of any length has many. */
 #define IDLE_NS		300000L
 
-/* Chunks that follow each other go in one call, up to this many: 32 MB keep the bus busy. */
-#define MAX_RUN		32
+/*
+ * Chunks that follow each other go in one call, up to this many: 8 MB are enough to make little of what a call costs, and
+ * few enough for the last ones to be shared by all threads.
+ */
+#define MAX_RUN		8
 
 struct gg_copy
 {
 	const gg_engine *engine;
-	gg_index   *index;
+	gg_shape	shape;
 	gg_copy_source source;
 	uint32_t	nchunks;
-	unsigned char *copied;		/* by chunk; the thread's until it was joined */
-	pthread_t	thread;
+	int			nthreads;
+	gg_index  **index;			/* set by the first thread before it starts the others */
+	double		open_seconds;	/* likewise */
+	pthread_t	thread;			/* the first */
 	bool		running;
 	int			stop;			/* 0, DRAIN or NOW; atomic */
 	int			ended;			/* atomic */
+
+	pthread_mutex_t mutex;		/* protects what follows, until the threads were joined */
+	unsigned char *taken;		/* by chunk: is copied, or was */
+	uint32_t	first;			/* all chunks before this one are taken */
 	gg_status	status;
-	double		seconds;
+	int			copying;		/* threads that copy */
+	double		since;			/* when the first of them began */
+	double		seconds;		/* before that */
 };
 
 enum
@@ -54,80 +67,111 @@ monotonic_seconds(void)
 }
 
 static bool
-is_full(const gg_copy *copy, uint32_t chunk)
+can_take(const gg_copy *copy, uint32_t chunk)
 {
-	return __atomic_load_n(&copy->source.filled[chunk], __ATOMIC_ACQUIRE) != 0;
+	return !copy->taken[chunk] && __atomic_load_n(&copy->source.filled[chunk], __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Copy what is full from chunk first on.  Returns whether there was any; moves *first behind what is done. */
-static bool
-copy_full_chunks(gg_copy *copy, uint32_t *first)
+/* Take full chunks that follow each other; the mutex is held.  Returns how many, *chunk is the first of them. */
+static uint32_t
+take_run(gg_copy *copy, uint32_t *chunk)
+{
+	uint64_t	claimed = __atomic_load_n(copy->source.claimed, __ATOMIC_RELAXED) / copy->source.chunk_rows;
+	uint32_t	end = claimed < copy->nchunks ? (uint32_t) claimed : copy->nchunks;
+	uint32_t	run = 0;
+
+	while (copy->first < end && copy->taken[copy->first])
+		copy->first++;
+	for (uint32_t i = copy->first; i < end && run == 0; i++)
+	{
+		while (i + run < end && run < MAX_RUN && can_take(copy, i + run))
+			run++;
+		*chunk = i;
+	}
+	if (run > 0)
+		memset(copy->taken + *chunk, 1, run);
+	return run;
+}
+
+static gg_status
+copy_run(gg_copy *copy, uint32_t chunk, uint32_t run)
 {
 	const gg_copy_source *source = &copy->source;
-	uint64_t	claimed = __atomic_load_n(source->claimed, __ATOMIC_RELAXED);
-	uint32_t	end = copy->nchunks;
-	size_t		chunk_bytes = source->chunk_rows * source->row_bytes;
-	bool		any = false;
+	uint64_t	chunk_bytes = source->chunk_rows * source->row_bytes;
 
-	if (claimed / source->chunk_rows < end)
-		end = (uint32_t) (claimed / source->chunk_rows);
-	for (uint32_t i = *first; i < end && __atomic_load_n(&copy->stop, __ATOMIC_RELAXED) != NOW;)
+	return copy->engine->index_write(*copy->index, GG_PART_ROWS, chunk * chunk_bytes, source->rows + chunk * chunk_bytes,
+									 run * chunk_bytes);
+}
+
+/* What each thread does once there is an index. */
+static void *
+copy_chunks(void *arg)
+{
+	gg_copy    *copy = arg;
+	bool		failed;
+
+	pthread_mutex_lock(&copy->mutex);
+	do
 	{
-		uint32_t	run = 0;
-		double		start;
+		/* asked before looking: what was full when we were told to drain is then seen */
+		int			stop = __atomic_load_n(&copy->stop, __ATOMIC_ACQUIRE);
+		uint32_t	chunk = 0;
+		uint32_t	run;
+		gg_status	status = {.code = GG_OK};
 
-		while (i + run < end && run < MAX_RUN && !copy->copied[i + run] && is_full(copy, i + run))
-			run++;
-		if (run == 0)
+		if (stop == NOW)
+			break;
+		run = take_run(copy, &chunk);
+		if (run == 0 && stop == DRAIN)
+			break;
+		if (run > 0 && copy->copying++ == 0)
+			copy->since = monotonic_seconds();
+		pthread_mutex_unlock(&copy->mutex);
+		if (run > 0)
+			status = copy_run(copy, chunk, run);
+		else
 		{
-			i++;
-			continue;
+			struct timespec idle = {0, IDLE_NS};
+
+			nanosleep(&idle, NULL);
 		}
-		start = monotonic_seconds();
-		copy->status = copy->engine->index_write(copy->index, GG_PART_ROWS, (uint64_t) i * chunk_bytes,
-												 source->rows + (uint64_t) i * chunk_bytes, (uint64_t) run * chunk_bytes);
-		copy->seconds += monotonic_seconds() - start;
-		if (copy->status.code != GG_OK)
-			return false;
-		memset(copy->copied + i, 1, run);
-		i += run;
-		any = true;
-	}
-	while (*first < end && copy->copied[*first])
-		(*first)++;
-	return any;
+		pthread_mutex_lock(&copy->mutex);
+		if (run > 0 && --copy->copying == 0)
+			copy->seconds += monotonic_seconds() - copy->since;
+		if (copy->status.code == GG_OK)
+			copy->status = status;
+		failed = copy->status.code != GG_OK;
+	} while (!failed);
+	pthread_mutex_unlock(&copy->mutex);
+	return NULL;
 }
 
 static void *
 copy_main(void *arg)
 {
 	gg_copy    *copy = arg;
-	uint32_t	first = 0;
+	pthread_t	others[GG_COPY_THREADS];
+	int			nothers = 0;
+	double		start = monotonic_seconds();
 
-	for (;;)
+	copy->status = copy->engine->index_create(&copy->shape, copy->index);
+	copy->open_seconds = monotonic_seconds() - start;
+	if (copy->status.code == GG_OK)
 	{
-		/* asked before looking: what was full when we were told to drain is then seen */
-		int			stop = __atomic_load_n(&copy->stop, __ATOMIC_ACQUIRE);
-		bool		any;
-
-		if (stop == NOW)
-			break;
-		any = copy_full_chunks(copy, &first);
-		if (copy->status.code != GG_OK || (stop == DRAIN && !any))
-			break;
-		if (!any)
-		{
-			struct timespec idle = {0, IDLE_NS};
-
-			nanosleep(&idle, NULL);
-		}
+		/* where there are to be no more threads, fewer do it */
+		while (nothers + 1 < copy->nthreads && pthread_create(&others[nothers], NULL, copy_chunks, copy) == 0)
+			nothers++;
+		copy_chunks(copy);
+		for (int i = 0; i < nothers; i++)
+			pthread_join(others[i], NULL);
 	}
 	__atomic_store_n(&copy->ended, 1, __ATOMIC_RELEASE);
 	return NULL;
 }
 
 gg_status
-gg_copy_start(const gg_engine *engine, gg_index *index, const gg_copy_source *source, gg_copy **result)
+gg_copy_start(const gg_engine *engine, const gg_shape *shape, const gg_copy_source *source, int threads,
+			  gg_index **index, gg_copy **result)
 {
 	gg_status	status = {.code = GG_OK};
 	gg_status	no_memory = {.code = GG_ENOMEM, .where = "gg_copy_start", .message = "no memory or thread for copying rows"};
@@ -136,18 +180,22 @@ gg_copy_start(const gg_engine *engine, gg_index *index, const gg_copy_source *so
 				old;
 
 	*result = NULL;
+	*index = NULL;
 	if (copy == NULL)
 		return no_memory;
 	copy->engine = engine;
-	copy->index = index;
+	copy->shape = *shape;
 	copy->source = *source;
-	copy->nchunks = source->capacity / source->chunk_rows;
-	copy->copied = calloc(copy->nchunks + 1, 1);
-	if (copy->copied == NULL)
+	copy->nchunks = shape->capacity / source->chunk_rows;
+	copy->nthreads = threads < GG_COPY_THREADS ? threads : GG_COPY_THREADS;
+	copy->index = index;
+	copy->taken = calloc(copy->nchunks + 1, 1);
+	if (copy->taken == NULL)
 	{
 		free(copy);
 		return no_memory;
 	}
+	pthread_mutex_init(&copy->mutex, NULL);
 
 	/* a thread inherits the mask: no signal may reach it even at its start */
 	sigfillset(&all);
@@ -156,8 +204,7 @@ gg_copy_start(const gg_engine *engine, gg_index *index, const gg_copy_source *so
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (!copy->running)
 	{
-		free(copy->copied);
-		free(copy);
+		gg_copy_free(copy);
 		return no_memory;
 	}
 	*result = copy;
@@ -191,7 +238,13 @@ gg_copy_stop(gg_copy *copy)
 bool
 gg_copy_done(const gg_copy *copy, uint32_t chunk)
 {
-	return chunk < copy->nchunks && copy->copied[chunk];
+	return chunk < copy->nchunks && copy->taken[chunk];
+}
+
+double
+gg_copy_open_seconds(const gg_copy *copy)
+{
+	return copy->open_seconds;
 }
 
 double
@@ -206,6 +259,7 @@ gg_copy_free(gg_copy *copy)
 	if (copy == NULL)
 		return;
 	gg_copy_stop(copy);
-	free(copy->copied);
+	pthread_mutex_destroy(&copy->mutex);
+	free(copy->taken);
 	free(copy);
 }

@@ -48,8 +48,10 @@ PGDLLEXPORT void gg_parallel_build_main(dsm_segment *segment, shm_toc *toc);
 /* ---- rows to the device ------------------------------------------------------- */
 
 void
-GgAbandonCopy(GgBuild *build)
+GgAbandonCopy(GgBuild *build, const gg_status *why)
 {
+	if (why != NULL)
+		ereport(DEBUG1, (errmsg_internal("gpugraph rows are not copied during the scan: %s", why->message)));
 	gg_copy_free(build->copy);
 	build->copy = NULL;
 	if (build->device_index != NULL)
@@ -63,7 +65,7 @@ LoseBuild(void *arg)
 {
 	GgBuild    *build = arg;
 
-	GgAbandonCopy(build);
+	GgAbandonCopy(build, NULL);
 	GgUnmapArea(build);
 	GgCloseRunFile(&build->file);
 }
@@ -89,22 +91,15 @@ StartCopy(GgBuild *build)
 	shape.capacity = (uint32) Min(Max(build->expected, 1) * 1.05, shared->limit);
 	shape.capacity = Min(shape.capacity / shared->chunk_rows + 2, shared->limit / shared->chunk_rows) * shared->chunk_rows;
 	build->copy_capacity = shape.capacity;
-	status = engine->index_create(&shape, &build->device_index);
-	if (status.code == GG_OK)
-	{
-		source.rows = build->area.rows;
-		source.row_bytes = GgRowBytes(build->meta);
-		source.chunk_rows = shared->chunk_rows;
-		source.capacity = shape.capacity;
-		source.filled = (const volatile uint32_t *) build->area.filled;
-		source.claimed = (const volatile uint64_t *) build->area.next_row;
-		status = gg_copy_start(engine, build->device_index, &source, &build->copy);
-	}
+	source.rows = build->area.rows;
+	source.row_bytes = GgRowBytes(build->meta);
+	source.chunk_rows = shared->chunk_rows;
+	source.filled = (const volatile uint32_t *) build->area.filled;
+	source.claimed = (const volatile uint64_t *) build->area.next_row;
+	/* as many as there are processes: each takes a processor only while it copies */
+	status = gg_copy_start(engine, &shape, &source, shared->participants, &build->device_index, &build->copy);
 	if (status.code != GG_OK)
-	{
-		ereport(DEBUG1, (errmsg_internal("gpugraph rows are not copied during the scan: %s", status.message)));
-		GgAbandonCopy(build);
-	}
+		GgAbandonCopy(build, &status);
 }
 
 /* ---- chunks -------------------------------------------------------------------- */
@@ -623,7 +618,7 @@ GgEndScan(GgBuild *build)
 	build->meta = NULL;
 	if (IsMVCCSnapshot(build->snapshot))
 		UnregisterSnapshot(build->snapshot);
-	GgAbandonCopy(build);
+	GgAbandonCopy(build, NULL);
 	GgUnmapArea(build);
 	DestroyParallelContext(pcxt);
 	build->pcxt = NULL;

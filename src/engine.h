@@ -340,7 +340,8 @@ typedef struct gg_engine
 	 * shape->capacity rows and the graph is taken at once (GG_EDEVICE_MEMORY, with the sizes, when there is
 	 * not enough), then index_write() brings the parts, in any order and in pieces of any length, and
 	 * index_finish() makes it searchable with shape n rows.  index_write() returns when src may be used
-	 * again.  It checks that the piece lies inside the part, nothing else.
+	 * again.  It checks that the piece lies inside the part, nothing else.  Several threads may write to one index at once,
+	 * each other bytes, and pageable memory reaches a device faster so.
 	 */
 	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);
 	gg_status	(*index_write) (gg_index *index, gg_part part, uint64_t offset, const void *src, uint64_t bytes);
