@@ -28,7 +28,7 @@ extern int	harness_finish(void);
 
 /*
  * Set GG_TEST_SMALL in the environment to run under slow checkers: sizes are divided by scale.  With the
- * value 2 (valgrind, 50 times slower) also fewer of the cases that cannot be made small.
+ * value 2 (valgrind and racecheck, slower still) also fewer of the cases that cannot be made small.
  */
 extern bool harness_small(void);
 extern bool harness_fewer(void);

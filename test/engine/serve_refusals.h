@@ -101,18 +101,20 @@ static inline void
 refusals_answer(const gg_engine *engine, gg_server *server, gg_index *index, const gg_serve_batch *batch)
 {
 	double		until = harness_now() + (harness_small() ? 400 : 20);
+	gg_status	status = {.code = GG_OK};
 	bool		idle = false;
 
 	CHECK_OK(engine->serve_submit(server, index, 0, batch), "serve_submit");
-	while (!idle && harness_now() < until)
-		if (!CHECK_OK(engine->serve_check(server, 0, &idle), "serve_check"))
-			return;
+	while (!idle && status.code == GG_OK && harness_now() < until)
+		status = engine->serve_check(server, 0, &idle);
+	CHECK_OK(status, "serve_check");
 	CHECK(idle, "the lane is idle");
 }
 
 static inline void
 serve_refuses_batches(const gg_engine *engine)
 {
+	int			touched = 0;
 	const gg_serve_batch good = {.count = 2,.exact = true,.k = 2,.itopk_size = 4,.slots = {0, 1},.tickets = {7, 8}};
 	gg_serve_layout layout = refusals_layout;
 	char	   *memory = aligned_alloc(REFUSALS_REGION, REFUSALS_REGION);
@@ -169,7 +171,8 @@ serve_refuses_batches(const gg_engine *engine)
 	}
 	CHECK(engine->serve_check(server, GG_SERVE_LANES, &idle).code == GG_EINVAL && !idle, "no such lane");
 	for (int i = 0; i < REFUSALS_REGION; i++)
-		CHECK(memory[i] == 0, "a refused batch wrote byte %d", i);
+		touched += memory[i] != 0;
+	CHECK(touched == 0, "refused batches wrote %d bytes", touched);
 
 	/* none of that stands in the way */
 	refusals_answer(engine, server, rows, &good);

@@ -815,6 +815,9 @@ main(void)
 
 	for (int i = 0; i < 17; i++)
 	{
+		/* racecheck takes minutes for more rows than these */
+		if (harness_fewer() && tiny[i] > 129)
+			continue;
 		build_case(GAUSS, tiny[i], 16, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
 		build_case(GAUSS, tiny[i], 8, GG_METRIC_IP, GG_ELEMENT_F16, 16, 32, GG_INIT_RANDOM);
 	}
@@ -835,7 +838,7 @@ main(void)
 		walk_case(50, 800, 4);
 		walk_case(100, 200, 4);
 	}
-	cancel_case(small ? 17000 : 60000, 32);
+	cancel_case(harness_fewer() ? 300 : small ? 17000 : 60000, 32);
 	if (!small)
 		cancel_case(300, 32);
 

@@ -9,7 +9,7 @@
  *	serve		batches of 1 to 256 on all lanes, several lists a slot, many in flight: each ticket comes after
  *				its answer, nothing else of a slot is written, answers are index_search()'s
  *	grow		rows that come after finishing are found, from the next batch on
- *	build		build_index() makes build()'s graph, whatever the stride of the rows
+ *	build		build_index() makes build()'s graph, whatever the stride of the rows and however many threads wrote them
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
  *	refused calls	a launch that asks for too much is refused, and the device serves on; no host memory can be pinned.
  *				The linker leads such calls through functions of this file (Makefile, --wrap)
@@ -506,11 +506,12 @@ check_idle(server *v, const char *name)
 
 	for (uint32_t lane = 0; lane < GG_SERVE_LANES; lane++)
 	{
+		gg_status	status = {.code = GG_OK};
 		bool		idle = false;
 
-		while (!idle && harness_now() < until)
-			if (!CHECK_OK(gg_cuda_engine.serve_check(v->server, lane, &idle), name))
-				return;
+		while (!idle && status.code == GG_OK && harness_now() < until)
+			status = gg_cuda_engine.serve_check(v->server, lane, &idle);
+		CHECK_OK(status, name);
 		CHECK(idle, "%s: lane %u is still busy", name, lane);
 	}
 }
@@ -574,7 +575,7 @@ check_alone(server *v, const scene *s, gg_index *index, bool exact, uint32_t k, 
 									(uint32_t) c % GG_SERVE_LANES, (uint32_t) c * 31, &truth);
 
 		/* for slow checkers a batch for each kernel, and one query where lists are long or rows wide */
-		if (harness_small() && (c % 4 != 0 || counts[c] > (itopk > 64 || s->data.dim > 4096 ? 1 : 66)))
+		if (harness_small() && (c % 4 != 0 || counts[c] > (itopk > 64 || s->data.dim > 512 ? 1 : 66)))
 			continue;
 		memset(v->layout.slots, 0xAB, NSLOTS * v->layout.slot_bytes);
 		flight_submit(v, index, s, &f, (uint32_t) c * 13);
@@ -653,14 +654,28 @@ static struct
 
 #define NPIECES 9
 
-/* For slow checkers: more rows than the longest list has places, and as few queries as can differ. */
+static uint32_t
+at_most(uint32_t value, uint32_t most)
+{
+	return value < most ? value : most;
+}
+
+/*
+ * For slow checkers: as few queries as can differ.  For racecheck, which takes a second for a step of a cluster's walk, few rows, so
+ * that there are few steps; otherwise more of them than the longest list has places.
+ */
 static scene_spec
 smaller(scene_spec spec)
 {
 	if (harness_small())
 	{
-		spec.n = spec.n < 1100 ? spec.n : 1100;
+		spec.n = at_most(spec.n, harness_fewer() ? 100 : 2200);
 		spec.nq = 2;
+	}
+	if (harness_fewer())
+	{
+		spec.npivots = at_most(spec.npivots, 40);
+		spec.dim = at_most(spec.dim, 1000);
 	}
 	return spec;
 }
@@ -826,7 +841,74 @@ test_fill_beside(void)
 	scene_free(&s);
 }
 
+/* ---- host memory that cannot be pinned ------------------------------------------------------ */
+
+static bool unpinnable;
+
+extern cudaError_t __real_cudaHostAlloc(void **block, size_t bytes, unsigned int flags);
+extern cudaError_t __wrap_cudaHostAlloc(void **block, size_t bytes, unsigned int flags);
+extern cudaError_t __real_cudaHostRegister(void *block, size_t bytes, unsigned int flags);
+extern cudaError_t __wrap_cudaHostRegister(void *block, size_t bytes, unsigned int flags);
+
+cudaError_t
+__wrap_cudaHostAlloc(void **block, size_t bytes, unsigned int flags)
+{
+	return unpinnable ? cudaErrorMemoryAllocation : __real_cudaHostAlloc(block, bytes, flags);
+}
+
+cudaError_t
+__wrap_cudaHostRegister(void *block, size_t bytes, unsigned int flags)
+{
+	return unpinnable ? cudaErrorMemoryAllocation : __real_cudaHostRegister(block, bytes, flags);
+}
+
 /* ---- building ---------------------------------------------------------------------------- */
+
+#define WRITERS 4
+
+typedef struct writing
+{
+	gg_index   *index;
+	const char *rows;
+	uint64_t	bytes;
+	uint64_t	next;			/* this and what follows: atomic */
+	uint64_t	seed;
+	int			failed;			/* calls */
+} writing;
+
+/* What a build's threads do: pieces as they come, of which some are longer than a pinned buffer, and few end with a row. */
+static void *
+write_on(void *arg)
+{
+	writing    *w = arg;
+	small_random random = {__atomic_fetch_add(&w->seed, 1, __ATOMIC_RELAXED)};
+
+	for (;;)
+	{
+		uint64_t	size = 1 + small_random_bits(&random) % (small_random_bits(&random) % 4 == 0 ? 2000000 : 50000);
+		uint64_t	at = __atomic_fetch_add(&w->next, size, __ATOMIC_RELAXED);
+
+		if (at >= w->bytes)
+			return NULL;
+		if (size > w->bytes - at)
+			size = w->bytes - at;
+		if (gg_cuda_engine.index_write(w->index, GG_PART_ROWS, at, w->rows + at, size).code != GG_OK)
+			__atomic_fetch_add(&w->failed, 1, __ATOMIC_RELAXED);
+	}
+}
+
+static void
+write_side_by_side(gg_index *index, const gg_dataset *data, const char *name)
+{
+	writing		w = {.index = index,.rows = data->rows,.bytes = (uint64_t) data->n * data->dim * gg_element_size(data->element)};
+	pthread_t	threads[WRITERS];
+
+	for (int i = 0; i < WRITERS; i++)
+		pthread_create(&threads[i], NULL, write_on, &w);
+	for (int i = 0; i < WRITERS; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(w.failed == 0, "%s: %d writes failed", name, w.failed);
+}
 
 static void
 test_build(void)
@@ -837,16 +919,17 @@ test_build(void)
 		uint32_t	dim;
 		gg_metric	metric;
 		gg_element	element;
+		bool		unpinnable;
 	}			cases[] = {
-		{3000, 128, GG_METRIC_L2, GG_ELEMENT_F32},
-		{3000, 33, GG_METRIC_L2, GG_ELEMENT_F32},
-		{3000, 100, GG_METRIC_IP, GG_ELEMENT_F32},
-		{3000, 65, GG_METRIC_COSINE, GG_ELEMENT_F16},
-		{3000, 3, GG_METRIC_L1, GG_ELEMENT_F32},
-		{30000, 44, GG_METRIC_COSINE, GG_ELEMENT_F32},
-		{30000, 37, GG_METRIC_IP, GG_ELEMENT_F16},
-		{5, 9, GG_METRIC_L2, GG_ELEMENT_F32},
-		{0, 9, GG_METRIC_L2, GG_ELEMENT_F32},
+		{3000, 128, GG_METRIC_L2, GG_ELEMENT_F32, false},
+		{3000, 33, GG_METRIC_L2, GG_ELEMENT_F32, false},
+		{3000, 100, GG_METRIC_IP, GG_ELEMENT_F32, false},
+		{3000, 65, GG_METRIC_COSINE, GG_ELEMENT_F16, false},
+		{3000, 3, GG_METRIC_L1, GG_ELEMENT_F32, false},
+		{30000, 44, GG_METRIC_COSINE, GG_ELEMENT_F32, false},
+		{30000, 37, GG_METRIC_IP, GG_ELEMENT_F16, true},
+		{5, 9, GG_METRIC_L2, GG_ELEMENT_F32, false},
+		{0, 9, GG_METRIC_L2, GG_ELEMENT_F32, false},
 	};
 	gg_build_params params = {.graph_degree = 16,.intermediate_graph_degree = 32,.seed = 5};
 
@@ -856,7 +939,6 @@ test_build(void)
 		.metric = cases[i].metric,.element = cases[i].element,.seed = 40 + i};
 		gg_graph	graphs[2];
 		gg_shape	shape = {.dim = spec.dim,.element = spec.element,.metric = spec.metric};
-		small_random random = {i};
 		gg_index   *index = NULL;
 		gg_dataset	data;
 		char		name[96];
@@ -867,8 +949,10 @@ test_build(void)
 		shape.capacity = data.n + 10;
 		CHECK_OK(gg_cuda_engine.build(&data, &params, &control, &graphs[0], NULL), name);
 		CHECK_OK(gg_cuda_engine.index_create(&shape, &index), name);
-		write_part(index, GG_PART_ROWS, data.rows, (uint64_t) data.n * data.dim * gg_element_size(data.element), 100003,
-				   &random, name);
+		/* without pinned memory it is slower, and that is all */
+		unpinnable = cases[i].unpinnable;
+		write_side_by_side(index, &data, name);
+		unpinnable = false;
 		CHECK_OK(gg_cuda_engine.build_index(index, data.n, &params, &control, &graphs[1], NULL), name);
 		CHECK(graphs[0].n == graphs[1].n && graphs[0].degree == graphs[1].degree && graphs[0].npivots == graphs[1].npivots,
 			  "%s: %u and %u pivots", name, graphs[0].npivots, graphs[1].npivots);
@@ -1042,25 +1126,6 @@ __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
 	if (greedy)
 		asked.dynamicSmemBytes = 1 << 20;
 	return __real_cudaLaunchKernelExC(&asked, kernel, arguments);
-}
-
-static bool unpinnable;			/* no host memory is pinned */
-
-extern cudaError_t __real_cudaHostAlloc(void **block, size_t bytes, unsigned int flags);
-extern cudaError_t __wrap_cudaHostAlloc(void **block, size_t bytes, unsigned int flags);
-extern cudaError_t __real_cudaHostRegister(void *block, size_t bytes, unsigned int flags);
-extern cudaError_t __wrap_cudaHostRegister(void *block, size_t bytes, unsigned int flags);
-
-cudaError_t
-__wrap_cudaHostAlloc(void **block, size_t bytes, unsigned int flags)
-{
-	return unpinnable ? cudaErrorMemoryAllocation : __real_cudaHostAlloc(block, bytes, flags);
-}
-
-cudaError_t
-__wrap_cudaHostRegister(void *block, size_t bytes, unsigned int flags)
-{
-	return unpinnable ? cudaErrorMemoryAllocation : __real_cudaHostRegister(block, bytes, flags);
 }
 
 /* Nobody may look for it on the device. */
