@@ -14,7 +14,7 @@ my $node = new_node('full', init => { extra => ['--wal-segsize=1'] },
 my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
 # lists longer than rows: the index outgrows its table
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (graph_degree = 64, intermediate_graph_degree = 64)';
-my $full = qr/ERROR:  could not (?:extend|write blocks \S+ in) file "base\S+": File too large\nHINT:  \S/;
+my $full = qr/ERROR:  could not (?:extend|write blocks \S+ in) file "base\S+"(?: with FileFallocate\(\))?: File too large\nHINT:  \S/;
 
 sub limit_files
 {
