@@ -308,8 +308,6 @@ extern gg_status gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build
 extern gg_status gg_cuda_index_open(const gg_dataset *data, const gg_graph *graph,
 									const gg_control *control, gg_index **index);
 extern gg_status gg_cuda_index_create(const gg_shape *shape, gg_index **index);
-extern gg_status gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *src,
-									 uint64_t bytes);
 extern gg_status gg_cuda_index_finish(gg_index *index, uint32_t n, const gg_control *control);
 extern gg_status gg_cuda_index_grow(gg_index *index, uint32_t n);
 extern uint64_t gg_cuda_shape_bytes(const gg_shape *shape);
@@ -318,6 +316,10 @@ extern void gg_cuda_index_close(gg_index *index);
 
 /* rows: in device memory, stride bytes apart (a multiple of 16); the index keeps them. */
 extern gg_status gg_cuda_index_rows(gg_index *index, uint32_t n, gg_dataset *rows, size_t *stride);
+
+/* write.cu */
+extern gg_status gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *src,
+									 uint64_t bytes);
 
 /* index.cu */
 extern gg_status gg_cuda_index_search(gg_index *index, const gg_search_params *params,

@@ -20,7 +20,7 @@
  * Each index fills on streams of its own and waits for those alone: others go on.  What others do
  * feel is cudaMalloc() and cudaFree(), once each an index: they take the driver's lock, and cudaFree() waits
  * for the device.  A pool (cudaMallocAsync) would spare that, but keeps memory from other processes, whose
- * builds need it.
+ * builds need it.  (Rows that come from pageable memory, as in builds, also take pinned buffers: write.cu.)
  */
 #include <mutex>
 #include <new>

@@ -369,6 +369,12 @@ BuildGraph(GgBuild *build, const gg_dataset *data, bool on_device)
 		status = build->engine->build(data, &build->params, &build->control, build->graph, &stats);
 	/* the device's memory is for others from now on */
 	GgAbandonCopy(build, NULL);
+	/* it was made for the rows that were to be expected; of those in an index there may be far fewer */
+	if (on_device && status.code == GG_EDEVICE_MEMORY)
+	{
+		memset(&stats, 0, sizeof(stats));
+		status = build->engine->build(data, &build->params, &build->control, build->graph, &stats);
+	}
 	if (status.code == GG_EDEVICE_MEMORY && gg_engine_setting == GG_ENGINE_AUTO)
 	{
 		ereport(NOTICE,
@@ -534,9 +540,9 @@ GgFlushSegment(GgBuild *build, bool more)
 				on_device;
 
 	build->heap_s += GgSecondsSince(build->scan_start);
+	DrainCopy(build);
 	if (more)
 		AnnounceSegments(build);
-	DrainCopy(build);
 	if (build->n == 0)
 	{
 		GgAbandonCopy(build, NULL);
@@ -582,7 +588,7 @@ GgFlushSegment(GgBuild *build, bool more)
 
 	/* With threads of its own on every core the CPU engine would only be in the others' way. */
 	GgStartWriting(build, rows, 2, true);
-	overlapped = build->engine != &gg_cpu_engine;
+	overlapped = build->device;
 	if (!overlapped)
 	{
 		GgEnterPhase(GG_BUILD_WRITE_ROWS, row_pages);
@@ -644,6 +650,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	build->indexInfo = indexInfo;
 	build->opclass = GgIndexOpclass(index);
 	build->engine = GgChooseEngine();
+	build->device = build->engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU;
 	GgGetOptions(index, &build->options);
 	build->params.graph_degree = build->options.graph_degree;
 	build->params.intermediate_graph_degree = build->options.intermediate_graph_degree;

@@ -157,6 +157,7 @@ typedef struct GgBuild
 
 	/* ---- the leader's ---- */
 	const gg_engine *engine;
+	bool		device;			/* it has memory and processors of its own, or plays that it has (gpugraph.service_engine) */
 	gg_build_params params;
 	gg_control	control;
 	GgOptions	options;

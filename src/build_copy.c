@@ -8,8 +8,9 @@
  *
  * The first thread creates the index, starts the others, copies as they do, and ends last.
  *
- * The threads look at the chunks in turn instead of being told: they are filled by other processes, and a flag
- * that each raises is all that these need know.  A look costs one word for each MB that is not copied yet.
+ * The threads look at the chunks instead of being told: they are filled by other processes, and a flag
+ * that each raises is all that these need know.  A look costs one word for each MB that is not copied yet.  One thread looks
+ * while the others copy or wait for their turn to look, so waiting costs what one thread costs.
  */
 #include "build_copy.h"
 
@@ -42,9 +43,11 @@ struct gg_copy
 	int			stop;			/* 0, DRAIN or NOW; atomic */
 	int			ended;			/* atomic */
 
-	pthread_mutex_t mutex;		/* protects what follows, until the threads were joined */
+	pthread_mutex_t look;		/* protects what follows, until the threads were joined */
 	unsigned char *taken;		/* by chunk: is copied, or was */
 	uint32_t	first;			/* all chunks before this one are taken */
+
+	pthread_mutex_t mutex;		/* likewise; may be taken while look is held */
 	gg_status	status;
 	int			copying;		/* threads that copy */
 	double		since;			/* when the first of them began */
@@ -72,7 +75,7 @@ can_take(const gg_copy *copy, uint32_t chunk)
 	return !copy->taken[chunk] && __atomic_load_n(&copy->source.filled[chunk], __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Take full chunks that follow each other; the mutex is held.  Returns how many, *chunk is the first of them. */
+/* Take full chunks that follow each other; look is held.  Returns how many, *chunk is the first of them. */
 static uint32_t
 take_run(gg_copy *copy, uint32_t *chunk)
 {
@@ -103,46 +106,74 @@ copy_run(gg_copy *copy, uint32_t chunk, uint32_t run)
 									 run * chunk_bytes);
 }
 
+static void
+begin_run(gg_copy *copy)
+{
+	pthread_mutex_lock(&copy->mutex);
+	if (copy->copying++ == 0)
+		copy->since = monotonic_seconds();
+	pthread_mutex_unlock(&copy->mutex);
+}
+
+static void
+end_run(gg_copy *copy, gg_status status)
+{
+	pthread_mutex_lock(&copy->mutex);
+	if (--copy->copying == 0)
+		copy->seconds += monotonic_seconds() - copy->since;
+	if (copy->status.code == GG_OK)
+		copy->status = status;
+	pthread_mutex_unlock(&copy->mutex);
+}
+
+static bool
+has_failed(gg_copy *copy)
+{
+	bool		failed;
+
+	pthread_mutex_lock(&copy->mutex);
+	failed = copy->status.code != GG_OK;
+	pthread_mutex_unlock(&copy->mutex);
+	return failed;
+}
+
+/* Wait for chunks to copy, and take them; 0 when there will be none. */
+static uint32_t
+next_run(gg_copy *copy, uint32_t *chunk)
+{
+	uint32_t	run = 0;
+
+	pthread_mutex_lock(&copy->look);
+	for (;;)
+	{
+		/* asked before looking: what was full when we were told to drain is then seen */
+		int			stop = __atomic_load_n(&copy->stop, __ATOMIC_ACQUIRE);
+		struct timespec idle = {0, IDLE_NS};
+
+		if (stop == NOW || has_failed(copy))
+			break;
+		run = take_run(copy, chunk);
+		if (run > 0 || stop == DRAIN)
+			break;
+		nanosleep(&idle, NULL);
+	}
+	pthread_mutex_unlock(&copy->look);
+	return run;
+}
+
 /* What each thread does once there is an index. */
 static void *
 copy_chunks(void *arg)
 {
 	gg_copy    *copy = arg;
-	bool		failed;
+	uint32_t	chunk = 0;
+	uint32_t	run;
 
-	pthread_mutex_lock(&copy->mutex);
-	do
+	while ((run = next_run(copy, &chunk)) > 0)
 	{
-		/* asked before looking: what was full when we were told to drain is then seen */
-		int			stop = __atomic_load_n(&copy->stop, __ATOMIC_ACQUIRE);
-		uint32_t	chunk = 0;
-		uint32_t	run;
-		gg_status	status = {.code = GG_OK};
-
-		if (stop == NOW)
-			break;
-		run = take_run(copy, &chunk);
-		if (run == 0 && stop == DRAIN)
-			break;
-		if (run > 0 && copy->copying++ == 0)
-			copy->since = monotonic_seconds();
-		pthread_mutex_unlock(&copy->mutex);
-		if (run > 0)
-			status = copy_run(copy, chunk, run);
-		else
-		{
-			struct timespec idle = {0, IDLE_NS};
-
-			nanosleep(&idle, NULL);
-		}
-		pthread_mutex_lock(&copy->mutex);
-		if (run > 0 && --copy->copying == 0)
-			copy->seconds += monotonic_seconds() - copy->since;
-		if (copy->status.code == GG_OK)
-			copy->status = status;
-		failed = copy->status.code != GG_OK;
-	} while (!failed);
-	pthread_mutex_unlock(&copy->mutex);
+		begin_run(copy);
+		end_run(copy, copy_run(copy, chunk, run));
+	}
 	return NULL;
 }
 
@@ -195,6 +226,7 @@ gg_copy_start(const gg_engine *engine, const gg_shape *shape, const gg_copy_sour
 		free(copy);
 		return no_memory;
 	}
+	pthread_mutex_init(&copy->look, NULL);
 	pthread_mutex_init(&copy->mutex, NULL);
 
 	/* a thread inherits the mask: no signal may reach it even at its start */
@@ -260,6 +292,7 @@ gg_copy_free(gg_copy *copy)
 		return;
 	gg_copy_stop(copy);
 	pthread_mutex_destroy(&copy->mutex);
+	pthread_mutex_destroy(&copy->look);
 	free(copy->taken);
 	free(copy);
 }

@@ -28,7 +28,7 @@ typedef struct gg_copy gg_copy;
 /*
  * Start threads, at most GG_COPY_THREADS, that create an index of that shape and hand full chunks to
  * engine->index_write() as they appear; rows behind shape->capacity are not copied.  They block all signals and call nothing but the
- * engine, which the caller leaves alone until gg_copy_stop().  By then *index is what was created, the caller's to close, or
+ * engine, of which the caller uses nothing that touches a device until gg_copy_stop().  By then *index is what was created, the caller's to close, or
  * NULL; it must live as long as the copy.  Errors: GG_ENOMEM; what the engine has to say comes from gg_copy_stop().
  */
 extern gg_status gg_copy_start(const gg_engine *engine, const gg_shape *shape, const gg_copy_source *source, int threads,

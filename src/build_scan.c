@@ -59,7 +59,7 @@ GgAbandonCopy(GgBuild *build, const gg_status *why)
 	build->device_index = NULL;
 }
 
-/* However the build ends: the thread first, for it reads the area and writes to the device. */
+/* However the build ends: the threads first, for they read the area and write to the device. */
 static void
 LoseBuild(void *arg)
 {
@@ -81,14 +81,15 @@ StartCopy(GgBuild *build)
 	GgBuildShared *shared = build->shared;
 	gg_copy_source source;
 	gg_shape	shape = {.dim = build->meta->dimensions, .element = build->meta->element, .metric = build->meta->metric};
+	double		rows = build->expected - (double) pg_atomic_read_u64(&shared->rows_done);
 	gg_status	status;
 
-	if (engine == &gg_cpu_engine || engine->build_index == NULL || engine->index_create == NULL ||
+	if (!build->device || engine->build_index == NULL || engine->index_create == NULL ||
 		build->area.base == NULL || build->indexInfo->ii_Predicate != NIL)
 		return;
 
-	/* a little more than expected, in whole chunks */
-	shape.capacity = (uint32) Min(Max(build->expected, 1) * 1.05, shared->limit);
+	/* a little more than is to be expected, in whole chunks */
+	shape.capacity = (uint32) Min(rows > 0 ? rows * 1.05 : build->most, shared->limit);
 	shape.capacity = Min(shape.capacity / shared->chunk_rows + 2, shared->limit / shared->chunk_rows) * shared->chunk_rows;
 	build->copy_capacity = shape.capacity;
 	source.rows = build->area.rows;
@@ -96,7 +97,7 @@ StartCopy(GgBuild *build)
 	source.chunk_rows = shared->chunk_rows;
 	source.filled = (const volatile uint32_t *) build->area.filled;
 	source.claimed = (const volatile uint64_t *) build->area.next_row;
-	/* as many as there are processes: each takes a processor only while it copies */
+	/* a processor is taken only while there is something to be copied */
 	status = gg_copy_start(engine, &shape, &source, shared->participants, &build->device_index, &build->copy);
 	if (status.code != GG_OK)
 		GgAbandonCopy(build, &status);

@@ -275,7 +275,7 @@ typedef struct gg_device_info
 } gg_device_info;
 
 /*
- * One engine.  All functions are safe to call from one thread at a time per gg_index, and from
+ * One engine.  All functions are safe to call from one thread at a time per gg_index (index_write(): from several), and from
  * several threads on different ones.
  */
 typedef struct gg_engine

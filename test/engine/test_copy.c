@@ -19,6 +19,7 @@ struct gg_index
 	size_t		bytes;
 	int			creations;
 	bool		no_room;		/* it is not to be had */
+	long		create_ns;		/* to create it */
 	uint64_t	fail_at;		/* the call that fails, 0: none */
 	long		delay_ns;		/* of each call */
 
@@ -36,8 +37,10 @@ static gg_status
 create(const gg_shape *shape, gg_index **index)
 {
 	gg_status	status = {.code = GG_OK};
+	struct timespec delay = {0, wanted.create_ns};
 
 	wanted.creations++;
+	nanosleep(&delay, NULL);
 	if (wanted.no_room)
 	{
 		status.code = GG_EDEVICE_MEMORY;
@@ -252,6 +255,29 @@ no_room(void)
 	gg_copy_free(copy);
 }
 
+/* Ended before the index is there, or freed without being ended: the index is the caller's all the same. */
+static void
+stop_before_open(void)
+{
+	uint32_t	filled[1] = {10};
+	uint64_t	claimed = 10;
+	char		rows[10 * 52] = {0};
+	gg_shape	shape = {.capacity = 10, .dim = 13};
+	gg_copy_source source = {.rows = rows, .row_bytes = 52, .chunk_rows = 10, .filled = filled, .claimed = &claimed};
+	gg_index   *index;
+	gg_copy    *copy;
+
+	for (int stop = 0; stop < 2; stop++)
+	{
+		wanted = (gg_index) {.create_ns = 50000000};
+		CHECK_OK(gg_copy_start(&engine, &shape, &source, 4, &index, &copy), "gg_copy_start");
+		if (stop)
+			CHECK_OK(gg_copy_stop(copy), "gg_copy_stop");
+		gg_copy_free(copy);
+		CHECK(index == &wanted && wanted.calls == 0, "created, and nothing was copied");
+	}
+}
+
 int
 main(void)
 {
@@ -268,5 +294,6 @@ main(void)
 	stop_early();
 	side_by_side();
 	no_room();
+	stop_before_open();
 	return harness_finish();
 }

@@ -1,0 +1,92 @@
+# Rows go to the device while the heap is scanned, and the graph is built from there: whatever the rows are, and however their number
+# was estimated, the index is the same to its users. The CPU plays the device, or a GPU is it.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('device', conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n");
+
+# Build, and return what was said. copied: whether the graph was built from rows that were on the device.
+sub build
+{
+	my ($what, $copied, $sql) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', "SET client_min_messages = debug1; $sql");
+
+	is($rc, 0, "$what: built") or diag $err;
+	like($err, qr/gpugraph heap scan: 3 workers/, "$what: by several processes");
+	is($node->safe_psql('postgres', "SELECT copy_seconds > 0 FROM gpugraph_index_info('items_idx')"), $copied, "$what: from the device")
+		if ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
+	unlike($err, qr/rows are (?:not copied|copied again)/, "$what: nothing failed");
+	index_is_complete($node, $what);
+	cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, "$what: recall");
+	$node->safe_psql('postgres', 'DROP INDEX items_idx');
+	return $err;
+}
+
+my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
+
+$node->safe_psql('postgres', "SELECT make_data('items', 12000, 48, 40); SELECT make_queries('items', 30); ANALYZE items");
+build('rows', 't', $create);
+build('float16', 't', "$create WITH (storage = float16)");
+build('concurrently', 't', 'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops)');
+
+# ---- estimates: of far too few rows, of far too many, and of a segment's only
+$node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 50 WHERE oid = 'items'::regclass");
+build('fifty rows expected', 't', $create);
+$node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 10000000 WHERE oid = 'items'::regclass");
+build('ten million expected', 't', $create);
+$node->safe_psql('postgres', 'ANALYZE items');
+my $err = build('segments', 't', "SET maintenance_work_mem = '2MB'; $create");
+like($err, qr/12000 rows in (?:[2-9]|1\d) segments/, 'more than one segment');
+
+# ---- rows that are not there: the index has far fewer than the table
+$node->safe_psql('postgres', 'UPDATE items SET val = NULL WHERE id % 20 <> 0; VACUUM FULL ANALYZE items');
+build('NULLs', 't', $create);
+
+# ---- equal rows: those behind the first copy are not where they were
+$node->safe_psql('postgres', 'UPDATE items i SET val = j.val FROM items j WHERE j.id = 20 * (1 + i.id % 600) AND i.id % 3 = 0; UPDATE items SET val = NULL WHERE id % 4 = 1; VACUUM FULL ANALYZE items');
+build('equal rows', 't', $create);
+
+# ---- a predicate: how many rows it lets through is not known, so nothing is copied before
+($err) = ($node->psql('postgres', "SET client_min_messages = debug1; $create WHERE id % 2 = 0"))[2];
+like($err, qr/gpugraph build of "items_idx".*device opened in 0\.000 s, copy 0\.000 s/, 'a predicate')
+	if ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
+$node->safe_psql('postgres', 'DROP INDEX items_idx');
+
+# ---- builds that fail or are cut off leave no thread, and the next one is as good
+$node->safe_psql('postgres', 'CREATE FUNCTION sour(id int, val vector) RETURNS vector(48) IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql AS
+	$$ BEGIN IF id >= 11900 THEN RAISE division_by_zero; END IF; RETURN val; END $$');
+my $left = $node->safe_psql('postgres', <<'SQL');
+CREATE FUNCTION threads() RETURNS bigint LANGUAGE sql AS $$ SELECT count(*) FROM pg_ls_dir('/proc/self/task') $$;
+CREATE TABLE ends (what text, threads bigint);
+SELECT threads() AS before \gset
+DO $$
+BEGIN
+	FOR i IN 1 .. 5 LOOP
+		BEGIN
+			CREATE INDEX sour_idx ON items USING gpugraph ((sour(id, val)::vector(48)) vector_l2_ops);
+		EXCEPTION WHEN division_by_zero THEN
+			INSERT INTO ends VALUES ('error', threads());
+		END;
+	END LOOP;
+END $$;
+SELECT count(*) || ' ' || count(DISTINCT threads) || ' ' || (max(threads) <= :before) FROM ends;
+SQL
+# a driver keeps threads of its own
+like($left, ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu' ? qr/^5 1 true$/ : qr/^5 1 /, 'five errors in one session: no thread is left');
+for my $ms (1, 3, 10, 30, 60, 100)
+{
+	my ($rc, $out, $said) = $node->psql('postgres', "SET statement_timeout = $ms; $create");
+
+	ok($rc == 0 || $said =~ /statement timeout/, "$ms ms");
+	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS items_idx');
+}
+build('after all that', 't', $create);
+
+$node->stop;
+done_testing();
