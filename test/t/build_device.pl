@@ -12,11 +12,11 @@ use Residency;
 my $node = service_node('device', conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n");
 
 $node->safe_psql('postgres', <<'SQL');
-CREATE EXTENSION pageinspect;
--- what pages have between their headers and what they say of whose they are; all but the metapage's
+-- what pages have between their headers and what they say of whose they are; all but the metapage's. Builds write past shared buffers.
 CREATE FUNCTION contents(index text) RETURNS TABLE (block bigint, bytes bytea) LANGUAGE sql AS $$
-	SELECT block, substr(page, 25, lower - 24)
-	FROM generate_series(1, pg_relation_size(index) / current_setting('block_size')::int - 1) block, get_raw_page(index, block::int) page, page_header(page)
+	SELECT block, substr(page, 25, get_byte(page, 12) + 256 * get_byte(page, 13) - 24)
+	FROM current_setting('block_size') s, generate_series(1, pg_relation_size(index) / s::int - 1) block,
+		pg_read_binary_file(pg_relation_filepath(index), block * s::int, s::int) page
 $$;
 -- words of one index that are others in the other one, in 1000 edges
 CREATE FUNCTION difference(one text, other text) RETURNS numeric LANGUAGE sql AS $$
