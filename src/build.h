@@ -224,8 +224,8 @@ extern void GgAbandonCopy(GgBuild *build, const gg_status *why);
 /* The area for shared->capacity rows; false, with the reason told at DEBUG1, when there is to be none. */
 extern bool GgCreateArea(GgBuild *build);
 
-/* A worker's view of it; ereport(ERROR) when it cannot be had. */
-extern void GgAttachArea(GgBuild *build);
+/* A worker's view of it; false, with the reason told in the log, when it cannot be had: then others do the work. */
+extern bool GgAttachArea(GgBuild *build);
 extern void GgUnmapArea(GgBuild *build);	/* if there is one; nobody may be copying from it */
 
 /* Take memory for a part of the area; ereport(ERROR) when there is none.  To be done before it is touched. */

@@ -154,20 +154,28 @@ GgCreateArea(GgBuild *build)
 	return true;
 }
 
-void
+bool
 GgAttachArea(GgBuild *build)
 {
-	int			fd;
+	int			fd = -1;
+	int			save_errno;
 
 	if (AcquireExternalFD())
 	{
 		fd = OpenFile(build->shared);
 		if (fd >= 0 && MapFile(build, fd))
-			return;
+			return true;
+		save_errno = errno;
+		if (fd >= 0)
+			close(fd);
+		ReleaseExternalFD();
+		errno = save_errno;
 	}
-	ereport(ERROR,
+	ereport(LOG,
 			(errcode_for_file_access(),
-			 errmsg("could not map the shared memory of an index build: %m")));
+			 errmsg("could not map the shared memory of an index build: %m"),
+			 errdetail("The index is built by fewer processes.")));
+	return false;
 }
 
 static void
@@ -256,10 +264,10 @@ GgCreateArea(GgBuild *build)
 	return false;
 }
 
-void
+bool
 GgAttachArea(GgBuild *build)
 {
-	elog(ERROR, "an index build has no shared memory on this platform");
+	return false;
 }
 
 void

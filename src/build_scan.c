@@ -665,13 +665,17 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	build.indexInfo->ii_Concurrent = shared->concurrent;
 	build.tuple_context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph build tuple", ALLOCSET_DEFAULT_SIZES);
 	build.row_context = CurrentMemoryContext;
-	GgAttachArea(&build);
 
 	InstrStartParallelQuery();
-	heap_rows = table_index_build_scan(build.heap, build.index, build.indexInfo, true, false, AddRow, &build,
-									   table_beginscan_parallel(build.heap, SharedScan(shared)));
-	EndOfTable(&build, build.indexInfo, heap_rows);
-	Help(&build, true, 0);
+	if (GgAttachArea(&build))
+	{
+		heap_rows = table_index_build_scan(build.heap, build.index, build.indexInfo, true, false, AddRow, &build,
+										   table_beginscan_parallel(build.heap, SharedScan(shared)));
+		EndOfTable(&build, build.indexInfo, heap_rows);
+		Help(&build, true, 0);
+	}
+	else
+		EndOfTable(&build, build.indexInfo, 0);
 	InstrEndParallelQuery(&buffer_usage[ParallelWorkerNumber], &wal_usage[ParallelWorkerNumber]);
 
 	GgCloseRunFile(&build.file);
