@@ -39,7 +39,7 @@ sub crash
 {
 	my $session = start_psql($node, 'SELECT pg_sleep(600)');
 
-	kill 'KILL', backend_pid($node, 'pg_sleep');
+	kill_9($node, backend_pid($node, 'pg_sleep'));
 	finish_psql($session);
 	ok(wait_until_up($node), 'the server is back after a crash');
 	return;
