@@ -354,27 +354,27 @@ CompleteCopy(GgBuild *build, uint32 nodes, uint32 moved)
 	return true;
 }
 
-/* Build build->graph over the first data->n rows of the area. */
+/* Build build->graph by one engine: over the first data->n rows of the area, or over those on the device. */
+static gg_status
+RunEngine(GgBuild *build, const gg_dataset *data, bool on_device, gg_build_stats *stats)
+{
+	memset(stats, 0, sizeof(*stats));
+	if (on_device)
+		return build->engine->build_index(build->device_index, data->n, &build->params, &build->control, build->graph, stats);
+	return build->engine->build(data, &build->params, &build->control, build->graph, stats);
+}
+
 static void
 BuildGraph(GgBuild *build, const gg_dataset *data, bool on_device)
 {
 	gg_build_stats stats;
-	gg_status	status;
+	gg_status	status = RunEngine(build, data, on_device, &stats);
 
-	memset(&stats, 0, sizeof(stats));
-	if (on_device)
-		status = build->engine->build_index(build->device_index, data->n, &build->params, &build->control,
-											build->graph, &stats);
-	else
-		status = build->engine->build(data, &build->params, &build->control, build->graph, &stats);
 	/* the device's memory is for others from now on */
 	GgAbandonCopy(build, NULL);
 	/* it was made for the rows that were to be expected; of those in an index there may be far fewer */
 	if (on_device && status.code == GG_EDEVICE_MEMORY)
-	{
-		memset(&stats, 0, sizeof(stats));
-		status = build->engine->build(data, &build->params, &build->control, build->graph, &stats);
-	}
+		status = RunEngine(build, data, false, &stats);
 	if (status.code == GG_EDEVICE_MEMORY && gg_engine_setting == GG_ENGINE_AUTO)
 	{
 		ereport(NOTICE,
@@ -382,8 +382,7 @@ BuildGraph(GgBuild *build, const gg_dataset *data, bool on_device)
 				 errdetail("The GPU's memory does not suffice: %s.", status.message),
 				 errhint("Lower maintenance_work_mem, so that the index is built in smaller segments.")));
 		build->engine = &gg_cpu_engine;
-		memset(&stats, 0, sizeof(stats));
-		status = build->engine->build(data, &build->params, &build->control, build->graph, &stats);
+		status = RunEngine(build, data, false, &stats);
 	}
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "building a gpugraph index");

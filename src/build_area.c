@@ -118,6 +118,18 @@ OpenFile(const GgBuildShared *shared)
 	return open(path, O_RDWR | O_CLOEXEC);
 }
 
+/* A file (or -1) that was not mapped, and its place among the external ones, are given back; errno stays. */
+static void
+GiveUpFile(int fd)
+{
+	int			save_errno = errno;
+
+	if (fd >= 0)
+		close(fd);
+	ReleaseExternalFD();
+	errno = save_errno;
+}
+
 bool
 GgCreateArea(GgBuild *build)
 {
@@ -133,14 +145,7 @@ GgCreateArea(GgBuild *build)
 		shared->area_fd = fd;
 		/* what a worker will do is tried here, where there is another way */
 		if (fd < 0 || ftruncate(fd, layout.bytes) != 0 || (again = OpenFile(shared)) < 0 || !MapFile(build, fd))
-		{
-			int			save_errno = errno;
-
-			if (fd >= 0)
-				close(fd);
-			ReleaseExternalFD();
-			errno = save_errno;
-		}
+			GiveUpFile(fd);
 		if (again >= 0)
 			close(again);
 	}
@@ -157,19 +162,14 @@ GgCreateArea(GgBuild *build)
 bool
 GgAttachArea(GgBuild *build)
 {
-	int			fd = -1;
-	int			save_errno;
+	int			fd;
 
 	if (AcquireExternalFD())
 	{
 		fd = OpenFile(build->shared);
 		if (fd >= 0 && MapFile(build, fd))
 			return true;
-		save_errno = errno;
-		if (fd >= 0)
-			close(fd);
-		ReleaseExternalFD();
-		errno = save_errno;
+		GiveUpFile(fd);
 	}
 	ereport(LOG,
 			(errcode_for_file_access(),
