@@ -11,7 +11,7 @@
 
 #include "index.cuh"
 
-#define UPLOAD_BYTES ((uint64_t) 64 << 20)	/* between two looks at cancelled(): 6 ms of pageable copy */
+#define UPLOAD_BYTES ((uint64_t) 64 << 20)	/* between two looks at cancelled(): 12 ms of pageable copy */
 
 /* Pinning takes half a millisecond a MB; a copy as short as this one still takes longer than to start it. */
 #define STAGE_BYTES ((size_t) 512 << 10)
