@@ -338,7 +338,7 @@ extern gg_status gg_cuda_serve_check(gg_server *server, uint32_t lane, bool *idl
 extern void gg_cuda_serve_close(gg_server *server);
 
 /* engine.cu */
-extern gg_status gg_cuda_probe(void);
+extern gg_status gg_cuda_probe(gg_use use);
 extern gg_status gg_cuda_probe_device(int device);
 extern gg_status gg_cuda_device_count(int *count);
 extern gg_status gg_cuda_device_info(int device, gg_device_info *info);

@@ -274,6 +274,13 @@ typedef struct gg_device_info
 	uint64_t	free_bytes;		/* now, after other processes' share */
 } gg_device_info;
 
+/* What a process wants of an engine. */
+typedef enum gg_use
+{
+	GG_USE_BUILD,				/* to build graphs: one piece of work at a time, and the device opened and closed fast */
+	GG_USE_SEARCH				/* all else: pieces of work that run side by side on the device */
+} gg_use;
+
 /*
  * One engine.  All functions are safe to call from one thread at a time per gg_index (index_write(): from several), and from
  * several threads on different ones.
@@ -282,8 +289,11 @@ typedef struct gg_engine
 {
 	const char *name;			/* "cpu" or "cuda" */
 
-	/* GG_OK when the engine can run here; GG_ENODEVICE with the reason when not. */
-	gg_status	(*probe) (void);
+	/*
+	 * GG_OK when the engine can run here; GG_ENODEVICE with the reason when not.  To be called before any other function; the
+	 * first use that is named holds as long as the process.
+	 */
+	gg_status	(*probe) (gg_use use);
 
 	/* Peak memory that build() will need for n x dim rows, before anything is allocated. */
 	gg_status	(*build_bytes) (const gg_dataset *data, const gg_build_params *params,

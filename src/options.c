@@ -144,7 +144,7 @@ ProbeCuda(void)
 
 	if (!probed)
 	{
-		status = gg_cuda_engine.probe();
+		status = gg_cuda_engine.probe(GG_USE_BUILD);
 		probed = true;
 	}
 	return &status;

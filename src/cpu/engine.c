@@ -7,8 +7,9 @@
 
 /* It runs wherever it was built for; the instruction set is chosen later, see distance.c. */
 static gg_status
-cpu_probe(void)
+cpu_probe(gg_use use)
 {
+	(void) use;
 	return gg_cpu_ok();
 }
 

@@ -219,7 +219,7 @@ OpenDevice(void)
 		snprintf(status.message, sizeof(status.message), "no driver");
 		return status;
 	}
-	status = engine->probe();
+	status = engine->probe(GG_USE_SEARCH);
 	if (status.code == GG_OK)
 		status = engine->device_count(&count);
 	if (status.code != GG_OK)

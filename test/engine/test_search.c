@@ -517,7 +517,7 @@ int
 main(void)
 {
 	CHECK(strcmp(engine->name, "cpu") == 0, "name");
-	CHECK_OK(engine->probe(), "probe");
+	CHECK_OK(engine->probe(GG_USE_SEARCH), "probe");
 	test_exact();
 	test_recall();
 	test_few_rows();

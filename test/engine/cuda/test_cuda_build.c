@@ -744,7 +744,7 @@ main(void)
 	gg_status	status;
 
 	small = harness_small();
-	status = gg_cuda_engine.probe();
+	status = gg_cuda_engine.probe(GG_USE_BUILD);
 	if (status.code != GG_OK)
 	{
 		/* a host without a GPU proves nothing: say so, and fail */

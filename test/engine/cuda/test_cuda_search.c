@@ -744,7 +744,7 @@ test_refusals(void)
 int
 main(void)
 {
-	gg_status	status = gg_cuda_engine.probe();
+	gg_status	status = gg_cuda_engine.probe(GG_USE_SEARCH);
 
 	/* a host without a GPU proves nothing: say so, and fail */
 	if (!CHECK_OK(status, "probe"))

@@ -1237,7 +1237,7 @@ int
 main(void)
 {
 	/* a host without a GPU proves nothing: say so, and fail */
-	if (!CHECK_OK(gg_cuda_engine.probe(), "probe"))
+	if (!CHECK_OK(gg_cuda_engine.probe(GG_USE_SEARCH), "probe"))
 		return harness_finish();
 	harness_run("devices", test_devices);
 	harness_run("fill, edges", test_fill_edges);
