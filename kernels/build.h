@@ -198,16 +198,6 @@ extern gg_status gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *par
 								  gg_build_stats *stats);
 
 /*
- * Copies between pageable host memory and the device in pieces of 32 MB (3 ms at 11 GB/s; 30 where
- * host memory is touched for the first time, in small pages), asking for cancellation between them; done when they
- * return.
- */
-extern gg_status gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream,
-								 const gg_control *control);
-extern gg_status gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t stream,
-								  const gg_control *control);
-
-/*
  * The end of a stage: without it the next stage's pace would start counting with a queue that is
  * already full.  Costs the device some 10 us of idleness.
  */

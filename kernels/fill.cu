@@ -601,17 +601,18 @@ open_with(const gg_dataset *data, const gg_graph *graph, const gg_shape *shape,
 {
 	size_t		free_bytes = 0;
 	size_t		total_bytes = 0;
-	gg_status	status;
+	cudaStream_t stream;
 
 	GG_TRY(search_device_find(&index->device));
 	GG_CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
 	GG_TRY(create(shape, free_bytes >= gg_cuda_shape_bytes(shape) + RESERVE_BYTES, index));
-	status = index_copy_rows(index, 0, (const char *) data->rows, (uint64_t) data->n * shape_row_bytes(shape), control);
-	if (status.code == GG_OK && shape->degree > 0)
-		status = index_copy_in(index, index->adjacency, graph->adjacency, (uint64_t) graph->n * graph->degree * 4, control);
-	if (status.code == GG_OK && shape->degree > 0)
-		status = index_copy_in(index, index->pivots, graph->pivots, (uint64_t) graph->npivots * 4, control);
-	GG_TRY(index_settle(index, status));
+	stream = index->stream.get();
+	GG_TRY(index_copy_rows(index, 0, (const char *) data->rows, (uint64_t) data->n * shape_row_bytes(shape), control));
+	if (shape->degree > 0)
+	{
+		GG_TRY(gg_cuda_copy_in(index->adjacency, graph->adjacency, (uint64_t) graph->n * graph->degree * 4, stream, control));
+		GG_TRY(gg_cuda_copy_in(index->pivots, graph->pivots, (uint64_t) graph->npivots * 4, stream, control));
+	}
 	return finish(index, data->n, false, control);
 }
 

@@ -182,17 +182,9 @@ shape_row_bytes(const gg_shape *shape)
 	return (size_t) shape->dim * gg_element_size(shape->element);
 }
 
-/*
- * write.cu: queued on the index's stream.  Bytes [offset, offset + bytes) of the rows as they lie side by side; bytes of
- * another array.
- */
+/* write.cu: bytes [offset, offset + bytes) of the rows as they lie side by side, on the index's stream; done when it returns. */
 extern gg_status index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
 								 const gg_control *control);
-extern gg_status index_copy_in(gg_index *index, void *to, const void *from, uint64_t bytes,
-							   const gg_control *control);
-
-/* Wait for the index's stream, whatever came before; the first failure counts. */
-extern gg_status index_settle(gg_index *index, gg_status status);
 
 /* fill.cu: the device that calls of this thread go to from here on; what was found out about it is kept. */
 extern gg_status search_device_find(search_device *device);

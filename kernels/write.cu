@@ -149,9 +149,8 @@ index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t byt
 		offset += done;
 		from += done;
 		bytes -= done;
-		/* the last piece's end is the caller's to wait for */
-		if (bytes > 0)
-			GG_CUDA_TRY(cudaStreamSynchronize(stream));
+		/* from may be pinned memory, which is still being read */
+		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		GG_TRY(gg_cuda_check_cancel(control, __func__));
 	}
 	return gg_cuda_ok();
@@ -179,35 +178,6 @@ stage_rows(const gg_index *index, index_stage *stage, uint64_t offset, const cha
 	return gg_cuda_ok();
 }
 
-/* ---- other arrays ------------------------------------------------------------------ */
-
-gg_status
-index_copy_in(gg_index *index, void *to, const void *from, uint64_t bytes, const gg_control *control)
-{
-	cudaStream_t stream = index->stream.get();
-
-	for (uint64_t at = 0; at < bytes; at += UPLOAD_BYTES)
-	{
-		GG_CUDA_TRY(cudaMemcpyAsync((char *) to + at, (const char *) from + at,
-									bytes - at < UPLOAD_BYTES ? bytes - at : UPLOAD_BYTES,
-									cudaMemcpyHostToDevice, stream));
-		/* the last piece's end is the caller's to wait for */
-		if (bytes - at > UPLOAD_BYTES)
-			GG_CUDA_TRY(cudaStreamSynchronize(stream));
-		GG_TRY(gg_cuda_check_cancel(control, __func__));
-	}
-	return gg_cuda_ok();
-}
-
-gg_status
-index_settle(gg_index *index, gg_status status)
-{
-	gg_status	end = gg_cuda_status(cudaStreamSynchronize(index->stream.get()), __func__,
-									 "cudaStreamSynchronize");
-
-	return status.code != GG_OK ? status : end;
-}
-
 /* ---- the engine's ------------------------------------------------------------------- */
 
 static bool
@@ -231,7 +201,7 @@ write_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes)
 
 	/* without pinned memory the driver's buffer will do */
 	if (stage == NULL)
-		return index_settle(index, index_copy_rows(index, offset, from, bytes, NULL));
+		return index_copy_rows(index, offset, from, bytes, NULL);
 	status = stage_rows(index, stage, offset, from, bytes);
 	leave_stage(index, stage);
 	return status;
@@ -267,6 +237,5 @@ gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *
 	if (part == GG_PART_ROWS)
 		return write_rows(index, offset, (const char *) src, bytes);
 	to = (char *) (part == GG_PART_ADJACENCY ? index->adjacency : index->pivot_entries) + offset;
-	/* src may be pinned memory, which is still being read */
-	return index_settle(index, index_copy_in(index, to, src, bytes, NULL));
+	return gg_cuda_copy_in(to, src, bytes, index->stream.get(), NULL);
 }
