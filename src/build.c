@@ -5,7 +5,8 @@
  * Phases: the heap is scanned, by several processes where that pays, and its vectors are collected as the rows of a data
  * set (build_scan.c); equal rows are folded into one node (build_fold.c); the engine makes the graph;
  * vectors, TIDs, adjacency and pivots are written as one segment behind the metapage (build_write.c).
- * Rows are final once they are folded: the other processes write their pages while the leader runs the engine.
+ * Rows are final once their chunk is full: all processes write their pages between two chunks, and the others go on while the leader
+ * runs the engine.
  * Nobody else can see the relation before the transaction commits, so no locks are taken.
  *
  * Memory: rows, TIDs, hashes, the graph and what the engine says it needs must fit in maintenance_work_mem.
@@ -127,7 +128,11 @@ FreeGraph(void *arg)
 static void
 ReleaseEngine(void *arg)
 {
-	((const gg_engine *) arg)->release();
+	GgBuild    *build = arg;
+
+	if (build->opened != NULL)
+		build->opened->release();
+	build->opened = NULL;
 }
 
 /* ---- memory ------------------------------------------------------------ */
@@ -151,7 +156,7 @@ SegmentBytes(GgBuild *build, uint32 n)
 	status = build->engine->build_bytes(&data, &build->params, &build->control, &bytes);
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "estimating the memory of an index build");
-	return bytes.host + (uint64) n * (GgRowBytes(build->meta) + sizeof(GgTidEntry) + sizeof(uint64));
+	return bytes.host + (uint64) n * (GgRowBytes(build->meta) + sizeof(GgTidEntry) + GG_FOLD_ROW_BYTES);
 }
 
 static uint32
@@ -191,13 +196,13 @@ GgPlanSegments(GgBuild *build)
 static void
 AnnounceSegments(GgBuild *build)
 {
-	uint64		needed = SegmentBytes(build, (uint32) Min(Max(build->expected, build->n), GG_MAX_NODES));
+	uint64		needed = SegmentBytes(build, (uint32) Min(Max(build->expected, build->rows), GG_MAX_NODES));
 
 	if (build->announced)
 		return;
 	build->announced = true;
 	ereport(NOTICE,
-			(errmsg("gpugraph index no longer fits into maintenance_work_mem after %u rows", build->n),
+			(errmsg("gpugraph index no longer fits into maintenance_work_mem after %u rows", build->rows),
 			 errdetail("The index is built in several segments, and every search visits each."),
 			 errhint("Increase maintenance_work_mem to " UINT64_FORMAT " MB for a single segment.",
 					 needed / (1024 * 1024) + 1)));
@@ -215,7 +220,7 @@ AnnounceMemory(GgBuild *build)
 	ereport(NOTICE,
 			(errmsg("gpugraph index build takes more memory than maintenance_work_mem"),
 			 errdetail("A segment of %u rows takes " UINT64_FORMAT " MB; smaller ones would be too many, or too small for a graph.",
-					   build->n, needed / (1024 * 1024) + 1),
+					   build->rows, needed / (1024 * 1024) + 1),
 			 errhint("Increase maintenance_work_mem.")));
 }
 
@@ -287,10 +292,7 @@ CopyRest(GgBuild *build, uint32 n)
 	return status;
 }
 
-/*
- * Wait until the threads have copied all chunks that are full.  They are moved no more until these ended: equal rows are
- * folded afterwards.
- */
+/* Wait until the threads have copied all chunks that are full. */
 static void
 DrainCopy(GgBuild *build)
 {
@@ -316,11 +318,11 @@ DrainCopy(GgBuild *build)
 }
 
 /*
- * Complete the device's rows after nodes were made of rows; those from moved on are not where they were.  False when
- * the graph must be built from host memory: the scan brought more rows than were expected, or the device failed.
+ * Complete the device's rows after gaps were closed.  False when the graph must be built from host memory: the scan brought more rows
+ * than were expected, or the device failed.
  */
 static bool
-CompleteCopy(GgBuild *build, uint32 nodes, uint32 moved)
+CompleteCopy(GgBuild *build, uint32 nodes)
 {
 	gg_status	status;
 	gg_shape	shape = {.capacity = nodes, .dim = build->meta->dimensions, .element = build->meta->element, .metric = build->meta->metric};
@@ -338,11 +340,7 @@ CompleteCopy(GgBuild *build, uint32 nodes, uint32 moved)
 			status = CopyRows(build, 0, nodes);
 	}
 	else
-	{
-		status = CopyRest(build, Min(moved, nodes));
-		if (status.code == GG_OK)
-			status = CopyRows(build, Min(moved, nodes), nodes);
-	}
+		status = CopyRest(build, nodes);
 	build->times.copy_s += GgSecondsSince(start);
 	build->late_copy_s += GgSecondsSince(start);
 	if (status.code != GG_OK)
@@ -466,17 +464,16 @@ EndHandOver(GgBuild *build)
 
 /* The graph's lists, by all processes: piece by piece from the engine's memory into what they share. */
 static void
-WriteAdjacency(GgBuild *build, const GgWriteJob *job, uint32 before, bool more)
+OfferAdjacency(GgBuild *build, const GgWriteJob *job)
 {
 	uint32		ranges = GgJobRanges(job);
 
+	GgAddJob(build, job);
 	if (build->pcxt == NULL || build->pcxt->nworkers_launched == 0)
 	{
-		GgStartWriting(build, job, 1, true);
-		GgFinishWriting(build, before);
+		GgOfferRanges(build, ranges);
 		return;
 	}
-	GgStartWriting(build, job, 1, false);
 	for (uint32 i = 0; i < ranges; i++)
 	{
 		Size		offset = i * GG_RANGE_BYTES;
@@ -485,11 +482,8 @@ WriteAdjacency(GgBuild *build, const GgWriteJob *job, uint32 before, bool more)
 		CHECK_FOR_INTERRUPTS();
 		GgReserveArea(build, (char *) build->area.adjacency + offset, bytes);
 		memcpy((char *) build->area.adjacency + offset, (char *) build->graph->adjacency + offset, bytes);
-		if (!more)
-			GgLeaveRanges(build, i + 1);
-		GgOfferRanges(build, i + 1);
+		GgOfferRanges(build, 1);
 	}
-	GgFinishWriting(build, before);
 }
 
 /* The pivots' entries as they are stored. */
@@ -517,8 +511,8 @@ WritePivots(GgBuild *build, uint32 segment)
 }
 
 /*
- * Where each array of the segment lies is decided before the graph is built, so that the vectors' and TIDs' pages can be
- * written meanwhile; the number of pivots alone is not known, and they go last.
+ * Vectors go where the segment begins, so that they can be written during the scan.  Where each of the other arrays lies is
+ * decided before the graph is built; the number of pivots alone is not known, and they go last.
  */
 void
 GgFlushSegment(GgBuild *build, bool more)
@@ -533,10 +527,8 @@ GgFlushSegment(GgBuild *build, bool more)
 	MemoryContextCallback *callback;
 	gg_dataset	data;
 	uint32	   *offsets;
-	uint32		moved;
-	uint32		row_pages;
-	bool		overlapped,
-				on_device;
+	uint32		pages;
+	bool		on_device;
 
 	build->heap_s += GgSecondsSince(build->scan_start);
 	DrainCopy(build);
@@ -557,9 +549,12 @@ GgFlushSegment(GgBuild *build, bool more)
 	context = AllocSetContextCreate(build->row_context, "gpugraph segment", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 
-	GgEnterPhase(GG_BUILD_FOLD, build->n);
+	GgEnterPhase(GG_BUILD_FOLD, build->rows);
+	offsets = GgSortTids(build);
+	if (!more)
+		GgResetFold(build, true);
 	data.rows = build->area.rows;
-	data.n = GgFoldEqualRows(build, &offsets, &moved);
+	data.n = build->n;
 	data.dim = meta->dimensions;
 	data.element = meta->element;
 	data.metric = meta->metric;
@@ -568,14 +563,14 @@ GgFlushSegment(GgBuild *build, bool more)
 	memset(segment, 0, sizeof(*segment));
 	segment->id = meta->next_segment++;
 	segment->nodes = data.n;
-	segment->rows = build->n;
+	segment->rows = build->rows;
 	rows[0] = GgPlanArray(build, segment->id, GG_KIND_VECTORS, (uint64) data.n * GgRowBytes(meta));
-	rows[1] = GgPlanArray(build, segment->id, GG_KIND_TIDS, (uint64) build->n * sizeof(GgTidEntry));
+	rows[1] = GgPlanArray(build, segment->id, GG_KIND_TIDS, (uint64) build->rows * sizeof(GgTidEntry));
 	offsets_job = GgPlanArray(build, segment->id, GG_KIND_OFFSETS,
 							  offsets != NULL ? ((uint64) data.n + 1) * sizeof(uint32) : 0);
 	adjacency = GgPlanArray(build, segment->id, GG_KIND_ADJACENCY,
 							(uint64) data.n * meta->graph_degree * sizeof(uint32));
-	row_pages = rows[0].npages + rows[1].npages;
+	pages = rows[0].npages + rows[1].npages;
 	GgExtendRelation(build);
 	build->times.scan_s += GgSecondsSince(build->scan_start);
 
@@ -586,32 +581,30 @@ GgFlushSegment(GgBuild *build, bool more)
 	MemoryContextRegisterResetCallback(context, callback);
 
 	/* With threads of its own on every core the CPU engine would only be in the others' way. */
-	GgStartWriting(build, rows, 2, true);
-	overlapped = build->device;
-	if (!overlapped)
+	GgSettleWriting(build, rows, 2);
+	if (!build->device)
 	{
-		GgEnterPhase(GG_BUILD_WRITE_ROWS, row_pages);
-		GgFinishWriting(build, 0);
-		row_pages = 0;
+		GgEnterPhase(GG_BUILD_WRITE_ROWS, pages);
+		GgFinishWriting(build);
 	}
-	on_device = CompleteCopy(build, data.n, moved);
+	on_device = CompleteCopy(build, data.n);
 	BuildGraph(build, &data, on_device);
 	segment->npivots = build->graph->npivots;
+	OfferAdjacency(build, &adjacency);
+	pages += adjacency.npages;
 	FormPivots(build);
 	if (!more)
 	{
+		/* while the others write, which WAL makes them do one after the other */
 		HandOver(build);
-		/* when all is written, the leader's time is lost here as much as at the end */
-		if (overlapped)
-			GgLeaveRanges(build, GgJobRanges(&rows[0]) + GgJobRanges(&rows[1]));
+		ReleaseEngine(build);
+		GgLeaveRanges(build, GgJobRanges(&rows[0]) + GgJobRanges(&rows[1]) + GgJobRanges(&adjacency));
 	}
 
-	GgEnterPhase(GG_BUILD_WRITE, row_pages + adjacency.npages);
-	if (overlapped)
-		GgFinishWriting(build, 0);
+	GgEnterPhase(GG_BUILD_WRITE, pages);
+	GgFinishWriting(build);
 	if (offsets != NULL)
 		GgWriteAlone(build, &offsets_job, offsets);
-	WriteAdjacency(build, &adjacency, row_pages, more);
 	WritePivots(build, segment->id);
 
 	MemoryContextSwitchTo(old);
@@ -648,7 +641,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	build->index = index;
 	build->indexInfo = indexInfo;
 	build->opclass = GgIndexOpclass(index);
-	build->engine = GgChooseEngine();
+	build->engine = build->opened = GgChooseEngine();
 	build->device = build->engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU;
 	GgGetOptions(index, &build->options);
 	build->params.graph_degree = build->options.graph_degree;
@@ -666,7 +659,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 
 	callback = MemoryContextAlloc(row_context, sizeof(MemoryContextCallback));
 	callback->func = ReleaseEngine;
-	callback->arg = (void *) build->engine;
+	callback->arg = build;
 	MemoryContextRegisterResetCallback(row_context, callback);
 
 	GgEnterPhase(GG_BUILD_LOAD, (int64) build->expected);

@@ -55,14 +55,26 @@ typedef struct GgWriteJob
 	uint64		bytes;
 } GgWriteJob;
 
-#define GG_MAX_JOBS		2
+#define GG_MAX_JOBS		3		/* vectors, TIDs, adjacency */
+
+/* Tables of hashes that a segment may have: the first for the rows that are expected, the others where they are more. */
+#define GG_FOLD_LEVELS	24
+
+/* A row equal to one that is in the area already. */
+typedef struct GgCopy
+{
+	GgTidEntry	tid;
+	uint32		row;			/* that one; GG_NO_ROW in what was claimed and not filled */
+} GgCopy;
+
+#define GG_NO_ROW		UINT32_MAX
 
 /*
  * What all processes of a build share: in the parallel context's memory, or the leader's own when it is alone.
  *
  * A build goes in rounds, one for each segment.  Participants fill the area until its limit is
- * reached or the table has no more rows.  When none goes on filling, the leader makes a segment of
- * what is there, the others write pages meanwhile; then the next round begins, or all is done.
+ * reached or the table has no more rows, and write pages of it between two chunks.  When none goes on filling, the leader makes
+ * a segment of what is there, the others write pages meanwhile; then the next round begins, or all is done.
  */
 typedef struct GgBuildShared
 {
@@ -75,6 +87,8 @@ typedef struct GgBuildShared
 	int			area_fd;		/* the leader's descriptor of the area */
 	uint32		capacity;		/* rows that the area can take, a multiple of chunk_rows */
 	uint32		chunk_rows;
+	uint32		chunk_copies;	/* what a process claims of copies at a time */
+	uint32		fold_buckets;	/* of the first table of hashes */
 	GgMetaPageData meta;		/* changed by the leader alone, but for largest_length (mutex); the rest of its
 								 * head is fixed before workers start */
 
@@ -91,17 +105,28 @@ typedef struct GgBuildShared
 	double		heap_rows;
 	bool		broken_hot_chain;
 
-	/* pages to be written: ranges [next_range, ready_ranges) of nranges are free to be claimed */
+	/*
+	 * Pages to be written: ranges [next_range, ready_ranges) of nranges are free to be claimed.  While rows are collected there is one
+	 * job without an end.
+	 */
 	int			njobs;
 	GgWriteJob	jobs[GG_MAX_JOBS];
 	uint32		nranges;
 	uint32		ready_ranges;
 	uint32		next_range;
 	uint32		done_ranges;
-	uint32		stripes;		/* see stripes.h */
+	uint32		striped_from;	/* ranges that are claimed in the order of stripes.h; the others in their own */
+	uint32		striped_to;
+	uint32		stripes;
+	uint32		left_ranges;	/* the leader needs these no more, */
+	uint32		next_left;		/* of which those before this one were told so */
+	int			writers;		/* processes that write */
+	instr_time	write_since;	/* when the first of them began */
+	double		write_s;		/* before that, with at least one */
 	double		write_busy_s;	/* summed over processes: to write, logging included */
 	double		wal_busy_s;		/* to log alone */
-	instr_time	write_end;		/* when the last range was done */
+
+	int			fold_levels;	/* tables of hashes used in this round */
 
 	/* what the participants claimed and did not fill in this round: rows [first, end) */
 	int			nholes;
@@ -113,17 +138,20 @@ typedef struct GgBuildShared
 } GgBuildShared;
 
 /*
- * The rows of the segment in work.  tids and hashes go with the rows; filled has an entry for each chunk, its
- * number of rows once it is full (for the copier); users has one for each range to be written, how many still need it;
- * adjacency is where the leader puts the graph for the others to write.  In a build of one process the last four are not there.
+ * The rows of the segment in work, all different.  tids go with the rows, until they are sorted by node with those of copies,
+ * the rows that were equal to one there.  fold are the tables of hashes, NULL until used; filled has an entry for each chunk and one more, its
+ * number of rows once it is full; users has one for each range to be written, how many still need it;
+ * adjacency is where the leader puts the graph for the others to write.  In a build of one process the last five are not there.
  */
 typedef struct GgBuildArea
 {
 	char	   *rows;
 	GgTidEntry *tids;
-	uint64	   *hashes;
+	GgCopy	   *copies;
+	pg_atomic_uint64 *fold[GG_FOLD_LEVELS];
 	uint32	   *adjacency;
 	pg_atomic_uint64 *next_row; /* first row not claimed; beyond the limit once the area is full */
+	pg_atomic_uint64 *next_copy;	/* likewise */
 	pg_atomic_uint32 *filled;
 	pg_atomic_uint32 *users;
 
@@ -149,7 +177,11 @@ typedef struct GgBuild
 	/* where the next row goes, and the end of the chunk */
 	uint32		next;
 	uint32		end;
-	uint32		counted;		/* rows up to here are in shared->rows_done */
+	/* likewise the next copy */
+	uint32		next_copy;
+	uint32		end_copy;
+	uint32		uncounted;		/* rows and copies that are not in shared->rows_done yet */
+	int			fold_levels;	/* tables of hashes that are there for this process */
 
 	/* write buffer of GG_WRITE_BATCH pages, see build_write.c */
 	char	   *pages;
@@ -157,6 +189,7 @@ typedef struct GgBuild
 
 	/* ---- the leader's ---- */
 	const gg_engine *engine;
+	const gg_engine *opened;	/* to be released */
 	bool		device;			/* it has memory and processors of its own, or plays that it has (gpugraph.service_engine) */
 	gg_build_params params;
 	gg_control	control;
@@ -166,7 +199,8 @@ typedef struct GgBuild
 	bool		announced;
 	bool		memory_announced;
 	double		expected;		/* rows in the table, as far as is known */
-	uint32		n;				/* rows of the segment in work, once collected */
+	uint32		n;				/* different rows of the segment in work, once collected */
+	uint32		rows;			/* with their copies */
 	gg_graph   *graph;			/* its graph, once built */
 	GgPivotEntry *pivots;		/* its pivots, as they are written */
 	struct GgLoad *load;		/* the hand-over to the GPU service; NULL without one */
@@ -174,13 +208,12 @@ typedef struct GgBuild
 	double		late_copy_s;	/* from then on, what the leader waited for rows to be on the device */
 	double		open_s;			/* to open the device, beside the scan */
 	double		hand_over_s;	/* of the leader's time */
-	uint32		left;			/* ranges that the leader needs no more */
+	uint32		full_chunks;	/* so many first chunks of the area are full */
 	BlockNumber nblocks;		/* blocks given to arrays so far */
 	XLogRecPtr	start_redo;
 	GgBuildTimes times;
 	instr_time	start;			/* of all */
 	instr_time	scan_start;		/* of this round */
-	instr_time	write_start;
 
 	/* of a parallel build */
 	ParallelContext *pcxt;
@@ -236,16 +269,31 @@ extern void GgReleaseArea(GgBuild *build, const void *start, Size bytes);
 
 /* ---- build_fold.c ------------------------------------------------------ */
 
-extern uint64 GgHashRow(const char *row, Size row_bytes);
+/* Bytes that a row takes beside itself and its TID, for the tables of hashes and for a copy. */
+#define GG_FOLD_ROW_BYTES	(18 + sizeof(GgCopy))
 
-/* Close the gaps that the participants left; the number of rows, which are then 0 .. n - 1. */
-extern uint32 GgCloseGaps(GgBuild *build);
+/* Buckets of a table of hashes; level 0 is the first. */
+extern Size GgFoldBuckets(const GgBuildShared *shared, int level);
+#define GG_FOLD_BUCKET_BYTES	64
+
+/* How many rows to make the tables for. */
+extern void GgPlanFold(GgBuild *build, double rows);
+
+/* The row of the area that this one, which is the newest of its process, is a copy of; itself when it differs from all. */
+extern uint32 GgFoldRow(GgBuild *build, uint32 row);
+
+/* Note a copy; false when there is no room for one more in this segment. */
+extern bool GgAddCopy(GgBuild *build, ItemPointer tid, uint32 row);
 
 /*
- * Fold equal rows into one node, in place.  Returns the number of nodes; *offsets is NULL when all
- * rows differ, else nodes + 1 numbers of first rows.  Rows below *moved are where they were.
+ * Close the gaps that the participants left: the rows are then 0 .. build->n - 1, and with the copies build->rows.  Sort
+ * the TIDs by node.  NULL when all rows differ, else n + 1 numbers of first TIDs.
  */
-extern uint32 GgFoldEqualRows(GgBuild *build, uint32 **offsets, uint32 *moved);
+extern void GgCloseGaps(GgBuild *build);
+extern uint32 *GgSortTids(GgBuild *build);
+
+/* Empty the tables for another round, or (last) give back their memory. */
+extern void GgResetFold(GgBuild *build, bool last);
 
 /* ---- build_write.c ----------------------------------------------------- */
 
@@ -255,9 +303,16 @@ extern GgWriteJob GgPlanArray(GgBuild *build, uint32 segment, GgKind kind, uint6
 /* Make the relation long enough for all arrays planned. */
 extern void GgExtendRelation(GgBuild *build);
 
-/* Offer arrays to all processes (ready: of the ranges, how many may be written already). */
-extern void GgStartWriting(GgBuild *build, const GgWriteJob *jobs, int njobs, bool ready);
-extern void GgOfferRanges(GgBuild *build, uint32 ready);
+/*
+ * What all processes write, in the order of calls: the vectors that are being collected, of which so many bytes will
+ * not change any more; then, when their number is known, all of them and further arrays; and one more array, of which the first ranges
+ * may be written.
+ */
+extern void GgStartWriting(GgBuild *build);
+extern void GgOfferVectors(GgBuild *build, uint64 bytes);
+extern void GgSettleWriting(GgBuild *build, const GgWriteJob *jobs, int njobs);
+extern void GgAddJob(GgBuild *build, const GgWriteJob *job);
+extern void GgOfferRanges(GgBuild *build, uint32 more);
 extern uint32 GgJobRanges(const GgWriteJob *job);
 
 /*
@@ -266,14 +321,11 @@ extern uint32 GgJobRanges(const GgWriteJob *job);
  */
 extern void GgLeaveRanges(GgBuild *build, uint32 end);
 
-/* Write one range, if there is one to be written. */
-extern bool GgWriteRange(GgBuild *build);
+/* Write one range, if there is one to be written and fewer processes than that write; or give back the memory of one. */
+extern bool GgWriteRange(GgBuild *build, int writers);
 
-/*
- * Take part in writing, and wait until everything offered is written; before: pages of the phase that were
- * written before, for the progress view.
- */
-extern void GgFinishWriting(GgBuild *build, uint32 before);
+/* Take part in writing, and wait until everything offered is written. */
+extern void GgFinishWriting(GgBuild *build);
 
 /* Write an array that only the leader has. */
 extern void GgWriteAlone(GgBuild *build, const GgWriteJob *job, const void *data);

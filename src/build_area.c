@@ -33,9 +33,10 @@
 typedef struct AreaLayout
 {
 	Size		tids;
-	Size		hashes;
+	Size		copies;
+	Size		fold[GG_FOLD_LEVELS];	/* 0: so many there are not */
 	Size		adjacency;
-	Size		next_row;
+	Size		counters;
 	Size		filled;
 	Size		users;
 	Size		bytes;
@@ -47,11 +48,11 @@ AlignPage(Size bytes)
 	return TYPEALIGN(4096, bytes);
 }
 
-/* Ranges of all arrays together: those of vectors and TIDs are written at the same time, the adjacency's later. */
+/* Ranges of all arrays that are written together. */
 static Size
 MostRanges(const AreaLayout *layout)
 {
-	return layout->next_row / GG_RANGE_BYTES + GG_MAX_JOBS;
+	return layout->counters / GG_RANGE_BYTES + GG_MAX_JOBS;
 }
 
 static AreaLayout
@@ -59,13 +60,27 @@ LayOut(const GgBuildShared *shared)
 {
 	AreaLayout	layout;
 	Size		capacity = shared->capacity;
+	Size		copies = capacity + shared->chunk_copies;
+	Size		next;
+	Size		slots = 0;
 
+	memset(&layout, 0, sizeof(layout));
 	/* rows first: at the start of a page, as the device likes them */
 	layout.tids = AlignPage(capacity * GgRowBytes(&shared->meta));
-	layout.hashes = AlignPage(layout.tids + capacity * sizeof(GgTidEntry));
-	layout.adjacency = AlignPage(layout.hashes + capacity * sizeof(uint64));
-	layout.next_row = AlignPage(layout.adjacency + capacity * shared->meta.graph_degree * sizeof(uint32));
-	layout.filled = layout.next_row + PG_CACHE_LINE_SIZE;
+	/* at the end those of copies are among them */
+	layout.copies = AlignPage(layout.tids + (capacity + copies) * sizeof(GgTidEntry));
+	next = AlignPage(layout.copies + copies * sizeof(GgCopy));
+	for (int level = 0; level < GG_FOLD_LEVELS && slots < 2 * capacity; level++)
+	{
+		Size		buckets = GgFoldBuckets(shared, level);
+
+		layout.fold[level] = next;
+		next = AlignPage(next + buckets * GG_FOLD_BUCKET_BYTES);
+		slots += buckets * (GG_FOLD_BUCKET_BYTES / sizeof(pg_atomic_uint64));
+	}
+	layout.adjacency = next;
+	layout.counters = AlignPage(layout.adjacency + capacity * shared->meta.graph_degree * sizeof(uint32));
+	layout.filled = layout.counters + 2 * PG_CACHE_LINE_SIZE;
 	layout.users = layout.filled + (capacity / shared->chunk_rows + 1) * sizeof(pg_atomic_uint32);
 	layout.bytes = AlignPage(layout.users + MostRanges(&layout) * sizeof(pg_atomic_uint32));
 	return layout;
@@ -100,9 +115,13 @@ MapFile(GgBuild *build, int fd)
 	build->area.fd = fd;
 	build->area.rows = build->area.base;
 	build->area.tids = (GgTidEntry *) (build->area.base + layout.tids);
-	build->area.hashes = (uint64 *) (build->area.base + layout.hashes);
+	build->area.copies = (GgCopy *) (build->area.base + layout.copies);
+	for (int level = 0; level < GG_FOLD_LEVELS; level++)
+		if (layout.fold[level] > 0)
+			build->area.fold[level] = (pg_atomic_uint64 *) (build->area.base + layout.fold[level]);
 	build->area.adjacency = (uint32 *) (build->area.base + layout.adjacency);
-	build->area.next_row = (pg_atomic_uint64 *) (build->area.base + layout.next_row);
+	build->area.next_row = (pg_atomic_uint64 *) (build->area.base + layout.counters);
+	build->area.next_copy = (pg_atomic_uint64 *) (build->area.base + layout.counters + PG_CACHE_LINE_SIZE);
 	build->area.filled = (pg_atomic_uint32 *) (build->area.base + layout.filled);
 	build->area.users = (pg_atomic_uint32 *) (build->area.base + layout.users);
 	return true;
@@ -154,8 +173,9 @@ GgCreateArea(GgBuild *build)
 		ereport(DEBUG1, (errmsg_internal("gpugraph heap scan is serial: cannot share %zu bytes of memory: %m", layout.bytes)));
 		return false;
 	}
-	GgReserveArea(build, build->area.next_row, layout.bytes - layout.next_row);
+	GgReserveArea(build, build->area.next_row, layout.bytes - layout.counters);
 	pg_atomic_init_u64(build->area.next_row, 0);
+	pg_atomic_init_u64(build->area.next_copy, 0);
 	return true;
 }
 

@@ -1,25 +1,31 @@
 /*
  * build_fold.c
- *		From what the participants of a scan left to a data set: gaps closed, equal rows folded.
+ *		Equal rows become one node, and the gaps that the participants of a scan left are closed.
  *
- * A graph over copies falls apart, since the nearest neighbors of a copy are all copies: equal rows become one
- * node.  They are found by their hashes, which the scan computes while it has the row in cache, in two passes without a
- * sort: hashes are dealt into partitions, and each partition has a table that stays in the cache.  (One table
- * for all would miss the cache twice a row, which takes seconds for 10M rows; sorting takes longer still.)
+ * A graph over copies falls apart, since the nearest neighbors of a copy are all copies.  So each row is looked for when it is added,
+ * in tables of hashes that all processes share: what is in the area is different, stays where it is, and its pages can be written
+ * long before the scan ends.
+ *
+ * A table has buckets of one cache line.  A row that finds its bucket full goes to the table of the next level, so equal
+ * rows look at the same slots in the same order: the first empty one is theirs to take, and who comes second sees the
+ * first.  Entries never leave.  The first table is twice as large as the rows that are expected; from the third on tables double.
  */
 #include "build.h"
 
+#include "access/htup_details.h"
 #include "miscadmin.h"
-#include "port/pg_bitutils.h"
+#include "storage/bufmgr.h"
 
-/* Rows of a partition, about: its entries and its table of twice as many words take 64 kB. */
-#define PARTITION_ROWS		4096
+#define BUCKET_SLOTS	(GG_FOLD_BUCKET_BYTES / sizeof(pg_atomic_uint64))
 
-/* More partitions at a time than this, and dealing into them misses the TLB at each row. */
-#define MAX_PARTITIONS		4096
+/*
+ * A table more is made only when those that are there have fewer slots a row than this: else a bucket is full of rows with one
+ * hash, and a row that finds it so passes for a different one.
+ */
+#define MOST_SLOTS		16
 
-/* Copied between two looks for interrupts. */
-#define SLICE_BYTES			((Size) 64 * 1024 * 1024)
+/* Between two looks for interrupts. */
+#define LOOK_ROWS		65536
 
 #define HASH_MULTIPLIER		UINT64CONST(0x9E3779B97F4A7C15) /* 2^64 / golden ratio, odd */
 
@@ -35,8 +41,8 @@ MixWord(uint64 hash, uint64 word)
  * Of all of the row: rows that differ in a few places only would otherwise be compared with each other, all
  * with all.  Four lanes, since one would wait for each multiplication.
  */
-uint64
-GgHashRow(const char *row, Size row_bytes)
+static uint64
+HashRow(const char *row, Size row_bytes)
 {
 	uint64		lanes[4] = {1, 2, 3, 4};
 	uint64		words[4];
@@ -60,17 +66,252 @@ GgHashRow(const char *row, Size row_bytes)
 	return lanes[0] ^ (lanes[0] >> 32);
 }
 
+/* ---- tables ---------------------------------------------------------------- */
+
+Size
+GgFoldBuckets(const GgBuildShared *shared, int level)
+{
+	if (level == 0)
+		return shared->fold_buckets;
+	return (Size) (shared->fold_buckets / 8 + 1) << (level - 1);
+}
+
+void
+GgPlanFold(GgBuild *build, double rows)
+{
+	/* statistics may be far off, and the table is taken as a whole */
+	rows = Min(rows, (double) RelationGetNumberOfBlocks(build->heap) * MaxHeapTuplesPerPage);
+	rows = Min(rows, build->most);
+	build->shared->fold_buckets = (uint32) Max(rows * 2 / BUCKET_SLOTS, 16);
+}
+
+/* Have the table of the next level, if there is to be one. */
+static bool
+OpenLevel(GgBuild *build, int level)
+{
+	GgBuildShared *shared = build->shared;
+	Size		bytes = GgFoldBuckets(shared, level) * GG_FOLD_BUCKET_BYTES;
+	uint64		rows = build->area.base != NULL ? pg_atomic_read_u64(build->area.next_row) : build->next;
+	uint64		slots = 0;
+	int			levels;
+
+	if (level >= GG_FOLD_LEVELS || (build->area.base != NULL && build->area.fold[level] == NULL))
+		return false;
+	SpinLockAcquire(&shared->mutex);
+	levels = shared->fold_levels;
+	SpinLockRelease(&shared->mutex);
+	for (int i = 0; i < level; i++)
+		slots += GgFoldBuckets(shared, i) * BUCKET_SLOTS;
+	if (level >= levels && level > 0 && slots > MOST_SLOTS * rows)
+		return false;
+
+	if (build->area.base != NULL)
+		GgReserveArea(build, build->area.fold[level], bytes);
+	else
+		build->area.fold[level] = MemoryContextAllocExtended(build->row_context, bytes, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	SpinLockAcquire(&shared->mutex);
+	shared->fold_levels = Max(shared->fold_levels, level + 1);
+	SpinLockRelease(&shared->mutex);
+	build->fold_levels = level + 1;
+	return true;
+}
+
+uint32
+GgFoldRow(GgBuild *build, uint32 row)
+{
+	Size		row_bytes = GgRowBytes(build->meta);
+	const char *data = build->area.rows + row * row_bytes;
+	uint64		hash = HashRow(data, row_bytes);
+	uint64		entry = hash << 32 | (row + 1); /* 0: empty */
+
+	for (int level = 0; level < build->fold_levels || OpenLevel(build, level); level++)
+	{
+		uint64		place = (hash * (HASH_MULTIPLIER + 2 * level)) >> 32;
+		Size		bucket = (place * GgFoldBuckets(build->shared, level)) >> 32;
+		pg_atomic_uint64 *slots = build->area.fold[level] + bucket * BUCKET_SLOTS;
+
+		for (int i = 0; i < BUCKET_SLOTS; i++)
+		{
+			uint64		other = pg_atomic_read_u64(&slots[i]);
+
+			/* our row is written before others see the entry */
+			if (other == 0 && pg_atomic_compare_exchange_u64(&slots[i], &other, entry))
+				return row;
+			if (other >> 32 == entry >> 32)
+			{
+				uint32		first = (uint32) other - 1;
+
+				pg_read_barrier();
+				if (memcmp(build->area.rows + first * row_bytes, data, row_bytes) == 0)
+					return first;
+			}
+		}
+	}
+	return row;
+}
+
+void
+GgResetFold(GgBuild *build, bool last)
+{
+	GgBuildShared *shared = build->shared;
+
+	for (int level = 0; level < shared->fold_levels; level++)
+	{
+		Size		bytes = GgFoldBuckets(shared, level) * GG_FOLD_BUCKET_BYTES;
+
+		CHECK_FOR_INTERRUPTS();
+		if (build->area.base == NULL)
+		{
+			pfree(build->area.fold[level]);
+			build->area.fold[level] = NULL;
+		}
+		else if (last)
+			GgReleaseArea(build, build->area.fold[level], bytes);
+		else
+		{
+			/* for the leader as well it is not there before it is reserved */
+			GgReserveArea(build, build->area.fold[level], bytes);
+			memset(build->area.fold[level], 0, bytes);
+		}
+	}
+	shared->fold_levels = build->fold_levels = 0;
+	build->next_copy = 0;
+	if (build->area.base != NULL)
+	{
+		build->end_copy = 0;
+		pg_atomic_write_u64(build->area.next_copy, 0);
+	}
+}
+
+/* ---- copies ---------------------------------------------------------------- */
+
+/* The end of what was claimed of copies. */
+static uint64
+EndOfCopies(GgBuild *build)
+{
+	uint32		chunk = build->shared->chunk_copies;
+
+	if (build->area.base == NULL)
+		return build->next_copy;
+	/* claims beyond it were refused */
+	return Min(pg_atomic_read_u64(build->area.next_copy), ((uint64) build->shared->limit + chunk - 1) / chunk * chunk);
+}
+
+static bool
+ClaimCopies(GgBuild *build)
+{
+	GgBuildArea *area = &build->area;
+	uint32		chunk = build->shared->chunk_copies;
+	uint64		start;
+
+	if (area->base == NULL)
+	{
+		uint32		capacity = Max(1024, build->end_copy + build->end_copy / 2);
+
+		/* the last segment takes what is left, whatever memory that is */
+		if (build->meta->nsegments < GG_MAX_BUILD_SEGMENTS - 1)
+		{
+			if (build->next_copy >= build->most)
+				return false;
+			capacity = Min(capacity, build->most);
+		}
+		if (area->copies == NULL)
+			area->copies = MemoryContextAllocHuge(build->row_context, capacity * sizeof(GgCopy));
+		else
+			area->copies = repalloc_huge(area->copies, capacity * sizeof(GgCopy));
+		build->end_copy = capacity;
+		return true;
+	}
+	start = pg_atomic_fetch_add_u64(area->next_copy, chunk);
+	if (start >= build->shared->limit)
+		return false;
+	GgReserveArea(build, area->copies + start, chunk * sizeof(GgCopy));
+	build->next_copy = (uint32) start;
+	build->end_copy = build->next_copy + chunk;
+	for (uint32 i = build->next_copy; i < build->end_copy; i++)
+		area->copies[i].row = GG_NO_ROW;
+	return true;
+}
+
+bool
+GgAddCopy(GgBuild *build, ItemPointer tid, uint32 row)
+{
+	GgCopy	   *copy;
+
+	if (build->next_copy >= build->end_copy && !ClaimCopies(build))
+		return false;
+	copy = &build->area.copies[build->next_copy++];
+	copy->tid.tid = *tid;
+	copy->tid.reserved = 0;
+	copy->row = row;
+	return true;
+}
+
+uint32 *
+GgSortTids(GgBuild *build)
+{
+	uint32		n = build->n;
+	uint64		ncopies = EndOfCopies(build);
+	Size		bytes = (Size) build->rows * sizeof(GgTidEntry);
+	uint32	   *start;
+	GgTidEntry *tids;
+
+	if (build->rows == n)
+		return NULL;
+
+	/* counting sort: a node's own row, then its copies */
+	start = MemoryContextAllocExtended(CurrentMemoryContext, ((Size) n + 1) * sizeof(uint32), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	for (uint64 i = 0; i < ncopies; i++)
+		if (build->area.copies[i].row != GG_NO_ROW)
+			start[build->area.copies[i].row]++;
+	CHECK_FOR_INTERRUPTS();
+	tids = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+	for (uint32 node = 0, sum = 0; node < n; node++)
+	{
+		uint32		count = start[node] + 1;
+
+		tids[sum] = build->area.tids[node];
+		start[node] = sum + 1;
+		sum += count;
+	}
+	for (uint64 i = 0; i < ncopies; i++)
+	{
+		const GgCopy *copy = &build->area.copies[i];
+
+		if (i % LOOK_ROWS == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (copy->row != GG_NO_ROW)
+			tids[start[copy->row]++] = copy->tid;
+	}
+	memmove(start + 1, start, (Size) n * sizeof(uint32));
+	start[0] = 0;
+
+	if (build->area.base != NULL)
+		GgReserveArea(build, build->area.tids, bytes);
+	else if (build->rows > build->shared->capacity)
+		build->area.tids = repalloc_huge(build->area.tids, bytes);
+	memcpy(build->area.tids, tids, bytes);
+	pfree(tids);
+	return start;
+}
+
 /* ---- gaps ---------------------------------------------------------------- */
 
-/* Rows [from, from + count) to [to, ...), which may overlap only if to < from. */
+/* Rows [from, from + count) are now [to, to + count). */
+typedef struct Move
+{
+	uint32		to;
+	uint32		from;
+	uint32		count;
+} Move;
+
 static void
-MoveRows(GgBuild *build, uint32 to, uint32 from, uint32 count)
+MoveRows(GgBuild *build, const Move *move)
 {
 	Size		row_bytes = GgRowBytes(build->meta);
 
-	memmove(build->area.rows + to * row_bytes, build->area.rows + from * row_bytes, count * row_bytes);
-	memmove(build->area.tids + to, build->area.tids + from, count * sizeof(GgTidEntry));
-	memmove(build->area.hashes + to, build->area.hashes + from, count * sizeof(uint64));
+	memcpy(build->area.rows + move->to * row_bytes, build->area.rows + move->from * row_bytes, move->count * row_bytes);
+	memcpy(build->area.tids + move->to, build->area.tids + move->from, move->count * sizeof(GgTidEntry));
 }
 
 static int
@@ -82,24 +323,50 @@ CompareHoles(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+/* The copies say where their rows are now; only those from end on were moved.  Counts them. */
+static void
+FollowMoves(GgBuild *build, uint32 end, const Move *moves, int nmoves)
+{
+	uint64		ncopies = EndOfCopies(build);
+
+	build->n = build->rows = end;
+	for (uint64 i = 0; i < ncopies; i++)
+	{
+		GgCopy	   *copy = &build->area.copies[i];
+
+		if (i % LOOK_ROWS == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (copy->row == GG_NO_ROW)
+			continue;
+		build->rows++;
+		for (int m = 0; m < nmoves && copy->row >= end; m++)
+			if (copy->row >= moves[m].from && copy->row - moves[m].from < moves[m].count)
+				copy->row = copy->row - moves[m].from + moves[m].to;
+		Assert(copy->row < end);
+	}
+}
+
 /* Holes are filled with the last rows: at most one chunk for each participant moves. */
-uint32
+void
 GgCloseGaps(GgBuild *build)
 {
 	GgBuildShared *shared = build->shared;
-	uint32		end;
+	Move	   *moves = palloc(Max(2 * shared->nholes, 1) * sizeof(Move));
+	int			nmoves = 0;
+	uint32		end = build->next;
 	int			first = 0,
-				last = shared->nholes - 1;
+				last = -1;
 
-	if (build->area.base == NULL)
-		return build->next;
-
-	end = (uint32) Min(pg_atomic_read_u64(build->area.next_row), shared->limit);
-	qsort(shared->holes, shared->nholes, sizeof(shared->holes[0]), CompareHoles);
+	if (build->area.base != NULL)
+	{
+		end = (uint32) Min(pg_atomic_read_u64(build->area.next_row), shared->limit);
+		last = shared->nholes - 1;
+		qsort(shared->holes, shared->nholes, sizeof(shared->holes[0]), CompareHoles);
+	}
 	while (first <= last)
 	{
-		uint32		gap,
-					count;
+		uint32		gap;
+		Move	   *move = &moves[nmoves];
 
 		if (shared->holes[last].end == end)
 		{
@@ -109,190 +376,16 @@ GgCloseGaps(GgBuild *build)
 		CHECK_FOR_INTERRUPTS();
 		/* the rows behind the last hole go into the first one, as far as they fit */
 		gap = shared->holes[first].end - shared->holes[first].first;
-		count = Min(gap, end - shared->holes[last].end);
-		MoveRows(build, shared->holes[first].first, end - count, count);
-		end -= count;
-		shared->holes[first].first += count;
+		move->count = Min(gap, end - shared->holes[last].end);
+		move->from = end - move->count;
+		move->to = shared->holes[first].first;
+		MoveRows(build, move);
+		nmoves++;
+		end -= move->count;
+		shared->holes[first].first += move->count;
 		if (shared->holes[first].first == shared->holes[first].end)
 			first++;
 	}
-	return end;
-}
-
-/* ---- equal rows ----------------------------------------------------------- */
-
-typedef struct HashEntry
-{
-	uint32		tag;			/* bits of the hash that did not choose the partition */
-	uint32		row;
-} HashEntry;
-
-/* Rows by partition, in order within each; *starts gets npartitions + 1 positions. */
-static HashEntry *
-DealHashes(const uint64 *hashes, uint32 n, int bits, uint32 **starts)
-{
-	uint32		npartitions = 1u << bits;
-	HashEntry  *entries = MemoryContextAllocHuge(CurrentMemoryContext, (Size) n * sizeof(HashEntry));
-	uint32	   *next = palloc0((npartitions + 1) * sizeof(uint32));
-	int			shift = 64 - bits;
-
-#define PARTITION(hash)		(bits == 0 ? 0 : (uint32) ((hash) >> shift))
-	for (uint32 i = 0; i < n; i++)
-		next[PARTITION(hashes[i])]++;
-	CHECK_FOR_INTERRUPTS();
-	for (uint32 p = 0, sum = 0; p <= npartitions; p++)
-	{
-		uint32		count = next[p];
-
-		next[p] = sum;
-		sum += count;
-	}
-	*starts = palloc((npartitions + 1) * sizeof(uint32));
-	memcpy(*starts, next, (npartitions + 1) * sizeof(uint32));
-	for (uint32 i = 0; i < n; i++)
-	{
-		HashEntry  *entry = &entries[next[PARTITION(hashes[i])]++];
-
-		entry->tag = (uint32) hashes[i];
-		entry->row = i;
-	}
-#undef PARTITION
-	return entries;
-}
-
-/*
- * Find the rows of one partition that equal an earlier one, and set first[] for these.  The table is linearly
- * probed, at most half full, and holds positions in entries plus one.  Returns how many were found.
- */
-static uint32
-FindEqual(const char *rows, Size row_bytes, const HashEntry *entries, uint32 count, uint32 *table, uint32 mask,
-		  uint32 *first)
-{
-	uint32		found = 0;
-
-	memset(table, 0, (Size) (mask + 1) * sizeof(uint32));
-	for (uint32 i = 0; i < count; i++)
-	{
-		uint32		slot = entries[i].tag & mask;
-
-		for (; table[slot] != 0; slot = (slot + 1) & mask)
-		{
-			const HashEntry *other = &entries[table[slot] - 1];
-
-			if (other->tag != entries[i].tag)
-				continue;
-			CHECK_FOR_INTERRUPTS();
-			if (memcmp(rows + other->row * row_bytes, rows + entries[i].row * row_bytes, row_bytes) == 0)
-			{
-				first[entries[i].row] = other->row;
-				found++;
-				break;
-			}
-		}
-		if (table[slot] == 0)
-			table[slot] = i + 1;
-	}
-	return found;
-}
-
-/* Of each row the first row equal to it, itself if there is none before; NULL when all rows differ. */
-static uint32 *
-FindFirstRows(GgBuild *build, uint32 n, uint32 *equal)
-{
-	Size		row_bytes = GgRowBytes(build->meta);
-	int			bits = n <= PARTITION_ROWS ? 0 : Min(pg_ceil_log2_32(n / PARTITION_ROWS), pg_ceil_log2_32(MAX_PARTITIONS));
-	uint32	   *first = MemoryContextAllocHuge(CurrentMemoryContext, (Size) Max(n, 1) * sizeof(uint32));
-	uint32	   *starts;
-	HashEntry  *entries = DealHashes(build->area.hashes, n, bits, &starts);
-	uint32		largest = 0;
-	uint32	   *table;
-
-	for (uint32 i = 0; i < n; i++)
-		first[i] = i;
-	for (uint32 p = 0; p < 1u << bits; p++)
-		largest = Max(largest, starts[p + 1] - starts[p]);
-	table = MemoryContextAllocHuge(CurrentMemoryContext,
-								   (Size) pg_nextpower2_64(Max((uint64) largest * 2, 2)) * sizeof(uint32));
-
-	*equal = 0;
-	for (uint32 p = 0; p < 1u << bits; p++)
-	{
-		uint32		count = starts[p + 1] - starts[p];
-
-		CHECK_FOR_INTERRUPTS();
-		*equal += FindEqual(build->area.rows, row_bytes, entries + starts[p], count, table,
-							(uint32) (pg_nextpower2_64(Max((uint64) count * 2, 2)) - 1), first);
-	}
-	pfree(table);
-	pfree(entries);
-	pfree(starts);
-	if (*equal == 0)
-	{
-		pfree(first);
-		return NULL;
-	}
-	return first;
-}
-
-uint32
-GgFoldEqualRows(GgBuild *build, uint32 **offsets, uint32 *moved)
-{
-	uint32		n = build->n;
-	Size		row_bytes = GgRowBytes(build->meta);
-	Size		slice = 0;
-	uint32		equal;
-	uint32	   *first = FindFirstRows(build, n, &equal);
-	uint32	   *start;
-	GgTidEntry *tids;
-	uint32		nodes = 0;
-
-	*offsets = NULL;
-	*moved = n;
-	if (first == NULL)
-		return n;
-
-	/* number the nodes in order; first[] becomes the node of each row, start[] counts rows by node */
-	start = MemoryContextAllocExtended(CurrentMemoryContext, ((Size) n - equal + 1) * sizeof(uint32),
-									   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	for (uint32 i = 0; i < n; i++)
-	{
-		if (first[i] == i)
-		{
-			if (nodes != i)
-				memcpy(build->area.rows + nodes * row_bytes, build->area.rows + i * row_bytes, row_bytes);
-			first[i] = nodes++;
-		}
-		else
-		{
-			*moved = Min(*moved, i);
-			first[i] = first[first[i]];
-		}
-		start[first[i]]++;
-		slice += row_bytes;
-		if (slice > SLICE_BYTES)
-		{
-			slice = 0;
-			CHECK_FOR_INTERRUPTS();
-		}
-	}
-	Assert(nodes == n - equal);
-
-	/* counting sort of the TIDs by node */
-	tids = MemoryContextAllocHuge(CurrentMemoryContext, (Size) n * sizeof(GgTidEntry));
-	for (uint32 node = 0, sum = 0; node <= nodes; node++)
-	{
-		uint32		count = node < nodes ? start[node] : 0;
-
-		start[node] = sum;
-		sum += count;
-	}
-	for (uint32 i = 0; i < n; i++)
-		tids[start[first[i]]++] = build->area.tids[i];
-	memmove(start + 1, start, (Size) nodes * sizeof(uint32));
-	start[0] = 0;
-	memcpy(build->area.tids, tids, (Size) n * sizeof(GgTidEntry));
-	pfree(tids);
-	pfree(first);
-	*offsets = start;
-	return nodes;
+	FollowMoves(build, end, moves, nmoves);
+	pfree(moves);
 }

@@ -5,8 +5,9 @@
  * Detoasting a wide vector costs more than anything else between heap and graph, and it scales with
  * processes.  Several ones share the area: memory for the rows of a segment, which stay where they were put until
  * the graph is built, so that the engine gets one contiguous data set without a copy.  A participant claims a chunk
- * of rows at a time and fills it; chunks fill in any order, and the gaps left at the end are closed by
- * build_fold.c.  The protocol of rounds is told at GgBuildShared.
+ * of rows at a time and fills it; a row that equals one in the area becomes a copy of that (build_fold.c).  Chunks fill in any
+ * order, and the gaps left at the end are closed.  Rows of full chunks stay where they are, so their pages are written and logged
+ * while the scan goes on.  The protocol of rounds is told at GgBuildShared.
  */
 #include "build.h"
 
@@ -37,7 +38,13 @@
 #define KEY_WAL_USAGE		UINT64CONST(0x6770677200000003)
 #define KEY_BUFFER_USAGE	UINT64CONST(0x6770677200000004)
 
-/* Rows between two updates of the progress view; it costs a microsecond. */
+/* While the heap is scanned one process of so many writes pages at a time, or one: the others read on. */
+#define SCAN_WRITERS		4
+
+/* Copies that a process claims at a time, where there is room for many. */
+#define MOST_COPIES			1024
+
+/* Rows between two updates of the count and of the progress view; they cost a microsecond. */
 #define PROGRESS_ROWS		256
 
 /* Memory that a process that is alone begins with, at the most; growing it moves no bytes, only their addresses. */
@@ -103,22 +110,43 @@ StartCopy(GgBuild *build)
 		GgAbandonCopy(build, &status);
 }
 
+static void
+StartRound(GgBuild *build)
+{
+	build->full_chunks = 0;
+	GgStartWriting(build);
+	StartCopy(build);
+}
+
 /* ---- chunks -------------------------------------------------------------------- */
 
-/* Add what this process has put into its chunk to the count that all share. */
+/* Add the rows that this process has found to the count that all share. */
 static void
 CountRows(GgBuild *build)
 {
-	if (build->next > build->counted)
-		pg_atomic_fetch_add_u64(&build->shared->rows_done, build->next - build->counted);
-	build->counted = build->next;
+	pg_atomic_fetch_add_u64(&build->shared->rows_done, build->uncounted);
+	build->uncounted = 0;
 }
 
 static void
 ReportRows(GgBuild *build)
 {
 	pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE,
-								 (int64) pg_atomic_read_u64(&build->shared->rows_done) + build->next - build->counted);
+								 (int64) pg_atomic_read_u64(&build->shared->rows_done));
+}
+
+/*
+ * The leader lets all processes write the vectors that stay where they are: those before the first chunk that is not full.  Gaps lie behind
+ * them, and so does what is moved to close these.
+ */
+static void
+OfferFullChunks(GgBuild *build)
+{
+	/* behind the last chunk there is one entry more, always 0 */
+	while (pg_atomic_read_u32(&build->area.filled[build->full_chunks]) != 0)
+		build->full_chunks++;
+	pg_read_barrier();
+	GgOfferVectors(build, (uint64) build->full_chunks * build->shared->chunk_rows * GgRowBytes(build->meta));
 }
 
 /* A worker takes part in writing until the given round is over, or (any) until all is done. */
@@ -136,7 +164,7 @@ Help(GgBuild *build, bool any, uint32 round)
 		SpinLockRelease(&shared->mutex);
 		if (over)
 			break;
-		if (!GgWriteRange(build))
+		if (!GgWriteRange(build, INT_MAX))
 			ConditionVariableSleep(&shared->changed, WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
 	}
 	ConditionVariableCancelSleep();
@@ -160,6 +188,7 @@ WaitForWorkers(GgBuild *build)
 		scanned = shared->nscanned;
 		SpinLockRelease(&shared->mutex);
 		ReportRows(build);
+		OfferFullChunks(build);
 		if (stopped + scanned == build->pcxt->nworkers_launched)
 			break;
 		(void) ConditionVariableTimedSleep(&shared->changed, 100, WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
@@ -174,19 +203,21 @@ NextRound(GgBuild *build)
 {
 	GgBuildShared *shared = build->shared;
 
-	build->n = GgCloseGaps(build);
+	GgCloseGaps(build);
 	GgFlushSegment(build, true);
 
+	GgResetFold(build, false);
 	if (build->area.filled != NULL)
 		for (uint32 i = 0; i <= shared->capacity / shared->chunk_rows; i++)
 			pg_atomic_write_u32(&build->area.filled[i], 0);
 	if (build->area.next_row != NULL)
 		pg_atomic_write_u64(build->area.next_row, 0);
-	build->next = build->end = build->counted = 0;
+	build->next = 0;
+	build->end = build->area.base != NULL ? 0 : Min(build->shared->capacity, build->most);
 	/* the last segment takes all that is left, whatever memory that is */
 	if (build->meta->nsegments >= GG_MAX_BUILD_SEGMENTS - 1)
 		shared->limit = shared->capacity;
-	StartCopy(build);
+	StartRound(build);
 
 	GgEnterPhase(GG_BUILD_LOAD, (int64) build->expected);
 	ReportRows(build);
@@ -198,7 +229,21 @@ NextRound(GgBuild *build)
 	ConditionVariableBroadcast(&shared->changed);
 }
 
-/* The area is full, and this process has one more row. */
+/* What this process claimed of the area and did not fill; the mutex is held. */
+static void
+NoteHole(GgBuild *build)
+{
+	GgBuildShared *shared = build->shared;
+
+	if (build->area.base != NULL && build->next < build->end)
+	{
+		shared->holes[shared->nholes].first = build->next;
+		shared->holes[shared->nholes].end = build->end;
+		shared->nholes++;
+	}
+}
+
+/* The area is full, and this process has one more row, which goes into the next round. */
 static void
 WaitForRoom(GgBuild *build)
 {
@@ -206,6 +251,9 @@ WaitForRoom(GgBuild *build)
 	uint32		round;
 
 	CountRows(build);
+	SpinLockAcquire(&shared->mutex);
+	NoteHole(build);
+	SpinLockRelease(&shared->mutex);
 	if (build->leader)
 	{
 		if (build->pcxt != NULL)
@@ -220,7 +268,9 @@ WaitForRoom(GgBuild *build)
 	SpinLockRelease(&shared->mutex);
 	ConditionVariableBroadcast(&shared->changed);
 	Help(build, false, round);
-	build->next = build->end = build->counted = 0;
+	build->next = build->end = 0;
+	build->next_copy = build->end_copy = 0;
+	build->fold_levels = 0;
 }
 
 /* A new chunk of the shared area, reserved. */
@@ -232,9 +282,11 @@ ClaimChunk(GgBuild *build)
 
 	if (build->end > 0)
 	{
-		CountRows(build);
 		pg_write_barrier();
 		pg_atomic_write_u32(&build->area.filled[build->end / shared->chunk_rows - 1], shared->chunk_rows);
+		if (build->leader)
+			OfferFullChunks(build);
+		GgWriteRange(build, Max(shared->participants / SCAN_WRITERS, 1));
 	}
 	for (;;)
 	{
@@ -243,16 +295,15 @@ ClaimChunk(GgBuild *build)
 		/* limit changes only while nobody claims */
 		if (start + shared->chunk_rows <= shared->limit)
 		{
-			build->next = build->counted = (uint32) start;
+			build->next = (uint32) start;
 			build->end = build->next + shared->chunk_rows;
 			break;
 		}
-		build->next = build->end = build->counted = 0;
+		build->next = build->end = 0;
 		WaitForRoom(build);
 	}
 	GgReserveArea(build, build->area.rows + build->next * row_bytes, shared->chunk_rows * row_bytes);
 	GgReserveArea(build, build->area.tids + build->next, shared->chunk_rows * sizeof(GgTidEntry));
-	GgReserveArea(build, build->area.hashes + build->next, shared->chunk_rows * sizeof(uint64));
 }
 
 /* More room in the memory of a process that is alone. */
@@ -266,7 +317,6 @@ GrowRows(GgBuild *build)
 	if (build->next >= build->most && build->meta->nsegments < GG_MAX_BUILD_SEGMENTS - 1)
 	{
 		WaitForRoom(build);
-		build->end = Min(build->shared->capacity, build->most);
 		return;
 	}
 	if (area->rows == NULL)
@@ -277,7 +327,6 @@ GrowRows(GgBuild *build)
 		capacity = Min(capacity, build->most);
 		area->rows = MemoryContextAllocHuge(build->row_context, capacity * row_bytes);
 		area->tids = MemoryContextAllocHuge(build->row_context, capacity * sizeof(GgTidEntry));
-		area->hashes = MemoryContextAllocHuge(build->row_context, capacity * sizeof(uint64));
 	}
 	else
 	{
@@ -286,7 +335,6 @@ GrowRows(GgBuild *build)
 			capacity = Min(capacity, build->most);
 		area->rows = repalloc_huge(area->rows, capacity * row_bytes);
 		area->tids = repalloc_huge(area->tids, capacity * sizeof(GgTidEntry));
-		area->hashes = repalloc_huge(area->hashes, capacity * sizeof(uint64));
 	}
 	build->end = build->shared->capacity = capacity;
 }
@@ -305,6 +353,60 @@ NoteLength(GgBuild *build, const void *row)
 	}
 }
 
+/* Room in the area for one row more. */
+static void
+HaveRoom(GgBuild *build)
+{
+	if (build->next < build->end)
+		return;
+	if (build->area.base != NULL)
+		ClaimChunk(build);
+	else
+	{
+		if (build->most == 0)
+		{
+			GgPlanSegments(build);
+			GgPlanFold(build, build->expected);
+		}
+		GrowRows(build);
+	}
+}
+
+/* Add a value to the area, to the copies of one that is there, or (NULL in the eyes of an index) nowhere; false: no room for copies. */
+static bool
+PlaceRow(GgBuild *build, ItemPointer tid, Datum value, uint32 dimensions)
+{
+	char	   *row;
+	bool		indexed;
+	uint32		first;
+	GgTidEntry *entry;
+	MemoryContext old;
+
+	HaveRoom(build);
+	row = build->area.rows + build->next * GgRowBytes(build->meta);
+	old = MemoryContextSwitchTo(build->tuple_context);
+	indexed = GgValueToRow(build->opclass, build->meta->element, value, dimensions, row);
+	MemoryContextSwitchTo(old);
+	if (!indexed)
+		return true;
+
+	first = GgFoldRow(build, build->next);
+	if (first != build->next)
+	{
+		if (!GgAddCopy(build, tid, first))
+			return false;
+	}
+	else
+	{
+		NoteLength(build, row);
+		entry = &build->area.tids[build->next++];
+		entry->tid = *tid;
+		entry->reserved = 0;
+	}
+	build->uncounted++;
+	return true;
+}
+
 /* The callback of table_index_build_scan(). */
 static void
 AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleIsAlive, void *arg)
@@ -314,8 +416,6 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 	MemoryContext old;
 	Datum		value;
 	uint32		dimensions;
-	Size		row_bytes;
-	char	   *row;
 
 	if (isnull[0])
 		return;
@@ -333,34 +433,16 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 				 errhint("Declare the column with its dimensions, or index an expression that casts to them.")));
 	MemoryContextSwitchTo(old);
 
-	if (build->next >= build->end)
-	{
-		if (build->area.base != NULL)
-			ClaimChunk(build);
-		else
-		{
-			if (build->most == 0)
-				GgPlanSegments(build);
-			GrowRows(build);
-		}
-	}
+	/* again where there was no room for a copy: it may be none in the next segment */
+	while (!PlaceRow(build, tid, value, dimensions))
+		WaitForRoom(build);
 
-	row_bytes = GgRowBytes(meta);
-	row = build->area.rows + build->next * row_bytes;
-	MemoryContextSwitchTo(build->tuple_context);
-	if (GgValueToRow(build->opclass, meta->element, value, dimensions, row))
+	if (build->uncounted >= PROGRESS_ROWS)
 	{
-		GgTidEntry *entry = &build->area.tids[build->next];
-
-		NoteLength(build, row);
-		entry->tid = *tid;
-		entry->reserved = 0;
-		build->area.hashes[build->next] = GgHashRow(row, row_bytes);
-		build->next++;
-		if (build->leader && build->next % PROGRESS_ROWS == 0)
+		CountRows(build);
+		if (build->leader)
 			ReportRows(build);
 	}
-	MemoryContextSwitchTo(old);
 	MemoryContextReset(build->tuple_context);
 }
 
@@ -454,8 +536,10 @@ PlanArea(GgBuild *build, int participants)
 	chunk = Max(Min(chunk, build->most / (8 * participants)), 1);
 	capacity = Max(build->most, Min(build->expected * 8 + 1000000, GG_MAX_NODES));
 	shared->chunk_rows = (uint32) chunk;
+	shared->chunk_copies = (uint32) Max(Min(MOST_COPIES, build->most / (8 * participants)), 1);
 	shared->limit = (uint32) (build->most / chunk * chunk);
 	shared->capacity = (uint32) (capacity / chunk * chunk);
+	GgPlanFold(build, build->expected);
 }
 
 /* End parallel mode before a worker was started. */
@@ -558,12 +642,7 @@ EndOfTable(GgBuild *build, const IndexInfo *indexInfo, double heap_rows)
 
 	CountRows(build);
 	SpinLockAcquire(&shared->mutex);
-	if (build->area.base != NULL && build->next < build->end)
-	{
-		shared->holes[shared->nholes].first = build->next;
-		shared->holes[shared->nholes].end = build->end;
-		shared->nholes++;
-	}
+	NoteHole(build);
 	if (!build->leader)
 		shared->nscanned++;
 	shared->heap_rows += heap_rows;
@@ -579,7 +658,7 @@ GgScanHeap(GgBuild *build)
 	TableScanDesc scan = NULL;
 	double		heap_rows;
 
-	StartCopy(build);
+	StartRound(build);
 
 	if (build->pcxt != NULL)
 		scan = table_beginscan_parallel(build->heap, SharedScan(shared));
@@ -592,7 +671,7 @@ GgScanHeap(GgBuild *build)
 		while (WaitForWorkers(build) < build->pcxt->nworkers_launched)
 			NextRound(build);
 	}
-	build->n = GgCloseGaps(build);
+	GgCloseGaps(build);
 	GgFlushSegment(build, false);
 	build->indexInfo->ii_BrokenHotChain |= shared->broken_hot_chain;
 	return shared->heap_rows;

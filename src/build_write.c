@@ -26,6 +26,12 @@
 /* Pages of one WAL record, which cannot have more; and as many at a time are formed and written. */
 #define GG_WRITE_BATCH		XLR_MAX_BLOCK_ID
 
+/* Processes that write while memory waits to be given back. */
+#define LEAVING_WRITERS		4
+
+/* Ranges of vectors that are offered at a time while the heap is scanned: 32 MB. */
+#define OFFER_RANGES		8
+
 /* ---- places ---------------------------------------------------------------- */
 
 GgWriteJob
@@ -122,45 +128,100 @@ GgJobRanges(const GgWriteJob *job)
 	return (job->npages + GG_RANGE_PAGES - 1) / GG_RANGE_PAGES;
 }
 
+/* Ranges [from, to) may be claimed soon: the leader needs them, and who will write them. */
+static void
+InitUsers(GgBuild *build, uint32 from, uint32 to)
+{
+	if (build->area.users != NULL)
+		for (uint32 i = from; i < to; i++)
+			pg_atomic_write_u32(&build->area.users[i], 2);
+}
+
 void
-GgStartWriting(GgBuild *build, const GgWriteJob *jobs, int njobs, bool ready)
+GgStartWriting(GgBuild *build)
 {
 	GgBuildShared *shared = build->shared;
+	GgWriteJob *job = &shared->jobs[0];
+
+	SpinLockAcquire(&shared->mutex);
+	Assert(shared->done_ranges == shared->nranges || shared->ready_ranges == 0);
+	job->kind = GG_KIND_VECTORS;
+	job->segment = build->meta->next_segment;
+	job->start = build->nblocks;
+	job->npages = MaxBlockNumber / 2;
+	job->bytes = PG_UINT64_MAX;
+	shared->njobs = 1;
+	shared->nranges = GgJobRanges(job);
+	shared->ready_ranges = shared->next_range = shared->done_ranges = 0;
+	shared->left_ranges = shared->next_left = 0;
+	shared->striped_from = shared->striped_to = 0;
+	shared->stripes = 1;
+	SpinLockRelease(&shared->mutex);
+}
+
+void
+GgOfferVectors(GgBuild *build, uint64 bytes)
+{
+	GgBuildShared *shared = build->shared;
+	uint32		ready = shared->ready_ranges;	/* nobody else changes it */
+	uint32		ranges = (uint32) (bytes / GG_RANGE_BYTES);
+
+	/* the last block of each step is written an extra time before 16, see GgExtendTo() */
+	if (ranges < ready + OFFER_RANGES)
+		return;
+	GgExtendTo(build->index, MAIN_FORKNUM, build->nblocks + ranges * GG_RANGE_PAGES);
+	InitUsers(build, ready, ranges);
+	GgOfferRanges(build, ranges - ready);
+}
+
+void
+GgSettleWriting(GgBuild *build, const GgWriteJob *jobs, int njobs)
+{
+	GgBuildShared *shared = build->shared;
+	uint32		ready = shared->ready_ranges;
 	uint32		nranges = 0;
 	uint32		pages = 0;
 
 	Assert(njobs <= GG_MAX_JOBS);
+	Assert(jobs[0].start == shared->jobs[0].start && jobs[0].segment == shared->jobs[0].segment);
 	for (int i = 0; i < njobs; i++)
 	{
 		nranges += GgJobRanges(&jobs[i]);
 		pages += jobs[i].npages;
 	}
-	build->left = 0;
-	if (build->area.users != NULL)
-		for (uint32 i = 0; i < nranges; i++)
-			pg_atomic_write_u32(&build->area.users[i], 2);	/* the leader and who writes it */
-	INSTR_TIME_SET_CURRENT(build->write_start);
+	Assert(ready <= jobs[0].npages / GG_RANGE_PAGES);
+	InitUsers(build, ready, nranges);
 
 	SpinLockAcquire(&shared->mutex);
-	Assert(shared->done_ranges == shared->nranges);
 	memcpy(shared->jobs, jobs, njobs * sizeof(GgWriteJob));
 	shared->njobs = njobs;
-	/* what is not ready is made ready in order, and is then written so; one process had better write in order */
-	shared->stripes = ready && build->pcxt != NULL ? Max(1, pages / RELSEG_SIZE) : 1;
-	shared->nranges = nranges;
-	shared->ready_ranges = ready ? nranges : 0;
-	shared->next_range = 0;
-	shared->done_ranges = 0;
-	shared->write_end = build->write_start;
+	/* one process had better write in order */
+	shared->stripes = build->pcxt != NULL ? Max(1, pages / RELSEG_SIZE) : 1;
+	shared->striped_from = ready;
+	shared->striped_to = shared->nranges = shared->ready_ranges = nranges;
 	SpinLockRelease(&shared->mutex);
 	ConditionVariableBroadcast(&shared->changed);
 }
 
 void
-GgOfferRanges(GgBuild *build, uint32 ready)
+GgAddJob(GgBuild *build, const GgWriteJob *job)
+{
+	GgBuildShared *shared = build->shared;
+	uint32		nranges = shared->nranges;
+
+	Assert(shared->njobs < GG_MAX_JOBS && shared->ready_ranges == nranges);
+	InitUsers(build, nranges, nranges + GgJobRanges(job));
+	SpinLockAcquire(&shared->mutex);
+	shared->jobs[shared->njobs++] = *job;
+	shared->nranges += GgJobRanges(job);
+	SpinLockRelease(&shared->mutex);
+}
+
+void
+GgOfferRanges(GgBuild *build, uint32 more)
 {
 	SpinLockAcquire(&build->shared->mutex);
-	build->shared->ready_ranges = ready;
+	build->shared->ready_ranges += more;
 	SpinLockRelease(&build->shared->mutex);
 	ConditionVariableBroadcast(&build->shared->changed);
 }
@@ -219,67 +280,107 @@ LeaveRange(GgBuild *build, const GgWriteJob *jobs, int njobs, uint32 range)
 void
 GgLeaveRanges(GgBuild *build, uint32 end)
 {
-	for (; build->left < end; build->left++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		LeaveRange(build, build->shared->jobs, build->shared->njobs, build->left);
-	}
+	SpinLockAcquire(&build->shared->mutex);
+	build->shared->left_ranges = end;
+	SpinLockRelease(&build->shared->mutex);
+	ConditionVariableBroadcast(&build->shared->changed);
 }
 
-bool
-GgWriteRange(GgBuild *build)
+/* The range that a turn to write stands for; the mutex is held. */
+static uint32
+RangeOfTurn(const GgBuildShared *shared, uint32 turn)
 {
-	GgBuildShared *shared = build->shared;
-	GgWriteJob	jobs[GG_MAX_JOBS];
-	const GgWriteJob *job;
-	uint32		turn,
-				range,
-				first;
+	uint32		from = shared->striped_from;
+
+	if (turn < from || turn >= shared->striped_to)
+		return turn;
+	return from + gg_stripes_range(turn - from, shared->striped_to - from, shared->stripes);
+}
+
+/* What a process does next: it writes a range, or the leader leaves one through it. */
+typedef struct Turn
+{
+	bool		write;
+	uint32		range;			/* of those of all jobs together */
 	int			njobs;
-	double		wal_s = 0.0,
-				busy_s;
-	bool		all;
+	GgWriteJob	jobs[GG_MAX_JOBS];
 	instr_time	start;
+} Turn;
 
+/* False when there is nothing to be done; writers as for GgWriteRange(). */
+static bool
+TakeTurn(GgBuildShared *shared, int writers, Turn *turn)
+{
+	bool		leave;
+
+	INSTR_TIME_SET_CURRENT(turn->start);
 	SpinLockAcquire(&shared->mutex);
-	if (shared->next_range >= shared->ready_ranges)
+	turn->njobs = shared->njobs;
+	memcpy(turn->jobs, shared->jobs, sizeof(turn->jobs));
+	leave = shared->next_left < shared->left_ranges;
+	/* WAL is one for all, so where some write already the memory goes first: it would be waited for at the end */
+	if (leave)
+		writers = Min(writers, LEAVING_WRITERS);
+	turn->write = shared->next_range < shared->ready_ranges && shared->writers < writers;
+	if (turn->write)
 	{
-		SpinLockRelease(&shared->mutex);
-		return false;
+		turn->range = RangeOfTurn(shared, shared->next_range++);
+		if (shared->writers++ == 0)
+			shared->write_since = turn->start;
 	}
-	turn = shared->next_range++;
-	njobs = shared->njobs;
-	memcpy(jobs, shared->jobs, sizeof(jobs));
-	range = gg_stripes_range(turn, shared->nranges, shared->stripes);
+	else if (leave)
+		turn->range = shared->next_left++;
 	SpinLockRelease(&shared->mutex);
+	return turn->write || leave;
+}
 
-	INSTR_TIME_SET_CURRENT(start);
-	first = range;
-	job = JobOfRange(jobs, njobs, &first);
-	first *= GG_RANGE_PAGES;
-	WritePages(build, job, JobData(build, job->kind), first, Min(GG_RANGE_PAGES, job->npages - first), &wal_s);
-	busy_s = GgSecondsSince(start);
-	INSTR_TIME_SET_CURRENT(start);
-	LeaveRange(build, jobs, njobs, range);
+/* A range is written, which took so many seconds, some of them for WAL. */
+static void
+EndTurn(GgBuildShared *shared, double busy_s, double wal_s)
+{
+	bool		all;
 
 	SpinLockAcquire(&shared->mutex);
 	all = ++shared->done_ranges == shared->nranges;
 	shared->write_busy_s += busy_s;
 	shared->wal_busy_s += wal_s;
-	if (all)
-		shared->write_end = start;
+	if (--shared->writers == 0)
+		shared->write_s += GgSecondsSince(shared->write_since);
 	SpinLockRelease(&shared->mutex);
 	if (all)
 		ConditionVariableBroadcast(&shared->changed);
+}
+
+bool
+GgWriteRange(GgBuild *build, int writers)
+{
+	Turn		turn;
+	double		busy_s = 0.0,
+				wal_s = 0.0;
+
+	if (!TakeTurn(build->shared, writers, &turn))
+		return false;
+	if (turn.write)
+	{
+		uint32		range = turn.range;
+		const GgWriteJob *job = JobOfRange(turn.jobs, turn.njobs, &range);
+		uint32		first = range * GG_RANGE_PAGES;
+
+		WritePages(build, job, JobData(build, job->kind), first, Min(GG_RANGE_PAGES, job->npages - first), &wal_s);
+		busy_s = GgSecondsSince(turn.start);
+	}
+	/* before the range counts as done: with the last one the next round may begin, where its number has other users */
+	LeaveRange(build, turn.jobs, turn.njobs, turn.range);
+	if (turn.write)
+		EndTurn(build->shared, busy_s, wal_s);
 	return true;
 }
 
 void
-GgFinishWriting(GgBuild *build, uint32 before)
+GgFinishWriting(GgBuild *build)
 {
 	GgBuildShared *shared = build->shared;
 	uint32		pages = 0;
-	instr_time	end;
 
 	for (int i = 0; i < shared->njobs; i++)
 		pages += shared->jobs[i].npages;
@@ -287,24 +388,20 @@ GgFinishWriting(GgBuild *build, uint32 before)
 	{
 		uint32		done,
 					total;
-		bool		wrote = GgWriteRange(build);
+		bool		worked = GgWriteRange(build, INT_MAX);
 
 		SpinLockAcquire(&shared->mutex);
 		done = shared->done_ranges;
 		total = shared->nranges;
-		end = shared->write_end;
 		SpinLockRelease(&shared->mutex);
-		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE,
-									 before + Min((int64) done * GG_RANGE_PAGES, pages));
+		pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, Min((int64) done * GG_RANGE_PAGES, pages));
 		if (done == total)
 			break;
 		/* wakes up now and then to report */
-		if (!wrote)
+		if (!worked)
 			(void) ConditionVariableTimedSleep(&shared->changed, 100, WAIT_EVENT_PARALLEL_CREATE_INDEX_SCAN);
 	}
 	ConditionVariableCancelSleep();
-	INSTR_TIME_SUBTRACT(end, build->write_start);
-	build->times.write_s += INSTR_TIME_GET_DOUBLE(end);
 }
 
 void
@@ -317,8 +414,8 @@ GgWriteAlone(GgBuild *build, const GgWriteJob *job, const void *data)
 	INSTR_TIME_SET_CURRENT(start);
 	WritePages(build, job, data, 0, job->npages, &wal_s);
 	busy_s = GgSecondsSince(start);
-	build->times.write_s += busy_s;
 	SpinLockAcquire(&build->shared->mutex);
+	build->shared->write_s += busy_s;
 	build->shared->write_busy_s += busy_s;
 	build->shared->wal_busy_s += wal_s;
 	SpinLockRelease(&build->shared->mutex);
@@ -386,8 +483,8 @@ GgFinishRelation(GgBuild *build)
 	share = shared->write_busy_s > 0 ? shared->wal_busy_s / shared->write_busy_s : 0.0;
 	build->times.total_s = GgSecondsSince(build->start);
 	build->meta->times = build->times;
-	build->meta->times.wal_s = build->times.write_s * share;
-	build->meta->times.write_s -= build->meta->times.wal_s;
+	build->meta->times.wal_s = shared->write_s * share;
+	build->meta->times.write_s = shared->write_s - build->meta->times.wal_s;
 
 	if (build->pages == NULL)
 		WritePages(build, NULL, NULL, 0, 0, &wal_s);	/* for its buffer */
