@@ -139,7 +139,7 @@ typedef struct GgBuildShared
 
 /*
  * The rows of the segment in work, all different.  tids go with the rows, until they are sorted by node with those of copies,
- * the rows that were equal to one there.  fold are the tables of hashes, NULL until used; filled has an entry for each chunk and one more, its
+ * the rows that were equal to one there.  fold are the tables of hashes, of one process NULL until used; filled has an entry for each chunk and one more, its
  * number of rows once it is full; users has one for each range to be written, how many still need it;
  * adjacency is where the leader puts the graph for the others to write.  In a build of one process the last five are not there.
  */
@@ -269,15 +269,16 @@ extern void GgReleaseArea(GgBuild *build, const void *start, Size bytes);
 
 /* ---- build_fold.c ------------------------------------------------------ */
 
-/* Bytes that a row takes beside itself and its TID, for the tables of hashes and for a copy. */
+/* Bytes that a row takes beside itself and its TID: two slots of the first table of hashes, a quarter of one of the second; a copy. */
 #define GG_FOLD_ROW_BYTES	(18 + sizeof(GgCopy))
 
 /* Buckets of a table of hashes; level 0 is the first. */
 extern Size GgFoldBuckets(const GgBuildShared *shared, int level);
-#define GG_FOLD_BUCKET_BYTES	64
+#define GG_FOLD_BUCKET_SLOTS	8
+#define GG_FOLD_BUCKET_BYTES	(GG_FOLD_BUCKET_SLOTS * sizeof(pg_atomic_uint64))
 
-/* How many rows to make the tables for. */
-extern void GgPlanFold(GgBuild *build, double rows);
+/* How large to make the tables; the segments are planned. */
+extern void GgPlanFold(GgBuild *build);
 
 /* The row of the area that this one, which is the newest of its process, is a copy of; itself when it differs from all. */
 extern uint32 GgFoldRow(GgBuild *build, uint32 row);

@@ -76,7 +76,7 @@ LayOut(const GgBuildShared *shared)
 
 		layout.fold[level] = next;
 		next = AlignPage(next + buckets * GG_FOLD_BUCKET_BYTES);
-		slots += buckets * (GG_FOLD_BUCKET_BYTES / sizeof(pg_atomic_uint64));
+		slots += buckets * GG_FOLD_BUCKET_SLOTS;
 	}
 	layout.adjacency = next;
 	layout.counters = AlignPage(layout.adjacency + capacity * shared->meta.graph_degree * sizeof(uint32));

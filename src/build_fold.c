@@ -16,8 +16,6 @@
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 
-#define BUCKET_SLOTS	(GG_FOLD_BUCKET_BYTES / sizeof(pg_atomic_uint64))
-
 /*
  * A table more is made only when those that are there have fewer slots a row than this: else a bucket is full of rows with one
  * hash, and a row that finds it so passes for a different one.
@@ -77,12 +75,13 @@ GgFoldBuckets(const GgBuildShared *shared, int level)
 }
 
 void
-GgPlanFold(GgBuild *build, double rows)
+GgPlanFold(GgBuild *build)
 {
 	/* statistics may be far off, and the table is taken as a whole */
-	rows = Min(rows, (double) RelationGetNumberOfBlocks(build->heap) * MaxHeapTuplesPerPage);
+	double		rows = Min(build->expected, (double) RelationGetNumberOfBlocks(build->heap) * MaxHeapTuplesPerPage);
+
 	rows = Min(rows, build->most);
-	build->shared->fold_buckets = (uint32) Max(rows * 2 / BUCKET_SLOTS, 16);
+	build->shared->fold_buckets = (uint32) Max(rows * 2 / GG_FOLD_BUCKET_SLOTS, 16);
 }
 
 /* Have the table of the next level, if there is to be one. */
@@ -101,7 +100,7 @@ OpenLevel(GgBuild *build, int level)
 	levels = shared->fold_levels;
 	SpinLockRelease(&shared->mutex);
 	for (int i = 0; i < level; i++)
-		slots += GgFoldBuckets(shared, i) * BUCKET_SLOTS;
+		slots += GgFoldBuckets(shared, i) * GG_FOLD_BUCKET_SLOTS;
 	if (level >= levels && level > 0 && slots > MOST_SLOTS * rows)
 		return false;
 
@@ -128,9 +127,9 @@ GgFoldRow(GgBuild *build, uint32 row)
 	{
 		uint64		place = (hash * (HASH_MULTIPLIER + 2 * level)) >> 32;
 		Size		bucket = (place * GgFoldBuckets(build->shared, level)) >> 32;
-		pg_atomic_uint64 *slots = build->area.fold[level] + bucket * BUCKET_SLOTS;
+		pg_atomic_uint64 *slots = build->area.fold[level] + bucket * GG_FOLD_BUCKET_SLOTS;
 
-		for (int i = 0; i < BUCKET_SLOTS; i++)
+		for (int i = 0; i < GG_FOLD_BUCKET_SLOTS; i++)
 		{
 			uint64		other = pg_atomic_read_u64(&slots[i]);
 

@@ -299,7 +299,6 @@ ClaimChunk(GgBuild *build)
 			build->end = build->next + shared->chunk_rows;
 			break;
 		}
-		build->next = build->end = 0;
 		WaitForRoom(build);
 	}
 	GgReserveArea(build, build->area.rows + build->next * row_bytes, shared->chunk_rows * row_bytes);
@@ -366,7 +365,7 @@ HaveRoom(GgBuild *build)
 		if (build->most == 0)
 		{
 			GgPlanSegments(build);
-			GgPlanFold(build, build->expected);
+			GgPlanFold(build);
 		}
 		GrowRows(build);
 	}
@@ -539,7 +538,7 @@ PlanArea(GgBuild *build, int participants)
 	shared->chunk_copies = (uint32) Max(Min(MOST_COPIES, build->most / (8 * participants)), 1);
 	shared->limit = (uint32) (build->most / chunk * chunk);
 	shared->capacity = (uint32) (capacity / chunk * chunk);
-	GgPlanFold(build, build->expected);
+	GgPlanFold(build);
 }
 
 /* End parallel mode before a worker was started. */

@@ -26,7 +26,7 @@
 /* Pages of one WAL record, which cannot have more; and as many at a time are formed and written. */
 #define GG_WRITE_BATCH		XLR_MAX_BLOCK_ID
 
-/* Processes that write while memory waits to be given back. */
+/* Processes that write while memory waits to be given back: as many as keep WAL busy during the scan (build_scan.c). */
 #define LEAVING_WRITERS		4
 
 /* Ranges of vectors that are offered at a time while the heap is scanned: 32 MB. */
