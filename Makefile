@@ -14,7 +14,7 @@ MODULE_big = gpugraph
 DATA = $(wildcard sql/*--*.sql)
 PGFILEDESC = "gpugraph - CAGRA graph index access method"
 
-OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/cpu/*.c src/service/*.c))
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c))
 CPU_OBJS = $(filter src/cpu/%,$(OBJS))
 
 # Both found by pg_regress below the current directory: test/sql/x.sql and expected/x.out.

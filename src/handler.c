@@ -2,7 +2,9 @@
  * handler.c
  *		Module entry and the access method's handler function.
  */
-#include "gpugraph.h"
+#include "am/am.h"
+#include "build/build.h"
+#include "scan/scan.h"
 
 #include "commands/vacuum.h"
 #include "utils/guc.h"

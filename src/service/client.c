@@ -8,7 +8,7 @@
  *
  * Whatever goes wrong, the caller gets false with the reason, and the CPU answers.
  */
-#include "service.h"
+#include "service/service.h"
 
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -17,7 +17,7 @@
 #include "storage/s_lock.h"
 #include "utils/timestamp.h"
 
-#include "ring.h"
+#include "service/ring.h"
 
 /*
  * Going to sleep and being woken costs some 10 us on an idle host, and more on a busy one.  Answers that take

@@ -13,7 +13,7 @@
  * A slot is written by the device as long as any of its items is in flight.  Until then its query is "live" here, and an
  * abandoned slot is not freed.
  */
-#include "service.h"
+#include "service/service.h"
 
 #include "port/pg_bitutils.h"
 #include "storage/ipc.h"
@@ -22,7 +22,7 @@
 #include "utils/float.h"
 #include "utils/memutils.h"
 
-#include "ring.h"
+#include "service/ring.h"
 
 /* How often lanes with something in flight are asked for errors. */
 #define CHECK_EVERY_US		2000

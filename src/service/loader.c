@@ -229,7 +229,7 @@ OpenIndex(Oid relation, const GgRelFileLocator *locator)
 
 	if (index == NULL)
 		return NULL;
-	if (index->rd_rel->relkind != RELKIND_INDEX || index->rd_indam == NULL || index->rd_indam->ambuild != ggbuild ||
+	if (index->rd_rel->relkind != RELKIND_INDEX || !GgIsGpugraph(index) ||
 		(locator != NULL && !GgSameLocator(&GgLocator(index), locator)))
 	{
 		relation_close(index, AccessShareLock);

@@ -32,7 +32,7 @@
 #include "storage/ipc.h"
 #include "utils/builtins.h"
 
-#include "inspect.h"
+#include "storage/inspect.h"
 
 /*
  * Delta pages not covered by the copy from which on it is refreshed: so many, or fewer when they are a tenth of those

@@ -24,7 +24,7 @@
 #ifndef GG_SERVICE_H
 #define GG_SERVICE_H
 
-#include "gpugraph.h"
+#include "storage/pages.h"
 
 #include <time.h>
 

@@ -10,7 +10,7 @@
  * The region that devices see holds the slots, then each device's staging; it is page aligned, since
  * devices register whole pages.
  */
-#include "service.h"
+#include "service/service.h"
 
 #include <dirent.h>
 #include <sched.h>
@@ -22,7 +22,7 @@
 #include "storage/shmem.h"
 #include "utils/guc.h"
 
-#include "ring.h"
+#include "service/ring.h"
 
 int			gg_service_engine = GG_SERVICE_CUDA;
 char	   *gg_devices = NULL;

@@ -13,7 +13,7 @@
  *
  * Threads that the driver or an engine starts have all signals blocked: handlers of PostgreSQL run in this thread only.
  */
-#include "service.h"
+#include "service/service.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -29,7 +29,7 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
-#include "ring.h"
+#include "service/ring.h"
 
 #define BACKOFF_FIRST_S		1
 #define BACKOFF_MOST_S		60

@@ -1,11 +1,11 @@
 /*
  * test_stripes.c
- *		Every range of an array is written once, whatever the number of ranges and stripes (src/stripes.h), and neighbours
+ *		Every range of an array is written once, whatever the number of ranges and stripes (src/build/stripes.h), and neighbours
  *		in time are not neighbours in place.
  */
 #include "harness.h"
 
-#include "../../src/stripes.h"
+#include "../../src/build/stripes.h"
 
 #include <string.h>
 

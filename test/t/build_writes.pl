@@ -102,7 +102,7 @@ sub build_once
 	return $said;
 }
 
-# The arrays of an index by segment and kind, as src/format.h tells: the pages' payloads one after the other, read from the file.
+# The arrays of an index by segment and kind, as src/storage/format.h tells: the pages' payloads one after the other, read from the file.
 sub arrays
 {
 	my ($index) = @_;

@@ -9,7 +9,7 @@ use Test::More;
 
 use Gpugraph;
 
-# src/format.h: page header, stamp at the page's end, payload between them
+# src/storage/format.h: page header, stamp at the page's end, payload between them
 use constant { PAGE => 8192, HEADER => 24, STAMP => 24 };
 use constant { VECTORS => 2, ADJACENCY => 3, TIDS => 4, PIVOTS => 5, OFFSETS => 6, DELTA => 7 };
 use constant NO_NODE => 0xFFFFFFFF;

@@ -1,0 +1,28 @@
+/*
+ * am.h
+ *		Callbacks of the access method that neither build nor scan, and the planner hook.
+ */
+#ifndef GG_AM_H
+#define GG_AM_H
+
+#include "base/base.h"
+
+#include "access/genam.h"
+#include "commands/vacuum.h"
+#include "nodes/execnodes.h"
+#include "nodes/pathnodes.h"
+
+extern bool gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Relation heap,
+					 IndexUniqueCheck checkUnique, bool indexUnchanged, IndexInfo *indexInfo);
+extern IndexBulkDeleteResult *ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
+										   IndexBulkDeleteCallback callback, void *callback_state);
+extern IndexBulkDeleteResult *ggvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats);
+extern void ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *indexStartupCost,
+						   Cost *indexTotalCost, Selectivity *indexSelectivity, double *indexCorrelation,
+						   double *indexPages);
+extern bool ggvalidate(Oid opclassoid);
+
+/* From _PG_init: finished plans compute no distance that only orders rows. */
+extern void GgInitPlanner(void);
+
+#endif							/* GG_AM_H */

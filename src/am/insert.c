@@ -1,0 +1,298 @@
+/*
+ * insert.c
+ *		Inserts: a row is appended to the delta, the run of rows that came after the last build.
+ *
+ * The usual insert locks the metapage in share mode for an instant, to learn which page is the
+ * delta's last, then that page alone, and writes one WAL record.  Only an insert that needs a new
+ * page locks the metapage exclusively; whoever waited for it meanwhile finds the new page.  Lock
+ * order: metapage, then delta page.
+ */
+#include "am/am.h"
+#include "storage/pages.h"
+#include "storage/type.h"
+
+#include "access/generic_xlog.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+static void
+CheckDimensions(uint32 expected, uint32 given)
+{
+	if (expected != 0 && expected != given)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("expected %u dimensions, not %u", expected, given)));
+}
+
+/* Put a row that fits a page into its slot; page is a working copy. */
+static void
+PutRow(const GgMetaPageData *meta, Page page, uint32 slot, ItemPointer tid, const void *row)
+{
+	GgDeltaRow *head = (GgDeltaRow *) (PageGetContents(page) + slot * GgDeltaRowBytes(meta));
+
+	head->tid = *tid;
+	head->reserved = 0;
+	memcpy(head + 1, row, GgRowBytes(meta));
+	GgPageGetStamp(page)->count = slot + 1;
+	((PageHeader) page)->pd_lower =
+		(PageGetContents(page) - (char *) page) + (slot + 1) * GgDeltaRowBytes(meta);
+}
+
+/* The block of the delta's last page. */
+static BlockNumber
+DeltaTail(const GgMetaPageData *meta)
+{
+	for (int i = meta->nextents - 1; i >= 0; i--)
+		if (meta->extents[i].kind == GG_KIND_DELTA)
+			return meta->extents[i].start + meta->extents[i].nblocks - 1;
+	return InvalidBlockNumber;
+}
+
+typedef enum AppendResult
+{
+	APPENDED,
+	TAIL_FULL,
+	TAIL_MISMATCH				/* not the page that the directory, as seen, names */
+} AppendResult;
+
+static AppendResult
+AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemPointer tid, const void *row)
+{
+	uint32		number = meta->delta_first + meta->delta_pages - 1;
+	Buffer		buffer = ReadBuffer(index, tail);
+	Page		page;
+	uint32		count;
+	GenericXLogState *state;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	page = BufferGetPage(buffer);
+	if (!GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number))
+	{
+		UnlockReleaseBuffer(buffer);
+		return TAIL_MISMATCH;
+	}
+	count = GgDeltaRowCount(index, meta, buffer);
+	if (count >= GgDeltaRowsPerPage(meta))
+	{
+		UnlockReleaseBuffer(buffer);
+		return TAIL_FULL;
+	}
+	state = GenericXLogStart(index);
+	PutRow(meta, GenericXLogRegisterBuffer(state, buffer, 0), count, tid, row);
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(buffer);
+	return APPENDED;
+}
+
+/*
+ * Pages are numbered and rows counted in 32 bits, over all that were appended since the last build: a number that comes round again
+ * would be taken for another page, and rows behind the last number would not be found.
+ */
+static void
+CheckRoom(Relation index, const GgMetaPageData *meta, uint32 npages)
+{
+	uint64		slots = ((uint64) meta->delta_pages + npages) / npages * GgDeltaRowsPerPage(meta);
+
+	if (meta->delta_first + (uint64) meta->delta_pages + npages > PG_UINT32_MAX || slots > GG_MAX_NODES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" has no room for another row since its last build", RelationGetRelationName(index)),
+				 errhint("REINDEX the index.")));
+}
+
+/*
+ * Append on new pages.  A row longer than a page is written from its second page on, each page
+ * with a WAL record of its own, into blocks that the directory on disk still calls free; then
+ * one record holds its first page and the metapage.  A crash in between leaves free blocks.
+ */
+static void
+AppendToNewPage(Relation index, Relation heap, Buffer metabuf, ItemPointer tid, uint32 dimensions,
+				const void *row)
+{
+	GenericXLogState *state = GenericXLogStart(index);
+	GgMetaPageData *meta = GgPageGetMeta(GenericXLogRegisterBuffer(state, metabuf, 0));
+	Buffer		first;
+	BlockNumber blkno;
+	Page		page;
+	uint32		npages;
+	uint32		number = meta->delta_first + meta->delta_pages;
+
+	if (meta->dimensions == 0)
+		meta->dimensions = dimensions;
+	npages = GgDeltaPagesPerRow(meta);
+	CheckRoom(index, meta, npages);
+
+	first = GgAllocateBlock(index, heap, meta, &blkno);
+	GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
+	page = GenericXLogRegisterBuffer(state, first, GENERIC_XLOG_FULL_IMAGE);
+	GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number);
+
+	if (npages == 1)
+		PutRow(meta, page, 0, tid, row);
+	else
+	{
+		GgDeltaRow *head = (GgDeltaRow *) PageGetContents(page);
+		Size		done = GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
+
+		head->tid = *tid;
+		head->reserved = 0;
+		memcpy(head + 1, row, done);
+		GgPageGetStamp(page)->count = 1;
+		((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + GG_PAGE_PAYLOAD;
+
+		for (uint32 i = 1; i < npages; i++)
+		{
+			Size		piece = Min(GG_PAGE_PAYLOAD, GgRowBytes(meta) - done);
+			Buffer		buffer = GgAllocateBlock(index, heap, meta, &blkno);
+			GenericXLogState *more = GenericXLogStart(index);
+
+			GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
+			page = GenericXLogRegisterBuffer(more, buffer, GENERIC_XLOG_FULL_IMAGE);
+			GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number + i);
+			memcpy(PageGetContents(page), (const char *) row + done, piece);
+			((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + piece;
+			GenericXLogFinish(more);
+			UnlockReleaseBuffer(buffer);
+			done += piece;
+		}
+	}
+	meta->delta_pages += npages;
+	GenericXLogFinish(state);
+	UnlockReleaseBuffer(first);
+}
+
+/*
+ * Append a row of dimensions elements for heap row tid: visible to every scan that starts after the
+ * return.  ereport(ERROR) when the index holds rows of other dimensions.
+ */
+static void
+DeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, const void *row)
+{
+	for (;;)
+	{
+		GgMetaPageData *meta;
+		GgMetaPageData head;
+		BlockNumber tail;
+		AppendResult result = TAIL_FULL;
+		Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
+
+		/* all that AppendToTail looks at lies before the segments */
+		memcpy(&head, meta, offsetof(GgMetaPageData, segments));
+		tail = DeltaTail(meta);
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+
+		CheckDimensions(head.dimensions, dimensions);
+
+		if (head.delta_pages > 0 && !BlockNumberIsValid(tail))
+			GgReportCorruption(index, GG_META_BLKNO, "the directory has no delta page");
+		if (head.delta_pages > 0 && GgDeltaPagesPerRow(&head) == 1)
+			result = AppendToTail(index, &head, tail, tid, row);
+		if (result == APPENDED)
+		{
+			ReleaseBuffer(buffer);
+			return;
+		}
+
+		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+		if (meta->delta_first + meta->delta_pages == head.delta_first + head.delta_pages &&
+			meta->dimensions == head.dimensions)
+		{
+			if (result == TAIL_MISMATCH)
+				GgReportCorruption(index, tail, "page is not the last of the delta");
+			GgCheckDirectory(index, meta);
+			AppendToNewPage(index, heap, buffer, tid, dimensions, row);
+			UnlockReleaseBuffer(buffer);
+			return;
+		}
+
+		/* somebody else added a page meanwhile (the one seen may even be in use elsewhere): again */
+		UnlockReleaseBuffer(buffer);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* What a statement's inserts need of the metapage; neither grows stale, see RaiseLargestLength(). */
+typedef struct InsertCache
+{
+	GgMetaPageData meta;		/* up to segments, dimensions being those of the value at hand */
+	const GgOpclass *opclass;
+} InsertCache;
+
+static InsertCache *
+GetInsertCache(Relation index, IndexInfo *indexInfo)
+{
+	InsertCache *cache = indexInfo->ii_AmCache;
+
+	if (cache == NULL)
+	{
+		GgMetaPageData *meta;
+		Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
+
+		cache = MemoryContextAllocZero(indexInfo->ii_Context, sizeof(InsertCache));
+		memcpy(&cache->meta, meta, offsetof(GgMetaPageData, segments));
+		UnlockReleaseBuffer(buffer);
+		cache->opclass = GgIndexOpclass(index);
+		indexInfo->ii_AmCache = cache;
+	}
+	return cache;
+}
+
+/*
+ * The largest length must cover a row before any scan can see it, so it is raised before the row is appended.  A crash in
+ * between leaves it larger than need be, which costs scans a few rows more.  It only ever grows: a cached
+ * one that covers the row is still good.
+ */
+static void
+RaiseLargestLength(Relation index, InsertCache *cache, const void *row)
+{
+	float		length = GgRowLength(cache->opclass, &cache->meta, row);
+	GgMetaPageData *meta;
+	Buffer		buffer;
+
+	if (length <= cache->meta.largest_length)
+		return;
+
+	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
+	if (meta->largest_length < length)
+	{
+		GenericXLogState *state = GenericXLogStart(index);
+
+		GgPageGetMeta(GenericXLogRegisterBuffer(state, buffer, 0))->largest_length = length;
+		GenericXLogFinish(state);
+	}
+	cache->meta.largest_length = meta->largest_length;
+	UnlockReleaseBuffer(buffer);
+}
+
+bool
+gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Relation heap,
+		 IndexUniqueCheck checkUnique, bool indexUnchanged, IndexInfo *indexInfo)
+{
+	InsertCache *cache;
+	MemoryContext context,
+				old;
+	Datum		value;
+	void	   *row;
+
+	if (isnull[0])
+		return false;
+	cache = GetInsertCache(index, indexInfo);
+
+	/* what was detoasted goes with this context */
+	context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph insert", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+
+	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));
+	/* of this value; DeltaAppend() compares with those of the index */
+	cache->meta.dimensions = GgValueDimensions(cache->opclass, value);
+	row = palloc(GgRowBytes(&cache->meta));
+	if (GgValueToRow(cache->opclass, cache->meta.element, value, cache->meta.dimensions, row))
+	{
+		RaiseLargestLength(index, cache, row);
+		DeltaAppend(index, heap, heap_tid, cache->meta.dimensions, row);
+	}
+
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	return false;
+}

@@ -1,0 +1,89 @@
+/*
+ * validate.c
+ *		Checks that an operator class of this access method is complete.
+ */
+#include "am/am.h"
+#include "storage/pages.h"
+#include "storage/type.h"
+
+#include "access/amvalidate.h"
+#include "access/htup_details.h"
+#include "catalog/pg_amop.h"
+#include "catalog/pg_amproc.h"
+#include "catalog/pg_opclass.h"
+#include "catalog/pg_opfamily.h"
+#include "catalog/pg_type.h"
+#include "utils/builtins.h"
+#include "utils/catcache.h"
+#include "utils/lsyscache.h"
+#include "utils/regproc.h"
+#include "utils/syscache.h"
+
+#define COMPLAIN(...) \
+	do { \
+		ereport(INFO, (errcode(ERRCODE_INVALID_OBJECT_DEFINITION), errmsg(__VA_ARGS__))); \
+		result = false; \
+	} while (0)
+
+bool
+ggvalidate(Oid opclassoid)
+{
+	bool		result = true;
+	HeapTuple	classtup;
+	Form_pg_opclass classform;
+	char	   *name;
+	CatCList   *list;
+	bool		has_operator = false,
+				has_support = false;
+
+	classtup = SearchSysCache1(CLAOID, ObjectIdGetDatum(opclassoid));
+	if (!HeapTupleIsValid(classtup))
+		elog(ERROR, "cache lookup failed for operator class %u", opclassoid);
+	classform = (Form_pg_opclass) GETSTRUCT(classtup);
+	name = NameStr(classform->opcname);
+
+	list = SearchSysCacheList1(AMPROCNUM, ObjectIdGetDatum(classform->opcfamily));
+	for (int i = 0; i < list->n_members; i++)
+	{
+		Form_pg_amproc proc = (Form_pg_amproc) GETSTRUCT(&list->members[i]->tuple);
+
+		if (proc->amproclefttype != classform->opcintype)
+			continue;
+		if (proc->amprocnum != GG_OPCLASS_PROC)
+			COMPLAIN("gpugraph operator class \"%s\" has support function %s with invalid number %d",
+					 name, format_procedure(proc->amproc), proc->amprocnum);
+		else if (!check_amproc_signature(proc->amproc, INTERNALOID, true, 1, 1, INTERNALOID))
+			COMPLAIN("gpugraph operator class \"%s\" has support function %s with a wrong signature",
+					 name, format_procedure(proc->amproc));
+		else
+			has_support = true;
+	}
+	ReleaseCatCacheList(list);
+
+	list = SearchSysCacheList1(AMOPSTRATEGY, ObjectIdGetDatum(classform->opcfamily));
+	for (int i = 0; i < list->n_members; i++)
+	{
+		Form_pg_amop op = (Form_pg_amop) GETSTRUCT(&list->members[i]->tuple);
+
+		if (op->amoplefttype != classform->opcintype)
+			continue;
+		if (op->amopstrategy != GG_DISTANCE_STRATEGY || op->amoppurpose != AMOP_ORDER)
+			COMPLAIN("gpugraph operator class \"%s\" has operator %s that is not ordering strategy %d",
+					 name, format_operator(op->amopopr), GG_DISTANCE_STRATEGY);
+		else if (!check_amop_signature(op->amopopr, FLOAT8OID, op->amoplefttype, op->amoprighttype) ||
+				 get_op_rettype(op->amopopr) != FLOAT8OID)
+			COMPLAIN("gpugraph operator class \"%s\" has operator %s with a wrong signature",
+					 name, format_operator(op->amopopr));
+		else
+			has_operator = true;
+	}
+	ReleaseCatCacheList(list);
+
+	if (!has_operator)
+		COMPLAIN("gpugraph operator class \"%s\" is missing its distance operator", name);
+	if (!has_support)
+		COMPLAIN("gpugraph operator class \"%s\" is missing support function %d", name, GG_OPCLASS_PROC);
+
+	ReleaseSysCache(classtup);
+	return result;
+}

@@ -1,0 +1,92 @@
+/*
+ * base.h
+ *		What every PostgreSQL-facing file needs: options, settings, errors.
+ */
+#ifndef GG_BASE_H
+#define GG_BASE_H
+
+#include "postgres.h"
+
+#include "access/amapi.h"
+#include "access/genam.h"
+#include "fmgr.h"
+#include "utils/rel.h"
+
+#include "engine.h"
+#include "compat.h"
+
+/* ---- options.c: reloptions and settings -------------------------------- */
+
+#define GG_DEFAULT_GRAPH_DEGREE			32
+#define GG_MIN_GRAPH_DEGREE				4
+#define GG_MAX_GRAPH_DEGREE				256
+#define GG_DEFAULT_INTERMEDIATE_DEGREE	64
+#define GG_MIN_INTERMEDIATE_DEGREE		4
+#define GG_MAX_INTERMEDIATE_DEGREE		512
+#define GG_DEFAULT_ITOPK_SIZE			64
+#define GG_DEFAULT_MAX_SCAN_TUPLES		20000
+
+/* Values of the storage option; not given, rows are stored as the column's type has them. */
+typedef enum GgStorage
+{
+	GG_STORAGE_UNSET,
+	GG_STORAGE_FLOAT32,
+	GG_STORAGE_FLOAT16
+} GgStorage;
+
+typedef struct GgOptions
+{
+	int32		vl_len_;
+	int			graph_degree;
+	int			intermediate_graph_degree;
+	int			seed;
+	int			storage;		/* GgStorage */
+} GgOptions;
+
+typedef enum GgEngineSetting
+{
+	GG_ENGINE_AUTO,
+	GG_ENGINE_CUDA,
+	GG_ENGINE_CPU
+} GgEngineSetting;
+
+typedef enum GgIterativeScan
+{
+	GG_ITERATIVE_OFF,
+	GG_ITERATIVE_RELAXED,
+	GG_ITERATIVE_STRICT
+} GgIterativeScan;
+
+extern int	gg_engine_setting;	/* GgEngineSetting */
+extern int	gg_itopk_size;
+extern int	gg_iterative_scan;	/* GgIterativeScan */
+extern int	gg_max_scan_tuples;
+extern bool gg_skip_unread_distance;
+
+extern void GgInitOptions(void);
+extern bytea *ggoptions(Datum reloptions, bool validate);
+extern void GgGetOptions(Relation index, GgOptions *options);
+
+/*
+ * The engine that gpugraph.engine asks for and this host has; ereport(ERROR) when it is "cuda" and
+ * there is no device.
+ */
+extern const gg_engine *GgChooseEngine(void);
+
+/* Whether an open index is of this access method. */
+static inline bool
+GgIsGpugraph(Relation index)
+{
+	return index->rd_indam != NULL && index->rd_indam->amoptions == ggoptions;
+}
+
+/* ---- error.c ----------------------------------------------------------- */
+
+/* ereport(ERROR) with the SQLSTATE and hint of a failed status; "doing" completes "while ...". */
+pg_noreturn extern void GgReportStatus(const gg_status *status, const char *doing);
+
+/* ereport(ERROR) about a page that is not what the directory says. */
+pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
+			pg_attribute_printf(3, 4);
+
+#endif							/* GG_BASE_H */

@@ -1,0 +1,27 @@
+/*
+ * bound.h
+ *		What a distance to a rounded row says of the true one.
+ */
+#ifndef GG_BOUND_H
+#define GG_BOUND_H
+
+#include "storage/type.h"
+
+typedef struct GgBound
+{
+	bool		rounded;		/* rows are not what the column has: order by the heap's values */
+	gg_metric	metric;
+	double		factor;			/* of a distance, before offset is subtracted */
+	double		offset;
+	double		sine,			/* cosine: of the largest angle between a row and its rounded self */
+				slack;			/* cosine: error of a distance in float32 arithmetic */
+} GgBound;
+
+/* value is the query as the operator gets it; query is NULL or what GgQueryFromValue() made of it. */
+extern void GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta, Datum value,
+						const float *query);
+
+/* The least value that the SQL operator can have for a row at this distance, or for any farther one. */
+extern double GgBoundOf(const GgBound *bound, float distance);
+
+#endif							/* GG_BOUND_H */

@@ -1,0 +1,277 @@
+/*
+ * info.c
+ *		gpugraph_index_info(): what an index holds and what its blocks are used for.
+ */
+#include "storage/pages.h"
+#include "storage/type.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/xlog.h"
+#include "catalog/index.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
+#include "commands/defrem.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+#include "storage/inspect.h"
+
+#define INFO_COLUMNS	30
+
+/* Between reading the directory and reading the delta's pages VACUUM may have replaced both. */
+#define DELTA_ATTEMPTS	5
+
+static bool
+IsGpugraphIndex(Oid indexoid)
+{
+	HeapTuple	tuple;
+	bool		result = false;
+
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(indexoid));
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_class form = (Form_pg_class) GETSTRUCT(tuple);
+
+		/* a partitioned index has the access method, but no storage */
+		result = form->relkind == RELKIND_INDEX &&
+			form->relam == get_index_am_oid("gpugraph", true);
+		ReleaseSysCache(tuple);
+	}
+	return result;
+}
+
+static void
+ReportWrongRelation(Oid indexoid)
+{
+	char	   *name = get_rel_name(indexoid);
+
+	if (name == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("relation with OID %u does not exist", indexoid)));
+
+	if (get_rel_relkind(indexoid) == RELKIND_PARTITIONED_INDEX)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is a partitioned index", name),
+				 errhint("Name the index of one partition.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+			 errmsg("\"%s\" is not a gpugraph index", name),
+			 errhint("Name an index created with USING gpugraph.")));
+}
+
+void
+GgOpenInspected(Oid indexoid, LOCKMODE heap_lockmode, GgInspected *inspected)
+{
+	Oid			heapoid;
+
+	if (!IsGpugraphIndex(indexoid))
+		ReportWrongRelation(indexoid);
+
+	/*
+	 * Asked before any lock is taken, so that nobody can wait on, or hold up, a table that is not
+	 * theirs to inspect.
+	 */
+	heapoid = IndexGetRelation(indexoid, true);
+	if (!OidIsValid(heapoid))
+		ReportWrongRelation(indexoid);
+	if (!GgOwnerCheck(RelationRelationId, heapoid, GetUserId()) &&
+		!has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(indexoid));
+
+	/* table before index, as everybody does */
+	inspected->heap_lockmode = heap_lockmode;
+	inspected->heap = try_table_open(heapoid, heap_lockmode);
+	inspected->index = inspected->heap != NULL ? try_relation_open(indexoid, AccessShareLock) : NULL;
+
+	/* The index may have been dropped, and its OID reused, before we had the locks. */
+	if (inspected->index == NULL || !IsGpugraphIndex(indexoid) || IndexGetRelation(indexoid, true) != heapoid)
+		ReportWrongRelation(indexoid);
+
+	/* blocks of a build that goes on, or failed, are written or empty as chance has it */
+	if (!inspected->index->rd_index->indisready)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("index \"%s\" is not ready", RelationGetRelationName(inspected->index)),
+				 errdetail("It is being built concurrently, or such a build failed."),
+				 errhint("Wait for the build; where it failed, drop the index or REINDEX it.")));
+
+	if (RELATION_IS_OTHER_TEMP(inspected->index))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot access temporary tables of other sessions"),
+				 errdetail("Index \"%s\" belongs to another session's temporary table.",
+						   RelationGetRelationName(inspected->index))));
+	if (RecoveryInProgress() && !RelationIsPermanent(inspected->index))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot access temporary or unlogged relations during recovery")));
+}
+
+void
+GgCloseInspected(GgInspected *inspected)
+{
+	index_close(inspected->index, AccessShareLock);
+	table_close(inspected->heap, inspected->heap_lockmode);
+}
+
+/* Rows of the delta, those cleared by VACUUM included; -1 when a page turned out to be recycled. */
+static int64
+CountDeltaRows(Relation index, const GgMetaPageData *meta)
+{
+	GgArray		array;
+	int64		rows = 0;
+
+	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+	for (uint32 i = 0; i < meta->delta_pages; i++)
+	{
+		uint32		number = meta->delta_first + i;
+		BlockNumber blkno = GgArrayBlock(&array, number);
+		Buffer		buffer;
+		Page		page;
+
+		CHECK_FOR_INTERRUPTS();
+		if (blkno == InvalidBlockNumber)
+			return -1;
+		buffer = ReadBuffer(index, blkno);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		page = BufferGetPage(buffer);
+		if (!GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number))
+			rows = -1;
+		else
+			rows += GgPageGetStamp(page)->count;
+		UnlockReleaseBuffer(buffer);
+		if (rows < 0)
+			return -1;
+	}
+	return rows;
+}
+
+/* Rows of the delta, in one state of the index with *meta, which is read again if need be. */
+static int64
+ReadMetaAndDelta(Relation index, GgMetaPageData *meta)
+{
+	for (int attempt = 0; attempt < DELTA_ATTEMPTS; attempt++)
+	{
+		int64		rows;
+
+		GgReadMeta(index, meta);
+		rows = CountDeltaRows(index, meta);
+		if (rows >= 0)
+			return rows;
+	}
+	GgReportCorruption(index, GG_META_BLKNO, "the directory names delta pages that are not there");
+}
+
+static const char *
+MetricName(uint16 metric)
+{
+	switch (metric)
+	{
+		case GG_METRIC_L2:
+			return "l2";
+		case GG_METRIC_IP:
+			return "ip";
+		case GG_METRIC_COSINE:
+			return "cosine";
+		case GG_METRIC_L1:
+			return "l1";
+	}
+	return "unknown";
+}
+
+static const char *
+EngineName(uint16 engine)
+{
+	switch (engine)
+	{
+		case 0:
+			return "none";
+		case 1:
+			return "cpu";
+		case 2:
+			return "cuda";
+	}
+	return "unknown";
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_index_info);
+
+Datum
+gpugraph_index_info(PG_FUNCTION_ARGS)
+{
+	GgInspected inspected;
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	TupleDesc	tupdesc;
+	Datum		values[INFO_COLUMNS];
+	bool		nulls[INFO_COLUMNS] = {0};
+	int64		blocks[GG_LAST_KIND + 1] = {0};
+	int64		nodes = 0,
+				rows = 0,
+				pivots = 0,
+				dead,
+				delta_rows;
+	int64		total;
+	int			c = 0;
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+
+	GgOpenInspected(PG_GETARG_OID(0), AccessShareLock, &inspected);
+	delta_rows = ReadMetaAndDelta(inspected.index, meta);
+
+	dead = meta->delta_dead;
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		nodes += meta->segments[i].nodes;
+		rows += meta->segments[i].rows;
+		pivots += meta->segments[i].npivots;
+		dead += meta->segments[i].dead;
+	}
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind <= GG_LAST_KIND)
+			blocks[meta->extents[i].kind] += meta->extents[i].nblocks;
+	total = RelationGetNumberOfBlocks(inspected.index);
+
+	values[c++] = Int32GetDatum(meta->version);
+	values[c++] = Int32GetDatum(meta->dimensions);
+	values[c++] = CStringGetTextDatum(MetricName(meta->metric));
+	values[c++] = CStringGetTextDatum(meta->element == GG_ELEMENT_F16 ? "float16" : "float32");
+	values[c++] = CStringGetTextDatum(meta->algorithm == GG_ALGORITHM_CAGRA ? "cagra" : "unknown");
+	values[c++] = CStringGetTextDatum(EngineName(meta->engine));
+	values[c++] = Int64GetDatum(nodes);
+	values[c++] = Int64GetDatum(rows);
+	values[c++] = Int32GetDatum(meta->nsegments);
+	values[c++] = Int64GetDatum(pivots);
+	values[c++] = Int64GetDatum(delta_rows);
+	values[c++] = Int64GetDatum(dead);
+	values[c++] = Int32GetDatum(meta->graph_degree);
+	values[c++] = Int32GetDatum(meta->intermediate_graph_degree);
+	values[c++] = Int32GetDatum(meta->seed);
+	values[c++] = Int64GetDatum((int64) meta->generation);
+	values[c++] = Int64GetDatum(blocks[GG_KIND_VECTORS] * BLCKSZ);
+	values[c++] = Int64GetDatum(blocks[GG_KIND_ADJACENCY] * BLCKSZ);
+	values[c++] = Int64GetDatum((blocks[GG_KIND_TIDS] + blocks[GG_KIND_OFFSETS]) * BLCKSZ);
+	values[c++] = Int64GetDatum(blocks[GG_KIND_PIVOTS] * BLCKSZ);
+	values[c++] = Int64GetDatum(blocks[GG_KIND_DELTA] * BLCKSZ);
+	values[c++] = Int64GetDatum(blocks[GG_KIND_FREE] * BLCKSZ);
+	values[c++] = Int64GetDatum(total * BLCKSZ);
+	values[c++] = Float4GetDatum(meta->times.total_s);
+	values[c++] = Float4GetDatum(meta->times.scan_s);
+	values[c++] = Float4GetDatum(meta->times.copy_s);
+	values[c++] = Float4GetDatum(meta->times.knn_s);
+	values[c++] = Float4GetDatum(meta->times.optimize_s);
+	values[c++] = Float4GetDatum(meta->times.write_s);
+	values[c++] = Float4GetDatum(meta->times.wal_s);
+	Assert(c == INFO_COLUMNS);
+
+	GgCloseInspected(&inspected);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
+}

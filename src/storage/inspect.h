@@ -1,0 +1,25 @@
+/*
+ * inspect.h
+ *		How the functions that look into an index (info.c, check.c) open it.
+ */
+#ifndef GG_INSPECT_H
+#define GG_INSPECT_H
+
+#include "base/base.h"
+
+typedef struct GgInspected
+{
+	Relation	heap;
+	Relation	index;
+	LOCKMODE	heap_lockmode;
+} GgInspected;
+
+/*
+ * Open a gpugraph index and its table, the index under AccessShareLock.  Errors: 42704 no such
+ * relation, 42809 another kind of relation, 42501 neither the table's owner nor a member of
+ * pg_stat_scan_tables, 0A000 another session's temporary table, or unlogged on a standby.
+ */
+extern void GgOpenInspected(Oid indexoid, LOCKMODE heap_lockmode, GgInspected *inspected);
+extern void GgCloseInspected(GgInspected *inspected);
+
+#endif							/* GG_INSPECT_H */

@@ -1,0 +1,33 @@
+/*
+ * source.h
+ *		Rows and edges of a segment, read from its pages, as the source of a walk.
+ */
+#ifndef GG_SOURCE_H
+#define GG_SOURCE_H
+
+#include "storage/pages.h"
+
+typedef struct GgPageSource
+{
+	gg_source	source;			/* for gg_walk_start; source.ctx is this struct */
+	Relation	index;
+	uint64		instance;
+	uint64		generation;
+	GgArray		vectors,
+				adjacency,
+				pivots;
+	Size		row_bytes;
+	uint32		dimensions;
+	gg_distance_fn distance;
+	const float *query;			/* prepared */
+	char	   *scratch;		/* rows that cross pages, put together */
+} GgPageSource;
+
+/* Memory in the current context. */
+extern void GgSourceInit(GgPageSource *source, Relation index, const GgMetaPageData *meta,
+						 const GgSegment *segment, const float *query);
+
+/* Distances of count nodes to the query; unlike source.distances, throws. */
+extern void GgSourceDistances(GgPageSource *source, const uint32 *nodes, uint32 count, float *out);
+
+#endif							/* GG_SOURCE_H */
