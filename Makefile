@@ -4,8 +4,8 @@
 #	make NVCC=			the module with the CPU engine only
 #	make install		into the PostgreSQL that pg_config names
 #	make test			everything, from a bare machine on (see test/run)
-#	make test-KIND		one kind: engine, sql, pgtap, tap, isolation; TESTS="a b" picks some of it
-#	make gpu-bundle		everything that tests on a bare GPU host need, as one file (see test/gpu/run)
+#	make test-KIND		one kind: style, engine, sql, pgtap, tap, isolation; TESTS="a b" picks some
+#	make gpu-bundle		everything that tests on a bare GPU host need, as one file (test/gpu/run)
 #	make demo			a guided tour on real data, from a bare machine on (see test/demo/run)
 #	make setup			what the two above need and the machine lacks (needs root)
 
@@ -43,12 +43,13 @@ CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(firstword
 CUDA_VERSION := $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
 endif
 
-# Machine code for the H100 and H200, and PTX for what comes after them. Nothing for what came before: the
-# searches use thread block clusters, which begin with compute capability 9.0.
+# Machine code for the H100 and H200, and PTX for what comes after them. Nothing for what came
+# before: the searches use thread block clusters, which begin with compute capability 9.0.
 NVCC_GENCODE ?= -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
 # Hidden symbols: only the ops table crosses to src/, within the one library.
 NVCCFLAGS ?= -O3 -std=c++17 -lineinfo
-override NVCCFLAGS += $(NVCC_GENCODE) -Isrc -DGG_WITH_CUDA -Xcompiler -fPIC,-Wall,-fvisibility=hidden
+override NVCCFLAGS += $(NVCC_GENCODE) -Isrc -DGG_WITH_CUDA \
+					  -Xcompiler -fPIC,-Wall,-fvisibility=hidden
 
 # ---- flags ----------------------------------------------------------------
 # Lazy (=): includedir_server is PGXS's and known only below. pgvector installs its headers in
@@ -57,8 +58,8 @@ PG_CPPFLAGS = -Isrc -I$(includedir_server)/extension $(if $(CU_OBJS),-DGG_WITH_C
 
 # PostgreSQL's own headers use C99 inline functions with unused parameters and mixed signedness, and
 # PGXS asks for declarations before statements, which C99 code need not obey.
-PG_CFLAGS = -std=gnu11 -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers \
-			-Wno-declaration-after-statement -MMD -MP
+PG_CFLAGS = -std=gnu11 -Wextra -Wno-unused-parameter -Wno-sign-compare \
+			-Wno-missing-field-initializers -Wno-declaration-after-statement -MMD -MP
 
 ifneq ($(WERROR),0)
 PG_CFLAGS += -Werror
@@ -66,15 +67,16 @@ override NVCCFLAGS += -Werror all-warnings
 endif
 
 # cudart is linked statically, so that the module loads on a host without CUDA; it wants the three
-# system libraries, and a kernel file's host code may want the C++ one. Kernel objects are not in OBJS,
-# because PGXS would ask clang for bitcode of each.
+# system libraries, and a kernel file's host code may want the C++ one. Kernel objects are not in
+# OBJS, because PGXS would ask clang for bitcode of each.
 SHLIB_LINK = -lm -lpthread
 ifneq ($(CU_OBJS),)
-SHLIB_LINK += $(CU_OBJS) -L$(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -lcudart_static -lrt -ldl \
-			  -Wl,--push-state,--as-needed -lstdc++ -Wl,--pop-state
+SHLIB_LINK += $(CU_OBJS) -L$(firstword $(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) \
+			  -lcudart_static -lrt -ldl -Wl,--push-state,--as-needed -lstdc++ -Wl,--pop-state
 endif
 
-EXTRA_CLEAN = $(OBJS:.o=.d) $(CU_SOURCES:.cu=.o) $(CU_SOURCES:.cu=.d) build/flags results regression.diffs regression.out
+EXTRA_CLEAN = $(OBJS:.o=.d) $(CU_SOURCES:.cu=.o) $(CU_SOURCES:.cu=.d) build/flags results \
+			  regression.diffs regression.out
 
 # No bitcode: the functions that SQL calls wrap loops over rows, and nothing there is worth inlining
 # into a query; this also spares the build clang.
@@ -90,13 +92,14 @@ all: announce
 include $(PGXS)
 
 # Distances and list updates profit from -O3. The engine shares nothing with other libraries but
-# what src/ calls, and hidden symbols let the compiler inline across its functions. Private: build/flags, which they need, is not to
-# be made with these when one of them is asked for alone.
+# what src/ calls, and hidden symbols let the compiler inline across its functions. Private:
+# build/flags, which they need, is not to be made with these when one of them is asked for alone.
 $(CPU_OBJS): private override CFLAGS += -O3 -fvisibility=hidden
 
 # Another PostgreSQL, other flags, with or without CUDA: build again.
 $(OBJS) $(CU_OBJS): build/flags
-FLAGS_NOW = $(VERSION) $(CC) $(CPPFLAGS) $(CFLAGS) $(if $(CU_OBJS),$(NVCC) $(CUDA_VERSION) $(NVCCFLAGS))
+FLAGS_NOW = $(VERSION) $(CC) $(CPPFLAGS) $(CFLAGS) \
+			$(if $(CU_OBJS),$(NVCC) $(CUDA_VERSION) $(NVCCFLAGS))
 build/flags: FORCE
 	@mkdir -p build
 	@echo '$(subst ','\'',$(FLAGS_NOW))' | cmp -s - $@ || echo '$(subst ','\'',$(FLAGS_NOW))' >$@
@@ -111,8 +114,9 @@ kernels/%.o: kernels/%.cu
 else
 
 all install installcheck clean:
-	@echo "PostgreSQL's server headers were not found by '$(PG_CONFIG) --pgxs': run 'make setup' as root," >&2
-	@echo "or install them with your package manager (Debian: postgresql-server-dev-NN)." >&2
+	@echo "PostgreSQL's server headers were not found by '$(PG_CONFIG) --pgxs':" >&2
+	@echo "run 'make setup' as root, or install them with your package manager" >&2
+	@echo "(Debian: postgresql-server-dev-NN)." >&2
 	@false
 
 endif
@@ -135,7 +139,7 @@ setup:
 test:
 	@bash test/run
 
-test-engine test-sql test-pgtap test-tap test-isolation:
+test-style test-engine test-sql test-pgtap test-tap test-isolation:
 	@bash test/run $(patsubst test-%,%,$@)
 
 gpu-bundle:
@@ -145,4 +149,4 @@ demo:
 	@bash test/demo/run
 
 .PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle \
-		test-engine test-sql test-pgtap test-tap test-isolation
+		test-style test-engine test-sql test-pgtap test-tap test-isolation
