@@ -12,29 +12,37 @@ DELETE FROM items WHERE id % 4 <> 0;
 SELECT cmp_ok(recall('items', '<->'), '>=', 0.99, '75% deleted: recall before VACUUM');
 SELECT cmp_ok(recall('items', '<->', 100), '>=', 0.99, '75% deleted: recall of 100 before VACUUM');
 VACUUM items;
-SELECT results_eq('SELECT rows, dead_rows FROM gpugraph_index_info(''items_idx'')', 'VALUES (6000::bigint, 4500::bigint)', 'VACUUM clears them');
+SELECT results_eq('SELECT rows, dead_rows FROM gpugraph_index_info(''items_idx'')',
+	'VALUES (6000::bigint, 4500::bigint)', 'VACUUM clears them');
 SELECT cmp_ok(recall('items', '<->'), '>=', 0.99, '75% deleted: recall after VACUUM');
 SELECT cmp_ok(recall('items', '<->', 100), '>=', 0.99, '75% deleted: recall of 100 after VACUUM');
 SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, '75% deleted: sound');
 
 -- the nearest rows are all dead
-CREATE TABLE line AS SELECT i AS id, ARRAY[i, 0]::real[]::vector(2) AS val FROM generate_series(1, 5000) i;
+CREATE TABLE line AS SELECT i AS id, ARRAY[i, 0]::real[]::vector(2) AS val
+	FROM generate_series(1, 5000) i;
 CREATE INDEX line_idx ON line USING gpugraph (val vector_l2_ops);
 DELETE FROM line WHERE id <= 3000;
-SELECT is((SELECT array_agg(id) FROM (SELECT id FROM line ORDER BY val <-> '[0,0]' LIMIT 5) s), ARRAY[3001, 3002, 3003, 3004, 3005],
+SELECT is((SELECT array_agg(id) FROM (SELECT id FROM line ORDER BY val <-> '[0,0]' LIMIT 5) s),
+	ARRAY[3001, 3002, 3003, 3004, 3005],
 	'3000 dead rows before the first live one');
 SET gpugraph.iterative_scan = off;
-SELECT is((SELECT array_agg(id) FROM (SELECT id FROM line ORDER BY val <-> '[0,0]' LIMIT 5) s), ARRAY[3001, 3002, 3003, 3004, 3005],
+SELECT is((SELECT array_agg(id) FROM (SELECT id FROM line ORDER BY val <-> '[0,0]' LIMIT 5) s),
+	ARRAY[3001, 3002, 3003, 3004, 3005],
 	'also with iterative_scan off');
 RESET gpugraph.iterative_scan;
 VACUUM line;
-SELECT is((SELECT array_agg(id) FROM (SELECT id FROM line ORDER BY val <-> '[0,0]' LIMIT 5) s), ARRAY[3001, 3002, 3003, 3004, 3005],
+SELECT is((SELECT array_agg(id) FROM (SELECT id FROM line ORDER BY val <-> '[0,0]' LIMIT 5) s),
+	ARRAY[3001, 3002, 3003, 3004, 3005],
 	'and after VACUUM');
 
 -- heap slots used again: the old entry does not lead to the new row
-INSERT INTO line SELECT 100000 + i, ARRAY[-50000 - i, 0]::real[]::vector FROM generate_series(1, 3000) i;
-SELECT is((SELECT max(id) FROM (SELECT id FROM line ORDER BY val <-> '[0,0]' LIMIT 1000) s), 4000, 'slots used again show nothing wrong');
-SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM line ORDER BY val <-> '[0,0]') s), 5000::bigint, 'and nothing is lost');
+INSERT INTO line SELECT 100000 + i, ARRAY[-50000 - i, 0]::real[]::vector
+	FROM generate_series(1, 3000) i;
+SELECT is((SELECT max(id) FROM (SELECT id FROM line ORDER BY val <-> '[0,0]' LIMIT 1000) s), 4000,
+	'slots used again show nothing wrong');
+SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM line ORDER BY val <-> '[0,0]') s),
+	5000::bigint, 'and nothing is lost');
 SELECT lives_ok($$SELECT gpugraph_check('line_idx', true)$$, 'sound');
 
 -- all rows deleted, vacuumed, inserted again, several times
@@ -49,12 +57,16 @@ SELECT pg_relation_size('again_idx') AS size \gset
 DELETE FROM again;
 VACUUM again;
 INSERT INTO again SELECT * FROM copy;
-SELECT cmp_ok(pg_relation_size('again_idx'), '<=', (1.02 * :size)::bigint, 'delete all, vacuum, insert again: hardly any growth');
+SELECT cmp_ok(pg_relation_size('again_idx'), '<=', (1.02 * :size)::bigint,
+	'delete all, vacuum, insert again: hardly any growth');
 DELETE FROM again;
 VACUUM again;
 INSERT INTO again SELECT * FROM copy;
-SELECT cmp_ok(pg_relation_size('again_idx'), '<=', (1.02 * :size)::bigint, 'and none the second time');
-SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM again ORDER BY val <-> (SELECT val FROM queries LIMIT 1)) s), 3000::bigint, 'all rows are there');
+SELECT cmp_ok(pg_relation_size('again_idx'), '<=', (1.02 * :size)::bigint,
+	'and none the second time');
+SELECT is((SELECT count(DISTINCT id)
+	FROM (SELECT id FROM again ORDER BY val <-> (SELECT val FROM queries LIMIT 1)) s), 3000::bigint,
+	'all rows are there');
 SELECT lives_ok($$SELECT gpugraph_check('again_idx', true)$$, 'sound');
 
 -- a parallel VACUUM clears several indexes at a time
@@ -65,7 +77,8 @@ CREATE INDEX again_ip_idx ON again USING gpugraph (val vector_ip_ops);
 INSERT INTO again SELECT id + 100000, cat, big, val FROM copy;
 DELETE FROM again WHERE id % 2 = 0;
 VACUUM (PARALLEL 2) again;
-SELECT lives_ok(format('SELECT gpugraph_check(%L, true)', i), i || ': sound after a parallel VACUUM')
+SELECT lives_ok(format('SELECT gpugraph_check(%L, true)', i),
+	i || ': sound after a parallel VACUUM')
 	FROM unnest(ARRAY['again_idx', 'again_l1_idx', 'again_ip_idx']) i;
 DELETE FROM again;
 VACUUM (PARALLEL 2) again;

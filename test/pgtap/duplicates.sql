@@ -3,9 +3,11 @@
 SELECT * FROM no_plan();
 
 SELECT make_data('base', 200, 8, 10);
-CREATE TABLE items AS SELECT row_number() OVER (ORDER BY c, id)::int AS id, id AS original, val FROM base, generate_series(1, 20) c;
+CREATE TABLE items AS SELECT row_number() OVER (ORDER BY c, id)::int AS id, id AS original, val
+	FROM base, generate_series(1, 20) c;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
-SELECT results_eq('SELECT nodes, rows FROM gpugraph_index_info(''items_idx'')', 'VALUES (200::bigint, 4000::bigint)',
+SELECT results_eq('SELECT nodes, rows FROM gpugraph_index_info(''items_idx'')',
+	'VALUES (200::bigint, 4000::bigint)',
 	'equal vectors share a node');
 SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, 'the index is sound');
 SELECT use_index(true);
@@ -13,7 +15,9 @@ SET enable_seqscan = off;
 
 CREATE FUNCTION wrong() RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(*) FROM base b WHERE ARRAY[b.id] IS DISTINCT FROM
-		(SELECT array_agg(DISTINCT original) FROM (SELECT id, original FROM items i ORDER BY i.val <-> b.val LIMIT 20) s HAVING count(DISTINCT id) = 20) $$;
+		(SELECT array_agg(DISTINCT original)
+		FROM (SELECT id, original FROM items i ORDER BY i.val <-> b.val LIMIT 20) s
+		HAVING count(DISTINCT id) = 20) $$;
 SELECT is(wrong(), 0::bigint, 'the first 20 rows are the 20 copies');
 SET gpugraph.itopk_size = 1;
 SELECT is(wrong(), 0::bigint, 'also with width 1');
@@ -24,13 +28,20 @@ RESET gpugraph.itopk_size;
 
 -- copies that come later are in the delta, copies that go leave the others
 INSERT INTO items SELECT 10000 + id, id, val FROM base;
-SELECT is((SELECT count(*) FROM base b WHERE (SELECT count(DISTINCT id) FROM (SELECT id FROM items i WHERE i.original = b.id ORDER BY i.val <-> b.val LIMIT 30) s) <> 21),
+SELECT is((SELECT count(*) FROM base b
+	WHERE (SELECT count(DISTINCT id)
+	FROM (SELECT id FROM items i WHERE i.original = b.id ORDER BY i.val <-> b.val LIMIT 30) s)
+	<> 21),
 	0::bigint, 'copies in the delta are found beside those in the graph');
 DELETE FROM items WHERE id % 3 = 0;
 SELECT count(*) AS left_over FROM items \gset
-SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items i ORDER BY i.val <-> (SELECT val FROM base WHERE id = 1)) s), :left_over::bigint, 'copies deleted');
+SELECT is((SELECT count(DISTINCT id)
+	FROM (SELECT id FROM items i ORDER BY i.val <-> (SELECT val FROM base WHERE id = 1)) s),
+	:left_over::bigint, 'copies deleted');
 VACUUM items;
-SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items i ORDER BY i.val <-> (SELECT val FROM base WHERE id = 1)) s), :left_over::bigint, 'copies vacuumed');
+SELECT is((SELECT count(DISTINCT id)
+	FROM (SELECT id FROM items i ORDER BY i.val <-> (SELECT val FROM base WHERE id = 1)) s),
+	:left_over::bigint, 'copies vacuumed');
 SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, 'the index is still sound');
 
 -- all rows equal, for every metric
@@ -40,11 +51,14 @@ DECLARE
 	n bigint;
 BEGIN
 	EXECUTE format('CREATE INDEX same_idx ON same USING gpugraph (val %s)', opclass);
-	EXECUTE format('SELECT count(DISTINCT id) FROM (SELECT id FROM same ORDER BY val %s ''[3,2,1]'') s', op) INTO n;
+	EXECUTE format('SELECT count(DISTINCT id)
+		FROM (SELECT id FROM same ORDER BY val %s ''[3,2,1]'') s', op) INTO n;
 	RETURN NEXT is(n, 3000::bigint, opclass || ': all rows equal, all returned');
-	EXECUTE format('SELECT count(*) FROM (SELECT id FROM same ORDER BY val %s ''[3,2,1]'' LIMIT 100) s', op) INTO n;
+	EXECUTE format('SELECT count(*)
+		FROM (SELECT id FROM same ORDER BY val %s ''[3,2,1]'' LIMIT 100) s', op) INTO n;
 	RETURN NEXT is(n, 100::bigint, opclass || ': all rows equal, with LIMIT');
-	RETURN NEXT is((SELECT nodes FROM gpugraph_index_info('same_idx')), 1::bigint, opclass || ': one node');
+	RETURN NEXT is((SELECT nodes FROM gpugraph_index_info('same_idx')), 1::bigint,
+		opclass || ': one node');
 	PERFORM gpugraph_check('same_idx', true);
 	DROP INDEX same_idx;
 END $$;
@@ -53,10 +67,13 @@ SELECT try_same('vector_ip_ops', '<#>');
 SELECT try_same('vector_cosine_ops', '<=>');
 SELECT try_same('vector_l1_ops', '<+>');
 
--- nearly equal: distances of next to nothing, and vectors that are equal only once they have unit length
-CREATE TABLE scaled AS SELECT i AS id, ARRAY[i, 2 * i, 3 * i]::real[]::vector(3) AS val FROM generate_series(1, 2000) i;
+-- nearly equal: distances of next to nothing, and vectors that are equal only once they have unit
+-- length
+CREATE TABLE scaled AS SELECT i AS id, ARRAY[i, 2 * i, 3 * i]::real[]::vector(3) AS val
+	FROM generate_series(1, 2000) i;
 CREATE INDEX scaled_idx ON scaled USING gpugraph (val vector_cosine_ops);
-SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM scaled ORDER BY val <=> '[3,2,1]') s), 2000::bigint, 'one direction, 2000 lengths');
+SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM scaled ORDER BY val <=> '[3,2,1]') s),
+	2000::bigint, 'one direction, 2000 lengths');
 SELECT lives_ok($$SELECT gpugraph_check('scaled_idx', true)$$, 'and a sound index');
 
 SELECT * FROM finish();

@@ -1,4 +1,5 @@
--- A scan without LIMIT returns every indexed row exactly once; strict order is the order of the distances
+-- A scan without LIMIT returns every indexed row exactly once; strict order is the order of the
+-- distances
 \ir include/helpers.psql
 SELECT * FROM no_plan();
 
@@ -24,7 +25,8 @@ DECLARE
 BEGIN
 	FOR query IN SELECT val FROM queries LOOP
 		-- engines compute in single precision: what agrees to six digits may come in either order
-		SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE d < before - 1e-6 * abs(before)),
+		SELECT count(*), count(DISTINCT id),
+			count(*) FILTER (WHERE d < before - 1e-6 * abs(before)),
 			count(*) FILTER (WHERE d < before - 1e-6 * abs(before) AND n <= 200)
 		INTO got, got_distinct, unordered, unordered_head
 		FROM (SELECT id, d, lag(d) OVER (ORDER BY n) AS before, n
@@ -33,12 +35,14 @@ BEGIN
 		RETURN NEXT is(ARRAY[got, got_distinct], ARRAY[want, want], what || ': each row once');
 		IF current_setting('gpugraph.iterative_scan') = 'strict_order' THEN
 			RETURN NEXT cmp_ok(unordered_head, '=', 0::bigint, what || ': the first 200 in order');
-			RETURN NEXT cmp_ok(unordered, '<=', want / 100, what || ': hardly any row out of order');
+			RETURN NEXT cmp_ok(unordered, '<=', want / 100,
+				what || ': hardly any row out of order');
 		END IF;
 	END LOOP;
 END $$;
 
-SELECT matches(plan_of('SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1)'), 'Index Scan', 'the index is used');
+SELECT matches(plan_of('SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1)'),
+	'Index Scan', 'the index is used');
 SELECT try_scan('strict');
 SET gpugraph.itopk_size = 1;
 SELECT try_scan('strict, width 1');
@@ -58,28 +62,36 @@ SELECT try_scan('strict, width 1, little work_mem');
 RESET work_mem;
 
 -- a NULL query returns every row, in any order
-SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items ORDER BY val <-> (SELECT NULL::vector)) s),
+SELECT is((SELECT count(DISTINCT id)
+	FROM (SELECT id FROM items ORDER BY val <-> (SELECT NULL::vector)) s),
 	(SELECT count(*) FROM items WHERE val IS NOT NULL), 'a NULL query returns each row');
 
 -- after VACUUM, and with several segments
 VACUUM items;
 SELECT try_scan('after VACUUM');
 SET maintenance_work_mem = '1MB';
-INSERT INTO items SELECT 100000 + i, 0, 0, ARRAY[i, 1, 2, 3, 4, 5, 6, 7]::real[]::vector FROM generate_series(1, 5000) i;
+INSERT INTO items SELECT 100000 + i, 0, 0, ARRAY[i, 1, 2, 3, 4, 5, 6, 7]::real[]::vector
+	FROM generate_series(1, 5000) i;
 REINDEX INDEX items_idx;
 SELECT try_scan('after a rebuild');
-SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items WHERE id > 100000 ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 4000) s),
+SELECT is((SELECT count(DISTINCT id)
+	FROM (SELECT id FROM items WHERE id > 100000
+	ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 4000) s),
 	4000::bigint, 'rows far away, behind all others');
 
--- The bug: an exact pass told -0 from 0.  Inner products that are 0 give distances of -0 there and 0 in a walk, so rows
--- that tied with the last one of a walk came after all others.
+-- The bug: an exact pass told -0 from 0. Inner products that are 0 give distances of -0 there and 0
+-- in a walk, so rows that tied with the last one of a walk came after all others.
 -- The fix: they are the same.
-CREATE TABLE zeroes AS SELECT i AS id, ARRAY[i, CASE WHEN i % 5 = 0 THEN -1 ELSE 0 END]::real[]::vector(2) AS val FROM generate_series(1, 4000) i;
+CREATE TABLE zeroes AS
+	SELECT i AS id, ARRAY[i, CASE WHEN i % 5 = 0 THEN -1 ELSE 0 END]::real[]::vector(2) AS val
+	FROM generate_series(1, 4000) i;
 CREATE INDEX ON zeroes USING gpugraph (val vector_ip_ops);
 SET gpugraph.itopk_size = 4;
 SET gpugraph.max_scan_tuples = 20;
-SELECT is(count(*) FILTER (WHERE n <= 3200 AND d = 0), 3200::bigint, 'rows at distance 0 come before those behind')
-FROM (SELECT val <#> '[0,1]' AS d, row_number() OVER () AS n FROM (SELECT val FROM zeroes ORDER BY val <#> '[0,1]') a) b;
+SELECT is(count(*) FILTER (WHERE n <= 3200 AND d = 0), 3200::bigint,
+	'rows at distance 0 come before those behind')
+FROM (SELECT val <#> '[0,1]' AS d, row_number() OVER () AS n
+FROM (SELECT val FROM zeroes ORDER BY val <#> '[0,1]') a) b;
 RESET gpugraph.itopk_size;
 RESET gpugraph.max_scan_tuples;
 

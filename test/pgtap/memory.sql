@@ -1,4 +1,5 @@
--- Searches, inserts and builds give back their memory, also after an error and inside one long statement
+-- Searches, inserts and builds give back their memory, also after an error and inside one long
+-- statement
 \ir include/helpers.psql
 SELECT * FROM no_plan();
 
@@ -27,7 +28,9 @@ CREATE FUNCTION fail(times int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	FOR i IN 1 .. times LOOP
 		BEGIN
-			PERFORM 1 / (id * 0) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 10) s;
+			PERFORM 1 / (id * 0)
+				FROM (SELECT id FROM items
+				ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 10) s;
 		EXCEPTION WHEN division_by_zero THEN
 			NULL;
 		END;
@@ -47,7 +50,8 @@ SELECT cmp_ok(coalesce(data_kb() - :before, 0), '<', 2000::bigint, '1000 searche
 -- one statement that rescans: what a rescan allocates must not live as long as the statement
 CREATE FUNCTION rescans(n int) RETURNS bigint LANGUAGE sql AS $$
 	SELECT count(*) FROM generate_series(1, n) g, LATERAL
-		(SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1 + g % 20) LIMIT 5) s $$;
+		(SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1 + g % 20)
+		LIMIT 5) s $$;
 SELECT rescans(300);
 SELECT data_kb() AS before \gset
 SELECT is(rescans(4000), 20000::bigint, '4000 rescans in one statement');

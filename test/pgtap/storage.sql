@@ -1,23 +1,26 @@
--- storage = 'float16' of a vector column: half the vectors' room, rows in the order of the column's own values, recall as with
--- float32
+-- storage = 'float16' of a vector column: half the vectors' room, rows in the order of the column's
+-- own values, recall as with float32
 \ir include/helpers.psql
 SELECT * FROM no_plan();
 
 SELECT make_data('items', 4000, 24, 40);
 -- near copies: most are the same row in half precision, or its neighbour
-INSERT INTO items SELECT id + 10000, cat, big, (SELECT array_agg(x * (1 + 0.0002 * (random() - 0.5)) ORDER BY d)::real[]::vector(24)
+INSERT INTO items SELECT id + 10000, cat, big,
+	(SELECT array_agg(x * (1 + 0.0002 * (random() - 0.5)) ORDER BY d)::real[]::vector(24)
 	FROM unnest(val::real[]) WITH ORDINALITY u(x, d)) FROM items WHERE id % 4 = 0;
 SELECT make_queries('items', 40);
 
 -- Over all queries: are the distances of k rows, in the order in which they come, ascending?
-CREATE FUNCTION in_order(rel text, op text, k int, filter text DEFAULT 'true') RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION in_order(rel text, op text, k int, filter text DEFAULT 'true') RETURNS boolean
+	LANGUAGE plpgsql AS $$
 DECLARE
 	query text;
 	d float8[];
 BEGIN
 	PERFORM use_index(true);
 	FOR query IN SELECT val::text FROM queries ORDER BY q LOOP
-		EXECUTE format('SELECT array_agg(d) FROM (SELECT val %1$s %2$L AS d FROM %3$I WHERE %4$s ORDER BY val %1$s %2$L LIMIT %5$s) s',
+		EXECUTE format('SELECT array_agg(d) FROM (SELECT val %1$s %2$L AS d FROM %3$I WHERE %4$s
+						ORDER BY val %1$s %2$L LIMIT %5$s) s',
 					   op, query, rel, filter, k) INTO d;
 		IF d <> (SELECT array_agg(x ORDER BY x) FROM unnest(d) x) THEN
 			RETURN false;
@@ -34,21 +37,26 @@ BEGIN
 	bytes := (SELECT vectors_bytes FROM gpugraph_index_info('built'));
 	ALTER INDEX built SET (storage = 'float16');
 	REINDEX INDEX built;
-	RETURN NEXT is((SELECT element FROM gpugraph_index_info('built')), 'float16', metric || ': stored as float16');
-	RETURN NEXT ok((SELECT vectors_bytes FROM gpugraph_index_info('built')) BETWEEN 0.4 * bytes AND 0.52 * bytes, metric || ': half the bytes');
+	RETURN NEXT is((SELECT element FROM gpugraph_index_info('built')), 'float16',
+		metric || ': stored as float16');
+	RETURN NEXT ok((SELECT vectors_bytes FROM gpugraph_index_info('built')) BETWEEN 0.4 * bytes
+		AND 0.52 * bytes, metric || ': half the bytes');
 	RETURN NEXT cmp_ok(recall('items', op), '>=', 0.99, metric || ': recall of 10');
 	RETURN NEXT ok(in_order('items', op, 10), metric || ': 10 rows in order');
 	RETURN NEXT ok(in_order('items', op, 10, 'cat = 3'), metric || ': in order with a filter');
-	RETURN NEXT cmp_ok(recall('items', op, 10, 'cat = 3'), '>=', 0.99, metric || ': recall with a filter');
+	RETURN NEXT cmp_ok(recall('items', op, 10, 'cat = 3'), '>=', 0.99,
+		metric || ': recall with a filter');
 	RETURN NEXT ok(in_order('items', op, 500), metric || ': 500 rows in order');
 	PERFORM set_config('gpugraph.itopk_size', '8', false);
 	RETURN NEXT ok(in_order('items', op, 100), metric || ': in order from a short list');
 	PERFORM set_config('gpugraph.iterative_scan', 'relaxed_order', false);
-	RETURN NEXT cmp_ok(recall('items', op, 100), '>=', 0.99, metric || ': recall of 100 in relaxed order');
+	RETURN NEXT cmp_ok(recall('items', op, 100), '>=', 0.99,
+		metric || ': recall of 100 in relaxed order');
 	RETURN NEXT is(recall('items', op, 10000), 1.0, metric || ': all rows in relaxed order');
 	PERFORM set_config('gpugraph.iterative_scan', 'off', false);
 	PERFORM set_config('gpugraph.itopk_size', '64', false);
-	RETURN NEXT cmp_ok(recall('items', op), '>=', 0.99, metric || ': recall of 10 without iterating');
+	RETURN NEXT cmp_ok(recall('items', op), '>=', 0.99,
+		metric || ': recall of 10 without iterating');
 	PERFORM set_config('gpugraph.iterative_scan', 'strict_order', false);
 	-- longer lists than the graph is walked for: an exact scan, whose every answer is right
 	PERFORM set_config('gpugraph.itopk_size', '1024', false);
@@ -62,7 +70,8 @@ BEGIN
 	INSERT INTO items SELECT id + 30000, cat, big, val FROM items WHERE id <= 500;
 	RETURN NEXT cmp_ok(recall('items', op), '>=', 0.99, metric || ': recall after inserts');
 	RETURN NEXT ok(in_order('items', op, 50), metric || ': in order after inserts');
-	RETURN NEXT lives_ok($q$SELECT gpugraph_check('built', true)$q$, metric || ': sound after inserts');
+	RETURN NEXT lives_ok($q$SELECT gpugraph_check('built', true)$q$,
+		metric || ': sound after inserts');
 	DELETE FROM items WHERE id > 20000;
 	DROP INDEX built;
 END $$;
@@ -89,7 +98,8 @@ SELECT ok(in_order('items', '<#>', 200), 'several segments: in order');
 -- several processes: each has met rows of other lengths
 DROP INDEX items_idx;
 ALTER TABLE items SET (parallel_workers = 2);
-INSERT INTO items SELECT id + 60000, cat, big, val * array_fill(id::real, ARRAY[24])::vector FROM items WHERE id % 500 = 0;
+INSERT INTO items SELECT id + 60000, cat, big, val * array_fill(id::real, ARRAY[24])::vector
+	FROM items WHERE id % 500 = 0;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops) WITH (storage = 'float16');
 SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, 'built by several processes: sound');
 SELECT is(recall('items', '<#>', 10000), 1.0, 'built by several processes: all rows');
@@ -99,29 +109,39 @@ DELETE FROM items WHERE id > 60000;
 -- rows that take the places of dead ones are compared with the heap's new values
 DELETE FROM items WHERE id % 3 = 0;
 VACUUM items;
-INSERT INTO items SELECT id + 40000, cat, big, val - '[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]' FROM items WHERE id < 3000;
+INSERT INTO items SELECT id + 40000, cat, big,
+	val - '[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]' FROM items WHERE id < 3000;
 SELECT cmp_ok(recall('items', '<#>'), '>=', 0.99, 'places used again: recall');
 SELECT ok(in_order('items', '<#>', 200), 'places used again: in order');
 
 -- each row's nearest others, from one plan scanned again and again
-SELECT is((SELECT count(*) FROM items a, LATERAL (SELECT id FROM items b ORDER BY b.val <#> a.val LIMIT 3) n WHERE a.id < 100),
+SELECT is((SELECT count(*)
+	FROM items a, LATERAL (SELECT id FROM items b ORDER BY b.val <#> a.val LIMIT 3) n
+	WHERE a.id < 100),
 	(SELECT 3 * count(*) FROM items WHERE id < 100), 'rescans');
 
 -- where rows lie, and locks of them
 SET enable_seqscan = off;
-SELECT is((SELECT count(*) FROM (SELECT id, ctid AS at FROM items ORDER BY val <#> (SELECT val FROM items WHERE id = 1) LIMIT 50) n
+SELECT is((SELECT count(*)
+	FROM (SELECT id, ctid AS at FROM items
+	ORDER BY val <#> (SELECT val FROM items WHERE id = 1) LIMIT 50) n
 	JOIN items i ON i.ctid = n.at AND i.id = n.id), 50::bigint, 'ctid');
 BEGIN;
 SELECT array_agg(id ORDER BY id) AS locked FROM
-	(SELECT id FROM items ORDER BY val <#> (SELECT val FROM items WHERE id = 1) LIMIT 50 FOR UPDATE) s \gset
-SELECT is((SELECT array_agg(id ORDER BY id) FROM items WHERE xmax::text = pg_current_xact_id()::text), :'locked'::int[], 'FOR UPDATE');
+	(SELECT id FROM items ORDER BY val <#> (SELECT val FROM items WHERE id = 1)
+	LIMIT 50 FOR UPDATE) s \gset
+SELECT is((SELECT array_agg(id ORDER BY id) FROM items
+	WHERE xmax::text = pg_current_xact_id()::text), :'locked'::int[], 'FOR UPDATE');
 COMMIT;
 RESET enable_seqscan;
 
 -- what cannot be stored
-SELECT throws_ok($$INSERT INTO items SELECT 50000, 1, 1, array_agg(CASE d WHEN 3 THEN 65520 ELSE 0 END)::real[]::vector FROM generate_series(1, 24) d$$,
+SELECT throws_ok($$INSERT INTO items
+	SELECT 50000, 1, 1, array_agg(CASE d WHEN 3 THEN 65520 ELSE 0 END)::real[]::vector
+	FROM generate_series(1, 24) d$$,
 	'22003', 'value 65520 is out of range for storage "float16"');
-SELECT throws_ok('CREATE INDEX ON items USING gpugraph ((val::halfvec(24)) halfvec_l2_ops) WITH (storage = float32)', '22023');
+SELECT throws_ok('CREATE INDEX ON items USING gpugraph ((val::halfvec(24)) halfvec_l2_ops)
+	WITH (storage = float32)', '22023');
 SELECT throws_ok('CREATE INDEX ON items USING gpugraph (val) WITH (storage = bfloat16)', '22023');
 
 SELECT * FROM finish();

@@ -13,7 +13,8 @@ CREATE EXTENSION vector SCHEMA types;
 CREATE EXTENSION gpugraph SCHEMA method;
 SET search_path = public, types;
 CREATE TABLE t (id int, val vector(2), half halfvec(2));
-INSERT INTO t SELECT i, ARRAY[i, 0]::real[]::vector, ARRAY[i, 0]::real[]::vector::halfvec FROM generate_series(1, 50) i;
+INSERT INTO t SELECT i, ARRAY[i, 0]::real[]::vector, ARRAY[i, 0]::real[]::vector::halfvec
+	FROM generate_series(1, 50) i;
 CREATE INDEX i ON t USING gpugraph (val);
 CREATE INDEX h ON t USING gpugraph (half method.halfvec_l1_ops);
 RESET search_path;

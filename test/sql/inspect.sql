@@ -2,15 +2,20 @@
 CREATE TABLE t (id int PRIMARY KEY, val vector(4));
 INSERT INTO t SELECT i, ARRAY[i, i % 7, i % 11, -i]::real[]::vector FROM generate_series(1, 300) i;
 INSERT INTO t SELECT i, '[1,2,3,4]' FROM generate_series(301, 400) i;
-CREATE INDEX i ON t USING gpugraph (val vector_l2_ops) WITH (graph_degree = 8, intermediate_graph_degree = 16, seed = 3);
+CREATE INDEX i ON t USING gpugraph (val vector_l2_ops)
+	WITH (graph_degree = 8, intermediate_graph_degree = 16, seed = 3);
 INSERT INTO t SELECT i, ARRAY[i, 0, 0, 0]::real[]::vector FROM generate_series(401, 410) i;
 
 \x
-SELECT version, dimensions, metric, element, algorithm, engine IN ('cpu', 'cuda') AS built, nodes, rows, segments,
-	pivots BETWEEN 1 AND nodes AS has_pivots, delta_rows, dead_rows, graph_degree, intermediate_graph_degree, seed,
-	generation > 0 AS has_generation, vectors_bytes, adjacency_bytes, tids_bytes, pivots_bytes > 0 AS pivots_bytes,
+SELECT version, dimensions, metric, element, algorithm, engine IN ('cpu', 'cuda') AS built, nodes,
+	rows, segments,
+	pivots BETWEEN 1 AND nodes AS has_pivots, delta_rows, dead_rows, graph_degree,
+	intermediate_graph_degree, seed,
+	generation > 0 AS has_generation, vectors_bytes, adjacency_bytes, tids_bytes,
+	pivots_bytes > 0 AS pivots_bytes,
 	delta_bytes, free_bytes, total_bytes = pg_relation_size('i') AS total_bytes,
-	total_bytes = vectors_bytes + adjacency_bytes + tids_bytes + pivots_bytes + delta_bytes + free_bytes
+	total_bytes = vectors_bytes + adjacency_bytes + tids_bytes + pivots_bytes + delta_bytes
+	+ free_bytes
 		+ current_setting('block_size')::int AS sums_up,
 	total_seconds >= scan_seconds AND scan_seconds >= 0 AND copy_seconds >= 0 AND knn_seconds >= 0
 	AND optimize_seconds >= 0 AND write_seconds >= 0 AND wal_seconds >= 0 AS times

@@ -1,31 +1,38 @@
 -- Options and settings: defaults, bounds, and what CREATE INDEX refuses
 CREATE TABLE t (id int, val vector(3), half halfvec(3));
-INSERT INTO t SELECT i, ARRAY[i, i * i % 7, -i]::real[]::vector, ARRAY[i, 1, 2]::real[]::vector::halfvec FROM generate_series(1, 20) i;
+INSERT INTO t SELECT i, ARRAY[i, i * i % 7, -i]::real[]::vector,
+	ARRAY[i, 1, 2]::real[]::vector::halfvec FROM generate_series(1, 20) i;
 
 -- the access method and its operator classes
 SELECT amname, amtype FROM pg_am WHERE amname = 'gpugraph';
 SELECT opcname, opcintype::regtype, opcdefault
-	FROM pg_opclass WHERE opcmethod = (SELECT oid FROM pg_am WHERE amname = 'gpugraph') ORDER BY 2, 1;
+	FROM pg_opclass WHERE opcmethod = (SELECT oid FROM pg_am WHERE amname = 'gpugraph')
+	ORDER BY 2, 1;
 SELECT opcname FROM pg_opclass
 	WHERE opcmethod = (SELECT oid FROM pg_am WHERE amname = 'gpugraph') AND NOT amvalidate(oid);
 SELECT pg_indexam_has_property(a.oid, p) AS value, p
-	FROM pg_am a, unnest(ARRAY['can_order', 'can_unique', 'can_multi_col', 'can_exclude', 'can_include']) p
+	FROM pg_am a,
+	unnest(ARRAY['can_order', 'can_unique', 'can_multi_col', 'can_exclude', 'can_include']) p
 	WHERE amname = 'gpugraph' ORDER BY p;
 
 -- defaults
 CREATE INDEX i ON t USING gpugraph (val);
 SELECT dimensions, metric, element, algorithm, rows, delta_rows, dead_rows, segments,
 	graph_degree, intermediate_graph_degree, seed FROM gpugraph_index_info('i');
-SELECT pg_index_has_property('i', 'index_scan') AS index_scan, pg_index_has_property('i', 'bitmap_scan') AS bitmap_scan,
-	pg_index_has_property('i', 'backward_scan') AS backward_scan, pg_index_has_property('i', 'clusterable') AS clusterable;
+SELECT pg_index_has_property('i', 'index_scan') AS index_scan,
+	pg_index_has_property('i', 'bitmap_scan') AS bitmap_scan,
+	pg_index_has_property('i', 'backward_scan') AS backward_scan,
+	pg_index_has_property('i', 'clusterable') AS clusterable;
 DROP INDEX i;
 
 -- least and greatest values
-CREATE INDEX i ON t USING gpugraph (val) WITH (graph_degree = 4, intermediate_graph_degree = 4, seed = 0);
+CREATE INDEX i ON t USING gpugraph (val)
+	WITH (graph_degree = 4, intermediate_graph_degree = 4, seed = 0);
 SELECT graph_degree, intermediate_graph_degree, seed FROM gpugraph_index_info('i');
 SELECT gpugraph_check('i', true);
 DROP INDEX i;
-CREATE INDEX i ON t USING gpugraph (val) WITH (graph_degree = 256, intermediate_graph_degree = 512, seed = 2147483647);
+CREATE INDEX i ON t USING gpugraph (val)
+	WITH (graph_degree = 256, intermediate_graph_degree = 512, seed = 2147483647);
 SELECT graph_degree, intermediate_graph_degree, seed FROM gpugraph_index_info('i');
 SELECT gpugraph_check('i', true);
 DROP INDEX i;
@@ -69,7 +76,8 @@ SHOW gpugraph.itopk_size;
 SHOW gpugraph.iterative_scan;
 SHOW gpugraph.max_scan_tuples;
 SELECT name, vartype, context, min_val, max_val, enumvals, boot_val FROM pg_settings
-	WHERE name IN ('gpugraph.engine', 'gpugraph.itopk_size', 'gpugraph.iterative_scan', 'gpugraph.max_scan_tuples')
+	WHERE name IN ('gpugraph.engine', 'gpugraph.itopk_size', 'gpugraph.iterative_scan',
+	'gpugraph.max_scan_tuples')
 	ORDER BY name;
 SET gpugraph.engine = tpu;
 SET gpugraph.itopk_size = 0;

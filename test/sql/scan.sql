@@ -7,12 +7,14 @@ SET enable_seqscan = off;
 
 -- every row once, in order
 CREATE VIEW ordered AS SELECT id, val <-> '[-1,0]' AS distance FROM t ORDER BY val <-> '[-1,0]';
-SELECT count(*), count(DISTINCT id), bool_and(id = n) AS in_order FROM (SELECT id, row_number() OVER () AS n FROM ordered) s;
+SELECT count(*), count(DISTINCT id), bool_and(id = n) AS in_order
+	FROM (SELECT id, row_number() OVER () AS n FROM ordered) s;
 SET gpugraph.itopk_size = 1;
 SELECT count(*), count(DISTINCT id) FROM ordered;
 SELECT id FROM ordered LIMIT 5;
 SET gpugraph.max_scan_tuples = 1;
-SELECT count(*), count(DISTINCT id), bool_and(id = n) AS in_order FROM (SELECT id, row_number() OVER () AS n FROM ordered) s;
+SELECT count(*), count(DISTINCT id), bool_and(id = n) AS in_order
+	FROM (SELECT id, row_number() OVER () AS n FROM ordered) s;
 RESET gpugraph.max_scan_tuples;
 SET gpugraph.iterative_scan = relaxed_order;
 SELECT count(*), count(DISTINCT id) FROM ordered;
@@ -60,13 +62,22 @@ FETCH FIRST FROM c;
 ROLLBACK;
 
 -- rescans: with other queries, with other parameters of the filter, for a semi-join
-SELECT q, (SELECT array_agg(id) FROM (SELECT id FROM t ORDER BY val <-> CASE WHEN q > 0 THEN ARRAY[q + 0.2, 0]::real[]::vector END LIMIT 2) s)
+SELECT q,
+	(SELECT array_agg(id)
+	FROM (SELECT id FROM t
+	ORDER BY val <-> CASE WHEN q > 0 THEN ARRAY[q + 0.2, 0]::real[]::vector END LIMIT 2) s)
 	FROM unnest(ARRAY[5, 300, 550, 20]) q;
-SELECT q, (SELECT count(id) FROM (SELECT id FROM t ORDER BY val <-> CASE WHEN q > 0 THEN '[1,1]'::vector END LIMIT 2) s)
+SELECT q,
+	(SELECT count(id)
+	FROM (SELECT id FROM t ORDER BY val <-> CASE WHEN q > 0 THEN '[1,1]'::vector END LIMIT 2) s)
 	FROM unnest(ARRAY[1, NULL, 2]) q;
-SELECT q, s.id FROM generate_series(1, 3) q, LATERAL (SELECT id FROM t WHERE id % 3 = q - 1 ORDER BY val <-> '[50.2,0]' LIMIT 2) s;
+SELECT q, s.id
+	FROM generate_series(1, 3) q,
+	LATERAL (SELECT id FROM t WHERE id % 3 = q - 1 ORDER BY val <-> '[50.2,0]' LIMIT 2) s;
 SELECT id FROM t WHERE id IN (SELECT id FROM t ORDER BY val <-> '[7.2,0]' LIMIT 3) ORDER BY id;
-SELECT a.id FROM t a WHERE EXISTS (SELECT FROM (SELECT id FROM t ORDER BY val <-> '[7.2,0]' LIMIT 2) b WHERE b.id = a.id) ORDER BY 1;
+SELECT a.id FROM t a
+	WHERE EXISTS (SELECT FROM (SELECT id FROM t ORDER BY val <-> '[7.2,0]' LIMIT 2) b
+	WHERE b.id = a.id) ORDER BY 1;
 
 -- prepared, with custom and generic plans
 PREPARE nearest(vector, int) AS SELECT id FROM t WHERE id <> $2 ORDER BY val <-> $1 LIMIT 2;
@@ -81,8 +92,11 @@ RESET plan_cache_mode;
 DEALLOCATE nearest;
 
 -- two scans of the index at a time
-SELECT a.id, b.id FROM (SELECT id, row_number() OVER () n FROM (SELECT id FROM t ORDER BY val <-> '[20.2,0]' LIMIT 3) x) a
-	JOIN (SELECT id, row_number() OVER () n FROM (SELECT id FROM t ORDER BY val <-> '[40.2,0]' LIMIT 3) x) b USING (n) ORDER BY n;
+SELECT a.id, b.id
+	FROM (SELECT id, row_number() OVER () n
+	FROM (SELECT id FROM t ORDER BY val <-> '[20.2,0]' LIMIT 3) x) a
+	JOIN (SELECT id, row_number() OVER () n
+	FROM (SELECT id FROM t ORDER BY val <-> '[40.2,0]' LIMIT 3) x) b USING (n) ORDER BY n;
 
 -- locking rows, writing what is read
 BEGIN;

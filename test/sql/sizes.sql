@@ -3,15 +3,19 @@ SET enable_seqscan = off;
 
 -- rows: none, one, two, around the graph's degrees, and multiples of them
 CREATE FUNCTION try_rows(n int, degree int, intermediate int, copies int DEFAULT 1)
-	RETURNS TABLE (returned bigint, distinct_ids bigint, nearest int[], checked text) LANGUAGE plpgsql AS $$
+	RETURNS TABLE (returned bigint, distinct_ids bigint, nearest int[], checked text)
+	LANGUAGE plpgsql AS $$
 BEGIN
 	CREATE TABLE sized (id int, val vector(2));
-	INSERT INTO sized SELECT i, ARRAY[(i / copies) % 100, (i / copies) / 100]::real[]::vector FROM generate_series(0, n - 1) i;
+	INSERT INTO sized SELECT i, ARRAY[(i / copies) % 100, (i / copies) / 100]::real[]::vector
+		FROM generate_series(0, n - 1) i;
 	EXECUTE format('CREATE INDEX sized_idx ON sized USING gpugraph (val vector_l2_ops) '
-				   'WITH (graph_degree = %s, intermediate_graph_degree = %s)', degree, intermediate);
+				   'WITH (graph_degree = %s, intermediate_graph_degree = %s)', degree,
+				   intermediate);
 	SELECT count(*), count(DISTINCT id) INTO returned, distinct_ids
 		FROM (SELECT id FROM sized ORDER BY val <-> '[0.2,0.1]') s;
-	SELECT array_agg(id) INTO nearest FROM (SELECT id FROM sized ORDER BY val <-> '[0.3,-0.1]' LIMIT 3) s;
+	SELECT array_agg(id) INTO nearest
+		FROM (SELECT id FROM sized ORDER BY val <-> '[0.3,-0.1]' LIMIT 3) s;
 	IF copies > 1 THEN
 		nearest := NULL;
 	END IF;
@@ -46,7 +50,8 @@ DROP TABLE t;
 
 -- a table of NULLs, and under cosine of zero vectors
 CREATE TABLE t (id int, val vector(3));
-INSERT INTO t SELECT i, CASE WHEN i % 2 = 0 THEN '[0,0,0]'::vector END FROM generate_series(1, 10) i;
+INSERT INTO t SELECT i, CASE WHEN i % 2 = 0 THEN '[0,0,0]'::vector END
+	FROM generate_series(1, 10) i;
 CREATE INDEX i ON t USING gpugraph (val vector_cosine_ops);
 SELECT rows, delta_rows FROM gpugraph_index_info('i');
 SELECT id FROM t ORDER BY val <=> '[1,1,1]' LIMIT 1;
@@ -59,7 +64,8 @@ DROP TABLE t;
 
 -- dimensions: one, and the types' limit; vectors of several pages in the graph and in the delta
 CREATE FUNCTION wide(i int, dimensions int) RETURNS real[] LANGUAGE sql IMMUTABLE
-	AS $$ SELECT array_agg(((i * 31 + d * 17) % 101)::real) FROM generate_series(1, dimensions) d $$;
+	AS $$ SELECT array_agg(((i * 31 + d * 17) % 101)::real)
+	FROM generate_series(1, dimensions) d $$;
 CREATE TABLE t (id int, val vector(1));
 INSERT INTO t SELECT i, ARRAY[i]::real[]::vector FROM generate_series(1, 100) i;
 CREATE INDEX i ON t USING gpugraph (val);
@@ -71,7 +77,8 @@ INSERT INTO t SELECT i, wide(i, 16000)::vector FROM generate_series(1, 10) i;
 CREATE INDEX i ON t USING gpugraph (val);
 INSERT INTO t SELECT i, wide(i, 16000)::vector FROM generate_series(11, 14) i;
 SELECT dimensions, rows, delta_rows FROM gpugraph_index_info('i');
-SELECT (SELECT id FROM t ORDER BY val <-> wide(q, 16000)::vector LIMIT 1) AS id FROM generate_series(1, 14) q;
+SELECT (SELECT id FROM t ORDER BY val <-> wide(q, 16000)::vector LIMIT 1) AS id
+	FROM generate_series(1, 14) q;
 SELECT gpugraph_check('i', true);
 DELETE FROM t WHERE id % 3 = 0;
 VACUUM t;
@@ -84,7 +91,8 @@ CREATE TABLE t (id int, val halfvec(16000));
 INSERT INTO t SELECT i, wide(i, 16000)::halfvec FROM generate_series(1, 10) i;
 CREATE INDEX i ON t USING gpugraph (val halfvec_cosine_ops);
 INSERT INTO t SELECT i, wide(i, 16000)::halfvec FROM generate_series(11, 12) i;
-SELECT (SELECT id FROM t ORDER BY val <=> wide(q, 16000)::halfvec LIMIT 1) AS id FROM generate_series(1, 12) q;
+SELECT (SELECT id FROM t ORDER BY val <=> wide(q, 16000)::halfvec LIMIT 1) AS id
+	FROM generate_series(1, 12) q;
 SELECT gpugraph_check('i', true);
 DROP TABLE t;
 
@@ -98,12 +106,15 @@ BEGIN
 	INSERT INTO sized SELECT i, wide(i, d)::vector FROM generate_series(1, 6) i;
 	CREATE INDEX sized_idx ON sized USING gpugraph (val vector_l2_ops);
 	INSERT INTO sized SELECT i, wide(i, d)::vector FROM generate_series(7, 12) i;
-	SELECT array_agg((SELECT id FROM sized ORDER BY val <-> wide(q, d)::vector LIMIT 1)) INTO nearest FROM generate_series(1, 12) q;
+	SELECT array_agg((SELECT id FROM sized
+		ORDER BY val <-> wide(q, d)::vector LIMIT 1)) INTO nearest FROM generate_series(1, 12) q;
 	checked := gpugraph_check('sized_idx', true)::text;
 	DROP TABLE sized;
 	RETURN NEXT;
 END $$;
-SELECT d, (try_width(d)).* FROM unnest(ARRAY[1014, 1015, 1016, 1017, 1018, 2030, 2031, 2032, 2033, 2034, 2035, 2036, 2037, 2038, 4066, 4070]) d;
+SELECT d, (try_width(d)).*
+	FROM unnest(ARRAY[1014, 1015, 1016, 1017, 1018, 2030, 2031, 2032, 2033, 2034, 2035, 2036, 2037,
+	2038, 4066, 4070]) d;
 
 -- no dimensions declared: those of the first row
 CREATE TABLE t (id int, val vector);
