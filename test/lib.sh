@@ -1,14 +1,16 @@
-# Shell functions shared by test/run, test/cluster and test/demo/run; sourced by bash, from anywhere.
+# Shell functions shared by test/run, test/cluster and test/demo/run; sourced by bash, from
+# anywhere.
 #
 # Servers run as an ordinary user ($test_user when root calls) from a private copy of the installed
-# PostgreSQL, with the gpugraph of this checkout installed into the copy: nothing is written into the
-# machine's own PostgreSQL, and several checkouts can be tested at a time.
+# PostgreSQL, with the gpugraph of this checkout installed into the copy: nothing is written into
+# the machine's own PostgreSQL, and several checkouts can be tested at a time.
 #
 #	$base/pg			the private PostgreSQL (programs copied, libraries and data files linked)
 #	$base/run/NAME		the cluster NAME: data, log, the place of its socket
 #
 # $base is build/ in the checkout. Where the test user cannot go there (a checkout under /root, or
-# cloned with umask 077) it is a directory in /tmp, and $src, elsewhere the checkout, a copy of the tests.
+# cloned with umask 077) it is a directory in /tmp, and $src, elsewhere the checkout, a copy of the
+# tests.
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 test_user=gpugraph-test
@@ -19,16 +21,18 @@ for variable in ${!PG@}; do
 	[ "$variable" = PG_CONFIG ] || unset "$variable"
 done
 
-# The job server of the make that called us ends at its recipe; the builds below have their own -j. And what
-# TESTS=... on its command line means is ours to say, not for the makes that we call.
-MAKEFLAGS=$(printf '%s' "${MAKEFLAGS:-}" | sed -E 's/(^| )-j[0-9]*//g; s/ *--jobserver-[a-z]+=[^ ]*//g; s/ TESTS=([^ \\]|\\.)*//g')
+# The job server of the make that called us ends at its recipe; the builds below have their own -j.
+# And what TESTS=... on its command line means is ours to say, not for the makes that we call.
+MAKEFLAGS=$(printf '%s' "${MAKEFLAGS:-}" |
+	sed -E 's/(^| )-j[0-9]*//g; s/ *--jobserver-[a-z]+=[^ ]*//g; s/ TESTS=([^ \\]|\\.)*//g')
 export MAKEFLAGS
 
-# Programs that tests call; copied, because a server finds its files from where its program lies. The copied
-# pg_config tells tests the copy's directories; builds use the machine's.
-pg_programs="postgres initdb pg_ctl pg_config psql pg_isready pg_controldata pg_basebackup pg_receivewal
-	pg_waldump pg_resetwal pg_rewind pg_checksums pg_amcheck pg_dump pg_dumpall pg_restore pg_verifybackup
-	pg_upgrade pgbench createdb dropdb createuser dropuser vacuumdb reindexdb"
+# Programs that tests call; copied, because a server finds its files from where its program lies.
+# The copied pg_config tells tests the copy's directories; builds use the machine's.
+pg_programs="postgres initdb pg_ctl pg_config psql pg_isready pg_controldata pg_basebackup
+	pg_receivewal pg_waldump pg_resetwal pg_rewind pg_checksums pg_amcheck pg_dump pg_dumpall
+	pg_restore pg_verifybackup pg_upgrade pgbench createdb dropdb createuser dropuser vacuumdb
+	reindexdb"
 
 die()
 {
@@ -36,8 +40,8 @@ die()
 	exit 1
 }
 
-# Run a command as the user that servers run as. A server outlives its caller, who would be waited for
-# as long as it held the caller's output (3, see test/cluster) or lock (9).
+# Run a command as the user that servers run as. A server outlives its caller, who would be waited
+# for as long as it held the caller's output (3, see test/cluster) or lock (9).
 as_user()
 {
 	if [ "$(id -u)" = 0 ]; then
@@ -78,12 +82,14 @@ place()
 		mkdir -p "$base/run"
 		[ "$(id -u)" != 0 ] || chown "$test_user:" "$base/run"
 	fi
-	as_user test -w "$base/run" || die "$base/run belongs to $(stat -c %U "$base/run"): remove it first"
+	as_user test -w "$base/run" ||
+		die "$base/run belongs to $(stat -c %U "$base/run"): remove it first"
 	# Where everyone may be: the servers' programs complain of a directory that they cannot enter.
 	cd "$base/run"
 }
 
-# Make $base/pg from the installed PostgreSQL and install the built gpugraph there. Sets $bin, $lib and $share.
+# Make $base/pg from the installed PostgreSQL and install the built gpugraph there. Sets $bin, $lib
+# and $share.
 pg_tree()
 {
 	local from_bin from_lib from_share common now f
@@ -95,7 +101,8 @@ pg_tree()
 	# PostgreSQL finds its directories from its program's by the shortest way between them,
 	# so the copy keeps everything below their common ancestor.
 	common=$from_bin
-	while [ "${from_share#"$common"/}" = "$from_share" ] || [ "${from_lib#"$common"/}" = "$from_lib" ]; do
+	while [ "${from_share#"$common"/}" = "$from_share" ] ||
+		[ "${from_lib#"$common"/}" = "$from_lib" ]; do
 		common=$(dirname "$common")
 		[ "$common" != / ] || { common=; break; }
 	done
@@ -103,18 +110,21 @@ pg_tree()
 	lib=$base/pg${from_lib#"$common"}
 	share=$base/pg${from_share#"$common"}
 
-	now=$("$PG_CONFIG" --version; echo "$pg_programs"; stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension")
+	now=$("$PG_CONFIG" --version; echo "$pg_programs"
+		stat -c '%n %Y' "$from_bin/postgres" "$from_lib" "$from_share/extension")
 	if [ "$now" != "$(cat "$base/pg/made-from" 2>/dev/null)" ]; then
 		rm -rf "$base/pg"
 		mkdir -p "$bin" "$lib" "$share"
 		for f in $pg_programs; do
 			[ ! -e "$from_bin/$f" ] || cp -L "$from_bin/$f" "$bin/"
 		done
-		find "$from_lib" -mindepth 1 -maxdepth 1 ! -name pgxs ! -name bitcode -exec ln -s -t "$lib" {} +
+		find "$from_lib" -mindepth 1 -maxdepth 1 ! -name pgxs ! -name bitcode \
+			-exec ln -s -t "$lib" {} +
 		cp -rs "$from_share/." "$share/"
 		echo "$now" >"$base/pg/made-from"
 	fi
-	make -s -C "$top" WERROR="${WERROR:-1}" pkglibdir="$lib" datadir="$share" install >"$base/install.log" 2>&1 ||
+	make -s -C "$top" WERROR="${WERROR:-1}" pkglibdir="$lib" datadir="$share" install \
+		>"$base/install.log" 2>&1 ||
 		{ cat "$base/install.log"; die "installing into $base/pg failed"; }
 	chmod -R go+rX "$base/pg"
 }
@@ -131,7 +141,8 @@ cluster_start()
 	PGHOST=$(as_user mktemp -d /tmp/gg.XXXXXX)
 	PGPORT=$((20000 + RANDOM % 40000))
 	echo "$PGHOST $PGPORT" | as_user tee "$dir/socket" >/dev/null
-	as_user "$bin/initdb" -D "$dir/data" -U postgres -A trust -E UTF8 --no-locale --no-instructions \
+	as_user "$bin/initdb" -D "$dir/data" -U postgres -A trust -E UTF8 --no-locale \
+		--no-instructions \
 		>"$base/initdb.log" 2>&1 || { cat "$base/initdb.log"; die "initdb failed"; }
 	{
 		echo "listen_addresses = ''"

@@ -13,15 +13,17 @@
  *		-t SECONDS		length of the timed run (default 5)
  *		-w QUERIES		untimed queries a client before it (default 200)
  *		-l LABEL		printed in front
- *		-r ROWS			pass as $2, a tid[], where the K nearest lie in a table that holds ROWS a page, in the order of ids
+ *		-r ROWS			pass as $2, a tid[], where the K nearest lie in a table that holds ROWS
+ *						per page, in the order of ids
  *		-o tsv			one tab-separated line in the order of FIELDS, instead of a readable one
  *
  * The SQL is prepared once a connection and executed with one binary parameter, results in binary.
- * Throughput and latencies are over the timed run.  Recall is over the whole query set, each query counted
- * once: queries that warm-up and timed run did not reach are asked after it, so that recall never
- * depends on speed.  An answer counts when it is one of the K nearest, or as near as the K-th: duplicates of a
- * row are equally right.  The same id twice in one answer counts once.  "Lost" are queries with no right answer at
- * all: a walk that ended in the wrong part of the graph, which a wider search seldom mends.
+ * Throughput and latencies are over the timed run.  Recall is over the whole query set, each query
+ * counted once: queries that warm-up and timed run did not reach are asked after it, so that recall
+ * never depends on speed.  An answer counts when it is one of the K nearest, or as near as the
+ * K-th: duplicates of a row are equally right.  The same id twice in one answer counts once.
+ * "Lost" are queries with no right answer at all: a walk that ended in the wrong part of the graph,
+ * which a wider search seldom mends.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,7 +41,10 @@
 #define GT_K 100				/* ids a query in gt.i32 */
 #define NOT_ASKED (-1)
 
-/* FIELDS of -o tsv: label clients k recall qps p50_us p95_us p99_us rows_per_query queries lost seconds */
+/*
+ * FIELDS of -o tsv: label clients k recall qps p50_us p95_us p99_us rows_per_query queries lost
+ * seconds
+ */
 
 typedef struct client
 {
@@ -132,7 +137,10 @@ count_hits(int q, PGresult *res)
 	return right;
 }
 
-/* The binary form of a tid[]: dimensions, nulls, the elements' type, length, lower bound; then each with its length. */
+/*
+ * The binary form of a tid[]: dimensions, nulls, the elements' type, length, lower bound; then each
+ * with its length.
+ */
 #define PLACES_BYTES	(5 * 4 + GT_K * (4 + 6))
 
 static int

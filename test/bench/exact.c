@@ -2,10 +2,11 @@
  * exact.c
  *		Exact nearest neighbours by brute force, and the files of a bench data set.
  *
- * A first pass in float32 keeps the CANDIDATES best of each query, a second computes their distances
- * in double and keeps EXACT_K: float32 rounding can only lose a neighbour that falls behind another
- * hundred rows.  Each thread takes its own queries, in panels of PANEL columns laid out dimension by
- * dimension, and runs a block of base rows that fits the second-level cache past all of them.
+ * A first pass in float32 keeps the CANDIDATES best of each query, a second computes their
+ * distances in double and keeps EXACT_K: float32 rounding can only lose a neighbour that falls
+ * behind another hundred rows.  Each thread takes its own queries, in panels of PANEL columns laid
+ * out dimension by dimension, and runs a block of base rows that fits the second-level cache past
+ * all of them.
  */
 #include "exact.h"
 
@@ -296,7 +297,8 @@ exact_thread(void *arg)
 }
 
 static void
-exact_neighbours(vectors base, vectors query, metric m, int threads, int32_t *ids, double *distances)
+exact_neighbours(vectors base, vectors query, metric m, int threads, int32_t *ids,
+				 double *distances)
 {
 	float	   *add = allocate(sizeof(float) * base.n);
 	float	   *scale = allocate(sizeof(float) * base.n);
@@ -311,7 +313,8 @@ exact_neighbours(vectors base, vectors query, metric m, int threads, int32_t *id
 		for (int d = 0; d < base.dim; d++)
 			norm2 += (double) base.rows[i * base.dim + d] * base.rows[i * base.dim + d];
 		add[i] = m == METRIC_L2 ? (float) norm2 : 0;
-		scale[i] = m == METRIC_L2 ? -2 : m == METRIC_IP ? -1 : norm2 > 0 ? (float) (-1 / sqrt(norm2)) : 0;
+		scale[i] = m == METRIC_L2 ? -2 : m == METRIC_IP ? -1
+			: norm2 > 0 ? (float) (-1 / sqrt(norm2)) : 0;
 	}
 
 	/* one share a thread, unless its panels would be many times the cache */
@@ -356,7 +359,8 @@ write_file(const char *dir, const char *name, const void *data, size_t size)
 }
 
 double
-write_data_set(const char *dir, vectors base, vectors query, metric m, int threads, const char *source)
+write_data_set(const char *dir, vectors base, vectors query, metric m, int threads,
+			   const char *source)
 {
 	int32_t    *ids = allocate(sizeof(int32_t) * query.n * EXACT_K);
 	double	   *distances = allocate(sizeof(double) * query.n * EXACT_K);

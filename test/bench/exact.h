@@ -8,8 +8,8 @@
  *		gt.i32		nq x EXACT_K int32: ids (row numbers of base) of the nearest rows, nearest first
  *		gd.f64		nq x EXACT_K doubles: their distances (squared L2, -ip, 1 - cos)
  *		meta		name=value lines: n, nq, dim, metric, lid, source
- * All in the machine's byte order.  These are command-line programs' helpers: errors are printed and
- * end the program.
+ * All in the machine's byte order.  These are command-line programs' helpers: errors are printed
+ * and end the program.
  */
 #ifndef EXACT_H
 #define EXACT_H

@@ -4,14 +4,15 @@
  *
  * usage: generate OUT_DIR N NQ DIM LATENT CLUSTERS METRIC SEED [NOISE [THREADS]]
  *
- * Points are drawn in LATENT dimensions from CLUSTERS Gaussian clusters of uneven weight and width, and
- * bent onto a curved manifold of DIM dimensions:  x = tanh(z W1 + b1) W2 + NOISE * N(0, I).  LATENT and NOISE
- * set the intrinsic dimension, which is estimated from the answers and printed; uniform or Gaussian
- * points in DIM dimensions would be both harder and unlike anything that is embedded.  Queries come from the same
- * distribution.  METRIC is l2, ip or cos (cos rows are normalised).  Files: see exact.h.
+ * Points are drawn in LATENT dimensions from CLUSTERS Gaussian clusters of uneven weight and width,
+ * and bent onto a curved manifold of DIM dimensions:  x = tanh(z W1 + b1) W2 + NOISE * N(0, I).
+ * LATENT and NOISE set the intrinsic dimension, which is estimated from the answers and printed;
+ * uniform or Gaussian points in DIM dimensions would be both harder and unlike anything that is
+ * embedded.  Queries come from the same distribution.  METRIC is l2, ip or cos (cos rows are
+ * normalised).  Files: see exact.h.
  *
- * Every row is drawn from its own stream, so the same arguments give the same files whatever the number of
- * threads; another CPU's fused multiply-add may change last bits.
+ * Every row is drawn from its own stream, so the same arguments give the same files whatever the
+ * number of threads; another CPU's fused multiply-add may change last bits.
  */
 #include "exact.h"
 
@@ -267,7 +268,8 @@ main(int argc, char **argv)
 	if (n < EXACT_K || n > INT32_MAX || nq < 1 || mo.dim < 1 || mo.dim > 16000 || mo.latent < 1 ||
 		mo.clusters < 1 || threads < 1)
 		die("an argument is out of range");
-	snprintf(source, sizeof(source), "generate N=%lld NQ=%lld DIM=%d LATENT=%d CLUSTERS=%d METRIC=%s SEED=%llu NOISE=%g",
+	snprintf(source, sizeof(source),
+			 "generate N=%lld NQ=%lld DIM=%d LATENT=%d CLUSTERS=%d METRIC=%s SEED=%llu NOISE=%g",
 			 (long long) n, (long long) nq, mo.dim, mo.latent, mo.clusters, argv[7],
 			 (unsigned long long) mo.seed, mo.noise);
 
@@ -276,8 +278,10 @@ main(int argc, char **argv)
 	query = draw(&mo, nq, STREAM_QUERY, threads);
 	drawn = now();
 	lid = write_data_set(argv[1], base, query, mo.m, threads, source);
-	printf("%s: %lld x %d %s, %lld queries, intrinsic dimension %.1f (drawn in %.1f s, answered in %.1f s)\n",
-		   argv[1], (long long) n, mo.dim, argv[7], (long long) nq, lid, drawn - start, now() - drawn);
+	printf("%s: %lld x %d %s, %lld queries, intrinsic dimension %.1f"
+		   " (drawn in %.1f s, answered in %.1f s)\n",
+		   argv[1], (long long) n, mo.dim, argv[7], (long long) nq, lid, drawn - start,
+		   now() - drawn);
 	free(base.rows);
 	free(query.rows);
 	free(mo.w1);

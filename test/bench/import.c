@@ -4,14 +4,16 @@
  *
  * usage: import SOURCE_DIR NAME OUT_DIR [THREADS]
  *
- * SOURCE_DIR holds manifest.json, a list of objects with "name", "file", "n" and "dim", and the files:
+ * SOURCE_DIR holds manifest.json, a list of objects with "name", "file", "n" and "dim", and the
+ * files:
  *		*.u8.gz		row-major unsigned bytes, n x dim
  *		*.txt.gz	one row a line: a word, then dim numbers
- * mnist784 is cut where its makers cut it: the first 60,000 rows are the base, the rest the queries.  Of any other
- * set a twentieth, 500 to 1,000 rows, is held out as queries: the last rows of a byte file, rows spread evenly over a
- * text file (words are sorted by frequency, and the rarest are unlike the others).  Base rows equal to a
- * query are dropped, since held-out rows that were never held out would flatter every index alike.
- * Byte files are compared by L2, text files (word vectors) by cosine.  Files written: see exact.h.
+ * mnist784 is cut where its makers cut it: the first 60,000 rows are the base, the rest the
+ * queries.  Of any other set a twentieth, 500 to 1,000 rows, is held out as queries: the last rows
+ * of a byte file, rows spread evenly over a text file (words are sorted by frequency, and the
+ * rarest are unlike the others).  Base rows equal to a query are dropped, since held-out rows that
+ * were never held out would flatter every index alike. Byte files are compared by L2, text files
+ * (word vectors) by cosine.  Files written: see exact.h.
  */
 #include "exact.h"
 
@@ -84,7 +86,8 @@ find_entry(const char *dir, const char *name)
 		v = value_of(open, close, "name");
 		if (v == NULL || *v != '"' || strncmp(v + 1, name, len) != 0 || v[1 + len] != '"')
 			continue;
-		if ((v = value_of(open, close, "file")) == NULL || sscanf(v, "\"%255[^\"/]\"", e.file) != 1 ||
+		if ((v = value_of(open, close, "file")) == NULL ||
+			sscanf(v, "\"%255[^\"/]\"", e.file) != 1 ||
 			(v = value_of(open, close, "n")) == NULL || sscanf(v, "%ld", &e.n) != 1 ||
 			(v = value_of(open, close, "dim")) == NULL || sscanf(v, "%ld", &e.dim) != 1 ||
 			e.n < 1 || e.n > INT32_MAX || e.dim < 1 || e.dim > 16000)
@@ -146,7 +149,8 @@ read_words(FILE *f, const entry *e)
 			if (p != NULL)
 				v.rows[i * v.dim + d] = strtof(p, &end);
 			if (end == p)
-				die("line %lld of \"%s\" has %d numbers, not %d", (long long) i + 1, e->file, d, v.dim);
+				die("line %lld of \"%s\" has %d numbers, not %d", (long long) i + 1, e->file, d,
+					v.dim);
 			p = end;
 		}
 	}
@@ -179,8 +183,8 @@ has_length(const float *row, int dim)
 }
 
 /*
- * Moves the held-out rows to *query and closes the gaps they, their equals and (under cosine) zero rows, which
- * no index holds, leave in *base.  Returns how many rows were dropped.
+ * Moves the held-out rows to *query and closes the gaps they, their equals and (under cosine) zero
+ * rows, which no index holds, leave in *base.  Returns how many rows were dropped.
  */
 static int64_t
 split(vectors *base, vectors *query, int64_t nq, int spread, int drop_equals, metric m)
@@ -219,7 +223,8 @@ split(vectors *base, vectors *query, int64_t nq, int spread, int drop_equals, me
 
 		if (spread ? (i + 1) * nq / n != i * nq / n : i >= n - nq)
 			continue;
-		for (uint64_t slot = hash_row(row, dim) & (slots - 1); drop_equals && table[slot] >= 0 && !equal;
+		for (uint64_t slot = hash_row(row, dim) & (slots - 1);
+			 drop_equals && table[slot] >= 0 && !equal;
 			 slot = (slot + 1) & (slots - 1))
 			equal = memcmp(query->rows + (int64_t) table[slot] * dim, row, row_bytes) == 0;
 		if (equal || (m == METRIC_COS && !has_length(row, dim)))
@@ -263,11 +268,12 @@ main(int argc, char **argv)
 	if (e.n < nq + EXACT_K)
 		die("%ld rows are too few to hold out %lld queries", e.n, (long long) nq);
 	dropped = split(&base, &query, nq, words, !mnist, m);
-	snprintf(source, sizeof(source), "import %s, %lld rows held out as queries, %lld dropped", argv[2],
-			 (long long) nq, (long long) dropped);
+	snprintf(source, sizeof(source), "import %s, %lld rows held out as queries, %lld dropped",
+			 argv[2], (long long) nq, (long long) dropped);
 	lid = write_data_set(argv[3], base, query, m, argc > 4 ? atoi(argv[4]) : online_cpus(), source);
-	printf("%s: %lld x %d %s, %lld queries, %lld rows dropped, intrinsic dimension %.1f\n", argv[3],
-		   (long long) base.n, base.dim, words ? "cos" : "l2", (long long) nq, (long long) dropped, lid);
+	printf("%s: %lld x %d %s, %lld queries, %lld rows dropped, intrinsic dimension %.1f\n",
+		   argv[3], (long long) base.n, base.dim, words ? "cos" : "l2", (long long) nq,
+		   (long long) dropped, lid);
 	free(base.rows);
 	free(query.rows);
 	return 0;

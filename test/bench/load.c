@@ -4,8 +4,8 @@
  *
  * usage: load CONNINFO TABLE BASE.f32 DIM
  *
- * TABLE exists and is (id int4, v vector); row i of the file gets id i.  A vector travels as pgvector sends it:
- * int16 dim, int16 0, dim float4, all in network byte order.
+ * TABLE exists and is (id int4, v vector); row i of the file gets id i.  A vector travels as
+ * pgvector sends it: int16 dim, int16 0, dim float4, all in network byte order.
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -7,10 +7,10 @@
 # its file's name. Everything is compared with the index --base, else the first one of the file.
 # --at: the recalls to compare throughput at, default 0.95,0.97,0.99.
 #
-# Throughput at a recall is read off between the two measured points around it, linearly in log(QPS) over
-# log(1 - recall), in which the curves are close to straight; points that another point of the same index beats in
-# both recall and QPS are left out. Below the least recall measured the figure is that point's
-# QPS (">="); past the greatest there is none.
+# Throughput at a recall is read off between the two measured points around it, linearly in log(QPS)
+# over log(1 - recall), in which the curves are close to straight; points that another point of the
+# same index beats in both recall and QPS are left out. Below the least recall measured the figure
+# is that point's QPS (">="); past the greatest there is none.
 use strict;
 use warnings;
 use Getopt::Long;
@@ -143,9 +143,11 @@ sub table
 	print "$title\n\n" if length $title;
 	for my $r ($head, @rows)
 	{
-		my @cells = map { sprintf($_ ? '%*s' : '%-*s', $_ ? $width[$_] : $width[0], $r->[$_]) } 0 .. $#$r;
+		my @cells =
+			map { sprintf($_ ? '%*s' : '%-*s', $_ ? $width[$_] : $width[0], $r->[$_]) } 0 .. $#$r;
 		print '| ', join(' | ', @cells), " |\n";
-		print '|', join('|', map { ($_ ? '' : ':') . '-' x ($width[$_] + ($_ ? 1 : 1)) . ($_ ? ':' : '') }
+		print '|',
+			join('|', map { ($_ ? '' : ':') . '-' x ($width[$_] + ($_ ? 1 : 1)) . ($_ ? ':' : '') }
 				0 .. $#$head), "|\n" if $r == $head;
 	}
 	print "\n";
@@ -194,7 +196,8 @@ for my $set (@sets)
 					map {
 						my ($q, $mark) = qps_at($r, @{ $front{$_} });
 						my $cell = defined $q ? $mark . sprintf('%.0f', $q)
-							: @{ $front{$_} } ? sprintf('reaches %.4f', $front{$_}[-1]{recall}) : '-';
+							: @{ $front{$_} } ? sprintf('reaches %.4f', $front{$_}[-1]{recall})
+							: '-';
 						$_ eq $first ? $cell : ($cell, ratio($q, $of));
 					} @l ]
 			} split /,/, $at);
@@ -206,13 +209,16 @@ for my $set (@sets)
 		{
 			push @rows,
 				map {
-					[   $label, $_->{width}, sprintf('%.4f', $_->{recall}), sprintf('%.0f', $_->{qps}),
-						map({ sprintf('%.0f', $_) } @{$_}{qw(p50 p95 p99)}), sprintf('%.2f', $_->{rows}), $_->{lost} ]
+					[   $label, $_->{width}, sprintf('%.4f', $_->{recall}),
+						sprintf('%.0f', $_->{qps}),
+						map({ sprintf('%.0f', $_) } @{$_}{qw(p50 p95 p99)}),
+						sprintf('%.2f', $_->{rows}), $_->{lost} ]
 				} curve($set, $label, $c);
 		}
 		table(
 			"Every point, $c client" . ($c > 1 ? 's' : ''),
-			[ 'index', 'width', 'recall', 'QPS', 'p50 us', 'p95 us', 'p99 us', 'rows', 'lost' ], @rows);
+			[ 'index', 'width', 'recall', 'QPS', 'p50 us', 'p95 us', 'p99 us', 'rows', 'lost' ],
+				@rows);
 	}
 	if (defined $svg && @c)
 	{
@@ -225,8 +231,8 @@ for my $set (@sets)
 }
 
 # ---- the plot --------------------------------------------------------------
-# A panel for each number of clients, side by side on the same scales. Recall runs along -log10(1 - recall), for on a
-# plain axis everything of interest is crammed against 1.
+# A panel for each number of clients, side by side on the same scales. Recall runs along -log10(1 -
+# recall), for on a plain axis everything of interest is crammed against 1.
 
 sub escape { my ($s) = @_; $s =~ s/&/&amp;/g; $s =~ s/</&lt;/g; $s =~ s/>/&gt;/g; return $s; }
 
@@ -263,16 +269,18 @@ sub plot
 		. qq{viewBox="0 0 $width $height" font-family="sans-serif" font-size="12">\n}
 		. qq{<rect width="100%" height="100%" fill="white"/>\n};
 	my ($what) = ($set_info{$set} // '') =~ /^(.*?)(?: \(|$)/;
-	$s .= sprintf qq{<text x="%d" y="22" font-size="15" font-weight="bold">%s</text>\n}, $left, escape("$set: $what");
-	$s .= sprintf qq{<text x="%d" y="40" fill="#555">up and to the right is better; numbers at the points are }
-		. qq{search widths</text>\n}, $left;
+	$s .= sprintf qq{<text x="%d" y="22" font-size="15" font-weight="bold">%s</text>\n}, $left,
+		escape("$set: $what");
+	$s .= sprintf qq{<text x="%d" y="40" fill="#555">up and to the right is better; }
+		. qq{numbers at the points are search widths</text>\n}, $left;
 
 	my $x = $left;
 	for my $i (0 .. $#$l)
 	{
 		$s .= sprintf qq{<line x1="%d" y1="56" x2="%d" y2="56" stroke="%s" stroke-width="2"/>%s}
 			. qq{<text x="%d" y="60">%s</text>\n}, $x, $x + 26, $colour[ $i % @colour ],
-			symbol($mark[ $i % @mark ], $x + 13, 56, $colour[ $i % @colour ]), $x + 32, escape($l->[$i]);
+			symbol($mark[ $i % @mark ], $x + 13, 56, $colour[ $i % @colour ]), $x + 32,
+			escape($l->[$i]);
 		$x += 52 + 7 * length $l->[$i];
 	}
 
@@ -283,7 +291,8 @@ sub plot
 		my $py = sub { sprintf '%.1f', $top + $ph - ($_[0] - $ymin) / ($ymax - $ymin) * $ph };
 
 		my $last = -1e9;
-		for my $r (1, 0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.97, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0)
+		for my $r (1, 0.9999, 0.9995, 0.999, 0.998, 0.995, 0.99, 0.98, 0.97, 0.95, 0.9, 0.8, 0.7,
+			0.5, 0.3, 0)
 		{
 			my $v = nines($r);
 			next if $v < $xmin || $v > $xmax;
@@ -302,36 +311,43 @@ sub plot
 				next if $v < $ymin || $v > $ymax;
 				my $at = $py->($v);
 				my $named = $m == 1 || $m == 2 || $m == 5 || $ymax - $ymin < 0.7;
-				$s .= sprintf qq{<line x1="%d" y1="%s" x2="%d" y2="%s" stroke="%s"/>\n}, $x0, $at, $x0 + $pw, $at,
+				$s .= sprintf qq{<line x1="%d" y1="%s" x2="%d" y2="%s" stroke="%s"/>\n}, $x0, $at,
+					$x0 + $pw, $at,
 					$named ? '#ddd' : '#f2f2f2';
-				$s .= sprintf qq{<text x="%d" y="%.1f" text-anchor="end">%s</text>\n}, $x0 - 6, $at + 4, $m * 10**$e
+				$s .= sprintf qq{<text x="%d" y="%.1f" text-anchor="end">%s</text>\n}, $x0 - 6,
+					$at + 4, $m * 10**$e
 					if $named && $panel == 0;
 			}
 		}
 		$s .= qq{<rect x="$x0" y="$top" width="$pw" height="$ph" fill="none" stroke="#888"/>\n};
-		$s .= sprintf qq{<text x="%d" y="%d" text-anchor="middle" font-weight="bold">%s</text>\n}, $x0 + $pw / 2, $top - 6,
+		$s .= sprintf qq{<text x="%d" y="%d" text-anchor="middle" font-weight="bold">%s</text>\n},
+			$x0 + $pw / 2, $top - 6,
 			$c->[$panel] . ' client' . ($c->[$panel] > 1 ? 's' : '');
-		$s .= sprintf qq{<text x="%d" y="%d" text-anchor="middle">recall</text>\n}, $x0 + $pw / 2, $top + $ph + 38;
+		$s .= sprintf qq{<text x="%d" y="%d" text-anchor="middle">recall</text>\n}, $x0 + $pw / 2,
+			$top + $ph + 38;
 
 		for my $i (0 .. $#$l)
 		{
 			my $colour = $colour[ $i % @colour ];
 			my @p = curve($set, $l->[$i], $c->[$panel]) or next;
 			my @at = map { [ $px->(nines($_->{recall})), $py->(log($_->{qps}) / log(10)) ] } @p;
-			$s .= sprintf qq{<polyline fill="none" stroke="%s" stroke-width="2" points="%s"/>\n}, $colour,
+			$s .= sprintf qq{<polyline fill="none" stroke="%s" stroke-width="2" points="%s"/>\n},
+				$colour,
 				join(' ', map { "$_->[0],$_->[1]" } @at);
 			for my $j (0 .. $#p)
 			{
 				$s .= symbol($mark[ $i % @mark ], @{ $at[$j] }, $colour);
 
 				# the first index's numbers below its curve, the others' above
-				$s .= sprintf qq{<text x="%.1f" y="%.1f" font-size="10" fill="%s" text-anchor="%s">%s</text>\n},
-					$at[$j][0] + ($i ? 5 : -5), $at[$j][1] + ($i ? -6 : 13), $colour, $i ? 'start' : 'end', $p[$j]{width};
+				$s .= sprintf qq{<text x="%.1f" y="%.1f" font-size="10" fill="%s" }
+					. qq{text-anchor="%s">%s</text>\n},
+					$at[$j][0] + ($i ? 5 : -5), $at[$j][1] + ($i ? -6 : 13), $colour,
+					$i ? 'start' : 'end', $p[$j]{width};
 			}
 		}
 	}
-	$s .= sprintf qq{<text transform="translate(16,%d) rotate(-90)" text-anchor="middle">queries a second (log)</text>\n},
-		$top + $ph / 2;
+	$s .= sprintf qq{<text transform="translate(16,%d) rotate(-90)" text-anchor="middle">}
+		. qq{queries a second (log)</text>\n}, $top + $ph / 2;
 	return $s . "</svg>\n";
 }
 

@@ -1,7 +1,9 @@
--- Every query once exactly and once through the index at several widths, with its time; first an untimed round
--- of each, so that all is in memory. A row returned counts as found when it is no farther than the last row of
--- the exact answer: many packages have the same description, and any of those equally far is right.
-CREATE TEMP TABLE answers (method text, query text, ms float8, rows int, farthest float8, distances float8[]);
+-- Every query once exactly and once through the index at several widths, with its time; first an
+-- untimed round of each, so that all is in memory. A row returned counts as found when it is no
+-- farther than the last row of the exact answer: many packages have the same description, and any
+-- of those equally far is right.
+CREATE TEMP TABLE answers (method text, query text, ms float8, rows int, farthest float8,
+	distances float8[]);
 CREATE INDEX ON answers (query);
 
 CREATE FUNCTION pg_temp.ask(method text, k int, keep boolean) RETURNS void LANGUAGE plpgsql AS $$
@@ -13,11 +15,13 @@ DECLARE
 BEGIN
 	FOR q IN SELECT name, embedding FROM held LOOP
 		began := clock_timestamp();
-		EXECUTE 'SELECT array_agg(d) FROM (SELECT embedding <=> $1 AS d FROM packages ORDER BY embedding <=> $1 LIMIT $2) s'
+		EXECUTE 'SELECT array_agg(d) FROM (SELECT embedding <=> $1 AS d FROM packages
+			ORDER BY embedding <=> $1 LIMIT $2) s'
 			INTO found USING q.embedding, k;
 		took := 1000 * extract(epoch FROM clock_timestamp() - began);
 		IF keep THEN
-			INSERT INTO answers VALUES (method, q.name, took, cardinality(found), (SELECT max(d) FROM unnest(found) d), found);
+			INSERT INTO answers VALUES (method, q.name, took, cardinality(found),
+				(SELECT max(d) FROM unnest(found) d), found);
 		END IF;
 	END LOOP;
 END $$;
@@ -40,7 +44,8 @@ SET gpugraph.itopk_size = 256;
 SELECT pg_temp.ask('itopk_size 256', :list, true) \g /dev/null
 
 SELECT a.method AS "search",
-	to_char(avg((SELECT count(*) FROM unnest(a.distances) d WHERE d <= e.farthest + 1e-6) / e.rows::float8), '0.9999') AS "recall",
+	to_char(avg((SELECT count(*) FROM unnest(a.distances) d WHERE d <= e.farthest + 1e-6)
+		/ e.rows::float8), '0.9999') AS "recall",
 	to_char(percentile_cont(0.5) WITHIN GROUP (ORDER BY a.ms), '990.00') AS "median ms",
 	to_char(percentile_cont(0.95) WITHIN GROUP (ORDER BY a.ms), '990.00') AS "95% ms",
 	to_char(1000 / avg(a.ms), '999,990') AS "queries/s",

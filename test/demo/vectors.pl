@@ -1,29 +1,34 @@
 #!/usr/bin/perl
 # Package descriptions as vectors: hashed TF-IDF.
 #
-#	apt-cache dumpavail | vectors.pl OUT [translations=FILE] [holdout=N] [keep=NAME,NAME,...] [text=TEXT ...]
+#	apt-cache dumpavail | vectors.pl OUT [translations=FILE] [holdout=N] [keep=NAME,NAME,...]
+#		[text=TEXT ...]
 #
-# Each package's name, section, summary and (from FILE, apt's Translation-en, by checksum) long description
-# become a bag of words; each word a weight (1 + ln count) x ln(packages / (packages with the word + 30)), and each
-# weight is added to or subtracted from four of 256 elements, all chosen by a hash of the word (feature
-# hashing; the sign makes collisions cancel rather than add up, and with four elements a word, two rare
-# words that share one do not make strangers look alike). Vectors have unit length.
+# Each package's name, section, summary and (from FILE, apt's Translation-en, by checksum) long
+# description become a bag of words; each word a weight (1 + ln count) x ln(packages / (packages
+# with the word + 30)), and each weight is added to or subtracted from four of 256 elements, all
+# chosen by a hash of the word (feature hashing; the sign makes collisions cancel rather than add
+# up, and with four elements a word, two rare words that share one do not make strangers look
+# alike). Vectors have unit length.
 #
-# Written, in COPY's text format: OUT/packages.tsv (name, summary, vector); OUT/held.tsv, the same for N packages
-# left out of it, to ask about; OUT/texts.tsv (text, vector) for the texts given. Nothing but Perl's core is used.
+# Written, in COPY's text format: OUT/packages.tsv (name, summary, vector); OUT/held.tsv, the same
+# for N packages left out of it, to ask about; OUT/texts.tsv (text, vector) for the texts given.
+# Nothing but Perl's core is used.
 use strict;
 use warnings;
 
 my $DIM = 256;
 my $SPREAD = 4;    # elements a word
 
-# Counted on top of the packages that have a word: words that few packages share would else outweigh all others.
+# Counted on top of the packages that have a word: words that few packages share would else outweigh
+# all others.
 my $SMOOTHING = 30;
 
 # A name or a summary is chosen with more care than a sentence of the description.
 my ($NAME_COUNT, $SUMMARY_COUNT) = (3, 2);
 
-my $out = shift @ARGV or die "usage: $0 OUT [translations=FILE] [holdout=N] [keep=NAMES] [text=TEXT ...]\n";
+my $out = shift @ARGV
+	or die "usage: $0 OUT [translations=FILE] [holdout=N] [keep=NAMES] [text=TEXT ...]\n";
 my ($translations, $holdout, %keep, @texts) = ('', 0);
 for (@ARGV)
 {

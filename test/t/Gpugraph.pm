@@ -12,17 +12,18 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep time);
 
-our @EXPORT = qw(new_node init_node load_helpers make_items index_is_complete answers start_psql finish_psql wait_for kill_9 wait_until_up
-	wait_for_progress backend_pid);
+our @EXPORT = qw(new_node init_node load_helpers make_items index_is_complete answers start_psql
+	finish_psql wait_for kill_9 wait_until_up wait_for_progress backend_pid);
 
-# The same cluster from any version: page checksums, the default from 18 on, only where a test asks for them. Most that
-# damage pages want gpugraph to notice, not PostgreSQL.
+# The same cluster from any version: page checksums, the default from 18 on, only where a test asks
+# for them. Most that damage pages want gpugraph to notice, not PostgreSQL.
 sub init_node
 {
 	my ($node, %init) = @_;
 	my @extra = @{ $init{extra} || [] };
 
-	push @extra, '--no-data-checksums' if $node->pg_version >= 18 && !grep { /data-checksums/ } @extra;
+	push @extra, '--no-data-checksums'
+		if $node->pg_version >= 18 && !grep { /data-checksums/ } @extra;
 	$node->init(%init, extra => \@extra);
 	return;
 }
@@ -56,7 +57,8 @@ DECLARE
 	by_heap bigint;
 BEGIN
 	PERFORM use_index(true);
-	EXECUTE format('SELECT count(*), count(DISTINCT id) FROM (SELECT id FROM %1$I ORDER BY val <-> (SELECT val FROM %1$I LIMIT 1)) s', rel)
+	EXECUTE format('SELECT count(*), count(DISTINCT id)
+		FROM (SELECT id FROM %1$I ORDER BY val <-> (SELECT val FROM %1$I LIMIT 1)) s', rel)
 		INTO by_index, distinct_by_index;
 	PERFORM use_index(false);
 	EXECUTE format('SELECT count(*) FROM %I WHERE val IS NOT NULL', rel) INTO by_heap;
@@ -64,13 +66,15 @@ BEGIN
 	IF by_index = by_heap AND distinct_by_index = by_heap THEN
 		RETURN 'ok';
 	END IF;
-	RETURN format('%s rows by the index, %s distinct, %s in the table', by_index, distinct_by_index, by_heap);
+	RETURN format('%s rows by the index, %s distinct, %s in the table',
+		by_index, distinct_by_index, by_heap);
 END $$;
 SQL
 	return;
 }
 
-# items (id, cat, big, val) of n rows with an index, and queries; the same ones every time, as recall is that of a graph
+# items (id, cat, big, val) of n rows with an index, and queries; the same ones every time, as
+# recall is that of a graph
 sub make_items
 {
 	my ($node, $n, $dim) = @_;
@@ -103,7 +107,9 @@ sub answers
 
 	return $node->safe_psql('postgres', <<'SQL');
 SET enable_seqscan = off;
-SELECT q, (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT 20) s) FROM queries ORDER BY q;
+SELECT q,
+	(SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT 20) s)
+	FROM queries ORDER BY q;
 SQL
 }
 
@@ -114,7 +120,8 @@ sub start_psql
 	my %session = (out => '', err => '');
 
 	$session{harness} = IPC::Run::start(
-		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), map { ('-c', $_) } @sql ],
+		[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'),
+			map { ('-c', $_) } @sql ],
 		'<', \undef, '>', \$session{out}, '2>', \$session{err});
 	return \%session;
 }
@@ -141,24 +148,27 @@ sub wait_for
 	return;
 }
 
-# kill -9 of a server process. Its client may hear of it before the postmaster, who lets others in until it does.
+# kill -9 of a server process. Its client may hear of it before the postmaster, who lets others in
+# until it does.
 sub kill_9
 {
 	my ($node, $pid) = @_;
 
 	kill 'KILL', $pid;
-	return wait_for(sub { return slurp_file($node->logfile) =~ /\(PID $pid\) was terminated by signal 9/; });
+	return wait_for(
+		sub { return slurp_file($node->logfile) =~ /\(PID $pid\) was terminated by signal 9/; });
 }
 
-# After a crash the postmaster starts anew on its own. Not by $node->psql, whose statement goes through a pipe
-# that a psql without a server has closed.
+# After a crash the postmaster starts anew on its own. Not by $node->psql, whose statement goes
+# through a pipe that a psql without a server has closed.
 sub wait_until_up
 {
 	my ($node) = @_;
 
 	return defined wait_for(
 		sub {
-			return IPC::Run::run([ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', 'SELECT 1' ],
+			return IPC::Run::run(
+				[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', 'SELECT 1' ],
 				'<', \undef, '>', '/dev/null', '2>', '/dev/null');
 		});
 }
@@ -179,7 +189,8 @@ sub wait_for_progress
 	return $pid eq '' ? undef : $pid;
 }
 
-# Process id of the backend whose query matches, once there is one; of which the condition holds, if there is one.
+# Process id of the backend whose query matches, once there is one; of which the condition holds, if
+# there is one.
 sub backend_pid
 {
 	my ($node, $query, $condition) = @_;
@@ -190,7 +201,9 @@ sub backend_pid
 	wait_for(
 		sub {
 			$pid = $node->safe_psql('postgres',
-				"SELECT pid FROM pg_stat_activity WHERE query ~ '$query' AND state = 'active' AND pid <> pg_backend_pid() AND $condition LIMIT 1");
+				"SELECT pid FROM pg_stat_activity
+				WHERE query ~ '$query' AND state = 'active' AND pid <> pg_backend_pid()
+				AND $condition LIMIT 1");
 			return $pid ne '';
 		});
 	return $pid;

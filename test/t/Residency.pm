@@ -1,5 +1,6 @@
-# What the tests of residency share: a server whose GPU service runs on the CPU engine, and how to ask it. With
-# GG_SERVICE_ENGINE=cuda in the environment, as test/gpu/run sets it, the service has the GPU.
+# What the tests of residency share: a server whose GPU service runs on the CPU engine, and how to
+# ask it. With GG_SERVICE_ENGINE=cuda in the environment, as test/gpu/run sets it, the service has
+# the GPU.
 package Residency;
 
 use strict;
@@ -11,8 +12,8 @@ use Test::More;
 
 use Gpugraph;
 
-our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device state_of wait_for_state answered_by truth truth_by_device
-	truth_by_cpu log_lines);
+our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device
+	state_of wait_for_state answered_by truth truth_by_device truth_by_cpu log_lines);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -40,8 +41,9 @@ sub service_node
 	return $node;
 }
 
-# Do the rows that two servers return for the queries agree? Engines compute in single precision and in other orders of
-# addition: on a GPU, rows whose distances agree to six digits may come in either order.
+# Do the rows that two servers return for the queries agree? Engines compute in single precision and
+# in other orders of addition: on a GPU, rows whose distances agree to six digits may come in either
+# order.
 sub answers_agree
 {
 	my ($one, $other, $what) = @_;
@@ -53,7 +55,10 @@ sub answers_agree
 	}
 	my ($x, $y) = map { $_->safe_psql('postgres', <<'SQL') } $one, $other;
 SET enable_seqscan = off;
-SELECT d FROM queries, LATERAL (SELECT items.val <-> queries.val AS d FROM items ORDER BY items.val <-> queries.val LIMIT 20) s ORDER BY q, d;
+SELECT d
+	FROM queries,
+	LATERAL (SELECT items.val <-> queries.val AS d FROM items
+	ORDER BY items.val <-> queries.val LIMIT 20) s ORDER BY q, d;
 SQL
 	my @x = split /\n/, $x;
 	my @y = split /\n/, $y;
@@ -78,13 +83,15 @@ sub of_index
 	my ($node, $expression, $index) = @_;
 	$index ||= 'items_idx';
 	return $node->safe_psql('postgres',
-		"SELECT $expression FROM gpugraph_stat_index WHERE datname = current_database() AND relid = '$index'::regclass");
+		"SELECT $expression FROM gpugraph_stat_index
+		WHERE datname = current_database() AND relid = '$index'::regclass");
 }
 
 sub of_device
 {
 	my ($node, $expression) = @_;
-	return $node->safe_psql('postgres', "SELECT $expression FROM gpugraph_stat_device WHERE device = 0");
+	return $node->safe_psql('postgres',
+		"SELECT $expression FROM gpugraph_stat_device WHERE device = 0");
 }
 
 # 'absent' also when nobody has heard of it.

@@ -1,5 +1,5 @@
-# What several processes wrote past the buffer manager survives a crash right after CREATE INDEX, whatever
-# checkpoints there were, and reaches standbys.
+# What several processes wrote past the buffer manager survives a crash right after CREATE INDEX,
+# whatever checkpoints there were, and reaches standbys.
 use strict;
 use warnings;
 
@@ -9,10 +9,12 @@ use Test::More;
 
 use Gpugraph;
 
-my $parallel = "min_parallel_table_scan_size = 0\nmax_parallel_maintenance_workers = 3\nfsync = on\n";
+my $parallel =
+	"min_parallel_table_scan_size = 0\nmax_parallel_maintenance_workers = 3\nfsync = on\n";
 my $node = new_node('crash', init => { allows_streaming => 1 }, conf => $parallel);
 
-$node->safe_psql('postgres', "SELECT make_data('items', 8000, 64, 40); SELECT make_queries('items', 20); CHECKPOINT");
+$node->safe_psql('postgres',
+	"SELECT make_data('items', 8000, 64, 40); SELECT make_queries('items', 20); CHECKPOINT");
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
 
 sub kill_and_restart
@@ -63,7 +65,8 @@ for my $who ('leader', 'worker')
 {
 	$session = start_psql($node, 'REINDEX INDEX items_idx');
 	my $leader = wait_for_progress($node, 'neighbors', $session);
-	my $worker = $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'parallel worker' LIMIT 1");
+	my $worker = $node->safe_psql('postgres',
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'parallel worker' LIMIT 1");
 
 	kill_9($node, $who eq 'leader' ? $leader : $worker);
 	finish_psql($session);
@@ -84,21 +87,26 @@ index_is_complete($standby, 'a promoted standby');
 $standby->stop;
 
 # unlogged: kept over a clean shutdown, empty after a crash
-$node->safe_psql('postgres', 'CREATE UNLOGGED TABLE unlogged AS SELECT * FROM items; CREATE INDEX unlogged_idx ON unlogged USING gpugraph (val vector_l2_ops)');
+$node->safe_psql('postgres',
+	'CREATE UNLOGGED TABLE unlogged AS SELECT * FROM items;
+	CREATE INDEX unlogged_idx ON unlogged USING gpugraph (val vector_l2_ops)');
 $node->restart;
 index_is_complete($node, 'unlogged, after a shutdown', 'unlogged');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM unlogged'), '8000', 'unlogged, after a shutdown: rows');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM unlogged'), '8000',
+	'unlogged, after a shutdown: rows');
 $node->stop('immediate');
 $node->start;
 index_is_complete($node, 'unlogged, after a crash', 'unlogged');
 $node->stop;
 
 # wal_level = minimal: synced instead of logged, by the commit
-my $minimal = new_node('minimal', conf => "wal_level = minimal\nmax_wal_senders = 0\nwal_skip_threshold = 0\n$parallel");
+my $minimal = new_node('minimal',
+	conf => "wal_level = minimal\nmax_wal_senders = 0\nwal_skip_threshold = 0\n$parallel");
 make_items($minimal, 4000, 64);
 my $lsn = $minimal->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()');
 $minimal->safe_psql('postgres', 'REINDEX INDEX items_idx');
-cmp_ok($minimal->safe_psql('postgres', "SELECT pg_current_wal_insert_lsn() - '$lsn'::pg_lsn"), '<', 200000, 'wal_level = minimal: hardly any WAL');
+cmp_ok($minimal->safe_psql('postgres', "SELECT pg_current_wal_insert_lsn() - '$lsn'::pg_lsn"), '<',
+	200000, 'wal_level = minimal: hardly any WAL');
 $before = answers($minimal);
 $minimal->stop('immediate');
 $minimal->start;

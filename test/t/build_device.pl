@@ -1,5 +1,6 @@
-# Rows go to the device while the heap is scanned, and the graph is built from there: whatever the rows are, and however their number
-# was estimated, the index is the same to its users. The CPU plays the device, or a GPU is it.
+# Rows go to the device while the heap is scanned, and the graph is built from there: whatever the
+# rows are, and however their number was estimated, the index is the same to its users. The CPU
+# plays the device, or a GPU is it.
 use strict;
 use warnings;
 
@@ -10,19 +11,25 @@ use Gpugraph;
 use Residency;
 
 my $played = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
-my $node = service_node('device', conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n");
+my $node = service_node('device',
+	conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n");
 
 $node->safe_psql('postgres', <<'SQL');
--- what pages have between their headers and what they say of whose they are; all but the metapage's. Builds write past shared buffers.
+-- what pages have between their headers and what they say of whose they are; all but the
+-- metapage's. Builds write past shared buffers.
 CREATE FUNCTION contents(index text) RETURNS TABLE (block bigint, bytes bytea) LANGUAGE sql AS $$
 	SELECT block, substr(page, 25, get_byte(page, 12) + 256 * get_byte(page, 13) - 24)
-	FROM current_setting('block_size') s, generate_series(1, pg_relation_size(index) / s::int - 1) block,
+	FROM current_setting('block_size') s,
+	generate_series(1, pg_relation_size(index) / s::int - 1) block,
 		pg_read_binary_file(pg_relation_filepath(index), block * s::int, s::int) page
 $$;
 -- words of one index that are others in the other one, in 1000 edges
 CREATE FUNCTION difference(one text, other text) RETURNS numeric LANGUAGE sql AS $$
-	SELECT round(1000.0 * count(*) FILTER (WHERE substr(a.bytes, w, 4) IS DISTINCT FROM substr(b.bytes, w, 4)) / (32 * (gpugraph_index_info(one)).nodes), 1)
-	FROM contents(one) a FULL JOIN contents(other) b USING (block), generate_series(1, greatest(length(a.bytes), length(b.bytes)), 4) w
+	SELECT round(1000.0
+	* count(*) FILTER (WHERE substr(a.bytes, w, 4) IS DISTINCT FROM substr(b.bytes, w, 4))
+	/ (32 * (gpugraph_index_info(one)).nodes), 1)
+	FROM contents(one) a FULL JOIN contents(other) b
+	USING (block), generate_series(1, greatest(length(a.bytes), length(b.bytes)), 4) w
 	WHERE a.bytes IS DISTINCT FROM b.bytes
 $$;
 SQL
@@ -35,17 +42,22 @@ sub build
 
 	is($rc, 0, "$what: built") or diag $err;
 	like($err, qr/gpugraph heap scan: 3 workers/, "$what: by several processes");
-	is($node->safe_psql('postgres', "SELECT copy_seconds > 0 FROM gpugraph_index_info('items_idx')"), 't', "$what: from the device")
+	is($node->safe_psql('postgres',
+		"SELECT copy_seconds > 0 FROM gpugraph_index_info('items_idx')"), 't',
+		"$what: from the device")
 		if $played;
 	unlike($err, qr/rows are (?:not copied|copied again)/, "$what: nothing failed");
 	index_is_complete($node, $what);
-	cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, "$what: recall");
+	cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
+		"$what: recall");
 	$node->safe_psql('postgres', 'DROP INDEX items_idx');
 
-	# One process finds rows in one order. With a predicate nothing is copied before: the graph that must come of it, but for near ties, which
-	# threads settle as they come.
+	# One process finds rows in one order. With a predicate nothing is copied before: the graph that
+	# must come of it, but for near ties, which threads settle as they come.
 	(my $other = $sql) =~ s/items_idx/other_idx/;
-	my $difference = $node->safe_psql('postgres', "SET max_parallel_workers = 0; $sql; $other WHERE id > 0; SELECT difference('items_idx', 'other_idx'); DROP INDEX items_idx, other_idx");
+	my $difference = $node->safe_psql('postgres',
+		"SET max_parallel_workers = 0; $sql; $other WHERE id > 0;
+		SELECT difference('items_idx', 'other_idx'); DROP INDEX items_idx, other_idx");
 	cmp_ok($difference, '<=', 5, "$what: the graph of the rows");
 	return $err;
 }
@@ -53,46 +65,58 @@ sub build
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
 
 # a chunk has 170 of these rows
-$node->safe_psql('postgres', "SELECT make_data('items', 1900, 1536, 40); SELECT make_queries('items', 30); VACUUM ANALYZE items");
+$node->safe_psql('postgres',
+	"SELECT make_data('items', 1900, 1536, 40); SELECT make_queries('items', 30);
+	VACUUM ANALYZE items");
 build('rows', $create);
 build('float16', "$create WITH (storage = float16)");
-build('concurrently', 'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops)');
+build('concurrently',
+	'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops)');
 
 # ---- estimates: of far too few rows, of far too many, and of a segment's only
 $node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 50 WHERE oid = 'items'::regclass");
 build('fifty rows expected', $create);
-$node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 10000000 WHERE oid = 'items'::regclass");
+$node->safe_psql('postgres',
+	"UPDATE pg_class SET reltuples = 10000000 WHERE oid = 'items'::regclass");
 build('ten million expected', $create);
 $node->safe_psql('postgres', 'ANALYZE items');
 my $err = build('segments', "SET maintenance_work_mem = '4MB'; $create");
 like($err, qr/1900 rows in (?:[2-9]|1\d) segments/, 'more than one segment');
 
 # ---- rows that are not there: the index has far fewer than the table
-$node->safe_psql('postgres', 'UPDATE items SET val = NULL WHERE id % 4 <> 0; VACUUM FULL ANALYZE items');
+$node->safe_psql('postgres',
+	'UPDATE items SET val = NULL WHERE id % 4 <> 0; VACUUM FULL ANALYZE items');
 build('NULLs', $create);
 
 # ---- equal rows: those behind the first copy are not where they were
-$node->safe_psql('postgres', 'UPDATE items i SET val = j.val FROM items j WHERE j.id = 4 * (1 + i.id % 400) AND i.id % 3 = 0; VACUUM FULL ANALYZE items');
+$node->safe_psql('postgres',
+	'UPDATE items i SET val = j.val FROM items j WHERE j.id = 4 * (1 + i.id % 400) AND i.id % 3 = 0;
+	VACUUM FULL ANALYZE items');
 build('equal rows', $create);
 
 # ---- a predicate: how many rows it lets through is not known, so nothing is copied before
 ($err) = ($node->psql('postgres', "SET client_min_messages = debug1; $create WHERE id % 2 = 0"))[2];
-like($err, qr/gpugraph build of "items_idx".*device opened in 0\.000 s, copy 0\.000 s/, 'a predicate')
+like($err, qr/gpugraph build of "items_idx".*device opened in 0\.000 s, copy 0\.000 s/,
+	'a predicate')
 	if $played;
 $node->safe_psql('postgres', 'DROP INDEX items_idx');
 
 # ---- builds that fail or are cut off leave no thread, and the next one is as good
-$node->safe_psql('postgres', 'CREATE FUNCTION sour(id int, val vector) RETURNS vector(1536) IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql AS
+$node->safe_psql('postgres',
+	'CREATE FUNCTION sour(id int, val vector) RETURNS vector(1536)
+	IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql AS
 	$$ BEGIN IF id >= 1850 THEN RAISE division_by_zero; END IF; RETURN val; END $$');
 my $left = $node->safe_psql('postgres', <<'SQL');
-CREATE FUNCTION threads() RETURNS bigint LANGUAGE sql AS $$ SELECT count(*) FROM pg_ls_dir('/proc/self/task') $$;
+CREATE FUNCTION threads() RETURNS bigint LANGUAGE sql AS $$ SELECT count(*)
+	FROM pg_ls_dir('/proc/self/task') $$;
 CREATE TABLE ends (what text, threads bigint);
 SELECT threads() AS before \gset
 DO $$
 BEGIN
 	FOR i IN 1 .. 5 LOOP
 		BEGIN
-			CREATE INDEX sour_idx ON items USING gpugraph ((sour(id, val)::vector(1536)) vector_l2_ops);
+			CREATE INDEX sour_idx ON items
+				USING gpugraph ((sour(id, val)::vector(1536)) vector_l2_ops);
 		EXCEPTION WHEN division_by_zero THEN
 			INSERT INTO ends VALUES ('error', threads());
 		END;

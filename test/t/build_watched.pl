@@ -1,7 +1,8 @@
-# The bug: pages of a build go past shared buffers. While CREATE INDEX CONCURRENTLY runs, others can open the index; what they
-# read of blocks not written yet stayed in shared buffers as empty pages, and everybody was told that the new index is corrupt.
-# The fix: a concurrent build ends with removing what shared buffers have of the index, and gpugraph_index_info() says that it is not
-# ready.
+# The bug: pages of a build go past shared buffers. While CREATE INDEX CONCURRENTLY runs, others can
+# open the index; what they read of blocks not written yet stayed in shared buffers as empty pages,
+# and everybody was told that the new index is corrupt.
+# The fix: a concurrent build ends with removing what shared buffers have of the index, and
+# gpugraph_index_info() says that it is not ready.
 use strict;
 use warnings;
 
@@ -23,30 +24,42 @@ END $$;
 SELECT make_data('items', 3000, 200, 40);
 SQL
 
-# Stop the build at row 2900, when it has written some segments and the relation is longer than what is written.
+# Stop the build at row 2900, when it has written some segments and the relation is longer than what
+# is written.
 sub watched
 {
 	my ($statement, $index) = @_;
 	my $holder = start_psql($node, 'SELECT pg_advisory_lock(7)', 'SELECT pg_sleep(600)');
 
-	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
+	wait_for(sub { $node->safe_psql('postgres',
+		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
 	my $session = start_psql($node, "SET maintenance_work_mem = '1MB'", $statement);
-	ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") > 0 }),
+	ok(defined wait_for(sub { $node->safe_psql('postgres',
+		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") > 0 }),
 		"$statement: under way");
 
-	cmp_ok($node->safe_psql('postgres', "SELECT pg_prewarm('$index', 'buffer')"), '>', 100, "$statement: its blocks are read meanwhile");
-	like(($node->psql('postgres', "SELECT * FROM gpugraph_index_info('$index')"))[2], qr/index "$index" is not ready/, "$statement: no info yet");
+	cmp_ok($node->safe_psql('postgres', "SELECT pg_prewarm('$index', 'buffer')"), '>', 100,
+		"$statement: its blocks are read meanwhile");
+	like(($node->psql('postgres', "SELECT * FROM gpugraph_index_info('$index')"))[2],
+		qr/index "$index" is not ready/, "$statement: no info yet");
 
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
+	$node->safe_psql('postgres',
+		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
 	finish_psql($holder);
 	unlike(finish_psql($session), qr/ERROR/, "$statement: done");
-	is(($node->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[2], '', "$statement: the index is sound");
-	is($node->safe_psql('postgres', "SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items ORDER BY held(id, val)::vector(200) <-> (SELECT val FROM items LIMIT 1)) s"),
+	is(($node->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[2], '',
+		"$statement: the index is sound");
+	is($node->safe_psql('postgres',
+		"SET enable_seqscan = off;
+		SELECT count(*)
+		FROM (SELECT id FROM items
+		ORDER BY held(id, val)::vector(200) <-> (SELECT val FROM items LIMIT 1)) s"),
 		3000, "$statement: every row is found");
 	return;
 }
 
-watched('CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph ((held(id, val)::vector(200)) vector_l2_ops)', 'items_idx');
+watched('CREATE INDEX CONCURRENTLY items_idx ON items
+	USING gpugraph ((held(id, val)::vector(200)) vector_l2_ops)', 'items_idx');
 watched('REINDEX INDEX CONCURRENTLY items_idx', 'items_idx_ccnew');
 
 $node->stop;

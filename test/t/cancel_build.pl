@@ -1,6 +1,8 @@
-# A build can be cancelled within a second in any of its phases, with and without workers, and leaves nothing behind.
+# A build can be cancelled within a second in any of its phases, with and without workers, and
+# leaves nothing behind.
 #
-#	CANCEL_ROWS, CANCEL_DIM		default 10000, 64; on a GPU host millions, for phases that are long enough to be met
+#	CANCEL_ROWS, CANCEL_DIM		default 10000, 64; on a GPU host millions, for phases that are long
+#								enough to be met
 use strict;
 use warnings;
 
@@ -13,11 +15,14 @@ use Gpugraph;
 my $rows = $ENV{CANCEL_ROWS} || 10000;
 my $dim = $ENV{CANCEL_DIM} || 64;
 
-my $node = new_node('cancel', conf => "min_parallel_table_scan_size = 0\nmaintenance_work_mem = 1GB\nmax_wal_size = 8GB\n");
-$node->safe_psql('postgres', "SELECT make_data('items', @{[ $rows < 10000 ? $rows : 10000 ]}, $dim, 40)");
+my $node = new_node('cancel',
+	conf => "min_parallel_table_scan_size = 0\nmaintenance_work_mem = 1GB\nmax_wal_size = 8GB\n");
+$node->safe_psql('postgres',
+	"SELECT make_data('items', @{[ $rows < 10000 ? $rows : 10000 ]}, $dim, 40)");
 # sums of two rows are made faster than rows
 $node->safe_psql('postgres', "ALTER TABLE items ALTER val SET STORAGE external;
-	INSERT INTO items SELECT 10000 + row_number() OVER (), a.cat, b.big, a.val + b.val FROM items a, items b
+	INSERT INTO items SELECT 10000 + row_number() OVER (), a.cat, b.big, a.val + b.val
+	FROM items a, items b
 	WHERE a.id <= 10000 AND b.id <= 1 + $rows / 10000 LIMIT $rows - 10000") if $rows > 10000;
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
 my $workers = 0;
@@ -29,12 +34,13 @@ sub create
 
 sub workers_left
 {
-	return $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'");
+	return $node->safe_psql('postgres',
+		"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'parallel worker'");
 }
 my $size = $node->safe_psql('postgres', "SELECT pg_database_size('postgres')");
 
-# Seconds from a signal to the end of the statement. The machine may be busy: the better of two. Undefined when the
-# phase was over too soon.
+# Seconds from a signal to the end of the statement. The machine may be busy: the better of two.
+# Undefined when the phase was over too soon.
 sub try_cancel
 {
 	my ($phase, $how) = @_;
@@ -68,24 +74,29 @@ for my $n (0, 2)
 	my $phases = 0;
 
 	$workers = $n;
-	for my $phase ('loading', 'writing vectors', 'first neighbors', 'refining', 'reordering', 'connecting', 'writing index')
+	for my $phase ('loading', 'writing vectors', 'first neighbors', 'refining', 'reordering',
+		'connecting', 'writing index')
 	{
 		my $took = try_cancel($phase, 'pg_cancel_backend');
 
 		next unless defined $took;
 		$phases++;
-		cmp_ok($took, '<', 1, sprintf('%d workers: cancelled while %s, in %.0f ms', $n, $phase, 1000 * $took));
+		cmp_ok($took, '<', 1,
+			sprintf('%d workers: cancelled while %s, in %.0f ms', $n, $phase, 1000 * $took));
 	}
 	cmp_ok($phases, '>=', 2, "$n workers: several phases were met");
-	cmp_ok(try_cancel('neighbors', 'pg_terminate_backend') // 0, '<', 1, "$n workers: terminated while it builds the graph");
+	cmp_ok(try_cancel('neighbors', 'pg_terminate_backend') // 0, '<', 1,
+		"$n workers: terminated while it builds the graph");
 	ok(defined wait_for(sub { return workers_left() eq '0' }), "$n workers: none is left");
 }
 
 # while the table is scanned, which an expression makes slow
 $node->safe_psql('postgres', <<'SQL');
-CREATE FUNCTION slow(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN PERFORM pg_sleep(0.005); RETURN v; END';
+CREATE FUNCTION slow(v vector) RETURNS vector
+	LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN PERFORM pg_sleep(0.005); RETURN v; END';
 SQL
-my $slow = "CREATE INDEX items_idx ON items USING gpugraph ((slow(val)::vector($dim)) vector_l2_ops)";
+my $slow =
+	"CREATE INDEX items_idx ON items USING gpugraph ((slow(val)::vector($dim)) vector_l2_ops)";
 for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 {
 	my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 2', $slow);
@@ -111,16 +122,25 @@ for my $case ([ 'loading', $slow ], [ 'neighbors', $create ])
 		my $session = start_psql($node, 'SET max_parallel_maintenance_workers = 2', $sql);
 
 		wait_for_progress($node, $phase, $session);
-		wait_for(sub { eval { $session->{harness}->pump_nb; }; return workers_left() eq '2' || !$session->{harness}->pumpable; });
-		$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'parallel worker' LIMIT 1");
+		wait_for(
+			sub {
+				eval { $session->{harness}->pump_nb; };
+				return workers_left() eq '2' || !$session->{harness}->pumpable;
+			});
+		$node->safe_psql('postgres',
+			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE backend_type = 'parallel worker' LIMIT 1");
 		$start = time;
 		$err = finish_psql($session);
 		last if $err ne '';
 		$node->safe_psql('postgres', 'DROP INDEX items_idx');
 	}
-	like($err, qr/ERROR: .*(terminating|lost connection to parallel worker)/, "a worker is terminated while $phase");
-	cmp_ok(time - $start, '<', 1, "a worker is terminated while $phase: the statement ends at once");
-	ok(defined wait_for(sub { return workers_left() eq '0' }), "a worker is terminated while $phase: the other one too");
+	like($err, qr/ERROR: .*(terminating|lost connection to parallel worker)/,
+		"a worker is terminated while $phase");
+	cmp_ok(time - $start, '<', 1,
+		"a worker is terminated while $phase: the statement ends at once");
+	ok(defined wait_for(sub { return workers_left() eq '0' }),
+		"a worker is terminated while $phase: the other one too");
 }
 
 # a session that goes on after a cancelled build has let go of the memory that it shared
@@ -149,7 +169,8 @@ for my $step (1 .. $steps)
 {
 	my $ms = int(1000 * $whole * $step / $steps) || 1;
 	$start = time;
-	my ($rc, $out, $err) = $node->psql('postgres', join(';', "SET statement_timeout = $ms", create()));
+	my ($rc, $out, $err) = $node->psql('postgres',
+		join(';', "SET statement_timeout = $ms", create()));
 	my $late = time - $start - $ms / 1000;
 
 	if ($rc == 0)
@@ -162,18 +183,23 @@ for my $step (1 .. $steps)
 	$cut++;
 	$latest = $late if $late > $latest;
 }
-cmp_ok($cut, '>', 0, sprintf('%d of %d timeouts within the %.2f s of a build ended it, at most %.0f ms late', $cut, $steps, $whole, 1000 * $latest));
+cmp_ok($cut, '>', 0,
+	sprintf('%d of %d timeouts within the %.2f s of a build ended it, at most %.0f ms late', $cut,
+	$steps, $whole, 1000 * $latest));
 
 # a query and a check are cancelled too
 $node->safe_psql('postgres', $create);
 my ($rc, $out, $err) = $node->psql('postgres',
 	"SET enable_seqscan = off; SET statement_timeout = 100;
-	 SELECT count(*) FROM generate_series(1, 100000) g, LATERAL (SELECT id FROM items WHERE id <> g ORDER BY val <-> (SELECT val FROM items WHERE id = 1 + g % 9999) LIMIT 10) s");
+	 SELECT count(*) FROM generate_series(1, 100000) g,
+	 LATERAL (SELECT id FROM items WHERE id <> g
+	 ORDER BY val <-> (SELECT val FROM items WHERE id = 1 + g % 9999) LIMIT 10) s");
 like($err, qr/statement timeout/, 'searches');
 index_is_complete($node, 'built at last');
 
 $node->safe_psql('postgres', 'DROP INDEX items_idx; CHECKPOINT');
-cmp_ok($node->safe_psql('postgres', "SELECT pg_database_size('postgres')"), '<', $size + 4 * 1024 * 1024, 'no files were left behind');
+cmp_ok($node->safe_psql('postgres', "SELECT pg_database_size('postgres')"), '<',
+	$size + 4 * 1024 * 1024, 'no files were left behind');
 
 $node->stop;
 done_testing();

@@ -1,5 +1,6 @@
-# gpugraph_check() finds what is wrong with an index and names the block; searching such an index may fail, but never
-# takes the server down; REINDEX repairs it. Pages are patched on disk with the server stopped.
+# gpugraph_check() finds what is wrong with an index and names the block; searching such an index
+# may fail, but never takes the server down; REINDEX repairs it. Pages are patched on disk with the
+# server stopped.
 use strict;
 use warnings;
 
@@ -14,7 +15,8 @@ use constant { PAGE => 8192, HEADER => 24, STAMP => 24 };
 use constant { VECTORS => 2, ADJACENCY => 3, TIDS => 4, PIVOTS => 5, OFFSETS => 6, DELTA => 7 };
 use constant NO_NODE => 0xFFFFFFFF;
 # offsets in the metapage
-use constant { META_VERSION => 4, META_DEGREE => 44, META_DELTA_FIRST => 88, META_LENGTH => 100, META_NEXTENTS => 106, META_SEGMENTS => 108, META_EXTENTS => 880, EXTENT => 24 };
+use constant { META_VERSION => 4, META_DEGREE => 44, META_DELTA_FIRST => 88, META_LENGTH => 100,
+	META_NEXTENTS => 106, META_SEGMENTS => 108, META_EXTENTS => 880, EXTENT => 24 };
 # of the test's indexes
 use constant { DIMENSIONS => 4, DEGREE => 8, PIVOT_ENTRY => 68 };
 use constant { ROW => 4 * DIMENSIONS, LIST => 4 * DEGREE };
@@ -49,7 +51,8 @@ sub block_of
 
 	for my $block (1 .. (-s $file) / PAGE - 1)
 	{
-		my (undef, undef, $n, $k) = unpack 'Q L L S', substr(read_page($file, $block), PAGE - STAMP);
+		my (undef, undef, $n, $k) = unpack 'Q L L S',
+			substr(read_page($file, $block), PAGE - STAMP);
 		return $block if $k == $kind && $n == $number;
 	}
 	die "no page $number of kind $kind in $file";
@@ -82,7 +85,8 @@ sub peek
 {
 	my ($file, $kind, $offset, $length) = @_;
 
-	return substr(read_page($file, $kind == 1 ? 0 : block_of($file, $kind, 0)), HEADER + $offset, $length);
+	return substr(read_page($file, $kind == 1 ? 0 : block_of($file, $kind, 0)), HEADER + $offset,
+		$length);
 }
 
 # Name => [what to do to the file, what the check says, whether it takes the table to see it].
@@ -90,45 +94,75 @@ sub peek
 my $nan = pack 'L', 0x7FC00000;
 my %cases = (
 	magic => [ sub { patch($_[0], 1, 0, "xxxx") }, qr/not a gpugraph metapage/ ],
-	version => [ sub { patch($_[0], 1, META_VERSION, pack('L', 99)); undef }, qr/has format version 99, this gpugraph reads version 2/ ],
+	version => [ sub { patch($_[0], 1, META_VERSION, pack('L', 99)); undef },
+		qr/has format version 99, this gpugraph reads version 2/ ],
 	degree => [ sub { patch($_[0], 1, META_DEGREE, pack('S', 0)) }, qr/out of range|graph degree/ ],
-	extents => [ sub { patch($_[0], 1, META_NEXTENTS, pack('S', 60000)) }, qr/out of range|extents/ ],
+	extents => [ sub { patch($_[0], 1, META_NEXTENTS, pack('S', 60000)) },
+		qr/out of range|extents/ ],
 	extent_overlap => [
-		sub { patch($_[0], 1, META_EXTENTS + 2 * EXTENT, peek($_[0], 1, META_EXTENTS + EXTENT, 4)) }, qr/overlaps/ ],
-	extent_outside => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 4, pack('L', 100000)) }, qr/not inside the relation|pages of kind/ ],
-	extent_lost => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 12, pack('S', 8)) }, qr/belongs to segment|pages of kind/ ],
-	segment_rows => [ sub { patch($_[0], 1, META_SEGMENTS + 4, pack('L', 1000000)) }, qr/segment \d+ counts|pages of kind/ ],
-	segment_pivots => [ sub { patch($_[0], 1, META_SEGMENTS + 12, pack('L', 0)) }, qr/segment \d+ counts/ ],
-	segment_dead => [ sub { patch($_[0], 1, META_SEGMENTS + 16, pack('L', 3)); undef }, qr/cleared TIDs, the directory says 3/ ],
+		sub { patch($_[0], 1, META_EXTENTS + 2 * EXTENT,
+		peek($_[0], 1, META_EXTENTS + EXTENT, 4)) }, qr/overlaps/ ],
+	extent_outside => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 4, pack('L', 100000)) },
+		qr/not inside the relation|pages of kind/ ],
+	extent_lost => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 12, pack('S', 8)) },
+		qr/belongs to segment|pages of kind/ ],
+	segment_rows => [ sub { patch($_[0], 1, META_SEGMENTS + 4, pack('L', 1000000)) },
+		qr/segment \d+ counts|pages of kind/ ],
+	segment_pivots => [ sub { patch($_[0], 1, META_SEGMENTS + 12, pack('L', 0)) },
+		qr/segment \d+ counts/ ],
+	segment_dead => [ sub { patch($_[0], 1, META_SEGMENTS + 16, pack('L', 3)); undef },
+		qr/cleared TIDs, the directory says 3/ ],
 
 	length_nan => [ sub { patch($_[0], 1, META_LENGTH, $nan) }, qr/out of range/ ],
-	length_less => [ sub { patch($_[0], 1, META_LENGTH, pack('f', 999)); undef }, qr/a vector has length 1000, the metapage says that none is longer than 999/ ],
+	length_less => [ sub { patch($_[0], 1, META_LENGTH, pack('f', 999)); undef },
+		qr/a vector has length 1000, the metapage says that none is longer than 999/ ],
 
-	vector_nan => [ sub { patch($_[0], VECTORS, 7 * ROW, $nan) }, qr/vector of node 7 has an element that is not finite/ ],
-	self_loop => [ sub { patch($_[0], ADJACENCY, 5 * LIST, pack('L', 5)) }, qr/the list of node 5 has 5 itself/ ],
-	edge_twice => [ sub { patch($_[0], ADJACENCY, 5 * LIST, peek($_[0], ADJACENCY, 5 * LIST + 4, 4)) }, qr/the list of node 5 has id \d+ twice/ ],
-	edge_range => [ sub { patch($_[0], ADJACENCY, 5 * LIST + 8, pack('L', 400)) }, qr/the list of node 5 has id 400, of 3\d\d/ ],
-	edge_hole => [ sub { patch($_[0], ADJACENCY, 5 * LIST + 8, pack('L', NO_NODE)) }, qr/the list of node 5 goes on after an unused slot/ ],
-	unreachable => [ sub { patch($_[0], ADJACENCY, 0, pack('L', NO_NODE) x (250 * DEGREE)); undef }, qr/nodes of segment \d+ cannot be reached from its pivots/ ],
+	vector_nan => [ sub { patch($_[0], VECTORS, 7 * ROW, $nan) },
+		qr/vector of node 7 has an element that is not finite/ ],
+	self_loop => [ sub { patch($_[0], ADJACENCY, 5 * LIST, pack('L', 5)) },
+		qr/the list of node 5 has 5 itself/ ],
+	edge_twice => [ sub { patch($_[0], ADJACENCY, 5 * LIST,
+		peek($_[0], ADJACENCY, 5 * LIST + 4, 4)) }, qr/the list of node 5 has id \d+ twice/ ],
+	edge_range => [ sub { patch($_[0], ADJACENCY, 5 * LIST + 8, pack('L', 400)) },
+		qr/the list of node 5 has id 400, of 3\d\d/ ],
+	edge_hole => [ sub { patch($_[0], ADJACENCY, 5 * LIST + 8, pack('L', NO_NODE)) },
+		qr/the list of node 5 goes on after an unused slot/ ],
+	unreachable => [ sub { patch($_[0], ADJACENCY, 0, pack('L', NO_NODE) x (250 * DEGREE)); undef },
+		qr/nodes of segment \d+ cannot be reached from its pivots/ ],
 
-	pivot_range => [ sub { patch($_[0], PIVOTS, 0, pack('L', 400)) }, qr/pivot 0 is node 400, of 3\d\d/ ],
-	pivot_twice => [ sub { patch($_[0], PIVOTS, PIVOT_ENTRY, peek($_[0], PIVOTS, 0, 4)) }, qr/pivot 1 is node \d+, as a pivot before it/ ],
-	pivot_edge => [ sub { patch($_[0], PIVOTS, 4, pack('L', 1000)) }, qr/the list of pivot 0 has id 1000/ ],
-	pivot_alone => [ sub { patch($_[0], PIVOTS, 4, pack('L', NO_NODE) x 16) }, qr/only 1 of \d+ pivots of segment \d+ can be reached from the first/ ],
+	pivot_range => [ sub { patch($_[0], PIVOTS, 0, pack('L', 400)) },
+		qr/pivot 0 is node 400, of 3\d\d/ ],
+	pivot_twice => [ sub { patch($_[0], PIVOTS, PIVOT_ENTRY, peek($_[0], PIVOTS, 0, 4)) },
+		qr/pivot 1 is node \d+, as a pivot before it/ ],
+	pivot_edge => [ sub { patch($_[0], PIVOTS, 4, pack('L', 1000)) },
+		qr/the list of pivot 0 has id 1000/ ],
+	pivot_alone => [ sub { patch($_[0], PIVOTS, 4, pack('L', NO_NODE) x 16) },
+		qr/only 1 of \d+ pivots of segment \d+ can be reached from the first/ ],
 
-	tid_lost => [ sub { patch($_[0], TIDS, 8 * 11, "\0" x 8); undef }, qr/lacks row \(\d+,\d+\) of table/, 1 ],
-	tid_twice => [ sub { patch($_[0], TIDS, 8, peek($_[0], TIDS, 0, 8)) }, qr/the TID \(\d+,\d+\) is in the index twice/, 1 ],
+	tid_lost => [ sub { patch($_[0], TIDS, 8 * 11, "\0" x 8); undef },
+		qr/lacks row \(\d+,\d+\) of table/, 1 ],
+	tid_twice => [ sub { patch($_[0], TIDS, 8, peek($_[0], TIDS, 0, 8)) },
+		qr/the TID \(\d+,\d+\) is in the index twice/, 1 ],
 	# row 7 was deleted, so nobody misses its TID
-	tid_behind => [ sub { patch($_[0], TIDS, 8 * 6, pack('S S S S', 0, 9999, 1, 0)); undef }, qr/lies behind the end of the table/, 1 ],
-	tid_unused => [ sub { patch($_[0], TIDS, 8 * 6, pack('S S S S', 0, 0, 290, 0)); undef }, qr/points at an unused line pointer/, 1 ],
-	offsets => [ sub { patch($_[0], OFFSETS, 4 * 20, pack('L', 1)) }, qr/rows of node 20 start at 1/ ],
-	offsets_range => [ sub { patch($_[0], OFFSETS, 4 * 20, pack('L', 100000)) }, qr/rows of node 20 start at 100000/ ],
+	tid_behind => [ sub { patch($_[0], TIDS, 8 * 6, pack('S S S S', 0, 9999, 1, 0)); undef },
+		qr/lies behind the end of the table/, 1 ],
+	tid_unused => [ sub { patch($_[0], TIDS, 8 * 6, pack('S S S S', 0, 0, 290, 0)); undef },
+		qr/points at an unused line pointer/, 1 ],
+	offsets => [ sub { patch($_[0], OFFSETS, 4 * 20, pack('L', 1)) },
+		qr/rows of node 20 start at 1/ ],
+	offsets_range => [ sub { patch($_[0], OFFSETS, 4 * 20, pack('L', 100000)) },
+		qr/rows of node 20 start at 100000/ ],
 
-	stamp_kind => [ sub { patch_stamp($_[0], VECTORS, 16, pack('S', TIDS)) }, qr/stamped tids \(4\) instead of vectors/ ],
-	stamp_number => [ sub { patch_stamp($_[0], ADJACENCY, 12, pack('L', 77)) }, qr/stamped with number 77 instead of 0/ ],
-	stamp_segment => [ sub { patch_stamp($_[0], TIDS, 8, pack('L', 77)) }, qr/stamped with segment 77/ ],
-	stamp_instance => [ sub { patch_stamp($_[0], PIVOTS, 0, pack('Q', 77)) }, qr/stamped with another build/ ],
-	stamp_count => [ sub { patch_stamp($_[0], VECTORS, 18, pack('S', 77)) }, qr/stamped with a count of 77/ ],
+	stamp_kind => [ sub { patch_stamp($_[0], VECTORS, 16, pack('S', TIDS)) },
+		qr/stamped tids \(4\) instead of vectors/ ],
+	stamp_number => [ sub { patch_stamp($_[0], ADJACENCY, 12, pack('L', 77)) },
+		qr/stamped with number 77 instead of 0/ ],
+	stamp_segment => [ sub { patch_stamp($_[0], TIDS, 8, pack('L', 77)) },
+		qr/stamped with segment 77/ ],
+	stamp_instance => [ sub { patch_stamp($_[0], PIVOTS, 0, pack('Q', 77)) },
+		qr/stamped with another build/ ],
+	stamp_count => [ sub { patch_stamp($_[0], VECTORS, 18, pack('S', 77)) },
+		qr/stamped with a count of 77/ ],
 	zeroes => [
 		sub {
 			my $block = block_of($_[0], VECTORS, 0);
@@ -148,10 +182,14 @@ my %cases = (
 		},
 		qr/the vectors page holds 976 bytes instead of \d+/ ],
 
-	delta_nan => [ sub { patch($_[0], DELTA, 8 + 4, $nan) }, qr/a vector of the delta has an element that is not finite/ ],
-	delta_count => [ sub { patch_stamp($_[0], DELTA, 18, pack('S', 9999)) }, qr/the delta page counts 9999 rows/ ],
-	delta_short => [ sub { patch_stamp($_[0], DELTA, 18, pack('S', 3)) }, qr/the delta page holds \d+ bytes instead of \d+/ ],
-	delta_number => [ sub { patch_stamp($_[0], DELTA, 12, pack('L', 5)) }, qr/stamped with number 5 instead of 0/ ],
+	delta_nan => [ sub { patch($_[0], DELTA, 8 + 4, $nan) },
+		qr/a vector of the delta has an element that is not finite/ ],
+	delta_count => [ sub { patch_stamp($_[0], DELTA, 18, pack('S', 9999)) },
+		qr/the delta page counts 9999 rows/ ],
+	delta_short => [ sub { patch_stamp($_[0], DELTA, 18, pack('S', 3)) },
+		qr/the delta page holds \d+ bytes instead of \d+/ ],
+	delta_number => [ sub { patch_stamp($_[0], DELTA, 12, pack('L', 5)) },
+		qr/stamped with number 5 instead of 0/ ],
 );
 
 my $node = new_node('corruption');
@@ -161,7 +199,8 @@ for my $case (sort keys %cases)
 
 	$node->safe_psql('postgres', <<"SQL");
 CREATE TABLE $case (id int, val vector(4));
-INSERT INTO $case SELECT i, ARRAY[i, i * 7 % 101, i * 13 % 103, i * 17 % 107]::real[]::vector FROM generate_series(1, 300) i;
+INSERT INTO $case SELECT i, ARRAY[i, i * 7 % 101, i * 13 % 103, i * 17 % 107]::real[]::vector
+	FROM generate_series(1, 300) i;
 INSERT INTO $case SELECT i, '[1000,1,1,1]' FROM generate_series(301, 310) i;
 CREATE INDEX ${case}_idx ON $case USING gpugraph (val vector_${metric}_ops)
 	WITH (graph_degree = 8, intermediate_graph_degree = 16, storage = $storage);
@@ -170,7 +209,8 @@ DELETE FROM $case WHERE id = 7;
 SQL
 }
 
-my %file = map { $_ => $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_idx')") } keys %cases;
+my %file = map { $_ => $node->data_dir . '/'
+	. $node->safe_psql('postgres', "SELECT pg_relation_filepath('${_}_idx')") } keys %cases;
 $node->stop;
 my %block;
 for my $case (sort keys %cases)
@@ -183,7 +223,9 @@ for my $case (sort keys %cases)
 {
 	my (undef, $message, $heap) = @{ $cases{$case} };
 
-	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT gpugraph_check('${case}_idx'" . ($heap ? ', true' : '') . ')');
+	my ($rc, $out, $err) = $node->psql('postgres',
+		"\\set VERBOSITY verbose\nSELECT gpugraph_check('${case}_idx'" . ($heap ? ', true' : '')
+		. ')');
 	like($err, $message, "$case: found");
 	like($err, $case eq 'version' ? qr/0A000/ : qr/XX002/, "$case: SQLSTATE");
 	like($err, qr/REINDEX the index/, "$case: with a hint");
@@ -191,33 +233,42 @@ for my $case (sort keys %cases)
 
 	# whatever these say, the server must live
 	my $pid = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
-	$node->psql('postgres', "SET enable_seqscan = off; SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]' LIMIT 5");
-	$node->psql('postgres', "SET enable_seqscan = off; SET gpugraph.itopk_size = 2; SELECT count(*) FROM (SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]') s");
+	$node->psql('postgres',
+		"SET enable_seqscan = off; SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]' LIMIT 5");
+	$node->psql('postgres',
+		"SET enable_seqscan = off; SET gpugraph.itopk_size = 2;
+		SELECT count(*) FROM (SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]') s");
 	$node->psql('postgres', "INSERT INTO $case VALUES (500, '[5,5,5,5]')");
 	$node->psql('postgres', "DELETE FROM $case WHERE id % 50 = 1");
 	$node->psql("postgres", "VACUUM $case");
 	$node->psql('postgres', "SELECT * FROM gpugraph_index_info('${case}_idx')");
-	is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $pid, "$case: the server lives");
+	is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $pid,
+		"$case: the server lives");
 
 	$node->safe_psql('postgres', "REINDEX INDEX ${case}_idx");
 	index_is_complete($node, "$case: after REINDEX", $case);
 }
-unlike(slurp_file($node->logfile), qr/terminated by signal/, 'no process was terminated by a signal');
+unlike(slurp_file($node->logfile), qr/terminated by signal/,
+	'no process was terminated by a signal');
 $node->stop;
 
-# The delta's pages are numbered in 32 bits since the last build: after the last number comes an error, not the first again.
+# The delta's pages are numbered in 32 bits since the last build: after the last number comes an
+# error, not the first again.
 $node = new_node('numbers');
 $node->safe_psql('postgres', <<'SQL');
-CREATE TABLE items AS SELECT i AS id, ARRAY[i, 1, 1, 1]::real[]::vector(4) AS val FROM generate_series(1, 300) i;
+CREATE TABLE items AS SELECT i AS id, ARRAY[i, 1, 1, 1]::real[]::vector(4) AS val
+	FROM generate_series(1, 300) i;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
 SQL
-my $last = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('items_idx')");
+my $last = $node->data_dir . '/'
+	. $node->safe_psql('postgres', "SELECT pg_relation_filepath('items_idx')");
 $node->stop;
 patch($last, 1, META_DELTA_FIRST, pack('L', 2**32 - 3));
 $node->start;
 my $insert = "INSERT INTO items SELECT i, ARRAY[i, 2, 2, 2]::real[]::vector FROM generate_series";
 $node->safe_psql('postgres', "$insert(301, 900) i");
-like(($node->psql('postgres', "$insert(901, 1500) i"))[2], qr/index "items_idx" has no room for another row.*REINDEX/s, 'no page number is left');
+like(($node->psql('postgres', "$insert(901, 1500) i"))[2],
+	qr/index "items_idx" has no room for another row.*REINDEX/s, 'no page number is left');
 index_is_complete($node, 'the last page number');
 $node->safe_psql('postgres', "REINDEX INDEX items_idx; $insert(901, 1500) i");
 index_is_complete($node, 'numbers: after REINDEX');
@@ -225,13 +276,17 @@ $node->stop;
 
 # page checksums find the rest
 $node = new_node('checksums', init => { extra => ['--data-checksums'] });
-$node->safe_psql('postgres', "CREATE TABLE items AS SELECT i AS id, ARRAY[i, 1, 1, 1]::real[]::vector(4) AS val FROM generate_series(1, 300) i");
+$node->safe_psql('postgres',
+	"CREATE TABLE items AS SELECT i AS id, ARRAY[i, 1, 1, 1]::real[]::vector(4) AS val
+	FROM generate_series(1, 300) i");
 $node->safe_psql('postgres', 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
-my $file = $node->data_dir . '/' . $node->safe_psql('postgres', "SELECT pg_relation_filepath('items_idx')");
+my $file = $node->data_dir . '/'
+	. $node->safe_psql('postgres', "SELECT pg_relation_filepath('items_idx')");
 $node->stop;
 my $flipped = patch($file, VECTORS, 100, "\1");
 $node->start;
-like(($node->psql('postgres', "SELECT gpugraph_check('items_idx')"))[2], qr/invalid page in block $flipped of relation/, 'a flipped byte, with page checksums');
+like(($node->psql('postgres', "SELECT gpugraph_check('items_idx')"))[2],
+	qr/invalid page in block $flipped of relation/, 'a flipped byte, with page checksums');
 $node->safe_psql('postgres', 'REINDEX INDEX items_idx');
 index_is_complete($node, 'checksums: after REINDEX');
 

@@ -1,4 +1,5 @@
-# An immediate stop during inserts, VACUUM and CREATE INDEX leaves an index that agrees with its table.
+# An immediate stop during inserts, VACUUM and CREATE INDEX leaves an index that agrees with its
+# table.
 use strict;
 use warnings;
 
@@ -23,13 +24,15 @@ BEGIN
 	END LOOP;
 END \$\$;
 SQL
-	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM items WHERE id > $round * 1000000") > 200 });
+	wait_for(sub { $node->safe_psql('postgres',
+		"SELECT count(*) FROM items WHERE id > $round * 1000000") > 200 });
 	$node->stop('immediate');
 	finish_psql($session);
 	$node->start;
 	index_is_complete($node, "stopped during inserts, round $round");
 }
-cmp_ok($node->safe_psql('postgres', "SELECT delta_rows FROM gpugraph_index_info('items_idx')"), '>=', 600, 'rows inserted before the stops are there');
+cmp_ok($node->safe_psql('postgres', "SELECT delta_rows FROM gpugraph_index_info('items_idx')"),
+	'>=', 600, 'rows inserted before the stops are there');
 
 # rows longer than a page
 $node->safe_psql('postgres', <<'SQL');
@@ -40,7 +43,8 @@ my $session = start_psql($node, <<'SQL');
 DO $$
 BEGIN
 	FOR i IN 1 .. 100000 LOOP
-		INSERT INTO wide SELECT i, array_agg(((i * 31 + d * 17) % 101)::real)::vector FROM generate_series(1, 5000) d;
+		INSERT INTO wide SELECT i, array_agg(((i * 31 + d * 17) % 101)::real)::vector
+		FROM generate_series(1, 5000) d;
 		COMMIT;
 	END LOOP;
 END $$;
@@ -53,8 +57,10 @@ index_is_complete($node, 'stopped during inserts of long rows', 'wide');
 
 # VACUUM: slowed down, so that the stop comes in the middle of the index
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
-$session = start_psql($node, 'SET vacuum_cost_delay = 20', 'SET vacuum_cost_limit = 1', 'VACUUM items');
-ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum') eq 'vacuuming indexes' }), 'VACUUM is at the indexes');
+$session = start_psql($node, 'SET vacuum_cost_delay = 20', 'SET vacuum_cost_limit = 1',
+	'VACUUM items');
+ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum')
+	eq 'vacuuming indexes' }), 'VACUUM is at the indexes');
 usleep(50_000);
 $node->stop('immediate');
 finish_psql($session);
@@ -80,7 +86,8 @@ ok(defined wait_for_progress($node, 'building index', $session), 'the build had 
 $node->stop('immediate');
 finish_psql($session);
 $node->start;
-is($node->safe_psql('postgres', "SELECT count(*) FROM pg_class WHERE relname = 'more_idx'"), '0', 'an index whose build was stopped is not there');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_class WHERE relname = 'more_idx'"), '0',
+	'an index whose build was stopped is not there');
 $node->safe_psql('postgres', 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
 $node->stop('immediate');
 $node->start;

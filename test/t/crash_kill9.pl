@@ -1,5 +1,5 @@
-# kill -9 of a backend that builds, inserts or vacuums, and of the postmaster: the server comes back with an index
-# that agrees with its table.
+# kill -9 of a backend that builds, inserts or vacuums, and of the postmaster: the server comes back
+# with an index that agrees with its table.
 use strict;
 use warnings;
 
@@ -15,12 +15,14 @@ $node->safe_psql('postgres', "SELECT make_data('more', 12000, 48, 40)");
 # each phase of a build
 for my $phase ('loading', 'neighbors', 'writing')
 {
-	my $session = start_psql($node, 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
+	my $session = start_psql($node,
+		'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
 	my $pid = wait_for_progress($node, $phase, $session);
 
 	kill_9($node, $pid) if defined $pid;
 	finish_psql($session);
-	ok(wait_until_up($node), "the server is back after kill -9 in phase $phase" . (defined $pid ? '' : ' (which passed unseen)'));
+	ok(wait_until_up($node), "the server is back after kill -9 in phase $phase"
+		. (defined $pid ? '' : ' (which passed unseen)'));
 	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS more_idx');
 }
 $node->safe_psql('postgres', 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
@@ -46,7 +48,8 @@ BEGIN
 	END LOOP;
 END \$\$;
 SQL
-	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM items WHERE id > $round * 1000000") > 200 });
+	wait_for(sub { $node->safe_psql('postgres',
+		"SELECT count(*) FROM items WHERE id > $round * 1000000") > 200 });
 	kill_9($node, backend_pid($node, '^.?DO'));
 	finish_psql($session);
 	ok(wait_until_up($node), "the server is back after kill -9 of inserts, round $round");
@@ -55,8 +58,10 @@ SQL
 
 # VACUUM
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 2 = 0');
-$session = start_psql($node, 'SET vacuum_cost_delay = 20', 'SET vacuum_cost_limit = 1', 'VACUUM items');
-ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum') eq 'vacuuming indexes' }), 'VACUUM is at the indexes');
+$session = start_psql($node, 'SET vacuum_cost_delay = 20', 'SET vacuum_cost_limit = 1',
+	'VACUUM items');
+ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT phase FROM pg_stat_progress_vacuum')
+	eq 'vacuuming indexes' }), 'VACUUM is at the indexes');
 kill_9($node, $node->safe_psql('postgres', 'SELECT pid FROM pg_stat_progress_vacuum'));
 finish_psql($session);
 ok(wait_until_up($node), 'the server is back after kill -9 of VACUUM');
@@ -75,14 +80,19 @@ BEGIN
 	END LOOP;
 END $$;
 SQL
-wait_for(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM items WHERE id > 9000000') > 100 });
-my @backends = split /\n/, $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
+wait_for(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM items WHERE id > 9000000')
+	> 100 });
+my @backends = split /\n/,
+	$node->safe_psql('postgres',
+	"SELECT pid FROM pg_stat_activity
+	WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
 my ($postmaster) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
 $node->kill9;
 kill 'KILL', @backends;
 finish_psql($build);
 finish_psql($session);
-# the new one finds the old one gone once its parent knows, and shared memory free once its children have ended
+# the new one finds the old one gone once its parent knows, and shared memory free once its children
+# have ended
 wait_for(sub { return !kill 0, $postmaster; });
 ok(defined wait_for(sub { return $node->start(fail_ok => 1); }), 'the server starts');
 index_is_complete($node, 'postmaster killed');

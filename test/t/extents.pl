@@ -1,5 +1,6 @@
-# The directory has room for a limited number of extents. Inserts, deletes and VACUUM in ever other amounts, which give
-# back parts of the delta and use them again, never fill it, and the index does not grow.
+# The directory has room for a limited number of extents. Inserts, deletes and VACUUM in ever other
+# amounts, which give back parts of the delta and use them again, never fill it, and the index does
+# not grow.
 use strict;
 use warnings;
 
@@ -27,7 +28,9 @@ sub cycles
 		my $rows = 1 + $i * 7 % 23;
 		my $kept = $i * 100 - 100 * ($i % 3);
 
-		$sql .= "INSERT INTO items SELECT $i * 100 + n, wide($i * 100 + n) FROM generate_series(1, $rows) n;\n";
+		$sql .=
+			"INSERT INTO items SELECT $i * 100 + n, wide($i * 100 + n)
+			FROM generate_series(1, $rows) n;\n";
 		$sql .= "DELETE FROM items WHERE id < $kept;\nVACUUM items;\n";
 	}
 	return $node->psql('postgres', $sql);
@@ -36,23 +39,29 @@ sub cycles
 my ($rc, $out, $err) = cycles(1, 400);
 is("$rc $err", '0 ', '400 cycles of insert, delete and VACUUM');
 index_is_complete($node, '400 cycles');
-cmp_ok($node->safe_psql('postgres', "SELECT total_bytes / 8192 FROM gpugraph_index_info('items_idx')"), '<=', 40, 'blocks are used again');
+cmp_ok($node->safe_psql('postgres',
+	"SELECT total_bytes / 8192 FROM gpugraph_index_info('items_idx')"), '<=', 40,
+	'blocks are used again');
 
-# Blocks that an old snapshot forbids to use again: rows of aborted transactions are dead at once, so that each VACUUM
-# gives back some more of them.
+# Blocks that an old snapshot forbids to use again: rows of aborted transactions are dead at once,
+# so that each VACUUM gives back some more of them.
 $node->safe_psql('postgres', 'DELETE FROM items');
-my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1', 'SELECT pg_sleep(600)');
+my $old = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1',
+	'SELECT pg_sleep(600)');
 my $pid = backend_pid($node, 'pg_sleep');
 my $sql = '';
 for my $i (1 .. 350)
 {
-	$sql .= "BEGIN;\nINSERT INTO items SELECT $i, wide($i * 100 + n) FROM generate_series(1, 12) n;\nROLLBACK;\nVACUUM items;\n";
+	$sql .=
+		"BEGIN;\nINSERT INTO items SELECT $i, wide($i * 100 + n)
+		FROM generate_series(1, 12) n;\nROLLBACK;\nVACUUM items;\n";
 }
 ($rc, $out, $err) = $node->psql('postgres', $sql);
 is("$rc $err", '0 ', '350 cycles of aborted inserts and VACUUM under an old snapshot');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
 finish_psql($old);
-($rc, $out, $err) = $node->psql('postgres', 'INSERT INTO items SELECT n, wide(n) FROM generate_series(1, 500) n');
+($rc, $out, $err) = $node->psql('postgres',
+	'INSERT INTO items SELECT n, wide(n) FROM generate_series(1, 500) n');
 is("$rc $err", '0 ', 'inserts go on when it is gone');
 index_is_complete($node, 'old snapshot gone');
 

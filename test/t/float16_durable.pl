@@ -1,5 +1,5 @@
-# Rows stored as float16 come in true order after a crash and on a replica, also rows longer than any of the build: a scan
-# by inner product needs to know the greatest length, which inserts raise.
+# Rows stored as float16 come in true order after a crash and on a replica, also rows longer than
+# any of the build: a scan by inner product needs to know the greatest length, which inserts raise.
 use strict;
 use warnings;
 
@@ -24,8 +24,9 @@ CREATE INDEX u_idx ON u USING gpugraph (val vector_ip_ops) WITH (storage = 'floa
 -- how many of the queries' answers are those of the table
 CREATE FUNCTION right_answers(rel text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-	sql text := format('SELECT array_agg(a ORDER BY q) FROM (SELECT q, array(SELECT val <#> queries.val FROM %I ORDER BY val <#> queries.val LIMIT 20) AS a
-						FROM queries) s', rel);
+	sql text := format('SELECT array_agg(a ORDER BY q) FROM (SELECT q,
+						array(SELECT val <#> queries.val FROM %I
+						ORDER BY val <#> queries.val LIMIT 20) AS a FROM queries) s', rel);
 	scanned float8[];
 	sorted float8[];
 BEGIN
@@ -43,9 +44,12 @@ sub check
 {
 	my ($node, $what, $rel) = @_;
 
-	$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert')) if $node eq $replica && !$promoted;
-	cmp_ok($node->safe_psql('postgres', "SELECT right_answers('$rel')"), '>=', 19, "$what: answers");
-	is(join(' ', ($node->psql('postgres', "SELECT gpugraph_check('${rel}_idx', true)"))[ 0, 2 ]), '0 ', "$what: sound");
+	$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'))
+		if $node eq $replica && !$promoted;
+	cmp_ok($node->safe_psql('postgres', "SELECT right_answers('$rel')"), '>=', 19,
+		"$what: answers");
+	is(join(' ', ($node->psql('postgres', "SELECT gpugraph_check('${rel}_idx', true)"))[ 0, 2 ]),
+		'0 ', "$what: sound");
 	return;
 }
 
@@ -55,7 +59,8 @@ check($replica, 'built, on the replica', 'items');
 # each longer than all before, nearly equal in half precision
 my $longer = <<'SQL';
 INSERT INTO %s SELECT id + 10000 * %d, cat, big,
-	(SELECT array_agg(x * %d * (1 + 0.00001 * (id %% 7)) ORDER BY d)::real[]::vector FROM unnest(val::real[]) WITH ORDINALITY v(x, d))
+	(SELECT array_agg(x * %d * (1 + 0.00001 * (id %% 7)) ORDER BY d)::real[]::vector
+	FROM unnest(val::real[]) WITH ORDINALITY v(x, d))
 	FROM items WHERE id <= 40
 SQL
 for my $times (2, 30, 400)
@@ -70,7 +75,9 @@ $primary->stop('immediate');
 $primary->start;
 check($primary, 'after a crash', 'items');
 check($replica, 'after a crash, on the replica', 'items');
-is($primary->safe_psql('postgres', "SELECT element, rows, delta_rows FROM gpugraph_index_info('u_idx')"), 'float16|0|0', 'unlogged: empty, and of its storage');
+is($primary->safe_psql('postgres',
+	"SELECT element, rows, delta_rows FROM gpugraph_index_info('u_idx')"), 'float16|0|0',
+	'unlogged: empty, and of its storage');
 $primary->safe_psql('postgres', 'INSERT INTO u SELECT * FROM items');
 check($primary, 'unlogged, filled again', 'u');
 

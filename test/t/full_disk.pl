@@ -1,5 +1,6 @@
-# The disk is full, or a file may not grow: an error, and nothing is left of a build or lost of an index. Files of the backends that are
-# started meanwhile are limited in length, which fails where a full disk does.
+# The disk is full, or a file may not grow: an error, and nothing is left of a build or lost of an
+# index. Files of the backends that are started meanwhile are limited in length, which fails where a
+# full disk does.
 use strict;
 use warnings;
 
@@ -10,11 +11,15 @@ use Gpugraph;
 
 # WAL files, too, must be shorter than the limit
 my $node = new_node('full', init => { extra => ['--wal-segsize=1'] },
-	conf => "min_parallel_table_scan_size = 0\nmax_parallel_maintenance_workers = 2\nmin_wal_size = 2MB\n");
+	conf => "min_parallel_table_scan_size = 0\nmax_parallel_maintenance_workers = 2\n"
+		. "min_wal_size = 2MB\n");
 my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
 # lists longer than rows: the index outgrows its table
-my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (graph_degree = 64, intermediate_graph_degree = 64)';
-my $full = qr/ERROR:  could not (?:extend|write blocks \S+ in) file "base\S+"(?: with FileFallocate\(\))?: File too large\nHINT:  \S/;
+my $create =
+	'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
+	WITH (graph_degree = 64, intermediate_graph_degree = 64)';
+my $which = qr/could not (?:extend|write blocks \S+ in) file "base\S+"/;
+my $full = qr/ERROR:  $which(?: with FileFallocate\(\))?: File too large\nHINT:  \S/;
 
 sub limit_files
 {
@@ -24,17 +29,21 @@ sub limit_files
 	return;
 }
 
-# what a build could leave; of itself PostgreSQL leaves the first file of what was dropped, empty, until a checkpoint
+# what a build could leave; of itself PostgreSQL leaves the first file of what was dropped, empty,
+# until a checkpoint
 sub files
 {
-	my $dir = $node->data_dir . '/base/' . $node->safe_psql('postgres', "SELECT oid FROM pg_database WHERE datname = 'postgres'");
+	my $dir = $node->data_dir . '/base/'
+		. $node->safe_psql('postgres', "SELECT oid FROM pg_database WHERE datname = 'postgres'");
 
 	$node->safe_psql('postgres', 'CHECKPOINT');
 	opendir(my $handle, $dir) or die "$dir: $!";
 	return join ' ', sort grep { /^\d+(?:\.\d+)?$/ && -s "$dir/$_" } readdir $handle;
 }
 
-$node->safe_psql('postgres', "SELECT make_data('items', 15000, 8, 40); SELECT make_queries('items', 30); VACUUM items; $create");
+$node->safe_psql('postgres',
+	"SELECT make_data('items', 15000, 8, 40); SELECT make_queries('items', 30); VACUUM items;
+	$create");
 my $size = $node->safe_psql('postgres', "SELECT pg_relation_size('items_idx')");
 my $table = $node->safe_psql('postgres', "SELECT pg_relation_size('items')");
 cmp_ok($table, '<', $size / 2, 'the index is what grows');
@@ -47,11 +56,13 @@ for my $workers (0, 2)
 	for my $limit (int($size / 2), $size - 8192)
 	{
 		limit_files($limit);
-		my ($rc, $out, $err) = $node->psql('postgres', "SET max_parallel_maintenance_workers = $workers; $create");
+		my ($rc, $out, $err) = $node->psql('postgres',
+			"SET max_parallel_maintenance_workers = $workers; $create");
 
 		isnt($rc, 0, "$workers workers, $limit bytes: no index");
 		like($err, $full, "$workers workers, $limit bytes: which file and why");
-		is($node->safe_psql('postgres', "SELECT to_regclass('items_idx') IS NULL"), 't', "$workers workers, $limit bytes: not in the catalog");
+		is($node->safe_psql('postgres', "SELECT to_regclass('items_idx') IS NULL"), 't',
+			"$workers workers, $limit bytes: not in the catalog");
 		is(files(), $before, "$workers workers, $limit bytes: no file is left");
 	}
 }
@@ -63,7 +74,10 @@ index_is_complete($node, 'just enough room');
 my $inserted = 0;
 for my $rows (1, 10, 100, 1000, 10000)
 {
-	my ($rc, $out, $err) = $node->psql('postgres', "INSERT INTO items SELECT 20000 + $inserted + i, i % 5, i, (SELECT val FROM items WHERE id = i) FROM generate_series(1, $rows) i");
+	my ($rc, $out, $err) = $node->psql('postgres',
+		"INSERT INTO items SELECT 20000 +
+		$inserted + i, i % 5, i, (SELECT val FROM items WHERE id = i)
+		FROM generate_series(1, $rows) i");
 
 	if ($rc == 0)
 	{
@@ -74,7 +88,8 @@ for my $rows (1, 10, 100, 1000, 10000)
 	last;
 }
 cmp_ok($inserted, '<', 11111, 'inserts fail in the end');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM items'), 15000 + $inserted, 'the table has what was committed');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM items'), 15000 + $inserted,
+	'the table has what was committed');
 index_is_complete($node, 'after failed inserts');
 
 # VACUUM may want room, too
@@ -85,11 +100,17 @@ ok($rc == 0 || $err =~ $full, 'VACUUM does it, or says what is missing') or diag
 index_is_complete($node, 'VACUUM without room');
 
 limit_files('unlimited');
-$node->safe_psql('postgres', "VACUUM items; INSERT INTO items SELECT 40000 + i, i % 5, i, (SELECT val FROM items WHERE id = 3 * i + 1) FROM generate_series(1, 3000) i");
-is($node->safe_psql('postgres', 'SELECT count(*) FROM items'), $left + 3000, 'with room all goes on');
+$node->safe_psql('postgres',
+	"VACUUM items;
+	INSERT INTO items SELECT 40000 + i, i % 5, i, (SELECT val FROM items WHERE id = 3 * i + 1)
+	FROM generate_series(1, 3000) i");
+is($node->safe_psql('postgres', 'SELECT count(*) FROM items'), $left + 3000,
+	'with room all goes on');
 index_is_complete($node, 'with room again');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'with room again: recall');
-is((slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0], $postmaster, 'the server was never down');
+cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
+	'with room again: recall');
+is((slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0], $postmaster,
+	'the server was never down');
 unlike(slurp_file($node->logfile), qr/PANIC|was terminated by signal|TRAP/, 'nor a process of it');
 
 $node->stop;

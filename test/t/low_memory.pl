@@ -1,4 +1,5 @@
-# Where maintenance_work_mem does not hold a build it is announced, with what would help; the index is as good.
+# Where maintenance_work_mem does not hold a build it is announced, with what would help; the index
+# is as good.
 use strict;
 use warnings;
 
@@ -8,31 +9,40 @@ use Test::More;
 use Gpugraph;
 
 my $node = new_node('memory');
-$node->safe_psql('postgres', "SELECT make_data('items', 8000, 32, 40); SELECT make_queries('items', 40)");
+$node->safe_psql('postgres',
+	"SELECT make_data('items', 8000, 32, 40); SELECT make_queries('items', 40)");
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
 
 my ($rc, $out, $err) = $node->psql('postgres', "SET maintenance_work_mem = '2MB'; $create");
 is($rc, 0, 'a build with little memory succeeds');
-like($err, qr/NOTICE:  gpugraph index no longer fits into maintenance_work_mem after \d+ rows/, 'it is announced');
+like($err, qr/NOTICE:  gpugraph index no longer fits into maintenance_work_mem after \d+ rows/,
+	'it is announced');
 like($err, qr/DETAIL:  \S/, 'with a detail');
 like($err, qr/HINT:  Increase maintenance_work_mem to \d+ MB/, 'and a hint');
 my ($enough) = $err =~ /Increase maintenance_work_mem to (\d+) MB/;
-my $segments = $node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items_idx')");
+my $segments = $node->safe_psql('postgres',
+	"SELECT segments FROM gpugraph_index_info('items_idx')");
 cmp_ok($segments, '>', 1, 'several segments');
 index_is_complete($node, 'several segments');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'several segments: recall');
+cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
+	'several segments: recall');
 
 # deleting one segment's rows gives it back, the others stay
 $node->safe_psql('postgres', "DELETE FROM items WHERE id <= 8000 / $segments");
 $node->safe_psql('postgres', 'VACUUM items');
-cmp_ok($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items_idx')"), '<=', $segments, 'rows of a segment deleted');
+cmp_ok($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items_idx')"), '<=',
+	$segments, 'rows of a segment deleted');
 index_is_complete($node, 'rows of a segment deleted');
-cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'rows of a segment deleted: recall');
+cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
+	'rows of a segment deleted: recall');
 
 # the hint is right
-($rc, $out, $err) = $node->psql('postgres', "DROP INDEX items_idx; SET maintenance_work_mem = '${enough}MB'; $create");
-unlike($err, qr/maintenance_work_mem/, 'with as much as the hint says there is nothing to announce');
-is($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items_idx')"), '1', 'and one segment');
+($rc, $out, $err) = $node->psql('postgres',
+	"DROP INDEX items_idx; SET maintenance_work_mem = '${enough}MB'; $create");
+unlike($err, qr/maintenance_work_mem/,
+	'with as much as the hint says there is nothing to announce');
+is($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items_idx')"), '1',
+	'and one segment');
 index_is_complete($node, 'one segment');
 
 $node->stop;

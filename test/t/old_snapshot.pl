@@ -1,6 +1,7 @@
-# The bug: with old_snapshot_threshold (before PostgreSQL 17) VACUUM removes rows that an old snapshot still sees, and scans of
-# that snapshot went on without them.
-# The fix: they fail with "snapshot too old", as scans of other indexes do. From 17 on snapshots do not expire.
+# The bug: with old_snapshot_threshold (before PostgreSQL 17) VACUUM removes rows that an old
+# snapshot still sees, and scans of that snapshot went on without them.
+# The fix: they fail with "snapshot too old", as scans of other indexes do. From 17 on snapshots do
+# not expire.
 use strict;
 use warnings;
 
@@ -26,27 +27,34 @@ INSERT INTO items SELECT i, ARRAY[i, 0]::real[]::vector FROM generate_series(301
 SQL
 
 my $count = "SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> '[0,0]') s";
-# VACUUM clears some rows of the segment, some of the delta, all of the segment. They are dead already: it takes a threshold of
-# minutes before rows go that somebody sees, and scans look at nothing but whether a page changed after their snapshot.
+# VACUUM clears some rows of the segment, some of the delta, all of the segment. They are dead
+# already: it takes a threshold of minutes before rows go that somebody sees, and scans look at
+# nothing but whether a page changed after their snapshot.
 for my $deleted ('id BETWEEN 1 AND 50', 'id BETWEEN 851 AND 900', 'id BETWEEN 51 AND 300')
 {
 	$node->safe_psql('postgres', "DELETE FROM items WHERE $deleted");
 	my $left = $node->safe_psql('postgres', 'SELECT count(*) FROM items');
 	my $holder = start_psql($node, 'SELECT pg_advisory_lock(7)', 'SELECT pg_sleep(600)');
-	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
+	wait_for(sub { $node->safe_psql('postgres',
+		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
 	# a threshold of 0 lets a snapshot live for five seconds
-	my $session = start_psql($node, 'SET enable_seqscan = off', 'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1', 'SELECT pg_sleep(6)',
+	my $session = start_psql($node, 'SET enable_seqscan = off',
+		'BEGIN ISOLATION LEVEL REPEATABLE READ', 'SELECT 1', 'SELECT pg_sleep(6)',
 		'SELECT 1 FROM pg_advisory_lock(7)', $count);
 
-	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") > 0 });
+	wait_for(sub { $node->safe_psql('postgres',
+		"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") > 0 });
 	$node->safe_psql('postgres', 'VACUUM items');
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
+	$node->safe_psql('postgres',
+		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
 	finish_psql($holder);
 
 	my $err = finish_psql($session);
-	like("$err$session->{out}", $expires ? qr/snapshot too old/ : qr/^$left$/m, "VACUUM of rows with $deleted");
+	like("$err$session->{out}", $expires ? qr/snapshot too old/ : qr/^$left$/m,
+		"VACUUM of rows with $deleted");
 }
-is($node->safe_psql('postgres', "SET enable_seqscan = off; $count"), 550, 'a new snapshot sees what is left');
+is($node->safe_psql('postgres', "SET enable_seqscan = off; $count"), 550,
+	'a new snapshot sees what is left');
 
 $node->stop;
 done_testing();

@@ -22,7 +22,8 @@ sub remember
 	return;
 }
 
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
+$node->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
 remember('inserted');
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
 $node->safe_psql('postgres', 'VACUUM items');
@@ -38,12 +39,14 @@ for my $point ('inserted', 'vacuumed', 'rebuilt')
 	my $restored = PostgreSQL::Test::Cluster->new("at_$point");
 
 	$restored->init_from_backup($node, 'base', has_restoring => 1, standby => 0);
-	$restored->append_conf('postgresql.conf', "recovery_target_name = '$point'\nrecovery_target_action = promote\narchive_mode = off\n");
+	$restored->append_conf('postgresql.conf',
+		"recovery_target_name = '$point'\nrecovery_target_action = promote\narchive_mode = off\n");
 	$restored->start;
 	$restored->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
 	is(answers($restored), $answers{$point}, "$point: the answers of then");
 	index_is_complete($restored, $point);
-	$restored->safe_psql('postgres', 'INSERT INTO items SELECT id + 1000000, cat, big, val FROM items');
+	$restored->safe_psql('postgres',
+		'INSERT INTO items SELECT id + 1000000, cat, big, val FROM items');
 	index_is_complete($restored, "$point, and rows inserted");
 	$restored->stop;
 }

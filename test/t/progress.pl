@@ -1,4 +1,5 @@
-# pg_stat_progress_create_index shows a build's phases, each with counts that grow up to their total.
+# pg_stat_progress_create_index shows a build's phases, each with counts that grow up to their
+# total.
 use strict;
 use warnings;
 
@@ -15,7 +16,8 @@ $node->safe_psql('postgres', "SELECT make_data('items', 10000, 64, 40)");
 sub watch
 {
 	my ($workers) = @_;
-	my $session = start_psql($node, "SET max_parallel_maintenance_workers = $workers", 'SET min_parallel_table_scan_size = 0',
+	my $session = start_psql($node, "SET max_parallel_maintenance_workers = $workers",
+		'SET min_parallel_table_scan_size = 0',
 		'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
 	my $samples = $node->safe_psql('postgres', <<'SQL');
 CREATE TEMP TABLE samples (n serial, phase text, done bigint, total bigint);
@@ -23,13 +25,18 @@ DO $$
 BEGIN
 	FOR i IN 1 .. 20000 LOOP
 		PERFORM pg_stat_clear_snapshot();
-		INSERT INTO samples (phase, done, total) SELECT phase, tuples_done, tuples_total FROM pg_stat_progress_create_index;
+		INSERT INTO samples (phase, done, total) SELECT phase, tuples_done, tuples_total
+			FROM pg_stat_progress_create_index;
 		EXIT WHEN i > 200 AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index);
 		PERFORM pg_sleep(0.005);
 	END LOOP;
 END $$;
-SELECT phase, count(*), min(done), max(done), max(total), count(*) FILTER (WHERE done > total AND phase !~ 'loading'),
-	min(n), (SELECT count(*) FROM (SELECT done - lag(done) OVER (ORDER BY n) AS step FROM samples b WHERE b.phase = a.phase) s WHERE step < 0)
+SELECT phase, count(*), min(done), max(done), max(total),
+	count(*) FILTER (WHERE done > total AND phase !~ 'loading'),
+	min(n),
+	(SELECT count(*)
+	FROM (SELECT done - lag(done) OVER (ORDER BY n) AS step FROM samples b
+	WHERE b.phase = a.phase) s WHERE step < 0)
 FROM samples a GROUP BY phase ORDER BY min(n);
 SQL
 	is(finish_psql($session), '', "$workers workers: the build succeeds");
@@ -47,12 +54,17 @@ SQL
 		cmp_ok($back, '<=', 1, "$workers workers, $phase: does not go back");
 		cmp_ok($total, '>', 0, "$workers workers, $phase: has a total") if $count > 3;
 	}
-	ok($seen{'finding first neighbors'} || $seen{'refining neighbors'}, "$workers workers: the graph phases are shown");
-	my @known = ('initializing', 'loading vectors', 'folding equal vectors', 'copying vectors to the device', 'writing vectors',
-		'finding first neighbors', 'refining neighbors', 'reordering the graph', 'connecting the graph', 'writing index', 'syncing index');
+	ok($seen{'finding first neighbors'} || $seen{'refining neighbors'},
+		"$workers workers: the graph phases are shown");
+	my @known = ('initializing', 'loading vectors', 'folding equal vectors',
+		'copying vectors to the device', 'writing vectors',
+		'finding first neighbors', 'refining neighbors', 'reordering the graph',
+		'connecting the graph', 'writing index', 'syncing index');
 	my %rank = map { $known[$_] => $_ } 0 .. $#known;
-	is(join(', ', grep { !defined $rank{$_} } @order), '', "$workers workers: all phases have known names");
-	is(join(', ', @order), join(', ', sort { ($rank{$a} // 0) <=> ($rank{$b} // 0) } @order), "$workers workers: they come in order");
+	is(join(', ', grep { !defined $rank{$_} } @order), '',
+		"$workers workers: all phases have known names");
+	is(join(', ', @order), join(', ', sort { ($rank{$a} // 0) <=> ($rank{$b} // 0) } @order),
+		"$workers workers: they come in order");
 	cmp_ok(scalar @order, '>=', 3, "$workers workers: several phases were seen");
 	$node->safe_psql('postgres', 'DROP INDEX items_idx');
 	return;

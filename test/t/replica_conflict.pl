@@ -1,5 +1,5 @@
-# A query on a replica that still needs blocks that the primary has begun to use again is cancelled; it never
-# returns other rows.
+# A query on a replica that still needs blocks that the primary has begun to use again is cancelled;
+# it never returns other rows.
 use strict;
 use warnings;
 
@@ -14,7 +14,8 @@ my $primary = new_node('primary', init => { allows_streaming => 1 });
 $primary->backup('backup');
 my $replica = PostgreSQL::Test::Cluster->new('replica');
 $replica->init_from_backup($primary, 'backup', has_streaming => 1);
-$replica->append_conf('postgresql.conf', "max_standby_streaming_delay = 0\nhot_standby_feedback = off\n");
+$replica->append_conf('postgresql.conf',
+	"max_standby_streaming_delay = 0\nhot_standby_feedback = off\n");
 $replica->start;
 make_items($primary, 2000, 8);
 $primary->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM items');
@@ -22,7 +23,8 @@ $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
 
 # a cursor with some rows read
 my ($in, $out, $err) = ('', '', '');
-my $psql = IPC::Run::start([ 'psql', '-XAtq', '-d', $replica->connstr('postgres') ], '<', \$in, '>', \$out, '2>', \$err);
+my $psql = IPC::Run::start([ 'psql', '-XAtq', '-d', $replica->connstr('postgres') ], '<', \$in, '>',
+	\$out, '2>', \$err);
 $in .= <<'SQL';
 SET enable_seqscan = off;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
@@ -48,7 +50,8 @@ like($err, qr/conflict with recovery|connection|terminating|aborted/, 'the query
 
 ok(wait_until_up($replica), 'the replica is there');
 is(answers($replica), answers($primary), 'and answers as the primary does');
-is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]), '0 ', 'its index is sound');
+is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
+	'0 ', 'its index is sound');
 
 $replica->stop;
 $primary->stop;

@@ -1,4 +1,5 @@
-# A streaming replica answers as its primary does, over cycles of inserts, deletes and VACUUM; promoted, it goes on.
+# A streaming replica answers as its primary does, over cycles of inserts, deletes and VACUUM;
+# promoted, it goes on.
 use strict;
 use warnings;
 
@@ -22,8 +23,10 @@ sub equal
 
 	$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
 	is(answers($replica), answers($primary), "$what: equal answers");
-	is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]), '0 ', "$what: sound on the replica");
-	is($replica->safe_psql('postgres', "SELECT complete('items')"), 'ok', "$what: every row is found on the replica");
+	is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
+		'0 ', "$what: sound on the replica");
+	is($replica->safe_psql('postgres', "SELECT complete('items')"), 'ok',
+		"$what: every row is found on the replica");
 	return;
 }
 
@@ -31,7 +34,8 @@ equal('built');
 for my $cycle (1 .. 10)
 {
 	$primary->safe_psql('postgres', <<"SQL");
-INSERT INTO items SELECT $cycle * 100000 + id, cat, big, val FROM items WHERE id <= 2000 AND id % 3 = $cycle % 3;
+INSERT INTO items SELECT $cycle * 100000 + id, cat, big, val FROM items
+	WHERE id <= 2000 AND id % 3 = $cycle % 3;
 SQL
 	equal("cycle $cycle, inserted") if $cycle % 5 == 0;
 	$primary->safe_psql('postgres', "DELETE FROM items WHERE (id + $cycle) % 4 = 0 AND id > 20");
@@ -43,7 +47,10 @@ SQL
 $primary->safe_psql('postgres', 'CREATE TABLE kept AS SELECT * FROM items; DELETE FROM items');
 $primary->safe_psql('postgres', 'VACUUM items');
 $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
-is($replica->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1)) s'),
+is($replica->safe_psql('postgres',
+	'SET enable_seqscan = off;
+	SELECT count(*)
+	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1)) s'),
 	'0', 'all deleted: no answers on the replica');
 $primary->safe_psql('postgres', 'INSERT INTO items SELECT * FROM kept');
 equal('blocks used again');
@@ -53,9 +60,12 @@ $primary->safe_psql('postgres', 'REINDEX INDEX CONCURRENTLY items_idx');
 equal('rebuilt concurrently');
 
 # an index that is unlogged cannot be read there, and says so
-$primary->safe_psql('postgres', 'CREATE UNLOGGED TABLE u AS SELECT * FROM items; CREATE INDEX u_idx ON u USING gpugraph (val)');
+$primary->safe_psql('postgres',
+	'CREATE UNLOGGED TABLE u AS SELECT * FROM items; CREATE INDEX u_idx ON u USING gpugraph (val)');
 $primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
-like(($replica->psql('postgres', "SELECT gpugraph_check('u_idx')"))[2], qr/cannot access temporary or unlogged relations during recovery/, 'unlogged index on the replica');
+like(($replica->psql('postgres', "SELECT gpugraph_check('u_idx')"))[2],
+	qr/cannot access temporary or unlogged relations during recovery/,
+	'unlogged index on the replica');
 
 $primary->stop;
 $replica->promote;

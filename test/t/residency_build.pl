@@ -1,5 +1,6 @@
-# A fresh index is given to the GPU service by the process that built it: the first query finds it on the device, nothing is read
-# back, and a build whose transaction comes to nothing leaves nothing there.
+# A fresh index is given to the GPU service by the process that built it: the first query finds it
+# on the device, nothing is read back, and a build whose transaction comes to nothing leaves nothing
+# there.
 use strict;
 use warnings;
 
@@ -10,7 +11,8 @@ use Time::HiRes qw(time);
 use Gpugraph;
 use Residency;
 
-my $node = service_node('build', conf => "max_parallel_maintenance_workers = 2\nmin_parallel_table_scan_size = 64kB\n");
+my $node = service_node('build',
+	conf => "max_parallel_maintenance_workers = 2\nmin_parallel_table_scan_size = 64kB\n");
 
 # ---- CREATE INDEX
 make_items($node, 5000, 16);
@@ -19,7 +21,8 @@ truth_by_device($node, 'the first queries');
 is(of_device($node, "loads || ' ' || failed_loads"), '1 0', 'no other load was needed');
 
 # ---- rows that come later
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 100000, cat, big, val FROM items LIMIT 100');
+$node->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 100000, cat, big, val FROM items LIMIT 100');
 truth_by_device($node, 'after an insert');
 index_is_complete($node, 'after an insert');
 
@@ -33,7 +36,8 @@ truth_by_device($node, 'after REINDEX CONCURRENTLY');
 
 # ---- storage, operator classes and copies of rows
 $node->safe_psql('postgres', <<'SQL');
-CREATE TABLE twins AS SELECT id, cat, big, val FROM items UNION ALL SELECT id + 200000, cat, big, val FROM items;
+CREATE TABLE twins AS SELECT id, cat, big, val FROM items
+	UNION ALL SELECT id + 200000, cat, big, val FROM items;
 CREATE INDEX twins_idx ON twins USING gpugraph (val vector_l2_ops);
 CREATE TABLE halves AS SELECT * FROM items;
 CREATE INDEX halves_idx ON halves USING gpugraph (val vector_l2_ops) WITH (storage = float16);
@@ -46,26 +50,33 @@ for my $rel (qw(twins halves))
 }
 
 # ---- a transaction that comes to nothing
-ok(defined wait_for(sub { of_device($node, 'resident_indexes') == 3 }), 'what REINDEX replaced is gone');
+ok(defined wait_for(sub { of_device($node, 'resident_indexes') == 3 }),
+	'what REINDEX replaced is gone');
 my $bytes = of_device($node, 'resident_bytes');
 for my $end ('ROLLBACK', 'SELECT 1 / 0')
 {
-	$node->psql('postgres', "BEGIN; CREATE INDEX other_idx ON items USING gpugraph (val vector_ip_ops); $end");
-	ok(defined wait_for(sub { of_device($node, 'resident_bytes') == $bytes }), "$end: the device has its memory back");
+	$node->psql('postgres',
+		"BEGIN; CREATE INDEX other_idx ON items USING gpugraph (val vector_ip_ops); $end");
+	ok(defined wait_for(sub { of_device($node, 'resident_bytes') == $bytes }),
+		"$end: the device has its memory back");
 }
 $node->psql('postgres',
-	'BEGIN; SAVEPOINT s; CREATE INDEX other_idx ON items USING gpugraph (val vector_ip_ops); ROLLBACK TO s; COMMIT');
+	'BEGIN; SAVEPOINT s; CREATE INDEX other_idx ON items USING gpugraph (val vector_ip_ops);
+	ROLLBACK TO s; COMMIT');
 ok(defined wait_for(sub { of_device($node, 'resident_bytes') == $bytes }), 'ROLLBACK TO: the same');
 
 # ---- or that is cut off while the index is handed over and written
 my $start = time;
-$node->safe_psql('postgres', 'BEGIN; CREATE INDEX other_idx ON twins USING gpugraph (val vector_ip_ops); ROLLBACK');
+$node->safe_psql('postgres',
+	'BEGIN; CREATE INDEX other_idx ON twins USING gpugraph (val vector_ip_ops); ROLLBACK');
 my $whole = time - $start;
 my $cut = 0;
 for my $step (1 .. 24)
 {
 	my $ms = int(1000 * $whole * $step / 24) || 1;
-	my ($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = $ms; CREATE INDEX other_idx ON twins USING gpugraph (val vector_ip_ops)");
+	my ($rc, $out, $err) = $node->psql('postgres',
+		"SET statement_timeout = $ms;
+		CREATE INDEX other_idx ON twins USING gpugraph (val vector_ip_ops)");
 
 	$cut++ if $err =~ /statement timeout/;
 	$node->safe_psql('postgres', 'DROP INDEX other_idx') if $rc == 0;
@@ -75,11 +86,13 @@ ok(defined wait_for(sub { of_device($node, 'resident_bytes') == $bytes }), 'cut 
 truth_by_device($node, 'after that');
 
 # ---- within the transaction the session searches what it made by itself
-is( $node->safe_psql('postgres', <<'SQL'), "10\n0", 'an index made by this transaction is searched on the CPU');
+is( $node->safe_psql('postgres',
+	<<'SQL'), "10\n0", 'an index made by this transaction is searched on the CPU');
 BEGIN;
 CREATE INDEX other_idx ON halves USING gpugraph (val vector_l1_ops);
 SET LOCAL enable_seqscan = off;
-SELECT count(*) FROM (SELECT id FROM halves ORDER BY val <+> (SELECT val FROM halves LIMIT 1) LIMIT 10) s;
+SELECT count(*)
+	FROM (SELECT id FROM halves ORDER BY val <+> (SELECT val FROM halves LIMIT 1) LIMIT 10) s;
 SELECT coalesce(sum(queries_gpu), 0) FROM gpugraph_stat_index WHERE relid = 'other_idx'::regclass;
 COMMIT;
 SQL
@@ -87,9 +100,12 @@ SQL
 # ---- faults: the index is as good without the device
 for my $fault (qw(device_memory load))
 {
-	is(($node->psql('postgres', "SET gpugraph.fault = $fault; CREATE INDEX ${fault}_idx ON twins USING gpugraph (val vector_cosine_ops)"))[0],
+	is(($node->psql('postgres',
+		"SET gpugraph.fault = $fault;
+		CREATE INDEX ${fault}_idx ON twins USING gpugraph (val vector_cosine_ops)"))[0],
 		0, "fault $fault: CREATE INDEX succeeds");
-	is($node->safe_psql('postgres', "SELECT gpugraph_check('${fault}_idx', true)"), '', "fault $fault: the index is sound");
+	is($node->safe_psql('postgres', "SELECT gpugraph_check('${fault}_idx', true)"), '',
+		"fault $fault: the index is sound");
 }
 
 # ---- so many bytes that they are written, handed over and given back in several pieces
@@ -100,7 +116,9 @@ SELECT make_queries('wide', 20);
 SQL
 for my $workers (0, 1, 4)
 {
-	$node->safe_psql('postgres', "SET max_parallel_maintenance_workers = $workers; CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops)");
+	$node->safe_psql('postgres',
+		"SET max_parallel_maintenance_workers = $workers;
+		CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops)");
 	is(state_of($node, 'wide_idx'), 'ready', "in pieces, $workers workers: on the device");
 	truth_by_device($node, "in pieces, $workers workers", 'wide');
 	index_is_complete($node, "in pieces, $workers workers", 'wide');

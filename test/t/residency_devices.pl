@@ -1,4 +1,5 @@
-# Two devices: an index is loaded to the one with more room, and whichever has it answers, whatever becomes of the other.
+# Two devices: an index is loaded to the one with more room, and whichever has it answers, whatever
+# becomes of the other.
 use strict;
 use warnings;
 
@@ -8,14 +9,29 @@ use Gpugraph;
 use Residency;
 
 # the same on every engine; sizes, ties and the number of devices are not
-my $node = service_node('devices', conf => "gpugraph.service_engine = cpu\ngpugraph.devices = '0,1'\ngpugraph.device_memory = 64MB\n");
+my $node = service_node('devices', conf => <<'CONF');
+gpugraph.service_engine = cpu
+gpugraph.devices = '0,1'
+gpugraph.device_memory = 64MB
+CONF
 unserved {
 	make_items($node, 4000, 16);
-	$node->safe_psql('postgres', 'CREATE TABLE other AS SELECT * FROM items; CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops)');
+	$node->safe_psql('postgres',
+		'CREATE TABLE other AS SELECT * FROM items;
+		CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops)');
 };
 
-sub where_is { return of_index($node, "coalesce(device::text, 'nowhere') || ' ' || state", "$_[0]_idx") }
-sub of_one { return $node->safe_psql('postgres', "SELECT $_[1] FROM gpugraph_stat_device WHERE device = $_[0]") }
+sub where_is
+{
+	return of_index($node, "coalesce(device::text, 'nowhere') || ' ' || state", "$_[0]_idx");
+}
+
+sub of_one
+{
+	return $node->safe_psql('postgres',
+		"SELECT $_[1] FROM gpugraph_stat_device WHERE device = $_[0]");
+}
+
 sub wait_until
 {
 	my ($device, $state) = @_;
@@ -34,7 +50,9 @@ $node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_driver');
 $node->reload;
 kill 'TERM', of_one(1, 'pid');
 ok(wait_until(1, 'broken'), 'the second device is away');
-$node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = device_memory; SELECT id FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 5) LIMIT 5");
+$node->safe_psql('postgres',
+	"SET enable_seqscan = off; SET gpugraph.fault = device_memory;
+	SELECT id FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 5) LIMIT 5");
 is(wait_for_state($node, 'failed'), 'failed', 'the first one has no memory for its index');
 truth_by_cpu($node, 'neither has it');
 truth_by_device($node, 'the first device goes on', 'other');
@@ -52,7 +70,9 @@ $node->safe_psql('postgres', "SELECT gpugraph_prewarm('other_idx')");
 $node->psql('postgres', "SET gpugraph.fault = load; SELECT gpugraph_prewarm('items_idx')");
 is(where_is('other') . ' ' . where_is('items'), '0 ready 1 failed', 'a load fails on the second');
 $node->safe_psql('postgres', "SELECT gpugraph_evict('other_idx')");
-$node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT id FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 5) LIMIT 5');
+$node->safe_psql('postgres',
+	'SET enable_seqscan = off;
+	SELECT id FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 5) LIMIT 5');
 # the first has as much room now, and comes first
 ok(defined wait_for(sub { return of_one(0, 'resident_indexes') == 1; }), 'the first loads it');
 truth_by_device($node, 'from there');

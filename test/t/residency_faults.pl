@@ -1,4 +1,5 @@
-# A load that fails, or whose process ends, leaves nothing behind; the CPU answers meanwhile, and the log says why, once.
+# A load that fails, or whose process ends, leaves nothing behind; the CPU answers meanwhile, and
+# the log says why, once.
 use strict;
 use warnings;
 
@@ -11,20 +12,25 @@ my $node = service_node('faults');
 unserved { make_items($node, 4000, 16); };
 
 # ---- faults on request
-for my $fault ([ load => 'the loader failed, as gpugraph.fault asks for' ], [ device_memory => 'out of device memory, as gpugraph.fault asks for' ])
+for my $fault ([ load => 'the loader failed, as gpugraph.fault asks for' ],
+	[ device_memory => 'out of device memory, as gpugraph.fault asks for' ])
 {
 	my ($name, $message) = @$fault;
 
-	like(($node->psql('postgres', "SET gpugraph.fault = $name; SELECT gpugraph_prewarm('items_idx')"))[2], qr/\Q$message\E/,
+	like(($node->psql('postgres',
+		"SET gpugraph.fault = $name; SELECT gpugraph_prewarm('items_idx')"))[2], qr/\Q$message\E/,
 		"fault $name: prewarm says why");
-	is(of_index($node, "state || ': ' || last_error"), "failed: $message", "fault $name: so does the view");
+	is(of_index($node, "state || ': ' || last_error"), "failed: $message",
+		"fault $name: so does the view");
 	is(of_device($node, 'resident_bytes'), 0, "fault $name: the device holds nothing");
 	truth_by_cpu($node, "fault $name");
 	is(state_of($node), 'failed', "fault $name: queries do not ask again at once");
 	$node->psql('postgres', "SET gpugraph.fault = $name; SELECT gpugraph_prewarm('items_idx')");
-	is(log_lines($node, qr/could not load index "items_idx".*\Q$message\E/), 1, "fault $name: the log says it once");
+	is(log_lines($node, qr/could not load index "items_idx".*\Q$message\E/), 1,
+		"fault $name: the log says it once");
 }
-cmp_ok(of_index($node, 'cpu_memory'), '>', 0, 'queries were answered by the CPU for want of device memory');
+cmp_ok(of_index($node, 'cpu_memory'), '>', 0,
+	'queries were answered by the CPU for want of device memory');
 cmp_ok(of_index($node, 'cpu_failed'), '>', 0, 'and for a failure');
 is(of_device($node, "failed_loads || ' ' || loads"), '4 0', 'four loads failed');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
@@ -32,8 +38,10 @@ truth_by_device($node, 'without faults');
 is(of_index($node, 'last_error IS NULL'), 't', 'the error is forgotten');
 
 # ---- a refresh that fails: the copy that is there goes on being used
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id <= 2000');
-like(($node->psql('postgres', "SET gpugraph.fault = load; SELECT gpugraph_prewarm('items_idx')"))[2], qr/the loader failed/,
+$node->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id <= 2000');
+like(($node->psql('postgres',
+	"SET gpugraph.fault = load; SELECT gpugraph_prewarm('items_idx')"))[2], qr/the loader failed/,
 	'a refresh fails');
 is(state_of($node), 'ready', 'the index stays on the device');
 truth_by_device($node, 'refresh failed');
@@ -74,14 +82,16 @@ cmp_ok($killed, '>', 0, "loaders were terminated");
 note("$killed loaders were terminated, $refused loads failed, $loaded did not");
 cmp_ok($refused, '>', 0, 'loads failed of that');
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-ok(defined wait_for(sub { of_device($node, 'resident_bytes') eq '0' }), 'nothing is left on the device');
+ok(defined wait_for(sub { of_device($node, 'resident_bytes') eq '0' }),
+	'nothing is left on the device');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'loaders terminated');
 
 # ---- cancelling who waits does not cancel the load; evicting cancels it
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 $node->psql('postgres', "SET statement_timeout = 1; SELECT gpugraph_prewarm('items_idx')");
-like(wait_for_state($node, 'ready|absent'), qr/ready|absent/, 'a cancelled prewarm leaves a sound state');
+like(wait_for_state($node, 'ready|absent'), qr/ready|absent/,
+	'a cancelled prewarm leaves a sound state');
 for (1 .. 20)
 {
 	my $session = start_psql($node, "SELECT gpugraph_prewarm('items_idx')");
@@ -95,14 +105,17 @@ $node->append_conf('postgresql.conf', 'max_worker_processes = 2');
 $node->restart;
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 my ($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
-like($rc == 0 ? 'no worker is free' : $err, qr/no (background )?worker is free/, 'a load without a worker says so');
+like($rc == 0 ? 'no worker is free' : $err, qr/no (background )?worker is free/,
+	'a load without a worker says so');
 truth($node);
 is($node->safe_psql('postgres', $idle), 0, 'no loader is left');
 
 # ---- pages that are damaged
 $node->append_conf('postgresql.conf', "max_worker_processes = 16\ngpugraph.autoprewarm = off");
 $node->stop;
-my $path = $node->data_dir . '/' . do { $node->start; $node->safe_psql('postgres', "CHECKPOINT; SELECT pg_relation_filepath('items_idx')") };
+my $path = $node->data_dir . '/'
+	. do { $node->start; $node->safe_psql('postgres',
+	"CHECKPOINT; SELECT pg_relation_filepath('items_idx')") };
 $node->stop;
 my $page = 9;
 open my $file, '+<', $path or die "$path: $!";
@@ -111,7 +124,8 @@ sysseek $file, $page * 8192 + 8168, 0;
 syswrite $file, "\xFF" x 8;
 close $file;
 $node->start;
-like(($node->psql('postgres', "SELECT gpugraph_prewarm('items_idx')"))[2], qr/a page is not what its directory says/,
+like(($node->psql('postgres', "SELECT gpugraph_prewarm('items_idx')"))[2],
+	qr/a page is not what its directory says/,
 	'a damaged page is not loaded');
 is(of_device($node, 'resident_bytes'), 0, 'the device holds nothing of it');
 $node->safe_psql('postgres', 'REINDEX INDEX items_idx');

@@ -1,5 +1,5 @@
-# gpugraph.device_memory: what was used longest ago makes room, nothing that does not help is evicted, and what can never fit
-# is left to the CPU, which is said once.
+# gpugraph.device_memory: what was used longest ago makes room, nothing that does not help is
+# evicted, and what can never fit is left to the CPU, which is said once.
 use strict;
 use warnings;
 
@@ -14,7 +14,9 @@ my $node = service_node('limit', conf => "gpugraph.device_memory = 2MB\n");
 for my $t (qw(a b c))
 {
 	unserved {
-		$node->safe_psql('postgres', "SELECT setseed(0.1); SELECT make_data('$t', 4000, 16, 40); CREATE INDEX ${t}_idx ON $t USING gpugraph (val vector_l2_ops)");
+		$node->safe_psql('postgres',
+			"SELECT setseed(0.1); SELECT make_data('$t', 4000, 16, 40);
+			CREATE INDEX ${t}_idx ON $t USING gpugraph (val vector_l2_ops)");
 	};
 }
 $node->safe_psql('postgres', "SELECT make_queries('a', 20)");
@@ -49,18 +51,26 @@ cmp_ok(of_device($node, 'resident_bytes'), '<=', 2 * 1024 * 1024, 'the limit is 
 
 # ---- too large for the limit
 unserved {
-	$node->safe_psql('postgres', "SELECT setseed(0.1); SELECT make_data('big', 9000, 64, 40); CREATE INDEX big_idx ON big USING gpugraph (val vector_l2_ops)");
+	$node->safe_psql('postgres',
+		"SELECT setseed(0.1); SELECT make_data('big', 9000, 64, 40);
+		CREATE INDEX big_idx ON big USING gpugraph (val vector_l2_ops)");
 };
 like(($node->psql('postgres', "SELECT gpugraph_prewarm('big_idx')"))[2],
-	qr/could not load index "big_idx".*it needs \d+ kB of device memory, gpugraph.device_memory allows 2048 kB/s,
+	qr/could not load index "big_idx".*needs \d+ kB of device memory.*allows 2048 kB/s,
 	'prewarm of what is too large fails with the sizes');
 is(states(), 'absent ready ready', 'nothing was evicted for it');
-is($node->safe_psql('postgres', "SELECT count(*) FROM (SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5) s"),
+is($node->safe_psql('postgres',
+	"SELECT count(*)
+	FROM (SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5) s"),
 	5, 'its queries are answered');
-is(of_index($node, "state || ' ' || cpu_memory", 'big_idx'), 'failed 1', 'by the CPU, for want of memory');
-ok(($node->psql('postgres', "SELECT gpugraph_prewarm('big_idx')"))[0] != 0, 'a second try fails, too');
+is(of_index($node, "state || ' ' || cpu_memory", 'big_idx'), 'failed 1',
+	'by the CPU, for want of memory');
+ok(($node->psql('postgres', "SELECT gpugraph_prewarm('big_idx')"))[0] != 0,
+	'a second try fails, too');
 is(log_lines($node, qr/LOG: .*could not load index "big_idx"/), 1, 'the log says it once');
-like(($node->psql('postgres', "SET gpugraph.engine = cuda; SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5"))[2],
+like(($node->psql('postgres',
+	"SET gpugraph.engine = cuda;
+	SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5"))[2],
 	qr/ERROR/, 'with gpugraph.engine = cuda it is an error');
 
 # ---- a higher limit: it is tried again at once, a lower one: what is too much goes
@@ -68,28 +78,34 @@ $node->append_conf('postgresql.conf', 'gpugraph.device_memory = 20MB');
 $node->reload;
 ok(defined wait_for(
 		sub {
-			$node->safe_psql('postgres', "SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5");
+			$node->safe_psql('postgres',
+				"SELECT id FROM big ORDER BY val <-> (SELECT val FROM big WHERE id = 5) LIMIT 5");
 			return state_of($node, 'big_idx') eq 'ready';
 		}),
 	'it fits a higher limit');
 is(states(), 'absent ready ready', 'beside the others');
 $node->append_conf('postgresql.conf', 'gpugraph.device_memory = 1MB');
 $node->reload;
-ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }), 'a lower limit is kept to');
+ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }),
+	'a lower limit is kept to');
 
-# ---- lowered while a load is under way that was granted more: kept to as far as can be, and in full once that is through
+# ---- lowered while a load is under way that was granted more: kept to as far as can be, and in
+# full once that is through
 $node->append_conf('postgresql.conf', 'gpugraph.device_memory = 20MB');
 $node->reload;
-ok(defined wait_for(sub { of_device($node, 'limit_bytes') == 20 * 1024 * 1024 }), 'a higher limit again');
+ok(defined wait_for(sub { of_device($node, 'limit_bytes') == 20 * 1024 * 1024 }),
+	'a higher limit again');
 prewarm('a');
-my $loading = start_psql($node, 'SET gpugraph.fault = load_stall', "SELECT gpugraph_prewarm('big_idx')");
+my $loading = start_psql($node, 'SET gpugraph.fault = load_stall',
+	"SELECT gpugraph_prewarm('big_idx')");
 ok(defined wait_for(sub { of_device($node, 'resident_bytes') > 2_500_000 }), 'a load is under way');
 is(state_of($node, 'big_idx'), 'loading', 'it is');
 $node->append_conf('postgresql.conf', 'gpugraph.device_memory = 1MB');
 $node->reload;
 ok(defined wait_for(sub { state_of($node, 'a_idx') eq 'absent' }), 'what can go does');
 finish_psql($loading);
-ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }), 'and the rest follows');
+ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= 1024 * 1024 }),
+	'and the rest follows');
 is(truth($node, 'c') =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'all the while answers are right');
 
 $node->stop;

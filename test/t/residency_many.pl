@@ -1,5 +1,5 @@
-# More indexes than the table of residents has entries: as many as fit stay on the device, and what asks for a place in vain does
-# not push out what has hardly come.
+# More indexes than the table of residents has entries: as many as fit stay on the device, and what
+# asks for a place in vain does not push out what has hardly come.
 use strict;
 use warnings;
 
@@ -13,7 +13,11 @@ my $entries = 128;
 my $more = 8;
 my $n = $entries + $more;
 # the same on every engine; sizes, ties and the number of devices are not
-my $node = service_node('many', conf => "gpugraph.service_engine = cpu\ngpugraph.itopk_size = 8\nmax_locks_per_transaction = 256\n");
+my $node = service_node('many', conf => <<'CONF');
+gpugraph.service_engine = cpu
+gpugraph.itopk_size = 8
+max_locks_per_transaction = 256
+CONF
 
 unserved {
 	$node->safe_psql('postgres', <<"SQL");
@@ -32,7 +36,8 @@ BEGIN
 	PERFORM set_config('enable_seqscan', 'off', true);
 	FOR r IN 1 .. rounds LOOP
 		FOR i IN 1 .. $n LOOP
-			EXECUTE format('SELECT id FROM t%s ORDER BY val <-> (SELECT val FROM items WHERE id = %s) LIMIT 1', i, i) INTO found;
+			EXECUTE format('SELECT id FROM t%s
+				ORDER BY val <-> (SELECT val FROM items WHERE id = %s) LIMIT 1', i, i) INTO found;
 			IF found <> i THEN
 				RAISE EXCEPTION 'row % of t%: %', i, i, found;
 			END IF;
@@ -43,14 +48,16 @@ SQL
 };
 
 # ---- a first round takes all entries there are
-$node->safe_psql('postgres', join ';', map { "SELECT gpugraph_prewarm('t${_}_idx')" } 1 .. $entries);
+$node->safe_psql('postgres', join ';',
+	map { "SELECT gpugraph_prewarm('t${_}_idx')" } 1 .. $entries);
 is(of_device($node, "resident_indexes || ' ' || evictions"), "$entries 0", 'every entry is taken');
 
 # ---- queries of all indexes in turn: those that are there stay, and answer
 my $before = $node->safe_psql('postgres', 'SELECT sum(queries_gpu) FROM gpugraph_stat_index');
 $node->safe_psql('postgres', 'SELECT ask(50)');
 my $evictions = of_device($node, 'evictions');
-my $share = ($node->safe_psql('postgres', 'SELECT sum(queries_gpu) FROM gpugraph_stat_index') - $before) / (50 * $n);
+my $share = ($node->safe_psql('postgres', 'SELECT sum(queries_gpu) FROM gpugraph_stat_index')
+	- $before) / (50 * $n);
 note("$evictions evictions, the device answered $share");
 cmp_ok($share, '>', 0.8, 'the device answers nearly all of them');
 

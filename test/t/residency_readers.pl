@@ -1,5 +1,6 @@
-# A big index is read by several processes: whatever their number the copy is the same, and when one of them ends, or the load is
-# evicted, cancelled or loses its worker in the middle, nothing is left behind and the CPU answers.
+# A big index is read by several processes: whatever their number the copy is the same, and when one
+# of them ends, or the load is evicted, cancelled or loses its worker in the middle, nothing is left
+# behind and the CPU answers.
 use strict;
 use warnings;
 
@@ -9,8 +10,10 @@ use Time::HiRes qw(time usleep);
 use Gpugraph;
 use Residency;
 
-# 24 pages are worth a reader here, not 20000; they are read in units of 3. Lists long enough for all of ten among so many rows.
-my $node = service_node('readers', conf => "gpugraph.load_reader_pages = 24\ngpugraph.itopk_size = 300\n");
+# 24 pages are worth a reader here, not 20000; they are read in units of 3. Lists long enough for
+# all of ten among so many rows.
+my $node = service_node('readers',
+	conf => "gpugraph.load_reader_pages = 24\ngpugraph.itopk_size = 300\n");
 unserved {
 	make_items($node, 12000, 16);
 	$node->safe_psql('postgres', <<'SQL');
@@ -24,7 +27,9 @@ INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0;
 DELETE FROM items WHERE id % 7 = 1;
 VACUUM items;
 
-INSERT INTO wide SELECT i, (SELECT array_agg(sin(i * 7 + j * j)) FROM generate_series(1, 2100) j)::vector FROM generate_series(1, 100) i;
+INSERT INTO wide SELECT i,
+	(SELECT array_agg(sin(i * 7 + j * j)) FROM generate_series(1, 2100) j)::vector
+	FROM generate_series(1, 100) i;
 SQL
 
 my $prewarm = "SELECT gpugraph_prewarm('items_idx')";
@@ -44,12 +49,16 @@ sub device_answers
 	return $node->safe_psql('postgres', <<'SQL');
 SET enable_seqscan = off;
 SET gpugraph.engine = cuda;
-SELECT q, (SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT 40) s) FROM queries ORDER BY q;
-SELECT array_agg(id) FROM (SELECT id FROM wide ORDER BY val <-> (SELECT val FROM wide WHERE id = 50) LIMIT 100) s;
+SELECT q,
+	(SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT 40) s)
+	FROM queries ORDER BY q;
+SELECT array_agg(id)
+	FROM (SELECT id FROM wide ORDER BY val <-> (SELECT val FROM wide WHERE id = 50) LIMIT 100) s;
 SQL
 }
 
-# A prewarm that rests half-way, each of its readers with a unit in hand; the loaders' process ids, the first one's first.
+# A prewarm that rests half-way, each of its readers with a unit in hand; the loaders' process ids,
+# the first one's first.
 sub stalled_load
 {
 	my ($session, $n) = @_;
@@ -59,7 +68,9 @@ sub stalled_load
 	wait_for(
 		sub {
 			@pids = split /\n/, $node->safe_psql('postgres',
-				"SELECT pid FROM pg_stat_activity WHERE backend_type = 'gpugraph loader' AND wait_event_type = 'Extension' ORDER BY backend_start, pid");
+				"SELECT pid FROM pg_stat_activity
+				WHERE backend_type = 'gpugraph loader' AND wait_event_type = 'Extension'
+				ORDER BY backend_start, pid");
 			return @pids == $n;
 		});
 	return @pids;
@@ -71,7 +82,8 @@ sub end_waiting
 	my ($session, $how) = @_;
 
 	$node->safe_psql('postgres',
-		"SELECT $how(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND query LIKE 'SELECT gpugraph_prewarm%'");
+		"SELECT $how(pid) FROM pg_stat_activity
+		WHERE backend_type = 'client backend' AND query LIKE 'SELECT gpugraph_prewarm%'");
 	return finish_psql($session);
 }
 
@@ -79,8 +91,10 @@ sub nothing_is_left
 {
 	my ($what) = @_;
 
-	ok(defined wait_for(sub { return $node->safe_psql('postgres', $loaders) == 0; }), "$what: no loader is left");
-	ok(defined wait_for(sub { return of_device($node, 'resident_bytes') == 0; }), "$what: the device holds nothing");
+	ok(defined wait_for(sub { return $node->safe_psql('postgres', $loaders) == 0; }),
+		"$what: no loader is left");
+	ok(defined wait_for(sub { return of_device($node, 'resident_bytes') == 0; }),
+		"$what: the device holds nothing");
 	return;
 }
 
@@ -101,7 +115,8 @@ for my $n (1, 2, 4)
 	is($answers, $by_one, "$n readers: the same answers");
 	my $loads = of_device($node, "loads || ' ' || failed_loads || ' ' || refreshes");
 	truth_by_device($node, "$n readers");
-	is(of_device($node, "loads || ' ' || failed_loads || ' ' || refreshes"), $loads, "$n readers: it was complete");
+	is(of_device($node, "loads || ' ' || failed_loads || ' ' || refreshes"), $loads,
+		"$n readers: it was complete");
 }
 is($by_one =~ tr/\n//, 20, 'twenty-one answers');
 cmp_ok(of_index($node, 'delta_pages'), '>', 24, 'the delta is on the device');
@@ -109,11 +124,15 @@ cmp_ok(of_index($node, 'delta_pages', 'wide_idx'), '>', 100, 'and that of the lo
 
 # ---- a time limit for clients' transactions (PostgreSQL 17) is not meant for loads
 {
-	my $limited = $node->safe_psql('postgres', "SELECT count(*) FROM pg_settings WHERE name = 'transaction_timeout'");
+	my $limited = $node->safe_psql('postgres',
+		"SELECT count(*) FROM pg_settings WHERE name = 'transaction_timeout'");
 
-	$node->safe_psql('postgres', "ALTER DATABASE postgres SET transaction_timeout = '400ms'") if $limited;
+	$node->safe_psql('postgres', "ALTER DATABASE postgres SET transaction_timeout = '400ms'")
+		if $limited;
 	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-	is(($node->psql('postgres', ($limited ? 'SET transaction_timeout = 0; ' : '') . "SET gpugraph.fault = load_stall; $prewarm"))[0], 0,
+	is(($node->psql('postgres',
+		($limited ? 'SET transaction_timeout = 0; ' : '')
+		. "SET gpugraph.fault = load_stall; $prewarm"))[0], 0,
 		'a load may take longer than a transaction');
 	$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET transaction_timeout') if $limited;
 }
@@ -129,7 +148,8 @@ for my $which (-1, 0)
 	my @pids = stalled_load(\$session, 4);
 	is(scalar(@pids), 4, "$name is to end: four readers");
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($pids[$which])");
-	like(finish_psql($session), qr/could not load index "items_idx".*its loader was terminated/s, "$name ended: prewarm says so");
+	like(finish_psql($session), qr/could not load index "items_idx".*its loader was terminated/s,
+		"$name ended: prewarm says so");
 	nothing_is_left("$name ended");
 	truth_by_cpu($node, "$name ended");
 }
@@ -146,7 +166,8 @@ $node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
 	# it would ask for the load again
 	end_waiting($session, 'pg_terminate_backend');
 	my $start = time;
-	is($node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')"), 't', 'evicted in the middle');
+	is($node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')"), 't',
+		'evicted in the middle');
 	my $took = time - $start;
 	cmp_ok($took, '<', 0.7, "at once: $took s");
 	nothing_is_left('evicted');
@@ -158,7 +179,8 @@ $node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
 	my $session;
 
 	stalled_load(\$session, 4);
-	like(end_waiting($session, 'pg_cancel_backend'), qr/canceling statement due to user request/, 'prewarm is cancelled');
+	like(end_waiting($session, 'pg_cancel_backend'), qr/canceling statement due to user request/,
+		'prewarm is cancelled');
 	is(wait_for_state($node, 'ready'), 'ready', 'the load goes on');
 	is(device_answers(), $by_one, 'and is whole');
 	$node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
@@ -172,8 +194,10 @@ $node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
 	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 	stalled_load(\$session, 4);
 	kill 'TERM', $pid;
-	like(finish_psql($session), qr/no device of the gpugraph service is up/, 'the worker ended: prewarm says so');
-	ok(defined wait_for(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0 && $now != $pid && of_device($node, 'state') eq 'up'; }),
+	like(finish_psql($session), qr/no device of the gpugraph service is up/,
+		'the worker ended: prewarm says so');
+	ok(defined wait_for(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0
+		&& $now != $pid && of_device($node, 'state') eq 'up'; }),
 		'the next worker is there');
 	nothing_is_left('the worker ended');
 	$node->safe_psql('postgres', $prewarm);
@@ -181,7 +205,8 @@ $node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
 	$node->safe_psql('postgres', "SELECT gpugraph_evict('wide_idx')");
 }
 
-# ---- the index is rebuilt, then dropped in the middle: neither waits for the load, and readers have nothing to complain of
+# ---- the index is rebuilt, then dropped in the middle: neither waits for the load, and readers
+# have nothing to complain of
 for my $sql ('REINDEX INDEX items_idx', 'DROP INDEX items_idx')
 {
 	my $session;

@@ -1,5 +1,5 @@
-# A copy that can be of no use any more is replaced, or gives way: neither a lack of memory for two copies nor loads that fail
-# leave an index on the CPU for good, or a session waiting.
+# A copy that can be of no use any more is replaced, or gives way: neither a lack of memory for two
+# copies nor loads that fail leave an index on the CPU for good, or a session waiting.
 use strict;
 use warnings;
 
@@ -10,15 +10,20 @@ use Gpugraph;
 use Residency;
 
 # the same on every engine; sizes, ties and the number of devices are not
-my $node = service_node('refresh', conf => "gpugraph.service_engine = cpu\ngpugraph.device_memory = 1MB\n");
-my $query = 'SELECT count(*) FROM (SELECT id FROM rows ORDER BY val <-> (SELECT val FROM rows WHERE id = 2900) LIMIT 10) s';
+my $node = service_node('refresh',
+	conf => "gpugraph.service_engine = cpu\ngpugraph.device_memory = 1MB\n");
+my $query =
+	'SELECT count(*)
+	FROM (SELECT id FROM rows ORDER BY val <-> (SELECT val FROM rows WHERE id = 2900) LIMIT 10) s';
 
 # 3000 rows in the delta take three quarters of the memory
 unserved {
 	$node->safe_psql('postgres', <<'SQL');
 CREATE TABLE rows (id int, val vector(64));
 CREATE INDEX rows_idx ON rows USING gpugraph (val vector_l2_ops);
-INSERT INTO rows SELECT i, (SELECT array_agg(sin(i * 13 + j * j)) FROM generate_series(1, 64) j)::vector FROM generate_series(1, 3000) i;
+INSERT INTO rows SELECT i,
+	(SELECT array_agg(sin(i * 13 + j * j)) FROM generate_series(1, 64) j)::vector
+	FROM generate_series(1, 3000) i;
 SQL
 };
 my $bytes = $node->safe_psql('postgres', "SELECT gpugraph_prewarm('rows_idx')");
@@ -28,7 +33,8 @@ cmp_ok($bytes, '>', 700_000, 'a copy takes more than half of what is allowed');
 sub by_device
 {
 	my ($before) = answered_by($node, 'rows_idx');
-	is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10, 'ten rows') if $node->safe_psql('postgres', "SET enable_seqscan = off; $query") != 10;
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10, 'ten rows')
+		if $node->safe_psql('postgres', "SET enable_seqscan = off; $query") != 10;
 	my ($after) = answered_by($node, 'rows_idx');
 	return $after > $before;
 }
@@ -37,7 +43,8 @@ ok(by_device(), 'the device answers');
 # ---- VACUUM gives back the delta's front: pages are numbered anew, so the copy is of no use
 $node->safe_psql('postgres', 'DELETE FROM rows WHERE id <= 1200');
 $node->safe_psql('postgres', 'VACUUM rows');
-ok(defined wait_for(\&by_device), 'another generation, and no room for both copies: the device answers again');
+ok(defined wait_for(\&by_device),
+	'another generation, and no room for both copies: the device answers again');
 is(of_index($node, 'generation > 1', 'rows_idx'), 't', 'from a new copy');
 
 # ---- the delta grows: the copy is used as long as it has most of it
@@ -47,21 +54,28 @@ my $pages = of_index($node, 'delta_pages', 'rows_idx');
 $node->safe_psql('postgres', 'DELETE FROM rows WHERE id < 2700; VACUUM rows');
 ok(defined wait_for(\&by_device), 'cut again: the device answers again');
 
-# ---- the only segment goes, and loads fail: with gpugraph.engine = cuda that is an error, not a wait
+# ---- the only segment goes, and loads fail: with gpugraph.engine = cuda that is an error, not a
+# wait
 $node->append_conf('postgresql.conf', 'gpugraph.device_memory = 100MB');
 $node->reload;
 unserved { $node->safe_psql('postgres', 'REINDEX INDEX rows_idx'); };
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('rows_idx')");
 $node->safe_psql('postgres', <<'SQL');
-INSERT INTO rows SELECT i, (SELECT array_agg(sin(i * 17 + j * j)) FROM generate_series(1, 64) j)::vector FROM generate_series(20001, 22000) i;
+INSERT INTO rows SELECT i,
+	(SELECT array_agg(sin(i * 17 + j * j)) FROM generate_series(1, 64) j)::vector
+	FROM generate_series(20001, 22000) i;
 SQL
 $node->safe_psql('postgres', 'DELETE FROM rows WHERE id < 20001; VACUUM rows');
 $query =~ s/2900/20005/;
 my $start = time;
-like(($node->psql('postgres', "SET statement_timeout = '30s'; SET enable_seqscan = off; SET gpugraph.engine = cuda; SET gpugraph.fault = load; $query"))[2],
-	qr/no GPU can search index "rows_idx".*The GPU, or the load of the index to it, failed/s, 'other segments, and loads fail: an error');
+like(($node->psql('postgres',
+	"SET statement_timeout = '30s'; SET enable_seqscan = off; SET gpugraph.engine = cuda;
+	SET gpugraph.fault = load; $query"))[2],
+	qr/no GPU can search index "rows_idx".*The GPU, or the load of the index to it, failed/s,
+	'other segments, and loads fail: an error');
 cmp_ok(time - $start, '<', 20, 'soon');
-is($node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = load; $query"), 10, 'else the CPU answers');
+is($node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = load; $query"), 10,
+	'else the CPU answers');
 ok(defined wait_for(\&by_device), 'until a load succeeds');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');

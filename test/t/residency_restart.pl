@@ -1,5 +1,5 @@
-# What was on the device comes back after a restart, a crash, and the end of the worker (gpugraph.autoprewarm), and the
-# list that says what it was may be missing, damaged or out of date.
+# What was on the device comes back after a restart, a crash, and the end of the worker
+# (gpugraph.autoprewarm), and the list that says what it was may be missing, damaged or out of date.
 use strict;
 use warnings;
 
@@ -12,7 +12,9 @@ use Residency;
 my $node = service_node('restart', conf => "restart_after_crash = on\n");
 unserved {
 	make_items($node, 4000, 16);
-	$node->safe_psql('postgres', 'CREATE TABLE gone AS SELECT * FROM items; CREATE INDEX gone_idx ON gone USING gpugraph (val vector_l2_ops)');
+	$node->safe_psql('postgres',
+		'CREATE TABLE gone AS SELECT * FROM items;
+		CREATE INDEX gone_idx ON gone USING gpugraph (val vector_l2_ops)');
 };
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx'), gpugraph_prewarm('gone_idx')");
 my $list = $node->data_dir . '/gpugraph.resident.0';
@@ -29,14 +31,16 @@ sub comes_back
 # ---- the worker ends
 my $pid = of_device($node, 'pid');
 kill 'TERM', $pid;
-ok(defined wait_for(sub { my $now = of_device($node, "coalesce(pid, 0)"); $now != 0 && $now != $pid }), 'a new worker is started');
+ok(defined wait_for(sub { my $now = of_device($node, "coalesce(pid, 0)"); $now != 0
+	&& $now != $pid }), 'a new worker is started');
 comes_back('worker ended');
 is(wait_for_state($node, 'ready', 'gone_idx'), 'ready', 'all of it comes back');
 is(of_device($node, 'restarts'), 1, 'a restart was counted');
 
 # ---- a restart of the server
 $node->restart;
-like(slurp_file($list), qr/^gpugraph resident 1\n(\d+ \d+ \d+ \d+ \d+\n){2}crc [0-9A-F]{8}\n$/, 'the list was written');
+like(slurp_file($list), qr/^gpugraph resident 1\n(\d+ \d+ \d+ \d+ \d+\n){2}crc [0-9A-F]{8}\n$/,
+	'the list was written');
 comes_back('server restarted');
 
 # ---- what was dropped meanwhile is left out
@@ -56,7 +60,8 @@ comes_back('on again');
 $node->stop('immediate');
 $node->start;
 comes_back('crashed');
-is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_index"), 1, 'nothing else was tried');
+is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_index"), 1,
+	'nothing else was tried');
 
 # ---- a crash of one backend takes all shared memory with it
 my $victim = start_psql($node, 'SELECT pg_sleep(60)');
@@ -66,7 +71,8 @@ ok(wait_until_up($node), 'the server is back');
 comes_back('shared memory started anew');
 
 # ---- a list that is no list
-for my $damage ('', "gpugraph resident 1\n", "gpugraph resident 1\n5 6 7 8 9\ncrc 00000000\n", "\0\1\2" x 1000, "gpugraph resident 1\n" . ("1 2 3 4 5\n" x 500))
+for my $damage ('', "gpugraph resident 1\n", "gpugraph resident 1\n5 6 7 8 9\ncrc 00000000\n",
+	"\0\1\2" x 1000, "gpugraph resident 1\n" . ("1 2 3 4 5\n" x 500))
 {
 	$node->stop;
 	open my $file, '>', $list or die;
@@ -76,7 +82,8 @@ for my $damage ('', "gpugraph resident 1\n", "gpugraph resident 1\n5 6 7 8 9\ncr
 	ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'a damaged list does no harm');
 	is(state_of($node), 'absent', 'nothing is loaded by it');
 }
-is(log_lines($node, qr/ignoring file "gpugraph.resident.0", which is damaged/), 5, 'the log says so');
+is(log_lines($node, qr/ignoring file "gpugraph.resident.0", which is damaged/), 5,
+	'the log says so');
 truth($node);
 is(wait_for_state($node, 'ready'), 'ready', 'queries load it');
 truth_by_device($node, 'in the end');

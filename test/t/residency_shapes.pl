@@ -1,5 +1,5 @@
-# Indexes of every make come to the device whole: several segments, rows longer than a page, halfvec, rows that share a
-# node, and with all of these rows of the delta.
+# Indexes of every make come to the device whole: several segments, rows longer than a page,
+# halfvec, rows that share a node, and with all of these rows of the delta.
 use strict;
 use warnings;
 
@@ -18,15 +18,18 @@ sub goes_through
 
 	$node->safe_psql('postgres', "SELECT make_queries('$rel', 20)");
 	$node->safe_psql('postgres', $prewarm);
-	is(of_index($node, "state || ' ' || segments", "${rel}_idx"), "ready $segments", "$what: on the device");
+	is(of_index($node, "state || ' ' || segments", "${rel}_idx"), "ready $segments",
+		"$what: on the device");
 	truth_by_device($node, $what, $rel);
-	$node->safe_psql('postgres', "INSERT INTO $rel SELECT id + 100000, cat, big, val FROM $rel WHERE id % 7 = 0");
+	$node->safe_psql('postgres',
+		"INSERT INTO $rel SELECT id + 100000, cat, big, val FROM $rel WHERE id % 7 = 0");
 	$node->safe_psql('postgres', $prewarm);
 	truth_by_device($node, "$what, with a delta", $rel);
 	$node->safe_psql('postgres', "DELETE FROM $rel WHERE id % 14 = 0; VACUUM $rel");
 	$node->safe_psql('postgres', $prewarm);
 	truth_by_device($node, "$what, vacuumed", $rel);
-	cmp_ok(of_index($node, 'delta_pages', "${rel}_idx"), '>', 0, "$what: the delta is on the device");
+	cmp_ok(of_index($node, 'delta_pages', "${rel}_idx"), '>', 0,
+		"$what: the delta is on the device");
 	index_is_complete($node, $what, $rel);
 	$node->safe_psql('postgres', "SELECT gpugraph_evict('${rel}_idx')");
 	is(of_device($node, 'resident_bytes'), 0, "$what: all of it goes");
@@ -41,7 +44,8 @@ SET client_min_messages = error;
 SET gpugraph.engine = cpu;
 CREATE INDEX parts_idx ON parts USING gpugraph (val vector_l2_ops);
 SQL
-my $segments = $node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('parts_idx')");
+my $segments = $node->safe_psql('postgres',
+	"SELECT segments FROM gpugraph_index_info('parts_idx')");
 cmp_ok($segments, '>', 1, "built in $segments segments");
 goes_through('segments', 'parts', $segments);
 
@@ -49,26 +53,33 @@ goes_through('segments', 'parts', $segments);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('parts_idx')");
 my ($loads, $bytes) = split / /, of_device($node, "loads || ' ' || resident_bytes");
 $node->safe_psql('postgres', 'DELETE FROM parts WHERE id <= 6000; VACUUM parts');
-cmp_ok($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('parts_idx')"), '<', $segments, 'a segment was given back');
-is(truth($node, 'parts') =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'the first answers after that are right');
+cmp_ok($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('parts_idx')"), '<',
+	$segments, 'a segment was given back');
+is(truth($node, 'parts') =~ /^1\.0000/ ? 'yes' : 'no', 'yes',
+	'the first answers after that are right');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('parts_idx')");
 cmp_ok(of_index($node, 'segments', 'parts_idx'), '<', $segments, 'the device followed');
 truth_by_device($node, 'a segment less', 'parts');
 is(of_device($node, 'loads'), $loads, 'without a load of the rest');
-ok(defined wait_for(sub { of_device($node, 'resident_bytes') < $bytes * 0.8 }), 'its memory was given back');
+ok(defined wait_for(sub { of_device($node, 'resident_bytes') < $bytes * 0.8 }),
+	'its memory was given back');
 is(of_device($node, 'resident_bytes'), of_index($node, 'bytes', 'parts_idx'), 'all of it');
 $node->safe_psql('postgres', "SELECT gpugraph_evict('parts_idx')");
 
 $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('short', 2200, 21, 40);
-CREATE TABLE long AS SELECT id, cat, big, (SELECT array_agg(x) FROM generate_series(1, 100), unnest(val::real[]) x)::vector(2100) AS val FROM short;
+CREATE TABLE long AS
+	SELECT id, cat, big,
+	(SELECT array_agg(x) FROM generate_series(1, 100), unnest(val::real[]) x)::vector(2100) AS val
+	FROM short;
 CREATE INDEX long_idx ON long USING gpugraph (val vector_l2_ops);
 SQL
 goes_through('rows longer than a page', 'long', 1);
 
 $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('shared', 3000, 16, 40);
-INSERT INTO shared SELECT id + 10000 * k, cat, big, val FROM shared, generate_series(1, 3) k WHERE id % 5 = 0;
+INSERT INTO shared SELECT id + 10000 * k, cat, big, val FROM shared, generate_series(1, 3) k
+	WHERE id % 5 = 0;
 CREATE INDEX shared_idx ON shared USING gpugraph (val vector_l2_ops);
 SQL
 goes_through('rows that share a node', 'shared', 1);
@@ -84,12 +95,16 @@ VACUUM half;
 SELECT gpugraph_prewarm('half_idx');
 SQL
 cmp_ok(of_index($node, 'delta_pages', 'half_idx'), '>', 0, 'halfvec: the delta is on the device');
-is($node->safe_psql('postgres', <<'SQL'), '20', 'halfvec: the nearest rows are those of a sequential scan');
+is($node->safe_psql('postgres',
+	<<'SQL'), '20', 'halfvec: the nearest rows are those of a sequential scan');
 SET enable_seqscan = off;
 CREATE FUNCTION nearest(q vector) RETURNS int[] LANGUAGE sql AS $$
-	SELECT array_agg(id) FROM (SELECT id FROM half ORDER BY val::halfvec(16) <-> q::halfvec(16) LIMIT 1) s $$;
-SELECT count(*) FROM queries WHERE (SELECT min(val::halfvec(16) <-> queries.val::halfvec(16)) FROM half) =
-	(SELECT val::halfvec(16) <-> queries.val::halfvec(16) FROM half WHERE id = (nearest(queries.val))[1]);
+	SELECT array_agg(id)
+	FROM (SELECT id FROM half ORDER BY val::halfvec(16) <-> q::halfvec(16) LIMIT 1) s $$;
+SELECT count(*) FROM queries
+	WHERE (SELECT min(val::halfvec(16) <-> queries.val::halfvec(16)) FROM half) =
+	(SELECT val::halfvec(16) <-> queries.val::halfvec(16) FROM half
+	WHERE id = (nearest(queries.val))[1]);
 SQL
 cmp_ok(of_index($node, 'queries_gpu', 'half_idx'), '>=', 20, 'halfvec: by the device');
 

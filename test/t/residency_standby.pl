@@ -23,7 +23,8 @@ $standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($standby, 'standby');
 
 # ---- rows inserted, deleted and vacuumed on the primary
-$primary->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id <= 2000');
+$primary->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id <= 2000');
 catch_up();
 is(truth($standby) =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'rows just replayed are found');
 $standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
@@ -39,7 +40,8 @@ answers_agree($standby, $primary, 'primary and standby agree');
 # ---- REINDEX and TRUNCATE replayed
 $primary->safe_psql('postgres', 'REINDEX INDEX items_idx');
 catch_up();
-is(truth($standby) =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'the first answers after REINDEX are right');
+is(truth($standby) =~ /^1\.0000/ ? 'yes' : 'no', 'yes',
+	'the first answers after REINDEX are right');
 $standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($standby, 'REINDEX replayed');
 ok(defined wait_for(sub { of_device($standby, 'resident_indexes') eq '1' }), 'the old copy goes');
@@ -50,10 +52,12 @@ is(wait_for_state($standby, 'ready'), 'ready', 'it is loaded again after a resta
 truth_by_device($standby, 'restarted');
 $standby->promote;
 truth_by_device($standby, 'promoted');
-$standby->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 500');
+$standby->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 500');
 is(truth($standby) =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'rows inserted then are found');
 $standby->safe_psql('postgres', 'DROP TABLE items');
-ok(defined wait_for(sub { of_device($standby, "resident_indexes || ' ' || resident_bytes") eq '0 0' }), 'DROP gives the memory back');
+ok(defined wait_for(sub { of_device($standby, "resident_indexes || ' ' || resident_bytes")
+	eq '0 0' }), 'DROP gives the memory back');
 
 $standby->stop;
 $primary->stop;

@@ -1,5 +1,6 @@
-# Queries whose answers are known, while rows come and go, VACUUM runs, the index is evicted, loaded, rebuilt, its loads fail and
-# the worker is terminated: no answer is wrong, no query fails, and nothing is left behind.
+# Queries whose answers are known, while rows come and go, VACUUM runs, the index is evicted,
+# loaded, rebuilt, its loads fail and the worker is terminated: no answer is wrong, no query fails,
+# and nothing is left behind.
 use strict;
 use warnings;
 
@@ -17,14 +18,16 @@ $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('other', 4000, 16, 40);
 CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops);
 CREATE SEQUENCE fresh START 100001;
--- a row that is there for good is its own nearest neighbour, at distance 0, and no deleted row is returned
+-- a row that is there for good is its own nearest neighbour, at distance 0, and no deleted row is
+-- returned
 CREATE FUNCTION ask(rel text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	wanted int := 1 + (random() * 3999)::int % 4000;
 	seen record;
 BEGIN
 	EXECUTE format('SELECT min(d) AS d, count(*) AS n, count(DISTINCT id) AS ids FROM '
-		'(SELECT t.id, t.val <-> (SELECT val FROM %1$I WHERE id = %2$s) AS d FROM %1$I t ORDER BY d LIMIT 10) s', rel, wanted) INTO seen;
+		'(SELECT t.id, t.val <-> (SELECT val FROM %1$I WHERE id = %2$s) AS d FROM %1$I t '
+		'ORDER BY d LIMIT 10) s', rel, wanted) INTO seen;
 	IF seen.d IS DISTINCT FROM 0 OR seen.n <> 10 OR seen.ids <> 10 THEN
 		RAISE EXCEPTION 'row % of %: %', wanted, rel, seen;
 	END IF;
@@ -34,14 +37,16 @@ CREATE FUNCTION try_prewarm(rel text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	PERFORM gpugraph_prewarm(rel::regclass);
 EXCEPTION
-	WHEN object_not_in_prerequisite_state OR out_of_memory OR undefined_table OR undefined_object THEN RETURN;
+	WHEN object_not_in_prerequisite_state OR out_of_memory OR undefined_table
+		OR undefined_object THEN RETURN;
 END $$;
 SQL
 
 # Each of these runs until time is up.
 my %scripts = (
 	ask => "SET enable_seqscan = off; SELECT ask('items'); SELECT ask('other');",
-	insert => "INSERT INTO items SELECT nextval('fresh'), cat, big, val FROM items WHERE id <= 4000 AND random() < 0.01;",
+	insert => "INSERT INTO items SELECT nextval('fresh'), cat, big, val FROM items
+		WHERE id <= 4000 AND random() < 0.01;",
 	delete => "DELETE FROM items WHERE id > 100000 AND random() < 0.3; SELECT pg_sleep(0.2);",
 	vacuum => "VACUUM items; SELECT pg_sleep(0.3);",
 	evict => "SELECT gpugraph_evict('items_idx'); SELECT pg_sleep(random() * 0.3);",
@@ -82,18 +87,23 @@ for my $job (@running)
 	my @errors = grep { /ERROR|FATAL|PANIC|aborted/ } split /\n/, $job->{out};
 
 	is(join("\n", @errors), '', "$job->{name}: no error");
-	like($job->{out}, qr/number of transactions actually processed: [1-9]/, "$job->{name}: it did something");
+	like($job->{out}, qr/number of transactions actually processed: [1-9]/,
+		"$job->{name}: it did something");
 }
 
 # ---- afterwards
 ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), 'the worker is up');
 cmp_ok(of_index($node, 'queries_gpu'), '>', 20, 'the device answered some of it');
-$node->safe_psql('postgres', "DELETE FROM items WHERE id > 100000; VACUUM items; SELECT gpugraph_prewarm('items_idx')");
+$node->safe_psql('postgres',
+	"DELETE FROM items WHERE id > 100000; VACUUM items; SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'afterwards');
 index_is_complete($node, 'afterwards');
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'), gpugraph_evict('other_idx')");
-ok(defined wait_for(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' }), 'all memory is given back');
-is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'"), 0, 'no loader is left');
+ok(defined wait_for(sub { of_device($node, "resident_indexes || ' ' || resident_bytes") eq '0 0' }),
+	'all memory is given back');
+is($node->safe_psql('postgres',
+	"SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'"), 0,
+	'no loader is left');
 is(log_lines($node, qr/PANIC|TRAP|signal 11|signal 6/), 0, 'nothing bad is in the log');
 
 $node->stop;

@@ -1,5 +1,5 @@
-# A primary that went on after its standby was promoted follows that one after pg_rewind: of its indexes nothing of what
-# it had changed since is left.
+# A primary that went on after its standby was promoted follows that one after pg_rewind: of its
+# indexes nothing of what it had changed since is left.
 use strict;
 use warnings;
 
@@ -9,7 +9,8 @@ use Test::More;
 
 use Gpugraph;
 
-my $old = new_node('old', init => { allows_streaming => 1 }, conf => "wal_log_hints = on\nwal_keep_size = 512MB\nmax_wal_size = 2GB\n");
+my $old = new_node('old', init => { allows_streaming => 1 },
+	conf => "wal_log_hints = on\nwal_keep_size = 512MB\nmax_wal_size = 2GB\n");
 $old->backup('backup');
 my $new = PostgreSQL::Test::Cluster->new('new');
 $new->init_from_backup($old, 'backup', has_streaming => 1);
@@ -36,7 +37,8 @@ sub part_and_rewind
 
 	$old->stop('fast');
 	my $conf = slurp_file($old->data_dir . '/postgresql.conf');
-	command_ok([ 'pg_rewind', '--target-pgdata', $old->data_dir, '--source-server', $new->connstr('postgres'), '--no-sync' ],
+	command_ok([ 'pg_rewind', '--target-pgdata', $old->data_dir, '--source-server',
+		$new->connstr('postgres'), '--no-sync' ],
 		"$what: pg_rewind");
 	# the other one's came with it
 	open(my $file, '>', $old->data_dir . '/postgresql.conf') or die $!;
@@ -49,8 +51,11 @@ sub part_and_rewind
 	is(answers($old), answers($new), "$what: equal answers");
 	for my $table (qw(items others))
 	{
-		is(join(' ', ($old->psql('postgres', "SELECT gpugraph_check('${table}_idx', true)"))[ 0, 2 ]), '0 ', "$what: $table is sound");
-		is($old->safe_psql('postgres', "SELECT complete('$table')"), 'ok', "$what: every row of $table is found");
+		is(join(' ',
+			($old->psql('postgres', "SELECT gpugraph_check('${table}_idx', true)"))[ 0, 2 ]), '0 ',
+			"$what: $table is sound");
+		is($old->safe_psql('postgres', "SELECT complete('$table')"), 'ok',
+			"$what: every row of $table is found");
 	}
 
 	# the other way around next time
@@ -61,20 +66,27 @@ sub part_and_rewind
 part_and_rewind(
 	'inserts and VACUUM',
 	"INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 2000;
-	 DELETE FROM items WHERE id % 3 = 0; DELETE FROM others WHERE id % 2 = 0; VACUUM items; VACUUM others; CHECKPOINT",
-	"DELETE FROM items WHERE id % 4 = 0; INSERT INTO items SELECT id + 30000, cat, big, val FROM others WHERE id <= 500;
+	 DELETE FROM items WHERE id % 3 = 0; DELETE FROM others WHERE id % 2 = 0;
+	 VACUUM items; VACUUM others; CHECKPOINT",
+	"DELETE FROM items WHERE id % 4 = 0;
+	 INSERT INTO items SELECT id + 30000, cat, big, val FROM others WHERE id <= 500;
 	 INSERT INTO others SELECT id + 30000, cat, big, val FROM others");
 $old->safe_psql('postgres', 'VACUUM items; VACUUM others');
 part_and_rewind(
 	'new files',
-	"REINDEX INDEX items_idx; DELETE FROM items WHERE id % 7 = 0; VACUUM items; DROP INDEX others_idx; CREATE INDEX more_idx ON others USING gpugraph (val vector_cosine_ops)",
-	"DELETE FROM items WHERE id % 5 = 1; REINDEX INDEX others_idx; TRUNCATE others; INSERT INTO others SELECT * FROM items");
-$old->safe_psql('postgres', 'INSERT INTO items SELECT id + 100000, cat, big, val FROM items WHERE id < 1000');
+	"REINDEX INDEX items_idx; DELETE FROM items WHERE id % 7 = 0; VACUUM items;
+	DROP INDEX others_idx; CREATE INDEX more_idx ON others USING gpugraph (val vector_cosine_ops)",
+	"DELETE FROM items WHERE id % 5 = 1; REINDEX INDEX others_idx; TRUNCATE others;
+	INSERT INTO others SELECT * FROM items");
+$old->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 100000, cat, big, val FROM items WHERE id < 1000');
 $old->safe_psql('postgres', 'VACUUM items');
 part_and_rewind(
 	'blocks used again',
-	"DELETE FROM items; VACUUM items; INSERT INTO others SELECT id + 200000, cat, big, val FROM others",
-	"DELETE FROM others WHERE id % 2 = 1; INSERT INTO items SELECT id + 300000, cat, big, val FROM items WHERE id < 500");
+	"DELETE FROM items; VACUUM items;
+	INSERT INTO others SELECT id + 200000, cat, big, val FROM others",
+	"DELETE FROM others WHERE id % 2 = 1;
+	INSERT INTO items SELECT id + 300000, cat, big, val FROM items WHERE id < 500");
 
 $new->stop;
 $old->stop;

@@ -1,5 +1,5 @@
-# What a device answers is what the CPU answers: in every order, beyond the device's longest list, under filters, with rows
-# inserted and deleted, through cursors that take turns.
+# What a device answers is what the CPU answers: in every order, beyond the device's longest list,
+# under filters, with rows inserted and deleted, through cursors that take turns.
 use strict;
 use warnings;
 
@@ -11,13 +11,15 @@ use Residency;
 my $node = service_node('answers', conf => "gpugraph.itopk_size = 64\n");
 make_items($node, 12000, 16);
 
-# ids by the device and by the CPU, for each query: how many answers are the same, and by whom they were
+# ids by the device and by the CPU, for each query: how many answers are the same, and by whom they
+# were
 $node->safe_psql('postgres', <<'SQL');
 CREATE FUNCTION ids(query int, n int, filter text) RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
 	found int[];
 BEGIN
-	EXECUTE format('SELECT array_agg(id) FROM (SELECT id FROM items WHERE %s ORDER BY val <-> (SELECT val FROM queries WHERE queries.q = %s) LIMIT %s) s',
+	EXECUTE format('SELECT array_agg(id) FROM (SELECT id FROM items WHERE %s
+		ORDER BY val <-> (SELECT val FROM queries WHERE queries.q = %s) LIMIT %s) s',
 		filter, query, n) INTO found;
 	RETURN found;
 END $$;
@@ -26,37 +28,51 @@ CREATE FUNCTION distances(query int, found int[]) RETURNS float8[] LANGUAGE sql 
 	SELECT array_agg(items.val <-> queries.val ORDER BY o)
 	FROM unnest(found) WITH ORDINALITY u(i, o) JOIN items ON id = i, queries WHERE queries.q = query
 $$;
--- What a GPU answers may differ from what a CPU does: it adds in another order, which puts rows at nearly the same distance in
--- either order, and walks on rows in half precision, which may leave out one row in twenty at the end of a list that is as
--- long as the walk's own.
-CREATE FUNCTION near(query int, by_device int[], by_cpu int[], how text) RETURNS boolean LANGUAGE plpgsql AS $$
+-- What a GPU answers may differ from what a CPU does: it adds in another order, which puts rows at
+-- nearly the same distance in either order, and walks on rows in half precision, which may leave
+-- out one row in twenty at the end of a list that is as long as the walk's own.
+CREATE FUNCTION near(query int, by_device int[], by_cpu int[], how text) RETURNS boolean
+	LANGUAGE plpgsql AS $$
 DECLARE
 	d float8[] := distances(query, by_device);
 	e float8[] := distances(query, by_cpu);
 BEGIN
-	RETURN cardinality(d) = cardinality(e) AND (SELECT count(DISTINCT i) FROM unnest(by_device) i) = cardinality(d) AND
-		(SELECT count(*) FROM unnest(d) x WHERE x <= (SELECT max(y) * (1 + 1e-6) FROM unnest(e) y)) >= 0.95 * cardinality(d) AND
-		(how = 'relaxed_order' OR NOT EXISTS (SELECT FROM generate_series(2, cardinality(d)) i WHERE d[i] < d[i - 1] * (1 - 1e-6)));
+	RETURN cardinality(d) = cardinality(e)
+		AND (SELECT count(DISTINCT i) FROM unnest(by_device) i) = cardinality(d) AND
+		(SELECT count(*) FROM unnest(d) x WHERE x <= (SELECT max(y) * (1 + 1e-6) FROM unnest(e) y))
+		>= 0.95 * cardinality(d) AND
+		(how = 'relaxed_order'
+		OR NOT EXISTS (SELECT FROM generate_series(2, cardinality(d)) i
+		WHERE d[i] < d[i - 1] * (1 - 1e-6)));
 END $$;
 -- 'same' of all queries' answers; else what is wrong
-CREATE FUNCTION compare(n int, filter text DEFAULT 'true', how text DEFAULT 'strict_order') RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION compare(n int, filter text DEFAULT 'true', how text DEFAULT 'strict_order')
+	RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	by_device int[];
 	by_cpu int[];
-	counted bigint := (SELECT queries_gpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass);
+	counted bigint := (SELECT queries_gpu FROM gpugraph_stat_index
+		WHERE relid = 'items_idx'::regclass);
 BEGIN
-	PERFORM set_config('gpugraph.iterative_scan', how, true), set_config('enable_seqscan', 'off', true);
+	PERFORM set_config('gpugraph.iterative_scan', how, true),
+		set_config('enable_seqscan', 'off', true);
 	FOR q IN 1 .. 20 LOOP
 		PERFORM set_config('gpugraph.engine', 'cuda', true);
 		by_device := ids(q, n, filter);
 		PERFORM set_config('gpugraph.engine', 'cpu', true);
 		by_cpu := ids(q, n, filter);
-		IF by_device IS DISTINCT FROM by_cpu AND (current_setting('gpugraph.service_engine') = 'cpu' OR NOT near(q, by_device, by_cpu, how)) THEN
-			RETURN format('query %s: %s rows by the device, %s by the CPU, %s of them the same', q, cardinality(by_device),
-				cardinality(by_cpu), (SELECT count(*) FROM (SELECT unnest(by_device) INTERSECT SELECT unnest(by_cpu)) s));
+		IF by_device IS DISTINCT FROM by_cpu
+			AND (current_setting('gpugraph.service_engine') = 'cpu'
+			OR NOT near(q, by_device, by_cpu, how)) THEN
+			RETURN format('query %s: %s rows by the device, %s by the CPU, %s of them the same', q,
+			cardinality(by_device),
+				cardinality(by_cpu),
+				(SELECT count(*)
+				FROM (SELECT unnest(by_device) INTERSECT SELECT unnest(by_cpu)) s));
 		END IF;
 	END LOOP;
-	counted := (SELECT queries_gpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass) - counted;
+	counted := (SELECT queries_gpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass)
+		- counted;
 	RETURN CASE WHEN counted = 20 THEN 'same' ELSE counted || ' answers by the device' END;
 END $$;
 -- every row once, and in order up to those that came late
@@ -64,7 +80,8 @@ CREATE FUNCTION all_rows(how text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	result text;
 BEGIN
-	PERFORM set_config('gpugraph.iterative_scan', how, true), set_config('enable_seqscan', 'off', true),
+	PERFORM set_config('gpugraph.iterative_scan', how, true),
+		set_config('enable_seqscan', 'off', true),
 		set_config('gpugraph.engine', 'cuda', true);
 	SELECT count(*) || ' ' || count(DISTINCT id) INTO result
 		FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)) s;
@@ -75,7 +92,8 @@ SQL
 sub compare
 {
 	my ($what, @arguments) = @_;
-	is($node->safe_psql('postgres', 'SELECT compare(' . join(', ', @arguments) . ')'), 'same', $what);
+	is($node->safe_psql('postgres', 'SELECT compare(' . join(', ', @arguments) . ')'), 'same',
+		$what);
 	return;
 }
 
@@ -93,7 +111,8 @@ sub compare_all
 	compare("$when: $_ rows", $_) for 300, 1500;
 	compare("$when: a strict filter", 20, "'big = 123'");
 	my $rows = $node->safe_psql('postgres', 'SELECT count(*) FROM items');
-	is($node->safe_psql('postgres', "SELECT all_rows('$_')"), "$rows $rows", "$when, $_: every row once")
+	is($node->safe_psql('postgres', "SELECT all_rows('$_')"), "$rows $rows",
+		"$when, $_: every row once")
 		for qw(strict_order relaxed_order);
 	return;
 }
@@ -101,11 +120,14 @@ sub compare_all
 compare_all('as built');
 
 # ---- the delta: full pages on the device, the rest here
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0');
+$node->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0');
 $node->safe_psql('postgres', 'ANALYZE items');
 compare_all('with a delta');
 cmp_ok(of_index($node, 'delta_pages'), '>', 16, 'most of the delta is on the device');
-is($node->safe_psql('postgres', 'INSERT INTO items SELECT 100000, 0, 0, val FROM queries WHERE q = 3; SELECT (ids(3, 1, \'true\'))[1]'),
+is($node->safe_psql('postgres',
+	'INSERT INTO items SELECT 100000, 0, 0, val FROM queries WHERE q = 3;
+	SELECT (ids(3, 1, \'true\'))[1]'),
 	100000, 'a row just inserted is found first');
 
 # ---- dead rows
@@ -124,10 +146,13 @@ SQL
 is($node->safe_psql('postgres', <<'SQL'), 't', 'a delta alone is searched by the device');
 SET enable_seqscan = off;
 SET gpugraph.engine = cuda;
-CREATE TEMP TABLE a AS SELECT q, array(SELECT id FROM few ORDER BY few.val <-> queries.val LIMIT 200) FROM queries;
+CREATE TEMP TABLE a AS
+	SELECT q, array(SELECT id FROM few ORDER BY few.val <-> queries.val LIMIT 200) FROM queries;
 SET gpugraph.engine = cpu;
-CREATE TEMP TABLE b AS SELECT q, array(SELECT id FROM few ORDER BY few.val <-> queries.val LIMIT 200) FROM queries;
-SELECT bool_and(a.array = b.array OR current_setting('gpugraph.service_engine') = 'cuda' AND near(q, a.array, b.array, 'off')) FROM a JOIN b USING (q);
+CREATE TEMP TABLE b AS
+	SELECT q, array(SELECT id FROM few ORDER BY few.val <-> queries.val LIMIT 200) FROM queries;
+SELECT bool_and(a.array = b.array OR current_setting('gpugraph.service_engine') = 'cuda'
+	AND near(q, a.array, b.array, 'off')) FROM a JOIN b USING (q);
 SQL
 cmp_ok(of_index($node, 'queries_gpu', 'few_idx'), '>=', 20, 'the counters agree');
 
@@ -166,21 +191,27 @@ SET min_parallel_table_scan_size = 0;
 SET max_parallel_workers_per_gather = 4;
 ALTER TABLE many SET (parallel_workers = 4);
 SQL
-	$node->safe_psql('postgres', "CREATE TABLE many AS SELECT id, val FROM items ORDER BY id LIMIT 300; ANALYZE many");
+	$node->safe_psql('postgres',
+		"CREATE TABLE many AS SELECT id, val FROM items ORDER BY id LIMIT 300; ANALYZE many");
 	my $nearest = '(SELECT items.id FROM items ORDER BY items.val <-> many.val LIMIT 1)';
-	like($node->safe_psql('postgres', "$parallel EXPLAIN SELECT many.id, $nearest FROM many"), qr/Gather.*Parallel Seq Scan on many.*SubPlan.*Index Scan using items_idx/s,
+	like($node->safe_psql('postgres', "$parallel EXPLAIN SELECT many.id, $nearest FROM many"),
+		qr/Gather.*Parallel Seq Scan on many.*SubPlan.*Index Scan using items_idx/s,
 		'searches in parallel workers: a plan');
 	my ($before) = answered_by($node);
 	# but for the odd one that a walk misses
-	cmp_ok($node->safe_psql('postgres', "$parallel SET gpugraph.engine = cuda; SELECT count(*) FROM (SELECT id, val, $nearest AS n FROM many) s
-			WHERE (val <-> (SELECT val FROM items i WHERE i.id = n ORDER BY id LIMIT 1)) < 0.001"),
-		'>=', 295, 'searches in parallel workers: each row is its own nearest neighbour, or a row that is equal');
+	cmp_ok($node->safe_psql('postgres',
+		"$parallel SET gpugraph.engine = cuda;
+		SELECT count(*) FROM (SELECT id, val, $nearest AS n FROM many) s
+		WHERE (val <-> (SELECT val FROM items i WHERE i.id = n ORDER BY id LIMIT 1)) < 0.001"),
+		'>=', 295,
+		'searches in parallel workers: each row is its own nearest neighbour, or its equal is');
 	my ($after) = answered_by($node);
 	cmp_ok($after - $before, '>=', 300, 'and the device answers them');
 }
 
 # ---- the copy goes away, or is replaced, while a cursor is open
-for my $how ("gpugraph_evict('items_idx')", "gpugraph_evict('items_idx'), gpugraph_prewarm('items_idx')")
+for my $how ("gpugraph_evict('items_idx')",
+	"gpugraph_evict('items_idx'), gpugraph_prewarm('items_idx')")
 {
 	is($node->safe_psql('postgres', <<"SQL"), 't', "$how beside an open cursor");
 SET enable_seqscan = off;
@@ -190,7 +221,8 @@ DECLARE
 	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
 	one record;
 	by_a int[];
-	counted bigint := (SELECT queries_cpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass);
+	counted bigint := (SELECT queries_cpu FROM gpugraph_stat_index
+		WHERE relid = 'items_idx'::regclass);
 BEGIN
 	OPEN a;
 	FOR i IN 1 .. 400 LOOP
@@ -211,8 +243,12 @@ SQL
 
 # ---- what nobody else can read, and what is too small, is searched here without complaint
 # builds are the session's own affair, and this host need not have a GPU for them
-my $small = 'SET LOCAL gpugraph.engine = cuda; SELECT count(*) FROM (SELECT id FROM tiny ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3) s';
-is($node->safe_psql('postgres', <<"SQL"), "3\n3\n3", 'temporary, new and small indexes are searched by the CPU');
+my $small =
+	'SET LOCAL gpugraph.engine = cuda;
+	SELECT count(*)
+	FROM (SELECT id FROM tiny ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3) s';
+is($node->safe_psql('postgres',
+	<<"SQL"), "3\n3\n3", 'temporary, new and small indexes are searched by the CPU');
 SET enable_seqscan = off;
 BEGIN;
 CREATE TABLE tiny AS SELECT id, val FROM items LIMIT 3000;
@@ -228,7 +264,8 @@ CREATE TEMP TABLE other AS SELECT id, val FROM items LIMIT 3000;
 CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops);
 BEGIN;
 SET LOCAL gpugraph.engine = cuda;
-SELECT count(*) FROM (SELECT id FROM other ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3) s;
+SELECT count(*)
+	FROM (SELECT id FROM other ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3) s;
 COMMIT;
 SQL
 is(of_index($node, "cpu_local || ' ' || cpu_small", 'tiny_idx'), '1 1', 'and counted as such');

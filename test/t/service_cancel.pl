@@ -1,5 +1,6 @@
-# A query that ends while the device has it leaves nothing behind: cancelled, timed out, terminated, its client gone. The
-# next one is answered by the device; and queries that wait together go out together.
+# A query that ends while the device has it leaves nothing behind: cancelled, timed out, terminated,
+# its client gone. The next one is answered by the device; and queries that wait together go out
+# together.
 use strict;
 use warnings;
 
@@ -14,7 +15,9 @@ my $node = service_node('cancel', conf => "max_connections = 20\n");
 make_items($node, 4000, 16);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 
-my $query = 'SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
+my $query =
+	'SELECT count(*)
+	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
 my @slow = ('SET enable_seqscan = off', 'SET gpugraph.fault = stall', $query);
 
 sub abandoned { return of_device($node, 'abandoned') }
@@ -42,7 +45,8 @@ SELECT pg_sleep(1.2);
 SET gpugraph.engine = cuda;
 $query;
 SQL
-is($both, "10\n\n10", 'a session whose query timed out goes on: with the CPU, then with the device');
+is($both, "10\n\n10",
+	'a session whose query timed out goes on: with the CPU, then with the device');
 cmp_ok(of_index($node, 'cpu_busy'), '>=', 1, 'the query in between is counted');
 
 # ---- cancel and terminate
@@ -66,16 +70,19 @@ for my $how (qw(pg_cancel_backend pg_terminate_backend))
 
 	waiting_pid($node);
 	$waiting->{harness}->kill_kill;
-	ok(defined wait_for(sub { abandoned() == $before + 1 }), 'a client that is gone: its slot is given back');
+	ok(defined wait_for(sub { abandoned() == $before + 1 }),
+		'a client that is gone: its slot is given back');
 }
 
 # ---- many at a time, some of them cancelled: no slot is lost
 {
 	my $before = abandoned();
-	my @waiting = map { start_psql($node, ($_ % 2 ? 'SET statement_timeout = 300' : 'SELECT 1'), @slow) } 1 .. 10;
+	my @waiting = map { start_psql($node, ($_ % 2 ? 'SET statement_timeout = 300' : 'SELECT 1'),
+		@slow) } 1 .. 10;
 	my @errors = map { finish_psql($_) } @waiting;
 
-	# one that starts late may meet the slot of one that timed out, and is answered by the CPU at once
+	# one that starts late may meet the slot of one that timed out, and is answered by the CPU at
+	# once
 	my $timeouts = grep { /statement timeout/ } @errors;
 	ok($timeouts >= 1 && $timeouts <= 5, "$timeouts of ten time out");
 	is(scalar(grep { $_ eq '' } @errors), 10 - $timeouts, 'the others are answered');
@@ -93,14 +100,17 @@ for my $how (qw(pg_cancel_backend pg_terminate_backend))
 	close $file;
 	my ($queries, $batches) = split / /, of_device($node, "queries || ' ' || batches");
 	$node->command_ok(
-		[ 'env', 'PGOPTIONS=-c enable_seqscan=off -c gpugraph.engine=cuda', 'pgbench', '-n', '-M', 'prepared', '-c', 12,
+		[ 'env', 'PGOPTIONS=-c enable_seqscan=off -c gpugraph.engine=cuda', 'pgbench', '-n', '-M',
+			'prepared', '-c', 12,
 			'-t', 300, '-f', $sql, '-h', $node->host, '-p', $node->port, 'postgres' ],
 		'twelve clients, none of them answered by the CPU');
 	my ($queries_after, $batches_after) = split / /, of_device($node, "queries || ' ' || batches");
 	is($queries_after - $queries, 3600, 'every query is counted');
 	cmp_ok($batches_after - $batches, '<', 3600, 'in fewer batches');
-	is(of_device($node, '(SELECT sum(n) FROM unnest(batch_sizes[2:]) n) > 0'), 't', 'the histogram has batches of several');
-	is(of_device($node, '(SELECT sum(n) FROM unnest(batch_sizes) n) = batches'), 't', 'and all of them');
+	is(of_device($node, '(SELECT sum(n) FROM unnest(batch_sizes[2:]) n) > 0'), 't',
+		'the histogram has batches of several');
+	is(of_device($node, '(SELECT sum(n) FROM unnest(batch_sizes) n) = batches'), 't',
+		'and all of them');
 }
 is(of_device($node, 'failed'), 0, 'nothing failed');
 

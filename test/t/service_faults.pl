@@ -1,5 +1,5 @@
-# Whatever fails in the service, the CPU answers, the server stays up, the worker comes back, and the log says why, once.
-# With gpugraph.engine = cuda it is an error instead.
+# Whatever fails in the service, the CPU answers, the server stays up, the worker comes back, and
+# the log says why, once. With gpugraph.engine = cuda it is an error instead.
 use strict;
 use warnings;
 
@@ -14,7 +14,9 @@ make_items($node, 4000, 16);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'at first');
 
-my $query = 'SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
+my $query =
+	'SELECT count(*)
+	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
 my $postmaster = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
 
 sub restarts { return of_device($node, 'restarts') }
@@ -27,8 +29,10 @@ sub under_fault
 
 	is($node->safe_psql('postgres', "$set; $query"), 10, "$fault: the CPU answers");
 	up_again($fault);
-	my ($rc, $out, $err) = $node->psql('postgres', "$set; SET gpugraph.engine = cuda; $query", extra_params => [ '-v', 'VERBOSITY=verbose' ]);
-	like($err, qr/55000: gpugraph.engine is "cuda" but no GPU can search index "items_idx"/, "$fault: engine = cuda makes it an error");
+	my ($rc, $out, $err) = $node->psql('postgres', "$set; SET gpugraph.engine = cuda; $query",
+		extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	like($err, qr/55000: gpugraph.engine is "cuda" but no GPU can search index "items_idx"/,
+		"$fault: engine = cuda makes it an error");
 	like($err, qr/DETAIL: .*\nHINT: .*gpugraph.engine/, "$fault: with the reason and what to do");
 	up_again($fault);
 	return;
@@ -39,22 +43,26 @@ sub up_again
 {
 	my ($what) = @_;
 
-	ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), "$what: the worker is there") or return;
+	ok(defined wait_for(sub { of_device($node, 'state') eq 'up' }), "$what: the worker is there")
+		or return;
 	is(wait_for_state($node, 'ready'), 'ready', "$what: and the index");
 	return;
 }
 
 # ---- only superusers
-like(($node->psql('postgres', 'CREATE ROLE joe LOGIN; SET ROLE joe; SET gpugraph.fault = exit'))[2], qr/permission denied/,
+like(($node->psql('postgres', 'CREATE ROLE joe LOGIN; SET ROLE joe; SET gpugraph.fault = exit'))[2],
+	qr/permission denied/,
 	'faults are for superusers');
 
 # ---- faults that leave the worker up
 under_fault('launch');
-is(log_lines($node, qr/LOG: .*gpugraph device 0: launch failed/), 1, 'launch: the log says it once');
+is(log_lines($node, qr/LOG: .*gpugraph device 0: launch failed/), 1,
+	'launch: the log says it once');
 is(of_device($node, 'last_error'), 'gpugraph.fault: launch failed', 'launch: so does the view');
 is(of_device($node, 'failed'), 2, 'launch: two queries failed');
 under_fault('ring_full');
-is(log_lines($node, qr/LOG: .*searches of index "items_idx" use the CPU/), 2, 'one line for each reason');
+is(log_lines($node, qr/LOG: .*searches of index "items_idx" use the CPU/), 2,
+	'one line for each reason');
 is(restarts(), 0, 'the worker went on all the time');
 is(of_index($node, "cpu_failed || ' ' || cpu_busy"), '1 1', 'counted by reason');
 truth_by_device($node, 'after launch and ring_full');
@@ -65,14 +73,17 @@ is(restarts(), 2, 'exit: the worker came back, twice');
 truth_by_device($node, 'after exit');
 under_fault('device');
 is(restarts(), 4, 'device: the worker came back, twice');
-is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: device lost/), 1, 'device: the log says it once');
+is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: device lost/), 1,
+	'device: the log says it once');
 like(of_device($node, 'last_error'), qr/device lost/, 'device: so does the view');
 truth_by_device($node, 'after device');
 {
 	my $seen;
 
-	is($node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = device; $query"), 10, 'device: once more');
-	wait_for(sub { $seen = of_device($node, "state || ' ' || resident_indexes || ' ' || resident_bytes"); return $seen =~ /^broken/ });
+	is($node->safe_psql('postgres',
+		"SET enable_seqscan = off; SET gpugraph.fault = device; $query"), 10, 'device: once more');
+	wait_for(sub { $seen = of_device($node,
+		"state || ' ' || resident_indexes || ' ' || resident_bytes"); return $seen =~ /^broken/ });
 	is($seen, 'broken 0 0', 'device: what it held is gone');
 	up_again('device');
 }
@@ -83,10 +94,13 @@ truth_by_device($node, 'after device');
 		start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = stall', $query)
 	} 1 .. 4;
 	ok(defined wait_for(sub { of_device($node, 'queries') > 0 && $node->safe_psql('postgres',
-		"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND query LIKE '%<->%' AND pid <> pg_backend_pid()") == 4 }),
+		"SELECT count(*) FROM pg_stat_activity
+		WHERE wait_event_type = 'Extension' AND query LIKE '%<->%' AND pid <> pg_backend_pid()")
+		== 4 }),
 		'four queries wait');
 	kill 'TERM', of_device($node, 'pid');
-	is(join('', map { finish_psql($_) } @waiting), '', 'terminated: queries in flight are answered');
+	is(join('', map { finish_psql($_) } @waiting), '',
+		'terminated: queries in flight are answered');
 	is(join(' ', map { $_->{out} =~ s/\s+//gr } @waiting), '10 10 10 10', 'terminated: by the CPU');
 	up_again('terminated');
 	truth_by_device($node, 'terminated');
@@ -99,7 +113,9 @@ truth_by_device($node, 'after device');
 
 	open my $file, '>', $sql or die "$sql: $!";
 	print $file "\\set q random(1, 20)\n",
-		"SELECT count(*) = 10 AS ten FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = :q) LIMIT 10) s \\gset\n",
+		"SELECT count(*) = 10 AS ten
+		FROM (SELECT id FROM items
+		ORDER BY val <-> (SELECT val FROM queries WHERE q = :q) LIMIT 10) s \\gset\n",
 		"\\if :ten\n\\else\nSELECT 1/0;\n\\endif\n";
 	close $file;
 	my $bench = IPC::Run::start(
@@ -111,7 +127,8 @@ truth_by_device($node, 'after device');
 		my $pid = of_device($node, 'pid');
 		kill 'TERM', $pid if $pid;
 	}
-	ok($bench->finish, 'six clients notice nothing of a worker that is terminated four times') or diag($err);
+	ok($bench->finish, 'six clients notice nothing of a worker that is terminated four times')
+		or diag($err);
 	unlike($err, qr/aborted|ERROR/, 'not one error');
 	cmp_ok(restarts(), '>', $before + 1, 'it was');
 	up_again('under load');
@@ -123,32 +140,39 @@ $node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_driver');
 $node->reload;
 usleep(300_000);
 kill 'TERM', of_device($node, 'pid');
-ok(defined wait_for(sub { restarts() >= 7 && of_device($node, 'state') eq 'broken' && of_device($node, 'last_error') =~ /no driver/ }),
+ok(defined wait_for(sub { restarts() >= 7 && of_device($node, 'state') eq 'broken'
+	&& of_device($node, 'last_error') =~ /no driver/ }),
 	'no driver: the worker waits');
 truth_by_cpu($node, 'no driver');
 usleep(3_500_000);
-is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: no driver/), 1, 'no driver: the log says it once');
+is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: no driver/), 1,
+	'no driver: the log says it once');
 like(($node->psql('postgres', "SET enable_seqscan = off; SET gpugraph.engine = cuda; $query"))[2],
-	qr/No worker of the GPU service has a device that works/, 'no driver: an error with gpugraph.engine = cuda');
+	qr/No worker of the GPU service has a device that works/,
+	'no driver: an error with gpugraph.engine = cuda');
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
 $node->reload;
 up_again('driver found');
 truth_by_device($node, 'driver found');
 
-is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $postmaster, 'the server was up all the time');
+is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $postmaster,
+	'the server was up all the time');
 is(log_lines($node, qr/(PANIC|TRAP|terminated by signal|crash)/), 0, 'nothing bad is in the log');
 
 # ---- a server without the service
 $node->append_conf('postgresql.conf', "gpugraph.devices = ''");
 $node->restart;
-is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10, 'no devices: the CPU answers');
+is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10,
+	'no devices: the CPU answers');
 like(($node->psql('postgres', "SET enable_seqscan = off; SET gpugraph.engine = cuda; $query"))[2],
 	qr/There is no GPU service/, 'no devices: an error with gpugraph.engine = cuda');
 $node->append_conf('postgresql.conf', "gpugraph.devices = '0,0'");
 $node->restart;
-is(log_lines($node, qr/invalid value for parameter "gpugraph.devices": "0,0"/), 1, 'the same device twice is no list of devices');
+is(log_lines($node, qr/invalid value for parameter "gpugraph.devices": "0,0"/), 1,
+	'the same device twice is no list of devices');
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''\ngpugraph.devices = 'all'");
 $node->restart;
-is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10, 'not preloaded: the CPU answers');
+is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10,
+	'not preloaded: the CPU answers');
 $node->stop;
 done_testing();

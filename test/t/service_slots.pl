@@ -1,5 +1,5 @@
-# A backend's slot outlives whatever happens to the two who share it: a backend that is held up while the worker is replaced, a
-# worker that is held up while backends wait.
+# A backend's slot outlives whatever happens to the two who share it: a backend that is held up
+# while the worker is replaced, a worker that is held up while backends wait.
 use strict;
 use warnings;
 
@@ -13,27 +13,33 @@ my $node = service_node('slots');
 make_items($node, 4000, 16);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 
-my $query = 'SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
+my $query =
+	'SELECT count(*)
+	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
 
 sub replace_worker
 {
 	my $pid = of_device($node, 'pid');
 
 	kill 'TERM', $pid;
-	wait_for(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0 && $now != $pid; });
+	wait_for(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0
+		&& $now != $pid; });
 	is(wait_for_state($node, 'ready'), 'ready', 'the worker was replaced');
 	return;
 }
 
-# ---- held up from before the answer until after the next worker's start, which calls the query failed
+# ---- held up from before the answer until after the next worker's start, which calls the query
+# failed
 {
-	my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.engine = cuda', 'SET gpugraph.fault = stall',
+	my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.engine = cuda',
+		'SET gpugraph.fault = stall',
 		$query, 'SET gpugraph.fault = none', $query, $query);
 	my $pid = waiting_pid($node);
 	my $batches = of_device($node, 'batches');
 
 	kill 'STOP', $pid;
-	ok(defined wait_for(sub { of_device($node, 'batches') > $batches }), 'a backend is held up while the device answers');
+	ok(defined wait_for(sub { of_device($node, 'batches') > $batches }),
+		'a backend is held up while the device answers');
 	replace_worker();
 	kill 'CONT', $pid;
 	is(finish_psql($session), '', 'it gets its answer, and the device answers its next queries');
@@ -47,7 +53,8 @@ sub replace_worker
 
 	kill 'STOP', $worker;
 	my $start = time;
-	is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10, 'a worker that hangs: the CPU answers');
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; $query"), 10,
+		'a worker that hangs: the CPU answers');
 	my $took = time - $start;
 	ok($took > 4 && $took < 15, "after some seconds: $took");
 
@@ -60,7 +67,8 @@ sub replace_worker
 	cmp_ok($took, '<', 15, "of which one waits at most: $took");
 	is(of_index($node, 'queries_cpu') - $cpu, 5, 'all counted');
 	kill 'CONT', $worker;
-	ok(defined wait_for(sub { $node->safe_psql('postgres', "SET enable_seqscan = off; $query"); return truth($node) eq '1.0000 20 0' }),
+	ok(defined wait_for(sub { $node->safe_psql('postgres',
+		"SET enable_seqscan = off; $query"); return truth($node) eq '1.0000 20 0' }),
 		'the worker goes on: the device answers');
 }
 
@@ -70,14 +78,18 @@ sub replace_worker
 
 	kill 'STOP', $worker;
 	my $start = time;
-	$node->safe_psql('postgres', "SET statement_timeout = '60s'; CREATE INDEX more_idx ON items USING gpugraph (val vector_ip_ops)");
+	$node->safe_psql('postgres',
+		"SET statement_timeout = '60s';
+		CREATE INDEX more_idx ON items USING gpugraph (val vector_ip_ops)");
 	my $took = time - $start;
 	cmp_ok($took, '<', 30, "CREATE INDEX took $took s");
 	kill 'CONT', $worker;
-	ok(defined wait_for(sub { return state_of($node, 'more_idx') eq 'absent'; }), 'the worker forgets the load');
+	ok(defined wait_for(sub { return state_of($node, 'more_idx') eq 'absent'; }),
+		'the worker forgets the load');
 	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('more_idx')");
 	is(state_of($node, 'more_idx'), 'ready', 'the index can be loaded');
-	$node->safe_psql('postgres', 'CREATE INDEX another_idx ON items USING gpugraph (val vector_l1_ops)');
+	$node->safe_psql('postgres',
+		'CREATE INDEX another_idx ON items USING gpugraph (val vector_l1_ops)');
 	is(state_of($node, 'another_idx'), 'ready', 'and the next one is handed over');
 }
 

@@ -1,6 +1,7 @@
-# The GPU service under everything at once: many clients searching, inserting and deleting, VACUUM in a loop, statements
-# cut off by a timeout, and the service's worker terminated again and again. No statement fails but the cut-off ones,
-# no select returns a wrong row, a row twice or too few, and memory stays what it was.
+# The GPU service under everything at once: many clients searching, inserting and deleting, VACUUM
+# in a loop, statements cut off by a timeout, and the service's worker terminated again and again.
+# No statement fails but the cut-off ones, no select returns a wrong row, a row twice or too few,
+# and memory stays what it was.
 #
 #	SOAK_SECONDS, SOAK_CLIENTS, SOAK_ROWS, SOAK_DIM		default 12, 8, 3000, 16
 #	GG_SERVICE_ENGINE		what plays the device: cpu (default), or cuda on a GPU host
@@ -89,7 +90,8 @@ sub forever
 	print $f $sql x $repeats;
 	close $f;
 	my %session = (out => '', err => '');
-	$session{harness} = IPC::Run::start([ 'psql', '-XAtq', @arguments, '-d', $node->connstr('postgres'), '-f', "$dir/$name.sql" ],
+	$session{harness} = IPC::Run::start([ 'psql', '-XAtq', @arguments, '-d',
+		$node->connstr('postgres'), '-f', "$dir/$name.sql" ],
 		'<', \undef, '>', \$session{out}, '2>', \$session{err});
 	return \%session;
 }
@@ -97,13 +99,15 @@ sub forever
 my $vacuuming = forever('vacuum', 50 * $seconds, "VACUUM items;\nSELECT pg_sleep(0.1);\n");
 my @cutting = map {
 	forever("cut$_", 400 * $seconds,
-		"SELECT count(look(val, 20)) FROM source WHERE id BETWEEN 1 AND 50;\n", '-v', 'ON_ERROR_STOP=0', '-c', 'SET enable_seqscan = off',
+		"SELECT count(look(val, 20)) FROM source WHERE id BETWEEN 1 AND 50;\n", '-v',
+		'ON_ERROR_STOP=0', '-c', 'SET enable_seqscan = off',
 		'-c', "SET statement_timeout = '@{[ 3 * $_ ]}ms'")
 } 1 .. 2;
 
 sub service_pids
 {
-	return split /\n/, $node->safe_psql('postgres', 'SELECT pid FROM gpugraph_stat_device WHERE pid IS NOT NULL');
+	return split /\n/,
+		$node->safe_psql('postgres', 'SELECT pid FROM gpugraph_stat_device WHERE pid IS NOT NULL');
 }
 
 # resident kB of a process that no other process shares
@@ -158,7 +162,8 @@ SQL
 		push @files, '-f', "$dir/$name.sql\@$weight";
 	}
 	$bench{harness} = IPC::Run::start(
-		[ 'pgbench', '--no-vacuum', "--client=$clients", '--jobs=2', "--time=$seconds", '--protocol=prepared', @files,
+		[ 'pgbench', '--no-vacuum', "--client=$clients", '--jobs=2', "--time=$seconds",
+			'--protocol=prepared', @files,
 			$node->connstr('postgres') ],
 		'<', \undef, '>', \$bench{out}, '2>', \$bench{err});
 }
@@ -178,7 +183,9 @@ while ($bench{harness}->pumpable && time - $start < $seconds - 2)
 	# private memory of the worker that is about to go, after so long a time alive
 	push @memory, join ' ', map { sprintf '%.0f MB', private_kb($_) / 1024 } @pids;
 	my ($largest) = sort { $b <=> $a } map { private_kb($_) } split /\n/,
-		$node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
+		$node->safe_psql('postgres',
+		"SELECT pid FROM pg_stat_activity
+		WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
 	if (time - $start > $seconds / 4)
 	{
 		$early //= $largest;
@@ -197,24 +204,30 @@ for my $session ($vacuuming, @cutting)
 }
 
 note($bench{out});
-is(join('', grep { !/^pgbench \(/ } map { "$_\n" } split /\n/, $bench{err}), '', 'no statement of the clients failed');
+is(join('',
+	grep { !/^pgbench \(/ } map { "$_\n" } split /\n/, $bench{err}), '',
+	'no statement of the clients failed');
 like($bench{out}, qr/number of failed transactions: 0 /, 'and pgbench counted none');
 unlike($vacuuming->{err}, qr/ERROR(?!.*terminating)/, 'VACUUM met no error');
 my @cut = map { split /\n/, $_->{err} } @cutting;
-is(join("\n", grep { /ERROR/ && !/statement timeout/ } @cut), '', 'nor did the others but by their timeout');
+is(join("\n", grep { /ERROR/ && !/statement timeout/ } @cut), '',
+	'nor did the others but by their timeout');
 cmp_ok(scalar(grep { /statement timeout/ } @cut), '>', 0, 'statements were cut off');
 cmp_ok($kills, '>', 0, "workers were terminated: $kills times");
 
 ok(defined wait_for(sub { return scalar(service_pids()) > 0; }), 'the worker is back');
-my ($samples, $mean) = split /\|/, $node->safe_psql('postgres', 'SELECT count(*), avg(recall) FROM samples');
+my ($samples, $mean) = split /\|/,
+	$node->safe_psql('postgres', 'SELECT count(*), avg(recall) FROM samples');
 cmp_ok($samples, '>', 0, "$samples samples were compared with exact answers");
 cmp_ok($mean, '>', 0.95, sprintf('recall %.4f', $mean));
 my ($gpu, $cpu) = split /\|/,
-	$node->safe_psql('postgres', "SELECT queries_gpu, queries_cpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass");
+	$node->safe_psql('postgres',
+	"SELECT queries_gpu, queries_cpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass");
 cmp_ok($gpu, '>', 0, "$gpu queries answered by the device, $cpu by the CPU");
 ok($early > 0 && $late < $early * 1.2 + 8192, "the largest backend grew from $early to $late kB");
 note('private memory of the workers before they went: ' . join(', ', @memory));
-note('device memory: ' . `nvidia-smi --query-gpu=memory.used --format=csv,noheader 2>/dev/null`) if $engine eq 'cuda';
+note('device memory: ' . `nvidia-smi --query-gpu=memory.used --format=csv,noheader 2>/dev/null`)
+	if $engine eq 'cuda';
 index_is_complete($node, 'in the end');
 unlike(slurp_file($node->logfile), qr/PANIC|was terminated by signal|TRAP/, 'no process crashed');
 

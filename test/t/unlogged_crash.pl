@@ -1,4 +1,5 @@
-# After a crash an unlogged table and its index are empty and usable; after a clean stop they are as they were.
+# After a crash an unlogged table and its index are empty and usable; after a clean stop they are as
+# they were.
 use strict;
 use warnings;
 
@@ -11,7 +12,8 @@ my $node = new_node('unlogged');
 $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('source', 1500, 16, 20);
 CREATE UNLOGGED TABLE items AS SELECT * FROM source;
-CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (graph_degree = 16, intermediate_graph_degree = 32);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
+	WITH (graph_degree = 16, intermediate_graph_degree = 32);
 INSERT INTO items SELECT id + 10000, cat, big, val FROM source;
 CREATE UNLOGGED TABLE free (id int, val vector);
 CREATE INDEX free_idx ON free USING gpugraph (val vector_l2_ops);
@@ -26,16 +28,22 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM items'), '3000', 'with its
 
 $node->stop('immediate');
 $node->start;
-is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM source LIMIT 1)) s'),
+is($node->safe_psql('postgres',
+	'SET enable_seqscan = off;
+	SELECT count(*)
+	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM source LIMIT 1)) s'),
 	'0', 'after a crash it is empty');
 index_is_complete($node, 'empty');
-is($node->safe_psql('postgres', "SELECT graph_degree, rows, delta_rows, dimensions FROM gpugraph_index_info('items_idx')"), '16|0|0|16', 'its options are kept');
+is($node->safe_psql('postgres',
+	"SELECT graph_degree, rows, delta_rows, dimensions FROM gpugraph_index_info('items_idx')"),
+	'16|0|0|16', 'its options are kept');
 $node->safe_psql('postgres', 'INSERT INTO items SELECT * FROM source');
 index_is_complete($node, 'filled again');
 $node->safe_psql('postgres', 'REINDEX INDEX items_idx');
 index_is_complete($node, 'rebuilt');
 $node->safe_psql('postgres', "INSERT INTO free VALUES (1, '[1,2]')");
-is($node->safe_psql('postgres', "SELECT dimensions FROM gpugraph_index_info('free_idx')"), '2', 'its first row says the dimensions again');
+is($node->safe_psql('postgres', "SELECT dimensions FROM gpugraph_index_info('free_idx')"), '2',
+	'its first row says the dimensions again');
 
 $node->stop;
 done_testing();

@@ -10,7 +10,8 @@ use Gpugraph;
 
 my $old = new_node('old');
 make_items($old, 2000, 16);
-$old->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
+$old->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
 $old->safe_psql('postgres', 'DELETE FROM items WHERE id % 5 = 0');
 $old->safe_psql('postgres', 'VACUUM items');
 my $before = answers($old);

@@ -1,5 +1,6 @@
-# VACUUM beside selects, inserts and deletes: a select never returns a row twice, a row out of order (which a recycled
-# TID would show as) or fewer rows than its LIMIT, and the index agrees with its table in the end.
+# VACUUM beside selects, inserts and deletes: a select never returns a row twice, a row out of order
+# (which a recycled TID would show as) or fewer rows than its LIMIT, and the index agrees with its
+# table in the end.
 use strict;
 use warnings;
 
@@ -44,10 +45,12 @@ print $loop "VACUUM items;\nSELECT pg_sleep(0.02);\n" x 200;
 close $loop;
 my ($vacuum_out, $vacuum_err) = ('', '');
 my $vacuuming = IPC::Run::start(
-	[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', "$PostgreSQL::Test::Utils::tmp_check/vacuum.sql" ],
+	[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f',
+		"$PostgreSQL::Test::Utils::tmp_check/vacuum.sql" ],
 	'<', \undef, '>', \$vacuum_out, '2>', \$vacuum_err);
 
-$node->pgbench('--no-vacuum --client=6 --time=12 -D seed=1', 0, [qr{processed}], [qr{^$}], 'selects, inserts and deletes beside VACUUM',
+$node->pgbench('--no-vacuum --client=6 --time=12 -D seed=1', 0, [qr{processed}], [qr{^$}],
+	'selects, inserts and deletes beside VACUUM',
 	{
 		'select@4' => <<'SQL',
 \set q random(1, 2000)
@@ -91,9 +94,11 @@ print $loop "REINDEX INDEX CONCURRENTLY items_idx;\n" x 5;
 close $loop;
 my ($reindex_out, $reindex_err) = ('', '');
 my $reindexing = IPC::Run::start(
-	[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', "$PostgreSQL::Test::Utils::tmp_check/reindex.sql" ],
+	[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f',
+		"$PostgreSQL::Test::Utils::tmp_check/reindex.sql" ],
 	'<', \undef, '>', \$reindex_out, '2>', \$reindex_err);
-$node->pgbench('--no-vacuum --client=4 --time=6', 0, [qr{processed}], [qr{^$}], 'selects and inserts beside REINDEX CONCURRENTLY',
+$node->pgbench('--no-vacuum --client=4 --time=6', 0, [qr{processed}], [qr{^$}],
+	'selects and inserts beside REINDEX CONCURRENTLY',
 	{
 		'select2@3' => <<'SQL',
 \set q random(1, 2000)

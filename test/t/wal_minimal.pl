@@ -1,4 +1,5 @@
-# With wal_level = minimal a relation made in the same transaction is synced instead of logged; it survives a crash.
+# With wal_level = minimal a relation made in the same transaction is synced instead of logged; it
+# survives a crash.
 use strict;
 use warnings;
 
@@ -7,7 +8,8 @@ use Test::More;
 
 use Gpugraph;
 
-my $node = new_node('minimal', conf => "wal_level = minimal\nmax_wal_senders = 0\nwal_skip_threshold = 0\nfsync = on\n");
+my $node = new_node('minimal',
+	conf => "wal_level = minimal\nmax_wal_senders = 0\nwal_skip_threshold = 0\nfsync = on\n");
 make_items($node, 2000, 16);
 $node->safe_psql('postgres', <<'SQL');
 BEGIN;
@@ -31,7 +33,8 @@ index_is_complete($node, 'built in a transaction of its own');
 index_is_complete($node, 'built with its table', 'made');
 index_is_complete($node, 'truncated with its table', 'cut');
 
-$node->safe_psql('postgres', 'BEGIN; TRUNCATE made; INSERT INTO made SELECT * FROM items; COMMIT; REINDEX INDEX items_idx');
+$node->safe_psql('postgres',
+	'BEGIN; TRUNCATE made; INSERT INTO made SELECT * FROM items; COMMIT; REINDEX INDEX items_idx');
 $node->stop('immediate');
 $node->start;
 index_is_complete($node, 'truncated and filled again', 'made');
