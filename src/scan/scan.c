@@ -8,9 +8,9 @@
  *	device	lists that a GPU answered with (src/service), of gpugraph.itopk_size at first, asked for anew and
  *			longer as the executor wants more
  *	walk	the graph walk, the same way; also where a GPU's longest list was not enough, or it failed
- *	exact	every row of the segment (or delta) measured, in passes that each keep the next
- *			nearest ones: where the graph has nothing more to say, where it would be slower, and
- *			for the delta always
+ *	exact	every row of the segment (or delta) measured: first to keep some of the nearest ones,
+ *			and once more, if the executor wants more, to sort all others.  Where the graph has
+ *			nothing more to say, where it would be slower, and for the delta always
  *
  * A GPU holds the delta's full pages as of some moment; the pages behind them are a stream of their own, read here.
  *
@@ -71,7 +71,6 @@ GgInitDelta(GgScanOpaque *so, GgStream *stream, uint32 first_page, uint32 end_pa
 	stream->first_page = first_page;
 	stream->end_page = end_page;
 	stream->phase = GG_STREAM_EXACT;
-	stream->end_key = PG_UINT64_MAX;
 }
 
 /* ---- from stream to stream -------------------------------------------------- */
@@ -135,29 +134,8 @@ FillHead(GgScanOpaque *so, GgStream *stream)
 
 			case GG_STREAM_EXACT:
 			case GG_STREAM_LATE:
-				if (stream->batch_pos < stream->batch_len)
-				{
-					uint64		key = stream->batch[stream->batch_pos++];
-
-					stream->head.distance = key_distance(key);
-					stream->head.node = key_node(key);
-					stream->has_head = true;
-				}
-				else if (stream->batch_cap == 0 || !stream->batch_last)
-				{
-					if (stream->batch_len > 0)
-						stream->next_key = stream->batch[stream->batch_len - 1] + 1;	/* below that of the next node */
-					GgNextBatch(so, stream);
-				}
-				else if (stream->phase == GG_STREAM_EXACT && stream->bound > 0)
-				{
-					stream->phase = GG_STREAM_LATE;
-					stream->next_key = 0;
-					stream->end_key = stream->bound;
-					stream->batch_len = 0;
-					GgNextBatch(so, stream);
-				}
-				else
+				stream->has_head = GgNextExact(so, stream);
+				if (!stream->has_head)
 					stream->phase = GG_STREAM_DONE;
 				break;
 
@@ -206,8 +184,8 @@ EnterNode(GgScanOpaque *so, GgStream *stream)
 		so->last_distance = stream->head.distance;
 	so->row_next = node;
 	so->row_end = node + 1;
-	/* a device's lists are remembered when they end; an exact pass over the delta alone meets no row twice */
-	if (stream->phase != GG_STREAM_DEVICE && (stream->segment != NULL || stream->list >= 0))
+	/* a device's lists are remembered when they end; exact passes meet no row of theirs twice */
+	if (stream->phase == GG_STREAM_WALK)
 		GgMarkReturned(so, stream, node);
 	if (stream->segment == NULL)
 		return;
@@ -234,7 +212,14 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 
 	if (stream->segment != NULL)
 	{
-		buffer = GgReadPage(so->index, so->meta->instance, &stream->tids, row / GG_TIDS_PER_PAGE, BUFFER_LOCK_SHARE);
+		if (stream->source.index != NULL)
+		{
+			buffer = GgSourcePin(&stream->source, &stream->tids, row / GG_TIDS_PER_PAGE);
+			LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		}
+		else
+			buffer = GgReadPage(so->index, so->meta->instance, &stream->tids,
+								row / GG_TIDS_PER_PAGE, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
 		*tid = ((GgTidEntry *) PageGetContents(page))[row % GG_TIDS_PER_PAGE].tid;
 	}
@@ -336,6 +321,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 		memmove(scan->orderByData, orderbys, scan->numberOfOrderBys * sizeof(ScanKeyData));
 
 	CountScan(so);
+	GgEndSorts(so);
 	GgReturnWalks(so);
 	MemoryContextReset(so->context);
 	so->nrows = 0;
@@ -389,6 +375,8 @@ StartScan(IndexScanDesc scan)
 	pgstat_count_index_scan(scan->indexRelation);
 	GgCountSearch(scan);
 
+	so->heap = scan->heapRelation;
+	so->heap_blocks = 0;
 	so->mode = gg_iterative_scan;
 	so->allowed = gg_itopk_size;
 	so->last_distance = -get_float4_infinity();
@@ -480,6 +468,7 @@ ggendscan(IndexScanDesc scan)
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 
 	CountScan(so);
+	GgEndSorts(so);
 	/* so itself goes with the context that GgReturnWalks() is registered with */
 	GgReturnWalks(so);
 	MemoryContextDelete(so->context);

@@ -11,6 +11,7 @@
 #include "storage/source.h"
 
 #include "utils/snapshot.h"
+#include "utils/tuplesort.h"
 
 #include "service/service.h"
 
@@ -55,20 +56,32 @@ typedef struct GgStream
 	uint32		kept_back;		/* of handed: those of this list that strict order kept back */
 	bool		ended;			/* the list is shorter than asked for: there is no more */
 
-	/* exact passes: keys in [next_key, end_key) are still to come */
-	uint64		next_key;
-	uint64		end_key;
-	uint64		bound;			/* where the walk was left, in strict order */
-	uint64	   *batch;			/* ascending keys */
+	/* exact passes, see RankOf() */
+	uint64		bound;			/* strict order: rows with lower keys come late */
+	uint64		next_rank;		/* this one and those above it are still to come */
+	uint64	   *batch;			/* ascending ranks */
 	uint32		batch_len;
 	uint32		batch_pos;
 	uint32		batch_cap;
+	bool		batch_bounded;	/* there may be more than batch_cap: a heap while it is filled */
 	bool		batch_last;		/* nothing lies behind the batch */
+	Tuplesortstate *sort;		/* all ranks that are still to come; NULL: they are in the batch */
 } GgStream;
+
+/* Where a row a few places ahead lies, as a hint: see LookAhead(). */
+#define AHEAD_SLOTS		16
+
+typedef struct GgAhead
+{
+	const char *page;			/* of the table; NULL: not known */
+	ItemId		line_pointer;
+} GgAhead;
 
 typedef struct GgScanOpaque
 {
 	Relation	index;
+	Relation	heap;
+	BlockNumber heap_blocks;	/* 0: nobody reads so much that looking ahead pays */
 	MemoryContext context;		/* everything of one rescan */
 	bool		started;
 	GgIterativeScan mode;
@@ -95,6 +108,8 @@ typedef struct GgScanOpaque
 	uint32		nreturned;
 	ItemPointerData *returned;
 	uint32		returned_cap;
+
+	GgAhead		ahead[AHEAD_SLOTS];
 
 	int			nwalks;
 	gg_walk    *walks[GG_MAX_SEGMENTS];
@@ -137,8 +152,11 @@ extern bool GgWiden(GgScanOpaque *so, GgStream *stream);
 /* From the walk to exact passes over what it did not return. */
 extern void GgLeaveWalk(GgScanOpaque *so, GgStream *stream);
 
-/* An exact pass: find the next nearest rows. */
-extern void GgNextBatch(GgScanOpaque *so, GgStream *stream);
+/* Make stream->head an exact stream's next row; false at its end.  Those kept back come last. */
+extern bool GgNextExact(GgScanOpaque *so, GgStream *stream);
+
+/* Ends what lives longer than memory does: temporary files. */
+extern void GgEndSorts(GgScanOpaque *so);
 
 /* ---- scan_device.c ----------------------------------------------------- */
 

@@ -645,7 +645,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 	GgWhy		why;
 	uint64		bytes = 0;
 
-	GgOpenInspected(PG_GETARG_OID(0), AccessShareLock, &inspected);
+	GgOpenInspected(PG_GETARG_OID(0), GG_READ_INDEX, &inspected);
 	for (;;)
 	{
 		GgReadMeta(inspected.index, meta);
@@ -737,7 +737,7 @@ gpugraph_evict(PG_FUNCTION_ARGS)
 	bool		found;
 	bool		pending;
 
-	GgOpenInspected(PG_GETARG_OID(0), AccessShareLock, &inspected);
+	GgOpenInspected(PG_GETARG_OID(0), GG_READ_INDEX, &inspected);
 	locator = GgLocator(inspected.index);
 	GgCloseInspected(&inspected);
 

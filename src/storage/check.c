@@ -4,18 +4,26 @@
  *
  * The first finding is raised as an error that names the block and the cause.  In order:
  *	1. the directory: extents inside the relation and disjoint, arrays as long as their contents
- *	2. each segment's arrays, every page's stamp and length first: rows finite, adjacency lists
+ *	2. the delta, page by page, the last one first
+ *	3. each segment's arrays, every page's stamp and length first: rows finite, adjacency lists
  *	   well-formed, pivots distinct and their graph connected, no fewer TIDs cleared than the
  *	   directory says, offsets monotone
- *	3. each segment's graph: every node reachable from the pivots
- *	4. the delta, likewise page by page
+ *	4. each segment's graph: every node reachable from the pivots
  *	5. with heap_check, TIDs against the table both ways: no TID twice, none that points at an
  *	   unused line pointer, and no row visible to a snapshot taken at the start without its TID
  *
- * Locks: ShareUpdateExclusive on the table, which keeps VACUUM out (it moves TIDs, counts and whole
- * segments) and lets reads and writes go on: they touch nothing of a segment, and add to the delta
- * behind the pages that the copied directory names.  A standby cannot take that lock; there
- * AccessShare has to do, and what a replayed VACUUM may change meanwhile is not compared.
+ * Locks: AccessShare, as for a query, so inserts and VACUUM go on meanwhile.  A registered snapshot
+ * keeps all that the copied directory names, as for a scan.  Why their changes are not taken for
+ * faults:
+ *
+ *	- a TID is cleared once and never set again, so pages have at least as many cleared TIDs as an
+ *	  older directory counts
+ *	- rows are appended to the delta's last page only, which is read before all other TIDs.  A TID
+ *	  met later was there already at that time, so a TID met twice was there twice at one time
+ *	- VACUUM clears a TID before its line pointer is free.  A TID whose line pointer is found unused
+ *	  is a suspect, and a fault if the index has it when it is read once more (CheckSuspects)
+ *
+ * WAL has these changes in the same order, so all this holds on a standby, too.
  *
  * Memory: a bit and 4 bytes for each node of the largest segment; its adjacency too where that fits
  * maintenance_work_mem (it is read node by node where not); two sorts within maintenance_work_mem.
@@ -29,7 +37,6 @@
 #include "access/htup_details.h"
 #include "access/tableam.h"
 #include "access/xact.h"
-#include "access/xlog.h"
 #include "catalog/index.h"
 #include "catalog/pg_am_d.h"
 #include "catalog/pg_operator_d.h"
@@ -42,17 +49,22 @@
 
 #include "storage/inspect.h"
 
+/* Suspects that are looked for at a time; each time reads all TIDs of the index. */
+#define MAX_SUSPECTS	65536
+
 typedef struct Check
 {
 	Relation	index;
 	Relation	heap;
 	const GgMetaPageData *meta;
 	BufferAccessStrategy strategy;
-	bool		in_recovery;
 	bool		heap_check;
 	Tuplesortstate *tids;		/* heap_check: all valid TIDs of the index, as TidKey() */
-	int64		wanted;			/* FindTid(): the key looked for, else -1 */
-	BlockNumber found;			/* FindTid(): where it was last seen */
+	uint32		last_count;		/* rows on the delta's last page when it was first read; 0 before */
+	int64	   *suspects;		/* ascending keys of TIDs whose line pointer was unused */
+	uint32		nsuspects;
+	bool		again;			/* CheckSuspects() reads the TIDs once more */
+	bool		twice;			/* the suspect is one that is in the index twice */
 	const GgOpclass *opclass;
 	Size		row_bytes;
 	void	   *row;			/* one vector */
@@ -513,6 +525,26 @@ CheckReachable(Check *check, const GgSegment *segment, const uint32 *adjacency, 
 	}
 }
 
+static int
+CompareKeys(const void *a, const void *b)
+{
+	int64		left = *(const int64 *) a;
+	int64		right = *(const int64 *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+/* The index has the TID at blkno, as it had before its line pointer was looked at. */
+static void
+LookForSuspect(Check *check, BlockNumber blkno, int64 key)
+{
+	if (bsearch(&key, check->suspects, check->nsuspects, sizeof(int64), CompareKeys) != NULL)
+		GgReportCorruption(check->index, blkno, check->twice ?
+						   "the TID (%u,%u) is in the index twice" :
+						   "the TID (%u,%u) points at an unused line pointer of the table",
+						   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
+}
+
 /* Account for one TID; false when VACUUM has cleared it. */
 static bool
 CheckTid(Check *check, BlockNumber blkno, const ItemPointerData *tid)
@@ -522,9 +554,9 @@ CheckTid(Check *check, BlockNumber blkno, const ItemPointerData *tid)
 	if (ItemPointerGetOffsetNumber(tid) > MaxOffsetNumber || !BlockNumberIsValid(ItemPointerGetBlockNumber(tid)))
 		GgReportCorruption(check->index, blkno, "the TID (%u,%u) is out of range",
 						   ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid));
-	if (TidKey(tid) == check->wanted)
-		check->found = blkno;
-	if (check->tids != NULL)
+	if (check->again)
+		LookForSuspect(check, blkno, TidKey(tid));
+	else if (check->tids != NULL)
 		tuplesort_putdatum(check->tids, Int64GetDatum(TidKey(tid)), false);
 	return true;
 }
@@ -643,19 +675,21 @@ static void
 CheckDelta(Check *check)
 {
 	const GgMetaPageData *meta = check->meta;
-	uint32		end = meta->delta_first + meta->delta_pages;
 	GgArray		array;
 	PGAlignedBlock copy;
 	Page		page = (Page) copy.data;
 	uint32		dead = 0;
 	uint32		pages_per_row;
 
+	if (meta->delta_pages == 0)
+		return;
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	pages_per_row = meta->delta_pages == 0 ? 1 : GgDeltaPagesPerRow(meta);
+	pages_per_row = GgDeltaPagesPerRow(meta);
 
 	/* the first page of each row or, where rows are shorter than a page, every page */
-	for (uint32 number = meta->delta_first; number < end; number += pages_per_row)
+	for (uint32 rest = meta->delta_pages; rest > 0; rest -= pages_per_row)
 	{
+		uint32		number = meta->delta_first + rest - pages_per_row;
 		BlockNumber blkno = GgArrayBlock(&array, number);
 		uint32		count;
 		Size		expected;
@@ -669,6 +703,13 @@ CheckDelta(Check *check)
 		if (GgPayloadBytes(page) != expected)
 			GgReportCorruption(check->index, blkno, "the delta page holds %zu bytes instead of %zu",
 							   GgPayloadBytes(page), expected);
+		if (rest == meta->delta_pages)
+		{
+			/* of rows that came since nothing is known */
+			if (check->last_count == 0)
+				check->last_count = count;
+			count = Min(count, check->last_count);
+		}
 		for (uint32 i = 0; i < count; i++)
 			if (!CheckDeltaRow(check, &array, number, page, i * GgDeltaRowBytes(meta), blkno))
 				dead++;
@@ -729,8 +770,8 @@ typedef struct HeapPage
 	BlockNumber nblocks;
 } HeapPage;
 
-static void
-CheckLinePointer(Check *check, HeapPage *current, int64 key)
+static bool
+LinePointerIsUsed(Check *check, HeapPage *current, int64 key)
 {
 	BlockNumber blkno = (BlockNumber) (key >> 16);
 	OffsetNumber offset = (OffsetNumber) (key & 0xFFFF);
@@ -739,7 +780,7 @@ CheckLinePointer(Check *check, HeapPage *current, int64 key)
 
 	if (blkno >= current->nblocks)
 	{
-		/* the table may have grown since */
+		/* the table may have grown since; our lock keeps it from being truncated */
 		current->nblocks = RelationGetNumberOfBlocks(check->heap);
 		if (blkno >= current->nblocks)
 			GgReportCorruption(check->index, GG_META_BLKNO, "the TID (%u,%u) lies behind the end of the table",
@@ -748,7 +789,7 @@ CheckLinePointer(Check *check, HeapPage *current, int64 key)
 
 	/* what an address within a page means is known for heap tables only */
 	if (check->heap->rd_rel->relam != HEAP_TABLE_AM_OID)
-		return;
+		return true;
 
 	if (!BufferIsValid(current->buffer) || BufferGetBlockNumber(current->buffer) != blkno)
 	{
@@ -761,22 +802,33 @@ CheckLinePointer(Check *check, HeapPage *current, int64 key)
 	page = BufferGetPage(current->buffer);
 	used = offset <= PageGetMaxOffsetNumber(page) && ItemIdIsUsed(PageGetItemId(page, offset));
 	LockBuffer(current->buffer, BUFFER_LOCK_UNLOCK);
-	if (!used)
-		GgReportCorruption(check->index, GG_META_BLKNO, "the TID (%u,%u) points at an unused line pointer of the table",
-						   blkno, offset);
+	return used;
 }
 
-/* The index block that holds a TID, for a message: those who sort TIDs do not carry blocks along. */
-static BlockNumber
-FindTid(Check *check, int64 key)
+/* Raise an error if the index still has one of the suspects: VACUUM may have cleared them since. */
+static void
+CheckSuspects(Check *check)
 {
-	check->tids = NULL;
-	check->wanted = key;
-	check->found = GG_META_BLKNO;
+	if (check->nsuspects == 0)
+		return;
+	check->again = true;
+	CheckDelta(check);
 	for (int i = 0; i < check->meta->nsegments; i++)
 		CheckTids(check, &check->meta->segments[i]);
-	CheckDelta(check);
-	return check->found;
+	check->again = false;
+	check->nsuspects = 0;
+}
+
+/* To name its block the TID is looked for once more, but VACUUM may have cleared it by now. */
+static void
+ReportTwice(Check *check, int64 key)
+{
+	check->suspects[0] = key;
+	check->nsuspects = 1;
+	check->twice = true;
+	CheckSuspects(check);
+	GgReportCorruption(check->index, GG_META_BLKNO, "the TID (%u,%u) was in the index twice",
+					   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
 
 /* The TIDs of the index and those of the table's visible rows, both sorted. */
@@ -802,19 +854,20 @@ CompareTids(Check *check, Tuplesortstate *heap_tids)
 							RelationGetRelationName(check->heap)),
 					 errhint("REINDEX the index.")));
 
-		/* on a standby VACUUM may have been replayed between one page and the next */
-		if (!check->in_recovery)
+		if (in_index == before)
+			ReportTwice(check, in_index);
+		if (!LinePointerIsUsed(check, &current, in_index))
 		{
-			if (in_index == before)
-				GgReportCorruption(check->index, FindTid(check, in_index), "the TID (%u,%u) is in the index twice",
-								   (BlockNumber) (in_index >> 16), (OffsetNumber) (in_index & 0xFFFF));
-			CheckLinePointer(check, &current, in_index);
+			check->suspects[check->nsuspects++] = in_index;
+			if (check->nsuspects == MAX_SUSPECTS)
+				CheckSuspects(check);
 		}
 		before = in_index;
 		if (more_heap && in_heap == in_index)
 			more_heap = NextTid(heap_tids, &in_heap);
 		more_index = NextTid(index_tids, &in_index);
 	}
+	CheckSuspects(check);
 	if (BufferIsValid(current.buffer))
 		ReleaseBuffer(current.buffer);
 }
@@ -852,10 +905,12 @@ CheckAgainstHeap(Check *check, Snapshot snapshot)
 	scan = table_beginscan_strat(check->heap, snapshot, 0, NULL, true, true);
 	table_index_build_scan(check->heap, check->index, info, true, false, CollectHeapRow, &rows, scan);
 
+	check->suspects = palloc(MAX_SUSPECTS * sizeof(int64));
 	tuplesort_performsort(check->tids);
 	tuplesort_performsort(rows.tids);
 	CompareTids(check, rows.tids);
 	tuplesort_end(rows.tids);
+	pfree(check->suspects);
 	pfree(rows.row);
 }
 
@@ -879,15 +934,12 @@ static void
 CheckIndex(Check *check)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	Snapshot	snapshot = NULL;
-	Tuplesortstate *tids = NULL;
+	Snapshot	snapshot = RegisterSnapshot(GetTransactionSnapshot());
 
 	if (check->heap_check)
 	{
-		snapshot = RegisterSnapshot(GetTransactionSnapshot());
 		RefuseOldSnapshot(check->index, snapshot);
-		tids = BeginTids();
-		check->tids = tids;
+		check->tids = BeginTids();
 	}
 
 	GgReadMeta(check->index, meta);
@@ -897,16 +949,16 @@ CheckIndex(Check *check)
 	check->row = palloc(Max(check->row_bytes, 1));
 
 	CheckDirectory(check);
+	CheckDelta(check);
 	for (int i = 0; i < meta->nsegments; i++)
 		CheckSegment(check, &meta->segments[i]);
-	CheckDelta(check);
 
 	if (check->heap_check)
 	{
 		CheckAgainstHeap(check, snapshot);
-		tuplesort_end(tids);
-		UnregisterSnapshot(snapshot);
+		tuplesort_end(check->tids);
 	}
+	UnregisterSnapshot(snapshot);
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_check);
@@ -921,11 +973,9 @@ gpugraph_check(PG_FUNCTION_ARGS)
 	int			save_nestlevel;
 
 	memset(&check, 0, sizeof(check));
-	check.in_recovery = RecoveryInProgress();
 	check.heap_check = PG_GETARG_BOOL(1);
-	check.wanted = -1;
 
-	GgOpenInspected(PG_GETARG_OID(0), check.in_recovery ? AccessShareLock : ShareUpdateExclusiveLock, &inspected);
+	GgOpenInspected(PG_GETARG_OID(0), check.heap_check ? GG_READ_TABLE : GG_READ_INDEX, &inspected);
 	check.index = inspected.index;
 	check.heap = inspected.heap;
 	check.strategy = GetAccessStrategy(BAS_BULKREAD);

@@ -67,8 +67,31 @@ ReportWrongRelation(Oid indexoid)
 			 errhint("Name an index created with USING gpugraph.")));
 }
 
+/*
+ * Errors about an index tell addresses of rows and lengths of vectors at the most.  To compare it
+ * with its table is to read the table, and runs the index's expressions as the table's owner, whose
+ * errors may quote what the table holds.
+ */
+static void
+CheckPrivileges(Oid indexoid, Oid heapoid, GgInspection inspection)
+{
+	Oid			user = GetUserId();
+
+	if (GgOwnerCheck(RelationRelationId, heapoid, user) || GgMayMaintain(heapoid, user))
+		return;
+	if (!has_privs_of_role(user, ROLE_PG_STAT_SCAN_TABLES))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(indexoid));
+	if (inspection == GG_READ_TABLE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to compare index \"%s\" with its table",
+						get_rel_name(indexoid)),
+				 errdetail("Membership in pg_stat_scan_tables does not suffice to read the table."),
+				 errhint("Call gpugraph_check without heap_check, or as the owner of the table.")));
+}
+
 void
-GgOpenInspected(Oid indexoid, LOCKMODE heap_lockmode, GgInspected *inspected)
+GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 {
 	Oid			heapoid;
 
@@ -82,13 +105,10 @@ GgOpenInspected(Oid indexoid, LOCKMODE heap_lockmode, GgInspected *inspected)
 	heapoid = IndexGetRelation(indexoid, true);
 	if (!OidIsValid(heapoid))
 		ReportWrongRelation(indexoid);
-	if (!GgOwnerCheck(RelationRelationId, heapoid, GetUserId()) &&
-		!has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(indexoid));
+	CheckPrivileges(indexoid, heapoid, inspection);
 
 	/* table before index, as everybody does */
-	inspected->heap_lockmode = heap_lockmode;
-	inspected->heap = try_table_open(heapoid, heap_lockmode);
+	inspected->heap = try_table_open(heapoid, AccessShareLock);
 	inspected->index = inspected->heap != NULL ? try_relation_open(indexoid, AccessShareLock) : NULL;
 
 	/* The index may have been dropped, and its OID reused, before we had the locks. */
@@ -119,7 +139,7 @@ void
 GgCloseInspected(GgInspected *inspected)
 {
 	index_close(inspected->index, AccessShareLock);
-	table_close(inspected->heap, inspected->heap_lockmode);
+	table_close(inspected->heap, AccessShareLock);
 }
 
 /* Rows of the delta, those cleared by VACUUM included; -1 when a page turned out to be recycled. */
@@ -224,7 +244,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 
-	GgOpenInspected(PG_GETARG_OID(0), AccessShareLock, &inspected);
+	GgOpenInspected(PG_GETARG_OID(0), GG_READ_INDEX, &inspected);
 	delta_rows = ReadMetaAndDelta(inspected.index, meta);
 
 	dead = meta->delta_dead;

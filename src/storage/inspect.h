@@ -11,15 +11,20 @@ typedef struct GgInspected
 {
 	Relation	heap;
 	Relation	index;
-	LOCKMODE	heap_lockmode;
 } GgInspected;
 
+typedef enum GgInspection
+{
+	GG_READ_INDEX,				/* owner, MAINTAIN privilege, or member of pg_stat_scan_tables */
+	GG_READ_TABLE				/* owner or MAINTAIN privilege */
+} GgInspection;
+
 /*
- * Open a gpugraph index and its table, the index under AccessShareLock.  Errors: 42704 no such
- * relation, 42809 another kind of relation, 42501 neither the table's owner nor a member of
- * pg_stat_scan_tables, 0A000 another session's temporary table, or unlogged on a standby.
+ * Open a gpugraph index and its table, both under AccessShareLock.  Errors: 42704 no such relation,
+ * 42809 another kind of relation, 42501 no privilege, 0A000 another session's temporary table, or
+ * unlogged on a standby.
  */
-extern void GgOpenInspected(Oid indexoid, LOCKMODE heap_lockmode, GgInspected *inspected);
+extern void GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected);
 extern void GgCloseInspected(GgInspected *inspected);
 
 #endif							/* GG_INSPECT_H */

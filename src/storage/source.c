@@ -12,73 +12,106 @@
  */
 #include "storage/source.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/buf_internals.h"
 #include "utils/memutils.h"
 
-/* Remembered buffers at the most: 2 MB a backend and index. */
+/* Remembered buffers at the most: 2 MB in a backend, for 2 GB of pages. */
 #define MAX_REMEMBERED	(1 << 18)
+#define MIN_REMEMBERED	(1 << 8)
 
 /* Rows fetched ahead of their turn, and how much of each; the hardware follows from there. */
 #define ROWS_AHEAD		4
 #define PREFETCH_BYTES	1024
 
 /*
- * Kept in rd_amcache, which any relcache invalidation may free: never held on to across a call that
- * can take one.  A direct-mapped table of blocks whose stamp was checked in this generation.
+ * One direct-mapped table for all indexes that a backend searches, of blocks whose stamp was
+ * checked.  A tag is the block's number, XORed with a hash of the index's file, instance and
+ * generation (the owner).  So nothing has to be done when an index changes or goes: its old entries
+ * match no more, and others displace them.  Where tags of two owners agree by chance, the buffer
+ * is of another block, which ReadRecentBuffer() notices.  Blocks of tables are there, too,
+ * unchecked, as hints (GgSourcePeekHeap).
+ *
+ * At first the table has room for the index that is searched.  It grows when blocks have displaced
+ * others as often as it has slots, up to MAX_REMEMBERED.
  */
-typedef struct RememberedBuffers
+typedef struct RememberedBuffer
 {
-	uint64		instance;
-	uint64		generation;
-	uint32		mask;
-	struct
-	{
-		BlockNumber blkno;
-		Buffer		buffer;
-	}			slots[FLEXIBLE_ARRAY_MEMBER];
-} RememberedBuffers;
+	uint32		tag;
+	Buffer		buffer;			/* InvalidBuffer: empty */
+} RememberedBuffer;
 
-static RememberedBuffers *
-GetRemembered(GgPageSource *src)
+static RememberedBuffer *remembered = NULL;
+static uint32 remembered_mask = 0;
+static uint32 displaced = 0;	/* since the table has had this size */
+
+static inline uint32
+Owner(Relation rel, uint64 version)
 {
-	Relation	index = src->index;
-	RememberedBuffers *remembered = index->rd_amcache;
-	uint32		nslots;
+	GgRelFileLocator locator = GgLocator(rel);
 
-	if (likely(remembered != NULL &&
-			   remembered->instance == src->instance && remembered->generation == src->generation))
-		return remembered;
+	return (uint32) hash_bytes_extended((const unsigned char *) &locator, sizeof(locator), version);
+}
 
+static inline RememberedBuffer *
+Remembered(uint32 owner, BlockNumber blkno)
+{
+	return &remembered[(blkno ^ owner) & remembered_mask];
+}
+
+static inline bool
+IsRemembered(const RememberedBuffer *slot, uint32 owner, BlockNumber blkno)
+{
+	return slot->tag == (blkno ^ owner) && slot->buffer != InvalidBuffer;
+}
+
+/* A new one is empty: what is forgotten is found again soon. */
+static void
+MakeTable(uint32 nslots)
+{
+	static MemoryContext context = NULL;
+	RememberedBuffer *table;
+
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext, "gpugraph remembered buffers",
+										ALLOCSET_SMALL_SIZES);
+	table = MemoryContextAllocZero(context, nslots * sizeof(RememberedBuffer));
 	if (remembered != NULL)
-	{
-		index->rd_amcache = NULL;
 		pfree(remembered);
+	remembered = table;
+	remembered_mask = nslots - 1;
+	displaced = 0;
+}
+
+static void
+Remember(uint32 owner, BlockNumber blkno, Buffer buffer)
+{
+	RememberedBuffer *slot = Remembered(owner, blkno);
+
+	if (slot->buffer != InvalidBuffer && !IsRemembered(slot, owner, blkno) &&
+		++displaced > remembered_mask &&
+		remembered_mask + 1 < MAX_REMEMBERED)
+	{
+		MakeTable((remembered_mask + 1) * 2);
+		slot = Remembered(owner, blkno);
 	}
-	nslots = pg_nextpower2_32(Min(Max(RelationGetNumberOfBlocks(index), 64), MAX_REMEMBERED));
-	remembered = MemoryContextAllocExtended(index->rd_indexcxt,
-											offsetof(RememberedBuffers, slots) +
-											nslots * sizeof(remembered->slots[0]),
-											MCXT_ALLOC_ZERO);
-	remembered->instance = src->instance;
-	remembered->generation = src->generation;
-	remembered->mask = nslots - 1;
-	/* block 0 is the metapage, which is never remembered: a zeroed slot matches nothing */
-	index->rd_amcache = remembered;
-	return remembered;
+	slot->tag = blkno ^ owner;
+	slot->buffer = buffer;
 }
 
 /* The page, pinned; its stamp checked when it was not remembered. */
 static inline Buffer
-PinPage(GgPageSource *src, RememberedBuffers *remembered, const GgArray *array, uint32 number)
+PinPage(GgPageSource *src, const GgArray *array, uint32 number)
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
-	uint32		slot = blkno & remembered->mask;
-	Buffer		buffer;
+	RememberedBuffer *slot = Remembered(src->owner, blkno);
+	Buffer		buffer = slot->buffer;
 
-	if (likely(remembered->slots[slot].blkno == blkno) &&
-		likely(ReadRecentBuffer(GgLocator(src->index), MAIN_FORKNUM, blkno, remembered->slots[slot].buffer)))
-		return remembered->slots[slot].buffer;
+	if (likely(IsRemembered(slot, src->owner, blkno)) &&
+		likely(ReadRecentBuffer(GgLocator(src->index), MAIN_FORKNUM, blkno, buffer)))
+		return buffer;
 
 	if (blkno == InvalidBlockNumber)
 		GgReportCorruption(src->index, GG_META_BLKNO, "no extent holds page %u of kind %d of segment %u",
@@ -87,14 +120,43 @@ PinPage(GgPageSource *src, RememberedBuffers *remembered, const GgArray *array, 
 	if (!GgStampMatches(BufferGetPage(buffer), src->instance, array->segment, array->kind, number))
 		GgReportCorruption(src->index, blkno, "page is not number %u of kind %d of segment %u",
 						   number, array->kind, array->segment);
-
-	/* reading may have handled an invalidation */
-	if (src->index->rd_amcache == remembered)
-	{
-		remembered->slots[slot].blkno = blkno;
-		remembered->slots[slot].buffer = buffer;
-	}
+	Remember(src->owner, blkno, buffer);
 	return buffer;
+}
+
+Buffer
+GgSourcePin(GgPageSource *src, const GgArray *array, uint32 number)
+{
+	return PinPage(src, array, number);
+}
+
+const char *
+GgSourcePeek(const GgPageSource *src, const GgArray *array, uint32 number)
+{
+	BlockNumber blkno = GgArrayBlock(array, number);
+	const RememberedBuffer *slot = Remembered(src->owner, blkno);
+
+	return IsRemembered(slot, src->owner, blkno) ? BufferGetPage(slot->buffer) : NULL;
+}
+
+const char *
+GgSourcePeekHeap(Relation heap, BlockNumber blkno)
+{
+	uint32		owner = Owner(heap, 0);
+	RememberedBuffer *slot = Remembered(owner, blkno);
+
+	if (!IsRemembered(slot, owner, blkno))
+	{
+		Buffer		buffer = PrefetchBuffer(heap, MAIN_FORKNUM, blkno).recent_buffer;
+
+		if (!BufferIsValid(buffer))
+			return NULL;
+		Remember(owner, blkno, buffer);
+		slot = Remembered(owner, blkno);
+	}
+	if (!BufferIsLocal(slot->buffer))
+		__builtin_prefetch(GetBufferDescriptor(slot->buffer - 1), 1);
+	return BufferGetPage(slot->buffer);
 }
 
 /* Start reading the pages of nodes that are not in shared buffers, all at once. */
@@ -102,8 +164,6 @@ static void
 PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count)
 {
 #ifdef USE_PREFETCH
-	RememberedBuffers *remembered = GetRemembered(src);
-
 	for (uint32 i = 0; i < count; i++)
 	{
 		uint64		offset = (uint64) nodes[i] * src->row_bytes;
@@ -114,7 +174,8 @@ PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count)
 		{
 			BlockNumber blkno = GgArrayBlock(&src->vectors, number);
 
-			if (blkno != InvalidBlockNumber && remembered->slots[blkno & remembered->mask].blkno != blkno)
+			if (blkno != InvalidBlockNumber &&
+				!IsRemembered(Remembered(src->owner, blkno), src->owner, blkno))
 				(void) PrefetchBuffer(src->index, MAIN_FORKNUM, blkno);
 		}
 	}
@@ -140,7 +201,7 @@ CopyBytes(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, Siz
 		uint32		number = offset / GG_PAGE_PAYLOAD;
 		Size		skip = offset % GG_PAGE_PAYLOAD;
 		Size		piece = Min(len, GG_PAGE_PAYLOAD - skip);
-		Buffer		buffer = PinPage(src, GetRemembered(src), array, number);
+		Buffer		buffer = PinPage(src, array, number);
 
 		memcpy(out, PageGetContents(BufferGetPage(buffer)) + skip, piece);
 		ReleaseBuffer(buffer);
@@ -159,7 +220,6 @@ CopyBytes(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, Siz
 void
 GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *out)
 {
-	RememberedBuffers *remembered = GetRemembered(src);
 	const char *ahead[GG_MAX_DEGREE];
 
 	Assert(count <= GG_MAX_DEGREE);
@@ -168,12 +228,12 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 	{
 		uint64		offset = (uint64) nodes[i] * src->row_bytes;
 		BlockNumber blkno = GgArrayBlock(&src->vectors, offset / GG_PAGE_PAYLOAD);
-		uint32		slot = blkno & remembered->mask;
+		const RememberedBuffer *slot = Remembered(src->owner, blkno);
 
 		ahead[i] = NULL;
-		if (remembered->slots[slot].blkno == blkno)
+		if (IsRemembered(slot, src->owner, blkno))
 		{
-			Buffer		buffer = remembered->slots[slot].buffer;
+			Buffer		buffer = slot->buffer;
 
 			if (!BufferIsLocal(buffer))
 				__builtin_prefetch(GetBufferDescriptor(buffer - 1), 1);
@@ -192,7 +252,7 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 			PrefetchRow(src, ahead[i + ROWS_AHEAD]);
 		if (skip + src->row_bytes <= GG_PAGE_PAYLOAD)
 		{
-			Buffer		buffer = PinPage(src, GetRemembered(src), &src->vectors, offset / GG_PAGE_PAYLOAD);
+			Buffer		buffer = PinPage(src, &src->vectors, offset / GG_PAGE_PAYLOAD);
 
 			out[i] = src->distance(PageGetContents(BufferGetPage(buffer)) + skip, src->query, src->dimensions);
 			ReleaseBuffer(buffer);
@@ -201,6 +261,37 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 		{
 			CopyBytes(src, &src->vectors, offset, src->scratch, src->row_bytes);
 			out[i] = src->distance(src->scratch, src->query, src->dimensions);
+		}
+	}
+}
+
+/*
+ * Each page is pinned once.  Who reads all rows of a segment reads its pages in their order, which
+ * the system notices and reads ahead.
+ */
+void
+GgSourceSweep(GgPageSource *src, uint32 first, uint32 count, float *out)
+{
+	for (uint32 i = 0; i < count;)
+	{
+		uint64		offset = (uint64) (first + i) * src->row_bytes;
+		Size		skip = offset % GG_PAGE_PAYLOAD;
+		uint32		whole = Min((GG_PAGE_PAYLOAD - skip) / src->row_bytes, count - i);
+
+		if (whole > 0)
+		{
+			Buffer		buffer = PinPage(src, &src->vectors, offset / GG_PAGE_PAYLOAD);
+			const char *rows = PageGetContents(BufferGetPage(buffer)) + skip;
+
+			for (uint32 j = 0; j < whole; j++)
+				out[i + j] = src->distance(rows + j * src->row_bytes, src->query, src->dimensions);
+			ReleaseBuffer(buffer);
+			i += whole;
+		}
+		else
+		{
+			CopyBytes(src, &src->vectors, offset, src->scratch, src->row_bytes);
+			out[i++] = src->distance(src->scratch, src->query, src->dimensions);
 		}
 	}
 }
@@ -271,7 +362,6 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta, cons
 	memset(src, 0, sizeof(*src));
 	src->index = index;
 	src->instance = meta->instance;
-	src->generation = meta->generation;
 	GgFindArray(meta, segment->id, GG_KIND_VECTORS, &src->vectors);
 	GgFindArray(meta, segment->id, GG_KIND_ADJACENCY, &src->adjacency);
 	GgFindArray(meta, segment->id, GG_KIND_PIVOTS, &src->pivots);
@@ -279,6 +369,13 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta, cons
 	src->dimensions = meta->dimensions;
 	src->distance = gg_distance_function(meta->metric, meta->element);
 	src->query = query;
+	src->owner = Owner(index, hash_combine64(meta->instance, meta->generation));
+	if (remembered == NULL)
+	{
+		BlockNumber nblocks = RelationGetNumberOfBlocks(index);
+
+		MakeTable(pg_nextpower2_32(Min(Max(nblocks, MIN_REMEMBERED), MAX_REMEMBERED)));
+	}
 	src->scratch = palloc(src->row_bytes);
 
 	src->source.n = segment->nodes;

@@ -12,7 +12,7 @@ typedef struct GgPageSource
 	gg_source	source;			/* for gg_walk_start; source.ctx is this struct */
 	Relation	index;
 	uint64		instance;
-	uint64		generation;
+	uint32		owner;			/* of what source.c remembers */
 	GgArray		vectors,
 				adjacency,
 				pivots;
@@ -27,7 +27,17 @@ typedef struct GgPageSource
 extern void GgSourceInit(GgPageSource *source, Relation index, const GgMetaPageData *meta,
 						 const GgSegment *segment, const float *query);
 
+/* A page of any array of the segment, pinned; faster than GgReadPage() from the second time on. */
+extern Buffer GgSourcePin(GgPageSource *source, const GgArray *array, uint32 number);
+
+/* Where a page of the segment, or of the table, was seen last: a hint.  NULL: not known. */
+extern const char *GgSourcePeek(const GgPageSource *source, const GgArray *array, uint32 number);
+extern const char *GgSourcePeekHeap(Relation heap, BlockNumber blkno);
+
 /* Distances of count nodes to the query; unlike source.distances, throws. */
 extern void GgSourceDistances(GgPageSource *source, const uint32 *nodes, uint32 count, float *out);
+
+/* The same for count nodes from first on, in the order of their pages. */
+extern void GgSourceSweep(GgPageSource *source, uint32 first, uint32 count, float *out);
 
 #endif							/* GG_SOURCE_H */

@@ -18,8 +18,10 @@ SELECT lives_ok($$SELECT gpugraph_check('s.items_idx', true)$$, 'the owner may c
 SELECT lives_ok($$SELECT * FROM gpugraph_index_info('s.items_idx')$$, 'the owner may ask');
 
 SET ROLE gg_monitor;
-SELECT lives_ok($$SELECT gpugraph_check('s.items_idx', true)$$,
+SELECT lives_ok($$SELECT gpugraph_check('s.items_idx')$$,
 	'a member of pg_stat_scan_tables may check');
+SELECT throws_ok($$SELECT gpugraph_check('s.items_idx', true)$$, '42501',
+	'permission denied to compare index "items_idx" with its table', 'but not have the table read');
 SELECT lives_ok($$SELECT * FROM gpugraph_index_info('s.items_idx')$$,
 	'a member of pg_stat_scan_tables may ask');
 
@@ -37,6 +39,24 @@ SELECT throws_ok($$SELECT gpugraph_check('s.items_idx')$$, '42501');
 SELECT throws_ok($$SELECT id FROM s.items ORDER BY val <-> '[7.2,0,0]' LIMIT 3$$, '42501');
 SELECT throws_ok($$REINDEX INDEX s.items_idx$$, '42501');
 SELECT throws_ok($$CREATE INDEX ON s.items USING gpugraph (val)$$, '42501');
+
+-- the MAINTAIN privilege, from PostgreSQL 17 on
+RESET ROLE;
+CREATE FUNCTION grant_maintain() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('server_version_num')::int < 170000 THEN
+		RETURN false;
+	END IF;
+	EXECUTE 'GRANT MAINTAIN ON s.items TO gg_stranger';
+	RETURN true;
+END $$;
+SELECT CASE WHEN grant_maintain()
+	THEN $$SELECT lives_ok('SELECT gpugraph_check(''s.items_idx'', true)',
+		'who may maintain the table may check')$$
+	ELSE $$SELECT throws_ok('SELECT gpugraph_check(''s.items_idx'', true)', '42501')$$
+	END AS maintain \gset
+SET ROLE gg_stranger;
+:maintain;
 
 -- row-level security filters what the index finds
 RESET ROLE;
