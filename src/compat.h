@@ -91,6 +91,24 @@ typedef RelFileNode GgRelFileLocator;
 #define GgMyProcNumber()		((uint32) MyProc->pgprocno)
 #endif
 
+/* Messages of parallel workers that have come; throws when one is an error. */
+#if PG_VERSION_NUM >= 180000
+#define GgProcessParallelMessages() ProcessParallelMessages()
+#else
+#define GgProcessParallelMessages() HandleParallelMessages()
+#endif
+
+/* Whether the next CHECK_FOR_INTERRUPTS() ends the statement or the session. */
+static inline bool
+GgInterruptEnds(void)
+{
+#if PG_VERSION_NUM >= 170000
+	if (TransactionTimeoutPending)
+		return true;
+#endif
+	return QueryCancelPending || ProcDiePending || ClientConnectionLost;
+}
+
 /* A wait event of ours, by name where extensions have named ones; event is a static uint32, 0 at first. */
 #if PG_VERSION_NUM >= 170000
 #define GgWaitEvent(event, name) \

@@ -96,14 +96,12 @@ GgSecondsSince(instr_time start)
 
 /* ---- what the engine asks for while it runs ----------------------------- */
 
-/* Also when a worker failed, whose error is thrown as soon as the engine has returned. */
 static bool
 EngineCancelled(void *ctx)
 {
 	GgBuild    *build = ctx;
 
-	return (InterruptPending && (QueryCancelPending || ProcDiePending)) ||
-		pg_atomic_read_u32(&build->shared->failed) != 0;
+	return GgServeInterrupts(&build->caught);
 }
 
 static void
@@ -271,7 +269,7 @@ CopyRows(GgBuild *build, uint32 first, uint32 n)
 	{
 		uint64		bytes = Min(end - offset, COPY_SLICE);
 
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		status = build->engine->index_write(build->device_index, GG_PART_ROWS, offset,
 											build->area.rows + offset, bytes);
 		offset += bytes;
@@ -306,7 +304,7 @@ DrainCopy(GgBuild *build)
 	gg_copy_drain(build->copy);
 	while (!gg_copy_ended(build->copy))
 	{
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		pg_usleep(500);
 	}
 	status = gg_copy_stop(build->copy);
@@ -325,8 +323,11 @@ static bool
 CompleteCopy(GgBuild *build, uint32 nodes)
 {
 	gg_status	status;
-	gg_shape	shape = {.capacity = nodes, .dim = build->meta->dimensions, .element = build->meta->element, .metric = build->meta->metric};
+	gg_shape	shape = {
+		.capacity = nodes, .dim = build->meta->dimensions, .element = build->meta->element, .metric = build->meta->metric
+	};
 	instr_time	start;
+	sigset_t	before;
 
 	if (build->copy == NULL)
 		return false;
@@ -335,7 +336,9 @@ CompleteCopy(GgBuild *build, uint32 nodes)
 	{
 		/* what is there is too small: all again, into one that is not */
 		GgAbandonCopy(build, NULL);
+		GgBlockSignals(&before);
 		status = build->engine->index_create(&shape, &build->device_index);
+		GgRestoreSignals(&before);
 		if (status.code == GG_OK)
 			status = CopyRows(build, 0, nodes);
 	}
@@ -352,14 +355,38 @@ CompleteCopy(GgBuild *build, uint32 nodes)
 	return true;
 }
 
+/*
+ * Make the device's context, under a mask that the engine's own calls cannot have: they run for minutes, and
+ * their callback waits for signals.  Where that fails, the engine says why.
+ */
+static void
+OpenDevice(GgBuild *build)
+{
+	gg_device_info info;
+	sigset_t	before;
+
+	GgBlockSignals(&before);
+	(void) build->engine->device_info(0, &info);
+	GgRestoreSignals(&before);
+}
+
 /* Build build->graph by one engine: over the first data->n rows of the area, or over those on the device. */
 static gg_status
 RunEngine(GgBuild *build, const gg_dataset *data, bool on_device, gg_build_stats *stats)
 {
+	gg_status	status;
+
 	memset(stats, 0, sizeof(*stats));
 	if (on_device)
-		return build->engine->build_index(build->device_index, data->n, &build->params, &build->control, build->graph, stats);
-	return build->engine->build(data, &build->params, &build->control, build->graph, stats);
+		status = build->engine->build_index(build->device_index, data->n, &build->params, &build->control,
+											build->graph, stats);
+	else
+	{
+		OpenDevice(build);
+		status = build->engine->build(data, &build->params, &build->control, build->graph, stats);
+	}
+	GgThrowInterrupts(build->caught);
+	return status;
 }
 
 static void
@@ -403,7 +430,7 @@ HandOverPart(GgBuild *build, gg_part part, const void *data, uint64 bytes, uint6
 	{
 		uint64		piece = Min(bytes - offset, COPY_SLICE);
 
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		GgLoadWrite(build->load, 0, part, offset, (const char *) data + offset, piece);
 		/* rows are the first of what is being written */
 		if (part == GG_PART_ROWS)
@@ -479,7 +506,7 @@ OfferAdjacency(GgBuild *build, const GgWriteJob *job)
 		Size		offset = i * GG_RANGE_BYTES;
 		Size		bytes = Min(GG_RANGE_BYTES, job->bytes - offset);
 
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		GgReserveArea(build, (char *) build->area.adjacency + offset, bytes);
 		memcpy((char *) build->area.adjacency + offset, (char *) build->graph->adjacency + offset, bytes);
 		GgOfferRanges(build, 1);

@@ -112,7 +112,7 @@ WritePages(GgBuild *build, const GgWriteJob *job, const char *data, uint32 first
 	{
 		int			npages = (int) Min(count - done, GG_WRITE_BATCH);
 
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		for (int i = 0; i < npages; i++)
 			FormPage(build, job, data, first + done + i, build->pages + (Size) i * BLCKSZ);
 		PutPages(build, job->start + first + done, npages, wal_s);
@@ -461,7 +461,7 @@ SyncRelation(GgBuild *build)
 		(void) smgrnblocks(smgr, MAIN_FORKNUM); /* opens every file: what is not open is not written */
 		for (BlockNumber first = 0; first < build->nblocks; first += SYNC_BLOCKS)
 		{
-			CHECK_FOR_INTERRUPTS();
+			GgCheckInterrupts();
 			smgrwriteback(smgr, MAIN_FORKNUM, first, Min(SYNC_BLOCKS, build->nblocks - first));
 			pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, first);
 		}
