@@ -426,7 +426,7 @@ GgWriteAlone(GgBuild *build, const GgWriteJob *job, const void *data)
 /*
  * Pages that bypass the buffer manager are unknown to checkpoints.  One that began after we logged them would make
  * recovery begin behind their WAL, so it must have synced them, or we do.  If none began since our first record, asking
- * the next one to sync is enough, and takes no time here; it is kept from beginning meanwhile.
+ * the next one to sync is enough, and takes no time here, if its queue has room; it is kept from beginning meanwhile.
  *
  * What skips WAL (wal_level = minimal) is synced by the commit, and nothing saves temporary relations.  Unlogged
  * ones are kept over a clean shutdown, whose checkpoint must know them.
@@ -443,10 +443,7 @@ SyncRelation(GgBuild *build)
 
 	MyProc->delayChkptFlags |= DELAY_CHKPT_START;
 	if (build->start_redo == GetRedoRecPtr())
-	{
-		GgRegisterSync(build->index, MAIN_FORKNUM, build->nblocks);
-		asked = true;
-	}
+		asked = GgRegisterSync(build->index, MAIN_FORKNUM, build->nblocks);
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_START;
 
 	if (!asked)
