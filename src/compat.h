@@ -286,9 +286,10 @@ GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int
 }
 
 /*
- * Have the next checkpoint sync a fork of so many blocks.  False when its queue has no room: the caller, who keeps the
- * checkpoint from beginning, must not wait for some.  Minors that do not empty the queue while they wait for such
- * callers (before July 2025) would wait for each other for ever.  From 17 on smgr syncs itself what finds no room.
+ * Have the next checkpoint sync a fork of so many blocks.  False when its queue has no room: the
+ * caller, who keeps the checkpoint from beginning, must not wait for some.  Minors that do not
+ * empty the queue while they wait for such callers (before July 2025) would wait for each other
+ * for ever.  From 17 on smgr syncs itself what finds no room.
  */
 static inline bool
 GgRegisterSync(Relation rel, ForkNumber forknum, BlockNumber nblocks)

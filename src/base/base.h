@@ -94,9 +94,9 @@ pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, co
 /* ---- interrupts.c ------------------------------------------------------ */
 
 /*
- * For a callback of an engine: answers requests that do not end the statement, and never throws.  True when
- * the engine has to return; its caller then calls GgThrowInterrupts().  *caught, false at first, says that
- * an error was caught here and lies on PostgreSQL's error stack.
+ * For a callback of an engine: answers requests that do not end the statement, and never throws.
+ * True when the engine has to return; its caller then calls GgThrowInterrupts().  *caught, false
+ * at first, says that an error was caught here and lies on PostgreSQL's error stack.
  */
 extern bool GgServeInterrupts(bool *caught);
 extern void GgThrowInterrupts(bool caught);
@@ -105,8 +105,8 @@ extern void GgThrowInterrupts(bool caught);
 extern void GgCheckInterrupts(void);
 
 /*
- * Around calls that start a driver: its threads inherit the mask, and a signal that the kernel gave to one
- * of them would run PostgreSQL's handler there.
+ * Around calls that start a driver: its threads inherit the mask, and a signal that the kernel
+ * gave to one of them would run PostgreSQL's handler there.
  */
 extern void GgBlockSignals(sigset_t *before);
 extern void GgRestoreSignals(const sigset_t *before);

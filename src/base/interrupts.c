@@ -2,11 +2,11 @@
  * interrupts.c
  *		Interrupts of a process that runs an engine, and the signal mask under which drivers start.
  *
- * CHECK_FOR_INTERRUPTS() may throw, and FATAL ends the process, so it cannot be called by a callback of an
- * engine, whose threads still work on memory that would be freed.  But a build runs an engine for
- * minutes, and others wait for answers meanwhile: DROP DATABASE waits until every process has served
- * its barrier.  So a callback serves here what only asks for an answer.  What ends the statement or the
- * session makes the engine return, and is thrown after that.
+ * CHECK_FOR_INTERRUPTS() may throw, and FATAL ends the process, so it cannot be called by a
+ * callback of an engine, whose threads still work on memory that would be freed.  But a build runs
+ * an engine for minutes, and others wait for answers meanwhile: DROP DATABASE waits until every
+ * process has served its barrier.  So a callback serves here what only asks for an answer.  What
+ * ends the statement or the session makes the engine return, and is thrown after that.
  */
 #include "base/base.h"
 
@@ -30,7 +30,7 @@ PostmasterIsGone(void)
 	return IsUnderPostmaster && !PostmasterIsAlive();
 }
 
-/* As ProcessInterrupts() does, but for what comes of it: that is left to the next CHECK_FOR_INTERRUPTS(). */
+/* As ProcessInterrupts() does, but it leaves the end to the next CHECK_FOR_INTERRUPTS(). */
 static void
 CheckClient(void)
 {
@@ -46,7 +46,7 @@ CheckClient(void)
 	}
 }
 
-/* What only asks for an answer.  A message of a parallel worker may be an error, which is thrown. */
+/* What only asks for an answer.  A parallel worker's message may be an error, which is thrown. */
 static void
 ServePending(void)
 {

@@ -193,7 +193,7 @@ typedef struct GgBuild
 	bool		device;			/* it has memory and processors of its own, or plays that it has (gpugraph.service_engine) */
 	gg_build_params params;
 	gg_control	control;
-	bool		caught;			/* an error beneath the engine, to be thrown when that has returned */
+	bool		caught;			/* an error beneath the engine, not thrown yet */
 	GgOptions	options;
 	MemoryContext row_context;	/* what lives as long as the build */
 	uint32		most;			/* rows that a segment may have; 0: not known yet */

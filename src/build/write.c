@@ -424,9 +424,10 @@ GgWriteAlone(GgBuild *build, const GgWriteJob *job, const void *data)
 /* ---- the end ---------------------------------------------------------------- */
 
 /*
- * Pages that bypass the buffer manager are unknown to checkpoints.  One that began after we logged them would make
- * recovery begin behind their WAL, so it must have synced them, or we do.  If none began since our first record, asking
- * the next one to sync is enough, and takes no time here, if its queue has room; it is kept from beginning meanwhile.
+ * Pages that bypass the buffer manager are unknown to checkpoints.  One that began after we logged
+ * them would make recovery begin behind their WAL, so it must have synced them, or we do.  If none
+ * began since our first record, asking the next one to sync is enough, and takes no time here, if
+ * its queue has room; it is kept from beginning meanwhile.
  *
  * What skips WAL (wal_level = minimal) is synced by the commit, and nothing saves temporary relations.  Unlogged
  * ones are kept over a clean shutdown, whose checkpoint must know them.

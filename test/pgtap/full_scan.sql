@@ -65,7 +65,8 @@ SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items ORDER BY val <->
 VACUUM items;
 SELECT try_scan('after VACUUM');
 SET maintenance_work_mem = '1MB';
-INSERT INTO items SELECT 100000 + i, 0, 0, ARRAY[i, 1, 2, 3, 4, 5, 6, 7]::real[]::vector FROM generate_series(1, 5000) i;
+INSERT INTO items SELECT 100000 + i, 0, 0, ARRAY[i, 1, 2, 3, 4, 5, 6, 7]::real[]::vector
+	FROM generate_series(1, 65000) i;
 REINDEX INDEX items_idx;
 SELECT try_scan('after a rebuild');
 SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items WHERE id > 100000 ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 4000) s),

@@ -1,9 +1,11 @@
-# The bug: a backend that built on a GPU started the driver with its signals open. The driver's threads inherit the mask, so
-# the kernel could hand one of them a signal of the backend's, whose handler then ran beside the backend's own thread.
-# The fix: the driver is started, and its context made, with all signals blocked. The threads of the CPU engine, and those that
-# copy rows, always did so.
+# The bug: a backend that built on a GPU started the driver with its signals open. The driver's
+# threads inherit the mask, so the kernel could hand one of them a signal of the backend's, whose
+# handler then ran beside the backend's own thread. The fix: the driver is started, and its context
+# made, with all signals blocked. The threads of the CPU engine, and those that copy rows, always
+# did so.
 #
-# With GG_SERVICE_ENGINE=cuda the driver is a GPU's (test/gpu/run). CANCEL_ROWS, CANCEL_DIM: as for cancel_build.
+# With GG_SERVICE_ENGINE=cuda the driver is a GPU's (test/gpu/run). CANCEL_ROWS, CANCEL_DIM: as for
+# cancel_build.
 use strict;
 use warnings;
 
@@ -16,13 +18,23 @@ use Gpugraph;
 my $engine = $ENV{GG_SERVICE_ENGINE} || 'cpu';
 my $rows = $ENV{CANCEL_ROWS} || 4000;
 my $dim = $ENV{CANCEL_DIM} || 64;
+my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
 my %signals = (INT => 2, USR1 => 10, ALRM => 14, TERM => 15);
 # no worker can start, so the leader does everything, with three threads of the CPU engine
-my $node = new_node('signals', conf => "gpugraph.engine = $engine\nmin_parallel_table_scan_size = 0\nmaintenance_work_mem = 1GB\n"
-	. "max_parallel_maintenance_workers = 2\nmax_parallel_workers = 0\nmax_wal_size = 8GB\n");
+my $node = new_node('signals', conf => <<CONF);
+gpugraph.engine = $engine
+min_parallel_table_scan_size = 0
+max_parallel_maintenance_workers = 2
+max_parallel_workers = 0
+maintenance_work_mem = 1GB
+max_wal_size = 8GB
+CONF
+my $made = $rows < 10000 ? $rows : 10000;
 
-$node->safe_psql('postgres', "SELECT make_data('items', @{[ $rows < 10000 ? $rows : 10000 ]}, $dim, 40)");
-$node->safe_psql('postgres', "INSERT INTO items SELECT 10000 + row_number() OVER (), a.cat, b.big, a.val + b.val FROM items a, items b
+$node->safe_psql('postgres', "SELECT make_data('items', $made, $dim, 40)");
+# sums of two rows are made faster than rows
+$node->safe_psql('postgres', "INSERT INTO items
+	SELECT 10000 + row_number() OVER (), a.cat, b.big, a.val + b.val FROM items a, items b
 	WHERE b.id <= 1 + $rows / 10000 LIMIT $rows - 10000") if $rows > 10000;
 
 # Name and blocked signals of a thread; nothing when it has ended.
@@ -35,7 +47,8 @@ sub blocked
 	return $status =~ /^Name:\s*(.*)$/m ? ($1, $status =~ /^SigBlk:\s*([0-9a-f]+)$/m) : ();
 }
 
-# Read the masks of all threads but the first while a statement runs; how many there were, and which had a signal open.
+# Read the masks of all threads but the first while a statement runs; how many there were, and
+# which had a signal open.
 sub watch
 {
 	my ($sql) = @_;
@@ -53,9 +66,11 @@ sub watch
 
 			next if !defined $mask;
 			$seen{$task} = 1;
-			for my $signal (sort keys %signals)
+			# signals 1 to 32, the first in the lowest bit
+			my $word = hex(substr($mask, -8));
+			for my $signal (keys %signals)
 			{
-				$open{"$name: SIG$signal"} = 1 if !(hex(substr($mask, -8)) >> ($signals{$signal} - 1) & 1);
+				$open{"$name: SIG$signal"} = 1 if !($word >> ($signals{$signal} - 1) & 1);
 			}
 		}
 		usleep(1000);
@@ -65,16 +80,18 @@ sub watch
 	return (scalar keys %seen, join(', ', sort keys %open));
 }
 
-# a build by one process, whose engine makes the context; and one whose rows are copied by threads of its own
+# a build by one process, whose engine makes the context; and one whose rows are copied by threads
+# of its own
 for my $case ([ 'one process', 0 ], [ 'shared memory', 2 ])
 {
 	my ($what, $workers) = @$case;
 
 	$node->safe_psql('postgres', "ALTER TABLE items SET (parallel_workers = $workers)");
-	my ($threads, $open) = watch('CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)');
+	my ($threads, $open) = watch($create);
 	cmp_ok($threads, '>', 0, "$what: $threads threads were met");
 	is($open, '', "$what: with these signals blocked");
-	is($node->safe_psql('postgres', "SELECT engine FROM gpugraph_index_info('items_idx')"), $engine, "$what: built on the $engine engine");
+	is($node->safe_psql('postgres', "SELECT engine FROM gpugraph_index_info('items_idx')"),
+		$engine, "$what: built on the $engine engine");
 	$node->safe_psql('postgres', 'DROP INDEX items_idx');
 }
 
