@@ -16,6 +16,7 @@
 #include "common/relpath.h"
 #include "miscadmin.h"
 #include "nodes/pathnodes.h"
+#include "port/pg_iovec.h"
 #include "storage/bufmgr.h"
 #include "storage/fd.h"
 #include "storage/lmgr.h"
@@ -97,6 +98,24 @@ typedef RelFileNode GgRelFileLocator;
 #else
 #define GgMyProcNumber()		((uint32) MyProc->pgprocno)
 #endif
+
+/* Messages of parallel workers that have come; throws when one is an error. */
+#if PG_VERSION_NUM >= 180000
+#define GgProcessParallelMessages() ProcessParallelMessages()
+#else
+#define GgProcessParallelMessages() HandleParallelMessages()
+#endif
+
+/* Whether the next CHECK_FOR_INTERRUPTS() ends the statement or the session. */
+static inline bool
+GgInterruptEnds(void)
+{
+#if PG_VERSION_NUM >= 170000
+	if (TransactionTimeoutPending)
+		return true;
+#endif
+	return QueryCancelPending || ProcDiePending || ClientConnectionLost;
+}
 
 /* A wait event of ours, by name where extensions have named ones; event is a static uint32, 0 at first. */
 #if PG_VERSION_NUM >= 170000
@@ -223,6 +242,8 @@ GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int
 		int			count = (int) Min(npages, RELSEG_SIZE - start % RELSEG_SIZE);
 
 #if PG_VERSION_NUM >= 170000
+		/* more blocks a call it takes for a write across files; some systems have but 16 */
+		count = Min(count, PG_IOV_MAX);
 		smgrwritev(RelationGetSmgr(rel), forknum, start, (const void **) pages, count, true);
 #else
 		uint32		segno = start / RELSEG_SIZE;
@@ -271,12 +292,18 @@ GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int
 	}
 }
 
-/* Have the next checkpoint sync a fork of so many blocks. */
-static inline void
+/*
+ * Have the next checkpoint sync a fork of so many blocks.  False when its queue has no room: the
+ * caller, who keeps the checkpoint from beginning, must not wait for some.  Minors that do not
+ * empty the queue while they wait for such callers (before July 2025) would wait for each other
+ * for ever.  From 17 on smgr syncs itself what finds no room.
+ */
+static inline bool
 GgRegisterSync(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 {
 #if PG_VERSION_NUM >= 170000
 	smgrregistersync(RelationGetSmgr(rel), forknum);
+	return true;
 #else
 	for (uint32 segno = 0; segno <= (nblocks - 1) / RELSEG_SIZE; segno++)
 	{
@@ -291,8 +318,10 @@ GgRegisterSync(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 		tag.rnode = GgLocator(rel);
 #endif
 		tag.segno = segno;
-		(void) RegisterSyncRequest(&tag, SYNC_REQUEST, true);
+		if (!RegisterSyncRequest(&tag, SYNC_REQUEST, false))
+			return false;
 	}
+	return true;
 #endif
 }
 

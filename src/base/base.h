@@ -1,11 +1,13 @@
 /*
  * base.h
- *		What every PostgreSQL-facing file needs: options, settings, errors.
+ *		What every PostgreSQL-facing file needs: options, settings, errors, interrupts.
  */
 #ifndef GG_BASE_H
 #define GG_BASE_H
 
 #include "postgres.h"
+
+#include <signal.h>
 
 #include "access/amapi.h"
 #include "access/genam.h"
@@ -88,5 +90,25 @@ pg_noreturn extern void GgReportStatus(const gg_status *status, const char *doin
 /* ereport(ERROR) about a page that is not what the directory says. */
 pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
 			pg_attribute_printf(3, 4);
+
+/* ---- interrupts.c ------------------------------------------------------ */
+
+/*
+ * For a callback of an engine: answers requests that do not end the statement, and never throws.
+ * True when the engine has to return; its caller then calls GgThrowInterrupts().  *caught, false
+ * at first, says that an error was caught here and lies on PostgreSQL's error stack.
+ */
+extern bool GgServeInterrupts(bool *caught);
+extern void GgThrowInterrupts(bool caught);
+
+/* CHECK_FOR_INTERRUPTS() that ends the process when the postmaster is gone, too. */
+extern void GgCheckInterrupts(void);
+
+/*
+ * Around calls that start a driver: its threads inherit the mask, and a signal that the kernel
+ * gave to one of them would run PostgreSQL's handler there.
+ */
+extern void GgBlockSignals(sigset_t *before);
+extern void GgRestoreSignals(const sigset_t *before);
 
 #endif							/* GG_BASE_H */

@@ -145,7 +145,11 @@ ProbeCuda(void)
 
 	if (!probed)
 	{
+		sigset_t	before;
+
+		GgBlockSignals(&before);
 		status = gg_cuda_engine.probe(GG_USE_BUILD);
+		GgRestoreSignals(&before);
 		probed = true;
 	}
 	return &status;

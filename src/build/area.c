@@ -216,7 +216,7 @@ ReserveInFile(GgBuild *build, Size offset, Size bytes)
 
 	do
 	{
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		rc = posix_fallocate(build->area.fd, offset, bytes);
 	} while (rc == EINTR);
 	if (rc != 0)
@@ -241,7 +241,7 @@ GgReserveArea(GgBuild *build, const void *start, Size bytes)
 	{
 		Size		piece = Min(end - offset, RESERVE_SLICE);
 
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		if (madvise(build->area.base + offset, piece, MADV_POPULATE_WRITE) == 0)
 			offset += piece;
 		else if (errno == EINVAL)

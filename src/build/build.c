@@ -9,9 +9,10 @@
  * runs the engine.
  * Nobody else can see the relation before the transaction commits, so no locks are taken.
  *
- * Memory: rows, TIDs, hashes, the graph and what the engine says it needs must fit in maintenance_work_mem.
- * Where they do not, what was collected becomes a segment of its own and the scan goes on: the index then has
- * several segments, each as good, but a search walks each.  That is announced with a NOTICE.
+ * Memory: rows, TIDs, hashes, the graph and what the engine says it needs should fit in
+ * maintenance_work_mem. Where twice as much would do, or 64 MB, the build takes that.  Where it
+ * would not, what was collected becomes a segment of its own and the scan goes on: the index then
+ * has several segments, each as good, but a search walks each.  Either is announced with a NOTICE.
  */
 #include "build/build.h"
 #include "service/service.h"
@@ -31,6 +32,9 @@
 
 /* A segment is never smaller than this for want of memory: its graph would not be worth having. */
 #define MIN_SEGMENT_ROWS	1000
+
+/* Memory that a build may take whatever the setting: too little for a server to miss. */
+#define LEAST_BYTES			((uint64) 64 * 1024 * 1024)
 
 /* Heap pages looked at to learn how many rows a page has. */
 #define SAMPLE_PAGES		32
@@ -96,14 +100,12 @@ GgSecondsSince(instr_time start)
 
 /* ---- what the engine asks for while it runs ----------------------------- */
 
-/* Also when a worker failed, whose error is thrown as soon as the engine has returned. */
 static bool
 EngineCancelled(void *ctx)
 {
 	GgBuild    *build = ctx;
 
-	return (InterruptPending && (QueryCancelPending || ProcDiePending)) ||
-		pg_atomic_read_u32(&build->shared->failed) != 0;
+	return GgServeInterrupts(&build->caught);
 }
 
 static void
@@ -160,9 +162,8 @@ SegmentBytes(GgBuild *build, uint32 n)
 }
 
 static uint32
-RowsThatFit(GgBuild *build)
+RowsThatFit(GgBuild *build, uint64 budget)
 {
-	uint64		budget = (uint64) maintenance_work_mem * 1024;
 	uint32		low = 1,
 				high = GG_MAX_NODES;
 
@@ -179,14 +180,18 @@ RowsThatFit(GgBuild *build)
 }
 
 /*
- * Where memory would make too many or too small segments, they are made larger than memory allows, and
- * that is said.
+ * A setting that is a little too small is exceeded rather than answered with segments.  A table
+ * that needs several anyway keeps to it.  Where memory would make too many or too small segments,
+ * they are made larger than memory allows.  All of this is announced.
  */
 void
 GgPlanSegments(GgBuild *build)
 {
-	uint32		most = RowsThatFit(build);
+	uint64		setting = (uint64) maintenance_work_mem * 1024;
+	uint32		most = RowsThatFit(build, Max(2 * setting, LEAST_BYTES));
 
+	if (build->expected > most)
+		most = RowsThatFit(build, Max(setting, LEAST_BYTES));
 	most = Max(most, MIN_SEGMENT_ROWS);
 	most = Max(most, (uint32) Min(build->expected / GG_MAX_BUILD_SEGMENTS + 1, GG_MAX_NODES));
 	build->most = most;
@@ -219,9 +224,11 @@ AnnounceMemory(GgBuild *build)
 	build->memory_announced = true;
 	ereport(NOTICE,
 			(errmsg("gpugraph index build takes more memory than maintenance_work_mem"),
-			 errdetail("A segment of %u rows takes " UINT64_FORMAT " MB; smaller ones would be too many, or too small for a graph.",
+			 errdetail("A segment of %u rows takes " UINT64_FORMAT " MB; "
+					   "smaller ones would make searches slower.",
 					   build->rows, needed / (1024 * 1024) + 1),
-			 errhint("Increase maintenance_work_mem.")));
+			 errhint("Increase maintenance_work_mem to " UINT64_FORMAT " MB.",
+					 needed / (1024 * 1024) + 1)));
 }
 
 /*
@@ -271,7 +278,7 @@ CopyRows(GgBuild *build, uint32 first, uint32 n)
 	{
 		uint64		bytes = Min(end - offset, COPY_SLICE);
 
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		status = build->engine->index_write(build->device_index, GG_PART_ROWS, offset,
 											build->area.rows + offset, bytes);
 		offset += bytes;
@@ -306,7 +313,7 @@ DrainCopy(GgBuild *build)
 	gg_copy_drain(build->copy);
 	while (!gg_copy_ended(build->copy))
 	{
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		pg_usleep(500);
 	}
 	status = gg_copy_stop(build->copy);
@@ -325,8 +332,12 @@ static bool
 CompleteCopy(GgBuild *build, uint32 nodes)
 {
 	gg_status	status;
-	gg_shape	shape = {.capacity = nodes, .dim = build->meta->dimensions, .element = build->meta->element, .metric = build->meta->metric};
+	gg_shape	shape = {
+		.capacity = nodes, .dim = build->meta->dimensions,
+		.element = build->meta->element, .metric = build->meta->metric
+	};
 	instr_time	start;
+	sigset_t	before;
 
 	if (build->copy == NULL)
 		return false;
@@ -335,7 +346,9 @@ CompleteCopy(GgBuild *build, uint32 nodes)
 	{
 		/* what is there is too small: all again, into one that is not */
 		GgAbandonCopy(build, NULL);
+		GgBlockSignals(&before);
 		status = build->engine->index_create(&shape, &build->device_index);
+		GgRestoreSignals(&before);
 		if (status.code == GG_OK)
 			status = CopyRows(build, 0, nodes);
 	}
@@ -352,14 +365,38 @@ CompleteCopy(GgBuild *build, uint32 nodes)
 	return true;
 }
 
+/*
+ * Make the device's context, under a mask that the engine's own calls cannot have: they run for
+ * minutes, and their callback waits for signals.  Where that fails, the engine says why.
+ */
+static void
+OpenDevice(GgBuild *build)
+{
+	gg_device_info info;
+	sigset_t	before;
+
+	GgBlockSignals(&before);
+	(void) build->engine->device_info(0, &info);
+	GgRestoreSignals(&before);
+}
+
 /* Build build->graph by one engine: over the first data->n rows of the area, or over those on the device. */
 static gg_status
 RunEngine(GgBuild *build, const gg_dataset *data, bool on_device, gg_build_stats *stats)
 {
+	gg_status	status;
+
 	memset(stats, 0, sizeof(*stats));
 	if (on_device)
-		return build->engine->build_index(build->device_index, data->n, &build->params, &build->control, build->graph, stats);
-	return build->engine->build(data, &build->params, &build->control, build->graph, stats);
+		status = build->engine->build_index(build->device_index, data->n, &build->params,
+											&build->control, build->graph, stats);
+	else
+	{
+		OpenDevice(build);
+		status = build->engine->build(data, &build->params, &build->control, build->graph, stats);
+	}
+	GgThrowInterrupts(build->caught);
+	return status;
 }
 
 static void
@@ -403,7 +440,7 @@ HandOverPart(GgBuild *build, gg_part part, const void *data, uint64 bytes, uint6
 	{
 		uint64		piece = Min(bytes - offset, COPY_SLICE);
 
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		GgLoadWrite(build->load, 0, part, offset, (const char *) data + offset, piece);
 		/* rows are the first of what is being written */
 		if (part == GG_PART_ROWS)
@@ -479,7 +516,7 @@ OfferAdjacency(GgBuild *build, const GgWriteJob *job)
 		Size		offset = i * GG_RANGE_BYTES;
 		Size		bytes = Min(GG_RANGE_BYTES, job->bytes - offset);
 
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		GgReserveArea(build, (char *) build->area.adjacency + offset, bytes);
 		memcpy((char *) build->area.adjacency + offset, (char *) build->graph->adjacency + offset, bytes);
 		GgOfferRanges(build, 1);

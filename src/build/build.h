@@ -94,7 +94,6 @@ typedef struct GgBuildShared
 								 * head is fixed before workers start */
 
 	pg_atomic_uint64 rows_done; /* rows of all rounds, counted chunk by chunk */
-	pg_atomic_uint32 failed;	/* a worker ended before its work: the leader need not go on */
 
 	ConditionVariable changed;	/* anything below */
 	slock_t		mutex;			/* protects what follows */
@@ -194,6 +193,7 @@ typedef struct GgBuild
 	bool		device;			/* it has memory and processors of its own, or plays that it has (gpugraph.service_engine) */
 	gg_build_params params;
 	gg_control	control;
+	bool		caught;			/* an error beneath the engine, not thrown yet */
 	GgOptions	options;
 	MemoryContext row_context;	/* what lives as long as the build */
 	uint32		most;			/* rows that a segment may have; 0: not known yet */

@@ -158,7 +158,7 @@ GgResetFold(GgBuild *build, bool last)
 	{
 		Size		bytes = GgFoldBuckets(shared, level) * GG_FOLD_BUCKET_BYTES;
 
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		if (build->area.base == NULL)
 		{
 			pfree(build->area.fold[level]);
@@ -263,7 +263,7 @@ GgSortTids(GgBuild *build)
 	for (uint64 i = 0; i < ncopies; i++)
 		if (build->area.copies[i].row != GG_NO_ROW)
 			start[build->area.copies[i].row]++;
-	CHECK_FOR_INTERRUPTS();
+	GgCheckInterrupts();
 	tids = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
 	for (uint32 node = 0, sum = 0; node < n; node++)
 	{
@@ -278,7 +278,7 @@ GgSortTids(GgBuild *build)
 		const GgCopy *copy = &build->area.copies[i];
 
 		if (i % LOOK_ROWS == 0)
-			CHECK_FOR_INTERRUPTS();
+			GgCheckInterrupts();
 		if (copy->row != GG_NO_ROW)
 			tids[start[copy->row]++] = copy->tid;
 	}
@@ -334,7 +334,7 @@ FollowMoves(GgBuild *build, uint32 end, const Move *moves, int nmoves)
 		GgCopy	   *copy = &build->area.copies[i];
 
 		if (i % LOOK_ROWS == 0)
-			CHECK_FOR_INTERRUPTS();
+			GgCheckInterrupts();
 		if (copy->row == GG_NO_ROW)
 			continue;
 		build->rows++;
@@ -372,7 +372,7 @@ GgCloseGaps(GgBuild *build)
 			end = shared->holes[last--].first;
 			continue;
 		}
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		/* the rows behind the last hole go into the first one, as far as they fit */
 		gap = shared->holes[first].end - shared->holes[first].first;
 		move->count = Min(gap, end - shared->holes[last].end);

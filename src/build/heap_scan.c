@@ -25,7 +25,6 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/paths.h"
 #include "pgstat.h"
-#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
 #include "utils/backend_progress.h"
@@ -416,6 +415,8 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 	Datum		value;
 	uint32		dimensions;
 
+	/* PostgreSQL's scan looks for interrupts, but not for the postmaster */
+	GgCheckInterrupts();
 	if (isnull[0])
 		return;
 
@@ -513,7 +514,6 @@ InitShared(GgBuild *build, GgBuildShared *shared, const GgMetaPageData *meta, in
 	shared->use_wal = RelationNeedsWAL(build->index);
 	shared->meta = *meta;
 	pg_atomic_init_u64(&shared->rows_done, 0);
-	pg_atomic_init_u32(&shared->failed, 0);
 	ConditionVariableInit(&shared->changed);
 	SpinLockInit(&shared->mutex);
 	build->shared = shared;
@@ -706,18 +706,6 @@ GgEndScan(GgBuild *build)
 
 /* ---- a worker ------------------------------------------------------------------------ */
 
-static bool worker_finished;
-
-/* A worker that ends otherwise has sent its error; the engine that runs in the leader need not end first. */
-static void
-OnWorkerExit(int code, Datum arg)
-{
-	GgBuildShared *shared = (GgBuildShared *) DatumGetPointer(arg);
-
-	if (!worker_finished)
-		pg_atomic_write_u32(&shared->failed, 1);
-}
-
 void
 gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 {
@@ -729,7 +717,6 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	LOCKMODE	index_lockmode = shared->concurrent ? RowExclusiveLock : AccessExclusiveLock;
 	double		heap_rows;
 
-	before_shmem_exit(OnWorkerExit, PointerGetDatum(shared));
 	debug_query_string = shm_toc_lookup(toc, KEY_QUERY_TEXT, true);
 	pgstat_report_activity(STATE_RUNNING, debug_query_string);
 
@@ -760,5 +747,4 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	GgUnmapArea(&build);
 	index_close(build.index, index_lockmode);
 	table_close(build.heap, heap_lockmode);
-	worker_finished = true;
 }

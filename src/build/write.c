@@ -112,7 +112,7 @@ WritePages(GgBuild *build, const GgWriteJob *job, const char *data, uint32 first
 	{
 		int			npages = (int) Min(count - done, GG_WRITE_BATCH);
 
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		for (int i = 0; i < npages; i++)
 			FormPage(build, job, data, first + done + i, build->pages + (Size) i * BLCKSZ);
 		PutPages(build, job->start + first + done, npages, wal_s);
@@ -424,9 +424,10 @@ GgWriteAlone(GgBuild *build, const GgWriteJob *job, const void *data)
 /* ---- the end ---------------------------------------------------------------- */
 
 /*
- * Pages that bypass the buffer manager are unknown to checkpoints.  One that began after we logged them would make
- * recovery begin behind their WAL, so it must have synced them, or we do.  If none began since our first record, asking
- * the next one to sync is enough, and takes no time here; it is kept from beginning meanwhile.
+ * Pages that bypass the buffer manager are unknown to checkpoints.  One that began after we logged
+ * them would make recovery begin behind their WAL, so it must have synced them, or we do.  If none
+ * began since our first record, asking the next one to sync is enough, and takes no time here, if
+ * its queue has room; it is kept from beginning meanwhile.
  *
  * What skips WAL (wal_level = minimal) is synced by the commit, and nothing saves temporary relations.  Unlogged
  * ones are kept over a clean shutdown, whose checkpoint must know them.
@@ -443,10 +444,7 @@ SyncRelation(GgBuild *build)
 
 	MyProc->delayChkptFlags |= DELAY_CHKPT_START;
 	if (build->start_redo == GetRedoRecPtr())
-	{
-		GgRegisterSync(build->index, MAIN_FORKNUM, build->nblocks);
-		asked = true;
-	}
+		asked = GgRegisterSync(build->index, MAIN_FORKNUM, build->nblocks);
 	MyProc->delayChkptFlags &= ~DELAY_CHKPT_START;
 
 	if (!asked)
@@ -461,7 +459,7 @@ SyncRelation(GgBuild *build)
 		(void) smgrnblocks(smgr, MAIN_FORKNUM); /* opens every file: what is not open is not written */
 		for (BlockNumber first = 0; first < build->nblocks; first += SYNC_BLOCKS)
 		{
-			CHECK_FOR_INTERRUPTS();
+			GgCheckInterrupts();
 			smgrwriteback(smgr, MAIN_FORKNUM, first, Min(SYNC_BLOCKS, build->nblocks - first));
 			pgstat_progress_update_param(PROGRESS_CREATEIDX_TUPLES_DONE, first);
 		}

@@ -113,7 +113,7 @@ GgLoadGetChunk(GgLoad *load)
 				return load->device->staging + (Size) i * GG_STAGE_CHUNK;
 			}
 		}
-		CHECK_FOR_INTERRUPTS();
+		GgCheckInterrupts();
 		pg_usleep(CHUNK_WAIT_US);
 	}
 	return NULL;

@@ -276,8 +276,7 @@ GgUpload *
 GgUploadStart(GgDevice *device, const gg_engine *engine, void (*wake) (void *arg), void *arg)
 {
 	GgUpload   *upload = calloc(1, sizeof(GgUpload));
-	sigset_t	all,
-				saved;
+	sigset_t	saved;
 	int			rc;
 
 	if (upload == NULL)
@@ -290,10 +289,9 @@ GgUploadStart(GgDevice *device, const gg_engine *engine, void (*wake) (void *arg
 	pthread_cond_init(&upload->cond, NULL);
 
 	/* a thread inherits the mask it is created under */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &saved);
+	GgBlockSignals(&saved);
 	rc = pthread_create(&upload->thread, NULL, UploadMain, upload);
-	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	GgRestoreSignals(&saved);
 	if (rc != 0)
 	{
 		pthread_cond_destroy(&upload->cond);

@@ -15,7 +15,6 @@
  */
 #include "service/service.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -151,21 +150,6 @@ GgDeviceLost(const gg_status *status)
 /* ---- the start ---------------------------------------------------------------- */
 
 static void
-BlockSignals(sigset_t *before)
-{
-	sigset_t	all;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, before);
-}
-
-static void
-RestoreSignals(const sigset_t *before)
-{
-	pthread_sigmask(SIG_SETMASK, before, NULL);
-}
-
-static void
 Reload(void)
 {
 	if (ConfigReloadPending)
@@ -247,17 +231,17 @@ Start(void)
 	gg_status	status;
 	sigset_t	before;
 
-	BlockSignals(&before);
+	GgBlockSignals(&before);
 	status = OpenDevice();
-	RestoreSignals(&before);
+	GgRestoreSignals(&before);
 	if (status.code != GG_OK)
 		GgDeviceLost(&status);
 
 	GgDispatchServe(engine, server);
-	BlockSignals(&before);
+	GgBlockSignals(&before);
 	residents = true;
 	GgResidentStart(device, engine);
-	RestoreSignals(&before);
+	GgRestoreSignals(&before);
 
 	device->stats.started = GetCurrentTimestamp();
 	device->up_since_us = GgNowMicros();

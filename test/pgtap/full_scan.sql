@@ -71,7 +71,7 @@ VACUUM items;
 SELECT try_scan('after VACUUM');
 SET maintenance_work_mem = '1MB';
 INSERT INTO items SELECT 100000 + i, 0, 0, ARRAY[i, 1, 2, 3, 4, 5, 6, 7]::real[]::vector
-	FROM generate_series(1, 5000) i;
+	FROM generate_series(1, 65000) i;
 REINDEX INDEX items_idx;
 SELECT try_scan('after a rebuild');
 SELECT is((SELECT count(DISTINCT id)

@@ -204,12 +204,12 @@ is($node->safe_psql('postgres',
 
 # memory for a part of the table only: segment after segment, each by all processes
 $node->safe_psql('postgres', 'DROP TABLE queries');
-$node->safe_psql('postgres',
-	"SELECT make_data('large', 9000, 32, 40); SELECT make_queries('large', 30)");
-($workers, $rc,
-	$err) =
-	build("SET maintenance_work_mem = '2MB'; SET max_parallel_maintenance_workers = 3;
-	CREATE INDEX large_idx ON large USING gpugraph (val vector_l2_ops)");
+$node->safe_psql('postgres', "SELECT make_data('large', 2000, 32, 40);
+	INSERT INTO large SELECT 2000 + row_number() OVER (), a.cat, a.big, a.val + b.val
+	FROM large a, large b WHERE b.id <= 34;
+	SELECT make_queries('large', 30)");
+($workers, $rc, $err) = build("SET gpugraph.engine = cpu; SET maintenance_work_mem = '2MB';
+	SET max_parallel_maintenance_workers = 3; CREATE INDEX large_idx ON large USING gpugraph (val vector_l2_ops)");
 is($workers, 3, 'little memory: in parallel');
 like($err, qr/NOTICE:  gpugraph index no longer fits into maintenance_work_mem after \d+ rows/,
 	'little memory: announced');

@@ -8,12 +8,36 @@ use Test::More;
 
 use Gpugraph;
 
-my $node = new_node('memory');
-$node->safe_psql('postgres',
-	"SELECT make_data('items', 8000, 32, 40); SELECT make_queries('items', 40)");
+# a GPU's build holds less in this process's memory. Sums of two rows are made faster than rows.
+my $rows = 70000;
+my $node = new_node('memory', conf => "gpugraph.engine = cpu\n");
+$node->safe_psql('postgres', <<SQL);
+SELECT make_data('items', 2000, 32, 40);
+INSERT INTO items SELECT 2000 + row_number() OVER (), a.cat, a.big, a.val + b.val
+	FROM items a, items b WHERE b.id <= 34;
+SELECT make_queries('items', 40);
+SQL
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
 
-my ($rc, $out, $err) = $node->psql('postgres', "SET maintenance_work_mem = '2MB'; $create");
+# a little too little is exceeded, and announced
+my $exceeded = qr/NOTICE:  gpugraph index build takes more memory than maintenance_work_mem/;
+my $count = "SELECT segments FROM gpugraph_index_info('items_idx')";
+my ($rc, $out, $err) = $node->psql('postgres', "SET maintenance_work_mem = '64MB'; $create");
+is($rc, 0, 'twice the memory would do: built');
+like($err, $exceeded, 'twice the memory would do: announced');
+like($err, qr/DETAIL:  A segment of $rows rows takes \d+ MB/, 'twice the memory would do: detail');
+like($err, qr/HINT:  Increase maintenance_work_mem to \d+ MB/, 'twice the memory would do: a hint');
+is($node->safe_psql('postgres', $count), '1', 'twice the memory would do: one segment');
+$node->safe_psql('postgres', 'DROP INDEX items_idx');
+
+# 64 MB are taken whatever the setting, here for a fourth of the rows
+($rc, $out, $err) = $node->psql('postgres',
+	"SET maintenance_work_mem = '1MB'; $create WHERE id <= $rows / 4");
+like($err, $exceeded, 'a quarter of the rows: announced');
+is($node->safe_psql('postgres', $count), '1', 'a quarter of the rows: one segment');
+$node->safe_psql('postgres', 'DROP INDEX items_idx');
+
+($rc, $out, $err) = $node->psql('postgres', "SET maintenance_work_mem = '2MB'; $create");
 is($rc, 0, 'a build with little memory succeeds');
 like($err, qr/NOTICE:  gpugraph index no longer fits into maintenance_work_mem after \d+ rows/,
 	'it is announced');
@@ -28,7 +52,7 @@ cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99
 	'several segments: recall');
 
 # deleting one segment's rows gives it back, the others stay
-$node->safe_psql('postgres', "DELETE FROM items WHERE id <= 8000 / $segments");
+$node->safe_psql('postgres', "DELETE FROM items WHERE id <= $rows / $segments");
 $node->safe_psql('postgres', 'VACUUM items');
 cmp_ok($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items_idx')"), '<=',
 	$segments, 'rows of a segment deleted');
