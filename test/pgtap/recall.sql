@@ -57,8 +57,10 @@ REINDEX INDEX sorted_idx;
 RESET maintenance_work_mem;
 RESET gpugraph.engine;
 RESET max_parallel_maintenance_workers;
-SELECT cmp_ok((SELECT segments FROM gpugraph_index_info('sorted_idx')), '>', 1, 'little memory: several segments');
-SELECT is((SELECT rows FROM gpugraph_index_info('sorted_idx')), 96000::bigint, 'little memory: all rows');
+SELECT cmp_ok((SELECT segments FROM gpugraph_index_info('sorted_idx')), '>', 1,
+	'little memory: several segments');
+SELECT is((SELECT rows FROM gpugraph_index_info('sorted_idx')), 96000::bigint,
+	'little memory: all rows');
 SELECT cmp_ok(recall('sorted', '<->'), '>=', 0.99, 'little memory: recall');
 SELECT lives_ok($$SELECT gpugraph_check('sorted_idx', false)$$,
 	'little memory: the index is sound');

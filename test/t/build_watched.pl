@@ -33,9 +33,12 @@ sub watched
 	my ($statement, $index) = @_;
 	my $holder = start_psql($node, 'SELECT pg_advisory_lock(7)', 'SELECT pg_sleep(600)');
 
-	wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted") > 0 });
-	my $session = start_psql($node, 'SET gpugraph.engine = cpu', "SET maintenance_work_mem = '1MB'", $statement);
-	ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") > 0 }),
+	my $locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+
+	wait_for(sub { $node->safe_psql('postgres', "$locks AND granted") > 0 });
+	my $session = start_psql($node, 'SET gpugraph.engine = cpu',
+		"SET maintenance_work_mem = '1MB'", $statement);
+	ok(defined wait_for(sub { $node->safe_psql('postgres', "$locks AND NOT granted") > 0 }),
 		"$statement: under way");
 
 	cmp_ok($node->safe_psql('postgres', "SELECT pg_prewarm('$index', 'buffer')"), '>', 100,
@@ -47,13 +50,17 @@ sub watched
 		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted");
 	finish_psql($holder);
 	unlike(finish_psql($session), qr/ERROR/, "$statement: done");
-	is(($node->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[2], '', "$statement: the index is sound");
-	is($node->safe_psql('postgres', "SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items ORDER BY held(id, val)::vector(64) <-> (SELECT val FROM items LIMIT 1)) s"),
+	is(($node->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[2], '',
+		"$statement: the index is sound");
+	is($node->safe_psql('postgres', "SET enable_seqscan = off; SELECT count(*) FROM
+			(SELECT id FROM items
+				ORDER BY held(id, val)::vector(64) <-> (SELECT val FROM items LIMIT 1)) s"),
 		70000, "$statement: every row is found");
 	return;
 }
 
-watched('CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph ((held(id, val)::vector(64)) vector_l2_ops)', 'items_idx');
+watched('CREATE INDEX CONCURRENTLY items_idx ON items
+	USING gpugraph ((held(id, val)::vector(64)) vector_l2_ops)', 'items_idx');
 watched('REINDEX INDEX CONCURRENTLY items_idx', 'items_idx_ccnew');
 
 $node->stop;

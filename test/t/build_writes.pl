@@ -273,9 +273,12 @@ INSERT INTO side_by_side SELECT g, v(g / (2 * n) * n + g % n)
 	FROM (SELECT count(*) AS n FROM pairs WHERE (ctid::text::point)[0] = 0) s,
 	generate_series(0, 19999) g;
 -- hardly anything but copies
-CREATE TABLE mostly AS SELECT g AS id, CASE WHEN g % 5 > 0 THEN v(CASE WHEN g % 3000 = 1 THEN g ELSE g % 7 END) END::vector(8) AS val FROM generate_series(1, 30000) g;
+CREATE TABLE mostly AS SELECT g AS id,
+	CASE WHEN g % 5 > 0 THEN v(CASE WHEN g % 3000 = 1 THEN g ELSE g % 7 END) END::vector(8) AS val
+	FROM generate_series(1, 30000) g;
 -- and of those so many that they fill what 64 MB have room for
-CREATE TABLE copies AS SELECT g AS id, m.val FROM generate_series(0, 100000) g JOIN mostly m ON m.id = 1 + g % 30000;
+CREATE TABLE copies AS SELECT g AS id, m.val
+	FROM generate_series(0, 100000) g JOIN mostly m ON m.id = 1 + g % 30000;
 DROP TABLE pairs;
 SQL
 for my $table ('halves', 'side_by_side', 'mostly')
@@ -302,12 +305,14 @@ for my $table ('halves', 'side_by_side', 'mostly')
 	}
 }
 
-# memory for a part of them: copies alone can fill a segment; from 18 on the last build may have left the estimate as it was
+# memory for a part of them: copies alone can fill a segment; from 18 on the last build may have
+# left the estimate as it was
 $node->safe_psql('postgres', "UPDATE pg_class SET reltuples = -1 WHERE relname = 'copies'");
 for my $workers (0, 4)
 {
 	build_once("little memory, $workers workers", 'folded',
-		"SET maintenance_work_mem = '1MB'; SET max_parallel_maintenance_workers = $workers; CREATE INDEX folded ON copies USING gpugraph (val vector_l2_ops)");
+		"SET maintenance_work_mem = '1MB'; SET max_parallel_maintenance_workers = $workers;
+		CREATE INDEX folded ON copies USING gpugraph (val vector_l2_ops)");
 	holds_all("little memory, $workers workers", 'copies', 'folded', 1);
 	$node->safe_psql('postgres', 'DROP INDEX folded');
 }
@@ -387,8 +392,10 @@ $node->safe_psql('postgres',
 $node->safe_psql('postgres', 'CHECKPOINT');
 build_once('copies, no workers', 'serial_idx', create('serial_idx', 0));
 holds_all('copies, no workers', 'items', 'serial_idx');
-build_once('copies, none of 4 workers is free', 'alone_idx', 'SET max_parallel_workers = 0; ' . create('alone_idx', 4));
-like(build_once('copies, segments', 'segments_idx', "SET maintenance_work_mem = '35MB'; " . create('segments_idx', 4)),
+build_once('copies, none of 4 workers is free', 'alone_idx',
+	'SET max_parallel_workers = 0; ' . create('alone_idx', 4));
+like(build_once('copies, segments', 'segments_idx',
+		"SET maintenance_work_mem = '35MB'; " . create('segments_idx', 4)),
 	qr/no longer fits into maintenance_work_mem/, 'copies, segments: announced');
 build_once('copies, 4 workers', 'items_idx', create('items_idx', 4));
 
@@ -584,8 +591,10 @@ $node->append_conf('postgresql.conf',
 $node->restart;
 build_once('beside a device', 'items_idx', create('items_idx', 4));
 holds_all('beside a device', 'items', 'items_idx');
-build_once('beside a device, segments', 'segments_idx', "SET maintenance_work_mem = '35MB'; " . create('segments_idx', 4));
-is(($node->psql('postgres', "SELECT gpugraph_check('segments_idx', true)"))[2], '', 'beside a device, segments: sound');
+build_once('beside a device, segments', 'segments_idx',
+	"SET maintenance_work_mem = '35MB'; " . create('segments_idx', 4));
+is(($node->psql('postgres', "SELECT gpugraph_check('segments_idx', true)"))[2], '',
+	'beside a device, segments: sound');
 
 $node->stop;
 done_testing();

@@ -55,8 +55,10 @@ goes_through('segments', 'parts', $segments);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('parts_idx')");
 my ($loads, $bytes) = split / /, of_device($node, "loads || ' ' || resident_bytes");
 $node->safe_psql('postgres', 'DELETE FROM parts WHERE id <= 65000; VACUUM parts');
-cmp_ok($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('parts_idx')"), '<', $segments, 'a segment was given back');
-is(truth($node, 'parts') =~ /^1\.0000/ ? 'yes' : 'no', 'yes', 'the first answers after that are right');
+cmp_ok($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('parts_idx')"), '<',
+	$segments, 'a segment was given back');
+is(truth($node, 'parts') =~ /^1\.0000/ ? 'yes' : 'no', 'yes',
+	'the first answers after that are right');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('parts_idx')");
 cmp_ok(of_index($node, 'segments', 'parts_idx'), '<', $segments, 'the device followed');
 truth_by_device($node, 'a segment less', 'parts');
