@@ -2,27 +2,29 @@
  * cost.c
  *		What the planner is told a scan costs.
  *
- * The price of a scan that returns a share of the index's rows follows the scan (src/scan): every segment is
- * walked with a list of gpugraph.itopk_size, which is doubled until half of it covers the rows; where that would
- * be longer than a share of the segment, an exact pass over all its vectors takes the walk's place, and a second one
- * sorts what the first did not keep.  The delta has exact passes only.
+ * ScanTime() follows a scan (src/scan).  Every segment is walked with a list of
+ * gpugraph.itopk_size, which is doubled until half of it covers the rows that are wanted.  Where
+ * the list would be longer than a share of the segment, an exact pass over all its vectors takes
+ * the walk's place, and a second one sorts what the first did not keep.  The delta has exact
+ * passes only.
  *
- * The planner knows two costs, before the first row and after the last, and takes a straight line in between.  The
- * price is no straight line: it rises most at the beginning, where a filter makes a LIMIT read.  So the
- * line is drawn through the price of the rows that LIMIT and filter together will take, and that of all rows.
+ * The planner knows two costs, before the first row and after the last, and assumes a straight
+ * line between them.  The time is no straight line: it rises fastest at the beginning.  So the line is
+ * drawn through the time of the rows that LIMIT and filter together will take, and that of all
+ * rows.
  *
- * Distances are priced in the currency of the plan that competes, a sequential scan with a sort: by the time that
- * they take compared with it.  That plan has to fetch vectors that lie out of line, and core charges nothing
- * for this.  So our price is reduced to the share that core charges of the other plan's true price (PricedShare).
+ * Times are in microseconds, measured on one core with everything in memory: those of our scan,
+ * and those of the plan that competes, a sequential scan with a sort.  Only their ratio counts:
+ * our cost is core's charge for that plan, times our time, divided by its time.  So what core
+ * leaves out of that plan's cost is left out of ours as well, above all the fetching of vectors
+ * that are stored out of line (TOAST).
  *
- * A page is charged the same wherever it lies: what core charges for a table's page says nothing of whether it is in memory
- * either.  Nor does the price know of GPUs, which answer queries for less.
+ * The times are those of the CPU; a GPU answers faster.
  */
 #include "am/am.h"
 #include "storage/pages.h"
 #include "storage/type.h"
 
-#include <float.h>
 #include <math.h>
 
 #include "access/genam.h"
@@ -44,37 +46,46 @@
 #define DISTANCES_PER_ENTRY		20.0
 
 /*
- * What a row costs, measured beside sequential scans that take 4 to 5 ns for a thousandth of a unit.  A row of a walk takes
- * 0.1 us at 3 dimensions, 0.25 at 128 (0.06 pages), 0.9 at 768 (0.38) and 1.5 at 1,536 (0.75); a row of an exact pass
- * 0.12, 0.19, 0.5 and 0.65.
+ * Our scan: a vector in a walk, by the pages that it fills (0.06 at 128 dimensions, 0.38 at 768,
+ * 0.75 at 1,536), a vector in an exact pass, a comparison of two keys in a sort, and a row returned.
+ * Measured were 0.1, 0.2, 0.8 and 1.5 us in walks at 3, 128, 768 and 1,536 dimensions, and 0.12, 0.17,
+ * 0.45 and 0.65 us in exact passes.
  */
-#define ROW_COST			12.0	/* of cpu_operator_cost, at any length */
-#define WALK_PAGE_COST		0.4		/* of seq_page_cost, for a page of vector */
-#define EXACT_PAGE_COST		0.16
+#define WALK_TIME(pages)		(0.12 + 1.8 * (pages))
+#define EXACT_TIME(pages)		(0.12 + 0.7 * (pages))
+#define COMPARE_TIME			0.01
+#define RETURN_TIME				0.1
 
 /*
- * What the executor takes to fetch a vector that lies out of line: 3.7 us at 768 dimensions, 4.9 at 1,536.
+ * A sequential scan with a sort: a page of the table, a row, a row that passes the filter, and the
+ * fetch of a vector that is stored out of line.  Measured were, for 10,000 rows, 0.6 ms at 3
+ * dimensions where a tenth passes and 1.8 ms where all do, 1.2 and 4.2 ms at 128 dimensions; and
+ * 4 and 5 us for a row that passes at 768 and 1,536.
  */
-#define FETCH_COST			220.0	/* of cpu_operator_cost */
-#define FETCH_PAGE_COST		0.75	/* of seq_page_cost, for a page of vector */
+#define TABLE_PAGE_TIME			0.7
+#define TABLE_ROW_TIME			0.06
+#define SORTED_ROW_TIME(pages)	(0.1 + 3.3 * (pages))
+#define FETCH_TIME				2.5
 
-/* What core charges for the sort of a row with a small LIMIT: comparisons and the distance. */
-#define SORTED_ROW_COST		10.0	/* of cpu_operator_cost */
+/* What core charges for the sort of a row with a small LIMIT, in units of cpu_operator_cost. */
+#define SORTED_ROW_COST			10.0
 
-/* As in scan_cpu.c: the longest list that is walked, as a share of the nodes, and the least first batch of an exact pass. */
-#define EXACT_SHARE			32
-#define EXACT_MIN_BATCH		64
+/*
+ * As in scan_cpu.c: the longest list that is walked, as a share of the nodes, and the least first
+ * batch of an exact pass.
+ */
+#define EXACT_SHARE				32
+#define EXACT_MIN_BATCH			64
 
 /* What is known of an index when it is planned. */
 typedef struct IndexShape
 {
 	const GgMetaPageData *meta;
 	bool		rounded;		/* rows are not what the column has */
-	Size		column_bytes;	/* of a vector in the table */
+	double		column_pages;	/* that a vector fills in the table */
+	double		index_pages;	/* and here */
 	double		nodes;			/* of all segments and the delta */
 	double		delta_nodes;
-	Cost		walk_row;
-	Cost		exact_row;
 } IndexShape;
 
 /*
@@ -138,13 +149,11 @@ RefusePath(IndexPath *path, Cost *indexStartupCost, Cost *indexTotalCost, Select
 	GgDisablePath(&path->path);
 }
 
-/* The metapage, or for an index that does not exist what can be told from the column. */
+/* From the metapage or, for a hypothetical index, from the column. */
 static void
 ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 {
 	GgMetaPageData *meta = palloc0(sizeof(GgMetaPageData));
-	double		row_pages,
-				page_cost;
 
 	memset(shape, 0, sizeof(IndexShape));
 	shape->meta = meta;
@@ -158,11 +167,11 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 		meta->segments[0].nodes = meta->segments[0].rows = (uint32) Min(info->tuples, PG_INT32_MAX);
 		if (info->indexkeys[0] != 0)
 		{
-			get_atttypetypmodcoll(planner_rt_fetch(info->rel->relid, root)->relid, info->indexkeys[0],
-								  &type, &typmod, &collation);
+			get_atttypetypmodcoll(planner_rt_fetch(info->rel->relid, root)->relid,
+								  info->indexkeys[0], &type, &typmod, &collation);
 			meta->dimensions = Max(0, typmod);
 		}
-		shape->column_bytes = GgRowBytes(meta);
+		shape->column_pages = (double) GgRowBytes(meta) / BLCKSZ;
 	}
 	else
 	{
@@ -171,7 +180,7 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 
 		GgReadMeta(index, meta);
 		shape->rounded = element != meta->element;
-		shape->column_bytes = meta->dimensions * gg_element_size(element);
+		shape->column_pages = (double) meta->dimensions * gg_element_size(element) / BLCKSZ;
 		index_close(index, NoLock);
 	}
 
@@ -180,74 +189,69 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 	if (meta->delta_pages > 0)
 		shape->delta_nodes = (double) meta->delta_pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
 	shape->nodes += shape->delta_nodes;
-
-	get_tablespace_page_costs(info->reltablespace, NULL, &page_cost);
-	row_pages = (double) GgRowBytes(meta) / GG_PAGE_PAYLOAD;
-	shape->walk_row = ROW_COST * cpu_operator_cost + row_pages * WALK_PAGE_COST * page_cost;
-	shape->exact_row = ROW_COST * cpu_operator_cost + row_pages * EXACT_PAGE_COST * page_cost;
+	shape->index_pages = (double) GgRowBytes(meta) / GG_PAGE_PAYLOAD;
 }
 
-/* The first so many nodes of a segment or, without a graph, of the delta. */
-static Cost
-StreamPrice(const IndexShape *shape, double nodes, bool has_graph, double wanted)
+/* The time for the first nodes of a segment or, without a graph, of the delta. */
+static double
+StreamTime(const IndexShape *shape, double nodes, bool has_graph, double wanted)
 {
 	double		longest = has_graph ? floor(nodes / EXACT_SHARE) : 0;
 	double		list = gg_itopk_size;
 	double		handed = 0;
-	Cost		price = 0;
+	double		time = 0;
 
 	if (list <= longest)
 	{
 		while (wanted > list / 2 && list * 2 <= longest && list / 2 < gg_max_scan_tuples)
 			list *= 2;
-		price = Min(list * DISTANCES_PER_ENTRY, nodes) * shape->walk_row;
+		time = Min(list * DISTANCES_PER_ENTRY, nodes) * WALK_TIME(shape->index_pages);
 		handed = list / 2;
 		if (wanted <= handed)
-			return price;
+			return time;
 	}
-	price += nodes * shape->exact_row;
+	time += nodes * EXACT_TIME(shape->index_pages);
 	if (wanted > Min(Max(gg_itopk_size, EXACT_MIN_BATCH) + 2 * handed, nodes))
-		price += nodes * (shape->exact_row + log2(nodes) * cpu_operator_cost);
-	return price;
+		time += nodes * (EXACT_TIME(shape->index_pages) + log2(nodes) * COMPARE_TIME);
+	return time;
 }
 
-/* The first rows, given as a share of all. */
-static Cost
-ScanPrice(const IndexShape *shape, double share)
+/* The time for the first rows, given as a share of all. */
+static double
+ScanTime(const IndexShape *shape, double share)
 {
-	Cost		price = share * shape->nodes * cpu_index_tuple_cost;
+	double		time = share * shape->nodes * RETURN_TIME;
 
 	for (int i = 0; i < shape->meta->nsegments; i++)
 	{
 		const GgSegment *segment = &shape->meta->segments[i];
 
-		if (segment->nodes > 0 && (segment->dead < segment->rows))
-			price += StreamPrice(shape, segment->nodes, true, share * segment->nodes);
+		if (segment->nodes > 0 && segment->dead < segment->rows)
+			time += StreamTime(shape, segment->nodes, true, share * segment->nodes);
 	}
 	if (shape->delta_nodes > 0)
-		price += StreamPrice(shape, shape->delta_nodes, false, share * shape->delta_nodes);
-	return price;
+		time += StreamTime(shape, shape->delta_nodes, false, share * shape->delta_nodes);
+	return time;
 }
 
 /*
- * The share that core charges of what a sequential scan takes whose rows, after its filter, are sorted by distance.  Vectors
- * lie out of line where a row of the table takes less room than they do.
+ * What core charges for a microsecond of a sequential scan whose filtered rows are sorted by
+ * distance.  Vectors are out of line where a row of the table takes less room than they do.
  */
-static double
-PricedShare(const RelOptInfo *rel, const IndexShape *shape, double filtered)
+static Cost
+MicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered)
 {
-	double		page_cost;
-	Cost		charged,
-				fetches;
+	bool		out_of_line = rel->pages < rel->tuples * column_pages;
+	double		page_cost,
+				charged,
+				time;
 
-	if ((double) rel->pages * BLCKSZ >= rel->tuples * shape->column_bytes)
-		return 1;
 	get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
-	charged = rel->pages * page_cost + rel->tuples * (cpu_tuple_cost + rel->baserestrictcost.per_tuple) +
+	charged = rel->pages * page_cost + rel->tuples * cpu_tuple_cost +
 		filtered * SORTED_ROW_COST * cpu_operator_cost;
-	fetches = filtered * (FETCH_COST * cpu_operator_cost +
-						  (double) shape->column_bytes / BLCKSZ * FETCH_PAGE_COST * page_cost);
-	return charged / Max(charged + fetches, DBL_MIN);
+	time = rel->pages * TABLE_PAGE_TIME + rel->tuples * TABLE_ROW_TIME +
+		filtered * (SORTED_ROW_TIME(column_pages) + (out_of_line ? FETCH_TIME : 0));
+	return charged / time;
 }
 
 void
@@ -260,9 +264,10 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	double		share = 1;
 	GenericCosts costs;
 	IndexShape	shape;
-	Cost		first,
+	double		first,
 				some,
 				all;
+	Cost		unit;
 
 	/* by one distance, no more and no less, this index can put rows in order, and nothing else */
 	if (list_length(path->indexorderbys) != 1)
@@ -280,18 +285,18 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	memset(&costs, 0, sizeof(costs));
 	genericcostestimate(root, path, loop_count, &costs);
 
-	first = ScanPrice(&shape, 0);
-	all = ScanPrice(&shape, 1);
+	first = ScanTime(&shape, 0);
+	all = ScanTime(&shape, 1);
 	if (root->limit_tuples > 0 && root->limit_tuples < filtered)
 	{
 		share = root->limit_tuples / filtered;
-		some = ScanPrice(&shape, share);
+		some = ScanTime(&shape, share);
 		first = Max(first, some - (all - some) * share / (1 - share));
 	}
 
-	share = PricedShare(rel, &shape, filtered);
-	*indexStartupCost = first * share;
-	*indexTotalCost = all * share;
+	unit = MicrosecondCost(rel, shape.column_pages, filtered);
+	*indexStartupCost = first * unit;
+	*indexTotalCost = all * unit;
 	*indexSelectivity = costs.indexSelectivity;
 	*indexCorrelation = 0;
 	*indexPages = costs.numIndexPages;
