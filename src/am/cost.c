@@ -9,9 +9,9 @@
  * passes only.
  *
  * The planner knows two costs, before the first row and after the last, and assumes a straight
- * line between them.  The time is no straight line: it rises fastest at the beginning.  So the line is
- * drawn through the time of the rows that LIMIT and filter together will take, and that of all
- * rows.
+ * line between them.  The time is no straight line: it rises fastest at the beginning.  So the
+ * line is drawn through the time of the rows that LIMIT and filter together will take, and that
+ * of all rows.
  *
  * Times are in microseconds, measured on one core with everything in memory: those of our scan,
  * and those of the plan that competes, a sequential scan with a sort.  Only their ratio counts:
@@ -47,9 +47,9 @@
 
 /*
  * Our scan: a vector in a walk, by the pages that it fills (0.06 at 128 dimensions, 0.38 at 768,
- * 0.75 at 1,536), a vector in an exact pass, a comparison of two keys in a sort, and a row returned.
- * Measured were 0.1, 0.2, 0.8 and 1.5 us in walks at 3, 128, 768 and 1,536 dimensions, and 0.12, 0.17,
- * 0.45 and 0.65 us in exact passes.
+ * 0.75 at 1,536), a vector in an exact pass, a comparison of two keys in a sort, and a row that is
+ * returned.  Measured were 0.1, 0.2, 0.8 and 1.5 us in walks at 3, 128, 768 and 1,536 dimensions,
+ * and 0.12, 0.17, 0.45 and 0.65 us in exact passes.
  */
 #define WALK_TIME(pages)		(0.12 + 1.8 * (pages))
 #define EXACT_TIME(pages)		(0.12 + 0.7 * (pages))
@@ -89,9 +89,9 @@ typedef struct IndexShape
 } IndexShape;
 
 /*
- * Rows that are stored rounded pass the executor's reorder queue.  In some minor releases (15.18, 17.11, 18.6; no more in
- * 15.20) what comes out of it has no ctid: to lock such a row, or to read its ctid, goes wrong.  Asked of the server
- * that runs, not of the headers.
+ * Rows that are stored rounded pass the executor's reorder queue.  In some minor releases (15.18,
+ * 17.11, 18.6; no more in 15.20) what comes out of it has no ctid: to lock such a row, or to read
+ * its ctid, goes wrong.  Asked of the server that runs, not of the headers.
  */
 static bool
 QueueKeepsCtid(void)
@@ -133,13 +133,14 @@ ReadsCtid(const IndexPath *path)
 	pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &columns);
 	foreach(cell, clauses)
 		pull_varattnos((Node *) lfirst_node(RestrictInfo, cell)->clause, rel->relid, &columns);
-	return bms_is_member(SelfItemPointerAttributeNumber - FirstLowInvalidHeapAttributeNumber, columns);
+	return bms_is_member(SelfItemPointerAttributeNumber - FirstLowInvalidHeapAttributeNumber,
+						 columns);
 }
 
 /* Such a scan is not to be chosen whatever else there is. */
 static void
-RefusePath(IndexPath *path, Cost *indexStartupCost, Cost *indexTotalCost, Selectivity *indexSelectivity,
-		   double *indexCorrelation, double *indexPages)
+RefusePath(IndexPath *path, Cost *indexStartupCost, Cost *indexTotalCost,
+		   Selectivity *indexSelectivity, double *indexCorrelation, double *indexPages)
 {
 	*indexStartupCost = get_float8_infinity();
 	*indexTotalCost = get_float8_infinity();
@@ -187,7 +188,8 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 	for (int i = 0; i < meta->nsegments; i++)
 		shape->nodes += meta->segments[i].nodes;
 	if (meta->delta_pages > 0)
-		shape->delta_nodes = (double) meta->delta_pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+		shape->delta_nodes = (double) meta->delta_pages / GgDeltaPagesPerRow(meta) *
+			GgDeltaRowsPerPage(meta);
 	shape->nodes += shape->delta_nodes;
 	shape->index_pages = (double) GgRowBytes(meta) / GG_PAGE_PAYLOAD;
 }
@@ -260,7 +262,8 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 			   double *indexPages)
 {
 	const RelOptInfo *rel = path->path.parent;
-	double		filtered = path->path.param_info != NULL ? path->path.param_info->ppi_rows : rel->rows;
+	double		filtered = path->path.param_info != NULL ?
+		path->path.param_info->ppi_rows : rel->rows;
 	double		share = 1;
 	GenericCosts costs;
 	IndexShape	shape;
@@ -272,13 +275,15 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	/* by one distance, no more and no less, this index can put rows in order, and nothing else */
 	if (list_length(path->indexorderbys) != 1)
 	{
-		RefusePath(path, indexStartupCost, indexTotalCost, indexSelectivity, indexCorrelation, indexPages);
+		RefusePath(path, indexStartupCost, indexTotalCost, indexSelectivity, indexCorrelation,
+				   indexPages);
 		return;
 	}
 	ReadShape(root, path->indexinfo, &shape);
 	if (shape.rounded && ReadsCtid(path) && !QueueKeepsCtid())
 	{
-		RefusePath(path, indexStartupCost, indexTotalCost, indexSelectivity, indexCorrelation, indexPages);
+		RefusePath(path, indexStartupCost, indexTotalCost, indexSelectivity, indexCorrelation,
+				   indexPages);
 		return;
 	}
 

@@ -1,10 +1,10 @@
--- The plan that is chosen is the fast one: filters, out-of-line vectors, long candidate lists, segments
+-- The plan that is chosen is the fast one: filters, out-of-line vectors, long lists, segments
 \ir include/helpers.psql
 SET max_parallel_workers_per_gather = 0;
 SELECT * FROM no_plan();
 
 -- the plan of the nearest rows under a filter
-CREATE FUNCTION plan(rel text, filter text, rows text DEFAULT '10') RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION plan(rel text, filter text, rows text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	query text;
 BEGIN
@@ -12,8 +12,8 @@ BEGIN
 	RETURN regexp_replace(plan_of(format('SELECT id FROM %I WHERE %s ORDER BY val <-> %s LIMIT %s',
 										 rel, filter, query, rows)), '\[[^]]*\]', '[...]');
 END $$;
-CREATE FUNCTION takes(node text, rel text, filter text, rows text, what text) RETURNS text LANGUAGE sql
-	AS $$ SELECT matches(plan(rel, filter, rows), node, what) $$;
+CREATE FUNCTION takes(node text, rel text, filter text, rows text, what text) RETURNS text
+	LANGUAGE sql AS $$ SELECT matches(plan(rel, filter, rows), node, what) $$;
 
 -- cat has 50 values and no index, big has 500 and a B-tree
 SELECT make_data('narrow', 10000, 3, 20);
@@ -23,7 +23,7 @@ VACUUM ANALYZE narrow;
 SELECT takes('using narrow_val', 'narrow', 'true', '10', 'no filter');
 SELECT takes('using narrow_val', 'narrow', 'cat < 25', '10', 'a filter of 50%');
 SELECT takes('using narrow_val', 'narrow', 'cat < 5', '10', 'a filter of 10%');
-SELECT takes('Seq Scan', 'narrow', 'cat = 3', '10', 'a filter of 2% is passed by a sequential scan');
+SELECT takes('Seq Scan', 'narrow', 'cat = 3', '10', 'a filter of 2%');
 SELECT takes('Seq Scan', 'narrow', 'cat = 3 AND id % 2 = 0', '10', 'a filter of less');
 SELECT takes('Seq Scan', 'narrow', 'cat < 5', '100', 'a filter of 10% and LIMIT 100');
 SELECT takes('narrow_big', 'narrow', 'big < 10', '10', 'a B-tree for 2%');
@@ -46,7 +46,8 @@ RESET gpugraph.itopk_size;
 -- where the number of rows is not known
 SET plan_cache_mode = force_generic_plan;
 PREPARE narrow_rows(vector, int) AS SELECT id FROM narrow ORDER BY val <-> $1 LIMIT $2;
-SELECT matches(plan_of('EXECUTE narrow_rows(''[1,2,3]'', 10)'), 'using narrow_val', 'a LIMIT that is a parameter');
+SELECT matches(plan_of('EXECUTE narrow_rows(''[1,2,3]'', 10)'), 'using narrow_val',
+	'a LIMIT that is a parameter');
 RESET plan_cache_mode;
 
 -- a small segment beside a large one costs little
@@ -54,7 +55,8 @@ CREATE FUNCTION startup_cost(rel text) RETURNS numeric LANGUAGE plpgsql AS $$
 DECLARE
 	line text;
 BEGIN
-	EXECUTE format('EXPLAIN SELECT id FROM %I ORDER BY val <-> ''[1,2,3]'' LIMIT 10', rel) INTO line;
+	EXECUTE format('EXPLAIN SELECT id FROM %I ORDER BY val <-> ''[1,2,3]'' LIMIT 10', rel)
+		INTO line;
 	RETURN substring(line from 'cost=([0-9.]+)\.\.');
 END $$;
 SET enable_seqscan = off;
