@@ -1,5 +1,5 @@
--- Is the plan that is chosen the fastest one?  For tables of several sizes, filters and limits: the
--- plan that the planner takes, and the times of all, which settings force.  In a cluster of its own:
+-- Is the plan that is chosen the fastest one?  For tables of several sizes, filters and limits:
+-- the plan that the planner takes, and the times of all, which settings force.  To run it:
 --
 --	test/cluster run psql -X -f $PWD/test/bench/plans.sql
 --
@@ -15,7 +15,8 @@ CREATE EXTENSION IF NOT EXISTS gpugraph CASCADE;
 -- rows in 17 clusters; plain and indexed have the same values, spread evenly over 0 to 999
 CREATE PROCEDURE make_table(rel text, n int, dim int) LANGUAGE plpgsql AS $$
 BEGIN
-	EXECUTE format('CREATE UNLOGGED TABLE %I (id int, plain int, indexed int, v vector(%s))', rel, dim);
+	EXECUTE format('CREATE UNLOGGED TABLE %I (id int, plain int, indexed int, v vector(%s))',
+				   rel, dim);
 	EXECUTE format('INSERT INTO %I SELECT i, i * 7919 %% 1000, i * 7919 %% 1000, '
 				   '(SELECT array_agg((random() + centre)::real) FROM generate_series(1, %s), '
 				   '(SELECT (i * 31 %% 17) / 10.0 AS centre) c)::vector '
@@ -33,7 +34,7 @@ BEGIN
 	RETURN split_part(pg_read_file('/proc/self/schedstat'), ' ', 1)::bigint;
 END $$;
 
--- which of the three plans it is, and the processor time that it takes; the settings of the moment apply
+-- which of the three plans it is under the settings of the moment, and its processor time
 CREATE FUNCTION run(sql text, runs int, OUT plan text, OUT ms numeric) LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -54,13 +55,15 @@ BEGIN
 END $$;
 
 CREATE FUNCTION compare(sql text, with_filter boolean, runs int,
-	OUT chosen text, OUT walk numeric, OUT seq numeric, OUT filter numeric, OUT ratio numeric) LANGUAGE plpgsql AS $$
+	OUT chosen text, OUT walk numeric, OUT seq numeric, OUT filter numeric, OUT ratio numeric)
+	LANGUAGE plpgsql AS $$
 DECLARE
 	got record;
 	ms numeric;
 BEGIN
 	chosen := (run(sql, 0)).plan;
-	PERFORM set_config(s, 'off', true) FROM unnest('{enable_seqscan,enable_bitmapscan,enable_sort}'::text[]) s;
+	PERFORM set_config(s, 'off', true)
+		FROM unnest('{enable_seqscan,enable_bitmapscan,enable_sort}'::text[]) s;
 	got := run(sql, runs);
 	walk := CASE WHEN got.plan = 'walk' THEN got.ms END;
 	PERFORM set_config(s, 'on', true) FROM unnest('{enable_seqscan,enable_sort}'::text[]) s;
@@ -68,17 +71,19 @@ BEGIN
 	got := run(sql, runs);
 	seq := CASE WHEN got.plan = 'table' THEN got.ms END;
 	IF with_filter THEN
-		PERFORM set_config('enable_bitmapscan', 'on', true), set_config('enable_seqscan', 'off', true);
+		PERFORM set_config('enable_bitmapscan', 'on', true),
+			set_config('enable_seqscan', 'off', true);
 		got := run(sql, runs);
 		filter := CASE WHEN got.plan = 'filter' THEN got.ms END;
 	END IF;
-	PERFORM set_config(s, 'on', true) FROM unnest('{enable_seqscan,enable_bitmapscan,enable_indexscan}'::text[]) s;
+	PERFORM set_config(s, 'on', true)
+		FROM unnest('{enable_seqscan,enable_bitmapscan,enable_indexscan}'::text[]) s;
 	ms := CASE chosen WHEN 'walk' THEN walk WHEN 'filter' THEN filter ELSE seq END;
 	ratio := round(ms / least(walk, seq, filter), 1);
 END $$;
 
-CREATE TABLE result (rel text, itopk int, filter text, rows text, chosen text, walk numeric, "table" numeric,
-	filter_ms numeric, ratio numeric);
+CREATE TABLE result (number serial, rel text, itopk int, condition text, rows text, chosen text,
+	walk numeric, "table" numeric, filter numeric, ratio numeric);
 CREATE PROCEDURE measure(n int, dim int) LANGUAGE plpgsql AS $$
 DECLARE
 	rel text := format('%s x %s', n, dim);
@@ -91,13 +96,15 @@ BEGIN
 	EXECUTE format('SELECT quote_literal(v::text) FROM %I WHERE id = 7', rel) INTO query;
 	FOREACH itopk IN ARRAY ARRAY[64, 800] LOOP
 		PERFORM set_config('gpugraph.itopk_size', itopk::text, false);
-		FOREACH f IN ARRAY ARRAY['true', 'plain < 500', 'plain < 100', 'indexed < 100', 'plain < 20',
-			'indexed < 20', 'plain < 10', 'indexed < 10', 'plain < 1', 'indexed < 1'] LOOP
+		FOREACH f IN ARRAY ARRAY['true', 'plain < 500', 'plain < 100', 'indexed < 100',
+			'plain < 20', 'indexed < 20', 'plain < 10', 'indexed < 10', 'plain < 1', 'indexed < 1'] LOOP
 			FOREACH k IN ARRAY ARRAY['10', '100', 'ALL'] LOOP
-				CONTINUE WHEN k <> '10' AND (itopk = 800 OR f ~ '< 10$') OR k = 'ALL' AND f <> 'true';
-				INSERT INTO result SELECT rel, itopk, f, k, c.* FROM
-					compare(format('SELECT id FROM %I WHERE %s ORDER BY v <-> %s LIMIT %s', rel, f, query, k),
-							f ~ '^indexed', 2) c;
+				CONTINUE WHEN k <> '10' AND (itopk = 800 OR f ~ '< 10$');
+				CONTINUE WHEN k = 'ALL' AND f <> 'true';
+				INSERT INTO result (rel, itopk, condition, rows, chosen, walk, "table", filter, ratio)
+					SELECT rel, itopk, f, k, c.* FROM compare(
+						format('SELECT id FROM %I WHERE %s ORDER BY v <-> %s LIMIT %s', rel, f, query, k),
+						f ~ '^indexed', 2) c;
 			END LOOP;
 		END LOOP;
 	END LOOP;
@@ -112,6 +119,9 @@ CALL measure(20000, 768);
 CALL measure(2000, 1536);
 CALL measure(6000, 1536);
 CALL measure(10000, 1536);
-SELECT rel, count(*) AS cases, count(*) FILTER (WHERE ratio > 1.5) AS "over 1.5", max(ratio) AS worst
-	FROM result GROUP BY rel ORDER BY min(ctid);
-SELECT * FROM result WHERE ratio > 1.5;
+SELECT rel, count(*) AS cases, count(*) FILTER (WHERE chosen = 'walk') AS walk,
+	count(*) FILTER (WHERE chosen = 'filter') AS filter,
+	count(*) FILTER (WHERE chosen = 'table') AS "table",
+	count(*) FILTER (WHERE ratio > 1.5) AS "over 1.5", max(ratio) AS worst
+	FROM result GROUP BY rel ORDER BY min(number);
+SELECT * FROM result WHERE ratio > 1.5 ORDER BY number;
