@@ -97,13 +97,16 @@ BEGIN
 	FOREACH itopk IN ARRAY ARRAY[64, 800] LOOP
 		PERFORM set_config('gpugraph.itopk_size', itopk::text, false);
 		FOREACH f IN ARRAY ARRAY['true', 'plain < 500', 'plain < 100', 'indexed < 100',
-			'plain < 20', 'indexed < 20', 'plain < 10', 'indexed < 10', 'plain < 1', 'indexed < 1'] LOOP
+			'plain < 20', 'indexed < 20', 'plain < 10', 'indexed < 10', 'plain < 1',
+			'indexed < 1'] LOOP
 			FOREACH k IN ARRAY ARRAY['10', '100', 'ALL'] LOOP
 				CONTINUE WHEN k <> '10' AND (itopk = 800 OR f ~ '< 10$');
 				CONTINUE WHEN k = 'ALL' AND f <> 'true';
-				INSERT INTO result (rel, itopk, condition, rows, chosen, walk, "table", filter, ratio)
+				INSERT INTO result
+					(rel, itopk, condition, rows, chosen, walk, "table", filter, ratio)
 					SELECT rel, itopk, f, k, c.* FROM compare(
-						format('SELECT id FROM %I WHERE %s ORDER BY v <-> %s LIMIT %s', rel, f, query, k),
+						format('SELECT id FROM %I WHERE %s ORDER BY v <-> %s LIMIT %s',
+							   rel, f, query, k),
 						f ~ '^indexed', 2) c;
 			END LOOP;
 		END LOOP;

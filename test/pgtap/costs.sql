@@ -32,7 +32,10 @@ SELECT takes('narrow_big', 'narrow', 'big = 5', '10', 'a B-tree for 0.2%');
 SELECT takes('Seq Scan', 'narrow', 'true', 'ALL', 'all rows are sorted');
 
 -- stored out of line: every other plan fetches every vector that passes the filter
-SELECT make_data('wide', 2000, 1536, 1);
+CREATE TABLE wide AS SELECT i AS id, i % 50 AS cat,
+	(SELECT array_agg((random() + 0 * d * i)::real) FROM generate_series(1, 1536) d)::vector(1536)
+		AS val
+	FROM generate_series(1, 2000) i;
 CREATE INDEX wide_val ON wide USING gpugraph (val);
 VACUUM ANALYZE wide;
 SELECT takes('using wide_val', 'wide', 'true', '10', 'out of line');
