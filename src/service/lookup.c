@@ -30,7 +30,9 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 
 #include "storage/inspect.h"
 
@@ -68,6 +70,8 @@ typedef struct Obstacle
 	bool		failed;			/* a load or refresh failed after since_us */
 	GgWhy		why;
 	char		error[160];
+	uint32		use;			/* of the index's entry; 0 when there is none */
+	int			device;			/* where that is */
 } Obstacle;
 
 void
@@ -496,6 +500,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 
 	obstacle->failed = false;
 	obstacle->why = GG_CPU_FAILED;
+	obstacle->use = 0;
 	for (number = 0; number < gg_service->ndevices; number++)
 	{
 		bool		hit = false;
@@ -512,6 +517,8 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 		{
 			GgResident *resident = &device->residents[entry];
 
+			obstacle->use = resident->use;
+			obstacle->device = number;
 			switch (resident->state)
 			{
 				case GG_RESIDENT_READY:
@@ -593,6 +600,44 @@ CanBeResident(Relation index, const GgMetaPageData *meta, GgWhy *why)
 	return true;
 }
 
+/*
+ * The transaction that has locked the index for itself keeps the loader out, too.  It must not wait for
+ * what cannot come.
+ */
+static bool
+KeepsLoadersOut(Relation index)
+{
+	return CheckRelationLockedByMe(index, AccessExclusiveLock, false);
+}
+
+/*
+ * Wait until the load of an entry may have ended.  The wait is for the lock of the load, so that the
+ * deadlock detector knows of it: our own lock on the index may be what somebody waits for, behind whom
+ * the loader waits.  Where nobody holds the lock, the loader is still to start, or what is left is for
+ * the service's worker to do, which waits for no lock: a short sleep will do then.
+ */
+static void
+WaitForLoad(Relation index, const Obstacle *obstacle)
+{
+	LOCKTAG		tag = GgLoadLock(RelationGetRelid(index), obstacle->use, obstacle->device);
+
+	if (obstacle->use != 0)
+	{
+		if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		{
+			/* lock_timeout is meant for waits of another kind */
+			int			level = NewGUCNestLevel();
+
+			(void) set_config_option("lock_timeout", "0", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+									 true, 0, false);
+			(void) LockAcquire(&tag, ShareLock, false, false);
+			AtEOXact_GUC(true, level);
+		}
+		LockRelease(&tag, ShareLock, false);
+	}
+	GgLoadSleep(LOOK_MS);
+}
+
 bool
 GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref, GgWhy *why)
 {
@@ -606,7 +651,12 @@ GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref,
 			return true;
 		if (gg_engine_setting != GG_ENGINE_CUDA || obstacle.why != GG_CPU_LOADING)
 			break;
-		GgLoadSleep(LOOK_MS);
+		if (KeepsLoadersOut(index))
+		{
+			obstacle.why = GG_CPU_LOCAL;
+			break;
+		}
+		WaitForLoad(index, &obstacle);
 	}
 	*why = obstacle.why;
 	return false;
@@ -626,6 +676,16 @@ ReportNoService(void)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("no device of the gpugraph service is up"),
 			 errhint("See gpugraph_stat_device and the server log.")));
+}
+
+static void
+ReportLocal(Relation index)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("index \"%s\" can only be read by this session", RelationGetRelationName(index)),
+			 errdetail("It is temporary, or was created or locked by this transaction."),
+			 errhint("Try again once the transaction has committed.")));
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_prewarm);
@@ -654,11 +714,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 			if (why == GG_CPU_NO_SERVICE)
 				ReportNoService();
 			if (why == GG_CPU_LOCAL)
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("index \"%s\" can only be read by this session",
-								RelationGetRelationName(inspected.index)),
-						 errdetail("It is temporary, or was created by this transaction.")));
+				ReportLocal(inspected.index);
 			break;				/* empty: there is nothing to bring */
 		}
 		if (LookupOnce(inspected.index, meta, true, began_us, &ref, &obstacle))
@@ -685,7 +741,9 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 					(errcode(obstacle.why == GG_CPU_MEMORY ? ERRCODE_OUT_OF_MEMORY : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("could not load index \"%s\" onto the device", RelationGetRelationName(inspected.index)),
 					 errdetail("%s", obstacle.error)));
-		GgLoadSleep(LOOK_MS);
+		if (KeepsLoadersOut(inspected.index))
+			ReportLocal(inspected.index);
+		WaitForLoad(inspected.index, &obstacle);
 	}
 	GgCloseInspected(&inspected);
 	PG_RETURN_INT64((int64) bytes);

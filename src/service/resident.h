@@ -25,7 +25,9 @@
 
 #include "service/service.h"
 
+#include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "storage/lock.h"
 #include "utils/timestamp.h"
 
 /* ---- loads --------------------------------------------------------------- */
@@ -81,6 +83,26 @@ GgLoadFlag(GgLoadJob *job, uint32 serial, uint32 flags)
 		if (pg_atomic_compare_exchange_u64(&job->word, &word, word | flags))
 			return true;
 	return false;
+}
+
+/*
+ * The lock of a load.  Its first reader holds it exclusively from before it locks the index until it
+ * ends, and who waits for the load asks for it in share mode, so that the deadlock detector knows who
+ * waits for whom: see src/README, "Locks".  It is a user lock because those may be exclusive on a
+ * standby, too.
+ */
+static inline LOCKTAG
+GgLoadLock(Oid relation, uint32 use, int device)
+{
+	LOCKTAG		tag;
+
+	tag.locktag_field1 = MyDatabaseId;
+	tag.locktag_field2 = relation;
+	tag.locktag_field3 = use;	/* of the entry; no two of a device are the same */
+	tag.locktag_field4 = (uint16) device;
+	tag.locktag_type = LOCKTAG_USERLOCK;
+	tag.locktag_lockmethodid = USER_LOCKMETHOD;
+	return tag;
 }
 
 /* ---- staging chunks ------------------------------------------------------- */
@@ -254,6 +276,8 @@ typedef struct GgLoaderExtra
 {
 	uint32		serial;
 	bool		helper;
+	int			leader_pid;		/* helpers: the first reader ... */
+	uint32		leader;			/* ... and its PGPROC */
 } GgLoaderExtra;
 
 /* Start one; false when there is no slot. */
