@@ -53,7 +53,7 @@
 
 /*
  * A full table: a place changes hands no more often than this, and only from one who has had it for GG_REST times his load
- * time, unless gpugraph_prewarm() asks.  Where more indexes than there are places are queried in turn, each query of one
+ * time, unless a maintainer asks.  Where more indexes than there are places are queried in turn, each query of one
  * that has none would otherwise push another one out.
  */
 #define DISPLACE_US			1000000
@@ -63,6 +63,14 @@
 
 /* So long gpugraph_prewarm() waits for a worker that opens its device: several GPUs' contexts take seconds, no driver at all none. */
 #define START_US			30000000
+
+/* Who wants an index to be loaded. */
+typedef enum Asker
+{
+	ASKED_BY_QUERY,
+	ASKED_BY_USER,				/* gpugraph_prewarm(): now, whatever failed a moment ago */
+	ASKED_BY_MAINTAINER			/* likewise, and also at the cost of what others loaded a moment ago */
+} Asker;
 
 /* What stands in the way of a hit. */
 typedef struct Obstacle
@@ -343,8 +351,9 @@ ForgetPredecessors(GgDevice *device, const GgRelFileLocator *locator)
 
 /* Make a WANTED entry, or a failed one WANTED again. */
 static void
-Request(GgDevice *device, Relation index, const GgMetaPageData *meta, bool forced)
+Request(GgDevice *device, Relation index, const GgMetaPageData *meta, Asker asker)
 {
+	bool		forced = asker == ASKED_BY_MAINTAINER;
 	int			entry;
 
 	/* should a tool have touched that file: all have to agree on it, or each would ask for a load in vain */
@@ -414,13 +423,13 @@ IsCurrent(const GgResident *resident, const GgMetaPageData *meta)
 }
 
 static void
-AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, bool forced)
+AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, Asker asker)
 {
 	uint32		none = 0;
 
 	if (pg_atomic_read_u32(&resident->refresh) != 0 || IsCurrent(resident, meta))
 		return;
-	if (!forced)
+	if (asker == ASKED_BY_QUERY)
 	{
 		uint64		now;
 		uint64		patience_us = REFRESH_MIN_MS * UINT64CONST(1000);
@@ -445,19 +454,19 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 	{
 		/* nobody but the winner writes these; a load copies them once it sees WANTED */
 		resident->fault = gg_fault;
-		resident->forced = forced;
+		resident->forced = asker == ASKED_BY_MAINTAINER;
 		GgResidentNotify(device);
 	}
 }
 
 /* A READY entry: true when the scan can use it. */
 static bool
-UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta, bool forced, GgResidentRef *ref,
+UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta, Asker asker, GgResidentRef *ref,
 		 GgWhy *why)
 {
 	GgResident *resident = &device->residents[entry];
 
-	AskForRefresh(device, resident, meta, forced);
+	AskForRefresh(device, resident, meta, asker);
 	if (resident->key.generation != meta->generation && !SameSegments(resident, meta))
 	{
 		if (resident->key.generation > meta->generation)
@@ -487,7 +496,7 @@ UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta,
 
 /* One look.  since_us: failures before it are of no interest, the load is asked for again; 0: they are. */
 static bool
-LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since_us, GgResidentRef *ref,
+LookupOnce(Relation index, const GgMetaPageData *meta, Asker asker, uint64 since_us, GgResidentRef *ref,
 		   Obstacle *obstacle)
 {
 	uint64		database = GgDatabaseStamp();
@@ -523,7 +532,8 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 			{
 				case GG_RESIDENT_READY:
 					/* who is about to report that the refresh failed must not start one more */
-					hit = UseReady(device, number, entry, meta, forced && (since_us == 0 || resident->failed_us < since_us),
+					hit = UseReady(device, number, entry, meta,
+								   since_us == 0 || resident->failed_us < since_us ? asker : ASKED_BY_QUERY,
 								   ref, &obstacle->why);
 					break;
 				case GG_RESIDENT_FAILED:
@@ -564,7 +574,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 		device = retry;
 	if (device != NULL)
 	{
-		Request(device, index, meta, forced);
+		Request(device, index, meta, asker);
 		obstacle->why = GG_CPU_LOADING;
 	}
 	else if (!failed)
@@ -647,7 +657,7 @@ GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref,
 		return false;
 	for (;;)
 	{
-		if (LookupOnce(index, meta, false, 0, ref, &obstacle))
+		if (LookupOnce(index, meta, ASKED_BY_QUERY, 0, ref, &obstacle))
 			return true;
 		if (gg_engine_setting != GG_ENGINE_CUDA || obstacle.why != GG_CPU_LOADING)
 			break;
@@ -700,6 +710,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 	GgInspected inspected;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	uint64		began_us = GgNowMicros();
+	Asker		asker = GgMayMaintainAll(GetUserId()) ? ASKED_BY_MAINTAINER : ASKED_BY_USER;
 	GgResidentRef ref;
 	Obstacle	obstacle;
 	GgWhy		why;
@@ -717,7 +728,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 				ReportLocal(inspected.index);
 			break;				/* empty: there is nothing to bring */
 		}
-		if (LookupOnce(inspected.index, meta, true, began_us, &ref, &obstacle))
+		if (LookupOnce(inspected.index, meta, asker, began_us, &ref, &obstacle))
 		{
 			GgDevice   *device = gg_service->devices[ref.device];
 			GgResident *resident = &device->residents[ref.entry % GG_MAX_RESIDENT];
@@ -796,6 +807,8 @@ gpugraph_evict(PG_FUNCTION_ARGS)
 	bool		pending;
 
 	GgOpenInspected(PG_GETARG_OID(0), AccessShareLock, &inspected);
+	if (!GgMayMaintain(RelationGetRelid(inspected.heap), GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, RelationGetRelationName(inspected.index));
 	locator = GgLocator(inspected.index);
 	GgCloseInspected(&inspected);
 

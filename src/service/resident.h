@@ -165,7 +165,7 @@ GgSameLocator(const GgRelFileLocator *a, const GgRelFileLocator *b)
 
 /*
  * An entry for a new use, state FREE but use set; -1 when all are taken, and then one may have been told to go, so that there is one
- * soon.  forced: for gpugraph_prewarm().  Under device->lock, exclusive.
+ * soon.  forced: at any cost, see GgResident.  Under device->lock, exclusive.
  */
 extern int	GgTakeEntry(GgDevice *device, bool forced);
 

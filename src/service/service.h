@@ -223,7 +223,7 @@ typedef struct GgResident
 	Oid			relation;
 	char		name[NAMEDATALEN];	/* of the index; "" until a loader opened it */
 	pg_atomic_uint32 refresh;	/* READY: 0, or GG_REFRESH_* */
-	bool		forced;			/* wanted by gpugraph_prewarm() */
+	bool		forced;			/* at any cost: gpugraph_prewarm() by a superuser or member of pg_maintain */
 	int32		fault;			/* GgFault, of the request */
 	uint32		nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];	/* GgSegment.id of list i */

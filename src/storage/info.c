@@ -82,7 +82,7 @@ GgOpenInspected(Oid indexoid, LOCKMODE heap_lockmode, GgInspected *inspected)
 	heapoid = IndexGetRelation(indexoid, true);
 	if (!OidIsValid(heapoid))
 		ReportWrongRelation(indexoid);
-	if (!GgOwnerCheck(RelationRelationId, heapoid, GetUserId()) &&
+	if (!GgMayMaintain(heapoid, GetUserId()) &&
 		!has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(indexoid));
 

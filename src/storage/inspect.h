@@ -16,7 +16,7 @@ typedef struct GgInspected
 
 /*
  * Open a gpugraph index and its table, the index under AccessShareLock.  Errors: 42704 no such
- * relation, 42809 another kind of relation, 42501 neither the table's owner nor a member of
+ * relation, 42809 another kind of relation, 42501 may neither maintain the table nor is a member of
  * pg_stat_scan_tables, 0A000 another session's temporary table, or unlogged on a standby.
  */
 extern void GgOpenInspected(Oid indexoid, LOCKMODE heap_lockmode, GgInspected *inspected);
