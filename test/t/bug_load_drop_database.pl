@@ -11,7 +11,7 @@ use Time::HiRes qw(usleep);
 use Gpugraph;
 use Residency;
 
-my $node = service_node('drop_database', conf => "gpugraph.load_reader_pages = 64\n");
+my $node = service_node('drop_database', conf => "gpugraph.load_reader_pages = 16\n");
 make_items($node, 4000, 16);
 $node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
 
