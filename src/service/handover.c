@@ -132,7 +132,7 @@ GgLoadGetChunk(GgLoad *load)
 			uint32		state = GG_CHUNK_FREE;
 
 			if (pg_atomic_read_u32(&load->device->chunks[i].state) == GG_CHUNK_FREE &&
-				pg_atomic_compare_exchange_u32(&load->device->chunks[i].state, &state, GgChunkFilling(MyProcPid)))
+				pg_atomic_compare_exchange_u32(&load->device->chunks[i].state, &state, GG_CHUNK_FILLING))
 			{
 				load->filling = i;
 				return load->device->staging + (Size) i * GG_STAGE_CHUNK;

@@ -523,12 +523,14 @@ LoadUnits(Reader *reader, uint32 total)
 
 static GgLoad my_load;
 
-/* Whatever ends the process ends its load, unless that has all it needs of us. */
+/* Whatever ends the process ends its load, unless that has all it needs of us; the chunk in hand is given back in any case. */
 static void
 LoaderExit(int code, Datum arg)
 {
 	GgLoadState state = GgLoadStateOf(&my_load);
 
+	if (my_load.filling >= 0)
+		GgLoadFreeChunk(&my_load);
 	if (my_load.helper && !my_load.in_unit)
 		return;
 	if (state == GG_LOAD_ASSIGNED || state == GG_LOAD_SHAPED || state == GG_LOAD_CREATE || state == GG_LOAD_OPEN)

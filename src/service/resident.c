@@ -453,7 +453,7 @@ GgResidentStart(GgDevice *which, const gg_engine *with)
 							((uint64) (uint32) (GgLoadWordSerial(word) + 1) << 8) | GG_LOAD_FREE);
 	}
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
-		if ((pg_atomic_read_u32(&device->chunks[i].state) & GG_CHUNK_STATE_MASK) != GG_CHUNK_FILLING)
+		if (pg_atomic_read_u32(&device->chunks[i].state) != GG_CHUNK_FILLING)
 			pg_atomic_write_u32(&device->chunks[i].state, GG_CHUNK_FREE);
 	LWLockRelease(device->lock);
 
@@ -522,8 +522,6 @@ GgResidentWork(void)
 	CheckLimit();
 	busy = GgLoadsWork(now_ms);
 	CloseCopies(now_ms);
-	if (busy)
-		GgFreeDeadChunks();
 	if (now_ms >= next_sweep_ms)
 	{
 		Sweep();

@@ -107,7 +107,10 @@ GgLoadLock(Oid relation, uint32 use, int device)
 
 /* ---- staging chunks ------------------------------------------------------- */
 
-/* The low bits of GgStageChunk.state; above them the process id of who fills it, which is below 2^22. */
+/*
+ * GgStageChunk.state.  FILLING: it belongs to a process, which hands it over or frees it, however it ends
+ * (LoaderExit(); with a builder's transaction, EndPending()).
+ */
 typedef enum GgChunkState
 {
 	GG_CHUNK_FREE = 0,
@@ -115,9 +118,6 @@ typedef enum GgChunkState
 	GG_CHUNK_FILLED,
 	GG_CHUNK_COPYING
 } GgChunkState;
-
-#define GG_CHUNK_STATE_MASK	0xFF
-#define GgChunkFilling(pid)	(((uint32) (pid) << 8) | GG_CHUNK_FILLING)
 
 /* ---- upload.c: plain C; called by the worker's main thread ----------------- */
 
@@ -239,9 +239,6 @@ extern void GgLoadsStart(GgDevice *device, int number, const gg_engine *engine, 
 
 /* One turn: start what is WANTED, move on what can be moved.  True while any load is under way. */
 extern bool GgLoadsWork(int64 now_ms);
-
-/* Free the chunks of processes that died while they filled them. */
-extern void GgFreeDeadChunks(void);
 
 /* ---- lookup.c ------------------------------------------------------------------ */
 
