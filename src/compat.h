@@ -51,8 +51,8 @@ typedef RelFileNode GgRelFileLocator;
 #endif
 
 /*
- * Who may do to a table what leaves its rows alone, and who may do so to all tables.  Before 17, where
- * MAINTAIN and pg_maintain came, these are the owner and superusers.
+ * Who may do to a table what leaves its rows alone, and who may do so to all tables.  Before 17,
+ * where MAINTAIN and pg_maintain came, these are the owner and superusers.
  */
 #if PG_VERSION_NUM >= 170000
 #define GgMayMaintain(relid, roleid) \

@@ -429,8 +429,9 @@ GgFallBack(Relation index, GgWhy why)
 
 	GgRequireDevice(index, why);
 
-	/* an index on its way to the device is usual, and of a device that cannot be used its worker has told */
-	if (IsChoice(why) || why == GG_CPU_NO_SERVICE || why == GG_CPU_LOADING || why == GG_CPU_NOT_RESIDENT)
+	/* an index on its way to the device is usual; without a device its worker has told */
+	if (IsChoice(why) || why == GG_CPU_NO_SERVICE || why == GG_CPU_LOADING ||
+		why == GG_CPU_NOT_RESIDENT)
 		return;
 	now = GgNowMicros();
 	last = pg_atomic_read_u64(&gg_service->told_us[why]);

@@ -87,8 +87,8 @@ GgLoadGiveUp(GgLoad *load, bool quiet, const char *error)
 }
 
 /*
- * Does somebody have, or want, the database in a way that keeps new sessions out?  DROP DATABASE and the
- * like then wait for five seconds for those who are there, and fail.
+ * Does somebody have, or want, the database in a way that keeps new sessions out?  DROP DATABASE
+ * and the like then wait for five seconds for those who are there, and fail.
  */
 static bool
 DatabaseIsWanted(void)
@@ -132,7 +132,8 @@ GgLoadGetChunk(GgLoad *load)
 			uint32		state = GG_CHUNK_FREE;
 
 			if (pg_atomic_read_u32(&load->device->chunks[i].state) == GG_CHUNK_FREE &&
-				pg_atomic_compare_exchange_u32(&load->device->chunks[i].state, &state, GG_CHUNK_FILLING))
+				pg_atomic_compare_exchange_u32(&load->device->chunks[i].state, &state,
+											   GG_CHUNK_FILLING))
 			{
 				load->filling = i;
 				return load->device->staging + (Size) i * GG_STAGE_CHUNK;

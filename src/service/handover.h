@@ -54,9 +54,9 @@ extern void GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData 
 extern bool GgLoadWaitUntilOpen(GgLoad *load);
 
 /*
- * Must this process stop working for the load?  A builder, once it has waited for one step since then
- * for too long.  A loader, once somebody wants its database without other sessions.  The load is given
- * up then.
+ * Must this process stop working for the load?  A builder, once it has waited for one step since
+ * then for too long.  A loader, once somebody wants its database without other sessions.  The load
+ * is given up then.
  */
 extern bool GgLoadMustStop(GgLoad *load, uint64 since_us);
 

@@ -10,12 +10,12 @@
  * readers (gpugraph.load_workers), which the first one starts.
  *
  * Locks: AccessShareLock on the index, for one unit at a time.  So DROP, TRUNCATE and REINDEX wait for 4 MB at
- * most; the next unit then finds another file, or none, and the load ends quietly.  While somebody waits
- * for the load, the lock is kept from unit to unit: whoever wants the index has to wait for him anyway,
- * and could otherwise come between us at every unit.  The first reader's lock of the load lets the
- * deadlock detector see such waits; all readers are one lock group, since each of them may be the one
- * that the load waits for.  No snapshot is held either: VACUUM and
- * merges may recycle extents meanwhile, which the stamps of their pages tell.  Graph ids are checked here,
+ * most; the next unit then finds another file, or none, and the load ends quietly.  While somebody
+ * waits for the load, the lock is kept from unit to unit: whoever wants the index has to wait for
+ * him anyway, and could otherwise come between us at every unit.  The first reader's lock of the
+ * load lets the deadlock detector see such waits; all readers are one lock group, since each of
+ * them may be the one that the load waits for.  No snapshot is held either: VACUUM and merges may
+ * recycle extents meanwhile, which the stamps of their pages tell.  Graph ids are checked here,
  * once, and never again: kernels trust what the device holds.
  *
  * Rows of the delta that VACUUM has cleared are loaded as NaN, which comes last in every order.
@@ -45,12 +45,12 @@
 #define STALL_US			1000000
 
 /*
- * A loader that waits for a lock looks for a deadlock this soon.  It is the one that the detector can
- * let go first, and until then every query on the index's table waits, too.
+ * A loader that waits for a lock looks for a deadlock this soon.  It is the one that the detector
+ * can let go first, and until then every query on the index's table waits, too.
  */
 #define LOADER_DEADLOCK_TIMEOUT	"100ms"
 
-/* A load that waits for a lock for so long ends quietly: others want its place, and REINDEX may take hours. */
+/* A load that waits so long for a lock ends quietly: others want its place. */
 #define LOADER_LOCK_TIMEOUT		"10s"
 
 /* ---- shapes -------------------------------------------------------------------- */
@@ -419,7 +419,7 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 	return out - chunk;
 }
 
-/* While somebody waits for the load, the index, which is locked now, stays so.  The first reader's affair. */
+/* While somebody waits for the load, the index stays locked.  The first reader's affair. */
 static void
 KeepIndexLocked(Reader *reader, Relation index)
 {
@@ -523,7 +523,10 @@ LoadUnits(Reader *reader, uint32 total)
 
 static GgLoad my_load;
 
-/* Whatever ends the process ends its load, unless that has all it needs of us; the chunk in hand is given back in any case. */
+/*
+ * Whatever ends the process ends its load, unless that has all it needs of us.  The chunk in hand
+ * is given back in any case.
+ */
 static void
 LoaderExit(int code, Datum arg)
 {
@@ -643,7 +646,8 @@ Load(GgLoad *load)
 		return;
 
 	/* helpers may have units in hand */
-	while (GgLoadIsOpen(load) && (uint32) pg_atomic_read_u64(&job->filled) < total && !GgLoadMustStop(load, 0))
+	while (GgLoadIsOpen(load) && (uint32) pg_atomic_read_u64(&job->filled) < total &&
+		   !GgLoadMustStop(load, 0))
 		GgLoadSleep(1);
 	if (GgLoadIsOpen(load))
 		GgLoadMove(job, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
@@ -672,7 +676,7 @@ GgLoaderMain(Datum arg)
 	job = GgLoadJobOf(&my_load);
 	if (GgLoadStateOf(&my_load) == GG_LOAD_FREE)
 		return;
-	/* before any lock is taken, as a parallel worker does; without its first reader the load is over */
+	/* before any lock is taken, as in parallel workers; without its first reader the load is over */
 	if (extra.helper && !BecomeLockGroupMember(GetPGProcByNumber(extra.leader), extra.leader_pid))
 		return;
 	before_shmem_exit(LoaderExit, (Datum) 0);

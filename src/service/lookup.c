@@ -53,8 +53,8 @@
 
 /*
  * A full table: a place changes hands no more often than this, and only from one who has had it for GG_REST times his load
- * time, unless a maintainer asks.  Where more indexes than there are places are queried in turn, each query of one
- * that has none would otherwise push another one out.
+ * time, unless a maintainer asks.  Where more indexes than there are places are queried in turn,
+ * each query of one that has none would otherwise push another one out.
  */
 #define DISPLACE_US			1000000
 
@@ -69,7 +69,7 @@ typedef enum Asker
 {
 	ASKED_BY_QUERY,
 	ASKED_BY_USER,				/* gpugraph_prewarm(): now, whatever failed a moment ago */
-	ASKED_BY_MAINTAINER			/* likewise, and also at the cost of what others loaded a moment ago */
+	ASKED_BY_MAINTAINER			/* likewise, also at the cost of what others have just loaded */
 } Asker;
 
 /* What stands in the way of a hit. */
@@ -461,8 +461,8 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 
 /* A READY entry: true when the scan can use it. */
 static bool
-UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta, Asker asker, GgResidentRef *ref,
-		 GgWhy *why)
+UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta, Asker asker,
+		 GgResidentRef *ref, GgWhy *why)
 {
 	GgResident *resident = &device->residents[entry];
 
@@ -496,8 +496,8 @@ UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta,
 
 /* One look.  since_us: failures before it are of no interest, the load is asked for again; 0: they are. */
 static bool
-LookupOnce(Relation index, const GgMetaPageData *meta, Asker asker, uint64 since_us, GgResidentRef *ref,
-		   Obstacle *obstacle)
+LookupOnce(Relation index, const GgMetaPageData *meta, Asker asker, uint64 since_us,
+		   GgResidentRef *ref, Obstacle *obstacle)
 {
 	uint64		database = GgDatabaseStamp();
 	GgDevice   *device;
@@ -533,8 +533,8 @@ LookupOnce(Relation index, const GgMetaPageData *meta, Asker asker, uint64 since
 				case GG_RESIDENT_READY:
 					/* who is about to report that the refresh failed must not start one more */
 					hit = UseReady(device, number, entry, meta,
-								   since_us == 0 || resident->failed_us < since_us ? asker : ASKED_BY_QUERY,
-								   ref, &obstacle->why);
+								   since_us == 0 || resident->failed_us < since_us ?
+								   asker : ASKED_BY_QUERY, ref, &obstacle->why);
 					break;
 				case GG_RESIDENT_FAILED:
 					tried[number] = failed = true;
@@ -611,8 +611,8 @@ CanBeResident(Relation index, const GgMetaPageData *meta, GgWhy *why)
 }
 
 /*
- * The transaction that has locked the index for itself keeps the loader out, too.  It must not wait for
- * what cannot come.
+ * The transaction that has locked the index for itself keeps the loader out, too.  It must not
+ * wait for what cannot come.
  */
 static bool
 KeepsLoadersOut(Relation index)
@@ -621,10 +621,11 @@ KeepsLoadersOut(Relation index)
 }
 
 /*
- * Wait until the load of an entry may have ended.  The wait is for the lock of the load, so that the
- * deadlock detector knows of it: our own lock on the index may be what somebody waits for, behind whom
- * the loader waits.  Where nobody holds the lock, the loader is still to start, or what is left is for
- * the service's worker to do, which waits for no lock: a short sleep will do then.
+ * Wait until the load of an entry may have ended.  The wait is for the lock of the load, so that
+ * the deadlock detector knows of it: our own lock on the index may be what somebody waits for,
+ * behind whom the loader waits.  Where nobody holds the lock, the loader is still to start, or
+ * what is left is for the service's worker to do, which waits for no lock: a short sleep will do
+ * then.
  */
 static void
 WaitForLoad(Relation index, const Obstacle *obstacle)
@@ -638,8 +639,8 @@ WaitForLoad(Relation index, const Obstacle *obstacle)
 			/* lock_timeout is meant for waits of another kind */
 			int			level = NewGUCNestLevel();
 
-			(void) set_config_option("lock_timeout", "0", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
-									 true, 0, false);
+			(void) set_config_option("lock_timeout", "0", PGC_USERSET, PGC_S_SESSION,
+									 GUC_ACTION_SAVE, true, 0, false);
 			(void) LockAcquire(&tag, ShareLock, false, false);
 			AtEOXact_GUC(true, level);
 		}
@@ -693,7 +694,8 @@ ReportLocal(Relation index)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("index \"%s\" can only be read by this session", RelationGetRelationName(index)),
+			 errmsg("index \"%s\" can only be read by this session",
+					RelationGetRelationName(index)),
 			 errdetail("It is temporary, or was created or locked by this transaction."),
 			 errhint("Try again once the transaction has committed.")));
 }

@@ -14,8 +14,8 @@
  * Memory: gg_used_bytes counts copies and what loads under way have been granted; a load is granted its memory only while the
  * sum stays under gpugraph.device_memory.  Room is made by evicting what was used longest ago, but nothing that has not
  * yet had GG_REST times its load time on the device, or indexes that together do not fit would push each other out all the
- * time and none would ever answer.  gpugraph_prewarm() may when a superuser, or from 17 on a member of
- * pg_maintain, calls it; nobody else decides for others.
+ * time and none would ever answer.  gpugraph_prewarm() may when a superuser, or from 17 on a
+ * member of pg_maintain, calls it; nobody else decides for others.
  *
  * What was dropped: this process reads no catalogs.  Every SWEEP_MS it looks whether the files of what it
  * holds are there still; DROP, TRUNCATE, REINDEX and DROP DATABASE remove or truncate them when they commit, also in recovery.

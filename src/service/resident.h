@@ -86,10 +86,10 @@ GgLoadFlag(GgLoadJob *job, uint32 serial, uint32 flags)
 }
 
 /*
- * The lock of a load.  Its first reader holds it exclusively from before it locks the index until it
- * ends, and who waits for the load asks for it in share mode, so that the deadlock detector knows who
- * waits for whom: see src/README, "Locks".  It is a user lock because those may be exclusive on a
- * standby, too.
+ * The lock of a load.  Its first reader holds it exclusively from before it locks the index until
+ * it ends, and who waits for the load asks for it in share mode, so that the deadlock detector
+ * knows who waits for whom: see src/README, "Locks".  It is a user lock because those may be
+ * exclusive on a standby, too.
  */
 static inline LOCKTAG
 GgLoadLock(Oid relation, uint32 use, int device)
@@ -108,8 +108,8 @@ GgLoadLock(Oid relation, uint32 use, int device)
 /* ---- staging chunks ------------------------------------------------------- */
 
 /*
- * GgStageChunk.state.  FILLING: it belongs to a process, which hands it over or frees it, however it ends
- * (LoaderExit(); with a builder's transaction, EndPending()).
+ * GgStageChunk.state.  FILLING: it belongs to a process, which hands it over or frees it, however
+ * it ends (LoaderExit(); with a builder's transaction, EndPending()).
  */
 typedef enum GgChunkState
 {

@@ -44,8 +44,8 @@ typedef enum GgServiceEngine
 
 /*
  * What gpugraph.fault (superusers, for tests) makes the service do.  Faults of a query travel with the
- * query; faults of a load with the load request; NO_DRIVER and NO_DEVICE are read by the worker as it
- * starts.
+ * query; faults of a load with the load request; NO_DRIVER and NO_DEVICE are read by the worker as
+ * it starts.
  */
 typedef enum GgFault
 {
@@ -106,8 +106,9 @@ typedef enum GgWhy
  *
  * A process that ends abandons its slot (before_shmem_exit).  A backend that finds its slot not FREE when it
  * has a new query uses the CPU.  A worker that starts frees every slot that a worker of the same device left behind; until
- * then such slots stay as they are, since a dying context may still write them.  The last worker of a device that is gone
- * for good (GG_DEVICE_GONE) has opened no context: what is ABANDONED to it later, the process itself sets FREE.
+ * then such slots stay as they are, since a dying context may still write them.  The last worker
+ * of a device that is gone for good (GG_DEVICE_GONE) has opened no context: what is ABANDONED to
+ * it later, the process itself sets FREE.
  */
 typedef enum GgSlotState
 {
@@ -228,7 +229,7 @@ typedef struct GgResident
 	Oid			relation;
 	char		name[NAMEDATALEN];	/* of the index; "" until a loader opened it */
 	pg_atomic_uint32 refresh;	/* READY: 0, or GG_REFRESH_* */
-	bool		forced;			/* at any cost: gpugraph_prewarm() by a superuser or member of pg_maintain */
+	bool		forced;			/* at any cost: see ASKED_BY_MAINTAINER in lookup.c */
 	int32		fault;			/* GgFault, of the request */
 	uint32		nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];	/* GgSegment.id of list i */
@@ -395,7 +396,7 @@ extern GgService *gg_service;
 extern void GgServiceInit(void);
 extern void GgWakeDevice(GgDevice *device);
 
-/* Have one more worker started for a device, by a worker that ends; false when there is no place for it. */
+/* Have one more worker started for a device, by one that ends; false when there is no place for it. */
 extern bool GgStartWorker(GgDevice *device);
 extern void GgDeviceLayout(gg_serve_layout *layout);
 

@@ -59,7 +59,8 @@ static bool quiet_end = false;	/* the postmaster need not hear of this end: see 
 static void
 LeaveService(int code, Datum arg)
 {
-	pg_atomic_write_u32(&device->state, gone ? GG_DEVICE_GONE : lost ? GG_DEVICE_BROKEN : GG_DEVICE_DOWN);
+	pg_atomic_write_u32(&device->state,
+						gone ? GG_DEVICE_GONE : lost ? GG_DEVICE_BROKEN : GG_DEVICE_DOWN);
 	device->pid = 0;
 	device->latch = NULL;
 	pg_memory_barrier();
@@ -153,9 +154,9 @@ GgDeviceLost(const gg_status *status)
 	lost = true;
 
 	/*
-	 * The driver is to be asked again by a new process, since it remembers that it failed.  But a
-	 * server without a GPU is no news, and the postmaster logs every exit with another status than 0.
-	 * After an exit with status 0 it does not start us again, so we leave it a successor.
+	 * A process that has not called the driver yet is to ask again.  But a server without a GPU is no
+	 * news, and the postmaster logs every exit with another status than 0.  After an exit with status 0
+	 * it does not start us again, so we leave it a successor.
 	 */
 	quiet_end = !residents && status->code == GG_ENODEVICE;
 	proc_exit(1);
@@ -237,7 +238,8 @@ OpenDevice(void)
 		status = engine->device_count(&count);
 	if (status.code != GG_OK)
 		return status;
-	if (gg_fault == GG_FAULT_NO_DEVICE || (device->number >= count && gg_service_engine != GG_SERVICE_CPU))
+	if (gg_fault == GG_FAULT_NO_DEVICE ||
+		(device->number >= count && gg_service_engine != GG_SERVICE_CPU))
 	{
 		ereport(LOG,
 				(errmsg("gpugraph device %d is not there: %d found", device->number, count),
