@@ -13,6 +13,8 @@
 #include "access/rmgr.h"
 #include "access/xloginsert.h"
 #include "catalog/index.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
 #include "common/relpath.h"
 #include "miscadmin.h"
 #include "nodes/pathnodes.h"
@@ -47,6 +49,20 @@ typedef RelFileLocator GgRelFileLocator;
 typedef RelFileNode GgRelFileLocator;
 #define GgOwnerCheck(classid, objectid, roleid) \
 	((classid) == RelationRelationId ? pg_class_ownercheck(objectid, roleid) : false)
+#endif
+
+/*
+ * Who may do to a table what leaves its rows alone, and who may do so to all tables.  Before 17,
+ * where MAINTAIN and pg_maintain came, these are the owner and superusers.
+ */
+#if PG_VERSION_NUM >= 170000
+#define GgMayMaintain(relid, roleid) \
+	(GgOwnerCheck(RelationRelationId, relid, roleid) || \
+	 pg_class_aclcheck(relid, roleid, ACL_MAINTAIN) == ACLCHECK_OK)
+#define GgMayMaintainAll(roleid) has_privs_of_role(roleid, ROLE_PG_MAINTAIN)
+#else
+#define GgMayMaintain(relid, roleid) GgOwnerCheck(RelationRelationId, relid, roleid)
+#define GgMayMaintainAll(roleid) superuser_arg(roleid)
 #endif
 
 #if PG_VERSION_NUM >= 180000

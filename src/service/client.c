@@ -43,6 +43,9 @@
  */
 #define ANSWER_MOST_US		5000000
 
+/* gpugraph.fault = post_stall */
+#define POST_STALL_US		4000000
+
 /* The query under way: its slot is to be given up when this process ends or throws. */
 static GgSlot *posted = NULL;
 static GgRing *posted_ring = NULL;
@@ -245,6 +248,10 @@ OwnSlot(uint64 *ticket)
 			if (GgSlotStateOf(word) == GG_SLOT_FREE)
 				break;
 		}
+	if (GgSlotStateOf(word) == GG_SLOT_ABANDONED &&
+		pg_atomic_read_u32(&gg_service->devices[slot->device]->state) == GG_DEVICE_GONE &&
+		ChangeState(slot, GgSlotTicket(word), GG_SLOT_ABANDONED, GG_SLOT_FREE))
+		word = pg_atomic_read_u64(&slot->word);
 	if (GgSlotStateOf(word) != GG_SLOT_FREE)
 		return NULL;
 	if (!registered)
@@ -293,6 +300,10 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 	slot = wanted.slot = gg_fault == GG_FAULT_RING_FULL ? NULL : OwnSlot(&wanted.ticket);
 	if (slot == NULL)
 		return false;
+
+	if (gg_fault == GG_FAULT_POST_STALL)
+		for (start = GgNowMicros(); GgNowMicros() - start < POST_STALL_US;)
+			pg_usleep(1000);
 
 	slot->device = ref->device;
 	slot->procno = GgMyProcNumber();
@@ -418,8 +429,9 @@ GgFallBack(Relation index, GgWhy why)
 
 	GgRequireDevice(index, why);
 
-	/* an index on its way to the device is usual, and without a service nothing else is expected */
-	if (IsChoice(why) || gg_service == NULL || why == GG_CPU_LOADING || why == GG_CPU_NOT_RESIDENT)
+	/* an index on its way to the device is usual; without a device its worker has told */
+	if (IsChoice(why) || why == GG_CPU_NO_SERVICE || why == GG_CPU_LOADING ||
+		why == GG_CPU_NOT_RESIDENT)
 		return;
 	now = GgNowMicros();
 	last = pg_atomic_read_u64(&gg_service->told_us[why]);

@@ -12,6 +12,7 @@
 #include "service/handover.h"
 
 #include "access/xact.h"
+#include "catalog/pg_database.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
@@ -28,6 +29,9 @@
  * where the device works; where it does not, CREATE INDEX has done what it has to do, and must not wait for it.
  */
 #define BUILDER_MOST_US		10000000
+
+/* How often a loader looks whether its database is wanted. */
+#define LOOK_AT_DATABASE_US	100000
 
 GgLoadState
 GgLoadStateOf(const GgLoad *load)
@@ -82,11 +86,32 @@ GgLoadGiveUp(GgLoad *load, bool quiet, const char *error)
 	GgResidentNotify(load->device);
 }
 
-/* A builder gives up what it has waited for since then, for too long. */
+/*
+ * Does somebody have, or want, the database in a way that keeps new sessions out?  DROP DATABASE
+ * and the like then wait for five seconds for those who are there, and fail.
+ */
 static bool
-OutOfPatience(GgLoad *load, uint64 since_us)
+DatabaseIsWanted(void)
 {
-	if (!load->builder || GgNowMicros() - since_us < BUILDER_MOST_US)
+	static uint64 looked_us = 0;
+	uint64		now = GgNowMicros();
+	LOCKTAG		tag;
+
+	if (now - looked_us < LOOK_AT_DATABASE_US)
+		return false;
+	looked_us = now;
+	/* what every session takes while it starts */
+	SET_LOCKTAG_OBJECT(tag, InvalidOid, DatabaseRelationId, MyDatabaseId, 0);
+	if (LockAcquire(&tag, RowExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return true;
+	LockRelease(&tag, RowExclusiveLock, false);
+	return false;
+}
+
+bool
+GgLoadMustStop(GgLoad *load, uint64 since_us)
+{
+	if (load->builder ? GgNowMicros() - since_us < BUILDER_MOST_US : !DatabaseIsWanted())
 		return false;
 	GgLoadGiveUp(load, true, NULL);
 	return true;
@@ -100,14 +125,15 @@ GgLoadGetChunk(GgLoad *load)
 	uint64		start = GgNowMicros();
 
 	Assert(load->filling < 0);
-	while (GgLoadIsOpen(load) && !OutOfPatience(load, start))
+	while (GgLoadIsOpen(load) && !GgLoadMustStop(load, start))
 	{
 		for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 		{
 			uint32		state = GG_CHUNK_FREE;
 
 			if (pg_atomic_read_u32(&load->device->chunks[i].state) == GG_CHUNK_FREE &&
-				pg_atomic_compare_exchange_u32(&load->device->chunks[i].state, &state, GgChunkFilling(MyProcPid)))
+				pg_atomic_compare_exchange_u32(&load->device->chunks[i].state, &state,
+											   GG_CHUNK_FILLING))
 			{
 				load->filling = i;
 				return load->device->staging + (Size) i * GG_STAGE_CHUNK;
@@ -202,7 +228,7 @@ GgLoadWaitUntilOpen(GgLoad *load)
 			return true;
 		if (state != GG_LOAD_SHAPED && state != GG_LOAD_CREATE && state != GG_LOAD_BROKEN)
 			return false;
-		if (!IsUp(load) || OutOfPatience(load, start))
+		if (!IsUp(load) || GgLoadMustStop(load, start))
 			return false;
 		GgLoadSleep(GG_LOAD_WAIT_MS);
 	}
@@ -391,7 +417,7 @@ GgLoadEnd(GgLoad *load)
 		GgLoadState state;
 
 		while ((state = GgLoadStateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && IsUp(load) &&
-			   !OutOfPatience(load, start))
+			   !GgLoadMustStop(load, start))
 			GgLoadSleep(GG_LOAD_WAIT_MS);
 	}
 	LWLockAcquire(load->device->lock, LW_SHARED);

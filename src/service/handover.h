@@ -54,6 +54,13 @@ extern void GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData 
 extern bool GgLoadWaitUntilOpen(GgLoad *load);
 
 /*
+ * Must this process stop working for the load?  A builder, once it has waited for one step since
+ * then for too long.  A loader, once somebody wants its database without other sessions.  The load
+ * is given up then.
+ */
+extern bool GgLoadMustStop(GgLoad *load, uint64 since_us);
+
+/*
  * A chunk to fill, GG_STAGE_CHUNK bytes; NULL when the load was given up meanwhile.  One at a time: either put it, bytes of it, for
  * the upload to take to that offset of the list's part, or free it.
  */

@@ -10,8 +10,12 @@
  * readers (gpugraph.load_workers), which the first one starts.
  *
  * Locks: AccessShareLock on the index, for one unit at a time.  So DROP, TRUNCATE and REINDEX wait for 4 MB at
- * most; the next unit then finds another file, or none, and the load ends quietly.  No snapshot is held either: VACUUM and
- * merges may recycle extents meanwhile, which the stamps of their pages tell.  Graph ids are checked here,
+ * most; the next unit then finds another file, or none, and the load ends quietly.  While somebody
+ * waits for the load, the lock is kept from unit to unit: whoever wants the index has to wait for
+ * him anyway, and could otherwise come between us at every unit.  The first reader's lock of the
+ * load lets the deadlock detector see such waits; all readers are one lock group, since each of
+ * them may be the one that the load waits for.  No snapshot is held either: VACUUM and merges may
+ * recycle extents meanwhile, which the stamps of their pages tell.  Graph ids are checked here,
  * once, and never again: kernels trust what the device holds.
  *
  * Rows of the delta that VACUUM has cleared are loaded as NaN, which comes last in every order.
@@ -30,6 +34,7 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
+#include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
@@ -38,6 +43,15 @@
 
 /* gpugraph.fault = load_stall */
 #define STALL_US			1000000
+
+/*
+ * A loader that waits for a lock looks for a deadlock this soon.  It is the one that the detector
+ * can let go first, and until then every query on the index's table waits, too.
+ */
+#define LOADER_DEADLOCK_TIMEOUT	"100ms"
+
+/* A load that waits so long for a lock ends quietly: others want its place. */
+#define LOADER_LOCK_TIMEOUT		"10s"
 
 /* ---- shapes -------------------------------------------------------------------- */
 
@@ -219,6 +233,8 @@ typedef struct Reader
 	GgLoadJob  *job;
 	GgMetaPageData *meta;
 	BufferAccessStrategy strategy;
+	LOCKTAG		lock;			/* of the load */
+	bool		kept;			/* the index is locked between units, too */
 } Reader;
 
 /* The index under its lock, as long as it is the one; NULL when it is gone or another by now. */
@@ -403,6 +419,19 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 	return out - chunk;
 }
 
+/* While somebody waits for the load, the index stays locked.  The first reader's affair. */
+static void
+KeepIndexLocked(Reader *reader, Relation index)
+{
+	bool		keep = LockHasWaiters(&reader->lock, ExclusiveLock, false);
+
+	if (keep && !reader->kept)
+		LockRelation(index, AccessShareLock);
+	else if (!keep && reader->kept)
+		UnlockRelation(index, AccessShareLock);
+	reader->kept = keep;
+}
+
 /* Read one unit into a chunk and hand it over.  False when the load is over. */
 static bool
 LoadUnit(Reader *reader, const Unit *unit)
@@ -433,6 +462,8 @@ LoadUnit(Reader *reader, const Unit *unit)
 				wrong = "a page is not what its directory says: see gpugraph_check()";
 			pfree(now);
 		}
+		if (!load->helper)
+			KeepIndexLocked(reader, index);
 		relation_close(index, AccessShareLock);
 	}
 	InvalidateCatalogSnapshot();
@@ -449,9 +480,11 @@ LoadUnit(Reader *reader, const Unit *unit)
 
 /* gpugraph.fault = load_stall: with a unit in hand, which nobody else will bring. */
 static void
-Stall(const GgLoad *load)
+Stall(GgLoad *load)
 {
-	for (uint64 start = GgNowMicros(); GgNowMicros() - start < STALL_US && GgLoadIsOpen(load);)
+	uint64		start = GgNowMicros();
+
+	while (GgNowMicros() - start < STALL_US && GgLoadIsOpen(load) && !GgLoadMustStop(load, start))
 		GgLoadSleep(GG_LOAD_WAIT_MS);
 }
 
@@ -466,6 +499,8 @@ LoadUnits(Reader *reader, uint32 total)
 
 	while ((u = ClaimUnit(job, reader->load->serial, total)) < total)
 	{
+		if (GgLoadMustStop(reader->load, 0))
+			return false;
 		if (job->fault == GG_FAULT_LOAD && u >= total / 2)
 		{
 			GgLoadGiveUp(reader->load, false, "the loader failed, as gpugraph.fault asks for");
@@ -488,12 +523,17 @@ LoadUnits(Reader *reader, uint32 total)
 
 static GgLoad my_load;
 
-/* Whatever ends the process ends its load, unless that has all it needs of us. */
+/*
+ * Whatever ends the process ends its load, unless that has all it needs of us.  The chunk in hand
+ * is given back in any case.
+ */
 static void
 LoaderExit(int code, Datum arg)
 {
 	GgLoadState state = GgLoadStateOf(&my_load);
 
+	if (my_load.filling >= 0)
+		GgLoadFreeChunk(&my_load);
 	if (my_load.helper && !my_load.in_unit)
 		return;
 	if (state == GG_LOAD_ASSIGNED || state == GG_LOAD_SHAPED || state == GG_LOAD_CREATE || state == GG_LOAD_OPEN)
@@ -504,7 +544,7 @@ bool
 GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper, BackgroundWorkerHandle **handle)
 {
 	BackgroundWorker worker;
-	GgLoaderExtra extra = {serial, helper};
+	GgLoaderExtra extra = {serial, helper, MyProcPid, GgMyProcNumber()};
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
@@ -545,6 +585,13 @@ Load(GgLoad *load)
 	reader.load = load;
 	reader.job = job;
 	reader.meta = palloc(sizeof(GgMetaPageData));
+	reader.lock = GgLoadLock(job->relation, job->use, load->device_number);
+	reader.kept = false;
+	if (!helper)
+	{
+		(void) LockAcquire(&reader.lock, ExclusiveLock, false, false);
+		BecomeLockGroupLeader();
+	}
 	index = OpenIndex(job->relation, helper || job->key.instance != 0 ? &job->key.locator : NULL);
 	if (index == NULL)
 	{
@@ -599,7 +646,8 @@ Load(GgLoad *load)
 		return;
 
 	/* helpers may have units in hand */
-	while (GgLoadIsOpen(load) && (uint32) pg_atomic_read_u64(&job->filled) < total)
+	while (GgLoadIsOpen(load) && (uint32) pg_atomic_read_u64(&job->filled) < total &&
+		   !GgLoadMustStop(load, 0))
 		GgLoadSleep(1);
 	if (GgLoadIsOpen(load))
 		GgLoadMove(job, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
@@ -628,6 +676,9 @@ GgLoaderMain(Datum arg)
 	job = GgLoadJobOf(&my_load);
 	if (GgLoadStateOf(&my_load) == GG_LOAD_FREE)
 		return;
+	/* before any lock is taken, as in parallel workers; without its first reader the load is over */
+	if (extra.helper && !BecomeLockGroupMember(GetPGProcByNumber(extra.leader), extra.leader_pid))
+		return;
 	before_shmem_exit(LoaderExit, (Datum) 0);
 
 	pqsignal(SIGTERM, die);
@@ -638,6 +689,8 @@ GgLoaderMain(Datum arg)
 	/* PostgreSQL 17: what is meant for clients' transactions would end every load that takes longer, again and again */
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("deadlock_timeout", LOADER_DEADLOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
+	SetConfigOption("lock_timeout", LOADER_LOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
 
 	StartTransactionCommand();
 	PG_TRY();
@@ -654,7 +707,7 @@ GgLoaderMain(Datum arg)
 		FlushErrorState();
 		snprintf(error, sizeof(error), "%s", edata->message);
 		if (!my_load.helper || my_load.in_unit)
-			GgLoadGiveUp(&my_load, false, error);
+			GgLoadGiveUp(&my_load, edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE, error);
 		AbortCurrentTransaction();
 		return;
 	}

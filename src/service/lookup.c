@@ -30,7 +30,9 @@
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/ipc.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 
 #include "storage/inspect.h"
 
@@ -51,8 +53,8 @@
 
 /*
  * A full table: a place changes hands no more often than this, and only from one who has had it for GG_REST times his load
- * time, unless gpugraph_prewarm() asks.  Where more indexes than there are places are queried in turn, each query of one
- * that has none would otherwise push another one out.
+ * time, unless a maintainer asks.  Where more indexes than there are places are queried in turn,
+ * each query of one that has none would otherwise push another one out.
  */
 #define DISPLACE_US			1000000
 
@@ -62,12 +64,22 @@
 /* So long gpugraph_prewarm() waits for a worker that opens its device: several GPUs' contexts take seconds, no driver at all none. */
 #define START_US			30000000
 
+/* Who wants an index to be loaded. */
+typedef enum Asker
+{
+	ASKED_BY_QUERY,
+	ASKED_BY_USER,				/* gpugraph_prewarm(): now, whatever failed a moment ago */
+	ASKED_BY_MAINTAINER			/* likewise, also at the cost of what others have just loaded */
+} Asker;
+
 /* What stands in the way of a hit. */
 typedef struct Obstacle
 {
 	bool		failed;			/* a load or refresh failed after since_us */
 	GgWhy		why;
 	char		error[160];
+	uint32		use;			/* of the index's entry; 0 when there is none */
+	int			device;			/* where that is */
 } Obstacle;
 
 void
@@ -339,8 +351,9 @@ ForgetPredecessors(GgDevice *device, const GgRelFileLocator *locator)
 
 /* Make a WANTED entry, or a failed one WANTED again. */
 static void
-Request(GgDevice *device, Relation index, const GgMetaPageData *meta, bool forced)
+Request(GgDevice *device, Relation index, const GgMetaPageData *meta, Asker asker)
 {
+	bool		forced = asker == ASKED_BY_MAINTAINER;
 	int			entry;
 
 	/* should a tool have touched that file: all have to agree on it, or each would ask for a load in vain */
@@ -410,13 +423,13 @@ IsCurrent(const GgResident *resident, const GgMetaPageData *meta)
 }
 
 static void
-AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, bool forced)
+AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, Asker asker)
 {
 	uint32		none = 0;
 
 	if (pg_atomic_read_u32(&resident->refresh) != 0 || IsCurrent(resident, meta))
 		return;
-	if (!forced)
+	if (asker == ASKED_BY_QUERY)
 	{
 		uint64		now;
 		uint64		patience_us = REFRESH_MIN_MS * UINT64CONST(1000);
@@ -441,19 +454,19 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 	{
 		/* nobody but the winner writes these; a load copies them once it sees WANTED */
 		resident->fault = gg_fault;
-		resident->forced = forced;
+		resident->forced = asker == ASKED_BY_MAINTAINER;
 		GgResidentNotify(device);
 	}
 }
 
 /* A READY entry: true when the scan can use it. */
 static bool
-UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta, bool forced, GgResidentRef *ref,
-		 GgWhy *why)
+UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta, Asker asker,
+		 GgResidentRef *ref, GgWhy *why)
 {
 	GgResident *resident = &device->residents[entry];
 
-	AskForRefresh(device, resident, meta, forced);
+	AskForRefresh(device, resident, meta, asker);
 	if (resident->key.generation != meta->generation && !SameSegments(resident, meta))
 	{
 		if (resident->key.generation > meta->generation)
@@ -483,8 +496,8 @@ UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta,
 
 /* One look.  since_us: failures before it are of no interest, the load is asked for again; 0: they are. */
 static bool
-LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since_us, GgResidentRef *ref,
-		   Obstacle *obstacle)
+LookupOnce(Relation index, const GgMetaPageData *meta, Asker asker, uint64 since_us,
+		   GgResidentRef *ref, Obstacle *obstacle)
 {
 	uint64		database = GgDatabaseStamp();
 	GgDevice   *device;
@@ -496,6 +509,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 
 	obstacle->failed = false;
 	obstacle->why = GG_CPU_FAILED;
+	obstacle->use = 0;
 	for (number = 0; number < gg_service->ndevices; number++)
 	{
 		bool		hit = false;
@@ -512,12 +526,15 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 		{
 			GgResident *resident = &device->residents[entry];
 
+			obstacle->use = resident->use;
+			obstacle->device = number;
 			switch (resident->state)
 			{
 				case GG_RESIDENT_READY:
 					/* who is about to report that the refresh failed must not start one more */
-					hit = UseReady(device, number, entry, meta, forced && (since_us == 0 || resident->failed_us < since_us),
-								   ref, &obstacle->why);
+					hit = UseReady(device, number, entry, meta,
+								   since_us == 0 || resident->failed_us < since_us ?
+								   asker : ASKED_BY_QUERY, ref, &obstacle->why);
 					break;
 				case GG_RESIDENT_FAILED:
 					tried[number] = failed = true;
@@ -557,7 +574,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, bool forced, uint64 since
 		device = retry;
 	if (device != NULL)
 	{
-		Request(device, index, meta, forced);
+		Request(device, index, meta, asker);
 		obstacle->why = GG_CPU_LOADING;
 	}
 	else if (!failed)
@@ -593,6 +610,45 @@ CanBeResident(Relation index, const GgMetaPageData *meta, GgWhy *why)
 	return true;
 }
 
+/*
+ * The transaction that has locked the index for itself keeps the loader out, too.  It must not
+ * wait for what cannot come.
+ */
+static bool
+KeepsLoadersOut(Relation index)
+{
+	return CheckRelationLockedByMe(index, AccessExclusiveLock, false);
+}
+
+/*
+ * Wait until the load of an entry may have ended.  The wait is for the lock of the load, so that
+ * the deadlock detector knows of it: our own lock on the index may be what somebody waits for,
+ * behind whom the loader waits.  Where nobody holds the lock, the loader is still to start, or
+ * what is left is for the service's worker to do, which waits for no lock: a short sleep will do
+ * then.
+ */
+static void
+WaitForLoad(Relation index, const Obstacle *obstacle)
+{
+	LOCKTAG		tag = GgLoadLock(RelationGetRelid(index), obstacle->use, obstacle->device);
+
+	if (obstacle->use != 0)
+	{
+		if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		{
+			/* lock_timeout is meant for waits of another kind */
+			int			level = NewGUCNestLevel();
+
+			(void) set_config_option("lock_timeout", "0", PGC_USERSET, PGC_S_SESSION,
+									 GUC_ACTION_SAVE, true, 0, false);
+			(void) LockAcquire(&tag, ShareLock, false, false);
+			AtEOXact_GUC(true, level);
+		}
+		LockRelease(&tag, ShareLock, false);
+	}
+	GgLoadSleep(LOOK_MS);
+}
+
 bool
 GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref, GgWhy *why)
 {
@@ -602,11 +658,16 @@ GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref,
 		return false;
 	for (;;)
 	{
-		if (LookupOnce(index, meta, false, 0, ref, &obstacle))
+		if (LookupOnce(index, meta, ASKED_BY_QUERY, 0, ref, &obstacle))
 			return true;
 		if (gg_engine_setting != GG_ENGINE_CUDA || obstacle.why != GG_CPU_LOADING)
 			break;
-		GgLoadSleep(LOOK_MS);
+		if (KeepsLoadersOut(index))
+		{
+			obstacle.why = GG_CPU_LOCAL;
+			break;
+		}
+		WaitForLoad(index, &obstacle);
 	}
 	*why = obstacle.why;
 	return false;
@@ -628,6 +689,17 @@ ReportNoService(void)
 			 errhint("See gpugraph_stat_device and the server log.")));
 }
 
+static void
+ReportLocal(Relation index)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("index \"%s\" can only be read by this session",
+					RelationGetRelationName(index)),
+			 errdetail("It is temporary, or was created or locked by this transaction."),
+			 errhint("Try again once the transaction has committed.")));
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_prewarm);
 
 /*
@@ -640,6 +712,7 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 	GgInspected inspected;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	uint64		began_us = GgNowMicros();
+	Asker		asker = GgMayMaintainAll(GetUserId()) ? ASKED_BY_MAINTAINER : ASKED_BY_USER;
 	GgResidentRef ref;
 	Obstacle	obstacle;
 	GgWhy		why;
@@ -654,14 +727,10 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 			if (why == GG_CPU_NO_SERVICE)
 				ReportNoService();
 			if (why == GG_CPU_LOCAL)
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("index \"%s\" can only be read by this session",
-								RelationGetRelationName(inspected.index)),
-						 errdetail("It is temporary, or was created by this transaction.")));
+				ReportLocal(inspected.index);
 			break;				/* empty: there is nothing to bring */
 		}
-		if (LookupOnce(inspected.index, meta, true, began_us, &ref, &obstacle))
+		if (LookupOnce(inspected.index, meta, asker, began_us, &ref, &obstacle))
 		{
 			GgDevice   *device = gg_service->devices[ref.device];
 			GgResident *resident = &device->residents[ref.entry % GG_MAX_RESIDENT];
@@ -685,7 +754,9 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 					(errcode(obstacle.why == GG_CPU_MEMORY ? ERRCODE_OUT_OF_MEMORY : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("could not load index \"%s\" onto the device", RelationGetRelationName(inspected.index)),
 					 errdetail("%s", obstacle.error)));
-		GgLoadSleep(LOOK_MS);
+		if (KeepsLoadersOut(inspected.index))
+			ReportLocal(inspected.index);
+		WaitForLoad(inspected.index, &obstacle);
 	}
 	GgCloseInspected(&inspected);
 	PG_RETURN_INT64((int64) bytes);
@@ -737,7 +808,9 @@ gpugraph_evict(PG_FUNCTION_ARGS)
 	bool		found;
 	bool		pending;
 
-	GgOpenInspected(PG_GETARG_OID(0), GG_READ_INDEX, &inspected);
+	GgOpenInspected(PG_GETARG_OID(0), AccessShareLock, &inspected);
+	if (!GgMayMaintain(RelationGetRelid(inspected.heap), GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, RelationGetRelationName(inspected.index));
 	locator = GgLocator(inspected.index);
 	GgCloseInspected(&inspected);
 

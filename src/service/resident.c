@@ -14,7 +14,8 @@
  * Memory: gg_used_bytes counts copies and what loads under way have been granted; a load is granted its memory only while the
  * sum stays under gpugraph.device_memory.  Room is made by evicting what was used longest ago, but nothing that has not
  * yet had GG_REST times its load time on the device, or indexes that together do not fit would push each other out all the
- * time and none would ever answer.  gpugraph_prewarm() is told what it costs, and may.
+ * time and none would ever answer.  gpugraph_prewarm() may when a superuser, or from 17 on a
+ * member of pg_maintain, calls it; nobody else decides for others.
  *
  * What was dropped: this process reads no catalogs.  Every SWEEP_MS it looks whether the files of what it
  * holds are there still; DROP, TRUNCATE, REINDEX and DROP DATABASE remove or truncate them when they commit, also in recovery.
@@ -452,7 +453,7 @@ GgResidentStart(GgDevice *which, const gg_engine *with)
 							((uint64) (uint32) (GgLoadWordSerial(word) + 1) << 8) | GG_LOAD_FREE);
 	}
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
-		if ((pg_atomic_read_u32(&device->chunks[i].state) & GG_CHUNK_STATE_MASK) != GG_CHUNK_FILLING)
+		if (pg_atomic_read_u32(&device->chunks[i].state) != GG_CHUNK_FILLING)
 			pg_atomic_write_u32(&device->chunks[i].state, GG_CHUNK_FREE);
 	LWLockRelease(device->lock);
 
@@ -521,8 +522,6 @@ GgResidentWork(void)
 	CheckLimit();
 	busy = GgLoadsWork(now_ms);
 	CloseCopies(now_ms);
-	if (busy)
-		GgFreeDeadChunks();
 	if (now_ms >= next_sweep_ms)
 	{
 		Sweep();

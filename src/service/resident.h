@@ -25,7 +25,9 @@
 
 #include "service/service.h"
 
+#include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "storage/lock.h"
 #include "utils/timestamp.h"
 
 /* ---- loads --------------------------------------------------------------- */
@@ -83,9 +85,32 @@ GgLoadFlag(GgLoadJob *job, uint32 serial, uint32 flags)
 	return false;
 }
 
+/*
+ * The lock of a load.  Its first reader holds it exclusively from before it locks the index until
+ * it ends, and who waits for the load asks for it in share mode, so that the deadlock detector
+ * knows who waits for whom: see src/README, "Locks".  It is a user lock because those may be
+ * exclusive on a standby, too.
+ */
+static inline LOCKTAG
+GgLoadLock(Oid relation, uint32 use, int device)
+{
+	LOCKTAG		tag;
+
+	tag.locktag_field1 = MyDatabaseId;
+	tag.locktag_field2 = relation;
+	tag.locktag_field3 = use;	/* of the entry; no two of a device are the same */
+	tag.locktag_field4 = (uint16) device;
+	tag.locktag_type = LOCKTAG_USERLOCK;
+	tag.locktag_lockmethodid = USER_LOCKMETHOD;
+	return tag;
+}
+
 /* ---- staging chunks ------------------------------------------------------- */
 
-/* The low bits of GgStageChunk.state; above them the process id of who fills it, which is below 2^22. */
+/*
+ * GgStageChunk.state.  FILLING: it belongs to a process, which hands it over or frees it, however
+ * it ends (LoaderExit(); with a builder's transaction, EndPending()).
+ */
 typedef enum GgChunkState
 {
 	GG_CHUNK_FREE = 0,
@@ -93,9 +118,6 @@ typedef enum GgChunkState
 	GG_CHUNK_FILLED,
 	GG_CHUNK_COPYING
 } GgChunkState;
-
-#define GG_CHUNK_STATE_MASK	0xFF
-#define GgChunkFilling(pid)	(((uint32) (pid) << 8) | GG_CHUNK_FILLING)
 
 /* ---- upload.c: plain C; called by the worker's main thread ----------------- */
 
@@ -143,7 +165,7 @@ GgSameLocator(const GgRelFileLocator *a, const GgRelFileLocator *b)
 
 /*
  * An entry for a new use, state FREE but use set; -1 when all are taken, and then one may have been told to go, so that there is one
- * soon.  forced: for gpugraph_prewarm().  Under device->lock, exclusive.
+ * soon.  forced: at any cost, see GgResident.  Under device->lock, exclusive.
  */
 extern int	GgTakeEntry(GgDevice *device, bool forced);
 
@@ -218,9 +240,6 @@ extern void GgLoadsStart(GgDevice *device, int number, const gg_engine *engine, 
 /* One turn: start what is WANTED, move on what can be moved.  True while any load is under way. */
 extern bool GgLoadsWork(int64 now_ms);
 
-/* Free the chunks of processes that died while they filled them. */
-extern void GgFreeDeadChunks(void);
-
 /* ---- lookup.c ------------------------------------------------------------------ */
 
 /* Tells the database of this process from any other that ever had its number.  0: not known. */
@@ -254,6 +273,8 @@ typedef struct GgLoaderExtra
 {
 	uint32		serial;
 	bool		helper;
+	int			leader_pid;		/* helpers: the first reader ... */
+	uint32		leader;			/* ... and its PGPROC */
 } GgLoaderExtra;
 
 /* Start one; false when there is no slot. */

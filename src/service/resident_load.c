@@ -543,16 +543,3 @@ GgLoadsWork(int64 now_ms)
 		GgDeviceLost(&device_lost);
 	return busy;
 }
-
-/* A process that dies while it fills a chunk cannot give it back. */
-void
-GgFreeDeadChunks(void)
-{
-	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
-	{
-		uint32		state = pg_atomic_read_u32(&device->chunks[i].state);
-
-		if ((state & GG_CHUNK_STATE_MASK) == GG_CHUNK_FILLING && BackendPidGetProc(state >> 8) == NULL)
-			pg_atomic_compare_exchange_u32(&device->chunks[i].state, &state, GG_CHUNK_FREE);
-	}
-}

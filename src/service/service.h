@@ -44,7 +44,8 @@ typedef enum GgServiceEngine
 
 /*
  * What gpugraph.fault (superusers, for tests) makes the service do.  Faults of a query travel with the
- * query; faults of a load with the load request; NO_DRIVER is read by the worker as it starts.
+ * query; faults of a load with the load request; NO_DRIVER and NO_DEVICE are read by the worker as
+ * it starts.
  */
 typedef enum GgFault
 {
@@ -57,7 +58,9 @@ typedef enum GgFault
 	GG_FAULT_DEVICE_MEMORY,		/* a load finds too little device memory */
 	GG_FAULT_LOAD,				/* the loader fails half-way */
 	GG_FAULT_LOAD_STALL,		/* every reader of a load rests for a second, once half-way is reached */
-	GG_FAULT_NO_DRIVER			/* the worker finds no device */
+	GG_FAULT_NO_DRIVER,			/* the worker finds no device */
+	GG_FAULT_NO_DEVICE,			/* the worker finds others, but not its own */
+	GG_FAULT_POST_STALL			/* the backend rests for some seconds before it posts its query */
 } GgFault;
 
 extern int	gg_service_engine;	/* gpugraph.service_engine, GgServiceEngine; postmaster */
@@ -103,7 +106,9 @@ typedef enum GgWhy
  *
  * A process that ends abandons its slot (before_shmem_exit).  A backend that finds its slot not FREE when it
  * has a new query uses the CPU.  A worker that starts frees every slot that a worker of the same device left behind; until
- * then such slots stay as they are, since a dying context may still write them.
+ * then such slots stay as they are, since a dying context may still write them.  The last worker
+ * of a device that is gone for good (GG_DEVICE_GONE) has opened no context: what is ABANDONED to
+ * it later, the process itself sets FREE.
  */
 typedef enum GgSlotState
 {
@@ -153,7 +158,8 @@ typedef enum GgDeviceState
 {
 	GG_DEVICE_DOWN = 0,			/* no worker, or it has not got so far */
 	GG_DEVICE_UP,
-	GG_DEVICE_BROKEN			/* the worker waits out its back-off, or found no device */
+	GG_DEVICE_BROKEN,			/* the worker waits out its back-off, or found no device */
+	GG_DEVICE_GONE				/* the device is not there: its last worker ended for good */
 } GgDeviceState;
 
 /* Powers of two of microseconds (times) or queries (batches). */
@@ -223,7 +229,7 @@ typedef struct GgResident
 	Oid			relation;
 	char		name[NAMEDATALEN];	/* of the index; "" until a loader opened it */
 	pg_atomic_uint32 refresh;	/* READY: 0, or GG_REFRESH_* */
-	bool		forced;			/* wanted by gpugraph_prewarm() */
+	bool		forced;			/* at any cost: see ASKED_BY_MAINTAINER in lookup.c */
 	int32		fault;			/* GgFault, of the request */
 	uint32		nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];	/* GgSegment.id of list i */
@@ -389,6 +395,9 @@ extern GgService *gg_service;
 /* shmem.c: from _PG_init; registers hooks, settings and workers when preloaded. */
 extern void GgServiceInit(void);
 extern void GgWakeDevice(GgDevice *device);
+
+/* Have one more worker started for a device, by one that ends; false when there is no place for it. */
+extern bool GgStartWorker(GgDevice *device);
 extern void GgDeviceLayout(gg_serve_layout *layout);
 
 /* Processors that this process may run on: whether it pays to spin. */

@@ -51,6 +51,8 @@ static const struct config_enum_entry fault_values[] = {
 	{"load", GG_FAULT_LOAD, false},
 	{"load_stall", GG_FAULT_LOAD_STALL, false},
 	{"no_driver", GG_FAULT_NO_DRIVER, false},
+	{"no_device", GG_FAULT_NO_DEVICE, false},
+	{"post_stall", GG_FAULT_POST_STALL, false},
 	{NULL, 0, false}
 };
 
@@ -365,22 +367,32 @@ DefineSettings(bool preloading)
 							 PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 }
 
+/* i: the device's place in gg_service->devices. */
 static void
-RegisterWorker(int i)
+DescribeWorker(BackgroundWorker *worker, int i, int number)
+{
+	memset(worker, 0, sizeof(*worker));
+	worker->bgw_flags = BGWORKER_SHMEM_ACCESS;
+	/* a hot standby is searched, too */
+	worker->bgw_start_time = BgWorkerStart_ConsistentState;
+	worker->bgw_restart_time = 1;
+	snprintf(worker->bgw_library_name, sizeof(worker->bgw_library_name), "gpugraph");
+	snprintf(worker->bgw_function_name, sizeof(worker->bgw_function_name), "GgWorkerMain");
+	snprintf(worker->bgw_name, BGW_MAXLEN, "gpugraph device %d", number);
+	snprintf(worker->bgw_type, BGW_MAXLEN, "gpugraph device");
+	worker->bgw_main_arg = Int32GetDatum(i);
+}
+
+bool
+GgStartWorker(GgDevice *device)
 {
 	BackgroundWorker worker;
+	int			i = 0;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
-	/* a hot standby is searched, too */
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = 1;
-	snprintf(worker.bgw_library_name, sizeof(worker.bgw_library_name), "gpugraph");
-	snprintf(worker.bgw_function_name, sizeof(worker.bgw_function_name), "GgWorkerMain");
-	snprintf(worker.bgw_name, BGW_MAXLEN, "gpugraph device %d", device_numbers[i]);
-	snprintf(worker.bgw_type, BGW_MAXLEN, "gpugraph device");
-	worker.bgw_main_arg = Int32GetDatum(i);
-	RegisterBackgroundWorker(&worker);
+	while (gg_service->devices[i] != device)
+		i++;
+	DescribeWorker(&worker, i, device->number);
+	return RegisterDynamicBackgroundWorker(&worker, NULL);
 }
 
 void
@@ -407,5 +419,10 @@ GgServiceInit(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = StartShmem;
 	for (int i = 0; i < ndevices; i++)
-		RegisterWorker(i);
+	{
+		BackgroundWorker worker;
+
+		DescribeWorker(&worker, i, device_numbers[i]);
+		RegisterBackgroundWorker(&worker);
+	}
 }

@@ -215,7 +215,7 @@ Turn(GgUpload *upload, bool *active)
 	/* every chunk of a load that is finishing was FILLED before it became that */
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 	{
-		if ((pg_atomic_read_u32(&device->chunks[i].state) & GG_CHUNK_STATE_MASK) != GG_CHUNK_FILLED)
+		if (pg_atomic_read_u32(&device->chunks[i].state) != GG_CHUNK_FILLED)
 			continue;
 		pg_read_barrier();
 		CopyChunk(upload, i);

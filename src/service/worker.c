@@ -50,18 +50,25 @@ static const gg_engine *engine;
 static gg_server *server = NULL;
 static bool residents = false;	/* GgResidentStart() was called */
 static bool lost = false;		/* the device, or that it cannot be used */
+static bool gone = false;		/* the device is not there, and will not be */
+static bool quiet_end = false;	/* the postmaster need not hear of this end: see GgDeviceLost() */
 
 /* ---- the end ---------------------------------------------------------------- */
 
 static void
 LeaveService(int code, Datum arg)
 {
-	pg_atomic_write_u32(&device->state, lost ? GG_DEVICE_BROKEN : GG_DEVICE_DOWN);
+	pg_atomic_write_u32(&device->state,
+						gone ? GG_DEVICE_GONE : lost ? GG_DEVICE_BROKEN : GG_DEVICE_DOWN);
 	device->pid = 0;
 	device->latch = NULL;
 	pg_memory_barrier();
 	LWLockReleaseAll();
 	GgDispatchStop();
+
+	/* last of all, for it may start at once; without a place for it we are started again as ever */
+	if (quiet_end)
+		quiet_end = GgStartWorker(device);
 
 	/* calls into a lost device may never return */
 	if (lost)
@@ -80,7 +87,7 @@ static void
 SkipDestructors(int code, Datum arg)
 {
 	if (lost)
-		_exit(code);
+		_exit(quiet_end ? 0 : code);
 }
 
 static void
@@ -144,6 +151,13 @@ GgDeviceLost(const gg_status *status)
 	device->failures++;
 	device->not_before_us = now + pause * UINT64CONST(1000000);
 	lost = true;
+
+	/*
+	 * A process that has not called the driver yet is to ask again.  But a server without a GPU is no
+	 * news, and the postmaster logs every exit with another status than 0.  After an exit with status 0
+	 * it does not start us again, so we leave it a successor.
+	 */
+	quiet_end = !residents && status->code == GG_ENODEVICE;
 	proc_exit(1);
 }
 
@@ -208,12 +222,13 @@ OpenDevice(void)
 		status = engine->device_count(&count);
 	if (status.code != GG_OK)
 		return status;
-	if (device->number >= count && gg_service_engine != GG_SERVICE_CPU)
+	if (gg_fault == GG_FAULT_NO_DEVICE ||
+		(device->number >= count && gg_service_engine != GG_SERVICE_CPU))
 	{
 		ereport(LOG,
 				(errmsg("gpugraph device %d is not there: %d found", device->number, count),
 				 errhint("Name the devices to use in gpugraph.devices.")));
-		lost = true;			/* nothing was opened */
+		lost = gone = true;		/* nothing was opened */
 		proc_exit(0);
 	}
 	status = engine->device_info(device->number, &info);

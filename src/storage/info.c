@@ -105,7 +105,9 @@ GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 	heapoid = IndexGetRelation(indexoid, true);
 	if (!OidIsValid(heapoid))
 		ReportWrongRelation(indexoid);
-	CheckPrivileges(indexoid, heapoid, inspection);
+	if (!GgMayMaintain(heapoid, GetUserId()) &&
+		!has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(indexoid));
 
 	/* table before index, as everybody does */
 	inspected->heap = try_table_open(heapoid, AccessShareLock);

@@ -20,9 +20,9 @@ typedef enum GgInspection
 } GgInspection;
 
 /*
- * Open a gpugraph index and its table, both under AccessShareLock.  Errors: 42704 no such relation,
- * 42809 another kind of relation, 42501 no privilege, 0A000 another session's temporary table, or
- * unlogged on a standby.
+ * Open a gpugraph index and its table, the index under AccessShareLock.  Errors: 42704 no such
+ * relation, 42809 another kind of relation, 42501 may neither maintain the table nor is a member of
+ * pg_stat_scan_tables, 0A000 another session's temporary table, or unlogged on a standby.
  */
 extern void GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected);
 extern void GgCloseInspected(GgInspected *inspected);

@@ -1,0 +1,111 @@
+# The bug: who waits for a load holds AccessShareLock on the index. A statement that wants the index for itself waits for it, and the loader,
+# which takes AccessShareLock anew for each unit, queues behind that statement. Since the wait for the load was on a latch, the deadlock
+# detector saw no circle: all three waited for ever, and so did every later query on the table, in planning.
+#
+# The fix: the loader holds a lock, for which those who wait for the load ask. The detector then sees the circle and lets the loader go first.
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(usleep);
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('deadlock', conf => "allow_in_place_tablespaces = on\n");
+unserved {
+	make_items($node, 4000, 16);
+	$node->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION ''");
+};
+
+my $query = 'SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
+my %waiters = (
+	'gpugraph_prewarm()' => [ "SELECT gpugraph_prewarm('items_idx') > 0" ],
+	'a query' => [ 'SET gpugraph.engine = cuda', 'SET enable_seqscan = off', $query ]);
+my $elsewhere = 0;
+
+# What wants the index for itself, and what stands there again for the next round.
+my @statements = (
+	[ 'REINDEX INDEX', 'REINDEX INDEX items_idx' ],
+	[ 'ALTER INDEX SET', 'ALTER INDEX items_idx SET (graph_degree = 31)' ],
+	[ 'SET TABLESPACE', sub { 'ALTER INDEX items_idx SET TABLESPACE ' . (($elsewhere = !$elsewhere) ? 'elsewhere' : 'pg_default') } ],
+	[ 'REINDEX INDEX CONCURRENTLY', 'REINDEX INDEX CONCURRENTLY items_idx' ],
+	[ 'DROP INDEX CONCURRENTLY', 'DROP INDEX CONCURRENTLY items_idx' ]);
+
+# Wait until sessions have ended, and end them in the end: true when they did so themselves.
+sub all_end
+{
+	my @sessions = @_;
+	my $ended = defined wait_for(
+		sub {
+			eval { $_->{harness}->pump_nb } for @sessions;
+			return !grep { $_->{harness}->pumpable } @sessions;
+		});
+
+	if (!$ended)
+	{
+		$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'");
+	}
+	finish_psql($_) for @sessions;
+	return $ended;
+}
+
+# A session waits for a load that rests for a second; in between comes the statement, and then a query of somebody else.
+sub meet
+{
+	my ($what, $waiter, $statement) = @_;
+
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+	my $waiting = start_psql($node, 'SET gpugraph.fault = load_stall', @$waiter);
+	is(wait_for_state($node, 'loading'), 'loading', "$what: a load is under way");
+	my $changing;
+	unserved { $changing = start_psql($node, $statement); };
+	usleep(300_000);
+	my $later = start_psql($node, 'SET enable_seqscan = off', $query);
+
+	ok(all_end($waiting, $changing, $later), "$what: all end");
+	is($waiting->{err} . $changing->{err} . $later->{err}, '', "$what: without an error");
+	is($later->{out}, "10\n", "$what: a later query has its answer");
+	return;
+}
+
+for my $who (sort keys %waiters)
+{
+	for (@statements)
+	{
+		my ($name, $statement) = @$_;
+
+		meet("$who and $name", $waiters{$who}, ref $statement ? $statement->() : $statement);
+		unserved { $node->safe_psql('postgres', 'CREATE INDEX IF NOT EXISTS items_idx ON items USING gpugraph (val vector_l2_ops)'); };
+	}
+}
+
+# ---- several readers, of which each may be the one that queues
+$node->append_conf('postgresql.conf', 'gpugraph.load_reader_pages = 16');
+$node->reload;
+for my $who (sort keys %waiters)
+{
+	meet("$who, several readers and REINDEX INDEX", $waiters{$who}, 'REINDEX INDEX items_idx');
+}
+$node->append_conf('postgresql.conf', 'gpugraph.load_reader_pages = 20000');
+$node->reload;
+
+# ---- whoever waits must not be the one that keeps the loader out
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+my $own = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 30)', @{ $waiters{'a query'} }, 'COMMIT');
+ok(all_end($own), 'a query of the transaction that has the index locked ends');
+is($own->{err} . $own->{out}, "10\n", 'the CPU answers it, also under gpugraph.engine = cuda');
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+$own = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 31)', @{ $waiters{'gpugraph_prewarm()'} }, 'COMMIT');
+ok(all_end($own), 'gpugraph_prewarm() there ends');
+like($own->{err}, qr/can only be read by this session/, 'and says why it cannot');
+
+# ---- lock_timeout is for locks on tables, not for a load
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+is($node->safe_psql('postgres', "SET lock_timeout = '100ms'; SET gpugraph.fault = load_stall; SELECT gpugraph_prewarm('items_idx') > 0; SHOW lock_timeout"),
+	"t\n100ms", 'a load may take longer than lock_timeout');
+
+truth_by_device($node, 'in the end');
+is(log_lines($node, qr/(PANIC|TRAP|signal|deadlock detected)/), 0, 'nothing bad is in the log');
+$node->stop;
+done_testing();

@@ -1,0 +1,55 @@
+# The bug: a loader counts as a user of its database. DROP DATABASE, and CREATE DATABASE from it as a template, wait five seconds for those
+# who are there, so a load that took longer made them fail.
+#
+# The fix: a loader looks whether somebody keeps new sessions out of its database, and goes.
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(usleep);
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('drop_database', conf => "gpugraph.load_reader_pages = 16\n");
+make_items($node, 4000, 16);
+$node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
+
+# A load in that database that does not end: its first query asks for it, and then the worker is held up. The session is gone.
+sub load_for_ever
+{
+	my ($what) = @_;
+
+	$node->safe_psql('other',
+		"SET gpugraph.fault = load_stall; SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s");
+	ok(defined wait_for(
+			sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader' AND datname = 'other'") > 0 }),
+		"$what: a load is under way");
+	usleep(200_000);
+	kill 'STOP', of_device($node, 'pid');
+	return;
+}
+
+sub go_on
+{
+	my ($what) = @_;
+
+	kill 'CONT', of_device($node, 'pid');
+	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	truth_by_device($node, $what);
+	return;
+}
+
+load_for_ever('CREATE DATABASE');
+is(($node->psql('postgres', 'CREATE DATABASE copy TEMPLATE other'))[2], '', 'CREATE DATABASE from the loaders\' database');
+go_on('CREATE DATABASE');
+
+# the load that gave way left nothing behind, so that the next one can come
+load_for_ever('DROP DATABASE');
+is(($node->psql('postgres', 'DROP DATABASE other'))[2], '', 'DROP DATABASE');
+go_on('DROP DATABASE');
+
+is(log_lines($node, qr/could not load/), 0, 'the log calls it no failure');
+is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
+$node->stop;
+done_testing();
