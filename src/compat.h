@@ -95,13 +95,6 @@ typedef RelFileNode GgRelFileLocator;
 	tuplesort_getdatum(state, true, value, isnull, NULL)
 #endif
 
-/* The MAINTAIN privilege. */
-#if PG_VERSION_NUM >= 170000
-#define GgMayMaintain(relid, roleid) (pg_class_aclcheck(relid, roleid, ACL_MAINTAIN) == ACLCHECK_OK)
-#else
-#define GgMayMaintain(relid, roleid) ((void) (relid), (void) (roleid), false)
-#endif
-
 #if PG_VERSION_NUM >= 170000
 #define GgRestrictSearchPath()	RestrictSearchPath()
 #else

@@ -808,7 +808,7 @@ gpugraph_evict(PG_FUNCTION_ARGS)
 	bool		found;
 	bool		pending;
 
-	GgOpenInspected(PG_GETARG_OID(0), AccessShareLock, &inspected);
+	GgOpenInspected(PG_GETARG_OID(0), GG_READ_INDEX, &inspected);
 	if (!GgMayMaintain(RelationGetRelid(inspected.heap), GetUserId()))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, RelationGetRelationName(inspected.index));
 	locator = GgLocator(inspected.index);

@@ -77,7 +77,7 @@ CheckPrivileges(Oid indexoid, Oid heapoid, GgInspection inspection)
 {
 	Oid			user = GetUserId();
 
-	if (GgOwnerCheck(RelationRelationId, heapoid, user) || GgMayMaintain(heapoid, user))
+	if (GgMayMaintain(heapoid, user))
 		return;
 	if (!has_privs_of_role(user, ROLE_PG_STAT_SCAN_TABLES))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(indexoid));
@@ -105,9 +105,7 @@ GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 	heapoid = IndexGetRelation(indexoid, true);
 	if (!OidIsValid(heapoid))
 		ReportWrongRelation(indexoid);
-	if (!GgMayMaintain(heapoid, GetUserId()) &&
-		!has_privs_of_role(GetUserId(), ROLE_PG_STAT_SCAN_TABLES))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(indexoid));
+	CheckPrivileges(indexoid, heapoid, inspection);
 
 	/* table before index, as everybody does */
 	inspected->heap = try_table_open(heapoid, AccessShareLock);
