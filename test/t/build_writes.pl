@@ -534,7 +534,7 @@ unlink $gate;
 $node->safe_psql('postgres', 'DROP INDEX gated_idx; CHECKPOINT');
 is(join(' ', files()), '', 'dropped: no file');
 
-# the same in the second segment, where few rows come before the one that waits
+# likewise in the second segment, of which the rows before the one that waits are few
 $session = stop_in_scan('second segment', 26000, "SET maintenance_work_mem = '70MB'");
 open_gate();
 like(finish_psql($session), qr/^NOTICE: [^\n]*no longer fits into maintenance_work_mem/,
