@@ -8,27 +8,27 @@
 #	$base/pg			the private PostgreSQL (programs copied, libraries and data files linked)
 #	$base/run/NAME		the cluster NAME: data, log, the place of its socket
 #
-# $base is build/ in the checkout. Where the test user cannot go there (a checkout under /root, or
-# cloned with umask 077) it is a directory in /tmp, and $src, elsewhere the checkout, a copy of the
-# tests.
+# $base is build/ in the checkout, and $src the checkout. Where the test user cannot enter that (a
+# checkout under /root, or cloned with umask 077), $base is a directory in /tmp and $src a copy of
+# the tests.
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 test_user=gpugraph-test
 PG_CONFIG=${PG_CONFIG:-pg_config}
 
-# Nothing of the caller's PostgreSQL (PGHOST, PGDATA, PGOPTIONS, ...) reaches the tests'.
+# Tests do not see what the caller set for PostgreSQL (PGHOST, PGDATA, PGOPTIONS, ...).
 for variable in ${!PG@}; do
 	[ "$variable" = PG_CONFIG ] || unset "$variable"
 done
 
-# The job server of the make that called us ends at its recipe; the builds below have their own -j.
-# And what TESTS=... on its command line means is ours to say, not for the makes that we call.
+# The calling make's job server ends with its recipe, so the builds below have a -j of their own.
+# TESTS=... on its command line is for us, not for the makes that we call.
 MAKEFLAGS=$(printf '%s' "${MAKEFLAGS:-}" |
 	sed -E 's/(^| )-j[0-9]*//g; s/ *--jobserver-[a-z]+=[^ ]*//g; s/ TESTS=([^ \\]|\\.)*//g')
 export MAKEFLAGS
 
-# Programs that tests call; copied, because a server finds its files from where its program lies.
-# The copied pg_config tells tests the copy's directories; builds use the machine's.
+# Programs that tests call. They are copied, because a server looks for its files relative to its
+# program. The copied pg_config tells tests the copy's directories; builds use the machine's.
 pg_programs="postgres initdb pg_ctl pg_config psql pg_isready pg_controldata pg_basebackup
 	pg_receivewal pg_waldump pg_resetwal pg_rewind pg_checksums pg_amcheck pg_dump pg_dumpall
 	pg_restore pg_verifybackup pg_upgrade pgbench createdb dropdb createuser dropuser vacuumdb
@@ -40,8 +40,8 @@ die()
 	exit 1
 }
 
-# Run a command as the user that servers run as. A server outlives its caller, who would be waited
-# for as long as it held the caller's output (3, see test/cluster) or lock (9).
+# Run a command as the user that servers run as. A server outlives its caller, so it must not
+# inherit the caller's output (3, see test/cluster) or lock (9): others would wait for it.
 as_user()
 {
 	if [ "$(id -u)" = 0 ]; then
@@ -52,7 +52,8 @@ as_user()
 	fi
 }
 
-# One of test/run, test/cluster and test/demo/run at a time in a checkout, until the caller ends.
+# Only one of test/run, test/cluster and test/demo/run runs at a time in a checkout: wait for the
+# others, and hold the lock until the caller ends.
 lock()
 {
 	mkdir -p "$top/build"
@@ -84,7 +85,7 @@ place()
 	fi
 	as_user test -w "$base/run" ||
 		die "$base/run belongs to $(stat -c %U "$base/run"): remove it first"
-	# Where everyone may be: the servers' programs complain of a directory that they cannot enter.
+	# Servers' programs complain when they cannot enter the current directory.
 	cd "$base/run"
 }
 
@@ -98,8 +99,8 @@ pg_tree()
 	from_lib=$("$PG_CONFIG" --pkglibdir)
 	from_share=$("$PG_CONFIG" --sharedir)
 
-	# PostgreSQL finds its directories from its program's by the shortest way between them,
-	# so the copy keeps everything below their common ancestor.
+	# PostgreSQL finds its directories by their path relative to its program, so the copy keeps
+	# everything below their common ancestor.
 	common=$from_bin
 	while [ "${from_share#"$common"/}" = "$from_share" ] ||
 		[ "${from_lib#"$common"/}" = "$from_lib" ]; do

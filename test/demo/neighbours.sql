@@ -1,6 +1,5 @@
--- The nearest packages to what is asked (a package, which is left out of its own answer, or a
--- text), through the index, and how many of them the exact answer has too: no farther than its last
--- row.
+-- The packages nearest to a package (which is left out) or to a text, through the index, and how
+-- many of them are in the exact answer, that is no farther than its last row.
 \set QUIET on
 SET enable_seqscan = off;
 CREATE TEMP TABLE answer AS

@@ -15,8 +15,8 @@ use Time::HiRes qw(usleep time);
 our @EXPORT = qw(new_node init_node load_helpers make_items index_is_complete answers start_psql
 	finish_psql wait_for kill_9 wait_until_up wait_for_progress backend_pid);
 
-# The same cluster from any version: page checksums, the default from 18 on, only where a test asks
-# for them. Most that damage pages want gpugraph to notice, not PostgreSQL.
+# The same cluster with every version: page checksums, the default from 18 on, only where a test
+# asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
 sub init_node
 {
 	my ($node, %init) = @_;
@@ -73,8 +73,8 @@ SQL
 	return;
 }
 
-# items (id, cat, big, val) of n rows with an index, and queries; the same ones every time, as
-# recall is that of a graph
+# Make items (id, cat, big, val) of n rows with an index, and queries: the same ones every time,
+# because recall depends on them.
 sub make_items
 {
 	my ($node, $n, $dim) = @_;
@@ -159,8 +159,8 @@ sub kill_9
 		sub { return slurp_file($node->logfile) =~ /\(PID $pid\) was terminated by signal 9/; });
 }
 
-# After a crash the postmaster starts anew on its own. Not by $node->psql, whose statement goes
-# through a pipe that a psql without a server has closed.
+# After a crash the postmaster starts anew on its own. Do not ask with $node->psql: it writes the
+# statement into a pipe, which a psql without a server has closed.
 sub wait_until_up
 {
 	my ($node) = @_;
@@ -189,8 +189,8 @@ sub wait_for_progress
 	return $pid eq '' ? undef : $pid;
 }
 
-# Process id of the backend whose query matches, once there is one; of which the condition holds, if
-# there is one.
+# Wait for a backend whose query matches and, if a condition is given, for which it holds. Returns
+# its process id.
 sub backend_pid
 {
 	my ($node, $query, $condition) = @_;

@@ -77,7 +77,7 @@ sub unserved (&)
 	return;
 }
 
-# Of an index's row of gpugraph_stat_index.
+# An expression over an index's row of gpugraph_stat_index.
 sub of_index
 {
 	my ($node, $expression, $index) = @_;

@@ -15,15 +15,15 @@ my $node = service_node('device',
 	conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n");
 
 $node->safe_psql('postgres', <<'SQL');
--- what pages have between their headers and what they say of whose they are; all but the
--- metapage's. Builds write past shared buffers.
+-- The payload of every page but the metapage, without header and stamp; from the file, since builds
+-- write past shared buffers.
 CREATE FUNCTION contents(index text) RETURNS TABLE (block bigint, bytes bytea) LANGUAGE sql AS $$
 	SELECT block, substr(page, 25, get_byte(page, 12) + 256 * get_byte(page, 13) - 24)
 	FROM current_setting('block_size') s,
 	generate_series(1, pg_relation_size(index) / s::int - 1) block,
 		pg_read_binary_file(pg_relation_filepath(index), block * s::int, s::int) page
 $$;
--- words of one index that are others in the other one, in 1000 edges
+-- how many words differ between two indexes, per 1000 edges
 CREATE FUNCTION difference(one text, other text) RETURNS numeric LANGUAGE sql AS $$
 	SELECT round(1000.0
 	* count(*) FILTER (WHERE substr(a.bytes, w, 4) IS DISTINCT FROM substr(b.bytes, w, 4))
@@ -52,8 +52,8 @@ sub build
 		"$what: recall");
 	$node->safe_psql('postgres', 'DROP INDEX items_idx');
 
-	# One process finds rows in one order. With a predicate nothing is copied before: the graph that
-	# must come of it, but for near ties, which threads settle as they come.
+	# One process finds rows in one order, and with a predicate nothing is copied during the scan.
+	# Both builds make the same graph, but for near ties, which threads settle as they come.
 	(my $other = $sql) =~ s/items_idx/other_idx/;
 	my $difference = $node->safe_psql('postgres',
 		"SET max_parallel_workers = 0; $sql; $other WHERE id > 0;

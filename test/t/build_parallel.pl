@@ -51,7 +51,7 @@ for my $workers (0, 1, 4)
 		write_seconds > 0, wal_seconds > 0, total_seconds < 60
 		FROM gpugraph_index_info('items_idx')");
 	is($info, '4000|4000|1|t|t|t|t|t|t', "$workers workers: counts and times");
-	# from 18 on the table's number stays unknown where autovacuum is off
+	# from 18 on the table's reltuples stays unknown where autovacuum is off
 	is($node->safe_psql('postgres',
 		"SELECT DISTINCT reltuples FROM pg_class
 		WHERE relname IN ('items', 'items_idx') AND reltuples <> -1"), '4000',

@@ -31,7 +31,7 @@ CONF
 
 # ---- what the test looks at ------------------------------------------------
 
-# Run statements, of which no one may fail; what they said at DEBUG1.
+# Run statements, none of which may fail. Returns their messages at DEBUG1.
 sub run_sql
 {
 	my ($what, $sql) = @_;
@@ -436,7 +436,7 @@ $node->safe_psql('postgres', 'DROP INDEX items_idx');
 $node->safe_psql('postgres', "CREATE TABLESPACE apart LOCATION ''");
 my $from;
 
-# A build by 4 workers of which the process that meets this row waits for the gate.
+# A build by 4 workers. The process that meets this row waits for the gate.
 sub gated
 {
 	my ($row) = @_;
@@ -459,9 +459,9 @@ SELECT path, (pg_stat_file(path)).size
 SQL
 }
 
-# Begin a build of which one worker waits in the middle of the table, until the others are done with
-# all the rest and have written pages; its chunk stays unfilled. Which process meets that row is
-# chance: once more when it is the leader, or a worker whose chunk is an early one.
+# Begin a build in which one worker waits in the middle of the table with an unfilled chunk, and
+# wait until the others have read all the rest and written pages. Which process meets that row is
+# chance: try again when it is the leader, or a worker whose chunk is an early one.
 sub stop_in_scan
 {
 	my ($what, $row, @settings) = @_;
@@ -585,7 +585,7 @@ $node->safe_psql('postgres', 'DROP INDEX gated_idx');
 # ---- beside a device -------------------------------------------------------
 
 # An engine that lets the processors write while it builds the graph, and a service that takes over
-# the rows: the CPU plays both.
+# the rows: the CPU plays both parts.
 $node->append_conf('postgresql.conf',
 	"shared_preload_libraries = 'gpugraph'\ngpugraph.service_engine = 'cpu'\n");
 $node->restart;

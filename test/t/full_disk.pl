@@ -1,6 +1,6 @@
-# The disk is full, or a file may not grow: an error, and nothing is left of a build or lost of an
-# index. Files of the backends that are started meanwhile are limited in length, which fails where a
-# full disk does.
+# The disk is full, or a file may not grow: there is an error, nothing is left of a build, and
+# nothing is lost of an index. The test limits the length of files of the backends that start
+# meanwhile, which fails at the same places as a full disk.
 use strict;
 use warnings;
 
@@ -29,8 +29,8 @@ sub limit_files
 	return;
 }
 
-# what a build could leave; of itself PostgreSQL leaves the first file of what was dropped, empty,
-# until a checkpoint
+# What a build could leave. PostgreSQL itself leaves the first file of a dropped relation, empty,
+# until a checkpoint.
 sub files
 {
 	my $dir = $node->data_dir . '/base/'

@@ -1,5 +1,5 @@
-# Where maintenance_work_mem does not hold a build it is announced, with what would help; the index
-# is as good.
+# A build that maintenance_work_mem does not hold says so, and what would help; the index is as
+# good.
 use strict;
 use warnings;
 

@@ -27,9 +27,9 @@ INSERT INTO items SELECT i, ARRAY[i, 0]::real[]::vector FROM generate_series(301
 SQL
 
 my $count = "SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> '[0,0]') s";
-# VACUUM clears some rows of the segment, some of the delta, all of the segment. They are dead
-# already: it takes a threshold of minutes before rows go that somebody sees, and scans look at
-# nothing but whether a page changed after their snapshot.
+# VACUUM clears some rows of the segment, some of the delta, then all of the segment. They are dead
+# already, because VACUUM removes rows that somebody sees only after minutes. A scan looks only at
+# whether a page changed after its snapshot.
 for my $deleted ('id BETWEEN 1 AND 50', 'id BETWEEN 851 AND 900', 'id BETWEEN 51 AND 300')
 {
 	$node->safe_psql('postgres', "DELETE FROM items WHERE $deleted");

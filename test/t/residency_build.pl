@@ -1,6 +1,5 @@
-# A fresh index is given to the GPU service by the process that built it: the first query finds it
-# on the device, nothing is read back, and a build whose transaction comes to nothing leaves nothing
-# there.
+# The process that builds an index gives it to the GPU service: the first query finds it on the
+# device, and nothing is read back. A build that is rolled back leaves nothing there.
 use strict;
 use warnings;
 

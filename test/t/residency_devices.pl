@@ -8,7 +8,7 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-# the same on every engine; sizes, ties and the number of devices are not
+# always the CPU engine, whose sizes, ties and number of devices are the same everywhere
 my $node = service_node('devices', conf => <<'CONF');
 gpugraph.service_engine = cpu
 gpugraph.devices = '0,1'

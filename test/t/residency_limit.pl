@@ -1,5 +1,5 @@
-# gpugraph.device_memory: what was used longest ago makes room, nothing that does not help is
-# evicted, and what can never fit is left to the CPU, which is said once.
+# gpugraph.device_memory: the index used longest ago makes room, no index is evicted in vain, and
+# the CPU searches one that can never fit, which the log says once.
 use strict;
 use warnings;
 

@@ -1,5 +1,5 @@
-# More indexes than the table of residents has entries: as many as fit stay on the device, and what
-# asks for a place in vain does not push out what has hardly come.
+# More indexes than the table of residents has entries: as many as fit stay on the device, and an
+# index that was just loaded is not pushed out by one that finds no place.
 use strict;
 use warnings;
 
@@ -12,7 +12,7 @@ use Residency;
 my $entries = 128;
 my $more = 8;
 my $n = $entries + $more;
-# the same on every engine; sizes, ties and the number of devices are not
+# always the CPU engine, whose sizes, ties and number of devices are the same everywhere
 my $node = service_node('many', conf => <<'CONF');
 gpugraph.service_engine = cpu
 gpugraph.itopk_size = 8

@@ -1,5 +1,5 @@
-# A copy that can be of no use any more is replaced, or gives way: neither a lack of memory for two
-# copies nor loads that fail leave an index on the CPU for good, or a session waiting.
+# A copy that cannot be used any more is replaced or gives way. Neither too little memory for two
+# copies nor loads that fail keep an index on the CPU for good, or a session waiting.
 use strict;
 use warnings;
 
@@ -9,7 +9,7 @@ use Time::HiRes qw(time);
 use Gpugraph;
 use Residency;
 
-# the same on every engine; sizes, ties and the number of devices are not
+# always the CPU engine, whose sizes, ties and number of devices are the same everywhere
 my $node = service_node('refresh',
 	conf => "gpugraph.service_engine = cpu\ngpugraph.device_memory = 1MB\n");
 my $query =

@@ -1,5 +1,5 @@
-# A primary that went on after its standby was promoted follows that one after pg_rewind: of its
-# indexes nothing of what it had changed since is left.
+# A primary goes on after its standby was promoted. After pg_rewind it follows the new primary, and
+# its indexes keep nothing of what it changed in between.
 use strict;
 use warnings;
 

@@ -45,7 +45,7 @@ BEGIN
 		OR NOT EXISTS (SELECT FROM generate_series(2, cardinality(d)) i
 		WHERE d[i] < d[i - 1] * (1 - 1e-6)));
 END $$;
--- 'same' of all queries' answers; else what is wrong
+-- 'same' when all queries' answers are, else what is wrong
 CREATE FUNCTION compare(n int, filter text DEFAULT 'true', how text DEFAULT 'strict_order')
 	RETURNS text LANGUAGE plpgsql AS $$
 DECLARE

@@ -8,7 +8,7 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-# the same on every engine; sizes, ties and the number of devices are not
+# always the CPU engine, whose sizes, ties and number of devices are the same everywhere
 my $node = service_node('stale',
 	conf => "gpugraph.service_engine = cpu\ngpugraph.itopk_size = 64\n");
 make_items($node, 12000, 16);

@@ -1,6 +1,6 @@
-# VACUUM beside selects, inserts and deletes: a select never returns a row twice, a row out of order
-# (which a recycled TID would show as) or fewer rows than its LIMIT, and the index agrees with its
-# table in the end.
+# VACUUM beside selects, inserts and deletes. A select never returns a row twice, a row out of order
+# (which would be a recycled TID) or fewer rows than its LIMIT, and in the end the index agrees with
+# its table.
 use strict;
 use warnings;
 
