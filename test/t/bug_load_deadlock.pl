@@ -1,8 +1,10 @@
-# The bug: who waits for a load holds AccessShareLock on the index. A statement that wants the index for itself waits for it, and the loader,
-# which takes AccessShareLock anew for each unit, queues behind that statement. Since the wait for the load was on a latch, the deadlock
-# detector saw no circle: all three waited for ever, and so did every later query on the table, in planning.
+# The bug: who waits for a load holds AccessShareLock on the index. A statement that wants the index
+# for itself waits for it, and the loader, which takes AccessShareLock anew for each unit, queues
+# behind that statement. Since the wait for the load was on a latch, the deadlock detector saw no
+# circle: all three waited for ever, and so did every later query on the table, in planning.
 #
-# The fix: the loader holds a lock, for which those who wait for the load ask. The detector then sees the circle and lets the loader go first.
+# The fix: the loader holds a lock, for which those who wait for the load ask. The detector then
+# sees the circle and lets the loader go first.
 use strict;
 use warnings;
 
@@ -18,7 +20,9 @@ unserved {
 	$node->safe_psql('postgres', "CREATE TABLESPACE elsewhere LOCATION ''");
 };
 
-my $query = 'SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
+my $query =
+	'SELECT count(*)
+	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
 my %waiters = (
 	'gpugraph_prewarm()' => [ "SELECT gpugraph_prewarm('items_idx') > 0" ],
 	'a query' => [ 'SET gpugraph.engine = cuda', 'SET enable_seqscan = off', $query ]);
@@ -28,7 +32,9 @@ my $elsewhere = 0;
 my @statements = (
 	[ 'REINDEX INDEX', 'REINDEX INDEX items_idx' ],
 	[ 'ALTER INDEX SET', 'ALTER INDEX items_idx SET (graph_degree = 31)' ],
-	[ 'SET TABLESPACE', sub { 'ALTER INDEX items_idx SET TABLESPACE ' . (($elsewhere = !$elsewhere) ? 'elsewhere' : 'pg_default') } ],
+	[ 'SET TABLESPACE',
+		sub { 'ALTER INDEX items_idx SET TABLESPACE '
+		. (($elsewhere = !$elsewhere) ? 'elsewhere' : 'pg_default') } ],
 	[ 'REINDEX INDEX CONCURRENTLY', 'REINDEX INDEX CONCURRENTLY items_idx' ],
 	[ 'DROP INDEX CONCURRENTLY', 'DROP INDEX CONCURRENTLY items_idx' ]);
 
@@ -44,13 +50,16 @@ sub all_end
 
 	if (!$ended)
 	{
-		$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'");
+		$node->safe_psql('postgres',
+			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'");
 	}
 	finish_psql($_) for @sessions;
 	return $ended;
 }
 
-# A session waits for a load that rests for a second; in between comes the statement, and then a query of somebody else.
+# A session waits for a load that rests for a second; in between comes the statement, and then a
+# query of somebody else.
 sub meet
 {
 	my ($what, $waiter, $statement) = @_;
@@ -76,7 +85,8 @@ for my $who (sort keys %waiters)
 		my ($name, $statement) = @$_;
 
 		meet("$who and $name", $waiters{$who}, ref $statement ? $statement->() : $statement);
-		unserved { $node->safe_psql('postgres', 'CREATE INDEX IF NOT EXISTS items_idx ON items USING gpugraph (val vector_l2_ops)'); };
+		unserved { $node->safe_psql('postgres',
+			'CREATE INDEX IF NOT EXISTS items_idx ON items USING gpugraph (val vector_l2_ops)'); };
 	}
 }
 
@@ -92,17 +102,21 @@ $node->reload;
 
 # ---- whoever waits must not be the one that keeps the loader out
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-my $own = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 30)', @{ $waiters{'a query'} }, 'COMMIT');
+my $own = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 30)',
+	@{ $waiters{'a query'} }, 'COMMIT');
 ok(all_end($own), 'a query of the transaction that has the index locked ends');
 is($own->{err} . $own->{out}, "10\n", 'the CPU answers it, also under gpugraph.engine = cuda');
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-$own = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 31)', @{ $waiters{'gpugraph_prewarm()'} }, 'COMMIT');
+$own = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 31)',
+	@{ $waiters{'gpugraph_prewarm()'} }, 'COMMIT');
 ok(all_end($own), 'gpugraph_prewarm() there ends');
 like($own->{err}, qr/can only be read by this session/, 'and says why it cannot');
 
 # ---- lock_timeout is for locks on tables, not for a load
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-is($node->safe_psql('postgres', "SET lock_timeout = '100ms'; SET gpugraph.fault = load_stall; SELECT gpugraph_prewarm('items_idx') > 0; SHOW lock_timeout"),
+is($node->safe_psql('postgres',
+	"SET lock_timeout = '100ms'; SET gpugraph.fault = load_stall;
+	SELECT gpugraph_prewarm('items_idx') > 0; SHOW lock_timeout"),
 	"t\n100ms", 'a load may take longer than lock_timeout');
 
 truth_by_device($node, 'in the end');

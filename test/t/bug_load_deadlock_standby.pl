@@ -1,4 +1,5 @@
-# As bug_load_deadlock, on a standby: the one who wants the index for himself is the process that replays the primary's REINDEX INDEX.
+# As bug_load_deadlock, on a standby: the one who wants the index for himself is the process that
+# replays the primary's REINDEX INDEX.
 use strict;
 use warnings;
 
@@ -13,24 +14,33 @@ unserved { make_items($primary, 4000, 16); };
 $primary->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($primary, 'backup', has_streaming => 1);
-$standby->append_conf('postgresql.conf', "max_standby_streaming_delay = -1\ngpugraph.autoprewarm = off");
+$standby->append_conf('postgresql.conf',
+	"max_standby_streaming_delay = -1\ngpugraph.autoprewarm = off");
 $standby->start;
 wait_for(sub { of_device($standby, 'state') eq 'up' });
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 
-my $waiting = start_psql($standby, 'SET gpugraph.fault = load_stall', "SELECT gpugraph_prewarm('items_idx') > 0");
+my $waiting = start_psql($standby, 'SET gpugraph.fault = load_stall',
+	"SELECT gpugraph_prewarm('items_idx') > 0");
 is(wait_for_state($standby, 'loading'), 'loading', 'a load is under way on the standby');
 unserved { $primary->safe_psql('postgres', 'REINDEX INDEX items_idx'); };
-my $ended = defined wait_for(sub { eval { $waiting->{harness}->pump_nb }; return !$waiting->{harness}->pumpable; });
+my $ended = defined wait_for(
+	sub {
+		eval { $waiting->{harness}->pump_nb };
+		return !$waiting->{harness}->pumpable;
+	});
 ok($ended, 'who waits for it ends');
-$standby->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ 'prewarm' AND pid <> pg_backend_pid()")
+$standby->safe_psql('postgres',
+	"SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	WHERE query ~ 'prewarm' AND pid <> pg_backend_pid()")
 	if !$ended;
 is(finish_psql($waiting), '', 'without an error');
 is($waiting->{out}, "t\n", 'the index was loaded');
 $primary->wait_for_catchup($standby, 'replay', $primary->lsn('insert'));
 $standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($standby, 'replayed');
-is(log_lines($standby, qr/(PANIC|TRAP|signal|deadlock detected|conflict with recovery)/), 0, 'nothing bad is in the log');
+is(log_lines($standby, qr/(PANIC|TRAP|signal|deadlock detected|conflict with recovery)/), 0,
+	'nothing bad is in the log');
 $standby->stop;
 $primary->stop;
 done_testing();

@@ -1,7 +1,9 @@
-# The bug: the worker of a device without a driver exits to try again in a process that has not asked the driver yet, and the postmaster
-# logged each such exit; queries said once a minute that the CPU answers them.
+# The bug: the worker of a device without a driver exits to try again in a process that has not
+# asked the driver yet, and the postmaster logged each such exit; queries said once a minute that
+# the CPU answers them.
 #
-# The fix: it exits with status 0 and has its successor started itself, and what the worker has said is not said again.
+# The fix: it exits with status 0 and has its successor started itself, and what the worker has said
+# is not said again.
 use strict;
 use warnings;
 
@@ -10,27 +12,33 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = new_node('no_driver', conf => service_conf() . "gpugraph.fault = no_driver\nrestart_after_crash = on\n");
+my $node = new_node('no_driver',
+	conf => service_conf() . "gpugraph.fault = no_driver\nrestart_after_crash = on\n");
 
 sub tries { return $node->safe_psql('postgres', 'SELECT restarts FROM gpugraph_stat_device') }
 
 make_items($node, 4000, 16);
-ok(defined wait_for(sub { return tries() >= 3; }), 'a device without a driver is tried again and again');
-like($node->safe_psql('postgres', 'SELECT state || last_error FROM gpugraph_stat_device'), qr/no driver/, 'the view says why it is not used');
+ok(defined wait_for(sub { return tries() >= 3; }),
+	'a device without a driver is tried again and again');
+like($node->safe_psql('postgres', 'SELECT state || last_error FROM gpugraph_stat_device'),
+	qr/no driver/, 'the view says why it is not used');
 truth_by_cpu($node, 'no driver');
-is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: no driver/), 1, 'the log says so once');
+is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: no driver/), 1,
+	'the log says so once');
 is(log_lines($node, qr/(background worker "gpugraph|LOG: +gpugraph)/), 1, 'and nothing else');
 
 # ---- the workers that followed each other are worth as much as the first
 my $postmaster = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
 $node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = none');
 $node->reload;
-ok(defined wait_for(sub { return of_device($node, 'state') eq 'up'; }), 'the driver comes: so does the device');
+ok(defined wait_for(sub { return of_device($node, 'state') eq 'up'; }),
+	'the driver comes: so does the device');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'driver found');
 my $pid = of_device($node, 'pid');
 kill 'TERM', $pid;
-ok(defined wait_for(sub { return of_device($node, "state = 'up' AND pid <> $pid") eq 't'; }), 'a worker that is terminated starts again');
+ok(defined wait_for(sub { return of_device($node, "state = 'up' AND pid <> $pid") eq 't'; }),
+	'a worker that is terminated starts again');
 kill_9($node, of_device($node, 'pid'));
 ok(wait_until_up($node), 'a crash restarts the server');
 ok(defined wait_for(sub { return of_device($node, 'state') eq 'up'; }), 'and the worker');

@@ -1,7 +1,9 @@
-# The bug: a backend that posted its query to a device just after that had gone for good abandoned its slot to it. Only a worker of that device
-# frees such a slot, and there was none any more: no device answered the backend again.
+# The bug: a backend that posted its query to a device just after that had gone for good abandoned
+# its slot to it. Only a worker of that device frees such a slot, and there was none any more: no
+# device answered the backend again.
 #
-# The fix: the backend frees the slot itself, since nothing of a device that is gone can write there.
+# The fix: the backend frees the slot itself, since nothing of a device that is gone can write
+# there.
 use strict;
 use warnings;
 
@@ -11,31 +13,39 @@ use Time::HiRes qw(usleep);
 use Gpugraph;
 use Residency;
 
-my $node = service_node('gone', conf => "gpugraph.service_engine = cpu\ngpugraph.devices = '0,1'\n");
+my $node = service_node('gone',
+	conf => "gpugraph.service_engine = cpu\ngpugraph.devices = '0,1'\n");
 unserved { make_items($node, 4000, 16); };
 
-my $query = 'SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
+my $query =
+	'SELECT count(*)
+	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s';
 
-sub of_one { return $node->safe_psql('postgres', "SELECT $_[1] FROM gpugraph_stat_device WHERE device = $_[0]") }
+sub of_one { return $node->safe_psql('postgres',
+	"SELECT $_[1] FROM gpugraph_stat_device WHERE device = $_[0]") }
 
-ok(defined wait_for(sub { return of_one(0, 'state') . of_one(1, 'state') eq 'upup'; }), 'two devices');
+ok(defined wait_for(sub { return of_one(0, 'state') . of_one(1, 'state') eq 'upup'; }),
+	'two devices');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 is(of_one(0, 'resident_indexes'), 1, 'the first has the index');
 
 # a query that found the device up rests before it posts; meanwhile the device goes for good
-my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = post_stall', $query, 'SET gpugraph.fault = none',
+my $session = start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.fault = post_stall',
+	$query, 'SET gpugraph.fault = none',
 	"SELECT gpugraph_prewarm('items_idx') > 0", $query, $query);
 backend_pid($node, 'LIMIT 10', "wait_event IS NULL");
 $node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = no_device');
 $node->reload;
 usleep(200_000);
 kill 'TERM', of_one(0, 'pid');
-ok(defined wait_for(sub { return log_lines($node, qr/gpugraph device 0 is not there/); }), 'the first device is gone');
+ok(defined wait_for(sub { return log_lines($node, qr/gpugraph device 0 is not there/); }),
+	'the first device is gone');
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
 $node->reload;
 is(finish_psql($session), '', 'the session goes on');
 is($session->{out}, "10\nt\n10\n10\n", 'with all its answers');
-is(of_index($node, "queries_gpu || ' ' || cpu_failed || ' ' || cpu_busy"), '2 1 0', 'the second device gives those that come later');
+is(of_index($node, "queries_gpu || ' ' || cpu_failed || ' ' || cpu_busy"), '2 1 0',
+	'the second device gives those that come later');
 is(of_one(0, 'state'), 'down', 'the first one is not said to come back');
 is(log_lines($node, qr/gpugraph device 0 is not there/), 1, 'it was not tried again');
 
