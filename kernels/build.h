@@ -220,7 +220,8 @@ gg_cuda_drain(cudaStream_t stream, const gg_control *control, const char *where)
  */
 template <typename T>
 static inline gg_status
-gg_cuda_allocate_large(gg_cuda_buffer<T> *buffer, uint64_t count, const gg_control *control, gg_cuda_meter *meter)
+gg_cuda_allocate_large(gg_cuda_buffer<T> *buffer, uint64_t count, const gg_control *control,
+					   gg_cuda_meter *meter)
 {
 	GG_TRY(buffer->allocate(count, meter));
 	return gg_cuda_check_cancel(control, __func__);
@@ -234,7 +235,8 @@ gg_cuda_give_back(const gg_control *control, const char *where)
 
 template <typename T, typename... Rest>
 static inline gg_status
-gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T> &buffer, Rest &... rest)
+gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T> &buffer,
+				  Rest &... rest)
 {
 	buffer.release();
 	GG_TRY(gg_cuda_check_cancel(control, where));

@@ -143,7 +143,8 @@ join_kernel(join_args args, uint32_t first_item)
 	read_ids(0);
 #pragma unroll
 	for (int i = 0; i < 2; i++)
-		a_source[i] = args.a.rows + (uint64_t) a_ids[copy_row + 32 * i] * units * 16 + copy_unit * 16;
+		a_source[i] = args.a.rows + (uint64_t) a_ids[copy_row + 32 * i] * units * 16 +
+			copy_unit * 16;
 
 	uint32_t	load_tile = 0;
 	uint32_t	load_chunk = 0;
@@ -170,7 +171,8 @@ join_kernel(join_args args, uint32_t first_item)
 					{
 						b_ids[load_tile % TILE_RING][column] = id;
 						if (id != GG_NO_NODE)
-							gg_copy_async_4(&b_norms[load_tile % TILE_RING][column], &args.b.norms[id]);
+							gg_copy_async_4(&b_norms[load_tile % TILE_RING][column],
+											&args.b.norms[id]);
 					}
 				}
 				read_ids(load_tile + 1);
@@ -181,12 +183,13 @@ join_kernel(join_args args, uint32_t first_item)
 
 #pragma unroll
 				for (int i = 0; i < 2; i++)
-					gg_copy_async(stage + gg_tile_offset(copy_row + 32 * i, copy_unit), a_source[i] + offset);
+					gg_copy_async(stage + gg_tile_offset(copy_row + 32 * i, copy_unit),
+								  a_source[i] + offset);
 #pragma unroll
 				for (int i = 0; i < 4; i++)
 					if (b_source[i] != NULL)
-						gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + copy_row + 32 * i, copy_unit),
-									  b_source[i] + offset);
+						gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + copy_row + 32 * i,
+															 copy_unit), b_source[i] + offset);
 			}
 			if (++load_chunk == nchunks)
 			{
@@ -279,7 +282,8 @@ join_kernel(join_args args, uint32_t first_item)
 					if (pending >> bit & 1)
 					{
 						const uint32_t row = wm * 32 + bit % 4 * 8 + lane / 4;
-						const uint32_t id = b_ids[tile % TILE_RING][wn * 32 + bit / 8 * 8 + lane % 4 * 2 + bit / 4 % 2];
+						const uint32_t id = b_ids[tile % TILE_RING][wn * 32 + bit / 8 * 8 +
+																	lane % 4 * 2 + bit / 4 % 2];
 						const uint64_t key = gg_key(sums[bit % 4 / 2][bit / 8][bit % 2 * 2 + bit / 4 % 2], id, 1);
 
 						if (id != GG_NO_NODE && key < threshold[row] && !(args.same && id == a_ids[row]))
@@ -322,8 +326,8 @@ join_kernel(join_args args, uint32_t first_item)
  * take some 0.3 s in which nobody asks whether to stop.  Ordinary shapes are one range.
  */
 static gg_status
-join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_columns, uint32_t most_columns,
-	 cudaStream_t stream, const gg_control *control)
+join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_columns,
+	 uint32_t most_columns, cudaStream_t stream, const gg_control *control)
 {
 	join_args	args = *whole;
 	const uint32_t elements = args.a.units * (args.a.kind == GG_KIND_HALF_L2 ? 8 : 4);
@@ -334,7 +338,8 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 	const double widest = 0.04 / 264 / column_s;
 	const uint32_t range = widest > 1e9 ? 1000000000 : widest < 1024 ? 1024 :
 		(uint32_t) widest / GG_TILE_COLUMNS * GG_TILE_COLUMNS;
-	const double item_s = column_s * ((mean_columns < range ? (double) mean_columns : range) + GG_TILE_COLUMNS);
+	const double item_s = column_s * ((mean_columns < range ? (double) mean_columns :
+									   range) + GG_TILE_COLUMNS);
 	const double fit = 0.02 / item_s;
 	const uint32_t slice = fit > 1e6 ? 1000000 : fit < 64 ? 64 : (uint32_t) fit;
 	gg_cuda_pace pace;
@@ -350,7 +355,8 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 			args.first_column = (uint32_t) column;
 			GG_SWITCH_KIND(args.a.kind, GG_SWITCH_LENGTH(length,
 				GG_CUDA_TRY(cudaFuncSetAttribute(join_kernel<KIND, R>,
-												 cudaFuncAttributeMaxDynamicSharedMemorySize, JOIN_SHARED));
+												 cudaFuncAttributeMaxDynamicSharedMemorySize,
+												 JOIN_SHARED));
 				(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, JOIN_SHARED, stream>>>(args, first))));
 			GG_CUDA_LAUNCHED("join_kernel");
 			GG_TRY(pace.step(stream, control, __func__));
@@ -412,8 +418,8 @@ cell_items_kernel(uint32_t ncells, const uint64_t *a_starts, uint32_t a_slots, u
  * sizes[cell] = rows that list the cell in their first `slots` entries
  */
 static __global__ void
-cell_sizes_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t first, uint32_t count,
-				  uint32_t *sizes)
+cell_sizes_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t first,
+				  uint32_t count, uint32_t *sizes)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t row = first + i;
@@ -475,7 +481,8 @@ place_counts_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, cons
 
 static __global__ void
 place_rows_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
-				  uint32_t first, uint32_t count, const uint64_t *starts, uint32_t *counts, uint32_t *members)
+				  uint32_t first, uint32_t count, const uint64_t *starts, uint32_t *counts,
+				  uint32_t *members)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t row = first + i;
@@ -511,9 +518,9 @@ exclusive_sum(const In *in, Out *out, uint64_t count, cudaStream_t stream)
 	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(NULL, bytes, in, out, cuda::std::plus<>(), (Out) 0,
 											   (int64_t) count, stream));
 	GG_TRY(scratch.allocate(bytes));
-	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), bytes, in, out, cuda::std::plus<>(), (Out) 0,
-											   (int64_t) count, stream));
-	return gg_cuda_ok();
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), bytes, in, out, cuda::std::plus<>(),
+											   (Out) 0, (int64_t) count, stream));
+	return gg_ok();
 }
 
 /*
@@ -523,8 +530,8 @@ exclusive_sum(const In *in, Out *out, uint64_t count, cudaStream_t stream)
  */
 static gg_status
 sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t n, uint32_t ncells,
-				uint32_t max_rows, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-				gg_cuda_cells *cells)
+				uint32_t max_rows, cudaStream_t stream, const gg_control *control,
+				gg_cuda_meter *meter, gg_cuda_cells *cells)
 {
 	gg_cuda_buffer<uint32_t> sizes;
 	gg_cuda_buffer<uint32_t> parts;
@@ -582,12 +589,13 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 		const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
 
 		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
-			(lists, length, slots, sums.get(), (uint32_t) first, rows, cells->starts.get(), counts.get(),
-			 cells->members.get());
+			(lists, length, slots, sums.get(), (uint32_t) first, rows, cells->starts.get(),
+			 counts.get(), cells->members.get());
 		GG_CUDA_LAUNCHED("place_rows_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 	}
-	GG_CUDA_TRY(cudaMemcpyAsync(&cells->largest, largest.get(), sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(&cells->largest, largest.get(), sizeof(uint32_t),
+								cudaMemcpyDeviceToHost, stream));
 	return gg_cuda_drain(stream, control, __func__);
 }
 
@@ -613,14 +621,14 @@ gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, cudaStream_t strea
 	random_ids_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
 		(n, count, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), ids);
 	GG_CUDA_LAUNCHED("random_ids_kernel");
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 static gg_status
 clear_lists(uint64_t *lists, uint64_t count, cudaStream_t stream)
 {
 	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, count * sizeof(uint64_t), stream));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* The keep nearest rows of b for every row of a, every pair compared. */
@@ -679,11 +687,13 @@ join_cells(const gg_cuda_rows *a, const gg_cuda_cells *a_cells, const gg_cuda_ro
 			 b_cells->slots, items.get(), nitems.get());
 		GG_CUDA_LAUNCHED("cell_items_kernel");
 		GG_TRY(join(&args, length, (uint32_t) bound,
-					2 * (uint64_t) b->n * b_cells->slots / b_cells->ncells, b_cells->largest, stream, control));
+					2 * (uint64_t) b->n * b_cells->slots / b_cells->ncells, b_cells->largest,
+					stream, control));
 		if (phase >= 0)
-			gg_cuda_progress(control, (gg_phase) phase, (uint64_t) a->n * (slot + 1) / a_cells->slots, a->n);
+			gg_cuda_progress(control, (gg_phase) phase,
+							 (uint64_t) a->n * (slot + 1) / a_cells->slots, a->n);
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
@@ -714,16 +724,17 @@ assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream
 		gg_cuda_buffer<uint64_t> pivot_lists;
 
 		GG_TRY(pivot_lists.allocate((uint64_t) pivots->n * 32, meter));
-		GG_TRY(gg_cuda_join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, stream, control,
-								  pivot_lists.get()));
-		GG_TRY(sort_into_cells(pivot_lists.get(), 32, COARSE_PIVOT_SLOTS, pivots->n, ncoarse, UINT32_MAX,
-							   stream, control, meter, &pivot_cells));
+		GG_TRY(gg_cuda_join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, stream,
+								  control, pivot_lists.get()));
+		GG_TRY(sort_into_cells(pivot_lists.get(), 32, COARSE_PIVOT_SLOTS, pivots->n, ncoarse,
+							   UINT32_MAX, stream, control, meter, &pivot_cells));
 	}
 	GG_TRY(gg_cuda_join_whole(rows, &coarse.view, false, 32, COARSE_SLOTS, stream, control, lists));
-	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, control, meter,
-						   &row_cells));
+	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, control,
+						   meter, &row_cells));
 	GG_TRY(clear_lists(lists, (uint64_t) rows->n * 32, stream));
-	return join_cells(rows, &row_cells, pivots, &pivot_cells, false, 32, GG_SLOTS, stream, control, -1, lists);
+	return join_cells(rows, &row_cells, pivots, &pivot_cells, false, 32, GG_SLOTS, stream, control,
+					  -1, lists);
 }
 
 /* members of slot 0, cell after cell */
@@ -748,13 +759,14 @@ gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, cudaStream_t stre
 					const gg_control *control, uint64_t *lists)
 {
 	if (rows->n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	return gg_cuda_join_whole(rows, rows, true, length, length, stream, control, lists);
 }
 
 gg_status
 gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cudaStream_t stream,
-				   const gg_control *control, gg_cuda_meter *meter, uint64_t *lists, uint32_t *order)
+				   const gg_control *control, gg_cuda_meter *meter, uint64_t *lists,
+				   uint32_t *order)
 {
 	const uint32_t npivots = (uint32_t) ((uint64_t) rows->n * GG_SLOTS / CELL_ROWS) + 1;
 	gg_cuda_buffer<uint32_t> ids;
@@ -768,8 +780,8 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cud
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), npivots, stream, meter, &pivots));
 	GG_TRY(gg_cuda_allocate_large(&nearest, (uint64_t) rows->n * 32, control, meter));
 	GG_TRY(assign(rows, &pivots.view, stream, control, meter, nearest.get()));
-	GG_TRY(sort_into_cells(nearest.get(), 32, GG_SLOTS, rows->n, npivots, CELL_MAX_ROWS, stream, control, meter,
-						   &cells));
+	GG_TRY(sort_into_cells(nearest.get(), 32, GG_SLOTS, rows->n, npivots, CELL_MAX_ROWS, stream,
+						   control, meter, &cells));
 	GG_TRY(gg_cuda_give_back(control, __func__, nearest));
 	if (order != NULL)
 	{
@@ -780,6 +792,6 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cud
 		GG_CUDA_LAUNCHED("order_kernel");
 	}
 	GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, stream));
-	return join_cells(rows, &cells, rows, &cells, true, length, length, stream, control, GG_PHASE_KNN_INIT,
-					  lists);
+	return join_cells(rows, &cells, rows, &cells, true, length, length, stream, control,
+					  GG_PHASE_KNN_INIT, lists);
 }

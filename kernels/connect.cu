@@ -74,7 +74,7 @@ static gg_status
 reach_status(const reach *r, const char *where)
 {
 	if (r->stopped)
-		return gg_cuda_fail(GG_ECANCELED, where, "canceled");
+		return gg_fail(GG_ECANCELED, where, "canceled");
 	return gg_cuda_check_cancel(r->control, where);
 }
 
@@ -184,7 +184,7 @@ link_by_lists(reach *r, std::vector<uint32_t> &queue, std::vector<uint32_t> &lef
 	} while (linked);
 	left.erase(std::remove_if(left.begin(), left.end(), [r](uint32_t node)
 							  { return r->visited[node] != 0; }), left.end());
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
@@ -192,8 +192,8 @@ link_by_lists(reach *r, std::vector<uint32_t> &queue, std::vector<uint32_t> &lef
  * nearest pairs first.  anchors: the visited nodes, last the one visited last; rows: what the nodes are.
  */
 static gg_status
-repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors, cudaStream_t stream,
-	   gg_cuda_meter *meter)
+repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors,
+	   cudaStream_t stream, gg_cuda_meter *meter)
 {
 	const gg_control *control = r->control;
 	std::vector<uint32_t> queue;
@@ -201,7 +201,7 @@ repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors,
 
 	GG_TRY(link_by_lists(r, queue, left));
 	if (left.empty())
-		return gg_cuda_ok();
+		return gg_ok();
 
 	const uint32_t count = (uint32_t) left.size();
 	gg_cuda_buffer<uint32_t> ids;
@@ -216,7 +216,8 @@ repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors,
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), count, stream, meter, &from));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	GG_TRY(gg_cuda_copy_in(ids.get(), anchors.data(), anchors.size() * 4, stream, control));
-	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), (uint32_t) anchors.size(), stream, meter, &to));
+	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), (uint32_t) anchors.size(), stream, meter,
+									   &to));
 	GG_TRY(lists.allocate((uint64_t) count * 32, meter));
 	GG_TRY(gg_cuda_join_whole(&from.view, &to.view, false, 32, 32, stream, control, lists.get()));
 	GG_TRY(gg_cuda_copy_out(nearest.data(), lists.get(), lists.bytes(), stream, control));
@@ -251,7 +252,8 @@ repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors,
 /* ---- device: breadth-first search ----------------------------------------------- */
 
 static __global__ void
-begin_kernel(const uint32_t *pivots, uint32_t npivots, uint8_t *visited, uint32_t *parent, uint32_t *frontier)
+begin_kernel(const uint32_t *pivots, uint32_t npivots, uint8_t *visited, uint32_t *parent,
+			 uint32_t *frontier)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -327,7 +329,8 @@ find_root(volatile uint32_t *above, uint32_t node)
 
 /* Rows first .. first + count: into one tree with each of their nearest neighbours. */
 static __global__ void
-unite_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint64_t first, uint32_t count, uint32_t *above)
+unite_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint64_t first, uint32_t count,
+			 uint32_t *above)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -372,8 +375,8 @@ cover_roots_kernel(const uint32_t *pivots, uint32_t count, uint32_t *above, uint
 
 /* Of rows first .. first + count the roots that no pivot belongs to. */
 static __global__ void
-bare_roots_kernel(const uint32_t *above, const uint8_t *covered, uint64_t first, uint32_t count, uint32_t *out,
-				  uint32_t *found)
+bare_roots_kernel(const uint32_t *above, const uint8_t *covered, uint64_t first, uint32_t count,
+				  uint32_t *out, uint32_t *found)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -383,16 +386,18 @@ bare_roots_kernel(const uint32_t *above, const uint8_t *covered, uint64_t first,
 
 /* What *count says, after all that was queued before. */
 static gg_status
-read_count(const uint32_t *device_count, cudaStream_t stream, const gg_control *control, uint32_t *count)
+read_count(const uint32_t *device_count, cudaStream_t stream, const gg_control *control,
+		   uint32_t *count)
 {
-	GG_CUDA_TRY(cudaMemcpyAsync(count, device_count, sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(count, device_count, sizeof(uint32_t), cudaMemcpyDeviceToHost,
+								stream));
 	return gg_cuda_drain(stream, control, __func__);
 }
 
 /* A pivot for each component of the graph of nearest neighbours that has none: its lowest node. */
 static gg_status
-cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, const gg_control *control,
-				 gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
+cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream,
+				 const gg_control *control, gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
 {
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	const uint32_t slice = n < GG_PASS_ROWS ? n : (uint32_t) GG_PASS_ROWS;
@@ -436,11 +441,12 @@ cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t strea
 		GG_CUDA_LAUNCHED("bare_roots_kernel");
 		GG_TRY(read_count(found.get(), stream, control, &count));
 		pivots.resize(had + count);
-		GG_TRY(gg_cuda_copy_out(pivots.data() + had, bare.get(), (uint64_t) count * sizeof(uint32_t), stream, control));
+		GG_TRY(gg_cuda_copy_out(pivots.data() + had, bare.get(),
+								(uint64_t) count * sizeof(uint32_t), stream, control));
 		/* in the order of ids, whatever the order in which they were found */
 		std::sort(pivots.begin() + had, pivots.end());
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* ---- device: hops to the nearest pivot -------------------------------------------------------- */
@@ -450,8 +456,8 @@ cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t strea
  * so the order is not seen.
  */
 static __global__ void
-hop_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint8_t hop, uint64_t first, uint32_t count,
-		   uint8_t *hops)
+hop_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint8_t hop, uint64_t first,
+		   uint32_t count, uint8_t *hops)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -490,7 +496,8 @@ neighbor_of(const uint32_t *knn, uint32_t k, uint32_t length, uint32_t row, uint
 
 /* around: count x AROUND, the neighbours of far[i] and theirs; a thread a neighbour. */
 static __global__ void
-around_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *far, uint32_t count, uint32_t *around)
+around_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *far, uint32_t count,
+			  uint32_t *around)
 {
 	const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t i = thread / GG_COVER_LIST;
@@ -508,14 +515,15 @@ around_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *
 
 /* What lies within two steps of new pivots is near enough; a thread a neighbour. */
 static __global__ void
-near_enough_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *pivots, uint32_t count,
-				   uint8_t *hops)
+near_enough_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *pivots,
+				   uint32_t count, uint8_t *hops)
 {
 	const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (thread / GG_COVER_LIST >= count)
 		return;
-	const uint32_t near = neighbor_of(knn, k, length, pivots[thread / GG_COVER_LIST], thread % GG_COVER_LIST);
+	const uint32_t near = neighbor_of(knn, k, length, pivots[thread / GG_COVER_LIST],
+									  thread % GG_COVER_LIST);
 
 	if (near != GG_NO_NODE && hops[near] > GG_COVER_HOPS)
 		hops[near] = GG_COVER_HOPS;
@@ -539,19 +547,21 @@ pivot_hops_kernel(const uint32_t *pivots, uint32_t count, uint8_t *hops)
 
 /* Tell the device of pivots from `from` on. */
 static gg_status
-mark_pivots(const uint32_t *knn, uint32_t k, const std::vector<uint32_t> &pivots, size_t from, cudaStream_t stream,
-			const gg_control *control, gg_cuda_buffer<uint32_t> &fresh, uint8_t *hops)
+mark_pivots(const uint32_t *knn, uint32_t k, const std::vector<uint32_t> &pivots, size_t from,
+			cudaStream_t stream, const gg_control *control, gg_cuda_buffer<uint32_t> &fresh,
+			uint8_t *hops)
 {
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	const uint32_t count = (uint32_t) (pivots.size() - from);
 
-	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data() + from, (uint64_t) count * sizeof(uint32_t), stream, control));
+	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data() + from, (uint64_t) count * sizeof(uint32_t),
+						   stream, control));
 	near_enough_kernel<<<gg_cuda_blocks((uint64_t) count * GG_COVER_LIST, 256), 256, 0, stream>>>
 		(knn, k, length, fresh.get(), count, hops);
 	GG_CUDA_LAUNCHED("near_enough_kernel");
 	pivot_hops_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>(fresh.get(), count, hops);
 	GG_CUDA_LAUNCHED("pivot_hops_kernel");
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
@@ -559,8 +569,8 @@ mark_pivots(const uint32_t *knn, uint32_t k, const std::vector<uint32_t> &pivots
  * lowest, then the lowest not near it, and so on.
  */
 static void
-choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &around, uint32_t count, uint64_t first,
-			  uint32_t rows, size_t most, std::vector<uint32_t> &pivots)
+choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &around, uint32_t count,
+			  uint64_t first, uint32_t rows, size_t most, std::vector<uint32_t> &pivots)
 {
 	std::vector<uint32_t> place(rows, GG_NO_NODE);	/* of a row in far; GG_NO_NODE: near enough */
 
@@ -587,8 +597,8 @@ choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &aro
  * up to twice as many as were drawn, rows that are too far from all, no two of them near one another.
  */
 static gg_status
-cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, const gg_control *control,
-			gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
+cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream,
+			const gg_control *control, gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
 {
 	const size_t most = 2 * pivots.size();
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
@@ -611,7 +621,8 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, co
 	GG_TRY(found.allocate(1, meter));
 	GG_TRY(fresh.allocate(std::max(pivots.size(), (size_t) slice), meter));
 	GG_CUDA_TRY(cudaMemsetAsync(hops.get(), GG_COVER_HOPS + 1, n, stream));
-	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data(), pivots.size() * sizeof(uint32_t), stream, control));
+	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data(), pivots.size() * sizeof(uint32_t), stream,
+						   control));
 	pivot_hops_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, stream>>>
 		(fresh.get(), (uint32_t) pivots.size(), hops.get());
 	GG_CUDA_LAUNCHED("pivot_hops_kernel");
@@ -623,7 +634,8 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, co
 		for (uint8_t hop = 1; hop <= GG_COVER_HOPS; hop++)
 			for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 			{
-				const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+				const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first :
+												  GG_PASS_ROWS);
 
 				hop_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>(knn, k, length, hop, first, rows, hops.get());
 				GG_CUDA_LAUNCHED("hop_kernel");
@@ -645,9 +657,10 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, co
 				(knn, k, length, far.get(), count, around.get());
 			GG_CUDA_LAUNCHED("around_kernel");
 			host_around.resize((size_t) count * AROUND);
-			GG_TRY(gg_cuda_copy_out(host_far.data(), far.get(), (uint64_t) count * sizeof(uint32_t), stream, control));
-			GG_TRY(gg_cuda_copy_out(host_around.data(), around.get(), host_around.size() * sizeof(uint32_t), stream,
-									control));
+			GG_TRY(gg_cuda_copy_out(host_far.data(), far.get(), (uint64_t) count * sizeof(uint32_t),
+									stream, control));
+			GG_TRY(gg_cuda_copy_out(host_around.data(), around.get(),
+									host_around.size() * sizeof(uint32_t), stream, control));
 			choose_pivots(host_far, host_around, count, first, rows, most, pivots);
 			GG_TRY(mark_pivots(knn, k, pivots, before, stream, control, fresh, hops.get()));
 		}
@@ -668,8 +681,8 @@ list_ids_kernel(const uint64_t *lists, uint64_t count, uint32_t *ids)
 
 /* adjacency, on the host: for each level of the pivots its own graph, then the places shared between them. */
 static gg_status
-link_levels(const gg_cuda_rows *pivots, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-			uint32_t *adjacency)
+link_levels(const gg_cuda_rows *pivots, cudaStream_t stream, const gg_control *control,
+			gg_cuda_meter *meter, uint32_t *adjacency)
 {
 	uint32_t	sizes[GG_LEVELS_MAX];
 	uint32_t   *levels[GG_LEVELS_MAX];
@@ -694,13 +707,14 @@ link_levels(const gg_cuda_rows *pivots, cudaStream_t stream, const gg_control *c
 		GG_TRY(gg_cuda_exact_lists(&prefix, GG_PIVOT_LIST, stream, control, lists.get()));
 		list_ids_kernel<<<gg_cuda_blocks(entries, 256), 256, 0, stream>>>(lists.get(), entries, knn.get());
 		GG_CUDA_LAUNCHED("list_ids_kernel");
-		GG_TRY(gg_cuda_optimize_device(knn.get(), prefix.n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, stream, control, meter,
-									   graph.get()));
-		GG_TRY(gg_cuda_copy_out(levels[level], graph.get(), (uint64_t) prefix.n * GG_PIVOT_DEGREE * sizeof(uint32_t),
-								stream, control));
+		GG_TRY(gg_cuda_optimize_device(knn.get(), prefix.n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, stream,
+									   control, meter, graph.get()));
+		GG_TRY(gg_cuda_copy_out(levels[level], graph.get(),
+								(uint64_t) prefix.n * GG_PIVOT_DEGREE * sizeof(uint32_t), stream,
+								control));
 	}
 	gg_pivot_join_levels(levels, sizes, nlevels);
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* out->pivots and out->pivot_adjacency of the pivots, all reachable from the first. */
@@ -727,7 +741,7 @@ pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, cudaS
 	out->pivots = (uint32_t *) malloc((size_t) count * sizeof(uint32_t));
 	out->pivot_adjacency = (uint32_t *) malloc((size_t) count * GG_PIVOT_DEGREE * sizeof(uint32_t));
 	if (out->pivots == NULL || out->pivot_adjacency == NULL)
-		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory for %u pivots", count);
+		return gg_fail(GG_ENOMEM, __func__, "out of memory for %u pivots", count);
 	memcpy(out->pivots, pivots.data(), (size_t) count * sizeof(uint32_t));
 	GG_TRY(ids.allocate(count, meter));
 	GG_TRY(gg_cuda_copy_in(ids.get(), pivots.data(), ids.bytes(), stream, &quiet));
@@ -782,8 +796,8 @@ private:
  * is not.
  */
 static gg_status
-reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-			gg_graph *out, std::vector<uint32_t> &pivots, uint32_t *repaired)
+reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *control,
+			gg_cuda_meter *meter, gg_graph *out, std::vector<uint32_t> &pivots, uint32_t *repaired)
 {
 	const uint32_t n = out->n;
 	uint32_t	count = (uint32_t) pivots.size();
@@ -818,10 +832,12 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 		GG_CUDA_TRY(cudaMemsetAsync(next_count.get(), 0, sizeof(uint32_t), stream));
 		for (uint64_t first = 0; first < count; first += EXPAND_NODES)
 		{
-			const uint32_t nodes = (uint32_t) (count - first < EXPAND_NODES ? count - first : EXPAND_NODES);
+			const uint32_t nodes = (uint32_t) (count - first < EXPAND_NODES ? count - first :
+											   EXPAND_NODES);
 
 			expand_kernel<<<gg_cuda_blocks(nodes, 8), 256, 0, stream>>>
-				(graph, out->degree, visited.get(), parent.get(), current + first, nodes, following, next_count.get());
+				(graph, out->degree, visited.get(), parent.get(), current + first, nodes, following,
+				 next_count.get());
 			GG_CUDA_LAUNCHED("expand_kernel");
 			GG_TRY(pace.step(stream, control, __func__));
 		}
@@ -836,7 +852,7 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 		std::swap(current, following);
 	}
 	if (reached == n)
-		return gg_cuda_ok();
+		return gg_ok();
 
 	host_array<uint8_t> host_visited(n);
 	host_array<uint32_t> host_parent(n);
@@ -876,22 +892,22 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 }
 
 gg_status
-gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const uint32_t *graph, uint64_t seed,
-				cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
-				uint32_t *repaired)
+gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const uint32_t *graph,
+				uint64_t seed, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+				gg_graph *out, uint32_t *repaired)
 {
 	std::vector<uint32_t> pivots(gg_pivots_wanted(rows->n));
 
 	*repaired = 0;
 	if (rows->n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	{
 		gg_cuda_buffer<uint32_t> drawn;
 
 		GG_TRY(drawn.allocate(pivots.size(), meter));
 		/* not the numbers that made the cells: rows near those have had their share of attention */
-		GG_TRY(gg_cuda_random_ids(rows->n, (uint32_t) pivots.size(), seed + 0x9E3779B97F4A7C15ull, stream,
-								  drawn.get()));
+		GG_TRY(gg_cuda_random_ids(rows->n, (uint32_t) pivots.size(), seed + 0x9E3779B97F4A7C15ull,
+								  stream, drawn.get()));
 		GG_TRY(gg_cuda_copy_out(pivots.data(), drawn.get(), drawn.bytes(), stream, control));
 	}
 	GG_TRY(cover_nodes(knn, rows->n, k, stream, control, meter, pivots));

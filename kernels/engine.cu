@@ -31,15 +31,16 @@ gg_cuda_probe_device(int device)
 	GG_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
 	GG_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
 	if (major < LEAST_CAPABILITY)
-		return gg_cuda_fail(GG_ENODEVICE, __func__,
-							"device %d has compute capability %d.%d, at least %d.0 is needed",
-							device, major, minor, LEAST_CAPABILITY);
-	GG_CUDA_TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+		return gg_fail(GG_ENODEVICE, __func__,
+					   "device %d has compute capability %d.%d, at least %d.0 is needed", device,
+					   major, minor, LEAST_CAPABILITY);
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+									   device));
 	if (shared_bytes < LEAST_SHARED_BYTES)
-		return gg_cuda_fail(GG_ENODEVICE, __func__,
-							"device %d has %d bytes of shared memory a block, at least %d are needed",
-							device, shared_bytes, LEAST_SHARED_BYTES);
-	return gg_cuda_ok();
+		return gg_fail(GG_ENODEVICE, __func__,
+					   "device %d has %d bytes of shared memory a block, at least %d are needed",
+					   device, shared_bytes, LEAST_SHARED_BYTES);
+	return gg_ok();
 }
 
 gg_status
@@ -64,8 +65,8 @@ gg_cuda_probe(gg_use use)
 	{
 		gg_status	status;
 
-		status = gg_cuda_fail(GG_ENODEVICE, __func__, "%s",
-							  error == cudaSuccess ? "no CUDA device" : cudaGetErrorString(error));
+		status = gg_fail(GG_ENODEVICE, __func__, "%s", error == cudaSuccess ? "no CUDA device" :
+						 cudaGetErrorString(error));
 		status.device_error = (int) error;
 		(void) cudaGetLastError();
 		return status;
@@ -84,14 +85,14 @@ gg_cuda_device_count(int *count)
 	error = cudaGetDeviceCount(count);
 	if (error != cudaSuccess)
 	{
-		gg_status	status = gg_cuda_fail(GG_ENODEVICE, __func__, "%s", cudaGetErrorString(error));
+		gg_status	status = gg_fail(GG_ENODEVICE, __func__, "%s", cudaGetErrorString(error));
 
 		*count = 0;
 		status.device_error = (int) error;
 		(void) cudaGetLastError();
 		return status;
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* gg_engine.device_info; makes the device's context, for free memory is known only through one */
@@ -115,7 +116,7 @@ gg_cuda_device_info(int device, gg_device_info *info)
 	snprintf(info->name, sizeof(info->name), "%.63s", properties.name);
 	info->total_bytes = total;
 	info->free_bytes = available;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* ---- contexts ------------------------------------------------------------------ */

@@ -73,8 +73,8 @@ exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
 
 /* One key a lane: those that may belong to the warp's list go to its buffer, and on when it fills. */
 static __device__ __forceinline__ void
-offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pending, uint32_t &waiting,
-	  uint32_t lane)
+offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pending,
+	  uint32_t &waiting, uint32_t lane)
 {
 	uint64_t	worst = list[k - 1];
 	uint32_t	mask = __ballot_sync(FULL_WARP, key < worst);
@@ -122,7 +122,8 @@ block_sort(uint64_t *keys, uint32_t room)
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 __global__ void __launch_bounds__(WARPS * 32)
 exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
-			 const __grid_constant__ search_slots slots, const __grid_constant__ exact_layout layout)
+			 const __grid_constant__ search_slots slots,
+			 const __grid_constant__ exact_layout layout)
 {
 	const int	elements = 16 / (int) sizeof(ELEMENT);
 	const int	teams = 32 / TEAM;
@@ -276,21 +277,21 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 					float		mine = __shfl_sync(FULL_WARP, sum[r][q], (lane % teams) * TEAM);
 
 					if (own && lane < count)
-						keys[q] = make_key(exact_value<ELEMENT, METRIC>(mine, square[r], inverses[q]),
-										   row);
+						keys[q] = make_key(exact_value<ELEMENT, METRIC>(mine, square[r],
+																		inverses[q]), row);
 				}
 			}
 		}
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
-			offer(keys[q], lists + q * block_room + warp * list_room, args.k, used[q], pending + q * 64,
-				  waiting[q], lane);
+			offer(keys[q], lists + q * block_room + warp * list_room, args.k, used[q],
+				  pending + q * 64, waiting[q], lane);
 	}
 #pragma unroll
 	for (int q = 0; q < QUERIES; q++)
 		if (waiting[q] > 0)
-			warp_merge_list(lists + q * block_room + warp * list_room, args.k, used[q], pending + q * 64,
-							waiting[q], lane);
+			warp_merge_list(lists + q * block_room + warp * list_room, args.k, used[q],
+							pending + q * 64, waiting[q], lane);
 	for (uint32_t q = 0; q < QUERIES; q++)
 		block_sort(lists + q * block_room, block_room);
 
@@ -558,8 +559,10 @@ search_exact_launch(const search_view *view, const uint32_t *filter, const float
 								const int	METRIC = decltype(metric)::value;
 
 								return view->element == GG_ELEMENT_F32 ?
-									launch_team<float, METRIC>(view, &args, slots, device, batch, stream) :
-									launch_team<__half, METRIC>(view, &args, slots, device, batch, stream);
+									launch_team<float, METRIC>(view, &args, slots, device, batch,
+															   stream) :
+									launch_team<__half, METRIC>(view, &args, slots, device, batch,
+																stream);
 							});
 		if (error != cudaSuccess)
 			return error;

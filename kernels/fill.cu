@@ -173,8 +173,8 @@ pack_pivots_kernel(const __grid_constant__ search_view view, uint32_t *pivots, c
 		bool		valid = node < view.n;
 
 		for (uint32_t piece = lane; piece < view.walk_stride / 16; piece += 32)
-			((uint4 *) (pivot_rows + (size_t) i * view.walk_stride))[piece] =
-				valid ? ((const uint4 *) (view.walk_rows + (size_t) node * view.walk_stride))[piece] :
+			((uint4 *) (pivot_rows + (size_t) i * view.walk_stride))[piece] = valid ?
+				((const uint4 *) (view.walk_rows + (size_t) node * view.walk_stride))[piece] :
 				make_uint4(0, 0, 0, 0);
 		__syncwarp();
 		if (lane == 0)
@@ -262,17 +262,18 @@ static gg_status
 check_shape(const gg_shape *shape)
 {
 	if (shape->dim < 1 || shape->dim > GG_MAX_DIM || shape->capacity > GG_MAX_NODES)
-		return gg_cuda_fail(GG_EINVAL, __func__, "%u rows of %u dimensions are out of range",
-							shape->capacity, shape->dim);
+		return gg_fail(GG_EINVAL, __func__, "%u rows of %u dimensions are out of range",
+					   shape->capacity, shape->dim);
 	if (shape->metric < GG_METRIC_L2 || shape->metric > GG_METRIC_L1)
-		return gg_cuda_fail(GG_EINVAL, __func__, "metric %d is unknown", (int) shape->metric);
+		return gg_fail(GG_EINVAL, __func__, "metric %d is unknown", (int) shape->metric);
 	if (shape->element != GG_ELEMENT_F32 && shape->element != GG_ELEMENT_F16)
-		return gg_cuda_fail(GG_EINVAL, __func__, "element %d is unknown", (int) shape->element);
+		return gg_fail(GG_EINVAL, __func__, "element %d is unknown", (int) shape->element);
 	if (shape->degree > GG_MAX_DEGREE || (shape->degree == 0 && shape->npivots > 0) ||
 		(shape->degree > 0 && shape->npivots == 0 && shape->capacity > 0))
-		return gg_cuda_fail(GG_EINVAL, __func__, "a graph of degree %u with %u pivots over %u rows is none",
-							shape->degree, shape->npivots, shape->capacity);
-	return gg_cuda_ok();
+		return gg_fail(GG_EINVAL, __func__,
+					   "a graph of degree %u with %u pivots over %u rows is none", shape->degree,
+					   shape->npivots, shape->capacity);
+	return gg_ok();
 }
 
 gg_status
@@ -302,7 +303,7 @@ search_device_find(search_device *device)
 		known = found;
 	}
 	*device = known;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 static gg_status
@@ -333,7 +334,7 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 		GG_CUDA_TRY(cudaStreamSynchronize(index->stream.get()));
 	}
 	if (shape->degree == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 
 	index->adjacency = (uint32_t *) (memory + layout.adjacency);
 	index->pivots = (uint32_t *) (memory + layout.pivots);
@@ -350,7 +351,7 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 	view->npivots = shape->npivots;
 	view->adjacency = index->adjacency;
 	view->pivots = index->pivots;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* gg_engine.index_create */
@@ -364,7 +365,7 @@ gg_cuda_index_create(const gg_shape *shape, gg_index **index)
 	GG_TRY(check_shape(shape));
 	created = new (std::nothrow) gg_index;
 	if (created == NULL)
-		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory");
+		return gg_fail(GG_ENOMEM, __func__, "out of memory");
 	status = create(shape, true, created);
 	if (status.code != GG_OK)
 	{
@@ -468,8 +469,8 @@ prepare(gg_index *index)
 			GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		}
 		memcpy(&largest, &found.largest, 4);
-		view->path = choose_path(shape, largest,
-								 found.sums[1] > 0 ? exp2(found.sums[0] / found.sums[1]) : 0, halves);
+		view->path = choose_path(shape, largest, found.sums[1] > 0 ?
+								 exp2(found.sums[0] / found.sums[1]) : 0, halves);
 		if (view->path == WALK_HALF_DOT || view->path == WALK_HALF_L1)
 		{
 			int			exponent = 0;
@@ -510,7 +511,7 @@ prepare(gg_index *index)
 	pack_pivots_kernel<<<blocks, 256, 0, stream>>>(*view, index->pivots, index->pivot_rows,
 												   view->norms != NULL ? index->pivot_norms : NULL);
 	GG_CUDA_LAUNCHED("pack_pivots_kernel");
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* The code of searches over this index. */
@@ -520,10 +521,10 @@ load_kernels(const gg_index *index)
 	GG_CUDA_TRY(search_exact_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_gather_ready());
 	if (index->shape.degree == 0 || index->view.n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_CUDA_TRY(search_multi_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_pivots_ready(&index->device));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* unpack: the pivots came as a segment has them, not as node ids. */
@@ -547,7 +548,7 @@ finish(gg_index *index, uint32_t n, bool unpack, const gg_control *control)
 	GG_TRY(load_kernels(index));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	index->finished = true;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* gg_engine.index_finish */
@@ -555,8 +556,8 @@ gg_status
 gg_cuda_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 {
 	if (index->finished || n > index->shape.capacity)
-		return gg_cuda_fail(GG_EINVAL, __func__, "%u rows of %u%s", n, index->shape.capacity,
-							index->finished ? ", and the index is finished" : "");
+		return gg_fail(GG_EINVAL, __func__, "%u rows of %u%s", n, index->shape.capacity,
+					   index->finished ? ", and the index is finished" : "");
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	return finish(index, n, true, control);
 }
@@ -568,12 +569,13 @@ gg_cuda_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 gg_status
 gg_cuda_index_grow(gg_index *index, uint32_t n)
 {
-	if (!index->finished || index->shape.degree > 0 || n < index->view.n || n > index->shape.capacity)
-		return gg_cuda_fail(GG_EINVAL, __func__, "from %u to %u of %u rows, degree %u%s", index->view.n, n,
-							index->shape.capacity, index->shape.degree,
-							index->finished ? "" : ", not finished");
+	if (!index->finished || index->shape.degree > 0 || n < index->view.n ||
+		n > index->shape.capacity)
+		return gg_fail(GG_EINVAL, __func__, "from %u to %u of %u rows, degree %u%s", index->view.n,
+					   n, index->shape.capacity, index->shape.degree, index->finished ? "" :
+					   ", not finished");
 	index->view.n = n;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* For build.cu: the rows of an index that is not finished and has no graph. */
@@ -581,8 +583,8 @@ gg_status
 gg_cuda_index_rows(gg_index *index, uint32_t n, gg_dataset *rows, size_t *stride)
 {
 	if (index->finished || index->shape.degree > 0 || n > index->shape.capacity)
-		return gg_cuda_fail(GG_EINVAL, __func__, "%u of %u rows, degree %u%s", n, index->shape.capacity,
-							index->shape.degree, index->finished ? ", finished" : "");
+		return gg_fail(GG_EINVAL, __func__, "%u of %u rows, degree %u%s", n, index->shape.capacity,
+					   index->shape.degree, index->finished ? ", finished" : "");
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	rows->rows = index->rows;
 	rows->n = n;
@@ -590,7 +592,7 @@ gg_cuda_index_rows(gg_index *index, uint32_t n, gg_dataset *rows, size_t *stride
 	rows->element = index->shape.element;
 	rows->metric = index->shape.metric;
 	*stride = index->view.row_stride;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* ---- opening ---------------------------------------------------------------------- */
@@ -607,11 +609,14 @@ open_with(const gg_dataset *data, const gg_graph *graph, const gg_shape *shape,
 	GG_CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
 	GG_TRY(create(shape, free_bytes >= gg_cuda_shape_bytes(shape) + RESERVE_BYTES, index));
 	stream = index->stream.get();
-	GG_TRY(index_copy_rows(index, 0, (const char *) data->rows, (uint64_t) data->n * shape_row_bytes(shape), control));
+	GG_TRY(index_copy_rows(index, 0, (const char *) data->rows,
+						   (uint64_t) data->n * shape_row_bytes(shape), control));
 	if (shape->degree > 0)
 	{
-		GG_TRY(gg_cuda_copy_in(index->adjacency, graph->adjacency, (uint64_t) graph->n * graph->degree * 4, stream, control));
-		GG_TRY(gg_cuda_copy_in(index->pivots, graph->pivots, (uint64_t) graph->npivots * 4, stream, control));
+		GG_TRY(gg_cuda_copy_in(index->adjacency, graph->adjacency,
+							   (uint64_t) graph->n * graph->degree * 4, stream, control));
+		GG_TRY(gg_cuda_copy_in(index->pivots, graph->pivots, (uint64_t) graph->npivots * 4, stream,
+							   control));
 	}
 	return finish(index, data->n, false, control);
 }
@@ -631,9 +636,9 @@ gg_cuda_index_open(const gg_dataset *data, const gg_graph *graph, const gg_contr
 	*index = NULL;
 	if (graph != NULL && (graph->n != data->n || graph->degree > GG_MAX_DEGREE ||
 						  (graph->n > 0 && (graph->npivots < 1 || graph->degree < 1))))
-		return gg_cuda_fail(GG_EINVAL, __func__,
-							"a graph of %u nodes, degree %u, %u pivots does not fit %u rows",
-							graph->n, graph->degree, graph->npivots, data->n);
+		return gg_fail(GG_EINVAL, __func__,
+					   "a graph of %u nodes, degree %u, %u pivots does not fit %u rows", graph->n,
+					   graph->degree, graph->npivots, data->n);
 	memset(&shape, 0, sizeof(shape));
 	shape.capacity = data->n;
 	shape.dim = data->dim;
@@ -647,7 +652,7 @@ gg_cuda_index_open(const gg_dataset *data, const gg_graph *graph, const gg_contr
 	GG_TRY(check_shape(&shape));
 	opened = new (std::nothrow) gg_index;
 	if (opened == NULL)
-		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory");
+		return gg_fail(GG_ENOMEM, __func__, "out of memory");
 	status = open_with(data, graph, &shape, control, opened);
 	if (status.code != GG_OK)
 	{

@@ -88,7 +88,8 @@ static bool
 choose_product(const search_view *view, const search_device *device, uint32_t nq, uint32_t cluster)
 {
 	uint64_t	bytes = (uint64_t) nq * view->npivots * view->walk_stride;
-	uint32_t	used = nq * cluster < (uint32_t) device->sms ? nq * cluster : (uint32_t) device->sms;
+	uint32_t	used = nq * cluster < (uint32_t) device->sms ? nq * cluster :
+		(uint32_t) device->sms;
 
 	if (view->path != WALK_HALF_DOT)
 		return false;
@@ -97,12 +98,13 @@ choose_product(const search_view *view, const search_device *device, uint32_t nq
 
 /* The batch's queries in device memory. */
 static gg_status
-gather(const gg_index *index, search_scratch *scratch, const search_batch *batch, cudaStream_t stream)
+gather(const gg_index *index, search_scratch *scratch, const search_batch *batch,
+	   cudaStream_t stream)
 {
 	GG_TRY(grow(scratch->queries, (uint64_t) batch->room * index->view.dim, stream));
-	GG_CUDA_TRY(search_gather_launch(batch->slots, batch->nq, index->view.dim, scratch->queries.get(),
-									 stream));
-	return gg_cuda_ok();
+	GG_CUDA_TRY(search_gather_launch(batch->slots, batch->nq, index->view.dim,
+									 scratch->queries.get(), stream));
+	return gg_ok();
 }
 
 gg_status
@@ -141,7 +143,8 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 			GG_TRY(grow(scratch->queries, (uint64_t) batch->room * view->dim, stream));
 		GG_CUDA_TRY(search_pivots_launch(view, batch->queries, batch->slots, nq, slices,
 										 scratch->halves.get(), scratch->factors.get(),
-										 scratch->queries.get(), scratch->entries.get(), device, stream));
+										 scratch->queries.get(), scratch->entries.get(), device,
+										 stream));
 		launch.entries = scratch->entries.get();
 		if (batch->slots != NULL)
 			launch.queries = scratch->queries.get();
@@ -156,13 +159,13 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 		GG_CUDA_TRY(search_single_launch(view, &launch, batch->slots, device, stream));
 	else
 		GG_CUDA_TRY(search_multi_launch(view, &launch, batch->slots, device, cluster, stream));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* filter is device memory or NULL. */
 gg_status
-search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k, const uint32_t *filter,
-				   const search_batch *batch, cudaStream_t stream)
+search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
+				   const uint32_t *filter, const search_batch *batch, cudaStream_t stream)
 {
 	const search_view *view = &index->view;
 	const search_device *device = &index->device;
@@ -189,7 +192,7 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k, c
 	}
 	GG_CUDA_TRY(search_exact_launch(view, filter, queries, batch->slots, batch->nq, k, batch->nodes,
 									batch->distances, scratch->exact.get(), device, stream));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
@@ -232,14 +235,14 @@ map_small(gg_index *index, uint32_t nq, uint32_t k, float **queries, uint32_t **
 		index->mapped = NULL;
 		index->mapped_bytes = 0;
 		/* one address space: the device uses the same pointers */
-		GG_TRY(gg_cuda_pin_status(cudaHostAlloc(&index->mapped, bytes, cudaHostAllocMapped), __func__,
-								  "cudaHostAlloc", bytes));
+		GG_TRY(gg_cuda_pin_status(cudaHostAlloc(&index->mapped, bytes, cudaHostAllocMapped),
+								  __func__, "cudaHostAlloc", bytes));
 		index->mapped_bytes = bytes;
 	}
 	*queries = (float *) index->mapped;
 	*nodes = (uint32_t *) ((char *) index->mapped + query_bytes);
 	*distances = (float *) ((char *) index->mapped + query_bytes + answer_bytes);
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
@@ -261,7 +264,7 @@ search_host(gg_index *index, uint32_t k, uint32_t batch, const float *queries, u
 			nodes[i] = GG_NO_NODE;
 			distances[i] = INFINITY;
 		}
-		return gg_cuda_ok();
+		return gg_ok();
 	}
 	if (nq > 0 && nq <= MAPPED_BATCH)
 	{
@@ -275,7 +278,7 @@ search_host(gg_index *index, uint32_t k, uint32_t batch, const float *queries, u
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		memcpy(nodes, mapped_nodes, (size_t) nq * k * 4);
 		memcpy(distances, mapped_distances, (size_t) nq * k * 4);
-		return gg_cuda_ok();
+		return gg_ok();
 	}
 	for (uint32_t first = 0; first < nq; first += batch)
 	{
@@ -287,14 +290,15 @@ search_host(gg_index *index, uint32_t k, uint32_t batch, const float *queries, u
 		GG_TRY(grow(index->distances, (uint64_t) count * k, stream));
 		GG_CUDA_TRY(cudaMemcpyAsync(index->scratch.queries.get(), queries + (size_t) first * dim,
 									(size_t) count * dim * 4, cudaMemcpyHostToDevice, stream));
-		GG_TRY(enqueue(index->scratch.queries.get(), count, index->nodes.get(), index->distances.get()));
+		GG_TRY(enqueue(index->scratch.queries.get(), count, index->nodes.get(),
+					   index->distances.get()));
 		GG_CUDA_TRY(cudaMemcpyAsync(nodes + (size_t) first * k, index->nodes.get(),
 									(size_t) count * k * 4, cudaMemcpyDeviceToHost, stream));
 		GG_CUDA_TRY(cudaMemcpyAsync(distances + (size_t) first * k, index->distances.get(),
 									(size_t) count * k * 4, cudaMemcpyDeviceToHost, stream));
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 gg_status
@@ -304,12 +308,12 @@ gg_cuda_index_search(gg_index *index, const gg_search_params *params, const floa
 	cudaStream_t stream = index->stream.get();
 
 	if (params->k < 1 || params->k > params->itopk_size || params->itopk_size > GG_MAX_ITOPK)
-		return gg_cuda_fail(GG_EINVAL, __func__, "k %u with itopk_size %u is out of range",
-							params->k, params->itopk_size);
+		return gg_fail(GG_EINVAL, __func__, "k %u with itopk_size %u is out of range", params->k,
+					   params->itopk_size);
 	if (!index->finished)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the index is not finished");
+		return gg_fail(GG_EINVAL, __func__, "the index is not finished");
 	if (index->view.n > 0 && index->view.npivots == 0)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the index was opened without a graph");
+		return gg_fail(GG_EINVAL, __func__, "the index was opened without a graph");
 	GG_TRY(gg_cuda_check_cancel(control, __func__));
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	return search_host(index, params->k, MAX_BATCH, queries, nq, control, nodes, distances,
@@ -330,9 +334,9 @@ gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const f
 	const uint32_t *device_filter = NULL;
 
 	if (k < 1 || k > GG_MAX_ITOPK)
-		return gg_cuda_fail(GG_EINVAL, __func__, "k %u is out of range", k);
+		return gg_fail(GG_EINVAL, __func__, "k %u is out of range", k);
 	if (!index->finished)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the index is not finished");
+		return gg_fail(GG_EINVAL, __func__, "the index is not finished");
 	GG_TRY(gg_cuda_check_cancel(control, __func__));
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	if (filter != NULL && index->view.n > 0)
@@ -348,7 +352,7 @@ gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const f
 	return search_host(index, k, (uint32_t) batch, queries, nq, control, nodes, distances,
 					   [&](const float *q, uint32_t count, uint32_t *ids, float *values)
 					   {
-						   return gg_cuda_exact_enqueue(index, k, device_filter, q, count, ids, values,
-														stream);
+						   return gg_cuda_exact_enqueue(index, k, device_filter, q, count, ids,
+														values, stream);
 					   });
 }

@@ -137,8 +137,8 @@ gg_cuda_pin_status(cudaError_t error, const char *where, const char *what, size_
 	if (status.code == GG_EDEVICE_MEMORY)
 	{
 		status.code = GG_ENOMEM;
-		snprintf(status.message, sizeof(status.message), "could not get %zu bytes of pinned host memory (%s)", bytes,
-				 what);
+		snprintf(status.message, sizeof(status.message),
+				 "could not get %zu bytes of pinned host memory (%s)", bytes, what);
 	}
 	return status;
 }
@@ -149,7 +149,7 @@ static gg_status
 grow(gg_cuda_buffer<T> &buffer, uint64_t count, cudaStream_t stream)
 {
 	if (buffer.bytes() >= count * sizeof(T))
-		return gg_cuda_ok();
+		return gg_ok();
 	if (buffer.bytes() > 0)
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	return buffer.allocate(count);

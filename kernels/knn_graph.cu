@@ -139,7 +139,8 @@ static_assert(0x9E3779B1u * 0x0E8B2F51u == 1u, "inverse modulo 2^32");
  */
 template <int R>
 static __global__ void
-sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32_t *fresh, uint32_t *old)
+sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32_t *fresh,
+			  uint32_t *old)
 {
 	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
@@ -158,7 +159,8 @@ sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32
 		const uint32_t fresh_mask = __ballot_sync(GG_FULL_WARP, is_fresh);
 		const uint32_t old_mask = __ballot_sync(GG_FULL_WARP, is_old);
 		const uint32_t below = (1u << lane) - 1;
-		const uint32_t at = is_fresh ? nfresh + __popc(fresh_mask & below) : nold + __popc(old_mask & below);
+		const uint32_t at = is_fresh ? nfresh + __popc(fresh_mask & below) :
+			nold + __popc(old_mask & below);
 
 		nfresh += __popc(fresh_mask);
 		nold += __popc(old_mask);
@@ -205,7 +207,8 @@ offer(const local_args &args, uint32_t row, uint32_t id, uint64_t best)
 	const uint32_t slot = gg_mix(id * 0x85EBCA6Bu) % OFFERS;
 
 	atomicMin((unsigned long long *) &args.offers[(uint64_t) row * OFFERS + slot],
-			  (unsigned long long) ((best & 0xFFFFFFFF00000000ull) | (uint64_t) id << 1 | GG_KEY_NEW));
+			  (unsigned long long) ((best & 0xFFFFFFFF00000000ull) | (uint64_t) id <<
+									1 | GG_KEY_NEW));
 }
 
 template <gg_cuda_kind KIND>
@@ -297,7 +300,8 @@ local_join_kernel(local_args args, uint32_t first)
 	{
 		const uint32_t r = tid / 8 + 32 * i;
 
-		source[i] = present(r) ? args.rows.rows + (uint64_t) ids[r] * units * 16 + copy_unit * 16 : NULL;
+		source[i] = present(r) ? args.rows.rows + (uint64_t) ids[r] * units * 16 + copy_unit * 16 :
+			NULL;
 	}
 	auto		load = [&](uint32_t chunk)
 	{
@@ -321,7 +325,8 @@ local_join_kernel(local_args args, uint32_t first)
 		const uint32_t r = i / (words / 4);
 
 		if (present(r))
-			((uint4 *) cards)[i] = ((const uint4 *) args.cards)[(uint64_t) ids[r] * (words / 4) + i % (words / 4)];
+			((uint4 *) cards)[i] = ((const uint4 *) args.cards)[(uint64_t) ids[r] * (words / 4) +
+																i % (words / 4)];
 	}
 
 	/* of NEW x NEW the block below the diagonal is the one above it, turned */
@@ -375,17 +380,20 @@ local_join_kernel(local_args args, uint32_t first)
 				continue;
 			const uint32_t *card_r = cards + r * words;
 			const float distance = gg_tile_distance<KIND>(sums[i / 2][j / 2][i % 2 * 2 + j % 2],
-														  __uint_as_float(card_r[words - 1]), norm_c);
+														  __uint_as_float(card_r[words - 1]),
+														  norm_c);
 
 			if (distance < __uint_as_float(card_r[words - 2]) &&
 				(card_r[bit_c / 32] >> (bit_c & 31) & 1) == 0)
-				best_of_row[i] = lower(best_of_row[i], (uint64_t) __float_as_uint(distance) << 32 | c);
+				best_of_row[i] = lower(best_of_row[i],
+									   (uint64_t) __float_as_uint(distance) << 32 | c);
 			if (!diagonal && distance < last_c)
 			{
 				const uint32_t bit_r = bits[r];
 
 				if ((card_c[bit_r / 32] >> (bit_r & 31) & 1) == 0)
-					best_of_column[j] = lower(best_of_column[j], (uint64_t) __float_as_uint(distance) << 32 | r);
+					best_of_column[j] = lower(best_of_column[j],
+											  (uint64_t) __float_as_uint(distance) << 32 | r);
 			}
 		}
 	}
@@ -449,7 +457,8 @@ update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, 
 			offers[(uint64_t) row * OFFERS + lane] = GG_KEY_NONE;
 			__syncwarp();
 			gg_merge<R>(list, buffers[warp], __popc(mask));
-			const uint32_t in = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE && key <= list[k - 1]);
+			const uint32_t in = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE &&
+											  key <= list[k - 1]);
 
 			if (lane == 0)
 				atomicAdd(&changed, __popc(in));
@@ -543,7 +552,8 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 
 			GG_SWITCH_KIND(rows->kind,
 				GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND>,
-												 cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+												 cudaFuncAttributeMaxDynamicSharedMemorySize,
+												 shared));
 				(local_join_kernel<KIND><<<blocks, GG_TILE_THREADS, shared, stream>>>
 				 (args, (uint32_t) first)));
 			GG_CUDA_LAUNCHED("local_join_kernel");
@@ -561,7 +571,8 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 			GG_CUDA_LAUNCHED("update_kernel");
 			GG_TRY(pace.step(stream, control, __func__));
 		}
-		GG_CUDA_TRY(cudaMemcpyAsync(&changed, updates.get(), sizeof(changed), cudaMemcpyDeviceToHost, stream));
+		GG_CUDA_TRY(cudaMemcpyAsync(&changed, updates.get(), sizeof(changed),
+									cudaMemcpyDeviceToHost, stream));
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		GG_TRY(gg_cuda_check_cancel(control, __func__));
 		stats->iterations = iteration + 1;
@@ -598,7 +609,8 @@ random_lists_kernel(gg_cuda_rows rows, uint32_t k, uint32_t seed, uint32_t first
 		for (uint32_t i = 0; i < count; i++)
 		{
 			/* one of the n - 1 others */
-			const uint32_t draw = __umulhi(gg_mix(gg_mix(row ^ seed) + (begin + i) * 0x9E3779B1u), rows.n - 1);
+			const uint32_t draw = __umulhi(gg_mix(gg_mix(row ^ seed) + (begin + i) * 0x9E3779B1u),
+										   rows.n - 1);
 			const uint32_t id = draw + (draw >= row);
 			const uint4 *theirs = (const uint4 *) (rows.rows + (uint64_t) id * rows.units * 16);
 			float		sum = 0.0f;
@@ -624,7 +636,8 @@ random_lists_kernel(gg_cuda_rows rows, uint32_t k, uint32_t seed, uint32_t first
 					{
 						const float difference = __uint_as_float(as[j]) - __uint_as_float(bs[j]);
 
-						sum += KIND == GG_KIND_FLOAT_L1 ? fabsf(difference) : difference * difference;
+						sum += KIND == GG_KIND_FLOAT_L1 ? fabsf(difference) :
+							difference * difference;
 					}
 				}
 			}
@@ -648,7 +661,8 @@ gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
-	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, (uint64_t) rows->n * length * sizeof(uint64_t), stream));
+	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, (uint64_t) rows->n * length * sizeof(uint64_t),
+								stream));
 	for (uint64_t first = 0; rows->n >= 2 && first < rows->n; first += step)
 	{
 		const uint32_t count = rows->n - first < step ? (uint32_t) (rows->n - first) : step;
@@ -848,7 +862,8 @@ finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, uint32_t see
 	{
 		ids[(uint64_t) row * k + at] = at < count ? my_ids[at] : GG_NO_NODE;
 		if (distances != NULL)
-			distances[(uint64_t) row * k + at] = at < count ? my_distances[at] : __uint_as_float(0x7F800000u);
+			distances[(uint64_t) row * k + at] = at < count ? my_distances[at] :
+				__uint_as_float(0x7F800000u);
 	}
 }
 

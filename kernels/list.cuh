@@ -137,7 +137,8 @@ gg_merge(uint64_t *list, const uint64_t *buffer, uint32_t count)
 			before = edge;
 		edge = last;
 
-		const bool	keep = all[r] != GG_KEY_NONE && ((r == 0 && lane == 0) || before >> 1 != all[r] >> 1);
+		const bool	keep = all[r] != GG_KEY_NONE && ((r == 0 && lane == 0) ||
+													 before >> 1 != all[r] >> 1);
 
 		kept = __ballot_sync(GG_FULL_WARP, keep);
 		const uint32_t at = base + __popc(kept & ((1u << lane) - 1));

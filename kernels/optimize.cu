@@ -45,8 +45,8 @@ hash_slot(uint32_t id)
 
 template <int R>
 static __global__ void
-detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t degree, uint32_t first,
-			   uint32_t *forward)
+detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t degree,
+			   uint32_t first, uint32_t *forward)
 {
 	constexpr int WARPS = detour_shape<R>::WARPS;
 	constexpr uint32_t SLOTS = detour_shape<R>::SLOTS;
@@ -167,8 +167,8 @@ detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_
 #pragma unroll
 	for (int r = 0; r < R; r++)
 		if (r * 32 + lane < degree)
-			forward[(uint64_t) node * degree + r * 32 + lane] = keys[r] == GG_KEY_NONE ? GG_NO_NODE :
-				knn[(uint64_t) node * k + (uint32_t) keys[r]];
+			forward[(uint64_t) node * degree + r * 32 + lane] = keys[r] == GG_KEY_NONE ?
+				GG_NO_NODE : knn[(uint64_t) node * k + (uint32_t) keys[r]];
 }
 
 static __global__ void
@@ -287,7 +287,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	gg_cuda_pace pace;
 
 	if (n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_TRY(pace.create());
 	GG_TRY(gg_cuda_allocate_large(&forward, edges, control, meter));
 	GG_TRY(in_degrees.allocate((uint64_t) n + 1, meter));
@@ -316,10 +316,12 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		GG_TRY(pace.step(stream, control, __func__));
 	}
 	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(NULL, scratch_bytes, in_degrees.get(), starts.get(),
-											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1, stream));
+											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1,
+											   stream));
 	GG_TRY(scratch.allocate(scratch_bytes));
-	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), scratch_bytes, in_degrees.get(), starts.get(),
-											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1, stream));
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), scratch_bytes, in_degrees.get(),
+											   starts.get(), cuda::std::plus<>(), (uint64_t) 0,
+											   (int64_t) n + 1, stream));
 	GG_TRY(pace.step(stream, control, __func__));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{
@@ -351,17 +353,17 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 
 /* gg_engine.optimize: host memory in, host memory out. */
 gg_status
-gg_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, const gg_control *control,
-				 uint32_t *graph)
+gg_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
+				 const gg_control *control, uint32_t *graph)
 {
 	gg_cuda_buffer<uint32_t> device_knn;
 	gg_cuda_buffer<uint32_t> device_graph;
 	gg_cuda_stream stream;
 
 	if (degree == 0 || k < degree || k > GG_MAX_DEGREE)
-		return gg_cuda_fail(GG_EINVAL, __func__, "degree %u of %u neighbors is out of range", degree, k);
+		return gg_fail(GG_EINVAL, __func__, "degree %u of %u neighbors is out of range", degree, k);
 	if (n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_TRY(stream.create());
 	GG_TRY(device_knn.allocate((uint64_t) n * k));
 	GG_TRY(device_graph.allocate((uint64_t) n * degree));

@@ -144,7 +144,8 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 				uint32_t	row = i / 8;
 				uint32_t	piece = depth * 8 + i % 8;
 				bool		valid = first_query + row < nq && piece < query_pieces;
-				const __half *from = halves + (valid ? (size_t) (first_query + row) * view.walk_pad +
+				const __half *from = halves + (valid ?
+											   (size_t) (first_query + row) * view.walk_pad +
 											   piece * 8 : 0);
 
 				copy_async(a + tile_offset(row, i % 8), from, valid);
@@ -197,8 +198,9 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 					load_matrix_x4(fa[i], a + tile_offset(warp_q + i * 16 + (lane & 15),
 														  k * 2 + (lane >> 4)));
 					/* pivots 0-7: both k halves, then pivots 8-15 */
-					load_matrix_x4(fb[i], b + tile_offset(warp_p + i * 16 + (lane & 7) + (lane >> 4) * 8,
-														  k * 2 + ((lane >> 3) & 1)));
+					load_matrix_x4(fb[i],
+								   b + tile_offset(warp_p + i * 16 + (lane & 7) + (lane >> 4) * 8,
+												   k * 2 + ((lane >> 3) & 1)));
 				}
 #pragma unroll
 				for (int i = 0; i < 2; i++)
@@ -260,7 +262,8 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 					uint64_t	entrant = __shfl_sync(FULL_WARP, (unsigned long long) key,
 													  __ffs(mask) - 1);
 					uint32_t	below = __popc(__ballot_sync(FULL_WARP, best[i] < entrant));
-					uint64_t	previous = __shfl_up_sync(FULL_WARP, (unsigned long long) best[i], 1);
+					uint64_t	previous = __shfl_up_sync(FULL_WARP, (unsigned long long) best[i],
+														  1);
 
 					if (lane >= below)
 						best[i] = lane == below ? entrant : previous;
@@ -289,7 +292,8 @@ search_pivots_slices(const search_view *view, uint32_t nq, int sms)
 	uint32_t	tiles = (view->npivots + TILE_PIVOTS - 1) / TILE_PIVOTS;
 	uint32_t	slices = 1;
 
-	while (slices < PIVOT_MAX_SLICES && slices * 2 <= tiles && blocks * slices * 2 <= 2 * (uint32_t) sms)
+	while (slices < PIVOT_MAX_SLICES && slices * 2 <= tiles &&
+		   blocks * slices * 2 <= 2 * (uint32_t) sms)
 		slices *= 2;
 	return slices;
 }

@@ -454,10 +454,12 @@ distances_of(float *distances, const search_slots &slots, uint32_t query, uint32
 static __device__ __forceinline__ void
 answered(const search_slots &slots, uint32_t query)
 {
-	uint32_t   *done = (uint32_t *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.done);
+	uint32_t   *done = (uint32_t *) (slots.base + slots.slot[query] * slots.slot_bytes +
+									 slots.done);
 
 	__threadfence_system();
-	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(done), "r"(slots.ticket[query]) : "memory");
+	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(done), "r"(slots.ticket[query]) :
+				 "memory");
 }
 
 /* ---- queries --------------------------------------------------------------- */
@@ -551,7 +553,8 @@ query_scale(float largest)
  */
 template <int PATH, int WARPS>
 static __device__ __forceinline__ float
-query_prepare(const search_view &view, const float *raw, float inverse, void *prepared, float *scratch)
+query_prepare(const search_view &view, const float *raw, float inverse, void *prepared,
+			  float *scratch)
 {
 	float		factor = 1;
 
@@ -853,8 +856,8 @@ exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *
 		for (int u = 0; u < PIECES; u++)
 #pragma unroll
 			for (int r = 0; r < ROWS; r++)
-				x[u][r] = load_piece(view.rows + (size_t) nodes[r] * view.row_stride, first + u * 32,
-									 nodes[r] < view.n && first + u * 32 < pieces);
+				x[u][r] = load_piece(view.rows + (size_t) nodes[r] * view.row_stride,
+									 first + u * 32, nodes[r] < view.n && first + u * 32 < pieces);
 #pragma unroll
 		for (int u = 0; u < PIECES; u++)
 		{
@@ -896,27 +899,35 @@ exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float 
 	{
 		case GG_METRIC_L2:
 			if (wide)
-				exact_rows<float, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															  values);
 			else
-				exact_rows<__half, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															   values);
 			break;
 		case GG_METRIC_IP:
 			if (wide)
-				exact_rows<float, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															  values);
 			else
-				exact_rows<__half, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															   values);
 			break;
 		case GG_METRIC_COSINE:
 			if (wide)
-				exact_rows<float, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+																  values);
 			else
-				exact_rows<__half, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+																   values);
 			break;
 		default:
 			if (wide)
-				exact_rows<float, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															  values);
 			else
-				exact_rows<__half, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															   values);
 			break;
 	}
 }

@@ -187,7 +187,8 @@ public:
 	__device__ __forceinline__ uint64_t *
 	arrived(uint32_t from) const
 	{
-		return (uint64_t *) (shared + layout.arrived) + (blocks > 1 ? parity * blocks + from : 0) * layout.room;
+		return (uint64_t *) (shared + layout.arrived) + (blocks > 1 ? parity * blocks + from :
+														 0) * layout.room;
 	}
 
 	__device__ __forceinline__ uint32_t *
@@ -234,10 +235,10 @@ public:
 			float		norm = load_norm(view.norms, ids[valid ? own : 0], valid && part == 0);
 			float		sum;
 
-			sum = sum_16_rows<PATH>(a < count ? view.walk_rows + (size_t) ids[a] * view.walk_stride :
-									NULL,
-									b < count ? view.walk_rows + (size_t) ids[b] * view.walk_stride :
-									NULL,
+			sum = sum_16_rows<PATH>(a < count ?
+									view.walk_rows + (size_t) ids[a] * view.walk_stride : NULL,
+									b < count ?
+									view.walk_rows + (size_t) ids[b] * view.walk_stride : NULL,
 									begin, end, view.walk_pieces, shared, view.walk_pad, lane);
 			if (valid)
 				partial[part * layout.room + own] = sum;
@@ -255,8 +256,8 @@ public:
 
 		for (uint32_t part = 1; part < layout.split; part++)
 			sum += partial[part * layout.room + i];
-		return make_key(walk_value<PATH>(view, sum, factor, partial[layout.split * layout.room + i]),
-						ids[i]);
+		return make_key(walk_value<PATH>(view, sum, factor,
+										 partial[layout.split * layout.room + i]), ids[i]);
 	}
 
 	/*
@@ -527,7 +528,8 @@ public:
 		if (launch.entries != NULL)
 			measure(count);
 		for (uint32_t i = tid; i < layout.room; i += WARPS * 32)
-			kept[i] = i >= count ? KEY_NONE : launch.entries != NULL ? measured_key(i) : entry_key(i);
+			kept[i] = i >= count ? KEY_NONE : launch.entries != NULL ? measured_key(i) :
+				entry_key(i);
 		if (tid == 0)
 			counters->kept = count;
 		__syncthreads();
@@ -753,8 +755,8 @@ search_block_kernel(const __grid_constant__ search_view view,
 	walk.clear_kept();
 	/* the answer's keys come to block 0 from all; what pads them is there from the start */
 	for (uint32_t i = walk.tid; i < COUNT_STEP; i += WARPS * 32)
-		((uint64_t *) (shared + layout.exact))[search_rerank_count(launch.itopk, launch.k) / COUNT_STEP *
-											   COUNT_STEP + i] = KEY_NONE;
+		((uint64_t *) (shared + layout.exact))
+			[search_rerank_count(launch.itopk, launch.k) / COUNT_STEP * COUNT_STEP + i] = KEY_NONE;
 	if (walk.tid == 0)
 		counters.fresh = counters.kept = 0;
 	met = walk.take_query(raw);
@@ -822,10 +824,10 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 						 const int	PATH = decltype(path)::value;
 
 						 if (cluster == 1 && launch->nq > (uint32_t) device->sms)
-							 return launch_blocks<PATH, WIDE_WARPS>(view, launch, slots, device, cluster,
-																	stream);
-						 return launch_blocks<PATH, MULTI_WARPS>(view, launch, slots, device, cluster,
-																 stream);
+							 return launch_blocks<PATH, WIDE_WARPS>(view, launch, slots, device,
+																	cluster, stream);
+						 return launch_blocks<PATH, MULTI_WARPS>(view, launch, slots, device,
+																 cluster, stream);
 					 });
 }
 
@@ -837,7 +839,8 @@ search_multi_ready(const search_view *view, const search_device *device)
 						 const int	PATH = decltype(path)::value;
 						 cudaError_t error = ready_blocks<PATH, MULTI_WARPS>(device);
 
-						 return error != cudaSuccess ? error : ready_blocks<PATH, WIDE_WARPS>(device);
+						 return error != cudaSuccess ? error :
+							 ready_blocks<PATH, WIDE_WARPS>(device);
 					 });
 }
 
@@ -848,7 +851,8 @@ search_multi_ready(const search_view *view, const search_device *device)
 cudaError_t
 search_multi_max_cluster(const search_device *device, uint32_t *cluster)
 {
-	const uint32_t ordinary_bytes = device->shared_bytes < 100 * 1024 ? device->shared_bytes : 100 * 1024;
+	const uint32_t ordinary_bytes = device->shared_bytes < 100 * 1024 ? device->shared_bytes :
+		100 * 1024;
 	cudaError_t error;
 
 	error = ready_blocks<WALK_HALF_DOT, MULTI_WARPS>(device);

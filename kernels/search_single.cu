@@ -266,7 +266,8 @@ search_warp_kernel(const __grid_constant__ search_view view,
 				{
 					id[u] = GG_NO_NODE;
 					if (p + u < found && edge < view.degree)
-						id[u] = __ldg(view.adjacency + (size_t) parents[p + u] * view.degree + edge);
+						id[u] = __ldg(view.adjacency + (size_t) parents[p + u] * view.degree +
+									  edge);
 				}
 #pragma unroll
 				for (int u = 0; u < PARENTS_IN_FLIGHT; u++)
@@ -379,6 +380,7 @@ search_single_launch(const search_view *view, const search_launch *launch,
 		return search_multi_launch(view, launch, slots, device, 1, stream);
 	return with_path(view->path, [&](auto path)
 					 {
-						 return launch_warps<decltype(path)::value>(view, launch, slots, device, stream);
+						 return launch_warps<decltype(path)::value>(view, launch, slots, device,
+																	stream);
 					 });
 }

@@ -110,7 +110,7 @@ check_device(int device)
 
 	GG_TRY(gg_cuda_device_count(&count));
 	if (device < 0 || device >= count)
-		return gg_cuda_fail(GG_ENODEVICE, __func__, "no device %d, there are %d", device, count);
+		return gg_fail(GG_ENODEVICE, __func__, "no device %d, there are %d", device, count);
 	return gg_cuda_probe_device(device);
 }
 
@@ -123,8 +123,9 @@ open_lane(serve_lane *lane, int priority, const search_device *device)
 	GG_TRY(lane->scratch.entries.allocate(GG_SERVE_MAX_BATCH * PIVOT_MAX_SLICES * ENTRY_NODES));
 	GG_TRY(lane->scratch.queries.allocate(GG_SERVE_MAX_BATCH * USUAL_DIM));
 	GG_TRY(lane->scratch.exact.allocate(search_exact_scratch(USUAL_K, device)));
-	GG_CUDA_TRY(cudaMemsetAsync(lane->scratch.exact.get(), 0, lane->scratch.exact.bytes(), lane->stream));
-	return gg_cuda_ok();
+	GG_CUDA_TRY(cudaMemsetAsync(lane->scratch.exact.get(), 0, lane->scratch.exact.bytes(),
+								lane->stream));
+	return gg_ok();
 }
 
 static gg_status
@@ -136,7 +137,8 @@ open_server(gg_server *server, int device, void *region, size_t region_bytes)
 
 	GG_CUDA_TRY(cudaSetDevice(device));
 	GG_TRY(search_device_find(&server->device));
-	GG_TRY(gg_cuda_pin_status(cudaHostRegister(region, region_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+	GG_TRY(gg_cuda_pin_status(cudaHostRegister(region, region_bytes,
+											   cudaHostRegisterPortable | cudaHostRegisterMapped),
 							  __func__, "cudaHostRegister", region_bytes));
 	server->region = region;
 	GG_CUDA_TRY(cudaHostGetDevicePointer(&seen, region, 0));
@@ -146,7 +148,7 @@ open_server(gg_server *server, int device, void *region, size_t region_bytes)
 		GG_TRY(open_lane(&server->lanes[i], greatest, &server->device));
 	for (int i = 0; i < GG_SERVE_LANES; i++)
 		GG_CUDA_TRY(cudaStreamSynchronize(server->lanes[i].stream));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
@@ -166,7 +168,7 @@ gg_cuda_serve_open(int device, void *region, size_t region_bytes, const gg_serve
 	GG_TRY(check_device(device));
 	opened = new (std::nothrow) gg_server;
 	if (opened == NULL)
-		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory");
+		return gg_fail(GG_ENOMEM, __func__, "out of memory");
 	opened->layout = *layout;
 	opened->room = room;
 	gg_cuda_serve_device(device);
@@ -203,7 +205,8 @@ answer_nothing(const gg_server *server, const gg_serve_batch *batch)
 	{
 		char	   *slot = layout->slots + batch->slots[i] * layout->slot_bytes;
 		uint32_t   *nodes = (uint32_t *) (slot + layout->nodes) + (size_t) batch->list * batch->k;
-		float	   *distances = (float *) (slot + layout->distances) + (size_t) batch->list * batch->k;
+		float	   *distances = (float *) (slot + layout->distances) + (size_t) batch->list *
+			batch->k;
 
 		for (uint32_t j = 0; j < batch->k; j++)
 		{
@@ -284,12 +287,12 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 
 	GG_TRY(gg_serve_check_batch(__func__, layout, &server->room, &target, lane, batch));
 	if (index->device.ordinal != server->device.ordinal)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the index is on device %d, not %d", index->device.ordinal,
-							server->device.ordinal);
+		return gg_fail(GG_EINVAL, __func__, "the index is on device %d, not %d",
+					   index->device.ordinal, server->device.ordinal);
 	if (index->view.n == 0)
 	{
 		answer_nothing(server, batch);
-		return gg_cuda_ok();
+		return gg_ok();
 	}
 	/* current already, but for the first call of a thread */
 	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
@@ -318,7 +321,8 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 		gg_search_params params = {batch->k, batch->itopk_size, 0, GG_SEARCH_AUTO};
 		const uint32_t last = batch->slots[batch->count - 1];
 
-		to->done = (const uint32_t *) (layout->slots + last * layout->slot_bytes + layout->done) + batch->list;
+		to->done = (const uint32_t *) (layout->slots + last * layout->slot_bytes + layout->done) +
+			batch->list;
 		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
 		queued.beside = walks_beside(server, lane);
 		status = search_queue(index, &to->scratch, &params, &queued, to->stream);
@@ -337,13 +341,13 @@ gg_cuda_serve_check(gg_server *server, uint32_t lane, bool *idle)
 
 	*idle = false;
 	if (lane >= GG_SERVE_LANES)
-		return gg_cuda_fail(GG_EINVAL, __func__, "lane %u of %d", lane, GG_SERVE_LANES);
+		return gg_fail(GG_EINVAL, __func__, "lane %u of %d", lane, GG_SERVE_LANES);
 	error = cudaStreamQuery(server->lanes[lane].stream);
 	if (error == cudaErrorNotReady)
 	{
 		/* no error, but kept as one for whoever asks after the next launch */
 		(void) cudaGetLastError();
-		return gg_cuda_ok();
+		return gg_ok();
 	}
 	*idle = error == cudaSuccess;
 	status = gg_cuda_status(error, __func__, "the device is lost");

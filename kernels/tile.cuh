@@ -86,7 +86,8 @@ gg_tile_clear(gg_tile_sums &sums)
 /* Add one chunk of `units` units: a and b are the chunk's rows of the tile in shared memory. */
 template <gg_cuda_kind KIND>
 __device__ static inline void
-gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, uint32_t wm, uint32_t wn)
+gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, uint32_t wm,
+			uint32_t wn)
 {
 	const uint32_t lane = threadIdx.x & 31;
 
@@ -113,7 +114,8 @@ gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, ui
 			for (int mi = 0; mi < 2; mi++)
 #pragma unroll
 				for (int ni = 0; ni < 4; ni++)
-					gg_mma(sums[mi][ni], fa[mi], fb[ni / 2][ni % 2 * 2], fb[ni / 2][ni % 2 * 2 + 1]);
+					gg_mma(sums[mi][ni], fa[mi], fb[ni / 2][ni % 2 * 2],
+						   fb[ni / 2][ni % 2 * 2 + 1]);
 		}
 	}
 	else
@@ -131,7 +133,8 @@ gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, ui
 #pragma unroll
 			for (int j = 0; j < 8; j++)
 			{
-				const float4 fb = *(const float4 *) (b + gg_tile_offset(b_row + j / 2 * 8 + j % 2, unit));
+				const float4 fb = *(const float4 *) (b + gg_tile_offset(b_row + j / 2 * 8 + j % 2,
+																		unit));
 
 #pragma unroll
 				for (int i = 0; i < 4; i++)

@@ -149,7 +149,8 @@ mean_kernel(uint32_t elements, const float *sums, float *mean)
 }
 
 static __global__ void
-extent_kernel(gg_cuda_data data, uint32_t elements, uint32_t sample, const float *mean, float *extents)
+extent_kernel(gg_cuda_data data, uint32_t elements, uint32_t sample, const float *mean,
+			  float *extents)
 {
 	const uint32_t s = blockIdx.x * WARPS + threadIdx.x / 32;
 	float		extent = 0.0f;
@@ -157,7 +158,8 @@ extent_kernel(gg_cuda_data data, uint32_t elements, uint32_t sample, const float
 	if (s >= sample)
 		return;
 	for (uint32_t i = threadIdx.x & 31; i < elements; i += 32)
-		extent = fmaxf(extent, fabsf(transformed(data, sample_row(s, sample, data.n), i) - mean[i]));
+		extent = fmaxf(extent, fabsf(transformed(data, sample_row(s, sample, data.n),
+												 i) - mean[i]));
 	for (int stride = 16; stride > 0; stride /= 2)
 		extent = fmaxf(extent, __shfl_xor_sync(GG_FULL_WARP, extent, stride));
 	if ((threadIdx.x & 31) == 0)
@@ -268,7 +270,8 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 	const bool	needs_side = data->metric == GG_METRIC_IP ||
 		(data->metric == GG_METRIC_COSINE && data->element == GG_ELEMENT_F16);
 	/* 8 GB of rows a launch: some 5 ms; of short rows fewer bytes */
-	const uint64_t fit = ((uint64_t) 8 << 30) / ((uint64_t) data->dim * gg_element_size(data->element)) + 1;
+	const uint64_t fit = ((uint64_t) 8 << 30) /
+		((uint64_t) data->dim * gg_element_size(data->element)) + 1;
 	const uint64_t step = fit > 4 * GG_PASS_ROWS ? 4 * GG_PASS_ROWS : fit;
 	gg_cuda_rows *view = &copy->view;
 	gg_cuda_buffer<float> sums;
@@ -288,7 +291,7 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 	view->norms = copy->norms.get();
 	data->side = NULL;
 	if (n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 
 	if (needs_side)
 	{
@@ -362,5 +365,5 @@ gg_cuda_working_copy_gather(const gg_cuda_rows *from, const uint32_t *ids, uint3
 			(*from, ids, count, copy->rows.get(), copy->norms.get());
 		GG_CUDA_LAUNCHED("gather_kernel");
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }

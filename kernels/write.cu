@@ -35,8 +35,8 @@ index_stage::create()
 	GG_TRY(stream_.create());
 	for (int i = 0; i < 2; i++)
 		GG_CUDA_TRY(cudaEventCreateWithFlags(&left_[i], cudaEventDisableTiming));
-	return gg_cuda_pin_status(cudaHostAlloc(&memory_, 2 * STAGE_BYTES, cudaHostAllocDefault), __func__,
-							  "cudaHostAlloc", 2 * STAGE_BYTES);
+	return gg_cuda_pin_status(cudaHostAlloc(&memory_, 2 * STAGE_BYTES, cudaHostAllocDefault),
+							  __func__, "cudaHostAlloc", 2 * STAGE_BYTES);
 }
 
 gg_status
@@ -45,7 +45,7 @@ index_stage::buffer(char **memory)
 	/* an event that was never recorded counts as done */
 	GG_CUDA_TRY(cudaEventSynchronize(left_[turn_]));
 	*memory = (char *) memory_ + turn_ * STAGE_BYTES;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 gg_status
@@ -53,7 +53,7 @@ index_stage::sent()
 {
 	GG_CUDA_TRY(cudaEventRecord(left_[turn_], stream_.get()));
 	turn_ ^= 1;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* One that nobody uses, or a new one; NULL when there is no pinned memory to be had. */
@@ -131,12 +131,13 @@ queue_piece(const gg_index *index, const row_piece *piece, const void *from, cud
 {
 	if (piece->rows == 1)
 		return cudaMemcpyAsync(piece->to, from, piece->width, cudaMemcpyHostToDevice, stream);
-	return cudaMemcpy2DAsync(piece->to, index->view.row_stride, from, piece->width, piece->width, piece->rows,
-							 cudaMemcpyHostToDevice, stream);
+	return cudaMemcpy2DAsync(piece->to, index->view.row_stride, from, piece->width, piece->width,
+							 piece->rows, cudaMemcpyHostToDevice, stream);
 }
 
 gg_status
-index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes, const gg_control *control)
+index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
+				const gg_control *control)
 {
 	cudaStream_t stream = index->stream.get();
 
@@ -153,12 +154,13 @@ index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t byt
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		GG_TRY(gg_cuda_check_cancel(control, __func__));
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* The same by way of pinned memory; done when it returns. */
 static gg_status
-stage_rows(const gg_index *index, index_stage *stage, uint64_t offset, const char *from, uint64_t bytes)
+stage_rows(const gg_index *index, index_stage *stage, uint64_t offset, const char *from,
+		   uint64_t bytes)
 {
 	while (bytes > 0)
 	{
@@ -175,7 +177,7 @@ stage_rows(const gg_index *index, index_stage *stage, uint64_t offset, const cha
 		bytes -= done;
 	}
 	GG_CUDA_TRY(cudaStreamSynchronize(stage->stream()));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* ---- the engine's ------------------------------------------------------------------- */
@@ -228,11 +230,11 @@ gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *
 			break;
 	}
 	if (offset > size || bytes > size - offset)
-		return gg_cuda_fail(GG_EINVAL, __func__, "bytes %llu + %llu of part %d, which has %llu",
-							(unsigned long long) offset, (unsigned long long) bytes, (int) part,
-							(unsigned long long) size);
+		return gg_fail(GG_EINVAL, __func__, "bytes %llu + %llu of part %d, which has %llu",
+					   (unsigned long long) offset, (unsigned long long) bytes, (int) part,
+					   (unsigned long long) size);
 	if (bytes == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	if (part == GG_PART_ROWS)
 		return write_rows(index, offset, (const char *) src, bytes);

@@ -70,6 +70,18 @@ typedef struct gg_status
 	char		message[192];	/* lower-case fact with its numbers, "" when GG_OK */
 } gg_status;
 
+static inline gg_status
+gg_ok(void)
+{
+	gg_status	status = {GG_OK, 0, "", ""};
+
+	return status;
+}
+
+/* A failure that is not a device's.  where: the function that failed; format: of message. */
+extern gg_status gg_fail(gg_code code, const char *where, const char *format, ...)
+			__attribute__((format(printf, 3, 4)));
+
 /* ---- data -------------------------------------------------------------- */
 
 /* Values are on disk: never renumber. */

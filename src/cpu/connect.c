@@ -57,9 +57,9 @@ reach_create(reach_state *reach, gg_pool *pool, uint32_t *adjacency, uint32_t n,
 	reach->parent = malloc(sizeof(uint32_t) * n);
 	reach->queue = malloc(sizeof(uint32_t) * n);
 	if (!reach->parent || !reach->queue)
-		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to connect %u nodes", n);
+		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to connect %u nodes", n);
 	memset(reach->parent, 0xFF, sizeof(uint32_t) * n);
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 static void
@@ -92,7 +92,7 @@ reach_expand(reach_state *reach)
 				reach_add(reach, list[i], node);
 		gg_worker_progress(gg_pool_caller(reach->pool), 1);
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /* Make orphan a neighbour of node, if node has an edge to give or a free slot. */
@@ -148,7 +148,7 @@ reach_repair(reach_state *reach, const uint32_t *knn, uint32_t k, uint32_t *repa
 		}
 		*repaired += linked;
 	} while (linked > 0 && reach->queued < reach->n);
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /* Distinct random nodes. */
@@ -165,7 +165,7 @@ draw_pivots(gg_pool *pool, uint32_t *pivots, uint32_t wanted, uint32_t n, uint64
 		if (gg_random_below(seed ^ UINT64_C(0xA0761D6478BD642F), i, n - i) < wanted - taken)
 			pivots[taken++] = i;
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /* Room for one more pivot. */
@@ -175,13 +175,14 @@ grow_pivots(gg_graph *graph, uint32_t *room)
 	uint32_t   *more;
 
 	if (graph->npivots < *room)
-		return gg_cpu_ok();
+		return gg_ok();
 	more = realloc(graph->pivots, sizeof(uint32_t) * (*room + *room / 2 + 16));
 	if (!more)
-		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", *room + *room / 2 + 16);
+		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots",
+					   *room + *room / 2 + 16);
 	graph->pivots = more;
 	*room += *room / 2 + 16;
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /*
@@ -211,7 +212,7 @@ count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t 
 				}
 		}
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /* Let node have at most so many hops. */
@@ -228,8 +229,8 @@ lower_hops(uint8_t *hops, uint32_t node, uint32_t most)
  * count as near enough.
  */
 static gg_status
-cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops, uint32_t most_pivots,
-			 uint8_t *hops, gg_graph *graph, uint32_t *room)
+cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops,
+			 uint32_t most_pivots, uint8_t *hops, gg_graph *graph, uint32_t *room)
 {
 	uint32_t	n = graph->n;
 	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
@@ -243,7 +244,8 @@ cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops,
 	{
 		added = 0;
 		status = count_hops(pool, knn, n, k, most_hops, hops);
-		for (uint32_t node = 0; status.code == GG_OK && node < n && graph->npivots < most_pivots; node++)
+		for (uint32_t node = 0; status.code == GG_OK && node < n && graph->npivots < most_pivots;
+			 node++)
 		{
 			const uint32_t *near = knn + (size_t) node * k;
 
@@ -287,10 +289,10 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph
 	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	uint32_t   *parent = malloc(sizeof(uint32_t) * n);
 	bool	   *covered = calloc(n, sizeof(bool));	/* of a root: its component */
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	if (!parent || !covered)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", n);
+		status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", n);
 	for (uint32_t node = 0; status.code == GG_OK && node < n; node++)
 		parent[node] = node;
 	for (uint32_t node = 0; status.code == GG_OK && node < n; node++)
@@ -345,7 +347,7 @@ cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uin
 		return status;
 	hops = malloc(graph->n);
 	if (!hops)
-		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", graph->n);
+		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", graph->n);
 	status = cover_within(pool, knn, k, GG_COVER_HOPS, most, hops, graph, room);
 	free(hops);
 	return status;
@@ -353,7 +355,8 @@ cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uin
 
 /* Steps 1 to 3 for the main graph. */
 static gg_status
-connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_graph *graph, gg_build_stats *stats)
+connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_graph *graph,
+			  gg_build_stats *stats)
 {
 	reach_state reach;
 	uint32_t	room = gg_pivots_wanted(graph->n);
@@ -361,7 +364,7 @@ connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_
 
 	graph->pivots = malloc(sizeof(uint32_t) * room);
 	if (status.code == GG_OK && !graph->pivots)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", room);
+		status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", room);
 	if (status.code == GG_OK)
 	{
 		status = draw_pivots(pool, graph->pivots, room, graph->n, seed);
@@ -377,7 +380,8 @@ connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_
 	}
 	if (status.code == GG_OK)
 		status = reach_repair(&reach, knn, k, &stats->repaired);
-	for (uint32_t node = 0; status.code == GG_OK && node < graph->n && reach.queued < graph->n; node++)
+	for (uint32_t node = 0; status.code == GG_OK && node < graph->n && reach.queued < graph->n;
+		 node++)
 	{
 		if (reach.parent[node] != GG_NO_NODE)
 			continue;
@@ -401,14 +405,16 @@ connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_
 
 /* The graph over some pivots, as indices into them: their lists (n x GG_PIVOT_LIST) and adjacency. */
 static gg_status
-link_pivots(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *knn, uint32_t *adjacency)
+link_pivots(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *knn,
+			uint32_t *adjacency)
 {
 	gg_build_params params = {.intermediate_graph_degree = GG_PIVOT_LIST, .seed = seed};
 	gg_build_stats unwanted = {0};
 	gg_status	status = gg_cpu_knn_graph_run(pool, pivots, &params, knn, NULL, NULL, &unwanted);
 
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, pivots->n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, NULL, adjacency);
+		status = gg_cpu_optimize_run(pool, knn, pivots->n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, NULL,
+									 adjacency);
 	return status;
 }
 
@@ -424,10 +430,11 @@ link_levels(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *ad
 	uint32_t	nlevels = gg_pivot_levels(pivots->n, sizes);
 	uint32_t   *knn = malloc(sizeof(uint32_t) * GG_PIVOT_LIST * (size_t) (pivots->n / GG_LEVEL_RATIO) + 1);
 	gg_dataset	prefix = *pivots;
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	if (!knn)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for the levels of %u pivots", pivots->n);
+		status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for the levels of %u pivots",
+						 pivots->n);
 	for (uint32_t level = 1; status.code == GG_OK && level < nlevels; level++)
 	{
 		prefix.n = sizes[level];
@@ -435,7 +442,8 @@ link_levels(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *ad
 		if (levels[level])
 			status = link_pivots(pool, &prefix, seed, knn, levels[level]);
 		else
-			status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for a level of %u pivots", prefix.n);
+			status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for a level of %u pivots",
+							 prefix.n);
 	}
 	free(knn);
 	if (status.code == GG_OK)
@@ -457,15 +465,17 @@ connect_pivots(gg_pool *pool, const gg_dataset *data, uint64_t seed, gg_graph *g
 	uint32_t	repaired = 0;
 	reach_state reach = {0};
 	uint32_t	last = 0;
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	graph->pivot_adjacency = malloc(sizeof(uint32_t) * GG_PIVOT_DEGREE * (size_t) n);
 	if (!rows || !knn || !graph->pivot_adjacency)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for the graph of %u pivots", n);
+		status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for the graph of %u pivots",
+						 n);
 	if (status.code == GG_OK)
 	{
 		for (uint32_t i = 0; i < n; i++)
-			memcpy(rows + i * row_bytes, (const char *) data->rows + graph->pivots[i] * row_bytes, row_bytes);
+			memcpy(rows + i * row_bytes, (const char *) data->rows + graph->pivots[i] * row_bytes,
+				   row_bytes);
 		pivots.rows = rows;
 		pivots.n = n;
 		status = link_pivots(pool, &pivots, seed, knn, graph->pivot_adjacency);
@@ -516,22 +526,24 @@ gg_cpu_connect_bytes(const gg_dataset *data, int threads)
 
 	if (npivots > data->n)
 		npivots = data->n;
-	second = (gg_element_size(data->element) * data->dim + sizeof(uint32_t) * GG_PIVOT_LIST) * npivots;
+	second = (gg_element_size(data->element) * data->dim + sizeof(uint32_t) * GG_PIVOT_LIST) *
+		npivots;
 	/* the levels: lists of the first one, and the edges of all, a third as many as the pivots' */
-	second += sizeof(uint32_t) * (GG_PIVOT_LIST * (npivots / GG_LEVEL_RATIO) + GG_PIVOT_DEGREE * npivots / (GG_LEVEL_RATIO - 1));
+	second += sizeof(uint32_t) * (GG_PIVOT_LIST * (npivots / GG_LEVEL_RATIO) +
+								  GG_PIVOT_DEGREE * npivots / (GG_LEVEL_RATIO - 1));
 	pivots.n = (uint32_t) npivots;
 	second += gg_cpu_knn_graph_bytes(&pivots, &params, threads, false);
 	return (first > second ? first : second) + sizeof(uint32_t) * (1 + GG_PIVOT_DEGREE) * npivots;
 }
 
 gg_status
-gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const uint32_t *knn, uint32_t k, uint64_t seed,
-				   gg_graph *graph, gg_build_stats *stats)
+gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const uint32_t *knn, uint32_t k,
+				   uint64_t seed, gg_graph *graph, gg_build_stats *stats)
 {
 	gg_status	status;
 
 	if (graph->n == 0)
-		return gg_cpu_ok();
+		return gg_ok();
 	gg_pool_phase(pool, GG_PHASE_CONNECT, graph->n);
 	status = connect_nodes(pool, knn, k, seed, graph, stats);
 	gg_pool_mute(pool, true);

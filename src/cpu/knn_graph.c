@@ -114,8 +114,8 @@ array(uint64_t count, size_t size)
 static gg_status
 no_memory(const knn_state *state)
 {
-	return gg_cpu_fail(GG_ENOMEM, "gg_cpu_knn_graph", "out of memory for the k-NN graph of %u rows, k = %u",
-					   state->n, state->k);
+	return gg_fail(GG_ENOMEM, "gg_cpu_knn_graph",
+				   "out of memory for the k-NN graph of %u rows, k = %u", state->n, state->k);
 }
 
 /* In a serial loop of the calling thread: is it time to end it?  Then gg_pool_poll() says why. */
@@ -340,8 +340,8 @@ owner_of(const uint64_t *at, uint32_t count, uint64_t i)
 
 /* Rows count x candidates: enter the candidates' labels into the rows' lists. */
 static void
-assign_block(cells_state *cells, gg_worker *worker, gg_lists *lists, const uint32_t *rows, uint32_t count,
-			 const uint32_t *candidates, uint32_t ncandidates, const float *centre)
+assign_block(cells_state *cells, gg_worker *worker, gg_lists *lists, const uint32_t *rows,
+			 uint32_t count, const uint32_t *candidates, uint32_t ncandidates, const float *centre)
 {
 	uint32_t	ids[GG_TILE_ROWS],
 				labels[GG_TILE_ROWS];
@@ -395,8 +395,8 @@ rows_to_regions_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 		for (uint32_t r = 0; r < count; r++)
 			rows[r] = first + r;
-		assign_block(cells, worker, &cells->rows_regions, rows, count, cells->numbers, cells->nregions,
-					 region_centre(cells, cells->nregions));
+		assign_block(cells, worker, &cells->rows_regions, rows, count, cells->numbers,
+					 cells->nregions, region_centre(cells, cells->nregions));
 	}
 }
 
@@ -423,14 +423,15 @@ rows_to_cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		uint32_t	region = owner_of(cells->tasks_at, cells->nregions, i);
-		uint64_t	first = cells->region_rows_at[region] + (i - cells->tasks_at[region]) * ASSIGN_ROWS;
+		uint64_t	first = cells->region_rows_at[region] +
+			(i - cells->tasks_at[region]) * ASSIGN_ROWS;
 		uint64_t	rest = cells->region_rows_at[region + 1] - first;
 		uint32_t	count = rest < ASSIGN_ROWS ? (uint32_t) rest : ASSIGN_ROWS;
 
 		assign_block(cells, worker, &cells->rows_cells, cells->region_rows + first, count,
 					 cells->region_pivots + cells->region_pivots_at[region],
-					 (uint32_t) (cells->region_pivots_at[region + 1] - cells->region_pivots_at[region]),
-					 region_centre(cells, region));
+					 (uint32_t) (cells->region_pivots_at[region + 1] -
+								 cells->region_pivots_at[region]), region_centre(cells, region));
 		gg_worker_progress(worker, count / 4);
 	}
 }
@@ -485,12 +486,13 @@ invert(const knn_state *state, const gg_lists *lists, const uint32_t *members, u
 				}
 		}
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /* Rows of a cell that are compared with each other: all, or a part of an outsized cell. */
 static void
-cell_part(const cells_state *cells, uint32_t cell, uint32_t part, const uint32_t **ids, uint32_t *count)
+cell_part(const cells_state *cells, uint32_t cell, uint32_t part, const uint32_t **ids,
+		  uint32_t *count)
 {
 	uint64_t	first = cells->cells_at[cell] + (uint64_t) part * CELL_LIMIT;
 	uint64_t	rest = cells->cells_at[cell + 1] - first;
@@ -536,8 +538,8 @@ cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 			triangle_at(task, (count + BLOCK_ROWS - 1) / BLOCK_ROWS, &a, &b);
 		if (centre)
 			gg_rows_load(&state->rows, cells->pivots[cell], 0, state->rows.dim, centre);
-		join_blocks(state, worker, ids, count, a, b, count > GG_TILE_ROWS ? BLOCK_ROWS : GG_TILE_ROWS,
-					centre, false);
+		join_blocks(state, worker, ids, count, a, b, count > GG_TILE_ROWS ? BLOCK_ROWS :
+					GG_TILE_ROWS, centre, false);
 		if (task == 0)
 			gg_worker_progress(worker, count * 3 / 4 / CELLS_OF_ROW);
 	}
@@ -568,7 +570,7 @@ draw_pivots(cells_state *cells)
 		cells->pivots[j] = swap;
 		cells->numbers[i] = i;
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /* Where distances are measured from while assigning: each region, and the mean of them. */
@@ -617,7 +619,8 @@ cells_assign(cells_state *cells)
 		/* where distances overflow no region is near, but every row has to have a place */
 		for (uint32_t row = 0; row < state->n; row++)
 		{
-			uint32_t   *region = &cells->rows_regions.ids[(size_t) row * cells->rows_regions.stride];
+			uint32_t   *region = cells->rows_regions.ids +
+				(size_t) row * cells->rows_regions.stride;
 
 			if (stopping_at(state, row))
 				break;			/* and so does what follows */
@@ -631,24 +634,26 @@ cells_assign(cells_state *cells)
 	if (status.code != GG_OK)
 		return status;
 
-	status = gg_lists_create(&cells->pivots_regions, state->n, min_u32(PIVOT_REGIONS, cells->nregions), false,
+	status = gg_lists_create(&cells->pivots_regions, state->n, min_u32(PIVOT_REGIONS,
+																	   cells->nregions), false,
 							 NULL, NULL, pool);
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, pivots_to_regions_run, cells,
 							 (cells->npivots + ASSIGN_ROWS - 1) / ASSIGN_ROWS, 1);
 	if (status.code == GG_OK)
-		status = invert(state, &cells->pivots_regions, cells->pivots, cells->npivots, cells->nregions,
-						&cells->region_pivots_at, &cells->region_pivots, true);
+		status = invert(state, &cells->pivots_regions, cells->pivots, cells->npivots,
+						cells->nregions, &cells->region_pivots_at, &cells->region_pivots, true);
 	gg_lists_free(&cells->pivots_regions, NULL, NULL);
 	if (status.code != GG_OK)
 		return status;
 
 	cells->tasks_at[0] = 0;
 	for (uint32_t r = 0; r < cells->nregions; r++)
-		cells->tasks_at[r + 1] = cells->tasks_at[r] +
-			(cells->region_rows_at[r + 1] - cells->region_rows_at[r] + ASSIGN_ROWS - 1) / ASSIGN_ROWS;
-	status = gg_lists_create(&cells->rows_cells, state->n, min_u32(CELLS_OF_ROW, cells->npivots), false,
-							 NULL, NULL, pool);
+		cells->tasks_at[r + 1] = cells->tasks_at[r] + (cells->region_rows_at[r + 1] -
+													   cells->region_rows_at[r] + ASSIGN_ROWS - 1) /
+			ASSIGN_ROWS;
+	status = gg_lists_create(&cells->rows_cells, state->n, min_u32(CELLS_OF_ROW, cells->npivots),
+							 false, NULL, NULL, pool);
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, rows_to_cells_run, cells, cells->tasks_at[cells->nregions], 1);
 	if (status.code == GG_OK)
@@ -669,7 +674,8 @@ cells_assign(cells_state *cells)
 		{
 			uint32_t	cell = cells->rows_cells.ids[(size_t) row * cells->rows_cells.stride + i];
 
-			state->cells_of[(size_t) row * CELLS_OF_ROW + i] = cell == GG_NO_NODE ? cells->npivots : GG_ENTRY_ID(cell);
+			state->cells_of[(size_t) row * CELLS_OF_ROW + i] = cell == GG_NO_NODE ? cells->npivots :
+				GG_ENTRY_ID(cell);
 		}
 	}
 	gg_lists_free(&cells->rows_cells, NULL, NULL);
@@ -680,7 +686,7 @@ static gg_status
 cells_start(knn_state *state)
 {
 	cells_state cells = {.knn = state};
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	cells_sizes(state, &cells.npivots, &cells.nregions);
 	cells.pivots = array(cells.npivots, sizeof(uint32_t));
@@ -706,8 +712,8 @@ cells_start(knn_state *state)
 		{
 			uint64_t	count = cells.cells_at[c + 1] - cells.cells_at[c];
 
-			cells.tasks_at[c + 1] = cells.tasks_at[c] +
-				count / CELL_LIMIT * joins_of(CELL_LIMIT) + joins_of((uint32_t) (count % CELL_LIMIT));
+			cells.tasks_at[c + 1] = cells.tasks_at[c] + count / CELL_LIMIT * joins_of(CELL_LIMIT) +
+				joins_of((uint32_t) (count % CELL_LIMIT));
 		}
 		state->order = cells.region_rows;
 		cells.region_rows = NULL;
@@ -747,7 +753,8 @@ sample_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 			if (taken[is_new] == SAMPLES)
 				continue;
-			state->samples[is_new][(size_t) row * 2 * SAMPLES + taken[is_new]++] = GG_ENTRY_ID(ids[j]);
+			state->samples[is_new][(size_t) row * 2 * SAMPLES + taken[is_new]++] =
+				GG_ENTRY_ID(ids[j]);
 			ids[j] = GG_ENTRY_ID(ids[j]);
 		}
 		atomic_store_explicit(&state->counts[0][row], taken[0], memory_order_relaxed);
@@ -774,7 +781,8 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 		for (int kind = 0; kind < 2; kind++)
 		{
-			uint32_t	own = COUNT_OWN(atomic_load_explicit(&state->counts[kind][row], memory_order_relaxed));
+			uint32_t	own = COUNT_OWN(atomic_load_explicit(&state->counts[kind][row],
+															 memory_order_relaxed));
 
 			for (uint32_t j = 0; j < own; j++)
 			{
@@ -784,7 +792,8 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 				while (COUNT_ALL(seen) < 2 * SAMPLES)
 					if (atomic_compare_exchange_weak_explicit(count, &seen, seen + COUNT_OTHER,
-															  memory_order_relaxed, memory_order_relaxed))
+															  memory_order_relaxed,
+															  memory_order_relaxed))
 					{
 						state->samples[kind][(size_t) other * 2 * SAMPLES + COUNT_ALL(seen)] = row;
 						break;
@@ -818,7 +827,8 @@ join_add(uint32_t *ids, uint32_t count, const uint32_t *more, uint32_t nmore)
  * already, in that cell, and that is most of the pairs around a node.
  */
 static void
-shared_cells(const knn_state *state, uint8_t *bits, uint32_t node, const uint32_t *ids, uint32_t m, uint8_t *shared)
+shared_cells(const knn_state *state, uint8_t *bits, uint32_t node, const uint32_t *ids, uint32_t m,
+			 uint8_t *shared)
 {
 	const uint32_t *own = state->cells_of + (size_t) node * CELLS_OF_ROW;
 
@@ -887,7 +897,7 @@ descend(knn_state *state, gg_build_stats *stats)
 	uint32_t	limit = state->params->max_iterations;
 	float		termination = state->params->termination_threshold;
 	bool		random = state->params->init == GG_INIT_RANDOM;
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	if (limit == 0)
 		limit = random ? DEFAULT_RANDOM_ITERATIONS : DEFAULT_ITERATIONS;
@@ -921,7 +931,8 @@ descend(knn_state *state, gg_build_stats *stats)
 		if (status.code != GG_OK)
 			return status;
 		stats->iterations++;
-		if (iteration > 0 && (double) atomic_load(&state->entered) < (double) termination * state->n * state->k)
+		if (iteration > 0 &&
+			(double) atomic_load(&state->entered) < (double) termination * state->n * state->k)
 			break;
 	}
 	return status;
@@ -971,12 +982,15 @@ knn_check(const gg_dataset *data, const gg_build_params *params)
 	uint32_t	k = params->intermediate_graph_degree;
 
 	if (data->dim < 1 || data->dim > GG_MAX_DIM)
-		return gg_cpu_fail(GG_EINVAL, "gg_cpu_knn_graph", "dimension %u is not in 1 .. %u", data->dim, GG_MAX_DIM);
+		return gg_fail(GG_EINVAL, "gg_cpu_knn_graph", "dimension %u is not in 1 .. %u", data->dim,
+					   GG_MAX_DIM);
 	if (data->n > GG_MAX_NODES)
-		return gg_cpu_fail(GG_EINVAL, "gg_cpu_knn_graph", "%u rows are more than %u", data->n, GG_MAX_NODES);
+		return gg_fail(GG_EINVAL, "gg_cpu_knn_graph", "%u rows are more than %u", data->n,
+					   GG_MAX_NODES);
 	if (k < 1 || k > GG_MAX_DEGREE)
-		return gg_cpu_fail(GG_EINVAL, "gg_cpu_knn_graph", "list length %u is not in 1 .. %u", k, GG_MAX_DEGREE);
-	return gg_cpu_ok();
+		return gg_fail(GG_EINVAL, "gg_cpu_knn_graph", "list length %u is not in 1 .. %u", k,
+					   GG_MAX_DEGREE);
+	return gg_ok();
 }
 
 /*
@@ -984,7 +998,8 @@ knn_check(const gg_dataset *data, const gg_build_params *params)
  * what those allocate.
  */
 uint64_t
-gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, int threads, bool distances)
+gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, int threads,
+					   bool distances)
 {
 	knn_state	state = {.params = params, .n = data->n, .k = params->intermediate_graph_degree};
 	uint64_t	n = data->n;
@@ -1008,10 +1023,12 @@ gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, in
 		return all;
 
 	cells_sizes(&state, &npivots, &nregions);
-	cells = npivots * (2 * sizeof(uint32_t) + 2 * sizeof(uint64_t) + PIVOT_REGIONS * sizeof(uint32_t));
+	cells = npivots * (2 * sizeof(uint32_t) + 2 * sizeof(uint64_t) +
+					   PIVOT_REGIONS * sizeof(uint32_t));
 	cells += sizeof(float) * dim * ((uint64_t) nregions + 1);
 	cells += n * sizeof(uint32_t) * (1 + CELLS_OF_ROW);	/* order, cells */
-	cells += n * (sizeof(float) + GG_LIST_STRIDE(CELLS_OF_ROW) * (sizeof(uint32_t) + sizeof(float)));
+	cells += n * (sizeof(float) + GG_LIST_STRIDE(CELLS_OF_ROW) * (sizeof(uint32_t) +
+																  sizeof(float)));
 	descent = n * 2 * sizeof(uint32_t) * (2 * SAMPLES + 1);
 	if (params->init == GG_INIT_RANDOM)
 		cells = 0;
@@ -1057,7 +1074,8 @@ gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 			status = no_memory(&state);
 	}
 	if (status.code == GG_OK)
-		status = gg_lists_create(&state.lists, state.n, state.k, threads > 1, list_ids, list_distances, pool);
+		status = gg_lists_create(&state.lists, state.n, state.k, threads > 1, list_ids,
+								 list_distances, pool);
 
 	if (status.code == GG_OK)
 	{

@@ -53,8 +53,8 @@ typedef struct optimize_state
  * unpredictably: both loops count on without a branch.
  */
 static void
-count_detours(const optimize_state *state, const uint32_t *list, uint32_t length, const uint16_t *ranks,
-			  uint32_t *detours)
+count_detours(const optimize_state *state, const uint32_t *list, uint32_t length,
+			  const uint16_t *ranks, uint32_t *detours)
 {
 	uint64_t	set[(1 << SET_BITS) / 64] = {0};
 
@@ -139,7 +139,8 @@ forward_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 			best[i] = key;
 		}
 		for (uint32_t i = 0; i < state->degree; i++)
-			state->forward[(size_t) i * state->n + node] = i < nbest ? list[(uint32_t) best[i]] : GG_NO_NODE;
+			state->forward[(size_t) i * state->n + node] = i < nbest ? list[(uint32_t) best[i]] :
+				GG_NO_NODE;
 		gg_worker_progress(worker, 1);
 	}
 }
@@ -222,11 +223,11 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 	int			threads = gg_pool_threads(pool);
 	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .order = order, .graph = graph,
 		.shares = (uint32_t) threads};
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	if (k < 1 || k > GG_MAX_DEGREE || degree < 1 || degree > GG_MAX_DEGREE)
-		return gg_cpu_fail(GG_EINVAL, "gg_cpu_optimize", "list length %u or degree %u is not in 1 .. %u",
-						   k, degree, GG_MAX_DEGREE);
+		return gg_fail(GG_EINVAL, "gg_cpu_optimize",
+					   "list length %u or degree %u is not in 1 .. %u", k, degree, GG_MAX_DEGREE);
 	if (n == 0)
 		return status;
 	gg_pool_phase(pool, GG_PHASE_OPTIMIZE, n);
@@ -240,7 +241,8 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 			status.code = GG_ENOMEM;
 	}
 	if (!state.forward || !state.counts || !state.tables || status.code != GG_OK)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_optimize", "out of memory for a graph of %u nodes, degree %u", n, degree);
+		status = gg_fail(GG_ENOMEM, "gg_cpu_optimize",
+						 "out of memory for a graph of %u nodes, degree %u", n, degree);
 
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, forward_run, &state, n, 64);
@@ -258,8 +260,8 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 }
 
 gg_status
-gg_cpu_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, const gg_control *control,
-				uint32_t *graph)
+gg_cpu_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
+				const gg_control *control, uint32_t *graph)
 {
 	gg_pool    *pool;
 	gg_status	status = gg_pool_create(&pool, control);

@@ -29,7 +29,8 @@ typedef struct gg_rows
 extern gg_status gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool);
 extern void gg_rows_free(gg_rows *rows);
 /* Elements begin .. end - 1 of a row, as float32. */
-extern void gg_rows_load(const gg_rows *rows, uint32_t row, uint32_t begin, uint32_t end, float *out);
+extern void gg_rows_load(const gg_rows *rows, uint32_t row, uint32_t begin, uint32_t end,
+						 float *out);
 
 /* ---- bounded lists ------------------------------------------------------- */
 

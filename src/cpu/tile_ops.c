@@ -17,7 +17,8 @@
 /* The parts that no instruction set is needed for; inlined into the functions of each. */
 
 static inline __attribute__((always_inline)) void
-any_transpose(const float *const rows[16], const float *centre, uint32_t begin, uint32_t end, float *panel)
+any_transpose(const float *const rows[16], const float *centre, uint32_t begin, uint32_t end,
+			  float *panel)
 {
 	for (uint32_t k = begin; k < end; k++)
 	{
@@ -192,13 +193,16 @@ screen_avx2(float *sums, float bias, const float *biases, float factor,
 	for (uint32_t c = 0; c < TILE_COLUMNS; c += 8)
 	{
 		__m256		d = _mm256_fmadd_ps(_mm256_set1_ps(factor), _mm256_loadu_ps(sums + c),
-										_mm256_add_ps(_mm256_set1_ps(bias), _mm256_loadu_ps(biases + c)));
+										_mm256_add_ps(_mm256_set1_ps(bias),
+													  _mm256_loadu_ps(biases + c)));
 
 		/* of a NaN and zero, max returns the second operand */
 		d = _mm256_max_ps(_mm256_setzero_ps(), d);
 		_mm256_storeu_ps(sums + c, d);
-		row |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_set1_ps(worst), _CMP_LT_OQ)) << c;
-		column |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_loadu_ps(worsts + c), _CMP_LT_OQ)) << c;
+		row |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_set1_ps(worst),
+														   _CMP_LT_OQ)) << c;
+		column |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_loadu_ps(worsts + c),
+															  _CMP_LT_OQ)) << c;
 	}
 	*row_hits = row;
 	*column_hits = column;
@@ -318,7 +322,8 @@ screen_avx512(float *sums, float bias, const float *biases, float factor,
 
 /* The usual stride, without branches but for an entry that is there. */
 SIMD_TARGET static inline float
-enter_64_avx512(uint32_t *ids, float *distances, float worst, float distance, uint32_t id, uint64_t *entered)
+enter_64_avx512(uint32_t *ids, float *distances, float worst, float distance, uint32_t id,
+				uint64_t *entered)
 {
 	const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF),
 				key = _mm512_set1_epi32((int) id);

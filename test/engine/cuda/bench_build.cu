@@ -119,11 +119,12 @@ upload(const std::vector<float> &from, gg_cuda_buffer<float> *to)
 {
 	GG_TRY(to->allocate(from.size()));
 	GG_CUDA_TRY(cudaMemcpy(to->get(), from.data(), from.size() * 4, cudaMemcpyHostToDevice));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 static gg_status
-draw_rows(uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit, gg_cuda_buffer<float> *rows)
+draw_rows(uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit,
+		  gg_cuda_buffer<float> *rows)
 {
 	model		m = {dim, latent, std::max(2 * latent, 64u), clusters, unit, NULL, NULL, NULL, NULL, NULL, NULL};
 	std::vector<float> values[6];
@@ -162,7 +163,7 @@ draw_rows(uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool uni
 	draw_rows_kernel<<<n, 128>>>(m, 12345, rows->get());
 	GG_CUDA_LAUNCHED("draw_rows_kernel");
 	GG_CUDA_TRY(cudaDeviceSynchronize());
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* ---- recall ------------------------------------------------------------------- */
@@ -172,8 +173,8 @@ draw_rows(uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool uni
  * mean maximum-likelihood estimate of the intrinsic dimension there.
  */
 static gg_status
-exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids, std::vector<uint32_t> &truth,
-	  double *lid)
+exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids,
+	  std::vector<uint32_t> &truth, double *lid)
 {
 	gg_cuda_working_copy some;
 	gg_cuda_buffer<float> zeros;
@@ -218,11 +219,12 @@ exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids, s
 		}
 		*lid -= 63.0 / logs / SAMPLE;
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 static double
-recall(const std::vector<uint32_t> &found, uint32_t k, const std::vector<uint32_t> &truth, uint32_t at)
+recall(const std::vector<uint32_t> &found, uint32_t k, const std::vector<uint32_t> &truth,
+	   uint32_t at)
 {
 	uint64_t	hits = 0;
 
@@ -337,7 +339,8 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 			gg_cuda_buffer<uint32_t> some;
 			std::vector<uint32_t> found((uint64_t) SAMPLE * k);
 
-			GG_TRY(gg_cuda_knn_rows(&data, params, stream.get(), NULL, NULL, &copy, &lists, NULL, &stats));
+			GG_TRY(gg_cuda_knn_rows(&data, params, stream.get(), NULL, NULL, &copy, &lists, NULL,
+									&stats));
 			GG_TRY(device_ids.allocate(SAMPLE));
 			GG_TRY(some.allocate(found.size()));
 			GG_TRY(gg_cuda_copy_in(device_ids.get(), ids.data(), SAMPLE * 4, stream.get(), NULL));
@@ -362,11 +365,12 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 			   "%u pivots; peak %.2f GB, foreseen %.2f\n", name, stats.init_s, stats.descent_s, stats.optimize_s,
 			   stats.init_s + stats.descent_s + stats.optimize_s, stats.connect_s, stats.transfer_s,
 			   stats.repaired, npivots, (double) meter.peak / 1e9, (double) foreseen.device / 1e9);
-		printf("%s: longest gap between polls %.0f ms, ending after %s had reported %llu rows\n", name, quiet.longest * 1e3,
-			   phase_names[quiet.longest_phase], (unsigned long long) quiet.longest_done);
+		printf("%s: longest gap between polls %.0f ms, ending after %s had reported %llu rows\n",
+			   name, quiet.longest * 1e3, phase_names[quiet.longest_phase],
+			   (unsigned long long) quiet.longest_done);
 		fflush(stdout);
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 int
@@ -407,8 +411,8 @@ main(int argc, char **argv)
 			worst |= failed(bench("d4", 1000000, 100, 22, 200, true, &params, runs), "d4");
 		else if (sscanf(argv[i], "%u,%u,%u,%u,%7s", &n, &dim, &latent, &clusters, metric) >= 4 &&
 				 n >= SAMPLE && dim % 4 == 0 && latent <= 128)
-			worst |= failed(bench(argv[i], n, dim, latent, clusters, strcmp(metric, "cos") == 0, &params, runs),
-							argv[i]);
+			worst |= failed(bench(argv[i], n, dim, latent, clusters, strcmp(metric, "cos") == 0,
+								  &params, runs), argv[i]);
 		else
 		{
 			fprintf(stderr, "usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] SET...\n");

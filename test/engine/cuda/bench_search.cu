@@ -350,9 +350,10 @@ bench_table(uint32_t itopk)
 		const double bytes = launch_bytes(&count, batch, K);
 		const double gbs = bytes / launch_ms / 1e6;
 
-		printf("| %s | %u | %u | %.1f | %.0f | %.4f | %.0f | %.2f | %.0f | %.1f%% |\n", name, itopk, batch, launch_ms * 1000,
-			   asked / ms * 1000, recall(fetch((size_t) asked * K), asked, K), count.distances, bytes / 1e6, gbs,
-			   gbs / copy_gbs * 100);
+		printf("| %s | %u | %u | %.1f | %.0f | %.4f | %.0f | %.2f | %.0f | %.1f%% |\n", name, itopk,
+			   batch, launch_ms * 1000, asked / ms * 1000, recall(fetch((size_t) asked * K), asked,
+																  K), count.distances, bytes / 1e6,
+			   gbs, gbs / copy_gbs * 100);
 		fflush(stdout);
 	}
 }
@@ -446,7 +447,8 @@ main(int argc, char **argv)
 			if (file != NULL)
 				fclose(file);
 			file = written ? fopen((dir + "/pivots.i32").c_str(), "wb") : NULL;
-			written = file != NULL && fwrite(graph.pivots, (size_t) graph.npivots * 4, 1, file) == 1;
+			written = file != NULL && fwrite(graph.pivots, (size_t) graph.npivots * 4, 1,
+											 file) == 1;
 			if (file != NULL)
 				fclose(file);
 			if (!written)
@@ -457,8 +459,8 @@ main(int argc, char **argv)
 	}
 	must_ok(gg_cuda_engine.index_open(&data, &graph, &control, &cuda_index), "index_open");
 	copy_gbs = measure_copy();
-	printf("%-4s copy   %.0f GB/s read and written; %u rows, %u queries, %u pivots\n", name, copy_gbs,
-		   n, nq, graph.npivots);
+	printf("%-4s copy   %.0f GB/s read and written; %u rows, %u queries, %u pivots\n", name,
+		   copy_gbs, n, nq, graph.npivots);
 	MUST(cudaMalloc(&device_queries, queries.size() * 4));
 	MUST(cudaMemcpy(device_queries, queries.data(), queries.size() * 4, cudaMemcpyHostToDevice));
 	MUST(cudaMalloc(&device_nodes, (size_t) nq * 1024 * 4));
