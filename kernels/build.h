@@ -243,6 +243,13 @@ gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T
 	return gg_cuda_give_back(control, where, rest...);
 }
 
+/* Rows that the launch from row first takes of n, at most `most`. */
+static inline uint32_t
+gg_cuda_slice(uint64_t n, uint64_t first, uint64_t most)
+{
+	return (uint32_t) (n - first < most ? n - first : most);
+}
+
 static inline uint32_t
 gg_cuda_blocks(uint64_t items, uint32_t per_block)
 {

@@ -348,7 +348,7 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 	args.columns = range;
 	for (uint32_t first = 0; first < bound; first += slice)
 	{
-		const uint32_t blocks = bound - first < slice ? bound - first : slice;
+		const uint32_t blocks = gg_cuda_slice(bound, first, slice);
 
 		for (uint64_t column = 0; column < most_columns; column += range)
 		{
@@ -548,7 +548,7 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	GG_CUDA_TRY(cudaMemsetAsync(sizes.get(), 0, sizes.bytes(), stream));
 	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 	{
-		const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
 		cell_sizes_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, (uint32_t) first, rows, sizes.get());
@@ -573,7 +573,7 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, largest.bytes(), stream));
 	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 	{
-		const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
 		place_counts_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, sums.get(), (uint32_t) first, rows, counts.get());
@@ -586,7 +586,7 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	GG_CUDA_LAUNCHED("largest_cell_kernel");
 	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 	{
-		const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
 		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, sums.get(), (uint32_t) first, rows, cells->starts.get(),

@@ -512,7 +512,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 	GG_TRY(pace.step(stream, control, __func__));
 	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 	{
-		const uint64_t count = n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS;
+		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
 		GG_SWITCH_LENGTH(length, (cards_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
 								  (*rows, lists, k, words, card_seed, (uint32_t) first, cards.get())));
@@ -539,7 +539,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 		GG_TRY(pace.step(stream, control, __func__));
 		for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 		{
-			const uint64_t count = n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS;
+			const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
 			GG_SWITCH_LENGTH(length, (sample_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
 									  (n, lists, args.seed, (uint32_t) first, fresh.get(), old.get())));
@@ -548,7 +548,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 		}
 		for (uint64_t first = 0; first < n; first += slice)
 		{
-			const uint32_t blocks = n - first < slice ? (uint32_t) (n - first) : slice;
+			const uint32_t blocks = gg_cuda_slice(n, first, slice);
 
 			GG_SWITCH_KIND(rows->kind,
 				GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND>,
@@ -563,7 +563,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 		}
 		for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 		{
-			const uint64_t count = n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS;
+			const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
 			GG_SWITCH_LENGTH(length, (update_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
 									  (*rows, lists, k, offers.get(), words, card_seed, (uint32_t) first,
@@ -665,7 +665,7 @@ gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint
 								stream));
 	for (uint64_t first = 0; rows->n >= 2 && first < rows->n; first += step)
 	{
-		const uint32_t count = rows->n - first < step ? (uint32_t) (rows->n - first) : step;
+		const uint32_t count = gg_cuda_slice(rows->n, first, step);
 
 		GG_SWITCH_KIND(rows->kind, GG_SWITCH_LENGTH(length,
 			(random_lists_kernel<KIND, R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
@@ -881,7 +881,7 @@ gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists, uint32_t l
 	GG_TRY(pace.create());
 	for (uint64_t first = 0; first < data->n; first += step)
 	{
-		const uint64_t count = data->n - first < step ? data->n - first : step;
+		const uint32_t count = gg_cuda_slice(data->n, first, step);
 
 		GG_SWITCH_LENGTH(length,
 			(finish_kernel<R><<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, stream>>>

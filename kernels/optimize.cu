@@ -295,7 +295,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	GG_TRY(gg_cuda_allocate_large(&reverse, edges, control, meter));
 	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint64_t count = n - first < step ? n - first : step;
+		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		GG_SWITCH_LENGTH(gg_cuda_list_length(k),
 			(detours_kernel<R><<<gg_cuda_blocks(count, detour_shape<R>::WARPS),
@@ -308,7 +308,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	GG_CUDA_TRY(cudaMemsetAsync(in_degrees.get(), 0, in_degrees.bytes(), stream));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{
-		const uint64_t count = edges - first < PASS_EDGES ? edges - first : PASS_EDGES;
+		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
 
 		in_degrees_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
 			(forward.get(), edges, first, in_degrees.get());
@@ -325,7 +325,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	GG_TRY(pace.step(stream, control, __func__));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{
-		const uint64_t count = edges - first < PASS_EDGES ? edges - first : PASS_EDGES;
+		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
 
 		reverse_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
 			(forward.get(), edges, degree, starts.get(), first, in_degrees.get(), reverse.get());
@@ -338,7 +338,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 
 	for (uint64_t first = 0; first < n; first += merge_step)
 	{
-		const uint64_t count = n - first < merge_step ? n - first : merge_step;
+		const uint32_t count = gg_cuda_slice(n, first, merge_step);
 
 		GG_SWITCH_LENGTH(gg_cuda_list_length(degree),
 			(merge_kernel<R><<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, stream>>>

@@ -302,7 +302,7 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 		GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, sizeof(uint32_t), stream));
 		for (uint64_t first = 0; first < n; first += step)
 		{
-			const uint64_t count = n - first < step ? n - first : step;
+			const uint32_t count = gg_cuda_slice(n, first, step);
 
 			squared_norms_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, stream>>>
 				(*data, (uint32_t) first, copy->side.get(), largest.get());
@@ -338,7 +338,7 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 
 	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint64_t count = n - first < step ? n - first : step;
+		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		convert_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, stream>>>
 			(*data, view->kind, view->units, elements, mean.get(), scale, (uint32_t) first,

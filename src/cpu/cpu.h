@@ -8,6 +8,7 @@
  *	knn_graph.c		GNND started from pivot cells
  *	optimize.c		rank-based reordering
  *	connect.c		pivots, reachability
+ *	reach.c			the forest of paths that makes nodes reachable, shared with the CUDA engine
  *	pivots.h		rules of the pivots, shared with the CUDA engine
  *	build.c			the chain of them, and the memory it needs
  *	distance.c		one row, one query
