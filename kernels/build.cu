@@ -51,7 +51,9 @@ gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t st
 	return gg_ok();
 }
 
-/* Memory for free(), in huge pages where there are some: the copy back faults in each page of it. */
+/*
+ * Memory for free(), in huge pages where there are some: the copy back faults in each page of it.
+ */
 static uint32_t *
 allocate_large(uint64_t bytes)
 {
@@ -84,7 +86,10 @@ check(const gg_dataset *data, const gg_build_params *params)
 	return gg_ok();
 }
 
-/* Refuse at once what would fail later, with the sizes; held: bytes of the rows that are there already. */
+/*
+ * Refuse at once what would fail later, with the sizes; held: bytes of the rows that are there
+ * already.
+ */
 static gg_status
 check_memory(const gg_dataset *data, uint64_t held, const gg_build_params *params,
 			 const gg_control *control)
@@ -98,10 +103,11 @@ check_memory(const gg_dataset *data, uint64_t held, const gg_build_params *param
 	/* asking has made the context */
 	if (bytes.device - CONTEXT_BYTES - held > available)
 		return gg_fail(GG_EDEVICE_MEMORY, __func__,
-							"%u rows of %u dimensions take %llu MB of device memory, of which %llu of %llu MB are free",
-							data->n, data->dim, (unsigned long long) ((bytes.device -
-																	   CONTEXT_BYTES - held) >> 20),
-							(unsigned long long) (available >> 20), (unsigned long long) (total >> 20));
+					   "%u rows of %u dimensions take %llu MB of device memory, "
+					   "of which %llu of %llu MB are free", data->n, data->dim,
+					   (unsigned long long) ((bytes.device - CONTEXT_BYTES - held) >> 20),
+					   (unsigned long long) (available >> 20),
+					   (unsigned long long) (total >> 20));
 	return gg_ok();
 }
 
@@ -328,7 +334,8 @@ gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 }
 
 /*
- * gg_engine.build_bytes: the largest of the stages, each counted as its buffers are allocated above.
+ * gg_engine.build_bytes: the largest of the stages, each counted as its buffers are allocated
+ * above.
  */
 gg_status
 gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
@@ -343,7 +350,10 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
 	const uint64_t lists = n * gg_cuda_list_length((uint32_t) k) * 8;
 	const uint64_t rows = n * data->dim * gg_element_size(data->element) +
 		n * gg_cuda_row_bytes(data->metric, data->dim);
-	/* nearest pivots, order, then either level's members and the cells' own arrays (1 / 64 of the rows) */
+	/*
+	 * nearest pivots, order, then either level's members and the cells' own arrays (1 / 64 of the
+	 * rows)
+	 */
 	const uint64_t cells = n * (32 * 8 + 4 + 8 * 4 + 4 * 4) + n / 64 * (8 * 12 + 64) +
 		n / 64 * gg_cuda_row_bytes(data->metric, data->dim);
 	/* samples of both ages, offers, card, order */

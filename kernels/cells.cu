@@ -3,27 +3,27 @@
  *		Pivot cells: each row goes to its nearest pivots, and rows that share a pivot are
  *		compared with each other.
  *
- * One kernel does all of it.  join_kernel takes work items "rows A against rows B" and keeps, for every
- * row of A, the `keep` smallest keys in the row's list:
+ * One kernel does all of it.  join_kernel takes work items "rows A against rows B" and keeps, for
+ * every row of A, the `keep` smallest keys in the row's list:
  *	- assignment: A = rows, B = pivots, keep = slots (GG_SLOTS nearest pivots of each row);
  *	- assignment in two levels: A = rows of a coarse cell, B = pivots of that cell;
  *	- join: A = rows whose slot-s cell it is, B = all members of the cell, keep = list length;
  *	- a small set whole: A = B = all rows.
  *
- * A row is in A of one item a launch, so its list has one writer: no locks, no atomics on lists.  Slots
- * are launched one after the other, nearest pivots first; the later ones then meet full lists with a
- * tight threshold and insert little.
+ * A row is in A of one item a launch, so its list has one writer: no locks, no atomics on lists.
+ * Slots are launched one after the other, nearest pivots first; the later ones then meet full lists
+ * with a tight threshold and insert little.
  *
  * Mapping: a block an item, 64 rows of A at a time against 128 of B (tile.cuh), three stages of
- * cp.async.  A sum below its row's threshold goes to the row's buffer in shared memory; once a buffer
- * holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers the threshold,
- * and what found the buffer full tries again.
- * Shared memory: 3 x 24 KB of stages, 32 KB of buffers: two blocks a multiprocessor.
+ * cp.async.  A sum below its row's threshold goes to the row's buffer in shared memory; once a
+ * buffer holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers the
+ * threshold, and what found the buffer full tries again.  Shared memory: 3 x 24 KB of stages, 32 KB
+ * of buffers: two blocks a multiprocessor.
  *
  * Arithmetic, d1 (1M x 128), 15,625 pivots: assignment 4.0 TFLOP, joins 1.7 TFLOP.
  *
- * Tried: thresholds and norms read for each distance, buffers checked after each quarter of a tile: 12%
- * slower on d1.
+ * Tried: thresholds and norms read for each distance, buffers checked after each quarter of a tile:
+ * 12% slower on d1.
  *
  * Oracle: exact neighbours by recall (test_cuda_build.c); exact for GG_EXACT_MAX_ROWS and fewer.
  */
@@ -40,14 +40,18 @@
 #define JOIN_SHARED (STAGES * STAGE_BYTES + GG_TILE_ROWS * BUFFER * 8)
 
 /*
- * Cells: GG_SLOTS nearest pivots a row, CELL_ROWS members a cell in the mean.  Of d1's true 10 nearest
- * neighbours 99.3% share a cell at 8 slots and 490 members, for 6,500 distances a row.
+ * Cells: GG_SLOTS nearest pivots a row, CELL_ROWS members a cell in the mean.  Of d1's true 10
+ * nearest neighbours 99.3% share a cell at 8 slots and 490 members, for 6,500 distances a row.
  */
 #define GG_SLOTS 8
 #define CELL_ROWS 512
-/* A cell above this is split by a hash: joins cost its square.  Mean members weighted by size: 900. */
+/*
+ * A cell above this is split by a hash: joins cost its square.  Mean members weighted by size: 900.
+ */
 #define CELL_MAX_ROWS 4096
-/* Above this many pivots they get cells of their own, and rows look only at COARSE_SLOTS of them. */
+/*
+ * Above this many pivots they get cells of their own, and rows look only at COARSE_SLOTS of them.
+ */
 #define DIRECT_PIVOTS 32768
 #define COARSE_SLOTS 4
 #define COARSE_PIVOT_SLOTS 2
@@ -71,7 +75,8 @@ typedef struct join_args
 	const uint32_t *nitems;		/* in device memory */
 	uint64_t   *lists;			/* by row of a */
 	uint32_t	keep;			/* entries of a list that count, <= 32 * R */
-	uint32_t	first_column;	/* of each item's rows of B this launch takes so many, from here on */
+	/* of each item's rows of B this launch takes so many, from here on */
+	uint32_t	first_column;
 	uint32_t	columns;
 	bool		same;			/* a is b: a row is not its own neighbour */
 } join_args;
@@ -125,7 +130,8 @@ join_kernel(join_args args, uint32_t first_item)
 	const uint32_t copy_row = tid / 8;
 	const char *a_source[2];
 	const char *b_source[4] = {NULL, NULL, NULL, NULL};
-	uint32_t	next_ids[4];	/* of the tile after the one being loaded: their latency is hidden too */
+	/* of the tile after the one being loaded: their latency is hidden too */
+	uint32_t	next_ids[4];
 
 	auto		read_ids = [&](uint32_t tile)
 	{
@@ -240,8 +246,9 @@ join_kernel(join_args args, uint32_t first_item)
 		chunk = 0;
 
 		/*
-		 * The tile is done.  First what may pass, by the distance alone: thresholds only fall, so one
-		 * read of each is enough.  Bit 8 ni + 4 j + i is column 8 ni + j and row 8 i of this thread's.
+		 * The tile is done.  First what may pass, by the distance alone: thresholds only fall, so
+		 * one read of each is enough.  Bit 8 ni + 4 j + i is column 8 ni + j and row 8 i of this
+		 * thread's.
 		 */
 		uint32_t	pending = 0;
 
@@ -254,7 +261,8 @@ join_kernel(join_args args, uint32_t first_item)
 #pragma unroll
 			for (int ni = 0; ni < 4; ni++)
 			{
-				const float2 norm_b = *(const float2 *) &b_norms[tile % TILE_RING][wn * 32 + ni * 8 + lane % 4 * 2];
+				const float2 norm_b = *(const float2 *)
+					&b_norms[tile % TILE_RING][wn * 32 + ni * 8 + lane % 4 * 2];
 
 #pragma unroll
 				for (int j = 0; j < 2; j++)
@@ -284,9 +292,11 @@ join_kernel(join_args args, uint32_t first_item)
 						const uint32_t row = wm * 32 + bit % 4 * 8 + lane / 4;
 						const uint32_t id = b_ids[tile % TILE_RING][wn * 32 + bit / 8 * 8 +
 																	lane % 4 * 2 + bit / 4 % 2];
-						const uint64_t key = gg_key(sums[bit % 4 / 2][bit / 8][bit % 2 * 2 + bit / 4 % 2], id, 1);
+						const float sum = sums[bit % 4 / 2][bit / 8][bit % 2 * 2 + bit / 4 % 2];
+						const uint64_t key = gg_key(sum, id, 1);
 
-						if (id != GG_NO_NODE && key < threshold[row] && !(args.same && id == a_ids[row]))
+						if (id != GG_NO_NODE && key < threshold[row] &&
+							!(args.same && id == a_ids[row]))
 						{
 							const uint32_t slot = atomicAdd(&waiting[row], 1);
 
@@ -319,11 +329,13 @@ join_kernel(join_args args, uint32_t first_item)
 }
 
 /*
- * Launch items [0, bound) of args, in slices of some 20 ms; no item has more than most_columns rows of B.
+ * Launch items [0, bound) of args, in slices of some 20 ms; no item has more than most_columns rows
+ * of B.
  *
- * One block runs from its first column to its last, and two share a multiprocessor, so long rows against many
- * columns are launched in ranges of columns as well: 16,000 dimensions of L1 against 16,384 rows would else
- * take some 0.3 s in which nobody asks whether to stop.  Ordinary shapes are one range.
+ * One block runs from its first column to its last, and two share a multiprocessor, so long rows
+ * against many columns are launched in ranges of columns as well: 16,000 dimensions of L1 against
+ * 16,384 rows would else take some 0.3 s in which nobody asks whether to stop.  Ordinary shapes are
+ * one range.
  */
 static gg_status
 join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_columns,
@@ -357,7 +369,8 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 				GG_CUDA_TRY(cudaFuncSetAttribute(join_kernel<KIND, R>,
 												 cudaFuncAttributeMaxDynamicSharedMemorySize,
 												 JOIN_SHARED));
-				(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, JOIN_SHARED, stream>>>(args, first))));
+				(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, JOIN_SHARED, stream>>>
+				 (args, first))));
 			GG_CUDA_LAUNCHED("join_kernel");
 			GG_TRY(pace.step(stream, control, __func__));
 		}
@@ -377,7 +390,8 @@ whole_items_kernel(uint32_t na, uint32_t nb, join_item *items, uint32_t *nitems)
 	if (i == 0)
 		*nitems = count;
 	if (i < count)
-		items[i] = {(uint64_t) i * GG_TILE_ROWS, 0, min(na - i * GG_TILE_ROWS, (uint32_t) GG_TILE_ROWS), nb};
+		items[i] = {(uint64_t) i * GG_TILE_ROWS, 0,
+					min(na - i * GG_TILE_ROWS, (uint32_t) GG_TILE_ROWS), nb};
 }
 
 /*
@@ -414,8 +428,8 @@ cell_items_kernel(uint32_t ncells, const uint64_t *a_starts, uint32_t a_slots, u
 /* ---- sorting rows into cells -------------------------------------------------- */
 
 /*
- * All three go over rows first .. first + count, with up to 8 atomic operations a row on counters all over memory.
- * sizes[cell] = rows that list the cell in their first `slots` entries
+ * All three go over rows first .. first + count, with up to 8 atomic operations a row on counters
+ * all over memory.  sizes[cell] = rows that list the cell in their first `slots` entries
  */
 static __global__ void
 cell_sizes_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t first,
@@ -505,7 +519,8 @@ largest_cell_kernel(const uint64_t *starts, uint32_t slots, uint32_t ncells, uin
 	const uint32_t cell = blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (cell < ncells)
-		atomicMax(largest, (uint32_t) (starts[(uint64_t) (cell + 1) * slots] - starts[(uint64_t) cell * slots]));
+		atomicMax(largest, (uint32_t) (starts[(uint64_t) (cell + 1) * slots] -
+									   starts[(uint64_t) cell * slots]));
 }
 
 template <typename In, typename Out>
@@ -524,9 +539,9 @@ exclusive_sum(const In *in, Out *out, uint64_t count, cudaStream_t stream)
 }
 
 /*
- * Sort n rows by the cells in their lists' first `slots` entries.  Cells of more than max_rows members
- * become several; cells->ncells counts the pieces.  Which piece a row goes to depends on the row alone,
- * so that rows that share two split cells do not always miss each other twice.
+ * Sort n rows by the cells in their lists' first `slots` entries.  Cells of more than max_rows
+ * members become several; cells->ncells counts the pieces.  Which piece a row goes to depends on
+ * the row alone, so that rows that share two split cells do not always miss each other twice.
  */
 static gg_status
 sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t n, uint32_t ncells,
@@ -697,8 +712,8 @@ join_cells(const gg_cuda_rows *a, const gg_cuda_cells *a_cells, const gg_cuda_ro
 }
 
 /*
- * lists (n x 32): the GG_SLOTS nearest of the pivots for every row.  With many pivots a row looks only
- * at those that lie in the same cells around every 64th or so pivot: n x (coarse + some 1,000)
+ * lists (n x 32): the GG_SLOTS nearest of the pivots for every row.  With many pivots a row looks
+ * only at those that lie in the same cells around every 64th or so pivot: n x (coarse + some 1,000)
  * distances instead of n x npivots.
  */
 static gg_status

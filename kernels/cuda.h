@@ -280,8 +280,8 @@ extern gg_status gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build
 
 /*
  * Copies between pageable host memory and the device in pieces of 32 MB (3 ms at 11 GB/s; 30 where
- * host memory is touched for the first time, in small pages), asking for cancellation between them; done when they
- * return.
+ * host memory is touched for the first time, in small pages), asking for cancellation between them;
+ * done when they return.
  */
 extern gg_status gg_cuda_copy_in(void *device, const void *host, uint64_t bytes,
 								 cudaStream_t stream, const gg_control *control);
@@ -293,7 +293,6 @@ extern gg_status gg_cuda_index_open(const gg_dataset *data, const gg_graph *grap
 									const gg_control *control, gg_index **index);
 extern gg_status gg_cuda_index_create(const gg_shape *shape, gg_index **index);
 extern gg_status gg_cuda_index_finish(gg_index *index, uint32_t n, const gg_control *control);
-extern gg_status gg_cuda_index_grow(gg_index *index, uint32_t n);
 extern uint64_t gg_cuda_shape_bytes(const gg_shape *shape);
 extern uint64_t gg_cuda_index_bytes(const gg_index *index);
 extern void gg_cuda_index_close(gg_index *index);
@@ -328,12 +327,14 @@ extern gg_status gg_cuda_device_count(int *count);
 extern gg_status gg_cuda_device_info(int device, gg_device_info *info);
 extern void gg_cuda_release(void);
 
-/* Tells a context from those of other devices and from those before a release; never 0, below 2^24. */
+/*
+ * Tells a context from those of other devices and from those before a release; never 0, below 2^24.
+ */
 extern uint32_t gg_cuda_context_id(int device);
 
 /*
- * The device that this process serves, -1: none.  A thread starts on device 0, and the one that fills indexes is
- * not the one that opened the server.
+ * The device that this process serves, -1: none.  A thread starts on device 0, and the one that
+ * fills indexes is not the one that opened the server.
  */
 extern void gg_cuda_serve_device(int device);
 extern int	gg_cuda_served_device(void);

@@ -15,8 +15,9 @@
 #define LEAST_CAPABILITY 9
 
 /*
- * Shared memory that a block must be able to ask for.  Capabilities 9.0 and 10.x have 227 KB, and the search of the widest
- * rows takes all of it; 12.x, workstation cards, have 99, and the build's joins take 104 (cells.cu).
+ * Shared memory that a block must be able to ask for.  Capabilities 9.0 and 10.x have 227 KB, and
+ * the search of the widest rows takes all of it; 12.x, workstation cards, have 99, and the build's
+ * joins take 104 (cells.cu).
  */
 #define LEAST_SHARED_BYTES (200 * 1024)
 
@@ -51,9 +52,10 @@ gg_cuda_probe(gg_use use)
 	cudaError_t error;
 
 	/*
-	 * A context has as many queues to the device as this says, eight by default, and is opened in 60 ms with one, in 120 to 160 with
-	 * eight (H200); closing it takes half as long.  A build does one thing at a time, and its copies share one
-	 * way to the device.  The driver looks when it is started, which the next call does; a user's own choice stays.
+	 * A context has as many queues to the device as this says, eight by default, and is opened in
+	 * 60 ms with one, in 120 to 160 with eight (H200); closing it takes half as long.  A build does
+	 * one thing at a time, and its copies share one way to the device.  The driver looks when it is
+	 * started, which the next call does; a user's own choice stays.
 	 */
 	if (use == GG_USE_BUILD)
 		(void) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 0);
@@ -153,22 +155,17 @@ gg_cuda_release(void)
 	releases.fetch_add(1);
 }
 
+/* In the order of gg_engine: C++17 has no designated initializers. */
 const gg_engine gg_cuda_engine = {
 	"cuda",
 	gg_cuda_probe,
 	gg_cuda_build_bytes,
-	gg_cuda_knn_graph,
-	gg_cuda_optimize,
 	gg_cuda_build,
-	gg_cuda_index_open,
-	gg_cuda_index_search,
-	gg_cuda_index_exact,
-	gg_cuda_index_close,
+	gg_cuda_build_index,
 	gg_cuda_index_create,
 	gg_cuda_index_write,
 	gg_cuda_index_finish,
-	gg_cuda_index_grow,
-	gg_cuda_build_index,
+	gg_cuda_index_close,
 	gg_cuda_shape_bytes,
 	gg_cuda_index_bytes,
 	gg_cuda_serve_open,
@@ -178,4 +175,9 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_device_count,
 	gg_cuda_device_info,
 	gg_cuda_release,
+	gg_cuda_knn_graph,
+	gg_cuda_optimize,
+	gg_cuda_index_open,
+	gg_cuda_index_search,
+	gg_cuda_index_exact
 };

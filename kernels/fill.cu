@@ -4,23 +4,24 @@
  *
  * What a column keeps on the device, and why (choose_path):
  *	float16 rows		the rows; the walk reads them as they are.
- *	float32 rows		the rows, for exact distances, and a copy in fp16 for the walk, centred on the
- *						mean and scaled by a power of two.  Centring leaves every order as it was
- *						(differences lose the mean; products gain the same for all rows) and saves
- *						the bits that a common offset would take.  Measured at itopk 64, batch
- *						10,000: 1.8 ms against 4.3 with fp32 alone (1M x 128), 5.8 against 38.6
- *						(1M x 768); alone, a query takes as long either way; recall is the same.
+ *	float32 rows		the rows, for exact distances, and a copy in fp16 for the walk, centred on
+ *						the mean and scaled by a power of two.  Centring leaves every order as it
+ *						was (differences lose the mean; products gain the same for all rows) and
+ *						saves the bits that a common offset would take.  Measured at itopk 64, batch
+ *						10,000: 1.8 ms against 4.3 with fp32 alone (1M x 128), 5.8 against 38.6 (1M
+ *						x 768); alone, a query takes as long either way; recall is the same.
  *	float32 rows alone	few dimensions (fp16 merges neighbours), values of too wide a
  *						range for fp16, or (index_open only) too little memory for the copy.
  *
- * All memory is taken when an index is created, the fp16 copy's too, so that finishing cannot fail for want of
- * it.  Rows lie at a stride of whole sectors; an index without a graph has them in the same way, since searches and
- * builds both read rows at a stride.
+ * All memory is taken when an index is created, the fp16 copy's too, so that finishing cannot fail
+ * for want of it.  Rows lie at a stride of whole sectors; an index without a graph has them in the
+ * same way, since searches and builds both read rows at a stride.
  *
  * Each index fills on streams of its own and waits for those alone: others go on.  What others do
- * feel is cudaMalloc() and cudaFree(), once each an index: they take the driver's lock, and cudaFree() waits
- * for the device.  A pool (cudaMallocAsync) would spare that, but keeps memory from other processes, whose
- * builds need it.  (Rows that come from pageable memory, as in builds, also take pinned buffers: write.cu.)
+ * feel is cudaMalloc() and cudaFree(), once each an index: they take the driver's lock, and
+ * cudaFree() waits for the device.  A pool (cudaMallocAsync) would spare that, but keeps memory
+ * from other processes, whose builds need it.  (Rows that come from pageable memory, as in builds,
+ * also take pinned buffers: write.cu.)
  */
 #include <mutex>
 #include <new>
@@ -30,7 +31,9 @@
 /* Few dimensions have few distinct fp16 rows, and their fp32 rows cost little to read. */
 #define HALF_MIN_DIM 13
 
-/* Left free for other indexes' scratch and the driver when index_open() decides on the fp16 copy. */
+/*
+ * Left free for other indexes' scratch and the driver when index_open() decides on the fp16 copy.
+ */
 #define RESERVE_BYTES ((size_t) 512 << 20)
 
 #define SAMPLE_ROWS 65536u		/* that the mean is taken of; any point near it serves */
@@ -103,8 +106,8 @@ range_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, const fl
 	maximum = group_reduce<1, true>(maximum, NULL);
 	for (int offset = 16; offset > 0; offset >>= 1)
 	{
-		sum += __shfl_xor_sync(FULL_WARP, sum, offset);
-		count += __shfl_xor_sync(FULL_WARP, count, offset);
+		sum += __shfl_xor_sync(GG_FULL_WARP, sum, offset);
+		count += __shfl_xor_sync(GG_FULL_WARP, count, offset);
 	}
 	if (lane == 0)
 	{
@@ -297,7 +300,9 @@ search_device_find(search_device *device)
 		GG_CUDA_TRY(cudaDeviceGetAttribute(&found.sms, cudaDevAttrMultiProcessorCount, id));
 		GG_CUDA_TRY(cudaDeviceGetAttribute(&found.shared_bytes,
 										   cudaDevAttrMaxSharedMemoryPerBlockOptin, id));
-		/* static shared memory counts against the limit as well; no kernel here has more than this */
+		/*
+		 * static shared memory counts against the limit as well; no kernel here has more than this
+		 */
 		found.shared_bytes -= 256;
 		GG_CUDA_TRY(search_multi_max_cluster(&found, &found.max_cluster));
 		known = found;
@@ -419,8 +424,9 @@ choose_path(const gg_shape *shape, float largest, double typical, bool halves)
 
 	/*
 	 * Scaled so that the largest element is near 2^14, an element is a normal fp16 number down to
-	 * 2^-14.  When the typical one (the mean is of logarithms: outliers do not move it) is below 2^-4,
-	 * those a thousand times smaller start to lose bits: a few huge rows would spoil all others.
+	 * 2^-14.  When the typical one (the mean is of logarithms: outliers do not move it) is below
+	 * 2^-4, those a thousand times smaller start to lose bits: a few huge rows would spoil all
+	 * others.
 	 */
 	if (!isfinite(largest) || !isfinite(typical) || typical * 262144.0 < largest)
 		return alone;
@@ -457,12 +463,12 @@ prepare(gg_index *index)
 		if (halves)
 		{
 			GG_CUDA_TRY(cudaMemsetAsync(index->range, 0, sizeof(found), stream));
-			mean_kernel<<<(view->dim + 31) / 32, dim3(32, 32), 0, stream>>>(view->rows, view->row_stride,
-																		  view->n, view->dim, index->mean);
+			mean_kernel<<<(view->dim + 31) / 32, dim3(32, 32), 0, stream>>>
+				(view->rows, view->row_stride, view->n, view->dim, index->mean);
 			GG_CUDA_LAUNCHED("mean_kernel");
-			range_kernel<<<blocks, 256, 0, stream>>>(view->rows, view->row_stride, view->n, view->dim,
-													 index->mean, (uint32_t *) (index->range + 2),
-													 index->range);
+			range_kernel<<<blocks, 256, 0, stream>>>
+				(view->rows, view->row_stride, view->n, view->dim, index->mean,
+				 (uint32_t *) (index->range + 2), index->range);
 			GG_CUDA_LAUNCHED("range_kernel");
 			GG_CUDA_TRY(cudaMemcpyAsync(&found, index->range, sizeof(found), cudaMemcpyDeviceToHost,
 										stream));
@@ -482,9 +488,9 @@ prepare(gg_index *index)
 			view->scale = ldexpf(1, exponent);
 			view->mean = index->mean;
 			view->walk_stride = padded((size_t) view->dim * 2);
-			halve_kernel<<<blocks, 256, 0, stream>>>(view->rows, view->row_stride, view->n, view->dim,
-													 view->mean, view->scale, index->walk_rows.get(),
-													 view->walk_stride);
+			halve_kernel<<<blocks, 256, 0, stream>>>
+				(view->rows, view->row_stride, view->n, view->dim, view->mean, view->scale,
+				 index->walk_rows.get(), view->walk_stride);
 			GG_CUDA_LAUNCHED("halve_kernel");
 			view->walk_rows = index->walk_rows.get();
 		}
@@ -501,8 +507,9 @@ prepare(gg_index *index)
 		(shape->metric == GG_METRIC_L2 ||
 		 (shape->metric == GG_METRIC_COSINE && shape->element == GG_ELEMENT_F16)))
 	{
-		norms_kernel<<<blocks, 256, 0, stream>>>(view->walk_rows, view->walk_stride, view->n, view->dim,
-												 shape->metric == GG_METRIC_COSINE, index->norms);
+		norms_kernel<<<blocks, 256, 0, stream>>>
+			(view->walk_rows, view->walk_stride, view->n, view->dim,
+			 shape->metric == GG_METRIC_COSINE, index->norms);
 		GG_CUDA_LAUNCHED("norms_kernel");
 		view->norms = index->norms;
 	}
@@ -560,22 +567,6 @@ gg_cuda_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 					   index->finished ? ", and the index is finished" : "");
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	return finish(index, n, true, control);
-}
-
-/*
- * gg_engine.index_grow.  Searches take a copy of the view when they are queued.  New rows may share a cache
- * line with old ones that a search is reading: the old ones' bytes stay as they are.
- */
-gg_status
-gg_cuda_index_grow(gg_index *index, uint32_t n)
-{
-	if (!index->finished || index->shape.degree > 0 || n < index->view.n ||
-		n > index->shape.capacity)
-		return gg_fail(GG_EINVAL, __func__, "from %u to %u of %u rows, degree %u%s", index->view.n,
-					   n, index->shape.capacity, index->shape.degree, index->finished ? "" :
-					   ", not finished");
-	index->view.n = n;
-	return gg_ok();
 }
 
 /* For build.cu: the rows of an index that is not finished and has no graph. */

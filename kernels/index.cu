@@ -14,20 +14,22 @@
 #define EXACT_ELEMENTS_PER_LAUNCH 1.5e12
 
 /*
- * Up to here queries are read from, and answers written to, mapped host memory by the kernel itself:
- * a copy each way costs more than the kernel's own few transactions.
+ * Up to here queries are read from, and answers written to, mapped host memory by the kernel
+ * itself: a copy each way costs more than the kernel's own few transactions.
  */
 #define MAPPED_BATCH 16
 
 /*
- * Queries in slots are copied to device memory by a launch of their own when blocks would else read more
- * than this over PCIe a second time: at 55 GB/s 128 kB take 2.4 us.  Chosen by arithmetic, against the few us that one more
- * launch in the stream is known to take.
+ * Queries in slots are copied to device memory by a launch of their own when blocks would else read
+ * more than this over PCIe a second time: at 55 GB/s 128 kB take 2.4 us.  Chosen by arithmetic,
+ * against the few us that one more launch in the stream is known to take.
  */
 #define GATHER_BYTES ((uint64_t) 128 << 10)
 
-/* Up to here a block a query beats a warp a query: 1M x 128, 1,000 queries 0.36 and 0.40 ms, 2,000 0.56
- * and 0.48 ms. */
+/*
+ * Up to here a block per query beats a warp per query: over 1M x 128 1,000 queries take 0.36 and
+ * 0.40 ms, 2,000 take 0.56 and 0.48 ms.
+ */
 #define BLOCK_QUERIES_PER_SM 8
 
 /*
@@ -65,7 +67,8 @@ search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree)
  * Blocks a query, or 0 for the single-CTA kernel.
  *
  * While there are multiprocessors to spare, a query gets as many blocks as there are, up to the
- * largest cluster; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67).  Past that, a block a query is still sooner done than a warp a query, until the device is so full
+ * largest cluster; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67).
+ * Past that, a block a query is still sooner done than a warp a query, until the device is so full
  * that only throughput counts, where barriers are dear.  The length of the list does not change
  * that: both kernels' steps grow alike with it (measured at itopk 64 and 256).
  */
@@ -247,7 +250,8 @@ map_small(gg_index *index, uint32_t nq, uint32_t k, float **queries, uint32_t **
 
 /*
  * What searches of both kinds do with host memory: hand batches over, start them by enqueue(), take
- * the answers back.  enqueue is (queries, nq, nodes, distances) -> gg_status, pointers the device's.
+ * the answers back.  enqueue is (queries, nq, nodes, distances) -> gg_status, pointers the
+ * device's.
  */
 template <typename ENQUEUE>
 static gg_status

@@ -3,14 +3,14 @@
  *		Rank-based reordering with reverse edges (paper: cagra-2023, section III.B).
  *
  * knn n x k -> graph n x degree, in three steps
- *	1. detours	a warp a node A: its list goes into a hash table in shared memory (id -> rank); then the
- *				lists of its neighbours B pass by, and each D found at rank s of the list of rank b adds
- *				a detour to A -> D when both b and s are below D's rank.  Edges sorted by (detours, rank);
- *				the first `degree` are F(A).  Bytes: n x k x k ids gathered (d1: 16 GB), k^2 look-ups a
- *				node instead of the k^3 compares of the definition.
+ *	1. detours	a warp a node A: its list goes into a hash table in shared memory (id -> rank); then
+ *				the lists of its neighbours B pass by, and each D found at rank s of the list of
+ *				rank b adds a detour to A -> D when both b and s are below D's rank.  Edges sorted
+ *				by (detours, rank); the first `degree` are F(A).  Bytes: n x k x k ids gathered (d1:
+ *				16 GB), k^2 look-ups a node instead of the k^3 compares of the definition.
  *	2. reverse	every edge A -> F(A)[i] sorted to its target as (i, A): counted, scanned, scattered.
- *	3. merge	a warp a node D: the `degree` smallest of those keys, taken in turns with F(D), each id
- *				once, D left out.
+ *	3. merge	a warp a node D: the `degree` smallest of those keys, taken in turns with F(D), each
+ *				id once, D left out.
  *
  * Step 2 scatters in any order; step 3 takes minima, so the order is not seen.  Oracle: the CPU
  * engine's optimize(), the same bytes (test_cuda_build.c).
@@ -31,7 +31,8 @@ struct detour_shape
 {
 	static constexpr int WARPS = R <= 4 ? 8 : R == 8 ? 4 : 2;
 	static constexpr int LOG_SLOTS = R == 1 ? 7 : R == 2 ? 8 : R == 4 ? 9 : R == 8 ? 10 : 11;
-	static constexpr uint32_t SLOTS = 1u << LOG_SLOTS;	/* a quarter full: a miss takes 1.4 probes */
+	/* a quarter full: a miss takes 1.4 probes */
+	static constexpr uint32_t SLOTS = 1u << LOG_SLOTS;
 	static constexpr int AHEAD = R <= 2 ? 4 : R == 4 ? 2 : 1;	/* lists in flight */
 };
 
@@ -234,9 +235,9 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, const uint64_
 	for (int r = 0; r < R; r++)
 	{
 		const uint32_t i = r * 32 + lane;
+		const uint32_t edge = forward[(uint64_t) node * degree + min(i, degree - 1)];
 
-		nforward += __popc(__ballot_sync(GG_FULL_WARP, i < degree &&
-										 forward[(uint64_t) node * degree + min(i, degree - 1)] != GG_NO_NODE));
+		nforward += __popc(__ballot_sync(GG_FULL_WARP, i < degree && edge != GG_NO_NODE));
 		nreverse += __popc(__ballot_sync(GG_FULL_WARP, i < degree && list[i] != GG_KEY_NONE));
 	}
 #pragma unroll
@@ -259,7 +260,7 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, const uint64_
 			for (uint32_t j = 0; j < i; j++)
 				keep &= ids[j] != ids[i];
 		const uint32_t mask = __ballot_sync(GG_FULL_WARP, keep);
-		const uint32_t at = emitted + __popc(mask & ((1u << lane) - 1));
+		const uint32_t at = emitted + __popc(mask & gg_lanes_below(lane));
 
 		if (keep && at < degree)
 			graph[(uint64_t) node * degree + at] = ids[i];
@@ -299,7 +300,8 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 
 		GG_SWITCH_LENGTH(gg_cuda_list_length(k),
 			(detours_kernel<R><<<gg_cuda_blocks(count, detour_shape<R>::WARPS),
-			 detour_shape<R>::WARPS * 32, 0, stream>>>(knn, n, k, degree, (uint32_t) first, forward.get())));
+			 detour_shape<R>::WARPS * 32, 0, stream>>>
+			 (knn, n, k, degree, (uint32_t) first, forward.get())));
 		GG_CUDA_LAUNCHED("detours_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 		gg_cuda_progress(control, GG_PHASE_OPTIMIZE, first, n);
@@ -341,7 +343,8 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		const uint32_t count = gg_cuda_slice(n, first, merge_step);
 
 		GG_SWITCH_LENGTH(gg_cuda_list_length(degree),
-			(merge_kernel<R><<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, stream>>>
+			(merge_kernel<R>
+			 <<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, stream>>>
 			 (forward.get(), n, degree, starts.get(), reverse.get(), (uint32_t) first, graph)));
 		GG_CUDA_LAUNCHED("merge_kernel");
 		GG_TRY(pace.step(stream, control, __func__));

@@ -2,19 +2,21 @@
  * serve.cu
  *		Searches for many callers at once, queued and not waited for.
  *
- * The region is host memory of all processes, registered with the device: kernels read queries from the
- * slots and write answers, and then tickets, into them.  A batch in the steady state is one launch (a
- * pivots' product is two more; a gather, where many blocks would read the same queries over PCIe, one)
- * and no other call to CUDA: nothing is copied, no event is recorded, and who waits looks at a word of its slot.
+ * The region is host memory of all processes, registered with the device: kernels read queries from
+ * the slots and write answers, and then tickets, into them.  A batch in the steady state is one
+ * launch (a pivots' product is two more; a gather, where many blocks would read the same queries
+ * over PCIe, one) and no other call to CUDA: nothing is copied, no event is recorded, and who waits
+ * looks at a word of its slot.
  *
- * A lane is a stream with scratch memory of its own, so batches on different lanes run side by side over
- * the same index.  Streams have the highest priority: what loads an index meanwhile gives way.
+ * A lane is a stream with scratch memory of its own, so batches on different lanes run side by side
+ * over the same index.  Streams have the highest priority: what loads an index meanwhile gives way.
  *
- * Order of memory	An answer's stores, a barrier of the block that made them, a fence of system scope,
- *				the ticket's store (search.cuh, answered()).  The host's acquire load of the ticket sees
- *				all of the answer.  The other way, what the host wrote before a launch is seen by it.
- * Cost			serve_submit() copies some 2.5 kB of parameters and launches; test/engine/cuda/bench_serve
- *				measures it, and the time to the ticket.
+ * Order of memory	An answer's stores, a barrier of the block that made them, a fence of system
+ *				scope, the ticket's store (search.cuh, answered()).  The host's acquire load of the
+ *				ticket sees all of the answer.  The other way, what the host wrote before a launch
+ *				is seen by it.
+ * Cost			serve_submit() copies some 2.5 kB of parameters and launches;
+ *				test/engine/cuda/bench_serve measures it, and the time to the ticket.
  */
 #include <new>
 
@@ -22,7 +24,10 @@
 #include "index.cuh"
 #include "launch.cuh"
 
-/* What lanes have from the start, so that ordinary searches never allocate: 3.5 MB a lane, and 2.4 for exact search. */
+/*
+ * What lanes have from the start, so that ordinary searches never allocate: 3.5 MB a lane, and 2.4
+ * for exact search.
+ */
 #define USUAL_DIM 2048
 #define USUAL_K 64
 
@@ -30,7 +35,10 @@ typedef struct serve_lane
 {
 	cudaStream_t stream;
 	search_scratch scratch;
-	/* the last walks queued: how many, and the last one's word of its slot, which is `before` until it is answered */
+	/*
+	 * the last walks queued: how many, and the last one's word of its slot, which is `before` until
+	 * it is answered
+	 */
 	uint32_t	count;
 	const uint32_t *done;
 	uint32_t	before;
@@ -219,9 +227,10 @@ answer_nothing(const gg_server *server, const gg_serve_batch *batch)
 }
 
 /*
- * Walks that other lanes are at, as far as their last queries tell.  A cluster takes a multiprocessor a block, so
- * batches whose clusters were chosen as if each were alone would run one after the other; smaller clusters run side by
- * side.  Exact batches are not counted: those of a delta are short.
+ * Walks that other lanes are at, as far as their last queries tell.  A cluster takes a
+ * multiprocessor a block, so batches whose clusters were chosen as if each were alone would run one
+ * after the other; smaller clusters run side by side.  Exact batches are not counted: those of a
+ * delta are short.
  */
 static uint32_t
 walks_beside(const gg_server *server, uint32_t lane)
@@ -240,8 +249,9 @@ walks_beside(const gg_server *server, uint32_t lane)
 }
 
 /*
- * Whether a launch failed for what it asked of the device (shared memory, registers, a cluster's size) and not for what
- * became of the device.  Nothing was launched then, and the context is as good as before.
+ * Whether a launch failed for what it asked of the device (shared memory, registers, a cluster's
+ * size) and not for what became of the device.  Nothing was launched then, and the context is as
+ * good as before.
  */
 static bool
 launch_refused(int error)
@@ -251,8 +261,9 @@ launch_refused(int error)
 }
 
 /*
- * The batch could not be queued.  Of several launches the first may run: what it writes must not come after the
- * refusal, and how it ends tells whether the device is lost, for an error that sticks is what every call returns.
+ * The batch could not be queued.  Of several launches the first may run: what it writes must not
+ * come after the refusal, and how it ends tells whether the device is lost, for an error that
+ * sticks is what every call returns.
  */
 static gg_status
 give_up(const gg_status *status, cudaStream_t stream)
@@ -271,14 +282,15 @@ give_up(const gg_status *status, cudaStream_t stream)
 }
 
 /*
- * gg_engine.serve_submit.  GG_EUNSUPPORTED: this device cannot run what this batch needs, others go on; GG_EDEVICE as
- * of serve_check().
+ * gg_engine.serve_submit.  GG_EUNSUPPORTED: this device cannot run what this batch needs, others go
+ * on; GG_EDEVICE as of serve_check().
  */
 gg_status
 gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
 {
 	const gg_serve_layout *layout = &server->layout;
-	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim, index->view.npivots};
+	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim,
+									index->view.npivots};
 	const size_t list = (size_t) batch->list * batch->k * 4;
 	search_slots slots;
 	search_batch queued;

@@ -2,18 +2,23 @@
  * write.cu
  *		Rows and graph on their way into an index.
  *
- * Pinned memory is read by the device itself.  Pageable memory goes through a buffer of the driver's, which all threads
- * of a process share: 5 to 6 GB/s, by one thread as by eight.  Rows are what there is most of, and callers bring them with several threads
- * at once, so each of these gets pinned buffers of its own (index_stage): 6 GB/s by one thread, 12 by two, 23 by
- * four, 40 by eight, all measured on one H200 with memory that other processes had filled.
+ * Pinned memory is read by the device itself.  Pageable memory goes through a buffer of the
+ * driver's, which all threads of a process share: 5 to 6 GB/s, by one thread as by eight.  Rows are
+ * what there is most of, and callers bring them with several threads at once, so each of these gets
+ * pinned buffers of its own (index_stage): 6 GB/s by one thread, 12 by two, 23 by four, 40 by
+ * eight, all measured on one H200 with memory that other processes had filled.
  */
 #include <new>
 
 #include "index.cuh"
 
-#define UPLOAD_BYTES ((uint64_t) 64 << 20)	/* between two looks at cancelled(): 12 ms of pageable copy */
+/* between two looks at cancelled(): 12 ms of pageable copy */
+#define UPLOAD_BYTES ((uint64_t) 64 << 20)
 
-/* Pinning takes half a millisecond a MB; a copy as short as this one still takes longer than to start it. */
+/*
+ * Pinning takes half a millisecond a MB; a copy as short as this one still takes longer than to
+ * start it.
+ */
 #define STAGE_BYTES ((size_t) 512 << 10)
 
 /* ---- pinned buffers ------------------------------------------------------------ */

@@ -101,7 +101,9 @@ memory_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 
 /* ---- opening and closing ----------------------------------------------- */
 
-/* graph may be NULL: then only index_exact() works, which is all that rows not yet in a graph need. */
+/*
+ * graph may be NULL: then only index_exact() works, which is all that rows not yet in a graph need.
+ */
 gg_status
 gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph, const gg_control *control,
 				  gg_index **result)

@@ -3,20 +3,21 @@
  *		Approximate k-NN lists: GNND started from pivot cells (paper: gnnd-and-ggm-2021).
  *
  * Start.  A set of up to BRUTE_ROWS rows is compared with itself completely.  Otherwise each row is
- * assigned to the CELLS_OF_ROW nearest of some random rows, the pivots, and all rows assigned to the
- * same pivot, a cell, are compared with each other.  Assignment is in two levels: some pivots, the
- * regions, are compared with all rows; a row is compared further with the pivots that its nearest
- * region is among the PIVOT_REGIONS nearest of.  GG_INIT_RANDOM takes k random rows instead.
+ * assigned to the CELLS_OF_ROW nearest of some random rows, the pivots, and all rows assigned to
+ * the same pivot, a cell, are compared with each other.  Assignment is in two levels: some pivots,
+ * the regions, are compared with all rows; a row is compared further with the pivots that its
+ * nearest region is among the PIVOT_REGIONS nearest of.  GG_INIT_RANDOM takes k random rows
+ * instead.
  *
  * Descent.  As in the paper: each list offers its SAMPLES nearest new and nearest old entries, each
- * offer is entered at the other end too, up to 2 x SAMPLES, and around every node the new samples are
- * compared with each other and with the old ones, until few entries are made.
+ * offer is entered at the other end too, up to 2 x SAMPLES, and around every node the new samples
+ * are compared with each other and with the old ones, until few entries are made.
  *
  * Departures from the paper:
  *	1. The start above; the paper starts from random lists (see shares of true neighbours below).
  *	2. No selective update: the paper offers a sample only its nearest partner, to save locked
- *	   updates on a GPU.  Here a pair is turned away by comparing vectors of distances with the worst
- *	   entries, and the few that pass are all entered.
+ *	   updates on a GPU.  Here a pair is turned away by comparing vectors of distances with the
+ *	   worst entries, and the few that pass are all entered.
  *	3. Distances at the end are measured again, term by term, and lists sorted by them: tiles
  *	   compute |a|^2 + |b|^2 - 2ab, which orders near ties wrongly.
  *
@@ -42,12 +43,12 @@
 #define SAMPLES			12u
 
 /*
- * Iterations stop when fewer than this share of all list places changed.  How many that takes is the
- * data's: 2 for 200,000 x 128 of intrinsic dimension 16, 3 for MNIST, 7 for hashed TF-IDF vectors of 62,666
- * package descriptions, where stopping after 2 cost 4 points of recall (0.939 for 0.976 at itopk 64).  Half
- * the share adds an iteration and 0.001 to 0.002 of recall there.  One iteration is never enough to tell: it
- * tries only a sample of each list.  From random lists the first changes say
- * little, and the paper's smaller share is used.
+ * Iterations stop when fewer than this share of all list places changed.  How many that takes is
+ * the data's: 2 for 200,000 x 128 of intrinsic dimension 16, 3 for MNIST, 7 for hashed TF-IDF
+ * vectors of 62,666 package descriptions, where stopping after 2 cost 4 points of recall (0.939 for
+ * 0.976 at itopk 64).  Half the share adds an iteration and 0.001 to 0.002 of recall there.  One
+ * iteration is never enough to tell: it tries only a sample of each list.  From random lists the
+ * first changes say little, and the paper's smaller share is used.
  */
 #define DEFAULT_ITERATIONS			12u
 #define DEFAULT_TERMINATION			0.03f
@@ -63,7 +64,10 @@
  */
 #define CELL_LIMIT		4096u
 
-/* How often serial loops look at the clock, in rows: under 1 ms where each of a row's entries is a cache miss. */
+/*
+ * How often serial loops look at the clock, in rows: under 1 ms where each of a row's entries is a
+ * cache miss.
+ */
 #define POLL_ROWS		1024u
 
 typedef struct knn_state
@@ -380,7 +384,8 @@ region_centre(const cells_state *cells, uint32_t region)
 	return cells->centres ? cells->centres + (size_t) region * cells->knn->rows.dim : NULL;
 }
 
-#define ASSIGN_ROWS		256u	/* of one block: its packing is 1 / 256 of what it is compared with */
+/* of one block: its packing is 1 / 256 of what it is compared with */
+#define ASSIGN_ROWS		256u
 
 static void
 rows_to_regions_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
@@ -454,7 +459,9 @@ invert(const knn_state *state, const gg_lists *lists, const uint32_t *members, u
 	{
 		if (pass == 1)
 		{
-			/* at[v + 1] counts v; make it the place of the next one of v, which ends as at[v + 1] */
+			/*
+			 * at[v + 1] counts v; make it the place of the next one of v, which ends as at[v + 1]
+			 */
 			uint64_t	sum = 0;
 
 			for (uint32_t v = 0; v < count; v++)
@@ -599,7 +606,8 @@ cells_sizes(const knn_state *state, uint32_t *npivots, uint32_t *nregions)
 
 	*npivots = (uint32_t) (pivots < 2 * CELLS_OF_ROW ? 2 * CELLS_OF_ROW : pivots);
 	/* regions + PIVOT_REGIONS / regions of the pivots is least at the root; cells are uneven */
-	*nregions = max_u32((uint32_t) (1.2 * sqrt((double) PIVOT_REGIONS * *npivots)), 2 * PIVOT_REGIONS);
+	*nregions = max_u32((uint32_t) (1.2 * sqrt((double) PIVOT_REGIONS * *npivots)),
+						2 * PIVOT_REGIONS);
 	*nregions = min_u32(*nregions, *npivots);
 }
 
@@ -823,8 +831,8 @@ join_add(uint32_t *ids, uint32_t count, const uint32_t *more, uint32_t nmore)
 }
 
 /*
- * For each of m rows, in which of node's cells it is.  Two rows with a common bit have been compared
- * already, in that cell, and that is most of the pairs around a node.
+ * For each of m rows, in which of node's cells it is.  Two rows with a common bit have been
+ * compared already, in that cell, and that is most of the pairs around a node.
  */
 static void
 shared_cells(const knn_state *state, uint8_t *bits, uint32_t node, const uint32_t *ids, uint32_t m,
@@ -994,8 +1002,8 @@ knn_check(const gg_dataset *data, const gg_build_params *params)
 }
 
 /*
- * The larger of cells (assigned rows, then cells and lists) and descent (samples and lists); mirrors
- * what those allocate.
+ * The larger of cells (assigned rows, then cells and lists) and descent (samples and lists);
+ * mirrors what those allocate.
  */
 uint64_t
 gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, int threads,
@@ -1044,7 +1052,8 @@ gg_status
 gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
 					 uint32_t *ids, float *distances, uint32_t **order, gg_build_stats *stats)
 {
-	knn_state	state = {.params = params, .pool = pool, .n = data->n, .k = params->intermediate_graph_degree};
+	knn_state	state = {.params = params, .pool = pool, .n = data->n,
+						 .k = params->intermediate_graph_degree};
 	finish_state finish = {&state, ids, distances};
 	int			threads = gg_pool_threads(pool);
 	/* lists that need no padding are worked on where they are to be returned */

@@ -19,8 +19,9 @@
  * alternately, not as a fixed half.
  *
  * How.  (a) asks for each of the k x k neighbours of neighbours whether it is a neighbour: first a
- * small set of hashes, then a table over all nodes that holds the ranks in A's list.  (b) goes through F by i, then by A, so that each R(D) comes
- * in order and ends when it is full; each thread does it for its own share of the D.
+ * small set of hashes, then a table over all nodes that holds the ranks in A's list.  (b) goes
+ * through F by i, then by A, so that each R(D) comes in order and ends when it is full; each thread
+ * does it for its own share of the D.
  */
 #include "stages.h"
 
@@ -41,7 +42,10 @@ typedef struct optimize_state
 	uint32_t	shares;			/* of the nodes, in (b) */
 } optimize_state;
 
-/* A node's neighbours as a set of hashes: 4,096 bits, in which a stranger passes for one of 64 once in 64. */
+/*
+ * A node's neighbours as a set of hashes: 4,096 bits, in which a stranger passes for one of 64 once
+ * in 64.
+ */
 #define SET_BITS		12
 #define SET_HASH(id)	((uint32_t) ((id) * 0x9E3779B1u) >> (32 - SET_BITS))
 
@@ -221,8 +225,8 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 					const uint32_t *order, uint32_t *graph)
 {
 	int			threads = gg_pool_threads(pool);
-	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .order = order, .graph = graph,
-		.shares = (uint32_t) threads};
+	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .order = order,
+		.graph = graph, .shares = (uint32_t) threads};
 	gg_status	status = gg_ok();
 
 	if (k < 1 || k > GG_MAX_DEGREE || degree < 1 || degree > GG_MAX_DEGREE)

@@ -2,9 +2,10 @@
  * serve.c
  *		Indexes filled piece by piece, and searches for many callers at once.
  *
- * This is what lets the CPU engine play a device: the service's whole protocol then runs, and is tested,
- * without one.  A batch is answered within serve_submit(), by the calling thread, one query after the other with the
- * functions of index.c, so that an answer is the same bits in any batch.  "Device memory" is the process's own.
+ * This is what lets the CPU engine play a device: the service's whole protocol then runs, and is
+ * tested, without one.  A batch is answered within serve_submit(), by the calling thread, one query
+ * after the other with the functions of index.c, so that an answer is the same bits in any batch.
+ * "Device memory" is the process's own.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -47,8 +48,8 @@ uint64_t
 gg_cpu_shape_bytes(const gg_shape *shape)
 {
 	/* pivots twice: as written, and taken apart */
-	return sizeof(gg_index) + part_bytes(shape, GG_PART_ROWS) + part_bytes(shape, GG_PART_ADJACENCY) +
-		2 * part_bytes(shape, GG_PART_PIVOTS);
+	return sizeof(gg_index) + part_bytes(shape, GG_PART_ROWS) +
+		part_bytes(shape, GG_PART_ADJACENCY) + 2 * part_bytes(shape, GG_PART_PIVOTS);
 }
 
 uint64_t
@@ -153,23 +154,6 @@ gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 	return gg_ok();
 }
 
-/* A search on another thread takes the old number or the new one; the rows of both are there. */
-gg_status
-gg_cpu_index_grow(gg_index *index, uint32_t n)
-{
-	static const char *const where = "gg_cpu_index_grow";
-
-	if (index->shape.degree != 0 || !index->finished)
-		return gg_fail(GG_EINVAL, where, "only a finished index without a graph can grow");
-	if (n < index->data.n || n > index->shape.capacity)
-		return gg_fail(GG_EINVAL, where, "%u rows are not within %u .. %u", n, index->data.n,
-					   index->shape.capacity);
-	atomic_thread_fence(memory_order_release);
-	index->data.n = n;
-	index->graph.n = n;
-	return gg_ok();
-}
-
 gg_status
 gg_cpu_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 				   const gg_control *control, gg_graph *graph, gg_build_stats *stats)
@@ -199,7 +183,10 @@ gg_cpu_serve_open(int device, void *region, size_t region_bytes, const gg_serve_
 	status = gg_serve_check_layout(where, region, region_bytes, layout, &room);
 	if (status.code != GG_OK)
 		return status;
-	/* any other number is played as well, however many are counted: the service is tested with several */
+	/*
+	 * any other number is played as well, however many are counted: the service is tested with
+	 * several
+	 */
 	if (device < 0)
 		return gg_fail(GG_ENODEVICE, where, "no device %d", device);
 	server = malloc(sizeof(gg_server));
@@ -216,7 +203,8 @@ gg_status
 gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
 {
 	const gg_serve_layout *layout = &server->layout;
-	const gg_serve_target target = {index->finished, index->data.n, index->data.dim, index->graph.npivots};
+	const gg_serve_target target = {index->finished, index->data.n, index->data.dim,
+									index->graph.npivots};
 	gg_search_params params = {.k = batch->k,.itopk_size = batch->itopk_size};
 	gg_status	status;
 

@@ -4,11 +4,11 @@
  *
  * A join packs its rows into panels of TILE_COLUMNS transposed rows, so that the inner loop is one
  * broadcast and two multiply-adds of whole vectors, and compares each distance with the worst entry
- * of both lists while it is still in a register: after the first few hundred candidates nearly
- * all are turned away there, 16 at a time.  Rows that are too long for the packing memory are packed
+ * of both lists while it is still in a register: after the first few hundred candidates nearly all
+ * are turned away there, 16 at a time.  Rows that are too long for the packing memory are packed
  * and summed up piecewise.
  */
-#include "tile_ops.h"
+#include "tile.h"
 
 #include <math.h>
 #include <sched.h>
@@ -315,9 +315,11 @@ tile_piece(uint32_t panels, uint32_t dim)
 uint64_t
 gg_tile_memory_bytes(uint32_t dim)
 {
+	bool		pieces = dim > tile_piece(GG_TILE_ROWS / TILE_COLUMNS, dim);
+
 	return sizeof(gg_tile_memory) + sizeof(float) *
 		(PACK_FLOATS + 16 * (uint64_t) tile_piece(1, dim) +
-		 (dim > tile_piece(GG_TILE_ROWS / TILE_COLUMNS, dim) ? (uint64_t) GG_TILE_ROWS * GG_TILE_ROWS : 0));
+		 (pieces ? (uint64_t) GG_TILE_ROWS * GG_TILE_ROWS : 0));
 }
 
 gg_status
@@ -453,8 +455,8 @@ list_offer(const gg_lists *lists, const tile_ops *ops, uint32_t row, uint32_t hi
 
 /*
  * Note which rows of the join are in each other's lists.  Near rows meet again and again in other
- * cells: of 370 pairs a row that are near enough 140 are entered already (200,000 x 128), and finding
- * that out pair by pair costs more than going through the lists once.
+ * cells: of 370 pairs a row that are near enough 140 are entered already (200,000 x 128), and
+ * finding that out pair by pair costs more than going through the lists once.
  *
  * Two ids with the same slot only lose a mark, and another thread may enter a pair meanwhile: lists
  * are still searched before anything is entered.

@@ -73,7 +73,8 @@ any_enter(uint32_t *ids, float *distances, uint32_t stride, float worst,
 
 #define ANY_OPS(set) \
 	SET_TARGET static void \
-	transpose_##set(const float *const rows[16], const float *centre, uint32_t depth, float *panel) \
+	transpose_##set(const float *const rows[16], const float *centre, uint32_t depth, \
+					float *panel) \
 	{ \
 		any_transpose(rows, centre, 0, depth, panel); \
 	} \
@@ -221,8 +222,11 @@ enter_avx2(uint32_t *ids, float *distances, uint32_t stride, float worst,
 				where;
 
 	for (uint32_t i = 0; i < stride; i += 8)
-		found = _mm256_or_si256(found, _mm256_cmpeq_epi32(key,
-							_mm256_and_si256(mask, _mm256_loadu_si256((const __m256i *) (ids + i)))));
+	{
+		__m256i		some = _mm256_loadu_si256((const __m256i *) (ids + i));
+
+		found = _mm256_or_si256(found, _mm256_cmpeq_epi32(key, _mm256_and_si256(mask, some)));
+	}
 	if (!_mm256_testz_si256(found, found))
 		return worst;
 	while ((where = (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(distances + at),
@@ -289,10 +293,14 @@ transpose_avx512(const float *const rows[16], const float *centre, uint32_t dept
 			__m512		low23 = _mm512_shuffle_f32x4(a[8 + e], a[12 + e], 0x44);
 			__m512		high23 = _mm512_shuffle_f32x4(a[8 + e], a[12 + e], 0xEE);
 
-			_mm512_storeu_ps(out + (0 + e) * TILE_COLUMNS, _mm512_shuffle_f32x4(low01, low23, 0x88));
-			_mm512_storeu_ps(out + (4 + e) * TILE_COLUMNS, _mm512_shuffle_f32x4(low01, low23, 0xDD));
-			_mm512_storeu_ps(out + (8 + e) * TILE_COLUMNS, _mm512_shuffle_f32x4(high01, high23, 0x88));
-			_mm512_storeu_ps(out + (12 + e) * TILE_COLUMNS, _mm512_shuffle_f32x4(high01, high23, 0xDD));
+			_mm512_storeu_ps(out + (0 + e) * TILE_COLUMNS,
+							 _mm512_shuffle_f32x4(low01, low23, 0x88));
+			_mm512_storeu_ps(out + (4 + e) * TILE_COLUMNS,
+							 _mm512_shuffle_f32x4(low01, low23, 0xDD));
+			_mm512_storeu_ps(out + (8 + e) * TILE_COLUMNS,
+							 _mm512_shuffle_f32x4(high01, high23, 0x88));
+			_mm512_storeu_ps(out + (12 + e) * TILE_COLUMNS,
+							 _mm512_shuffle_f32x4(high01, high23, 0xDD));
 		}
 	}
 	any_transpose(rows, centre, k, depth, panel);
@@ -306,8 +314,10 @@ screen_avx512(float *sums, float bias, const float *biases, float factor,
 				b = _mm512_set1_ps(bias),
 				w = _mm512_set1_ps(worst),
 				zero = _mm512_setzero_ps();
-	__m512		d0 = _mm512_fmadd_ps(f, _mm512_loadu_ps(sums), _mm512_add_ps(b, _mm512_loadu_ps(biases)));
-	__m512		d1 = _mm512_fmadd_ps(f, _mm512_loadu_ps(sums + 16), _mm512_add_ps(b, _mm512_loadu_ps(biases + 16)));
+	__m512		d0 = _mm512_fmadd_ps(f, _mm512_loadu_ps(sums),
+									 _mm512_add_ps(b, _mm512_loadu_ps(biases)));
+	__m512		d1 = _mm512_fmadd_ps(f, _mm512_loadu_ps(sums + 16),
+									 _mm512_add_ps(b, _mm512_loadu_ps(biases + 16)));
 
 	/* of a NaN and zero, max returns the second operand */
 	d0 = _mm512_max_ps(zero, d0);

@@ -43,15 +43,15 @@
 #define PIVOTS_MEASURED_ALL 64u
 
 /*
- * The pivot walk starts from that many pivots, which are in random order: as many as the coarsest level
- * of their graph has at least (connect.c).
+ * The pivot walk starts from that many pivots, which are in random order: as many as the coarsest
+ * level of their graph has at least (connect.c).
  */
 #define PIVOT_ENTRIES 32u
 
 /*
- * The pivot walk ends when that many nearest ones are expanded.  Lists of 24 / 32 / 40, itopk 64: recall@10
- * 0.9944 / 0.9960 / 0.9967 with 659 / 722 / 784 distances on 100,000 x 768 in 500 clusters, and 0.9985 /
- * 0.9993 / 0.9996 with 984 / 1031 / 1078 on 200,000 x 128 in 200.
+ * The pivot walk ends when that many nearest ones are expanded.  Lists of 24 / 32 / 40, itopk 64:
+ * recall@10 0.9944 / 0.9960 / 0.9967 with 659 / 722 / 784 distances on 100,000 x 768 in 500
+ * clusters, and 0.9985 / 0.9993 / 0.9996 with 984 / 1031 / 1078 on 200,000 x 128 in 200.
  */
 #define PIVOT_LIST 32u
 
@@ -237,8 +237,8 @@ sorted_insert(uint64_t *keys, size_t count, uint64_t key)
 /* ---- what is known ----------------------------------------------------- */
 
 /*
- * Room for more nodes in everything that file() and the seen set may touch, and for the parents that the
- * next step moves to the overflow array before it knows how many nodes they lead to.
+ * Room for more nodes in everything that file() and the seen set may touch, and for the parents
+ * that the next step moves to the overflow array before it knows how many nodes they lead to.
  */
 static bool
 reserve(gg_walk *walk, size_t more)

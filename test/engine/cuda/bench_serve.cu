@@ -2,10 +2,12 @@
  * bench_serve.cu
  *		Time from serve_submit() to the ticket, as a spinning host sees it; loading; throughput.
  *
- *	bench_serve [N DIM METRIC [ITOPK ...]]		default 1000000 128 l2 32 64; METRIC l2, ip, cosine or l1
+ *	bench_serve [N DIM METRIC [ITOPK ...]]		default 1000000 128 l2 32 64; METRIC l2, ip, cosine
+ *												or l1
  *
- * Rows are drawn from 200 clusters on a manifold of 16 dimensions.  The graph is built by build_index(), 32 of 64, and
- * loaded as the service does: through 4 MB pieces of registered memory.  One line a measurement.
+ * Rows are drawn from 200 clusters on a manifold of 16 dimensions.  The graph is built by
+ * build_index(), 32 of 64, and loaded as the service does: through 4 MB pieces of registered
+ * memory.  One line a measurement.
  */
 #include <algorithm>
 #include <math.h>
