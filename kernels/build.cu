@@ -22,7 +22,8 @@ now_s(void)
 }
 
 gg_status
-gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream, const gg_control *control)
+gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream,
+				const gg_control *control)
 {
 	for (uint64_t at = 0; at < bytes; at += COPY_BYTES)
 	{
@@ -32,11 +33,12 @@ gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t str
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		GG_TRY(gg_cuda_check_cancel(control, __func__));
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 gg_status
-gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t stream, const gg_control *control)
+gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t stream,
+				 const gg_control *control)
 {
 	for (uint64_t at = 0; at < bytes; at += COPY_BYTES)
 	{
@@ -46,10 +48,12 @@ gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t st
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		GG_TRY(gg_cuda_check_cancel(control, __func__));
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
-/* Memory for free(), in huge pages where there are some: the copy back faults in each page of it. */
+/*
+ * Memory for free(), in huge pages where there are some: the copy back faults in each page of it.
+ */
 static uint32_t *
 allocate_large(uint64_t bytes)
 {
@@ -68,20 +72,24 @@ static gg_status
 check(const gg_dataset *data, const gg_build_params *params)
 {
 	if (data->dim < 1 || data->dim > GG_MAX_DIM || data->n > GG_MAX_NODES)
-		return gg_cuda_fail(GG_EINVAL, __func__, "%u rows of %u dimensions are out of range", data->n, data->dim);
+		return gg_fail(GG_EINVAL, __func__, "%u rows of %u dimensions are out of range", data->n,
+					   data->dim);
 	if (data->metric < GG_METRIC_L2 || data->metric > GG_METRIC_L1)
-		return gg_cuda_fail(GG_EINVAL, __func__, "metric %d is unknown", (int) data->metric);
+		return gg_fail(GG_EINVAL, __func__, "metric %d is unknown", (int) data->metric);
 	if (data->element != GG_ELEMENT_F32 && data->element != GG_ELEMENT_F16)
-		return gg_cuda_fail(GG_EINVAL, __func__, "element %d is unknown", (int) data->element);
+		return gg_fail(GG_EINVAL, __func__, "element %d is unknown", (int) data->element);
 	if (params->graph_degree < 4 || params->graph_degree > GG_MAX_DEGREE / 2 ||
 		params->intermediate_graph_degree < params->graph_degree ||
 		params->intermediate_graph_degree > GG_MAX_DEGREE)
-		return gg_cuda_fail(GG_EINVAL, __func__, "graph degree %u of %u is out of range",
-							params->graph_degree, params->intermediate_graph_degree);
-	return gg_cuda_ok();
+		return gg_fail(GG_EINVAL, __func__, "graph degree %u of %u is out of range",
+					   params->graph_degree, params->intermediate_graph_degree);
+	return gg_ok();
 }
 
-/* Refuse at once what would fail later, with the sizes; held: bytes of the rows that are there already. */
+/*
+ * Refuse at once what would fail later, with the sizes; held: bytes of the rows that are there
+ * already.
+ */
 static gg_status
 check_memory(const gg_dataset *data, uint64_t held, const gg_build_params *params,
 			 const gg_control *control)
@@ -94,17 +102,20 @@ check_memory(const gg_dataset *data, uint64_t held, const gg_build_params *param
 	GG_CUDA_TRY(cudaMemGetInfo(&available, &total));
 	/* asking has made the context */
 	if (bytes.device - CONTEXT_BYTES - held > available)
-		return gg_cuda_fail(GG_EDEVICE_MEMORY, __func__,
-							"%u rows of %u dimensions take %llu MB of device memory, of which %llu of %llu MB are free",
-							data->n, data->dim, (unsigned long long) ((bytes.device - CONTEXT_BYTES - held) >> 20),
-							(unsigned long long) (available >> 20), (unsigned long long) (total >> 20));
-	return gg_cuda_ok();
+		return gg_fail(GG_EDEVICE_MEMORY, __func__,
+					   "%u rows of %u dimensions take %llu MB of device memory, "
+					   "of which %llu of %llu MB are free", data->n, data->dim,
+					   (unsigned long long) ((bytes.device - CONTEXT_BYTES - held) >> 20),
+					   (unsigned long long) (available >> 20),
+					   (unsigned long long) (total >> 20));
+	return gg_ok();
 }
 
 /* The caller's rows into device memory. */
 static gg_status
-load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-		  gg_cuda_buffer<char> *rows, gg_cuda_data *device, gg_build_stats *stats)
+load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control,
+		  gg_cuda_meter *meter, gg_cuda_buffer<char> *rows, gg_cuda_data *device,
+		  gg_build_stats *stats)
 {
 	const uint64_t bytes = (uint64_t) data->n * data->dim * gg_element_size(data->element);
 	const double begin = now_s();
@@ -119,13 +130,14 @@ load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control
 	device->metric = data->metric;
 	device->side = NULL;
 	stats->transfer_s += now_s() - begin;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 gg_status
 gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
 				 const gg_control *control, gg_cuda_meter *meter, gg_cuda_working_copy *copy,
-				 gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances, gg_build_stats *stats)
+				 gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances,
+				 gg_build_stats *stats)
 {
 	const uint32_t n = data->n;
 	const uint32_t k = params->intermediate_graph_degree;
@@ -137,19 +149,20 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 	double		begin = now_s();
 
 	if (n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, copy));
 	GG_TRY(gg_cuda_allocate_large(&lists, (uint64_t) n * length, control, meter));
 	if (random)
-		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, stream, control, lists.get()));
+		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, stream, control,
+									lists.get()));
 	else if (exact)
 		GG_TRY(gg_cuda_exact_lists(&copy->view, length, stream, control, lists.get()));
 	else
 	{
 		GG_TRY(order.allocate(n, meter));
 		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), stream));
-		GG_TRY(gg_cuda_cells_init(&copy->view, length, params->seed, stream, control, meter, lists.get(),
-								  order.get()));
+		GG_TRY(gg_cuda_cells_init(&copy->view, length, params->seed, stream, control, meter,
+								  lists.get(), order.get()));
 	}
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	stats->init_s += now_s() - begin;
@@ -162,16 +175,17 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, control, meter));
 	if (distances != NULL)
 		GG_TRY(gg_cuda_allocate_large(distances, (uint64_t) n * k, control, meter));
-	GG_TRY(gg_cuda_finish_lists(data, lists.get(), length, k, params->seed, stream, control, ids->get(),
-								distances != NULL ? distances->get() : NULL));
+	GG_TRY(gg_cuda_finish_lists(data, lists.get(), length, k, params->seed, stream, control,
+								ids->get(), distances != NULL ? distances->get() : NULL));
 	GG_TRY(gg_cuda_give_back(control, __func__, lists));
 	stats->descent_s += now_s() - begin;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 gg_status
 gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
-				   const gg_control *control, gg_cuda_meter *meter, gg_graph *out, gg_build_stats *stats)
+				   const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
+				   gg_build_stats *stats)
 {
 	const uint64_t edges = (uint64_t) data->n * params->graph_degree;
 	gg_cuda_working_copy copy;
@@ -183,7 +197,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	out->n = data->n;
 	out->degree = params->graph_degree;
 	if (data->n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_TRY(gg_cuda_knn_rows(data, params, stream, control, meter, &copy, &ids, NULL, stats));
 
 	begin = now_s();
@@ -196,8 +210,10 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	begin = now_s();
 	out->adjacency = allocate_large(edges * sizeof(uint32_t));
 	if (out->adjacency == NULL)
-		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory for %llu edges", (unsigned long long) edges);
-	GG_TRY(gg_cuda_copy_out(out->adjacency, graph.get(), edges * sizeof(uint32_t), stream, control));
+		return gg_fail(GG_ENOMEM, __func__, "out of memory for %llu edges",
+					   (unsigned long long) edges);
+	GG_TRY(gg_cuda_copy_out(out->adjacency, graph.get(), edges * sizeof(uint32_t), stream,
+							control));
 	stats->transfer_s += now_s() - begin;
 
 	begin = now_s();
@@ -225,7 +241,7 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	memset(out, 0, sizeof(*out));
 	GG_TRY(check(data, params));
 	if (data->n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_TRY(stream.create());
 	GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, out));
 	GG_TRY(gg_cuda_knn_rows(&device, params, stream.get(), control, NULL, &copy, &device_ids,
@@ -233,10 +249,10 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	begin = now_s();
 	GG_TRY(gg_cuda_copy_out(ids, device_ids.get(), device_ids.bytes(), stream.get(), control));
 	if (distances != NULL)
-		GG_TRY(gg_cuda_copy_out(distances, device_distances.get(), device_distances.bytes(), stream.get(),
-								control));
+		GG_TRY(gg_cuda_copy_out(distances, device_distances.get(), device_distances.bytes(),
+								stream.get(), control));
 	out->transfer_s += now_s() - begin;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* An exception of the host's containers must not cross into C; a graph that was begun is freed. */
@@ -252,7 +268,7 @@ guarded(RUN run, gg_graph *graph)
 	}
 	catch (...)
 	{
-		status = gg_cuda_fail(GG_ENOMEM, __func__, "out of memory");
+		status = gg_fail(GG_ENOMEM, __func__, "out of memory");
 	}
 	if (status.code != GG_OK)
 		gg_graph_free(graph);
@@ -279,7 +295,8 @@ gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_co
 
 					   GG_TRY(stream.create());
 					   GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, out));
-					   return gg_cuda_build_rows(&device, params, stream.get(), control, NULL, graph, out);
+					   return gg_cuda_build_rows(&device, params, stream.get(), control, NULL,
+												 graph, out);
 				   }, graph);
 }
 
@@ -297,7 +314,8 @@ gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 	memset(graph, 0, sizeof(*graph));
 	GG_TRY(gg_cuda_index_rows(index, n, &data, &stride));
 	GG_TRY(check(&data, params));
-	GG_TRY(check_memory(&data, (uint64_t) n * data.dim * gg_element_size(data.element), params, control));
+	GG_TRY(check_memory(&data, (uint64_t) n * data.dim * gg_element_size(data.element), params,
+						control));
 	return guarded([&]() -> gg_status
 				   {
 					   gg_cuda_stream stream;
@@ -310,16 +328,18 @@ gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 					   device.pitch = (uint32_t) (stride / gg_element_size(data.element));
 					   device.element = data.element;
 					   device.metric = data.metric;
-					   return gg_cuda_build_rows(&device, params, stream.get(), control, NULL, graph, out);
+					   return gg_cuda_build_rows(&device, params, stream.get(), control, NULL,
+												 graph, out);
 				   }, graph);
 }
 
 /*
- * gg_engine.build_bytes: the largest of the stages, each counted as its buffers are allocated above.
+ * gg_engine.build_bytes: the largest of the stages, each counted as its buffers are allocated
+ * above.
  */
 gg_status
-gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
-					gg_bytes *bytes)
+gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
+					const gg_control *control, gg_bytes *bytes)
 {
 	(void) control;
 	GG_TRY(check(data, params));
@@ -330,7 +350,10 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params, const
 	const uint64_t lists = n * gg_cuda_list_length((uint32_t) k) * 8;
 	const uint64_t rows = n * data->dim * gg_element_size(data->element) +
 		n * gg_cuda_row_bytes(data->metric, data->dim);
-	/* nearest pivots, order, then either level's members and the cells' own arrays (1 / 64 of the rows) */
+	/*
+	 * nearest pivots, order, then either level's members and the cells' own arrays (1 / 64 of the
+	 * rows)
+	 */
 	const uint64_t cells = n * (32 * 8 + 4 + 8 * 4 + 4 * 4) + n / 64 * (8 * 12 + 64) +
 		n / 64 * gg_cuda_row_bytes(data->metric, data->dim);
 	/* samples of both ages, offers, card, order */
@@ -349,5 +372,5 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params, const
 	bytes->device = rows + peak + CONTEXT_BYTES;
 	/* adjacency; visited and parents when nodes must be linked */
 	bytes->host = n * degree * 4 + n * 9;
-	return gg_cuda_ok();
+	return gg_ok();
 }

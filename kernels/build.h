@@ -22,8 +22,9 @@
 /* ---- the working copy ---------------------------------------------------- */
 
 /*
- * How rows are compared while building.  L2, cosine (on unit rows) and inner product (after the MIPS
- * reduction) all order as the Euclidean distance does, so there is one kind for the tensor cores.
+ * How rows are compared while building.  L2, cosine (on unit rows) and inner product (after the
+ * MIPS reduction) all order as the Euclidean distance does, so there is one kind for the tensor
+ * cores.
  */
 typedef enum gg_cuda_kind
 {
@@ -57,7 +58,8 @@ typedef struct gg_cuda_data
 	uint32_t	pitch;			/* elements from row to row: dim, or more */
 	gg_element	element;
 	gg_metric	metric;
-	const float *side;			/* IP: the MIPS element; cosine over fp16 rows: 1 / |x|; else NULL */
+	/* IP: the MIPS element; cosine over fp16 rows: 1 / |x|; else NULL */
+	const float *side;
 } gg_cuda_data;
 
 class gg_cuda_working_copy
@@ -86,10 +88,9 @@ extern uint64_t gg_cuda_row_bytes(gg_metric metric, uint32_t dim);
 
 /*
  * A list is `length` keys in ascending order, GG_KEY_NONE at the end.  A key is the distance's bits
- * (distances are never negative, so they order as integers), then the id, then the NEW flag of GNND:
- * ties go to the lower id, and equal (distance, id) are neighbours in the order.
+ * (distances are never negative, so they order as integers), then the id, then the NEW flag of
+ * GNND: ties go to the lower id, and equal (distance, id) are neighbours in the order.
  */
-#define GG_KEY_NONE 0xFFFFFFFFFFFFFFFFull
 #define GG_KEY_NEW 1ull
 
 /* Length that a list of k entries takes: registers of a warp times a power of two. */
@@ -131,7 +132,9 @@ extern gg_status gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, u
 extern gg_status gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, cudaStream_t stream,
 									 const gg_control *control, uint64_t *lists);
 
-/* lists (a->n x length keys): the keep nearest rows of b for every row of a, every pair compared. */
+/*
+ * lists (a->n x length keys): the keep nearest rows of b for every row of a, every pair compared.
+ */
 extern gg_status gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same,
 									uint32_t length, uint32_t keep, cudaStream_t stream,
 									const gg_control *control, uint64_t *lists);
@@ -156,8 +159,8 @@ extern gg_status gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length,
 									  const gg_control *control, uint64_t *lists);
 
 /*
- * ids (n x k) and, unless NULL, distances from lists: distances computed again from the caller's rows
- * in fp32, lists sorted by them, duplicates dropped, short lists filled up when n > k.
+ * ids (n x k) and, unless NULL, distances from lists: distances computed again from the caller's
+ * rows in fp32, lists sorted by them, duplicates dropped, short lists filled up when n > k.
  */
 extern gg_status gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists,
 									  uint32_t length, uint32_t k, uint64_t seed,
@@ -171,9 +174,9 @@ extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32
 										 uint32_t *graph);
 
 /*
- * Pivots and what they reach.  knn (n x k) and graph, the copy of out->adjacency, are in device memory;
- * where nodes cannot be reached, edges of out->adjacency are replaced or pivots added, and *repaired
- * counts both.  Makes out->pivots and out->pivot_adjacency.
+ * Pivots and what they reach.  knn (n x k) and graph, the copy of out->adjacency, are in device
+ * memory; where nodes cannot be reached, edges of out->adjacency are replaced or pivots added, and
+ * *repaired counts both.  Makes out->pivots and out->pivot_adjacency.
  */
 extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k,
 								 const uint32_t *graph, uint64_t seed, cudaStream_t stream,
@@ -189,7 +192,8 @@ extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *p
 									gg_cuda_meter *meter, gg_graph *out, gg_build_stats *stats);
 
 /*
- * The k-NN lists alone: copy and ids (n x k, device memory, allocated here) are left for what follows.
+ * The k-NN lists alone: copy and ids (n x k, device memory, allocated here) are left for what
+ * follows.
  */
 extern gg_status gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params,
 								  cudaStream_t stream, const gg_control *control,
@@ -209,18 +213,21 @@ gg_cuda_drain(cudaStream_t stream, const gg_control *control, const char *where)
 }
 
 /*
- * Rows that one launch of a plain pass over all rows takes.  Some ms each; up to 10 where every row has some
- * dozens of atomic operations all over device memory, of which it does a few billion a second.
+ * Rows that one launch of a plain pass over all rows takes.  Some ms each; up to 10 where every row
+ * has some dozens of atomic operations all over device memory, of which it does a few billion a
+ * second.
  */
 #define GG_PASS_ROWS ((uint64_t) 1 << 20)
 
 /*
- * Memory that grows with the rows is taken and given back one buffer at a time, with a question after each: the
- * driver maps and unmaps gigabytes in some ms each, and cudaFree() waits for all that is queued besides.
+ * Memory that grows with the rows is taken and given back one buffer at a time, with a question
+ * after each: the driver maps and unmaps gigabytes in some ms each, and cudaFree() waits for all
+ * that is queued besides.
  */
 template <typename T>
 static inline gg_status
-gg_cuda_allocate_large(gg_cuda_buffer<T> *buffer, uint64_t count, const gg_control *control, gg_cuda_meter *meter)
+gg_cuda_allocate_large(gg_cuda_buffer<T> *buffer, uint64_t count, const gg_control *control,
+					   gg_cuda_meter *meter)
 {
 	GG_TRY(buffer->allocate(count, meter));
 	return gg_cuda_check_cancel(control, __func__);
@@ -234,11 +241,19 @@ gg_cuda_give_back(const gg_control *control, const char *where)
 
 template <typename T, typename... Rest>
 static inline gg_status
-gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T> &buffer, Rest &... rest)
+gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T> &buffer,
+				  Rest &... rest)
 {
 	buffer.release();
 	GG_TRY(gg_cuda_check_cancel(control, where));
 	return gg_cuda_give_back(control, where, rest...);
+}
+
+/* Rows that the launch from row first takes of n, at most `most`. */
+static inline uint32_t
+gg_cuda_slice(uint64_t n, uint64_t first, uint64_t most)
+{
+	return (uint32_t) (n - first < most ? n - first : most);
 }
 
 static inline uint32_t

@@ -3,27 +3,27 @@
  *		Pivot cells: each row goes to its nearest pivots, and rows that share a pivot are
  *		compared with each other.
  *
- * One kernel does all of it.  join_kernel takes work items "rows A against rows B" and keeps, for every
- * row of A, the `keep` smallest keys in the row's list:
+ * One kernel does all of it.  join_kernel takes work items "rows A against rows B" and keeps, for
+ * every row of A, the `keep` smallest keys in the row's list:
  *	- assignment: A = rows, B = pivots, keep = slots (GG_SLOTS nearest pivots of each row);
  *	- assignment in two levels: A = rows of a coarse cell, B = pivots of that cell;
  *	- join: A = rows whose slot-s cell it is, B = all members of the cell, keep = list length;
  *	- a small set whole: A = B = all rows.
  *
- * A row is in A of one item a launch, so its list has one writer: no locks, no atomics on lists.  Slots
- * are launched one after the other, nearest pivots first; the later ones then meet full lists with a
- * tight threshold and insert little.
+ * A row is in A of one item a launch, so its list has one writer: no locks, no atomics on lists.
+ * Slots are launched one after the other, nearest pivots first; the later ones then meet full lists
+ * with a tight threshold and insert little.
  *
  * Mapping: a block an item, 64 rows of A at a time against 128 of B (tile.cuh), three stages of
- * cp.async.  A sum below its row's threshold goes to the row's buffer in shared memory; once a buffer
- * holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers the threshold,
- * and what found the buffer full tries again.
- * Shared memory: 3 x 24 KB of stages, 32 KB of buffers: two blocks a multiprocessor.
+ * cp.async.  A sum below its row's threshold goes to the row's buffer in shared memory; once a
+ * buffer holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers the
+ * threshold, and what found the buffer full tries again.  Shared memory: 3 x 24 KB of stages, 32 KB
+ * of buffers: two blocks a multiprocessor.
  *
  * Arithmetic, d1 (1M x 128), 15,625 pivots: assignment 4.0 TFLOP, joins 1.7 TFLOP.
  *
- * Tried: thresholds and norms read for each distance, buffers checked after each quarter of a tile: 12%
- * slower on d1.
+ * Tried: thresholds and norms read for each distance, buffers checked after each quarter of a tile:
+ * 12% slower on d1.
  *
  * Oracle: exact neighbours by recall (test_cuda_build.c); exact for GG_EXACT_MAX_ROWS and fewer.
  */
@@ -40,14 +40,18 @@
 #define JOIN_SHARED (STAGES * STAGE_BYTES + GG_TILE_ROWS * BUFFER * 8)
 
 /*
- * Cells: GG_SLOTS nearest pivots a row, CELL_ROWS members a cell in the mean.  Of d1's true 10 nearest
- * neighbours 99.3% share a cell at 8 slots and 490 members, for 6,500 distances a row.
+ * Cells: GG_SLOTS nearest pivots a row, CELL_ROWS members a cell in the mean.  Of d1's true 10
+ * nearest neighbours 99.3% share a cell at 8 slots and 490 members, for 6,500 distances a row.
  */
 #define GG_SLOTS 8
 #define CELL_ROWS 512
-/* A cell above this is split by a hash: joins cost its square.  Mean members weighted by size: 900. */
+/*
+ * A cell above this is split by a hash: joins cost its square.  Mean members weighted by size: 900.
+ */
 #define CELL_MAX_ROWS 4096
-/* Above this many pivots they get cells of their own, and rows look only at COARSE_SLOTS of them. */
+/*
+ * Above this many pivots they get cells of their own, and rows look only at COARSE_SLOTS of them.
+ */
 #define DIRECT_PIVOTS 32768
 #define COARSE_SLOTS 4
 #define COARSE_PIVOT_SLOTS 2
@@ -71,7 +75,8 @@ typedef struct join_args
 	const uint32_t *nitems;		/* in device memory */
 	uint64_t   *lists;			/* by row of a */
 	uint32_t	keep;			/* entries of a list that count, <= 32 * R */
-	uint32_t	first_column;	/* of each item's rows of B this launch takes so many, from here on */
+	/* of each item's rows of B this launch takes so many, from here on */
+	uint32_t	first_column;
 	uint32_t	columns;
 	bool		same;			/* a is b: a row is not its own neighbour */
 } join_args;
@@ -125,7 +130,8 @@ join_kernel(join_args args, uint32_t first_item)
 	const uint32_t copy_row = tid / 8;
 	const char *a_source[2];
 	const char *b_source[4] = {NULL, NULL, NULL, NULL};
-	uint32_t	next_ids[4];	/* of the tile after the one being loaded: their latency is hidden too */
+	/* of the tile after the one being loaded: their latency is hidden too */
+	uint32_t	next_ids[4];
 
 	auto		read_ids = [&](uint32_t tile)
 	{
@@ -143,7 +149,8 @@ join_kernel(join_args args, uint32_t first_item)
 	read_ids(0);
 #pragma unroll
 	for (int i = 0; i < 2; i++)
-		a_source[i] = args.a.rows + (uint64_t) a_ids[copy_row + 32 * i] * units * 16 + copy_unit * 16;
+		a_source[i] = args.a.rows + (uint64_t) a_ids[copy_row + 32 * i] * units * 16 +
+			copy_unit * 16;
 
 	uint32_t	load_tile = 0;
 	uint32_t	load_chunk = 0;
@@ -170,7 +177,8 @@ join_kernel(join_args args, uint32_t first_item)
 					{
 						b_ids[load_tile % TILE_RING][column] = id;
 						if (id != GG_NO_NODE)
-							gg_copy_async_4(&b_norms[load_tile % TILE_RING][column], &args.b.norms[id]);
+							gg_copy_async_4(&b_norms[load_tile % TILE_RING][column],
+											&args.b.norms[id]);
 					}
 				}
 				read_ids(load_tile + 1);
@@ -181,12 +189,13 @@ join_kernel(join_args args, uint32_t first_item)
 
 #pragma unroll
 				for (int i = 0; i < 2; i++)
-					gg_copy_async(stage + gg_tile_offset(copy_row + 32 * i, copy_unit), a_source[i] + offset);
+					gg_copy_async(stage + gg_tile_offset(copy_row + 32 * i, copy_unit),
+								  a_source[i] + offset);
 #pragma unroll
 				for (int i = 0; i < 4; i++)
 					if (b_source[i] != NULL)
-						gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + copy_row + 32 * i, copy_unit),
-									  b_source[i] + offset);
+						gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + copy_row + 32 * i,
+															 copy_unit), b_source[i] + offset);
 			}
 			if (++load_chunk == nchunks)
 			{
@@ -237,8 +246,9 @@ join_kernel(join_args args, uint32_t first_item)
 		chunk = 0;
 
 		/*
-		 * The tile is done.  First what may pass, by the distance alone: thresholds only fall, so one
-		 * read of each is enough.  Bit 8 ni + 4 j + i is column 8 ni + j and row 8 i of this thread's.
+		 * The tile is done.  First what may pass, by the distance alone: thresholds only fall, so
+		 * one read of each is enough.  Bit 8 ni + 4 j + i is column 8 ni + j and row 8 i of this
+		 * thread's.
 		 */
 		uint32_t	pending = 0;
 
@@ -251,7 +261,8 @@ join_kernel(join_args args, uint32_t first_item)
 #pragma unroll
 			for (int ni = 0; ni < 4; ni++)
 			{
-				const float2 norm_b = *(const float2 *) &b_norms[tile % TILE_RING][wn * 32 + ni * 8 + lane % 4 * 2];
+				const float2 norm_b = *(const float2 *)
+					&b_norms[tile % TILE_RING][wn * 32 + ni * 8 + lane % 4 * 2];
 
 #pragma unroll
 				for (int j = 0; j < 2; j++)
@@ -279,10 +290,13 @@ join_kernel(join_args args, uint32_t first_item)
 					if (pending >> bit & 1)
 					{
 						const uint32_t row = wm * 32 + bit % 4 * 8 + lane / 4;
-						const uint32_t id = b_ids[tile % TILE_RING][wn * 32 + bit / 8 * 8 + lane % 4 * 2 + bit / 4 % 2];
-						const uint64_t key = gg_key(sums[bit % 4 / 2][bit / 8][bit % 2 * 2 + bit / 4 % 2], id, 1);
+						const uint32_t id = b_ids[tile % TILE_RING][wn * 32 + bit / 8 * 8 +
+																	lane % 4 * 2 + bit / 4 % 2];
+						const float sum = sums[bit % 4 / 2][bit / 8][bit % 2 * 2 + bit / 4 % 2];
+						const uint64_t key = gg_key(sum, id, 1);
 
-						if (id != GG_NO_NODE && key < threshold[row] && !(args.same && id == a_ids[row]))
+						if (id != GG_NO_NODE && key < threshold[row] &&
+							!(args.same && id == a_ids[row]))
 						{
 							const uint32_t slot = atomicAdd(&waiting[row], 1);
 
@@ -315,15 +329,17 @@ join_kernel(join_args args, uint32_t first_item)
 }
 
 /*
- * Launch items [0, bound) of args, in slices of some 20 ms; no item has more than most_columns rows of B.
+ * Launch items [0, bound) of args, in slices of some 20 ms; no item has more than most_columns rows
+ * of B.
  *
- * One block runs from its first column to its last, and two share a multiprocessor, so long rows against many
- * columns are launched in ranges of columns as well: 16,000 dimensions of L1 against 16,384 rows would else
- * take some 0.3 s in which nobody asks whether to stop.  Ordinary shapes are one range.
+ * One block runs from its first column to its last, and two share a multiprocessor, so long rows
+ * against many columns are launched in ranges of columns as well: 16,000 dimensions of L1 against
+ * 16,384 rows would else take some 0.3 s in which nobody asks whether to stop.  Ordinary shapes are
+ * one range.
  */
 static gg_status
-join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_columns, uint32_t most_columns,
-	 cudaStream_t stream, const gg_control *control)
+join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_columns,
+	 uint32_t most_columns, cudaStream_t stream, const gg_control *control)
 {
 	join_args	args = *whole;
 	const uint32_t elements = args.a.units * (args.a.kind == GG_KIND_HALF_L2 ? 8 : 4);
@@ -334,7 +350,8 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 	const double widest = 0.04 / 264 / column_s;
 	const uint32_t range = widest > 1e9 ? 1000000000 : widest < 1024 ? 1024 :
 		(uint32_t) widest / GG_TILE_COLUMNS * GG_TILE_COLUMNS;
-	const double item_s = column_s * ((mean_columns < range ? (double) mean_columns : range) + GG_TILE_COLUMNS);
+	const double item_s = column_s * ((mean_columns < range ? (double) mean_columns :
+									   range) + GG_TILE_COLUMNS);
 	const double fit = 0.02 / item_s;
 	const uint32_t slice = fit > 1e6 ? 1000000 : fit < 64 ? 64 : (uint32_t) fit;
 	gg_cuda_pace pace;
@@ -343,15 +360,17 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 	args.columns = range;
 	for (uint32_t first = 0; first < bound; first += slice)
 	{
-		const uint32_t blocks = bound - first < slice ? bound - first : slice;
+		const uint32_t blocks = gg_cuda_slice(bound, first, slice);
 
 		for (uint64_t column = 0; column < most_columns; column += range)
 		{
 			args.first_column = (uint32_t) column;
 			GG_SWITCH_KIND(args.a.kind, GG_SWITCH_LENGTH(length,
 				GG_CUDA_TRY(cudaFuncSetAttribute(join_kernel<KIND, R>,
-												 cudaFuncAttributeMaxDynamicSharedMemorySize, JOIN_SHARED));
-				(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, JOIN_SHARED, stream>>>(args, first))));
+												 cudaFuncAttributeMaxDynamicSharedMemorySize,
+												 JOIN_SHARED));
+				(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, JOIN_SHARED, stream>>>
+				 (args, first))));
 			GG_CUDA_LAUNCHED("join_kernel");
 			GG_TRY(pace.step(stream, control, __func__));
 		}
@@ -371,7 +390,8 @@ whole_items_kernel(uint32_t na, uint32_t nb, join_item *items, uint32_t *nitems)
 	if (i == 0)
 		*nitems = count;
 	if (i < count)
-		items[i] = {(uint64_t) i * GG_TILE_ROWS, 0, min(na - i * GG_TILE_ROWS, (uint32_t) GG_TILE_ROWS), nb};
+		items[i] = {(uint64_t) i * GG_TILE_ROWS, 0,
+					min(na - i * GG_TILE_ROWS, (uint32_t) GG_TILE_ROWS), nb};
 }
 
 /*
@@ -408,12 +428,12 @@ cell_items_kernel(uint32_t ncells, const uint64_t *a_starts, uint32_t a_slots, u
 /* ---- sorting rows into cells -------------------------------------------------- */
 
 /*
- * All three go over rows first .. first + count, with up to 8 atomic operations a row on counters all over memory.
- * sizes[cell] = rows that list the cell in their first `slots` entries
+ * All three go over rows first .. first + count, with up to 8 atomic operations a row on counters
+ * all over memory.  sizes[cell] = rows that list the cell in their first `slots` entries
  */
 static __global__ void
-cell_sizes_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t first, uint32_t count,
-				  uint32_t *sizes)
+cell_sizes_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t first,
+				  uint32_t count, uint32_t *sizes)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t row = first + i;
@@ -475,7 +495,8 @@ place_counts_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, cons
 
 static __global__ void
 place_rows_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
-				  uint32_t first, uint32_t count, const uint64_t *starts, uint32_t *counts, uint32_t *members)
+				  uint32_t first, uint32_t count, const uint64_t *starts, uint32_t *counts,
+				  uint32_t *members)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t row = first + i;
@@ -498,7 +519,8 @@ largest_cell_kernel(const uint64_t *starts, uint32_t slots, uint32_t ncells, uin
 	const uint32_t cell = blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (cell < ncells)
-		atomicMax(largest, (uint32_t) (starts[(uint64_t) (cell + 1) * slots] - starts[(uint64_t) cell * slots]));
+		atomicMax(largest, (uint32_t) (starts[(uint64_t) (cell + 1) * slots] -
+									   starts[(uint64_t) cell * slots]));
 }
 
 template <typename In, typename Out>
@@ -511,20 +533,20 @@ exclusive_sum(const In *in, Out *out, uint64_t count, cudaStream_t stream)
 	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(NULL, bytes, in, out, cuda::std::plus<>(), (Out) 0,
 											   (int64_t) count, stream));
 	GG_TRY(scratch.allocate(bytes));
-	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), bytes, in, out, cuda::std::plus<>(), (Out) 0,
-											   (int64_t) count, stream));
-	return gg_cuda_ok();
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), bytes, in, out, cuda::std::plus<>(),
+											   (Out) 0, (int64_t) count, stream));
+	return gg_ok();
 }
 
 /*
- * Sort n rows by the cells in their lists' first `slots` entries.  Cells of more than max_rows members
- * become several; cells->ncells counts the pieces.  Which piece a row goes to depends on the row alone,
- * so that rows that share two split cells do not always miss each other twice.
+ * Sort n rows by the cells in their lists' first `slots` entries.  Cells of more than max_rows
+ * members become several; cells->ncells counts the pieces.  Which piece a row goes to depends on
+ * the row alone, so that rows that share two split cells do not always miss each other twice.
  */
 static gg_status
 sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t n, uint32_t ncells,
-				uint32_t max_rows, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-				gg_cuda_cells *cells)
+				uint32_t max_rows, cudaStream_t stream, const gg_control *control,
+				gg_cuda_meter *meter, gg_cuda_cells *cells)
 {
 	gg_cuda_buffer<uint32_t> sizes;
 	gg_cuda_buffer<uint32_t> parts;
@@ -541,7 +563,7 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	GG_CUDA_TRY(cudaMemsetAsync(sizes.get(), 0, sizes.bytes(), stream));
 	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 	{
-		const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
 		cell_sizes_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, (uint32_t) first, rows, sizes.get());
@@ -566,7 +588,7 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, largest.bytes(), stream));
 	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 	{
-		const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
 		place_counts_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, sums.get(), (uint32_t) first, rows, counts.get());
@@ -579,15 +601,16 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	GG_CUDA_LAUNCHED("largest_cell_kernel");
 	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 	{
-		const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
 		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
-			(lists, length, slots, sums.get(), (uint32_t) first, rows, cells->starts.get(), counts.get(),
-			 cells->members.get());
+			(lists, length, slots, sums.get(), (uint32_t) first, rows, cells->starts.get(),
+			 counts.get(), cells->members.get());
 		GG_CUDA_LAUNCHED("place_rows_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 	}
-	GG_CUDA_TRY(cudaMemcpyAsync(&cells->largest, largest.get(), sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(&cells->largest, largest.get(), sizeof(uint32_t),
+								cudaMemcpyDeviceToHost, stream));
 	return gg_cuda_drain(stream, control, __func__);
 }
 
@@ -613,14 +636,14 @@ gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, cudaStream_t strea
 	random_ids_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
 		(n, count, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), ids);
 	GG_CUDA_LAUNCHED("random_ids_kernel");
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 static gg_status
 clear_lists(uint64_t *lists, uint64_t count, cudaStream_t stream)
 {
 	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, count * sizeof(uint64_t), stream));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* The keep nearest rows of b for every row of a, every pair compared. */
@@ -679,16 +702,18 @@ join_cells(const gg_cuda_rows *a, const gg_cuda_cells *a_cells, const gg_cuda_ro
 			 b_cells->slots, items.get(), nitems.get());
 		GG_CUDA_LAUNCHED("cell_items_kernel");
 		GG_TRY(join(&args, length, (uint32_t) bound,
-					2 * (uint64_t) b->n * b_cells->slots / b_cells->ncells, b_cells->largest, stream, control));
+					2 * (uint64_t) b->n * b_cells->slots / b_cells->ncells, b_cells->largest,
+					stream, control));
 		if (phase >= 0)
-			gg_cuda_progress(control, (gg_phase) phase, (uint64_t) a->n * (slot + 1) / a_cells->slots, a->n);
+			gg_cuda_progress(control, (gg_phase) phase,
+							 (uint64_t) a->n * (slot + 1) / a_cells->slots, a->n);
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
- * lists (n x 32): the GG_SLOTS nearest of the pivots for every row.  With many pivots a row looks only
- * at those that lie in the same cells around every 64th or so pivot: n x (coarse + some 1,000)
+ * lists (n x 32): the GG_SLOTS nearest of the pivots for every row.  With many pivots a row looks
+ * only at those that lie in the same cells around every 64th or so pivot: n x (coarse + some 1,000)
  * distances instead of n x npivots.
  */
 static gg_status
@@ -714,16 +739,17 @@ assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream
 		gg_cuda_buffer<uint64_t> pivot_lists;
 
 		GG_TRY(pivot_lists.allocate((uint64_t) pivots->n * 32, meter));
-		GG_TRY(gg_cuda_join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, stream, control,
-								  pivot_lists.get()));
-		GG_TRY(sort_into_cells(pivot_lists.get(), 32, COARSE_PIVOT_SLOTS, pivots->n, ncoarse, UINT32_MAX,
-							   stream, control, meter, &pivot_cells));
+		GG_TRY(gg_cuda_join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, stream,
+								  control, pivot_lists.get()));
+		GG_TRY(sort_into_cells(pivot_lists.get(), 32, COARSE_PIVOT_SLOTS, pivots->n, ncoarse,
+							   UINT32_MAX, stream, control, meter, &pivot_cells));
 	}
 	GG_TRY(gg_cuda_join_whole(rows, &coarse.view, false, 32, COARSE_SLOTS, stream, control, lists));
-	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, control, meter,
-						   &row_cells));
+	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, control,
+						   meter, &row_cells));
 	GG_TRY(clear_lists(lists, (uint64_t) rows->n * 32, stream));
-	return join_cells(rows, &row_cells, pivots, &pivot_cells, false, 32, GG_SLOTS, stream, control, -1, lists);
+	return join_cells(rows, &row_cells, pivots, &pivot_cells, false, 32, GG_SLOTS, stream, control,
+					  -1, lists);
 }
 
 /* members of slot 0, cell after cell */
@@ -748,13 +774,14 @@ gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, cudaStream_t stre
 					const gg_control *control, uint64_t *lists)
 {
 	if (rows->n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	return gg_cuda_join_whole(rows, rows, true, length, length, stream, control, lists);
 }
 
 gg_status
 gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cudaStream_t stream,
-				   const gg_control *control, gg_cuda_meter *meter, uint64_t *lists, uint32_t *order)
+				   const gg_control *control, gg_cuda_meter *meter, uint64_t *lists,
+				   uint32_t *order)
 {
 	const uint32_t npivots = (uint32_t) ((uint64_t) rows->n * GG_SLOTS / CELL_ROWS) + 1;
 	gg_cuda_buffer<uint32_t> ids;
@@ -768,8 +795,8 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cud
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), npivots, stream, meter, &pivots));
 	GG_TRY(gg_cuda_allocate_large(&nearest, (uint64_t) rows->n * 32, control, meter));
 	GG_TRY(assign(rows, &pivots.view, stream, control, meter, nearest.get()));
-	GG_TRY(sort_into_cells(nearest.get(), 32, GG_SLOTS, rows->n, npivots, CELL_MAX_ROWS, stream, control, meter,
-						   &cells));
+	GG_TRY(sort_into_cells(nearest.get(), 32, GG_SLOTS, rows->n, npivots, CELL_MAX_ROWS, stream,
+						   control, meter, &cells));
 	GG_TRY(gg_cuda_give_back(control, __func__, nearest));
 	if (order != NULL)
 	{
@@ -780,6 +807,6 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cud
 		GG_CUDA_LAUNCHED("order_kernel");
 	}
 	GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, stream));
-	return join_cells(rows, &cells, rows, &cells, true, length, length, stream, control, GG_PHASE_KNN_INIT,
-					  lists);
+	return join_cells(rows, &cells, rows, &cells, true, length, length, stream, control,
+					  GG_PHASE_KNN_INIT, lists);
 }

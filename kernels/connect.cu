@@ -2,256 +2,227 @@
  * connect.cu
  *		Pivots, their own graph, and every node made reachable from them.
  *
- * The rules are the CPU engine's (src/cpu/connect.c; numbers, order and levels are shared code, src/cpu/pivots.h),
- * for a graph built here is walked there, too: random rows, more where none is near, all of them shuffled, and
- * a graph over them whose coarse levels share the places of its lists.  Which rows are drawn differs.
+ * A graph built here is walked by the CPU engine, too, so pivots follow the same rules as in
+ * src/cpu/connect.c: random rows, more where none is near, all of them shuffled, and a graph over
+ * them whose coarse levels share the places of its lists.  Numbers, order and levels are shared
+ * code (src/cpu/pivots.h), and so is the forest of paths (src/cpu/reach.h).  Two things differ:
+ *	1. Which rows are drawn.
+ *	2. From which node an orphan is linked.  The CPU engine goes by the orphan's k-NN list.  Here
+ *	   these lists are on the device, and at 1M rows and k = 64 they are 256 MB; the adjacency is on
+ *	   the host anyway.  So an orphan goes by its own adjacency, one step and then two.  A pivot
+ *	   that knows nobody outside of its group is linked from the nearest pivot reached.
  *
- * Where each part runs, by cost for 1M rows and some 6,000 pivots (arithmetic, not measured):
- *	components	device: 8M edges united, a thread a row; on the host it would be 8M random reads, and the
- *				lists to carry there
- *	cover		hops on the device, 4 x 8M reads; rows too far go to the host in slices with what lies around
- *				them, where every choice depends on the one before.  The host stops when it has enough.
- *	levels		lists of all pairs and the optimiser on the device, 6,000^2 distances in all and a third of
- *				that for the levels above: under a millisecond, where CPU threads, of which a build may have
- *				one, would take some 0.1 s at 128 dimensions and 0.5 s at 768.  Taking turns between the lists of
- *				the levels is 1,500 times 16 places: host.
+ * Where each part runs, by its cost for 1M rows and some 6,000 pivots (arithmetic, not measured):
+ *	components	Device: 8M edges are united, one thread per row.  On the host these would be 8M
+ *				random reads, and the lists would have to be copied there.
+ *	cover		Hops on the device, 4 x 8M reads.  Rows that are too far go to the host in slices,
+ *				with what lies around them, since every choice there depends on the one before.  The
+ *				host stops when it has enough.
+ *	levels		Lists of all pairs and the optimiser on the device: 6,000^2 distances, and a third
+ *				of that for the levels above, take less than a millisecond.  CPU threads, of which a
+ *				build may have one, would take some 0.1 s at 128 dimensions and 0.5 s at 768.
+ *				Interleaving the levels' lists is 1,500 times 16 places: host.
+ *	search		Device, one warp per node of the frontier.  A node's parent is the lowest of the
+ *				nodes that reached it first, whatever the order of arrival.
+ *	orphans		Host: mostly there are none, else small groups of near copies.
  *
- * Components: disjoint sets as trees in which every node points to a lower one.  A root is hooked under a lower
- * root by atomicCAS, paths are halved on the way.  The root of a component ends as its lowest node, whatever the
- * order of arrival.
- *
- * Reachability: a breadth-first search on the device, a warp a node of the frontier.  A node's parent is
- * the lowest of the nodes that reached it first, whatever the order of arrival.  What is left over
- * (mostly nothing; small groups of near copies) is linked on the host, see repair().
+ * Components are disjoint sets, kept as trees in which every node points to a lower one.  A root is
+ * hooked under a lower root by atomicCAS, and paths are halved on the way.  The root of a component
+ * ends as its lowest node, whatever the order of arrival.
  *
  * Oracle: invariants of gg_graph, and recall of CPU walks over the result (test_cuda_build.c).
  */
 #include "../src/cpu/pivots.h"
+#include "../src/cpu/reach.h"
 #include "list.cuh"
 
 #include <algorithm>
-#include <new>
 #include <stdlib.h>
 #include <vector>
 
-/* Rows looked at together for new pivots: what may lie around them is 19 MB to carry to the host. */
+/*
+ * Rows looked at together for new pivots: what may lie around them is 19 MB to carry to the host.
+ */
 #define COVER_SLICE 65536u
 #define AROUND (GG_COVER_LIST + GG_COVER_LIST * GG_COVER_LIST)	/* rows within two steps of one */
 
 /* Nodes of the frontier that one launch expands: 32M edges, some 10 ms when the lists are cold. */
 #define EXPAND_NODES ((uint64_t) 1 << 20)
 
-/* Nodes that the host looks at between two questions whether to stop: some ms, each with its edges. */
-#define POLL_NODES 4096u
-
 /* ---- host: linking what was not reached -------------------------------------- */
 
-/* A graph on the host and a tree of paths to all nodes visited so far. */
-typedef struct reach
+/* A gg_reach that frees itself. */
+class host_reach
 {
-	uint32_t	n;
-	uint32_t	degree;
-	uint32_t   *adjacency;
-	uint8_t    *visited;
-	uint32_t   *parent;			/* of a visited node, itself where the search began */
-	uint32_t	links;
+public:
+	gg_reach	reach;
 	const gg_control *control;
-	uint32_t	polled;
-	bool		stopped;		/* cancelled() said so, once */
-} reach;
 
-/* Once a node; asks every now and then.  Everything below ends early when it says yes. */
-static bool
-stopping(reach *r)
-{
-	if (++r->polled % POLL_NODES == 0 && gg_cuda_check_cancel(r->control, __func__).code != GG_OK)
-		r->stopped = true;
-	return r->stopped;
-}
-
-/* The end of a stretch on the host. */
-static gg_status
-reach_status(const reach *r, const char *where)
-{
-	if (r->stopped)
-		return gg_cuda_fail(GG_ECANCELED, where, "canceled");
-	return gg_cuda_check_cancel(r->control, where);
-}
-
-/* Visit everything that start leads to; queue: what was visited, in that order. */
-static void
-spread(reach *r, uint32_t start, std::vector<uint32_t> &queue)
-{
-	queue.clear();
-	queue.push_back(start);
-	for (size_t head = 0; head < queue.size() && !stopping(r); head++)
+	host_reach() : reach(), control(NULL)
 	{
-		const uint32_t node = queue[head];
-
-		for (uint32_t i = 0; i < r->degree; i++)
-		{
-			const uint32_t next = r->adjacency[(uint64_t) node * r->degree + i];
-
-			if (next == GG_NO_NODE || r->visited[next])
-				continue;
-			r->visited[next] = 1;
-			r->parent[next] = node;
-			queue.push_back(next);
-		}
 	}
-}
+	~host_reach()
+	{
+		gg_reach_free(&reach);
+	}
+	host_reach(const host_reach &) = delete;
+	host_reach &operator=(const host_reach &) = delete;
+
+	gg_status
+	create(const gg_control *wanted, uint32_t *adjacency, uint32_t n, uint32_t degree)
+	{
+		control = wanted;
+		return gg_reach_create(&reach, "gg_cuda_connect", adjacency, n, degree, stop, this);
+	}
+
+	/* The end of a stretch on the host. */
+	gg_status
+	status(const char *where) const
+	{
+		if (reach.stopped)
+			return gg_fail(GG_ECANCELED, where, "canceled");
+		return gg_cuda_check_cancel(control, where);
+	}
+
+private:
+	static bool
+	stop(void *ctx)
+	{
+		return gg_cuda_check_cancel(((const host_reach *) ctx)->control, __func__).code != GG_OK;
+	}
+};
 
 /*
- * An edge from -> node in place of from's last one that no path in the tree uses; false when all are
- * used.  node is not visited and from is, so the edge is not there yet.
+ * gg_reach_rule: from a reached node of the orphan's own list, the nearest first, or from one that
+ * was reached through those: of many equal rows all list the same few, whose edges are soon all in
+ * use.
  */
 static bool
-link_node(reach *r, uint32_t from, uint32_t node, std::vector<uint32_t> &queue)
+link_by_list(gg_reach *reach, uint32_t orphan, const void *unused)
 {
-	for (uint32_t i = r->degree; i-- > 0;)
-	{
-		uint32_t   *edge = &r->adjacency[(uint64_t) from * r->degree + i];
+	const uint32_t degree = reach->degree;
+	const uint32_t *list = reach->adjacency + (uint64_t) orphan * degree;
 
-		if (*edge != GG_NO_NODE && r->parent[*edge] == from)
-			continue;
-		/* a list that is not full has its holes at the end: fill the first */
-		while (*edge == GG_NO_NODE && i > 0 && edge[-1] == GG_NO_NODE)
-		{
-			edge--;
-			i--;
-		}
-		*edge = node;
-		r->visited[node] = 1;
-		r->parent[node] = from;
-		r->links++;
-		spread(r, node, queue);
-		return true;
-	}
-	return false;
-}
-
-/*
- * Link node to a visited node of its own list, the nearest first, or to one that was reached through
- * those: of many equal rows all list the same few, whose edges are soon all in use.
- */
-static bool
-link_by_list(reach *r, uint32_t node, std::vector<uint32_t> &queue)
-{
-	for (uint32_t i = 0; i < r->degree; i++)
-	{
-		const uint32_t from = r->adjacency[(uint64_t) node * r->degree + i];
-
-		if (from != GG_NO_NODE && r->visited[from] && link_node(r, from, node, queue))
+	(void) unused;
+	for (uint32_t i = 0; i < degree; i++)
+		if (list[i] != GG_NO_NODE && gg_reach_has(reach, list[i]) &&
+			gg_reach_link(reach, list[i], orphan))
 			return true;
-	}
-	for (uint32_t i = 0; i < r->degree; i++)
+	for (uint32_t i = 0; i < degree; i++)
 	{
-		const uint32_t near = r->adjacency[(uint64_t) node * r->degree + i];
+		const uint32_t near = list[i];
 
-		if (near == GG_NO_NODE || !r->visited[near])
+		if (near == GG_NO_NODE || !gg_reach_has(reach, near))
 			continue;
-		for (uint32_t j = 0; j < r->degree; j++)
+		for (uint32_t j = 0; j < degree; j++)
 		{
-			const uint32_t from = r->adjacency[(uint64_t) near * r->degree + j];
+			const uint32_t from = reach->adjacency[(uint64_t) near * degree + j];
 
-			if (from != GG_NO_NODE && r->parent[from] == near && link_node(r, from, node, queue))
+			if (from != GG_NO_NODE && reach->parent[from] == near &&
+				gg_reach_link(reach, from, orphan))
 				return true;
 		}
 	}
 	return false;
 }
 
-/* Link what can be linked through the nodes' own lists; left: what cannot. */
+/* Search on from the roots, then link what can be linked by the nodes' own lists. */
 static gg_status
-link_by_lists(reach *r, std::vector<uint32_t> &queue, std::vector<uint32_t> &left)
+reach_by_list(host_reach *on, const char *where)
 {
-	bool		linked;
-
-	for (uint32_t node = 0; node < r->n && !stopping(r); node++)
-		if (!r->visited[node])
-			left.push_back(node);
-	do
-	{
-		linked = false;
-		for (uint32_t node : left)
-		{
-			if (stopping(r))
-				break;
-			if (!r->visited[node])
-				linked |= link_by_list(r, node, queue);
-		}
-		GG_TRY(reach_status(r, __func__));
-	} while (linked);
-	left.erase(std::remove_if(left.begin(), left.end(), [r](uint32_t node)
-							  { return r->visited[node] != 0; }), left.end());
-	return gg_cuda_ok();
+	gg_reach_spread(&on->reach);
+	if (!gg_reach_link_all(&on->reach, link_by_list, NULL))
+		return gg_fail(GG_ENOMEM, where, "out of memory to connect %u nodes", on->reach.n);
+	return on->status(where);
 }
 
-/*
- * Make all nodes reachable, those that know nobody outside of their group from the nearest of anchors,
- * nearest pairs first.  anchors: the visited nodes, last the one visited last; rows: what the nodes are.
- */
+/* Nearest reached nodes that are kept of each orphan. */
+#define NEAR_ANCHORS 32u
+
+/* nearest: of each orphan that is left, its nearest anchors among the rows, as keys. */
 static gg_status
-repair(reach *r, const gg_cuda_rows *rows, const std::vector<uint32_t> &anchors, cudaStream_t stream,
-	   gg_cuda_meter *meter)
+find_anchors(const gg_reach *reach, uint32_t nanchors, const gg_cuda_rows *rows,
+			 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+			 std::vector<uint64_t> &nearest)
 {
-	const gg_control *control = r->control;
-	std::vector<uint32_t> queue;
-	std::vector<uint32_t> left;
-
-	GG_TRY(link_by_lists(r, queue, left));
-	if (left.empty())
-		return gg_cuda_ok();
-
-	const uint32_t count = (uint32_t) left.size();
 	gg_cuda_buffer<uint32_t> ids;
 	gg_cuda_buffer<uint64_t> lists;
 	gg_cuda_working_copy from;
 	gg_cuda_working_copy to;
-	std::vector<uint64_t> nearest((uint64_t) count * 32);
-	std::vector<uint32_t> order(count);
 
-	GG_TRY(ids.allocate(std::max(left.size(), anchors.size()), meter));
-	GG_TRY(gg_cuda_copy_in(ids.get(), left.data(), left.size() * 4, stream, control));
-	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), count, stream, meter, &from));
+	GG_TRY(ids.allocate(std::max(reach->nleft, nanchors), meter));
+	GG_TRY(gg_cuda_copy_in(ids.get(), reach->left, (uint64_t) reach->nleft * 4, stream, control));
+	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), reach->nleft, stream, meter, &from));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
-	GG_TRY(gg_cuda_copy_in(ids.get(), anchors.data(), anchors.size() * 4, stream, control));
-	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), (uint32_t) anchors.size(), stream, meter, &to));
-	GG_TRY(lists.allocate((uint64_t) count * 32, meter));
-	GG_TRY(gg_cuda_join_whole(&from.view, &to.view, false, 32, 32, stream, control, lists.get()));
-	GG_TRY(gg_cuda_copy_out(nearest.data(), lists.get(), lists.bytes(), stream, control));
+	GG_TRY(gg_cuda_copy_in(ids.get(), reach->queue, (uint64_t) nanchors * 4, stream, control));
+	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), nanchors, stream, meter, &to));
+	GG_TRY(lists.allocate(nearest.size(), meter));
+	GG_TRY(gg_cuda_join_whole(&from.view, &to.view, false, NEAR_ANCHORS, NEAR_ANCHORS, stream,
+							  control, lists.get()));
+	return gg_cuda_copy_out(nearest.data(), lists.get(), lists.bytes(), stream, control);
+}
 
-	for (uint32_t i = 0; i < count; i++)
+/*
+ * Make all pivots reachable from pivot 0: by their lists, and those that know nobody outside of
+ * their group from the nearest of the anchors, nearest pairs first.  The anchors are what pivot 0
+ * leads to by itself.  rows: the pivots.
+ */
+static gg_status
+reach_pivots(host_reach *on, const gg_cuda_rows *rows, cudaStream_t stream, gg_cuda_meter *meter)
+{
+	gg_reach   *reach = &on->reach;
+	uint32_t	nanchors;
+
+	memset(reach->parent, 0xFF, (size_t) reach->n * sizeof(uint32_t));
+	gg_reach_root(reach, 0);
+	gg_reach_spread(reach);
+	nanchors = reach->queued;
+	if (reach->stopped || nanchors == reach->n)
+		return on->status(__func__);
+	GG_TRY(reach_by_list(on, __func__));
+	if (reach->nleft == 0)
+		return gg_ok();
+
+	std::vector<uint64_t> nearest((uint64_t) reach->nleft * NEAR_ANCHORS);
+	std::vector<uint32_t> order(reach->nleft);
+
+	GG_TRY(find_anchors(reach, nanchors, rows, stream, on->control, meter, nearest));
+	for (uint32_t i = 0; i < reach->nleft; i++)
 		order[i] = i;
 	std::sort(order.begin(), order.end(), [&nearest](uint32_t a, uint32_t b)
-			  { return nearest[(uint64_t) a * 32] >> 32 != nearest[(uint64_t) b * 32] >> 32 ?
-					nearest[(uint64_t) a * 32] >> 32 < nearest[(uint64_t) b * 32] >> 32 : a < b; });
+			  {
+				  const uint64_t of_a = nearest[(uint64_t) a * NEAR_ANCHORS] >> 32;
+				  const uint64_t of_b = nearest[(uint64_t) b * NEAR_ANCHORS] >> 32;
 
+				  return of_a != of_b ? of_a < of_b : a < b;
+			  });
 	for (uint32_t i : order)
 	{
-		if (stopping(r))
+		if (gg_reach_stopping(reach))
 			break;
 
-		const uint32_t node = left[i];
-		bool		done = r->visited[node] || link_by_list(r, node, queue);
+		const uint32_t orphan = reach->left[i];
+		bool		done = gg_reach_has(reach, orphan) || link_by_list(reach, orphan, NULL);
 
-		for (uint32_t j = 0; !done && j < 32; j++)
+		for (uint32_t j = 0; !done && j < NEAR_ANCHORS; j++)
 		{
-			const uint64_t key = nearest[(uint64_t) i * 32 + j];
+			const uint64_t key = nearest[(uint64_t) i * NEAR_ANCHORS + j];
 
-			done = key != GG_KEY_NONE && link_node(r, anchors[(uint32_t) key >> 1], node, queue);
+			done = key != GG_KEY_NONE &&
+				gg_reach_link(reach, reach->queue[(uint32_t) key >> 1], orphan);
 		}
-		/* what was visited last is a leaf of the tree, so all its edges can be given */
+		/* the node reached last is a leaf of the tree, so all its edges can be given */
 		if (!done)
-			(void) link_node(r, queue.empty() ? anchors.back() : queue.back(), node, queue);
+			(void) gg_reach_link(reach, reach->queue[reach->queued - 1], orphan);
 	}
-	return reach_status(r, __func__);
+	return on->status(__func__);
 }
 
 /* ---- device: breadth-first search ----------------------------------------------- */
 
 static __global__ void
-begin_kernel(const uint32_t *pivots, uint32_t npivots, uint8_t *visited, uint32_t *parent, uint32_t *frontier)
+begin_kernel(const uint32_t *pivots, uint32_t npivots, uint8_t *visited, uint32_t *parent,
+			 uint32_t *frontier)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -305,8 +276,9 @@ own_root_kernel(uint32_t n, uint32_t *above)
 }
 
 /*
- * The root of node's tree, or what was it a moment ago; halves the path on the way.  volatile: others hook
- * and halve meanwhile.  Whatever of theirs is seen late is a node of the same tree, above.
+ * The root of node's tree, or what was it a moment ago; halves the path on the way.  volatile:
+ * others hook and halve meanwhile.  Whatever of theirs is seen late is a node of the same tree,
+ * above.
  */
 __device__ static inline uint32_t
 find_root(volatile uint32_t *above, uint32_t node)
@@ -327,7 +299,8 @@ find_root(volatile uint32_t *above, uint32_t node)
 
 /* Rows first .. first + count: into one tree with each of their nearest neighbours. */
 static __global__ void
-unite_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint64_t first, uint32_t count, uint32_t *above)
+unite_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint64_t first, uint32_t count,
+			 uint32_t *above)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -372,8 +345,8 @@ cover_roots_kernel(const uint32_t *pivots, uint32_t count, uint32_t *above, uint
 
 /* Of rows first .. first + count the roots that no pivot belongs to. */
 static __global__ void
-bare_roots_kernel(const uint32_t *above, const uint8_t *covered, uint64_t first, uint32_t count, uint32_t *out,
-				  uint32_t *found)
+bare_roots_kernel(const uint32_t *above, const uint8_t *covered, uint64_t first, uint32_t count,
+				  uint32_t *out, uint32_t *found)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -383,16 +356,18 @@ bare_roots_kernel(const uint32_t *above, const uint8_t *covered, uint64_t first,
 
 /* What *count says, after all that was queued before. */
 static gg_status
-read_count(const uint32_t *device_count, cudaStream_t stream, const gg_control *control, uint32_t *count)
+read_count(const uint32_t *device_count, cudaStream_t stream, const gg_control *control,
+		   uint32_t *count)
 {
-	GG_CUDA_TRY(cudaMemcpyAsync(count, device_count, sizeof(uint32_t), cudaMemcpyDeviceToHost, stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(count, device_count, sizeof(uint32_t), cudaMemcpyDeviceToHost,
+								stream));
 	return gg_cuda_drain(stream, control, __func__);
 }
 
 /* A pivot for each component of the graph of nearest neighbours that has none: its lowest node. */
 static gg_status
-cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, const gg_control *control,
-				 gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
+cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream,
+				 const gg_control *control, gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
 {
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	const uint32_t slice = n < GG_PASS_ROWS ? n : (uint32_t) GG_PASS_ROWS;
@@ -415,9 +390,10 @@ cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t strea
 	GG_CUDA_LAUNCHED("own_root_kernel");
 	for (uint64_t first = 0; first < n; first += slice)
 	{
-		const uint32_t rows = n - first < slice ? (uint32_t) (n - first) : slice;
+		const uint32_t rows = gg_cuda_slice(n, first, slice);
 
-		unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>(knn, k, length, first, rows, above.get());
+		unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+			(knn, k, length, first, rows, above.get());
 		GG_CUDA_LAUNCHED("unite_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 	}
@@ -426,7 +402,7 @@ cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t strea
 	GG_CUDA_LAUNCHED("cover_roots_kernel");
 	for (uint64_t first = 0; first < n; first += slice)
 	{
-		const uint32_t rows = n - first < slice ? (uint32_t) (n - first) : slice;
+		const uint32_t rows = gg_cuda_slice(n, first, slice);
 		const size_t had = pivots.size();
 		uint32_t	count;
 
@@ -436,22 +412,23 @@ cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t strea
 		GG_CUDA_LAUNCHED("bare_roots_kernel");
 		GG_TRY(read_count(found.get(), stream, control, &count));
 		pivots.resize(had + count);
-		GG_TRY(gg_cuda_copy_out(pivots.data() + had, bare.get(), (uint64_t) count * sizeof(uint32_t), stream, control));
+		GG_TRY(gg_cuda_copy_out(pivots.data() + had, bare.get(),
+								(uint64_t) count * sizeof(uint32_t), stream, control));
 		/* in the order of ids, whatever the order in which they were found */
 		std::sort(pivots.begin() + had, pivots.end());
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
-/* ---- device: hops to the nearest pivot -------------------------------------------------------- */
+/* ---- device: hops to the nearest pivot ----------------------------------- */
 
 /*
- * Of rows first .. first + count: hops[i] = hop where a neighbour is one nearer; nodes only look for hop - 1,
- * so the order is not seen.
+ * Of rows first .. first + count: hops[i] = hop where a neighbour is one nearer; nodes only look
+ * for hop - 1, so the order is not seen.
  */
 static __global__ void
-hop_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint8_t hop, uint64_t first, uint32_t count,
-		   uint8_t *hops)
+hop_kernel(const uint32_t *knn, uint32_t k, uint32_t length, uint8_t hop, uint64_t first,
+		   uint32_t count, uint8_t *hops)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 
@@ -490,7 +467,8 @@ neighbor_of(const uint32_t *knn, uint32_t k, uint32_t length, uint32_t row, uint
 
 /* around: count x AROUND, the neighbours of far[i] and theirs; a thread a neighbour. */
 static __global__ void
-around_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *far, uint32_t count, uint32_t *around)
+around_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *far, uint32_t count,
+			  uint32_t *around)
 {
 	const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t i = thread / GG_COVER_LIST;
@@ -508,14 +486,15 @@ around_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *
 
 /* What lies within two steps of new pivots is near enough; a thread a neighbour. */
 static __global__ void
-near_enough_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *pivots, uint32_t count,
-				   uint8_t *hops)
+near_enough_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *pivots,
+				   uint32_t count, uint8_t *hops)
 {
 	const uint32_t thread = blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (thread / GG_COVER_LIST >= count)
 		return;
-	const uint32_t near = neighbor_of(knn, k, length, pivots[thread / GG_COVER_LIST], thread % GG_COVER_LIST);
+	const uint32_t near = neighbor_of(knn, k, length, pivots[thread / GG_COVER_LIST],
+									  thread % GG_COVER_LIST);
 
 	if (near != GG_NO_NODE && hops[near] > GG_COVER_HOPS)
 		hops[near] = GG_COVER_HOPS;
@@ -539,28 +518,30 @@ pivot_hops_kernel(const uint32_t *pivots, uint32_t count, uint8_t *hops)
 
 /* Tell the device of pivots from `from` on. */
 static gg_status
-mark_pivots(const uint32_t *knn, uint32_t k, const std::vector<uint32_t> &pivots, size_t from, cudaStream_t stream,
-			const gg_control *control, gg_cuda_buffer<uint32_t> &fresh, uint8_t *hops)
+mark_pivots(const uint32_t *knn, uint32_t k, const std::vector<uint32_t> &pivots, size_t from,
+			cudaStream_t stream, const gg_control *control, gg_cuda_buffer<uint32_t> &fresh,
+			uint8_t *hops)
 {
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	const uint32_t count = (uint32_t) (pivots.size() - from);
 
-	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data() + from, (uint64_t) count * sizeof(uint32_t), stream, control));
+	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data() + from, (uint64_t) count * sizeof(uint32_t),
+						   stream, control));
 	near_enough_kernel<<<gg_cuda_blocks((uint64_t) count * GG_COVER_LIST, 256), 256, 0, stream>>>
 		(knn, k, length, fresh.get(), count, hops);
 	GG_CUDA_LAUNCHED("near_enough_kernel");
 	pivot_hops_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>(fresh.get(), count, hops);
 	GG_CUDA_LAUNCHED("pivot_hops_kernel");
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
- * Of the rows first .. first + rows that are too far (far, in any order, and what lies around each), take the
- * lowest, then the lowest not near it, and so on.
+ * Of the rows first .. first + rows that are too far (far, in any order, and what lies around
+ * each), take the lowest, then the lowest not near it, and so on.
  */
 static void
-choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &around, uint32_t count, uint64_t first,
-			  uint32_t rows, size_t most, std::vector<uint32_t> &pivots)
+choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &around, uint32_t count,
+			  uint64_t first, uint32_t rows, size_t most, std::vector<uint32_t> &pivots)
 {
 	std::vector<uint32_t> place(rows, GG_NO_NODE);	/* of a row in far; GG_NO_NODE: near enough */
 
@@ -583,12 +564,13 @@ choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &aro
 }
 
 /*
- * Add pivots where none is near, see cover_nodes() of src/cpu/connect.c: one for each component without any, then,
- * up to twice as many as were drawn, rows that are too far from all, no two of them near one another.
+ * Add pivots where none is near, see cover_nodes() of src/cpu/connect.c: one for each component
+ * without any, then, up to twice as many as were drawn, rows that are too far from all, no two of
+ * them near one another.
  */
 static gg_status
-cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, const gg_control *control,
-			gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
+cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream,
+			const gg_control *control, gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
 {
 	const size_t most = 2 * pivots.size();
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
@@ -611,7 +593,8 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, co
 	GG_TRY(found.allocate(1, meter));
 	GG_TRY(fresh.allocate(std::max(pivots.size(), (size_t) slice), meter));
 	GG_CUDA_TRY(cudaMemsetAsync(hops.get(), GG_COVER_HOPS + 1, n, stream));
-	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data(), pivots.size() * sizeof(uint32_t), stream, control));
+	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data(), pivots.size() * sizeof(uint32_t), stream,
+						   control));
 	pivot_hops_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, stream>>>
 		(fresh.get(), (uint32_t) pivots.size(), hops.get());
 	GG_CUDA_LAUNCHED("pivot_hops_kernel");
@@ -623,20 +606,22 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, co
 		for (uint8_t hop = 1; hop <= GG_COVER_HOPS; hop++)
 			for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
 			{
-				const uint32_t rows = (uint32_t) (n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS);
+				const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
-				hop_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>(knn, k, length, hop, first, rows, hops.get());
+				hop_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+					(knn, k, length, hop, first, rows, hops.get());
 				GG_CUDA_LAUNCHED("hop_kernel");
 				GG_TRY(pace.step(stream, control, __func__));
 			}
 		for (uint64_t first = 0; first < n && pivots.size() < most; first += slice)
 		{
-			const uint32_t rows = n - first < slice ? (uint32_t) (n - first) : slice;
+			const uint32_t rows = gg_cuda_slice(n, first, slice);
 			const size_t before = pivots.size();
 			uint32_t	count;
 
 			GG_CUDA_TRY(cudaMemsetAsync(found.get(), 0, sizeof(uint32_t), stream));
-			far_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>(hops.get(), first, rows, far.get(), found.get());
+			far_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+				(hops.get(), first, rows, far.get(), found.get());
 			GG_CUDA_LAUNCHED("far_kernel");
 			GG_TRY(read_count(found.get(), stream, control, &count));
 			if (count == 0)
@@ -645,9 +630,10 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, co
 				(knn, k, length, far.get(), count, around.get());
 			GG_CUDA_LAUNCHED("around_kernel");
 			host_around.resize((size_t) count * AROUND);
-			GG_TRY(gg_cuda_copy_out(host_far.data(), far.get(), (uint64_t) count * sizeof(uint32_t), stream, control));
-			GG_TRY(gg_cuda_copy_out(host_around.data(), around.get(), host_around.size() * sizeof(uint32_t), stream,
-									control));
+			GG_TRY(gg_cuda_copy_out(host_far.data(), far.get(), (uint64_t) count * sizeof(uint32_t),
+									stream, control));
+			GG_TRY(gg_cuda_copy_out(host_around.data(), around.get(),
+									host_around.size() * sizeof(uint32_t), stream, control));
 			choose_pivots(host_far, host_around, count, first, rows, most, pivots);
 			GG_TRY(mark_pivots(knn, k, pivots, before, stream, control, fresh, hops.get()));
 		}
@@ -655,7 +641,7 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream, co
 	return gg_cuda_drain(stream, control, __func__);
 }
 
-/* ---- the pivots' graph --------------------------------------------------------------------------- */
+/* ---- the pivots' graph --------------------------------------------------- */
 
 static __global__ void
 list_ids_kernel(const uint64_t *lists, uint64_t count, uint32_t *ids)
@@ -666,10 +652,13 @@ list_ids_kernel(const uint64_t *lists, uint64_t count, uint32_t *ids)
 		ids[i] = lists[i] == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(lists[i]);
 }
 
-/* adjacency, on the host: for each level of the pivots its own graph, then the places shared between them. */
+/*
+ * adjacency, on the host: for each level of the pivots its own graph, then the places shared
+ * between them.
+ */
 static gg_status
-link_levels(const gg_cuda_rows *pivots, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-			uint32_t *adjacency)
+link_levels(const gg_cuda_rows *pivots, cudaStream_t stream, const gg_control *control,
+			gg_cuda_meter *meter, uint32_t *adjacency)
 {
 	uint32_t	sizes[GG_LEVELS_MAX];
 	uint32_t   *levels[GG_LEVELS_MAX];
@@ -692,15 +681,17 @@ link_levels(const gg_cuda_rows *pivots, cudaStream_t stream, const gg_control *c
 			upper[level].resize((size_t) prefix.n * GG_PIVOT_DEGREE);
 		levels[level] = level > 0 ? upper[level].data() : adjacency;
 		GG_TRY(gg_cuda_exact_lists(&prefix, GG_PIVOT_LIST, stream, control, lists.get()));
-		list_ids_kernel<<<gg_cuda_blocks(entries, 256), 256, 0, stream>>>(lists.get(), entries, knn.get());
+		list_ids_kernel<<<gg_cuda_blocks(entries, 256), 256, 0, stream>>>
+			(lists.get(), entries, knn.get());
 		GG_CUDA_LAUNCHED("list_ids_kernel");
-		GG_TRY(gg_cuda_optimize_device(knn.get(), prefix.n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, stream, control, meter,
-									   graph.get()));
-		GG_TRY(gg_cuda_copy_out(levels[level], graph.get(), (uint64_t) prefix.n * GG_PIVOT_DEGREE * sizeof(uint32_t),
-								stream, control));
+		GG_TRY(gg_cuda_optimize_device(knn.get(), prefix.n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, stream,
+									   control, meter, graph.get()));
+		GG_TRY(gg_cuda_copy_out(levels[level], graph.get(),
+								(uint64_t) prefix.n * GG_PIVOT_DEGREE * sizeof(uint32_t), stream,
+								control));
 	}
 	gg_pivot_join_levels(levels, sizes, nlevels);
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* out->pivots and out->pivot_adjacency of the pivots, all reachable from the first. */
@@ -711,11 +702,8 @@ pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, cudaS
 	const uint32_t count = (uint32_t) pivots.size();
 	gg_cuda_buffer<uint32_t> ids;
 	gg_cuda_working_copy copy;
-	std::vector<uint8_t> visited(count, 0);
-	std::vector<uint32_t> parent(count, GG_NO_NODE);
-	std::vector<uint32_t> anchors;
 	gg_control	quiet = {};
-	reach		r = {};
+	host_reach	on;
 
 	/* the optimiser's progress is that of the whole graph, not of this one */
 	if (control != NULL)
@@ -727,65 +715,29 @@ pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, cudaS
 	out->pivots = (uint32_t *) malloc((size_t) count * sizeof(uint32_t));
 	out->pivot_adjacency = (uint32_t *) malloc((size_t) count * GG_PIVOT_DEGREE * sizeof(uint32_t));
 	if (out->pivots == NULL || out->pivot_adjacency == NULL)
-		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory for %u pivots", count);
+		return gg_fail(GG_ENOMEM, __func__, "out of memory for %u pivots", count);
 	memcpy(out->pivots, pivots.data(), (size_t) count * sizeof(uint32_t));
 	GG_TRY(ids.allocate(count, meter));
 	GG_TRY(gg_cuda_copy_in(ids.get(), pivots.data(), ids.bytes(), stream, &quiet));
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), count, stream, meter, &copy));
 	GG_TRY(link_levels(&copy.view, stream, &quiet, meter, out->pivot_adjacency));
 
-	r.n = count;
-	r.degree = GG_PIVOT_DEGREE;
-	r.adjacency = out->pivot_adjacency;
-	r.visited = visited.data();
-	r.parent = parent.data();
-	r.control = &quiet;
-	visited[0] = 1;
-	parent[0] = 0;
-	spread(&r, 0, anchors);
-	if (anchors.size() < count && !r.stopped)
-		return repair(&r, &copy.view, anchors, stream, meter);
-	return reach_status(&r, __func__);
+	GG_TRY(on.create(&quiet, out->pivot_adjacency, count, GG_PIVOT_DEGREE));
+	return reach_pivots(&on, &copy.view, stream, meter);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
-
-/* count elements of T on the host, not touched before they are written. */
-template <typename T>
-class host_array
-{
-public:
-	explicit host_array(size_t count) : data_((T *) malloc(count * sizeof(T)))
-	{
-		if (data_ == NULL)
-			throw std::bad_alloc();
-	}
-	~host_array()
-	{
-		free(data_);
-	}
-	host_array(const host_array &) = delete;
-	host_array &operator=(const host_array &) = delete;
-
-	T *
-	get() const
-	{
-		return data_;
-	}
-
-private:
-	T		   *data_;
-};
+/* ---- all of it ----------------------------------------------------------- */
 
 /*
- * Every node reachable from the pivots: edges of out->adjacency are replaced, or pivots added, where it
- * is not.
+ * Every node reachable from the pivots: edges of out->adjacency are replaced, or pivots added,
+ * where it is not.
  */
 static gg_status
-reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-			gg_graph *out, std::vector<uint32_t> &pivots, uint32_t *repaired)
+reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *control,
+			gg_cuda_meter *meter, gg_graph *out, std::vector<uint32_t> &pivots, uint32_t *repaired)
 {
 	const uint32_t n = out->n;
+	const uint32_t most = gg_pivots_most(n);
 	uint32_t	count = (uint32_t) pivots.size();
 	uint64_t	reached = count;
 	gg_cuda_buffer<uint32_t> roots;
@@ -797,6 +749,7 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 	uint32_t   *current;
 	uint32_t   *following;
 	gg_cuda_pace pace;
+	host_reach	on;
 
 	GG_TRY(pace.create());
 	GG_TRY(roots.allocate(count, meter));
@@ -818,17 +771,19 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 		GG_CUDA_TRY(cudaMemsetAsync(next_count.get(), 0, sizeof(uint32_t), stream));
 		for (uint64_t first = 0; first < count; first += EXPAND_NODES)
 		{
-			const uint32_t nodes = (uint32_t) (count - first < EXPAND_NODES ? count - first : EXPAND_NODES);
+			const uint32_t nodes = gg_cuda_slice(count, first, EXPAND_NODES);
 
 			expand_kernel<<<gg_cuda_blocks(nodes, 8), 256, 0, stream>>>
-				(graph, out->degree, visited.get(), parent.get(), current + first, nodes, following, next_count.get());
+				(graph, out->degree, visited.get(), parent.get(), current + first, nodes, following,
+				 next_count.get());
 			GG_CUDA_LAUNCHED("expand_kernel");
 			GG_TRY(pace.step(stream, control, __func__));
 		}
 		GG_TRY(read_count(next_count.get(), stream, control, &count));
 		if (count > 0)
 		{
-			visit_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>(following, count, visited.get());
+			visit_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
+				(following, count, visited.get());
 			GG_CUDA_LAUNCHED("visit_kernel");
 		}
 		reached += count;
@@ -836,62 +791,35 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 		std::swap(current, following);
 	}
 	if (reached == n)
-		return gg_cuda_ok();
+		return gg_ok();
 
-	host_array<uint8_t> host_visited(n);
-	host_array<uint32_t> host_parent(n);
-	std::vector<uint32_t> queue;
-	std::vector<uint32_t> left;
-	reach		r = {};
-
-	r.n = n;
-	r.degree = out->degree;
-	r.adjacency = out->adjacency;
-	r.visited = host_visited.get();
-	r.parent = host_parent.get();
-	r.control = control;
-	GG_TRY(gg_cuda_copy_out(r.visited, visited.get(), visited.bytes(), stream, control));
-	GG_TRY(gg_cuda_copy_out(r.parent, parent.get(), parent.bytes(), stream, control));
-	GG_TRY(link_by_lists(&r, queue, left));
-	/*
-	 * A group that knows nobody outside: walks will find it only through a pivot of its own.  Where there are too many
-	 * of them, what was visited last is a leaf of the tree and has an edge to give.
-	 */
-	for (uint32_t node : left)
-	{
-		if (stopping(&r))
-			break;
-		if (r.visited[node])
-			continue;
-		if (pivots.size() >= gg_pivots_most(n) && !queue.empty() && link_node(&r, queue.back(), node, queue))
-			continue;
-		r.visited[node] = 1;
-		r.parent[node] = node;
-		pivots.push_back(node);
-		*repaired += 1;
-		spread(&r, node, queue);
-	}
-	*repaired += r.links;
-	return reach_status(&r, __func__);
+	GG_TRY(on.create(control, out->adjacency, n, out->degree));
+	GG_TRY(gg_cuda_copy_out(on.reach.parent, parent.get(), parent.bytes(), stream, control));
+	GG_TRY(reach_by_list(&on, __func__));
+	gg_reach_root_left(&on.reach, most > pivots.size() ? most - (uint32_t) pivots.size() : 0);
+	GG_TRY(on.status(__func__));
+	pivots.insert(pivots.end(), on.reach.left, on.reach.left + on.reach.nleft);
+	*repaired += on.reach.links + on.reach.nleft;
+	return gg_ok();
 }
 
 gg_status
-gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const uint32_t *graph, uint64_t seed,
-				cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
-				uint32_t *repaired)
+gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const uint32_t *graph,
+				uint64_t seed, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+				gg_graph *out, uint32_t *repaired)
 {
 	std::vector<uint32_t> pivots(gg_pivots_wanted(rows->n));
 
 	*repaired = 0;
 	if (rows->n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	{
 		gg_cuda_buffer<uint32_t> drawn;
 
 		GG_TRY(drawn.allocate(pivots.size(), meter));
 		/* not the numbers that made the cells: rows near those have had their share of attention */
-		GG_TRY(gg_cuda_random_ids(rows->n, (uint32_t) pivots.size(), seed + 0x9E3779B97F4A7C15ull, stream,
-								  drawn.get()));
+		GG_TRY(gg_cuda_random_ids(rows->n, (uint32_t) pivots.size(), seed + 0x9E3779B97F4A7C15ull,
+								  stream, drawn.get()));
 		GG_TRY(gg_cuda_copy_out(pivots.data(), drawn.get(), drawn.bytes(), stream, control));
 	}
 	GG_TRY(cover_nodes(knn, rows->n, k, stream, control, meter, pivots));

@@ -11,38 +11,12 @@
 
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "../src/engine.h"
 
 /* ---- status ------------------------------------------------------------ */
-
-static inline gg_status
-gg_cuda_ok(void)
-{
-	gg_status	status;
-
-	memset(&status, 0, sizeof(status));
-	return status;
-}
-
-/* A failure that is not the device's: code, the function that found it, the fact. */
-__attribute__((format(printf, 3, 4)))
-static inline gg_status
-gg_cuda_fail(gg_code code, const char *where, const char *format, ...)
-{
-	gg_status	status = gg_cuda_ok();
-	va_list		args;
-
-	status.code = code;
-	status.where = where;
-	va_start(args, format);
-	vsnprintf(status.message, sizeof(status.message), format, args);
-	va_end(args);
-	return status;
-}
 
 /* A CUDA call's result; what is a literal that names the call. */
 static inline gg_status
@@ -51,11 +25,10 @@ gg_cuda_status(cudaError_t error, const char *where, const char *what)
 	gg_status	status;
 
 	if (error == cudaSuccess)
-		return gg_cuda_ok();
-	status = gg_cuda_fail(error == cudaErrorMemoryAllocation ? GG_EDEVICE_MEMORY :
-						  error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ?
-						  GG_ENODEVICE : GG_EDEVICE,
-						  where, "%s: %s", what, cudaGetErrorString(error));
+		return gg_ok();
+	status = gg_fail(error == cudaErrorMemoryAllocation ? GG_EDEVICE_MEMORY :
+					 error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ?
+					 GG_ENODEVICE : GG_EDEVICE, where, "%s: %s", what, cudaGetErrorString(error));
 	status.device_error = (int) error;
 	/* errors that do not stick are taken off the thread, so the next call does not report them */
 	(void) cudaGetLastError();
@@ -111,7 +84,7 @@ public:
 
 		release();
 		if (bytes == 0)
-			return gg_cuda_ok();
+			return gg_ok();
 		error = cudaMalloc((void **) &data_, bytes);
 		if (error != cudaSuccess)
 		{
@@ -136,7 +109,7 @@ public:
 			if (meter_->now > meter_->peak)
 				meter_->peak = meter_->now;
 		}
-		return gg_cuda_ok();
+		return gg_ok();
 	}
 
 	void
@@ -226,8 +199,8 @@ static inline gg_status
 gg_cuda_check_cancel(const gg_control *control, const char *where)
 {
 	if (control != NULL && control->cancelled != NULL && control->cancelled(control->ctx))
-		return gg_cuda_fail(GG_ECANCELED, where, "canceled");
-	return gg_cuda_ok();
+		return gg_fail(GG_ECANCELED, where, "canceled");
+	return gg_ok();
 }
 
 static inline void
@@ -264,7 +237,7 @@ public:
 		for (int i = 0; i < 2; i++)
 			GG_TRY(gg_cuda_status(cudaEventCreateWithFlags(&events_[i], cudaEventDisableTiming),
 								  "gg_cuda_pace", "cudaEventCreateWithFlags"));
-		return gg_cuda_ok();
+		return gg_ok();
 	}
 
 	gg_status
@@ -273,7 +246,8 @@ public:
 		int			slot = steps_ & 1;
 
 		if (steps_ >= 2)
-			GG_TRY(gg_cuda_status(cudaEventSynchronize(events_[slot]), where, "cudaEventSynchronize"));
+			GG_TRY(gg_cuda_status(cudaEventSynchronize(events_[slot]), where,
+								  "cudaEventSynchronize"));
 		GG_TRY(gg_cuda_status(cudaEventRecord(events_[slot], stream), where, "cudaEventRecord"));
 		steps_++;
 		return gg_cuda_check_cancel(control, where);
@@ -306,20 +280,19 @@ extern gg_status gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build
 
 /*
  * Copies between pageable host memory and the device in pieces of 32 MB (3 ms at 11 GB/s; 30 where
- * host memory is touched for the first time, in small pages), asking for cancellation between them; done when they
- * return.
+ * host memory is touched for the first time, in small pages), asking for cancellation between them;
+ * done when they return.
  */
-extern gg_status gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream,
-								 const gg_control *control);
-extern gg_status gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t stream,
-								  const gg_control *control);
+extern gg_status gg_cuda_copy_in(void *device, const void *host, uint64_t bytes,
+								 cudaStream_t stream, const gg_control *control);
+extern gg_status gg_cuda_copy_out(void *host, const void *device, uint64_t bytes,
+								  cudaStream_t stream, const gg_control *control);
 
 /* fill.cu */
 extern gg_status gg_cuda_index_open(const gg_dataset *data, const gg_graph *graph,
 									const gg_control *control, gg_index **index);
 extern gg_status gg_cuda_index_create(const gg_shape *shape, gg_index **index);
 extern gg_status gg_cuda_index_finish(gg_index *index, uint32_t n, const gg_control *control);
-extern gg_status gg_cuda_index_grow(gg_index *index, uint32_t n);
 extern uint64_t gg_cuda_shape_bytes(const gg_shape *shape);
 extern uint64_t gg_cuda_index_bytes(const gg_index *index);
 extern void gg_cuda_index_close(gg_index *index);
@@ -328,8 +301,8 @@ extern void gg_cuda_index_close(gg_index *index);
 extern gg_status gg_cuda_index_rows(gg_index *index, uint32_t n, gg_dataset *rows, size_t *stride);
 
 /* write.cu */
-extern gg_status gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *src,
-									 uint64_t bytes);
+extern gg_status gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset,
+									 const void *src, uint64_t bytes);
 
 /* index.cu */
 extern gg_status gg_cuda_index_search(gg_index *index, const gg_search_params *params,
@@ -354,12 +327,14 @@ extern gg_status gg_cuda_device_count(int *count);
 extern gg_status gg_cuda_device_info(int device, gg_device_info *info);
 extern void gg_cuda_release(void);
 
-/* Tells a context from those of other devices and from those before a release; never 0, below 2^24. */
+/*
+ * Tells a context from those of other devices and from those before a release; never 0, below 2^24.
+ */
 extern uint32_t gg_cuda_context_id(int device);
 
 /*
- * The device that this process serves, -1: none.  A thread starts on device 0, and the one that fills indexes is
- * not the one that opened the server.
+ * The device that this process serves, -1: none.  A thread starts on device 0, and the one that
+ * fills indexes is not the one that opened the server.
  */
 extern void gg_cuda_serve_device(int device);
 extern int	gg_cuda_served_device(void);

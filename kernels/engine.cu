@@ -15,8 +15,9 @@
 #define LEAST_CAPABILITY 9
 
 /*
- * Shared memory that a block must be able to ask for.  Capabilities 9.0 and 10.x have 227 KB, and the search of the widest
- * rows takes all of it; 12.x, workstation cards, have 99, and the build's joins take 104 (cells.cu).
+ * Shared memory that a block must be able to ask for.  Capabilities 9.0 and 10.x have 227 KB, and
+ * the search of the widest rows takes all of it; 12.x, workstation cards, have 99, and the build's
+ * joins take 104 (cells.cu).
  */
 #define LEAST_SHARED_BYTES (200 * 1024)
 
@@ -31,15 +32,16 @@ gg_cuda_probe_device(int device)
 	GG_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
 	GG_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
 	if (major < LEAST_CAPABILITY)
-		return gg_cuda_fail(GG_ENODEVICE, __func__,
-							"device %d has compute capability %d.%d, at least %d.0 is needed",
-							device, major, minor, LEAST_CAPABILITY);
-	GG_CUDA_TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+		return gg_fail(GG_ENODEVICE, __func__,
+					   "device %d has compute capability %d.%d, at least %d.0 is needed", device,
+					   major, minor, LEAST_CAPABILITY);
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+									   device));
 	if (shared_bytes < LEAST_SHARED_BYTES)
-		return gg_cuda_fail(GG_ENODEVICE, __func__,
-							"device %d has %d bytes of shared memory a block, at least %d are needed",
-							device, shared_bytes, LEAST_SHARED_BYTES);
-	return gg_cuda_ok();
+		return gg_fail(GG_ENODEVICE, __func__,
+					   "device %d has %d bytes of shared memory a block, at least %d are needed",
+					   device, shared_bytes, LEAST_SHARED_BYTES);
+	return gg_ok();
 }
 
 gg_status
@@ -50,9 +52,10 @@ gg_cuda_probe(gg_use use)
 	cudaError_t error;
 
 	/*
-	 * A context has as many queues to the device as this says, eight by default, and is opened in 60 ms with one, in 120 to 160 with
-	 * eight (H200); closing it takes half as long.  A build does one thing at a time, and its copies share one
-	 * way to the device.  The driver looks when it is started, which the next call does; a user's own choice stays.
+	 * A context has as many queues to the device as this says, eight by default, and is opened in
+	 * 60 ms with one, in 120 to 160 with eight (H200); closing it takes half as long.  A build does
+	 * one thing at a time, and its copies share one way to the device.  The driver looks when it is
+	 * started, which the next call does; a user's own choice stays.
 	 */
 	if (use == GG_USE_BUILD)
 		(void) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 0);
@@ -64,8 +67,8 @@ gg_cuda_probe(gg_use use)
 	{
 		gg_status	status;
 
-		status = gg_cuda_fail(GG_ENODEVICE, __func__, "%s",
-							  error == cudaSuccess ? "no CUDA device" : cudaGetErrorString(error));
+		status = gg_fail(GG_ENODEVICE, __func__, "%s", error == cudaSuccess ? "no CUDA device" :
+						 cudaGetErrorString(error));
 		status.device_error = (int) error;
 		(void) cudaGetLastError();
 		return status;
@@ -84,14 +87,14 @@ gg_cuda_device_count(int *count)
 	error = cudaGetDeviceCount(count);
 	if (error != cudaSuccess)
 	{
-		gg_status	status = gg_cuda_fail(GG_ENODEVICE, __func__, "%s", cudaGetErrorString(error));
+		gg_status	status = gg_fail(GG_ENODEVICE, __func__, "%s", cudaGetErrorString(error));
 
 		*count = 0;
 		status.device_error = (int) error;
 		(void) cudaGetLastError();
 		return status;
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* gg_engine.device_info; makes the device's context, for free memory is known only through one */
@@ -115,7 +118,7 @@ gg_cuda_device_info(int device, gg_device_info *info)
 	snprintf(info->name, sizeof(info->name), "%.63s", properties.name);
 	info->total_bytes = total;
 	info->free_bytes = available;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* ---- contexts ------------------------------------------------------------------ */
@@ -152,22 +155,17 @@ gg_cuda_release(void)
 	releases.fetch_add(1);
 }
 
+/* In the order of gg_engine: C++17 has no designated initializers. */
 const gg_engine gg_cuda_engine = {
 	"cuda",
 	gg_cuda_probe,
 	gg_cuda_build_bytes,
-	gg_cuda_knn_graph,
-	gg_cuda_optimize,
 	gg_cuda_build,
-	gg_cuda_index_open,
-	gg_cuda_index_search,
-	gg_cuda_index_exact,
-	gg_cuda_index_close,
+	gg_cuda_build_index,
 	gg_cuda_index_create,
 	gg_cuda_index_write,
 	gg_cuda_index_finish,
-	gg_cuda_index_grow,
-	gg_cuda_build_index,
+	gg_cuda_index_close,
 	gg_cuda_shape_bytes,
 	gg_cuda_index_bytes,
 	gg_cuda_serve_open,
@@ -177,4 +175,9 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_device_count,
 	gg_cuda_device_info,
 	gg_cuda_release,
+	gg_cuda_knn_graph,
+	gg_cuda_optimize,
+	gg_cuda_index_open,
+	gg_cuda_index_search,
+	gg_cuda_index_exact
 };

@@ -4,19 +4,19 @@
  *
  * Shapes		rows n x dim as stored, queries nq x dim float32 -> nodes, distances nq x k.
  * Requires		1 <= k <= GG_MAX_ITOPK.
- * Mapping		One launch.  Grid: x over the rows, y over groups of QUERIES queries.  A warp takes 32
- *				rows a time, which is one word of the filter; only rows whose bit is set are
- *				loaded, packed so that no team idles.  TEAM lanes read a row, two rows at
- *				once.  Each warp keeps its own list of the k best; rows below its last key wait in
- *				the warp's buffer and are merged 32 at a time.  In the end a block sorts
- *				its warps' lists, and the last block of a group to finish merges all blocks'.
+ * Mapping		One launch.  Grid: x over the rows, y over groups of QUERIES queries.  A warp takes
+ *				32 rows a time, which is one word of the filter; only rows whose bit is set are
+ *				loaded, packed so that no team idles.  TEAM lanes read a row, two rows at once.
+ *				Each warp keeps its own list of the k best; rows below its last key wait in the
+ *				warp's buffer and are merged 32 at a time.  In the end a block sorts its warps'
+ *				lists, and the last block of a group to finish merges all blocks'.
  * Shared		per query and warp: a list (8 k bytes, k rounded up to a power of two), 64 keys; per
  *				query: the query.
  * Oracle		gg_cpu_engine.index_exact: the same nodes but where distances differ by less than
  *				1e-5 relative; distances within 1e-5 relative (sums are in another order).
  * Cost			Memory bound at one query: the rows once.
- * Tried		One list a block, merged into under a lock: long lists made all warps wait (1.4 ms for
- *				k 1,024 of 1M x 128).
+ * Tried		One list a block, merged into under a lock: long lists made all warps wait (1.4 ms
+ *				for k 1,024 of 1M x 128).
  */
 #include "launch.cuh"
 
@@ -71,13 +71,15 @@ exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
 	return layout;
 }
 
-/* One key a lane: those that may belong to the warp's list go to its buffer, and on when it fills. */
+/*
+ * One key a lane: those that may belong to the warp's list go to its buffer, and on when it fills.
+ */
 static __device__ __forceinline__ void
-offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pending, uint32_t &waiting,
-	  uint32_t lane)
+offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pending,
+	  uint32_t &waiting, uint32_t lane)
 {
 	uint64_t	worst = list[k - 1];
-	uint32_t	mask = __ballot_sync(FULL_WARP, key < worst);
+	uint32_t	mask = __ballot_sync(GG_FULL_WARP, key < worst);
 
 	if (mask == 0)
 		return;
@@ -87,10 +89,10 @@ offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pendin
 		used = min(used + waiting, k);
 		waiting = 0;
 		worst = list[k - 1];
-		mask = __ballot_sync(FULL_WARP, key < worst);
+		mask = __ballot_sync(GG_FULL_WARP, key < worst);
 	}
 	if (key < worst)
-		pending[waiting + __popc(mask & lanes_below(lane))] = key;
+		pending[waiting + __popc(mask & gg_lanes_below(lane))] = key;
 	waiting += __popc(mask);
 	__syncwarp();
 }
@@ -122,7 +124,8 @@ block_sort(uint64_t *keys, uint32_t room)
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 __global__ void __launch_bounds__(WARPS * 32)
 exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
-			 const __grid_constant__ search_slots slots, const __grid_constant__ exact_layout layout)
+			 const __grid_constant__ search_slots slots,
+			 const __grid_constant__ exact_layout layout)
 {
 	const int	elements = 16 / (int) sizeof(ELEMENT);
 	const int	teams = 32 / TEAM;
@@ -148,7 +151,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	uint32_t	used[QUERIES];	/* keys in the warp's list */
 
 	for (uint32_t i = threadIdx.x; i < QUERIES * block_room; i += WARPS * 32)
-		lists[i] = KEY_NONE;
+		lists[i] = GG_KEY_NONE;
 	for (uint32_t i = threadIdx.x; i < QUERIES * layout.query_pad; i += WARPS * 32)
 	{
 		uint32_t	query = first_query + i / layout.query_pad;
@@ -175,7 +178,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 
 	for (uint32_t word = blockIdx.x * WARPS + warp; word < words; word += gridDim.x * WARPS)
 	{
-		uint32_t	bits = args.filter != NULL ? __ldg(args.filter + word) : FULL_WARP;
+		uint32_t	bits = args.filter != NULL ? __ldg(args.filter + word) : GG_FULL_WARP;
 		uint32_t	count;
 		uint32_t	row;		/* the lane's own, of those taken */
 		uint64_t	keys[QUERIES];
@@ -189,14 +192,14 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		if (count < 32)
 		{
 			if (bits & (1u << lane))
-				packed[__popc(bits & lanes_below(lane))] = row;
+				packed[__popc(bits & gg_lanes_below(lane))] = row;
 			__syncwarp();
 			row = packed[lane];
 			__syncwarp();
 		}
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
-			keys[q] = KEY_NONE;
+			keys[q] = GG_KEY_NONE;
 
 #pragma unroll 1
 		for (uint32_t base = 0; base < count; base += 2 * teams)
@@ -212,7 +215,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 				uint32_t	slot = base + r * teams + team;
 
 				valid[r] = slot < count;
-				rows[r] = view.rows + (size_t) __shfl_sync(FULL_WARP, row, slot & 31) *
+				rows[r] = view.rows + (size_t) __shfl_sync(GG_FULL_WARP, row, slot & 31) *
 					view.row_stride;
 				if (!valid[r])
 					rows[r] = view.rows;
@@ -264,33 +267,33 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 				for (int offset = TEAM / 2; offset > 0; offset >>= 1)
 				{
 					if (METRIC == GG_METRIC_COSINE && sizeof(ELEMENT) == 2)
-						square[r] += __shfl_xor_sync(FULL_WARP, square[r], offset);
+						square[r] += __shfl_xor_sync(GG_FULL_WARP, square[r], offset);
 #pragma unroll
 					for (int q = 0; q < QUERIES; q++)
-						sum[r][q] += __shfl_xor_sync(FULL_WARP, sum[r][q], offset);
+						sum[r][q] += __shfl_xor_sync(GG_FULL_WARP, sum[r][q], offset);
 				}
-				square[r] = __shfl_sync(FULL_WARP, square[r], (lane % teams) * TEAM);
+				square[r] = __shfl_sync(GG_FULL_WARP, square[r], (lane % teams) * TEAM);
 #pragma unroll
 				for (int q = 0; q < QUERIES; q++)
 				{
-					float		mine = __shfl_sync(FULL_WARP, sum[r][q], (lane % teams) * TEAM);
+					float		mine = __shfl_sync(GG_FULL_WARP, sum[r][q], (lane % teams) * TEAM);
 
 					if (own && lane < count)
-						keys[q] = make_key(exact_value<ELEMENT, METRIC>(mine, square[r], inverses[q]),
-										   row);
+						keys[q] = make_key(exact_value<ELEMENT, METRIC>(mine, square[r],
+																		inverses[q]), row);
 				}
 			}
 		}
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
-			offer(keys[q], lists + q * block_room + warp * list_room, args.k, used[q], pending + q * 64,
-				  waiting[q], lane);
+			offer(keys[q], lists + q * block_room + warp * list_room, args.k, used[q],
+				  pending + q * 64, waiting[q], lane);
 	}
 #pragma unroll
 	for (int q = 0; q < QUERIES; q++)
 		if (waiting[q] > 0)
-			warp_merge_list(lists + q * block_room + warp * list_room, args.k, used[q], pending + q * 64,
-							waiting[q], lane);
+			warp_merge_list(lists + q * block_room + warp * list_room, args.k, used[q],
+							pending + q * 64, waiting[q], lane);
 	for (uint32_t q = 0; q < QUERIES; q++)
 		block_sort(lists + q * block_room, block_room);
 
@@ -319,13 +322,13 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 			const uint64_t *handed = group + (size_t) q * gridDim.x * args.k;
 			uint64_t   *room = lists + q * block_room;
 			uint64_t   *list = room + warp * list_room;
-			uint64_t	bound = KEY_NONE;
+			uint64_t	bound = GG_KEY_NONE;
 			uint32_t	wait = 0;
 			uint32_t	filled = 0;
 
 			/* its own is among them: start over, so that no key comes twice */
 			for (uint32_t i = threadIdx.x; i < block_room; i += WARPS * 32)
-				room[i] = KEY_NONE;
+				room[i] = GG_KEY_NONE;
 			__syncthreads();
 			if (args.k < LONG_K)
 			{
@@ -340,7 +343,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 					{
 						uint32_t	at = base + u * WARPS * 32 + lane;
 
-						key[u] = at < total ? __ldcg(handed + at) : KEY_NONE;
+						key[u] = at < total ? __ldcg(handed + at) : GG_KEY_NONE;
 					}
 #pragma unroll
 					for (int u = 0; u < 4; u++)
@@ -350,8 +353,8 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 			else
 			{
 				/*
-				 * The first ceil(k / blocks) keys of all lists are at least k keys, so none above the
-				 * largest of them is needed; usually that leaves little more than k.
+				 * The first ceil(k / blocks) keys of all lists are at least k keys, so none above
+				 * the largest of them is needed; usually that leaves little more than k.
 				 */
 				uint32_t	front = (args.k + gridDim.x - 1) / gridDim.x;
 
@@ -367,12 +370,12 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 					for (uint32_t base = 0; base < args.k; base += 32)
 					{
 						uint64_t	key = base + lane < args.k ?
-							__ldcg(handed + (size_t) from * args.k + base + lane) : KEY_NONE;
+							__ldcg(handed + (size_t) from * args.k + base + lane) : GG_KEY_NONE;
 						bool		pass = key <= bound && key < list[args.k - 1];
 
 						/* ascending: nothing passes after one that did not */
-						offer(pass ? key : KEY_NONE, list, args.k, filled, pending, wait, lane);
-						if (!__all_sync(FULL_WARP, pass))
+						offer(pass ? key : GG_KEY_NONE, list, args.k, filled, pending, wait, lane);
+						if (!__all_sync(GG_FULL_WARP, pass))
 							break;
 					}
 			}
@@ -390,9 +393,9 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		if (query < args.nq)
 		{
 			nodes_of(args.nodes, slots, query, args.k)[i % args.k] =
-				key == KEY_NONE ? GG_NO_NODE : node_of(key);
+				key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
 			distances_of(args.distances, slots, query, args.k)[i % args.k] =
-				key == KEY_NONE ? INFINITY : value_of(key);
+				key == GG_KEY_NONE ? INFINITY : value_of(key);
 		}
 	}
 	if (slots.base != NULL)
@@ -558,8 +561,10 @@ search_exact_launch(const search_view *view, const uint32_t *filter, const float
 								const int	METRIC = decltype(metric)::value;
 
 								return view->element == GG_ELEMENT_F32 ?
-									launch_team<float, METRIC>(view, &args, slots, device, batch, stream) :
-									launch_team<__half, METRIC>(view, &args, slots, device, batch, stream);
+									launch_team<float, METRIC>(view, &args, slots, device, batch,
+															   stream) :
+									launch_team<__half, METRIC>(view, &args, slots, device, batch,
+																stream);
 							});
 		if (error != cudaSuccess)
 			return error;

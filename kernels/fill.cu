@@ -4,23 +4,24 @@
  *
  * What a column keeps on the device, and why (choose_path):
  *	float16 rows		the rows; the walk reads them as they are.
- *	float32 rows		the rows, for exact distances, and a copy in fp16 for the walk, centred on the
- *						mean and scaled by a power of two.  Centring leaves every order as it was
- *						(differences lose the mean; products gain the same for all rows) and saves
- *						the bits that a common offset would take.  Measured at itopk 64, batch
- *						10,000: 1.8 ms against 4.3 with fp32 alone (1M x 128), 5.8 against 38.6
- *						(1M x 768); alone, a query takes as long either way; recall is the same.
+ *	float32 rows		the rows, for exact distances, and a copy in fp16 for the walk, centred on
+ *						the mean and scaled by a power of two.  Centring leaves every order as it
+ *						was (differences lose the mean; products gain the same for all rows) and
+ *						saves the bits that a common offset would take.  Measured at itopk 64, batch
+ *						10,000: 1.8 ms against 4.3 with fp32 alone (1M x 128), 5.8 against 38.6 (1M
+ *						x 768); alone, a query takes as long either way; recall is the same.
  *	float32 rows alone	few dimensions (fp16 merges neighbours), values of too wide a
  *						range for fp16, or (index_open only) too little memory for the copy.
  *
- * All memory is taken when an index is created, the fp16 copy's too, so that finishing cannot fail for want of
- * it.  Rows lie at a stride of whole sectors; an index without a graph has them in the same way, since searches and
- * builds both read rows at a stride.
+ * All memory is taken when an index is created, the fp16 copy's too, so that finishing cannot fail
+ * for want of it.  Rows lie at a stride of whole sectors; an index without a graph has them in the
+ * same way, since searches and builds both read rows at a stride.
  *
  * Each index fills on streams of its own and waits for those alone: others go on.  What others do
- * feel is cudaMalloc() and cudaFree(), once each an index: they take the driver's lock, and cudaFree() waits
- * for the device.  A pool (cudaMallocAsync) would spare that, but keeps memory from other processes, whose
- * builds need it.  (Rows that come from pageable memory, as in builds, also take pinned buffers: write.cu.)
+ * feel is cudaMalloc() and cudaFree(), once each an index: they take the driver's lock, and
+ * cudaFree() waits for the device.  A pool (cudaMallocAsync) would spare that, but keeps memory
+ * from other processes, whose builds need it.  (Rows that come from pageable memory, as in builds,
+ * also take pinned buffers: write.cu.)
  */
 #include <mutex>
 #include <new>
@@ -30,7 +31,9 @@
 /* Few dimensions have few distinct fp16 rows, and their fp32 rows cost little to read. */
 #define HALF_MIN_DIM 13
 
-/* Left free for other indexes' scratch and the driver when index_open() decides on the fp16 copy. */
+/*
+ * Left free for other indexes' scratch and the driver when index_open() decides on the fp16 copy.
+ */
 #define RESERVE_BYTES ((size_t) 512 << 20)
 
 #define SAMPLE_ROWS 65536u		/* that the mean is taken of; any point near it serves */
@@ -103,8 +106,8 @@ range_kernel(const char *rows, size_t stride, uint32_t n, uint32_t dim, const fl
 	maximum = group_reduce<1, true>(maximum, NULL);
 	for (int offset = 16; offset > 0; offset >>= 1)
 	{
-		sum += __shfl_xor_sync(FULL_WARP, sum, offset);
-		count += __shfl_xor_sync(FULL_WARP, count, offset);
+		sum += __shfl_xor_sync(GG_FULL_WARP, sum, offset);
+		count += __shfl_xor_sync(GG_FULL_WARP, count, offset);
 	}
 	if (lane == 0)
 	{
@@ -173,8 +176,8 @@ pack_pivots_kernel(const __grid_constant__ search_view view, uint32_t *pivots, c
 		bool		valid = node < view.n;
 
 		for (uint32_t piece = lane; piece < view.walk_stride / 16; piece += 32)
-			((uint4 *) (pivot_rows + (size_t) i * view.walk_stride))[piece] =
-				valid ? ((const uint4 *) (view.walk_rows + (size_t) node * view.walk_stride))[piece] :
+			((uint4 *) (pivot_rows + (size_t) i * view.walk_stride))[piece] = valid ?
+				((const uint4 *) (view.walk_rows + (size_t) node * view.walk_stride))[piece] :
 				make_uint4(0, 0, 0, 0);
 		__syncwarp();
 		if (lane == 0)
@@ -262,17 +265,18 @@ static gg_status
 check_shape(const gg_shape *shape)
 {
 	if (shape->dim < 1 || shape->dim > GG_MAX_DIM || shape->capacity > GG_MAX_NODES)
-		return gg_cuda_fail(GG_EINVAL, __func__, "%u rows of %u dimensions are out of range",
-							shape->capacity, shape->dim);
+		return gg_fail(GG_EINVAL, __func__, "%u rows of %u dimensions are out of range",
+					   shape->capacity, shape->dim);
 	if (shape->metric < GG_METRIC_L2 || shape->metric > GG_METRIC_L1)
-		return gg_cuda_fail(GG_EINVAL, __func__, "metric %d is unknown", (int) shape->metric);
+		return gg_fail(GG_EINVAL, __func__, "metric %d is unknown", (int) shape->metric);
 	if (shape->element != GG_ELEMENT_F32 && shape->element != GG_ELEMENT_F16)
-		return gg_cuda_fail(GG_EINVAL, __func__, "element %d is unknown", (int) shape->element);
+		return gg_fail(GG_EINVAL, __func__, "element %d is unknown", (int) shape->element);
 	if (shape->degree > GG_MAX_DEGREE || (shape->degree == 0 && shape->npivots > 0) ||
 		(shape->degree > 0 && shape->npivots == 0 && shape->capacity > 0))
-		return gg_cuda_fail(GG_EINVAL, __func__, "a graph of degree %u with %u pivots over %u rows is none",
-							shape->degree, shape->npivots, shape->capacity);
-	return gg_cuda_ok();
+		return gg_fail(GG_EINVAL, __func__,
+					   "a graph of degree %u with %u pivots over %u rows is none", shape->degree,
+					   shape->npivots, shape->capacity);
+	return gg_ok();
 }
 
 gg_status
@@ -296,13 +300,15 @@ search_device_find(search_device *device)
 		GG_CUDA_TRY(cudaDeviceGetAttribute(&found.sms, cudaDevAttrMultiProcessorCount, id));
 		GG_CUDA_TRY(cudaDeviceGetAttribute(&found.shared_bytes,
 										   cudaDevAttrMaxSharedMemoryPerBlockOptin, id));
-		/* static shared memory counts against the limit as well; no kernel here has more than this */
+		/*
+		 * static shared memory counts against the limit as well; no kernel here has more than this
+		 */
 		found.shared_bytes -= 256;
 		GG_CUDA_TRY(search_multi_max_cluster(&found, &found.max_cluster));
 		known = found;
 	}
 	*device = known;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 static gg_status
@@ -333,7 +339,7 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 		GG_CUDA_TRY(cudaStreamSynchronize(index->stream.get()));
 	}
 	if (shape->degree == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 
 	index->adjacency = (uint32_t *) (memory + layout.adjacency);
 	index->pivots = (uint32_t *) (memory + layout.pivots);
@@ -350,7 +356,7 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 	view->npivots = shape->npivots;
 	view->adjacency = index->adjacency;
 	view->pivots = index->pivots;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* gg_engine.index_create */
@@ -364,7 +370,7 @@ gg_cuda_index_create(const gg_shape *shape, gg_index **index)
 	GG_TRY(check_shape(shape));
 	created = new (std::nothrow) gg_index;
 	if (created == NULL)
-		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory");
+		return gg_fail(GG_ENOMEM, __func__, "out of memory");
 	status = create(shape, true, created);
 	if (status.code != GG_OK)
 	{
@@ -418,8 +424,9 @@ choose_path(const gg_shape *shape, float largest, double typical, bool halves)
 
 	/*
 	 * Scaled so that the largest element is near 2^14, an element is a normal fp16 number down to
-	 * 2^-14.  When the typical one (the mean is of logarithms: outliers do not move it) is below 2^-4,
-	 * those a thousand times smaller start to lose bits: a few huge rows would spoil all others.
+	 * 2^-14.  When the typical one (the mean is of logarithms: outliers do not move it) is below
+	 * 2^-4, those a thousand times smaller start to lose bits: a few huge rows would spoil all
+	 * others.
 	 */
 	if (!isfinite(largest) || !isfinite(typical) || typical * 262144.0 < largest)
 		return alone;
@@ -456,20 +463,20 @@ prepare(gg_index *index)
 		if (halves)
 		{
 			GG_CUDA_TRY(cudaMemsetAsync(index->range, 0, sizeof(found), stream));
-			mean_kernel<<<(view->dim + 31) / 32, dim3(32, 32), 0, stream>>>(view->rows, view->row_stride,
-																		  view->n, view->dim, index->mean);
+			mean_kernel<<<(view->dim + 31) / 32, dim3(32, 32), 0, stream>>>
+				(view->rows, view->row_stride, view->n, view->dim, index->mean);
 			GG_CUDA_LAUNCHED("mean_kernel");
-			range_kernel<<<blocks, 256, 0, stream>>>(view->rows, view->row_stride, view->n, view->dim,
-													 index->mean, (uint32_t *) (index->range + 2),
-													 index->range);
+			range_kernel<<<blocks, 256, 0, stream>>>
+				(view->rows, view->row_stride, view->n, view->dim, index->mean,
+				 (uint32_t *) (index->range + 2), index->range);
 			GG_CUDA_LAUNCHED("range_kernel");
 			GG_CUDA_TRY(cudaMemcpyAsync(&found, index->range, sizeof(found), cudaMemcpyDeviceToHost,
 										stream));
 			GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		}
 		memcpy(&largest, &found.largest, 4);
-		view->path = choose_path(shape, largest,
-								 found.sums[1] > 0 ? exp2(found.sums[0] / found.sums[1]) : 0, halves);
+		view->path = choose_path(shape, largest, found.sums[1] > 0 ?
+								 exp2(found.sums[0] / found.sums[1]) : 0, halves);
 		if (view->path == WALK_HALF_DOT || view->path == WALK_HALF_L1)
 		{
 			int			exponent = 0;
@@ -481,9 +488,9 @@ prepare(gg_index *index)
 			view->scale = ldexpf(1, exponent);
 			view->mean = index->mean;
 			view->walk_stride = padded((size_t) view->dim * 2);
-			halve_kernel<<<blocks, 256, 0, stream>>>(view->rows, view->row_stride, view->n, view->dim,
-													 view->mean, view->scale, index->walk_rows.get(),
-													 view->walk_stride);
+			halve_kernel<<<blocks, 256, 0, stream>>>
+				(view->rows, view->row_stride, view->n, view->dim, view->mean, view->scale,
+				 index->walk_rows.get(), view->walk_stride);
 			GG_CUDA_LAUNCHED("halve_kernel");
 			view->walk_rows = index->walk_rows.get();
 		}
@@ -500,8 +507,9 @@ prepare(gg_index *index)
 		(shape->metric == GG_METRIC_L2 ||
 		 (shape->metric == GG_METRIC_COSINE && shape->element == GG_ELEMENT_F16)))
 	{
-		norms_kernel<<<blocks, 256, 0, stream>>>(view->walk_rows, view->walk_stride, view->n, view->dim,
-												 shape->metric == GG_METRIC_COSINE, index->norms);
+		norms_kernel<<<blocks, 256, 0, stream>>>
+			(view->walk_rows, view->walk_stride, view->n, view->dim,
+			 shape->metric == GG_METRIC_COSINE, index->norms);
 		GG_CUDA_LAUNCHED("norms_kernel");
 		view->norms = index->norms;
 	}
@@ -510,7 +518,7 @@ prepare(gg_index *index)
 	pack_pivots_kernel<<<blocks, 256, 0, stream>>>(*view, index->pivots, index->pivot_rows,
 												   view->norms != NULL ? index->pivot_norms : NULL);
 	GG_CUDA_LAUNCHED("pack_pivots_kernel");
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* The code of searches over this index. */
@@ -520,10 +528,10 @@ load_kernels(const gg_index *index)
 	GG_CUDA_TRY(search_exact_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_gather_ready());
 	if (index->shape.degree == 0 || index->view.n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_CUDA_TRY(search_multi_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_pivots_ready(&index->device));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* unpack: the pivots came as a segment has them, not as node ids. */
@@ -547,7 +555,7 @@ finish(gg_index *index, uint32_t n, bool unpack, const gg_control *control)
 	GG_TRY(load_kernels(index));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	index->finished = true;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* gg_engine.index_finish */
@@ -555,25 +563,10 @@ gg_status
 gg_cuda_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 {
 	if (index->finished || n > index->shape.capacity)
-		return gg_cuda_fail(GG_EINVAL, __func__, "%u rows of %u%s", n, index->shape.capacity,
-							index->finished ? ", and the index is finished" : "");
+		return gg_fail(GG_EINVAL, __func__, "%u rows of %u%s", n, index->shape.capacity,
+					   index->finished ? ", and the index is finished" : "");
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	return finish(index, n, true, control);
-}
-
-/*
- * gg_engine.index_grow.  Searches take a copy of the view when they are queued.  New rows may share a cache
- * line with old ones that a search is reading: the old ones' bytes stay as they are.
- */
-gg_status
-gg_cuda_index_grow(gg_index *index, uint32_t n)
-{
-	if (!index->finished || index->shape.degree > 0 || n < index->view.n || n > index->shape.capacity)
-		return gg_cuda_fail(GG_EINVAL, __func__, "from %u to %u of %u rows, degree %u%s", index->view.n, n,
-							index->shape.capacity, index->shape.degree,
-							index->finished ? "" : ", not finished");
-	index->view.n = n;
-	return gg_cuda_ok();
 }
 
 /* For build.cu: the rows of an index that is not finished and has no graph. */
@@ -581,8 +574,8 @@ gg_status
 gg_cuda_index_rows(gg_index *index, uint32_t n, gg_dataset *rows, size_t *stride)
 {
 	if (index->finished || index->shape.degree > 0 || n > index->shape.capacity)
-		return gg_cuda_fail(GG_EINVAL, __func__, "%u of %u rows, degree %u%s", n, index->shape.capacity,
-							index->shape.degree, index->finished ? ", finished" : "");
+		return gg_fail(GG_EINVAL, __func__, "%u of %u rows, degree %u%s", n, index->shape.capacity,
+					   index->shape.degree, index->finished ? ", finished" : "");
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	rows->rows = index->rows;
 	rows->n = n;
@@ -590,7 +583,7 @@ gg_cuda_index_rows(gg_index *index, uint32_t n, gg_dataset *rows, size_t *stride
 	rows->element = index->shape.element;
 	rows->metric = index->shape.metric;
 	*stride = index->view.row_stride;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* ---- opening ---------------------------------------------------------------------- */
@@ -607,11 +600,14 @@ open_with(const gg_dataset *data, const gg_graph *graph, const gg_shape *shape,
 	GG_CUDA_TRY(cudaMemGetInfo(&free_bytes, &total_bytes));
 	GG_TRY(create(shape, free_bytes >= gg_cuda_shape_bytes(shape) + RESERVE_BYTES, index));
 	stream = index->stream.get();
-	GG_TRY(index_copy_rows(index, 0, (const char *) data->rows, (uint64_t) data->n * shape_row_bytes(shape), control));
+	GG_TRY(index_copy_rows(index, 0, (const char *) data->rows,
+						   (uint64_t) data->n * shape_row_bytes(shape), control));
 	if (shape->degree > 0)
 	{
-		GG_TRY(gg_cuda_copy_in(index->adjacency, graph->adjacency, (uint64_t) graph->n * graph->degree * 4, stream, control));
-		GG_TRY(gg_cuda_copy_in(index->pivots, graph->pivots, (uint64_t) graph->npivots * 4, stream, control));
+		GG_TRY(gg_cuda_copy_in(index->adjacency, graph->adjacency,
+							   (uint64_t) graph->n * graph->degree * 4, stream, control));
+		GG_TRY(gg_cuda_copy_in(index->pivots, graph->pivots, (uint64_t) graph->npivots * 4, stream,
+							   control));
 	}
 	return finish(index, data->n, false, control);
 }
@@ -631,9 +627,9 @@ gg_cuda_index_open(const gg_dataset *data, const gg_graph *graph, const gg_contr
 	*index = NULL;
 	if (graph != NULL && (graph->n != data->n || graph->degree > GG_MAX_DEGREE ||
 						  (graph->n > 0 && (graph->npivots < 1 || graph->degree < 1))))
-		return gg_cuda_fail(GG_EINVAL, __func__,
-							"a graph of %u nodes, degree %u, %u pivots does not fit %u rows",
-							graph->n, graph->degree, graph->npivots, data->n);
+		return gg_fail(GG_EINVAL, __func__,
+					   "a graph of %u nodes, degree %u, %u pivots does not fit %u rows", graph->n,
+					   graph->degree, graph->npivots, data->n);
 	memset(&shape, 0, sizeof(shape));
 	shape.capacity = data->n;
 	shape.dim = data->dim;
@@ -647,7 +643,7 @@ gg_cuda_index_open(const gg_dataset *data, const gg_graph *graph, const gg_contr
 	GG_TRY(check_shape(&shape));
 	opened = new (std::nothrow) gg_index;
 	if (opened == NULL)
-		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory");
+		return gg_fail(GG_ENOMEM, __func__, "out of memory");
 	status = open_with(data, graph, &shape, control, opened);
 	if (status.code != GG_OK)
 	{

@@ -14,20 +14,22 @@
 #define EXACT_ELEMENTS_PER_LAUNCH 1.5e12
 
 /*
- * Up to here queries are read from, and answers written to, mapped host memory by the kernel itself:
- * a copy each way costs more than the kernel's own few transactions.
+ * Up to here queries are read from, and answers written to, mapped host memory by the kernel
+ * itself: a copy each way costs more than the kernel's own few transactions.
  */
 #define MAPPED_BATCH 16
 
 /*
- * Queries in slots are copied to device memory by a launch of their own when blocks would else read more
- * than this over PCIe a second time: at 55 GB/s 128 kB take 2.4 us.  Chosen by arithmetic, against the few us that one more
- * launch in the stream is known to take.
+ * Queries in slots are copied to device memory by a launch of their own when blocks would else read
+ * more than this over PCIe a second time: at 55 GB/s 128 kB take 2.4 us.  Chosen by arithmetic,
+ * against the few us that one more launch in the stream is known to take.
  */
 #define GATHER_BYTES ((uint64_t) 128 << 10)
 
-/* Up to here a block a query beats a warp a query: 1M x 128, 1,000 queries 0.36 and 0.40 ms, 2,000 0.56
- * and 0.48 ms. */
+/*
+ * Up to here a block per query beats a warp per query: over 1M x 128 1,000 queries take 0.36 and
+ * 0.40 ms, 2,000 take 0.56 and 0.48 ms.
+ */
 #define BLOCK_QUERIES_PER_SM 8
 
 /*
@@ -65,7 +67,8 @@ search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree)
  * Blocks a query, or 0 for the single-CTA kernel.
  *
  * While there are multiprocessors to spare, a query gets as many blocks as there are, up to the
- * largest cluster; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67).  Past that, a block a query is still sooner done than a warp a query, until the device is so full
+ * largest cluster; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67).
+ * Past that, a block a query is still sooner done than a warp a query, until the device is so full
  * that only throughput counts, where barriers are dear.  The length of the list does not change
  * that: both kernels' steps grow alike with it (measured at itopk 64 and 256).
  */
@@ -88,7 +91,8 @@ static bool
 choose_product(const search_view *view, const search_device *device, uint32_t nq, uint32_t cluster)
 {
 	uint64_t	bytes = (uint64_t) nq * view->npivots * view->walk_stride;
-	uint32_t	used = nq * cluster < (uint32_t) device->sms ? nq * cluster : (uint32_t) device->sms;
+	uint32_t	used = nq * cluster < (uint32_t) device->sms ? nq * cluster :
+		(uint32_t) device->sms;
 
 	if (view->path != WALK_HALF_DOT)
 		return false;
@@ -97,12 +101,13 @@ choose_product(const search_view *view, const search_device *device, uint32_t nq
 
 /* The batch's queries in device memory. */
 static gg_status
-gather(const gg_index *index, search_scratch *scratch, const search_batch *batch, cudaStream_t stream)
+gather(const gg_index *index, search_scratch *scratch, const search_batch *batch,
+	   cudaStream_t stream)
 {
 	GG_TRY(grow(scratch->queries, (uint64_t) batch->room * index->view.dim, stream));
-	GG_CUDA_TRY(search_gather_launch(batch->slots, batch->nq, index->view.dim, scratch->queries.get(),
-									 stream));
-	return gg_cuda_ok();
+	GG_CUDA_TRY(search_gather_launch(batch->slots, batch->nq, index->view.dim,
+									 scratch->queries.get(), stream));
+	return gg_ok();
 }
 
 gg_status
@@ -141,7 +146,8 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 			GG_TRY(grow(scratch->queries, (uint64_t) batch->room * view->dim, stream));
 		GG_CUDA_TRY(search_pivots_launch(view, batch->queries, batch->slots, nq, slices,
 										 scratch->halves.get(), scratch->factors.get(),
-										 scratch->queries.get(), scratch->entries.get(), device, stream));
+										 scratch->queries.get(), scratch->entries.get(), device,
+										 stream));
 		launch.entries = scratch->entries.get();
 		if (batch->slots != NULL)
 			launch.queries = scratch->queries.get();
@@ -156,13 +162,13 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 		GG_CUDA_TRY(search_single_launch(view, &launch, batch->slots, device, stream));
 	else
 		GG_CUDA_TRY(search_multi_launch(view, &launch, batch->slots, device, cluster, stream));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* filter is device memory or NULL. */
 gg_status
-search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k, const uint32_t *filter,
-				   const search_batch *batch, cudaStream_t stream)
+search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
+				   const uint32_t *filter, const search_batch *batch, cudaStream_t stream)
 {
 	const search_view *view = &index->view;
 	const search_device *device = &index->device;
@@ -189,7 +195,7 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k, c
 	}
 	GG_CUDA_TRY(search_exact_launch(view, filter, queries, batch->slots, batch->nq, k, batch->nodes,
 									batch->distances, scratch->exact.get(), device, stream));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
@@ -232,19 +238,20 @@ map_small(gg_index *index, uint32_t nq, uint32_t k, float **queries, uint32_t **
 		index->mapped = NULL;
 		index->mapped_bytes = 0;
 		/* one address space: the device uses the same pointers */
-		GG_TRY(gg_cuda_pin_status(cudaHostAlloc(&index->mapped, bytes, cudaHostAllocMapped), __func__,
-								  "cudaHostAlloc", bytes));
+		GG_TRY(gg_cuda_pin_status(cudaHostAlloc(&index->mapped, bytes, cudaHostAllocMapped),
+								  __func__, "cudaHostAlloc", bytes));
 		index->mapped_bytes = bytes;
 	}
 	*queries = (float *) index->mapped;
 	*nodes = (uint32_t *) ((char *) index->mapped + query_bytes);
 	*distances = (float *) ((char *) index->mapped + query_bytes + answer_bytes);
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
  * What searches of both kinds do with host memory: hand batches over, start them by enqueue(), take
- * the answers back.  enqueue is (queries, nq, nodes, distances) -> gg_status, pointers the device's.
+ * the answers back.  enqueue is (queries, nq, nodes, distances) -> gg_status, pointers the
+ * device's.
  */
 template <typename ENQUEUE>
 static gg_status
@@ -261,7 +268,7 @@ search_host(gg_index *index, uint32_t k, uint32_t batch, const float *queries, u
 			nodes[i] = GG_NO_NODE;
 			distances[i] = INFINITY;
 		}
-		return gg_cuda_ok();
+		return gg_ok();
 	}
 	if (nq > 0 && nq <= MAPPED_BATCH)
 	{
@@ -275,7 +282,7 @@ search_host(gg_index *index, uint32_t k, uint32_t batch, const float *queries, u
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		memcpy(nodes, mapped_nodes, (size_t) nq * k * 4);
 		memcpy(distances, mapped_distances, (size_t) nq * k * 4);
-		return gg_cuda_ok();
+		return gg_ok();
 	}
 	for (uint32_t first = 0; first < nq; first += batch)
 	{
@@ -287,14 +294,15 @@ search_host(gg_index *index, uint32_t k, uint32_t batch, const float *queries, u
 		GG_TRY(grow(index->distances, (uint64_t) count * k, stream));
 		GG_CUDA_TRY(cudaMemcpyAsync(index->scratch.queries.get(), queries + (size_t) first * dim,
 									(size_t) count * dim * 4, cudaMemcpyHostToDevice, stream));
-		GG_TRY(enqueue(index->scratch.queries.get(), count, index->nodes.get(), index->distances.get()));
+		GG_TRY(enqueue(index->scratch.queries.get(), count, index->nodes.get(),
+					   index->distances.get()));
 		GG_CUDA_TRY(cudaMemcpyAsync(nodes + (size_t) first * k, index->nodes.get(),
 									(size_t) count * k * 4, cudaMemcpyDeviceToHost, stream));
 		GG_CUDA_TRY(cudaMemcpyAsync(distances + (size_t) first * k, index->distances.get(),
 									(size_t) count * k * 4, cudaMemcpyDeviceToHost, stream));
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 gg_status
@@ -304,12 +312,12 @@ gg_cuda_index_search(gg_index *index, const gg_search_params *params, const floa
 	cudaStream_t stream = index->stream.get();
 
 	if (params->k < 1 || params->k > params->itopk_size || params->itopk_size > GG_MAX_ITOPK)
-		return gg_cuda_fail(GG_EINVAL, __func__, "k %u with itopk_size %u is out of range",
-							params->k, params->itopk_size);
+		return gg_fail(GG_EINVAL, __func__, "k %u with itopk_size %u is out of range", params->k,
+					   params->itopk_size);
 	if (!index->finished)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the index is not finished");
+		return gg_fail(GG_EINVAL, __func__, "the index is not finished");
 	if (index->view.n > 0 && index->view.npivots == 0)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the index was opened without a graph");
+		return gg_fail(GG_EINVAL, __func__, "the index was opened without a graph");
 	GG_TRY(gg_cuda_check_cancel(control, __func__));
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	return search_host(index, params->k, MAX_BATCH, queries, nq, control, nodes, distances,
@@ -330,9 +338,9 @@ gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const f
 	const uint32_t *device_filter = NULL;
 
 	if (k < 1 || k > GG_MAX_ITOPK)
-		return gg_cuda_fail(GG_EINVAL, __func__, "k %u is out of range", k);
+		return gg_fail(GG_EINVAL, __func__, "k %u is out of range", k);
 	if (!index->finished)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the index is not finished");
+		return gg_fail(GG_EINVAL, __func__, "the index is not finished");
 	GG_TRY(gg_cuda_check_cancel(control, __func__));
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	if (filter != NULL && index->view.n > 0)
@@ -348,7 +356,7 @@ gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const f
 	return search_host(index, k, (uint32_t) batch, queries, nq, control, nodes, distances,
 					   [&](const float *q, uint32_t count, uint32_t *ids, float *values)
 					   {
-						   return gg_cuda_exact_enqueue(index, k, device_filter, q, count, ids, values,
-														stream);
+						   return gg_cuda_exact_enqueue(index, k, device_filter, q, count, ids,
+														values, stream);
 					   });
 }

@@ -17,8 +17,8 @@
 #define PIVOT_WORDS (1 + GG_PIVOT_DEGREE)	/* of a pivot as a segment has it */
 
 /*
- * What searches on one stream write beside their answers.  Two searches under way at once need two.  It
- * grows to the largest search seen and then stays.
+ * What searches on one stream write beside their answers.  Two searches under way at once need two.
+ * It grows to the largest search seen and then stays.
  */
 typedef struct search_scratch
 {
@@ -30,8 +30,8 @@ typedef struct search_scratch
 } search_scratch;
 
 /*
- * Pinned memory and a stream: what one thread needs to bring pageable memory to the device, a buffer being filled
- * while the other one's bytes leave.
+ * Pinned memory and a stream: what one thread needs to bring pageable memory to the device, a
+ * buffer being filled while the other one's bytes leave.
  */
 class index_stage
 {
@@ -100,9 +100,9 @@ struct gg_index
 	void	   *mapped;			/* pinned host memory that the device sees */
 	size_t		mapped_bytes;
 
-	gg_index() : finished(false), stages(NULL), adjacency(NULL), pivots(NULL), pivot_entries(NULL), rows(NULL),
-				 pivot_rows(NULL), pivot_norms(NULL), norms(NULL), mean(NULL), range(NULL),
-				 mapped(NULL), mapped_bytes(0)
+	gg_index() : finished(false), stages(NULL), adjacency(NULL), pivots(NULL), pivot_entries(NULL),
+				 rows(NULL), pivot_rows(NULL), pivot_norms(NULL), norms(NULL), mean(NULL),
+				 range(NULL), mapped(NULL), mapped_bytes(0)
 	{
 		memset(&shape, 0, sizeof(shape));
 		memset(&view, 0, sizeof(view));
@@ -126,8 +126,9 @@ struct gg_index
 };
 
 /*
- * The result of a call that pins host memory.  CUDA has one error for both kinds of memory; here the host's is
- * missing, or the limit of what a process may lock, and no copy that is evicted from the device makes room for it.
+ * The result of a call that pins host memory.  CUDA has one error for both kinds of memory; here
+ * the host's is missing, or the limit of what a process may lock, and no copy that is evicted from
+ * the device makes room for it.
  */
 static inline gg_status
 gg_cuda_pin_status(cudaError_t error, const char *where, const char *what, size_t bytes)
@@ -137,8 +138,8 @@ gg_cuda_pin_status(cudaError_t error, const char *where, const char *what, size_
 	if (status.code == GG_EDEVICE_MEMORY)
 	{
 		status.code = GG_ENOMEM;
-		snprintf(status.message, sizeof(status.message), "could not get %zu bytes of pinned host memory (%s)", bytes,
-				 what);
+		snprintf(status.message, sizeof(status.message),
+				 "could not get %zu bytes of pinned host memory (%s)", bytes, what);
 	}
 	return status;
 }
@@ -149,7 +150,7 @@ static gg_status
 grow(gg_cuda_buffer<T> &buffer, uint64_t count, cudaStream_t stream)
 {
 	if (buffer.bytes() >= count * sizeof(T))
-		return gg_cuda_ok();
+		return gg_ok();
 	if (buffer.bytes() > 0)
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	return buffer.allocate(count);
@@ -182,11 +183,17 @@ shape_row_bytes(const gg_shape *shape)
 	return (size_t) shape->dim * gg_element_size(shape->element);
 }
 
-/* write.cu: bytes [offset, offset + bytes) of the rows as they lie side by side, on the index's stream; done when it returns. */
+/*
+ * write.cu: bytes [offset, offset + bytes) of the rows as they lie side by side, on the index's
+ * stream; done when it returns.
+ */
 extern gg_status index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
 								 const gg_control *control);
 
-/* fill.cu: the device that calls of this thread go to from here on; what was found out about it is kept. */
+/*
+ * fill.cu: the device that calls of this thread go to from here on; what was found out about it is
+ * kept.
+ */
 extern gg_status search_device_find(search_device *device);
 
 #endif							/* GG_INDEX_CUH */

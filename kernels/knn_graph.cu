@@ -11,24 +11,26 @@
  * and one counter, the entries that changed, is read by the host.
  *
  * Departures from the paper
- *	1. Lists come from pivot cells (cells.cu), so an iteration or two do; the paper's random start is
- *	   gg_cuda_random_lists().
- *	2. No locks.  A row has OFFERS slots; an offer goes to the slot its id hashes to, by atomicMin on
- *	   (distance, id).  A minimum does not ask who came first: the graph is the same in every run.
- *	   Reverse samples likewise: a slot keeps the smallest of a bijective hash of the ids.
- *	3. An offer is made only for a pair that the list does not hold.  Each row has a card of 64 or 128
- *	   bytes: a bit set of its list's ids, the distance of its last entry, its norm.  With lists that
- *	   are 95% right most near pairs are known, and would take every slot from the few that are not.
- *	   A pair that the bit set takes for known (13% at k 64) has its next chance in another join.
+ *	1. Lists come from pivot cells (cells.cu), so an iteration or two do; the paper's random start
+ *	   is gg_cuda_random_lists().
+ *	2. No locks.  A row has OFFERS slots; an offer goes to the slot its id hashes to, by atomicMin
+ *	   on (distance, id).  A minimum does not ask who came first: the graph is the same in every
+ *	   run.  Reverse samples likewise: a slot keeps the smallest of a bijective hash of the ids.
+ *	3. An offer is made only for a pair that the list does not hold.  Each row has a card of 64 or
+ *	   128 bytes: a bit set of its list's ids, the distance of its last entry, its norm.  With lists
+ *	   that are 95% right most near pairs are known, and would take every slot from the few that are
+ *	   not.  A pair that the bit set takes for known (13% at k 64) has its next chance in another
+ *	   join.
  *	4. Selective update keeps the nearest of each 32 x 32 warp tile, for each row and column, not of
  *	   the whole join: it needs no exchange between warps and offers up to 4 a row.
  *
  * Bytes an iteration: n x 128 x (row + card) gathered; d1 40 GB, d2 204 GB.  Rows are joined in the
  * order of their cells, so that part of it comes from L2.
  *
- * Tried: the paper's locks, one a list, a warp inserting offer after offer: two iterations on d1 with the
- * last distances took 77 ms instead of 66, and from a random start 122 ms an iteration instead of 28,
- * for a recall@10 0.001 higher there and the same from cells; and another graph in every run.
+ * Tried: the paper's locks, one a list, a warp inserting offer after offer: two iterations on d1
+ * with the last distances took 77 ms instead of 66, and from a random start 122 ms an iteration
+ * instead of 28, for a recall@10 0.001 higher there and the same from cells; and another graph in
+ * every run.
  *
  * Oracle: exact neighbours by recall (test_cuda_build.c).
  */
@@ -43,8 +45,8 @@
 #define STAGE_BYTES (GG_TILE_COLUMNS * GG_TILE_PITCH)
 
 /*
- * Defaults, as the CPU engine's: iterations stop when fewer than this share of all list places changed,
- * from cells not before the second.  Two do for most data; hashed text takes more.
+ * Defaults, as the CPU engine's: iterations stop when fewer than this share of all list places
+ * changed, from cells not before the second.  Two do for most data; hashed text takes more.
  */
 #define CELLS_ITERATIONS 12
 #define CELLS_TERMINATION 0.03f
@@ -134,12 +136,13 @@ unscramble(uint32_t value, uint32_t seed)
 static_assert(0x9E3779B1u * 0x0E8B2F51u == 1u, "inverse modulo 2^32");
 
 /*
- * Samples of one age are SIDE words a row: SAMPLES ids of its own list, then SAMPLES slots of scrambled
- * ids of rows that sampled this one.
+ * Samples of one age are SIDE words a row: SAMPLES ids of its own list, then SAMPLES slots of
+ * scrambled ids of rows that sampled this one.
  */
 template <int R>
 static __global__ void
-sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32_t *fresh, uint32_t *old)
+sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32_t *fresh,
+			  uint32_t *old)
 {
 	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
@@ -158,7 +161,8 @@ sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32
 		const uint32_t fresh_mask = __ballot_sync(GG_FULL_WARP, is_fresh);
 		const uint32_t old_mask = __ballot_sync(GG_FULL_WARP, is_old);
 		const uint32_t below = (1u << lane) - 1;
-		const uint32_t at = is_fresh ? nfresh + __popc(fresh_mask & below) : nold + __popc(old_mask & below);
+		const uint32_t at = is_fresh ? nfresh + __popc(fresh_mask & below) :
+			nold + __popc(old_mask & below);
 
 		nfresh += __popc(fresh_mask);
 		nold += __popc(old_mask);
@@ -188,7 +192,8 @@ typedef struct local_args
 	const uint32_t *cards;
 	uint64_t   *offers;
 	uint32_t	words;			/* of a card */
-	uint32_t	stages;			/* that a row's chunks need, at most STAGES: more blocks fit beside */
+	/* that a row's chunks need, at most STAGES: more blocks fit beside */
+	uint32_t	stages;
 	uint32_t	seed;			/* of this iteration's samples */
 	uint32_t	card_seed;
 } local_args;
@@ -205,7 +210,8 @@ offer(const local_args &args, uint32_t row, uint32_t id, uint64_t best)
 	const uint32_t slot = gg_mix(id * 0x85EBCA6Bu) % OFFERS;
 
 	atomicMin((unsigned long long *) &args.offers[(uint64_t) row * OFFERS + slot],
-			  (unsigned long long) ((best & 0xFFFFFFFF00000000ull) | (uint64_t) id << 1 | GG_KEY_NEW));
+			  (unsigned long long) ((best & 0xFFFFFFFF00000000ull) | (uint64_t) id <<
+									1 | GG_KEY_NEW));
 }
 
 template <gg_cuda_kind KIND>
@@ -215,7 +221,8 @@ local_join_kernel(local_args args, uint32_t first)
 	extern __shared__ char shared[];
 	uint32_t   *cards = (uint32_t *) (shared + args.stages * STAGE_BYTES);
 	__shared__ __align__(16) uint32_t raw[2 * SIDE];
-	__shared__ uint32_t ids[2 * SIDE];	/* 0 .. 63 NEW, 64 .. 127 OLD, packed to the front of each */
+	/* 0 .. 63 NEW, 64 .. 127 OLD, packed to the front of each */
+	__shared__ uint32_t ids[2 * SIDE];
 	__shared__ uint16_t bits[2 * SIDE];
 	__shared__ uint32_t packed[4];
 	const uint32_t tid = threadIdx.x;
@@ -264,7 +271,7 @@ local_join_kernel(local_args args, uint32_t first)
 
 		if (lane == 0)
 			packed[warp] = __popc(mask);
-		rank = __popc(mask & ((1u << lane) - 1));
+		rank = __popc(mask & gg_lanes_below(lane));
 	}
 	__syncthreads();
 	if (tid < 2 * SIDE && valid)
@@ -297,7 +304,8 @@ local_join_kernel(local_args args, uint32_t first)
 	{
 		const uint32_t r = tid / 8 + 32 * i;
 
-		source[i] = present(r) ? args.rows.rows + (uint64_t) ids[r] * units * 16 + copy_unit * 16 : NULL;
+		source[i] = present(r) ? args.rows.rows + (uint64_t) ids[r] * units * 16 + copy_unit * 16 :
+			NULL;
 	}
 	auto		load = [&](uint32_t chunk)
 	{
@@ -321,7 +329,8 @@ local_join_kernel(local_args args, uint32_t first)
 		const uint32_t r = i / (words / 4);
 
 		if (present(r))
-			((uint4 *) cards)[i] = ((const uint4 *) args.cards)[(uint64_t) ids[r] * (words / 4) + i % (words / 4)];
+			((uint4 *) cards)[i] = ((const uint4 *) args.cards)[(uint64_t) ids[r] * (words / 4) +
+																i % (words / 4)];
 	}
 
 	/* of NEW x NEW the block below the diagonal is the one above it, turned */
@@ -375,17 +384,20 @@ local_join_kernel(local_args args, uint32_t first)
 				continue;
 			const uint32_t *card_r = cards + r * words;
 			const float distance = gg_tile_distance<KIND>(sums[i / 2][j / 2][i % 2 * 2 + j % 2],
-														  __uint_as_float(card_r[words - 1]), norm_c);
+														  __uint_as_float(card_r[words - 1]),
+														  norm_c);
 
 			if (distance < __uint_as_float(card_r[words - 2]) &&
 				(card_r[bit_c / 32] >> (bit_c & 31) & 1) == 0)
-				best_of_row[i] = lower(best_of_row[i], (uint64_t) __float_as_uint(distance) << 32 | c);
+				best_of_row[i] = lower(best_of_row[i],
+									   (uint64_t) __float_as_uint(distance) << 32 | c);
 			if (!diagonal && distance < last_c)
 			{
 				const uint32_t bit_r = bits[r];
 
 				if ((card_c[bit_r / 32] >> (bit_r & 31) & 1) == 0)
-					best_of_column[j] = lower(best_of_column[j], (uint64_t) __float_as_uint(distance) << 32 | r);
+					best_of_column[j] = lower(best_of_column[j],
+											  (uint64_t) __float_as_uint(distance) << 32 | r);
 			}
 		}
 	}
@@ -417,8 +429,9 @@ local_join_kernel(local_args args, uint32_t first)
 /* ---- update ------------------------------------------------------------------------ */
 
 /*
- * Merge each row's offers into its list and take them back; entries that came in are added to *updates.
- * Offers are never in the list already, so only the last entry before the merge must be known to count.
+ * Merge each row's offers into its list and take them back; entries that came in are added to
+ * *updates.  Offers are never in the list already, so only the last entry before the merge must be
+ * known to count.
  */
 template <int R>
 static __global__ void
@@ -445,11 +458,12 @@ update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, 
 			uint64_t   *list = lists + (uint64_t) row * (32 * R);
 
 			if (key != GG_KEY_NONE)
-				buffers[warp][__popc(mask & ((1u << lane) - 1))] = key;
+				buffers[warp][__popc(mask & gg_lanes_below(lane))] = key;
 			offers[(uint64_t) row * OFFERS + lane] = GG_KEY_NONE;
 			__syncwarp();
 			gg_merge<R>(list, buffers[warp], __popc(mask));
-			const uint32_t in = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE && key <= list[k - 1]);
+			const uint32_t in = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE &&
+											  key <= list[k - 1]);
 
 			if (lane == 0)
 				atomicAdd(&changed, __popc(in));
@@ -462,6 +476,144 @@ update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, 
 		atomicAdd(updates, (unsigned long long) changed);
 }
 
+/* ---- iterations ---------------------------------------------------------- */
+
+#define CARD_SEED 0x2545F491u
+
+/* What the steps of all iterations share. */
+class gnnd
+{
+public:
+	const gg_cuda_rows *rows;
+	uint32_t	length;			/* of a list in memory */
+	uint32_t	k;				/* its entries that count */
+	uint32_t	iterations;		/* at most */
+	uint64_t   *lists;
+	cudaStream_t stream;
+	const gg_control *control;
+	gg_cuda_buffer<uint32_t> fresh;
+	gg_cuda_buffer<uint32_t> old;
+	gg_cuda_buffer<uint32_t> cards;
+	gg_cuda_buffer<uint64_t> offers;
+	gg_cuda_buffer<unsigned long long> updates;
+	local_args	args;
+	gg_cuda_pace pace;
+};
+
+/* Take memory and write the cards of the first lists. */
+static gg_status
+gnnd_begin(gnnd *g, const uint32_t *order, gg_cuda_meter *meter)
+{
+	const gg_cuda_rows *rows = g->rows;
+	const uint32_t n = rows->n;
+	const uint32_t words = card_words(g->k);
+	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
+
+	GG_TRY(g->pace.create());
+	GG_TRY(gg_cuda_allocate_large(&g->fresh, (uint64_t) n * SIDE, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->old, (uint64_t) n * SIDE, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->cards, (uint64_t) n * words, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->offers, (uint64_t) n * OFFERS, g->control, meter));
+	GG_TRY(g->updates.allocate(1, meter));
+	g->args.rows = *rows;
+	g->args.order = order;
+	g->args.fresh = g->fresh.get();
+	g->args.old = g->old.get();
+	g->args.cards = g->cards.get();
+	g->args.offers = g->offers.get();
+	g->args.words = words;
+	g->args.stages = chunks < STAGES ? chunks : STAGES;
+	g->args.card_seed = CARD_SEED;
+	GG_CUDA_TRY(cudaMemsetAsync(g->offers.get(), 0xFF, g->offers.bytes(), g->stream));
+	GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	{
+		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
+
+		GG_SWITCH_LENGTH(g->length,
+			(cards_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+			 (*rows, g->lists, g->k, words, CARD_SEED, (uint32_t) first, g->cards.get())));
+		GG_CUDA_LAUNCHED("cards_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	return gg_ok();
+}
+
+static gg_status
+gnnd_sample(gnnd *g)
+{
+	const uint32_t n = g->rows->n;
+
+	GG_CUDA_TRY(cudaMemsetAsync(g->fresh.get(), 0xFF, g->fresh.bytes(), g->stream));
+	GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	GG_CUDA_TRY(cudaMemsetAsync(g->old.get(), 0xFF, g->old.bytes(), g->stream));
+	GG_CUDA_TRY(cudaMemsetAsync(g->updates.get(), 0, g->updates.bytes(), g->stream));
+	GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	{
+		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
+
+		GG_SWITCH_LENGTH(g->length,
+			(sample_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+			 (n, g->lists, g->args.seed, (uint32_t) first, g->fresh.get(), g->old.get())));
+		GG_CUDA_LAUNCHED("sample_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	return gg_ok();
+}
+
+static gg_status
+gnnd_join(gnnd *g, uint32_t iteration)
+{
+	const gg_cuda_rows *rows = g->rows;
+	const uint64_t n = rows->n;
+	const uint32_t shared = g->args.stages * STAGE_BYTES + 2 * SIDE * g->args.words * 4;
+	/* a launch: 20 ms at 1 TB/s of gathered rows, or at 5 TFLOP/s of fp32 */
+	const double row_s = 128.0 * rows->units * 16 / 1e12 +
+		(rows->kind == GG_KIND_HALF_L2 ? 0.0 : 64.0 * 128 * rows->units * 8 / 5e12);
+	const double fit = 0.02 / row_s;
+	const uint32_t slice = fit > 1e7 ? 10000000 : fit < 264 ? 264 : (uint32_t) fit;
+
+	for (uint64_t first = 0; first < n; first += slice)
+	{
+		const uint32_t blocks = gg_cuda_slice(n, first, slice);
+
+		GG_SWITCH_KIND(rows->kind,
+			GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND>,
+											 cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+			(local_join_kernel<KIND><<<blocks, GG_TILE_THREADS, shared, g->stream>>>
+			 (g->args, (uint32_t) first)));
+		GG_CUDA_LAUNCHED("local_join_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+		gg_cuda_progress(g->control, GG_PHASE_KNN_DESCENT, n * iteration + first,
+						 n * g->iterations);
+	}
+	return gg_ok();
+}
+
+/* *changed: entries that came into the lists. */
+static gg_status
+gnnd_update(gnnd *g, unsigned long long *changed)
+{
+	const uint32_t n = g->rows->n;
+
+	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	{
+		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
+
+		GG_SWITCH_LENGTH(g->length,
+			(update_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+			 (*g->rows, g->lists, g->k, g->offers.get(), g->args.words, CARD_SEED,
+			  (uint32_t) first, g->cards.get(), g->updates.get())));
+		GG_CUDA_LAUNCHED("update_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	GG_CUDA_TRY(cudaMemcpyAsync(changed, g->updates.get(), sizeof(*changed),
+								cudaMemcpyDeviceToHost, g->stream));
+	GG_CUDA_TRY(cudaStreamSynchronize(g->stream));
+	return gg_cuda_check_cancel(g->control, __func__);
+}
+
 gg_status
 gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_build_params *params,
 			 const uint32_t *order, cudaStream_t stream, const gg_control *control,
@@ -469,114 +621,39 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 {
 	const uint32_t n = rows->n;
 	const bool	random = params->init == GG_INIT_RANDOM;
-	const uint32_t iterations = params->max_iterations != 0 ? params->max_iterations :
-		random ? RANDOM_ITERATIONS : CELLS_ITERATIONS;
 	const float termination = params->termination_threshold > 0.0f ? params->termination_threshold :
 		random ? RANDOM_TERMINATION : CELLS_TERMINATION;
-	const uint32_t words = card_words(k);
-	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
-	const uint32_t stages = chunks < STAGES ? chunks : STAGES;
-	const uint32_t shared = stages * STAGE_BYTES + 2 * SIDE * words * 4;
-	const uint32_t card_seed = 0x2545F491u;
-	gg_cuda_buffer<uint32_t> fresh;
-	gg_cuda_buffer<uint32_t> old;
-	gg_cuda_buffer<uint32_t> cards;
-	gg_cuda_buffer<uint64_t> offers;
-	gg_cuda_buffer<unsigned long long> updates;
 	unsigned long long changed;
-	local_args	args = {};
-	gg_cuda_pace pace;
+	gnnd		g = {};
 
-	/* a launch: 20 ms at 1 TB/s of gathered rows, or at 5 TFLOP/s of fp32 */
-	const double row_s = 128.0 * rows->units * 16 / 1e12 +
-		(rows->kind == GG_KIND_HALF_L2 ? 0.0 : 64.0 * 128 * rows->units * 8 / 5e12);
-	const double fit = 0.02 / row_s;
-	const uint32_t slice = fit > 1e7 ? 10000000 : fit < 264 ? 264 : (uint32_t) fit;
-
-	GG_TRY(pace.create());
-	GG_TRY(gg_cuda_allocate_large(&fresh, (uint64_t) n * SIDE, control, meter));
-	GG_TRY(gg_cuda_allocate_large(&old, (uint64_t) n * SIDE, control, meter));
-	GG_TRY(gg_cuda_allocate_large(&cards, (uint64_t) n * words, control, meter));
-	GG_TRY(gg_cuda_allocate_large(&offers, (uint64_t) n * OFFERS, control, meter));
-	GG_TRY(updates.allocate(1, meter));
-	GG_CUDA_TRY(cudaMemsetAsync(offers.get(), 0xFF, offers.bytes(), stream));
-	GG_TRY(pace.step(stream, control, __func__));
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	g.rows = rows;
+	g.length = length;
+	g.k = k;
+	g.iterations = params->max_iterations != 0 ? params->max_iterations :
+		random ? RANDOM_ITERATIONS : CELLS_ITERATIONS;
+	g.lists = lists;
+	g.stream = stream;
+	g.control = control;
+	GG_TRY(gnnd_begin(&g, order, meter));
+	for (uint32_t iteration = 0; iteration < g.iterations; iteration++)
 	{
-		const uint64_t count = n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS;
-
-		GG_SWITCH_LENGTH(length, (cards_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
-								  (*rows, lists, k, words, card_seed, (uint32_t) first, cards.get())));
-		GG_CUDA_LAUNCHED("cards_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
-	}
-
-	args.rows = *rows;
-	args.order = order;
-	args.fresh = fresh.get();
-	args.old = old.get();
-	args.cards = cards.get();
-	args.offers = offers.get();
-	args.words = words;
-	args.stages = stages;
-	args.card_seed = card_seed;
-	for (uint32_t iteration = 0; iteration < iterations; iteration++)
-	{
-		args.seed = gg_mix((uint32_t) params->seed + iteration * 0x632BE5ABu);
-		GG_CUDA_TRY(cudaMemsetAsync(fresh.get(), 0xFF, fresh.bytes(), stream));
-		GG_TRY(pace.step(stream, control, __func__));
-		GG_CUDA_TRY(cudaMemsetAsync(old.get(), 0xFF, old.bytes(), stream));
-		GG_CUDA_TRY(cudaMemsetAsync(updates.get(), 0, updates.bytes(), stream));
-		GG_TRY(pace.step(stream, control, __func__));
-		for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
-		{
-			const uint64_t count = n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS;
-
-			GG_SWITCH_LENGTH(length, (sample_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
-									  (n, lists, args.seed, (uint32_t) first, fresh.get(), old.get())));
-			GG_CUDA_LAUNCHED("sample_kernel");
-			GG_TRY(pace.step(stream, control, __func__));
-		}
-		for (uint64_t first = 0; first < n; first += slice)
-		{
-			const uint32_t blocks = n - first < slice ? (uint32_t) (n - first) : slice;
-
-			GG_SWITCH_KIND(rows->kind,
-				GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND>,
-												 cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-				(local_join_kernel<KIND><<<blocks, GG_TILE_THREADS, shared, stream>>>
-				 (args, (uint32_t) first)));
-			GG_CUDA_LAUNCHED("local_join_kernel");
-			GG_TRY(pace.step(stream, control, __func__));
-			gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, (uint64_t) n * iteration + first,
-							 (uint64_t) n * iterations);
-		}
-		for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
-		{
-			const uint64_t count = n - first < GG_PASS_ROWS ? n - first : GG_PASS_ROWS;
-
-			GG_SWITCH_LENGTH(length, (update_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
-									  (*rows, lists, k, offers.get(), words, card_seed, (uint32_t) first,
-									   cards.get(), updates.get())));
-			GG_CUDA_LAUNCHED("update_kernel");
-			GG_TRY(pace.step(stream, control, __func__));
-		}
-		GG_CUDA_TRY(cudaMemcpyAsync(&changed, updates.get(), sizeof(changed), cudaMemcpyDeviceToHost, stream));
-		GG_CUDA_TRY(cudaStreamSynchronize(stream));
-		GG_TRY(gg_cuda_check_cancel(control, __func__));
+		g.args.seed = gg_mix((uint32_t) params->seed + iteration * 0x632BE5ABu);
+		GG_TRY(gnnd_sample(&g));
+		GG_TRY(gnnd_join(&g, iteration));
+		GG_TRY(gnnd_update(&g, &changed));
 		stats->iterations = iteration + 1;
 		if (iteration > 0 && changed < (double) termination * n * k)
 			break;
 	}
 	gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, n, n);
-	return gg_cuda_give_back(control, __func__, fresh, old, cards, offers);
+	return gg_cuda_give_back(control, __func__, g.fresh, g.old, g.cards, g.offers);
 }
 
 /* ---- random start --------------------------------------------------------------------- */
 
 /*
- * k random neighbours a row, drawn by a hash of (row, position): nothing in it is periodic in either, as
- * strides are, which leaves graphs in pieces when n is a multiple of k.
+ * k random neighbours a row, drawn by a hash of (row, position): nothing in it is periodic in
+ * either, as strides are, which leaves graphs in pieces when n is a multiple of k.
  */
 template <gg_cuda_kind KIND, int R>
 static __global__ void
@@ -598,7 +675,8 @@ random_lists_kernel(gg_cuda_rows rows, uint32_t k, uint32_t seed, uint32_t first
 		for (uint32_t i = 0; i < count; i++)
 		{
 			/* one of the n - 1 others */
-			const uint32_t draw = __umulhi(gg_mix(gg_mix(row ^ seed) + (begin + i) * 0x9E3779B1u), rows.n - 1);
+			const uint32_t draw = __umulhi(gg_mix(gg_mix(row ^ seed) + (begin + i) * 0x9E3779B1u),
+										   rows.n - 1);
 			const uint32_t id = draw + (draw >= row);
 			const uint4 *theirs = (const uint4 *) (rows.rows + (uint64_t) id * rows.units * 16);
 			float		sum = 0.0f;
@@ -624,12 +702,12 @@ random_lists_kernel(gg_cuda_rows rows, uint32_t k, uint32_t seed, uint32_t first
 					{
 						const float difference = __uint_as_float(as[j]) - __uint_as_float(bs[j]);
 
-						sum += KIND == GG_KIND_FLOAT_L1 ? fabsf(difference) : difference * difference;
+						sum += KIND == GG_KIND_FLOAT_L1 ? fabsf(difference) :
+							difference * difference;
 					}
 				}
 			}
-			for (int stride = 16; stride > 0; stride /= 2)
-				sum += __shfl_xor_sync(GG_FULL_WARP, sum, stride);
+			sum = gg_warp_sum(sum);
 			if (lane == 0)
 				buffer[i] = gg_key(sum, id, 1);
 		}
@@ -648,14 +726,16 @@ gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
-	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, (uint64_t) rows->n * length * sizeof(uint64_t), stream));
+	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, (uint64_t) rows->n * length * sizeof(uint64_t),
+								stream));
 	for (uint64_t first = 0; rows->n >= 2 && first < rows->n; first += step)
 	{
-		const uint32_t count = rows->n - first < step ? (uint32_t) (rows->n - first) : step;
+		const uint32_t count = gg_cuda_slice(rows->n, first, step);
 
 		GG_SWITCH_KIND(rows->kind, GG_SWITCH_LENGTH(length,
 			(random_lists_kernel<KIND, R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
-			 (*rows, k, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), (uint32_t) first, lists))));
+			 (*rows, k, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), (uint32_t) first,
+			  lists))));
 		GG_CUDA_LAUNCHED("random_lists_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 		gg_cuda_progress(control, GG_PHASE_KNN_INIT, first + count, rows->n);
@@ -664,13 +744,6 @@ gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint
 }
 
 /* ---- finish ------------------------------------------------------------------------------ */
-
-__device__ static inline float
-load_element(const gg_cuda_data &data, uint64_t at)
-{
-	return data.element == GG_ELEMENT_F16 ? __half2float(((const __half *) data.rows)[at]) :
-		((const float *) data.rows)[at];
-}
 
 /* A warp's distance between two of the caller's rows, in every lane. */
 __device__ static inline float
@@ -708,8 +781,8 @@ exact_distance(const gg_cuda_data &data, uint32_t a, uint32_t b)
 	else
 		for (uint32_t i = threadIdx.x & 31; i < data.dim; i += 32)
 		{
-			const float p = load_element(data, at_a + i);
-			const float q = load_element(data, at_b + i);
+			const float p = gg_load_element(data, at_a + i);
+			const float q = gg_load_element(data, at_b + i);
 
 			if (cosine)
 				sum = fmaf(p, q, sum);
@@ -718,8 +791,7 @@ exact_distance(const gg_cuda_data &data, uint32_t a, uint32_t b)
 			else
 				sum = fmaf(p - q, p - q, sum);
 		}
-	for (int stride = 16; stride > 0; stride /= 2)
-		sum += __shfl_xor_sync(GG_FULL_WARP, sum, stride);
+	sum = gg_warp_sum(sum);
 	if (cosine)
 		return 1.0f - (data.side != NULL ? sum * data.side[a] * data.side[b] : sum);
 	if (data.metric == GG_METRIC_IP)
@@ -739,8 +811,8 @@ clean_distance(float distance)
 }
 
 /*
- * The warp's keys from ids (count of them), by the caller's rows, sorted; returns how many differ and
- * leaves those packed at the front of ids.
+ * The warp's keys from ids (count of them), by the caller's rows, sorted; returns how many differ
+ * and leaves those packed at the front of ids.
  */
 template <int R>
 __device__ static inline uint32_t
@@ -778,7 +850,7 @@ rank_ids(const gg_cuda_data &data, uint32_t row, uint32_t count, uint32_t *ids, 
 
 		const bool	keep = keys[r] != GG_KEY_NONE && ((r == 0 && lane == 0) || before != keys[r]);
 		const uint32_t mask = __ballot_sync(GG_FULL_WARP, keep);
-		const uint32_t at = base + __popc(mask & ((1u << lane) - 1));
+		const uint32_t at = base + __popc(mask & gg_lanes_below(lane));
 
 		if (keep)
 		{
@@ -848,7 +920,8 @@ finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, uint32_t see
 	{
 		ids[(uint64_t) row * k + at] = at < count ? my_ids[at] : GG_NO_NODE;
 		if (distances != NULL)
-			distances[(uint64_t) row * k + at] = at < count ? my_distances[at] : __uint_as_float(0x7F800000u);
+			distances[(uint64_t) row * k + at] = at < count ? my_distances[at] :
+				__uint_as_float(0x7F800000u);
 	}
 }
 
@@ -866,10 +939,11 @@ gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists, uint32_t l
 	GG_TRY(pace.create());
 	for (uint64_t first = 0; first < data->n; first += step)
 	{
-		const uint64_t count = data->n - first < step ? data->n - first : step;
+		const uint32_t count = gg_cuda_slice(data->n, first, step);
 
 		GG_SWITCH_LENGTH(length,
-			(finish_kernel<R><<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, stream>>>
+			(finish_kernel<R>
+			 <<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, stream>>>
 			 (*data, lists, k, (uint32_t) seed, (uint32_t) first, ids, distances)));
 		GG_CUDA_LAUNCHED("finish_kernel");
 		GG_TRY(pace.step(stream, control, __func__));

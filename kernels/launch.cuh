@@ -3,8 +3,8 @@
  *		What the files that launch search kernels share: kernels made ready once, clusters, the
  *		step from an index's properties to a kernel's template arguments.
  *
- * A launch in the steady state is one call to CUDA and nothing else: attributes and occupancy are kept
- * from the first one on.
+ * A launch in the steady state is one call to CUDA and nothing else: attributes and occupancy are
+ * kept from the first one on.
  */
 #ifndef GG_LAUNCH_CUH
 #define GG_LAUNCH_CUH
@@ -18,11 +18,13 @@
 typedef struct kernel_state
 {
 	std::atomic<uint32_t> context;	/* that the kernel's attributes are set in */
-	std::atomic<uint64_t> blocks;	/* context << 40 | shared bytes << 8 | blocks a multiprocessor */
+	/* context << 40 | shared bytes << 8 | blocks a multiprocessor */
+	std::atomic<uint64_t> blocks;
 } kernel_state;
 
 /*
- * Load the kernel's code now rather than when it is launched: a load may wait for what the device does.
+ * Load the kernel's code now rather than when it is launched: a load may wait for what the device
+ * does.
  */
 static inline cudaError_t
 kernel_load(const void *kernel)

@@ -9,8 +9,7 @@
 #define GG_LIST_CUH
 
 #include "build.h"
-
-#define GG_FULL_WARP 0xFFFFFFFFu
+#include "warp.cuh"
 
 __device__ static inline uint64_t
 gg_key(float distance, uint32_t id, uint32_t flag)
@@ -18,79 +17,10 @@ gg_key(float distance, uint32_t id, uint32_t flag)
 	return (uint64_t) __float_as_uint(distance) << 32 | (uint64_t) id << 1 | flag;
 }
 
-__device__ static inline uint32_t
-gg_key_id(uint64_t key)
-{
-	return (uint32_t) key >> 1;
-}
-
 __device__ static inline float
 gg_key_distance(uint64_t key)
 {
 	return __uint_as_float((uint32_t) (key >> 32));
-}
-
-/* One compare-exchange step of a bitonic network; ascending says which way this element's run goes. */
-template <int R>
-__device__ static inline void
-gg_bitonic_step(uint64_t (&keys)[R], int stride, int run)
-{
-	const int	lane = threadIdx.x & 31;
-
-	if (stride >= 32)
-	{
-#pragma unroll
-		for (int r = 0; r < R; r++)
-		{
-			const int	other = r ^ (stride >> 5);
-
-			if (other > r && other < R)
-			{
-				const bool	ascending = ((r * 32) & run) == 0;
-				const uint64_t a = keys[r];
-				const uint64_t b = keys[other];
-				const bool	swap = (a > b) == ascending;
-
-				keys[r] = swap ? b : a;
-				keys[other] = swap ? a : b;
-			}
-		}
-	}
-	else
-	{
-#pragma unroll
-		for (int r = 0; r < R; r++)
-		{
-			const uint64_t mine = keys[r];
-			const uint64_t theirs = __shfl_xor_sync(GG_FULL_WARP, mine, stride);
-			const bool	ascending = ((r * 32 + lane) & run) == 0;
-			const bool	low = (lane & stride) == 0;
-
-			keys[r] = (low == ascending) == (mine < theirs) ? mine : theirs;
-		}
-	}
-}
-
-/* Sort 32 * R keys, R a power of two. */
-template <int R>
-__device__ static inline void
-gg_sort(uint64_t (&keys)[R])
-{
-#pragma unroll
-	for (int run = 2; run <= 32 * R; run *= 2)
-#pragma unroll
-		for (int stride = run / 2; stride > 0; stride /= 2)
-			gg_bitonic_step<R>(keys, stride, run);
-}
-
-/* The same when the keys already rise and then fall. */
-template <int R>
-__device__ static inline void
-gg_sort_bitonic(uint64_t (&keys)[R])
-{
-#pragma unroll
-	for (int stride = 16 * R; stride > 0; stride /= 2)
-		gg_bitonic_step<R>(keys, stride, 64 * R);
 }
 
 /*
@@ -137,10 +67,11 @@ gg_merge(uint64_t *list, const uint64_t *buffer, uint32_t count)
 			before = edge;
 		edge = last;
 
-		const bool	keep = all[r] != GG_KEY_NONE && ((r == 0 && lane == 0) || before >> 1 != all[r] >> 1);
+		const bool	keep = all[r] != GG_KEY_NONE && ((r == 0 && lane == 0) ||
+													 before >> 1 != all[r] >> 1);
 
 		kept = __ballot_sync(GG_FULL_WARP, keep);
-		const uint32_t at = base + __popc(kept & ((1u << lane) - 1));
+		const uint32_t at = base + __popc(kept & gg_lanes_below(lane));
 
 		if (keep && at < 32 * R)
 			list[at] = all[r];
@@ -149,6 +80,14 @@ gg_merge(uint64_t *list, const uint64_t *buffer, uint32_t count)
 	for (uint32_t at = base + lane; at < 32 * R; at += 32)
 		list[at] = GG_KEY_NONE;
 	__syncwarp();
+}
+
+/* Element number `at` of the caller's rows, counted over them all. */
+__device__ static inline float
+gg_load_element(const gg_cuda_data &data, uint64_t at)
+{
+	return data.element == GG_ELEMENT_F16 ? __half2float(((const __half *) data.rows)[at]) :
+		((const float *) data.rows)[at];
 }
 
 /* A well mixed 32-bit hash; a bijection. */
@@ -180,9 +119,15 @@ gg_mix(uint32_t x)
 	do { \
 		switch (kind_) \
 		{ \
-			case GG_KIND_HALF_L2: { constexpr gg_cuda_kind KIND = GG_KIND_HALF_L2; call; } break; \
-			case GG_KIND_FLOAT_L2: { constexpr gg_cuda_kind KIND = GG_KIND_FLOAT_L2; call; } break; \
-			default: { constexpr gg_cuda_kind KIND = GG_KIND_FLOAT_L1; call; } break; \
+			case GG_KIND_HALF_L2: \
+				{ constexpr gg_cuda_kind KIND = GG_KIND_HALF_L2; call; } \
+				break; \
+			case GG_KIND_FLOAT_L2: \
+				{ constexpr gg_cuda_kind KIND = GG_KIND_FLOAT_L2; call; } \
+				break; \
+			default: \
+				{ constexpr gg_cuda_kind KIND = GG_KIND_FLOAT_L1; call; } \
+				break; \
 		} \
 	} while (0)
 

@@ -3,14 +3,14 @@
  *		Rank-based reordering with reverse edges (paper: cagra-2023, section III.B).
  *
  * knn n x k -> graph n x degree, in three steps
- *	1. detours	a warp a node A: its list goes into a hash table in shared memory (id -> rank); then the
- *				lists of its neighbours B pass by, and each D found at rank s of the list of rank b adds
- *				a detour to A -> D when both b and s are below D's rank.  Edges sorted by (detours, rank);
- *				the first `degree` are F(A).  Bytes: n x k x k ids gathered (d1: 16 GB), k^2 look-ups a
- *				node instead of the k^3 compares of the definition.
+ *	1. detours	a warp a node A: its list goes into a hash table in shared memory (id -> rank); then
+ *				the lists of its neighbours B pass by, and each D found at rank s of the list of
+ *				rank b adds a detour to A -> D when both b and s are below D's rank.  Edges sorted
+ *				by (detours, rank); the first `degree` are F(A).  Bytes: n x k x k ids gathered (d1:
+ *				16 GB), k^2 look-ups a node instead of the k^3 compares of the definition.
  *	2. reverse	every edge A -> F(A)[i] sorted to its target as (i, A): counted, scanned, scattered.
- *	3. merge	a warp a node D: the `degree` smallest of those keys, taken in turns with F(D), each id
- *				once, D left out.
+ *	3. merge	a warp a node D: the `degree` smallest of those keys, taken in turns with F(D), each
+ *				id once, D left out.
  *
  * Step 2 scatters in any order; step 3 takes minima, so the order is not seen.  Oracle: the CPU
  * engine's optimize(), the same bytes (test_cuda_build.c).
@@ -31,7 +31,8 @@ struct detour_shape
 {
 	static constexpr int WARPS = R <= 4 ? 8 : R == 8 ? 4 : 2;
 	static constexpr int LOG_SLOTS = R == 1 ? 7 : R == 2 ? 8 : R == 4 ? 9 : R == 8 ? 10 : 11;
-	static constexpr uint32_t SLOTS = 1u << LOG_SLOTS;	/* a quarter full: a miss takes 1.4 probes */
+	/* a quarter full: a miss takes 1.4 probes */
+	static constexpr uint32_t SLOTS = 1u << LOG_SLOTS;
 	static constexpr int AHEAD = R <= 2 ? 4 : R == 4 ? 2 : 1;	/* lists in flight */
 };
 
@@ -45,8 +46,8 @@ hash_slot(uint32_t id)
 
 template <int R>
 static __global__ void
-detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t degree, uint32_t first,
-			   uint32_t *forward)
+detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t degree,
+			   uint32_t first, uint32_t *forward)
 {
 	constexpr int WARPS = detour_shape<R>::WARPS;
 	constexpr uint32_t SLOTS = detour_shape<R>::SLOTS;
@@ -167,8 +168,8 @@ detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_
 #pragma unroll
 	for (int r = 0; r < R; r++)
 		if (r * 32 + lane < degree)
-			forward[(uint64_t) node * degree + r * 32 + lane] = keys[r] == GG_KEY_NONE ? GG_NO_NODE :
-				knn[(uint64_t) node * k + (uint32_t) keys[r]];
+			forward[(uint64_t) node * degree + r * 32 + lane] = keys[r] == GG_KEY_NONE ?
+				GG_NO_NODE : knn[(uint64_t) node * k + (uint32_t) keys[r]];
 }
 
 static __global__ void
@@ -234,9 +235,9 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, const uint64_
 	for (int r = 0; r < R; r++)
 	{
 		const uint32_t i = r * 32 + lane;
+		const uint32_t edge = forward[(uint64_t) node * degree + min(i, degree - 1)];
 
-		nforward += __popc(__ballot_sync(GG_FULL_WARP, i < degree &&
-										 forward[(uint64_t) node * degree + min(i, degree - 1)] != GG_NO_NODE));
+		nforward += __popc(__ballot_sync(GG_FULL_WARP, i < degree && edge != GG_NO_NODE));
 		nreverse += __popc(__ballot_sync(GG_FULL_WARP, i < degree && list[i] != GG_KEY_NONE));
 	}
 #pragma unroll
@@ -259,7 +260,7 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, const uint64_
 			for (uint32_t j = 0; j < i; j++)
 				keep &= ids[j] != ids[i];
 		const uint32_t mask = __ballot_sync(GG_FULL_WARP, keep);
-		const uint32_t at = emitted + __popc(mask & ((1u << lane) - 1));
+		const uint32_t at = emitted + __popc(mask & gg_lanes_below(lane));
 
 		if (keep && at < degree)
 			graph[(uint64_t) node * degree + at] = ids[i];
@@ -287,7 +288,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	gg_cuda_pace pace;
 
 	if (n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_TRY(pace.create());
 	GG_TRY(gg_cuda_allocate_large(&forward, edges, control, meter));
 	GG_TRY(in_degrees.allocate((uint64_t) n + 1, meter));
@@ -295,11 +296,12 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	GG_TRY(gg_cuda_allocate_large(&reverse, edges, control, meter));
 	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint64_t count = n - first < step ? n - first : step;
+		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		GG_SWITCH_LENGTH(gg_cuda_list_length(k),
 			(detours_kernel<R><<<gg_cuda_blocks(count, detour_shape<R>::WARPS),
-			 detour_shape<R>::WARPS * 32, 0, stream>>>(knn, n, k, degree, (uint32_t) first, forward.get())));
+			 detour_shape<R>::WARPS * 32, 0, stream>>>
+			 (knn, n, k, degree, (uint32_t) first, forward.get())));
 		GG_CUDA_LAUNCHED("detours_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 		gg_cuda_progress(control, GG_PHASE_OPTIMIZE, first, n);
@@ -308,7 +310,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	GG_CUDA_TRY(cudaMemsetAsync(in_degrees.get(), 0, in_degrees.bytes(), stream));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{
-		const uint64_t count = edges - first < PASS_EDGES ? edges - first : PASS_EDGES;
+		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
 
 		in_degrees_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
 			(forward.get(), edges, first, in_degrees.get());
@@ -316,14 +318,16 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		GG_TRY(pace.step(stream, control, __func__));
 	}
 	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(NULL, scratch_bytes, in_degrees.get(), starts.get(),
-											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1, stream));
+											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1,
+											   stream));
 	GG_TRY(scratch.allocate(scratch_bytes));
-	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), scratch_bytes, in_degrees.get(), starts.get(),
-											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1, stream));
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), scratch_bytes, in_degrees.get(),
+											   starts.get(), cuda::std::plus<>(), (uint64_t) 0,
+											   (int64_t) n + 1, stream));
 	GG_TRY(pace.step(stream, control, __func__));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{
-		const uint64_t count = edges - first < PASS_EDGES ? edges - first : PASS_EDGES;
+		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
 
 		reverse_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
 			(forward.get(), edges, degree, starts.get(), first, in_degrees.get(), reverse.get());
@@ -336,10 +340,11 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 
 	for (uint64_t first = 0; first < n; first += merge_step)
 	{
-		const uint64_t count = n - first < merge_step ? n - first : merge_step;
+		const uint32_t count = gg_cuda_slice(n, first, merge_step);
 
 		GG_SWITCH_LENGTH(gg_cuda_list_length(degree),
-			(merge_kernel<R><<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, stream>>>
+			(merge_kernel<R>
+			 <<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, stream>>>
 			 (forward.get(), n, degree, starts.get(), reverse.get(), (uint32_t) first, graph)));
 		GG_CUDA_LAUNCHED("merge_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
@@ -351,17 +356,17 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 
 /* gg_engine.optimize: host memory in, host memory out. */
 gg_status
-gg_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, const gg_control *control,
-				 uint32_t *graph)
+gg_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
+				 const gg_control *control, uint32_t *graph)
 {
 	gg_cuda_buffer<uint32_t> device_knn;
 	gg_cuda_buffer<uint32_t> device_graph;
 	gg_cuda_stream stream;
 
 	if (degree == 0 || k < degree || k > GG_MAX_DEGREE)
-		return gg_cuda_fail(GG_EINVAL, __func__, "degree %u of %u neighbors is out of range", degree, k);
+		return gg_fail(GG_EINVAL, __func__, "degree %u of %u neighbors is out of range", degree, k);
 	if (n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_TRY(stream.create());
 	GG_TRY(device_knn.allocate((uint64_t) n * k));
 	GG_TRY(device_graph.allocate((uint64_t) n * degree));

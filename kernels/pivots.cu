@@ -3,15 +3,15 @@
  *		The best pivots of many queries: a matrix product with its top-16 fused.
  *
  * Shapes		queries nq x dim float32, pivots npivots x dim fp16 -> entries nq x slices x
- *				ENTRY_NODES keys, each slice's ascending, KEY_NONE at the end.
+ *				ENTRY_NODES keys, each slice's ascending, GG_KEY_NONE at the end.
  * Requires		view.path == WALK_HALF_DOT; 1 <= slices <= PIVOT_MAX_SLICES.
  * Mapping		A block takes TILE_QUERIES queries and one slice of the pivots, TILE_PIVOTS of them
- *				a time; 8 warps as 2 x 4, each 32 x 32 of the product by mma, operands
- *				through shared memory in double-buffered chunks of TILE_DEPTH halves
- *				(cp.async).  A tile's scores go to shared memory, and each warp keeps the 32 best of its
- *				8 queries in registers, one key a lane.
- * Shared		2 x (64 + 128) x 128 bytes of operands, 64 x 132 floats of scores, norms and ids of two
- *				tiles: 83 KB.
+ *				a time; 8 warps as 2 x 4, each 32 x 32 of the product by mma, operands through
+ *				shared memory in double-buffered chunks of TILE_DEPTH halves (cp.async).  A tile's
+ *				scores go to shared memory, and each warp keeps the 32 best of its 8 queries in
+ *				registers, one key a lane.
+ * Shared		2 x (64 + 128) x 128 bytes of operands, 64 x 132 floats of scores, norms and ids of
+ *				two tiles: 83 KB.
  * Precision	The query is rounded to fp16 here, once (the walk keeps 22 bits): it only decides
  *				which pivots a walk starts from, and the walk measures them again.
  * Oracle		scoring all pivots in the walk (search_multi.cu without entries): at least 14 of
@@ -30,8 +30,9 @@
 #define SHARED_BYTES (2 * OPERAND_BYTES + TILE_QUERIES * SCORE_STRIDE * 4 + 2 * TILE_PIVOTS * 8)
 
 /*
- * One warp a query: its elements as fp16 halves, zeros up to walk_pad, and the product's factor.  A query in a
- * slot is read from host memory once, and copied for the walk: each lane reads back what it wrote itself.
+ * One warp a query: its elements as fp16 halves, zeros up to walk_pad, and the product's factor.  A
+ * query in a slot is read from host memory once, and copied for the walk: each lane reads back what
+ * it wrote itself.
  */
 __global__ void __launch_bounds__(128)
 pivot_queries_kernel(const __grid_constant__ search_view view, const float *queries,
@@ -76,33 +77,6 @@ pivot_queries_kernel(const __grid_constant__ search_view view, const float *quer
 		factors[query] = (view.metric == GG_METRIC_L2 ? -2.0f : -1.0f) / scale;
 }
 
-static __device__ __forceinline__ void
-copy_async(void *shared, const void *global, bool valid)
-{
-	uint32_t	to = (uint32_t) __cvta_generic_to_shared(shared);
-
-	/* a source size of 0 writes zeros */
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-				 ::"r"(to), "l"(global), "r"(valid ? 16 : 0));
-}
-
-/* Byte offset of 16-byte piece `piece` of tile row `row`: swizzled, so that ldmatrix hits every bank. */
-static __device__ __forceinline__ uint32_t
-tile_offset(uint32_t row, uint32_t piece)
-{
-	return row * (TILE_DEPTH * 2) + ((piece ^ (row & 7)) * 16);
-}
-
-static __device__ __forceinline__ void
-load_matrix_x4(uint32_t (&r)[4], const char *shared)
-{
-	uint32_t	from = (uint32_t) __cvta_generic_to_shared(shared);
-
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-				 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-				 : "r"(from));
-}
-
 __global__ void __launch_bounds__(THREADS)
 pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halves,
 					const float *factors, uint32_t nq, uint32_t slices, uint64_t *entries)
@@ -126,7 +100,7 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 
 #pragma unroll
 	for (int i = 0; i < 8; i++)
-		best[i] = KEY_NONE;
+		best[i] = GG_KEY_NONE;
 
 	for (uint32_t tile = first_tile; tile < last_tile; tile++)
 	{
@@ -144,10 +118,11 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 				uint32_t	row = i / 8;
 				uint32_t	piece = depth * 8 + i % 8;
 				bool		valid = first_query + row < nq && piece < query_pieces;
-				const __half *from = halves + (valid ? (size_t) (first_query + row) * view.walk_pad +
+				const __half *from = halves + (valid ?
+											   (size_t) (first_query + row) * view.walk_pad +
 											   piece * 8 : 0);
 
-				copy_async(a + tile_offset(row, i % 8), from, valid);
+				gg_copy_async_or_zero(a + gg_tile_offset(row, i % 8), from, valid);
 			}
 			for (uint32_t i = tid; i < TILE_PIVOTS * 8; i += THREADS)
 			{
@@ -158,9 +133,9 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 				const char *from = view.pivot_rows + (valid ? (size_t) pivot * view.walk_stride +
 													  (size_t) piece * 16 : 0);
 
-				copy_async(b + tile_offset(row, i % 8), from, valid);
+				gg_copy_async_or_zero(b + gg_tile_offset(row, i % 8), from, valid);
 			}
-			asm volatile("cp.async.commit_group;");
+			gg_copy_commit();
 		};
 
 		load(0);
@@ -179,10 +154,10 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 			if (depth + 1 < depths)
 			{
 				load(depth + 1);
-				asm volatile("cp.async.wait_group 1;");
+				gg_copy_wait<1>();
 			}
 			else
-				asm volatile("cp.async.wait_group 0;");
+				gg_copy_wait<0>();
 			__syncthreads();
 #pragma unroll
 			for (uint32_t k = 0; k < TILE_DEPTH / 16; k++)
@@ -194,17 +169,18 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 				for (int i = 0; i < 2; i++)
 				{
 					/* matrices: rows 0-7 and 8-15 of the first 8 halves, then of the next 8 */
-					load_matrix_x4(fa[i], a + tile_offset(warp_q + i * 16 + (lane & 15),
+					gg_load_matrix(fa[i], a + gg_tile_offset(warp_q + i * 16 + (lane & 15),
 														  k * 2 + (lane >> 4)));
 					/* pivots 0-7: both k halves, then pivots 8-15 */
-					load_matrix_x4(fb[i], b + tile_offset(warp_p + i * 16 + (lane & 7) + (lane >> 4) * 8,
-														  k * 2 + ((lane >> 3) & 1)));
+					gg_load_matrix(fb[i],
+								   b + gg_tile_offset(warp_p + i * 16 + (lane & 7) + (lane >> 4) *
+													  8, k * 2 + ((lane >> 3) & 1)));
 				}
 #pragma unroll
 				for (int i = 0; i < 2; i++)
 #pragma unroll
 					for (int j = 0; j < 4; j++)
-						mma_16x8x16(sums[i][j], fa[i][0], fa[i][1], fa[i][2], fa[i][3],
+						gg_mma(sums[i][j], fa[i][0], fa[i][1], fa[i][2], fa[i][3],
 									fb[j >> 1][(j & 1) * 2], fb[j >> 1][(j & 1) * 2 + 1]);
 			}
 			__syncthreads();
@@ -240,27 +216,28 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 			{
 				uint32_t	pivot = tile * TILE_PIVOTS + part + lane;
 				float		sum = scores[(warp * 8 + i) * SCORE_STRIDE + part + lane];
-				uint64_t	key = KEY_NONE;
-				uint64_t	worst = __shfl_sync(FULL_WARP, (unsigned long long) best[i],
+				uint64_t	key = GG_KEY_NONE;
+				uint64_t	worst = __shfl_sync(GG_FULL_WARP, (unsigned long long) best[i],
 												ENTRY_NODES - 1);
 				uint32_t	mask;
 
 				if (pivot < view.npivots)
 					key = make_key(walk_value<WALK_HALF_DOT>(view, sum, factor, norms[part + lane]),
 								   nodes[part + lane]);
-				mask = __ballot_sync(FULL_WARP, key < worst);
+				mask = __ballot_sync(GG_FULL_WARP, key < worst);
 				if (__popc(mask) > 6)
 				{
 					/* sorting costs about as much as six insertions */
-					best[i] = warp_merge(best[i], warp_sort(key, lane), lane);
+					best[i] = warp_merge(best[i], warp_sort(key), lane);
 					continue;
 				}
 				while (mask != 0)
 				{
-					uint64_t	entrant = __shfl_sync(FULL_WARP, (unsigned long long) key,
+					uint64_t	entrant = __shfl_sync(GG_FULL_WARP, (unsigned long long) key,
 													  __ffs(mask) - 1);
-					uint32_t	below = __popc(__ballot_sync(FULL_WARP, best[i] < entrant));
-					uint64_t	previous = __shfl_up_sync(FULL_WARP, (unsigned long long) best[i], 1);
+					uint32_t	below = __popc(__ballot_sync(GG_FULL_WARP, best[i] < entrant));
+					uint64_t	previous = __shfl_up_sync(GG_FULL_WARP,
+														  (unsigned long long) best[i], 1);
 
 					if (lane >= below)
 						best[i] = lane == below ? entrant : previous;
@@ -289,7 +266,8 @@ search_pivots_slices(const search_view *view, uint32_t nq, int sms)
 	uint32_t	tiles = (view->npivots + TILE_PIVOTS - 1) / TILE_PIVOTS;
 	uint32_t	slices = 1;
 
-	while (slices < PIVOT_MAX_SLICES && slices * 2 <= tiles && blocks * slices * 2 <= 2 * (uint32_t) sms)
+	while (slices < PIVOT_MAX_SLICES && slices * 2 <= tiles &&
+		   blocks * slices * 2 <= 2 * (uint32_t) sms)
 		slices *= 2;
 	return slices;
 }
@@ -325,7 +303,7 @@ search_pivots_launch(const search_view *view, const float *queries, const search
 	error = cudaGetLastError();
 	if (error != cudaSuccess)
 		return error;
-	pivot_scores_kernel<<<dim3((nq + TILE_QUERIES - 1) / TILE_QUERIES, slices), THREADS, SHARED_BYTES,
-		stream>>>(*view, halves, factors, nq, slices, entries);
+	pivot_scores_kernel<<<dim3((nq + TILE_QUERIES - 1) / TILE_QUERIES, slices), THREADS,
+		SHARED_BYTES, stream>>>(*view, halves, factors, nq, slices, entries);
 	return cudaGetLastError();
 }

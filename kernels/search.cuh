@@ -33,6 +33,7 @@
 #include <cuda_runtime.h>
 
 #include "cuda.h"
+#include "warp.cuh"
 
 /* ---- the index on the device -------------------------------------------- */
 
@@ -80,9 +81,10 @@ typedef struct search_view
 } search_view;
 
 /*
- * Queries and answers in the slots of a served region (engine.h, gg_serve_layout): query i of the batch
- * is in slot[i].  A kernel parameter, by value, although it is 2 kB: looked up in host memory, a
- * slot's number would put one more round trip over PCIe, a microsecond or two, before each query.
+ * Queries and answers in the slots of a served region (engine.h, gg_serve_layout): query i of the
+ * batch is in slot[i].  A kernel parameter, by value, although it is 2 kB: looked up in host
+ * memory, a slot's number would put one more round trip over PCIe, a microsecond or two, before
+ * each query.
  */
 typedef struct search_slots
 {
@@ -97,10 +99,10 @@ typedef struct search_slots
 } search_slots;
 
 /*
- * One launch.  queries, nodes and distances are device pointers or mapped host memory; nothing
- * here waits for the device.  Beside it goes a search_slots: when that has a base, answers go to the
- * slots, each followed by its ticket, and nodes and distances are NULL; queries are NULL too unless they were
- * copied to device memory before.
+ * One launch.  queries, nodes and distances are device pointers or mapped host memory; nothing here
+ * waits for the device.  Beside it goes a search_slots: when that has a base, answers go to the
+ * slots, each followed by its ticket, and nodes and distances are NULL; queries are NULL too unless
+ * they were copied to device memory before.
  */
 typedef struct search_launch
 {
@@ -129,8 +131,8 @@ typedef struct search_device
 extern uint32_t search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree);
 
 /*
- * search_single.cu: one query a warp (or a block, for wide rows).  Reads queries several times: they
- * must be in launch->queries.  slots: NULL or as above.
+ * search_single.cu: one query a warp (or a block, for wide rows).  Reads queries several times:
+ * they must be in launch->queries.  slots: NULL or as above.
  */
 extern cudaError_t search_single_launch(const search_view *view, const search_launch *launch,
 										const search_slots *slots, const search_device *device,
@@ -144,8 +146,8 @@ extern cudaError_t search_multi_max_cluster(const search_device *device, uint32_
 
 /*
  * pivots.cu: the best ENTRY_NODES pivots of each of nq queries in each of `slices` parts of the
- * pivots, as keys.  halves: nq x walk_pad fp16 of scratch, factors: nq floats of scratch.  queries NULL: they
- * are read from slots, once, and copied to copies (nq x dim).
+ * pivots, as keys.  halves: nq x walk_pad fp16 of scratch, factors: nq floats of scratch.  queries
+ * NULL: they are read from slots, once, and copied to copies (nq x dim).
  */
 #define PIVOT_MAX_SLICES 16
 
@@ -161,8 +163,8 @@ extern cudaError_t search_gather_launch(const search_slots *slots, uint32_t nq, 
 										float *copies, cudaStream_t stream);
 
 /*
- * exact.cu: the k nearest of all rows whose filter bit is set.  slots: NULL or as in search_launch.  scratch:
- * search_exact_scratch() bytes, zeroed once when allocated.
+ * exact.cu: the k nearest of all rows whose filter bit is set.  slots: NULL or as in search_launch.
+ * scratch: search_exact_scratch() bytes, zeroed once when allocated.
  */
 extern cudaError_t search_exact_launch(const search_view *view, const uint32_t *filter,
 									   const float *queries, const search_slots *slots,
@@ -176,8 +178,8 @@ extern uint32_t search_exact_readers(const search_view *view, uint32_t nq,
 									 const search_device *device);
 
 /*
- * Load what will be launched for an index: the first launch of a kernel else takes milliseconds, and may wait for
- * what the device does.
+ * Load what will be launched for an index: the first launch of a kernel else takes milliseconds,
+ * and may wait for what the device does.
  */
 extern cudaError_t search_multi_ready(const search_view *view, const search_device *device);
 extern cudaError_t search_pivots_ready(const search_device *device);
@@ -198,9 +200,6 @@ extern gg_status gg_cuda_exact_enqueue(gg_index *index, uint32_t k, const uint32
 #ifdef __CUDACC__
 
 /* ---- keys ---------------------------------------------------------------- */
-
-#define KEY_NONE (~(uint64_t) 0)
-#define FULL_WARP 0xFFFFFFFFu
 
 /* Floats as unsigned integers of the same order; NaN sorts with +infinity. */
 static __device__ __forceinline__ uint32_t
@@ -227,18 +226,6 @@ make_key(float value, uint32_t node)
 	return ((uint64_t) order_of(value) << 32) | (node << 1);
 }
 
-static __device__ __forceinline__ uint32_t
-node_of(uint64_t key)
-{
-	return (uint32_t) key >> 1;
-}
-
-static __device__ __forceinline__ uint32_t
-lanes_below(uint32_t lane)
-{
-	return (1u << lane) - 1;
-}
-
 /* First index of keys[0 .. count) whose key is not below `key`. */
 static __device__ __forceinline__ uint32_t
 lower_bound(const uint64_t *keys, uint32_t count, uint64_t key)
@@ -261,10 +248,10 @@ lower_bound(const uint64_t *keys, uint32_t count, uint64_t key)
 }
 
 /*
- * How many of keys[0 .. count) are below mine, or equal to it and before position `at`.  For a block
- * sorting by counting: every lane reads the same key at once.  keys is 16-byte aligned and ends
- * in KEY_NONE up to the next multiple of COUNT_STEP: eight keys in flight make this five times as fast
- * as one.
+ * How many of keys[0 .. count) are below mine, or equal to it and before position `at`.  For a
+ * block sorting by counting: every lane reads the same key at once.  keys is 16-byte aligned and
+ * ends in GG_KEY_NONE up to the next multiple of COUNT_STEP: eight keys in flight make this five
+ * times as fast as one.
  */
 #define COUNT_STEP 8
 
@@ -297,56 +284,33 @@ count_below(const uint64_t *keys, uint32_t count, uint64_t mine, uint32_t at)
 	return below;
 }
 
+/* One key per lane, ascending over the warp. */
 static __device__ __forceinline__ uint64_t
-shuffle_xor_key(uint64_t key, int mask)
+warp_sort(uint64_t key)
 {
-	return __shfl_xor_sync(FULL_WARP, (unsigned long long) key, mask);
-}
+	uint64_t	keys[1] = {key};
 
-/* One key a lane, ascending over the warp. */
-static __device__ __forceinline__ uint64_t
-warp_sort(uint64_t key, uint32_t lane)
-{
-#pragma unroll
-	for (uint32_t size = 2; size <= 32; size <<= 1)
-	{
-#pragma unroll
-		for (uint32_t stride = size >> 1; stride > 0; stride >>= 1)
-		{
-			uint64_t	other = shuffle_xor_key(key, stride);
-			bool		up = (lane & size) == 0 || size == 32;
-			bool		low = (lane & stride) == 0;
-
-			if ((low == up) ? other < key : other > key)
-				key = other;
-		}
-	}
-	return key;
+	gg_sort<1>(keys);
+	return keys[0];
 }
 
 /* The 32 lowest of two ascending warps of keys, ascending. */
 static __device__ __forceinline__ uint64_t
 warp_merge(uint64_t a, uint64_t b, uint32_t lane)
 {
-	uint64_t	reversed = __shfl_sync(FULL_WARP, (unsigned long long) b, 31 - lane);
-	uint64_t	key = a < reversed ? a : reversed;
+	uint64_t	reversed = __shfl_sync(GG_FULL_WARP, (unsigned long long) b, 31 - lane);
+	uint64_t	keys[1] = {a < reversed ? a : reversed};
 
-#pragma unroll
-	for (uint32_t stride = 16; stride > 0; stride >>= 1)
-	{
-		uint64_t	other = shuffle_xor_key(key, stride);
-
-		if ((lane & stride) == 0 ? other < key : other > key)
-			key = other;
-	}
-	return key;
+	gg_sort_bitonic<1>(keys);
+	return keys[0];
 }
 
 /*
  * Merge count <= 32 keys (any order, in shared memory) into an ascending list of `length` keys,
  * dropping what falls off its end.  One warp; pending must have room for 64 keys: its second half
- * takes the sorted ones.  From `used` on the list is known to hold only KEY_NONE, which
- * need not move; length when that is not known.  Ranks by counting: reads are broadcasts, and count is small.
+ * takes the sorted ones.  From `used` on the list is known to hold only GG_KEY_NONE, which need not
+ * move; length when that is not known.  Ranks by counting: reads are broadcasts, and count is
+ * small.
  *
  * In place: blocks of 32 move up by at most 32, highest first, so a write never reaches a key that
  * is still to be read.
@@ -356,7 +320,7 @@ warp_merge_list(uint64_t *list, uint32_t length, uint32_t used, uint64_t *pendin
 				uint32_t lane)
 {
 	uint64_t   *sorted = pending + 32;
-	uint64_t	mine = lane < count ? pending[lane] : KEY_NONE;
+	uint64_t	mine = lane < count ? pending[lane] : GG_KEY_NONE;
 	uint32_t	rank = 0;
 	uint32_t	position = length;
 	uint32_t	first;
@@ -370,11 +334,11 @@ warp_merge_list(uint64_t *list, uint32_t length, uint32_t used, uint64_t *pendin
 	__syncwarp();
 
 	/* below the lowest new key nothing moves */
-	first = __reduce_min_sync(FULL_WARP, lane < count ? position - rank : length);
+	first = __reduce_min_sync(GG_FULL_WARP, lane < count ? position - rank : length);
 	for (int base = (int) ((used - 1) & ~31u); base + 31 >= (int) first; base -= 32)
 	{
 		uint32_t	at = base + lane;
-		uint64_t	key = at < length ? list[at] : KEY_NONE;
+		uint64_t	key = at < length ? list[at] : GG_KEY_NONE;
 		uint32_t	to = at;
 
 		if (at >= first && at < length)
@@ -394,8 +358,8 @@ warp_merge_list(uint64_t *list, uint32_t length, uint32_t used, uint64_t *pendin
 #define HASH_EMPTY 0xFFFFFFFFu
 
 /*
- * True when node was not there yet; it is now.  Double hashing: a warp waits for its unluckiest lane,
- * and linear probing's long runs took half of the walk's instructions.
+ * True when node was not there yet; it is now.  Double hashing: a warp waits for its unluckiest
+ * lane, and linear probing's long runs took half of the walk's instructions.
  */
 static __device__ __forceinline__ bool
 visit(uint32_t *hash, uint32_t bits, uint32_t node)
@@ -447,17 +411,20 @@ distances_of(float *distances, const search_slots &slots, uint32_t query, uint32
 }
 
 /*
- * The answer is complete: tell whoever waits.  By one thread, after a barrier of all that wrote it; the
- * barrier and the fence together order their stores before the ticket, for the host too.  The slot may belong
- * to another query a moment later, so nothing of it may be read or written afterwards.
+ * The answer is complete: tell whoever waits.  By one thread, after a barrier of all that wrote it;
+ * the barrier and the fence together order their stores before the ticket, for the host too.  The
+ * slot may belong to another query a moment later, so nothing of it may be read or written
+ * afterwards.
  */
 static __device__ __forceinline__ void
 answered(const search_slots &slots, uint32_t query)
 {
-	uint32_t   *done = (uint32_t *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.done);
+	uint32_t   *done = (uint32_t *) (slots.base + slots.slot[query] * slots.slot_bytes +
+									 slots.done);
 
 	__threadfence_system();
-	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(done), "r"(slots.ticket[query]) : "memory");
+	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(done), "r"(slots.ticket[query]) :
+				 "memory");
 }
 
 /* ---- queries --------------------------------------------------------------- */
@@ -480,7 +447,7 @@ group_reduce(float value, float *scratch)
 #pragma unroll
 	for (int offset = 16; offset > 0; offset >>= 1)
 	{
-		float		other = __shfl_xor_sync(FULL_WARP, value, offset);
+		float		other = __shfl_xor_sync(GG_FULL_WARP, value, offset);
 
 		value = MAXIMUM ? fmaxf(value, other) : value + other;
 	}
@@ -551,7 +518,8 @@ query_scale(float largest)
  */
 template <int PATH, int WARPS>
 static __device__ __forceinline__ float
-query_prepare(const search_view &view, const float *raw, float inverse, void *prepared, float *scratch)
+query_prepare(const search_view &view, const float *raw, float inverse, void *prepared,
+			  float *scratch)
 {
 	float		factor = 1;
 
@@ -599,16 +567,6 @@ load_piece(const char *row, uint32_t piece, bool valid)
 					 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
 					 : "l"(row + (size_t) piece * 16));
 	return value;
-}
-
-static __device__ __forceinline__ void
-mma_16x8x16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-			uint32_t b1)
-{
-	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-				 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-				 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-				 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 template <int PATH>
@@ -693,8 +651,8 @@ sum_16_rows(const char *row_a, const char *row_b, uint32_t begin, uint32_t end, 
 					break;
 				if (lane < 8)
 					q = column[(chunk + u) * 4 + part];
-				mma_16x8x16(even, a[u].x, b[u].x, a[u].y, b[u].y, q.x, q.y);
-				mma_16x8x16(odd, a[u].z, b[u].z, a[u].w, b[u].w, q.z, q.w);
+				gg_mma(even, a[u].x, b[u].x, a[u].y, b[u].y, q.x, q.y);
+				gg_mma(odd, a[u].z, b[u].z, a[u].w, b[u].w, q.z, q.w);
 			}
 		}
 		/* in lanes 4 g, the two columns of rows g and g + 8 */
@@ -733,13 +691,13 @@ sum_16_rows(const char *row_a, const char *row_b, uint32_t begin, uint32_t end, 
 				}
 			}
 		}
-		sum_a += __shfl_xor_sync(FULL_WARP, sum_a, 1);
-		sum_b += __shfl_xor_sync(FULL_WARP, sum_b, 1);
-		sum_a += __shfl_xor_sync(FULL_WARP, sum_a, 2);
-		sum_b += __shfl_xor_sync(FULL_WARP, sum_b, 2);
+		sum_a += __shfl_xor_sync(GG_FULL_WARP, sum_a, 1);
+		sum_b += __shfl_xor_sync(GG_FULL_WARP, sum_b, 1);
+		sum_a += __shfl_xor_sync(GG_FULL_WARP, sum_a, 2);
+		sum_b += __shfl_xor_sync(GG_FULL_WARP, sum_b, 2);
 	}
-	sum_a = __shfl_sync(FULL_WARP, sum_a, (lane & 7) * 4);
-	sum_b = __shfl_sync(FULL_WARP, sum_b, (lane & 7) * 4);
+	sum_a = __shfl_sync(GG_FULL_WARP, sum_a, (lane & 7) * 4);
+	sum_b = __shfl_sync(GG_FULL_WARP, sum_b, (lane & 7) * 4);
 	return (lane & 8) ? sum_b : sum_a;
 }
 
@@ -853,8 +811,8 @@ exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *
 		for (int u = 0; u < PIECES; u++)
 #pragma unroll
 			for (int r = 0; r < ROWS; r++)
-				x[u][r] = load_piece(view.rows + (size_t) nodes[r] * view.row_stride, first + u * 32,
-									 nodes[r] < view.n && first + u * 32 < pieces);
+				x[u][r] = load_piece(view.rows + (size_t) nodes[r] * view.row_stride,
+									 first + u * 32, nodes[r] < view.n && first + u * 32 < pieces);
 #pragma unroll
 		for (int u = 0; u < PIECES; u++)
 		{
@@ -877,9 +835,9 @@ exact_rows(const search_view &view, const uint32_t (&nodes)[ROWS], const float *
 #pragma unroll
 		for (int offset = 16; offset > 0; offset >>= 1)
 		{
-			sum[r] += __shfl_xor_sync(FULL_WARP, sum[r], offset);
+			sum[r] += __shfl_xor_sync(GG_FULL_WARP, sum[r], offset);
 			if (METRIC == GG_METRIC_COSINE && sizeof(ELEMENT) == 2)
-				square[r] += __shfl_xor_sync(FULL_WARP, square[r], offset);
+				square[r] += __shfl_xor_sync(GG_FULL_WARP, square[r], offset);
 		}
 		values[r] = exact_value<ELEMENT, METRIC>(sum[r], square[r], inverse);
 	}
@@ -896,27 +854,35 @@ exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float 
 	{
 		case GG_METRIC_L2:
 			if (wide)
-				exact_rows<float, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															  values);
 			else
-				exact_rows<__half, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_L2, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															   values);
 			break;
 		case GG_METRIC_IP:
 			if (wide)
-				exact_rows<float, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															  values);
 			else
-				exact_rows<__half, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_IP, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															   values);
 			break;
 		case GG_METRIC_COSINE:
 			if (wide)
-				exact_rows<float, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+																  values);
 			else
-				exact_rows<__half, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_COSINE, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+																   values);
 			break;
 		default:
 			if (wide)
-				exact_rows<float, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<float, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															  values);
 			else
-				exact_rows<__half, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane, values);
+				exact_rows<__half, GG_METRIC_L1, ROWS, PIECES>(view, nodes, raw, inverse, lane,
+															   values);
 			break;
 	}
 }

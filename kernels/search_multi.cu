@@ -6,17 +6,17 @@
  * Requires		k <= itopk <= GG_MAX_ITOPK, width x degree <= MAX_WALK_CANDIDATES (or width 1),
  *				any dimension; cluster a power of two up to search_device.max_cluster.
  * Mapping		Every block of the cluster holds the same list and merges the same candidates into
- *				it, so there is no master to wait for and one cluster barrier a step. A step:
- *				each warp finds the parents by ballot; every block reads all their
- *				adjacency lists but keeps the ids that it owns (by a hash of the id), which makes its
- *				visited set a private part of the query's: shared by construction, no global
- *				memory, no epochs. It measures its candidates, 16 rows over some warps, the
- *				chunks of a row split over `split` warps, and writes those below the list's last key
- *				into every block's shared memory. After the barrier each block
- *				sorts what arrived by counting and merges by binary search.
- *				With no entries given, the blocks first score their share of the pivots.
- * Shared		see block_layout: query twice, list twice, what arrives twice (a block may be one step
- *				ahead of another, never two), ids, partial sums, visited set.
+ *				it, so there is no master to wait for and one cluster barrier a step. A step: each
+ *				warp finds the parents by ballot; every block reads all their adjacency lists but
+ *				keeps the ids that it owns (by a hash of the id), which makes its visited set a
+ *				private part of the query's: shared by construction, no global memory, no epochs. It
+ *				measures its candidates, 16 rows over some warps, the chunks of a row split over
+ *				`split` warps, and writes those below the list's last key into every block's shared
+ *				memory. After the barrier each block sorts what arrived by counting and merges by
+ *				binary search.  With no entries given, the blocks first score their share of the
+ *				pivots.
+ * Shared		see block_layout: query twice, list twice, what arrives twice (a block may be one
+ *				step ahead of another, never two), ids, partial sums, visited set.
  * Cost			1M x 128 at itopk 32, 43 us by clock64(): 2 to start, 8 for the pivots (5 of them
  *				choosing and waiting for the slowest block), 1 to enter, 30 for 6 steps, 2 for the
  *				exact distances. A late step's 7,500 cycles: 450 parents, 1,650 their lists and the
@@ -36,8 +36,9 @@
 namespace cg = cooperative_groups;
 
 /*
- * A query in host memory of up to this many elements is read by every block of the cluster: 16 times 1 kB
- * are 0.3 us of PCIe at 55 GB/s.  More is shared out, for one more cluster barrier.  Chosen by arithmetic.
+ * A query in host memory of up to this many elements is read by every block of the cluster: 16
+ * times 1 kB are 0.3 us of PCIe at 55 GB/s.  More is shared out, for one more cluster barrier.
+ * Chosen by arithmetic.
  */
 #define SHARE_DIM 256
 
@@ -130,9 +131,9 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	layout.hash = at;
 
 	/*
-	 * A block alone has no smaller cluster to give way to.  The widest rows with the longest lists (16,000 dimensions,
-	 * degree 32, itopk and k 1,024) leave it less than that: 231 KB where there are 227.  A smaller set is emptied more
-	 * often, which changes no answer.
+	 * A block alone has no smaller cluster to give way to.  The widest rows with the longest lists
+	 * (16,000 dimensions, degree 32, itopk and k 1,024) leave it less than that: 231 KB where there
+	 * are 227.  A smaller set is emptied more often, which changes no answer.
 	 */
 	while (cluster == 1 && layout.hash_bits > least_bits &&
 		   at + (4u << layout.hash_bits) > (uint32_t) device->shared_bytes)
@@ -176,9 +177,10 @@ public:
 	__device__ __forceinline__
 	block_walk(const search_view &v, const search_launch &l, const search_slots &p,
 			   const block_layout &o, char *s, block_counters *c)
-		: view(v), launch(l), slots(p), layout(o), cluster(cg::this_cluster()), shared(s), counters(c),
-		  blocks(cluster.num_blocks()), block_shift(o.block_shift), rank(cluster.block_rank()), tid(threadIdx.x),
-		  lane(threadIdx.x & 31), warp(threadIdx.x >> 5), factor(1),
+		: view(v), launch(l), slots(p), layout(o), cluster(cg::this_cluster()), shared(s),
+		  counters(c), blocks(cluster.num_blocks()), block_shift(o.block_shift),
+		  rank(cluster.block_rank()), tid(threadIdx.x), lane(threadIdx.x & 31),
+		  warp(threadIdx.x >> 5), factor(1),
 		  list((uint64_t *) (s + o.list)), other_list(list + o.list_room),
 		  hash((uint32_t *) (s + o.hash)), ids((uint32_t *) (s + o.ids)), parity(0), known(0)
 	{
@@ -187,7 +189,8 @@ public:
 	__device__ __forceinline__ uint64_t *
 	arrived(uint32_t from) const
 	{
-		return (uint64_t *) (shared + layout.arrived) + (blocks > 1 ? parity * blocks + from : 0) * layout.room;
+		return (uint64_t *) (shared + layout.arrived) + (blocks > 1 ? parity * blocks + from :
+														 0) * layout.room;
 	}
 
 	__device__ __forceinline__ uint32_t *
@@ -234,10 +237,10 @@ public:
 			float		norm = load_norm(view.norms, ids[valid ? own : 0], valid && part == 0);
 			float		sum;
 
-			sum = sum_16_rows<PATH>(a < count ? view.walk_rows + (size_t) ids[a] * view.walk_stride :
-									NULL,
-									b < count ? view.walk_rows + (size_t) ids[b] * view.walk_stride :
-									NULL,
+			sum = sum_16_rows<PATH>(a < count ?
+									view.walk_rows + (size_t) ids[a] * view.walk_stride : NULL,
+									b < count ?
+									view.walk_rows + (size_t) ids[b] * view.walk_stride : NULL,
 									begin, end, view.walk_pieces, shared, view.walk_pad, lane);
 			if (valid)
 				partial[part * layout.room + own] = sum;
@@ -255,8 +258,8 @@ public:
 
 		for (uint32_t part = 1; part < layout.split; part++)
 			sum += partial[part * layout.room + i];
-		return make_key(walk_value<PATH>(view, sum, factor, partial[layout.split * layout.room + i]),
-						ids[i]);
+		return make_key(walk_value<PATH>(view, sum, factor,
+										 partial[layout.split * layout.room + i]), ids[i]);
 	}
 
 	/*
@@ -287,10 +290,10 @@ public:
 		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
 
 		for (uint32_t i = tid; i < layout.room; i += WARPS * 32)
-			kept[i] = KEY_NONE;
+			kept[i] = GG_KEY_NONE;
 	}
 
-	/* What arrived from all blocks, without KEY_NONE, into kept; ends with a barrier. */
+	/* What arrived from all blocks, without GG_KEY_NONE, into kept; ends with a barrier. */
 	__device__ __forceinline__ void
 	keep_arrived(void)
 	{
@@ -302,11 +305,11 @@ public:
 			uint32_t	count = from < blocks ? counts()[from] : 0;
 			const uint64_t *keys = arrived(from < blocks ? from : 0);
 
-			for (uint32_t base = 0; __any_sync(FULL_WARP, base < count); base += 16)
+			for (uint32_t base = 0; __any_sync(GG_FULL_WARP, base < count); base += 16)
 			{
 				uint32_t	i = base + (lane & 15);
 
-				keep(kept, i < count ? keys[i] : KEY_NONE);
+				keep(kept, i < count ? keys[i] : GG_KEY_NONE);
 			}
 		}
 		__syncthreads();
@@ -316,13 +319,13 @@ public:
 	__device__ __forceinline__ void
 	keep(uint64_t *kept, uint64_t key)
 	{
-		uint32_t	mask = __ballot_sync(FULL_WARP, key != KEY_NONE);
+		uint32_t	mask = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE);
 		uint32_t	at = 0;
 
 		if (lane == 0 && mask != 0)
 			at = atomicAdd(&counters->kept, __popc(mask));
-		at = __shfl_sync(FULL_WARP, at, 0) + __popc(mask & lanes_below(lane));
-		if (key != KEY_NONE)
+		at = __shfl_sync(GG_FULL_WARP, at, 0) + __popc(mask & gg_lanes_below(lane));
+		if (key != GG_KEY_NONE)
 			kept[at] = key;
 	}
 
@@ -372,10 +375,13 @@ public:
 		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
 		uint32_t	chunks = walk_chunks(view);
 		uint32_t	stride = blocks * WARPS * 16;
-		uint64_t	best = KEY_NONE;
+		uint64_t	best = GG_KEY_NONE;
 		uint32_t	count;
 
-		/* 16 a warp and round: with the usual 4 sqrt(n) of a million rows, all of them in one or two */
+		/*
+		 * 16 a warp and round: with the usual 4 sqrt(n) of a million rows, all of them in one or
+		 * two
+		 */
 		for (uint32_t base = (rank * WARPS + warp) * 16; base < view.npivots; base += stride)
 		{
 			uint32_t	a = base + (lane >> 2);
@@ -383,7 +389,7 @@ public:
 			bool		valid = lane < 16 && base + lane < view.npivots;
 			float		norm = load_norm(view.pivot_norms, base + lane, valid);
 			uint32_t	node = valid ? __ldg(view.pivots + base + lane) : GG_NO_NODE;
-			uint64_t	key = KEY_NONE;
+			uint64_t	key = GG_KEY_NONE;
 			float		sum;
 
 			sum = sum_16_rows<PATH>(a < view.npivots ?
@@ -393,9 +399,9 @@ public:
 									0, chunks, view.walk_pieces, shared, view.walk_pad, lane);
 			if (valid)
 				key = make_key(walk_value<PATH>(view, sum, factor, norm), node);
-			if (__any_sync(FULL_WARP, key < __shfl_sync(FULL_WARP, (unsigned long long) best,
+			if (__any_sync(GG_FULL_WARP, key < __shfl_sync(GG_FULL_WARP, (unsigned long long) best,
 														ENTRY_NODES - 1)))
-				best = warp_merge(best, warp_sort(key, lane), lane);
+				best = warp_merge(best, warp_sort(key), lane);
 		}
 
 		/* the block's best, then the cluster's */
@@ -409,7 +415,7 @@ public:
 			uint32_t	to = x / ENTRY_NODES;
 			uint32_t	i = x % ENTRY_NODES;
 
-			cluster.map_shared_rank(arrived(rank), to)[i] = i < count ? sorted[i] : KEY_NONE;
+			cluster.map_shared_rank(arrived(rank), to)[i] = i < count ? sorted[i] : GG_KEY_NONE;
 		}
 		if (tid == 0)
 			counters->kept = 0;
@@ -422,9 +428,9 @@ public:
 	}
 
 	/*
-	 * What may be among the ENTRY_NODES best of `runs` ascending runs of ENTRY_NODES keys each, into
-	 * kept; returns how many.  The best ENTRY_NODES / runs of every run are that many keys in all, so
-	 * nothing above the largest of them is needed: that leaves a few dozen to sort.
+	 * What may be among the ENTRY_NODES best of `runs` ascending runs of ENTRY_NODES keys each,
+	 * into kept; returns how many.  The best ENTRY_NODES / runs of every run are that many keys in
+	 * all, so nothing above the largest of them is needed: that leaves a few dozen to sort.
 	 */
 	__device__ __forceinline__ uint32_t
 	keep_best(const uint64_t *keys, uint32_t runs, uint32_t stride)
@@ -443,16 +449,16 @@ public:
 		{
 			uint32_t	x = base + tid;
 			uint64_t	key = x < runs * ENTRY_NODES ?
-				keys[x / ENTRY_NODES * stride + x % ENTRY_NODES] : KEY_NONE;
+				keys[x / ENTRY_NODES * stride + x % ENTRY_NODES] : GG_KEY_NONE;
 
-			keep(kept, key <= limit ? key : KEY_NONE);
+			keep(kept, key <= limit ? key : GG_KEY_NONE);
 		}
 		__syncthreads();
 		return counters->kept;
 	}
 
 	/*
-	 * As sort_kept() for keys that may repeat (KEY_NONE, or a pivot named twice in a damaged
+	 * As sort_kept() for keys that may repeat (GG_KEY_NONE, or a pivot named twice in a damaged
 	 * index): equal keys go by position.
 	 */
 	__device__ __forceinline__ void
@@ -470,7 +476,9 @@ public:
 		__syncthreads();
 	}
 
-	/* The key of entry node i as score_pivots() left it: its pivot row is a copy of its walk row. */
+	/*
+	 * The key of entry node i as score_pivots() left it: its pivot row is a copy of its walk row.
+	 */
 	__device__ __forceinline__ uint64_t
 	entry_key(uint32_t i) const
 	{
@@ -478,7 +486,7 @@ public:
 		uint32_t	at = i;
 
 		/* nodes that were left out before i only move it down */
-		while (node_of(sorted[at]) != ids[i])
+		while (gg_key_id(sorted[at]) != ids[i])
 			at++;
 		return sorted[at];
 	}
@@ -508,14 +516,14 @@ public:
 		/* a pivot named twice, or out of range, must not get into the list */
 		if (warp == 0)
 		{
-			uint32_t	node = lane < count ? node_of(sorted[lane]) : GG_NO_NODE;
-			uint32_t	same = __match_any_sync(FULL_WARP, node);	/* by all lanes */
-			bool		fresh = node < view.n && (same & lanes_below(lane)) == 0;
-			uint32_t	mask = __ballot_sync(FULL_WARP, fresh);
+			uint32_t	node = lane < count ? gg_key_id(sorted[lane]) : GG_NO_NODE;
+			uint32_t	same = __match_any_sync(GG_FULL_WARP, node);	/* by all lanes */
+			bool		fresh = node < view.n && (same & gg_lanes_below(lane)) == 0;
+			uint32_t	mask = __ballot_sync(GG_FULL_WARP, fresh);
 
 			if (fresh)
 			{
-				ids[__popc(mask & lanes_below(lane))] = node;
+				ids[__popc(mask & gg_lanes_below(lane))] = node;
 				if (owner_of(node, blocks) == rank)
 					visit(hash, layout.hash_bits, node);
 			}
@@ -527,7 +535,8 @@ public:
 		if (launch.entries != NULL)
 			measure(count);
 		for (uint32_t i = tid; i < layout.room; i += WARPS * 32)
-			kept[i] = i >= count ? KEY_NONE : launch.entries != NULL ? measured_key(i) : entry_key(i);
+			kept[i] = i >= count ? GG_KEY_NONE : launch.entries != NULL ? measured_key(i) :
+				entry_key(i);
 		if (tid == 0)
 			counters->kept = count;
 		__syncthreads();
@@ -551,15 +560,15 @@ public:
 
 		for (uint32_t base = 0; base < launch.itopk && found < launch.width; base += 32)
 		{
-			uint64_t	key = base + lane < launch.itopk ? list[base + lane] : KEY_NONE;
-			bool		open = key != KEY_NONE && (key & 1) == 0;
-			uint32_t	mask = __ballot_sync(FULL_WARP, open);
-			uint32_t	place = found + __popc(mask & lanes_below(lane));
+			uint64_t	key = base + lane < launch.itopk ? list[base + lane] : GG_KEY_NONE;
+			bool		open = key != GG_KEY_NONE && (key & 1) == 0;
+			uint32_t	mask = __ballot_sync(GG_FULL_WARP, open);
+			uint32_t	place = found + __popc(mask & gg_lanes_below(lane));
 			bool		chosen = open && place < launch.width;
-			uint32_t	last = __ballot_sync(FULL_WARP, chosen);
+			uint32_t	last = __ballot_sync(GG_FULL_WARP, chosen);
 
 			if (chosen)
-				parents[place] = node_of(key);
+				parents[place] = gg_key_id(key);
 			if (last != 0)
 				expanded = base + 32 - __clz(last);
 			found = min(found + __popc(mask), launch.width);
@@ -577,12 +586,12 @@ public:
 				uint32_t	id = edge < view.degree ? __ldg(edges + edge) : GG_NO_NODE;
 				bool		fresh = id < view.n && owner_of(id, blocks) == rank &&
 					visit(hash, layout.hash_bits, id);
-				uint32_t	mask = __ballot_sync(FULL_WARP, fresh);
+				uint32_t	mask = __ballot_sync(GG_FULL_WARP, fresh);
 				uint32_t	at = 0;
 
 				if (lane == 0 && mask != 0)
 					at = atomicAdd(&counters->fresh, __popc(mask));
-				at = __shfl_sync(FULL_WARP, at, 0) + __popc(mask & lanes_below(lane));
+				at = __shfl_sync(GG_FULL_WARP, at, 0) + __popc(mask & gg_lanes_below(lane));
 				if (fresh)
 					ids[at] = id;
 			}
@@ -596,9 +605,9 @@ public:
 		{
 			for (uint32_t base = 0; base < count; base += WARPS * 32)
 			{
-				uint64_t	key = base + tid < count ? measured_key(base + tid) : KEY_NONE;
+				uint64_t	key = base + tid < count ? measured_key(base + tid) : GG_KEY_NONE;
 
-				keep((uint64_t *) (shared + layout.kept), key < worst ? key : KEY_NONE);
+				keep((uint64_t *) (shared + layout.kept), key < worst ? key : GG_KEY_NONE);
 			}
 			__syncthreads();
 		}
@@ -611,7 +620,7 @@ public:
 				uint64_t	key = measured_key(i);
 
 				if (key >= worst)
-					key = KEY_NONE;
+					key = GG_KEY_NONE;
 				else if (to == rank)
 					asm volatile("prefetch.global.L2 [%0];" ::"l"(view.adjacency +
 																  (size_t) ids[i] * view.degree));
@@ -644,16 +653,16 @@ public:
 		{
 			uint64_t	key = list[i];
 
-			if (key != KEY_NONE && owner_of(node_of(key), blocks) == rank)
-				visit(hash, layout.hash_bits, node_of(key));
+			if (key != GG_KEY_NONE && owner_of(gg_key_id(key), blocks) == rank)
+				visit(hash, layout.hash_bits, gg_key_id(key));
 		}
 		known = launch.itopk;
 		__syncthreads();
 	}
 
 	/*
-	 * The query into raw.  Every block reads it all, but of a wide one that lies in host memory only a
-	 * share, which it hands to the others.  Returns whether it met them for that.
+	 * The query into raw.  Every block reads it all, but of a wide one that lies in host memory
+	 * only a share, which it hands to the others.  Returns whether it met them for that.
 	 */
 	__device__ __forceinline__ bool
 	take_query(float *raw)
@@ -675,7 +684,10 @@ public:
 		share = (((view.dim + blocks - 1) >> block_shift) + 7) & ~7u;
 		begin = min(rank * share, view.dim);
 		end = min(begin + share, view.dim);
-		/* on its way while the blocks meet: other blocks' shared memory may be written only once they run */
+		/*
+		 * on its way while the blocks meet: other blocks' shared memory may be written only once
+		 * they run
+		 */
 		first = begin + tid < end ? query[begin + tid] : 0;
 		cluster.sync();
 		for (uint32_t i = begin + tid; i < end; i += WARPS * 32)
@@ -703,12 +715,12 @@ public:
 		for (uint32_t i = warp * blocks + rank; i < count; i += blocks * WARPS)
 		{
 			uint64_t	key = list[i];
-			uint32_t	nodes[1] = {key == KEY_NONE ? GG_NO_NODE : node_of(key)};
+			uint32_t	nodes[1] = {key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key)};
 			float		values[1];
 
 			exact_nodes<1, 8>(view, nodes, raw, inverse, lane, values);
 			if (lane == 0)
-				target[i] = key == KEY_NONE ? KEY_NONE : make_key(values[0], nodes[0]);
+				target[i] = key == GG_KEY_NONE ? GG_KEY_NONE : make_key(values[0], nodes[0]);
 		}
 		exchange();
 		if (rank != 0)
@@ -720,8 +732,8 @@ public:
 
 			if (place < launch.k)
 			{
-				answer_nodes[place] = mine == KEY_NONE ? GG_NO_NODE : node_of(mine);
-				answer_distances[place] = mine == KEY_NONE ? INFINITY : value_of(mine);
+				answer_nodes[place] = mine == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(mine);
+				answer_distances[place] = mine == GG_KEY_NONE ? INFINITY : value_of(mine);
 			}
 		}
 		if (slots.base != NULL)
@@ -749,12 +761,13 @@ search_block_kernel(const __grid_constant__ search_view view,
 
 	walk.clear_hash();
 	for (uint32_t i = walk.tid; i < 2 * layout.list_room; i += WARPS * 32)
-		walk.list[i] = KEY_NONE;
+		walk.list[i] = GG_KEY_NONE;
 	walk.clear_kept();
 	/* the answer's keys come to block 0 from all; what pads them is there from the start */
 	for (uint32_t i = walk.tid; i < COUNT_STEP; i += WARPS * 32)
-		((uint64_t *) (shared + layout.exact))[search_rerank_count(launch.itopk, launch.k) / COUNT_STEP *
-											   COUNT_STEP + i] = KEY_NONE;
+		((uint64_t *) (shared + layout.exact))
+			[search_rerank_count(launch.itopk, launch.k) / COUNT_STEP * COUNT_STEP + i] =
+				GG_KEY_NONE;
 	if (walk.tid == 0)
 		counters.fresh = counters.kept = 0;
 	met = walk.take_query(raw);
@@ -822,10 +835,10 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 						 const int	PATH = decltype(path)::value;
 
 						 if (cluster == 1 && launch->nq > (uint32_t) device->sms)
-							 return launch_blocks<PATH, WIDE_WARPS>(view, launch, slots, device, cluster,
-																	stream);
-						 return launch_blocks<PATH, MULTI_WARPS>(view, launch, slots, device, cluster,
-																 stream);
+							 return launch_blocks<PATH, WIDE_WARPS>(view, launch, slots, device,
+																	cluster, stream);
+						 return launch_blocks<PATH, MULTI_WARPS>(view, launch, slots, device,
+																 cluster, stream);
 					 });
 }
 
@@ -837,7 +850,8 @@ search_multi_ready(const search_view *view, const search_device *device)
 						 const int	PATH = decltype(path)::value;
 						 cudaError_t error = ready_blocks<PATH, MULTI_WARPS>(device);
 
-						 return error != cudaSuccess ? error : ready_blocks<PATH, WIDE_WARPS>(device);
+						 return error != cudaSuccess ? error :
+							 ready_blocks<PATH, WIDE_WARPS>(device);
 					 });
 }
 
@@ -848,7 +862,8 @@ search_multi_ready(const search_view *view, const search_device *device)
 cudaError_t
 search_multi_max_cluster(const search_device *device, uint32_t *cluster)
 {
-	const uint32_t ordinary_bytes = device->shared_bytes < 100 * 1024 ? device->shared_bytes : 100 * 1024;
+	const uint32_t ordinary_bytes = device->shared_bytes < 100 * 1024 ? device->shared_bytes :
+		100 * 1024;
 	cudaError_t error;
 
 	error = ready_blocks<WALK_HALF_DOT, MULTI_WARPS>(device);

@@ -13,19 +13,19 @@
  *				those below the list's last key, 32 at a time.
  * Shared		the query (4 bytes an element), the list (8 bytes a member), 64 pending keys, ids of
  *				one step, the visited set (hash_bits below).
- * Tried		Linear probing in the visited set: 2.0 ms for 1M x 128, batch 10,000, where double hashing
- *				takes 1.8.  A cap of 64 or 80 registers for more warps: spills nothing, but orders
- *				the loads worse (2.6, 2.1 ms).  Two chunks in flight instead of four: 2.5 ms.
+ * Tried		Linear probing in the visited set: 2.0 ms for 1M x 128, batch 10,000, where double
+ *				hashing takes 1.8.  A cap of 64 or 80 registers for more warps: spills nothing, but
+ *				orders the loads worse (2.6, 2.1 ms).  Two chunks in flight instead of four: 2.5 ms.
  * Oracle		gg_cpu_engine.index_search: recall within 0.01 of it on the same graph, distances
  *				of returned nodes within 1e-5 relative (sums are in another order).
  */
 #include "launch.cuh"
 
 /*
- * Wider rows are too much for one warp: the loads of 16 of them are many latencies in a row, and the
- * query takes shared memory from other warps.  Measured at batch 10,000, itopk 64: 128 dimensions
- * 1.8 ms with a warp a query, 2.3 ms with four; 768 dimensions 11.7 ms with one, 9.1 with two, 5.8 with
- * four, 6.1 with eight.
+ * Wider rows are too much for one warp: the loads of 16 of them are many latencies in a row, and
+ * the query takes shared memory from other warps.  Measured at batch 10,000, itopk 64: 128
+ * dimensions 1.8 ms with a warp a query, 2.3 ms with four; 768 dimensions 11.7 ms with one, 9.1
+ * with two, 5.8 with four, 6.1 with eight.
  */
 #define WIDE_DIM 384
 
@@ -42,8 +42,8 @@ typedef struct warp_layout
 
 /*
  * The visited set is emptied when it is three quarters full.  A walk sees some 20 candidates a list
- * member, so at itopk 64 a set of 4 kB is emptied once or twice; one of 8 kB is not, but
- * halves of that memory are worth more as further warps: 1.8 against 2.1 ms (1M x 128, batch 10,000).
+ * member, so at itopk 64 a set of 4 kB is emptied once or twice; one of 8 kB is not, but halves of
+ * that memory are worth more as further warps: 1.8 against 2.1 ms (1M x 128, batch 10,000).
  */
 static uint32_t
 hash_bits_for(uint32_t itopk, uint32_t candidates)
@@ -108,8 +108,8 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 #pragma unroll 1
 		for (uint32_t half = 0; half < 2 && base + half * 16 < count; half++)
 		{
-			uint32_t	a = __shfl_sync(FULL_WARP, mine, half * 16 + (lane >> 2));
-			uint32_t	b = __shfl_sync(FULL_WARP, mine, half * 16 + (lane >> 2) + 8);
+			uint32_t	a = __shfl_sync(GG_FULL_WARP, mine, half * 16 + (lane >> 2));
+			uint32_t	b = __shfl_sync(GG_FULL_WARP, mine, half * 16 + (lane >> 2) + 8);
 			float		value;
 
 			value = sum_16_rows<PATH>(a == GG_NO_NODE ? NULL :
@@ -121,24 +121,24 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 				sum = value;
 		}
 		pass = mine != GG_NO_NODE;
-		key = KEY_NONE;
+		key = GG_KEY_NONE;
 		if (pass)
 		{
 			key = make_key(walk_value<PATH>(view, sum, factor, norm), mine);
 			pass = key < worst;
 		}
-		mask = __ballot_sync(FULL_WARP, pass);
+		mask = __ballot_sync(GG_FULL_WARP, pass);
 		/* at most 31 wait, so all fit in 64 slots; merging takes 32 and needs the upper half */
 		if (waiting + __popc(mask) > 32)
 		{
 			warp_merge_list(list, itopk, itopk, pending, waiting, lane);
 			worst = list[itopk - 1];
 			pass = pass && key < worst;
-			mask = __ballot_sync(FULL_WARP, pass);
+			mask = __ballot_sync(GG_FULL_WARP, pass);
 			waiting = 0;
 		}
 		if (pass)
-			pending[waiting + __popc(mask & lanes_below(lane))] = key;
+			pending[waiting + __popc(mask & gg_lanes_below(lane))] = key;
 		waiting += __popc(mask);
 		__syncwarp();
 	}
@@ -166,12 +166,12 @@ search_warp_kernel(const __grid_constant__ search_view view,
 	float		inverse;
 	float		factor;
 	uint32_t	known;
-	uint64_t	best = KEY_NONE;
+	uint64_t	best = GG_KEY_NONE;
 
 	for (uint32_t i = lane; i < hash_size; i += 32)
 		hash[i] = HASH_EMPTY;
 	for (uint32_t i = lane; i < ((itopk + 31) & ~31u); i += 32)
-		list[i] = KEY_NONE;
+		list[i] = GG_KEY_NONE;
 	inverse = query_inverse_norm<1>(view, raw, NULL);
 	factor = query_prepare<PATH, 1>(view, raw, inverse, shared, NULL);
 
@@ -182,9 +182,9 @@ search_warp_kernel(const __grid_constant__ search_view view,
 
 		for (uint32_t base = 0; base < launch.nentries; base += 32)
 		{
-			uint64_t	key = base + lane < launch.nentries ? entries[base + lane] : KEY_NONE;
+			uint64_t	key = base + lane < launch.nentries ? entries[base + lane] : GG_KEY_NONE;
 
-			best = warp_merge(best, warp_sort(key, lane), lane);
+			best = warp_merge(best, warp_sort(key), lane);
 		}
 	}
 	else
@@ -193,7 +193,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 
 		for (uint32_t base = 0; base < view.npivots; base += 32)
 		{
-			uint64_t	key = KEY_NONE;
+			uint64_t	key = GG_KEY_NONE;
 			float		norm = load_norm(view.pivot_norms, base + lane, base + lane < view.npivots);
 			float		sum = 0;
 
@@ -215,18 +215,19 @@ search_warp_kernel(const __grid_constant__ search_view view,
 			if (base + lane < view.npivots)
 				key = make_key(walk_value<PATH>(view, sum, factor, norm),
 							   view.pivots[base + lane]);
-			if (__any_sync(FULL_WARP, key < __shfl_sync(FULL_WARP, (unsigned long long) best, 31)))
-				best = warp_merge(best, warp_sort(key, lane), lane);
+			if (__any_sync(GG_FULL_WARP, key < __shfl_sync(GG_FULL_WARP, (unsigned long long) best,
+														   31)))
+				best = warp_merge(best, warp_sort(key), lane);
 		}
 	}
 	{
 		/* a pivot named twice, or out of range, must not get into the list */
-		bool		fresh = lane < ENTRY_NODES && node_of(best) < view.n &&
-			visit(hash, layout.hash_bits, node_of(best));
-		uint32_t	mask = __ballot_sync(FULL_WARP, fresh);
+		bool		fresh = lane < ENTRY_NODES && gg_key_id(best) < view.n &&
+			visit(hash, layout.hash_bits, gg_key_id(best));
+		uint32_t	mask = __ballot_sync(GG_FULL_WARP, fresh);
 
 		if (fresh)
-			ids[__popc(mask & lanes_below(lane))] = node_of(best);
+			ids[__popc(mask & gg_lanes_below(lane))] = gg_key_id(best);
 		known = __popc(mask);
 	}
 	__syncwarp();
@@ -240,14 +241,14 @@ search_warp_kernel(const __grid_constant__ search_view view,
 		for (uint32_t base = 0; base < itopk && found < launch.width; base += 32)
 		{
 			uint64_t	key = list[base + lane];
-			bool		open = key != KEY_NONE && (key & 1) == 0;
-			uint32_t	mask = __ballot_sync(FULL_WARP, open);
-			uint32_t	rank = found + __popc(mask & lanes_below(lane));
+			bool		open = key != GG_KEY_NONE && (key & 1) == 0;
+			uint32_t	mask = __ballot_sync(GG_FULL_WARP, open);
+			uint32_t	rank = found + __popc(mask & gg_lanes_below(lane));
 
 			if (open && rank < launch.width)
 			{
 				list[base + lane] = key | 1;
-				parents[rank] = node_of(key);
+				parents[rank] = gg_key_id(key);
 			}
 			found = min(found + __popc(mask), launch.width);
 		}
@@ -266,16 +267,17 @@ search_warp_kernel(const __grid_constant__ search_view view,
 				{
 					id[u] = GG_NO_NODE;
 					if (p + u < found && edge < view.degree)
-						id[u] = __ldg(view.adjacency + (size_t) parents[p + u] * view.degree + edge);
+						id[u] = __ldg(view.adjacency + (size_t) parents[p + u] * view.degree +
+									  edge);
 				}
 #pragma unroll
 				for (int u = 0; u < PARENTS_IN_FLIGHT; u++)
 				{
 					bool		fresh = id[u] < view.n && visit(hash, layout.hash_bits, id[u]);
-					uint32_t	mask = __ballot_sync(FULL_WARP, fresh);
+					uint32_t	mask = __ballot_sync(GG_FULL_WARP, fresh);
 
 					if (fresh)
-						ids[count + __popc(mask & lanes_below(lane))] = id[u];
+						ids[count + __popc(mask & gg_lanes_below(lane))] = id[u];
 					count += __popc(mask);
 				}
 			}
@@ -294,9 +296,9 @@ search_warp_kernel(const __grid_constant__ search_view view,
 			{
 				uint64_t	key = list[base + lane];
 
-				if (key != KEY_NONE)
-					visit(hash, layout.hash_bits, node_of(key));
-				known += __popc(__ballot_sync(FULL_WARP, key != KEY_NONE));
+				if (key != GG_KEY_NONE)
+					visit(hash, layout.hash_bits, gg_key_id(key));
+				known += __popc(__ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE));
 			}
 			__syncwarp();
 		}
@@ -310,13 +312,13 @@ search_warp_kernel(const __grid_constant__ search_view view,
 		float	   *answer_distances = distances_of(launch.distances, slots, blockIdx.x, launch.k);
 
 		for (uint32_t i = lane; i < ((count + 31) & ~31u); i += 32)
-			exact[i] = KEY_NONE;
+			exact[i] = GG_KEY_NONE;
 		__syncwarp();
 		for (uint32_t base = 0; base < count; base += 32)
 		{
-			uint64_t	key = base + lane < count ? list[base + lane] : KEY_NONE;
-			uint32_t	node = key == KEY_NONE ? GG_NO_NODE : node_of(key);
-			uint32_t	valid = __popc(__ballot_sync(FULL_WARP, node != GG_NO_NODE));
+			uint64_t	key = base + lane < count ? list[base + lane] : GG_KEY_NONE;
+			uint32_t	node = key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
+			uint32_t	valid = __popc(__ballot_sync(GG_FULL_WARP, node != GG_NO_NODE));
 			float		value = INFINITY;
 
 			for (uint32_t i = 0; i < valid; i += RERANK_ROWS)
@@ -326,14 +328,14 @@ search_warp_kernel(const __grid_constant__ search_view view,
 
 #pragma unroll
 				for (int u = 0; u < RERANK_ROWS; u++)
-					nodes[u] = __shfl_sync(FULL_WARP, node, min(i + u, 31u));
+					nodes[u] = __shfl_sync(GG_FULL_WARP, node, min(i + u, 31u));
 				exact_nodes<RERANK_ROWS, 2>(view, nodes, raw, inverse, lane, values);
 #pragma unroll
 				for (int u = 0; u < RERANK_ROWS; u++)
 					if (lane == i + u)
 						value = values[u];
 			}
-			pending[lane] = node == GG_NO_NODE ? KEY_NONE : make_key(value, node);
+			pending[lane] = node == GG_NO_NODE ? GG_KEY_NONE : make_key(value, node);
 			__syncwarp();
 			warp_merge_list(exact, count, count, pending, valid, lane);
 		}
@@ -341,8 +343,8 @@ search_warp_kernel(const __grid_constant__ search_view view,
 		{
 			uint64_t	key = exact[i];
 
-			answer_nodes[i] = key == KEY_NONE ? GG_NO_NODE : node_of(key);
-			answer_distances[i] = key == KEY_NONE ? INFINITY : value_of(key);
+			answer_nodes[i] = key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
+			answer_distances[i] = key == GG_KEY_NONE ? INFINITY : value_of(key);
 		}
 		__syncwarp();
 		if (slots.base != NULL && lane == 0)
@@ -379,6 +381,7 @@ search_single_launch(const search_view *view, const search_launch *launch,
 		return search_multi_launch(view, launch, slots, device, 1, stream);
 	return with_path(view->path, [&](auto path)
 					 {
-						 return launch_warps<decltype(path)::value>(view, launch, slots, device, stream);
+						 return launch_warps<decltype(path)::value>(view, launch, slots, device,
+																	stream);
 					 });
 }

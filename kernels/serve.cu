@@ -2,19 +2,21 @@
  * serve.cu
  *		Searches for many callers at once, queued and not waited for.
  *
- * The region is host memory of all processes, registered with the device: kernels read queries from the
- * slots and write answers, and then tickets, into them.  A batch in the steady state is one launch (a
- * pivots' product is two more; a gather, where many blocks would read the same queries over PCIe, one)
- * and no other call to CUDA: nothing is copied, no event is recorded, and who waits looks at a word of its slot.
+ * The region is host memory of all processes, registered with the device: kernels read queries from
+ * the slots and write answers, and then tickets, into them.  A batch in the steady state is one
+ * launch (a pivots' product is two more; a gather, where many blocks would read the same queries
+ * over PCIe, one) and no other call to CUDA: nothing is copied, no event is recorded, and who waits
+ * looks at a word of its slot.
  *
- * A lane is a stream with scratch memory of its own, so batches on different lanes run side by side over
- * the same index.  Streams have the highest priority: what loads an index meanwhile gives way.
+ * A lane is a stream with scratch memory of its own, so batches on different lanes run side by side
+ * over the same index.  Streams have the highest priority: what loads an index meanwhile gives way.
  *
- * Order of memory	An answer's stores, a barrier of the block that made them, a fence of system scope,
- *				the ticket's store (search.cuh, answered()).  The host's acquire load of the ticket sees
- *				all of the answer.  The other way, what the host wrote before a launch is seen by it.
- * Cost			serve_submit() copies some 2.5 kB of parameters and launches; test/engine/cuda/bench_serve
- *				measures it, and the time to the ticket.
+ * Order of memory	An answer's stores, a barrier of the block that made them, a fence of system
+ *				scope, the ticket's store (search.cuh, answered()).  The host's acquire load of the
+ *				ticket sees all of the answer.  The other way, what the host wrote before a launch
+ *				is seen by it.
+ * Cost			serve_submit() copies some 2.5 kB of parameters and launches;
+ *				test/engine/cuda/bench_serve measures it, and the time to the ticket.
  */
 #include <new>
 
@@ -22,7 +24,10 @@
 #include "index.cuh"
 #include "launch.cuh"
 
-/* What lanes have from the start, so that ordinary searches never allocate: 3.5 MB a lane, and 2.4 for exact search. */
+/*
+ * What lanes have from the start, so that ordinary searches never allocate: 3.5 MB a lane, and 2.4
+ * for exact search.
+ */
 #define USUAL_DIM 2048
 #define USUAL_K 64
 
@@ -30,7 +35,10 @@ typedef struct serve_lane
 {
 	cudaStream_t stream;
 	search_scratch scratch;
-	/* the last walks queued: how many, and the last one's word of its slot, which is `before` until it is answered */
+	/*
+	 * the last walks queued: how many, and the last one's word of its slot, which is `before` until
+	 * it is answered
+	 */
 	uint32_t	count;
 	const uint32_t *done;
 	uint32_t	before;
@@ -110,7 +118,7 @@ check_device(int device)
 
 	GG_TRY(gg_cuda_device_count(&count));
 	if (device < 0 || device >= count)
-		return gg_cuda_fail(GG_ENODEVICE, __func__, "no device %d, there are %d", device, count);
+		return gg_fail(GG_ENODEVICE, __func__, "no device %d, there are %d", device, count);
 	return gg_cuda_probe_device(device);
 }
 
@@ -123,8 +131,9 @@ open_lane(serve_lane *lane, int priority, const search_device *device)
 	GG_TRY(lane->scratch.entries.allocate(GG_SERVE_MAX_BATCH * PIVOT_MAX_SLICES * ENTRY_NODES));
 	GG_TRY(lane->scratch.queries.allocate(GG_SERVE_MAX_BATCH * USUAL_DIM));
 	GG_TRY(lane->scratch.exact.allocate(search_exact_scratch(USUAL_K, device)));
-	GG_CUDA_TRY(cudaMemsetAsync(lane->scratch.exact.get(), 0, lane->scratch.exact.bytes(), lane->stream));
-	return gg_cuda_ok();
+	GG_CUDA_TRY(cudaMemsetAsync(lane->scratch.exact.get(), 0, lane->scratch.exact.bytes(),
+								lane->stream));
+	return gg_ok();
 }
 
 static gg_status
@@ -136,7 +145,8 @@ open_server(gg_server *server, int device, void *region, size_t region_bytes)
 
 	GG_CUDA_TRY(cudaSetDevice(device));
 	GG_TRY(search_device_find(&server->device));
-	GG_TRY(gg_cuda_pin_status(cudaHostRegister(region, region_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+	GG_TRY(gg_cuda_pin_status(cudaHostRegister(region, region_bytes,
+											   cudaHostRegisterPortable | cudaHostRegisterMapped),
 							  __func__, "cudaHostRegister", region_bytes));
 	server->region = region;
 	GG_CUDA_TRY(cudaHostGetDevicePointer(&seen, region, 0));
@@ -146,7 +156,7 @@ open_server(gg_server *server, int device, void *region, size_t region_bytes)
 		GG_TRY(open_lane(&server->lanes[i], greatest, &server->device));
 	for (int i = 0; i < GG_SERVE_LANES; i++)
 		GG_CUDA_TRY(cudaStreamSynchronize(server->lanes[i].stream));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /*
@@ -166,7 +176,7 @@ gg_cuda_serve_open(int device, void *region, size_t region_bytes, const gg_serve
 	GG_TRY(check_device(device));
 	opened = new (std::nothrow) gg_server;
 	if (opened == NULL)
-		return gg_cuda_fail(GG_ENOMEM, __func__, "out of memory");
+		return gg_fail(GG_ENOMEM, __func__, "out of memory");
 	opened->layout = *layout;
 	opened->room = room;
 	gg_cuda_serve_device(device);
@@ -203,7 +213,8 @@ answer_nothing(const gg_server *server, const gg_serve_batch *batch)
 	{
 		char	   *slot = layout->slots + batch->slots[i] * layout->slot_bytes;
 		uint32_t   *nodes = (uint32_t *) (slot + layout->nodes) + (size_t) batch->list * batch->k;
-		float	   *distances = (float *) (slot + layout->distances) + (size_t) batch->list * batch->k;
+		float	   *distances = (float *) (slot + layout->distances) + (size_t) batch->list *
+			batch->k;
 
 		for (uint32_t j = 0; j < batch->k; j++)
 		{
@@ -216,9 +227,10 @@ answer_nothing(const gg_server *server, const gg_serve_batch *batch)
 }
 
 /*
- * Walks that other lanes are at, as far as their last queries tell.  A cluster takes a multiprocessor a block, so
- * batches whose clusters were chosen as if each were alone would run one after the other; smaller clusters run side by
- * side.  Exact batches are not counted: those of a delta are short.
+ * Walks that other lanes are at, as far as their last queries tell.  A cluster takes a
+ * multiprocessor a block, so batches whose clusters were chosen as if each were alone would run one
+ * after the other; smaller clusters run side by side.  Exact batches are not counted: those of a
+ * delta are short.
  */
 static uint32_t
 walks_beside(const gg_server *server, uint32_t lane)
@@ -237,8 +249,9 @@ walks_beside(const gg_server *server, uint32_t lane)
 }
 
 /*
- * Whether a launch failed for what it asked of the device (shared memory, registers, a cluster's size) and not for what
- * became of the device.  Nothing was launched then, and the context is as good as before.
+ * Whether a launch failed for what it asked of the device (shared memory, registers, a cluster's
+ * size) and not for what became of the device.  Nothing was launched then, and the context is as
+ * good as before.
  */
 static bool
 launch_refused(int error)
@@ -248,8 +261,9 @@ launch_refused(int error)
 }
 
 /*
- * The batch could not be queued.  Of several launches the first may run: what it writes must not come after the
- * refusal, and how it ends tells whether the device is lost, for an error that sticks is what every call returns.
+ * The batch could not be queued.  Of several launches the first may run: what it writes must not
+ * come after the refusal, and how it ends tells whether the device is lost, for an error that
+ * sticks is what every call returns.
  */
 static gg_status
 give_up(const gg_status *status, cudaStream_t stream)
@@ -268,14 +282,15 @@ give_up(const gg_status *status, cudaStream_t stream)
 }
 
 /*
- * gg_engine.serve_submit.  GG_EUNSUPPORTED: this device cannot run what this batch needs, others go on; GG_EDEVICE as
- * of serve_check().
+ * gg_engine.serve_submit.  GG_EUNSUPPORTED: this device cannot run what this batch needs, others go
+ * on; GG_EDEVICE as of serve_check().
  */
 gg_status
 gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
 {
 	const gg_serve_layout *layout = &server->layout;
-	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim, index->view.npivots};
+	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim,
+									index->view.npivots};
 	const size_t list = (size_t) batch->list * batch->k * 4;
 	search_slots slots;
 	search_batch queued;
@@ -284,12 +299,12 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 
 	GG_TRY(gg_serve_check_batch(__func__, layout, &server->room, &target, lane, batch));
 	if (index->device.ordinal != server->device.ordinal)
-		return gg_cuda_fail(GG_EINVAL, __func__, "the index is on device %d, not %d", index->device.ordinal,
-							server->device.ordinal);
+		return gg_fail(GG_EINVAL, __func__, "the index is on device %d, not %d",
+					   index->device.ordinal, server->device.ordinal);
 	if (index->view.n == 0)
 	{
 		answer_nothing(server, batch);
-		return gg_cuda_ok();
+		return gg_ok();
 	}
 	/* current already, but for the first call of a thread */
 	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
@@ -318,7 +333,8 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 		gg_search_params params = {batch->k, batch->itopk_size, 0, GG_SEARCH_AUTO};
 		const uint32_t last = batch->slots[batch->count - 1];
 
-		to->done = (const uint32_t *) (layout->slots + last * layout->slot_bytes + layout->done) + batch->list;
+		to->done = (const uint32_t *) (layout->slots + last * layout->slot_bytes + layout->done) +
+			batch->list;
 		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
 		queued.beside = walks_beside(server, lane);
 		status = search_queue(index, &to->scratch, &params, &queued, to->stream);
@@ -337,13 +353,13 @@ gg_cuda_serve_check(gg_server *server, uint32_t lane, bool *idle)
 
 	*idle = false;
 	if (lane >= GG_SERVE_LANES)
-		return gg_cuda_fail(GG_EINVAL, __func__, "lane %u of %d", lane, GG_SERVE_LANES);
+		return gg_fail(GG_EINVAL, __func__, "lane %u of %d", lane, GG_SERVE_LANES);
 	error = cudaStreamQuery(server->lanes[lane].stream);
 	if (error == cudaErrorNotReady)
 	{
 		/* no error, but kept as one for whoever asks after the next launch */
 		(void) cudaGetLastError();
-		return gg_cuda_ok();
+		return gg_ok();
 	}
 	*idle = error == cudaSuccess;
 	status = gg_cuda_status(error, __func__, "the device is lost");

@@ -16,62 +16,12 @@
 #define GG_TILE_CUH
 
 #include "build.h"
+#include "warp.cuh"
 
 #define GG_TILE_ROWS 64
 #define GG_TILE_COLUMNS 128
 #define GG_TILE_THREADS 256
-#define GG_TILE_PITCH 128		/* bytes of one row in one chunk */
-#define GG_TILE_UNITS 8			/* 16-byte units of it */
-
-__device__ static inline uint32_t
-gg_tile_offset(uint32_t row, uint32_t unit)
-{
-	return row * GG_TILE_PITCH + ((unit ^ (row & 7)) << 4);
-}
-
-__device__ static inline void
-gg_copy_async(void *shared, const void *global)
-{
-	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
-				 :: "r"((uint32_t) __cvta_generic_to_shared(shared)), "l"(global) : "memory");
-}
-
-__device__ static inline void
-gg_copy_async_4(void *shared, const void *global)
-{
-	asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
-				 :: "r"((uint32_t) __cvta_generic_to_shared(shared)), "l"(global) : "memory");
-}
-
-__device__ static inline void
-gg_copy_commit(void)
-{
-	asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-template <int PENDING>
-__device__ static inline void
-gg_copy_wait(void)
-{
-	asm volatile("cp.async.wait_group %0;" :: "n"(PENDING) : "memory");
-}
-
-__device__ static inline void
-gg_load_matrix(uint32_t (&out)[4], const char *shared)
-{
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-				 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-				 : "r"((uint32_t) __cvta_generic_to_shared(shared)));
-}
-
-__device__ static inline void
-gg_mma(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-{
-	asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-				 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-				 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-				 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+#define GG_TILE_UNITS (GG_TILE_PITCH / 16)
 
 typedef float gg_tile_sums[2][4][4];
 
@@ -86,7 +36,8 @@ gg_tile_clear(gg_tile_sums &sums)
 /* Add one chunk of `units` units: a and b are the chunk's rows of the tile in shared memory. */
 template <gg_cuda_kind KIND>
 __device__ static inline void
-gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, uint32_t wm, uint32_t wn)
+gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, uint32_t wm,
+			uint32_t wn)
 {
 	const uint32_t lane = threadIdx.x & 31;
 
@@ -113,7 +64,8 @@ gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, ui
 			for (int mi = 0; mi < 2; mi++)
 #pragma unroll
 				for (int ni = 0; ni < 4; ni++)
-					gg_mma(sums[mi][ni], fa[mi], fb[ni / 2][ni % 2 * 2], fb[ni / 2][ni % 2 * 2 + 1]);
+					gg_mma(sums[mi][ni], fa[mi][0], fa[mi][1], fa[mi][2], fa[mi][3],
+						   fb[ni / 2][ni % 2 * 2], fb[ni / 2][ni % 2 * 2 + 1]);
 		}
 	}
 	else
@@ -131,7 +83,8 @@ gg_tile_add(gg_tile_sums &sums, const char *a, const char *b, uint32_t units, ui
 #pragma unroll
 			for (int j = 0; j < 8; j++)
 			{
-				const float4 fb = *(const float4 *) (b + gg_tile_offset(b_row + j / 2 * 8 + j % 2, unit));
+				const float4 fb = *(const float4 *) (b + gg_tile_offset(b_row + j / 2 * 8 + j % 2,
+																		unit));
 
 #pragma unroll
 				for (int i = 0; i < 4; i++)

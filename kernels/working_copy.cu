@@ -4,12 +4,13 @@
  *		order, centred, scaled, rounded to fp16 (or kept fp32), with their norms.
  *
  * Transform: cosine over fp16 rows divides by |x| (fp32 rows come with unit length); inner product
- * appends sqrt(M - |x|^2), M = max |x|^2 (MIPS reduction).  Neither centring nor scaling changes which
- * rows are nearer; they keep |a|^2 + |b|^2 - 2ab from cancelling and fp16 in its normal range.
+ * appends sqrt(M - |x|^2), M = max |x|^2 (MIPS reduction).  Neither centring nor scaling changes
+ * which rows are nearer; they keep |a|^2 + |b|^2 - 2ab from cancelling and fp16 in its normal
+ * range.
  *
  * The scale puts the median row's largest element near 16: fp16 then has its full 11 bits down to
- * 4e-6 of that, and 4,000 times of room above it.  What still does not fit is clamped: one absurd row
- * must not flatten the others, and its own list is settled by fp32 distances at the end.
+ * 4e-6 of that, and 4,000 times of room above it.  What still does not fit is clamped: one absurd
+ * row must not flatten the others, and its own list is settled by fp32 distances at the end.
  *
  * Mapping: a warp a row.  Bytes: each row read once (twice with a side value), written once at half
  * the size; d2 (1M x 768) moves 4.6 GB, 1.1 ms at 4.3 TB/s.
@@ -54,10 +55,7 @@ gg_cuda_row_bytes(gg_metric metric, uint32_t dim)
 __device__ static inline float
 element(const gg_cuda_data &data, uint32_t row, uint32_t i)
 {
-	const uint64_t at = (uint64_t) row * data.pitch + i;
-
-	return data.element == GG_ELEMENT_F16 ? __half2float(((const __half *) data.rows)[at]) :
-		((const float *) data.rows)[at];
+	return gg_load_element(data, (uint64_t) row * data.pitch + i);
 }
 
 /* Element i of the transformed row; i may be dim under IP. */
@@ -68,14 +66,6 @@ transformed(const gg_cuda_data &data, uint32_t row, uint32_t i)
 		return data.side[row];
 	return data.side != NULL && data.metric == GG_METRIC_COSINE ?
 		element(data, row, i) * data.side[row] : element(data, row, i);
-}
-
-__device__ static inline float
-warp_sum(float value)
-{
-	for (int stride = 16; stride > 0; stride /= 2)
-		value += __shfl_xor_sync(GG_FULL_WARP, value, stride);
-	return value;
 }
 
 /* side[row] = |x|^2; *largest = the bits of the largest */
@@ -93,7 +83,7 @@ squared_norms_kernel(gg_cuda_data data, uint32_t first, float *side, uint32_t *l
 
 		sum = fmaf(x, x, sum);
 	}
-	sum = fminf(warp_sum(sum), 3e38f);
+	sum = fminf(gg_warp_sum(sum), 3e38f);
 	if ((threadIdx.x & 31) == 0)
 	{
 		side[row] = sum;
@@ -149,7 +139,8 @@ mean_kernel(uint32_t elements, const float *sums, float *mean)
 }
 
 static __global__ void
-extent_kernel(gg_cuda_data data, uint32_t elements, uint32_t sample, const float *mean, float *extents)
+extent_kernel(gg_cuda_data data, uint32_t elements, uint32_t sample, const float *mean,
+			  float *extents)
 {
 	const uint32_t s = blockIdx.x * WARPS + threadIdx.x / 32;
 	float		extent = 0.0f;
@@ -157,7 +148,8 @@ extent_kernel(gg_cuda_data data, uint32_t elements, uint32_t sample, const float
 	if (s >= sample)
 		return;
 	for (uint32_t i = threadIdx.x & 31; i < elements; i += 32)
-		extent = fmaxf(extent, fabsf(transformed(data, sample_row(s, sample, data.n), i) - mean[i]));
+		extent = fmaxf(extent, fabsf(transformed(data, sample_row(s, sample, data.n),
+												 i) - mean[i]));
 	for (int stride = 16; stride > 0; stride /= 2)
 		extent = fmaxf(extent, __shfl_xor_sync(GG_FULL_WARP, extent, stride));
 	if ((threadIdx.x & 31) == 0)
@@ -192,7 +184,7 @@ convert_kernel(gg_cuda_data data, gg_cuda_kind kind, uint32_t units, uint32_t el
 			norm = fmaf(rounded.x, rounded.x, fmaf(rounded.y, rounded.y, norm));
 			((__half2 *) out)[i / 2] = pair;
 		}
-		norm = warp_sum(norm);
+		norm = gg_warp_sum(norm);
 		if (lane == 0)
 			norms[row] = norm;
 	}
@@ -268,7 +260,8 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 	const bool	needs_side = data->metric == GG_METRIC_IP ||
 		(data->metric == GG_METRIC_COSINE && data->element == GG_ELEMENT_F16);
 	/* 8 GB of rows a launch: some 5 ms; of short rows fewer bytes */
-	const uint64_t fit = ((uint64_t) 8 << 30) / ((uint64_t) data->dim * gg_element_size(data->element)) + 1;
+	const uint64_t fit = ((uint64_t) 8 << 30) /
+		((uint64_t) data->dim * gg_element_size(data->element)) + 1;
 	const uint64_t step = fit > 4 * GG_PASS_ROWS ? 4 * GG_PASS_ROWS : fit;
 	gg_cuda_rows *view = &copy->view;
 	gg_cuda_buffer<float> sums;
@@ -288,7 +281,7 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 	view->norms = copy->norms.get();
 	data->side = NULL;
 	if (n == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 
 	if (needs_side)
 	{
@@ -299,7 +292,7 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 		GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, sizeof(uint32_t), stream));
 		for (uint64_t first = 0; first < n; first += step)
 		{
-			const uint64_t count = n - first < step ? n - first : step;
+			const uint32_t count = gg_cuda_slice(n, first, step);
 
 			squared_norms_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, stream>>>
 				(*data, (uint32_t) first, copy->side.get(), largest.get());
@@ -322,7 +315,8 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 		mean_partial_kernel<<<dim3(gg_cuda_blocks(elements, 64), MEAN_GROUPS), 64, 0, stream>>>
 			(*data, elements, sample, sums.get());
 		GG_CUDA_LAUNCHED("mean_partial_kernel");
-		mean_kernel<<<gg_cuda_blocks(elements, 64), 64, 0, stream>>>(elements, sums.get(), mean.get());
+		mean_kernel<<<gg_cuda_blocks(elements, 64), 64, 0, stream>>>
+			(elements, sums.get(), mean.get());
 		GG_CUDA_LAUNCHED("mean_kernel");
 	}
 	extent_kernel<<<gg_cuda_blocks(extent_sample, WARPS), WARPS * 32, 0, stream>>>
@@ -335,7 +329,7 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 
 	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint64_t count = n - first < step ? n - first : step;
+		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		convert_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, stream>>>
 			(*data, view->kind, view->units, elements, mean.get(), scale, (uint32_t) first,
@@ -362,5 +356,5 @@ gg_cuda_working_copy_gather(const gg_cuda_rows *from, const uint32_t *ids, uint3
 			(*from, ids, count, copy->rows.get(), copy->norms.get());
 		GG_CUDA_LAUNCHED("gather_kernel");
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }

@@ -2,18 +2,23 @@
  * write.cu
  *		Rows and graph on their way into an index.
  *
- * Pinned memory is read by the device itself.  Pageable memory goes through a buffer of the driver's, which all threads
- * of a process share: 5 to 6 GB/s, by one thread as by eight.  Rows are what there is most of, and callers bring them with several threads
- * at once, so each of these gets pinned buffers of its own (index_stage): 6 GB/s by one thread, 12 by two, 23 by
- * four, 40 by eight, all measured on one H200 with memory that other processes had filled.
+ * Pinned memory is read by the device itself.  Pageable memory goes through a buffer of the
+ * driver's, which all threads of a process share: 5 to 6 GB/s, by one thread as by eight.  Rows are
+ * what there is most of, and callers bring them with several threads at once, so each of these gets
+ * pinned buffers of its own (index_stage): 6 GB/s by one thread, 12 by two, 23 by four, 40 by
+ * eight, all measured on one H200 with memory that other processes had filled.
  */
 #include <new>
 
 #include "index.cuh"
 
-#define UPLOAD_BYTES ((uint64_t) 64 << 20)	/* between two looks at cancelled(): 12 ms of pageable copy */
+/* between two looks at cancelled(): 12 ms of pageable copy */
+#define UPLOAD_BYTES ((uint64_t) 64 << 20)
 
-/* Pinning takes half a millisecond a MB; a copy as short as this one still takes longer than to start it. */
+/*
+ * Pinning takes half a millisecond a MB; a copy as short as this one still takes longer than to
+ * start it.
+ */
 #define STAGE_BYTES ((size_t) 512 << 10)
 
 /* ---- pinned buffers ------------------------------------------------------------ */
@@ -35,8 +40,8 @@ index_stage::create()
 	GG_TRY(stream_.create());
 	for (int i = 0; i < 2; i++)
 		GG_CUDA_TRY(cudaEventCreateWithFlags(&left_[i], cudaEventDisableTiming));
-	return gg_cuda_pin_status(cudaHostAlloc(&memory_, 2 * STAGE_BYTES, cudaHostAllocDefault), __func__,
-							  "cudaHostAlloc", 2 * STAGE_BYTES);
+	return gg_cuda_pin_status(cudaHostAlloc(&memory_, 2 * STAGE_BYTES, cudaHostAllocDefault),
+							  __func__, "cudaHostAlloc", 2 * STAGE_BYTES);
 }
 
 gg_status
@@ -45,7 +50,7 @@ index_stage::buffer(char **memory)
 	/* an event that was never recorded counts as done */
 	GG_CUDA_TRY(cudaEventSynchronize(left_[turn_]));
 	*memory = (char *) memory_ + turn_ * STAGE_BYTES;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 gg_status
@@ -53,7 +58,7 @@ index_stage::sent()
 {
 	GG_CUDA_TRY(cudaEventRecord(left_[turn_], stream_.get()));
 	turn_ ^= 1;
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* One that nobody uses, or a new one; NULL when there is no pinned memory to be had. */
@@ -131,12 +136,13 @@ queue_piece(const gg_index *index, const row_piece *piece, const void *from, cud
 {
 	if (piece->rows == 1)
 		return cudaMemcpyAsync(piece->to, from, piece->width, cudaMemcpyHostToDevice, stream);
-	return cudaMemcpy2DAsync(piece->to, index->view.row_stride, from, piece->width, piece->width, piece->rows,
-							 cudaMemcpyHostToDevice, stream);
+	return cudaMemcpy2DAsync(piece->to, index->view.row_stride, from, piece->width, piece->width,
+							 piece->rows, cudaMemcpyHostToDevice, stream);
 }
 
 gg_status
-index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes, const gg_control *control)
+index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
+				const gg_control *control)
 {
 	cudaStream_t stream = index->stream.get();
 
@@ -153,12 +159,13 @@ index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t byt
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 		GG_TRY(gg_cuda_check_cancel(control, __func__));
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* The same by way of pinned memory; done when it returns. */
 static gg_status
-stage_rows(const gg_index *index, index_stage *stage, uint64_t offset, const char *from, uint64_t bytes)
+stage_rows(const gg_index *index, index_stage *stage, uint64_t offset, const char *from,
+		   uint64_t bytes)
 {
 	while (bytes > 0)
 	{
@@ -175,7 +182,7 @@ stage_rows(const gg_index *index, index_stage *stage, uint64_t offset, const cha
 		bytes -= done;
 	}
 	GG_CUDA_TRY(cudaStreamSynchronize(stage->stream()));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* ---- the engine's ------------------------------------------------------------------- */
@@ -228,11 +235,11 @@ gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *
 			break;
 	}
 	if (offset > size || bytes > size - offset)
-		return gg_cuda_fail(GG_EINVAL, __func__, "bytes %llu + %llu of part %d, which has %llu",
-							(unsigned long long) offset, (unsigned long long) bytes, (int) part,
-							(unsigned long long) size);
+		return gg_fail(GG_EINVAL, __func__, "bytes %llu + %llu of part %d, which has %llu",
+					   (unsigned long long) offset, (unsigned long long) bytes, (int) part,
+					   (unsigned long long) size);
 	if (bytes == 0)
-		return gg_cuda_ok();
+		return gg_ok();
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	if (part == GG_PART_ROWS)
 		return write_rows(index, offset, (const char *) src, bytes);

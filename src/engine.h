@@ -2,32 +2,39 @@
  * engine.h
  *		The line between PostgreSQL and the graph engines.
  *
- * Everything above this header knows pages, snapshots and ereport(); everything
- * below it knows rows, graphs and distances.  No PostgreSQL header is included
- * on the far side, every function that can fail returns a gg_status, and nothing
- * longjmps across: callbacks handed down report failure by returning false.
+ * What is above this header knows pages, snapshots and ereport().  What is below it knows rows,
+ * graphs and distances, and includes no PostgreSQL header.  A function that can fail returns a
+ * gg_status.  Nothing longjmps across the line: callbacks report failure by returning false.
  *
- * Two engines implement gg_engine: gg_cpu_engine (src/cpu/, always there, and
- * the oracle) and gg_cuda_engine (kernels/, when built with nvcc).  The walk over a
- * gg_source at the end of the file is the CPU engine's search; it serves rows in
- * memory and rows in relation pages alike.
+ * Two engines implement gg_engine.  gg_cpu_engine (src/cpu/) is always there and is the oracle of
+ * the other; gg_cuda_engine (kernels/) is there when built with nvcc.  The walk over a gg_source,
+ * at the end of this file, is the CPU engine's search.  It serves rows in memory and rows in
+ * relation pages alike.
  *
  * Conventions
- *	- A data set is n rows of dim elements, row-major and without padding: row i
- *	  starts at byte i * dim * gg_element_size(element).  Row x stride products
- *	  are 64-bit.
- *	- Queries are always float32, whatever the rows are.
- *	- Distances are float32 and ordered like the SQL operator, smaller is
- *	  nearer, ties broken by the lower node id:
+ *	- A data set is n rows of dim elements, row-major and without padding: row i starts at byte
+ *	  i * dim * gg_element_size(element).  Products of a row and a stride are 64-bit.
+ *	- n is at most GG_MAX_NODES, dim is 1 .. GG_MAX_DIM.
+ *	- Queries are float32, whatever the rows are.
+ *	- Distances are float32 and ordered like the SQL operator.  Smaller is nearer, and ties go to
+ *	  the lower node id:
  *		GG_METRIC_L2		squared Euclidean distance
  *		GG_METRIC_IP		negative inner product
  *		GG_METRIC_COSINE	1 - cos(row, query), in [0, 2]
  *		GG_METRIC_L1		sum of absolute differences
- *	  A distance that comes out NaN (overflow: inf - inf) counts as +infinity.
- *	- Cosine: float32 rows are stored with unit length and float16 rows as given
- *	  (a unit row rounded to half loses order between near ties); queries need
- *	  unit length, see gg_query_prepare().
- *	- n is at most GG_MAX_NODES, dim is 1 .. GG_MAX_DIM.
+ *	  A distance that comes out as NaN (overflow: inf - inf) counts as +infinity.
+ *	- Under cosine, float32 rows are stored with unit length, and float16 rows as given: a unit row
+ *	  that is rounded to half loses the order of near ties.  The engines' searches take queries of
+ *	  any length; gg_distance_fn takes prepared ones, see gg_query_prepare().
+ *	- An out parameter is set only with GG_OK, unless stated otherwise.  Besides the errors named at
+ *	  a function, one that touches a device may return GG_EDEVICE, and one that takes memory
+ *	  GG_ENOMEM or GG_EDEVICE_MEMORY.
+ *
+ * Papers
+ *	[GNND]	Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based NN-Descent", 2021.
+ *	[CAGRA]	Ootomo, Naruse, Nolet, Wang, Feher, Wang: "CAGRA: Highly Parallel Graph Construction and
+ *			Approximate Nearest Neighbor Search for GPUs", 2023.
+ * src/README tells where we depart from them.
  */
 #ifndef GG_ENGINE_H
 #define GG_ENGINE_H
@@ -59,7 +66,7 @@ typedef enum gg_code
 	GG_EDEVICE,					/* a device call failed; device_error says how */
 	GG_ECANCELED,				/* gg_control.cancelled said so */
 	GG_ECALLBACK,				/* a gg_source callback returned false */
-	GG_EUNSUPPORTED				/* this engine, or this device, does not do that; nothing else is the matter */
+	GG_EUNSUPPORTED				/* this engine, or this device, is well but does not do that */
 } gg_code;
 
 typedef struct gg_status
@@ -69,6 +76,18 @@ typedef struct gg_status
 	const char *where;			/* static string: the function that failed */
 	char		message[192];	/* lower-case fact with its numbers, "" when GG_OK */
 } gg_status;
+
+static inline gg_status
+gg_ok(void)
+{
+	gg_status	status = {GG_OK, 0, "", ""};
+
+	return status;
+}
+
+/* A failure that is not a device's.  where: the function that failed; format: of message. */
+extern gg_status gg_fail(gg_code code, const char *where, const char *format, ...)
+			__attribute__((format(printf, 3, 4)));
 
 /* ---- data -------------------------------------------------------------- */
 
@@ -113,14 +132,18 @@ typedef enum gg_phase
 } gg_phase;
 
 /*
- * How a long call talks to its caller.  Both callbacks are called from the thread that called
- * the engine, never from an engine thread, and must not longjmp.  cancelled() is asked at least
- * every 100 ms at any stage, and the call then returns GG_ECANCELED with all its memory given back.
+ * How a long call talks to its caller.  Both callbacks are called from the thread that called the
+ * engine, never from an engine thread, and must not longjmp.  The engine asks cancelled() at least
+ * every 100 ms at any stage.  When it returns true, the call frees its memory and returns
+ * GG_ECANCELED.
+ *
+ * Wherever a gg_control is asked for it may be NULL: one thread, and nobody to talk to.
  */
 typedef struct gg_control
 {
 	bool		(*cancelled) (void *ctx);	/* may be NULL */
-	void		(*progress) (void *ctx, gg_phase phase, uint64_t done, uint64_t total); /* may be NULL */
+	/* may be NULL */
+	void		(*progress) (void *ctx, gg_phase phase, uint64_t done, uint64_t total);
 	void	   *ctx;
 	int			threads;		/* CPU threads to use, the calling one included; >= 1 */
 } gg_control;
@@ -130,7 +153,7 @@ typedef struct gg_control
 typedef enum gg_init
 {
 	GG_INIT_PIVOT_CELLS = 0,	/* lists start from cells around random pivots */
-	GG_INIT_RANDOM = 1			/* the paper's start, for comparison */
+	GG_INIT_RANDOM = 1			/* random lists, as [GNND] section 4 has it; for comparison */
 } gg_init;
 
 typedef struct gg_build_params
@@ -144,10 +167,10 @@ typedef struct gg_build_params
 } gg_build_params;
 
 /*
- * A finished graph.  Lists hold no duplicates, no self loops and no id out of range; a list
- * shorter than the degree (n <= degree) ends in GG_NO_NODE.  Every node is reachable from
- * the pivots along adjacency, and every pivot from pivot 0 along pivot_adjacency.  Pivots are in
- * random order: any prefix of them is a random sample.
+ * A finished graph.  A list holds no duplicates, no self loop and no id out of range; a list that
+ * is shorter than the degree ends in GG_NO_NODE.  Pivots are the nodes at which walks enter (entry
+ * points).  Every node is reachable from the pivots along adjacency, and every pivot from pivot 0
+ * along pivot_adjacency.  Pivots are in random order: any prefix of them is a random sample.
  */
 typedef struct gg_graph
 {
@@ -190,9 +213,9 @@ typedef enum gg_search_mode
 
 typedef struct gg_search_params
 {
-	uint32_t	k;				/* results a query, 1 .. itopk_size */
+	uint32_t	k;				/* results per query, 1 .. itopk_size */
 	uint32_t	itopk_size;		/* length of the candidate list, 1 .. GG_MAX_ITOPK */
-	uint32_t	search_width;	/* parents expanded a step; 0 = the engine's choice */
+	uint32_t	search_width;	/* parents expanded per step; 0 = the engine's choice */
 	gg_search_mode mode;
 } gg_search_params;
 
@@ -213,30 +236,34 @@ typedef enum gg_part
 {
 	GG_PART_ROWS = 0,			/* capacity x dim elements */
 	GG_PART_ADJACENCY = 1,		/* capacity x degree uint32_t */
-	GG_PART_PIVOTS = 2			/* npivots x (1 + GG_PIVOT_DEGREE) uint32_t: node, then indices of other pivots */
+
+	/* npivots x (1 + GG_PIVOT_DEGREE) uint32_t: a node, then indices of other pivots */
+	GG_PART_PIVOTS = 2
 } gg_part;
 
 /* ---- serving ------------------------------------------------------------- */
 
 /*
- * Searches for many callers at once, queued and not waited for.  Queries and answers stay in a region of
- * host memory that the device sees: slots of equal layout, one query each.  A search over several
- * indexes (the segments of one relation) is several batches that name the same slot, each with its
- * own list number.
+ * Searches for many callers at once, queued and not waited for.  Queries and answers are in a
+ * region of host memory that the device sees: slots of equal layout, one query each.  A search over
+ * several indexes (the segments of one relation) is several batches that name the same slot, each
+ * with a list number of its own.
  *
- * serve_submit() starts one batch on a lane and returns.  When query i is answered, its k (node, distance)
- * lie at k * list of its slot's nodes and distances, sorted and padded as index_search() does, and then
- * done[list] of the slot becomes tickets[i]: whoever reads that value (acquire) sees the answer.
- * Batches on one lane run one after the other, those on different lanes side by side, also over
- * the same index.  The same query gives the same answer in any batch, on any lane.
+ * serve_submit() starts one batch on a lane, which is an ordered stream of batches, and returns.
+ * When query i is answered, its k (node, distance) are at k * list of its slot's nodes and
+ * distances, sorted and padded as index_search() does, and then done[list] of the slot becomes
+ * tickets[i].  Whoever reads that value (acquire) sees the answer.  Batches on one lane run one
+ * after the other, batches on different lanes side by side, also over the same index.  The same
+ * query gets the same answer in any batch, on any lane.
  *
- * A batch that fails after it was accepted never writes its tickets: serve_check() then returns the
- * error (GG_EDEVICE: the device is lost to this process).  serve_check() also tells whether the lane has nothing left to do.
- * A batch that is not accepted writes nothing: GG_EUNSUPPORTED says that the device is well but cannot run this one, GG_EINVAL
- * names what is wrong with it.
+ * A batch that is refused writes nothing.  GG_EUNSUPPORTED says that the device is well but cannot
+ * run this batch, GG_EINVAL says what is wrong with it.  A batch that fails after it was accepted
+ * never writes its tickets; serve_check() then returns the error, and the device is lost to this
+ * process.
  *
- * One thread submits and checks; index_create(), index_write(), index_finish() and index_close() may be called by
- * another meanwhile, on indexes that no batch in flight names.  The CPU engine answers within serve_submit().
+ * One thread submits and checks.  Meanwhile another may call index_create(), index_write(),
+ * index_finish() and index_close(), on indexes that no batch in flight names.  The CPU engine
+ * answers within serve_submit().
  */
 #define GG_SERVE_LANES		4
 #define GG_SERVE_MAX_BATCH	256
@@ -250,7 +277,7 @@ typedef struct gg_serve_layout
 	char	   *slots;			/* inside the region */
 	size_t		slot_bytes;		/* from slot to slot */
 	uint32_t	nslots;
-	size_t		query;			/* float[dim], unprepared */
+	size_t		query;			/* float[dim], of any length */
 	size_t		nodes;			/* uint32_t[] */
 	size_t		distances;		/* float[] */
 	size_t		done;			/* uint32_t[GG_SERVE_MAX_LISTS] */
@@ -259,7 +286,7 @@ typedef struct gg_serve_layout
 typedef struct gg_serve_batch
 {
 	uint32_t	count;			/* 1 .. GG_SERVE_MAX_BATCH */
-	bool		exact;			/* index_exact() instead of index_search() */
+	bool		exact;			/* all rows compared, as index_exact() does: deltas have no graph */
 	uint32_t	k;				/* as in gg_search_params */
 	uint32_t	itopk_size;
 	uint32_t	list;			/* 0 .. GG_SERVE_MAX_LISTS - 1 */
@@ -271,126 +298,162 @@ typedef struct gg_device_info
 {
 	char		name[64];
 	uint64_t	total_bytes;
-	uint64_t	free_bytes;		/* now, after other processes' share */
+	uint64_t	free_bytes;		/* at the moment, beside what other processes hold */
 } gg_device_info;
 
 /* What a process wants of an engine. */
 typedef enum gg_use
 {
-	GG_USE_BUILD,				/* to build graphs: one piece of work at a time, and the device opened and closed fast */
-	GG_USE_SEARCH				/* all else: pieces of work that run side by side on the device */
+	/* to build graphs: one piece of work at a time, and the device opened and closed fast */
+	GG_USE_BUILD,
+	/* all else: pieces of work that run side by side on the device */
+	GG_USE_SEARCH
 } gg_use;
 
 /*
- * One engine.  All functions are safe to call from one thread at a time per gg_index (index_write(): from several), and from
- * several threads on different ones.
+ * One engine.  Functions may be called from one thread at a time per gg_index (index_write(): from
+ * several), and from several threads on different ones.  None of the pointers is NULL.
  */
 typedef struct gg_engine
 {
 	const char *name;			/* "cpu" or "cuda" */
 
 	/*
-	 * GG_OK when the engine can run here; GG_ENODEVICE with the reason when not.  To be called before any other function; the
-	 * first use that is named holds as long as the process.
+	 * Whether the engine can run here; GG_ENODEVICE with the reason when not.  To be called before
+	 * any other function.  The first use that is named holds as long as the process.
 	 */
 	gg_status	(*probe) (gg_use use);
 
-	/* Peak memory that build() will need for n x dim rows, before anything is allocated. */
+	/* ---- building ---- */
+
+	/*
+	 * Peak memory in bytes that build() needs for these rows and parameters.  Nothing is allocated,
+	 * and data->rows is not looked at.  GG_EINVAL: as build().
+	 */
 	gg_status	(*build_bytes) (const gg_dataset *data, const gg_build_params *params,
 								const gg_control *control, gg_bytes *bytes);
 
 	/*
-	 * Approximate k-NN lists by GNND (paper: gnnd-and-ggm-2021, sections 3 and 4), k =
-	 * intermediate_graph_degree.  ids: n x k, nearest first, GG_NO_NODE at the end when n <= k.
-	 * distances: n x k (+infinity beside GG_NO_NODE), or NULL.  Metric IP compares rows as the
-	 * Euclidean distance after the MIPS reduction (each row given one more element,
-	 * sqrt(max |x|^2 - |x|^2)), which a graph for inner product needs; distances then are those.
+	 * Build a graph: k-NN lists by GNND [GNND, sections 3 and 4], rank-based reordering with
+	 * reverse edges [CAGRA, section III.B], pivots and reachability (our own).  graph is made with
+	 * malloc(), to be freed with gg_graph_free(); it is empty unless GG_OK.  stats may be NULL.
+	 * GG_EINVAL: data or params out of range.  GG_EDEVICE_MEMORY, before anything is done: the
+	 * build does not fit the device.  GG_ECANCELED.
+	 */
+	gg_status	(*build) (const gg_dataset *data, const gg_build_params *params,
+						  const gg_control *control, gg_graph *graph, gg_build_stats *stats);
+
+	/*
+	 * build() over the first n rows of an index that was created with degree 0 and filled by
+	 * index_write(), but not finished.  The graph is the one that build() makes of the same rows in
+	 * host memory.  The index keeps its rows, and is good only for index_close() afterwards.
+	 * Errors: as build(); GG_EINVAL also for another kind of index.
+	 */
+	gg_status	(*build_index) (gg_index *index, uint32_t n, const gg_build_params *params,
+								const gg_control *control, gg_graph *graph, gg_build_stats *stats);
+
+	/* ---- indexes ---- */
+
+	/*
+	 * An index that is filled piece by piece, so that its rows need not be in host memory together.
+	 *
+	 * index_create() takes memory for shape->capacity rows and the graph at once.  GG_EINVAL: a
+	 * shape out of range.  GG_EDEVICE_MEMORY, with the sizes: there is not enough.
+	 *
+	 * index_write() brings bytes [offset, offset + bytes) of a part, in any order and in pieces of
+	 * any length, and returns when src may be used again.  Several threads may write to one index
+	 * at once, each other bytes; pageable memory reaches a device faster so.  GG_EINVAL: the piece
+	 * does not lie inside the part.  Contents are not checked.
+	 *
+	 * index_finish() makes it searchable with its first n rows.  GG_EINVAL: n is over the capacity,
+	 * or the index is finished.
+	 */
+	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);
+	gg_status	(*index_write) (gg_index *index, gg_part part, uint64_t offset, const void *src,
+								uint64_t bytes);
+	gg_status	(*index_finish) (gg_index *index, uint32_t n, const gg_control *control);
+	void		(*index_close) (gg_index *index);	/* NULL is allowed */
+
+	/*
+	 * Bytes of device memory (of the CPU engine: host memory) that an index of this shape takes
+	 * once finished, 0 for a shape that index_create() refuses; and that one index takes now.
+	 */
+	uint64_t	(*shape_bytes) (const gg_shape *shape);
+	uint64_t	(*index_bytes) (const gg_index *index);
+
+	/* ---- serving, see gg_serve_layout ---- */
+
+	/*
+	 * Serve the slots of a region of shared memory with a device.  GG_EINVAL: the slots do not lie
+	 * in the region, or their parts are out of place.  GG_ENODEVICE: no such device.
+	 */
+	gg_status	(*serve_open) (int device, void *region, size_t region_bytes,
+							   const gg_serve_layout *layout, gg_server **server);
+	/* Start a batch on lane 0 .. GG_SERVE_LANES - 1.  GG_EINVAL, GG_EUNSUPPORTED: refused. */
+	gg_status	(*serve_submit) (gg_server *server, gg_index *index, uint32_t lane,
+								 const gg_serve_batch *batch);
+	/* *idle: nothing is left to do on the lane.  Error: that of a batch that was accepted. */
+	gg_status	(*serve_check) (gg_server *server, uint32_t lane, bool *idle);
+	void		(*serve_close) (gg_server *server);
+
+	/* ---- devices ---- */
+
+	/* How many devices there are; and what device number 0 .. count - 1 is called and holds. */
+	gg_status	(*device_count) (int *count);
+	gg_status	(*device_info) (int device, gg_device_info *info);
+
+	/*
+	 * Give back all that this process holds of the device, its context included, which takes some
+	 * hundreds of MB.  Every gg_index must be closed before.  The next call starts anew.
+	 */
+	void		(*release) (void);
+
+	/* ---- for tests and benches alone: stages of a build, and searches whose caller waits ---- */
+
+	/*
+	 * Approximate k-NN lists by GNND [GNND, sections 3 and 4], k = intermediate_graph_degree.  ids:
+	 * n x k, nearest first, GG_NO_NODE at the end when n <= k.  distances: n x k (+infinity beside
+	 * GG_NO_NODE), or NULL.  Inner product compares rows as the Euclidean distance does after the
+	 * MIPS reduction, which a graph for inner product needs: each row gets one more element,
+	 * sqrt(max |x|^2 - |x|^2).  Distances are then those.  Errors: as build().
 	 */
 	gg_status	(*knn_graph) (const gg_dataset *data, const gg_build_params *params,
 							  const gg_control *control, uint32_t *ids, float *distances,
 							  gg_build_stats *stats);
 
 	/*
-	 * Rank-based reordering with reverse edges (paper: cagra-2023, section III.B).  knn: n x k ids,
-	 * nearest first; graph: n x degree.  A function of knn alone: every engine returns the same
-	 * bytes for it.  Contract in src/cpu/optimize.c.
+	 * Rank-based reordering with reverse edges [CAGRA, section III.B].  knn: n x k ids, nearest
+	 * first; graph: n x degree.  The result is a function of knn alone: every engine returns the
+	 * same bytes for it.  The contract is in src/cpu/optimize.c.  GG_EINVAL: k or degree out of
+	 * range.
 	 */
 	gg_status	(*optimize) (const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
 							 const gg_control *control, uint32_t *graph);
 
-	/* The whole chain, k-NN graph to connected graph with pivots.  Free with gg_graph_free(). */
-	gg_status	(*build) (const gg_dataset *data, const gg_build_params *params,
-						  const gg_control *control, gg_graph *graph, gg_build_stats *stats);
+	/*
+	 * An index over rows and graph in host memory, finished at once.  The CPU engine keeps the
+	 * pointers, the CUDA engine copies.  graph may be NULL: then there are exact searches only.
+	 * GG_EINVAL: data out of range, or a graph that is not over it.
+	 */
+	gg_status	(*index_open) (const gg_dataset *data, const gg_graph *graph,
+							   const gg_control *control, gg_index **index);
 
 	/*
-	 * Take what searches need; the CPU engine keeps the pointers, the CUDA engine copies.  graph may be NULL: then there are
-	 * exact searches only.
+	 * Best-first search [CAGRA, section IV] of nq queries (nq x dim float32, of any length) through
+	 * the graph.  nodes and distances: nq x k, sorted by (distance, node), padded with GG_NO_NODE
+	 * and +infinity.  GG_EINVAL: params out of range, no graph, or an index that is not finished.
 	 */
-	gg_status	(*index_open) (const gg_dataset *data, const gg_graph *graph, const gg_control *control,
-							   gg_index **index);
-
-	/*
-	 * nq queries (nq x dim float32, unprepared) against the graph: nodes and distances are nq x k,
-	 * sorted by (distance, node), padded with GG_NO_NODE and +infinity.
-	 */
-	gg_status	(*index_search) (gg_index *index, const gg_search_params *params, const float *queries,
-								 uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances);
+	gg_status	(*index_search) (gg_index *index, const gg_search_params *params,
+								 const float *queries, uint32_t nq, const gg_control *control,
+								 uint32_t *nodes, float *distances);
 
 	/*
 	 * The same over all rows, exactly.  filter: NULL, or ceil(n / 32) words in which bit i % 32 of
 	 * word i / 32 lets row i be returned.  k is 1 .. GG_MAX_ITOPK.
 	 */
-	gg_status	(*index_exact) (gg_index *index, uint32_t k, const uint32_t *filter, const float *queries,
-								uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances);
-
-	void		(*index_close) (gg_index *index);	/* NULL is allowed */
-
-	/*
-	 * An index that is filled piece by piece, so that rows need not lie in host memory together: memory for
-	 * shape->capacity rows and the graph is taken at once (GG_EDEVICE_MEMORY, with the sizes, when there is
-	 * not enough), then index_write() brings the parts, in any order and in pieces of any length, and
-	 * index_finish() makes it searchable with shape n rows.  index_write() returns when src may be used
-	 * again.  It checks that the piece lies inside the part, nothing else.  Several threads may write to one index at once,
-	 * each other bytes, and pageable memory reaches a device faster so.
-	 */
-	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);
-	gg_status	(*index_write) (gg_index *index, gg_part part, uint64_t offset, const void *src, uint64_t bytes);
-	gg_status	(*index_finish) (gg_index *index, uint32_t n, const gg_control *control);
-
-	/*
-	 * More rows of an index without a graph, after index_finish(): rows [0, n) have been written, n <=
-	 * capacity.  Searches queued before see the old number.
-	 */
-	gg_status	(*index_grow) (gg_index *index, uint32_t n);
-
-	/*
-	 * build() over the n rows of an index created with degree 0 and filled by index_write() but not finished.  The graph is
-	 * the one that build() makes of the same rows in host memory.  Memory for the build is checked as build()
-	 * does; the index holds its rows still, and is only good for index_close() afterwards.
-	 */
-	gg_status	(*build_index) (gg_index *index, uint32_t n, const gg_build_params *params,
-								const gg_control *control, gg_graph *graph, gg_build_stats *stats);
-
-	/* Device memory (of the CPU engine: host memory) that an index of this shape takes once finished; and of one index, now. */
-	uint64_t	(*shape_bytes) (const gg_shape *shape);
-	uint64_t	(*index_bytes) (const gg_index *index);
-
-	/* Serving, below; NULL never. */
-	gg_status	(*serve_open) (int device, void *region, size_t region_bytes, const gg_serve_layout *layout,
-							   gg_server **server);
-	gg_status	(*serve_submit) (gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch);
-	gg_status	(*serve_check) (gg_server *server, uint32_t lane, bool *idle);
-	void		(*serve_close) (gg_server *server);
-
-	/* How many devices there are, and what one is called and holds. */
-	gg_status	(*device_count) (int *count);
-	gg_status	(*device_info) (int device, gg_device_info *info);
-
-	/*
-	 * Give back all that this process holds of the device, its context included, which is some hundreds
-	 * of MB; every gg_index must be closed before.  The next call starts anew.
-	 */
-	void		(*release) (void);
+	gg_status	(*index_exact) (gg_index *index, uint32_t k, const uint32_t *filter,
+								const float *queries, uint32_t nq, const gg_control *control,
+								uint32_t *nodes, float *distances);
 } gg_engine;
 
 extern const gg_engine gg_cpu_engine;
@@ -398,21 +461,23 @@ extern const gg_engine gg_cpu_engine;
 extern const gg_engine gg_cuda_engine;
 #endif
 
+/* Free the arrays of a graph and empty it; an empty one is allowed. */
 extern void gg_graph_free(gg_graph *graph);
 
 /* ---- one row, one query (CPU, SIMD chosen at run time) ----------------- */
 
-/* Distance between one stored row and one prepared query of dim elements. */
+/* Distance between one stored row and one prepared query, both of dim elements. */
 typedef float (*gg_distance_fn) (const void *row, const float *query, uint32_t dim);
 
+/* NULL when metric or element is unknown. */
 extern gg_distance_fn gg_distance_function(gg_metric metric, gg_element element);
 
 /* Name of the instruction set in use: "avx512", "avx2", "neon", "plain". */
 extern const char *gg_simd_name(void);
 
 /*
- * Make a query ready for gg_distance_fn, in place: unit length under cosine (a zero query stays
- * zero, every distance is then 1), untouched otherwise.
+ * Prepare a query for gg_distance_fn, in place.  Under cosine it gets unit length (a zero query
+ * stays zero, and every distance is then 1); under other metrics it stays as it is.
  */
 extern void gg_query_prepare(gg_metric metric, float *query, uint32_t dim);
 
@@ -423,8 +488,8 @@ extern void gg_halves_to_floats(const uint16_t *src, float *dst, size_t count);
 /* ---- the walk ---------------------------------------------------------- */
 
 /*
- * Where a walk gets its rows and edges.  Each callback returns false when it could not
- * (the caller keeps the reason); the walk then returns GG_ECALLBACK.
+ * Where a walk gets its rows and edges.  A callback that fails keeps the reason for the caller of
+ * the walk and returns false; the walk then returns GG_ECALLBACK.
  */
 typedef struct gg_source
 {
@@ -448,19 +513,21 @@ typedef struct gg_candidate
 } gg_candidate;
 
 /*
- * Best-first search (paper: cagra-2023, section IV) that can be resumed wider.
+ * Best-first search [CAGRA, section IV] that can be resumed with a longer candidate list.
  *
- *	gg_walk_start(w, source, itopk)		enter through the pivots, expand until the itopk nearest
- *										nodes known have all been expanded
- *	gg_walk_next(w, &c)					the nearest node known, among those itopk, that was not yet
- *										handed out; false: widen or stop
- *	gg_walk_widen(w, itopk)				go on with a longer list; nothing already computed is
- *										computed again.  Nodes found late may be nearer than nodes
- *										handed out before: they come first in gg_walk_next.
- *	gg_walk_exhausted(w)				no unexpanded node is left: widening will find nothing more
+ *	gg_walk_start()		Enter through the pivots, and expand until the itopk_size nearest nodes
+ *						known have all been expanded.
+ *	gg_walk_next()		The nearest node known, among those itopk_size, that was not returned yet;
+ *						false: widen, or stop.
+ *	gg_walk_widen()		Go on with a longer list.  Nothing is computed twice.  Nodes found late may
+ *						be nearer than nodes returned before; gg_walk_next() returns them first.
+ *	gg_walk_exhausted()	No unexpanded node is left: widening will find nothing more.
+ *	gg_walk_distances()	Distances computed since the start.
+ *	gg_walk_invalid()	Ids out of range that the source gave since the start.  The walk ignores
+ *						them: pages are untrusted input.
  *
- * A walk's memory is kept between starts and freed by gg_walk_free().  Ids that the source hands
- * out of range are ignored and counted (gg_walk_invalid): pages are untrusted input.
+ * start and widen return GG_ENOMEM, or GG_ECALLBACK when the source failed.  A walk keeps its
+ * memory between starts; gg_walk_free() frees it.
  */
 typedef struct gg_walk gg_walk;
 
@@ -469,7 +536,7 @@ extern gg_status gg_walk_start(gg_walk *walk, const gg_source *source, uint32_t 
 extern gg_status gg_walk_widen(gg_walk *walk, uint32_t itopk_size);
 extern bool gg_walk_next(gg_walk *walk, gg_candidate *candidate);
 extern bool gg_walk_exhausted(const gg_walk *walk);
-extern uint64_t gg_walk_distances(const gg_walk *walk); /* computed since start */
+extern uint64_t gg_walk_distances(const gg_walk *walk);
 extern uint64_t gg_walk_invalid(const gg_walk *walk);
 extern void gg_walk_free(gg_walk *walk);
 

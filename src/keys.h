@@ -2,8 +2,9 @@
  * keys.h
  *		Known nodes as 64-bit keys, and heaps of them.  Plain C, for both sides of engine.h.
  *
- * A key is a distance, as an integer of the same order, above a node's id of 31 bits (GG_MAX_NODES), above one flag
- * bit.  Keys without flags compare like (distance, node).
+ * A key is a distance in the upper half, as an unsigned integer of the same order, then a node's id
+ * of 31 bits (GG_MAX_NODES), then one flag bit.  Keys without the flag compare like (distance,
+ * node).
  */
 #ifndef GG_KEYS_H
 #define GG_KEYS_H
@@ -15,6 +16,7 @@
 
 #define KEY_FLAG ((uint64_t) 1)
 
+/* NaN counts as +infinity. */
 static inline uint64_t
 key_of(float distance, uint32_t node)
 {
@@ -45,7 +47,7 @@ key_distance(uint64_t key)
 	return distance;
 }
 
-/* ---- max-heaps --------------------------------------------------------- */
+/* ---- max-heaps: no key is larger than its parent, at (i - 1) / 2 --------- */
 
 /* Add key to a heap of count keys that has room for one more. */
 static inline void

@@ -14,21 +14,21 @@ static gg_status
 build_check(const gg_dataset *data, const gg_build_params *params, const char *where)
 {
 	if (data->n > GG_MAX_NODES)
-		return gg_cpu_fail(GG_EINVAL, where, "%u rows are more than %u", data->n, GG_MAX_NODES);
+		return gg_fail(GG_EINVAL, where, "%u rows are more than %u", data->n, GG_MAX_NODES);
 	if (data->dim < 1 || data->dim > GG_MAX_DIM)
-		return gg_cpu_fail(GG_EINVAL, where, "dimension %u is not in 1 .. %u", data->dim, GG_MAX_DIM);
+		return gg_fail(GG_EINVAL, where, "dimension %u is not in 1 .. %u", data->dim, GG_MAX_DIM);
 	if (data->metric < GG_METRIC_L2 || data->metric > GG_METRIC_L1 ||
 		data->element < GG_ELEMENT_F32 || data->element > GG_ELEMENT_F16)
-		return gg_cpu_fail(GG_EINVAL, where, "metric %d or element %d is unknown",
-						   (int) data->metric, (int) data->element);
+		return gg_fail(GG_EINVAL, where, "metric %d or element %d is unknown", (int) data->metric,
+					   (int) data->element);
 	if (params->graph_degree < 4 || params->graph_degree > GG_MAX_DEGREE / 2)
-		return gg_cpu_fail(GG_EINVAL, where, "graph degree %u is not in 4 .. %u",
-						   params->graph_degree, GG_MAX_DEGREE / 2);
+		return gg_fail(GG_EINVAL, where, "graph degree %u is not in 4 .. %u", params->graph_degree,
+					   GG_MAX_DEGREE / 2);
 	if (params->intermediate_graph_degree < params->graph_degree ||
 		params->intermediate_graph_degree > GG_MAX_DEGREE)
-		return gg_cpu_fail(GG_EINVAL, where, "intermediate graph degree %u is not in %u .. %u",
-						   params->intermediate_graph_degree, params->graph_degree, GG_MAX_DEGREE);
-	return gg_cpu_ok();
+		return gg_fail(GG_EINVAL, where, "intermediate graph degree %u is not in %u .. %u",
+					   params->intermediate_graph_degree, params->graph_degree, GG_MAX_DEGREE);
+	return gg_ok();
 }
 
 static inline uint64_t
@@ -82,7 +82,8 @@ gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_con
 	graph->degree = params->graph_degree;
 	knn = malloc(sizeof(uint32_t) * data->n * (size_t) k + 1);
 	if (!knn)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the k-NN lists of %u rows", data->n);
+		status = gg_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the k-NN lists of %u rows",
+						 data->n);
 	if (status.code == GG_OK)
 		status = gg_cpu_knn_graph_run(pool, data, params, knn, NULL, &order, stats);
 
@@ -91,7 +92,8 @@ gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_con
 	{
 		graph->adjacency = malloc(sizeof(uint32_t) * data->n * (size_t) graph->degree + 1);
 		if (!graph->adjacency)
-			status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the lists of %u nodes", data->n);
+			status = gg_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the lists of %u nodes",
+							 data->n);
 	}
 	if (status.code == GG_OK)
 		status = gg_cpu_optimize_run(pool, knn, data->n, k, graph->degree, order, graph->adjacency);

@@ -3,29 +3,34 @@
  *		Pivots, and a graph in which every node is reachable from them.
  *
  * A graph made of near neighbours alone falls apart where data is clustered, and a walk that starts
- * far from its query stays where it started.  So every walk enters through the pivots, random rows
- * in a small graph of their own, to which rows are added where no pivot is near (cover_nodes); and
- * reachability is made, not hoped for:
+ * far from its query stays where it started.  So every walk enters through the pivots: random rows
+ * in a small graph of their own, to which rows are added where no pivot is near (cover_nodes).
+ * Reachability is made in three steps (reach.h):
  *
- *	1. A breadth-first search goes from all pivots along the adjacency; the edge by which a node is
+ *	1. A breadth-first search goes from all pivots along the adjacency.  The edge by which a node is
  *	   reached first is its tree edge.
- *	2. A node not reached, an orphan, is linked from a reached node among its k-NN list: the last edge
- *	   there that is nobody's tree edge gives way.  Tree edges stay, so whatever was reached remains
- *	   so.  The search goes on from the orphan, and may reach others.
- *	3. An orphan without such a neighbour becomes a pivot itself; where there are too many of them (gg_pivots_most), it
- *	   is linked from the node reached last, which is a leaf of the tree and always has an edge to give.
+ *	2. A node that was not reached, an orphan, is linked from a reached node of its k-NN list, in
+ *	   place of the last edge of that node that is no tree edge.  The search goes on from the
+ *	   orphan, and may reach others.
+ *	3. An orphan without such a neighbour becomes a pivot.  Where there are too many pivots
+ *	   (gg_pivots_most), it is linked from the node reached last, which is a leaf of the tree and
+ *	   always has an edge to give.
+ *
+ * The CUDA engine does the same (kernels/connect.cu) with another rule in step 2, since it has no
+ * k-NN lists on the host.
  *
  * The graph over the pivots is built like the main one, of exact lists where they are few enough
- * (knn_graph.c), but in levels: the first quarter of the pivots, the first sixteenth and so on have
- * graphs of their own, whose edges are longer, and a pivot's list takes turns between the levels that
- * it belongs to.  Near neighbours alone leave tight clusters islands among the pivots, too, and a walk
- * finds only those where it starts.  The pivots are in random order, those added included, so that
- * every prefix is a random sample of them all.
+ * (knn_graph.c), but in levels.  The first quarter of the pivots, the first sixteenth and so on
+ * have graphs of their own, whose edges are longer, and a pivot's list interleaves the levels that
+ * it belongs to.  Near neighbours alone leave tight clusters islands among the pivots, too, and a
+ * walk then finds only those where it starts.  The pivots, those added included, are in random
+ * order, so that every prefix is a random sample of them all.
  *
- * The pivots are made reachable from pivot 0 in the same way as the nodes; an orphan that finds no
- * neighbour there is linked from the last pivot reached that has an edge to give.
+ * The pivots are made reachable from pivot 0 in the same way as the nodes, except that no orphan
+ * becomes a root: step 3 links it from the pivot reached last.
  */
 #include "pivots.h"
+#include "reach.h"
 #include "stages.h"
 
 #include <stdlib.h>
@@ -34,121 +39,78 @@
 /* How often serial loops look at the clock, in nodes. */
 #define POLL_NODES		1024u
 
-typedef struct reach_state
+/* A graph that is being made reachable, on the pool of the build. */
+typedef struct pool_reach
 {
+	gg_reach	reach;
 	gg_pool    *pool;
-	uint32_t   *adjacency;		/* n x degree */
-	uint32_t	n;
-	uint32_t	degree;
-	uint32_t   *parent;			/* n: who reached it; itself: a root; GG_NO_NODE: not reached */
-	uint32_t   *queue;			/* n: nodes in the order of being reached */
-	uint32_t	queued;
-	uint32_t	expanded;
-} reach_state;
+	uint32_t	reported;		/* of the nodes expanded */
+} pool_reach;
 
-static gg_status
-reach_create(reach_state *reach, gg_pool *pool, uint32_t *adjacency, uint32_t n, uint32_t degree)
-{
-	memset(reach, 0, sizeof(*reach));
-	reach->pool = pool;
-	reach->adjacency = adjacency;
-	reach->n = n;
-	reach->degree = degree;
-	reach->parent = malloc(sizeof(uint32_t) * n);
-	reach->queue = malloc(sizeof(uint32_t) * n);
-	if (!reach->parent || !reach->queue)
-		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to connect %u nodes", n);
-	memset(reach->parent, 0xFF, sizeof(uint32_t) * n);
-	return gg_cpu_ok();
-}
-
-static void
-reach_free(reach_state *reach)
-{
-	free(reach->parent);
-	free(reach->queue);
-}
-
-static void
-reach_add(reach_state *reach, uint32_t node, uint32_t parent)
-{
-	reach->parent[node] = parent;
-	reach->queue[reach->queued++] = node;
-}
-
-/* Go on with the breadth-first search as far as it leads. */
-static gg_status
-reach_expand(reach_state *reach)
-{
-	while (reach->expanded < reach->queued)
-	{
-		uint32_t	node = reach->queue[reach->expanded++];
-		const uint32_t *list = reach->adjacency + (size_t) node * reach->degree;
-
-		if (reach->expanded % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(reach->pool)))
-			return gg_pool_poll(reach->pool);
-		for (uint32_t i = 0; i < reach->degree && list[i] != GG_NO_NODE; i++)
-			if (reach->parent[list[i]] == GG_NO_NODE)
-				reach_add(reach, list[i], node);
-		gg_worker_progress(gg_pool_caller(reach->pool), 1);
-	}
-	return gg_cpu_ok();
-}
-
-/* Make orphan a neighbour of node, if node has an edge to give or a free slot. */
+/* Report progress; true: the caller wants the build to stop. */
 static bool
-reach_link(reach_state *reach, uint32_t node, uint32_t orphan)
+reach_stop(void *ctx)
 {
-	uint32_t   *list = reach->adjacency + (size_t) node * reach->degree;
+	pool_reach *on = ctx;
+	gg_worker  *worker = gg_pool_caller(on->pool);
 
-	for (uint32_t i = reach->degree; i-- > 0;)
-	{
-		/* free slots are at the end, and only the first of them may be filled */
-		if (list[i] == GG_NO_NODE && i > 0 && list[i - 1] == GG_NO_NODE)
-			continue;
-		if (list[i] != GG_NO_NODE && reach->parent[list[i]] == node)
-			continue;
-		list[i] = orphan;
-		reach_add(reach, orphan, node);
-		return true;
-	}
+	gg_worker_progress(worker, on->reach.expanded - on->reported);
+	on->reported = on->reach.expanded;
+	return gg_worker_stopping(worker);
+}
+
+static gg_status
+reach_begin(pool_reach *on, gg_pool *pool, uint32_t *adjacency, uint32_t n, uint32_t degree)
+{
+	gg_status	status = gg_reach_create(&on->reach, "gg_cpu_connect", adjacency, n, degree,
+										 reach_stop, on);
+
+	on->pool = pool;
+	on->reported = 0;
+	if (status.code == GG_OK)
+		memset(on->reach.parent, 0xFF, sizeof(uint32_t) * n);
+	return status;
+}
+
+/* After each stretch. */
+static gg_status
+reach_status(pool_reach *on)
+{
+	return reach_stop(on) || on->reach.stopped ? gg_pool_poll(on->pool) : gg_ok();
+}
+
+typedef struct knn_lists
+{
+	const uint32_t *ids;		/* n x k, nearest first */
+	uint32_t	k;
+} knn_lists;
+
+/*
+ * gg_reach_rule: from the nearest reached node of the orphan's k-NN list that has an edge to give.
+ */
+static bool
+link_by_knn(gg_reach *reach, uint32_t orphan, const void *arg)
+{
+	const knn_lists *knn = arg;
+	const uint32_t *near = knn->ids + (size_t) orphan * knn->k;
+
+	for (uint32_t i = 0; i < knn->k && near[i] != GG_NO_NODE; i++)
+		if (gg_reach_has(reach, near[i]) && gg_reach_link(reach, near[i], orphan))
+			return true;
 	return false;
 }
 
-/*
- * Link what can be linked through the k-NN lists.  Linking one orphan may make its neighbours
- * reachable, so go round until a round links nothing.
- */
+/* Search from the roots, then link what can be linked by the k-NN lists. */
 static gg_status
-reach_repair(reach_state *reach, const uint32_t *knn, uint32_t k, uint32_t *repaired)
+reach_by_knn(pool_reach *on, const uint32_t *ids, uint32_t k)
 {
-	uint32_t	linked;
+	knn_lists	knn = {ids, k};
 
-	do
-	{
-		linked = 0;
-		for (uint32_t node = 0; node < reach->n && reach->queued < reach->n; node++)
-		{
-			const uint32_t *near = knn + (size_t) node * k;
-
-			if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(reach->pool)))
-				return gg_pool_poll(reach->pool);
-			if (reach->parent[node] != GG_NO_NODE)
-				continue;
-			for (uint32_t i = 0; i < k && near[i] != GG_NO_NODE; i++)
-				if (reach->parent[near[i]] != GG_NO_NODE && reach_link(reach, near[i], node))
-				{
-					gg_status	status = reach_expand(reach);
-
-					if (status.code != GG_OK)
-						return status;
-					linked++;
-					break;
-				}
-		}
-		*repaired += linked;
-	} while (linked > 0 && reach->queued < reach->n);
-	return gg_cpu_ok();
+	gg_reach_spread(&on->reach);
+	if (on->reach.queued < on->reach.n && !gg_reach_link_all(&on->reach, link_by_knn, &knn))
+		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to connect %u nodes",
+					   on->reach.n);
+	return reach_status(on);
 }
 
 /* Distinct random nodes. */
@@ -165,7 +127,7 @@ draw_pivots(gg_pool *pool, uint32_t *pivots, uint32_t wanted, uint32_t n, uint64
 		if (gg_random_below(seed ^ UINT64_C(0xA0761D6478BD642F), i, n - i) < wanted - taken)
 			pivots[taken++] = i;
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /* Room for one more pivot. */
@@ -175,18 +137,19 @@ grow_pivots(gg_graph *graph, uint32_t *room)
 	uint32_t   *more;
 
 	if (graph->npivots < *room)
-		return gg_cpu_ok();
+		return gg_ok();
 	more = realloc(graph->pivots, sizeof(uint32_t) * (*room + *room / 2 + 16));
 	if (!more)
-		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", *room + *room / 2 + 16);
+		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots",
+					   *room + *room / 2 + 16);
 	graph->pivots = more;
 	*room += *room / 2 + 16;
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /*
- * hops[i] becomes the number of steps from node i to a pivot along the GG_COVER_LIST nearest neighbours
- * of each node; it stays as it is where that takes more than most.
+ * hops[i] becomes the number of steps from node i to a pivot along the GG_COVER_LIST nearest
+ * neighbours of each node; it stays as it is where that takes more than most.
  */
 static gg_status
 count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t most, uint8_t *hops)
@@ -211,7 +174,7 @@ count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t 
 				}
 		}
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /* Let node have at most so many hops. */
@@ -223,13 +186,13 @@ lower_hops(uint8_t *hops, uint32_t node, uint32_t most)
 }
 
 /*
- * Make rows pivots until every row comes to a pivot within most_hops steps, or there are most_pivots.
- * In rounds: of the rows that do not, some become pivots, and those that they lead to in two steps
- * count as near enough.
+ * Make rows pivots until every row comes to a pivot within most_hops steps, or there are
+ * most_pivots.  In rounds: of the rows that do not, some become pivots, and those that they lead to
+ * in two steps count as near enough.
  */
 static gg_status
-cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops, uint32_t most_pivots,
-			 uint8_t *hops, gg_graph *graph, uint32_t *room)
+cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops,
+			 uint32_t most_pivots, uint8_t *hops, gg_graph *graph, uint32_t *room)
 {
 	uint32_t	n = graph->n;
 	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
@@ -243,7 +206,8 @@ cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops,
 	{
 		added = 0;
 		status = count_hops(pool, knn, n, k, most_hops, hops);
-		for (uint32_t node = 0; status.code == GG_OK && node < n && graph->npivots < most_pivots; node++)
+		for (uint32_t node = 0; status.code == GG_OK && node < n && graph->npivots < most_pivots;
+			 node++)
 		{
 			const uint32_t *near = knn + (size_t) node * k;
 
@@ -287,10 +251,10 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph
 	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	uint32_t   *parent = malloc(sizeof(uint32_t) * n);
 	bool	   *covered = calloc(n, sizeof(bool));	/* of a root: its component */
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	if (!parent || !covered)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", n);
+		status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", n);
 	for (uint32_t node = 0; status.code == GG_OK && node < n; node++)
 		parent[node] = node;
 	for (uint32_t node = 0; status.code == GG_OK && node < n; node++)
@@ -327,12 +291,13 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph
 }
 
 /*
- * Add pivots where none is near.  A cluster of 150 rows among 200,000 draws no pivot with probability
- * 0.27, and no walk then finds it: the lists of its rows stay within it, and few edges lead in.
- * First one for each component without any, however many these are: of 40,000 rows in clusters of 12 a twelfth, and
- * with no more than twice the pivots drawn recall is 0.938 instead of 0.9995, 61 of 1,000 queries get no right answer.
- * Then, up to twice as many pivots as were drawn, rows from which one takes more than GG_COVER_HOPS steps.  More pivots
- * would not help: a walk finds the nearest of many less surely, and of few it need not.
+ * Add pivots where none is near.  A cluster of 150 rows among 200,000 draws no pivot with
+ * probability 0.27, and no walk then finds it: the lists of its rows stay within it, and few edges
+ * lead in.  First one for each component without any, however many these are: of 40,000 rows in
+ * clusters of 12 a twelfth, and with no more than twice the pivots drawn recall is 0.938 instead of
+ * 0.9995, 61 of 1,000 queries get no right answer.  Then, up to twice as many pivots as were drawn,
+ * rows from which one takes more than GG_COVER_HOPS steps.  More pivots would not help: a walk
+ * finds the nearest of many less surely, and of few it need not.
  */
 static gg_status
 cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
@@ -345,76 +310,85 @@ cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uin
 		return status;
 	hops = malloc(graph->n);
 	if (!hops)
-		return gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", graph->n);
+		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", graph->n);
 	status = cover_within(pool, knn, k, GG_COVER_HOPS, most, hops, graph, room);
 	free(hops);
 	return status;
 }
 
-/* Steps 1 to 3 for the main graph. */
+/* Steps 1 to 3 for the main graph, whose pivots are there. */
 static gg_status
-connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_graph *graph, gg_build_stats *stats)
+reach_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room,
+			gg_build_stats *stats)
 {
-	reach_state reach;
-	uint32_t	room = gg_pivots_wanted(graph->n);
-	gg_status	status = reach_create(&reach, pool, graph->adjacency, graph->n, graph->degree);
+	pool_reach	on;
+	gg_reach   *reach = &on.reach;
+	uint32_t	most = gg_pivots_most(graph->n);
+	gg_status	status = reach_begin(&on, pool, graph->adjacency, graph->n, graph->degree);
 
-	graph->pivots = malloc(sizeof(uint32_t) * room);
-	if (status.code == GG_OK && !graph->pivots)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", room);
-	if (status.code == GG_OK)
-	{
-		status = draw_pivots(pool, graph->pivots, room, graph->n, seed);
-		graph->npivots = room;
-	}
-	if (status.code == GG_OK)
-		status = cover_nodes(pool, knn, k, graph, &room);
 	if (status.code == GG_OK)
 	{
 		for (uint32_t i = 0; i < graph->npivots; i++)
-			reach_add(&reach, graph->pivots[i], graph->pivots[i]);
-		status = reach_expand(&reach);
+			gg_reach_root(reach, graph->pivots[i]);
+		status = reach_by_knn(&on, knn, k);
 	}
 	if (status.code == GG_OK)
-		status = reach_repair(&reach, knn, k, &stats->repaired);
-	for (uint32_t node = 0; status.code == GG_OK && node < graph->n && reach.queued < graph->n; node++)
 	{
-		if (reach.parent[node] != GG_NO_NODE)
-			continue;
-		if (graph->npivots < gg_pivots_most(graph->n) ||
-			!reach_link(&reach, reach.queue[reach.queued - 1], node))
-		{
-			status = grow_pivots(graph, &room);
-			if (status.code != GG_OK)
-				break;
-			graph->pivots[graph->npivots++] = node;
-			reach_add(&reach, node, node);
-		}
-		stats->repaired++;
-		status = reach_expand(&reach);
+		gg_reach_root_left(reach, most > graph->npivots ? most - graph->npivots : 0);
+		status = reach_status(&on);
 	}
-	if (status.code == GG_OK)
-		gg_pivots_shuffle(graph->pivots, graph->npivots, seed);
-	reach_free(&reach);
+	for (uint32_t i = 0; status.code == GG_OK && i < reach->nleft; i++)
+	{
+		status = grow_pivots(graph, room);
+		if (status.code == GG_OK)
+			graph->pivots[graph->npivots++] = reach->left[i];
+	}
+	stats->repaired += reach->links + reach->nleft;
+	gg_reach_free(reach);
 	return status;
 }
 
-/* The graph over some pivots, as indices into them: their lists (n x GG_PIVOT_LIST) and adjacency. */
+/* The pivots, and every node reachable from them. */
 static gg_status
-link_pivots(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *knn, uint32_t *adjacency)
+connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_graph *graph,
+			  gg_build_stats *stats)
+{
+	uint32_t	room = gg_pivots_wanted(graph->n);
+	gg_status	status;
+
+	graph->pivots = malloc(sizeof(uint32_t) * room);
+	if (!graph->pivots)
+		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", room);
+	status = draw_pivots(pool, graph->pivots, room, graph->n, seed);
+	graph->npivots = room;
+	if (status.code == GG_OK)
+		status = cover_nodes(pool, knn, k, graph, &room);
+	if (status.code == GG_OK)
+		status = reach_nodes(pool, knn, k, graph, &room, stats);
+	if (status.code == GG_OK)
+		gg_pivots_shuffle(graph->pivots, graph->npivots, seed);
+	return status;
+}
+
+/*
+ * The graph over some pivots, as indices into them: their lists (n x GG_PIVOT_LIST) and adjacency.
+ */
+static gg_status
+link_pivots(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *knn,
+			uint32_t *adjacency)
 {
 	gg_build_params params = {.intermediate_graph_degree = GG_PIVOT_LIST, .seed = seed};
 	gg_build_stats unwanted = {0};
 	gg_status	status = gg_cpu_knn_graph_run(pool, pivots, &params, knn, NULL, NULL, &unwanted);
 
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, pivots->n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, NULL, adjacency);
+		status = gg_cpu_optimize_run(pool, knn, pivots->n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, NULL,
+									 adjacency);
 	return status;
 }
 
 /*
- * Build the levels above that of all pivots, and let the pivots in them share their places between
- * the levels, the coarsest first.
+ * Build the levels above that of all pivots, and interleave the lists of the pivots in them.
  */
 static gg_status
 link_levels(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *adjacency)
@@ -422,12 +396,14 @@ link_levels(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *ad
 	uint32_t	sizes[GG_LEVELS_MAX];
 	uint32_t   *levels[GG_LEVELS_MAX] = {adjacency};
 	uint32_t	nlevels = gg_pivot_levels(pivots->n, sizes);
-	uint32_t   *knn = malloc(sizeof(uint32_t) * GG_PIVOT_LIST * (size_t) (pivots->n / GG_LEVEL_RATIO) + 1);
+	size_t		entries = GG_PIVOT_LIST * (size_t) (pivots->n / GG_LEVEL_RATIO);
+	uint32_t   *knn = malloc(sizeof(uint32_t) * entries + 1);
 	gg_dataset	prefix = *pivots;
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	if (!knn)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for the levels of %u pivots", pivots->n);
+		status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for the levels of %u pivots",
+						 pivots->n);
 	for (uint32_t level = 1; status.code == GG_OK && level < nlevels; level++)
 	{
 		prefix.n = sizes[level];
@@ -435,13 +411,38 @@ link_levels(gg_pool *pool, const gg_dataset *pivots, uint64_t seed, uint32_t *ad
 		if (levels[level])
 			status = link_pivots(pool, &prefix, seed, knn, levels[level]);
 		else
-			status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for a level of %u pivots", prefix.n);
+			status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for a level of %u pivots",
+							 prefix.n);
 	}
 	free(knn);
 	if (status.code == GG_OK)
 		gg_pivot_join_levels(levels, sizes, nlevels);
 	while (nlevels-- > 1)
 		free(levels[nlevels]);
+	return status;
+}
+
+/* Every pivot reachable from pivot 0; knn: the pivots' lists. */
+static gg_status
+reach_pivots(gg_pool *pool, const uint32_t *knn, gg_graph *graph)
+{
+	pool_reach	on;
+	gg_reach   *reach = &on.reach;
+	gg_status	status = reach_begin(&on, pool, graph->pivot_adjacency, graph->npivots,
+									 GG_PIVOT_DEGREE);
+
+	if (status.code == GG_OK)
+	{
+		gg_reach_root(reach, 0);
+		status = reach_by_knn(&on, knn, GG_PIVOT_LIST);
+	}
+	if (status.code == GG_OK)
+	{
+		/* no pivot may be a root beside pivot 0 */
+		gg_reach_root_left(reach, 0);
+		status = reach_status(&on);
+	}
+	gg_reach_free(reach);
 	return status;
 }
 
@@ -454,18 +455,17 @@ connect_pivots(gg_pool *pool, const gg_dataset *data, uint64_t seed, gg_graph *g
 	char	   *rows = malloc(row_bytes * n);
 	uint32_t   *knn = malloc(sizeof(uint32_t) * GG_PIVOT_LIST * (size_t) n);
 	gg_dataset	pivots = *data;
-	uint32_t	repaired = 0;
-	reach_state reach = {0};
-	uint32_t	last = 0;
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	graph->pivot_adjacency = malloc(sizeof(uint32_t) * GG_PIVOT_DEGREE * (size_t) n);
 	if (!rows || !knn || !graph->pivot_adjacency)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for the graph of %u pivots", n);
+		status = gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for the graph of %u pivots",
+						 n);
 	if (status.code == GG_OK)
 	{
 		for (uint32_t i = 0; i < n; i++)
-			memcpy(rows + i * row_bytes, (const char *) data->rows + graph->pivots[i] * row_bytes, row_bytes);
+			memcpy(rows + i * row_bytes, (const char *) data->rows + graph->pivots[i] * row_bytes,
+				   row_bytes);
 		pivots.rows = rows;
 		pivots.n = n;
 		status = link_pivots(pool, &pivots, seed, knn, graph->pivot_adjacency);
@@ -474,35 +474,14 @@ connect_pivots(gg_pool *pool, const gg_dataset *data, uint64_t seed, gg_graph *g
 		status = link_levels(pool, &pivots, seed, graph->pivot_adjacency);
 	free(rows);
 	if (status.code == GG_OK)
-		status = reach_create(&reach, pool, graph->pivot_adjacency, n, GG_PIVOT_DEGREE);
-	if (status.code == GG_OK)
-	{
-		reach_add(&reach, 0, 0);
-		status = reach_expand(&reach);
-	}
-	if (status.code == GG_OK)
-		status = reach_repair(&reach, knn, GG_PIVOT_LIST, &repaired);
-
-	/*
-	 * A tree of n nodes has n - 1 edges and the nodes reached have GG_PIVOT_DEGREE times as many
-	 * slots: some node has one to give, and the one reached last, a leaf, always has.
-	 */
-	for (uint32_t i = 0; status.code == GG_OK && i < n && reach.queued < n; i++)
-	{
-		if (reach.parent[i] != GG_NO_NODE)
-			continue;
-		last = reach.queue[reach.queued - 1];
-		if (reach_link(&reach, last, i))
-			status = reach_expand(&reach);
-	}
-	reach_free(&reach);
+		status = reach_pivots(pool, knn, graph);
 	free(knn);
 	return status;
 }
 
 /*
- * The larger of reachability and the pivots' graph, counted with as many rows added to the pivots as are
- * drawn.  More are added only where that many parts of the data are cut off from all pivots.
+ * The larger of reachability and the pivots' graph, counted with as many rows added to the pivots
+ * as are drawn.  More are added only where that many parts of the data are cut off from all pivots.
  */
 uint64_t
 gg_cpu_connect_bytes(const gg_dataset *data, int threads)
@@ -510,28 +489,30 @@ gg_cpu_connect_bytes(const gg_dataset *data, int threads)
 	uint64_t	npivots = 2 * (uint64_t) gg_pivots_wanted(data->n);
 	gg_dataset	pivots = *data;
 	gg_build_params params = {.intermediate_graph_degree = GG_PIVOT_LIST};
-	/* parent and queue, and what tells the components */
+	/* parents, queue and orphans; or, earlier, what tells the components */
 	uint64_t	first = (3 * sizeof(uint32_t) + sizeof(bool)) * (uint64_t) data->n;
 	uint64_t	second;
 
 	if (npivots > data->n)
 		npivots = data->n;
-	second = (gg_element_size(data->element) * data->dim + sizeof(uint32_t) * GG_PIVOT_LIST) * npivots;
+	second = (gg_element_size(data->element) * data->dim + sizeof(uint32_t) * GG_PIVOT_LIST) *
+		npivots;
 	/* the levels: lists of the first one, and the edges of all, a third as many as the pivots' */
-	second += sizeof(uint32_t) * (GG_PIVOT_LIST * (npivots / GG_LEVEL_RATIO) + GG_PIVOT_DEGREE * npivots / (GG_LEVEL_RATIO - 1));
+	second += sizeof(uint32_t) * (GG_PIVOT_LIST * (npivots / GG_LEVEL_RATIO) +
+								  GG_PIVOT_DEGREE * npivots / (GG_LEVEL_RATIO - 1));
 	pivots.n = (uint32_t) npivots;
 	second += gg_cpu_knn_graph_bytes(&pivots, &params, threads, false);
 	return (first > second ? first : second) + sizeof(uint32_t) * (1 + GG_PIVOT_DEGREE) * npivots;
 }
 
 gg_status
-gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const uint32_t *knn, uint32_t k, uint64_t seed,
-				   gg_graph *graph, gg_build_stats *stats)
+gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const uint32_t *knn, uint32_t k,
+				   uint64_t seed, gg_graph *graph, gg_build_stats *stats)
 {
 	gg_status	status;
 
 	if (graph->n == 0)
-		return gg_cpu_ok();
+		return gg_ok();
 	gg_pool_phase(pool, GG_PHASE_CONNECT, graph->n);
 	status = connect_nodes(pool, knn, k, seed, graph, stats);
 	gg_pool_mute(pool, true);

@@ -8,6 +8,7 @@
  *	knn_graph.c		GNND started from pivot cells
  *	optimize.c		rank-based reordering
  *	connect.c		pivots, reachability
+ *	reach.c			the forest of paths that makes nodes reachable, shared with the CUDA engine
  *	pivots.h		rules of the pivots, shared with the CUDA engine
  *	build.c			the chain of them, and the memory it needs
  *	distance.c		one row, one query
@@ -21,32 +22,6 @@
 #define GG_CPU_H
 
 #include "../engine.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-
-/* ---- status ------------------------------------------------------------ */
-
-static inline gg_status
-gg_cpu_ok(void)
-{
-	gg_status	status = {GG_OK, 0, "", ""};
-
-	return status;
-}
-
-/* where: the function that failed; format: a lower-case fact with its numbers */
-static inline gg_status __attribute__((format(printf, 3, 4)))
-gg_cpu_fail(gg_code code, const char *where, const char *format, ...)
-{
-	gg_status	status = {code, 0, where, ""};
-	va_list		args;
-
-	va_start(args, format);
-	vsnprintf(status.message, sizeof(status.message), format, args);
-	va_end(args);
-	return status;
-}
 
 /* ---- distance.c -------------------------------------------------------- */
 

@@ -5,12 +5,27 @@
 #include "cpu.h"
 #include "index.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+
+gg_status
+gg_fail(gg_code code, const char *where, const char *format, ...)
+{
+	gg_status	status = {code, 0, where, ""};
+	va_list		args;
+
+	va_start(args, format);
+	vsnprintf(status.message, sizeof(status.message), format, args);
+	va_end(args);
+	return status;
+}
+
 /* It runs wherever it was built for; the instruction set is chosen later, see distance.c. */
 static gg_status
 cpu_probe(gg_use use)
 {
 	(void) use;
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 static void
@@ -22,18 +37,12 @@ const gg_engine gg_cpu_engine = {
 	.name = "cpu",
 	.probe = cpu_probe,
 	.build_bytes = gg_cpu_build_bytes,
-	.knn_graph = gg_cpu_knn_graph,
-	.optimize = gg_cpu_optimize,
 	.build = gg_cpu_build,
-	.index_open = gg_cpu_index_open,
-	.index_search = gg_cpu_index_search,
-	.index_exact = gg_cpu_index_exact,
-	.index_close = gg_cpu_index_close,
+	.build_index = gg_cpu_build_index,
 	.index_create = gg_cpu_index_create,
 	.index_write = gg_cpu_index_write,
 	.index_finish = gg_cpu_index_finish,
-	.index_grow = gg_cpu_index_grow,
-	.build_index = gg_cpu_build_index,
+	.index_close = gg_cpu_index_close,
 	.shape_bytes = gg_cpu_shape_bytes,
 	.index_bytes = gg_cpu_index_bytes,
 	.serve_open = gg_cpu_serve_open,
@@ -42,5 +51,10 @@ const gg_engine gg_cpu_engine = {
 	.serve_close = gg_cpu_serve_close,
 	.device_count = gg_cpu_device_count,
 	.device_info = gg_cpu_device_info,
-	.release = cpu_release
+	.release = cpu_release,
+	.knn_graph = gg_cpu_knn_graph,
+	.optimize = gg_cpu_optimize,
+	.index_open = gg_cpu_index_open,
+	.index_search = gg_cpu_index_search,
+	.index_exact = gg_cpu_index_exact
 };

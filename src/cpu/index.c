@@ -101,7 +101,9 @@ memory_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 
 /* ---- opening and closing ----------------------------------------------- */
 
-/* graph may be NULL: then only index_exact() works, which is all that rows not yet in a graph need. */
+/*
+ * graph may be NULL: then only index_exact() works, which is all that rows not yet in a graph need.
+ */
 gg_status
 gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph, const gg_control *control,
 				  gg_index **result)
@@ -112,26 +114,25 @@ gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph, const gg_contro
 	(void) control;
 	*result = NULL;
 	if (data->dim < 1 || data->dim > GG_MAX_DIM)
-		return gg_cpu_fail(GG_EINVAL, where, "%u dimensions are not within 1 .. %u",
-						   data->dim, GG_MAX_DIM);
+		return gg_fail(GG_EINVAL, where, "%u dimensions are not within 1 .. %u", data->dim,
+					   GG_MAX_DIM);
 	if (data->n > GG_MAX_NODES)
-		return gg_cpu_fail(GG_EINVAL, where, "%u rows are more than %u", data->n, GG_MAX_NODES);
+		return gg_fail(GG_EINVAL, where, "%u rows are more than %u", data->n, GG_MAX_NODES);
 	if (graph != NULL && graph->n != data->n)
-		return gg_cpu_fail(GG_EINVAL, where, "graph of %u nodes over %u rows", graph->n, data->n);
+		return gg_fail(GG_EINVAL, where, "graph of %u nodes over %u rows", graph->n, data->n);
 	if (graph != NULL && graph->degree > GG_MAX_DEGREE)
-		return gg_cpu_fail(GG_EINVAL, where, "degree %u is more than %u",
-						   graph->degree, GG_MAX_DEGREE);
+		return gg_fail(GG_EINVAL, where, "degree %u is more than %u", graph->degree, GG_MAX_DEGREE);
 	if (graph != NULL && data->n > 0 && (graph->npivots < 1 || graph->npivots > data->n))
-		return gg_cpu_fail(GG_EINVAL, where, "%u pivots are not within 1 .. %u",
-						   graph->npivots, data->n);
+		return gg_fail(GG_EINVAL, where, "%u pivots are not within 1 .. %u", graph->npivots,
+					   data->n);
 	if (gg_distance_function(data->metric, data->element) == NULL)
-		return gg_cpu_fail(GG_EINVAL, where, "no metric %d over elements of type %d",
-						   (int) data->metric, (int) data->element);
+		return gg_fail(GG_EINVAL, where, "no metric %d over elements of type %d",
+					   (int) data->metric, (int) data->element);
 
 	index = calloc(1, sizeof(gg_index));
 	if (index == NULL)
-		return gg_cpu_fail(GG_ENOMEM, where, "out of memory for an index of %zu bytes",
-						   sizeof(gg_index));
+		return gg_fail(GG_ENOMEM, where, "out of memory for an index of %zu bytes",
+					   sizeof(gg_index));
 	index->data = *data;
 	if (graph != NULL)
 		index->graph = *graph;
@@ -139,7 +140,7 @@ gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph, const gg_contro
 	index->distance = gg_distance_function(data->metric, data->element);
 	index->row_bytes = data->dim * gg_element_size(data->element);
 	*result = index;
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 void
@@ -164,8 +165,8 @@ static gg_status
 check_finished(const gg_index *index, const char *where)
 {
 	if (!index->finished)
-		return gg_cpu_fail(GG_EINVAL, where, "the index is not finished");
-	return gg_cpu_ok();
+		return gg_fail(GG_EINVAL, where, "the index is not finished");
+	return gg_ok();
 }
 
 /* Have states for that many threads. */
@@ -176,10 +177,10 @@ provide_states(gg_index *index, int threads)
 	search_state *states;
 
 	if (threads <= index->nstates)
-		return gg_cpu_ok();
+		return gg_ok();
 	states = realloc(index->states, (size_t) threads * sizeof(search_state));
 	if (states == NULL)
-		return gg_cpu_fail(GG_ENOMEM, where, "out of memory for %d search threads", threads);
+		return gg_fail(GG_ENOMEM, where, "out of memory for %d search threads", threads);
 	index->states = states;
 	while (index->nstates < threads)
 	{
@@ -192,12 +193,12 @@ provide_states(gg_index *index, int threads)
 		if (state->query == NULL)
 		{
 			gg_walk_free(state->walk);
-			return gg_cpu_fail(GG_ENOMEM, where, "out of memory for a query of %u dimensions",
-							   index->data.dim);
+			return gg_fail(GG_ENOMEM, where, "out of memory for a query of %u dimensions",
+						   index->data.dim);
 		}
 		index->nstates++;
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 static void
@@ -288,18 +289,18 @@ gg_cpu_index_search(gg_index *index, const gg_search_params *params, const float
 	gg_pool    *pool;
 
 	if (params->itopk_size < 1 || params->itopk_size > GG_MAX_ITOPK)
-		return gg_cpu_fail(GG_EINVAL, where, "itopk_size %u is not within 1 .. %u",
-						   params->itopk_size, GG_MAX_ITOPK);
+		return gg_fail(GG_EINVAL, where, "itopk_size %u is not within 1 .. %u", params->itopk_size,
+					   GG_MAX_ITOPK);
 	if (params->k < 1 || params->k > params->itopk_size)
-		return gg_cpu_fail(GG_EINVAL, where, "k %u is not within 1 .. itopk_size %u",
-						   params->k, params->itopk_size);
+		return gg_fail(GG_EINVAL, where, "k %u is not within 1 .. itopk_size %u", params->k,
+					   params->itopk_size);
 	status = check_finished(index, where);
 	if (status.code != GG_OK)
 		return status;
 	if (index->data.n > 0 && index->graph.npivots == 0)
-		return gg_cpu_fail(GG_EINVAL, where, "the index has no graph");
+		return gg_fail(GG_EINVAL, where, "the index has no graph");
 	if (nq == 0)
-		return gg_cpu_ok();
+		return gg_ok();
 
 	status = create_pool(&pool, control, nq);
 	if (status.code != GG_OK)
@@ -399,12 +400,12 @@ gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const fl
 	int			threads;
 
 	if (k < 1 || k > GG_MAX_ITOPK)
-		return gg_cpu_fail(GG_EINVAL, where, "k %u is not within 1 .. %u", k, GG_MAX_ITOPK);
+		return gg_fail(GG_EINVAL, where, "k %u is not within 1 .. %u", k, GG_MAX_ITOPK);
 	status = check_finished(index, where);
 	if (status.code != GG_OK)
 		return status;
 	if (nq == 0)
-		return gg_cpu_ok();
+		return gg_ok();
 	if (block < 1)
 		block = 1;
 	if (block > EXACT_BLOCK_ROWS)
@@ -418,8 +419,8 @@ gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const fl
 	job.heaps = malloc((size_t) threads * EXACT_QUERIES * k * sizeof(uint64_t));
 	job.counts = malloc((size_t) threads * EXACT_QUERIES * sizeof(uint32_t));
 	if (job.queries == NULL || job.heaps == NULL || job.counts == NULL)
-		status = gg_cpu_fail(GG_ENOMEM, where, "out of memory for %d threads' %u nearest rows",
-							 threads, k);
+		status = gg_fail(GG_ENOMEM, where, "out of memory for %d threads' %u nearest rows", threads,
+						 k);
 
 	for (uint32_t first = 0; first < nq && status.code == GG_OK; first += job.nqueries)
 	{

@@ -15,8 +15,8 @@ typedef struct search_state
 } search_state;
 
 /*
- * data.rows and the graph's arrays are the caller's after index_open(), and own_* after index_create().  Without a graph
- * graph.npivots is 0.
+ * data.rows and the graph's arrays are the caller's after index_open(), and own_* after
+ * index_create().  Without a graph graph.npivots is 0.
  */
 struct gg_index
 {
@@ -51,9 +51,9 @@ extern gg_status gg_cpu_index_create(const gg_shape *shape, gg_index **index);
 extern gg_status gg_cpu_index_write(gg_index *index, gg_part part, uint64_t offset, const void *src,
 									uint64_t bytes);
 extern gg_status gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control);
-extern gg_status gg_cpu_index_grow(gg_index *index, uint32_t n);
 extern gg_status gg_cpu_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
-									const gg_control *control, gg_graph *graph, gg_build_stats *stats);
+									const gg_control *control, gg_graph *graph,
+									gg_build_stats *stats);
 extern uint64_t gg_cpu_shape_bytes(const gg_shape *shape);
 extern uint64_t gg_cpu_index_bytes(const gg_index *index);
 extern gg_status gg_cpu_serve_open(int device, void *region, size_t region_bytes,

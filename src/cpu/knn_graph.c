@@ -3,20 +3,21 @@
  *		Approximate k-NN lists: GNND started from pivot cells (paper: gnnd-and-ggm-2021).
  *
  * Start.  A set of up to BRUTE_ROWS rows is compared with itself completely.  Otherwise each row is
- * assigned to the CELLS_OF_ROW nearest of some random rows, the pivots, and all rows assigned to the
- * same pivot, a cell, are compared with each other.  Assignment is in two levels: some pivots, the
- * regions, are compared with all rows; a row is compared further with the pivots that its nearest
- * region is among the PIVOT_REGIONS nearest of.  GG_INIT_RANDOM takes k random rows instead.
+ * assigned to the CELLS_OF_ROW nearest of some random rows, the pivots, and all rows assigned to
+ * the same pivot, a cell, are compared with each other.  Assignment is in two levels: some pivots,
+ * the regions, are compared with all rows; a row is compared further with the pivots that its
+ * nearest region is among the PIVOT_REGIONS nearest of.  GG_INIT_RANDOM takes k random rows
+ * instead.
  *
  * Descent.  As in the paper: each list offers its SAMPLES nearest new and nearest old entries, each
- * offer is entered at the other end too, up to 2 x SAMPLES, and around every node the new samples are
- * compared with each other and with the old ones, until few entries are made.
+ * offer is entered at the other end too, up to 2 x SAMPLES, and around every node the new samples
+ * are compared with each other and with the old ones, until few entries are made.
  *
  * Departures from the paper:
  *	1. The start above; the paper starts from random lists (see shares of true neighbours below).
  *	2. No selective update: the paper offers a sample only its nearest partner, to save locked
- *	   updates on a GPU.  Here a pair is turned away by comparing vectors of distances with the worst
- *	   entries, and the few that pass are all entered.
+ *	   updates on a GPU.  Here a pair is turned away by comparing vectors of distances with the
+ *	   worst entries, and the few that pass are all entered.
  *	3. Distances at the end are measured again, term by term, and lists sorted by them: tiles
  *	   compute |a|^2 + |b|^2 - 2ab, which orders near ties wrongly.
  *
@@ -42,12 +43,12 @@
 #define SAMPLES			12u
 
 /*
- * Iterations stop when fewer than this share of all list places changed.  How many that takes is the
- * data's: 2 for 200,000 x 128 of intrinsic dimension 16, 3 for MNIST, 7 for hashed TF-IDF vectors of 62,666
- * package descriptions, where stopping after 2 cost 4 points of recall (0.939 for 0.976 at itopk 64).  Half
- * the share adds an iteration and 0.001 to 0.002 of recall there.  One iteration is never enough to tell: it
- * tries only a sample of each list.  From random lists the first changes say
- * little, and the paper's smaller share is used.
+ * Iterations stop when fewer than this share of all list places changed.  How many that takes is
+ * the data's: 2 for 200,000 x 128 of intrinsic dimension 16, 3 for MNIST, 7 for hashed TF-IDF
+ * vectors of 62,666 package descriptions, where stopping after 2 cost 4 points of recall (0.939 for
+ * 0.976 at itopk 64).  Half the share adds an iteration and 0.001 to 0.002 of recall there.  One
+ * iteration is never enough to tell: it tries only a sample of each list.  From random lists the
+ * first changes say little, and the paper's smaller share is used.
  */
 #define DEFAULT_ITERATIONS			12u
 #define DEFAULT_TERMINATION			0.03f
@@ -63,7 +64,10 @@
  */
 #define CELL_LIMIT		4096u
 
-/* How often serial loops look at the clock, in rows: under 1 ms where each of a row's entries is a cache miss. */
+/*
+ * How often serial loops look at the clock, in rows: under 1 ms where each of a row's entries is a
+ * cache miss.
+ */
 #define POLL_ROWS		1024u
 
 typedef struct knn_state
@@ -114,8 +118,8 @@ array(uint64_t count, size_t size)
 static gg_status
 no_memory(const knn_state *state)
 {
-	return gg_cpu_fail(GG_ENOMEM, "gg_cpu_knn_graph", "out of memory for the k-NN graph of %u rows, k = %u",
-					   state->n, state->k);
+	return gg_fail(GG_ENOMEM, "gg_cpu_knn_graph",
+				   "out of memory for the k-NN graph of %u rows, k = %u", state->n, state->k);
 }
 
 /* In a serial loop of the calling thread: is it time to end it?  Then gg_pool_poll() says why. */
@@ -340,8 +344,8 @@ owner_of(const uint64_t *at, uint32_t count, uint64_t i)
 
 /* Rows count x candidates: enter the candidates' labels into the rows' lists. */
 static void
-assign_block(cells_state *cells, gg_worker *worker, gg_lists *lists, const uint32_t *rows, uint32_t count,
-			 const uint32_t *candidates, uint32_t ncandidates, const float *centre)
+assign_block(cells_state *cells, gg_worker *worker, gg_lists *lists, const uint32_t *rows,
+			 uint32_t count, const uint32_t *candidates, uint32_t ncandidates, const float *centre)
 {
 	uint32_t	ids[GG_TILE_ROWS],
 				labels[GG_TILE_ROWS];
@@ -380,7 +384,8 @@ region_centre(const cells_state *cells, uint32_t region)
 	return cells->centres ? cells->centres + (size_t) region * cells->knn->rows.dim : NULL;
 }
 
-#define ASSIGN_ROWS		256u	/* of one block: its packing is 1 / 256 of what it is compared with */
+/* of one block: its packing is 1 / 256 of what it is compared with */
+#define ASSIGN_ROWS		256u
 
 static void
 rows_to_regions_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
@@ -395,8 +400,8 @@ rows_to_regions_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 		for (uint32_t r = 0; r < count; r++)
 			rows[r] = first + r;
-		assign_block(cells, worker, &cells->rows_regions, rows, count, cells->numbers, cells->nregions,
-					 region_centre(cells, cells->nregions));
+		assign_block(cells, worker, &cells->rows_regions, rows, count, cells->numbers,
+					 cells->nregions, region_centre(cells, cells->nregions));
 	}
 }
 
@@ -423,14 +428,15 @@ rows_to_cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		uint32_t	region = owner_of(cells->tasks_at, cells->nregions, i);
-		uint64_t	first = cells->region_rows_at[region] + (i - cells->tasks_at[region]) * ASSIGN_ROWS;
+		uint64_t	first = cells->region_rows_at[region] +
+			(i - cells->tasks_at[region]) * ASSIGN_ROWS;
 		uint64_t	rest = cells->region_rows_at[region + 1] - first;
 		uint32_t	count = rest < ASSIGN_ROWS ? (uint32_t) rest : ASSIGN_ROWS;
 
 		assign_block(cells, worker, &cells->rows_cells, cells->region_rows + first, count,
 					 cells->region_pivots + cells->region_pivots_at[region],
-					 (uint32_t) (cells->region_pivots_at[region + 1] - cells->region_pivots_at[region]),
-					 region_centre(cells, region));
+					 (uint32_t) (cells->region_pivots_at[region + 1] -
+								 cells->region_pivots_at[region]), region_centre(cells, region));
 		gg_worker_progress(worker, count / 4);
 	}
 }
@@ -453,7 +459,9 @@ invert(const knn_state *state, const gg_lists *lists, const uint32_t *members, u
 	{
 		if (pass == 1)
 		{
-			/* at[v + 1] counts v; make it the place of the next one of v, which ends as at[v + 1] */
+			/*
+			 * at[v + 1] counts v; make it the place of the next one of v, which ends as at[v + 1]
+			 */
 			uint64_t	sum = 0;
 
 			for (uint32_t v = 0; v < count; v++)
@@ -485,12 +493,13 @@ invert(const knn_state *state, const gg_lists *lists, const uint32_t *members, u
 				}
 		}
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /* Rows of a cell that are compared with each other: all, or a part of an outsized cell. */
 static void
-cell_part(const cells_state *cells, uint32_t cell, uint32_t part, const uint32_t **ids, uint32_t *count)
+cell_part(const cells_state *cells, uint32_t cell, uint32_t part, const uint32_t **ids,
+		  uint32_t *count)
 {
 	uint64_t	first = cells->cells_at[cell] + (uint64_t) part * CELL_LIMIT;
 	uint64_t	rest = cells->cells_at[cell + 1] - first;
@@ -536,8 +545,8 @@ cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 			triangle_at(task, (count + BLOCK_ROWS - 1) / BLOCK_ROWS, &a, &b);
 		if (centre)
 			gg_rows_load(&state->rows, cells->pivots[cell], 0, state->rows.dim, centre);
-		join_blocks(state, worker, ids, count, a, b, count > GG_TILE_ROWS ? BLOCK_ROWS : GG_TILE_ROWS,
-					centre, false);
+		join_blocks(state, worker, ids, count, a, b, count > GG_TILE_ROWS ? BLOCK_ROWS :
+					GG_TILE_ROWS, centre, false);
 		if (task == 0)
 			gg_worker_progress(worker, count * 3 / 4 / CELLS_OF_ROW);
 	}
@@ -568,7 +577,7 @@ draw_pivots(cells_state *cells)
 		cells->pivots[j] = swap;
 		cells->numbers[i] = i;
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 /* Where distances are measured from while assigning: each region, and the mean of them. */
@@ -597,7 +606,8 @@ cells_sizes(const knn_state *state, uint32_t *npivots, uint32_t *nregions)
 
 	*npivots = (uint32_t) (pivots < 2 * CELLS_OF_ROW ? 2 * CELLS_OF_ROW : pivots);
 	/* regions + PIVOT_REGIONS / regions of the pivots is least at the root; cells are uneven */
-	*nregions = max_u32((uint32_t) (1.2 * sqrt((double) PIVOT_REGIONS * *npivots)), 2 * PIVOT_REGIONS);
+	*nregions = max_u32((uint32_t) (1.2 * sqrt((double) PIVOT_REGIONS * *npivots)),
+						2 * PIVOT_REGIONS);
 	*nregions = min_u32(*nregions, *npivots);
 }
 
@@ -617,7 +627,8 @@ cells_assign(cells_state *cells)
 		/* where distances overflow no region is near, but every row has to have a place */
 		for (uint32_t row = 0; row < state->n; row++)
 		{
-			uint32_t   *region = &cells->rows_regions.ids[(size_t) row * cells->rows_regions.stride];
+			uint32_t   *region = cells->rows_regions.ids +
+				(size_t) row * cells->rows_regions.stride;
 
 			if (stopping_at(state, row))
 				break;			/* and so does what follows */
@@ -631,24 +642,26 @@ cells_assign(cells_state *cells)
 	if (status.code != GG_OK)
 		return status;
 
-	status = gg_lists_create(&cells->pivots_regions, state->n, min_u32(PIVOT_REGIONS, cells->nregions), false,
+	status = gg_lists_create(&cells->pivots_regions, state->n, min_u32(PIVOT_REGIONS,
+																	   cells->nregions), false,
 							 NULL, NULL, pool);
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, pivots_to_regions_run, cells,
 							 (cells->npivots + ASSIGN_ROWS - 1) / ASSIGN_ROWS, 1);
 	if (status.code == GG_OK)
-		status = invert(state, &cells->pivots_regions, cells->pivots, cells->npivots, cells->nregions,
-						&cells->region_pivots_at, &cells->region_pivots, true);
+		status = invert(state, &cells->pivots_regions, cells->pivots, cells->npivots,
+						cells->nregions, &cells->region_pivots_at, &cells->region_pivots, true);
 	gg_lists_free(&cells->pivots_regions, NULL, NULL);
 	if (status.code != GG_OK)
 		return status;
 
 	cells->tasks_at[0] = 0;
 	for (uint32_t r = 0; r < cells->nregions; r++)
-		cells->tasks_at[r + 1] = cells->tasks_at[r] +
-			(cells->region_rows_at[r + 1] - cells->region_rows_at[r] + ASSIGN_ROWS - 1) / ASSIGN_ROWS;
-	status = gg_lists_create(&cells->rows_cells, state->n, min_u32(CELLS_OF_ROW, cells->npivots), false,
-							 NULL, NULL, pool);
+		cells->tasks_at[r + 1] = cells->tasks_at[r] + (cells->region_rows_at[r + 1] -
+													   cells->region_rows_at[r] + ASSIGN_ROWS - 1) /
+			ASSIGN_ROWS;
+	status = gg_lists_create(&cells->rows_cells, state->n, min_u32(CELLS_OF_ROW, cells->npivots),
+							 false, NULL, NULL, pool);
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, rows_to_cells_run, cells, cells->tasks_at[cells->nregions], 1);
 	if (status.code == GG_OK)
@@ -669,7 +682,8 @@ cells_assign(cells_state *cells)
 		{
 			uint32_t	cell = cells->rows_cells.ids[(size_t) row * cells->rows_cells.stride + i];
 
-			state->cells_of[(size_t) row * CELLS_OF_ROW + i] = cell == GG_NO_NODE ? cells->npivots : GG_ENTRY_ID(cell);
+			state->cells_of[(size_t) row * CELLS_OF_ROW + i] = cell == GG_NO_NODE ? cells->npivots :
+				GG_ENTRY_ID(cell);
 		}
 	}
 	gg_lists_free(&cells->rows_cells, NULL, NULL);
@@ -680,7 +694,7 @@ static gg_status
 cells_start(knn_state *state)
 {
 	cells_state cells = {.knn = state};
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	cells_sizes(state, &cells.npivots, &cells.nregions);
 	cells.pivots = array(cells.npivots, sizeof(uint32_t));
@@ -706,8 +720,8 @@ cells_start(knn_state *state)
 		{
 			uint64_t	count = cells.cells_at[c + 1] - cells.cells_at[c];
 
-			cells.tasks_at[c + 1] = cells.tasks_at[c] +
-				count / CELL_LIMIT * joins_of(CELL_LIMIT) + joins_of((uint32_t) (count % CELL_LIMIT));
+			cells.tasks_at[c + 1] = cells.tasks_at[c] + count / CELL_LIMIT * joins_of(CELL_LIMIT) +
+				joins_of((uint32_t) (count % CELL_LIMIT));
 		}
 		state->order = cells.region_rows;
 		cells.region_rows = NULL;
@@ -747,7 +761,8 @@ sample_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 			if (taken[is_new] == SAMPLES)
 				continue;
-			state->samples[is_new][(size_t) row * 2 * SAMPLES + taken[is_new]++] = GG_ENTRY_ID(ids[j]);
+			state->samples[is_new][(size_t) row * 2 * SAMPLES + taken[is_new]++] =
+				GG_ENTRY_ID(ids[j]);
 			ids[j] = GG_ENTRY_ID(ids[j]);
 		}
 		atomic_store_explicit(&state->counts[0][row], taken[0], memory_order_relaxed);
@@ -774,7 +789,8 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 		for (int kind = 0; kind < 2; kind++)
 		{
-			uint32_t	own = COUNT_OWN(atomic_load_explicit(&state->counts[kind][row], memory_order_relaxed));
+			uint32_t	own = COUNT_OWN(atomic_load_explicit(&state->counts[kind][row],
+															 memory_order_relaxed));
 
 			for (uint32_t j = 0; j < own; j++)
 			{
@@ -784,7 +800,8 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 				while (COUNT_ALL(seen) < 2 * SAMPLES)
 					if (atomic_compare_exchange_weak_explicit(count, &seen, seen + COUNT_OTHER,
-															  memory_order_relaxed, memory_order_relaxed))
+															  memory_order_relaxed,
+															  memory_order_relaxed))
 					{
 						state->samples[kind][(size_t) other * 2 * SAMPLES + COUNT_ALL(seen)] = row;
 						break;
@@ -814,11 +831,12 @@ join_add(uint32_t *ids, uint32_t count, const uint32_t *more, uint32_t nmore)
 }
 
 /*
- * For each of m rows, in which of node's cells it is.  Two rows with a common bit have been compared
- * already, in that cell, and that is most of the pairs around a node.
+ * For each of m rows, in which of node's cells it is.  Two rows with a common bit have been
+ * compared already, in that cell, and that is most of the pairs around a node.
  */
 static void
-shared_cells(const knn_state *state, uint8_t *bits, uint32_t node, const uint32_t *ids, uint32_t m, uint8_t *shared)
+shared_cells(const knn_state *state, uint8_t *bits, uint32_t node, const uint32_t *ids, uint32_t m,
+			 uint8_t *shared)
 {
 	const uint32_t *own = state->cells_of + (size_t) node * CELLS_OF_ROW;
 
@@ -887,7 +905,7 @@ descend(knn_state *state, gg_build_stats *stats)
 	uint32_t	limit = state->params->max_iterations;
 	float		termination = state->params->termination_threshold;
 	bool		random = state->params->init == GG_INIT_RANDOM;
-	gg_status	status = gg_cpu_ok();
+	gg_status	status = gg_ok();
 
 	if (limit == 0)
 		limit = random ? DEFAULT_RANDOM_ITERATIONS : DEFAULT_ITERATIONS;
@@ -921,7 +939,8 @@ descend(knn_state *state, gg_build_stats *stats)
 		if (status.code != GG_OK)
 			return status;
 		stats->iterations++;
-		if (iteration > 0 && (double) atomic_load(&state->entered) < (double) termination * state->n * state->k)
+		if (iteration > 0 &&
+			(double) atomic_load(&state->entered) < (double) termination * state->n * state->k)
 			break;
 	}
 	return status;
@@ -971,20 +990,24 @@ knn_check(const gg_dataset *data, const gg_build_params *params)
 	uint32_t	k = params->intermediate_graph_degree;
 
 	if (data->dim < 1 || data->dim > GG_MAX_DIM)
-		return gg_cpu_fail(GG_EINVAL, "gg_cpu_knn_graph", "dimension %u is not in 1 .. %u", data->dim, GG_MAX_DIM);
+		return gg_fail(GG_EINVAL, "gg_cpu_knn_graph", "dimension %u is not in 1 .. %u", data->dim,
+					   GG_MAX_DIM);
 	if (data->n > GG_MAX_NODES)
-		return gg_cpu_fail(GG_EINVAL, "gg_cpu_knn_graph", "%u rows are more than %u", data->n, GG_MAX_NODES);
+		return gg_fail(GG_EINVAL, "gg_cpu_knn_graph", "%u rows are more than %u", data->n,
+					   GG_MAX_NODES);
 	if (k < 1 || k > GG_MAX_DEGREE)
-		return gg_cpu_fail(GG_EINVAL, "gg_cpu_knn_graph", "list length %u is not in 1 .. %u", k, GG_MAX_DEGREE);
-	return gg_cpu_ok();
+		return gg_fail(GG_EINVAL, "gg_cpu_knn_graph", "list length %u is not in 1 .. %u", k,
+					   GG_MAX_DEGREE);
+	return gg_ok();
 }
 
 /*
- * The larger of cells (assigned rows, then cells and lists) and descent (samples and lists); mirrors
- * what those allocate.
+ * The larger of cells (assigned rows, then cells and lists) and descent (samples and lists);
+ * mirrors what those allocate.
  */
 uint64_t
-gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, int threads, bool distances)
+gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, int threads,
+					   bool distances)
 {
 	knn_state	state = {.params = params, .n = data->n, .k = params->intermediate_graph_degree};
 	uint64_t	n = data->n;
@@ -1008,10 +1031,12 @@ gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, in
 		return all;
 
 	cells_sizes(&state, &npivots, &nregions);
-	cells = npivots * (2 * sizeof(uint32_t) + 2 * sizeof(uint64_t) + PIVOT_REGIONS * sizeof(uint32_t));
+	cells = npivots * (2 * sizeof(uint32_t) + 2 * sizeof(uint64_t) +
+					   PIVOT_REGIONS * sizeof(uint32_t));
 	cells += sizeof(float) * dim * ((uint64_t) nregions + 1);
 	cells += n * sizeof(uint32_t) * (1 + CELLS_OF_ROW);	/* order, cells */
-	cells += n * (sizeof(float) + GG_LIST_STRIDE(CELLS_OF_ROW) * (sizeof(uint32_t) + sizeof(float)));
+	cells += n * (sizeof(float) + GG_LIST_STRIDE(CELLS_OF_ROW) * (sizeof(uint32_t) +
+																  sizeof(float)));
 	descent = n * 2 * sizeof(uint32_t) * (2 * SAMPLES + 1);
 	if (params->init == GG_INIT_RANDOM)
 		cells = 0;
@@ -1027,7 +1052,8 @@ gg_status
 gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
 					 uint32_t *ids, float *distances, uint32_t **order, gg_build_stats *stats)
 {
-	knn_state	state = {.params = params, .pool = pool, .n = data->n, .k = params->intermediate_graph_degree};
+	knn_state	state = {.params = params, .pool = pool, .n = data->n,
+						 .k = params->intermediate_graph_degree};
 	finish_state finish = {&state, ids, distances};
 	int			threads = gg_pool_threads(pool);
 	/* lists that need no padding are worked on where they are to be returned */
@@ -1057,7 +1083,8 @@ gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 			status = no_memory(&state);
 	}
 	if (status.code == GG_OK)
-		status = gg_lists_create(&state.lists, state.n, state.k, threads > 1, list_ids, list_distances, pool);
+		status = gg_lists_create(&state.lists, state.n, state.k, threads > 1, list_ids,
+								 list_distances, pool);
 
 	if (status.code == GG_OK)
 	{

@@ -19,8 +19,9 @@
  * alternately, not as a fixed half.
  *
  * How.  (a) asks for each of the k x k neighbours of neighbours whether it is a neighbour: first a
- * small set of hashes, then a table over all nodes that holds the ranks in A's list.  (b) goes through F by i, then by A, so that each R(D) comes
- * in order and ends when it is full; each thread does it for its own share of the D.
+ * small set of hashes, then a table over all nodes that holds the ranks in A's list.  (b) goes
+ * through F by i, then by A, so that each R(D) comes in order and ends when it is full; each thread
+ * does it for its own share of the D.
  */
 #include "stages.h"
 
@@ -41,7 +42,10 @@ typedef struct optimize_state
 	uint32_t	shares;			/* of the nodes, in (b) */
 } optimize_state;
 
-/* A node's neighbours as a set of hashes: 4,096 bits, in which a stranger passes for one of 64 once in 64. */
+/*
+ * A node's neighbours as a set of hashes: 4,096 bits, in which a stranger passes for one of 64 once
+ * in 64.
+ */
 #define SET_BITS		12
 #define SET_HASH(id)	((uint32_t) ((id) * 0x9E3779B1u) >> (32 - SET_BITS))
 
@@ -53,8 +57,8 @@ typedef struct optimize_state
  * unpredictably: both loops count on without a branch.
  */
 static void
-count_detours(const optimize_state *state, const uint32_t *list, uint32_t length, const uint16_t *ranks,
-			  uint32_t *detours)
+count_detours(const optimize_state *state, const uint32_t *list, uint32_t length,
+			  const uint16_t *ranks, uint32_t *detours)
 {
 	uint64_t	set[(1 << SET_BITS) / 64] = {0};
 
@@ -139,7 +143,8 @@ forward_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 			best[i] = key;
 		}
 		for (uint32_t i = 0; i < state->degree; i++)
-			state->forward[(size_t) i * state->n + node] = i < nbest ? list[(uint32_t) best[i]] : GG_NO_NODE;
+			state->forward[(size_t) i * state->n + node] = i < nbest ? list[(uint32_t) best[i]] :
+				GG_NO_NODE;
 		gg_worker_progress(worker, 1);
 	}
 }
@@ -220,13 +225,13 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 					const uint32_t *order, uint32_t *graph)
 {
 	int			threads = gg_pool_threads(pool);
-	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .order = order, .graph = graph,
-		.shares = (uint32_t) threads};
-	gg_status	status = gg_cpu_ok();
+	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .order = order,
+		.graph = graph, .shares = (uint32_t) threads};
+	gg_status	status = gg_ok();
 
 	if (k < 1 || k > GG_MAX_DEGREE || degree < 1 || degree > GG_MAX_DEGREE)
-		return gg_cpu_fail(GG_EINVAL, "gg_cpu_optimize", "list length %u or degree %u is not in 1 .. %u",
-						   k, degree, GG_MAX_DEGREE);
+		return gg_fail(GG_EINVAL, "gg_cpu_optimize",
+					   "list length %u or degree %u is not in 1 .. %u", k, degree, GG_MAX_DEGREE);
 	if (n == 0)
 		return status;
 	gg_pool_phase(pool, GG_PHASE_OPTIMIZE, n);
@@ -240,7 +245,8 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 			status.code = GG_ENOMEM;
 	}
 	if (!state.forward || !state.counts || !state.tables || status.code != GG_OK)
-		status = gg_cpu_fail(GG_ENOMEM, "gg_cpu_optimize", "out of memory for a graph of %u nodes, degree %u", n, degree);
+		status = gg_fail(GG_ENOMEM, "gg_cpu_optimize",
+						 "out of memory for a graph of %u nodes, degree %u", n, degree);
 
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, forward_run, &state, n, 64);
@@ -258,8 +264,8 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 }
 
 gg_status
-gg_cpu_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, const gg_control *control,
-				uint32_t *graph)
+gg_cpu_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
+				const gg_control *control, uint32_t *graph)
 {
 	gg_pool    *pool;
 	gg_status	status = gg_pool_create(&pool, control);

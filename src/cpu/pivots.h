@@ -1,9 +1,10 @@
 /*
  * pivots.h
- *		Rules of the pivots that both engines follow: how many, how near, in which order, in which levels.
+ *		The pivots' rules that both engines follow: how many, how near, in which order and levels.
  *
- * A graph built by one engine is walked by either, so these are in one place.  How each engine finds the rows
- * that they ask for is its own: connect.c here, kernels/connect.cu there.  C and C++.
+ * A graph built by one engine is walked by either, so these rules are in one place.  Each engine
+ * finds the rows that they ask for in its own way: connect.c here, kernels/connect.cu there.
+ * C and C++.
  */
 #ifndef GG_PIVOTS_H
 #define GG_PIVOTS_H
@@ -18,30 +19,36 @@
 #define GG_PIVOT_LIST		(2 * GG_PIVOT_DEGREE)
 
 /*
- * Every level of the pivots has so many times the pivots of the one above, and the top one no fewer
- * than GG_LEVEL_SMALLEST, which a walk starts from anyhow.  Recall of 50 tight clusters of 800 rows is
- * 0.973 without levels and above 0.999 with them; a ratio of 2 is no better and costs three times as much.
+ * Every level of the pivots has GG_LEVEL_RATIO times the pivots of the level above.  The top one
+ * has no fewer than GG_LEVEL_SMALLEST, which a walk starts from anyhow.  Recall over 50 tight
+ * clusters of 800 rows is 0.973 without levels and above 0.999 with them; a ratio of 2 is no better
+ * and costs three times as much.
  */
 #define GG_LEVEL_RATIO		4
 #define GG_LEVEL_SMALLEST	32
 #define GG_LEVELS_MAX		8	/* what 500,000 pivots have */
 
 /*
- * How near a pivot must be to every node: so many steps along so many nearest neighbours, which with
- * overlap lead to some hundreds of rows.
+ * How near a pivot must be to every node: GG_COVER_HOPS steps along the GG_COVER_LIST nearest
+ * neighbours of each node.  With their overlap these lead to some hundreds of rows.
  */
 #define GG_COVER_LIST		8
 #define GG_COVER_HOPS		4
 
 /*
  * How many pivots to draw: 3 sqrt(n), so that a walk over their graph and one over the main graph
- * are of one order, but one for 8 nodes at most, and never fewer than 32 (or n).
+ * cost about the same; at most one per 8 nodes, and never fewer than 32 (or n).
  *
- * More are not better.  The list of a pivot walk is short, and where the rows are clustered it is full
- * of the pivots of some clusters near the query before the right one is seen.  For 2, 3, 4, 6, 8 sqrt(n):
- * 40,000 rows in 50 tight clusters have recall@10 0.9987, 0.9998, 0.9955, 0.9920, 0.9962 at itopk 64
- * (mean of six seeds), 20,000 in 100 have 1, 1, 1, 0.9958, 0.9772; 200,000 in 200 wide ones have 0.9985
- * for 3 sqrt(n), 0.9992 for 4, and 0.9898 for n / 32.
+ * More are not better.  The candidate list of a pivot walk is short, and where the rows are
+ * clustered it is full of pivots of other clusters near the query before the right one is seen.
+ * recall@10 at itopk_size 64:
+ *
+ *	pivots / sqrt(n)							2		3		4		6		8
+ *	40,000 rows in 50 tight clusters (6 seeds)	0.9987	0.9998	0.9955	0.9920	0.9962
+ *	20,000 rows in 100 tight clusters			1		1		1		0.9958	0.9772
+ *
+ * 200,000 rows in 200 wide clusters have 0.9985 with 3 sqrt(n), 0.9992 with 4 sqrt(n), and 0.9898
+ * with n / 32.
  */
 static inline uint32_t
 gg_pivots_wanted(uint32_t n)
@@ -56,11 +63,11 @@ gg_pivots_wanted(uint32_t n)
 }
 
 /*
- * How many pivots there may be before nodes that nothing leads to stop becoming pivots (connect.c, step 3).  No data whose
- * rows can be told apart comes near it: a component, which always gets a pivot, has more rows than GG_COVER_LIST.  Where they
- * cannot, since all distances are equal (elements below 1e-23, whose squares are 0 in float32) or those of copies, all
- * lists name the same few rows, nearly half of the others would be pivots, and the pivots' lists take time by the square
- * of their number on a device.
+ * How many pivots there may be before orphans stop becoming pivots (connect.c, step 3).  No data
+ * whose rows can be told apart comes near it: a component, which always gets a pivot, has more rows
+ * than GG_COVER_LIST.  Rows that cannot be told apart are copies, or have elements below 1e-23,
+ * whose squares are 0 in float32.  Then all lists name the same few rows, and nearly half of the
+ * others would become pivots, whose lists take a device time by the square of their number.
  */
 static inline uint32_t
 gg_pivots_most(uint32_t n)
@@ -68,7 +75,7 @@ gg_pivots_most(uint32_t n)
 	return 2 * gg_pivots_wanted(n) + n / GG_COVER_LIST;
 }
 
-/* Into random order, those drawn and those added: every prefix is a random sample of them all. */
+/* Shuffle the pivots, those drawn and those added: every prefix is a random sample of them all. */
 static inline void
 gg_pivots_shuffle(uint32_t *pivots, uint32_t npivots, uint64_t seed)
 {
@@ -98,11 +105,11 @@ gg_pivot_levels(uint32_t npivots, uint32_t sizes[GG_LEVELS_MAX])
 }
 
 /*
- * Fill list, GG_PIVOT_DEGREE places, by turns from nlists full lists of as many; what is there already
- * is passed over.
+ * Fill list (GG_PIVOT_DEGREE places) by interleaving nlists full lists of the same length, without
+ * duplicates.
  */
 static inline void
-gg_pivot_take_turns(const uint32_t *const *lists, uint32_t nlists, uint32_t *list)
+gg_pivot_interleave(const uint32_t *const *lists, uint32_t nlists, uint32_t *list)
 {
 	uint32_t	next[GG_LEVELS_MAX] = {0};
 	uint32_t	count = 0;
@@ -126,9 +133,9 @@ gg_pivot_take_turns(const uint32_t *const *lists, uint32_t nlists, uint32_t *lis
 }
 
 /*
- * levels[i]: the graph over the first sizes[i] pivots, sizes[i] x GG_PIVOT_DEGREE, all of its lists full where
- * there is more than one level.  In levels[0], the result, the pivots that are in several share their
- * places between these, the coarsest first.
+ * levels[i] is the graph over the first sizes[i] pivots, sizes[i] x GG_PIVOT_DEGREE.  Where there
+ * is more than one level all lists are full.  In levels[0], the result, the list of a pivot that is
+ * in several levels interleaves these, the coarsest first.
  */
 static inline void
 gg_pivot_join_levels(uint32_t *const *levels, const uint32_t *sizes, uint32_t nlevels)
@@ -142,7 +149,7 @@ gg_pivot_join_levels(uint32_t *const *levels, const uint32_t *sizes, uint32_t nl
 		for (uint32_t level = nlevels; level-- > 0;)
 			if (i < sizes[level])
 				lists[nlists++] = levels[level] + (size_t) i * GG_PIVOT_DEGREE;
-		gg_pivot_take_turns(lists, nlists, list);
+		gg_pivot_interleave(lists, nlists, list);
 		memcpy(levels[0] + (size_t) i * GG_PIVOT_DEGREE, list, sizeof(list));
 	}
 }

@@ -2,12 +2,14 @@
  * serve.c
  *		Indexes filled piece by piece, and searches for many callers at once.
  *
- * This is what lets the CPU engine play a device: the service's whole protocol then runs, and is tested,
- * without one.  A batch is answered within serve_submit(), by the calling thread, one query after the other with the
- * functions of index.c, so that an answer is the same bits in any batch.  "Device memory" is the process's own.
+ * This is what lets the CPU engine play a device: the service's whole protocol then runs, and is
+ * tested, without one.  A batch is answered within serve_submit(), by the calling thread, one query
+ * after the other with the functions of index.c, so that an answer is the same bits in any batch.
+ * "Device memory" is the process's own.
  */
 #include <math.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,8 +48,8 @@ uint64_t
 gg_cpu_shape_bytes(const gg_shape *shape)
 {
 	/* pivots twice: as written, and taken apart */
-	return sizeof(gg_index) + part_bytes(shape, GG_PART_ROWS) + part_bytes(shape, GG_PART_ADJACENCY) +
-		2 * part_bytes(shape, GG_PART_PIVOTS);
+	return sizeof(gg_index) + part_bytes(shape, GG_PART_ROWS) +
+		part_bytes(shape, GG_PART_ADJACENCY) + 2 * part_bytes(shape, GG_PART_PIVOTS);
 }
 
 uint64_t
@@ -64,17 +66,18 @@ gg_cpu_index_create(const gg_shape *shape, gg_index **result)
 
 	*result = NULL;
 	if (shape->dim < 1 || shape->dim > GG_MAX_DIM)
-		return gg_cpu_fail(GG_EINVAL, where, "%u dimensions are not within 1 .. %u", shape->dim, GG_MAX_DIM);
+		return gg_fail(GG_EINVAL, where, "%u dimensions are not within 1 .. %u", shape->dim,
+					   GG_MAX_DIM);
 	if (shape->capacity > GG_MAX_NODES)
-		return gg_cpu_fail(GG_EINVAL, where, "%u rows are more than %u", shape->capacity, GG_MAX_NODES);
+		return gg_fail(GG_EINVAL, where, "%u rows are more than %u", shape->capacity, GG_MAX_NODES);
 	if (shape->degree > GG_MAX_DEGREE)
-		return gg_cpu_fail(GG_EINVAL, where, "degree %u is more than %u", shape->degree, GG_MAX_DEGREE);
+		return gg_fail(GG_EINVAL, where, "degree %u is more than %u", shape->degree, GG_MAX_DEGREE);
 	if (shape->npivots > shape->capacity || (shape->degree == 0) != (shape->npivots == 0))
-		return gg_cpu_fail(GG_EINVAL, where, "%u pivots for %u rows and degree %u",
-						   shape->npivots, shape->capacity, shape->degree);
+		return gg_fail(GG_EINVAL, where, "%u pivots for %u rows and degree %u", shape->npivots,
+					   shape->capacity, shape->degree);
 	if (gg_distance_function(shape->metric, shape->element) == NULL)
-		return gg_cpu_fail(GG_EINVAL, where, "no metric %d over elements of type %d",
-						   (int) shape->metric, (int) shape->element);
+		return gg_fail(GG_EINVAL, where, "no metric %d over elements of type %d",
+					   (int) shape->metric, (int) shape->element);
 
 	index = calloc(1, sizeof(gg_index));
 	if (index != NULL)
@@ -84,11 +87,12 @@ gg_cpu_index_create(const gg_shape *shape, gg_index **result)
 		index->own_adjacency = malloc(part_bytes(shape, GG_PART_ADJACENCY) + 1);
 		index->own_pivots = malloc(2 * part_bytes(shape, GG_PART_PIVOTS) + 1);
 	}
-	if (index == NULL || index->own_rows == NULL || index->own_adjacency == NULL || index->own_pivots == NULL)
+	if (index == NULL || index->own_rows == NULL || index->own_adjacency == NULL ||
+		index->own_pivots == NULL)
 	{
 		gg_cpu_index_close(index);
-		return gg_cpu_fail(GG_EDEVICE_MEMORY, where, "out of memory for an index of %llu bytes",
-						   (unsigned long long) gg_cpu_shape_bytes(shape));
+		return gg_fail(GG_EDEVICE_MEMORY, where, "out of memory for an index of %llu bytes",
+					   (unsigned long long) gg_cpu_shape_bytes(shape));
 	}
 	index->data.rows = index->own_rows;
 	index->data.dim = shape->dim;
@@ -97,7 +101,7 @@ gg_cpu_index_create(const gg_shape *shape, gg_index **result)
 	index->distance = gg_distance_function(shape->metric, shape->element);
 	index->row_bytes = shape->dim * gg_element_size(shape->element);
 	*result = index;
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 gg_status
@@ -109,12 +113,12 @@ gg_cpu_index_write(gg_index *index, gg_part part, uint64_t offset, const void *s
 		part == GG_PART_ADJACENCY ? (void *) index->own_adjacency : (void *) index->own_pivots;
 
 	if (offset > size || bytes > size - offset)
-		return gg_cpu_fail(GG_EINVAL, where, "%llu bytes at %llu of part %d, which has %llu",
-						   (unsigned long long) bytes, (unsigned long long) offset, (int) part,
-						   (unsigned long long) size);
+		return gg_fail(GG_EINVAL, where, "%llu bytes at %llu of part %d, which has %llu",
+					   (unsigned long long) bytes, (unsigned long long) offset, (int) part,
+					   (unsigned long long) size);
 	if (bytes > 0)
 		memcpy((char *) base + offset, src, bytes);
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 gg_status
@@ -127,8 +131,8 @@ gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 
 	(void) control;
 	if (index->finished || n > shape->capacity)
-		return gg_cpu_fail(GG_EINVAL, where, "%u rows in an index for %u%s", n, shape->capacity,
-						   index->finished ? ", which is finished" : "");
+		return gg_fail(GG_EINVAL, where, "%u rows in an index for %u%s", n, shape->capacity,
+					   index->finished ? ", which is finished" : "");
 
 	/* ids that are out of range stay so: the walk ignores and counts them */
 	for (uint32_t i = 0; i < shape->npivots; i++)
@@ -136,7 +140,8 @@ gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 		const uint32_t *pivot = index->own_pivots + (size_t) i * PIVOT_WORDS;
 
 		nodes[i] = pivot[0];
-		memcpy(adjacency + (size_t) i * GG_PIVOT_DEGREE, pivot + 1, GG_PIVOT_DEGREE * sizeof(uint32_t));
+		memcpy(adjacency + (size_t) i * GG_PIVOT_DEGREE, pivot + 1,
+			   GG_PIVOT_DEGREE * sizeof(uint32_t));
 	}
 	index->graph.n = n;
 	index->graph.degree = shape->degree;
@@ -146,35 +151,19 @@ gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 	index->graph.pivot_adjacency = adjacency;
 	index->data.n = n;
 	index->finished = true;
-	return gg_cpu_ok();
-}
-
-/* A search on another thread takes the old number or the new one; the rows of both are there. */
-gg_status
-gg_cpu_index_grow(gg_index *index, uint32_t n)
-{
-	static const char *const where = "gg_cpu_index_grow";
-
-	if (index->shape.degree != 0 || !index->finished)
-		return gg_cpu_fail(GG_EINVAL, where, "only a finished index without a graph can grow");
-	if (n < index->data.n || n > index->shape.capacity)
-		return gg_cpu_fail(GG_EINVAL, where, "%u rows are not within %u .. %u", n, index->data.n,
-						   index->shape.capacity);
-	atomic_thread_fence(memory_order_release);
-	index->data.n = n;
-	index->graph.n = n;
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 gg_status
-gg_cpu_build_index(gg_index *index, uint32_t n, const gg_build_params *params, const gg_control *control,
-				   gg_graph *graph, gg_build_stats *stats)
+gg_cpu_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
+				   const gg_control *control, gg_graph *graph, gg_build_stats *stats)
 {
 	gg_dataset	data = index->data;
 
 	if (index->shape.degree != 0 || index->finished || n > index->shape.capacity)
-		return gg_cpu_fail(GG_EINVAL, "gg_cpu_build_index", "%u rows of an index for %u rows and degree %u",
-						   n, index->shape.capacity, index->shape.degree);
+		return gg_fail(GG_EINVAL, "gg_cpu_build_index",
+					   "%u rows of an index for %u rows and degree %u", n, index->shape.capacity,
+					   index->shape.degree);
 	data.n = n;
 	return gg_cpu_build(&data, params, control, graph, stats);
 }
@@ -194,12 +183,16 @@ gg_cpu_serve_open(int device, void *region, size_t region_bytes, const gg_serve_
 	status = gg_serve_check_layout(where, region, region_bytes, layout, &room);
 	if (status.code != GG_OK)
 		return status;
-	/* any other number is played as well, however many are counted: the service is tested with several */
+	/*
+	 * any other number is played as well, however many are counted: the service is tested with
+	 * several
+	 */
 	if (device < 0)
-		return gg_cpu_fail(GG_ENODEVICE, where, "no device %d", device);
+		return gg_fail(GG_ENODEVICE, where, "no device %d", device);
 	server = malloc(sizeof(gg_server));
 	if (server == NULL)
-		return gg_cpu_fail(GG_ENOMEM, where, "out of memory for a server of %zu bytes", sizeof(gg_server));
+		return gg_fail(GG_ENOMEM, where, "out of memory for a server of %zu bytes",
+					   sizeof(gg_server));
 	server->layout = *layout;
 	server->room = room;
 	*result = server;
@@ -210,11 +203,13 @@ gg_status
 gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
 {
 	const gg_serve_layout *layout = &server->layout;
-	const gg_serve_target target = {index->finished, index->data.n, index->data.dim, index->graph.npivots};
+	const gg_serve_target target = {index->finished, index->data.n, index->data.dim,
+									index->graph.npivots};
 	gg_search_params params = {.k = batch->k,.itopk_size = batch->itopk_size};
 	gg_status	status;
 
-	status = gg_serve_check_batch("gg_cpu_serve_submit", layout, &server->room, &target, lane, batch);
+	status = gg_serve_check_batch("gg_cpu_serve_submit", layout, &server->room, &target, lane,
+								  batch);
 	for (uint32_t i = 0; status.code == GG_OK && i < batch->count; i++)
 	{
 		char	   *slot;
@@ -231,8 +226,8 @@ gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_
 		else
 			status = gg_cpu_index_search(index, &params, query, 1, NULL, nodes, distances);
 		if (status.code == GG_OK)
-			atomic_store_explicit((_Atomic uint32_t *) (slot + layout->done) + batch->list, batch->tickets[i],
-								  memory_order_release);
+			atomic_store_explicit((_Atomic uint32_t *) (slot + layout->done) + batch->list,
+								  batch->tickets[i], memory_order_release);
 	}
 	return status;
 }
@@ -243,9 +238,9 @@ gg_cpu_serve_check(gg_server *server, uint32_t lane, bool *idle)
 	(void) server;
 	*idle = false;
 	if (lane >= GG_SERVE_LANES)
-		return gg_cpu_fail(GG_EINVAL, "gg_cpu_serve_check", "lane %u of %d", lane, GG_SERVE_LANES);
+		return gg_fail(GG_EINVAL, "gg_cpu_serve_check", "lane %u of %d", lane, GG_SERVE_LANES);
 	*idle = true;
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 void
@@ -260,7 +255,7 @@ gg_status
 gg_cpu_device_count(int *count)
 {
 	*count = 1;
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 gg_status
@@ -272,5 +267,5 @@ gg_cpu_device_info(int device, gg_device_info *info)
 	snprintf(info->name, sizeof(info->name), "CPU (%s)", gg_simd_name());
 	info->total_bytes = page * (uint64_t) sysconf(_SC_PHYS_PAGES);
 	info->free_bytes = page * (uint64_t) sysconf(_SC_AVPHYS_PAGES);
-	return gg_cpu_ok();
+	return gg_ok();
 }

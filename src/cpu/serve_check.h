@@ -2,18 +2,14 @@
  * serve_check.h
  *		What a server asks of its slots and of each batch, whichever engine it belongs to.
  *
- * A device follows these numbers unchecked into memory of all processes, and tests with the CPU engine as the device
- * prove nothing where that takes what a device refuses.  So the rules are in one place, for serve.c here and
- * kernels/serve.cu there.  C and C++.
+ * A device follows these numbers unchecked into memory of all processes, and tests with the CPU
+ * engine as the device prove nothing where that takes what a device refuses.  So the rules are in
+ * one place, for serve.c here and kernels/serve.cu there.  C and C++.
  */
 #ifndef GG_SERVE_CHECK_H
 #define GG_SERVE_CHECK_H
 
 #include "../engine.h"
-
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 /* What a slot has room for. */
 typedef struct gg_serve_room
@@ -30,22 +26,6 @@ typedef struct gg_serve_target
 	uint32_t	dim;
 	uint32_t	npivots;		/* 0: no graph */
 } gg_serve_target;
-
-__attribute__((format(printf, 2, 3)))
-static inline gg_status
-gg_serve_refuse(const char *where, const char *format, ...)
-{
-	gg_status	status;
-	va_list		args;
-
-	memset(&status, 0, sizeof(status));
-	status.code = GG_EINVAL;
-	status.where = where;
-	va_start(args, format);
-	vsnprintf(status.message, sizeof(status.message), format, args);
-	va_end(args);
-	return status;
-}
 
 /* Bytes from offset to what follows it in a slot; none where another part begins there too. */
 static inline size_t
@@ -66,28 +46,26 @@ gg_serve_room_after(const gg_serve_layout *layout, size_t offset)
 
 /* GG_EINVAL, or GG_OK and *room.  where: the function that asks, as in gg_status. */
 static inline gg_status
-gg_serve_check_layout(const char *where, const void *region, size_t region_bytes, const gg_serve_layout *layout,
-					  gg_serve_room *room)
+gg_serve_check_layout(const char *where, const void *region, size_t region_bytes,
+					  const gg_serve_layout *layout, gg_serve_room *room)
 {
 	const char *begin = (const char *) region;
 	const size_t offsets = layout->query | layout->nodes | layout->distances | layout->done;
 	const size_t nodes = gg_serve_room_after(layout, layout->nodes) / 4;
 	const size_t distances = gg_serve_room_after(layout, layout->distances) / 4;
-	gg_status	ok;
 
 	if (region == NULL || layout->slots < begin || layout->nslots < 1 || layout->slot_bytes == 0 ||
 		(size_t) (layout->slots - begin) > region_bytes ||
 		layout->nslots > (region_bytes - (size_t) (layout->slots - begin)) / layout->slot_bytes)
-		return gg_serve_refuse(where, "%u slots of %zu bytes do not lie in the region of %zu", layout->nslots,
-							   layout->slot_bytes, region_bytes);
+		return gg_fail(GG_EINVAL, where, "%u slots of %zu bytes do not lie in the region of %zu",
+					   layout->nslots, layout->slot_bytes, region_bytes);
 	room->query = gg_serve_room_after(layout, layout->query) / 4;
 	room->answers = nodes < distances ? nodes : distances;
 	if (offsets % 64 != 0 || layout->slot_bytes % 4 != 0 || (uintptr_t) layout->slots % 4 != 0 ||
 		room->query < 1 || room->answers < 1 ||
 		gg_serve_room_after(layout, layout->done) < GG_SERVE_MAX_LISTS * 4)
-		return gg_serve_refuse(where, "the parts of a slot are out of place");
-	memset(&ok, 0, sizeof(ok));
-	return ok;
+		return gg_fail(GG_EINVAL, where, "the parts of a slot are out of place");
+	return gg_ok();
 }
 
 /* A batch is refused as a whole, before anything of it is written. */
@@ -95,27 +73,26 @@ static inline gg_status
 gg_serve_check_batch(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
 					 const gg_serve_target *target, uint32_t lane, const gg_serve_batch *batch)
 {
-	gg_status	ok;
-
 	if (lane >= GG_SERVE_LANES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
 		batch->list >= GG_SERVE_MAX_LISTS)
-		return gg_serve_refuse(where, "%u queries for list %u on lane %u are out of range", batch->count, batch->list,
-							   lane);
+		return gg_fail(GG_EINVAL, where, "%u queries for list %u on lane %u are out of range",
+					   batch->count, batch->list, lane);
 	if (batch->k < 1 || batch->k > GG_MAX_ITOPK ||
 		(!batch->exact && (batch->k > batch->itopk_size || batch->itopk_size > GG_MAX_ITOPK)))
-		return gg_serve_refuse(where, "k %u with itopk_size %u is out of range", batch->k, batch->itopk_size);
+		return gg_fail(GG_EINVAL, where, "k %u with itopk_size %u is out of range", batch->k,
+					   batch->itopk_size);
 	if (!target->finished)
-		return gg_serve_refuse(where, "the index is not finished");
+		return gg_fail(GG_EINVAL, where, "the index is not finished");
 	if (!batch->exact && target->n > 0 && target->npivots == 0)
-		return gg_serve_refuse(where, "the index has no graph");
+		return gg_fail(GG_EINVAL, where, "the index has no graph");
 	if (target->dim > room->query || (size_t) (batch->list + 1) * batch->k > room->answers)
-		return gg_serve_refuse(where, "%u dimensions and %u answers of list %u do not fit a slot of %zu and %zu",
-							   target->dim, batch->k, batch->list, room->query, room->answers);
+		return gg_fail(GG_EINVAL, where,
+					   "%u dimensions and %u answers of list %u do not fit a slot of %zu and %zu",
+					   target->dim, batch->k, batch->list, room->query, room->answers);
 	for (uint32_t i = 0; i < batch->count; i++)
 		if (batch->slots[i] >= layout->nslots)
-			return gg_serve_refuse(where, "slot %u of %u", batch->slots[i], layout->nslots);
-	memset(&ok, 0, sizeof(ok));
-	return ok;
+			return gg_fail(GG_EINVAL, where, "slot %u of %u", batch->slots[i], layout->nslots);
+	return gg_ok();
 }
 
 #endif							/* GG_SERVE_CHECK_H */

@@ -9,28 +9,30 @@
 #include "threads.h"
 
 /*
- * gg_engine.knn_graph; stats is added to.  order, unless NULL, receives the rows in an order in which
- * neighbours stand near each other (free()), or NULL where there is none.
+ * gg_engine.knn_graph; stats is added to.  order, unless NULL, receives the rows in an order in
+ * which neighbours stand near each other (free()), or NULL where there is none.
  */
-extern gg_status gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
-									  uint32_t *ids, float *distances, uint32_t **order,
-									  gg_build_stats *stats);
+extern gg_status gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data,
+									  const gg_build_params *params, uint32_t *ids,
+									  float *distances, uint32_t **order, gg_build_stats *stats);
 /* Its peak memory beyond ids and distances. */
-extern uint64_t gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, int threads,
-									   bool distances);
+extern uint64_t gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params,
+									   int threads, bool distances);
 
 /* gg_engine.optimize; order, unless NULL: which nodes to take first, for locality's sake alone. */
-extern gg_status gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-									 const uint32_t *order, uint32_t *graph);
+extern gg_status gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k,
+									 uint32_t degree, const uint32_t *order, uint32_t *graph);
 /* Its peak memory beyond knn and graph. */
 extern uint64_t gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads);
 
 /*
- * Pivots and reachability.  The graph comes with its adjacency, made of the k-NN lists (n x k); some
- * edges of it are replaced, pivots and pivot_adjacency are made (malloc).  Adds to stats->repaired.
+ * Pivots and reachability.  The graph comes with its adjacency, made of the k-NN lists (n x k);
+ * some edges of it are replaced, pivots and pivot_adjacency are made (malloc).  Adds to
+ * stats->repaired.
  */
-extern gg_status gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const uint32_t *knn, uint32_t k,
-									uint64_t seed, gg_graph *graph, gg_build_stats *stats);
+extern gg_status gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const uint32_t *knn,
+									uint32_t k, uint64_t seed, gg_graph *graph,
+									gg_build_stats *stats);
 /* Its peak memory, what it adds to the graph included. */
 extern uint64_t gg_cpu_connect_bytes(const gg_dataset *data, int threads);
 

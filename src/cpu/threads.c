@@ -79,7 +79,7 @@ pool_poll(gg_pool *pool, bool now)
 		return;
 	pool->polled = time;
 	if (pool->control.cancelled && pool->control.cancelled(pool->control.ctx))
-		pool_set_status(pool, gg_cpu_fail(GG_ECANCELED, "gg_pool_run", "canceled"));
+		pool_set_status(pool, gg_fail(GG_ECANCELED, "gg_pool_run", "canceled"));
 	done = atomic_load_explicit(&pool->done, memory_order_relaxed);
 	if (done > pool->phase_total)
 		done = pool->phase_total;
@@ -97,7 +97,8 @@ pool_work(gg_worker *worker)
 
 	while (!gg_worker_stopping(worker))
 	{
-		uint64_t	begin = atomic_fetch_add_explicit(&pool->next, pool->chunk, memory_order_relaxed);
+		uint64_t	begin = atomic_fetch_add_explicit(&pool->next, pool->chunk,
+													  memory_order_relaxed);
 
 		if (begin >= pool->total)
 			break;
@@ -154,11 +155,11 @@ gg_pool_create(gg_pool **result, const gg_control *control)
 			free(pool->threads);
 		}
 		free(pool);
-		return gg_cpu_fail(GG_ENOMEM, "gg_pool_create", "out of memory for %d threads", wanted);
+		return gg_fail(GG_ENOMEM, "gg_pool_create", "out of memory for %d threads", wanted);
 	}
 	if (control)
 		pool->control = *control;
-	pool->status = gg_cpu_ok();
+	pool->status = gg_ok();
 	pool->polled = gg_now();
 	pthread_mutex_init(&pool->mutex, NULL);
 	pthread_cond_init(&pool->work, NULL);
@@ -186,7 +187,7 @@ gg_pool_create(gg_pool **result, const gg_control *control)
 	}
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	*result = pool;
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 void

@@ -40,7 +40,8 @@ extern void gg_pool_phase(gg_pool *pool, gg_phase phase, uint64_t total);
  * Run fn over items 0 .. total - 1, handed out in order in pieces of chunk.  Returns when all are
  * done.  Errors: GG_ECANCELED, and whatever a worker gave to gg_worker_fail().
  */
-extern gg_status gg_pool_run(gg_pool *pool, gg_pool_fn fn, void *ctx, uint64_t total, uint64_t chunk);
+extern gg_status gg_pool_run(gg_pool *pool, gg_pool_fn fn, void *ctx, uint64_t total,
+							 uint64_t chunk);
 
 /* Ask gg_control without running anything, for serial stretches of the calling thread. */
 extern gg_status gg_pool_poll(gg_pool *pool);

@@ -4,11 +4,11 @@
  *
  * A join packs its rows into panels of TILE_COLUMNS transposed rows, so that the inner loop is one
  * broadcast and two multiply-adds of whole vectors, and compares each distance with the worst entry
- * of both lists while it is still in a register: after the first few hundred candidates nearly
- * all are turned away there, 16 at a time.  Rows that are too long for the packing memory are packed
+ * of both lists while it is still in a register: after the first few hundred candidates nearly all
+ * are turned away there, 16 at a time.  Rows that are too long for the packing memory are packed
  * and summed up piecewise.
  */
-#include "tile_ops.h"
+#include "tile.h"
 
 #include <math.h>
 #include <sched.h>
@@ -82,11 +82,11 @@ gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool)
 	rows->extra = NULL;
 	if (data->metric != GG_METRIC_IP &&
 		!(data->metric == GG_METRIC_COSINE && data->element == GG_ELEMENT_F16))
-		return gg_cpu_ok();
+		return gg_ok();
 
 	ctx.norms = malloc(sizeof(float) * ((size_t) data->n + 1));
 	if (!ctx.norms)
-		return gg_cpu_fail(GG_ENOMEM, "gg_rows_prepare", "out of memory for %u row norms", data->n);
+		return gg_fail(GG_ENOMEM, "gg_rows_prepare", "out of memory for %u row norms", data->n);
 	status = gg_pool_run(pool, norms_run, &ctx, data->n, 1 + (1u << 18) / data->dim);
 	if (status.code != GG_OK)
 	{
@@ -96,7 +96,8 @@ gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool)
 	if (data->metric == GG_METRIC_COSINE)
 	{
 		for (uint32_t i = 0; i < data->n; i++)
-			ctx.norms[i] = ctx.norms[i] > 0 && isfinite(ctx.norms[i]) ? 1.0f / sqrtf(ctx.norms[i]) : 0.0f;
+			ctx.norms[i] = ctx.norms[i] > 0 && isfinite(ctx.norms[i]) ? 1.0f / sqrtf(ctx.norms[i]) :
+				0.0f;
 		rows->scale = ctx.norms;
 	}
 	else
@@ -111,7 +112,7 @@ gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool)
 		rows->extra = ctx.norms;
 		rows->dim++;
 	}
-	return gg_cpu_ok();
+	return gg_ok();
 }
 
 void
@@ -183,7 +184,7 @@ gg_lists_create(gg_lists *lists, uint32_t n, uint32_t k, bool locks,
 	if (lists->ids && lists->distances && lists->worst && (lists->locks || !locks))
 		status = gg_pool_run(pool, lists_clear_run, lists, n, 1024);
 	else
-		status = gg_cpu_fail(GG_ENOMEM, "gg_lists_create", "out of memory for %u lists of %u", n, k);
+		status = gg_fail(GG_ENOMEM, "gg_lists_create", "out of memory for %u lists of %u", n, k);
 	if (status.code != GG_OK)
 		gg_lists_free(lists, ids, distances);
 	return status;
@@ -314,9 +315,11 @@ tile_piece(uint32_t panels, uint32_t dim)
 uint64_t
 gg_tile_memory_bytes(uint32_t dim)
 {
+	bool		pieces = dim > tile_piece(GG_TILE_ROWS / TILE_COLUMNS, dim);
+
 	return sizeof(gg_tile_memory) + sizeof(float) *
 		(PACK_FLOATS + 16 * (uint64_t) tile_piece(1, dim) +
-		 (dim > tile_piece(GG_TILE_ROWS / TILE_COLUMNS, dim) ? (uint64_t) GG_TILE_ROWS * GG_TILE_ROWS : 0));
+		 (pieces ? (uint64_t) GG_TILE_ROWS * GG_TILE_ROWS : 0));
 }
 
 gg_status
@@ -333,15 +336,17 @@ gg_tile_memory_create(gg_tile_memory **result, uint32_t dim)
 			memory->position[i] = 0;
 		memory->pack = aligned_alloc(64, sizeof(float) * PACK_FLOATS);
 		memory->rows = malloc(sizeof(float) * 16 * (size_t) memory->piece);
-		memory->sums = pieces ? aligned_alloc(64, sizeof(float) * GG_TILE_ROWS * GG_TILE_ROWS) : NULL;
+		memory->sums = pieces ? aligned_alloc(64, sizeof(float) * GG_TILE_ROWS * GG_TILE_ROWS) :
+			NULL;
 		if (memory->pack && memory->rows && (memory->sums || !pieces))
 		{
 			*result = memory;
-			return gg_cpu_ok();
+			return gg_ok();
 		}
 	}
 	gg_tile_memory_free(memory);
-	return gg_cpu_fail(GG_ENOMEM, "gg_tile_memory_create", "out of memory for tiles of dimension %u", dim);
+	return gg_fail(GG_ENOMEM, "gg_tile_memory_create", "out of memory for tiles of dimension %u",
+				   dim);
 }
 
 void
@@ -438,7 +443,8 @@ list_offer(const gg_lists *lists, const tile_ops *ops, uint32_t row, uint32_t hi
 		uint32_t	c = (uint32_t) __builtin_ctz(hits);
 
 		if (distances[c] < worst)
-			worst = ops->enter(list_ids, list_distances, lists->stride, worst, distances[c], labels[c], entered);
+			worst = ops->enter(list_ids, list_distances, lists->stride, worst, distances[c],
+							   labels[c], entered);
 		hits &= hits - 1;
 	} while (hits);
 	__atomic_store(&lists->worst[row], &worst, __ATOMIC_RELAXED);
@@ -449,8 +455,8 @@ list_offer(const gg_lists *lists, const tile_ops *ops, uint32_t row, uint32_t hi
 
 /*
  * Note which rows of the join are in each other's lists.  Near rows meet again and again in other
- * cells: of 370 pairs a row that are near enough 140 are entered already (200,000 x 128), and finding
- * that out pair by pair costs more than going through the lists once.
+ * cells: of 370 pairs a row that are near enough 140 are entered already (200,000 x 128), and
+ * finding that out pair by pair costs more than going through the lists once.
  *
  * Two ids with the same slot only lose a mark, and another thread may enter a pair meanwhile: lists
  * are still searched before anything is entered.
@@ -546,7 +552,8 @@ join_columns(const gg_join *join, uint32_t i, uint32_t j)
 #define CANCELLED		(1.0f / 256)
 
 static void
-join_measure_again(gg_tile_memory *memory, const gg_join *join, uint32_t r, uint32_t j, uint32_t hits, float *sums)
+join_measure_again(gg_tile_memory *memory, const gg_join *join, uint32_t r, uint32_t j,
+				   uint32_t hits, float *sums)
 {
 	bool		loaded = false;
 	float	   *own = memory->rows,
@@ -593,13 +600,15 @@ join_select(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops, fl
 		if (factor < 0 && join->mutual && (row_hits | column_hits))
 			join_measure_again(memory, join, r, j, row_hits | column_hits, sums);
 		if (row_hits)
-			memory->worst[r] = list_offer(join->lists, ops, join->ids[r], row_hits, sums, labels + j, entered);
+			memory->worst[r] = list_offer(join->lists, ops, join->ids[r], row_hits, sums,
+										  labels + j, entered);
 		while (column_hits)
 		{
 			uint32_t	c = (uint32_t) __builtin_ctz(column_hits);
 
 			/* hit number 0 of the arrays from column c on: row r's label is meant */
-			memory->worst[j + c] = list_offer(join->lists, ops, join->ids[j + c], 1, sums + c, labels + r, entered);
+			memory->worst[j + c] = list_offer(join->lists, ops, join->ids[j + c], 1, sums + c,
+											  labels + r, entered);
 			column_hits &= column_hits - 1;
 		}
 	}
@@ -610,7 +619,8 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 {
 	const tile_ops *ops = gg_tile_ops();
 	bool		dot = join->rows->data->metric != GG_METRIC_L1 && !join->exact;
-	tile_fn		tile = dot ? ops->dot : join->rows->data->metric == GG_METRIC_L1 ? ops->l1 : ops->l2;
+	tile_fn		tile = dot ? ops->dot : join->rows->data->metric == GG_METRIC_L1 ? ops->l1 :
+		ops->l2;
 	float		factor = dot ? -2.0f : 1.0f;
 	uint32_t	dim = join->rows->dim;
 	uint32_t	panels = (join->m + TILE_COLUMNS - 1) / TILE_COLUMNS;
@@ -647,11 +657,13 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 			if (gg_worker_stopping(worker))
 				return entered;
 			for (uint32_t q = p > from ? p : from; q < panels; q++)
-				for (uint32_t i = p * TILE_COLUMNS; i < (p + 1) * TILE_COLUMNS && i < join->left; i += TILE_HEIGHT)
+				for (uint32_t i = p * TILE_COLUMNS; i < (p + 1) * TILE_COLUMNS && i < join->left;
+					 i += TILE_HEIGHT)
 				{
 					uint32_t	j = q * TILE_COLUMNS;
 					bool		whole = first && last;
-					float	   *sums = whole ? memory->tile : memory->sums + (size_t) i * GG_TILE_ROWS + j;
+					float	   *sums = whole ? memory->tile :
+						memory->sums + (size_t) i * GG_TILE_ROWS + j;
 					uint32_t	ld = whole ? TILE_COLUMNS : GG_TILE_ROWS;
 
 					tile(memory->pack + (size_t) p * TILE_COLUMNS * depth + (i - p * TILE_COLUMNS),

@@ -10,6 +10,7 @@
 
 #include "cpu.h"
 #include "threads.h"
+#include "tile_ops.h"
 
 /* ---- rows as tiles see them --------------------------------------------- */
 
@@ -29,18 +30,15 @@ typedef struct gg_rows
 extern gg_status gg_rows_prepare(gg_rows *rows, const gg_dataset *data, gg_pool *pool);
 extern void gg_rows_free(gg_rows *rows);
 /* Elements begin .. end - 1 of a row, as float32. */
-extern void gg_rows_load(const gg_rows *rows, uint32_t row, uint32_t begin, uint32_t end, float *out);
+extern void gg_rows_load(const gg_rows *rows, uint32_t row, uint32_t begin, uint32_t end,
+						 float *out);
 
 /* ---- bounded lists ------------------------------------------------------- */
 
-/* Set in the id of a list entry that cross-matching has not used yet; ids are below 2^31. */
-#define GG_ENTRY_NEW	0x80000000u
-#define GG_ENTRY_ID(e)	((e) & 0x7FFFFFFFu)
-
 /*
- * n lists of the k nearest seen so far, unordered.  A list starts as k times (GG_NO_NODE, +infinity)
- * and has stride - k slots behind that never change: (GG_NO_NODE, -infinity), so that vectors of 16
- * need no end case.
+ * n lists of the k nearest seen so far, unordered.  A list starts as k times (GG_NO_NODE,
+ * +infinity) and has stride - k slots behind that never change: (GG_NO_NODE, -infinity), so that
+ * vectors of 16 need no end case.
  */
 typedef struct gg_lists
 {
@@ -92,9 +90,9 @@ typedef struct gg_join
 	bool		mutual;
 
 	/*
-	 * Pairs not worth looking at, because they were compared before: rows with a common bit in shared
-	 * (m bytes, or NULL); and, when known is set, rows that are in each other's lists already, for
-	 * which the lists are searched first.
+	 * Pairs not worth looking at, because they were compared before: rows with a common bit in
+	 * shared (m bytes, or NULL); and, when known is set, rows that are in each other's lists
+	 * already, for which the lists are searched first.
 	 */
 	const uint8_t *shared;
 	bool		known;
@@ -113,11 +111,5 @@ extern uint64_t gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_wor
 
 /* Squared Euclidean distance or L1 (by metric) of two rows of gg_rows_load(), term by term. */
 extern float gg_tile_distance(gg_metric metric, const float *a, const float *b, uint32_t dim);
-
-/*
- * For tests: use the named instruction set ("avx512", "avx2", "neon", "plain") from now on; NULL:
- * the best one.  False when this machine has no such.
- */
-extern bool gg_tile_use(const char *simd);
 
 #endif							/* GG_TILE_H */

@@ -17,7 +17,8 @@
 /* The parts that no instruction set is needed for; inlined into the functions of each. */
 
 static inline __attribute__((always_inline)) void
-any_transpose(const float *const rows[16], const float *centre, uint32_t begin, uint32_t end, float *panel)
+any_transpose(const float *const rows[16], const float *centre, uint32_t begin, uint32_t end,
+			  float *panel)
 {
 	for (uint32_t k = begin; k < end; k++)
 	{
@@ -72,7 +73,8 @@ any_enter(uint32_t *ids, float *distances, uint32_t stride, float worst,
 
 #define ANY_OPS(set) \
 	SET_TARGET static void \
-	transpose_##set(const float *const rows[16], const float *centre, uint32_t depth, float *panel) \
+	transpose_##set(const float *const rows[16], const float *centre, uint32_t depth, \
+					float *panel) \
 	{ \
 		any_transpose(rows, centre, 0, depth, panel); \
 	} \
@@ -192,13 +194,16 @@ screen_avx2(float *sums, float bias, const float *biases, float factor,
 	for (uint32_t c = 0; c < TILE_COLUMNS; c += 8)
 	{
 		__m256		d = _mm256_fmadd_ps(_mm256_set1_ps(factor), _mm256_loadu_ps(sums + c),
-										_mm256_add_ps(_mm256_set1_ps(bias), _mm256_loadu_ps(biases + c)));
+										_mm256_add_ps(_mm256_set1_ps(bias),
+													  _mm256_loadu_ps(biases + c)));
 
 		/* of a NaN and zero, max returns the second operand */
 		d = _mm256_max_ps(_mm256_setzero_ps(), d);
 		_mm256_storeu_ps(sums + c, d);
-		row |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_set1_ps(worst), _CMP_LT_OQ)) << c;
-		column |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_loadu_ps(worsts + c), _CMP_LT_OQ)) << c;
+		row |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_set1_ps(worst),
+														   _CMP_LT_OQ)) << c;
+		column |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_loadu_ps(worsts + c),
+															  _CMP_LT_OQ)) << c;
 	}
 	*row_hits = row;
 	*column_hits = column;
@@ -217,8 +222,11 @@ enter_avx2(uint32_t *ids, float *distances, uint32_t stride, float worst,
 				where;
 
 	for (uint32_t i = 0; i < stride; i += 8)
-		found = _mm256_or_si256(found, _mm256_cmpeq_epi32(key,
-							_mm256_and_si256(mask, _mm256_loadu_si256((const __m256i *) (ids + i)))));
+	{
+		__m256i		some = _mm256_loadu_si256((const __m256i *) (ids + i));
+
+		found = _mm256_or_si256(found, _mm256_cmpeq_epi32(key, _mm256_and_si256(mask, some)));
+	}
 	if (!_mm256_testz_si256(found, found))
 		return worst;
 	while ((where = (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(distances + at),
@@ -285,10 +293,14 @@ transpose_avx512(const float *const rows[16], const float *centre, uint32_t dept
 			__m512		low23 = _mm512_shuffle_f32x4(a[8 + e], a[12 + e], 0x44);
 			__m512		high23 = _mm512_shuffle_f32x4(a[8 + e], a[12 + e], 0xEE);
 
-			_mm512_storeu_ps(out + (0 + e) * TILE_COLUMNS, _mm512_shuffle_f32x4(low01, low23, 0x88));
-			_mm512_storeu_ps(out + (4 + e) * TILE_COLUMNS, _mm512_shuffle_f32x4(low01, low23, 0xDD));
-			_mm512_storeu_ps(out + (8 + e) * TILE_COLUMNS, _mm512_shuffle_f32x4(high01, high23, 0x88));
-			_mm512_storeu_ps(out + (12 + e) * TILE_COLUMNS, _mm512_shuffle_f32x4(high01, high23, 0xDD));
+			_mm512_storeu_ps(out + (0 + e) * TILE_COLUMNS,
+							 _mm512_shuffle_f32x4(low01, low23, 0x88));
+			_mm512_storeu_ps(out + (4 + e) * TILE_COLUMNS,
+							 _mm512_shuffle_f32x4(low01, low23, 0xDD));
+			_mm512_storeu_ps(out + (8 + e) * TILE_COLUMNS,
+							 _mm512_shuffle_f32x4(high01, high23, 0x88));
+			_mm512_storeu_ps(out + (12 + e) * TILE_COLUMNS,
+							 _mm512_shuffle_f32x4(high01, high23, 0xDD));
 		}
 	}
 	any_transpose(rows, centre, k, depth, panel);
@@ -302,8 +314,10 @@ screen_avx512(float *sums, float bias, const float *biases, float factor,
 				b = _mm512_set1_ps(bias),
 				w = _mm512_set1_ps(worst),
 				zero = _mm512_setzero_ps();
-	__m512		d0 = _mm512_fmadd_ps(f, _mm512_loadu_ps(sums), _mm512_add_ps(b, _mm512_loadu_ps(biases)));
-	__m512		d1 = _mm512_fmadd_ps(f, _mm512_loadu_ps(sums + 16), _mm512_add_ps(b, _mm512_loadu_ps(biases + 16)));
+	__m512		d0 = _mm512_fmadd_ps(f, _mm512_loadu_ps(sums),
+									 _mm512_add_ps(b, _mm512_loadu_ps(biases)));
+	__m512		d1 = _mm512_fmadd_ps(f, _mm512_loadu_ps(sums + 16),
+									 _mm512_add_ps(b, _mm512_loadu_ps(biases + 16)));
 
 	/* of a NaN and zero, max returns the second operand */
 	d0 = _mm512_max_ps(zero, d0);
@@ -318,7 +332,8 @@ screen_avx512(float *sums, float bias, const float *biases, float factor,
 
 /* The usual stride, without branches but for an entry that is there. */
 SIMD_TARGET static inline float
-enter_64_avx512(uint32_t *ids, float *distances, float worst, float distance, uint32_t id, uint64_t *entered)
+enter_64_avx512(uint32_t *ids, float *distances, float worst, float distance, uint32_t id,
+				uint64_t *entered)
 {
 	const __m512i mask = _mm512_set1_epi32(0x7FFFFFFF),
 				key = _mm512_set1_epi32((int) id);

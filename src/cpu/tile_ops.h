@@ -5,13 +5,22 @@
 #ifndef GG_TILE_OPS_H
 #define GG_TILE_OPS_H
 
-#include "tile.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Set in the id of a list entry that cross-matching has not used yet; ids are below 2^31. */
+#define GG_ENTRY_NEW	0x80000000u
+#define GG_ENTRY_ID(e)	((e) & 0x7FFFFFFFu)
 
 #define TILE_COLUMNS	32u		/* rows of one panel */
 #define TILE_HEIGHT		8u		/* rows of a panel in one tile */
 
-/* sums[r * ld + c] = (first ? 0 : itself) + sum over k of a term of left[k][r] and right[k][c], r < TILE_HEIGHT */
-typedef void (*tile_fn) (const float *left, const float *right, uint32_t depth, bool first, float *sums, uint32_t ld);
+/*
+ * sums[r * ld + c] = (first ? 0 : itself) + sum over k of a term of left[k][r] and right[k][c], r <
+ * TILE_HEIGHT
+ */
+typedef void (*tile_fn) (const float *left, const float *right, uint32_t depth, bool first,
+						 float *sums, uint32_t ld);
 
 typedef struct tile_ops
 {
@@ -24,21 +33,30 @@ typedef struct tile_ops
 	float		(*pair_l1) (const float *a, const float *b, uint32_t dim);
 
 	/* 16 columns of a panel from 16 rows, less centre (if any) */
-	void		(*transpose) (const float *const rows[16], const float *centre, uint32_t depth, float *panel);
+	void		(*transpose) (const float *const rows[16], const float *centre, uint32_t depth,
+							  float *panel);
 
 	/*
-	 * One row of a tile: sums to distances max(0, bias + biases[c] + factor * sum), and which of them
-	 * are below worst or below worsts[c].
+	 * One row of a tile: sums to distances max(0, bias + biases[c] + factor * sum), and which of
+	 * them are below worst or below worsts[c].
 	 */
-	void		(*screen) (float *sums, float bias, const float *biases, float factor,
-						   float worst, const float *worsts, uint32_t *row_hits, uint32_t *column_hits);
+	void		(*screen) (float *sums, float bias, const float *biases, float factor, float worst,
+						   const float *worsts, uint32_t *row_hits, uint32_t *column_hits);
 
-	/* Replace the worst entry (which is worse) unless id is there already; returns the new worst. */
+	/*
+	 * Replace the worst entry (which is worse) unless id is there already; returns the new worst.
+	 */
 	float		(*enter) (uint32_t *ids, float *distances, uint32_t stride, float worst,
 						  float distance, uint32_t id, uint64_t *entered);
 } tile_ops;
 
 /* The set in use: the best one, or what gg_tile_use() said. */
 extern const tile_ops *gg_tile_ops(void);
+
+/*
+ * For tests: use the named instruction set ("avx512", "avx2", "neon", "plain") from now on; NULL:
+ * the best one.  False when this machine has no such.
+ */
+extern bool gg_tile_use(const char *simd);
 
 #endif							/* GG_TILE_OPS_H */

@@ -78,7 +78,8 @@ typedef int32_t SIMD_NAME(ivec) __attribute__((vector_size(SIMD_LANES * 4), alig
 
 #define TERM TERM_DOT
 SIMD_TARGET static void
-SIMD_NAME(tile_dot) (const float *left, const float *right, uint32_t depth, bool first, float *sums, uint32_t ld)
+SIMD_NAME(tile_dot) (const float *left, const float *right, uint32_t depth, bool first, float *sums,
+					 uint32_t ld)
 {
 	TILE_BODY
 }
@@ -86,7 +87,8 @@ SIMD_NAME(tile_dot) (const float *left, const float *right, uint32_t depth, bool
 
 #define TERM TERM_L2
 SIMD_TARGET static void
-SIMD_NAME(tile_l2) (const float *left, const float *right, uint32_t depth, bool first, float *sums, uint32_t ld)
+SIMD_NAME(tile_l2) (const float *left, const float *right, uint32_t depth, bool first, float *sums,
+					uint32_t ld)
 {
 	TILE_BODY
 }
@@ -94,7 +96,8 @@ SIMD_NAME(tile_l2) (const float *left, const float *right, uint32_t depth, bool 
 
 #define TERM TERM_L1
 SIMD_TARGET static void
-SIMD_NAME(tile_l1) (const float *left, const float *right, uint32_t depth, bool first, float *sums, uint32_t ld)
+SIMD_NAME(tile_l1) (const float *left, const float *right, uint32_t depth, bool first, float *sums,
+					uint32_t ld)
 {
 	TILE_BODY
 }

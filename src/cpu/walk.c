@@ -43,15 +43,15 @@
 #define PIVOTS_MEASURED_ALL 64u
 
 /*
- * The pivot walk starts from that many pivots, which are in random order: as many as the coarsest level
- * of their graph has at least (connect.c).
+ * The pivot walk starts from that many pivots, which are in random order: as many as the coarsest
+ * level of their graph has at least (connect.c).
  */
 #define PIVOT_ENTRIES 32u
 
 /*
- * The pivot walk ends when that many nearest ones are expanded.  Lists of 24 / 32 / 40, itopk 64: recall@10
- * 0.9944 / 0.9960 / 0.9967 with 659 / 722 / 784 distances on 100,000 x 768 in 500 clusters, and 0.9985 /
- * 0.9993 / 0.9996 with 984 / 1031 / 1078 on 200,000 x 128 in 200.
+ * The pivot walk ends when that many nearest ones are expanded.  Lists of 24 / 32 / 40, itopk 64:
+ * recall@10 0.9944 / 0.9960 / 0.9967 with 659 / 722 / 784 distances on 100,000 x 768 in 500
+ * clusters, and 0.9985 / 0.9993 / 0.9996 with 984 / 1031 / 1078 on 200,000 x 128 in 200.
  */
 #define PIVOT_LIST 32u
 
@@ -237,8 +237,8 @@ sorted_insert(uint64_t *keys, size_t count, uint64_t key)
 /* ---- what is known ----------------------------------------------------- */
 
 /*
- * Room for more nodes in everything that file() and the seen set may touch, and for the parents that the
- * next step moves to the overflow array before it knows how many nodes they lead to.
+ * Room for more nodes in everything that file() and the seen set may touch, and for the parents
+ * that the next step moves to the overflow array before it knows how many nodes they lead to.
  */
 static bool
 reserve(gg_walk *walk, size_t more)
@@ -636,16 +636,16 @@ finish(gg_walk *walk, gg_code code, const char *where)
 {
 	walk->usable = code == GG_OK;
 	if (walk->usable)
-		return gg_cpu_ok();
+		return gg_ok();
 	walk->list.count = 0;
 	walk->overflow.count = 0;
 	walk->frontier.count = 0;
 	walk->unexpanded = 0;
 	if (code == GG_ENOMEM)
-		return gg_cpu_fail(code, where, "out of memory with %zu nodes known to the walk",
-						   walk->seen.count);
-	return gg_cpu_fail(code, where, "the source of the walk failed after %llu distances",
-					   (unsigned long long) walk->distances);
+		return gg_fail(code, where, "out of memory with %zu nodes known to the walk",
+					   walk->seen.count);
+	return gg_fail(code, where, "the source of the walk failed after %llu distances",
+				   (unsigned long long) walk->distances);
 }
 
 /* ---- the interface ----------------------------------------------------- */
@@ -655,9 +655,9 @@ gg_walk_create(gg_walk **walk)
 {
 	*walk = calloc(1, sizeof(gg_walk));
 	if (*walk == NULL)
-		return gg_cpu_fail(GG_ENOMEM, "gg_walk_create", "out of memory for a walk of %zu bytes",
-						   sizeof(gg_walk));
-	return gg_cpu_ok();
+		return gg_fail(GG_ENOMEM, "gg_walk_create", "out of memory for a walk of %zu bytes",
+					   sizeof(gg_walk));
+	return gg_ok();
 }
 
 gg_status
@@ -677,15 +677,15 @@ gg_walk_start(gg_walk *walk, const gg_source *source, uint32_t itopk_size)
 	walk->distances = 0;
 	walk->invalid = 0;
 	if (source->n > GG_MAX_NODES)
-		return gg_cpu_fail(GG_EINVAL, where, "%u nodes are more than %u", source->n, GG_MAX_NODES);
+		return gg_fail(GG_EINVAL, where, "%u nodes are more than %u", source->n, GG_MAX_NODES);
 	if (source->degree > GG_MAX_DEGREE)
-		return gg_cpu_fail(GG_EINVAL, where, "degree %u is more than %u",
-						   source->degree, GG_MAX_DEGREE);
+		return gg_fail(GG_EINVAL, where, "degree %u is more than %u", source->degree,
+					   GG_MAX_DEGREE);
 	if (source->npivots > GG_MAX_NODES)
-		return gg_cpu_fail(GG_EINVAL, where, "%u pivots are more than %u",
-						   source->npivots, GG_MAX_NODES);
+		return gg_fail(GG_EINVAL, where, "%u pivots are more than %u", source->npivots,
+					   GG_MAX_NODES);
 	if (itopk_size == 0)
-		return gg_cpu_fail(GG_EINVAL, where, "itopk_size 0 is less than 1");
+		return gg_fail(GG_EINVAL, where, "itopk_size 0 is less than 1");
 	walk->source = *source;
 
 	/*
@@ -712,9 +712,9 @@ gg_walk_widen(gg_walk *walk, uint32_t itopk_size)
 	static const char *const where = "gg_walk_widen";
 
 	if (!walk->usable)
-		return gg_cpu_fail(GG_EINVAL, where, "the walk was not started, or failed");
+		return gg_fail(GG_EINVAL, where, "the walk was not started, or failed");
 	if (itopk_size <= walk->itopk)
-		return gg_cpu_ok();
+		return gg_ok();
 	if (!lengthen(walk, itopk_size))
 		return finish(walk, GG_ENOMEM, where);
 	return finish(walk, run(walk), where);

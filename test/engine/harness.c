@@ -37,8 +37,9 @@ harness_check(const char *file, int line, bool condition, const char *text, cons
 bool
 harness_check_ok(const char *file, int line, gg_status status, const char *what)
 {
-	return harness_check(file, line, status.code == GG_OK, "status is GG_OK", "%s: code %d in %s: %s",
-						 what, (int) status.code, status.where ? status.where : "?", status.message);
+	return harness_check(file, line, status.code == GG_OK, "status is GG_OK",
+						 "%s: code %d in %s: %s", what, (int) status.code, status.where ?
+						 status.where : "?", status.message);
 }
 
 int
@@ -188,7 +189,8 @@ manifold_make(manifold *m, const harness_spec *spec, harness_random *random)
 	{
 		double		u = harness_unit(random);
 
-		m->widths[c] = (float) (0.25 + 0.5 * harness_unit(random)) * (spec->shape == SHAPE_TIGHT ? 1e-3f : 1.0f);
+		m->widths[c] = (float) (0.25 + 0.5 * harness_unit(random)) * (spec->shape == SHAPE_TIGHT ?
+																	  1e-3f : 1.0f);
 		m->shares[c] = (float) (sum += u * u + 0.05);
 	}
 	for (uint32_t c = 0; c < m->clusters; c++)
@@ -217,7 +219,8 @@ manifold_draw(manifold *m, harness_random *random, double noise, float *x)
 	while (c + 1 < m->clusters && m->shares[c] < u)
 		c++;
 	for (uint32_t l = 0; l < m->latent; l++)
-		m->z[l] = m->centres[(size_t) c * m->latent + l] + m->widths[c] * (float) harness_normal(random);
+		m->z[l] = m->centres[(size_t) c * m->latent + l] + m->widths[c] *
+			(float) harness_normal(random);
 	for (uint32_t h = 0; h < m->hidden; h++)
 		m->h[h] = m->b[h];
 	for (uint32_t l = 0; l < m->latent; l++)
@@ -385,7 +388,8 @@ compare_doubles(const void *a, const void *b)
 }
 
 double
-harness_knn_recall(const gg_dataset *data, const uint32_t *ids, uint32_t k, uint32_t at, uint32_t rows)
+harness_knn_recall(const gg_dataset *data, const uint32_t *ids, uint32_t k, uint32_t at,
+				   uint32_t rows)
 {
 	double		max_norm = harness_max_norm(data);
 	double	   *distances = need(sizeof(double) * data->n);

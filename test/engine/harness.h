@@ -27,16 +27,17 @@ extern bool harness_check_ok(const char *file, int line, gg_status status, const
 extern int	harness_finish(void);
 
 /*
- * Set GG_TEST_SMALL in the environment to run under slow checkers: sizes are divided by scale.  With the
- * value 2 (valgrind and racecheck, slower still) also fewer of the cases that cannot be made small.
+ * Set GG_TEST_SMALL in the environment to run under slow checkers: sizes are divided by scale.
+ * With the value 2 (valgrind and racecheck, slower still) also fewer of the cases that cannot be
+ * made small.
  */
 extern bool harness_small(void);
 extern bool harness_fewer(void);
 
 /*
- * One section of a program, its name and seconds printed: where the time goes matters under slow checkers.
- * GG_TEST_PART=i/n in the environment runs only every n-th section, from number i on, so that n processes share the
- * program.
+ * One section of a program, its name and seconds printed: where the time goes matters under slow
+ * checkers.  GG_TEST_PART=i/n in the environment runs only every n-th section, from number i on, so
+ * that n processes share the program.
  */
 extern void harness_run(const char *name, void (*test) (void));
 extern uint32_t harness_size(uint32_t size, uint32_t scale);
@@ -98,6 +99,7 @@ extern double harness_max_norm(const gg_dataset *data);
  * Share of the entries 0 .. at - 1 of the lists (n x k) that are no farther than the true at-th
  * neighbour, over some rows spread evenly.
  */
-extern double harness_knn_recall(const gg_dataset *data, const uint32_t *ids, uint32_t k, uint32_t at, uint32_t rows);
+extern double harness_knn_recall(const gg_dataset *data, const uint32_t *ids, uint32_t k,
+								 uint32_t at, uint32_t rows);
 
 #endif							/* GG_TEST_HARNESS_H */

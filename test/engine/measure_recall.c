@@ -140,8 +140,8 @@ measure(const gg_dataset *data, const gg_graph *graph, const float *queries, uin
 	need_ok(gg_cpu_engine.index_open(data, graph, &one, &index));
 	need_ok(gg_walk_create(&walk));
 	(void) truth;
-	printf("%6s %9s %10s %8s %8s %10s %8s\n", "itopk", "recall@10", "distances", "pivots", "parents",
-		   "us/query", "ns/dist");
+	printf("%6s %9s %10s %8s %8s %10s %8s\n", "itopk", "recall@10", "distances", "pivots",
+		   "parents", "us/query", "ns/dist");
 	for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++)
 	{
 		gg_search_params params = {.k = K,.itopk_size = widths[w]};
@@ -153,13 +153,15 @@ measure(const gg_dataset *data, const gg_graph *graph, const float *queries, uin
 		{
 			double		began = cpu_seconds();
 
-			need_ok(gg_cpu_engine.index_search(index, &params, queries, nq, &one, nodes, distances));
+			need_ok(gg_cpu_engine.index_search(index, &params, queries, nq, &one, nodes,
+											   distances));
 			best = fmin(best, cpu_seconds() - began);
 		}
 		for (uint32_t q = 0; q < nq; q++)
 		{
 			for (uint32_t i = 0; i < K; i++)
-				hits += distances[(size_t) q * K + i] <= truth_distances[(size_t) q * LID_K + K - 1];
+				hits += distances[(size_t) q * K + i] <=
+					truth_distances[(size_t) q * LID_K + K - 1];
 		}
 		count.pivots = count.parents = 0;
 		for (uint32_t q = 0; q < nq; q++)
@@ -250,7 +252,8 @@ main(int argc, char **argv)
 	truth_distances = malloc((size_t) nq * LID_K * sizeof(float));
 	need_ok(gg_cpu_engine.index_open(&data, &graph, &control, &index));
 	began = harness_now();
-	need_ok(gg_cpu_engine.index_exact(index, LID_K, NULL, queries, nq, &control, truth, truth_distances));
+	need_ok(gg_cpu_engine.index_exact(index, LID_K, NULL, queries, nq, &control, truth,
+									  truth_distances));
 	printf("exact: %.1f us/query (%s)\n", (harness_now() - began) / nq * 1e6, gg_simd_name());
 	gg_cpu_engine.index_close(index);
 

@@ -2,7 +2,8 @@
  * serve_refusals.h
  *		Slots and batches that every engine refuses, and that nothing is written or lost by it.
  *
- * One list for all engines: what a device refuses, the one that plays it refuses, else tests against it prove nothing.
+ * One list for all engines: what a device refuses, the one that plays it refuses, else tests
+ * against it prove nothing.
  */
 #ifndef SERVE_REFUSALS_H
 #define SERVE_REFUSALS_H
@@ -16,8 +17,8 @@
 #define REFUSALS_REGION 4096
 
 /* Two slots with room for queries of 16 elements and 16 answers. */
-static const gg_serve_layout refusals_layout = {.slot_bytes = 384,.nslots = 2,.done = 0,.nodes = 192,.distances = 256,
-.query = 320};
+static const gg_serve_layout refusals_layout = {.slot_bytes = 384,.nslots = 2,.done = 0,
+												.nodes = 192,.distances = 256, .query = 320};
 
 static inline void
 serve_refuses_layouts(const gg_engine *engine)
@@ -64,17 +65,21 @@ serve_refuses_layouts(const gg_engine *engine)
 			layout.query = layout.done;
 		else
 			region = NULL;
-		CHECK(engine->serve_open(0, region, bytes, &layout, &server).code == GG_EINVAL && server == NULL, "layout %d", i);
+		CHECK(engine->serve_open(0, region, bytes, &layout, &server).code == GG_EINVAL &&
+			  server == NULL, "layout %d", i);
 	}
 	free(memory);
 }
 
-/* Five rows, each the neighbour of all others, the first one the pivot; or, degree 0, one row alone.  Not finished. */
+/*
+ * Five rows, each the neighbour of all others, the first one the pivot; or, degree 0, one row
+ * alone.  Not finished.
+ */
 static inline gg_index *
 refusals_index(const gg_engine *engine, uint32_t degree, uint32_t dim)
 {
-	gg_shape	shape = {.capacity = degree + 1,.dim = dim,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2,
-	.degree = degree,.npivots = degree > 0};
+	gg_shape	shape = {.capacity = degree + 1,.dim = dim,.element = GG_ELEMENT_F32,
+						 .metric = GG_METRIC_L2, .degree = degree,.npivots = degree > 0};
 	uint32_t	pivot[1 + GG_PIVOT_DEGREE] = {0};
 	uint32_t	neighbors[5 * 4];
 	float		rows[5 * 17];
@@ -86,19 +91,22 @@ refusals_index(const gg_engine *engine, uint32_t degree, uint32_t dim)
 		neighbors[i] = i % degree + (i % degree >= i / degree);
 	memset(pivot + 1, 0xFF, sizeof(pivot) - sizeof(pivot[0]));
 	CHECK_OK(engine->index_create(&shape, &index), "index_create");
-	CHECK_OK(engine->index_write(index, GG_PART_ROWS, 0, rows, (degree + 1) * dim * sizeof(float)), "index_write");
+	CHECK_OK(engine->index_write(index, GG_PART_ROWS, 0, rows, (degree + 1) * dim * sizeof(float)),
+			 "index_write");
 	if (degree > 0)
 	{
-		CHECK_OK(engine->index_write(index, GG_PART_ADJACENCY, 0, neighbors, (degree + 1) * degree * sizeof(uint32_t)),
+		CHECK_OK(engine->index_write(index, GG_PART_ADJACENCY, 0, neighbors,
+									 (degree + 1) * degree * sizeof(uint32_t)), "index_write");
+		CHECK_OK(engine->index_write(index, GG_PART_PIVOTS, 0, pivot, sizeof(pivot)),
 				 "index_write");
-		CHECK_OK(engine->index_write(index, GG_PART_PIVOTS, 0, pivot, sizeof(pivot)), "index_write");
 	}
 	return index;
 }
 
 /* Submit what is good and wait for its answer. */
 static inline void
-refusals_answer(const gg_engine *engine, gg_server *server, gg_index *index, const gg_serve_batch *batch)
+refusals_answer(const gg_engine *engine, gg_server *server, gg_index *index,
+				const gg_serve_batch *batch)
 {
 	double		until = harness_now() + (harness_small() ? 400 : 20);
 	gg_status	status = {.code = GG_OK};
@@ -115,7 +123,8 @@ static inline void
 serve_refuses_batches(const gg_engine *engine)
 {
 	int			touched = 0;
-	const gg_serve_batch good = {.count = 2,.exact = true,.k = 2,.itopk_size = 4,.slots = {0, 1},.tickets = {7, 8}};
+	const gg_serve_batch good = {.count = 2,.exact = true,.k = 2,.itopk_size = 4,.slots = {0, 1},
+								 .tickets = {7, 8}};
 	gg_serve_layout layout = refusals_layout;
 	char	   *memory = aligned_alloc(REFUSALS_REGION, REFUSALS_REGION);
 	gg_server  *server = NULL;
@@ -127,8 +136,8 @@ serve_refuses_batches(const gg_engine *engine)
 
 	memset(memory, 0, REFUSALS_REGION);
 	layout.slots = memory;
-	CHECK(engine->serve_open(-1, memory, REFUSALS_REGION, &layout, &server).code == GG_ENODEVICE && server == NULL,
-		  "no device -1");
+	CHECK(engine->serve_open(-1, memory, REFUSALS_REGION, &layout, &server).code == GG_ENODEVICE &&
+		  server == NULL, "no device -1");
 	if (!CHECK_OK(engine->serve_open(0, memory, REFUSALS_REGION, &layout, &server), "serve_open"))
 		return;
 	CHECK(engine->serve_submit(server, rows, 0, &good).code == GG_EINVAL, "not finished");
@@ -169,7 +178,8 @@ serve_refuses_batches(const gg_engine *engine)
 			lane = GG_SERVE_LANES;
 		CHECK(engine->serve_submit(server, index, lane, &batch).code == GG_EINVAL, "batch %d", i);
 	}
-	CHECK(engine->serve_check(server, GG_SERVE_LANES, &idle).code == GG_EINVAL && !idle, "no such lane");
+	CHECK(engine->serve_check(server, GG_SERVE_LANES, &idle).code == GG_EINVAL && !idle,
+		  "no such lane");
 	for (int i = 0; i < REFUSALS_REGION; i++)
 		touched += memory[i] != 0;
 	CHECK(touched == 0, "refused batches wrote %d bytes", touched);
@@ -187,8 +197,8 @@ serve_refuses_batches(const gg_engine *engine)
 		const uint32_t *nodes = (const uint32_t *) (at + layout.nodes);
 
 		CHECK(done[0] == 7 + slot && done[7] == 7 + slot, "tickets %u and %u", done[0], done[7]);
-		CHECK(nodes[0] == 0 && nodes[1] == GG_NO_NODE && nodes[14] == 0 && nodes[15] == 1, "nodes %u, %u, %u, %u",
-			  nodes[0], nodes[1], nodes[14], nodes[15]);
+		CHECK(nodes[0] == 0 && nodes[1] == GG_NO_NODE && nodes[14] == 0 && nodes[15] == 1,
+			  "nodes %u, %u, %u, %u", nodes[0], nodes[1], nodes[14], nodes[15]);
 	}
 	engine->index_close(wide);
 	engine->index_close(graph);

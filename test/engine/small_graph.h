@@ -155,7 +155,8 @@ small_lists(const float *rows, uint32_t n, uint32_t dim, gg_metric metric, uint3
 		if (n > 1)
 			small_list_add(adjacency + (size_t) i * degree, degree, (i + 1) % n);
 		for (uint32_t j = 0; j < count && j < degree / 2; j++)
-			small_list_add(adjacency + (size_t) i * degree, degree, nearest[(size_t) i * degree + j]);
+			small_list_add(adjacency + (size_t) i * degree, degree,
+						   nearest[(size_t) i * degree + j]);
 	}
 	for (uint32_t j = 0; j < degree; j++)
 	{
@@ -172,7 +173,8 @@ small_lists(const float *rows, uint32_t n, uint32_t dim, gg_metric metric, uint3
 		for (uint32_t j = 0; j < degree; j++)
 		{
 			if (nearest[(size_t) i * degree + j] != GG_NO_NODE)
-				small_list_add(adjacency + (size_t) i * degree, degree, nearest[(size_t) i * degree + j]);
+				small_list_add(adjacency + (size_t) i * degree, degree,
+							   nearest[(size_t) i * degree + j]);
 		}
 	}
 	free(sorted);

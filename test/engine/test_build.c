@@ -86,10 +86,12 @@ distances_right(const gg_dataset *data, const uint32_t *ids, const float *distan
 }
 
 static void
-knn_case(const harness_spec *spec, uint32_t k, gg_init init, double recall10, double recall, const char *what)
+knn_case(const harness_spec *spec, uint32_t k, gg_init init, double recall10, double recall,
+		 const char *what)
 {
 	gg_dataset	data;
-	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = k, .seed = 5, .init = init};
+	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = k, .seed = 5,
+							  .init = init};
 	gg_control	control = threads(2);
 	gg_build_stats stats;
 	uint32_t   *ids;
@@ -105,9 +107,10 @@ knn_case(const harness_spec *spec, uint32_t k, gg_init init, double recall10, do
 	CHECK(distances_right(&data, ids, distances, k), "%s: n %u, dim %u", what, data.n, data.dim);
 	at10 = harness_knn_recall(&data, ids, k, k < 10 ? k : 10, harness_size(100, 4));
 	at_all = harness_knn_recall(&data, ids, k, k, harness_size(100, 4));
-	CHECK(at10 >= recall10 && at_all >= recall, "%s: %s %s, n %u, dim %u, %u iterations: recall %.4f, all %u %.4f",
-		  what, metric_names[spec->metric], element_names[spec->element], data.n, data.dim, stats.iterations,
-		  at10, k, at_all);
+	CHECK(at10 >= recall10 && at_all >= recall,
+		  "%s: %s %s, n %u, dim %u, %u iterations: recall %.4f, all %u %.4f", what,
+		  metric_names[spec->metric], element_names[spec->element], data.n, data.dim,
+		  stats.iterations, at10, k, at_all);
 	free(ids);
 	free(distances);
 	harness_free(&data, NULL);
@@ -119,8 +122,10 @@ test_metrics(void)
 	for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
-			harness_spec small = {.n = harness_size(1500, 3), .dim = 48, .metric = metric, .element = element, .seed = 1};
-			harness_spec cells = {.n = 9000, .dim = 40, .latent = 12, .metric = metric, .element = element, .seed = 2};
+			harness_spec small = {.n = harness_size(1500, 3), .dim = 48, .metric = metric,
+								  .element = element, .seed = 1};
+			harness_spec cells = {.n = 9000, .dim = 40, .latent = 12, .metric = metric,
+								  .element = element, .seed = 2};
 
 			knn_case(&small, 32, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "exact");
 			if (harness_fewer() ? metric == GG_METRIC_COSINE && element == GG_ELEMENT_F16 :
@@ -135,7 +140,8 @@ test_dimensions(void)
 	static const uint32_t dims[] = {1, 2, 3, 15, 16, 17, 31, 33, 97, 960, 2000, 4097};
 
 	for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
-		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric += GG_METRIC_L1 - GG_METRIC_L2)
+		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1;
+			 metric += GG_METRIC_L1 - GG_METRIC_L2)
 		{
 			/* in one dimension, cells are crowded and ties many, but neighbours are neighbours */
 			harness_spec spec = {.n = harness_size(700, 3), .dim = dims[i], .metric = metric,
@@ -145,10 +151,12 @@ test_dimensions(void)
 				knn_case(&spec, 16, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "dimensions");
 		}
 	{
-		harness_spec long_rows = {.n = 6500, .dim = harness_small() ? 40 : 1100, .metric = GG_METRIC_L2,
-		.element = GG_ELEMENT_F32, .seed = 3};
-		harness_spec short_rows = {.n = 7000, .dim = 1, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
-		harness_spec longest = {.n = 40, .dim = 16000, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F16, .seed = 3};
+		harness_spec long_rows = {.n = 6500, .dim = harness_small() ? 40 : 1100,
+								  .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+		harness_spec short_rows = {.n = 7000, .dim = 1, .metric = GG_METRIC_L2,
+								   .element = GG_ELEMENT_F32, .seed = 3};
+		harness_spec longest = {.n = 40, .dim = 16000, .metric = GG_METRIC_L2,
+								.element = GG_ELEMENT_F16, .seed = 3};
 
 		if (!harness_fewer())
 		{
@@ -166,13 +174,15 @@ test_lengths(void)
 
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
 	{
-		harness_spec spec = {.n = harness_size(1200, 2), .dim = 24, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = i};
+		harness_spec spec = {.n = harness_size(1200, 2), .dim = 24, .metric = GG_METRIC_L2,
+							 .element = GG_ELEMENT_F32, .seed = i};
 
 		knn_case(&spec, lengths[i], GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "list lengths");
 	}
 	if (!harness_fewer())
 	{
-		harness_spec spec = {.n = 8000, .dim = 24, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 9};
+		harness_spec spec = {.n = 8000, .dim = 24, .metric = GG_METRIC_L2,
+							 .element = GG_ELEMENT_F32, .seed = 9};
 
 		knn_case(&spec, 200, GG_INIT_PIVOT_CELLS, 0.985, 0.95, "long lists from cells");
 		knn_case(&spec, 20, GG_INIT_PIVOT_CELLS, 0.97, 0.95, "short lists from cells");
@@ -183,7 +193,8 @@ static void
 test_random_start(void)
 {
 	/* a multiple of the list length, where a periodic start would fall apart */
-	harness_spec spec = {.n = 6400, .dim = 32, .latent = 10, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 4};
+	harness_spec spec = {.n = 6400, .dim = 32, .latent = 10, .metric = GG_METRIC_L2,
+						 .element = GG_ELEMENT_F32, .seed = 4};
 
 	knn_case(&spec, 64, GG_INIT_RANDOM, 0.97, 0.93, "random start");
 }
@@ -194,10 +205,10 @@ test_hard_data(void)
 {
 	for (uint32_t n = 2000; n <= (harness_fewer() ? 2000u : 9000u); n += 7000)
 	{
-		harness_spec tight = {.shape = SHAPE_TIGHT, .n = n, .dim = 32, .clusters = 20, .metric = GG_METRIC_L2,
-		.element = GG_ELEMENT_F32, .seed = 6};
-		harness_spec far_away = {.n = n, .dim = 32, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32,
-		.offset = 1000, .seed = 7};
+		harness_spec tight = {.shape = SHAPE_TIGHT, .n = n, .dim = 32, .clusters = 20,
+							  .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 6};
+		harness_spec far_away = {.n = n, .dim = 32, .metric = GG_METRIC_L2,
+								 .element = GG_ELEMENT_F32, .offset = 1000, .seed = 7};
 		harness_spec copies = {.shape = SHAPE_COPIES, .n = n, .dim = 32, .metric = GG_METRIC_L2,
 		.element = GG_ELEMENT_F32, .seed = 8};
 		harness_spec equal = {.shape = SHAPE_EQUAL, .n = n, .dim = 32, .metric = GG_METRIC_L2,
@@ -216,7 +227,8 @@ test_hard_data(void)
 static void
 test_overflow(void)
 {
-	harness_spec spec = {.n = 7000, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 4};
+	harness_spec spec = {.n = 7000, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32,
+						 .seed = 4};
 	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 5};
 	gg_control	control = threads(2);
 	gg_dataset	data;
@@ -255,8 +267,10 @@ test_instruction_sets(void)
 		tested++;
 		for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		{
-			harness_spec exact = {.n = 700, .dim = 37, .metric = metric, .element = GG_ELEMENT_F32, .seed = 1};
-			harness_spec cells = {.n = 6500, .dim = 21, .latent = 10, .metric = metric, .element = GG_ELEMENT_F32, .seed = 2};
+			harness_spec exact = {.n = 700, .dim = 37, .metric = metric, .element = GG_ELEMENT_F32,
+								  .seed = 1};
+			harness_spec cells = {.n = 6500, .dim = 21, .latent = 10, .metric = metric,
+								  .element = GG_ELEMENT_F32, .seed = 2};
 
 			knn_case(&exact, 30, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, sets[s]);
 			if (!harness_small() && (metric == GG_METRIC_L2 || metric == GG_METRIC_L1))
@@ -291,7 +305,8 @@ list_valid(const uint32_t *list, uint32_t degree, uint32_t n, uint32_t self, boo
 }
 
 static uint32_t
-reached(const uint32_t *adjacency, uint32_t degree, uint32_t n, const uint32_t *roots, uint32_t nroots)
+reached(const uint32_t *adjacency, uint32_t degree, uint32_t n, const uint32_t *roots,
+		uint32_t nroots)
 {
 	bool	   *seen = calloc(n + 1, 1);
 	uint32_t   *queue = malloc(sizeof(uint32_t) * (n + 1));
@@ -304,7 +319,8 @@ reached(const uint32_t *adjacency, uint32_t degree, uint32_t n, const uint32_t *
 			queue[queued++] = roots[i];
 		}
 	for (uint32_t q = 0; q < queued; q++)
-		for (uint32_t i = 0; i < degree && adjacency[(size_t) queue[q] * degree + i] != GG_NO_NODE; i++)
+		for (uint32_t i = 0; i < degree && adjacency[(size_t) queue[q] * degree + i] != GG_NO_NODE;
+			 i++)
 		{
 			uint32_t	next = adjacency[(size_t) queue[q] * degree + i];
 
@@ -327,22 +343,26 @@ check_graph(const gg_graph *graph, uint32_t n, uint32_t degree, const char *what
 				zero = 0;
 	bool	   *is_pivot = calloc(n + 1, 1);
 
-	CHECK(graph->n == n && graph->degree == degree, "%s: n %u, degree %u", what, graph->n, graph->degree);
+	CHECK(graph->n == n && graph->degree == degree, "%s: n %u, degree %u", what, graph->n,
+		  graph->degree);
 	for (uint32_t i = 0; i < n; i++)
 		wrong += !list_valid(graph->adjacency + (size_t) i * degree, degree, n, i, n > 4 * degree);
 	CHECK(wrong == 0, "%s: %u lists of %u", what, wrong, n);
-	CHECK(n == 0 ? graph->npivots == 0 : graph->npivots >= 1 && graph->npivots <= n, "%s: %u pivots", what, graph->npivots);
+	CHECK(n == 0 ? graph->npivots == 0 : graph->npivots >= 1 && graph->npivots <= n,
+		  "%s: %u pivots", what, graph->npivots);
 	for (uint32_t i = 0; i < graph->npivots; i++)
 	{
-		CHECK(graph->pivots[i] < n && !is_pivot[graph->pivots[i]], "%s: pivot %u is %u", what, i, graph->pivots[i]);
+		CHECK(graph->pivots[i] < n && !is_pivot[graph->pivots[i]], "%s: pivot %u is %u", what, i,
+			  graph->pivots[i]);
 		is_pivot[graph->pivots[i]] = true;
-		wrong += !list_valid(graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE, GG_PIVOT_DEGREE, graph->npivots, i, false);
+		wrong += !list_valid(graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE, GG_PIVOT_DEGREE,
+							 graph->npivots, i, false);
 	}
 	CHECK(wrong == 0, "%s: %u lists of pivots", what, wrong);
 	CHECK(n == 0 || reached(graph->adjacency, degree, n, graph->pivots, graph->npivots) == n,
 		  "%s: nodes reachable from the pivots", what);
-	CHECK(n == 0 || reached(graph->pivot_adjacency, GG_PIVOT_DEGREE, graph->npivots, &zero, 1) == graph->npivots,
-		  "%s: pivots reachable from pivot 0", what);
+	CHECK(n == 0 || reached(graph->pivot_adjacency, GG_PIVOT_DEGREE, graph->npivots, &zero,
+							1) == graph->npivots, "%s: pivots reachable from pivot 0", what);
 	free(is_pivot);
 }
 
@@ -366,13 +386,15 @@ build_case(const harness_spec *spec, uint32_t degree, uint32_t k, const char *wh
 static void
 test_tiny(void)
 {
-	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 66, 128, 320};
+	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 66,
+									 128, 320};
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
 		{
-			harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5, .metric = (gg_metric) (1 + i % 4),
-			.element = GG_ELEMENT_F32, .seed = i};
+			harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5,
+								 .metric = (gg_metric) (1 + i % 4), .element = GG_ELEMENT_F32,
+								 .seed = i};
 
 			build_case(&spec, 16, 32, "tiny");
 			build_case(&spec, 4, 4, "tiny, degree 4");
@@ -401,8 +423,10 @@ test_connected(void)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(cases[i].n, cases[i].n > 6500 ? 1 : 2),
-			.dim = 16, .clusters = cases[i].clusters, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = i};
+		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(cases[i].n,
+																		cases[i].n > 6500 ? 1 : 2),
+							 .dim = 16, .clusters = cases[i].clusters, .metric = GG_METRIC_L2,
+							 .element = GG_ELEMENT_F32, .seed = i};
 
 		if (harness_small() && i % 2)
 			continue;
@@ -413,15 +437,15 @@ test_connected(void)
 }
 
 /*
- * The bug: elements so small that every squared distance is 0.  All lists name the same few rows, whose edges are soon in
- * use, and almost half of the others became pivots.
- * The fix: there are only so many, the rest is linked one after the other (gg_pivots_most).
+ * The bug: elements so small that every squared distance is 0.  All lists name the same few rows,
+ * whose edges are soon in use, and almost half of the others became pivots.  The fix: there are
+ * only so many, the rest is linked one after the other (gg_pivots_most).
  */
 static void
 test_vanishing(void)
 {
-	harness_spec spec = {.shape = SHAPE_UNIFORM, .n = harness_size(20000, 4), .dim = 32, .metric = GG_METRIC_L2,
-	.element = GG_ELEMENT_F32, .seed = 5};
+	harness_spec spec = {.shape = SHAPE_UNIFORM, .n = harness_size(20000, 4), .dim = 32,
+						 .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 5};
 	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 3};
 	gg_control	control = threads(2);
 	gg_dataset	data;
@@ -434,7 +458,8 @@ test_vanishing(void)
 	if (CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, &stats), "vanishing distances"))
 	{
 		check_graph(&graph, data.n, 16, "vanishing distances");
-		CHECK(graph.npivots <= gg_pivots_most(data.n), "%u pivots of %u rows", graph.npivots, data.n);
+		CHECK(graph.npivots <= gg_pivots_most(data.n), "%u pivots of %u rows", graph.npivots,
+			  data.n);
 	}
 	gg_graph_free(&graph);
 	harness_free(&data, NULL);
@@ -446,13 +471,15 @@ graphs_equal(const gg_graph *a, const gg_graph *b)
 	return a->n == b->n && a->degree == b->degree && a->npivots == b->npivots &&
 		memcmp(a->adjacency, b->adjacency, sizeof(uint32_t) * a->n * a->degree) == 0 &&
 		memcmp(a->pivots, b->pivots, sizeof(uint32_t) * a->npivots) == 0 &&
-		memcmp(a->pivot_adjacency, b->pivot_adjacency, sizeof(uint32_t) * a->npivots * GG_PIVOT_DEGREE) == 0;
+		memcmp(a->pivot_adjacency, b->pivot_adjacency,
+			   sizeof(uint32_t) * a->npivots * GG_PIVOT_DEGREE) == 0;
 }
 
 static void
 test_determinism(void)
 {
-	harness_spec spec = {.n = harness_fewer() ? 3000 : 9000, .dim = 24, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec spec = {.n = harness_fewer() ? 3000 : 9000, .dim = 24, .metric = GG_METRIC_L2,
+						 .element = GG_ELEMENT_F32, .seed = 3};
 	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 3};
 	gg_control	control = threads(1);
 	gg_dataset	data;
@@ -510,7 +537,8 @@ cancel_progress(void *arg, gg_phase phase, uint64_t done, uint64_t total)
 {
 	cancel_state *state = arg;
 
-	state->elsewhere = state->elsewhere || !pthread_equal(state->caller, pthread_self()) || done > total;
+	state->elsewhere = state->elsewhere || !pthread_equal(state->caller, pthread_self()) ||
+		done > total;
 	state->backwards = state->backwards || done < state->phases[phase];
 	state->phases[phase] = done;
 	if (state->when == 0 && phase == state->phase && done >= state->done)
@@ -528,7 +556,8 @@ test_cancel(void)
 {
 	/* slow checkers take longer to compute, not to notice */
 	double		limit = harness_small() ? 20 : 1;
-	harness_spec spec = {.n = harness_size(30000, 4), .dim = 64, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec spec = {.n = harness_size(30000, 4), .dim = 64, .metric = GG_METRIC_L2,
+						 .element = GG_ELEMENT_F32, .seed = 3};
 	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 3};
 	gg_dataset	data;
 
@@ -537,7 +566,8 @@ test_cancel(void)
 	{
 		cancel_state state = {.phase = (gg_phase) (i % 4), .done = i < 4 ? 0 : data.n / 3,
 		.start = harness_now(), .last = harness_now(), .caller = pthread_self()};
-		gg_control	control = {.cancelled = cancel_now, .progress = cancel_progress, .ctx = &state, .threads = 1 + i % 3};
+		gg_control	control = {.cancelled = cancel_now, .progress = cancel_progress, .ctx = &state,
+							   .threads = 1 + i % 3};
 		gg_graph	graph;
 		size_t		before = heap_bytes();
 		gg_status	status;
@@ -553,19 +583,24 @@ test_cancel(void)
 		if (state.when > 0 && status.code != GG_OK)
 		{
 			CHECK(status.code == GG_ECANCELED, "case %d: code %d", i, (int) status.code);
-			CHECK(harness_now() - state.when < limit, "case %d: %.2f s to the end", i, harness_now() - state.when);
+			CHECK(harness_now() - state.when < limit, "case %d: %.2f s to the end", i,
+				  harness_now() - state.when);
 			CHECK(graph.adjacency == NULL && graph.pivots == NULL, "case %d: no graph is left", i);
 		}
 		else
 			/* a stage can be done before the next question */
-			CHECK(status.code == GG_OK, "case %d: code %d %s", i, (int) status.code, status.message);
+			CHECK(status.code == GG_OK, "case %d: code %d %s", i, (int) status.code,
+				  status.message);
 		gg_graph_free(&graph);
 		if (!harness_small())
-			CHECK(heap_bytes() <= before + 4096, "case %d: %zu bytes are left", i, heap_bytes() - before);
+			CHECK(heap_bytes() <= before + 4096, "case %d: %zu bytes are left", i,
+				  heap_bytes() - before);
 	}
 	{
-		cancel_state state = {.done = UINT64_MAX, .start = harness_now(), .last = harness_now(), .caller = pthread_self()};
-		gg_control	control = {.cancelled = cancel_now, .progress = cancel_progress, .ctx = &state, .threads = 2};
+		cancel_state state = {.done = UINT64_MAX, .start = harness_now(), .last = harness_now(),
+							  .caller = pthread_self()};
+		gg_control	control = {.cancelled = cancel_now, .progress = cancel_progress, .ctx = &state,
+							   .threads = 2};
 		gg_graph	graph;
 
 		CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, NULL), "not cancelled");
@@ -584,22 +619,25 @@ test_cancel_long_rows(void)
 	uint16_t   *rows = malloc(sizeof(uint16_t) * n * 16000);
 	gg_dataset	data = {rows, n, 16000, GG_ELEMENT_F16, GG_METRIC_L2};
 	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 3};
-	cancel_state state = {.phase = GG_PHASE_CONNECT, .done = UINT64_MAX, .after = 0.2, .start = harness_now(),
-	.last = harness_now(), .caller = pthread_self()};
-	gg_control	control = {.cancelled = cancel_now, .progress = cancel_progress, .ctx = &state, .threads = 2};
+	cancel_state state = {.phase = GG_PHASE_CONNECT, .done = UINT64_MAX, .after = 0.2,
+						  .start = harness_now(), .last = harness_now(), .caller = pthread_self()};
+	gg_control	control = {.cancelled = cancel_now, .progress = cancel_progress, .ctx = &state,
+						   .threads = 2};
 	harness_random random = {1};
 	gg_graph	graph;
 	gg_status	status;
 
 	for (size_t i = 0; i < (size_t) n * 16000; i++)
-		rows[i] = (uint16_t) (0x3000 + (i < 64000 ? harness_unit(&random) * 0x800 : rows[i % 64000] ^ (i / 64000 & 0xFF)));
+		rows[i] = (uint16_t) (0x3000 + (i < 64000 ? harness_unit(&random) * 0x800 :
+										rows[i % 64000] ^ (i / 64000 & 0xFF)));
 	status = gg_cpu_build(&data, &params, &control, &graph, NULL);
 	if (status.code == GG_OK)
 		CHECK(state.when == 0 || harness_now() - state.when < 0.2, "a cancelled build went on");
 	else
 	{
 		CHECK(status.code == GG_ECANCELED, "code %d", (int) status.code);
-		CHECK(harness_now() - state.when < (harness_small() ? 20 : 1), "%.2f s to the end", harness_now() - state.when);
+		CHECK(harness_now() - state.when < (harness_small() ? 20 : 1), "%.2f s to the end",
+			  harness_now() - state.when);
 	}
 	gg_graph_free(&graph);
 	free(rows);
@@ -608,7 +646,8 @@ test_cancel_long_rows(void)
 typedef struct many_state
 {
 	bool		over;			/* the lists are begun */
-	double		last;			/* this thread's processor time, for others may be using the machine */
+	/* this thread's processor time, for others may be using the machine */
+	double		last;
 	double		longest;
 } many_state;
 
@@ -641,7 +680,10 @@ many_progress(void *arg, gg_phase phase, uint64_t done, uint64_t total)
 	((many_state *) arg)->over = phase != GG_PHASE_KNN_INIT;
 }
 
-/* Rows so many that even what is done once a row, by one thread, takes longer than the time between two questions. */
+/*
+ * Rows so many that even what is done once a row, by one thread, takes longer than the time between
+ * two questions.
+ */
 static void
 test_cancel_many_rows(void)
 {
@@ -650,7 +692,8 @@ test_cancel_many_rows(void)
 	gg_dataset	data = {NULL, n, 1, GG_ELEMENT_F32, GG_METRIC_L2};
 	gg_build_params params = {.graph_degree = 8, .intermediate_graph_degree = 16, .seed = 3};
 	many_state	state = {.last = thread_now()};
-	gg_control	control = {.cancelled = many_cancelled, .progress = many_progress, .ctx = &state, .threads = 1};
+	gg_control	control = {.cancelled = many_cancelled, .progress = many_progress, .ctx = &state,
+						   .threads = 1};
 	harness_random random = {1};
 	gg_graph	graph;
 
@@ -683,7 +726,8 @@ on_alarm(int number)
 static void
 test_signals(void)
 {
-	harness_spec spec = {.n = harness_fewer() ? 7000 : 12000, .dim = 64, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+	harness_spec spec = {.n = harness_fewer() ? 7000 : 12000, .dim = 64, .metric = GG_METRIC_L2,
+						 .element = GG_ELEMENT_F32, .seed = 3};
 	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 3};
 	gg_control	control = threads(4);
 	struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
@@ -715,8 +759,8 @@ test_signals(void)
 static void
 bytes_case(const harness_spec *spec, uint32_t degree, uint32_t k, gg_init init, const char *what)
 {
-	gg_build_params params = {.graph_degree = degree, .intermediate_graph_degree = k, .seed = 3, .init = init,
-	.max_iterations = 2};
+	gg_build_params params = {.graph_degree = degree, .intermediate_graph_degree = k, .seed = 3,
+							  .init = init, .max_iterations = 2};
 	gg_control	control = threads(2);
 	gg_dataset	data;
 	gg_bytes	bytes = {0};
@@ -744,8 +788,9 @@ bytes_case(const harness_spec *spec, uint32_t degree, uint32_t k, gg_init init, 
 		used = 1024.0 * (double) (after.ru_maxrss - before.ru_maxrss);
 		_exit(write(channel[1], &used, sizeof(used)) != sizeof(used));
 	}
-	CHECK(waitpid(child, &status, 0) == child && status == 0 &&
-		  read(channel[0], &used, sizeof(used)) == sizeof(used), "%s: child ended with %d", what, status);
+	CHECK(waitpid(child, &status, 0) == child && status == 0 && read(channel[0], &used,
+																	 sizeof(used)) == sizeof(used),
+		  "%s: child ended with %d", what, status);
 	close(channel[0]);
 	close(channel[1]);
 	/* short joins leave most of the tiles' memory untouched */
@@ -759,10 +804,14 @@ bytes_case(const harness_spec *spec, uint32_t degree, uint32_t k, gg_init init, 
 static void
 test_bytes(void)
 {
-	harness_spec rows = {.n = 60000, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
-	harness_spec exact = {.n = 5900, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
-	harness_spec product = {.n = 60000, .dim = 8, .metric = GG_METRIC_IP, .element = GG_ELEMENT_F16, .seed = 3};
-	harness_spec wide = {.n = 8000, .dim = 2000, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F16, .seed = 3};
+	harness_spec rows = {.n = 60000, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32,
+						 .seed = 3};
+	harness_spec exact = {.n = 5900, .dim = 8, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32,
+						  .seed = 3};
+	harness_spec product = {.n = 60000, .dim = 8, .metric = GG_METRIC_IP, .element = GG_ELEMENT_F16,
+							.seed = 3};
+	harness_spec wide = {.n = 8000, .dim = 2000, .metric = GG_METRIC_L2, .element = GG_ELEMENT_F16,
+						 .seed = 3};
 
 	/* checkers keep books of their own in the same memory */
 	if (harness_small())
@@ -792,7 +841,8 @@ test_arguments(void)
 	CHECK(gg_cpu_build(&data, &params, NULL, &graph, NULL).code == GG_EINVAL, "degree too large");
 	params = good;
 	params.intermediate_graph_degree = 15;
-	CHECK(gg_cpu_build(&data, &params, NULL, &graph, NULL).code == GG_EINVAL, "lists shorter than the degree");
+	CHECK(gg_cpu_build(&data, &params, NULL, &graph, NULL).code == GG_EINVAL,
+		  "lists shorter than the degree");
 	params.intermediate_graph_degree = GG_MAX_DEGREE + 1;
 	CHECK(gg_cpu_build_bytes(&data, &params, NULL, &bytes).code == GG_EINVAL, "lists too long");
 	data.dim = 0;

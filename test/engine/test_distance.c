@@ -138,7 +138,9 @@ test_halves_to_floats(void)
 
 /* ---- distances --------------------------------------------------------- */
 
-/* The distance in double, and in *scale the size of what was summed: what errors are relative to. */
+/*
+ * The distance in double, and in *scale the size of what was summed: what errors are relative to.
+ */
 static double
 reference(gg_metric metric, gg_element element, const float *row, const float *query, uint32_t dim,
 		  double *scale)
@@ -357,8 +359,10 @@ test_cosine_range(const char *set)
 		for (int sign = 0; sign < 2; sign++)
 		{
 			float		same = sign ? 2.0f : 0.0f;
-			float		d32 = gg_distance_function(GG_METRIC_COSINE, GG_ELEMENT_F32) (row, row, dim);
-			float		d16 = gg_distance_function(GG_METRIC_COSINE, GG_ELEMENT_F16) (halves, query, dim);
+			gg_distance_fn of_floats = gg_distance_function(GG_METRIC_COSINE, GG_ELEMENT_F32);
+			gg_distance_fn of_halves = gg_distance_function(GG_METRIC_COSINE, GG_ELEMENT_F16);
+			float		d32 = of_floats(row, row, dim);
+			float		d16 = of_halves(halves, query, dim);
 
 			if (sign)
 			{

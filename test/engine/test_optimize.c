@@ -82,7 +82,8 @@ reference(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree, uint32_t
 
 			if (i < nforward && f != d && count < degree && !emitted(out, count, f))
 				out[count++] = f;
-			if (i < nreverse && reverse[i] != d && count < degree && !emitted(out, count, reverse[i]))
+			if (i < nreverse && reverse[i] != d && count < degree &&
+				!emitted(out, count, reverse[i]))
 				out[count++] = reverse[i];
 		}
 		while (count < degree)
@@ -144,7 +145,8 @@ compare(uint32_t n, uint32_t k, uint32_t degree, uint32_t spread, bool cut, uint
 		memset(graph, 0x5A, sizeof(uint32_t) * n * degree);
 		CHECK_OK(gg_cpu_optimize(knn, n, k, degree, &control, graph), "optimize");
 		CHECK(memcmp(graph, expected, sizeof(uint32_t) * n * degree) == 0,
-			  "n %u, k %u, degree %u, spread %u, cut %d, %d threads", n, k, degree, spread, cut, threads);
+			  "n %u, k %u, degree %u, spread %u, cut %d, %d threads", n, k, degree, spread, cut,
+			  threads);
 		free(graph);
 	}
 	free(expected);
@@ -180,8 +182,8 @@ test_hub(void)
 
 	for (uint32_t a = 0; a < n; a++)
 		for (uint32_t r = 0; r < k; r++)
-			knn[a * k + r] = r == a % 4 && a != 0 ? 0 : (a + 1 + r) % n == 0 || (a + 1 + r) % n == a ?
-				(a + 1 + k) % n : (a + 1 + r) % n;
+			knn[a * k + r] = r == a % 4 && a != 0 ? 0 : (a + 1 + r) % n == 0 ||
+				(a + 1 + r) % n == a ? (a + 1 + k) % n : (a + 1 + r) % n;
 	reference(knn, n, k, 4, expected);
 	CHECK_OK(gg_cpu_optimize(knn, n, k, 4, NULL, graph), "optimize");
 	CHECK(memcmp(graph, expected, sizeof(uint32_t) * n * 4) == 0, "a hub of %u nodes", n);
@@ -198,9 +200,11 @@ test_bounds(void)
 
 	CHECK_OK(gg_cpu_optimize(knn, 0, 4, 4, NULL, graph), "no nodes");
 	CHECK_OK(gg_cpu_optimize(knn, 2, 1, 4, NULL, graph), "two nodes");
-	CHECK(graph[0] == 1 && graph[1] == GG_NO_NODE && graph[4] == 0 && graph[5] == GG_NO_NODE, "two nodes");
+	CHECK(graph[0] == 1 && graph[1] == GG_NO_NODE && graph[4] == 0 && graph[5] == GG_NO_NODE,
+		  "two nodes");
 	CHECK(gg_cpu_optimize(knn, 2, 0, 4, NULL, graph).code == GG_EINVAL, "k = 0");
-	CHECK(gg_cpu_optimize(knn, 2, 1, GG_MAX_DEGREE + 1, NULL, graph).code == GG_EINVAL, "degree too large");
+	CHECK(gg_cpu_optimize(knn, 2, 1, GG_MAX_DEGREE + 1, NULL, graph).code == GG_EINVAL,
+		  "degree too large");
 }
 
 int

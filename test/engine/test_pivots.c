@@ -1,10 +1,10 @@
 /*
  * test_pivots.c
  *
- * The bug: the pivots' graph was made of near neighbours alone.  Where a cluster has more pivots than
- * one of them has neighbours, they were an island in it, and a walk for a query in a cluster in which
- * it did not start ended in another one: recall 0.91 here.
- * The fix: levels of the pivots, whose edges are longer (src/cpu/connect.c, link_levels).
+ * The bug: the pivots' graph was made of near neighbours alone.  Where a cluster has more pivots
+ * than one of them has neighbours, they were an island in it, and a walk for a query in a cluster
+ * in which it did not start ended in another one: recall 0.91 here.  The fix: levels of the pivots,
+ * whose edges are longer (src/cpu/connect.c, link_levels).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,10 @@
 #define QUERIES		(10 * CLUSTERS)
 #define K			10
 
-/* Rows and queries in turn from each of the clusters, 1000 times as far from each other as they are wide. */
+/*
+ * Rows and queries in turn from each of the clusters, 1000 times as far from each other as they are
+ * wide.
+ */
 static void
 make_rows(uint64_t seed, uint32_t n, float *rows, float *queries)
 {
@@ -45,8 +48,10 @@ hits(const gg_dataset *data, const gg_graph *graph, const float *queries)
 	uint32_t	right = 0;
 
 	CHECK_OK(gg_cpu_engine.index_open(data, graph, &control, &index), "index_open");
-	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, queries, QUERIES, &control, exact, exact_distances), "exact");
-	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, QUERIES, &control, found, distances), "search");
+	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, queries, QUERIES, &control, exact,
+									   exact_distances), "exact");
+	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, QUERIES, &control, found,
+										distances), "search");
 	for (uint32_t i = 0; i < QUERIES * K; i++)
 		right += distances[i] <= exact_distances[i / K * K + K - 1];
 	gg_cpu_engine.index_close(index);
@@ -66,8 +71,9 @@ check_order(const gg_graph *graph, uint64_t seed)
 	for (uint32_t i = 0; i < graph->npivots; i++)
 		counts[(uint64_t) i * 3 / graph->npivots][(uint64_t) graph->pivots[i] * 3 / graph->n]++;
 	for (uint32_t i = 0; i < 9; i++)
-		CHECK(counts[i / 3][i % 3] * 18 >= graph->npivots, "seed %d: %u of %u pivots, third %u of rows in third %u",
-			  (int) seed, counts[i / 3][i % 3], graph->npivots, i % 3, i / 3);
+		CHECK(counts[i / 3][i % 3] * 18 >= graph->npivots,
+			  "seed %d: %u of %u pivots, third %u of rows in third %u", (int) seed,
+			  counts[i / 3][i % 3], graph->npivots, i % 3, i / 3);
 }
 
 int
@@ -92,7 +98,8 @@ main(void)
 		check_order(&graph, seed);
 		gg_graph_free(&graph);
 	}
-	CHECK(right >= 0.98 * seeds * QUERIES * K, "recall %.4f", (double) right / (seeds * QUERIES * K));
+	CHECK(right >= 0.98 * seeds * QUERIES * K, "recall %.4f",
+		  (double) right / (seeds * QUERIES * K));
 	free(rows);
 	free(queries);
 	return harness_finish();

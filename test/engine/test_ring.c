@@ -1,8 +1,8 @@
 /*
  * test_ring.c
- *		The ring between backends and a device's worker (src/service/ring.h): nothing is lost, nothing comes twice, what one
- *		producer puts in comes out in its order; also where the ring is full most of the time, and where its positions
- *		wrap around.
+ *		The ring between backends and a device's worker (src/service/ring.h): nothing is lost,
+ *		nothing comes twice, what one producer puts in comes out in its order; also where the ring
+ *		is full most of the time, and where its positions wrap around.
  */
 #include "harness.h"
 
@@ -41,7 +41,8 @@ test_one_thread(void)
 				ticket;
 	uint32		pushed = 0;
 
-	CHECK(GgRingCells(10) == 64 && GgRingCells(17) == 128, "cells are four a slot, and a power of two");
+	CHECK(GgRingCells(10) == 64 && GgRingCells(17) == 128,
+		  "cells are four a slot, and a power of two");
 	CHECK(GgRingEmpty(ring) && !GgRingPop(ring, &slot, &ticket), "an empty ring has nothing");
 	for (int round = 0; round < 5; round++)
 	{
@@ -56,7 +57,8 @@ test_one_thread(void)
 				break;
 			popped++;
 		}
-		CHECK(popped == pushed && GgRingEmpty(ring), "round %d: all come back in order, %u of %u", round, popped, pushed);
+		CHECK(popped == pushed && GgRingEmpty(ring), "round %d: all come back in order, %u of %u",
+			  round, popped, pushed);
 	}
 	free(ring);
 }

@@ -1,7 +1,7 @@
 /*
  * test_row_upload.c
- *		The threads that copy rows to the device (src/build/row_upload.c), with an engine that only remembers
- *		what was written, while other threads fill chunks in any order.
+ *		The threads that copy rows to the device (src/build/row_upload.c), with an engine that only
+ *		remembers what was written, while other threads fill chunks in any order.
  */
 #include "harness.h"
 
@@ -60,7 +60,8 @@ remember(gg_index *index, gg_part part, uint64_t offset, const void *src, uint64
 	int			inside = __atomic_add_fetch(&index->inside, 1, __ATOMIC_RELAXED);
 	int			most = __atomic_load_n(&index->most_inside, __ATOMIC_RELAXED);
 
-	while (inside > most && !__atomic_compare_exchange_n(&index->most_inside, &most, inside, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+	while (inside > most && !__atomic_compare_exchange_n(&index->most_inside, &most, inside, false,
+														 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 	if (__atomic_add_fetch(&index->calls, 1, __ATOMIC_RELAXED) == index->fail_at)
 		status.code = GG_EDEVICE;
@@ -77,11 +78,15 @@ remember(gg_index *index, gg_part part, uint64_t offset, const void *src, uint64
 	return status;
 }
 
-/* After gg_copy_stop(), that create() saw what it should; it runs beside the test's own checks, which are counted by one thread. */
+/*
+ * After gg_copy_stop(), that create() saw what it should; it runs beside the test's own checks,
+ * which are counted by one thread.
+ */
 static void
 check_created(void)
 {
-	CHECK(wanted.creations == 1 && wanted.shape.dim == 13 && wanted.shape.degree == 0, "the shape that was asked for, once");
+	CHECK(wanted.creations == 1 && wanted.shape.dim == 13 && wanted.shape.degree == 0,
+		  "the shape that was asked for, once");
 }
 
 static const gg_engine engine = {.name = "memory", .index_create = create, .index_write = remember};
@@ -144,9 +149,11 @@ run(uint32_t nchunks, uint32_t capacity, uint32_t skip, uint64_t fail_at, int nt
 
 	f.rows = calloc(nchunks, chunk_bytes);
 	f.filled = calloc(nchunks, sizeof(uint32_t));
-	wanted = (gg_index) {.memory = calloc(capacity, chunk_bytes), .bytes = capacity * chunk_bytes, .fail_at = fail_at};
+	wanted = (gg_index) {.memory = calloc(capacity, chunk_bytes),
+						 .bytes = capacity * chunk_bytes, .fail_at = fail_at};
 	source = (gg_copy_source) {
-		.rows = f.rows, .row_bytes = f.row_bytes, .chunk_rows = f.chunk_rows, .filled = f.filled, .claimed = &f.claimed
+		.rows = f.rows, .row_bytes = f.row_bytes, .chunk_rows = f.chunk_rows, .filled =
+			f.filled, .claimed = &f.claimed
 	};
 	CHECK_OK(gg_copy_start(&engine, &shape, &source, nthreads, &index, &copy), "gg_copy_start");
 	for (int i = 0; i < 3; i++)
@@ -168,15 +175,18 @@ run(uint32_t nchunks, uint32_t capacity, uint32_t skip, uint64_t fail_at, int nt
 			bool		expected = c < capacity && f.filled[c] != 0;
 
 			if (gg_copy_done(copy, c) != expected ||
-				(expected && memcmp(wanted.memory + c * chunk_bytes, f.rows + c * chunk_bytes, chunk_bytes) != 0))
+				(expected && memcmp(wanted.memory + c * chunk_bytes, f.rows + c * chunk_bytes,
+									chunk_bytes) != 0))
 				CHECK(false, "chunk %u of %u, %u on the device", c, nchunks, capacity);
 			done += expected;
 		}
-		CHECK(wanted.written == done * chunk_bytes, "%llu bytes for %llu chunks: none is copied twice",
+		CHECK(wanted.written == done * chunk_bytes,
+			  "%llu bytes for %llu chunks: none is copied twice",
 			  (unsigned long long) wanted.written, (unsigned long long) done);
 	}
 	CHECK(!wanted.outside, "nothing is written past the end");
-	CHECK(wanted.most_inside <= (nthreads < GG_COPY_THREADS ? nthreads : GG_COPY_THREADS), "%d at a time", wanted.most_inside);
+	CHECK(wanted.most_inside <= (nthreads < GG_COPY_THREADS ? nthreads : GG_COPY_THREADS),
+		  "%d at a time", wanted.most_inside);
 	gg_copy_free(copy);
 	free(f.rows);
 	free(f.filled);
@@ -190,7 +200,8 @@ start_slow(long delay_ns, int nthreads, char **rows, gg_index **index)
 	static uint32_t filled[200];
 	static uint64_t claimed = 200 * 10;
 	gg_shape	shape = {.capacity = 2000, .dim = 13};
-	gg_copy_source source = {.row_bytes = 52, .chunk_rows = 10, .filled = filled, .claimed = &claimed};
+	gg_copy_source source = {.row_bytes = 52, .chunk_rows = 10, .filled = filled,
+							 .claimed = &claimed};
 	gg_copy    *copy;
 
 	source.rows = *rows = calloc(2000, 52);
@@ -216,7 +227,8 @@ stop_early(void)
 	for (uint32_t c = 0; c < 200; c++)
 		done += gg_copy_done(copy, c);
 	check_created();
-	CHECK(wanted.written == done * 520, "%llu bytes for %llu chunks", (unsigned long long) wanted.written, (unsigned long long) done);
+	CHECK(wanted.written == done * 520, "%llu bytes for %llu chunks",
+		  (unsigned long long) wanted.written, (unsigned long long) done);
 	CHECK(!gg_copy_done(copy, 200) && !gg_copy_done(copy, 0xFFFFFFFFu), "no chunk behind the last");
 	gg_copy_free(copy);
 	gg_copy_free(NULL);
@@ -239,7 +251,8 @@ side_by_side(void)
 	check_created();
 	CHECK(wanted.written == 100 * 520, "all of it");
 	CHECK(wanted.most_inside == 4, "%d at a time", wanted.most_inside);
-	CHECK(gg_copy_seconds(copy) >= 0.125 - 0.01 && gg_copy_seconds(copy) <= harness_now() - start, "%.3f s", gg_copy_seconds(copy));
+	CHECK(gg_copy_seconds(copy) >= 0.125 - 0.01 && gg_copy_seconds(copy) <= harness_now() - start,
+		  "%.3f s", gg_copy_seconds(copy));
 	CHECK(gg_copy_open_seconds(copy) >= 0, "%.3f s to open", gg_copy_open_seconds(copy));
 	gg_copy_free(copy);
 	free(rows);
@@ -254,7 +267,8 @@ start_one(gg_index **index)
 	static const uint64_t claimed = 10;
 	static const char rows[10 * 52];
 	const gg_shape shape = {.capacity = 10, .dim = 13};
-	const gg_copy_source source = {.rows = rows, .row_bytes = 52, .chunk_rows = 10, .filled = filled, .claimed = &claimed};
+	const gg_copy_source source = {.rows = rows, .row_bytes = 52, .chunk_rows = 10,
+								   .filled = filled, .claimed = &claimed};
 	gg_copy    *copy;
 
 	CHECK_OK(gg_copy_start(&engine, &shape, &source, 4, index, &copy), "gg_copy_start");
@@ -272,11 +286,15 @@ no_room(void)
 	copy = start_one(&index);
 	wait_for_end(copy);
 	CHECK(gg_copy_stop(copy).code == GG_EDEVICE_MEMORY, "the engine's error");
-	CHECK(index == NULL && wanted.creations == 1 && wanted.calls == 0, "nothing more was asked of the engine");
+	CHECK(index == NULL && wanted.creations == 1 && wanted.calls == 0,
+		  "nothing more was asked of the engine");
 	gg_copy_free(copy);
 }
 
-/* Ended before the index is there, or freed without being ended: the index is the caller's all the same. */
+/*
+ * Ended before the index is there, or freed without being ended: the index is the caller's all the
+ * same.
+ */
 static void
 stop_before_open(void)
 {

@@ -54,7 +54,8 @@ typedef struct answers
 static answers
 answers_make(uint32_t nq, uint32_t k)
 {
-	answers		a = {k, malloc((size_t) nq * k * sizeof(uint32_t)), malloc((size_t) nq * k * sizeof(float))};
+	answers		a = {k, malloc((size_t) nq * k * sizeof(uint32_t)),
+					 malloc((size_t) nq * k * sizeof(float))};
 
 	memset(a.nodes, 0xAB, (size_t) nq * k * sizeof(uint32_t));
 	return a;
@@ -164,7 +165,8 @@ reference(const gg_dataset *data, uint32_t row, const float *query)
 		case GG_METRIC_IP:
 			return -dot;
 		default:
-			return row_square == 0 || query_square == 0 ? 1 : 1 - dot / sqrt(row_square * query_square);
+			return row_square == 0 || query_square == 0 ? 1 :
+				1 - dot / sqrt(row_square * query_square);
 	}
 }
 
@@ -235,14 +237,18 @@ test_exact(void)
 						if (harness_unit(&random) * 100 < share)
 							filter[i / 32] |= 1u << i % 32;
 					}
-					CHECK_OK(engine->index_exact(o.index, ks[k], share == 100 ? NULL : filter, o.queries,
-												 nq, &one_thread, one.nodes, one.distances), "exact");
-					CHECK_OK(engine->index_exact(o.index, ks[k], share == 100 ? NULL : filter, o.queries,
-												 nq, &three_threads, three.nodes, three.distances), "exact");
-					CHECK(answers_equal(&one, &three, nq), "metric %d element %d k %u: three threads differ",
-						  (int) metrics[m], element, ks[k]);
-					CHECK(answers_wrong(&o, &one, nq) == 0, "metric %d element %d k %u: wrong answers",
-						  (int) metrics[m], element, ks[k]);
+					CHECK_OK(engine->index_exact(o.index, ks[k], share == 100 ? NULL : filter,
+												 o.queries, nq, &one_thread, one.nodes,
+												 one.distances), "exact");
+					CHECK_OK(engine->index_exact(o.index, ks[k], share == 100 ? NULL : filter,
+												 o.queries, nq, &three_threads, three.nodes,
+												 three.distances), "exact");
+					CHECK(answers_equal(&one, &three, nq),
+						  "metric %d element %d k %u: three threads differ", (int) metrics[m],
+						  element, ks[k]);
+					CHECK(answers_wrong(&o, &one, nq) == 0,
+						  "metric %d element %d k %u: wrong answers", (int) metrics[m], element,
+						  ks[k]);
 					for (uint32_t q = 0; q < nq; q += 7)
 						misses += exact_misses(&o, &one, q, share == 100 ? NULL : filter);
 					CHECK(misses == 0, "metric %d element %d k %u share %d: %u misses",
@@ -281,8 +287,8 @@ search_recall(opened *o, uint32_t k, uint32_t itopk, const char *what)
 	CHECK_OK(engine->index_search(o->index, &params, o->queries, o->nq, &one_thread,
 								  three.nodes, three.distances), what);
 	for (uint32_t q = 0; q < o->nq; q++)
-		CHECK(memcmp(three.nodes + (size_t) q * k, one.nodes + (size_t) q * itopk, k * sizeof(uint32_t)) == 0,
-			  "%s: k %u of itopk %u", what, k, itopk);
+		CHECK(memcmp(three.nodes + (size_t) q * k, one.nodes + (size_t) q * itopk,
+					 k * sizeof(uint32_t)) == 0, "%s: k %u of itopk %u", what, k, itopk);
 	recall = answers_recall(&one, &truth, o->nq, k);
 	answers_free(&truth);
 	answers_free(&one);
@@ -304,8 +310,9 @@ test_recall(void)
 		.element = GG_ELEMENT_F32,.seed = 1}, 0.985},
 		{"100 tight clusters", {.shape = SHAPE_TIGHT,.n = 20000,.dim = 768,.clusters = 100,
 		.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.seed = 2}, 0.985},
-		{"cosine of halves", {.shape = SHAPE_MANIFOLD,.n = 8000,.dim = 96,.metric = GG_METRIC_COSINE,
-		.element = GG_ELEMENT_F16,.seed = 3}, 0.985},
+		{"cosine of halves", {.shape = SHAPE_MANIFOLD,.n = 8000,.dim = 96,
+							  .metric = GG_METRIC_COSINE, .element = GG_ELEMENT_F16,.seed = 3},
+		 0.985},
 		{"inner product", {.shape = SHAPE_MANIFOLD,.n = 8000,.dim = 64,.metric = GG_METRIC_IP,
 		.element = GG_ELEMENT_F32,.seed = 4}, 0.985},
 		{"L1", {.shape = SHAPE_MANIFOLD,.n = 8000,.dim = 48,.metric = GG_METRIC_L1,
@@ -400,13 +407,15 @@ test_cancel(void)
 		gg_control	control = {.cancelled = cancel_after,.ctx = &c,.threads = threads};
 
 		CHECK(engine->index_search(o.index, &params, o.queries, 200, &control, a.nodes,
-								   a.distances).code == GG_ECANCELED, "search, %d threads", threads);
+								   a.distances).code == GG_ECANCELED, "search, %d threads",
+			  threads);
 		c.calls_left = 0;
 		CHECK(engine->index_exact(o.index, 10, NULL, o.queries, 200, &control, a.nodes,
 								  a.distances).code == GG_ECANCELED, "exact, %d threads", threads);
 		c.calls_left = 2;		/* in the midst: a later round */
 		CHECK(engine->index_exact(o.index, 10, NULL, o.queries, 200, &control, a.nodes,
-								  a.distances).code == GG_ECANCELED, "exact, later, %d threads", threads);
+								  a.distances).code == GG_ECANCELED, "exact, later, %d threads",
+			  threads);
 		c.calls_left = 1000000;
 		CHECK_OK(engine->index_search(o.index, &params, o.queries, 200, &control, a.nodes,
 									  a.distances), "not cancelled");
@@ -449,8 +458,8 @@ test_preconditions(void)
 
 	data = o.data;
 	data.dim = 0;
-	CHECK(engine->index_open(&data, &o.graph, &one_thread, &index).code == GG_EINVAL && index == NULL,
-		  "no dimensions");
+	CHECK(engine->index_open(&data, &o.graph, &one_thread, &index).code == GG_EINVAL &&
+		  index == NULL, "no dimensions");
 	data.dim = GG_MAX_DIM + 1;
 	CHECK(engine->index_open(&data, &o.graph, &one_thread, &index).code == GG_EINVAL, "dimensions");
 	data = o.data;
@@ -471,8 +480,8 @@ test_preconditions(void)
 }
 
 /*
- * The bug: index_open() read the graph of an index that has none, as rows not yet in a graph are opened on a device.
- * The fix: it goes without; exact searches work, walks are refused.
+ * The bug: index_open() read the graph of an index that has none, as rows not yet in a graph are
+ * opened on a device.  The fix: it goes without; exact searches work, walks are refused.
  */
 static void
 test_no_graph(void)
@@ -481,8 +490,8 @@ test_no_graph(void)
 
 	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++)
 	{
-		harness_spec spec = {.shape = SHAPE_UNIFORM,.n = sizes[s],.dim = 7,.metric = GG_METRIC_COSINE,
-		.element = GG_ELEMENT_F16,.seed = 11};
+		harness_spec spec = {.shape = SHAPE_UNIFORM,.n = sizes[s],.dim = 7,
+							 .metric = GG_METRIC_COSINE, .element = GG_ELEMENT_F16,.seed = 11};
 		gg_search_params params = {.k = 10,.itopk_size = 16};
 		answers		found = answers_make(5, 10);
 		answers		truth = answers_make(5, 10);
@@ -492,16 +501,18 @@ test_no_graph(void)
 		open_spec(&o, &spec, 5);
 		if (!CHECK_OK(engine->index_open(&o.data, NULL, &one_thread, &index), "index_open"))
 			return;
-		CHECK_OK(engine->index_exact(o.index, 10, NULL, o.queries, 5, &one_thread, truth.nodes, truth.distances), "exact");
-		CHECK_OK(engine->index_exact(index, 10, NULL, o.queries, 5, &one_thread, found.nodes, found.distances),
-				 "exact without a graph");
+		CHECK_OK(engine->index_exact(o.index, 10, NULL, o.queries, 5, &one_thread, truth.nodes,
+									 truth.distances), "exact");
+		CHECK_OK(engine->index_exact(index, 10, NULL, o.queries, 5, &one_thread, found.nodes,
+									 found.distances), "exact without a graph");
 		CHECK(answers_equal(&found, &truth, 5), "n %u: the graph makes a difference", sizes[s]);
 		if (sizes[s] > 0)
 			CHECK(engine->index_search(index, &params, o.queries, 5, &one_thread, found.nodes,
-									   found.distances).code == GG_EINVAL, "a walk without a graph");
+									   found.distances).code == GG_EINVAL,
+				  "a walk without a graph");
 		else
-			CHECK_OK(engine->index_search(index, &params, o.queries, 5, &one_thread, found.nodes, found.distances),
-					 "a walk over nothing");
+			CHECK_OK(engine->index_search(index, &params, o.queries, 5, &one_thread, found.nodes,
+										  found.distances), "a walk over nothing");
 		CHECK(answers_equal(&found, &truth, 5), "n %u: a refused walk wrote answers", sizes[s]);
 		/* it is no index to be filled either */
 		CHECK(engine->index_write(index, GG_PART_ROWS, 0, o.queries, 1).code == GG_EINVAL, "write");

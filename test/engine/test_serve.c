@@ -1,7 +1,7 @@
 /*
  * test_serve.c
- *		Indexes filled piece by piece answer as those opened over rows in memory do, and so do batches
- *		of searches over slots.
+ *		Indexes filled piece by piece answer as those opened over rows in memory do, and so do
+ *		batches of searches over slots.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@ write_part(gg_index *index, gg_part part, const void *src, uint64_t bytes, uint6
 	{
 		uint64_t	begin = end > piece ? end - piece : 0;
 
-		CHECK_OK(engine->index_write(index, part, begin, (const char *) src + begin, end - begin), "index_write");
+		CHECK_OK(engine->index_write(index, part, begin, (const char *) src + begin, end - begin),
+				 "index_write");
 		end = begin;
 	}
 }
@@ -34,15 +35,17 @@ write_part(gg_index *index, gg_part part, const void *src, uint64_t bytes, uint6
 static gg_index *
 fill(const gg_dataset *data, const gg_graph *graph, uint32_t capacity)
 {
-	gg_shape	shape = {.capacity = capacity,.dim = data->dim,.element = data->element,.metric = data->metric,
-		.degree = graph ? graph->degree : 0,.npivots = graph ? graph->npivots : 0};
+	gg_shape	shape = {.capacity = capacity,.dim = data->dim,.element = data->element,
+						 .metric = data->metric, .degree = graph ? graph->degree : 0,
+						 .npivots = graph ? graph->npivots : 0};
 	uint64_t	row_bytes = data->dim * gg_element_size(data->element);
 	gg_index   *index;
 	gg_status	status = engine->index_create(&shape, &index);
 
 	CHECK_OK(status, "index_create");
-	CHECK(engine->index_bytes(index) == engine->shape_bytes(&shape) && engine->index_bytes(index) >= capacity * row_bytes,
-		  "%llu bytes", (unsigned long long) engine->index_bytes(index));
+	CHECK(engine->index_bytes(index) == engine->shape_bytes(&shape) &&
+		  engine->index_bytes(index) >= capacity * row_bytes, "%llu bytes",
+		  (unsigned long long) engine->index_bytes(index));
 	write_part(index, GG_PART_ROWS, data->rows, data->n * row_bytes, 4099);
 	if (graph != NULL)
 	{
@@ -51,11 +54,14 @@ fill(const gg_dataset *data, const gg_graph *graph, uint32_t capacity)
 		for (uint32_t i = 0; i < graph->npivots; i++)
 		{
 			pivots[i * PIVOT_WORDS] = graph->pivots[i];
-			memcpy(pivots + i * PIVOT_WORDS + 1, graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
+			memcpy(pivots + i * PIVOT_WORDS + 1,
+				   graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
 				   GG_PIVOT_DEGREE * sizeof(uint32_t));
 		}
-		write_part(index, GG_PART_ADJACENCY, graph->adjacency, (uint64_t) graph->n * graph->degree * sizeof(uint32_t), 1001);
-		write_part(index, GG_PART_PIVOTS, pivots, (uint64_t) graph->npivots * PIVOT_WORDS * sizeof(uint32_t), 77);
+		write_part(index, GG_PART_ADJACENCY, graph->adjacency,
+				   (uint64_t) graph->n * graph->degree * sizeof(uint32_t), 1001);
+		write_part(index, GG_PART_PIVOTS, pivots,
+				   (uint64_t) graph->npivots * PIVOT_WORDS * sizeof(uint32_t), 77);
 		free(pivots);
 	}
 	return index;
@@ -102,7 +108,10 @@ slot_of(const region *r, uint32_t slot)
 	return r->layout.slots + slot * r->layout.slot_bytes;
 }
 
-/* Query q in slot 3 q + 1 (mod SLOTS), ticket 100 + q; the answers of one list against the expected ones. */
+/*
+ * Query q in slot 3 q + 1 (mod SLOTS), ticket 100 + q; the answers of one list against the expected
+ * ones.
+ */
 static void
 serve(region *r, gg_index *index, uint32_t list, bool exact, const float *queries, uint32_t dim,
 	  const uint32_t *nodes, const float *distances)
@@ -115,7 +124,8 @@ serve(region *r, gg_index *index, uint32_t list, bool exact, const float *querie
 	{
 		batch.slots[q] = (3 * q + 1) % SLOTS;
 		batch.tickets[q] = 100 + q;
-		memcpy(slot_of(r, batch.slots[q]) + r->layout.query, queries + (size_t) q * dim, dim * sizeof(float));
+		memcpy(slot_of(r, batch.slots[q]) + r->layout.query, queries + (size_t) q * dim,
+			   dim * sizeof(float));
 	}
 	CHECK_OK(engine->serve_submit(r->server, index, list % GG_SERVE_LANES, &batch), "serve_submit");
 	CHECK_OK(engine->serve_check(r->server, list % GG_SERVE_LANES, &idle), "serve_check");
@@ -126,7 +136,8 @@ serve(region *r, gg_index *index, uint32_t list, bool exact, const float *querie
 
 		if (((uint32_t *) (slot + r->layout.done))[list] != 100 + q ||
 			memcmp((uint32_t *) (slot + r->layout.nodes) + list * K, nodes + q * K, K * 4) != 0 ||
-			memcmp((float *) (slot + r->layout.distances) + list * K, distances + q * K, K * 4) != 0)
+			memcmp((float *) (slot + r->layout.distances) + list * K, distances + q * K,
+				   K * 4) != 0)
 			wrong++;
 	}
 	CHECK(wrong == 0, "%u of %u answers of list %u differ", wrong, NQ, list);
@@ -159,44 +170,40 @@ test_kind(gg_metric metric, gg_element element)
 	CHECK_OK(engine->index_finish(filled, n, NULL), "index_finish");
 	open_region(&r, data.dim);
 
-	CHECK_OK(engine->index_search(opened, &params, queries, NQ, NULL, nodes, distances), "index_search");
+	CHECK_OK(engine->index_search(opened, &params, queries, NQ, NULL, nodes, distances),
+			 "index_search");
 	serve(&r, filled, 0, false, queries, data.dim, nodes, distances);
-	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances), "index_exact");
+	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances),
+			 "index_exact");
 	serve(&r, filled, 1, true, queries, data.dim, nodes, distances);
 
 	engine->index_close(opened);
 	CHECK_OK(engine->index_open(&data, NULL, NULL, &opened), "index_open without a graph");
 	serve(&r, opened, 0, true, queries, data.dim, nodes, distances);
 
-	/* rows alone, half of them; then all */
+	/* rows alone, half of what there is room for */
 	rows = fill(&data, NULL, n + 10);
 	CHECK_OK(engine->index_finish(rows, n / 2, NULL), "index_finish of half");
 	data.n = n / 2;
 	graph.n = n / 2;
 	engine->index_close(opened);
 	CHECK_OK(engine->index_open(&data, &graph, NULL, &opened), "index_open of half");
-	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances), "index_exact of half");
+	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances),
+			 "index_exact of half");
 	serve(&r, rows, 0, true, queries, data.dim, nodes, distances);
-	CHECK(engine->index_grow(rows, n / 4).code == GG_EINVAL, "an index does not shrink");
-	CHECK(engine->index_grow(rows, n + 11).code == GG_EINVAL, "nor grow beyond its capacity");
-	CHECK(engine->index_grow(filled, n).code == GG_EINVAL, "nor grow at all with a graph");
-	CHECK_OK(engine->index_grow(rows, n), "index_grow");
-	engine->index_close(opened);
-	data.n = n;
-	graph.n = n;
-	CHECK_OK(engine->index_open(&data, &graph, NULL, &opened), "index_open");
-	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances), "index_exact");
-	serve(&r, rows, 1, true, queries, data.dim, nodes, distances);
-	CHECK(engine->index_search(rows, &params, queries, 1, NULL, nodes, distances).code == GG_EINVAL, "no graph, no walk");
+	CHECK(engine->index_search(rows, &params, queries, 1, NULL, nodes, distances).code == GG_EINVAL,
+		  "no graph, no walk");
 	engine->index_close(rows);
 
 	/* a build over rows that were written */
+	data.n = n;
 	control.threads = 1;
 	gg_graph_free(&graph);
 	CHECK_OK(engine->build(&data, &build, &control, &graph, NULL), "build");
 	rows = fill(&data, NULL, n);
 	CHECK_OK(engine->build_index(rows, n, &build, &control, &again, NULL), "build_index");
-	CHECK(again.n == graph.n && memcmp(again.adjacency, graph.adjacency, (size_t) n * graph.degree * sizeof(uint32_t)) == 0,
+	CHECK(again.n == graph.n && memcmp(again.adjacency, graph.adjacency,
+									   (size_t) n * graph.degree * sizeof(uint32_t)) == 0,
 		  "the same graph");
 	gg_graph_free(&again);
 	engine->index_close(rows);
@@ -223,19 +230,24 @@ test_preconditions(void)
 	int			count = 0;
 
 	shape.npivots = 2;
-	CHECK(engine->index_create(&shape, &index).code == GG_EINVAL && index == NULL, "pivots without a graph");
+	CHECK(engine->index_create(&shape, &index).code == GG_EINVAL && index == NULL,
+		  "pivots without a graph");
 	shape.npivots = 0;
 	shape.dim = 0;
 	CHECK(engine->index_create(&shape, &index).code == GG_EINVAL, "no dimensions");
 	shape.dim = 4;
 	CHECK_OK(engine->index_create(&shape, &index), "index_create");
-	CHECK(engine->index_write(index, GG_PART_ROWS, 145, row, 16).code == GG_EINVAL, "behind the end");
-	CHECK(engine->index_write(index, GG_PART_ROWS, UINT64_MAX, row, 16).code == GG_EINVAL, "far behind the end");
-	CHECK(engine->index_write(index, GG_PART_PIVOTS, 0, row, 4).code == GG_EINVAL, "a part that is not there");
+	CHECK(engine->index_write(index, GG_PART_ROWS, 145, row, 16).code == GG_EINVAL,
+		  "behind the end");
+	CHECK(engine->index_write(index, GG_PART_ROWS, UINT64_MAX, row, 16).code == GG_EINVAL,
+		  "far behind the end");
+	CHECK(engine->index_write(index, GG_PART_PIVOTS, 0, row, 4).code == GG_EINVAL,
+		  "a part that is not there");
 	CHECK_OK(engine->index_write(index, GG_PART_ROWS, 144, row, 16), "the last row");
-	CHECK(engine->index_grow(index, 1).code == GG_EINVAL, "not finished");
-	CHECK(engine->index_exact(index, 1, NULL, row, 1, NULL, &node, &distance).code == GG_EINVAL, "not finished");
-	CHECK(engine->index_search(index, &params, row, 1, NULL, &node, &distance).code == GG_EINVAL, "not finished");
+	CHECK(engine->index_exact(index, 1, NULL, row, 1, NULL, &node, &distance).code == GG_EINVAL,
+		  "not finished");
+	CHECK(engine->index_search(index, &params, row, 1, NULL, &node, &distance).code == GG_EINVAL,
+		  "not finished");
 	CHECK(engine->index_finish(index, 11, NULL).code == GG_EINVAL, "more rows than memory");
 	CHECK_OK(engine->index_finish(index, 0, NULL), "no rows yet");
 	CHECK(engine->index_finish(index, 1, NULL).code == GG_EINVAL, "finished once");

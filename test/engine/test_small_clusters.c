@@ -2,8 +2,8 @@
  * test_small_clusters.c
  *
  * The bug: pivots were random rows alone.  A cluster that drew none could not be found: the lists
- * of its rows stay within it, few edges lead in, and a query there got not one right answer at any width.
- * The fix: rows around which no pivot lies become pivots (src/cpu/connect.c, cover_nodes).
+ * of its rows stay within it, few edges lead in, and a query there got not one right answer at any
+ * width.  The fix: rows around which no pivot lies become pivots (src/cpu/connect.c, cover_nodes).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +49,10 @@ main(void)
 
 	CHECK_OK(gg_cpu_engine.build(&data, &params, &control, &graph, NULL), "build");
 	CHECK_OK(gg_cpu_engine.index_open(&data, &graph, &control, &index), "index_open");
-	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, queries, clusters, &control, exact, distances), "exact");
-	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, clusters, &control, found, distances), "search");
+	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, queries, clusters, &control, exact,
+									   distances), "exact");
+	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, clusters, &control, found,
+										distances), "search");
 	for (uint32_t q = 0; q < clusters; q++)
 	{
 		uint32_t	right = 0;

@@ -1,7 +1,7 @@
 /*
  * test_stripes.c
- *		Every range of an array is written once, whatever the number of ranges and stripes (src/build/stripes.h), and neighbours
- *		in time are not neighbours in place.
+ *		Every range of an array is written once, whatever the number of ranges and stripes
+ *		(src/build/stripes.h), and neighbours in time are not neighbours in place.
  */
 #include "harness.h"
 
@@ -36,9 +36,12 @@ main(void)
 			for (uint32_t i = 0; i < nranges; i++)
 				once += times[i] == 1;
 			if (once != nranges || close > 0)
-				CHECK(false, "%u ranges in %u stripes: %u are written once, %u behind their neighbour", nranges, stripes, once, close);
+				CHECK(false,
+					  "%u ranges in %u stripes: %u are written once, %u behind their neighbour",
+					  nranges, stripes, once, close);
 		}
-	CHECK(gg_stripes_range(0, 7, 3) == 0 && gg_stripes_range(1, 7, 3) == 3 && gg_stripes_range(2, 7, 3) == 5 &&
-		  gg_stripes_range(3, 7, 3) == 1 && gg_stripes_range(6, 7, 3) == 2, "stripes of 3, 2 and 2");
+	CHECK(gg_stripes_range(0, 7, 3) == 0 && gg_stripes_range(1, 7, 3) == 3 &&
+		  gg_stripes_range(2, 7, 3) == 5 && gg_stripes_range(3, 7, 3) == 1 &&
+		  gg_stripes_range(6, 7, 3) == 2, "stripes of 3, 2 and 2");
 	return harness_finish();
 }

@@ -336,8 +336,8 @@ test_late_finds_come_first(gg_walk *walk)
 
 /* Widened far enough a walk hands out every node exactly once. */
 static void
-hand_out_all(gg_walk *walk, const gg_source *source, watched *watch, uint32_t first, uint32_t factor,
-			 uint32_t expected)
+hand_out_all(gg_walk *walk, const gg_source *source, watched *watch, uint32_t first,
+			 uint32_t factor, uint32_t expected)
 {
 	uint8_t    *handed = calloc(source->n + 1, 1);
 	uint32_t	count = 0;
@@ -354,7 +354,8 @@ hand_out_all(gg_walk *walk, const gg_source *source, watched *watch, uint32_t fi
 		while (gg_walk_next(walk, &candidate))
 		{
 			again += candidate.node >= source->n || handed[candidate.node]++ != 0;
-			CHECK(count == 0 || before.distance == -INFINITY || ascending(before, candidate), "order");
+			CHECK(count == 0 || before.distance == -INFINITY || ascending(before, candidate),
+				  "order");
 			before = candidate;
 			count++;
 		}
@@ -366,7 +367,8 @@ hand_out_all(gg_walk *walk, const gg_source *source, watched *watch, uint32_t fi
 		itopk = itopk * factor + 1;
 		status = gg_walk_widen(walk, itopk);
 	}
-	CHECK(count == expected, "n %u first %u: %u of %u handed out", source->n, first, count, expected);
+	CHECK(count == expected, "n %u first %u: %u of %u handed out", source->n, first, count,
+		  expected);
 	CHECK(again == 0, "%u handed out twice", again);
 	CHECK(gg_walk_exhausted(walk), "exhausted");
 	CHECK(gg_walk_distances(walk) == expected, "%llu distances for %u nodes",
@@ -378,7 +380,8 @@ hand_out_all(gg_walk *walk, const gg_source *source, watched *watch, uint32_t fi
 static void
 test_every_node_once(gg_walk *walk)
 {
-	static const uint32_t firsts[] = {1, 2, 64, 1000, 1023, 1024, 1025, N - 1, N, N + 1, 100000, 0xFFFFFFFF};
+	static const uint32_t firsts[] = {1, 2, 64, 1000, 1023, 1024, 1025, N - 1, N, N + 1, 100000,
+									  0xFFFFFFFF};
 	watched		watch;
 	gg_source	source = watch_make(&watch, rows, DIM, &graph);
 
@@ -541,8 +544,9 @@ test_invalid_ids(gg_walk *walk)
 }
 
 /*
- * The walk's array of nodes that its list has no room for is full to the last place when the first parents are taken:
- * pivots of a damaged index, in a chain towards the query, with as many far ones beside them.
+ * The walk's array of nodes that its list has no room for is full to the last place when the first
+ * parents are taken: pivots of a damaged index, in a chain towards the query, with as many far ones
+ * beside them.
  */
 static void
 test_full_overflow(void)
@@ -556,8 +560,8 @@ test_full_overflow(void)
 	uint32_t   *pivots = malloc(nodes * sizeof(uint32_t));
 	uint32_t   *neighbors = malloc((size_t) nodes * GG_PIVOT_DEGREE * sizeof(uint32_t));
 	uint32_t   *adjacency = malloc((size_t) nodes * 8 * sizeof(uint32_t));
-	gg_graph	chain = {.n = nodes,.degree = 8,.npivots = nodes,.adjacency = adjacency,.pivots = pivots,
-	.pivot_adjacency = neighbors};
+	gg_graph	chain = {.n = nodes,.degree = 8,.npivots = nodes,.adjacency = adjacency,
+						 .pivots = pivots, .pivot_adjacency = neighbors};
 	float		query = 0;
 	uint32_t	next = 32;		/* all below are known from the start */
 	uint32_t	link = 0;
@@ -629,7 +633,11 @@ test_nan_and_negative(gg_walk *walk)
 	watch_query(&watch, queries);
 	CHECK(gg_walk_start(walk, &source, N).code == GG_OK, "start");
 	for (uint32_t i = 0; i < N; i++)
-		wrong += !gg_walk_next(walk, &candidate) || candidate.node % 3 != (i < N / 3 ? 1u : i < N * 2 / 3 ? 2u : 0u);
+	{
+		uint32_t	third = i < N / 3 ? 1 : i < N * 2 / 3 ? 2 : 0;
+
+		wrong += !gg_walk_next(walk, &candidate) || candidate.node % 3 != third;
+	}
 	CHECK(wrong == 0, "%u of %u in the wrong third", wrong, N);
 	CHECK(candidate.distance == INFINITY, "NaN counts as infinity");
 	free(watch.measured);

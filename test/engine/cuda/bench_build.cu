@@ -3,11 +3,12 @@
  *		Time and recall of the CUDA engine's build, vectors already on the device.
  *
  * usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] SET...
- *	SET: d1 (1M x 128 L2, LID 16, 200 clusters), d2 (1M x 768 cosine, LID 22, 500), d3 (10M x 96 L2, LID 15,
- *	1000), d4 (1M x 100 cosine, LID 22, 200), or N,DIM,LATENT,CLUSTERS,l2|cos
+ *	SET: d1 (1M x 128 L2, LID 16, 200 clusters), d2 (1M x 768 cosine, LID 22, 500), d3 (10M x 96 L2,
+ *	LID 15, 1000), d4 (1M x 100 cosine, LID 22, 200), or N,DIM,LATENT,CLUSTERS,l2|cos
  *
- * Rows are drawn on the device from clusters of a low-dimensional space, bent through a small network
- * into dim dimensions, with noise.  Recall is that of the k-NN lists against all pairs in fp32, over 4,096 rows.
+ * Rows are drawn on the device from clusters of a low-dimensional space, bent through a small
+ * network into dim dimensions, with noise.  Recall is that of the k-NN lists against all pairs in
+ * fp32, over 4,096 rows.
  */
 #include "../../../kernels/list.cuh"
 
@@ -77,7 +78,8 @@ draw_rows_kernel(model m, uint32_t seed, float *rows)
 	if (tid == 0)
 		norm = 0.0f;
 	if (tid < m.latent)
-		z[tid] = m.centers[cluster * m.latent + tid] + m.spreads[cluster] * draw_normal(row, tid, seed);
+		z[tid] = m.centers[cluster * m.latent + tid] +
+			m.spreads[cluster] * draw_normal(row, tid, seed);
 	__syncthreads();
 	for (uint32_t j = tid; j < m.hidden; j += 128)
 	{
@@ -119,13 +121,15 @@ upload(const std::vector<float> &from, gg_cuda_buffer<float> *to)
 {
 	GG_TRY(to->allocate(from.size()));
 	GG_CUDA_TRY(cudaMemcpy(to->get(), from.data(), from.size() * 4, cudaMemcpyHostToDevice));
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 static gg_status
-draw_rows(uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit, gg_cuda_buffer<float> *rows)
+draw_rows(uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit,
+		  gg_cuda_buffer<float> *rows)
 {
-	model		m = {dim, latent, std::max(2 * latent, 64u), clusters, unit, NULL, NULL, NULL, NULL, NULL, NULL};
+	model		m = {dim, latent, std::max(2 * latent, 64u), clusters, unit, NULL, NULL, NULL, NULL,
+					 NULL, NULL};
 	std::vector<float> values[6];
 	gg_cuda_buffer<float> buffers[6];
 	double		total = 0.0;
@@ -162,18 +166,18 @@ draw_rows(uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool uni
 	draw_rows_kernel<<<n, 128>>>(m, 12345, rows->get());
 	GG_CUDA_LAUNCHED("draw_rows_kernel");
 	GG_CUDA_TRY(cudaDeviceSynchronize());
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 /* ---- recall ------------------------------------------------------------------- */
 
 /*
- * truth: SAMPLE lists of 64 ids, the row's own dropped, of rows ids[]; fp32 differences, every pair.  lid:
- * mean maximum-likelihood estimate of the intrinsic dimension there.
+ * truth: SAMPLE lists of 64 ids, the row's own dropped, of rows ids[]; fp32 differences, every
+ * pair.  lid: mean maximum-likelihood estimate of the intrinsic dimension there.
  */
 static gg_status
-exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids, std::vector<uint32_t> &truth,
-	  double *lid)
+exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids,
+	  std::vector<uint32_t> &truth, double *lid)
 {
 	gg_cuda_working_copy some;
 	gg_cuda_buffer<float> zeros;
@@ -218,11 +222,12 @@ exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids, s
 		}
 		*lid -= 63.0 / logs / SAMPLE;
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 static double
-recall(const std::vector<uint32_t> &found, uint32_t k, const std::vector<uint32_t> &truth, uint32_t at)
+recall(const std::vector<uint32_t> &found, uint32_t k, const std::vector<uint32_t> &truth,
+	   uint32_t at)
 {
 	uint64_t	hits = 0;
 
@@ -243,7 +248,9 @@ pick_kernel(const uint32_t *ids, const uint32_t *rows, uint32_t k, uint32_t *out
 
 /* ---- run ------------------------------------------------------------------------ */
 
-/* The longest time between two questions whether to stop, and what had been reported last by then. */
+/*
+ * The longest time between two questions whether to stop, and what had been reported last by then.
+ */
 typedef struct silence
 {
 	double		last;
@@ -337,15 +344,18 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 			gg_cuda_buffer<uint32_t> some;
 			std::vector<uint32_t> found((uint64_t) SAMPLE * k);
 
-			GG_TRY(gg_cuda_knn_rows(&data, params, stream.get(), NULL, NULL, &copy, &lists, NULL, &stats));
+			GG_TRY(gg_cuda_knn_rows(&data, params, stream.get(), NULL, NULL, &copy, &lists, NULL,
+									&stats));
 			GG_TRY(device_ids.allocate(SAMPLE));
 			GG_TRY(some.allocate(found.size()));
 			GG_TRY(gg_cuda_copy_in(device_ids.get(), ids.data(), SAMPLE * 4, stream.get(), NULL));
-			pick_kernel<<<SAMPLE, 64, 0, stream.get()>>>(lists.get(), device_ids.get(), k, some.get());
+			pick_kernel<<<SAMPLE, 64, 0, stream.get()>>>
+				(lists.get(), device_ids.get(), k, some.get());
 			GG_CUDA_LAUNCHED("pick_kernel");
 			GG_TRY(gg_cuda_copy_out(found.data(), some.get(), some.bytes(), stream.get(), NULL));
-			printf("%s: %u x %u, LID %.1f, %u of %u, recall@10 %.4f recall@%u %.4f, %u iterations\n", name, n, dim, lid,
-				   params->graph_degree, k, recall(found, k, truth, 10), std::min(k, 64u),
+			printf("%s: %u x %u, LID %.1f, %u of %u, recall@10 %.4f recall@%u %.4f, "
+				   "%u iterations\n", name, n, dim, lid, params->graph_degree, k,
+				   recall(found, k, truth, 10), std::min(k, 64u),
 				   recall(found, k, truth, std::min(k, 64u)), stats.iterations);
 			stats = {};
 		}
@@ -358,15 +368,17 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 
 		gg_graph_free(&graph);
 		GG_TRY(status);
-		printf("%s: init %.3f descent %.3f optimize %.3f = %.3f s; connect %.3f copy back %.3f; repaired %u; "
-			   "%u pivots; peak %.2f GB, foreseen %.2f\n", name, stats.init_s, stats.descent_s, stats.optimize_s,
-			   stats.init_s + stats.descent_s + stats.optimize_s, stats.connect_s, stats.transfer_s,
-			   stats.repaired, npivots, (double) meter.peak / 1e9, (double) foreseen.device / 1e9);
-		printf("%s: longest gap between polls %.0f ms, ending after %s had reported %llu rows\n", name, quiet.longest * 1e3,
-			   phase_names[quiet.longest_phase], (unsigned long long) quiet.longest_done);
+		printf("%s: init %.3f descent %.3f optimize %.3f = %.3f s; connect %.3f copy back %.3f; "
+			   "repaired %u; %u pivots; peak %.2f GB, foreseen %.2f\n", name, stats.init_s,
+			   stats.descent_s, stats.optimize_s, stats.init_s + stats.descent_s + stats.optimize_s,
+			   stats.connect_s, stats.transfer_s, stats.repaired, npivots,
+			   (double) meter.peak / 1e9, (double) foreseen.device / 1e9);
+		printf("%s: longest gap between polls %.0f ms, ending after %s had reported %llu rows\n",
+			   name, quiet.longest * 1e3, phase_names[quiet.longest_phase],
+			   (unsigned long long) quiet.longest_done);
 		fflush(stdout);
 	}
-	return gg_cuda_ok();
+	return gg_ok();
 }
 
 int
@@ -407,11 +419,12 @@ main(int argc, char **argv)
 			worst |= failed(bench("d4", 1000000, 100, 22, 200, true, &params, runs), "d4");
 		else if (sscanf(argv[i], "%u,%u,%u,%u,%7s", &n, &dim, &latent, &clusters, metric) >= 4 &&
 				 n >= SAMPLE && dim % 4 == 0 && latent <= 128)
-			worst |= failed(bench(argv[i], n, dim, latent, clusters, strcmp(metric, "cos") == 0, &params, runs),
-							argv[i]);
+			worst |= failed(bench(argv[i], n, dim, latent, clusters, strcmp(metric, "cos") == 0,
+								  &params, runs), argv[i]);
 		else
 		{
-			fprintf(stderr, "usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] SET...\n");
+			fprintf(stderr, "usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] "
+					"[-d DEGREE] SET...\n");
 			return 2;
 		}
 	}

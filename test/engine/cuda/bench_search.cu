@@ -4,22 +4,25 @@
  *
  *	bench_search NAME DIR N DIM METRIC DEGREE [what]
  *
- * DIR holds base.f32 and query.f32 (row-major float32), gt.i32 (100 exact ids a query), and may hold
- * graph.i32 (N x DEGREE) with pivots.i32; without them the engine builds the graph.  METRIC is l2, ip,
- * cosine (rows of unit length) or l1.  what: letters of a(ll), e(xact), 1 (batch 1), b(atches of
- * 10,000), q(uick: two of those), c (both kernels at many batch sizes), w(idths), t(able: batch 1 to 10,000 with
- * bandwidth, as Markdown rows), s(ave the graph built to DIR).  One line a measurement; times are of kernels, between
- * events on the stream, queries and answers in device memory.
+ * DIR holds base.f32 and query.f32 (row-major float32), gt.i32 (100 exact ids a query), and may
+ * hold graph.i32 (N x DEGREE) with pivots.i32; without them the engine builds the graph.  METRIC is
+ * l2, ip, cosine (rows of unit length) or l1.  what: letters of a(ll), e(xact), 1 (batch 1),
+ * b(atches of 10,000), q(uick: two of those), c (both kernels at many batch sizes), w(idths),
+ * t(able: batch 1 to 10,000 with bandwidth, as Markdown rows), s(ave the graph built to DIR).  One
+ * line a measurement; times are of kernels, between events on the stream, queries and answers in
+ * device memory.
  *
- * Bytes of a graph search are counted, not measured.  The same walk as the kernels' is done on the CPU over a sample of
- * the queries (count_walk: entries, width, list and stopping rule of search.cuh, distances in fp32 where the
- * kernels have fp16), and what it looks at is multiplied by what the kernels read for it:
+ * Bytes of a graph search are counted, not measured.  The same walk as the kernels' is done on the
+ * CPU over a sample of the queries (count_walk: entries, width, list and stopping rule of
+ * search.cuh, distances in fp32 where the kernels have fp16), and what it looks at is multiplied by
+ * what the kernels read for it:
  *	a distance			a walk row (fp16 but for few dimensions) and its norm, if the metric has one
  *	a parent			its list, degree x 4
  *	a query				itself, the rows measured again for the answer, as stored, and the answer
  *	64 queries or fewer	all pivots' walk rows, once, as the matrix product over a batch reads them
- * That is the least that must come from memory or cache: a cluster's blocks read each list from L2 again, a small batch
- * reads the pivots once a query, from L2, and the one-warp kernel measures some nodes twice.
+ * That is the least that must come from memory or cache: a cluster's blocks read each list from L2
+ * again, a small batch reads the pivots once a query, from L2, and the one-warp kernel measures
+ * some nodes twice.
  */
 #include <algorithm>
 #include <stdio.h>
@@ -176,7 +179,8 @@ search_all(const gg_search_params *params, uint32_t batch, uint32_t count, int r
 	return timed(repeats, [&]()
 	{
 		for (uint32_t first = 0; first < count; first += batch)
-			must_ok(gg_cuda_search_enqueue(cuda_index, params, device_queries + (size_t) first * dim,
+			must_ok(gg_cuda_search_enqueue(cuda_index, params,
+										   device_queries + (size_t) first * dim,
 										   std::min(batch, count - first),
 										   device_nodes + (size_t) first * params->k,
 										   device_distances + (size_t) first * params->k, stream),
@@ -184,7 +188,9 @@ search_all(const gg_search_params *params, uint32_t batch, uint32_t count, int r
 	});
 }
 
-/* Queries that batches of one size are measured with: whole batches, and enough time for each size. */
+/*
+ * Queries that batches of one size are measured with: whole batches, and enough time for each size.
+ */
 static uint32_t
 queries_for(uint32_t batch)
 {
@@ -203,7 +209,8 @@ bench_search(uint32_t batch, uint32_t itopk, uint32_t width, gg_search_mode mode
 	if (count == 0)
 		return;
 	ms = search_all(&params, batch, count, 3);
-	printf("%-4s search batch %5u itopk %4u width %2u %-6s  %9.2f us/launch  %9.0f q/s  recall@10 %.4f\n",
+	printf("%-4s search batch %5u itopk %4u width %2u %-6s  %9.2f us/launch  %9.0f q/s  "
+		   "recall@10 %.4f\n",
 		   name, batch, itopk, search_width_for(width, itopk, degree),
 		   mode == GG_SEARCH_AUTO ? "auto" : mode == GG_SEARCH_SINGLE_CTA ? "single" : "multi",
 		   ms * 1000 / (count / batch), count / ms * 1000,
@@ -252,7 +259,9 @@ nearer(const walk_member &a, const walk_member &b)
 	return a.distance != b.distance ? a.distance < b.distance : a.node < b.node;
 }
 
-/* The walk of search.cuh over up to 500 queries, on the CPU, in fp32, with a perfect visited set. */
+/*
+ * The walk of search.cuh over up to 500 queries, on the CPU, in fp32, with a perfect visited set.
+ */
 static walk_count
 count_walk(uint32_t itopk, uint32_t k)
 {
@@ -274,13 +283,15 @@ count_walk(uint32_t itopk, uint32_t k)
 				return;
 			seen[node] = s + 1;
 			count.distances++;
-			found.push_back({distance(base.data() + (size_t) node * dim, query.data(), dim), node, false});
+			found.push_back({distance(base.data() + (size_t) node * dim, query.data(), dim), node,
+							 false});
 		};
 
 		memcpy(query.data(), queries.data() + (size_t) q * dim, dim * sizeof(float));
 		gg_query_prepare(data.metric, query.data(), dim);
 		for (uint32_t i = 0; i < graph.npivots; i++)
-			list.push_back({distance(base.data() + (size_t) graph.pivots[i] * dim, query.data(), dim), graph.pivots[i], false});
+			list.push_back({distance(base.data() + (size_t) graph.pivots[i] * dim, query.data(),
+									 dim), graph.pivots[i], false});
 		std::sort(list.begin(), list.end(), nearer);
 		list.resize(std::min(list.size(), (size_t) ENTRY_NODES));
 		for (const walk_member &entry : list)
@@ -318,7 +329,10 @@ count_walk(uint32_t itopk, uint32_t k)
 static double
 launch_bytes(const walk_count *count, uint32_t batch, uint32_t k)
 {
-	/* as index.cu keeps rows: fp16 from 13 dimensions on, in pieces of 16 bytes; norms for L2 in fp16 alone */
+	/*
+	 * as index.cu keeps rows: fp16 from 13 dimensions on, in pieces of 16 bytes; norms for L2 in
+	 * fp16 alone
+	 */
 	const bool	half = dim >= 13;
 	const double row = (dim * (half ? 2 : 4) + 15) / 16 * 16;
 	const double norm = half && data.metric == GG_METRIC_L2 ? 4 : 0;
@@ -336,8 +350,10 @@ bench_table(uint32_t itopk)
 	const gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO};
 	const walk_count count = count_walk(itopk, K);
 
-	printf("| data | itopk | batch | us a launch | queries/s | recall@10 | distances a query | MB a launch | GB/s | of copy (%.0f GB/s) |\n"
-		   "|:-----|------:|------:|------------:|----------:|----------:|------------------:|------------:|-----:|--------:|\n",
+	printf("| data | itopk | batch | us a launch | queries/s | recall@10 | distances a query "
+		   "| MB a launch | GB/s | of copy (%.0f GB/s) |\n"
+		   "|:-----|------:|------:|------------:|----------:|----------:|------------------:"
+		   "|------------:|-----:|--------:|\n",
 		   copy_gbs);
 	for (uint32_t batch : batches)
 	{
@@ -350,9 +366,10 @@ bench_table(uint32_t itopk)
 		const double bytes = launch_bytes(&count, batch, K);
 		const double gbs = bytes / launch_ms / 1e6;
 
-		printf("| %s | %u | %u | %.1f | %.0f | %.4f | %.0f | %.2f | %.0f | %.1f%% |\n", name, itopk, batch, launch_ms * 1000,
-			   asked / ms * 1000, recall(fetch((size_t) asked * K), asked, K), count.distances, bytes / 1e6, gbs,
-			   gbs / copy_gbs * 100);
+		printf("| %s | %u | %u | %.1f | %.0f | %.4f | %.0f | %.2f | %.0f | %.1f%% |\n", name, itopk,
+			   batch, launch_ms * 1000, asked / ms * 1000, recall(fetch((size_t) asked * K), asked,
+																  K), count.distances, bytes / 1e6,
+			   gbs, gbs / copy_gbs * 100);
 		fflush(stdout);
 	}
 }
@@ -375,51 +392,40 @@ bench_same(uint32_t itopk)
 		for (uint32_t i = 0; i < K; i++)
 			for (uint32_t j = 0; j < K; j++)
 				same += alone[(size_t) q * K + i] == together[(size_t) q * K + j];
-	printf("%-4s same   itopk %4u  batch 1 and %u share %.5f of the answers; recall@10 %.4f and %.4f\n",
+	printf("%-4s same   itopk %4u  batch 1 and %u share %.5f of the answers; "
+		   "recall@10 %.4f and %.4f\n",
 		   name, itopk, nq, (double) same / ((double) count * K), recall(alone, count, K),
 		   recall(together, count, K));
 	fflush(stdout);
 }
 
-int
-main(int argc, char **argv)
+static void
+save_graph(const std::string &dir)
 {
-	gg_control	control = {};
-	std::vector<uint32_t> adjacency,
-				pivots;
-	std::string dir;
-	std::string what;
-	bool		all;
+	FILE	   *file = fopen((dir + "/graph.i32").c_str(), "wb");
+	bool		written = file != NULL &&
+		fwrite(graph.adjacency, (size_t) n * degree * 4, 1, file) == 1;
 
-	if (argc < 7)
-	{
-		fprintf(stderr, "usage: bench_search NAME DIR N DIM METRIC DEGREE [what]\n");
-		return 2;
-	}
-	name = argv[1];
-	dir = argv[2];
-	n = (uint32_t) atoi(argv[3]);
-	dim = (uint32_t) atoi(argv[4]);
-	degree = (uint32_t) atoi(argv[6]);
-	what = argc > 7 ? argv[7] : "a";
-	all = what.find('a') != std::string::npos;
-	control.threads = 8;
-	if (!read_file(dir + "/base.f32", base) || !read_file(dir + "/query.f32", queries) ||
-		!read_file(dir + "/gt.i32", truth))
-	{
-		fprintf(stderr, "cannot read %s\n", dir.c_str());
-		return 1;
-	}
-	nq = (uint32_t) (queries.size() / dim);
-	memset(&data, 0, sizeof(data));
-	data.rows = base.data();
-	data.n = n;
-	data.dim = dim;
-	data.element = GG_ELEMENT_F32;
-	data.metric = argv[5][0] == 'i' ? GG_METRIC_IP : argv[5][0] == 'c' ? GG_METRIC_COSINE :
-		argv[5][1] == '1' ? GG_METRIC_L1 : GG_METRIC_L2;
+	if (file != NULL)
+		fclose(file);
+	file = written ? fopen((dir + "/pivots.i32").c_str(), "wb") : NULL;
+	written = file != NULL && fwrite(graph.pivots, (size_t) graph.npivots * 4, 1,
+									 file) == 1;
+	if (file != NULL)
+		fclose(file);
+	if (!written)
+		fprintf(stderr, "cannot write to %s\n", dir.c_str());
+}
+
+/* The graph that was saved in dir, or a new one; save: keep it there. */
+static void
+load_graph(const std::string &dir, bool save, const gg_control *control,
+		   std::vector<uint32_t> &adjacency, std::vector<uint32_t> &pivots)
+{
+	gg_build_params params = {};
+	gg_build_stats stats;
+
 	memset(&graph, 0, sizeof(graph));
-	MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 	if (read_file(dir + "/graph.i32", adjacency) && read_file(dir + "/pivots.i32", pivots))
 	{
 		graph.n = n;
@@ -427,42 +433,23 @@ main(int argc, char **argv)
 		graph.npivots = (uint32_t) pivots.size();
 		graph.adjacency = adjacency.data();
 		graph.pivots = pivots.data();
+		return;
 	}
-	else
-	{
-		gg_build_params params = {};
-		gg_build_stats stats;
+	params.graph_degree = degree;
+	params.intermediate_graph_degree = 2 * degree;
+	params.seed = 1;
+	must_ok(gg_cuda_engine.build(&data, &params, control, &graph, &stats), "build");
+	if (save)
+		save_graph(dir);
+	printf("%-4s build  %.2f s init, %.2f s descent, %.2f s optimize, %.2f s connect\n", name,
+		   stats.init_s, stats.descent_s, stats.optimize_s, stats.connect_s);
+}
 
-		params.graph_degree = degree;
-		params.intermediate_graph_degree = 2 * degree;
-		params.seed = 1;
-		must_ok(gg_cuda_engine.build(&data, &params, &control, &graph, &stats), "build");
-		if (what.find('s') != std::string::npos)
-		{
-			FILE	   *file = fopen((dir + "/graph.i32").c_str(), "wb");
-			bool		written = file != NULL &&
-				fwrite(graph.adjacency, (size_t) n * degree * 4, 1, file) == 1;
-
-			if (file != NULL)
-				fclose(file);
-			file = written ? fopen((dir + "/pivots.i32").c_str(), "wb") : NULL;
-			written = file != NULL && fwrite(graph.pivots, (size_t) graph.npivots * 4, 1, file) == 1;
-			if (file != NULL)
-				fclose(file);
-			if (!written)
-				fprintf(stderr, "cannot write to %s\n", dir.c_str());
-		}
-		printf("%-4s build  %.2f s init, %.2f s descent, %.2f s optimize, %.2f s connect\n", name,
-			   stats.init_s, stats.descent_s, stats.optimize_s, stats.connect_s);
-	}
-	must_ok(gg_cuda_engine.index_open(&data, &graph, &control, &cuda_index), "index_open");
-	copy_gbs = measure_copy();
-	printf("%-4s copy   %.0f GB/s read and written; %u rows, %u queries, %u pivots\n", name, copy_gbs,
-		   n, nq, graph.npivots);
-	MUST(cudaMalloc(&device_queries, queries.size() * 4));
-	MUST(cudaMemcpy(device_queries, queries.data(), queries.size() * 4, cudaMemcpyHostToDevice));
-	MUST(cudaMalloc(&device_nodes, (size_t) nq * 1024 * 4));
-	MUST(cudaMalloc(&device_distances, (size_t) nq * 1024 * 4));
+/* what: letters of the benches wanted, a: all. */
+static void
+run(const std::string &what)
+{
+	const bool	all = what.find('a') != std::string::npos;
 
 	if (all || what.find('e') != std::string::npos)
 	{
@@ -513,6 +500,54 @@ main(int argc, char **argv)
 			bench_search(1, 64, width, GG_SEARCH_MULTI_CTA);
 			bench_search(10000, 64, width, GG_SEARCH_SINGLE_CTA);
 		}
+}
+
+int
+main(int argc, char **argv)
+{
+	gg_control	control = {};
+	std::vector<uint32_t> adjacency,
+				pivots;
+	std::string dir;
+	std::string what;
+
+	if (argc < 7)
+	{
+		fprintf(stderr, "usage: bench_search NAME DIR N DIM METRIC DEGREE [what]\n");
+		return 2;
+	}
+	name = argv[1];
+	dir = argv[2];
+	n = (uint32_t) atoi(argv[3]);
+	dim = (uint32_t) atoi(argv[4]);
+	degree = (uint32_t) atoi(argv[6]);
+	what = argc > 7 ? argv[7] : "a";
+	control.threads = 8;
+	if (!read_file(dir + "/base.f32", base) || !read_file(dir + "/query.f32", queries) ||
+		!read_file(dir + "/gt.i32", truth))
+	{
+		fprintf(stderr, "cannot read %s\n", dir.c_str());
+		return 1;
+	}
+	nq = (uint32_t) (queries.size() / dim);
+	memset(&data, 0, sizeof(data));
+	data.rows = base.data();
+	data.n = n;
+	data.dim = dim;
+	data.element = GG_ELEMENT_F32;
+	data.metric = argv[5][0] == 'i' ? GG_METRIC_IP : argv[5][0] == 'c' ? GG_METRIC_COSINE :
+		argv[5][1] == '1' ? GG_METRIC_L1 : GG_METRIC_L2;
+	MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+	load_graph(dir, what.find('s') != std::string::npos, &control, adjacency, pivots);
+	must_ok(gg_cuda_engine.index_open(&data, &graph, &control, &cuda_index), "index_open");
+	copy_gbs = measure_copy();
+	printf("%-4s copy   %.0f GB/s read and written; %u rows, %u queries, %u pivots\n", name,
+		   copy_gbs, n, nq, graph.npivots);
+	MUST(cudaMalloc(&device_queries, queries.size() * 4));
+	MUST(cudaMemcpy(device_queries, queries.data(), queries.size() * 4, cudaMemcpyHostToDevice));
+	MUST(cudaMalloc(&device_nodes, (size_t) nq * 1024 * 4));
+	MUST(cudaMalloc(&device_distances, (size_t) nq * 1024 * 4));
+	run(what);
 	gg_cuda_engine.index_close(cuda_index);
 	return 0;
 }

@@ -2,10 +2,12 @@
  * bench_serve.cu
  *		Time from serve_submit() to the ticket, as a spinning host sees it; loading; throughput.
  *
- *	bench_serve [N DIM METRIC [ITOPK ...]]		default 1000000 128 l2 32 64; METRIC l2, ip, cosine or l1
+ *	bench_serve [N DIM METRIC [ITOPK ...]]		default 1000000 128 l2 32 64; METRIC l2, ip, cosine
+ *												or l1
  *
- * Rows are drawn from 200 clusters on a manifold of 16 dimensions.  The graph is built by build_index(), 32 of 64, and
- * loaded as the service does: through 4 MB pieces of registered memory.  One line a measurement.
+ * Rows are drawn from 200 clusters on a manifold of 16 dimensions.  The graph is built by
+ * build_index(), 32 of 64, and loaded as the service does: through 4 MB pieces of registered
+ * memory.  One line a measurement.
  */
 #include <algorithm>
 #include <math.h>
@@ -107,16 +109,16 @@ prepare(gg_serve_batch *batch, uint32_t first_slot, uint32_t first_query)
 	{
 		batch->slots[i] = first_slot + i;
 		batch->tickets[i] = next_ticket++;
-		memcpy(part(first_slot + i, layout.query), queries + (size_t) ((first_query + i) % QUERIES) * dim,
-			   dim * sizeof(float));
+		memcpy(part(first_slot + i, layout.query),
+			   queries + (size_t) ((first_query + i) % QUERIES) * dim, dim * sizeof(float));
 	}
 }
 
 static bool
 arrived(const gg_serve_batch *batch, uint32_t i)
 {
-	return __atomic_load_n((uint32_t *) part(batch->slots[i], layout.done) + batch->list, __ATOMIC_ACQUIRE) ==
-		batch->tickets[i];
+	return __atomic_load_n((uint32_t *) part(batch->slots[i], layout.done) + batch->list,
+						   __ATOMIC_ACQUIRE) == batch->tickets[i];
 }
 
 static void
@@ -145,7 +147,8 @@ percentile(std::vector<double> &times, double share)
 
 /* delta: NULL, or an index that each query searches exactly at the same time, on another lane. */
 static void
-bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, uint32_t itopk, uint32_t count)
+bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, uint32_t itopk,
+			  uint32_t count)
 {
 	std::vector<double> submit;
 	std::vector<double> all;
@@ -180,8 +183,8 @@ bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, ui
 			all.push_back(now_us() - begin);
 		}
 	}
-	printf("%-14s itopk %4u batch %3u  submit %5.1f us  done p50 %7.1f us  p99 %7.1f us\n", what, itopk, count,
-		   percentile(submit, 0.5), percentile(all, 0.5), percentile(all, 0.99));
+	printf("%-14s itopk %4u batch %3u  submit %5.1f us  done p50 %7.1f us  p99 %7.1f us\n", what,
+		   itopk, count, percentile(submit, 0.5), percentile(all, 0.5), percentile(all, 0.99));
 	fflush(stdout);
 }
 
@@ -229,10 +232,10 @@ recall(gg_index *index, uint32_t itopk)
 	gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO};
 	uint64_t	hits = 0;
 
-	must_ok(gg_cuda_engine.index_exact(index, K, NULL, queries, QUERIES, NULL, truth.data(), distances.data()),
-			"index_exact");
-	must_ok(gg_cuda_engine.index_search(index, &params, queries, QUERIES, NULL, found.data(), distances.data()),
-			"index_search");
+	must_ok(gg_cuda_engine.index_exact(index, K, NULL, queries, QUERIES, NULL, truth.data(),
+									   distances.data()), "index_exact");
+	must_ok(gg_cuda_engine.index_search(index, &params, queries, QUERIES, NULL, found.data(),
+										distances.data()), "index_search");
 	for (uint32_t q = 0; q < QUERIES; q++)
 		for (uint32_t i = 0; i < K; i++)
 			for (uint32_t j = 0; j < K; j++)
@@ -268,8 +271,8 @@ main(int argc, char **argv)
 	dim = spec.dim = argc > 2 ? (uint32_t) atoi(argv[2]) : 128;
 	spec.latent = std::min(16u, dim);
 	spec.clusters = 200;
-	spec.metric = strcmp(metric, "ip") == 0 ? GG_METRIC_IP : strcmp(metric, "cosine") == 0 ? GG_METRIC_COSINE :
-		strcmp(metric, "l1") == 0 ? GG_METRIC_L1 : GG_METRIC_L2;
+	spec.metric = strcmp(metric, "ip") == 0 ? GG_METRIC_IP : strcmp(metric, "cosine") == 0 ?
+		GG_METRIC_COSINE : strcmp(metric, "l1") == 0 ? GG_METRIC_L1 : GG_METRIC_L2;
 	spec.element = GG_ELEMENT_F32;
 	spec.seed = 1;
 	harness_data(&spec, &data, &queries, QUERIES);
@@ -296,8 +299,8 @@ main(int argc, char **argv)
 	for (uint32_t i = 0; i < graph.npivots; i++)
 	{
 		pivots[(size_t) i * (1 + GG_PIVOT_DEGREE)] = graph.pivots[i];
-		memcpy(&pivots[(size_t) i * (1 + GG_PIVOT_DEGREE) + 1], graph.pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-			   GG_PIVOT_DEGREE * 4);
+		memcpy(&pivots[(size_t) i * (1 + GG_PIVOT_DEGREE) + 1],
+			   graph.pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE, GG_PIVOT_DEGREE * 4);
 	}
 	shape.degree = graph.degree;
 	shape.npivots = graph.npivots;

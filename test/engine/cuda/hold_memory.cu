@@ -1,6 +1,7 @@
 /*
  * hold_memory.cu
- *		Leave others little device memory: take all but so many MiB of device 0, say so, keep it until killed.
+ *		Leave others little device memory: take all but so many MiB of device 0, say so, keep it
+ *		until killed.
  *
  *	hold_memory MIB
  */

@@ -5,14 +5,14 @@
  *
  * Needs a GPU.  Graphs are made here by comparing all rows, so nothing depends on a builder.
  *
- * Tolerances: the engines add in different orders, so a distance may be off by a share of the sum of
- * its terms' sizes, 1e-5 of it here (float32 has 6e-8, and 16,000 terms lose some more).  Recall
+ * Tolerances: the engines add in different orders, so a distance may be off by a share of the sum
+ * of its terms' sizes, 1e-5 of it here (float32 has 6e-8, and 16,000 terms lose some more).  Recall
  * may differ by 0.01: the CUDA walk compares fp16 rows and expands more parents a step.
  *
- * GG_TEST_SMALL in the environment: for compute-sanitizer, whose racecheck follows every access to shared memory.
- * Then each instance of each kernel runs a few times (test_variants), instead of many shapes hundreds of times: a
- * race is in the code of an instance, and another batch size or a thousandth query shows no new one.  The answers
- * are checked as ever.
+ * GG_TEST_SMALL in the environment: for compute-sanitizer, whose racecheck follows every access to
+ * shared memory.  Then each instance of each kernel runs a few times (test_variants), instead of
+ * many shapes hundreds of times: a race is in the code of an instance, and another batch size or a
+ * thousandth query shows no new one.  The answers are checked as ever.
  */
 #include <math.h>
 #include <stdio.h>
@@ -88,9 +88,9 @@ scene_open(scene *s, const scene_spec *spec, uint64_t seed)
 	float	   *all;
 
 	memset(s, 0, sizeof(*s));
-	snprintf(s->name, sizeof(s->name), "n %u dim %u metric %d element %d degree %u copies %u offset %g",
-			 spec->n, spec->dim, (int) spec->metric, (int) spec->element, spec->degree, copies,
-			 (double) spec->offset);
+	snprintf(s->name, sizeof(s->name),
+			 "n %u dim %u metric %d element %d degree %u copies %u offset %g", spec->n, spec->dim,
+			 (int) spec->metric, (int) spec->element, spec->degree, copies, (double) spec->offset);
 	s->nq = spec->nq;
 	/* rows and queries from one draw: the same clusters */
 	all = malloc(((size_t) distinct + spec->nq) * spec->dim * sizeof(float));
@@ -371,8 +371,8 @@ check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
 			  s->name, mode_names[m], k, itopk, width, nq, answers_wrong(s, &found[m], nq));
 		/* one query more or less of few is no difference */
 		CHECK(recall >= cpu_recall - 0.01 - 1.0 / nq,
-			  "%s: %s k %u itopk %u width %u nq %u: recall %.4f, cpu %.4f", s->name, mode_names[m], k,
-			  itopk, width, nq, recall, cpu_recall);
+			  "%s: %s k %u itopk %u width %u nq %u: recall %.4f, cpu %.4f", s->name, mode_names[m],
+			  k, itopk, width, nq, recall, cpu_recall);
 	}
 	CHECK(answers_shared(&found[0], &found[1], nq) >= 0.998 - 1.0 / nq / k,
 		  "%s: k %u itopk %u width %u nq %u: single and multi share %.4f", s->name, k, itopk, width,
@@ -416,32 +416,60 @@ static void
 test_scenes(void)
 {
 	static const scene_spec specs[] = {
-		{.n = 3000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 200,.nq = 1000},
-		{.n = 2000,.dim = 96,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 130,.nq = 300},
-		{.n = 2000,.dim = 100,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 200,.nq = 300},
-		{.n = 2000,.dim = 72,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 100,.nq = 300},
-		{.n = 2000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.degree = 32,.npivots = 129,.nq = 132},
-		{.n = 2000,.dim = 65,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.degree = 32,.npivots = 50,.nq = 132},
-		{.n = 1500,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 17,.npivots = 90,.nq = 132},
-		{.n = 1500,.dim = 40,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F16,.degree = 24,.npivots = 90,.nq = 132},
-		{.n = 1000,.dim = 1,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 3,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 3,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 3,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 31,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 64,.npivots = 60,.nq = 64},
-		{.n = 1000,.dim = 97,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 48,.npivots = 60,.nq = 64},
-		{.n = 800,.dim = 960,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 60,.nq = 140},
-		{.n = 500,.dim = 2000,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 40,.nq = 300},
-		{.n = 300,.dim = 4097,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 40,.nq = 140},
-		{.n = 300,.dim = 4097,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 40,.nq = 20},
-		{.n = 200,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 20,.nq = 140},
-		{.n = 200,.dim = 16000,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 20,.nq = 17},
-		/* with the longest lists more than a block's shared memory, were the visited set not made smaller */
-		{.n = 200,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 20,.nq = 20},
-		{.n = 2000,.dim = 32,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 100,.nq = 64,.copies = 20},
-		{.n = 1500,.dim = 64,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 100,.nq = 64,.offset = 1000},
-		{.n = 600,.dim = 24,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 256,.npivots = 30,.nq = 64},
+		{.n = 3000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
+		 .npivots = 200,.nq = 1000},
+		{.n = 2000,.dim = 96,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,
+		 .npivots = 130,.nq = 300},
+		{.n = 2000,.dim = 100,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.degree = 32,
+		 .npivots = 200,.nq = 300},
+		{.n = 2000,.dim = 72,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 32,
+		 .npivots = 100,.nq = 300},
+		{.n = 2000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.degree = 32,
+		 .npivots = 129,.nq = 132},
+		{.n = 2000,.dim = 65,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.degree = 32,
+		 .npivots = 50,.nq = 132},
+		{.n = 1500,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 17,
+		 .npivots = 90,.nq = 132},
+		{.n = 1500,.dim = 40,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F16,.degree = 24,
+		 .npivots = 90,.nq = 132},
+		{.n = 1000,.dim = 1,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,
+		 .npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,
+		 .npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 16,
+		 .npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,
+		 .npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 3,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 16,
+		 .npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 31,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 64,
+		 .npivots = 60,.nq = 64},
+		{.n = 1000,.dim = 97,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 48,
+		 .npivots = 60,.nq = 64},
+		{.n = 800,.dim = 960,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
+		 .npivots = 60,.nq = 140},
+		{.n = 500,.dim = 2000,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,
+		 .npivots = 40,.nq = 300},
+		{.n = 300,.dim = 4097,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.degree = 16,
+		 .npivots = 40,.nq = 140},
+		{.n = 300,.dim = 4097,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,
+		 .npivots = 40,.nq = 20},
+		{.n = 200,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 16,
+		 .npivots = 20,.nq = 140},
+		{.n = 200,.dim = 16000,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 16,
+		 .npivots = 20,.nq = 17},
+		/*
+		 * with the longest lists more than a block's shared memory, were the visited set not made
+		 * smaller
+		 */
+		{.n = 200,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
+		 .npivots = 20,.nq = 20},
+		{.n = 2000,.dim = 32,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
+		 .npivots = 100,.nq = 64,.copies = 20},
+		{.n = 1500,.dim = 64,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
+		 .npivots = 100,.nq = 64,.offset = 1000},
+		{.n = 600,.dim = 24,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 256,
+		 .npivots = 30,.nq = 64},
 	};
 
 	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
@@ -466,10 +494,11 @@ test_scenes(void)
 
 /*
  * For slow checkers: each instance of each kernel.
- *	exact_kernel			element, metric; a row by 8 lanes or by 32 (above 1,024 bytes); one query, or 8 at a time
+ *	exact_kernel			element, metric; a row by 8 lanes or by 32 (above 1,024 bytes); one
+ *							query, or 8 at a time
  *	search_warp_kernel		path of the walk; element and metric of the last distances
- *	search_block_kernel		the same, in a cluster of blocks (few queries), one block a query, and with 4 warps
- *							instead of 16 (more queries than multiprocessors)
+ *	search_block_kernel		the same, in a cluster of blocks (few queries), one block a query, and
+ *							with 4 warps instead of 16 (more queries than multiprocessors)
  *	pivot_scores_kernel		more than one tile of 128 pivots a block
  * and those that prepare an index.  Above 384 dimensions search_block_kernel is both modes.
  */
@@ -490,13 +519,20 @@ test_variant(void)
 	const gg_metric metric = variant.metric;
 	const int	half = variant.half;
 	const int	d = variant.d;
-	/* each path once with many queries: fp32 rows of few dimensions (not IP, cosine is the same), fp16 ones */
+	/*
+	 * each path once with many queries: fp32 rows of few dimensions (not IP, cosine is the same),
+	 * fp16 ones
+	 */
 	const bool	many = half == 0 && metric != GG_METRIC_IP &&
 		(d == 0 || (d == 1 && metric != GG_METRIC_COSINE));
-	/* racecheck takes a second for each step of a cluster's walk, and the longest list ends when all rows are in it */
+	/*
+	 * racecheck takes a second for each step of a cluster's walk, and the longest list ends when
+	 * all rows are in it
+	 */
 	const bool	brief = variant.wide == NWIDE && harness_fewer();
-	scene_spec	spec = {.n = brief ? 50 : variant.wide ? 700 : 300,.dim = dims[half][d],.metric = metric,
-	.element = half ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.degree = 16,.npivots = brief ? 8 : variant.wide ? 300 : 40,
+	scene_spec	spec = {.n = brief ? 50 : variant.wide ? 700 : 300,.dim = dims[half][d],
+		.metric = metric,.element = half ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.degree = 16,
+		.npivots = brief ? 8 : variant.wide ? 300 : 40,
 	.nq = many ? 140 : 12};
 	uint32_t	filter[700 / 32 + 1];
 	scene		s;
@@ -539,8 +575,8 @@ test_variant(void)
 }
 
 /*
- * Rows at right angles to the query, products that are 0 and products that vanish below 0 among them: their distances
- * are one 0, as the CPU engine's, and they go by their ids.
+ * Rows at right angles to the query, products that are 0 and products that vanish below 0 among
+ * them: their distances are one 0, as the CPU engine's, and they go by their ids.
  */
 static void
 test_zero_products(void)
@@ -565,12 +601,13 @@ test_zero_products(void)
 		rows[i * dim + 1 + i % 5] = 1;
 	}
 	CHECK_OK(gg_cuda_engine.index_open(&data, NULL, &control, &index), "open");
-	CHECK_OK(gg_cuda_engine.index_exact(index, n, NULL, query, 1, &control, nodes, distances), "exact");
+	CHECK_OK(gg_cuda_engine.index_exact(index, n, NULL, query, 1, &control, nodes, distances),
+			 "exact");
 	for (uint32_t i = 0; i < n; i++)
 		wrong += nodes[i] != i || distances[i] != 0 || signbit(distances[i]);
 	CHECK(wrong == 0, "%u of %u rows are out of place, or their 0 is a negative one", wrong, n);
-	CHECK(gg_cuda_engine.index_search(index, &walk, query, 1, &control, nodes, distances).code == GG_EINVAL,
-		  "a walk without a graph");
+	CHECK(gg_cuda_engine.index_search(index, &walk, query, 1, &control, nodes,
+									  distances).code == GG_EINVAL, "a walk without a graph");
 	gg_cuda_engine.index_close(index);
 }
 
@@ -599,13 +636,14 @@ test_few_rows(void)
 				uint32_t	filled = 0;
 
 				params.mode = modes[m];
-				CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, s.nq, &control, a.nodes,
-													 a.distances), s.name);
+				CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, s.nq, &control,
+													 a.nodes, a.distances), s.name);
 				for (uint32_t j = 0; j < s.nq * 100; j++)
 					filled += a.nodes[j] != GG_NO_NODE;
 				CHECK(filled == s.nq * n, "%s: %s: %u answers to %u queries", s.name, mode_names[m],
 					  filled, s.nq);
-				CHECK(answers_wrong(&s, &a, s.nq) == 0, "%s: %s: wrong answers", s.name, mode_names[m]);
+				CHECK(answers_wrong(&s, &a, s.nq) == 0, "%s: %s: wrong answers", s.name,
+					  mode_names[m]);
 				answers_free(&a);
 			}
 			check_exact(&s, 100, s.nq, NULL, "all");
@@ -655,7 +693,9 @@ test_damaged_graph(void)
 	scene_close(&s);
 }
 
-/* Values that break what is not careful: zeros, huge and tiny ones, one huge row among small ones. */
+/*
+ * Values that break what is not careful: zeros, huge and tiny ones, one huge row among small ones.
+ */
 static void
 test_values(void)
 {
@@ -768,7 +808,8 @@ main(void)
 			/* float16 rows of few dimensions walk as those of more */
 			if (variant.half == 1 && variant.d == 0)
 				continue;
-			snprintf(name, sizeof(name), "variant %s, %s, %d", metrics[i / 6], variant.half ? "float16" : "float32", variant.d);
+			snprintf(name, sizeof(name), "variant %s, %s, %d", metrics[i / 6], variant.half ?
+					 "float16" : "float32", variant.d);
 			harness_run(name, test_variant);
 		}
 		variant.metric = GG_METRIC_L2;

@@ -2,20 +2,23 @@
  * test_cuda_serve.c
  *		Indexes filled piece by piece, and searches queued over shared memory, of the CUDA engine.
  *
- * Needs a GPU.  The measure is the same engine's index_open(), index_search() and index_exact(), which
- * test_cuda_search.c holds against the CPU engine.
+ * Needs a GPU.  The measure is the same engine's index_open(), index_search() and index_exact(),
+ * which test_cuda_search.c holds against the CPU engine.
  *
  *	fill		pieces of odd sizes in any order make the index that index_open() makes
- *	serve		batches of 1 to 256 on all lanes, several lists a slot, many in flight: each ticket comes after
- *				its answer, nothing else of a slot is written, answers are index_search()'s
+ *	serve		batches of 1 to 256 on all lanes, several lists a slot, many in flight: each ticket
+ *				comes after its answer, nothing else of a slot is written, answers are
+ *				index_search()'s
  *	grow		rows that come after finishing are found, from the next batch on
- *	build		build_index() makes build()'s graph, whatever the stride of the rows and however many threads wrote them
+ *	build		build_index() makes build()'s graph, whatever the stride of the rows and however
+ *				many threads wrote them
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
- *	refused calls	a launch that asks for too much is refused, and the device serves on; no host memory can be pinned.
- *				The linker leads such calls through functions of this file (Makefile, --wrap)
+ *	refused calls	a launch that asks for too much is refused, and the device serves on; no host
+ *				memory can be pinned.  The linker leads such calls through functions of this file
+ *				(Makefile, --wrap)
  *
- * Walks of one query in batches of different sizes may differ in near ties of fp16 distances: 0.998 of the nodes
- * must be the same.  Everything else is compared bit by bit.
+ * Walks of one query in batches of different sizes may differ in near ties of fp16 distances: 0.998
+ * of the nodes must be the same.  Everything else is compared bit by bit.
  */
 #define _GNU_SOURCE				/* MAP_ANONYMOUS */
 #include <cuda_runtime_api.h>
@@ -64,16 +67,25 @@ typedef struct scene_spec
 } scene_spec;
 
 static const scene_spec specs[] = {
-	{.n = 3000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 200,.nq = 256},
-	{.n = 2000,.dim = 100,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 130,.nq = 256},
-	{.n = 1500,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 17,.npivots = 90,.nq = 256},
-	{.n = 1000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,.nq = 256},
-	{.n = 1000,.dim = 65,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.degree = 24,.npivots = 50,.nq = 256},
+	{.n = 3000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
+	 .npivots = 200,.nq = 256},
+	{.n = 2000,.dim = 100,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,
+	 .npivots = 130,.nq = 256},
+	{.n = 1500,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 17,
+	 .npivots = 90,.nq = 256},
+	{.n = 1000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 60,
+	 .nq = 256},
+	{.n = 1000,.dim = 65,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.degree = 24,
+	 .npivots = 50,.nq = 256},
 	/* so many pivots of so wide rows that batches take the pivots' product */
-	{.n = 3000,.dim = 960,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,.npivots = 1500,.nq = 256,.offset = 3},
-	{.n = 200,.dim = 16000,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.degree = 16,.npivots = 20,.nq = 64},
-	{.n = 700,.dim = 20,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 30,.nq = 256},
-	{.n = 2500,.dim = 31,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 0,.npivots = 0,.nq = 256},
+	{.n = 3000,.dim = 960,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
+	 .npivots = 1500,.nq = 256,.offset = 3},
+	{.n = 200,.dim = 16000,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.degree = 16,
+	 .npivots = 20,.nq = 64},
+	{.n = 700,.dim = 20,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F16,.degree = 16,.npivots = 30,
+	 .nq = 256},
+	{.n = 2500,.dim = 31,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 0,.npivots = 0,
+	 .nq = 256},
 };
 
 #define NSPECS (sizeof(specs) / sizeof(specs[0]))
@@ -94,8 +106,8 @@ scene_make(scene *s, scene_spec spec, uint64_t seed)
 	spec.n = harness_size(spec.n, 2);
 	spec.npivots = harness_size(spec.npivots, 2);
 	memset(s, 0, sizeof(*s));
-	snprintf(s->name, sizeof(s->name), "n %u dim %u metric %d element %d degree %u", spec.n, spec.dim,
-			 (int) spec.metric, (int) spec.element, spec.degree);
+	snprintf(s->name, sizeof(s->name), "n %u dim %u metric %d element %d degree %u", spec.n,
+			 spec.dim, (int) spec.metric, (int) spec.element, spec.degree);
 	s->nq = spec.nq;
 	all = malloc(((size_t) spec.n + spec.nq) * spec.dim * sizeof(float));
 	small_clusters(&random, all, spec.n + spec.nq, spec.dim, latent, 8, 0.7f,
@@ -114,7 +126,8 @@ scene_make(scene *s, scene_spec spec, uint64_t seed)
 			((uint16_t *) s->rows)[i] = gg_float_to_half(all[i]);
 	s->data.rows = s->rows;
 	s->queries = malloc((size_t) spec.nq * spec.dim * sizeof(float));
-	memcpy(s->queries, all + (size_t) spec.n * spec.dim, (size_t) spec.nq * spec.dim * sizeof(float));
+	memcpy(s->queries, all + (size_t) spec.n * spec.dim,
+		   (size_t) spec.nq * spec.dim * sizeof(float));
 	/* queries come unprepared */
 	for (size_t i = 0; spec.metric == GG_METRIC_COSINE && i < (size_t) spec.nq * spec.dim; i++)
 		s->queries[i] *= 3;
@@ -133,7 +146,8 @@ scene_make(scene *s, scene_spec spec, uint64_t seed)
 		for (uint32_t i = 0; i < spec.npivots; i++)
 		{
 			s->pivots[i * (1 + GG_PIVOT_DEGREE)] = s->graph.pivots[i];
-			memcpy(s->pivots + i * (1 + GG_PIVOT_DEGREE) + 1, s->graph.pivot_adjacency + i * GG_PIVOT_DEGREE,
+			memcpy(s->pivots + i * (1 + GG_PIVOT_DEGREE) + 1,
+				   s->graph.pivot_adjacency + i * GG_PIVOT_DEGREE,
 				   GG_PIVOT_DEGREE * sizeof(uint32_t));
 		}
 	}
@@ -155,8 +169,8 @@ scene_open(const scene *s)
 {
 	gg_index   *index = NULL;
 
-	CHECK_OK(gg_cuda_engine.index_open(&s->data, s->shape.degree > 0 ? &s->graph : NULL, &control, &index),
-			 s->name);
+	CHECK_OK(gg_cuda_engine.index_open(&s->data, s->shape.degree > 0 ? &s->graph : NULL, &control,
+									   &index), s->name);
 	return index;
 }
 
@@ -208,11 +222,13 @@ scene_fill(const scene *s, uint32_t room, uint64_t piece)
 	if (s->shape.degree > 0)
 	{
 		write_part(index, GG_PART_PIVOTS, s->pivots,
-				   (uint64_t) shape.npivots * (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t), piece, &random, s->name);
+				   (uint64_t) shape.npivots * (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t), piece,
+				   &random, s->name);
 		write_part(index, GG_PART_ADJACENCY, s->graph.adjacency,
 				   (uint64_t) s->data.n * shape.degree * sizeof(uint32_t), piece, &random, s->name);
 	}
-	write_part(index, GG_PART_ROWS, s->rows, (uint64_t) s->data.n * row_bytes(s), piece, &random, s->name);
+	write_part(index, GG_PART_ROWS, s->rows, (uint64_t) s->data.n * row_bytes(s), piece, &random,
+			   s->name);
 	CHECK_OK(gg_cuda_engine.index_finish(index, s->data.n, &control), s->name);
 	return index;
 }
@@ -230,13 +246,16 @@ static answers
 ask(gg_index *index, const scene *s, bool exact, uint32_t k, uint32_t itopk, uint32_t nq)
 {
 	gg_search_params params = {.k = k,.itopk_size = itopk};
-	answers		a = {k, malloc((size_t) nq * k * sizeof(uint32_t)), malloc((size_t) nq * k * sizeof(float))};
+	answers		a = {k, malloc((size_t) nq * k * sizeof(uint32_t)),
+					 malloc((size_t) nq * k * sizeof(float))};
 
 	memset(a.nodes, 0xAB, (size_t) nq * k * sizeof(uint32_t));
 	memset(a.distances, 0xAB, (size_t) nq * k * sizeof(float));
 	CHECK_OK(exact ?
-			 gg_cuda_engine.index_exact(index, k, NULL, s->queries, nq, &control, a.nodes, a.distances) :
-			 gg_cuda_engine.index_search(index, &params, s->queries, nq, &control, a.nodes, a.distances),
+			 gg_cuda_engine.index_exact(index, k, NULL, s->queries, nq, &control, a.nodes,
+										a.distances) :
+			 gg_cuda_engine.index_search(index, &params, s->queries, nq, &control, a.nodes,
+										 a.distances),
 			 s->name);
 	return a;
 }
@@ -249,12 +268,12 @@ answers_free(answers *a)
 }
 
 /*
- * Nodes of one query's answer that the other has not, or with another distance.  Distances of one row may
- * differ in the last bits: kernels for one query and for eight are compiled apart.
+ * Nodes of one query's answer that the other has not, or with another distance.  Distances of one
+ * row may differ in the last bits: kernels for one query and for eight are compiled apart.
  */
 static uint32_t
-missing(const uint32_t *nodes, const float *distances, const uint32_t *others, const float *other_distances,
-		uint32_t k)
+missing(const uint32_t *nodes, const float *distances, const uint32_t *others,
+		const float *other_distances, uint32_t k)
 {
 	uint32_t	count = 0;
 
@@ -326,7 +345,8 @@ test_fill(void)
 			shape.capacity += p == 1 ? 0 : 77;
 			CHECK(gg_cuda_engine.index_bytes(filled) <= gg_cuda_engine.shape_bytes(&shape) &&
 				  gg_cuda_engine.index_bytes(filled) >= (uint64_t) s.data.n * row_bytes(&s),
-				  "%s: %llu bytes of %llu", s.name, (unsigned long long) gg_cuda_engine.index_bytes(filled),
+				  "%s: %llu bytes of %llu", s.name,
+				  (unsigned long long) gg_cuda_engine.index_bytes(filled),
 				  (unsigned long long) gg_cuda_engine.shape_bytes(&shape));
 			gg_cuda_engine.index_close(filled);
 		}
@@ -339,7 +359,8 @@ test_fill(void)
 static void
 test_fill_edges(void)
 {
-	static const scene_spec few = {.n = 70,.dim = 5,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 4,.nq = 40};
+	static const scene_spec few = {.n = 70,.dim = 5,.metric = GG_METRIC_L2,
+								   .element = GG_ELEMENT_F32,.degree = 8,.npivots = 4,.nq = 40};
 	gg_search_params params = {.k = 3,.itopk_size = 16};
 	uint32_t	nodes[3] = {0};
 	float		distances[3] = {0};
@@ -361,8 +382,10 @@ test_fill_edges(void)
 	shape = s.shape;
 	CHECK_OK(gg_cuda_engine.index_create(&shape, &index), "create");
 	CHECK_OK(gg_cuda_engine.index_finish(index, 0, NULL), "finish with no rows");
-	CHECK_OK(gg_cuda_engine.index_search(index, &params, s.queries, 1, NULL, nodes, distances), "search in no rows");
-	CHECK(nodes[0] == GG_NO_NODE && nodes[2] == GG_NO_NODE && distances[1] == INFINITY, "answers from no rows");
+	CHECK_OK(gg_cuda_engine.index_search(index, &params, s.queries, 1, NULL, nodes, distances),
+			 "search in no rows");
+	CHECK(nodes[0] == GG_NO_NODE && nodes[2] == GG_NO_NODE && distances[1] == INFINITY,
+		  "answers from no rows");
 	gg_cuda_engine.index_close(index);
 	memset(&shape, 0, sizeof(shape));
 	shape.dim = 7;
@@ -413,13 +436,15 @@ server_open(server *v, uint32_t dim)
 	layout->query = layout->distances + ANSWERS * 4;
 	layout->slot_bytes = layout->query + ((size_t) dim * 4 + 63) / 64 * 64;
 	v->region_bytes = (4096 + NSLOTS * layout->slot_bytes + 4095) / 4096 * 4096;
-	v->region = mmap(NULL, v->region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	v->region = mmap(NULL, v->region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+					 0);
 	if (!CHECK(v->region != MAP_FAILED, "mmap of %zu bytes", v->region_bytes))
 		return false;
 	memset(v->region, 0xAB, v->region_bytes);
 	layout->slots = (char *) v->region + 4096;
 	v->ticket = 1000;
-	return CHECK_OK(gg_cuda_engine.serve_open(0, v->region, v->region_bytes, layout, &v->server), "serve_open");
+	return CHECK_OK(gg_cuda_engine.serve_open(0, v->region, v->region_bytes, layout, &v->server),
+					"serve_open");
 }
 
 static void
@@ -429,7 +454,10 @@ server_close(server *v)
 	munmap(v->region, v->region_bytes);
 }
 
-/* A batch that was submitted: queries first .. first + count - 1 of the scene, in slots from `slot` on, backwards. */
+/*
+ * A batch that was submitted: queries first .. first + count - 1 of the scene, in slots from `slot`
+ * on, backwards.
+ */
 typedef struct flight
 {
 	gg_serve_batch batch;
@@ -447,8 +475,8 @@ flight_submit(server *v, gg_index *index, const scene *s, flight *f, uint32_t sl
 
 		f->batch.slots[i] = to;
 		f->batch.tickets[i] = v->ticket++;
-		memcpy(slot_part(v, to, v->layout.query), s->queries + (size_t) ((f->first + i) % s->nq) * s->data.dim,
-			   s->data.dim * sizeof(float));
+		memcpy(slot_part(v, to, v->layout.query), s->queries + (size_t) ((f->first + i) % s->nq) *
+			   s->data.dim, s->data.dim * sizeof(float));
 	}
 	CHECK_OK(gg_cuda_engine.serve_submit(v->server, index, f->lane, &f->batch), s->name);
 }
@@ -487,8 +515,12 @@ flight_check(server *v, const scene *s, const flight *f, uint64_t *wrong, uint64
 	for (uint32_t i = 0; i < f->batch.count; i++)
 	{
 		uint32_t	query = (f->first + i) % s->nq;
-		const uint32_t *nodes = (uint32_t *) slot_part(v, f->batch.slots[i], v->layout.nodes) + (size_t) f->batch.list * k;
-		const float *distances = (float *) slot_part(v, f->batch.slots[i], v->layout.distances) + (size_t) f->batch.list * k;
+		const uint32_t *nodes = (uint32_t *) slot_part(v, f->batch.slots[i],
+													   v->layout.nodes) + (size_t) f->batch.list *
+			k;
+		const float *distances = (float *) slot_part(v, f->batch.slots[i],
+													 v->layout.distances) + (size_t) f->batch.list *
+			k;
 
 		*wrong += missing(nodes, distances, f->truth->nodes + (size_t) query * k,
 						  f->truth->distances + (size_t) query * k, k);
@@ -516,7 +548,10 @@ check_idle(server *v, const char *name)
 	}
 }
 
-/* What a batch for `list` must not have touched: other lists' tickets and answers, and the head of the slot. */
+/*
+ * What a batch for `list` must not have touched: other lists' tickets and answers, and the head of
+ * the slot.
+ */
 static void
 check_untouched(server *v, const scene *s, const flight *f)
 {
@@ -542,15 +577,16 @@ check_untouched(server *v, const scene *s, const flight *f)
 						  s->queries + (size_t) ((f->first + i) % s->nq) * s->data.dim,
 						  s->data.dim * sizeof(float)) != 0;
 	}
-	CHECK(touched == 0, "%s: batch of %u, list %u, k %u: %u words beside the answers written", s->name,
-		  f->batch.count, list, k, touched);
+	CHECK(touched == 0, "%s: batch of %u, list %u, k %u: %u words beside the answers written",
+		  s->name, f->batch.count, list, k, touched);
 }
 
 static flight
-flight_make(uint32_t count, bool exact, uint32_t k, uint32_t itopk, uint32_t list, uint32_t lane, uint32_t first,
-			const answers *truth)
+flight_make(uint32_t count, bool exact, uint32_t k, uint32_t itopk, uint32_t list, uint32_t lane,
+			uint32_t first, const answers *truth)
 {
-	flight		f = {.batch = {.count = count,.exact = exact,.k = k,.itopk_size = itopk,.list = list},
+	flight		f = {.batch = {.count = count,.exact = exact,.k = k,.itopk_size = itopk,
+							   .list = list},
 	.lane = lane,.first = first,.truth = truth};
 
 	return f;
@@ -574,8 +610,12 @@ check_alone(server *v, const scene *s, gg_index *index, bool exact, uint32_t k, 
 		flight		f = flight_make(counts[c], exact, k, itopk, (uint32_t) (c * 5) % most,
 									(uint32_t) c % GG_SERVE_LANES, (uint32_t) c * 31, &truth);
 
-		/* for slow checkers a batch for each kernel, and one query where lists are long or rows wide */
-		if (harness_small() && (c % 4 != 0 || counts[c] > (itopk > 64 || s->data.dim > 512 ? 1 : 66)))
+		/*
+		 * for slow checkers a batch for each kernel, and one query where lists are long or rows
+		 * wide
+		 */
+		if (harness_small() && (c % 4 != 0 || counts[c] > (itopk > 64 || s->data.dim > 512 ? 1 :
+														   66)))
 			continue;
 		memset(v->layout.slots, 0xAB, NSLOTS * v->layout.slot_bytes);
 		flight_submit(v, index, s, &f, (uint32_t) c * 13);
@@ -585,14 +625,15 @@ check_alone(server *v, const scene *s, gg_index *index, bool exact, uint32_t k, 
 		check_idle(v, s->name);
 		check_untouched(v, s, &f);
 	}
-	CHECK((double) wrong <= (exact ? 0 : 0.002 * (double) all), "%s: %s k %u itopk %u: %llu of %llu differ", s->name,
-		  exact ? "exact" : "graph", k, itopk, (unsigned long long) wrong, (unsigned long long) all);
+	CHECK((double) wrong <= (exact ? 0 : 0.002 * (double) all),
+		  "%s: %s k %u itopk %u: %llu of %llu differ", s->name, exact ? "exact" : "graph", k, itopk,
+		  (unsigned long long) wrong, (unsigned long long) all);
 	answers_free(&truth);
 }
 
 /*
- * Many batches under way: three lists in the same slots at once on different lanes, and slots taken again as
- * soon as their tickets are there.
+ * Many batches under way: three lists in the same slots at once on different lanes, and slots taken
+ * again as soon as their tickets are there.
  */
 static void
 check_together(server *v, const scene *s, gg_index *index, gg_index *other)
@@ -610,7 +651,9 @@ check_together(server *v, const scene *s, gg_index *index, gg_index *other)
 	memset(v->layout.slots, 0xAB, NSLOTS * v->layout.slot_bytes);
 	for (uint32_t round = 0; round < (harness_small() ? 1u : 60u); round++)
 	{
-		/* six batches: lists 0, 1 and 2 of two disjoint sets of slots (even and odd rounds of 7 i) */
+		/*
+		 * six batches: lists 0, 1 and 2 of two disjoint sets of slots (even and odd rounds of 7 i)
+		 */
 		flight		flights[6];
 
 		for (uint32_t half = 0; half < 2; half++)
@@ -624,9 +667,13 @@ check_together(server *v, const scene *s, gg_index *index, gg_index *other)
 			{
 				flight	   *f = &flights[half * 3 + l];
 
-				*f = flight_make(count, l == 1 || !graph, k, l == 2 ? 100 : 64, l, (round + half * 3 + l) % GG_SERVE_LANES,
-								 first % s->nq, &truths[l]);
-				/* 256 x 7 and 44 x 7 steps on a ring of 600: 7 has no factor of it, so 300 distinct slots */
+				*f = flight_make(count, l == 1 || !graph, k, l == 2 ? 100 : 64, l,
+								 (round + half * 3 + l) % GG_SERVE_LANES, first % s->nq,
+								 &truths[l]);
+				/*
+				 * 256 x 7 and 44 x 7 steps on a ring of 600: 7 has no factor of it, so 300 distinct
+				 * slots
+				 */
 				flight_submit(v, l == 2 ? other : index, s, f, half == 0 ? 0 : 7 * 256);
 			}
 		}
@@ -645,7 +692,10 @@ out:
 		answers_free(&truths[i]);
 }
 
-/* One piece of what is asked of a scene: alone from the graph, alone exactly, each with four lists, or together. */
+/*
+ * One piece of what is asked of a scene: alone from the graph, alone exactly, each with four lists,
+ * or together.
+ */
 static struct
 {
 	size_t		scene;
@@ -661,8 +711,9 @@ at_most(uint32_t value, uint32_t most)
 }
 
 /*
- * For slow checkers: as few queries as can differ.  For racecheck, which takes a second for a step of a cluster's walk, few rows, so
- * that there are few steps; otherwise more of them than the longest list has places.
+ * For slow checkers: as few queries as can differ.  For racecheck, which takes a second for a step
+ * of a cluster's walk, few rows, so that there are few steps; otherwise more of them than the
+ * longest list has places.
  */
 static scene_spec
 smaller(scene_spec spec)
@@ -719,7 +770,7 @@ test_serve(void)
 	scene_free(&s);
 }
 
-/* ---- growing, and filling beside searches -------------------------------------------- */
+/* ---- rows in ragged pieces, and filling beside searches ------------------------------ */
 
 static void
 check_prefix(server *v, const scene *s, gg_index *index, uint32_t n, uint32_t lane)
@@ -745,15 +796,15 @@ check_prefix(server *v, const scene *s, gg_index *index, uint32_t n, uint32_t la
 }
 
 static void
-test_grow(void)
+test_prefixes(void)
 {
-	static const scene_spec spec = {.n = 900,.dim = 31,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.nq = 64};
-	static const uint32_t steps[] = {0, 1, 31, 32, 33, 500, 500, 899, 900};
+	static const scene_spec spec = {.n = 900,.dim = 31,.metric = GG_METRIC_COSINE,
+									.element = GG_ELEMENT_F16,.nq = 64};
+	static const uint32_t steps[] = {0, 1, 31, 32, 33, 500, 899, 900};
 	small_random random = {8};
 	gg_shape	shape;
 	gg_index   *index = NULL;
 	uint64_t	row;
-	uint32_t	n = 0;
 	server		v;
 	scene		s;
 
@@ -762,32 +813,26 @@ test_grow(void)
 	if (!server_open(&v, s.data.dim))
 		return;
 	shape = s.shape;
-	CHECK_OK(gg_cuda_engine.index_create(&shape, &index), "create");
-	CHECK_OK(gg_cuda_engine.index_finish(index, 0, NULL), "finish");
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
 	{
-		uint32_t	to = harness_size(steps[i], 2);
+		uint32_t	n = harness_size(steps[i], 2);
 
-		for (uint64_t at = n * row; at < to * row;)
+		CHECK_OK(gg_cuda_engine.index_create(&shape, &index), "create");
+		for (uint64_t at = 0; at < n * row;)
 		{
 			uint64_t	size = 1 + small_random_bits(&random) % 3000;
 
-			if (size > to * row - at)
-				size = to * row - at;
-			CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_ROWS, at, (char *) s.rows + at, size), "write");
+			if (size > n * row - at)
+				size = n * row - at;
+			CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_ROWS, at, (char *) s.rows + at,
+												size), "write");
 			at += size;
 		}
-		/* written, but not yet there */
+		CHECK_OK(gg_cuda_engine.index_finish(index, n, NULL), "finish");
 		check_prefix(&v, &s, index, n, (uint32_t) i % GG_SERVE_LANES);
-		n = to;
-		CHECK_OK(gg_cuda_engine.index_grow(index, n), "grow");
-		check_prefix(&v, &s, index, n, (uint32_t) i % GG_SERVE_LANES);
+		gg_cuda_engine.index_close(index);
 	}
-	CHECK(gg_cuda_engine.index_grow(index, shape.capacity + 1).code == GG_EINVAL, "grow past the capacity");
-	if (n > 1)
-		CHECK(gg_cuda_engine.index_grow(index, n - 1).code == GG_EINVAL, "grow to fewer");
 	server_close(&v);
-	gg_cuda_engine.index_close(index);
 	scene_free(&s);
 }
 
@@ -876,7 +921,10 @@ typedef struct writing
 	int			failed;			/* calls */
 } writing;
 
-/* What a build's threads do: pieces as they come, of which some are longer than a pinned buffer, and few end with a row. */
+/*
+ * What a build's threads do: pieces as they come, of which some are longer than a pinned buffer,
+ * and few end with a row.
+ */
 static void *
 write_on(void *arg)
 {
@@ -885,14 +933,16 @@ write_on(void *arg)
 
 	for (;;)
 	{
-		uint64_t	size = 1 + small_random_bits(&random) % (small_random_bits(&random) % 4 == 0 ? 2000000 : 50000);
+		uint64_t	size = 1 + small_random_bits(&random) % (small_random_bits(&random) % 4 == 0 ?
+															 2000000 : 50000);
 		uint64_t	at = __atomic_fetch_add(&w->next, size, __ATOMIC_RELAXED);
 
 		if (at >= w->bytes)
 			return NULL;
 		if (size > w->bytes - at)
 			size = w->bytes - at;
-		if (gg_cuda_engine.index_write(w->index, GG_PART_ROWS, at, w->rows + at, size).code != GG_OK)
+		if (gg_cuda_engine.index_write(w->index, GG_PART_ROWS, at, w->rows + at,
+									   size).code != GG_OK)
 			__atomic_fetch_add(&w->failed, 1, __ATOMIC_RELAXED);
 	}
 }
@@ -900,7 +950,8 @@ write_on(void *arg)
 static void
 write_side_by_side(gg_index *index, const gg_dataset *data, const char *name)
 {
-	writing		w = {.index = index,.rows = data->rows,.bytes = (uint64_t) data->n * data->dim * gg_element_size(data->element)};
+	writing		w = {.index = index,.rows = data->rows,
+					 .bytes = (uint64_t) data->n * data->dim * gg_element_size(data->element)};
 	pthread_t	threads[WRITERS];
 
 	for (int i = 0; i < WRITERS; i++)
@@ -935,16 +986,17 @@ test_build(void)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(cases[i].n, 10),.dim = cases[i].dim,
-		.metric = cases[i].metric,.element = cases[i].element,.seed = 40 + i};
+		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(cases[i].n, 10),
+							 .dim = cases[i].dim, .metric = cases[i].metric,
+							 .element = cases[i].element,.seed = 40 + i};
 		gg_graph	graphs[2];
 		gg_shape	shape = {.dim = spec.dim,.element = spec.element,.metric = spec.metric};
 		gg_index   *index = NULL;
 		gg_dataset	data;
 		char		name[96];
 
-		snprintf(name, sizeof(name), "build n %u dim %u metric %d element %d", spec.n, spec.dim, (int) spec.metric,
-				 (int) spec.element);
+		snprintf(name, sizeof(name), "build n %u dim %u metric %d element %d", spec.n, spec.dim,
+				 (int) spec.metric, (int) spec.element);
 		harness_data(&spec, &data, NULL, 0);
 		shape.capacity = data.n + 10;
 		CHECK_OK(gg_cuda_engine.build(&data, &params, &control, &graphs[0], NULL), name);
@@ -953,14 +1005,17 @@ test_build(void)
 		unpinnable = cases[i].unpinnable;
 		write_side_by_side(index, &data, name);
 		unpinnable = false;
-		CHECK_OK(gg_cuda_engine.build_index(index, data.n, &params, &control, &graphs[1], NULL), name);
-		CHECK(graphs[0].n == graphs[1].n && graphs[0].degree == graphs[1].degree && graphs[0].npivots == graphs[1].npivots,
-			  "%s: %u and %u pivots", name, graphs[0].npivots, graphs[1].npivots);
+		CHECK_OK(gg_cuda_engine.build_index(index, data.n, &params, &control, &graphs[1], NULL),
+				 name);
+		CHECK(graphs[0].n == graphs[1].n && graphs[0].degree == graphs[1].degree &&
+			  graphs[0].npivots == graphs[1].npivots, "%s: %u and %u pivots", name,
+			  graphs[0].npivots, graphs[1].npivots);
 		if (graphs[0].npivots == graphs[1].npivots && data.n > 0)
 			CHECK(memcmp(graphs[0].adjacency, graphs[1].adjacency, (size_t) data.n * 16 * 4) == 0 &&
 				  memcmp(graphs[0].pivots, graphs[1].pivots, (size_t) graphs[0].npivots * 4) == 0 &&
 				  memcmp(graphs[0].pivot_adjacency, graphs[1].pivot_adjacency,
-						 (size_t) graphs[0].npivots * GG_PIVOT_DEGREE * 4) == 0, "%s: another graph", name);
+						 (size_t) graphs[0].npivots * GG_PIVOT_DEGREE * 4) == 0,
+				  "%s: another graph", name);
 		gg_graph_free(&graphs[0]);
 		gg_graph_free(&graphs[1]);
 		gg_cuda_engine.index_close(index);
@@ -984,7 +1039,8 @@ device_free(void)
 static void
 test_refuse_shapes(void)
 {
-	gg_shape	good = {.capacity = 100,.dim = 8,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2,.degree = 8,.npivots = 5};
+	gg_shape	good = {.capacity = 100,.dim = 8,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2,
+						.degree = 8,.npivots = 5};
 	gg_build_params params = {.graph_degree = 16,.intermediate_graph_degree = 32};
 	gg_index   *index = NULL;
 	gg_shape	bad;
@@ -1025,11 +1081,13 @@ test_refuse_shapes(void)
 	REFUSED(gg_cuda_engine.index_write(index, GG_PART_ADJACENCY, 100 * 32 - 63, bytes, 64));
 	REFUSED(gg_cuda_engine.index_write(index, GG_PART_PIVOTS, 5 * 68 - 63, bytes, 64));
 	REFUSED(gg_cuda_engine.index_write(index, (gg_part) 3, 0, bytes, 1));
-	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_ROWS, 100 * 32, bytes, 0), "nothing at the end");
-	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_PIVOTS, 5 * 68 - 64, bytes, 64), "the last bytes");
-	REFUSED(gg_cuda_engine.index_search(index, &search, (float *) bytes, 1, NULL, nodes, distances));
+	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_ROWS, 100 * 32, bytes, 0),
+			 "nothing at the end");
+	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_PIVOTS, 5 * 68 - 64, bytes, 64),
+			 "the last bytes");
+	REFUSED(gg_cuda_engine.index_search(index, &search, (float *) bytes, 1, NULL, nodes,
+										distances));
 	REFUSED(gg_cuda_engine.index_exact(index, 5, NULL, (float *) bytes, 1, NULL, nodes, distances));
-	REFUSED(gg_cuda_engine.index_grow(index, 5));
 	REFUSED(gg_cuda_engine.build_index(index, 5, &params, NULL, &graph, NULL));
 	REFUSED(gg_cuda_engine.index_finish(index, 101, NULL));
 	gg_cuda_engine.index_close(index);
@@ -1044,17 +1102,21 @@ test_refuse_shapes(void)
 	{
 		index = NULL;
 		status = gg_cuda_engine.index_create(&bad, &index);
-		CHECK(status.code == GG_EDEVICE_MEMORY && index == NULL && status.message[0] != '\0', "%d: %s",
-			  (int) status.code, status.message);
+		CHECK(status.code == GG_EDEVICE_MEMORY && index == NULL && status.message[0] != '\0',
+			  "%d: %s", (int) status.code, status.message);
 	}
-	/* the rows fit, their copy for the walk does not; sanitizers run side by side and want memory too */
+	/*
+	 * the rows fit, their copy for the walk does not; sanitizers run side by side and want memory
+	 * too
+	 */
 	bad = good;
 	bad.dim = 1024;
 	bad.capacity = (uint32_t) (before / 5 * 4 / (1024 * 4));
 	if (!harness_small())
 	{
 		status = gg_cuda_engine.index_create(&bad, &index);
-		CHECK(status.code == GG_EDEVICE_MEMORY && index == NULL, "code %d: %s", (int) status.code, status.message);
+		CHECK(status.code == GG_EDEVICE_MEMORY && index == NULL, "code %d: %s", (int) status.code,
+			  status.message);
 	}
 	/* sanitizers keep device memory of their own */
 	CHECK(harness_small() || device_free() + (8 << 20) >= before, "%llu bytes lost",
@@ -1084,7 +1146,8 @@ check_serves_on(server *v, const scene *s, gg_index *index)
 static void
 test_refuse_batches(bool check_memory)
 {
-	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
+	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,
+									.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
 	uint64_t	before = device_free();
 	gg_server  *none = NULL;
 	gg_index   *index;
@@ -1104,19 +1167,22 @@ test_refuse_batches(bool check_memory)
 	gg_cuda_engine.index_close(index);
 	gg_cuda_engine.serve_close(NULL);
 
-	CHECK(gg_cuda_engine.serve_open(9999, v.region, v.region_bytes, &v.layout, &none).code == GG_ENODEVICE && none == NULL,
-		  "device 9999");
-	CHECK(!check_memory || harness_small() || device_free() + (8 << 20) >= before, "%llu bytes lost",
-		  (unsigned long long) (before - device_free()));
+	CHECK(gg_cuda_engine.serve_open(9999, v.region, v.region_bytes, &v.layout,
+									&none).code == GG_ENODEVICE && none == NULL, "device 9999");
+	CHECK(!check_memory || harness_small() || device_free() + (8 << 20) >= before,
+		  "%llu bytes lost", (unsigned long long) (before - device_free()));
 	scene_free(&s);
 }
 
 /* ---- calls that CUDA refuses --------------------------------------------------------------- */
 
-static bool greedy;				/* launches of clusters ask for more shared memory than any device has */
+/* launches of clusters ask for more shared memory than any device has */
+static bool greedy;
 
-extern cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments);
-extern cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments);
+extern cudaError_t __real_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
+											  void **arguments);
+extern cudaError_t __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel,
+											  void **arguments);
 
 cudaError_t
 __wrap_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *kernel, void **arguments)
@@ -1139,7 +1205,8 @@ check_pinned(gg_status status, const char *bytes)
 static void
 test_pinned_memory(void)
 {
-	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
+	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,
+									.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
 	gg_serve_layout layout = refusals_layout;
 	char	   *memory = aligned_alloc(REFUSALS_REGION, REFUSALS_REGION);
 	gg_search_params params = {.k = 3,.itopk_size = 16};
@@ -1153,13 +1220,17 @@ test_pinned_memory(void)
 	index = scene_fill(&s, 0, 0);
 	layout.slots = memory;
 	unpinnable = true;
-	check_pinned(gg_cuda_engine.serve_open(0, memory, REFUSALS_REGION, &layout, &refused), "4096 bytes");
+	check_pinned(gg_cuda_engine.serve_open(0, memory, REFUSALS_REGION, &layout, &refused),
+				 "4096 bytes");
 	CHECK(refused == NULL, "a server without memory");
 	/* 64 of queries and 2 x 12 of answers, each part on 256 */
-	check_pinned(gg_cuda_engine.index_search(index, &params, s.queries, 1, &control, nodes, distances), "768 bytes");
+	check_pinned(gg_cuda_engine.index_search(index, &params, s.queries, 1, &control, nodes,
+											 distances), "768 bytes");
 	unpinnable = false;
-	CHECK_OK(gg_cuda_engine.index_search(index, &params, s.queries, 1, &control, nodes, distances), "search");
-	CHECK_OK(gg_cuda_engine.serve_open(0, memory, REFUSALS_REGION, &layout, &refused), "serve_open");
+	CHECK_OK(gg_cuda_engine.index_search(index, &params, s.queries, 1, &control, nodes, distances),
+			 "search");
+	CHECK_OK(gg_cuda_engine.serve_open(0, memory, REFUSALS_REGION, &layout, &refused),
+			 "serve_open");
 	gg_cuda_engine.serve_close(refused);
 	gg_cuda_engine.index_close(index);
 	scene_free(&s);
@@ -1169,7 +1240,8 @@ test_pinned_memory(void)
 static void
 test_refused_launch(void)
 {
-	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
+	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,
+									.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
 	gg_serve_batch batch = {.count = 1,.k = 10,.itopk_size = 64,.slots = {3},.tickets = {7}};
 	gg_index   *index;
 	gg_status	status;
@@ -1188,8 +1260,8 @@ test_refused_launch(void)
 	greedy = true;
 	status = gg_cuda_engine.serve_submit(v.server, index, 1, &batch);
 	greedy = false;
-	CHECK(status.code == GG_EUNSUPPORTED && status.device_error != 0, "code %d, error %d: %s", (int) status.code,
-		  status.device_error, status.message);
+	CHECK(status.code == GG_EUNSUPPORTED && status.device_error != 0, "code %d, error %d: %s",
+		  (int) status.code, status.device_error, status.message);
 	CHECK_OK(gg_cuda_engine.serve_check(v.server, 1, &idle), "serve_check");
 	CHECK(idle, "the lane is idle");
 	CHECK(slot_done(&v, 3)[0] == UNTOUCHED, "a refused batch was answered");
@@ -1210,8 +1282,9 @@ test_devices(void)
 	CHECK_OK(gg_cuda_engine.device_count(&count), "device_count");
 	CHECK(count > 0, "%d devices", count);
 	CHECK_OK(gg_cuda_engine.device_info(0, &info), "device_info");
-	CHECK(info.name[0] != '\0' && info.total_bytes > info.free_bytes && info.free_bytes > 0, "%s: %llu of %llu",
-		  info.name, (unsigned long long) info.free_bytes, (unsigned long long) info.total_bytes);
+	CHECK(info.name[0] != '\0' && info.total_bytes > info.free_bytes && info.free_bytes > 0,
+		  "%s: %llu of %llu", info.name, (unsigned long long) info.free_bytes,
+		  (unsigned long long) info.total_bytes);
 	printf("# %s, %llu of %llu MB free\n", info.name, (unsigned long long) (info.free_bytes >> 20),
 		   (unsigned long long) (info.total_bytes >> 20));
 	CHECK(gg_cuda_engine.device_info(count, &info).code != GG_OK, "a device too many");
@@ -1227,10 +1300,10 @@ test_refused_batches(void)
 static void
 test_release(void)
 {
-	test_grow();
+	test_prefixes();
 	/* what a release leaves behind must not be taken for what the next context knows */
 	gg_cuda_engine.release();
-	test_grow();
+	test_prefixes();
 }
 
 int
@@ -1246,9 +1319,12 @@ main(void)
 	harness_run("refused batches", test_refused_batches);
 	harness_run("refused launch", test_refused_launch);
 	harness_run("pinned memory", test_pinned_memory);
-	harness_run("grow", test_grow);
+	harness_run("prefixes", test_prefixes);
 	harness_run("build", test_build);
-	/* for slow checkers fewer scenes, and each piece a part of its own: racecheck needs minutes for some */
+	/*
+	 * for slow checkers fewer scenes, and each piece a part of its own: racecheck needs minutes for
+	 * some
+	 */
 	for (serving.scene = 0; serving.scene < NSPECS; serving.scene += harness_small() ? 3 : 1)
 		for (serving.piece = harness_small() ? 0 : -1; serving.piece < NPIECES; serving.piece++)
 		{

@@ -2,9 +2,10 @@
  * port/atomics.h
  *		For test_ring.c: what src/service/ring.h takes of PostgreSQL, in C11.
  *
- * PostgreSQL's own atomics are inline assembly, which ThreadSanitizer does not see, and fences, which it does not follow.  Here every
- * read acquires and every write releases, which on x86 are the same instructions and is what the barriers beside
- * them in ring.h ask for elsewhere; the barriers themselves are left out.
+ * PostgreSQL's own atomics are inline assembly, which ThreadSanitizer does not see, and fences,
+ * which it does not follow.  Here every read acquires and every write releases, which on x86 are
+ * the same instructions and is what the barriers beside them in ring.h ask for elsewhere; the
+ * barriers themselves are left out.
  */
 #ifndef GG_TEST_ATOMICS_H
 #define GG_TEST_ATOMICS_H

@@ -1,0 +1,147 @@
+/*
+ * reach.c
+ *		The forest of paths of reach.h.
+ */
+#include "reach.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Nodes between two questions whether to give up: some milliseconds, each with its edges. */
+#define POLL_NODES		1024u
+
+gg_status
+gg_reach_create(gg_reach *reach, const char *where, uint32_t *adjacency, uint32_t n,
+				uint32_t degree, bool (*stop) (void *ctx), void *ctx)
+{
+	memset(reach, 0, sizeof(*reach));
+	reach->n = n;
+	reach->degree = degree;
+	reach->adjacency = adjacency;
+	reach->stop = stop;
+	reach->ctx = ctx;
+	reach->parent = malloc(sizeof(uint32_t) * n);
+	reach->queue = malloc(sizeof(uint32_t) * n);
+	if (!reach->parent || !reach->queue)
+		return gg_fail(GG_ENOMEM, where, "out of memory to connect %u nodes", n);
+	return gg_ok();
+}
+
+void
+gg_reach_free(gg_reach *reach)
+{
+	free(reach->parent);
+	free(reach->queue);
+	free(reach->left);
+}
+
+bool
+gg_reach_stopping(gg_reach *reach)
+{
+	if (++reach->looked >= POLL_NODES)
+	{
+		reach->looked = 0;
+		if (!reach->stopped)
+			reach->stopped = reach->stop(reach->ctx);
+	}
+	return reach->stopped;
+}
+
+static inline void
+reach_add(gg_reach *reach, uint32_t node, uint32_t parent)
+{
+	reach->parent[node] = parent;
+	reach->queue[reach->queued++] = node;
+}
+
+void
+gg_reach_root(gg_reach *reach, uint32_t node)
+{
+	reach_add(reach, node, node);
+}
+
+void
+gg_reach_spread(gg_reach *reach)
+{
+	while (reach->expanded < reach->queued && !gg_reach_stopping(reach))
+	{
+		uint32_t	node = reach->queue[reach->expanded++];
+		const uint32_t *list = reach->adjacency + (size_t) node * reach->degree;
+
+		for (uint32_t i = 0; i < reach->degree && list[i] != GG_NO_NODE; i++)
+			if (!gg_reach_has(reach, list[i]))
+				reach_add(reach, list[i], node);
+	}
+}
+
+bool
+gg_reach_link(gg_reach *reach, uint32_t from, uint32_t orphan)
+{
+	uint32_t   *list = reach->adjacency + (size_t) from * reach->degree;
+
+	for (uint32_t i = reach->degree; i-- > 0;)
+	{
+		if (list[i] == GG_NO_NODE && i > 0 && list[i - 1] == GG_NO_NODE)
+			continue;
+		if (list[i] != GG_NO_NODE && reach->parent[list[i]] == from)
+			continue;
+		list[i] = orphan;
+		reach->links++;
+		reach_add(reach, orphan, from);
+		gg_reach_spread(reach);
+		return true;
+	}
+	return false;
+}
+
+bool
+gg_reach_link_all(gg_reach *reach, gg_reach_rule rule, const void *arg)
+{
+	uint32_t	count = 0;
+	bool		linked;
+
+	for (uint32_t node = 0; node < reach->n && !gg_reach_stopping(reach); node++)
+		count += !gg_reach_has(reach, node);
+	reach->left = malloc(sizeof(uint32_t) * ((size_t) count + 1));
+	if (!reach->left)
+		return false;
+	for (uint32_t node = 0; reach->nleft < count && node < reach->n; node++)
+		if (!gg_reach_has(reach, node))
+			reach->left[reach->nleft++] = node;
+
+	do
+	{
+		linked = false;
+		for (uint32_t i = 0; i < reach->nleft && !gg_reach_stopping(reach); i++)
+			if (!gg_reach_has(reach, reach->left[i]) && rule(reach, reach->left[i], arg))
+				linked = true;
+	} while (linked && !reach->stopped);
+
+	count = 0;
+	for (uint32_t i = 0; i < reach->nleft; i++)
+		if (!gg_reach_has(reach, reach->left[i]))
+			reach->left[count++] = reach->left[i];
+	reach->nleft = count;
+	return true;
+}
+
+void
+gg_reach_root_left(gg_reach *reach, uint32_t most)
+{
+	uint32_t	roots = 0;
+
+	for (uint32_t i = 0; i < reach->nleft && !gg_reach_stopping(reach); i++)
+	{
+		uint32_t	orphan = reach->left[i];
+
+		if (gg_reach_has(reach, orphan))
+			continue;
+		if (roots >= most && reach->queued > 0 &&
+			gg_reach_link(reach, reach->queue[reach->queued - 1], orphan))
+			continue;
+		reach->left[roots++] = orphan;
+		gg_reach_root(reach, orphan);
+		gg_reach_spread(reach);
+	}
+	reach->nleft = roots;
+}
