@@ -17,6 +17,7 @@
  *	serve.c			indexes filled piece by piece, searches for many callers
  *	serve_check.h	rules of slots and batches, shared with the CUDA engine
  *	engine.c		the ops table
+ *	status.c		makers of gg_status
  */
 #ifndef GG_CPU_H
 #define GG_CPU_H

@@ -5,21 +5,6 @@
 #include "cpu.h"
 #include "index.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
-gg_status
-gg_fail(gg_code code, const char *where, const char *format, ...)
-{
-	gg_status	status = {code, 0, where, ""};
-	va_list		args;
-
-	va_start(args, format);
-	vsnprintf(status.message, sizeof(status.message), format, args);
-	va_end(args);
-	return status;
-}
-
 /* It runs wherever it was built for; the instruction set is chosen later, see distance.c. */
 static gg_status
 cpu_probe(gg_use use)
