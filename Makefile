@@ -152,7 +152,7 @@ gpu-bundle:
 	@bash test/gpu/bundle
 
 demo:
-	@bash test/demo/run
+	@bash test/demo/run $(if $(KEEP),--keep)
 
 .PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle \
 		test-engine test-sql test-pgtap test-tap test-isolation
