@@ -6,8 +6,9 @@
 # FILE.tsv is what ./run wrote. With several files (before and after a change) each label is led by
 # its file's name. Everything is compared with the index --base, else the first one of the file.
 # --at: the recalls to compare throughput at, default 0.95,0.97,0.99.
-# --svg: plots, PREFIX.SET.svg of recall and throughput and PREFIX.build.svg of build times (without the dot
-# where PREFIX ends in a slash). Each has its own background, which follows the reader's choice of light or dark.
+# --svg: plots, PREFIX.SET.svg of recall and throughput and PREFIX.build.svg of build times (without
+# the dot where PREFIX ends in a slash). Each has its own background, which follows the reader's
+# choice of light or dark.
 #
 # Throughput at a recall is read off between the two measured points around it, linearly in log(QPS) over
 # log(1 - recall), in which the curves are close to straight; points that another point of the same index beats in
@@ -23,6 +24,11 @@ GetOptions('svg=s' => \$svg, 'base=s' => \$base, 'at=s' => \$at) && @ARGV
 
 # Stands for "no wrong answer" where a logarithm of 1 - recall is taken.
 use constant PERFECT => 5e-5;
+
+# Colours of the plots, and attributes of their texts.
+use constant SERIES => 7;
+my %title = ('font-size' => 17, 'font-weight' => 600);
+my %middle = ('text-anchor' => 'middle');
 
 my $k = 10;
 my (@sets, %set_info, %labels, %build, %point, %clients, %clean);
@@ -223,32 +229,36 @@ for my $set (@sets)
 }
 write_plot('build', build_plot()) if defined $svg && %built;
 
-# ---- the plots --------------------------------------------------------------
-# Names of classes: b the background, t text, m text that matters less, g and h lines of the grid, f a frame, and for
-# series I fI (filled) and lI (a line). Okabe and Ito's colours, told apart by colour-blind readers too, a little lighter
-# where the background is dark; shapes say it again.
+# ---- the plots -------------------------------------------------------------------------- Names of
+# classes: b the background, t text, m text that matters less, g and h lines of the grid, f a frame,
+# and for series I fI (filled) and lI (a line). The series have Okabe and Ito's colours, told apart
+# by colour-blind readers too, a little lighter on a dark background; shapes say it again.
 
 sub style
 {
-	my @light = ('#0072B2', '#D55E00', '#009E73', '#CC79A7', '#B8860B', '#56B4E9', '#555555');
-	my @dark = ('#56B4E9', '#FF8C42', '#2FC99A', '#E3A0C8', '#E8C14A', '#9ED2F2', '#BBBBBB');
 	my $rules = sub {
 		my ($b, $t, $m, $g, $h, $f, @series) = @_;
-		return join "\n", ".b{fill:$b;stroke:$g}.t{fill:$t}.m{fill:$m}", ".g{stroke:$g}.h{stroke:$h}.f{fill:none;stroke:$f}",
-			map { ".f$_\{fill:$series[$_]}.l$_\{fill:none;stroke:$series[$_];stroke-width:2.5}" } 0 .. $#series;
+		return join "\n", ".b{fill:$b;stroke:$g}.t{fill:$t}.m{fill:$m}",
+			".g{stroke:$g}.h{stroke:$h}.f{fill:none;stroke:$f}",
+			map { ".f$_\{fill:$series[$_]}.l$_\{fill:none;stroke:$series[$_];stroke-width:2.5}" }
+			0 .. $#series;
 	};
-	return "<style>\n" . $rules->('#ffffff', '#1f2328', '#59636e', '#d8dee4', '#eff2f5', '#8c959f', @light) .
-		"\n\@media (prefers-color-scheme:dark){\n" .
-		$rules->('#0d1117', '#f0f6fc', '#9198a1', '#30363d', '#1c2128', '#6e7681', @dark) . "\n}\n</style>\n";
+	my $light = $rules->(split ' ', q(#ffffff #1f2328 #59636e #d8dee4 #eff2f5 #8c959f
+			#0072B2 #D55E00 #009E73 #CC79A7 #B8860B #56B4E9 #555555));
+	my $dark = $rules->(split ' ', q(#0d1117 #f0f6fc #9198a1 #30363d #1c2128 #6e7681
+			#56B4E9 #FF8C42 #2FC99A #E3A0C8 #E8C14A #9ED2F2 #BBBBBB));
+	return "<style>\n$light\n\@media (prefers-color-scheme:dark){\n$dark\n}\n</style>\n";
 }
 
 sub start_svg
 {
 	my ($width, $height, $title) = @_;
-	return qq{<svg xmlns="http://www.w3.org/2000/svg" width="$width" height="$height" viewBox="0 0 $width $height" }
-		. qq{font-family="system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif" font-size="13" role="img">\n}
-		. "<title>" . escape($title) . "</title>\n" . style()
-		. sprintf(qq{<rect class="b" x="0.5" y="0.5" width="%d" height="%d" rx="8"/>\n}, $width - 1, $height - 1);
+	return qq{<svg xmlns="http://www.w3.org/2000/svg" width="$width" height="$height" }
+		. qq{viewBox="0 0 $width $height" font-size="13" role="img" }
+		. qq{font-family="system-ui,'Segoe UI','DejaVu Sans',sans-serif">\n}
+		. '<title>' . escape($title) . "</title>\n" . style()
+		. sprintf(qq{<rect class="b" x="0.5" y="0.5" width="%d" height="%d" rx="8"/>\n},
+			$width - 1, $height - 1);
 }
 
 sub write_plot
@@ -264,6 +274,17 @@ sub write_plot
 
 sub escape { my ($s) = @_; $s =~ s/&/&amp;/g; $s =~ s/</&lt;/g; $s =~ s/>/&gt;/g; return $s; }
 
+# text(class, x, y, text, name => value of further attributes ...)
+sub text
+{
+	my ($class, $x, $y, $text, %more) = @_;
+	my $attributes = join '', map { qq{ $_="$more{$_}"} } sort keys %more;
+	return sprintf qq{<text class="%s" x="%.1f" y="%.1f"%s>%s</text>\n}, $class, $x, $y,
+		$attributes, escape($text);
+}
+
+sub line { return sprintf qq{<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>\n}, @_; }
+
 # "200,000 × 128, L2" of a set's information, else its name.
 sub set_title
 {
@@ -274,117 +295,121 @@ sub set_title
 	return "$n \x{d7} $dim, " . ($metric{$metric} // $metric);
 }
 
-# A panel for each number of clients, side by side on the same scales. Recall runs along -log10(1 - recall), for on a
-# plain axis everything of interest is crammed against 1.
+sub symbol
+{
+	my ($i, $x, $y) = @_;
+	my $class = 'f' . $i % SERIES;
+	my @path = (undef, 'M-4,-4h8v8h-8z', 'M0,-5L5,4H-5z', 'M0,-5.5L5.5,0L0,5.5L-5.5,0z');
+	my $path = $path[ $i % @path ];
+	return qq{<circle class="$class" cx="$x" cy="$y" r="4.5"/>\n} if !defined $path;
+	return qq{<path class="$class" d="$path" transform="translate($x,$y)"/>\n};
+}
+
+# (least, greatest) of a list, with a part of the distance between them more at either end
+sub range
+{
+	my ($before, $after, @v) = @_;
+	@v = sort { $a <=> $b } @v;
+	my $length = $v[-1] - $v[0] || 0.4;
+	return ($v[0] - $before * $length, $v[-1] + $after * $length);
+}
+
+# What a panel's place on the page is: left, top, width, height, and the ranges of x and y.
+sub place
+{
+	my ($p, $x, $y) = @_;
+	return (
+		sprintf('%.1f', $p->{left} + ($x - $p->{x}[0]) / ($p->{x}[1] - $p->{x}[0]) * $p->{width}),
+		sprintf('%.1f', $p->{top} + ($p->{y}[1] - $y) / ($p->{y}[1] - $p->{y}[0]) * $p->{height}));
+}
+
+# Frame, grid and numbers; those of QPS if asked for.
+sub axes
+{
+	my ($p, $numbers) = @_;
+	my ($left, $top) = @{$p}{qw(left top)};
+	my ($right, $bottom) = ($left + $p->{width}, $top + $p->{height});
+	my $s = '';
+	my @written;
+
+	# where two numbers would touch, that of the greater power of ten is written
+	for my $r (0.9, 0.99, 0.999, 0.9999, 1, 0.95, 0.995, 0.9995, 0.98, 0.998, 0.97, 0.8, 0.7, 0.5,
+		0.3, 0)
+	{
+		my $v = nines($r);
+		next if $v < $p->{x}[0] || $v > $p->{x}[1];
+		my ($at) = place($p, $v, 0);
+		$s .= line('g', $at, $top, $at, $bottom);
+		next if grep { abs($_ - $at) < 46 } @written;
+		push @written, $at;
+		$s .= text('m', $at, $bottom + 18, $r, %middle);
+	}
+	for my $e (int($p->{y}[0]) - 1 .. int($p->{y}[1]) + 1)
+	{
+		for my $m (1 .. 9)
+		{
+			my $v = $e + log($m) / log(10);
+			next if $v < $p->{y}[0] || $v > $p->{y}[1];
+			my (undef, $at) = place($p, 0, $v);
+			my $named = $m == 1 || $m == 2 || $m == 5 || $p->{y}[1] - $p->{y}[0] < 0.7;
+			$s .= line($named ? 'g' : 'h', $left, $at, $right, $at);
+			$s .= text('m', $left - 8, $at + 4, $m * 10**$e, 'text-anchor' => 'end')
+				if $named && $numbers;
+		}
+	}
+	return $s . qq{<rect class="f" x="$left" y="$top" width="$p->{width}" height="$p->{height}"/>\n}
+		. text('t', $left + $p->{width} / 2, $bottom + 42, "recall\@$k", %middle);
+}
+
+# A panel for each number of clients, side by side on the same scales. Recall runs along
+# -log10(1 - recall), for on a plain axis everything of interest is crammed against 1.
 sub plot
 {
 	my ($set, $l, $c) = @_;
-	my @mark = qw(circle square triangle diamond);
 	my ($pw, $ph, $left, $top, $gap) = (440, 340, 72, 104, 28);
-	my ($xmin, $xmax, $ymin, $ymax);
-	for my $label (@$l)
-	{
-		for my $p (map { curve($set, $label, $_) } @$c)
-		{
-			my ($x, $y) = (nines($p->{recall}), log($p->{qps}) / log(10));
-			$xmin = $x if !defined $xmin || $x < $xmin;
-			$xmax = $x if !defined $xmax || $x > $xmax;
-			$ymin = $y if !defined $ymin || $y < $ymin;
-			$ymax = $y if !defined $ymax || $y > $ymax;
-		}
-	}
-	my $pad_x = 0.05 * ($xmax - $xmin) + 0.02;
-	my $pad_y = 0.05 * ($ymax - $ymin) + 0.02;
-	$xmin -= $pad_x;
-	$xmax += 2 * $pad_x;    # room for the numbers, which stand to the right
-	$ymin -= $pad_y;
-	$ymax += $pad_y;
+	my @points = map { my $label = $_; map { curve($set, $label, $_) } @$c } @$l;
+	# the numbers of the points stand to their right
+	my @x = range(0.08, 0.1, map { nines($_->{recall}) } @points);
+	my @y = range(0.06, 0.06, map { log($_->{qps}) / log(10) } @points);
 
-	my $width = $left + @$c * $pw + (@$c - 1) * $gap + 24;
-	my $height = $top + $ph + 58;
 	my $title = 'Recall and throughput: ' . set_title($set);
-	my $s = start_svg($width, $height, $title);
-	$s .= sprintf qq{<text class="t" x="%d" y="30" font-size="17" font-weight="600">%s</text>\n}, $left, escape($title);
-	$s .= sprintf qq{<text class="m" x="%d" y="50">up and to the right is better; numbers at the points are }
-		. qq{search widths</text>\n}, $left;
-
+	my $s = start_svg($left + @$c * $pw + (@$c - 1) * $gap + 24, $top + $ph + 58, $title)
+		. text('t', $left, 30, $title, %title)
+		. text('m', $left, 50,
+			'up and to the right is better; numbers at the points are search widths');
 	my $x = $left;
 	for my $i (0 .. $#$l)
 	{
-		$s .= sprintf qq{<line class="l%d" x1="%d" y1="71" x2="%d" y2="71"/>%s}
-			. qq{<text class="t" x="%d" y="76" font-size="14">%s</text>\n}, $i % 7, $x, $x + 26,
-			symbol($mark[ $i % @mark ], $x + 13, 71, $i % 7), $x + 33, escape($l->[$i]);
+		$s .= line('l' . $i % SERIES, $x, 71, $x + 26, 71) . symbol($i, $x + 13, 71)
+			. text('t', $x + 33, 76, $l->[$i], 'font-size' => 14);
 		$x += 56 + 8 * length $l->[$i];
 	}
-
 	for my $panel (0 .. $#$c)
 	{
-		my $x0 = $left + $panel * ($pw + $gap);
-		my $px = sub { sprintf '%.1f', $x0 + ($_[0] - $xmin) / ($xmax - $xmin) * $pw };
-		my $py = sub { sprintf '%.1f', $top + $ph - ($_[0] - $ymin) / ($ymax - $ymin) * $ph };
-
-		# where two numbers would touch, that of the greater power of ten is written
-		my @written;
-		for my $r (0.9, 0.99, 0.999, 0.9999, 1, 0.95, 0.995, 0.9995, 0.98, 0.998, 0.97, 0.8, 0.7, 0.5, 0.3, 0)
-		{
-			my $v = nines($r);
-			next if $v < $xmin || $v > $xmax;
-			my $at = $px->($v);
-			$s .= qq{<line class="g" x1="$at" y1="$top" x2="$at" y2="@{[ $top + $ph ]}"/>\n};
-			next if grep { abs($_ - $at) < 46 } @written;
-			push @written, $at;
-			$s .= qq{<text class="m" x="$at" y="@{[ $top + $ph + 18 ]}" text-anchor="middle">$r</text>\n};
-		}
-		for my $e (int($ymin) - 1 .. int($ymax) + 1)
-		{
-			for my $m (1 .. 9)
-			{
-				my $v = $e + log($m) / log(10);
-				next if $v < $ymin || $v > $ymax;
-				my $at = $py->($v);
-				my $named = $m == 1 || $m == 2 || $m == 5 || $ymax - $ymin < 0.7;
-				$s .= sprintf qq{<line class="%s" x1="%d" y1="%s" x2="%d" y2="%s"/>\n}, $named ? 'g' : 'h', $x0, $at,
-					$x0 + $pw, $at;
-				$s .= sprintf qq{<text class="m" x="%d" y="%.1f" text-anchor="end">%s</text>\n}, $x0 - 8, $at + 4, $m * 10**$e
-					if $named && $panel == 0;
-			}
-		}
-		$s .= qq{<rect class="f" x="$x0" y="$top" width="$pw" height="$ph"/>\n};
-		$s .= sprintf qq{<text class="t" x="%d" y="%d" text-anchor="middle" font-weight="600">%s</text>\n}, $x0 + $pw / 2, $top - 8,
-			$c->[$panel] . ' client' . ($c->[$panel] > 1 ? 's' : '');
-		$s .= sprintf qq{<text class="t" x="%d" y="%d" text-anchor="middle">recall@%d</text>\n}, $x0 + $pw / 2,
-			$top + $ph + 42, $k;
-
+		my %p = (left => $left + $panel * ($pw + $gap), top => $top, width => $pw, height => $ph,
+			x => \@x, y => \@y);
+		$s .= axes(\%p, $panel == 0)
+			. text('t', $p{left} + $pw / 2, $top - 8,
+				"$c->[$panel] client" . ($c->[$panel] > 1 ? 's' : ''),
+				'font-weight' => 600, %middle);
 		for my $i (0 .. $#$l)
 		{
 			my @p = curve($set, $l->[$i], $c->[$panel]) or next;
-			my @at = map { [ $px->(nines($_->{recall})), $py->(log($_->{qps}) / log(10)) ] } @p;
-			$s .= sprintf qq{<polyline class="l%d" points="%s"/>\n}, $i % 7,
+			my @at = map { [ place(\%p, nines($_->{recall}), log($_->{qps}) / log(10)) ] } @p;
+			$s .= sprintf qq{<polyline class="l%d" points="%s"/>\n}, $i % SERIES,
 				join(' ', map { "$_->[0],$_->[1]" } @at);
 			for my $j (0 .. $#p)
 			{
-				$s .= symbol($mark[ $i % @mark ], @{ $at[$j] }, $i % 7);
-
 				# the first index's numbers below its curve, the others' above
-				$s .= sprintf qq{<text class="f%d" x="%.1f" y="%.1f" font-size="11" text-anchor="%s">%s</text>\n},
-					$i % 7, $at[$j][0] + ($i ? 6 : -6), $at[$j][1] + ($i ? -6 : 14), $i ? 'start' : 'end', $p[$j]{width};
+				$s .= symbol($i, @{ $at[$j] })
+					. text('f' . $i % SERIES,
+						$at[$j][0] + ($i ? 6 : -6), $at[$j][1] + ($i ? -6 : 14), $p[$j]{width},
+						'font-size' => 11, 'text-anchor' => $i ? 'start' : 'end');
 			}
 		}
 	}
-	$s .= sprintf qq{<text class="t" transform="translate(22,%d) rotate(-90)" text-anchor="middle">queries per second</text>\n},
-		$top + $ph / 2;
-	return $s . "</svg>\n";
-}
-
-sub symbol
-{
-	my ($kind, $x, $y, $series) = @_;
-	my %path = (
-		square   => 'M-4,-4h8v8h-8z',
-		triangle => 'M0,-5L5,4H-5z',
-		diamond  => 'M0,-5.5L5.5,0L0,5.5L-5.5,0z');
-	return qq{<circle class="f$series" cx="$x" cy="$y" r="4.5"/>\n} if $kind eq 'circle';
-	return qq{<path class="f$series" d="$path{$kind}" transform="translate($x,$y)"/>\n};
+	return $s . text('t', 0, 0, 'queries per second', %middle,
+		transform => sprintf('translate(22,%d) rotate(-90)', $top + $ph / 2)) . "</svg>\n";
 }
 
 # A bar for each index of each set, all on one scale that begins at zero.
@@ -393,38 +418,33 @@ sub build_plot
 	my ($left, $top, $bar, $pw) = (190, 78, 26, 520);
 	my @with = grep { $built{$_} } @sets;
 	my ($most) = sort { $b <=> $a } map { map { $_->{seconds} } values %{ $built{$_} } } @with;
-	my @all;
+	my $rows = 0;
+	my (%series, $n);
 	for my $set (@with)
 	{
-		for my $label (@{ $labels{$set} })
-		{
-			push @all, $label if $built{$set}{$label} && !grep { $_ eq $label } @all;
-		}
+		$rows += keys %{ $built{$set} };
+		$series{$_} //= $n++ % SERIES for grep { $built{$set}{$_} } @{ $labels{$set} };
 	}
-	my $rows = 0;
-	$rows += keys %{ $built{$_} } for @with;
-	my $width = $left + $pw + 190;
-	my $height = $top + $rows * $bar + @with * 18 + 4;
-	my $s = start_svg($width, $height, 'Time of CREATE INDEX');
-	$s .= qq{<text class="t" x="24" y="30" font-size="17" font-weight="600">Time of CREATE INDEX</text>\n}
-		. qq{<text class="m" x="24" y="50">shorter is better</text>\n};
+	my $title = 'Time of CREATE INDEX';
+	my $s = start_svg($left + $pw + 190, $top + $rows * $bar + @with * 18 + 4, $title)
+		. text('t', 24, 30, $title, %title)
+		. text('m', 24, 50, 'shorter is better');
 	my $y = $top;
 	for my $set (@with)
 	{
 		my @l = grep { $built{$set}{$_} } @{ $labels{$set} };
 		my ($first) = defined $base ? grep { $_ eq $base } @l : $l[0];
-		$s .= sprintf qq{<text class="t" x="24" y="%.1f" font-weight="600">%s</text>\n}, $y + $bar * @l / 2 - 3,
-			escape(set_title($set));
+		$s .= text('t', 24, $y + $bar * @l / 2 + 2, set_title($set), 'font-weight' => 600);
 		for my $label (@l)
 		{
-			my ($i) = grep { $all[$_] eq $label } 0 .. $#all;
 			my $seconds = $built{$set}{$label}{seconds};
 			my $length = $seconds / $most * $pw;
-			my $faster = $label eq $first || !$first ? '' : sprintf ', %.1f times as fast', $built{$set}{$first}{seconds} / $seconds;
-			$s .= sprintf qq{<rect class="f%d" x="%d" y="%.1f" width="%.1f" height="%d" rx="2"/>\n}, $i % 7, $left, $y,
-				$length < 2 ? 2 : $length, $bar - 6;
-			$s .= sprintf qq{<text class="t" x="%.1f" y="%.1f">%s %s s%s</text>\n}, $left + $length + 8, $y + $bar - 11,
-				escape($label), $seconds < 10 ? sprintf('%.1f', $seconds) : sprintf('%.0f', $seconds), $faster;
+			my $what = sprintf $seconds < 10 ? '%s %.1f s' : '%s %.0f s', $label, $seconds;
+			$what .= sprintf ', %.1f times as fast', $built{$set}{$first}{seconds} / $seconds
+				if defined $first && $label ne $first;
+			$s .= sprintf(qq{<rect class="f%d" x="%d" y="%.1f" width="%.1f" height="%d" rx="2"/>\n},
+				$series{$label}, $left, $y, $length < 2 ? 2 : $length, $bar - 6)
+				. text('t', $left + $length + 8, $y + $bar - 11, $what);
 			$y += $bar;
 		}
 		$y += 18;

@@ -3,7 +3,7 @@
 The server is the container's own, which is started here, or one that the environment names:
 
 ANN_BENCHMARKS_PG_START_SERVICE=false    do not start a server
-ANN_BENCHMARKS_PG_USER, _PASSWORD, _DBNAME, _HOST, _PORT    how to connect; default user and database: ann
+ANN_BENCHMARKS_PG_USER, _PASSWORD, _DBNAME, _HOST, _PORT    how to connect; default user: ann
 ANN_BENCHMARKS_PG_CONNECTIONS            connections of a batch, default four for each processor
 """
 

@@ -19,7 +19,8 @@ for dataset in sys.argv[1:]:
                 continue
             count = int(f.attrs["count"])
             limit = exact[:, count - 1] + 1e-3
-            recall = (numpy.array(f["distances"])[:, :count] <= limit[:, None]).sum() / (count * len(limit))
+            right = numpy.array(f["distances"])[:, :count] <= limit[:, None]
+            recall = right.sum() / (count * len(limit))
             best = max(best, recall)
             print("%s %s%s: recall@%d %.4f, %.0f queries/s, built in %.2f s, %d kB" % (
                 dataset, f.attrs["name"], " batch" if f.attrs["batch_mode"] else "", count, recall,
