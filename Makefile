@@ -7,9 +7,9 @@
 #	make test-KIND		one kind: engine, sql, pgtap, tap, isolation; TESTS="a b" picks some of it
 #	make gpu-bundle		everything that tests on a bare GPU host need, as one file (see test/gpu/run)
 #	make demo			a guided tour on real data, from a bare machine on (see test/demo/run)
+#	make setup			what the two above need and the machine lacks (needs root)
 #	make deb			a Debian package, with CUDA where nvcc is found (see packaging/deb)
 #	make dist			the archive for PGXN (see packaging/dist)
-#	make setup			what the two above need and the machine lacks (needs root)
 
 EXTENSION = gpugraph
 MODULE_big = gpugraph
