@@ -9,6 +9,8 @@
 #	make gpu-bundle		everything that tests on a bare GPU host need, as one file (test/gpu/run)
 #	make demo			a guided tour on real data, from a bare machine on (see test/demo/run)
 #	make setup			what the two above need and the machine lacks (needs root)
+#	make deb			a Debian package, with CUDA where nvcc is found (see packaging/deb)
+#	make dist			the archive for PGXN (see packaging/dist)
 
 EXTENSION = gpugraph
 MODULE_big = gpugraph
@@ -133,6 +135,15 @@ endif
 
 FORCE:
 
+# ---- packages -------------------------------------------------------------
+deb:
+	@PG_CONFIG='$(PG_CONFIG)' NVCC='$(NVCC)' bash packaging/deb
+
+dist:
+	@bash packaging/dist
+
+.PHONY: deb dist
+
 # ---- tests and demo -------------------------------------------------------
 setup:
 	@bash test/setup
@@ -147,7 +158,7 @@ gpu-bundle:
 	@bash test/gpu/bundle
 
 demo:
-	@bash test/demo/run
+	@bash test/demo/run $(if $(KEEP),--keep)
 
 .PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle \
 		test-style test-engine test-sql test-pgtap test-tap test-isolation test-clients

@@ -64,6 +64,8 @@ lock()
 # Settle $base and $src.
 place()
 {
+	local f
+
 	base=$top/build
 	src=$top
 	mkdir -p "$top/build"
@@ -75,7 +77,9 @@ place()
 		rm -rf "$src"
 		mkdir -p "$src"
 		cp -r "$top/test" "$src/"
-		[ ! -d "$top/expected" ] || cp -r "$top/expected" "$src/"
+		for f in expected packaging META.json gpugraph.control sql README.md CHANGELOG.md; do
+			[ ! -e "$top/$f" ] || cp -r "$top/$f" "$src/"
+		done
 		chmod -R u+rwX,go+rX "$src"
 		echo "$test_user cannot read $top: servers run in $base"
 	fi

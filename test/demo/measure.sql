@@ -1,9 +1,8 @@
 -- Every query once exactly and once through the index at several widths, with its time; first an
--- untimed round of each, so that all is in memory. A row returned counts as found when it is no
--- farther than the last row of the exact answer: many packages have the same description, and any
--- of those equally far is right.
-CREATE TEMP TABLE answers (method text, query text, ms float8, rows int, farthest float8,
-	distances float8[]);
+-- untimed round of each, so that all is in memory. What is being done goes to standard error. A row
+-- returned counts as found when it is no farther than the last row of the exact answer: many
+-- packages have the same description, and any of those equally far is right.
+CREATE TEMP TABLE answers (method text, query text, ms float8, rows int, farthest float8, distances float8[]);
 CREATE INDEX ON answers (query);
 
 CREATE FUNCTION pg_temp.ask(method text, k int, keep boolean) RETURNS void LANGUAGE plpgsql AS $$
@@ -28,18 +27,24 @@ END $$;
 
 SET max_parallel_workers_per_gather = 0;
 SET enable_indexscan = off;
+\warn exact answers
 SELECT count(embedding) FROM packages \g /dev/null
 SELECT pg_temp.ask('exact', :list, true) \g /dev/null
 
 SET enable_indexscan = on;
 SET enable_seqscan = off;
+\warn answers of the index
 SELECT pg_temp.ask('', :list, false) \g /dev/null
+\warn answers of the index, itopk_size 32
 SET gpugraph.itopk_size = 32;
 SELECT pg_temp.ask('itopk_size  32', :list, true) \g /dev/null
+\warn answers of the index, itopk_size 64
 SET gpugraph.itopk_size = 64;
 SELECT pg_temp.ask('itopk_size  64 (default)', :list, true) \g /dev/null
+\warn answers of the index, itopk_size 128
 SET gpugraph.itopk_size = 128;
 SELECT pg_temp.ask('itopk_size 128', :list, true) \g /dev/null
+\warn answers of the index, itopk_size 256
 SET gpugraph.itopk_size = 256;
 SELECT pg_temp.ask('itopk_size 256', :list, true) \g /dev/null
 

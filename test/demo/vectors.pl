@@ -11,14 +11,15 @@
 # up, and with four elements a word, two rare words that share one do not make strangers look
 # alike). Vectors have unit length.
 #
-# Written, in COPY's text format: OUT/packages.tsv (name, summary, vector); OUT/held.tsv, the same
-# for N packages left out of it, to ask about; OUT/texts.tsv (text, vector) for the texts given.
-# Nothing but Perl's core is used.
+# Written, in COPY's text format: OUT/packages.tsv (name, summary, vector); OUT/held.tsv, the same for N packages
+# left out of it, to ask about; OUT/texts.tsv (text, vector) for the texts given. Nothing but Perl's core is used.
+# What is being done goes to standard error, a line for each few thousand packages.
 use strict;
 use warnings;
 
 my $DIM = 256;
 my $SPREAD = 4;    # elements a word
+my $TOLD = 4000;   # packages for each line of progress
 
 # Counted on top of the packages that have a word: words that few packages share would else outweigh
 # all others.
@@ -158,6 +159,7 @@ while (my $record = <STDIN>)
 	push @names, $name;
 	push @summaries, $summary;
 	push @bags, $packed;
+	print STDERR "read ", scalar @names, " packages\n" if @names % $TOLD == 0;
 }
 die "$0: no packages\n" unless @names;
 my $total = @names;
@@ -183,6 +185,7 @@ for my $i (0 .. $#names)
 	my $to = $held{$i} ? 'held' : 'packages';
 	print { $file{$to} } "$names[$i]\t$summaries[$i]\t$vector\n";
 	$written{$to}++;
+	print STDERR "made ", $i + 1, " of $total vectors\n" if ($i + 1) % $TOLD == 0;
 }
 for my $text (@texts)
 {
