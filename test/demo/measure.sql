@@ -2,7 +2,8 @@
 -- untimed round of each, so that all is in memory. What is being done goes to standard error. A row
 -- returned counts as found when it is no farther than the last row of the exact answer: many
 -- packages have the same description, and any of those equally far is right.
-CREATE TEMP TABLE answers (method text, query text, ms float8, rows int, farthest float8, distances float8[]);
+CREATE TEMP TABLE answers (method text, query text, ms float8, rows int, farthest float8,
+	distances float8[]);
 CREATE INDEX ON answers (query);
 
 CREATE FUNCTION pg_temp.ask(method text, k int, keep boolean) RETURNS void LANGUAGE plpgsql AS $$
