@@ -10,9 +10,9 @@
  *	connect.cu		pivots, reachability
  *	build.cu		the chain of them, and the memory it needs
  *
- * Everything here lives in device memory and runs on one stream.  Nothing depends on the order in
- * which blocks run: lists keep the smallest keys of what they were offered, so the same rows, seed
- * and parameters give the same graph.
+ * Everything here is in device memory and runs on one stream.  Nothing depends on the order in
+ * which blocks run: of the keys that arrive a list keeps the smallest.  So the same rows, seed and
+ * parameters give the same graph.
  */
 #ifndef GG_CUDA_BUILD_H
 #define GG_CUDA_BUILD_H

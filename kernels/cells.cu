@@ -14,16 +14,16 @@
  * Slots are launched one after the other, nearest pivots first; the later ones then meet full lists
  * with a tight threshold and insert little.
  *
- * Mapping: a block an item, 64 rows of A at a time against 128 of B (tile.cuh), three stages of
+ * Mapping: one block per item, 64 rows of A at a time against 128 of B (tile.cuh), three stages of
  * cp.async.  A sum below its row's threshold goes to the row's buffer in shared memory; once a
- * buffer holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers the
- * threshold, and what found the buffer full tries again.  Shared memory: 3 x 24 KB of stages, 32 KB
- * of buffers: two blocks a multiprocessor.
+ * buffer holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers
+ * the threshold, and what found the buffer full tries again.  Shared memory: 3 x 24 KB of stages,
+ * 32 KB of buffers: two blocks per multiprocessor.
  *
- * Arithmetic, d1 (1M x 128), 15,625 pivots: assignment 4.0 TFLOP, joins 1.7 TFLOP.
+ * Arithmetic for 1M x 128 and 15,625 pivots: assignment 4.0 TFLOP, joins 1.7 TFLOP.
  *
  * Tried: thresholds and norms read for each distance, buffers checked after each quarter of a tile:
- * 12% slower on d1.
+ * 12% slower for 1M x 128.
  *
  * Oracle: exact neighbours by recall (test_cuda_build.c); exact for GG_EXACT_MAX_ROWS and fewer.
  */
@@ -35,13 +35,13 @@
 
 #define STAGES 3
 #define STAGE_BYTES ((GG_TILE_ROWS + GG_TILE_COLUMNS) * GG_TILE_PITCH)
-#define BUFFER 64				/* keys a row; merged when half full */
+#define BUFFER 64				/* keys per row; merged when half full */
 #define TILE_RING 4				/* tiles whose ids and norms are at hand: one more than stages */
 #define JOIN_SHARED (STAGES * STAGE_BYTES + GG_TILE_ROWS * BUFFER * 8)
 
 /*
- * Cells: GG_SLOTS nearest pivots a row, CELL_ROWS members a cell in the mean.  Of d1's true 10
- * nearest neighbours 99.3% share a cell at 8 slots and 490 members, for 6,500 distances a row.
+ * Cells: GG_SLOTS nearest pivots per row, CELL_ROWS members per cell in the mean.  Of the true 10
+ * nearest neighbours 99.3% share a cell at 8 slots and 490 members, for 6,500 distances per row.
  */
 #define GG_SLOTS 8
 #define CELL_ROWS 512

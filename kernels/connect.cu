@@ -465,7 +465,7 @@ neighbor_of(const uint32_t *knn, uint32_t k, uint32_t length, uint32_t row, uint
 	return row != GG_NO_NODE && j < length ? knn[(uint64_t) row * k + j] : GG_NO_NODE;
 }
 
-/* around: count x AROUND, the neighbours of far[i] and theirs; a thread a neighbour. */
+/* around: count x AROUND, the neighbours of far[i] and theirs; one thread per neighbour. */
 static __global__ void
 around_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *far, uint32_t count,
 			  uint32_t *around)
@@ -484,7 +484,7 @@ around_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *
 		record[GG_COVER_LIST * (1 + j) + l] = neighbor_of(knn, k, length, near, l);
 }
 
-/* What lies within two steps of new pivots is near enough; a thread a neighbour. */
+/* What lies within two steps of new pivots is near enough; one thread per neighbour. */
 static __global__ void
 near_enough_kernel(const uint32_t *knn, uint32_t k, uint32_t length, const uint32_t *pivots,
 				   uint32_t count, uint8_t *hops)

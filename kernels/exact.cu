@@ -5,7 +5,7 @@
  * Shapes		rows n x dim as stored, queries nq x dim float32 -> nodes, distances nq x k.
  * Requires		1 <= k <= GG_MAX_ITOPK.
  * Mapping		One launch.  Grid: x over the rows, y over groups of QUERIES queries.  A warp takes
- *				32 rows a time, which is one word of the filter; only rows whose bit is set are
+ *				32 rows at a time, which is one word of the filter; only rows whose bit is set are
  *				loaded, packed so that no team idles.  TEAM lanes read a row, two rows at once.
  *				Each warp keeps its own list of the k best; rows below its last key wait in the
  *				warp's buffer and are merged 32 at a time.  In the end a block sorts its warps'
@@ -31,7 +31,7 @@
 typedef struct exact_layout
 {
 	uint32_t	query_pad;		/* floats a query takes in shared memory */
-	uint32_t	list_room;		/* keys a list takes: a power of two, at least 32 */
+	uint32_t	list_room;		/* keys that a list takes: a power of two, at least 32 */
 	uint32_t	list;			/* offsets in shared memory, bytes; queries x WARPS lists */
 	uint32_t	pending;
 	uint32_t	packed;
@@ -72,7 +72,8 @@ exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
 }
 
 /*
- * One key a lane: those that may belong to the warp's list go to its buffer, and on when it fills.
+ * One key per lane: those that may belong to the warp's list go to its buffer, and on when it
+ * fills.
  */
 static __device__ __forceinline__ void
 offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pending,

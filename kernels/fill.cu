@@ -3,25 +3,27 @@
  *		Data set and graph on the device: memory, the way there, and what walks read beside them.
  *
  * What a column keeps on the device, and why (choose_path):
- *	float16 rows		the rows; the walk reads them as they are.
- *	float32 rows		the rows, for exact distances, and a copy in fp16 for the walk, centred on
- *						the mean and scaled by a power of two.  Centring leaves every order as it
- *						was (differences lose the mean; products gain the same for all rows) and
- *						saves the bits that a common offset would take.  Measured at itopk 64, batch
+ *	float16 rows		The rows; the walk reads them as they are.
+ *	float32 rows		The rows, for exact distances, and a copy in fp16 for the walk, centred on
+ *						the mean and scaled by a power of two.  Centring keeps every order, since
+ *						differences lose the mean and products gain the same for all rows, and saves
+ *						the bits that a common offset would take.  Measured at itopk 64, batch
  *						10,000: 1.8 ms against 4.3 with fp32 alone (1M x 128), 5.8 against 38.6 (1M
- *						x 768); alone, a query takes as long either way; recall is the same.
- *	float32 rows alone	few dimensions (fp16 merges neighbours), values of too wide a
- *						range for fp16, or (index_open only) too little memory for the copy.
+ *						x 768).  A query alone takes as long either way; recall is the same.
+ *	float32 rows alone	Few dimensions (fp16 merges neighbours), values of too wide a range for
+ *						fp16, or (index_open only) too little memory for the copy.
+ *
+ * Builds centre and round rows, too, by other rules (working_copy.cu tells why).
  *
  * All memory is taken when an index is created, the fp16 copy's too, so that finishing cannot fail
  * for want of it.  Rows lie at a stride of whole sectors; an index without a graph has them in the
  * same way, since searches and builds both read rows at a stride.
  *
- * Each index fills on streams of its own and waits for those alone: others go on.  What others do
- * feel is cudaMalloc() and cudaFree(), once each an index: they take the driver's lock, and
- * cudaFree() waits for the device.  A pool (cudaMallocAsync) would spare that, but keeps memory
- * from other processes, whose builds need it.  (Rows that come from pageable memory, as in builds,
- * also take pinned buffers: write.cu.)
+ * Each index fills on streams of its own and waits for those alone, so others go on.  They do feel
+ * cudaMalloc() and cudaFree(), once each per index: both take the driver's lock, and cudaFree()
+ * waits for the device.  A pool (cudaMallocAsync) would avoid that, but keeps memory from other
+ * processes, whose builds need it.  Rows that come from pageable memory, as in builds, also take
+ * pinned buffers (write.cu).
  */
 #include <mutex>
 #include <new>

@@ -2,8 +2,9 @@
  * index.cu
  *		Searches over one index: which kernels answer, and callers that wait for them.
  *
- * One stream and one set of scratch buffers an index, which grow to the largest search seen and
- * then stay: a search after warm-up allocates nothing.  A server (serve.cu) has its own of both.
+ * Each index has one stream and one set of scratch buffers.  These grow to the largest search seen
+ * and then stay, so a search after warm-up allocates nothing.  A server (serve.cu) has its own of
+ * both.
  */
 #include "index.cuh"
 
@@ -68,9 +69,9 @@ search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree)
  *
  * While there are multiprocessors to spare, a query gets as many blocks as there are, up to the
  * largest cluster; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67).
- * Past that, a block a query is still sooner done than a warp a query, until the device is so full
- * that only throughput counts, where barriers are dear.  The length of the list does not change
- * that: both kernels' steps grow alike with it (measured at itopk 64 and 256).
+ * Past that, a block per query is still sooner done than a warp per query, until the device is so
+ * full that only throughput counts, where barriers are dear.  The length of the list does not
+ * change that: both kernels' steps grow alike with it (measured at itopk 64 and 256).
  */
 static uint32_t
 choose_cluster(const search_device *device, gg_search_mode mode, uint32_t nq)

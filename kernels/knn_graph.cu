@@ -1,36 +1,41 @@
 /*
  * knn_graph.cu
- *		GNND (paper: gnnd-and-ggm-2021, sections 3 and 4), all of it on the device.
+ *		GNND, all of it on the device.
+ *
+ * Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based NN-Descent", 2021, sections 3
+ * and 4.
  *
  * One iteration
- *	sample		a warp a row: the nearest SAMPLES entries flagged NEW and as many OLD ones; the NEW
- *				ones lose the flag; both are written to the row's samples and, reversed, to the
- *				samples of the rows they name
- *	local join	a block a row: up to 64 NEW samples against up to 64 NEW and 64 OLD ones (tile.cuh)
- *	update		a warp a row: what was offered to the row is merged into its list
- * and one counter, the entries that changed, is read by the host.
+ *	sample		One warp per row.  The nearest SAMPLES entries flagged NEW and as many OLD ones are
+ *				written to the row's samples and, reversed, to the samples of the rows they name.
+ *				The NEW ones lose the flag.
+ *	local join	One block per row.  Up to 64 NEW samples are compared with up to 64 NEW and 64 OLD
+ *				ones (tile.cuh).  A pair that is near enough is offered to both rows.
+ *	update		One warp per row.  What was offered to the row is merged into its list.
+ * The host reads one counter, the entries that changed.
  *
  * Departures from the paper
- *	1. Lists come from pivot cells (cells.cu), so an iteration or two do; the paper's random start
+ *	1. Lists come from pivot cells (cells.cu), so an iteration or two do.  The paper's random start
  *	   is gg_cuda_random_lists().
- *	2. No locks.  A row has OFFERS slots; an offer goes to the slot its id hashes to, by atomicMin
- *	   on (distance, id).  A minimum does not ask who came first: the graph is the same in every
- *	   run.  Reverse samples likewise: a slot keeps the smallest of a bijective hash of the ids.
- *	3. An offer is made only for a pair that the list does not hold.  Each row has a card of 64 or
- *	   128 bytes: a bit set of its list's ids, the distance of its last entry, its norm.  With lists
- *	   that are 95% right most near pairs are known, and would take every slot from the few that are
- *	   not.  A pair that the bit set takes for known (13% at k 64) has its next chance in another
- *	   join.
- *	4. Selective update keeps the nearest of each 32 x 32 warp tile, for each row and column, not of
- *	   the whole join: it needs no exchange between warps and offers up to 4 a row.
+ *	2. No locks.  A row has OFFERS slots.  An offer goes to the slot that its id hashes to, by
+ *	   atomicMin on (distance, id).  A minimum does not depend on who comes first, so the graph is
+ *	   the same in every run.  Reverse samples likewise: a slot keeps the smallest of a bijective
+ *	   hash of the ids.
+ *	3. An offer is made only for a pair that the list does not hold.  Each row has a card, a summary
+ *	   of 64 or 128 bytes: a bit set of its list's ids, the distance of its last entry, its norm.
+ *	   With lists that are 95% right most near pairs are known, and would take every slot from the
+ *	   few that are not.  A pair that the bit set takes for known (13% at k = 64) has its next
+ *	   chance in another join.
+ *	4. Selective update keeps the nearest of each 32 x 32 tile of a warp, for each row and column,
+ *	   not of the whole join.  It needs no exchange between warps and makes up to 4 offers per row.
  *
- * Bytes an iteration: n x 128 x (row + card) gathered; d1 40 GB, d2 204 GB.  Rows are joined in the
- * order of their cells, so that part of it comes from L2.
+ * Bytes per iteration: n x 128 x (row + card) are gathered, 40 GB at 1M x 128, 204 GB at 1M x 768.
+ * Rows are joined in the order of their cells, so part of that comes from L2.
  *
- * Tried: the paper's locks, one a list, a warp inserting offer after offer: two iterations on d1
- * with the last distances took 77 ms instead of 66, and from a random start 122 ms an iteration
- * instead of 28, for a recall@10 0.001 higher there and the same from cells; and another graph in
- * every run.
+ * Tried: the paper's locks, one per list, a warp inserting offer after offer.  At 1M x 128 two
+ * iterations with the last distances took 77 ms instead of 66, and from a random start an iteration
+ * took 122 ms instead of 28.  recall@10 was 0.001 higher there and the same from cells, and the
+ * graph was another one in every run.
  *
  * Oracle: exact neighbours by recall (test_cuda_build.c).
  */
@@ -39,14 +44,15 @@
 
 #define SAMPLES 32				/* p of the paper: forward, and as many slots for reverse */
 #define SIDE (2 * SAMPLES)		/* samples of one age */
-#define OFFERS 32				/* slots a row */
+#define OFFERS 32				/* slots per row */
 #define MAX_CARD_WORDS 32
 #define STAGES 3
 #define STAGE_BYTES (GG_TILE_COLUMNS * GG_TILE_PITCH)
 
 /*
- * Defaults, as the CPU engine's: iterations stop when fewer than this share of all list places
- * changed, from cells not before the second.  Two do for most data; hashed text takes more.
+ * Iterations stop when fewer than this share of all list places changed, from cells not before the
+ * second.  Two do for most data; hashed text takes more.  From cells the defaults are the CPU
+ * engine's.  From random lists that engine takes 30 iterations at most, and a share of 0.002.
  */
 #define CELLS_ITERATIONS 12
 #define CELLS_TERMINATION 0.03f
@@ -652,7 +658,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 /* ---- random start --------------------------------------------------------------------- */
 
 /*
- * k random neighbours a row, drawn by a hash of (row, position): nothing in it is periodic in
+ * k random neighbours per row, drawn by a hash of (row, position): nothing in it is periodic in
  * either, as strides are, which leaves graphs in pieces when n is a multiple of k.
  */
 template <gg_cuda_kind KIND, int R>

@@ -1,9 +1,9 @@
 /*
  * list.cuh
- *		Sorted lists of 64-bit keys, one warp a list.
+ *		Sorted lists of 64-bit keys, one warp per list.
  *
- * A warp holds 32 * R keys "striped": key i is register i / 32 of lane i % 32.  Strides of 32 and
- * more are then exchanges between a lane's own registers, smaller ones are shuffles.
+ * For files that build graphs.  Keys and their sorting are in warp.cuh; here the upper half of a
+ * key is a distance's bits as they are, since builds have no negative distances.
  */
 #ifndef GG_LIST_CUH
 #define GG_LIST_CUH

@@ -1,19 +1,25 @@
 /*
  * optimize.cu
- *		Rank-based reordering with reverse edges (paper: cagra-2023, section III.B).
+ *		Rank-based reordering with reverse edges.
+ *
+ * Ootomo et al.: "CAGRA: Highly Parallel Graph Construction and Approximate Nearest Neighbor Search
+ * for GPUs", 2023, section III.B.  The contract is in src/cpu/optimize.c.
  *
  * knn n x k -> graph n x degree, in three steps
- *	1. detours	a warp a node A: its list goes into a hash table in shared memory (id -> rank); then
- *				the lists of its neighbours B pass by, and each D found at rank s of the list of
- *				rank b adds a detour to A -> D when both b and s are below D's rank.  Edges sorted
- *				by (detours, rank); the first `degree` are F(A).  Bytes: n x k x k ids gathered (d1:
- *				16 GB), k^2 look-ups a node instead of the k^3 compares of the definition.
- *	2. reverse	every edge A -> F(A)[i] sorted to its target as (i, A): counted, scanned, scattered.
- *	3. merge	a warp a node D: the `degree` smallest of those keys, taken in turns with F(D), each
- *				id once, D left out.
+ *	1. detours	One warp per node A.  Its list goes into a hash table in shared memory (id -> rank).
+ *				Then the lists of its neighbours B pass by, and each D found at rank s of the list
+ *				of rank b adds a detour to A -> D when both b and s are below D's rank.  Edges are
+ *				sorted by (detours, rank); the first `degree` are F(A).  Bytes: n x k x k ids are
+ *				gathered, 16 GB at 1M and k = 64.  A node takes k^2 look-ups instead of the k^3
+ *				compares of the definition.
+ *	2. reverse	Every edge A -> F(A)[i] is sorted to its target as (i, A): counted, scanned,
+ *				scattered.
+ *	3. merge	One warp per node D.  The `degree` smallest of those keys are interleaved with F(D),
+ *				each id once, without D.
  *
- * Step 2 scatters in any order; step 3 takes minima, so the order is not seen.  Oracle: the CPU
- * engine's optimize(), the same bytes (test_cuda_build.c).
+ * Step 2 scatters in any order; step 3 takes minima, so the order does not show.
+ *
+ * Oracle: the CPU engine's optimize(), the same bytes (test_cuda_build.c).
  *
  * Ids out of range are not followed and not written: knn may come from a caller.
  */
@@ -22,7 +28,7 @@
 #include <cub/device/device_scan.cuh>
 #include <cuda/std/functional>
 
-/* Edges a launch: d1's 32M scatter in 1 ms; with counters beyond the L2 cache it is several. */
+/* Edges per launch: 32M scatter in 1 ms at 1M rows; with counters beyond L2 it is several. */
 #define PASS_EDGES ((uint64_t) 32 << 20)
 
 /* Warps a block so that the tables stay below 48 KB. */
@@ -235,9 +241,10 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, const uint64_
 	for (int r = 0; r < R; r++)
 	{
 		const uint32_t i = r * 32 + lane;
-		const uint32_t edge = forward[(uint64_t) node * degree + min(i, degree - 1)];
 
-		nforward += __popc(__ballot_sync(GG_FULL_WARP, i < degree && edge != GG_NO_NODE));
+		nforward += __popc(__ballot_sync(GG_FULL_WARP, i < degree &&
+										 forward[(uint64_t) node * degree +
+												 min(i, degree - 1)] != GG_NO_NODE));
 		nreverse += __popc(__ballot_sync(GG_FULL_WARP, i < degree && list[i] != GG_KEY_NONE));
 	}
 #pragma unroll

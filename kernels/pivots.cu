@@ -9,7 +9,7 @@
  *				a time; 8 warps as 2 x 4, each 32 x 32 of the product by mma, operands through
  *				shared memory in double-buffered chunks of TILE_DEPTH halves (cp.async).  A tile's
  *				scores go to shared memory, and each warp keeps the 32 best of its 8 queries in
- *				registers, one key a lane.
+ *				registers, one key per lane.
  * Shared		2 x (64 + 128) x 128 bytes of operands, 64 x 132 floats of scores, norms and ids of
  *				two tiles: 83 KB.
  * Precision	The query is rounded to fp16 here, once (the walk keeps 22 bits): it only decides

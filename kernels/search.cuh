@@ -2,29 +2,30 @@
  * search.cuh
  *		What the search kernels share: the device-resident index, and the pieces of a walk.
  *
- * A walk is CAGRA's (paper: cagra-2023, section IV): a list of the itopk nearest nodes known, of
- * which the search_width nearest unexpanded ones are expanded a step, until none is left.  That
- * rule is the same in every kernel, and the visited set behind it behaves as a perfect one (below),
- * so which kernel answers is invisible in the result.
+ * A walk is the search of Ootomo et al.: "CAGRA: Highly Parallel Graph Construction and Approximate
+ * Nearest Neighbor Search for GPUs", 2023, section IV.  A candidate list holds the itopk nearest
+ * nodes known; its search_width nearest unexpanded ones are expanded per step, until none is left.
+ * That rule is the same in every kernel, and the visited set behind it behaves as a perfect one
+ * (below), so which kernel answers does not show in the result.
  *
  * Departures from the paper, and why
- * 1. A walk enters at the best ENTRY_NODES of all pivots instead of random nodes.
- * 2. Distances of 16 candidates at a time are one product on the tensor cores: the candidates'
- *	  fp16 rows are the 16 x k operand, the query is column 0 (rounded to fp16) and column 1 (what
- *	  the rounding left) of the k x 8 one, so that the query keeps 22 bits.  That takes about a
- *	  tenth of the instructions of a scalar product per lane.  Four lanes read a row, 64
- *	  bytes of it a time, whatever the dimension ("team size" 4); wide rows are split
- *	  over warps instead of over a wider team.
- * 3. A list ends the walk in order of fp16 distances; the rows as stored then give the final
- *	  fp32 order (search_rerank).
+ *	1. A walk enters at the best ENTRY_NODES of all pivots instead of at random nodes.
+ *	2. Distances of 16 candidates at a time are one product on the tensor cores.  The candidates'
+ *	   fp16 rows are the 16 x k operand.  Of the k x 8 one, column 0 is the query rounded to fp16
+ *	   and column 1 is what the rounding lost, so the query keeps 22 bits.  That takes about a tenth
+ *	   of the instructions of a scalar product per lane.  Four lanes read a row, 64 bytes of it at a
+ *	   time, whatever the dimension ("team size" 4); wide rows are split over warps instead of over
+ *	   a wider team.
+ *	3. A walk orders its list by fp16 distances.  The rows as stored then give the final order in
+ *	   fp32 (search_rerank).
  *
- * Why forgetting is harmless: the visited set may be emptied when it fills, provided that
- * the list's members are put back.  A forgotten node was rejected or pushed out, so the list was
- * full of nearer nodes, and lists only get nearer: it costs its distance again, and is rejected
- * again.
+ * Why forgetting is harmless: the visited set may be emptied when it fills, provided that the
+ * list's members are put back.  A forgotten node was rejected or pushed out, so the list was full
+ * of nearer nodes, and lists only get nearer.  Such a node costs its distance again, and is
+ * rejected again.
  *
- * Sort keys are 64 bits: distance as an ordered integer, node id, and the "expanded" flag.
- * Comparing keys is comparing (distance, node): ids in one list are distinct.
+ * Sort keys are those of warp.cuh; the flag means "expanded".  Comparing keys is comparing
+ * (distance, node), since the ids in one list are distinct.
  */
 #ifndef GG_SEARCH_CUH
 #define GG_SEARCH_CUH
@@ -37,11 +38,11 @@
 
 /* ---- the index on the device -------------------------------------------- */
 
-#define ENTRY_NODES 16			/* pivots that a walk starts from: gpu-notes "best 16" */
+#define ENTRY_NODES 16			/* pivots that a walk starts from: the nearest of all */
 #define MAX_WALK_CANDIDATES 512	/* search_width x degree of one step is held under this */
 #define MAX_CLUSTER 16			/* thread blocks of one query; Hopper's largest cluster */
-#define MULTI_WARPS 16			/* warps a block of the multi-CTA kernel */
-#define WIDE_WARPS 4			/* warps a block of the single-CTA kernel for wide rows */
+#define MULTI_WARPS 16			/* warps per block of the multi-CTA kernel */
+#define WIDE_WARPS 4			/* warps per block of the single-CTA kernel for wide rows */
 
 /* How candidates are measured during the walk; follows rows, metric and memory. */
 typedef enum walk_path
@@ -69,7 +70,8 @@ typedef struct search_view
 	const char *walk_rows;		/* what the walk reads: (x - mean) * scale in fp16, or rows */
 	size_t		walk_stride;	/* multiple of 16 */
 	uint32_t	walk_pieces;	/* 16-byte pieces of a walk row that hold elements */
-	uint32_t	walk_pad;		/* elements a query has in shared memory: whole 64-byte chunks */
+	/* elements that a query has in shared memory: whole 64-byte chunks */
+	uint32_t	walk_pad;
 	const float *norms;			/* per node: |x|^2 (L2), 1/|x| (cosine over fp16 rows), or NULL */
 	const float *mean;			/* dim; NULL when not centred */
 	float		scale;			/* power of two */
@@ -106,11 +108,11 @@ typedef struct search_slots
  */
 typedef struct search_launch
 {
-	const float *queries;		/* nq x dim, unprepared */
+	const float *queries;		/* nq x dim, of any length */
 	uint32_t	nq;
 	uint32_t	k;
 	uint32_t	itopk;
-	uint32_t	width;			/* parents a step */
+	uint32_t	width;			/* parents per step */
 	uint32_t   *nodes;			/* nq x k */
 	float	   *distances;		/* nq x k */
 	const uint64_t *entries;	/* nq x nentries keys of pivots, or NULL: score them in the walk */
@@ -131,14 +133,14 @@ typedef struct search_device
 extern uint32_t search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree);
 
 /*
- * search_single.cu: one query a warp (or a block, for wide rows).  Reads queries several times:
+ * search_single.cu: one query per warp (or a block, for wide rows).  Reads queries several times:
  * they must be in launch->queries.  slots: NULL or as above.
  */
 extern cudaError_t search_single_launch(const search_view *view, const search_launch *launch,
 										const search_slots *slots, const search_device *device,
 										cudaStream_t stream);
 
-/* search_multi.cu: one query a cluster of thread blocks */
+/* search_multi.cu: one query per cluster of thread blocks */
 extern cudaError_t search_multi_launch(const search_view *view, const search_launch *launch,
 									   const search_slots *slots, const search_device *device,
 									   uint32_t cluster, cudaStream_t stream);

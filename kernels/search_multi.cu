@@ -1,12 +1,12 @@
 /*
  * search_multi.cu
- *		Multi-CTA search: one query a cluster of thread blocks, for few queries at once.
+ *		Multi-CTA search: one query per cluster of thread blocks, for few queries at once.
  *
  * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
  * Requires		k <= itopk <= GG_MAX_ITOPK, width x degree <= MAX_WALK_CANDIDATES (or width 1),
  *				any dimension; cluster a power of two up to search_device.max_cluster.
  * Mapping		Every block of the cluster holds the same list and merges the same candidates into
- *				it, so there is no master to wait for and one cluster barrier a step. A step: each
+ *				it, so there is no master to wait for and one cluster barrier per step. A step: each
  *				warp finds the parents by ballot; every block reads all their adjacency lists but
  *				keeps the ids that it owns (by a hash of the id), which makes its visited set a
  *				private part of the query's: shared by construction, no global memory, no epochs. It
@@ -22,9 +22,9 @@
  *				exact distances. A late step's 7,500 cycles: 450 parents, 1,650 their lists and the
  *				visited set, 2,300 rows, 750 writes, 1,600 barrier and keeping, 1,000 merging; all
  *				latency, no unit is busy.
- * Tried		Sorting by counting one key at a time: 36 cycles a key, 9 us in the first step. 8
- *				warps a block: 1 us less at 128 dimensions, 6 more at 768, where the pivots' bytes
- *				want loads in flight. Two blocks a multiprocessor for wider clusters: slower
+ * Tried		Sorting by counting one key at a time: 36 cycles per key, 9 us in the first step. 8
+ *				warps per block: 1 us less at 128 dimensions, 6 more at 768, where the pivots' bytes
+ *				want loads in flight. Two blocks per multiprocessor for wider clusters: slower
  *				(index.cu, choose_cluster).
  * Oracle		gg_cpu_engine.index_search, as search_single.cu; and search_single.cu itself: the
  *				same walk, so the same answers but for near ties of the fp16 distances.

@@ -1,18 +1,18 @@
 /*
  * search_single.cu
- *		Single-CTA search: one query a warp, for batches.
+ *		Single-CTA search: one query per warp, for batches.
  *
  * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
  * Requires		k <= itopk <= GG_MAX_ITOPK, width x degree <= MAX_WALK_CANDIDATES (or width 1),
  *				rows up to WIDE_DIM elements; wider rows go to the block kernel of
  *				search_multi.cu with a cluster of one.
- * Mapping		one warp a query, one warp a block: a query that ends early frees its place at
+ * Mapping		one warp per query, one warp per block: a query that ends early frees its place at
  *				once.  A step: the lanes find the parents by ballot, read their adjacency
  *				lists (all parents' loads in flight together), pass the ids through the
  *				visited set, measure 16 candidates at a time (search.cuh), and merge
  *				those below the list's last key, 32 at a time.
- * Shared		the query (4 bytes an element), the list (8 bytes a member), 64 pending keys, ids of
- *				one step, the visited set (hash_bits below).
+ * Shared		the query (4 bytes per element), the list (8 bytes per member), 64 pending keys, ids
+ *				of one step, the visited set (hash_bits below).
  * Tried		Linear probing in the visited set: 2.0 ms for 1M x 128, batch 10,000, where double
  *				hashing takes 1.8.  A cap of 64 or 80 registers for more warps: spills nothing, but
  *				orders the loads worse (2.6, 2.1 ms).  Two chunks in flight instead of four: 2.5 ms.
@@ -24,7 +24,7 @@
 /*
  * Wider rows are too much for one warp: the loads of 16 of them are many latencies in a row, and
  * the query takes shared memory from other warps.  Measured at batch 10,000, itopk 64: 128
- * dimensions 1.8 ms with a warp a query, 2.3 ms with four; 768 dimensions 11.7 ms with one, 9.1
+ * dimensions 1.8 ms with one warp per query, 2.3 ms with four; 768 dimensions 11.7 ms with one, 9.1
  * with two, 5.8 with four, 6.1 with eight.
  */
 #define WIDE_DIM 384
@@ -82,7 +82,8 @@ warp_layout_for(const search_view *view, const search_launch *launch)
 }
 
 #define PARENTS_IN_FLIGHT 8		/* adjacency lists being read at once */
-#define RERANK_ROWS 4			/* rows being measured exactly at once, two pieces a lane of each */
+/* rows being measured exactly at once, two pieces of each per lane */
+#define RERANK_ROWS 4
 
 /*
  * Measure ids[0 .. count) and merge those that belong into the list.

@@ -3,13 +3,13 @@
  *		Searches for many callers at once, queued and not waited for.
  *
  * The region is host memory of all processes, registered with the device: kernels read queries from
- * the slots and write answers, and then tickets, into them.  A batch in the steady state is one
- * launch (a pivots' product is two more; a gather, where many blocks would read the same queries
- * over PCIe, one) and no other call to CUDA: nothing is copied, no event is recorded, and who waits
- * looks at a word of its slot.
+ * the slots and write answers, and then tickets, into them.  In the steady state a batch is one
+ * launch and no other call to CUDA.  A pivots' product takes two more launches, and a gather one,
+ * where many blocks would read the same queries over PCIe.  Nothing is copied and no event is
+ * recorded; whoever waits looks at a word of its slot.
  *
  * A lane is a stream with scratch memory of its own, so batches on different lanes run side by side
- * over the same index.  Streams have the highest priority: what loads an index meanwhile gives way.
+ * over the same index.  Streams have the highest priority: a load that runs meanwhile comes second.
  *
  * Order of memory	An answer's stores, a barrier of the block that made them, a fence of system
  *				scope, the ticket's store (search.cuh, answered()).  The host's acquire load of the
@@ -25,8 +25,8 @@
 #include "launch.cuh"
 
 /*
- * What lanes have from the start, so that ordinary searches never allocate: 3.5 MB a lane, and 2.4
- * for exact search.
+ * What lanes have from the start, so that ordinary searches never allocate: 3.5 MB per lane, and
+ * 2.4 for exact search.
  */
 #define USUAL_DIM 2048
 #define USUAL_K 64

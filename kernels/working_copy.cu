@@ -12,8 +12,14 @@
  * 4e-6 of that, and 4,000 times of room above it.  What still does not fit is clamped: one absurd
  * row must not flatten the others, and its own list is settled by fp32 distances at the end.
  *
- * Mapping: a warp a row.  Bytes: each row read once (twice with a side value), written once at half
- * the size; d2 (1M x 768) moves 4.6 GB, 1.1 ms at 4.3 TB/s.
+ * Mapping: one warp per row.  Bytes: each row read once (twice with a side value), written once at
+ * half the size; 1M x 768 moves 4.6 GB, 1.1 ms at 4.3 TB/s.
+ *
+ * Searches centre and round rows, too (fill.cu), into another copy and by other rules.  A walk's
+ * rows must keep the order of the metric itself under every query, so they are neither transformed
+ * nor clamped: values of too wide a range stay float32.  Rows compared here are only compared with
+ * each other, and exact distances settle the lists at the end.  Mean and scale are taken of other
+ * samples, so sharing their kernels would change the bits of graphs or of answers.
  */
 #include "list.cuh"
 

@@ -2,11 +2,11 @@
  * write.cu
  *		Rows and graph on their way into an index.
  *
- * Pinned memory is read by the device itself.  Pageable memory goes through a buffer of the
- * driver's, which all threads of a process share: 5 to 6 GB/s, by one thread as by eight.  Rows are
- * what there is most of, and callers bring them with several threads at once, so each of these gets
- * pinned buffers of its own (index_stage): 6 GB/s by one thread, 12 by two, 23 by four, 40 by
- * eight, all measured on one H200 with memory that other processes had filled.
+ * The device reads pinned memory itself.  Pageable memory goes through a buffer of the driver's,
+ * which all threads of a process share: 5 to 6 GB/s, by one thread as by eight.  Most bytes are
+ * rows, and callers bring these by several threads at once.  So each thread gets pinned buffers of
+ * its own (index_stage): 6 GB/s by one thread, 12 by two, 23 by four, 40 by eight.  All this was
+ * measured on one H200, with memory that other processes had filled.
  */
 #include <new>
 

@@ -2,9 +2,8 @@
  * index.c
  *		Rows and graph in memory, searched: by walks, and exactly.
  *
- * Both searches share out their work among threads so that no answer depends on it: a walk is one
- * query's own affair, and the exact scan's lists are merged in the total order of (distance,
- * node).
+ * No answer depends on how either search shares its work among threads.  A walk belongs to one
+ * query, and the exact scan's lists are merged in the total order of (distance, node).
  */
 #include <stdlib.h>
 #include <string.h>

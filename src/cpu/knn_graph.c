@@ -1,24 +1,26 @@
 /*
  * knn_graph.c
- *		Approximate k-NN lists: GNND started from pivot cells (paper: gnnd-and-ggm-2021).
+ *		Approximate k-NN lists: GNND started from pivot cells.
+ *
+ * Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based NN-Descent", 2021, sections 3
+ * and 4.
  *
  * Start.  A set of up to BRUTE_ROWS rows is compared with itself completely.  Otherwise each row is
- * assigned to the CELLS_OF_ROW nearest of some random rows, the pivots, and all rows assigned to
- * the same pivot, a cell, are compared with each other.  Assignment is in two levels: some pivots,
- * the regions, are compared with all rows; a row is compared further with the pivots that its
- * nearest region is among the PIVOT_REGIONS nearest of.  GG_INIT_RANDOM takes k random rows
- * instead.
+ * assigned to the CELLS_OF_ROW nearest of some random rows, the pivots.  All rows assigned to the
+ * same pivot, a cell, are compared with each other.  Assignment is in two levels.  Some pivots, the
+ * regions, are compared with all rows.  A row is then compared with the pivots that have the row's
+ * nearest region among their PIVOT_REGIONS nearest.  GG_INIT_RANDOM takes k random rows instead.
  *
- * Descent.  As in the paper: each list offers its SAMPLES nearest new and nearest old entries, each
- * offer is entered at the other end too, up to 2 x SAMPLES, and around every node the new samples
- * are compared with each other and with the old ones, until few entries are made.
+ * Descent, as in the paper.  The samples of a row are the SAMPLES nearest new and nearest old
+ * entries of its list, and the rows that sampled it, up to 2 x SAMPLES in all.  Around every row
+ * the new samples are compared with each other and with the old ones, until few entries are made.
  *
- * Departures from the paper:
+ * Departures from the paper
  *	1. The start above; the paper starts from random lists (see shares of true neighbours below).
- *	2. No selective update: the paper offers a sample only its nearest partner, to save locked
- *	   updates on a GPU.  Here a pair is turned away by comparing vectors of distances with the
- *	   worst entries, and the few that pass are all entered.
- *	3. Distances at the end are measured again, term by term, and lists sorted by them: tiles
+ *	2. No selective update.  The paper enters only a sample's nearest partner, to save locked
+ *	   updates on a GPU.  Here vectors of distances are compared with the worst entries, and the few
+ *	   pairs that pass are all entered.
+ *	3. Distances at the end are measured again, term by term, and lists are sorted by them: tiles
  *	   compute |a|^2 + |b|^2 - 2ab, which orders near ties wrongly.
  *
  * With one thread the result depends on data, parameters and seed alone.  With more, the order of

@@ -1,6 +1,9 @@
 /*
  * optimize.c
- *		Rank-based reordering with reverse edges (paper: cagra-2023, section III.B).
+ *		Rank-based reordering with reverse edges.
+ *
+ * Ootomo et al.: "CAGRA: Highly Parallel Graph Construction and Approximate Nearest Neighbor Search
+ * for GPUs", 2023, section III.B.
  *
  * Contract, which every engine keeps to the byte.  L(A) is A's k-NN list, up to its first
  * GG_NO_NODE; it holds no duplicates and not A.
@@ -14,14 +17,14 @@
  *		where the other has ended), without D and without what came before, up to `degree`;
  *		GG_NO_NODE fills the rest.
  *
- * Departures from the paper: a detour must beat the edge in both hops by rank in the lists they
- * stand in, as in the paper, but ranks beyond the list (k) never count; reverse edges are merged
- * alternately, not as a fixed half.
+ * Departures from the paper.  As in the paper, a detour must beat the edge in both hops by rank in
+ * the lists that they stand in; here ranks beyond the list (k) never count.  Reverse edges are
+ * interleaved with forward ones, not merged as a fixed half.
  *
  * How.  (a) asks for each of the k x k neighbours of neighbours whether it is a neighbour: first a
  * small set of hashes, then a table over all nodes that holds the ranks in A's list.  (b) goes
- * through F by i, then by A, so that each R(D) comes in order and ends when it is full; each thread
- * does it for its own share of the D.
+ * through F by i, then by A, so that each R(D) comes in order and ends when it is full.  Each
+ * thread does this for its own share of the D.
  */
 #include "stages.h"
 

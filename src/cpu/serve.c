@@ -2,10 +2,10 @@
  * serve.c
  *		Indexes filled piece by piece, and searches for many callers at once.
  *
- * This is what lets the CPU engine play a device: the service's whole protocol then runs, and is
- * tested, without one.  A batch is answered within serve_submit(), by the calling thread, one query
- * after the other with the functions of index.c, so that an answer is the same bits in any batch.
- * "Device memory" is the process's own.
+ * This lets the CPU engine play a device, so that the service's whole protocol runs, and is tested,
+ * without one.  serve_submit() answers a batch in the calling thread, one query after the other
+ * with the functions of index.c, so an answer is the same bits in any batch.  "Device memory" is
+ * the process's own.
  */
 #include <math.h>
 #include <stdatomic.h>

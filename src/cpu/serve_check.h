@@ -2,9 +2,9 @@
  * serve_check.h
  *		What a server asks of its slots and of each batch, whichever engine it belongs to.
  *
- * A device follows these numbers unchecked into memory of all processes, and tests with the CPU
- * engine as the device prove nothing where that takes what a device refuses.  So the rules are in
- * one place, for serve.c here and kernels/serve.cu there.  C and C++.
+ * A device follows these numbers unchecked into memory that all processes share.  And where the CPU
+ * engine, played as a device, took what a device refuses, tests with it would prove nothing.  So
+ * the rules are in one place, for serve.c here and kernels/serve.cu there.  C and C++.
  */
 #ifndef GG_SERVE_CHECK_H
 #define GG_SERVE_CHECK_H

@@ -3,10 +3,10 @@
  *		All-pairs distances by tiles, entered into bounded neighbour lists.
  *
  * A join packs its rows into panels of TILE_COLUMNS transposed rows, so that the inner loop is one
- * broadcast and two multiply-adds of whole vectors, and compares each distance with the worst entry
+ * broadcast and two multiply-adds of whole vectors.  Each distance is compared with the worst entry
  * of both lists while it is still in a register: after the first few hundred candidates nearly all
- * are turned away there, 16 at a time.  Rows that are too long for the packing memory are packed
- * and summed up piecewise.
+ * are rejected there, 16 at a time.  Rows that are too long for the packing memory are packed and
+ * summed up piecewise.
  */
 #include "tile.h"
 

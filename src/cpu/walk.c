@@ -2,9 +2,9 @@
  * walk.c
  *		Best-first search over a gg_source, resumable wider.
  *
- * Paper: cagra-2023, section IV.  A list holds the itopk_size nearest nodes known, sorted; again
- * and again the neighbours of its nearest unexpanded nodes are measured and put in, until every
- * node in the list has been expanded.
+ * The search is CAGRA's (section IV; engine.h cites the paper).  A candidate list holds the
+ * itopk_size nearest nodes known, sorted.  The neighbours of its nearest unexpanded nodes are
+ * measured and put in, until every node in the list has been expanded.
  *
  * Departures from the paper
  *	1. The walk enters through pivots, found by the same kind of walk on their own small graph,

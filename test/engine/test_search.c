@@ -135,7 +135,7 @@ answers_recall(const answers *a, const answers *truth, uint32_t nq, uint32_t k)
 
 /* ---- exact ------------------------------------------------------------- */
 
-/* Distance of a row and an unprepared query, in double. */
+/* Distance of a row and a query of any length, in double. */
 static double
 reference(const gg_dataset *data, uint32_t row, const float *query)
 {

@@ -113,7 +113,7 @@ scene_open(scene *s, const scene_spec *spec, uint64_t seed)
 	s->queries = malloc((size_t) spec->nq * spec->dim * sizeof(float) + 1);
 	memcpy(s->queries, all + (size_t) distinct * spec->dim,
 		   (size_t) spec->nq * spec->dim * sizeof(float));
-	/* queries come unprepared */
+	/* queries come with any length */
 	for (size_t i = 0; unit && i < (size_t) spec->nq * spec->dim; i++)
 		s->queries[i] *= 3;
 	free(all);

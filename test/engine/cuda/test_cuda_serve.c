@@ -9,7 +9,7 @@
  *	serve		batches of 1 to 256 on all lanes, several lists a slot, many in flight: each ticket
  *				comes after its answer, nothing else of a slot is written, answers are
  *				index_search()'s
- *	grow		rows that come after finishing are found, from the next batch on
+ *	prefixes	an index that is finished with fewer rows than it has room for finds these alone
  *	build		build_index() makes build()'s graph, whatever the stride of the rows and however
  *				many threads wrote them
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
@@ -128,7 +128,7 @@ scene_make(scene *s, scene_spec spec, uint64_t seed)
 	s->queries = malloc((size_t) spec.nq * spec.dim * sizeof(float));
 	memcpy(s->queries, all + (size_t) spec.n * spec.dim,
 		   (size_t) spec.nq * spec.dim * sizeof(float));
-	/* queries come unprepared */
+	/* queries come with any length */
 	for (size_t i = 0; spec.metric == GG_METRIC_COSINE && i < (size_t) spec.nq * spec.dim; i++)
 		s->queries[i] *= 3;
 	s->shape.capacity = spec.n;
