@@ -18,7 +18,7 @@
  * cp.async.  A sum below its row's threshold goes to the row's buffer in shared memory; once a
  * buffer holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers
  * the threshold, and what found the buffer full tries again.  Shared memory: 3 x 24 KB of stages,
- * 32 KB of buffers: two blocks per multiprocessor.
+ * 32 KB of buffers: two blocks per multiprocessor.  Where a block has 99 KB, two stages do.
  *
  * Arithmetic for 1M x 128 and 15,625 pivots: assignment in two levels 0.2 TFLOP (4.0 in one), joins
  * 1.7 TFLOP.
@@ -34,11 +34,12 @@
 #include <cub/device/device_scan.cuh>
 #include <cuda/std/functional>
 
-#define STAGES 3
+#define STAGES 3				/* two where shared memory is short */
 #define STAGE_BYTES ((GG_TILE_ROWS + GG_TILE_COLUMNS) * GG_TILE_PITCH)
 #define BUFFER 64				/* keys per row; merged when half full */
 #define TILE_RING 4				/* tiles whose ids and norms are at hand: one more than stages */
-#define JOIN_SHARED (STAGES * STAGE_BYTES + GG_TILE_ROWS * BUFFER * 8)
+#define JOIN_SHARED(stages) ((stages) * STAGE_BYTES + GG_TILE_ROWS * BUFFER * 8)
+#define JOIN_STATIC (8 * 1024)	/* more than join_kernel has of static shared memory */
 
 /*
  * Cells: GG_SLOTS nearest pivots per row, CELL_ROWS members per cell in the mean.  Of the true 10
@@ -83,6 +84,7 @@ typedef struct join_args
 	uint32_t	first_column;
 	uint32_t	columns;
 	bool		same;			/* a is b: a row is not its own neighbour */
+	uint32_t	stages;			/* 2 or 3 */
 } join_args;
 
 template <gg_cuda_kind KIND, int R>
@@ -95,7 +97,7 @@ join_kernel(join_args args, uint32_t first_item)
 	__shared__ uint32_t a_ids[GG_TILE_ROWS];
 	__shared__ uint32_t b_ids[TILE_RING][GG_TILE_COLUMNS];
 	__shared__ __align__(8) float b_norms[TILE_RING][GG_TILE_COLUMNS];
-	uint64_t   *buffers = (uint64_t *) (shared + STAGES * STAGE_BYTES);
+	uint64_t   *buffers = (uint64_t *) (shared + args.stages * STAGE_BYTES);
 	const uint32_t tid = threadIdx.x;
 	const uint32_t lane = tid & 31;
 	const uint32_t warp = tid / 32;
@@ -206,7 +208,7 @@ join_kernel(join_args args, uint32_t first_item)
 				load_chunk = 0;
 				load_tile++;
 			}
-			load_stage = load_stage + 1 == STAGES ? 0 : load_stage + 1;
+			load_stage = load_stage + 1 == args.stages ? 0 : load_stage + 1;
 		}
 		gg_copy_commit();
 	};
@@ -233,18 +235,21 @@ join_kernel(join_args args, uint32_t first_item)
 	for (int i = 0; i < 4; i++)
 		norm_a[i] = args.a.norms[a_ids[wm * 32 + i * 8 + lane / 4]];
 	gg_tile_clear(sums);
-	for (int i = 0; i < STAGES - 1; i++)
+	for (uint32_t i = 0; i < args.stages - 1; i++)
 		load();
 
 	for (uint64_t step = 0; step < steps; step++)
 	{
-		gg_copy_wait<STAGES - 2>();
+		if (args.stages == STAGES)
+			gg_copy_wait<STAGES - 2>();
+		else
+			gg_copy_wait<0>();
 		__syncthreads();
 		load();
 		gg_tile_add<KIND>(sums, shared + stage * STAGE_BYTES,
 						  shared + stage * STAGE_BYTES + GG_TILE_ROWS * GG_TILE_PITCH,
 						  min(units - chunk * GG_TILE_UNITS, (uint32_t) GG_TILE_UNITS), wm, wn);
-		stage = stage + 1 == STAGES ? 0 : stage + 1;
+		stage = stage + 1 == args.stages ? 0 : stage + 1;
 		if (++chunk < nchunks)
 			continue;
 		chunk = 0;
@@ -358,8 +363,15 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 									   range) + GG_TILE_COLUMNS);
 	const double fit = 0.02 / item_s;
 	const uint32_t slice = fit > 1e6 ? 1000000 : fit < 64 ? 64 : (uint32_t) fit;
+	gg_cuda_limits limits = {};
 	gg_cuda_pace pace;
+	int			device = 0;
+	uint32_t	shared;
 
+	GG_CUDA_TRY(cudaGetDevice(&device));
+	GG_TRY(gg_cuda_device_limits(device, &limits));
+	args.stages = JOIN_SHARED(STAGES) + JOIN_STATIC <= limits.shared_bytes ? STAGES : STAGES - 1;
+	shared = JOIN_SHARED(args.stages);
 	GG_TRY(pace.create());
 	args.columns = range;
 	for (uint32_t first = 0; first < bound; first += slice)
@@ -372,8 +384,8 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 			GG_SWITCH_KIND(args.a.kind, GG_SWITCH_LENGTH(length,
 				GG_CUDA_TRY(cudaFuncSetAttribute(join_kernel<KIND, R>,
 												 cudaFuncAttributeMaxDynamicSharedMemorySize,
-												 JOIN_SHARED));
-				(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, JOIN_SHARED, stream>>>
+												 shared));
+				(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, shared, stream>>>
 				 (args, first))));
 			GG_CUDA_LAUNCHED("join_kernel");
 			GG_TRY(pace.step(stream, control, __func__));

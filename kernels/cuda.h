@@ -49,6 +49,15 @@ gg_cuda_status(cudaError_t error, const char *where, const char *what)
 /* After <<<>>>: a launch that the runtime refused. */
 #define GG_CUDA_LAUNCHED(kernel) GG_TRY(gg_cuda_status(cudaGetLastError(), __func__, kernel))
 
+/* What kernels are planned by. */
+typedef struct gg_cuda_limits
+{
+	int			major;			/* compute capability */
+	int			minor;
+	int			sms;
+	int			shared_bytes;	/* that a block may have, static ones included */
+} gg_cuda_limits;
+
 /* ---- device memory ------------------------------------------------------ */
 
 /* Device bytes held and their peak, for comparing with an estimate; NULL where not wanted. */
@@ -323,6 +332,7 @@ extern void gg_cuda_serve_close(gg_server *server);
 /* engine.cu */
 extern gg_status gg_cuda_probe(gg_use use);
 extern gg_status gg_cuda_probe_device(int device);
+extern gg_status gg_cuda_device_limits(int device, gg_cuda_limits *limits);
 extern gg_status gg_cuda_device_count(int *count);
 extern gg_status gg_cuda_device_info(int device, gg_device_info *info);
 extern void gg_cuda_release(void);

@@ -11,36 +11,77 @@
 #error "without GG_WITH_CUDA the table below would have no external linkage"
 #endif
 
-/* The machine code in this module is for Hopper and what came after it. */
-#define LEAST_CAPABILITY 9
+/* Asynchronous copies, m16n8k16 products and reductions of a warp begin with Ampere. */
+#define LEAST_CAPABILITY 8
 
 /*
- * Shared memory that a block must be able to ask for.  Capabilities 9.0 and 10.x have 227 KB, and
- * the search of the widest rows takes all of it; 12.x, workstation cards, have 99, and the build's
- * joins take 104 (cells.cu).
+ * Shared memory that a block must be able to ask for.  Capabilities 8.6, 8.9 and 12.x have 99 KB,
+ * 8.0 has 163, 9.0 and 10.x have 227.
  */
-#define LEAST_SHARED_BYTES (200 * 1024)
+#define LEAST_SHARED_BYTES (99 * 1024)
+
+/*
+ * GPUGRAPH_AS in the environment, for tests: take a device for one of this lesser capability.  Its
+ * shared memory is what such a device has.
+ */
+static gg_status
+lessen(gg_cuda_limits *limits)
+{
+	static const struct
+	{
+		const char *name;
+		int			major;
+		int			minor;
+		int			shared_bytes;
+	}			lesser[] = {
+		{"8.0", 8, 0, 163 * 1024},
+		{"8.6", 8, 6, 99 * 1024},
+		{"8.9", 8, 9, 99 * 1024},
+		{"12.0", 12, 0, 99 * 1024}
+	};
+	const char *as = getenv("GPUGRAPH_AS");
+
+	if (as == NULL || as[0] == '\0')
+		return gg_ok();
+	for (const auto &one : lesser)
+		if (strcmp(as, one.name) == 0 && one.shared_bytes <= limits->shared_bytes)
+		{
+			limits->major = one.major;
+			limits->minor = one.minor;
+			limits->shared_bytes = one.shared_bytes;
+			return gg_ok();
+		}
+	return gg_fail(GG_EINVAL, __func__,
+				   "GPUGRAPH_AS is \"%s\"; it can be 8.0, 8.6, 8.9 or 12.0, and no more than the "
+				   "device, which is of %d.%d", as, limits->major, limits->minor);
+}
+
+gg_status
+gg_cuda_device_limits(int device, gg_cuda_limits *limits)
+{
+	/* attributes are answered without a context */
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&limits->major, cudaDevAttrComputeCapabilityMajor, device));
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&limits->minor, cudaDevAttrComputeCapabilityMinor, device));
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&limits->sms, cudaDevAttrMultiProcessorCount, device));
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&limits->shared_bytes,
+									   cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+	return lessen(limits);
+}
 
 gg_status
 gg_cuda_probe_device(int device)
 {
-	int			major = 0;
-	int			minor = 0;
-	int			shared_bytes = 0;
+	gg_cuda_limits limits = {};
 
-	/* attributes are answered without a context */
-	GG_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-	GG_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-	if (major < LEAST_CAPABILITY)
+	GG_TRY(gg_cuda_device_limits(device, &limits));
+	if (limits.major < LEAST_CAPABILITY)
 		return gg_fail(GG_ENODEVICE, __func__,
 					   "device %d has compute capability %d.%d, at least %d.0 is needed", device,
-					   major, minor, LEAST_CAPABILITY);
-	GG_CUDA_TRY(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-									   device));
-	if (shared_bytes < LEAST_SHARED_BYTES)
+					   limits.major, limits.minor, LEAST_CAPABILITY);
+	if (limits.shared_bytes < LEAST_SHARED_BYTES)
 		return gg_fail(GG_ENODEVICE, __func__,
 					   "device %d has %d bytes of shared memory a block, at least %d are needed",
-					   device, shared_bytes, LEAST_SHARED_BYTES);
+					   device, limits.shared_bytes, LEAST_SHARED_BYTES);
 	return gg_ok();
 }
 

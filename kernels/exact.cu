@@ -522,6 +522,12 @@ search_exact_scratch(uint32_t k, const search_device *device)
 }
 
 uint32_t
+search_exact_shared(const search_view *view, uint32_t k)
+{
+	return exact_layout_for(view, k, 1).total;
+}
+
+uint32_t
 search_exact_readers(const search_view *view, uint32_t nq, const search_device *device)
 {
 	uint32_t	groups = (nq + BATCH_QUERIES - 1) / BATCH_QUERIES;

@@ -296,17 +296,18 @@ search_device_find(search_device *device)
 	if (known.context != gg_cuda_context_id(id))
 	{
 		search_device found = {};
+		gg_cuda_limits limits = {};
 
 		found.ordinal = id;
 		found.context = gg_cuda_context_id(id);
-		GG_CUDA_TRY(cudaDeviceGetAttribute(&found.sms, cudaDevAttrMultiProcessorCount, id));
-		GG_CUDA_TRY(cudaDeviceGetAttribute(&found.shared_bytes,
-										   cudaDevAttrMaxSharedMemoryPerBlockOptin, id));
+		GG_TRY(gg_cuda_device_limits(id, &limits));
+		found.major = limits.major;
+		found.sms = limits.sms;
 		/*
 		 * static shared memory counts against the limit as well; no kernel here has more than this
 		 */
-		found.shared_bytes -= 256;
-		GG_CUDA_TRY(search_multi_clusters(&found));
+		found.shared_bytes = limits.shared_bytes - 256;
+		GG_CUDA_TRY(search_multi_plan(&found));
 		known = found;
 	}
 	*device = known;

@@ -100,6 +100,35 @@ choose_product(const search_view *view, const search_device *device, uint32_t nq
 	return cluster == 0 || bytes > used * SCORE_BYTES_PER_SM;
 }
 
+/* The mail of blocks that share a query, where they have no cluster. */
+gg_status
+search_mail(search_scratch *scratch, const search_device *device, cudaStream_t stream)
+{
+	size_t		bytes = search_multi_mail(device);
+
+	if (scratch->mail.bytes() >= bytes)
+		return gg_ok();
+	GG_TRY(scratch->mail.allocate(bytes));
+	GG_CUDA_TRY(cudaMemsetAsync(scratch->mail.get(), 0, bytes, stream));
+	return gg_ok();
+}
+
+/* A walk that takes more shared memory than a block can have, whichever kernel does it. */
+static gg_status
+check_shared(const search_view *view, const search_launch *launch, const search_device *device,
+			 uint32_t cluster)
+{
+	uint32_t	bytes = cluster == 0 ? search_single_shared(view, launch, device) :
+		search_multi_shared(view, launch, device);
+
+	if (bytes > (uint32_t) device->shared_bytes)
+		return gg_fail(GG_EUNSUPPORTED, __func__,
+					   "a walk over rows of %u dimensions with itopk_size %u takes %u bytes of "
+					   "shared memory a block, device %d has %d", view->dim, launch->itopk, bytes,
+					   device->ordinal, device->shared_bytes);
+	return gg_ok();
+}
+
 /* The batch's queries in device memory. */
 static gg_status
 gather(const gg_index *index, search_scratch *scratch, const search_batch *batch,
@@ -119,6 +148,7 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	const search_device *device = &index->device;
 	const uint32_t nq = batch->nq;
 	search_launch launch;
+	uint32_t	slices = 0;		/* of the pivots' product, 0: none */
 	uint32_t	cluster;
 
 	memset(&launch, 0, sizeof(launch));
@@ -130,12 +160,15 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	launch.nodes = batch->nodes;
 	launch.distances = batch->distances;
 	cluster = choose_cluster(device, params->mode, nq + batch->beside);
-
 	if (choose_product(view, device, nq, cluster))
-	{
-		uint32_t	slices = search_pivots_slices(view, nq, device->sms);
+		slices = search_pivots_slices(view, nq, device->sms);
+	launch.nentries = slices * ENTRY_NODES;
+	GG_TRY(check_shared(view, &launch, device, cluster));
+	GG_TRY(search_mail(scratch, device, stream));
+	launch.mail = scratch->mail.get();
 
-		launch.nentries = slices * ENTRY_NODES;
+	if (slices > 0)
+	{
 		GG_TRY(grow(scratch->halves, (uint64_t) batch->room * view->walk_pad, stream));
 		GG_TRY(grow(scratch->factors, batch->room, stream));
 		/* fewer queries take more slices: room for the most */
@@ -175,7 +208,13 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 	const search_device *device = &index->device;
 	const float *queries = batch->queries;
 	size_t		bytes = search_exact_scratch(k, device);
+	uint32_t	shared = search_exact_shared(view, k);
 
+	if (shared > (uint32_t) device->shared_bytes)
+		return gg_fail(GG_EUNSUPPORTED, __func__,
+					   "an exact search for %u of rows of %u dimensions takes %u bytes of shared "
+					   "memory a block, device %d has %d", k, view->dim, shared, device->ordinal,
+					   device->shared_bytes);
 	if (scratch->exact.bytes() < bytes)
 	{
 		uint32_t	room = 64;

@@ -27,6 +27,7 @@ typedef struct search_scratch
 	gg_cuda_buffer<uint64_t> entries;
 	gg_cuda_buffer<char> exact;
 	gg_cuda_buffer<float> queries;	/* copies of what came from the host */
+	gg_cuda_buffer<char> mail;	/* of blocks that share a query without a cluster */
 } search_scratch;
 
 /*
@@ -172,6 +173,8 @@ typedef struct search_batch
 extern gg_status search_queue(const gg_index *index, search_scratch *scratch,
 							  const gg_search_params *params, const search_batch *batch,
 							  cudaStream_t stream);
+extern gg_status search_mail(search_scratch *scratch, const search_device *device,
+							 cudaStream_t stream);
 extern gg_status search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 									const uint32_t *filter, const search_batch *batch,
 									cudaStream_t stream);

@@ -77,16 +77,17 @@ kernel_blocks_per_sm(kernel_state *state, const void *kernel, int threads, uint3
 	return cudaSuccess;
 }
 
-/* A launch of clusters; config points into it, so it stays where it is. */
+/* A launch of several blocks a query; config points into it, so it stays where it is. */
 typedef struct cluster_config
 {
 	cudaLaunchConfig_t config;
 	cudaLaunchAttribute attribute;
 } cluster_config;
 
+/* Clusters where there are any; else blocks that all run at once, since they wait for others. */
 static inline void
-cluster_config_set(cluster_config *launch, uint32_t clusters, uint32_t cluster, uint32_t threads,
-				   uint32_t shared_bytes, cudaStream_t stream)
+peers_config_set(cluster_config *launch, const search_device *device, uint32_t clusters,
+				 uint32_t cluster, uint32_t threads, uint32_t shared_bytes, cudaStream_t stream)
 {
 	launch->config = {};
 	launch->config.gridDim = dim3(clusters * cluster);
@@ -94,12 +95,20 @@ cluster_config_set(cluster_config *launch, uint32_t clusters, uint32_t cluster, 
 	launch->config.dynamicSmemBytes = shared_bytes;
 	launch->config.stream = stream;
 	launch->attribute = {};
-	launch->attribute.id = cudaLaunchAttributeClusterDimension;
-	launch->attribute.val.clusterDim.x = cluster;
-	launch->attribute.val.clusterDim.y = 1;
-	launch->attribute.val.clusterDim.z = 1;
 	launch->config.attrs = &launch->attribute;
-	launch->config.numAttrs = 1;
+	launch->config.numAttrs = device->has_clusters || cluster > 1 ? 1 : 0;
+	if (device->has_clusters)
+	{
+		launch->attribute.id = cudaLaunchAttributeClusterDimension;
+		launch->attribute.val.clusterDim.x = cluster;
+		launch->attribute.val.clusterDim.y = 1;
+		launch->attribute.val.clusterDim.z = 1;
+	}
+	else
+	{
+		launch->attribute.id = cudaLaunchAttributeCooperative;
+		launch->attribute.val.cooperative = 1;
+	}
 }
 
 /* The slots argument of a kernel whose queries and answers lie side by side. */

@@ -117,6 +117,7 @@ typedef struct search_launch
 	float	   *distances;		/* nq x k */
 	const uint64_t *entries;	/* nq x nentries keys of pivots, or NULL: score them in the walk */
 	uint32_t	nentries;
+	char	   *mail;			/* search_multi_mail() bytes of the stream's, or NULL */
 } search_launch;
 
 /* What was found out about the device when the index was opened. */
@@ -124,9 +125,14 @@ typedef struct search_device
 {
 	int			ordinal;		/* CUDA's number of it */
 	uint32_t	context;		/* gg_cuda_context_id() */
+	int			major;			/* of its compute capability */
 	int			sms;
 	int			shared_bytes;	/* a block's dynamic limit */
-	/* clusters of so many blocks of search_multi.cu that run at once, a multiprocessor a block */
+	bool		has_clusters;	/* and code that uses them */
+	/*
+	 * by blocks a query: how many queries of search_multi.cu run at once, each block with a
+	 * multiprocessor of its own
+	 */
 	uint32_t	clusters[MAX_CLUSTER + 1];
 } search_device;
 
@@ -141,11 +147,17 @@ extern cudaError_t search_single_launch(const search_view *view, const search_la
 										const search_slots *slots, const search_device *device,
 										cudaStream_t stream);
 
-/* search_multi.cu: one query per cluster of thread blocks */
+extern uint32_t search_single_shared(const search_view *view, const search_launch *launch,
+									 const search_device *device);
+
+/* search_multi.cu: one query per several thread blocks */
 extern cudaError_t search_multi_launch(const search_view *view, const search_launch *launch,
 									   const search_slots *slots, const search_device *device,
 									   uint32_t cluster, cudaStream_t stream);
-extern cudaError_t search_multi_clusters(search_device *device);
+extern cudaError_t search_multi_plan(search_device *device);
+extern uint32_t search_multi_shared(const search_view *view, const search_launch *launch,
+									const search_device *device);
+extern size_t search_multi_mail(const search_device *device);
 
 /*
  * pivots.cu: the best ENTRY_NODES pivots of each of nq queries in each of `slices` parts of the
@@ -175,6 +187,9 @@ extern cudaError_t search_exact_launch(const search_view *view, const uint32_t *
 									   void *scratch, const search_device *device,
 									   cudaStream_t stream);
 extern size_t search_exact_scratch(uint32_t k, const search_device *device);
+
+/* Shared memory that a block takes at least. */
+extern uint32_t search_exact_shared(const search_view *view, uint32_t k);
 
 /* Blocks that will read each query of such a launch, at most. */
 extern uint32_t search_exact_readers(const search_view *view, uint32_t nq,

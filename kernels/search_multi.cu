@@ -1,11 +1,13 @@
 /*
  * search_multi.cu
- *		Multi-CTA search: one query per cluster of thread blocks, for few queries at once.
+ *		Multi-CTA search: one query per several thread blocks, for few queries at once.
  *
  * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
  * Requires		k <= itopk <= GG_MAX_ITOPK, width x degree <= MAX_WALK_CANDIDATES (or width 1),
- *				any dimension; cluster any number of blocks up to MAX_CLUSTER that the device runs.
- * Mapping		Every block of the cluster holds the same list and merges the same candidates into
+ *				any dimension; 1 to MAX_CLUSTER blocks a query, all of a launch running at once.
+ *				Compute capability 9.0 and later has a cluster for them; before that they write
+ *				to each other through device memory.
+ * Mapping		Every block of the query holds the same list and merges the same candidates into
  *				it, so there is no master to wait for and one cluster barrier per step. A step: each
  *				warp finds the parents by ballot; every block reads all their adjacency lists but
  *				keeps the ids that it owns (by a hash of the id), which makes its visited set a
@@ -42,6 +44,15 @@ namespace cg = cooperative_groups;
  */
 #define SHARE_DIM 256
 
+/*
+ * Mail, for peers without clusters: a counter a query, on a line of its own; two boxes a block,
+ * each with the keys of a step and their number; a query's exact keys.  Room for as many blocks as
+ * there are multiprocessors.
+ */
+#define MAIL_COUNTER_BYTES 128
+#define MAIL_BOX_BYTES (MAX_WALK_CANDIDATES * 8 + 128)
+#define MAIL_EXACT_BYTES (GG_MAX_ITOPK * 8)
+
 typedef struct block_layout
 {
 	uint32_t	raw;			/* offsets in shared memory, bytes; the prepared query is at 0 */
@@ -53,14 +64,17 @@ typedef struct block_layout
 	uint32_t	sorted;			/* room keys */
 	uint32_t	room;
 	uint32_t	ids;			/* room */
-	uint32_t	partial;		/* split x room sums, then room norms */
-	uint32_t	split;
 	uint32_t	exact;			/* keys of the front of the list: the answer */
 	uint32_t	parents;		/* warps x 32 */
+	uint32_t	partial;		/* split x room sums, then room norms */
+	uint32_t	split;
 	uint32_t	hash;
 	uint32_t	hash_bits;
-	uint32_t	reciprocal;		/* 2^32 / blocks of the cluster, rounded up; 0: one block */
+	uint32_t	reciprocal;		/* 2^32 / blocks of the query, rounded up; 0: one block */
+	uint32_t	blocks;			/* of the query */
 	uint32_t	total;
+	char	   *mail;			/* of peers without clusters; see mail_peers */
+	uint32_t	mail_blocks;	/* that it has room for */
 } block_layout;
 
 typedef struct block_counters
@@ -90,6 +104,9 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	layout.room = (candidates + 31) & ~31u;
 	layout.list_room = (launch->itopk + 31) & ~31u;
 	layout.reciprocal = cluster > 1 ? 0xFFFFFFFFu / cluster + 1 : 0;
+	layout.blocks = cluster;
+	layout.mail = launch->mail;
+	layout.mail_blocks = (uint32_t) device->sms;
 
 	/* about three chunks a warp: fewer leave loads unissued, more put latencies in a row */
 	layout.split = 1;
@@ -110,8 +127,8 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	layout.list = at;
 	at += 2 * layout.list_room * 8;
 	layout.arrived = at;
-	/* a block alone only takes its own pivots in, and keeps candidates directly */
-	at += cluster > 1 ? 2 * cluster * layout.room * 8 : layout.room * 8;
+	/* a block alone keeps what it finds, and mail comes through device memory */
+	at += cluster > 1 && device->has_clusters ? 2 * cluster * layout.room * 8 : 0;
 	layout.kept = at;
 	at += layout.room * 8;
 	layout.sorted = at;
@@ -122,16 +139,24 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	at += 2 * MAX_CLUSTER * 4;
 	layout.ids = at;
 	at += layout.room * 4;
-	layout.partial = at;
-	at += (layout.split + 1) * layout.room * 4;
 	layout.parents = at;
 	at += warps * 32 * 4;
+	layout.partial = at;
+
+	/*
+	 * A block alone has no smaller cluster to give way to.  With the longest lists, 99 KB leave too
+	 * little for the sums of 2,000 dimensions in many parts.
+	 */
+	while (cluster == 1 && layout.split > 1 &&
+		   at + (layout.split + 1) * layout.room * 4 + (4u << least_bits) >
+		   (uint32_t) device->shared_bytes)
+		layout.split /= 2;
+	at += (layout.split + 1) * layout.room * 4;
 	layout.hash = at;
 
 	/*
-	 * A block alone has no smaller cluster to give way to.  The widest rows with the longest lists
-	 * (16,000 dimensions, degree 32, itopk and k 1,024) leave it less than that: 231 KB where there
-	 * are 227.  A smaller set is emptied more often, which changes no answer.
+	 * The widest rows with the longest lists (16,000 dimensions, degree 32, itopk and k 1,024) take
+	 * 231 KB where there are 227.  A smaller set is emptied more often, which changes no answer.
 	 */
 	while (cluster == 1 && layout.hash_bits > least_bits &&
 		   at + (4u << layout.hash_bits) > (uint32_t) device->shared_bytes)
@@ -147,6 +172,318 @@ owner_of(uint32_t node, uint32_t cluster)
 	return __umulhi(node * 0x85EBCA6Bu, cluster);
 }
 
+/* ---- the blocks of a query --------------------------------------------------- */
+
+/*
+ * How the blocks of one query, peers, meet and send keys to each other.  The walk is the same
+ * either way.  Code for compute capability 9.0 and later has clusters: keys are written into each
+ * peer's shared memory.  Earlier code has mail: keys are written to device memory once, where L2
+ * keeps them, and every peer reads them.  Both have two boxes a block, for a block may be one step
+ * ahead of another.  With one block a query none of it is used.
+ */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+class cluster_peers
+{
+public:
+	const block_layout &layout;
+	char	   *shared;
+	cg::cluster_group cluster;
+	uint32_t	blocks;
+	uint32_t	rank;
+
+	__device__ __forceinline__
+	cluster_peers(const block_layout &o, char *s)
+		: layout(o), shared(s), cluster(cg::this_cluster()), blocks(cluster.num_blocks()),
+		  rank(cluster.block_rank())
+	{
+	}
+
+	/* How many places a key is written to. */
+	__device__ __forceinline__ uint32_t
+	receivers(void) const
+	{
+		return blocks;
+	}
+
+	/* Whether the one that writes to receiver `to` is the one that writes to itself. */
+	__device__ __forceinline__ bool
+	is_self(uint32_t to) const
+	{
+		return to == rank;
+	}
+
+	/* Write a key for receiver `to`. */
+	__device__ __forceinline__ void
+	send(uint32_t parity, uint32_t to, uint32_t i, uint64_t key)
+	{
+		cluster.map_shared_rank(box(parity, rank), to)[i] = key;
+	}
+
+	__device__ __forceinline__ void
+	send_count(uint32_t parity, uint32_t count)
+	{
+		if (threadIdx.x < blocks)
+			cluster.map_shared_rank(counts(parity), threadIdx.x)[rank] = count;
+	}
+
+	__device__ __forceinline__ uint32_t
+	count(uint32_t parity, uint32_t from) const
+	{
+		return counts(parity)[from];
+	}
+
+	__device__ __forceinline__ const uint64_t *
+	keys(uint32_t parity, uint32_t from) const
+	{
+		return box(parity, from);
+	}
+
+	static __device__ __forceinline__ uint64_t
+	read(const uint64_t *key)
+	{
+		return *key;
+	}
+
+	/* Before the first key is sent: others' shared memory may be written only once they run. */
+	__device__ __forceinline__ void
+	start(void)
+	{
+		cluster.sync();
+	}
+
+	/* Everything sent is there, and what others sent is here. */
+	__device__ __forceinline__ void
+	meet(void)
+	{
+		cluster.sync();
+	}
+
+	/* Key i of the answer for block 0. */
+	__device__ __forceinline__ void
+	send_exact(uint32_t i, uint64_t key)
+	{
+		cluster.map_shared_rank((uint64_t *) (shared + layout.exact), 0)[i] = key;
+	}
+
+	/* Block 0 has the `count` keys of the answer in layout.exact; what others do then is over. */
+	__device__ __forceinline__ void
+	collect_exact(uint32_t count)
+	{
+		cluster.sync();
+	}
+
+	/*
+	 * A query in host memory: each block reads a share and hands it to the others.  The peers have
+	 * met when it returns.
+	 */
+	template <int THREADS>
+	__device__ __forceinline__ void
+	share_query(float *raw, const float *query, uint32_t dim)
+	{
+		/* whole sectors of 32 bytes */
+		const uint32_t share = ((dim + blocks - 1) / blocks + 7) & ~7u;
+		const uint32_t begin = min(rank * share, dim);
+		const uint32_t end = min(begin + share, dim);
+		/*
+		 * on its way while the blocks meet: other blocks' shared memory may be written only once
+		 * they run
+		 */
+		const float first = begin + threadIdx.x < end ? query[begin + threadIdx.x] : 0;
+
+		cluster.sync();
+		for (uint32_t i = begin + threadIdx.x; i < end; i += THREADS)
+		{
+			float		value = i == begin + threadIdx.x ? first : query[i];
+
+			for (uint32_t to = 0; to < blocks; to++)
+				cluster.map_shared_rank(raw, to)[i] = value;
+		}
+		cluster.sync();
+	}
+
+private:
+	__device__ __forceinline__ uint64_t *
+	box(uint32_t parity, uint32_t from) const
+	{
+		return (uint64_t *) (shared + layout.arrived) + (parity * blocks + from) * layout.room;
+	}
+
+	__device__ __forceinline__ uint32_t *
+	counts(uint32_t parity) const
+	{
+		return (uint32_t *) (shared + layout.counts) + parity * MAX_CLUSTER;
+	}
+};
+typedef cluster_peers walk_peers;
+
+#else
+
+/*
+ * A barrier is a counter of arrivals, 0 between launches: block 0, the last to look at it, puts it
+ * back.  Writes of a block come before its arrival (a barrier of the block, a fence), and reads
+ * after it go past L1, which is not coherent.
+ */
+class mail_peers
+{
+public:
+	const block_layout &layout;
+	char	   *shared;
+	uint32_t	blocks;
+	uint32_t	rank;
+	uint32_t	query;
+	uint32_t	meetings;
+
+	__device__ __forceinline__
+	mail_peers(const block_layout &o, char *s)
+		: layout(o), shared(s), blocks(o.blocks), rank(blockIdx.x % o.blocks),
+		  query(blockIdx.x / o.blocks), meetings(0)
+	{
+	}
+
+	__device__ __forceinline__ uint32_t
+	receivers(void) const
+	{
+		return 1;
+	}
+
+	__device__ __forceinline__ bool
+	is_self(uint32_t to) const
+	{
+		return true;
+	}
+
+	__device__ __forceinline__ void
+	send(uint32_t parity, uint32_t to, uint32_t i, uint64_t key)
+	{
+		__stcg((unsigned long long *) box(parity, rank) + i, (unsigned long long) key);
+	}
+
+	__device__ __forceinline__ void
+	send_count(uint32_t parity, uint32_t count)
+	{
+		if (threadIdx.x == 0)
+			__stcg((unsigned long long *) box(parity, rank) + MAX_WALK_CANDIDATES,
+				   (unsigned long long) count);
+	}
+
+	__device__ __forceinline__ uint32_t
+	count(uint32_t parity, uint32_t from) const
+	{
+		return (uint32_t) read(box(parity, from) + MAX_WALK_CANDIDATES);
+	}
+
+	__device__ __forceinline__ const uint64_t *
+	keys(uint32_t parity, uint32_t from) const
+	{
+		return box(parity, from);
+	}
+
+	static __device__ __forceinline__ uint64_t
+	read(const uint64_t *key)
+	{
+		return __ldcg((const unsigned long long *) key);
+	}
+
+	/* The boxes are there, whether the others run or not. */
+	__device__ __forceinline__ void
+	start(void)
+	{
+		__syncthreads();
+	}
+
+	__device__ __forceinline__ void
+	meet(void)
+	{
+		__syncthreads();
+		meetings++;
+		if (threadIdx.x == 0)
+		{
+			__threadfence();
+			(void) atomicAdd(counter(), 1);
+			while (arrivals() < meetings * blocks)
+				;
+			__threadfence();
+		}
+		__syncthreads();
+	}
+
+	__device__ __forceinline__ void
+	send_exact(uint32_t i, uint64_t key)
+	{
+		__stcg((unsigned long long *) exact() + i, (unsigned long long) key);
+	}
+
+	__device__ __forceinline__ void
+	collect_exact(uint32_t count)
+	{
+		uint64_t   *mine = (uint64_t *) (shared + layout.exact);
+
+		if (rank == 0)
+			meet();
+		else
+		{
+			/* the others need not wait */
+			__syncthreads();
+			if (threadIdx.x == 0)
+			{
+				__threadfence();
+				(void) atomicAdd(counter(), 1);
+			}
+			return;
+		}
+		/* nobody looks at it any more */
+		if (threadIdx.x == 0)
+			*counter() = 0;
+		for (uint32_t i = threadIdx.x; i < count; i += blockDim.x)
+			mine[i] = read(exact() + i);
+		__syncthreads();
+	}
+
+	template <int THREADS>
+	__device__ __forceinline__ void
+	share_query(float *raw, const float *query, uint32_t dim)
+	{
+		/* each reads it all: it would go through device memory else, with a barrier more */
+		for (uint32_t i = threadIdx.x; i < dim; i += THREADS)
+			raw[i] = query[i];
+		__syncthreads();
+	}
+
+private:
+	__device__ __forceinline__ uint32_t *
+	counter(void) const
+	{
+		return (uint32_t *) (layout.mail + (size_t) query * MAIL_COUNTER_BYTES);
+	}
+
+	__device__ __forceinline__ uint32_t
+	arrivals(void) const
+	{
+		uint32_t	value;
+
+		asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+					 : "=r"(value) : "l"(__cvta_generic_to_global(counter())) : "memory");
+		return value;
+	}
+
+	__device__ __forceinline__ uint64_t *
+	box(uint32_t parity, uint32_t from) const
+	{
+		return (uint64_t *) (layout.mail + (size_t) layout.mail_blocks * MAIL_COUNTER_BYTES +
+							 (size_t) ((query * blocks + from) * 2 + parity) * MAIL_BOX_BYTES);
+	}
+
+	__device__ __forceinline__ uint64_t *
+	exact(void) const
+	{
+		return (uint64_t *) (layout.mail + (size_t) layout.mail_blocks *
+							 (MAIL_COUNTER_BYTES + 2 * MAIL_BOX_BYTES) +
+							 (size_t) query * MAIL_EXACT_BYTES);
+	}
+};
+typedef mail_peers walk_peers;
+#endif
+
 template <int PATH, int WARPS>
 class block_walk
 {
@@ -155,10 +492,10 @@ public:
 	const search_launch &launch;
 	const search_slots &slots;
 	const block_layout &layout;
-	cg::cluster_group cluster;
+	walk_peers	peers;
 	char	   *shared;
 	block_counters *counters;
-	uint32_t	blocks;			/* of the cluster */
+	uint32_t	blocks;			/* of the query */
 	uint32_t	rank;
 	uint32_t	tid;
 	uint32_t	lane;
@@ -174,33 +511,20 @@ public:
 	__device__ __forceinline__
 	block_walk(const search_view &v, const search_launch &l, const search_slots &p,
 			   const block_layout &o, char *s, block_counters *c)
-		: view(v), launch(l), slots(p), layout(o), cluster(cg::this_cluster()), shared(s),
-		  counters(c), blocks(cluster.num_blocks()), rank(cluster.block_rank()), tid(threadIdx.x),
-		  lane(threadIdx.x & 31), warp(threadIdx.x >> 5), factor(1),
+		: view(v), launch(l), slots(p), layout(o), peers(o, s), shared(s), counters(c),
+		  blocks(peers.blocks), rank(peers.rank), tid(threadIdx.x), lane(threadIdx.x & 31),
+		  warp(threadIdx.x >> 5), factor(1),
 		  list((uint64_t *) (s + o.list)), other_list(list + o.list_room),
 		  hash((uint32_t *) (s + o.hash)), ids((uint32_t *) (s + o.ids)), parity(0), known(0)
 	{
 	}
 
-	__device__ __forceinline__ uint64_t *
-	arrived(uint32_t from) const
-	{
-		return (uint64_t *) (shared + layout.arrived) + (blocks > 1 ? parity * blocks + from :
-														 0) * layout.room;
-	}
-
-	__device__ __forceinline__ uint32_t *
-	counts(void) const
-	{
-		return (uint32_t *) (shared + layout.counts) + parity * MAX_CLUSTER;
-	}
-
-	/* Everything written to other blocks is there, and theirs here. */
+	/* Before anything is sent; a barrier of the block at least. */
 	__device__ __forceinline__ void
-	exchange(void)
+	start(void)
 	{
 		if (blocks > 1)
-			cluster.sync();
+			peers.start();
 		else
 			__syncthreads();
 	}
@@ -298,14 +622,14 @@ public:
 
 		for (uint32_t from = warp * 2 + half; from < ((blocks + 1) & ~1u); from += WARPS * 2)
 		{
-			uint32_t	count = from < blocks ? counts()[from] : 0;
-			const uint64_t *keys = arrived(from < blocks ? from : 0);
+			uint32_t	count = from < blocks ? peers.count(parity, from) : 0;
+			const uint64_t *keys = peers.keys(parity, from < blocks ? from : 0);
 
 			for (uint32_t base = 0; __any_sync(GG_FULL_WARP, base < count); base += 16)
 			{
 				uint32_t	i = base + (lane & 15);
 
-				keep(kept, i < count ? keys[i] : GG_KEY_NONE);
+				keep(kept, i < count ? walk_peers::read(keys + i) : GG_KEY_NONE);
 			}
 		}
 		__syncthreads();
@@ -400,24 +724,25 @@ public:
 				best = warp_merge(best, warp_sort(key), lane);
 		}
 
-		/* the block's best, then the cluster's */
+		/* the block's best, then those of all */
 		if (lane < ENTRY_NODES)
 			sorted[warp * ENTRY_NODES + lane] = best;
 		__syncthreads();
-		count = keep_best(sorted, WARPS, ENTRY_NODES);
+		count = keep_best<false>(sorted, WARPS, ENTRY_NODES);
 		sort_distinct(count);
-		for (uint32_t x = tid; x < ENTRY_NODES * blocks; x += WARPS * 32)
+		if (blocks == 1)
+			return min(count, (uint32_t) ENTRY_NODES);
+		for (uint32_t x = tid; x < ENTRY_NODES * peers.receivers(); x += WARPS * 32)
 		{
-			uint32_t	to = x / ENTRY_NODES;
 			uint32_t	i = x % ENTRY_NODES;
 
-			cluster.map_shared_rank(arrived(rank), to)[i] = i < count ? sorted[i] : GG_KEY_NONE;
+			peers.send(parity, x / ENTRY_NODES, i, i < count ? sorted[i] : GG_KEY_NONE);
 		}
 		if (tid == 0)
 			counters->kept = 0;
 		clear_kept();
-		exchange();
-		count = keep_best(arrived(0), blocks, layout.room);
+		peers.meet();
+		count = keep_best<true>(NULL, blocks, 0);
 		sort_distinct(count);
 		parity ^= 1;
 		return min(count, (uint32_t) ENTRY_NODES);
@@ -427,8 +752,9 @@ public:
 	 * What may be among the ENTRY_NODES best of `runs` ascending runs of ENTRY_NODES keys each,
 	 * into kept; returns how many.  The best ENTRY_NODES / runs of every run, rounded up, are that
 	 * many keys in all or more, so nothing above the largest of them is needed: that leaves a few
-	 * dozen to sort.
+	 * dozen to sort.  SENT: the runs are what the peers sent, not keys[0], [stride] and so on.
 	 */
+	template <bool SENT>
 	__device__ __forceinline__ uint32_t
 	keep_best(const uint64_t *keys, uint32_t runs, uint32_t stride)
 	{
@@ -438,16 +764,20 @@ public:
 
 		for (uint32_t run = 0; run < runs; run++)
 		{
-			uint64_t	key = keys[run * stride + needed - 1];
+			uint64_t	key = SENT ? walk_peers::read(peers.keys(parity, run) + needed - 1) :
+				keys[run * stride + needed - 1];
 
 			limit = key > limit ? key : limit;
 		}
 		for (uint32_t base = 0; base < runs * ENTRY_NODES; base += WARPS * 32)
 		{
 			uint32_t	x = base + tid;
-			uint64_t	key = x < runs * ENTRY_NODES ?
-				keys[x / ENTRY_NODES * stride + x % ENTRY_NODES] : GG_KEY_NONE;
+			uint32_t	run = x / ENTRY_NODES;
+			uint32_t	i = x % ENTRY_NODES;
+			uint64_t	key = GG_KEY_NONE;
 
+			if (x < runs * ENTRY_NODES)
+				key = SENT ? walk_peers::read(peers.keys(parity, run) + i) : keys[run * stride + i];
 			keep(kept, key <= limit ? key : GG_KEY_NONE);
 		}
 		__syncthreads();
@@ -610,22 +940,22 @@ public:
 		}
 		else
 		{
-			for (uint32_t x = tid; x < count * blocks; x += WARPS * 32)
+			for (uint32_t x = tid; x < count * peers.receivers(); x += WARPS * 32)
 			{
-				uint32_t	i = __umulhi(x, layout.reciprocal); /* x / blocks: x is small */
-				uint32_t	to = x - i * blocks;
+				/* x / blocks: x is small */
+				uint32_t	i = peers.receivers() == 1 ? x : __umulhi(x, layout.reciprocal);
+				uint32_t	to = x - i * peers.receivers();
 				uint64_t	key = measured_key(i);
 
 				if (key >= worst)
 					key = GG_KEY_NONE;
-				else if (to == rank)
+				else if (peers.is_self(to))
 					asm volatile("prefetch.global.L2 [%0];" ::"l"(view.adjacency +
 																  (size_t) ids[i] * view.degree));
-				cluster.map_shared_rank(arrived(rank), to)[i] = key;
+				peers.send(parity, to, i, key);
 			}
-			if (tid < blocks)
-				cluster.map_shared_rank(counts(), tid)[rank] = count;
-			cluster.sync();
+			peers.send_count(parity, count);
+			peers.meet();
 			keep_arrived();
 		}
 		if (tid == 0)
@@ -665,10 +995,6 @@ public:
 	take_query(float *raw)
 	{
 		const float *query = query_of(launch.queries, slots, blockIdx.x / blocks, view.dim);
-		uint32_t	share;
-		uint32_t	begin;
-		uint32_t	end;
-		float		first;
 
 		if (launch.queries != NULL || blocks == 1 || view.dim <= SHARE_DIM)
 		{
@@ -677,24 +1003,7 @@ public:
 			__syncthreads();
 			return false;
 		}
-		/* whole sectors of 32 bytes */
-		share = ((view.dim + blocks - 1) / blocks + 7) & ~7u;
-		begin = min(rank * share, view.dim);
-		end = min(begin + share, view.dim);
-		/*
-		 * on its way while the blocks meet: other blocks' shared memory may be written only once
-		 * they run
-		 */
-		first = begin + tid < end ? query[begin + tid] : 0;
-		cluster.sync();
-		for (uint32_t i = begin + tid; i < end; i += WARPS * 32)
-		{
-			float		value = i == begin + tid ? first : query[i];
-
-			for (uint32_t to = 0; to < blocks; to++)
-				cluster.map_shared_rank(raw, to)[i] = value;
-		}
-		cluster.sync();
+		peers.template share_query<WARPS * 32>(raw, query, view.dim);
 		return true;
 	}
 
@@ -704,7 +1013,6 @@ public:
 	{
 		uint32_t	count = search_rerank_count(launch.itopk, launch.k);
 		uint64_t   *exact = (uint64_t *) (shared + layout.exact);
-		uint64_t   *target = blocks > 1 ? cluster.map_shared_rank(exact, 0) : exact;
 		uint32_t	query = blockIdx.x / blocks;
 		uint32_t   *answer_nodes = nodes_of(launch.nodes, slots, query, launch.k);
 		float	   *answer_distances = distances_of(launch.distances, slots, query, launch.k);
@@ -716,10 +1024,16 @@ public:
 			float		values[1];
 
 			exact_nodes<1, 8>(view, nodes, raw, inverse, lane, values);
-			if (lane == 0)
-				target[i] = key == GG_KEY_NONE ? GG_KEY_NONE : make_key(values[0], nodes[0]);
+			key = key == GG_KEY_NONE ? GG_KEY_NONE : make_key(values[0], nodes[0]);
+			if (lane == 0 && blocks > 1)
+				peers.send_exact(i, key);
+			else if (lane == 0)
+				exact[i] = key;
 		}
-		exchange();
+		if (blocks > 1)
+			peers.collect_exact(count);
+		else
+			__syncthreads();
 		if (rank != 0)
 			return;
 		for (uint32_t i = tid; i < count; i += WARPS * 32)
@@ -771,9 +1085,8 @@ search_block_kernel(const __grid_constant__ search_view view,
 	inverse = query_inverse_norm<WARPS>(view, raw, counters.scratch);
 	walk.factor = query_prepare<PATH, WARPS>(view, raw, inverse, shared, counters.scratch);
 
-	/* other blocks' shared memory may be written only once they run */
 	if (!met)
-		walk.exchange();
+		walk.start();
 	walk.enter();
 	while (walk.step())
 		;
@@ -794,7 +1107,7 @@ static cudaError_t
 ready_blocks(const search_device *device)
 {
 	return kernel_ready(block_state<PATH, WARPS>(), (const void *) search_block_kernel<PATH, WARPS>,
-						true, device);
+						device->has_clusters, device);
 }
 
 template <int PATH, int WARPS>
@@ -811,7 +1124,7 @@ launch_blocks(const search_view *view, const search_launch *launch, const search
 	error = ready_blocks<PATH, WARPS>(device);
 	if (error != cudaSuccess)
 		return error;
-	cluster_config_set(&config, launch->nq, cluster, WARPS * 32, layout.total, stream);
+	peers_config_set(&config, device, launch->nq, cluster, WARPS * 32, layout.total, stream);
 	return cudaLaunchKernelEx(&config.config, search_block_kernel<PATH, WARPS>, *view, *launch,
 							  slots_or_none(slots), layout);
 }
@@ -826,6 +1139,10 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 	/* a smaller cluster when the room for what arrives does not fit: long lists of wide rows */
 	while (cluster > 1 && block_layout_for(view, launch, device, cluster, MULTI_WARPS).total >
 		   (uint32_t) device->shared_bytes)
+		cluster /= 2;
+	/* mail has no room for more blocks than run at once */
+	while (cluster > 1 && !device->has_clusters &&
+		   (launch->mail == NULL || launch->nq * cluster > (uint32_t) device->sms))
 		cluster /= 2;
 	return with_path(view->path, [&](auto path)
 					 {
@@ -852,17 +1169,42 @@ search_multi_ready(const search_view *view, const search_device *device)
 					 });
 }
 
+/* Shared memory of a walk by one block, the least of any; what a launch cannot do without. */
+uint32_t
+search_multi_shared(const search_view *view, const search_launch *launch,
+					const search_device *device)
+{
+	return block_layout_for(view, launch, device, 1, launch->nq > (uint32_t) device->sms ?
+							WIDE_WARPS : MULTI_WARPS).total;
+}
+
+/* Device memory that searches of one stream take as search_launch.mail, zeroed once; 0: none. */
+size_t
+search_multi_mail(const search_device *device)
+{
+	return device->has_clusters ? 0 : (size_t) device->sms *
+		(MAIL_COUNTER_BYTES + 2 * MAIL_BOX_BYTES + MAIL_EXACT_BYTES);
+}
+
 /*
- * device->clusters.  GPCs differ in how many multiprocessors they have, and a cluster stays within
- * one, so how many run at once does not follow from their size: of 132 multiprocessors not all
- * carry 8 clusters of 16.  Asked with all the shared memory there is, so that no two blocks count
- * for one multiprocessor.
+ * device->has_clusters and device->clusters.  GPCs differ in how many multiprocessors they have,
+ * and a cluster stays within one, so how many run at once does not follow from their size: of 132
+ * multiprocessors not all carry 8 clusters of 16.  Asked with all the shared memory there is, so
+ * that no two blocks count for one multiprocessor.
  */
 cudaError_t
-search_multi_clusters(search_device *device)
+search_multi_plan(search_device *device)
 {
-	cudaError_t error = ready_blocks<WALK_HALF_DOT, MULTI_WARPS>(device);
+	cudaFuncAttributes attributes;
+	cudaError_t error;
 
+	/* which of the peers the code that this device runs was compiled with */
+	error = cudaFuncGetAttributes(&attributes,
+								  (const void *) search_block_kernel<WALK_HALF_DOT, MULTI_WARPS>);
+	if (error != cudaSuccess)
+		return error;
+	device->has_clusters = attributes.ptxVersion >= 90;
+	error = ready_blocks<WALK_HALF_DOT, MULTI_WARPS>(device);
 	if (error != cudaSuccess)
 		return error;
 	device->clusters[1] = (uint32_t) device->sms;
@@ -871,13 +1213,18 @@ search_multi_clusters(search_device *device)
 		cluster_config config;
 		int			clusters = 0;
 
-		cluster_config_set(&config, 1, cluster, MULTI_WARPS * 32, (uint32_t) device->shared_bytes,
-						   NULL);
+		device->clusters[cluster] = device->has_clusters ? 0 : (uint32_t) device->sms / cluster;
+		/* a device taken for a lesser one does without */
+		if (!device->has_clusters || device->major < 9)
+			continue;
+		peers_config_set(&config, device, 1, cluster, MULTI_WARPS * 32,
+						 (uint32_t) device->shared_bytes, NULL);
 		error = cudaOccupancyMaxActiveClusters(&clusters,
 											   search_block_kernel<WALK_HALF_DOT, MULTI_WARPS>,
 											   &config.config);
 		/* not every device runs clusters of more than 8 */
-		device->clusters[cluster] = error == cudaSuccess && clusters > 0 ? (uint32_t) clusters : 0;
+		if (error == cudaSuccess && clusters > 0)
+			device->clusters[cluster] = (uint32_t) clusters;
 		(void) cudaGetLastError();
 	}
 	return cudaSuccess;

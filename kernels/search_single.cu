@@ -372,6 +372,15 @@ launch_warps(const search_view *view, const search_launch *launch, const search_
 	return cudaGetLastError();
 }
 
+/* Shared memory that a block takes. */
+uint32_t
+search_single_shared(const search_view *view, const search_launch *launch,
+					 const search_device *device)
+{
+	return view->dim > WIDE_DIM ? search_multi_shared(view, launch, device) :
+		warp_layout_for(view, launch).total;
+}
+
 cudaError_t
 search_single_launch(const search_view *view, const search_launch *launch,
 					 const search_slots *slots, const search_device *device, cudaStream_t stream)

@@ -130,6 +130,7 @@ open_lane(serve_lane *lane, int priority, const search_device *device)
 	GG_TRY(lane->scratch.factors.allocate(GG_SERVE_MAX_BATCH));
 	GG_TRY(lane->scratch.entries.allocate(GG_SERVE_MAX_BATCH * PIVOT_MAX_SLICES * ENTRY_NODES));
 	GG_TRY(lane->scratch.queries.allocate(GG_SERVE_MAX_BATCH * USUAL_DIM));
+	GG_TRY(search_mail(&lane->scratch, device, lane->stream));
 	GG_TRY(lane->scratch.exact.allocate(search_exact_scratch(USUAL_K, device)));
 	GG_CUDA_TRY(cudaMemsetAsync(lane->scratch.exact.get(), 0, lane->scratch.exact.bytes(),
 								lane->stream));
@@ -257,7 +258,9 @@ static bool
 launch_refused(int error)
 {
 	return error == (int) cudaErrorInvalidValue || error == (int) cudaErrorInvalidConfiguration ||
-		error == (int) cudaErrorLaunchOutOfResources || error == (int) cudaErrorInvalidClusterSize;
+		error == (int) cudaErrorLaunchOutOfResources ||
+		error == (int) cudaErrorInvalidClusterSize ||
+		error == (int) cudaErrorCooperativeLaunchTooLarge;
 }
 
 /*

@@ -14,6 +14,7 @@
  * many shapes hundreds of times: a race is in the code of an instance, and another batch size or a
  * thousandth query shows no new one.  The answers are checked as ever.
  */
+#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -414,6 +415,21 @@ check_batches(scene *s, uint32_t k, uint32_t itopk)
 	answers_free(&all);
 }
 
+/*
+ * Whether blocks have less shared memory than capability 9.0 has: then the widest rows are refused,
+ * which test_refusals() of test_cuda_search sees to.  GPUGRAPH_AS: see src/README.
+ */
+static bool
+little_shared(void)
+{
+	const char *as = getenv("GPUGRAPH_AS");
+	int			bytes = 0;
+
+	return (as != NULL && as[0] != '\0') ||
+		cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0) != cudaSuccess ||
+		bytes < 200 * 1024;
+}
+
 static void
 test_scenes(void)
 {
@@ -476,9 +492,12 @@ test_scenes(void)
 
 	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
 	{
+		scene_spec	spec = specs[i];
 		scene		s;
 
-		scene_open(&s, &specs[i], 100 + i);
+		if (spec.dim > 2000 && little_shared())
+			spec.dim = 2000;
+		scene_open(&s, &spec, 100 + i);
 		check_exacts(&s);
 		check_walk(&s, 10, 64, 0, s.nq);
 		check_walk(&s, 10, 32, 1, s.nq < 100 ? s.nq : 100);
@@ -744,6 +763,96 @@ cancelled_now(void *ctx)
 	return true;
 }
 
+/* A search that asks for more shared memory than a block has says how much. */
+static void
+test_little_shared(void)
+{
+	scene_spec	spec = {.n = 50,.dim = GG_MAX_DIM,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+	.degree = 8,.npivots = 10,.nq = 1};
+	gg_search_params params = {.k = GG_MAX_ITOPK,.itopk_size = GG_MAX_ITOPK};
+	answers		a = answers_make(1, GG_MAX_ITOPK);
+	gg_status	status;
+	scene		s;
+
+	scene_open(&s, &spec, 4);
+	for (int exact = 0; exact < 2; exact++)
+	{
+		status = exact ? gg_cuda_engine.index_exact(s.cuda, GG_MAX_ITOPK, NULL, s.queries, 1,
+													&control, a.nodes, a.distances) :
+			gg_cuda_engine.index_search(s.cuda, &params, s.queries, 1, &control, a.nodes,
+										a.distances);
+		if (status.code == GG_EUNSUPPORTED)
+			CHECK(little_shared() && strstr(status.message, "shared memory a block") != NULL,
+				  "%s", status.message);
+		else if (CHECK_OK(status, s.name))
+			CHECK(answers_wrong(&s, &a, 1) == 0, "%s", s.name);
+	}
+	answers_free(&a);
+	scene_close(&s);
+}
+
+/* A device can be taken for a lesser one that there is, and for no other. */
+static void
+test_lesser_device(void)
+{
+	const char *as = getenv("GPUGRAPH_AS");
+	char	   *before = as != NULL ? strdup(as) : NULL;
+	gg_status	status;
+
+	setenv("GPUGRAPH_AS", "7.5", 1);
+	status = gg_cuda_engine.probe(GG_USE_SEARCH);
+	CHECK(status.code == GG_EINVAL && strstr(status.message, "7.5") != NULL, "code %d: %s",
+		  (int) status.code, status.message);
+	setenv("GPUGRAPH_AS", "8.6", 1);
+	CHECK_OK(gg_cuda_engine.probe(GG_USE_SEARCH), "probe as 8.6");
+	if (before != NULL)
+		setenv("GPUGRAPH_AS", before, 1);
+	else
+		unsetenv("GPUGRAPH_AS");
+	free(before);
+}
+
+/*
+ * The blocks of a query meet at every step, each at a time of its own.  Whatever the order, the
+ * answers are the same each time.
+ */
+static void
+test_repeated(void)
+{
+	static const uint32_t batches[] = {1, 3, 8, 11, 20, 33, 60};
+	scene_spec	spec = {.n = 3000,.dim = 48,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+	.degree = 32,.npivots = 200,.nq = 60};
+	gg_search_params params = {.k = 10,.itopk_size = 64};
+	answers		first = answers_make(60, 10);
+	answers		again = answers_make(60, 10);
+	scene		s;
+
+	scene_open(&s, &spec, 6);
+	for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
+	{
+		const uint32_t nq = batches[b];
+		const uint32_t times = harness_small() ? 2 : 3000;
+		uint32_t	differ = 0;
+
+		CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, nq, &control, first.nodes,
+											 first.distances), s.name);
+		CHECK(answers_wrong(&s, &first, nq) == 0, "%s: nq %u", s.name, nq);
+		for (uint32_t i = 0; i < times; i++)
+		{
+			if (!CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, nq, &control,
+													  again.nodes, again.distances), s.name))
+				break;
+			differ += memcmp(first.nodes, again.nodes, (size_t) nq * 10 * 4) != 0 ||
+				memcmp(first.distances, again.distances, (size_t) nq * 10 * 4) != 0;
+		}
+		CHECK(differ == 0, "%s: nq %u: %u of %u searches answered otherwise", s.name, nq, differ,
+			  times);
+	}
+	answers_free(&first);
+	answers_free(&again);
+	scene_close(&s);
+}
+
 static void
 test_refusals(void)
 {
@@ -795,6 +904,7 @@ main(void)
 	harness_run("damaged graph", test_damaged_graph);
 	harness_run("values", test_values);
 	harness_run("refusals", test_refusals);
+	harness_run("lesser device", test_lesser_device);
 	if (harness_small())
 	{
 		static const char *const metrics[] = {"l2", "ip", "cosine", "l1"};
@@ -823,6 +933,8 @@ main(void)
 	else
 	{
 		harness_run("zero products", test_zero_products);
+		harness_run("little shared memory", test_little_shared);
+		harness_run("repeated", test_repeated);
 		harness_run("scenes", test_scenes);
 	}
 	return harness_finish();
