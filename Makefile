@@ -46,9 +46,20 @@ CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(shell command -v $(firstword
 CUDA_VERSION := $(shell $(NVCC) --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p')
 endif
 
-# Machine code for the H100 and H200, and PTX for what comes after them. Nothing for what came
-# before: the searches use thread block clusters, which begin with compute capability 9.0.
-NVCC_GENCODE ?= -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
+# Machine code for compute capability 8.0 (A100), 8.6 (A10, RTX 30), 8.9 (L4, L40S, RTX 40), 9.0
+# (H100, H200), 10.0 and 12.0 (Blackwell), as far as nvcc knows them, and PTX for what comes after.
+# Two front ends: what comes before 9.0 has no thread block clusters. To compile for one GPU alone:
+# NVCC_GENCODE='-gencode arch=compute_90,code=sm_90', or NVCC_GENCODE=-arch=native.
+ifeq ($(origin NVCC_GENCODE),undefined)
+ifneq ($(CU_OBJS),)
+CUDA_CODES := $(shell $(NVCC) --list-gpu-code 2>/dev/null)
+NVCC_GENCODE := $(foreach code,$(filter sm_80 sm_86 sm_89,$(CUDA_CODES)), \
+					-gencode arch=compute_80,code=$(code)) \
+				$(foreach code,$(filter sm_90 sm_100 sm_120,$(CUDA_CODES)) compute_90, \
+					-gencode arch=compute_90,code=$(code)) \
+				$(if $(filter sm_120,$(CUDA_CODES)),--compress-mode=size,-Xfatbin -compress-all)
+endif
+endif
 # Hidden symbols: only the ops table crosses to src/, within the one library.
 NVCCFLAGS ?= -O3 -std=c++17 -lineinfo
 override NVCCFLAGS += $(NVCC_GENCODE) -Isrc -DGG_WITH_CUDA \
