@@ -190,7 +190,7 @@ for my $set (@sets)
 				sprintf('%.1f', $b->{bytes} / 2**20),
 				ratio($b->{bytes}, $of->{bytes}),
 				sprintf('%.1f', $b->{wal} / 2**20) ]
-		} grep { $built{$set}{$_} } @l);
+		} grep { $build{$set}{$_} } @l);
 
 	for my $c (@c)
 	{
@@ -227,7 +227,7 @@ for my $set (@sets)
 	}
 	write_plot($set, plot($set, \@l, \@c)) if defined $svg && @c;
 }
-write_plot('build', build_plot()) if defined $svg && %built;
+write_plot('build', build_plot()) if defined $svg && %build;
 
 # ---- the plots -------------------------------------------------------------------------- Names of
 # classes: b the background, t text, m text that matters less, g and h lines of the grid, f a frame,
