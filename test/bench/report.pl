@@ -227,7 +227,7 @@ for my $set (@sets)
 	}
 	write_plot($set, plot($set, \@l, \@c)) if defined $svg && @c;
 }
-write_plot('build', build_plot()) if defined $svg && %build;
+write_plot('build', build_plot()) if defined $svg && %built;
 
 # ---- the plots -------------------------------------------------------------------------- Names of
 # classes: b the background, t text, m text that matters less, g and h lines of the grid, f a frame,
