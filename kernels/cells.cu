@@ -20,7 +20,8 @@
  * the threshold, and what found the buffer full tries again.  Shared memory: 3 x 24 KB of stages,
  * 32 KB of buffers: two blocks per multiprocessor.
  *
- * Arithmetic for 1M x 128 and 15,625 pivots: assignment 4.0 TFLOP, joins 1.7 TFLOP.
+ * Arithmetic for 1M x 128 and 15,625 pivots: assignment in two levels 0.2 TFLOP (4.0 in one), joins
+ * 1.7 TFLOP.
  *
  * Tried: thresholds and norms read for each distance, buffers checked after each quarter of a tile:
  * 12% slower for 1M x 128.
@@ -50,9 +51,12 @@
  */
 #define CELL_MAX_ROWS 4096
 /*
- * Above this many pivots they get cells of their own, and rows look only at COARSE_SLOTS of them.
+ * Above this many pivots (524,000 rows) they get cells of their own, and rows look only at
+ * COARSE_SLOTS of them.  At 32,768 / 8,192 / 2,048 on one H200 the start of a build takes 0.11 /
+ * 0.08 / 0.08 s (1M x 128) and 0.24 / 0.13 / 0.13 s (1M x 768); recall@10 of searches is 0.9990 /
+ * 0.9991 / 0.9991 and 0.9974 each time.
  */
-#define DIRECT_PIVOTS 32768
+#define DIRECT_PIVOTS 8192
 #define COARSE_SLOTS 4
 #define COARSE_PIVOT_SLOTS 2
 
@@ -713,8 +717,8 @@ join_cells(const gg_cuda_rows *a, const gg_cuda_cells *a_cells, const gg_cuda_ro
 
 /*
  * lists (n x 32): the GG_SLOTS nearest of the pivots for every row.  With many pivots a row looks
- * only at those that lie in the same cells around every 64th or so pivot: n x (coarse + some 1,000)
- * distances instead of n x npivots.
+ * only at those that lie in the same cells around every 30th or so pivot: 756 distances a row over
+ * 1M rows instead of 15,626.
  */
 static gg_status
 assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream,

@@ -306,7 +306,7 @@ search_device_find(search_device *device)
 		 * static shared memory counts against the limit as well; no kernel here has more than this
 		 */
 		found.shared_bytes -= 256;
-		GG_CUDA_TRY(search_multi_max_cluster(&found, &found.max_cluster));
+		GG_CUDA_TRY(search_multi_clusters(&found));
 		known = found;
 	}
 	*device = known;

@@ -67,8 +67,9 @@ search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree)
 /*
  * Blocks a query, or 0 for the single-CTA kernel.
  *
- * While there are multiprocessors to spare, a query gets as many blocks as there are, up to the
- * largest cluster; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67).
+ * While there are multiprocessors to spare, a query gets as many blocks as can be given to each at
+ * once; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67), and so is a
+ * cluster that waits for another one's end.
  * Past that, a block per query is still sooner done than a warp per query, until the device is so
  * full that only throughput counts, where barriers are dear.  The length of the list does not
  * change that: both kernels' steps grow alike with it (measured at itopk 64 and 256).
@@ -76,14 +77,13 @@ search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree)
 static uint32_t
 choose_cluster(const search_device *device, gg_search_mode mode, uint32_t nq)
 {
-	uint32_t	cluster = device->max_cluster;
-
+	uint32_t	cluster = MAX_CLUSTER;
 	uint32_t	sms = (uint32_t) device->sms;
 
 	if (mode == GG_SEARCH_SINGLE_CTA || (mode == GG_SEARCH_AUTO && nq > BLOCK_QUERIES_PER_SM * sms))
 		return 0;
-	while (cluster > 1 && nq * cluster > sms)
-		cluster /= 2;
+	while (cluster > 1 && device->clusters[cluster] < nq)
+		cluster--;
 	return cluster;
 }
 

@@ -126,7 +126,8 @@ typedef struct search_device
 	uint32_t	context;		/* gg_cuda_context_id() */
 	int			sms;
 	int			shared_bytes;	/* a block's dynamic limit */
-	uint32_t	max_cluster;	/* 1, 2, 4, 8 or 16 */
+	/* clusters of so many blocks of search_multi.cu that run at once, a multiprocessor a block */
+	uint32_t	clusters[MAX_CLUSTER + 1];
 } search_device;
 
 /* Parents a step.  One function for every kernel: the walk must not depend on the mode. */
@@ -144,7 +145,7 @@ extern cudaError_t search_single_launch(const search_view *view, const search_la
 extern cudaError_t search_multi_launch(const search_view *view, const search_launch *launch,
 									   const search_slots *slots, const search_device *device,
 									   uint32_t cluster, cudaStream_t stream);
-extern cudaError_t search_multi_max_cluster(const search_device *device, uint32_t *cluster);
+extern cudaError_t search_multi_clusters(search_device *device);
 
 /*
  * pivots.cu: the best ENTRY_NODES pivots of each of nq queries in each of `slices` parts of the

@@ -4,7 +4,7 @@
  *
  * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
  * Requires		k <= itopk <= GG_MAX_ITOPK, width x degree <= MAX_WALK_CANDIDATES (or width 1),
- *				any dimension; cluster a power of two up to search_device.max_cluster.
+ *				any dimension; cluster any number of blocks up to MAX_CLUSTER that the device runs.
  * Mapping		Every block of the cluster holds the same list and merges the same candidates into
  *				it, so there is no master to wait for and one cluster barrier per step. A step: each
  *				warp finds the parents by ballot; every block reads all their adjacency lists but
@@ -59,7 +59,7 @@ typedef struct block_layout
 	uint32_t	parents;		/* warps x 32 */
 	uint32_t	hash;
 	uint32_t	hash_bits;
-	uint32_t	block_shift;	/* log2 of the cluster */
+	uint32_t	reciprocal;		/* 2^32 / blocks of the cluster, rounded up; 0: one block */
 	uint32_t	total;
 } block_layout;
 
@@ -89,9 +89,7 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 		candidates = ENTRY_NODES * warps;
 	layout.room = (candidates + 31) & ~31u;
 	layout.list_room = (launch->itopk + 31) & ~31u;
-	layout.block_shift = 0;
-	while ((1u << layout.block_shift) < cluster)
-		layout.block_shift++;
+	layout.reciprocal = cluster > 1 ? 0xFFFFFFFFu / cluster + 1 : 0;
 
 	/* about three chunks a warp: fewer leave loads unissued, more put latencies in a row */
 	layout.split = 1;
@@ -142,11 +140,11 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	return layout;
 }
 
-/* Which block of the cluster a node belongs to; other bits than visit() uses. */
+/* Which block of the cluster a node belongs to; another hash than that of visit(). */
 static __device__ __forceinline__ uint32_t
 owner_of(uint32_t node, uint32_t cluster)
 {
-	return ((node * 0x85EBCA6Bu) >> 13) & (cluster - 1);
+	return __umulhi(node * 0x85EBCA6Bu, cluster);
 }
 
 template <int PATH, int WARPS>
@@ -160,8 +158,7 @@ public:
 	cg::cluster_group cluster;
 	char	   *shared;
 	block_counters *counters;
-	uint32_t	blocks;			/* of the cluster, a power of two */
-	uint32_t	block_shift;	/* its logarithm */
+	uint32_t	blocks;			/* of the cluster */
 	uint32_t	rank;
 	uint32_t	tid;
 	uint32_t	lane;
@@ -178,9 +175,8 @@ public:
 	block_walk(const search_view &v, const search_launch &l, const search_slots &p,
 			   const block_layout &o, char *s, block_counters *c)
 		: view(v), launch(l), slots(p), layout(o), cluster(cg::this_cluster()), shared(s),
-		  counters(c), blocks(cluster.num_blocks()), block_shift(o.block_shift),
-		  rank(cluster.block_rank()), tid(threadIdx.x), lane(threadIdx.x & 31),
-		  warp(threadIdx.x >> 5), factor(1),
+		  counters(c), blocks(cluster.num_blocks()), rank(cluster.block_rank()), tid(threadIdx.x),
+		  lane(threadIdx.x & 31), warp(threadIdx.x >> 5), factor(1),
 		  list((uint64_t *) (s + o.list)), other_list(list + o.list_room),
 		  hash((uint32_t *) (s + o.hash)), ids((uint32_t *) (s + o.ids)), parity(0), known(0)
 	{
@@ -429,14 +425,15 @@ public:
 
 	/*
 	 * What may be among the ENTRY_NODES best of `runs` ascending runs of ENTRY_NODES keys each,
-	 * into kept; returns how many.  The best ENTRY_NODES / runs of every run are that many keys in
-	 * all, so nothing above the largest of them is needed: that leaves a few dozen to sort.
+	 * into kept; returns how many.  The best ENTRY_NODES / runs of every run, rounded up, are that
+	 * many keys in all or more, so nothing above the largest of them is needed: that leaves a few
+	 * dozen to sort.
 	 */
 	__device__ __forceinline__ uint32_t
 	keep_best(const uint64_t *keys, uint32_t runs, uint32_t stride)
 	{
 		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
-		uint32_t	needed = ENTRY_NODES / runs;
+		uint32_t	needed = (ENTRY_NODES + runs - 1) / runs;
 		uint64_t	limit = 0;
 
 		for (uint32_t run = 0; run < runs; run++)
@@ -615,8 +612,8 @@ public:
 		{
 			for (uint32_t x = tid; x < count * blocks; x += WARPS * 32)
 			{
-				uint32_t	to = x & (blocks - 1);
-				uint32_t	i = x >> block_shift;
+				uint32_t	i = __umulhi(x, layout.reciprocal); /* x / blocks: x is small */
+				uint32_t	to = x - i * blocks;
 				uint64_t	key = measured_key(i);
 
 				if (key >= worst)
@@ -681,7 +678,7 @@ public:
 			return false;
 		}
 		/* whole sectors of 32 bytes */
-		share = (((view.dim + blocks - 1) >> block_shift) + 7) & ~7u;
+		share = ((view.dim + blocks - 1) / blocks + 7) & ~7u;
 		begin = min(rank * share, view.dim);
 		end = min(begin + share, view.dim);
 		/*
@@ -856,30 +853,31 @@ search_multi_ready(const search_view *view, const search_device *device)
 }
 
 /*
- * The largest cluster that this device runs with the memory of an ordinary search; 16 is more than
- * what every Hopper device promises.
+ * device->clusters.  GPCs differ in how many multiprocessors they have, and a cluster stays within
+ * one, so how many run at once does not follow from their size: of 132 multiprocessors not all
+ * carry 8 clusters of 16.  Asked with all the shared memory there is, so that no two blocks count
+ * for one multiprocessor.
  */
 cudaError_t
-search_multi_max_cluster(const search_device *device, uint32_t *cluster)
+search_multi_clusters(search_device *device)
 {
-	const uint32_t ordinary_bytes = device->shared_bytes < 100 * 1024 ? device->shared_bytes :
-		100 * 1024;
-	cudaError_t error;
+	cudaError_t error = ready_blocks<WALK_HALF_DOT, MULTI_WARPS>(device);
 
-	error = ready_blocks<WALK_HALF_DOT, MULTI_WARPS>(device);
 	if (error != cudaSuccess)
 		return error;
-	for (*cluster = MAX_CLUSTER; *cluster > 1; *cluster /= 2)
+	device->clusters[1] = (uint32_t) device->sms;
+	for (uint32_t cluster = 2; cluster <= MAX_CLUSTER; cluster++)
 	{
 		cluster_config config;
 		int			clusters = 0;
 
-		cluster_config_set(&config, 1, *cluster, MULTI_WARPS * 32, ordinary_bytes, NULL);
+		cluster_config_set(&config, 1, cluster, MULTI_WARPS * 32, (uint32_t) device->shared_bytes,
+						   NULL);
 		error = cudaOccupancyMaxActiveClusters(&clusters,
 											   search_block_kernel<WALK_HALF_DOT, MULTI_WARPS>,
 											   &config.config);
-		if (error == cudaSuccess && clusters > 0)
-			break;
+		/* not every device runs clusters of more than 8 */
+		device->clusters[cluster] = error == cudaSuccess && clusters > 0 ? (uint32_t) clusters : 0;
 		(void) cudaGetLastError();
 	}
 	return cudaSuccess;

@@ -8,6 +8,14 @@
  * Rows are drawn from 200 clusters on a manifold of 16 dimensions.  The graph is built by
  * build_index(), 32 of 64, and loaded as the service does: through 4 MB pieces of registered
  * memory.  One line a measurement.
+ *
+ * CLUSTERS in the environment: only the latencies of batches, once for each word of it, which says
+ * how many blocks answer a query of a batch:
+ *	fit		what the engine chooses: the most of which all queries' run at once
+ *	powers	of these, powers of two alone
+ *	product	the largest power of two that times the queries is no more than the multiprocessors,
+ *			whether they run at once or not
+ *	N		so many
  */
 #include <algorithm>
 #include <math.h>
@@ -18,7 +26,7 @@
 #include <time.h>
 #include <vector>
 
-#include "../../../src/engine.h"
+#include "../../../kernels/index.cuh"
 
 extern "C"
 {
@@ -243,10 +251,58 @@ recall(gg_index *index, uint32_t itopk)
 	return (double) hits / ((double) QUERIES * K);
 }
 
+/* device->clusters, as the word of CLUSTERS has it. */
+static void
+set_clusters(const char *word, const search_device *found, search_device *device)
+{
+	const bool	fit = strcmp(word, "fit") == 0;
+	const bool	powers = strcmp(word, "powers") == 0;
+	const bool	product = strcmp(word, "product") == 0;
+
+	for (uint32_t cluster = 1; cluster <= MAX_CLUSTER; cluster++)
+	{
+		const bool	power = (cluster & (cluster - 1)) == 0;
+
+		if (fit || (powers && power))
+			device->clusters[cluster] = found->clusters[cluster];
+		else if (product && power)
+			device->clusters[cluster] = (uint32_t) found->sms / cluster;
+		else
+			device->clusters[cluster] = (uint32_t) atoi(word) == cluster ? UINT32_MAX : 0;
+	}
+}
+
+static void
+bench_batches(gg_index *index, uint32_t itopk)
+{
+	static const uint32_t batches[] = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 256};
+
+	for (uint32_t count : batches)
+		bench_latency("graph", index, NULL, false, itopk, count);
+}
+
+static void
+bench_clusters(gg_index *index, const char *words, const std::vector<uint32_t> &itopks)
+{
+	const search_device found = index->device;
+	char	   *copy = strdup(words);
+	char	   *rest = NULL;
+
+	for (char *word = strtok_r(copy, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest))
+	{
+		set_clusters(word, &found, &index->device);
+		printf("clusters       %s\n", word);
+		for (uint32_t itopk : itopks)
+			bench_batches(index, itopk);
+	}
+	index->device = found;
+	free(copy);
+}
+
 int
 main(int argc, char **argv)
 {
-	static const uint32_t batches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+	const char *words = getenv("CLUSTERS");
 	const char *metric = argc > 3 ? argv[3] : "l2";
 	std::vector<uint32_t> itopks;
 	std::vector<uint32_t> pivots;
@@ -321,21 +377,32 @@ main(int argc, char **argv)
 	write_part(delta, GG_PART_ROWS, data.rows, shape.capacity * row_bytes);
 	must_ok(gg_cuda_engine.index_finish(delta, shape.capacity, NULL), "index_finish");
 
+	printf("fit            ");
+	for (uint32_t cluster = 1; cluster <= MAX_CLUSTER; cluster++)
+		printf(" %u x %u", index->device.clusters[cluster], cluster);
+	printf("\n");
+	if (words != NULL)
+	{
+		bench_clusters(index, words, itopks);
+		itopks.clear();
+	}
 	for (uint32_t itopk : itopks)
 	{
 		printf("recall@10      itopk %4u  %.4f\n", itopk, recall(index, itopk));
-		for (uint32_t count : batches)
-			bench_latency("graph", index, NULL, false, itopk, count);
+		bench_batches(index, itopk);
 		bench_latency("graph + delta", index, delta, false, itopk, 1);
 		bench_latency("graph + delta", index, delta, false, itopk, 64);
 		for (uint32_t count : {8u, 16u, 32u, 64u, 128u, 256u})
 			for (uint32_t lanes = 1; lanes <= GG_SERVE_LANES; lanes *= 2)
 				bench_throughput(index, itopk, count, lanes);
 	}
-	for (uint32_t count : {1u, 8u, 64u, 256u})
-		bench_latency("exact, delta", delta, NULL, true, K, count);
-	for (uint32_t count : {1u, 8u, 64u})
-		bench_latency("exact, all", index, NULL, true, K, count);
+	if (words == NULL)
+	{
+		for (uint32_t count : {1u, 8u, 64u, 256u})
+			bench_latency("exact, delta", delta, NULL, true, K, count);
+		for (uint32_t count : {1u, 8u, 64u})
+			bench_latency("exact, all", index, NULL, true, K, count);
+	}
 	gg_cuda_engine.serve_close(server);
 	gg_cuda_engine.index_close(index);
 	gg_cuda_engine.index_close(delta);

@@ -820,7 +820,9 @@ large_cases(void)
 			 0.98);
 	knn_case(SAME, 20000, 24, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
 	knn_case(OUTLIER, 20000, 24, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_PIVOT_CELLS, 0.98);
-	/* enough pivots for cells of their own */
+	/* enough pivots for cells of their own: just so, and many */
+	knn_case(CLUSTERS, 530000, 16, GG_METRIC_L2, GG_ELEMENT_F32, 32, GG_INIT_PIVOT_CELLS,
+			 0.95);
 	knn_case(CLUSTERS, 2200000, 16, GG_METRIC_L2, GG_ELEMENT_F32, 32, GG_INIT_PIVOT_CELLS,
 			 0.95);
 	/* n a multiple of k, where strided random starts fall apart */
@@ -872,6 +874,8 @@ build_cases(void)
 		build_case(VANISHING, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
 		build_case(GAUSS, 30000, 100, GG_METRIC_IP, GG_ELEMENT_F32, 64, 128, GG_INIT_PIVOT_CELLS);
 		build_case(GAUSS, 20000, 20, GG_METRIC_L2, GG_ELEMENT_F32, 256, 512, GG_INIT_PIVOT_CELLS);
+		/* pivots in cells of their own */
+		build_case(CLUSTERS, 530000, 16, GG_METRIC_L2, GG_ELEMENT_F32, 16, 32, GG_INIT_PIVOT_CELLS);
 	}
 }
 

@@ -387,7 +387,9 @@ check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
 static void
 check_batches(scene *s, uint32_t k, uint32_t itopk)
 {
-	static const uint32_t batches[] = {1, 2, 31, 132, 1000};
+	/* clusters of many sizes, whatever the device; then a block a query, then a warp */
+	static const uint32_t batches[] = {1, 2, 7, 8, 9, 11, 13, 14, 15, 16, 18, 20, 24, 27, 31, 33,
+									   42, 44, 52, 66, 67, 132, 1000};
 	gg_search_params params = {.k = k,.itopk_size = itopk};
 	answers		all = answers_make(s->nq, k);
 
