@@ -268,13 +268,13 @@ OwnSlot(uint64 *ticket)
 
 bool
 GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32 lists, bool delta,
-				bool exact, uint32 k, uint32 itopk_size, GgServiceAnswer *answer, GgWhy *why)
+				uint32 k, uint32 itopk_size, GgServiceAnswer *answer, GgReason *reason)
 {
 	Wanted		wanted;
 	GgSlot	   *slot;
 	uint64		start;
 
-	*why = GG_CPU_NO_SERVICE;
+	*reason = GG_REASON_NO_SERVICE;
 	if (gg_service == NULL)
 		return false;
 	wanted.device = gg_service->devices[ref->device];
@@ -291,12 +291,12 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 		wanted.lists[wanted.nlists++] = ref->nsegments;
 	Assert(wanted.nlists > 0);
 
-	*why = GG_CPU_TOO_LARGE;
+	*reason = GG_REASON_TOO_LARGE;
 	if ((uint64) (wanted.lists[wanted.nlists - 1] + 1) * k > GG_SLOT_CANDIDATES || dim > GG_MAX_DIM ||
 		k > GG_MAX_ITOPK || itopk_size > GG_MAX_ITOPK)
 		return false;
 
-	*why = GG_CPU_BUSY;
+	*reason = GG_REASON_BUSY;
 	slot = wanted.slot = gg_fault == GG_FAULT_RING_FULL ? NULL : OwnSlot(&wanted.ticket);
 	if (slot == NULL)
 		return false;
@@ -312,7 +312,6 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 	slot->nlists = ref->nsegments + 1;
 	slot->lists = lists;
 	slot->delta = delta;
-	slot->exact = exact;
 	slot->k = k;
 	slot->itopk_size = itopk_size;
 	slot->fault = gg_fault;
@@ -334,11 +333,11 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 
 	if (!Await(&wanted, start))
 	{
-		*why = GG_CPU_FAILED;
+		*reason = GG_REASON_FAILED;
 		if (pg_atomic_read_u64(&slot->word) == GgSlotWord(wanted.ticket, GG_SLOT_FAILED))
 		{
 			pg_read_barrier();
-			*why = slot->why;
+			*reason = slot->reason;
 		}
 		Abandon();
 		return false;
@@ -356,7 +355,7 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 	answer->k = k;
 	answer->nodes = slot->nodes;
 	answer->distances = slot->distances;
-	*why = GG_BY_DEVICE;
+	*reason = GG_REASON_NONE;
 	return true;
 }
 
@@ -364,21 +363,21 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 
 /* Reasons that are nobody's failure. */
 static bool
-IsChoice(GgWhy why)
+IsChoice(GgReason reason)
 {
-	return why == GG_BY_DEVICE || why == GG_CPU_SETTING || why == GG_CPU_LOCAL || why == GG_CPU_SMALL;
+	return reason == GG_REASON_NONE || reason == GG_REASON_SETTING || reason == GG_REASON_LOCAL || reason == GG_REASON_SMALL;
 }
 
 const char *
-GgWhyText(GgWhy why)
+GgReasonText(GgReason reason)
 {
-	switch (why)
+	switch (reason)
 	{
-		case GG_BY_DEVICE:
+		case GG_REASON_NONE:
 			return "A GPU answers.";
-		case GG_CPU_SETTING:
+		case GG_REASON_SETTING:
 			return "gpugraph.engine is \"cpu\".";
-		case GG_CPU_NO_SERVICE:
+		case GG_REASON_NO_SERVICE:
 #ifndef GG_WITH_CUDA
 			if (gg_service_engine == GG_SERVICE_CUDA)
 				return "This gpugraph was built without CUDA.";
@@ -386,21 +385,21 @@ GgWhyText(GgWhy why)
 			if (gg_service == NULL)
 				return "There is no GPU service: it needs gpugraph in shared_preload_libraries, and gpugraph.devices.";
 			return "No worker of the GPU service has a device that works.";
-		case GG_CPU_NOT_RESIDENT:
+		case GG_REASON_NOT_RESIDENT:
 			return "The index is not on a GPU.";
-		case GG_CPU_LOADING:
+		case GG_REASON_LOADING:
 			return "The index is being loaded to a GPU.";
-		case GG_CPU_MEMORY:
+		case GG_REASON_MEMORY:
 			return "The index does not fit into what gpugraph.device_memory allows.";
-		case GG_CPU_BUSY:
+		case GG_REASON_BUSY:
 			return "The GPU service has no room for the query.";
-		case GG_CPU_FAILED:
+		case GG_REASON_FAILED:
 			return "The GPU, or the load of the index to it, failed; the server log has the cause.";
-		case GG_CPU_TOO_LARGE:
+		case GG_REASON_TOO_LARGE:
 			return "The query asks for more candidates than the GPU service takes.";
-		case GG_CPU_LOCAL:
+		case GG_REASON_LOCAL:
 			return "Only this session can read the index.";
-		case GG_CPU_SMALL:
+		case GG_REASON_SMALL:
 			return "The index has so few rows that an exact scan is as fast.";
 		default:
 			return "The reason is not known.";
@@ -408,38 +407,38 @@ GgWhyText(GgWhy why)
 }
 
 void
-GgRequireDevice(Relation index, GgWhy why)
+GgRequireDevice(Relation index, GgReason reason)
 {
-	if (gg_engine_setting != GG_ENGINE_CUDA || IsChoice(why))
+	if (gg_engine_setting != GG_ENGINE_CUDA || IsChoice(reason))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("gpugraph.engine is \"cuda\" but no GPU can search index \"%s\"",
 					RelationGetRelationName(index)),
-			 errdetail("%s", GgWhyText(why)),
+			 errdetail("%s", GgReasonText(reason)),
 			 errhint("Set gpugraph.engine to \"auto\" or \"cpu\" to use the CPU.")));
 }
 
 void
-GgFallBack(Relation index, GgWhy why)
+GgFallBack(Relation index, GgReason reason)
 {
 	const uint64 pause_us = 60 * UINT64CONST(1000000);
 	uint64		last;
 	uint64		now;
 
-	GgRequireDevice(index, why);
+	GgRequireDevice(index, reason);
 
 	/* an index on its way to the device is usual; without a device its worker has told */
-	if (IsChoice(why) || why == GG_CPU_NO_SERVICE || why == GG_CPU_LOADING ||
-		why == GG_CPU_NOT_RESIDENT)
+	if (IsChoice(reason) || reason == GG_REASON_NO_SERVICE || reason == GG_REASON_LOADING ||
+		reason == GG_REASON_NOT_RESIDENT)
 		return;
 	now = GgNowMicros();
-	last = pg_atomic_read_u64(&gg_service->told_us[why]);
+	last = pg_atomic_read_u64(&gg_service->told_us[reason]);
 	if ((last != 0 && now < last + pause_us) ||
-		!pg_atomic_compare_exchange_u64(&gg_service->told_us[why], &last, now))
+		!pg_atomic_compare_exchange_u64(&gg_service->told_us[reason], &last, now))
 		return;
 	ereport(LOG,
 			(errmsg("gpugraph: searches of index \"%s\" use the CPU", RelationGetRelationName(index)),
-			 errdetail("%s", GgWhyText(why)),
+			 errdetail("%s", GgReasonText(reason)),
 			 errhint("This is told once a minute; gpugraph_stat_index counts the searches.")));
 }

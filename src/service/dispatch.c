@@ -39,7 +39,7 @@ typedef struct SlotQuery
 {
 	bool		live;
 	bool		failed;
-	GgWhy		why;			/* failed */
+	GgReason	reason;			/* failed */
 	uint32		ticket;			/* low half */
 	uint32		items;			/* waiting or in flight */
 	uint32		entry;			/* pinned */
@@ -104,9 +104,9 @@ Wake(GgSlot *slot)
 
 /* Tell the backend that no answer will come; nothing in flight may name the slot. */
 static void
-FailSlot(GgSlot *slot, uint64 ticket, GgSlotState state, GgWhy why)
+FailSlot(GgSlot *slot, uint64 ticket, GgSlotState state, GgReason reason)
 {
-	slot->why = why;
+	slot->reason = reason;
 	pg_write_barrier();
 	if (ChangeState(slot, ticket, state, GG_SLOT_FAILED))
 	{
@@ -133,7 +133,7 @@ EndQuery(uint32 number)
 	if ((uint32) ticket != query->ticket)
 		return;
 	if (query->failed)
-		FailSlot(slot, ticket, GG_SLOT_RUNNING, query->why);
+		FailSlot(slot, ticket, GG_SLOT_RUNNING, query->reason);
 	else if (ChangeState(slot, ticket, GG_SLOT_ABANDONED, GG_SLOT_FREE))
 		device->stats.abandoned++;
 	else
@@ -141,7 +141,7 @@ EndQuery(uint32 number)
 }
 
 static void
-EndItem(uint32 number, bool failed, GgWhy why)
+EndItem(uint32 number, bool failed, GgReason reason)
 {
 	SlotQuery  *query = &queries[number];
 
@@ -149,7 +149,7 @@ EndItem(uint32 number, bool failed, GgWhy why)
 	if (failed)
 	{
 		query->failed = true;
-		query->why = why;
+		query->reason = reason;
 	}
 	if (--query->items == 0)
 		EndQuery(number);
@@ -179,7 +179,7 @@ Poll(void)
 			flight->count--;
 			flight->slots[i] = flight->slots[flight->count];
 			flight->tickets[i] = flight->tickets[flight->count];
-			EndItem(number, false, GG_BY_DEVICE);
+			EndItem(number, false, GG_REASON_NONE);
 		}
 		if (flight->count > 0)
 		{
@@ -202,7 +202,7 @@ FailLane(uint32 lane)
 		if (flight->lane != lane)
 			continue;
 		while (flight->count > 0)
-			EndItem(flight->slots[--flight->count], true, GG_CPU_FAILED);
+			EndItem(flight->slots[--flight->count], true, GG_REASON_FAILED);
 	}
 	Poll();						/* takes the empty flights away */
 }
@@ -277,7 +277,7 @@ SubmitBatch(const gg_serve_batch *batch, gg_index *index, uint32 lane)
 		spare = flight;
 		GgDeviceTrouble(&status);
 		for (uint32 i = 0; i < batch->count; i++)
-			EndItem(batch->slots[i], true, GG_CPU_FAILED);
+			EndItem(batch->slots[i], true, GG_REASON_FAILED);
 		return;
 	}
 	stats->batches++;
@@ -451,7 +451,7 @@ Take(uint32 number, uint64 ticket)
 		InjectFault((GgFault) slot->fault);
 		if (slot->fault == GG_FAULT_LAUNCH)
 		{
-			FailSlot(slot, ticket, GG_SLOT_RUNNING, GG_CPU_FAILED);
+			FailSlot(slot, ticket, GG_SLOT_RUNNING, GG_REASON_FAILED);
 			return;
 		}
 	}
@@ -460,7 +460,7 @@ Take(uint32 number, uint64 ticket)
 	if (query->indexes == NULL)
 	{
 		/* evicted since the backend looked */
-		FailSlot(slot, ticket, GG_SLOT_RUNNING, GG_CPU_NOT_RESIDENT);
+		FailSlot(slot, ticket, GG_SLOT_RUNNING, GG_REASON_NOT_RESIDENT);
 		return;
 	}
 	query->live = true;
@@ -473,13 +473,13 @@ Take(uint32 number, uint64 ticket)
 	{
 		for (uint32 list = 0; list + 1 < slot->nlists; list++)
 			if (slot->lists & ((uint32) 1 << list))
-				AddItem(slot, number, list, slot->exact);
+				AddItem(slot, number, list, false);
 		if (slot->delta)
 			AddItem(slot, number, slot->nlists - 1, true);
-		EndItem(number, false, GG_BY_DEVICE);
+		EndItem(number, false, GG_REASON_NONE);
 	}
 	else
-		EndItem(number, true, GG_CPU_FAILED);
+		EndItem(number, true, GG_REASON_FAILED);
 }
 
 static bool
@@ -566,7 +566,7 @@ GgDispatchStart(GgDevice *mine)
 		uint64		word = pg_atomic_read_u64(&slot->word);
 
 		if ((uint32) GgSlotTicket(word) == ticket)
-			FailSlot(slot, GgSlotTicket(word), GG_SLOT_QUEUED, GG_CPU_NO_SERVICE);
+			FailSlot(slot, GgSlotTicket(word), GG_SLOT_QUEUED, GG_REASON_NO_SERVICE);
 	}
 	for (uint32 i = 0; i < gg_service->nslots; i++)
 	{
@@ -576,7 +576,7 @@ GgDispatchStart(GgDevice *mine)
 		if (gg_service->devices[slot->device] != device)
 			continue;
 		if (GgSlotStateOf(word) == GG_SLOT_RUNNING || GgSlotStateOf(word) == GG_SLOT_ABANDONED)
-			FailSlot(slot, GgSlotTicket(word), GG_SLOT_RUNNING, GG_CPU_FAILED);
+			FailSlot(slot, GgSlotTicket(word), GG_SLOT_RUNNING, GG_REASON_FAILED);
 	}
 }
 
@@ -623,7 +623,7 @@ GgDispatchStop(void)
 		uint64		word = pg_atomic_read_u64(&slot->word);
 
 		if ((uint32) GgSlotTicket(word) == ticket)
-			FailSlot(slot, GgSlotTicket(word), GG_SLOT_QUEUED, GG_CPU_NO_SERVICE);
+			FailSlot(slot, GgSlotTicket(word), GG_SLOT_QUEUED, GG_REASON_NO_SERVICE);
 	}
 	for (uint32 i = 0; i < gg_service->nslots; i++)
 	{

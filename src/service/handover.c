@@ -327,7 +327,7 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 }
 
 GgLoad *
-GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
+GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 {
 	static bool registered = false;
 	GgLoad		local;
@@ -338,12 +338,12 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
 	local.builder = true;
 	if (gg_service == NULL || (local.device = GgChooseDevice(&local.device_number)) == NULL)
 	{
-		*why = GG_CPU_NO_SERVICE;
+		*reason = GG_REASON_NO_SERVICE;
 		return NULL;
 	}
 	if (RelationUsesLocalBuffers(index))
 	{
-		*why = GG_CPU_LOCAL;
+		*reason = GG_REASON_LOCAL;
 		return NULL;
 	}
 	if (!registered)
@@ -356,7 +356,7 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
 	if (!AssignLoad(&local, index, meta))
 	{
 		pfree(load);
-		*why = GG_CPU_BUSY;
+		*reason = GG_REASON_BUSY;
 		return NULL;
 	}
 	*load = local;
@@ -369,7 +369,7 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
 	GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
 	if (!GgLoadWaitUntilOpen(load))
 	{
-		*why = GgLoadStateOf(load) == GG_LOAD_ENDED ? GgLoadJobOf(load)->why : GG_CPU_NO_SERVICE;
+		*reason = GgLoadStateOf(load) == GG_LOAD_ENDED ? GgLoadJobOf(load)->reason : GG_REASON_NO_SERVICE;
 		GgLoadAbort(load);
 		return NULL;
 	}

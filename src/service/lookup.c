@@ -76,7 +76,7 @@ typedef enum Asker
 typedef struct Obstacle
 {
 	bool		failed;			/* a load or refresh failed after since_us */
-	GgWhy		why;
+	GgReason	reason;
 	char		error[160];
 	uint32		use;			/* of the index's entry; 0 when there is none */
 	int			device;			/* where that is */
@@ -286,7 +286,7 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 		job->relation = resident->relation;
 		job->key = resident->key;
 		strlcpy(job->name, resident->name, sizeof(job->name));
-		job->why = GG_CPU_FAILED;
+		job->reason = GG_REASON_FAILED;
 		job->began_us = GgNowMicros();
 		pg_atomic_write_u64(&job->claimed, (uint64) serial << 32);
 		pg_atomic_write_u64(&job->filled, (uint64) serial << 32);
@@ -462,7 +462,7 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 /* A READY entry: true when the scan can use it. */
 static bool
 UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta, Asker asker,
-		 GgResidentRef *ref, GgWhy *why)
+		 GgResidentRef *ref, GgReason *reason)
 {
 	GgResident *resident = &device->residents[entry];
 
@@ -470,11 +470,11 @@ UseReady(GgDevice *device, int number, uint32 entry, const GgMetaPageData *meta,
 	if (resident->key.generation != meta->generation && !SameSegments(resident, meta))
 	{
 		if (resident->key.generation > meta->generation)
-			*why = GG_CPU_NOT_RESIDENT;
+			*reason = GG_REASON_NOT_RESIDENT;
 		else if (resident->failures > 0 && pg_atomic_read_u32(&resident->refresh) == 0)
-			*why = resident->why;	/* or who waits for a load would wait for ever */
+			*reason = resident->reason;	/* or who waits for a load would wait for ever */
 		else
-			*why = GG_CPU_LOADING;
+			*reason = GG_REASON_LOADING;
 		return false;
 	}
 	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);
@@ -508,7 +508,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, Asker asker, uint64 since
 	int			number;
 
 	obstacle->failed = false;
-	obstacle->why = GG_CPU_FAILED;
+	obstacle->reason = GG_REASON_FAILED;
 	obstacle->use = 0;
 	for (number = 0; number < gg_service->ndevices; number++)
 	{
@@ -534,19 +534,19 @@ LookupOnce(Relation index, const GgMetaPageData *meta, Asker asker, uint64 since
 					/* who is about to report that the refresh failed must not start one more */
 					hit = UseReady(device, number, entry, meta,
 								   since_us == 0 || resident->failed_us < since_us ?
-								   asker : ASKED_BY_QUERY, ref, &obstacle->why);
+								   asker : ASKED_BY_QUERY, ref, &obstacle->reason);
 					break;
 				case GG_RESIDENT_FAILED:
 					tried[number] = failed = true;
-					obstacle->why = resident->why;
+					obstacle->reason = resident->reason;
 					if (since_us != 0 ? resident->failed_us < since_us : GgNowMicros() >= resident->retry_us)
 						retry = device;
 					break;
 				case GG_RESIDENT_EVICTING:
-					obstacle->why = GG_CPU_NOT_RESIDENT;
+					obstacle->reason = GG_REASON_NOT_RESIDENT;
 					break;
 				default:
-					obstacle->why = GG_CPU_LOADING;
+					obstacle->reason = GG_REASON_LOADING;
 					break;
 			}
 			over = resident->state != GG_RESIDENT_FAILED;
@@ -564,7 +564,7 @@ LookupOnce(Relation index, const GgMetaPageData *meta, Asker asker, uint64 since
 
 	if (!up)
 	{
-		obstacle->why = GG_CPU_NO_SERVICE;
+		obstacle->reason = GG_REASON_NO_SERVICE;
 		return false;
 	}
 
@@ -575,28 +575,28 @@ LookupOnce(Relation index, const GgMetaPageData *meta, Asker asker, uint64 since
 	if (device != NULL)
 	{
 		Request(device, index, meta, asker);
-		obstacle->why = GG_CPU_LOADING;
+		obstacle->reason = GG_REASON_LOADING;
 	}
 	else if (!failed)
-		obstacle->why = GG_CPU_LOADING;
+		obstacle->reason = GG_REASON_LOADING;
 	return false;
 }
 
 /* Can there be a copy at all? */
 static bool
-CanBeResident(Relation index, const GgMetaPageData *meta, GgWhy *why)
+CanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
 {
 	uint64		rows;
 
 	if (gg_service == NULL)
 	{
-		*why = GG_CPU_NO_SERVICE;
+		*reason = GG_REASON_NO_SERVICE;
 		return false;
 	}
 	if (RelationUsesLocalBuffers(index) || index->rd_createSubid != InvalidSubTransactionId ||
 		GgFirstLocatorSubid(index) != InvalidSubTransactionId)
 	{
-		*why = GG_CPU_LOCAL;
+		*reason = GG_REASON_LOCAL;
 		return false;
 	}
 	rows = GgFullDeltaPages(meta);
@@ -604,7 +604,7 @@ CanBeResident(Relation index, const GgMetaPageData *meta, GgWhy *why)
 		rows += meta->segments[i].nodes;
 	if (rows == 0)
 	{
-		*why = GG_CPU_SMALL;
+		*reason = GG_REASON_SMALL;
 		return false;
 	}
 	return true;
@@ -650,26 +650,26 @@ WaitForLoad(Relation index, const Obstacle *obstacle)
 }
 
 bool
-GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref, GgWhy *why)
+GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref, GgReason *reason)
 {
 	Obstacle	obstacle;
 
-	if (!CanBeResident(index, meta, why))
+	if (!CanBeResident(index, meta, reason))
 		return false;
 	for (;;)
 	{
 		if (LookupOnce(index, meta, ASKED_BY_QUERY, 0, ref, &obstacle))
 			return true;
-		if (gg_engine_setting != GG_ENGINE_CUDA || obstacle.why != GG_CPU_LOADING)
+		if (gg_engine_setting != GG_ENGINE_CUDA || obstacle.reason != GG_REASON_LOADING)
 			break;
 		if (KeepsLoadersOut(index))
 		{
-			obstacle.why = GG_CPU_LOCAL;
+			obstacle.reason = GG_REASON_LOCAL;
 			break;
 		}
 		WaitForLoad(index, &obstacle);
 	}
-	*why = obstacle.why;
+	*reason = obstacle.reason;
 	return false;
 }
 
@@ -715,18 +715,18 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 	Asker		asker = GgMayMaintainAll(GetUserId()) ? ASKED_BY_MAINTAINER : ASKED_BY_USER;
 	GgResidentRef ref;
 	Obstacle	obstacle;
-	GgWhy		why;
+	GgReason	reason;
 	uint64		bytes = 0;
 
 	GgOpenInspected(PG_GETARG_OID(0), GG_READ_INDEX, &inspected);
 	for (;;)
 	{
 		GgReadMeta(inspected.index, meta);
-		if (!CanBeResident(inspected.index, meta, &why))
+		if (!CanBeResident(inspected.index, meta, &reason))
 		{
-			if (why == GG_CPU_NO_SERVICE)
+			if (reason == GG_REASON_NO_SERVICE)
 				ReportNoService();
-			if (why == GG_CPU_LOCAL)
+			if (reason == GG_REASON_LOCAL)
 				ReportLocal(inspected.index);
 			break;				/* empty: there is nothing to bring */
 		}
@@ -746,12 +746,12 @@ gpugraph_prewarm(PG_FUNCTION_ARGS)
 			if (current)
 				break;
 		}
-		else if (obstacle.why == GG_CPU_NO_SERVICE &&
+		else if (obstacle.reason == GG_REASON_NO_SERVICE &&
 				 (!IsStarting() || GgNowMicros() - began_us > START_US))
 			ReportNoService();
 		if (obstacle.failed)
 			ereport(ERROR,
-					(errcode(obstacle.why == GG_CPU_MEMORY ? ERRCODE_OUT_OF_MEMORY : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					(errcode(obstacle.reason == GG_REASON_MEMORY ? ERRCODE_OUT_OF_MEMORY : ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("could not load index \"%s\" onto the device", RelationGetRelationName(inspected.index)),
 					 errdetail("%s", obstacle.error)));
 		if (KeepsLoadersOut(inspected.index))

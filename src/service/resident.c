@@ -295,7 +295,7 @@ CheckLimit(void)
 	device->limit_bytes = limit;
 	/* what did not fit may fit now */
 	for (uint32 entry = 0; entry < GG_MAX_RESIDENT; entry++)
-		if (device->residents[entry].state == GG_RESIDENT_FAILED && device->residents[entry].why == GG_CPU_MEMORY)
+		if (device->residents[entry].state == GG_RESIDENT_FAILED && device->residents[entry].reason == GG_REASON_MEMORY)
 			device->residents[entry].retry_us = 0;
 	LWLockRelease(device->lock);
 	KeepToLimit();

@@ -41,11 +41,11 @@ static gg_status device_lost;	/* an upload's, GG_OK while there is none */
 
 /* Set why a load failed, unless somebody was first, and have it given up. */
 static void
-FailLoad(GgLoadJob *job, uint32 serial, GgWhy why, const char *error)
+FailLoad(GgLoadJob *job, uint32 serial, GgReason reason, const char *error)
 {
 	if (job->error[0] == '\0' && !job->quiet)
 	{
-		job->why = why;
+		job->reason = reason;
 		strlcpy(job->error, error, sizeof(job->error));
 	}
 	GgLoadFlag(job, serial, GG_LOAD_ABORT | GG_LOAD_ORPHAN);
@@ -62,7 +62,7 @@ StartLoader(int load)
 	if (!GgStartLoader(device_number, load, serial, job->database, false, &loads[load].handle))
 	{
 		loads[load].handle = NULL;
-		FailLoad(job, serial, GG_CPU_FAILED, "no background worker is free to load it: raise max_worker_processes");
+		FailLoad(job, serial, GG_REASON_FAILED, "no background worker is free to load it: raise max_worker_processes");
 	}
 	MemoryContextSwitchTo(old);
 }
@@ -185,11 +185,11 @@ LoadFailed(int load, uint32 serial, bool no_room)
 
 			if (no_room)
 				retry_ms = NO_ROOM_RETRY_MS;
-			else if (job->why == GG_CPU_MEMORY)
+			else if (job->reason == GG_REASON_MEMORY)
 				retry_ms = RETRY_MAX_MS;
 			tell = IsNewCause(resident->error, job->error);
 			strlcpy(resident->error, job->error, sizeof(resident->error));
-			resident->why = job->why;
+			resident->reason = job->reason;
 			resident->failures++;
 			resident->failed_at = GetCurrentTimestamp();
 			resident->failed_us = GgNowMicros();
@@ -203,7 +203,7 @@ LoadFailed(int load, uint32 serial, bool no_room)
 			pg_atomic_write_u32(&resident->refresh, 0);
 			forget = job->quiet ?
 				job->key.instance != resident->key.instance || job->key.database != resident->key.database :
-				job->why == GG_CPU_MEMORY && StandsInItsWay(resident, job);
+				job->reason == GG_REASON_MEMORY && StandsInItsWay(resident, job);
 		}
 		else if (resident->state == GG_RESIDENT_LOADING)
 			resident->state = job->quiet ? GG_RESIDENT_FREE : GG_RESIDENT_FAILED;
@@ -251,7 +251,7 @@ GrantLoad(int load, uint32 serial)
 			busy = true;
 			break;
 		case GG_ROOM_NONE:
-			job->why = GG_CPU_MEMORY;
+			job->reason = GG_REASON_MEMORY;
 			GgFormatBytes(need, sizeof(need), bytes);
 			GgFormatBytes(limit, sizeof(limit), GgLimitBytes());
 			if (bytes > GgLimitBytes())
@@ -290,7 +290,7 @@ LoadBroken(int load, uint32 serial)
 		device_lost = *status;
 	if (job->error[0] == '\0')
 	{
-		job->why = memory ? GG_CPU_MEMORY : GG_CPU_FAILED;
+		job->reason = memory ? GG_REASON_MEMORY : GG_REASON_FAILED;
 		strlcpy(job->error, status->message, sizeof(job->error));
 	}
 	LoadFailed(load, serial, false);
@@ -466,7 +466,7 @@ WatchOwner(int load, uint64 word)
 		case GG_LOAD_SHAPED:
 		case GG_LOAD_CREATE:
 		case GG_LOAD_OPEN:
-			FailLoad(job, serial, GG_CPU_FAILED, "its loader ended early");
+			FailLoad(job, serial, GG_REASON_FAILED, "its loader ended early");
 			GgUploadKick(upload);
 			break;
 		default:

@@ -76,21 +76,21 @@ extern int	gg_fault;			/* gpugraph.fault, GgFault; superuser */
 #define GG_SLOT_CANDIDATES	4096	/* room for answers: lists x k */
 
 /* Why a query was answered where it was; for the counters and for gpugraph.engine = cuda. */
-typedef enum GgWhy
+typedef enum GgReason
 {
-	GG_BY_DEVICE = 0,
-	GG_CPU_SETTING,				/* gpugraph.engine = cpu */
-	GG_CPU_NO_SERVICE,			/* not preloaded, no device, no live worker */
-	GG_CPU_NOT_RESIDENT,		/* not loaded, and not asked for just now (autoload off, or it failed lately) */
-	GG_CPU_LOADING,
-	GG_CPU_MEMORY,				/* does not fit under gpugraph.device_memory */
-	GG_CPU_BUSY,				/* ring full, or the slot still in use by an abandoned query */
-	GG_CPU_FAILED,				/* launch or device failed */
-	GG_CPU_TOO_LARGE,			/* lists x k above GG_SLOT_CANDIDATES */
-	GG_CPU_LOCAL,				/* temporary, or created by this transaction: nobody else can read it */
-	GG_CPU_SMALL,				/* so few rows that an exact scan is as fast */
-	GG_NWHY
-} GgWhy;
+	GG_REASON_NONE = 0,			/* the device answered */
+	GG_REASON_SETTING,				/* gpugraph.engine = cpu */
+	GG_REASON_NO_SERVICE,			/* not preloaded, no device, no live worker */
+	GG_REASON_NOT_RESIDENT,		/* not loaded, and not asked for just now (autoload off, or it failed lately) */
+	GG_REASON_LOADING,
+	GG_REASON_MEMORY,				/* does not fit under gpugraph.device_memory */
+	GG_REASON_BUSY,				/* ring full, or the slot still in use by an abandoned query */
+	GG_REASON_FAILED,				/* launch or device failed */
+	GG_REASON_TOO_LARGE,			/* lists x k above GG_SLOT_CANDIDATES */
+	GG_REASON_LOCAL,				/* temporary, or created by this transaction: nobody else can read it */
+	GG_REASON_SMALL,				/* so few rows that an exact scan is as fast */
+	GG_NREASONS
+} GgReason;
 
 /*
  * A slot: one a PGPROC (backends and background workers), so that no two queries of one process are under way at once.  The
@@ -102,7 +102,7 @@ typedef enum GgWhy
  *	RUNNING -> FREE		the backend, when done[0 .. nlists) all have reached the ticket
  *	QUEUED|RUNNING -> ABANDONED		the backend, cancelled; it then goes its way at once.
  *	ABANDONED -> FREE	the worker, when nothing in flight writes the slot any more
- *	QUEUED|RUNNING -> FAILED		the worker, with why; FAILED -> FREE by the backend, also when it has seen the answer
+ *	QUEUED|RUNNING -> FAILED		the worker, with reason; FAILED -> FREE by the backend, also when it has seen the answer
  *
  * A process that ends abandons its slot (before_shmem_exit).  A backend that finds its slot not FREE when it
  * has a new query uses the CPU.  A worker that starts frees every slot that a worker of the same device left behind; until
@@ -136,13 +136,12 @@ typedef struct GgSlot
 	uint32		nlists;			/* segments + 1, whether there is a delta or not */
 	uint32		lists;			/* bitmap over 32 segments ... */
 	bool		delta;			/* ... and whether the delta (list nlists - 1) is asked for */
-	bool		exact;
 	uint32		k;
 	uint32		itopk_size;
 	int32		fault;			/* GgFault */
 
 	/* written by the worker before FAILED */
-	int32		why;			/* GgWhy */
+	int32		reason;			/* GgReason */
 
 	/* microseconds of a monotonic clock; for the percentiles */
 	uint64		posted_us;
@@ -252,7 +251,7 @@ typedef struct GgResident
 	TimestampTz failed_at;		/* the last of them */
 	uint64		failed_us;
 	uint64		retry_us;		/* FAILED, and of a refresh that failed */
-	GgWhy		why;			/* FAILED: GG_CPU_MEMORY or GG_CPU_FAILED */
+	GgReason	reason;			/* FAILED: GG_REASON_MEMORY or GG_REASON_FAILED */
 	char		error[160];		/* of the last load or refresh that failed */
 } GgResident;
 
@@ -338,7 +337,7 @@ typedef struct GgLoadJob
 
 	/* why it failed; whoever sets the ABORT flag first, or the worker */
 	bool		quiet;			/* nothing to tell anybody: the index is gone or has changed */
-	GgWhy		why;
+	GgReason	reason;
 	char		error[160];
 } GgLoadJob;
 
@@ -387,7 +386,7 @@ typedef struct GgService
 	GgSlot	   *slots;
 	struct GgIndexStats *index_stats;	/* stat.c */
 	LWLock	   *stat_lock;
-	pg_atomic_uint64 told_us[GG_NWHY];	/* of the last LOG line about this reason (client.c); 0: none */
+	pg_atomic_uint64 told_us[GG_NREASONS];	/* of the last LOG line about this reason (client.c); 0: none */
 } GgService;
 
 extern GgService *gg_service;
@@ -419,26 +418,26 @@ typedef struct GgServiceAnswer
 /*
  * Ask the device that ref names.  query: dim floats, unprepared.  lists: which of the ref's lists are wanted (bitmap of segments;
  * the delta, list nsegments, when delta is set).  True: *answer points into the slot, valid until
- * the next call.  False: *why says why the CPU has to answer.
+ * the next call.  False: *reason says why the CPU has to answer.
  * Interruptible; a cancelled query leaves nothing behind.
  */
 extern bool GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32 lists, bool delta,
-							bool exact, uint32 k, uint32 itopk_size, GgServiceAnswer *answer, GgWhy *why);
+							uint32 k, uint32 itopk_size, GgServiceAnswer *answer, GgReason *reason);
 
 /*
  * gpugraph.engine = cuda: what else would be answered by the CPU for this reason is an error.  Reasons that
  * are not failures (LOCAL, SMALL, SETTING) are not.
  */
-extern void GgRequireDevice(Relation index, GgWhy why);
+extern void GgRequireDevice(Relation index, GgReason reason);
 
 /*
  * The CPU answers a query for this reason: an error under gpugraph.engine = cuda as above; else, where the reason is
  * a failure, one LOG line a minute in the whole server.
  */
-extern void GgFallBack(Relation index, GgWhy why);
+extern void GgFallBack(Relation index, GgReason reason);
 
 /* The reason as a sentence, for errdetail(). */
-extern const char *GgWhyText(GgWhy why);
+extern const char *GgReasonText(GgReason reason);
 
 /* ---- worker.c and dispatch.c among themselves --------------------------------- */
 
@@ -482,20 +481,20 @@ GgNowMicros(void)
 
 /*
  * Is this generation of the index on a device?  If not, and the service is up, a load is asked for (once), and
- * *why tells what to tell.  Under gpugraph.engine = cuda waits (interruptibly) for a load under way.
+ * *reason tells what to tell.  Under gpugraph.engine = cuda waits (interruptibly) for a load under way.
  */
-extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref, GgWhy *why);
+extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref, GgReason *reason);
 
 /*
  * Bring one generation of an index to a device: by a loader that reads pages, or by the builder from its own
- * memory.  Begin picks the device and reserves memory, evicting what was used longest ago; NULL (and *why) when
+ * memory.  Begin picks the device and reserves memory, evicting what was used longest ago; NULL (and *reason) when
  * there is no room or no service.  End makes it READY and returns false (with the reason logged) when the device
  * would not.  Abort forgets it; also what happens to a load whose process or (sub)transaction ends early, and
  * to what was made READY when the transaction is rolled back.  The handle is freed with the transaction.
  */
 typedef struct GgLoad GgLoad;
 
-extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why);
+extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason);
 extern void GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data, uint64 bytes);
 extern bool GgLoadEnd(GgLoad *load);
 extern void GgLoadAbort(GgLoad *load);
@@ -525,7 +524,7 @@ extern Size GgStatShmemSize(void);
 extern void GgStatShmemInit(void);
 
 /* One query of an index, answered by device or, for that reason, by the CPU. */
-extern void GgCountQuery(Relation index, GgWhy why, uint64 rows);
+extern void GgCountQuery(Relation index, GgReason reason, uint64 rows);
 
 /* Bucket of a time: its leading three bits; buckets 0 to 3 are the times 0 to 3. */
 static inline int

@@ -220,7 +220,7 @@ StartShmem(void)
 		gg_service->ndevices = ndevices;
 		gg_service->nslots = MaxBackends;
 		gg_service->stat_lock = &locks[ndevices].lock;
-		for (int i = 0; i < GG_NWHY; i++)
+		for (int i = 0; i < GG_NREASONS; i++)
 			pg_atomic_init_u64(&gg_service->told_us[i], 0);
 
 		next = (char *) gg_service + CACHELINEALIGN(sizeof(GgService));

@@ -29,7 +29,7 @@
 typedef struct IndexCounters
 {
 	pg_atomic_uint64 key;		/* database << 32 | relation; 0: free */
-	pg_atomic_uint64 why[GG_NWHY];
+	pg_atomic_uint64 queries[GG_NREASONS];
 	pg_atomic_uint64 rows;
 } IndexCounters;
 
@@ -53,8 +53,8 @@ InitCounters(IndexCounters *counters)
 {
 	pg_atomic_init_u64(&counters->key, 0);
 	pg_atomic_init_u64(&counters->rows, 0);
-	for (int i = 0; i < GG_NWHY; i++)
-		pg_atomic_init_u64(&counters->why[i], 0);
+	for (int i = 0; i < GG_NREASONS; i++)
+		pg_atomic_init_u64(&counters->queries[i], 0);
 }
 
 void
@@ -107,7 +107,7 @@ FindCounters(uint64 key)
 }
 
 void
-GgCountQuery(Relation index, GgWhy why, uint64 rows)
+GgCountQuery(Relation index, GgReason reason, uint64 rows)
 {
 	static struct
 	{
@@ -130,7 +130,7 @@ GgCountQuery(Relation index, GgWhy why, uint64 rows)
 		remembered[place].key = key;
 		remembered[place].resets = resets;
 	}
-	pg_atomic_fetch_add_u64(&remembered[place].counters->why[why], 1);
+	pg_atomic_fetch_add_u64(&remembered[place].counters->queries[reason], 1);
 	if (rows > 0)
 		pg_atomic_fetch_add_u64(&remembered[place].counters->rows, rows);
 }
@@ -369,12 +369,12 @@ IndexRow(IndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = Float8GetDatum(ready ? resident->refresh_s : 0);
 
 	if (counters != NULL)
-		for (int i = GG_BY_DEVICE + 1; i < GG_NWHY; i++)
-			cpu += pg_atomic_read_u64(&counters->why[i]);
-	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->why[GG_BY_DEVICE]) : 0);
+		for (int i = GG_REASON_NONE + 1; i < GG_NREASONS; i++)
+			cpu += pg_atomic_read_u64(&counters->queries[i]);
+	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->queries[GG_REASON_NONE]) : 0);
 	values[c++] = Int64GetDatum((int64) cpu);
-	for (int i = GG_BY_DEVICE + 1; i < GG_NWHY; i++)
-		values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->why[i]) : 0);
+	for (int i = GG_REASON_NONE + 1; i < GG_NREASONS; i++)
+		values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->queries[i]) : 0);
 	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->rows) : 0);
 	nulls[c] = nulls[c + 1] = true;
 	if (resident != NULL && resident->error[0] != '\0')
@@ -428,8 +428,8 @@ gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 		Datum		values[INDEX_COLUMNS] = {0};
 		bool		nulls[INDEX_COLUMNS] = {0};
 
-		for (int w = 0; w < GG_NWHY; w++)
-			any += pg_atomic_read_u64(&counters->why[w]);
+		for (int w = 0; w < GG_NREASONS; w++)
+			any += pg_atomic_read_u64(&counters->queries[w]);
 		if (key == 0 && any == 0)
 			continue;
 
@@ -483,8 +483,8 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 
 		pg_atomic_write_u64(&counters->key, 0);
 		pg_atomic_write_u64(&counters->rows, 0);
-		for (int w = 0; w < GG_NWHY; w++)
-			pg_atomic_write_u64(&counters->why[w], 0);
+		for (int w = 0; w < GG_NREASONS; w++)
+			pg_atomic_write_u64(&counters->queries[w], 0);
 	}
 	LWLockRelease(gg_service->stat_lock);
 
