@@ -16,11 +16,6 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#define PAGES_PER_UNIT		(GG_STAGE_CHUNK / GG_PAGE_PAYLOAD)
-
-/* Or less where a reader's share (gpugraph.load_reader_pages) is small: with so many each, readers end at about the same time. */
-#define UNITS_PER_READER	8
-
 /* How long to sleep when all chunks are full: less than the upload takes for one would be in vain. */
 #define CHUNK_WAIT_US		100
 
@@ -43,20 +38,13 @@ GgLoadStateOf(const GgLoad *load)
 	return GgLoadWordState(word);
 }
 
-/* A worker that has failed gives its loads up only when its successor starts, which may be a minute later. */
-static bool
-IsUp(const GgLoad *load)
-{
-	return pg_atomic_read_u32(&load->device->state) == GG_DEVICE_UP;
-}
-
 bool
 GgLoadIsOpen(const GgLoad *load)
 {
 	uint64		word = GgLoadWord(GgLoadJobOf(load));
 
 	return GgLoadWordSerial(word) == load->serial && GgLoadWordState(word) == GG_LOAD_OPEN &&
-		!(word & GG_LOAD_ABORT) && IsUp(load);
+		!(word & GG_LOAD_ABORT) && GgDeviceIsUp(load->device);
 }
 
 /* ---- giving up ------------------------------------------------------------ */
@@ -180,7 +168,6 @@ GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 	job->key.database = GgDatabaseStamp();
 	job->key.generation = meta->generation;
 	strlcpy(job->name, RelationGetRelationName(index), sizeof(job->name));
-	job->unit_pages = Min(PAGES_PER_UNIT, Max(1, gg_load_reader_pages / UNITS_PER_READER));
 	job->nsegments = meta->nsegments;
 	job->vacuum_epoch = meta->vacuum_epoch;
 	job->delta_first = meta->delta_first;
@@ -228,7 +215,7 @@ GgLoadWaitUntilOpen(GgLoad *load)
 			return true;
 		if (state != GG_LOAD_SHAPED && state != GG_LOAD_CREATE && state != GG_LOAD_BROKEN)
 			return false;
-		if (!IsUp(load) || GgLoadMustStop(load, start))
+		if (!GgDeviceIsUp(load->device) || GgLoadMustStop(load, start))
 			return false;
 		GgLoadSleep(GG_LOAD_WAIT_MS);
 	}
@@ -304,13 +291,7 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 	{
 		GgResident *resident = &device->residents[entry];
 
-		resident->key.locator = GgLocator(index);
-		resident->key.instance = meta->instance;
-		resident->key.database = GgDatabaseStamp();
-		resident->key.generation = meta->generation;
-		resident->database = MyDatabaseId;
-		resident->relation = RelationGetRelid(index);
-		strlcpy(resident->name, RelationGetRelationName(index), sizeof(resident->name));
+		GgNameEntry(resident, index, meta);
 		resident->fault = gg_fault;
 		number = GgTakeLoad(device, entry, false, MyProcPid);
 		if (number >= 0)
@@ -416,7 +397,7 @@ GgLoadEnd(GgLoad *load)
 		uint64		start = GgNowMicros();
 		GgLoadState state;
 
-		while ((state = GgLoadStateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && IsUp(load) &&
+		while ((state = GgLoadStateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && GgDeviceIsUp(load->device) &&
 			   !GgLoadMustStop(load, start))
 			GgLoadSleep(GG_LOAD_WAIT_MS);
 	}

@@ -41,8 +41,15 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-/* gpugraph.fault = load_stall */
+/*
+ * Pages of an index that are worth another reader.  20000 pages are 160 MB, for which one reader
+ * takes some 0.1 s of CPU time when they are in shared buffers.
+ */
+#define READER_PAGES		20000
+
+/* gpugraph.fault = load_stall and load_readers; units are small, so that each reader has some */
 #define STALL_US			1000000
+#define FAULT_UNIT_PAGES	2
 
 /*
  * A loader that waits for a lock looks for a deadlock this soon.  It is the one that the detector
@@ -127,6 +134,13 @@ PartBytes(const GgLoadList *list, gg_part part)
 	return 0;
 }
 
+/* Pages of a unit: what fits a chunk. */
+static uint32
+UnitPages(const GgLoadJob *job)
+{
+	return job->fault == GG_FAULT_LOAD_READERS ? FAULT_UNIT_PAGES : GG_STAGE_CHUNK / GG_PAGE_PAYLOAD;
+}
+
 /* Delta pages whose rows fit one chunk; whole rows. */
 static uint32
 DeltaPagesPerUnit(const GgLoadJob *job, const GgMetaPageData *meta)
@@ -134,15 +148,14 @@ DeltaPagesPerUnit(const GgLoadJob *job, const GgMetaPageData *meta)
 	uint32		npages = GgDeltaPagesPerRow(meta);
 	uint32		rows = GG_STAGE_CHUNK / GgRowBytes(meta);
 
-	return Max(1, Min(rows / GgDeltaRowsPerPage(meta), job->unit_pages / npages)) * npages;
+	return Max(1, Min(rows / GgDeltaRowsPerPage(meta), UnitPages(job) / npages)) * npages;
 }
 
 /* Unit number u of a load; false behind the last one. */
 static bool
 FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 {
-	/* a helper that starts late may find here another load, not described yet; it will get no unit of that */
-	uint32		unit_pages = Max(1, job->unit_pages);
+	uint32		unit_pages = UnitPages(job);
 
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
@@ -493,6 +506,7 @@ static bool
 LoadUnits(Reader *reader, uint32 total)
 {
 	GgLoadJob  *job = reader->job;
+	bool		stalls = job->fault == GG_FAULT_LOAD_STALL || job->fault == GG_FAULT_LOAD_READERS;
 	bool		stalled = false;
 	uint32		u;
 	Unit		unit;
@@ -507,7 +521,7 @@ LoadUnits(Reader *reader, uint32 total)
 			return false;
 		}
 		reader->load->in_unit = true;
-		if (job->fault == GG_FAULT_LOAD_STALL && u >= total / 2 && !stalled)
+		if (stalls && u >= total / 2 && !stalled)
 		{
 			Stall(reader->load);
 			stalled = true;
@@ -540,11 +554,19 @@ LoaderExit(int code, Datum arg)
 		GgLoadGiveUp(&my_load, false, "its loader was terminated");
 }
 
+typedef struct LoaderExtra
+{
+	uint32		serial;
+	bool		helper;
+	int			leader_pid;		/* helpers: the first reader ... */
+	uint32		leader;			/* ... and its PGPROC */
+} LoaderExtra;
+
 bool
 GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper, BackgroundWorkerHandle **handle)
 {
 	BackgroundWorker worker;
-	GgLoaderExtra extra = {serial, helper, MyProcPid, GgMyProcNumber()};
+	LoaderExtra extra = {serial, helper, MyProcPid, GgMyProcNumber()};
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
@@ -564,10 +586,14 @@ GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper, Ba
 static void
 StartHelpers(const GgLoad *load, uint64 npages)
 {
-	int			readers = (int) Min((uint64) gg_loaders, npages / gg_load_reader_pages);
+	const GgLoadJob *job = GgLoadJobOf(load);
+	int			readers = gg_loaders;
 
+	if (job->fault != GG_FAULT_LOAD_READERS)
+		readers = (int) Min((uint64) readers, npages / READER_PAGES);
 	for (int i = 1; i < readers; i++)
-		if (!GgStartLoader(load->device_number, load->number, load->serial, GgLoadJobOf(load)->database, true, NULL))
+		if (!GgStartLoader(load->device_number, load->number, load->serial, job->database, true,
+						   NULL))
 			break;				/* fewer have to do */
 }
 
@@ -659,13 +685,13 @@ Load(GgLoad *load)
 void
 GgLoaderMain(Datum arg)
 {
-	GgLoaderExtra extra;
+	LoaderExtra extra;
 	int			number = DatumGetInt32(arg) >> 8;
 	int			load = DatumGetInt32(arg) & 0xFF;
 	GgLoadJob  *job;
 
 	memcpy(&extra, MyBgworkerEntry->bgw_extra, sizeof(extra));
-	if (gg_service == NULL || number >= gg_service->ndevices || gg_service->devices[number] == NULL)
+	if (gg_service == NULL || number >= gg_service->ndevices)
 		return;
 	my_load.device = gg_service->devices[number];
 	my_load.device_number = number;

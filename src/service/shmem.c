@@ -10,7 +10,7 @@
  * The region that devices see holds the slots, then each device's staging; it is page aligned, since
  * devices register whole pages.
  */
-#include "service/service.h"
+#include "service/shmem.h"
 
 #include <dirent.h>
 #include <sched.h>
@@ -29,7 +29,6 @@ char	   *gg_devices = NULL;
 int			gg_device_memory_mb = 0;
 bool		gg_autoprewarm = true;
 int			gg_loaders = 4;
-int			gg_load_reader_pages = 20000;
 int			gg_fault = GG_FAULT_NONE;
 
 GgService  *gg_service = NULL;
@@ -50,6 +49,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"device_memory", GG_FAULT_DEVICE_MEMORY, false},
 	{"load", GG_FAULT_LOAD, false},
 	{"load_stall", GG_FAULT_LOAD_STALL, false},
+	{"load_readers", GG_FAULT_LOAD_READERS, false},
 	{"no_driver", GG_FAULT_NO_DRIVER, false},
 	{"no_device", GG_FAULT_NO_DEVICE, false},
 	{"post_stall", GG_FAULT_POST_STALL, false},
@@ -180,7 +180,7 @@ RequestShmem(void)
 {
 	if (prev_shmem_request_hook != NULL)
 		prev_shmem_request_hook();
-	RequestAddinShmemSpace(add_size(ServiceBytes(), GgStatShmemSize()));
+	RequestAddinShmemSpace(add_size(ServiceBytes(), MAXALIGN(sizeof(GgIndexStats))));
 	RequestNamedLWLockTranche("gpugraph", ndevices + 1);
 }
 
@@ -199,6 +199,30 @@ InitDevice(GgDevice *device, int number, LWLock *lock)
 		pg_atomic_init_u64(&device->residents[i].used, 0);
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 		pg_atomic_init_u32(&device->chunks[i].state, 0);
+}
+
+static void
+InitCounters(GgIndexCounters *counters)
+{
+	pg_atomic_init_u64(&counters->key, 0);
+	pg_atomic_init_u64(&counters->rows, 0);
+	for (int i = 0; i < GG_NREASONS; i++)
+		pg_atomic_init_u64(&counters->queries[i], 0);
+}
+
+static void
+StartIndexStats(void)
+{
+	bool		found;
+	GgIndexStats *stats = ShmemInitStruct("gpugraph index statistics", sizeof(GgIndexStats), &found);
+
+	gg_service->index_stats = stats;
+	if (found)
+		return;
+	pg_atomic_init_u64(&stats->resets, 0);
+	InitCounters(&stats->others);
+	for (int i = 0; i < GG_INDEX_SLOTS; i++)
+		InitCounters(&stats->slots[i]);
 }
 
 static void
@@ -256,7 +280,7 @@ StartShmem(void)
 			next += GG_STAGE_CHUNK * GG_STAGE_CHUNKS;
 		}
 	}
-	GgStatShmemInit();
+	StartIndexStats();
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -352,13 +376,6 @@ DefineSettings(bool preloading)
 							&gg_loaders,
 							4, 1, 32,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
-	/* 20000 pages are 160 MB, for which one reader takes some 0.1 s of CPU time when they are in shared buffers */
-	DefineCustomIntVariable("gpugraph.load_reader_pages",
-							"Sets how many pages of an index are worth another process that reads them, for tests.",
-							"In pages, of 8 kB usually, whatever it is set in.",
-							&gg_load_reader_pages,
-							20000, 1, INT_MAX,
-							PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 	DefineCustomEnumVariable("gpugraph.fault",
 							 "Makes the GPU service fail in the given way, for tests.",
 							 NULL,

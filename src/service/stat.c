@@ -3,13 +3,13 @@
  *		Counters of queries by index, and the functions behind gpugraph_stat_device and gpugraph_stat_index.
  *
  * A query counts itself with two atomic additions; its backend remembers where its indexes' counters are. The table has room for
- * INDEX_SLOTS indexes of all databases; what finds none is counted together, in the row without a name. A counter stays when
+ * GG_INDEX_SLOTS indexes of all databases; what finds none is counted together, in the row without a name. A counter stays when
  * its index is dropped, until gpugraph_stat_reset() empties the table.
  *
  * The worker alone writes its device's counters, without a lock; a reader may see one of them a moment before
  * another.  So the worker is also who zeroes them.
  */
-#include "service/resident.h"
+#include "service/table.h"
 
 #include "catalog/pg_type_d.h"
 #include "common/hashfn.h"
@@ -21,68 +21,22 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
-#define INDEX_SLOTS		1024
-
 /* Places looked at for one index before it counts as one of the others. */
 #define MAX_PROBES		64
 
-typedef struct IndexCounters
-{
-	pg_atomic_uint64 key;		/* database << 32 | relation; 0: free */
-	pg_atomic_uint64 queries[GG_NREASONS];
-	pg_atomic_uint64 rows;
-} IndexCounters;
-
-struct GgIndexStats
-{
-	pg_atomic_uint64 resets;
-	IndexCounters others;
-	IndexCounters slots[INDEX_SLOTS];
-};
-
 /* ---- counting -------------------------------------------------------------- */
 
-Size
-GgStatShmemSize(void)
-{
-	return MAXALIGN(sizeof(struct GgIndexStats));
-}
-
-static void
-InitCounters(IndexCounters *counters)
-{
-	pg_atomic_init_u64(&counters->key, 0);
-	pg_atomic_init_u64(&counters->rows, 0);
-	for (int i = 0; i < GG_NREASONS; i++)
-		pg_atomic_init_u64(&counters->queries[i], 0);
-}
-
-void
-GgStatShmemInit(void)
-{
-	bool		found;
-	struct GgIndexStats *stats = ShmemInitStruct("gpugraph index statistics", GgStatShmemSize(), &found);
-
-	gg_service->index_stats = stats;
-	if (found)
-		return;
-	pg_atomic_init_u64(&stats->resets, 0);
-	InitCounters(&stats->others);
-	for (int i = 0; i < INDEX_SLOTS; i++)
-		InitCounters(&stats->slots[i]);
-}
-
 /* The counters of an index, claimed for it if need be. */
-static IndexCounters *
+static GgIndexCounters *
 FindCounters(uint64 key)
 {
-	struct GgIndexStats *stats = gg_service->index_stats;
+	GgIndexStats *stats = gg_service->index_stats;
 	uint32		start = hash_bytes((const unsigned char *) &key, sizeof(key));
-	IndexCounters *found = NULL;
+	GgIndexCounters *found = NULL;
 
 	for (int i = 0; i < MAX_PROBES; i++)
 	{
-		IndexCounters *counters = &stats->slots[(start + i) % INDEX_SLOTS];
+		GgIndexCounters *counters = &stats->slots[(start + i) % GG_INDEX_SLOTS];
 		uint64		seen = pg_atomic_read_u64(&counters->key);
 
 		if (seen == key)
@@ -94,7 +48,7 @@ FindCounters(uint64 key)
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	for (int i = 0; i < MAX_PROBES && found == NULL; i++)
 	{
-		IndexCounters *counters = &stats->slots[(start + i) % INDEX_SLOTS];
+		GgIndexCounters *counters = &stats->slots[(start + i) % GG_INDEX_SLOTS];
 		uint64		seen = pg_atomic_read_u64(&counters->key);
 
 		if (seen == 0)
@@ -113,7 +67,7 @@ GgCountQuery(Relation index, GgReason reason, uint64 rows)
 	{
 		uint64		key;
 		uint64		resets;
-		IndexCounters *counters;
+		GgIndexCounters *counters;
 	}			remembered[16];
 	uint64		key;
 	uint64		resets;
@@ -298,8 +252,6 @@ gpugraph_stat_get_device(PG_FUNCTION_ARGS)
 		Datum		values[DEVICE_COLUMNS] = {0};
 		bool		nulls[DEVICE_COLUMNS] = {0};
 
-		if (gg_service->devices[i] == NULL)
-			continue;
 		DeviceRow(gg_service->devices[i], values, nulls);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
@@ -340,7 +292,7 @@ ResidentStateName(GgResident *resident)
 
 /* counters or held may be NULL, not both. */
 static void
-IndexRow(IndexCounters *counters, Held *held, Datum *values, bool *nulls)
+IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 {
 	GgResident *resident = held != NULL ? &held->resident : NULL;
 	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
@@ -405,7 +357,7 @@ gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 		GgDevice   *device = gg_service->devices[d];
 
 		/* what a worker that is gone held is no longer there */
-		if (device == NULL || pg_atomic_read_u32(&device->state) != GG_DEVICE_UP)
+		if (!GgDeviceIsUp(device))
 			continue;
 		LWLockAcquire(device->lock, LW_SHARED);
 		for (int i = 0; i < GG_MAX_RESIDENT; i++)
@@ -419,9 +371,9 @@ gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 		LWLockRelease(device->lock);
 	}
 
-	for (int i = -1; i < INDEX_SLOTS; i++)
+	for (int i = -1; i < GG_INDEX_SLOTS; i++)
 	{
-		IndexCounters *counters = i < 0 ? &gg_service->index_stats->others : &gg_service->index_stats->slots[i];
+		GgIndexCounters *counters = i < 0 ? &gg_service->index_stats->others : &gg_service->index_stats->slots[i];
 		uint64		key = pg_atomic_read_u64(&counters->key);
 		uint64		any = 0;
 		Held	   *latest = NULL;
@@ -468,7 +420,7 @@ PG_FUNCTION_INFO_V1(gpugraph_stat_reset);
 Datum
 gpugraph_stat_reset(PG_FUNCTION_ARGS)
 {
-	struct GgIndexStats *stats;
+	GgIndexStats *stats;
 
 	if (gg_service == NULL)
 		PG_RETURN_VOID();
@@ -477,9 +429,9 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	stats = gg_service->index_stats;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	pg_atomic_fetch_add_u64(&stats->resets, 1);
-	for (int i = -1; i < INDEX_SLOTS; i++)
+	for (int i = -1; i < GG_INDEX_SLOTS; i++)
 	{
-		IndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
+		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
 
 		pg_atomic_write_u64(&counters->key, 0);
 		pg_atomic_write_u64(&counters->rows, 0);
@@ -492,14 +444,12 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	{
 		GgDevice   *device = gg_service->devices[i];
 
-		if (device == NULL)
-			continue;
 		pg_atomic_write_u32(&device->reset, 1);
 		GgResidentNotify(device);
 		/* a worker that is down does it when it comes back */
 		for (int w = 0; w < RESET_WAITS; w++)
 		{
-			if (pg_atomic_read_u32(&device->reset) == 0 || pg_atomic_read_u32(&device->state) != GG_DEVICE_UP)
+			if (pg_atomic_read_u32(&device->reset) == 0 || !GgDeviceIsUp(device))
 				break;
 			GgLoadSleep(2);
 		}
