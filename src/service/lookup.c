@@ -5,7 +5,7 @@
  * A backend looks up (locator, instance) in each device's table, under its lock in share mode.
  * Tables are so short that this takes a few comparisons.  It writes nothing there but the time of
  * use and, by compare-and-swap, that a refresh is wanted.  A request for a load takes the lock
- * exclusively, makes an entry WANTED, and wakes the worker, who does everything else (resident.c,
+ * exclusively, makes an entry WANTED, and wakes the worker, which does everything else (resident.c,
  * resident_load.c).
  *
  * What a resident may be used for:
@@ -45,7 +45,7 @@
 #define REFRESH_PATIENCE	20
 #define REFRESH_MIN_MS		100
 
-/* How often those who wait for a load look. */
+/* How often a process that waits for a load looks. */
 #define LOOK_MS				2
 
 /* ---- asking for a load ------------------------------------------------------ */
@@ -350,7 +350,7 @@ GgKeepsLoadersOut(Relation index)
  * The wait is for the lock of the load, so that the deadlock detector knows of it: another process
  * may wait for our own lock on the index, and the loader behind that process.  Where nobody holds
  * the load's lock, the loader is still to start, or the rest is for the service's worker to do,
- * who waits for no lock.  A short sleep will do then.
+ * which waits for no lock.  A short sleep will do then.
  */
 void
 GgWaitForLoad(Relation index, const GgObstacle *obstacle)

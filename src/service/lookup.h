@@ -7,7 +7,7 @@
 
 #include "service/table.h"
 
-/* Who wants an index to be loaded. */
+/* Who asks for an index to be loaded. */
 typedef enum GgAsker
 {
 	GG_ASKED_BY_QUERY,

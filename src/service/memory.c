@@ -205,7 +205,7 @@ GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
 
 /* ---- gpugraph.device_memory ----------------------------------------------------------- */
 
-/* The limit was lowered: evict until it is kept, whoever has rested or not. */
+/* The limit was lowered: evict until it is kept, also what was loaded a moment ago. */
 static void
 KeepToLimit(GgWorker *worker)
 {

@@ -60,7 +60,7 @@ StartLoader(GgWorker *worker, int load)
 	MemoryContextSwitchTo(old);
 }
 
-/* A load or refresh for an entry that wants one; -1 when it does not, or there is none to be had. */
+/* A load or refresh for an entry that wants one; -1 when it wants none, or all are taken. */
 static int
 TakeWanted(GgDevice *device, uint32 entry)
 {

@@ -102,7 +102,7 @@ typedef struct GgResidentRef
 	int			device;
 	uint32		entry;
 	uint32		serial;
-	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the order of the metapage's directory */
+	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the metapage's order */
 	uint32		delta_pages;	/* that list nsegments covers, whole rows only; 0: no such list */
 } GgResidentRef;
 

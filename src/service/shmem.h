@@ -398,7 +398,7 @@ struct GgService
 	int			ndevices;
 	GgDevice   *devices[GG_MAX_DEVICES];	/* none of the first ndevices is NULL */
 	uint32		nslots;
-	char	   *region;			/* slots and staging, page aligned: workers register it with devices */
+	char	   *region;			/* slots and staging, page aligned, for devices to see */
 	Size		region_bytes;
 	GgSlot	   *slots;
 	GgIndexStats *index_stats;

@@ -1,13 +1,15 @@
 /*
  * stat.c
- *		Counters of queries by index, and the functions behind gpugraph_stat_device and gpugraph_stat_index.
+ *		Counters of queries by index, and the functions behind gpugraph_stat_device and
+ *		gpugraph_stat_index.
  *
- * A query counts itself with two atomic additions; its backend remembers where its indexes' counters are. The table has room for
- * GG_INDEX_SLOTS indexes of all databases; what finds none is counted together, in the row without a name. A counter stays when
- * its index is dropped, until gpugraph_stat_reset() empties the table.
+ * A query counts itself with two atomic additions, and its backend remembers where its indexes'
+ * counters are.  The table has room for GG_INDEX_SLOTS indexes of all databases.  Indexes that
+ * find none are counted together, in the row without a name.  A counter stays when its index is
+ * dropped, until gpugraph_stat_reset() empties the table.
  *
- * The worker alone writes its device's counters, without a lock; a reader may see one of them a moment before
- * another.  So the worker is also who zeroes them.
+ * The worker alone writes its device's counters, without a lock.  A reader may see one of them a
+ * moment before another.  So it is also the worker that zeroes them.
  */
 #include "service/table.h"
 
@@ -21,7 +23,7 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
-/* Places looked at for one index before it counts as one of the others. */
+/* Counters looked at for one index before it counts as one of the others. */
 #define MAX_PROBES		64
 
 /* ---- counting -------------------------------------------------------------- */
@@ -73,12 +75,13 @@ GgCountQuery(Relation index, GgReason reason, uint64 rows)
 	uint64		resets;
 	uint32		place;
 
-	if (gg_service == NULL || gg_service->index_stats == NULL)
+	if (gg_service == NULL)
 		return;
 	key = (uint64) MyDatabaseId << 32 | RelationGetRelid(index);
 	resets = pg_atomic_read_u64(&gg_service->index_stats->resets);
 	place = RelationGetRelid(index) % lengthof(remembered);
-	if (remembered[place].counters == NULL || remembered[place].key != key || remembered[place].resets != resets)
+	if (remembered[place].counters == NULL || remembered[place].key != key ||
+		remembered[place].resets != resets)
 	{
 		remembered[place].counters = FindCounters(key);
 		remembered[place].key = key;
@@ -93,7 +96,10 @@ GgCountQuery(Relation index, GgReason reason, uint64 rows)
 
 #define DEVICE_COLUMNS	30
 
-/* Upper bound of the bucket in which the share of all values is reached; NULL when there are none. */
+/*
+ * Upper bound of the bucket in which that share of all values is reached; NULL when there are
+ * none.
+ */
 static Datum
 Percentile(const uint64 *histogram, double share, bool *isnull)
 {
@@ -125,10 +131,11 @@ HistogramArray(const uint64 *histogram)
 		if (histogram[i] > 0)
 			n = i + 1;
 	}
-	return PointerGetDatum(construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return PointerGetDatum(construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
+										   TYPALIGN_DOUBLE));
 }
 
-/* The same of times, by powers of two. */
+/* The same for times, by powers of two. */
 static Datum
 TimeArray(const uint64 *histogram)
 {
@@ -188,7 +195,7 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 		if (device->residents[i].state == GG_RESIDENT_READY)
 			residents++;
 	LWLockRelease(device->lock);
-	/* what a lost device held is gone, though nobody could say so any more */
+	/* what a lost device held is gone, though its worker can say so no more */
 	if (state != GG_DEVICE_UP)
 		stats.resident_bytes = residents = 0;
 
@@ -266,7 +273,7 @@ typedef struct Held
 {
 	int			device;			/* CUDA's number */
 	GgResident	resident;
-	bool		told;
+	bool		shown;
 } Held;
 
 static const char *
@@ -290,6 +297,12 @@ ResidentStateName(GgResident *resident)
 	return "absent";
 }
 
+static int64
+QueriesOf(GgIndexCounters *counters, int reason)
+{
+	return counters != NULL ? (int64) pg_atomic_read_u64(&counters->queries[reason]) : 0;
+}
+
 /* counters or held may be NULL, not both. */
 static void
 IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
@@ -297,7 +310,7 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	GgResident *resident = held != NULL ? &held->resident : NULL;
 	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
 	uint64		key = counters != NULL ? pg_atomic_read_u64(&counters->key) : 0;
-	uint64		cpu = 0;
+	int64		cpu = 0;
 	int			c = 0;
 
 	nulls[c] = resident == NULL && key == 0;
@@ -320,13 +333,12 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = TimestampTzGetDatum(ready ? resident->refreshed_at : 0);
 	values[c++] = Float8GetDatum(ready ? resident->refresh_s : 0);
 
-	if (counters != NULL)
-		for (int i = GG_REASON_NONE + 1; i < GG_NREASONS; i++)
-			cpu += pg_atomic_read_u64(&counters->queries[i]);
-	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->queries[GG_REASON_NONE]) : 0);
-	values[c++] = Int64GetDatum((int64) cpu);
 	for (int i = GG_REASON_NONE + 1; i < GG_NREASONS; i++)
-		values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->queries[i]) : 0);
+		cpu += QueriesOf(counters, i);
+	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE));
+	values[c++] = Int64GetDatum(cpu);
+	for (int i = GG_REASON_NONE + 1; i < GG_NREASONS; i++)
+		values[c++] = Int64GetDatum(QueriesOf(counters, i));
 	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->rows) : 0);
 	nulls[c] = nulls[c + 1] = true;
 	if (resident != NULL && resident->error[0] != '\0')
@@ -338,75 +350,93 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	Assert(c == INDEX_COLUMNS);
 }
 
-PG_FUNCTION_INFO_V1(gpugraph_stat_get_index);
-
-Datum
-gpugraph_stat_get_index(PG_FUNCTION_ARGS)
+/* All entries of all devices that are up, copied.  What a worker that is gone held is gone. */
+static Held *
+CopyEntries(int *nheld)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Held	   *held;
-	int			nheld = 0;
+	Held	   *held = palloc(gg_service->ndevices * GG_MAX_RESIDENT * sizeof(Held));
 
-	InitMaterializedSRF(fcinfo, 0);
-	if (gg_service == NULL)
-		return (Datum) 0;
-
-	held = palloc(Max(1, gg_service->ndevices) * GG_MAX_RESIDENT * sizeof(Held));
+	*nheld = 0;
 	for (int d = 0; d < gg_service->ndevices; d++)
 	{
 		GgDevice   *device = gg_service->devices[d];
 
-		/* what a worker that is gone held is no longer there */
 		if (!GgDeviceIsUp(device))
 			continue;
 		LWLockAcquire(device->lock, LW_SHARED);
 		for (int i = 0; i < GG_MAX_RESIDENT; i++)
 			if (device->residents[i].state != GG_RESIDENT_FREE)
 			{
-				held[nheld].device = device->number;
-				held[nheld].resident = device->residents[i];
-				held[nheld].told = false;
-				nheld++;
+				held[*nheld].device = device->number;
+				held[*nheld].resident = device->residents[i];
+				held[*nheld].shown = false;
+				(*nheld)++;
 			}
 		LWLockRelease(device->lock);
 	}
+	return held;
+}
 
-	for (int i = -1; i < GG_INDEX_SLOTS; i++)
-	{
-		GgIndexCounters *counters = i < 0 ? &gg_service->index_stats->others : &gg_service->index_stats->slots[i];
-		uint64		key = pg_atomic_read_u64(&counters->key);
-		uint64		any = 0;
-		Held	   *latest = NULL;
-		Datum		values[INDEX_COLUMNS] = {0};
-		bool		nulls[INDEX_COLUMNS] = {0};
+/*
+ * The latest entry of an index; NULL when there is none.  Entries of its files from before a
+ * REINDEX or TRUNCATE are not shown then.
+ */
+static Held *
+FindLatest(Held *held, int nheld, uint64 key)
+{
+	Held	   *latest = NULL;
 
-		for (int w = 0; w < GG_NREASONS; w++)
-			any += pg_atomic_read_u64(&counters->queries[w]);
-		if (key == 0 && any == 0)
-			continue;
-
-		/* what a file of before a REINDEX or TRUNCATE left is not told once there is a later one */
-		for (int h = 0; h < nheld; h++)
-		{
-			if (((uint64) held[h].resident.database << 32 | held[h].resident.relation) != key)
-				continue;
-			held[h].told = true;
-			if (latest == NULL || held[h].resident.use > latest->resident.use)
-				latest = &held[h];
-		}
-		IndexRow(counters, latest, values, nulls);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
 	for (int h = 0; h < nheld; h++)
 	{
-		Datum		values[INDEX_COLUMNS] = {0};
-		bool		nulls[INDEX_COLUMNS] = {0};
-
-		if (held[h].told)
+		if (((uint64) held[h].resident.database << 32 | held[h].resident.relation) != key)
 			continue;
-		IndexRow(NULL, &held[h], values, nulls);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		held[h].shown = true;
+		if (latest == NULL || held[h].resident.use > latest->resident.use)
+			latest = &held[h];
 	}
+	return latest;
+}
+
+static void
+PutIndexRow(ReturnSetInfo *rsinfo, GgIndexCounters *counters, Held *held)
+{
+	Datum		values[INDEX_COLUMNS] = {0};
+	bool		nulls[INDEX_COLUMNS] = {0};
+
+	IndexRow(counters, held, values, nulls);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_stat_get_index);
+
+Datum
+gpugraph_stat_get_index(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	GgIndexStats *stats;
+	Held	   *held;
+	int			nheld;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (gg_service == NULL)
+		return (Datum) 0;
+
+	stats = gg_service->index_stats;
+	held = CopyEntries(&nheld);
+	for (int i = -1; i < GG_INDEX_SLOTS; i++)
+	{
+		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
+		uint64		key = pg_atomic_read_u64(&counters->key);
+		uint64		any = 0;
+
+		for (int r = 0; r < GG_NREASONS; r++)
+			any += pg_atomic_read_u64(&counters->queries[r]);
+		if (key != 0 || any != 0)
+			PutIndexRow(rsinfo, counters, FindLatest(held, nheld, key));
+	}
+	for (int h = 0; h < nheld; h++)
+		if (!held[h].shown)
+			PutIndexRow(rsinfo, NULL, &held[h]);
 	pfree(held);
 	return (Datum) 0;
 }
@@ -425,7 +455,7 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	if (gg_service == NULL)
 		PG_RETURN_VOID();
 
-	/* first the table, so that nobody goes on counting at a place that becomes another's */
+	/* first the table, so that nobody goes on counting in a place that becomes another index's */
 	stats = gg_service->index_stats;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	pg_atomic_fetch_add_u64(&stats->resets, 1);

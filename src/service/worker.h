@@ -112,7 +112,7 @@ extern void GgResidentUnpin(GgWorker *worker, uint32 entry);
 
 /* ---- resident_load.c ------------------------------------------------------------------ */
 
-/* One turn: start what is WANTED, move on what can be moved.  Sets busy while a load is under way. */
+/* One turn: start what is WANTED, move on what can be moved.  Sets busy while a load goes on. */
 extern void GgLoadsWork(GgWorker *worker, int64 now_ms);
 
 /* ---- memory.c --------------------------------------------------------------------------- */
