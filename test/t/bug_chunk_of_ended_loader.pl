@@ -1,7 +1,9 @@
-# The bug: a loader that ended when its load was over already left its chunk behind. The worker freed it once no process had the loader's process
-# id; one that had it again kept it from doing so, and a load without chunks waits for ever.
+# The bug: a loader that ended when its load was over already left its chunk behind. The worker
+# freed it once no process had the loader's process id; one that had it again kept it from doing so,
+# and a load without chunks waits for ever.
 #
-# The fix: a loader gives its chunk back however it ends. There are eight chunks; here eight loaders end at once, each with one.
+# The fix: a loader gives its chunk back however it ends. There are eight chunks; here eight loaders
+# end at once, each with one.
 use strict;
 use warnings;
 
@@ -20,21 +22,30 @@ unserved { make_items($node, 4000, 16); };
 my $loaders = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'";
 
 # readers rest half-way, and then wait for a lock with their chunks in hand
-$node->safe_psql('postgres', "SET gpugraph.fault = load_readers; SET enable_seqscan = off; SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3");
+$node->safe_psql('postgres',
+	"SET gpugraph.fault = load_readers; SET enable_seqscan = off;
+	SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3");
 ok(defined wait_for(sub { return $node->safe_psql('postgres', $loaders) == 8; }), 'eight loaders');
-my $locker = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 31)', 'SELECT pg_sleep(8)', 'ROLLBACK');
-ok(defined wait_for(sub { return $node->safe_psql('postgres', "$loaders AND wait_event_type = 'Lock'") == 8; }), 'all wait for a lock');
+my $locker = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 31)',
+	'SELECT pg_sleep(8)', 'ROLLBACK');
+ok(defined wait_for(sub { return $node->safe_psql('postgres',
+	"$loaders AND wait_event_type = 'Lock'") == 8; }), 'all wait for a lock');
 
 # the worker's successor knows nothing of their load
 my $pid = of_device($node, 'pid');
 kill 'TERM', $pid;
-ok(defined wait_for(sub { return of_device($node, "state = 'up' AND pid <> $pid") eq 't'; }), 'the worker was replaced');
-is($node->safe_psql('postgres', "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader'"), 8,
+ok(defined wait_for(sub { return of_device($node, "state = 'up' AND pid <> $pid") eq 't'; }),
+	'the worker was replaced');
+is($node->safe_psql('postgres',
+	"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+	WHERE backend_type = 'gpugraph loader'"), 8,
 	'the loaders were terminated');
 ok(defined wait_for(sub { return $node->safe_psql('postgres', $loaders) == 0; }), 'and are gone');
 is(finish_psql($locker), '', 'the index can be read again');
 
-is(($node->psql('postgres', "SET statement_timeout = '60s'; SELECT gpugraph_prewarm('items_idx')"))[2], '', 'the next load finds chunks');
+is(($node->psql('postgres',
+	"SET statement_timeout = '60s'; SELECT gpugraph_prewarm('items_idx')"))[2], '',
+	'the next load finds chunks');
 truth_by_device($node, 'loaded');
 is(log_lines($node, qr/(PANIC|TRAP|terminated by signal)/), 0, 'nothing bad is in the log');
 $node->stop;

@@ -1,5 +1,5 @@
-# The bug: a loader counts as a user of its database. DROP DATABASE, and CREATE DATABASE from it as a template, wait five seconds for those
-# who are there, so a load that took longer made them fail.
+# The bug: a loader counts as a user of its database. DROP DATABASE, and CREATE DATABASE from it as
+# a template, wait five seconds for those who are there, so a load that took longer made them fail.
 #
 # The fix: a loader looks whether somebody keeps new sessions out of its database, and goes.
 use strict;
@@ -15,15 +15,21 @@ my $node = service_node('drop_database');
 make_items($node, 4000, 16);
 $node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
 
-# A load in that database that does not end: its first query asks for it, and then the worker is held up. The session is gone.
+# A load in that database that does not end: its first query asks for it, and then the worker is
+# held up. The session is gone.
 sub load_for_ever
 {
 	my ($what) = @_;
 
 	$node->safe_psql('other',
-		"SET gpugraph.fault = load_readers; SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s");
+		"SET gpugraph.fault = load_readers; SET enable_seqscan = off;
+		SELECT count(*)
+		FROM (SELECT id FROM items
+		ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s");
 	ok(defined wait_for(
-			sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugraph loader' AND datname = 'other'") > 0 }),
+			sub { $node->safe_psql('postgres',
+			"SELECT count(*) FROM pg_stat_activity
+			WHERE backend_type = 'gpugraph loader' AND datname = 'other'") > 0 }),
 		"$what: a load is under way");
 	usleep(200_000);
 	kill 'STOP', of_device($node, 'pid');
@@ -41,7 +47,8 @@ sub go_on
 }
 
 load_for_ever('CREATE DATABASE');
-is(($node->psql('postgres', 'CREATE DATABASE copy TEMPLATE other'))[2], '', 'CREATE DATABASE from the loaders\' database');
+is(($node->psql('postgres', 'CREATE DATABASE copy TEMPLATE other'))[2], '',
+	'CREATE DATABASE from the loaders\' database');
 go_on('CREATE DATABASE');
 
 # the load that gave way left nothing behind, so that the next one can come
