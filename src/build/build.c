@@ -464,16 +464,16 @@ HandOver(GgBuild *build)
 	uint64		row_bytes = segment->nodes * GgRowBytes(meta);
 	uint64		edge_bytes = (uint64) segment->nodes * meta->graph_degree * sizeof(uint32);
 	uint64		pages = 0;
-	GgWhy		why;
+	GgReason	reason;
 	instr_time	start;
 
 	if (meta->nsegments != 1 || gg_engine_setting == GG_ENGINE_CPU)
 		return;
 	INSTR_TIME_SET_CURRENT(start);
-	build->load = GgLoadBegin(build->index, meta, &why);
+	build->load = GgLoadBegin(build->index, meta, &reason);
 	if (build->load == NULL)
 	{
-		ereport(DEBUG1, (errmsg_internal("gpugraph index is not handed over: %s", GgWhyText(why))));
+		ereport(DEBUG1, (errmsg_internal("gpugraph index is not handed over: %s", GgReasonText(reason))));
 		return;
 	}
 	GgEnterPhase(GG_BUILD_HAND_OVER, GgArrayPages(row_bytes) + GgArrayPages(edge_bytes));

@@ -283,7 +283,7 @@ static void
 CountScan(GgScanOpaque *so)
 {
 	if (so->started)
-		GgCountQuery(so->index, so->why, so->nrows);
+		GgCountQuery(so->index, so->reason, so->nrows);
 	so->started = false;
 }
 
@@ -402,7 +402,7 @@ StartScan(IndexScanDesc scan)
 		GgFindArray(so->meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
 
 	if (!GgAskDevice(so, &delta_done))
-		GgFallBack(so->index, so->why);
+		GgFallBack(so->index, so->reason);
 	for (int i = 0; i < so->nstreams; i++)
 		if (so->streams[i].list < 0)
 			GgStartOnCpu(so, &so->streams[i]);

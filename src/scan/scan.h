@@ -89,7 +89,7 @@ typedef struct GgScanOpaque
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
 	GgArray		delta;
-	GgWhy		why;			/* which engine answers, and why */
+	GgReason	reason;			/* which engine answers, and why */
 	GgResidentRef ref;			/* where, when that is a device */
 	uint64		nrows;			/* returned */
 	int			nstreams;
@@ -161,7 +161,7 @@ extern void GgEndSorts(GgScanOpaque *so);
 /* ---- scan_device.c ----------------------------------------------------- */
 
 /*
- * Ask the device that holds the index for all first lists at once.  False: the CPU answers, so->why says why.
+ * Ask the device that holds the index for all first lists at once.  False: the CPU answers, so->reason says why.
  * delta_pages: how many pages of the delta the device answered for.
  */
 extern bool GgAskDevice(GgScanOpaque *so, uint32 *delta_pages);

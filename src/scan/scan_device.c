@@ -57,7 +57,7 @@ KeepAnswers(GgScanOpaque *so, GgStream *stream, const GgServiceAnswer *answer)
 
 /*
  * One query to the device that holds the index.  The copy may have been replaced by a newer one since it was looked up: then
- * that one is asked, where it holds the same rows.  False: so->why says why.
+ * that one is asked, where it holds the same rows.  False: so->reason says why.
  */
 static bool
 AskOnce(GgScanOpaque *so, uint32 lists, bool delta, uint32 length, uint32 itopk, GgServiceAnswer *answer)
@@ -66,15 +66,15 @@ AskOnce(GgScanOpaque *so, uint32 lists, bool delta, uint32 length, uint32 itopk,
 	{
 		uint32		delta_pages = so->ref.delta_pages;
 
-		if (GgServiceSearch(&so->ref, so->query, so->meta->dimensions, lists, delta, false, length, itopk, answer,
-							&so->why))
+		if (GgServiceSearch(&so->ref, so->query, so->meta->dimensions, lists, delta, length, itopk, answer,
+							&so->reason))
 			return true;
-		if (so->why != GG_CPU_NOT_RESIDENT || attempt >= 2 ||
-			!GgResidentLookup(so->index, so->meta, &so->ref, &so->why))
+		if (so->reason != GG_REASON_NOT_RESIDENT || attempt >= 2 ||
+			!GgResidentLookup(so->index, so->meta, &so->ref, &so->reason))
 			return false;
 		if (delta && so->ref.delta_pages != delta_pages)
 		{
-			so->why = GG_CPU_NOT_RESIDENT;
+			so->reason = GG_REASON_NOT_RESIDENT;
 			return false;
 		}
 	}
@@ -122,7 +122,7 @@ GgWidenOnDevice(GgScanOpaque *so, GgStream *stream)
 			KeepAnswers(so, stream, &answer);
 			return;
 		}
-		GgFallBack(so->index, so->why);
+		GgFallBack(so->index, so->reason);
 	}
 	stream->itopk = (uint32) itopk;
 	stream->resumed = true;
@@ -158,23 +158,23 @@ GgAskDevice(GgScanOpaque *so, uint32 *delta_pages)
 
 	*delta_pages = 0;
 	if (gg_engine_setting == GG_ENGINE_CPU)
-		so->why = GG_CPU_SETTING;
+		so->reason = GG_REASON_SETTING;
 	else if (gg_service == NULL)
-		so->why = GG_CPU_NO_SERVICE;
+		so->reason = GG_REASON_NO_SERVICE;
 	else if (IsLocal(so->index))
-		so->why = GG_CPU_LOCAL;
+		so->reason = GG_REASON_LOCAL;
 	else if (so->query == NULL || (lists == 0 && so->meta->delta_pages < DEVICE_DELTA_PAGES))
-		so->why = GG_CPU_SMALL;
-	else if (GgResidentLookup(so->index, so->meta, &so->ref, &so->why))
+		so->reason = GG_REASON_SMALL;
+	else if (GgResidentLookup(so->index, so->meta, &so->ref, &so->reason))
 	{
 		if (so->ref.delta_pages >= DEVICE_DELTA_PAGES && so->ref.delta_pages <= so->meta->delta_pages &&
 			so->ref.delta_pages % GgDeltaPagesPerRow(so->meta) == 0)
 			*delta_pages = so->ref.delta_pages;
-		so->why = GG_BY_DEVICE;
+		so->reason = GG_REASON_NONE;
 		if (lists == 0 && *delta_pages == 0)
-			so->why = GG_CPU_SMALL;
+			so->reason = GG_REASON_SMALL;
 	}
-	if (so->why != GG_BY_DEVICE)
+	if (so->reason != GG_REASON_NONE)
 		return false;
 
 	last = *delta_pages > 0 ? (int) so->ref.nsegments : pg_leftmost_one_pos32(lists);
