@@ -362,13 +362,6 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 
 /* ---- when the CPU has to answer ----------------------------------------------- */
 
-/* Reasons that are nobody's failure. */
-static bool
-IsChoice(GgWhy why)
-{
-	return why == GG_BY_DEVICE || why == GG_CPU_SETTING || why == GG_CPU_LOCAL || why == GG_CPU_SMALL;
-}
-
 const char *
 GgWhyText(GgWhy why)
 {
@@ -410,7 +403,7 @@ GgWhyText(GgWhy why)
 void
 GgRequireDevice(Relation index, GgWhy why)
 {
-	if (gg_engine_setting != GG_ENGINE_CUDA || IsChoice(why))
+	if (gg_engine_setting != GG_ENGINE_CUDA || GgIsChoice(why))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -430,7 +423,7 @@ GgFallBack(Relation index, GgWhy why)
 	GgRequireDevice(index, why);
 
 	/* an index on its way to the device is usual; without a device its worker has told */
-	if (IsChoice(why) || why == GG_CPU_NO_SERVICE || why == GG_CPU_LOADING ||
+	if (GgIsChoice(why) || why == GG_CPU_NO_SERVICE || why == GG_CPU_LOADING ||
 		why == GG_CPU_NOT_RESIDENT)
 		return;
 	now = GgNowMicros();

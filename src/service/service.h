@@ -92,6 +92,13 @@ typedef enum GgWhy
 	GG_NWHY
 } GgWhy;
 
+/* Reasons that are nobody's failure. */
+static inline bool
+GgIsChoice(GgWhy why)
+{
+	return why == GG_BY_DEVICE || why == GG_CPU_SETTING || why == GG_CPU_LOCAL || why == GG_CPU_SMALL;
+}
+
 /*
  * A slot: one a PGPROC (backends and background workers), so that no two queries of one process are under way at once.  The
  * word holds (ticket << 8 | state): every change is a compare-and-swap of both, so a change meant for an
@@ -526,6 +533,21 @@ extern void GgStatShmemInit(void);
 
 /* One query of an index, answered by device or, for that reason, by the CPU. */
 extern void GgCountQuery(Relation index, GgWhy why, uint64 rows);
+
+/* What everybody may know of one index of this database. */
+typedef struct GgIndexStat
+{
+	bool		up;				/* a device works */
+	const char *state;			/* of the index there, as gpugraph_stat_index has it; NULL: absent */
+	int			device;			/* the number of that device */
+	GgWhy		failure;		/* why the state is "failed" */
+	bool		counted;		/* the counts are of this index alone */
+	uint64		queries_gpu;
+	uint64		queries_cpu;
+	uint64		missed;			/* of these, those that a device should have answered */
+} GgIndexStat;
+
+extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
 
 /* Bucket of a time: its leading three bits; buckets 0 to 3 are the times 0 to 3. */
 static inline int

@@ -72,14 +72,17 @@ GgStatShmemInit(void)
 		InitCounters(&stats->slots[i]);
 }
 
-/* The counters of an index, claimed for it if need be. */
+/*
+ * The counters of an index, NULL where it has none.  *full says that it cannot get any, and counts
+ * as one of the others.
+ */
 static IndexCounters *
-FindCounters(uint64 key)
+SeekCounters(uint64 key, bool *full)
 {
 	struct GgIndexStats *stats = gg_service->index_stats;
 	uint32		start = hash_bytes((const unsigned char *) &key, sizeof(key));
-	IndexCounters *found = NULL;
 
+	*full = false;
 	for (int i = 0; i < MAX_PROBES; i++)
 	{
 		IndexCounters *counters = &stats->slots[(start + i) % INDEX_SLOTS];
@@ -88,9 +91,23 @@ FindCounters(uint64 key)
 		if (seen == key)
 			return counters;
 		if (seen == 0)
-			break;
+			return NULL;
 	}
+	*full = true;
+	return NULL;
+}
 
+/* The counters of an index, claimed for it if need be. */
+static IndexCounters *
+FindCounters(uint64 key)
+{
+	struct GgIndexStats *stats = gg_service->index_stats;
+	uint32		start = hash_bytes((const unsigned char *) &key, sizeof(key));
+	bool		full;
+	IndexCounters *found = SeekCounters(key, &full);
+
+	if (found != NULL)
+		return found;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	for (int i = 0; i < MAX_PROBES && found == NULL; i++)
 	{
@@ -457,6 +474,56 @@ gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 	}
 	pfree(held);
 	return (Datum) 0;
+}
+
+/* ---- for gpugraph_indexes ------------------------------------------------------------ */
+
+void
+GgStatOfIndex(Oid relation, GgIndexStat *stat)
+{
+	IndexCounters *counters;
+	uint32		latest = 0;
+	bool		full;
+
+	memset(stat, 0, sizeof(GgIndexStat));
+	if (gg_service == NULL)
+		return;
+	for (int d = 0; d < gg_service->ndevices; d++)
+	{
+		GgDevice   *device = gg_service->devices[d];
+
+		if (device == NULL || pg_atomic_read_u32(&device->state) != GG_DEVICE_UP)
+			continue;
+		stat->up = true;
+		LWLockAcquire(device->lock, LW_SHARED);
+		for (int i = 0; i < GG_MAX_RESIDENT; i++)
+		{
+			GgResident *resident = &device->residents[i];
+
+			if (resident->state == GG_RESIDENT_FREE || resident->database != MyDatabaseId ||
+				resident->relation != relation || resident->use <= latest)
+				continue;
+			latest = resident->use;
+			stat->state = ResidentStateName(resident);
+			stat->device = device->number;
+			stat->failure = resident->state == GG_RESIDENT_FAILED ? resident->why : GG_BY_DEVICE;
+		}
+		LWLockRelease(device->lock);
+	}
+
+	counters = SeekCounters((uint64) MyDatabaseId << 32 | relation, &full);
+	stat->counted = !full;
+	if (counters == NULL)
+		return;
+	stat->queries_gpu = pg_atomic_read_u64(&counters->why[GG_BY_DEVICE]);
+	for (int why = GG_BY_DEVICE + 1; why < GG_NWHY; why++)
+	{
+		uint64		queries = pg_atomic_read_u64(&counters->why[why]);
+
+		stat->queries_cpu += queries;
+		if (!GgIsChoice(why))
+			stat->missed += queries;
+	}
 }
 
 /* ---- gpugraph_stat_reset() ---------------------------------------------------------- */
