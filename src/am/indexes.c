@@ -47,7 +47,7 @@ typedef struct Contents
 	int64		dead_rows;
 	int			segments;
 	gg_element	element;
-	char	   *error;			/* why the pages could not be read; NULL: they could, or nobody tried */
+	char	   *error;			/* why the pages could not be read; else NULL */
 	bool		reindex;		/* a REINDEX mends that */
 } Contents;
 
@@ -59,7 +59,7 @@ static int64
 DeltaRows(Relation index, const GgMetaPageData *meta)
 {
 	uint32		per_page;
-	uint32		last = meta->delta_first + meta->delta_pages - 1;
+	uint32		number = meta->delta_first + meta->delta_pages - 1;
 	int64		rows;
 	GgArray		array;
 	BlockNumber blkno;
@@ -72,13 +72,14 @@ DeltaRows(Relation index, const GgMetaPageData *meta)
 		return rows;
 
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	blkno = GgArrayBlock(&array, last);
+	blkno = GgArrayBlock(&array, number);
 	if (BlockNumberIsValid(blkno))
 	{
 		Buffer		buffer = ReadBuffer(index, blkno);
+		Page		page = BufferGetPage(buffer);
 
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		if (GgStampMatches(BufferGetPage(buffer), meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, last))
+		if (GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number))
 			rows -= per_page - GgDeltaRowCount(index, meta, buffer);
 		UnlockReleaseBuffer(buffer);
 	}

@@ -73,7 +73,8 @@ SELECT is((SELECT hint FROM gpugraph_indexes WHERE relid = 's.items_idx'::regcla
 
 UPDATE pg_index SET indisvalid = false WHERE indexrelid = 's.half_idx'::regclass;
 SELECT results_eq(
-	$$SELECT valid, substr(hint, 1, 23) FROM gpugraph_indexes WHERE relid = 's.half_idx'::regclass$$,
+	$$SELECT valid, substr(hint, 1, 23) FROM gpugraph_indexes
+		WHERE relid = 's.half_idx'::regclass$$,
 	$$VALUES (false, 'The index is not valid:')$$, 'an index that is not valid');
 UPDATE pg_index SET indisready = false WHERE indexrelid = 's.half_idx'::regclass;
 SELECT results_eq(

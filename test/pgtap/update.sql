@@ -48,7 +48,7 @@ SELECT is_empty($$
 	SELECT v.version FROM pg_available_extension_versions v, pg_available_extensions e
 		WHERE v.name = 'gpugraph' AND e.name = 'gpugraph' AND v.version <> e.default_version
 			AND NOT EXISTS (SELECT FROM pg_extension_update_paths('gpugraph') u
-				WHERE u.source = v.version AND u.target = e.default_version AND u.path IS NOT NULL)$$,
+				WHERE u.source = v.version AND u.target = e.default_version AND u.path <> '')$$,
 	'no version is without a way to the default one');
 
 SELECT * FROM finish();
