@@ -10,7 +10,7 @@
 #
 # $base is build/ in the checkout. Where the test user cannot go there (a checkout under /root, or
 # cloned with umask 077) it is a directory in /tmp, and $src, elsewhere the checkout, a copy of the
-# tests and README.md.
+# tests.
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 test_user=gpugraph-test
@@ -73,7 +73,7 @@ place()
 		[ -O "$base" ] || die "$base is someone else's, remove it"
 		rm -rf "$src"
 		mkdir -p "$src"
-		cp -r "$top/test" "$top/README.md" "$src/"
+		cp -r "$top/test" "$src/"
 		[ ! -d "$top/expected" ] || cp -r "$top/expected" "$src/"
 		chmod -R u+rwX,go+rX "$src"
 		echo "$test_user cannot read $top: servers run in $base"
