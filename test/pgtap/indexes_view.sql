@@ -2,11 +2,11 @@
 \ir include/helpers.psql
 SELECT * FROM no_plan();
 
-CREATE ROLE gg_owner;
-CREATE ROLE gg_stranger;
-CREATE ROLE gg_monitor IN ROLE pg_stat_scan_tables;
-CREATE SCHEMA s AUTHORIZATION gg_owner;
-SET ROLE gg_owner;
+CREATE ROLE gg_view_owner;
+CREATE ROLE gg_view_stranger;
+CREATE ROLE gg_view_monitor IN ROLE pg_stat_scan_tables;
+CREATE SCHEMA s AUTHORIZATION gg_view_owner;
+SET ROLE gg_view_owner;
 CREATE TABLE s.items (id int, val vector(2), half halfvec(2));
 SELECT setseed(0.5);
 INSERT INTO s.items SELECT i, ARRAY[i, random()]::real[]::vector, ARRAY[i, 0]::real[]::halfvec
@@ -91,13 +91,13 @@ CREATE FUNCTION seen() RETURNS text LANGUAGE sql AS $$
 		storage, CASE WHEN state <> '' THEN 'state' END) FROM gpugraph_indexes
 		WHERE indexname = 'items_idx'
 $$;
-SET ROLE gg_owner;
+SET ROLE gg_view_owner;
 SELECT is(seen(), 'bytes, rows, delta, share, dead, segments, float32, state',
 	'the owner sees what the index holds');
-SET ROLE gg_monitor;
+SET ROLE gg_view_monitor;
 SELECT is(seen(), 'bytes, rows, delta, share, dead, segments, float32, state',
 	'and so does a member of pg_stat_scan_tables');
-SET ROLE gg_stranger;
+SET ROLE gg_view_stranger;
 SELECT is(seen(), 'bytes, state',
 	'a stranger sees its size and who answers, and nothing of what it holds');
 
