@@ -401,14 +401,6 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 
 /* ---- when the CPU has to answer ----------------------------------------------- */
 
-/* Reasons that are choices, not failures. */
-static bool
-IsChoice(GgReason reason)
-{
-	return reason == GG_REASON_NONE || reason == GG_REASON_SETTING ||
-		reason == GG_REASON_LOCAL || reason == GG_REASON_SMALL;
-}
-
 const char *
 GgReasonText(GgReason reason)
 {
@@ -451,7 +443,7 @@ GgReasonText(GgReason reason)
 void
 GgRequireDevice(Relation index, GgReason reason)
 {
-	if (gg_engine_setting != GG_ENGINE_CUDA || IsChoice(reason))
+	if (gg_engine_setting != GG_ENGINE_CUDA || GgIsChoice(reason))
 		return;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -473,7 +465,7 @@ GgFallBack(Relation index, GgReason reason)
 	/*
 	 * an index on its way to the device is usual; that there is no device, its worker has logged
 	 */
-	if (IsChoice(reason) || reason == GG_REASON_NO_SERVICE || reason == GG_REASON_LOADING ||
+	if (GgIsChoice(reason) || reason == GG_REASON_NO_SERVICE || reason == GG_REASON_LOADING ||
 		reason == GG_REASON_NOT_RESIDENT)
 		return;
 	now = GgNowMicros();

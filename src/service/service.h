@@ -71,6 +71,14 @@ typedef enum GgReason
 	GG_NREASONS
 } GgReason;
 
+/* Reasons that are nobody's failure. */
+static inline bool
+GgIsChoice(GgReason reason)
+{
+	return reason == GG_REASON_NONE || reason == GG_REASON_SETTING ||
+		reason == GG_REASON_LOCAL || reason == GG_REASON_SMALL;
+}
+
 /* The reason as a sentence, for errdetail(). */
 extern const char *GgReasonText(GgReason reason);
 
@@ -88,6 +96,21 @@ extern void GgFallBack(Relation index, GgReason reason);
 
 /* Count one query (stat.c). */
 extern void GgCountQuery(Relation index, GgReason reason, uint64 rows);
+
+/* What everybody may know of one index of this database (stat.c). */
+typedef struct GgIndexStat
+{
+	bool		up;				/* a device works */
+	const char *state;			/* of the index there, as gpugraph_stat_index has it; NULL: absent */
+	int			device;			/* the number of that device */
+	GgReason	failure;		/* why the state is "failed" */
+	bool		counted;		/* the counts are of this index alone */
+	uint64		queries_gpu;
+	uint64		queries_cpu;
+	uint64		missed;			/* of these, those that a device should have answered */
+} GgIndexStat;
+
+extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
 
 /* ---- queries (lookup.c, client.c) ------------------------------------------ */
 

@@ -28,14 +28,17 @@
 
 /* ---- counting -------------------------------------------------------------- */
 
-/* The counters of an index, claimed for it if need be. */
+/*
+ * The counters of an index, NULL where it has none.  *full says that it cannot get any, and counts
+ * as one of the others.
+ */
 static GgIndexCounters *
-FindCounters(uint64 key)
+SeekCounters(uint64 key, bool *full)
 {
 	GgIndexStats *stats = gg_service->index_stats;
 	uint32		start = hash_bytes((const unsigned char *) &key, sizeof(key));
-	GgIndexCounters *found = NULL;
 
+	*full = false;
 	for (int i = 0; i < MAX_PROBES; i++)
 	{
 		GgIndexCounters *counters = &stats->slots[(start + i) % GG_INDEX_SLOTS];
@@ -44,9 +47,23 @@ FindCounters(uint64 key)
 		if (seen == key)
 			return counters;
 		if (seen == 0)
-			break;
+			return NULL;
 	}
+	*full = true;
+	return NULL;
+}
 
+/* The counters of an index, claimed for it if need be. */
+static GgIndexCounters *
+FindCounters(uint64 key)
+{
+	GgIndexStats *stats = gg_service->index_stats;
+	uint32		start = hash_bytes((const unsigned char *) &key, sizeof(key));
+	bool		full;
+	GgIndexCounters *found = SeekCounters(key, &full);
+
+	if (found != NULL)
+		return found;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	for (int i = 0; i < MAX_PROBES && found == NULL; i++)
 	{
@@ -439,6 +456,56 @@ gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 			PutIndexRow(rsinfo, NULL, &held[h]);
 	pfree(held);
 	return (Datum) 0;
+}
+
+/* ---- for gpugraph_indexes ------------------------------------------------------------ */
+
+void
+GgStatOfIndex(Oid relation, GgIndexStat *stat)
+{
+	GgIndexCounters *counters;
+	uint32		latest = 0;
+	bool		full;
+
+	memset(stat, 0, sizeof(GgIndexStat));
+	if (gg_service == NULL)
+		return;
+	for (int d = 0; d < gg_service->ndevices; d++)
+	{
+		GgDevice   *device = gg_service->devices[d];
+
+		if (device == NULL || pg_atomic_read_u32(&device->state) != GG_DEVICE_UP)
+			continue;
+		stat->up = true;
+		LWLockAcquire(device->lock, LW_SHARED);
+		for (int i = 0; i < GG_MAX_RESIDENT; i++)
+		{
+			GgResident *resident = &device->residents[i];
+
+			if (resident->state == GG_RESIDENT_FREE || resident->database != MyDatabaseId ||
+				resident->relation != relation || resident->use <= latest)
+				continue;
+			latest = resident->use;
+			stat->state = ResidentStateName(resident);
+			stat->device = device->number;
+			stat->failure = resident->state == GG_RESIDENT_FAILED ? resident->reason : GG_REASON_NONE;
+		}
+		LWLockRelease(device->lock);
+	}
+
+	counters = SeekCounters((uint64) MyDatabaseId << 32 | relation, &full);
+	stat->counted = !full;
+	if (counters == NULL)
+		return;
+	stat->queries_gpu = pg_atomic_read_u64(&counters->queries[GG_REASON_NONE]);
+	for (int reason = GG_REASON_NONE + 1; reason < GG_NREASONS; reason++)
+	{
+		uint64		queries = pg_atomic_read_u64(&counters->queries[reason]);
+
+		stat->queries_cpu += queries;
+		if (!GgIsChoice(reason))
+			stat->missed += queries;
+	}
 }
 
 /* ---- gpugraph_stat_reset() ---------------------------------------------------------- */

@@ -1,5 +1,5 @@
-# The plots that README shows are what report.pl makes of the figures beside them, and can be read on
-# light and on dark pages; a plot is made for each set, and one of build times.
+# The plots that README shows are what report.pl makes of the figures beside them, and can be read
+# on light and on dark pages; a plot is made for each set, and one of build times.
 use strict;
 use warnings;
 
@@ -30,7 +30,8 @@ for my $plot (@plots)
 	like($svg, qr/prefers-color-scheme:dark/, "$plot has colours for dark pages");
 
 	my %styled = map { $_ => 1 } $svg =~ /\.(\w+)\{/g;
-	is(join(' ', grep { !$styled{$_} } $svg =~ /class="(\w+)"/g), '', "$plot uses no class without a style");
+	is(join(' ', grep { !$styled{$_} } $svg =~ /class="(\w+)"/g), '',
+		"$plot uses no class without a style");
 }
 
 # Two runs, one of which has a set with one point only.
@@ -41,12 +42,14 @@ build	s	gpugraph	1	0.50	1048576	1048576
 point	s	hnsw	40	1	1	0.9500	100.0	1	2	3	10	100	0
 point	s	gpugraph	64	1	1	1.0000	400.0	1	2	3	10	100	0
 TSV
-append_to_file("$made/two.tsv", "point\ts\tgpugraph\t64\t1\t1\t0.9900\t300.0\t1\t2\t3\t10\t100\t0\n");
+append_to_file("$made/two.tsv",
+	"point\ts\tgpugraph\t64\t1\t1\t0.9900\t300.0\t1\t2\t3\t10\t100\t0\n");
 report('--svg', "$made/several", "$made/one.tsv", "$made/two.tsv");
 my $svg = slurp_file("$made/several.s.svg");
 like($svg, qr/1,000 × 8, L2/, 'a set is named by what it holds');
 like($svg, qr/>two gpugraph</, 'of several files each index is led by its file');
-like(slurp_file("$made/several.build.svg"), qr/one gpugraph 0\.5 s, 4\.0 times as fast/, 'build times');
+like(slurp_file("$made/several.build.svg"), qr/one gpugraph 0\.5 s, 4\.0 times as fast/,
+	'build times');
 
 report('--svg', "$made/point", "$made/two.tsv");
 like(slurp_file("$made/point.s.svg"), qr/<polyline/, 'a plot of one point');
