@@ -56,9 +56,9 @@ SQL
 	}
 	ok($seen{'finding first neighbors'} || $seen{'refining neighbors'},
 		"$workers workers: the graph phases are shown");
-	my @known = ('initializing', 'loading vectors', 'folding equal vectors',
+	my @known = ('initializing', 'loading vectors', 'removing duplicates',
 		'copying vectors to the device', 'writing vectors',
-		'finding first neighbors', 'refining neighbors', 'reordering the graph',
+		'finding first neighbors', 'refining neighbors', 'selecting edges',
 		'connecting the graph', 'writing index', 'syncing index');
 	my %rank = map { $known[$_] => $_ } 0 .. $#known;
 	is(join(', ', grep { !defined $rank{$_} } @order), '',
