@@ -596,6 +596,7 @@ LoaderExit(int code, Datum arg)
 		GgLoadGiveUp(&my_load, false, "its loader was terminated");
 }
 
+/* bgw_extra of a loader. */
 typedef struct LoaderExtra
 {
 	uint32		serial;
