@@ -39,7 +39,7 @@
  */
 #define ABANDONED_MOST_US	200
 
-/* The worker wakes a sleeper. This is for a worker that was killed before it could. */
+/* The worker wakes a sleeper.  This is for a worker that was killed before it could. */
 #define SLEEP_MOST_MS		100
 
 /*
@@ -51,7 +51,7 @@
 /* gpugraph.fault = post_stall */
 #define POST_STALL_US		4000000
 
-/* The query under way. Its slot is given up when this process ends or throws. */
+/* The query under way.  Its slot is given up when this process ends or throws. */
 static GgSlot *posted = NULL;
 static GgRing *posted_ring = NULL;
 static uint64 posted_ticket;
@@ -80,10 +80,7 @@ Abandon(void)
 	if (GgSlotMove(slot, posted_ticket, GG_SLOT_QUEUED, GG_SLOT_ABANDONED) ||
 		GgSlotMove(slot, posted_ticket, GG_SLOT_RUNNING, GG_SLOT_ABANDONED))
 	{
-		/*
-		 * the worker may have seen the answer already, and looks at the slot again only when told
-		 * to
-		 */
+		/* the worker may have seen the answer already: have it look at the slot again */
 		pg_atomic_fetch_add_u32(&posted_ring->abandoned, 1);
 		for (int i = 0; i < gg_service->ndevices; i++)
 			if (gg_service->devices[i]->ring == posted_ring)
@@ -133,7 +130,7 @@ static bool
 Hopeless(const Wanted *wanted)
 {
 	return pg_atomic_read_u64(&wanted->slot->word) == GgSlotWord(wanted->ticket, GG_SLOT_FAILED) ||
-		pg_atomic_read_u32(&wanted->device->state) != GG_DEVICE_UP ||
+		!GgDeviceIsUp(wanted->device) ||
 		pg_atomic_read_u64(&wanted->device->epoch) != wanted->epoch;
 }
 
@@ -143,15 +140,16 @@ SpinBudget(void)
 {
 	uint32		up = 0;
 
-	/* of few processors the worker needs one, and a CPU engine that plays the device another */
+	/* the worker needs a processor, and a CPU engine that plays the device another */
 	if (GgProcessors() < 4)
 		return 0;
+
 	/*
 	 * Clients of all devices may spin on half of the processors.  The executors of the others need
 	 * the rest.
 	 */
 	for (int i = 0; i < gg_service->ndevices; i++)
-		up += pg_atomic_read_u32(&gg_service->devices[i]->state) == GG_DEVICE_UP;
+		up += GgDeviceIsUp(gg_service->devices[i]);
 	if (pg_atomic_read_u32(&posted_ring->waiting) * up > (uint32) GgProcessors() / 2)
 		return 0;
 	if (average_us > SPIN_MOST_US && slept % SPIN_AGAIN != SPIN_AGAIN - 1)
@@ -203,9 +201,7 @@ Sleep(Wanted *wanted, uint64 start)
 	return answered;
 }
 
-/*
- * Wait for the answer; false when there will be none.  Gives the slot up when an interrupt throws.
- */
+/* Wait for the answer; false when there will be none.  An error gives the slot up. */
 static bool
 Await(Wanted *wanted, uint64 start)
 {

@@ -19,7 +19,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-/* How long to sleep when all chunks are full. The upload takes longer than this for one chunk. */
+/* How long to sleep when all chunks are full.  The upload takes longer than this for one chunk. */
 #define CHUNK_WAIT_US		100
 
 /*

@@ -49,8 +49,10 @@
  */
 #define READER_PAGES		20000
 
-/* gpugraph.fault = load_stall and load_readers; units are small, so that each reader has some */
+/* gpugraph.fault = load_stall, and load_readers */
 #define STALL_US			1000000
+
+/* gpugraph.fault = load_readers: units so small that each reader of a small index has some */
 #define FAULT_UNIT_PAGES	2
 
 /*
@@ -59,7 +61,7 @@
  */
 #define LOADER_DEADLOCK_TIMEOUT	"100ms"
 
-/* A load that waits this long for a lock ends quietly: others want its place. */
+/* A load that waits this long for a lock ends quietly: a device has but GG_MAX_LOADS. */
 #define LOADER_LOCK_TIMEOUT		"10s"
 
 /* ---- shapes -------------------------------------------------------------------- */
@@ -470,7 +472,7 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 	return ok ? out - chunk : 0;
 }
 
-/* While a process waits for the load, the index stays locked. Only the first reader does this. */
+/* While a process waits for the load, the index stays locked.  Only the first reader does this. */
 static void
 KeepIndexLocked(Reader *reader, Relation index)
 {
@@ -594,6 +596,7 @@ LoaderExit(int code, Datum arg)
 		GgLoadGiveUp(&my_load, false, "its loader was terminated");
 }
 
+/* bgw_extra of a loader. */
 typedef struct LoaderExtra
 {
 	uint32		serial;
@@ -733,7 +736,7 @@ Load(GgLoad *load)
 		GgLoadMove(job, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
 }
 
-/* An error goes to the worker, which logs it. The process itself ends without another word. */
+/* An error goes to the worker, which logs it.  The process itself ends without another word. */
 void
 GgLoaderMain(Datum arg)
 {

@@ -46,9 +46,7 @@ struct GgUpload
 	int			nclosing;
 	int			closing_size;
 
-	/*
-	 * of loads between CREATE and DONE or BROKEN; the main thread looks only before and after that
-	 */
+	/* of loads between CREATE and DONE or BROKEN; the main thread keeps off until then */
 	gg_index   *lists[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];
 	gg_status	status[GG_MAX_LOADS];
 };
@@ -194,7 +192,7 @@ Finish(GgUpload *upload, int load, uint32 serial)
 		upload->wake(upload->arg);
 }
 
-/* Look at everything once. *active: a load is under way. True when something was done. */
+/* Look at everything once.  *active: a load is under way.  True when something was done. */
 static bool
 Turn(GgUpload *upload, bool *active)
 {
