@@ -102,7 +102,8 @@ COMMENT ON FUNCTION gpugraph_check(regclass, boolean) IS 'verify a gpugraph inde
 CREATE FUNCTION gpugraph_prewarm(index regclass) RETURNS bigint
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
-COMMENT ON FUNCTION gpugraph_prewarm(regclass) IS 'bring a gpugraph index onto a device, or into shared buffers where no device is up; its bytes there';
+COMMENT ON FUNCTION gpugraph_prewarm(regclass) IS
+	'bring a gpugraph index onto a device, or into shared buffers where none is up; its bytes';
 
 CREATE FUNCTION gpugraph_evict(index regclass) RETURNS boolean
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
