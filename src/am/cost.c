@@ -48,9 +48,10 @@
 
 /*
  * Times of our scan, in microseconds: a vector in a walk, a vector in an exact pass, a comparison
- * of two keys in a sort, and a row that is returned.  A vector's time goes by the pages that it fills
- * (0.06 at 128 dimensions, 0.38 at 768, 0.75 at 1,536).  Measured were 0.1, 0.2, 0.8 and 1.5 us in
- * walks at 3, 128, 768 and 1,536 dimensions, and 0.12, 0.17, 0.45 and 0.65 us in exact passes.
+ * of two keys in a sort, and a row that is returned.  A vector's time goes by the pages that it
+ * fills (0.06 at 128 dimensions, 0.38 at 768, 0.75 at 1,536).  Measured were 0.1, 0.2, 0.8 and
+ * 1.5 us in walks at 3, 128, 768 and 1,536 dimensions, and 0.12, 0.17, 0.45 and 0.65 us in exact
+ * passes.
  */
 #define WALK_TIME(pages)		(0.12 + 1.8 * (pages))
 #define EXACT_TIME(pages)		(0.12 + 0.7 * (pages))

@@ -218,8 +218,8 @@ DeadDeltaPages(Relation index, const GgMetaPageData *meta)
 
 /*
  * How many of the first npages pages of the delta can be given back?  Cutting an extent in two
- * takes one more entry of the directory.  Where inserts need the entries that are left, only pages up to
- * the end of both an extent and a row can go.
+ * takes one more entry of the directory.  Where inserts need the entries that are left, only pages
+ * up to the end of both an extent and a row can go.
  */
 static uint32
 CuttablePages(const GgMetaPageData *meta, uint32 npages)

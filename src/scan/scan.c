@@ -89,8 +89,16 @@ AddDelta(GgScanOpaque *so, uint32 first_page, uint32 end_page)
 }
 
 static void
+CloseStream(GgStream *stream)
+{
+	if (stream->state != NULL && stream->ops->done != NULL)
+		stream->ops->done(stream);
+}
+
+static void
 OpenStream(GgScanOpaque *so, GgStream *stream, const GgStreamOps *ops)
 {
+	CloseStream(stream);
 	stream->ops = ops;
 	stream->state = NULL;
 	stream->list = ops->first_list(so, stream);
@@ -120,12 +128,7 @@ static void
 EndStreams(GgScanOpaque *so)
 {
 	for (int i = 0; i < so->nstreams; i++)
-	{
-		GgStream   *stream = &so->streams[i];
-
-		if (stream->state != NULL && stream->ops->done != NULL)
-			stream->ops->done(stream);
-	}
+		CloseStream(&so->streams[i]);
 	so->nstreams = 0;
 	so->streams = NULL;
 }

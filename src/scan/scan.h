@@ -50,14 +50,14 @@ typedef struct GgStreamOps
 	GgListState (*next_list) (GgScanOpaque *so, GgStream *stream);
 
 	/*
-	 * Set stream->head to the list's next node, and stream->late.  False when the list is used
-	 * up.  Rows that come too late for strict order are left out or marked late.
+	 * Set stream->head to the list's next node.  False when the list is used up.  Rows that come
+	 * too late for strict order are left out, or come last, with stream->late set.
 	 */
 	bool		(*next) (GgScanOpaque *so, GgStream *stream);
 
 	/*
-	 * Optional.  Give back what lives longer than so->context.  Called when the scan starts anew
-	 * or ends, not after an error.
+	 * Optional.  Give back what lives longer than so->context.  Called when another implementation
+	 * takes over, and when the scan starts anew or ends.  Not called after an error.
 	 */
 	void		(*done) (GgStream *stream);
 } GgStreamOps;
