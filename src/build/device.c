@@ -214,7 +214,8 @@ GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta, co
 	device->load = GgLoadBegin(index, meta, &reason);
 	if (device->load == NULL)
 	{
-		ereport(DEBUG1, (errmsg_internal("gpugraph index is not handed over: %s", GgReasonText(reason))));
+		ereport(DEBUG1,
+				(errmsg_internal("gpugraph index is not handed over: %s", GgReasonText(reason))));
 		return;
 	}
 	GgEnterPhase(GG_BUILD_HAND_OVER, 0, GgArrayPages(row_bytes) + GgArrayPages(edge_bytes) +

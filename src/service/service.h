@@ -101,7 +101,7 @@ extern void GgCountQuery(Relation index, GgReason reason, uint64 rows);
 typedef struct GgIndexStat
 {
 	bool		up;				/* a device works */
-	const char *state;			/* of the index there, as gpugraph_stat_index has it; NULL: absent */
+	const char *state;			/* of the index there, as in gpugraph_stat_index; NULL: absent */
 	int			device;			/* the number of that device */
 	GgReason	failure;		/* why the state is "failed" */
 	bool		counted;		/* the counts are of this index alone */

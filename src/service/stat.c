@@ -488,7 +488,9 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 			latest = resident->use;
 			stat->state = ResidentStateName(resident);
 			stat->device = device->number;
-			stat->failure = resident->state == GG_RESIDENT_FAILED ? resident->reason : GG_REASON_NONE;
+			stat->failure = GG_REASON_NONE;
+			if (resident->state == GG_RESIDENT_FAILED)
+				stat->failure = resident->reason;
 		}
 		LWLockRelease(device->lock);
 	}
