@@ -52,6 +52,11 @@ SecondsSince(instr_time start)
 
 /*
  * Log and write npages pages from block start on, which lie one after the other in writer->pages.
+ *
+ * CREATE INDEX CONCURRENTLY, whose relation others can open, uses this too, and drops buffers at
+ * its end.  Through shared buffers, with a bulk-write strategy and 32 pages per record as well,
+ * pages of 20,000 x 784 took 0.71 to 1.50 s instead of 0.41 to 0.65 s (writing and WAL, 2 busy
+ * cores): the ring flushes WAL before it gives a buffer to the next page.
  */
 static void
 PutPages(GgSegmentWriter *writer, BlockNumber start, int npages, double *wal_s)

@@ -25,8 +25,12 @@ DO $$
 BEGIN
 	FOR i IN 1 .. 20000 LOOP
 		PERFORM pg_stat_clear_snapshot();
-		INSERT INTO samples (phase, done, total) SELECT phase, tuples_done, tuples_total
-			FROM pg_stat_progress_create_index;
+		-- phases that write or sync pages count blocks
+		INSERT INTO samples (phase, done, total)
+			SELECT phase, CASE WHEN pages THEN blocks_done ELSE tuples_done END,
+				CASE WHEN pages THEN blocks_total ELSE tuples_total END
+			FROM pg_stat_progress_create_index,
+				LATERAL (SELECT phase ~ 'writing|syncing' AS pages) p;
 		EXIT WHEN i > 200 AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index);
 		PERFORM pg_sleep(0.005);
 	END LOOP;
