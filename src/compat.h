@@ -264,7 +264,7 @@ GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int
 		int			count = (int) Min(npages, RELSEG_SIZE - start % RELSEG_SIZE);
 
 #if PG_VERSION_NUM >= 170000
-		/* with more blocks per call smgr would overrun its array, of 16 entries on some systems */
+		/* smgr takes more blocks for a write across files and fails; some systems allow but 16 */
 		count = Min(count, PG_IOV_MAX);
 		smgrwritev(RelationGetSmgr(rel), forknum, start, (const void **) pages, count, true);
 #else
