@@ -4,8 +4,7 @@
 #	make NVCC=			the module with the CPU engine only
 #	make install		into the PostgreSQL that pg_config names
 #	make test			everything, from a bare machine on (see test/run)
-#	make test-KIND		one kind: style, engine, sql, pgtap, tap, isolation, clients; TESTS="a b"
-#						picks some of it
+#	make test-KIND		one kind (test/run lists them); TESTS="a b" picks some of it
 #	make gpu-bundle		everything that tests on a bare GPU host need, as one file (test/gpu/run)
 #	make demo			a guided tour on real data, from a bare machine on (see test/demo/run)
 #	make setup			what the two above need and the machine lacks (needs root)
@@ -162,7 +161,7 @@ setup:
 test:
 	@bash test/run
 
-test-style test-engine test-sql test-pgtap test-tap test-isolation test-clients:
+test-style test-engine test-sql test-pgtap test-tap test-isolation test-clients test-readme:
 	@bash test/run $(patsubst test-%,%,$@)
 
 gpu-bundle:
@@ -172,4 +171,4 @@ demo:
 	@bash test/demo/run $(if $(KEEP),--keep)
 
 .PHONY: all install installcheck clean announce FORCE setup test demo gpu-bundle \
-		test-style test-engine test-sql test-pgtap test-tap test-isolation test-clients
+		test-style test-engine test-sql test-pgtap test-tap test-isolation test-clients test-readme

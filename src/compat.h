@@ -33,7 +33,7 @@
 #error "gpugraph needs PostgreSQL 15 or newer"
 #endif
 
-/* 18 has it in front of declarations, before it was an attribute behind them */
+/* In 18 it stands before a declaration.  The older attribute stood behind one. */
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn				pg_attribute_noreturn()
 #endif
@@ -52,8 +52,8 @@ typedef RelFileNode GgRelFileLocator;
 #endif
 
 /*
- * Who may do to a table what leaves its rows alone, and who may do so to all tables.  Before 17,
- * where MAINTAIN and pg_maintain came, these are the owner and superusers.
+ * May a role do to a table what leaves its rows alone, and to all tables?  17 brought MAINTAIN and
+ * pg_maintain for that.  Before it only the owner may, and superusers may to all.
  */
 #if PG_VERSION_NUM >= 170000
 #define GgMayMaintain(relid, roleid) \
@@ -71,14 +71,14 @@ typedef RelFileNode GgRelFileLocator;
 #define GgVacuumDelayPoint()	vacuum_delay_point()
 #endif
 
-/* A path that is to be taken only where there is no other at all; before 18 infinite costs alone say so. */
+/* A path to be taken only where there is no other at all.  Before 18 infinite costs say so. */
 #if PG_VERSION_NUM >= 180000
 #define GgDisablePath(path)		((path)->disabled_nodes = 2)
 #else
 #define GgDisablePath(path)		((void) 0)
 #endif
 
-/* EXPLAIN ANALYZE counts searches from 18 on. */
+/* From 18 on EXPLAIN ANALYZE counts searches. */
 #if PG_VERSION_NUM >= 180000
 #define GgCountSearch(scan) \
 	do { if ((scan)->instrument != NULL) (scan)->instrument->nsearches++; } while (0)
@@ -101,21 +101,24 @@ typedef RelFileNode GgRelFileLocator;
 #define GgRestrictSearchPath()	((void) 0)
 #endif
 
-/* The number of this process's PGPROC; one of a backend or background worker is below MaxBackends. */
+/*
+ * The number of this process's PGPROC.  Those of backends and background workers are below
+ * MaxBackends.
+ */
 #if PG_VERSION_NUM >= 170000
 #define GgMyProcNumber()		((uint32) MyProcNumber)
 #else
 #define GgMyProcNumber()		((uint32) MyProc->pgprocno)
 #endif
 
-/* Messages of parallel workers that have come; throws when one is an error. */
+/* Process the messages that parallel workers sent.  Throws when one is an error. */
 #if PG_VERSION_NUM >= 180000
 #define GgProcessParallelMessages() ProcessParallelMessages()
 #else
 #define GgProcessParallelMessages() HandleParallelMessages()
 #endif
 
-/* Whether the next CHECK_FOR_INTERRUPTS() ends the statement or the session. */
+/* Does the next CHECK_FOR_INTERRUPTS() end the statement or the session? */
 static inline bool
 GgInterruptEnds(void)
 {
@@ -126,7 +129,10 @@ GgInterruptEnds(void)
 	return QueryCancelPending || ProcDiePending || ClientConnectionLost;
 }
 
-/* A wait event of ours, by name where extensions have named ones; event is a static uint32, 0 at first. */
+/*
+ * A wait event of ours.  It has a name from 17 on, where extensions have named ones.  event is a
+ * static uint32, 0 at first.
+ */
 #if PG_VERSION_NUM >= 170000
 #define GgWaitEvent(event, name) \
 	((event) != 0 ? (event) : ((event) = WaitEventExtensionNew(name)))
@@ -149,8 +155,8 @@ GgMainForkPath(GgRelFileLocator locator, char *path, Size size)
 }
 
 /*
- * Before 17 VACUUM may remove what snapshots older than old_snapshot_threshold still see.  Scans must then fail where a page
- * changed since, or they would miss these rows.
+ * Before 17 VACUUM may remove what snapshots older than old_snapshot_threshold still see.  Scans
+ * must then fail where a page has changed since, or they would miss these rows.
  */
 #if PG_VERSION_NUM >= 170000
 #define GgSnapshotsExpire()		false
@@ -160,7 +166,7 @@ GgMainForkPath(GgRelFileLocator locator, char *path, Size size)
 #define GgTestForOldSnapshot(snapshot, rel, page) TestForOldSnapshot(snapshot, rel, page)
 #endif
 
-/* A page newly added at the end of the relation, locked exclusively. */
+/* Add a page at the end of the relation.  It is returned locked exclusively. */
 static inline Buffer
 GgExtendOne(Relation rel, ForkNumber forknum)
 {
@@ -179,7 +185,7 @@ GgExtendOne(Relation rel, ForkNumber forknum)
 #endif
 }
 
-/* Make a fork that bypasses the buffer manager nblocks long; new blocks are zero. */
+/* Make a fork nblocks long, past the buffer manager.  New blocks are zero. */
 static inline void
 GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 {
@@ -190,7 +196,7 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 #if PG_VERSION_NUM >= 160000
 	while (now < nblocks)
 	{
-		/* 64 MB at a time, so that it can be cancelled */
+		/* 64 MB at a time, so that it can be canceled */
 		int			count = (int) Min(nblocks - now, 8192);
 
 		CHECK_FOR_INTERRUPTS();
@@ -199,7 +205,10 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 	}
 #else
 	{
-		/* the last block; md.c brings files between to their full length, and what was never written reads as zero */
+		/*
+		 * Write the last block alone.  md.c brings the files before it to their full length, and
+		 * what was never written reads as zero.
+		 */
 		PGAlignedBlock zero;
 
 		memset(zero.data, 0, BLCKSZ);
@@ -208,7 +217,7 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 #endif
 }
 
-/* Remove what shared buffers have of a fork, without writing it; waits for those who read it just now. */
+/* Drop a fork's pages from shared buffers unwritten.  Waits for those who read one just now. */
 static inline void
 GgDropBuffers(Relation rel, ForkNumber forknum)
 {
@@ -222,10 +231,13 @@ GgDropBuffers(Relation rel, ForkNumber forknum)
 }
 
 /*
- * Write npages blocks that exist, one after the other in memory, past the buffer manager; no checkpoint hears of
- * it.  Before 17 smgr writes one block a call, which takes three times as long as 32 at a time and lets
- * writers of one file wait for each other (1.2 GB/s of page cache on ext4, however many processes, to 3.5 GB/s with
- * 256 kB a call).  There the file is opened here, and kept open in *file.
+ * Write npages existing blocks, which lie one after the other in memory, past the buffer manager.
+ * No checkpoint learns of it.
+ *
+ * Before 17 smgr writes one block per call.  That takes three times as long as 32 blocks per call,
+ * and makes writers of one file wait for each other: however many processes wrote, the page cache
+ * on ext4 took 1.2 GB/s, against 3.5 GB/s with 256 kB per call.  So before 17 this function opens
+ * the file itself, and keeps it open in *file.
  */
 typedef struct GgRunFile
 {
@@ -243,15 +255,16 @@ GgCloseRunFile(GgRunFile *file)
 }
 
 static inline void
-GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int npages, GgRunFile *file)
+GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int npages,
+		   GgRunFile *file)
 {
 	while (npages > 0)
 	{
-		/* not across files */
+		/* a call does not go across files */
 		int			count = (int) Min(npages, RELSEG_SIZE - start % RELSEG_SIZE);
 
 #if PG_VERSION_NUM >= 170000
-		/* more blocks a call it takes for a write across files; some systems have but 16 */
+		/* smgr takes more blocks for a write across files and fails; some systems allow but 16 */
 		count = Min(count, PG_IOV_MAX);
 		smgrwritev(RelationGetSmgr(rel), forknum, start, (const void **) pages, count, true);
 #else
@@ -285,13 +298,13 @@ GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int
 							WAIT_EVENT_DATA_FILE_WRITE);
 		if (written != bytes)
 		{
-			/* a short write is a full disk, md.c says so too */
+			/* a short write means a full disk, as in md.c */
 			if (written >= 0 || errno == 0)
 				errno = ENOSPC;
 			ereport(ERROR,
 					(errcode_for_file_access(),
-					 errmsg("could not write blocks %u..%u in file \"%s\": %m", start, start + count - 1,
-							FilePathName(file->file)),
+					 errmsg("could not write blocks %u..%u in file \"%s\": %m",
+							start, start + count - 1, FilePathName(file->file)),
 					 errhint("Check free disk space.")));
 		}
 #endif
@@ -302,10 +315,10 @@ GgWriteRun(Relation rel, ForkNumber forknum, BlockNumber start, Page *pages, int
 }
 
 /*
- * Have the next checkpoint sync a fork of so many blocks.  False when its queue has no room: the
- * caller, who keeps the checkpoint from beginning, must not wait for some.  Minors that do not
- * empty the queue while they wait for such callers (before July 2025) would wait for each other
- * for ever.  From 17 on smgr syncs itself what finds no room.
+ * Have the next checkpoint sync a fork of nblocks blocks.  False when the checkpointer's queue has
+ * no room.  The caller keeps the checkpoint from beginning, so it must not wait for room: minor
+ * releases before July 2025 do not empty the queue while they wait for such callers, and the two
+ * would wait for each other for ever.  From 17 on smgr itself syncs what finds no room.
  */
 static inline bool
 GgRegisterSync(Relation rel, ForkNumber forknum, BlockNumber nblocks)
@@ -335,9 +348,9 @@ GgRegisterSync(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 }
 
 /*
- * Tell standbys that blocks from blkno on, parked under xid, are reused: queries there that could
- * still need them are cancelled.  The record is nbtree's, which carries nothing of nbtree but its
- * name; an extension has no resource manager of its own without being preloaded.
+ * Tell standbys that blocks from blkno on, parked under xid, are reused, so that they cancel
+ * queries that may still need them.  The record is nbtree's, which has nothing of nbtree but its
+ * name.  An extension has a resource manager of its own only when it is preloaded.
  */
 static inline void
 GgLogReuse(Relation rel, Relation heap, BlockNumber blkno, FullTransactionId xid)

@@ -16,7 +16,7 @@ PG_MODULE_MAGIC;
 PGDLLEXPORT void _PG_init(void);
 
 /*
- * No CUDA call is made here: in a preloaded server this runs in the postmaster, and a CUDA context
+ * This makes no CUDA call.  In a preloaded server it runs in the postmaster, and a CUDA context
  * does not survive fork().
  */
 void
@@ -28,9 +28,10 @@ _PG_init(void)
 	MarkGUCPrefixReserved("gpugraph");
 }
 
-/* pg_index_column_has_property(index, 1, 'distance_orderable') cannot be answered by the core. */
+/* The core cannot answer pg_index_column_has_property(index, 1, 'distance_orderable'). */
 static bool
-ggproperty(Oid index_oid, int attno, IndexAMProperty prop, const char *propname, bool *res, bool *isnull)
+ggproperty(Oid index_oid, int attno, IndexAMProperty prop, const char *propname, bool *res,
+		   bool *isnull)
 {
 	if (prop != AMPROP_DISTANCE_ORDERABLE || attno == 0)
 		return false;
@@ -58,14 +59,15 @@ gpugraph_handler(PG_FUNCTION_ARGS)
 	amroutine->amsearchnulls = false;
 	amroutine->amstorage = false;
 	amroutine->amclusterable = false;
-	amroutine->ampredlocks = false; /* any insert may change any answer: the core's lock on the whole index is right */
+	/* any insert may change any answer, so the core's lock on the whole index is right */
+	amroutine->ampredlocks = false;
 	amroutine->amcanparallel = false;
 	amroutine->amcaninclude = false;
 	amroutine->amusemaintenanceworkmem = false;
 
 	/*
-	 * Clearing TIDs may run in a parallel vacuum worker.  The cleanup may not: it can assign a
-	 * transaction id (see vacuum.c), which parallel mode forbids.
+	 * A parallel vacuum worker may clear TIDs.  It may not run the cleanup, which can assign a
+	 * transaction id (see vacuum.c); parallel mode forbids that.
 	 */
 	amroutine->amparallelvacuumoptions = VACUUM_OPTION_PARALLEL_BULKDEL;
 	amroutine->amkeytype = InvalidOid;

@@ -12,17 +12,19 @@
 #include "nodes/execnodes.h"
 #include "nodes/pathnodes.h"
 
-extern bool gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Relation heap,
-					 IndexUniqueCheck checkUnique, bool indexUnchanged, IndexInfo *indexInfo);
+extern bool gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid,
+					 Relation heap, IndexUniqueCheck checkUnique, bool indexUnchanged,
+					 IndexInfo *indexInfo);
 extern IndexBulkDeleteResult *ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats,
 										   IndexBulkDeleteCallback callback, void *callback_state);
 extern IndexBulkDeleteResult *ggvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats);
-extern void ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *indexStartupCost,
-						   Cost *indexTotalCost, Selectivity *indexSelectivity, double *indexCorrelation,
+extern void ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count,
+						   Cost *indexStartupCost, Cost *indexTotalCost,
+						   Selectivity *indexSelectivity, double *indexCorrelation,
 						   double *indexPages);
 extern bool ggvalidate(Oid opclassoid);
 
-/* From _PG_init: finished plans compute no distance that only orders rows. */
+/* Called by _PG_init.  From then on finished plans compute no distance that only orders rows. */
 extern void GgInitPlanner(void);
 
 #endif							/* GG_AM_H */

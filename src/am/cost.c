@@ -2,27 +2,28 @@
  * cost.c
  *		What the planner is told a scan costs.
  *
- * ScanTime() follows a scan (src/scan).  Every segment is walked with a list of
+ * ScanTime() follows a scan (src/scan).  Every segment is walked with a candidate list of
  * gpugraph.itopk_size, which is doubled until half of it covers the rows that are wanted.  Where
- * the list would be longer than a share of the segment, an exact pass over all its vectors takes
- * the walk's place, and a second one sorts what the first did not keep.  The delta has exact
- * passes only.
+ * the list would be longer than a share of the segment (search_plan.h), an exact pass over all
+ * vectors takes the walk's place, and a second one sorts what the first did not keep.  The delta
+ * has exact passes only.
  *
  * The planner knows two costs, before the first row and after the last, and assumes a straight
  * line between them.  The time is no straight line: it rises fastest at the beginning.  So the
  * line is drawn through the time of the rows that LIMIT and filter together will take, and that
  * of all rows.
  *
- * Times are in microseconds, measured on one core with everything in memory: those of our scan,
- * and those of the plan that competes, a sequential scan with a sort.  Only their ratio counts:
- * our cost is core's charge for that plan, times our time, divided by its time.  So what core
- * leaves out of that plan's cost is left out of ours as well, above all the fetching of vectors
- * that are stored out of line (TOAST).
+ * Times are in microseconds, measured on one core with everything in memory.  They are those of our
+ * scan, and those of the plan that competes, a sequential scan with a sort.  Only their ratio
+ * counts: our cost is core's charge for that plan, times our time, divided by its time.  So what
+ * core leaves out of that plan's cost is left out of ours as well, above all the fetching of
+ * vectors that are stored out of line (TOAST).
  *
- * The times are those of the CPU; a GPU answers faster.
+ * The times are those of the CPU.  A GPU answers faster.
  */
 #include "am/am.h"
 #include "storage/pages.h"
+#include "storage/search_plan.h"
 #include "storage/type.h"
 
 #include <math.h>
@@ -40,16 +41,17 @@
 #include "utils/spccache.h"
 
 /*
- * Distances a walk computes for each entry of its candidate list, measured at degree 32 over the
- * data sets of test/bench: 16 to 26.
+ * Distances that a walk computes for each entry of its candidate list.  Measured were 16 to 26, at
+ * degree 32 over the data sets of test/bench.
  */
 #define DISTANCES_PER_ENTRY		20.0
 
 /*
- * Our scan: a vector in a walk, by the pages that it fills (0.06 at 128 dimensions, 0.38 at 768,
- * 0.75 at 1,536), a vector in an exact pass, a comparison of two keys in a sort, and a row that is
- * returned.  Measured were 0.1, 0.2, 0.8 and 1.5 us in walks at 3, 128, 768 and 1,536 dimensions,
- * and 0.12, 0.17, 0.45 and 0.65 us in exact passes.
+ * Times of our scan, in microseconds: a vector in a walk, a vector in an exact pass, a comparison
+ * of two keys in a sort, and a row that is returned.  A vector's time goes by the pages that it
+ * fills (0.06 at 128 dimensions, 0.38 at 768, 0.75 at 1,536).  Measured were 0.1, 0.2, 0.8 and
+ * 1.5 us in walks at 3, 128, 768 and 1,536 dimensions, and 0.12, 0.17, 0.45 and 0.65 us in exact
+ * passes.
  */
 #define WALK_TIME(pages)		(0.12 + 1.8 * (pages))
 #define EXACT_TIME(pages)		(0.12 + 0.7 * (pages))
@@ -57,10 +59,10 @@
 #define RETURN_TIME				0.1
 
 /*
- * A sequential scan with a sort: a page of the table, a row, a row that passes the filter, and the
- * fetch of a vector that is stored out of line.  Measured were, for 10,000 rows, 0.6 ms at 3
- * dimensions where a tenth passes and 1.8 ms where all do, 1.2 and 4.2 ms at 128 dimensions; and
- * 4 and 5 us for a row that passes at 768 and 1,536.
+ * Times of a sequential scan with a sort, in microseconds: a page of the table, a row, a row that
+ * passes the filter, and the fetch of a vector that is stored out of line.  Measured were, for
+ * 10,000 rows, 0.6 ms at 3 dimensions where a tenth passes and 1.8 ms where all do, and 1.2 and
+ * 4.2 ms at 128 dimensions.  A row that passes took 4 and 5 us at 768 and 1,536 dimensions.
  */
 #define TABLE_PAGE_TIME			0.7
 #define TABLE_ROW_TIME			0.06
@@ -70,28 +72,21 @@
 /* What core charges for the sort of a row with a small LIMIT, in units of cpu_operator_cost. */
 #define SORTED_ROW_COST			10.0
 
-/*
- * As in scan_cpu.c: the longest list that is walked, as a share of the nodes, and the least first
- * batch of an exact pass.
- */
-#define EXACT_SHARE				32
-#define EXACT_MIN_BATCH			64
-
 /* What is known of an index when it is planned. */
 typedef struct IndexShape
 {
 	const GgMetaPageData *meta;
-	bool		rounded;		/* rows are not what the column has */
-	double		column_pages;	/* that a vector fills in the table */
-	double		index_pages;	/* and here */
+	bool		rounded;		/* rows are stored rounded */
+	double		column_pages;	/* pages that a vector fills in the table */
+	double		index_pages;	/* pages that it fills in the index */
 	double		nodes;			/* of all segments and the delta */
 	double		delta_nodes;
 } IndexShape;
 
 /*
  * Rows that are stored rounded pass the executor's reorder queue.  In some minor releases (15.18,
- * 17.11, 18.6; no more in 15.20) what comes out of it has no ctid: to lock such a row, or to read
- * its ctid, goes wrong.  Asked of the server that runs, not of the headers.
+ * 17.11 and 18.6, but not 15.20) what comes out of it has no ctid.  Locking such a row, or reading
+ * its ctid, goes wrong.  This asks the server that runs, not the headers.
  */
 static bool
 QueueKeepsCtid(void)
@@ -119,7 +114,7 @@ QueueKeepsCtid(void)
 	return keeps != 0;
 }
 
-/* Whether the query wants to know where the rows lie; to lock them it does. */
+/* Does the query read where the rows lie?  To lock rows it does. */
 static bool
 ReadsCtid(const IndexPath *path)
 {
@@ -137,7 +132,7 @@ ReadsCtid(const IndexPath *path)
 						 columns);
 }
 
-/* Such a scan is not to be chosen whatever else there is. */
+/* Have the planner choose any other path before this one. */
 static void
 RefusePath(IndexPath *path, Cost *indexStartupCost, Cost *indexTotalCost,
 		   Selectivity *indexSelectivity, double *indexCorrelation, double *indexPages)
@@ -150,7 +145,7 @@ RefusePath(IndexPath *path, Cost *indexStartupCost, Cost *indexTotalCost,
 	GgDisablePath(&path->path);
 }
 
-/* From the metapage or, for a hypothetical index, from the column. */
+/* Read the shape from the metapage or, for a hypothetical index, from the column. */
 static void
 ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 {
@@ -198,7 +193,7 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 static double
 StreamTime(const IndexShape *shape, double nodes, bool has_graph, double wanted)
 {
-	double		longest = has_graph ? floor(nodes / EXACT_SHARE) : 0;
+	double		longest = has_graph ? floor(nodes / GG_EXACT_SHARE) : 0;
 	double		list = gg_itopk_size;
 	double		handed = 0;
 	double		time = 0;
@@ -213,12 +208,12 @@ StreamTime(const IndexShape *shape, double nodes, bool has_graph, double wanted)
 			return time;
 	}
 	time += nodes * EXACT_TIME(shape->index_pages);
-	if (wanted > Min(Max(gg_itopk_size, EXACT_MIN_BATCH) + 2 * handed, nodes))
+	if (wanted > Min(Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + 2 * handed, nodes))
 		time += nodes * (EXACT_TIME(shape->index_pages) + log2(nodes) * COMPARE_TIME);
 	return time;
 }
 
-/* The time for the first rows, given as a share of all. */
+/* The time for the first rows.  share says how many, as a share of all. */
 static double
 ScanTime(const IndexShape *shape, double share)
 {
@@ -272,7 +267,7 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 				all;
 	Cost		unit;
 
-	/* by one distance, no more and no less, this index can put rows in order, and nothing else */
+	/* this index can put rows in the order of exactly one distance, and do nothing else */
 	if (list_length(path->indexorderbys) != 1)
 	{
 		RefusePath(path, indexStartupCost, indexTotalCost, indexSelectivity, indexCorrelation,

@@ -3,9 +3,9 @@
  *		Inserts: a row is appended to the delta, the run of rows that came after the last build.
  *
  * The usual insert locks the metapage in share mode for an instant, to learn which page is the
- * delta's last, then that page alone, and writes one WAL record.  Only an insert that needs a new
- * page locks the metapage exclusively; whoever waited for it meanwhile finds the new page.  Lock
- * order: metapage, then delta page.
+ * delta's last.  Then it locks that page alone, and writes one WAL record.  Only an insert that
+ * needs a new page locks the metapage exclusively.  Whoever waits for that lock meanwhile finds
+ * the new page.  Lock order: metapage, then delta page.
  */
 #include "am/am.h"
 #include "storage/pages.h"
@@ -24,7 +24,7 @@ CheckDimensions(uint32 expected, uint32 given)
 				 errmsg("expected %u dimensions, not %u", expected, given)));
 }
 
-/* Put a row that fits a page into its slot; page is a working copy. */
+/* Put a row that fits a page into its slot.  page is a working copy. */
 static void
 PutRow(const GgMetaPageData *meta, Page page, uint32 slot, ItemPointer tid, const void *row)
 {
@@ -56,7 +56,8 @@ typedef enum AppendResult
 } AppendResult;
 
 static AppendResult
-AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemPointer tid, const void *row)
+AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemPointer tid,
+			 const void *row)
 {
 	uint32		number = meta->delta_first + meta->delta_pages - 1;
 	Buffer		buffer = ReadBuffer(index, tail);
@@ -85,25 +86,28 @@ AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemP
 }
 
 /*
- * Pages are numbered and rows counted in 32 bits, over all that were appended since the last build: a number that comes round again
- * would be taken for another page, and rows behind the last number would not be found.
+ * Pages and rows that were appended since the last build are counted in 32 bits.  If a page's
+ * number came round again, it would be taken for another page, and rows behind the last number
+ * would not be found.
  */
 static void
 CheckRoom(Relation index, const GgMetaPageData *meta, uint32 npages)
 {
-	uint64		slots = ((uint64) meta->delta_pages + npages) / npages * GgDeltaRowsPerPage(meta);
+	uint64		pages = (uint64) meta->delta_pages + npages;
+	uint64		slots = pages / npages * GgDeltaRowsPerPage(meta);
 
-	if (meta->delta_first + (uint64) meta->delta_pages + npages > PG_UINT32_MAX || slots > GG_MAX_NODES)
+	if (meta->delta_first + pages > PG_UINT32_MAX || slots > GG_MAX_NODES)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("index \"%s\" has no room for another row since its last build", RelationGetRelationName(index)),
+				 errmsg("index \"%s\" has no room for another row since its last build",
+						RelationGetRelationName(index)),
 				 errhint("REINDEX the index.")));
 }
 
 /*
- * Append on new pages.  A row longer than a page is written from its second page on, each page
- * with a WAL record of its own, into blocks that the directory on disk still calls free; then
- * one record holds its first page and the metapage.  A crash in between leaves free blocks.
+ * Append on new pages.  Of a row longer than a page, the second and later pages are written first,
+ * each with a WAL record of its own, into blocks that the directory on disk still calls free.  Then
+ * one record holds the first page and the metapage.  A crash in between leaves free blocks.
  */
 static void
 AppendToNewPage(Relation index, Relation heap, Buffer metabuf, ItemPointer tid, uint32 dimensions,
@@ -162,8 +166,8 @@ AppendToNewPage(Relation index, Relation heap, Buffer metabuf, ItemPointer tid, 
 }
 
 /*
- * Append a row of dimensions elements for heap row tid: visible to every scan that starts after the
- * return.  ereport(ERROR) when the index holds rows of other dimensions.
+ * Append a row of dimensions elements for heap row tid.  Every scan that starts after the return
+ * sees it.  ereport(ERROR) when the index holds rows of other dimensions.
  */
 static void
 DeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, const void *row)
@@ -176,7 +180,7 @@ DeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, c
 		AppendResult result = TAIL_FULL;
 		Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
 
-		/* all that AppendToTail looks at lies before the segments */
+		/* all that AppendToTail() uses lies before the segments */
 		memcpy(&head, meta, offsetof(GgMetaPageData, segments));
 		tail = DeltaTail(meta);
 		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
@@ -205,16 +209,19 @@ DeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, c
 			return;
 		}
 
-		/* somebody else added a page meanwhile (the one seen may even be in use elsewhere): again */
+		/*
+		 * Somebody else added a page meanwhile, and the page that we saw may even be in use
+		 * elsewhere.  Try again.
+		 */
 		UnlockReleaseBuffer(buffer);
 		CHECK_FOR_INTERRUPTS();
 	}
 }
 
-/* What a statement's inserts need of the metapage; neither grows stale, see RaiseLargestLength(). */
+/* What a statement's inserts need from the metapage.  None of it expires: RaiseLargestLength(). */
 typedef struct InsertCache
 {
-	GgMetaPageData meta;		/* up to segments, dimensions being those of the value at hand */
+	GgMetaPageData meta;		/* up to segments; dimensions are those of the value at hand */
 	const GgOpclass *opclass;
 } InsertCache;
 
@@ -238,9 +245,9 @@ GetInsertCache(Relation index, IndexInfo *indexInfo)
 }
 
 /*
- * The largest length must cover a row before any scan can see it, so it is raised before the row is appended.  A crash in
- * between leaves it larger than need be, which costs scans a few rows more.  It only ever grows: a cached
- * one that covers the row is still good.
+ * The largest length must cover a row before any scan can see it, so it is raised before the row is
+ * appended.  A crash in between leaves it larger than need be, which costs scans a few rows more.
+ * It only ever grows, so a cached one that covers the row is still good.
  */
 static void
 RaiseLargestLength(Relation index, InsertCache *cache, const void *row)
@@ -279,11 +286,12 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 	cache = GetInsertCache(index, indexInfo);
 
 	/* what was detoasted goes with this context */
-	context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph insert", ALLOCSET_DEFAULT_SIZES);
+	context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph insert",
+									ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
 
 	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));
-	/* of this value; DeltaAppend() compares with those of the index */
+	/* those of this value; DeltaAppend() compares them with those of the index */
 	cache->meta.dimensions = GgValueDimensions(cache->opclass, value);
 	row = palloc(GgRowBytes(&cache->meta));
 	if (GgValueToRow(cache->opclass, cache->meta.element, value, cache->meta.dimensions, row))

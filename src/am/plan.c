@@ -2,11 +2,12 @@
  * plan.c
  *		Finished plans: a distance that only orders rows is not computed again.
  *
- * ORDER BY embedding <-> $1 puts the distance into the target list of the plan that delivers the rows, as a column that
- * is dropped in the end ("resjunk").  A sort would read it.  Where an index scan delivers the order nobody does,
- * but the executor computes it all the same, for each row: at 768 dimensions, whose vectors lie out of line, that is
- * half the processor time of a query that the GPU answers.  The planner has no way to know that nobody will
- * read the column, so it is replaced by NULL in the finished plan.
+ * ORDER BY embedding <-> $1 puts the distance into the target list of the plan that delivers the
+ * rows, as a column that is dropped in the end ("resjunk").  A sort reads it.  Where an index scan
+ * delivers the order nobody does, but the executor computes it for each row all the same.  At 768
+ * dimensions, whose vectors lie out of line, that is half the processor time of a query that the
+ * GPU answers.  The planner cannot know that nobody will read the column, so this hook replaces it
+ * by NULL in the finished plan.
  */
 #include "am/am.h"
 #include "storage/pages.h"
@@ -29,7 +30,8 @@ static void SkipInQuery(Plan *top);
 static bool
 IsOurIndex(Oid indexid)
 {
-	Relation	index = RelationIdGetRelation(indexid);	/* the planner's lock on it is held still */
+	/* the planner's lock on it is still held */
+	Relation	index = RelationIdGetRelation(indexid);
 	bool		ours = RelationIsValid(index) && GgIsGpugraph(index);
 
 	if (RelationIsValid(index))
@@ -37,7 +39,10 @@ IsOurIndex(Oid indexid)
 	return ours;
 }
 
-/* An index scan's order is kept with the indexed column on the left, the target list has what was written: $1 <-> embedding. */
+/*
+ * Is expr the distance that a scan is ordered by?  The scan has the indexed column on the left, the
+ * target list has what was written, which may be $1 <-> embedding.
+ */
 static bool
 IsDistance(const Expr *expr, const Expr *orderby)
 {
@@ -52,16 +57,25 @@ IsDistance(const Expr *expr, const Expr *orderby)
 	return equal(expr, commuted);
 }
 
+static bool
+PassesRowsOn(const Plan *plan)
+{
+	return IsA(plan, Material) ||
+		(IsA(plan, Limit) && ((const Limit *) plan)->limitOption == LIMIT_OPTION_COUNT);
+}
+
 /*
- * "top" delivers the rows of a query or of a subquery, to somebody who leaves its columns marked resjunk out: NULL for
- * the one that an index scan below is ordered by.  Only nodes that pass rows on without a look at them may lie
- * between: a LIMIT, but not WITH TIES, and what a SCROLL cursor keeps rows in.  Their columns are those of the node below,
- * number by number.
+ * top delivers the rows of a query or of a subquery to somebody who drops its columns that are
+ * marked resjunk.  Of these, put NULL in the place of the one that an index scan below is ordered
+ * by.  Only nodes that pass rows on without reading them may lie between: a LIMIT, but not WITH
+ * TIES, and the node in which a SCROLL cursor keeps rows.  Their columns are those of the node
+ * below, number by number.
  *
- * The scan's own list must have the mark too.  createplan.c gives both the same marks, as the nodes of a query that
- * pass columns on share one list.  Later setrefs.c may take away an Append with a single child and
- * copy its marks to the list of that child alone: to the LIMIT of a subquery whose column is visible, and read by a sort
- * above, but dropped by the query around both.
+ * The scan's own list must have the mark, too.  createplan.c gives both the same marks, because the
+ * nodes of a query that pass columns on share one list.  Later setrefs.c may remove an Append with
+ * a single child and copy its marks to the list of that child alone.  Such a child may be the LIMIT
+ * of a subquery whose column is visible, and read by a sort above, but dropped by the query around
+ * both.
  */
 static void
 SkipBelow(Plan *top)
@@ -72,26 +86,30 @@ SkipBelow(Plan *top)
 	ListCell   *cell;
 	bool		skipped = false;
 
-	while (plan != NULL && (IsA(plan, Material) ||
-							(IsA(plan, Limit) && ((Limit *) plan)->limitOption == LIMIT_OPTION_COUNT)))
+	while (plan != NULL && PassesRowsOn(plan))
 		plan = plan->lefttree;
 	if (plan == NULL || !IsA(plan, IndexScan))
 		return;
 	scan = (IndexScan *) plan;
-	if (list_length(scan->indexorderbyorig) != 1 || list_length(plan->targetlist) != list_length(top->targetlist) ||
+	if (list_length(scan->indexorderbyorig) != 1 ||
+		list_length(plan->targetlist) != list_length(top->targetlist) ||
 		!IsOurIndex(scan->indexid))
 		return;
 
 	foreach(cell, plan->targetlist)
 	{
 		TargetEntry *column = lfirst_node(TargetEntry, cell);
-		const TargetEntry *seen = list_nth_node(TargetEntry, top->targetlist, foreach_current_index(cell));
+		const TargetEntry *seen = list_nth_node(TargetEntry, top->targetlist,
+												foreach_current_index(cell));
 
-		if (seen->resjunk && column->resjunk && IsDistance(column->expr, linitial(scan->indexorderbyorig)))
+		if (seen->resjunk && column->resjunk &&
+			IsDistance(column->expr, linitial(scan->indexorderbyorig)))
 		{
+			Node	   *distance = (Node *) column->expr;
+
 			column = flatCopyTargetEntry(column);
-			column->expr = (Expr *) makeNullConst(exprType((Node *) column->expr), exprTypmod((Node *) column->expr),
-												  exprCollation((Node *) column->expr));
+			column->expr = (Expr *) makeNullConst(exprType(distance), exprTypmod(distance),
+												  exprCollation(distance));
 			skipped = true;
 		}
 		columns = lappend(columns, column);
@@ -101,9 +119,10 @@ SkipBelow(Plan *top)
 }
 
 /*
- * A subquery is known to the query around it by its visible columns only, whether its rows pass a SubqueryScan or
- * setrefs.c found that to be without effect and took it away.  A LIMIT is the top of a query wherever columns of it are
- * marked; of other nodes that cannot be said, as those below a sort are marked that were added for it.
+ * Find the tops of subqueries in a plan.  The query around a subquery sees its visible columns
+ * only, whether its rows pass a SubqueryScan or setrefs.c removed that as having no effect.  A
+ * LIMIT is the top of a query wherever columns of it are marked.  Other nodes need not be: below a
+ * sort, the columns that were added for it are marked, too.
  */
 static void
 SkipInPlan(Plan *plan)
@@ -140,7 +159,7 @@ SkipInPlan(Plan *plan)
 	SkipInPlan(plan->righttree);
 }
 
-/* The plan of a query or of a subquery, from its top; NULL is a subplan that the planner left out. */
+/* The plan of a query or of a subquery, from its top.  NULL is a subplan that was left out. */
 static void
 SkipInQuery(Plan *top)
 {

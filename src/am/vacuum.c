@@ -1,15 +1,15 @@
 /*
  * vacuum.c
- *		VACUUM: clears the TIDs of dead rows, and gives back segments and delta pages that hold no row.
+ *		VACUUM: clears the TIDs of dead rows, and gives back segments and delta pages without rows.
  *
  * Clearing changes TID pages and delta pages in place, under their exclusive lock.  A scan that
- * measured a row before reads its TID afterwards, under the share lock, and finds it gone; no
- * interlock with scans is needed, since a heap slot that is used again holds a row that no snapshot
- * taken before can see.
+ * measured a row before reads its TID afterwards, under the share lock, and finds it gone.  No
+ * interlock with scans is needed: a heap slot that is used again holds a row that no snapshot taken
+ * before can see.
  *
- * Giving back: the blocks become FREE extents in one WAL record with the directory change, parked
- * under a transaction id that no snapshot had passed by then (ParkingXid).  So once all snapshots have passed it, nobody
- * follows the old directory any more.
+ * Giving back makes the blocks FREE extents, in one WAL record with the directory change.  They are
+ * parked under a transaction id that no snapshot had passed by then (ParkingXid).  So once all
+ * snapshots have passed it, nobody follows the old directory any more.
  */
 #include "am/am.h"
 #include "storage/pages.h"
@@ -21,8 +21,8 @@
 #include "miscadmin.h"
 
 /*
- * Entries of the directory that VACUUM leaves for inserts: each takes one when it begins to use a
- * FREE extent.
+ * Entries of the directory that VACUUM leaves for inserts.  An insert takes one when it begins to
+ * use a FREE extent.
  */
 #define EXTENTS_FOR_INSERTS		32
 
@@ -35,7 +35,10 @@ typedef struct VacuumState
 	void	   *callback_state;
 } VacuumState;
 
-/* One page of count TIDs at the given stride.  Returns how many are cleared after this visit. */
+/*
+ * Clear dead TIDs on one page, which has count of them at the given stride.  Returns how many are
+ * clear after this visit.
+ */
 static uint32
 VacuumTids(VacuumState *state, Buffer buffer, uint32 count, Size stride)
 {
@@ -45,8 +48,8 @@ VacuumTids(VacuumState *state, Buffer buffer, uint32 count, Size stride)
 
 	/* GenericXLog clears what lies behind pd_lower */
 	if (GgPayloadBytes(page) < (Size) (count - 1) * stride + sizeof(ItemPointerData))
-		GgReportCorruption(state->index, BufferGetBlockNumber(buffer), "%zu bytes do not hold %u rows",
-						   GgPayloadBytes(page), count);
+		GgReportCorruption(state->index, BufferGetBlockNumber(buffer),
+						   "%zu bytes do not hold %u rows", GgPayloadBytes(page), count);
 	for (uint32 i = 0; i < count; i++)
 	{
 		ItemPointer tid = (ItemPointer) (PageGetContents(page) + i * stride);
@@ -78,12 +81,13 @@ static Buffer
 VacuumReadPage(VacuumState *state, const GgMetaPageData *meta, const GgArray *array, uint32 number)
 {
 	GgVacuumDelayPoint();
-	return GgReadPageExtended(state->index, meta->instance, array, number, BUFFER_LOCK_EXCLUSIVE, state->strategy);
+	return GgReadPageExtended(state->index, meta->instance, array, number,
+							  BUFFER_LOCK_EXCLUSIVE, state->strategy);
 }
 
 /*
  * Store new counts of cleared rows.  After a crash the directory may lag behind the pages until the
- * next VACUUM; it never leads.
+ * next VACUUM.  It never leads.
  */
 static void
 StoreDeadCounts(Relation index, const GgMetaPageData *seen, const uint32 *dead, uint32 delta_dead)
@@ -101,16 +105,56 @@ StoreDeadCounts(Relation index, const GgMetaPageData *seen, const uint32 *dead, 
 	UnlockReleaseBuffer(buffer);
 }
 
+/* Clear dead TIDs of a segment, and return how many of its TIDs are clear. */
+static uint32
+VacuumSegment(VacuumState *state, const GgMetaPageData *meta, const GgSegment *segment)
+{
+	GgArray		array;
+	uint32		dead = 0;
+
+	GgFindArray(meta, segment->id, GG_KIND_TIDS, &array);
+	for (uint32 base = 0; base < segment->rows; base += GG_TIDS_PER_PAGE)
+	{
+		Buffer		buffer = VacuumReadPage(state, meta, &array, base / GG_TIDS_PER_PAGE);
+
+		dead += VacuumTids(state, buffer, Min(GG_TIDS_PER_PAGE, segment->rows - base),
+						   sizeof(GgTidEntry));
+		UnlockReleaseBuffer(buffer);
+	}
+	return dead;
+}
+
+/* The same for the delta. */
+static uint32
+VacuumDelta(VacuumState *state, const GgMetaPageData *meta)
+{
+	uint32		npages;
+	GgArray		array;
+	uint32		dead = 0;
+
+	if (meta->delta_pages == 0)
+		return 0;
+	npages = GgDeltaPagesPerRow(meta);
+	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+	for (uint32 i = 0; i < meta->delta_pages; i += npages)
+	{
+		Buffer		buffer = VacuumReadPage(state, meta, &array, meta->delta_first + i);
+		uint32		count = GgDeltaRowCount(state->index, meta, buffer);
+
+		dead += VacuumTids(state, buffer, count, GgDeltaRowBytes(meta));
+		UnlockReleaseBuffer(buffer);
+	}
+	return dead;
+}
+
 IndexBulkDeleteResult *
 ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDeleteCallback callback,
 			 void *callback_state)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	VacuumState state;
-	GgArray		array;
-	Buffer		buffer;
 	uint32		dead[GG_MAX_SEGMENTS];
-	uint32		delta_dead = 0;
+	uint32		delta_dead;
 	bool		changed;
 
 	if (stats == NULL)
@@ -126,30 +170,8 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 	GgReadMeta(info->index, meta);
 
 	for (int i = 0; i < meta->nsegments; i++)
-	{
-		uint32		rows = meta->segments[i].rows;
-
-		dead[i] = 0;
-		GgFindArray(meta, meta->segments[i].id, GG_KIND_TIDS, &array);
-		for (uint32 base = 0; base < rows; base += GG_TIDS_PER_PAGE)
-		{
-			buffer = VacuumReadPage(&state, meta, &array, base / GG_TIDS_PER_PAGE);
-			dead[i] += VacuumTids(&state, buffer, Min(GG_TIDS_PER_PAGE, rows - base), sizeof(GgTidEntry));
-			UnlockReleaseBuffer(buffer);
-		}
-	}
-	if (meta->delta_pages > 0)
-	{
-		uint32		npages = GgDeltaPagesPerRow(meta);
-
-		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-		for (uint32 i = 0; i < meta->delta_pages; i += npages)
-		{
-			buffer = VacuumReadPage(&state, meta, &array, meta->delta_first + i);
-			delta_dead += VacuumTids(&state, buffer, GgDeltaRowCount(info->index, meta, buffer), GgDeltaRowBytes(meta));
-			UnlockReleaseBuffer(buffer);
-		}
-	}
+		dead[i] = VacuumSegment(&state, meta, &meta->segments[i]);
+	delta_dead = VacuumDelta(&state, meta);
 
 	changed = delta_dead != meta->delta_dead;
 	for (int i = 0; i < meta->nsegments; i++)
@@ -161,8 +183,8 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 }
 
 /*
- * Pages at the delta's start that are full and whose rows are all cleared.  The last row's pages are
- * never given back: an insert may be about to lock them.
+ * Count the full pages at the delta's start whose rows are all cleared.  The last row's pages are
+ * never given back, because an insert may be about to lock them.
  */
 static uint32
 DeadDeltaPages(Relation index, const GgMetaPageData *meta)
@@ -177,13 +199,14 @@ DeadDeltaPages(Relation index, const GgMetaPageData *meta)
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
 	while (dead + npages < meta->delta_pages)
 	{
-		Buffer		buffer = GgReadPage(index, meta->instance, &array, meta->delta_first + dead, BUFFER_LOCK_SHARE);
-		Page		page = BufferGetPage(buffer);
+		Buffer		buffer = GgReadPage(index, meta->instance, &array, meta->delta_first + dead,
+										BUFFER_LOCK_SHARE);
+		char	   *rows = PageGetContents(BufferGetPage(buffer));
 		uint32		count = GgDeltaRowCount(index, meta, buffer);
 		uint32		slot;
 
 		for (slot = 0; slot < count; slot++)
-			if (ItemPointerIsValid((ItemPointer) (PageGetContents(page) + slot * GgDeltaRowBytes(meta))))
+			if (ItemPointerIsValid((ItemPointer) (rows + slot * GgDeltaRowBytes(meta))))
 				break;
 		UnlockReleaseBuffer(buffer);
 		if (slot < count)
@@ -194,9 +217,9 @@ DeadDeltaPages(Relation index, const GgMetaPageData *meta)
 }
 
 /*
- * How many of the first npages pages of the delta can be given back: cutting an extent in two takes
- * one more entry of the directory.  Where inserts need those that are left, only what ends with an
- * extent and with a row.
+ * How many of the first npages pages of the delta can be given back?  Cutting an extent in two
+ * takes one more entry of the directory.  Where inserts need the entries that are left, only pages
+ * up to the end of both an extent and a row can go.
  */
 static uint32
 CuttablePages(const GgMetaPageData *meta, uint32 npages)
@@ -250,12 +273,14 @@ CutDelta(GgMetaPageData *meta, uint32 npages, uint64 xid)
 	}
 	meta->delta_first += npages;
 	meta->delta_pages -= npages;
-	meta->delta_dead -= Min(meta->delta_dead, npages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta));
+	meta->delta_dead -= Min(meta->delta_dead,
+							npages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta));
 }
 
 /*
- * Make one entry of FREE extents that touch.  Otherwise each VACUUM under an old snapshot, which
- * forbids to use what they give back, would add one, until the directory is full.
+ * Make one entry of FREE extents that touch.  An old snapshot forbids the use of what VACUUM gives
+ * back under it.  Without this function each such VACUUM would add an entry, until the directory is
+ * full.
  */
 static void
 MergeFree(GgMetaPageData *meta)
@@ -298,12 +323,13 @@ ParkSegment(GgMetaPageData *meta, uint32 segment, uint64 xid)
 }
 
 /*
- * The id that snapshots must have passed before blocks are used again; the metapage is locked exclusively, so that who
- * copied the old directory has taken the snapshot by now.
+ * The id that snapshots must have passed before blocks are used again.  The metapage is locked
+ * exclusively, so whoever copied the old directory has taken its snapshot by now.
  *
- * The next id would always do, as in nbtree, but is passed only after the next transaction.  Our own is passed as soon as
- * we are done.  It does only where nobody got an id since: snapshots and horizons leave out what runs VACUUM, so one that was taken
- * after a later id had ended does not hold ours, though we are still running.
+ * The next id would always do, as in nbtree, but snapshots pass it only after the next transaction.
+ * They pass our own as soon as we are done.  It does only if nobody has got an id since.
+ * Snapshots and horizons leave out transactions that run VACUUM.  So a snapshot that was taken
+ * after a later id had ended has passed ours, though we are still running.
  */
 static uint64
 ParkingXid(FullTransactionId own)
@@ -342,7 +368,7 @@ GiveBack(Relation index)
 	if (!any)
 		return;
 
-	/* in parallel mode none can be assigned */
+	/* parallel mode forbids to assign one */
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 
 	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
@@ -373,7 +399,7 @@ ggvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 
 	if (stats == NULL)
 	{
-		/* nothing was deleted: count from the directory, the delta by its pages */
+		/* nothing was deleted: count by the directory, and the delta by its pages */
 		GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 
 		stats = (IndexBulkDeleteResult *) palloc0(sizeof(IndexBulkDeleteResult));

@@ -50,10 +50,12 @@ ggvalidate(Oid opclassoid)
 		if (proc->amproclefttype != classform->opcintype)
 			continue;
 		if (proc->amprocnum != GG_OPCLASS_PROC)
-			COMPLAIN("gpugraph operator class \"%s\" has support function %s with invalid number %d",
+			COMPLAIN("gpugraph operator class \"%s\" has support function %s "
+					 "with invalid number %d",
 					 name, format_procedure(proc->amproc), proc->amprocnum);
 		else if (!check_amproc_signature(proc->amproc, INTERNALOID, true, 1, 1, INTERNALOID))
-			COMPLAIN("gpugraph operator class \"%s\" has support function %s with a wrong signature",
+			COMPLAIN("gpugraph operator class \"%s\" has support function %s "
+					 "with a wrong signature",
 					 name, format_procedure(proc->amproc));
 		else
 			has_support = true;
@@ -68,9 +70,11 @@ ggvalidate(Oid opclassoid)
 		if (op->amoplefttype != classform->opcintype)
 			continue;
 		if (op->amopstrategy != GG_DISTANCE_STRATEGY || op->amoppurpose != AMOP_ORDER)
-			COMPLAIN("gpugraph operator class \"%s\" has operator %s that is not ordering strategy %d",
+			COMPLAIN("gpugraph operator class \"%s\" has operator %s "
+					 "that is not ordering strategy %d",
 					 name, format_operator(op->amopopr), GG_DISTANCE_STRATEGY);
-		else if (!check_amop_signature(op->amopopr, FLOAT8OID, op->amoplefttype, op->amoprighttype) ||
+		else if (!check_amop_signature(op->amopopr, FLOAT8OID, op->amoplefttype,
+									   op->amoprighttype) ||
 				 get_op_rettype(op->amopopr) != FLOAT8OID)
 			COMPLAIN("gpugraph operator class \"%s\" has operator %s with a wrong signature",
 					 name, format_operator(op->amopopr));
@@ -82,7 +86,8 @@ ggvalidate(Oid opclassoid)
 	if (!has_operator)
 		COMPLAIN("gpugraph operator class \"%s\" is missing its distance operator", name);
 	if (!has_support)
-		COMPLAIN("gpugraph operator class \"%s\" is missing support function %d", name, GG_OPCLASS_PROC);
+		COMPLAIN("gpugraph operator class \"%s\" is missing support function %d",
+				 name, GG_OPCLASS_PROC);
 
 	ReleaseSysCache(classtup);
 	return result;

@@ -28,7 +28,7 @@
 #define GG_DEFAULT_ITOPK_SIZE			64
 #define GG_DEFAULT_MAX_SCAN_TUPLES		20000
 
-/* Values of the storage option; not given, rows are stored as the column's type has them. */
+/* Values of the storage option.  Unset, rows are stored as the column's type has them. */
 typedef enum GgStorage
 {
 	GG_STORAGE_UNSET,
@@ -70,8 +70,8 @@ extern bytea *ggoptions(Datum reloptions, bool validate);
 extern void GgGetOptions(Relation index, GgOptions *options);
 
 /*
- * The engine that gpugraph.engine asks for and this host has; ereport(ERROR) when it is "cuda" and
- * there is no device.
+ * The engine that gpugraph.engine asks for and that this host has.  ereport(ERROR) when the
+ * setting is "cuda" and there is no device.
  */
 extern const gg_engine *GgChooseEngine(void);
 
@@ -84,7 +84,7 @@ GgIsGpugraph(Relation index)
 
 /* ---- error.c ----------------------------------------------------------- */
 
-/* ereport(ERROR) with the SQLSTATE and hint of a failed status; "doing" completes "while ...". */
+/* ereport(ERROR) with the SQLSTATE and hint of a failed status.  doing completes "while ...". */
 pg_noreturn extern void GgReportStatus(const gg_status *status, const char *doing);
 
 /* ereport(ERROR) about a page that is not what the directory says. */
@@ -94,19 +94,19 @@ pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, co
 /* ---- interrupts.c ------------------------------------------------------ */
 
 /*
- * For a callback of an engine: answers requests that do not end the statement, and never throws.
- * True when the engine has to return; its caller then calls GgThrowInterrupts().  *caught, false
- * at first, says that an error was caught here and lies on PostgreSQL's error stack.
+ * For a callback of an engine.  Serves requests that do not end the statement, and never throws.
+ * True when the engine has to return.  Its caller then calls GgThrowInterrupts().  *caught is
+ * false at first, and true when an error was caught here and lies on PostgreSQL's error stack.
  */
 extern bool GgServeInterrupts(bool *caught);
 extern void GgThrowInterrupts(bool caught);
 
-/* CHECK_FOR_INTERRUPTS() that ends the process when the postmaster is gone, too. */
+/* CHECK_FOR_INTERRUPTS() that also ends the process when the postmaster is gone. */
 extern void GgCheckInterrupts(void);
 
 /*
- * Around calls that start a driver: its threads inherit the mask, and a signal that the kernel
- * gave to one of them would run PostgreSQL's handler there.
+ * For calls that start a driver.  The driver's threads inherit the mask.  Without it the kernel
+ * could give a signal to one of them, and PostgreSQL's handler would run there.
  */
 extern void GgBlockSignals(sigset_t *before);
 extern void GgRestoreSignals(const sigset_t *before);

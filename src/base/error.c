@@ -49,7 +49,7 @@ GgReportStatus(const gg_status *status, const char *doing)
 
 	if (status->code == GG_ECANCELED)
 	{
-		/* normally throws, with the message for the kind of interrupt it was */
+		/* normally throws, with the message for this kind of interrupt */
 		CHECK_FOR_INTERRUPTS();
 		ereport(ERROR,
 				(errcode(ERRCODE_QUERY_CANCELED),
@@ -77,6 +77,7 @@ GgReportCorruption(Relation index, BlockNumber blkno, const char *fmt,...)
 
 	ereport(ERROR,
 			(errcode(ERRCODE_INDEX_CORRUPTED),
-			 errmsg("index \"%s\" is corrupted at block %u: %s", RelationGetRelationName(index), blkno, what),
+			 errmsg("index \"%s\" is corrupted at block %u: %s", RelationGetRelationName(index),
+					blkno, what),
 			 errhint("REINDEX the index.")));
 }

@@ -2,11 +2,11 @@
  * interrupts.c
  *		Interrupts of a process that runs an engine, and the signal mask under which drivers start.
  *
- * CHECK_FOR_INTERRUPTS() may throw, and FATAL ends the process, so it cannot be called by a
- * callback of an engine, whose threads still work on memory that would be freed.  But a build runs
- * an engine for minutes, and others wait for answers meanwhile: DROP DATABASE waits until every
- * process has served its barrier.  So a callback serves here what only asks for an answer.  What
- * ends the statement or the session makes the engine return, and is thrown after that.
+ * A callback of an engine cannot call CHECK_FOR_INTERRUPTS(), which may throw or, with FATAL, end
+ * the process: the engine's threads still work on memory that would be freed.  But a build runs an
+ * engine for minutes, and others wait for answers meanwhile.  DROP DATABASE, for example, waits
+ * until every process has served its barrier.  So a callback serves here what only asks for an
+ * answer.  What ends the statement or the session makes the engine return, and is thrown then.
  */
 #include "base/base.h"
 
@@ -21,7 +21,7 @@
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 
-/* Of libpq/libpq.h, which asks for headers of GSSAPI that need not be installed. */
+/* From libpq/libpq.h, which includes headers of GSSAPI that may not be installed. */
 extern bool pq_check_connection(void);
 
 static bool
@@ -30,7 +30,7 @@ PostmasterIsGone(void)
 	return IsUnderPostmaster && !PostmasterIsAlive();
 }
 
-/* As ProcessInterrupts() does, but it leaves the end to the next CHECK_FOR_INTERRUPTS(). */
+/* As in ProcessInterrupts(), but the next CHECK_FOR_INTERRUPTS() ends the session. */
 static void
 CheckClient(void)
 {
@@ -46,7 +46,7 @@ CheckClient(void)
 	}
 }
 
-/* What only asks for an answer.  A parallel worker's message may be an error, which is thrown. */
+/* Serve what only asks for an answer.  Throws if a parallel worker sent an error. */
 static void
 ServePending(void)
 {
@@ -73,7 +73,7 @@ GgServeInterrupts(bool *caught)
 
 	PG_TRY();
 	{
-		/* nothing that is called here may end the process on its own */
+		/* nothing called here may end the process */
 		HOLD_INTERRUPTS();
 		ServePending();
 	}

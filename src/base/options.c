@@ -45,7 +45,8 @@ GgInitOptions(void)
 					  AccessExclusiveLock);
 	add_int_reloption(gg_relopt_kind, "intermediate_graph_degree",
 					  "Length of the k-NN lists that the graph is made from",
-					  GG_DEFAULT_INTERMEDIATE_DEGREE, GG_MIN_INTERMEDIATE_DEGREE, GG_MAX_INTERMEDIATE_DEGREE,
+					  GG_DEFAULT_INTERMEDIATE_DEGREE, GG_MIN_INTERMEDIATE_DEGREE,
+					  GG_MAX_INTERMEDIATE_DEGREE,
 					  AccessExclusiveLock);
 	add_int_reloption(gg_relopt_kind, "seed",
 					  "Seed of the random choices of a build",
@@ -59,7 +60,8 @@ GgInitOptions(void)
 
 	DefineCustomEnumVariable("gpugraph.engine",
 							 "Selects the engine that builds and searches gpugraph indexes.",
-							 "\"auto\" uses a GPU where there is one; \"cuda\" makes its absence an error.",
+							 "\"auto\" uses a GPU where there is one; "
+							 "\"cuda\" makes its absence an error.",
 							 &gg_engine_setting,
 							 GG_ENGINE_AUTO, engine_values,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
@@ -70,19 +72,22 @@ GgInitOptions(void)
 							GG_DEFAULT_ITOPK_SIZE, 1, GG_MAX_ITOPK,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("gpugraph.iterative_scan",
-							 "Sets how a scan goes on when more rows are asked for than one search gave.",
+							 "Sets how a scan goes on when more rows are asked for "
+							 "than one search gave.",
 							 NULL,
 							 &gg_iterative_scan,
 							 GG_ITERATIVE_STRICT, iterative_scan_values,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.max_scan_tuples",
-							"Sets how many rows a scan takes from the graph before it turns to an exact scan.",
+							"Sets how many rows a scan takes from the graph before it turns "
+							"to an exact scan.",
 							NULL,
 							&gg_max_scan_tuples,
 							GG_DEFAULT_MAX_SCAN_TUPLES, 1, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("gpugraph.skip_unread_distance",
-							 "Leaves out the distance of rows that an index scan has ordered, where nobody reads it.",
+							 "Leaves out the distance of rows that an index scan has ordered, "
+							 "where nobody reads it.",
 							 NULL,
 							 &gg_skip_unread_distance,
 							 true,
@@ -97,7 +102,8 @@ CheckDegrees(int graph_degree, int intermediate_graph_degree)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("intermediate_graph_degree %d is less than graph_degree %d",
 						intermediate_graph_degree, graph_degree),
-				 errhint("Set intermediate_graph_degree to at least graph_degree; twice as much is usual.")));
+				 errhint("Set intermediate_graph_degree to at least graph_degree; "
+						 "twice as much is usual.")));
 }
 
 bytea *
@@ -105,7 +111,8 @@ ggoptions(Datum reloptions, bool validate)
 {
 	static const relopt_parse_elt tab[] = {
 		{"graph_degree", RELOPT_TYPE_INT, offsetof(GgOptions, graph_degree)},
-		{"intermediate_graph_degree", RELOPT_TYPE_INT, offsetof(GgOptions, intermediate_graph_degree)},
+		{"intermediate_graph_degree", RELOPT_TYPE_INT,
+		offsetof(GgOptions, intermediate_graph_degree)},
 		{"seed", RELOPT_TYPE_INT, offsetof(GgOptions, seed)},
 		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
 	};
@@ -134,8 +141,8 @@ GgGetOptions(Relation index, GgOptions *options)
 
 #ifdef GG_WITH_CUDA
 /*
- * Whether this process can use a device, asked once: starting the driver takes tens of
- * milliseconds, and devices do not come and go under a running process.
+ * Can this process use a device?  Asked once: starting the driver takes tens of milliseconds, and
+ * devices do not come and go under a running process.
  */
 static const gg_status *
 ProbeCuda(void)
@@ -181,7 +188,8 @@ GgChooseEngine(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("gpugraph.engine is \"cuda\" but no GPU can be used"),
 				 errdetail("This gpugraph was built without CUDA."),
-				 errhint("Set gpugraph.engine to \"auto\" or \"cpu\" to use the CPU, or build gpugraph with nvcc.")));
+				 errhint("Set gpugraph.engine to \"auto\" or \"cpu\" to use the CPU, "
+						 "or build gpugraph with nvcc.")));
 #endif
 	return &gg_cpu_engine;
 }

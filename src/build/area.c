@@ -2,14 +2,18 @@
  * area.c
  *		The memory that the processes of a build share.
  *
- * It is a file in memory without a name (memfd_create), which a worker opens through the leader's /proc/PID/fd, so it is
- * gone when the last process has let go of it, however that ended.  A DSM segment would not do: dsm_create() takes all of the
- * memory at once, in one process that cannot be interrupted (0.8 s for 3 GB on the machine this was written on), where
- * the number of rows is only an estimate; and /dev/shm has a limit of its own, 64 MB in a container by default.  Here
- * the file is made long enough for any number of rows, and its pages are taken chunk by chunk, by those who fill
- * them.  That needs Linux; elsewhere there is no area, and the scan is left to one process.
+ * It is a file in memory without a name (memfd_create).  A worker opens it through the leader's
+ * /proc/PID/fd.  So it is gone when the last process has closed it, however that process ended.
+ *
+ * A DSM segment would not do.  dsm_create() takes all of the memory at once, in one process that
+ * cannot be interrupted (0.8 s for 3 GB on the machine this was written on), and the number of
+ * rows is only an estimate.  /dev/shm has a limit of its own, too, 64 MB in a container by
+ * default.  Here the file is made long enough for any number of rows, and those who fill a chunk
+ * take its memory.
+ *
+ * That needs Linux.  Elsewhere there is no area, and one process scans the table.
  */
-#include "build/build.h"
+#include "build/area.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -33,12 +37,12 @@
 typedef struct AreaLayout
 {
 	Size		tids;
-	Size		copies;
-	Size		fold[GG_FOLD_LEVELS];	/* 0: so many there are not */
+	Size		duplicates;
+	Size		tables[GG_HASH_TABLES]; /* 0: so many there are not */
 	Size		adjacency;
 	Size		counters;
 	Size		filled;
-	Size		users;
+	Size		users_gone;
 	Size		bytes;
 } AreaLayout;
 
@@ -48,96 +52,98 @@ AlignPage(Size bytes)
 	return TYPEALIGN(4096, bytes);
 }
 
-/* Ranges of all arrays that are written together. */
+/* Ranges of all arrays that processes write together; what is written lies before the counters. */
 static Size
 MostRanges(const AreaLayout *layout)
 {
-	return layout->counters / GG_RANGE_BYTES + GG_MAX_JOBS;
+	return layout->counters / GG_RANGE_BYTES + GG_WRITER_ARRAYS;
 }
 
 static AreaLayout
-LayOut(const GgBuildShared *shared)
+LayOut(const GgAreaShared *shared)
 {
 	AreaLayout	layout;
 	Size		capacity = shared->capacity;
-	Size		copies = capacity + shared->chunk_copies;
+	Size		duplicates = capacity + shared->chunk_duplicates;
 	Size		next;
 	Size		slots = 0;
 
 	memset(&layout, 0, sizeof(layout));
 	/* rows first: at the start of a page, as the device likes them */
-	layout.tids = AlignPage(capacity * GgRowBytes(&shared->meta));
-	/* at the end those of copies are among them */
-	layout.copies = AlignPage(layout.tids + (capacity + copies) * sizeof(GgTidEntry));
-	next = AlignPage(layout.copies + copies * sizeof(GgCopy));
-	for (int level = 0; level < GG_FOLD_LEVELS && slots < 2 * capacity; level++)
+	layout.tids = AlignPage(capacity * shared->row_bytes);
+	/* at the end those of duplicates are among them */
+	layout.duplicates = AlignPage(layout.tids + (capacity + duplicates) * sizeof(GgTidEntry));
+	next = AlignPage(layout.duplicates + duplicates * sizeof(GgDuplicate));
+	for (int table = 0; table < GG_HASH_TABLES && slots < 2 * capacity; table++)
 	{
-		Size		buckets = GgFoldBuckets(shared, level);
+		Size		buckets = GgTableBuckets(shared, table);
 
-		layout.fold[level] = next;
-		next = AlignPage(next + buckets * GG_FOLD_BUCKET_BYTES);
-		slots += buckets * GG_FOLD_BUCKET_SLOTS;
+		layout.tables[table] = next;
+		next = AlignPage(next + buckets * GG_BUCKET_BYTES);
+		slots += buckets * GG_BUCKET_SLOTS;
 	}
 	layout.adjacency = next;
-	layout.counters = AlignPage(layout.adjacency + capacity * shared->meta.graph_degree * sizeof(uint32));
+	layout.counters = AlignPage(layout.adjacency +
+								capacity * shared->graph_degree * sizeof(uint32));
 	layout.filled = layout.counters + 2 * PG_CACHE_LINE_SIZE;
-	layout.users = layout.filled + (capacity / shared->chunk_rows + 1) * sizeof(pg_atomic_uint32);
-	layout.bytes = AlignPage(layout.users + MostRanges(&layout) * sizeof(pg_atomic_uint32));
+	layout.users_gone = layout.filled +
+		(capacity / shared->chunk_rows + 1) * sizeof(pg_atomic_uint32);
+	layout.bytes = AlignPage(layout.users_gone + MostRanges(&layout) * sizeof(pg_atomic_uint32));
 	return layout;
 }
 
 void
-GgUnmapArea(GgBuild *build)
+GgUnmapArea(GgArea *area)
 {
-	if (build->area.base == NULL)
+	if (area->base == NULL)
 		return;
-	munmap(build->area.base, build->area.bytes);
-	close(build->area.fd);
+	munmap(area->base, area->bytes);
+	close(area->fd);
 	ReleaseExternalFD();
-	memset(&build->area, 0, sizeof(build->area));
+	area->base = area->rows = NULL;
 }
 
 /* Map the file, which is then ours to close. */
 static bool
-MapFile(GgBuild *build, int fd)
+MapFile(GgArea *area, int fd)
 {
-	AreaLayout	layout = LayOut(build->shared);
+	AreaLayout	layout = LayOut(area->shared);
 	struct stat st;
-	void	   *base;
+	char	   *base;
 
 	if (fstat(fd, &st) != 0 || (Size) st.st_size != layout.bytes)
 		return false;
 	base = mmap(NULL, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (base == MAP_FAILED)
 		return false;
-	build->area.base = base;
-	build->area.bytes = layout.bytes;
-	build->area.fd = fd;
-	build->area.rows = build->area.base;
-	build->area.tids = (GgTidEntry *) (build->area.base + layout.tids);
-	build->area.copies = (GgCopy *) (build->area.base + layout.copies);
-	for (int level = 0; level < GG_FOLD_LEVELS; level++)
-		if (layout.fold[level] > 0)
-			build->area.fold[level] = (pg_atomic_uint64 *) (build->area.base + layout.fold[level]);
-	build->area.adjacency = (uint32 *) (build->area.base + layout.adjacency);
-	build->area.next_row = (pg_atomic_uint64 *) (build->area.base + layout.counters);
-	build->area.next_copy = (pg_atomic_uint64 *) (build->area.base + layout.counters + PG_CACHE_LINE_SIZE);
-	build->area.filled = (pg_atomic_uint32 *) (build->area.base + layout.filled);
-	build->area.users = (pg_atomic_uint32 *) (build->area.base + layout.users);
+	area->base = base;
+	area->bytes = layout.bytes;
+	area->fd = fd;
+	area->rows = base;
+	area->tids = (GgTidEntry *) (base + layout.tids);
+	area->duplicates = (GgDuplicate *) (base + layout.duplicates);
+	for (int table = 0; table < GG_HASH_TABLES; table++)
+		if (layout.tables[table] > 0)
+			area->tables[table] = (pg_atomic_uint64 *) (base + layout.tables[table]);
+	area->adjacency = (uint32 *) (base + layout.adjacency);
+	area->next_chunk = (pg_atomic_uint64 *) (base + layout.counters);
+	area->next_duplicate_chunk = (pg_atomic_uint64 *) (base + layout.counters + PG_CACHE_LINE_SIZE);
+	area->filled = (pg_atomic_uint32 *) (base + layout.filled);
+	area->users_gone = (pg_atomic_uint32 *) (base + layout.users_gone);
 	return true;
 }
 
 /* The leader's file, by a name that any process of the same user can open. */
 static int
-OpenFile(const GgBuildShared *shared)
+OpenFile(const GgAreaShared *shared)
 {
 	char		path[64];
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", shared->leader_pid, shared->area_fd);
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", shared->leader_pid, shared->leader_fd);
 	return open(path, O_RDWR | O_CLOEXEC);
 }
 
-/* A file (or -1) that was not mapped, and its place among the external ones, are given back; errno stays. */
+/* Close a file (or -1) that was not mapped, and give back its place; errno stays. */
 static void
 GiveUpFile(int fd)
 {
@@ -150,9 +156,9 @@ GiveUpFile(int fd)
 }
 
 bool
-GgCreateArea(GgBuild *build)
+GgCreateArea(GgArea *area)
 {
-	GgBuildShared *shared = build->shared;
+	GgAreaShared *shared = area->shared;
 	AreaLayout	layout = LayOut(shared);
 	int			fd = -1,
 				again = -1;
@@ -161,33 +167,36 @@ GgCreateArea(GgBuild *build)
 	{
 		fd = memfd_create("gpugraph build", MFD_CLOEXEC);
 		shared->leader_pid = MyProcPid;
-		shared->area_fd = fd;
+		shared->leader_fd = fd;
 		/* what a worker will do is tried here, where there is another way */
-		if (fd < 0 || ftruncate(fd, layout.bytes) != 0 || (again = OpenFile(shared)) < 0 || !MapFile(build, fd))
+		if (fd < 0 || ftruncate(fd, layout.bytes) != 0 || (again = OpenFile(shared)) < 0 ||
+			!MapFile(area, fd))
 			GiveUpFile(fd);
 		if (again >= 0)
 			close(again);
 	}
-	if (build->area.base == NULL)
+	if (area->base == NULL)
 	{
-		ereport(DEBUG1, (errmsg_internal("gpugraph heap scan is serial: cannot share %zu bytes of memory: %m", layout.bytes)));
+		ereport(DEBUG1,
+				(errmsg_internal("gpugraph heap scan is serial: "
+								 "cannot share %zu bytes of memory: %m", layout.bytes)));
 		return false;
 	}
-	GgReserveArea(build, build->area.next_row, layout.bytes - layout.counters);
-	pg_atomic_init_u64(build->area.next_row, 0);
-	pg_atomic_init_u64(build->area.next_copy, 0);
+	GgReserveArea(area, area->next_chunk, layout.bytes - layout.counters);
+	pg_atomic_init_u64(area->next_chunk, 0);
+	pg_atomic_init_u64(area->next_duplicate_chunk, 0);
 	return true;
 }
 
 bool
-GgAttachArea(GgBuild *build)
+GgAttachArea(GgArea *area)
 {
 	int			fd;
 
 	if (AcquireExternalFD())
 	{
-		fd = OpenFile(build->shared);
-		if (fd >= 0 && MapFile(build, fd))
+		fd = OpenFile(area->shared);
+		if (fd >= 0 && MapFile(area, fd))
 			return true;
 		GiveUpFile(fd);
 	}
@@ -203,35 +212,40 @@ ReportNoArea(int error)
 {
 	errno = error;
 	ereport(ERROR,
-			(errcode(error == ENOSPC || error == ENOMEM ? ERRCODE_OUT_OF_MEMORY : ERRCODE_SYSTEM_ERROR),
+			(errcode(error == ENOSPC || error == ENOMEM ? ERRCODE_OUT_OF_MEMORY :
+					 ERRCODE_SYSTEM_ERROR),
 			 errmsg("could not get shared memory for an index build: %m"),
-			 errhint("Lower maintenance_work_mem, so that the index is built in smaller segments.")));
+			 errhint("Lower maintenance_work_mem, "
+					 "so that the index is built in smaller segments.")));
 }
 
-/* Kernels before 5.14: the file's lock is held meanwhile, so processes get their memory one after the other. */
+/*
+ * Kernels before 5.14.  They hold the file's lock meanwhile, so processes get their memory one
+ * after the other.
+ */
 static void
-ReserveInFile(GgBuild *build, Size offset, Size bytes)
+ReserveInFile(GgArea *area, Size offset, Size bytes)
 {
 	int			rc;
 
 	do
 	{
 		GgCheckInterrupts();
-		rc = posix_fallocate(build->area.fd, offset, bytes);
+		rc = posix_fallocate(area->fd, offset, bytes);
 	} while (rc == EINTR);
 	if (rc != 0)
 		ReportNoArea(rc);
 }
 
 /*
- * Such a file gives memory when it is touched, and SIGBUS when there is none; asked first, it says so.  All processes of a build do
- * this all the time, so it must not be one at a time.
+ * Such a file takes memory when it is touched, and the process gets SIGBUS when there is none.  To
+ * ask first turns that into an error.  All processes do this all the time, side by side.
  */
 void
-GgReserveArea(GgBuild *build, const void *start, Size bytes)
+GgReserveArea(GgArea *area, const void *start, Size bytes)
 {
 	const Size	page = (Size) sysconf(_SC_PAGESIZE);
-	Size		offset = (const char *) start - build->area.base;
+	Size		offset = (const char *) start - area->base;
 	Size		end = TYPEALIGN(page, offset + bytes);
 
 	if (bytes == 0)
@@ -242,11 +256,11 @@ GgReserveArea(GgBuild *build, const void *start, Size bytes)
 		Size		piece = Min(end - offset, RESERVE_SLICE);
 
 		GgCheckInterrupts();
-		if (madvise(build->area.base + offset, piece, MADV_POPULATE_WRITE) == 0)
+		if (madvise(area->base + offset, piece, MADV_POPULATE_WRITE) == 0)
 			offset += piece;
 		else if (errno == EINVAL)
 		{
-			ReserveInFile(build, offset, Min(end, build->area.bytes) - offset);
+			ReserveInFile(area, offset, Min(end, area->bytes) - offset);
 			return;
 		}
 		else if (errno != EINTR)
@@ -254,50 +268,149 @@ GgReserveArea(GgBuild *build, const void *start, Size bytes)
 	}
 }
 
-/*
- * The kernel frees such a file page by page, in one process: the last that unmaps it, if nobody did before.  That takes 0.2 s a GB with
- * nothing going on beside it, so it is done piece by piece while others wait for WAL.  What the kernel does not take goes at the end.
- */
+/* What the kernel does not take goes when the area is unmapped. */
 void
-GgReleaseArea(GgBuild *build, const void *start, Size bytes)
+GgReleaseArea(GgArea *area, const void *start, Size bytes)
 {
 	const Size	page = (Size) sysconf(_SC_PAGESIZE);
-	Size		offset = (const char *) start - build->area.base;
+	Size		offset = (const char *) start - area->base;
 	Size		end = (offset + bytes) / page * page;
 
 	/* a page at either end may be another's too */
 	offset = TYPEALIGN(page, offset);
 	if (offset < end)
-		(void) madvise(build->area.base + offset, end - offset, MADV_REMOVE);
+		(void) madvise(area->base + offset, end - offset, MADV_REMOVE);
 }
 
 #else							/* not Linux */
 
 void
-GgUnmapArea(GgBuild *build)
+GgUnmapArea(GgArea *area)
 {
 }
 
 bool
-GgCreateArea(GgBuild *build)
+GgCreateArea(GgArea *area)
 {
 	return false;
 }
 
 bool
-GgAttachArea(GgBuild *build)
+GgAttachArea(GgArea *area)
 {
 	return false;
 }
 
 void
-GgReserveArea(GgBuild *build, const void *start, Size bytes)
+GgReserveArea(GgArea *area, const void *start, Size bytes)
 {
 }
 
 void
-GgReleaseArea(GgBuild *build, const void *start, Size bytes)
+GgReleaseArea(GgArea *area, const void *start, Size bytes)
 {
 }
 
 #endif
+
+/* ---- ranges that are written -------------------------------------------------------- */
+
+static const char *
+ArrayStart(const GgArea *area, GgKind kind)
+{
+	switch (kind)
+	{
+		case GG_KIND_VECTORS:
+			return area->rows;
+		case GG_KIND_TIDS:
+			return (const char *) area->tids;
+		case GG_KIND_ADJACENCY:
+			return (const char *) area->adjacency;
+		default:
+			elog(ERROR, "the area has no array of kind %d", kind);
+	}
+}
+
+/*
+ * The kernel frees such a file page by page, in the process that unmaps it last.  That takes 0.2 s
+ * per GB with nothing going on beside it: behind the build's stages 1M x 768 took 0.59 s.  To free
+ * it range by range while other processes wait for WAL took 0.10 s.
+ */
+void
+GgGiveUpRange(GgArea *area, const GgPageRange *range)
+{
+	if (area->base != NULL &&
+		pg_atomic_add_fetch_u32(&area->users_gone[range->number], 1) == 2)
+		GgReleaseArea(area, ArrayStart(area, range->array.kind) + range->offset, range->bytes);
+}
+
+void
+GgSetUnneeded(GgArea *area, uint32 ranges)
+{
+	SpinLockAcquire(&area->shared->mutex);
+	area->shared->unneeded = ranges;
+	SpinLockRelease(&area->shared->mutex);
+}
+
+bool
+GgHasUnneeded(GgArea *area)
+{
+	bool		has;
+
+	SpinLockAcquire(&area->shared->mutex);
+	has = area->shared->next_unneeded < area->shared->unneeded;
+	SpinLockRelease(&area->shared->mutex);
+	return has;
+}
+
+bool
+GgTakeUnneeded(GgArea *area, uint32 *range)
+{
+	bool		taken;
+
+	SpinLockAcquire(&area->shared->mutex);
+	taken = area->shared->next_unneeded < area->shared->unneeded;
+	if (taken)
+		*range = area->shared->next_unneeded++;
+	SpinLockRelease(&area->shared->mutex);
+	return taken;
+}
+
+/* ---- rounds ---------------------------------------------------------------------------- */
+
+void
+GgEmptyArea(GgArea *area, uint32 written_ranges)
+{
+	GgAreaShared *shared = area->shared;
+
+	area->next = area->next_duplicate = 0;
+	area->end = 0;
+	shared->nholes = 0;
+	if (area->base == NULL)
+	{
+		area->end = Min(shared->capacity, area->most);
+		return;
+	}
+	area->end_duplicate = 0;
+	for (uint32 i = 0; i <= shared->capacity / shared->chunk_rows; i++)
+		pg_atomic_write_u32(&area->filled[i], 0);
+	for (uint32 i = 0; i < written_ranges; i++)
+		pg_atomic_write_u32(&area->users_gone[i], 0);
+	pg_atomic_write_u64(area->next_chunk, 0);
+	pg_atomic_write_u64(area->next_duplicate_chunk, 0);
+}
+
+void
+GgNoteHole(GgArea *area)
+{
+	GgAreaShared *shared = area->shared;
+
+	if (area->base == NULL || area->next >= area->end)
+		return;
+	SpinLockAcquire(&shared->mutex);
+	Assert(shared->nholes < GG_MAX_PARTICIPANTS);
+	shared->holes[shared->nholes].first = area->next;
+	shared->holes[shared->nholes].end = area->end;
+	shared->nholes++;
+	SpinLockRelease(&shared->mutex);
+}

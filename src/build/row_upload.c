@@ -2,15 +2,16 @@
  * row_upload.c
  *		The threads that copy rows to the device while the heap is scanned.
  *
- * Threads, and not the leader between its own rows: index_create() opens the device, which takes longer than
- * to read a small table, index_write() returns only when the bytes have left, and a leader that waits reads no rows.  There is
- * no PostgreSQL in this file, and no signal reaches the threads: the process's handlers run in the leader's thread alone.
+ * These are threads, and not the leader between its own rows, because a leader that waits reads no
+ * rows: index_create() opens the device, which takes longer than to read a small table, and
+ * index_write() returns only when the bytes have left.  There is no PostgreSQL in this file.  No
+ * signal reaches the threads: the process's handlers run in the leader's own thread alone.
  *
  * The first thread creates the index, starts the others, copies as they do, and ends last.
  *
- * The threads look at the chunks instead of being told: they are filled by other processes, and a flag
- * that each raises is all that these need know.  A look costs one word for each MB that is not copied yet.  One thread looks
- * while the others copy or wait for their turn to look, so waiting costs what one thread costs.
+ * Other processes fill the chunks, and raise a flag for each.  The threads look at these flags.
+ * A look costs one word for each MB that is not copied yet.  One thread looks while the others
+ * copy or wait to look, so waiting costs what one thread costs.
  */
 #include "build/row_upload.h"
 
@@ -20,20 +21,23 @@
 #include <string.h>
 #include <time.h>
 
-/* Between two looks when there was nothing: a chunk takes longer to fill, and a scan of any length has many. */
+/*
+ * Between two looks when there was nothing.  A chunk takes longer to fill, and a scan of any length
+ * has many.
+ */
 #define IDLE_NS		300000L
 
 /*
- * Chunks that follow each other go in one call, up to this many: 8 MB are enough to make little of what a call costs, and
- * few enough for the last ones to be shared by all threads.
+ * Chunks that follow each other go in one call, up to this many.  8 MB are enough to make little of
+ * what a call costs, and few enough for all threads to share the last ones.
  */
 #define MAX_RUN		8
 
-struct gg_copy
+struct gg_row_upload
 {
 	const gg_engine *engine;
 	gg_shape	shape;
-	gg_copy_source source;
+	gg_upload_source source;
 	uint32_t	nchunks;
 	int			nthreads;
 	gg_index  **index;			/* set by the first thread before it starts the others */
@@ -70,94 +74,96 @@ monotonic_seconds(void)
 }
 
 static bool
-can_take(const gg_copy *copy, uint32_t chunk)
+can_take(const gg_row_upload *upload, uint32_t chunk)
 {
-	return !copy->taken[chunk] && __atomic_load_n(&copy->source.filled[chunk], __ATOMIC_ACQUIRE) != 0;
+	return !upload->taken[chunk] &&
+		__atomic_load_n(&upload->source.filled[chunk], __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Take full chunks that follow each other; look is held.  Returns how many, *chunk is the first of them. */
+/* Take full chunks that follow each other; look is held.  Returns how many; *chunk is the first. */
 static uint32_t
-take_run(gg_copy *copy, uint32_t *chunk)
+take_run(gg_row_upload *upload, uint32_t *chunk)
 {
-	uint64_t	claimed = __atomic_load_n(copy->source.claimed, __ATOMIC_RELAXED) / copy->source.chunk_rows;
-	uint32_t	end = claimed < copy->nchunks ? (uint32_t) claimed : copy->nchunks;
+	uint64_t	claimed = __atomic_load_n(upload->source.claimed, __ATOMIC_RELAXED) /
+		upload->source.chunk_rows;
+	uint32_t	end = claimed < upload->nchunks ? (uint32_t) claimed : upload->nchunks;
 	uint32_t	run = 0;
 
-	while (copy->first < end && copy->taken[copy->first])
-		copy->first++;
-	for (uint32_t i = copy->first; i < end && run == 0; i++)
+	while (upload->first < end && upload->taken[upload->first])
+		upload->first++;
+	for (uint32_t i = upload->first; i < end && run == 0; i++)
 	{
-		while (i + run < end && run < MAX_RUN && can_take(copy, i + run))
+		while (i + run < end && run < MAX_RUN && can_take(upload, i + run))
 			run++;
 		*chunk = i;
 	}
 	if (run > 0)
-		memset(copy->taken + *chunk, 1, run);
+		memset(upload->taken + *chunk, 1, run);
 	return run;
 }
 
 static gg_status
-copy_run(gg_copy *copy, uint32_t chunk, uint32_t run)
+copy_run(gg_row_upload *upload, uint32_t chunk, uint32_t run)
 {
-	const gg_copy_source *source = &copy->source;
+	const gg_upload_source *source = &upload->source;
 	uint64_t	chunk_bytes = source->chunk_rows * source->row_bytes;
 
-	return copy->engine->index_write(*copy->index, GG_PART_ROWS, chunk * chunk_bytes, source->rows + chunk * chunk_bytes,
-									 run * chunk_bytes);
+	return upload->engine->index_write(*upload->index, GG_PART_ROWS, chunk * chunk_bytes,
+									   source->rows + chunk * chunk_bytes, run * chunk_bytes);
 }
 
 static void
-begin_run(gg_copy *copy)
+begin_run(gg_row_upload *upload)
 {
-	pthread_mutex_lock(&copy->mutex);
-	if (copy->copying++ == 0)
-		copy->since = monotonic_seconds();
-	pthread_mutex_unlock(&copy->mutex);
+	pthread_mutex_lock(&upload->mutex);
+	if (upload->copying++ == 0)
+		upload->since = monotonic_seconds();
+	pthread_mutex_unlock(&upload->mutex);
 }
 
 static void
-end_run(gg_copy *copy, gg_status status)
+end_run(gg_row_upload *upload, gg_status status)
 {
-	pthread_mutex_lock(&copy->mutex);
-	if (--copy->copying == 0)
-		copy->seconds += monotonic_seconds() - copy->since;
-	if (copy->status.code == GG_OK)
-		copy->status = status;
-	pthread_mutex_unlock(&copy->mutex);
+	pthread_mutex_lock(&upload->mutex);
+	if (--upload->copying == 0)
+		upload->seconds += monotonic_seconds() - upload->since;
+	if (upload->status.code == GG_OK)
+		upload->status = status;
+	pthread_mutex_unlock(&upload->mutex);
 }
 
 static bool
-has_failed(gg_copy *copy)
+has_failed(gg_row_upload *upload)
 {
 	bool		failed;
 
-	pthread_mutex_lock(&copy->mutex);
-	failed = copy->status.code != GG_OK;
-	pthread_mutex_unlock(&copy->mutex);
+	pthread_mutex_lock(&upload->mutex);
+	failed = upload->status.code != GG_OK;
+	pthread_mutex_unlock(&upload->mutex);
 	return failed;
 }
 
 /* Wait for chunks to copy, and take them; 0 when there will be none. */
 static uint32_t
-next_run(gg_copy *copy, uint32_t *chunk)
+next_run(gg_row_upload *upload, uint32_t *chunk)
 {
 	uint32_t	run = 0;
 
-	pthread_mutex_lock(&copy->look);
+	pthread_mutex_lock(&upload->look);
 	for (;;)
 	{
 		/* asked before looking: what was full when we were told to drain is then seen */
-		int			stop = __atomic_load_n(&copy->stop, __ATOMIC_ACQUIRE);
+		int			stop = __atomic_load_n(&upload->stop, __ATOMIC_ACQUIRE);
 		struct timespec idle = {0, IDLE_NS};
 
-		if (stop == NOW || has_failed(copy))
+		if (stop == NOW || has_failed(upload))
 			break;
-		run = take_run(copy, chunk);
+		run = take_run(upload, chunk);
 		if (run > 0 || stop == DRAIN)
 			break;
 		nanosleep(&idle, NULL);
 	}
-	pthread_mutex_unlock(&copy->look);
+	pthread_mutex_unlock(&upload->look);
 	return run;
 }
 
@@ -165,14 +171,14 @@ next_run(gg_copy *copy, uint32_t *chunk)
 static void *
 copy_chunks(void *arg)
 {
-	gg_copy    *copy = arg;
+	gg_row_upload *upload = arg;
 	uint32_t	chunk = 0;
 	uint32_t	run;
 
-	while ((run = next_run(copy, &chunk)) > 0)
+	while ((run = next_run(upload, &chunk)) > 0)
 	{
-		begin_run(copy);
-		end_run(copy, copy_run(copy, chunk, run));
+		begin_run(upload);
+		end_run(upload, copy_run(upload, chunk, run));
 	}
 	return NULL;
 }
@@ -180,119 +186,123 @@ copy_chunks(void *arg)
 static void *
 copy_main(void *arg)
 {
-	gg_copy    *copy = arg;
-	pthread_t	others[GG_COPY_THREADS];
+	gg_row_upload *upload = arg;
+	pthread_t	others[GG_UPLOAD_THREADS];
 	int			nothers = 0;
 	double		start = monotonic_seconds();
 
-	copy->status = copy->engine->index_create(&copy->shape, copy->index);
-	copy->open_seconds = monotonic_seconds() - start;
-	if (copy->status.code == GG_OK)
+	upload->status = upload->engine->index_create(&upload->shape, upload->index);
+	upload->open_seconds = monotonic_seconds() - start;
+	if (upload->status.code == GG_OK)
 	{
 		/* where there are to be no more threads, fewer do it */
-		while (nothers + 1 < copy->nthreads && pthread_create(&others[nothers], NULL, copy_chunks, copy) == 0)
+		while (nothers + 1 < upload->nthreads &&
+			   pthread_create(&others[nothers], NULL, copy_chunks, upload) == 0)
 			nothers++;
-		copy_chunks(copy);
+		copy_chunks(upload);
 		for (int i = 0; i < nothers; i++)
 			pthread_join(others[i], NULL);
 	}
-	__atomic_store_n(&copy->ended, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&upload->ended, 1, __ATOMIC_RELEASE);
 	return NULL;
 }
 
 gg_status
-gg_copy_start(const gg_engine *engine, const gg_shape *shape, const gg_copy_source *source, int threads,
-			  gg_index **index, gg_copy **result)
+gg_row_upload_start(const gg_engine *engine, const gg_shape *shape, const gg_upload_source *source,
+					int threads, gg_index **index, gg_row_upload **result)
 {
 	gg_status	status = {.code = GG_OK};
-	gg_status	no_memory = {.code = GG_ENOMEM, .where = "gg_copy_start", .message = "no memory or thread for copying rows"};
-	gg_copy    *copy = calloc(1, sizeof(gg_copy));
+	gg_status	no_memory = {
+		.code = GG_ENOMEM, .where = "gg_row_upload_start",
+		.message = "no memory or thread for copying rows"
+	};
+	gg_row_upload *upload = calloc(1, sizeof(gg_row_upload));
 	sigset_t	all,
 				old;
 
 	*result = NULL;
 	*index = NULL;
-	if (copy == NULL)
+	if (upload == NULL)
 		return no_memory;
-	copy->engine = engine;
-	copy->shape = *shape;
-	copy->source = *source;
-	copy->nchunks = shape->capacity / source->chunk_rows;
-	copy->nthreads = threads < GG_COPY_THREADS ? threads : GG_COPY_THREADS;
-	copy->index = index;
-	copy->taken = calloc(copy->nchunks + 1, 1);
-	if (copy->taken == NULL)
+	upload->engine = engine;
+	upload->shape = *shape;
+	upload->source = *source;
+	upload->nchunks = shape->capacity / source->chunk_rows;
+	upload->nthreads = threads < GG_UPLOAD_THREADS ? threads : GG_UPLOAD_THREADS;
+	upload->index = index;
+	upload->taken = calloc(upload->nchunks + 1, 1);
+	if (upload->taken == NULL)
 	{
-		free(copy);
+		free(upload);
 		return no_memory;
 	}
-	pthread_mutex_init(&copy->look, NULL);
-	pthread_mutex_init(&copy->mutex, NULL);
+	pthread_mutex_init(&upload->look, NULL);
+	pthread_mutex_init(&upload->mutex, NULL);
 
 	/* a thread inherits the mask: no signal may reach it even at its start */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	copy->running = pthread_create(&copy->thread, NULL, copy_main, copy) == 0;
+	upload->running = pthread_create(&upload->thread, NULL, copy_main, upload) == 0;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (!copy->running)
+	if (!upload->running)
 	{
-		gg_copy_free(copy);
+		gg_row_upload_free(upload);
 		return no_memory;
 	}
-	*result = copy;
+	*result = upload;
 	return status;
 }
 
 void
-gg_copy_drain(gg_copy *copy)
+gg_row_upload_drain(gg_row_upload *upload)
 {
-	__atomic_store_n(&copy->stop, DRAIN, __ATOMIC_RELEASE);
+	__atomic_store_n(&upload->stop, DRAIN, __ATOMIC_RELEASE);
 }
 
 bool
-gg_copy_ended(const gg_copy *copy)
+gg_row_upload_ended(const gg_row_upload *upload)
 {
-	return __atomic_load_n(&copy->ended, __ATOMIC_ACQUIRE) != 0;
+	return __atomic_load_n(&upload->ended, __ATOMIC_ACQUIRE) != 0;
 }
 
 gg_status
-gg_copy_stop(gg_copy *copy)
+gg_row_upload_stop(gg_row_upload *upload)
 {
-	if (copy->running)
+	if (upload->running)
 	{
-		__atomic_store_n(&copy->stop, NOW, __ATOMIC_RELEASE);
-		pthread_join(copy->thread, NULL);
-		copy->running = false;
+		__atomic_store_n(&upload->stop, NOW, __ATOMIC_RELEASE);
+		pthread_join(upload->thread, NULL);
+		upload->running = false;
 	}
-	return copy->status;
+	return upload->status;
 }
 
 bool
-gg_copy_done(const gg_copy *copy, uint32_t chunk)
+gg_row_upload_done(const gg_row_upload *upload, uint32_t chunk)
 {
-	return chunk < copy->nchunks && copy->taken[chunk];
+	return chunk < upload->nchunks && upload->taken[chunk];
 }
 
 double
-gg_copy_open_seconds(const gg_copy *copy)
+gg_row_upload_open_seconds(const gg_row_upload *upload)
 {
-	return copy->open_seconds;
+	return upload->open_seconds;
 }
 
 double
-gg_copy_seconds(const gg_copy *copy)
+gg_row_upload_seconds(const gg_row_upload *upload)
 {
-	return copy->seconds;
+	return upload->seconds;
 }
 
 void
-gg_copy_free(gg_copy *copy)
+gg_row_upload_free(gg_row_upload *upload)
 {
-	if (copy == NULL)
+	if (upload == NULL)
 		return;
-	gg_copy_stop(copy);
-	pthread_mutex_destroy(&copy->mutex);
-	pthread_mutex_destroy(&copy->look);
-	free(copy->taken);
-	free(copy);
+	gg_row_upload_stop(upload);
+	pthread_mutex_destroy(&upload->mutex);
+	pthread_mutex_destroy(&upload->look);
+	free(upload->taken);
+	free(upload);
 }

@@ -1,39 +1,45 @@
 /*
  * bound.c
- *		What a distance to a rounded row says of the distance to the row itself.
+ *		What a distance to a rounded row says about the distance to the row itself.
  *
- * With storage = 'float16' a vector column is stored rounded to half precision.  The scan's order is that of
- * distances to rounded rows; SQL asks for that of the operator over the heap's values.  The executor makes the one from
- * the other: it is given, with each row, a number that neither the operator's value for this row nor
- * that for any later row is below.  It computes the operator's value itself and keeps the row back until the number
- * has passed it.  A number that is too low costs rows fetched ahead; one that is too high is an error
- * ("index returned tuples in wrong order"), so what follows is worst case, never typical case.
+ * With storage = 'float16' a vector column is stored rounded to half precision.  The scan's order
+ * is that of the distances to rounded rows.  SQL asks for the order of the operator over the heap's
+ * values.  The executor makes the second order from the first.  With each row it is given a number
+ * that is not above the operator's value for this row, nor for any later row.  It computes the
+ * operator's value itself, and keeps the row back until the number has passed it.  A number that is
+ * too low costs rows fetched ahead.  One that is too high is an error ("index returned tuples in
+ * wrong order"), so what follows is the worst case, never the typical case.
  *
  * Let x be the column's value, y the stored row, q the query, n the dimensions.
  *
- * Rounding		|x_i - y_i| <= 2^-11 |y_i| + 2^-25 (normal halves; subnormal ones), so |x - y| <= D |y| + n' with
- *				D = 2^-11 and n' = 2^-25 sqrt(n), or 2^-25 n for sums of absolute values.  D is taken 1/256 larger:
- *				that covers products of errors, and 65504 < |x_i| < 65520, which is stored as 65504.
+ * Rounding		|x_i - y_i| <= 2^-11 |y_i| + 2^-25: the first term is that of normal halves, the
+ *				second that of subnormal ones.  So |x - y| <= D |y| + n' with D = 2^-11 and
+ *				n' = 2^-25 sqrt(n), or 2^-25 n for sums of absolute values.  D is taken 1/256
+ *				larger.  That covers products of errors, and 65504 < |x_i| < 65520, which is stored
+ *				as 65504.
  *
- * Arithmetic	Both the engine and pgvector sum n products of float32, in an order that nobody promises: the error
- *				is at most G times the sum of the absolute values, G = n u / (1 - n u), u = 2^-24 (Higham,
- *				Accuracy and Stability of Numerical Algorithms, 2002, section 3.1), with n + 32 for the few
- *				operations before and after the sum.  What float32's underflow adds is below what is spent on subnormal
- *				halves, 2^-24 being used for 2^-25.
+ * Arithmetic	Both the engine and pgvector sum n products of float32, in an order that nobody
+ *				promises.  The error is at most G times the sum of the absolute values, with
+ *				G = n u / (1 - n u) and u = 2^-24 (Higham, Accuracy and Stability of Numerical
+ *				Algorithms, 2002, section 3.1).  n + 32 stands for n, for the few operations before
+ *				and after the sum.  Underflow of float32 adds less than is spent on subnormal
+ *				halves, where 2^-24 is used for 2^-25.
  *
- * The number must rise with the distance, or it would not hold for later rows.  So it may depend on the
- * row only through the distance, which is why |y| is itself bounded:
+ * The number must rise with the distance, or it would not hold for later rows.  So it may depend on
+ * the row only through the distance, and |y| itself must be bounded:
  *
  * L2, L1		|q - x| >= |q - y| - |x - y|, and |y| <= |q| + |q - y|, in the norm of the metric:
  *				d (1 - D) - D |q| - n'.
  *
- * IP			-<q, x> >= -<q, y> - D |q||y| - 2^-25 sum |q_i|.  |y| is at most the largest length of any row stored,
- *				which the metapage has.  G counts twice here, for the engine and for pgvector, as the sum of
- *				absolute values is |q||y| for both.
+ * IP			-<q, x> >= -<q, y> - D |q||y| - 2^-25 sum |q_i|.  |y| is at most the largest length
+ *				of any row stored, which the metapage has.  G counts twice here, for the engine and
+ *				for pgvector, as the sum of absolute values is at most |q||y| for both.
  *
- * Cosine		The angle between x and y has a sine of at most |x - y| / |y| (the distance from y to the line through x
- *				is |y| times the sine): a = asin(D + n'), as |y| >= 1 nearly.  Angles obey the triangle inequality:
- *				1 - cos(max(0, angle(q, y) - a)).  G counts for the product and half for each square: 2 G.
+ * Cosine		The angle between x and y has a sine of at most |x - y| / |y|, since the distance
+ *				from y to the line through x is |y| times the sine.  So the angle is at most
+ *				a = asin(D + n'), as |y| >= 1 nearly.  Angles obey the triangle inequality:
+ *				1 - cos(max(0, angle(q, y) - a)).  G counts once for the product and half for each
+ *				square: 2 G.
  */
 #include "scan/bound.h"
 
@@ -51,7 +57,8 @@
 #define LARGEST_PRODUCT		(FLT_MAX / 4)
 
 void
-GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta, Datum value, const float *query)
+GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta, Datum value,
+			const float *query)
 {
 	double		n = meta->dimensions;
 	double		u = (n + 32) * FLOAT_ROUNDING;
@@ -65,7 +72,7 @@ GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta
 	if (query == NULL || meta->element == opclass->element)
 		return;
 
-	/* the query as it was before it was made ready for the engine */
+	/* the query as it was before GgQueryFromValue() prepared it */
 	vector = (Vector *) PG_DETOAST_DATUM(value);
 	for (int i = 0; i < vector->dim; i++)
 	{
@@ -81,7 +88,7 @@ GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta
 	switch (bound->metric)
 	{
 		case GG_METRIC_L2:
-			/* sums of squares: their errors count half in the root, and are taken in full */
+			/* errors of sums of squares count half in the root; here they count in full */
 			bound->factor = (1 - HALF_ROUNDING) * (1 - sums) * (1 - sums);
 			bound->offset = HALF_ROUNDING * length + HALF_SUBNORMAL * sqrt(n);
 			break;
@@ -97,7 +104,8 @@ GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta
 				double		product = length * meta->largest_length * (1 + 0x1p-20);
 
 				bound->factor = 1;
-				bound->offset = (HALF_ROUNDING + 2 * sums * (1 + 2 * HALF_ROUNDING)) * product + HALF_SUBNORMAL * sum;
+				bound->offset = (HALF_ROUNDING + 2 * sums * (1 + 2 * HALF_ROUNDING)) * product +
+					HALF_SUBNORMAL * sum;
 				if (meta->largest_length == 0 || product >= LARGEST_PRODUCT)
 					bound->offset = get_float8_infinity();
 			}
@@ -108,7 +116,7 @@ GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta
 			bound->slack = 2 * sums * (1 + 0x1p-7);
 			if (length == 0)
 			{
-				/* the operator has NaN for every row: nothing to put in order */
+				/* the operator has NaN for every row, so there is nothing to put in order */
 				bound->rounded = false;
 			}
 			else if (length < 1 / GG_MAX_COSINE_LENGTH || length > GG_MAX_COSINE_LENGTH)
@@ -131,7 +139,7 @@ CosineBound(const GgBound *bound, double distance)
 double
 GgBoundOf(const GgBound *bound, float distance)
 {
-	/* an overflow: the sum was this or more */
+	/* infinity is an overflow: the sum was this or more */
 	double		d = Min(distance, FLT_MAX);
 	double		least;
 

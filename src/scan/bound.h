@@ -1,6 +1,6 @@
 /*
  * bound.h
- *		What a distance to a rounded row says of the true one.
+ *		What a distance to a rounded row says about the distance to the row itself.
  */
 #ifndef GG_BOUND_H
 #define GG_BOUND_H
@@ -11,17 +11,20 @@ typedef struct GgBound
 {
 	bool		rounded;		/* rows are not what the column has: order by the heap's values */
 	gg_metric	metric;
-	double		factor;			/* of a distance, before offset is subtracted */
+	double		factor;			/* applied to a distance before offset is subtracted */
 	double		offset;
-	double		sine,			/* cosine: of the largest angle between a row and its rounded self */
+	double		sine,			/* cosine: of the largest angle between row and rounded row */
 				slack;			/* cosine: error of a distance in float32 arithmetic */
 } GgBound;
 
-/* value is the query as the operator gets it; query is NULL or what GgQueryFromValue() made of it. */
-extern void GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta, Datum value,
-						const float *query);
+/*
+ * value is the query as the operator gets it.  query is what GgQueryFromValue() made of it, or
+ * NULL.
+ */
+extern void GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta,
+						Datum value, const float *query);
 
-/* The least value that the SQL operator can have for a row at this distance, or for any farther one. */
+/* The least value that the SQL operator can have for a row at this distance or farther. */
 extern double GgBoundOf(const GgBound *bound, float distance);
 
 #endif							/* GG_BOUND_H */

@@ -2,35 +2,39 @@
  * scan.c
  *		Scans: rows in distance order, from every segment and the delta.
  *
- * The index's rows come from streams, one a segment and one or two for the delta.  Each stream hands out
- * nodes nearest first; the scan always takes the nearest head.  A stream is in one of three phases:
+ * The index's rows come from streams: one per segment, and one or two for the delta.  Each stream
+ * hands out nodes nearest first, and the scan always takes the nearest head.  Three
+ * implementations bring a stream's nodes (scan.h).  They follow each other, because each knows
+ * when it has no more to say:
  *
- *	device	lists that a GPU answered with (src/service), of gpugraph.itopk_size at first, asked for anew and
+ *	device	lists that a GPU answered with (src/service), gpugraph.itopk_size long at first, and
  *			longer as the executor wants more
- *	walk	the graph walk, the same way; also where a GPU's longest list was not enough, or it failed
- *	exact	every row of the segment (or delta) measured: first to keep some of the nearest ones,
- *			and once more, if the executor wants more, to sort all others.  Where the graph has
- *			nothing more to say, where it would be slower, and for the delta always
+ *	walk	a walk of the graph on the CPU, with lists that grow in the same way.  It serves where
+ *			no GPU does, where a GPU's longest list was not enough, and where a GPU failed
+ *	exact	every row of the segment (or delta) measured.  It serves where the graph has nothing
+ *			more to say, where a search would be slower, and for the delta unless a GPU does
  *
- * A GPU holds the delta's full pages as of some moment; the pages behind them are a stream of their own, read here.
+ * A GPU holds the delta's full pages as of some moment.  The pages behind them are a stream of
+ * their own, read here.
  *
- * The AM is not told LIMIT, and a list's tail is less certain than its head.  So a walk is
- * widened as soon as half of its list was handed out: rows are then taken from a list at least
- * twice as long as what was returned.
+ * The AM is not told LIMIT, and a list's tail is less certain than its head.  So a list is
+ * followed by a longer one as soon as half of it was handed out: rows are taken from a list at
+ * least twice as long as what was returned.
  *
- * A widened list may turn up nodes nearer than rows already returned.  relaxed_order returns
- * them at once; strict_order keeps them back until all others were returned.  So a strict scan that
- * is read to its very end returns every row once, in order but for those few at the end.
+ * A longer list may turn up nodes nearer than rows already returned.  relaxed_order returns them
+ * at once.  strict_order keeps them back until all others were returned.  So a strict scan that is
+ * read to its very end returns every row once, in order but for those few at the end.
  *
- * Where rows are stored rounded (storage = 'float16' of a vector column), distances here are those to the
- * rounded rows.  Each row then comes with a lower bound of the operator's value, and the executor puts rows in
- * true order (bound.c).  A row that comes late may have a lower bound than rows before it: the executor
- * compares it with its own, and puts it in its place among those that it still keeps back.
+ * Where rows are stored rounded (storage = 'float16' of a vector column), distances here are those
+ * to the rounded rows.  Each row comes with a lower bound of the operator's value, and the executor
+ * puts rows in true order (bound.c).  A row that comes late may have a lower bound than rows before
+ * it.  The executor compares it with its own, and puts it in its place among those that it still
+ * keeps back.
  *
  * A TID is read from its page when the row is returned, never earlier: VACUUM clears it there.
  *
- * This file owns the callbacks, the merge of the streams, and the rows of the nodes that it takes from them: all that is
- * done for each row.  What fills a stream anew is in scan_cpu.c (walks, exact passes) and scan_device.c.
+ * This file owns the callbacks, the merge of the streams, and the rows of the nodes that it takes
+ * from them: all that is done per row.
  */
 #include "scan/scan.h"
 
@@ -43,48 +47,90 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-#include "keys.h"
-
 /* ---- streams ----------------------------------------------------------- */
 
-static void
-InitSegment(GgScanOpaque *so, GgStream *stream, const GgSegment *segment)
+static GgStream *
+AddStream(GgScanOpaque *so)
 {
+	GgStream   *stream = &so->streams[so->nstreams++];
+
+	stream->itopk = gg_itopk_size;
+	return stream;
+}
+
+static void
+AddSegment(GgScanOpaque *so, const GgSegment *segment)
+{
+	GgStream   *stream = AddStream(so);
+
 	stream->segment = segment;
 	stream->nodes = segment->nodes;
-	stream->list = -1;
-	stream->itopk = gg_itopk_size;
 	GgFindArray(so->meta, segment->id, GG_KIND_TIDS, &stream->tids);
 	GgFindArray(so->meta, segment->id, GG_KIND_OFFSETS, &stream->offsets);
 	if (segment->rows != segment->nodes && stream->offsets.nextents == 0)
-		GgReportCorruption(so->index, GG_META_BLKNO, "segment %u has %u rows for %u nodes and no offsets",
+		GgReportCorruption(so->index, GG_META_BLKNO,
+						   "segment %u has %u rows for %u nodes and no offsets",
 						   segment->id, segment->rows, segment->nodes);
 }
 
-void
-GgInitDelta(GgScanOpaque *so, GgStream *stream, uint32 first_page, uint32 end_page)
+/* The delta's pages [first_page, end_page). */
+static void
+AddDelta(GgScanOpaque *so, uint32 first_page, uint32 end_page)
 {
+	GgStream   *stream;
+
+	if (first_page == end_page)
+		return;
+	stream = AddStream(so);
 	/* nodes count from the delta's first page, whatever the stream's is */
 	stream->nodes = end_page / GgDeltaPagesPerRow(so->meta) * GgDeltaRowsPerPage(so->meta);
-	stream->list = -1;
-	stream->itopk = gg_itopk_size;
 	stream->first_page = first_page;
 	stream->end_page = end_page;
-	stream->phase = GG_STREAM_EXACT;
 }
 
-/* ---- from stream to stream -------------------------------------------------- */
-
-/*
- * Is the list to be widened already?  In the iterative modes once half of it was handed out.
- * With iterative_scan off only to replace rows that turned out dead, which is when the scan still
- * allows rows but the list is empty.
- */
-static bool
-WidenBeforeNext(GgScanOpaque *so, const GgStream *stream)
+static void
+CloseStream(GgStream *stream)
 {
-	return so->mode != GG_ITERATIVE_OFF &&
-		stream->handed * 2 > (stream->phase == GG_STREAM_DEVICE ? stream->asked : stream->itopk);
+	if (stream->state != NULL && stream->ops->done != NULL)
+		stream->ops->done(stream);
+}
+
+static void
+OpenStream(GgScanOpaque *so, GgStream *stream, const GgStreamOps *ops)
+{
+	CloseStream(stream);
+	stream->ops = ops;
+	stream->state = NULL;
+	stream->list = ops->first_list(so, stream);
+}
+
+/* Go on with the implementation that the list's state asks for; false where there is no more. */
+static bool
+OpenNext(GgScanOpaque *so, GgStream *stream)
+{
+	switch (stream->list)
+	{
+		case GG_LIST_READY:
+			break;
+		case GG_LIST_TOO_SHORT:
+			OpenStream(so, stream, &gg_walk_stream);
+			break;
+		case GG_LIST_SEARCHED:
+			OpenStream(so, stream, &gg_exact_stream);
+			break;
+		case GG_LIST_COMPLETE:
+			return false;
+	}
+	return true;
+}
+
+static void
+EndStreams(GgScanOpaque *so)
+{
+	for (int i = 0; i < so->nstreams; i++)
+		CloseStream(&so->streams[i]);
+	so->nstreams = 0;
+	so->streams = NULL;
 }
 
 /* Make stream->head the nearest node that it did not hand out yet; false at its end. */
@@ -93,63 +139,20 @@ FillHead(GgScanOpaque *so, GgStream *stream)
 {
 	while (!stream->has_head)
 	{
-		switch (stream->phase)
+		if (stream->list != GG_LIST_READY)
 		{
-			case GG_STREAM_DEVICE:
-				if (stream->next_answer == stream->nanswers ||
-					(WidenBeforeNext(so, stream) && !(stream->ended && stream->segment == NULL)))
-				{
-					GgWidenOnDevice(so, stream);
-					break;
-				}
-				stream->head = stream->answers[stream->next_answer++];
-				if (GgWasReturned(stream, stream->head.node))
-					break;
-				stream->handed++;
-				if (so->mode == GG_ITERATIVE_STRICT && stream->head.distance < so->last_distance)
-				{
-					stream->kept_back++;
-					stream->answers[stream->next_answer - 1].node = GG_NO_NODE;
-					break;
-				}
-				stream->has_head = true;
-				break;
-
-			case GG_STREAM_WALK:
-				if (WidenBeforeNext(so, stream) && !GgWiden(so, stream))
-					break;
-				if (!gg_walk_next(stream->walk, &stream->head))
-				{
-					(void) GgWiden(so, stream);
-					break;
-				}
-				if (stream->resumed && GgWasReturned(stream, stream->head.node))
-					break;
-				stream->handed++;
-				/* found too late for strict order: the last exact pass brings it */
-				if (so->mode == GG_ITERATIVE_STRICT && stream->head.distance < so->last_distance)
-					break;
-				stream->has_head = true;
-				break;
-
-			case GG_STREAM_EXACT:
-			case GG_STREAM_LATE:
-				stream->has_head = GgNextExact(so, stream);
-				if (!stream->has_head)
-					stream->phase = GG_STREAM_DONE;
-				break;
-
-			case GG_STREAM_DONE:
+			if (!OpenNext(so, stream))
 				return false;
 		}
+		else if (stream->ops->next(so, stream))
+			stream->has_head = true;
+		else
+			stream->list = stream->ops->next_list(so, stream);
 	}
 	return true;
 }
 
-/*
- * The stream to take the next node from.  Rows that strict order kept back come when every stream
- * has nothing else.
- */
+/* The stream to take the next node from.  Late rows come when every stream has nothing else. */
 static GgStream *
 NearestStream(GgScanOpaque *so)
 {
@@ -158,13 +161,11 @@ NearestStream(GgScanOpaque *so)
 	for (int i = 0; i < so->nstreams; i++)
 	{
 		GgStream   *stream = &so->streams[i];
-		bool		late;
 
 		if (!FillHead(so, stream))
 			continue;
-		late = stream->phase == GG_STREAM_LATE;
-		if (best == NULL || late < (best->phase == GG_STREAM_LATE) ||
-			(late == (best->phase == GG_STREAM_LATE) && stream->head.distance < best->head.distance))
+		if (best == NULL || stream->late < best->late ||
+			(stream->late == best->late && stream->head.distance < best->head.distance))
 			best = stream;
 	}
 	return best;
@@ -180,30 +181,27 @@ EnterNode(GgScanOpaque *so, GgStream *stream)
 	stream->has_head = false;
 	so->current = stream;
 	so->distance = stream->head.distance;
-	if (stream->phase != GG_STREAM_LATE)
+	if (!stream->late)
 		so->last_distance = stream->head.distance;
 	so->row_next = node;
 	so->row_end = node + 1;
-	/* a device's lists are remembered when they end; exact passes meet no row of theirs twice */
-	if (stream->phase == GG_STREAM_WALK)
-		GgMarkReturned(so, stream, node);
-	if (stream->segment == NULL)
-		return;
-	if (stream->offsets.nextents > 0)
+	if (stream->segment != NULL && stream->offsets.nextents > 0)
 	{
 		uint64		offset = (uint64) node * sizeof(uint32);
 		uint32		range[2];
 
 		GgReadArray(so->index, so->meta->instance, &stream->offsets, offset, range, sizeof(range));
 		if (range[0] > range[1] || range[1] > stream->segment->rows)
-			GgReportCorruption(so->index, GgArrayBlock(&stream->offsets, offset / GG_PAGE_PAYLOAD),
-							   "rows %u to %u of node %u are out of range", range[0], range[1], node);
+			GgReportCorruption(so->index,
+							   GgArrayBlock(&stream->offsets, offset / GG_PAGE_PAYLOAD),
+							   "rows %u to %u of node %u are out of range",
+							   range[0], range[1], node);
 		so->row_next = range[0];
 		so->row_end = range[1];
 	}
 }
 
-/* Read the TID of a row from its page, as it is now; false when VACUUM cleared it. */
+/* Read the TID of a row from its page, as it is now.  False when VACUUM has cleared it. */
 static bool
 ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 {
@@ -226,11 +224,13 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 	else
 	{
 		uint32		per_page = GgDeltaRowsPerPage(so->meta);
-		uint32		number = so->meta->delta_first + row / per_page * GgDeltaPagesPerRow(so->meta);
+		uint32		number = row / per_page * GgDeltaPagesPerRow(so->meta);
+		Size		offset = row % per_page * GgDeltaRowBytes(so->meta);
 
-		buffer = GgReadPage(so->index, so->meta->instance, &so->delta, number, BUFFER_LOCK_SHARE);
+		buffer = GgReadPage(so->index, so->meta->instance, &so->delta,
+							so->meta->delta_first + number, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
-		*tid = ((GgDeltaRow *) (PageGetContents(page) + (row % per_page) * GgDeltaRowBytes(so->meta)))->tid;
+		*tid = ((GgDeltaRow *) (PageGetContents(page) + offset))->tid;
 	}
 	GgTestForOldSnapshot(so->snapshot, so->index, page);
 	UnlockReleaseBuffer(buffer);
@@ -238,8 +238,8 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 }
 
 /*
- * With iterative_scan off a scan returns gpugraph.itopk_size rows that its snapshot sees.  The AM is
- * not told which of its rows were dead, so they are looked up once the allowance is used up.
+ * With iterative_scan off a scan returns gpugraph.itopk_size rows that its snapshot sees.  The AM
+ * is not told which of its rows were dead, so it looks them up once the allowance is used up.
  */
 static bool
 MayReturnAnother(GgScanOpaque *so, IndexScanDesc scan)
@@ -266,15 +266,18 @@ MayReturnAnother(GgScanOpaque *so, IndexScanDesc scan)
 static void
 RememberReturned(GgScanOpaque *so, ItemPointer tid)
 {
+	Size		bytes;
+
 	if (so->mode != GG_ITERATIVE_OFF)
 		return;
 	if (so->nreturned >= so->returned_cap)
 	{
 		so->returned_cap = Max(64, so->returned_cap * 2);
+		bytes = so->returned_cap * sizeof(ItemPointerData);
 		if (so->returned == NULL)
-			so->returned = MemoryContextAllocHuge(so->context, so->returned_cap * sizeof(ItemPointerData));
+			so->returned = MemoryContextAllocHuge(so->context, bytes);
 		else
-			so->returned = repalloc_huge(so->returned, so->returned_cap * sizeof(ItemPointerData));
+			so->returned = repalloc_huge(so->returned, bytes);
 	}
 	so->returned[so->nreturned++] = *tid;
 }
@@ -283,7 +286,7 @@ static void
 CountScan(GgScanOpaque *so)
 {
 	if (so->started)
-		GgCountQuery(so->index, so->why, so->nrows);
+		GgCountQuery(so->index, so->reason, so->nrows);
 	so->started = false;
 }
 
@@ -294,13 +297,10 @@ ggbeginscan(Relation index, int nkeys, int norderbys)
 {
 	IndexScanDesc scan = RelationGetIndexScan(index, nkeys, norderbys);
 	GgScanOpaque *so = palloc0(sizeof(GgScanOpaque));
-	MemoryContextCallback *callback = palloc(sizeof(MemoryContextCallback));
 
 	so->index = index;
-	so->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph scan", ALLOCSET_DEFAULT_SIZES);
-	callback->func = GgReturnWalks;
-	callback->arg = so;
-	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
+	so->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph scan",
+										ALLOCSET_DEFAULT_SIZES);
 	scan->opaque = so;
 
 	/* for rows that are stored rounded, see bound.c */
@@ -321,12 +321,9 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 		memmove(scan->orderByData, orderbys, scan->numberOfOrderBys * sizeof(ScanKeyData));
 
 	CountScan(so);
-	GgEndSorts(so);
-	GgReturnWalks(so);
+	EndStreams(so);
 	MemoryContextReset(so->context);
 	so->nrows = 0;
-	so->nstreams = 0;
-	so->streams = NULL;
 	so->current = NULL;
 	so->row_next = so->row_end = 0;
 	so->query = NULL;
@@ -336,7 +333,10 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->returned_cap = 0;
 }
 
-/* VACUUM may have given back segments and delta pages whose rows an expired snapshot still sees. */
+/*
+ * Fail where the snapshot may have expired: VACUUM may have given back segments and delta pages
+ * whose rows it still sees.
+ */
 static void
 TestDirectory(GgScanOpaque *so)
 {
@@ -350,6 +350,45 @@ TestDirectory(GgScanOpaque *so)
 	UnlockReleaseBuffer(buffer);
 }
 
+static void
+RefuseScan(IndexScanDesc scan)
+{
+	if (scan->numberOfOrderBys != 1 || scan->orderByData == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot scan a gpugraph index but in the order of one distance"),
+				 errhint("Order by the distance operator of the index, "
+						 "or leave the index out of the plan.")));
+	if (!IsMVCCSnapshot(scan->xs_snapshot))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("gpugraph indexes can only be scanned with an MVCC snapshot")));
+}
+
+/*
+ * The streams of all segments and of the delta, each with what the device answered, if it did.
+ * The others are opened when the scan looks for their first node.
+ */
+static void
+StartStreams(GgScanOpaque *so)
+{
+	const GgMetaPageData *meta = so->meta;
+
+	so->streams = palloc0((meta->nsegments + 2) * sizeof(GgStream));
+	for (int i = 0; i < meta->nsegments; i++)
+		if (meta->segments[i].nodes > 0 && meta->segments[i].dead < meta->segments[i].rows)
+			AddSegment(so, &meta->segments[i]);
+	if (meta->delta_pages > 0)
+		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
+
+	if (!GgAskDevice(so))
+		GgFallBack(so->index, so->reason);
+	AddDelta(so, 0, so->device.delta_pages);
+	AddDelta(so, so->device.delta_pages, meta->delta_pages);
+	for (int i = 0; i < so->nstreams; i++)
+		OpenStream(so, &so->streams[i], &gg_device_stream);
+}
+
 /*
  * The metapage is copied here, after the scan's snapshot was taken: every row committed before the
  * snapshot is in the segments and delta pages that the copy names.
@@ -360,23 +399,12 @@ StartScan(IndexScanDesc scan)
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	const GgOpclass *opclass = GgIndexOpclass(scan->indexRelation);
 	ScanKey		key;
-	uint32		delta_done;
 
-	if (scan->numberOfOrderBys != 1 || scan->orderByData == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("cannot scan a gpugraph index but in the order of one distance"),
-				 errhint("Order by the distance operator of the index, or leave the index out of the plan.")));
-	if (!IsMVCCSnapshot(scan->xs_snapshot))
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("gpugraph indexes can only be scanned with an MVCC snapshot")));
-
+	RefuseScan(scan);
 	pgstat_count_index_scan(scan->indexRelation);
 	GgCountSearch(scan);
 
 	so->heap = scan->heapRelation;
-	so->heap_blocks = 0;
 	so->mode = gg_iterative_scan;
 	so->allowed = gg_itopk_size;
 	so->last_distance = -get_float4_infinity();
@@ -389,25 +417,7 @@ StartScan(IndexScanDesc scan)
 	if (!(key->sk_flags & SK_ISNULL))
 		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
-
-	so->streams = palloc0((so->meta->nsegments + 2) * sizeof(GgStream));
-	for (int i = 0; i < so->meta->nsegments; i++)
-	{
-		const GgSegment *segment = &so->meta->segments[i];
-
-		if (segment->nodes > 0 && segment->dead < segment->rows)
-			InitSegment(so, &so->streams[so->nstreams++], segment);
-	}
-	if (so->meta->delta_pages > 0)
-		GgFindArray(so->meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
-
-	if (!GgAskDevice(so, &delta_done))
-		GgFallBack(so->index, so->why);
-	for (int i = 0; i < so->nstreams; i++)
-		if (so->streams[i].list < 0)
-			GgStartOnCpu(so, &so->streams[i]);
-	if (so->meta->delta_pages > delta_done)
-		GgInitDelta(so, &so->streams[so->nstreams++], delta_done, so->meta->delta_pages);
+	StartStreams(so);
 	so->started = true;
 }
 
@@ -468,8 +478,6 @@ ggendscan(IndexScanDesc scan)
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 
 	CountScan(so);
-	GgEndSorts(so);
-	/* so itself goes with the context that GgReturnWalks() is registered with */
-	GgReturnWalks(so);
+	EndStreams(so);
 	MemoryContextDelete(so->context);
 }

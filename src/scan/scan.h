@@ -1,38 +1,84 @@
 /*
  * scan.h
- *		What the files of a scan share: scan.c (the callbacks, the merge of the streams, the rows of a node),
- *		scan_cpu.c (streams read here: walks and exact passes), scan_device.c (streams from a GPU).  The head of
- *		scan.c tells how they work together.
+ *		A scan, its streams, and the interface that brings their nodes.
+ *
+ * scan.c owns the access method's callbacks and merges the streams.  device_stream.c,
+ * walk_stream.c and exact_stream.c each implement GgStreamOps.  They do not know each other, and
+ * call nothing of scan.c.
  */
 #ifndef GG_SCAN_H
 #define GG_SCAN_H
 
 #include "scan/bound.h"
+#include "storage/search_plan.h"
 #include "storage/source.h"
 
 #include "utils/snapshot.h"
-#include "utils/tuplesort.h"
 
 #include "service/service.h"
 
-typedef enum GgStreamPhase
-{
-	GG_STREAM_DEVICE,
-	GG_STREAM_WALK,
-	GG_STREAM_EXACT,
-	GG_STREAM_LATE,				/* exact, the rows that strict order kept back */
-	GG_STREAM_DONE
-} GgStreamPhase;
+typedef struct GgScanOpaque GgScanOpaque;
+typedef struct GgStream GgStream;
 
-typedef struct GgStream
+/* What a stream's implementation says of its list.  All but the first end the implementation. */
+typedef enum GgListState
 {
-	GgStreamPhase phase;
+	GG_LIST_READY,				/* there are nodes to take */
+	GG_LIST_TOO_SHORT,			/* a longer list may have more, but not from here */
+	GG_LIST_SEARCHED,			/* what is left is found only by measuring every row */
+	GG_LIST_COMPLETE			/* every row of the stream was handed out */
+} GgListState;
+
+/*
+ * One way to bring a stream's nodes, nearest first.  Nodes come in lists, and a later list goes
+ * on where the one before it ended.  When an implementation ends, scan.c opens the one that its
+ * state asks for.  What left the stream before is then marked (GgWasReturned), and is not handed
+ * out again.
+ */
+typedef struct GgStreamOps
+{
+	/*
+	 * Open: allocate stream->state in so->context and make the first list.  Another state than
+	 * GG_LIST_READY says that this is no way to read the stream.
+	 */
+	GgListState (*first_list) (GgScanOpaque *so, GgStream *stream);
+
+	/*
+	 * Make the next list, after next() returned false.  An implementation that ends here has
+	 * marked all nodes that it handed out, unless the stream is complete.
+	 */
+	GgListState (*next_list) (GgScanOpaque *so, GgStream *stream);
+
+	/*
+	 * Set stream->head to the list's next node.  False when the list is used up.  Rows that come
+	 * too late for strict order are left out, or come last, with stream->late set.
+	 */
+	bool		(*next) (GgScanOpaque *so, GgStream *stream);
+
+	/*
+	 * Optional.  Give back what lives longer than so->context.  Called when another implementation
+	 * takes over, and when the scan starts anew or ends.  Not called after an error.
+	 */
+	void		(*done) (GgStream *stream);
+} GgStreamOps;
+
+extern const GgStreamOps gg_device_stream;
+extern const GgStreamOps gg_walk_stream;
+extern const GgStreamOps gg_exact_stream;
+
+/* The nodes of one segment, or of some pages of the delta. */
+struct GgStream
+{
+	const GgStreamOps *ops;		/* the implementation that was opened last */
+	void	   *state;			/* known to ops alone */
+	GgListState list;
 	bool		has_head;
+	bool		late;			/* the head is a row that strict order kept back */
 	gg_candidate head;
 
 	uint32		nodes;			/* of the delta: slots on its pages */
 	uint32		itopk;
-	uint64		handed;			/* nodes that left the walk or the device's lists */
+	uint64		handed;			/* nodes taken from lists of walks and devices */
 	uint8	   *returned;		/* bitmap of nodes that left this stream; NULL before the first */
 
 	/* segments only */
@@ -40,48 +86,25 @@ typedef struct GgStream
 	GgPageSource source;		/* index NULL: not needed so far */
 	GgArray		tids;
 	GgArray		offsets;		/* no extents when every node has one row */
-	gg_walk    *walk;
-	bool		resumed;		/* the walk hands out nodes that a device's lists had, too */
 
 	/* delta only: its pages [first_page, end_page) */
 	uint32		first_page;
 	uint32		end_page;
+};
 
-	/* on a device */
-	int			list;			/* -1: not there */
-	gg_candidate *answers;
-	uint32		asked;			/* length of the list asked for */
-	uint32		nanswers;
-	uint32		next_answer;
-	uint32		kept_back;		/* of handed: those of this list that strict order kept back */
-	bool		ended;			/* the list is shorter than asked for: there is no more */
-
-	/* exact passes, see RankOf() */
-	uint64		bound;			/* strict order: rows with lower keys come late */
-	uint64		next_rank;		/* this one and those above it are still to come */
-	uint64	   *batch;			/* ascending ranks */
-	uint32		batch_len;
-	uint32		batch_pos;
-	uint32		batch_cap;
-	bool		batch_bounded;	/* there may be more than batch_cap: a heap while it is filled */
-	bool		batch_last;		/* nothing lies behind the batch */
-	Tuplesortstate *sort;		/* all ranks that are still to come; NULL: they are in the batch */
-} GgStream;
-
-/* Where a row a few places ahead lies, as a hint: see LookAhead(). */
-#define AHEAD_SLOTS		16
-
-typedef struct GgAhead
+/* What a device answered a scan's first query with. */
+typedef struct GgDeviceAnswer
 {
-	const char *page;			/* of the table; NULL: not known */
-	ItemId		line_pointer;
-} GgAhead;
+	GgResidentRef ref;			/* the resident that was asked */
+	uint32		lists;			/* bitmap of the segments that it answered for */
+	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
+	GgServiceAnswer lists_in_slot;	/* gone with the next query */
+} GgDeviceAnswer;
 
-typedef struct GgScanOpaque
+struct GgScanOpaque
 {
 	Relation	index;
 	Relation	heap;
-	BlockNumber heap_blocks;	/* 0: nobody reads so much that looking ahead pays */
 	MemoryContext context;		/* everything of one rescan */
 	bool		started;
 	GgIterativeScan mode;
@@ -89,12 +112,12 @@ typedef struct GgScanOpaque
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
 	GgArray		delta;
-	GgWhy		why;			/* which engine answers, and why */
-	GgResidentRef ref;			/* where, when that is a device */
+	GgReason	reason;			/* which engine answers, and why */
+	GgDeviceAnswer device;
 	uint64		nrows;			/* returned */
 	int			nstreams;
 	GgStream   *streams;
-	float		last_distance;
+	float		last_distance;	/* of the last node that was not late */
 	GgBound		bound;
 
 	/* the node whose rows are being returned */
@@ -108,17 +131,20 @@ typedef struct GgScanOpaque
 	uint32		nreturned;
 	ItemPointerData *returned;
 	uint32		returned_cap;
+};
 
-	GgAhead		ahead[AHEAD_SLOTS];
+/*
+ * Ask the device that holds the index for all first lists with one query.  False when the CPU has
+ * to answer, for the reason in so->reason.
+ */
+extern bool GgAskDevice(GgScanOpaque *so);
 
-	int			nwalks;
-	gg_walk    *walks[GG_MAX_SEGMENTS];
-} GgScanOpaque;
+/* ---- what implementations have in common ------------------------------- */
 
 static inline bool
 GgWasReturned(const GgStream *stream, uint32 node)
 {
-	return stream->returned != NULL && (stream->returned[node / 8] & (1 << (node % 8))) != 0;
+	return stream->returned != NULL && (stream->returned[node / 8] >> (node % 8) & 1) != 0;
 }
 
 static inline void
@@ -130,44 +156,50 @@ GgMarkReturned(GgScanOpaque *so, GgStream *stream, uint32 node)
 	stream->returned[node / 8] |= 1 << (node % 8);
 }
 
-/* ---- scan.c ------------------------------------------------------------ */
-
-/* The stream of the delta's pages [first_page, end_page), of exact passes unless the caller says otherwise. */
-extern void GgInitDelta(GgScanOpaque *so, GgStream *stream, uint32 first_page, uint32 end_page);
-
-/* ---- scan_cpu.c -------------------------------------------------------- */
-
-/* Memory context callback: also runs when the scan ends by an error. */
-extern void GgReturnWalks(void *arg);
-
-/* Is a walk with a list of this length better than measuring every row?  Of a segment: the delta has no graph. */
-extern bool GgWalkIsWorthwhile(const GgStream *stream, uint32 itopk);
-
-/* Search a segment, or the device's part of the delta, here: from the start, or from where a device's lists end. */
-extern void GgStartOnCpu(GgScanOpaque *so, GgStream *stream);
-
-/* Make the walk's list longer.  True when the walk goes on, false when it was left. */
-extern bool GgWiden(GgScanOpaque *so, GgStream *stream);
-
-/* From the walk to exact passes over what it did not return. */
-extern void GgLeaveWalk(GgScanOpaque *so, GgStream *stream);
-
-/* Make stream->head an exact stream's next row; false at its end.  Those kept back come last. */
-extern bool GgNextExact(GgScanOpaque *so, GgStream *stream);
-
-/* Ends what lives longer than memory does: temporary files. */
-extern void GgEndSorts(GgScanOpaque *so);
-
-/* ---- scan_device.c ----------------------------------------------------- */
+/* Strict order keeps back a row that is found after a farther one was returned. */
+static inline bool
+GgComesLate(const GgScanOpaque *so, float distance)
+{
+	return so->mode == GG_ITERATIVE_STRICT && distance < so->last_distance;
+}
 
 /*
- * Ask the device that holds the index for all first lists at once.  False: the CPU answers, so->why says why.
- * delta_pages: how many pages of the delta the device answered for.
+ * Is a list of this length used up already?  In the iterative modes it is once half of it was
+ * handed out, since its tail is less certain than its head.  With iterative_scan off a scan goes
+ * on only to replace rows that turned out dead, and takes the whole list before.
  */
-extern bool GgAskDevice(GgScanOpaque *so, uint32 *delta_pages);
+static inline bool
+GgHalfIsHandedOut(const GgScanOpaque *so, const GgStream *stream, uint32 length)
+{
+	return so->mode != GG_ITERATIVE_OFF && stream->handed * 2 > length;
+}
 
-/* Ask for longer lists; or leave the device, where it has no longer ones or fails. */
-extern void GgWidenOnDevice(GgScanOpaque *so, GgStream *stream);
+/* Is searching a segment with a list of this length better than measuring every row? */
+static inline bool
+GgSearchIsWorthwhile(const GgStream *stream, uint32 itopk)
+{
+	return itopk <= stream->segment->nodes / GG_EXACT_SHARE;
+}
+
+/* The length of the list after this one; 0 where no longer one is worthwhile. */
+static inline uint32
+GgLongerList(const GgStream *stream)
+{
+	uint64		itopk = Max((uint64) stream->itopk * 2, (uint64) stream->itopk + 16);
+
+	if (stream->handed >= (uint64) gg_max_scan_tuples || itopk > PG_INT32_MAX ||
+		(stream->segment != NULL && !GgSearchIsWorthwhile(stream, (uint32) itopk)))
+		return 0;
+	return (uint32) itopk;
+}
+
+/* Make stream->source ready to read the segment. */
+static inline void
+GgNeedSource(GgScanOpaque *so, GgStream *stream)
+{
+	if (stream->source.index == NULL)
+		GgSourceInit(&stream->source, so->index, so->meta, stream->segment, so->query);
+}
 
 /* ---- access method callbacks ------------------------------------------- */
 

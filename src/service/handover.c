@@ -1,13 +1,16 @@
 /*
  * handover.c
- *		A load as seen by the process that brings it: its handle, staging chunks, giving up; and CREATE INDEX's loads.
+ *		A load as seen by the process that brings it: its handle, staging chunks, giving up; and
+ *		the loads of CREATE INDEX.
  *
- * Loaders (loader.c) and builders take the same steps: describe what is to be loaded, wait until the worker has granted memory for
- * it, fill chunks and hand them to the upload.  Those steps are here, each made on a GgLoad (handover.h).  So is what only
- * builders do: they take an entry themselves, bring the contents from their own memory, and tie the load to their transaction.
+ * Loaders (loader.c) and builders take the same steps.  They describe what is to be loaded, wait
+ * until the worker has granted memory for it, fill chunks and hand them to the upload.  Those steps
+ * are here, each made on a GgLoad (handover.h).  So is what only builders do: they take an entry
+ * themselves, bring the contents from their own memory, and tie the load to their transaction.
  *
- * A load that fails at any point, or whose processes die at any point, is given up by setting the ABORT flag of its word;
- * the upload thread then frees the device's memory, and the worker the entry.
+ * A load that fails at any point, or whose processes die at any point, is given up by setting the
+ * ABORT flag of its word.  The upload thread then frees the device's memory, and the worker the
+ * entry.
  */
 #include "service/handover.h"
 
@@ -16,21 +19,17 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-#define PAGES_PER_UNIT		(GG_STAGE_CHUNK / GG_PAGE_PAYLOAD)
-
-/* Or less where a reader's share (gpugraph.load_reader_pages) is small: with so many each, readers end at about the same time. */
-#define UNITS_PER_READER	8
-
-/* How long to sleep when all chunks are full: less than the upload takes for one would be in vain. */
+/* How long to sleep when all chunks are full.  The upload takes longer than this for one chunk. */
 #define CHUNK_WAIT_US		100
 
 /*
- * How long a builder waits for one step of the service: for memory, for a free chunk, for the end.  Each takes a second at most
- * where the device works; where it does not, CREATE INDEX has done what it has to do, and must not wait for it.
+ * How long a builder waits for one step of the service: for memory, for a free chunk, for the end.
+ * Each takes a second at most where the device works.  Where it does not, CREATE INDEX has done
+ * its work, and must not wait for the device.
  */
 #define BUILDER_MOST_US		10000000
 
-/* How often a loader looks whether its database is wanted. */
+/* How often a loader looks whether another session wants its database. */
 #define LOOK_AT_DATABASE_US	100000
 
 GgLoadState
@@ -43,25 +42,18 @@ GgLoadStateOf(const GgLoad *load)
 	return GgLoadWordState(word);
 }
 
-/* A worker that has failed gives its loads up only when its successor starts, which may be a minute later. */
-static bool
-IsUp(const GgLoad *load)
-{
-	return pg_atomic_read_u32(&load->device->state) == GG_DEVICE_UP;
-}
-
 bool
 GgLoadIsOpen(const GgLoad *load)
 {
 	uint64		word = GgLoadWord(GgLoadJobOf(load));
 
 	return GgLoadWordSerial(word) == load->serial && GgLoadWordState(word) == GG_LOAD_OPEN &&
-		!(word & GG_LOAD_ABORT) && IsUp(load);
+		!(word & GG_LOAD_ABORT) && GgDeviceIsUp(load->device);
 }
 
 /* ---- giving up ------------------------------------------------------------ */
 
-/* Atomics only: also called while a process ends. */
+/* Atomics only, because this is also called while a process ends. */
 void
 GgLoadGiveUp(GgLoad *load, bool quiet, const char *error)
 {
@@ -87,8 +79,8 @@ GgLoadGiveUp(GgLoad *load, bool quiet, const char *error)
 }
 
 /*
- * Does somebody have, or want, the database in a way that keeps new sessions out?  DROP DATABASE
- * and the like then wait for five seconds for those who are there, and fail.
+ * Does another session have, or want, the database in a way that keeps new sessions out?  DROP
+ * DATABASE and the like then wait for five seconds for the sessions that are there, and fail.
  */
 static bool
 DatabaseIsWanted(void)
@@ -180,7 +172,6 @@ GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 	job->key.database = GgDatabaseStamp();
 	job->key.generation = meta->generation;
 	strlcpy(job->name, RelationGetRelationName(index), sizeof(job->name));
-	job->unit_pages = Min(PAGES_PER_UNIT, Max(1, gg_load_reader_pages / UNITS_PER_READER));
 	job->nsegments = meta->nsegments;
 	job->vacuum_epoch = meta->vacuum_epoch;
 	job->delta_first = meta->delta_first;
@@ -228,7 +219,7 @@ GgLoadWaitUntilOpen(GgLoad *load)
 			return true;
 		if (state != GG_LOAD_SHAPED && state != GG_LOAD_CREATE && state != GG_LOAD_BROKEN)
 			return false;
-		if (!IsUp(load) || GgLoadMustStop(load, start))
+		if (!GgDeviceIsUp(load->device) || GgLoadMustStop(load, start))
 			return false;
 		GgLoadSleep(GG_LOAD_WAIT_MS);
 	}
@@ -239,8 +230,8 @@ GgLoadWaitUntilOpen(GgLoad *load)
 static GgLoad *pending_loads = NULL;
 
 /*
- * With the transaction goes what it loaded: unfinished loads, and on abort finished ones, too, whose relation
- * nobody will ever see.
+ * What a transaction loaded goes with it: unfinished loads, and on abort also finished ones, whose
+ * relation nobody will ever see.
  */
 static void
 EndPending(bool commit, SubTransactionId subxact, SubTransactionId parent)
@@ -277,7 +268,8 @@ XactEnd(XactEvent event, void *arg)
 {
 	if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PARALLEL_ABORT)
 		EndPending(false, InvalidSubTransactionId, InvalidSubTransactionId);
-	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PARALLEL_COMMIT || event == XACT_EVENT_PREPARE)
+	else if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PARALLEL_COMMIT ||
+			 event == XACT_EVENT_PREPARE)
 		EndPending(true, InvalidSubTransactionId, InvalidSubTransactionId);
 }
 
@@ -290,7 +282,7 @@ SubXactEnd(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, v
 		EndPending(true, mine, parent);
 }
 
-/* Take an entry and a load for it; false, with why, when there is none to be had. */
+/* Take an entry and a load for it; false when there is none to be had. */
 static bool
 AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 {
@@ -304,13 +296,7 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 	{
 		GgResident *resident = &device->residents[entry];
 
-		resident->key.locator = GgLocator(index);
-		resident->key.instance = meta->instance;
-		resident->key.database = GgDatabaseStamp();
-		resident->key.generation = meta->generation;
-		resident->database = MyDatabaseId;
-		resident->relation = RelationGetRelid(index);
-		strlcpy(resident->name, RelationGetRelationName(index), sizeof(resident->name));
+		GgNameEntry(resident, index, meta);
 		resident->fault = gg_fault;
 		number = GgTakeLoad(device, entry, false, MyProcPid);
 		if (number >= 0)
@@ -327,7 +313,7 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 }
 
 GgLoad *
-GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
+GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 {
 	static bool registered = false;
 	GgLoad		local;
@@ -338,12 +324,12 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
 	local.builder = true;
 	if (gg_service == NULL || (local.device = GgChooseDevice(&local.device_number)) == NULL)
 	{
-		*why = GG_CPU_NO_SERVICE;
+		*reason = GG_REASON_NO_SERVICE;
 		return NULL;
 	}
 	if (RelationUsesLocalBuffers(index))
 	{
-		*why = GG_CPU_LOCAL;
+		*reason = GG_REASON_LOCAL;
 		return NULL;
 	}
 	if (!registered)
@@ -356,7 +342,7 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
 	if (!AssignLoad(&local, index, meta))
 	{
 		pfree(load);
-		*why = GG_CPU_BUSY;
+		*reason = GG_REASON_BUSY;
 		return NULL;
 	}
 	*load = local;
@@ -369,14 +355,16 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgWhy *why)
 	GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
 	if (!GgLoadWaitUntilOpen(load))
 	{
-		*why = GgLoadStateOf(load) == GG_LOAD_ENDED ? GgLoadJobOf(load)->why : GG_CPU_NO_SERVICE;
+		*reason = GG_REASON_NO_SERVICE;
+		if (GgLoadStateOf(load) == GG_LOAD_ENDED)
+			*reason = GgLoadJobOf(load)->reason;
 		GgLoadAbort(load);
 		return NULL;
 	}
 	return load;
 }
 
-/* Of a load that has failed nothing is written, and GgLoadEnd() tells. */
+/* Nothing is written for a load that has failed; GgLoadEnd() says so. */
 void
 GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data, uint64 bytes)
 {
@@ -397,7 +385,10 @@ GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *
 	}
 }
 
-/* A load that this process has nothing more to do with; pending_loads keeps what has to go if the transaction aborts. */
+/*
+ * This process has nothing more to do with the load. pending_loads keeps what has to go if the
+ * transaction aborts.
+ */
 static void
 LetGo(GgLoad *load)
 {
@@ -406,20 +397,30 @@ LetGo(GgLoad *load)
 	load->over = load->let_go = true;
 }
 
+/* A worker that has failed ends its loads only when its successor starts, maybe a minute later. */
+static void
+WaitUntilEnded(GgLoad *load)
+{
+	uint64		start = GgNowMicros();
+
+	for (;;)
+	{
+		GgLoadState state = GgLoadStateOf(load);
+
+		if (state == GG_LOAD_ENDED || state == GG_LOAD_FREE || !GgDeviceIsUp(load->device) ||
+			GgLoadMustStop(load, start))
+			return;
+		GgLoadSleep(GG_LOAD_WAIT_MS);
+	}
+}
+
 bool
 GgLoadEnd(GgLoad *load)
 {
 	bool		ok = false;
 
 	if (!load->over && GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH))
-	{
-		uint64		start = GgNowMicros();
-		GgLoadState state;
-
-		while ((state = GgLoadStateOf(load)) != GG_LOAD_ENDED && state != GG_LOAD_FREE && IsUp(load) &&
-			   !GgLoadMustStop(load, start))
-			GgLoadSleep(GG_LOAD_WAIT_MS);
-	}
+		WaitUntilEnded(load);
 	LWLockAcquire(load->device->lock, LW_SHARED);
 	ok = load->device->residents[load->entry].use == load->use &&
 		load->device->residents[load->entry].state == GG_RESIDENT_READY;

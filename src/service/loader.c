@@ -2,21 +2,23 @@
  * loader.c
  *		From relation pages to staging chunks: dynamic workers.
  *
- * A loader connects to the index's database as nobody in particular, looks whether the index is what was asked for, tells the
- * worker the shapes of its lists, and once memory for them is there copies page payloads into staging chunks. An array's pages are
- * its bytes in order (format.h), so a chunk is a run of pages put end to end.
+ * A loader connects to the index's database without a role, and looks whether the index is what
+ * was asked for.  It tells the worker the shapes of the index's lists.  Once memory for them is
+ * there, it copies page payloads into staging chunks.  An array's pages are its bytes in order
+ * (format.h), so a chunk is a run of pages put end to end.
  *
- * A unit is what fits one chunk, or less.  Readers of one load take units from a counter in shared memory; a big index has several
- * readers (gpugraph.load_workers), which the first one starts.
+ * A unit is what fits one chunk, or less.  Readers of one load take units from a counter in shared
+ * memory.  A big index has several readers (gpugraph.load_workers), which the first one starts.
  *
- * Locks: AccessShareLock on the index, for one unit at a time.  So DROP, TRUNCATE and REINDEX wait for 4 MB at
- * most; the next unit then finds another file, or none, and the load ends quietly.  While somebody
- * waits for the load, the lock is kept from unit to unit: whoever wants the index has to wait for
- * him anyway, and could otherwise come between us at every unit.  The first reader's lock of the
- * load lets the deadlock detector see such waits; all readers are one lock group, since each of
- * them may be the one that the load waits for.  No snapshot is held either: VACUUM and merges may
- * recycle extents meanwhile, which the stamps of their pages tell.  Graph ids are checked here,
- * once, and never again: kernels trust what the device holds.
+ * Locks: AccessShareLock on the index, for one unit at a time.  So DROP, TRUNCATE and REINDEX wait
+ * for 4 MB at most.  The next unit then finds another file, or none, and the load ends quietly.
+ * While a process waits for the load, the lock is kept from unit to unit.  A statement that wants
+ * the index for itself has to wait for that process anyway, and could otherwise come between us at
+ * every unit.  The first reader's lock of the load lets the deadlock detector see such waits.  All
+ * readers are one lock group, since each of them may be the one that the load waits for.  No
+ * snapshot is held either.  VACUUM and merges may recycle extents meanwhile, which the stamps of
+ * their pages tell.  Graph ids are checked here, once, and never again: kernels trust what the
+ * device holds.
  *
  * Rows of the delta that VACUUM has cleared are loaded as NaN, which comes last in every order.
  *
@@ -41,21 +43,49 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-/* gpugraph.fault = load_stall */
+/*
+ * Pages of an index that are worth another reader.  20000 pages are 160 MB, for which one reader
+ * takes some 0.1 s of CPU time when they are in shared buffers.
+ */
+#define READER_PAGES		20000
+
+/* gpugraph.fault = load_stall, and load_readers */
 #define STALL_US			1000000
 
+/* gpugraph.fault = load_readers: units so small that each reader of a small index has some */
+#define FAULT_UNIT_PAGES	2
+
 /*
- * A loader that waits for a lock looks for a deadlock this soon.  It is the one that the detector
- * can let go first, and until then every query on the index's table waits, too.
+ * A loader that waits for a lock looks for a deadlock this soon.  The detector can let the loader
+ * go first, and until then every query on the index's table waits, too.
  */
 #define LOADER_DEADLOCK_TIMEOUT	"100ms"
 
-/* A load that waits so long for a lock ends quietly: others want its place. */
+/* A load that waits this long for a lock ends quietly: a device has but GG_MAX_LOADS. */
 #define LOADER_LOCK_TIMEOUT		"10s"
 
 /* ---- shapes -------------------------------------------------------------------- */
 
-/* Mark what the copy to be refreshed has already.  False when that copy is gone. */
+/* Does another entry stand for the same index?  The lock is held. */
+static bool
+IsAskedForTwice(GgDevice *device, const GgLoadJob *job)
+{
+	for (uint32 i = 0; i < pg_atomic_read_u32(&device->nresidents); i++)
+	{
+		const GgResident *other = &device->residents[i];
+
+		if (i == job->entry || other->state == GG_RESIDENT_FREE ||
+			other->state == GG_RESIDENT_FAILED ||
+			!GgSameLocator(&other->key.locator, &job->key.locator))
+			continue;
+		if (other->key.instance == 0 ||
+			(other->key.instance == job->key.instance && other->key.database == job->key.database))
+			return true;
+	}
+	return false;
+}
+
+/* Mark what the version to be refreshed has already.  False when there is nothing to load now. */
 static bool
 MarkKept(GgDevice *device, GgLoadJob *job)
 {
@@ -66,7 +96,8 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 	same = resident->use == job->use;
 	if (same && job->refresh)
 	{
-		same = resident->state == GG_RESIDENT_READY && resident->key.instance == job->key.instance;
+		same = resident->state == GG_RESIDENT_READY &&
+			resident->key.instance == job->key.instance;
 		for (uint32 i = 0; i < job->nsegments; i++)
 			for (uint32 j = 0; j < resident->nsegments; j++)
 				if (resident->segments[j] == job->lists[i].segment)
@@ -74,17 +105,8 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 	}
 	else if (same)
 	{
-		/* preloaded by a list that knew less: somebody may have asked for the same meanwhile */
-		for (uint32 i = 0; i < pg_atomic_read_u32(&device->nresidents); i++)
-		{
-			const GgResident *other = &device->residents[i];
-
-			if (i != job->entry && other->state != GG_RESIDENT_FREE && other->state != GG_RESIDENT_FAILED &&
-				GgSameLocator(&other->key.locator, &job->key.locator) &&
-				((other->key.instance == job->key.instance && other->key.database == job->key.database) ||
-				 other->key.instance == 0))
-				same = false;
-		}
+		/* an entry made from the list on disk has no instance, so there may be one more */
+		same = !IsAskedForTwice(device, job);
 	}
 	LWLockRelease(device->lock);
 	return same;
@@ -127,22 +149,30 @@ PartBytes(const GgLoadList *list, gg_part part)
 	return 0;
 }
 
-/* Delta pages whose rows fit one chunk; whole rows. */
+/* Pages of a unit: what fits a chunk. */
+static uint32
+UnitPages(const GgLoadJob *job)
+{
+	if (job->fault == GG_FAULT_LOAD_READERS)
+		return FAULT_UNIT_PAGES;
+	return GG_STAGE_CHUNK / GG_PAGE_PAYLOAD;
+}
+
+/* Delta pages whose rows fit one chunk; whole rows only. */
 static uint32
 DeltaPagesPerUnit(const GgLoadJob *job, const GgMetaPageData *meta)
 {
 	uint32		npages = GgDeltaPagesPerRow(meta);
 	uint32		rows = GG_STAGE_CHUNK / GgRowBytes(meta);
 
-	return Max(1, Min(rows / GgDeltaRowsPerPage(meta), job->unit_pages / npages)) * npages;
+	return Max(1, Min(rows / GgDeltaRowsPerPage(meta), UnitPages(job) / npages)) * npages;
 }
 
-/* Unit number u of a load; false behind the last one. */
+/* Unit number u of a load; false when there are fewer. */
 static bool
 FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 {
-	/* a helper that starts late may find here another load, not described yet; it will get no unit of that */
-	uint32		unit_pages = Max(1, job->unit_pages);
+	uint32		unit_pages = UnitPages(job);
 
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
@@ -237,7 +267,7 @@ typedef struct Reader
 	bool		kept;			/* the index is locked between units, too */
 } Reader;
 
-/* The index under its lock, as long as it is the one; NULL when it is gone or another by now. */
+/* Open and lock the index; NULL when it is gone, or another by now. */
 static Relation
 OpenIndex(Oid relation, const GgRelFileLocator *locator)
 {
@@ -254,7 +284,9 @@ OpenIndex(Oid relation, const GgRelFileLocator *locator)
 	return index;
 }
 
-/* One page, its stamp checked: false when it is not the one (recycled since, or never right). */
+/*
+ * Read one page and check its stamp.  False: it is not the page (recycled since, or never right).
+ */
 static bool
 ReadPage(Reader *reader, Relation index, const GgArray *array, uint32 number, Buffer *buffer)
 {
@@ -264,7 +296,8 @@ ReadPage(Reader *reader, Relation index, const GgArray *array, uint32 number, Bu
 		return false;
 	*buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno, RBM_NORMAL, reader->strategy);
 	LockBuffer(*buffer, BUFFER_LOCK_SHARE);
-	if (GgStampMatches(BufferGetPage(*buffer), reader->meta->instance, array->segment, array->kind, number))
+	if (GgStampMatches(BufferGetPage(*buffer), reader->meta->instance, array->segment, array->kind,
+					   number))
 		return true;
 	UnlockReleaseBuffer(*buffer);
 	return false;
@@ -307,13 +340,16 @@ FreeArray(GgArray *array)
 		pfree(array->extents);
 }
 
-/* A run of an array's pages; returns its bytes, 0 when a page is not what it should be. */
+/* Read a run of an array's pages; returns its bytes, 0 when a page is not what it should be. */
 static uint64
-ReadSegmentUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uint64 *offset, const char **wrong)
+ReadSegmentUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uint64 *offset,
+				const char **wrong)
 {
 	const GgLoadList *list = &reader->job->lists[unit->list];
 	uint64		bytes;
 	GgArray		array;
+	uint32	   *words;
+	Size		nwords;
 
 	*offset = (uint64) unit->first * GG_PAGE_PAYLOAD;
 	bytes = Min((uint64) unit->npages * GG_PAGE_PAYLOAD, unit->bytes - *offset);
@@ -329,14 +365,17 @@ ReadSegmentUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, u
 			FreeArray(&array);
 			return 0;
 		}
-		memcpy(chunk + done, PageGetContents(BufferGetPage(buffer)), Min(GG_PAGE_PAYLOAD, bytes - done));
+		memcpy(chunk + done, PageGetContents(BufferGetPage(buffer)),
+			   Min(GG_PAGE_PAYLOAD, bytes - done));
 		UnlockReleaseBuffer(buffer);
 	}
 	FreeArray(&array);
 
-	if ((unit->kind == GG_KIND_ADJACENCY && !IdsAreValid((uint32 *) chunk, bytes / sizeof(uint32), list->n)) ||
+	words = (uint32 *) chunk;
+	nwords = bytes / sizeof(uint32);
+	if ((unit->kind == GG_KIND_ADJACENCY && !IdsAreValid(words, nwords, list->n)) ||
 		(unit->kind == GG_KIND_PIVOTS &&
-		 !PivotsAreValid((uint32 *) chunk, bytes / sizeof(uint32), *offset / sizeof(uint32), list)))
+		 !PivotsAreValid(words, nwords, *offset / sizeof(uint32), list)))
 	{
 		*wrong = "its graph names a node that is not there: see gpugraph_check()";
 		return 0;
@@ -355,71 +394,85 @@ PutNaN(const GgMetaPageData *meta, char *row)
 			((float *) row)[i] = (float) NAN;
 }
 
-/* Rows of a run of full delta pages; likewise. */
+/* Copy the rows that start on a delta page; returns whether the last one is alive. */
+static bool
+CopyDeltaRows(const GgMetaPageData *meta, Page page, char *out)
+{
+	uint32		per_page = GgDeltaRowsPerPage(meta);
+	uint32		count = GgPageGetStamp(page)->count;
+	Size		row_bytes = GgRowBytes(meta);
+	bool		alive = true;
+
+	for (uint32 slot = 0; slot < per_page; slot++)
+	{
+		const char *bytes = PageGetContents(page) + slot * GgDeltaRowBytes(meta);
+		const GgDeltaRow *row = (const GgDeltaRow *) bytes;
+
+		alive = slot < count && ItemPointerIsValid(&row->tid);
+		if (!alive)
+			PutNaN(meta, out);
+		else
+			memcpy(out, row + 1, Min(row_bytes, GG_PAGE_PAYLOAD - sizeof(GgDeltaRow)));
+		out += row_bytes;
+	}
+	return alive;
+}
+
+/* Read the rest of a row longer than a page; false when a page is not what it should be. */
+static bool
+ReadRowTail(Reader *reader, Relation index, const GgArray *array, uint32 number, char *out)
+{
+	uint32		npages = GgDeltaPagesPerRow(reader->meta);
+	Size		row_bytes = GgRowBytes(reader->meta);
+
+	for (uint32 p = 1; p < npages; p++)
+	{
+		Size		done = (Size) p * GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
+		Buffer		buffer;
+
+		if (!ReadPage(reader, index, array, number + p, &buffer))
+			return false;
+		memcpy(out + done, PageGetContents(BufferGetPage(buffer)),
+			   Min(GG_PAGE_PAYLOAD, row_bytes - done));
+		UnlockReleaseBuffer(buffer);
+	}
+	return true;
+}
+
+/* Read the rows of a run of full delta pages; returns their bytes, 0 as above. */
 static uint64
 ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uint64 *offset)
 {
 	const GgMetaPageData *meta = reader->meta;
 	uint32		npages = GgDeltaPagesPerRow(meta);
-	uint32		per_page = GgDeltaRowsPerPage(meta);
-	Size		row_bytes = GgRowBytes(meta);
+	Size		step = GgDeltaRowsPerPage(meta) * GgRowBytes(meta);
 	char	   *out = chunk;
+	bool		ok = true;
 	GgArray		array;
 
-	*offset = (uint64) (unit->first / npages) * per_page * row_bytes;
+	*offset = (uint64) (unit->first / npages) * step;
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	for (uint32 i = 0; i < unit->npages; i += npages)
+	for (uint32 i = 0; i < unit->npages && ok; i += npages)
 	{
 		uint32		number = meta->delta_first + unit->first + i;
 		Buffer		buffer;
-		Page		page;
-		uint32		count;
-		bool		alive = true;
+		bool		alive;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!ReadPage(reader, index, &array, number, &buffer))
-		{
-			FreeArray(&array);
-			return 0;
-		}
-		page = BufferGetPage(buffer);
-		count = GgPageGetStamp(page)->count;
-		for (uint32 slot = 0; slot < per_page; slot++)
-		{
-			const GgDeltaRow *row = (GgDeltaRow *) (PageGetContents(page) + slot * GgDeltaRowBytes(meta));
-
-			alive = slot < count && ItemPointerIsValid(&row->tid);
-			if (!alive)
-				PutNaN(meta, out);
-			else
-				memcpy(out, row + 1, npages == 1 ? row_bytes : GG_PAGE_PAYLOAD - sizeof(GgDeltaRow));
-			if (npages == 1)
-				out += row_bytes;
-		}
+		ok = ReadPage(reader, index, &array, number, &buffer);
+		if (!ok)
+			break;
+		alive = CopyDeltaRows(meta, BufferGetPage(buffer), out);
 		UnlockReleaseBuffer(buffer);
-		if (npages == 1)
-			continue;
-
-		/* the rest of a row longer than a page */
-		for (uint32 p = 1; p < npages && alive; p++)
-		{
-			Size		done = (Size) p * GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
-
-			if (!ReadPage(reader, index, &array, number + p, &buffer))
-			{
-				FreeArray(&array);
-				return 0;
-			}
-			memcpy(out + done, PageGetContents(BufferGetPage(buffer)), Min(GG_PAGE_PAYLOAD, row_bytes - done));
-			UnlockReleaseBuffer(buffer);
-		}
-		out += row_bytes;
+		if (alive)
+			ok = ReadRowTail(reader, index, &array, number, out);
+		out += step;
 	}
 	FreeArray(&array);
-	return out - chunk;
+	return ok ? out - chunk : 0;
 }
 
-/* While somebody waits for the load, the index stays locked.  The first reader's affair. */
+/* While a process waits for the load, the index stays locked.  Only the first reader does this. */
 static void
 KeepIndexLocked(Reader *reader, Relation index)
 {
@@ -456,9 +509,10 @@ LoadUnit(Reader *reader, const Unit *unit)
 		{
 			GgMetaPageData *now = palloc(sizeof(GgMetaPageData));
 
-			/* recycled, by a VACUUM or merge that took the directory's word for it? */
+			/* recycled, by a VACUUM or merge that did as the directory says? */
 			GgReadMeta(index, now);
-			if (now->instance == reader->meta->instance && now->generation == reader->meta->generation)
+			if (now->instance == reader->meta->instance &&
+				now->generation == reader->meta->generation)
 				wrong = "a page is not what its directory says: see gpugraph_check()";
 			pfree(now);
 		}
@@ -478,7 +532,7 @@ LoadUnit(Reader *reader, const Unit *unit)
 	return true;
 }
 
-/* gpugraph.fault = load_stall: with a unit in hand, which nobody else will bring. */
+/* gpugraph.fault = load_stall: rest with a unit in hand, which no other reader will bring. */
 static void
 Stall(GgLoad *load)
 {
@@ -493,6 +547,7 @@ static bool
 LoadUnits(Reader *reader, uint32 total)
 {
 	GgLoadJob  *job = reader->job;
+	bool		stalls = job->fault == GG_FAULT_LOAD_STALL || job->fault == GG_FAULT_LOAD_READERS;
 	bool		stalled = false;
 	uint32		u;
 	Unit		unit;
@@ -507,7 +562,7 @@ LoadUnits(Reader *reader, uint32 total)
 			return false;
 		}
 		reader->load->in_unit = true;
-		if (job->fault == GG_FAULT_LOAD_STALL && u >= total / 2 && !stalled)
+		if (stalls && u >= total / 2 && !stalled)
 		{
 			Stall(reader->load);
 			stalled = true;
@@ -524,8 +579,8 @@ LoadUnits(Reader *reader, uint32 total)
 static GgLoad my_load;
 
 /*
- * Whatever ends the process ends its load, unless that has all it needs of us.  The chunk in hand
- * is given back in any case.
+ * However the process ends, its load ends with it, unless the load has all it needs of us.  The
+ * chunk in hand is given back in any case.
  */
 static void
 LoaderExit(int code, Datum arg)
@@ -536,15 +591,26 @@ LoaderExit(int code, Datum arg)
 		GgLoadFreeChunk(&my_load);
 	if (my_load.helper && !my_load.in_unit)
 		return;
-	if (state == GG_LOAD_ASSIGNED || state == GG_LOAD_SHAPED || state == GG_LOAD_CREATE || state == GG_LOAD_OPEN)
+	if (state == GG_LOAD_ASSIGNED || state == GG_LOAD_SHAPED || state == GG_LOAD_CREATE ||
+		state == GG_LOAD_OPEN)
 		GgLoadGiveUp(&my_load, false, "its loader was terminated");
 }
 
+/* bgw_extra of a loader. */
+typedef struct LoaderExtra
+{
+	uint32		serial;
+	bool		helper;
+	int			leader_pid;		/* helpers: the first reader ... */
+	uint32		leader;			/* ... and its PGPROC */
+} LoaderExtra;
+
 bool
-GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper, BackgroundWorkerHandle **handle)
+GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper,
+			  BackgroundWorkerHandle **handle)
 {
 	BackgroundWorker worker;
-	GgLoaderExtra extra = {serial, helper, MyProcPid, GgMyProcNumber()};
+	LoaderExtra extra = {serial, helper, MyProcPid, GgMyProcNumber()};
 
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
@@ -564,85 +630,102 @@ GgStartLoader(int device, int load, uint32 serial, Oid database, bool helper, Ba
 static void
 StartHelpers(const GgLoad *load, uint64 npages)
 {
-	int			readers = (int) Min((uint64) gg_loaders, npages / gg_load_reader_pages);
+	const GgLoadJob *job = GgLoadJobOf(load);
+	int			readers = gg_loaders;
 
+	if (job->fault != GG_FAULT_LOAD_READERS)
+		readers = (int) Min((uint64) readers, npages / READER_PAGES);
 	for (int i = 1; i < readers; i++)
-		if (!GgStartLoader(load->device_number, load->number, load->serial, GgLoadJobOf(load)->database, true, NULL))
+		if (!GgStartLoader(load->device_number, load->number, load->serial, job->database, true,
+						   NULL))
 			break;				/* fewer have to do */
 }
 
-/* All of a loader's work; a helper's load has been described and opened by another. */
+/*
+ * Describe the load, for the worker to see whether there is room.  False, and the load is given
+ * up, when the index is another than was asked for, or there is nothing to load.
+ */
+static bool
+Describe(Reader *reader, Relation index)
+{
+	GgLoad	   *load = reader->load;
+	GgLoadJob  *job = reader->job;
+	GgResidentKey wanted = job->key;
+
+	GgLoadDescribe(job, index, reader->meta);
+	if ((wanted.instance != 0 && (wanted.instance != job->key.instance ||
+								  wanted.database != job->key.database)) ||
+		!MarkKept(load->device, job))
+	{
+		GgLoadGiveUp(load, true, NULL);
+		return false;
+	}
+	pg_write_barrier();
+	return GgLoadMove(job, load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
+}
+
+/* Open the index and read its metapage; the first reader also describes the load.  False: over. */
+static bool
+Prepare(Reader *reader)
+{
+	GgLoadJob  *job = reader->job;
+	bool		helper = reader->load->helper;
+	bool		ok;
+	Relation	index;
+
+	index = OpenIndex(job->relation,
+					  helper || job->key.instance != 0 ? &job->key.locator : NULL);
+	if (index == NULL)
+	{
+		if (!helper)
+			GgLoadGiveUp(reader->load, true, NULL);
+		return false;
+	}
+	GgReadMeta(index, reader->meta);
+	pgstat_report_activity(STATE_RUNNING, RelationGetRelationName(index));
+	if (RelationGetNumberOfBlocks(index) > NBuffers / 4)
+		reader->strategy = GetAccessStrategy(BAS_BULKREAD);
+	if (helper)
+	{
+		/* if it is another index by now, the first reader finds out itself */
+		ok = job->key.instance == reader->meta->instance &&
+			job->key.generation == reader->meta->generation;
+	}
+	else
+		ok = Describe(reader, index);
+	relation_close(index, AccessShareLock);
+	InvalidateCatalogSnapshot();
+	return ok;
+}
+
+/* All of a loader's work.  A helper's load was described and opened by the first reader. */
 static void
 Load(GgLoad *load)
 {
 	GgLoadJob  *job = GgLoadJobOf(load);
-	bool		helper = load->helper;
-	Reader		reader;
-	Relation	index;
+	Reader		reader = {.load = load, .job = job};
 	uint64		npages;
 	uint32		total;
 
-	reader.load = load;
-	reader.job = job;
 	reader.meta = palloc(sizeof(GgMetaPageData));
 	reader.lock = GgLoadLock(job->relation, job->use, load->device_number);
-	reader.kept = false;
-	if (!helper)
+	if (!load->helper)
 	{
 		(void) LockAcquire(&reader.lock, ExclusiveLock, false, false);
 		BecomeLockGroupLeader();
 	}
-	index = OpenIndex(job->relation, helper || job->key.instance != 0 ? &job->key.locator : NULL);
-	if (index == NULL)
-	{
-		if (!helper)
-			GgLoadGiveUp(load, true, NULL);
+	if (!Prepare(&reader))
 		return;
-	}
-	GgReadMeta(index, reader.meta);
-	pgstat_report_activity(STATE_RUNNING, RelationGetRelationName(index));
-	reader.strategy = RelationGetNumberOfBlocks(index) > NBuffers / 4 ? GetAccessStrategy(BAS_BULKREAD) : NULL;
-	if (helper)
-	{
-		if (job->key.instance != reader.meta->instance || job->key.generation != reader.meta->generation)
-		{
-			/* the first reader finds out itself */
-			relation_close(index, AccessShareLock);
-			return;
-		}
-	}
-	else
-	{
-		GgResidentKey wanted = job->key;
-
-		GgLoadDescribe(job, index, reader.meta);
-		if ((wanted.instance != 0 &&
-			 (wanted.instance != job->key.instance || wanted.database != job->key.database)) ||
-			!MarkKept(load->device, job))
-		{
-			relation_close(index, AccessShareLock);
-			GgLoadGiveUp(load, true, NULL);
-			return;
-		}
-		pg_write_barrier();
-		if (!GgLoadMove(job, load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED))
-		{
-			relation_close(index, AccessShareLock);
-			return;
-		}
-	}
-	relation_close(index, AccessShareLock);
-	InvalidateCatalogSnapshot();
 
 	total = CountUnits(job, reader.meta, &npages);
-	if (!helper)
+	if (!load->helper)
 	{
 		if (!GgLoadWaitUntilOpen(load))
 			return;
 		if (total > 1)
 			StartHelpers(load, npages);
 	}
-	if (!LoadUnits(&reader, total) || helper)
+	if (!LoadUnits(&reader, total) || load->helper)
 		return;
 
 	/* helpers may have units in hand */
@@ -653,19 +736,17 @@ Load(GgLoad *load)
 		GgLoadMove(job, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
 }
 
-/*
- * An error is told to the worker, which logs it; the process itself ends without another word.
- */
+/* An error goes to the worker, which logs it.  The process itself ends without another word. */
 void
 GgLoaderMain(Datum arg)
 {
-	GgLoaderExtra extra;
+	LoaderExtra extra;
 	int			number = DatumGetInt32(arg) >> 8;
 	int			load = DatumGetInt32(arg) & 0xFF;
 	GgLoadJob  *job;
 
 	memcpy(&extra, MyBgworkerEntry->bgw_extra, sizeof(extra));
-	if (gg_service == NULL || number >= gg_service->ndevices || gg_service->devices[number] == NULL)
+	if (gg_service == NULL || number >= gg_service->ndevices)
 		return;
 	my_load.device = gg_service->devices[number];
 	my_load.device_number = number;
@@ -676,7 +757,10 @@ GgLoaderMain(Datum arg)
 	job = GgLoadJobOf(&my_load);
 	if (GgLoadStateOf(&my_load) == GG_LOAD_FREE)
 		return;
-	/* before any lock is taken, as in parallel workers; without its first reader the load is over */
+	/*
+	 * Before any lock is taken, as in parallel workers.  Without its first reader the load is
+	 * over.
+	 */
 	if (extra.helper && !BecomeLockGroupMember(GetPGProcByNumber(extra.leader), extra.leader_pid))
 		return;
 	before_shmem_exit(LoaderExit, (Datum) 0);
@@ -686,7 +770,10 @@ GgLoaderMain(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(job->database, InvalidOid, 0);
 
-	/* PostgreSQL 17: what is meant for clients' transactions would end every load that takes longer, again and again */
+	/*
+	 * From PostgreSQL 17 on.  It is meant for clients' transactions, and would end every load that
+	 * takes longer, again and again.
+	 */
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("deadlock_timeout", LOADER_DEADLOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);

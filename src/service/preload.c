@@ -2,10 +2,10 @@
  * preload.c
  *		The list of residents on disk: what a worker loads when it starts (gpugraph.autoprewarm).
  *
- * One file a device in the data directory, written by the device's worker a minute after something changed at the latest
- * and when it ends, and replaced as a whole.  It is a hint: what it names is loaded only if it is still
- * there and still ours, and a file that is damaged is ignored.  A base backup may carry it along to a standby, where it
- * is as good.
+ * There is one file per device in the data directory.  The device's worker writes it within a
+ * minute after something changed, and when it ends, and replaces it as a whole.  The file is a
+ * hint: what it names is loaded only if it is still there and still ours, and a file that is
+ * damaged is ignored.  A base backup may carry it along to a standby, where it is as good.
  *
  * Format, text:
  *		gpugraph resident 1
@@ -13,7 +13,7 @@
  *		...
  *		crc HHHHHHHH		of all bytes before this line
  */
-#include "service/resident.h"
+#include "service/worker.h"
 
 #include <unistd.h>
 
@@ -62,7 +62,8 @@ Parse(char *text, GgPreloadItem *items, int max)
 			return -1;
 		if (sscanf(line, "crc %8X", &crc) == 1)
 			return crc == Crc(text, line - text) && end[1] == '\0' ? n : -1;
-		if (n == max || sscanf(line, "%u %u %u %u %u", &oids[0], &oids[1], &oids[2], &oids[3], &oids[4]) != 5)
+		if (n == max || sscanf(line, "%u %u %u %u %u", &oids[0], &oids[1], &oids[2], &oids[3],
+							   &oids[4]) != 5)
 			return -1;
 		items[n].database = oids[0];
 		items[n].relation = oids[1];
@@ -127,7 +128,8 @@ GgPreloadWrite(int number, const GgPreloadItem *items, int nitems)
 		Oid			oids[3];
 
 		memcpy(oids, &items[i].locator, sizeof(oids));
-		appendStringInfo(&text, "%u %u %u %u %u\n", items[i].database, items[i].relation, oids[0], oids[1], oids[2]);
+		appendStringInfo(&text, "%u %u %u %u %u\n", items[i].database, items[i].relation,
+						 oids[0], oids[1], oids[2]);
 	}
 	appendStringInfo(&text, "crc %08X\n", Crc(text.data, text.len));
 

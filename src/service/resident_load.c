@@ -2,13 +2,16 @@
  * resident_load.c
  *		How an index comes to a device: the loads under way, the worker's side.
  *
- * All is done by the worker's main thread in GgLoadsWork(), which never waits: every turn looks at the words of the loads under way
- * (resident.h), moves on what can be moved, and leaves the rest for the next turn.  A load is given to a loader that reads the
- * pages (loader.c), granted its memory out of what resident.c accounts for, filled by the upload thread (upload.c), and its lists
- * become the entry's copy, the first or a refresh's.  When it fails, its entry tells why and when it may be tried again; an owner
- * that dies is noticed here, and what it held is given up.
+ * The worker's main thread does all of this in GgLoadsWork(), which never waits: every turn looks
+ * at the words of the loads under way (load.h), moves on what can be moved, and leaves the rest
+ * for the next turn.  A load is given to a loader, which reads the pages (loader.c).  It is
+ * granted its memory (memory.c) and filled by the upload thread (upload.c), and its lists become
+ * a version of the entry's resident, the first or a refresh's.  When it fails, its entry says why
+ * and when it may be tried again.  An owner that dies is noticed here, and what it held is given
+ * up.
  */
-#include "service/resident.h"
+#include "service/handover.h"
+#include "service/worker.h"
 
 #include <ctype.h>
 
@@ -16,110 +19,111 @@
 #include "storage/procarray.h"
 #include "utils/memutils.h"
 
-/* When a load that failed is tried again: from 5 s to a minute; what is too large for the limit, after a minute. */
+/*
+ * When a load that failed is tried again: after 5 s to a minute; what is too large for the limit,
+ * after a minute.
+ */
 #define RETRY_MIN_MS	5000
 #define RETRY_MAX_MS	60000
 #define NO_ROOM_RETRY_MS 1000
 #define QUIET_RETRY_MS	100
 
-typedef struct LocalLoad
-{
-	BackgroundWorkerHandle *handle;
-	uint64		bytes;			/* granted, and not yet a copy's */
-	bool		evicted_more;	/* the device had less than the limit says: more was evicted once */
-} LocalLoad;
-
-static GgDevice *device;
-static int	device_number;		/* in gg_service->devices */
-static const gg_engine *engine;
-static GgUpload *upload;
-static LocalLoad loads[GG_MAX_LOADS];
-static bool busy;
-static gg_status device_lost;	/* an upload's, GG_OK while there is none */
-
 /* ---- from WANTED to a loader ----------------------------------------------------- */
 
-/* Set why a load failed, unless somebody was first, and have it given up. */
+/* Set why a load failed, unless another process was first, and have it given up. */
 static void
-FailLoad(GgLoadJob *job, uint32 serial, GgWhy why, const char *error)
+FailLoad(GgLoadJob *job, uint32 serial, GgReason reason, const char *error)
 {
 	if (job->error[0] == '\0' && !job->quiet)
 	{
-		job->why = why;
+		job->reason = reason;
 		strlcpy(job->error, error, sizeof(job->error));
 	}
 	GgLoadFlag(job, serial, GG_LOAD_ABORT | GG_LOAD_ORPHAN);
 }
 
 static void
-StartLoader(int load)
+StartLoader(GgWorker *worker, int load)
 {
-	GgLoadJob  *job = &device->loads_under_way[load];
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
+	GgLoadWatch *watch = &worker->loads[load];
 	uint32		serial = GgLoadWordSerial(GgLoadWord(job));
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 
-	memset(&loads[load], 0, sizeof(LocalLoad));
-	if (!GgStartLoader(device_number, load, serial, job->database, false, &loads[load].handle))
+	memset(watch, 0, sizeof(GgLoadWatch));
+	if (!GgStartLoader(worker->number, load, serial, job->database, false, &watch->handle))
 	{
-		loads[load].handle = NULL;
-		FailLoad(job, serial, GG_CPU_FAILED, "no background worker is free to load it: raise max_worker_processes");
+		watch->handle = NULL;
+		FailLoad(job, serial, GG_REASON_FAILED,
+				 "no background worker is free to load it: raise max_worker_processes");
 	}
 	MemoryContextSwitchTo(old);
 }
 
-static void
-StartLoads(void)
+/* A load or refresh for an entry that wants one; -1 when it wants none, or all are taken. */
+static int
+TakeWanted(GgDevice *device, uint32 entry)
 {
+	GgResident *resident = &device->residents[entry];
+	bool		wanted = resident->state == GG_RESIDENT_WANTED;
+	bool		refresh = resident->state == GG_RESIDENT_READY &&
+		pg_atomic_read_u32(&resident->refresh) == GG_REFRESH_WANTED;
+	int			load;
+
+	if (!wanted && !refresh)
+		return -1;
+	load = GgTakeLoad(device, entry, refresh, 0);
+	if (load >= 0 && refresh)
+		pg_atomic_write_u32(&resident->refresh, GG_REFRESH_LOADING);
+	else if (load >= 0)
+		resident->state = GG_RESIDENT_LOADING;
+	return load;
+}
+
+static void
+StartLoads(GgWorker *worker)
+{
+	GgDevice   *device = worker->device;
 	uint32		n = pg_atomic_read_u32(&device->nresidents);
 
 	for (uint32 entry = 0; entry < n; entry++)
 	{
 		GgResident *resident = &device->residents[entry];
-		int			load = -1;
+		int			load;
 
 		/* looked at without the lock first: most of the time there is nothing */
 		if (resident->state != GG_RESIDENT_WANTED &&
-			!(resident->state == GG_RESIDENT_READY && pg_atomic_read_u32(&resident->refresh) == GG_REFRESH_WANTED))
+			!(resident->state == GG_RESIDENT_READY &&
+			  pg_atomic_read_u32(&resident->refresh) == GG_REFRESH_WANTED))
 			continue;
 		LWLockAcquire(device->lock, LW_EXCLUSIVE);
-		if (resident->state == GG_RESIDENT_WANTED)
-		{
-			load = GgTakeLoad(device, entry, false, 0);
-			if (load >= 0)
-				resident->state = GG_RESIDENT_LOADING;
-		}
-		else if (resident->state == GG_RESIDENT_READY && pg_atomic_read_u32(&resident->refresh) == GG_REFRESH_WANTED)
-		{
-			load = GgTakeLoad(device, entry, true, 0);
-			if (load >= 0)
-				pg_atomic_write_u32(&resident->refresh, GG_REFRESH_LOADING);
-		}
+		load = TakeWanted(device, entry);
 		LWLockRelease(device->lock);
 		if (load >= 0)
 		{
-			StartLoader(load);
-			busy = true;
+			StartLoader(worker, load);
+			worker->busy = true;
 		}
 	}
 }
 
-/* ---- from SHAPED to READY -------------------------------------------------------- */
+/* ---- the end of a load ------------------------------------------------------------- */
 
 static void
-Ungrant(int load)
+Ungrant(GgWorker *worker, int load)
 {
-	GgSetUsed(gg_used_bytes - loads[load].bytes);
-	loads[load].bytes = 0;
+	GgSetUsed(worker, worker->used_bytes - worker->loads[load].bytes);
+	worker->loads[load].bytes = 0;
 }
 
 /* The load is over and its entry says so; the owner may look, then the load is free. */
 static void
-EndLoad(int load, uint32 serial)
+EndLoad(GgWorker *worker, int load, uint32 serial)
 {
-	GgLoadJob  *job = &device->loads_under_way[load];
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
 
-	Ungrant(load);
-	loads[load].evicted_more = false;
+	Ungrant(worker, load);
+	worker->loads[load].evicted_more = false;
 	pg_write_barrier();
 	(void) (GgLoadMove(job, serial, GG_LOAD_ASSIGNED, GG_LOAD_ENDED) ||
 			GgLoadMove(job, serial, GG_LOAD_SHAPED, GG_LOAD_ENDED) ||
@@ -127,7 +131,7 @@ EndLoad(int load, uint32 serial)
 			GgLoadMove(job, serial, GG_LOAD_DONE, GG_LOAD_ENDED));
 }
 
-/* Sizes change from try to try; that is not another cause. */
+/* Is this another error than before?  Sizes change from try to try; that is not another error. */
 static bool
 IsNewCause(const char *before, const char *now)
 {
@@ -149,9 +153,10 @@ IsNewCause(const char *before, const char *now)
 }
 
 /*
- * A refresh found no memory beside the copy that it was to replace.  Is that copy good for so little that it had better go, and make
- * room for a load?  Where the segments are others now, or only the delta is left and numbered anew, it answers nothing; and
- * where it lacks more of the delta than it has, the CPU does most of the work.
+ * A refresh found no memory beside the version that it was to replace.  Is that version of so
+ * little use that it had better go, and make room for a load?  Where the segments are others now,
+ * or only the delta is left and numbered anew, it answers nothing.  Where it lacks more of the
+ * delta than it has, the CPU does most of the work.
  */
 static bool
 StandsInItsWay(const GgResident *resident, const GgLoadJob *job)
@@ -165,12 +170,47 @@ StandsInItsWay(const GgResident *resident, const GgLoadJob *job)
 		job->delta_pages / 2 > resident->delta_pages;
 }
 
-static void
-LoadFailed(int load, uint32 serial, bool no_room)
+/* Put down in the entry how a load failed, and when it may be tried again.  True: it is news. */
+static bool
+NoteFailure(GgResident *resident, const GgLoadJob *job, bool no_room)
 {
+	int64		retry_ms = RETRY_MIN_MS << Min(resident->failures, 4);
+	bool		news = IsNewCause(resident->error, job->error);
+
+	if (no_room)
+		retry_ms = NO_ROOM_RETRY_MS;
+	else if (job->reason == GG_REASON_MEMORY)
+		retry_ms = RETRY_MAX_MS;
+	strlcpy(resident->error, job->error, sizeof(resident->error));
+	resident->reason = job->reason;
+	resident->failures++;
+	resident->failed_at = GetCurrentTimestamp();
+	resident->failed_us = GgNowMicros();
+	resident->retry_us = resident->failed_us + Min(retry_ms, RETRY_MAX_MS) * 1000;
+	return news;
+}
+
+/*
+ * A refresh failed.  The version that is there is used as before, as a rule.  True: its resident
+ * is of no use any more and is to go.
+ */
+static bool
+RefreshFailed(GgResident *resident, const GgLoadJob *job)
+{
+	pg_atomic_write_u32(&resident->refresh, 0);
+	if (job->quiet)
+		return job->key.instance != resident->key.instance ||
+			job->key.database != resident->key.database;
+	return job->reason == GG_REASON_MEMORY && StandsInItsWay(resident, job);
+}
+
+static void
+LoadFailed(GgWorker *worker, int load, uint32 serial, bool no_room)
+{
+	GgDevice   *device = worker->device;
 	GgLoadJob  *job = &device->loads_under_way[load];
 	GgResident *resident = &device->residents[job->entry];
-	bool		tell = false;
+	bool		news = false;
 	bool		forget = false;
 	char		name[160];
 
@@ -179,32 +219,12 @@ LoadFailed(int load, uint32 serial, bool no_room)
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	if (resident->use == job->use)
 	{
-		if (!job->quiet)
-		{
-			int64		retry_ms = RETRY_MIN_MS << Min(resident->failures, 4);
-
-			if (no_room)
-				retry_ms = NO_ROOM_RETRY_MS;
-			else if (job->why == GG_CPU_MEMORY)
-				retry_ms = RETRY_MAX_MS;
-			tell = IsNewCause(resident->error, job->error);
-			strlcpy(resident->error, job->error, sizeof(resident->error));
-			resident->why = job->why;
-			resident->failures++;
-			resident->failed_at = GetCurrentTimestamp();
-			resident->failed_us = GgNowMicros();
-			resident->retry_us = resident->failed_us + Min(retry_ms, RETRY_MAX_MS) * 1000;
-		}
-		else
+		if (job->quiet)
 			resident->retry_us = GgNowMicros() + QUIET_RETRY_MS * UINT64CONST(1000);
+		else
+			news = NoteFailure(resident, job, no_room);
 		if (job->refresh)
-		{
-			/* the copy that is there goes on being used as a rule, unless it is on its way out anyway */
-			pg_atomic_write_u32(&resident->refresh, 0);
-			forget = job->quiet ?
-				job->key.instance != resident->key.instance || job->key.database != resident->key.database :
-				job->why == GG_CPU_MEMORY && StandsInItsWay(resident, job);
-		}
+			forget = RefreshFailed(resident, job);
 		else if (resident->state == GG_RESIDENT_LOADING)
 			resident->state = job->quiet ? GG_RESIDENT_FREE : GG_RESIDENT_FAILED;
 	}
@@ -212,262 +232,346 @@ LoadFailed(int load, uint32 serial, bool no_room)
 
 	if (!job->quiet)
 		device->stats.failed_loads++;
-	if (tell)
+	if (news)
 		ereport(LOG,
-				(errmsg("gpugraph device %d: could not %s %s: %s", device->number, job->refresh ? "refresh" : "load",
-						GgNameOf(name, sizeof(name), job->name, job->database, job->relation), job->error),
+				(errmsg("gpugraph device %d: could not %s %s: %s", device->number,
+						job->refresh ? "refresh" : "load",
+						GgNameOf(name, sizeof(name), job->name, job->database, job->relation),
+						job->error),
 				 errdetail("The CPU answers its queries.")));
 	if (forget)
 		GgForgetEntry(device, job->entry, job->use);
-	EndLoad(load, serial);
+	EndLoad(worker, load, serial);
+}
+
+/* ---- from SHAPED to DONE ------------------------------------------------------------- */
+
+static void
+FailForRoom(GgWorker *worker, int load, uint32 serial, uint64 bytes)
+{
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
+	bool		ever_fits = bytes <= GgLimitBytes(worker);
+	char		need[32],
+				limit[32];
+
+	job->reason = GG_REASON_MEMORY;
+	GgFormatBytes(need, sizeof(need), bytes);
+	GgFormatBytes(limit, sizeof(limit), GgLimitBytes(worker));
+	if (ever_fits)
+		snprintf(job->error, sizeof(job->error),
+				 "it needs %s of device memory, and of %s too little is free or has not been used "
+				 "for long enough", need, limit);
+	else
+		snprintf(job->error, sizeof(job->error),
+				 "it needs %s of device memory, gpugraph.device_memory allows %s", need, limit);
+	LoadFailed(worker, load, serial, ever_fits);
 }
 
 /* SHAPED: see whether there is room, and have the memory taken. */
 static void
-GrantLoad(int load, uint32 serial)
+GrantLoad(GgWorker *worker, int load, uint32 serial)
 {
-	GgLoadJob  *job = &device->loads_under_way[load];
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
 	uint64		bytes = 0;
-	char		need[32],
-				limit[32];
 
 	for (uint32 i = 0; i < job->nlists; i++)
 		if (!job->lists[i].kept && job->lists[i].n > 0)
-			bytes += engine->shape_bytes(&job->lists[i].shape);
-	if (loads[load].evicted_more && GgOutgoingBytes() > 0)
+			bytes += worker->engine->shape_bytes(&job->lists[i].shape);
+	if (worker->loads[load].evicted_more && GgOutgoingBytes(worker) > 0)
 	{
-		busy = true;
+		worker->busy = true;
 		return;
 	}
-	switch (GgMakeRoom(job, bytes))
+	switch (GgMakeRoom(worker, job, bytes))
 	{
 		case GG_ROOM_THERE:
-			loads[load].bytes = bytes;
-			GgSetUsed(gg_used_bytes + bytes);
+			worker->loads[load].bytes = bytes;
+			GgSetUsed(worker, worker->used_bytes + bytes);
 			if (GgLoadMove(job, serial, GG_LOAD_SHAPED, GG_LOAD_CREATE))
-				GgUploadKick(upload);
+				GgUploadKick(worker->upload);
 			break;
 		case GG_ROOM_SOON:
-			busy = true;
+			worker->busy = true;
 			break;
 		case GG_ROOM_NONE:
-			job->why = GG_CPU_MEMORY;
-			GgFormatBytes(need, sizeof(need), bytes);
-			GgFormatBytes(limit, sizeof(limit), GgLimitBytes());
-			if (bytes > GgLimitBytes())
-				snprintf(job->error, sizeof(job->error), "it needs %s of device memory, gpugraph.device_memory allows %s",
-						 need, limit);
-			else
-				snprintf(job->error, sizeof(job->error),
-						 "it needs %s of device memory, and of %s too little is free or has not been used for long enough",
-						 need, limit);
-			LoadFailed(load, serial, bytes <= GgLimitBytes());
+			FailForRoom(worker, load, serial, bytes);
 			break;
 	}
 }
 
-/* BROKEN: the upload thread gave up.  The device may hold less than we thought: evict and try once more. */
+/*
+ * BROKEN: the upload thread gave up.  The device may have less memory than we thought: evict and
+ * try once more.
+ */
 static void
-LoadBroken(int load, uint32 serial)
+LoadBroken(GgWorker *worker, int load, uint32 serial)
 {
-	GgLoadJob  *job = &device->loads_under_way[load];
-	const gg_status *status = GgUploadStatus(upload, load);
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
+	GgLoadWatch *watch = &worker->loads[load];
+	const gg_status *status = GgUploadStatus(worker->upload, load);
 	bool		memory = status->code == GG_EDEVICE_MEMORY || status->code == GG_ENOMEM;
 
-	if (memory && !loads[load].evicted_more && job->fault != GG_FAULT_DEVICE_MEMORY)
+	if (memory && !watch->evicted_more && job->fault != GG_FAULT_DEVICE_MEMORY)
 	{
-		uint64		bytes = loads[load].bytes;
+		uint64		limit = GgLimitBytes(worker);
+		uint64		unused = limit - Min(limit, worker->used_bytes);
 
-		loads[load].evicted_more = true;
-		if (GgMakeRoom(job, GgLimitBytes() - Min(GgLimitBytes(), gg_used_bytes) + bytes) != GG_ROOM_NONE)
+		watch->evicted_more = true;
+		if (GgMakeRoom(worker, job, unused + watch->bytes) != GG_ROOM_NONE)
 		{
-			Ungrant(load);
+			Ungrant(worker, load);
 			if (GgLoadMove(job, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
 				return;
 		}
 	}
 	if (status->code == GG_EDEVICE)
-		device_lost = *status;
+		worker->upload_status = *status;
 	if (job->error[0] == '\0')
 	{
-		job->why = memory ? GG_CPU_MEMORY : GG_CPU_FAILED;
+		job->reason = memory ? GG_REASON_MEMORY : GG_REASON_FAILED;
 		strlcpy(job->error, status->message, sizeof(job->error));
 	}
-	LoadFailed(load, serial, false);
+	LoadFailed(worker, load, serial, false);
 }
 
-/* DONE: the new copy replaces the entry's old one, if any. */
-static void
-Publish(int load, uint32 serial, int64 now_ms)
+/* ---- from DONE to READY -------------------------------------------------------------- */
+
+/* The handle that a version has for a segment; NULL when it has none. */
+static gg_index **
+FindList(GgResidentVersion *version, const GgResident *resident, uint32 segment)
 {
-	GgLoadJob  *job = &device->loads_under_way[load];
+	for (uint32 i = 0; i < resident->nsegments && version->live; i++)
+		if (resident->segments[i] == segment && version->lists[i] != NULL)
+			return &version->lists[i];
+	return NULL;
+}
+
+/*
+ * Does the entry still wait for this load, and has its version all that the load left out?  The
+ * lock is held.
+ */
+static bool
+IsStillWanted(GgWorker *worker, const GgLoadJob *job)
+{
+	const GgResident *resident = &worker->device->residents[job->entry];
+	GgResidentVersion *old = GgCurrentVersion(worker, job->entry);
+
+	if (resident->use != job->use ||
+		resident->state != (job->refresh ? GG_RESIDENT_READY : GG_RESIDENT_LOADING))
+		return false;
+	for (uint32 i = 0; i < job->nlists; i++)
+		if (job->lists[i].kept && job->lists[i].n > 0 &&
+			FindList(old, resident, job->lists[i].segment) == NULL)
+			return false;
+	return true;
+}
+
+/* Make the new version from the lists that were loaded and those that the old one has. */
+static void
+FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_ms)
+{
+	GgDevice   *device = worker->device;
+	const GgResident *resident = &device->residents[job->entry];
+	GgResidentVersion *old = &worker->versions[job->entry][resident->version];
+	GgResidentVersion *version = &worker->versions[job->entry][1 - resident->version];
+
+	version->live = true;
+	version->serial = ++device->last_serial;
+	version->nlists = job->nlists;
+	for (uint32 i = 0; i < job->nlists; i++)
+	{
+		gg_index  **kept = NULL;
+
+		if (job->lists[i].kept)
+			kept = FindList(old, resident, job->lists[i].segment);
+		version->owned[i] = true;
+		version->lists[i] = kept != NULL ? *kept : lists[i];
+		if (kept != NULL)
+			old->owned[kept - old->lists] = false;
+		if (version->lists[i] != NULL)
+			version->bytes += worker->engine->index_bytes(version->lists[i]);
+	}
+	if (!old->live)
+		return;
+	old->bytes = 0;
+	for (uint32 i = 0; i < old->nlists; i++)
+		if (old->owned[i] && old->lists[i] != NULL)
+			old->bytes += worker->engine->index_bytes(old->lists[i]);
+	old->replaced = true;
+	old->replaced_ms = now_ms;
+}
+
+/* Have queries go to the new version.  The lock is held. */
+static void
+SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta_share)
+{
+	GgDevice   *device = worker->device;
 	GgResident *resident = &device->residents[job->entry];
-	GgCopy	   *old = &gg_copies[job->entry][resident->copy];
-	GgCopy	   *copy = &gg_copies[job->entry][1 - resident->copy];
-	gg_index   *lists[GG_SERVE_MAX_LISTS];
 	TimestampTz now = GetCurrentTimestamp();
 	uint64		now_us = GgNowMicros();
-	double		seconds = (now_us - job->began_us) / 1e6;
-	uint64		all_bytes = 0;
-	uint64		loaded_bytes = 0,
-				delta_bytes = 0;
-	bool		wanted;
+
+	resident->version = 1 - resident->version;
+	resident->serial = GgCurrentVersion(worker, job->entry)->serial;
+	resident->bytes = GgCurrentVersion(worker, job->entry)->bytes;
+	resident->key = job->key;
+	strlcpy(resident->name, job->name, sizeof(resident->name));
+	resident->nsegments = job->nsegments;
+	for (uint32 i = 0; i < job->nsegments; i++)
+		resident->segments[i] = job->lists[i].segment;
+	resident->delta_first = job->delta_first;
+	resident->delta_pages = job->delta_pages;
+	resident->vacuum_epoch = job->vacuum_epoch;
+	resident->error[0] = '\0';
+	resident->failures = 0;
+	resident->forced = false;
+	resident->refreshed_at = now;
+	resident->refreshed_us = now_us;
+	resident->began_us = job->began_us;
+	resident->delta_s = seconds * delta_share;
+	if (job->refresh)
+	{
+		resident->refresh_s = seconds;
+		resident->refreshes++;
+	}
+	else
+	{
+		resident->loaded_at = now;
+		resident->loaded_us = now_us;
+		resident->load_s = seconds;
+		/* a query asked for it just now */
+		pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));
+	}
+	pg_atomic_write_u32(&resident->refresh, 0);
+	resident->state = GG_RESIDENT_READY;
+}
+
+/* Which share of the loaded bytes is the delta's. */
+static double
+DeltaShare(const gg_engine *engine, const GgLoadJob *job, gg_index **lists)
+{
+	uint64		loaded = 0,
+				delta = 0;
+
+	for (uint32 i = 0; i < job->nlists; i++)
+	{
+		uint64		bytes = lists[i] != NULL ? engine->index_bytes(lists[i]) : 0;
+
+		loaded += bytes;
+		if (job->lists[i].segment == GG_NO_SEGMENT)
+			delta += bytes;
+	}
+	return loaded > 0 ? (double) delta / loaded : 0;
+}
+
+/* What the load was granted has become a version's, which may take less: count all anew. */
+static void
+CountUsed(GgWorker *worker)
+{
+	uint64		bytes = 0;
+
+	for (uint32 entry = 0; entry < pg_atomic_read_u32(&worker->device->nresidents); entry++)
+		for (int v = 0; v < 2; v++)
+			bytes += worker->versions[entry][v].bytes;
+	for (int i = 0; i < GG_MAX_LOADS; i++)
+		bytes += worker->loads[i].bytes;
+	GgSetUsed(worker, bytes);
+}
+
+static void
+LogLoaded(GgWorker *worker, const GgLoadJob *job, double seconds)
+{
+	GgDevice   *device = worker->device;
 	char		name[160],
 				size[32];
-
-	if (copy->live)
-	{
-		busy = true;			/* a query of two refreshes ago is still in flight */
-		return;
-	}
-	GgUploadTake(upload, load, lists);
-	for (uint32 i = 0; i < job->nlists; i++)
-		if (lists[i] != NULL)
-		{
-			uint64		bytes = engine->index_bytes(lists[i]);
-
-			loaded_bytes += bytes;
-			if (job->lists[i].segment == GG_NO_SEGMENT)
-				delta_bytes += bytes;
-		}
-
-	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	wanted = resident->use == job->use &&
-		resident->state == (job->refresh ? GG_RESIDENT_READY : GG_RESIDENT_LOADING);
-	for (uint32 i = 0; i < job->nlists && wanted; i++)
-		if (job->lists[i].kept && job->lists[i].n > 0)
-		{
-			bool		have = false;
-
-			for (uint32 j = 0; j < resident->nsegments; j++)
-				have |= resident->segments[j] == job->lists[i].segment && old->live && old->lists[j] != NULL;
-			wanted = have;
-		}
-	if (wanted)
-	{
-		copy->live = true;
-		copy->serial = ++device->last_serial;
-		copy->nlists = job->nlists;
-		for (uint32 i = 0; i < job->nlists; i++)
-		{
-			copy->owned[i] = true;
-			copy->lists[i] = lists[i];
-			if (job->lists[i].kept)
-				for (uint32 j = 0; j < resident->nsegments; j++)
-					if (resident->segments[j] == job->lists[i].segment && old->live)
-					{
-						copy->lists[i] = old->lists[j];
-						old->owned[j] = false;
-					}
-			if (copy->lists[i] != NULL)
-				copy->bytes += engine->index_bytes(copy->lists[i]);
-		}
-		if (old->live)
-		{
-			old->bytes = 0;
-			for (uint32 i = 0; i < old->nlists; i++)
-				if (old->owned[i] && old->lists[i] != NULL)
-					old->bytes += engine->index_bytes(old->lists[i]);
-			old->replaced = true;
-			old->replaced_ms = now_ms;
-		}
-		loads[load].bytes = 0;
-
-		resident->copy = 1 - resident->copy;
-		resident->serial = copy->serial;
-		resident->key = job->key;
-		strlcpy(resident->name, job->name, sizeof(resident->name));
-		resident->nsegments = job->nsegments;
-		for (uint32 i = 0; i < job->nsegments; i++)
-			resident->segments[i] = job->lists[i].segment;
-		resident->delta_first = job->delta_first;
-		resident->delta_pages = job->delta_pages;
-		resident->vacuum_epoch = job->vacuum_epoch;
-		resident->bytes = copy->bytes;
-		resident->error[0] = '\0';
-		resident->failures = 0;
-		resident->forced = false;
-		resident->refreshed_at = now;
-		resident->refreshed_us = now_us;
-		resident->began_us = job->began_us;
-		resident->delta_s = loaded_bytes > 0 ? seconds * delta_bytes / loaded_bytes : 0;
-		if (job->refresh)
-		{
-			resident->refresh_s = seconds;
-			resident->refreshes++;
-		}
-		else
-		{
-			resident->loaded_at = now;
-			resident->loaded_us = now_us;
-			resident->load_s = seconds;
-			/* a query asked for it just now */
-			pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));
-		}
-		pg_atomic_write_u32(&resident->refresh, 0);
-		resident->state = GG_RESIDENT_READY;
-	}
-	LWLockRelease(device->lock);
-
-	if (!wanted)
-	{
-		for (int i = 0; i < GG_SERVE_MAX_LISTS; i++)
-			GgUploadClose(upload, lists[i]);
-		job->quiet = true;
-		LoadFailed(load, serial, false);
-		return;
-	}
-
-	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
-		for (int c = 0; c < 2; c++)
-			all_bytes += gg_copies[entry][c].bytes;
-	for (int i = 0; i < GG_MAX_LOADS; i++)
-		all_bytes += loads[i].bytes;
-	GgSetUsed(all_bytes);
 
 	if (job->refresh)
 		device->stats.refreshes++;
 	else
 	{
 		device->stats.loads++;
-		gg_residents_changed = true;
+		worker->residents_changed = true;
 	}
 	ereport(job->refresh ? DEBUG1 : LOG,
-			(errmsg("gpugraph device %d: %s %s, %s in %.3f s", device->number, job->refresh ? "refreshed" : "loaded",
+			(errmsg("gpugraph device %d: %s %s, %s in %.3f s", device->number,
+					job->refresh ? "refreshed" : "loaded",
 					GgNameOf(name, sizeof(name), job->name, job->database, job->relation),
-					GgFormatBytes(size, sizeof(size), copy->bytes), seconds)));
-	EndLoad(load, serial);
+					GgFormatBytes(size, sizeof(size), GgCurrentVersion(worker, job->entry)->bytes),
+					seconds)));
 }
 
-/* Is there still somebody who works on the load?  Where not, it is given up, or finished without him. */
+/* DONE: the new version replaces the entry's old one, if any. */
 static void
-WatchOwner(int load, uint64 word)
+Publish(GgWorker *worker, int load, uint32 serial, int64 now_ms)
 {
+	GgDevice   *device = worker->device;
 	GgLoadJob  *job = &device->loads_under_way[load];
-	uint32		serial = GgLoadWordSerial(word);
-	pid_t		pid;
-	bool		gone;
+	double		seconds = (GgNowMicros() - job->began_us) / 1e6;
+	gg_index   *lists[GG_SERVE_MAX_LISTS];
+	double		delta_share;
+	bool		wanted;
 
-	if (word & GG_LOAD_ORPHAN)
+	if (worker->versions[job->entry][1 - device->residents[job->entry].version].live)
+	{
+		worker->busy = true;	/* a query of two refreshes ago is still in flight */
 		return;
+	}
+	GgUploadTake(worker->upload, load, lists);
+	delta_share = DeltaShare(worker->engine, job, lists);
+
+	LWLockAcquire(device->lock, LW_EXCLUSIVE);
+	wanted = IsStillWanted(worker, job);
+	if (wanted)
+	{
+		FillVersion(worker, job, lists, now_ms);
+		worker->loads[load].bytes = 0;
+		SwitchEntry(worker, job, seconds, delta_share);
+	}
+	LWLockRelease(device->lock);
+
+	if (!wanted)
+	{
+		for (int i = 0; i < GG_SERVE_MAX_LISTS; i++)
+			GgUploadClose(worker->upload, lists[i]);
+		job->quiet = true;
+		LoadFailed(worker, load, serial, false);
+		return;
+	}
+	CountUsed(worker);
+	LogLoaded(worker, job, seconds);
+	EndLoad(worker, load, serial);
+}
+
+/* ---- all loads ---------------------------------------------------------------------- */
+
+static bool
+OwnerIsGone(const GgLoadJob *job, const GgLoadWatch *watch)
+{
+	pid_t		pid;
+
 	if (job->owner != 0)
-		gone = BackendPidGetProc(job->owner) == NULL;
-	else
-		gone = loads[load].handle == NULL ||
-			GetBackgroundWorkerPid(loads[load].handle, &pid) == BGWH_STOPPED;
-	if (!gone)
+		return BackendPidGetProc(job->owner) == NULL;
+	return watch->handle == NULL || GetBackgroundWorkerPid(watch->handle, &pid) == BGWH_STOPPED;
+}
+
+/* A load whose owner is gone is given up, or finished without it. */
+static void
+WatchOwner(GgWorker *worker, int load, uint64 word)
+{
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
+	uint32		serial = GgLoadWordSerial(word);
+
+	if ((word & GG_LOAD_ORPHAN) || !OwnerIsGone(job, &worker->loads[load]))
 		return;
 
 	/* it may have moved on just before it ended */
-	word = GgLoadWord(job);
-	switch (GgLoadWordState(word))
+	switch (GgLoadWordState(GgLoadWord(job)))
 	{
 		case GG_LOAD_ASSIGNED:
 		case GG_LOAD_SHAPED:
 		case GG_LOAD_CREATE:
 		case GG_LOAD_OPEN:
-			FailLoad(job, serial, GG_CPU_FAILED, "its loader ended early");
-			GgUploadKick(upload);
+			FailLoad(job, serial, GG_REASON_FAILED, "its loader ended early");
+			GgUploadKick(worker->upload);
 			break;
 		default:
 			GgLoadFlag(job, serial, GG_LOAD_ORPHAN);
@@ -476,70 +580,56 @@ WatchOwner(int load, uint64 word)
 }
 
 static void
-MoveLoads(int64 now_ms)
+MoveLoad(GgWorker *worker, int load, int64 now_ms)
 {
-	for (int i = 0; i < GG_MAX_LOADS; i++)
-	{
-		GgLoadJob  *job = &device->loads_under_way[i];
-		uint64		word = GgLoadWord(job);
-		uint32		serial = GgLoadWordSerial(word);
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
+	GgLoadWatch *watch = &worker->loads[load];
+	uint64		word = GgLoadWord(job);
+	uint32		serial = GgLoadWordSerial(word);
 
-		if (GgLoadWordState(word) == GG_LOAD_FREE)
-			continue;
-		busy = true;
-		WatchOwner(i, word);
-		word = GgLoadWord(job);
-		switch (GgLoadWordState(word))
-		{
-			case GG_LOAD_ASSIGNED:
-				if (word & GG_LOAD_ABORT)
-					LoadFailed(i, serial, false);
-				break;
-			case GG_LOAD_SHAPED:
-				if (word & GG_LOAD_ABORT)
-					LoadFailed(i, serial, false);
-				else
-					GrantLoad(i, serial);
-				break;
-			case GG_LOAD_BROKEN:
-				LoadBroken(i, serial);
-				break;
-			case GG_LOAD_DONE:
-				Publish(i, serial, now_ms);
-				break;
-			default:
-				break;
-		}
-		word = GgLoadWord(job);
-		if (GgLoadWordState(word) == GG_LOAD_ENDED && (word & GG_LOAD_ORPHAN))
-		{
-			if (loads[i].handle != NULL)
-				pfree(loads[i].handle);
-			loads[i].handle = NULL;
-			pg_atomic_write_u64(&job->word, ((uint64) serial << 8) | GG_LOAD_FREE);
-		}
+	WatchOwner(worker, load, word);
+	word = GgLoadWord(job);
+	switch (GgLoadWordState(word))
+	{
+		case GG_LOAD_ASSIGNED:
+			if (word & GG_LOAD_ABORT)
+				LoadFailed(worker, load, serial, false);
+			break;
+		case GG_LOAD_SHAPED:
+			if (word & GG_LOAD_ABORT)
+				LoadFailed(worker, load, serial, false);
+			else
+				GrantLoad(worker, load, serial);
+			break;
+		case GG_LOAD_BROKEN:
+			LoadBroken(worker, load, serial);
+			break;
+		case GG_LOAD_DONE:
+			Publish(worker, load, serial, now_ms);
+			break;
+		default:
+			break;
+	}
+	word = GgLoadWord(job);
+	if (GgLoadWordState(word) == GG_LOAD_ENDED && (word & GG_LOAD_ORPHAN))
+	{
+		if (watch->handle != NULL)
+			pfree(watch->handle);
+		watch->handle = NULL;
+		pg_atomic_write_u64(&job->word, ((uint64) serial << 8) | GG_LOAD_FREE);
 	}
 }
 
-/* ---- what resident.c calls ---------------------------------------------------------- */
-
 void
-GgLoadsStart(GgDevice *which, int number, const gg_engine *with, GgUpload *through)
+GgLoadsWork(GgWorker *worker, int64 now_ms)
 {
-	device = which;
-	device_number = number;
-	engine = with;
-	upload = through;
-	memset(loads, 0, sizeof(loads));
-}
-
-bool
-GgLoadsWork(int64 now_ms)
-{
-	busy = false;
-	MoveLoads(now_ms);
-	StartLoads();
-	if (device_lost.code != GG_OK)
-		GgDeviceLost(&device_lost);
-	return busy;
+	for (int i = 0; i < GG_MAX_LOADS; i++)
+		if (GgLoadWordState(GgLoadWord(&worker->device->loads_under_way[i])) != GG_LOAD_FREE)
+		{
+			worker->busy = true;
+			MoveLoad(worker, i, now_ms);
+		}
+	StartLoads(worker);
+	if (worker->upload_status.code != GG_OK)
+		GgDeviceLost(worker, &worker->upload_status);
 }

@@ -2,12 +2,14 @@
  * ring.h
  *		The ring that carries slot numbers from backends to a device's worker.
  *
- * Bounded, many producers and one consumer, without locks: a producer takes a place by moving tail,
- * writes the cell and then publishes it by the cell's sequence; the consumer reads cells in order.  An
- * entry names slot and ticket, so that one left behind by a query that is over means nothing.  No
- * producer can end between taking a place and publishing it: nothing in between can throw.
+ * It is bounded and without locks, for many producers and one consumer.  A producer takes a place
+ * by moving tail, writes the cell and then publishes it by the cell's sequence.  The consumer reads
+ * cells in order.  An entry names slot and ticket, so one left behind by a query that is over means
+ * nothing.  No producer can end between taking a place and publishing it, because nothing in
+ * between can throw.
  *
- * Cells are more than slots, and a slot is in the ring once for each query, so a full ring means a worker that takes nothing.
+ * There are more cells than slots, and a slot is in the ring once for each query.  So a full ring
+ * means that the worker takes nothing.
  */
 #ifndef GG_RING_H
 #define GG_RING_H
@@ -24,16 +26,19 @@ typedef struct GgRingCell
 typedef struct GgRing
 {
 	uint32		mask;
-	pg_atomic_uint32 abandoned; /* counts queries given up; the worker then looks for their slots */
+	pg_atomic_uint32 abandoned; /* counts queries given up, whose slots the worker looks for */
 
-	/* apart, for they are written by different processes all the time */
+	/* apart, because different processes write them all the time */
 	pg_attribute_aligned(64) pg_atomic_uint32 tail;
-	pg_attribute_aligned(64) uint32 head;	/* the worker's; here because the next worker goes on from it */
+	pg_attribute_aligned(64) uint32 head;	/* the worker's; the next worker goes on from it */
 	pg_attribute_aligned(64) pg_atomic_uint32 waiting;	/* backends with a query under way */
 	pg_attribute_aligned(64) GgRingCell cells[FLEXIBLE_ARRAY_MEMBER];
 } GgRing;
 
-/* Places for four queries a slot: three given up and one live, before the worker has looked at any. */
+/*
+ * Places for four queries per slot: three given up and one live, before the worker has looked at
+ * any.
+ */
 static inline uint32
 GgRingCells(uint32 nslots)
 {

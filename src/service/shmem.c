@@ -2,15 +2,16 @@
  * shmem.c
  *		Settings of the service, its shared memory, and the registration of its workers.
  *
- * All of this happens in the postmaster, where no CUDA call may be made: a context does not survive fork().  So the
- * number of devices for gpugraph.devices = 'all' is what the kernel module lists in /proc, at least one, and a worker
- * that finds its device not there (CUDA_VISIBLE_DEVICES may hide some) ends for good.  Where the module is loaded only
- * after PostgreSQL has started, name the devices.
+ * All of this happens in the postmaster, where no CUDA call may be made: a context does not
+ * survive fork().  So the number of devices for gpugraph.devices = 'all' is what the kernel module
+ * lists in /proc, and at least one.  A worker that finds its device not there (CUDA_VISIBLE_DEVICES
+ * may hide some) ends for good.  Where the module is loaded only after PostgreSQL has started, the
+ * devices have to be named.
  *
- * The region that devices see holds the slots, then each device's staging; it is page aligned, since
- * devices register whole pages.
+ * Devices see one region, which holds the slots and then each device's staging.  It is page
+ * aligned, since devices register whole pages.
  */
-#include "service/service.h"
+#include "service/shmem.h"
 
 #include <dirent.h>
 #include <sched.h>
@@ -29,7 +30,6 @@ char	   *gg_devices = NULL;
 int			gg_device_memory_mb = 0;
 bool		gg_autoprewarm = true;
 int			gg_loaders = 4;
-int			gg_load_reader_pages = 20000;
 int			gg_fault = GG_FAULT_NONE;
 
 GgService  *gg_service = NULL;
@@ -50,13 +50,17 @@ static const struct config_enum_entry fault_values[] = {
 	{"device_memory", GG_FAULT_DEVICE_MEMORY, false},
 	{"load", GG_FAULT_LOAD, false},
 	{"load_stall", GG_FAULT_LOAD_STALL, false},
+	{"load_readers", GG_FAULT_LOAD_READERS, false},
 	{"no_driver", GG_FAULT_NO_DRIVER, false},
 	{"no_device", GG_FAULT_NO_DEVICE, false},
 	{"post_stall", GG_FAULT_POST_STALL, false},
 	{NULL, 0, false}
 };
 
-/* Of the postmaster, before the shared memory is there; then in gg_service->devices[].number. */
+/*
+ * The postmaster's, before the shared memory is there; from then on see
+ * gg_service->devices[].number.
+ */
 static int	ndevices = 0;
 static int	device_numbers[GG_MAX_DEVICES];
 
@@ -65,7 +69,7 @@ static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
 /* ---- which devices -------------------------------------------------------- */
 
-/* Devices that the kernel module knows. */
+/* How many devices the kernel module knows. */
 static int
 CountListedDevices(void)
 {
@@ -128,7 +132,8 @@ CheckDevices(char **newval, void **extra, GucSource source)
 
 	if (ParseDevices(*newval, numbers) >= 0)
 		return true;
-	GUC_check_errdetail("Give \"all\", or up to %d different device numbers separated by commas.", GG_MAX_DEVICES);
+	GUC_check_errdetail("Give \"all\", or up to %d different device numbers separated by commas.",
+						GG_MAX_DEVICES);
 	return false;
 }
 
@@ -180,7 +185,7 @@ RequestShmem(void)
 {
 	if (prev_shmem_request_hook != NULL)
 		prev_shmem_request_hook();
-	RequestAddinShmemSpace(add_size(ServiceBytes(), GgStatShmemSize()));
+	RequestAddinShmemSpace(add_size(ServiceBytes(), MAXALIGN(sizeof(GgIndexStats))));
 	RequestNamedLWLockTranche("gpugraph", ndevices + 1);
 }
 
@@ -202,10 +207,81 @@ InitDevice(GgDevice *device, int number, LWLock *lock)
 }
 
 static void
+InitCounters(GgIndexCounters *counters)
+{
+	pg_atomic_init_u64(&counters->key, 0);
+	pg_atomic_init_u64(&counters->rows, 0);
+	for (int i = 0; i < GG_NREASONS; i++)
+		pg_atomic_init_u64(&counters->queries[i], 0);
+}
+
+static void
+StartIndexStats(void)
+{
+	bool		found;
+	GgIndexStats *stats;
+
+	stats = ShmemInitStruct("gpugraph index statistics", sizeof(GgIndexStats), &found);
+	gg_service->index_stats = stats;
+	if (found)
+		return;
+	pg_atomic_init_u64(&stats->resets, 0);
+	InitCounters(&stats->others);
+	for (int i = 0; i < GG_INDEX_SLOTS; i++)
+		InitCounters(&stats->slots[i]);
+}
+
+/* Lay out the service's memory: service, devices, rings, then the region. */
+static void
+InitService(void)
+{
+	LWLockPadded *locks = GetNamedLWLockTranche("gpugraph");
+	char	   *next = (char *) gg_service + CACHELINEALIGN(sizeof(GgService));
+
+	memset(gg_service, 0, sizeof(GgService));
+	gg_service->ndevices = ndevices;
+	gg_service->nslots = MaxBackends;
+	gg_service->stat_lock = &locks[ndevices].lock;
+	for (int i = 0; i < GG_NREASONS; i++)
+		pg_atomic_init_u64(&gg_service->told_us[i], 0);
+
+	for (int i = 0; i < ndevices; i++)
+	{
+		gg_service->devices[i] = (GgDevice *) next;
+		InitDevice(gg_service->devices[i], device_numbers[i], &locks[i].lock);
+		next += CACHELINEALIGN(sizeof(GgDevice));
+	}
+	for (int i = 0; i < ndevices; i++)
+	{
+		gg_service->devices[i]->ring = (GgRing *) next;
+		GgRingInit(gg_service->devices[i]->ring, gg_service->nslots);
+		next += CACHELINEALIGN(GgRingBytes(gg_service->nslots));
+	}
+
+	next = (char *) TYPEALIGN(SystemPage(), next);
+	gg_service->region = next;
+	gg_service->region_bytes = RegionBytes();
+	gg_service->slots = (GgSlot *) next;
+	next += SlotsBytes();
+	for (uint32 i = 0; i < gg_service->nslots; i++)
+	{
+		GgSlot	   *slot = &gg_service->slots[i];
+
+		memset(slot, 0, offsetof(GgSlot, nodes));
+		pg_atomic_init_u64(&slot->word, GG_SLOT_FREE);
+		pg_atomic_init_u32(&slot->sleeping, 0);
+	}
+	for (int i = 0; i < ndevices; i++)
+	{
+		gg_service->devices[i]->staging = next;
+		next += GG_STAGE_CHUNK * GG_STAGE_CHUNKS;
+	}
+}
+
+static void
 StartShmem(void)
 {
 	bool		found;
-	char	   *next;
 
 	if (prev_shmem_startup_hook != NULL)
 		prev_shmem_startup_hook();
@@ -213,50 +289,8 @@ StartShmem(void)
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	gg_service = ShmemInitStruct("gpugraph service", ServiceBytes(), &found);
 	if (!found)
-	{
-		LWLockPadded *locks = GetNamedLWLockTranche("gpugraph");
-
-		memset(gg_service, 0, sizeof(GgService));
-		gg_service->ndevices = ndevices;
-		gg_service->nslots = MaxBackends;
-		gg_service->stat_lock = &locks[ndevices].lock;
-		for (int i = 0; i < GG_NWHY; i++)
-			pg_atomic_init_u64(&gg_service->told_us[i], 0);
-
-		next = (char *) gg_service + CACHELINEALIGN(sizeof(GgService));
-		for (int i = 0; i < ndevices; i++)
-		{
-			gg_service->devices[i] = (GgDevice *) next;
-			InitDevice(gg_service->devices[i], device_numbers[i], &locks[i].lock);
-			next += CACHELINEALIGN(sizeof(GgDevice));
-		}
-		for (int i = 0; i < ndevices; i++)
-		{
-			gg_service->devices[i]->ring = (GgRing *) next;
-			GgRingInit(gg_service->devices[i]->ring, gg_service->nslots);
-			next += CACHELINEALIGN(GgRingBytes(gg_service->nslots));
-		}
-
-		next = (char *) TYPEALIGN(SystemPage(), next);
-		gg_service->region = next;
-		gg_service->region_bytes = RegionBytes();
-		gg_service->slots = (GgSlot *) next;
-		next += SlotsBytes();
-		for (uint32 i = 0; i < gg_service->nslots; i++)
-		{
-			GgSlot	   *slot = &gg_service->slots[i];
-
-			memset(slot, 0, offsetof(GgSlot, nodes));
-			pg_atomic_init_u64(&slot->word, GG_SLOT_FREE);
-			pg_atomic_init_u32(&slot->sleeping, 0);
-		}
-		for (int i = 0; i < ndevices; i++)
-		{
-			gg_service->devices[i]->staging = next;
-			next += GG_STAGE_CHUNK * GG_STAGE_CHUNKS;
-		}
-	}
-	GgStatShmemInit();
+		InitService();
+	StartIndexStats();
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -277,8 +311,8 @@ StaticAssertDecl(offsetof(GgSlot, done) % 64 == 0 && offsetof(GgSlot, nodes) % 6
 				 sizeof(GgSlot) % 64 == 0, "devices want aligned arrays");
 
 /*
- * The worker sets sleeping, then looks for work; its callers make work, then look at sleeping; full barriers
- * in between on both sides, so that one of them sees the other.
+ * The worker sets sleeping, then looks for work.  Its callers make work, then look at sleeping.
+ * Full barriers lie in between on both sides, so that one of them sees the other.
  */
 void
 GgWakeDevice(GgDevice *device)
@@ -288,13 +322,19 @@ GgWakeDevice(GgDevice *device)
 	pg_memory_barrier();
 	if (pg_atomic_read_u32(&device->sleeping) == 0)
 		return;
-	/* of a worker that ends just now the latch is its PGPROC's still, or the next owner's, who looks in vain */
+	/*
+	 * The latch of a worker that ends just now is still its PGPROC's, or already its next owner's,
+	 * which then wakes up in vain.
+	 */
 	latch = *(Latch *volatile *) &device->latch;
 	if (latch != NULL)
 		SetLatch(latch);
 }
 
-/* A container or a service manager may leave us fewer than the host has, and who spins takes them from those who work. */
+/*
+ * A container or a service manager may leave us fewer processors than the host has, and a process
+ * that spins takes one from those that work.
+ */
 int
 GgProcessors(void)
 {
@@ -319,7 +359,10 @@ GgProcessors(void)
 static void
 DefineSettings(bool preloading)
 {
-	/* without preloading the service's own settings mean nothing, but a configuration that has them is no mistake */
+	/*
+	 * Without preloading the service's own settings mean nothing, but a configuration that has
+	 * them is no mistake.
+	 */
 	GucContext	at_start = preloading ? PGC_POSTMASTER : PGC_SIGHUP;
 
 	DefineCustomEnumVariable("gpugraph.service_engine",
@@ -330,7 +373,8 @@ DefineSettings(bool preloading)
 							 at_start, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("gpugraph.devices",
 							   "Sets the GPUs that the GPU service uses.",
-							   "\"all\", or device numbers separated by commas; empty for no service.",
+							   "\"all\", or device numbers separated by commas; "
+							   "empty for no service.",
 							   &gg_devices,
 							   "all",
 							   at_start, 0, CheckDevices, NULL, NULL);
@@ -352,13 +396,6 @@ DefineSettings(bool preloading)
 							&gg_loaders,
 							4, 1, 32,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
-	/* 20000 pages are 160 MB, for which one reader takes some 0.1 s of CPU time when they are in shared buffers */
-	DefineCustomIntVariable("gpugraph.load_reader_pages",
-							"Sets how many pages of an index are worth another process that reads them, for tests.",
-							"In pages, of 8 kB usually, whatever it is set in.",
-							&gg_load_reader_pages,
-							20000, 1, INT_MAX,
-							PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 	DefineCustomEnumVariable("gpugraph.fault",
 							 "Makes the GPU service fail in the given way, for tests.",
 							 NULL,
@@ -411,7 +448,8 @@ GgServiceInit(void)
 	{
 		ereport(LOG,
 				(errmsg("gpugraph was built without CUDA: there will be no GPU service"),
-				 errhint("Build gpugraph with nvcc, or leave it out of shared_preload_libraries.")));
+				 errhint("Build gpugraph with nvcc, or leave it out of "
+						 "shared_preload_libraries.")));
 		return;
 	}
 	prev_shmem_request_hook = shmem_request_hook;

@@ -1,15 +1,17 @@
 /*
  * stat.c
- *		Counters of queries by index, and the functions behind gpugraph_stat_device and gpugraph_stat_index.
+ *		Counters of queries by index, and the functions behind gpugraph_stat_device and
+ *		gpugraph_stat_index.
  *
- * A query counts itself with two atomic additions; its backend remembers where its indexes' counters are. The table has room for
- * INDEX_SLOTS indexes of all databases; what finds none is counted together, in the row without a name. A counter stays when
- * its index is dropped, until gpugraph_stat_reset() empties the table.
+ * A query counts itself with two atomic additions, and its backend remembers where its indexes'
+ * counters are.  The table has room for GG_INDEX_SLOTS indexes of all databases.  Indexes that
+ * find none are counted together, in the row without a name.  A counter stays when its index is
+ * dropped, until gpugraph_stat_reset() empties the table.
  *
- * The worker alone writes its device's counters, without a lock; a reader may see one of them a moment before
- * another.  So the worker is also who zeroes them.
+ * The worker alone writes its device's counters, without a lock.  A reader may see one of them a
+ * moment before another.  So it is also the worker that zeroes them.
  */
-#include "service/resident.h"
+#include "service/table.h"
 
 #include "catalog/pg_type_d.h"
 #include "common/hashfn.h"
@@ -21,80 +23,51 @@
 #include "utils/builtins.h"
 #include "utils/tuplestore.h"
 
-#define INDEX_SLOTS		1024
-
-/* Places looked at for one index before it counts as one of the others. */
+/* Counters looked at for one index before it counts as one of the others. */
 #define MAX_PROBES		64
-
-typedef struct IndexCounters
-{
-	pg_atomic_uint64 key;		/* database << 32 | relation; 0: free */
-	pg_atomic_uint64 why[GG_NWHY];
-	pg_atomic_uint64 rows;
-} IndexCounters;
-
-struct GgIndexStats
-{
-	pg_atomic_uint64 resets;
-	IndexCounters others;
-	IndexCounters slots[INDEX_SLOTS];
-};
 
 /* ---- counting -------------------------------------------------------------- */
 
-Size
-GgStatShmemSize(void)
+/*
+ * The counters of an index, NULL where it has none.  *full says that it cannot get any, and counts
+ * as one of the others.
+ */
+static GgIndexCounters *
+SeekCounters(uint64 key, bool *full)
 {
-	return MAXALIGN(sizeof(struct GgIndexStats));
-}
-
-static void
-InitCounters(IndexCounters *counters)
-{
-	pg_atomic_init_u64(&counters->key, 0);
-	pg_atomic_init_u64(&counters->rows, 0);
-	for (int i = 0; i < GG_NWHY; i++)
-		pg_atomic_init_u64(&counters->why[i], 0);
-}
-
-void
-GgStatShmemInit(void)
-{
-	bool		found;
-	struct GgIndexStats *stats = ShmemInitStruct("gpugraph index statistics", GgStatShmemSize(), &found);
-
-	gg_service->index_stats = stats;
-	if (found)
-		return;
-	pg_atomic_init_u64(&stats->resets, 0);
-	InitCounters(&stats->others);
-	for (int i = 0; i < INDEX_SLOTS; i++)
-		InitCounters(&stats->slots[i]);
-}
-
-/* The counters of an index, claimed for it if need be. */
-static IndexCounters *
-FindCounters(uint64 key)
-{
-	struct GgIndexStats *stats = gg_service->index_stats;
+	GgIndexStats *stats = gg_service->index_stats;
 	uint32		start = hash_bytes((const unsigned char *) &key, sizeof(key));
-	IndexCounters *found = NULL;
 
+	*full = false;
 	for (int i = 0; i < MAX_PROBES; i++)
 	{
-		IndexCounters *counters = &stats->slots[(start + i) % INDEX_SLOTS];
+		GgIndexCounters *counters = &stats->slots[(start + i) % GG_INDEX_SLOTS];
 		uint64		seen = pg_atomic_read_u64(&counters->key);
 
 		if (seen == key)
 			return counters;
 		if (seen == 0)
-			break;
+			return NULL;
 	}
+	*full = true;
+	return NULL;
+}
 
+/* The counters of an index, claimed for it if need be. */
+static GgIndexCounters *
+FindCounters(uint64 key)
+{
+	GgIndexStats *stats = gg_service->index_stats;
+	uint32		start = hash_bytes((const unsigned char *) &key, sizeof(key));
+	bool		full;
+	GgIndexCounters *found = SeekCounters(key, &full);
+
+	if (found != NULL)
+		return found;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	for (int i = 0; i < MAX_PROBES && found == NULL; i++)
 	{
-		IndexCounters *counters = &stats->slots[(start + i) % INDEX_SLOTS];
+		GgIndexCounters *counters = &stats->slots[(start + i) % GG_INDEX_SLOTS];
 		uint64		seen = pg_atomic_read_u64(&counters->key);
 
 		if (seen == 0)
@@ -107,30 +80,31 @@ FindCounters(uint64 key)
 }
 
 void
-GgCountQuery(Relation index, GgWhy why, uint64 rows)
+GgCountQuery(Relation index, GgReason reason, uint64 rows)
 {
 	static struct
 	{
 		uint64		key;
 		uint64		resets;
-		IndexCounters *counters;
+		GgIndexCounters *counters;
 	}			remembered[16];
 	uint64		key;
 	uint64		resets;
 	uint32		place;
 
-	if (gg_service == NULL || gg_service->index_stats == NULL)
+	if (gg_service == NULL)
 		return;
 	key = (uint64) MyDatabaseId << 32 | RelationGetRelid(index);
 	resets = pg_atomic_read_u64(&gg_service->index_stats->resets);
 	place = RelationGetRelid(index) % lengthof(remembered);
-	if (remembered[place].counters == NULL || remembered[place].key != key || remembered[place].resets != resets)
+	if (remembered[place].counters == NULL || remembered[place].key != key ||
+		remembered[place].resets != resets)
 	{
 		remembered[place].counters = FindCounters(key);
 		remembered[place].key = key;
 		remembered[place].resets = resets;
 	}
-	pg_atomic_fetch_add_u64(&remembered[place].counters->why[why], 1);
+	pg_atomic_fetch_add_u64(&remembered[place].counters->queries[reason], 1);
 	if (rows > 0)
 		pg_atomic_fetch_add_u64(&remembered[place].counters->rows, rows);
 }
@@ -139,7 +113,10 @@ GgCountQuery(Relation index, GgWhy why, uint64 rows)
 
 #define DEVICE_COLUMNS	30
 
-/* Upper bound of the bucket in which the share of all values is reached; NULL when there are none. */
+/*
+ * Upper bound of the bucket in which that share of all values is reached; NULL when there are
+ * none.
+ */
 static Datum
 Percentile(const uint64 *histogram, double share, bool *isnull)
 {
@@ -171,10 +148,11 @@ HistogramArray(const uint64 *histogram)
 		if (histogram[i] > 0)
 			n = i + 1;
 	}
-	return PointerGetDatum(construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+	return PointerGetDatum(construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
+										   TYPALIGN_DOUBLE));
 }
 
-/* The same of times, by powers of two. */
+/* The same for times, by powers of two. */
 static Datum
 TimeArray(const uint64 *histogram)
 {
@@ -234,7 +212,7 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 		if (device->residents[i].state == GG_RESIDENT_READY)
 			residents++;
 	LWLockRelease(device->lock);
-	/* what a lost device held is gone, though nobody could say so any more */
+	/* what a lost device held is gone, though its worker can say so no more */
 	if (state != GG_DEVICE_UP)
 		stats.resident_bytes = residents = 0;
 
@@ -298,8 +276,6 @@ gpugraph_stat_get_device(PG_FUNCTION_ARGS)
 		Datum		values[DEVICE_COLUMNS] = {0};
 		bool		nulls[DEVICE_COLUMNS] = {0};
 
-		if (gg_service->devices[i] == NULL)
-			continue;
 		DeviceRow(gg_service->devices[i], values, nulls);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 	}
@@ -314,7 +290,7 @@ typedef struct Held
 {
 	int			device;			/* CUDA's number */
 	GgResident	resident;
-	bool		told;
+	bool		shown;
 } Held;
 
 static const char *
@@ -338,14 +314,20 @@ ResidentStateName(GgResident *resident)
 	return "absent";
 }
 
+static int64
+QueriesOf(GgIndexCounters *counters, int reason)
+{
+	return counters != NULL ? (int64) pg_atomic_read_u64(&counters->queries[reason]) : 0;
+}
+
 /* counters or held may be NULL, not both. */
 static void
-IndexRow(IndexCounters *counters, Held *held, Datum *values, bool *nulls)
+IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 {
 	GgResident *resident = held != NULL ? &held->resident : NULL;
 	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
 	uint64		key = counters != NULL ? pg_atomic_read_u64(&counters->key) : 0;
-	uint64		cpu = 0;
+	int64		cpu = 0;
 	int			c = 0;
 
 	nulls[c] = resident == NULL && key == 0;
@@ -368,13 +350,12 @@ IndexRow(IndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = TimestampTzGetDatum(ready ? resident->refreshed_at : 0);
 	values[c++] = Float8GetDatum(ready ? resident->refresh_s : 0);
 
-	if (counters != NULL)
-		for (int i = GG_BY_DEVICE + 1; i < GG_NWHY; i++)
-			cpu += pg_atomic_read_u64(&counters->why[i]);
-	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->why[GG_BY_DEVICE]) : 0);
-	values[c++] = Int64GetDatum((int64) cpu);
-	for (int i = GG_BY_DEVICE + 1; i < GG_NWHY; i++)
-		values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->why[i]) : 0);
+	for (int i = GG_REASON_NONE + 1; i < GG_NREASONS; i++)
+		cpu += QueriesOf(counters, i);
+	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE));
+	values[c++] = Int64GetDatum(cpu);
+	for (int i = GG_REASON_NONE + 1; i < GG_NREASONS; i++)
+		values[c++] = Int64GetDatum(QueriesOf(counters, i));
 	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->rows) : 0);
 	nulls[c] = nulls[c + 1] = true;
 	if (resident != NULL && resident->error[0] != '\0')
@@ -386,77 +367,147 @@ IndexRow(IndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	Assert(c == INDEX_COLUMNS);
 }
 
+/* All entries of all devices that are up, copied.  What a worker that is gone held is gone. */
+static Held *
+CopyEntries(int *nheld)
+{
+	Held	   *held = palloc(gg_service->ndevices * GG_MAX_RESIDENT * sizeof(Held));
+
+	*nheld = 0;
+	for (int d = 0; d < gg_service->ndevices; d++)
+	{
+		GgDevice   *device = gg_service->devices[d];
+
+		if (!GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		for (int i = 0; i < GG_MAX_RESIDENT; i++)
+			if (device->residents[i].state != GG_RESIDENT_FREE)
+			{
+				held[*nheld].device = device->number;
+				held[*nheld].resident = device->residents[i];
+				held[*nheld].shown = false;
+				(*nheld)++;
+			}
+		LWLockRelease(device->lock);
+	}
+	return held;
+}
+
+/*
+ * The latest entry of an index; NULL when there is none.  Entries of its files from before a
+ * REINDEX or TRUNCATE are not shown then.
+ */
+static Held *
+FindLatest(Held *held, int nheld, uint64 key)
+{
+	Held	   *latest = NULL;
+
+	for (int h = 0; h < nheld; h++)
+	{
+		if (((uint64) held[h].resident.database << 32 | held[h].resident.relation) != key)
+			continue;
+		held[h].shown = true;
+		if (latest == NULL || held[h].resident.use > latest->resident.use)
+			latest = &held[h];
+	}
+	return latest;
+}
+
+static void
+PutIndexRow(ReturnSetInfo *rsinfo, GgIndexCounters *counters, Held *held)
+{
+	Datum		values[INDEX_COLUMNS] = {0};
+	bool		nulls[INDEX_COLUMNS] = {0};
+
+	IndexRow(counters, held, values, nulls);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_stat_get_index);
 
 Datum
 gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	GgIndexStats *stats;
 	Held	   *held;
-	int			nheld = 0;
+	int			nheld;
 
 	InitMaterializedSRF(fcinfo, 0);
 	if (gg_service == NULL)
 		return (Datum) 0;
 
-	held = palloc(Max(1, gg_service->ndevices) * GG_MAX_RESIDENT * sizeof(Held));
+	stats = gg_service->index_stats;
+	held = CopyEntries(&nheld);
+	for (int i = -1; i < GG_INDEX_SLOTS; i++)
+	{
+		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
+		uint64		key = pg_atomic_read_u64(&counters->key);
+		uint64		any = 0;
+
+		for (int r = 0; r < GG_NREASONS; r++)
+			any += pg_atomic_read_u64(&counters->queries[r]);
+		if (key != 0 || any != 0)
+			PutIndexRow(rsinfo, counters, FindLatest(held, nheld, key));
+	}
+	for (int h = 0; h < nheld; h++)
+		if (!held[h].shown)
+			PutIndexRow(rsinfo, NULL, &held[h]);
+	pfree(held);
+	return (Datum) 0;
+}
+
+/* ---- for gpugraph_indexes ------------------------------------------------------------ */
+
+void
+GgStatOfIndex(Oid relation, GgIndexStat *stat)
+{
+	GgIndexCounters *counters;
+	uint32		latest = 0;
+	bool		full;
+
+	memset(stat, 0, sizeof(GgIndexStat));
+	if (gg_service == NULL)
+		return;
 	for (int d = 0; d < gg_service->ndevices; d++)
 	{
 		GgDevice   *device = gg_service->devices[d];
 
-		/* what a worker that is gone held is no longer there */
 		if (device == NULL || pg_atomic_read_u32(&device->state) != GG_DEVICE_UP)
 			continue;
+		stat->up = true;
 		LWLockAcquire(device->lock, LW_SHARED);
 		for (int i = 0; i < GG_MAX_RESIDENT; i++)
-			if (device->residents[i].state != GG_RESIDENT_FREE)
-			{
-				held[nheld].device = device->number;
-				held[nheld].resident = device->residents[i];
-				held[nheld].told = false;
-				nheld++;
-			}
+		{
+			GgResident *resident = &device->residents[i];
+
+			if (resident->state == GG_RESIDENT_FREE || resident->database != MyDatabaseId ||
+				resident->relation != relation || resident->use <= latest)
+				continue;
+			latest = resident->use;
+			stat->state = ResidentStateName(resident);
+			stat->device = device->number;
+			stat->failure = GG_REASON_NONE;
+			if (resident->state == GG_RESIDENT_FAILED)
+				stat->failure = resident->reason;
+		}
 		LWLockRelease(device->lock);
 	}
 
-	for (int i = -1; i < INDEX_SLOTS; i++)
+	counters = SeekCounters((uint64) MyDatabaseId << 32 | relation, &full);
+	stat->counted = !full;
+	if (counters == NULL)
+		return;
+	stat->queries_gpu = pg_atomic_read_u64(&counters->queries[GG_REASON_NONE]);
+	for (int reason = GG_REASON_NONE + 1; reason < GG_NREASONS; reason++)
 	{
-		IndexCounters *counters = i < 0 ? &gg_service->index_stats->others : &gg_service->index_stats->slots[i];
-		uint64		key = pg_atomic_read_u64(&counters->key);
-		uint64		any = 0;
-		Held	   *latest = NULL;
-		Datum		values[INDEX_COLUMNS] = {0};
-		bool		nulls[INDEX_COLUMNS] = {0};
+		uint64		queries = pg_atomic_read_u64(&counters->queries[reason]);
 
-		for (int w = 0; w < GG_NWHY; w++)
-			any += pg_atomic_read_u64(&counters->why[w]);
-		if (key == 0 && any == 0)
-			continue;
-
-		/* what a file of before a REINDEX or TRUNCATE left is not told once there is a later one */
-		for (int h = 0; h < nheld; h++)
-		{
-			if (((uint64) held[h].resident.database << 32 | held[h].resident.relation) != key)
-				continue;
-			held[h].told = true;
-			if (latest == NULL || held[h].resident.use > latest->resident.use)
-				latest = &held[h];
-		}
-		IndexRow(counters, latest, values, nulls);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		stat->queries_cpu += queries;
+		if (!GgIsChoice(reason))
+			stat->missed += queries;
 	}
-	for (int h = 0; h < nheld; h++)
-	{
-		Datum		values[INDEX_COLUMNS] = {0};
-		bool		nulls[INDEX_COLUMNS] = {0};
-
-		if (held[h].told)
-			continue;
-		IndexRow(NULL, &held[h], values, nulls);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
-	}
-	pfree(held);
-	return (Datum) 0;
 }
 
 /* ---- gpugraph_stat_reset() ---------------------------------------------------------- */
@@ -468,23 +519,23 @@ PG_FUNCTION_INFO_V1(gpugraph_stat_reset);
 Datum
 gpugraph_stat_reset(PG_FUNCTION_ARGS)
 {
-	struct GgIndexStats *stats;
+	GgIndexStats *stats;
 
 	if (gg_service == NULL)
 		PG_RETURN_VOID();
 
-	/* first the table, so that nobody goes on counting at a place that becomes another's */
+	/* first the table, so that nobody goes on counting in a place that becomes another index's */
 	stats = gg_service->index_stats;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	pg_atomic_fetch_add_u64(&stats->resets, 1);
-	for (int i = -1; i < INDEX_SLOTS; i++)
+	for (int i = -1; i < GG_INDEX_SLOTS; i++)
 	{
-		IndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
+		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
 
 		pg_atomic_write_u64(&counters->key, 0);
 		pg_atomic_write_u64(&counters->rows, 0);
-		for (int w = 0; w < GG_NWHY; w++)
-			pg_atomic_write_u64(&counters->why[w], 0);
+		for (int w = 0; w < GG_NREASONS; w++)
+			pg_atomic_write_u64(&counters->queries[w], 0);
 	}
 	LWLockRelease(gg_service->stat_lock);
 
@@ -492,14 +543,12 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	{
 		GgDevice   *device = gg_service->devices[i];
 
-		if (device == NULL)
-			continue;
 		pg_atomic_write_u32(&device->reset, 1);
 		GgResidentNotify(device);
 		/* a worker that is down does it when it comes back */
 		for (int w = 0; w < RESET_WAITS; w++)
 		{
-			if (pg_atomic_read_u32(&device->reset) == 0 || pg_atomic_read_u32(&device->state) != GG_DEVICE_UP)
+			if (pg_atomic_read_u32(&device->reset) == 0 || !GgDeviceIsUp(device))
 				break;
 			GgLoadSleep(2);
 		}

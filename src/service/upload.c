@@ -2,26 +2,29 @@
  * upload.c
  *		From staging chunks to the device: a thread of the worker.
  *
- * The worker's main thread must never wait for a copy, an allocation or a free of device memory, which take
- * from a tenth of a millisecond to seconds: queries would wait with it.  So this thread does all three, in the order
- * close, create, write, finish, and the main thread only ever looks at words.
+ * The worker's main thread must never wait for a copy, an allocation or a free of device memory.
+ * These take from a tenth of a millisecond to seconds, and queries would wait with it.  So this
+ * thread does all three, in the order close, create, write, finish, and the main thread only ever
+ * looks at words.
  *
- * No function of PostgreSQL is called here: no memory contexts, no ereport, no locks of its own; but wake() sets a latch, which is
- * made to be done from a signal handler.  What is shared with other processes are the words of loads and chunks
- * (resident.h); all signals are blocked, so that handlers run in the main thread.
+ * It calls no function of PostgreSQL: no memory contexts, no ereport, no locks.  The exception is
+ * wake(), which sets a latch; that is safe even in a signal handler.  The words of loads and
+ * chunks (load.h) are what it shares with other processes.  All signals are blocked, so that
+ * handlers run in the main thread.
  *
- * Waiting: with no load under way, on a condition variable that the main thread signals.  With one, for chunks, by sleeping
- * POLL_MIN_US at first and twice as long each time up to POLL_MAX_US: loaders are other processes, and a copy of a
- * chunk takes longer than the shortest sleep.  A condition variable in shared memory would be left locked by a
- * loader that dies in it.
+ * With no load under way it waits on a condition variable that the main thread signals.  With one,
+ * it waits for chunks by sleeping POLL_MIN_US at first and twice as long each time up to
+ * POLL_MAX_US: loaders are other processes, and a copy of a chunk takes longer than the shortest
+ * sleep.  A condition variable in shared memory would be left locked by a loader that dies in it.
  */
+#include "service/upload.h"
+
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "service/resident.h"
 
 #define POLL_MIN_US		20
 #define POLL_MAX_US		2000
@@ -43,7 +46,7 @@ struct GgUpload
 	int			nclosing;
 	int			closing_size;
 
-	/* of loads between CREATE and DONE or BROKEN; the main thread looks before and after that only */
+	/* of loads between CREATE and DONE or BROKEN; the main thread keeps off until then */
 	gg_index   *lists[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];
 	gg_status	status[GG_MAX_LOADS];
 };
@@ -86,7 +89,7 @@ CloseLists(GgUpload *upload, int load)
 	}
 }
 
-/* Give up a load in any of the states that are this thread's business. */
+/* Give up a load in any of the states that this thread handles. */
 static void
 Break(GgUpload *upload, int load, uint32 serial)
 {
@@ -108,7 +111,8 @@ Create(GgUpload *upload, int load, uint32 serial)
 
 	memset(upload->lists[load], 0, sizeof(upload->lists[load]));
 	if (job->fault == GG_FAULT_DEVICE_MEMORY)
-		SetStatus(&status, GG_EDEVICE_MEMORY, "gpugraph.fault", "out of device memory, as gpugraph.fault asks for");
+		SetStatus(&status, GG_EDEVICE_MEMORY, "gpugraph.fault",
+				  "out of device memory, as gpugraph.fault asks for");
 	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)
 		if (!job->lists[i].kept && job->lists[i].n > 0)
 			status = upload->engine->index_create(&job->lists[i].shape, &upload->lists[load][i]);
@@ -122,34 +126,44 @@ Create(GgUpload *upload, int load, uint32 serial)
 	}
 }
 
+/* The list that a chunk is for; NULL when its load is over, given up or has no such list. */
+static gg_index *
+ListOf(GgUpload *upload, const GgStageChunk *chunk)
+{
+	GgLoadJob  *job;
+	uint64		word;
+	GgLoadState state;
+
+	if (chunk->load >= GG_MAX_LOADS)
+		return NULL;
+	job = &upload->device->loads_under_way[chunk->load];
+	word = GgLoadWord(job);
+	state = GgLoadWordState(word);
+	if (GgLoadWordSerial(word) != chunk->serial || (word & GG_LOAD_ABORT) ||
+		(state != GG_LOAD_OPEN && state != GG_LOAD_FINISH) || chunk->list >= job->nlists)
+		return NULL;
+	return upload->lists[chunk->load][chunk->list];
+}
+
 /* Copy one chunk that is FILLED. */
 static void
 CopyChunk(GgUpload *upload, int number)
 {
-	GgDevice   *device = upload->device;
-	GgStageChunk *chunk = &device->chunks[number];
-	GgLoadJob  *job;
-	uint64		word;
+	GgStageChunk *chunk = &upload->device->chunks[number];
+	const char *bytes = upload->device->staging + (size_t) number * GG_STAGE_CHUNK;
+	gg_index   *list;
 
 	pg_atomic_write_u32(&chunk->state, GG_CHUNK_COPYING);
-	if (chunk->load < GG_MAX_LOADS)
+	list = ListOf(upload, chunk);
+	if (list != NULL)
 	{
-		job = &device->loads_under_way[chunk->load];
-		word = GgLoadWord(job);
-		if (GgLoadWordSerial(word) == chunk->serial && !(word & GG_LOAD_ABORT) &&
-			(GgLoadWordState(word) == GG_LOAD_OPEN || GgLoadWordState(word) == GG_LOAD_FINISH) &&
-			chunk->list < job->nlists && upload->lists[chunk->load][chunk->list] != NULL)
-		{
-			gg_status	status = upload->engine->index_write(upload->lists[chunk->load][chunk->list],
-															 (gg_part) chunk->part, chunk->offset,
-															 device->staging + (size_t) number * GG_STAGE_CHUNK,
-															 chunk->bytes);
+		gg_status	status = upload->engine->index_write(list, (gg_part) chunk->part,
+														 chunk->offset, bytes, chunk->bytes);
 
-			if (status.code != GG_OK)
-			{
-				upload->status[chunk->load] = status;
-				Break(upload, (int) chunk->load, chunk->serial);
-			}
+		if (status.code != GG_OK)
+		{
+			upload->status[chunk->load] = status;
+			Break(upload, (int) chunk->load, chunk->serial);
 		}
 	}
 	pg_write_barrier();
@@ -165,7 +179,8 @@ Finish(GgUpload *upload, int load, uint32 serial)
 
 	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)
 		if (upload->lists[load][i] != NULL)
-			status = upload->engine->index_finish(upload->lists[load][i], job->lists[i].n, &control);
+			status = upload->engine->index_finish(upload->lists[load][i], job->lists[i].n,
+												  &control);
 	upload->status[load] = status;
 	if (status.code != GG_OK)
 	{
@@ -177,13 +192,13 @@ Finish(GgUpload *upload, int load, uint32 serial)
 		upload->wake(upload->arg);
 }
 
-/* One look at everything; *active: a load is under way.  True when something was done. */
+/* Look at everything once.  *active: a load is under way.  True when something was done. */
 static bool
 Turn(GgUpload *upload, bool *active)
 {
 	GgDevice   *device = upload->device;
 	bool		done = false;
-	uint32		finishing[GG_MAX_LOADS] = {0};
+	uint32		finishing[GG_MAX_LOADS] = {0};	/* serials */
 
 	CloseAll(upload);
 	*active = false;
@@ -199,7 +214,8 @@ Turn(GgUpload *upload, bool *active)
 		*active = true;
 		if (word & GG_LOAD_ABORT)
 		{
-			SetStatus(&upload->status[i], GG_ECANCELED, "gpugraph upload", "the load was abandoned");
+			SetStatus(&upload->status[i], GG_ECANCELED, "gpugraph upload",
+					  "the load was abandoned");
 			Break(upload, i, serial);
 			done = true;
 		}
@@ -225,7 +241,8 @@ Turn(GgUpload *upload, bool *active)
 	{
 		uint64		word = GgLoadWord(&device->loads_under_way[i]);
 
-		if (finishing[i] != 0 && GgLoadWordSerial(word) == finishing[i] && GgLoadWordState(word) == GG_LOAD_FINISH)
+		if (finishing[i] != 0 && GgLoadWordSerial(word) == finishing[i] &&
+			GgLoadWordState(word) == GG_LOAD_FINISH)
 		{
 			Finish(upload, i, finishing[i]);
 			done = true;
@@ -326,7 +343,7 @@ GgUploadKick(GgUpload *upload)
 	pthread_mutex_unlock(&upload->mutex);
 }
 
-/* Without memory for the list it is closed at once: slow, but right. */
+/* Where there is no memory for the list of what to close, close it at once: slow, but right. */
 void
 GgUploadClose(GgUpload *upload, gg_index *index)
 {

@@ -2,10 +2,9 @@
  * format.h
  *		The on-disk format of a gpugraph index.
  *
- * Every page is a standard page: header, payload, and a GgPageStamp as special
- * area.  pd_lower lies past the payload in use, so that full-page images drop
- * the hole.  Format tables, locks and protocols are told in src/README; this file
- * is their only definition in code.
+ * Every page is a standard page: header, payload, and a GgPageStamp as special area.  pd_lower lies
+ * past the payload in use, so that full-page images drop the hole.  src/README tells format tables,
+ * locks and protocols.  This file is the only definition of the format in code.
  */
 #ifndef GG_FORMAT_H
 #define GG_FORMAT_H
@@ -29,7 +28,7 @@ typedef enum GgKind
 	GG_KIND_ADJACENCY = 3,		/* nodes x graph_degree uint32 node ids */
 	GG_KIND_TIDS = 4,			/* rows x GgTidEntry */
 	GG_KIND_PIVOTS = 5,			/* npivots x GgPivotEntry */
-	GG_KIND_OFFSETS = 6,		/* nodes + 1 uint32: first row of each node; only when rows > nodes */
+	GG_KIND_OFFSETS = 6,		/* nodes + 1 uint32, first row of each; only when rows > nodes */
 	GG_KIND_DELTA = 7,			/* GgDeltaRow after GgDeltaRow */
 	GG_KIND_FREE = 8			/* extents only: blocks for reuse, see parked_xid */
 } GgKind;
@@ -41,13 +40,13 @@ typedef enum GgKind
 
 /*
  * Special area of every page.  A page whose stamp is not the one expected was recycled or is
- * corrupt; it is never read on.
+ * corrupt, and nothing else is read from it.
  */
 typedef struct GgPageStamp
 {
 	uint64		instance;		/* GgMetaPageData.instance */
 	uint32		segment;		/* GgSegment.id, or GG_NO_SEGMENT */
-	uint32		number;			/* page number within its array, or within the delta since its start */
+	uint32		number;			/* of the page in its array, or in the delta since its start */
 	uint16		kind;			/* GgKind */
 	uint16		count;			/* delta: rows that start on this page; else 0 */
 	uint32		reserved;
@@ -55,11 +54,11 @@ typedef struct GgPageStamp
 
 #define GgPageGetStamp(page)	((GgPageStamp *) PageGetSpecialPointer(page))
 
-/* Payload bytes a page: arrays run on across pages in pieces of this size (a multiple of 8). */
+/* Payload bytes per page.  Arrays cross pages in pieces of this size, a multiple of 8. */
 #define GG_PAGE_PAYLOAD \
 	(BLCKSZ - MAXALIGN(SizeOfPageHeaderData) - MAXALIGN(sizeof(GgPageStamp)))
 
-/* A heap row of a node.  VACUUM clears tid (ItemPointerSetInvalid); nothing else ever changes. */
+/* A heap row of a node.  VACUUM clears tid (ItemPointerSetInvalid).  Nothing else ever changes. */
 typedef struct GgTidEntry
 {
 	ItemPointerData tid;
@@ -76,7 +75,7 @@ typedef struct GgPivotEntry
 
 /*
  * A row of the delta: this head, then dimensions elements, then padding to MAXALIGN.  Rows do not
- * cross pages unless they are longer than a page; such a row starts a page of its own, and runs on
+ * cross pages unless they are longer than a page.  Such a row starts a page of its own, and goes on
  * over the following ones, whose count is 0.
  */
 typedef struct GgDeltaRow
@@ -90,7 +89,7 @@ typedef struct GgSegment
 {
 	uint32		id;				/* never reused within an instance */
 	uint32		nodes;
-	uint32		rows;			/* heap rows; more than nodes where vectors are equal */
+	uint32		rows;			/* heap rows; more than nodes where rows have equal vectors */
 	uint32		npivots;
 	uint32		dead;			/* rows cleared by VACUUM */
 	uint32		reserved;
@@ -104,7 +103,7 @@ typedef struct GgExtent
 	uint32		segment;		/* GgSegment.id or GG_NO_SEGMENT */
 	uint16		kind;			/* GgKind */
 	uint16		reserved;
-	uint64		parked_xid;		/* FREE: full xid that every snapshot must have passed; 0: free now */
+	uint64		parked_xid;		/* FREE: full xid that all snapshots must have passed; 0: free */
 } GgExtent;
 
 #define GG_MAX_SEGMENTS		32
@@ -116,13 +115,13 @@ typedef enum GgAlgorithm
 } GgAlgorithm;
 
 /*
- * Seconds a build spent, by the clock; for gpugraph_index_info.  What runs side by side counts in full
- * in each: the sum exceeds total_s by what was overlapped.
+ * Seconds that a build spent, by the clock, for gpugraph_index_info.  What runs side by side counts
+ * in full in each, so the sum exceeds total_s by what overlapped.
  */
 typedef struct GgBuildTimes
 {
 	float4		total_s;		/* all, from the call of ambuild on */
-	float4		scan_s;			/* heap to rows in memory, equal ones folded */
+	float4		scan_s;			/* heap to rows in memory, deduplicated */
 	float4		copy_s;			/* to and from the device */
 	float4		knn_s;			/* k-NN graph: first lists and descent */
 	float4		optimize_s;		/* reordering, reverse edges, connectivity */
@@ -136,7 +135,7 @@ typedef struct GgMetaPageData
 	uint32		magic;
 	uint32		version;
 	uint64		instance;		/* random; a new one with every build */
-	uint64		generation;		/* grows whenever the set of segments changes */
+	uint64		generation;		/* grows with changes of segments or of the delta's start */
 	uint64		vacuum_epoch;	/* grows whenever VACUUM cleared rows */
 	uint32		dimensions;		/* 0: not known before the first row */
 	uint16		metric;			/* gg_metric */
@@ -151,7 +150,7 @@ typedef struct GgMetaPageData
 	uint32		delta_first;	/* number of the delta's first page */
 	uint32		delta_pages;	/* pages in use; the last one takes the next row */
 	uint32		delta_dead;		/* delta rows cleared by VACUUM */
-	float4		largest_length; /* of all rows that ever were stored; see bound.c.  0: not known */
+	float4		largest_length; /* of all rows ever stored, see GgRowLength(); 0: not known */
 	uint16		nsegments;
 	uint16		nextents;
 	GgSegment	segments[GG_MAX_SEGMENTS];

@@ -1,6 +1,6 @@
 /*
  * info.c
- *		gpugraph_index_info(): what an index holds and what its blocks are used for.
+ *		gpugraph_index_info(): what an index holds, and what its blocks are used for.
  */
 #include "storage/pages.h"
 #include "storage/type.h"
@@ -24,7 +24,7 @@
 
 #define INFO_COLUMNS	30
 
-/* Between reading the directory and reading the delta's pages VACUUM may have replaced both. */
+/* VACUUM may replace directory and delta pages between our reading the one and the other. */
 #define DELTA_ATTEMPTS	5
 
 static bool
@@ -68,9 +68,9 @@ ReportWrongRelation(Oid indexoid)
 }
 
 /*
- * Errors about an index tell addresses of rows and lengths of vectors at the most.  To compare it
- * with its table is to read the table, and runs the index's expressions as the table's owner, whose
- * errors may quote what the table holds.
+ * Errors about an index tell at most addresses of rows and lengths of vectors.  Comparing it with
+ * its table reads the table, and runs the index's expressions as the table's owner.  Their errors
+ * may quote what the table holds.
  */
 static void
 CheckPrivileges(Oid indexoid, Oid heapoid, GgInspection inspection)
@@ -99,8 +99,8 @@ GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 		ReportWrongRelation(indexoid);
 
 	/*
-	 * Asked before any lock is taken, so that nobody can wait on, or hold up, a table that is not
-	 * theirs to inspect.
+	 * Check before taking any lock, so that nobody can wait for, or hold up, a table that they may
+	 * not inspect.
 	 */
 	heapoid = IndexGetRelation(indexoid, true);
 	if (!OidIsValid(heapoid))
@@ -109,13 +109,16 @@ GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 
 	/* table before index, as everybody does */
 	inspected->heap = try_table_open(heapoid, AccessShareLock);
-	inspected->index = inspected->heap != NULL ? try_relation_open(indexoid, AccessShareLock) : NULL;
+	inspected->index = NULL;
+	if (inspected->heap != NULL)
+		inspected->index = try_relation_open(indexoid, AccessShareLock);
 
 	/* The index may have been dropped, and its OID reused, before we had the locks. */
-	if (inspected->index == NULL || !IsGpugraphIndex(indexoid) || IndexGetRelation(indexoid, true) != heapoid)
+	if (inspected->index == NULL || !IsGpugraphIndex(indexoid) ||
+		IndexGetRelation(indexoid, true) != heapoid)
 		ReportWrongRelation(indexoid);
 
-	/* blocks of a build that goes on, or failed, are written or empty as chance has it */
+	/* while a build goes on, or after it failed, any of its blocks may still be empty */
 	if (!inspected->index->rd_index->indisready)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -142,7 +145,9 @@ GgCloseInspected(GgInspected *inspected)
 	table_close(inspected->heap, AccessShareLock);
 }
 
-/* Rows of the delta, those cleared by VACUUM included; -1 when a page turned out to be recycled. */
+/*
+ * Count the rows of the delta, including those that VACUUM cleared; -1 when a page was recycled.
+ */
 static int64
 CountDeltaRows(Relation index, const GgMetaPageData *meta)
 {
@@ -174,7 +179,7 @@ CountDeltaRows(Relation index, const GgMetaPageData *meta)
 	return rows;
 }
 
-/* Rows of the delta, in one state of the index with *meta, which is read again if need be. */
+/* Count the rows of the delta and read *meta, both from one state of the index. */
 static int64
 ReadMetaAndDelta(Relation index, GgMetaPageData *meta)
 {

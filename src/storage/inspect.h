@@ -1,6 +1,6 @@
 /*
  * inspect.h
- *		How the functions that look into an index (info.c, check.c) open it.
+ *		How gpugraph_index_info() and gpugraph_check() open an index.
  */
 #ifndef GG_INSPECT_H
 #define GG_INSPECT_H
@@ -15,14 +15,14 @@ typedef struct GgInspected
 
 typedef enum GgInspection
 {
-	GG_READ_INDEX,				/* owner, MAINTAIN privilege, or member of pg_stat_scan_tables */
-	GG_READ_TABLE				/* owner or MAINTAIN privilege */
+	GG_READ_INDEX,				/* needs ownership, MAINTAIN, or pg_stat_scan_tables */
+	GG_READ_TABLE				/* needs ownership or MAINTAIN */
 } GgInspection;
 
 /*
- * Open a gpugraph index and its table, the index under AccessShareLock.  Errors: 42704 no such
- * relation, 42809 another kind of relation, 42501 may neither maintain the table nor is a member of
- * pg_stat_scan_tables, 0A000 another session's temporary table, or unlogged on a standby.
+ * Open a gpugraph index and its table under AccessShareLock.  Errors: 42704 there is no such
+ * relation; 42809 it is of another kind; 42501 the user lacks the privilege; 55000 the index is not
+ * ready; 0A000 it is another session's temporary table, or unlogged on a standby.
  */
 extern void GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected);
 extern void GgCloseInspected(GgInspected *inspected);

@@ -24,8 +24,9 @@ GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 numbe
 }
 
 /*
- * Page contents are untrusted: the special area's offset is checked before it is followed.  So is pd_upper, since who writes to the
- * page moves pd_lower, and GenericXLog clears what lies between the two.
+ * Page contents are untrusted, so the special area's offset is checked before it is followed.  So
+ * is pd_upper, because writers of the page move pd_lower, and GenericXLog clears what lies between
+ * the two.
  */
 static bool
 PageIsSound(Page page)
@@ -33,7 +34,8 @@ PageIsSound(Page page)
 	PageHeader	header = (PageHeader) page;
 
 	return !PageIsNew(page) && PageGetSpecialSize(page) == MAXALIGN(sizeof(GgPageStamp)) &&
-		header->pd_upper == header->pd_special && header->pd_lower >= MAXALIGN(SizeOfPageHeaderData);
+		header->pd_upper == header->pd_special &&
+		header->pd_lower >= MAXALIGN(SizeOfPageHeaderData);
 }
 
 bool
@@ -55,8 +57,8 @@ GgReadPage(Relation index, uint64 instance, const GgArray *array, uint32 number,
 }
 
 Buffer
-GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint32 number, int lockmode,
-				   BufferAccessStrategy strategy)
+GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint32 number,
+				   int lockmode, BufferAccessStrategy strategy)
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
 	Buffer		buffer;
@@ -78,7 +80,7 @@ GgPayloadBytes(Page page)
 	return ((PageHeader) page)->pd_lower - MAXALIGN(SizeOfPageHeaderData);
 }
 
-/* A count too small would make rows invisible, and the next one would take the place of one of them. */
+/* A count too small would hide rows, and the next insert would overwrite one of them. */
 uint32
 GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer)
 {
@@ -87,7 +89,8 @@ GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer)
 
 	if (count == 0 || count > GgDeltaRowsPerPage(meta) ||
 		GgPayloadBytes(page) != Min(count * GgDeltaRowBytes(meta), GG_PAGE_PAYLOAD))
-		GgReportCorruption(index, BufferGetBlockNumber(buffer), "the delta page counts %u rows in %zu bytes, and has room for %u",
+		GgReportCorruption(index, BufferGetBlockNumber(buffer),
+						   "the delta page counts %u rows in %zu bytes, and has room for %u",
 						   count, GgPayloadBytes(page), GgDeltaRowsPerPage(meta));
 	return count;
 }
@@ -122,7 +125,7 @@ GgLockMeta(Relation index, int lockmode, GgMetaPageData **meta)
 	return buffer;
 }
 
-/* Pages that a segment's array must have. */
+/* How many pages a segment's array must have. */
 static uint64
 SegmentPages(const GgMetaPageData *meta, const GgSegment *segment, GgKind kind)
 {
@@ -137,18 +140,16 @@ SegmentPages(const GgMetaPageData *meta, const GgSegment *segment, GgKind kind)
 		case GG_KIND_PIVOTS:
 			return GgArrayPages((uint64) segment->npivots * sizeof(GgPivotEntry));
 		case GG_KIND_OFFSETS:
-			return segment->rows > segment->nodes ? GgArrayPages(((uint64) segment->nodes + 1) * sizeof(uint32)) : 0;
+			return segment->rows == segment->nodes ? 0 :
+				GgArrayPages(((uint64) segment->nodes + 1) * sizeof(uint32));
 		default:
 			return 0;
 	}
 }
 
-/*
- * Numbers that contradict each other are not acted upon: a segment with more nodes than pages have room for would make a scan ask for
- * memory for them, an extent that wraps around would have blocks of others.
- */
-void
-GgCheckDirectory(Relation index, const GgMetaPageData *meta)
+/* Check every extent, and that those of the delta have as many pages as it. */
+static void
+CheckExtents(Relation index, const GgMetaPageData *meta)
 {
 	uint64		delta_pages = 0;
 
@@ -158,36 +159,53 @@ GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 
 		if (extent->kind < GG_KIND_META || extent->kind > GG_LAST_KIND ||
 			(extent->kind == GG_KIND_META) != (extent->start == GG_META_BLKNO))
-			GgReportCorruption(index, GG_META_BLKNO, "the extent at block %u is of kind %u", extent->start, extent->kind);
-		if (extent->nblocks == 0 || extent->start >= MaxBlockNumber || extent->nblocks > MaxBlockNumber - extent->start)
-			GgReportCorruption(index, GG_META_BLKNO, "the extent of %u blocks at block %u is not inside the relation",
+			GgReportCorruption(index, GG_META_BLKNO, "the extent at block %u is of kind %u",
+							   extent->start, extent->kind);
+		if (extent->nblocks == 0 || extent->start >= MaxBlockNumber ||
+			extent->nblocks > MaxBlockNumber - extent->start)
+			GgReportCorruption(index, GG_META_BLKNO,
+							   "the extent of %u blocks at block %u is not inside the relation",
 							   extent->nblocks, extent->start);
 		if (extent->kind == GG_KIND_DELTA)
 			delta_pages += extent->nblocks;
 	}
 	if (delta_pages != meta->delta_pages ||
 		(delta_pages > 0 && delta_pages % GgDeltaPagesPerRow(meta) != 0))
-		GgReportCorruption(index, GG_META_BLKNO, "the delta has %u pages in use, and extents for " UINT64_FORMAT,
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the delta has %u pages in use, and extents for " UINT64_FORMAT,
 						   meta->delta_pages, delta_pages);
+}
 
+/*
+ * Nobody acts upon numbers that contradict each other.  A segment with more nodes than its pages
+ * have room for would make a scan ask for memory for them.  An extent that wraps around would have
+ * blocks of others.
+ */
+void
+GgCheckDirectory(Relation index, const GgMetaPageData *meta)
+{
+	CheckExtents(index, meta);
 	for (int i = 0; i < meta->nsegments; i++)
 	{
 		const GgSegment *segment = &meta->segments[i];
 		uint64		pages[GG_LAST_KIND + 1] = {0};
 
-		if (segment->nodes == 0 || segment->nodes > GG_MAX_NODES || segment->rows < segment->nodes ||
-			segment->npivots == 0 || segment->npivots > segment->nodes || segment->dead > segment->rows)
+		if (segment->nodes == 0 || segment->nodes > GG_MAX_NODES ||
+			segment->rows < segment->nodes || segment->dead > segment->rows ||
+			segment->npivots == 0 || segment->npivots > segment->nodes)
 			GgReportCorruption(index, GG_META_BLKNO,
 							   "segment %u counts %u nodes, %u rows, %u pivots and %u dead rows",
-							   segment->id, segment->nodes, segment->rows, segment->npivots, segment->dead);
+							   segment->id, segment->nodes, segment->rows, segment->npivots,
+							   segment->dead);
 		for (int j = 0; j < meta->nextents; j++)
 			if (meta->extents[j].segment == segment->id)
 				pages[meta->extents[j].kind] += meta->extents[j].nblocks;
 		for (int kind = GG_KIND_VECTORS; kind <= GG_KIND_OFFSETS; kind++)
 			if (pages[kind] != SegmentPages(meta, segment, kind))
 				GgReportCorruption(index, GG_META_BLKNO,
-								   "the directory has " UINT64_FORMAT " pages of kind %d for segment %u, which needs " UINT64_FORMAT,
-								   pages[kind], kind, segment->id, SegmentPages(meta, segment, kind));
+								   "the directory has " UINT64_FORMAT " pages of kind %d for "
+								   "segment %u, which needs " UINT64_FORMAT, pages[kind], kind,
+								   segment->id, SegmentPages(meta, segment, kind));
 	}
 }
 
@@ -231,7 +249,8 @@ GgFormMetaPage(Page page, const GgMetaPageData *meta)
 {
 	GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_META, 0);
 	memcpy(GgPageGetMeta(page), meta, sizeof(GgMetaPageData));
-	((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + sizeof(GgMetaPageData);
+	((PageHeader) page)->pd_lower =
+		(PageGetContents(page) - (char *) page) + sizeof(GgMetaPageData);
 }
 
 /* ---- arrays ------------------------------------------------------------ */
@@ -266,7 +285,7 @@ GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind, GgArray *ar
 		array->npages += extent->nblocks;
 	}
 
-	/* delta pages are numbered from the delta's start, which VACUUM may have cut off */
+	/* numbers of delta pages start with the first that ever was, which VACUUM may have cut off */
 	if (kind == GG_KIND_DELTA)
 	{
 		for (int i = 0; i < array->nextents; i++)
@@ -304,7 +323,8 @@ GgArrayPages(uint64 bytes)
 }
 
 void
-GgReadArray(Relation index, uint64 instance, const GgArray *array, uint64 offset, void *dst, Size len)
+GgReadArray(Relation index, uint64 instance, const GgArray *array, uint64 offset, void *dst,
+			Size len)
 {
 	char	   *out = dst;
 
@@ -370,8 +390,9 @@ GgHighWater(const GgMetaPageData *meta)
 }
 
 /*
- * A block is about to be written over: a directory that is wrong about it must not cost more than itself.  Outside the relation no
- * checkpoint could write it.
+ * A block is about to be overwritten, so what the directory says of it is checked first: a wrong
+ * directory must not destroy anything else.  A block outside the relation could be written by no
+ * checkpoint.
  */
 static void
 CheckFreeBlock(Relation index, const GgMetaPageData *meta, BlockNumber blkno)
@@ -379,14 +400,17 @@ CheckFreeBlock(Relation index, const GgMetaPageData *meta, BlockNumber blkno)
 	int			holders = 0;
 
 	for (int i = 0; i < meta->nextents; i++)
-		holders += blkno >= meta->extents[i].start && blkno - meta->extents[i].start < meta->extents[i].nblocks;
+		holders += blkno >= meta->extents[i].start &&
+			blkno - meta->extents[i].start < meta->extents[i].nblocks;
 	if (blkno == GG_META_BLKNO || blkno >= RelationGetNumberOfBlocks(index) || holders != 1)
-		GgReportCorruption(index, GG_META_BLKNO, "block %u, which the directory calls free, is not", blkno);
+		GgReportCorruption(index, GG_META_BLKNO, "block %u, which the directory calls free, is not",
+						   blkno);
 }
 
 /*
- * Blocks behind the high water mark may exist: an extension whose metapage change never reached
- * WAL leaves them.  They belong to nobody and are taken first, so nothing is leaked by a crash.
+ * Blocks behind the high water mark may exist, because an extension whose metapage change never
+ * reached WAL leaves them.  They belong to nobody, and are taken before the relation grows.  So a
+ * crash leaks nothing.
  */
 Buffer
 GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno)
@@ -409,8 +433,8 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber
 				continue;
 
 			/*
-			 * Every snapshot here has passed; on standbys, queries that have not are cancelled when
-			 * this record is replayed.  It covers the extent, so it is written once.
+			 * Every snapshot here has passed the id.  Standbys cancel queries that have not when
+			 * they replay this record.  It covers the extent, so it is written once.
 			 */
 			if (RelationNeedsWAL(index) && XLogStandbyInfoActive())
 				GgLogReuse(index, heap, extent->start, xid);
@@ -431,11 +455,13 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber
 	nblocks = RelationGetNumberOfBlocks(index);
 	if (*blkno < nblocks)
 		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
-	/* every extent was once written */
+	/* every extent was written once, so the relation has its blocks */
 	if (*blkno > nblocks)
-		GgReportCorruption(index, GG_META_BLKNO, "the directory goes on to block %u of %u", *blkno - 1, nblocks);
+		GgReportCorruption(index, GG_META_BLKNO, "the directory goes on to block %u of %u",
+						   *blkno - 1, nblocks);
 	buffer = GgExtendOne(index, MAIN_FORKNUM);
 	if (BufferGetBlockNumber(buffer) != *blkno)
-		elog(ERROR, "relation grew to block %u while its metapage was locked at %u", BufferGetBlockNumber(buffer), *blkno);
+		elog(ERROR, "relation grew to block %u while its metapage was locked at %u",
+			 BufferGetBlockNumber(buffer), *blkno);
 	return buffer;
 }

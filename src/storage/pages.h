@@ -11,7 +11,7 @@
 
 #include "storage/format.h"
 
-/* One logical byte array: its extents with the number of the first page of each. */
+/* One array of bytes: its extents, each with the number of its first page. */
 typedef struct GgArray
 {
 	uint32		segment;
@@ -29,15 +29,19 @@ typedef struct GgArray
 extern void GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
 extern bool GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
 
-/* Page number of an array, locked, its stamp checked. */
-extern Buffer GgReadPage(Relation index, uint64 instance, const GgArray *array, uint32 number, int lockmode);
-extern Buffer GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint32 number,
-								 int lockmode, BufferAccessStrategy strategy);
+/* Read the page of this number of an array, checked by its stamp, and lock it. */
+extern Buffer GgReadPage(Relation index, uint64 instance, const GgArray *array, uint32 number,
+						 int lockmode);
+extern Buffer GgReadPageExtended(Relation index, uint64 instance, const GgArray *array,
+								 uint32 number, int lockmode, BufferAccessStrategy strategy);
 
-/* Bytes of payload in use; the page's header is sound. */
+/* Bytes of payload in use, of a page whose header is sound. */
 extern Size GgPayloadBytes(Page page);
 
-/* Rows that start on a locked delta page, which holds some; ereport(ERROR) when its numbers contradict each other. */
+/*
+ * Rows that start on a locked delta page, one at least.  ereport(ERROR) when its numbers contradict
+ * each other.
+ */
 extern uint32 GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer);
 
 /* ereport(ERROR) when segments, delta and extents contradict each other. */
@@ -46,32 +50,35 @@ extern void GgCheckDirectory(Relation index, const GgMetaPageData *meta);
 /* Copy the metapage, checked: magic, version, bounds, directory. */
 extern void GgReadMeta(Relation index, GgMetaPageData *meta);
 
-/* The metapage's buffer locked as asked, its contents checked but for the directory. */
+/* Lock the metapage as asked.  Its contents are checked, except for the directory. */
 extern Buffer GgLockMeta(Relation index, int lockmode, GgMetaPageData **meta);
 
 extern void GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options);
 
-/* Resolve an array from the directory; memory in the current context. */
+/* Find an array in the directory.  Allocates in the current context. */
 extern void GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind, GgArray *array);
 extern BlockNumber GgArrayBlock(const GgArray *array, uint32 number);
 extern uint64 GgArrayPages(uint64 bytes);
 
-/* Copy len bytes at offset of an array, pages pinned but not locked (immutable arrays only). */
-extern void GgReadArray(Relation index, uint64 instance, const GgArray *array, uint64 offset, void *dst, Size len);
+/* Copy len bytes at offset of an array, page by page. */
+extern void GgReadArray(Relation index, uint64 instance, const GgArray *array, uint64 offset,
+						void *dst, Size len);
 
-/* Add nblocks at start to the directory, merging with the array's last extent if it continues it. */
-extern void GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks, uint32 segment, GgKind kind);
+/* Add nblocks at start to an array, to its last extent where they continue that. */
+extern void GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks, uint32 segment,
+						GgKind kind);
 
-/* First block behind every extent known: what lies further on belongs to nobody. */
+/* The first block behind every extent.  It and all that follow belong to nobody. */
 extern BlockNumber GgHighWater(const GgMetaPageData *meta);
 
 /*
- * One block for the delta, exclusively locked and not yet initialised: from the free extents of
- * meta (which is changed) or new at the end.  The caller holds the metapage exclusively.
+ * Take a block for the delta, from the free extents of meta (which this changes) or new at the end.
+ * It is locked exclusively, and not initialised.  The caller holds the metapage exclusively.
  */
-extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno);
+extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta,
+							  BlockNumber *blkno);
 
-/* Make page, BLCKSZ bytes, the metapage of meta. */
+/* Form the metapage of meta in page, which is BLCKSZ bytes. */
 extern void GgFormMetaPage(Page page, const GgMetaPageData *meta);
 
 #endif							/* GG_PAGES_H */

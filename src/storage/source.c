@@ -3,12 +3,13 @@
  *		A segment's rows and edges, read from relation pages, as the gg_source of a walk.
  *
  * Vectors, adjacency and pivots never change while a snapshot can need them (src/README, Locks), so
- * their pages are pinned but not locked.  A walk reads about a thousand rows at random, and the
- * buffer mapping look-up would cost more than the distance: each backend remembers in which buffer
- * it last saw a block, and ReadRecentBuffer() checks that under the buffer's header lock.
+ * their pages are pinned but not locked.  A walk reads about a thousand rows at random, and looking
+ * up each buffer would cost more than the distance.  So each backend remembers in which buffer it
+ * last saw a block, and ReadRecentBuffer() checks that under the buffer's header lock.
  *
  * The engine does not allow its callbacks to longjmp.  They catch what the buffer manager throws,
- * leave the error on the error stack, and return false; the scan re-throws once the engine returned.
+ * leave the error on the error stack, and return false.  The scan re-throws it when the engine has
+ * returned.
  */
 #include "storage/source.h"
 
@@ -18,11 +19,11 @@
 #include "storage/buf_internals.h"
 #include "utils/memutils.h"
 
-/* Remembered buffers at the most: 2 MB in a backend, for 2 GB of pages. */
+/* At most this many buffers are remembered: 2 MB per backend, for 2 GB of pages. */
 #define MAX_REMEMBERED	(1 << 18)
 #define MIN_REMEMBERED	(1 << 8)
 
-/* Rows fetched ahead of their turn, and how much of each; the hardware follows from there. */
+/* Rows fetched ahead of their turn, and bytes of each.  The hardware goes on from there. */
 #define ROWS_AHEAD		4
 #define PREFETCH_BYTES	1024
 
@@ -30,9 +31,9 @@
  * One direct-mapped table for all indexes that a backend searches, of blocks whose stamp was
  * checked.  A tag is the block's number, XORed with a hash of the index's file, instance and
  * generation (the owner).  So nothing has to be done when an index changes or goes: its old entries
- * match no more, and others displace them.  Where tags of two owners agree by chance, the buffer
- * is of another block, which ReadRecentBuffer() notices.  Blocks of tables are there, too,
- * unchecked, as hints (GgSourcePeekHeap).
+ * no longer match, and others displace them.  Where the tags of two owners agree by chance, the
+ * buffer is of another block, which ReadRecentBuffer() notices.  The table also has blocks of
+ * tables, unchecked, as hints (GgSourcePeekHeap).
  *
  * At first the table has room for the index that is searched.  It grows when blocks have displaced
  * others as often as it has slots, up to MAX_REMEMBERED.
@@ -67,7 +68,7 @@ IsRemembered(const RememberedBuffer *slot, uint32 owner, BlockNumber blkno)
 	return slot->tag == (blkno ^ owner) && slot->buffer != InvalidBuffer;
 }
 
-/* A new one is empty: what is forgotten is found again soon. */
+/* The new table is empty: what is forgotten is soon found again. */
 static void
 MakeTable(uint32 nslots)
 {
@@ -101,7 +102,7 @@ Remember(uint32 owner, BlockNumber blkno, Buffer buffer)
 	slot->buffer = buffer;
 }
 
-/* The page, pinned; its stamp checked when it was not remembered. */
+/* Pin a page.  Its stamp is checked unless the page is remembered. */
 static inline Buffer
 PinPage(GgPageSource *src, const GgArray *array, uint32 number)
 {
@@ -114,8 +115,9 @@ PinPage(GgPageSource *src, const GgArray *array, uint32 number)
 		return buffer;
 
 	if (blkno == InvalidBlockNumber)
-		GgReportCorruption(src->index, GG_META_BLKNO, "no extent holds page %u of kind %d of segment %u",
-						   number, array->kind, array->segment);
+		GgReportCorruption(src->index, GG_META_BLKNO,
+						   "no extent holds page %u of kind %d of segment %u", number, array->kind,
+						   array->segment);
 	buffer = ReadBuffer(src->index, blkno);
 	if (!GgStampMatches(BufferGetPage(buffer), src->instance, array->segment, array->kind, number))
 		GgReportCorruption(src->index, blkno, "page is not number %u of kind %d of segment %u",
@@ -212,10 +214,10 @@ CopyBytes(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, Siz
 }
 
 /*
- * A walk's rows lie all over memory, and so do the descriptors of their buffers: waiting for one
- * cache miss after the other would take longer than everything else.  So the descriptors of all are fetched
- * first, and each row a few rows ahead of its turn.  What is fetched for a buffer that meanwhile holds
- * another block is of no use and does no harm.
+ * A walk's rows lie all over memory, and so do the descriptors of their buffers.  Waiting for one
+ * cache miss after the other would take longer than everything else.  So the descriptors of all are
+ * fetched first, and each row a few rows ahead of its turn.  A fetch is useless but harmless where
+ * the buffer meanwhile holds another block.
  */
 void
 GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *out)
@@ -254,7 +256,8 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 		{
 			Buffer		buffer = PinPage(src, &src->vectors, offset / GG_PAGE_PAYLOAD);
 
-			out[i] = src->distance(PageGetContents(BufferGetPage(buffer)) + skip, src->query, src->dimensions);
+			out[i] = src->distance(PageGetContents(BufferGetPage(buffer)) + skip, src->query,
+								   src->dimensions);
 			ReleaseBuffer(buffer);
 		}
 		else
@@ -266,8 +269,8 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 }
 
 /*
- * Each page is pinned once.  Who reads all rows of a segment reads its pages in their order, which
- * the system notices and reads ahead.
+ * Each page is pinned once.  Reading all rows of a segment reads its pages in order, which the
+ * system notices and reads ahead.
  */
 void
 GgSourceSweep(GgPageSource *src, uint32 first, uint32 count, float *out)
@@ -356,8 +359,8 @@ SourcePivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 }
 
 void
-GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta, const GgSegment *segment,
-			 const float *query)
+GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta,
+			 const GgSegment *segment, const float *query)
 {
 	memset(src, 0, sizeof(*src));
 	src->index = index;

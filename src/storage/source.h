@@ -12,7 +12,7 @@ typedef struct GgPageSource
 	gg_source	source;			/* for gg_walk_start; source.ctx is this struct */
 	Relation	index;
 	uint64		instance;
-	uint32		owner;			/* of what source.c remembers */
+	uint32		owner;			/* hash of file, instance and generation, see source.c */
 	GgArray		vectors,
 				adjacency,
 				pivots;
@@ -23,21 +23,21 @@ typedef struct GgPageSource
 	char	   *scratch;		/* rows that cross pages, put together */
 } GgPageSource;
 
-/* Memory in the current context. */
+/* Allocates in the current context. */
 extern void GgSourceInit(GgPageSource *source, Relation index, const GgMetaPageData *meta,
 						 const GgSegment *segment, const float *query);
 
-/* A page of any array of the segment, pinned; faster than GgReadPage() from the second time on. */
+/* Pin a page of any array of the segment.  Faster than GgReadPage() from the second time on. */
 extern Buffer GgSourcePin(GgPageSource *source, const GgArray *array, uint32 number);
 
-/* Where a page of the segment, or of the table, was seen last: a hint.  NULL: not known. */
+/* Where a page of the segment, or of the table, was last, as a hint.  NULL: not known. */
 extern const char *GgSourcePeek(const GgPageSource *source, const GgArray *array, uint32 number);
 extern const char *GgSourcePeekHeap(Relation heap, BlockNumber blkno);
 
-/* Distances of count nodes to the query; unlike source.distances, throws. */
+/* Distances of count nodes to the query.  Throws, unlike source.distances. */
 extern void GgSourceDistances(GgPageSource *source, const uint32 *nodes, uint32 count, float *out);
 
-/* The same for count nodes from first on, in the order of their pages. */
+/* The same for the count nodes from first on. */
 extern void GgSourceSweep(GgPageSource *source, uint32 first, uint32 count, float *out);
 
 #endif							/* GG_SOURCE_H */

@@ -2,8 +2,8 @@
  * type.c
  *		The column types: pgvector's vector and halfvec as engine rows and queries.
  *
- * Support function 1 of an operator class says metric and element type.  A C function rather than
- * a catalog look-up of operator names: pgvector may be installed in any schema.
+ * Support function 1 of an operator class says metric and element type.  It is a C function, rather
+ * than a catalog look-up of operator names, because pgvector may be installed in any schema.
  */
 #include "storage/type.h"
 
@@ -92,8 +92,9 @@ ReportTooLarge(float value)
 }
 
 /*
- * A CREATE INDEX reads a row of 768 elements in some 5 us, so these loops, each over all elements, must not take as long: they go by
- * blocks, which compilers put into vector registers, with sums of their own for each place.
+ * CREATE INDEX reads a row of 768 elements in some 5 us, and these loops, each over all elements,
+ * must not take as long.  So they go by blocks, which compilers put into vector registers, with a
+ * sum for each place in the block.
  */
 #define BLOCK		8
 
@@ -147,8 +148,9 @@ Scale(const float *restrict x, uint32 n, double factor, float *restrict out)
 }
 
 /*
- * A vector rounded to halves.  Under cosine it is first scaled by a power of two to a length in [1, 2): that
- * changes no angle and loses no bit, while without it short vectors would vanish and long ones overflow.
+ * Round a vector to halves.  Under cosine it is first scaled by a power of two to a length in
+ * [1, 2).  That changes no angle and loses no bit.  Without it short vectors would vanish and long
+ * ones overflow.
  */
 static bool
 VectorToHalves(gg_metric metric, const float *x, uint32 dimensions, uint16 *out)
@@ -166,8 +168,10 @@ VectorToHalves(gg_metric metric, const float *x, uint32 dimensions, uint16 *out)
 		if (length < 1 / GG_MAX_COSINE_LENGTH || length > GG_MAX_COSINE_LENGTH)
 			ereport(ERROR,
 					(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-					 errmsg("length %g of a vector is out of range for storage \"float16\" under cosine distance", length),
-					 errdetail("Lengths may be from %g to %g.", 1 / GG_MAX_COSINE_LENGTH, GG_MAX_COSINE_LENGTH),
+					 errmsg("length %g of a vector is out of range for storage \"float16\" "
+							"under cosine distance", length),
+					 errdetail("Lengths may be from %g to %g.",
+							   1 / GG_MAX_COSINE_LENGTH, GG_MAX_COSINE_LENGTH),
 					 errhint("Build the index with storage = 'float32'.")));
 		(void) frexp(length, &exponent);
 		scale = (float) ldexp(1.0, 1 - exponent);
@@ -182,7 +186,8 @@ VectorToHalves(gg_metric metric, const float *x, uint32 dimensions, uint16 *out)
 }
 
 bool
-GgValueToRow(const GgOpclass *opclass, gg_element stored, Datum detoasted, uint32 dimensions, void *dst)
+GgValueToRow(const GgOpclass *opclass, gg_element stored, Datum detoasted, uint32 dimensions,
+			 void *dst)
 {
 	if (opclass->element == GG_ELEMENT_F16)
 	{
@@ -254,7 +259,8 @@ GgQueryFromValue(const GgOpclass *opclass, Datum value, uint32 dimensions)
 				 errmsg("different vector dimensions %u and %u", dimensions, given)));
 	query = palloc(given * sizeof(float));
 	if (opclass->element == GG_ELEMENT_F16)
-		gg_halves_to_floats((const uint16_t *) ((HalfVector *) DatumGetPointer(detoasted))->x, query, given);
+		gg_halves_to_floats((const uint16_t *) ((HalfVector *) DatumGetPointer(detoasted))->x,
+							query, given);
 	else
 		memcpy(query, ((Vector *) DatumGetPointer(detoasted))->x, given * sizeof(float));
 	gg_query_prepare(opclass->metric, query, given);

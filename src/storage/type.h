@@ -9,8 +9,9 @@
 #include "storage/format.h"
 
 /*
- * What an operator class says; support function 1 returns a pointer to one.  The element is the column's: what is
- * stored is GgMetaPageData.element, and the two differ where a vector column is stored as float16.
+ * What an operator class says.  Support function 1 returns a pointer to one.  The element is the
+ * column's.  GgMetaPageData.element says what is stored, and differs where a vector column is
+ * stored as float16.
  */
 typedef struct GgOpclass
 {
@@ -27,31 +28,36 @@ extern const GgOpclass *GgIndexOpclass(Relation index);
 extern uint32 GgDeclaredDimensions(Relation index);
 
 /*
- * Vectors longer than this, or shorter than its inverse, have no cosine in pgvector's float32 arithmetic that
- * could be compared with: their squares come near the ends of float32's range (2^-126 to 2^128), products of two of them
- * still nearer.  About 1e15.
+ * For vectors longer than this (about 1e15), or shorter than its inverse, pgvector's float32
+ * arithmetic has no cosine to compare with.  Their squares come near the ends of float32's range
+ * (2^-126 to 2^128), and products of two of them still nearer.
  */
 #define GG_MAX_COSINE_LENGTH	0x1p50
 
-/* The element that a new index stores.  ereport(ERROR) when the storage option does not fit the column's type. */
+/*
+ * The element that a new index stores.  ereport(ERROR) when the storage option does not fit the
+ * column's type.
+ */
 extern gg_element GgStoredElement(const GgOpclass *opclass, const GgOptions *options);
 
 extern uint32 GgValueDimensions(const GgOpclass *opclass, Datum detoasted);
 
 /*
- * Store one column value, whose dimensions the caller has checked, as a row of as many stored elements (meta->element) at
- * dst.  False when the value is not to be indexed (a zero vector under cosine); ereport(ERROR) when
- * it cannot be.
+ * Make a row at dst from one column value, whose dimensions the caller has checked.  The row has as
+ * many elements, of the type that the index stores (meta->element).  False when the value is not to
+ * be indexed (a zero vector under cosine).  ereport(ERROR) when it cannot be.
  */
-extern bool GgValueToRow(const GgOpclass *opclass, gg_element stored, Datum detoasted, uint32 dimensions, void *dst);
+extern bool GgValueToRow(const GgOpclass *opclass, gg_element stored, Datum detoasted,
+						 uint32 dimensions, void *dst);
 
 /*
- * Euclidean length of a stored row where scans of this index need it, else 0: only an inner product with a rounded
- * row has an error that grows with the row's length.  meta->largest_length must cover a row before a scan can see it.
+ * Euclidean length of a stored row where scans of this index need it, else 0.  They need it under
+ * inner product where rows are stored rounded: only there the error grows with the row's length.
+ * meta->largest_length must cover a row before a scan can see it.
  */
 extern float GgRowLength(const GgOpclass *opclass, const GgMetaPageData *meta, const void *row);
 
-/* The query as prepared float32, in the current memory context. */
+/* The query as float32, prepared for the engine.  Allocates in the current context. */
 extern float *GgQueryFromValue(const GgOpclass *opclass, Datum value, uint32 dimensions);
 
 #endif							/* GG_TYPE_H */

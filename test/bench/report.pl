@@ -192,7 +192,7 @@ for my $set (@sets)
 				sprintf('%.1f', $b->{bytes} / 2**20),
 				ratio($b->{bytes}, $of->{bytes}),
 				sprintf('%.1f', $b->{wal} / 2**20) ]
-		} grep { $built{$set}{$_} } @l);
+		} grep { $build{$set}{$_} } @l);
 
 	for my $c (@c)
 	{

@@ -60,8 +60,9 @@ remember(gg_index *index, gg_part part, uint64_t offset, const void *src, uint64
 	int			inside = __atomic_add_fetch(&index->inside, 1, __ATOMIC_RELAXED);
 	int			most = __atomic_load_n(&index->most_inside, __ATOMIC_RELAXED);
 
-	while (inside > most && !__atomic_compare_exchange_n(&index->most_inside, &most, inside, false,
-														 __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+	while (inside > most &&
+		   !__atomic_compare_exchange_n(&index->most_inside, &most, inside, false,
+										__ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		;
 	if (__atomic_add_fetch(&index->calls, 1, __ATOMIC_RELAXED) == index->fail_at)
 		status.code = GG_EDEVICE;
@@ -79,8 +80,8 @@ remember(gg_index *index, gg_part part, uint64_t offset, const void *src, uint64
 }
 
 /*
- * After gg_copy_stop(), that create() saw what it should; it runs beside the test's own checks,
- * which are counted by one thread.
+ * After gg_row_upload_stop(), that create() saw what it should.  create() does not check itself: it
+ * runs beside the test's own checks, which one thread counts.
  */
 static void
 check_created(void)
@@ -123,9 +124,9 @@ fill(void *arg)
 }
 
 static void
-wait_for_end(gg_copy *copy)
+wait_for_end(gg_row_upload *upload)
 {
-	while (!gg_copy_ended(copy))
+	while (!gg_row_upload_ended(upload))
 	{
 		struct timespec wait = {0, 100000};
 
@@ -141,40 +142,42 @@ run(uint32_t nchunks, uint32_t capacity, uint32_t skip, uint64_t fail_at, int nt
 	size_t		chunk_bytes = f.chunk_rows * f.row_bytes;
 	gg_shape	shape = {.capacity = capacity * f.chunk_rows, .dim = 13};
 	gg_index   *index = NULL;
-	gg_copy_source source;
-	gg_copy    *copy;
+	gg_upload_source source;
+	gg_row_upload *upload;
 	gg_status	status;
 	pthread_t	threads[3];
 	uint64_t	done = 0;
 
 	f.rows = calloc(nchunks, chunk_bytes);
 	f.filled = calloc(nchunks, sizeof(uint32_t));
-	wanted = (gg_index) {.memory = calloc(capacity, chunk_bytes),
-						 .bytes = capacity * chunk_bytes, .fail_at = fail_at};
-	source = (gg_copy_source) {
-		.rows = f.rows, .row_bytes = f.row_bytes, .chunk_rows = f.chunk_rows, .filled =
-			f.filled, .claimed = &f.claimed
+	wanted = (gg_index) {
+		.memory = calloc(capacity, chunk_bytes), .bytes = capacity * chunk_bytes, .fail_at = fail_at
 	};
-	CHECK_OK(gg_copy_start(&engine, &shape, &source, nthreads, &index, &copy), "gg_copy_start");
+	source = (gg_upload_source) {
+		.rows = f.rows, .row_bytes = f.row_bytes, .chunk_rows = f.chunk_rows, .filled = f.filled,
+		.claimed = &f.claimed
+	};
+	CHECK_OK(gg_row_upload_start(&engine, &shape, &source, nthreads, &index, &upload),
+			 "gg_row_upload_start");
 	for (int i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, fill, &f);
 	for (int i = 0; i < 3; i++)
 		pthread_join(threads[i], NULL);
-	gg_copy_drain(copy);
-	wait_for_end(copy);
-	status = gg_copy_stop(copy);
+	gg_row_upload_drain(upload);
+	wait_for_end(upload);
+	status = gg_row_upload_stop(upload);
 	CHECK(index == &wanted && wanted.creations == 1, "the index is the caller's");
 	check_created();
 	if (fail_at != 0)
 		CHECK(status.code == GG_EDEVICE, "the error is %d", status.code);
 	else
 	{
-		CHECK_OK(status, "gg_copy_stop");
+		CHECK_OK(status, "gg_row_upload_stop");
 		for (uint32_t c = 0; c < nchunks; c++)
 		{
 			bool		expected = c < capacity && f.filled[c] != 0;
 
-			if (gg_copy_done(copy, c) != expected ||
+			if (gg_row_upload_done(upload, c) != expected ||
 				(expected && memcmp(wanted.memory + c * chunk_bytes, f.rows + c * chunk_bytes,
 									chunk_bytes) != 0))
 				CHECK(false, "chunk %u of %u, %u on the device", c, nchunks, capacity);
@@ -185,31 +188,33 @@ run(uint32_t nchunks, uint32_t capacity, uint32_t skip, uint64_t fail_at, int nt
 			  (unsigned long long) wanted.written, (unsigned long long) done);
 	}
 	CHECK(!wanted.outside, "nothing is written past the end");
-	CHECK(wanted.most_inside <= (nthreads < GG_COPY_THREADS ? nthreads : GG_COPY_THREADS),
+	CHECK(wanted.most_inside <= (nthreads < GG_UPLOAD_THREADS ? nthreads : GG_UPLOAD_THREADS),
 		  "%d at a time", wanted.most_inside);
-	gg_copy_free(copy);
+	gg_row_upload_free(upload);
 	free(f.rows);
 	free(f.filled);
 	free(wanted.memory);
 }
 
 /* 200 chunks of ten rows, of which every other one is full: a hundred calls. */
-static gg_copy *
+static gg_row_upload *
 start_slow(long delay_ns, int nthreads, char **rows, gg_index **index)
 {
 	static uint32_t filled[200];
 	static uint64_t claimed = 200 * 10;
 	gg_shape	shape = {.capacity = 2000, .dim = 13};
-	gg_copy_source source = {.row_bytes = 52, .chunk_rows = 10, .filled = filled,
-							 .claimed = &claimed};
-	gg_copy    *copy;
+	gg_upload_source source = {
+		.row_bytes = 52, .chunk_rows = 10, .filled = filled, .claimed = &claimed
+	};
+	gg_row_upload *upload;
 
 	source.rows = *rows = calloc(2000, 52);
 	for (int i = 0; i < 200; i++)
 		filled[i] = i % 2;
 	wanted = (gg_index) {.memory = calloc(2000, 52), .bytes = 2000 * 52, .delay_ns = delay_ns};
-	CHECK_OK(gg_copy_start(&engine, &shape, &source, nthreads, index, &copy), "gg_copy_start");
-	return copy;
+	CHECK_OK(gg_row_upload_start(&engine, &shape, &source, nthreads, index, &upload),
+			 "gg_row_upload_start");
+	return upload;
 }
 
 /* Ended in the middle: at once, and what is said to be there is. */
@@ -218,20 +223,21 @@ stop_early(void)
 {
 	gg_index   *index;
 	char	   *rows;
-	gg_copy    *copy = start_slow(20000000, 2, &rows, &index);
+	gg_row_upload *upload = start_slow(20000000, 2, &rows, &index);
 	double		start = harness_now();
 	uint64_t	done = 0;
 
-	CHECK_OK(gg_copy_stop(copy), "gg_copy_stop");
+	CHECK_OK(gg_row_upload_stop(upload), "gg_row_upload_stop");
 	CHECK(harness_now() - start < 0.25, "stopped after %.3f s", harness_now() - start);
 	for (uint32_t c = 0; c < 200; c++)
-		done += gg_copy_done(copy, c);
+		done += gg_row_upload_done(upload, c);
 	check_created();
 	CHECK(wanted.written == done * 520, "%llu bytes for %llu chunks",
 		  (unsigned long long) wanted.written, (unsigned long long) done);
-	CHECK(!gg_copy_done(copy, 200) && !gg_copy_done(copy, 0xFFFFFFFFu), "no chunk behind the last");
-	gg_copy_free(copy);
-	gg_copy_free(NULL);
+	CHECK(!gg_row_upload_done(upload, 200) && !gg_row_upload_done(upload, 0xFFFFFFFFu),
+		  "no chunk behind the last");
+	gg_row_upload_free(upload);
+	gg_row_upload_free(NULL);
 	free(rows);
 	free(wanted.memory);
 }
@@ -243,36 +249,40 @@ side_by_side(void)
 	gg_index   *index;
 	char	   *rows;
 	double		start = harness_now();
-	gg_copy    *copy = start_slow(5000000, 4, &rows, &index);
+	gg_row_upload *upload = start_slow(5000000, 4, &rows, &index);
 
-	gg_copy_drain(copy);
-	wait_for_end(copy);
-	CHECK_OK(gg_copy_stop(copy), "gg_copy_stop");
+	gg_row_upload_drain(upload);
+	wait_for_end(upload);
+	CHECK_OK(gg_row_upload_stop(upload), "gg_row_upload_stop");
 	check_created();
 	CHECK(wanted.written == 100 * 520, "all of it");
 	CHECK(wanted.most_inside == 4, "%d at a time", wanted.most_inside);
-	CHECK(gg_copy_seconds(copy) >= 0.125 - 0.01 && gg_copy_seconds(copy) <= harness_now() - start,
-		  "%.3f s", gg_copy_seconds(copy));
-	CHECK(gg_copy_open_seconds(copy) >= 0, "%.3f s to open", gg_copy_open_seconds(copy));
-	gg_copy_free(copy);
+	CHECK(gg_row_upload_seconds(upload) >= 0.125 - 0.01 &&
+		  gg_row_upload_seconds(upload) <= harness_now() - start,
+		  "%.3f s", gg_row_upload_seconds(upload));
+	CHECK(gg_row_upload_open_seconds(upload) >= 0, "%.3f s to open",
+		  gg_row_upload_open_seconds(upload));
+	gg_row_upload_free(upload);
 	free(rows);
 	free(wanted.memory);
 }
 
 /* One chunk, which is full. */
-static gg_copy *
+static gg_row_upload *
 start_one(gg_index **index)
 {
 	static const uint32_t filled[1] = {10};
 	static const uint64_t claimed = 10;
 	static const char rows[10 * 52];
 	const gg_shape shape = {.capacity = 10, .dim = 13};
-	const gg_copy_source source = {.rows = rows, .row_bytes = 52, .chunk_rows = 10,
-								   .filled = filled, .claimed = &claimed};
-	gg_copy    *copy;
+	const gg_upload_source source = {
+		.rows = rows, .row_bytes = 52, .chunk_rows = 10, .filled = filled, .claimed = &claimed
+	};
+	gg_row_upload *upload;
 
-	CHECK_OK(gg_copy_start(&engine, &shape, &source, 4, index, &copy), "gg_copy_start");
-	return copy;
+	CHECK_OK(gg_row_upload_start(&engine, &shape, &source, 4, index, &upload),
+			 "gg_row_upload_start");
+	return upload;
 }
 
 /* No index to be had: said at the end, and nothing is written. */
@@ -280,34 +290,31 @@ static void
 no_room(void)
 {
 	gg_index   *index = &wanted;
-	gg_copy    *copy;
+	gg_row_upload *upload;
 
 	wanted = (gg_index) {.no_room = true};
-	copy = start_one(&index);
-	wait_for_end(copy);
-	CHECK(gg_copy_stop(copy).code == GG_EDEVICE_MEMORY, "the engine's error");
+	upload = start_one(&index);
+	wait_for_end(upload);
+	CHECK(gg_row_upload_stop(upload).code == GG_EDEVICE_MEMORY, "the engine's error");
 	CHECK(index == NULL && wanted.creations == 1 && wanted.calls == 0,
 		  "nothing more was asked of the engine");
-	gg_copy_free(copy);
+	gg_row_upload_free(upload);
 }
 
-/*
- * Ended before the index is there, or freed without being ended: the index is the caller's all the
- * same.
- */
+/* Ended before the index is there, or freed without being ended: the index is the caller's. */
 static void
 stop_before_open(void)
 {
 	gg_index   *index;
-	gg_copy    *copy;
+	gg_row_upload *upload;
 
 	for (int stop = 0; stop < 2; stop++)
 	{
 		wanted = (gg_index) {.create_ns = 50000000};
-		copy = start_one(&index);
+		upload = start_one(&index);
 		if (stop)
-			CHECK_OK(gg_copy_stop(copy), "gg_copy_stop");
-		gg_copy_free(copy);
+			CHECK_OK(gg_row_upload_stop(upload), "gg_row_upload_stop");
+		gg_row_upload_free(upload);
 		check_created();
 		CHECK(index == &wanted && wanted.calls == 0, "created, and nothing was copied");
 	}
@@ -318,7 +325,7 @@ main(void)
 {
 	uint32_t	many = harness_size(2000, 10);
 
-	for (int threads = 1; threads <= 2 * GG_COPY_THREADS; threads *= 4)
+	for (int threads = 1; threads <= 2 * GG_UPLOAD_THREADS; threads *= 4)
 	{
 		run(1, 1, 0, 0, threads);
 		run(many, many, 0, 0, threads);

@@ -15,7 +15,6 @@ use Residency;
 
 my $node = service_node('chunks', conf => <<CONF);
 gpugraph.load_workers = 8
-gpugraph.load_reader_pages = 8
 gpugraph.autoprewarm = off
 CONF
 unserved { make_items($node, 4000, 16); };
@@ -24,7 +23,7 @@ my $loaders = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'gpugr
 
 # readers rest half-way, and then wait for a lock with their chunks in hand
 $node->safe_psql('postgres',
-	"SET gpugraph.fault = load_stall; SET enable_seqscan = off;
+	"SET gpugraph.fault = load_readers; SET enable_seqscan = off;
 	SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 3");
 ok(defined wait_for(sub { return $node->safe_psql('postgres', $loaders) == 8; }), 'eight loaders');
 my $locker = start_psql($node, 'BEGIN', 'ALTER INDEX items_idx SET (graph_degree = 31)',

@@ -62,10 +62,10 @@ sub all_end
 # query of somebody else.
 sub meet
 {
-	my ($what, $waiter, $statement) = @_;
+	my ($what, $waiter, $statement, $fault) = @_;
 
 	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
-	my $waiting = start_psql($node, 'SET gpugraph.fault = load_stall', @$waiter);
+	my $waiting = start_psql($node, 'SET gpugraph.fault = ' . ($fault // 'load_stall'), @$waiter);
 	is(wait_for_state($node, 'loading'), 'loading', "$what: a load is under way");
 	my $changing;
 	unserved { $changing = start_psql($node, $statement); };
@@ -91,14 +91,11 @@ for my $who (sort keys %waiters)
 }
 
 # ---- several readers, of which each may be the one that queues
-$node->append_conf('postgresql.conf', 'gpugraph.load_reader_pages = 16');
-$node->reload;
 for my $who (sort keys %waiters)
 {
-	meet("$who, several readers and REINDEX INDEX", $waiters{$who}, 'REINDEX INDEX items_idx');
+	meet("$who, several readers and REINDEX INDEX", $waiters{$who}, 'REINDEX INDEX items_idx',
+		'load_readers');
 }
-$node->append_conf('postgresql.conf', 'gpugraph.load_reader_pages = 20000');
-$node->reload;
 
 # ---- whoever waits must not be the one that keeps the loader out
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");

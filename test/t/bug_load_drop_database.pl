@@ -11,7 +11,7 @@ use Time::HiRes qw(usleep);
 use Gpugraph;
 use Residency;
 
-my $node = service_node('drop_database', conf => "gpugraph.load_reader_pages = 16\n");
+my $node = service_node('drop_database');
 make_items($node, 4000, 16);
 $node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
 
@@ -22,7 +22,7 @@ sub load_for_ever
 	my ($what) = @_;
 
 	$node->safe_psql('other',
-		"SET gpugraph.fault = load_stall; SET enable_seqscan = off;
+		"SET gpugraph.fault = load_readers; SET enable_seqscan = off;
 		SELECT count(*)
 		FROM (SELECT id FROM items
 		ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10) s");

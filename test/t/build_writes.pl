@@ -311,7 +311,8 @@ $node->safe_psql('postgres', "UPDATE pg_class SET reltuples = -1 WHERE relname =
 for my $workers (0, 4)
 {
 	build_once("little memory, $workers workers", 'folded',
-		"SET maintenance_work_mem = '1MB'; SET max_parallel_maintenance_workers = $workers;
+		"SET gpugraph.engine = cpu; SET maintenance_work_mem = '1MB';
+		SET max_parallel_maintenance_workers = $workers;
 		CREATE INDEX folded ON copies USING gpugraph (val vector_l2_ops)");
 	holds_all("little memory, $workers workers", 'copies', 'folded', 1);
 	$node->safe_psql('postgres', 'DROP INDEX folded');

@@ -25,8 +25,12 @@ DO $$
 BEGIN
 	FOR i IN 1 .. 20000 LOOP
 		PERFORM pg_stat_clear_snapshot();
-		INSERT INTO samples (phase, done, total) SELECT phase, tuples_done, tuples_total
-			FROM pg_stat_progress_create_index;
+		-- phases that write or sync pages count blocks
+		INSERT INTO samples (phase, done, total)
+			SELECT phase, CASE WHEN pages THEN blocks_done ELSE tuples_done END,
+				CASE WHEN pages THEN blocks_total ELSE tuples_total END
+			FROM pg_stat_progress_create_index,
+				LATERAL (SELECT phase ~ 'writing|syncing' AS pages) p;
 		EXIT WHEN i > 200 AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index);
 		PERFORM pg_sleep(0.005);
 	END LOOP;
@@ -56,9 +60,9 @@ SQL
 	}
 	ok($seen{'finding first neighbors'} || $seen{'refining neighbors'},
 		"$workers workers: the graph phases are shown");
-	my @known = ('initializing', 'loading vectors', 'folding equal vectors',
+	my @known = ('initializing', 'loading vectors', 'removing duplicates',
 		'copying vectors to the device', 'writing vectors',
-		'finding first neighbors', 'refining neighbors', 'reordering the graph',
+		'finding first neighbors', 'refining neighbors', 'selecting edges',
 		'connecting the graph', 'writing index', 'syncing index');
 	my %rank = map { $known[$_] => $_ } 0 .. $#known;
 	is(join(', ', grep { !defined $rank{$_} } @order), '',

@@ -10,10 +10,8 @@ use Time::HiRes qw(time usleep);
 use Gpugraph;
 use Residency;
 
-# 24 pages are worth a reader here, not 20000; they are read in units of 3. Lists long enough for
-# all of ten among so many rows.
-my $node = service_node('readers',
-	conf => "gpugraph.load_reader_pages = 24\ngpugraph.itopk_size = 300\n");
+# Lists long enough for all of ten among so many rows.
+my $node = service_node('readers', conf => "gpugraph.itopk_size = 300\n");
 unserved {
 	make_items($node, 12000, 16);
 	$node->safe_psql('postgres', <<'SQL');
@@ -64,7 +62,8 @@ sub stalled_load
 	my ($session, $n) = @_;
 	my @pids;
 
-	$$session = start_psql($node, 'SET gpugraph.fault = load_stall', $prewarm);
+	$$session = start_psql($node, 'SET gpugraph.fault = load_readers',
+		'SET gpugraph.engine = cuda', $prewarm);
 	wait_for(
 		sub {
 			@pids = split /\n/, $node->safe_psql('postgres',
@@ -109,7 +108,8 @@ for my $n (1, 2, 4)
 	my @pids = stalled_load(\$session, $n);
 	is(scalar(@pids), $n, "$n readers");
 	is(finish_psql($session), '', "$n readers: it is loaded");
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('wide_idx')");
+	$node->safe_psql('postgres',
+		"SET gpugraph.fault = load_readers; SELECT gpugraph_prewarm('wide_idx')");
 	my $answers = device_answers();
 	$by_one //= $answers;
 	is($answers, $by_one, "$n readers: the same answers");
@@ -132,7 +132,7 @@ cmp_ok(of_index($node, 'delta_pages', 'wide_idx'), '>', 100, 'and that of the lo
 	$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 	is(($node->psql('postgres',
 		($limited ? 'SET transaction_timeout = 0; ' : '')
-		. "SET gpugraph.fault = load_stall; $prewarm"))[0], 0,
+		. "SET gpugraph.fault = load_readers; $prewarm"))[0], 0,
 		'a load may take longer than a transaction');
 	$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET transaction_timeout') if $limited;
 }

@@ -1,0 +1,262 @@
+/*
+ * indexes.c
+ *		gpugraph_get_index(): the row of one index in the view gpugraph_indexes.
+ *
+ * The view is what a monitoring system polls, so it neither waits for a lock nor fails because of
+ * one index.  Locks are only asked for, never waited for.  What needs the index's pages is NULL
+ * where DDL has the index or its table for itself.  An error in reading the pages becomes a hint.
+ *
+ * Everybody may see an index's size, its state in the service, and how many queries were answered
+ * where, as with PostgreSQL's own views.  What the index holds is for those who may ask
+ * gpugraph_index_info().
+ */
+#include "service/service.h"
+
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/index.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/lsyscache.h"
+#include "utils/resowner.h"
+
+#define INDEXES_COLUMNS		12
+
+/*
+ * Rows of the delta from which a hint asks for a REINDEX, if they are also more than this share of
+ * all rows.  A scan measures each of them: 10,000 rows of 768 dimensions are 30 MB.
+ */
+#define HINT_DELTA_ROWS		10000
+#define HINT_DELTA_SHARE	0.1
+
+/* What the pages of an index say. */
+typedef struct Contents
+{
+	int64		bytes;			/* -1: not known */
+	bool		known;			/* all of the following */
+	int64		rows;			/* of segments and delta, dead ones included */
+	int64		delta_rows;
+	int64		dead_rows;
+	int			segments;
+	gg_element	element;
+	char	   *error;			/* why the pages could not be read; else NULL */
+	bool		reindex;		/* a REINDEX mends that */
+} Contents;
+
+/*
+ * All delta pages but the last are full.  VACUUM may cut the delta's front, and the last page with
+ * it once there are later ones, after the directory was read: then the page counts as full, too.
+ */
+static int64
+DeltaRows(Relation index, const GgMetaPageData *meta)
+{
+	uint32		per_page;
+	uint32		number = meta->delta_first + meta->delta_pages - 1;
+	int64		rows;
+	GgArray		array;
+	BlockNumber blkno;
+
+	if (meta->delta_pages == 0)
+		return 0;
+	per_page = GgDeltaRowsPerPage(meta);
+	rows = (int64) (meta->delta_pages / GgDeltaPagesPerRow(meta)) * per_page;
+	if (per_page == 1)
+		return rows;
+
+	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+	blkno = GgArrayBlock(&array, number);
+	if (BlockNumberIsValid(blkno))
+	{
+		Buffer		buffer = ReadBuffer(index, blkno);
+		Page		page = BufferGetPage(buffer);
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		if (GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number))
+			rows -= per_page - GgDeltaRowCount(index, meta, buffer);
+		UnlockReleaseBuffer(buffer);
+	}
+	return rows;
+}
+
+static void
+ReadContents(Relation index, Contents *contents)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+
+	GgReadMeta(index, meta);
+	contents->delta_rows = DeltaRows(index, meta);
+	contents->rows = contents->delta_rows;
+	contents->dead_rows = meta->delta_dead;
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		contents->rows += meta->segments[i].rows;
+		contents->dead_rows += meta->segments[i].dead;
+	}
+	contents->segments = meta->nsegments;
+	contents->element = (gg_element) meta->element;
+	contents->known = true;
+	pfree(meta);
+}
+
+/*
+ * ReadContents() in a subtransaction, which gives back locks and pins after an error.  A request to
+ * end the statement is no error of the index.
+ */
+static void
+TryContents(Relation index, Contents *contents)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		ReadContents(index, contents);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		RollbackAndReleaseCurrentSubTransaction();
+		CurrentResourceOwner = owner;
+		if (ERRCODE_TO_CATEGORY(error->sqlerrcode) == ERRCODE_OPERATOR_INTERVENTION)
+			ReThrowError(error);
+		FlushErrorState();
+		contents->error = error->message;
+		contents->reindex = error->sqlerrcode == ERRCODE_INDEX_CORRUPTED ||
+			error->sqlerrcode == ERRCODE_DATA_CORRUPTED ||
+			error->sqlerrcode == ERRCODE_FEATURE_NOT_SUPPORTED;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+}
+
+/* Can this session read the pages, and may its user know what is in them? */
+static bool
+IsReadable(Relation index)
+{
+	Oid			user = GetUserId();
+
+	if (!index->rd_index->indisready || RELATION_IS_OTHER_TEMP(index) ||
+		(RecoveryInProgress() && !RelationIsPermanent(index)))
+		return false;
+	return GgMayMaintain(index->rd_index->indrelid, user) ||
+		has_privs_of_role(user, ROLE_PG_STAT_SCAN_TABLES);
+}
+
+/*
+ * Ask for the locks of a query, table before index as everybody does, and read what one may.  Both
+ * locks are given back at once: the view holds nobody up either.
+ */
+static void
+LookInto(Oid indexoid, Oid heapoid, Contents *contents)
+{
+	Relation	index;
+
+	if (!ConditionalLockRelationOid(heapoid, AccessShareLock))
+		return;
+	if (ConditionalLockRelationOid(indexoid, AccessShareLock))
+	{
+		index = try_relation_open(indexoid, NoLock);
+		if (index != NULL && GgIsGpugraph(index))
+		{
+			contents->bytes = DatumGetInt64(DirectFunctionCall2(pg_relation_size,
+																ObjectIdGetDatum(indexoid),
+																CStringGetTextDatum("main")));
+			if (IsReadable(index))
+				TryContents(index, contents);
+		}
+		if (index != NULL)
+			relation_close(index, NoLock);
+		UnlockRelationOid(indexoid, AccessShareLock);
+	}
+	UnlockRelationOid(heapoid, AccessShareLock);
+}
+
+/* The one thing that should be done first; NULL when there is nothing to do. */
+static const char *
+Hint(bool valid, const Contents *contents, const GgIndexStat *stat)
+{
+	if (!valid)
+		return "The index is not valid: unless it is being built now, DROP it, or REINDEX INDEX.";
+	if (contents->error != NULL)
+		return psprintf(contents->reindex ? "REINDEX INDEX: %s." : "The index cannot be read: %s.",
+						contents->error);
+	if (contents->known && contents->delta_rows >= HINT_DELTA_ROWS &&
+		contents->delta_rows > HINT_DELTA_SHARE * contents->rows)
+		return psprintf("REINDEX INDEX CONCURRENTLY: every query measures the " INT64_FORMAT
+						" rows that were inserted since the last build.", contents->delta_rows);
+	if (contents->known && contents->segments > 1)
+		return psprintf("REINDEX INDEX CONCURRENTLY with more maintenance_work_mem: every query"
+						" searches each of %d segments.", contents->segments);
+	if (!stat->up || stat->missed == 0)
+		return NULL;
+	if (stat->state == NULL)
+		return "The CPU answers, as the index is not on a GPU: call gpugraph_prewarm().";
+	if (stat->failure != GG_REASON_NONE)
+		return psprintf("The CPU answers. %s See last_error in gpugraph_stat_index.",
+						GgReasonText(stat->failure));
+	return NULL;
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_get_index);
+
+/* A row of NULLs for what is no gpugraph index: it may have been dropped a moment ago. */
+Datum
+gpugraph_get_index(PG_FUNCTION_ARGS)
+{
+	Oid			indexoid = PG_GETARG_OID(0);
+	bool		valid = PG_GETARG_BOOL(1);
+	Oid			heapoid = get_rel_relkind(indexoid) == RELKIND_INDEX ?
+		IndexGetRelation(indexoid, true) : InvalidOid;
+	Contents	contents = {.bytes = -1};
+	GgIndexStat stat;
+	const char *hint;
+	TupleDesc	tupdesc;
+	Datum		values[INDEXES_COLUMNS];
+	bool		nulls[INDEXES_COLUMNS] = {0};
+	int			c = 0;
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+
+	if (OidIsValid(heapoid))
+		LookInto(indexoid, heapoid, &contents);
+	GgStatOfIndex(indexoid, &stat);
+	hint = Hint(valid, &contents, &stat);
+
+	nulls[c] = contents.bytes < 0;
+	values[c++] = Int64GetDatum(contents.bytes);
+	for (int i = c; i < c + 6; i++)
+		nulls[i] = !contents.known;
+	values[c++] = Int64GetDatum(contents.rows);
+	values[c++] = Int64GetDatum(contents.delta_rows);
+	values[c++] = Float8GetDatum((double) contents.delta_rows / Max(contents.rows, 1));
+	values[c++] = Int64GetDatum(contents.dead_rows);
+	values[c++] = Int32GetDatum(contents.segments);
+	values[c++] = CStringGetTextDatum(contents.element == GG_ELEMENT_F16 ? "float16" : "float32");
+	nulls[c] = stat.state == NULL;
+	values[c++] = Int32GetDatum(stat.device);
+	values[c++] = CStringGetTextDatum(stat.state != NULL ? stat.state : "cpu");
+	nulls[c] = nulls[c + 1] = !stat.counted;
+	values[c++] = Int64GetDatum((int64) stat.queries_gpu);
+	values[c++] = Int64GetDatum((int64) stat.queries_cpu);
+	nulls[c] = hint == NULL;
+	values[c] = hint != NULL ? CStringGetTextDatum(hint) : (Datum) 0;
+	c++;
+	Assert(c == INDEXES_COLUMNS);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
+}

@@ -1,0 +1,37 @@
+/*
+ * deduplicate.h
+ *		Equal rows become one node; gaps between the rows are closed.
+ */
+#ifndef GG_DEDUPLICATE_H
+#define GG_DEDUPLICATE_H
+
+#include "build/area.h"
+
+/* Bytes that a row takes beside itself and its TID: two slots of the first table, a duplicate. */
+#define GG_DEDUPLICATE_ROW_BYTES	(2 * sizeof(pg_atomic_uint64) + sizeof(GgDuplicate))
+
+/* Decide how large the first table is, for so many rows of a heap. */
+extern void GgPlanTables(GgArea *area, Relation heap, double rows);
+
+/*
+ * The row of the area that equals this one, which is the newest of its process; itself when it
+ * differs from all.
+ */
+extern uint32 GgFindEqualRow(GgArea *area, uint32 row);
+
+/* False when there is no room for one more duplicate in this segment. */
+extern bool GgAddDuplicate(GgArea *area, ItemPointer tid, uint32 row);
+
+/*
+ * Close the gaps that the participants left.  Rows are then 0 .. area->nodes - 1, and with their
+ * duplicates area->nrows.
+ */
+extern void GgCloseGaps(GgArea *area);
+
+/* Sort TIDs by node.  NULL when all rows differ, else nodes + 1 numbers of first TIDs. */
+extern uint32 *GgSortTids(GgArea *area);
+
+/* The leader empties the tables for another round, or (last) gives back their memory. */
+extern void GgResetTables(GgArea *area, bool last);
+
+#endif							/* GG_DEDUPLICATE_H */

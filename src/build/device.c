@@ -1,0 +1,240 @@
+/*
+ * device.c
+ *		The device's part of CREATE INDEX: rows go there during the scan, and the finished segment
+ *		goes to the GPU service.
+ */
+#include "build/device.h"
+#include "build/progress.h"
+#include "service/service.h"
+
+/* Bytes copied between two looks for interrupts. */
+#define COPY_SLICE			((uint64) 32 * 1024 * 1024)
+
+/* How often the leader looks whether the threads have ended. */
+#define LOOK_US				500
+
+/* ---- rows ----------------------------------------------------------------------- */
+
+void
+GgAbandonUpload(GgBuildDevice *device, const gg_status *why)
+{
+	if (why != NULL)
+		ereport(DEBUG1,
+				(errmsg_internal("gpugraph rows are not copied during the scan: %s",
+								 why->message)));
+	gg_row_upload_free(device->upload);
+	device->upload = NULL;
+	if (device->index != NULL)
+		device->engine->index_close(device->index);
+	device->index = NULL;
+}
+
+/*
+ * The index is made for as many rows as are expected.  Where these are too few, or the device has
+ * no room, GgCompleteUpload() goes another way.
+ */
+void
+GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta,
+			  double expected, int participants)
+{
+	const gg_engine *engine = device->engine;
+	const GgAreaShared *shared = area->shared;
+	gg_upload_source source;
+	gg_shape	shape = {
+		.dim = meta->dimensions, .element = meta->element, .metric = meta->metric
+	};
+	gg_status	status;
+
+	if (!device->apart || engine->build_index == NULL || engine->index_create == NULL ||
+		area->base == NULL)
+		return;
+
+	/* a little more than is to be expected, in whole chunks */
+	shape.capacity = (uint32) Min(expected * 1.05, shared->limit);
+	shape.capacity = Min(shape.capacity / shared->chunk_rows + 2,
+						 shared->limit / shared->chunk_rows) * shared->chunk_rows;
+	device->capacity = shape.capacity;
+	source.rows = area->rows;
+	source.row_bytes = shared->row_bytes;
+	source.chunk_rows = shared->chunk_rows;
+	source.filled = (const volatile uint32_t *) area->filled;
+	source.claimed = (const volatile uint64_t *) area->next_chunk;
+	/* a thread takes a processor only while there is something to be copied */
+	status = gg_row_upload_start(engine, &shape, &source, participants, &device->index,
+								 &device->upload);
+	if (status.code != GG_OK)
+		GgAbandonUpload(device, &status);
+}
+
+void
+GgDrainUpload(GgBuildDevice *device)
+{
+	instr_time	start;
+	gg_status	status;
+
+	if (device->upload == NULL)
+		return;
+	INSTR_TIME_SET_CURRENT(start);
+	gg_row_upload_drain(device->upload);
+	while (!gg_row_upload_ended(device->upload))
+	{
+		GgCheckInterrupts();
+		pg_usleep(LOOK_US);
+	}
+	status = gg_row_upload_stop(device->upload);
+	device->open_s += gg_row_upload_open_seconds(device->upload);
+	device->copy_s += gg_row_upload_seconds(device->upload);
+	if (status.code != GG_OK)
+		GgAbandonUpload(device, &status);
+	device->late_s += GgSecondsSince(start);
+}
+
+/* Rows first .. n - 1 to the device, by this process. */
+static gg_status
+CopyRows(GgBuildDevice *device, const GgArea *area, uint32 first, uint32 n)
+{
+	Size		row_bytes = area->shared->row_bytes;
+	gg_status	status = {.code = GG_OK};
+	uint64		offset = first * row_bytes;
+	uint64		end = n * row_bytes;
+
+	while (offset < end && status.code == GG_OK)
+	{
+		uint64		bytes = Min(end - offset, COPY_SLICE);
+
+		GgCheckInterrupts();
+		status = device->engine->index_write(device->index, GG_PART_ROWS, offset,
+											 area->rows + offset, bytes);
+		offset += bytes;
+		GgReportTuples((int64) (offset / row_bytes));
+	}
+	return status;
+}
+
+/* The chunks of n rows that the threads did not copy: those with gaps, and what came last. */
+static gg_status
+CopyRest(GgBuildDevice *device, const GgArea *area, uint32 n)
+{
+	uint32		chunk_rows = area->shared->chunk_rows;
+	gg_status	status = {.code = GG_OK};
+
+	for (uint64 first = 0; first < n && status.code == GG_OK; first += chunk_rows)
+		if (!gg_row_upload_done(device->upload, first / chunk_rows))
+			status = CopyRows(device, area, (uint32) first, (uint32) Min(first + chunk_rows, n));
+	return status;
+}
+
+/* What is there is too small: all rows again, into an index that is not. */
+static gg_status
+CopyAll(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta)
+{
+	gg_shape	shape = {
+		.capacity = area->nodes, .dim = meta->dimensions, .element = meta->element,
+		.metric = meta->metric
+	};
+	gg_status	status;
+	sigset_t	before;
+
+	GgAbandonUpload(device, NULL);
+	GgBlockSignals(&before);
+	status = device->engine->index_create(&shape, &device->index);
+	GgRestoreSignals(&before);
+	if (status.code == GG_OK)
+		status = CopyRows(device, area, 0, area->nodes);
+	return status;
+}
+
+bool
+GgCompleteUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta)
+{
+	gg_status	status;
+	instr_time	start;
+	double		seconds;
+
+	if (device->upload == NULL)
+		return false;
+	INSTR_TIME_SET_CURRENT(start);
+	if (area->nodes > device->capacity)
+		status = CopyAll(device, area, meta);
+	else
+		status = CopyRest(device, area, area->nodes);
+	seconds = GgSecondsSince(start);
+	device->copy_s += seconds;
+	device->late_s += seconds;
+	if (status.code != GG_OK)
+	{
+		ereport(DEBUG1,
+				(errmsg_internal("gpugraph rows are copied again for the build: %s",
+								 status.message)));
+		GgAbandonUpload(device, NULL);
+		return false;
+	}
+	return true;
+}
+
+/* ---- hand-over -------------------------------------------------------------------- */
+
+static void
+HandOverPart(GgBuildDevice *device, gg_part part, const void *data, uint64 bytes, uint64 *pages,
+			 GgHandedOver told, void *arg)
+{
+	for (uint64 offset = 0; offset < bytes; offset += COPY_SLICE)
+	{
+		uint64		piece = Min(bytes - offset, COPY_SLICE);
+
+		GgCheckInterrupts();
+		GgLoadWrite(device->load, 0, part, offset, (const char *) data + offset, piece);
+		*pages += GgArrayPages(piece);
+		told(arg, part == GG_PART_ROWS ? offset + piece : 0, *pages);
+	}
+}
+
+/*
+ * The first query then finds the segment on the device, and nothing is read back.  The leader
+ * hands it over while workers write and log, which WAL's locks make them do one after the other.
+ * Of several segments only the last is still in memory: then the first query asks for a load.
+ * Where the service has no room or fails, the index is as good.  Where the build fails, the load
+ * goes with its transaction.
+ */
+void
+GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta, const GgArea *area,
+		   const gg_graph *graph, const GgPivotEntry *pivots, GgHandedOver told, void *arg)
+{
+	const GgSegment *segment = &meta->segments[0];
+	uint64		row_bytes = segment->nodes * GgRowBytes(meta);
+	uint64		edge_bytes = (uint64) segment->nodes * meta->graph_degree * sizeof(uint32);
+	uint64		pivot_bytes = (uint64) segment->npivots * sizeof(GgPivotEntry);
+	uint64		pages = 0;
+	GgReason	reason;
+	instr_time	start;
+
+	if (meta->nsegments != 1 || gg_engine_setting == GG_ENGINE_CPU)
+		return;
+	INSTR_TIME_SET_CURRENT(start);
+	device->load = GgLoadBegin(index, meta, &reason);
+	if (device->load == NULL)
+	{
+		ereport(DEBUG1,
+				(errmsg_internal("gpugraph index is not handed over: %s", GgReasonText(reason))));
+		return;
+	}
+	GgEnterPhase(GG_BUILD_HAND_OVER, 0, GgArrayPages(row_bytes) + GgArrayPages(edge_bytes) +
+				 GgArrayPages(pivot_bytes));
+	HandOverPart(device, GG_PART_ROWS, area->rows, row_bytes, &pages, told, arg);
+	HandOverPart(device, GG_PART_ADJACENCY, graph->adjacency, edge_bytes, &pages, told, arg);
+	HandOverPart(device, GG_PART_PIVOTS, pivots, pivot_bytes, &pages, told, arg);
+	device->hand_over_s += GgSecondsSince(start);
+}
+
+void
+GgEndHandOver(GgBuildDevice *device)
+{
+	instr_time	start;
+
+	if (device->load == NULL)
+		return;
+	INSTR_TIME_SET_CURRENT(start);
+	(void) GgLoadEnd(device->load);
+	device->load = NULL;
+	device->hand_over_s += GgSecondsSince(start);
+}

@@ -1,0 +1,60 @@
+/*
+ * device.h
+ *		The device's part of CREATE INDEX: rows go there during the scan, and the finished segment
+ *		goes to the GPU service.
+ */
+#ifndef GG_BUILD_DEVICE_H
+#define GG_BUILD_DEVICE_H
+
+#include "build/area.h"
+#include "build/row_upload.h"
+
+typedef struct GgBuildDevice
+{
+	const gg_engine *engine;
+	bool		apart;			/* has memory and processors of its own, or plays that it has */
+
+	/* rows on their way while the scan goes on */
+	gg_row_upload *upload;		/* NULL: there is none */
+	gg_index   *index;			/* the upload's until that was stopped */
+	uint32		capacity;		/* rows that it can take */
+	double		open_s;			/* to open the device, beside the scan */
+	double		copy_s;			/* to copy */
+	double		late_s;			/* the part of it that the leader waited for after the scan */
+
+	/* the segment on its way to the service; NULL without one */
+	struct GgLoad *load;
+	double		hand_over_s;	/* of the leader's time */
+} GgBuildDevice;
+
+/*
+ * Begin to copy the rows of this round, of which so many are expected, if the engine can build from
+ * the device.
+ */
+extern void GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta,
+						  double expected, int participants);
+
+/* Wait until all full chunks are copied. */
+extern void GgDrainUpload(GgBuildDevice *device);
+
+/*
+ * Complete the device's rows after gaps were closed.  False when the graph must be built from host
+ * memory: the scan brought more rows than expected, or the device failed.
+ */
+extern bool GgCompleteUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta);
+
+/* End the upload and close the index there; why: the failure that is the cause, or NULL. */
+extern void GgAbandonUpload(GgBuildDevice *device, const gg_status *why);
+
+/*
+ * Give the service the segment, or do nothing where it has no room.  Says after each piece how many
+ * bytes of rows, and how many pages in all, are handed over.  End: the index is written.
+ */
+typedef void (*GgHandedOver) (void *arg, uint64 row_bytes, uint64 pages);
+
+extern void GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,
+					   const GgArea *area, const gg_graph *graph, const GgPivotEntry *pivots,
+					   GgHandedOver told, void *arg);
+extern void GgEndHandOver(GgBuildDevice *device);
+
+#endif							/* GG_BUILD_DEVICE_H */

@@ -1,0 +1,87 @@
+/*
+ * heap_scan.h
+ *		The heap scan of CREATE INDEX, by one process or several.
+ *
+ * A build goes in rounds, one per segment.  Participants fill the area until its limit is reached
+ * or the table has no more rows.  When no process fills it any more, the leader makes a segment
+ * of what is there.  The others write pages meanwhile.  Then the next round begins, or all is
+ * done.
+ */
+#ifndef GG_HEAP_SCAN_H
+#define GG_HEAP_SCAN_H
+
+#include "build/area.h"
+#include "build/memory.h"
+#include "storage/type.h"
+
+#include "access/parallel.h"
+#include "access/relscan.h"
+#include "nodes/execnodes.h"
+
+/* What all processes share about the scan. */
+typedef struct GgScanShared
+{
+	int			participants;	/* workers asked for, and the leader; 0: it is alone */
+	pg_atomic_uint64 rows_done; /* of all rounds */
+	ConditionVariable changed;	/* for the leader: workers stopped */
+	slock_t		mutex;			/* protects what follows, and the metapage's largest_length */
+	uint32		round;
+	bool		done;
+	int			nstopped;		/* workers that wait for the next round */
+	int			nscanned;		/* workers that have no more rows */
+	double		heap_rows;
+	bool		broken_hot_chain;
+} GgScanShared;
+
+/* One process's part in the scan. */
+typedef struct GgScan
+{
+	Relation	heap;
+	Relation	index;
+	IndexInfo  *indexInfo;
+	const GgOpclass *opclass;
+	GgMetaPageData *meta;
+	GgScanShared *shared;
+	GgArea	   *area;
+	GgSegmentWriter *writer;
+	MemoryContext tuple_context;	/* reset with every row */
+	uint32		uncounted;		/* rows that are not in shared->rows_done yet */
+
+	/* the leader's; plan is NULL in workers */
+	GgMemoryPlan *plan;
+	ParallelContext *pcxt;		/* NULL when it is alone */
+	uint32		full_chunks;	/* so many first chunks of the area are full */
+	void		(*segment_full) (void *arg);	/* a segment is full and the table goes on */
+	void	   *arg;
+} GgScan;
+
+extern void GgInitScanShared(GgScanShared *shared, int participants);
+
+/*
+ * Scan this process's part of the table.  The leader calls segment_full() on the way, which makes a
+ * segment, empties the area and calls GgBeginRound().
+ */
+extern void GgScanHeap(GgScan *scan, TableScanDesc parallel_scan);
+
+/* Begin a round: the leader's area is empty, and workers may go on. */
+extern void GgBeginRound(GgScan *scan, bool first);
+
+/*
+ * After GgScanHeap() the leader waits for the workers: whether any has more rows for a next round.
+ */
+extern bool GgWorkersGoOn(GgScan *scan);
+
+/* A worker has no part in the scan (any more): it shares the other work until all is done. */
+extern void GgLeaveScan(GgScan *scan, double heap_rows);
+extern void GgHelpToTheEnd(GgScan *scan);
+
+/* All is done: workers may end. */
+extern void GgEndScan(GgScan *scan);
+
+/*
+ * Write a range, if one is ready and fewer processes than that write; or give up the memory of one
+ * for the leader.
+ */
+extern bool GgShareWork(GgScan *scan, int writers);
+
+#endif							/* GG_HEAP_SCAN_H */

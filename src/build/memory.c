@@ -1,0 +1,147 @@
+/*
+ * memory.c
+ *		How many rows of a build go into one segment.
+ *
+ * Rows, TIDs, hashes, the graph and what the engine needs should fit in maintenance_work_mem.
+ * Where twice as much would do, or 64 MB, the build takes that.  Otherwise what was collected
+ * becomes a segment of its own and the scan goes on.  The index then has several segments, each
+ * as good, but a search walks each.  A NOTICE announces either.
+ */
+#include "build/memory.h"
+#include "build/deduplicate.h"
+
+#include "access/heapam.h"
+#include "access/tableam.h"
+#include "miscadmin.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/plancat.h"
+
+/* A segment never has fewer rows for want of memory: its graph would not be worth having. */
+#define MIN_SEGMENT_ROWS	1000
+
+/* Memory that a build may take whatever the setting: too little for a server to miss. */
+#define LEAST_BYTES			((uint64) 64 * 1024 * 1024)
+
+/* Heap pages looked at to learn how many rows a page has. */
+#define SAMPLE_PAGES		32
+
+/*
+ * Bytes that a segment of n rows takes at its peak, while the engine runs.  Removing duplicates
+ * before, and sharing the adjacency after, takes less than what the engine has not taken yet, or
+ * has given back.
+ */
+static uint64
+SegmentBytes(const GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 n)
+{
+	gg_dataset	data = {
+		.rows = NULL, .n = n, .dim = meta->dimensions, .element = meta->element,
+		.metric = meta->metric
+	};
+	gg_bytes	bytes;
+	gg_status	status = plan->engine->build_bytes(&data, &plan->params, &plan->control, &bytes);
+
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "estimating the memory of an index build");
+	return bytes.host +
+		(uint64) n * (GgRowBytes(meta) + sizeof(GgTidEntry) + GG_DEDUPLICATE_ROW_BYTES);
+}
+
+static uint32
+RowsThatFit(const GgMemoryPlan *plan, const GgMetaPageData *meta, uint64 budget)
+{
+	uint32		low = 1,
+				high = GG_MAX_NODES;
+
+	while (low < high)
+	{
+		uint32		mid = low + (high - low + 1) / 2;
+
+		if (SegmentBytes(plan, meta, mid) <= budget)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return low;
+}
+
+/*
+ * A setting that is a little too small is exceeded rather than answered with segments.  A table
+ * that needs several anyway keeps to it.  Where memory would make too many or too small segments,
+ * they are larger than memory allows.
+ */
+void
+GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta)
+{
+	uint64		setting = (uint64) maintenance_work_mem * 1024;
+	uint32		most = RowsThatFit(plan, meta, Max(2 * setting, LEAST_BYTES));
+
+	if (plan->expected > most)
+		most = RowsThatFit(plan, meta, Max(setting, LEAST_BYTES));
+	most = Max(most, MIN_SEGMENT_ROWS);
+	plan->most = Max(most, (uint32) Min(plan->expected / GG_MAX_BUILD_SEGMENTS + 1, GG_MAX_NODES));
+}
+
+void
+GgAnnounceSegments(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 rows)
+{
+	uint64		needed;
+
+	if (plan->segments_announced)
+		return;
+	plan->segments_announced = true;
+	needed = SegmentBytes(plan, meta, (uint32) Min(Max(plan->expected, rows), GG_MAX_NODES));
+	ereport(NOTICE,
+			(errmsg("gpugraph index no longer fits into maintenance_work_mem after %u rows", rows),
+			 errdetail("The index is built in several segments, and every search visits each."),
+			 errhint("Increase maintenance_work_mem to " UINT64_FORMAT " MB for a single segment.",
+					 needed / (1024 * 1024) + 1)));
+}
+
+void
+GgAnnounceMemory(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 nodes, uint32 rows)
+{
+	uint64		needed = SegmentBytes(plan, meta, nodes);
+
+	if (needed <= (uint64) maintenance_work_mem * 1024 || plan->memory_announced)
+		return;
+	plan->memory_announced = true;
+	ereport(NOTICE,
+			(errmsg("gpugraph index build takes more memory than maintenance_work_mem"),
+			 errdetail("A segment of %u rows takes " UINT64_FORMAT " MB; "
+					   "smaller ones would make searches slower.",
+					   rows, needed / (1024 * 1024) + 1),
+			 errhint("Increase maintenance_work_mem to " UINT64_FORMAT " MB.",
+					 needed / (1024 * 1024) + 1)));
+}
+
+/*
+ * The planner's estimate goes by the widths of columns when the table was never analyzed, and can
+ * be off by a factor of ten.  Line pointers on a few pages are better than that.
+ */
+double
+GgExpectedRows(Relation heap)
+{
+	BlockNumber pages = RelationGetNumberOfBlocks(heap);
+	double		tuples,
+				allvisfrac;
+	double		items = 0;
+
+	if (heap->rd_rel->reltuples >= 0 || heap->rd_tableam != GetHeapamTableAmRoutine() || pages == 0)
+	{
+		estimate_rel_size(heap, NULL, &pages, &tuples, &allvisfrac);
+		return tuples;
+	}
+	for (uint32 i = 0; i < SAMPLE_PAGES; i++)
+	{
+		BlockNumber blkno = (BlockNumber) ((uint64) pages * i / SAMPLE_PAGES);
+		Buffer		buffer = ReadBuffer(heap, blkno);
+		Page		page = BufferGetPage(buffer);
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		if (!PageIsNew(page))
+			for (OffsetNumber off = FirstOffsetNumber; off <= PageGetMaxOffsetNumber(page); off++)
+				items += ItemIdIsNormal(PageGetItemId(page, off));
+		UnlockReleaseBuffer(buffer);
+	}
+	return items / SAMPLE_PAGES * pages;
+}

@@ -1,0 +1,349 @@
+/*
+ * parallel.c
+ *		The processes of CREATE INDEX: how many there are, their begin and end, a worker.
+ */
+#include "build/build.h"
+#include "build/deduplicate.h"
+
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "miscadmin.h"
+#include "nodes/pathnodes.h"
+#include "optimizer/clauses.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/paths.h"
+#include "pgstat.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#define KEY_SHARED			UINT64CONST(0x6770677200000001)
+#define KEY_QUERY_TEXT		UINT64CONST(0x6770677200000002)
+#define KEY_WAL_USAGE		UINT64CONST(0x6770677200000003)
+#define KEY_BUFFER_USAGE	UINT64CONST(0x6770677200000004)
+
+/* Duplicates that a process claims at a time, where there is room for many. */
+#define MOST_DUPLICATES		1024
+
+/* Chunks of rows, or of duplicates, that each process finds in the smallest area. */
+#define LEAST_CHUNKS		8
+
+PGDLLEXPORT void gg_parallel_build_main(dsm_segment *segment, shm_toc *toc);
+
+/* ---- planning --------------------------------------------------------------------- */
+
+/* As plan_create_index_workers() sees it. */
+static bool
+IsParallelSafe(Relation index)
+{
+	PlannerInfo *root = makeNode(PlannerInfo);
+
+	root->glob = makeNode(PlannerGlobal);
+	return is_parallel_safe(root, (Node *) RelationGetIndexExpressions(index)) &&
+		is_parallel_safe(root, (Node *) RelationGetIndexPredicate(index));
+}
+
+/*
+ * How many workers to ask for.  The rules are those of plan_create_index_workers() but for the
+ * number.  That one grows with the logarithm of the heap's size, and does not see that most of
+ * the work lies in the TOAST table.  Here each process gets at least min_parallel_table_scan_size
+ * of both together, whose reading takes about as long as starting it.
+ */
+static int
+PlanWorkers(Relation heap, Relation index, uint32 dimensions)
+{
+	double		pages = RelationGetNumberOfBlocks(heap);
+	int			asked = RelationGetParallelWorkers(heap, -1);
+
+	if (!IsUnderPostmaster || max_parallel_maintenance_workers == 0 || IsInParallelMode() ||
+		heap->rd_rel->relpersistence == RELPERSISTENCE_TEMP ||
+		dimensions == 0 || !IsParallelSafe(index))
+		return 0;
+	if (asked != -1)
+		return Min(asked, max_parallel_maintenance_workers);
+	if (OidIsValid(heap->rd_rel->reltoastrelid))
+	{
+		Relation	toast = table_open(heap->rd_rel->reltoastrelid, AccessShareLock);
+
+		pages += RelationGetNumberOfBlocks(toast);
+		table_close(toast, AccessShareLock);
+	}
+	return (int) Min(max_parallel_maintenance_workers,
+					 pages / Max(min_parallel_table_scan_size, 1));
+}
+
+/*
+ * The area's size.  The limit is what maintenance_work_mem allows.  The capacity is more, so that
+ * the last of many segments can take what is left over.  Address space is all that it costs.
+ */
+static void
+PlanArea(GgParticipant *leader, const GgMemoryPlan *plan, int participants)
+{
+	GgAreaShared *shared = &leader->shared->area;
+	uint32		least = LEAST_CHUNKS * participants;
+	uint64		chunk;
+	uint64		capacity;
+
+	shared->row_bytes = GgRowBytes(&leader->shared->meta);
+	shared->graph_degree = leader->shared->meta.graph_degree;
+	chunk = Max(GG_CHUNK_BYTES / shared->row_bytes, 1);
+	/* small areas have smaller chunks, or one process would claim all */
+	chunk = Max(Min(chunk, plan->most / least), 1);
+	capacity = Max(plan->most, Min(plan->expected * 8 + 1000000, GG_MAX_NODES));
+	shared->chunk_rows = (uint32) chunk;
+	shared->chunk_duplicates = Max(Min(MOST_DUPLICATES, plan->most / least), 1);
+	shared->limit = (uint32) (plan->most / chunk * chunk);
+	shared->capacity = (uint32) (capacity / chunk * chunk);
+	GgPlanTables(&leader->area, leader->scan.heap, Min(plan->expected, plan->most));
+}
+
+/* ---- the leader --------------------------------------------------------------------- */
+
+/* The table scan's part of the shared memory lies behind ours. */
+static ParallelTableScanDesc
+SharedScan(GgBuildShared *shared)
+{
+	return (ParallelTableScanDesc) ((char *) shared + BUFFERALIGN(sizeof(GgBuildShared)));
+}
+
+/* Let a process's parts know each other. */
+static void
+Connect(GgParticipant *process, GgBuildShared *shared, Relation heap, Relation index,
+		IndexInfo *indexInfo)
+{
+	process->shared = shared;
+	process->area.shared = &shared->area;
+	process->area.context = CurrentMemoryContext;
+	process->scan.heap = heap;
+	process->scan.index = index;
+	process->scan.indexInfo = indexInfo;
+	process->scan.opclass = GgIndexOpclass(index);
+	process->scan.meta = &shared->meta;
+	process->scan.shared = &shared->scan;
+	process->scan.area = &process->area;
+	process->scan.writer = &process->writer;
+	process->scan.tuple_context = AllocSetContextCreate(CurrentMemoryContext,
+														"gpugraph build tuple",
+														ALLOCSET_DEFAULT_SIZES);
+	GgBeginWriter(&process->writer, index, &shared->meta, &shared->writer, CurrentMemoryContext);
+}
+
+/* A shared area lies where it lies. */
+static void
+SetArrays(GgParticipant *process)
+{
+	process->writer.data[GG_KIND_VECTORS] = process->area.rows;
+	process->writer.data[GG_KIND_TIDS] = process->area.tids;
+	process->writer.data[GG_KIND_ADJACENCY] = process->area.adjacency;
+}
+
+static void
+InitShared(GgBuildShared *shared, Relation heap, Relation index, bool concurrent,
+		   const GgMetaPageData *meta, int participants)
+{
+	memset(shared, 0, sizeof(*shared));
+	shared->heap = RelationGetRelid(heap);
+	shared->index = RelationGetRelid(index);
+	shared->concurrent = concurrent;
+	shared->meta = *meta;
+	GgInitScanShared(&shared->scan, participants);
+	SpinLockInit(&shared->area.mutex);
+	GgInitWriterShared(&shared->writer, index);
+}
+
+/* End parallel mode before a worker was started. */
+static void
+BackOut(GgParticipant *leader)
+{
+	if (IsMVCCSnapshot(leader->snapshot))
+		UnregisterSnapshot(leader->snapshot);
+	leader->snapshot = NULL;
+	DestroyParallelContext(leader->pcxt);
+	leader->pcxt = NULL;
+	ExitParallelMode();
+}
+
+/* Memory for so many workers' usage counters, and for the statement. */
+static void
+EstimateExtras(ParallelContext *pcxt, int request)
+{
+	shm_toc_estimate_chunk(&pcxt->estimator, mul_size(sizeof(WalUsage), request));
+	shm_toc_estimate_chunk(&pcxt->estimator, mul_size(sizeof(BufferUsage), request));
+	shm_toc_estimate_keys(&pcxt->estimator, 2);
+	if (debug_query_string)
+	{
+		shm_toc_estimate_chunk(&pcxt->estimator, strlen(debug_query_string) + 1);
+		shm_toc_estimate_keys(&pcxt->estimator, 1);
+	}
+}
+
+static void
+StoreExtras(GgParticipant *leader, int request)
+{
+	shm_toc    *toc = leader->pcxt->toc;
+
+	leader->wal_usage = shm_toc_allocate(toc, mul_size(sizeof(WalUsage), request));
+	shm_toc_insert(toc, KEY_WAL_USAGE, leader->wal_usage);
+	leader->buffer_usage = shm_toc_allocate(toc, mul_size(sizeof(BufferUsage), request));
+	shm_toc_insert(toc, KEY_BUFFER_USAGE, leader->buffer_usage);
+	if (debug_query_string)
+	{
+		char	   *text = shm_toc_allocate(toc, strlen(debug_query_string) + 1);
+
+		strcpy(text, debug_query_string);
+		shm_toc_insert(toc, KEY_QUERY_TEXT, text);
+	}
+}
+
+/* Once the leader's parts are connected to the shared ones. */
+static bool
+PlanShared(GgParticipant *leader, GgMemoryPlan *plan, int participants)
+{
+	GgPlanSegments(plan, &leader->shared->meta);
+	PlanArea(leader, plan, participants);
+	if (GgCreateArea(&leader->area))
+		return true;
+	plan->most = 0;
+	return false;
+}
+
+/* False when the build must do without workers. */
+static bool
+BeginParallel(GgParticipant *leader, Relation heap, Relation index, IndexInfo *indexInfo,
+			  const GgMetaPageData *meta, GgMemoryPlan *plan)
+{
+	int			request = PlanWorkers(heap, index, meta->dimensions);
+	bool		concurrent = indexInfo->ii_Concurrent;
+	ParallelContext *pcxt;
+	GgBuildShared *shared;
+	Size		bytes;
+
+	if (request == 0)
+		return false;
+	EnterParallelMode();
+	pcxt = leader->pcxt = CreateParallelContext("gpugraph", "gg_parallel_build_main", request);
+
+	/* rows that died recently are indexed; a concurrent build sees what its snapshot does */
+	leader->snapshot = concurrent ? RegisterSnapshot(GetTransactionSnapshot()) : SnapshotAny;
+
+	bytes = BUFFERALIGN(sizeof(GgBuildShared)) +
+		table_parallelscan_estimate(heap, leader->snapshot);
+	shm_toc_estimate_chunk(&pcxt->estimator, bytes);
+	shm_toc_estimate_keys(&pcxt->estimator, 1);
+	EstimateExtras(pcxt, request);
+	InitializeParallelDSM(pcxt);
+	if (pcxt->seg == NULL)
+	{
+		BackOut(leader);
+		return false;
+	}
+
+	shared = shm_toc_allocate(pcxt->toc, bytes);
+	InitShared(shared, heap, index, concurrent, meta, request + 1);
+	Connect(leader, shared, heap, index, indexInfo);
+	if (!PlanShared(leader, plan, request + 1))
+	{
+		BackOut(leader);
+		return false;
+	}
+	table_parallelscan_initialize(heap, SharedScan(shared), leader->snapshot);
+	shm_toc_insert(pcxt->toc, KEY_SHARED, shared);
+	StoreExtras(leader, request);
+	SetArrays(leader);
+	LaunchParallelWorkers(pcxt);
+	ereport(DEBUG1,
+			(errmsg_internal("gpugraph heap scan: %d workers of %d asked for, %u rows fit",
+							 pcxt->nworkers_launched, request, shared->area.limit)));
+	return true;
+}
+
+void
+GgBeginProcesses(GgParticipant *leader, Relation heap, Relation index, IndexInfo *indexInfo,
+				 const GgMetaPageData *meta, GgMemoryPlan *plan)
+{
+	if (!BeginParallel(leader, heap, index, indexInfo, meta, plan))
+	{
+		GgBuildShared *shared = palloc(sizeof(GgBuildShared));
+
+		InitShared(shared, heap, index, indexInfo->ii_Concurrent, meta, 0);
+		Connect(leader, shared, heap, index, indexInfo);
+	}
+	leader->scan.plan = plan;
+	leader->scan.pcxt = leader->pcxt;
+}
+
+void
+GgScanTable(GgParticipant *leader)
+{
+	TableScanDesc scan = NULL;
+
+	if (leader->pcxt != NULL)
+		scan = table_beginscan_parallel(leader->scan.heap, SharedScan(leader->shared));
+	GgScanHeap(&leader->scan, scan);
+}
+
+void
+GgEndProcesses(GgParticipant *leader)
+{
+	ParallelContext *pcxt = leader->pcxt;
+
+	GgEndScan(&leader->scan);
+	if (pcxt == NULL)
+		return;
+
+	WaitForParallelWorkersToFinish(pcxt);
+	for (int i = 0; i < pcxt->nworkers_launched; i++)
+		InstrAccumParallelQuery(&leader->buffer_usage[i], &leader->wal_usage[i]);
+
+	leader->shared = NULL;
+	if (IsMVCCSnapshot(leader->snapshot))
+		UnregisterSnapshot(leader->snapshot);
+	GgUnmapArea(&leader->area);
+	DestroyParallelContext(pcxt);
+	leader->pcxt = NULL;
+	ExitParallelMode();
+}
+
+/* ---- a worker ------------------------------------------------------------------------ */
+
+void
+gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
+{
+	GgParticipant worker;
+	GgBuildShared *shared = shm_toc_lookup(toc, KEY_SHARED, false);
+	WalUsage   *wal_usage = shm_toc_lookup(toc, KEY_WAL_USAGE, false);
+	BufferUsage *buffer_usage = shm_toc_lookup(toc, KEY_BUFFER_USAGE, false);
+	LOCKMODE	heap_lockmode = shared->concurrent ? ShareUpdateExclusiveLock : ShareLock;
+	LOCKMODE	index_lockmode = shared->concurrent ? RowExclusiveLock : AccessExclusiveLock;
+	Relation	heap,
+				index;
+	IndexInfo  *indexInfo;
+
+	debug_query_string = shm_toc_lookup(toc, KEY_QUERY_TEXT, true);
+	pgstat_report_activity(STATE_RUNNING, debug_query_string);
+
+	heap = table_open(shared->heap, heap_lockmode);
+	index = index_open(shared->index, index_lockmode);
+	indexInfo = BuildIndexInfo(index);
+	indexInfo->ii_Concurrent = shared->concurrent;
+	memset(&worker, 0, sizeof(worker));
+	Connect(&worker, shared, heap, index, indexInfo);
+
+	InstrStartParallelQuery();
+	if (GgAttachArea(&worker.area))
+	{
+		SetArrays(&worker);
+		GgScanHeap(&worker.scan, table_beginscan_parallel(heap, SharedScan(shared)));
+		GgHelpToTheEnd(&worker.scan);
+	}
+	else
+		GgLeaveScan(&worker.scan, 0);
+	InstrEndParallelQuery(&buffer_usage[ParallelWorkerNumber], &wal_usage[ParallelWorkerNumber]);
+
+	GgCloseRunFile(&worker.writer.file);
+	GgUnmapArea(&worker.area);
+	index_close(index, index_lockmode);
+	table_close(heap, heap_lockmode);
+}

@@ -1,0 +1,443 @@
+/*
+ * exact_stream.c
+ *		Nodes of a segment, or of the delta, by measuring every row.
+ *
+ * A stream makes two passes at most.  The first keeps some of the nearest rows, since most scans
+ * stop soon.  A scan that wants more is taken to want everything: the second pass keeps all that
+ * are left, sorted in memory where there is room, else by tuplesort.
+ *
+ * Rows that strict order kept back, whether another implementation did or this one would, come
+ * behind all others, marked late.
+ */
+#include "scan/scan.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_am_d.h"
+#include "catalog/pg_operator_d.h"
+#include "catalog/pg_type_d.h"
+#include "miscadmin.h"
+#include "utils/float.h"
+#include "utils/memutils.h"
+#include "utils/tuplesort.h"
+
+#include "keys.h"
+
+/* The first pass keeps at least this share of all rows: a heap of them costs little beside it. */
+#define FIRST_SHARE		64
+
+/* Nodes measured in one call of GgSourceSweep(). */
+#define SWEEP_CHUNK		256
+
+/* Ranks read from a sort at a time. */
+#define SORT_CHUNK		256
+
+/* How many places ahead of its turn LookAhead() fetches what a row needs. */
+#define AHEAD_TID		16
+#define AHEAD_PAGE		12
+#define AHEAD_TUPLE		6
+#define AHEAD_SLOTS		16
+
+/* Where a row a few places ahead lies, as a hint. */
+typedef struct RowAhead
+{
+	const char *page;			/* of the table; NULL: not known */
+	ItemId		line_pointer;
+} RowAhead;
+
+typedef struct ExactStream
+{
+	uint64		bound;			/* strict order: rows with lower keys come late */
+	uint64		next_rank;		/* this one and those above it are still to come */
+	uint64	   *batch;			/* ascending ranks */
+	uint32		batch_len;
+	uint32		batch_pos;
+	uint32		batch_cap;
+	bool		batch_bounded;	/* there may be more than batch_cap: a heap while it is filled */
+	bool		batch_last;		/* nothing lies behind the batch */
+	Tuplesortstate *sort;		/* all ranks that are still to come; NULL: they are in the batch */
+	BlockNumber heap_blocks;	/* 0: do not look ahead */
+	RowAhead	ahead[AHEAD_SLOTS];
+} ExactStream;
+
+/* ---- ranks ------------------------------------------------------------- */
+
+/*
+ * Ranks order what a stream hands out: by key, but late rows behind all others.  The lowest bit of
+ * a key is a flag that is not used here, so there is room above.
+ */
+#define RANK_LATE			(UINT64CONST(1) << 63)
+
+static inline uint64
+RankOf(const ExactStream *state, uint64 key)
+{
+	return key >> 1 | (key < state->bound ? RANK_LATE : 0);
+}
+
+/* tuplesort compares signed integers */
+static inline Datum
+RankGetDatum(uint64 rank)
+{
+	return Int64GetDatum((int64) (rank ^ RANK_LATE));
+}
+
+static inline uint64
+DatumGetRank(Datum datum)
+{
+	return (uint64) DatumGetInt64(datum) ^ RANK_LATE;
+}
+
+#define ST_SORT sort_ranks
+#define ST_ELEMENT_TYPE uint64
+#define ST_COMPARE(a, b) (*(a) < *(b) ? -1 : *(a) > *(b))
+#define ST_SCOPE static
+#define ST_DEFINE
+#include "lib/sort_template.h"
+
+/* Offer a node to the pass. */
+static inline void
+OfferKey(ExactStream *state, uint64 key)
+{
+	uint64		rank = RankOf(state, key);
+
+	if (rank < state->next_rank)
+		return;
+	if (state->sort != NULL)
+		tuplesort_putdatum(state->sort, RankGetDatum(rank), false);
+	else if (!state->batch_bounded)
+	{
+		Assert(state->batch_len < state->batch_cap);
+		state->batch[state->batch_len++] = rank;
+	}
+	else if (state->batch_len < state->batch_cap)
+		heap_push(state->batch, state->batch_len++, rank);
+	else
+	{
+		state->batch_last = false;
+		if (rank < state->batch[0])
+			heap_replace(state->batch, state->batch_cap, rank);
+	}
+}
+
+/* ---- looking ahead ----------------------------------------------------- */
+
+/*
+ * From the second pass on, most of the time goes into waiting for memory, because rows lie all over
+ * the table.  So LookAhead() fetches into the processor's cache what rows need that come a few
+ * places later: first TIDs, then line pointers, then tuples.  It looks at pages without a pin, so
+ * what it reads there may be wrong, which a hint can afford.
+ *
+ * Measured: reading all of 200,000 rows of 128 dimensions takes 0.29 s of processor time with it
+ * and 0.45 s without, 0.77 s and 0.92 s by the clock on a busy machine (least of 15, in turns).
+ *
+ * What an address within a page means is known for heap tables only, and for rows that are nodes.
+ */
+static bool
+CanLookAhead(const GgScanOpaque *so, const GgStream *stream)
+{
+	return stream->segment != NULL && stream->offsets.nextents == 0 &&
+		so->heap->rd_rel->relam == HEAP_TABLE_AM_OID;
+}
+
+/* The TID of the rank that comes so many places later, where it was last; NULL: not known. */
+static inline const ItemPointerData *
+PeekTid(const GgStream *stream, uint32 places)
+{
+	const ExactStream *state = stream->state;
+	uint32		row;
+	const char *page;
+
+	if (state->batch_pos + places >= state->batch_len)
+		return NULL;
+	row = key_node(state->batch[state->batch_pos + places] << 1);
+	page = GgSourcePeek(&stream->source, &stream->tids, row / GG_TIDS_PER_PAGE);
+	if (page == NULL)
+		return NULL;
+	return &((const GgTidEntry *) PageGetContents((Page) page))[row % GG_TIDS_PER_PAGE].tid;
+}
+
+static void
+LookAhead(GgScanOpaque *so, GgStream *stream)
+{
+	ExactStream *state = stream->state;
+	const ItemPointerData *tid = PeekTid(stream, AHEAD_TID);
+	RowAhead   *slot = &state->ahead[(state->batch_pos + AHEAD_PAGE) % AHEAD_SLOTS];
+
+	if (tid != NULL)
+		__builtin_prefetch(tid);
+
+	tid = PeekTid(stream, AHEAD_PAGE);
+	slot->page = NULL;
+	if (tid != NULL)
+	{
+		BlockNumber blkno = ItemPointerGetBlockNumberNoCheck(tid);
+		OffsetNumber offset = ItemPointerGetOffsetNumberNoCheck(tid);
+
+		/* PrefetchBuffer() fails outside the table */
+		if (blkno < state->heap_blocks &&
+			offset >= FirstOffsetNumber && offset <= MaxHeapTuplesPerPage)
+			slot->page = GgSourcePeekHeap(so->heap, blkno);
+		if (slot->page != NULL)
+		{
+			slot->line_pointer = PageGetItemId((Page) slot->page, offset);
+			__builtin_prefetch(slot->page);
+			__builtin_prefetch(slot->line_pointer);
+		}
+	}
+
+	slot = &state->ahead[(state->batch_pos + AHEAD_TUPLE) % AHEAD_SLOTS];
+	if (slot->page != NULL)
+		__builtin_prefetch(slot->page + ItemIdGetOffset(slot->line_pointer) % BLCKSZ);
+}
+
+/* ---- passes ------------------------------------------------------------ */
+
+static void
+SegmentPass(GgScanOpaque *so, GgStream *stream)
+{
+	ExactStream *state = stream->state;
+	uint32		n = stream->nodes;
+
+	GgNeedSource(so, stream);
+	for (uint32 base = 0; base < n; base += SWEEP_CHUNK)
+	{
+		float		distances[SWEEP_CHUNK];
+		uint32		count = Min(SWEEP_CHUNK, n - base);
+
+		CHECK_FOR_INTERRUPTS();
+		if (so->query != NULL)
+			GgSourceSweep(&stream->source, base, count, distances);
+		else
+			memset(distances, 0, sizeof(distances));
+		for (uint32 i = 0; i < count; i++)
+			if (!GgWasReturned(stream, base + i))
+				OfferKey(state, key_of(distances[i], base + i));
+	}
+}
+
+/*
+ * Copy the row of a delta whose rows are longer than a page: the head from its first page, which
+ * is locked, the rest from the pages that follow.
+ */
+static void
+CopyLongRow(GgScanOpaque *so, uint32 number, const GgDeltaRow *row, char *copy)
+{
+	const GgMetaPageData *meta = so->meta;
+	Size		here = GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
+
+	memcpy(copy, row + 1, here);
+	GgReadArray(so->index, meta->instance, &so->delta, (uint64) (number + 1) * GG_PAGE_PAYLOAD,
+				copy + here, GgRowBytes(meta) - here);
+}
+
+/*
+ * Delta pages change while we read (rows are appended, TIDs cleared), so they are locked in share
+ * mode.  The node of a delta row counts slots from the delta's first page as of this scan.  Keys
+ * are offered when the page is unlocked, since a sort may write to disk.
+ */
+static void
+DeltaPass(GgScanOpaque *so, GgStream *stream)
+{
+	ExactStream *state = stream->state;
+	const GgMetaPageData *meta = so->meta;
+	uint32		npages = GgDeltaPagesPerRow(meta);
+	uint32		per_page = GgDeltaRowsPerPage(meta);
+	Size		row_bytes = GgDeltaRowBytes(meta);
+	gg_distance_fn distance = gg_distance_function(meta->metric, meta->element);
+	char	   *whole = npages > 1 ? palloc(npages * GG_PAGE_PAYLOAD) : NULL;
+	uint64	   *keys = palloc(per_page * sizeof(uint64));
+
+	for (uint32 i = stream->first_page; i < stream->end_page; i += npages)
+	{
+		uint32		number = meta->delta_first + i;
+		Buffer		buffer = GgReadPage(so->index, meta->instance, &so->delta, number,
+										BUFFER_LOCK_SHARE);
+		Page		page = BufferGetPage(buffer);
+		uint32		count = GgDeltaRowCount(so->index, meta, buffer);
+		uint32		first = i / npages * per_page;
+		uint32		nkeys = 0;
+
+		GgTestForOldSnapshot(so->snapshot, so->index, page);
+		for (uint32 slot = 0; slot < count; slot++)
+		{
+			GgDeltaRow *row = (GgDeltaRow *) (PageGetContents(page) + slot * row_bytes);
+			const void *vector = row + 1;
+			float		d = 0;
+
+			if (!ItemPointerIsValid(&row->tid) || GgWasReturned(stream, first + slot))
+				continue;
+			if (whole != NULL)
+			{
+				CopyLongRow(so, number, row, whole);
+				vector = whole;
+			}
+			if (so->query != NULL)
+				d = distance(vector, so->query, meta->dimensions);
+			keys[nkeys++] = key_of(d, first + slot);
+		}
+		UnlockReleaseBuffer(buffer);
+		for (uint32 k = 0; k < nkeys; k++)
+			OfferKey(state, keys[k]);
+		CHECK_FOR_INTERRUPTS();
+	}
+	pfree(keys);
+	if (whole != NULL)
+		pfree(whole);
+}
+
+static void
+Pass(GgScanOpaque *so, GgStream *stream)
+{
+	if (stream->segment != NULL)
+		SegmentPass(so, stream);
+	else
+		DeltaPass(so, stream);
+}
+
+/* A pass that keeps at most cap ranks, the lowest, or all where there cannot be more. */
+static void
+PassIntoBatch(GgScanOpaque *so, GgStream *stream, uint32 cap)
+{
+	ExactStream *state = stream->state;
+
+	if (cap > state->batch_cap)
+	{
+		if (state->batch != NULL)
+			pfree(state->batch);
+		state->batch = MemoryContextAllocHuge(so->context, cap * sizeof(uint64));
+		state->batch_cap = cap;
+	}
+	state->batch_len = 0;
+	state->batch_pos = 0;
+	state->batch_last = true;
+	state->batch_bounded = cap < stream->nodes;
+	Pass(so, stream);
+	sort_ranks(state->batch, state->batch_len);
+}
+
+/*
+ * A pass that sorts all that is left.  The executor runs under one resource owner from a scan's
+ * start to its end (for a cursor its portal's), so temporary files live as long as the scan.
+ */
+static void
+PassIntoSort(GgScanOpaque *so, GgStream *stream)
+{
+	ExactStream *state = stream->state;
+
+	pfree(state->batch);
+	state->batch = NULL;
+	state->batch_len = state->batch_pos = 0;
+	state->batch_last = true;
+	state->sort = tuplesort_begin_datum(INT8OID, Int8LessOperator, InvalidOid, false,
+										Max(64, work_mem / so->nstreams), NULL, TUPLESORT_NONE);
+	Pass(so, stream);
+	tuplesort_performsort(state->sort);
+}
+
+/* Ranks that a batch has memory for. */
+static uint32
+BatchRoom(const GgScanOpaque *so)
+{
+	uint64		room = (uint64) work_mem * 1024 / sizeof(uint64) / so->nstreams;
+
+	return Max(GG_EXACT_MIN_BATCH, (uint32) Min(room, PG_INT32_MAX));
+}
+
+static void
+FirstPass(GgScanOpaque *so, GgStream *stream)
+{
+	uint32		all = Max(stream->nodes, 1);
+	uint64		some = Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + stream->handed;
+
+	some = Max(some, all / FIRST_SHARE);
+	PassIntoBatch(so, stream, (uint32) Min(Min(some, BatchRoom(so)), all));
+}
+
+static void
+SecondPass(GgScanOpaque *so, GgStream *stream)
+{
+	ExactStream *state = stream->state;
+	uint32		all = Max(stream->nodes, 1);
+
+	if (CanLookAhead(so, stream))
+		state->heap_blocks = RelationGetNumberOfBlocks(so->heap);
+	state->next_rank = state->batch[state->batch_len - 1] + 1;
+	if (all <= BatchRoom(so))
+		PassIntoBatch(so, stream, all);
+	else
+		PassIntoSort(so, stream);
+}
+
+/* Read into the batch, which PassIntoSort() has freed. */
+static void
+ReadSort(GgScanOpaque *so, ExactStream *state)
+{
+	Datum		value;
+	bool		isnull;
+
+	if (state->batch == NULL)
+		state->batch = MemoryContextAlloc(so->context, SORT_CHUNK * sizeof(uint64));
+	state->batch_len = state->batch_pos = 0;
+	while (state->batch_len < SORT_CHUNK && GgTuplesortGetDatum(state->sort, &value, &isnull))
+		state->batch[state->batch_len++] = DatumGetRank(value);
+}
+
+/* ---- the stream -------------------------------------------------------- */
+
+static GgListState
+ExactFirstList(GgScanOpaque *so, GgStream *stream)
+{
+	ExactStream *state = MemoryContextAllocZero(so->context, sizeof(ExactStream));
+
+	stream->state = state;
+	if (so->mode == GG_ITERATIVE_STRICT && so->last_distance > -get_float4_infinity())
+		state->bound = key_of(so->last_distance, 0);
+	FirstPass(so, stream);
+	return state->batch_len > 0 ? GG_LIST_READY : GG_LIST_COMPLETE;
+}
+
+static GgListState
+ExactNextList(GgScanOpaque *so, GgStream *stream)
+{
+	ExactStream *state = stream->state;
+
+	if (!state->batch_last)
+		SecondPass(so, stream);
+	if (state->sort != NULL)
+		ReadSort(so, state);
+	return state->batch_pos < state->batch_len ? GG_LIST_READY : GG_LIST_COMPLETE;
+}
+
+static bool
+ExactNext(GgScanOpaque *so, GgStream *stream)
+{
+	ExactStream *state = stream->state;
+	uint64		rank;
+
+	if (state->batch_pos == state->batch_len)
+		return false;
+	if (state->heap_blocks > 0)
+		LookAhead(so, stream);
+	rank = state->batch[state->batch_pos++];
+	stream->late = rank >= RANK_LATE;
+	stream->head.distance = key_distance(rank << 1);
+	stream->head.node = key_node(rank << 1);
+	return true;
+}
+
+/* End the sort, which may have temporary files. */
+static void
+ExactDone(GgStream *stream)
+{
+	ExactStream *state = stream->state;
+
+	if (state->sort != NULL)
+		tuplesort_end(state->sort);
+	state->sort = NULL;
+}
+
+const GgStreamOps gg_exact_stream = {
+	.first_list = ExactFirstList,
+	.next_list = ExactNextList,
+	.next = ExactNext,
+	.done = ExactDone
+};

@@ -1,0 +1,128 @@
+/*
+ * walk_stream.c
+ *		A segment's nodes by a walk of its graph on the CPU.
+ *
+ * A walk is widened as soon as half of its list was handed out.  It ends where the graph has
+ * nothing more to say, or where a longer list would cost more than measuring every row.
+ *
+ * A walk may also go on where another search ended.  Then it hands out only what is new.
+ */
+#include "scan/scan.h"
+
+#include "utils/memutils.h"
+
+typedef struct WalkStream
+{
+	gg_walk    *walk;
+	MemoryContextCallback callback; /* gives the walk back, after an error too */
+} WalkStream;
+
+/* ---- walks are kept between scans -------------------------------------- */
+
+#define MAX_SPARE_WALKS 4
+
+static gg_walk *spare_walks[MAX_SPARE_WALKS];
+static int	nspare_walks = 0;
+
+static gg_walk *
+GetWalk(void)
+{
+	gg_walk    *walk;
+	gg_status	status;
+
+	if (nspare_walks > 0)
+		return spare_walks[--nspare_walks];
+	status = gg_walk_create(&walk);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "starting a search");
+	return walk;
+}
+
+static void
+GiveBackWalk(void *arg)
+{
+	gg_walk    *walk = ((WalkStream *) arg)->walk;
+
+	if (nspare_walks < MAX_SPARE_WALKS)
+		spare_walks[nspare_walks++] = walk;
+	else
+		gg_walk_free(walk);
+}
+
+/* ---- the stream -------------------------------------------------------- */
+
+static void
+ReportWalk(const gg_status *status)
+{
+	/* a callback left its error on the stack */
+	if (status->code == GG_ECALLBACK)
+		PG_RE_THROW();
+	GgReportStatus(status, "searching a gpugraph index");
+}
+
+static GgListState
+WalkFirstList(GgScanOpaque *so, GgStream *stream)
+{
+	WalkStream *state;
+	gg_status	status;
+
+	/* the delta has no graph */
+	if (stream->segment == NULL || so->query == NULL ||
+		!GgSearchIsWorthwhile(stream, stream->itopk))
+		return GG_LIST_SEARCHED;
+
+	GgNeedSource(so, stream);
+	state = MemoryContextAlloc(so->context, sizeof(WalkStream));
+	state->walk = GetWalk();
+	state->callback.func = GiveBackWalk;
+	state->callback.arg = state;
+	MemoryContextRegisterResetCallback(so->context, &state->callback);
+	stream->state = state;
+
+	status = gg_walk_start(state->walk, &stream->source.source, stream->itopk);
+	if (status.code != GG_OK)
+		ReportWalk(&status);
+	return GG_LIST_READY;
+}
+
+static GgListState
+WalkNextList(GgScanOpaque *so, GgStream *stream)
+{
+	WalkStream *state = stream->state;
+	uint32		itopk = GgLongerList(stream);
+	gg_status	status;
+
+	if (itopk == 0 || gg_walk_exhausted(state->walk))
+		return GG_LIST_SEARCHED;
+	stream->itopk = itopk;
+	status = gg_walk_widen(state->walk, itopk);
+	if (status.code != GG_OK)
+		ReportWalk(&status);
+	return GG_LIST_READY;
+}
+
+static bool
+WalkNext(GgScanOpaque *so, GgStream *stream)
+{
+	WalkStream *state = stream->state;
+
+	while (!GgHalfIsHandedOut(so, stream, stream->itopk) &&
+		   gg_walk_next(state->walk, &stream->head))
+	{
+		if (GgWasReturned(stream, stream->head.node))
+			continue;
+		stream->handed++;
+		/* not marked, so it comes when every row is measured */
+		if (GgComesLate(so, stream->head.distance))
+			continue;
+		GgMarkReturned(so, stream, stream->head.node);
+		return true;
+	}
+	return false;
+}
+
+const GgStreamOps gg_walk_stream = {
+	.first_list = WalkFirstList,
+	.next_list = WalkNextList,
+	.next = WalkNext
+};

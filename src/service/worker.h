@@ -1,0 +1,174 @@
+/*
+ * worker.h
+ *		The worker of a device: its state, and what its files have to do with each other.  Only
+ *		the worker's main thread uses these.
+ */
+#ifndef GG_WORKER_H
+#define GG_WORKER_H
+
+#include "service/table.h"
+#include "service/upload.h"
+
+#include "postmaster/bgworker.h"
+
+/*
+ * One version of a resident: the handles of its lists on the device.  Those of entry e are
+ * versions[e][0] and versions[e][1], used in turn by refreshes.
+ */
+typedef struct GgResidentVersion
+{
+	bool		live;
+	bool		replaced;		/* goes once it is not pinned and no query can name it */
+	uint32		serial;
+	uint32		nlists;
+	gg_index   *lists[GG_SERVE_MAX_LISTS];
+	bool		owned[GG_SERVE_MAX_LISTS];	/* false: the version that replaced this one has it */
+	uint64		bytes;			/* of those owned */
+	uint32		pins;
+	int64		replaced_ms;
+} GgResidentVersion;
+
+/* What the worker knows of a load beside its GgLoadJob. */
+typedef struct GgLoadWatch
+{
+	BackgroundWorkerHandle *handle;
+	uint64		bytes;			/* granted, and not yet a version's */
+	bool		evicted_more;	/* the device had less than the limit says: more was evicted once */
+} GgLoadWatch;
+
+typedef struct GgWorker
+{
+	GgDevice   *device;
+	int			number;			/* the device's place in gg_service->devices */
+	const gg_engine *engine;
+	gg_server  *server;			/* NULL before the device is open */
+	struct GgDispatch *dispatch;	/* dispatch.c */
+
+	/* how it ends; device_error.c, worker.c */
+	bool		lost;			/* the device, or that it cannot be used */
+	bool		gone;			/* the device is not there, and will not be */
+	bool		quiet_end;		/* the postmaster need not hear of this end: see GgDeviceLost() */
+
+	/* residents; NULL before GgResidentStart() */
+	GgUpload   *upload;
+	GgResidentVersion (*versions)[2];
+	GgLoadWatch loads[GG_MAX_LOADS];
+	gg_status	upload_status;	/* of an upload that found the device lost; GG_OK: none did */
+	uint64		total_bytes;	/* of the device */
+	uint64		used_bytes;		/* by versions, and granted to loads; set by GgSetUsed() */
+	bool		exceeded;		/* more is used than gpugraph.device_memory allows by now */
+	bool		busy;			/* something is under way: look again soon */
+	bool		residents_changed;	/* since the list was saved */
+	int64		next_tick_ms,
+				next_sweep_ms,
+				next_save_ms;
+} GgWorker;
+
+/* The version that queries of an entry go to. */
+static inline GgResidentVersion *
+GgCurrentVersion(GgWorker *worker, uint32 entry)
+{
+	return &worker->versions[entry][worker->device->residents[entry].version];
+}
+
+extern PGDLLEXPORT void GgWorkerMain(Datum number);
+
+/* ---- dispatch.c ----------------------------------------------------------------- */
+
+/* Free what an earlier worker left behind. */
+extern void GgDispatchStart(GgWorker *worker);
+
+/* Once the device is open. */
+extern void GgDispatchServe(GgWorker *worker);
+
+/* One turn: take, submit, look for answers.  True when there was anything, or is in flight. */
+extern bool GgDispatchTurn(GgWorker *worker);
+
+/* Is there nothing in the ring?  For the worker that is about to sleep. */
+extern bool GgDispatchIdle(GgWorker *worker);
+
+/* At the end: tell the backends that wait; then wait for what is in flight. */
+extern void GgDispatchStop(GgWorker *worker);
+extern void GgDispatchDrain(GgWorker *worker);
+
+/* ---- resident.c ------------------------------------------------------------------- */
+
+/* Start with an empty table and the upload thread; stop joins the thread and closes all. */
+extern void GgResidentStart(GgWorker *worker);
+extern void GgResidentStop(GgWorker *worker);
+
+/* Called on every turn of the worker's loop; cheap when there is nothing to do (device->work). */
+extern void GgResidentWork(GgWorker *worker);
+
+/* Milliseconds until it wants to be called again even if nobody wakes the worker. */
+extern long GgResidentTimeout(GgWorker *worker);
+
+/*
+ * The lists of a version; NULL when the serial is another's, or the entry is not READY.  Each pin
+ * is undone by an unpin.  A pinned version is not closed.  A list without rows is NULL.
+ */
+extern gg_index **GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial, uint32 *nlists);
+extern void GgResidentUnpin(GgWorker *worker, uint32 entry);
+
+/* ---- resident_load.c ------------------------------------------------------------------ */
+
+/* One turn: start what is WANTED, move on what can be moved.  Sets busy while a load goes on. */
+extern void GgLoadsWork(GgWorker *worker, int64 now_ms);
+
+/* ---- memory.c --------------------------------------------------------------------------- */
+
+/* Bytes written this way: "512 MB". */
+extern const char *GgFormatBytes(char *buffer, Size size, uint64 bytes);
+
+/* Name of an entry or load in the log. */
+extern const char *GgNameOf(char *buffer, Size size, const char *name, Oid database, Oid relation);
+
+/* What gpugraph.device_memory comes to. */
+extern uint64 GgLimitBytes(const GgWorker *worker);
+extern void GgSetUsed(GgWorker *worker, uint64 bytes);
+
+typedef enum GgRoom
+{
+	GG_ROOM_THERE,
+	GG_ROOM_SOON,				/* something is on its way out */
+	GG_ROOM_NONE
+} GgRoom;
+
+/* Memory that will be free without further evictions. */
+extern uint64 GgOutgoingBytes(GgWorker *worker);
+
+/* Room for that many bytes more, by evicting what was used longest ago. */
+extern GgRoom GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes);
+
+/* Follow gpugraph.device_memory. */
+extern void GgCheckLimit(GgWorker *worker);
+
+/* Has a relation's file been dropped or truncated? */
+extern bool GgFileIsGone(const GgRelFileLocator *locator);
+
+/* Evict residents whose files are gone. */
+extern void GgSweepDropped(GgWorker *worker);
+
+/* ---- device_error.c ------------------------------------------------------------------- */
+
+/* The device cannot be used any more: log why, count it for the breaker and exit, to be started
+ * again. */
+pg_noreturn extern void GgDeviceLost(GgWorker *worker, const gg_status *status);
+
+/* Something failed that leaves the device usable: last_error, and a LOG line if it is news. */
+extern void GgDeviceTrouble(GgWorker *worker, const gg_status *status);
+
+/* ---- preload.c ---------------------------------------------------------------------------- */
+
+typedef struct GgPreloadItem
+{
+	Oid			database;
+	Oid			relation;
+	GgRelFileLocator locator;
+} GgPreloadItem;
+
+/* number: the device's place in gg_service->devices. */
+extern int	GgPreloadRead(int number, GgPreloadItem *items, int max);
+extern void GgPreloadWrite(int number, const GgPreloadItem *items, int nitems);
+
+#endif							/* GG_WORKER_H */

@@ -1,0 +1,56 @@
+/*
+ * check.h
+ *		What the files of gpugraph_check() share.
+ */
+#ifndef GG_CHECK_H
+#define GG_CHECK_H
+
+#include "storage/pages.h"
+#include "storage/type.h"
+
+#include "utils/snapshot.h"
+#include "utils/tuplesort.h"
+
+typedef struct GgCheck
+{
+	Relation	index;
+	Relation	heap;
+	const GgMetaPageData *meta;
+	BufferAccessStrategy strategy;
+	bool		heap_check;
+	Tuplesortstate *tids;		/* heap_check: all valid TIDs of the index, as TidKey() */
+	uint32		last_count;		/* rows on the delta's last page when it was first read; 0 before */
+	int64	   *suspects;		/* ascending keys of TIDs whose line pointer was unused */
+	uint32		nsuspects;
+	bool		again;			/* GgCheckTidsAgain() reads the TIDs once more */
+	bool		twice;			/* the suspect is one that is in the index twice */
+	const GgOpclass *opclass;
+	Size		row_bytes;
+	void	   *row;			/* one vector */
+} GgCheck;
+
+/* ---- check_structure.c ------------------------------------------------- */
+
+/* Check all that the index says of itself.  With heap_check, collects its TIDs in check->tids. */
+extern void GgCheckStructure(GgCheck *check);
+
+/* Read all TIDs once more, to report one of the suspects if the index still has it. */
+extern void GgCheckTidsAgain(GgCheck *check);
+
+/* ---- check_heap.c ------------------------------------------------------ */
+
+/* A sort of TIDs, of which there are two at a time. */
+extern Tuplesortstate *GgBeginTids(void);
+
+/* Compare with the table.  The snapshot must be older than the copy of the directory. */
+extern void GgCheckAgainstHeap(GgCheck *check, Snapshot snapshot);
+
+/* A TID as a number that sorts in the order of the heap. */
+static inline int64
+GgTidKey(const ItemPointerData *tid)
+{
+	return ((int64) ItemPointerGetBlockNumberNoCheck(tid) << 16) |
+		ItemPointerGetOffsetNumberNoCheck(tid);
+}
+
+#endif							/* GG_CHECK_H */

@@ -1,0 +1,729 @@
+/*
+ * check_structure.c
+ *		gpugraph_check(): the directory, the delta and the segments, page by page.
+ */
+#include "storage/check.h"
+
+#include <math.h>
+
+#include "miscadmin.h"
+
+/* Reads one array front to back, checking each page before anything on it is used. */
+typedef struct Reader
+{
+	GgCheck	   *check;
+	GgArray		array;
+	uint64		bytes;			/* of the whole array */
+	uint64		position;
+	uint32		number;			/* of the page in the copy */
+	BlockNumber blkno;			/* of the page in the copy */
+	Size		used;			/* payload bytes of the copy already handed out */
+	PGAlignedBlock page;
+} Reader;
+
+static const char *
+KindName(uint16 kind)
+{
+	static const char *const names[] = {
+		[GG_KIND_META] = "metapage",
+		[GG_KIND_VECTORS] = "vectors",
+		[GG_KIND_ADJACENCY] = "adjacency",
+		[GG_KIND_TIDS] = "tids",
+		[GG_KIND_PIVOTS] = "pivots",
+		[GG_KIND_OFFSETS] = "offsets",
+		[GG_KIND_DELTA] = "delta",
+		[GG_KIND_FREE] = "free"
+	};
+
+	return kind >= GG_KIND_META && kind <= GG_LAST_KIND ? names[kind] : "unknown";
+}
+
+/* ---- pages ------------------------------------------------------------- */
+
+/* Copy one page, its header and stamp checked. */
+static void
+ReadCheckedPage(GgCheck *check, BlockNumber blkno, uint32 segment, GgKind kind, uint32 number,
+				Page copy)
+{
+	Buffer		buffer;
+	Page		page;
+	PageHeader	header = (PageHeader) copy;
+	GgPageStamp *stamp;
+
+	CHECK_FOR_INTERRUPTS();
+	buffer = ReadBufferExtended(check->index, MAIN_FORKNUM, blkno, RBM_NORMAL, check->strategy);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
+	memcpy(copy, page, BLCKSZ);
+	UnlockReleaseBuffer(buffer);
+
+	if (PageIsNew(copy))
+		GgReportCorruption(check->index, blkno, "the page is empty, where page %u of %s should be",
+						   number, KindName(kind));
+	if (PageGetPageSize(copy) != BLCKSZ || header->pd_upper > BLCKSZ ||
+		header->pd_special != BLCKSZ - MAXALIGN(sizeof(GgPageStamp)) ||
+		header->pd_lower < MAXALIGN(SizeOfPageHeaderData) || header->pd_lower > header->pd_special)
+		GgReportCorruption(check->index, blkno,
+						   "the page header is damaged (lower %u, upper %u, special %u)",
+						   header->pd_lower, header->pd_upper, header->pd_special);
+
+	stamp = GgPageGetStamp(copy);
+	if (stamp->instance != check->meta->instance)
+		GgReportCorruption(check->index, blkno,
+						   "the page is stamped with another build of the index");
+	if (stamp->kind != kind)
+		GgReportCorruption(check->index, blkno, "the page is stamped %s (%u) instead of %s",
+						   KindName(stamp->kind), stamp->kind, KindName(kind));
+	if (stamp->segment != segment)
+		GgReportCorruption(check->index, blkno,
+						   "the %s page is stamped with segment %u instead of %u", KindName(kind),
+						   stamp->segment, segment);
+	if (stamp->number != number)
+		GgReportCorruption(check->index, blkno,
+						   "the %s page is stamped with number %u instead of %u", KindName(kind),
+						   stamp->number, number);
+	if (kind != GG_KIND_DELTA && stamp->count != 0)
+		GgReportCorruption(check->index, blkno, "the %s page is stamped with a count of %u rows",
+						   KindName(kind), stamp->count);
+}
+
+/* ---- arrays, front to back --------------------------------------------- */
+
+static void
+ReaderBegin(Reader *reader, GgCheck *check, const GgSegment *segment, GgKind kind, uint64 bytes)
+{
+	reader->check = check;
+	GgFindArray(check->meta, segment->id, kind, &reader->array);
+	reader->bytes = bytes;
+	reader->position = 0;
+	reader->number = 0;
+	reader->blkno = InvalidBlockNumber;
+	reader->used = GG_PAGE_PAYLOAD;
+}
+
+static void
+ReaderNextPage(Reader *reader)
+{
+	GgCheck	   *check = reader->check;
+	Page		page = (Page) reader->page.data;
+	uint64		left = reader->bytes - reader->position;
+	Size		expected = Min(left, (uint64) GG_PAGE_PAYLOAD);
+	Size		found;
+
+	reader->number = (uint32) (reader->position / GG_PAGE_PAYLOAD);
+	reader->blkno = GgArrayBlock(&reader->array, reader->number);
+	ReadCheckedPage(check, reader->blkno, reader->array.segment, reader->array.kind, reader->number,
+					page);
+	found = GgPayloadBytes(page);
+	if (found != expected)
+		GgReportCorruption(check->index, reader->blkno,
+						   "the %s page holds %zu bytes instead of %zu",
+						   KindName(reader->array.kind), found, expected);
+	reader->used = 0;
+}
+
+/* The next len bytes of the array; returns the block on which they start. */
+static BlockNumber
+ReaderNext(Reader *reader, void *dst, Size len)
+{
+	BlockNumber first = InvalidBlockNumber;
+	char	   *to = dst;
+
+	while (len > 0)
+	{
+		Size		piece;
+
+		if (reader->used == GG_PAGE_PAYLOAD)
+			ReaderNextPage(reader);
+		if (first == InvalidBlockNumber)
+			first = reader->blkno;
+		piece = Min(len, GG_PAGE_PAYLOAD - reader->used);
+		memcpy(to, PageGetContents((Page) reader->page.data) + reader->used, piece);
+		reader->used += piece;
+		reader->position += piece;
+		to += piece;
+		len -= piece;
+	}
+	return first;
+}
+
+static void
+ReaderEnd(Reader *reader)
+{
+	Assert(reader->position == reader->bytes);
+	if (reader->array.extents != NULL)
+		pfree(reader->array.extents);
+}
+
+/* ---- the directory ----------------------------------------------------- */
+
+static int
+CompareExtents(const void *a, const void *b)
+{
+	const GgExtent *left = a;
+	const GgExtent *right = b;
+
+	return left->start < right->start ? -1 : left->start > right->start;
+}
+
+static const GgSegment *
+FindSegment(const GgMetaPageData *meta, uint32 id)
+{
+	for (int i = 0; i < meta->nsegments; i++)
+		if (meta->segments[i].id == id)
+			return &meta->segments[i];
+	return NULL;
+}
+
+/* Check what GgReadMeta() has not checked. */
+static void
+CheckDirectory(GgCheck *check)
+{
+	const GgMetaPageData *meta = check->meta;
+	BlockNumber nblocks = RelationGetNumberOfBlocks(check->index);
+	BlockNumber next = GG_META_BLKNO;
+	GgExtent   *extents;
+
+	if (meta->graph_degree < GG_MIN_GRAPH_DEGREE || meta->graph_degree > GG_MAX_GRAPH_DEGREE)
+		GgReportCorruption(check->index, GG_META_BLKNO, "the graph degree is %u",
+						   meta->graph_degree);
+
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		const GgSegment *segment = &meta->segments[i];
+
+		if (segment->id >= meta->next_segment || FindSegment(meta, segment->id) != segment)
+			GgReportCorruption(check->index, GG_META_BLKNO,
+							   "the directory has segment %u twice, or too early", segment->id);
+	}
+
+	extents = palloc(sizeof(GgExtent) * Max(meta->nextents, 1));
+	memcpy(extents, meta->extents, sizeof(GgExtent) * meta->nextents);
+	qsort(extents, meta->nextents, sizeof(GgExtent), CompareExtents);
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &extents[i];
+
+		if (extent->start >= nblocks || extent->nblocks > nblocks - extent->start ||
+			(extent->kind == GG_KIND_META && extent->nblocks != 1))
+			GgReportCorruption(check->index, GG_META_BLKNO,
+							   "the %s extent of %u blocks at block %u is not inside "
+							   "the relation of %u blocks",
+							   KindName(extent->kind), extent->nblocks, extent->start, nblocks);
+		if (extent->start < next)
+			GgReportCorruption(check->index, GG_META_BLKNO,
+							   "the %s extent at block %u overlaps the extent before it, "
+							   "which ends at block %u",
+							   KindName(extent->kind), extent->start, next - 1);
+		next = extent->start + extent->nblocks;
+		if (extent->kind == GG_KIND_META || extent->kind == GG_KIND_DELTA ||
+			extent->kind == GG_KIND_FREE)
+		{
+			if (extent->segment != GG_NO_SEGMENT)
+				GgReportCorruption(check->index, GG_META_BLKNO,
+								   "the %s extent at block %u belongs to segment %u",
+								   KindName(extent->kind), extent->start, extent->segment);
+		}
+		else if (FindSegment(meta, extent->segment) == NULL)
+			GgReportCorruption(check->index, GG_META_BLKNO,
+							   "the %s extent at block %u belongs to segment %u, "
+							   "which is not there",
+							   KindName(extent->kind), extent->start, extent->segment);
+	}
+	pfree(extents);
+}
+
+/* ---- a segment --------------------------------------------------------- */
+
+static bool
+RowIsFinite(const GgCheck *check)
+{
+	uint32		dimensions = check->meta->dimensions;
+
+	if (check->meta->element == GG_ELEMENT_F16)
+	{
+		const uint16 *halves = check->row;
+
+		/* exponent all ones: infinity or NaN */
+		for (uint32 i = 0; i < dimensions; i++)
+			if ((halves[i] & 0x7C00) == 0x7C00)
+				return false;
+	}
+	else
+	{
+		const float *floats = check->row;
+
+		for (uint32 i = 0; i < dimensions; i++)
+			if (!isfinite(floats[i]))
+				return false;
+	}
+	return true;
+}
+
+/*
+ * No row is longer than the metapage says.  A longer one may have been inserted since the directory
+ * was copied, but then the metapage says so by now.
+ */
+static void
+CheckLength(GgCheck *check, BlockNumber blkno)
+{
+	float		length = GgRowLength(check->opclass, check->meta, check->row);
+	float		largest = check->meta->largest_length;
+
+	if (length > largest)
+	{
+		GgMetaPageData *meta;
+		Buffer		buffer = GgLockMeta(check->index, BUFFER_LOCK_SHARE, &meta);
+
+		largest = meta->largest_length;
+		UnlockReleaseBuffer(buffer);
+	}
+	if (length > largest)
+		GgReportCorruption(check->index, blkno,
+						   "a vector has length %g, the metapage says that none is longer than %g",
+						   length, largest);
+}
+
+static void
+CheckVectors(GgCheck *check, const GgSegment *segment)
+{
+	Reader		reader;
+
+	ReaderBegin(&reader, check, segment, GG_KIND_VECTORS,
+				(uint64) segment->nodes * check->row_bytes);
+	for (uint32 node = 0; node < segment->nodes; node++)
+	{
+		BlockNumber blkno = ReaderNext(&reader, check->row, check->row_bytes);
+
+		if (!RowIsFinite(check))
+			GgReportCorruption(check->index, blkno,
+							   "the vector of node %u has an element that is not finite", node);
+		CheckLength(check, blkno);
+	}
+	ReaderEnd(&reader);
+}
+
+static int
+CompareIds(const void *a, const void *b)
+{
+	uint32		left = *(const uint32 *) a;
+	uint32		right = *(const uint32 *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+/* A list of a node or of a pivot. */
+typedef struct IdList
+{
+	const char *what;			/* whose list it is */
+	uint32		self;			/* id of the node or pivot */
+	const uint32 *ids;
+	uint32		degree;			/* length of the list */
+	uint32		limit;			/* ids are below this */
+} IdList;
+
+/* Ids are in range, unused slots come last, no id is there twice, and none is self. */
+static void
+CheckList(GgCheck *check, BlockNumber blkno, const IdList *ids)
+{
+	const char *what = ids->what;
+	const uint32 *list = ids->ids;
+	uint32		self = ids->self;
+	uint32		degree = ids->degree;
+	uint32		limit = ids->limit;
+	uint32		sorted[GG_MAX_DEGREE];
+	uint32		used = 0;
+
+	while (used < degree && list[used] != GG_NO_NODE)
+		used++;
+	for (uint32 i = 0; i < degree; i++)
+	{
+		if (i >= used && list[i] != GG_NO_NODE)
+			GgReportCorruption(check->index, blkno,
+							   "the list of %s %u goes on after an unused slot", what, self);
+		if (i >= used)
+			continue;
+		if (list[i] >= limit)
+			GgReportCorruption(check->index, blkno, "the list of %s %u has id %u, of %u", what,
+							   self, list[i], limit);
+		if (list[i] == self)
+			GgReportCorruption(check->index, blkno, "the list of %s %u has %u itself", what, self,
+							   self);
+	}
+
+	memcpy(sorted, list, sizeof(uint32) * used);
+	qsort(sorted, used, sizeof(uint32), CompareIds);
+	for (uint32 i = 1; i < used; i++)
+		if (sorted[i] == sorted[i - 1])
+			GgReportCorruption(check->index, blkno, "the list of %s %u has id %u twice", what, self,
+							   sorted[i]);
+}
+
+/* Also copies the lists to adjacency, unless that is NULL. */
+static void
+CheckAdjacency(GgCheck *check, const GgSegment *segment, uint32 *adjacency)
+{
+	uint32		degree = check->meta->graph_degree;
+	uint32		list[GG_MAX_DEGREE];
+	Reader		reader;
+
+	ReaderBegin(&reader, check, segment, GG_KIND_ADJACENCY,
+				(uint64) segment->nodes * degree * sizeof(uint32));
+	for (uint32 node = 0; node < segment->nodes; node++)
+	{
+		BlockNumber blkno = ReaderNext(&reader, list, degree * sizeof(uint32));
+
+		CheckList(check, blkno, &(IdList) {"node", node, list, degree, segment->nodes});
+		if (adjacency != NULL)
+			memcpy(adjacency + (uint64) node * degree, list, degree * sizeof(uint32));
+	}
+	ReaderEnd(&reader);
+}
+
+/* The nodes seen so far: a bitmap, and in order of discovery. */
+typedef struct Seen
+{
+	uint64	   *words;
+	uint32	   *queue;
+	uint32		count;
+} Seen;
+
+static void
+SeenInit(Seen *seen, uint32 n)
+{
+	seen->words = palloc_extended(sizeof(uint64) * (n / 64 + 1), MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	seen->queue = palloc_extended(sizeof(uint32) * (Size) n, MCXT_ALLOC_HUGE);
+	seen->count = 0;
+}
+
+static bool
+SeenAdd(Seen *seen, uint32 i)
+{
+	if (seen->words[i / 64] & (UINT64CONST(1) << (i % 64)))
+		return false;
+	seen->words[i / 64] |= UINT64CONST(1) << (i % 64);
+	seen->queue[seen->count++] = i;
+	return true;
+}
+
+static void
+SeenFree(Seen *seen)
+{
+	pfree(seen->words);
+	pfree(seen->queue);
+}
+
+/* Leaves the nodes of all pivots in *nodes. */
+static void
+CheckPivots(GgCheck *check, const GgSegment *segment, Seen *nodes)
+{
+	uint32		n = segment->npivots;
+	GgPivotEntry *pivots = palloc_extended(sizeof(GgPivotEntry) * (Size) n, MCXT_ALLOC_HUGE);
+	BlockNumber first = InvalidBlockNumber;
+	Seen		reached;
+	Reader		reader;
+
+	ReaderBegin(&reader, check, segment, GG_KIND_PIVOTS, (uint64) n * sizeof(GgPivotEntry));
+	for (uint32 i = 0; i < n; i++)
+	{
+		BlockNumber blkno = ReaderNext(&reader, &pivots[i], sizeof(GgPivotEntry));
+
+		if (first == InvalidBlockNumber)
+			first = blkno;
+		if (pivots[i].node >= segment->nodes)
+			GgReportCorruption(check->index, blkno, "pivot %u is node %u, of %u", i, pivots[i].node,
+							   segment->nodes);
+		if (!SeenAdd(nodes, pivots[i].node))
+			GgReportCorruption(check->index, blkno, "pivot %u is node %u, as a pivot before it", i,
+							   pivots[i].node);
+		CheckList(check, blkno, &(IdList) {"pivot", i, pivots[i].neighbors, GG_PIVOT_DEGREE, n});
+	}
+	ReaderEnd(&reader);
+
+	SeenInit(&reached, n);
+	SeenAdd(&reached, 0);
+	for (uint32 next = 0; next < reached.count; next++)
+	{
+		const GgPivotEntry *pivot = &pivots[reached.queue[next]];
+
+		for (uint32 j = 0; j < GG_PIVOT_DEGREE && pivot->neighbors[j] != GG_NO_NODE; j++)
+			SeenAdd(&reached, pivot->neighbors[j]);
+	}
+	if (reached.count != n)
+		GgReportCorruption(check->index, first,
+						   "only %u of %u pivots of segment %u can be reached from the first",
+						   reached.count, n, segment->id);
+	SeenFree(&reached);
+	pfree(pivots);
+}
+
+/* Every node must be reachable from the pivots, which *nodes holds already. */
+static void
+CheckReachable(GgCheck *check, const GgSegment *segment, const uint32 *adjacency, Seen *nodes)
+{
+	uint32		degree = check->meta->graph_degree;
+	uint32		list[GG_MAX_DEGREE];
+	GgArray		array;
+
+	GgFindArray(check->meta, segment->id, GG_KIND_ADJACENCY, &array);
+	for (uint32 next = 0; next < nodes->count; next++)
+	{
+		uint64		first = (uint64) nodes->queue[next] * degree;
+		const uint32 *neighbors = list;
+
+		if (next % 1024 == 0)
+			CHECK_FOR_INTERRUPTS();
+		if (adjacency != NULL)
+			neighbors = adjacency + first;
+		else
+			GgReadArray(check->index, check->meta->instance, &array, first * sizeof(uint32), list,
+						degree * sizeof(uint32));
+
+		/* ids are in range, as CheckAdjacency() saw */
+		for (uint32 j = 0; j < degree && neighbors[j] != GG_NO_NODE; j++)
+			SeenAdd(nodes, neighbors[j]);
+	}
+
+	if (nodes->count != segment->nodes)
+	{
+		uint32		lost = 0;
+		uint64		offset;
+
+		while (nodes->words[lost / 64] & (UINT64CONST(1) << (lost % 64)))
+			lost++;
+		offset = (uint64) lost * degree * sizeof(uint32);
+		GgReportCorruption(check->index, GgArrayBlock(&array, (uint32) (offset / GG_PAGE_PAYLOAD)),
+						   "%u of %u nodes of segment %u cannot be reached from its pivots, "
+						   "the first being node %u",
+						   segment->nodes - nodes->count, segment->nodes, segment->id, lost);
+	}
+}
+
+static int
+CompareKeys(const void *a, const void *b)
+{
+	int64		left = *(const int64 *) a;
+	int64		right = *(const int64 *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+/* A TID that is in the index still, after its line pointer was looked at, must be no suspect. */
+static void
+LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)
+{
+	if (bsearch(&key, check->suspects, check->nsuspects, sizeof(int64), CompareKeys) != NULL)
+		GgReportCorruption(check->index, blkno, check->twice ?
+						   "the TID (%u,%u) is in the index twice" :
+						   "the TID (%u,%u) points at an unused line pointer of the table",
+						   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
+}
+
+/* Account for one TID.  False when VACUUM has cleared it. */
+static bool
+CheckTid(GgCheck *check, BlockNumber blkno, const ItemPointerData *tid)
+{
+	if (!ItemPointerIsValid(tid))
+		return false;
+	if (ItemPointerGetOffsetNumber(tid) > MaxOffsetNumber ||
+		!BlockNumberIsValid(ItemPointerGetBlockNumber(tid)))
+		GgReportCorruption(check->index, blkno, "the TID (%u,%u) is out of range",
+						   ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid));
+	if (check->again)
+		LookForSuspect(check, blkno, GgTidKey(tid));
+	else if (check->tids != NULL)
+		tuplesort_putdatum(check->tids, Int64GetDatum(GgTidKey(tid)), false);
+	return true;
+}
+
+static void
+CheckTids(GgCheck *check, const GgSegment *segment)
+{
+	BlockNumber first = InvalidBlockNumber;
+	uint32		dead = 0;
+	Reader		reader;
+
+	ReaderBegin(&reader, check, segment, GG_KIND_TIDS, (uint64) segment->rows * sizeof(GgTidEntry));
+	for (uint32 row = 0; row < segment->rows; row++)
+	{
+		GgTidEntry	entry;
+		BlockNumber blkno = ReaderNext(&reader, &entry, sizeof(entry));
+
+		if (first == InvalidBlockNumber)
+			first = blkno;
+		if (!CheckTid(check, blkno, &entry.tid))
+			dead++;
+	}
+	ReaderEnd(&reader);
+
+	/* after a crash the directory may lag behind the pages until the next VACUUM, but never lead */
+	if (dead < segment->dead)
+		GgReportCorruption(check->index, first,
+						   "segment %u has %u cleared TIDs, the directory says %u", segment->id,
+						   dead, segment->dead);
+}
+
+/* The first row of each node: 0 at first, rows at last, and each node has a row. */
+static void
+CheckOffsets(GgCheck *check, const GgSegment *segment)
+{
+	uint32		before = 0;
+	Reader		reader;
+
+	if (segment->rows == segment->nodes)
+	{
+		ReaderBegin(&reader, check, segment, GG_KIND_OFFSETS, 0);
+		return;
+	}
+
+	ReaderBegin(&reader, check, segment, GG_KIND_OFFSETS,
+				((uint64) segment->nodes + 1) * sizeof(uint32));
+	for (uint32 node = 0; node <= segment->nodes; node++)
+	{
+		uint32		offset;
+		BlockNumber blkno = ReaderNext(&reader, &offset, sizeof(offset));
+
+		if (node == 0 ? offset != 0 : offset <= before)
+			GgReportCorruption(check->index, blkno,
+							   "the rows of node %u start at %u, those before it at %u", node,
+							   offset, before);
+		if (offset > segment->rows || (node == segment->nodes && offset != segment->rows))
+			GgReportCorruption(check->index, blkno, "the rows of node %u start at %u, of %u rows",
+							   node, offset, segment->rows);
+		before = offset;
+	}
+	ReaderEnd(&reader);
+}
+
+static void
+CheckSegment(GgCheck *check, const GgSegment *segment)
+{
+	Size		adjacency_bytes;
+	uint32	   *adjacency = NULL;
+	Seen		nodes;
+
+	adjacency_bytes = (Size) segment->nodes * check->meta->graph_degree * sizeof(uint32);
+	if (adjacency_bytes / 1024 <= (Size) maintenance_work_mem)
+		adjacency = palloc_extended(adjacency_bytes, MCXT_ALLOC_HUGE);
+	SeenInit(&nodes, segment->nodes);
+
+	CheckVectors(check, segment);
+	CheckAdjacency(check, segment, adjacency);
+	CheckPivots(check, segment, &nodes);
+	CheckReachable(check, segment, adjacency, &nodes);
+	CheckTids(check, segment);
+	CheckOffsets(check, segment);
+
+	SeenFree(&nodes);
+	if (adjacency != NULL)
+		pfree(adjacency);
+}
+
+/* ---- the delta --------------------------------------------------------- */
+
+/* One row whose first page is in page, at offset bytes of its payload. */
+static bool
+CheckDeltaRow(GgCheck *check, const GgArray *array, uint32 number, Page page, Size offset,
+			  BlockNumber blkno)
+{
+	const char *payload = PageGetContents(page);
+	GgDeltaRow	head;
+	Size		have = Min(check->row_bytes, GG_PAGE_PAYLOAD - offset - sizeof(head));
+	PGAlignedBlock next;
+
+	memcpy(&head, payload + offset, sizeof(head));
+	memcpy(check->row, payload + offset + sizeof(head), have);
+	while (have < check->row_bytes)
+	{
+		Size		piece = Min(check->row_bytes - have, GG_PAGE_PAYLOAD);
+		BlockNumber next_blkno = GgArrayBlock(array, ++number);
+		Page		rest = (Page) next.data;
+		uint32		count;
+
+		ReadCheckedPage(check, next_blkno, GG_NO_SEGMENT, GG_KIND_DELTA, number, rest);
+		count = GgPageGetStamp(rest)->count;
+		if (GgPayloadBytes(rest) != piece || count != 0)
+			GgReportCorruption(check->index, next_blkno,
+							   "the delta page holds %zu bytes and %u rows, not %zu bytes of a row",
+							   GgPayloadBytes(rest), count, piece);
+		memcpy((char *) check->row + have, PageGetContents(rest), piece);
+		have += piece;
+	}
+	if (!RowIsFinite(check))
+		GgReportCorruption(check->index, blkno,
+						   "a vector of the delta has an element that is not finite");
+	CheckLength(check, blkno);
+	return CheckTid(check, blkno, &head.tid);
+}
+
+static void
+CheckDelta(GgCheck *check)
+{
+	const GgMetaPageData *meta = check->meta;
+	GgArray		array;
+	PGAlignedBlock copy;
+	Page		page = (Page) copy.data;
+	uint32		dead = 0;
+	uint32		pages_per_row;
+
+	if (meta->delta_pages == 0)
+		return;
+	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+	pages_per_row = GgDeltaPagesPerRow(meta);
+
+	/* the first page of each row or, where rows are shorter than a page, every page */
+	for (uint32 rest = meta->delta_pages; rest > 0; rest -= pages_per_row)
+	{
+		uint32		number = meta->delta_first + rest - pages_per_row;
+		BlockNumber blkno = GgArrayBlock(&array, number);
+		uint32		count;
+		Size		expected;
+
+		ReadCheckedPage(check, blkno, GG_NO_SEGMENT, GG_KIND_DELTA, number, page);
+		count = GgPageGetStamp(page)->count;
+		if (count == 0 || count > GgDeltaRowsPerPage(meta))
+			GgReportCorruption(check->index, blkno,
+							   "the delta page counts %u rows, and has room for %u", count,
+							   GgDeltaRowsPerPage(meta));
+		expected = Min(count * GgDeltaRowBytes(meta), GG_PAGE_PAYLOAD);
+		if (GgPayloadBytes(page) != expected)
+			GgReportCorruption(check->index, blkno, "the delta page holds %zu bytes instead of %zu",
+							   GgPayloadBytes(page), expected);
+		if (rest == meta->delta_pages)
+		{
+			/* leave out rows that came since the page was first read */
+			if (check->last_count == 0)
+				check->last_count = count;
+			count = Min(count, check->last_count);
+		}
+		for (uint32 i = 0; i < count; i++)
+			if (!CheckDeltaRow(check, &array, number, page, i * GgDeltaRowBytes(meta), blkno))
+				dead++;
+	}
+
+	if (dead < meta->delta_dead)
+		GgReportCorruption(check->index, GG_META_BLKNO,
+						   "the delta has %u cleared TIDs, the directory says %u", dead,
+						   meta->delta_dead);
+}
+
+/* ---- all of it --------------------------------------------------------- */
+
+void
+GgCheckStructure(GgCheck *check)
+{
+	CheckDirectory(check);
+	CheckDelta(check);
+	for (int i = 0; i < check->meta->nsegments; i++)
+		CheckSegment(check, &check->meta->segments[i]);
+}
+
+void
+GgCheckTidsAgain(GgCheck *check)
+{
+	check->again = true;
+	CheckDelta(check);
+	for (int i = 0; i < check->meta->nsegments; i++)
+		CheckTids(check, &check->meta->segments[i]);
+	check->again = false;
+}

@@ -1,0 +1,142 @@
+/*
+ * segment_writer.h
+ *		Arrays in; pages, WAL and directory entries out: how a segment gets into a relation.
+ *
+ * One process, the leader, begins a segment and adds its arrays, each at the end of the relation.
+ * It then says how many bytes of the last array are ready.  Any number of processes, the leader
+ * among them, claim ranges of what is ready and write them, in any order.  The leader waits until
+ * all ranges are written and goes on to the next segment, or syncs and writes the metapage.
+ *
+ * An array may grow while its first bytes are written already; the vectors of a build do.
+ *
+ * Pages bypass the buffer manager.  That is right as long as nobody reads them before the writer's
+ * transaction commits, or before the directory lists them.  A writer of blocks that others may hold
+ * in buffers has to replace one function, PutPages(), and needs no sync.
+ */
+#ifndef GG_SEGMENT_WRITER_H
+#define GG_SEGMENT_WRITER_H
+
+#include "storage/pages.h"
+
+#include "access/xlogdefs.h"
+#include "portability/instr_time.h"
+#include "storage/condition_variable.h"
+#include "storage/spin.h"
+
+/* Pages that a process claims at a time: 4 MB, some milliseconds. */
+#define GG_RANGE_PAGES		512
+#define GG_RANGE_BYTES		((Size) GG_RANGE_PAGES * GG_PAGE_PAYLOAD)
+
+/* Arrays of a segment that several processes write: vectors, TIDs, adjacency. */
+#define GG_WRITER_ARRAYS	3
+
+/* An array and its place. */
+typedef struct GgWriterArray
+{
+	GgKind		kind;
+	uint32		segment;
+	BlockNumber start;
+	uint32		npages;			/* UINT32_MAX while the array grows */
+	uint64		bytes;
+} GgWriterArray;
+
+/* What all processes share.  Ranges are numbered through all arrays of the segment. */
+typedef struct GgWriterShared
+{
+	bool		use_wal;
+	ConditionVariable changed;	/* there is something to write, or all is written */
+	slock_t		mutex;			/* protects what follows */
+	int			narrays;
+	GgWriterArray arrays[GG_WRITER_ARRAYS];
+	uint32		ready;			/* ranges before this one may be claimed */
+	uint32		next;			/* ranges before this one have been claimed */
+	uint32		done;			/* so many have been written */
+	int			writers;		/* processes that write now */
+	instr_time	since;			/* when the first of them began */
+	double		write_s;		/* time before that with at least one writer */
+	double		busy_s;			/* time of all processes, summed, WAL included */
+	double		wal_s;			/* the part of busy_s that went into WAL */
+} GgWriterShared;
+
+/* One process's view. */
+typedef struct GgSegmentWriter
+{
+	Relation	index;
+	GgMetaPageData *meta;		/* its directory is the leader's to change */
+	GgWriterShared *shared;
+	MemoryContext context;		/* for the page buffer */
+	char	   *pages;			/* page buffer, NULL until the first write */
+	GgRunFile	file;			/* the file that was written to last */
+	const void *data[GG_LAST_KIND + 1]; /* where the bytes of each array lie, by kind */
+
+	/* the leader's */
+	BlockNumber nblocks;		/* blocks given to arrays so far */
+	XLogRecPtr	start_redo;		/* the redo pointer when the writer began */
+} GgSegmentWriter;
+
+/* Pages of one array that a process writes. */
+typedef struct GgPageRange
+{
+	uint32		number;			/* of all the segment's ranges */
+	GgWriterArray array;
+	uint32		first;			/* page within the array */
+	uint32		count;
+	uint64		offset;			/* byte within the array */
+	Size		bytes;
+	instr_time	began;
+	double		wal_s;
+} GgPageRange;
+
+/* ---- the leader ---------------------------------------------------------------- */
+
+/* Pages go behind the metapage of an empty relation. */
+extern void GgInitWriterShared(GgWriterShared *shared, Relation index);
+extern void GgBeginWriter(GgSegmentWriter *writer, Relation index, GgMetaPageData *meta,
+						  GgWriterShared *shared, MemoryContext context);
+
+/* Begin a segment, whose first array, of this kind, grows. */
+extern void GgBeginSegment(GgSegmentWriter *writer, uint32 segment, GgKind kind);
+
+/* So many bytes of the growing array will not change any more. */
+extern void GgGrowArray(GgSegmentWriter *writer, uint64 bytes);
+
+/* The growing array has its final length, and all of it is ready. */
+extern void GgEndGrowth(GgSegmentWriter *writer, uint64 bytes);
+
+/* Add an array to be written by all, none of it ready; say how many of its bytes are. */
+extern void GgAddArray(GgSegmentWriter *writer, uint32 segment, GgKind kind, uint64 bytes);
+extern void GgArrayReady(GgSegmentWriter *writer, uint64 bytes);
+
+/* Add an array and write it, all by this process. */
+extern void GgWriteArray(GgSegmentWriter *writer, uint32 segment, GgKind kind, const void *data,
+						 uint64 bytes);
+
+/* Sync what has been written, or have the next checkpoint do so; report is told of blocks. */
+extern void GgSyncWriter(GgSegmentWriter *writer,
+						 void (*report) (BlockNumber done, BlockNumber total));
+extern void GgWriteMetaPage(GgSegmentWriter *writer);
+
+/* ---- all processes -------------------------------------------------------------- */
+
+/* The next range, unless none is ready or so many processes write already. */
+extern bool GgClaimRange(GgSegmentWriter *writer, int most_writers, GgPageRange *range);
+extern void GgWriteRange(GgSegmentWriter *writer, GgPageRange *range);
+
+/* After it the leader may end the segment: the last that is to be done about a range. */
+extern void GgEndRange(GgSegmentWriter *writer, const GgPageRange *range);
+
+/* The range of that number. */
+extern void GgFindRange(GgSegmentWriter *writer, uint32 number, GgPageRange *range);
+
+/* Ranges of all arrays added so far. */
+extern uint32 GgCountRanges(GgSegmentWriter *writer);
+
+/* Whether all arrays added so far are written; counts their pages. */
+extern bool GgIsWritten(GgSegmentWriter *writer, BlockNumber *done, BlockNumber *total);
+
+/* Wait for a change, for a while or (timeout -1) any time; end a series of waits; wake waiters. */
+extern void GgWaitForWriters(GgSegmentWriter *writer, long timeout_ms);
+extern void GgEndWait(void);
+extern void GgWakeWriters(GgSegmentWriter *writer);
+
+#endif							/* GG_SEGMENT_WRITER_H */
