@@ -38,13 +38,14 @@ is(log_lines($node, qr/index "b_idx".*makes room for index "c_idx"/), 1, 'the lo
 truth_by_device($node, 'the first', 'a');
 truth_by_device($node, 'the third', 'c');
 
-# ---- a query asks for the second; what is there gives way when it has been there for a while, which
-# is 20 times as long as its load took
+# ---- a query asks for the second; what is there gives way when it has been there for a while,
+# 20 times as long as its load took
 ok(defined wait_for(
 		sub {
 			return $node->safe_psql('postgres',
 				"SELECT bool_and(clock_timestamp() > loaded_at + 21 * load_seconds * interval '1 s')
-				FROM gpugraph_stat_index WHERE relid IN ('a_idx'::regclass, 'c_idx'::regclass)") eq 't';
+				FROM gpugraph_stat_index
+				WHERE relid IN ('a_idx'::regclass, 'c_idx'::regclass)") eq 't';
 		}),
 	'both have been there for a while');
 ok(defined wait_for(
