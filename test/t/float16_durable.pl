@@ -16,6 +16,7 @@ $replica->init_from_backup($primary, 'backup', has_streaming => 1);
 $replica->start;
 
 $primary->safe_psql('postgres', <<'SQL');
+SELECT setseed(0.2);
 SELECT make_data('items', 3000, 16, 20);
 SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops) WITH (storage = 'float16');
