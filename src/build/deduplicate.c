@@ -14,8 +14,8 @@
  *
  * The first table has two slots for each row that is expected, so the others are needed only where
  * there are more rows than that.  The scan of 1M x 3 takes 0.46 s of CPU when the estimate is right
- * and 0.58 s when it is 10 times too small; of 200,000 x 128 0.19 s.  Tables of one bucket per row,
- * 24 of them, took 0.50, 0.69 and 0.21 s (one process of 2 busy cores, least of 4).
+ * and 0.58 s when it is 10 times too small; of 200,000 x 128 0.19 s.  With 24 tables, in each of
+ * which a row looked at one bucket, it took 0.50, 0.69 and 0.21 s (one process, least of 4).
  */
 #include "build/deduplicate.h"
 
