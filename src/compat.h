@@ -217,6 +217,26 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 #endif
 }
 
+/*
+ * Make a fork that others use nblocks long.  New blocks are zero and have their place on disk: that
+ * a disk is full is known here, and not when a checkpoint writes them.
+ */
+static inline void
+GgAppendZeros(Relation rel, ForkNumber forknum, BlockNumber nblocks)
+{
+	BlockNumber now = smgrnblocks(RelationGetSmgr(rel), forknum);
+#if PG_VERSION_NUM >= 160000
+	if (now < nblocks)
+		smgrzeroextend(RelationGetSmgr(rel), forknum, now, (int) (nblocks - now), false);
+#else
+	PGAlignedBlock zero;
+
+	memset(zero.data, 0, BLCKSZ);
+	for (; now < nblocks; now++)
+		smgrextend(RelationGetSmgr(rel), forknum, now, zero.data, false);
+#endif
+}
+
 /* Drop a fork's pages from shared buffers unwritten.  Waits for those who read one just now. */
 static inline void
 GgDropBuffers(Relation rel, ForkNumber forknum)

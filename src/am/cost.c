@@ -22,7 +22,7 @@
  * The times are those of the CPU.  A GPU answers faster.
  */
 #include "am/am.h"
-#include "storage/pages.h"
+#include "storage/directory.h"
 #include "storage/search_plan.h"
 #include "storage/type.h"
 
@@ -182,9 +182,7 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 
 	for (int i = 0; i < meta->nsegments; i++)
 		shape->nodes += meta->segments[i].nodes;
-	if (meta->delta_pages > 0)
-		shape->delta_nodes = (double) meta->delta_pages / GgDeltaPagesPerRow(meta) *
-			GgDeltaRowsPerPage(meta);
+	shape->delta_nodes = (double) GgDeltaSlots(meta);
 	shape->nodes += shape->delta_nodes;
 	shape->index_pages = (double) GgRowBytes(meta) / GG_PAGE_PAYLOAD;
 }

@@ -51,48 +51,13 @@ typedef struct Contents
 	bool		reindex;		/* a REINDEX mends that */
 } Contents;
 
-/*
- * All delta pages but the last are full.  VACUUM may cut the delta's front, and the last page with
- * it once there are later ones, after the directory was read: then the page counts as full, too.
- */
-static int64
-DeltaRows(Relation index, const GgMetaPageData *meta)
-{
-	uint32		per_page;
-	uint32		number = meta->delta_first + meta->delta_pages - 1;
-	int64		rows;
-	GgArray		array;
-	BlockNumber blkno;
-
-	if (meta->delta_pages == 0)
-		return 0;
-	per_page = GgDeltaRowsPerPage(meta);
-	rows = (int64) (meta->delta_pages / GgDeltaPagesPerRow(meta)) * per_page;
-	if (per_page == 1)
-		return rows;
-
-	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	blkno = GgArrayBlock(&array, number);
-	if (BlockNumberIsValid(blkno))
-	{
-		Buffer		buffer = ReadBuffer(index, blkno);
-		Page		page = BufferGetPage(buffer);
-
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		if (GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number))
-			rows -= per_page - GgDeltaRowCount(index, meta, buffer);
-		UnlockReleaseBuffer(buffer);
-	}
-	return rows;
-}
-
 static void
 ReadContents(Relation index, Contents *contents)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 
 	GgReadMeta(index, meta);
-	contents->delta_rows = DeltaRows(index, meta);
+	contents->delta_rows = GgCountDeltaRows(index, meta);
 	contents->rows = contents->delta_rows;
 	contents->dead_rows = meta->delta_dead;
 	for (int i = 0; i < meta->nsegments; i++)

@@ -8,7 +8,7 @@
  * the new page.  Lock order: metapage, then delta page.
  */
 #include "am/am.h"
-#include "storage/pages.h"
+#include "storage/directory.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
@@ -36,16 +36,6 @@ PutRow(const GgMetaPageData *meta, Page page, uint32 slot, ItemPointer tid, cons
 	GgPageGetStamp(page)->count = slot + 1;
 	((PageHeader) page)->pd_lower =
 		(PageGetContents(page) - (char *) page) + (slot + 1) * GgDeltaRowBytes(meta);
-}
-
-/* The block of the delta's last page. */
-static BlockNumber
-DeltaTail(const GgMetaPageData *meta)
-{
-	for (int i = meta->nextents - 1; i >= 0; i--)
-		if (meta->extents[i].kind == GG_KIND_DELTA)
-			return meta->extents[i].start + meta->extents[i].nblocks - 1;
-	return InvalidBlockNumber;
 }
 
 typedef enum AppendResult
@@ -104,17 +94,53 @@ CheckRoom(Relation index, const GgMetaPageData *meta, uint32 npages)
 				 errhint("REINDEX the index.")));
 }
 
+/* Write the pages of a row longer than a page but the first, each with a WAL record of its own. */
+static void
+PutRowTail(Relation index, Relation heap, GgMetaPageData *meta, uint32 number, const void *row)
+{
+	Size		done = GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
+
+	while (done < GgRowBytes(meta))
+	{
+		Size		piece = Min(GG_PAGE_PAYLOAD, GgRowBytes(meta) - done);
+		BlockNumber blkno;
+		Buffer		buffer = GgAllocateBlock(index, heap, meta, &blkno);
+		GenericXLogState *state = GenericXLogStart(index);
+		Page		page = GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE);
+
+		GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
+		GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, ++number);
+		memcpy(PageGetContents(page), (const char *) row + done, piece);
+		((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + piece;
+		GenericXLogFinish(state);
+		UnlockReleaseBuffer(buffer);
+		done += piece;
+	}
+}
+
+/* Put the beginning of a row longer than a page.  page is a working copy. */
+static void
+PutRowHead(Page page, ItemPointer tid, const void *row)
+{
+	GgDeltaRow *head = (GgDeltaRow *) PageGetContents(page);
+
+	head->tid = *tid;
+	head->reserved = 0;
+	memcpy(head + 1, row, GG_PAGE_PAYLOAD - sizeof(GgDeltaRow));
+	GgPageGetStamp(page)->count = 1;
+	((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + GG_PAGE_PAYLOAD;
+}
+
 /*
- * Append on new pages.  Of a row longer than a page, the second and later pages are written first,
- * each with a WAL record of its own, into blocks that the directory on disk still calls free.  Then
- * one record holds the first page and the metapage.  A crash in between leaves free blocks.
+ * Append on new pages; meta is a copy of the metapage.  Of a row longer than a page, the second and
+ * later pages are written first, into blocks that the directory on disk still calls free.  Then one
+ * record holds the first page and the metapage.  A crash in between leaves free blocks.
  */
 static void
-AppendToNewPage(Relation index, Relation heap, Buffer metabuf, ItemPointer tid, uint32 dimensions,
-				const void *row)
+AppendToNewPage(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *meta,
+				ItemPointer tid, uint32 dimensions, const void *row)
 {
-	GenericXLogState *state = GenericXLogStart(index);
-	GgMetaPageData *meta = GgPageGetMeta(GenericXLogRegisterBuffer(state, metabuf, 0));
+	GenericXLogState *state;
 	Buffer		first;
 	BlockNumber blkno;
 	Page		page;
@@ -128,39 +154,19 @@ AppendToNewPage(Relation index, Relation heap, Buffer metabuf, ItemPointer tid, 
 
 	first = GgAllocateBlock(index, heap, meta, &blkno);
 	GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
+	if (npages > 1)
+		PutRowTail(index, heap, meta, number, row);
+	meta->delta_pages += npages;
+	GgSettleDirectory(index, heap, meta);
+
+	state = GenericXLogStart(index);
+	GgPutMeta(GenericXLogRegisterBuffer(state, metabuf, 0), meta);
 	page = GenericXLogRegisterBuffer(state, first, GENERIC_XLOG_FULL_IMAGE);
 	GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number);
-
 	if (npages == 1)
 		PutRow(meta, page, 0, tid, row);
 	else
-	{
-		GgDeltaRow *head = (GgDeltaRow *) PageGetContents(page);
-		Size		done = GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
-
-		head->tid = *tid;
-		head->reserved = 0;
-		memcpy(head + 1, row, done);
-		GgPageGetStamp(page)->count = 1;
-		((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + GG_PAGE_PAYLOAD;
-
-		for (uint32 i = 1; i < npages; i++)
-		{
-			Size		piece = Min(GG_PAGE_PAYLOAD, GgRowBytes(meta) - done);
-			Buffer		buffer = GgAllocateBlock(index, heap, meta, &blkno);
-			GenericXLogState *more = GenericXLogStart(index);
-
-			GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
-			page = GenericXLogRegisterBuffer(more, buffer, GENERIC_XLOG_FULL_IMAGE);
-			GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number + i);
-			memcpy(PageGetContents(page), (const char *) row + done, piece);
-			((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + piece;
-			GenericXLogFinish(more);
-			UnlockReleaseBuffer(buffer);
-			done += piece;
-		}
-	}
-	meta->delta_pages += npages;
+		PutRowHead(page, tid, row);
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(first);
 }
@@ -181,8 +187,8 @@ DeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, c
 		Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
 
 		/* all that AppendToTail() uses lies before the segments */
-		memcpy(&head, meta, offsetof(GgMetaPageData, segments));
-		tail = DeltaTail(meta);
+		memcpy(&head, meta, GG_META_HEAD);
+		tail = GgDeltaTail(buffer);
 		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 
 		CheckDimensions(head.dimensions, dimensions);
@@ -203,9 +209,11 @@ DeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, c
 		{
 			if (result == TAIL_MISMATCH)
 				GgReportCorruption(index, tail, "page is not the last of the delta");
-			GgCheckDirectory(index, meta);
-			AppendToNewPage(index, heap, buffer, tid, dimensions, row);
+			meta = palloc(sizeof(GgMetaPageData));
+			GgCopyMeta(index, buffer, meta);
+			AppendToNewPage(index, heap, buffer, meta, tid, dimensions, row);
 			UnlockReleaseBuffer(buffer);
+			pfree(meta);
 			return;
 		}
 
@@ -236,7 +244,7 @@ GetInsertCache(Relation index, IndexInfo *indexInfo)
 		Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &meta);
 
 		cache = MemoryContextAllocZero(indexInfo->ii_Context, sizeof(InsertCache));
-		memcpy(&cache->meta, meta, offsetof(GgMetaPageData, segments));
+		memcpy(&cache->meta, meta, GG_META_HEAD);
 		UnlockReleaseBuffer(buffer);
 		cache->opclass = GgIndexOpclass(index);
 		indexInfo->ii_AmCache = cache;

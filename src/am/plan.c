@@ -10,7 +10,7 @@
  * by NULL in the finished plan.
  */
 #include "am/am.h"
-#include "storage/pages.h"
+#include "storage/directory.h"
 #include "storage/type.h"
 
 #include "miscadmin.h"

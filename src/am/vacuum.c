@@ -7,24 +7,25 @@
  * interlock with scans is needed: a heap slot that is used again holds a row that no snapshot taken
  * before can see.
  *
+ * A merge may replace segments meanwhile (merge/merge.c).  Its copy of the TIDs can be older than
+ * what VACUUM cleared, so each looks whether the other was faster, under the metapage's exclusive
+ * lock: VACUUM starts over where the generation has changed, and a merge reads the TIDs again where
+ * the vacuum epoch has.  Horizons leave VACUUM out, so its pages may even be in use for something
+ * else by then, which their stamps tell.
+ *
  * Giving back makes the blocks FREE extents, in one WAL record with the directory change.  They are
- * parked under a transaction id that no snapshot had passed by then (ParkingXid).  So once all
+ * parked under a transaction id that no snapshot had passed by then (GgParkingXid).  So once all
  * snapshots have passed it, nobody follows the old directory any more.
  */
 #include "am/am.h"
-#include "storage/pages.h"
+#include "storage/directory.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
+#include "access/table.h"
 #include "access/xact.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
-
-/*
- * Entries of the directory that VACUUM leaves for inserts.  An insert takes one when it begins to
- * use a FREE extent.
- */
-#define EXTENTS_FOR_INSERTS		32
 
 typedef struct VacuumState
 {
@@ -77,74 +78,152 @@ VacuumTids(VacuumState *state, Buffer buffer, uint32 count, Size stride)
 	return cleared;
 }
 
-static Buffer
-VacuumReadPage(VacuumState *state, const GgMetaPageData *meta, const GgArray *array, uint32 number)
+/* VACUUM, parallel VACUUM and CREATE INDEX CONCURRENTLY hold a lock of the table. */
+static Relation
+OpenHeap(Relation index)
 {
+	return table_open(index->rd_index->indrelid, NoLock);
+}
+
+static bool
+HasNewGeneration(Relation index, const GgMetaPageData *seen)
+{
+	GgMetaPageData *head;
+	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
+	bool		changed = head->generation != seen->generation;
+
+	UnlockReleaseBuffer(buffer);
+	return changed;
+}
+
+/* Read and lock a page of a generation that may be over.  False: it is, and the page is gone. */
+static bool
+VacuumReadPage(VacuumState *state, const GgMetaPageData *meta, const GgArray *array, uint32 number,
+			   int lockmode, Buffer *buffer)
+{
+	BlockNumber blkno = GgArrayBlock(array, number);
+
 	GgVacuumDelayPoint();
-	return GgReadPageExtended(state->index, meta->instance, array, number,
-							  BUFFER_LOCK_EXCLUSIVE, state->strategy);
+	if (blkno != InvalidBlockNumber)
+	{
+		*buffer = ReadBufferExtended(state->index, MAIN_FORKNUM, blkno, RBM_NORMAL,
+									 state->strategy);
+		LockBuffer(*buffer, lockmode);
+		if (GgStampMatches(BufferGetPage(*buffer), meta->instance, array->segment, array->kind,
+						   number))
+			return true;
+		UnlockReleaseBuffer(*buffer);
+		if (HasNewGeneration(state->index, meta))
+			return false;
+	}
+	GgReportCorruption(state->index, blkno == InvalidBlockNumber ? GG_META_BLKNO : blkno,
+					   "page is not number %u of kind %d of segment %u", number, array->kind,
+					   array->segment);
 }
 
 /*
  * Store new counts of cleared rows.  After a crash the directory may lag behind the pages until the
- * next VACUUM.  It never leads.
+ * next VACUUM.  It never leads.  False where another generation is in use by now.
  */
-static void
+static bool
 StoreDeadCounts(Relation index, const GgMetaPageData *seen, const uint32 *dead, uint32 delta_dead)
 {
 	GgMetaPageData *meta;
 	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
-	GenericXLogState *xlog = GenericXLogStart(index);
+	Relation	heap;
 
-	meta = GgPageGetMeta(GenericXLogRegisterBuffer(xlog, buffer, 0));
+	if (meta->generation != seen->generation)
+	{
+		UnlockReleaseBuffer(buffer);
+		return false;
+	}
+	meta = palloc(sizeof(GgMetaPageData));
+	GgCopyMeta(index, buffer, meta);
 	for (int i = 0; i < seen->nsegments; i++)
 		meta->segments[i].dead = dead[i];
 	meta->delta_dead = delta_dead;
 	meta->vacuum_epoch++;
-	GenericXLogFinish(xlog);
-	UnlockReleaseBuffer(buffer);
+	heap = OpenHeap(index);
+	GgStoreMeta(index, heap, buffer, meta);
+	table_close(heap, NoLock);
+	pfree(meta);
+	return true;
 }
 
-/* Clear dead TIDs of a segment, and return how many of its TIDs are clear. */
-static uint32
-VacuumSegment(VacuumState *state, const GgMetaPageData *meta, const GgSegment *segment)
+/* Clear dead TIDs of a segment, and count its TIDs that are clear.  False: it is gone. */
+static bool
+VacuumSegment(VacuumState *state, const GgMetaPageData *meta, const GgSegment *segment,
+			  uint32 *dead)
 {
 	GgArray		array;
-	uint32		dead = 0;
 
+	*dead = 0;
 	GgFindArray(meta, segment->id, GG_KIND_TIDS, &array);
 	for (uint32 base = 0; base < segment->rows; base += GG_TIDS_PER_PAGE)
 	{
-		Buffer		buffer = VacuumReadPage(state, meta, &array, base / GG_TIDS_PER_PAGE);
+		Buffer		buffer;
 
-		dead += VacuumTids(state, buffer, Min(GG_TIDS_PER_PAGE, segment->rows - base),
-						   sizeof(GgTidEntry));
+		if (!VacuumReadPage(state, meta, &array, base / GG_TIDS_PER_PAGE, BUFFER_LOCK_EXCLUSIVE,
+							&buffer))
+			return false;
+		*dead += VacuumTids(state, buffer, Min(GG_TIDS_PER_PAGE, segment->rows - base),
+							sizeof(GgTidEntry));
 		UnlockReleaseBuffer(buffer);
 	}
-	return dead;
+	return true;
 }
 
 /* The same for the delta. */
-static uint32
-VacuumDelta(VacuumState *state, const GgMetaPageData *meta)
+static bool
+VacuumDelta(VacuumState *state, const GgMetaPageData *meta, uint32 *dead)
 {
 	uint32		npages;
 	GgArray		array;
-	uint32		dead = 0;
 
+	*dead = 0;
 	if (meta->delta_pages == 0)
-		return 0;
+		return true;
 	npages = GgDeltaPagesPerRow(meta);
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
 	for (uint32 i = 0; i < meta->delta_pages; i += npages)
 	{
-		Buffer		buffer = VacuumReadPage(state, meta, &array, meta->delta_first + i);
-		uint32		count = GgDeltaRowCount(state->index, meta, buffer);
+		uint32		number = meta->delta_first + i;
+		uint32		count;
+		Buffer		buffer;
 
-		dead += VacuumTids(state, buffer, count, GgDeltaRowBytes(meta));
+		if (GgArrayBlock(&array, number) == InvalidBlockNumber)
+			continue;			/* given back before */
+		if (!VacuumReadPage(state, meta, &array, number, BUFFER_LOCK_EXCLUSIVE, &buffer))
+			return false;
+		count = GgDeltaRowCount(state->index, meta, buffer);
+		*dead += VacuumTids(state, buffer, count, GgDeltaRowBytes(meta));
 		UnlockReleaseBuffer(buffer);
 	}
-	return dead;
+	return true;
+}
+
+/* All of one generation.  False where another one is in use by now, to be gone through instead. */
+static bool
+VacuumGeneration(VacuumState *state, GgMetaPageData *meta)
+{
+	uint32		dead[GG_MAX_SEGMENTS];
+	uint32		delta_dead;
+	bool		changed;
+
+	state->stats->num_index_tuples = 0;
+	GgReadMeta(state->index, meta);
+	for (int i = 0; i < meta->nsegments; i++)
+		if (!VacuumSegment(state, meta, &meta->segments[i], &dead[i]))
+			return false;
+	if (!VacuumDelta(state, meta, &delta_dead))
+		return false;
+
+	changed = delta_dead != meta->delta_dead;
+	for (int i = 0; i < meta->nsegments; i++)
+		changed |= dead[i] != meta->segments[i].dead;
+	if (changed)
+		return StoreDeadCounts(state->index, meta, dead, delta_dead);
+	return !HasNewGeneration(state->index, meta);
 }
 
 IndexBulkDeleteResult *
@@ -153,13 +232,9 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	VacuumState state;
-	uint32		dead[GG_MAX_SEGMENTS];
-	uint32		delta_dead;
-	bool		changed;
 
 	if (stats == NULL)
 		stats = (IndexBulkDeleteResult *) palloc0(sizeof(IndexBulkDeleteResult));
-	stats->num_index_tuples = 0;
 
 	state.index = info->index;
 	state.strategy = info->strategy;
@@ -167,228 +242,134 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 	state.callback = callback;
 	state.callback_state = callback_state;
 
-	GgReadMeta(info->index, meta);
-
-	for (int i = 0; i < meta->nsegments; i++)
-		dead[i] = VacuumSegment(&state, meta, &meta->segments[i]);
-	delta_dead = VacuumDelta(&state, meta);
-
-	changed = delta_dead != meta->delta_dead;
-	for (int i = 0; i < meta->nsegments; i++)
-		changed |= dead[i] != meta->segments[i].dead;
-	if (changed)
-		StoreDeadCounts(info->index, meta, dead, delta_dead);
+	while (!VacuumGeneration(&state, meta))
+		GgVacuumDelayPoint();
 	pfree(meta);
 	return stats;
 }
 
+/* ---- giving back ----------------------------------------------------------------------- */
+
+/* Delta pages that follow each other, and whose rows are all cleared. */
+typedef struct DeadRun
+{
+	uint32		first;			/* number of the first page */
+	uint32		npages;
+} DeadRun;
+
+/* Are all rows cleared that start on this delta page? */
+static bool
+AllRowsCleared(VacuumState *state, const GgMetaPageData *meta, Buffer buffer)
+{
+	char	   *rows = PageGetContents(BufferGetPage(buffer));
+	uint32		count = GgDeltaRowCount(state->index, meta, buffer);
+
+	for (uint32 slot = 0; slot < count; slot++)
+		if (ItemPointerIsValid((ItemPointer) (rows + slot * GgDeltaRowBytes(meta))))
+			return false;
+	return true;
+}
+
 /*
- * Count the full pages at the delta's start whose rows are all cleared.  The last row's pages are
- * never given back, because an insert may be about to lock them.
+ * Find what can be given back of the delta.  The last row's pages never can, because an insert may
+ * be about to lock them.  Each run may add two entries to the directory.  A run in the middle is
+ * left where the directory is half full; one at the front adds none.  False: the generation is
+ * over.
  */
-static uint32
-DeadDeltaPages(Relation index, const GgMetaPageData *meta)
+static bool
+FindDeadRuns(VacuumState *state, const GgMetaPageData *meta, DeadRun *runs, int *nruns)
 {
 	uint32		npages;
-	uint32		dead = 0;
+	int			most = Max(0, (GG_MAX_EXTENTS / 2 - meta->nextents) / 2) + 1;
 	GgArray		array;
 
+	*nruns = 0;
 	if (meta->delta_pages == 0)
-		return 0;
+		return true;
 	npages = GgDeltaPagesPerRow(meta);
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	while (dead + npages < meta->delta_pages)
+	for (uint32 i = 0; i + npages < meta->delta_pages; i += npages)
 	{
-		Buffer		buffer = GgReadPage(index, meta->instance, &array, meta->delta_first + dead,
-										BUFFER_LOCK_SHARE);
-		char	   *rows = PageGetContents(BufferGetPage(buffer));
-		uint32		count = GgDeltaRowCount(index, meta, buffer);
-		uint32		slot;
+		uint32		number = meta->delta_first + i;
+		DeadRun    *run = &runs[Max(*nruns, 1) - 1];
+		Buffer		buffer;
+		bool		dead;
 
-		for (slot = 0; slot < count; slot++)
-			if (ItemPointerIsValid((ItemPointer) (rows + slot * GgDeltaRowBytes(meta))))
-				break;
+		if (GgArrayBlock(&array, number) == InvalidBlockNumber)
+			continue;
+		if (!VacuumReadPage(state, meta, &array, number, BUFFER_LOCK_SHARE, &buffer))
+			return false;
+		dead = AllRowsCleared(state, meta, buffer);
 		UnlockReleaseBuffer(buffer);
-		if (slot < count)
-			break;
-		dead += npages;
+		if (dead && *nruns > 0 && run->first + run->npages == number)
+			run->npages += npages;
+		else if (dead && *nruns < most && (*nruns + 1 < most || i == 0))
+			runs[(*nruns)++] = (DeadRun) {number, npages};
 	}
-	return dead;
+	return true;
 }
 
-/*
- * How many of the first npages pages of the delta can be given back?  Cutting an extent in two
- * takes one more entry of the directory.  Where inserts need the entries that are left, only pages
- * up to the end of both an extent and a row can go.
- */
-static uint32
-CuttablePages(const GgMetaPageData *meta, uint32 npages)
-{
-	uint32		whole = 0;
-	uint32		sum = 0;
-
-	if (npages == 0 || meta->nextents < GG_MAX_EXTENTS - EXTENTS_FOR_INSERTS)
-		return npages;
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		if (meta->extents[i].kind != GG_KIND_DELTA)
-			continue;
-		sum += meta->extents[i].nblocks;
-		if (sum > npages)
-			break;
-		if (sum % GgDeltaPagesPerRow(meta) == 0)
-			whole = sum;
-	}
-	return whole;
-}
-
-/* Turn the first npages pages of the delta, which are cuttable, into FREE extents. */
+/* Take segments without rows out of the directory, and the runs out of the delta. */
 static void
-CutDelta(GgMetaPageData *meta, uint32 npages, uint64 xid)
+RemoveDead(GgMetaPageData *meta, const DeadRun *runs, int nruns, uint64 xid)
 {
-	uint32		left = npages;
+	int			kept = 0;
 
-	if (npages == 0)
-		return;
-	for (int i = 0; i < meta->nextents && left > 0; i++)
+	for (int i = 0; i < meta->nsegments; i++)
 	{
-		GgExtent   *extent = &meta->extents[i];
-		uint32		cut;
-
-		if (extent->kind != GG_KIND_DELTA)
-			continue;
-		cut = Min(left, extent->nblocks);
-		if (cut < extent->nblocks)
-		{
-			/* split: the freed part goes in front, and the rest keeps its place in the order */
-			memmove(extent + 1, extent, (meta->nextents - i) * sizeof(GgExtent));
-			meta->nextents++;
-			extent[1].start += cut;
-			extent[1].nblocks -= cut;
-			extent->nblocks = cut;
-		}
-		extent->kind = GG_KIND_FREE;
-		extent->parked_xid = xid;
-		left -= cut;
+		if (meta->segments[i].dead < meta->segments[i].rows)
+			meta->segments[kept++] = meta->segments[i];
+		else
+			GgFreeSegment(meta, meta->segments[i].id, xid);
 	}
-	meta->delta_first += npages;
-	meta->delta_pages -= npages;
-	meta->delta_dead -= Min(meta->delta_dead,
-							npages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta));
-}
-
-/*
- * Make one entry of FREE extents that touch.  An old snapshot forbids the use of what VACUUM gives
- * back under it.  Without this function each such VACUUM would add an entry, until the directory is
- * full.
- */
-static void
-MergeFree(GgMetaPageData *meta)
-{
-	for (int i = 0; i < meta->nextents; i++)
+	meta->nsegments = kept;
+	for (int i = 0; i < nruns; i++)
 	{
-		for (int j = 0; j < meta->nextents; j++)
-		{
-			GgExtent   *left = &meta->extents[i];
-			GgExtent   *right = &meta->extents[j];
-
-			if (left->kind != GG_KIND_FREE || right->kind != GG_KIND_FREE ||
-				left->start + left->nblocks != right->start ||
-				(left->parked_xid == 0) != (right->parked_xid == 0))
-				continue;
-			left->nblocks += right->nblocks;
-			left->parked_xid = Max(left->parked_xid, right->parked_xid);
-			memmove(right, right + 1, (meta->nextents - j - 1) * sizeof(GgExtent));
-			meta->nextents--;
-			if (j < i)
-				i--;
-			j = -1;				/* it may touch an entry seen before */
-		}
+		GgFreeDelta(meta, runs[i].first, runs[i].npages, xid);
+		meta->delta_dead -= Min(meta->delta_dead, runs[i].npages / GgDeltaPagesPerRow(meta) *
+								GgDeltaRowsPerPage(meta));
 	}
+	GgMergeFree(meta);
+	meta->generation++;
 }
 
 static void
-ParkSegment(GgMetaPageData *meta, uint32 segment, uint64 xid)
+GiveBack(VacuumState *state)
 {
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		GgExtent   *extent = &meta->extents[i];
-
-		if (extent->segment != segment)
-			continue;
-		extent->segment = GG_NO_SEGMENT;
-		extent->kind = GG_KIND_FREE;
-		extent->parked_xid = xid;
-	}
-}
-
-/*
- * The id that snapshots must have passed before blocks are used again.  The metapage is locked
- * exclusively, so whoever copied the old directory has taken its snapshot by now.
- *
- * The next id would always do, as in nbtree, but snapshots pass it only after the next transaction.
- * They pass our own as soon as we are done.  It does only if nobody has got an id since.
- * Snapshots and horizons leave out transactions that run VACUUM.  So a snapshot that was taken
- * after a later id had ended has passed ours, though we are still running.
- */
-static uint64
-ParkingXid(FullTransactionId own)
-{
-	FullTransactionId next = ReadNextFullTransactionId();
-
-	if (FullTransactionIdIsValid(own))
-	{
-		FullTransactionId after = own;
-
-		FullTransactionIdAdvance(&after);
-		if (FullTransactionIdEquals(after, next))
-			return U64FromFullTransactionId(own);
-	}
-	return U64FromFullTransactionId(next);
-}
-
-static void
-GiveBack(Relation index)
-{
+	Relation	index = state->index;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	uint32		dead_pages;
-	uint32		kept = 0;
+	DeadRun	   *runs = palloc((GG_MAX_EXTENTS / 2) * sizeof(DeadRun));
+	int			nruns;
 	FullTransactionId own;
-	uint64		xid;
+	uint64		generation;
+	GgMetaPageData *head;
 	Buffer		buffer;
-	GenericXLogState *xlog;
+	Relation	heap;
 	bool		any;
 
 	GgReadMeta(index, meta);
-	dead_pages = DeadDeltaPages(index, meta);
-	any = dead_pages > 0;
+	any = FindDeadRuns(state, meta, runs, &nruns) && nruns > 0;
 	for (int i = 0; i < meta->nsegments; i++)
 		any |= meta->segments[i].dead >= meta->segments[i].rows;
-	pfree(meta);
 	if (!any)
 		return;
 
 	/* parallel mode forbids to assign one */
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 
-	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
-	GgCheckDirectory(index, meta);
-	xid = ParkingXid(own);
-	xlog = GenericXLogStart(index);
-	meta = GgPageGetMeta(GenericXLogRegisterBuffer(xlog, buffer, 0));
-	for (int i = 0; i < meta->nsegments; i++)
+	generation = meta->generation;
+	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
+	if (head->generation != generation)
 	{
-		if (meta->segments[i].dead < meta->segments[i].rows)
-			meta->segments[kept++] = meta->segments[i];
-		else
-			ParkSegment(meta, meta->segments[i].id, xid);
+		/* a merge has done so, or the next VACUUM will */
+		UnlockReleaseBuffer(buffer);
+		return;
 	}
-	meta->nsegments = kept;
-	CutDelta(meta, CuttablePages(meta, dead_pages), xid);
-	MergeFree(meta);
-	meta->generation++;
-	GenericXLogFinish(xlog);
-	UnlockReleaseBuffer(buffer);
+	GgCopyMeta(index, buffer, meta);
+	RemoveDead(meta, runs, nruns, GgParkingXid(own));
+	heap = OpenHeap(index);
+	GgStoreMeta(index, heap, buffer, meta);
+	table_close(heap, NoLock);
 }
 
 IndexBulkDeleteResult *
@@ -406,16 +387,16 @@ ggvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 		GgReadMeta(info->index, meta);
 		for (int i = 0; i < meta->nsegments; i++)
 			stats->num_index_tuples += meta->segments[i].rows - meta->segments[i].dead;
-		if (meta->delta_pages > 0)
-		{
-			stats->num_index_tuples +=
-				(double) meta->delta_pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
-			stats->estimated_count = true;
-		}
+		stats->num_index_tuples += (double) GgDeltaSlots(meta);
+		stats->estimated_count = meta->delta_pages > 0;
 		pfree(meta);
 	}
 	else
-		GiveBack(info->index);
+	{
+		VacuumState state = {.index = info->index, .strategy = info->strategy};
+
+		GiveBack(&state);
+	}
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
 	return stats;
 }

@@ -3,7 +3,7 @@
  *		Checks that an operator class of this access method is complete.
  */
 #include "am/am.h"
-#include "storage/pages.h"
+#include "storage/directory.h"
 #include "storage/type.h"
 
 #include "access/amvalidate.h"

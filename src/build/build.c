@@ -303,11 +303,11 @@ AddSegment(GgBuild *build)
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("gpugraph index would have more than %d segments", GG_MAX_SEGMENTS),
 				 errhint("ANALYZE the table, or increase maintenance_work_mem.")));
-	segment = &meta->segments[meta->nsegments++];
-	memset(segment, 0, sizeof(*segment));
-	segment->id = meta->next_segment++;
-	segment->nodes = build->process.area.nodes;
+	segment = GgAddSegment(meta);
+	segment->nodes = meta->pieces[meta->npieces - 1].nodes = build->process.area.nodes;
 	segment->rows = build->process.area.nrows;
+	if (segment->rows != segment->nodes)
+		segment->flags = GG_SEGMENT_OFFSETS;
 	return segment;
 }
 

@@ -173,7 +173,7 @@ void
 GgBeginRound(GgScan *scan, bool first)
 {
 	scan->full_chunks = 0;
-	GgBeginSegment(scan->writer, scan->meta->next_segment, GG_KIND_VECTORS);
+	GgBeginSegment(scan->writer, scan->meta->next_id, GG_KIND_VECTORS);
 	if (first)
 		return;
 	ReportRows(scan);

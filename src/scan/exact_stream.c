@@ -249,13 +249,17 @@ DeltaPass(GgScanOpaque *so, GgStream *stream)
 	for (uint32 i = stream->first_page; i < stream->end_page; i += npages)
 	{
 		uint32		number = meta->delta_first + i;
-		Buffer		buffer = GgReadPage(so->index, meta->instance, &so->delta, number,
-										BUFFER_LOCK_SHARE);
-		Page		page = BufferGetPage(buffer);
-		uint32		count = GgDeltaRowCount(so->index, meta, buffer);
 		uint32		first = i / npages * per_page;
 		uint32		nkeys = 0;
+		uint32		count;
+		Buffer		buffer;
+		Page		page;
 
+		if (GgArrayBlock(&so->delta, number) == InvalidBlockNumber)
+			continue;			/* VACUUM has given it back */
+		buffer = GgReadPage(so->index, meta->instance, &so->delta, number, BUFFER_LOCK_SHARE);
+		page = BufferGetPage(buffer);
+		count = GgDeltaRowCount(so->index, meta, buffer);
 		GgTestForOldSnapshot(so->snapshot, so->index, page);
 		for (uint32 slot = 0; slot < count; slot++)
 		{

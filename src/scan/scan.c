@@ -67,10 +67,6 @@ AddSegment(GgScanOpaque *so, const GgSegment *segment)
 	stream->nodes = segment->nodes;
 	GgFindArray(so->meta, segment->id, GG_KIND_TIDS, &stream->tids);
 	GgFindArray(so->meta, segment->id, GG_KIND_OFFSETS, &stream->offsets);
-	if (segment->rows != segment->nodes && stream->offsets.nextents == 0)
-		GgReportCorruption(so->index, GG_META_BLKNO,
-						   "segment %u has %u rows for %u nodes and no offsets",
-						   segment->id, segment->rows, segment->nodes);
 }
 
 /* The delta's pages [first_page, end_page). */
@@ -227,6 +223,9 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 		uint32		number = row / per_page * GgDeltaPagesPerRow(so->meta);
 		Size		offset = row % per_page * GgDeltaRowBytes(so->meta);
 
+		/* a device may still know a row that VACUUM has given back */
+		if (GgArrayBlock(&so->delta, so->meta->delta_first + number) == InvalidBlockNumber)
+			return false;
 		buffer = GgReadPage(so->index, so->meta->instance, &so->delta,
 							so->meta->delta_first + number, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);

@@ -119,35 +119,12 @@ typedef struct Unit
 	uint32		list;
 	gg_part		part;
 	GgKind		kind;
+	uint32		owner;			/* segment or piece that the array belongs to */
 	uint32		first;			/* page of the array; of the delta: page since the load's first */
 	uint32		npages;
 	uint64		bytes;			/* of the whole array */
+	uint64		base;			/* where the array begins in the part */
 } Unit;
-
-static const struct
-{
-	gg_part		part;
-	GgKind		kind;
-}			segment_parts[] = {
-	{GG_PART_ROWS, GG_KIND_VECTORS},
-	{GG_PART_ADJACENCY, GG_KIND_ADJACENCY},
-	{GG_PART_PIVOTS, GG_KIND_PIVOTS}
-};
-
-static uint64
-PartBytes(const GgLoadList *list, gg_part part)
-{
-	switch (part)
-	{
-		case GG_PART_ROWS:
-			return (uint64) list->n * list->shape.dim * gg_element_size(list->shape.element);
-		case GG_PART_ADJACENCY:
-			return (uint64) list->n * list->shape.degree * sizeof(uint32);
-		case GG_PART_PIVOTS:
-			return (uint64) list->shape.npivots * sizeof(GgPivotEntry);
-	}
-	return 0;
-}
 
 /* Pages of a unit: what fits a chunk. */
 static uint32
@@ -168,12 +145,60 @@ DeltaPagesPerUnit(const GgLoadJob *job, const GgMetaPageData *meta)
 	return Max(1, Min(rows / GgDeltaRowsPerPage(meta), UnitPages(job) / npages)) * npages;
 }
 
+/* Unit number *u of an array.  When there are fewer, they are subtracted from *u. */
+static bool
+FindInArray(const GgLoadJob *job, uint64 bytes, uint32 *u, Unit *unit)
+{
+	uint32		unit_pages = UnitPages(job);
+	uint32		npages = (uint32) GgArrayPages(bytes);
+	uint32		units = (npages + unit_pages - 1) / unit_pages;
+
+	if (*u >= units)
+	{
+		*u -= units;
+		return false;
+	}
+	unit->first = *u * unit_pages;
+	unit->npages = Min(unit_pages, npages - unit->first);
+	unit->bytes = bytes;
+	return true;
+}
+
+/* The same for what a device needs of a segment. */
+static bool
+FindInSegment(const GgLoadJob *job, const GgMetaPageData *meta, const GgLoadList *list, uint32 *u,
+			  Unit *unit)
+{
+	unit->part = GG_PART_ROWS;
+	unit->kind = GG_KIND_VECTORS;
+	unit->base = 0;
+	for (int i = 0; i < meta->npieces; i++)
+	{
+		uint64		bytes = (uint64) meta->pieces[i].nodes * GgRowBytes(meta);
+
+		if (meta->pieces[i].segment != list->segment)
+			continue;
+		unit->owner = meta->pieces[i].id;
+		if (FindInArray(job, bytes, u, unit))
+			return true;
+		unit->base += bytes;
+	}
+
+	unit->base = 0;
+	unit->owner = list->segment;
+	unit->part = GG_PART_ADJACENCY;
+	unit->kind = GG_KIND_ADJACENCY;
+	if (FindInArray(job, (uint64) list->n * list->shape.degree * sizeof(uint32), u, unit))
+		return true;
+	unit->part = GG_PART_PIVOTS;
+	unit->kind = GG_KIND_PIVOTS;
+	return FindInArray(job, (uint64) list->shape.npivots * sizeof(GgPivotEntry), u, unit);
+}
+
 /* Unit number u of a load; false when there are fewer. */
 static bool
 FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 {
-	uint32		unit_pages = UnitPages(job);
-
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
 		const GgLoadList *list = &job->lists[i];
@@ -197,23 +222,8 @@ FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 			u -= units;
 			continue;
 		}
-		for (int p = 0; p < lengthof(segment_parts); p++)
-		{
-			uint64		bytes = PartBytes(list, segment_parts[p].part);
-			uint32		npages = (uint32) GgArrayPages(bytes);
-			uint32		units = (npages + unit_pages - 1) / unit_pages;
-
-			if (u < units)
-			{
-				unit->part = segment_parts[p].part;
-				unit->kind = segment_parts[p].kind;
-				unit->first = u * unit_pages;
-				unit->npages = Min(unit_pages, npages - unit->first);
-				unit->bytes = bytes;
-				return true;
-			}
-			u -= units;
-		}
+		if (FindInSegment(job, meta, list, &u, unit))
+			return true;
 	}
 	return false;
 }
@@ -353,7 +363,8 @@ ReadSegmentUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, u
 
 	*offset = (uint64) unit->first * GG_PAGE_PAYLOAD;
 	bytes = Min((uint64) unit->npages * GG_PAGE_PAYLOAD, unit->bytes - *offset);
-	GgFindArray(reader->meta, list->segment, unit->kind, &array);
+	*offset += unit->base;
+	GgFindArray(reader->meta, unit->owner, unit->kind, &array);
 	for (uint32 i = 0; i < unit->npages; i++)
 	{
 		uint64		done = (uint64) i * GG_PAGE_PAYLOAD;
@@ -459,6 +470,14 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 		bool		alive;
 
 		CHECK_FOR_INTERRUPTS();
+		if (GgArrayBlock(&array, number) == InvalidBlockNumber)
+		{
+			/* VACUUM has given it back */
+			for (uint32 slot = 0; slot < GgDeltaRowsPerPage(meta); slot++)
+				PutNaN(meta, out + slot * GgRowBytes(meta));
+			out += step;
+			continue;
+		}
 		ok = ReadPage(reader, index, &array, number, &buffer);
 		if (!ok)
 			break;

@@ -33,7 +33,7 @@
 #ifndef GG_SERVICE_H
 #define GG_SERVICE_H
 
-#include "storage/pages.h"
+#include "storage/directory.h"
 
 /* ---- shmem.c ------------------------------------------------------------- */
 

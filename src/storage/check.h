@@ -5,7 +5,7 @@
 #ifndef GG_CHECK_H
 #define GG_CHECK_H
 
-#include "storage/pages.h"
+#include "storage/directory.h"
 #include "storage/type.h"
 
 #include "utils/snapshot.h"

@@ -32,7 +32,9 @@ KindName(uint16 kind)
 		[GG_KIND_PIVOTS] = "pivots",
 		[GG_KIND_OFFSETS] = "offsets",
 		[GG_KIND_DELTA] = "delta",
-		[GG_KIND_FREE] = "free"
+		[GG_KIND_FREE] = "free",
+		[GG_KIND_DIRECTORY] = "directory",
+		[GG_KIND_TAKEN] = "taken"
 	};
 
 	return kind >= GG_KIND_META && kind <= GG_LAST_KIND ? names[kind] : "unknown";
@@ -89,11 +91,12 @@ ReadCheckedPage(GgCheck *check, BlockNumber blkno, uint32 segment, GgKind kind, 
 
 /* ---- arrays, front to back --------------------------------------------- */
 
+/* An array of a segment, or the vectors of a piece. */
 static void
-ReaderBegin(Reader *reader, GgCheck *check, const GgSegment *segment, GgKind kind, uint64 bytes)
+ReaderBegin(Reader *reader, GgCheck *check, uint32 owner, GgKind kind, uint64 bytes)
 {
 	reader->check = check;
-	GgFindArray(check->meta, segment->id, kind, &reader->array);
+	GgFindArray(check->meta, owner, kind, &reader->array);
 	reader->bytes = bytes;
 	reader->position = 0;
 	reader->number = 0;
@@ -175,6 +178,61 @@ FindSegment(const GgMetaPageData *meta, uint32 id)
 	return NULL;
 }
 
+static const GgPiece *
+FindPiece(const GgMetaPageData *meta, uint32 id)
+{
+	for (int i = 0; i < meta->npieces; i++)
+		if (meta->pieces[i].id == id)
+			return &meta->pieces[i];
+	return NULL;
+}
+
+/* Does the extent's owner exist? */
+static bool
+HasOwner(const GgMetaPageData *meta, const GgExtent *extent)
+{
+	switch (extent->kind)
+	{
+		case GG_KIND_VECTORS:
+			return FindPiece(meta, extent->segment) != NULL;
+		case GG_KIND_ADJACENCY:
+		case GG_KIND_TIDS:
+		case GG_KIND_PIVOTS:
+		case GG_KIND_OFFSETS:
+			return FindSegment(meta, extent->segment) != NULL;
+		case GG_KIND_TAKEN:
+			return extent->segment < meta->next_id;
+		default:
+			return extent->segment == GG_NO_SEGMENT;
+	}
+}
+
+/* No id is there twice, and none is still to come. */
+static void
+CheckOwners(GgCheck *check)
+{
+	const GgMetaPageData *meta = check->meta;
+
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		const GgSegment *segment = &meta->segments[i];
+
+		if (segment->id >= meta->next_id || FindSegment(meta, segment->id) != segment)
+			GgReportCorruption(check->index, GG_META_BLKNO,
+							   "the directory has segment %u twice, or too early", segment->id);
+	}
+	for (int i = 0; i < meta->npieces; i++)
+	{
+		const GgPiece *piece = &meta->pieces[i];
+
+		if (piece->id >= meta->next_id || FindPiece(meta, piece->id) != piece ||
+			FindSegment(meta, piece->segment) == NULL)
+			GgReportCorruption(check->index, GG_META_BLKNO,
+							   "the directory has piece %u twice, too early, or for segment %u, "
+							   "which is not there", piece->id, piece->segment);
+	}
+}
+
 /* Check what GgReadMeta() has not checked. */
 static void
 CheckDirectory(GgCheck *check)
@@ -188,14 +246,7 @@ CheckDirectory(GgCheck *check)
 		GgReportCorruption(check->index, GG_META_BLKNO, "the graph degree is %u",
 						   meta->graph_degree);
 
-	for (int i = 0; i < meta->nsegments; i++)
-	{
-		const GgSegment *segment = &meta->segments[i];
-
-		if (segment->id >= meta->next_segment || FindSegment(meta, segment->id) != segment)
-			GgReportCorruption(check->index, GG_META_BLKNO,
-							   "the directory has segment %u twice, or too early", segment->id);
-	}
+	CheckOwners(check);
 
 	extents = palloc(sizeof(GgExtent) * Max(meta->nextents, 1));
 	memcpy(extents, meta->extents, sizeof(GgExtent) * meta->nextents);
@@ -216,17 +267,9 @@ CheckDirectory(GgCheck *check)
 							   "which ends at block %u",
 							   KindName(extent->kind), extent->start, next - 1);
 		next = extent->start + extent->nblocks;
-		if (extent->kind == GG_KIND_META || extent->kind == GG_KIND_DELTA ||
-			extent->kind == GG_KIND_FREE)
-		{
-			if (extent->segment != GG_NO_SEGMENT)
-				GgReportCorruption(check->index, GG_META_BLKNO,
-								   "the %s extent at block %u belongs to segment %u",
-								   KindName(extent->kind), extent->start, extent->segment);
-		}
-		else if (FindSegment(meta, extent->segment) == NULL)
+		if (!HasOwner(meta, extent))
 			GgReportCorruption(check->index, GG_META_BLKNO,
-							   "the %s extent at block %u belongs to segment %u, "
+							   "the %s extent at block %u belongs to segment or piece %u, "
 							   "which is not there",
 							   KindName(extent->kind), extent->start, extent->segment);
 	}
@@ -285,19 +328,20 @@ CheckLength(GgCheck *check, BlockNumber blkno)
 }
 
 static void
-CheckVectors(GgCheck *check, const GgSegment *segment)
+CheckVectors(GgCheck *check, const GgPiece *piece)
 {
 	Reader		reader;
 
-	ReaderBegin(&reader, check, segment, GG_KIND_VECTORS,
-				(uint64) segment->nodes * check->row_bytes);
-	for (uint32 node = 0; node < segment->nodes; node++)
+	ReaderBegin(&reader, check, piece->id, GG_KIND_VECTORS,
+				(uint64) piece->nodes * check->row_bytes);
+	for (uint32 node = 0; node < piece->nodes; node++)
 	{
 		BlockNumber blkno = ReaderNext(&reader, check->row, check->row_bytes);
 
 		if (!RowIsFinite(check))
 			GgReportCorruption(check->index, blkno,
-							   "the vector of node %u has an element that is not finite", node);
+							   "vector %u of piece %u has an element that is not finite", node,
+							   piece->id);
 		CheckLength(check, blkno);
 	}
 	ReaderEnd(&reader);
@@ -367,7 +411,7 @@ CheckAdjacency(GgCheck *check, const GgSegment *segment, uint32 *adjacency)
 	uint32		list[GG_MAX_DEGREE];
 	Reader		reader;
 
-	ReaderBegin(&reader, check, segment, GG_KIND_ADJACENCY,
+	ReaderBegin(&reader, check, segment->id, GG_KIND_ADJACENCY,
 				(uint64) segment->nodes * degree * sizeof(uint32));
 	for (uint32 node = 0; node < segment->nodes; node++)
 	{
@@ -423,7 +467,7 @@ CheckPivots(GgCheck *check, const GgSegment *segment, Seen *nodes)
 	Seen		reached;
 	Reader		reader;
 
-	ReaderBegin(&reader, check, segment, GG_KIND_PIVOTS, (uint64) n * sizeof(GgPivotEntry));
+	ReaderBegin(&reader, check, segment->id, GG_KIND_PIVOTS, (uint64) n * sizeof(GgPivotEntry));
 	for (uint32 i = 0; i < n; i++)
 	{
 		BlockNumber blkno = ReaderNext(&reader, &pivots[i], sizeof(GgPivotEntry));
@@ -543,7 +587,8 @@ CheckTids(GgCheck *check, const GgSegment *segment)
 	uint32		dead = 0;
 	Reader		reader;
 
-	ReaderBegin(&reader, check, segment, GG_KIND_TIDS, (uint64) segment->rows * sizeof(GgTidEntry));
+	ReaderBegin(&reader, check, segment->id, GG_KIND_TIDS,
+				(uint64) segment->rows * sizeof(GgTidEntry));
 	for (uint32 row = 0; row < segment->rows; row++)
 	{
 		GgTidEntry	entry;
@@ -563,36 +608,39 @@ CheckTids(GgCheck *check, const GgSegment *segment)
 						   dead, segment->dead);
 }
 
-/* The first row of each node: 0 at first, rows at last, and each node has a row. */
+/* The first row of each node: 0 at first, rows at last, as many nodes without rows as said. */
 static void
 CheckOffsets(GgCheck *check, const GgSegment *segment)
 {
 	uint32		before = 0;
+	uint32		empty = 0;
 	Reader		reader;
 
-	if (segment->rows == segment->nodes)
-	{
-		ReaderBegin(&reader, check, segment, GG_KIND_OFFSETS, 0);
+	if ((segment->flags & GG_SEGMENT_OFFSETS) == 0)
 		return;
-	}
 
-	ReaderBegin(&reader, check, segment, GG_KIND_OFFSETS,
+	ReaderBegin(&reader, check, segment->id, GG_KIND_OFFSETS,
 				((uint64) segment->nodes + 1) * sizeof(uint32));
 	for (uint32 node = 0; node <= segment->nodes; node++)
 	{
 		uint32		offset;
 		BlockNumber blkno = ReaderNext(&reader, &offset, sizeof(offset));
 
-		if (node == 0 ? offset != 0 : offset <= before)
+		if (node == 0 ? offset != 0 : offset < before)
 			GgReportCorruption(check->index, blkno,
 							   "the rows of node %u start at %u, those before it at %u", node,
 							   offset, before);
 		if (offset > segment->rows || (node == segment->nodes && offset != segment->rows))
 			GgReportCorruption(check->index, blkno, "the rows of node %u start at %u, of %u rows",
 							   node, offset, segment->rows);
+		empty += node > 0 && offset == before;
 		before = offset;
 	}
 	ReaderEnd(&reader);
+	if (empty != segment->empty)
+		GgReportCorruption(check->index, GG_META_BLKNO,
+						   "segment %u has %u nodes without rows, the directory says %u",
+						   segment->id, empty, segment->empty);
 }
 
 static void
@@ -607,7 +655,9 @@ CheckSegment(GgCheck *check, const GgSegment *segment)
 		adjacency = palloc_extended(adjacency_bytes, MCXT_ALLOC_HUGE);
 	SeenInit(&nodes, segment->nodes);
 
-	CheckVectors(check, segment);
+	for (int i = 0; i < check->meta->npieces; i++)
+		if (check->meta->pieces[i].segment == segment->id)
+			CheckVectors(check, &check->meta->pieces[i]);
 	CheckAdjacency(check, segment, adjacency);
 	CheckPivots(check, segment, &nodes);
 	CheckReachable(check, segment, adjacency, &nodes);
@@ -679,6 +729,8 @@ CheckDelta(GgCheck *check)
 		uint32		count;
 		Size		expected;
 
+		if (blkno == InvalidBlockNumber)
+			continue;			/* VACUUM has given it back */
 		ReadCheckedPage(check, blkno, GG_NO_SEGMENT, GG_KIND_DELTA, number, page);
 		count = GgPageGetStamp(page)->count;
 		if (count == 0 || count > GgDeltaRowsPerPage(meta))

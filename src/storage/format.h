@@ -4,7 +4,8 @@
  *
  * Every page is a standard page: header, payload, and a GgPageStamp as special area.  pd_lower lies
  * past the payload in use, so that full-page images drop the hole.  src/README tells format tables,
- * locks and protocols.  This file is the only definition of the format in code.
+ * locks and protocols.  This file is the only definition of the format in code, and directory.c is
+ * the only reader of the metapage and of directory pages.
  */
 #ifndef GG_FORMAT_H
 #define GG_FORMAT_H
@@ -17,26 +18,37 @@
 #include "engine.h"
 
 #define GG_MAGIC			0x67706772	/* "gpgr" */
-#define GG_FORMAT_VERSION	2
+#define GG_FORMAT_VERSION	3
+#define GG_OLDEST_FORMAT	2		/* is read, and becomes 3 with the first change */
 #define GG_META_BLKNO		0
 
 /* What a page, and so an extent, holds.  On disk: never renumber. */
 typedef enum GgKind
 {
 	GG_KIND_META = 1,
-	GG_KIND_VECTORS = 2,		/* nodes x dimensions elements */
-	GG_KIND_ADJACENCY = 3,		/* nodes x graph_degree uint32 node ids */
+	GG_KIND_VECTORS = 2,		/* a piece's nodes x dimensions elements */
+	GG_KIND_ADJACENCY = 3,		/* nodes x graph_degree uint32, see GG_EDGE_MARK */
 	GG_KIND_TIDS = 4,			/* rows x GgTidEntry */
 	GG_KIND_PIVOTS = 5,			/* npivots x GgPivotEntry */
-	GG_KIND_OFFSETS = 6,		/* nodes + 1 uint32, first row of each; only when rows > nodes */
+	GG_KIND_OFFSETS = 6,		/* nodes + 1 uint32, first row of each: GG_SEGMENT_OFFSETS */
 	GG_KIND_DELTA = 7,			/* GgDeltaRow after GgDeltaRow */
-	GG_KIND_FREE = 8			/* extents only: blocks for reuse, see parked_xid */
+	GG_KIND_FREE = 8,			/* extents only: blocks for reuse, see parked_xid */
+	GG_KIND_DIRECTORY = 9,		/* GgExtent after GgExtent, where the metapage has no room */
+	GG_KIND_TAKEN = 10			/* extents only: blocks that a merge writes */
 } GgKind;
 
-#define GG_LAST_KIND		GG_KIND_FREE
+#define GG_LAST_KIND		GG_KIND_TAKEN
 
-/* The segment number in the stamps of delta pages and in extents of no segment. */
+/* The owner in the stamps and extents of what belongs to no segment and no piece. */
 #define GG_NO_SEGMENT		0xFFFFFFFFu
+
+/*
+ * Node ids in adjacency lists lie below 2^31.  The highest bit is free to mark an edge.  No version
+ * sets it so far.
+ */
+#define GG_EDGE_MARK		0x80000000u
+
+StaticAssertDecl(GG_MAX_NODES <= GG_EDGE_MARK, "node ids must leave room for the mark");
 
 /*
  * Special area of every page.  A page whose stamp is not the one expected was recycled or is
@@ -45,7 +57,7 @@ typedef enum GgKind
 typedef struct GgPageStamp
 {
 	uint64		instance;		/* GgMetaPageData.instance */
-	uint32		segment;		/* GgSegment.id, or GG_NO_SEGMENT */
+	uint32		segment;		/* GgSegment.id; vectors: GgPiece.id; or GG_NO_SEGMENT */
 	uint32		number;			/* of the page in its array, or in the delta since its start */
 	uint16		kind;			/* GgKind */
 	uint16		count;			/* delta: rows that start on this page; else 0 */
@@ -84,30 +96,64 @@ typedef struct GgDeltaRow
 	uint16		reserved;
 } GgDeltaRow;
 
-/* An immutable graph over nodes distinct vectors. */
+/*
+ * Vectors of some nodes, written once.  A merge leaves them where they are and gives them to the
+ * merged segment.
+ */
+typedef struct GgPiece
+{
+	uint32		id;				/* of the vectors' stamps and extents; never reused, see next_id */
+	uint32		segment;		/* GgSegment.id of the owner */
+	uint32		nodes;
+	uint32		reserved;
+} GgPiece;
+
+/* GgSegment.flags */
+#define GG_SEGMENT_OFFSETS	0x0001	/* node i has not just row i: see the OFFSETS array */
+
+/*
+ * An immutable graph over nodes vectors, those of its pieces in directory order.  No two nodes of
+ * one piece have equal vectors.  Where nodes of two pieces have, all rows belong to one of them, and
+ * the others are nodes without rows.
+ */
 typedef struct GgSegment
 {
-	uint32		id;				/* never reused within an instance */
+	uint32		id;				/* never reused within an instance, see next_id */
 	uint32		nodes;
-	uint32		rows;			/* heap rows; more than nodes where rows have equal vectors */
+	uint32		rows;			/* heap rows */
 	uint32		npivots;
 	uint32		dead;			/* rows cleared by VACUUM */
+	uint32		empty;			/* nodes that had no row when the segment was made */
+	uint16		algorithm;		/* GgAlgorithm */
+	uint16		flags;
 	uint32		reserved;
 } GgSegment;
 
-/* A run of blocks.  The extents of one array, in directory order, are its pages in order. */
+/* A run of blocks. */
 typedef struct GgExtent
 {
 	BlockNumber start;
 	uint32		nblocks;
-	uint32		segment;		/* GgSegment.id or GG_NO_SEGMENT */
+	uint32		segment;		/* as in the stamps of its pages */
 	uint16		kind;			/* GgKind */
 	uint16		reserved;
-	uint64		parked_xid;		/* FREE: full xid that all snapshots must have passed; 0: free */
+	union
+	{
+		uint64		parked_xid; /* FREE: full xid that all snapshots must have passed; 0: free */
+		uint64		first;		/* others: number of its first page in the array, or delta */
+	};
 } GgExtent;
 
 #define GG_MAX_SEGMENTS		32
-#define GG_MAX_EXTENTS		288
+#define GG_MAX_PIECES		128
+#define GG_MAX_EXTENTS		1024
+
+/* Room for filter columns, whose values a later version will keep for each row. */
+#define GG_MAX_COLUMNS		8
+
+/* Pages of extents that do not fit the metapage. */
+#define GG_MAX_DIRECTORY_PAGES	4
+#define GG_DIRECTORY_EXTENTS	(GG_PAGE_PAYLOAD / sizeof(GgExtent))
 
 typedef enum GgAlgorithm
 {
@@ -130,6 +176,11 @@ typedef struct GgBuildTimes
 	float4		reserved;
 } GgBuildTimes;
 
+/*
+ * What an index says of itself, in memory.  On disk the fields before segments are followed by the
+ * segments, pieces and extents that there are, one after the other, without those extents that lie
+ * on directory pages: the first nspilled.  Fields up to nextents are where format 2 has them.
+ */
 typedef struct GgMetaPageData
 {
 	uint32		magic;
@@ -140,29 +191,47 @@ typedef struct GgMetaPageData
 	uint32		dimensions;		/* 0: not known before the first row */
 	uint16		metric;			/* gg_metric */
 	uint16		element;		/* gg_element of the stored rows */
-	uint16		algorithm;		/* GgAlgorithm */
+	uint16		algorithm;		/* GgAlgorithm of new segments */
 	uint16		engine;			/* that built it: 0 none, 1 cpu, 2 cuda */
 	uint16		graph_degree;
 	uint16		intermediate_graph_degree;
 	int32		seed;
-	uint32		next_segment;	/* id for the next segment */
+	uint32		next_id;		/* for the next segment or piece */
 	GgBuildTimes times;
 	uint32		delta_first;	/* number of the delta's first page */
-	uint32		delta_pages;	/* pages in use; the last one takes the next row */
-	uint32		delta_dead;		/* delta rows cleared by VACUUM */
+	uint32		delta_pages;	/* from there to the last, which takes the next row; see first */
+	uint32		delta_dead;		/* delta rows cleared by VACUUM, on pages that are still there */
 	float4		largest_length; /* of all rows ever stored, see GgRowLength(); 0: not known */
 	uint16		nsegments;
 	uint16		nextents;
+	uint16		npieces;
+	uint16		nspilled;		/* extents on directory pages */
+	uint16		ndirectory;		/* directory pages */
+	uint16		ncolumns;		/* filter columns; no version writes any so far */
+	BlockNumber delta_tail;		/* block of the delta's last page; invalid without one */
+	BlockNumber directory[GG_MAX_DIRECTORY_PAGES];
+	uint32		column_types[GG_MAX_COLUMNS];	/* OIDs, for filter columns */
 	GgSegment	segments[GG_MAX_SEGMENTS];
+	GgPiece		pieces[GG_MAX_PIECES];
 	GgExtent	extents[GG_MAX_EXTENTS];
 } GgMetaPageData;
 
+#define GG_META_HEAD		offsetof(GgMetaPageData, segments)
+
+/* Extents that a metapage with the most segments and pieces has room for. */
+#define GG_META_EXTENTS \
+	((GG_PAGE_PAYLOAD - GG_META_HEAD - GG_MAX_SEGMENTS * sizeof(GgSegment) - \
+	  GG_MAX_PIECES * sizeof(GgPiece)) / sizeof(GgExtent))
+
 #define GgPageGetMeta(page)		((GgMetaPageData *) PageGetContents(page))
 
-StaticAssertDecl(sizeof(GgMetaPageData) <= GG_PAGE_PAYLOAD, "the metapage must hold its directory");
+StaticAssertDecl(GG_META_HEAD % 8 == 0, "what follows the metapage's head must be aligned");
+StaticAssertDecl(GG_META_EXTENTS + GG_MAX_DIRECTORY_PAGES * GG_DIRECTORY_EXTENTS >= GG_MAX_EXTENTS,
+				 "there must be room for all extents");
 StaticAssertDecl(sizeof(GgTidEntry) == 8 && GG_PAGE_PAYLOAD % sizeof(GgTidEntry) == 0,
 				 "TID entries must not cross pages");
-StaticAssertDecl(sizeof(GgPageStamp) == 24 && sizeof(GgExtent) == 24, "no padding on disk");
+StaticAssertDecl(sizeof(GgPageStamp) == 24 && sizeof(GgExtent) == 24 && sizeof(GgPiece) == 16 &&
+				 sizeof(GgSegment) == 32, "no padding on disk");
 
 /* Bytes of one vector in segments and delta. */
 static inline Size

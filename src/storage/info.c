@@ -2,7 +2,7 @@
  * info.c
  *		gpugraph_index_info(): what an index holds, and what its blocks are used for.
  */
-#include "storage/pages.h"
+#include "storage/directory.h"
 #include "storage/type.h"
 
 #include "access/htup_details.h"
@@ -23,9 +23,6 @@
 #include "storage/inspect.h"
 
 #define INFO_COLUMNS	30
-
-/* VACUUM may replace directory and delta pages between our reading the one and the other. */
-#define DELTA_ATTEMPTS	5
 
 static bool
 IsGpugraphIndex(Oid indexoid)
@@ -145,56 +142,6 @@ GgCloseInspected(GgInspected *inspected)
 	table_close(inspected->heap, AccessShareLock);
 }
 
-/*
- * Count the rows of the delta, including those that VACUUM cleared; -1 when a page was recycled.
- */
-static int64
-CountDeltaRows(Relation index, const GgMetaPageData *meta)
-{
-	GgArray		array;
-	int64		rows = 0;
-
-	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	for (uint32 i = 0; i < meta->delta_pages; i++)
-	{
-		uint32		number = meta->delta_first + i;
-		BlockNumber blkno = GgArrayBlock(&array, number);
-		Buffer		buffer;
-		Page		page;
-
-		CHECK_FOR_INTERRUPTS();
-		if (blkno == InvalidBlockNumber)
-			return -1;
-		buffer = ReadBuffer(index, blkno);
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		page = BufferGetPage(buffer);
-		if (!GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number))
-			rows = -1;
-		else
-			rows += GgPageGetStamp(page)->count;
-		UnlockReleaseBuffer(buffer);
-		if (rows < 0)
-			return -1;
-	}
-	return rows;
-}
-
-/* Count the rows of the delta and read *meta, both from one state of the index. */
-static int64
-ReadMetaAndDelta(Relation index, GgMetaPageData *meta)
-{
-	for (int attempt = 0; attempt < DELTA_ATTEMPTS; attempt++)
-	{
-		int64		rows;
-
-		GgReadMeta(index, meta);
-		rows = CountDeltaRows(index, meta);
-		if (rows >= 0)
-			return rows;
-	}
-	GgReportCorruption(index, GG_META_BLKNO, "the directory names delta pages that are not there");
-}
-
 static const char *
 MetricName(uint16 metric)
 {
@@ -250,7 +197,8 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 		elog(ERROR, "return type must be a row type");
 
 	GgOpenInspected(PG_GETARG_OID(0), GG_READ_INDEX, &inspected);
-	delta_rows = ReadMetaAndDelta(inspected.index, meta);
+	GgReadMeta(inspected.index, meta);
+	delta_rows = GgCountDeltaRows(inspected.index, meta);
 
 	dead = meta->delta_dead;
 	for (int i = 0; i < meta->nsegments; i++)

@@ -1,6 +1,6 @@
 /*
  * pages.h
- *		Stamps, metapage, arrays over extents, block allocation.
+ *		Stamps, arrays over extents.
  */
 #ifndef GG_PAGES_H
 #define GG_PAGES_H
@@ -26,8 +26,49 @@ typedef struct GgArray
 	}		   *extents;
 } GgArray;
 
+/* The vectors of some consecutive nodes of a segment. */
+typedef struct GgVectorPiece
+{
+	uint32		first;			/* node */
+	uint32		nodes;
+	GgArray		array;
+} GgVectorPiece;
+
+/* The vectors of a segment. */
+typedef struct GgVectors
+{
+	uint32		npieces;
+	GgVectorPiece *pieces;
+} GgVectors;
+
+/* The piece that has the node, which is one of the segment's. */
+static inline const GgVectorPiece *
+GgPieceOf(const GgVectors *vectors, uint32 node)
+{
+	uint32		low = 0,
+				high = vectors->npieces - 1;
+
+	while (low < high)
+	{
+		uint32		mid = (low + high + 1) / 2;
+
+		if (vectors->pieces[mid].first <= node)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return &vectors->pieces[low];
+}
+
 extern void GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
 extern bool GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
+
+/*
+ * Page contents are untrusted, so the special area's offset is checked before it is followed.  So
+ * is pd_upper, because writers of the page move pd_lower, and GenericXLog clears what lies between
+ * the two.
+ */
+extern bool GgPageIsSound(Page page);
 
 /* Read the page of this number of an array, checked by its stamp, and lock it. */
 extern Buffer GgReadPage(Relation index, uint64 instance, const GgArray *array, uint32 number,
@@ -44,41 +85,11 @@ extern Size GgPayloadBytes(Page page);
  */
 extern uint32 GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer);
 
-/* ereport(ERROR) when segments, delta and extents contradict each other. */
-extern void GgCheckDirectory(Relation index, const GgMetaPageData *meta);
-
-/* Copy the metapage, checked: magic, version, bounds, directory. */
-extern void GgReadMeta(Relation index, GgMetaPageData *meta);
-
-/* Lock the metapage as asked.  Its contents are checked, except for the directory. */
-extern Buffer GgLockMeta(Relation index, int lockmode, GgMetaPageData **meta);
-
-extern void GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options);
-
-/* Find an array in the directory.  Allocates in the current context. */
-extern void GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind, GgArray *array);
 extern BlockNumber GgArrayBlock(const GgArray *array, uint32 number);
 extern uint64 GgArrayPages(uint64 bytes);
 
 /* Copy len bytes at offset of an array, page by page. */
 extern void GgReadArray(Relation index, uint64 instance, const GgArray *array, uint64 offset,
 						void *dst, Size len);
-
-/* Add nblocks at start to an array, to its last extent where they continue that. */
-extern void GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks, uint32 segment,
-						GgKind kind);
-
-/* The first block behind every extent.  It and all that follow belong to nobody. */
-extern BlockNumber GgHighWater(const GgMetaPageData *meta);
-
-/*
- * Take a block for the delta, from the free extents of meta (which this changes) or new at the end.
- * It is locked exclusively, and not initialised.  The caller holds the metapage exclusively.
- */
-extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta,
-							  BlockNumber *blkno);
-
-/* Form the metapage of meta in page, which is BLCKSZ bytes. */
-extern void GgFormMetaPage(Page page, const GgMetaPageData *meta);
 
 #endif							/* GG_PAGES_H */

@@ -16,7 +16,7 @@
 #ifndef GG_SEGMENT_WRITER_H
 #define GG_SEGMENT_WRITER_H
 
-#include "storage/pages.h"
+#include "storage/directory.h"
 
 #include "access/xlogdefs.h"
 #include "portability/instr_time.h"

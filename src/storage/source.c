@@ -161,6 +161,16 @@ GgSourcePeekHeap(Relation heap, BlockNumber blkno)
 	return BufferGetPage(slot->buffer);
 }
 
+/* Where a node's vector lies: the array, and the byte in it. */
+static inline const GgArray *
+FindVector(const GgPageSource *src, uint32 node, uint64 *offset)
+{
+	const GgVectorPiece *piece = GgPieceOf(&src->vectors, node);
+
+	*offset = (uint64) (node - piece->first) * src->row_bytes;
+	return &piece->array;
+}
+
 /* Start reading the pages of nodes that are not in shared buffers, all at once. */
 static void
 PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count)
@@ -168,13 +178,14 @@ PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count)
 #ifdef USE_PREFETCH
 	for (uint32 i = 0; i < count; i++)
 	{
-		uint64		offset = (uint64) nodes[i] * src->row_bytes;
+		uint64		offset;
+		const GgArray *array = FindVector(src, nodes[i], &offset);
 		uint32		first = offset / GG_PAGE_PAYLOAD;
 		uint32		last = (offset + src->row_bytes - 1) / GG_PAGE_PAYLOAD;
 
 		for (uint32 number = first; number <= last; number++)
 		{
-			BlockNumber blkno = GgArrayBlock(&src->vectors, number);
+			BlockNumber blkno = GgArrayBlock(array, number);
 
 			if (blkno != InvalidBlockNumber &&
 				!IsRemembered(Remembered(src->owner, blkno), src->owner, blkno))
@@ -228,8 +239,9 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 	PrefetchRows(src, nodes, count);
 	for (uint32 i = 0; i < count; i++)
 	{
-		uint64		offset = (uint64) nodes[i] * src->row_bytes;
-		BlockNumber blkno = GgArrayBlock(&src->vectors, offset / GG_PAGE_PAYLOAD);
+		uint64		offset;
+		const GgArray *array = FindVector(src, nodes[i], &offset);
+		BlockNumber blkno = GgArrayBlock(array, offset / GG_PAGE_PAYLOAD);
 		const RememberedBuffer *slot = Remembered(src->owner, blkno);
 
 		ahead[i] = NULL;
@@ -247,14 +259,15 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 
 	for (uint32 i = 0; i < count; i++)
 	{
-		uint64		offset = (uint64) nodes[i] * src->row_bytes;
+		uint64		offset;
+		const GgArray *array = FindVector(src, nodes[i], &offset);
 		Size		skip = offset % GG_PAGE_PAYLOAD;
 
 		if (i + ROWS_AHEAD < count)
 			PrefetchRow(src, ahead[i + ROWS_AHEAD]);
 		if (skip + src->row_bytes <= GG_PAGE_PAYLOAD)
 		{
-			Buffer		buffer = PinPage(src, &src->vectors, offset / GG_PAGE_PAYLOAD);
+			Buffer		buffer = PinPage(src, array, offset / GG_PAGE_PAYLOAD);
 
 			out[i] = src->distance(PageGetContents(BufferGetPage(buffer)) + skip, src->query,
 								   src->dimensions);
@@ -262,7 +275,7 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 		}
 		else
 		{
-			CopyBytes(src, &src->vectors, offset, src->scratch, src->row_bytes);
+			CopyBytes(src, array, offset, src->scratch, src->row_bytes);
 			out[i] = src->distance(src->scratch, src->query, src->dimensions);
 		}
 	}
@@ -277,13 +290,16 @@ GgSourceSweep(GgPageSource *src, uint32 first, uint32 count, float *out)
 {
 	for (uint32 i = 0; i < count;)
 	{
-		uint64		offset = (uint64) (first + i) * src->row_bytes;
+		const GgVectorPiece *piece = GgPieceOf(&src->vectors, first + i);
+		uint32		in_piece = piece->first + piece->nodes - (first + i);
+		uint64		offset = (uint64) (first + i - piece->first) * src->row_bytes;
 		Size		skip = offset % GG_PAGE_PAYLOAD;
-		uint32		whole = Min((GG_PAGE_PAYLOAD - skip) / src->row_bytes, count - i);
+		uint32		whole = Min((GG_PAGE_PAYLOAD - skip) / src->row_bytes,
+								Min(count - i, in_piece));
 
 		if (whole > 0)
 		{
-			Buffer		buffer = PinPage(src, &src->vectors, offset / GG_PAGE_PAYLOAD);
+			Buffer		buffer = PinPage(src, &piece->array, offset / GG_PAGE_PAYLOAD);
 			const char *rows = PageGetContents(BufferGetPage(buffer)) + skip;
 
 			for (uint32 j = 0; j < whole; j++)
@@ -293,7 +309,7 @@ GgSourceSweep(GgPageSource *src, uint32 first, uint32 count, float *out)
 		}
 		else
 		{
-			CopyBytes(src, &src->vectors, offset, src->scratch, src->row_bytes);
+			CopyBytes(src, &piece->array, offset, src->scratch, src->row_bytes);
 			out[i++] = src->distance(src->scratch, src->query, src->dimensions);
 		}
 	}
@@ -365,7 +381,7 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta,
 	memset(src, 0, sizeof(*src));
 	src->index = index;
 	src->instance = meta->instance;
-	GgFindArray(meta, segment->id, GG_KIND_VECTORS, &src->vectors);
+	GgFindVectors(meta, segment->id, &src->vectors);
 	GgFindArray(meta, segment->id, GG_KIND_ADJACENCY, &src->adjacency);
 	GgFindArray(meta, segment->id, GG_KIND_PIVOTS, &src->pivots);
 	src->row_bytes = GgRowBytes(meta);

@@ -5,7 +5,7 @@
 #ifndef GG_SOURCE_H
 #define GG_SOURCE_H
 
-#include "storage/pages.h"
+#include "storage/directory.h"
 
 typedef struct GgPageSource
 {
@@ -13,8 +13,8 @@ typedef struct GgPageSource
 	Relation	index;
 	uint64		instance;
 	uint32		owner;			/* hash of file, instance and generation, see source.c */
-	GgArray		vectors,
-				adjacency,
+	GgVectors	vectors;
+	GgArray		adjacency,
 				pivots;
 	Size		row_bytes;
 	uint32		dimensions;
