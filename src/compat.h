@@ -217,6 +217,13 @@ GgExtendTo(Relation rel, ForkNumber forknum, BlockNumber nblocks)
 #endif
 }
 
+/* Locators of relations have no padding. */
+static inline bool
+GgSameLocator(const GgRelFileLocator *a, const GgRelFileLocator *b)
+{
+	return memcmp(a, b, sizeof(GgRelFileLocator)) == 0;
+}
+
 /*
  * Make a fork that others use nblocks long.  New blocks are zero and have their place on disk: that
  * a disk is full is known here, and not when a checkpoint writes them.

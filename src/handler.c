@@ -2,6 +2,7 @@
  * handler.c
  *		Module entry and the access method's handler function.
  */
+#include "merge/merge.h"
 #include "am/am.h"
 #include "build/build.h"
 #include "scan/scan.h"
@@ -24,6 +25,7 @@ _PG_init(void)
 {
 	GgInitOptions();
 	GgInitPlanner();
+	GgInitMerges();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");
 }

@@ -8,12 +8,15 @@
  * the new page.  Lock order: metapage, then delta page.
  */
 #include "am/am.h"
-#include "storage/directory.h"
+#include "merge/merge.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
+
+/* Pages by which the delta grows between two requests for a merge. */
+#define ASK_PAGES			8
 
 static void
 CheckDimensions(uint32 expected, uint32 given)
@@ -171,6 +174,20 @@ AppendToNewPage(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *m
 	UnlockReleaseBuffer(first);
 }
 
+/* The delta has grown.  Have a worker look at it now and then, once there is something to seal. */
+static void
+AskForMerge(Relation index, const GgMetaPageData *meta)
+{
+	GgOptions	options;
+
+	if (meta->delta_pages % ASK_PAGES != 0)
+		return;
+	GgGetOptions(index, &options);
+	if (options.seal_rows > 0 &&
+		GgDeltaSlots(meta) >= Min((uint32) options.seal_rows, GG_IDLE_SEAL_ROWS))
+		(void) GgRequestMerge(index);
+}
+
 /*
  * Append a row of dimensions elements for heap row tid.  Every scan that starts after the return
  * sees it.  ereport(ERROR) when the index holds rows of other dimensions.
@@ -213,6 +230,7 @@ DeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, c
 			GgCopyMeta(index, buffer, meta);
 			AppendToNewPage(index, heap, buffer, meta, tid, dimensions, row);
 			UnlockReleaseBuffer(buffer);
+			AskForMerge(index, meta);
 			pfree(meta);
 			return;
 		}

@@ -18,7 +18,7 @@
  * snapshots have passed it, nobody follows the old directory any more.
  */
 #include "am/am.h"
-#include "storage/directory.h"
+#include "merge/merge.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
@@ -86,39 +86,12 @@ OpenHeap(Relation index)
 }
 
 static bool
-HasNewGeneration(Relation index, const GgMetaPageData *seen)
-{
-	GgMetaPageData *head;
-	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
-	bool		changed = head->generation != seen->generation;
-
-	UnlockReleaseBuffer(buffer);
-	return changed;
-}
-
-/* Read and lock a page of a generation that may be over.  False: it is, and the page is gone. */
-static bool
 VacuumReadPage(VacuumState *state, const GgMetaPageData *meta, const GgArray *array, uint32 number,
 			   int lockmode, Buffer *buffer)
 {
-	BlockNumber blkno = GgArrayBlock(array, number);
-
 	GgVacuumDelayPoint();
-	if (blkno != InvalidBlockNumber)
-	{
-		*buffer = ReadBufferExtended(state->index, MAIN_FORKNUM, blkno, RBM_NORMAL,
-									 state->strategy);
-		LockBuffer(*buffer, lockmode);
-		if (GgStampMatches(BufferGetPage(*buffer), meta->instance, array->segment, array->kind,
-						   number))
-			return true;
-		UnlockReleaseBuffer(*buffer);
-		if (HasNewGeneration(state->index, meta))
-			return false;
-	}
-	GgReportCorruption(state->index, blkno == InvalidBlockNumber ? GG_META_BLKNO : blkno,
-					   "page is not number %u of kind %d of segment %u", number, array->kind,
-					   array->segment);
+	return GgReadPageUnlessGone(state->index, meta, array, number, lockmode, state->strategy,
+								buffer);
 }
 
 /*
@@ -223,7 +196,7 @@ VacuumGeneration(VacuumState *state, GgMetaPageData *meta)
 		changed |= dead[i] != meta->segments[i].dead;
 	if (changed)
 		return StoreDeadCounts(state->index, meta, dead, delta_dead);
-	return !HasNewGeneration(state->index, meta);
+	return !GgHasNewGeneration(state->index, meta);
 }
 
 IndexBulkDeleteResult *
@@ -397,6 +370,7 @@ ggvacuumcleanup(IndexVacuumInfo *info, IndexBulkDeleteResult *stats)
 
 		GiveBack(&state);
 	}
+	GgMaintainAfterVacuum(info->index);
 	stats->num_pages = RelationGetNumberOfBlocks(info->index);
 	return stats;
 }

@@ -25,6 +25,7 @@
 #define GG_DEFAULT_INTERMEDIATE_DEGREE	64
 #define GG_MIN_INTERMEDIATE_DEGREE		4
 #define GG_MAX_INTERMEDIATE_DEGREE		512
+#define GG_DEFAULT_SEAL_ROWS			10000
 #define GG_DEFAULT_ITOPK_SIZE			64
 #define GG_DEFAULT_MAX_SCAN_TUPLES		20000
 
@@ -42,6 +43,7 @@ typedef struct GgOptions
 	int			graph_degree;
 	int			intermediate_graph_degree;
 	int			seed;
+	int			seal_rows;		/* 0: never */
 	int			storage;		/* GgStorage */
 } GgOptions;
 
@@ -74,6 +76,9 @@ extern void GgGetOptions(Relation index, GgOptions *options);
  * setting is "cuda" and there is no device.
  */
 extern const gg_engine *GgChooseEngine(void);
+
+/* The same, but the CPU engine where there is no device, whatever the setting. */
+extern const gg_engine *GgAvailableEngine(void);
 
 /* Whether an open index is of this access method. */
 static inline bool

@@ -52,6 +52,10 @@ GgInitOptions(void)
 					  "Seed of the random choices of a build",
 					  0, 0, PG_INT32_MAX,
 					  AccessExclusiveLock);
+	add_int_reloption(gg_relopt_kind, "seal_rows",
+					  "Inserted rows that become a segment with a graph of their own; 0: never",
+					  GG_DEFAULT_SEAL_ROWS, 0, PG_INT32_MAX,
+					  ShareUpdateExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "storage",
 					   "Element type that vectors are stored with",
 					   storage_values, GG_STORAGE_UNSET,
@@ -114,6 +118,7 @@ ggoptions(Datum reloptions, bool validate)
 		{"intermediate_graph_degree", RELOPT_TYPE_INT,
 		offsetof(GgOptions, intermediate_graph_degree)},
 		{"seed", RELOPT_TYPE_INT, offsetof(GgOptions, seed)},
+		{"seal_rows", RELOPT_TYPE_INT, offsetof(GgOptions, seal_rows)},
 		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
 	};
 	GgOptions  *options;
@@ -135,6 +140,7 @@ GgGetOptions(Relation index, GgOptions *options)
 		memset(options, 0, sizeof(GgOptions));
 		options->graph_degree = GG_DEFAULT_GRAPH_DEGREE;
 		options->intermediate_graph_degree = GG_DEFAULT_INTERMEDIATE_DEGREE;
+		options->seal_rows = GG_DEFAULT_SEAL_ROWS;
 	}
 	CheckDegrees(options->graph_degree, options->intermediate_graph_degree);
 }
@@ -190,6 +196,16 @@ GgChooseEngine(void)
 				 errdetail("This gpugraph was built without CUDA."),
 				 errhint("Set gpugraph.engine to \"auto\" or \"cpu\" to use the CPU, "
 						 "or build gpugraph with nvcc.")));
+#endif
+	return &gg_cpu_engine;
+}
+
+const gg_engine *
+GgAvailableEngine(void)
+{
+#ifdef GG_WITH_CUDA
+	if (gg_engine_setting != GG_ENGINE_CPU && ProbeCuda()->code == GG_OK)
+		return &gg_cuda_engine;
 #endif
 	return &gg_cpu_engine;
 }

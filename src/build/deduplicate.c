@@ -18,6 +18,7 @@
  * which a row looked at one bucket, it took 0.50, 0.69 and 0.21 s (one process, least of 4).
  */
 #include "build/deduplicate.h"
+#include "storage/row_hash.h"
 
 #include "access/htup_details.h"
 #include "miscadmin.h"
@@ -37,45 +38,6 @@
 
 /* Rows between two looks for interrupts. */
 #define LOOK_ROWS			65536
-
-#define HASH_MULTIPLIER		UINT64CONST(0x9E3779B97F4A7C15) /* 2^64 / golden ratio, odd */
-
-static inline uint64
-MixWord(uint64 hash, uint64 word)
-{
-	/* the rotation brings sign bits down: two flipped signs would otherwise cancel out */
-	hash ^= word;
-	return ((hash << 31) | (hash >> 33)) * HASH_MULTIPLIER;
-}
-
-/*
- * All of the row counts.  Rows that differ in a few places only would otherwise be compared with
- * each other, all with all.  There are four lanes, since one would wait for each multiplication.
- */
-static uint64
-HashRow(const char *row, Size row_bytes)
-{
-	uint64		lanes[4] = {1, 2, 3, 4};
-	uint64		words[4];
-	Size		i;
-
-	for (i = 0; i + sizeof(words) <= row_bytes; i += sizeof(words))
-	{
-		memcpy(words, row + i, sizeof(words));
-		for (int lane = 0; lane < 4; lane++)
-			lanes[lane] = MixWord(lanes[lane], words[lane]);
-	}
-	if (i < row_bytes)
-	{
-		memset(words, 0, sizeof(words));
-		memcpy(words, row + i, row_bytes - i);
-		for (int lane = 0; lane < 4; lane++)
-			lanes[lane] = MixWord(lanes[lane], words[lane]);
-	}
-	for (int lane = 1; lane < 4; lane++)
-		lanes[0] = MixWord(lanes[0], lanes[lane]);
-	return lanes[0] ^ (lanes[0] >> 32);
-}
 
 /* ---- tables ---------------------------------------------------------------- */
 
@@ -125,12 +87,12 @@ GgFindEqualRow(GgArea *area, uint32 row)
 {
 	Size		row_bytes = area->shared->row_bytes;
 	const char *data = area->rows + row * row_bytes;
-	uint64		hash = HashRow(data, row_bytes);
+	uint64		hash = GgHashRow(data, row_bytes);
 	uint64		entry = hash << 32 | (row + 1); /* 0: empty */
 
 	for (int table = 0; table < area->ntables || OpenTable(area, table); table++)
 	{
-		uint64		place = (hash * (HASH_MULTIPLIER + 2 * table)) >> 32;
+		uint64		place = (hash * (GG_HASH_MULTIPLIER + 2 * table)) >> 32;
 		uint64		nslots = GgTableBuckets(area->shared, table) * GG_BUCKET_SLOTS;
 		uint64		slot = (place * (nslots / GG_BUCKET_SLOTS) >> 32) * GG_BUCKET_SLOTS;
 

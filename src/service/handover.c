@@ -78,12 +78,8 @@ GgLoadGiveUp(GgLoad *load, bool quiet, const char *error)
 	GgResidentNotify(load->device);
 }
 
-/*
- * Does another session have, or want, the database in a way that keeps new sessions out?  DROP
- * DATABASE and the like then wait for five seconds for the sessions that are there, and fail.
- */
-static bool
-DatabaseIsWanted(void)
+bool
+GgDatabaseIsWanted(void)
 {
 	static uint64 looked_us = 0;
 	uint64		now = GgNowMicros();
@@ -103,7 +99,7 @@ DatabaseIsWanted(void)
 bool
 GgLoadMustStop(GgLoad *load, uint64 since_us)
 {
-	if (load->builder ? GgNowMicros() - since_us < BUILDER_MOST_US : !DatabaseIsWanted())
+	if (load->builder ? GgNowMicros() - since_us < BUILDER_MOST_US : !GgDatabaseIsWanted())
 		return false;
 	GgLoadGiveUp(load, true, NULL);
 	return true;

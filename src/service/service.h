@@ -155,6 +155,13 @@ extern bool GgServiceSearch(const GgResidentRef *ref, const float *query, uint32
 							bool delta, uint32 k, uint32 itopk_size, GgServiceAnswer *answer,
 							GgReason *reason);
 
+/*
+ * For background workers, within a transaction.  Does another session have, or want, the database
+ * in a way that keeps new sessions out?  DROP DATABASE and the like then wait for five seconds for
+ * the sessions that are there, and fail.  Looks ten times a second at most.
+ */
+extern bool GgDatabaseIsWanted(void);
+
 /* ---- CREATE INDEX hands its index over (handover.c) -------------------------- */
 
 /*

@@ -7,12 +7,6 @@
 
 #include "service/load.h"
 
-static inline bool
-GgSameLocator(const GgRelFileLocator *a, const GgRelFileLocator *b)
-{
-	return memcmp(a, b, sizeof(GgRelFileLocator)) == 0;
-}
-
 /* A resident may be evicted for another one once it is as old as this many of its load times. */
 #define GG_REST				20
 

@@ -455,6 +455,39 @@ GgFindVectors(const GgMetaPageData *meta, uint32 segment, GgVectors *vectors)
 	}
 }
 
+bool
+GgHasNewGeneration(Relation index, const GgMetaPageData *meta)
+{
+	GgMetaPageData *head;
+	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
+	bool		changed = head->generation != meta->generation;
+
+	UnlockReleaseBuffer(buffer);
+	return changed;
+}
+
+bool
+GgReadPageUnlessGone(Relation index, const GgMetaPageData *meta, const GgArray *array,
+					 uint32 number, int lockmode, BufferAccessStrategy strategy, Buffer *buffer)
+{
+	BlockNumber blkno = GgArrayBlock(array, number);
+
+	if (blkno != InvalidBlockNumber)
+	{
+		*buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno, RBM_NORMAL, strategy);
+		LockBuffer(*buffer, lockmode);
+		if (GgStampMatches(BufferGetPage(*buffer), meta->instance, array->segment, array->kind,
+						   number))
+			return true;
+		UnlockReleaseBuffer(*buffer);
+		if (GgHasNewGeneration(index, meta))
+			return false;
+	}
+	GgReportCorruption(index, blkno == InvalidBlockNumber ? GG_META_BLKNO : blkno,
+					   "page is not number %u of kind %d of segment %u", number, array->kind,
+					   array->segment);
+}
+
 uint64
 GgDeltaSlots(const GgMetaPageData *meta)
 {

@@ -33,6 +33,17 @@ extern void GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind,
 /* The vectors of a segment: its pieces, in the order of their nodes.  Allocates. */
 extern void GgFindVectors(const GgMetaPageData *meta, uint32 segment, GgVectors *vectors);
 
+/* Is another generation in use by now? */
+extern bool GgHasNewGeneration(Relation index, const GgMetaPageData *meta);
+
+/*
+ * For those whom no snapshot protects: read and lock a page of a generation that may be over.
+ * False: it is, and the page is another.
+ */
+extern bool GgReadPageUnlessGone(Relation index, const GgMetaPageData *meta, const GgArray *array,
+								 uint32 number, int lockmode, BufferAccessStrategy strategy,
+								 Buffer *buffer);
+
 /* Rows that the delta's pages have room for. */
 extern uint64 GgDeltaSlots(const GgMetaPageData *meta);
 

@@ -78,6 +78,8 @@ CheckPrivileges(Oid indexoid, Oid heapoid, GgInspection inspection)
 		return;
 	if (!has_privs_of_role(user, ROLE_PG_STAT_SCAN_TABLES))
 		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(indexoid));
+	if (inspection == GG_CHANGE_INDEX)
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_INDEX, get_rel_name(indexoid));
 	if (inspection == GG_READ_TABLE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
@@ -105,10 +107,11 @@ GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 	CheckPrivileges(indexoid, heapoid, inspection);
 
 	/* table before index, as everybody does */
-	inspected->heap = try_table_open(heapoid, AccessShareLock);
+	inspected->lockmode = inspection == GG_CHANGE_INDEX ? RowExclusiveLock : AccessShareLock;
+	inspected->heap = try_table_open(heapoid, inspected->lockmode);
 	inspected->index = NULL;
 	if (inspected->heap != NULL)
-		inspected->index = try_relation_open(indexoid, AccessShareLock);
+		inspected->index = try_relation_open(indexoid, inspected->lockmode);
 
 	/* The index may have been dropped, and its OID reused, before we had the locks. */
 	if (inspected->index == NULL || !IsGpugraphIndex(indexoid) ||
@@ -138,8 +141,8 @@ GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected)
 void
 GgCloseInspected(GgInspected *inspected)
 {
-	index_close(inspected->index, AccessShareLock);
-	table_close(inspected->heap, AccessShareLock);
+	index_close(inspected->index, inspected->lockmode);
+	table_close(inspected->heap, inspected->lockmode);
 }
 
 static const char *

@@ -1,6 +1,6 @@
 /*
  * inspect.h
- *		How gpugraph_index_info() and gpugraph_check() open an index.
+ *		How SQL functions open an index that a user names.
  */
 #ifndef GG_INSPECT_H
 #define GG_INSPECT_H
@@ -9,6 +9,7 @@
 
 typedef struct GgInspected
 {
+	LOCKMODE	lockmode;
 	Relation	heap;
 	Relation	index;
 } GgInspected;
@@ -16,11 +17,12 @@ typedef struct GgInspected
 typedef enum GgInspection
 {
 	GG_READ_INDEX,				/* needs ownership, MAINTAIN, or pg_stat_scan_tables */
-	GG_READ_TABLE				/* needs ownership or MAINTAIN */
+	GG_READ_TABLE,				/* needs ownership or MAINTAIN */
+	GG_CHANGE_INDEX				/* likewise, and locks as an insert does */
 } GgInspection;
 
 /*
- * Open a gpugraph index and its table under AccessShareLock.  Errors: 42704 there is no such
+ * Open a gpugraph index and its table, to be read under AccessShareLock.  Errors: 42704 no such
  * relation; 42809 it is of another kind; 42501 the user lacks the privilege; 55000 the index is not
  * ready; 0A000 it is another session's temporary table, or unlogged on a standby.
  */

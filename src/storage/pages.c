@@ -84,6 +84,18 @@ GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer)
 	return count;
 }
 
+void
+GgFormArrayPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number,
+				const void *data, uint64 bytes)
+{
+	uint64		offset = (uint64) number * GG_PAGE_PAYLOAD;
+	Size		len = Min(bytes - offset, GG_PAGE_PAYLOAD);
+
+	GgInitPage(page, instance, segment, kind, number);
+	memcpy(PageGetContents(page), (const char *) data + offset, len);
+	((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + len;
+}
+
 /* ---- arrays ------------------------------------------------------------ */
 
 /* InvalidBlockNumber when no extent holds the page. */

@@ -85,6 +85,10 @@ extern Size GgPayloadBytes(Page page);
  */
 extern uint32 GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer);
 
+/* Form page number of an array whose bytes are at data. */
+extern void GgFormArrayPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number,
+							const void *data, uint64 bytes);
+
 extern BlockNumber GgArrayBlock(const GgArray *array, uint32 number);
 extern uint64 GgArrayPages(uint64 bytes);
 

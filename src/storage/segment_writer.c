@@ -83,18 +83,6 @@ PutPages(GgSegmentWriter *writer, BlockNumber start, int npages, double *wal_s)
 }
 
 static void
-FormPage(GgSegmentWriter *writer, const GgWriterArray *array, const char *data, uint32 number,
-		 Page page)
-{
-	uint64		offset = (uint64) number * GG_PAGE_PAYLOAD;
-	Size		len = Min(array->bytes - offset, GG_PAGE_PAYLOAD);
-
-	GgInitPage(page, writer->meta->instance, array->segment, array->kind, number);
-	memcpy(PageGetContents(page), data + offset, len);
-	((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + len;
-}
-
-static void
 HavePageBuffer(GgSegmentWriter *writer)
 {
 	if (writer->pages == NULL)
@@ -118,7 +106,8 @@ WritePages(GgSegmentWriter *writer, const GgWriterArray *array, const char *data
 
 		GgCheckInterrupts();
 		for (int i = 0; i < npages; i++)
-			FormPage(writer, array, data, first + done + i, writer->pages + (Size) i * BLCKSZ);
+			GgFormArrayPage((Page) (writer->pages + (Size) i * BLCKSZ), writer->meta->instance,
+							array->segment, array->kind, first + done + i, data, array->bytes);
 		PutPages(writer, array->start + first + done, npages, wal_s);
 		done += npages;
 	}

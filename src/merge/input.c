@@ -1,0 +1,316 @@
+/*
+ * input.c
+ *		What a merge reads: TIDs, rows of each node, vectors.
+ *
+ * No snapshot protects a merge.  But it holds the merge lock, so nobody but VACUUM gives back pages
+ * of its inputs meanwhile: segments without rows, which ends the merge, and delta pages without
+ * rows.
+ */
+#include "merge/merge.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+/* Pages read in one slice: 4 MB. */
+#define SLICE_PAGES			512
+
+/* A worker that gets no lock for so long gives up: DDL has the table. */
+#define LOCK_WAIT_MS		10
+#define LOCK_ATTEMPTS		1000
+
+/* ---- slices ------------------------------------------------------------------------------ */
+
+pg_noreturn static void
+GiveUp(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the gpugraph index was changed, dropped or locked during a merge")));
+}
+
+/* Nobody ever waits for a merge that waits for a lock: it asks again. */
+static void
+LockTarget(Oid relation)
+{
+	for (int i = 0; i < LOCK_ATTEMPTS; i++)
+	{
+		if (ConditionalLockRelationOid(relation, RowExclusiveLock))
+			return;
+		CommitTransactionCommand();
+		GgCheckInterrupts();
+		pg_usleep(LOCK_WAIT_MS * 1000L);
+		StartTransactionCommand();
+	}
+	GiveUp();
+}
+
+void
+GgBeginSlice(GgMergeTarget *target)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	if (!target->sliced)
+		return;
+	StartTransactionCommand();
+	/* one after the other, so that none is held while the other is waited for */
+	LockTarget(target->heap_oid);
+	if (!ConditionalLockRelationOid(target->index_oid, RowExclusiveLock))
+		GiveUp();
+	target->heap = try_relation_open(target->heap_oid, NoLock);
+	target->index = try_relation_open(target->index_oid, NoLock);
+	if (target->heap == NULL || target->index == NULL || !GgIsGpugraph(target->index) ||
+		target->index->rd_index->indrelid != target->heap_oid)
+		GiveUp();
+	if (target->instance == 0)
+	{
+		GgMetaPageData *head;
+		Buffer		buffer = GgLockMeta(target->index, BUFFER_LOCK_SHARE, &head);
+
+		target->instance = head->instance;
+		UnlockReleaseBuffer(buffer);
+		target->locator = GgLocator(target->index);
+	}
+	else if (!GgSameLocator(&target->locator, &GgLocator(target->index)))
+		GiveUp();
+	MemoryContextSwitchTo(context);
+}
+
+void
+GgEndSlice(GgMergeTarget *target)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	GgCheckInterrupts();
+	if (!target->sliced)
+		return;
+	relation_close(target->index, NoLock);
+	relation_close(target->heap, NoLock);
+	target->index = target->heap = NULL;
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+}
+
+/* ---- inputs ------------------------------------------------------------------------------ */
+
+uint32
+GgSealableEnd(const GgMetaPageData *meta)
+{
+	uint32		end = meta->delta_first + meta->delta_pages;
+
+	/* the last page may take more rows, unless each row has pages of its own */
+	if (meta->delta_pages > 0 && GgDeltaPagesPerRow(meta) == 1)
+		end--;
+	return end;
+}
+
+void
+GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segment)
+{
+	GgMergeInput *input = &plan->inputs[plan->ninputs++];
+
+	memset(input, 0, sizeof(*input));
+	input->segment = *segment;
+	GgFindVectors(meta, segment->id, &input->vectors);
+	GgFindArray(meta, segment->id, GG_KIND_TIDS, &input->tids_array);
+	GgFindArray(meta, segment->id, GG_KIND_OFFSETS, &input->offsets_array);
+	input->nodes = segment->nodes;
+	input->rows = segment->rows;
+	input->first_row = plan->rows;
+	plan->rows += input->rows;
+}
+
+void
+GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta)
+{
+	GgMergeInput *input = &plan->inputs[plan->ninputs++];
+
+	memset(input, 0, sizeof(*input));
+	input->delta = true;
+	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &input->tids_array);
+	input->first_page = meta->delta_first;
+	input->end_page = GgSealableEnd(meta);
+	input->nodes = input->rows = (input->end_page - input->first_page) /
+		GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+	input->first_row = plan->rows;
+	plan->rows += input->rows;
+}
+
+/* Read and lock a page of a segment, which is there unless VACUUM gave back the segment. */
+static Buffer
+ReadSegmentPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgArray *array,
+				uint32 number)
+{
+	Buffer		buffer;
+
+	if (!GgReadPageUnlessGone(target->index, meta, array, number, BUFFER_LOCK_SHARE, NULL,
+							  &buffer))
+		GiveUp();
+	return buffer;
+}
+
+/* Copy bytes of an array, in slices. */
+static void
+ReadBytes(GgMergeTarget *target, const GgMetaPageData *meta, const GgArray *array, uint64 offset,
+		  char *out, uint64 bytes)
+{
+	while (bytes > 0)
+	{
+		GgBeginSlice(target);
+		for (int i = 0; i < SLICE_PAGES && bytes > 0; i++)
+		{
+			Size		skip = offset % GG_PAGE_PAYLOAD;
+			Size		piece = Min(bytes, GG_PAGE_PAYLOAD - skip);
+			Buffer		buffer = ReadSegmentPage(target, meta, array,
+												 (uint32) (offset / GG_PAGE_PAYLOAD));
+
+			memcpy(out, PageGetContents(BufferGetPage(buffer)) + skip, piece);
+			UnlockReleaseBuffer(buffer);
+			out += piece;
+			offset += piece;
+			bytes -= piece;
+		}
+		GgEndSlice(target);
+	}
+}
+
+/* Read and lock a page of the delta.  False: VACUUM gave it back. */
+static bool
+ReadDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+			  uint32 number, Buffer *buffer)
+{
+	return GgArrayBlock(&input->tids_array, number) != InvalidBlockNumber &&
+		GgReadPageUnlessGone(target->index, meta, &input->tids_array, number, BUFFER_LOCK_SHARE,
+							 NULL, buffer);
+}
+
+static void
+ReadDeltaTids(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+			  GgTidEntry *tids)
+{
+	uint32		npages = GgDeltaPagesPerRow(meta);
+	uint32		per_page = GgDeltaRowsPerPage(meta);
+	uint32		number = input->first_page;
+
+	memset(tids, 0, input->rows * sizeof(GgTidEntry));
+	while (number < input->end_page)
+	{
+		GgBeginSlice(target);
+		for (int i = 0; i < SLICE_PAGES && number < input->end_page; i++, number += npages)
+		{
+			GgTidEntry *out = tids + (number - input->first_page) / npages * per_page;
+			Buffer		buffer;
+			char	   *rows;
+
+			if (!ReadDeltaPage(target, meta, input, number, &buffer))
+				continue;
+			rows = PageGetContents(BufferGetPage(buffer));
+			for (uint32 slot = 0; slot < GgDeltaRowCount(target->index, meta, buffer); slot++)
+				out[slot].tid = ((GgDeltaRow *) (rows + slot * GgDeltaRowBytes(meta)))->tid;
+			UnlockReleaseBuffer(buffer);
+		}
+		GgEndSlice(target);
+	}
+}
+
+/* A tid of zeros is invalid. */
+void
+GgReadTids(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+		   GgTidEntry *tids)
+{
+	if (input->delta)
+		ReadDeltaTids(target, meta, input, tids + input->first_row);
+	else
+		ReadBytes(target, meta, &input->tids_array, 0, (char *) (tids + input->first_row),
+				  (uint64) input->rows * sizeof(GgTidEntry));
+}
+
+void
+GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgMergeInput *input)
+{
+	uint64		bytes = ((uint64) input->nodes + 1) * sizeof(uint32);
+
+	if (input->delta || (input->segment.flags & GG_SEGMENT_OFFSETS) == 0)
+		return;
+	input->offsets = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+	ReadBytes(target, meta, &input->offsets_array, 0, (char *) input->offsets, bytes);
+	for (uint32 i = 0; i < input->nodes; i++)
+		if (input->offsets[i] > input->offsets[i + 1] || input->offsets[i + 1] > input->rows)
+			ereport(ERROR,
+					(errcode(ERRCODE_INDEX_CORRUPTED),
+					 errmsg("the rows of node %u of segment %u are out of range", i,
+							input->segment.id),
+					 errhint("REINDEX the index.")));
+}
+
+/* Copy the rows that start on a delta page, and the rest of one that is longer. */
+static void
+CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+			  uint32 number, char *out)
+{
+	Size		row_bytes = GgRowBytes(meta);
+	Size		done = Min(row_bytes, GG_PAGE_PAYLOAD - sizeof(GgDeltaRow));
+	Buffer		buffer;
+	char	   *rows;
+
+	if (!ReadDeltaPage(target, meta, input, number, &buffer))
+		return;
+	rows = PageGetContents(BufferGetPage(buffer));
+	for (uint32 slot = 0; slot < GgDeltaRowCount(target->index, meta, buffer); slot++)
+		memcpy(out + slot * row_bytes, rows + slot * GgDeltaRowBytes(meta) + sizeof(GgDeltaRow),
+			   done);
+	UnlockReleaseBuffer(buffer);
+	while (done < row_bytes)
+	{
+		Size		piece = Min(row_bytes - done, GG_PAGE_PAYLOAD);
+
+		if (!ReadDeltaPage(target, meta, input, ++number, &buffer))
+			return;
+		memcpy(out + done, PageGetContents(BufferGetPage(buffer)), piece);
+		UnlockReleaseBuffer(buffer);
+		done += piece;
+	}
+}
+
+/* first and count are whole pages'. */
+static void
+ReadDeltaVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+				 uint32 first, uint32 count, char *out)
+{
+	uint32		npages = GgDeltaPagesPerRow(meta);
+	uint32		per_page = GgDeltaRowsPerPage(meta);
+	uint32		number = input->first_page + first / per_page * npages;
+
+	GgBeginSlice(target);
+	for (uint32 done = 0; done < count; done += per_page, number += npages)
+		CopyDeltaPage(target, meta, input, number, out + done * GgRowBytes(meta));
+	GgEndSlice(target);
+}
+
+void
+GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+			  uint32 first, uint32 count, char *out)
+{
+	Size		row_bytes = GgRowBytes(meta);
+
+	if (input->delta)
+	{
+		ReadDeltaVectors(target, meta, input, first, count, out);
+		return;
+	}
+	while (count > 0)
+	{
+		const GgVectorPiece *piece = GgPieceOf(&input->vectors, first);
+		uint32		n = Min(count, piece->first + piece->nodes - first);
+
+		ReadBytes(target, meta, &piece->array, (uint64) (first - piece->first) * row_bytes, out,
+				  n * row_bytes);
+		out += n * row_bytes;
+		first += n;
+		count -= n;
+	}
+}

@@ -1,0 +1,142 @@
+/*
+ * maintain.c
+ *		Merges until nothing is left to do; gpugraph_merge(); what VACUUM does.
+ *
+ * One process at a time merges an index.  It holds the merge lock, a page lock of the metapage as
+ * GIN's clean-up has it: a heavyweight lock that no DDL asks for.
+ */
+#include "merge/merge.h"
+
+#include "access/table.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/inspect.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+
+/* Merges that take longer are logged. */
+#define LOG_SECONDS			1.0
+
+/* Segments are larger than memory allows where there would be more than this of them. */
+#define MOST_SEGMENTS		12
+
+/* What a look at an index needs of it. */
+typedef struct Look
+{
+	GgMetaPageData *meta;
+	uint64		delta_rows;
+	uint32		seal_rows;
+	uint32		most;
+	char		name[NAMEDATALEN];
+} Look;
+
+static void
+LookAt(Relation index, Look *look)
+{
+	GgOptions	options;
+	uint64		nodes = 0;
+
+	GgGetOptions(index, &options);
+	GgReadMeta(index, look->meta);
+	look->seal_rows = options.seal_rows;
+	look->delta_rows = GgDeltaSlots(look->meta);
+	strlcpy(look->name, RelationGetRelationName(index), NAMEDATALEN);
+	for (int i = 0; i < look->meta->nsegments; i++)
+		nodes += look->meta->segments[i].nodes;
+	nodes += look->delta_rows;
+	look->most = 0;
+	if (look->meta->dimensions > 0)
+		look->most = (uint32) Min(Max(GgMostMergedNodes(look->meta), nodes / MOST_SEGMENTS + 1),
+								  GG_MAX_NODES);
+}
+
+bool
+GgMergeIsDue(Relation index, GgMergeUrge urge)
+{
+	Look		look = {.meta = palloc(sizeof(GgMetaPageData))};
+	GgMergeChoice choice;
+	bool		due;
+
+	LookAt(index, &look);
+	due = GgChooseMerge(look.meta, look.seal_rows, look.delta_rows, look.most, urge, &choice);
+	pfree(look.meta);
+	return due;
+}
+
+/* Look, and merge what is found.  False: nothing was to be merged. */
+static bool
+MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg)
+{
+	Look		look = {.meta = palloc(sizeof(GgMetaPageData))};
+	GgMergeChoice choice;
+	GgMergeResult result;
+	int			threads = max_parallel_maintenance_workers + 1;
+
+	GgBeginSlice(target);
+	LookAt(target->index, &look);
+	GgEndSlice(target);
+	if (!GgChooseMerge(look.meta, look.seal_rows, look.delta_rows, look.most, urge, &choice))
+	{
+		pfree(look.meta);
+		return false;
+	}
+	/* in the background, never all cores */
+	if (target->sliced)
+		threads = Max(1, Min(threads, (int) sysconf(_SC_NPROCESSORS_ONLN) / 2));
+	GgMergeSegments(target, look.meta, &choice, threads, report, arg, &result);
+	ereport(result.seconds >= LOG_SECONDS && target->sliced ? LOG : DEBUG1,
+			(errmsg("merged %u parts of gpugraph index \"%s\" into a segment of %u rows: "
+					UINT64_FORMAT " kB written, %.1f s",
+					result.inputs, look.name, result.rows, result.bytes / 1024, result.seconds)));
+	pfree(look.meta);
+	/* what is left then is what one segment has no room for, and what came meanwhile */
+	return urge != GG_MERGE_ALL;
+}
+
+bool
+GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_PAGE(tag, MyDatabaseId, target->index_oid, GG_META_BLKNO);
+	if (LockAcquire(&tag, ExclusiveLock, target->sliced, true) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
+	while (MergeOnce(target, urge, report, arg))
+		GgCheckInterrupts();
+	LockRelease(&tag, ExclusiveLock, target->sliced);
+	return true;
+}
+
+void
+GgMaintainAfterVacuum(Relation index)
+{
+	GgMergeTarget target = {.index_oid = RelationGetRelid(index), .index = index};
+
+	if (!index->rd_index->indisvalid || !GgMergeIsDue(index, GG_MERGE_DUE) ||
+		GgRequestMerge(index))
+		return;
+	target.heap_oid = index->rd_index->indrelid;
+	target.heap = table_open(target.heap_oid, NoLock);
+	(void) GgMaintain(&target, GG_MERGE_DUE, NULL, NULL);
+	table_close(target.heap, NoLock);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_merge);
+
+/* Waits for no other process: false where one merges the index just now. */
+Datum
+gpugraph_merge(PG_FUNCTION_ARGS)
+{
+	GgMergeTarget target = {.index_oid = PG_GETARG_OID(0)};
+	GgInspected inspected;
+	bool		merged;
+
+	PreventCommandDuringRecovery("gpugraph_merge()");
+	GgOpenInspected(target.index_oid, GG_CHANGE_INDEX, &inspected);
+	target.heap_oid = RelationGetRelid(inspected.heap);
+	target.heap = inspected.heap;
+	target.index = inspected.index;
+	merged = GgMaintain(&target, GG_MERGE_ALL, NULL, NULL);
+	GgCloseInspected(&inspected);
+	PG_RETURN_BOOL(merged);
+}

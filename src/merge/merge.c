@@ -1,0 +1,818 @@
+/*
+ * merge.c
+ *		One merge: nodes, graph, pages, the flip of the directory.
+ *
+ * The vectors of the inputs become the rows of a data set, for which the engine makes a graph as in
+ * a build.  Pieces keep their vectors where they are, unless many of their nodes have no rows any
+ * more.  What does not stay, and the delta's rows, goes into one new piece.  TIDs, offsets,
+ * adjacency and pivots are written anew.
+ *
+ * Equal vectors share a node, by the hash of each.  A node of a piece that stays cannot go: its
+ * rows go to the node that was there first, and it is left without rows.
+ *
+ * VACUUM clears TIDs meanwhile.  So TIDs are read again when all else is done, and once more if
+ * VACUUM has cleared any since (vacuum_epoch), under the metapage's exclusive lock: what VACUUM
+ * clears afterwards it clears in the merged segment, too (am/vacuum.c).  Then one WAL record flips
+ * the directory.
+ */
+#include "merge/merge.h"
+#include "service/service.h"
+#include "storage/row_hash.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+/* A piece with so many parts of nodes without rows is written anew. */
+#define EMPTY_SHARE			5
+
+/* A segment has no more pieces than this; the smallest are written anew, as one. */
+#define MOST_PIECES			24
+#define LARGE_PIECES		8
+
+/* Nodes below which the GPU's context takes longer to open than the CPU takes for all. */
+#define LEAST_GPU_NODES		20000
+
+/* Nodes or rows between two looks for interrupts, and of one read of the delta. */
+#define STEP_ROWS			4096
+
+/* Memory that a merge may take whatever the setting, as a build (build/memory.c). */
+#define LEAST_BYTES			((uint64) 64 * 1024 * 1024)
+
+/* Bytes of a row beside its vector: TID, source, hash slots, target. */
+#define ROW_BYTES			(sizeof(GgTidEntry) + 2 * sizeof(uint32) + 4 * sizeof(uint64))
+
+typedef struct Merge
+{
+	GgMergeTarget *target;
+	const GgMetaPageData *meta;
+	GgMergePlan *plan;
+	GgMergeReport report;
+	void	   *arg;
+	int			threads;
+	bool		caught;			/* an error beneath the engine, not thrown yet */
+	bool		wanted;			/* somebody wants the database for themselves */
+
+	GgTidEntry *tids;			/* of all inputs' rows */
+	char	   *rows;			/* the data set: nodes of pieces that stay, then new ones */
+	uint64	   *slots;			/* hash and node + 1, by hash; 0: empty */
+	uint64		slot_mask;
+	uint32		kept_nodes;		/* of pieces that stay */
+	uint32		nodes;
+
+	int			nkept;			/* pieces that stay, in the order of their nodes */
+	uint32		kept[GG_MAX_PIECES];
+
+	/* the merged segment */
+	uint32		id;
+	uint32		nrows;
+	uint32		empty;			/* nodes without rows */
+	uint32	   *offsets;		/* nodes + 1 */
+	uint32	   *sources;		/* of each row: its place in tids */
+	GgTidEntry *merged_tids;
+	gg_graph   *graph;
+	GgPivotEntry *pivots;
+	GgNewArray	arrays[5];
+	int			narrays;
+} Merge;
+
+static void
+Report(Merge *merge, GgMergePhase phase, uint64 rows)
+{
+	if (merge->report != NULL)
+		merge->report(merge->arg, phase, rows);
+}
+
+/* ---- pieces ------------------------------------------------------------------------------ */
+
+static inline bool
+RowIsAlive(const Merge *merge, uint32 row)
+{
+	return ItemPointerIsValid(&merge->tids[row].tid);
+}
+
+static bool
+NodeIsAlive(const Merge *merge, const GgMergeInput *input, uint32 node)
+{
+	if (input->offsets == NULL)
+		return RowIsAlive(merge, input->first_row + node);
+	for (uint32 row = input->offsets[node]; row < input->offsets[node + 1]; row++)
+		if (RowIsAlive(merge, input->first_row + row))
+			return true;
+	return false;
+}
+
+typedef struct PieceSize
+{
+	uint32		id;
+	uint32		nodes;
+} PieceSize;
+
+static int
+CompareSizes(const void *a, const void *b)
+{
+	const PieceSize *left = a;
+	const PieceSize *right = b;
+
+	return left->nodes > right->nodes ? -1 : left->nodes < right->nodes;
+}
+
+static bool
+Keeps(const Merge *merge, uint32 piece)
+{
+	for (int i = 0; i < merge->nkept; i++)
+		if (merge->kept[i] == piece)
+			return true;
+	return false;
+}
+
+/* Choose the pieces that stay, in the order in which inputs have them. */
+static void
+ChooseKept(Merge *merge)
+{
+	PieceSize	sizes[GG_MAX_PIECES];
+	int			others = merge->meta->npieces;
+	int			n = 0;
+
+	for (int i = 0; i < merge->plan->ninputs; i++)
+	{
+		const GgMergeInput *input = &merge->plan->inputs[i];
+
+		for (uint32 p = 0; !input->delta && p < input->vectors.npieces; p++)
+		{
+			const GgVectorPiece *piece = &input->vectors.pieces[p];
+			uint32		dead = 0;
+
+			others--;
+			for (uint32 node = piece->first; node < piece->first + piece->nodes; node++)
+				dead += !NodeIsAlive(merge, input, node);
+			if (dead <= piece->nodes / EMPTY_SHARE)
+				sizes[n++] = (PieceSize) {piece->array.segment, piece->nodes};
+		}
+	}
+	qsort(sizes, n, sizeof(PieceSize), CompareSizes);
+	if (n >= MOST_PIECES || n + others >= GG_MAX_PIECES - LARGE_PIECES)
+		n = Min(n, LARGE_PIECES);
+	merge->nkept = n;
+	for (int i = 0; i < n; i++)
+		merge->kept[i] = sizes[i].id;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------- */
+
+/*
+ * The node that has the vector of row: an earlier one that is equal, or row itself, which is then
+ * in the table.
+ */
+static uint32
+FindNode(Merge *merge, uint32 row)
+{
+	Size		row_bytes = GgRowBytes(merge->meta);
+	const char *data = merge->rows + (Size) row * row_bytes;
+	uint64		hash = GgHashRow(data, row_bytes);
+	uint64		entry = hash << 32 | (row + 1);
+
+	for (uint64 i = hash & merge->slot_mask;; i = (i + 1) & merge->slot_mask)
+	{
+		uint64		other = merge->slots[i];
+
+		if (other == 0)
+		{
+			merge->slots[i] = entry;
+			return row;
+		}
+		if (other >> 32 == entry >> 32 &&
+			memcmp(merge->rows + (Size) ((uint32) other - 1) * row_bytes, data, row_bytes) == 0)
+			return (uint32) other - 1;
+	}
+}
+
+/* The nodes of a piece that stays, whose vectors are read to their place. */
+static void
+AddKeptPiece(Merge *merge, GgMergeInput *input, const GgVectorPiece *piece)
+{
+	Size		row_bytes = GgRowBytes(merge->meta);
+
+	GgReadVectors(merge->target, merge->meta, input, piece->first, piece->nodes,
+				  merge->rows + (Size) merge->nodes * row_bytes);
+	for (uint32 i = 0; i < piece->nodes; i++)
+	{
+		if (i % STEP_ROWS == 0)
+			GgCheckInterrupts();
+		input->targets[piece->first + i] = FindNode(merge, merge->nodes);
+		merge->nodes++;
+	}
+	merge->kept_nodes = merge->nodes;
+	Report(merge, GG_MERGE_READ, merge->nodes);
+}
+
+/* The nodes [first, end) of an input that are alive go to the new piece, if they are new. */
+static void
+AddNewNodes(Merge *merge, GgMergeInput *input, uint32 first, uint32 end)
+{
+	Size		row_bytes = GgRowBytes(merge->meta);
+	uint32		step = STEP_ROWS;
+	char	   *vectors;
+
+	if (input->delta)
+		step = Max(1, STEP_ROWS / GgDeltaRowsPerPage(merge->meta)) *
+			GgDeltaRowsPerPage(merge->meta);
+	vectors = MemoryContextAllocHuge(CurrentMemoryContext, step * row_bytes);
+	for (uint32 base = first; base < end; base += step)
+	{
+		uint32		count = Min(step, end - base);
+
+		GgReadVectors(merge->target, merge->meta, input, base, count, vectors);
+		for (uint32 i = 0; i < count; i++)
+		{
+			uint32		node;
+
+			input->targets[base + i] = GG_NO_NODE;
+			if (!NodeIsAlive(merge, input, base + i))
+				continue;
+			memcpy(merge->rows + (Size) merge->nodes * row_bytes, vectors + i * row_bytes,
+				   row_bytes);
+			node = FindNode(merge, merge->nodes);
+			input->targets[base + i] = node;
+			merge->nodes += node == merge->nodes;
+		}
+		Report(merge, GG_MERGE_READ, merge->nodes);
+	}
+	pfree(vectors);
+}
+
+/* Nodes that the merged segment can have at most. */
+static uint64
+CountNodes(const Merge *merge)
+{
+	uint64		n = 0;
+
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		n += merge->plan->inputs[i].nodes;
+	return n;
+}
+
+static void
+CollectNodes(Merge *merge)
+{
+	uint64		most = CountNodes(merge);
+	uint64		nslots = 1024;
+
+	if (most > GG_MAX_NODES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("a gpugraph segment would have more than %u nodes", GG_MAX_NODES)));
+	while (nslots < 2 * most)
+		nslots *= 2;
+	merge->slot_mask = nslots - 1;
+	merge->slots = MemoryContextAllocExtended(CurrentMemoryContext, nslots * sizeof(uint64),
+											  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	/* one more row than nodes: a duplicate is seen to be one when it is there */
+	merge->rows = MemoryContextAllocHuge(CurrentMemoryContext,
+										 (most + 1) * GgRowBytes(merge->meta));
+
+	for (int pass = 0; pass < 2; pass++)
+		for (int i = 0; i < merge->plan->ninputs; i++)
+		{
+			GgMergeInput *input = &merge->plan->inputs[i];
+
+			if (pass == 0)
+				input->targets = MemoryContextAllocHuge(CurrentMemoryContext,
+														(Size) input->nodes * sizeof(uint32));
+			for (uint32 p = 0; p < input->vectors.npieces; p++)
+			{
+				const GgVectorPiece *piece = &input->vectors.pieces[p];
+				bool		kept = Keeps(merge, piece->array.segment);
+
+				if (kept && pass == 0)
+					AddKeptPiece(merge, input, piece);
+				else if (!kept && pass == 1)
+					AddNewNodes(merge, input, piece->first, piece->first + piece->nodes);
+			}
+			if (input->delta && pass == 1)
+				AddNewNodes(merge, input, 0, input->nodes);
+		}
+	pfree(merge->slots);
+	merge->slots = NULL;
+}
+
+/* ---- rows -------------------------------------------------------------------------------- */
+
+/* Call a function for each row that is alive, with the node that it has in the merged segment. */
+#define FOREACH_ROW(merge, row, node, body) \
+	for (int i_ = 0; i_ < (merge)->plan->ninputs; i_++) \
+	{ \
+		const GgMergeInput *input_ = &(merge)->plan->inputs[i_]; \
+		for (uint32 old_ = 0; old_ < input_->nodes; old_++) \
+		{ \
+			uint32		begin_ = input_->offsets == NULL ? old_ : input_->offsets[old_]; \
+			uint32		end_ = input_->offsets == NULL ? old_ + 1 : input_->offsets[old_ + 1]; \
+			uint32		node = input_->targets[old_]; \
+			for (uint32 row = input_->first_row + begin_; row < input_->first_row + end_; row++) \
+				if (RowIsAlive(merge, row)) \
+					body \
+		} \
+	}
+
+/* Sort rows by node: offsets and sources. */
+static void
+SortRows(Merge *merge)
+{
+	uint32	   *offsets = MemoryContextAllocExtended(CurrentMemoryContext,
+													 ((Size) merge->nodes + 2) * sizeof(uint32),
+													 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+
+	/* offsets[node + 2] counts; then offsets[node + 1] is where the node's next row goes */
+	FOREACH_ROW(merge, row, node, offsets[node + 2]++;)
+	for (uint32 node = 0; node < merge->nodes; node++)
+	{
+		merge->empty += offsets[node + 2] == 0;
+		offsets[node + 2] += offsets[node + 1];
+	}
+	merge->nrows = offsets[merge->nodes + 1];
+	merge->sources = MemoryContextAllocHuge(CurrentMemoryContext,
+											Max(merge->nrows, 1) * sizeof(uint32));
+	FOREACH_ROW(merge, row, node, merge->sources[offsets[node + 1]++] = row;)
+	merge->offsets = offsets;
+}
+
+/* Does every node have one row, its own? */
+static bool
+IsPlain(const Merge *merge)
+{
+	return merge->empty == 0 && merge->nrows == merge->nodes;
+}
+
+/* ---- the graph --------------------------------------------------------------------------- */
+
+static bool
+EngineCancelled(void *ctx)
+{
+	Merge	   *merge = ctx;
+
+	if (GgServeInterrupts(&merge->caught))
+		return true;
+	if (!merge->target->sliced)
+		return false;
+	PG_TRY();
+	{
+		merge->wanted = GgDatabaseIsWanted();
+	}
+	PG_CATCH();
+	{
+		merge->caught = true;
+	}
+	PG_END_TRY();
+	return merge->caught || merge->wanted;
+}
+
+static void
+EngineProgress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
+{
+	Merge	   *merge = ctx;
+
+	Report(merge, GG_MERGE_GRAPH, done);
+}
+
+static void
+FreeGraph(void *arg)
+{
+	gg_graph_free((gg_graph *) arg);
+}
+
+static void
+FillParams(const GgMetaPageData *meta, gg_build_params *params)
+{
+	memset(params, 0, sizeof(*params));
+	params->graph_degree = meta->graph_degree;
+	params->intermediate_graph_degree = meta->intermediate_graph_degree;
+	params->seed = meta->seed;
+}
+
+/*
+ * A worker has a transaction meanwhile, which holds no lock and no snapshot: looking for who wants
+ * the database needs one.
+ */
+static gg_status
+RunEngine(Merge *merge, const gg_engine *engine)
+{
+	MemoryContext context = CurrentMemoryContext;
+	gg_dataset	data = {
+		.rows = merge->rows, .n = merge->nodes, .dim = merge->meta->dimensions,
+		.element = merge->meta->element, .metric = merge->meta->metric
+	};
+	gg_control	control = {EngineCancelled, EngineProgress, merge, merge->threads};
+	gg_build_params params;
+	gg_device_info info;
+	sigset_t	before;
+	gg_status	status;
+
+	FillParams(merge->meta, &params);
+	/* make the device's context under a mask that the engine's own calls cannot have */
+	GgBlockSignals(&before);
+	(void) engine->device_info(0, &info);
+	GgRestoreSignals(&before);
+	if (merge->target->sliced)
+		StartTransactionCommand();
+	status = engine->build(&data, &params, &control, merge->graph, NULL);
+	engine->release();
+	GgThrowInterrupts(merge->caught);
+	if (merge->wanted)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a merge gives way to a session that wants the database")));
+	if (merge->target->sliced)
+		CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	return status;
+}
+
+static void
+BuildGraph(Merge *merge)
+{
+	const gg_engine *engine = &gg_cpu_engine;
+	MemoryContextCallback *callback = palloc(sizeof(MemoryContextCallback));
+	gg_status	status;
+
+	merge->graph = palloc0(sizeof(gg_graph));
+	callback->func = FreeGraph;
+	callback->arg = merge->graph;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
+
+	if (merge->nodes >= LEAST_GPU_NODES)
+		engine = GgAvailableEngine();
+	status = RunEngine(merge, engine);
+	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
+		status = RunEngine(merge, &gg_cpu_engine);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "merging segments of a gpugraph index");
+
+	merge->pivots = palloc_extended(merge->graph->npivots * sizeof(GgPivotEntry), MCXT_ALLOC_HUGE);
+	for (uint32 i = 0; i < merge->graph->npivots; i++)
+	{
+		merge->pivots[i].node = merge->graph->pivots[i];
+		memcpy(merge->pivots[i].neighbors,
+			   merge->graph->pivot_adjacency + (Size) i * GG_PIVOT_DEGREE,
+			   sizeof(merge->pivots[i].neighbors));
+	}
+}
+
+uint32
+GgMostMergedNodes(const GgMetaPageData *meta)
+{
+	uint64		budget = Max((uint64) maintenance_work_mem * 2048, LEAST_BYTES);
+	gg_build_params params;
+	gg_control	control = {.threads = 1};
+	uint32		low = 1,
+				high = GG_MAX_NODES;
+
+	FillParams(meta, &params);
+	while (low < high)
+	{
+		uint32		mid = low + (high - low + 1) / 2;
+		gg_dataset	data = {
+			.n = mid, .dim = meta->dimensions, .element = meta->element, .metric = meta->metric
+		};
+		gg_bytes	bytes;
+		gg_status	status = gg_cpu_engine.build_bytes(&data, &params, &control, &bytes);
+
+		if (status.code == GG_OK &&
+			bytes.host + (uint64) mid * (GgRowBytes(meta) + ROW_BYTES) <= budget)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return low;
+}
+
+/* ---- pages ------------------------------------------------------------------------------- */
+
+/* A number for the merged segment, and for its new piece. */
+static void
+TakeId(Merge *merge)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *head;
+	Buffer		metabuf;
+
+	GgBeginSlice(merge->target);
+	metabuf = GgLockMeta(merge->target->index, BUFFER_LOCK_EXCLUSIVE, &head);
+	GgCopyMeta(merge->target->index, metabuf, meta);
+	(void) GgFreeTaken(meta);
+	merge->id = meta->next_id++;
+	GgStoreMeta(merge->target->index, merge->target->heap, metabuf, meta);
+	GgEndSlice(merge->target);
+	pfree(meta);
+}
+
+/* Take blocks for an array and write it, in slices. */
+static GgNewArray *
+WriteArray(Merge *merge, GgKind kind, const void *data, uint64 bytes)
+{
+	GgNewArray *array = &merge->arrays[merge->narrays++];
+
+	GgBeginArray(array, merge->id, kind, data, bytes);
+	while (array->written < array->npages)
+	{
+		uint32		count;
+
+		GgBeginSlice(merge->target);
+		if (array->written == array->taken)
+			GgTakeForArray(merge->target->index, merge->target->heap, array);
+		count = Min(array->taken - array->written, GG_WRITE_PAGES);
+		GgWritePages(merge->target->index, merge->meta->instance, array, array->written, count);
+		array->written += count;
+		GgEndSlice(merge->target);
+		Report(merge, GG_MERGE_WRITE, array->written);
+	}
+	return array;
+}
+
+static void
+WriteArrays(Merge *merge)
+{
+	const GgMetaPageData *meta = merge->meta;
+	Size		row_bytes = GgRowBytes(meta);
+
+	if (merge->nodes > merge->kept_nodes)
+		WriteArray(merge, GG_KIND_VECTORS, merge->rows + (Size) merge->kept_nodes * row_bytes,
+				   (uint64) (merge->nodes - merge->kept_nodes) * row_bytes);
+	WriteArray(merge, GG_KIND_ADJACENCY, merge->graph->adjacency,
+			   (uint64) merge->nodes * meta->graph_degree * sizeof(uint32));
+	WriteArray(merge, GG_KIND_PIVOTS, merge->pivots,
+			   (uint64) merge->graph->npivots * sizeof(GgPivotEntry));
+	if (!IsPlain(merge))
+		WriteArray(merge, GG_KIND_OFFSETS, merge->offsets,
+				   ((uint64) merge->nodes + 1) * sizeof(uint32));
+}
+
+/* Read all TIDs as they are now. */
+static void
+ReadTids(Merge *merge)
+{
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		GgReadTids(merge->target, merge->meta, &merge->plan->inputs[i], merge->tids);
+}
+
+/* Bring the merged TIDs up to date, and write the pages that change, unless array is NULL. */
+static void
+UpdateTids(Merge *merge, const GgNewArray *array)
+{
+	for (uint32 base = 0; base < merge->nrows; base += GG_TIDS_PER_PAGE)
+	{
+		uint32		count = Min(GG_TIDS_PER_PAGE, merge->nrows - base);
+		bool		changed = false;
+
+		for (uint32 row = base; row < base + count; row++)
+		{
+			const GgTidEntry *now = &merge->tids[merge->sources[row]];
+
+			if (memcmp(&merge->merged_tids[row], now, sizeof(GgTidEntry)) == 0)
+				continue;
+			merge->merged_tids[row] = *now;
+			changed = true;
+		}
+		if (!changed || array == NULL)
+			continue;
+		GgBeginSlice(merge->target);
+		GgWritePages(merge->target->index, merge->meta->instance, array, base / GG_TIDS_PER_PAGE,
+					 1);
+		GgEndSlice(merge->target);
+	}
+}
+
+/* ---- the flip ---------------------------------------------------------------------------- */
+
+static const GgSegment *
+FindSegment(const GgMetaPageData *meta, uint32 id)
+{
+	for (int i = 0; i < meta->nsegments; i++)
+		if (meta->segments[i].id == id)
+			return &meta->segments[i];
+	return NULL;
+}
+
+/* Take an input out of the directory.  Pieces that stay are given to the merged segment after. */
+static void
+RemoveInput(Merge *merge, GgMetaPageData *meta, const GgMergeInput *input, uint64 xid)
+{
+	if (input->delta)
+	{
+		uint32		end = input->end_page;
+		uint32		dead = 0;
+
+		for (uint32 row = input->first_row; row < input->first_row + input->rows; row++)
+			dead += !RowIsAlive(merge, row);
+		if (end > meta->delta_first)
+			GgFreeDelta(meta, meta->delta_first, end - meta->delta_first, xid);
+		meta->delta_dead -= Min(meta->delta_dead, dead);
+		return;
+	}
+	GgFreeGraph(meta, input->segment.id, xid);
+	for (uint32 p = 0; p < input->vectors.npieces; p++)
+		if (!Keeps(merge, input->vectors.pieces[p].array.segment))
+			GgFreePiece(meta, input->vectors.pieces[p].array.segment, xid);
+	for (int i = 0; i < meta->nsegments; i++)
+		if (meta->segments[i].id == input->segment.id)
+		{
+			memmove(&meta->segments[i], &meta->segments[i + 1],
+					(meta->nsegments - i - 1) * sizeof(GgSegment));
+			meta->nsegments--;
+			break;
+		}
+}
+
+/* Move a piece to the end of the pieces, as one of the merged segment. */
+static void
+GivePiece(Merge *merge, GgMetaPageData *meta, uint32 id)
+{
+	for (int i = 0; i < meta->npieces; i++)
+	{
+		GgPiece		piece = meta->pieces[i];
+
+		if (piece.id != id)
+			continue;
+		memmove(&meta->pieces[i], &meta->pieces[i + 1],
+				(meta->npieces - i - 1) * sizeof(GgPiece));
+		piece.segment = merge->id;
+		meta->pieces[meta->npieces - 1] = piece;
+		return;
+	}
+}
+
+static void
+AddMerged(Merge *merge, GgMetaPageData *meta)
+{
+	GgSegment  *segment = &meta->segments[meta->nsegments++];
+
+	memset(segment, 0, sizeof(*segment));
+	segment->id = merge->id;
+	segment->nodes = merge->nodes;
+	segment->rows = merge->nrows;
+	segment->npivots = merge->graph->npivots;
+	segment->empty = merge->empty;
+	segment->algorithm = meta->algorithm;
+	if (!IsPlain(merge))
+		segment->flags = GG_SEGMENT_OFFSETS;
+	for (uint32 row = 0; row < merge->nrows; row++)
+		segment->dead += !ItemPointerIsValid(&merge->merged_tids[row].tid);
+
+	/* in the order in which CollectNodes() took them */
+	for (int i = 0; i < merge->plan->ninputs; i++)
+	{
+		const GgMergeInput *input = &merge->plan->inputs[i];
+
+		for (uint32 p = 0; p < input->vectors.npieces; p++)
+			if (Keeps(merge, input->vectors.pieces[p].array.segment))
+				GivePiece(merge, meta, input->vectors.pieces[p].array.segment);
+	}
+	if (merge->nodes > merge->kept_nodes)
+	{
+		GgPiece    *piece = &meta->pieces[meta->npieces++];
+
+		memset(piece, 0, sizeof(*piece));
+		piece->id = piece->segment = merge->id;
+		piece->nodes = merge->nodes - merge->kept_nodes;
+	}
+	for (int i = 0; i < merge->narrays; i++)
+		GgListArray(meta, &merge->arrays[i]);
+}
+
+/*
+ * Put the merged segment in its inputs' place.  False, and nothing is done, where VACUUM has
+ * cleared TIDs since epoch was read.
+ */
+static bool
+Flip(Merge *merge, uint64 epoch)
+{
+	Relation	index = merge->target->index;
+	FullTransactionId own;
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *head;
+	Buffer		metabuf;
+	uint64		xid;
+
+	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
+	metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
+	if (head->vacuum_epoch != epoch)
+	{
+		UnlockReleaseBuffer(metabuf);
+		return false;
+	}
+	GgCopyMeta(index, metabuf, meta);
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		if (!merge->plan->inputs[i].delta &&
+			FindSegment(meta, merge->plan->inputs[i].segment.id) == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("a segment was given back during a merge")));
+
+	xid = GgParkingXid(own);
+	GgForgetTaken(meta);
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		RemoveInput(merge, meta, &merge->plan->inputs[i], xid);
+	if (merge->nodes > 0)
+		AddMerged(merge, meta);
+	GgMergeFree(meta);
+	meta->generation++;
+	GgStoreMeta(index, merge->target->heap, metabuf, meta);
+	pfree(meta);
+	return true;
+}
+
+/* Write TIDs as they are by now, and flip. */
+static void
+Finish(Merge *merge)
+{
+	GgNewArray *array = NULL;
+	bool		done = false;
+
+	merge->merged_tids = MemoryContextAllocExtended(CurrentMemoryContext,
+													Max(merge->nrows, 1) * sizeof(GgTidEntry),
+													MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	while (!done)
+	{
+		GgMetaPageData *head;
+		Buffer		metabuf;
+		uint64		epoch;
+
+		GgBeginSlice(merge->target);
+		metabuf = GgLockMeta(merge->target->index, BUFFER_LOCK_SHARE, &head);
+		epoch = head->vacuum_epoch;
+		UnlockReleaseBuffer(metabuf);
+		GgEndSlice(merge->target);
+
+		ReadTids(merge);
+		UpdateTids(merge, array);
+		if (array == NULL && merge->nrows > 0)
+			array = WriteArray(merge, GG_KIND_TIDS, merge->merged_tids,
+							   (uint64) merge->nrows * sizeof(GgTidEntry));
+		GgBeginSlice(merge->target);
+		done = Flip(merge, epoch);
+		GgEndSlice(merge->target);
+	}
+}
+
+/* ---- all of it --------------------------------------------------------------------------- */
+
+static void
+PlanMerge(Merge *merge, const GgMergeChoice *choice)
+{
+	merge->plan = palloc0(sizeof(GgMergePlan));
+	for (int i = 0; i < choice->nsegments; i++)
+		GgAddInput(merge->plan, merge->meta, FindSegment(merge->meta, choice->segments[i]));
+	if (choice->delta)
+		GgAddDelta(merge->plan, merge->meta);
+	merge->tids = MemoryContextAllocHuge(CurrentMemoryContext,
+										 Max(merge->plan->rows, 1) * sizeof(GgTidEntry));
+}
+
+void
+GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeChoice *choice,
+				int threads, GgMergeReport report, void *arg, GgMergeResult *result)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph merge",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Merge	   *merge = palloc0(sizeof(Merge));
+	instr_time	start,
+				now;
+
+	INSTR_TIME_SET_CURRENT(start);
+	merge->target = target;
+	merge->meta = meta;
+	merge->report = report;
+	merge->arg = arg;
+	merge->threads = threads;
+	PlanMerge(merge, choice);
+	ReadTids(merge);
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		GgReadOffsets(target, meta, &merge->plan->inputs[i]);
+	ChooseKept(merge);
+	CollectNodes(merge);
+	SortRows(merge);
+	/* nodes of kept pieces alone, and all of them dead by now */
+	if (merge->nrows == 0)
+		merge->nodes = merge->nkept = 0;
+	TakeId(merge);
+	if (merge->nodes > 0)
+	{
+		BuildGraph(merge);
+		WriteArrays(merge);
+	}
+	Finish(merge);
+
+	memset(result, 0, sizeof(*result));
+	result->inputs = merge->plan->ninputs;
+	result->nodes = merge->nodes;
+	result->rows = merge->nrows;
+	for (int i = 0; i < merge->narrays; i++)
+		result->bytes += (uint64) merge->arrays[i].npages * BLCKSZ;
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, start);
+	result->seconds = INSTR_TIME_GET_DOUBLE(now);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}

@@ -1,0 +1,174 @@
+/*
+ * merge.h
+ *		An index that stays as good as on its first day: sealing, merging, compaction.
+ *
+ * A merge makes one segment of some segments and, mostly, of the delta's full pages (sealing is the
+ * merge of the delta alone, compaction that of one segment with many dead rows).  Each file uses
+ * those before it in this list:
+ *
+ *		input.c		what a merge reads: TIDs, rows of each node, vectors
+ *		policy.c	which segments are to be merged
+ *		merge.c		one merge: nodes, graph, pages, the flip of the directory
+ *		jobs.c		the list of indexes that background workers are to merge
+ *		maintain.c	merges until nothing is left to do; gpugraph_merge(); VACUUM's part
+ *		worker.c	the background worker
+ */
+#ifndef GG_MERGE_H
+#define GG_MERGE_H
+
+#include "storage/array_writer.h"
+
+#include "access/xlogdefs.h"
+#include "portability/instr_time.h"
+
+/* ---- the index between slices ------------------------------------------------------------ */
+
+/*
+ * A merge works in slices.  Where it runs in a background worker, each slice is a transaction with
+ * locks of its own, some milliseconds long, and between two of them anybody may have the index.
+ * VACUUM and gpugraph_merge() keep their locks and their transaction.
+ */
+typedef struct GgMergeTarget
+{
+	bool		sliced;			/* the worker's */
+	Oid			heap_oid;
+	Oid			index_oid;
+	GgRelFileLocator locator;	/* of the first slice */
+	uint64		instance;		/* likewise; 0 before */
+	Relation	heap;			/* within a slice */
+	Relation	index;
+} GgMergeTarget;
+
+/* ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where it is another index by now. */
+extern void GgBeginSlice(GgMergeTarget *target);
+extern void GgEndSlice(GgMergeTarget *target);
+
+/* ---- input.c ----------------------------------------------------------------------------- */
+
+/* A segment to be merged, or the delta's pages before end_page. */
+typedef struct GgMergeInput
+{
+	bool		delta;
+	GgSegment	segment;		/* not of the delta */
+	GgVectors	vectors;
+	GgArray		tids_array;		/* of the delta: its pages */
+	GgArray		offsets_array;
+	uint32		first_page;		/* of the delta, by number */
+	uint32		end_page;
+
+	uint32		nodes;			/* of the delta: slots, as many as rows */
+	uint32		rows;
+	uint32		first_row;		/* of all inputs' rows */
+	uint32	   *offsets;		/* first row of each node, and rows at the end; NULL: node = row */
+	uint32	   *targets;		/* of each node: its node in the merged segment, or GG_NO_NODE */
+} GgMergeInput;
+
+/* What a merge is to do. */
+typedef struct GgMergePlan
+{
+	int			ninputs;
+	GgMergeInput inputs[GG_MAX_SEGMENTS + 1];
+	uint32		rows;			/* of all inputs */
+} GgMergePlan;
+
+/* Add a segment, or the delta's full pages, to the inputs. */
+extern void GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segment);
+extern void GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta);
+
+/* Numbers of full delta pages: those before this one are never written to but by VACUUM. */
+extern uint32 GgSealableEnd(const GgMetaPageData *meta);
+
+/*
+ * Read the TIDs of an input, as they are now, to tids[first_row ...].  Those of pages that VACUUM
+ * gave back are invalid.
+ */
+extern void GgReadTids(GgMergeTarget *target, const GgMetaPageData *meta,
+					   const GgMergeInput *input, GgTidEntry *tids);
+extern void GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgMergeInput *input);
+
+/*
+ * Read the vectors of nodes [first, first + count) of an input to out.  Of the delta: of slots;
+ * those whose TID is invalid are left as they are.
+ */
+extern void GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta,
+						  const GgMergeInput *input, uint32 first, uint32 count, char *out);
+
+/* ---- policy.c ---------------------------------------------------------------------------- */
+
+/* Why a merge is looked for. */
+typedef enum GgMergeUrge
+{
+	GG_MERGE_DUE,				/* what the thresholds ask for */
+	GG_MERGE_IDLE,				/* nobody inserts: also what would be worth it only then */
+	GG_MERGE_ALL				/* one segment of all that memory has room for */
+} GgMergeUrge;
+
+/* Delta rows that are sealed where nobody inserts any more. */
+#define GG_IDLE_SEAL_ROWS		1000
+
+typedef struct GgMergeChoice
+{
+	bool		delta;
+	int			nsegments;
+	uint32		segments[GG_MAX_SEGMENTS];	/* ids */
+} GgMergeChoice;
+
+/* Choose what to merge next.  False: nothing.  most: nodes that a segment may have. */
+extern bool GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows,
+						  uint32 most, GgMergeUrge urge, GgMergeChoice *choice);
+
+/* ---- merge.c ----------------------------------------------------------------------------- */
+
+/* What a merge tells while it runs. */
+typedef enum GgMergePhase
+{
+	GG_MERGE_READ,
+	GG_MERGE_GRAPH,
+	GG_MERGE_WRITE
+} GgMergePhase;
+
+typedef void (*GgMergeReport) (void *arg, GgMergePhase phase, uint64 rows);
+
+typedef struct GgMergeResult
+{
+	uint32		inputs;			/* segments and delta */
+	uint32		nodes;
+	uint32		rows;
+	uint64		bytes;			/* written, in pages */
+	double		seconds;
+} GgMergeResult;
+
+/* Nodes that a merged segment may have within maintenance_work_mem. */
+extern uint32 GgMostMergedNodes(const GgMetaPageData *meta);
+
+/*
+ * Merge.  The caller holds the merge lock.  meta is what was chosen from.  Threads: of the CPU
+ * engine.  ereport(ERROR) leaves the index as it was, but for TAKEN extents.
+ */
+extern void GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
+							const GgMergeChoice *choice, int threads, GgMergeReport report,
+							void *arg, GgMergeResult *result);
+
+/* ---- maintain.c -------------------------------------------------------------------------- */
+
+/*
+ * Merge until nothing is left to do.  False: another process merges this index just now.  The
+ * target has heap_oid and index_oid and, unless it is sliced, both open.
+ */
+extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg);
+
+/* What is due by the thresholds, as far as the directory tells. */
+extern bool GgMergeIsDue(Relation index, GgMergeUrge urge);
+
+/* For VACUUM: have the worker look at the index or, where there is none, merge here. */
+extern void GgMaintainAfterVacuum(Relation index);
+
+/* ---- jobs.c ------------------------------------------------------------------------------ */
+
+/* From _PG_init: settings and, when preloaded, shared memory. */
+extern void GgInitMerges(void);
+
+/* Have a background worker look at the index.  False: there is none to ask. */
+extern bool GgRequestMerge(Relation index);
+
+#endif							/* GG_MERGE_H */

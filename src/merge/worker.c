@@ -1,0 +1,186 @@
+/*
+ * worker.c
+ *		The background worker that merges.
+ *
+ * A worker takes the indexes of its database from the list (jobs.c).  When an index has nothing
+ * due, the worker stays with it until nobody has inserted for a while, and then does what is worth
+ * it only then.  It leaves at once where another index waits, and starts a worker where that is
+ * another database's.
+ */
+#include "merge/jobs.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "service/service.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+
+/* A worker looks so often whether more is due, and takes an index for idle after so long. */
+#define LOOK_MS				500
+#define IDLE_MS				10000
+
+pg_noreturn extern PGDLLEXPORT void GgMergeWorkerMain(Datum arg);
+
+static Oid	my_index = InvalidOid;
+
+/* However the worker ends.  What waits for one of another database gets one. */
+static void
+WorkerExit(int code, Datum arg)
+{
+	if (my_index != InvalidOid)
+		GgEndJob(my_index, code != 0);
+	GgWorkerGone(code == 0 ? GgWaitingDatabase() : InvalidOid);
+}
+
+static void
+ReportMerge(void *arg, GgMergePhase phase, uint64 rows)
+{
+	GgReportJob(my_index, phase, rows);
+}
+
+/* The end of the delta, which each new page moves. */
+static uint32
+DeltaEnd(GgMergeTarget *target)
+{
+	GgMetaPageData *head;
+	Buffer		buffer;
+	uint32		end;
+
+	GgBeginSlice(target);
+	buffer = GgLockMeta(target->index, BUFFER_LOCK_SHARE, &head);
+	end = head->delta_first + head->delta_pages;
+	UnlockReleaseBuffer(buffer);
+	if (GgDatabaseIsWanted())
+		proc_exit(0);
+	GgEndSlice(target);
+	return end;
+}
+
+static bool
+FindTarget(GgMergeTarget *target)
+{
+	Relation	index;
+	bool		found = false;
+
+	StartTransactionCommand();
+	index = try_relation_open(my_index, AccessShareLock);
+	if (index != NULL)
+	{
+		found = index->rd_rel->relkind == RELKIND_INDEX && GgIsGpugraph(index) &&
+			index->rd_index->indisvalid && index->rd_index->indisready;
+		if (found)
+		{
+			target->heap_oid = index->rd_index->indrelid;
+			pgstat_report_activity(STATE_RUNNING, RelationGetRelationName(index));
+		}
+		relation_close(index, AccessShareLock);
+	}
+	CommitTransactionCommand();
+	return found;
+}
+
+/* Merge what is due, then stay until the index is idle, and merge what is worth it then. */
+static void
+ServeIndex(void)
+{
+	GgMergeTarget target = {.sliced = true, .index_oid = my_index};
+	uint32		end;
+	int			idle_ms = 0;
+
+	if (!FindTarget(&target))
+		return;
+	end = DeltaEnd(&target);
+	while (idle_ms < IDLE_MS)
+	{
+		uint32		now;
+
+		if (GgWasAskedAgain(my_index))
+		{
+			(void) GgMaintain(&target, GG_MERGE_DUE, ReportMerge, NULL);
+			GgEndReport(my_index);
+		}
+		if (GgWaitingDatabase() != InvalidOid)
+			return;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_MS,
+						 PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		GgCheckInterrupts();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		now = DeltaEnd(&target);
+		idle_ms = now == end ? idle_ms + LOOK_MS : 0;
+		end = now;
+	}
+	(void) GgMaintain(&target, GG_MERGE_IDLE, ReportMerge, NULL);
+	GgEndReport(my_index);
+}
+
+/* One index.  Its errors end neither the worker nor, where it is another by now, in the log. */
+static void
+TryIndex(MemoryContext context)
+{
+	volatile bool failed = false;
+
+	PG_TRY();
+	{
+		ServeIndex();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		failed = error->sqlerrcode != ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
+		if (failed)
+			EmitErrorReport();
+		AbortCurrentTransaction();
+		LockReleaseSession(DEFAULT_LOCKMETHOD);
+		FlushErrorState();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	MemoryContextReset(context);
+	GgEndJob(my_index, failed);
+	my_index = InvalidOid;
+	pgstat_report_activity(STATE_IDLE, NULL);
+}
+
+void
+GgMergeWorkerMain(Datum arg)
+{
+	MemoryContext context;
+
+	if (!GgHasJobs())
+		proc_exit(0);
+	before_shmem_exit(WorkerExit, (Datum) 0);
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
+	/* from PostgreSQL 17 on; it is meant for clients' transactions */
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+
+	context = AllocSetContextCreate(TopMemoryContext, "gpugraph merge worker",
+									ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+	while ((my_index = GgTakeJob()) != InvalidOid)
+		TryIndex(context);
+	proc_exit(0);
+}

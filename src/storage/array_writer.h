@@ -1,0 +1,58 @@
+/*
+ * array_writer.h
+ *		Arrays into blocks of a relation that others use: how a merge writes.
+ *
+ * Blocks are taken first, free ones or new ones at the end, and the directory calls them TAKEN from
+ * then on.  Pages are written through shared buffers and logged.  Nobody reads them before the
+ * directory lists them.  After an error or a crash they stay TAKEN until GgFreeTaken().
+ */
+#ifndef GG_ARRAY_WRITER_H
+#define GG_ARRAY_WRITER_H
+
+#include "storage/directory.h"
+
+/* Blocks that are taken, or pages written, in one call: 4 MB, some milliseconds. */
+#define GG_WRITE_PAGES		512
+
+/* Runs of blocks that one array may have.  Few, since each is an entry of the directory. */
+#define GG_ARRAY_RUNS		64
+
+typedef struct GgNewArray
+{
+	uint32		owner;			/* segment or, of vectors, piece */
+	GgKind		kind;
+	const void *data;
+	uint64		bytes;
+	uint32		npages;
+	uint32		taken;			/* pages that have blocks */
+	uint32		written;
+	int			nruns;
+	struct
+	{
+		uint32		first;		/* page within the array */
+		BlockNumber start;
+		uint32		nblocks;
+	}			runs[GG_ARRAY_RUNS];
+} GgNewArray;
+
+extern void GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data,
+						 uint64 bytes);
+
+/* Take blocks for the next pages, GG_WRITE_PAGES at most. */
+extern void GgTakeForArray(Relation index, Relation heap, GgNewArray *array);
+
+/* Write pages [first, first + count), which have blocks. */
+extern void GgWritePages(Relation index, uint64 instance, const GgNewArray *array, uint32 first,
+						 uint32 count);
+
+/*
+ * Put arrays that are written into the directory: forget TAKEN extents, all of which are the one
+ * merge's, and then list each array.
+ */
+extern void GgForgetTaken(GgMetaPageData *meta);
+extern void GgListArray(GgMetaPageData *meta, const GgNewArray *array);
+
+/* Give back all blocks that are TAKEN: nobody writes them any more.  False: there were none. */
+extern bool GgFreeTaken(GgMetaPageData *meta);
+
+#endif							/* GG_ARRAY_WRITER_H */
