@@ -43,7 +43,7 @@ typedef struct GgOptions
 	int			graph_degree;
 	int			intermediate_graph_degree;
 	int			seed;
-	int			seal_rows;		/* 0: never */
+	int			seal_rows;		/* 0: nothing is merged */
 	int			storage;		/* GgStorage */
 } GgOptions;
 

@@ -53,7 +53,7 @@ GgInitOptions(void)
 					  0, 0, PG_INT32_MAX,
 					  AccessExclusiveLock);
 	add_int_reloption(gg_relopt_kind, "seal_rows",
-					  "Inserted rows that become a segment with a graph of their own; 0: never",
+					  "Inserted rows that become a segment of their own; 0: nothing is merged",
 					  GG_DEFAULT_SEAL_ROWS, 0, PG_INT32_MAX,
 					  ShareUpdateExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "storage",

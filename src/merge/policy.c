@@ -52,8 +52,6 @@ SealIsDue(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, GgMer
 		return false;
 	if (urge == GG_MERGE_ALL)
 		return true;
-	if (seal_rows == 0)
-		return false;
 	if (delta_rows >= seal_rows || (urge == GG_MERGE_IDLE && delta_rows >= GG_IDLE_SEAL_ROWS))
 		return true;
 	/* scans measure dead rows, too */
@@ -120,6 +118,8 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 
 	choice->delta = false;
 	choice->nsegments = 0;
+	if (seal_rows == 0 && urge != GG_MERGE_ALL)
+		return false;
 
 	/* from the smallest on, as many as there is memory for */
 	while (end > first && sum + units[end - 1].nodes <= most)
