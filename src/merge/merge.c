@@ -19,6 +19,7 @@
 #include "service/service.h"
 #include "storage/row_hash.h"
 
+#include "access/relation.h"
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/procarray.h"
@@ -680,8 +681,74 @@ AddMerged(Merge *merge, GgMetaPageData *meta)
 		GgListArray(meta, &merge->arrays[i]);
 }
 
+/* Put the merged segment in its inputs' place. */
+static void
+ReplaceInputs(Merge *merge, GgMetaPageData *meta, uint64 xid)
+{
+	GgForgetTaken(meta);
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		RemoveInput(merge, meta, &merge->plan->inputs[i], xid);
+	if (merge->nodes > 0)
+		AddMerged(merge, meta);
+	meta->generation++;
+}
+
+static void
+CheckInputs(Merge *merge, const GgMetaPageData *meta)
+{
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		if (!merge->plan->inputs[i].delta &&
+			FindSegment(meta, merge->plan->inputs[i].segment.id) == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("a segment was given back during a merge")));
+}
+
 /*
- * Put the merged segment in its inputs' place.  False, and nothing is done, where VACUUM has
+ * Where a device has the index, bring it the merged segment before the flip, so that no query is
+ * left to the CPU.  In a background worker the index is not locked while that takes its time.
+ */
+static void
+BringToDevice(Merge *merge)
+{
+	GgMergeTarget *target = merge->target;
+	MemoryContext context = CurrentMemoryContext;
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	uint64		nodes = merge->nodes;
+	GgReason	reason;
+	GgLoad	   *load;
+	uint32		list;
+
+	GgBeginSlice(target);
+	GgReadMeta(target->index, meta);
+	CheckInputs(merge, meta);
+	ReplaceInputs(merge, meta, 0);
+	meta->delta_pages = 0;
+	list = meta->nsegments - 1;
+	load = GgLoadAhead(target->index, meta, &reason);
+	if (target->sliced)
+	{
+		relation_close(target->index, RowExclusiveLock);
+		relation_close(target->heap, RowExclusiveLock);
+		target->index = target->heap = NULL;
+	}
+	if (load != NULL)
+	{
+		GgLoadWrite(load, list, GG_PART_ROWS, 0, merge->rows, nodes * GgRowBytes(meta));
+		GgLoadWrite(load, list, GG_PART_ADJACENCY, 0, merge->graph->adjacency,
+					nodes * meta->graph_degree * sizeof(uint32));
+		GgLoadWrite(load, list, GG_PART_PIVOTS, 0, merge->pivots,
+					(uint64) merge->graph->npivots * sizeof(GgPivotEntry));
+		(void) GgLoadEnd(load);
+	}
+	if (target->sliced)
+		CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	pfree(meta);
+}
+
+/*
+ * Flip the directory.  False, and nothing is done, where VACUUM has
  * cleared TIDs since epoch was read.
  */
 static bool
@@ -702,21 +769,10 @@ Flip(Merge *merge, uint64 epoch)
 		return false;
 	}
 	GgCopyMeta(index, metabuf, meta);
-	for (int i = 0; i < merge->plan->ninputs; i++)
-		if (!merge->plan->inputs[i].delta &&
-			FindSegment(meta, merge->plan->inputs[i].segment.id) == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("a segment was given back during a merge")));
-
+	CheckInputs(merge, meta);
 	xid = GgParkingXid(own);
-	GgForgetTaken(meta);
-	for (int i = 0; i < merge->plan->ninputs; i++)
-		RemoveInput(merge, meta, &merge->plan->inputs[i], xid);
-	if (merge->nodes > 0)
-		AddMerged(merge, meta);
+	ReplaceInputs(merge, meta, xid);
 	GgMergeFree(meta);
-	meta->generation++;
 	GgStoreMeta(index, merge->target->heap, metabuf, meta);
 	pfree(meta);
 	return true;
@@ -747,8 +803,11 @@ Finish(Merge *merge)
 		ReadTids(merge);
 		UpdateTids(merge, array);
 		if (array == NULL && merge->nrows > 0)
+		{
 			array = WriteArray(merge, GG_KIND_TIDS, merge->merged_tids,
 							   (uint64) merge->nrows * sizeof(GgTidEntry));
+			BringToDevice(merge);
+		}
 		GgBeginSlice(merge->target);
 		done = Flip(merge, epoch);
 		GgEndSlice(merge->target);

@@ -5,8 +5,8 @@
  * Segments are kept in tiers, as in an LSM tree, but without levels of fixed sizes: the smaller
  * ones are merged into the next larger when together they reach a fourth of it.  So each segment is
  * more than four times as large as all smaller ones together, and there are few: four where
- * seal_rows is 10,000 and the index has a million rows.  A row's list of neighbors is written anew some five
- * times in each tier.  Its vector is not (merge.c).
+ * seal_rows is 10,000 and the index has a million rows.  A row's list of neighbors is written anew
+ * some five times in each tier.  Its vector is not (merge.c).
  *
  * Where nobody inserts any more, smaller shares are worth it, since every query walks every
  * segment.

@@ -252,8 +252,11 @@ EndPending(bool commit, SubTransactionId subxact, SubTransactionId parent)
 		*link = load->next;
 		if (!commit)
 		{
+			bool		replaced = load->let_go;
+
 			GgLoadAbort(load);
-			GgForgetEntry(load->device, load->entry, load->use);
+			if (!load->ahead || replaced)
+				GgForgetEntry(load->device, load->entry, load->use);
 		}
 		pfree(load);
 	}
@@ -308,45 +311,30 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 	return number >= 0;
 }
 
-GgLoad *
-GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
+/* Put an assigned load among what goes with the transaction. */
+static GgLoad *
+KeepPending(const GgLoad *local)
 {
 	static bool registered = false;
-	GgLoad		local;
-	GgLoad	   *load;
+	GgLoad	   *load = MemoryContextAlloc(TopMemoryContext, sizeof(GgLoad));
 
-	memset(&local, 0, sizeof(local));
-	local.filling = -1;
-	local.builder = true;
-	if (gg_service == NULL || (local.device = GgChooseDevice(&local.device_number)) == NULL)
-	{
-		*reason = GG_REASON_NO_SERVICE;
-		return NULL;
-	}
-	if (RelationUsesLocalBuffers(index))
-	{
-		*reason = GG_REASON_LOCAL;
-		return NULL;
-	}
 	if (!registered)
 	{
 		RegisterXactCallback(XactEnd, NULL);
 		RegisterSubXactCallback(SubXactEnd, NULL);
 		registered = true;
 	}
-	load = MemoryContextAlloc(TopMemoryContext, sizeof(GgLoad));
-	if (!AssignLoad(&local, index, meta))
-	{
-		pfree(load);
-		*reason = GG_REASON_BUSY;
-		return NULL;
-	}
-	*load = local;
+	*load = *local;
 	load->subxact = GetCurrentSubTransactionId();
 	load->next = pending_loads;
 	pending_loads = load;
+	return load;
+}
 
-	GgLoadDescribe(GgLoadJobOf(load), index, meta);
+/* The load is described: wait until it may be filled.  NULL: it may not. */
+static GgLoad *
+OpenLoad(GgLoad *load, GgReason *reason)
+{
 	pg_write_barrier();
 	GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
 	if (!GgLoadWaitUntilOpen(load))
@@ -358,6 +346,83 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		return NULL;
 	}
 	return load;
+}
+
+GgLoad *
+GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
+{
+	GgLoad		local = {.filling = -1, .builder = true};
+	GgLoad	   *load;
+
+	if (gg_service == NULL || (local.device = GgChooseDevice(&local.device_number)) == NULL)
+	{
+		*reason = GG_REASON_NO_SERVICE;
+		return NULL;
+	}
+	if (RelationUsesLocalBuffers(index))
+	{
+		*reason = GG_REASON_LOCAL;
+		return NULL;
+	}
+	if (!AssignLoad(&local, index, meta))
+	{
+		*reason = GG_REASON_BUSY;
+		return NULL;
+	}
+	load = KeepPending(&local);
+	GgLoadDescribe(GgLoadJobOf(load), index, meta);
+	return OpenLoad(load, reason);
+}
+
+/* Take a load that refreshes the entry, if the device has the index and nobody else does so. */
+static bool
+AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
+{
+	GgDevice   *device = load->device;
+	uint32		none = 0;
+	int			number = -1;
+	int			entry;
+
+	LWLockAcquire(device->lock, LW_EXCLUSIVE);
+	entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
+	if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY &&
+		pg_atomic_compare_exchange_u32(&device->residents[entry].refresh, &none,
+									   GG_REFRESH_LOADING))
+	{
+		GgResident *resident = &device->residents[entry];
+
+		number = GgTakeLoad(device, entry, true, MyProcPid);
+		if (number < 0)
+			pg_atomic_write_u32(&resident->refresh, 0);
+		else
+		{
+			load->number = number;
+			load->serial = GgLoadWordSerial(GgLoadWord(GgLoadJobOf(load)));
+			load->entry = entry;
+			load->use = resident->use;
+			GgLoadJobOf(load)->ahead = true;
+			GgLoadDescribe(GgLoadJobOf(load), index, meta);
+			GgMarkKept(resident, GgLoadJobOf(load));
+		}
+	}
+	LWLockRelease(device->lock);
+	return number >= 0;
+}
+
+GgLoad *
+GgLoadAhead(Relation index, const GgMetaPageData *meta, GgReason *reason)
+{
+	*reason = GG_REASON_NOT_RESIDENT;
+	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
+	{
+		GgLoad		local = {.filling = -1, .builder = true, .ahead = true};
+
+		local.device = gg_service->devices[i];
+		local.device_number = i;
+		if (GgDeviceIsUp(local.device) && AssignAhead(&local, index, meta))
+			return OpenLoad(KeepPending(&local), reason);
+	}
+	return NULL;
 }
 
 /* Nothing is written for a load that has failed; GgLoadEnd() says so. */

@@ -26,6 +26,7 @@ struct GgLoad
 	bool		helper;			/* not the reader that opens and finishes the load */
 	bool		in_unit;		/* a unit is claimed, and not handed over yet */
 	bool		builder;
+	bool		ahead;			/* a merge's: what is there stays until it is READY */
 	bool		let_go;			/* builders: the worker knows that we are through with it */
 	SubTransactionId subxact;	/* builders: what it goes with */
 	GgLoad	   *next;			/* builders: pending_loads */

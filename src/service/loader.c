@@ -98,10 +98,7 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 	{
 		same = resident->state == GG_RESIDENT_READY &&
 			resident->key.instance == job->key.instance;
-		for (uint32 i = 0; i < job->nsegments; i++)
-			for (uint32 j = 0; j < resident->nsegments; j++)
-				if (resident->segments[j] == job->lists[i].segment)
-					job->lists[i].kept = true;
+		GgMarkKept(resident, job);
 	}
 	else if (same)
 	{

@@ -95,14 +95,20 @@ Request(GgDevice *device, Relation index, const GgMetaPageData *meta, GgAsker as
 /* ---- what a resident can be used for ------------------------------------------ */
 
 static bool
-SameSegments(const GgResident *resident, const GgMetaPageData *meta)
+HasSegments(const uint32 *segments, uint32 nsegments, const GgMetaPageData *meta)
 {
-	if (resident->nsegments != meta->nsegments)
+	if (nsegments != meta->nsegments)
 		return false;
 	for (int i = 0; i < meta->nsegments; i++)
-		if (resident->segments[i] != meta->segments[i].id)
+		if (segments[i] != meta->segments[i].id)
 			return false;
 	return true;
+}
+
+static bool
+SameSegments(const GgResident *resident, const GgMetaPageData *meta)
+{
+	return HasSegments(resident->segments, resident->nsegments, meta);
 }
 
 static uint32
@@ -123,8 +129,11 @@ HasClearedRows(const GgResident *resident, const GgMetaPageData *meta)
 bool
 GgIsCurrent(const GgResident *resident, const GgMetaPageData *meta)
 {
-	if (resident->key.generation != meta->generation)
-		return resident->key.generation > meta->generation;
+	/* a generation to come: the merge that brings it may have failed meanwhile */
+	if (resident->key.generation > meta->generation)
+		return GgNowMicros() < resident->refreshed_us + GG_AHEAD_MS * UINT64CONST(1000);
+	if (resident->key.generation < meta->generation)
+		return false;
 	return !HasClearedRows(resident, meta) && UncoveredPages(resident, meta) == 0;
 }
 
@@ -168,6 +177,39 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 	}
 }
 
+/* Delta pages of a version of that generation that the scan may leave to the device. */
+static uint32
+CoveredPages(uint64 generation, uint32 delta_first, uint32 delta_pages, const GgMetaPageData *meta)
+{
+	/*
+	 * A version made since the scan read the metapage may cover pages that the scan does not know.
+	 * It measures the delta itself then.
+	 */
+	if (generation == meta->generation && delta_first == meta->delta_first &&
+		delta_pages <= meta->delta_pages)
+		return delta_pages;
+	return 0;
+}
+
+/* The version before, while the directory is still the one that it is for. */
+static bool
+UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef *ref)
+{
+	const GgResident *resident = &gg_service->devices[number]->residents[entry];
+	const GgPrevious *previous = &resident->previous;
+
+	if (previous->serial == 0 || !HasSegments(previous->segments, previous->nsegments, meta) ||
+		GgNowMicros() >= resident->refreshed_us + GG_AHEAD_MS * UINT64CONST(1000))
+		return false;
+	ref->device = number;
+	ref->entry = entry + previous->version * GG_MAX_RESIDENT;
+	ref->serial = previous->serial;
+	ref->nsegments = previous->nsegments;
+	ref->delta_pages = CoveredPages(previous->generation, previous->delta_first,
+									previous->delta_pages, meta);
+	return true;
+}
+
 /* A READY entry: true when the scan can use it. */
 static bool
 UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker,
@@ -177,8 +219,10 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker,
 	GgResident *resident = &device->residents[entry];
 
 	AskForRefresh(device, resident, meta, asker);
-	if (resident->key.generation != meta->generation && !SameSegments(resident, meta))
+	if (!SameSegments(resident, meta))
 	{
+		if (UsePrevious(number, entry, meta, ref))
+			return true;
 		if (resident->key.generation > meta->generation)
 			*reason = GG_REASON_NOT_RESIDENT;
 		else if (resident->failures > 0 && pg_atomic_read_u32(&resident->refresh) == 0)
@@ -187,20 +231,15 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker,
 			*reason = GG_REASON_LOADING;
 		return false;
 	}
+	if (resident->previous.serial != 0 && pg_atomic_read_u64(&resident->flipped_us) == 0)
+		pg_atomic_write_u64(&resident->flipped_us, GgNowMicros());
 	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);
 	ref->device = number;
 	ref->entry = entry + resident->version * GG_MAX_RESIDENT;
 	ref->serial = resident->serial;
 	ref->nsegments = resident->nsegments;
-
-	/*
-	 * A version made since the scan read the metapage may cover pages that the scan does not know.
-	 * It measures the delta itself then.
-	 */
-	ref->delta_pages = 0;
-	if (resident->key.generation == meta->generation &&
-		resident->delta_first == meta->delta_first && resident->delta_pages <= meta->delta_pages)
-		ref->delta_pages = resident->delta_pages;
+	ref->delta_pages = CoveredPages(resident->key.generation, resident->delta_first,
+									resident->delta_pages, meta);
 	return true;
 }
 

@@ -105,6 +105,18 @@ FreeEntry(GgWorker *worker, uint32 entry)
 	worker->residents_changed = true;
 }
 
+/* May queries that were posted just now still name a version that was replaced? */
+static bool
+MayBeNamed(const GgResidentVersion *version, GgResident *resident, int64 now_ms)
+{
+	uint64		flipped_us = pg_atomic_read_u64(&resident->flipped_us);
+	int64		last_ms = version->replaced_ms;
+
+	if (version->ahead)
+		last_ms = flipped_us > 0 ? (int64) (flipped_us / 1000) : last_ms + GG_AHEAD_MS;
+	return now_ms - last_ms < GG_REPLACED_MS;
+}
+
 /* Close what was replaced and what is being evicted, as far as it is not pinned. */
 static void
 CloseVersions(GgWorker *worker, int64 now_ms)
@@ -119,7 +131,7 @@ CloseVersions(GgWorker *worker, int64 now_ms)
 		{
 			if (!pair[v].replaced)
 				continue;
-			if (pair[v].pins == 0 && now_ms - pair[v].replaced_ms >= GG_REPLACED_MS)
+			if (pair[v].pins == 0 && !MayBeNamed(&pair[v], &device->residents[entry], now_ms))
 				CloseVersion(worker, &pair[v]);
 			else
 				worker->busy = true;

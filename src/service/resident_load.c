@@ -201,7 +201,7 @@ RefreshFailed(GgResident *resident, const GgLoadJob *job)
 	if (job->quiet)
 		return job->key.instance != resident->key.instance ||
 			job->key.database != resident->key.database;
-	return job->reason == GG_REASON_MEMORY && StandsInItsWay(resident, job);
+	return job->reason == GG_REASON_MEMORY && !job->ahead && StandsInItsWay(resident, job);
 }
 
 static void
@@ -398,7 +398,27 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 		if (old->owned[i] && old->lists[i] != NULL)
 			old->bytes += worker->engine->index_bytes(old->lists[i]);
 	old->replaced = true;
+	old->ahead = job->ahead;
 	old->replaced_ms = now_ms;
+}
+
+/* Before the switch: what queries that find the old directory go on to use. */
+static void
+NotePrevious(GgResident *resident, const GgLoadJob *job)
+{
+	GgPrevious *previous = &resident->previous;
+
+	memset(previous, 0, sizeof(*previous));
+	pg_atomic_write_u64(&resident->flipped_us, 0);
+	if (!job->ahead)
+		return;
+	previous->serial = resident->serial;
+	previous->version = resident->version;
+	previous->generation = resident->key.generation;
+	previous->nsegments = resident->nsegments;
+	memcpy(previous->segments, resident->segments, sizeof(previous->segments));
+	previous->delta_first = resident->delta_first;
+	previous->delta_pages = resident->delta_pages;
 }
 
 /* Have queries go to the new version.  The lock is held. */
@@ -410,6 +430,7 @@ SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta
 	TimestampTz now = GetCurrentTimestamp();
 	uint64		now_us = GgNowMicros();
 
+	NotePrevious(resident, job);
 	resident->version = 1 - resident->version;
 	resident->serial = GgCurrentVersion(worker, job->entry)->serial;
 	resident->bytes = GgCurrentVersion(worker, job->entry)->bytes;

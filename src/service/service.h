@@ -175,6 +175,15 @@ extern bool GgDatabaseIsWanted(void);
 typedef struct GgLoad GgLoad;
 
 extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason);
+
+/*
+ * Bring a merged segment to a device that has the index, ahead of the flip of its directory.  meta
+ * is the directory as the flip will make it, but for the delta, which is left out (delta_pages 0).
+ * The lists of segments that the device has need not be written.  From GgLoadEnd() on, queries that
+ * find the new directory use what was brought, and queries that find the old one use what was there
+ * before, for GG_AHEAD_MS.
+ */
+extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta, GgReason *reason);
 extern void GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data,
 						uint64 bytes);
 extern bool GgLoadEnd(GgLoad *load);

@@ -151,6 +151,21 @@ typedef enum GgResidentState
 } GgResidentState;
 
 /*
+ * What the version before the current one has.  A merge brings its version ahead of the flip of the
+ * index's directory.  Until then queries find the directory that the version before is for.
+ */
+typedef struct GgPrevious
+{
+	uint32		serial;			/* 0: there is none to be used */
+	uint32		version;
+	uint64		generation;
+	uint32		nsegments;
+	uint32		segments[GG_MAX_SEGMENTS];
+	uint32		delta_first;
+	uint32		delta_pages;
+} GgPrevious;
+
+/*
  * One entry of a device's table: an index that is on the device, or is to be.  Times with _at are
  * shown to users.  Times with _us are of GgNowMicros(), a clock that nobody sets.
  */
@@ -173,6 +188,9 @@ typedef struct GgResident
 	uint32		delta_first;
 	uint32		delta_pages;
 	uint64		vacuum_epoch;	/* that the delta was read in */
+	GgPrevious	previous;
+	pg_atomic_uint64 flipped_us;	/* when a query first found the directory that a version which
+									 * came ahead is for; 0 before */
 	uint64		bytes;
 	pg_atomic_uint64 used;		/* for LRU: a clock that ticks with every query of the device */
 	TimestampTz loaded_at;
@@ -200,6 +218,12 @@ typedef struct GgResident
  * at least this long: a backend may have looked it up just before.
  */
 #define GG_REPLACED_MS		200
+
+/*
+ * One that was replaced ahead of a flip, until a query has seen the flip.  A flip that did not come
+ * within this time will not come: the merge has failed.
+ */
+#define GG_AHEAD_MS			5000
 
 /* ---- staging -------------------------------------------------------------------- */
 
@@ -244,6 +268,7 @@ typedef struct GgLoadJob
 	uint32		entry;
 	uint32		use;
 	bool		refresh;
+	bool		ahead;			/* by a merge: the contents of a generation to come */
 	bool		forced;
 	int32		fault;
 	int32		owner;			/* process id of the builder; 0: a loader that the worker watches */

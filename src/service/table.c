@@ -177,6 +177,7 @@ GgTakeEntry(GgDevice *device, bool forced)
 	resident = &device->residents[best];
 	memset(resident, 0, sizeof(GgResident));
 	pg_atomic_init_u32(&resident->refresh, 0);
+	pg_atomic_init_u64(&resident->flipped_us, 0);
 	pg_atomic_init_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));
 	resident->use = ++device->last_use;
 	if ((uint32) best >= pg_atomic_read_u32(&device->nresidents))
@@ -232,6 +233,15 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 		return i;
 	}
 	return -1;
+}
+
+void
+GgMarkKept(const GgResident *resident, GgLoadJob *job)
+{
+	for (uint32 i = 0; i < job->nsegments; i++)
+		for (uint32 j = 0; j < resident->nsegments; j++)
+			if (resident->segments[j] == job->lists[i].segment)
+				job->lists[i].kept = true;
 }
 
 /* ---- evicting ------------------------------------------------------------------ */

@@ -19,6 +19,7 @@ typedef struct GgResidentVersion
 {
 	bool		live;
 	bool		replaced;		/* goes once it is not pinned and no query can name it */
+	bool		ahead;			/* replaced ahead of a flip */
 	uint32		serial;
 	uint32		nlists;
 	gg_index   *lists[GG_SERVE_MAX_LISTS];
