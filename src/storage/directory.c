@@ -800,13 +800,16 @@ CompareStarts(const void *a, const void *b)
 }
 
 /*
- * An old snapshot forbids the use of what VACUUM gives back under it.  Without this function each
- * such VACUUM would add entries, until the directory is full.  All FREE entries go to the end.
+ * All FREE entries go to the end, and those that touch become one.  What may be used earlier is kept
+ * apart from what is parked longer, as long as the directory has room: an old snapshot forbids the
+ * use of what VACUUM gives back under it, and each such VACUUM would add entries, until the
+ * directory is full.
  */
 void
 GgMergeFree(GgMetaPageData *meta)
 {
 	GgExtent   *free = palloc(Max(meta->nextents, 1) * sizeof(GgExtent));
+	bool		crowded = meta->nextents > GG_MAX_EXTENTS / 4;
 	int			nfree = 0;
 	int			kept = 0;
 
@@ -824,7 +827,8 @@ GgMergeFree(GgMetaPageData *meta)
 		GgExtent   *last = &meta->extents[meta->nextents - 1];
 
 		if (meta->nextents > kept && last->start + last->nblocks == free[i].start &&
-			(last->parked_xid == 0) == (free[i].parked_xid == 0))
+			(last->parked_xid == free[i].parked_xid ||
+			 (crowded && last->parked_xid != 0 && free[i].parked_xid != 0)))
 		{
 			last->nblocks += free[i].nblocks;
 			last->parked_xid = Max(last->parked_xid, free[i].parked_xid);
