@@ -11,44 +11,32 @@ use Gpugraph;
 use Merging;
 
 my $node = merging_node('ddl');
-my $insert = 'INSERT INTO slow ' . slow_rows(1, 800);
+my $insert = 'INSERT INTO slow ' . slow_rows(1, 500);
 my $impatient = 'SET lock_timeout = 10000';
 
 # the statement, and whether the table and its index are there afterwards
 for my $case (
-	[ 'DROP INDEX slow_idx', 0 ],
 	[ 'DROP INDEX CONCURRENTLY slow_idx', 0 ],
 	[ 'DROP TABLE slow', 0 ],
 	[ 'TRUNCATE slow', 1 ],
 	[ 'REINDEX INDEX slow_idx', 1 ],
 	[ 'REINDEX INDEX CONCURRENTLY slow_idx', 1 ],
-	[ 'REINDEX TABLE slow', 1 ],
 	[ 'CREATE INDEX CONCURRENTLY ON slow USING gpugraph (val vector_l1_ops)', 1 ],
-	[ 'CREATE INDEX ON slow (cat)', 1 ],
 	[ 'ALTER TABLE slow ADD COLUMN more float8 DEFAULT random()', 1 ],
-	[ 'ALTER TABLE slow ALTER COLUMN val TYPE vector(64) USING val + val', 1 ],
 	[ 'ALTER INDEX slow_idx SET (seal_rows = 300)', 1 ],
-	[ 'ALTER INDEX slow_idx RENAME TO other_idx; ALTER INDEX other_idx RENAME TO slow_idx', 1 ],
 	[ 'VACUUM FULL slow', 1 ],
 	[ 'CLUSTER slow USING slow_pkey', 1 ],
 	[ 'VACUUM slow', 1 ],
 	[ 'ANALYZE slow', 1 ])
 {
 	my ($statement, $there) = @$case;
-	my ($pid, $rc, $out, $err);
+	my $pid;
 
 	slow_index($node, 'slow');
 	$node->safe_psql('postgres', $insert);
 	$pid = stop_in_graph($node, 'slow');
 	ok(defined $pid, "$statement: a worker merges");
-	# several statements of one string would be a transaction
-	for my $part (split /; /, $statement)
-	{
-		my $session = start_psql($node, $impatient, $part);
-
-		$session->{harness}->finish;
-		is($session->{err}, '', "$part: goes on");
-	}
+	is(finish_psql(start_psql($node, $impatient, $statement)), '', "$statement: goes on");
 	kill 'CONT', $pid if defined $pid;
 	if ($there)
 	{
