@@ -7,6 +7,7 @@
  * rows.
  */
 #include "merge/merge.h"
+#include "service/service.h"
 
 #include "access/relation.h"
 #include "access/xact.h"
@@ -33,6 +34,14 @@ GiveUp(void)
 			 errmsg("the gpugraph index was changed, dropped or locked during a merge")));
 }
 
+void
+GgGiveWay(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("a merge gives way to a session that wants the database")));
+}
+
 /* Nobody ever waits for a merge that waits for a lock: it asks again. */
 static void
 LockTarget(Oid relation)
@@ -57,6 +66,8 @@ GgBeginSlice(GgMergeTarget *target)
 	if (!target->sliced)
 		return;
 	StartTransactionCommand();
+	if (GgDatabaseIsWanted())
+		GgGiveWay();
 	/* one after the other, so that none is held while the other is waited for */
 	LockTarget(target->heap_oid);
 	if (!ConditionalLockRelationOid(target->index_oid, RowExclusiveLock))

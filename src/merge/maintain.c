@@ -2,13 +2,15 @@
  * maintain.c
  *		Merges until nothing is left to do; gpugraph_merge(); what VACUUM does.
  *
- * One process at a time merges an index.  It holds the merge lock, a page lock of the metapage as
- * GIN's clean-up has it: a heavyweight lock that no DDL asks for.
+ * One process at a time merges an index.  It holds the merge lock, a heavyweight lock that no DDL asks
+ * for: that of the index as an object, with a sub-object that no relation has.  (A page lock would
+ * do, but PostgreSQL before 17 asserts that its holder asks for no other lock.)
  */
 #include "merge/merge.h"
 
 #include "access/table.h"
 #include "access/xlog.h"
+#include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "storage/inspect.h"
 #include "storage/lmgr.h"
@@ -19,6 +21,9 @@
 
 /* Segments are larger than memory allows where there would be more than this of them. */
 #define MOST_SEGMENTS		12
+
+/* The sub-object whose lock is the merge lock: columns are counted from 1, to far less. */
+#define MERGE_LOCK			PG_UINT16_MAX
 
 /* What a look at an index needs of it. */
 typedef struct Look
@@ -98,7 +103,7 @@ GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *
 {
 	LOCKTAG		tag;
 
-	SET_LOCKTAG_PAGE(tag, MyDatabaseId, target->index_oid, GG_META_BLKNO);
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, target->index_oid, MERGE_LOCK);
 	if (LockAcquire(&tag, ExclusiveLock, target->sliced, true) == LOCKACQUIRE_NOT_AVAIL)
 		return false;
 	while (MergeOnce(target, urge, report, arg))

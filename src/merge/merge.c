@@ -36,8 +36,9 @@
 /* Nodes below which the GPU's context takes longer to open than the CPU takes for all. */
 #define LEAST_GPU_NODES		20000
 
-/* Nodes or rows between two looks for interrupts, and of one read of the delta. */
+/* Nodes or rows between two looks for interrupts; and, with STEP_BYTES, of one read. */
 #define STEP_ROWS			4096
+#define STEP_BYTES			((Size) 4 * 1024 * 1024)
 
 /* Memory that a merge may take whatever the setting, as a build (build/memory.c). */
 #define LEAST_BYTES			((uint64) 64 * 1024 * 1024)
@@ -214,11 +215,11 @@ static void
 AddNewNodes(Merge *merge, GgMergeInput *input, uint32 first, uint32 end)
 {
 	Size		row_bytes = GgRowBytes(merge->meta);
-	uint32		step = STEP_ROWS;
+	uint32		step = Max(1, Min(STEP_ROWS, STEP_BYTES / row_bytes));
 	char	   *vectors;
 
 	if (input->delta)
-		step = Max(1, STEP_ROWS / GgDeltaRowsPerPage(merge->meta)) *
+		step = Max(1, step / GgDeltaRowsPerPage(merge->meta)) *
 			GgDeltaRowsPerPage(merge->meta);
 	vectors = MemoryContextAllocHuge(CurrentMemoryContext, step * row_bytes);
 	for (uint32 base = first; base < end; base += step)
@@ -359,7 +360,8 @@ EngineCancelled(void *ctx)
 		return false;
 	PG_TRY();
 	{
-		merge->wanted = GgDatabaseIsWanted();
+		/* which looks now and then only */
+		merge->wanted = merge->wanted || GgDatabaseIsWanted();
 	}
 	PG_CATCH();
 	{
@@ -421,9 +423,7 @@ RunEngine(Merge *merge, const gg_engine *engine)
 	engine->release();
 	GgThrowInterrupts(merge->caught);
 	if (merge->wanted)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("a merge gives way to a session that wants the database")));
+		GgGiveWay();
 	if (merge->target->sliced)
 		CommitTransactionCommand();
 	MemoryContextSwitchTo(context);

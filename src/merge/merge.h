@@ -39,9 +39,13 @@ typedef struct GgMergeTarget
 	Relation	index;
 } GgMergeTarget;
 
-/* ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where it is another index by now. */
+/*
+ * ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where it is another index by now, or a
+ * session wants the database for itself.
+ */
 extern void GgBeginSlice(GgMergeTarget *target);
 extern void GgEndSlice(GgMergeTarget *target);
+pg_noreturn extern void GgGiveWay(void);
 
 /* ---- input.c ----------------------------------------------------------------------------- */
 

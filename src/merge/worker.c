@@ -16,7 +16,6 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "service/service.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
@@ -64,8 +63,6 @@ DeltaEnd(GgMergeTarget *target)
 	buffer = GgLockMeta(target->index, BUFFER_LOCK_SHARE, &head);
 	end = head->delta_first + head->delta_pages;
 	UnlockReleaseBuffer(buffer);
-	if (GgDatabaseIsWanted())
-		proc_exit(0);
 	GgEndSlice(target);
 	return end;
 }
@@ -183,6 +180,9 @@ GgMergeWorkerMain(Datum arg)
 	/* from PostgreSQL 17 on; it is meant for clients' transactions */
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
+
+	/* a flip that is lost in a crash leaves the old generation; nobody is to wait for a standby */
+	SetConfigOption("synchronous_commit", "off", PGC_SUSET, PGC_S_OVERRIDE);
 
 	context = AllocSetContextCreate(TopMemoryContext, "gpugraph merge worker",
 									ALLOCSET_DEFAULT_SIZES);

@@ -58,7 +58,7 @@ for my $how ('pg_cancel_backend', 'pg_terminate_backend')
 		my $pid;
 
 		wait_for(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
-			WHERE locktype = 'page' AND relation = 'items_idx'::regclass"); return $pid ne '' ||
+			WHERE locktype = 'object' AND objid = 'items_idx'::regclass"); return $pid ne '' ||
 			!$session->{harness}->pumpable; });
 		$node->safe_psql('postgres', "SELECT $how($pid)") if $pid ne '';
 		finish_psql($session);
