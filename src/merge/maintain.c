@@ -2,8 +2,8 @@
  * maintain.c
  *		Merges until nothing is left to do; gpugraph_merge(); what VACUUM does.
  *
- * One process at a time merges an index.  It holds the merge lock, a heavyweight lock that no DDL asks
- * for: that of the index as an object, with a sub-object that no relation has.  (A page lock would
+ * One process at a time merges an index.  It holds the merge lock, a heavyweight lock that no DDL
+ * asks for: that of the index as an object, with a sub-object that no relation has.  (A page lock would
  * do, but PostgreSQL before 17 asserts that its holder asks for no other lock.)
  */
 #include "merge/merge.h"

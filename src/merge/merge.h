@@ -40,8 +40,8 @@ typedef struct GgMergeTarget
 } GgMergeTarget;
 
 /*
- * ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where it is another index by now, or a
- * session wants the database for itself.
+ * ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where it is another index by now, or
+ * a session wants the database for itself.
  */
 extern void GgBeginSlice(GgMergeTarget *target);
 extern void GgEndSlice(GgMergeTarget *target);
