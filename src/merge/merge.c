@@ -823,7 +823,7 @@ PlanMerge(Merge *merge, const GgMergeChoice *choice)
 	for (int i = 0; i < choice->nsegments; i++)
 		GgAddInput(merge->plan, merge->meta, FindSegment(merge->meta, choice->segments[i]));
 	if (choice->delta)
-		GgAddDelta(merge->plan, merge->meta);
+		GgAddDelta(merge->plan, merge->meta, choice->delta_rows);
 	merge->tids = MemoryContextAllocHuge(CurrentMemoryContext,
 										 Max(merge->plan->rows, 1) * sizeof(GgTidEntry));
 }

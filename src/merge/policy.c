@@ -23,6 +23,9 @@
 /* Few dead rows are not worth it, however small the segment. */
 #define LEAST_DEAD			100
 
+/* The delta goes first, alone, where it is a small part of what is merged: scans measure it. */
+#define SEAL_FIRST			8
+
 /* Merge the smallest ones in any case where there are so many. */
 #define CROWDED_SEGMENTS	(GG_MAX_SEGMENTS - 8)
 
@@ -117,6 +120,7 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 	int			end = n;
 
 	choice->delta = false;
+	choice->delta_rows = most;
 	choice->nsegments = 0;
 	if (seal_rows == 0 && urge != GG_MERGE_ALL)
 		return false;
@@ -151,9 +155,8 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 		else
 			choice->segments[choice->nsegments++] = units[i].id;
 	}
-	if (seal && !choice->delta)
+	if (seal && (!choice->delta || sum > SEAL_FIRST * (delta_rows + 1)))
 	{
-		/* the delta is larger than what is merged, and goes first */
 		choice->nsegments = 0;
 		choice->delta = true;
 	}
