@@ -56,7 +56,7 @@ typedef struct SlotItem
 	uint32		entry;
 	uint32		k;
 	uint32		itopk_size;
-	bool		exact;			/* the delta's list, which has no graph */
+	bool		exact;			/* all rows are measured */
 	uint64		due_us;			/* 0: now */
 } SlotItem;
 
@@ -494,7 +494,7 @@ AddItems(GgWorker *worker, uint32 number, uint32 nlists)
 	}
 	for (uint32 list = 0; list + 1 < slot->nlists; list++)
 		if (slot->lists & ((uint32) 1 << list))
-			AddItem(dispatch, number, list, false);
+			AddItem(dispatch, number, list, (slot->exact >> list & 1) != 0);
 	if (slot->delta)
 		AddItem(dispatch, number, slot->nlists - 1, true);
 	EndItem(worker, number, GG_REASON_NONE);

@@ -94,6 +94,7 @@ typedef struct GgSlot
 	uint32		serial;
 	uint32		nlists;			/* segments + 1, whether there is a delta or not */
 	uint32		lists;			/* bitmap over 32 segments ... */
+	uint32		exact;			/* ... of which these are not walked but measured ... */
 	bool		delta;			/* ... and whether the delta (list nlists - 1) is asked for */
 	uint32		k;
 	uint32		itopk_size;
