@@ -55,6 +55,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"no_driver", GG_FAULT_NO_DRIVER, false},
 	{"no_device", GG_FAULT_NO_DEVICE, false},
 	{"post_stall", GG_FAULT_POST_STALL, false},
+	{"old_device", GG_FAULT_OLD_DEVICE, false},
 	{"hang", GG_FAULT_HANG, false},
 	{"hang_launch", GG_FAULT_HANG_LAUNCH, false},
 	{"hang_load", GG_FAULT_HANG_LOAD, false},

@@ -21,8 +21,8 @@
 
 /*
  * What gpugraph.fault (superusers, for tests) makes the service do.  Faults of a query travel
- * with the query, faults of a load with the request for it.  The worker reads NO_DRIVER and
- * NO_DEVICE as it starts.
+ * with the query, faults of a load with the request for it.  The worker reads NO_DRIVER,
+ * NO_DEVICE and OLD_DEVICE as it starts.
  */
 typedef enum GgFault
 {
@@ -39,6 +39,7 @@ typedef enum GgFault
 	GG_FAULT_NO_DRIVER,			/* the worker finds no device */
 	GG_FAULT_NO_DEVICE,			/* the worker finds others, but not its own */
 	GG_FAULT_POST_STALL,		/* the backend rests for some seconds before it posts its query */
+	GG_FAULT_OLD_DEVICE,		/* the worker's device cannot be used, unless it is number 0 */
 	GG_FAULT_HANG,				/* the batch never ends */
 	GG_FAULT_HANG_LAUNCH,		/* the call that launches it never returns */
 	GG_FAULT_HANG_LOAD			/* the call that takes memory for a load never returns */

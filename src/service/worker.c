@@ -162,14 +162,25 @@ OpenDevice(GgWorker *worker)
 	if (gg_fault == GG_FAULT_NO_DEVICE ||
 		(device->number >= count && gg_service_engine != GG_SERVICE_CPU))
 		EndForGood(worker, count);
-	status = engine->device_info(device->number, &info);
+	if (gg_fault == GG_FAULT_OLD_DEVICE && device->number > 0)
+	{
+		memset(&status, 0, sizeof(status));
+		status.code = GG_ENODEVICE;
+		status.where = "gpugraph.fault";
+		snprintf(status.message, sizeof(status.message), "device %d is too old", device->number);
+		return status;
+	}
+	/* first, for it refuses a device that cannot be used, whose context nobody needs */
+	GgDeviceLayout(&layout);
+	status = engine->serve_open(device->number, gg_service->region, gg_service->region_bytes,
+								&layout, &worker->server);
+	if (status.code == GG_OK)
+		status = engine->device_info(device->number, &info);
 	if (status.code != GG_OK)
 		return status;
 	strlcpy(device->stats.name, info.name, sizeof(device->stats.name));
 	device->stats.total_bytes = info.total_bytes;
-	GgDeviceLayout(&layout);
-	return engine->serve_open(device->number, gg_service->region, gg_service->region_bytes,
-							  &layout, &worker->server);
+	return status;
 }
 
 static void
