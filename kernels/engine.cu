@@ -213,7 +213,7 @@ check_codes(int device)
 		if (*at == '+')
 			*at = ' ';
 	return gg_fail(GG_ENODEVICE, __func__,
-				   "device %d has compute capability %d.%d, and this gpugraph only has code for %s: "
+				   "device %d has compute capability %d.%d, and this gpugraph has code for %s: "
 				   "build it with NVCC_GENCODE=-arch=sm_%d%d", device, major, minor, names, major,
 				   minor);
 }

@@ -5,7 +5,8 @@
  * of its rows stay within it, few edges lead in, and a query there got not one right answer at any
  * width.  The fix: rows around which no pivot lies become pivots (src/cpu/connect.c, cover_nodes).
  *
- * Clusters of 40 rows have more than a node's degree; those of 12 make a twelfth of all rows pivots.
+ * Clusters of 40 rows have more than a node's degree.  Those of 12 make a twelfth of all rows
+ * pivots.
  */
 #include <stdlib.h>
 #include <string.h>
