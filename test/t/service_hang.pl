@@ -29,7 +29,7 @@ sub replaced
 		or return $pid;
 	is(kill(0, $pid), 0, "$what: the one that hung is gone");
 	# one that hangs as it is loaded is not loaded again before somebody asks
-	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')") if $what eq 'load';
+	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')") if $what =~ /load/;
 	is(wait_for_state($node, 'ready'), 'ready', "$what: the index is loaded again");
 	truth_by_device($node, $what);
 	return of_device($node, 'pid');
@@ -71,6 +71,14 @@ wait_for_state($node, 'absent');
 $pid = replaced($pid, 'load');
 is(log_lines($node, qr/LOG: .*gpugraph device 0 cannot be used: .*in the loading thread/), 1,
 	'load: the log says it once');
+
+# ---- told to end while that thread hangs
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+wait_for_state($node, 'absent');
+$node->safe_psql('postgres', "SET enable_seqscan = off; SET gpugraph.fault = hang_load; $query");
+is(wait_for_state($node, 'loading'), 'loading', 'terminated: a load is under way');
+kill 'TERM', $pid;
+$pid = replaced($pid, 'load, terminated');
 
 # ---- a worker that is told to end while its device hangs ends, and so does the server
 for my $fault (qw(hang hang_launch))
