@@ -435,6 +435,13 @@ GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 							   "segment %u counts %u nodes, %u rows, %u pivots and %u dead rows",
 							   segment->id, segment->nodes, segment->rows, segment->npivots,
 							   segment->dead);
+		if (segment->algorithm != GG_ALGORITHM_CAGRA)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("segment %u of index \"%s\" has a graph of kind %u, which this gpugraph "
+							"does not search",
+							segment->id, RelationGetRelationName(index), segment->algorithm),
+					 errhint("REINDEX the index, or install a newer gpugraph.")));
 		CheckPieces(index, meta, segment);
 		for (int kind = GG_KIND_ADJACENCY; kind <= GG_KIND_OFFSETS; kind++)
 		{
