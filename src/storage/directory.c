@@ -438,8 +438,8 @@ GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 		if (segment->algorithm != GG_ALGORITHM_CAGRA)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("segment %u of index \"%s\" has a graph of kind %u, which this gpugraph "
-							"does not search",
+					 errmsg("segment %u of index \"%s\" has a graph of kind %u, "
+							"which this gpugraph does not search",
 							segment->id, RelationGetRelationName(index), segment->algorithm),
 					 errhint("REINDEX the index, or install a newer gpugraph.")));
 		CheckPieces(index, meta, segment);

@@ -24,7 +24,8 @@ my %cases = (
 	magic => [ sub { patch($_[0], META, 0, "xxxx") }, qr/not a gpugraph metapage/ ],
 	version => [ sub { patch($_[0], META, META_VERSION, pack('L', 99)); undef },
 		qr/has format version 99, this gpugraph reads versions 2 to 3/ ],
-	degree => [ sub { patch($_[0], META, META_DEGREE, pack('S', 0)) }, qr/out of range|graph degree/ ],
+	degree => [ sub { patch($_[0], META, META_DEGREE, pack('S', 0)) },
+		qr/out of range|graph degree/ ],
 	extents => [ sub { patch($_[0], META, META_NEXTENTS, pack('S', 60000)) },
 		qr/out of range|extents/ ],
 	extent_overlap => [
@@ -186,7 +187,8 @@ for my $case (sort keys %cases)
 		"\\set VERBOSITY verbose\nSELECT gpugraph_check('${case}_idx'" . ($heap ? ', true' : '')
 		. ')');
 	like($err, $message, "$case: found");
-	like($err, $case =~ /^(?:version|columns|segment_algorithm)$/ ? qr/0A000/ : qr/XX002/, "$case: SQLSTATE");
+	like($err, $case =~ /^(?:version|columns|segment_algorithm)$/ ? qr/0A000/ : qr/XX002/,
+		"$case: SQLSTATE");
 	like($err, qr/REINDEX the index/, "$case: with a hint");
 	like($err, qr/at block $block{$case}:/, "$case: the block is named") if defined $block{$case};
 

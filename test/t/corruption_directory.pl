@@ -183,7 +183,8 @@ for my $name (@names)
 SET statement_timeout = '20s';
 SET enable_seqscan = off;
 SELECT id FROM $name ORDER BY val <-> (SELECT val FROM pattern WHERE id = 5) LIMIT 5;
-SELECT count(*) FROM (SELECT id FROM $name ORDER BY val <-> (SELECT val FROM pattern WHERE id = 5)) s;
+SELECT count(*)
+	FROM (SELECT id FROM $name ORDER BY val <-> (SELECT val FROM pattern WHERE id = 5)) s;
 INSERT INTO $name SELECT 1000 + id, val FROM pattern WHERE id <= 3;
 SELECT gpugraph_check('${name}_idx', true);
 DELETE FROM $name WHERE id BETWEEN 21 AND 100 OR id % 9 = 4;

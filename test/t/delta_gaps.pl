@@ -66,7 +66,8 @@ sub all_is_well
 
 		$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
 		is($replica->safe_psql('postgres',
-				"SELECT complete('$rel'), gpugraph_check('${rel}_idx', true), recall('$rel', '<->')"),
+				"SELECT complete('$rel'), gpugraph_check('${rel}_idx', true),
+				recall('$rel', '<->')"),
 			'ok||1.0000', "$what, $rel: on the replica");
 	}
 	return;
@@ -110,7 +111,8 @@ wait_for(sub { of_device($node, 'state') eq 'up' });
 all_is_well('after a crash');
 unserved
 {
-	$node->safe_psql('postgres', "INSERT INTO $_ SELECT 1000 + id, cat, big, val FROM $_") for keys %rows;
+	$node->safe_psql('postgres', "INSERT INTO $_ SELECT 1000 + id, cat, big, val FROM $_")
+		for keys %rows;
 };
 all_is_well('more rows');
 

@@ -55,8 +55,9 @@ sub replica_is_equal
 	is(answers($replica), answers($node), "$what: the replica answers as the primary does");
 	for my $rel (sort keys %dimensions)
 	{
-		is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('${rel}_idx', true)"))[0, 2]),
-			'0 ', "$what: $rel is sound on the replica");
+		my ($rc, $out, $err) = $replica->psql('postgres',
+			"SELECT gpugraph_check('${rel}_idx', true)");
+		is("$rc $err", '0 ', "$what: $rel is sound on the replica");
 	}
 	return;
 }
