@@ -249,11 +249,17 @@ AllRowsCleared(VacuumState *state, const GgMetaPageData *meta, Buffer buffer)
 
 /*
  * A run has ended.  Giving it back adds an entry to the directory for what is left of an extent on
- * either side.  Where there is no room for it, a run that is not at the front is left.
+ * either side.  Where there is no room for that, only whole extents are given back, but a run at
+ * the front may use room that others leave.  Rows stay whole, too: those longer than a page may lie
+ * in two extents.
  */
 static void
 EndRun(const GgMetaPageData *meta, const DeadRun *run, DeadRun *runs, int *nruns, int *room)
 {
+	uint32		pages_per_row = GgDeltaPagesPerRow(meta);
+	bool		front = run->first == meta->delta_first;
+	DeadRun		whole = {0};
+	uint32		npages = 0;
 	int			added = 0;
 
 	if (run->npages == 0)
@@ -266,12 +272,24 @@ EndRun(const GgMetaPageData *meta, const DeadRun *run, DeadRun *runs, int *nruns
 		if (extent->kind != GG_KIND_DELTA || extent->first >= run->end || end <= run->first)
 			continue;
 		added += (extent->first < run->first) + (end > run->end);
+		if (extent->first < run->first || end > run->end ||
+			(npages == 0 && (extent->first - meta->delta_first) % pages_per_row != 0))
+			continue;
+		if (npages == 0)
+			whole.first = (uint32) extent->first;
+		npages += extent->nblocks;
+		if ((end - meta->delta_first) % pages_per_row != 0)
+			continue;
+		whole.end = (uint32) end;
+		whole.npages = npages;
 	}
-	if (added <= *room || run->first == meta->delta_first)
+	if (added <= *room + (front ? GG_MAX_EXTENTS / 2 - GG_MAX_DIRECTORY_PAGES : 0))
 	{
 		*room -= added;
 		runs[(*nruns)++] = *run;
 	}
+	else if (whole.npages > 0)
+		runs[(*nruns)++] = whole;
 }
 
 /*

@@ -29,7 +29,7 @@ my @constants = qw(PAGE HEADER STAMP META VECTORS ADJACENCY TIDS PIVOTS OFFSETS 
 	META_NCOLUMNS META_DELTA_TAIL META_DIRECTORY META_HEAD SEGMENT PIECE EXTENT DIRECTORY_EXTENTS);
 our @EXPORT = (@constants,
 	qw(index_file read_page write_page block_of patch patch_stamp peek read_directory
-		make_old));
+		write_extents split_delta make_old));
 
 sub index_file
 {
@@ -135,6 +135,59 @@ sub read_directory
 	$d{extents} = [ map { [ unpack 'L3 S x2 Q', substr($bytes, $_ * EXTENT) ] }
 			0 .. $d{nextents} - 1 ];
 	return \%d;
+}
+
+# Write other extents of an index of format 3: the last few into the metapage, the others on
+# directory pages in these blocks, which are behind all that the file has.
+sub write_extents
+{
+	my ($file, $extents, @blocks) = @_;
+	my $page = read_page($file, 0);
+	my $at = read_directory($file)->{extents_at};
+	my @packed = map { pack 'L3 S x2 Q', @$_ } @$extents;
+	my $nspilled = @blocks ? @$extents - 2 : 0;
+	my $inline = join '', @packed[$nspilled .. $#packed];
+
+	die 'the directory pages do not fit' if @blocks != int(($nspilled + 338) / DIRECTORY_EXTENTS);
+	for my $i (0 .. $#blocks)
+	{
+		my $first = $i * DIRECTORY_EXTENTS;
+		my $last = $first + DIRECTORY_EXTENTS - 1;
+		my $bytes = join '', @packed[$first .. ($last < $nspilled ? $last : $nspilled - 1)];
+		my $new = $page;
+
+		substr($new, 12, 2) = pack 'S', HEADER + length $bytes;    # pd_lower
+		substr($new, HEADER, length $bytes) = $bytes;
+		substr($new, PAGE - STAMP + 12, 6) = pack 'L S', $i, DIRECTORY;
+		write_page($file, $blocks[$i], $new);
+	}
+	substr($page, HEADER + META_NEXTENTS, 2) = pack 'S', scalar @$extents;
+	substr($page, HEADER + META_NSPILLED, 4) = pack 'S2', $nspilled, scalar @blocks;
+	substr($page, HEADER + META_DIRECTORY, 4 * @blocks) = pack 'L*', @blocks;
+	substr($page, HEADER + $at, length $inline) = $inline;
+	substr($page, 12, 2) = pack 'S', HEADER + $at + length $inline;
+	write_page($file, 0, $page);
+	return;
+}
+
+# The extents, with the first blocks of the delta's only one in as many extents.
+sub split_delta
+{
+	my ($file, $parts) = @_;
+	my @extents;
+
+	for my $extent (@{ read_directory($file)->{extents} })
+	{
+		my ($start, $nblocks, $owner, $kind, $first) = @$extent;
+
+		if ($kind == DELTA)
+		{
+			push @extents, [ $start + $_, 1, $owner, $kind, $first + $_ ] for 0 .. $parts - 1;
+			$extent = [ $start + $parts, $nblocks - $parts, $owner, $kind, $first + $parts ];
+		}
+		push @extents, $extent;
+	}
+	return @extents;
 }
 
 # Rewrite block 0 as format 2 has it. Only for an index that format 2 could have: one piece per

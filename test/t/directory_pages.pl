@@ -185,5 +185,42 @@ for my $rel (sort keys %dimensions)
 }
 all_is_well('all rows anew');
 
+# ---- as many extents as there may be, nearly: each page of the delta is one
+delete @dimensions{qw(items longer)};
+$dimensions{most} = 1900;
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE most (id int, val vector(1900));
+CREATE INDEX most_idx ON most USING gpugraph (val vector_l2_ops);
+INSERT INTO most SELECT i, wide(i, 1900) FROM generate_series(1, 1020) i;
+SQL
+my $file = index_file($node, 'most_idx');
+$node->stop;
+my $end = (-s $file) / PAGE;
+write_extents($file, [ split_delta($file, 1019), [ $end, 4, NO_SEGMENT, DIRECTORY, 0 ] ],
+	$end .. $end + 3);
+$node->start;
+is($node->safe_psql('postgres', "SELECT version FROM gpugraph_index_info('most_idx')"), 3,
+	'1022 extents can be read');
+all_is_well('1022 extents');
+$node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
+	FROM generate_series(1021, 1030) i');
+all_is_well('1022 extents, and more rows');
+$node->safe_psql('postgres', 'DELETE FROM most WHERE id > 1 AND id % 2 = 0; VACUUM most');
+my $free = $node->safe_psql('postgres',
+	"SELECT free_bytes / 8192 FROM gpugraph_index_info('most_idx')");
+cmp_ok($free, '>=', 500, '1022 extents, and half of the rows gone: their blocks are free');
+all_is_well('1022 extents, and half of the rows gone');
+my $blocks = $node->safe_psql('postgres', "SELECT pg_relation_size('most_idx') / 8192");
+$node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
+	FROM generate_series(2001, 2300) i');
+all_is_well('1022 extents, and blocks used again');
+cmp_ok($node->safe_psql('postgres', "SELECT pg_relation_size('most_idx') / 8192"), '<=',
+	$blocks + 20, '1022 extents: the index does not grow');
+$node->safe_psql('postgres', 'DELETE FROM most WHERE id > 1; VACUUM most');
+$node->safe_psql('postgres', 'INSERT INTO most SELECT i, wide(i, 1900)
+	FROM generate_series(3001, 3300) i');
+all_is_well('1022 extents, and all rows but one anew');
+cmp_ok(directory('most')->{nextents}, '<', 600, 'in fewer extents');
+
 $node->stop;
 done_testing();

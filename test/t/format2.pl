@@ -160,7 +160,7 @@ INSERT INTO other SELECT * FROM wide;
 SQL
 my $wide = index_file($node, 'wide_idx');
 $node->stop;
-split_delta($wide, 286);
+write_extents($wide, [ split_delta($wide, 286) ]);
 make_old($wide);
 $node->start;
 my $whole = "SELECT complete('other'), gpugraph_check('wide_idx', true)";
@@ -168,33 +168,6 @@ is($node->safe_psql('postgres', $whole), 'ok|', '288 extents in format 2');
 $node->safe_psql('postgres', 'INSERT INTO other SELECT 1000 + id, val FROM wide WHERE id <= 50');
 is($node->safe_psql('postgres', $whole), 'ok|', 'and more in format 3');
 is(version($node, 'wide_idx'), 3, 'which it is by then');
-
-# Make extents of one block each out of the delta's one.
-sub split_delta
-{
-	my ($file, $parts) = @_;
-	my $page = read_page($file, 0);
-	my $d = read_directory($file);
-	my @extents;
-
-	for my $extent (@{ $d->{extents} })
-	{
-		my ($start, $nblocks, $owner, $kind, $first) = @$extent;
-
-		if ($kind == DELTA)
-		{
-			push @extents, [ $start + $_, 1, $owner, $kind, $first + $_ ] for 0 .. $parts - 1;
-			$extent = [ $start + $parts, $nblocks - $parts, $owner, $kind, $first + $parts ];
-		}
-		push @extents, $extent;
-	}
-	my $bytes = join '', map { pack 'L3 S x2 Q', @$_ } @extents;
-	substr($page, HEADER + $d->{extents_at}, length $bytes) = $bytes;
-	substr($page, HEADER + META_NEXTENTS, 2) = pack 'S', scalar @extents;
-	substr($page, 12, 2) = pack 'S', HEADER + $d->{extents_at} + length $bytes;
-	write_page($file, 0, $page);
-	return;
-}
 
 # ---- formats that are neither
 $file{few} = index_file($node, 'few_idx');
