@@ -215,19 +215,6 @@ GgTakeJob(void)
 	return index;
 }
 
-Oid
-GgWaitingDatabase(void)
-{
-	Oid			database = InvalidOid;
-
-	SpinLockAcquire(&shared->mutex);
-	for (int i = 0; i < MAX_JOBS && database == InvalidOid; i++)
-		if (shared->jobs[i].state == JOB_WAITING)
-			database = shared->jobs[i].database;
-	SpinLockRelease(&shared->mutex);
-	return database;
-}
-
 void
 GgReportJob(Oid index, GgMergePhase phase, uint64 rows)
 {
@@ -273,10 +260,38 @@ GgWasAskedAgain(Oid index)
 	return again;
 }
 
-void
-GgWorkerGone(Oid database)
+/* The mutex is held. */
+static Oid
+WaitingDatabase(void)
 {
+	for (int i = 0; i < MAX_JOBS; i++)
+		if (shared->jobs[i].state == JOB_WAITING)
+			return shared->jobs[i].database;
+	return InvalidOid;
+}
+
+Oid
+GgWaitingDatabase(void)
+{
+	Oid			database;
+
 	SpinLockAcquire(&shared->mutex);
+	database = WaitingDatabase();
+	SpinLockRelease(&shared->mutex);
+	return database;
+}
+
+void
+GgWorkerGone(Oid closed)
+{
+	Oid			database;
+
+	SpinLockAcquire(&shared->mutex);
+	for (int i = 0; i < MAX_JOBS; i++)
+		if (shared->jobs[i].state == JOB_WAITING && shared->jobs[i].database == closed)
+			shared->jobs[i].state = JOB_FREE;
+	database = WaitingDatabase();
+	/* in one step: who asks later finds that a worker is to be started, or that there is one */
 	if (database == InvalidOid)
 		shared->workers--;
 	SpinLockRelease(&shared->mutex);

@@ -22,8 +22,11 @@ extern bool GgWasAskedAgain(Oid index);
 /* The database of an index that waits for a worker; InvalidOid: none does. */
 extern Oid	GgWaitingDatabase(void);
 
-/* This worker ends.  Its place goes to one for that database, unless it is invalid. */
-extern void GgWorkerGone(Oid database);
+/*
+ * This worker ends.  Its place goes to one for an index that waits.  closed: a database that lets no
+ * worker in, whose indexes no longer wait; or invalid.
+ */
+extern void GgWorkerGone(Oid closed);
 
 /* For the view: what the merge of an index does; and that it is over. */
 extern void GgReportJob(Oid index, GgMergePhase phase, uint64 rows);

@@ -32,14 +32,18 @@
 pg_noreturn extern PGDLLEXPORT void GgMergeWorkerMain(Datum arg);
 
 static Oid	my_index = InvalidOid;
+static bool connected = false;
 
-/* However the worker ends.  What waits for one of another database gets one. */
+/*
+ * However the worker ends.  Where it could not connect, the database may be gone, or let nobody in:
+ * its indexes are taken off the list, until they are asked for again.
+ */
 static void
 WorkerExit(int code, Datum arg)
 {
 	if (my_index != InvalidOid)
 		GgEndJob(my_index, code != 0);
-	GgWorkerGone(code == 0 ? GgWaitingDatabase() : InvalidOid);
+	GgWorkerGone(connected ? InvalidOid : DatumGetObjectId(arg));
 }
 
 static void
@@ -66,14 +70,16 @@ DeltaEnd(GgMergeTarget *target)
 	return end;
 }
 
+/* An index that is locked is left: others wait, and whoever inserts into it later asks again. */
 static bool
 FindTarget(GgMergeTarget *target)
 {
-	Relation	index;
+	Relation	index = NULL;
 	bool		found = false;
 
 	StartTransactionCommand();
-	index = try_relation_open(my_index, AccessShareLock);
+	if (ConditionalLockRelationOid(my_index, AccessShareLock))
+		index = try_relation_open(my_index, NoLock);
 	if (index != NULL)
 	{
 		found = index->rd_rel->relkind == RELKIND_INDEX && GgIsGpugraph(index) &&
@@ -168,11 +174,12 @@ GgMergeWorkerMain(Datum arg)
 
 	if (!GgHasJobs())
 		proc_exit(0);
-	before_shmem_exit(WorkerExit, (Datum) 0);
+	before_shmem_exit(WorkerExit, arg);
 	pqsignal(SIGTERM, die);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(DatumGetObjectId(arg), InvalidOid, 0);
+	connected = true;
 	/* from PostgreSQL 17 on; it is meant for clients' transactions */
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);

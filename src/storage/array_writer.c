@@ -9,6 +9,10 @@
 #include "miscadmin.h"
 #include "utils/wait_event.h"
 
+/* Free runs of blocks shorter than both are left to inserts. */
+#define LEAST_RUN			64
+#define LEAST_SHARE			16	/* so many parts of the array */
+
 /* Pages that one WAL record holds. */
 #define BATCH_PAGES			XLR_MAX_BLOCK_ID
 
@@ -23,7 +27,10 @@ GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data, uin
 	array->npages = (uint32) GgArrayPages(bytes);
 }
 
-/* The last runs of an array that is cut in many are longer than asked for. */
+/*
+ * Runs of blocks are entries of the directory, so an array has not many.  From half of GG_ARRAY_RUNS
+ * on, each must be long enough for the rest to find its place in as many as are left.
+ */
 void
 GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 {
@@ -31,14 +38,18 @@ GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 	GgMetaPageData *head;
 	Buffer		metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
 	uint32		most = array->npages - array->taken;
+	uint32		least = Max(Min(array->npages / LEAST_SHARE, LEAST_RUN), 1);
 	uint32		nblocks;
 	BlockNumber start;
 	int			last = array->nruns - 1;
 
 	if (array->nruns < GG_ARRAY_RUNS / 2)
 		most = Min(most, GG_WRITE_PAGES);
+	else
+		least = Max(least, most / (GG_ARRAY_RUNS - array->nruns) + 1);
+	least = Min(least, most);
 	GgCopyMeta(index, metabuf, meta);
-	nblocks = GgTakeBlocks(index, heap, meta, most, array->owner, &start);
+	nblocks = GgTakeBlocks(index, heap, meta, least, most, array->owner, &start);
 	GgStoreMeta(index, heap, metabuf, meta);
 	pfree(meta);
 
@@ -46,12 +57,7 @@ GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 		array->runs[last].nblocks += nblocks;
 	else
 	{
-		if (array->nruns == GG_ARRAY_RUNS)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("free blocks of index \"%s\" lie too far apart",
-							RelationGetRelationName(index)),
-					 errhint("REINDEX the index.")));
+		Assert(array->nruns < GG_ARRAY_RUNS);
 		array->runs[array->nruns].first = array->taken;
 		array->runs[array->nruns].start = start;
 		array->runs[array->nruns].nblocks = nblocks;

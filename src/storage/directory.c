@@ -865,13 +865,16 @@ CompareStarts(const void *a, const void *b)
 }
 
 /*
- * An old snapshot forbids the use of what VACUUM gives back under it.  Without this function each
- * such VACUUM would add entries, until the directory is full.  All FREE entries go to the end.
+ * All FREE entries go to the end, and those that touch become one.  What may be used earlier is kept
+ * apart from what is parked longer, as long as the directory has room: an old snapshot forbids the
+ * use of what VACUUM gives back under it, and each such VACUUM would add entries, until the
+ * directory is full.
  */
 void
 GgMergeFree(GgMetaPageData *meta)
 {
 	GgExtent   *free = palloc(Max(meta->nextents, 1) * sizeof(GgExtent));
+	bool		crowded = meta->nextents > GG_MAX_EXTENTS / 4;
 	int			nfree = 0;
 	int			kept = 0;
 
@@ -889,7 +892,8 @@ GgMergeFree(GgMetaPageData *meta)
 		GgExtent   *last = &meta->extents[meta->nextents - 1];
 
 		if (meta->nextents > kept && last->start + last->nblocks == free[i].start &&
-			(last->parked_xid == 0) == (free[i].parked_xid == 0))
+			(last->parked_xid == free[i].parked_xid ||
+			 (crowded && last->parked_xid != 0 && free[i].parked_xid != 0)))
 		{
 			last->nblocks += free[i].nblocks;
 			last->parked_xid = Max(last->parked_xid, free[i].parked_xid);
@@ -1135,12 +1139,28 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber
 }
 
 /*
- * The largest free extent serves, unless it is so small that the directory would fill with parts of
- * arrays.
+ * Make the relation longer.  The last block is logged, because replay must make it as long, even if
+ * it ends before the pages are written.
  */
+static void
+Lengthen(Relation index, const GgMetaPageData *meta, uint32 owner, BlockNumber end)
+{
+	Buffer		buffer;
+	GenericXLogState *xlog;
+
+	GgAppendZeros(index, MAIN_FORKNUM, end);
+	buffer = ReadBufferExtended(index, MAIN_FORKNUM, end - 1, RBM_ZERO_AND_LOCK, NULL);
+	xlog = GenericXLogStart(index);
+	GgInitPage(GenericXLogRegisterBuffer(xlog, buffer, GENERIC_XLOG_FULL_IMAGE), meta->instance,
+			   owner, GG_KIND_TAKEN, 0);
+	GenericXLogFinish(xlog);
+	UnlockReleaseBuffer(buffer);
+}
+
+/* The largest free extent serves, unless it is too small or the directory is half full. */
 uint32
-GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 most, uint32 owner,
-			 BlockNumber *start)
+GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 least, uint32 most,
+			 uint32 owner, BlockNumber *start)
 {
 	int			best = -1;
 	uint32		nblocks = most;
@@ -1149,13 +1169,12 @@ GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 most, u
 	{
 		GgExtent   *extent = &meta->extents[i];
 
-		if (extent->kind == GG_KIND_FREE &&
+		if (extent->kind == GG_KIND_FREE && extent->nblocks >= least &&
 			(best < 0 || extent->nblocks > meta->extents[best].nblocks) &&
 			IsReusable(index, heap, extent))
 			best = i;
 	}
-	if (best >= 0 && meta->nextents < GG_MAX_EXTENTS / 2 &&
-		meta->extents[best].nblocks >= Min(most, GG_LEAST_TAKEN))
+	if (best >= 0 && meta->nextents < GG_MAX_EXTENTS / 2)
 	{
 		nblocks = Min(most, meta->extents[best].nblocks);
 		CheckFreeBlocks(index, meta, meta->extents[best].start, nblocks);
@@ -1165,7 +1184,7 @@ GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 most, u
 	{
 		*start = GgHighWater(meta);
 		(void) CheckHighWater(index, *start);
-		GgAppendZeros(index, MAIN_FORKNUM, *start + nblocks);
+		Lengthen(index, meta, owner, *start + nblocks);
 	}
 	GgAddExtent(meta, *start, nblocks, owner, GG_KIND_TAKEN);
 	return nblocks;

@@ -86,15 +86,13 @@ extern BlockNumber GgHighWater(const GgMetaPageData *meta);
 extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta,
 							  BlockNumber *blkno);
 
-/* Free extents smaller than this are left to inserts, unless no more is asked for. */
-#define GG_LEAST_TAKEN		64
-
 /*
- * Take at most so many blocks in a row for an array.  They become a TAKEN extent of that owner.
- * Returns the number.  The caller holds the metapage exclusively.
+ * Take blocks in a row for an array, most at the most, free ones only if there are at least least.
+ * They become a TAKEN extent of that owner.  Returns the number.  The caller holds the metapage
+ * exclusively.
  */
-extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 most,
-						   uint32 owner, BlockNumber *start);
+extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 least,
+						   uint32 most, uint32 owner, BlockNumber *start);
 
 /* Remove entry i of the extents. */
 extern void GgRemoveExtent(GgMetaPageData *meta, int i);

@@ -1,0 +1,105 @@
+# What the tests of merges share.
+package Merging;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+use Gpugraph;
+
+our @EXPORT = qw(merging_node make_source merge_info wait_for_merges stop_in_graph slow_index
+	slow_rows);
+
+# A cluster whose background worker merges. Segments and thresholds are small, so that there are
+# many merges.
+sub merging_node
+{
+	my ($name, %options) = @_;
+
+	$options{conf} = "shared_preload_libraries = 'gpugraph'\n" . ($options{conf} || '');
+	return new_node($name, %options);
+}
+
+# items (id, cat, big, val) with an index that seals early, and source, its rows to insert again.
+sub make_source
+{
+	my ($node, $n, $dim, $with) = @_;
+
+	$with ||= 'seal_rows = 500';
+	$node->safe_psql('postgres', <<SQL);
+SELECT setseed(0.25);
+SELECT make_data('source', $n, $dim, 40);
+CREATE TABLE items (id bigint, cat int, big int, val vector($dim));
+INSERT INTO items SELECT * FROM source;
+SELECT make_queries('items', 20);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH ($with);
+CREATE INDEX ON items (id);
+CREATE SEQUENCE numbers START 100000;
+SQL
+	return;
+}
+
+# One field of gpugraph_index_info().
+sub merge_info
+{
+	my ($node, $field, $rel) = @_;
+	$rel ||= 'items';
+
+	return $node->safe_psql('postgres', "SELECT $field FROM gpugraph_index_info('${rel}_idx')");
+}
+
+# Until no worker has anything to do: true, or undef after a minute.
+sub wait_for_merges
+{
+	my ($node) = @_;
+
+	return wait_for(
+		sub { return $node->safe_psql('postgres',
+			"SELECT count(*) FROM gpugraph_stat_merge WHERE phase <> 'failed'") == 0; });
+}
+
+# A table, empty, whose merges spend most of their time in the graph; slow_rows() is to be inserted.
+sub slow_index
+{
+	my ($node, $rel, $database) = @_;
+
+	$node->safe_psql($database || 'postgres', <<SQL);
+CREATE TABLE $rel (id int PRIMARY KEY, cat int, val vector(64)) WITH (vacuum_truncate = off);
+CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
+	WITH (seal_rows = 200, graph_degree = 64, intermediate_graph_degree = 512);
+SQL
+	return;
+}
+
+# The rows from .. to, as a query.
+sub slow_rows
+{
+	my ($from, $to) = @_;
+
+	return "SELECT i, i % 10, (SELECT array_agg(sin(i * j + i % 17))::real[]::vector(64)
+		FROM generate_series(1, 64) j) FROM generate_series($from, $to) i";
+}
+
+# Stop the worker (SIGSTOP) when it builds the graph of a relation's index: it holds no lock then.
+# Returns its process id; undef: it was not seen there within a minute.
+sub stop_in_graph
+{
+	my ($node, $rel) = @_;
+	my $pid;
+
+	wait_for(
+		sub {
+			$pid = $node->safe_psql('postgres', "SELECT pid FROM gpugraph_stat_merge
+				WHERE index = '${rel}_idx'::regclass AND phase = 'building graph'");
+			return $pid ne '';
+		});
+	return if $pid eq '';
+	kill 'STOP', $pid;
+	return $pid;
+}
+
+1;

@@ -1,0 +1,138 @@
+# kill -9 of the worker, of a backend and of the postmaster at random points of sealing, merging and
+# compaction under load: no row is lost, none is found twice, the replica is equal, and no space is
+# lost for good. MERGE_ROUNDS says how many kills; 200 is the long version.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(usleep);
+
+use Gpugraph;
+use Merging;
+
+my $rounds = $ENV{MERGE_ROUNDS} || 6;
+my $node = merging_node('killed', init => { allows_streaming => 1 },
+	conf => "restart_after_crash = on\nwal_keep_size = 1GB\n");
+make_source($node, 1500, 16, 'seal_rows = 300');
+$node->backup('backup');
+my $replica = PostgreSQL::Test::Cluster->new('replica');
+$replica->init_from_backup($node, 'backup', has_streaming => 1);
+$replica->start;
+
+# what was committed, as the client knows: of each number whether its row must be there. Deletes
+# take rows of the sequence's early numbers, so segments die and are compacted.
+my $load = <<'SQL';
+DO $$
+DECLARE
+	n bigint;
+BEGIN
+	FOR i IN 1 .. 1000000 LOOP
+		n := nextval('numbers');
+		INSERT INTO items SELECT n + j, cat, big, val FROM source, generate_series(0, 4) j
+			WHERE source.id = 1 + (n + j * 211) % 1500;
+		PERFORM setval('numbers', n + 5);
+		COMMIT;
+		IF i % 8 = 0 THEN
+			DELETE FROM items WHERE id BETWEEN n - 1500 AND n - 700 AND id % 20 <> 3;
+			COMMIT;
+		END IF;
+	END LOOP;
+END $$;
+SQL
+
+# All rows by the index against the table in one snapshot; the load goes on. 'ok' or what is wrong.
+$node->safe_psql('postgres', <<'SQL');
+CREATE FUNCTION same() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	wrong text;
+BEGIN
+	SET LOCAL enable_seqscan = off;
+	SET LOCAL enable_sort = off;
+	SELECT format('%s rows by the index, %s distinct, %s in the table', n, d, t) INTO wrong FROM
+		(SELECT count(*) AS n, count(DISTINCT id) AS d
+			FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)) s) a,
+		(SELECT count(*) AS t FROM items) b
+		WHERE n <> t OR d <> t;
+	RETURN coalesce(wrong, 'ok');
+END $$;
+SQL
+
+my %victims = ('the worker' => 0, 'VACUUM or a merge' => 0, 'the postmaster' => 0);
+
+sub start_load
+{
+	return (start_psql($node, $load), start_psql($node, 'SELECT pg_sleep(0.2)',
+		map { ('VACUUM items', 'SELECT pg_sleep(0.1)', "SELECT gpugraph_merge('items_idx')") }
+			1 .. 200));
+}
+
+sub kill_postmaster
+{
+	my ($pid) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+	my @children = split /\n/,
+		$node->safe_psql('postgres', 'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()');
+
+	$node->kill9;
+	kill 'KILL', @children;
+	wait_for(sub { return !kill 0, $pid; });
+	return defined wait_for(sub { return $node->start(fail_ok => 1); });
+}
+
+for my $round (1 .. $rounds)
+{
+	my @sessions = start_load();
+	my $up;
+	my $what = (sort keys %victims)[ $round % 3 ];
+	my $pid = '';
+
+	usleep(400_000 + rand(1_500_000));
+	if ($what eq 'the postmaster')
+	{
+		$up = kill_postmaster();
+		$victims{$what}++;
+	}
+	else
+	{
+		my $who = $what eq 'the worker' ? "backend_type = 'gpugraph merge worker'"
+			: "query ~ '^VACUUM|gpugraph_merge' AND state = 'active' AND pid <> pg_backend_pid()";
+
+		wait_for(sub { $pid = $node->safe_psql('postgres',
+			"SELECT pid FROM pg_stat_activity WHERE $who LIMIT 1"); return $pid ne ''; });
+		if ($pid ne '' && kill 0, $pid)
+		{
+			kill_9($node, $pid);
+			$victims{$what}++;
+		}
+		$up = wait_until_up($node);
+	}
+	ok($up, "round $round: the server is back after kill -9 of $what");
+	finish_psql($_) for @sessions;
+	index_is_complete($node, "round $round");
+	next if $round % 3 != 0 && $round != $rounds;
+	$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+	is($replica->safe_psql('postgres', 'SELECT same()'), 'ok', "round $round: the replica's rows");
+	is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
+		'0 ', "round $round: the replica's index is sound");
+	is(answers($replica), answers($node), "round $round: the replica answers as the primary");
+}
+cmp_ok($victims{$_}, '>', 0, "$_ was killed") for sort keys %victims;
+
+# what killed merges took is free after the next one, and used by the one after
+$node->safe_psql('postgres', 'VACUUM items');
+for (1 .. 3)
+{
+	$node->safe_psql('postgres', 'INSERT INTO items SELECT id + nextval(\'numbers\') * 10000, cat,
+		big, val FROM source');
+	ok(defined wait_for(sub { $node->safe_psql('postgres',
+		"SELECT gpugraph_merge('items_idx')") eq 't' }), 'a merge of all');
+}
+my $size = merge_info($node, 'total_bytes');
+$node->safe_psql('postgres', 'REINDEX INDEX items_idx');
+cmp_ok($size, '<', 5 * merge_info($node, 'total_bytes') + 4e6, 'size is bounded');
+cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
+
+$replica->stop;
+$node->stop;
+done_testing();

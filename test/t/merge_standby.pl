@@ -1,0 +1,154 @@
+# Merges on a standby: queries are cancelled or right, the replica is equal, a replica that is
+# promoted in the midst of a merge goes on and loses no space, and so does recovery to a point there.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Merging;
+
+my $primary = merging_node('primary', init => { allows_streaming => 1, has_archiving => 1 },
+	conf => "max_parallel_maintenance_workers = 0\n");
+make_source($primary, 2000, 16, 'seal_rows = 0');
+$primary->backup('backup');
+
+sub new_replica
+{
+	my ($name, $conf) = @_;
+	my $replica = PostgreSQL::Test::Cluster->new($name);
+
+	$replica->init_from_backup($primary, 'backup', has_streaming => 1);
+	$replica->append_conf('postgresql.conf', "hot_standby_feedback = off\n$conf");
+	$replica->start;
+	return $replica;
+}
+
+sub is_equal
+{
+	my ($replica, $what) = @_;
+
+	$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
+	is(answers($replica), answers($primary), "$what: equal answers");
+	is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
+		'0 ', "$what: sound on the replica");
+	is($replica->safe_psql('postgres', "SELECT complete('items')"), 'ok',
+		"$what: every row is found on the replica");
+	return;
+}
+
+my $replica = new_replica('replica', "max_standby_streaming_delay = 0\n");
+is(($replica->psql('postgres', "SELECT gpugraph_merge('items_idx')"))[2] =~
+	/ERROR:  cannot execute gpugraph_merge\(\) during recovery/, 1, 'no merge on a standby');
+my ($rc, $out, $err) = $replica->psql('postgres', "DO \$\$ BEGIN
+	PERFORM gpugraph_merge('items_idx');
+	EXCEPTION WHEN read_only_sql_transaction THEN RAISE 'refused'; END \$\$");
+like($err, qr/refused/, 'SQLSTATE 25006');
+
+# a cursor on the standby whose pages are merged and used again on the primary
+my $in = '';
+($out, $err) = ('', '');
+my $psql = IPC::Run::start([ 'psql', '-XAtq', '-d', $replica->connstr('postgres') ], '<', \$in, '>',
+	\$out, '2>', \$err);
+$in .= <<'SQL';
+SET enable_seqscan = off;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+DECLARE c CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
+FETCH 5 FROM c;
+SELECT 'opened';
+SQL
+wait_for(sub { $psql->pump_nb; $out =~ /opened/ });
+for my $round (1 .. 5)
+{
+	$primary->safe_psql('postgres', "INSERT INTO items SELECT id + ${round}0000, cat, big, val
+		FROM source");
+	$primary->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+}
+is_equal($replica, 'merged');
+$out = '';
+$in .= "FETCH ALL FROM c;\nCOMMIT;\n\\q\n";
+eval { $psql->finish; };
+is(scalar(grep { /^\d+$/ && $_ > 2000 } split /\n/, $out), 0,
+	'a cursor of the standby returns no row of a later time');
+like($err, qr/conflict with recovery|connection|terminating|aborted/, 'it was cancelled');
+
+# deletes and compaction
+$primary->safe_psql('postgres', 'DELETE FROM items WHERE id % 4 <> 0');
+$primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 300)');
+$primary->safe_psql('postgres', 'VACUUM items');
+ok(defined wait_for(sub { merge_info($primary, 'rows + delta_rows') < 4000 }), 'compacted');
+is_equal($replica, 'compacted');
+$primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 0)');
+$primary->restart;
+
+# recovery to points in the midst of a merge
+# (of a fresh index: nothing is free, so the merge makes the relation longer)
+$primary->safe_psql('postgres', 'REINDEX INDEX items_idx');
+$primary->safe_psql('postgres', 'INSERT INTO items SELECT id + 90000, cat, big,
+	val + array_fill(0.001::real, ARRAY[16])::vector FROM source');
+my $start = $primary->lsn('insert');
+my $merge = start_psql($primary, "SELECT gpugraph_merge('items_idx')");
+$merge->{harness}->finish;
+is($merge->{err}, '', 'a merge whose WAL is cut');
+my $answers = answers($primary);
+my $end = $primary->lsn('insert');
+$primary->safe_psql('postgres', 'SELECT pg_switch_wal()');
+$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
+
+# WAL positions in its midst, from the records of the merge
+my ($dump, $problems) = ('', '');
+IPC::Run::run([ 'pg_waldump', '--path', $primary->data_dir . '/pg_wal', '--start', $start, '--end',
+	$end ], '>', \$dump, '2>', \$problems);
+my @records = $dump =~ /rmgr: (\w+).*?lsn: (\S+),/g;
+# right after blocks were taken (a change of the metapage before pages), where a page lacks, and
+# before the flip
+my @cuts;
+while (my ($kind, $lsn) = splice @records, 0, 2)
+{
+	push @cuts, $lsn if $kind eq 'Generic';
+}
+cmp_ok(scalar @cuts, '>', 4, 'the merge took blocks and flipped: ' . @cuts . ' changes');
+@cuts = @cuts[ 1, 2, $#cuts - 1 ];
+
+for my $cut (@cuts)
+{
+	my $restored = PostgreSQL::Test::Cluster->new("at_$cut" =~ s{/}{_}r);
+
+	$restored->init_from_backup($primary, 'backup', has_restoring => 1, standby => 0);
+	$restored->append_conf('postgresql.conf', "recovery_target_lsn = '$cut'\n"
+		. "recovery_target_inclusive = on\nrecovery_target_action = promote\narchive_mode = off\n");
+	$restored->start;
+	$restored->poll_query_until('postgres', 'SELECT NOT pg_is_in_recovery()');
+	is(answers($restored), $answers, "$cut: the answers of then");
+	index_is_complete($restored, $cut);
+	$restored->safe_psql('postgres',
+		'INSERT INTO items SELECT id + 1000000, cat, big, val FROM source');
+	index_is_complete($restored, "$cut, and rows inserted");
+	is(($restored->psql('postgres', "SELECT gpugraph_merge('items_idx')"))[2], '',
+		"$cut: a merge");
+	index_is_complete($restored, "$cut, and merged");
+	$restored->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 0');
+	is(($restored->psql('postgres', 'VACUUM items'))[2], '', "$cut: VACUUM");
+	index_is_complete($restored, "$cut, and vacuumed");
+	$restored->stop;
+}
+
+# promotion in the midst of a merge
+slow_index($primary, 'slow');
+$primary->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(1, 1500));
+my $pid = stop_in_graph($primary, 'slow');
+ok(defined $pid, 'a merge is under way');
+$primary->wait_for_catchup($replica, 'replay', $primary->lsn('insert'));
+$replica->promote;
+is(($replica->psql('postgres', 'INSERT INTO slow ' . slow_rows(2001, 2300)))[2], '',
+	'promoted: inserts');
+ok(defined wait_for(sub { merge_info($replica, 'delta_rows', 'slow') < 200 }), 'promoted: merges');
+index_is_complete($replica, 'promoted', 'slow');
+index_is_complete($replica, 'promoted');
+kill 'CONT', $pid;
+
+$replica->stop;
+$primary->stop('immediate');
+done_testing();

@@ -1,0 +1,131 @@
+# VACUUM and a merge in each other's midst, in every order: a row that VACUUM removed never comes
+# back with the row that has its place by then. The worker is stopped (SIGSTOP) where it builds the
+# graph, after it read the rows; VACUUM where it sleeps between two pages of the index.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Merging;
+
+my $node = merging_node('vacuum');
+# rows of other values, which get the places of those removed
+my $removed = 'id % 3 = 0';
+my $again = 'INSERT INTO slow
+	SELECT id + 100000 * (1 + (SELECT max(id) / 100000 FROM slow)), cat,
+		val + array_fill(5::real, ARRAY[64])::vector
+	FROM slow WHERE id < 10000 AND id % 3 = 1';
+
+# A table whose removed rows are dead, in segment and delta.
+sub make_dead
+{
+	my ($seal_rows) = @_;
+
+	$node->safe_psql('postgres', 'DROP TABLE IF EXISTS slow');
+	slow_index($node, 'slow');
+	$node->safe_psql('postgres', 'ALTER INDEX slow_idx SET (seal_rows = 0)');
+	$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(1, 600));
+	$node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')");
+	$node->safe_psql('postgres', "ALTER INDEX slow_idx SET (seal_rows = $seal_rows)");
+	$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(601, 1400));
+	return;
+}
+
+# VACUUM, stopped when it has begun with the index; the session and the process id.
+sub stop_vacuum
+{
+	my $session = start_psql($node, 'SET vacuum_cost_delay = 40', 'SET vacuum_cost_limit = 1',
+		'VACUUM slow');
+	my $pid;
+
+	wait_for(sub { $pid = $node->safe_psql('postgres',
+		"SELECT pid FROM pg_stat_progress_vacuum WHERE phase = 'vacuuming indexes'");
+		return $pid ne ''; });
+	kill 'STOP', $pid;
+	return ($session, $pid);
+}
+
+sub is_whole
+{
+	my ($what) = @_;
+
+	index_is_complete($node, $what, 'slow');
+	$node->safe_psql('postgres', $again);
+	index_is_complete($node, "$what, places used again", 'slow');
+	$node->safe_psql('postgres', 'VACUUM slow');
+	ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')")
+		eq 't' }), "$what: merged once more");
+	index_is_complete($node, "$what, merged once more", 'slow');
+	return;
+}
+
+# VACUUM between the merge's reading and its flip
+make_dead(200);
+my $worker = stop_in_graph($node, 'slow');
+ok(defined $worker, 'a merge has read its rows');
+my $before = merge_info($node, 'generation', 'slow');
+$node->safe_psql('postgres', "DELETE FROM slow WHERE $removed");
+$node->safe_psql('postgres', 'VACUUM slow');
+$node->safe_psql('postgres', $again);
+kill 'CONT', $worker;
+ok(defined wait_for(sub { merge_info($node, 'generation', 'slow') > $before }), 'it flips');
+is_whole('VACUUM within a merge');
+
+# VACUUM begins before the flip and ends after it
+make_dead(0);
+$node->safe_psql('postgres', "DELETE FROM slow WHERE $removed");
+my ($session, $vacuum) = stop_vacuum();
+is($node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')"), 't',
+	'a merge while VACUUM is at the index');
+index_is_complete($node, 'VACUUM is at the index still', 'slow');
+kill 'CONT', $vacuum;
+is(finish_psql($session), '', 'VACUUM goes through the new generation');
+is_whole('a merge within VACUUM');
+
+# VACUUM fails after it cleared some rows, between the merge's reading and its flip
+make_dead(200);
+$worker = stop_in_graph($node, 'slow');
+ok(defined $worker, 'a merge has read its rows');
+$before = merge_info($node, 'generation', 'slow');
+$node->safe_psql('postgres', "DELETE FROM slow WHERE $removed");
+($session, $vacuum) = stop_vacuum();
+$node->safe_psql('postgres', "SELECT pg_cancel_backend($vacuum)");
+kill 'CONT', $vacuum;
+like(finish_psql($session), qr/canceling statement due to user request/, 'VACUUM fails');
+kill 'CONT', $worker;
+ok(defined wait_for(sub { merge_info($node, 'generation', 'slow') > $before }), 'the merge flips');
+$node->safe_psql('postgres', 'VACUUM slow');
+is_whole('VACUUM failed within a merge');
+
+# VACUUM fails, a merge flips, the next VACUUM is stopped, another merge flips
+make_dead(0);
+$node->safe_psql('postgres', "DELETE FROM slow WHERE $removed");
+($session, $vacuum) = stop_vacuum();
+$node->safe_psql('postgres', "SELECT pg_cancel_backend($vacuum)");
+kill 'CONT', $vacuum;
+finish_psql($session);
+$node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')");
+($session, $vacuum) = stop_vacuum();
+$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(2001, 2300));
+is($node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')"), 't', 'another merge');
+kill 'CONT', $vacuum;
+is(finish_psql($session), '', 'the second VACUUM');
+is_whole('two merges and two VACUUMs');
+
+# VACUUM gives back all that a merge reads
+make_dead(200);
+$worker = stop_in_graph($node, 'slow');
+ok(defined $worker, 'a merge has read its rows');
+$node->safe_psql('postgres', 'DELETE FROM slow');
+$node->safe_psql('postgres', 'VACUUM slow');
+$node->safe_psql('postgres', 'INSERT INTO slow ' . slow_rows(3001, 3500));
+kill 'CONT', $worker;
+ok(defined wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('slow_idx')") eq 't'
+	}), 'it gives way');
+index_is_complete($node, 'VACUUM gave back what a merge had read', 'slow');
+unlike(slurp_file($node->logfile), qr/corrupt|PANIC|ERROR:  (?!cancel)/, 'no other error');
+
+$node->stop;
+done_testing();
