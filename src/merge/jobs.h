@@ -23,8 +23,8 @@ extern bool GgWasAskedAgain(Oid index);
 extern Oid	GgWaitingDatabase(void);
 
 /*
- * This worker ends.  Its place goes to one for an index that waits.  closed: a database that lets no
- * worker in, whose indexes no longer wait; or invalid.
+ * This worker ends.  Its place goes to one for an index that waits.  closed: a database that lets
+ * no worker in, whose indexes no longer wait; or invalid.
  */
 extern void GgWorkerGone(Oid closed);
 

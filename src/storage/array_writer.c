@@ -28,7 +28,7 @@ GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data, uin
 }
 
 /*
- * Runs of blocks are entries of the directory, so an array has not many.  From half of GG_ARRAY_RUNS
+ * Runs of blocks are entries of the directory, so an array has few.  From half of GG_ARRAY_RUNS
  * on, each must be long enough for the rest to find its place in as many as are left.
  */
 void

@@ -25,7 +25,7 @@ typedef struct GgCheck
 	bool		again;			/* GgCheckTidsAgain() reads the TIDs once more */
 	bool		twice;			/* the suspect is one that is in the index twice */
 	uint32		met;			/* so often by now */
-	bool		(*is_unused) (struct GgCheck *check, int64 key);	/* is its line pointer, still? */
+	bool		(*is_unused) (struct GgCheck *check, int64 key);	/* its line pointer, still */
 	const GgOpclass *opclass;
 	Size		row_bytes;
 	void	   *row;			/* one vector */

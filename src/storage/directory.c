@@ -865,7 +865,7 @@ CompareStarts(const void *a, const void *b)
 }
 
 /*
- * All FREE entries go to the end, and those that touch become one.  What may be used earlier is kept
+ * All FREE entries go to the end, and those that touch become one.  What may be used earlier stays
  * apart from what is parked longer, as long as the directory has room: an old snapshot forbids the
  * use of what VACUUM gives back under it, and each such VACUUM would add entries, until the
  * directory is full.

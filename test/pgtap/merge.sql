@@ -280,11 +280,13 @@ SELECT is(complete('large'), 'ok', 'ten merges: every row once');
 CREATE ROLE gg_merge_reader;
 GRANT SELECT ON items TO gg_merge_reader;
 SET ROLE gg_merge_reader;
-SELECT throws_ok($$SELECT gpugraph_merge('items_idx')$$, '42501', 'must be owner of index items_idx');
+SELECT throws_ok($$SELECT gpugraph_merge('items_idx')$$, '42501',
+	'must be owner of index items_idx');
 RESET ROLE;
 GRANT pg_stat_scan_tables TO gg_merge_reader;
 SET ROLE gg_merge_reader;
-SELECT throws_ok($$SELECT gpugraph_merge('items_idx')$$, '42501', 'must be owner of index items_idx');
+SELECT throws_ok($$SELECT gpugraph_merge('items_idx')$$, '42501',
+	'must be owner of index items_idx');
 SELECT throws_ok($$SELECT * FROM gpugraph_stat_merge$$, '42501');
 RESET ROLE;
 GRANT pg_monitor TO gg_merge_reader;

@@ -53,7 +53,8 @@ is($node->safe_psql('postgres',
 index_is_complete($node, 'the worker failed');
 
 # rows that the limit leaves room for
-$node->psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM source WHERE id < 5');
+$node->psql('postgres',
+	'INSERT INTO items SELECT id + 20000, cat, big, val FROM source WHERE id < 5');
 index_is_complete($node, 'inserted without room');
 
 limit_files('unlimited');
@@ -62,7 +63,8 @@ is(merge_info($node, 'segments'), 1, 'one segment');
 index_is_complete($node, 'with room');
 cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
 is($node->safe_psql('postgres', "SELECT total_bytes - 8192 - vectors_bytes - adjacency_bytes -
-	tids_bytes - pivots_bytes - delta_bytes - free_bytes < 65536 FROM gpugraph_index_info('items_idx')"),
+	tids_bytes - pivots_bytes - delta_bytes - free_bytes < 65536
+	FROM gpugraph_index_info('items_idx')"),
 	't', 'what failed merges took is free');
 is((slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/)[0], $postmaster,
 	'the server was never down');

@@ -61,8 +61,8 @@ my @loops = (vacuum_loop('SET vacuum_cost_delay = 1', 'SET vacuum_cost_limit = 4
 my $canceller = start_psql($node, map { ("SELECT pg_cancel_backend(pid) FROM pg_stat_activity
 	WHERE query ~ '^VACUUM' AND state = 'active' AND random() < 0.3", 'SELECT pg_sleep(0.3)') }
 	1 .. 500);
-my $merger = start_psql($node, map { ("SELECT gpugraph_merge('items_idx')", 'SELECT pg_sleep(0.2)') }
-	1 .. 500);
+my $merger = start_psql($node,
+	map { ("SELECT gpugraph_merge('items_idx')", 'SELECT pg_sleep(0.2)') } 1 .. 500);
 
 $node->pgbench('--no-vacuum --client=5 --time=20', 0, [qr{processed}], [qr{^$}],
 	'answers agree with the table beside merges and VACUUM',
