@@ -93,6 +93,8 @@ GgEndSlice(GgMergeTarget *target)
 	target->index = target->heap = NULL;
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
+	if (target->meanwhile != NULL)
+		target->meanwhile(target);
 }
 
 /* ---- inputs ------------------------------------------------------------------------------ */

@@ -352,20 +352,30 @@ static bool
 EngineCancelled(void *ctx)
 {
 	Merge	   *merge = ctx;
+	GgMergeTarget *target = merge->target;
+	MemoryContext context = CurrentMemoryContext;
 
 	if (GgServeInterrupts(&merge->caught))
 		return true;
-	if (!merge->target->sliced)
+	if (!target->sliced)
 		return false;
 	PG_TRY();
 	{
 		merge->wanted = GgDatabaseIsWanted();
+		if (target->meanwhile != NULL && !merge->wanted)
+		{
+			CommitTransactionCommand();
+			MemoryContextSwitchTo(context);
+			target->meanwhile(target);
+			StartTransactionCommand();
+		}
 	}
 	PG_CATCH();
 	{
 		merge->caught = true;
 	}
 	PG_END_TRY();
+	MemoryContextSwitchTo(context);
 	return merge->caught || merge->wanted;
 }
 
@@ -442,7 +452,8 @@ BuildGraph(Merge *merge)
 	callback->arg = merge->graph;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 
-	if (merge->nodes >= LEAST_GPU_NODES)
+	/* the device's context is the outer merge's to close */
+	if (merge->nodes >= LEAST_GPU_NODES && !merge->target->within)
 		engine = GgAvailableEngine();
 	status = RunEngine(merge, engine);
 	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
@@ -501,7 +512,8 @@ TakeId(Merge *merge)
 	GgBeginSlice(merge->target);
 	metabuf = GgLockMeta(merge->target->index, BUFFER_LOCK_EXCLUSIVE, &head);
 	GgCopyMeta(merge->target->index, metabuf, meta);
-	(void) GgFreeTaken(meta);
+	if (!merge->target->within)
+		(void) GgFreeTaken(meta);
 	merge->id = meta->next_id++;
 	GgStoreMeta(merge->target->index, merge->target->heap, metabuf, meta);
 	GgEndSlice(merge->target);
@@ -685,7 +697,7 @@ AddMerged(Merge *merge, GgMetaPageData *meta)
 static void
 ReplaceInputs(Merge *merge, GgMetaPageData *meta, uint64 xid)
 {
-	GgForgetTaken(meta);
+	GgForgetTaken(meta, merge->id);
 	for (int i = 0; i < merge->plan->ninputs; i++)
 		RemoveInput(merge, meta, &merge->plan->inputs[i], xid);
 	if (merge->nodes > 0)

@@ -37,6 +37,13 @@ typedef struct GgMergeTarget
 	uint64		instance;		/* likewise; 0 before */
 	Relation	heap;			/* within a slice */
 	Relation	index;
+
+	/*
+	 * Called between slices, and while an engine runs, outside of transactions: a merge may take
+	 * long, and the delta grows meanwhile.  NULL: nothing is done.  within: it is at work.
+	 */
+	void		(*meanwhile) (struct GgMergeTarget *target);
+	bool		within;
 } GgMergeTarget;
 
 /* ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where it is another index by now. */

@@ -132,10 +132,10 @@ GgListArray(GgMetaPageData *meta, const GgNewArray *array)
 }
 
 void
-GgForgetTaken(GgMetaPageData *meta)
+GgForgetTaken(GgMetaPageData *meta, uint32 owner)
 {
 	for (int i = meta->nextents - 1; i >= 0; i--)
-		if (meta->extents[i].kind == GG_KIND_TAKEN)
+		if (meta->extents[i].kind == GG_KIND_TAKEN && meta->extents[i].segment == owner)
 			GgRemoveExtent(meta, i);
 }
 
