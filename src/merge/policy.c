@@ -23,9 +23,6 @@
 /* Few dead rows are not worth it, however small the segment. */
 #define LEAST_DEAD			100
 
-/* The delta goes first, alone, where it is a small part of what is merged: scans measure it. */
-#define SEAL_FIRST			8
-
 /* Merge the smallest ones in any case where there are so many. */
 #define CROWDED_SEGMENTS	(GG_MAX_SEGMENTS - 8)
 
@@ -154,8 +151,9 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 			choice->segments[choice->nsegments++] = units[i].id;
 	}
 	if (seal && (!choice->delta ||
-				 (urge == GG_MERGE_DUE && sum > SEAL_FIRST * (delta_rows + 1))))
+				 (urge == GG_MERGE_DUE && sum > 2 * delta_rows)))
 	{
+		/* scans measure the delta, and it can be sealed again while the rest is merged */
 		choice->nsegments = 0;
 		choice->delta = true;
 	}
