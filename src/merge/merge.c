@@ -47,6 +47,7 @@
 
 typedef struct Merge
 {
+	MemoryContext context;
 	GgMergeTarget *target;
 	const GgMetaPageData *meta;
 	GgMergePlan *plan;
@@ -353,7 +354,6 @@ EngineCancelled(void *ctx)
 {
 	Merge	   *merge = ctx;
 	GgMergeTarget *target = merge->target;
-	MemoryContext context = CurrentMemoryContext;
 
 	if (GgServeInterrupts(&merge->caught))
 		return true;
@@ -365,7 +365,7 @@ EngineCancelled(void *ctx)
 		if (target->meanwhile != NULL && !merge->wanted)
 		{
 			CommitTransactionCommand();
-			MemoryContextSwitchTo(context);
+			MemoryContextSwitchTo(merge->context);
 			target->meanwhile(target);
 			StartTransactionCommand();
 		}
@@ -375,7 +375,6 @@ EngineCancelled(void *ctx)
 		merge->caught = true;
 	}
 	PG_END_TRY();
-	MemoryContextSwitchTo(context);
 	return merge->caught || merge->wanted;
 }
 
@@ -852,6 +851,7 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 				now;
 
 	INSTR_TIME_SET_CURRENT(start);
+	merge->context = context;
 	merge->target = target;
 	merge->meta = meta;
 	merge->report = report;
