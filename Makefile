@@ -59,9 +59,15 @@ NVCC_GENCODE := $(foreach code,$(filter sm_80 sm_86 sm_89,$(CUDA_CODES)), \
 				$(if $(filter sm_120,$(CUDA_CODES)),--compress-mode=size,-Xfatbin -compress-all)
 endif
 endif
+# What the kernels are compiled for, for the message where that is not what the device wants; empty
+# where it is not in NVCC_GENCODE (-arch=native).
+GENCODE_CODES := $(shell echo '$(NVCC_GENCODE)' | sed 's/arch=compute_[0-9]*[af]*,//g' | \
+				   grep -oE '(sm|compute)_[0-9]+[af]?')
+empty :=
+GENCODE_CODES := $(subst $(empty) $(empty),+,$(strip $(GENCODE_CODES)))
 # Hidden symbols: only the ops table crosses to src/, within the one library.
 NVCCFLAGS ?= -O3 -std=c++17 -lineinfo
-override NVCCFLAGS += $(NVCC_GENCODE) -Isrc -DGG_WITH_CUDA \
+override NVCCFLAGS += $(NVCC_GENCODE) -Isrc -DGG_WITH_CUDA -DGG_CUDA_CODES=$(GENCODE_CODES) \
 					  -Xcompiler -fPIC,-Wall,-fvisibility=hidden
 
 # ---- flags ----------------------------------------------------------------

@@ -643,13 +643,63 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream,
 
 /* ---- the pivots' graph --------------------------------------------------- */
 
-static __global__ void
-list_ids_kernel(const uint64_t *lists, uint64_t count, uint32_t *ids)
-{
-	const uint64_t i = (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
+/*
+ * Up to here pivots are compared pair by pair, beyond it their lists are made as those of all rows:
+ * pairs grow by the square.  So many are drawn from 480 million rows on only, but every component
+ * of the k-NN graph has one, and of n rows in clusters of 12 that is n / 12.
+ */
+#define PIVOTS_BY_PAIRS 65536u
 
-	if (i < count)
-		ids[i] = lists[i] == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(lists[i]);
+/*
+ * ids of the lists: one warp a list, one thread an entry.  Where no cell and no join reached enough
+ * others, random pivots stand in.
+ */
+static __global__ void __launch_bounds__(256)
+list_ids_kernel(const uint64_t *lists, uint32_t n, uint32_t seed, uint32_t *ids)
+{
+	const uint32_t row = blockIdx.x * 8 + threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+
+	static_assert(GG_PIVOT_LIST == 32, "one thread an entry");
+	if (row >= n)
+		return;
+	const uint64_t key = lists[(uint64_t) row * GG_PIVOT_LIST + lane];
+	const uint32_t want = min(GG_PIVOT_LIST, n - 1);
+	uint32_t	id = key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
+	uint32_t	count = __popc(__ballot_sync(GG_FULL_WARP, id != GG_NO_NODE));
+	uint32_t	candidate = gg_mix(row ^ seed) % n;
+
+	while (count < want)
+	{
+		if (!__any_sync(GG_FULL_WARP, id == candidate) && candidate != row)
+		{
+			if (lane == count)
+				id = candidate;
+			count++;
+		}
+		candidate = candidate + 1 < n ? candidate + 1 : 0;
+	}
+	ids[(uint64_t) row * GG_PIVOT_LIST + lane] = id;
+}
+
+/* lists (n x GG_PIVOT_LIST keys) of some pivots. */
+static gg_status
+pivot_lists(const gg_cuda_rows *pivots, uint64_t seed, cudaStream_t stream,
+			const gg_control *control, gg_cuda_meter *meter, uint64_t *lists)
+{
+	gg_build_params params = {};
+	gg_build_stats unwanted = {};
+	gg_cuda_buffer<uint32_t> order;
+
+	if (pivots->n <= PIVOTS_BY_PAIRS)
+		return gg_cuda_exact_lists(pivots, GG_PIVOT_LIST, stream, control, lists);
+	params.seed = seed;
+	GG_TRY(order.allocate(pivots->n, meter));
+	GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), stream));
+	GG_TRY(gg_cuda_cells_init(pivots, GG_PIVOT_LIST, seed, stream, control, meter, lists,
+							  order.get()));
+	return gg_cuda_gnnd(pivots, GG_PIVOT_LIST, GG_PIVOT_LIST, &params, order.get(), stream, control,
+						meter, lists, &unwanted);
 }
 
 /*
@@ -657,8 +707,8 @@ list_ids_kernel(const uint64_t *lists, uint64_t count, uint32_t *ids)
  * between them.
  */
 static gg_status
-link_levels(const gg_cuda_rows *pivots, cudaStream_t stream, const gg_control *control,
-			gg_cuda_meter *meter, uint32_t *adjacency)
+link_levels(const gg_cuda_rows *pivots, uint64_t seed, cudaStream_t stream,
+			const gg_control *control, gg_cuda_meter *meter, uint32_t *adjacency)
 {
 	uint32_t	sizes[GG_LEVELS_MAX];
 	uint32_t   *levels[GG_LEVELS_MAX];
@@ -673,16 +723,15 @@ link_levels(const gg_cuda_rows *pivots, cudaStream_t stream, const gg_control *c
 	GG_TRY(graph.allocate((uint64_t) pivots->n * GG_PIVOT_DEGREE, meter));
 	for (uint32_t level = 0; level < nlevels; level++)
 	{
-		const uint64_t entries = (uint64_t) sizes[level] * GG_PIVOT_LIST;
 		gg_cuda_rows prefix = *pivots;
 
 		prefix.n = sizes[level];
 		if (level > 0)
 			upper[level].resize((size_t) prefix.n * GG_PIVOT_DEGREE);
 		levels[level] = level > 0 ? upper[level].data() : adjacency;
-		GG_TRY(gg_cuda_exact_lists(&prefix, GG_PIVOT_LIST, stream, control, lists.get()));
-		list_ids_kernel<<<gg_cuda_blocks(entries, 256), 256, 0, stream>>>
-			(lists.get(), entries, knn.get());
+		GG_TRY(pivot_lists(&prefix, seed, stream, control, meter, lists.get()));
+		list_ids_kernel<<<gg_cuda_blocks(prefix.n, 8), 256, 0, stream>>>
+			(lists.get(), prefix.n, (uint32_t) seed, knn.get());
 		GG_CUDA_LAUNCHED("list_ids_kernel");
 		GG_TRY(gg_cuda_optimize_device(knn.get(), prefix.n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, stream,
 									   control, meter, graph.get()));
@@ -696,8 +745,8 @@ link_levels(const gg_cuda_rows *pivots, cudaStream_t stream, const gg_control *c
 
 /* out->pivots and out->pivot_adjacency of the pivots, all reachable from the first. */
 static gg_status
-pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, cudaStream_t stream,
-			const gg_control *control, gg_cuda_meter *meter, gg_graph *out)
+pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, uint64_t seed,
+			cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter, gg_graph *out)
 {
 	const uint32_t count = (uint32_t) pivots.size();
 	gg_cuda_buffer<uint32_t> ids;
@@ -720,7 +769,7 @@ pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, cudaS
 	GG_TRY(ids.allocate(count, meter));
 	GG_TRY(gg_cuda_copy_in(ids.get(), pivots.data(), ids.bytes(), stream, &quiet));
 	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), count, stream, meter, &copy));
-	GG_TRY(link_levels(&copy.view, stream, &quiet, meter, out->pivot_adjacency));
+	GG_TRY(link_levels(&copy.view, seed, stream, &quiet, meter, out->pivot_adjacency));
 
 	GG_TRY(on.create(&quiet, out->pivot_adjacency, count, GG_PIVOT_DEGREE));
 	return reach_pivots(&on, &copy.view, stream, meter);
@@ -825,5 +874,5 @@ gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const
 	GG_TRY(cover_nodes(knn, rows->n, k, stream, control, meter, pivots));
 	GG_TRY(reach_nodes(graph, stream, control, meter, out, pivots, repaired));
 	gg_pivots_shuffle(pivots.data(), (uint32_t) pivots.size(), seed);
-	return pivot_graph(rows, pivots, stream, control, meter, out);
+	return pivot_graph(rows, pivots, seed, stream, control, meter, out);
 }

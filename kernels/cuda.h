@@ -18,21 +18,14 @@
 
 /* ---- status ------------------------------------------------------------ */
 
-/* A CUDA call's result; what is a literal that names the call. */
+/* engine.cu: an error as a status; what: a literal that names the call. */
+extern gg_status gg_cuda_failed(cudaError_t error, const char *where, const char *what);
+
+/* A CUDA call's result. */
 static inline gg_status
 gg_cuda_status(cudaError_t error, const char *where, const char *what)
 {
-	gg_status	status;
-
-	if (error == cudaSuccess)
-		return gg_ok();
-	status = gg_fail(error == cudaErrorMemoryAllocation ? GG_EDEVICE_MEMORY :
-					 error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ?
-					 GG_ENODEVICE : GG_EDEVICE, where, "%s: %s", what, cudaGetErrorString(error));
-	status.device_error = (int) error;
-	/* errors that do not stick are taken off the thread, so the next call does not report them */
-	(void) cudaGetLastError();
-	return status;
+	return error == cudaSuccess ? gg_ok() : gg_cuda_failed(error, where, what);
 }
 
 /* Leave the function with a status that is not GG_OK. */
@@ -343,8 +336,8 @@ extern void gg_cuda_release(void);
 extern uint32_t gg_cuda_context_id(int device);
 
 /*
- * The device that this process serves, -1: none.  A thread starts on device 0, and the one that
- * fills indexes is not the one that opened the server.
+ * The device that this process serves or builds on, -1: the first.  A thread starts on device 0,
+ * and the one that fills indexes is not the one that opened the server.
  */
 extern void gg_cuda_serve_device(int device);
 extern int	gg_cuda_served_device(void);

@@ -68,6 +68,156 @@ gg_cuda_device_limits(int device, gg_cuda_limits *limits)
 	return lessen(limits);
 }
 
+/* ---- errors ---------------------------------------------------------------- */
+
+static gg_code
+code_of(cudaError_t error)
+{
+	switch (error)
+	{
+		case cudaErrorMemoryAllocation:
+			return GG_EDEVICE_MEMORY;
+		case cudaErrorNoDevice:
+		case cudaErrorInsufficientDriver:
+		case cudaErrorNoKernelImageForDevice:
+		case cudaErrorInvalidDeviceFunction:
+		case cudaErrorInvalidKernelImage:
+		case cudaErrorInvalidPtx:
+		case cudaErrorUnsupportedPtxVersion:
+		case cudaErrorJitCompilerNotFound:
+		case cudaErrorJitCompilationDisabled:
+			return GG_ENODEVICE;
+
+			/* refused for what was asked, not for what became of the device, whose context is as
+			 * good as before */
+		case cudaErrorInvalidValue:
+		case cudaErrorInvalidConfiguration:
+		case cudaErrorLaunchOutOfResources:
+		case cudaErrorInvalidClusterSize:
+		case cudaErrorCooperativeLaunchTooLarge:
+		case cudaErrorNotSupported:
+			return GG_EUNSUPPORTED;
+		default:
+			return GG_EDEVICE;
+	}
+}
+
+gg_status
+gg_cuda_failed(cudaError_t error, const char *where, const char *what)
+{
+	gg_status	status = gg_fail(code_of(error), where, "%s: %s", what, cudaGetErrorString(error));
+
+	status.device_error = (int) error;
+	/* errors that do not stick are taken off the thread, so the next call does not report them */
+	(void) cudaGetLastError();
+	return status;
+}
+
+/* ---- the driver ------------------------------------------------------------ */
+
+/* The runtime found no driver, an old one, or no device: say which. */
+static gg_status
+no_device(cudaError_t error, const char *where)
+{
+	int			driver = 0;			/* the CUDA version that it is made for */
+	gg_status	status;
+
+	(void) cudaGetLastError();
+	if (error == cudaErrorInsufficientDriver &&
+		(cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0))
+		status = gg_fail(GG_ENODEVICE, where, "there is no NVIDIA driver");
+	else if (error == cudaErrorInsufficientDriver)
+		status = gg_fail(GG_ENODEVICE, where,
+						 "the NVIDIA driver is too old: it is made for CUDA %d.%d, and gpugraph, "
+						 "built with CUDA %d.%d, needs driver %d or later", driver / 1000,
+						 driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
+						 CUDART_VERSION >= 13000 ? 580 : 525);
+	else
+		status = gg_fail(GG_ENODEVICE, where, "%s", error == cudaSuccess ? "no CUDA device" :
+						 cudaGetErrorString(error));
+	status.device_error = (int) error;
+	return status;
+}
+
+/* gg_engine.device_count; makes no context */
+gg_status
+gg_cuda_device_count(int *count)
+{
+	cudaError_t error;
+
+	*count = 0;
+	error = cudaGetDeviceCount(count);
+	if (error == cudaSuccess)
+		return gg_ok();
+	*count = 0;
+	return no_device(error, __func__);
+}
+
+/* ---- one device ------------------------------------------------------------ */
+
+#define TEXT_OF(...) #__VA_ARGS__
+#define TEXT(...) TEXT_OF(__VA_ARGS__)
+
+#ifndef GG_CUDA_CODES
+#define GG_CUDA_CODES
+#endif
+
+/*
+ * What the kernels were compiled for, as "sm_80+sm_90+compute_90"; "": the Makefile could not tell.
+ */
+static const char *const codes = TEXT(GG_CUDA_CODES);
+
+/*
+ * Does code of that name run there?  Machine code runs on its own major capability from its own
+ * minor one on, PTX (compute_) on all from its own on, and what ends in a letter on less.
+ */
+static bool
+code_runs(const char *code, size_t length, int major, int minor)
+{
+	const bool	ptx = strncmp(code, "compute_", 8) == 0;
+	char	   *end;
+	const long	number = strtol(code + (ptx ? 8 : 3), &end, 10);
+	const char	letter = end < code + length ? *end : '\0';
+	const int	code_major = (int) number / 10;
+	const int	code_minor = (int) number % 10;
+
+	if (letter == 'a')
+		return major == code_major && minor == code_minor;
+	if (!ptx || letter == 'f')
+		return major == code_major && minor >= code_minor;
+	return major > code_major || (major == code_major && minor >= code_minor);
+}
+
+/* Is there code for the device, as it is rather than as it is taken for? */
+static gg_status
+check_codes(int device)
+{
+	int			major = 0;
+	int			minor = 0;
+	char		names[sizeof(TEXT(GG_CUDA_CODES))];
+
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+	GG_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+	if (codes[0] == '\0')
+		return gg_ok();
+	for (const char *code = codes; code[0] != '\0';)
+	{
+		const size_t length = strcspn(code, "+");
+
+		if (code_runs(code, length, major, minor))
+			return gg_ok();
+		code += length + (code[length] == '+');
+	}
+	strcpy(names, codes);
+	for (char *at = names; *at != '\0'; at++)
+		if (*at == '+')
+			*at = ' ';
+	return gg_fail(GG_ENODEVICE, __func__,
+				   "device %d has compute capability %d.%d, and this gpugraph has code for %s: "
+				   "build it with NVCC_GENCODE=-arch=sm_%d%d", device, major, minor, names, major,
+				   minor);
+}
+
 gg_status
 gg_cuda_probe_device(int device)
 {
@@ -82,15 +232,19 @@ gg_cuda_probe_device(int device)
 		return gg_fail(GG_ENODEVICE, __func__,
 					   "device %d has %d bytes of shared memory a block, at least %d are needed",
 					   device, limits.shared_bytes, LEAST_SHARED_BYTES);
-	return gg_ok();
+	return check_codes(device);
 }
 
+/*
+ * gg_engine.probe.  A host may have devices of several kinds: a build takes the first that can be
+ * used, and it is enough for searches that there is one.  If none can be used, the first one's
+ * failure is told.
+ */
 gg_status
 gg_cuda_probe(gg_use use)
 {
+	gg_status	first = gg_ok();
 	int			devices = 0;
-	int			device = 0;
-	cudaError_t error;
 
 	/*
 	 * A context has as many queues to the device as this says, eight by default, and is opened in
@@ -101,41 +255,27 @@ gg_cuda_probe(gg_use use)
 	if (use == GG_USE_BUILD)
 		(void) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 0);
 
-	error = cudaGetDeviceCount(&devices);
-
-	/* no driver, an old one, or none of its devices given to this process: all mean "not here" */
-	if (error != cudaSuccess || devices == 0)
+	GG_TRY(gg_cuda_device_count(&devices));
+	if (devices == 0)
+		return no_device(cudaSuccess, __func__);
+	for (int device = 0; device < devices; device++)
 	{
-		gg_status	status;
+		gg_status	status = gg_cuda_probe_device(device);
 
-		status = gg_fail(GG_ENODEVICE, __func__, "%s", error == cudaSuccess ? "no CUDA device" :
-						 cudaGetErrorString(error));
-		status.device_error = (int) error;
-		(void) cudaGetLastError();
-		return status;
+		if (status.code != GG_OK)
+		{
+			if (device == 0)
+				first = status;
+			continue;
+		}
+		if (use == GG_USE_BUILD && device > 0)
+		{
+			GG_CUDA_TRY(cudaSetDevice(device));
+			gg_cuda_serve_device(device);
+		}
+		return gg_ok();
 	}
-	GG_CUDA_TRY(cudaGetDevice(&device));
-	return gg_cuda_probe_device(device);
-}
-
-/* gg_engine.device_count; makes no context */
-gg_status
-gg_cuda_device_count(int *count)
-{
-	cudaError_t error;
-
-	*count = 0;
-	error = cudaGetDeviceCount(count);
-	if (error != cudaSuccess)
-	{
-		gg_status	status = gg_fail(GG_ENODEVICE, __func__, "%s", cudaGetErrorString(error));
-
-		*count = 0;
-		status.device_error = (int) error;
-		(void) cudaGetLastError();
-		return status;
-	}
-	return gg_ok();
+	return first;
 }
 
 /* gg_engine.device_info; makes the device's context, for free memory is known only through one */

@@ -250,20 +250,6 @@ walks_beside(const gg_server *server, uint32_t lane)
 }
 
 /*
- * Whether a launch failed for what it asked of the device (shared memory, registers, a cluster's
- * size) and not for what became of the device.  Nothing was launched then, and the context is as
- * good as before.
- */
-static bool
-launch_refused(int error)
-{
-	return error == (int) cudaErrorInvalidValue || error == (int) cudaErrorInvalidConfiguration ||
-		error == (int) cudaErrorLaunchOutOfResources ||
-		error == (int) cudaErrorInvalidClusterSize ||
-		error == (int) cudaErrorCooperativeLaunchTooLarge;
-}
-
-/*
  * The batch could not be queued.  Of several launches the first may run: what it writes must not
  * come after the refusal, and how it ends tells whether the device is lost, for an error that
  * sticks is what every call returns.
@@ -273,14 +259,9 @@ give_up(const gg_status *status, cudaStream_t stream)
 {
 	gg_status	end = gg_cuda_status(cudaStreamSynchronize(stream), __func__, "the device is lost");
 
-	if (end.code != GG_OK)
-		end.code = GG_EDEVICE;
-	else
-	{
-		end = *status;
-		if (end.code == GG_EDEVICE && launch_refused(end.device_error))
-			end.code = GG_EUNSUPPORTED;
-	}
+	if (end.code == GG_OK)
+		return *status;
+	end.code = GG_EDEVICE;
 	return end;
 }
 

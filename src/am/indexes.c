@@ -31,11 +31,14 @@
 #define INDEXES_COLUMNS		12
 
 /*
- * Rows of the delta from which a hint asks for a REINDEX, if they are also more than this share of
- * all rows.  A scan measures each of them: 10,000 rows of 768 dimensions are 30 MB.
+ * Rows of the delta from which a hint asks for a merge, if they are also more than this share of
+ * all rows: several times what is sealed in the background.  A scan measures each of them.
  */
-#define HINT_DELTA_ROWS		10000
+#define HINT_DELTA_ROWS		(4 * GG_DEFAULT_SEAL_ROWS)
 #define HINT_DELTA_SHARE	0.1
+
+/* Merging leaves no more than this where memory suffices (merge/policy.c). */
+#define HINT_SEGMENTS		5
 
 /* What the pages of an index say. */
 typedef struct Contents
@@ -162,10 +165,11 @@ Hint(bool valid, const Contents *contents, const GgIndexStat *stat)
 						contents->error);
 	if (contents->known && contents->delta_rows >= HINT_DELTA_ROWS &&
 		contents->delta_rows > HINT_DELTA_SHARE * contents->rows)
-		return psprintf("REINDEX INDEX CONCURRENTLY: every query measures the " INT64_FORMAT
-						" rows that were inserted since the last build.", contents->delta_rows);
-	if (contents->known && contents->segments > 1)
-		return psprintf("REINDEX INDEX CONCURRENTLY with more maintenance_work_mem: every query"
+		return psprintf("Preload gpugraph, or call gpugraph_merge(): every query measures the "
+						INT64_FORMAT " rows that were inserted and are not merged yet.",
+						contents->delta_rows);
+	if (contents->known && contents->segments > HINT_SEGMENTS)
+		return psprintf("Increase maintenance_work_mem, and call gpugraph_merge(): every query"
 						" searches each of %d segments.", contents->segments);
 	if (!stat->up || stat->missed == 0)
 		return NULL;

@@ -223,12 +223,16 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 
 /* ---- giving back ----------------------------------------------------------------------- */
 
-/* Delta pages that follow each other, and whose rows are all cleared. */
+/* Delta pages whose rows are all cleared, with nothing but gaps between them. */
 typedef struct DeadRun
 {
 	uint32		first;			/* number of the first page */
-	uint32		npages;
+	uint32		end;			/* behind the last one */
+	uint32		npages;			/* without the gaps */
 } DeadRun;
+
+/* Runs that FindDeadRuns() finds at most: each needs an entry more, or is all of an extent. */
+#define MAX_RUNS			(2 * GG_MAX_EXTENTS)
 
 /* Are all rows cleared that start on this delta page? */
 static bool
@@ -244,16 +248,61 @@ AllRowsCleared(VacuumState *state, const GgMetaPageData *meta, Buffer buffer)
 }
 
 /*
+ * A run has ended.  Giving it back adds an entry to the directory for what is left of an extent on
+ * either side.  Where there is no room for that, only whole extents are given back, but a run at
+ * the front may use room that others leave.  Rows stay whole, too: those longer than a page may lie
+ * in two extents.
+ */
+static void
+EndRun(const GgMetaPageData *meta, const DeadRun *run, DeadRun *runs, int *nruns, int *room)
+{
+	uint32		pages_per_row = GgDeltaPagesPerRow(meta);
+	bool		front = run->first == meta->delta_first;
+	DeadRun		whole = {0};
+	uint32		npages = 0;
+	int			added = 0;
+
+	if (run->npages == 0)
+		return;
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+		uint64		end = extent->first + extent->nblocks;
+
+		if (extent->kind != GG_KIND_DELTA || extent->first >= run->end || end <= run->first)
+			continue;
+		added += (extent->first < run->first) + (end > run->end);
+		if (extent->first < run->first || end > run->end ||
+			(npages == 0 && (extent->first - meta->delta_first) % pages_per_row != 0))
+			continue;
+		if (npages == 0)
+			whole.first = (uint32) extent->first;
+		npages += extent->nblocks;
+		if ((end - meta->delta_first) % pages_per_row != 0)
+			continue;
+		whole.end = (uint32) end;
+		whole.npages = npages;
+	}
+	if (added <= *room + (front ? GG_MAX_EXTENTS / 2 - GG_MAX_DIRECTORY_PAGES : 0))
+	{
+		*room -= added;
+		runs[(*nruns)++] = *run;
+	}
+	else if (whole.npages > 0)
+		runs[(*nruns)++] = whole;
+}
+
+/*
  * Find what can be given back of the delta.  The last row's pages never can, because an insert may
- * be about to lock them.  Each run may add two entries to the directory.  A run in the middle is
- * left where the directory is half full; one at the front adds none.  False: the generation is
+ * be about to lock them.  Gaps are to fill half of the directory at most.  False: the generation is
  * over.
  */
 static bool
 FindDeadRuns(VacuumState *state, const GgMetaPageData *meta, DeadRun *runs, int *nruns)
 {
 	uint32		npages;
-	int			most = Max(0, (GG_MAX_EXTENTS / 2 - meta->nextents) / 2) + 1;
+	int			room = GG_MAX_EXTENTS / 2 - meta->nextents;
+	DeadRun		run = {0};
 	GgArray		array;
 
 	*nruns = 0;
@@ -264,7 +313,6 @@ FindDeadRuns(VacuumState *state, const GgMetaPageData *meta, DeadRun *runs, int 
 	for (uint32 i = 0; i + npages < meta->delta_pages; i += npages)
 	{
 		uint32		number = meta->delta_first + i;
-		DeadRun    *run = &runs[Max(*nruns, 1) - 1];
 		Buffer		buffer;
 		bool		dead;
 
@@ -274,11 +322,18 @@ FindDeadRuns(VacuumState *state, const GgMetaPageData *meta, DeadRun *runs, int 
 			return false;
 		dead = AllRowsCleared(state, meta, buffer);
 		UnlockReleaseBuffer(buffer);
-		if (dead && *nruns > 0 && run->first + run->npages == number)
-			run->npages += npages;
-		else if (dead && *nruns < most && (*nruns + 1 < most || i == 0))
-			runs[(*nruns)++] = (DeadRun) {number, npages};
+		if (!dead)
+		{
+			EndRun(meta, &run, runs, nruns, &room);
+			run.npages = 0;
+			continue;
+		}
+		if (run.npages == 0)
+			run.first = number;
+		run.end = number + npages;
+		run.npages += npages;
 	}
+	EndRun(meta, &run, runs, nruns, &room);
 	return true;
 }
 
@@ -298,7 +353,7 @@ RemoveDead(GgMetaPageData *meta, const DeadRun *runs, int nruns, uint64 xid)
 	meta->nsegments = kept;
 	for (int i = 0; i < nruns; i++)
 	{
-		GgFreeDelta(meta, runs[i].first, runs[i].npages, xid);
+		GgFreeDelta(meta, runs[i].first, runs[i].end - runs[i].first, xid);
 		meta->delta_dead -= Min(meta->delta_dead, runs[i].npages / GgDeltaPagesPerRow(meta) *
 								GgDeltaRowsPerPage(meta));
 	}
@@ -311,7 +366,7 @@ GiveBack(VacuumState *state)
 {
 	Relation	index = state->index;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	DeadRun	   *runs = palloc((GG_MAX_EXTENTS / 2) * sizeof(DeadRun));
+	DeadRun	   *runs = palloc((MAX_RUNS + 1) * sizeof(DeadRun));
 	int			nruns;
 	FullTransactionId own;
 	uint64		generation;

@@ -104,6 +104,8 @@ GgEndSlice(GgMergeTarget *target)
 	target->index = target->heap = NULL;
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
+	if (target->meanwhile != NULL)
+		target->meanwhile(target);
 }
 
 /* ---- inputs ------------------------------------------------------------------------------ */
@@ -136,7 +138,7 @@ GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segme
 }
 
 void
-GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta)
+GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta, uint32 most)
 {
 	GgMergeInput *input = &plan->inputs[plan->ninputs++];
 
@@ -144,7 +146,9 @@ GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta)
 	input->delta = true;
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &input->tids_array);
 	input->first_page = meta->delta_first;
-	input->end_page = GgSealableEnd(meta);
+	input->end_page = (uint32) Min(GgSealableEnd(meta), input->first_page +
+								   (most / GgDeltaRowsPerPage(meta) + UINT64CONST(1)) *
+								   GgDeltaPagesPerRow(meta));
 	input->nodes = input->rows = (input->end_page - input->first_page) /
 		GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
 	input->first_row = plan->rows;

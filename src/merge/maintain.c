@@ -3,8 +3,8 @@
  *		Merges until nothing is left to do; gpugraph_merge(); what VACUUM does.
  *
  * One process at a time merges an index.  It holds the merge lock, a heavyweight lock that no DDL
- * asks for: that of the index as an object, with a sub-object that no relation has.  (A page lock would
- * do, but PostgreSQL before 17 asserts that its holder asks for no other lock.)
+ * asks for: that of the index as an object, with a sub-object that no relation has.  (Who holds a
+ * page lock may ask for no other lock before PostgreSQL 17, which assertions check.)
  */
 #include "merge/merge.h"
 
@@ -15,6 +15,7 @@
 #include "storage/inspect.h"
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 /* Merges that take longer are logged. */
 #define LOG_SECONDS			1.0
@@ -24,6 +25,9 @@
 
 /* The sub-object whose lock is the merge lock: columns are counted from 1, to far less. */
 #define MERGE_LOCK			PG_UINT16_MAX
+
+/* How often a merge looks whether the delta is to be sealed meanwhile. */
+#define LOOK_MS				100
 
 /* What a look at an index needs of it. */
 typedef struct Look
@@ -68,6 +72,49 @@ GgMergeIsDue(Relation index, GgMergeUrge urge)
 	return due;
 }
 
+/* In the background, never all processors. */
+static int
+Threads(const GgMergeTarget *target)
+{
+	int			threads = max_parallel_maintenance_workers + 1;
+
+	if (target->sliced)
+		threads = Min(threads, (int) sysconf(_SC_NPROCESSORS_ONLN) / 2);
+	if (target->within)
+		threads /= 2;
+	return Max(1, threads);
+}
+
+/*
+ * While segments are merged, which may take long: seal the delta when it is due, so that scans
+ * never have more of it to measure.  The merge goes on with what it has read, and knows nothing of
+ * it.
+ */
+static void
+SealMeanwhile(GgMergeTarget *target)
+{
+	static TimestampTz looked = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	Look		look = {.meta = NULL};
+	GgMergeChoice choice = {.delta = true};
+	GgMergeResult result;
+
+	if (target->within || now < TimestampTzPlusMilliseconds(looked, LOOK_MS))
+		return;
+	looked = now;
+	target->within = true;
+	look.meta = palloc(sizeof(GgMetaPageData));
+	GgBeginSlice(target);
+	LookAt(target->index, &look);
+	GgEndSlice(target);
+	choice.delta_rows = look.most;
+	if (look.delta_rows >= look.seal_rows && look.meta->nsegments < GG_MAX_SEGMENTS - 1 &&
+		GgSealableEnd(look.meta) > look.meta->delta_first)
+		GgMergeSegments(target, look.meta, &choice, Threads(target), NULL, NULL, &result);
+	pfree(look.meta);
+	target->within = false;
+}
+
 /* Look, and merge what is found.  False: nothing was to be merged. */
 static bool
 MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg)
@@ -75,7 +122,6 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *a
 	Look		look = {.meta = palloc(sizeof(GgMetaPageData))};
 	GgMergeChoice choice;
 	GgMergeResult result;
-	int			threads = max_parallel_maintenance_workers + 1;
 
 	GgBeginSlice(target);
 	LookAt(target->index, &look);
@@ -85,10 +131,10 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *a
 		pfree(look.meta);
 		return false;
 	}
-	/* in the background, never all cores */
-	if (target->sliced)
-		threads = Max(1, Min(threads, (int) sysconf(_SC_NPROCESSORS_ONLN) / 2));
-	GgMergeSegments(target, look.meta, &choice, threads, report, arg, &result);
+	if (target->sliced && !choice.delta && look.seal_rows > 0)
+		target->meanwhile = SealMeanwhile;
+	GgMergeSegments(target, look.meta, &choice, Threads(target), report, arg, &result);
+	target->meanwhile = NULL;
 	ereport(result.seconds >= LOG_SECONDS && target->sliced ? LOG : DEBUG1,
 			(errmsg("merged %u parts of gpugraph index \"%s\" into a segment of %u rows: "
 					UINT64_FORMAT " kB written, %.1f s",

@@ -48,6 +48,7 @@
 
 typedef struct Merge
 {
+	MemoryContext context;
 	GgMergeTarget *target;
 	const GgMetaPageData *meta;
 	GgMergePlan *plan;
@@ -353,15 +354,23 @@ static bool
 EngineCancelled(void *ctx)
 {
 	Merge	   *merge = ctx;
+	GgMergeTarget *target = merge->target;
 
 	if (GgServeInterrupts(&merge->caught))
 		return true;
-	if (!merge->target->sliced)
+	if (!target->sliced)
 		return false;
 	PG_TRY();
 	{
 		/* which looks now and then only */
 		merge->wanted = merge->wanted || GgDatabaseIsWanted();
+		if (target->meanwhile != NULL && !merge->wanted)
+		{
+			CommitTransactionCommand();
+			MemoryContextSwitchTo(merge->context);
+			target->meanwhile(target);
+			StartTransactionCommand();
+		}
 	}
 	PG_CATCH();
 	{
@@ -442,7 +451,8 @@ BuildGraph(Merge *merge)
 	callback->arg = merge->graph;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 
-	if (merge->nodes >= LEAST_GPU_NODES)
+	/* the device's context is the outer merge's to close */
+	if (merge->nodes >= LEAST_GPU_NODES && !merge->target->within)
 		engine = GgAvailableEngine();
 	status = RunEngine(merge, engine);
 	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
@@ -501,7 +511,8 @@ TakeId(Merge *merge)
 	GgBeginSlice(merge->target);
 	metabuf = GgLockMeta(merge->target->index, BUFFER_LOCK_EXCLUSIVE, &head);
 	GgCopyMeta(merge->target->index, metabuf, meta);
-	(void) GgFreeTaken(meta);
+	if (!merge->target->within)
+		(void) GgFreeTaken(meta);
 	merge->id = meta->next_id++;
 	GgStoreMeta(merge->target->index, merge->target->heap, metabuf, meta);
 	GgEndSlice(merge->target);
@@ -685,7 +696,7 @@ AddMerged(Merge *merge, GgMetaPageData *meta)
 static void
 ReplaceInputs(Merge *merge, GgMetaPageData *meta, uint64 xid)
 {
-	GgForgetTaken(meta);
+	GgForgetTaken(meta, merge->id);
 	for (int i = 0; i < merge->plan->ninputs; i++)
 		RemoveInput(merge, meta, &merge->plan->inputs[i], xid);
 	if (merge->nodes > 0)
@@ -823,7 +834,7 @@ PlanMerge(Merge *merge, const GgMergeChoice *choice)
 	for (int i = 0; i < choice->nsegments; i++)
 		GgAddInput(merge->plan, merge->meta, FindSegment(merge->meta, choice->segments[i]));
 	if (choice->delta)
-		GgAddDelta(merge->plan, merge->meta);
+		GgAddDelta(merge->plan, merge->meta, choice->delta_rows);
 	merge->tids = MemoryContextAllocHuge(CurrentMemoryContext,
 										 Max(merge->plan->rows, 1) * sizeof(GgTidEntry));
 }
@@ -840,6 +851,7 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 				now;
 
 	INSTR_TIME_SET_CURRENT(start);
+	merge->context = context;
 	merge->target = target;
 	merge->meta = meta;
 	merge->report = report;

@@ -37,6 +37,13 @@ typedef struct GgMergeTarget
 	uint64		instance;		/* likewise; 0 before */
 	Relation	heap;			/* within a slice */
 	Relation	index;
+
+	/*
+	 * Called between slices, and while an engine runs, outside of transactions: a merge may take
+	 * long, and the delta grows meanwhile.  NULL: nothing is done.  within: it is at work.
+	 */
+	void		(*meanwhile) (struct GgMergeTarget *target);
+	bool		within;
 } GgMergeTarget;
 
 /*
@@ -75,9 +82,9 @@ typedef struct GgMergePlan
 	uint32		rows;			/* of all inputs */
 } GgMergePlan;
 
-/* Add a segment, or the delta's full pages, to the inputs. */
+/* Add a segment, or the delta's full pages, about most rows of them, to the inputs. */
 extern void GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segment);
-extern void GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta);
+extern void GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta, uint32 most);
 
 /* Numbers of full delta pages: those before this one are never written to but by VACUUM. */
 extern uint32 GgSealableEnd(const GgMetaPageData *meta);
@@ -113,6 +120,7 @@ typedef enum GgMergeUrge
 typedef struct GgMergeChoice
 {
 	bool		delta;
+	uint32		delta_rows;		/* of the delta so many at most */
 	int			nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];	/* ids */
 } GgMergeChoice;

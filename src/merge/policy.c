@@ -50,9 +50,7 @@ SealIsDue(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, GgMer
 {
 	if (GgSealableEnd(meta) == meta->delta_first)
 		return false;
-	if (urge == GG_MERGE_ALL)
-		return true;
-	if (delta_rows >= seal_rows || (urge == GG_MERGE_IDLE && delta_rows >= GG_IDLE_SEAL_ROWS))
+	if (urge != GG_MERGE_DUE || delta_rows >= seal_rows)
 		return true;
 	/* scans measure dead rows, too */
 	return meta->delta_dead >= LEAST_DEAD && meta->delta_dead > delta_rows / 2;
@@ -117,6 +115,7 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 	int			end = n;
 
 	choice->delta = false;
+	choice->delta_rows = most;
 	choice->nsegments = 0;
 	if (seal_rows == 0 && urge != GG_MERGE_ALL)
 		return false;
@@ -125,10 +124,10 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 	while (end > first && sum + units[end - 1].nodes <= most)
 		sum += units[--end].nodes;
 	first = end;
-	if (n - first == 1 && units[first].id != GG_NO_SEGMENT && !units[first].dead)
+	if (n - first == 1 && !units[first].dead)
 		first = n;
 
-	if (first == n && seal)
+	if (first == n && seal && (urge != GG_MERGE_IDLE || delta_rows >= GG_IDLE_SEAL_ROWS))
 	{
 		choice->delta = true;
 		return true;
@@ -151,9 +150,10 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 		else
 			choice->segments[choice->nsegments++] = units[i].id;
 	}
-	if (seal && !choice->delta)
+	if (seal && (!choice->delta ||
+				 (urge == GG_MERGE_DUE && sum > 2 * delta_rows)))
 	{
-		/* the delta is larger than what is merged, and goes first */
+		/* scans measure the delta, and it can be sealed again while the rest is merged */
 		choice->nsegments = 0;
 		choice->delta = true;
 	}

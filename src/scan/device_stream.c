@@ -18,6 +18,9 @@
  */
 #define DEVICE_DELTA_PAGES	16
 
+/* Nodes of a segment, too small for a walk, from which a device is asked to measure them. */
+#define DEVICE_EXACT_NODES	256
+
 typedef struct DeviceStream
 {
 	int			list;			/* its number in queries */
@@ -32,7 +35,8 @@ typedef struct DeviceStream
 /* A query to the resident of the scan. */
 typedef struct DeviceQuery
 {
-	uint32		lists;			/* bitmap of segments */
+	uint32		lists;			/* bitmap of segments ... */
+	uint32		exact;			/* ... of which these are too small to be walked */
 	bool		delta;			/* the delta's list, too */
 	uint32		length;			/* of each list */
 	uint32		itopk;
@@ -58,9 +62,12 @@ AskOnce(GgScanOpaque *so, const DeviceQuery *query, GgServiceAnswer *answer)
 	for (int attempt = 0;; attempt++)
 	{
 		uint32		delta_pages = ref->delta_pages;
+		GgServiceQuery ask = {
+			so->query, so->meta->dimensions, query->lists, query->exact, query->delta,
+			query->length, query->itopk
+		};
 
-		if (GgServiceSearch(ref, so->query, so->meta->dimensions, query->lists, query->delta,
-							query->length, query->itopk, answer, &so->reason))
+		if (GgServiceSearch(ref, &ask, answer, &so->reason))
 			return true;
 		if (so->reason != GG_REASON_NOT_RESIDENT || attempt >= 2 ||
 			!GgResidentLookup(so->index, so->meta, ref, &so->reason))
@@ -83,18 +90,31 @@ IsLocal(Relation index)
 		GgFirstLocatorSubid(index) != InvalidSubTransactionId;
 }
 
-/* Which segments a device could search: those worth it.  Lists are numbered as segments are. */
+/*
+ * Which segments a device could search: those worth it.  Where there is one, the device also
+ * measures the rows of those that are too small for a walk.  Lists are numbered as segments are.
+ */
 static uint32
-DeviceLists(GgScanOpaque *so)
+DeviceLists(GgScanOpaque *so, uint32 *exact)
 {
 	uint32		lists = 0;
 
+	*exact = 0;
 	if (so->query == NULL)
 		return 0;
 	for (int i = 0; i < so->nstreams; i++)
-		if (GgSearchIsWorthwhile(&so->streams[i], so->streams[i].itopk))
-			lists |= (uint32) 1 << (so->streams[i].segment - so->meta->segments);
-	return lists;
+	{
+		const GgStream *stream = &so->streams[i];
+		uint32		bit = (uint32) 1 << (stream->segment - so->meta->segments);
+
+		if (GgSearchIsWorthwhile(stream, stream->itopk))
+			lists |= bit;
+		else if (stream->nodes >= DEVICE_EXACT_NODES)
+			*exact |= bit;
+	}
+	if (lists == 0)
+		*exact = 0;
+	return lists | *exact;
 }
 
 /* Find the resident to ask.  False: there is none, or asking does not pay; so->reason says why. */
@@ -104,7 +124,7 @@ FindDevice(GgScanOpaque *so)
 	GgDeviceAnswer *device = &so->device;
 	GgResidentRef *ref = &device->ref;
 
-	device->lists = DeviceLists(so);
+	device->lists = DeviceLists(so, &device->exact);
 	device->delta_pages = 0;
 	if (gg_engine_setting == GG_ENGINE_CPU)
 		so->reason = GG_REASON_SETTING;
@@ -137,7 +157,9 @@ GgAskDevice(GgScanOpaque *so)
 		bool		delta = device->delta_pages > 0;
 		int			last = delta ? (int) device->ref.nsegments :
 			pg_leftmost_one_pos32(device->lists);
-		DeviceQuery query = {device->lists, delta, ListLength(gg_itopk_size, last), gg_itopk_size};
+		DeviceQuery query = {
+			device->lists, device->exact, delta, ListLength(gg_itopk_size, last), gg_itopk_size
+		};
 
 		if (AskOnce(so, &query, &device->lists_in_slot))
 			return true;
@@ -241,6 +263,7 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 
 	stream->itopk = itopk;
 	query.lists = delta ? 0 : (uint32) 1 << state->list;
+	query.exact = 0;
 	query.delta = delta;
 	query.length = ListLength(itopk, state->list);
 	query.itopk = itopk;

@@ -96,7 +96,8 @@ struct GgStream
 typedef struct GgDeviceAnswer
 {
 	GgResidentRef ref;			/* the resident that was asked */
-	uint32		lists;			/* bitmap of the segments that it answered for */
+	uint32		lists;			/* bitmap of the segments that it answered for ... */
+	uint32		exact;			/* ... and of those whose rows it measured */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 	GgServiceAnswer lists_in_slot;	/* gone with the next query */
 } GgDeviceAnswer;

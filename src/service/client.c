@@ -340,8 +340,8 @@ StallPost(void)
 }
 
 bool
-GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32 lists, bool delta,
-				uint32 k, uint32 itopk_size, GgServiceAnswer *answer, GgReason *reason)
+GgServiceSearch(const GgResidentRef *ref, const GgServiceQuery *query, GgServiceAnswer *answer,
+				GgReason *reason)
 {
 	Wanted		wanted;
 	GgSlot	   *slot;
@@ -353,9 +353,9 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 		return false;
 
 	*reason = GG_REASON_TOO_LARGE;
-	NameLists(&wanted, ref, lists, delta);
-	if ((uint64) (wanted.lists[wanted.nlists - 1] + 1) * k > GG_SLOT_CANDIDATES ||
-		dim > GG_MAX_DIM || k > GG_MAX_ITOPK || itopk_size > GG_MAX_ITOPK)
+	NameLists(&wanted, ref, query->lists, query->delta);
+	if ((uint64) (wanted.lists[wanted.nlists - 1] + 1) * query->k > GG_SLOT_CANDIDATES ||
+		query->dim > GG_MAX_DIM || query->k > GG_MAX_ITOPK || query->itopk_size > GG_MAX_ITOPK)
 		return false;
 
 	*reason = GG_REASON_BUSY;
@@ -370,12 +370,13 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 	slot->entry = ref->entry;
 	slot->serial = ref->serial;
 	slot->nlists = ref->nsegments + 1;
-	slot->lists = lists;
-	slot->delta = delta;
-	slot->k = k;
-	slot->itopk_size = itopk_size;
+	slot->lists = query->lists;
+	slot->exact = query->exact;
+	slot->delta = query->delta;
+	slot->k = query->k;
+	slot->itopk_size = query->itopk_size;
 	slot->fault = gg_fault;
-	memcpy(slot->query, query, dim * sizeof(float));
+	memcpy(slot->query, query->vector, query->dim * sizeof(float));
 	slot->posted_us = GgNowMicros();
 	if (!Post(&wanted))
 		return false;
@@ -388,7 +389,7 @@ GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32
 
 	/* nobody writes into a free slot, and this process posts nothing else before its next query */
 	answer->nlists = ref->nsegments + 1;
-	answer->k = k;
+	answer->k = query->k;
 	answer->nodes = slot->nodes;
 	answer->distances = slot->distances;
 	*reason = GG_REASON_NONE;

@@ -75,8 +75,9 @@ GgDeviceLost(GgWorker *worker, const gg_status *status)
 				 status->device_error ?
 				 errdetail("%s returned device error %d.", status->where, status->device_error) :
 				 errdetail("Reported by %s.", status->where),
-				 errhint("Queries are answered by the CPU; the device is tried again in %d s, "
-						 "then less and less often.", pause)));
+				 errhint("%s; the device is tried again in %d s, then less and less often.",
+						 gg_service->ndevices == 1 ? "Queries are answered by the CPU" :
+						 "Queries are answered by other devices, or by the CPU", pause)));
 	device->failures++;
 	device->not_before_us = now + pause * UINT64CONST(1000000);
 	worker->lost = true;

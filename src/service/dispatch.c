@@ -15,7 +15,7 @@
  * The device writes into a slot as long as any of its items is in flight.  Until then its query is
  * "live" here, and an abandoned slot is not freed.
  */
-#include "service/worker.h"
+#include "service/watchdog.h"
 
 #include "port/pg_bitutils.h"
 #include "storage/ipc.h"
@@ -56,7 +56,8 @@ typedef struct SlotItem
 	uint32		entry;
 	uint32		k;
 	uint32		itopk_size;
-	bool		exact;			/* the delta's list, which has no graph */
+	bool		exact;			/* all rows are measured */
+	bool		hangs;			/* gpugraph.fault = hang */
 	uint64		due_us;			/* 0: now */
 } SlotItem;
 
@@ -80,6 +81,7 @@ typedef struct GgDispatch
 	Flight	   *flights;		/* in flight, in no order */
 	Flight	   *spare;
 	uint32		lane_flights[GG_SERVE_LANES];
+	bool		lane_hangs[GG_SERVE_LANES]; /* gpugraph.fault = hang */
 	uint32		next_lane;
 	uint32		abandoned_seen;
 	uint64		checked_us;
@@ -218,6 +220,19 @@ FailLane(GgWorker *worker, uint32 lane)
 	Poll(worker);				/* takes the empty flights away */
 }
 
+/* Has a batch been in flight for so long that it will not end any more? */
+static bool
+Hangs(const GgDispatch *dispatch, uint64 now)
+{
+	uint64		most = (uint64) gg_device_timeout_ms * 1000;
+
+	for (const Flight *flight = dispatch->flights; flight != NULL && most > 0;
+		 flight = flight->next)
+		if (now > flight->submitted_us + most)
+			return true;
+	return false;
+}
+
 /* Ask the queues whether something went wrong. */
 static void
 Check(GgWorker *worker)
@@ -233,7 +248,7 @@ Check(GgWorker *worker)
 		gg_status	status;
 		bool		idle = false;
 
-		if (dispatch->lane_flights[lane] == 0)
+		if (dispatch->lane_flights[lane] == 0 || dispatch->lane_hangs[lane])
 			continue;
 		status = worker->engine->serve_check(worker->server, lane, &idle);
 		if (status.code == GG_EDEVICE)
@@ -246,6 +261,12 @@ Check(GgWorker *worker)
 		if (dispatch->lane_flights[lane] > 0)
 			FailLane(worker, lane);
 	}
+	if (!Hangs(dispatch, now))
+		return;
+	/* this process may have been stopped since it last looked for answers */
+	Poll(worker);
+	if (Hangs(dispatch, now))
+		GgDeviceHangs(worker, "a batch has not ended");
 }
 
 /* ---- submitting ------------------------------------------------------------------ */
@@ -254,7 +275,7 @@ static bool
 SameBatch(const SlotItem *a, const SlotItem *b)
 {
 	return a->entry == b->entry && a->list == b->list && a->exact == b->exact && a->k == b->k &&
-		a->itopk_size == b->itopk_size;
+		a->itopk_size == b->itopk_size && a->hangs == b->hangs;
 }
 
 /* Count how long the queries of a batch have waited, each once. */
@@ -274,7 +295,7 @@ CountWaits(GgWorker *worker, const gg_serve_batch *batch, uint64 now)
 }
 
 static void
-SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint32 lane)
+SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint32 lane, bool hangs)
 {
 	GgDispatch *dispatch = worker->dispatch;
 	GgDeviceStats *stats = &worker->device->stats;
@@ -288,7 +309,13 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint
 		flight = MemoryContextAlloc(TopMemoryContext, sizeof(Flight));
 
 	CountWaits(worker, batch, now);
-	status = worker->engine->serve_submit(worker->server, index, lane, batch);
+	if (hangs)
+	{
+		dispatch->lane_hangs[lane] = true;
+		status = gg_ok();
+	}
+	else
+		status = worker->engine->serve_submit(worker->server, index, lane, batch);
 	if (status.code == GG_EDEVICE)
 		GgDeviceLost(worker, &status);
 	if (status.code != GG_OK)
@@ -385,6 +412,7 @@ Submit(GgWorker *worker)
 		gg_index   *index = dispatch->queries[item->slot].indexes[item->list];
 		gg_serve_batch batch;
 		uint32		lane;
+		bool		hangs = item->hangs;
 
 		if (item->due_us != 0)
 		{
@@ -398,7 +426,7 @@ Submit(GgWorker *worker)
 		GatherBatch(dispatch, first, &batch);
 		lane = lanes[turn++ % nlanes];
 		dispatch->next_lane = lane + 1;
-		SubmitBatch(worker, &batch, index, lane);
+		SubmitBatch(worker, &batch, index, lane, hangs);
 	}
 }
 
@@ -424,6 +452,9 @@ InjectFault(GgWorker *worker, GgFault fault)
 			break;
 		case GG_FAULT_EXIT:
 			proc_exit(1);
+		case GG_FAULT_HANG_LAUNCH:
+			for (;;)
+				pg_usleep(STALL_US);
 		default:
 			break;
 	}
@@ -455,6 +486,7 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list, bool exact)
 	item->k = slot->k;
 	item->itopk_size = exact ? 0 : slot->itopk_size;
 	item->exact = exact;
+	item->hangs = slot->fault == GG_FAULT_HANG;
 	item->due_us = slot->fault == GG_FAULT_STALL ? GgNowMicros() + STALL_US : 0;
 	dispatch->queries[number].items++;
 }
@@ -494,7 +526,7 @@ AddItems(GgWorker *worker, uint32 number, uint32 nlists)
 	}
 	for (uint32 list = 0; list + 1 < slot->nlists; list++)
 		if (slot->lists & ((uint32) 1 << list))
-			AddItem(dispatch, number, list, false);
+			AddItem(dispatch, number, list, (slot->exact >> list & 1) != 0);
 	if (slot->delta)
 		AddItem(dispatch, number, slot->nlists - 1, true);
 	EndItem(worker, number, GG_REASON_NONE);
@@ -654,21 +686,27 @@ GgDispatchServe(GgWorker *worker)
 /*
  * Before indexes are closed: the engine may rely on no batch in flight naming them, and a backend
  * would believe an answer out of memory that was given back.  Not with a device that is lost.
+ * False: something is in flight still, or the device is lost by now.
  */
-void
+bool
 GgDispatchDrain(GgWorker *worker)
 {
 	uint64		start = GgNowMicros();
 
 	for (uint32 lane = 0; lane < GG_SERVE_LANES; lane++)
-		while (worker->dispatch->lane_flights[lane] > 0 && GgNowMicros() - start < DRAIN_MOST_US)
+		while (worker->dispatch->lane_flights[lane] > 0)
 		{
 			bool		idle = true;
 
-			if (worker->engine->serve_check(worker->server, lane, &idle).code != GG_OK || idle)
+			if (worker->engine->serve_check(worker->server, lane, &idle).code != GG_OK)
+				return false;
+			if (idle && !worker->dispatch->lane_hangs[lane])
 				break;
+			if (GgNowMicros() - start >= DRAIN_MOST_US)
+				return false;
 			pg_usleep(DRAIN_SLEEP_US);
 		}
+	return true;
 }
 
 /*

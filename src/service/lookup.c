@@ -20,7 +20,7 @@
  * It is to be refreshed when it is of an older generation; when VACUUM has cleared rows of the
  * delta, which would take the place of others in the answer; and when the delta has grown by so
  * much that the scan's own part becomes noticeable.  A refresh reads all of the delta again, so
- * it must not come more often than a twentieth of the time can pay for.
+ * it must not come more often than a quarter of the time can pay for.
  */
 #include "service/lookup.h"
 
@@ -42,8 +42,8 @@
  * than this.  Where the resident is of no use at all, because the index has other segments by now,
  * only the latter counts.
  */
-#define REFRESH_PATIENCE	20
-#define REFRESH_MIN_MS		100
+#define REFRESH_PATIENCE	3
+#define REFRESH_MIN_MS		30
 
 /* How often a process that waits for a load looks. */
 #define LOOK_MS				2

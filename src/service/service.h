@@ -145,15 +145,25 @@ typedef struct GgServiceAnswer
 	const float *distances;
 } GgServiceAnswer;
 
+/* What is asked of a device. */
+typedef struct GgServiceQuery
+{
+	const float *vector;		/* dim floats, as the column's operator sees them */
+	uint32		dim;
+	uint32		lists;			/* bitmap of the segments that are asked for ... */
+	uint32		exact;			/* ... and of those among them whose rows are all measured */
+	bool		delta;			/* whether the delta is */
+	uint32		k;				/* length of each list */
+	uint32		itopk_size;
+} GgServiceQuery;
+
 /*
- * Ask the device that ref names.  query has dim floats, as the column's operator sees them.
- * lists: a bitmap of the segments that are asked for; delta: whether the delta is.  True:
- * *answer points into the slot, and is valid until the next call.  False: *reason says why the
- * CPU has to answer.  Interruptible; a cancelled query leaves nothing behind.
+ * Ask the device that ref names.  True: *answer points into the slot, and is valid until the next
+ * call.  False: *reason says why the CPU has to answer.  Interruptible; a cancelled query leaves
+ * nothing behind.
  */
-extern bool GgServiceSearch(const GgResidentRef *ref, const float *query, uint32 dim, uint32 lists,
-							bool delta, uint32 k, uint32 itopk_size, GgServiceAnswer *answer,
-							GgReason *reason);
+extern bool GgServiceSearch(const GgResidentRef *ref, const GgServiceQuery *query,
+							GgServiceAnswer *answer, GgReason *reason);
 
 /*
  * For background workers, within a transaction.  Does another session have, or want, the database

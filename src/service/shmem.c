@@ -28,6 +28,7 @@
 int			gg_service_engine = GG_SERVICE_CUDA;
 char	   *gg_devices = NULL;
 int			gg_device_memory_mb = 0;
+int			gg_device_timeout_ms = 30000;
 bool		gg_autoprewarm = true;
 int			gg_loaders = 4;
 int			gg_fault = GG_FAULT_NONE;
@@ -54,6 +55,10 @@ static const struct config_enum_entry fault_values[] = {
 	{"no_driver", GG_FAULT_NO_DRIVER, false},
 	{"no_device", GG_FAULT_NO_DEVICE, false},
 	{"post_stall", GG_FAULT_POST_STALL, false},
+	{"old_device", GG_FAULT_OLD_DEVICE, false},
+	{"hang", GG_FAULT_HANG, false},
+	{"hang_launch", GG_FAULT_HANG_LAUNCH, false},
+	{"hang_load", GG_FAULT_HANG_LOAD, false},
 	{NULL, 0, false}
 };
 
@@ -384,6 +389,12 @@ DefineSettings(bool preloading)
 							&gg_device_memory_mb,
 							0, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpugraph.device_timeout",
+							"Sets after how long a GPU that does not answer is taken to hang.",
+							"The worker of the GPU is then replaced. 0 means never.",
+							&gg_device_timeout_ms,
+							30000, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomBoolVariable("gpugraph.autoprewarm",
 							 "Loads the indexes that were on a GPU again after a restart.",
 							 NULL,

@@ -21,8 +21,8 @@
 
 /*
  * What gpugraph.fault (superusers, for tests) makes the service do.  Faults of a query travel
- * with the query, faults of a load with the request for it.  The worker reads NO_DRIVER and
- * NO_DEVICE as it starts.
+ * with the query, faults of a load with the request for it.  The worker reads NO_DRIVER,
+ * NO_DEVICE and OLD_DEVICE as it starts.
  */
 typedef enum GgFault
 {
@@ -38,12 +38,18 @@ typedef enum GgFault
 	GG_FAULT_LOAD_READERS,		/* likewise, and there are gpugraph.load_workers of them */
 	GG_FAULT_NO_DRIVER,			/* the worker finds no device */
 	GG_FAULT_NO_DEVICE,			/* the worker finds others, but not its own */
-	GG_FAULT_POST_STALL			/* the backend rests for some seconds before it posts its query */
+	GG_FAULT_POST_STALL,		/* the backend rests for some seconds before it posts its query */
+	GG_FAULT_OLD_DEVICE,		/* the worker's device cannot be used, unless it is number 0 */
+	GG_FAULT_HANG,				/* the batch never ends */
+	GG_FAULT_HANG_LAUNCH,		/* the call that launches it never returns */
+	GG_FAULT_HANG_LOAD			/* the call that takes memory for a load never returns */
 } GgFault;
 
 extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */
 extern int	gg_device_memory_mb;	/* gpugraph.device_memory in MB: what residents may take of each
 									 * device; 0: nine tenths of it; sighup */
+extern int	gg_device_timeout_ms;	/* gpugraph.device_timeout: a batch or a call of the driver that
+									 * takes longer hangs; 0: never; sighup */
 extern bool gg_autoprewarm;		/* gpugraph.autoprewarm; sighup */
 extern int	gg_loaders;			/* gpugraph.load_workers: readers of one big index; sighup */
 extern int	gg_fault;			/* gpugraph.fault, GgFault; superuser */
@@ -94,6 +100,7 @@ typedef struct GgSlot
 	uint32		serial;
 	uint32		nlists;			/* segments + 1, whether there is a delta or not */
 	uint32		lists;			/* bitmap over 32 segments ... */
+	uint32		exact;			/* ... of which these are not walked but measured ... */
 	bool		delta;			/* ... and whether the delta (list nlists - 1) is asked for */
 	uint32		k;
 	uint32		itopk_size;

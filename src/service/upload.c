@@ -12,12 +12,15 @@
  * chunks (load.h) are what it shares with other processes.  All signals are blocked, so that
  * handlers run in the main thread.
  *
+ * The watchdog watches it.  Each call of the engine is a step, and so is each look at the words.
+ *
  * With no load under way it waits on a condition variable that the main thread signals.  With one,
  * it waits for chunks by sleeping POLL_MIN_US at first and twice as long each time up to
  * POLL_MAX_US: loaders are other processes, and a copy of a chunk takes longer than the shortest
  * sleep.  A condition variable in shared memory would be left locked by a loader that dies in it.
  */
 #include "service/upload.h"
+#include "service/watchdog.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -75,6 +78,7 @@ CloseAll(GgUpload *upload)
 		if (index == NULL)
 			return;
 		upload->engine->index_close(index);
+		GgWatchedSteps(GG_WATCHED_UPLOAD);
 	}
 }
 
@@ -113,9 +117,14 @@ Create(GgUpload *upload, int load, uint32 serial)
 	if (job->fault == GG_FAULT_DEVICE_MEMORY)
 		SetStatus(&status, GG_EDEVICE_MEMORY, "gpugraph.fault",
 				  "out of device memory, as gpugraph.fault asks for");
+	while (job->fault == GG_FAULT_HANG_LOAD)
+		usleep(POLL_MAX_US);
 	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)
+	{
+		GgWatchedSteps(GG_WATCHED_UPLOAD);
 		if (!job->lists[i].kept && job->lists[i].n > 0)
 			status = upload->engine->index_create(&job->lists[i].shape, &upload->lists[load][i]);
+	}
 	upload->status[load] = status;
 	if (status.code != GG_OK)
 		Break(upload, load, serial);
@@ -154,6 +163,7 @@ CopyChunk(GgUpload *upload, int number)
 	gg_index   *list;
 
 	pg_atomic_write_u32(&chunk->state, GG_CHUNK_COPYING);
+	GgWatchedSteps(GG_WATCHED_UPLOAD);
 	list = ListOf(upload, chunk);
 	if (list != NULL)
 	{
@@ -178,9 +188,12 @@ Finish(GgUpload *upload, int load, uint32 serial)
 	gg_status	status = {GG_OK};
 
 	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)
+	{
+		GgWatchedSteps(GG_WATCHED_UPLOAD);
 		if (upload->lists[load][i] != NULL)
 			status = upload->engine->index_finish(upload->lists[load][i], job->lists[i].n,
 												  &control);
+	}
 	upload->status[load] = status;
 	if (status.code != GG_OK)
 	{
@@ -260,8 +273,11 @@ UploadMain(void *arg)
 	for (;;)
 	{
 		bool		active;
-		bool		done = Turn(upload, &active);
+		bool		done;
 
+		GgWatchedTurns(GG_WATCHED_UPLOAD);
+		done = Turn(upload, &active);
+		GgWatchedTurns(GG_WATCHED_UPLOAD);
 		pthread_mutex_lock(&upload->mutex);
 		if (upload->stop)
 		{
@@ -282,9 +298,11 @@ UploadMain(void *arg)
 			pause_us = pause_us * 2 < POLL_MAX_US ? pause_us * 2 : POLL_MAX_US;
 		}
 	}
+	GgWatchedTurns(GG_WATCHED_UPLOAD);
 	CloseAll(upload);
 	for (int i = 0; i < GG_MAX_LOADS; i++)
 		CloseLists(upload, i);
+	GgWatchedTurns(GG_WATCHED_UPLOAD);
 	return NULL;
 }
 

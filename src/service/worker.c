@@ -8,12 +8,12 @@
  *
  * When it starts again after an error is told in device_error.c.  Only an exit with status 0 or 1
  * leaves the server up, so nothing here may crash on the way out: a driver's destructors are not
- * run after its device is lost.
+ * run after its device is lost.  When the device hangs, watchdog.c ends the worker.
  *
  * Threads that the driver or an engine starts have all signals blocked, so PostgreSQL's handlers
  * run in this thread only.
  */
-#include "service/worker.h"
+#include "service/watchdog.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -58,15 +58,18 @@ LeaveService(int code, Datum arg)
 	if (worker->quiet_end)
 		worker->quiet_end = GgStartWorker(device);
 
-	/* calls into a lost device may never return */
-	if (worker->lost)
-		return;
-	if (worker->server != NULL)
-		GgDispatchDrain(worker);
-	GgResidentStop(worker);
-	if (worker->server != NULL)
-		worker->engine->serve_close(worker->server);
-	worker->engine->release();
+	/* calls into a lost device may never return, nor into one that does not end what it has */
+	if (worker->server != NULL && !worker->lost)
+		worker->lost = !GgDispatchDrain(worker);
+	if (!worker->lost)
+	{
+		GgWatchedSteps(GG_WATCHED_MAIN);
+		GgResidentStop(worker);
+		if (worker->server != NULL)
+			worker->engine->serve_close(worker->server);
+		worker->engine->release();
+	}
+	GgWatchdogEnd();
 }
 
 /* The last callback of all: PostgreSQL has left shared memory properly, and the driver's
@@ -98,8 +101,10 @@ Sleep(long timeout_ms)
 {
 	static uint32 wait_event = 0;
 
+	GgWatchedTurns(GG_WATCHED_MAIN);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms,
 					 GgWaitEvent(wait_event, "GpugraphService"));
+	GgWatchedTurns(GG_WATCHED_MAIN);
 	ResetLatch(MyLatch);
 	if (ShutdownRequestPending)
 		proc_exit(1);
@@ -157,14 +162,25 @@ OpenDevice(GgWorker *worker)
 	if (gg_fault == GG_FAULT_NO_DEVICE ||
 		(device->number >= count && gg_service_engine != GG_SERVICE_CPU))
 		EndForGood(worker, count);
-	status = engine->device_info(device->number, &info);
+	if (gg_fault == GG_FAULT_OLD_DEVICE && device->number > 0)
+	{
+		memset(&status, 0, sizeof(status));
+		status.code = GG_ENODEVICE;
+		status.where = "gpugraph.fault";
+		snprintf(status.message, sizeof(status.message), "device %d is too old", device->number);
+		return status;
+	}
+	/* first, for it refuses a device that cannot be used, whose context nobody needs */
+	GgDeviceLayout(&layout);
+	status = engine->serve_open(device->number, gg_service->region, gg_service->region_bytes,
+								&layout, &worker->server);
+	if (status.code == GG_OK)
+		status = engine->device_info(device->number, &info);
 	if (status.code != GG_OK)
 		return status;
 	strlcpy(device->stats.name, info.name, sizeof(device->stats.name));
 	device->stats.total_bytes = info.total_bytes;
-	GgDeviceLayout(&layout);
-	return engine->serve_open(device->number, gg_service->region, gg_service->region_bytes,
-							  &layout, &worker->server);
+	return status;
 }
 
 static void
@@ -175,13 +191,17 @@ Start(GgWorker *worker)
 	sigset_t	before;
 
 	GgBlockSignals(&before);
+	GgWatchdogUnblock();
+	GgWatchdogOpening(true);
 	status = OpenDevice(worker);
+	GgWatchdogOpening(false);
 	GgRestoreSignals(&before);
 	if (status.code != GG_OK)
 		GgDeviceLost(worker, &status);
 
 	GgDispatchServe(worker);
 	GgBlockSignals(&before);
+	GgWatchdogUnblock();
 	GgResidentStart(worker);
 	GgRestoreSignals(&before);
 
@@ -223,6 +243,8 @@ Loop(GgWorker *worker)
 		if (ShutdownRequestPending)
 			proc_exit(1);
 		Reload();
+		GgWatchedSteps(GG_WATCHED_MAIN);
+		GgWatchdogLook(worker);
 		GgResidentWork(worker);
 		busy = GgDispatchTurn(worker);
 		if (busy && !idle)
@@ -275,6 +297,7 @@ GgWorkerMain(Datum number)
 	device->latch = MyLatch;
 	device->pid = MyProcPid;
 	GgDispatchStart(&worker);
+	GgWatchdogStart(&worker);
 
 	WaitForBreaker(device);
 	Start(&worker);

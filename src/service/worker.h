@@ -88,9 +88,9 @@ extern bool GgDispatchTurn(GgWorker *worker);
 /* Is there nothing in the ring?  For the worker that is about to sleep. */
 extern bool GgDispatchIdle(GgWorker *worker);
 
-/* At the end: tell the backends that wait; then wait for what is in flight. */
+/* At the end: tell the backends that wait; then wait for what is in flight.  False: in vain. */
 extern void GgDispatchStop(GgWorker *worker);
-extern void GgDispatchDrain(GgWorker *worker);
+extern bool GgDispatchDrain(GgWorker *worker);
 
 /* ---- resident.c ------------------------------------------------------------------- */
 

@@ -28,8 +28,8 @@ GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data, uin
 }
 
 /*
- * Runs of blocks are entries of the directory, so an array has not many.  From half of
- * GG_ARRAY_RUNS on, each must be long enough for the rest to find its place in as many as are left.
+ * Runs of blocks are entries of the directory, so an array has few.  From half of GG_ARRAY_RUNS
+ * on, each must be long enough for the rest to find its place in as many as are left.
  */
 void
 GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
@@ -132,10 +132,10 @@ GgListArray(GgMetaPageData *meta, const GgNewArray *array)
 }
 
 void
-GgForgetTaken(GgMetaPageData *meta)
+GgForgetTaken(GgMetaPageData *meta, uint32 owner)
 {
 	for (int i = meta->nextents - 1; i >= 0; i--)
-		if (meta->extents[i].kind == GG_KIND_TAKEN)
+		if (meta->extents[i].kind == GG_KIND_TAKEN && meta->extents[i].segment == owner)
 			GgRemoveExtent(meta, i);
 }
 

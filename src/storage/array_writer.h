@@ -46,10 +46,10 @@ extern void GgWritePages(Relation index, uint64 instance, const GgNewArray *arra
 						 uint32 count);
 
 /*
- * Put arrays that are written into the directory: forget TAKEN extents, all of which are the one
- * merge's, and then list each array.
+ * Put arrays that are written into the directory: forget the owner's TAKEN extents, and then list
+ * each array.
  */
-extern void GgForgetTaken(GgMetaPageData *meta);
+extern void GgForgetTaken(GgMetaPageData *meta, uint32 owner);
 extern void GgListArray(GgMetaPageData *meta, const GgNewArray *array);
 
 /* Give back all blocks that are TAKEN: nobody writes them any more.  False: there were none. */

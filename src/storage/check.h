@@ -24,6 +24,8 @@ typedef struct GgCheck
 	uint32		nsuspects;
 	bool		again;			/* GgCheckTidsAgain() reads the TIDs once more */
 	bool		twice;			/* the suspect is one that is in the index twice */
+	uint32		met;			/* so often by now */
+	bool		(*is_unused) (struct GgCheck *check, int64 key);	/* its line pointer, still */
 	const GgOpclass *opclass;
 	Size		row_bytes;
 	void	   *row;			/* one vector */
@@ -34,8 +36,11 @@ typedef struct GgCheck
 /* Check all that the index says of itself.  With heap_check, collects its TIDs in check->tids. */
 extern void GgCheckStructure(GgCheck *check);
 
-/* Read all TIDs once more, to report one of the suspects if the index still has it. */
-extern void GgCheckTidsAgain(GgCheck *check);
+/*
+ * Read all TIDs of the generation that is in use by now once more, to report one of the suspects
+ * if the index still has it.  False: that is another generation than before.
+ */
+extern bool GgCheckTidsAgain(GgCheck *check);
 
 /* ---- check_heap.c ------------------------------------------------------ */
 

@@ -101,24 +101,54 @@ LinePointerIsUsed(GgCheck *check, HeapPage *current, int64 key)
 	return used;
 }
 
-/* Raise an error if the index still has one of the suspects: VACUUM may have cleared them since. */
-static void
-CheckSuspects(GgCheck *check)
+static bool
+IsUnused(GgCheck *check, int64 key)
 {
-	if (check->nsuspects == 0)
-		return;
-	GgCheckTidsAgain(check);
-	check->nsuspects = 0;
+	HeapPage	page = {InvalidBuffer, RelationGetNumberOfBlocks(check->heap)};
+	bool		used = LinePointerIsUsed(check, &page, key);
+
+	if (BufferIsValid(page.buffer))
+		ReleaseBuffer(page.buffer);
+	return !used;
 }
 
-/* Look for the TID once more, to name its block.  VACUUM may have cleared it by now. */
+/*
+ * Raise an error if the index still has one of the suspects: VACUUM may have cleared them since.
+ * False where there is another generation by now.
+ */
+static bool
+CheckSuspects(GgCheck *check)
+{
+	bool		same;
+
+	if (check->nsuspects == 0)
+		return true;
+	check->is_unused = IsUnused;
+	same = GgCheckTidsAgain(check);
+	check->nsuspects = 0;
+	return same;
+}
+
+/*
+ * Look for the TID once more, to name its block.  VACUUM may have cleared it by now.  After a merge
+ * it clears the merged TIDs alone, so others may name a line pointer that has a new row.
+ */
 static void
 ReportTwice(GgCheck *check, int64 key)
 {
+	bool		same;
+	int64		kept[1] = {check->nsuspects > 0 ? check->suspects[0] : 0};
+	uint32		nkept = check->nsuspects;
+
 	check->suspects[0] = key;
 	check->nsuspects = 1;
 	check->twice = true;
-	CheckSuspects(check);
+	same = CheckSuspects(check);
+	check->twice = false;
+	check->suspects[0] = kept[0];
+	check->nsuspects = nkept;
+	if (!same)
+		return;
 	GgReportCorruption(check->index, GG_META_BLKNO, "the TID (%u,%u) was in the index twice",
 					   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
@@ -152,14 +182,14 @@ CompareTids(GgCheck *check, Tuplesortstate *heap_tids)
 		{
 			check->suspects[check->nsuspects++] = in_index;
 			if (check->nsuspects == MAX_SUSPECTS)
-				CheckSuspects(check);
+				(void) CheckSuspects(check);
 		}
 		before = in_index;
 		if (more_heap && in_heap == in_index)
 			more_heap = NextTid(heap_tids, &in_heap);
 		more_index = NextTid(index_tids, &in_index);
 	}
-	CheckSuspects(check);
+	(void) CheckSuspects(check);
 	if (BufferIsValid(current.buffer))
 		ReleaseBuffer(current.buffer);
 }

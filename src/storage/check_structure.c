@@ -552,11 +552,16 @@ CompareKeys(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-/* A TID that is in the index still, after its line pointer was looked at, must be no suspect. */
+/*
+ * A TID that is in the index still, after its line pointer was looked at, must be no suspect,
+ * unless the line pointer is of a new row by now.
+ */
 static void
 LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)
 {
-	if (bsearch(&key, check->suspects, check->nsuspects, sizeof(int64), CompareKeys) != NULL)
+	if (bsearch(&key, check->suspects, check->nsuspects, sizeof(int64), CompareKeys) == NULL)
+		return;
+	if (check->twice ? ++check->met == 2 : check->is_unused(check, key))
 		GgReportCorruption(check->index, blkno, check->twice ?
 						   "the TID (%u,%u) is in the index twice" :
 						   "the TID (%u,%u) points at an unused line pointer of the table",
@@ -770,12 +775,24 @@ GgCheckStructure(GgCheck *check)
 		CheckSegment(check, &check->meta->segments[i]);
 }
 
-void
+bool
 GgCheckTidsAgain(GgCheck *check)
 {
+	const GgMetaPageData *before = check->meta;
+	GgMetaPageData *now = palloc(sizeof(GgMetaPageData));
+	bool		same;
+
+	GgReadMeta(check->index, now);
+	same = now->generation == before->generation;
+	check->meta = now;
+	check->last_count = 0;
+	check->met = 0;
 	check->again = true;
 	CheckDelta(check);
 	for (int i = 0; i < check->meta->nsegments; i++)
 		CheckTids(check, &check->meta->segments[i]);
 	check->again = false;
+	check->meta = before;
+	pfree(now);
+	return same;
 }

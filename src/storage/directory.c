@@ -110,6 +110,13 @@ MetaBytes(const GgMetaPageData *meta)
 		(meta->nextents - meta->nspilled) * sizeof(GgExtent);
 }
 
+/* Directory pages for so many extents. */
+static int
+DirectoryPages(int nspilled)
+{
+	return (nspilled + GG_DIRECTORY_EXTENTS - 1) / GG_DIRECTORY_EXTENTS;
+}
+
 static bool
 HeadIsSound(const GgMetaPageData *head, Size payload)
 {
@@ -126,7 +133,7 @@ HeadIsSound(const GgMetaPageData *head, Size payload)
 	return head->nsegments <= GG_MAX_SEGMENTS && head->npieces <= GG_MAX_PIECES &&
 		head->nextents <= GG_MAX_EXTENTS && head->nspilled <= head->nextents &&
 		head->ndirectory <= GG_MAX_DIRECTORY_PAGES &&
-		head->nspilled <= head->ndirectory * GG_DIRECTORY_EXTENTS && payload == MetaBytes(head);
+		head->ndirectory == DirectoryPages(head->nspilled) && payload == MetaBytes(head);
 }
 
 Buffer
@@ -174,20 +181,33 @@ GgDeltaTail(Buffer metabuf)
 	return InvalidBlockNumber;
 }
 
+/* How many extents lie on directory page i? */
+static Size
+SpilledOn(const GgMetaPageData *meta, int i)
+{
+	return Min(meta->nspilled - i * GG_DIRECTORY_EXTENTS, GG_DIRECTORY_EXTENTS);
+}
+
 /* Copy the extents of directory page i. */
 static void
 ReadSpilled(Relation index, const GgMetaPageData *meta, int i, GgExtent *extents)
 {
-	Buffer		buffer = ReadBuffer(index, meta->directory[i]);
-	Page		page = BufferGetPage(buffer);
-	Size		first = i * GG_DIRECTORY_EXTENTS;
-	Size		count = Min(meta->nspilled - first, GG_DIRECTORY_EXTENTS);
+	Size		bytes = SpilledOn(meta, i) * sizeof(GgExtent);
+	Buffer		buffer;
+	Page		page;
 
+	/* the metapage is locked already */
+	if (meta->directory[i] == GG_META_BLKNO ||
+		meta->directory[i] >= RelationGetNumberOfBlocks(index))
+		GgReportCorruption(index, GG_META_BLKNO, "block %u holds no page of the directory",
+						   meta->directory[i]);
+	buffer = ReadBuffer(index, meta->directory[i]);
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
 	if (!GgStampMatches(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DIRECTORY, i) ||
-		GgPayloadBytes(page) != count * sizeof(GgExtent))
+		GgPayloadBytes(page) != bytes)
 		GgReportCorruption(index, meta->directory[i], "page is not number %d of the directory", i);
-	memcpy(extents, PageGetContents(page), count * sizeof(GgExtent));
+	memcpy(extents, PageGetContents(page), bytes);
 	UnlockReleaseBuffer(buffer);
 }
 
@@ -289,6 +309,7 @@ static void
 CheckDelta(Relation index, const GgMetaPageData *meta)
 {
 	uint64		next = meta->delta_first;
+	BlockNumber tail = InvalidBlockNumber;
 	bool		any = false;
 
 	for (int i = 0; i < meta->nextents; i++)
@@ -306,12 +327,41 @@ CheckDelta(Relation index, const GgMetaPageData *meta)
 							   extent->start, extent->first, next);
 		any = true;
 		next = extent->first + extent->nblocks;
+		tail = extent->start + extent->nblocks - 1;
 	}
+	if (meta->version == GG_FORMAT_VERSION && meta->delta_tail != tail)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the delta ends with block %u, and its extents with block %u",
+						   meta->delta_tail, tail);
 	if (next - meta->delta_first != meta->delta_pages ||
 		(any && meta->delta_pages % GgDeltaPagesPerRow(meta) != 0))
 		GgReportCorruption(index, GG_META_BLKNO,
 						   "the delta has %u pages in use, and extents for " UINT64_FORMAT,
 						   meta->delta_pages, next - meta->delta_first);
+}
+
+/* Nobody may take the block of a directory page for a free one. */
+static void
+CheckDirectoryPages(Relation index, const GgMetaPageData *meta)
+{
+	uint32		blocks = 0;
+	uint32		found = 0;
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->kind != GG_KIND_DIRECTORY)
+			continue;
+		blocks += extent->nblocks;
+		for (int j = 0; j < meta->ndirectory; j++)
+			found += meta->directory[j] >= extent->start &&
+				meta->directory[j] - extent->start < extent->nblocks;
+	}
+	if (blocks != meta->ndirectory || found != meta->ndirectory)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the directory has %u pages, and extents for %u blocks, with %u of them",
+						   meta->ndirectory, blocks, found);
 }
 
 static void
@@ -332,6 +382,7 @@ CheckExtents(Relation index, const GgMetaPageData *meta)
 							   extent->nblocks, extent->start);
 	}
 	CheckDelta(index, meta);
+	CheckDirectoryPages(index, meta);
 }
 
 static void
@@ -384,6 +435,13 @@ GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 							   "segment %u counts %u nodes, %u rows, %u pivots and %u dead rows",
 							   segment->id, segment->nodes, segment->rows, segment->npivots,
 							   segment->dead);
+		if (segment->algorithm != GG_ALGORITHM_CAGRA)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("segment %u of index \"%s\" has a graph of kind %u, "
+							"which this gpugraph does not search",
+							segment->id, RelationGetRelationName(index), segment->algorithm),
+					 errhint("REINDEX the index, or install a newer gpugraph.")));
 		CheckPieces(index, meta, segment);
 		for (int kind = GG_KIND_ADJACENCY; kind <= GG_KIND_OFFSETS; kind++)
 		{
@@ -637,11 +695,9 @@ SpilledAreCurrent(Relation index, const GgMetaPageData *meta)
 
 	for (int i = 0; i < meta->ndirectory; i++)
 	{
-		Size		first = i * GG_DIRECTORY_EXTENTS;
-
 		ReadSpilled(index, meta, i, extents);
-		if (memcmp(extents, &meta->extents[first],
-				   Min(meta->nspilled - first, GG_DIRECTORY_EXTENTS) * sizeof(GgExtent)) != 0)
+		if (memcmp(extents, &meta->extents[i * GG_DIRECTORY_EXTENTS],
+				   SpilledOn(meta, i) * sizeof(GgExtent)) != 0)
 			return false;
 	}
 	return true;
@@ -674,14 +730,28 @@ WriteDirectoryPage(Relation index, const GgMetaPageData *meta, int i, Buffer buf
 {
 	GenericXLogState *xlog = GenericXLogStart(index);
 	Page		page = GenericXLogRegisterBuffer(xlog, buffer, GENERIC_XLOG_FULL_IMAGE);
-	Size		first = i * GG_DIRECTORY_EXTENTS;
-	Size		bytes = Min(meta->nspilled - first, GG_DIRECTORY_EXTENTS) * sizeof(GgExtent);
+	Size		bytes = SpilledOn(meta, i) * sizeof(GgExtent);
 
 	GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DIRECTORY, i);
-	memcpy(PageGetContents(page), &meta->extents[first], bytes);
+	memcpy(PageGetContents(page), &meta->extents[i * GG_DIRECTORY_EXTENTS], bytes);
 	((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + bytes;
 	GenericXLogFinish(xlog);
 	UnlockReleaseBuffer(buffer);
+}
+
+/* Extents of a kind that belong to nobody are of another one from now on. */
+static void
+RelabelExtents(GgMetaPageData *meta, GgKind from, GgKind to)
+{
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		GgExtent   *extent = &meta->extents[i];
+
+		if (extent->kind != from || extent->segment != GG_NO_SEGMENT)
+			continue;
+		extent->kind = to;
+		extent->parked_xid = 0;
+	}
 }
 
 /*
@@ -692,7 +762,6 @@ void
 GgSettleDirectory(Relation index, Relation heap, GgMetaPageData *meta)
 {
 	Buffer		buffers[GG_MAX_DIRECTORY_PAGES];
-	BlockNumber blocks[GG_MAX_DIRECTORY_PAGES];
 	int			room = InlineRoom(meta);
 	int			npages = 0;
 	int			cold;
@@ -701,33 +770,29 @@ GgSettleDirectory(Relation index, Relation heap, GgMetaPageData *meta)
 		SpilledAreCurrent(index, meta))
 		return;
 
-	/* each page may add an extent */
-	if (meta->nextents + GG_MAX_DIRECTORY_PAGES > room)
-		npages = Min(meta->nextents / GG_DIRECTORY_EXTENTS + 1, GG_MAX_DIRECTORY_PAGES);
-	for (int i = 0; i < npages; i++)
-		buffers[i] = GgAllocateBlock(index, heap, meta, &blocks[i]);
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		GgExtent   *extent = &meta->extents[i];
-
-		if (extent->kind != GG_KIND_DIRECTORY)
-			continue;
-		extent->kind = GG_KIND_FREE;
-		extent->parked_xid = 0;
-	}
-	GgMergeFree(meta);
-	for (int i = 0; i < npages; i++)
-	{
-		meta->directory[i] = blocks[i];
-		GgAddExtent(meta, blocks[i], 1, GG_NO_SEGMENT, GG_KIND_DIRECTORY);
-	}
-	meta->ndirectory = npages;
+	/* leave room for what inserts add; each page may add an extent, too */
 	cold = PartitionExtents(meta);
-	if (npages == 0)
-		meta->nspilled = 0;
-	else
-		/* leave room for what inserts add */
-		meta->nspilled = Min(Max(cold, meta->nextents - room / 2), npages * GG_DIRECTORY_EXTENTS);
+	if (meta->nextents + GG_MAX_DIRECTORY_PAGES > room)
+		npages = DirectoryPages(Min(Max(cold, meta->nextents + GG_MAX_DIRECTORY_PAGES - room / 2),
+									GG_MAX_EXTENTS));
+	RelabelExtents(meta, GG_KIND_DIRECTORY, GG_KIND_TAKEN);
+	for (int i = 0; i < npages; i++)
+	{
+		buffers[i] = GgAllocateBlock(index, heap, meta, &meta->directory[i]);
+		GgAddExtent(meta, meta->directory[i], 1, GG_NO_SEGMENT, GG_KIND_DIRECTORY);
+	}
+	RelabelExtents(meta, GG_KIND_TAKEN, GG_KIND_FREE);
+	GgMergeFree(meta);
+	meta->ndirectory = npages;
+	meta->nspilled = 0;
+	if (npages > 0)
+	{
+		/* all pages have some */
+		int			least = (npages - 1) * GG_DIRECTORY_EXTENTS + 1;
+
+		meta->nspilled = Min(Max(Max(cold, meta->nextents - room / 2), least),
+							 npages * GG_DIRECTORY_EXTENTS);
+	}
 	if (meta->nextents - meta->nspilled > room)
 		elog(ERROR, "gpugraph directory of %u extents does not fit", meta->nextents);
 	for (int i = 0; i < npages; i++)
@@ -800,8 +865,8 @@ CompareStarts(const void *a, const void *b)
 }
 
 /*
- * All FREE entries go to the end, and those that touch become one.  What may be used earlier is
- * kept apart from what is parked longer, as long as the directory has room: an old snapshot forbids the
+ * All FREE entries go to the end, and those that touch become one.  What may be used earlier stays
+ * apart from what is parked longer, as long as the directory has room: an old snapshot forbids the
  * use of what VACUUM gives back under it, and each such VACUUM would add entries, until the
  * directory is full.
  */
@@ -1048,8 +1113,10 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber
 {
 	Buffer		buffer;
 
-	for (int i = 0; i < meta->nextents; i++)
+	/* those in the metapage first: a change of another one writes directory pages */
+	for (int n = 0; n < meta->nextents; n++)
 	{
+		int			i = (meta->nspilled + n) % meta->nextents;
 		GgExtent   *extent = &meta->extents[i];
 
 		if (extent->kind != GG_KIND_FREE)

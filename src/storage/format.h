@@ -113,8 +113,8 @@ typedef struct GgPiece
 
 /*
  * An immutable graph over nodes vectors, those of its pieces in directory order.  No two nodes of
- * one piece have equal vectors.  Where nodes of two pieces do, all rows belong to one of them, and
- * the others are nodes without rows.
+ * one piece have equal vectors.  Where nodes of two pieces have, all rows belong to one of them,
+ * and the others are nodes without rows.
  */
 typedef struct GgSegment
 {

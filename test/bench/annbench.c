@@ -16,6 +16,11 @@
  *		-r ROWS			pass as $2, a tid[], where the K nearest lie in a table that holds ROWS
  *						per page, in the order of ids
  *		-o tsv			one tab-separated line in the order of FIELDS, instead of a readable one
+ *		-p FILE			write a line for each second of the timed run: when it began (seconds since
+ *						1970), queries that ended in it, and their p50, p95 and p99 in microseconds.
+ *						A second in which none ended has the latency of the next one that did
+ *
+ * SIGTERM ends the timed run early, and what is reported is reported then.
  *
  * The SQL is prepared once a connection and executed with one binary parameter, results in binary.
  * Throughput and latencies are over the timed run.  Recall is over the whole query set, each query
@@ -29,6 +34,7 @@
 #include <errno.h>
 #include <libpq-fe.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,6 +59,7 @@ typedef struct client
 	long		count;			/* timed queries */
 	long		rows;			/* they returned */
 	float	   *latency;		/* microseconds, count of them */
+	float	   *end;			/* when each ended, in seconds after the start; only for -p */
 	long		capacity;
 	double		finish;			/* when the last timed query ended */
 	PGconn	   *conn;
@@ -68,6 +75,7 @@ static int	clients = 1;
 static double seconds = 5;
 static int	warmup = 200;
 static int	rows_per_page = 0;
+static const char *seconds_file;
 
 static float *queries;
 static int32_t *truth;
@@ -77,6 +85,14 @@ static _Atomic signed char *hits;	/* a query: right answers of K, or NOT_ASKED *
 
 static pthread_barrier_t start_line;
 static double start_time;
+static double start_epoch;		/* the same, in seconds since 1970 */
+static volatile sig_atomic_t stop = 0;
+
+typedef struct sample
+{
+	float		end;
+	float		latency;
+} sample;
 
 static void __attribute__((noreturn))
 fail(const char *what, const char *why)
@@ -92,6 +108,13 @@ now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
+}
+
+static void
+stop_early(int signal)
+{
+	(void) signal;
+	stop = 1;
 }
 
 static void *
@@ -224,6 +247,16 @@ connect_client(client *c)
 	PQclear(res);
 }
 
+static void
+make_room(client *c)
+{
+	c->latency = realloc(c->latency, sizeof(float) * c->capacity);
+	if (seconds_file != NULL)
+		c->end = realloc(c->end, sizeof(float) * c->capacity);
+	if (c->latency == NULL || (seconds_file != NULL && c->end == NULL))
+		fail("memory", "exhausted");
+}
+
 static void *
 run_client(void *arg)
 {
@@ -234,16 +267,22 @@ run_client(void *arg)
 
 	c->param = malloc(4 + 4 * (size_t) dim);
 	c->capacity = 1 << 16;
-	c->latency = malloc(sizeof(float) * c->capacity);
-	if (c->param == NULL || c->latency == NULL)
+	if (c->param == NULL)
 		fail("memory", "exhausted");
+	make_room(c);
 	connect_client(c);
 	for (int i = 0; i < warmup; i++)
 		ask(c, (int) (q++ % nq), &rows);
 
 	pthread_barrier_wait(&start_line);
 	if (c->id == 0)
+	{
+		struct timespec t;
+
 		start_time = now();
+		clock_gettime(CLOCK_REALTIME, &t);
+		start_epoch = (double) t.tv_sec + (double) t.tv_nsec * 1e-9;
+	}
 	pthread_barrier_wait(&start_line);
 	end = start_time + seconds;
 	do
@@ -251,13 +290,14 @@ run_client(void *arg)
 		if (c->count == c->capacity)
 		{
 			c->capacity *= 2;
-			c->latency = realloc(c->latency, sizeof(float) * c->capacity);
-			if (c->latency == NULL)
-				fail("memory", "exhausted");
+			make_room(c);
 		}
-		c->latency[c->count++] = ask(c, (int) (q++ % nq), &rows);
+		c->latency[c->count] = ask(c, (int) (q++ % nq), &rows);
+		if (seconds_file != NULL)
+			c->end[c->count] = (float) (now() - start_time);
+		c->count++;
 		c->rows += rows;
-	} while (now() < end);
+	} while (now() < end && !stop);
 	c->finish = now();
 
 	/* nobody works through the rest while another is still timed */
@@ -279,6 +319,56 @@ compare_floats(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static int
+compare_samples(const void *a, const void *b)
+{
+	const sample *x = a;
+	const sample *y = b;
+
+	if (x->end != y->end)
+		return x->end < y->end ? -1 : 1;
+	return (x->latency > y->latency) - (x->latency < y->latency);
+}
+
+/* a line for each whole second of the timed run, which lasted so long */
+static void
+write_seconds(const client *cs, long total, double elapsed)
+{
+	sample	   *all = malloc(sizeof(sample) * (total + 1));
+	float	   *latency = malloc(sizeof(float) * (total + 1));
+	FILE	   *f = fopen(seconds_file, "w");
+	long		n = 0,
+				from = 0;
+
+	if (all == NULL || latency == NULL)
+		fail("memory", "exhausted");
+	if (f == NULL)
+		fail(seconds_file, strerror(errno));
+	for (int i = 0; i < clients; i++)
+		for (long j = 0; j < cs[i].count; j++)
+			all[n++] = (sample) {cs[i].end[j], cs[i].latency[j]};
+	qsort(all, n, sizeof(sample), compare_samples);
+	for (long s = 0; s < (long) elapsed && from < n; s++)
+	{
+		long		to = from;
+		long		count;
+
+		while (to < n && all[to].end < (float) (s + 1))
+			to++;
+		count = to > from ? to - from : 1;
+		for (long j = 0; j < count; j++)
+			latency[j] = all[from + j].latency;
+		qsort(latency, count, sizeof(float), compare_floats);
+		fprintf(f, "%.3f\t%ld\t%.0f\t%.0f\t%.0f\n", start_epoch + (double) s, to - from,
+				latency[count / 2], latency[count * 95 / 100], latency[count * 99 / 100]);
+		from = to;
+	}
+	if (fclose(f) != 0)
+		fail(seconds_file, strerror(errno));
+	free(all);
+	free(latency);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -298,7 +388,7 @@ main(int argc, char **argv)
 	float	   *all;
 	int			option;
 
-	while ((option = getopt(argc, argv, "d:D:n:q:s:k:c:t:w:l:r:o:")) != -1)
+	while ((option = getopt(argc, argv, "d:D:n:q:s:k:c:t:w:l:r:o:p:")) != -1)
 		switch (option)
 		{
 			case 'd':
@@ -337,6 +427,9 @@ main(int argc, char **argv)
 			case 'o':
 				tsv = strcmp(optarg, "tsv") == 0;
 				break;
+			case 'p':
+				seconds_file = optarg;
+				break;
 			default:
 				return 2;
 		}
@@ -359,6 +452,7 @@ main(int argc, char **argv)
 	for (int i = 0; i < nq; i++)
 		hits[i] = NOT_ASKED;
 
+	signal(SIGTERM, stop_early);
 	pthread_barrier_init(&start_line, NULL, clients);
 	for (int i = 0; i < clients; i++)
 	{
@@ -378,11 +472,14 @@ main(int argc, char **argv)
 	all = malloc(sizeof(float) * (total + 1));
 	if (all == NULL)
 		fail("memory", "exhausted");
+	if (seconds_file != NULL)
+		write_seconds(cs, total, elapsed);
 	for (int i = 0; i < clients; i++)
 	{
 		memcpy(all + o, cs[i].latency, sizeof(float) * cs[i].count);
 		o += cs[i].count;
 		free(cs[i].latency);
+		free(cs[i].end);
 	}
 	qsort(all, total, sizeof(float), compare_floats);
 	for (int i = 0; i < nq; i++)

@@ -2,10 +2,11 @@
  * load.c
  *		Load the base rows of a bench data set by binary COPY.
  *
- * usage: load CONNINFO TABLE BASE.f32 DIM
+ * usage: load CONNINFO TABLE BASE.f32 DIM [ROWS]
  *
- * TABLE exists and is (id int4, v vector); row i of the file gets id i.  A vector travels as
- * pgvector sends it: int16 dim, int16 0, dim float4, all in network byte order.
+ * TABLE exists and is (id int4, v vector); row i of the file gets id i.  ROWS: only the first
+ * ones.  A vector travels as pgvector sends it: int16 dim, int16 0, dim float4, all in network byte
+ * order.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -53,9 +54,12 @@ main(int argc, char **argv)
 	size_t		row_bytes;
 	char		sql[256];
 	uint32_t	id = 0;
+	uint32_t	rows = UINT32_MAX;
 
-	if (argc != 5)
-		fail("usage", "load CONNINFO TABLE BASE.f32 DIM");
+	if (argc != 5 && argc != 6)
+		fail("usage", "load CONNINFO TABLE BASE.f32 DIM [ROWS]");
+	if (argc == 6)
+		rows = (uint32_t) strtoul(argv[5], NULL, 10);
 	dim = atoi(argv[4]);
 	if (dim < 1 || dim > 16000)
 		fail(argv[4], "dimensions are 1 to 16000");
@@ -82,7 +86,7 @@ main(int argc, char **argv)
 	memcpy(p, "PGCOPY\n\377\r\n\0", 11);
 	p = put32(p + 11, 0);
 	p = put32(p, 0);
-	while (fread(row, sizeof(float), dim, f) == (size_t) dim)
+	while (id < rows && fread(row, sizeof(float), dim, f) == (size_t) dim)
 	{
 		p = put16(p, 2);
 		p = put32(p, 4);

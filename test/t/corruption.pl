@@ -8,117 +8,77 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use Format;
 use Gpugraph;
 
-# src/storage/format.h: page header, stamp at the page's end, payload between them
-use constant { PAGE => 8192, HEADER => 24, STAMP => 24 };
-use constant { VECTORS => 2, ADJACENCY => 3, TIDS => 4, PIVOTS => 5, OFFSETS => 6, DELTA => 7 };
-use constant NO_NODE => 0xFFFFFFFF;
-# offsets in the metapage
-use constant { META_VERSION => 4, META_DEGREE => 44, META_DELTA_FIRST => 88, META_LENGTH => 100,
-	META_NEXTENTS => 106, META_SEGMENTS => 108, META_EXTENTS => 880, EXTENT => 24 };
-# of the test's indexes
+# of the test's indexes, which have one segment of one piece
+use constant { META_PIECES => META_HEAD + SEGMENT, META_EXTENTS => META_HEAD + SEGMENT + PIECE };
 use constant { DIMENSIONS => 4, DEGREE => 8, PIVOT_ENTRY => 68 };
 use constant { ROW => 4 * DIMENSIONS, LIST => 4 * DEGREE };
-
-sub read_page
-{
-	my ($file, $block) = @_;
-	my $page;
-
-	open my $fh, '<:raw', $file or die "cannot open $file: $!";
-	seek $fh, $block * PAGE, 0;
-	read($fh, $page, PAGE) == PAGE or die "cannot read block $block of $file";
-	close $fh;
-	return $page;
-}
-
-sub write_page
-{
-	my ($file, $block, $page) = @_;
-
-	open my $fh, '+<:raw', $file or die "cannot open $file: $!";
-	seek $fh, $block * PAGE, 0;
-	print $fh $page;
-	close $fh or die "cannot write $file: $!";
-	return;
-}
-
-# The block that holds page $number of a kind.
-sub block_of
-{
-	my ($file, $kind, $number) = @_;
-
-	for my $block (1 .. (-s $file) / PAGE - 1)
-	{
-		my (undef, undef, $n, $k) = unpack 'Q L L S',
-			substr(read_page($file, $block), PAGE - STAMP);
-		return $block if $k == $kind && $n == $number;
-	}
-	die "no page $number of kind $kind in $file";
-}
-
-# Overwrite bytes of the payload of the first page of a kind; returns its block.
-sub patch
-{
-	my ($file, $kind, $offset, $bytes) = @_;
-	my $block = $kind == 1 ? 0 : block_of($file, $kind, 0);
-	my $page = read_page($file, $block);
-
-	substr($page, HEADER + $offset, length $bytes) = $bytes;
-	write_page($file, $block, $page);
-	return $block;
-}
-
-sub patch_stamp
-{
-	my ($file, $kind, $offset, $bytes) = @_;
-	my $block = block_of($file, $kind, 0);
-	my $page = read_page($file, $block);
-
-	substr($page, PAGE - STAMP + $offset, length $bytes) = $bytes;
-	write_page($file, $block, $page);
-	return $block;
-}
-
-sub peek
-{
-	my ($file, $kind, $offset, $length) = @_;
-
-	return substr(read_page($file, $kind == 1 ? 0 : block_of($file, $kind, 0)), HEADER + $offset,
-		$length);
-}
+use constant NO_NODE => 0xFFFFFFFF;
 
 # Name => [what to do to the file, what the check says, whether it takes the table to see it].
 # The code returns the block that the message must name, or undef for none.
 my $nan = pack 'L', 0x7FC00000;
 my %cases = (
-	magic => [ sub { patch($_[0], 1, 0, "xxxx") }, qr/not a gpugraph metapage/ ],
-	version => [ sub { patch($_[0], 1, META_VERSION, pack('L', 99)); undef },
-		qr/has format version 99, this gpugraph reads version 2/ ],
-	degree => [ sub { patch($_[0], 1, META_DEGREE, pack('S', 0)) }, qr/out of range|graph degree/ ],
-	extents => [ sub { patch($_[0], 1, META_NEXTENTS, pack('S', 60000)) },
+	magic => [ sub { patch($_[0], META, 0, "xxxx") }, qr/not a gpugraph metapage/ ],
+	version => [ sub { patch($_[0], META, META_VERSION, pack('L', 99)); undef },
+		qr/has format version 99, this gpugraph reads versions 2 to 3/ ],
+	degree => [ sub { patch($_[0], META, META_DEGREE, pack('S', 0)) },
+		qr/out of range|graph degree/ ],
+	extents => [ sub { patch($_[0], META, META_NEXTENTS, pack('S', 60000)) },
 		qr/out of range|extents/ ],
 	extent_overlap => [
-		sub { patch($_[0], 1, META_EXTENTS + 2 * EXTENT,
-		peek($_[0], 1, META_EXTENTS + EXTENT, 4)) }, qr/overlaps/ ],
-	extent_outside => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 4, pack('L', 100000)) },
-		qr/not inside the relation|pages of kind/ ],
-	extent_lost => [ sub { patch($_[0], 1, META_EXTENTS + EXTENT + 12, pack('S', 8)) },
-		qr/belongs to segment|pages of kind/ ],
-	segment_rows => [ sub { patch($_[0], 1, META_SEGMENTS + 4, pack('L', 1000000)) },
+		sub { patch($_[0], META, META_EXTENTS + 2 * EXTENT,
+		peek($_[0], META, META_EXTENTS + EXTENT, 4)) }, qr/overlaps/ ],
+	extent_outside => [ sub { patch($_[0], META, META_EXTENTS + EXTENT + 4, pack('L', 100000)) },
+		qr/not inside the relation|pages of/ ],
+	extent_lost => [ sub { patch($_[0], META, META_EXTENTS + EXTENT + 12, pack('S', FREE)) },
+		qr/belongs to segment|pages of/ ],
+	segment_rows => [ sub { patch($_[0], META, META_HEAD + 4, pack('L', 1000000)) },
 		qr/segment \d+ counts|pages of kind/ ],
-	segment_pivots => [ sub { patch($_[0], 1, META_SEGMENTS + 12, pack('L', 0)) },
+	segment_pivots => [ sub { patch($_[0], META, META_HEAD + 12, pack('L', 0)) },
 		qr/segment \d+ counts/ ],
-	segment_dead => [ sub { patch($_[0], 1, META_SEGMENTS + 16, pack('L', 3)); undef },
+	segment_id => [ sub { patch($_[0], META, META_HEAD, pack('L', 77)) },
+		qr/segment 77 counts 301 nodes, its pieces 0/ ],
+	segment_empty => [ sub { patch($_[0], META, META_HEAD + 20, pack('L', 3)) },
+		qr/has 0 nodes without rows, the directory says 3/ ],
+	segment_algorithm => [ sub { patch($_[0], META, META_HEAD + 24, pack('S', 9)); undef },
+		qr/segment \d+ of index "segment_algorithm_idx" has a graph of kind 9/ ],
+	segment_flags => [ sub { patch($_[0], META, META_HEAD + 26, pack('S', 0)) },
+		qr/segment \d+ counts/ ],
+	segments => [ sub { patch($_[0], META, META_NSEGMENTS, pack('S', 2)) }, qr/out of range/ ],
+	next_id => [ sub { patch($_[0], META, META_NEXT_ID, pack('L', 0)) },
+		qr/segment \d+ twice, or too early/ ],
+	piece_id => [ sub { patch($_[0], META, META_PIECES, pack('L', 77)) },
+		qr/0 pages of vectors for the 301 nodes of piece 77/ ],
+	piece_owner => [ sub { patch($_[0], META, META_PIECES + 4, pack('L', 77)) },
+		qr/counts 301 nodes, its pieces 0/ ],
+	piece_nodes => [ sub { patch($_[0], META, META_PIECES + 8, pack('L', 300)) },
+		qr/counts 301 nodes, its pieces 300/ ],
+	pieces => [ sub { patch($_[0], META, META_NPIECES, pack('S', 0)) }, qr/out of range/ ],
+	columns => [ sub { patch($_[0], META, META_NCOLUMNS, pack('S', 1)); undef },
+		qr/index "columns_idx" has filter columns/ ],
+	extent_first => [ sub { patch($_[0], META, META_EXTENTS + EXTENT + 16, pack('Q', 1)) },
+		qr/starts with page 1 of kind \d of segment \d+, not with page 0/ ],
+	delta_tail => [ sub { patch($_[0], META, META_DELTA_TAIL, pack('L', 1)) },
+		qr/the delta ends with block 1, and its extents with block \d+/ ],
+	delta_pages => [ sub { patch($_[0], META, META_DELTA_PAGES, pack('L', 7)) },
+		qr/the delta has 7 pages in use, and extents for 1/ ],
+	delta_first => [ sub { patch($_[0], META, META_DELTA_FIRST, pack('L', 1)) },
+		qr/the delta's extent at block \d+ starts with page 0, where 1 is next/ ],
+	spilled => [ sub { patch($_[0], META, META_NSPILLED, pack('S', 1)) }, qr/out of range/ ],
+	directory => [ sub { patch($_[0], META, META_NDIRECTORY, pack('S', 1)) }, qr/out of range/ ],
+
+	segment_dead => [ sub { patch($_[0], META, META_HEAD + 16, pack('L', 3)); undef },
 		qr/cleared TIDs, the directory says 3/ ],
 
-	length_nan => [ sub { patch($_[0], 1, META_LENGTH, $nan) }, qr/out of range/ ],
-	length_less => [ sub { patch($_[0], 1, META_LENGTH, pack('f', 999)); undef },
+	length_nan => [ sub { patch($_[0], META, META_LENGTH, $nan) }, qr/out of range/ ],
+	length_less => [ sub { patch($_[0], META, META_LENGTH, pack('f', 999)); undef },
 		qr/a vector has length 1000, the metapage says that none is longer than 999/ ],
 
 	vector_nan => [ sub { patch($_[0], VECTORS, 7 * ROW, $nan) },
-		qr/vector of node 7 has an element that is not finite/ ],
+		qr/vector 7 of piece \d+ has an element that is not finite/ ],
 	self_loop => [ sub { patch($_[0], ADJACENCY, 5 * LIST, pack('L', 5)) },
 		qr/the list of node 5 has 5 itself/ ],
 	edge_twice => [ sub { patch($_[0], ADJACENCY, 5 * LIST,
@@ -227,7 +187,8 @@ for my $case (sort keys %cases)
 		"\\set VERBOSITY verbose\nSELECT gpugraph_check('${case}_idx'" . ($heap ? ', true' : '')
 		. ')');
 	like($err, $message, "$case: found");
-	like($err, $case eq 'version' ? qr/0A000/ : qr/XX002/, "$case: SQLSTATE");
+	like($err, $case =~ /^(?:version|columns|segment_algorithm)$/ ? qr/0A000/ : qr/XX002/,
+		"$case: SQLSTATE");
 	like($err, qr/REINDEX the index/, "$case: with a hint");
 	like($err, qr/at block $block{$case}:/, "$case: the block is named") if defined $block{$case};
 
@@ -263,7 +224,7 @@ SQL
 my $last = $node->data_dir . '/'
 	. $node->safe_psql('postgres', "SELECT pg_relation_filepath('items_idx')");
 $node->stop;
-patch($last, 1, META_DELTA_FIRST, pack('L', 2**32 - 3));
+patch($last, META, META_DELTA_FIRST, pack('L', 2**32 - 3));
 $node->start;
 my $insert = "INSERT INTO items SELECT i, ARRAY[i, 2, 2, 2]::real[]::vector FROM generate_series";
 $node->safe_psql('postgres', "$insert(301, 900) i");

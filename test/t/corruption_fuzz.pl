@@ -9,10 +9,9 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time);
 
+use Format;
 use Gpugraph;
 
-use constant { PAGE => 8192, HEADER => 24, STAMP => 24, META_SEGMENTS => 108, META_EXTENTS => 880,
-	EXTENT => 24 };
 # Each case has an index of its own: one restart serves them all.
 use constant CASES => 240;
 
@@ -28,9 +27,9 @@ sub meta_offset
 
 	return pick(
 		int(rand(HEADER)),
-		HEADER + int(rand(META_SEGMENTS)),
-		HEADER + META_SEGMENTS + int(rand(24)),
-		HEADER + META_EXTENTS + int(rand($extents * EXTENT)),
+		HEADER + int(rand(META_HEAD)),
+		HEADER + META_HEAD + int(rand(SEGMENT + PIECE)),
+		HEADER + META_HEAD + SEGMENT + PIECE + int(rand($extents * EXTENT)),
 		PAGE - STAMP + int(rand(STAMP)));
 }
 

@@ -6,11 +6,9 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use Test::More;
 
+use Format;
 use Gpugraph;
 use Residency;
-
-# src/storage/format.h: the page header, then the metapage's magic and format version
-use constant { HEADER => 24, META_VERSION => 4 };
 
 my $node = service_node('main', conf => "gpugraph.device_memory = 2MB\n",
 	init => { allows_streaming => 1 });
@@ -97,23 +95,19 @@ is($owner->query_safe(
 $owner->quit;
 
 # ---- pages that cannot be read
-sub patch
+sub damage
 {
 	my ($index, $offset, $bytes) = @_;
-	my $file = $node->data_dir . '/'
-	  . $node->safe_psql('postgres', "SELECT pg_relation_filepath('$index')");
+	my $file = index_file($node, $index);
 
 	$node->stop;
-	open my $fh, '+<:raw', $file or die "cannot open $file: $!";
-	seek $fh, HEADER + $offset, 0;
-	print $fh $bytes;
-	close $fh or die "cannot write $file: $!";
+	patch($file, META, $offset, $bytes);
 	$node->start;
 	return;
 }
 
-patch('items_idx', META_VERSION, pack 'L', 1);
-patch('forgotten_idx', 0, pack 'L', 0);
+damage('items_idx', META_VERSION, pack 'L', 1);
+damage('forgotten_idx', 0, pack 'L', 0);
 like(hint(), qr/^REINDEX INDEX: .*format version 1/, 'a format of another version: REINDEX');
 like(hint('forgotten_idx'), qr/^REINDEX INDEX: .*corrupt/, 'a corrupt index: REINDEX');
 is(seen('coalesce(rows, -1)'), -1, 'what cannot be read is NULL');

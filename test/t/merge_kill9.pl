@@ -73,7 +73,7 @@ sub kill_postmaster
 	my ($pid) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
 	my @children = split /\n/,
 		$node->safe_psql('postgres',
-		'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()');
+			'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()');
 
 	$node->kill9;
 	kill 'KILL', @children;

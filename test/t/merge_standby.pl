@@ -1,5 +1,6 @@
-# Merges on a standby: queries are cancelled or right, the replica is equal, and a replica that is
-# promoted in the midst of a merge goes on, as does a server recovered to a point there.
+# Merges on a standby: queries are cancelled or right, the replica is equal, a replica that is
+# promoted in the midst of a merge goes on and loses no space, and so does recovery to a point of
+# it.
 use strict;
 use warnings;
 

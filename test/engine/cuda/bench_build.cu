@@ -11,6 +11,7 @@
  * fp32, over 4,096 rows.
  */
 #include "../../../kernels/list.cuh"
+#include "mode.h"
 
 #include <algorithm>
 #include <stdlib.h>
@@ -391,6 +392,7 @@ main(int argc, char **argv)
 	params.graph_degree = 32;
 	params.intermediate_graph_degree = 64;
 	params.seed = 1;
+	print_mode();
 	for (int i = 1; i < argc; i++)
 	{
 		uint32_t	n = 0;

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "../../../kernels/search.cuh"
+#include "mode.h"
 
 #define K 10
 #define TRUTH 100
@@ -541,6 +542,7 @@ main(int argc, char **argv)
 	load_graph(dir, what.find('s') != std::string::npos, &control, adjacency, pivots);
 	must_ok(gg_cuda_engine.index_open(&data, &graph, &control, &cuda_index), "index_open");
 	copy_gbs = measure_copy();
+	print_mode();
 	printf("%-4s copy   %.0f GB/s read and written; %u rows, %u queries, %u pivots\n", name,
 		   copy_gbs, n, nq, graph.npivots);
 	MUST(cudaMalloc(&device_queries, queries.size() * 4));

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "../../../kernels/index.cuh"
+#include "mode.h"
 
 extern "C"
 {
@@ -377,6 +378,7 @@ main(int argc, char **argv)
 	write_part(delta, GG_PART_ROWS, data.rows, shape.capacity * row_bytes);
 	must_ok(gg_cuda_engine.index_finish(delta, shape.capacity, NULL), "index_finish");
 
+	print_mode();
 	printf("fit            ");
 	for (uint32_t cluster = 1; cluster <= MAX_CLUSTER; cluster++)
 		printf(" %u x %u", index->device.clusters[cluster], cluster);

@@ -650,8 +650,8 @@ walk_case(uint32_t clusters, uint32_t rows, uint32_t draws)
 {
 	const uint32_t dim = 24;
 	const uint32_t n = clusters * rows;
-	const uint32_t nq = clusters < 300 ? 300 : clusters;
-	const gg_control control = {.threads = 2};
+	const uint32_t nq = clusters < 300 ? 300 : clusters > 1000 ? 1000 : clusters;
+	const gg_control control = {.threads = clusters > 1000 ? 16 : 2};
 	float	   *centers = malloc((size_t) clusters * dim * sizeof(float));
 	float	   *values = malloc((size_t) n * dim * sizeof(float));
 	float	   *queries = malloc((size_t) nq * dim * sizeof(float));
@@ -906,6 +906,8 @@ main(void)
 	{
 		walk_case(50, 800, 4);
 		walk_case(100, 200, 4);
+		/* more pivots than are compared pair by pair */
+		walk_case(80000, 12, 1);
 	}
 	cancel_case(harness_fewer() ? 300 : small ? 17000 : 60000, 32);
 	if (!small)

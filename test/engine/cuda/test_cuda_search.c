@@ -16,6 +16,7 @@
  */
 #include <cuda_runtime_api.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -812,45 +813,117 @@ test_lesser_device(void)
 	free(before);
 }
 
+/* Searches beside others, until told to stop: blocks then start when there is room for them. */
+typedef struct beside
+{
+	scene		s;
+	volatile bool stop;
+	uint32_t	wrong;			/* searches */
+} beside;
+
+static void *
+search_beside(void *arg)
+{
+	beside	   *b = arg;
+	gg_search_params params = {.k = 10,.itopk_size = 64};
+	small_random random = {9};
+
+	while (!b->stop)
+	{
+		const uint32_t nq = 1 + (uint32_t) (small_random_bits(&random) % b->s.nq);
+		answers		a = answers_make(nq, 10);
+
+		b->wrong += gg_cuda_engine.index_search(b->s.cuda, &params, b->s.queries, nq, &control,
+												a.nodes, a.distances).code != GG_OK ||
+			answers_wrong(&b->s, &a, nq) != 0;
+		answers_free(&a);
+	}
+	return NULL;
+}
+
+/* The same batch over and over: right the first time, and the same each time. */
+static void
+repeat_search(scene *s, const gg_search_params *params, uint32_t nq, uint32_t times)
+{
+	const uint32_t k = params->k;
+	answers		truth = answers_make(nq, k);
+	answers		cpu = answers_make(nq, k);
+	answers		first = answers_make(nq, k);
+	answers		again = answers_make(nq, k);
+	uint32_t	differ = 0;
+	double		recall;
+	double		cpu_recall;
+
+	CHECK_OK(gg_cpu_engine.index_exact(s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
+									   truth.distances), s->name);
+	CHECK_OK(gg_cpu_engine.index_search(s->cpu, params, s->queries, nq, &control, cpu.nodes,
+										cpu.distances), s->name);
+	CHECK_OK(gg_cuda_engine.index_search(s->cuda, params, s->queries, nq, &control, first.nodes,
+										 first.distances), s->name);
+	CHECK(answers_wrong(s, &first, nq) == 0, "%s: nq %u: wrong answers", s->name, nq);
+	recall = answers_recall(s, &first, &truth, nq, k);
+	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
+	CHECK(recall >= cpu_recall - 0.01 - 1.0 / nq, "%s: itopk %u nq %u: recall %.4f, cpu %.4f",
+		  s->name, params->itopk_size, nq, recall, cpu_recall);
+	for (uint32_t i = 0; i < times; i++)
+	{
+		if (!CHECK_OK(gg_cuda_engine.index_search(s->cuda, params, s->queries, nq, &control,
+												  again.nodes, again.distances), s->name))
+			break;
+		differ += memcmp(first.nodes, again.nodes, (size_t) nq * k * 4) != 0 ||
+			memcmp(first.distances, again.distances, (size_t) nq * k * 4) != 0;
+	}
+	CHECK(differ == 0, "%s: itopk %u nq %u: %u of %u searches answered otherwise", s->name,
+		  params->itopk_size, nq, differ, times);
+	answers_free(&truth);
+	answers_free(&cpu);
+	answers_free(&first);
+	answers_free(&again);
+}
+
 /*
  * The blocks of a query meet at every step, each at a time of its own.  Whatever the order, the
- * answers are the same each time.
+ * answers are the same each time.  Alone, and while others search.  GG_TEST_REPEAT: how often, for
+ * as long as one likes to look.
  */
 static void
 test_repeated(void)
 {
 	static const uint32_t batches[] = {1, 3, 8, 11, 20, 33, 60};
+	static const uint32_t lists[] = {32, 64, 300};
+	const char *repeat = getenv("GG_TEST_REPEAT");
+	const uint32_t times = repeat != NULL ? (uint32_t) atoi(repeat) : 1000;
 	scene_spec	spec = {.n = 3000,.dim = 48,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
 	.degree = 32,.npivots = 200,.nq = 60};
-	gg_search_params params = {.k = 10,.itopk_size = 64};
-	answers		first = answers_make(60, 10);
-	answers		again = answers_make(60, 10);
+	scene_spec	other = {.n = 2000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+	.degree = 32,.npivots = 130,.nq = 200};
+	gg_search_params params = {.k = 10};
+	beside		b = {.stop = false};
 	scene		s;
 
 	scene_open(&s, &spec, 6);
-	for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
+	scene_open(&b.s, &other, 7);
+	for (int pass = 0; pass < 2; pass++)
 	{
-		const uint32_t nq = batches[b];
-		const uint32_t times = harness_small() ? 2 : 3000;
-		uint32_t	differ = 0;
+		pthread_t	thread;
+		bool		started = pass == 1 && pthread_create(&thread, NULL, search_beside, &b) == 0;
 
-		CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, nq, &control, first.nodes,
-											 first.distances), s.name);
-		CHECK(answers_wrong(&s, &first, nq) == 0, "%s: nq %u", s.name, nq);
-		for (uint32_t i = 0; i < times; i++)
+		CHECK(started == (pass == 1), "pthread_create");
+		for (size_t l = 0; l < sizeof(lists) / sizeof(lists[0]); l++)
 		{
-			if (!CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, nq, &control,
-													  again.nodes, again.distances), s.name))
-				break;
-			differ += memcmp(first.nodes, again.nodes, (size_t) nq * 10 * 4) != 0 ||
-				memcmp(first.distances, again.distances, (size_t) nq * 10 * 4) != 0;
+			params.itopk_size = lists[l];
+			for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++)
+				repeat_search(&s, &params, batches[i], times);
 		}
-		CHECK(differ == 0, "%s: nq %u: %u of %u searches answered otherwise", s.name, nq, differ,
-			  times);
+		if (started)
+		{
+			b.stop = true;
+			pthread_join(thread, NULL);
+		}
 	}
-	answers_free(&first);
-	answers_free(&again);
+	CHECK(b.wrong == 0, "%u wrong searches beside", b.wrong);
 	scene_close(&s);
+	scene_close(&b.s);
 }
 
 static void

@@ -1,0 +1,53 @@
+/*
+ * watchdog.h
+ *		What the worker's threads show of themselves, so that one that hangs is noticed
+ *		(watchdog.c).
+ */
+#ifndef GG_WATCHDOG_H
+#define GG_WATCHDOG_H
+
+#include "service/worker.h"
+
+typedef enum GgWatched
+{
+	GG_WATCHED_MAIN,			/* the worker's main thread */
+	GG_WATCHED_UPLOAD,			/* upload.c */
+	GG_NWATCHED
+} GgWatched;
+
+/* Of each thread, which alone writes it: it grows with every step; odd while the thread works. */
+extern volatile uint32 gg_watched_steps[GG_NWATCHED];
+
+/* The thread begins to work, or to wait for work. */
+static inline void
+GgWatchedTurns(GgWatched thread)
+{
+	gg_watched_steps[thread]++;
+}
+
+/* The thread works on, and got somewhere. */
+static inline void
+GgWatchedSteps(GgWatched thread)
+{
+	gg_watched_steps[thread] += 2;
+}
+
+/* Start to watch; the caller is the main thread, and works. */
+extern void GgWatchdogStart(GgWorker *worker);
+
+/* Signals are blocked while a driver starts threads; but not the watchdog's, for it may hang. */
+extern void GgWatchdogUnblock(void);
+
+/* Opening the device takes its time. */
+extern void GgWatchdogOpening(bool opening);
+
+/* Does not return when another thread hangs. */
+extern void GgWatchdogLook(GgWorker *worker);
+
+/* The worker has done with its device. */
+extern void GgWatchdogEnd(void);
+
+/* The worker ends, for something takes longer than gpugraph.device_timeout.  what: see the log. */
+pg_noreturn extern void GgDeviceHangs(GgWorker *worker, const char *what);
+
+#endif							/* GG_WATCHDOG_H */
