@@ -33,8 +33,12 @@
 #define MOST_PIECES			24
 #define LARGE_PIECES		8
 
-/* Nodes below which the GPU's context takes longer to open than the CPU takes for all. */
+/*
+ * Nodes below which the GPU's context takes longer to open than the CPU takes for all; and where it
+ * stays open.
+ */
 #define LEAST_GPU_NODES		20000
+#define LEAST_OPEN_NODES	2000
 
 /* Nodes or rows between two looks for interrupts; and, with STEP_BYTES, of one read. */
 #define STEP_ROWS			4096
@@ -46,6 +50,9 @@
 /* Bytes of a row beside its vector: TID, source, hash slots, target. */
 #define ROW_BYTES			(sizeof(GgTidEntry) + 2 * sizeof(uint32) + 4 * sizeof(uint64))
 
+/* The device that a background worker has open. */
+static const gg_engine *open_engine = NULL;
+
 typedef struct Merge
 {
 	MemoryContext context;
@@ -55,6 +62,7 @@ typedef struct Merge
 	GgMergeReport report;
 	void	   *arg;
 	int			threads;
+	const gg_engine *engine;	/* that makes the graph */
 	bool		caught;			/* an error beneath the engine, not thrown yet */
 	bool		wanted;			/* somebody wants the database for themselves */
 
@@ -364,7 +372,8 @@ EngineCancelled(void *ctx)
 	{
 		/* which looks now and then only */
 		merge->wanted = merge->wanted || GgDatabaseIsWanted();
-		if (target->meanwhile != NULL && !merge->wanted)
+		/* a device does one piece of work at a time */
+		if (target->meanwhile != NULL && !merge->wanted && merge->engine == &gg_cpu_engine)
 		{
 			CommitTransactionCommand();
 			MemoryContextSwitchTo(merge->context);
@@ -428,8 +437,12 @@ RunEngine(Merge *merge, const gg_engine *engine)
 	GgRestoreSignals(&before);
 	if (merge->target->sliced)
 		StartTransactionCommand();
+	merge->engine = engine;
 	status = engine->build(&data, &params, &control, merge->graph, NULL);
-	engine->release();
+	if (!merge->target->sliced)
+		engine->release();
+	else if (engine != &gg_cpu_engine)
+		open_engine = engine;
 	GgThrowInterrupts(merge->caught);
 	if (merge->wanted)
 		GgGiveWay();
@@ -451,8 +464,7 @@ BuildGraph(Merge *merge)
 	callback->arg = merge->graph;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 
-	/* the device's context is the outer merge's to close */
-	if (merge->nodes >= LEAST_GPU_NODES && !merge->target->within)
+	if (merge->nodes >= (merge->target->sliced ? LEAST_OPEN_NODES : LEAST_GPU_NODES))
 		engine = GgAvailableEngine();
 	status = RunEngine(merge, engine);
 	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
@@ -468,6 +480,14 @@ BuildGraph(Merge *merge)
 			   merge->graph->pivot_adjacency + (Size) i * GG_PIVOT_DEGREE,
 			   sizeof(merge->pivots[i].neighbors));
 	}
+}
+
+void
+GgCloseMergeEngine(void)
+{
+	if (open_engine != NULL)
+		open_engine->release();
+	open_engine = NULL;
 }
 
 uint32

@@ -111,6 +111,7 @@ typedef enum GgMergeUrge
 {
 	GG_MERGE_DUE,				/* what the thresholds ask for */
 	GG_MERGE_IDLE,				/* nobody inserts: also what would be worth it only then */
+	GG_MERGE_QUIET,				/* likewise, and nobody has for a good while */
 	GG_MERGE_ALL				/* one segment of all that memory has room for */
 } GgMergeUrge;
 
@@ -160,6 +161,11 @@ extern uint32 GgMostMergedNodes(const GgMetaPageData *meta);
 extern void GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
 							const GgMergeChoice *choice, int threads, GgMergeReport report,
 							void *arg, GgMergeResult *result);
+
+/*
+ * A background worker keeps the device open from one merge to the next.  It closes it with this.
+ */
+extern void GgCloseMergeEngine(void);
 
 /* ---- maintain.c -------------------------------------------------------------------------- */
 

@@ -9,13 +9,14 @@
  * some five times in each tier.  Its vector is not (merge.c).
  *
  * Where nobody inserts any more, smaller shares are worth it, since every query walks every
- * segment.
+ * segment.  The longer it is quiet, the smaller.
  */
 #include "merge/merge.h"
 
 /* Smaller segments are merged into the next larger when they are so many parts of it. */
 #define DUE_SHARE			4
 #define IDLE_SHARE			32
+#define QUIET_SHARE			512
 
 /* A segment with so many parts of dead rows is built anew. */
 #define DEAD_SHARE			5
@@ -86,7 +87,11 @@ ListUnits(const GgMetaPageData *meta, bool seal, uint64 delta_rows, Unit *units)
 static int
 FirstUnit(const Unit *units, int n, GgMergeUrge urge)
 {
-	uint64		share = urge == GG_MERGE_IDLE ? IDLE_SHARE : DUE_SHARE;
+	static const uint64 shares[] = {
+		[GG_MERGE_DUE] = DUE_SHARE, [GG_MERGE_IDLE] = IDLE_SHARE,
+		[GG_MERGE_QUIET] = QUIET_SHARE, [GG_MERGE_ALL] = 0
+	};
+	uint64		share = shares[urge];
 	uint64		sum = 0;
 	int			first = n;
 
@@ -127,7 +132,8 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 	if (n - first == 1 && !units[first].dead)
 		first = n;
 
-	if (first == n && seal && (urge != GG_MERGE_IDLE || delta_rows >= GG_IDLE_SEAL_ROWS))
+	if (first == n && seal &&
+		(urge == GG_MERGE_DUE || urge == GG_MERGE_ALL || delta_rows >= GG_IDLE_SEAL_ROWS))
 	{
 		choice->delta = true;
 		return true;

@@ -24,9 +24,10 @@
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
-/* A worker looks so often whether more is due, and takes an index for idle after so long. */
-#define LOOK_MS				500
+/* A worker looks so often whether more is due, and takes an index for idle, or quiet, after this. */
+#define LOOK_MS				100
 #define IDLE_MS				10000
+#define QUIET_MS			30000
 
 pg_noreturn extern PGDLLEXPORT void GgMergeWorkerMain(Datum arg);
 
@@ -40,6 +41,7 @@ static bool connected = false;
 static void
 WorkerExit(int code, Datum arg)
 {
+	GgCloseMergeEngine();
 	if (my_index != InvalidOid)
 		GgEndJob(my_index, code != 0);
 	GgWorkerGone(connected ? InvalidOid : DatumGetObjectId(arg));
@@ -92,7 +94,14 @@ FindTarget(GgMergeTarget *target)
 	return found;
 }
 
-/* Merge what is due, then stay until the index is idle, and merge what is worth it then. */
+static void
+Maintain(GgMergeTarget *target, GgMergeUrge urge)
+{
+	(void) GgMaintain(target, urge, ReportMerge, NULL);
+	GgEndReport(my_index);
+}
+
+/* Merge what is due, then stay until the index is quiet, and merge what is worth it then. */
 static void
 ServeIndex(void)
 {
@@ -103,15 +112,14 @@ ServeIndex(void)
 	if (!FindTarget(&target))
 		return;
 	end = DeltaEnd(&target);
-	while (idle_ms < IDLE_MS)
+	while (idle_ms < QUIET_MS)
 	{
 		uint32		now;
 
 		if (GgWasAskedAgain(my_index))
-		{
-			(void) GgMaintain(&target, GG_MERGE_DUE, ReportMerge, NULL);
-			GgEndReport(my_index);
-		}
+			Maintain(&target, GG_MERGE_DUE);
+		if (idle_ms == IDLE_MS)
+			Maintain(&target, GG_MERGE_IDLE);
 		if (GgWaitingDatabase() != InvalidOid)
 			return;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_MS,
@@ -127,8 +135,7 @@ ServeIndex(void)
 		idle_ms = now == end ? idle_ms + LOOK_MS : 0;
 		end = now;
 	}
-	(void) GgMaintain(&target, GG_MERGE_IDLE, ReportMerge, NULL);
-	GgEndReport(my_index);
+	Maintain(&target, GG_MERGE_QUIET);
 }
 
 /* One index.  Its errors end neither the worker nor, where it is another by now, in the log. */
@@ -159,6 +166,7 @@ TryIndex(MemoryContext context)
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	MemoryContextReset(context);
+	GgCloseMergeEngine();
 	GgEndJob(my_index, failed);
 	my_index = InvalidOid;
 	pgstat_report_activity(STATE_IDLE, NULL);
