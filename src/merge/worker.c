@@ -24,7 +24,7 @@
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
-/* A worker looks so often whether more is due, and takes an index for idle, or quiet, after this. */
+/* A worker looks so often whether more is due; an index is idle, and quiet, after so long. */
 #define LOOK_MS				100
 #define IDLE_MS				10000
 #define QUIET_MS			30000
