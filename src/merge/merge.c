@@ -363,11 +363,14 @@ EngineCancelled(void *ctx)
 {
 	Merge	   *merge = ctx;
 	GgMergeTarget *target = merge->target;
+	uint32		holdoff = InterruptHoldoffCount;
 
 	if (GgServeInterrupts(&merge->caught))
 		return true;
 	if (!target->sliced)
 		return false;
+	/* nothing may end the process while the engine's threads run */
+	HOLD_INTERRUPTS();
 	PG_TRY();
 	{
 		/* which looks now and then only */
@@ -386,6 +389,7 @@ EngineCancelled(void *ctx)
 		merge->caught = true;
 	}
 	PG_END_TRY();
+	InterruptHoldoffCount = holdoff;
 	return merge->caught || merge->wanted;
 }
 

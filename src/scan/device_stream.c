@@ -152,7 +152,8 @@ GgAskDevice(GgScanOpaque *so)
 {
 	GgDeviceAnswer *device = &so->device;
 
-	if (FindDevice(so))
+	/* once more where the resident was replaced after it was looked up */
+	for (int attempt = 0; attempt < 3 && FindDevice(so); attempt++)
 	{
 		bool		delta = device->delta_pages > 0;
 		int			last = delta ? (int) device->ref.nsegments :
@@ -163,6 +164,8 @@ GgAskDevice(GgScanOpaque *so)
 
 		if (AskOnce(so, &query, &device->lists_in_slot))
 			return true;
+		if (so->reason != GG_REASON_NOT_RESIDENT)
+			break;
 	}
 	device->lists = 0;
 	device->delta_pages = 0;

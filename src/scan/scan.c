@@ -47,6 +47,9 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
+/* How often a scan starts with a newer directory, where a device has none that is so old. */
+#define DIRECTORY_ATTEMPTS	3
+
 /* ---- streams ----------------------------------------------------------- */
 
 static GgStream *
@@ -367,12 +370,16 @@ RefuseScan(IndexScanDesc scan)
 /*
  * The streams of all segments and of the delta, each with what the device answered, if it did.
  * The others are opened when the scan looks for their first node.
+ *
+ * A merge may have flipped the directory since it was copied, and the device have a later one only.
+ * Then the scan starts with that: its snapshot is older still.
  */
 static void
-StartStreams(GgScanOpaque *so)
+StartStreams(GgScanOpaque *so, int attempts)
 {
 	const GgMetaPageData *meta = so->meta;
 
+	so->nstreams = 0;
 	so->streams = palloc0((meta->nsegments + 2) * sizeof(GgStream));
 	for (int i = 0; i < meta->nsegments; i++)
 		if (meta->segments[i].nodes > 0 && meta->segments[i].dead < meta->segments[i].rows)
@@ -381,7 +388,16 @@ StartStreams(GgScanOpaque *so)
 		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
 
 	if (!GgAskDevice(so))
+	{
+		if (so->reason == GG_REASON_NOT_RESIDENT && attempts > 0 &&
+			GgHasNewGeneration(so->index, meta))
+		{
+			GgReadMeta(so->index, so->meta);
+			StartStreams(so, attempts - 1);
+			return;
+		}
 		GgFallBack(so->index, so->reason);
+	}
 	AddDelta(so, 0, so->device.delta_pages);
 	AddDelta(so, so->device.delta_pages, meta->delta_pages);
 	for (int i = 0; i < so->nstreams; i++)
@@ -416,7 +432,7 @@ StartScan(IndexScanDesc scan)
 	if (!(key->sk_flags & SK_ISNULL))
 		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
-	StartStreams(so);
+	StartStreams(so, DIRECTORY_ATTEMPTS);
 	so->started = true;
 }
 

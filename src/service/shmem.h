@@ -224,7 +224,7 @@ typedef struct GgResident
  * A version that was replaced answers queries until its last batch in flight has ended, and for
  * at least this long: a backend may have looked it up just before.
  */
-#define GG_REPLACED_MS		200
+#define GG_REPLACED_MS		20
 
 /*
  * One that was replaced ahead of a flip, until a query has seen the flip.  A flip that did not come
