@@ -15,7 +15,7 @@
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
-/* Pages by which the delta grows between two requests for a merge. */
+/* Pages by which the delta grows between two requests for a merge, at most. */
 #define ASK_PAGES			8
 
 static void
@@ -179,12 +179,12 @@ static void
 AskForMerge(Relation index, const GgMetaPageData *meta)
 {
 	GgOptions	options;
+	uint32		rows;
 
-	if (meta->delta_pages % ASK_PAGES != 0)
-		return;
 	GgGetOptions(index, &options);
-	if (options.seal_rows > 0 &&
-		GgDeltaSlots(meta) >= Min((uint32) options.seal_rows, GG_IDLE_SEAL_ROWS))
+	rows = Min((uint32) options.seal_rows, GG_IDLE_SEAL_ROWS);
+	if (rows > 0 && GgDeltaSlots(meta) >= rows &&
+		meta->delta_pages % Min(ASK_PAGES, rows / GgDeltaRowsPerPage(meta) + 1) == 0)
 		(void) GgRequestMerge(index);
 }
 

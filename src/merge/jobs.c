@@ -181,7 +181,10 @@ GgRequestMerge(Relation index)
 	Oid			relid = RelationGetRelid(index);
 	bool		start;
 
+	/* a worker sees neither temporary relations nor those of this transaction */
 	if (shared == NULL || merge_workers == 0 || RelationUsesLocalBuffers(index) ||
+		index->rd_createSubid != InvalidSubTransactionId ||
+		GgFirstLocatorSubid(index) != InvalidSubTransactionId ||
 		!PutJob(MyDatabaseId, relid, &start))
 		return false;
 	if (start && !StartWorker(MyDatabaseId))

@@ -723,6 +723,13 @@ ReplaceInputs(Merge *merge, GgMetaPageData *meta, uint64 xid)
 	GgForgetTaken(meta, merge->id);
 	for (int i = 0; i < merge->plan->ninputs; i++)
 		RemoveInput(merge, meta, &merge->plan->inputs[i], xid);
+	if (merge->nodes > 0 &&
+		(meta->nsegments >= GG_MAX_SEGMENTS || meta->npieces >= GG_MAX_PIECES))
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("gpugraph index would have more than %d segments or %d pieces",
+						GG_MAX_SEGMENTS, GG_MAX_PIECES),
+				 errhint("Increase maintenance_work_mem and call gpugraph_merge().")));
 	if (merge->nodes > 0)
 		AddMerged(merge, meta);
 	meta->generation++;

@@ -24,8 +24,9 @@
 /* Few dead rows are not worth it, however small the segment. */
 #define LEAST_DEAD			100
 
-/* Merge the smallest ones in any case where there are so many. */
+/* Merge the smallest ones in any case where there are so many, or so many pieces. */
 #define CROWDED_SEGMENTS	(GG_MAX_SEGMENTS - 8)
+#define CROWDED_PIECES		(GG_MAX_PIECES - 16)
 
 typedef struct Unit
 {
@@ -85,7 +86,7 @@ ListUnits(const GgMetaPageData *meta, bool seal, uint64 delta_rows, Unit *units)
 
 /* The first of the units to be merged, which are all from there on; n: none. */
 static int
-FirstUnit(const Unit *units, int n, GgMergeUrge urge)
+FirstUnit(const GgMetaPageData *meta, const Unit *units, int n, GgMergeUrge urge)
 {
 	static const uint64 shares[] = {
 		[GG_MERGE_DUE] = DUE_SHARE, [GG_MERGE_IDLE] = IDLE_SHARE,
@@ -103,7 +104,7 @@ FirstUnit(const Unit *units, int n, GgMergeUrge urge)
 			first = i;
 		sum += units[i].nodes;
 	}
-	if (n >= CROWDED_SEGMENTS)
+	if (n >= CROWDED_SEGMENTS || meta->npieces >= CROWDED_PIECES)
 		first = Min(first, n / 2);
 	return first;
 }
@@ -115,7 +116,7 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 	Unit		units[GG_MAX_SEGMENTS + 1];
 	bool		seal = SealIsDue(meta, seal_rows, delta_rows, urge);
 	int			n = ListUnits(meta, seal, delta_rows, units);
-	int			first = FirstUnit(units, n, urge);
+	int			first = FirstUnit(meta, units, n, urge);
 	uint64		sum = 0;
 	int			end = n;
 
