@@ -221,6 +221,7 @@ GgTakeJob(void)
 void
 GgReportJob(Oid index, GgMergePhase phase, uint64 rows)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	Job		   *job;
 
 	SpinLockAcquire(&shared->mutex);
@@ -228,7 +229,7 @@ GgReportJob(Oid index, GgMergePhase phase, uint64 rows)
 	if (job != NULL)
 	{
 		if (!job->merging)
-			job->since = GetCurrentTimestamp();
+			job->since = now;
 		job->merging = true;
 		job->phase = phase;
 		job->rows = rows;

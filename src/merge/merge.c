@@ -311,7 +311,7 @@ CollectNodes(Merge *merge)
 
 /* ---- rows -------------------------------------------------------------------------------- */
 
-/* Call a function for each row that is alive, with the node that it has in the merged segment. */
+/* Run body for each row that is alive, with the node that it has in the merged segment. */
 #define FOREACH_ROW(merge, row, node, body) \
 	for (int i_ = 0; i_ < (merge)->plan->ninputs; i_++) \
 	{ \
@@ -621,15 +621,6 @@ UpdateTids(Merge *merge, const GgNewArray *array)
 
 /* ---- the flip ---------------------------------------------------------------------------- */
 
-static const GgSegment *
-FindSegment(const GgMetaPageData *meta, uint32 id)
-{
-	for (int i = 0; i < meta->nsegments; i++)
-		if (meta->segments[i].id == id)
-			return &meta->segments[i];
-	return NULL;
-}
-
 /* Take an input out of the directory.  Pieces that stay are given to the merged segment after. */
 static void
 RemoveInput(Merge *merge, GgMetaPageData *meta, const GgMergeInput *input, uint64 xid)
@@ -740,7 +731,7 @@ CheckInputs(Merge *merge, const GgMetaPageData *meta)
 {
 	for (int i = 0; i < merge->plan->ninputs; i++)
 		if (!merge->plan->inputs[i].delta &&
-			FindSegment(meta, merge->plan->inputs[i].segment.id) == NULL)
+			GgFindSegment(meta, merge->plan->inputs[i].segment.id) == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("a segment was given back during a merge")));
@@ -863,7 +854,7 @@ PlanMerge(Merge *merge, const GgMergeChoice *choice)
 {
 	merge->plan = palloc0(sizeof(GgMergePlan));
 	for (int i = 0; i < choice->nsegments; i++)
-		GgAddInput(merge->plan, merge->meta, FindSegment(merge->meta, choice->segments[i]));
+		GgAddInput(merge->plan, merge->meta, GgFindSegment(merge->meta, choice->segments[i]));
 	if (choice->delta)
 		GgAddDelta(merge->plan, merge->meta, choice->delta_rows);
 	merge->tids = MemoryContextAllocHuge(CurrentMemoryContext,

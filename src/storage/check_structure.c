@@ -169,15 +169,6 @@ CompareExtents(const void *a, const void *b)
 	return left->start < right->start ? -1 : left->start > right->start;
 }
 
-static const GgSegment *
-FindSegment(const GgMetaPageData *meta, uint32 id)
-{
-	for (int i = 0; i < meta->nsegments; i++)
-		if (meta->segments[i].id == id)
-			return &meta->segments[i];
-	return NULL;
-}
-
 static const GgPiece *
 FindPiece(const GgMetaPageData *meta, uint32 id)
 {
@@ -199,7 +190,7 @@ HasOwner(const GgMetaPageData *meta, const GgExtent *extent)
 		case GG_KIND_TIDS:
 		case GG_KIND_PIVOTS:
 		case GG_KIND_OFFSETS:
-			return FindSegment(meta, extent->segment) != NULL;
+			return GgFindSegment(meta, extent->segment) != NULL;
 		case GG_KIND_TAKEN:
 			return extent->segment < meta->next_id;
 		default:
@@ -217,7 +208,7 @@ CheckOwners(GgCheck *check)
 	{
 		const GgSegment *segment = &meta->segments[i];
 
-		if (segment->id >= meta->next_id || FindSegment(meta, segment->id) != segment)
+		if (segment->id >= meta->next_id || GgFindSegment(meta, segment->id) != segment)
 			GgReportCorruption(check->index, GG_META_BLKNO,
 							   "the directory has segment %u twice, or too early", segment->id);
 	}
@@ -226,7 +217,7 @@ CheckOwners(GgCheck *check)
 		const GgPiece *piece = &meta->pieces[i];
 
 		if (piece->id >= meta->next_id || FindPiece(meta, piece->id) != piece ||
-			FindSegment(meta, piece->segment) == NULL)
+			GgFindSegment(meta, piece->segment) == NULL)
 			GgReportCorruption(check->index, GG_META_BLKNO,
 							   "the directory has piece %u twice, too early, or for segment %u, "
 							   "which is not there", piece->id, piece->segment);

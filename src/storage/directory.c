@@ -458,6 +458,15 @@ GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 
 /* ---- arrays ------------------------------------------------------------------------------ */
 
+const GgSegment *
+GgFindSegment(const GgMetaPageData *meta, uint32 id)
+{
+	for (int i = 0; i < meta->nsegments; i++)
+		if (meta->segments[i].id == id)
+			return &meta->segments[i];
+	return NULL;
+}
+
 void
 GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind, GgArray *array)
 {

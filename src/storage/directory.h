@@ -27,6 +27,9 @@ extern BlockNumber GgDeltaTail(Buffer metabuf);
 /* ereport(ERROR) when segments, pieces, delta and extents contradict each other. */
 extern void GgCheckDirectory(Relation index, const GgMetaPageData *meta);
 
+/* The segment of that id; NULL: there is none. */
+extern const GgSegment *GgFindSegment(const GgMetaPageData *meta, uint32 id);
+
 /* Find an array in the directory; vectors by the id of their piece.  Allocates. */
 extern void GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind, GgArray *array);
 
