@@ -241,6 +241,66 @@ typedef enum gg_part
 	GG_PART_PIVOTS = 2
 } gg_part;
 
+/* ---- filters ------------------------------------------------------------- */
+
+/*
+ * Which rows of a list may be returned.  A row has a head of 8 bytes, as a segment's array of TIDs
+
+
+ * The words of a list are kept word by word: word w of all rows, then word w + 1 of all rows.
+ *
+ * A node matches when one of its rows does.  A row matches when its TID is valid, and is one of
+ * tids unless that is NULL, and every condition holds.
+ */
+#define GG_MAX_CONDITIONS		16
+#define GG_MAX_FILTER_VALUES	1024
+#define GG_MAX_FILTER_WORDS		32
+#define GG_MASK_WORDS			4	/* words of a column that is compared with masks */
+
+typedef enum gg_condition_kind
+{
+	GG_CONDITION_RANGE = 1,		/* values[0] <= word <= values[1]; signed, as all words are */
+	GG_CONDITION_IN,			/* the word is one of values, which ascend */
+	/* for one mask at least, of GG_MASK_WORDS values each: the words have all of its bits */
+	GG_CONDITION_MASK,
+	GG_CONDITION_NULL,
+	GG_CONDITION_NOT_NULL		/* all kinds but GG_CONDITION_NULL imply it */
+} gg_condition_kind;
+
+typedef struct gg_condition
+{
+	uint16_t	kind;			/* gg_condition_kind */
+	uint16_t	column;			/* its bit in a row's head */
+	uint32_t	word;			/* the column's first word */
+	uint32_t	first_value;	/* in gg_filter.values */
+	uint32_t	nvalues;
+} gg_condition;
+
+typedef struct gg_filter
+{
+	uint32_t	nconditions;
+	uint32_t	nvalues;
+	gg_condition conditions[GG_MAX_CONDITIONS];
+	int64_t		values[GG_MAX_FILTER_VALUES];
+	const uint64_t *tids;		/* gg_tid_key()s, ascending and distinct; NULL: any TID */
+	uint32_t	ntids;
+} gg_filter;
+
+/* A TID as a number: block << 16 | line pointer, which is 0 when the TID is invalid. */
+static inline uint64_t
+gg_tid_key(uint64_t head)
+{
+	return (head & 0xFFFF) << 32 | (head >> 16 & 0xFFFF) << 16 | (head >> 32 & 0xFFFF);
+}
+
+/*
+ * Which of n rows match: *bits gets bit i % 64 of word i / 64, of ceil(n / 64) words.  heads: n row
+ * heads.  words[w]: word w of the n rows; only those that conditions name are looked at, and words
+ * may be NULL without conditions on values.  Returns the number of rows that match.
+ */
+extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
+							   const int64_t *const *words, uint32_t n, uint64_t *bits);
+
 /* ---- serving ------------------------------------------------------------- */
 
 /*

@@ -13,6 +13,7 @@
  *	build.c			the chain of them, and the memory it needs
  *	distance.c		one row, one query
  *	walk.c			best-first search
+ *	filter.c		which rows match a filter
  *	index.c			rows and graph in memory, searched
  *	serve.c			indexes filled piece by piece, searches for many callers
  *	serve_check.h	rules of slots and batches, shared with the CUDA engine
