@@ -245,9 +245,9 @@ typedef enum gg_part
 
 /*
  * Which rows of a list may be returned.  A row has a head of 8 bytes, as a segment's array of TIDs
-
-
- * The words of a list are kept word by word: word w of all rows, then word w + 1 of all rows.
+ * and the delta have it: 6 bytes TID, then 16 bits of which bit c says that filter column c is
+ * NULL.  Beside it a row has up to GG_MAX_FILTER_WORDS words of 64 bits, the values of its filter
+ * columns.  The words of a list are kept word by word: word w of all rows, then word w + 1 of all.
  *
  * A node matches when one of its rows does.  A row matches when its TID is valid, and is one of
  * tids unless that is NULL, and every condition holds.

@@ -1,0 +1,231 @@
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION gpugraph" to load this file. \quit
+
+CREATE FUNCTION gpugraph_handler(internal) RETURNS index_am_handler
+	AS 'MODULE_PATHNAME' LANGUAGE C;
+
+CREATE ACCESS METHOD gpugraph TYPE INDEX HANDLER gpugraph_handler;
+
+COMMENT ON ACCESS METHOD gpugraph
+	IS 'gpugraph index access method: CAGRA graphs for nearest neighbors';
+
+-- support function 1 of each operator class: metric and element type
+
+CREATE FUNCTION gpugraph_vector_l2_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION gpugraph_vector_ip_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION gpugraph_vector_cosine_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION gpugraph_vector_l1_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION gpugraph_halfvec_l2_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION gpugraph_halfvec_ip_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION gpugraph_halfvec_cosine_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION gpugraph_halfvec_l1_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+-- operator classes, named as pgvector names them
+
+CREATE OPERATOR CLASS vector_l2_ops
+	DEFAULT FOR TYPE vector USING gpugraph AS
+	OPERATOR 1 <-> (vector, vector) FOR ORDER BY float_ops,
+	FUNCTION 1 gpugraph_vector_l2_support(internal);
+
+CREATE OPERATOR CLASS vector_ip_ops
+	FOR TYPE vector USING gpugraph AS
+	OPERATOR 1 <#> (vector, vector) FOR ORDER BY float_ops,
+	FUNCTION 1 gpugraph_vector_ip_support(internal);
+
+CREATE OPERATOR CLASS vector_cosine_ops
+	FOR TYPE vector USING gpugraph AS
+	OPERATOR 1 <=> (vector, vector) FOR ORDER BY float_ops,
+	FUNCTION 1 gpugraph_vector_cosine_support(internal);
+
+CREATE OPERATOR CLASS vector_l1_ops
+	FOR TYPE vector USING gpugraph AS
+	OPERATOR 1 <+> (vector, vector) FOR ORDER BY float_ops,
+	FUNCTION 1 gpugraph_vector_l1_support(internal);
+
+CREATE OPERATOR CLASS halfvec_l2_ops
+	FOR TYPE halfvec USING gpugraph AS
+	OPERATOR 1 <-> (halfvec, halfvec) FOR ORDER BY float_ops,
+	FUNCTION 1 gpugraph_halfvec_l2_support(internal);
+
+CREATE OPERATOR CLASS halfvec_ip_ops
+	FOR TYPE halfvec USING gpugraph AS
+	OPERATOR 1 <#> (halfvec, halfvec) FOR ORDER BY float_ops,
+	FUNCTION 1 gpugraph_halfvec_ip_support(internal);
+
+CREATE OPERATOR CLASS halfvec_cosine_ops
+	FOR TYPE halfvec USING gpugraph AS
+	OPERATOR 1 <=> (halfvec, halfvec) FOR ORDER BY float_ops,
+	FUNCTION 1 gpugraph_halfvec_cosine_support(internal);
+
+CREATE OPERATOR CLASS halfvec_l1_ops
+	FOR TYPE halfvec USING gpugraph AS
+	OPERATOR 1 <+> (halfvec, halfvec) FOR ORDER BY float_ops,
+	FUNCTION 1 gpugraph_halfvec_l1_support(internal);
+
+-- what an index holds
+
+CREATE FUNCTION gpugraph_index_info(index regclass,
+	OUT version int, OUT dimensions int, OUT metric text, OUT element text,
+	OUT algorithm text, OUT engine text, OUT nodes bigint, OUT rows bigint,
+	OUT segments int, OUT pivots bigint, OUT delta_rows bigint, OUT dead_rows bigint,
+	OUT graph_degree int, OUT intermediate_graph_degree int, OUT seed int,
+	OUT generation bigint, OUT vectors_bytes bigint, OUT adjacency_bytes bigint,
+	OUT tids_bytes bigint, OUT pivots_bytes bigint, OUT delta_bytes bigint,
+	OUT free_bytes bigint, OUT total_bytes bigint, OUT total_seconds float4,
+	OUT scan_seconds float4, OUT copy_seconds float4, OUT knn_seconds float4,
+	OUT optimize_seconds float4, OUT write_seconds float4, OUT wal_seconds float4)
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpugraph_index_info(regclass)
+	IS 'what a gpugraph index holds, and how its build spent its time';
+
+CREATE FUNCTION gpugraph_check(index regclass, heap_check boolean DEFAULT false) RETURNS void
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_check(regclass, boolean)
+	IS 'verify a gpugraph index page by page; with heap_check also against its table';
+
+-- the GPU service
+
+CREATE FUNCTION gpugraph_prewarm(index regclass) RETURNS bigint
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_prewarm(regclass)
+	IS 'bring a gpugraph index onto a device, or into shared buffers without one; its bytes there';
+
+CREATE FUNCTION gpugraph_evict(index regclass) RETURNS boolean
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_evict(regclass)
+	IS 'remove a gpugraph index from the devices; true when it was on one';
+
+CREATE FUNCTION gpugraph_stat_reset() RETURNS void
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_stat_reset()
+	IS 'zero the counters of gpugraph_stat_device and gpugraph_stat_index';
+
+REVOKE ALL ON FUNCTION gpugraph_stat_reset() FROM PUBLIC;
+
+CREATE FUNCTION gpugraph_stat_get_device(
+	OUT device int, OUT name text, OUT state text, OUT pid int, OUT total_bytes bigint,
+	OUT limit_bytes bigint, OUT resident_bytes bigint, OUT resident_indexes int, OUT queries bigint,
+	OUT batches bigint, OUT batch_sizes bigint[], OUT queue_p50_us bigint, OUT queue_p95_us bigint,
+	OUT queue_p99_us bigint, OUT kernel_p50_us bigint, OUT kernel_p95_us bigint,
+	OUT kernel_p99_us bigint, OUT queue_us bigint[], OUT kernel_us bigint[], OUT abandoned bigint,
+	OUT failed bigint, OUT loads bigint, OUT refreshes bigint, OUT failed_loads bigint,
+	OUT evictions bigint, OUT restarts bigint, OUT started timestamptz, OUT last_error text,
+	OUT last_error_at timestamptz, OUT stats_reset timestamptz) RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+REVOKE ALL ON FUNCTION gpugraph_stat_get_device() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION gpugraph_stat_get_device() TO pg_monitor;
+
+CREATE VIEW gpugraph_stat_device AS SELECT * FROM gpugraph_stat_get_device();
+
+COMMENT ON VIEW gpugraph_stat_device
+	IS 'the devices of the GPU service: memory, queries, batches, times, loads, failures';
+
+REVOKE ALL ON gpugraph_stat_device FROM PUBLIC;
+GRANT SELECT ON gpugraph_stat_device TO pg_monitor;
+
+CREATE FUNCTION gpugraph_stat_get_index(
+	OUT datid oid, OUT relid oid, OUT device int, OUT state text, OUT bytes bigint,
+	OUT generation bigint, OUT segments int, OUT delta_pages bigint, OUT loaded_at timestamptz,
+	OUT load_seconds float8, OUT refreshes bigint, OUT refreshed_at timestamptz,
+	OUT refresh_seconds float8, OUT queries_gpu bigint, OUT queries_cpu bigint,
+	OUT cpu_setting bigint, OUT cpu_no_service bigint, OUT cpu_not_resident bigint,
+	OUT cpu_loading bigint, OUT cpu_memory bigint, OUT cpu_busy bigint, OUT cpu_failed bigint,
+	OUT cpu_too_large bigint, OUT cpu_local bigint, OUT cpu_small bigint, OUT rows_returned bigint,
+	OUT last_error text, OUT last_error_at timestamptz)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+REVOKE ALL ON FUNCTION gpugraph_stat_get_index() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION gpugraph_stat_get_index() TO pg_monitor;
+
+CREATE VIEW gpugraph_stat_index AS
+	SELECT s.datid, d.datname, s.relid,
+		CASE WHEN d.datname = current_database() THEN s.relid::regclass END AS index,
+		s.device, s.state, s.bytes, s.generation, s.segments, s.delta_pages, s.loaded_at,
+		s.load_seconds, s.refreshes, s.refreshed_at, s.refresh_seconds, s.queries_gpu,
+		s.queries_cpu, s.cpu_setting, s.cpu_no_service, s.cpu_not_resident, s.cpu_loading,
+		s.cpu_memory, s.cpu_busy, s.cpu_failed, s.cpu_too_large, s.cpu_local, s.cpu_small,
+		s.rows_returned, s.last_error, s.last_error_at
+	FROM gpugraph_stat_get_index() s LEFT JOIN pg_catalog.pg_database d ON d.oid = s.datid;
+
+COMMENT ON VIEW gpugraph_stat_index
+	IS 'gpugraph indexes: whether and how they are on a device, and who answered their queries';
+
+REVOKE ALL ON gpugraph_stat_index FROM PUBLIC;
+GRANT SELECT ON gpugraph_stat_index TO pg_monitor;
+
+-- every index: what it holds, who answers its queries, what should be done
+
+CREATE FUNCTION gpugraph_get_index(index oid, valid boolean,
+	OUT bytes bigint, OUT rows bigint, OUT delta_rows bigint, OUT delta_share float8,
+	OUT dead_rows bigint, OUT segments int, OUT storage text, OUT device int, OUT state text,
+	OUT queries_gpu bigint, OUT queries_cpu bigint, OUT hint text)
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_get_index(oid, boolean)
+	IS 'a row of gpugraph_indexes; NULL where it would have to wait for a lock';
+
+CREATE VIEW gpugraph_indexes AS
+	SELECT n.nspname AS schemaname, t.relname AS tablename, c.relname AS indexname,
+		c.oid AS relid, x.indisvalid AS valid, i.*
+	FROM pg_catalog.pg_class c
+	JOIN pg_catalog.pg_am a ON a.oid = c.relam AND a.amname = 'gpugraph'
+	JOIN pg_catalog.pg_index x ON x.indexrelid = c.oid
+	JOIN pg_catalog.pg_class t ON t.oid = x.indrelid
+	JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+	CROSS JOIN LATERAL gpugraph_get_index(c.oid, x.indisvalid) i
+	WHERE c.relkind = 'i';
+
+COMMENT ON VIEW gpugraph_indexes
+	IS 'gpugraph indexes: size, contents, who answers their queries, what should be done';
+
+GRANT SELECT ON gpugraph_indexes TO PUBLIC;
+
+-- merges of segments
+
+CREATE FUNCTION gpugraph_merge(index regclass) RETURNS boolean
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_merge(regclass)
+	IS 'merge what was inserted, and all segments, into one; false while another process does';
+
+CREATE FUNCTION gpugraph_stat_get_merge(
+	OUT pid int, OUT datid oid, OUT relid oid, OUT phase text, OUT rows bigint,
+	OUT started timestamptz) RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+REVOKE ALL ON FUNCTION gpugraph_stat_get_merge() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION gpugraph_stat_get_merge() TO pg_monitor;
+
+CREATE VIEW gpugraph_stat_merge AS
+	SELECT s.pid, s.datid, d.datname, s.relid,
+		CASE WHEN d.datname = current_database() THEN s.relid::regclass END AS index,
+		s.phase, s.rows, s.started
+	FROM gpugraph_stat_get_merge() s LEFT JOIN pg_catalog.pg_database d ON d.oid = s.datid;
+
+COMMENT ON VIEW gpugraph_stat_merge
+	IS 'gpugraph indexes that background workers merge, or are asked to';
+
+REVOKE ALL ON gpugraph_stat_merge FROM PUBLIC;
+GRANT SELECT ON gpugraph_stat_merge TO pg_monitor;
