@@ -289,8 +289,10 @@ gg_cuda_device_info(int device, gg_device_info *info)
 	cudaError_t error;
 
 	memset(info, 0, sizeof(*info));
-	GG_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
 	GG_CUDA_TRY(cudaGetDevice(&before));
+	if (device == GG_DEVICE_IN_USE)
+		device = before;
+	GG_CUDA_TRY(cudaGetDeviceProperties(&properties, device));
 	GG_CUDA_TRY(cudaSetDevice(device));
 	error = cudaMemGetInfo(&available, &total);
 	if (before != device)

@@ -354,6 +354,8 @@ typedef struct gg_serve_batch
 	uint32_t	tickets[GG_SERVE_MAX_BATCH];
 } gg_serve_batch;
 
+#define GG_DEVICE_IN_USE	(-1)
+
 typedef struct gg_device_info
 {
 	char		name[64];
@@ -458,7 +460,10 @@ typedef struct gg_engine
 
 	/* ---- devices ---- */
 
-	/* How many devices there are; and what device number 0 .. count - 1 is called and holds. */
+	/*
+	 * How many devices there are; and what device number 0 .. count - 1 is called and holds.
+	 * GG_DEVICE_IN_USE: the one that the calling thread uses, after probe() the one that builds.
+	 */
 	gg_status	(*device_count) (int *count);
 	gg_status	(*device_info) (int device, gg_device_info *info);
 

@@ -116,4 +116,11 @@ extern void GgCheckInterrupts(void);
 extern void GgBlockSignals(sigset_t *before);
 extern void GgRestoreSignals(const sigset_t *before);
 
+/*
+ * Make the context of the device that the engine builds on, under such a mask.  The engine's own
+ * calls cannot have it: they run for minutes, and their callback waits for signals.  Where that
+ * fails, the next call of the engine says why.
+ */
+extern void GgOpenDevice(const gg_engine *engine);
+
 #endif							/* GG_BASE_H */

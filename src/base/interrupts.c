@@ -120,3 +120,14 @@ GgRestoreSignals(const sigset_t *before)
 {
 	pthread_sigmask(SIG_SETMASK, before, NULL);
 }
+
+void
+GgOpenDevice(const gg_engine *engine)
+{
+	gg_device_info info;
+	sigset_t	before;
+
+	GgBlockSignals(&before);
+	(void) engine->device_info(GG_DEVICE_IN_USE, &info);
+	GgRestoreSignals(&before);
+}

@@ -108,21 +108,6 @@ AtReset(MemoryContext context, MemoryContextCallbackFunction func, void *arg)
 
 /* ---- the graph --------------------------------------------------------- */
 
-/*
- * Make the device's context, under a mask that the engine's own calls cannot have: they run for
- * minutes, and their callback waits for signals.  Where that fails, the engine says why.
- */
-static void
-OpenDevice(GgBuild *build)
-{
-	gg_device_info info;
-	sigset_t	before;
-
-	GgBlockSignals(&before);
-	(void) build->plan.engine->device_info(0, &info);
-	GgRestoreSignals(&before);
-}
-
 /* Build the graph by plan.engine: over the rows of the area, or over those on the device. */
 static gg_status
 RunEngine(GgBuild *build, bool on_device, gg_build_stats *stats)
@@ -142,7 +127,7 @@ RunEngine(GgBuild *build, bool on_device, gg_build_stats *stats)
 										   &plan->control, build->graph, stats);
 	else
 	{
-		OpenDevice(build);
+		GgOpenDevice(plan->engine);
 		status = plan->engine->build(&data, &plan->params, &plan->control, build->graph, stats);
 	}
 	GgThrowInterrupts(build->caught);

@@ -430,15 +430,10 @@ RunEngine(Merge *merge, const gg_engine *engine)
 	};
 	gg_control	control = {EngineCancelled, EngineProgress, merge, merge->threads};
 	gg_build_params params;
-	gg_device_info info;
-	sigset_t	before;
 	gg_status	status;
 
 	FillParams(merge->meta, &params);
-	/* make the device's context under a mask that the engine's own calls cannot have */
-	GgBlockSignals(&before);
-	(void) engine->device_info(0, &info);
-	GgRestoreSignals(&before);
+	GgOpenDevice(engine);
 	if (merge->target->sliced)
 		StartTransactionCommand();
 	merge->engine = engine;
