@@ -22,15 +22,21 @@
 /* Indexes that wait, are merged, or failed not long ago. */
 #define MAX_JOBS			64
 
+/* gpugraph.merge_workers at most */
+#define MAX_WORKERS			16
+
 /* An index whose merge failed is left alone for so long. */
 #define RETRY_MS			60000
+
+/* A worker that has not begun so long after it was asked for could not be forked. */
+#define START_MS			60000
 
 typedef enum JobState
 {
 	JOB_FREE,
 	JOB_WAITING,
 	JOB_RUNNING,
-	JOB_FAILED					/* until retry */
+	JOB_FAILED					/* until retry; then as good as free */
 } JobState;
 
 typedef struct Job
@@ -40,6 +46,8 @@ typedef struct Job
 	Oid			index;
 	bool		again;			/* asked for since the worker looked */
 	TimestampTz retry;
+	uint64		turn;			/* WAITING: those that wait longer have less */
+	GgJobWatch	watch;
 
 	/* for the view */
 	int			pid;
@@ -49,15 +57,25 @@ typedef struct Job
 	TimestampTz since;			/* when the merge began */
 } Job;
 
+/* A place for a worker that is at work, or is being started. */
+typedef struct Place
+{
+	bool		taken;
+	int			pid;			/* 0: being started */
+	TimestampTz since;			/* when it was asked for */
+} Place;
+
 typedef struct MergeShared
 {
 	slock_t		mutex;
-	int			workers;		/* at work, or being started */
+	Place		places[MAX_WORKERS];
+	uint64		turns;
 	bool		told;			/* that no worker could be started */
 	Job			jobs[MAX_JOBS];
 } MergeShared;
 
 static MergeShared *shared = NULL;
+static int	my_place = -1;
 static int	merge_workers = 1;
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
@@ -78,30 +96,67 @@ FindJob(Oid database, Oid index)
 	return NULL;
 }
 
-/* A place for a new job: a free one, or that of a failure.  The mutex is held. */
+/* Room for a new job: a free one, or that of a failure.  The mutex is held. */
 static Job *
-FindPlace(void)
+FindRoom(void)
 {
-	Job		   *place = NULL;
+	Job		   *room = NULL;
 
 	for (int i = 0; i < MAX_JOBS; i++)
 	{
 		if (shared->jobs[i].state == JOB_FREE)
 			return &shared->jobs[i];
 		if (shared->jobs[i].state == JOB_FAILED)
-			place = &shared->jobs[i];
+			room = &shared->jobs[i];
 	}
-	return place;
+	return room;
 }
 
-/* Put the index on the list.  False: there is no room.  *start: a worker is to be started. */
+/* The mutex is held. */
+static void
+AddTurn(Job *job)
+{
+	job->state = JOB_WAITING;
+	job->turn = ++shared->turns;
+	job->pid = 0;
+	job->merging = false;
+}
+
+/* Take a place for one more worker; -1: there are as many as may be.  The mutex is held. */
+static int
+TakePlace(TimestampTz now)
+{
+	int			taken = 0;
+	int			free = -1;
+
+	for (int i = 0; i < MAX_WORKERS; i++)
+	{
+		Place	   *place = &shared->places[i];
+
+		if (place->taken && place->pid == 0 &&
+			now > TimestampTzPlusMilliseconds(place->since, START_MS))
+			place->taken = false;
+		if (place->taken)
+			taken++;
+		else
+			free = i;
+	}
+	if (taken >= merge_workers || free < 0)
+		return -1;
+	shared->places[free].taken = true;
+	shared->places[free].pid = 0;
+	shared->places[free].since = now;
+	return free;
+}
+
+/* Put the index on the list.  False: no room.  *place: of a worker to be started, or -1. */
 static bool
-PutJob(Oid database, Oid index, bool *start)
+PutJob(Oid database, Oid index, int *place)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	Job		   *job;
 
-	*start = false;
+	*place = -1;
 	SpinLockAcquire(&shared->mutex);
 	job = FindJob(database, index);
 	if (job != NULL && job->state == JOB_RUNNING)
@@ -109,27 +164,24 @@ PutJob(Oid database, Oid index, bool *start)
 	else if (job == NULL || (job->state == JOB_FAILED && job->retry <= now))
 	{
 		if (job == NULL)
-			job = FindPlace();
+			job = FindRoom();
 		if (job != NULL)
 		{
 			memset(job, 0, sizeof(*job));
-			job->state = JOB_WAITING;
 			job->database = database;
 			job->index = index;
+			AddTurn(job);
 		}
 	}
-	if (job != NULL && job->state == JOB_WAITING && shared->workers < merge_workers)
-	{
-		shared->workers++;
-		*start = true;
-	}
+	if (job != NULL && job->state == JOB_WAITING)
+		*place = TakePlace(now);
 	SpinLockRelease(&shared->mutex);
 	return job != NULL;
 }
 
-/* Start a worker that was counted already.  False: there is no place for one. */
+/* Start a worker that has its place.  False: the server has no room for one. */
 static bool
-StartWorker(Oid database)
+StartWorker(Oid database, int place)
 {
 	BackgroundWorker worker;
 	bool		tell;
@@ -143,11 +195,12 @@ StartWorker(Oid database)
 	strlcpy(worker.bgw_library_name, "gpugraph", sizeof(worker.bgw_library_name));
 	strlcpy(worker.bgw_function_name, "GgMergeWorkerMain", sizeof(worker.bgw_function_name));
 	worker.bgw_main_arg = ObjectIdGetDatum(database);
+	memcpy(worker.bgw_extra, &place, sizeof(place));
 	if (RegisterDynamicBackgroundWorker(&worker, NULL))
 		return true;
 
 	SpinLockAcquire(&shared->mutex);
-	shared->workers--;
+	shared->places[place].taken = false;
 	tell = !shared->told;
 	shared->told = true;
 	SpinLockRelease(&shared->mutex);
@@ -179,15 +232,15 @@ bool
 GgRequestMerge(Relation index)
 {
 	Oid			relid = RelationGetRelid(index);
-	bool		start;
+	int			place;
 
 	/* a worker sees neither temporary relations nor those of this transaction */
 	if (shared == NULL || merge_workers == 0 || RelationUsesLocalBuffers(index) ||
 		index->rd_createSubid != InvalidSubTransactionId ||
 		GgFirstLocatorSubid(index) != InvalidSubTransactionId ||
-		!PutJob(MyDatabaseId, relid, &start))
+		!PutJob(MyDatabaseId, relid, &place))
 		return false;
-	if (start && !StartWorker(MyDatabaseId))
+	if (place >= 0 && !StartWorker(MyDatabaseId, place))
 	{
 		GgEndJob(relid, false);
 		return false;
@@ -197,25 +250,71 @@ GgRequestMerge(Relation index)
 
 /* ---- for the worker ---------------------------------------------------------------------- */
 
-Oid
-GgTakeJob(void)
+bool
+GgTakeWorkerPlace(void)
 {
-	Oid			index = InvalidOid;
+	int			place;
 
+	memcpy(&place, MyBgworkerEntry->bgw_extra, sizeof(place));
 	SpinLockAcquire(&shared->mutex);
-	for (int i = 0; i < MAX_JOBS && index == InvalidOid; i++)
+	if (shared->places[place].taken && shared->places[place].pid == 0)
+	{
+		shared->places[place].pid = MyProcPid;
+		my_place = place;
+	}
+	SpinLockRelease(&shared->mutex);
+	return my_place >= 0;
+}
+
+/* The job that waits longest, or NULL.  The mutex is held. */
+static Job *
+NextJob(void)
+{
+	Job		   *next = NULL;
+
+	for (int i = 0; i < MAX_JOBS; i++)
 	{
 		Job		   *job = &shared->jobs[i];
 
-		if (job->state != JOB_WAITING || job->database != MyDatabaseId)
-			continue;
+		if (job->state == JOB_WAITING && (next == NULL || job->turn < next->turn))
+			next = job;
+	}
+	return next;
+}
+
+Oid
+GgTakeJob(GgJobWatch *watch)
+{
+	Oid			index = InvalidOid;
+	Job		   *job;
+
+	SpinLockAcquire(&shared->mutex);
+	job = NextJob();
+	if (job != NULL && job->database == MyDatabaseId)
+	{
 		job->state = JOB_RUNNING;
 		job->again = true;
 		job->pid = MyProcPid;
 		index = job->index;
+		*watch = job->watch;
 	}
 	SpinLockRelease(&shared->mutex);
 	return index;
+}
+
+void
+GgYieldJob(Oid index, const GgJobWatch *watch)
+{
+	Job		   *job;
+
+	SpinLockAcquire(&shared->mutex);
+	job = FindJob(MyDatabaseId, index);
+	if (job != NULL)
+	{
+		job->watch = *watch;
+		AddTurn(job);
+	}
+	SpinLockRelease(&shared->mutex);
 }
 
 void
@@ -264,43 +363,39 @@ GgWasAskedAgain(Oid index)
 	return again;
 }
 
-/* The mutex is held. */
-static Oid
-WaitingDatabase(void)
+bool
+GgOthersWait(void)
 {
-	for (int i = 0; i < MAX_JOBS; i++)
-		if (shared->jobs[i].state == JOB_WAITING)
-			return shared->jobs[i].database;
-	return InvalidOid;
-}
-
-Oid
-GgWaitingDatabase(void)
-{
-	Oid			database;
+	bool		others;
 
 	SpinLockAcquire(&shared->mutex);
-	database = WaitingDatabase();
+	others = NextJob() != NULL;
 	SpinLockRelease(&shared->mutex);
-	return database;
+	return others;
 }
 
 void
 GgWorkerGone(Oid closed)
 {
-	Oid			database;
+	TimestampTz now = GetCurrentTimestamp();
+	Place	   *place = &shared->places[my_place];
+	Oid			database = InvalidOid;
+	Job		   *next;
 
 	SpinLockAcquire(&shared->mutex);
 	for (int i = 0; i < MAX_JOBS; i++)
 		if (shared->jobs[i].state == JOB_WAITING && shared->jobs[i].database == closed)
 			shared->jobs[i].state = JOB_FREE;
-	database = WaitingDatabase();
+	next = NextJob();
+	if (next != NULL)
+		database = next->database;
 	/* in one step: who asks later finds that a worker is to be started, or that there is one */
-	if (database == InvalidOid)
-		shared->workers--;
+	place->taken = next != NULL;
+	place->pid = 0;
+	place->since = now;
 	SpinLockRelease(&shared->mutex);
 	if (database != InvalidOid)
-		(void) StartWorker(database);
+		(void) StartWorker(database, my_place);
 }
 
 bool
@@ -324,6 +419,7 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 		[GG_MERGE_WRITE] = "writing pages"
 	};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	TimestampTz now = GetCurrentTimestamp();
 	Job			jobs[MAX_JOBS];
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -341,7 +437,7 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 		Datum		values[STAT_COLUMNS];
 		bool		nulls[STAT_COLUMNS] = {0};
 
-		if (job->state == JOB_FREE)
+		if (job->state == JOB_FREE || (job->state == JOB_FAILED && job->retry <= now))
 			continue;
 		if (job->state == JOB_WAITING)
 			phase = "waiting for a worker";
@@ -394,7 +490,7 @@ GgInitMerges(void)
 							"Sets how many background workers may merge segments at once.",
 							"0 leaves it to VACUUM. Takes effect where gpugraph is preloaded.",
 							&merge_workers,
-							1, 0, 16,
+							1, 0, MAX_WORKERS,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	if (!process_shared_preload_libraries_in_progress)
 		return;

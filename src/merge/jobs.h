@@ -7,11 +7,30 @@
 
 #include "merge/merge.h"
 
+#include "utils/timestamp.h"
+
 /* Is there a list? */
 extern bool GgHasJobs(void);
 
-/* Take the next index of this database; InvalidOid: there is none. */
-extern Oid	GgTakeJob(void);
+/* What a worker has seen of an index that it watches. */
+typedef struct GgJobWatch
+{
+	uint32		delta_end;		/* which each new page of the delta moves ... */
+	TimestampTz since;			/* ... and since when it has not moved; 0: nothing seen so far */
+	bool		idle_done;		/* what is worth it when idle was done since then */
+} GgJobWatch;
+
+/* This process is the worker that was started.  False: it came too late, and has no place. */
+extern bool GgTakeWorkerPlace(void);
+
+/*
+ * Take the index that waits longest, and what was seen of it before; InvalidOid: none waits, or one
+ * of another database, which this worker makes room for.
+ */
+extern Oid	GgTakeJob(GgJobWatch *watch);
+
+/* Have the index wait for its next turn. */
+extern void GgYieldJob(Oid index, const GgJobWatch *watch);
 
 /* Take the index off the list, or have it wait after a failure. */
 extern void GgEndJob(Oid index, bool failed);
@@ -19,8 +38,8 @@ extern void GgEndJob(Oid index, bool failed);
 /* Was the index asked for since the last look? */
 extern bool GgWasAskedAgain(Oid index);
 
-/* The database of an index that waits for a worker; InvalidOid: none does. */
-extern Oid	GgWaitingDatabase(void);
+/* Does an index wait for a worker? */
+extern bool GgOthersWait(void);
 
 /*
  * This worker ends.  Its place goes to one for an index that waits.  closed: a database that lets

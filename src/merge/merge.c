@@ -743,7 +743,6 @@ BringToDevice(Merge *merge)
 	MemoryContext context = CurrentMemoryContext;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	uint64		nodes = merge->nodes;
-	GgReason	reason;
 	GgLoad	   *load;
 	uint32		list;
 
@@ -753,14 +752,14 @@ BringToDevice(Merge *merge)
 	ReplaceInputs(merge, meta, 0);
 	meta->delta_pages = 0;
 	list = meta->nsegments - 1;
-	load = GgLoadAhead(target->index, meta, &reason);
+	load = GgLoadAhead(target->index, meta);
 	if (target->sliced)
 	{
 		relation_close(target->index, RowExclusiveLock);
 		relation_close(target->heap, RowExclusiveLock);
 		target->index = target->heap = NULL;
 	}
-	if (load != NULL)
+	if (load != NULL && GgLoadOpen(load))
 	{
 		GgLoadWrite(load, list, GG_PART_ROWS, 0, merge->rows, nodes * GgRowBytes(meta));
 		GgLoadWrite(load, list, GG_PART_ADJACENCY, 0, merge->graph->adjacency,

@@ -4,8 +4,8 @@
  *
  * A worker takes the indexes of its database from the list (jobs.c).  When an index has nothing
  * due, the worker stays with it until nobody has inserted for a while, and then does what is worth
- * it only then.  It leaves at once where another index waits, and starts a worker where that is
- * another database's.
+ * it only then.  Where others wait, it takes turns.  Where that is another database's index, the
+ * worker ends, and its place goes to a worker for that.
  */
 #include "merge/jobs.h"
 
@@ -24,6 +24,9 @@
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
+/* How long an index keeps the worker where others wait. */
+#define TURN_MS				1000
+
 /* A worker looks so often whether more is due; an index is idle, and quiet, after so long. */
 #define LOOK_MS				100
 #define IDLE_MS				10000
@@ -32,6 +35,7 @@
 pg_noreturn extern PGDLLEXPORT void GgMergeWorkerMain(Datum arg);
 
 static Oid	my_index = InvalidOid;
+static GgJobWatch my_watch;
 static bool connected = false;
 
 /*
@@ -101,41 +105,64 @@ Maintain(GgMergeTarget *target, GgMergeUrge urge)
 	GgEndReport(my_index);
 }
 
-/* Merge what is due, then stay until the index is quiet, and merge what is worth it then. */
 static void
+Look(GgMergeTarget *target, TimestampTz now)
+{
+	uint32		end = DeltaEnd(target);
+
+	if (my_watch.since != 0 && my_watch.delta_end == end)
+		return;
+	my_watch.delta_end = end;
+	my_watch.since = now;
+	my_watch.idle_done = false;
+}
+
+static void
+Wait(void)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_MS,
+					 PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	GgCheckInterrupts();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+}
+
+/*
+ * Merge what is due, then stay until the index is quiet, and merge what is worth it then.  False:
+ * others have their turn first.
+ */
+static bool
 ServeIndex(void)
 {
 	GgMergeTarget target = {.sliced = true, .index_oid = my_index};
-	uint32		end;
-	int			idle_ms = 0;
+	TimestampTz began = GetCurrentTimestamp();
 
 	if (!FindTarget(&target))
-		return;
-	end = DeltaEnd(&target);
-	while (idle_ms < QUIET_MS)
+		return true;
+	for (;;)
 	{
-		uint32		now;
+		TimestampTz now = GetCurrentTimestamp();
 
+		Look(&target, now);
 		if (GgWasAskedAgain(my_index))
 			Maintain(&target, GG_MERGE_DUE);
-		if (idle_ms == IDLE_MS)
-			Maintain(&target, GG_MERGE_IDLE);
-		if (GgWaitingDatabase() != InvalidOid)
-			return;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, LOOK_MS,
-						 PG_WAIT_EXTENSION);
-		ResetLatch(MyLatch);
-		GgCheckInterrupts();
-		if (ConfigReloadPending)
+		if (!my_watch.idle_done && TimestampDifferenceExceeds(my_watch.since, now, IDLE_MS))
 		{
-			ConfigReloadPending = false;
-			ProcessConfigFile(PGC_SIGHUP);
+			Maintain(&target, GG_MERGE_IDLE);
+			my_watch.idle_done = true;
 		}
-		now = DeltaEnd(&target);
-		idle_ms = now == end ? idle_ms + LOOK_MS : 0;
-		end = now;
+		if (TimestampDifferenceExceeds(my_watch.since, now, QUIET_MS))
+			break;
+		if (GgOthersWait() && TimestampDifferenceExceeds(began, now, TURN_MS))
+			return false;
+		Wait();
 	}
 	Maintain(&target, GG_MERGE_QUIET);
+	return true;
 }
 
 /* One index.  Its errors end neither the worker nor, where it is another by now, in the log. */
@@ -143,10 +170,11 @@ static void
 TryIndex(MemoryContext context)
 {
 	volatile bool failed = false;
+	volatile bool done = true;
 
 	PG_TRY();
 	{
-		ServeIndex();
+		done = ServeIndex();
 	}
 	PG_CATCH();
 	{
@@ -167,7 +195,10 @@ TryIndex(MemoryContext context)
 	MemoryContextSwitchTo(context);
 	MemoryContextReset(context);
 	GgCloseMergeEngine();
-	GgEndJob(my_index, failed);
+	if (done)
+		GgEndJob(my_index, failed);
+	else
+		GgYieldJob(my_index, &my_watch);
 	my_index = InvalidOid;
 	pgstat_report_activity(STATE_IDLE, NULL);
 }
@@ -177,7 +208,7 @@ GgMergeWorkerMain(Datum arg)
 {
 	MemoryContext context;
 
-	if (!GgHasJobs())
+	if (!GgHasJobs() || !GgTakeWorkerPlace())
 		proc_exit(0);
 	before_shmem_exit(WorkerExit, arg);
 	pqsignal(SIGTERM, die);
@@ -195,7 +226,7 @@ GgMergeWorkerMain(Datum arg)
 	context = AllocSetContextCreate(TopMemoryContext, "gpugraph merge worker",
 									ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
-	while ((my_index = GgTakeJob()) != InvalidOid)
+	while ((my_index = GgTakeJob(&my_watch)) != InvalidOid)
 		TryIndex(context);
 	proc_exit(0);
 }

@@ -410,9 +410,8 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
 }
 
 GgLoad *
-GgLoadAhead(Relation index, const GgMetaPageData *meta, GgReason *reason)
+GgLoadAhead(Relation index, const GgMetaPageData *meta)
 {
-	*reason = GG_REASON_NOT_RESIDENT;
 	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
 	{
 		GgLoad		local = {.filling = -1, .builder = true, .ahead = true};
@@ -420,9 +419,17 @@ GgLoadAhead(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		local.device = gg_service->devices[i];
 		local.device_number = i;
 		if (GgDeviceIsUp(local.device) && AssignAhead(&local, index, meta))
-			return OpenLoad(KeepPending(&local), reason);
+			return KeepPending(&local);
 	}
 	return NULL;
+}
+
+bool
+GgLoadOpen(GgLoad *load)
+{
+	GgReason	reason;
+
+	return OpenLoad(load, &reason) != NULL;
 }
 
 /* Nothing is written for a load that has failed; GgLoadEnd() says so. */

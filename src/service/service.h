@@ -192,8 +192,13 @@ extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason 
  * The lists of segments that the device has need not be written.  From GgLoadEnd() on, queries that
  * find the new directory use what was brought, and queries that find the old one use what was there
  * before, for GG_AHEAD_MS.
+ *
+ * GgLoadAhead() returns NULL where no device has the index.  GgLoadOpen() waits until memory is
+ * granted, which others may have to make room for, and needs the relation no more.  False: there
+ * will be none, and the load is gone.
  */
-extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta, GgReason *reason);
+extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta);
+extern bool GgLoadOpen(GgLoad *load);
 extern void GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data,
 						uint64 bytes);
 extern bool GgLoadEnd(GgLoad *load);
