@@ -428,6 +428,13 @@ distances_of(float *distances, const search_slots &slots, uint32_t query, uint32
 	return (float *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.distances);
 }
 
+static __device__ __forceinline__ void
+ticket_store(uint32_t *done, uint32_t ticket)
+{
+	__threadfence_system();
+	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(done), "r"(ticket) : "memory");
+}
+
 /*
  * The answer is complete: tell whoever waits.  By one thread, after a barrier of all that wrote it;
  * the barrier and the fence together order their stores before the ticket, for the host too.  The
@@ -440,9 +447,7 @@ answered(const search_slots &slots, uint32_t query)
 	uint32_t   *done = (uint32_t *) (slots.base + slots.slot[query] * slots.slot_bytes +
 									 slots.done);
 
-	__threadfence_system();
-	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(done), "r"(slots.ticket[query]) :
-				 "memory");
+	ticket_store(done, slots.ticket[query]);
 }
 
 /* ---- queries --------------------------------------------------------------- */

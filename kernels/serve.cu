@@ -49,11 +49,12 @@ struct gg_server
 	gg_serve_layout layout;
 	search_device device;
 	void	   *region;			/* NULL until registered */
-	char	   *slots;			/* layout.slots as the device sees them */
+	char	   *seen;			/* the region ... */
+	char	   *slots;			/* ... and layout.slots as the device sees them */
 	gg_serve_room room;
 	serve_lane	lanes[GG_SERVE_LANES];
 
-	gg_server() : region(NULL), slots(NULL)
+	gg_server() : region(NULL), seen(NULL), slots(NULL)
 	{
 		memset(&layout, 0, sizeof(layout));
 		memset(&room, 0, sizeof(room));
@@ -103,10 +104,23 @@ search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim, float
 	return cudaGetLastError();
 }
 
+/*
+ * The ticket of what earlier launches of the stream have answered: those have ended, and the fence
+ * covers their stores, too.
+ */
+__global__ void __launch_bounds__(32)
+ticket_kernel(uint32_t *done, uint32_t ticket)
+{
+	if (threadIdx.x == 0)
+		ticket_store(done, ticket);
+}
+
 cudaError_t
 search_gather_ready(void)
 {
-	return kernel_load((const void *) gather_kernel);
+	cudaError_t error = kernel_load((const void *) gather_kernel);
+
+	return error == cudaSuccess ? kernel_load((const void *) ticket_kernel) : error;
 }
 
 /* ---- opening ------------------------------------------------------------------ */
@@ -151,6 +165,7 @@ open_server(gg_server *server, int device, void *region, size_t region_bytes)
 							  __func__, "cudaHostRegister", region_bytes));
 	server->region = region;
 	GG_CUDA_TRY(cudaHostGetDevicePointer(&seen, region, 0));
+	server->seen = (char *) seen;
 	server->slots = (char *) seen + (server->layout.slots - (char *) region);
 	GG_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
 	for (int i = 0; i < GG_SERVE_LANES; i++)
@@ -265,6 +280,15 @@ give_up(const gg_status *status, cudaStream_t stream)
 	return end;
 }
 
+static gg_status
+check_ordinal(const gg_server *server, const gg_index *index)
+{
+	if (index->device.ordinal != server->device.ordinal)
+		return gg_fail(GG_EINVAL, __func__, "the index is on device %d, not %d",
+					   index->device.ordinal, server->device.ordinal);
+	return gg_ok();
+}
+
 /*
  * gg_engine.serve_submit.  GG_EUNSUPPORTED: this device cannot run what this batch needs, others go
  * on; GG_EDEVICE as of serve_check().
@@ -282,9 +306,7 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 	gg_status	status;
 
 	GG_TRY(gg_serve_check_batch(__func__, layout, &server->room, &target, lane, batch));
-	if (index->device.ordinal != server->device.ordinal)
-		return gg_fail(GG_EINVAL, __func__, "the index is on device %d, not %d",
-					   index->device.ordinal, server->device.ordinal);
+	GG_TRY(check_ordinal(server, index));
 	if (index->view.n == 0)
 	{
 		answer_nothing(server, batch);
@@ -326,6 +348,89 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 			to->count = batch->count;
 	}
 	return status.code == GG_OK ? status : give_up(&status, to->stream);
+}
+
+/* The slot's word for a list, as the host and as the device see it. */
+static uint32_t *
+done_of(char *slots, const gg_serve_layout *layout, uint32_t slot, uint32_t list)
+{
+	return (uint32_t *) (slots + slot * layout->slot_bytes + layout->done) + list;
+}
+
+/* No rows: nothing for the device to do. */
+static void
+answer_nothing_in_bulk(const gg_server *server, const gg_serve_bulk *bulk)
+{
+	uint32_t   *nodes = (uint32_t *) ((char *) server->region + bulk->nodes);
+	float	   *distances = (float *) ((char *) server->region + bulk->distances);
+
+	for (size_t i = 0; i < (size_t) bulk->count * bulk->k; i++)
+	{
+		nodes[i] = GG_NO_NODE;
+		distances[i] = INFINITY;
+	}
+	__atomic_store_n(done_of(server->layout.slots, &server->layout, bulk->slot, bulk->list),
+					 bulk->ticket, __ATOMIC_RELEASE);
+}
+
+/* The queries to device memory, the search, the ticket. */
+static gg_status
+queue_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bulk *bulk)
+{
+	serve_lane *to = &server->lanes[lane];
+	const uint64_t elements = (uint64_t) bulk->count * bulk->dim;
+	uint32_t	room = GG_SERVE_MAX_BATCH;
+	search_batch queued;
+
+	/* a few sizes, not one for every count */
+	while (room < bulk->count)
+		room *= 2;
+	memset(&queued, 0, sizeof(queued));
+	queued.nq = bulk->count;
+	queued.nodes = (uint32_t *) (server->seen + bulk->nodes);
+	queued.distances = (float *) (server->seen + bulk->distances);
+	queued.room = room;
+	GG_TRY(grow(to->scratch.queries, (uint64_t) room * bulk->dim, to->stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(to->scratch.queries.get(), server->seen + bulk->queries,
+								elements * 4, cudaMemcpyDefault, to->stream));
+	queued.queries = to->scratch.queries.get();
+	if (bulk->exact)
+		GG_TRY(search_exact_queue(index, &to->scratch, bulk->k, NULL, &queued, to->stream));
+	else
+	{
+		gg_search_params params = {bulk->k, bulk->itopk_size, 0, GG_SEARCH_AUTO};
+
+		to->done = done_of(server->layout.slots, &server->layout, bulk->slot, bulk->list);
+		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
+		queued.beside = walks_beside(server, lane);
+		GG_TRY(search_queue(index, &to->scratch, &params, &queued, to->stream));
+		to->count = bulk->count;
+	}
+	ticket_kernel<<<1, 32, 0, to->stream>>>(done_of(server->slots, &server->layout, bulk->slot,
+													bulk->list), bulk->ticket);
+	GG_CUDA_LAUNCHED("ticket_kernel");
+	return gg_ok();
+}
+
+/* gg_engine.serve_bulk; the errors of serve_submit() */
+gg_status
+gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bulk *bulk)
+{
+	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim,
+									index->view.npivots};
+	gg_status	status;
+
+	GG_TRY(gg_serve_check_bulk(__func__, &server->layout, &server->room, &target, lane, bulk));
+	GG_TRY(check_ordinal(server, index));
+	if (index->view.n == 0)
+	{
+		answer_nothing_in_bulk(server, bulk);
+		return gg_ok();
+	}
+	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
+	server->lanes[lane].count = 0;
+	status = queue_bulk(server, index, lane, bulk);
+	return status.code == GG_OK ? status : give_up(&status, server->lanes[lane].stream);
 }
 
 /* gg_engine.serve_check */

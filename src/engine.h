@@ -354,6 +354,28 @@ typedef struct gg_serve_batch
 	uint32_t	tickets[GG_SERVE_MAX_BATCH];
 } gg_serve_batch;
 
+/*
+ * Many queries of one caller.  Queries and answers lie side by side anywhere in the region, at
+ * offsets from its start that are multiples of 64; the answers not where the queries are.  The
+ * contract is that of a batch, but one word tells of all answers: done[list] of the slot.
+ */
+#define GG_SERVE_MAX_BULK	2048
+
+typedef struct gg_serve_bulk
+{
+	uint32_t	slot;
+	uint32_t	ticket;
+	uint32_t	list;			/* 0 .. GG_SERVE_MAX_LISTS - 1 */
+	bool		exact;			/* these three as in gg_serve_batch */
+	uint32_t	k;
+	uint32_t	itopk_size;
+	uint32_t	count;			/* queries, 1 .. GG_SERVE_MAX_BULK */
+	uint32_t	dim;			/* of the queries, as of the index */
+	uint64_t	queries;		/* float[count][dim] */
+	uint64_t	nodes;			/* uint32_t[count][k] */
+	uint64_t	distances;		/* float[count][k] */
+} gg_serve_bulk;
+
 #define GG_DEVICE_IN_USE	(-1)
 
 typedef struct gg_device_info
@@ -454,6 +476,9 @@ typedef struct gg_engine
 	/* Start a batch on lane 0 .. GG_SERVE_LANES - 1.  GG_EINVAL, GG_EUNSUPPORTED: refused. */
 	gg_status	(*serve_submit) (gg_server *server, gg_index *index, uint32_t lane,
 								 const gg_serve_batch *batch);
+	/* The same for many queries of one caller. */
+	gg_status	(*serve_bulk) (gg_server *server, gg_index *index, uint32_t lane,
+							   const gg_serve_bulk *bulk);
 	/* *idle: nothing is left to do on the lane.  Error: that of a batch that was accepted. */
 	gg_status	(*serve_check) (gg_server *server, uint32_t lane, bool *idle);
 	void		(*serve_close) (gg_server *server);

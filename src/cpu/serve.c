@@ -23,6 +23,7 @@
 
 struct gg_server
 {
+	char	   *region;
 	gg_serve_layout layout;
 	gg_serve_room room;
 };
@@ -193,18 +194,38 @@ gg_cpu_serve_open(int device, void *region, size_t region_bytes, const gg_serve_
 	if (server == NULL)
 		return gg_fail(GG_ENOMEM, where, "out of memory for a server of %zu bytes",
 					   sizeof(gg_server));
+	server->region = region;
 	server->layout = *layout;
 	server->room = room;
 	*result = server;
 	return status;
 }
 
+static gg_serve_target
+target_of(const gg_index *index)
+{
+	const gg_serve_target target = {
+		.finished = index->finished,.n = index->data.n,.dim = index->data.dim,
+		.npivots = index->graph.npivots
+	};
+
+	return target;
+}
+
+/* What was written before is seen by whoever sees the ticket. */
+static void
+answered(const gg_serve_layout *layout, uint32_t slot, uint32_t list, uint32_t ticket)
+{
+	char	   *done = layout->slots + (size_t) slot * layout->slot_bytes + layout->done;
+
+	atomic_store_explicit((_Atomic uint32_t *) done + list, ticket, memory_order_release);
+}
+
 gg_status
 gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
 {
 	const gg_serve_layout *layout = &server->layout;
-	const gg_serve_target target = {index->finished, index->data.n, index->data.dim,
-									index->graph.npivots};
+	const gg_serve_target target = target_of(index);
 	gg_search_params params = {.k = batch->k,.itopk_size = batch->itopk_size};
 	gg_status	status;
 
@@ -226,9 +247,35 @@ gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_
 		else
 			status = gg_cpu_index_search(index, &params, query, 1, NULL, nodes, distances);
 		if (status.code == GG_OK)
-			atomic_store_explicit((_Atomic uint32_t *) (slot + layout->done) + batch->list,
-								  batch->tickets[i], memory_order_release);
+			answered(layout, batch->slots[i], batch->list, batch->tickets[i]);
 	}
+	return status;
+}
+
+gg_status
+gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bulk *bulk)
+{
+	const gg_serve_target target = target_of(index);
+	gg_search_params params = {.k = bulk->k,.itopk_size = bulk->itopk_size};
+	const float *queries;
+	uint32_t   *nodes;
+	float	   *distances;
+	gg_status	status;
+
+	status = gg_serve_check_bulk("gg_cpu_serve_bulk", &server->layout, &server->room, &target,
+								 lane, bulk);
+	if (status.code != GG_OK)
+		return status;
+	queries = (const float *) (server->region + bulk->queries);
+	nodes = (uint32_t *) (server->region + bulk->nodes);
+	distances = (float *) (server->region + bulk->distances);
+	if (bulk->exact)
+		status = gg_cpu_index_exact(index, bulk->k, NULL, queries, bulk->count, NULL, nodes,
+									distances);
+	else
+		status = gg_cpu_index_search(index, &params, queries, bulk->count, NULL, nodes, distances);
+	if (status.code == GG_OK)
+		answered(&server->layout, bulk->slot, bulk->list, bulk->ticket);
 	return status;
 }
 

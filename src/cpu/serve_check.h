@@ -11,11 +11,12 @@
 
 #include "../engine.h"
 
-/* What a slot has room for. */
+/* What a slot, and the region, has room for. */
 typedef struct gg_serve_room
 {
 	size_t		query;			/* elements */
 	size_t		answers;		/* (node, distance), of all lists */
+	size_t		region;			/* bytes */
 } gg_serve_room;
 
 /* What of an index decides whether a batch may name it. */
@@ -61,6 +62,7 @@ gg_serve_check_layout(const char *where, const void *region, size_t region_bytes
 					   layout->nslots, layout->slot_bytes, region_bytes);
 	room->query = gg_serve_room_after(layout, layout->query) / 4;
 	room->answers = nodes < distances ? nodes : distances;
+	room->region = region_bytes;
 	if (offsets % 64 != 0 || layout->slot_bytes % 4 != 0 || (uintptr_t) layout->slots % 4 != 0 ||
 		room->query < 1 || room->answers < 1 ||
 		gg_serve_room_after(layout, layout->done) < GG_SERVE_MAX_LISTS * 4)
@@ -92,6 +94,44 @@ gg_serve_check_batch(const char *where, const gg_serve_layout *layout, const gg_
 	for (uint32_t i = 0; i < batch->count; i++)
 		if (batch->slots[i] >= layout->nslots)
 			return gg_fail(GG_EINVAL, where, "slot %u of %u", batch->slots[i], layout->nslots);
+	return gg_ok();
+}
+
+/* Do count elements of so many bytes lie in the region, at an offset that is a multiple of 64? */
+static inline bool
+gg_serve_is_inside(const gg_serve_room *room, uint64_t offset, uint64_t count, uint64_t bytes)
+{
+	return offset % 64 == 0 && offset <= room->region && count <= (room->region - offset) / bytes;
+}
+
+/* The same for many queries of one caller.  None of the products overflows. */
+static inline gg_status
+gg_serve_check_bulk(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
+					const gg_serve_target *target, uint32_t lane, const gg_serve_bulk *bulk)
+{
+	const uint64_t answers = (uint64_t) bulk->count * bulk->k;
+
+	if (lane >= GG_SERVE_LANES || bulk->count < 1 || bulk->count > GG_SERVE_MAX_BULK ||
+		bulk->list >= GG_SERVE_MAX_LISTS || bulk->slot >= layout->nslots)
+		return gg_fail(GG_EINVAL, where,
+					   "%u queries of slot %u for list %u on lane %u are out of range",
+					   bulk->count, bulk->slot, bulk->list, lane);
+	if (bulk->k < 1 || bulk->k > GG_MAX_ITOPK ||
+		(!bulk->exact && (bulk->k > bulk->itopk_size || bulk->itopk_size > GG_MAX_ITOPK)))
+		return gg_fail(GG_EINVAL, where, "k %u with itopk_size %u is out of range", bulk->k,
+					   bulk->itopk_size);
+	if (!target->finished)
+		return gg_fail(GG_EINVAL, where, "the index is not finished");
+	if (!bulk->exact && target->n > 0 && target->npivots == 0)
+		return gg_fail(GG_EINVAL, where, "the index has no graph");
+	if (bulk->dim != target->dim)
+		return gg_fail(GG_EINVAL, where, "queries of %u dimensions, rows of %u", bulk->dim,
+					   target->dim);
+	if (!gg_serve_is_inside(room, bulk->queries, (uint64_t) bulk->count * bulk->dim, 4) ||
+		!gg_serve_is_inside(room, bulk->nodes, answers, 4) ||
+		!gg_serve_is_inside(room, bulk->distances, answers, 4))
+		return gg_fail(GG_EINVAL, where, "queries or answers are not in the region of %zu bytes",
+					   room->region);
 	return gg_ok();
 }
 

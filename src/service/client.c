@@ -1,7 +1,7 @@
 /*
  * client.c
- *		A backend's query: posted into its slot, waited for, given up when cancelled; and what
- *		happens when the CPU has to answer.
+ *		A backend's request: posted into its slot, waited for, given up when cancelled; the query
+ *		of a scan; and what happens when the CPU has to answer.
  *
  * The usual query makes no system call.  The backend writes the slot, puts its number into the
  * ring and spins on the done words, which the device itself writes.  It spins only where that
@@ -10,10 +10,11 @@
  *
  * Whatever goes wrong, the caller gets false with the reason, and the CPU answers.
  */
-#include "service/shmem.h"
+#include "service/client.h"
 
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "port/pg_bitutils.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/s_lock.h"
@@ -56,8 +57,9 @@ static GgSlot *posted = NULL;
 static GgRing *posted_ring = NULL;
 static uint64 posted_ticket;
 
-static double average_us = SPIN_MOST_US / 2;
-static uint32 slept = 0;		/* in a row */
+/* By kind of request, as they take very different times. */
+static double average_us[GG_NREQUESTS] = {SPIN_MOST_US / 2, 2 * SPIN_MOST_US};
+static uint32 slept[GG_NREQUESTS];	/* in a row */
 
 /* ---- giving up ---------------------------------------------------------- */
 
@@ -87,7 +89,10 @@ Abandon(void)
 				GgWakeDevice(gg_service->devices[i]);
 	}
 	else
+	{
+		GgSlotGiveChunkBack(slot);
 		(void) GgSlotMove(slot, posted_ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
+	}
 	EndPosted();
 }
 
@@ -99,27 +104,16 @@ AbandonAtExit(int code, Datum arg)
 
 /* ---- waiting -------------------------------------------------------------- */
 
-typedef struct Wanted
-{
-	GgSlot	   *slot;
-	GgDevice   *device;
-	uint64		ticket;
-	uint64		epoch;			/* of the worker that the query was posted to */
-	int			nlists;			/* still to come */
-	uint8		lists[GG_SERVE_MAX_LISTS];	/* the last one is looked at first, so that the
-											 * others are seldom looked at more than once */
-} Wanted;
-
 static inline bool
-Answered(Wanted *wanted)
+Answered(GgAsked *asked)
 {
-	while (wanted->nlists > 0)
+	while (asked->nlists > 0)
 	{
-		const volatile uint32 *done = &wanted->slot->done[wanted->lists[wanted->nlists - 1]];
+		const volatile uint32 *done = &asked->slot->done[asked->lists[asked->nlists - 1]];
 
-		if (*done != (uint32) wanted->ticket)
+		if (*done != (uint32) asked->ticket)
 			return false;
-		wanted->nlists--;
+		asked->nlists--;
 	}
 	pg_read_barrier();
 	return true;
@@ -127,16 +121,16 @@ Answered(Wanted *wanted)
 
 /* No answer will come: the worker said so, or is not the one that was asked. */
 static bool
-Hopeless(const Wanted *wanted)
+Hopeless(const GgAsked *asked)
 {
-	return pg_atomic_read_u64(&wanted->slot->word) == GgSlotWord(wanted->ticket, GG_SLOT_FAILED) ||
-		!GgDeviceIsUp(wanted->device) ||
-		pg_atomic_read_u64(&wanted->device->epoch) != wanted->epoch;
+	return pg_atomic_read_u64(&asked->slot->word) == GgSlotWord(asked->ticket, GG_SLOT_FAILED) ||
+		!GgDeviceIsUp(asked->device) ||
+		pg_atomic_read_u64(&asked->device->epoch) != asked->epoch;
 }
 
 /* For how long to spin: 0 where sleeping is better. */
 static uint64
-SpinBudget(void)
+SpinBudget(GgRequest request)
 {
 	uint32		up = 0;
 
@@ -152,36 +146,36 @@ SpinBudget(void)
 		up += GgDeviceIsUp(gg_service->devices[i]);
 	if (pg_atomic_read_u32(&posted_ring->waiting) * up > (uint32) GgProcessors() / 2)
 		return 0;
-	if (average_us > SPIN_MOST_US && slept % SPIN_AGAIN != SPIN_AGAIN - 1)
+	if (average_us[request] > SPIN_MOST_US && slept[request] % SPIN_AGAIN != SPIN_AGAIN - 1)
 		return 0;
-	return (uint64) Min(2 * average_us, SPIN_MOST_US);
+	return (uint64) Min(2 * average_us[request], SPIN_MOST_US);
 }
 
 static bool
-Spin(Wanted *wanted, uint64 start)
+Spin(GgAsked *asked, uint64 start)
 {
-	uint64		budget = SpinBudget();
+	uint64		budget = SpinBudget(asked->slot->request);
 
 	while (budget > 0)
 	{
 		for (int i = 0; i < 8; i++)
 		{
-			if (Answered(wanted))
+			if (Answered(asked))
 				return true;
 			SPIN_DELAY();
 		}
-		if (InterruptPending || Hopeless(wanted) || GgNowMicros() - start > budget)
+		if (InterruptPending || Hopeless(asked) || GgNowMicros() - start > budget)
 			break;
 	}
-	return Answered(wanted);
+	return Answered(asked);
 }
 
 /* not inlined: its variables would have to survive a longjmp */
 static pg_noinline bool
-Sleep(Wanted *wanted, uint64 start)
+Sleep(GgAsked *asked, uint64 start)
 {
 	static uint32 wait_event = 0;
-	GgSlot	   *slot = wanted->slot;
+	GgSlot	   *slot = asked->slot;
 	bool		answered;
 
 	/* the worker sees done, then looks at sleeping; we do it the other way round */
@@ -189,8 +183,8 @@ Sleep(Wanted *wanted, uint64 start)
 	pg_memory_barrier();
 	for (;;)
 	{
-		answered = Answered(wanted);
-		if (answered || Hopeless(wanted) || GgNowMicros() - start > ANSWER_MOST_US)
+		answered = Answered(asked);
+		if (answered || Hopeless(asked) || GgNowMicros() - start > ANSWER_MOST_US)
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLEEP_MOST_MS,
 						 GgWaitEvent(wait_event, "GpugraphAnswer"));
@@ -203,18 +197,19 @@ Sleep(Wanted *wanted, uint64 start)
 
 /* Wait for the answer; false when there will be none.  An error gives the slot up. */
 static bool
-Await(Wanted *wanted, uint64 start)
+Await(GgAsked *asked, uint64 start)
 {
-	volatile bool answered = Spin(wanted, start);
+	const GgRequest request = asked->slot->request;
+	volatile bool answered = Spin(asked, start);
 
 	if (answered)
-		slept = 0;
+		slept[request] = 0;
 	else
 	{
-		slept++;
+		slept[request]++;
 		PG_TRY();
 		{
-			answered = Sleep(wanted, start);
+			answered = Sleep(asked, start);
 		}
 		PG_CATCH();
 		{
@@ -224,7 +219,7 @@ Await(Wanted *wanted, uint64 start)
 		PG_END_TRY();
 	}
 	if (answered)
-		average_us += ((double) (GgNowMicros() - start) - average_us) / 8;
+		average_us[request] += ((double) (GgNowMicros() - start) - average_us[request]) / 8;
 	return answered;
 }
 
@@ -252,7 +247,7 @@ OwnSlot(uint64 *ticket)
 		}
 	if (GgSlotStateOf(word) == GG_SLOT_ABANDONED &&
 		pg_atomic_read_u32(&gg_service->devices[slot->device]->state) == GG_DEVICE_GONE &&
-		GgSlotMove(slot, GgSlotTicket(word), GG_SLOT_ABANDONED, GG_SLOT_FREE))
+		GgSlotFreeAbandoned(slot, GgSlotTicket(word)))
 		word = pg_atomic_read_u64(&slot->word);
 	if (GgSlotStateOf(word) != GG_SLOT_FREE)
 		return NULL;
@@ -270,48 +265,48 @@ OwnSlot(uint64 *ticket)
 
 /* The lists that a query asks for, the last one last in *wanted. */
 static void
-NameLists(Wanted *wanted, const GgResidentRef *ref, uint32 lists, bool delta)
+NameLists(GgAsked *asked, const GgResidentRef *ref, uint32 lists, bool delta)
 {
-	wanted->nlists = 0;
+	asked->nlists = 0;
 	for (uint32 i = 0; i < ref->nsegments; i++)
 		if (lists & ((uint32) 1 << i))
-			wanted->lists[wanted->nlists++] = i;
+			asked->lists[asked->nlists++] = i;
 	if (delta)
-		wanted->lists[wanted->nlists++] = ref->nsegments;
-	Assert(wanted->nlists > 0);
+		asked->lists[asked->nlists++] = ref->nsegments;
+	Assert(asked->nlists > 0);
 }
 
 /* Post the query that is in the slot; false when the ring is full. */
 static bool
-Post(Wanted *wanted)
+Post(GgAsked *asked)
 {
-	GgSlot	   *slot = wanted->slot;
+	GgSlot	   *slot = asked->slot;
 
-	posted_ring = wanted->device->ring;
-	posted_ticket = wanted->ticket;
+	posted_ring = asked->device->ring;
+	posted_ticket = asked->ticket;
 	pg_write_barrier();
-	pg_atomic_write_u64(&slot->word, GgSlotWord(wanted->ticket, GG_SLOT_QUEUED));
-	if (!GgRingPush(posted_ring, GgMyProcNumber(), (uint32) wanted->ticket))
+	pg_atomic_write_u64(&slot->word, GgSlotWord(asked->ticket, GG_SLOT_QUEUED));
+	if (!GgRingPush(posted_ring, GgMyProcNumber(), (uint32) asked->ticket))
 	{
-		pg_atomic_write_u64(&slot->word, GgSlotWord(wanted->ticket, GG_SLOT_FREE));
+		pg_atomic_write_u64(&slot->word, GgSlotWord(asked->ticket, GG_SLOT_FREE));
 		return false;
 	}
 	posted = slot;
 	pg_atomic_fetch_add_u32(&posted_ring->waiting, 1);
-	GgWakeDevice(wanted->device);
+	GgWakeDevice(asked->device);
 	return true;
 }
 
 /* No answer will come; returns the reason. */
 static GgReason
-GiveUp(Wanted *wanted)
+GiveUp(GgAsked *asked)
 {
 	GgReason	reason = GG_REASON_FAILED;
 
-	if (pg_atomic_read_u64(&wanted->slot->word) == GgSlotWord(wanted->ticket, GG_SLOT_FAILED))
+	if (pg_atomic_read_u64(&asked->slot->word) == GgSlotWord(asked->ticket, GG_SLOT_FAILED))
 	{
 		pg_read_barrier();
-		reason = wanted->slot->reason;
+		reason = asked->slot->reason;
 	}
 	Abandon();
 	return reason;
@@ -319,15 +314,15 @@ GiveUp(Wanted *wanted)
 
 /* The answer is there: the slot is ours again. */
 static void
-TakeAnswer(Wanted *wanted)
+TakeAnswer(GgAsked *asked)
 {
 	/*
 	 * It may be FAILED after all: a worker that started meanwhile, or whose engine failed after
 	 * this query, did not know that the answer was there.  Nothing in flight names the slot in
 	 * this case either.
 	 */
-	if (!GgSlotMove(wanted->slot, wanted->ticket, GG_SLOT_RUNNING, GG_SLOT_FREE))
-		(void) GgSlotMove(wanted->slot, wanted->ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
+	if (!GgSlotMove(asked->slot, asked->ticket, GG_SLOT_RUNNING, GG_SLOT_FREE))
+		(void) GgSlotMove(asked->slot, asked->ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
 	EndPosted();
 }
 
@@ -340,59 +335,86 @@ StallPost(void)
 }
 
 bool
-GgServiceSearch(const GgResidentRef *ref, const GgServiceQuery *query, GgServiceAnswer *answer,
-				GgReason *reason)
+GgAskBegin(GgAsked *asked, const GgResidentRef *ref, GgRequest request, uint32 lists, bool delta,
+		   GgReason *reason)
 {
-	Wanted		wanted;
 	GgSlot	   *slot;
 
 	*reason = GG_REASON_NO_SERVICE;
-	wanted.device = gg_service->devices[ref->device];
-	wanted.epoch = pg_atomic_read_u64(&wanted.device->epoch);
-	if (!GgDeviceIsUp(wanted.device))
+	asked->device = gg_service->devices[ref->device];
+	asked->epoch = pg_atomic_read_u64(&asked->device->epoch);
+	if (!GgDeviceIsUp(asked->device))
 		return false;
-
-	*reason = GG_REASON_TOO_LARGE;
-	NameLists(&wanted, ref, query->lists, query->delta);
-	if ((uint64) (wanted.lists[wanted.nlists - 1] + 1) * query->k > GG_SLOT_CANDIDATES ||
-		query->dim > GG_MAX_DIM || query->k > GG_MAX_ITOPK || query->itopk_size > GG_MAX_ITOPK)
-		return false;
+	NameLists(asked, ref, lists, delta);
 
 	*reason = GG_REASON_BUSY;
-	slot = wanted.slot = gg_fault == GG_FAULT_RING_FULL ? NULL : OwnSlot(&wanted.ticket);
+	slot = asked->slot = gg_fault == GG_FAULT_RING_FULL ? NULL : OwnSlot(&asked->ticket);
 	if (slot == NULL)
 		return false;
-	if (gg_fault == GG_FAULT_POST_STALL)
-		StallPost();
-
 	slot->device = ref->device;
 	slot->procno = GgMyProcNumber();
 	slot->entry = ref->entry;
 	slot->serial = ref->serial;
 	slot->nlists = ref->nsegments + 1;
-	slot->lists = query->lists;
-	slot->exact = query->exact;
-	slot->delta = query->delta;
-	slot->k = query->k;
-	slot->itopk_size = query->itopk_size;
+	slot->lists = lists;
+	slot->delta = delta;
 	slot->fault = gg_fault;
-	memcpy(slot->query, query->vector, query->dim * sizeof(float));
+	slot->request = request;
+	slot->chunk = -1;
+	return true;
+}
+
+bool
+GgAskAndWait(GgAsked *asked, GgReason *reason)
+{
+	GgSlot	   *slot = asked->slot;
+
+	if (gg_fault == GG_FAULT_POST_STALL)
+		StallPost();
 	slot->posted_us = GgNowMicros();
-	if (!Post(&wanted))
-		return false;
-	if (!Await(&wanted, slot->posted_us))
+	if (!Post(asked))
 	{
-		*reason = GiveUp(&wanted);
+		GgSlotGiveChunkBack(slot);
+		*reason = GG_REASON_BUSY;
 		return false;
 	}
-	TakeAnswer(&wanted);
+	if (!Await(asked, slot->posted_us))
+	{
+		*reason = GiveUp(asked);
+		return false;
+	}
+	TakeAnswer(asked);
+	*reason = GG_REASON_NONE;
+	return true;
+}
+
+bool
+GgServiceSearch(const GgResidentRef *ref, const GgServiceQuery *query, GgServiceAnswer *answer,
+				GgReason *reason)
+{
+	GgAsked		asked;
+	GgSlot	   *slot;
+	uint32		end = query->delta ? ref->nsegments + 1 : pg_leftmost_one_pos32(query->lists) + 1;
+
+	*reason = GG_REASON_TOO_LARGE;
+	if ((uint64) end * query->k > GG_SLOT_CANDIDATES || query->dim > GG_MAX_DIM ||
+		query->k > GG_MAX_ITOPK || query->itopk_size > GG_MAX_ITOPK)
+		return false;
+	if (!GgAskBegin(&asked, ref, GG_REQUEST_SEARCH, query->lists, query->delta, reason))
+		return false;
+	slot = asked.slot;
+	slot->exact = query->exact;
+	slot->k = query->k;
+	slot->itopk_size = query->itopk_size;
+	memcpy(slot->query, query->vector, query->dim * sizeof(float));
+	if (!GgAskAndWait(&asked, reason))
+		return false;
 
 	/* nobody writes into a free slot, and this process posts nothing else before its next query */
 	answer->nlists = ref->nsegments + 1;
 	answer->k = query->k;
 	answer->nodes = slot->nodes;
 	answer->distances = slot->distances;
-	*reason = GG_REASON_NONE;
 	return true;
 }
 

@@ -53,6 +53,7 @@ typedef struct SlotItem
 {
 	uint32		slot;
 	uint32		list;
+	GgRequest	request;
 	uint32		entry;
 	uint32		k;
 	uint32		itopk_size;
@@ -107,7 +108,7 @@ FailSlot(GgDevice *device, GgSlot *slot, uint64 ticket, GgSlotState state, GgRea
 		device->stats.failed++;
 		Wake(slot);
 	}
-	else if (GgSlotMove(slot, ticket, GG_SLOT_ABANDONED, GG_SLOT_FREE))
+	else if (GgSlotFreeAbandoned(slot, ticket))
 		device->stats.abandoned++;
 }
 
@@ -145,7 +146,7 @@ EndQuery(GgWorker *worker, uint32 number)
 		return;
 	if (query->failed)
 		FailSlot(worker->device, slot, ticket, GG_SLOT_RUNNING, query->reason);
-	else if (GgSlotMove(slot, ticket, GG_SLOT_ABANDONED, GG_SLOT_FREE))
+	else if (GgSlotFreeAbandoned(slot, ticket))
 		worker->device->stats.abandoned++;
 	else
 		Wake(slot);
@@ -274,7 +275,8 @@ Check(GgWorker *worker)
 static bool
 SameBatch(const SlotItem *a, const SlotItem *b)
 {
-	return a->entry == b->entry && a->list == b->list && a->exact == b->exact && a->k == b->k &&
+	return a->request == GG_REQUEST_SEARCH && b->request == GG_REQUEST_SEARCH &&
+		a->entry == b->entry && a->list == b->list && a->exact == b->exact && a->k == b->k &&
 		a->itopk_size == b->itopk_size && a->hangs == b->hangs;
 }
 
@@ -294,9 +296,43 @@ CountWaits(GgWorker *worker, const gg_serve_batch *batch, uint64 now)
 	}
 }
 
-static void
-SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint32 lane, bool hangs)
+/* How many of the lists that a slot asks for come before this one. */
+static uint32
+ListsBefore(const GgSlot *slot, uint32 list)
 {
+	return pg_popcount32(list < 32 ? slot->lists & (((uint32) 1 << list) - 1) : slot->lists);
+}
+
+/* Where a chunk begins in the region. */
+static Size
+ChunkOffset(const GgSlot *slot)
+{
+	return gg_service->chunks[slot->chunk].body - gg_service->region;
+}
+
+/* Start one list of a request for many queries. */
+static gg_status
+SubmitBulk(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *index, uint32 lane)
+{
+	const GgSlot *slot = &gg_service->slots[item->slot];
+	Size		chunk = ChunkOffset(slot);
+	gg_serve_bulk bulk = {
+		.slot = item->slot, .ticket = ticket, .list = item->list, .exact = item->exact,
+		.k = item->k, .itopk_size = item->itopk_size, .count = slot->count, .dim = slot->dim
+	};
+
+	bulk.queries = chunk;
+	bulk.nodes = chunk + GgBulkNodesAt(slot->count, slot->dim, slot->k,
+									   ListsBefore(slot, item->list));
+	bulk.distances = bulk.nodes + GgBulkPartBytes(slot->count, slot->k);
+	return worker->engine->serve_bulk(worker->server, index, lane, &bulk);
+}
+
+/* item: what the batch was made of, alone in it unless it is a search. */
+static void
+SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item, uint32 lane)
+{
+	gg_index   *index = worker->dispatch->queries[item->slot].indexes[item->list];
 	GgDispatch *dispatch = worker->dispatch;
 	GgDeviceStats *stats = &worker->device->stats;
 	uint64		now = GgNowMicros();
@@ -309,11 +345,13 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint
 		flight = MemoryContextAlloc(TopMemoryContext, sizeof(Flight));
 
 	CountWaits(worker, batch, now);
-	if (hangs)
+	if (item->hangs)
 	{
 		dispatch->lane_hangs[lane] = true;
 		status = gg_ok();
 	}
+	else if (item->request == GG_REQUEST_BULK)
+		status = SubmitBulk(worker, item, batch->tickets[0], index, lane);
 	else
 		status = worker->engine->serve_submit(worker->server, index, lane, batch);
 	if (status.code == GG_EDEVICE)
@@ -344,7 +382,7 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint
 	dispatch->lane_flights[lane]++;
 }
 
-/* Take out of what waits, from first on, the items that go with the first one. */
+/* Take out of what waits, from first on, the first item and those that go with it. */
 static void
 GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 {
@@ -359,8 +397,8 @@ GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 	batch->list = item.list;
 	for (uint32 i = first; i < dispatch->nwaiting; i++)
 	{
-		if (batch->count < GG_SERVE_MAX_BATCH && waiting[i].due_us == 0 &&
-			SameBatch(&waiting[i], &item))
+		if (i == first || (batch->count < GG_SERVE_MAX_BATCH && waiting[i].due_us == 0 &&
+						   SameBatch(&waiting[i], &item)))
 		{
 			batch->slots[batch->count] = waiting[i].slot;
 			batch->tickets[batch->count++] = dispatch->queries[waiting[i].slot].ticket;
@@ -408,25 +446,19 @@ Submit(GgWorker *worker)
 
 	while (first < dispatch->nwaiting)
 	{
-		SlotItem   *item = &dispatch->waiting[first];
-		gg_index   *index = dispatch->queries[item->slot].indexes[item->list];
+		SlotItem	item = dispatch->waiting[first];
 		gg_serve_batch batch;
 		uint32		lane;
-		bool		hangs = item->hangs;
 
-		if (item->due_us != 0)
+		if (item.due_us != 0 && GgNowMicros() < item.due_us)
 		{
-			if (GgNowMicros() < item->due_us)
-			{
-				first++;
-				continue;
-			}
-			item->due_us = 0;
+			first++;
+			continue;
 		}
 		GatherBatch(dispatch, first, &batch);
 		lane = lanes[turn++ % nlanes];
 		dispatch->next_lane = lane + 1;
-		SubmitBatch(worker, &batch, index, lane, hangs);
+		SubmitBatch(worker, &batch, &item, lane);
 	}
 }
 
@@ -460,20 +492,39 @@ InjectFault(GgWorker *worker, GgFault fault)
 	}
 }
 
+/* The answer of a list without rows: no node. */
+static void
+AnswerNothing(GgSlot *slot, uint32 list)
+{
+	uint32	   *nodes = slot->nodes + (Size) list * slot->k;
+	float	   *distances = slot->distances + (Size) list * slot->k;
+	uint32		count = slot->k;
+
+	if (slot->request == GG_REQUEST_BULK)
+	{
+		char	   *at = gg_service->chunks[slot->chunk].body +
+			GgBulkNodesAt(slot->count, slot->dim, slot->k, ListsBefore(slot, list));
+
+		nodes = (uint32 *) at;
+		distances = (float *) (at + GgBulkPartBytes(slot->count, slot->k));
+		count *= slot->count;
+	}
+	for (uint32 i = 0; i < count; i++)
+	{
+		nodes[i] = GG_NO_NODE;
+		distances[i] = get_float4_infinity();
+	}
+}
+
 static void
 AddItem(GgDispatch *dispatch, uint32 number, uint32 list, bool exact)
 {
 	GgSlot	   *slot = &gg_service->slots[number];
 	SlotItem   *item;
 
-	/* a list without rows: the answer is no node */
 	if (dispatch->queries[number].indexes[list] == NULL)
 	{
-		for (uint32 i = list * slot->k; i < (list + 1) * slot->k; i++)
-		{
-			slot->nodes[i] = GG_NO_NODE;
-			slot->distances[i] = get_float4_infinity();
-		}
+		AnswerNothing(slot, list);
 		pg_write_barrier();
 		slot->done[list] = dispatch->queries[number].ticket;
 		return;
@@ -482,6 +533,7 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list, bool exact)
 	item = &dispatch->waiting[dispatch->nwaiting++];
 	item->slot = number;
 	item->list = list;
+	item->request = slot->request;
 	item->entry = slot->entry;
 	item->k = slot->k;
 	item->itopk_size = exact ? 0 : slot->itopk_size;
@@ -493,7 +545,7 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list, bool exact)
 
 /* The device follows these numbers unchecked, into its own memory and into the slots. */
 static bool
-IsSound(const GgSlot *slot, uint32 nlists)
+IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
 {
 	uint32		beyond,
 				end;
@@ -508,8 +560,21 @@ IsSound(const GgSlot *slot, uint32 nlists)
 		return false;
 
 	end = slot->delta ? slot->nlists : pg_leftmost_one_pos32(slot->lists) + 1;
-	return slot->k >= 1 && slot->k <= GG_MAX_ITOPK && slot->itopk_size <= GG_MAX_ITOPK &&
-		(uint64) end * slot->k <= GG_SLOT_CANDIDATES;
+	if (slot->k < 1 || slot->k > GG_MAX_ITOPK || slot->itopk_size > GG_MAX_ITOPK)
+		return false;
+	switch (slot->request)
+	{
+		case GG_REQUEST_SEARCH:
+			return (uint64) end * slot->k <= GG_SLOT_CANDIDATES;
+		case GG_REQUEST_BULK:
+			return GgPoolIsOwner(gg_service->pool, slot->chunk, number) &&
+				slot->count >= 1 && slot->count <= GG_SERVE_MAX_BULK &&
+				slot->dim >= 1 && slot->dim <= GG_MAX_DIM &&
+				GgBulkBytes(slot->count, slot->dim, slot->k,
+							ListsBefore(slot, slot->nlists - 1) + slot->delta) <= GG_CHUNK_BODY;
+		default:
+			return false;
+	}
 }
 
 /* Make items of a query that was taken and whose resident is pinned. */
@@ -519,7 +584,7 @@ AddItems(GgWorker *worker, uint32 number, uint32 nlists)
 	GgDispatch *dispatch = worker->dispatch;
 	const GgSlot *slot = &gg_service->slots[number];
 
-	if (!IsSound(slot, nlists))
+	if (!IsSound(slot, number, nlists))
 	{
 		EndItem(worker, number, GG_REASON_FAILED);
 		return;
@@ -548,7 +613,7 @@ Take(GgWorker *worker, uint32 number, uint64 ticket)
 
 	if (!GgSlotMove(slot, ticket, GG_SLOT_QUEUED, GG_SLOT_RUNNING))
 	{
-		if (GgSlotMove(slot, ticket, GG_SLOT_ABANDONED, GG_SLOT_FREE))
+		if (GgSlotFreeAbandoned(slot, ticket))
 			device->stats.abandoned++;
 		return;
 	}
@@ -614,8 +679,7 @@ SweepAbandoned(GgWorker *worker)
 		uint64		word = pg_atomic_read_u64(&slot->word);
 
 		if (GgSlotStateOf(word) == GG_SLOT_ABANDONED && slot->device == worker->number &&
-			!dispatch->queries[i].live &&
-			GgSlotMove(slot, GgSlotTicket(word), GG_SLOT_ABANDONED, GG_SLOT_FREE))
+			!dispatch->queries[i].live && GgSlotFreeAbandoned(slot, GgSlotTicket(word)))
 			worker->device->stats.abandoned++;
 	}
 }

@@ -18,6 +18,7 @@
  *	in backends
  *		prewarm.c		gpugraph_prewarm(), gpugraph_evict()
  *		lookup.c		is an index on a device, and is it to be loaded or refreshed
+ *		bulk.c			requests that do not fit a slot: many queries
  *		client.c		a query: post, wait, cancel; why the CPU answers
  *		stat.c			counters and the functions behind the views
  *	in processes that bring an index to a device
@@ -63,7 +64,8 @@ typedef enum GgReason
 	GG_REASON_NOT_RESIDENT,		/* evicted, or on its way out */
 	GG_REASON_LOADING,			/* on its way to the device, or asked for just now */
 	GG_REASON_MEMORY,			/* does not fit under gpugraph.device_memory */
-	GG_REASON_BUSY,				/* ring full, or the slot still in use by an abandoned query */
+	/* ring or pool full, or the slot still in use by an abandoned query */
+	GG_REASON_BUSY,
 	GG_REASON_FAILED,			/* launch, device or load failed */
 	GG_REASON_TOO_LARGE,		/* lists x k above GG_SLOT_CANDIDATES */
 	GG_REASON_LOCAL,			/* temporary, or created by this transaction: only we can read it */
@@ -164,6 +166,30 @@ typedef struct GgServiceQuery
  */
 extern bool GgServiceSearch(const GgResidentRef *ref, const GgServiceQuery *query,
 							GgServiceAnswer *answer, GgReason *reason);
+
+/* Many queries asked at once. */
+typedef struct GgServiceBulkQuery
+{
+	const float *vectors;		/* count x dim floats, as the column's operator sees them */
+	uint32		count;
+	uint32		dim;
+	uint32		lists;			/* these five as in GgServiceQuery */
+	uint32		exact;
+	bool		delta;
+	uint32		k;
+	uint32		itopk_size;
+} GgServiceBulkQuery;
+
+/* How many queries one call takes at most, with nlists lists asked for, the delta's included. */
+extern uint32 GgServiceBulkRoom(uint32 dim, uint32 k, uint32 nlists);
+
+/*
+ * As GgServiceSearch(), for many queries.  nodes and distances get count x k entries for each list
+ * asked for, in their order, the delta's last: entry i of query q of the l-th list at
+ * (l x count + q) x k + i.
+ */
+extern bool GgServiceBulk(const GgResidentRef *ref, const GgServiceBulkQuery *query, uint32 *nodes,
+						  float *distances, GgReason *reason);
 
 /*
  * For background workers, within a transaction.  Does another session have, or want, the database

@@ -8,8 +8,8 @@
  * may hide some) ends for good.  Where the module is loaded only after PostgreSQL has started, the
  * devices have to be named.
  *
- * Devices see one region, which holds the slots and then each device's staging.  It is page
- * aligned, since devices register whole pages.
+ * Devices see one region, which holds the slots, the pool's chunks and then each device's staging.
+ * It is page aligned, since devices register whole pages.
  */
 #include "service/shmem.h"
 
@@ -30,6 +30,7 @@ char	   *gg_devices = NULL;
 int			gg_device_memory_mb = 0;
 int			gg_device_timeout_ms = 30000;
 bool		gg_autoprewarm = true;
+int			gg_answer_chunks = 32;
 int			gg_loaders = 4;
 int			gg_fault = GG_FAULT_NONE;
 
@@ -169,9 +170,16 @@ SlotsBytes(void)
 }
 
 static Size
+ChunksBytes(void)
+{
+	return TYPEALIGN64(SystemPage(), mul_size(gg_answer_chunks, sizeof(GgChunk)));
+}
+
+static Size
 RegionBytes(void)
 {
-	return add_size(SlotsBytes(), mul_size(ndevices, GG_STAGE_CHUNK * GG_STAGE_CHUNKS));
+	return add_size(add_size(SlotsBytes(), ChunksBytes()),
+					mul_size(ndevices, GG_STAGE_CHUNK * GG_STAGE_CHUNKS));
 }
 
 static Size
@@ -181,6 +189,7 @@ ServiceBytes(void)
 
 	size = add_size(size, mul_size(ndevices, CACHELINEALIGN(sizeof(GgDevice))));
 	size = add_size(size, mul_size(ndevices, CACHELINEALIGN(GgRingBytes(MaxBackends))));
+	size = add_size(size, CACHELINEALIGN(GgPoolBytes(gg_answer_chunks)));
 	size = add_size(size, SystemPage());
 	return add_size(size, RegionBytes());
 }
@@ -236,7 +245,7 @@ StartIndexStats(void)
 		InitCounters(&stats->slots[i]);
 }
 
-/* Lay out the service's memory: service, devices, rings, then the region. */
+/* Lay out the service's memory: service, devices, rings, the pool's words, then the region. */
 static void
 InitService(void)
 {
@@ -262,12 +271,17 @@ InitService(void)
 		GgRingInit(gg_service->devices[i]->ring, gg_service->nslots);
 		next += CACHELINEALIGN(GgRingBytes(gg_service->nslots));
 	}
+	gg_service->pool = (GgPool *) next;
+	GgPoolInit(gg_service->pool, gg_answer_chunks);
+	next += CACHELINEALIGN(GgPoolBytes(gg_answer_chunks));
 
 	next = (char *) TYPEALIGN(SystemPage(), next);
 	gg_service->region = next;
 	gg_service->region_bytes = RegionBytes();
 	gg_service->slots = (GgSlot *) next;
 	next += SlotsBytes();
+	gg_service->chunks = (GgChunk *) next;
+	next += ChunksBytes();
 	for (uint32 i = 0; i < gg_service->nslots; i++)
 	{
 		GgSlot	   *slot = &gg_service->slots[i];
@@ -275,6 +289,7 @@ InitService(void)
 		memset(slot, 0, offsetof(GgSlot, nodes));
 		pg_atomic_init_u64(&slot->word, GG_SLOT_FREE);
 		pg_atomic_init_u32(&slot->sleeping, 0);
+		slot->chunk = -1;
 	}
 	for (int i = 0; i < ndevices; i++)
 	{
@@ -401,6 +416,12 @@ DefineSettings(bool preloading)
 							 &gg_autoprewarm,
 							 true,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpugraph.answer_chunks",
+							"Sets how many long answers of GPUs there is memory for at a time.",
+							"Each takes 512 kB of shared memory.",
+							&gg_answer_chunks,
+							32, 1, 4096,
+							at_start, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.load_workers",
 							"Sets how many processes read a big index that is loaded to a GPU.",
 							NULL,

@@ -15,6 +15,8 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
+#include "service/pool.h"
+
 /* ---- settings ------------------------------------------------------------- */
 
 #define GG_MAX_DEVICES		16
@@ -51,6 +53,8 @@ extern int	gg_device_memory_mb;	/* gpugraph.device_memory in MB: what residents 
 extern int	gg_device_timeout_ms;	/* gpugraph.device_timeout: a batch or a call of the driver that
 									 * takes longer hangs; 0: never; sighup */
 extern bool gg_autoprewarm;		/* gpugraph.autoprewarm; sighup */
+extern int	gg_answer_chunks;	/* gpugraph.answer_chunks: of the pool of long answers;
+								 * postmaster */
 extern int	gg_loaders;			/* gpugraph.load_workers: readers of one big index; sighup */
 extern int	gg_fault;			/* gpugraph.fault, GgFault; superuser */
 
@@ -68,6 +72,10 @@ extern int	gg_fault;			/* gpugraph.fault, GgFault; superuser */
  *	ABANDONED -> FREE	the worker, when nothing in flight writes the slot any more
  *	QUEUED|RUNNING -> FAILED		the worker, with a reason
  *	FAILED -> FREE		the backend, also when it has seen the answer
+ *
+ * A request may name a chunk of the pool of long answers (pool.h).  Then the chunk is the slot's as
+ * long as the slot is not FREE, and with RUNNING -> FREE and FAILED -> FREE until the backend has
+ * copied the answer.  With ABANDONED -> FREE it goes back before the slot does.
  *
  * A process that ends abandons its slot (before_shmem_exit).  A backend that finds its slot not
  * FREE when it has a new query uses the CPU.  Slots that a worker left behind stay as they are,
@@ -88,6 +96,14 @@ typedef enum GgSlotState
 #define GgSlotTicket(word)			((word) >> 8)
 #define GgSlotStateOf(word)			((GgSlotState) ((word) & 0xFF))
 
+/* What a slot asks for. */
+typedef enum GgRequest
+{
+	GG_REQUEST_SEARCH = 0,		/* one query; the lists come into the slot */
+	GG_REQUEST_BULK,			/* many queries, which the chunk holds, as it does the lists */
+	GG_NREQUESTS
+} GgRequest;
+
 typedef struct GgSlot
 {
 	pg_atomic_uint64 word;
@@ -105,6 +121,10 @@ typedef struct GgSlot
 	uint32		k;
 	uint32		itopk_size;
 	int32		fault;			/* GgFault */
+	GgRequest	request;
+	int32		chunk;			/* of the pool; -1: none */
+	uint32		count;			/* bulk: queries ... */
+	uint32		dim;			/* ... and their dimensions */
 
 	/* written by the worker before FAILED */
 	int32		reason;			/* GgReason */
@@ -425,14 +445,24 @@ typedef struct GgDevice
 	GgDeviceStats stats;
 } GgDevice;
 
+/* A chunk of the pool.  16384 keys take a quarter of it. */
+#define GG_CHUNK_BODY		((Size) 512 << 10)
+
+typedef struct GgChunk
+{
+	char		body[GG_CHUNK_BODY];
+} GgChunk;
+
 struct GgService
 {
 	int			ndevices;
 	GgDevice   *devices[GG_MAX_DEVICES];	/* none of the first ndevices is NULL */
 	uint32		nslots;
-	char	   *region;			/* slots and staging, page aligned, for devices to see */
+	char	   *region;			/* slots, chunks and staging, page aligned, for devices to see */
 	Size		region_bytes;
 	GgSlot	   *slots;
+	GgPool	   *pool;			/* who has which of the ... */
+	GgChunk    *chunks;
 	GgIndexStats *index_stats;
 	LWLock	   *stat_lock;
 	pg_atomic_uint64 told_us[GG_NREASONS];	/* last LOG line for this reason (client.c); 0: none */
@@ -442,6 +472,59 @@ static inline bool
 GgDeviceIsUp(GgDevice *device)
 {
 	return pg_atomic_read_u32(&device->state) == GG_DEVICE_UP;
+}
+
+/* Give back the chunk that a slot has, if it has one. */
+static inline void
+GgSlotGiveChunkBack(GgSlot *slot)
+{
+	int			chunk = slot->chunk;
+
+	slot->chunk = -1;
+	(void) GgPoolGiveBack(gg_service->pool, chunk, slot - gg_service->slots);
+}
+
+/*
+ * ABANDONED -> FREE, for the one process that may; false when the slot is not ABANDONED under this
+ * ticket.
+ */
+static inline bool
+GgSlotFreeAbandoned(GgSlot *slot, uint64 ticket)
+{
+	if (pg_atomic_read_u64(&slot->word) != GgSlotWord(ticket, GG_SLOT_ABANDONED))
+		return false;
+	pg_read_barrier();
+	GgSlotGiveChunkBack(slot);
+	return GgSlotMove(slot, ticket, GG_SLOT_ABANDONED, GG_SLOT_FREE);
+}
+
+/*
+ * The chunk of a bulk request has its queries first, then the nodes and the distances of each list
+ * asked for, in their order.
+ */
+static inline Size
+GgBulkQueryBytes(uint32 count, uint32 dim)
+{
+	return TYPEALIGN64(64, (Size) count * dim * sizeof(float));
+}
+
+static inline Size
+GgBulkPartBytes(uint32 count, uint32 k)
+{
+	return TYPEALIGN64(64, (Size) count * k * sizeof(float));
+}
+
+static inline Size
+GgBulkBytes(uint32 count, uint32 dim, uint32 k, uint32 nlists)
+{
+	return GgBulkQueryBytes(count, dim) + 2 * nlists * GgBulkPartBytes(count, k);
+}
+
+/* Where the nodes of the list that comes after `before` others begin. */
+static inline Size
+GgBulkNodesAt(uint32 count, uint32 dim, uint32 k, uint32 before)
+{
+	return GgBulkQueryBytes(count, dim) + 2 * before * GgBulkPartBytes(count, k);
 }
 
 extern void GgWakeDevice(GgDevice *device);

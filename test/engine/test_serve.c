@@ -1,13 +1,14 @@
 /*
  * test_serve.c
  *		Indexes filled piece by piece answer as those opened over rows in memory do, and so do
- *		batches of searches over slots.
+ *		batches of searches over slots, and many queries of one caller.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "harness.h"
+#include "serve_bulk.h"
 #include "serve_refusals.h"
 
 #define NQ 40u
@@ -176,6 +177,11 @@ test_kind(gg_metric metric, gg_element element)
 	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances),
 			 "index_exact");
 	serve(&r, filled, 1, true, queries, data.dim, nodes, distances);
+	for (uint32_t count = 1; count <= NQ; count += NQ - 1)
+	{
+		bulk_answers(engine, filled, false, data.dim, queries, count, K, ITOPK, 1);
+		bulk_answers(engine, filled, true, data.dim, queries, count, K, 0, 1);
+	}
 
 	engine->index_close(opened);
 	CHECK_OK(engine->index_open(&data, NULL, NULL, &opened), "index_open without a graph");
@@ -259,6 +265,19 @@ test_preconditions(void)
 	CHECK(info.total_bytes > info.free_bytes / 2 && info.name[0] != '\0', "%s", info.name);
 }
 
+static void
+test_bulk_refusals(void)
+{
+	gg_index   *graph = refusals_index(engine, 4, 16);
+	gg_index   *rows = refusals_index(engine, 0, 16);
+
+	CHECK_OK(engine->index_finish(graph, 5, NULL), "index_finish");
+	CHECK_OK(engine->index_finish(rows, 1, NULL), "index_finish");
+	bulk_refusals(engine, graph, rows);
+	engine->index_close(rows);
+	engine->index_close(graph);
+}
+
 int
 main(void)
 {
@@ -272,5 +291,6 @@ main(void)
 	test_preconditions();
 	serve_refuses_layouts(engine);
 	serve_refuses_batches(engine);
+	test_bulk_refusals();
 	return harness_finish();
 }
