@@ -286,6 +286,22 @@ typedef struct gg_filter
 	uint32_t	ntids;
 } gg_filter;
 
+/* How many words of a row, from condition->word on, the condition looks at. */
+static inline uint32_t
+gg_condition_words(const gg_condition *condition)
+{
+	switch (condition->kind)
+	{
+		case GG_CONDITION_RANGE:
+		case GG_CONDITION_IN:
+			return 1;
+		case GG_CONDITION_MASK:
+			return GG_MASK_WORDS;
+		default:
+			return 0;
+	}
+}
+
 /* A TID as a number: block << 16 | line pointer, which is 0 when the TID is invalid. */
 static inline uint64_t
 gg_tid_key(uint64_t head)

@@ -107,7 +107,7 @@ DeviceLists(GgScanOpaque *so, uint32 *exact)
 		const GgStream *stream = &so->streams[i];
 		uint32		bit = (uint32) 1 << (stream->segment - so->meta->segments);
 
-		if (GgSearchIsWorthwhile(stream, stream->itopk))
+		if (GgSearchIsWorthwhile(so, stream, stream->itopk))
 			lists |= bit;
 		else if (stream->nodes >= DEVICE_EXACT_NODES)
 			*exact |= bit;
@@ -124,10 +124,12 @@ FindDevice(GgScanOpaque *so)
 	GgDeviceAnswer *device = &so->device;
 	GgResidentRef *ref = &device->ref;
 
-	device->lists = DeviceLists(so, &device->exact);
+	device->lists = so->filter != NULL ? 0 : DeviceLists(so, &device->exact);
 	device->delta_pages = 0;
 	if (gg_engine_setting == GG_ENGINE_CPU)
 		so->reason = GG_REASON_SETTING;
+	else if (so->filter != NULL)
+		so->reason = GG_REASON_TOO_LARGE;
 	else if (gg_service == NULL)
 		so->reason = GG_REASON_NO_SERVICE;
 	else if (IsLocal(so->index))
@@ -253,7 +255,7 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 {
 	DeviceStream *state = stream->state;
 	bool		delta = stream->segment == NULL;
-	uint32		itopk = GgLongerList(stream);
+	uint32		itopk = GgLongerList(so, stream);
 	DeviceQuery query;
 	GgServiceAnswer answer;
 

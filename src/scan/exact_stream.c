@@ -16,6 +16,7 @@
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_type_d.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
 #include "utils/tuplesort.h"
@@ -191,6 +192,37 @@ LookAhead(GgScanOpaque *so, GgStream *stream)
 
 /* ---- passes ------------------------------------------------------------ */
 
+/* Measure the nodes that match, and offer them. */
+static void
+MatchingPass(GgScanOpaque *so, GgStream *stream)
+{
+	ExactStream *state = stream->state;
+	uint32		n = stream->nodes;
+	uint32		nodes[SWEEP_CHUNK + 64];
+	float		distances[SWEEP_CHUNK + 64];
+	uint32		count = 0;
+
+	memset(distances, 0, sizeof(distances));
+	for (uint32 base = 0; base < n; base += 64)
+	{
+		for (uint64 bits = stream->matching[base / 64]; bits != 0; bits &= bits - 1)
+		{
+			uint32		node = base + pg_rightmost_one_pos64(bits);
+
+			if (!GgWasReturned(stream, node))
+				nodes[count++] = node;
+		}
+		if (count < SWEEP_CHUNK && base + 64 < n)
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		if (so->query != NULL)
+			GgSourceDistances(&stream->source, nodes, count, distances);
+		for (uint32 i = 0; i < count; i++)
+			OfferKey(state, key_of(distances[i], nodes[i]));
+		count = 0;
+	}
+}
+
 static void
 SegmentPass(GgScanOpaque *so, GgStream *stream)
 {
@@ -198,6 +230,11 @@ SegmentPass(GgScanOpaque *so, GgStream *stream)
 	uint32		n = stream->nodes;
 
 	GgNeedSource(so, stream);
+	if (so->filter != NULL)
+	{
+		MatchingPass(so, stream);
+		return;
+	}
 	for (uint32 base = 0; base < n; base += SWEEP_CHUNK)
 	{
 		float		distances[SWEEP_CHUNK];
@@ -267,7 +304,8 @@ DeltaPass(GgScanOpaque *so, GgStream *stream)
 			const void *vector = row + 1;
 			float		d = 0;
 
-			if (!ItemPointerIsValid(&row->tid) || GgWasReturned(stream, first + slot))
+			if (!ItemPointerIsValid(&row->tid) || GgWasReturned(stream, first + slot) ||
+				!GgRowMatches(so, row))
 				continue;
 			if (whole != NULL)
 			{
@@ -313,7 +351,7 @@ PassIntoBatch(GgScanOpaque *so, GgStream *stream, uint32 cap)
 	state->batch_len = 0;
 	state->batch_pos = 0;
 	state->batch_last = true;
-	state->batch_bounded = cap < stream->nodes;
+	state->batch_bounded = cap < GgNodesToHandOut(so, stream);
 	Pass(so, stream);
 	sort_ranks(state->batch, state->batch_len);
 }
@@ -349,7 +387,7 @@ BatchRoom(const GgScanOpaque *so)
 static void
 FirstPass(GgScanOpaque *so, GgStream *stream)
 {
-	uint32		all = Max(stream->nodes, 1);
+	uint32		all = Max(GgNodesToHandOut(so, stream), 1);
 	uint64		some = Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + stream->handed;
 
 	some = Max(some, all / FIRST_SHARE);
@@ -360,7 +398,7 @@ static void
 SecondPass(GgScanOpaque *so, GgStream *stream)
 {
 	ExactStream *state = stream->state;
-	uint32		all = Max(stream->nodes, 1);
+	uint32		all = Max(GgNodesToHandOut(so, stream), 1);
 
 	if (CanLookAhead(so, stream))
 		state->heap_blocks = RelationGetNumberOfBlocks(so->heap);
@@ -393,6 +431,7 @@ ExactFirstList(GgScanOpaque *so, GgStream *stream)
 	ExactStream *state = MemoryContextAllocZero(so->context, sizeof(ExactStream));
 
 	stream->state = state;
+	GgFindMatching(so, stream);
 	if (so->mode == GG_ITERATIVE_STRICT && so->last_distance > -get_float4_infinity())
 		state->bound = key_of(so->last_distance, 0);
 	FirstPass(so, stream);

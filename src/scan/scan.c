@@ -31,6 +31,8 @@
  * it.  The executor compares it with its own, and puts it in its place among those that it still
  * keeps back.
  *
+ * A scan may have a filter (row_filter.c).  Then streams hand out nodes of which a row matches.
+ *
  * A TID is read from its page when the row is returned, never earlier: VACUUM clears it there.
  *
  * This file owns the callbacks, the merge of the streams, and the rows of the nodes that it takes
@@ -329,6 +331,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->current = NULL;
 	so->row_next = so->row_end = 0;
 	so->query = NULL;
+	so->filter = NULL;
 	memset(scan->xs_orderbynulls, true, scan->numberOfOrderBys * sizeof(bool));
 	so->nreturned = 0;
 	so->returned = NULL;
@@ -448,7 +451,7 @@ NextTid(GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
 		if (!MayReturnAnother(so, scan))
 			return false;
 		while (so->row_next < so->row_end)
-			if (ReadTid(so, so->current, so->row_next++, tid))
+			if (ReadTid(so, so->current, so->row_next++, tid) && GgTidMatches(so, tid))
 				return true;
 		stream = NearestStream(so);
 		if (stream == NULL)

@@ -86,6 +86,9 @@ struct GgStream
 	GgPageSource source;		/* index NULL: not needed so far */
 	GgArray		tids;
 	GgArray		offsets;		/* no extents when every node has one row */
+	GgArray		filters;		/* no extents without filter columns */
+	uint64	   *matching;		/* bitmap of nodes that match; NULL before GgFindMatching() */
+	uint32		nmatching;
 
 	/* delta only: its pages [first_page, end_page) */
 	uint32		first_page;
@@ -113,6 +116,7 @@ struct GgScanOpaque
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
 	GgArray		delta;
+	gg_filter  *filter;			/* NULL: every row matches */
 	GgReason	reason;			/* which engine answers, and why */
 	GgDeviceAnswer device;
 	uint64		nrows;			/* returned */
@@ -140,7 +144,41 @@ struct GgScanOpaque
  */
 extern bool GgAskDevice(GgScanOpaque *so);
 
+/* ---- row_filter.c ------------------------------------------------------- */
+
+/*
+ * Find the nodes of a stream that match, the first time it is called: stream->matching, of segments
+ * alone, and nmatching, which is the most there can be.
+ */
+extern void GgFindMatching(GgScanOpaque *so, GgStream *stream);
+
+/* Does a row of the delta match? */
+extern bool GgRowMatches(const GgScanOpaque *so, const GgDeltaRow *row);
+
+/* Is the row with this TID among those that the scan is restricted to? */
+extern bool GgTidMatches(const GgScanOpaque *so, const ItemPointerData *tid);
+
+/*
+ * Restrict a scan to these TIDs: gg_tid_key()s, ascending and distinct, in the caller's memory.  To
+ * be called between index_rescan() and the first row; the next index_rescan() forgets them.
+ */
+extern void GgScanSetTids(IndexScanDesc scan, const uint64 *tids, uint32 ntids);
+
 /* ---- what implementations have in common ------------------------------- */
+
+/* Nodes of a stream that can be handed out, at most; after GgFindMatching(). */
+static inline uint32
+GgNodesToHandOut(const GgScanOpaque *so, const GgStream *stream)
+{
+	return so->filter == NULL ? stream->nodes : stream->nmatching;
+}
+
+/* Does a node of a segment match?  After GgFindMatching(). */
+static inline bool
+GgNodeMatches(const GgScanOpaque *so, const GgStream *stream, uint32 node)
+{
+	return so->filter == NULL || (stream->matching[node / 64] >> (node % 64) & 1) != 0;
+}
 
 static inline bool
 GgWasReturned(const GgStream *stream, uint32 node)
@@ -175,21 +213,27 @@ GgHalfIsHandedOut(const GgScanOpaque *so, const GgStream *stream, uint32 length)
 	return so->mode != GG_ITERATIVE_OFF && stream->handed * 2 > length;
 }
 
-/* Is searching a segment with a list of this length better than measuring every row? */
+/*
+ * Is searching a segment with a list of this length better than measuring every row that matches?
+ * Where one node in so many matches, the list has to be as many times longer, and as many fewer are
+ * left to be measured.
+ */
 static inline bool
-GgSearchIsWorthwhile(const GgStream *stream, uint32 itopk)
+GgSearchIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
 {
-	return itopk <= stream->segment->nodes / GG_EXACT_SHARE;
+	uint64		matching = GgNodesToHandOut(so, stream);
+
+	return (uint64) itopk * GG_EXACT_SHARE <= matching * matching / Max(stream->nodes, 1);
 }
 
 /* The length of the list after this one; 0 where no longer one is worthwhile. */
 static inline uint32
-GgLongerList(const GgStream *stream)
+GgLongerList(const GgScanOpaque *so, const GgStream *stream)
 {
 	uint64		itopk = Max((uint64) stream->itopk * 2, (uint64) stream->itopk + 16);
 
 	if (stream->handed >= (uint64) gg_max_scan_tuples || itopk > PG_INT32_MAX ||
-		(stream->segment != NULL && !GgSearchIsWorthwhile(stream, (uint32) itopk)))
+		(stream->segment != NULL && !GgSearchIsWorthwhile(so, stream, (uint32) itopk)))
 		return 0;
 	return (uint32) itopk;
 }

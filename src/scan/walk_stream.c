@@ -6,6 +6,8 @@
  * nothing more to say, or where a longer list would cost more than measuring every row.
  *
  * A walk may also go on where another search ended.  Then it hands out only what is new.
+ *
+ * Where the scan has a filter, the walk goes through all nodes and hands out those that match.
  */
 #include "scan/scan.h"
 
@@ -67,8 +69,10 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	gg_status	status;
 
 	/* the delta has no graph */
-	if (stream->segment == NULL || so->query == NULL ||
-		!GgSearchIsWorthwhile(stream, stream->itopk))
+	if (stream->segment == NULL || so->query == NULL)
+		return GG_LIST_SEARCHED;
+	GgFindMatching(so, stream);
+	if (!GgSearchIsWorthwhile(so, stream, stream->itopk))
 		return GG_LIST_SEARCHED;
 
 	GgNeedSource(so, stream);
@@ -89,7 +93,7 @@ static GgListState
 WalkNextList(GgScanOpaque *so, GgStream *stream)
 {
 	WalkStream *state = stream->state;
-	uint32		itopk = GgLongerList(stream);
+	uint32		itopk = GgLongerList(so, stream);
 	gg_status	status;
 
 	if (itopk == 0 || gg_walk_exhausted(state->walk))
@@ -112,6 +116,8 @@ WalkNext(GgScanOpaque *so, GgStream *stream)
 		if (GgWasReturned(stream, stream->head.node))
 			continue;
 		stream->handed++;
+		if (!GgNodeMatches(so, stream, stream->head.node))
+			continue;
 		/* not marked, so it comes when every row is measured */
 		if (GgComesLate(so, stream->head.distance))
 			continue;

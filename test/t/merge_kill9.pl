@@ -1,6 +1,6 @@
 # kill -9 of the worker, of a backend and of the postmaster at random points of sealing, merging and
 # compaction under load: no row is lost, none is found twice, the replica is equal, and no space is
-# lost for good. MERGE_ROUNDS says how many kills; 200 is the long version.
+# lost for good. MERGE_ROUNDS says how many kills; HANG=3600 MERGE_ROUNDS=200 is the long version.
 use strict;
 use warnings;
 
