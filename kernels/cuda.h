@@ -321,6 +321,8 @@ extern gg_status gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32
 									  const gg_serve_batch *batch);
 extern gg_status gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t lane,
 									const gg_serve_bulk *bulk);
+extern gg_status gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t lane,
+									const gg_serve_deep *deep);
 extern gg_status gg_cuda_serve_check(gg_server *server, uint32_t lane, bool *idle);
 extern void gg_cuda_serve_close(gg_server *server);
 

@@ -15,17 +15,17 @@
  * Oracle		gg_cpu_engine.index_exact: the same nodes but where distances differ by less than
  *				1e-5 relative; distances within 1e-5 relative (sums are in another order).
  * Cost			Memory bound at one query: the rows once.
+ *				The sums of a row are those of exact.cuh.
  * Tried		One list a block, merged into under a lock: long lists made all warps wait (1.4 ms
  *				for k 1,024 of 1M x 128).
  */
-#include "launch.cuh"
+#include "exact.cuh"
 
 #define WARPS 8
 #define BATCH_QUERIES 8			/* queries that share a pass over the rows: at 128 dimensions, about
 								 * where arithmetic takes as long as memory */
 #define BLOCKS_PER_SM 4
 #define MAX_GROUPS 64			/* of one launch, bounds the scratch memory */
-#define WIDE_PIECES 64			/* rows of more 16-byte pieces are read by a whole warp */
 #define LONG_K 64				/* from here the blocks' lists are merged by limit and sort */
 
 typedef struct exact_layout
@@ -47,6 +47,7 @@ typedef struct exact_args
 	uint32_t	k;
 	uint32_t   *nodes;
 	float	   *distances;
+	uint64_t   *keys;			/* nq x k, instead of both; or NULL */
 	uint32_t   *finished;		/* blocks done, per group; 0 before and after */
 	uint64_t   *lists;			/* groups x gridDim.x x QUERIES x k */
 } exact_args;
@@ -128,9 +129,6 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 			 const __grid_constant__ search_slots slots,
 			 const __grid_constant__ exact_layout layout)
 {
-	const int	elements = 16 / (int) sizeof(ELEMENT);
-	const int	teams = 32 / TEAM;
-	const int	flights = 4;	/* pieces of a row in flight a lane, of each of two rows */
 	extern __shared__ __align__(16) char shared[];
 	__shared__ float inverses[QUERIES];
 	__shared__ bool last;
@@ -141,12 +139,9 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	const uint32_t block_room = WARPS * list_room;	/* keys of one query's lists */
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = threadIdx.x >> 5;
-	const uint32_t member = lane % TEAM;
-	const uint32_t team = lane / TEAM;
 	uint64_t   *pending = (uint64_t *) (shared + layout.pending) + warp * QUERIES * 64;
 	uint32_t   *packed = (uint32_t *) (shared + layout.packed) + warp * 32;
 	const uint32_t first_query = args.first + blockIdx.y * QUERIES;
-	const uint32_t pieces = (view.dim + elements - 1) / elements;
 	const uint32_t words = (view.n + 31) / 32;
 	uint32_t	waiting[QUERIES];
 	uint32_t	used[QUERIES];	/* keys in the warp's list */
@@ -164,13 +159,10 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	__syncthreads();
 	for (uint32_t q = warp; q < QUERIES; q += WARPS)
 	{
-		float		sum = 0;
+		float		inverse = exact_inverse(queries + q * layout.query_pad, view.dim, lane);
 
-		for (uint32_t i = lane; i < view.dim; i += 32)
-			sum += queries[q * layout.query_pad + i] * queries[q * layout.query_pad + i];
-		sum = group_reduce<1, false>(sum, NULL);
 		if (lane == 0)
-			inverses[q] = sum > 0 ? 1 / sqrtf(sum) : 0;
+			inverses[q] = inverse;
 	}
 	__syncthreads();
 #pragma unroll
@@ -189,102 +181,13 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		count = __popc(bits);
 		if (count == 0)
 			continue;
-		row = word * 32 + lane;
-		if (count < 32)
-		{
-			if (bits & (1u << lane))
-				packed[__popc(bits & gg_lanes_below(lane))] = row;
-			__syncwarp();
-			row = packed[lane];
-			__syncwarp();
-		}
+		row = exact_pack(word, bits, count, packed, lane);
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
 			keys[q] = GG_KEY_NONE;
 
-#pragma unroll 1
-		for (uint32_t base = 0; base < count; base += 2 * teams)
-		{
-			const char *rows[2];
-			bool		valid[2];
-			float		sum[2][QUERIES];
-			float		square[2];
-
-#pragma unroll
-			for (int r = 0; r < 2; r++)
-			{
-				uint32_t	slot = base + r * teams + team;
-
-				valid[r] = slot < count;
-				rows[r] = view.rows + (size_t) __shfl_sync(GG_FULL_WARP, row, slot & 31) *
-					view.row_stride;
-				if (!valid[r])
-					rows[r] = view.rows;
-				square[r] = 0;
-#pragma unroll
-				for (int q = 0; q < QUERIES; q++)
-					sum[r][q] = 0;
-			}
-			for (uint32_t start = member; start < pieces; start += TEAM * flights)
-			{
-				uint4		x[2][flights];
-
-#pragma unroll
-				for (int u = 0; u < flights; u++)
-#pragma unroll
-					for (int r = 0; r < 2; r++)
-						x[r][u] = load_piece(rows[r], start + u * TEAM,
-											 valid[r] && start + u * TEAM < pieces);
-#pragma unroll
-				for (int u = 0; u < flights; u++)
-				{
-					if (start + u * TEAM >= pieces)
-						break;
-#pragma unroll
-					for (int q = 0; q < QUERIES; q++)
-					{
-						float		piece[elements];
-						const float4 *from = (const float4 *) (queries + q * layout.query_pad +
-															   (start + u * TEAM) * elements);
-						float		ignored = 0;
-
-#pragma unroll
-						for (int i = 0; i < elements / 4; i++)
-							*(float4 *) &piece[i * 4] = from[i];
-#pragma unroll
-						for (int r = 0; r < 2; r++)
-							exact_piece<ELEMENT, METRIC>(x[r][u], piece, sum[r][q],
-														 q == 0 ? square[r] : ignored);
-					}
-				}
-			}
-#pragma unroll
-			for (int r = 0; r < 2; r++)
-			{
-				/* the lane whose row this was, if it was one of this round's */
-				bool		own = lane / teams == base / teams + r;
-
-#pragma unroll
-				for (int offset = TEAM / 2; offset > 0; offset >>= 1)
-				{
-					if (METRIC == GG_METRIC_COSINE && sizeof(ELEMENT) == 2)
-						square[r] += __shfl_xor_sync(GG_FULL_WARP, square[r], offset);
-#pragma unroll
-					for (int q = 0; q < QUERIES; q++)
-						sum[r][q] += __shfl_xor_sync(GG_FULL_WARP, sum[r][q], offset);
-				}
-				square[r] = __shfl_sync(GG_FULL_WARP, square[r], (lane % teams) * TEAM);
-#pragma unroll
-				for (int q = 0; q < QUERIES; q++)
-				{
-					float		mine = __shfl_sync(GG_FULL_WARP, sum[r][q], (lane % teams) * TEAM);
-
-					if (own && lane < count)
-						keys[q] = make_key(exact_value<ELEMENT, METRIC>(mine, square[r],
-																		inverses[q]), row);
-				}
-			}
-		}
+		exact_measure<ELEMENT, METRIC, TEAM, QUERIES>(view, queries, layout.query_pad, inverses,
+													  row, count, lane, keys);
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
 			offer(keys[q], lists + q * block_room + warp * list_room, args.k, used[q],
@@ -391,7 +294,9 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		uint32_t	query = first_query + i / args.k;
 		uint64_t	key = lists[i / args.k * block_room + i % args.k];
 
-		if (query < args.nq)
+		if (query < args.nq && args.keys != NULL)
+			args.keys[(size_t) query * args.k + i % args.k] = key;
+		else if (query < args.nq)
 		{
 			nodes_of(args.nodes, slots, query, args.k)[i % args.k] =
 				key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
@@ -463,20 +368,12 @@ launch_exact(const search_view *view, const exact_args *args, const search_slots
 	return cudaGetLastError();
 }
 
-/* Whether a whole warp reads a row. */
-template <typename ELEMENT>
-static bool
-is_wide(const search_view *view)
-{
-	return (view->dim * (uint32_t) sizeof(ELEMENT) + 15) / 16 > WIDE_PIECES;
-}
-
 template <typename ELEMENT, int METRIC>
 static cudaError_t
 launch_team(const search_view *view, const exact_args *args, const search_slots *slots,
 			const search_device *device, bool batch, cudaStream_t stream)
 {
-	if (is_wide<ELEMENT>(view))
+	if (exact_is_wide<ELEMENT>(view))
 		return batch ?
 			launch_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(view, args, slots, device, stream) :
 			launch_exact<ELEMENT, METRIC, 32, 1>(view, args, slots, device, stream);
@@ -489,7 +386,7 @@ template <typename ELEMENT, int METRIC>
 static cudaError_t
 ready_team(const search_view *view, const search_device *device)
 {
-	bool		wide = is_wide<ELEMENT>(view);
+	bool		wide = exact_is_wide<ELEMENT>(view);
 	cudaError_t error = wide ? ready_exact<ELEMENT, METRIC, 32, 1>(device) :
 		ready_exact<ELEMENT, METRIC, 8, 1>(device);
 
@@ -540,8 +437,8 @@ search_exact_readers(const search_view *view, uint32_t nq, const search_device *
 
 cudaError_t
 search_exact_launch(const search_view *view, const uint32_t *filter, const float *queries,
-					const search_slots *slots, uint32_t nq, uint32_t k, uint32_t *nodes,
-					float *distances, void *scratch, const search_device *device,
+					const search_slots *slots, uint32_t nq, uint32_t k,
+					const search_answers *answers, void *scratch, const search_device *device,
 					cudaStream_t stream)
 {
 	/* a few queries alone are at memory speed; sharing rows needs room for all their lists */
@@ -559,8 +456,9 @@ search_exact_launch(const search_view *view, const uint32_t *filter, const float
 		args.first = first;
 		args.nq = nq - first < step ? nq : first + step;
 		args.k = k;
-		args.nodes = nodes;
-		args.distances = distances;
+		args.nodes = answers->nodes;
+		args.distances = answers->distances;
+		args.keys = answers->keys;
 		args.finished = (uint32_t *) scratch;
 		args.lists = (uint64_t *) ((char *) scratch + MAX_GROUPS * 4);
 		error = with_metric(view->metric, [&](auto metric)

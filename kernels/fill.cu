@@ -15,6 +15,8 @@
  *
  * Builds centre and round rows, too, by other rules (working_copy.cu tells why).
  *
+ * Row heads, offsets and filter words are kept as they come, for filter.cu.
+ *
  * All memory is taken when an index is created, the fp16 copy's too, so that finishing cannot fail
  * for want of it.  Rows lie at a stride of whole sectors; an index without a graph has them in the
  * same way, since searches and builds both read rows at a stride.
@@ -28,6 +30,7 @@
 #include <mutex>
 #include <new>
 
+#include "../src/cpu/serve_check.h"
 #include "index.cuh"
 
 /* Few dimensions have few distinct fp16 rows, and their fp32 rows cost little to read. */
@@ -215,6 +218,9 @@ typedef struct fill_layout
 	uint64_t	norms;
 	uint64_t	mean;
 	uint64_t	range;
+	uint64_t	heads;
+	uint64_t	offsets;
+	uint64_t	words;
 	uint64_t	bytes;
 	bool		has_norms;
 } fill_layout;
@@ -259,6 +265,10 @@ layout_for(const gg_shape *shape, bool halves)
 		layout.mean = take(&at, (uint64_t) shape->dim * 4);
 		layout.range = take(&at, 3 * sizeof(double));
 	}
+	layout.heads = take(&at, (uint64_t) shape->rows * 8);
+	if (shape->offsets)
+		layout.offsets = take(&at, (capacity + 1) * 4);
+	layout.words = take(&at, (uint64_t) shape->words * shape->rows * 8);
 	layout.bytes = at;
 	return layout;
 }
@@ -278,7 +288,7 @@ check_shape(const gg_shape *shape)
 		return gg_fail(GG_EINVAL, __func__,
 					   "a graph of degree %u with %u pivots over %u rows is none", shape->degree,
 					   shape->npivots, shape->capacity);
-	return gg_ok();
+	return gg_serve_check_rows(__func__, shape);
 }
 
 gg_status
@@ -328,6 +338,12 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 	GG_TRY(index->walk_rows.allocate((uint64_t) shape->capacity * layout.walk_stride));
 	memory = index->memory.get();
 	index->rows = memory + layout.rows;
+	if (shape->rows > 0)
+		index->heads = (uint64_t *) (memory + layout.heads);
+	if (shape->offsets)
+		index->offsets = (uint32_t *) (memory + layout.offsets);
+	if (shape->words > 0)
+		index->words = (int64_t *) (memory + layout.words);
 	view->dim = shape->dim;
 	view->metric = shape->metric;
 	view->element = shape->element;
@@ -530,6 +546,7 @@ load_kernels(const gg_index *index)
 {
 	GG_CUDA_TRY(search_exact_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_gather_ready());
+	GG_CUDA_TRY(search_deep_ready(&index->view, &index->device));
 	if (index->shape.degree == 0 || index->view.n == 0)
 		return gg_ok();
 	GG_CUDA_TRY(search_multi_ready(&index->view, &index->device));

@@ -207,6 +207,7 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 	const search_view *view = &index->view;
 	const search_device *device = &index->device;
 	const float *queries = batch->queries;
+	const search_answers answers = {batch->nodes, batch->distances, batch->keys};
 	size_t		bytes = search_exact_scratch(k, device);
 	uint32_t	shared = search_exact_shared(view, k);
 
@@ -233,8 +234,8 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 		GG_TRY(gather(index, scratch, batch, stream));
 		queries = scratch->queries.get();
 	}
-	GG_CUDA_TRY(search_exact_launch(view, filter, queries, batch->slots, batch->nq, k, batch->nodes,
-									batch->distances, scratch->exact.get(), device, stream));
+	GG_CUDA_TRY(search_exact_launch(view, filter, queries, batch->slots, batch->nq, k, &answers,
+									scratch->exact.get(), device, stream));
 	return gg_ok();
 }
 
@@ -247,7 +248,7 @@ gg_status
 gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params, const float *queries,
 					   uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
 {
-	search_batch batch = {queries, nq, nodes, distances, NULL, nq, 0};
+	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0};
 
 	return search_queue(index, &index->scratch, params, &batch, stream);
 }
@@ -257,7 +258,7 @@ gg_status
 gg_cuda_exact_enqueue(gg_index *index, uint32_t k, const uint32_t *filter, const float *queries,
 					  uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
 {
-	search_batch batch = {queries, nq, nodes, distances, NULL, nq, 0};
+	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0};
 
 	return search_exact_queue(index, &index->scratch, k, filter, &batch, stream);
 }

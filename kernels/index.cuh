@@ -5,6 +5,8 @@
  *	fill.cu			its memory, and what is there made ready for walks
  *	write.cu		rows and graph into it
  *	index.cu		searches of callers that wait
+ *	filter.cu		which nodes match a filter
+ *	deep.cu			the nearest of many, and of those that match a filter
  *	serve.cu		searches of callers that do not
  */
 #ifndef GG_INDEX_CUH
@@ -29,6 +31,17 @@ typedef struct search_scratch
 	gg_cuda_buffer<float> queries;	/* copies of what came from the host */
 	gg_cuda_buffer<char> mail;	/* of blocks that share a query without a cluster */
 } search_scratch;
+
+/* What deep lists take beside that, on demand. */
+typedef struct deep_scratch
+{
+	gg_cuda_buffer<uint64_t> narrow;
+	gg_cuda_buffer<char> wide;	/* for a slab of so many rows, see deep.cu */
+	uint32_t	slab = 0;
+	gg_cuda_buffer<uint32_t> bits;	/* of nodes, then of rows: those of the last filter */
+	gg_cuda_buffer<uint64_t> tids;
+	gg_cuda_buffer<int64_t> values;
+} deep_scratch;
 
 /*
  * Pinned memory and a stream: what one thread needs to bring pageable memory to the device, a
@@ -92,6 +105,9 @@ struct gg_index
 	float	   *norms;
 	float	   *mean;
 	double	   *range;
+	uint64_t   *heads;
+	uint32_t   *offsets;
+	int64_t    *words;
 
 	/* of searches whose caller waits */
 	search_scratch scratch;
@@ -103,7 +119,8 @@ struct gg_index
 
 	gg_index() : finished(false), stages(NULL), adjacency(NULL), pivots(NULL), pivot_entries(NULL),
 				 rows(NULL), pivot_rows(NULL), pivot_norms(NULL), norms(NULL), mean(NULL),
-				 range(NULL), mapped(NULL), mapped_bytes(0)
+				 range(NULL), heads(NULL), offsets(NULL), words(NULL), mapped(NULL),
+				 mapped_bytes(0)
 	{
 		memset(&shape, 0, sizeof(shape));
 		memset(&view, 0, sizeof(view));
@@ -164,7 +181,8 @@ typedef struct search_batch
 	uint32_t	nq;
 	uint32_t   *nodes;
 	float	   *distances;
-	const search_slots *slots;	/* NULL: all three above are set; else none is */
+	uint64_t   *keys;			/* exact searches: instead of both */
+	const search_slots *slots;	/* NULL: what is above is set; else nothing is */
 	uint32_t	room;			/* queries that scratch is made for when it must grow; >= nq */
 	uint32_t	beside;			/* queries of other streams that share the device with these */
 } search_batch;
@@ -178,6 +196,33 @@ extern gg_status search_mail(search_scratch *scratch, const search_device *devic
 extern gg_status search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 									const uint32_t *filter, const search_batch *batch,
 									cudaStream_t stream);
+
+/*
+ * filter.cu: bits of the nodes that match, in scratch, and the number of rows that do.  The filter
+ * was checked, and stays as it is until the launches have ended.
+ */
+extern gg_status search_filter_queue(const gg_index *index, const gg_filter *filter,
+									 deep_scratch *scratch, unsigned long long *matches,
+									 const uint32_t **bits, cudaStream_t stream);
+extern cudaError_t search_filter_ready(void);
+
+/* One list of gg_serve_deep, as the device sees it. */
+typedef struct deep_query
+{
+	const float *query;
+	uint32_t	k;
+	uint64_t	after;
+	const gg_filter *filter;	/* in host memory */
+	uint64_t   *keys;
+	uint64_t   *matches;
+} deep_query;
+
+/* deep.cu: all but the ticket. */
+extern gg_status search_deep_queue(const gg_index *index, search_scratch *search,
+								   deep_scratch *scratch, const deep_query *query,
+								   cudaStream_t stream);
+extern cudaError_t search_deep_ready(const search_view *view, const search_device *device);
+extern gg_status search_deep_open(cudaStream_t stream);
 
 /* Bytes of a row as the caller has it. */
 static inline size_t

@@ -120,6 +120,14 @@ typedef struct search_launch
 	char	   *mail;			/* search_multi_mail() bytes of the stream's, or NULL */
 } search_launch;
 
+/* Where an exact launch without slots leaves its answers: nodes and distances, or keys. */
+typedef struct search_answers
+{
+	uint32_t   *nodes;			/* nq x k */
+	float	   *distances;		/* nq x k */
+	uint64_t   *keys;			/* nq x k, GG_KEY_NONE at the end; NULL: the other two */
+} search_answers;
+
 /* What was found out about the device when the index was opened. */
 typedef struct search_device
 {
@@ -183,7 +191,7 @@ extern cudaError_t search_gather_launch(const search_slots *slots, uint32_t nq, 
  */
 extern cudaError_t search_exact_launch(const search_view *view, const uint32_t *filter,
 									   const float *queries, const search_slots *slots,
-									   uint32_t nq, uint32_t k, uint32_t *nodes, float *distances,
+									   uint32_t nq, uint32_t k, const search_answers *answers,
 									   void *scratch, const search_device *device,
 									   cudaStream_t stream);
 extern size_t search_exact_scratch(uint32_t k, const search_device *device);

@@ -26,7 +26,8 @@
 
 /*
  * What lanes have from the start, so that ordinary searches never allocate: 3.5 MB per lane, and
- * 2.4 for exact search.
+ * 2.4 for exact search.  Deep lists take up to 35 MB more per lane, and filters two bits per row,
+ * when the first one comes (deep.cu).
  */
 #define USUAL_DIM 2048
 #define USUAL_K 64
@@ -35,6 +36,7 @@ typedef struct serve_lane
 {
 	cudaStream_t stream;
 	search_scratch scratch;
+	deep_scratch deep;
 	/*
 	 * the last walks queued: how many, and the last one's word of its slot, which is `before` until
 	 * it is answered
@@ -170,6 +172,7 @@ open_server(gg_server *server, int device, void *region, size_t region_bytes)
 	GG_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
 	for (int i = 0; i < GG_SERVE_LANES; i++)
 		GG_TRY(open_lane(&server->lanes[i], greatest, &server->device));
+	GG_TRY(search_deep_open(server->lanes[0].stream));
 	for (int i = 0; i < GG_SERVE_LANES; i++)
 		GG_CUDA_TRY(cudaStreamSynchronize(server->lanes[i].stream));
 	return gg_ok();
@@ -280,6 +283,15 @@ give_up(const gg_status *status, cudaStream_t stream)
 	return end;
 }
 
+static gg_serve_target
+target_of(const gg_index *index)
+{
+	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim,
+									index->view.npivots, index->shape.rows, index->shape.words};
+
+	return target;
+}
+
 static gg_status
 check_ordinal(const gg_server *server, const gg_index *index)
 {
@@ -297,8 +309,7 @@ gg_status
 gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
 {
 	const gg_serve_layout *layout = &server->layout;
-	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim,
-									index->view.npivots};
+	const gg_serve_target target = target_of(index);
 	const size_t list = (size_t) batch->list * batch->k * 4;
 	search_slots slots;
 	search_batch queued;
@@ -416,8 +427,7 @@ queue_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bul
 gg_status
 gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bulk *bulk)
 {
-	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim,
-									index->view.npivots};
+	const gg_serve_target target = target_of(index);
 	gg_status	status;
 
 	GG_TRY(gg_serve_check_bulk(__func__, &server->layout, &server->room, &target, lane, bulk));
@@ -430,6 +440,57 @@ gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_s
 	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
 	server->lanes[lane].count = 0;
 	status = queue_bulk(server, index, lane, bulk);
+	return status.code == GG_OK ? status : give_up(&status, server->lanes[lane].stream);
+}
+
+/* The answer to a request over no rows. */
+static void
+answer_nothing_deep(const gg_server *server, const gg_serve_deep *deep)
+{
+	uint64_t   *keys = (uint64_t *) ((char *) server->region + deep->keys);
+
+	for (uint32_t i = 0; i < deep->k; i++)
+		keys[i] = GG_NO_KEY;
+	*(uint64_t *) ((char *) server->region + deep->matches) = 0;
+	__atomic_store_n(done_of(server->layout.slots, &server->layout, deep->slot, deep->list),
+					 deep->ticket, __ATOMIC_RELEASE);
+}
+
+static gg_status
+queue_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deep)
+{
+	const gg_serve_layout *layout = &server->layout;
+	serve_lane *to = &server->lanes[lane];
+	const deep_query query = {
+		(const float *) (server->slots + deep->slot * layout->slot_bytes + layout->query),
+		deep->k, deep->after, deep->filter, (uint64_t *) (server->seen + deep->keys),
+		(uint64_t *) (server->seen + deep->matches)
+	};
+
+	GG_TRY(search_deep_queue(index, &to->scratch, &to->deep, &query, to->stream));
+	ticket_kernel<<<1, 32, 0, to->stream>>>(done_of(server->slots, layout, deep->slot, deep->list),
+											deep->ticket);
+	GG_CUDA_LAUNCHED("ticket_kernel");
+	return gg_ok();
+}
+
+/* gg_engine.serve_deep; the errors of serve_submit() */
+gg_status
+gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deep)
+{
+	const gg_serve_target target = target_of(index);
+	gg_status	status;
+
+	GG_TRY(gg_serve_check_deep(__func__, &server->layout, &server->room, &target, lane, deep));
+	GG_TRY(check_ordinal(server, index));
+	if (index->view.n == 0)
+	{
+		answer_nothing_deep(server, deep);
+		return gg_ok();
+	}
+	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
+	server->lanes[lane].count = 0;
+	status = queue_deep(server, index, lane, deep);
 	return status.code == GG_OK ? status : give_up(&status, server->lanes[lane].stream);
 }
 

@@ -220,7 +220,7 @@ gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *
 {
 	const gg_shape *shape = &index->shape;
 	uint64_t	size = 0;
-	char	   *to;
+	char	   *to = NULL;
 
 	switch (part)
 	{
@@ -229,9 +229,23 @@ gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *
 			break;
 		case GG_PART_ADJACENCY:
 			size = (uint64_t) shape->capacity * shape->degree * 4;
+			to = (char *) index->adjacency;
 			break;
 		case GG_PART_PIVOTS:
 			size = (uint64_t) shape->npivots * PIVOT_WORDS * 4;
+			to = (char *) index->pivot_entries;
+			break;
+		case GG_PART_TIDS:
+			size = (uint64_t) shape->rows * 8;
+			to = (char *) index->heads;
+			break;
+		case GG_PART_OFFSETS:
+			size = shape->offsets ? ((uint64_t) shape->capacity + 1) * 4 : 0;
+			to = (char *) index->offsets;
+			break;
+		case GG_PART_FILTERS:
+			size = (uint64_t) shape->words * shape->rows * 8;
+			to = (char *) index->words;
 			break;
 	}
 	if (offset > size || bytes > size - offset)
@@ -243,6 +257,5 @@ gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	if (part == GG_PART_ROWS)
 		return write_rows(index, offset, (const char *) src, bytes);
-	to = (char *) (part == GG_PART_ADJACENCY ? index->adjacency : index->pivot_entries) + offset;
-	return gg_cuda_copy_in(to, src, bytes, index->stream.get(), NULL);
+	return gg_cuda_copy_in(to + offset, src, bytes, index->stream.get(), NULL);
 }

@@ -229,6 +229,11 @@ typedef struct gg_shape
 	gg_metric	metric;
 	uint32_t	degree;			/* 0: rows alone, for index_exact() and exact batches */
 	uint32_t	npivots;		/* 0 when degree is 0 */
+
+	/* what filters look at; all 0: none are answered */
+	uint32_t	rows;			/* heads: capacity of them, or any number where there are offsets */
+	uint32_t	words;			/* filter words of each, at most GG_MAX_FILTER_WORDS */
+	bool		offsets;		/* nodes have offsets; else node i has row i */
 } gg_shape;
 
 /* The parts of an index, as they lie in a segment's arrays. */
@@ -238,7 +243,12 @@ typedef enum gg_part
 	GG_PART_ADJACENCY = 1,		/* capacity x degree uint32_t */
 
 	/* npivots x (1 + GG_PIVOT_DEGREE) uint32_t: a node, then indices of other pivots */
-	GG_PART_PIVOTS = 2
+	GG_PART_PIVOTS = 2,
+
+	GG_PART_TIDS = 3,			/* rows x uint64_t: heads, see gg_filter */
+	/* (capacity + 1) x uint32_t: node i has rows [offset i, offset i + 1), as far as there are */
+	GG_PART_OFFSETS = 4,
+	GG_PART_FILTERS = 5			/* words x rows int64_t: word by word */
 } gg_part;
 
 /* ---- filters ------------------------------------------------------------- */
@@ -253,6 +263,7 @@ typedef enum gg_part
  * tids unless that is NULL, and every condition holds.
  */
 #define GG_MAX_CONDITIONS		16
+#define GG_MAX_FILTER_TIDS		65536
 #define GG_MAX_FILTER_VALUES	1024
 #define GG_MAX_FILTER_WORDS		32
 #define GG_MASK_WORDS			4	/* words of a column that is compared with masks */
@@ -394,6 +405,32 @@ typedef struct gg_serve_bulk
 
 #define GG_DEVICE_IN_USE	(-1)
 
+/*
+ * The nearest of all rows, or of those that match a filter, for one query: more of them than a slot
+ * takes, and from where an earlier answer ended.  The query is in the slot.  The answer lies
+ * anywhere in the region: keys (keys.h) of the k nearest nodes behind `after`, ascending, GG_NO_KEY
+ * at the end; and the number of rows that match, whatever their distance, which without a filter is
+ * that of all nodes.  Then done[list] of the slot becomes the ticket.  The contract is that of a
+ * batch; GG_EINVAL also for a filter where the index has no heads, or one that is out of range.
+ *
+ * The filter, values and TIDs stay as they are until the answer is written, which may be where the
+ * TIDs are.  In the region they are read without a copy by the host.
+ */
+#define GG_MAX_DEEP			65536u
+#define GG_NO_KEY			(~(uint64_t) 0)
+
+typedef struct gg_serve_deep
+{
+	uint32_t	slot;
+	uint32_t	ticket;
+	uint32_t	list;			/* 0 .. GG_SERVE_MAX_LISTS - 1 */
+	uint32_t	k;				/* 1 .. GG_MAX_DEEP */
+	uint64_t	after;			/* keys up to this one are left out; 0: none */
+	const gg_filter *filter;	/* NULL: all nodes */
+	uint64_t	keys;			/* offset of uint64_t[k], a multiple of 64 */
+	uint64_t	matches;		/* offset of a uint64_t, a multiple of 8 */
+} gg_serve_deep;
+
 typedef struct gg_device_info
 {
 	char		name[64];
@@ -495,6 +532,9 @@ typedef struct gg_engine
 	/* The same for many queries of one caller. */
 	gg_status	(*serve_bulk) (gg_server *server, gg_index *index, uint32_t lane,
 							   const gg_serve_bulk *bulk);
+	/* The same for one query that wants more, or is filtered. */
+	gg_status	(*serve_deep) (gg_server *server, gg_index *index, uint32_t lane,
+							   const gg_serve_deep *deep);
 	/* *idle: nothing is left to do on the lane.  Error: that of a batch that was accepted. */
 	gg_status	(*serve_check) (gg_server *server, uint32_t lane, bool *idle);
 	void		(*serve_close) (gg_server *server);

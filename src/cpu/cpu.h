@@ -15,6 +15,7 @@
  *	walk.c			best-first search
  *	filter.c		which rows match a filter
  *	index.c			rows and graph in memory, searched
+ *	deep.c			the nearest of many, and of those that match a filter
  *	serve.c			indexes filled piece by piece, searches for many callers
  *	serve_check.h	rules of slots and batches, shared with the CUDA engine
  *	engine.c		the ops table

@@ -33,6 +33,7 @@ const gg_engine gg_cpu_engine = {
 	.serve_open = gg_cpu_serve_open,
 	.serve_submit = gg_cpu_serve_submit,
 	.serve_bulk = gg_cpu_serve_bulk,
+	.serve_deep = gg_cpu_serve_deep,
 	.serve_check = gg_cpu_serve_check,
 	.serve_close = gg_cpu_serve_close,
 	.device_count = gg_cpu_device_count,

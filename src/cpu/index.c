@@ -156,6 +156,9 @@ gg_cpu_index_close(gg_index *index)
 	free(index->own_rows);
 	free(index->own_adjacency);
 	free(index->own_pivots);
+	free(index->own_heads);
+	free(index->own_offsets);
+	free(index->own_words);
 	free(index);
 }
 
@@ -200,8 +203,8 @@ provide_states(gg_index *index, int threads)
 	return gg_ok();
 }
 
-static void
-load_query(const gg_index *index, const float *query, float *prepared)
+void
+gg_cpu_load_query(const gg_index *index, const float *query, float *prepared)
 {
 	memcpy(prepared, query, index->data.dim * sizeof(float));
 	gg_query_prepare(index->data.metric, prepared, index->data.dim);
@@ -257,7 +260,7 @@ search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
 		gg_status	status;
 		uint32_t	found = 0;
 
-		load_query(index, job->queries + q * index->data.dim, state->query);
+		gg_cpu_load_query(index, job->queries + q * index->data.dim, state->query);
 		status = gg_walk_start(state->walk, &source, job->params->itopk_size);
 		if (status.code != GG_OK)
 		{
@@ -426,7 +429,8 @@ gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const fl
 		job.nqueries = nq - first < EXACT_QUERIES ? nq - first : EXACT_QUERIES;
 		memset(job.counts, 0, (size_t) threads * EXACT_QUERIES * sizeof(uint32_t));
 		for (uint32_t q = 0; q < job.nqueries; q++)
-			load_query(index, queries + (size_t) (first + q) * dim, job.queries + (size_t) q * dim);
+			gg_cpu_load_query(index, queries + (size_t) (first + q) * dim,
+							  job.queries + (size_t) q * dim);
 		status = gg_pool_run(pool, scan_rows, &job, n, block);
 		if (status.code != GG_OK)
 			break;

@@ -34,6 +34,9 @@ struct gg_index
 	void	   *own_rows;
 	uint32_t   *own_adjacency;
 	uint32_t   *own_pivots;		/* as written; index_finish() takes them apart into the graph's */
+	uint64_t   *own_heads;
+	uint32_t   *own_offsets;
+	int64_t    *own_words;
 };
 
 extern gg_status gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph,
@@ -45,6 +48,16 @@ extern gg_status gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t 
 									const float *queries, uint32_t nq, const gg_control *control,
 									uint32_t *nodes, float *distances);
 extern void gg_cpu_index_close(gg_index *index);
+
+/* Copy a query of the caller's and prepare it. */
+extern void gg_cpu_load_query(const gg_index *index, const float *query, float *prepared);
+
+/*
+ * deep.c: the k nearest nodes with keys above `after` that the filter lets through, as keys, and
+ * the number of matching rows.  The request was checked.
+ */
+extern gg_status gg_cpu_index_deep(const gg_index *index, const gg_serve_deep *deep,
+								   const float *query, uint64_t *keys, uint64_t *matches);
 
 /* serve.c */
 extern gg_status gg_cpu_index_create(const gg_shape *shape, gg_index **index);
@@ -62,6 +75,8 @@ extern gg_status gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_
 									 const gg_serve_batch *batch);
 extern gg_status gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane,
 								   const gg_serve_bulk *bulk);
+extern gg_status gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane,
+								   const gg_serve_deep *deep);
 extern gg_status gg_cpu_serve_check(gg_server *server, uint32_t lane, bool *idle);
 extern void gg_cpu_serve_close(gg_server *server);
 extern gg_status gg_cpu_device_count(int *count);

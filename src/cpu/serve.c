@@ -41,8 +41,35 @@ part_bytes(const gg_shape *shape, gg_part part)
 			return (uint64_t) shape->capacity * shape->degree * sizeof(uint32_t);
 		case GG_PART_PIVOTS:
 			return (uint64_t) shape->npivots * PIVOT_WORDS * sizeof(uint32_t);
+		case GG_PART_TIDS:
+			return (uint64_t) shape->rows * sizeof(uint64_t);
+		case GG_PART_OFFSETS:
+			return shape->offsets ? ((uint64_t) shape->capacity + 1) * sizeof(uint32_t) : 0;
+		case GG_PART_FILTERS:
+			return (uint64_t) shape->words * shape->rows * sizeof(int64_t);
 	}
 	return 0;
+}
+
+static void *
+part_memory(const gg_index *index, gg_part part)
+{
+	switch (part)
+	{
+		case GG_PART_ROWS:
+			return index->own_rows;
+		case GG_PART_ADJACENCY:
+			return index->own_adjacency;
+		case GG_PART_PIVOTS:
+			return index->own_pivots;
+		case GG_PART_TIDS:
+			return index->own_heads;
+		case GG_PART_OFFSETS:
+			return index->own_offsets;
+		case GG_PART_FILTERS:
+			return index->own_words;
+	}
+	return NULL;
 }
 
 uint64_t
@@ -50,7 +77,9 @@ gg_cpu_shape_bytes(const gg_shape *shape)
 {
 	/* pivots twice: as written, and taken apart */
 	return sizeof(gg_index) + part_bytes(shape, GG_PART_ROWS) +
-		part_bytes(shape, GG_PART_ADJACENCY) + 2 * part_bytes(shape, GG_PART_PIVOTS);
+		part_bytes(shape, GG_PART_ADJACENCY) + 2 * part_bytes(shape, GG_PART_PIVOTS) +
+		part_bytes(shape, GG_PART_TIDS) + part_bytes(shape, GG_PART_OFFSETS) +
+		part_bytes(shape, GG_PART_FILTERS);
 }
 
 uint64_t
@@ -64,8 +93,12 @@ gg_cpu_index_create(const gg_shape *shape, gg_index **result)
 {
 	static const char *const where = "gg_cpu_index_create";
 	gg_index   *index;
+	gg_status	status;
 
 	*result = NULL;
+	status = gg_serve_check_rows(where, shape);
+	if (status.code != GG_OK)
+		return status;
 	if (shape->dim < 1 || shape->dim > GG_MAX_DIM)
 		return gg_fail(GG_EINVAL, where, "%u dimensions are not within 1 .. %u", shape->dim,
 					   GG_MAX_DIM);
@@ -87,9 +120,13 @@ gg_cpu_index_create(const gg_shape *shape, gg_index **result)
 		index->own_rows = malloc(part_bytes(shape, GG_PART_ROWS) + 1);
 		index->own_adjacency = malloc(part_bytes(shape, GG_PART_ADJACENCY) + 1);
 		index->own_pivots = malloc(2 * part_bytes(shape, GG_PART_PIVOTS) + 1);
+		index->own_heads = malloc(part_bytes(shape, GG_PART_TIDS) + 1);
+		index->own_offsets = malloc(part_bytes(shape, GG_PART_OFFSETS) + 1);
+		index->own_words = malloc(part_bytes(shape, GG_PART_FILTERS) + 1);
 	}
 	if (index == NULL || index->own_rows == NULL || index->own_adjacency == NULL ||
-		index->own_pivots == NULL)
+		index->own_pivots == NULL || index->own_heads == NULL || index->own_offsets == NULL ||
+		index->own_words == NULL)
 	{
 		gg_cpu_index_close(index);
 		return gg_fail(GG_EDEVICE_MEMORY, where, "out of memory for an index of %llu bytes",
@@ -110,15 +147,13 @@ gg_cpu_index_write(gg_index *index, gg_part part, uint64_t offset, const void *s
 {
 	static const char *const where = "gg_cpu_index_write";
 	uint64_t	size = part_bytes(&index->shape, part);
-	void	   *base = part == GG_PART_ROWS ? index->own_rows :
-		part == GG_PART_ADJACENCY ? (void *) index->own_adjacency : (void *) index->own_pivots;
 
 	if (offset > size || bytes > size - offset)
 		return gg_fail(GG_EINVAL, where, "%llu bytes at %llu of part %d, which has %llu",
 					   (unsigned long long) bytes, (unsigned long long) offset, (int) part,
 					   (unsigned long long) size);
 	if (bytes > 0)
-		memcpy((char *) base + offset, src, bytes);
+		memcpy((char *) part_memory(index, part) + offset, src, bytes);
 	return gg_ok();
 }
 
@@ -206,7 +241,7 @@ target_of(const gg_index *index)
 {
 	const gg_serve_target target = {
 		.finished = index->finished,.n = index->data.n,.dim = index->data.dim,
-		.npivots = index->graph.npivots
+		.npivots = index->graph.npivots,.rows = index->shape.rows,.words = index->shape.words
 	};
 
 	return target;
@@ -276,6 +311,26 @@ gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_se
 		status = gg_cpu_index_search(index, &params, queries, bulk->count, NULL, nodes, distances);
 	if (status.code == GG_OK)
 		answered(&server->layout, bulk->slot, bulk->list, bulk->ticket);
+	return status;
+}
+
+gg_status
+gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deep)
+{
+	const gg_serve_layout *layout = &server->layout;
+	const gg_serve_target target = target_of(index);
+	const char *slot;
+	gg_status	status;
+
+	status = gg_serve_check_deep("gg_cpu_serve_deep", layout, &server->room, &target, lane, deep);
+	if (status.code != GG_OK)
+		return status;
+	slot = layout->slots + (size_t) deep->slot * layout->slot_bytes;
+	status = gg_cpu_index_deep(index, deep, (const float *) (slot + layout->query),
+							   (uint64_t *) (server->region + deep->keys),
+							   (uint64_t *) (server->region + deep->matches));
+	if (status.code == GG_OK)
+		answered(layout, deep->slot, deep->list, deep->ticket);
 	return status;
 }
 

@@ -26,6 +26,8 @@ typedef struct gg_serve_target
 	uint32_t	n;
 	uint32_t	dim;
 	uint32_t	npivots;		/* 0: no graph */
+	uint32_t	rows;			/* with heads; 0: none are filtered */
+	uint32_t	words;			/* of each row */
 } gg_serve_target;
 
 /* Bytes from offset to what follows it in a slot; none where another part begins there too. */
@@ -97,11 +99,13 @@ gg_serve_check_batch(const char *where, const gg_serve_layout *layout, const gg_
 	return gg_ok();
 }
 
-/* Do count elements of so many bytes lie in the region, at an offset that is a multiple of 64? */
+/* Do count elements of so many bytes lie in the region, at an offset that is aligned? */
 static inline bool
-gg_serve_is_inside(const gg_serve_room *room, uint64_t offset, uint64_t count, uint64_t bytes)
+gg_serve_is_inside(const gg_serve_room *room, uint64_t offset, uint64_t count, uint64_t bytes,
+				   uint32_t align)
 {
-	return offset % 64 == 0 && offset <= room->region && count <= (room->region - offset) / bytes;
+	return offset % align == 0 && offset <= room->region &&
+		count <= (room->region - offset) / bytes;
 }
 
 /* The same for many queries of one caller.  None of the products overflows. */
@@ -127,11 +131,93 @@ gg_serve_check_bulk(const char *where, const gg_serve_layout *layout, const gg_s
 	if (bulk->dim != target->dim)
 		return gg_fail(GG_EINVAL, where, "queries of %u dimensions, rows of %u", bulk->dim,
 					   target->dim);
-	if (!gg_serve_is_inside(room, bulk->queries, (uint64_t) bulk->count * bulk->dim, 4) ||
-		!gg_serve_is_inside(room, bulk->nodes, answers, 4) ||
-		!gg_serve_is_inside(room, bulk->distances, answers, 4))
+	if (!gg_serve_is_inside(room, bulk->queries, (uint64_t) bulk->count * bulk->dim, 4, 64) ||
+		!gg_serve_is_inside(room, bulk->nodes, answers, 4, 64) ||
+		!gg_serve_is_inside(room, bulk->distances, answers, 4, 64))
 		return gg_fail(GG_EINVAL, where, "queries or answers are not in the region of %zu bytes",
 					   room->region);
+	return gg_ok();
+}
+
+/* Does a condition name values, and words of a row, that are there? */
+static inline bool
+gg_serve_is_sound(const gg_filter *filter, const gg_condition *condition, uint32_t words)
+{
+	uint32_t	needed = 0;		/* words of a row from the condition's first one on */
+
+	if (condition->column >= 16 || condition->first_value > filter->nvalues ||
+		condition->nvalues > filter->nvalues - condition->first_value)
+		return false;
+	switch (condition->kind)
+	{
+		case GG_CONDITION_RANGE:
+			if (condition->nvalues < 2)
+				return false;
+			needed = 1;
+			break;
+		case GG_CONDITION_IN:
+			needed = 1;
+			break;
+		case GG_CONDITION_MASK:
+			needed = GG_MASK_WORDS;
+			break;
+		case GG_CONDITION_NULL:
+		case GG_CONDITION_NOT_NULL:
+			return true;
+		default:
+			return false;
+	}
+	return words >= needed && condition->word <= words - needed;
+}
+
+static inline gg_status
+gg_serve_check_filter(const char *where, const gg_serve_target *target, const gg_filter *filter)
+{
+	if (target->rows == 0 && target->n > 0)
+		return gg_fail(GG_EINVAL, where, "the index has no row heads");
+	if (filter->nconditions > GG_MAX_CONDITIONS || filter->nvalues > GG_MAX_FILTER_VALUES ||
+		(filter->tids != NULL && filter->ntids > GG_MAX_FILTER_TIDS))
+		return gg_fail(GG_EINVAL, where, "%u conditions, %u values and %u TIDs are out of range",
+					   filter->nconditions, filter->nvalues, filter->ntids);
+	for (uint32_t i = 0; i < filter->nconditions; i++)
+		if (!gg_serve_is_sound(filter, &filter->conditions[i], target->words))
+			return gg_fail(GG_EINVAL, where, "condition %u is out of range for rows of %u words", i,
+						   target->words);
+	return gg_ok();
+}
+
+/* The same for one query that wants more, or is filtered. */
+static inline gg_status
+gg_serve_check_deep(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
+					const gg_serve_target *target, uint32_t lane, const gg_serve_deep *deep)
+{
+	if (lane >= GG_SERVE_LANES || deep->list >= GG_SERVE_MAX_LISTS ||
+		deep->slot >= layout->nslots || deep->k < 1 || deep->k > GG_MAX_DEEP)
+		return gg_fail(GG_EINVAL, where,
+					   "k %u of slot %u for list %u on lane %u is out of range", deep->k,
+					   deep->slot, deep->list, lane);
+	if (!target->finished)
+		return gg_fail(GG_EINVAL, where, "the index is not finished");
+	if (target->dim > room->query)
+		return gg_fail(GG_EINVAL, where, "%u dimensions do not fit a slot of %zu", target->dim,
+					   room->query);
+	if (!gg_serve_is_inside(room, deep->keys, deep->k, 8, 64) ||
+		!gg_serve_is_inside(room, deep->matches, 1, 8, 8))
+		return gg_fail(GG_EINVAL, where, "the answer is not in the region of %zu bytes",
+					   room->region);
+	return deep->filter != NULL ? gg_serve_check_filter(where, target, deep->filter) : gg_ok();
+}
+
+/* What filters need of a shape; a part of index_create()'s checks. */
+static inline gg_status
+gg_serve_check_rows(const char *where, const gg_shape *shape)
+{
+	if (shape->words > GG_MAX_FILTER_WORDS || (shape->rows == 0 && shape->words > 0) ||
+		(shape->rows == 0 && shape->offsets) ||
+		(!shape->offsets && shape->rows != 0 && shape->rows != shape->capacity))
+		return gg_fail(GG_EINVAL, where, "%u heads and %u words beside %u nodes %s offsets",
+					   shape->rows, shape->words, shape->capacity,
+					   shape->offsets ? "with" : "without");
 	return gg_ok();
 }
 

@@ -1,7 +1,7 @@
 /*
  * test_serve.c
  *		Indexes filled piece by piece answer as those opened over rows in memory do, and so do
- *		batches of searches over slots, and many queries of one caller.
+ *		batches of searches over slots, many queries of one caller, and deep and filtered lists.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 
 #include "harness.h"
 #include "serve_bulk.h"
+#include "serve_deep.h"
 #include "serve_refusals.h"
 
 #define NQ 40u
@@ -278,6 +279,30 @@ test_bulk_refusals(void)
 	engine->index_close(graph);
 }
 
+static void
+test_deep(void)
+{
+	static const deep_spec specs[] = {
+		{.n = 6000,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
+		{.n = 3000,.dim = 20,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.offsets = true},
+		{.n = 2000,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.offsets = true},
+		{.n = 5000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.coarse = true},
+		{.n = 2000,.dim = 5,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.spare = 77},
+		{.n = 1,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
+		{.n = 0,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.spare = 3}
+	};
+
+	for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+	{
+		deep_spec	spec = specs[i];
+
+		spec.n = spec.n > 1 ? harness_size(spec.n, 4) : spec.n;
+		deep_test(engine, &spec, 0);
+	}
+	deep_bad_offsets(engine);
+	deep_refusals(engine);
+}
+
 int
 main(void)
 {
@@ -292,5 +317,6 @@ main(void)
 	serve_refuses_layouts(engine);
 	serve_refuses_batches(engine);
 	test_bulk_refusals();
+	test_deep();
 	return harness_finish();
 }

@@ -12,6 +12,8 @@
  *	prefixes	an index that is finished with fewer rows than it has room for finds these alone
  *	build		build_index() makes build()'s graph, whatever the stride of the rows and however
  *				many threads wrote them
+ *	bulk		many queries of one caller get what the same searches get
+ *	deep		deep and filtered lists, of one slab of rows and of several
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
  *	refused calls	a launch that asks for too much is refused, and the device serves on; no host
  *				memory can be pinned.  The linker leads such calls through functions of this file
@@ -30,6 +32,8 @@
 #include <sys/mman.h>
 
 #include "../harness.h"
+#include "../serve_bulk.h"
+#include "../serve_deep.h"
 #include "../serve_refusals.h"
 #include "../small_graph.h"
 
@@ -1291,6 +1295,99 @@ test_refused_launch(void)
 }
 
 static void
+test_bulk(void)
+{
+	const uint32_t some[] = {1, 31, 256};
+	gg_index   *graph = refusals_index(&gg_cuda_engine, 4, 16);
+	gg_index   *rows = refusals_index(&gg_cuda_engine, 0, 16);
+
+	for (uint32_t i = 0; i < NSPECS; i += harness_small() ? 4 : 1)
+	{
+		const uint32_t ncounts = harness_small() ? 2 : 3;
+		scene		s;
+		gg_index   *index;
+
+		scene_make(&s, specs[i], 900 + i);
+		index = scene_fill(&s, 0, 0);
+		CHECK_OK(gg_cuda_engine.index_finish(index, s.data.n, NULL), "index_finish");
+		for (uint32_t c = 0; c < ncounts && some[c] <= s.nq; c++)
+		{
+			bulk_answers(&gg_cuda_engine, index, true, s.data.dim, s.queries, some[c], 10, 0, 1);
+			if (s.graph.npivots > 0)
+				bulk_answers(&gg_cuda_engine, index, false, s.data.dim, s.queries, some[c], 10, 48,
+							 0.998);
+		}
+		gg_cuda_engine.index_close(index);
+		scene_free(&s);
+	}
+	CHECK_OK(gg_cuda_engine.index_finish(graph, 5, NULL), "index_finish");
+	CHECK_OK(gg_cuda_engine.index_finish(rows, 1, NULL), "index_finish");
+	bulk_refusals(&gg_cuda_engine, graph, rows);
+	gg_cuda_engine.index_close(rows);
+	gg_cuda_engine.index_close(graph);
+}
+
+/* Every metric and element, narrow and wide rows. */
+static const deep_spec deep_specs[] = {
+	{.n = 6000,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
+	{.n = 5000,.dim = 3,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.coarse = true},
+	{.n = 3000,.dim = 20,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.offsets = true},
+	{.n = 2000,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.offsets = true},
+	{.n = 2000,.dim = 300,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32},
+	{.n = 3000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16},
+	{.n = 2000,.dim = 700,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.spare = 77},
+	{.n = 2000,.dim = 600,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F16,.offsets = true},
+	{.n = 150,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
+	{.n = 33,.dim = 4,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.coarse = true},
+	{.n = 1,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
+	{.n = 0,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.spare = 3}
+};
+
+static void
+test_deep(void)
+{
+	const uint32_t count = sizeof(deep_specs) / sizeof(deep_specs[0]);
+
+	for (uint32_t i = 0; i < count; i += harness_small() ? 3 : 1)
+	{
+		deep_spec	spec = deep_specs[i];
+
+		spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
+		deep_test(&gg_cuda_engine, &spec, 1e-5);
+	}
+	deep_bad_offsets(&gg_cuda_engine);
+	deep_refusals(&gg_cuda_engine);
+}
+
+/* More rows than one slab has; many tie, so that all digits of a key count. */
+static void
+test_deep_slabs(void)
+{
+	static const deep_spec spec = {.n = ((uint32_t) 2 << 22) + 12345,.dim = 4,
+								   .metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.coarse = true,
+								   .spare = 5};
+	gg_filter  *filter = malloc(sizeof(gg_filter));
+	uint64_t   *tids = malloc((size_t) spec.n * sizeof(uint64_t));
+	deep_scene	s;
+
+	if (harness_small() || !deep_make(&s, &gg_cuda_engine, &spec, 0) || !deep_open(&s))
+		return;
+	deep_read(&s, NULL, GG_MAX_DEEP, 4, "several slabs");
+	deep_read(&s, NULL, 16384, 3, "several slabs");
+	for (int f = 0; f < DEEP_FILTERS; f += 4)
+	{
+		const char *what = deep_filter(&s, f, filter, tids);
+
+		deep_read(&s, filter, 100, 1, what);
+		deep_read(&s, filter, 16384, 2, what);
+	}
+	bulk_close(&s.region);
+	deep_free(&s);
+	free(tids);
+	free(filter);
+}
+
+static void
 test_devices(void)
 {
 	int			count = 0;
@@ -1349,6 +1446,9 @@ main(void)
 			if (serving.piece < 0)
 				break;
 		}
+	harness_run("bulk", test_bulk);
+	harness_run("deep", test_deep);
+	harness_run("deep, slabs", test_deep_slabs);
 	harness_run("fill beside", test_fill_beside);
 	harness_run("release", test_release);
 	return harness_finish();

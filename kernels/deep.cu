@@ -1,0 +1,580 @@
+/*
+ * deep.cu
+ *		The k nearest of all rows, or of those whose filter bit is set, behind a key: for more of
+ *		them than exact.cu's lists hold.
+ *
+ * Shapes		rows n x dim as stored, one query, bits of nodes or none -> k keys, ascending.
+ * Requires		1 <= k <= GG_MAX_DEEP.
+ * Mapping		Slab by slab of SLAB rows:
+ *				measure		a key for each row, by a warp as in exact.cu (exact.cuh), into memory
+ *				digits		the k-th smallest key, DIGIT_BITS of it a launch: a histogram of the
+ *							keys that begin as it does, in which the last block to finish finds
+ *							its bin.  When all keys of the bin are wanted, what launches are left
+ *							end at once: the last three of six, unless distances tie
+ *				select		the keys up to it, in the order of their nodes (cub)
+ *				The k keys of one slab are carried into the next one.  In the end they are sorted
+ *				by their distance alone: the sort (cub's) is stable, and keys come by node.
+ *				What fits exact.cu's lists is left to it.
+ * Shared		measure: the query, 32 row numbers a warp; digits: BINS counters.
+ * Oracle		gg_cpu_engine.serve_deep: the same nodes but where distances differ by less than 1e-5
+ *				relative.  Distances are those of exact.cu, bit by bit.
+ * Cost			The rows once; 8 bytes a row written, and read four to five times by selection,
+ *				which is in the L2 cache up to some millions of rows; a sort of k keys.
+ */
+#include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_select.cuh>
+
+#include "exact.cuh"
+#include "index.cuh"
+
+#define WARPS 8
+#define BLOCKS_PER_SM 4
+
+/*
+ * Rows whose keys are in memory at once, 32 MB: so scratch memory does not grow with the index.
+ * What each further slab costs beside its rows is some ten launches.
+ */
+#define SLAB ((uint32_t) 1 << 22)
+#define LEAST_SLAB ((uint32_t) 1 << 16)
+
+#define DIGIT_BITS 11
+#define BINS (1 << DIGIT_BITS)
+#define DIGIT_THREADS (BINS / 2)	/* each looks at two bins in the end */
+
+#define ANSWER_THREADS 256
+
+/* Of the search for the k-th smallest key; 0 before. */
+typedef struct digit_state
+{
+	uint64_t	prefix;			/* the digits that are known */
+	uint64_t	threshold;		/* once done: the keys up to it are k, or all */
+	uint32_t	remaining;		/* how many more, of those that begin as prefix does */
+	uint32_t	done;
+	uint32_t	finished;		/* blocks; 0 before and after a launch */
+	uint32_t	counts[BINS];	/* 0 before and after a launch */
+} digit_state;
+
+/* ---- measuring -------------------------------------------------------------- */
+
+template <typename ELEMENT, int METRIC, int TEAM>
+__global__ void __launch_bounds__(WARPS * 32)
+deep_kernel(const __grid_constant__ search_view view, const uint32_t *filter, const float *query,
+			uint32_t query_pad, uint32_t first, uint32_t end, uint64_t after, uint64_t *keys)
+{
+	extern __shared__ __align__(16) char shared[];
+	__shared__ float inverses[1];
+	float	   *raw = (float *) shared;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t warp = threadIdx.x >> 5;
+	uint32_t   *packed = (uint32_t *) (raw + query_pad) + warp * 32;
+
+	for (uint32_t i = threadIdx.x; i < query_pad; i += WARPS * 32)
+		raw[i] = i < view.dim ? query[i] : 0;
+	__syncthreads();
+	if (warp == 0)
+	{
+		float		inverse = exact_inverse(raw, view.dim, lane);
+
+		if (lane == 0)
+			inverses[0] = inverse;
+	}
+	__syncthreads();
+
+	/* first is a multiple of 32 */
+	for (uint32_t word = first / 32 + blockIdx.x * WARPS + warp; word < (end + 31) / 32;
+		 word += gridDim.x * WARPS)
+	{
+		uint64_t   *out = keys + (word * 32 - first);
+		uint32_t	bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
+		uint32_t	valid = end - word * 32 < 32 ? (1u << (end - word * 32)) - 1 : GG_FULL_WARP;
+		uint32_t	count;
+		uint32_t	row;
+		uint64_t	key[1] = {GG_KEY_NONE};
+
+		bits &= valid;
+		count = __popc(bits);
+		if ((valid & ~bits) >> lane & 1)
+			out[lane] = GG_KEY_NONE;
+		if (count == 0)
+			continue;
+		row = exact_pack(word, bits, count, packed, lane);
+		exact_measure<ELEMENT, METRIC, TEAM, 1>(view, raw, query_pad, inverses, row, count, lane,
+												key);
+		if (lane < count)
+			out[row - word * 32] = key[0] > after ? key[0] : GG_KEY_NONE;
+	}
+}
+
+static uint32_t
+query_pad_for(const search_view *view)
+{
+	return (view->dim + 7) & ~7u;
+}
+
+template <typename ELEMENT, int METRIC, int TEAM>
+static kernel_state *
+deep_kernel_state(void)
+{
+	static kernel_state state;
+
+	return &state;
+}
+
+template <typename ELEMENT, int METRIC, int TEAM>
+static cudaError_t
+ready_measure(const search_device *device)
+{
+	return kernel_ready(deep_kernel_state<ELEMENT, METRIC, TEAM>(),
+						(const void *) deep_kernel<ELEMENT, METRIC, TEAM>, false, device);
+}
+
+/* What a launch of deep_kernel differs in from others over the same index. */
+typedef struct measure_args
+{
+	const uint32_t *filter;
+	const float *query;
+	uint32_t	first;
+	uint32_t	end;
+	uint64_t	after;
+	uint64_t   *keys;
+} measure_args;
+
+template <typename ELEMENT, int METRIC, int TEAM>
+static cudaError_t
+launch_measure(const search_view *view, const measure_args *args, const search_device *device,
+			   cudaStream_t stream)
+{
+	const uint32_t query_pad = query_pad_for(view);
+	const uint32_t shared = query_pad * 4 + WARPS * 32 * 4;
+	uint32_t	blocks = ((args->end - args->first + 31) / 32 + WARPS - 1) / WARPS;
+	int			per_sm;
+	cudaError_t error;
+
+	error = ready_measure<ELEMENT, METRIC, TEAM>(device);
+	if (error == cudaSuccess)
+		error = kernel_blocks_per_sm(deep_kernel_state<ELEMENT, METRIC, TEAM>(),
+									 (const void *) deep_kernel<ELEMENT, METRIC, TEAM>, WARPS * 32,
+									 shared, device, &per_sm);
+	if (error != cudaSuccess)
+		return error;
+	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
+	if (blocks > (uint32_t) (device->sms * per_sm))
+		blocks = (uint32_t) (device->sms * per_sm);
+	deep_kernel<ELEMENT, METRIC, TEAM><<<blocks, WARPS * 32, shared, stream>>>
+		(*view, args->filter, args->query, query_pad, args->first, args->end, args->after,
+		 args->keys);
+	return cudaGetLastError();
+}
+
+/* call(ELEMENT(), std::integral_constant<int, METRIC>, std::integral_constant<int, TEAM>) */
+template <typename CALL>
+static cudaError_t
+with_rows(const search_view *view, CALL call)
+{
+	using		wide = std::integral_constant<int, 32>;
+	using		narrow = std::integral_constant<int, 8>;
+
+	return with_metric(view->metric, [&](auto metric)
+					   {
+						   if (view->element == GG_ELEMENT_F32)
+							   return exact_is_wide<float>(view) ?
+								   call(float(), metric, wide()) : call(float(), metric, narrow());
+						   return exact_is_wide<__half>(view) ?
+							   call(__half(), metric, wide()) : call(__half(), metric, narrow());
+					   });
+}
+
+/* ---- selection ------------------------------------------------------------------ */
+
+/* Of all threads before this one; *total: of all.  sums: 32 words of shared memory. */
+static __device__ __forceinline__ uint32_t
+sum_before(uint32_t mine, uint32_t *sums, uint32_t *total)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	uint32_t	sum = mine;
+
+#pragma unroll
+	for (int offset = 1; offset < 32; offset *= 2)
+	{
+		uint32_t	other = __shfl_up_sync(GG_FULL_WARP, sum, offset);
+
+		if (lane >= (uint32_t) offset)
+			sum += other;
+	}
+	if (lane == 31)
+		sums[threadIdx.x / 32] = sum;
+	__syncthreads();
+	if (threadIdx.x < 32)
+	{
+		uint32_t	part = sums[lane];
+
+#pragma unroll
+		for (int offset = 1; offset < 32; offset *= 2)
+		{
+			uint32_t	other = __shfl_up_sync(GG_FULL_WARP, part, offset);
+
+			if (lane >= (uint32_t) offset)
+				part += other;
+		}
+		sums[lane] = part;
+	}
+	__syncthreads();
+	*total = sums[31];
+	return sum - mine + (threadIdx.x >= 32 ? sums[threadIdx.x / 32 - 1] : 0);
+}
+
+/* One digit of the k-th smallest key: `bits` of them from `shift` on. */
+__global__ void __launch_bounds__(DIGIT_THREADS)
+digit_kernel(const uint64_t *keys, uint32_t count, uint32_t k, uint32_t shift, uint32_t bits,
+			 digit_state *state)
+{
+	__shared__ uint32_t counts[BINS];
+	__shared__ uint32_t sums[32];
+	__shared__ bool last;
+	const bool	first = shift + bits == 64;
+	const uint64_t prefix = first ? 0 : state->prefix;
+	const uint32_t wanted = first ? k : state->remaining;
+	const uint32_t low = threadIdx.x * 2;	/* the thread's bins are this and the next one */
+	uint32_t	pair[2];
+	uint32_t	before;
+	uint32_t	total;
+
+	if (!first && state->done)
+		return;
+	counts[low] = counts[low + 1] = 0;
+	__syncthreads();
+#pragma unroll 4
+	for (uint32_t i = blockIdx.x * DIGIT_THREADS + threadIdx.x; i < count;
+		 i += gridDim.x * DIGIT_THREADS)
+	{
+		uint64_t	key = keys[i];
+
+		if (key != GG_KEY_NONE && (first || (key ^ prefix) >> (shift + bits) == 0))
+			atomicAdd(&counts[(uint32_t) (key >> shift) & ((1u << bits) - 1)], 1);
+	}
+	__syncthreads();
+	for (uint32_t b = low; b < low + 2; b++)
+		if (counts[b] > 0)
+			atomicAdd(&state->counts[b], counts[b]);
+	__threadfence();
+	__syncthreads();
+	if (threadIdx.x == 0)
+		last = atomicAdd(&state->finished, 1) == gridDim.x - 1;
+	__syncthreads();
+	if (!last)
+		return;
+	__threadfence();
+
+	pair[0] = __ldcg(&state->counts[low]);
+	pair[1] = __ldcg(&state->counts[low + 1]);
+	before = sum_before(pair[0] + pair[1], sums, &total);
+	if (threadIdx.x == 0 && total < wanted)
+	{
+		/* in the first launch only: there are not so many, so all of them */
+		state->threshold = GG_KEY_NONE - 1;
+		state->done = 1;
+	}
+	for (uint32_t b = 0; b < 2; b++)
+	{
+		if (before < wanted && wanted <= before + pair[b])
+		{
+			uint64_t	found = prefix | (uint64_t) (low + b) << shift;
+			bool		all = pair[b] == wanted - before;
+
+			state->prefix = found;
+			state->remaining = wanted - before;
+			state->threshold = found | (((uint64_t) 1 << shift) - 1);
+			state->done = all;
+		}
+		before += pair[b];
+	}
+	state->counts[low] = state->counts[low + 1] = 0;
+	if (threadIdx.x == 0)
+		state->finished = 0;
+}
+
+static cudaError_t
+launch_digits(const uint64_t *keys, uint32_t count, uint32_t k, digit_state *state,
+			  const search_device *device, cudaStream_t stream)
+{
+	uint32_t	blocks = (count + 4 * DIGIT_THREADS - 1) / (4 * DIGIT_THREADS);
+
+	if (blocks > 2 * (uint32_t) device->sms)
+		blocks = 2 * (uint32_t) device->sms;
+	for (uint32_t shift = 64; shift > 0;)
+	{
+		uint32_t	bits = shift < DIGIT_BITS ? shift : DIGIT_BITS;
+		cudaError_t error;
+
+		shift -= bits;
+		digit_kernel<<<blocks, DIGIT_THREADS, 0, stream>>>(keys, count, k, shift, bits, state);
+		error = cudaGetLastError();
+		if (error != cudaSuccess)
+			return error;
+	}
+	return cudaSuccess;
+}
+
+/* Keys up to the threshold; GG_KEY_NONE is above any. */
+struct is_selected
+{
+	const uint64_t *threshold;
+
+	__device__ __forceinline__ bool
+	operator()(const uint64_t &key) const
+	{
+		return key <= __ldg((const unsigned long long *) threshold);
+	}
+};
+
+/* The first one, without temp: how much of it this takes. */
+static cudaError_t
+select_keys(void *temp, size_t *temp_bytes, const uint64_t *keys, uint32_t count, uint64_t *out,
+			digit_state *state, cudaStream_t stream)
+{
+	/* how many there were is not asked, and finished is free between the launches of digits */
+	return cub::DeviceSelect::If(temp, *temp_bytes, keys, out, temp != NULL ? &state->remaining :
+								 (uint32_t *) NULL, (int) count,
+								 is_selected{temp != NULL ? &state->threshold : NULL}, stream);
+}
+
+/* By the distance, the upper half. */
+static cudaError_t
+sort_keys(void *temp, size_t *temp_bytes, cub::DoubleBuffer<uint64_t> &keys, uint32_t count,
+		  cudaStream_t stream)
+{
+	return cub::DeviceRadixSort::SortKeys(temp, *temp_bytes, keys, (int) count, 32, 64, stream);
+}
+
+/* ---- scratch memory ------------------------------------------------------------- */
+
+/* Where things lie in deep_scratch.wide. */
+typedef struct deep_layout
+{
+	size_t		selected[2];
+	size_t		carried;		/* ends where keys begin */
+	size_t		keys;
+	size_t		temp;
+	size_t		temp_bytes;
+	size_t		bytes;
+} deep_layout;
+
+static gg_status
+layout_for(uint32_t slab, deep_layout *layout)
+{
+	cub::DoubleBuffer<uint64_t> none(NULL, NULL);
+	size_t		select_bytes = 0;
+	size_t		sort_bytes = 0;
+
+	GG_CUDA_TRY(select_keys(NULL, &select_bytes, NULL, slab + GG_MAX_DEEP, NULL, NULL, NULL));
+	GG_CUDA_TRY(sort_keys(NULL, &sort_bytes, none, GG_MAX_DEEP, NULL));
+	layout->temp_bytes = select_bytes > sort_bytes ? select_bytes : sort_bytes;
+	layout->selected[0] = (sizeof(digit_state) + 255) & ~(size_t) 255;
+	layout->selected[1] = layout->selected[0] + (size_t) GG_MAX_DEEP * 8;
+	layout->carried = layout->selected[1] + (size_t) GG_MAX_DEEP * 8;
+	layout->keys = layout->carried + (size_t) GG_MAX_DEEP * 8;
+	layout->temp = layout->keys + (size_t) slab * 8;
+	layout->bytes = layout->temp + layout->temp_bytes;
+	return gg_ok();
+}
+
+/*
+ * Room for a slab of rows.  It is taken with the first deep list of a lane, grows with the first
+ * one of a greater index, to some 35 MB at most, and goes with the server.
+ */
+static gg_status
+provide_wide(deep_scratch *scratch, uint32_t rows, cudaStream_t stream)
+{
+	uint32_t	slab = LEAST_SLAB;
+	deep_layout layout;
+
+	while (slab < rows && slab < SLAB)
+		slab *= 2;
+	if (scratch->slab >= slab)
+		return gg_ok();
+	scratch->slab = 0;
+	GG_TRY(layout_for(slab, &layout));
+	GG_TRY(grow(scratch->wide, layout.bytes, stream));
+	GG_CUDA_TRY(cudaMemsetAsync(scratch->wide.get(), 0, sizeof(digit_state), stream));
+	scratch->slab = slab;
+	return gg_ok();
+}
+
+/* ---- a list ---------------------------------------------------------------------- */
+
+__global__ void __launch_bounds__(ANSWER_THREADS)
+deep_answer_kernel(const uint64_t *keys, uint32_t k, const unsigned long long *matches,
+				   uint64_t nodes, uint64_t *keys_out, uint64_t *matches_out)
+{
+	for (uint32_t i = blockIdx.x * ANSWER_THREADS + threadIdx.x; i < k;
+		 i += gridDim.x * ANSWER_THREADS)
+		keys_out[i] = keys[i];
+	if (blockIdx.x == 0 && threadIdx.x == 0)
+		*matches_out = matches != NULL ? *matches : nodes;
+}
+
+/* The k keys of one slab and of those before, into selected[0]. */
+static gg_status
+queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scratch *scratch,
+		   const deep_layout *layout, cudaStream_t stream)
+{
+	char	   *memory = scratch->wide.get();
+	digit_state *state = (digit_state *) memory;
+	uint64_t   *selected = (uint64_t *) (memory + layout->selected[0]);
+	uint64_t   *keys = args->keys;
+	uint32_t	count = args->end - args->first;
+	size_t		temp_bytes = layout->temp_bytes;
+
+	GG_CUDA_TRY(with_rows(&index->view, [&](auto element, auto metric, auto team)
+						  {
+							  return launch_measure<decltype(element), decltype(metric)::value,
+								  decltype(team)::value>(&index->view, args, &index->device,
+														 stream);
+						  }));
+	if (args->first > 0)
+	{
+		/* in front of its keys, as they come by node */
+		keys -= k;
+		count += k;
+		GG_CUDA_TRY(cudaMemcpyAsync(keys, selected, (size_t) k * 8, cudaMemcpyDeviceToDevice,
+									stream));
+	}
+	GG_CUDA_TRY(launch_digits(keys, count, k, state, &index->device, stream));
+	GG_CUDA_TRY(cudaMemsetAsync(selected, 0xFF, (size_t) k * 8, stream));
+	GG_CUDA_TRY(select_keys(memory + layout->temp, &temp_bytes, keys, count, selected, state,
+							stream));
+	return gg_ok();
+}
+
+/* *keys: where the sorted list will be. */
+static gg_status
+queue_wide(const gg_index *index, const float *query, const uint32_t *filter, uint32_t k,
+		   uint64_t after, deep_scratch *scratch, const uint64_t **keys, cudaStream_t stream)
+{
+	const uint32_t n = index->view.n;
+	deep_layout layout;
+	char	   *memory;
+	size_t		temp_bytes;
+
+	GG_TRY(provide_wide(scratch, n, stream));
+	GG_TRY(layout_for(scratch->slab, &layout));
+	memory = scratch->wide.get();
+	for (uint32_t first = 0; first < n;)
+	{
+		uint32_t	end = n - first < scratch->slab ? n : first + scratch->slab;
+		measure_args args = {filter, query, first, end, after,
+							 (uint64_t *) (memory + layout.keys)};
+
+		GG_TRY(queue_slab(index, &args, k, scratch, &layout, stream));
+		first = end;
+	}
+
+	cub::DoubleBuffer<uint64_t> buffer((uint64_t *) (memory + layout.selected[0]),
+									   (uint64_t *) (memory + layout.selected[1]));
+
+	temp_bytes = layout.temp_bytes;
+	GG_CUDA_TRY(sort_keys(memory + layout.temp, &temp_bytes, buffer, k, stream));
+	*keys = buffer.Current();
+	return gg_ok();
+}
+
+/* By exact.cu; *keys as above. */
+static gg_status
+queue_narrow(const gg_index *index, const float *query, const uint32_t *filter, uint32_t k,
+			 search_scratch *search, uint64_t *room, const uint64_t **keys, cudaStream_t stream)
+{
+	search_batch batch;
+
+	memset(&batch, 0, sizeof(batch));
+	batch.queries = query;
+	batch.nq = batch.room = 1;
+	batch.keys = room;
+	GG_TRY(search_exact_queue(index, search, k, filter, &batch, stream));
+	*keys = room;
+	return gg_ok();
+}
+
+gg_status
+search_deep_queue(const gg_index *index, search_scratch *search, deep_scratch *scratch,
+				  const deep_query *query, cudaStream_t stream)
+{
+	const search_view *view = &index->view;
+	const bool	narrow = query->k <= GG_MAX_ITOPK && query->after == 0 &&
+		search_exact_shared(view, query->k) <= (uint32_t) index->device.shared_bytes;
+	unsigned long long *matches;
+	const uint32_t *filter = NULL;
+	const uint64_t *keys;
+	uint32_t	blocks = (query->k + ANSWER_THREADS - 1) / ANSWER_THREADS;
+
+	/* the number of matches, then the keys of a short list */
+	GG_TRY(grow(scratch->narrow, 1 + GG_MAX_ITOPK, stream));
+	matches = (unsigned long long *) scratch->narrow.get();
+	GG_TRY(grow(search->queries, view->dim, stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(search->queries.get(), query->query, (size_t) view->dim * 4,
+								cudaMemcpyDefault, stream));
+	if (query->filter != NULL)
+		GG_TRY(search_filter_queue(index, query->filter, scratch, matches, &filter, stream));
+	if (narrow)
+		GG_TRY(queue_narrow(index, search->queries.get(), filter, query->k, search,
+							scratch->narrow.get() + 1, &keys, stream));
+	else
+		GG_TRY(queue_wide(index, search->queries.get(), filter, query->k, query->after, scratch,
+						  &keys, stream));
+	deep_answer_kernel<<<blocks < 32 ? blocks : 32, ANSWER_THREADS, 0, stream>>>
+		(keys, query->k, query->filter != NULL ? matches : NULL, view->n, query->keys,
+		 query->matches);
+	GG_CUDA_LAUNCHED("deep_answer_kernel");
+	return gg_ok();
+}
+
+/* ---- loading ------------------------------------------------------------------------ */
+
+cudaError_t
+search_deep_ready(const search_view *view, const search_device *device)
+{
+	cudaError_t error = search_filter_ready();
+
+	if (error == cudaSuccess)
+		error = kernel_load((const void *) digit_kernel);
+	if (error == cudaSuccess)
+		error = kernel_load((const void *) deep_answer_kernel);
+	if (error != cudaSuccess)
+		return error;
+	return with_rows(view, [&](auto element, auto metric, auto team)
+					 {
+						 return ready_measure<decltype(element), decltype(metric)::value,
+							 decltype(team)::value>(device);
+					 });
+}
+
+/*
+ * cub's kernels are loaded by being launched: the sort's are others for few keys than for many.
+ * Waits.
+ */
+gg_status
+search_deep_open(cudaStream_t stream)
+{
+	deep_layout layout;
+	deep_scratch scratch;
+	char	   *memory;
+
+	GG_TRY(provide_wide(&scratch, LEAST_SLAB, stream));
+	GG_TRY(layout_for(scratch.slab, &layout));
+	memory = scratch.wide.get();
+	GG_CUDA_TRY(cudaMemsetAsync(memory, 0, layout.bytes, stream));
+	for (uint32_t count = 64; count <= GG_MAX_DEEP; count *= 32)
+	{
+		cub::DoubleBuffer<uint64_t> buffer((uint64_t *) (memory + layout.selected[0]),
+										   (uint64_t *) (memory + layout.selected[1]));
+		size_t		temp_bytes = layout.temp_bytes;
+
+		GG_CUDA_TRY(select_keys(memory + layout.temp, &temp_bytes,
+								(const uint64_t *) (memory + layout.keys), count,
+								(uint64_t *) (memory + layout.selected[0]),
+								(digit_state *) memory, stream));
+		temp_bytes = layout.temp_bytes;
+		GG_CUDA_TRY(sort_keys(memory + layout.temp, &temp_bytes, buffer, count, stream));
+	}
+	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	return gg_ok();
+}

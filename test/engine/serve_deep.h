@@ -1,0 +1,671 @@
+/*
+ * serve_deep.h
+ *		Deep and filtered lists of any engine against a plain sort: every metric and element,
+ *		ties, nodes of several rows and of none, each kind of condition, lists of TIDs, lists that
+ *		go on where one ended, and what is refused.
+ *
+ * Distances of a device may differ in their last bits.  So an answer is checked by what it means:
+ * keys ascend, each is that of a node which matches, its distance is the node's to 1e-5 of what
+ * went into the sum, distances at each rank are the sorted ones' as closely, and a list read to its
+ * end has every matching node once.
+ */
+#ifndef SERVE_DEEP_H
+#define SERVE_DEEP_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../src/keys.h"
+
+#include "harness.h"
+#include "serve_bulk.h"
+
+#define DEEP_WORDS 6u			/* a range, a list, a mask of four */
+#define DEEP_MASK 2u			/* the mask's first word */
+#define DEEP_LANE 1u
+
+typedef struct deep_spec
+{
+	uint32_t	n;
+	uint32_t	dim;
+	gg_metric	metric;
+	gg_element	element;
+	bool		offsets;
+	bool		coarse;			/* few distinct values: distances tie, and are exact */
+	uint32_t	spare;			/* rows that there is memory for beyond n */
+} deep_spec;
+
+typedef struct deep_scene
+{
+	const gg_engine *engine;
+	bulk_region region;			/* of deep_open() */
+	size_t		keys_at;		/* in it, with room for GG_MAX_DEEP */
+	deep_spec	spec;
+	double		tolerance;		/* of distances; 0: all bits are the same */
+	gg_index   *index;
+	void	   *vectors;
+	float	   *query;			/* as given */
+	uint32_t	rows;
+	uint32_t   *offsets;		/* always there: n + 1 */
+	uint64_t   *heads;
+	int64_t    *words;			/* DEEP_WORDS x stride */
+	uint32_t	stride;
+	float	   *distances;		/* of each node */
+	float		scale;			/* of the largest distance's sum */
+	uint64_t   *sorted;			/* keys of nodes that match, ascending */
+	uint32_t	nsorted;
+	uint32_t	nmatches;
+	bool	   *matches;		/* of each node */
+} deep_scene;
+
+static inline uint64_t
+deep_random(uint64_t *state)
+{
+	uint64_t	x = (*state += 0x9E3779B97F4A7C15u);
+
+	x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+	x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+	return x ^ (x >> 31);
+}
+
+/* The opposite of gg_tid_key(), with NULL bits. */
+static inline uint64_t
+deep_head(uint64_t tid, uint64_t nulls)
+{
+	return (tid >> 32 & 0xFFFF) | (tid >> 16 & 0xFFFF) << 16 | (tid & 0xFFFF) << 32 | nulls << 48;
+}
+
+static inline uint64_t
+deep_tid(uint32_t row)
+{
+	return (uint64_t) (row / 50 * 977u) << 16 | (row % 50 + 1);
+}
+
+static inline float
+deep_value(const deep_spec *spec, uint64_t *random)
+{
+	uint64_t	r = deep_random(random);
+
+	return spec->coarse ? (float) (r % 4) : (float) (r % 20001) / 10000 - 1;
+}
+
+static inline void
+deep_rows(deep_scene *s, uint64_t *random)
+{
+	const uint32_t n = s->spec.n;
+
+	s->offsets = malloc((n + 1) * sizeof(uint32_t));
+	s->offsets[0] = 0;
+	for (uint32_t i = 0; i < n; i++)
+	{
+		uint32_t	r = (uint32_t) (deep_random(random) % 8);
+
+		/* half of them have one row, one has many */
+		s->offsets[i + 1] = s->offsets[i] +
+			(!s->spec.offsets ? 1 : i == n / 3 ? 200 : r < 4 ? 1 : r - 4);
+	}
+	s->rows = s->offsets[n];
+	s->stride = s->spec.offsets ? s->rows + s->spec.spare : n + s->spec.spare;
+	s->heads = calloc(s->stride, sizeof(uint64_t));
+	s->words = calloc((size_t) DEEP_WORDS * s->stride, sizeof(int64_t));
+	for (uint32_t row = 0; row < s->rows; row++)
+	{
+		uint64_t	nulls = deep_random(random) & deep_random(random) & deep_random(random) & 7;
+
+		/* every tenth row was cleared by VACUUM */
+		s->heads[row] = deep_head(deep_random(random) % 10 == 0 ? 0 : deep_tid(row), nulls);
+		s->words[row] = (int64_t) (deep_random(random) % 2000) - 1000;
+		s->words[s->stride + row] = (int64_t) (deep_random(random) % 500) * 1000003 - 250000000;
+		for (uint32_t w = 0; w < GG_MASK_WORDS; w++)
+			s->words[(size_t) (DEEP_MASK + w) * s->stride + row] =
+				(int64_t) (deep_random(random) & deep_random(random));
+	}
+}
+
+static inline void
+deep_vectors(deep_scene *s, uint64_t *random)
+{
+	const deep_spec *spec = &s->spec;
+	const size_t bytes = spec->dim * gg_element_size(spec->element);
+	float	   *row = malloc(spec->dim * sizeof(float));
+	float	   *prepared = malloc(spec->dim * sizeof(float));
+	gg_distance_fn distance = gg_distance_function(spec->metric, spec->element);
+
+	s->vectors = malloc((size_t) spec->n * bytes);
+	s->query = malloc(spec->dim * sizeof(float));
+	s->distances = malloc(spec->n * sizeof(float));
+	s->scale = (float) spec->dim;
+	for (uint32_t d = 0; d < spec->dim; d++)
+		s->query[d] = deep_value(spec, random) * 2;
+	memcpy(prepared, s->query, spec->dim * sizeof(float));
+	gg_query_prepare(spec->metric, prepared, spec->dim);
+	for (uint32_t i = 0; i < spec->n; i++)
+	{
+		char	   *to = (char *) s->vectors + i * bytes;
+
+		for (uint32_t d = 0; d < spec->dim; d++)
+			row[d] = deep_value(spec, random);
+		if (spec->metric == GG_METRIC_COSINE && spec->element == GG_ELEMENT_F32)
+			gg_query_prepare(spec->metric, row, spec->dim);
+		for (uint32_t d = 0; d < spec->dim; d++)
+			if (spec->element == GG_ELEMENT_F16)
+				((uint16_t *) to)[d] = gg_float_to_half(row[d]);
+			else
+				((float *) to)[d] = row[d];
+		s->distances[i] = distance(to, prepared, spec->dim);
+	}
+	free(row);
+	free(prepared);
+}
+
+static inline void
+deep_write(deep_scene *s, gg_part part, const void *src, uint64_t bytes)
+{
+	const uint64_t piece = 100003;
+
+	for (uint64_t at = 0; at < bytes; at += piece)
+		CHECK_OK(s->engine->index_write(s->index, part, at, (const char *) src + at,
+										bytes - at < piece ? bytes - at : piece), "index_write");
+}
+
+static inline bool
+deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *spec, double tolerance)
+{
+	const gg_shape shape_of_rows = {.capacity = spec->n + spec->spare,.dim = spec->dim,
+									.element = spec->element,.metric = spec->metric};
+	gg_shape	shape = shape_of_rows;
+	uint64_t	random = spec->n * 31 + spec->dim;
+
+	memset(s, 0, sizeof(*s));
+	s->engine = engine;
+	s->spec = *spec;
+	s->tolerance = spec->coarse && spec->metric != GG_METRIC_COSINE ? 0 : tolerance;
+	deep_rows(s, &random);
+	deep_vectors(s, &random);
+	s->matches = malloc(spec->n);
+	s->sorted = malloc(spec->n * sizeof(uint64_t));
+	shape.rows = s->stride;
+	shape.words = DEEP_WORDS;
+	shape.offsets = spec->offsets;
+	CHECK(engine->shape_bytes(&shape) >= engine->shape_bytes(&shape_of_rows) +
+		  (uint64_t) s->stride * 8 * (1 + DEEP_WORDS) + (spec->offsets ? spec->n * 4 : 0),
+		  "a shape counts heads, offsets and words");
+	if (!CHECK_OK(engine->index_create(&shape, &s->index), "index_create"))
+		return false;
+	deep_write(s, GG_PART_ROWS, s->vectors,
+			   (uint64_t) spec->n * spec->dim * gg_element_size(spec->element));
+	deep_write(s, GG_PART_TIDS, s->heads, (uint64_t) s->stride * 8);
+	if (spec->offsets)
+		deep_write(s, GG_PART_OFFSETS, s->offsets, (uint64_t) (spec->n + 1) * 4);
+	deep_write(s, GG_PART_FILTERS, s->words, (uint64_t) DEEP_WORDS * s->stride * 8);
+	CHECK_OK(engine->index_finish(s->index, spec->n, NULL), "index_finish");
+	CHECK(engine->index_bytes(s->index) == engine->shape_bytes(&shape), "bytes taken");
+	return true;
+}
+
+static inline void
+deep_free(deep_scene *s)
+{
+	s->engine->index_close(s->index);
+	free(s->vectors);
+	free(s->query);
+	free(s->offsets);
+	free(s->heads);
+	free(s->words);
+	free(s->distances);
+	free(s->matches);
+	free(s->sorted);
+}
+
+/* A region whose slots have room for the query; keys behind them, then the number of matches. */
+static inline bool
+deep_open(deep_scene *s)
+{
+	const size_t slot = (320 + (size_t) s->spec.dim * 4 + 63) / 64 * 64;
+
+	s->keys_at = (2 * slot + 4095) / 4096 * 4096;
+	if (!bulk_open_slots(&s->region, s->engine, s->keys_at + GG_MAX_DEEP * 8 + 64, slot))
+		return false;
+	memcpy(s->region.memory + slot + s->region.layout.query, s->query, s->spec.dim * 4);
+	return true;
+}
+
+/* ---- what is to be found --------------------------------------------------------- */
+
+static inline bool
+deep_condition_holds(const deep_scene *s, const gg_filter *filter, const gg_condition *c,
+					 uint32_t row)
+{
+	const bool	null = (s->heads[row] >> (48 + c->column) & 1) != 0;
+	const int64_t *values = filter->values + c->first_value;
+	const int64_t *word = s->words + (size_t) c->word * s->stride + row;
+	bool		found = false;
+
+	if (c->kind == GG_CONDITION_NULL)
+		return null;
+	if (null)
+		return false;
+	switch (c->kind)
+	{
+		case GG_CONDITION_RANGE:
+			return values[0] <= *word && *word <= values[1];
+		case GG_CONDITION_IN:
+			for (uint32_t i = 0; i < c->nvalues; i++)
+				found = found || values[i] == *word;
+			return found;
+		case GG_CONDITION_MASK:
+			for (uint32_t m = 0; m < c->nvalues; m += GG_MASK_WORDS)
+			{
+				bool		all = true;
+
+				for (uint32_t w = 0; w < GG_MASK_WORDS; w++)
+					all = all && (values[m + w] & ~word[(size_t) w * s->stride]) == 0;
+				found = found || all;
+			}
+			return found;
+		default:
+			return true;
+	}
+}
+
+static inline int
+deep_compare(const void *a, const void *b)
+{
+	uint64_t	x = *(const uint64_t *) a;
+	uint64_t	y = *(const uint64_t *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+static inline bool
+deep_row_matches(const deep_scene *s, const gg_filter *filter, uint32_t row)
+{
+	uint64_t	tid = gg_tid_key(s->heads[row]);
+
+	if ((tid & 0xFFFF) == 0)
+		return false;
+	for (uint32_t i = 0; i < filter->nconditions; i++)
+		if (!deep_condition_holds(s, filter, &filter->conditions[i], row))
+			return false;
+	return filter->tids == NULL ||
+		bsearch(&tid, filter->tids, filter->ntids, sizeof(tid), deep_compare) != NULL;
+}
+
+static inline void
+deep_expect(deep_scene *s, const gg_filter *filter)
+{
+	s->nsorted = 0;
+	s->nmatches = filter == NULL ? s->spec.n : 0;
+	for (uint32_t i = 0; i < s->spec.n; i++)
+	{
+		s->matches[i] = filter == NULL;
+		for (uint32_t row = s->offsets[i]; filter != NULL && row < s->offsets[i + 1]; row++)
+			if (deep_row_matches(s, filter, row))
+			{
+				s->matches[i] = true;
+				s->nmatches++;
+			}
+		if (s->matches[i])
+			s->sorted[s->nsorted++] = key_of(s->distances[i], i);
+	}
+	qsort(s->sorted, s->nsorted, sizeof(uint64_t), deep_compare);
+}
+
+/* ---- asking ------------------------------------------------------------------------- */
+
+static inline bool
+deep_near(const deep_scene *s, float a, float b)
+{
+	return a == b || fabs((double) a - b) <= s->tolerance * (fabs((double) b) + s->scale);
+}
+
+/* A list of k behind `after` against what is sorted from `from` on; the last key that it has. */
+static inline uint64_t
+deep_check(deep_scene *s, const uint64_t *keys, uint32_t k, uint64_t after, uint32_t from,
+		   uint8_t *seen, const char *what)
+{
+	const uint32_t expected = s->nsorted - from < k ? s->nsorted - from : k;
+	uint64_t	last = after;
+	uint32_t	found = 0;
+	uint32_t	wrong = 0;
+
+	while (found < k && keys[found] != GG_NO_KEY)
+	{
+		const uint32_t node = key_node(keys[found]);
+
+		if (keys[found] <= last || node >= s->spec.n || !s->matches[node] || seen[node] ||
+			from + found >= s->nsorted ||
+			!deep_near(s, key_distance(keys[found]), s->distances[node]) ||
+			!deep_near(s, key_distance(keys[found]), key_distance(s->sorted[from + found])) ||
+			(s->tolerance == 0 && keys[found] != s->sorted[from + found]))
+			wrong++;
+		if (node < s->spec.n)
+			seen[node] = 1;
+		last = keys[found++];
+	}
+	for (uint32_t i = found; i < k; i++)
+		wrong += keys[i] != GG_NO_KEY;
+	CHECK(found == expected && wrong == 0,
+		  "n %u dim %u metric %d element %d, %s, k %u from %u: %u keys for %u, %u wrong", s->spec.n,
+		  s->spec.dim, (int) s->spec.metric, (int) s->spec.element, what, k, from, found, expected,
+		  wrong);
+	return last;
+}
+
+/*
+ * Lists of k, one after the other, until npages were read or there is no more.  The filter's TIDs
+ * lie where the answer goes, as the service has them.
+ */
+static inline void
+deep_read(deep_scene *s, const gg_filter *filter, uint32_t k, int npages, const char *what)
+{
+	bulk_region *r = &s->region;
+	uint64_t   *keys = (uint64_t *) (r->memory + s->keys_at);
+	uint64_t   *matches = keys + GG_MAX_DEEP;
+	gg_serve_deep deep = {.slot = 1,.list = 7,.k = k,.keys = s->keys_at,
+						  .matches = s->keys_at + GG_MAX_DEEP * 8};
+	uint8_t    *seen = calloc(s->spec.n + 1, 1);
+	gg_filter  *copy = malloc(sizeof(gg_filter));
+	uint64_t	after = 0;
+
+	deep_expect(s, filter);
+	for (int page = 0; page < npages && (uint64_t) page * k <= s->nsorted; page++)
+	{
+		deep.ticket = 500 + page;
+		deep.after = after;
+		deep.filter = NULL;
+		if (filter != NULL)
+		{
+			*copy = *filter;
+			if (filter->tids != NULL)
+			{
+				memcpy(keys, filter->tids, filter->ntids * sizeof(uint64_t));
+				copy->tids = keys;
+			}
+			deep.filter = copy;
+		}
+		CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_LANE, &deep), "serve_deep");
+		bulk_wait(r, DEEP_LANE, 1, 7, deep.ticket);
+		CHECK(*matches == s->nmatches, "%s: %llu matches for %u", what,
+			  (unsigned long long) *matches, s->nmatches);
+		after = deep_check(s, keys, k, after, page * k, seen, what);
+	}
+	free(copy);
+	free(seen);
+}
+
+/* ---- filters ------------------------------------------------------------------------- */
+
+static inline gg_condition *
+deep_add(gg_filter *filter, gg_condition_kind kind, uint32_t column, uint32_t word,
+		 const int64_t *values, uint32_t nvalues)
+{
+	gg_condition *c = &filter->conditions[filter->nconditions++];
+
+	c->kind = (uint16_t) kind;
+	c->column = (uint16_t) column;
+	c->word = word;
+	c->first_value = filter->nvalues;
+	c->nvalues = nvalues;
+	if (nvalues > 0)
+		memcpy(filter->values + filter->nvalues, values, nvalues * sizeof(int64_t));
+	filter->nvalues += nvalues;
+	return c;
+}
+
+#define DEEP_FILTERS 12
+
+/* Filter number `number`; tids: room for as many as there are rows.  What it is called. */
+static inline const char *
+deep_filter(const deep_scene *s, int number, gg_filter *filter, uint64_t *tids)
+{
+	int64_t		many[300];
+	const int64_t half[] = {0, 2000};
+	const int64_t few[] = {-1000, -995};
+	const int64_t none[] = {5000, 6000};
+	const int64_t masks[] = {3, 0, 0, 0, 0, 1 << 5, 1 << 6, 0};
+	const uint32_t step = number == 8 ? 1 : 101;
+
+	memset(filter, 0, sizeof(*filter));
+	for (int i = 0; i < 300; i++)
+		many[i] = (int64_t) i * 1000003 - 250000000;
+	if (number >= 8)
+	{
+		for (uint32_t row = 0; row < s->rows && filter->ntids < GG_MAX_FILTER_TIDS; row += step)
+			tids[filter->ntids++] = deep_tid(row);
+		filter->tids = tids;
+	}
+	switch (number)
+	{
+		case 0:
+			deep_add(filter, GG_CONDITION_RANGE, 0, 0, half, 2);
+			return "one in two";
+		case 1:
+			deep_add(filter, GG_CONDITION_RANGE, 0, 0, few, 2);
+			return "a few";
+		case 2:
+			deep_add(filter, GG_CONDITION_RANGE, 0, 0, none, 2);
+			return "none";
+		case 3:
+			deep_add(filter, GG_CONDITION_IN, 1, 1, many, 7);
+			return "a list";
+		case 4:
+			deep_add(filter, GG_CONDITION_IN, 1, 1, many, 300);
+			deep_add(filter, GG_CONDITION_RANGE, 0, 0, half, 2);
+			return "a long list and a range";
+		case 5:
+			deep_add(filter, GG_CONDITION_MASK, 2, DEEP_MASK, masks, 8);
+			return "masks";
+		case 6:
+			deep_add(filter, GG_CONDITION_NULL, 2, 0, NULL, 0);
+			return "null";
+		case 7:
+			deep_add(filter, GG_CONDITION_NOT_NULL, 0, 0, NULL, 0);
+			return "not null";
+		case 8:
+			return "all TIDs";
+		case 9:
+			deep_add(filter, GG_CONDITION_RANGE, 0, 0, half, 2);
+			return "some TIDs and a range";
+		case 10:
+			return "some TIDs";
+		default:
+			filter->ntids = 0;
+			return "no TIDs";
+	}
+}
+
+/* All of it over one scene. */
+static inline void
+deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
+{
+	static const uint32_t lengths[] = {1, 10, GG_MAX_ITOPK, GG_MAX_ITOPK + 1, 5000};
+	deep_scene	s;
+	gg_filter  *filter = malloc(sizeof(gg_filter));
+	uint64_t   *tids;
+
+	if (!deep_make(&s, engine, spec, tolerance) || !deep_open(&s))
+		return;
+	tids = malloc((s.rows + 1) * sizeof(uint64_t));
+	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
+		deep_read(&s, NULL, lengths[i], 3, "all");
+	if (spec->n > 0 && spec->n <= GG_MAX_DEEP)
+		deep_read(&s, NULL, spec->n, 2, "all at once");
+	if (spec->n / 7 < GG_MAX_DEEP)
+		deep_read(&s, NULL, spec->n / 7 + 1, 20, "all in parts");
+	for (int f = 0; f < DEEP_FILTERS; f++)
+	{
+		const char *what = deep_filter(&s, f, filter, tids);
+
+		deep_read(&s, filter, 10, 2, what);
+		deep_read(&s, filter, GG_MAX_ITOPK, 2, what);
+		deep_read(&s, filter, 4000, 3, what);
+	}
+	bulk_close(&s.region);
+	free(tids);
+	free(filter);
+	deep_free(&s);
+}
+
+/* Offsets that are none must do no harm; what is found by them does not matter. */
+static inline void
+deep_bad_offsets(const gg_engine *engine)
+{
+	const deep_spec spec = {.n = 300,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+							.offsets = true};
+	const uint32_t bad[] = {0xFFFFFFFFu, 0, 0x80000000u, 5, 1000000, 3};
+	gg_filter  *filter = calloc(1, sizeof(gg_filter));
+	gg_serve_deep deep = {.slot = 0,.ticket = 9,.k = 20,.keys = BULK_SLOT,
+						  .matches = BULK_SLOT + 192,.filter = filter};
+	gg_index   *again;
+	gg_shape	shape = {.capacity = spec.n,.dim = spec.dim,.element = spec.element,
+						 .metric = spec.metric,.offsets = true};
+	deep_scene	s;
+	bulk_region r;
+
+	if (!deep_make(&s, engine, &spec, 0) || !bulk_open(&r, engine, 4096))
+		return;
+	shape.rows = s.rows;
+	for (uint32_t at = 0; at < 2; at++)
+	{
+		/* in the middle, and at the end, where the number of rows is read */
+		CHECK_OK(engine->index_create(&shape, &again), "index_create");
+		CHECK_OK(engine->index_write(again, GG_PART_ROWS, 0, s.vectors, spec.n * 16), "rows");
+		CHECK_OK(engine->index_write(again, GG_PART_TIDS, 0, s.heads, s.rows * 8), "heads");
+		CHECK_OK(engine->index_write(again, GG_PART_OFFSETS, 0, s.offsets, (spec.n + 1) * 4),
+				 "offsets");
+		CHECK_OK(engine->index_write(again, GG_PART_OFFSETS,
+									 at == 0 ? 400 : (spec.n + 1) * 4 - sizeof(bad), bad,
+									 sizeof(bad)), "bad offsets");
+		CHECK_OK(engine->index_finish(again, spec.n, NULL), "index_finish");
+		memset(r.memory + r.layout.query, 0, 16);
+		deep.ticket++;
+		CHECK_OK(engine->serve_deep(r.server, again, 0, &deep), "serve_deep");
+		bulk_wait(&r, 0, 0, 0, deep.ticket);
+		engine->index_close(again);
+	}
+	bulk_close(&r);
+	deep_free(&s);
+	free(filter);
+}
+
+/* ---- refusals ------------------------------------------------------------------------- */
+
+static inline void
+deep_refuses_shapes(const gg_engine *engine)
+{
+	gg_index   *index;
+
+	for (int i = 0; i < 5; i++)
+	{
+		gg_shape	shape = {.capacity = 10,.dim = 4,.element = GG_ELEMENT_F32,
+							 .metric = GG_METRIC_L2,.rows = 10};
+
+		if (i == 0)
+			shape.rows = 9;
+		else if (i == 1)
+			shape.words = GG_MAX_FILTER_WORDS + 1;
+		else if (i == 2)
+			shape.rows = 0, shape.words = 1;
+		else if (i == 3)
+			shape.rows = 0, shape.offsets = true;
+		else
+			shape.rows = 11;
+		CHECK(engine->index_create(&shape, &index).code == GG_EINVAL && index == NULL, "shape %d",
+			  i);
+	}
+}
+
+/* What request number i of deep_refusals() has wrong; false: there are no more. */
+static inline bool
+deep_spoil(int i, gg_serve_deep *deep, gg_filter *filter, size_t region, uint32_t *lane)
+{
+	gg_condition *c = &filter->conditions[0];
+
+	switch (i)
+	{
+		case 0: deep->k = 0; break;
+		case 1: deep->k = GG_MAX_DEEP + 1; break;
+		case 2: deep->slot = 2; break;
+		case 3: deep->list = GG_SERVE_MAX_LISTS; break;
+		case 4: *lane = GG_SERVE_LANES; break;
+		case 5: deep->keys = 4104; break;
+		case 6: deep->keys = region; break;
+		case 7: deep->keys = UINT64_MAX / 64 * 64; break;
+		case 8: deep->matches = region; break;
+		case 9: deep->matches = 4; break;
+		case 10: filter->nconditions = GG_MAX_CONDITIONS + 1; break;
+		case 11: filter->nvalues = GG_MAX_FILTER_VALUES + 1; break;
+		case 12: c->kind = 0; break;
+		case 13: c->kind = GG_CONDITION_NOT_NULL + 1; break;
+		case 14: c->column = 16; break;
+		case 15: c->word = DEEP_WORDS; break;
+		case 16: c->kind = GG_CONDITION_MASK, c->word = DEEP_MASK + 1; break;
+		case 17: c->first_value = 3; break;
+		case 18: c->nvalues = 3; break;
+		case 19: c->nvalues = 1; break;
+		case 20: c->word = UINT32_MAX; break;
+		case 21: c->first_value = UINT32_MAX; break;
+		case 22: filter->tids = (const uint64_t *) filter,
+				 filter->ntids = GG_MAX_FILTER_TIDS + 1; break;
+		default: return false;
+	}
+	return true;
+}
+
+static inline void
+deep_refusals(const gg_engine *engine)
+{
+	const deep_spec spec = {.n = 100,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32};
+	const int64_t range[] = {0, 1000};
+	const size_t untouched[1][2] = {{0, 0}};
+	gg_filter  *filter = malloc(sizeof(gg_filter));
+	gg_shape	shape = {.capacity = 4,.dim = 16,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2};
+	gg_serve_deep deep = {.slot = 0,.ticket = 5,.k = 8,.keys = 4096,.matches = 4160,
+						  .filter = filter};
+	gg_index   *bare = NULL;
+	deep_scene	s;
+	bulk_region r;
+	uint32_t	lane = 0;
+
+	deep_refuses_shapes(engine);
+	if (!deep_make(&s, engine, &spec, 0) || !bulk_open(&r, engine, 4096))
+		return;
+	for (int i = 0;; i++)
+	{
+		gg_serve_deep bad = deep;
+
+		lane = 0;
+		memset(filter, 0, sizeof(*filter));
+		deep_add(filter, GG_CONDITION_RANGE, 0, 0, range, 2);
+		if (!deep_spoil(i, &bad, filter, r.bytes, &lane))
+			break;
+		CHECK(engine->serve_deep(r.server, s.index, lane, &bad).code == GG_EINVAL, "request %d", i);
+	}
+	CHECK_OK(engine->index_create(&shape, &bare), "index_create");
+	CHECK(engine->serve_deep(r.server, bare, 0, &deep).code == GG_EINVAL, "not finished");
+	CHECK_OK(engine->index_finish(bare, 4, NULL), "index_finish");
+	CHECK(engine->serve_deep(r.server, bare, 0, &deep).code == GG_EINVAL, "no heads");
+	CHECK(bulk_stray(&r, untouched, 1) == 0, "refused requests write nothing");
+	engine->index_close(bare);
+
+	/* nor does any of that stand in the way of others; no rows are no error */
+	CHECK_OK(engine->index_create(&shape, &bare), "index_create");
+	CHECK_OK(engine->index_finish(bare, 0, NULL), "index_finish");
+	deep.filter = NULL;
+	CHECK_OK(engine->serve_deep(r.server, bare, 0, &deep), "no rows");
+	bulk_wait(&r, 0, 0, 0, 5);
+	CHECK(*(uint64_t *) (r.memory + 4096) == GG_NO_KEY && *(uint64_t *) (r.memory + 4160) == 0,
+		  "no rows, no keys");
+	deep.filter = filter;
+	deep.ticket = 6;
+	CHECK_OK(engine->serve_deep(r.server, s.index, 0, &deep), "a good one");
+	bulk_wait(&r, 0, 0, 0, 6);
+	engine->index_close(bare);
+	bulk_close(&r);
+	deep_free(&s);
+	free(filter);
+}
+
+#endif							/* SERVE_DEEP_H */
