@@ -16,8 +16,8 @@
  *				by their distance alone: the sort (cub's) is stable, and keys come by node.
  *				What fits exact.cu's lists is left to it.
  * Shared		measure: the query, 32 row numbers a warp; digits: BINS counters.
- * Oracle		gg_cpu_engine.serve_deep: the same nodes but where distances differ by less than 1e-5
- *				relative.  Distances are those of exact.cu, bit by bit.
+ * Oracle		gg_cpu_engine.serve_deep: the same nodes but where distances differ by less than
+ *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
  * Cost			The rows once; 8 bytes a row written, and read four to five times by selection,
  *				which is in the L2 cache up to some millions of rows; a sort of k keys.
  */
