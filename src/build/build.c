@@ -331,8 +331,9 @@ MakeSegment(GgBuild *build, bool more)
 	if (!more)
 	{
 		/* while the others write, which WAL makes them do one after the other */
-		GgHandOver(&build->device, process->scan.index, build->meta, area, build->graph,
-				   build->pivots, HandedOver, build);
+		GgHandOverArrays arrays = {area, build->graph, build->pivots, offsets};
+
+		GgHandOver(&build->device, process->scan.index, build->meta, &arrays, HandedOver, build);
 		ReleaseEngine(build);
 		LeaveRanges(build, GgCountRanges(&process->writer));
 	}

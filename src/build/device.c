@@ -197,13 +197,16 @@ HandOverPart(GgBuildDevice *device, gg_part part, const void *data, uint64 bytes
  * goes with its transaction.
  */
 void
-GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta, const GgArea *area,
-		   const gg_graph *graph, const GgPivotEntry *pivots, GgHandedOver told, void *arg)
+GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,
+		   const GgHandOverArrays *arrays, GgHandedOver told, void *arg)
 {
 	const GgSegment *segment = &meta->segments[0];
 	uint64		row_bytes = segment->nodes * GgRowBytes(meta);
 	uint64		edge_bytes = (uint64) segment->nodes * meta->graph_degree * sizeof(uint32);
 	uint64		pivot_bytes = (uint64) segment->npivots * sizeof(GgPivotEntry);
+	uint64		tid_bytes = (uint64) segment->rows * sizeof(GgTidEntry);
+	uint64		offset_bytes = arrays->offsets == NULL ? 0 :
+		((uint64) segment->nodes + 1) * sizeof(uint32);
 	uint64		pages = 0;
 	GgReason	reason;
 	instr_time	start;
@@ -219,10 +222,13 @@ GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta, co
 		return;
 	}
 	GgEnterPhase(GG_BUILD_HAND_OVER, 0, GgArrayPages(row_bytes) + GgArrayPages(edge_bytes) +
-				 GgArrayPages(pivot_bytes));
-	HandOverPart(device, GG_PART_ROWS, area->rows, row_bytes, &pages, told, arg);
-	HandOverPart(device, GG_PART_ADJACENCY, graph->adjacency, edge_bytes, &pages, told, arg);
-	HandOverPart(device, GG_PART_PIVOTS, pivots, pivot_bytes, &pages, told, arg);
+				 GgArrayPages(pivot_bytes) + GgArrayPages(tid_bytes) + GgArrayPages(offset_bytes));
+	HandOverPart(device, GG_PART_ROWS, arrays->area->rows, row_bytes, &pages, told, arg);
+	HandOverPart(device, GG_PART_ADJACENCY, arrays->graph->adjacency, edge_bytes, &pages, told,
+				 arg);
+	HandOverPart(device, GG_PART_PIVOTS, arrays->pivots, pivot_bytes, &pages, told, arg);
+	HandOverPart(device, GG_PART_TIDS, arrays->area->tids, tid_bytes, &pages, told, arg);
+	HandOverPart(device, GG_PART_OFFSETS, arrays->offsets, offset_bytes, &pages, told, arg);
 	device->hand_over_s += GgSecondsSince(start);
 }
 

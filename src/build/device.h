@@ -52,9 +52,17 @@ extern void GgAbandonUpload(GgBuildDevice *device, const gg_status *why);
  */
 typedef void (*GgHandedOver) (void *arg, uint64 row_bytes, uint64 pages);
 
+/* What a segment consists of. */
+typedef struct GgHandOverArrays
+{
+	const GgArea *area;			/* vectors and TIDs */
+	const gg_graph *graph;
+	const GgPivotEntry *pivots;
+	const uint32 *offsets;		/* NULL: without */
+} GgHandOverArrays;
+
 extern void GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,
-					   const GgArea *area, const gg_graph *graph, const GgPivotEntry *pivots,
-					   GgHandedOver told, void *arg);
+					   const GgHandOverArrays *arrays, GgHandedOver told, void *arg);
 extern void GgEndHandOver(GgBuildDevice *device);
 
 #endif							/* GG_BUILD_DEVICE_H */

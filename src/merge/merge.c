@@ -766,6 +766,11 @@ BringToDevice(Merge *merge)
 					nodes * meta->graph_degree * sizeof(uint32));
 		GgLoadWrite(load, list, GG_PART_PIVOTS, 0, merge->pivots,
 					(uint64) merge->graph->npivots * sizeof(GgPivotEntry));
+		GgLoadWrite(load, list, GG_PART_TIDS, 0, merge->merged_tids,
+					(uint64) merge->nrows * sizeof(GgTidEntry));
+		if (!IsPlain(merge))
+			GgLoadWrite(load, list, GG_PART_OFFSETS, 0, merge->offsets,
+						(nodes + 1) * sizeof(uint32));
 		(void) GgLoadEnd(load);
 	}
 	if (target->sliced)

@@ -22,6 +22,9 @@
  *
  * Rows of the delta that VACUUM has cleared are loaded as NaN, which comes last in every order.
  *
+ * Heads of rows are copied as they are at the time.  VACUUM may clear one later: what the device
+ * says of a row's TID is a hint, and the page decides.
+ *
  * What a loader has in common with a builder, chunks and giving up above all, is in handover.c.
  */
 #include "service/handover.h"
@@ -189,7 +192,35 @@ FindInSegment(const GgLoadJob *job, const GgMetaPageData *meta, const GgLoadList
 		return true;
 	unit->part = GG_PART_PIVOTS;
 	unit->kind = GG_KIND_PIVOTS;
-	return FindInArray(job, (uint64) list->shape.npivots * sizeof(GgPivotEntry), u, unit);
+	if (FindInArray(job, (uint64) list->shape.npivots * sizeof(GgPivotEntry), u, unit))
+		return true;
+	unit->part = GG_PART_TIDS;
+	unit->kind = GG_KIND_TIDS;
+	if (FindInArray(job, (uint64) list->shape.rows * sizeof(GgTidEntry), u, unit))
+		return true;
+	unit->part = GG_PART_OFFSETS;
+	unit->kind = GG_KIND_OFFSETS;
+	return list->shape.offsets &&
+		FindInArray(job, ((uint64) list->n + 1) * sizeof(uint32), u, unit);
+}
+
+/* The same for the delta: its rows, then their heads. */
+static bool
+FindInDelta(const GgLoadJob *job, const GgMetaPageData *meta, uint32 *u, Unit *unit)
+{
+	uint32		per_unit = DeltaPagesPerUnit(job, meta);
+	uint32		units = (job->delta_pages + per_unit - 1) / per_unit;
+
+	if (*u >= 2 * units)
+	{
+		*u -= 2 * units;
+		return false;
+	}
+	unit->part = *u < units ? GG_PART_ROWS : GG_PART_TIDS;
+	unit->kind = GG_KIND_DELTA;
+	unit->first = *u % units * per_unit;
+	unit->npages = Min(per_unit, job->delta_pages - unit->first);
+	return true;
 }
 
 /* Unit number u of a load; false when there are fewer. */
@@ -203,23 +234,8 @@ FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 		if (list->kept || list->n == 0)
 			continue;
 		unit->list = i;
-		if (list->segment == GG_NO_SEGMENT)
-		{
-			uint32		per_unit = DeltaPagesPerUnit(job, meta);
-			uint32		units = (job->delta_pages + per_unit - 1) / per_unit;
-
-			if (u < units)
-			{
-				unit->part = GG_PART_ROWS;
-				unit->kind = GG_KIND_DELTA;
-				unit->first = u * per_unit;
-				unit->npages = Min(per_unit, job->delta_pages - unit->first);
-				return true;
-			}
-			u -= units;
-			continue;
-		}
-		if (FindInSegment(job, meta, list, &u, unit))
+		if (list->segment == GG_NO_SEGMENT ? FindInDelta(job, meta, &u, unit) :
+			FindInSegment(job, meta, list, &u, unit))
 			return true;
 	}
 	return false;
@@ -426,6 +442,24 @@ CopyDeltaRows(const GgMetaPageData *meta, Page page, char *out)
 	return alive;
 }
 
+/* The same for the heads of these rows. */
+static void
+CopyDeltaHeads(const GgMetaPageData *meta, Page page, char *out)
+{
+	uint32		count = GgPageGetStamp(page)->count;
+
+	for (uint32 slot = 0; slot < GgDeltaRowsPerPage(meta); slot++)
+	{
+		const char *row = PageGetContents(page) + slot * GgDeltaRowBytes(meta);
+
+		if (slot < count)
+			memcpy(out, row, sizeof(GgTidEntry));
+		else
+			memset(out, 0, sizeof(GgTidEntry));
+		out += sizeof(GgTidEntry);
+	}
+}
+
 /* Read the rest of a row longer than a page; false when a page is not what it should be. */
 static bool
 ReadRowTail(Reader *reader, Relation index, const GgArray *array, uint32 number, char *out)
@@ -447,13 +481,28 @@ ReadRowTail(Reader *reader, Relation index, const GgArray *array, uint32 number,
 	return true;
 }
 
-/* Read the rows of a run of full delta pages; returns their bytes, 0 as above. */
+/* What stands for the rows of a page that VACUUM has given back. */
+static void
+PutNoRows(const GgMetaPageData *meta, gg_part part, char *out)
+{
+	uint32		per_page = GgDeltaRowsPerPage(meta);
+
+	if (part == GG_PART_TIDS)
+		memset(out, 0, per_page * sizeof(GgTidEntry));
+	else
+		for (uint32 slot = 0; slot < per_page; slot++)
+			PutNaN(meta, out + slot * GgRowBytes(meta));
+}
+
+/* Read the rows, or heads, of a run of full delta pages; returns their bytes, 0 as above. */
 static uint64
 ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uint64 *offset)
 {
 	const GgMetaPageData *meta = reader->meta;
 	uint32		npages = GgDeltaPagesPerRow(meta);
-	Size		step = GgDeltaRowsPerPage(meta) * GgRowBytes(meta);
+	bool		heads = unit->part == GG_PART_TIDS;
+	Size		step = GgDeltaRowsPerPage(meta) *
+		(heads ? sizeof(GgTidEntry) : GgRowBytes(meta));
 	char	   *out = chunk;
 	bool		ok = true;
 	GgArray		array;
@@ -469,16 +518,16 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 		CHECK_FOR_INTERRUPTS();
 		if (GgArrayBlock(&array, number) == InvalidBlockNumber)
 		{
-			/* VACUUM has given it back */
-			for (uint32 slot = 0; slot < GgDeltaRowsPerPage(meta); slot++)
-				PutNaN(meta, out + slot * GgRowBytes(meta));
+			PutNoRows(meta, unit->part, out);
 			out += step;
 			continue;
 		}
 		ok = ReadPage(reader, index, &array, number, &buffer);
 		if (!ok)
 			break;
-		alive = CopyDeltaRows(meta, BufferGetPage(buffer), out);
+		alive = !heads && CopyDeltaRows(meta, BufferGetPage(buffer), out);
+		if (heads)
+			CopyDeltaHeads(meta, BufferGetPage(buffer), out);
 		UnlockReleaseBuffer(buffer);
 		if (alive)
 			ok = ReadRowTail(reader, index, &array, number, out);
