@@ -4,13 +4,26 @@
  *
  * GgAskDevice() asks for the first lists of all streams with one query, when the scan starts.
  * Longer lists are asked for stream by stream, as the executor wants more.  All queries go
- * through src/service.  A stream ends here where the device has no longer lists for it or fails.
+ * through src/service.  A stream ends here where every row of it was handed out, or where the
+ * device fails.
  *
- * A device has the delta's full pages as of some moment.  Its lists of the delta are exact.
+ * Lists are of two kinds.  Those of walks begin anew each time, and are longer each time.  Where
+ * no longer one is to be had, or is worthwhile, deep lists follow: of all rows, each going on where
+ * the one before ended, as keys.  A scan with a filter has deep lists alone, of what matches.
+ *
+ * The first deep list goes over what lists of walks have handed out, and leaves that out.  Under
+ * strict order rows that come late are kept back until the last list has ended, as exact_stream.c
+ * does.
+ *
+ * A device has the delta's full pages as of some moment.  All its lists of the delta are exact.
  */
 #include "scan/scan.h"
 
 #include "port/pg_bitutils.h"
+#include "utils/float.h"
+#include "utils/memutils.h"
+
+#include "keys.h"
 
 /*
  * Pages of the delta from which a device is asked about them.  Fewer are read in some
@@ -21,15 +34,42 @@
 /* Nodes of a segment, too small for a walk, from which a device is asked to measure them. */
 #define DEVICE_EXACT_NODES	256
 
+/*
+ * Nodes of a segment from which a device is asked for those that match a filter.  The CPU looks at
+ * so few rows in some 30 us.
+ */
+#define DEVICE_FILTER_NODES 2048
+
+/* Length of the first deep list, and of those that follow: who wants that much may want all. */
+#define FIRST_DEEP			16384
+#define NEXT_DEEP			GG_MAX_DEEP
+
 typedef struct DeviceStream
 {
 	int			list;			/* its number in queries */
+
+	/* lists of walks, of segments that are too small for one, and of the delta */
 	gg_candidate *answers;
 	uint32		asked;			/* length of the list that was asked for */
 	uint32		nanswers;
 	uint32		next_answer;
 	uint32		kept_back;		/* of stream->handed: what strict order kept back of this list */
 	bool		ended;			/* the list is shorter than asked for: there is no more */
+
+	/* deep lists */
+	bool		deep;
+	bool		failed;			/* the device, when it was asked for a walk */
+	uint64	   *keys;
+	uint32		cap;			/* of keys; 0: they are the scan's */
+	uint32		nkeys;
+	uint32		next_key;
+	uint32		nfilled;		/* lists that were asked for */
+	uint64		after;			/* the last key of all lists so far */
+	uint64		bound;			/* nodes with lower keys, not returned yet, come late */
+	uint64	   *late;			/* their keys */
+	uint32		nlate;
+	uint32		late_cap;
+	uint32		next_late;
 } DeviceStream;
 
 /* A query to the resident of the scan. */
@@ -42,6 +82,15 @@ typedef struct DeviceQuery
 	uint32		itopk;
 } DeviceQuery;
 
+/* The same for deep lists. */
+typedef struct DeepQuery
+{
+	uint32		lists;
+	bool		delta;
+	uint32		k;
+	uint64		after;
+} DeepQuery;
+
 /* Length of the lists to ask for, so that the slot has room for all up to the given one. */
 static uint32
 ListLength(uint32 itopk, int last_list)
@@ -50,34 +99,53 @@ ListLength(uint32 itopk, int last_list)
 }
 
 /*
- * One query to the device that holds the index.  The resident may have been replaced by a newer
- * one since it was looked up.  Then that one is asked, where it holds the same rows.  False: no
- * answer, for the reason in so->reason.
+ * A query to the device that holds the index was not answered.  The resident may have been replaced
+ * by a newer one since it was looked up.  Then that one is to be asked, where it holds the same
+ * rows.  False: there will be no answer, for the reason in so->reason.
  */
+static bool
+AskAgain(GgScanOpaque *so, bool delta, int attempt)
+{
+	GgResidentRef *ref = &so->device.ref;
+	uint32		delta_pages = ref->delta_pages;
+
+	if (so->reason != GG_REASON_NOT_RESIDENT || attempt >= 2 ||
+		!GgResidentLookup(so->index, so->meta, ref, &so->reason))
+		return false;
+	if (!delta || ref->delta_pages == delta_pages)
+		return true;
+	so->reason = GG_REASON_NOT_RESIDENT;
+	return false;
+}
+
 static bool
 AskOnce(GgScanOpaque *so, const DeviceQuery *query, GgServiceAnswer *answer)
 {
-	GgResidentRef *ref = &so->device.ref;
+	GgServiceQuery ask = {
+		so->query, so->meta->dimensions, query->lists, query->exact, query->delta,
+		query->length, query->itopk
+	};
 
-	for (int attempt = 0;; attempt++)
-	{
-		uint32		delta_pages = ref->delta_pages;
-		GgServiceQuery ask = {
-			so->query, so->meta->dimensions, query->lists, query->exact, query->delta,
-			query->length, query->itopk
-		};
+	for (int attempt = 0; !GgServiceSearch(&so->device.ref, &ask, answer, &so->reason); attempt++)
+		if (!AskAgain(so, query->delta, attempt))
+			return false;
+	return true;
+}
 
-		if (GgServiceSearch(ref, &ask, answer, &so->reason))
-			return true;
-		if (so->reason != GG_REASON_NOT_RESIDENT || attempt >= 2 ||
-			!GgResidentLookup(so->index, so->meta, ref, &so->reason))
+/* The same for deep lists.  keys: room for all of them; matches: for a number of each. */
+static bool
+AskDeep(GgScanOpaque *so, const DeepQuery *query, uint64 *keys, uint64 *matches)
+{
+	GgServiceDeepQuery ask = {
+		so->query, so->meta->dimensions, query->lists, query->delta, query->k, query->after,
+		so->filter
+	};
+
+	for (int attempt = 0;
+		 !GgServiceDeep(&so->device.ref, &ask, keys, matches, &so->reason); attempt++)
+		if (!AskAgain(so, query->delta, attempt))
 			return false;
-		if (query->delta && ref->delta_pages != delta_pages)
-		{
-			so->reason = GG_REASON_NOT_RESIDENT;
-			return false;
-		}
-	}
+	return true;
 }
 
 /* ---- the first query --------------------------------------------------- */
@@ -117,6 +185,23 @@ DeviceLists(GgScanOpaque *so, uint32 *exact)
 	return lists | *exact;
 }
 
+/* The same for a scan with a filter: all rows of them are looked at. */
+static uint32
+FilteredLists(GgScanOpaque *so)
+{
+	uint32		lists = 0;
+	bool		worthwhile = false;
+
+	for (int i = 0; i < so->nstreams && so->query != NULL; i++)
+	{
+		const GgStream *stream = &so->streams[i];
+
+		lists |= (uint32) 1 << (stream->segment - so->meta->segments);
+		worthwhile |= stream->nodes >= DEVICE_FILTER_NODES;
+	}
+	return worthwhile ? lists : 0;
+}
+
 /* Find the resident to ask.  False: there is none, or asking does not pay; so->reason says why. */
 static bool
 FindDevice(GgScanOpaque *so)
@@ -124,11 +209,12 @@ FindDevice(GgScanOpaque *so)
 	GgDeviceAnswer *device = &so->device;
 	GgResidentRef *ref = &device->ref;
 
-	device->lists = so->filter != NULL ? 0 : DeviceLists(so, &device->exact);
+	device->lists = so->filter != NULL ? FilteredLists(so) : DeviceLists(so, &device->exact);
 	device->delta_pages = 0;
 	if (gg_engine_setting == GG_ENGINE_CPU)
 		so->reason = GG_REASON_SETTING;
-	else if (so->filter != NULL)
+	else if (so->filter != NULL && so->filter->tids != NULL &&
+			 so->filter->ntids > GG_MAX_FILTER_TIDS)
 		so->reason = GG_REASON_TOO_LARGE;
 	else if (gg_service == NULL)
 		so->reason = GG_REASON_NO_SERVICE;
@@ -149,6 +235,48 @@ FindDevice(GgScanOpaque *so)
 	return so->reason == GG_REASON_NONE;
 }
 
+/* The first lists of a scan with a filter, into device->keys; list by list where all are too long. */
+static bool
+AskFiltered(GgScanOpaque *so)
+{
+	GgDeviceAnswer *device = &so->device;
+	DeepQuery	query = {device->lists, device->delta_pages > 0, gg_itopk_size, 0};
+	uint32		nlists = pg_popcount32(query.lists) + query.delta;
+	GgServiceDeepQuery all = {
+		NULL, 0, query.lists, query.delta, query.k, 0, so->filter
+	};
+	uint32		next = 0;
+
+	device->k = query.k;
+	device->keys = palloc((Size) nlists * query.k * sizeof(uint64));
+	device->matches = palloc(nlists * sizeof(uint64));
+	if (GgServiceDeepFits(&all))
+		return AskDeep(so, &query, device->keys, device->matches);
+	for (uint32 lists = query.lists; next < nlists; lists &= lists - 1)
+	{
+		DeepQuery	one = {lists & -lists, lists == 0, query.k, 0};
+
+		if (!AskDeep(so, &one, device->keys + (Size) next * query.k, device->matches + next))
+			return false;
+		next++;
+	}
+	return true;
+}
+
+static bool
+AskFirst(GgScanOpaque *so)
+{
+	GgDeviceAnswer *device = &so->device;
+	bool		delta = device->delta_pages > 0;
+	int			last = delta ? (int) device->ref.nsegments :
+		pg_leftmost_one_pos32(device->lists);
+	DeviceQuery query = {
+		device->lists, device->exact, delta, ListLength(gg_itopk_size, last), gg_itopk_size
+	};
+
+	return AskOnce(so, &query, &device->lists_in_slot);
+}
+
 bool
 GgAskDevice(GgScanOpaque *so)
 {
@@ -157,14 +285,7 @@ GgAskDevice(GgScanOpaque *so)
 	/* once more where the resident was replaced after it was looked up */
 	for (int attempt = 0; attempt < 3 && FindDevice(so); attempt++)
 	{
-		bool		delta = device->delta_pages > 0;
-		int			last = delta ? (int) device->ref.nsegments :
-			pg_leftmost_one_pos32(device->lists);
-		DeviceQuery query = {
-			device->lists, device->exact, delta, ListLength(gg_itopk_size, last), gg_itopk_size
-		};
-
-		if (AskOnce(so, &query, &device->lists_in_slot))
+		if (so->filter != NULL ? AskFiltered(so) : AskFirst(so))
 			return true;
 		if (so->reason != GG_REASON_NOT_RESIDENT)
 			break;
@@ -209,6 +330,36 @@ KeepAnswers(GgScanOpaque *so, GgStream *stream, const GgServiceAnswer *answer)
 	}
 }
 
+/* state->keys has an answer to a question for k keys. */
+static void
+KeepKeys(DeviceStream *state, uint32 k)
+{
+	uint32		n = k;
+
+	while (n > 0 && state->keys[n - 1] == GG_NO_KEY)
+		n--;
+	state->nkeys = n;
+	state->next_key = 0;
+	state->ended = n < k;
+	if (n > 0)
+		state->after = state->keys[n - 1];
+}
+
+/* The part of a scan's first filtered lists that is the stream's. */
+static void
+KeepFirstKeys(GgScanOpaque *so, GgStream *stream)
+{
+	const GgDeviceAnswer *device = &so->device;
+	DeviceStream *state = stream->state;
+	uint32		before = stream->segment == NULL ? pg_popcount32(device->lists) :
+		pg_popcount32(device->lists & (((uint32) 1 << state->list) - 1));
+
+	state->deep = true;
+	state->keys = device->keys + (Size) before * device->k;
+	KeepKeys(state, device->k);
+	stream->nmatching = (uint32) Min(device->matches[before], PG_UINT32_MAX);
+}
+
 static GgListState
 DeviceFirstList(GgScanOpaque *so, GgStream *stream)
 {
@@ -232,7 +383,10 @@ DeviceFirstList(GgScanOpaque *so, GgStream *stream)
 	state = MemoryContextAllocZero(so->context, sizeof(DeviceStream));
 	state->list = list;
 	stream->state = state;
-	KeepAnswers(so, stream, &device->lists_in_slot);
+	if (so->filter != NULL)
+		KeepFirstKeys(so, stream);
+	else
+		KeepAnswers(so, stream, &device->lists_in_slot);
 	return GG_LIST_READY;
 }
 
@@ -248,41 +402,170 @@ MarkHanded(GgScanOpaque *so, GgStream *stream)
 	for (uint32 i = 0; i < state->next_answer; i++)
 		if (state->answers[i].node != GG_NO_NODE)
 			GgMarkReturned(so, stream, state->answers[i].node);
+	for (uint32 i = 0; i < state->next_key; i++)
+		if (state->keys[i] >= state->bound && key_node(state->keys[i]) < stream->nodes)
+			GgMarkReturned(so, stream, key_node(state->keys[i]));
+	state->next_answer = state->next_key = 0;
+}
+
+/* May the device still be asked about these rows? */
+static bool
+IsThere(const GgScanOpaque *so, const GgStream *stream)
+{
+	return stream->segment != NULL || so->device.ref.delta_pages == stream->end_page;
+}
+
+/* The deep list behind the last one; false when the device has none. */
+static bool
+NextKeys(GgScanOpaque *so, GgStream *stream)
+{
+	DeviceStream *state = stream->state;
+	bool		delta = stream->segment == NULL;
+	uint32		all = so->filter == NULL ? stream->nodes : stream->nmatching;
+	DeepQuery	query = {
+		delta ? 0 : (uint32) 1 << state->list, delta,
+		state->nfilled == 0 ? FIRST_DEEP : NEXT_DEEP, state->after
+	};
+	uint64		matches;
+
+	/* one more than there are, so that the list ends; every row may be a node's only one */
+	if (query.k > all)
+		query.k = all + 1;
+	if (!IsThere(so, stream))
+		return false;
+	if (state->cap < query.k)
+	{
+		state->cap = query.k;
+		state->keys = MemoryContextAlloc(so->context, state->cap * sizeof(uint64));
+	}
+	if (!AskDeep(so, &query, state->keys, &matches))
+	{
+		GgFallBack(so->index, so->reason);
+		return false;
+	}
+	state->nfilled++;
+	KeepKeys(state, query.k);
+	return true;
+}
+
+/* Deep lists follow those of walks. */
+static void
+BeginDeep(GgScanOpaque *so, GgStream *stream)
+{
+	DeviceStream *state = stream->state;
+
+	state->deep = true;
+	state->ended = false;
+	if (so->mode == GG_ITERATIVE_STRICT && so->last_distance > -get_float4_infinity())
+		state->bound = key_of(so->last_distance, 0);
+}
+
+static GgListState
+NextDeepList(GgScanOpaque *so, GgStream *stream)
+{
+	DeviceStream *state = stream->state;
+
+	/* what came late is handed out with the last list */
+	if (state->ended)
+		return GG_LIST_COMPLETE;
+	MarkHanded(so, stream);
+	if (!NextKeys(so, stream))
+		return GG_LIST_SEARCHED;
+	return GG_LIST_READY;
+}
+
+/* The next list of a walk; false where there is none, and then state says why. */
+static bool
+NextWalk(GgScanOpaque *so, GgStream *stream, uint32 itopk)
+{
+	DeviceStream *state = stream->state;
+	bool		delta = stream->segment == NULL;
+	DeviceQuery query = {
+		delta ? 0 : (uint32) 1 << state->list, 0, delta, ListLength(itopk, state->list), itopk
+	};
+	GgServiceAnswer answer;
+
+	if (itopk > GG_MAX_ITOPK || query.length <= state->asked || !IsThere(so, stream))
+		return false;
+	if (AskOnce(so, &query, &answer))
+	{
+		KeepAnswers(so, stream, &answer);
+		return true;
+	}
+	GgFallBack(so->index, so->reason);
+	state->failed = true;
+	return false;
 }
 
 static GgListState
 DeviceNextList(GgScanOpaque *so, GgStream *stream)
 {
 	DeviceStream *state = stream->state;
-	bool		delta = stream->segment == NULL;
-	uint32		itopk = GgLongerList(so, stream);
-	DeviceQuery query;
-	GgServiceAnswer answer;
+	uint32		itopk;
+
+	if (state->deep)
+		return NextDeepList(so, stream);
 
 	/* the delta's lists are exact, so its last one has every row */
-	if (delta && state->ended && state->kept_back == 0)
+	if (stream->segment == NULL && state->ended && state->kept_back == 0)
 		return GG_LIST_COMPLETE;
 	MarkHanded(so, stream);
-	if (state->ended || itopk == 0)
-		return GG_LIST_SEARCHED;
-
-	stream->itopk = itopk;
-	query.lists = delta ? 0 : (uint32) 1 << state->list;
-	query.exact = 0;
-	query.delta = delta;
-	query.length = ListLength(itopk, state->list);
-	query.itopk = itopk;
-	if (itopk <= GG_MAX_ITOPK && query.length > state->asked &&
-		(!delta || so->device.ref.delta_pages == stream->end_page))
+	itopk = state->ended ? 0 : GgLongerList(so, stream);
+	if (itopk > 0)
 	{
-		if (AskOnce(so, &query, &answer))
-		{
-			KeepAnswers(so, stream, &answer);
+		stream->itopk = itopk;
+		if (NextWalk(so, stream, itopk))
 			return GG_LIST_READY;
-		}
-		GgFallBack(so->index, so->reason);
 	}
-	return GG_LIST_TOO_SHORT;
+	if (!state->failed)
+	{
+		BeginDeep(so, stream);
+		if (NextKeys(so, stream))
+			return GG_LIST_READY;
+	}
+	return itopk == 0 ? GG_LIST_SEARCHED : GG_LIST_TOO_SHORT;
+}
+
+static void
+KeepBack(GgScanOpaque *so, DeviceStream *state, uint64 key)
+{
+	if (state->nlate == state->late_cap)
+	{
+		state->late_cap = Max(64, state->late_cap * 2);
+		if (state->late == NULL)
+			state->late = MemoryContextAlloc(so->context, state->late_cap * sizeof(uint64));
+		else
+			state->late = repalloc_huge(state->late, state->late_cap * sizeof(uint64));
+	}
+	state->late[state->nlate++] = key;
+}
+
+static bool
+DeepNext(GgScanOpaque *so, GgStream *stream)
+{
+	DeviceStream *state = stream->state;
+	uint64		key = GG_NO_KEY;
+
+	while (key == GG_NO_KEY && state->next_key < state->nkeys)
+	{
+		key = state->keys[state->next_key++];
+		if (key_node(key) < stream->nodes && !GgWasReturned(stream, key_node(key)))
+		{
+			if (key >= state->bound)
+				break;
+			KeepBack(so, state, key);
+		}
+		key = GG_NO_KEY;
+	}
+	stream->late = key == GG_NO_KEY && state->ended && state->next_late < state->nlate;
+	if (stream->late)
+		key = state->late[state->next_late++];
+	if (key == GG_NO_KEY)
+		return false;
+	stream->handed++;
+	stream->head.node = key_node(key);
+	stream->head.distance = key_distance(key);
+	return true;
 }
 
 static bool
@@ -291,6 +574,8 @@ DeviceNext(GgScanOpaque *so, GgStream *stream)
 	DeviceStream *state = stream->state;
 	bool		complete = state->ended && stream->segment == NULL;
 
+	if (state->deep)
+		return DeepNext(so, stream);
 	while (state->next_answer < state->nanswers &&
 		   (complete || !GgHalfIsHandedOut(so, stream, state->asked)))
 	{

@@ -103,6 +103,11 @@ typedef struct GgDeviceAnswer
 	uint32		exact;			/* ... and of those whose rows it measured */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 	GgServiceAnswer lists_in_slot;	/* gone with the next query */
+
+	/* with a filter, instead: keys of each list, in the order of lists, the delta's last */
+	uint32		k;
+	uint64	   *keys;
+	uint64	   *matches;		/* rows that match, of each */
 } GgDeviceAnswer;
 
 struct GgScanOpaque

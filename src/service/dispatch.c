@@ -303,9 +303,9 @@ ListsBefore(const GgSlot *slot, uint32 list)
 	return pg_popcount32(list < 32 ? slot->lists & (((uint32) 1 << list) - 1) : slot->lists);
 }
 
-/* Where a chunk begins in the region. */
+/* Where the body of its chunk begins in the region. */
 static Size
-ChunkOffset(const GgSlot *slot)
+BodyOffset(const GgSlot *slot)
 {
 	return gg_service->chunks[slot->chunk].body - gg_service->region;
 }
@@ -315,17 +315,34 @@ static gg_status
 SubmitBulk(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *index, uint32 lane)
 {
 	const GgSlot *slot = &gg_service->slots[item->slot];
-	Size		chunk = ChunkOffset(slot);
+	Size		body = BodyOffset(slot);
 	gg_serve_bulk bulk = {
 		.slot = item->slot, .ticket = ticket, .list = item->list, .exact = item->exact,
 		.k = item->k, .itopk_size = item->itopk_size, .count = slot->count, .dim = slot->dim
 	};
 
-	bulk.queries = chunk;
-	bulk.nodes = chunk + GgBulkNodesAt(slot->count, slot->dim, slot->k,
+	bulk.queries = body;
+	bulk.nodes = body + GgBulkNodesAt(slot->count, slot->dim, slot->k,
 									   ListsBefore(slot, item->list));
 	bulk.distances = bulk.nodes + GgBulkPartBytes(slot->count, slot->k);
 	return worker->engine->serve_bulk(worker->server, index, lane, &bulk);
+}
+
+/* Start one list of a request for a long or filtered list. */
+static gg_status
+SubmitDeep(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *index, uint32 lane)
+{
+	const GgSlot *slot = &gg_service->slots[item->slot];
+	GgChunk    *chunk = &gg_service->chunks[slot->chunk];
+	uint32		before = ListsBefore(slot, item->list);
+	gg_serve_deep deep = {
+		.slot = item->slot, .ticket = ticket, .list = item->list, .k = slot->k,
+		.after = slot->after, .filter = slot->filtered ? &chunk->filter : NULL
+	};
+
+	deep.keys = BodyOffset(slot) + GgDeepKeysAt(slot->k, before);
+	deep.matches = (char *) &chunk->matches[before] - gg_service->region;
+	return worker->engine->serve_deep(worker->server, index, lane, &deep);
 }
 
 /* item: what the batch was made of, alone in it unless it is a search. */
@@ -352,6 +369,8 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 	}
 	else if (item->request == GG_REQUEST_BULK)
 		status = SubmitBulk(worker, item, batch->tickets[0], index, lane);
+	else if (item->request == GG_REQUEST_DEEP)
+		status = SubmitDeep(worker, item, batch->tickets[0], index, lane);
 	else
 		status = worker->engine->serve_submit(worker->server, index, lane, batch);
 	if (status.code == GG_EDEVICE)
@@ -500,6 +519,15 @@ AnswerNothing(GgSlot *slot, uint32 list)
 	float	   *distances = slot->distances + (Size) list * slot->k;
 	uint32		count = slot->k;
 
+	if (slot->request == GG_REQUEST_DEEP)
+	{
+		GgChunk    *chunk = &gg_service->chunks[slot->chunk];
+		uint32		before = ListsBefore(slot, list);
+
+		memset(chunk->body + GgDeepKeysAt(slot->k, before), 0xFF, slot->k * sizeof(uint64));
+		chunk->matches[before] = 0;
+		return;
+	}
 	if (slot->request == GG_REQUEST_BULK)
 	{
 		char	   *at = gg_service->chunks[slot->chunk].body +
@@ -543,12 +571,24 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list, bool exact)
 	dispatch->queries[number].items++;
 }
 
+/* What the engine does not check of a deep request: where things are in the chunk. */
+static bool
+IsSoundDeep(const GgSlot *slot, uint32 nlists)
+{
+	GgChunk    *chunk = &gg_service->chunks[slot->chunk];
+	uint32		ntids = slot->filtered && chunk->filter.tids != NULL ? chunk->filter.ntids : 0;
+
+	return GgDeepFits(slot->k, nlists, ntids) &&
+		(ntids == 0 || chunk->filter.tids == GgDeepTids(chunk, ntids));
+}
+
 /* The device follows these numbers unchecked, into its own memory and into the slots. */
 static bool
 IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
 {
 	uint32		beyond,
-				end;
+				end,
+				count;
 
 	if (slot->nlists < 1 || slot->nlists > GG_SERVE_MAX_LISTS ||
 		slot->nlists - (slot->delta ? 0 : 1) > nlists)
@@ -560,18 +600,21 @@ IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
 		return false;
 
 	end = slot->delta ? slot->nlists : pg_leftmost_one_pos32(slot->lists) + 1;
-	if (slot->k < 1 || slot->k > GG_MAX_ITOPK || slot->itopk_size > GG_MAX_ITOPK)
-		return false;
+	count = pg_popcount32(slot->lists) + slot->delta;
 	switch (slot->request)
 	{
 		case GG_REQUEST_SEARCH:
-			return (uint64) end * slot->k <= GG_SLOT_CANDIDATES;
+			return slot->k >= 1 && slot->k <= GG_MAX_ITOPK && slot->itopk_size <= GG_MAX_ITOPK &&
+				(uint64) end * slot->k <= GG_SLOT_CANDIDATES;
 		case GG_REQUEST_BULK:
 			return GgPoolIsOwner(gg_service->pool, slot->chunk, number) &&
+				slot->k >= 1 && slot->k <= GG_MAX_ITOPK && slot->itopk_size <= GG_MAX_ITOPK &&
 				slot->count >= 1 && slot->count <= GG_SERVE_MAX_BULK &&
 				slot->dim >= 1 && slot->dim <= GG_MAX_DIM &&
-				GgBulkBytes(slot->count, slot->dim, slot->k,
-							ListsBefore(slot, slot->nlists - 1) + slot->delta) <= GG_CHUNK_BODY;
+				GgBulkBytes(slot->count, slot->dim, slot->k, count) <= GG_CHUNK_BODY;
+		case GG_REQUEST_DEEP:
+			return GgPoolIsOwner(gg_service->pool, slot->chunk, number) &&
+				IsSoundDeep(slot, count);
 		default:
 			return false;
 	}

@@ -18,7 +18,7 @@
  *	in backends
  *		prewarm.c		gpugraph_prewarm(), gpugraph_evict()
  *		lookup.c		is an index on a device, and is it to be loaded or refreshed
- *		bulk.c			requests that do not fit a slot: many queries
+ *		bulk.c			requests that do not fit a slot: many queries, long lists, filters
  *		client.c		a query: post, wait, cancel; why the CPU answers
  *		stat.c			counters and the functions behind the views
  *	in processes that bring an index to a device
@@ -190,6 +190,28 @@ extern uint32 GgServiceBulkRoom(uint32 dim, uint32 k, uint32 nlists);
  */
 extern bool GgServiceBulk(const GgResidentRef *ref, const GgServiceBulkQuery *query, uint32 *nodes,
 						  float *distances, GgReason *reason);
+
+/* One query for more than a walk's lists hold, or with a filter. */
+typedef struct GgServiceDeepQuery
+{
+	const float *vector;		/* as in GgServiceQuery */
+	uint32		dim;
+	uint32		lists;			/* bitmap of segments, all of whose rows are measured */
+	bool		delta;
+	uint32		k;				/* of each list */
+	uint64		after;			/* only keys behind this one; 0: from the nearest on */
+	const gg_filter *filter;	/* NULL: every row */
+} GgServiceDeepQuery;
+
+/* Does one request take that?  Otherwise ask list by list: for one there is always room. */
+extern bool GgServiceDeepFits(const GgServiceDeepQuery *query);
+
+/*
+ * As GgServiceSearch(), but what comes are keys (keys.h): entry i of the l-th list asked for at
+ * l x k + i, ascending, GG_NO_KEY at the end; and matches[l], how many rows of the list match.
+ */
+extern bool GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 *keys,
+						  uint64 *matches, GgReason *reason);
 
 /*
  * For background workers, within a transaction.  Does another session have, or want, the database

@@ -101,6 +101,7 @@ typedef enum GgRequest
 {
 	GG_REQUEST_SEARCH = 0,		/* one query; the lists come into the slot */
 	GG_REQUEST_BULK,			/* many queries, which the chunk holds, as it does the lists */
+	GG_REQUEST_DEEP,			/* one query, maybe filtered; keys come into the chunk */
 	GG_NREQUESTS
 } GgRequest;
 
@@ -125,6 +126,8 @@ typedef struct GgSlot
 	int32		chunk;			/* of the pool; -1: none */
 	uint32		count;			/* bulk: queries ... */
 	uint32		dim;			/* ... and their dimensions */
+	uint64		after;			/* deep: only keys behind this one */
+	bool		filtered;		/* deep: only what the chunk's filter lets through */
 
 	/* written by the worker before FAILED */
 	int32		reason;			/* GgReason */
@@ -445,13 +448,22 @@ typedef struct GgDevice
 	GgDeviceStats stats;
 } GgDevice;
 
-/* A chunk of the pool.  16384 keys take a quarter of it. */
+/*
+ * A chunk of the pool.  What a request is about and what devices answer: see GgBulkNodesAt() and
+ * GgDeepKeysAt().
+ */
 #define GG_CHUNK_BODY		((Size) 512 << 10)
 
 typedef struct GgChunk
 {
-	char		body[GG_CHUNK_BODY];
+	gg_filter	filter;			/* of a deep request; its TIDs are the end of the body */
+	pg_attribute_aligned(64) uint64 matches[GG_SERVE_MAX_LISTS];	/* of its lists */
+	pg_attribute_aligned(64) char body[GG_CHUNK_BODY];
 } GgChunk;
+
+StaticAssertDecl(GG_CHUNK_BODY == GG_MAX_DEEP * sizeof(uint64) &&
+				 GG_MAX_FILTER_TIDS <= GG_MAX_DEEP && offsetof(GgChunk, body) % 64 == 0 &&
+				 sizeof(GgChunk) % 64 == 0, "a chunk holds the longest list, and the most TIDs");
 
 struct GgService
 {
@@ -525,6 +537,29 @@ static inline Size
 GgBulkNodesAt(uint32 count, uint32 dim, uint32 k, uint32 before)
 {
 	return GgBulkQueryBytes(count, dim) + 2 * before * GgBulkPartBytes(count, k);
+}
+
+/* Where in the chunk's body the k keys of the list that comes after `before` others begin. */
+static inline Size
+GgDeepKeysAt(uint32 k, uint32 before)
+{
+	return TYPEALIGN64(64, (Size) k * sizeof(uint64)) * before;
+}
+
+/* Where the filter's TIDs lie: one list's keys may come in their place. */
+static inline uint64 *
+GgDeepTids(GgChunk *chunk, uint32 ntids)
+{
+	return (uint64 *) (chunk->body + GG_CHUNK_BODY) - ntids;
+}
+
+/* Is there room for nlists lists, and TIDs (none: ntids 0)? */
+static inline bool
+GgDeepFits(uint32 k, uint32 nlists, uint32 ntids)
+{
+	return k >= 1 && k <= GG_MAX_DEEP && ntids <= GG_MAX_FILTER_TIDS &&
+		GgDeepKeysAt(k, nlists) <=
+		GG_CHUNK_BODY - (nlists > 1 ? ntids * sizeof(uint64) : 0);
 }
 
 extern void GgWakeDevice(GgDevice *device);
