@@ -1,0 +1,209 @@
+# A scan that goes far beyond the device's longest list stays on the device, and returns every row
+# once and in order; memory for long answers is given back by whatever happens to those who use it.
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(sleep);
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('deep', conf => <<'CONF');
+gpugraph.itopk_size = 64
+gpugraph.answer_chunks = 1
+max_connections = 30
+CONF
+make_items($node, 12000, 16);
+$node->safe_psql('postgres', <<'SQL');
+ALTER INDEX items_idx SET (seal_rows = 0);
+INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0;
+-- equal rows: nodes of many
+INSERT INTO items SELECT id + 40000, cat, big, (SELECT val FROM items WHERE id = 7) FROM items
+	WHERE id <= 700;
+SELECT gpugraph_prewarm('items_idx');
+SQL
+
+my $fast = 'SET enable_seqscan = off; SET gpugraph.engine = cuda;';
+my $nearest = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)';
+
+sub answered_on_device
+{
+	my ($what, $sql, $expected) = @_;
+	my ($gpu, $cpu) = answered_by($node);
+
+	is($node->safe_psql('postgres', $sql), $expected, $what);
+	my ($gpu_after, $cpu_after) = answered_by($node);
+	is(join(' ', $gpu_after > $gpu, $cpu_after - $cpu), '1 0', "$what: by the device alone");
+	return;
+}
+
+# how many rows, how many different ones, how many nearer than the one before
+sub all_rows
+{
+	my ($how, $rest) = @_;
+	return <<"SQL";
+$fast
+SET gpugraph.iterative_scan = $how;
+SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE d < before * (1 - 1e-6)) < 40
+FROM (SELECT id, d, lag(d) OVER () AS before FROM
+	(SELECT id, val <-> (SELECT val FROM queries WHERE q = 1) AS d FROM items $nearest $rest) s) s;
+SQL
+}
+
+# ---- to the very end, and over many lists
+my $rows = $node->safe_psql('postgres', 'SELECT count(*) FROM items');
+answered_on_device("every row, $_", all_rows($_, ''), "$rows|$rows|t")
+	for qw(strict_order relaxed_order);
+answered_on_device('5000 rows', all_rows('strict_order', 'LIMIT 5000'), '5000|5000|t');
+answered_on_device('a filter that one row passes',
+	"$fast SELECT id FROM items WHERE id + 0 = 11000 $nearest LIMIT 1", '11000');
+
+# the same rows as a sort has, but for what strict order keeps back
+is($node->safe_psql('postgres', <<"SQL"), '3000|t', 'the right ones');
+$fast
+CREATE TEMP TABLE a AS SELECT id, val <-> (SELECT val FROM queries WHERE q = 1) AS d
+	FROM items $nearest LIMIT 3000;
+SET enable_seqscan = on;
+SET enable_indexscan = off;
+CREATE TEMP TABLE b AS SELECT id, val <-> (SELECT val FROM queries WHERE q = 1) AS d
+	FROM items $nearest LIMIT 3000;
+SELECT count(*), max(d) <= (SELECT max(d) * (1 + 1e-6) FROM b) FROM a WHERE d IS NOT NULL;
+SQL
+
+# ---- cursors: two in turn share the one chunk; one that is old goes on after everything changed
+answered_on_device('two cursors in turn', <<"SQL", 't');
+$fast
+CREATE FUNCTION turns() RETURNS boolean LANGUAGE plpgsql AS \$\$
+DECLARE
+	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
+	b CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
+	one record;
+	by_a int[];
+	by_b int[];
+BEGIN
+	OPEN a;
+	OPEN b;
+	FOR i IN 1 .. 3000 LOOP
+		FETCH a INTO one;
+		by_a := by_a || one.id;
+		FETCH b INTO one;
+		by_b := by_b || one.id;
+	END LOOP;
+	RETURN (SELECT count(DISTINCT u) FROM unnest(by_a) u) = 3000
+		AND (SELECT count(DISTINCT u) FROM unnest(by_b) u) = 3000;
+END \$\$;
+SELECT turns();
+SQL
+
+sub old_cursor
+{
+	my ($what, $between, $engine, $expected) = @_;
+
+	is($node->safe_psql('postgres', <<"SQL"), $expected, $what);
+$fast
+SET gpugraph.engine = $engine;
+CREATE OR REPLACE FUNCTION goes_on() RETURNS text LANGUAGE plpgsql AS \$\$
+DECLARE
+	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
+	one record;
+	ids int[];
+BEGIN
+	OPEN a;
+	FOR i IN 1 .. 1200 LOOP
+		FETCH a INTO one;
+		ids := ids || one.id;
+	END LOOP;
+	$between
+	LOOP
+		FETCH a INTO one;
+		EXIT WHEN NOT FOUND;
+		ids := ids || one.id;
+	END LOOP;
+	CLOSE a;
+	RETURN cardinality(ids) || ' ' || (SELECT count(DISTINCT u) FROM unnest(ids) u);
+END \$\$;
+SELECT goes_on();
+SQL
+	return;
+}
+
+old_cursor('a cursor goes on over a new copy',
+	"PERFORM gpugraph_evict('items_idx'), gpugraph_prewarm('items_idx'); PERFORM pg_sleep(0.3);",
+	'cuda', "$rows $rows");
+old_cursor("a cursor goes on where the device fails: $_",
+	"PERFORM set_config('gpugraph.fault', '$_', true);", 'auto', "$rows $rows")
+	for qw(launch ring_full);
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+
+# ---- one chunk: who finds none waits a moment, then the CPU answers
+my $deep = "SELECT count(*) FROM (SELECT id FROM items $nearest LIMIT 4000) s";
+
+# each of its lists takes a second, and most are deep
+sub stalled
+{
+	# one that was given up may have its slot for so long
+	sleep 1.2;
+	return start_psql($node, 'SET enable_seqscan = off', 'SET gpugraph.itopk_size = 300',
+		'SET gpugraph.fault = stall', $deep);
+}
+{
+	my $holder = stalled();
+	my $busy = 0;
+
+	for (1 .. 40)
+	{
+		$node->safe_psql('postgres', "SET enable_seqscan = off; $deep");
+		$busy = of_index($node, 'cpu_busy');
+		last if $busy > 0;
+	}
+	cmp_ok($busy, '>', 0, 'a full pool: the CPU answers');
+	is(finish_psql($holder), '', 'and the device who has the chunk');
+	is($holder->{out}, "4000\n", 'all of it');
+	answered_on_device('the chunk is free again', "$fast $deep", 4000);
+}
+
+# ---- the chunk of a query that is given up comes back: cancelled, ended, its worker replaced
+sub device_answers_again
+{
+	my ($what) = @_;
+	my $seen = '';
+
+	wait_for_state($node, 'ready');
+	wait_for(sub {
+		my (undef, $out) = $node->psql('postgres', "$fast $deep");
+		$seen = $out;
+		return $seen eq '4000'; });
+	is($seen, '4000', "$what: the chunk is free again");
+	return;
+}
+
+for my $round (1 .. 4)
+{
+	my $session = stalled();
+	my $pid = waiting_pid($node);
+
+	# in any of its lists
+	sleep 0.6 * $round;
+	$node->safe_psql('postgres',
+		($round % 2 ? 'SELECT pg_cancel_backend' : 'SELECT pg_terminate_backend') . "($pid)");
+	finish_psql($session);
+	device_answers_again($round % 2 ? "cancelled, $round" : "ended, $round");
+}
+for my $round (1 .. 2)
+{
+	my $session = stalled();
+
+	waiting_pid($node);
+	sleep $round;
+	my $pid = of_device($node, 'pid');
+	kill 'TERM', $pid;
+	finish_psql($session);
+	is($session->{out}, "4000\n", "the worker is replaced, $round: the CPU goes on");
+	wait_for(sub { my $now = of_device($node, 'coalesce(pid, 0)'); return $now != 0
+		&& $now != $pid; });
+	device_answers_again("the worker is replaced, $round");
+}
+is(log_lines($node, qr/(PANIC|TRAP|segmentation)/), 0, 'nothing bad is in the log');
+$node->stop;
+done_testing();
