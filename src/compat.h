@@ -86,6 +86,13 @@ typedef RelFileNode GgRelFileLocator;
 #define GgCountSearch(scan)		((void) 0)
 #endif
 
+/* A scan of an index in the order of one distance. */
+#if PG_VERSION_NUM >= 180000
+#define GgBeginOrderedScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, NULL, 0, 1)
+#else
+#define GgBeginOrderedScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, 0, 1)
+#endif
+
 /* The next value of a sorted list of datums passed by value. */
 #if PG_VERSION_NUM >= 160000
 #define GgTuplesortGetDatum(state, value, isnull) \
