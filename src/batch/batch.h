@@ -8,6 +8,8 @@
  *	target.c		an index whose rows a user may see
  *	finder.c		the nearest visible rows of one query, by a scan
  *	index_rows.c	the rows of an index by their place in it
+ *	bulk.c			the nearest visible rows of many queries, by a device
+ *	resolve.c		rows that a device answered with, as the versions that the snapshot sees
  */
 #ifndef GG_BATCH_H
 #define GG_BATCH_H
@@ -76,6 +78,9 @@ extern void GgCloseFinder(GgFinder *finder);
 
 /* Find the k nearest visible rows, or all where there are fewer.  query is detoasted. */
 extern void GgFind(GgFinder *finder, Datum query, uint64 k);
+
+/* The operator's value by the engine's distance; to a zero vector under cosine it is NaN. */
+extern double GgOperatorDistance(gg_metric metric, float distance);
 
 /* The indexed value of the row in a slot of the table. */
 extern Datum GgIndexedValue(GgFinder *finder, TupleTableSlot *slot);

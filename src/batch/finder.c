@@ -77,23 +77,21 @@ TrueDistance(GgFinder *finder)
 	return distance;
 }
 
-/* The operator's value by the engine's distance. */
+double
+GgOperatorDistance(gg_metric metric, float distance)
+{
+	return metric == GG_METRIC_L2 ? sqrt((double) distance) : distance;
+}
+
+/* The same for the scan's row. */
 static double
 OperatorDistance(const GgScanOpaque *so)
 {
-	switch (so->meta->metric)
-	{
-		case GG_METRIC_L2:
-			return sqrt((double) so->distance);
-		case GG_METRIC_COSINE:
-			/* to a zero vector, there is no angle */
-			for (uint32 i = 0; i < so->meta->dimensions; i++)
-				if (so->query[i] != 0)
-					return so->distance;
-			return get_float8_nan();
-		default:
-			return so->distance;
-	}
+	bool		angle = so->meta->metric != GG_METRIC_COSINE;
+
+	for (uint32 i = 0; i < so->meta->dimensions && !angle; i++)
+		angle = so->query[i] != 0;
+	return angle ? GgOperatorDistance(so->meta->metric, so->distance) : get_float8_nan();
 }
 
 static void

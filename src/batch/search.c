@@ -2,7 +2,7 @@
  * search.c
  *		gpugraph_search(): the nearest rows of many queries.
  */
-#include "batch/batch.h"
+#include "batch/bulk.h"
 
 #include <math.h>
 
@@ -97,6 +97,67 @@ PutRow(const ReturnSetInfo *result, int query, const GgFoundRow *row)
 	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 }
 
+static void
+PutRows(const ReturnSetInfo *result, int query, const GgFoundRow *rows, uint64 count)
+{
+	for (uint64 i = 0; i < count; i++)
+		PutRow(result, query, &rows[i]);
+}
+
+/* Queries [first, first + count), one scan after the other. */
+static void
+SearchOneByOne(const ReturnSetInfo *result, const Queries *queries, int first, int count,
+			   GgFinder *finder, uint64 k)
+{
+	for (int i = first; i < first + count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		GgFind(finder, queries->values[i], k);
+		PutRows(result, i + 1, finder->rows, finder->nrows);
+	}
+}
+
+/*
+ * All queries, as many at a time as the device takes in one call.  Returns how many were answered:
+ * fewer than all where the device is lost.
+ */
+static int
+SearchBulk(const ReturnSetInfo *result, const Queries *queries, GgBulk *bulk, GgFinder *finder,
+		   uint64 k)
+{
+	const GgOpclass *opclass = finder->target->opclass;
+	Size		dim = bulk->ask.dim;
+	float	   *vectors = palloc(bulk->room * dim * sizeof(float));
+	GgFoundRow *rows = MemoryContextAllocHuge(CurrentMemoryContext,
+											  (Size) bulk->room * bulk->k * sizeof(GgFoundRow));
+	uint32	   *found = palloc(bulk->room * sizeof(uint32));
+	int			most = (int) bulk->room;
+	int			first = 0;
+
+	while (first < queries->count)
+	{
+		int			count = Min(most, queries->count - first);
+
+		CHECK_FOR_INTERRUPTS();
+		for (int i = 0; i < count; i++)
+		{
+			float	   *vector = GgQueryFromValue(opclass, queries->values[first + i], dim);
+
+			memcpy(vectors + i * dim, vector, dim * sizeof(float));
+			pfree(vector);
+		}
+		if (!GgFindBulk(bulk, vectors, count, rows, found))
+			break;
+		for (int i = 0; i < count; i++)
+			if (found[i] == GG_BULK_SHORT)
+				SearchOneByOne(result, queries, first + i, 1, finder, k);
+			else
+				PutRows(result, first + i + 1, rows + (Size) i * bulk->k, found[i]);
+		first += count;
+	}
+	return first;
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_search);
 
 Datum
@@ -105,8 +166,10 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
 	int32		k = PG_GETARG_INT32(2);
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	int			answered = 0;
 	GgTarget	target;
 	GgFinder	finder;
+	GgBulk		bulk;
 	Queries		queries;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -114,13 +177,9 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	GgOpenTarget(PG_GETARG_OID(0), &target);
 	ReadQueries(&target, array, &queries);
 	GgOpenFinder(&finder, &target, false);
-	for (int i = 0; i < queries.count; i++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		GgFind(&finder, queries.values[i], k);
-		for (uint64 j = 0; j < finder.nrows; j++)
-			PutRow(result, i + 1, &finder.rows[j]);
-	}
+	if (queries.count > 1 && GgOpenBulk(&bulk, &target, k))
+		answered = SearchBulk(result, &queries, &bulk, &finder, k);
+	SearchOneByOne(result, &queries, answered, queries.count - answered, &finder, k);
 	GgCloseFinder(&finder);
 	GgCloseTarget(&target);
 	return (Datum) 0;
