@@ -9,7 +9,10 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('batch_device', conf => "gpugraph.itopk_size = 64\nclient_min_messages = warning\n");
+my $node = service_node('batch_device', conf => <<'CONF');
+gpugraph.itopk_size = 64
+client_min_messages = warning
+CONF
 
 $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE source AS SELECT i AS id, (SELECT array_agg(sin(i * d) + cos(i * 0.37 + d * d)
@@ -82,7 +85,8 @@ for my $type (sort keys %storage)
 
 	$node->safe_psql('postgres', <<SQL);
 DROP TABLE IF EXISTS items;
-CREATE TABLE items (id int, cat int, val $type(16)) WITH (fillfactor = 50, autovacuum_enabled = off);
+CREATE TABLE items (id int, cat int, val $type(16))
+	WITH (fillfactor = 50, autovacuum_enabled = off);
 INSERT INTO items SELECT id, 0, val$cast FROM source WHERE id <= 11500;
 CREATE INDEX items_idx ON items USING gpugraph (val $storage{$type}) WITH (seal_rows = 0);
 ALTER TABLE source ALTER val TYPE $type(16) USING val$cast;
@@ -106,7 +110,8 @@ SQL
 		WHERE relname = 'items'"), '>', 0, "$type: all-visible pages");
 
 	# a delta of many pages, its last one not on the device, and rows that came after the load
-	$node->safe_psql('postgres', "INSERT INTO items SELECT id, 0, val FROM source WHERE id > 11500");
+	$node->safe_psql('postgres',
+		'INSERT INTO items SELECT id, 0, val FROM source WHERE id > 11500');
 	compare_all("$type, a delta");
 	$node->safe_psql('postgres', "INSERT INTO items SELECT id, 0, val FROM source WHERE id < 100");
 	compare_all("$type, a delta that grows");
@@ -130,7 +135,8 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_search('items_idx
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 is($node->safe_psql('postgres', "SET gpugraph.fault = 'ring_full';
 	SELECT count(*) FROM gpugraph_search('items_idx',
-	(SELECT array_agg(val) FROM source WHERE id <= 50), 3)"), 150, 'a device that is busy: the CPU');
+	(SELECT array_agg(val) FROM source WHERE id <= 50), 3)"), 150,
+	'a device that is busy: the CPU');
 
 # cancel
 my ($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = '50ms';
