@@ -16,6 +16,8 @@ static struct
 	int			lists;
 	int			exact_lists;
 	uint32		widenings;
+	bool		filtered;
+	uint64		matches;		/* nodes of segments */
 	uint64		rows;
 	uint64		distances;
 }			last_scan;
@@ -27,11 +29,28 @@ GgNoteScan(const GgScanOpaque *so)
 	last_scan.reason = so->reason;
 	last_scan.lists = so->nstreams;
 	last_scan.exact_lists = 0;
+	last_scan.filtered = so->filter != NULL;
+	last_scan.matches = 0;
 	for (int i = 0; i < so->nstreams; i++)
-		last_scan.exact_lists += so->streams[i].ops == &gg_exact_stream;
+	{
+		const GgStream *stream = &so->streams[i];
+
+		last_scan.exact_lists += stream->ops == &gg_exact_stream;
+		if (stream->matching != NULL)
+			last_scan.matches += stream->nmatching;
+	}
 	last_scan.widenings = so->widenings;
 	last_scan.rows = so->nrows;
 	last_scan.distances = so->distances;
+}
+
+/* How the rows that match were found. */
+static const char *
+FilterStrategy(void)
+{
+	if (last_scan.exact_lists == last_scan.lists)
+		return "exact";
+	return last_scan.exact_lists == 0 ? "walk" : "walk, exact";
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_last_scan);
@@ -59,9 +78,9 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 	values[c++] = Int32GetDatum(last_scan.lists);
 	values[c++] = Int32GetDatum(last_scan.exact_lists);
 	values[c++] = Int32GetDatum((int32) last_scan.widenings);
-	/* filter and matches: a scan has no conditions */
-	nulls[c++] = true;
-	nulls[c++] = true;
+	nulls[c] = nulls[c + 1] = !last_scan.filtered;
+	values[c++] = CStringGetTextDatum(FilterStrategy());
+	values[c++] = Int64GetDatum((int64) last_scan.matches);
 	values[c++] = Int64GetDatum((int64) last_scan.rows);
 	/* a device does not say */
 	if (on_device)
