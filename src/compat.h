@@ -150,6 +150,13 @@ GgBitmapNext(GgBitmapIterator *iterator, GgBitmapPage *page)
 	return true;
 }
 
+/* A scan of an index in the order of one distance. */
+#if PG_VERSION_NUM >= 180000
+#define GgBeginOrderedScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, NULL, 0, 1)
+#else
+#define GgBeginOrderedScan(heap, index, snapshot) index_beginscan(heap, index, snapshot, 0, 1)
+#endif
+
 /* The next value of a sorted list of datums passed by value. */
 #if PG_VERSION_NUM >= 160000
 #define GgTuplesortGetDatum(state, value, isnull) \

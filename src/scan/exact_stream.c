@@ -329,6 +329,7 @@ DeltaPass(GgScanOpaque *so, GgStream *stream)
 static void
 Pass(GgScanOpaque *so, GgStream *stream)
 {
+	so->distances += GgNodesToHandOut(so, stream);
 	if (stream->segment != NULL)
 		SegmentPass(so, stream);
 	else

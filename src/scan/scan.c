@@ -142,13 +142,17 @@ FillHead(GgScanOpaque *so, GgStream *stream)
 	{
 		if (stream->list != GG_LIST_READY)
 		{
+			so->widenings += stream->handed > 0 && stream->list != GG_LIST_COMPLETE;
 			if (!OpenNext(so, stream))
 				return false;
 		}
 		else if (stream->ops->next(so, stream))
 			stream->has_head = true;
 		else
+		{
 			stream->list = stream->ops->next_list(so, stream);
+			so->widenings += stream->list == GG_LIST_READY;
+		}
 	}
 	return true;
 }
@@ -289,8 +293,11 @@ RememberReturned(GgScanOpaque *so, ItemPointer tid)
 static void
 CountScan(GgScanOpaque *so)
 {
-	if (so->started)
+	if (so->started && !so->all_exact)
+	{
 		GgCountQuery(so->index, so->reason, so->nrows);
+		GgNoteScan(so);
+	}
 	so->started = false;
 }
 
@@ -328,6 +335,8 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	EndStreams(so);
 	MemoryContextReset(so->context);
 	so->nrows = 0;
+	so->widenings = 0;
+	so->distances = 0;
 	so->current = NULL;
 	so->row_next = so->row_end = 0;
 	so->query = NULL;
@@ -390,7 +399,7 @@ StartStreams(GgScanOpaque *so, int attempts)
 	if (meta->delta_pages > 0)
 		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
 
-	if (!GgAskDevice(so))
+	if (!so->all_exact && !GgAskDevice(so))
 	{
 		if (so->reason == GG_REASON_NOT_RESIDENT && attempts > 0 &&
 			GgHasNewGeneration(so->index, meta))
@@ -404,7 +413,7 @@ StartStreams(GgScanOpaque *so, int attempts)
 	AddDelta(so, 0, so->device.delta_pages);
 	AddDelta(so, so->device.delta_pages, meta->delta_pages);
 	for (int i = 0; i < so->nstreams; i++)
-		OpenStream(so, &so->streams[i], &gg_device_stream);
+		OpenStream(so, &so->streams[i], so->all_exact ? &gg_exact_stream : &gg_device_stream);
 }
 
 /*

@@ -4,7 +4,7 @@
  *
  * scan.c owns the access method's callbacks and merges the streams.  device_stream.c,
  * walk_stream.c and exact_stream.c each implement GgStreamOps.  They do not know each other, and
- * call nothing of scan.c.
+ * call nothing of scan.c.  last_scan.c remembers what the session's last scan did.
  */
 #ifndef GG_SCAN_H
 #define GG_SCAN_H
@@ -122,6 +122,7 @@ struct GgScanOpaque
 	float	   *query;			/* prepared; NULL for a NULL query */
 	GgArray		delta;
 	gg_filter  *filter;			/* NULL: every row matches */
+	bool		all_exact;		/* measure every row; set by who opens the scan */
 	GgReason	reason;			/* which engine answers, and why */
 	GgDeviceAnswer device;
 	uint64		nrows;			/* returned */
@@ -129,6 +130,10 @@ struct GgScanOpaque
 	GgStream   *streams;
 	float		last_distance;	/* of the last node that was not late */
 	GgBound		bound;
+
+	/* for gpugraph_last_scan() */
+	uint32		widenings;		/* lists that were followed by another one */
+	uint64		distances;		/* measured by this process */
 
 	/* the node whose rows are being returned */
 	GgStream   *current;
@@ -168,6 +173,9 @@ extern bool GgTidMatches(const GgScanOpaque *so, const ItemPointerData *tid);
  * be called between index_rescan() and the first row; the next index_rescan() forgets them.
  */
 extern void GgScanSetTids(IndexScanDesc scan, const uint64 *tids, uint32 ntids);
+
+/* Keep what gpugraph_last_scan() tells of a scan that ends (last_scan.c). */
+extern void GgNoteScan(const GgScanOpaque *so);
 
 /* ---- what implementations have in common ------------------------------- */
 

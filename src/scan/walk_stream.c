@@ -16,6 +16,7 @@
 typedef struct WalkStream
 {
 	gg_walk    *walk;
+	uint64		distances;		/* counted in the scan's */
 	MemoryContextCallback callback; /* gives the walk back, after an error too */
 } WalkStream;
 
@@ -62,6 +63,15 @@ ReportWalk(const gg_status *status)
 	GgReportStatus(status, "searching a gpugraph index");
 }
 
+static void
+CountDistances(GgScanOpaque *so, WalkStream *state)
+{
+	uint64		distances = gg_walk_distances(state->walk);
+
+	so->distances += distances - state->distances;
+	state->distances = distances;
+}
+
 static GgListState
 WalkFirstList(GgScanOpaque *so, GgStream *stream)
 {
@@ -76,7 +86,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 		return GG_LIST_SEARCHED;
 
 	GgNeedSource(so, stream);
-	state = MemoryContextAlloc(so->context, sizeof(WalkStream));
+	state = MemoryContextAllocZero(so->context, sizeof(WalkStream));
 	state->walk = GetWalk();
 	state->callback.func = GiveBackWalk;
 	state->callback.arg = state;
@@ -86,6 +96,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	status = gg_walk_start(state->walk, &stream->source.source, stream->itopk);
 	if (status.code != GG_OK)
 		ReportWalk(&status);
+	CountDistances(so, state);
 	return GG_LIST_READY;
 }
 
@@ -102,6 +113,7 @@ WalkNextList(GgScanOpaque *so, GgStream *stream)
 	status = gg_walk_widen(state->walk, itopk);
 	if (status.code != GG_OK)
 		ReportWalk(&status);
+	CountDistances(so, state);
 	return GG_LIST_READY;
 }
 

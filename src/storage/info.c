@@ -12,6 +12,7 @@
 #include "catalog/index.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
+#include "catalog/objectaddress.h"
 #include "commands/defrem.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -74,6 +75,14 @@ CheckPrivileges(Oid indexoid, Oid heapoid, GgInspection inspection)
 {
 	Oid			user = GetUserId();
 
+	if (inspection == GG_SEARCH_TABLE)
+	{
+		if (pg_class_aclcheck(heapoid, user, ACL_SELECT) != ACLCHECK_OK &&
+			pg_attribute_aclcheck_all(heapoid, user, ACL_SELECT, ACLMASK_ANY) != ACLCHECK_OK)
+			aclcheck_error(ACLCHECK_NO_PRIV, get_relkind_objtype(get_rel_relkind(heapoid)),
+						   get_rel_name(heapoid));
+		return;
+	}
 	if (GgMayMaintain(heapoid, user))
 		return;
 	if (!has_privs_of_role(user, ROLE_PG_STAT_SCAN_TABLES))

@@ -18,7 +18,9 @@ typedef enum GgInspection
 {
 	GG_READ_INDEX,				/* needs ownership, MAINTAIN, or pg_stat_scan_tables */
 	GG_READ_TABLE,				/* needs ownership or MAINTAIN */
-	GG_CHANGE_INDEX				/* likewise, and locks as an insert does */
+	GG_CHANGE_INDEX,			/* likewise, and locks as an insert does */
+	GG_SEARCH_TABLE				/* needs SELECT on the table or on some of its columns; the caller
+								 * knows which */
 } GgInspection;
 
 /*

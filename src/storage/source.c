@@ -161,6 +161,21 @@ GgSourcePeekHeap(Relation heap, BlockNumber blkno)
 	return BufferGetPage(slot->buffer);
 }
 
+Buffer
+GgSourcePinHeap(Relation heap, BlockNumber blkno)
+{
+	uint32		owner = Owner(heap, 0);
+	const RememberedBuffer *slot = Remembered(owner, blkno);
+	Buffer		buffer = slot->buffer;
+
+	if (IsRemembered(slot, owner, blkno) &&
+		ReadRecentBuffer(GgLocator(heap), MAIN_FORKNUM, blkno, buffer))
+		return buffer;
+	buffer = ReadBuffer(heap, blkno);
+	Remember(owner, blkno, buffer);
+	return buffer;
+}
+
 /* Where a node's vector lies: the array, and the byte in it. */
 static inline const GgArray *
 FindVector(const GgPageSource *src, uint32 node, uint64 *offset)

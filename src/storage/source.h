@@ -34,6 +34,9 @@ extern Buffer GgSourcePin(GgPageSource *source, const GgArray *array, uint32 num
 extern const char *GgSourcePeek(const GgPageSource *source, const GgArray *array, uint32 number);
 extern const char *GgSourcePeekHeap(Relation heap, BlockNumber blkno);
 
+/* Pin a page of the table; faster than ReadBuffer() where GgSourcePeekHeap() has seen it. */
+extern Buffer GgSourcePinHeap(Relation heap, BlockNumber blkno);
+
 /* Distances of count nodes to the query.  Throws, unlike source.distances. */
 extern void GgSourceDistances(GgPageSource *source, const uint32 *nodes, uint32 count, float *out);
 

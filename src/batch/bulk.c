@@ -1,0 +1,411 @@
+/*
+ * bulk.c
+ *		Many queries answered by a device at once.
+ *
+ * The device is asked for the lists that a scan would ask for, so that answers are as good: of
+ * gpugraph.itopk_size candidates, or more where k rows are more than half of a list (scan.c).  Of
+ * these it returns somewhat more than k.  The candidates of all lists are merged, and rows are
+ * looked up for all queries in rounds: as many for each as it lacks.  Mostly one round is enough.
+ * A query whose candidates end before it has k visible rows is left to a scan.
+ *
+ * Rows of the delta that came after the device's copy are measured here.
+ */
+#include "batch/bulk.h"
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/predicate.h"
+#include "utils/float.h"
+#include "utils/snapmgr.h"
+
+#include "keys.h"
+
+/* Candidates to have beside k, for rows that are not visible. */
+#define SPARE_CANDIDATES	8
+
+/*
+ * A device lacks some pages of a delta that grows.  From here on the CPU has more to measure for
+ * each query than a scan would take for all of it.
+ */
+#define MOST_TAIL_ROWS		4096
+
+#define ATTEMPTS			3
+
+typedef struct GgBulkQuery
+{
+	uint32		ncandidates;
+	uint32		next;			/* candidate */
+	bool		complete;		/* there is no row behind the candidates */
+	int			list;			/* of the rows to come */
+	uint32		row;
+	uint32		row_end;
+	float		distance;
+} BulkQuery;
+
+/* ---- what to ask ------------------------------------------------------------------ */
+
+/*
+ * The candidate list that a scan for k rows ends with: it is made longer when more than half of it
+ * was handed out, unless it may not be.
+ */
+static uint64
+ListLength(uint64 k)
+{
+	uint64		itopk = gg_itopk_size;
+
+	while (gg_iterative_scan != GG_ITERATIVE_OFF && (k - 1) * 2 > itopk)
+		itopk = Max(itopk * 2, itopk + 16);
+	return itopk;
+}
+
+static void
+ChooseLists(GgBulk *bulk)
+{
+	const GgMetaPageData *meta = bulk->lists.meta;
+	GgServiceBulkQuery *ask = &bulk->ask;
+
+	ask->lists = ask->exact = 0;
+	bulk->nasked = 0;
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		if (bulk->lists.sources[i].index == NULL)
+			continue;
+		ask->lists |= (uint32) 1 << i;
+		if (ask->itopk_size > meta->segments[i].nodes / GG_EXACT_SHARE)
+			ask->exact |= (uint32) 1 << i;
+		bulk->asked[bulk->nasked++] = i;
+	}
+	ask->delta = bulk->ref.delta_pages > 0;
+	if (ask->delta)
+		bulk->asked[bulk->nasked++] = meta->nsegments;
+}
+
+/* Find the resident, and read what it lacks.  False: there is none that will do. */
+static bool
+FindResident(GgBulk *bulk)
+{
+	const GgTarget *target = bulk->lists.target;
+	const GgMetaPageData *meta;
+	GgReason	reason;
+
+	GgOpenLists(&bulk->lists, target);
+	meta = bulk->lists.meta;
+	if (!GgResidentLookup(target->index, meta, &bulk->ref, &reason) ||
+		bulk->ref.nsegments != meta->nsegments ||
+		bulk->ref.delta_pages > meta->delta_pages ||
+		bulk->ref.delta_pages % GgDeltaPagesPerRow(meta) != 0 ||
+		(uint64) (meta->delta_pages - bulk->ref.delta_pages) / GgDeltaPagesPerRow(meta) *
+		GgDeltaRowsPerPage(meta) > MOST_TAIL_ROWS)
+		return false;
+	GgReadDelta(&bulk->lists, bulk->ref.delta_pages, meta->delta_pages, &bulk->tail);
+	bulk->distance = gg_distance_function(meta->metric, meta->element);
+	bulk->ask.dim = meta->dimensions;
+	ChooseLists(bulk);
+	if (bulk->nasked == 0)
+		return false;
+	bulk->room = GgServiceBulkRoom(meta->dimensions, bulk->ask.k, bulk->nasked);
+	return bulk->room > 0;
+}
+
+bool
+GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k)
+{
+	uint64		itopk = ListLength(k);
+	Size		answers;
+
+	memset(bulk, 0, sizeof(*bulk));
+	if (gg_engine_setting == GG_ENGINE_CPU || gg_service == NULL || itopk > GG_MAX_ITOPK)
+		return false;
+	bulk->lists.target = target;
+	bulk->k = (uint32) Min(k, itopk);
+	bulk->ask.itopk_size = (uint32) itopk;
+	bulk->ask.k = Min((uint32) itopk, bulk->k + bulk->k / 2 + SPARE_CANDIDATES);
+	if (!FindResident(bulk) || bulk->lists.meta->element != target->opclass->element)
+		return false;
+
+	answers = (Size) bulk->room * bulk->ask.k;
+	bulk->nodes = MemoryContextAllocHuge(CurrentMemoryContext,
+										 bulk->nasked * answers * sizeof(uint32));
+	bulk->distances = MemoryContextAllocHuge(CurrentMemoryContext,
+											 bulk->nasked * answers * sizeof(float));
+	bulk->queries = palloc(bulk->room * sizeof(BulkQuery));
+	bulk->candidates = palloc(answers * sizeof(gg_candidate));
+	bulk->candidate_lists = palloc(answers);
+	PredicateLockRelation(target->index, GetActiveSnapshot());
+	return true;
+}
+
+/* The resident may be replaced by a newer one at any time. */
+static bool
+AskDevice(GgBulk *bulk, const float *vectors, uint32 count)
+{
+	GgReason	reason;
+
+	bulk->ask.vectors = vectors;
+	bulk->ask.count = count;
+	for (int attempt = 0;; attempt++)
+	{
+		uint32		nasked = bulk->nasked;
+
+		if (GgServiceBulk(&bulk->ref, &bulk->ask, bulk->nodes, bulk->distances, &reason))
+			return true;
+		if (reason != GG_REASON_NOT_RESIDENT || attempt == ATTEMPTS || !FindResident(bulk) ||
+			bulk->nasked > nasked || bulk->room < count)
+			return false;
+	}
+}
+
+/* ---- candidates -------------------------------------------------------------------- */
+
+/* The nearest rows of the tail, as keys of places in it, ascending; returns how many. */
+static uint32
+MeasureTail(const GgBulk *bulk, const float *vector, uint64 *keys)
+{
+	Size		row_bytes = GgRowBytes(bulk->lists.meta);
+	uint32		most = bulk->ask.k;
+	uint32		n = 0;
+
+	for (uint32 i = 0; i < bulk->tail.count; i++)
+	{
+		uint64		key = key_of(bulk->distance(bulk->tail.vectors + i * row_bytes, vector,
+												bulk->ask.dim), bulk->tail.rows[i]);
+
+		if (n < most)
+			heap_push(keys, n++, key);
+		else if (key < keys[0])
+			heap_replace(keys, most, key);
+	}
+	heap_sort(keys, n);
+	return n;
+}
+
+/* The heads of a query's lists while they are merged. */
+typedef struct Merge
+{
+	const uint32 *nodes[GG_SERVE_MAX_LISTS];
+	const float *distances[GG_SERVE_MAX_LISTS];
+	uint32		next[GG_SERVE_MAX_LISTS];
+	const uint64 *tail;
+	uint32		ntail;
+	uint32		next_tail;
+} Merge;
+
+/* Has this list an end, behind which there is no row? */
+static bool
+EndsHere(const GgBulk *bulk, uint32 l)
+{
+	int			list = bulk->asked[l];
+
+	return list == bulk->lists.meta->nsegments || (bulk->ask.exact >> list & 1) != 0;
+}
+
+/*
+ * Which list has the nearest head: -1 the tail, -2 none has any.  False: one is used up behind
+ * which there are rows, so nothing is known of what comes next.
+ */
+static bool
+NearestList(const GgBulk *bulk, const Merge *merge, int *nearest)
+{
+	float		least = get_float4_infinity();
+
+	*nearest = -2;
+	if (merge->next_tail < merge->ntail)
+	{
+		least = key_distance(merge->tail[merge->next_tail]);
+		*nearest = -1;
+	}
+	else if (merge->ntail < bulk->tail.count)
+		return false;
+	for (uint32 l = 0; l < bulk->nasked; l++)
+	{
+		uint32		i = merge->next[l];
+
+		if (i == bulk->ask.k || merge->nodes[l][i] == GG_NO_NODE)
+		{
+			if (i == bulk->ask.k || !EndsHere(bulk, l))
+				return false;
+		}
+		else if (*nearest == -2 || merge->distances[l][i] < least)
+		{
+			least = merge->distances[l][i];
+			*nearest = (int) l;
+		}
+	}
+	return true;
+}
+
+/* Merge the lists of query q into its candidates. */
+static void
+MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
+{
+	const GgMetaPageData *meta = bulk->lists.meta;
+	BulkQuery  *query = &bulk->queries[q];
+	Size		first = (Size) q * bulk->ask.k;
+	uint32		n = 0;
+	int			l = -2;
+
+	for (uint32 i = 0; i < bulk->nasked; i++)
+	{
+		Size		at = ((Size) i * bulk->ask.count + q) * bulk->ask.k;
+
+		merge->nodes[i] = bulk->nodes + at;
+		merge->distances[i] = bulk->distances + at;
+		merge->next[i] = 0;
+	}
+	merge->next_tail = 0;
+	while (n < bulk->ask.k && NearestList(bulk, merge, &l) && l != -2)
+	{
+		gg_candidate *candidate = &bulk->candidates[first + n];
+		int			list = meta->nsegments;
+		uint32		limit = PG_UINT32_MAX;
+
+		if (l == -1)
+		{
+			candidate->node = key_node(merge->tail[merge->next_tail]);
+			candidate->distance = key_distance(merge->tail[merge->next_tail++]);
+		}
+		else
+		{
+			list = bulk->asked[l];
+			candidate->node = merge->nodes[l][merge->next[l]];
+			candidate->distance = merge->distances[l][merge->next[l]++];
+			limit = list < meta->nsegments ? meta->segments[list].nodes :
+				meta->delta_pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
+		}
+		bulk->candidate_lists[first + n] = (uint8) list;
+		n += candidate->node < limit;
+	}
+	query->ncandidates = n;
+	query->complete = n < bulk->ask.k && NearestList(bulk, merge, &l) && l == -2;
+	query->next = 0;
+	query->row = query->row_end = 0;
+}
+
+static void
+MakeCandidates(GgBulk *bulk, const float *vectors, uint32 count)
+{
+	uint64	   *keys = palloc(Max(bulk->ask.k, 1) * sizeof(uint64));
+	Merge		merge;
+
+	for (uint32 q = 0; q < count; q++)
+	{
+		merge.tail = keys;
+		merge.ntail = MeasureTail(bulk, vectors + (Size) q * bulk->ask.dim, keys);
+		MergeLists(bulk, q, &merge);
+		if (bulk->tail.count > 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+	pfree(keys);
+}
+
+/* ---- rows --------------------------------------------------------------------------- */
+
+/* The next row of a query's candidates; false when there is none. */
+static bool
+NextRow(GgBulk *bulk, uint32 q, GgPlace *place)
+{
+	BulkQuery  *query = &bulk->queries[q];
+
+	while (query->row == query->row_end)
+	{
+		Size		i = (Size) q * bulk->ask.k + query->next;
+
+		if (query->next == query->ncandidates)
+			return false;
+		query->next++;
+		query->list = bulk->candidate_lists[i];
+		query->distance = bulk->candidates[i].distance;
+		GgRowsOfNode(&bulk->lists, query->list, bulk->candidates[i].node, &query->row,
+					 &query->row_end);
+	}
+	*place = GgPlaceOf(query->list, query->row++);
+	return true;
+}
+
+/* A row that was looked up. */
+typedef struct Looked
+{
+	uint32		query;
+	float		distance;
+} Looked;
+
+/*
+ * One round: look up as many rows of each query as it lacks, and take those that are visible.
+ * Returns how many were looked up.
+ */
+static uint32
+Round(GgBulk *bulk, uint32 count, GgFoundRow *rows, uint32 *found, GgPlace *places, Looked *looked,
+	  ItemPointerData *ctids)
+{
+	gg_metric	metric = bulk->lists.meta->metric;
+	uint32		n = 0;
+
+	for (uint32 q = 0; q < count; q++)
+		for (uint32 lacks = bulk->k - found[q]; lacks > 0 && NextRow(bulk, q, &places[n]); lacks--)
+		{
+			looked[n].query = q;
+			looked[n++].distance = bulk->queries[q].distance;
+		}
+	GgResolve(&bulk->lists, bulk->map, places, n, ctids);
+	for (uint32 i = 0; i < n; i++)
+	{
+		uint32		q = looked[i].query;
+		GgFoundRow *row = &rows[(Size) q * bulk->k + found[q]];
+
+		if (!ItemPointerIsValid(&ctids[i]))
+			continue;
+		row->ctid = ctids[i];
+		row->distance = GgOperatorDistance(metric, looked[i].distance);
+		found[q]++;
+	}
+	return n;
+}
+
+/* To a zero vector, there is no angle. */
+static void
+ClearAngles(const GgBulk *bulk, const float *vector, GgFoundRow *rows, uint32 found)
+{
+	for (uint32 i = 0; i < bulk->ask.dim; i++)
+		if (vector[i] != 0)
+			return;
+	for (uint32 i = 0; i < found; i++)
+		rows[i].distance = get_float8_nan();
+}
+
+bool
+GgFindBulk(GgBulk *bulk, const float *vectors, uint32 count, GgFoundRow *rows, uint32 *found)
+{
+	const GgTarget *target = bulk->lists.target;
+	Size		most = (Size) count * bulk->k;
+	GgPlace    *places;
+	Looked	   *looked;
+	ItemPointerData *ctids;
+
+	if (!AskDevice(bulk, vectors, count))
+		return false;
+	MakeCandidates(bulk, vectors, count);
+	places = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(GgPlace));
+	looked = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(Looked));
+	ctids = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(ItemPointerData));
+	memset(found, 0, count * sizeof(uint32));
+	while (Round(bulk, count, rows, found, places, looked, ctids) > 0)
+		;
+	pfree(places);
+	pfree(looked);
+	pfree(ctids);
+
+	for (uint32 q = 0; q < count; q++)
+	{
+		if (bulk->lists.meta->metric == GG_METRIC_COSINE)
+			ClearAngles(bulk, vectors + (Size) q * bulk->ask.dim, rows + (Size) q * bulk->k,
+						found[q]);
+		if (found[q] < bulk->k && !bulk->queries[q].complete)
+		{
+			found[q] = GG_BULK_SHORT;
+			continue;
+		}
+		pgstat_count_index_scan(target->index);
+		GgCountQuery(target->index, GG_REASON_NONE, found[q]);
+	}
+	return true;
+}

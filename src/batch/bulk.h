@@ -1,0 +1,52 @@
+/*
+ * bulk.h
+ *		Many queries answered by a device at once.
+ */
+#ifndef GG_BULK_H
+#define GG_BULK_H
+
+#include "batch/resolve.h"
+
+/* A query's answer that GgFind() has to give: too few rows of what the device said are visible. */
+#define GG_BULK_SHORT		PG_UINT32_MAX
+
+typedef struct GgBulk
+{
+	GgLists		lists;
+	const GgRowMap *map;		/* may be NULL; set by the caller */
+	uint32		k;
+	uint32		room;			/* queries that one call takes */
+
+	/* what the device is asked for */
+	GgResidentRef ref;
+	GgServiceBulkQuery ask;
+	uint32		nasked;
+	uint8		asked[GG_SERVE_MAX_LISTS];	/* the lists, in the order of the answers */
+
+	/* rows of the delta that the device does not have */
+	GgDeltaRows tail;
+	gg_distance_fn distance;
+
+	/* answers */
+	uint32	   *nodes;
+	float	   *distances;
+	struct GgBulkQuery *queries;
+	gg_candidate *candidates;	/* ask.k for each query ... */
+	uint8	   *candidate_lists;	/* ... and the list of each */
+} GgBulk;
+
+/*
+ * Make ready to find k rows for each of many queries.  False: a device cannot, or not better than
+ * one query after the other.  Allocates in the current context.
+ */
+extern bool GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k);
+
+/*
+ * Find rows for count queries, room at the most: count x dimensions floats, prepared.  rows has k
+ * for each; found[i] is how many there are for query i, or GG_BULK_SHORT.  False: the device does
+ * not answer.
+ */
+extern bool GgFindBulk(GgBulk *bulk, const float *vectors, uint32 count, GgFoundRow *rows,
+					   uint32 *found);
+
+#endif							/* GG_BULK_H */

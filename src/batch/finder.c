@@ -1,0 +1,181 @@
+/*
+ * finder.c
+ *		The nearest visible rows of one query, by a scan of the index.
+ *
+ * The scan is the one that ORDER BY with a LIMIT runs, so settings mean the same, dead rows are
+ * replaced by the next ones, and the answer is as good.  Where rows are stored rounded, this does
+ * what the executor does for such a query: the operator's value comes from the table, and a row is
+ * settled when no later one can be nearer (bound.c).
+ */
+#include "batch/batch.h"
+
+#include <math.h>
+
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "catalog/index.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "utils/float.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+void
+GgOpenFinder(GgFinder *finder, const GgTarget *target, bool exact)
+{
+	Relation	index = target->index;
+	Oid			operator = get_opfamily_member(index->rd_opfamily[0], index->rd_opcintype[0],
+											   index->rd_opcintype[0], GG_DISTANCE_STRATEGY);
+
+	memset(finder, 0, sizeof(*finder));
+	finder->target = target;
+	finder->context = CurrentMemoryContext;
+	ScanKeyEntryInitialize(&finder->key, SK_ORDER_BY, 1, GG_DISTANCE_STRATEGY, InvalidOid,
+						   index->rd_indcollation[0], get_opcode(operator), (Datum) 0);
+	finder->scan = GgBeginOrderedScan(target->heap, index, GetActiveSnapshot());
+	((GgScanOpaque *) finder->scan->opaque)->all_exact = exact;
+	finder->slot = table_slot_create(target->heap, NULL);
+	finder->info = BuildIndexInfo(index);
+	finder->estate = CreateExecutorState();
+}
+
+void
+GgCloseFinder(GgFinder *finder)
+{
+	index_endscan(finder->scan);
+	ExecDropSingleTupleTableSlot(finder->slot);
+	FreeExecutorState(finder->estate);
+	if (finder->rows != NULL)
+		pfree(finder->rows);
+}
+
+Datum
+GgIndexedValue(GgFinder *finder, TupleTableSlot *slot)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+
+	GetPerTupleExprContext(finder->estate)->ecxt_scantuple = slot;
+	FormIndexDatum(finder->info, slot, finder->estate, values, isnull);
+	Assert(!isnull[0]);			/* NULLs are not indexed */
+	return values[0];
+}
+
+/* The operator's value for the row in the finder's slot, by what the table has. */
+static double
+TrueDistance(GgFinder *finder)
+{
+	MemoryContext old = MemoryContextSwitchTo(GetPerTupleMemoryContext(finder->estate));
+	Datum		value = GgIndexedValue(finder, finder->slot);
+	double		distance = DatumGetFloat8(FunctionCall2Coll(&finder->key.sk_func,
+															finder->key.sk_collation,
+															value, finder->key.sk_argument));
+
+	MemoryContextSwitchTo(old);
+	ResetPerTupleExprContext(finder->estate);
+	return distance;
+}
+
+double
+GgOperatorDistance(gg_metric metric, float distance)
+{
+	return metric == GG_METRIC_L2 ? sqrt((double) distance) : distance;
+}
+
+/* The same for the scan's row. */
+static double
+OperatorDistance(const GgScanOpaque *so)
+{
+	bool		angle = so->meta->metric != GG_METRIC_COSINE;
+
+	for (uint32 i = 0; i < so->meta->dimensions && !angle; i++)
+		angle = so->query[i] != 0;
+	return angle ? GgOperatorDistance(so->meta->metric, so->distance) : get_float8_nan();
+}
+
+static void
+NeedRoom(GgFinder *finder)
+{
+	if (finder->nrows < finder->capacity)
+		return;
+	finder->capacity = Max(64, finder->capacity * 2);
+	if (finder->rows == NULL)
+		finder->rows = MemoryContextAllocHuge(finder->context,
+											  finder->capacity * sizeof(GgFoundRow));
+	else
+		finder->rows = repalloc_huge(finder->rows, finder->capacity * sizeof(GgFoundRow));
+}
+
+/*
+ * Put the row in the slot into its place.  Rows come nearly in order, so it is near the end.
+ */
+static void
+PutInPlace(GgFinder *finder, double distance)
+{
+	uint64		place;
+
+	NeedRoom(finder);
+	for (place = finder->nrows;
+		 place > 0 && float8_lt(distance, finder->rows[place - 1].distance);
+		 place--)
+		finder->rows[place] = finder->rows[place - 1];
+	finder->rows[place].ctid = finder->slot->tts_tid;
+	finder->rows[place].distance = distance;
+	finder->nrows++;
+}
+
+static int
+CompareFound(const void *a, const void *b)
+{
+	return float8_cmp_internal(((const GgFoundRow *) a)->distance,
+							   ((const GgFoundRow *) b)->distance);
+}
+
+/* The rest of a search where rows are rounded: the first row is in the slot. */
+static void
+FindRounded(GgFinder *finder, uint64 k)
+{
+	do
+	{
+		double		least = DatumGetFloat8(finder->scan->xs_orderbyvals[0]);
+
+		/* neither this row nor a later one is nearer than the last of k */
+		if (finder->nrows == k && float8_ge(least, finder->rows[k - 1].distance))
+			break;
+		PutInPlace(finder, TrueDistance(finder));
+		finder->nrows = Min(finder->nrows, k);
+		CHECK_FOR_INTERRUPTS();
+	} while (index_getnext_slot(finder->scan, ForwardScanDirection, finder->slot));
+}
+
+void
+GgFind(GgFinder *finder, Datum query, uint64 k)
+{
+	GgScanOpaque *so = (GgScanOpaque *) finder->scan->opaque;
+	bool		in_order = true;
+
+	finder->nrows = 0;
+	finder->key.sk_argument = query;
+	index_rescan(finder->scan, NULL, 0, &finder->key, 1);
+	while (finder->nrows < k &&
+		   index_getnext_slot(finder->scan, ForwardScanDirection, finder->slot))
+	{
+		GgFoundRow *row;
+
+		if (finder->scan->xs_recheckorderby)
+		{
+			FindRounded(finder, k);
+			break;
+		}
+		NeedRoom(finder);
+		row = &finder->rows[finder->nrows++];
+		row->ctid = finder->slot->tts_tid;
+		row->distance = OperatorDistance(so);
+		in_order &= finder->nrows == 1 || !float8_lt(row->distance, row[-1].distance);
+	}
+	/* what strict order kept back came last, and relaxed order has no order to speak of */
+	if (!in_order)
+		qsort(finder->rows, finder->nrows, sizeof(GgFoundRow), CompareFound);
+	ExecClearTuple(finder->slot);
+}

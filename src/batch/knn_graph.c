@@ -1,0 +1,419 @@
+/*
+ * knn_graph.c
+ *		gpugraph_knn_graph(): the nearest rows of every row.
+ *
+ * The rows of the index come in chunks, in the order in which they lie there.  Each visible row is
+ * a query.  Its answers are the chunk's output, which the caller takes row by row.
+ *
+ * Where a device answers, the queries of a chunk are nodes of one segment, whose vectors are read
+ * from the index: as many as the device takes in one call.  Every row of the index is asked for
+ * anyhow, and is a neighbor of some ten others.  So the visible versions of all rows are looked up
+ * once, and kept, if they fit in the memory of a hash table (hash_mem_multiplier).  Elsewhere, and
+ * for rows of the delta, which are few, chunks are small, and each row is a scan.
+ *
+ * Between two calls this holds memory and nothing else: the caller need not come back.  So each
+ * chunk opens the index again, by the lock that the first one took.  All chunks read the directory
+ * that the first one copied.  The session itself may rebuild the index between two FETCHes of a
+ * cursor, which the instance tells.
+ */
+#include "batch/bulk.h"
+
+#include "access/htup_details.h"
+#include "access/tableam.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/datum.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+/* Places of the index per chunk.  To begin one takes about as long as a tenth of a search. */
+#define CHUNK_PLACES	64
+
+/* Rows of a device's chunk at the most. */
+#define CHUNK_ROWS		16384
+
+typedef struct Edge
+{
+	ItemPointerData ctid;
+	GgFoundRow	neighbor;
+} Edge;
+
+typedef struct KnnGraph
+{
+	Oid			indexoid;
+	int32		k;
+	GgMetaPageData *meta;
+	uint64		next_place;
+	MemoryContext map_context;
+	GgRowMap   *map;			/* NULL: none */
+	bool		tried_map;
+
+	/* the chunk */
+	MemoryContext context;
+	Edge	   *edges;
+	uint64		nedges;
+	uint64		next_edge;
+	uint64		capacity;
+} KnnGraph;
+
+static void
+AddEdge(KnnGraph *graph, const ItemPointerData *ctid, const GgFoundRow *neighbor)
+{
+	if (graph->nedges == graph->capacity)
+	{
+		graph->capacity = Max(CHUNK_PLACES, graph->capacity * 2);
+		if (graph->edges == NULL)
+			graph->edges = MemoryContextAllocHuge(graph->context, graph->capacity * sizeof(Edge));
+		else
+			graph->edges = repalloc_huge(graph->edges, graph->capacity * sizeof(Edge));
+	}
+	graph->edges[graph->nedges].ctid = *ctid;
+	graph->edges[graph->nedges++].neighbor = *neighbor;
+}
+
+/* The row's edges are the first k of what was found but the row itself. */
+static void
+AddRow(KnnGraph *graph, const ItemPointerData *ctid, GgFoundRow *rows, uint64 nrows)
+{
+	uint64		nedges = graph->nedges;
+
+	for (uint64 i = 0; i < nrows && graph->nedges - nedges < graph->k; i++)
+		if (!ItemPointerEquals(unconstify(ItemPointerData *, ctid), &rows[i].ctid))
+			AddEdge(graph, ctid, &rows[i]);
+}
+
+static void
+SearchRows(KnnGraph *graph, GgFinder *finder, ItemPointerData *tids, uint32 count)
+{
+	Relation	heap = finder->target->heap;
+	TupleTableSlot *slot = table_slot_create(heap, NULL);
+	IndexFetchTableData *fetch = table_index_fetch_begin(heap);
+	Datum		last = (Datum) 0;
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		bool		call_again = false;
+		Datum		value;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!ItemPointerIsValid(&tids[i]) ||
+			!table_index_fetch_tuple(fetch, &tids[i], GetActiveSnapshot(), slot, &call_again, NULL))
+			continue;
+		value = GgIndexedValue(finder, slot);
+		value = PointerGetDatum(PG_DETOAST_DATUM(value));
+
+		/* equal rows have the same answer, and lie one after the other */
+		if (DatumGetPointer(last) == NULL || !datumIsEqual(value, last, false, -1))
+		{
+			last = datumCopy(value, false, -1);
+			GgFind(finder, last, (uint64) graph->k + 1);
+		}
+		AddRow(graph, &slot->tts_tid, finder->rows, finder->nrows);
+		ResetPerTupleExprContext(finder->estate);
+	}
+	table_index_fetch_end(fetch);
+	ExecDropSingleTupleTableSlot(slot);
+}
+
+static void
+CheckInstance(const KnnGraph *graph, Relation index)
+{
+	GgMetaPageData *head;
+	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
+	bool		same = head->instance == graph->meta->instance;
+
+	UnlockReleaseBuffer(buffer);
+	if (!same)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("index \"%s\" was rebuilt while its rows were read",
+						RelationGetRelationName(index)),
+				 errhint("Close the cursor, and begin anew.")));
+}
+
+/* ---- by scans --------------------------------------------------------------- */
+
+/* Add the edges of the rows at some places.  Returns how many places, 0 at the end. */
+static uint32
+ScanPlaces(KnnGraph *graph, GgFinder *finder, uint64 first, uint32 most)
+{
+	ItemPointerData tids[CHUNK_PLACES];
+	uint32		count = GgReadPlaces(finder->target->index, graph->meta, first, most, tids);
+
+	SearchRows(graph, finder, tids, count);
+	return count;
+}
+
+/* ---- by a device ------------------------------------------------------------- */
+
+/* Nodes of a segment that are searched for together. */
+typedef struct NodeChunk
+{
+	int			list;
+	uint32		first;			/* node */
+	uint32		count;
+	uint32	   *row_ends;		/* of each node: the row behind its last one */
+	uint32		nrows;
+	ItemPointerData *ctids;		/* of the rows */
+} NodeChunk;
+
+/* The node that has a row: the last one that begins at it or before, and has rows. */
+static uint32
+NodeOfRow(GgLists *lists, int list, uint32 row)
+{
+	uint32		low = 0,
+				high = lists->meta->segments[list].nodes - 1;
+
+	if (lists->offsets[list].nextents == 0)
+		return row;
+	while (low < high)
+	{
+		uint32		middle = low + (high - low + 1) / 2;
+		uint32		first,
+					end;
+
+		GgRowsOfNode(lists, list, middle, &first, &end);
+		if (first <= row)
+			low = middle;
+		else
+			high = middle - 1;
+	}
+	return low;
+}
+
+/* Which segment of the bulk's directory has the next place; false when none has. */
+static bool
+FindList(const KnnGraph *graph, const GgBulk *bulk, int *list, uint32 *row)
+{
+	uint64		place = graph->next_place;
+	const GgMetaPageData *now = bulk->lists.meta;
+
+	for (int i = 0; i < graph->meta->nsegments; i++)
+	{
+		const GgSegment *segment = &graph->meta->segments[i];
+
+		if (place < segment->rows)
+		{
+			*row = (uint32) place;
+			for (*list = 0; *list < now->nsegments; (*list)++)
+				if (now->segments[*list].id == segment->id)
+					return bulk->lists.sources[*list].index != NULL;
+			return false;
+		}
+		place -= segment->rows;
+	}
+	return false;
+}
+
+static void
+ReadNodes(const KnnGraph *graph, GgBulk *bulk, int list, uint32 row, NodeChunk *chunk)
+{
+	GgLists    *lists = &bulk->lists;
+	uint32		nodes = lists->meta->segments[list].nodes;
+	uint32		first,
+				end = row;
+	GgPlace    *places;
+
+	chunk->list = list;
+	chunk->first = NodeOfRow(lists, list, row);
+	chunk->count = 0;
+	chunk->row_ends = palloc(bulk->room * sizeof(uint32));
+	while (chunk->count < bulk->room && chunk->first + chunk->count < nodes &&
+		   end < row + CHUNK_ROWS)
+	{
+		GgRowsOfNode(lists, list, chunk->first + chunk->count, &first, &end);
+		chunk->row_ends[chunk->count++] = end;
+	}
+	/* a node may have any number of rows, and the next chunk begin amid them */
+	end = Min(end, row + CHUNK_ROWS);
+	if (end <= row)
+		GgReportCorruption(lists->target->index, GG_META_BLKNO,
+						   "row %u of segment %u belongs to no node", row,
+						   lists->meta->segments[list].id);
+	chunk->nrows = end - row;
+	chunk->ctids = MemoryContextAllocHuge(CurrentMemoryContext,
+										  chunk->nrows * sizeof(ItemPointerData));
+	places = MemoryContextAllocHuge(CurrentMemoryContext, chunk->nrows * sizeof(GgPlace));
+	for (uint32 i = 0; i < chunk->nrows; i++)
+		places[i] = GgPlaceOf(list, row + i);
+	GgResolve(lists, graph->map, places, chunk->nrows, chunk->ctids);
+	pfree(places);
+}
+
+/* The nodes' vectors as queries. */
+static float *
+ReadVectors(GgBulk *bulk, const NodeChunk *chunk)
+{
+	const GgMetaPageData *meta = bulk->lists.meta;
+	const GgVectors *vectors = &bulk->lists.sources[chunk->list].vectors;
+	Size		dim = meta->dimensions;
+	Size		row_bytes = GgRowBytes(meta);
+	float	   *queries = palloc(chunk->count * dim * sizeof(float));
+	char	   *stored = palloc(chunk->count * row_bytes);
+
+	for (uint32 i = 0; i < chunk->count;)
+	{
+		const GgVectorPiece *piece = GgPieceOf(vectors, chunk->first + i);
+		uint32		skip = chunk->first + i - piece->first;
+		uint32		here = Min(chunk->count - i, piece->nodes - skip);
+
+		GgReadArray(bulk->lists.target->index, meta->instance, &piece->array,
+					skip * (uint64) row_bytes, stored + i * row_bytes, here * row_bytes);
+		i += here;
+	}
+	if (meta->element == GG_ELEMENT_F16)
+		gg_halves_to_floats((const uint16_t *) stored, queries, chunk->count * dim);
+	else
+		memcpy(queries, stored, chunk->count * row_bytes);
+	for (uint32 i = 0; i < chunk->count; i++)
+		gg_query_prepare(meta->metric, queries + i * dim, dim);
+	pfree(stored);
+	return queries;
+}
+
+/* The next nodes of a segment.  Returns the places that were read; 0: the device is not asked. */
+static uint32
+BulkChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk)
+{
+	NodeChunk	chunk;
+	int			list;
+	uint32		row;
+	uint32	   *found;
+	GgFoundRow *rows;
+	float	   *queries;
+	uint32		next = 0;
+
+	if (!FindList(graph, bulk, &list, &row))
+		return 0;
+	ReadNodes(graph, bulk, list, row, &chunk);
+	queries = ReadVectors(bulk, &chunk);
+	found = palloc(chunk.count * sizeof(uint32));
+	rows = MemoryContextAllocHuge(CurrentMemoryContext,
+								  (Size) chunk.count * bulk->k * sizeof(GgFoundRow));
+	if (!GgFindBulk(bulk, queries, chunk.count, rows, found))
+		return 0;
+	for (uint32 i = 0; i < chunk.count; i++)
+		for (; next < chunk.nrows && row + next < chunk.row_ends[i]; next++)
+		{
+			ItemPointer ctid = &chunk.ctids[next];
+
+			if (!ItemPointerIsValid(ctid))
+				continue;
+			if (found[i] == GG_BULK_SHORT)
+				ScanPlaces(graph, finder, graph->next_place + next, 1);
+			else
+				AddRow(graph, ctid, rows + (Size) i * bulk->k, found[i]);
+		}
+	return chunk.nrows;
+}
+
+/* ---- chunks ------------------------------------------------------------------- */
+
+/* Have a map where a device answers and there is memory for it. */
+static void
+NeedMap(KnnGraph *graph, GgBulk *bulk)
+{
+	MemoryContext old = MemoryContextSwitchTo(graph->map_context);
+
+	if (!graph->tried_map)
+		graph->map = GgMakeRowMap(&bulk->lists, get_hash_memory_limit());
+	graph->tried_map = true;
+	bulk->map = graph->map;
+	MemoryContextSwitchTo(old);
+}
+
+/* Add the edges of some places; returns how many places, 0 at the end. */
+static uint32
+AddPlaces(KnnGraph *graph, const GgTarget *target)
+{
+	GgFinder	finder;
+	GgBulk		bulk;
+	uint32		count = 0;
+
+	GgOpenFinder(&finder, target, false);
+	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1) && bulk.k > graph->k)
+	{
+		NeedMap(graph, &bulk);
+		count = BulkChunk(graph, &finder, &bulk);
+	}
+	if (count == 0)
+		count = ScanPlaces(graph, &finder, graph->next_place, CHUNK_PLACES);
+	GgCloseFinder(&finder);
+	graph->next_place += count;
+	return count;
+}
+
+/* Make the next chunk that has output; false when there is none. */
+static bool
+NextChunk(KnnGraph *graph)
+{
+	for (;;)
+	{
+		MemoryContext old;
+		GgTarget	target;
+		uint32		count;
+
+		MemoryContextReset(graph->context);
+		graph->edges = NULL;
+		graph->nedges = graph->next_edge = graph->capacity = 0;
+		old = MemoryContextSwitchTo(graph->context);
+		GgOpenTarget(graph->indexoid, &target);
+		if (graph->meta == NULL)
+		{
+			graph->meta = MemoryContextAlloc(GetMemoryChunkContext(graph),
+											 sizeof(GgMetaPageData));
+			GgReadMeta(target.index, graph->meta);
+		}
+		CheckInstance(graph, target.index);
+		count = AddPlaces(graph, &target);
+		GgCloseTarget(&target);
+		MemoryContextSwitchTo(old);
+		if (graph->nedges > 0)
+			return true;
+		if (count == 0)
+			return false;
+	}
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_knn_graph);
+
+Datum
+gpugraph_knn_graph(PG_FUNCTION_ARGS)
+{
+	FuncCallContext *call;
+	KnnGraph   *graph;
+	Edge	   *edge;
+	Datum		values[3];
+	bool		nulls[3] = {false, false, false};
+
+	if (SRF_IS_FIRSTCALL())
+	{
+		MemoryContext old;
+		TupleDesc	tupdesc;
+
+		GgCheckK(PG_GETARG_INT32(1));
+		call = SRF_FIRSTCALL_INIT();
+		old = MemoryContextSwitchTo(call->multi_call_memory_ctx);
+		if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+			elog(ERROR, "return type must be a row type");
+		call->tuple_desc = BlessTupleDesc(tupdesc);
+		graph = palloc0(sizeof(KnnGraph));
+		graph->indexoid = PG_GETARG_OID(0);
+		graph->k = PG_GETARG_INT32(1);
+		graph->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph k-NN graph",
+											   ALLOCSET_DEFAULT_SIZES);
+		graph->map_context = CurrentMemoryContext;
+		call->user_fctx = graph;
+		MemoryContextSwitchTo(old);
+	}
+
+	call = SRF_PERCALL_SETUP();
+	graph = call->user_fctx;
+	if (graph->next_edge == graph->nedges && !NextChunk(graph))
+		SRF_RETURN_DONE(call);
+	edge = &graph->edges[graph->next_edge++];
+	values[0] = PointerGetDatum(&edge->ctid);
+	values[1] = PointerGetDatum(&edge->neighbor.ctid);
+	values[2] = Float8GetDatum(edge->neighbor.distance);
+	SRF_RETURN_NEXT(call, HeapTupleGetDatum(heap_form_tuple(call->tuple_desc, values, nulls)));
+}

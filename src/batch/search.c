@@ -1,0 +1,186 @@
+/*
+ * search.c
+ *		gpugraph_search(): the nearest rows of many queries.
+ */
+#include "batch/bulk.h"
+
+#include <math.h>
+
+#include "catalog/pg_type_d.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+typedef struct Queries
+{
+	Datum	   *values;
+	int			count;
+} Queries;
+
+static bool
+IsFinite(const GgOpclass *opclass, Datum value, uint32 dimensions)
+{
+	const float *query = GgQueryFromValue(opclass, value, dimensions);
+	bool		finite = true;
+
+	for (uint32 i = 0; i < dimensions; i++)
+		finite &= isfinite(query[i]) != 0;
+	pfree(unconstify(float *, query));
+	return finite;
+}
+
+static void
+CheckQuery(const GgTarget *target, uint32 dimensions, Datum *value, bool isnull, int number)
+{
+	uint32		given;
+
+	if (isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("query %d is NULL", number),
+				 errhint("Leave NULL vectors out, for example by array_agg(...) "
+						 "FILTER (WHERE embedding IS NOT NULL).")));
+	*value = PointerGetDatum(PG_DETOAST_DATUM(*value));
+	given = GgValueDimensions(target->opclass, *value);
+	if (dimensions != 0 && given != dimensions)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("query %d has %u dimensions, and index \"%s\" has %u", number, given,
+						RelationGetRelationName(target->index), dimensions),
+				 errhint("Search with vectors of the index's number of dimensions.")));
+	if (!IsFinite(target->opclass, *value, given))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_EXCEPTION),
+				 errmsg("query %d has an element that is NaN or infinite", number),
+				 errhint("Search with vectors whose elements are all finite.")));
+}
+
+/* All queries are looked at before the first search begins. */
+static void
+ReadQueries(const GgTarget *target, ArrayType *array, Queries *queries)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	Oid			type = ARR_ELEMTYPE(array);
+	int16		length;
+	bool		by_value;
+	char		align;
+	bool	   *nulls;
+
+	if (type != target->type)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("queries are of type %s, and index \"%s\" is on a column of type %s",
+						format_type_be(type), RelationGetRelationName(target->index),
+						format_type_be(target->type)),
+				 errhint("Cast the queries to %s[].", format_type_be(target->type))));
+	get_typlenbyvalalign(type, &length, &by_value, &align);
+	deconstruct_array(array, type, length, by_value, align, &queries->values, &nulls,
+					  &queries->count);
+	GgReadMeta(target->index, meta);
+	for (int i = 0; i < queries->count; i++)
+		CheckQuery(target, meta->dimensions, &queries->values[i], nulls[i], i + 1);
+	pfree(meta);
+}
+
+static void
+PutRow(const ReturnSetInfo *result, int query, const GgFoundRow *row)
+{
+	Datum		values[3];
+	bool		nulls[3] = {false, false, false};
+
+	values[0] = Int32GetDatum(query);
+	values[1] = PointerGetDatum(&row->ctid);
+	values[2] = Float8GetDatum(row->distance);
+	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+}
+
+static void
+PutRows(const ReturnSetInfo *result, int query, const GgFoundRow *rows, uint64 count)
+{
+	for (uint64 i = 0; i < count; i++)
+		PutRow(result, query, &rows[i]);
+}
+
+/* Queries [first, first + count), one scan after the other. */
+static void
+SearchOneByOne(const ReturnSetInfo *result, const Queries *queries, int first, int count,
+			   GgFinder *finder, uint64 k)
+{
+	for (int i = first; i < first + count; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		GgFind(finder, queries->values[i], k);
+		PutRows(result, i + 1, finder->rows, finder->nrows);
+	}
+}
+
+/*
+ * All queries, as many at a time as the device takes in one call.  Returns how many were answered:
+ * fewer than all where the device is lost.
+ */
+static int
+SearchBulk(const ReturnSetInfo *result, const Queries *queries, GgBulk *bulk, GgFinder *finder,
+		   uint64 k)
+{
+	const GgOpclass *opclass = finder->target->opclass;
+	Size		dim = bulk->ask.dim;
+	float	   *vectors = palloc(bulk->room * dim * sizeof(float));
+	GgFoundRow *rows = MemoryContextAllocHuge(CurrentMemoryContext,
+											  (Size) bulk->room * bulk->k * sizeof(GgFoundRow));
+	uint32	   *found = palloc(bulk->room * sizeof(uint32));
+	int			most = (int) bulk->room;
+	int			first = 0;
+
+	while (first < queries->count)
+	{
+		int			count = Min(most, queries->count - first);
+
+		CHECK_FOR_INTERRUPTS();
+		for (int i = 0; i < count; i++)
+		{
+			float	   *vector = GgQueryFromValue(opclass, queries->values[first + i], dim);
+
+			memcpy(vectors + i * dim, vector, dim * sizeof(float));
+			pfree(vector);
+		}
+		if (!GgFindBulk(bulk, vectors, count, rows, found))
+			break;
+		for (int i = 0; i < count; i++)
+			if (found[i] == GG_BULK_SHORT)
+				SearchOneByOne(result, queries, first + i, 1, finder, k);
+			else
+				PutRows(result, first + i + 1, rows + (Size) i * bulk->k, found[i]);
+		first += count;
+	}
+	return first;
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_search);
+
+Datum
+gpugraph_search(PG_FUNCTION_ARGS)
+{
+	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
+	int32		k = PG_GETARG_INT32(2);
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	int			answered = 0;
+	GgTarget	target;
+	GgFinder	finder;
+	GgBulk		bulk;
+	Queries		queries;
+
+	InitMaterializedSRF(fcinfo, 0);
+	GgCheckK(k);
+	GgOpenTarget(PG_GETARG_OID(0), &target);
+	ReadQueries(&target, array, &queries);
+	GgOpenFinder(&finder, &target, false);
+	if (queries.count > 1 && GgOpenBulk(&bulk, &target, k))
+		answered = SearchBulk(result, &queries, &bulk, &finder, k);
+	SearchOneByOne(result, &queries, answered, queries.count - answered, &finder, k);
+	GgCloseFinder(&finder);
+	GgCloseTarget(&target);
+	return (Datum) 0;
+}

@@ -1,0 +1,83 @@
+-- gpugraph_recall and gpugraph_itopk_size tell the recall that queries have; gpugraph_last_scan
+\ir include/helpers.psql
+SELECT * FROM no_plan();
+
+-- of little structure, and with a lean graph, so that short lists do not suffice
+CREATE TABLE items AS SELECT i AS id, (SELECT array_agg(random() ORDER BY d)
+	FROM generate_series(1, 32) d WHERE i > 0)::vector(32) AS val FROM generate_series(1, 8000) i;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
+	WITH (graph_degree = 6, intermediate_graph_degree = 12);
+INSERT INTO items SELECT id + 8000, val FROM items WHERE id <= 200;
+DELETE FROM items WHERE id % 10 = 0;
+
+CREATE TABLE measured AS SELECT * FROM gpugraph_recall('items_idx', 10, 200);
+SELECT results_eq('SELECT itopk_size FROM measured ORDER BY 1',
+	ARRAY[16, 32, 64, 128, 256, 512, 1024], 'the lengths that are tried');
+SELECT ok((SELECT bool_and(recall BETWEEN 0 AND 1 AND p50_ms > 0 AND p95_ms >= p50_ms)
+	FROM measured), 'recall and times are possible');
+SELECT cmp_ok((SELECT recall FROM measured WHERE itopk_size = 16), '<', 0.97::float8,
+	'a short list does not find everything');
+SELECT is((SELECT recall FROM measured WHERE itopk_size = 1024), 1::float8,
+	'where every row is measured, all are found');
+SELECT results_eq('SELECT recall FROM gpugraph_recall(''items_idx'', 10, 200) ORDER BY itopk_size',
+	'SELECT recall FROM measured ORDER BY itopk_size', 'the sample is the same each time');
+SELECT is(current_setting('gpugraph.itopk_size'), '64', 'the setting is as before');
+
+-- against the recall that queries have: rows as queries, as the function takes them
+CREATE TABLE queries AS SELECT row_number() OVER ()::int AS q, val
+	FROM (SELECT val FROM items ORDER BY md5(id::text) LIMIT 200) s;
+SET gpugraph.itopk_size = 16;
+SELECT cmp_ok(abs(recall('items', '<->') - (SELECT recall FROM measured WHERE itopk_size = 16)),
+	'<', 0.04::float8, 'recall is that of queries');
+RESET gpugraph.itopk_size;
+
+-- the length that a recall needs
+SELECT gpugraph_itopk_size('items_idx', 10, 0.98, 200) AS needed \gset
+SELECT cmp_ok(:needed, '<=', (SELECT min(itopk_size) FROM measured WHERE recall >= 0.98),
+	'the length is not above the first in the table that suffices');
+SELECT cmp_ok(:needed, '>', (SELECT max(itopk_size) FROM measured WHERE recall < 0.98),
+	'and above the last that does not');
+SELECT is(gpugraph_itopk_size('items_idx', 10, 0.01), 16, 'the shortest length suffices');
+SELECT throws_ok($$SELECT gpugraph_itopk_size('items_idx', 10, 1.5)$$, '22023',
+	'recall must be above 0 and at most 1, not 1.5');
+SELECT throws_ok($$SELECT gpugraph_itopk_size('items_idx', 10, 'NaN')$$, '22023');
+SELECT throws_ok($$SELECT * FROM gpugraph_recall('items_idx', 0)$$, '22023',
+	'k must be positive, not 0');
+SELECT throws_ok($$SELECT * FROM gpugraph_recall('items_idx', 10, 0)$$, '22023',
+	'sample must be from 1 to 100000, not 0');
+SELECT is(current_setting('gpugraph.itopk_size'), '64', 'the setting is as before');
+
+-- only visible rows count: the nearest ones of many are dead
+DELETE FROM items WHERE id % 10 <> 1;
+SELECT is((SELECT recall FROM gpugraph_recall('items_idx', 10, 50) WHERE itopk_size = 1024),
+	1::float8, 'dead rows are not missed');
+SELECT is((SELECT recall FROM gpugraph_recall('items_idx', 5000, 5) WHERE itopk_size = 64),
+	1::float8, 'more rows than there are');
+DELETE FROM items;
+SELECT is_empty($$SELECT * FROM gpugraph_recall('items_idx')$$, 'no rows, no recall');
+SELECT is(gpugraph_itopk_size('items_idx', 10, 0.5), NULL, 'and no length');
+
+-- what the last scan did
+CREATE TABLE more AS SELECT i AS id, (SELECT array_agg(random() ORDER BY d)
+	FROM generate_series(1, 8) d WHERE i > 0)::vector(8) AS val FROM generate_series(1, 5000) i;
+CREATE INDEX more_idx ON more USING gpugraph (val);
+SELECT use_index(true);
+PREPARE ask(int) AS
+	SELECT id FROM more ORDER BY val <-> '[0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5]' LIMIT $1;
+EXECUTE ask(10) \g /dev/null
+SELECT results_eq($$SELECT index::text, engine, reason IS NOT NULL, lists, exact_lists, widenings,
+	filter, matches, rows, distances BETWEEN 100 AND 4000 FROM gpugraph_last_scan()$$,
+	$$VALUES ('more_idx', 'cpu', true, 1, 0, 0, NULL::text, NULL::bigint, 10::bigint, true)$$,
+	'a scan with one list');
+EXECUTE ask(60) \g /dev/null
+SELECT results_eq('SELECT widenings > 0, exact_lists, rows FROM gpugraph_last_scan()',
+	'VALUES (true, 0, 60::bigint)', 'a scan whose list was made longer');
+EXECUTE ask(4000) \g /dev/null
+SELECT results_eq('SELECT exact_lists, rows, distances > 5000 FROM gpugraph_last_scan()',
+	'VALUES (1, 4000::bigint, true)', 'a scan that measured all rows');
+INSERT INTO more SELECT id, val FROM more WHERE id <= 5;
+EXECUTE ask(10) \g /dev/null
+SELECT results_eq('SELECT lists, exact_lists FROM gpugraph_last_scan()', 'VALUES (2, 1)',
+	'the delta is a list, too');
+
+SELECT * FROM finish();

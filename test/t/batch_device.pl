@@ -1,0 +1,151 @@
+# gpugraph_search and gpugraph_knn_graph on a device find what they find on the CPU: of segments,
+# of the delta and what the device lacks of it, of equal, dead and updated rows, whatever the heap's
+# pages say of visibility.
+use strict;
+use warnings;
+
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('batch_device', conf => <<'CONF');
+gpugraph.itopk_size = 64
+client_min_messages = warning
+CONF
+
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE source AS SELECT i AS id, (SELECT array_agg(sin(i * d) + cos(i * 0.37 + d * d)
+	ORDER BY d) FROM generate_series(1, 16) d)::vector(16) AS val FROM generate_series(1, 14000) i;
+-- What differs between the device's answers and the CPU's: 'same' if nothing. Rows whose distances
+-- agree to some digits may come in either order.
+CREATE FUNCTION compare(sql text, k int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	before bigint := (SELECT queries_gpu FROM gpugraph_stat_index
+		WHERE relid = 'items_idx'::regclass);
+	queries bigint;
+	differ bigint;
+BEGIN
+	DROP TABLE IF EXISTS d, c;
+	PERFORM set_config('gpugraph.engine', 'cuda', true);
+	EXECUTE format('CREATE TEMP TABLE d AS %s', sql);
+	queries := (SELECT queries_gpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass)
+		- before;
+	PERFORM set_config('gpugraph.engine', 'cpu', true);
+	EXECUTE format('CREATE TEMP TABLE c AS %s', sql);
+	SELECT count(*) INTO differ
+		FROM (SELECT who, n, distance FROM d) a FULL JOIN c USING (who, n)
+		WHERE a.distance IS NULL OR c.distance IS NULL
+			OR abs(a.distance - c.distance) > 2e-6 * (1 + abs(c.distance));
+	RETURN CASE WHEN queries < (SELECT count(DISTINCT who) FROM d) / 2
+		THEN format('%s queries by the device', queries)
+		WHEN NOT EXISTS (SELECT FROM c) THEN 'no rows'
+		WHEN EXISTS (SELECT FROM d LEFT JOIN items ON items.ctid = d.tid WHERE id IS NULL)
+		THEN 'invisible rows'
+		-- A GPU walks on rows in half precision. Many rows come from one long list there, and from
+		-- one that was made longer here.
+		WHEN differ > (SELECT count(*) FROM c) * CASE
+		WHEN current_setting('gpugraph.service_engine') = 'cpu' AND k < 32 THEN 0 ELSE 0.02 END
+		THEN format('%s of %s rows differ', differ, (SELECT count(*) FROM c))
+		ELSE 'same' END;
+END $$;
+CREATE FUNCTION compare_search(k int) RETURNS text LANGUAGE sql AS $$
+	SELECT compare(sql, k) FROM format('SELECT query AS who, ctid AS tid, distance,
+		row_number() OVER (PARTITION BY query ORDER BY distance) AS n
+		FROM gpugraph_search(''items_idx'',
+		(SELECT array_agg(val ORDER BY id) FROM source WHERE id %% 10 = 0), %s)', k) sql $$;
+CREATE FUNCTION compare_graph(k int) RETURNS text LANGUAGE sql AS $$
+	SELECT compare(sql, k) FROM format('SELECT ctid AS who, neighbor AS tid, distance,
+		row_number() OVER (PARTITION BY ctid ORDER BY distance) AS n
+		FROM gpugraph_knn_graph(''items_idx'', %s)', k) sql $$;
+SQL
+
+sub compare_all
+{
+	my ($when, $graph) = @_;
+
+	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	for my $k (10, 60)
+	{
+		is($node->safe_psql('postgres', "SELECT compare_search($k)"), 'same',
+			"$when: search for $k");
+	}
+	return unless $graph;
+	is($node->safe_psql('postgres', 'SELECT compare_graph(6)'), 'same', "$when: the k-NN graph");
+	# without memory for a map of rows
+	is($node->safe_psql('postgres', "SET work_mem = '64kB'; SET hash_mem_multiplier = 1;
+		SELECT compare_graph(3)"), 'same', "$when: the k-NN graph in little memory");
+	return;
+}
+
+my %storage = (vector => 'vector_l2_ops', halfvec => 'halfvec_cosine_ops');
+for my $type (sort keys %storage)
+{
+	my $cast = "::$type(16)";
+
+	$node->safe_psql('postgres', <<SQL);
+DROP TABLE IF EXISTS items;
+CREATE TABLE items (id int, cat int, val $type(16))
+	WITH (fillfactor = 50, autovacuum_enabled = off);
+INSERT INTO items SELECT id, 0, val$cast FROM source WHERE id <= 11500;
+CREATE INDEX items_idx ON items USING gpugraph (val $storage{$type}) WITH (seal_rows = 0);
+ALTER TABLE source ALTER val TYPE $type(16) USING val$cast;
+SQL
+	compare_all("$type, one segment");
+	$node->safe_psql('postgres', 'VACUUM items');
+	compare_all("$type, all-visible pages");
+
+	# equal rows, some nodes with many; HOT chains; dead rows that make answers short
+	$node->safe_psql('postgres', <<SQL);
+INSERT INTO items SELECT id, 0, val FROM source, generate_series(1, id % 9) WHERE id <= 200;
+REINDEX INDEX items_idx;
+UPDATE items SET cat = 1 WHERE id % 3 = 0;
+DELETE FROM items WHERE id BETWEEN 1000 AND 2500 AND id % 20 <> 0;
+SQL
+	compare_all("$type, equal, updated and dead rows", 1);
+	$node->safe_psql('postgres', 'VACUUM items');
+	compare_all("$type, after VACUUM");
+	# the redirected line pointers of a page that is all-visible
+	cmp_ok($node->safe_psql('postgres', "SELECT relallvisible FROM pg_class
+		WHERE relname = 'items'"), '>', 0, "$type: all-visible pages");
+
+	# a delta of many pages, its last one not on the device, and rows that came after the load
+	$node->safe_psql('postgres',
+		'INSERT INTO items SELECT id, 0, val FROM source WHERE id > 11500');
+	compare_all("$type, a delta");
+	$node->safe_psql('postgres', "INSERT INTO items SELECT id, 0, val FROM source WHERE id < 100");
+	compare_all("$type, a delta that grows");
+	# two segments
+	$node->safe_psql('postgres', <<SQL);
+ALTER INDEX items_idx SET (seal_rows = 100);
+INSERT INTO items SELECT id, 0, val FROM source WHERE id BETWEEN 100 AND 300;
+SQL
+	wait_for(sub { $node->safe_psql('postgres',
+		"SELECT delta_rows < 100 FROM gpugraph_index_info('items_idx')") eq 't' });
+	$node->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 0)');
+	compare_all("$type, merged", $type eq 'vector');
+}
+
+# an index that is not on the device is searched by the CPU, unless that is an error
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_search('items_idx',
+	(SELECT array_agg(val) FROM source WHERE id <= 50), 3)"), 150, 'not on the device: the CPU');
+
+# a device that fails in between
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+is($node->safe_psql('postgres', "SET gpugraph.fault = 'ring_full';
+	SELECT count(*) FROM gpugraph_search('items_idx',
+	(SELECT array_agg(val) FROM source WHERE id <= 50), 3)"), 150,
+	'a device that is busy: the CPU');
+
+# cancel
+my ($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = '50ms';
+	SELECT count(*) FROM gpugraph_search('items_idx',
+	(SELECT array_agg(val) FROM source, generate_series(1, 20)), 500)");
+like($err, qr/statement timeout/, 'a search is cancelled');
+($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = '50ms';
+	SELECT count(*) FROM gpugraph_knn_graph('items_idx', 100)");
+like($err, qr/statement timeout/, 'a k-NN graph is cancelled');
+is($node->safe_psql('postgres', 'SELECT compare_search(10)'), 'same', 'and the next search works');
+
+done_testing();
