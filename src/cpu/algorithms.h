@@ -68,4 +68,19 @@ gg_tsdg_lambda0(const gg_build_params *params)
 	return params->lambda0 != 0 ? params->lambda0 : GG_TSDG_LAMBDA0;
 }
 
+/*
+ * Edges that stage 1 keeps at most, and reverse edges that are united with them.  With no more than
+ * graph_degree the nearest ones crowd out those that stage 2 would have put first: degree 16 of 96,
+ * 60,000 x 128, recall@10 at itopk 32 0.9785 instead of 0.9822; with four times as many 0.9823.
+ */
+static inline uint32_t
+gg_tsdg_limit(const gg_build_params *params)
+{
+	uint32_t	limit = 2 * params->graph_degree;
+
+	if (limit > params->intermediate_graph_degree)
+		limit = params->intermediate_graph_degree;
+	return limit < GG_MAX_DEGREE / 2 ? limit : GG_MAX_DEGREE / 2;
+}
+
 #endif							/* GG_ALGORITHMS_H */

@@ -6,7 +6,7 @@
  *	measure_recall make N DIM LATENT CLUSTERS METRIC [DEGREE [INTERMEDIATE [THREADS [GRAPH ...]]]]
  *
  * BASE and QUERIES are row-major float32; METRIC is l2, ip, cosine or l1 (rows under cosine get
- * unit length here).  GRAPH is an algorithm and its parameters: cagra, or tsdg[:ALPHA[:LAMBDA0]].
+ * unit length here).  GRAPH is an algorithm and its parameters (algorithm_option.h).
  * Not a test: it asserts nothing.
  */
 #include <math.h>
@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "algorithm_option.h"
 #include "harness.h"
 
 #define K 10
@@ -57,37 +58,6 @@ parse_metric(const char *name)
 	}
 	fprintf(stderr, "no metric %s\n", name);
 	exit(2);
-}
-
-/* An algorithm by name, with its parameters behind colons. */
-static void
-parse_graph(const char *text, gg_build_params *params)
-{
-	float		alpha = 0;
-	unsigned	lambda0 = 0;
-
-	params->algorithm = GG_ALGORITHM_CAGRA;
-	if (strncmp(text, "tsdg", 4) == 0 && sscanf(text, "tsdg:%f:%u", &alpha, &lambda0) <= 2)
-	{
-		params->algorithm = GG_ALGORITHM_TSDG;
-		params->alpha = alpha;
-		params->lambda0 = lambda0;
-	}
-	else if (strcmp(text, "cagra") != 0)
-	{
-		fprintf(stderr, "no algorithm %s\n", text);
-		exit(2);
-	}
-}
-
-static double
-mean_degree(const gg_graph *graph)
-{
-	uint64_t	edges = 0;
-
-	for (size_t i = 0; i < (size_t) graph->n * graph->degree; i++)
-		edges += graph->adjacency[i] != GG_NO_NODE;
-	return (double) edges / graph->n;
 }
 
 static void
@@ -297,7 +267,7 @@ main(int argc, char **argv)
 	{
 		const char *name = i < argc ? argv[i] : "cagra";
 
-		parse_graph(name, &params);
+		parse_algorithm(name, &params);
 		began = harness_now();
 		need_ok(gg_cpu_engine.build(&data, &params, &control, &graph, &stats));
 		printf("%s: n %u dim %u metric %d degree %u of %u: built in %.1f s by %d threads "

@@ -23,7 +23,8 @@ typedef struct naive
 	const uint32_t *knn;
 	double		max_norm;
 	float		factor;
-	uint32_t   *forward;		/* n x degree */
+	uint32_t	limit;			/* of F, and of reverse edges */
+	uint32_t   *forward;		/* n x limit */
 } naive;
 
 static float
@@ -46,12 +47,12 @@ static void
 naive_stage_1(const naive *on, uint32_t a)
 {
 	uint32_t	k = on->params->intermediate_graph_degree,
-				degree = on->params->graph_degree;
+				limit = on->limit;
 	const uint32_t *list = on->knn + (size_t) a * k;
-	uint32_t   *out = on->forward + (size_t) a * degree;
+	uint32_t   *out = on->forward + (size_t) a * limit;
 	uint32_t	count = 0;
 
-	for (uint32_t r = 0; r < k && list[r] != GG_NO_NODE && count < degree; r++)
+	for (uint32_t r = 0; r < k && list[r] != GG_NO_NODE && count < limit; r++)
 	{
 		float		far = naive_distance(on, a, list[r]);
 		bool		occluded = false;
@@ -63,7 +64,7 @@ naive_stage_1(const naive *on, uint32_t a)
 		if (!occluded)
 			out[count++] = list[r];
 	}
-	while (count < degree)
+	while (count < limit)
 		out[count++] = GG_NO_NODE;
 }
 
@@ -71,17 +72,17 @@ naive_stage_1(const naive *on, uint32_t a)
 static uint32_t
 naive_unite(const naive *on, uint32_t d, uint32_t *united)
 {
-	uint32_t	degree = on->params->graph_degree,
+	uint32_t	limit = on->limit,
 				nreverse = 0,
 				count = 0;
-	const uint32_t *forward = on->forward + (size_t) d * degree;
+	const uint32_t *forward = on->forward + (size_t) d * limit;
 	uint32_t	reverse[GG_MAX_DEGREE];
 
-	for (uint32_t i = 0; i < degree; i++)
-		for (uint32_t a = 0; a < on->data->n && nreverse < degree; a++)
-			if (on->forward[(size_t) a * degree + i] == d)
+	for (uint32_t i = 0; i < limit; i++)
+		for (uint32_t a = 0; a < on->data->n && nreverse < limit; a++)
+			if (on->forward[(size_t) a * limit + i] == d)
 				reverse[nreverse++] = a;
-	for (uint32_t i = 0; i < degree && forward[i] != GG_NO_NODE; i++)
+	for (uint32_t i = 0; i < limit && forward[i] != GG_NO_NODE; i++)
 		united[count++] = forward[i];
 	for (uint32_t i = 0; i < nreverse; i++)
 		if (!has(united, count, reverse[i]))
@@ -141,9 +142,13 @@ naive_diversify(const gg_dataset *data, const gg_build_params *params, const uin
 {
 	float		alpha = params->alpha != 0 ? params->alpha : 1.1f;
 	naive		on = {data, params, knn, harness_max_norm(data),
-	data->metric == GG_METRIC_L1 ? alpha : alpha * alpha, NULL};
+	data->metric == GG_METRIC_L1 ? alpha : alpha * alpha, 2 * params->graph_degree, NULL};
 
-	on.forward = malloc(sizeof(uint32_t) * data->n * params->graph_degree + 1);
+	if (on.limit > params->intermediate_graph_degree)
+		on.limit = params->intermediate_graph_degree;
+	if (on.limit > GG_MAX_DEGREE / 2)
+		on.limit = GG_MAX_DEGREE / 2;
+	on.forward = malloc(sizeof(uint32_t) * data->n * on.limit + 1);
 	for (uint32_t a = 0; a < data->n; a++)
 		naive_stage_1(&on, a);
 	for (uint32_t a = 0; a < data->n; a++)
