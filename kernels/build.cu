@@ -2,6 +2,7 @@
  * build.cu
  *		The chain from rows to a connected graph, and the memory it needs.
  */
+#include "../src/cpu/algorithms.h"
 #include "build.h"
 
 #include <stdlib.h>
@@ -66,24 +67,6 @@ allocate_large(uint64_t bytes)
 	if (memory != NULL)
 		(void) madvise(memory, (size_t) bytes, MADV_HUGEPAGE);
 	return (uint32_t *) memory;
-}
-
-static gg_status
-check(const gg_dataset *data, const gg_build_params *params)
-{
-	if (data->dim < 1 || data->dim > GG_MAX_DIM || data->n > GG_MAX_NODES)
-		return gg_fail(GG_EINVAL, __func__, "%u rows of %u dimensions are out of range", data->n,
-					   data->dim);
-	if (data->metric < GG_METRIC_L2 || data->metric > GG_METRIC_L1)
-		return gg_fail(GG_EINVAL, __func__, "metric %d is unknown", (int) data->metric);
-	if (data->element != GG_ELEMENT_F32 && data->element != GG_ELEMENT_F16)
-		return gg_fail(GG_EINVAL, __func__, "element %d is unknown", (int) data->element);
-	if (params->graph_degree < 4 || params->graph_degree > GG_MAX_DEGREE / 2 ||
-		params->intermediate_graph_degree < params->graph_degree ||
-		params->intermediate_graph_degree > GG_MAX_DEGREE)
-		return gg_fail(GG_EINVAL, __func__, "graph degree %u of %u is out of range",
-					   params->graph_degree, params->intermediate_graph_degree);
-	return gg_ok();
 }
 
 /*
@@ -202,8 +185,12 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 
 	begin = now_s();
 	GG_TRY(gg_cuda_allocate_large(&graph, edges, control, meter));
-	GG_TRY(gg_cuda_optimize_device(ids.get(), data->n, params->intermediate_graph_degree,
-								   params->graph_degree, stream, control, meter, graph.get()));
+	if (params->algorithm == GG_ALGORITHM_TSDG)
+		GG_TRY(gg_cuda_diversify_device(data, params, ids.get(), stream, control, meter,
+										graph.get()));
+	else
+		GG_TRY(gg_cuda_optimize_device(ids.get(), data->n, params->intermediate_graph_degree,
+									   params->graph_degree, stream, control, meter, graph.get()));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	stats->optimize_s += now_s() - begin;
 
@@ -239,7 +226,7 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	double		begin;
 
 	memset(out, 0, sizeof(*out));
-	GG_TRY(check(data, params));
+	GG_TRY(gg_build_check(data, params, __func__));
 	if (data->n == 0)
 		return gg_ok();
 	GG_TRY(stream.create());
@@ -253,6 +240,34 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 								stream.get(), control));
 	out->transfer_s += now_s() - begin;
 	return gg_ok();
+}
+
+/* gg_engine.diversify */
+gg_status
+gg_cuda_diversify(const gg_dataset *data, const gg_build_params *params, const uint32_t *knn,
+				  const gg_control *control, uint32_t *graph)
+{
+	gg_build_stats unwanted = {};
+	gg_cuda_stream stream;
+	gg_cuda_buffer<char> rows;
+	gg_cuda_working_copy copy;
+	gg_cuda_buffer<uint32_t> device_knn;
+	gg_cuda_buffer<uint32_t> device_graph;
+	gg_cuda_data device = {};
+
+	GG_TRY(gg_build_check(data, params, __func__));
+	if (data->n == 0)
+		return gg_ok();
+	GG_TRY(stream.create());
+	GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, &unwanted));
+	/* for device.side alone */
+	GG_TRY(gg_cuda_working_copy_make(&device, stream.get(), control, NULL, &copy));
+	GG_TRY(device_knn.allocate((uint64_t) data->n * params->intermediate_graph_degree));
+	GG_TRY(device_graph.allocate((uint64_t) data->n * params->graph_degree));
+	GG_TRY(gg_cuda_copy_in(device_knn.get(), knn, device_knn.bytes(), stream.get(), control));
+	GG_TRY(gg_cuda_diversify_device(&device, params, device_knn.get(), stream.get(), control, NULL,
+									device_graph.get()));
+	return gg_cuda_copy_out(graph, device_graph.get(), device_graph.bytes(), stream.get(), control);
 }
 
 /* An exception of the host's containers must not cross into C; a graph that was begun is freed. */
@@ -285,7 +300,7 @@ gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_co
 
 	memset(out, 0, sizeof(*out));
 	memset(graph, 0, sizeof(*graph));
-	GG_TRY(check(data, params));
+	GG_TRY(gg_build_check(data, params, __func__));
 	GG_TRY(check_memory(data, 0, params, control));
 	return guarded([&]() -> gg_status
 				   {
@@ -313,7 +328,7 @@ gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 	memset(out, 0, sizeof(*out));
 	memset(graph, 0, sizeof(*graph));
 	GG_TRY(gg_cuda_index_rows(index, n, &data, &stride));
-	GG_TRY(check(&data, params));
+	GG_TRY(gg_build_check(&data, params, __func__));
 	GG_TRY(check_memory(&data, (uint64_t) n * data.dim * gg_element_size(data.element), params,
 						control));
 	return guarded([&]() -> gg_status
@@ -342,7 +357,7 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
 					const gg_control *control, gg_bytes *bytes)
 {
 	(void) control;
-	GG_TRY(check(data, params));
+	GG_TRY(gg_build_check(data, params, __func__));
 
 	const uint64_t n = data->n;
 	const uint64_t k = params->intermediate_graph_degree;
@@ -361,8 +376,10 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
 	const uint64_t init = params->init == GG_INIT_RANDOM || n <= GG_EXACT_MAX_ROWS ? 0 : cells;
 	const uint64_t descent = params->init != GG_INIT_RANDOM && n <= GG_EXACT_MAX_ROWS ? 0 : gnnd;
 	const uint64_t finish = n * k * 4;
-	/* lists are gone by then */
-	const uint64_t optimize = n * k * 4 + n * degree * (4 + 8 + 4) + n * 12;
+	/* lists are gone by then: knn, graph, edges with reverse ones, of TSDG united, too */
+	const uint64_t limit = params->algorithm == GG_ALGORITHM_TSDG ? gg_tsdg_limit(params) : degree;
+	const uint64_t united = params->algorithm == GG_ALGORITHM_TSDG ? 2 * limit : 0;
+	const uint64_t optimize = n * (k * 4 + degree * 4 + limit * (4 + 8) + united * 4) + n * 12;
 	uint64_t	peak = lists + (init > descent ? init : descent);
 
 	if (peak < lists + finish)

@@ -7,6 +7,7 @@
  *	cells.cu		pivot cells: assignment, sorting into cells, joins within cells
  *	knn_graph.cu	GNND iterations, exact last distances
  *	optimize.cu		rank-based reordering
+ *	tsdg.cu			two-stage diversification
  *	connect.cu		pivots, reachability
  *	build.cu		the chain of them, and the memory it needs
  *
@@ -172,6 +173,21 @@ extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32
 										 uint32_t degree, cudaStream_t stream,
 										 const gg_control *control, gg_cuda_meter *meter,
 										 uint32_t *graph);
+
+/*
+ * Its second half: reverse edges united with forward ones (n x degree, GG_NO_NODE behind the last).
+ * graph: n x most, lists cut to `most` edges, which is no less than degree.
+ */
+extern gg_status gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree,
+									  uint32_t most, cudaStream_t stream,
+									  const gg_control *control, gg_cuda_meter *meter,
+									  uint32_t *graph);
+
+/* gg_engine.diversify on device memory; data->side is set where the metric wants it. */
+extern gg_status gg_cuda_diversify_device(const gg_cuda_data *data, const gg_build_params *params,
+										  const uint32_t *knn, cudaStream_t stream,
+										  const gg_control *control, gg_cuda_meter *meter,
+										  uint32_t *graph);
 
 /*
  * Pivots and what they reach.  knn (n x k) and graph, the copy of out->adjacency, are in device

@@ -362,6 +362,7 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_release,
 	gg_cuda_knn_graph,
 	gg_cuda_optimize,
+	gg_cuda_diversify,
 	gg_cuda_index_open,
 	gg_cuda_index_search,
 	gg_cuda_index_exact

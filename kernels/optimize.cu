@@ -15,7 +15,7 @@
  *	2. reverse	Every edge A -> F(A)[i] is sorted to its target as (i, A): counted, scanned,
  *				scattered.
  *	3. merge	One warp per node D.  The `degree` smallest of those keys are interleaved with F(D),
- *				each id once, without D.
+ *				each id once, without D.  tsdg.cu has steps 2 and 3, too, and keeps longer lists.
  *
  * Step 2 scatters in any order; step 3 takes minima, so the order does not show.
  *
@@ -204,8 +204,8 @@ reverse_kernel(const uint32_t *forward, uint64_t edges, uint32_t degree, const u
 
 template <int R>
 static __global__ void
-merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, const uint64_t *starts,
-			 const uint64_t *reverse, uint32_t first, uint32_t *graph)
+merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most,
+			 const uint64_t *starts, const uint64_t *reverse, uint32_t first, uint32_t *graph)
 {
 	constexpr int WARPS = R <= 4 ? 8 : 2;
 	__shared__ uint64_t nearest[WARPS][32 * R];
@@ -258,7 +258,7 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, const uint64_
 			ids[i < nforward ? 2 * i + 1 : nforward + i] = gg_key_id(list[i]);
 	}
 	__syncwarp();
-	for (uint32_t base = 0; base < nforward + nreverse && emitted < degree; base += 32)
+	for (uint32_t base = 0; base < nforward + nreverse && emitted < most; base += 32)
 	{
 		const uint32_t i = base + lane;
 		bool		keep = i < nforward + nreverse && ids[i] != node;
@@ -269,24 +269,20 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, const uint64_
 		const uint32_t mask = __ballot_sync(GG_FULL_WARP, keep);
 		const uint32_t at = emitted + __popc(mask & gg_lanes_below(lane));
 
-		if (keep && at < degree)
-			graph[(uint64_t) node * degree + at] = ids[i];
+		if (keep && at < most)
+			graph[(uint64_t) node * most + at] = ids[i];
 		emitted += __popc(mask);
 	}
-	for (uint32_t at = emitted + lane; at < degree; at += 32)
-		graph[(uint64_t) node * degree + at] = GG_NO_NODE;
+	for (uint32_t at = emitted + lane; at < most; at += 32)
+		graph[(uint64_t) node * most + at] = GG_NO_NODE;
 }
 
 gg_status
-gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-						cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-						uint32_t *graph)
+gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most,
+					 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+					 uint32_t *graph)
 {
 	const uint64_t edges = (uint64_t) n * degree;
-	/* k^2 look-ups a node at 2e11 a second: slices of 10 to 20 ms */
-	const uint64_t fit = 3000000000ull / ((uint64_t) k * k) / 8 * 8 + 8;
-	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
-	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_buffer<uint32_t> in_degrees;
 	gg_cuda_buffer<uint64_t> starts;
 	gg_cuda_buffer<uint64_t> reverse;
@@ -294,33 +290,17 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 	size_t		scratch_bytes = 0;
 	gg_cuda_pace pace;
 
-	if (n == 0)
-		return gg_ok();
 	GG_TRY(pace.create());
-	GG_TRY(gg_cuda_allocate_large(&forward, edges, control, meter));
 	GG_TRY(in_degrees.allocate((uint64_t) n + 1, meter));
 	GG_TRY(starts.allocate((uint64_t) n + 1, meter));
 	GG_TRY(gg_cuda_allocate_large(&reverse, edges, control, meter));
-	for (uint64_t first = 0; first < n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(n, first, step);
-
-		GG_SWITCH_LENGTH(gg_cuda_list_length(k),
-			(detours_kernel<R><<<gg_cuda_blocks(count, detour_shape<R>::WARPS),
-			 detour_shape<R>::WARPS * 32, 0, stream>>>
-			 (knn, n, k, degree, (uint32_t) first, forward.get())));
-		GG_CUDA_LAUNCHED("detours_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
-		gg_cuda_progress(control, GG_PHASE_OPTIMIZE, first, n);
-	}
-
 	GG_CUDA_TRY(cudaMemsetAsync(in_degrees.get(), 0, in_degrees.bytes(), stream));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{
 		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
 
 		in_degrees_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
-			(forward.get(), edges, first, in_degrees.get());
+			(forward, edges, first, in_degrees.get());
 		GG_CUDA_LAUNCHED("in_degrees_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 	}
@@ -337,7 +317,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
 
 		reverse_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
-			(forward.get(), edges, degree, starts.get(), first, in_degrees.get(), reverse.get());
+			(forward, edges, degree, starts.get(), first, in_degrees.get(), reverse.get());
 		GG_CUDA_LAUNCHED("reverse_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 	}
@@ -352,13 +332,45 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		GG_SWITCH_LENGTH(gg_cuda_list_length(degree),
 			(merge_kernel<R>
 			 <<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, stream>>>
-			 (forward.get(), n, degree, starts.get(), reverse.get(), (uint32_t) first, graph)));
+			 (forward, n, degree, most, starts.get(), reverse.get(), (uint32_t) first, graph)));
 		GG_CUDA_LAUNCHED("merge_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 	}
-	gg_cuda_progress(control, GG_PHASE_OPTIMIZE, n, n);
 	GG_TRY(gg_cuda_drain(stream, control, __func__));
-	return gg_cuda_give_back(control, __func__, forward, in_degrees, starts, reverse);
+	return gg_cuda_give_back(control, __func__, in_degrees, starts, reverse);
+}
+
+gg_status
+gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
+						cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+						uint32_t *graph)
+{
+	/* k^2 look-ups a node at 2e11 a second: slices of 10 to 20 ms */
+	const uint64_t fit = 3000000000ull / ((uint64_t) k * k) / 8 * 8 + 8;
+	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
+	gg_cuda_buffer<uint32_t> forward;
+	gg_cuda_pace pace;
+
+	if (n == 0)
+		return gg_ok();
+	GG_TRY(pace.create());
+	GG_TRY(gg_cuda_allocate_large(&forward, (uint64_t) n * degree, control, meter));
+	for (uint64_t first = 0; first < n; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(n, first, step);
+
+		GG_SWITCH_LENGTH(gg_cuda_list_length(k),
+			(detours_kernel<R><<<gg_cuda_blocks(count, detour_shape<R>::WARPS),
+			 detour_shape<R>::WARPS * 32, 0, stream>>>
+			 (knn, n, k, degree, (uint32_t) first, forward.get())));
+		GG_CUDA_LAUNCHED("detours_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+		gg_cuda_progress(control, GG_PHASE_OPTIMIZE, first, n);
+	}
+
+	GG_TRY(gg_cuda_unite_device(forward.get(), n, degree, degree, stream, control, meter, graph));
+	gg_cuda_progress(control, GG_PHASE_OPTIMIZE, n, n);
+	return gg_cuda_give_back(control, __func__, forward);
 }
 
 /* gg_engine.optimize: host memory in, host memory out. */

@@ -34,6 +34,7 @@
  *	[GNND]	Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based NN-Descent", 2021.
  *	[CAGRA]	Ootomo, Naruse, Nolet, Wang, Feher, Wang: "CAGRA: Highly Parallel Graph Construction and
  *			Approximate Nearest Neighbor Search for GPUs", 2023.
+ *	[TSDG]	Wang, Wang, Zhao: "Graph-based Approximate NN Search: A Revisit", 2022.
  * src/README tells where we depart from them.
  */
 #ifndef GG_ENGINE_H
@@ -127,7 +128,7 @@ typedef enum gg_phase
 {
 	GG_PHASE_KNN_INIT = 0,		/* first lists; unit: rows */
 	GG_PHASE_KNN_DESCENT,		/* GNND iterations; unit: rows, summed over iterations */
-	GG_PHASE_OPTIMIZE,			/* rank-based reordering; unit: rows */
+	GG_PHASE_OPTIMIZE,			/* from k-NN lists to edges; unit: rows */
 	GG_PHASE_CONNECT			/* pivots and connectivity; unit: rows */
 } gg_phase;
 
@@ -156,14 +157,29 @@ typedef enum gg_init
 	GG_INIT_RANDOM = 1			/* random lists, as [GNND] section 4 has it; for comparison */
 } gg_init;
 
+/* How the edges of a graph are chosen.  Values are on disk: never renumber. */
+typedef enum gg_algorithm
+{
+	GG_ALGORITHM_CAGRA = 1,		/* rank-based reordering of the k-NN lists */
+	GG_ALGORITHM_TSDG = 2		/* two-stage diversification of the k-NN lists */
+} gg_algorithm;
+
+#define GG_MAX_ALPHA	100.0f
+#define GG_MAX_LAMBDA	1024u
+
 typedef struct gg_build_params
 {
+	gg_algorithm algorithm;		/* 0: CAGRA */
 	uint32_t	graph_degree;				/* out-degree of the result, 4 .. GG_MAX_DEGREE / 2 */
 	uint32_t	intermediate_graph_degree;	/* length of the k-NN lists, >= graph_degree */
 	uint64_t	seed;			/* same seed and threads = 1: same graph (CPU engine) */
 	gg_init		init;
 	uint32_t	max_iterations; /* of GNND; 0 = the engine's default */
 	float		termination_threshold;	/* stop when updates < this share of n x k; 0 = default */
+
+	/* TSDG's, by the names of the paper; 0 = the engine's default */
+	float		alpha;			/* 1 .. GG_MAX_ALPHA: the larger, the fewer edges stage 1 drops */
+	uint32_t	lambda0;		/* 1 .. GG_MAX_LAMBDA: edges occluded more often are dropped */
 } gg_build_params;
 
 /*
@@ -177,7 +193,7 @@ typedef struct gg_graph
 	uint32_t	n;
 	uint32_t	degree;
 	uint32_t	npivots;		/* >= 1 when n >= 1 */
-	uint32_t   *adjacency;		/* n x degree node ids, nearest (by rank) first */
+	uint32_t   *adjacency;		/* n x degree node ids, the most important first */
 	uint32_t   *pivots;			/* npivots distinct node ids */
 	uint32_t   *pivot_adjacency;	/* npivots x GG_PIVOT_DEGREE indices into pivots */
 } gg_graph;
@@ -471,9 +487,10 @@ typedef struct gg_engine
 								const gg_control *control, gg_bytes *bytes);
 
 	/*
-	 * Build a graph: k-NN lists by GNND [GNND, sections 3 and 4], rank-based reordering with
-	 * reverse edges [CAGRA, section III.B], pivots and reachability (our own).  graph is made with
-	 * malloc(), to be freed with gg_graph_free(); it is empty unless GG_OK.  stats may be NULL.
+	 * Build a graph: k-NN lists by GNND [GNND, sections 3 and 4], edges and reverse edges by the
+	 * algorithm ([CAGRA, section III.B] or [TSDG, section 3]), pivots and reachability (our own).
+	 * graph is made with malloc(), to be freed with gg_graph_free(); it is empty unless GG_OK.
+	 * stats may be NULL.
 	 * GG_EINVAL: data or params out of range.  GG_EDEVICE_MEMORY, before anything is done: the
 	 * build does not fit the device.  GG_ECANCELED.
 	 */
@@ -575,6 +592,15 @@ typedef struct gg_engine
 	 */
 	gg_status	(*optimize) (const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
 							 const gg_control *control, uint32_t *graph);
+
+	/*
+	 * Two-stage diversification with reverse edges [TSDG, section 3].  knn: n x
+	 * intermediate_graph_degree ids, nearest first; graph: n x graph_degree.  The result is a
+	 * function of rows, knn and params: engines differ only where the rounding of distances
+	 * decides.  The contract is in src/cpu/tsdg.c.  GG_EINVAL: as build().
+	 */
+	gg_status	(*diversify) (const gg_dataset *data, const gg_build_params *params,
+							  const uint32_t *knn, const gg_control *control, uint32_t *graph);
 
 	/*
 	 * An index over rows and graph in host memory, finished at once.  The CPU engine keeps the

@@ -474,6 +474,7 @@ CreateBuild(Relation heap, const GgOptions *options)
 	build->context = context;
 	plan->engine = build->opened = build->device.engine = GgChooseEngine();
 	build->device.apart = plan->engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU;
+	plan->params.algorithm = GG_ALGORITHM_CAGRA;
 	plan->params.graph_degree = options->graph_degree;
 	plan->params.intermediate_graph_degree = options->intermediate_graph_degree;
 	plan->params.seed = options->seed;

@@ -1,35 +1,15 @@
 /*
  * build.c
- *		The whole chain: k-NN lists, rank-based reordering, pivots and reachability.
+ *		The whole chain: k-NN lists, edges by the algorithm, pivots and reachability.
  *
  * Who holds what: the k-NN lists live from the first stage to the last (repair goes by them); each
  * stage's own memory is gone before the next one starts.
  */
+#include "algorithms.h"
 #include "stages.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static gg_status
-build_check(const gg_dataset *data, const gg_build_params *params, const char *where)
-{
-	if (data->n > GG_MAX_NODES)
-		return gg_fail(GG_EINVAL, where, "%u rows are more than %u", data->n, GG_MAX_NODES);
-	if (data->dim < 1 || data->dim > GG_MAX_DIM)
-		return gg_fail(GG_EINVAL, where, "dimension %u is not in 1 .. %u", data->dim, GG_MAX_DIM);
-	if (data->metric < GG_METRIC_L2 || data->metric > GG_METRIC_L1 ||
-		data->element < GG_ELEMENT_F32 || data->element > GG_ELEMENT_F16)
-		return gg_fail(GG_EINVAL, where, "metric %d or element %d is unknown", (int) data->metric,
-					   (int) data->element);
-	if (params->graph_degree < 4 || params->graph_degree > GG_MAX_DEGREE / 2)
-		return gg_fail(GG_EINVAL, where, "graph degree %u is not in 4 .. %u", params->graph_degree,
-					   GG_MAX_DEGREE / 2);
-	if (params->intermediate_graph_degree < params->graph_degree ||
-		params->intermediate_graph_degree > GG_MAX_DEGREE)
-		return gg_fail(GG_EINVAL, where, "intermediate graph degree %u is not in %u .. %u",
-					   params->intermediate_graph_degree, params->graph_degree, GG_MAX_DEGREE);
-	return gg_ok();
-}
 
 static inline uint64_t
 max_u64(uint64_t a, uint64_t b)
@@ -45,14 +25,16 @@ gg_cpu_build_bytes(const gg_dataset *data, const gg_build_params *params, const 
 	uint64_t	n = data->n;
 	uint64_t	knn = n * params->intermediate_graph_degree * sizeof(uint32_t);
 	uint64_t	graph = n * params->graph_degree * sizeof(uint32_t);
-	gg_status	status = build_check(data, params, "gg_cpu_build_bytes");
+	gg_status	status = gg_build_check(data, params, "gg_cpu_build_bytes");
 
 	if (status.code != GG_OK)
 		return status;
 	bytes->device = 0;
 	bytes->host = knn + gg_cpu_knn_graph_bytes(data, params, threads, false);
 	bytes->host = max_u64(bytes->host, knn + graph + n * sizeof(uint32_t) +
-						  gg_cpu_optimize_bytes(data->n, params->graph_degree, threads));
+						  (params->algorithm == GG_ALGORITHM_TSDG ?
+						   gg_cpu_diversify_bytes(data, params, threads) :
+						   gg_cpu_optimize_bytes(data->n, params->graph_degree, threads)));
 	bytes->host = max_u64(bytes->host, knn + graph + gg_cpu_connect_bytes(data, threads));
 	return status;
 }
@@ -67,7 +49,7 @@ gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_con
 	gg_build_stats unwanted;
 	gg_pool    *pool = NULL;
 	double		start;
-	gg_status	status = build_check(data, params, "gg_cpu_build");
+	gg_status	status = gg_build_check(data, params, "gg_cpu_build");
 
 	if (!stats)
 		stats = &unwanted;
@@ -96,7 +78,9 @@ gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_con
 							 data->n);
 	}
 	if (status.code == GG_OK)
-		status = gg_cpu_optimize_run(pool, knn, data->n, k, graph->degree, order, graph->adjacency);
+		status = params->algorithm == GG_ALGORITHM_TSDG ?
+			gg_cpu_diversify_run(pool, data, params, knn, order, graph->adjacency) :
+			gg_cpu_optimize_run(pool, knn, data->n, k, graph->degree, order, graph->adjacency);
 	free(order);
 	stats->optimize_s = gg_now() - start;
 

@@ -7,6 +7,8 @@
  *	tile_ops.c		their inner loops for each instruction set
  *	knn_graph.c		GNND started from pivot cells
  *	optimize.c		rank-based reordering
+ *	tsdg.c			two-stage diversification
+ *	algorithms.h	parameters of the algorithms, shared with the CUDA engine
  *	connect.c		pivots, reachability
  *	reach.c			the forest of paths that makes nodes reachable, shared with the CUDA engine
  *	pivots.h		rules of the pivots, shared with the CUDA engine
@@ -43,6 +45,9 @@ extern gg_status gg_cpu_knn_graph(const gg_dataset *data, const gg_build_params 
 								  gg_build_stats *stats);
 extern gg_status gg_cpu_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
 								 const gg_control *control, uint32_t *graph);
+extern gg_status gg_cpu_diversify(const gg_dataset *data, const gg_build_params *params,
+								  const uint32_t *knn, const gg_control *control,
+								  uint32_t *graph);
 extern gg_status gg_cpu_build(const gg_dataset *data, const gg_build_params *params,
 							  const gg_control *control, gg_graph *graph, gg_build_stats *stats);
 

@@ -41,6 +41,7 @@ const gg_engine gg_cpu_engine = {
 	.release = cpu_release,
 	.knn_graph = gg_cpu_knn_graph,
 	.optimize = gg_cpu_optimize,
+	.diversify = gg_cpu_diversify,
 	.index_open = gg_cpu_index_open,
 	.index_search = gg_cpu_index_search,
 	.index_exact = gg_cpu_index_exact

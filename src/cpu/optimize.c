@@ -39,11 +39,21 @@ typedef struct optimize_state
 	uint32_t	degree;
 	const uint32_t *order;		/* n: nodes in the order to take them, or NULL */
 	uint32_t   *forward;		/* degree x n: F(A)[i] at i * n + A, GG_NO_NODE behind the last */
-	uint32_t   *graph;			/* n x degree: R(D), then the result */
-	uint16_t   *counts;			/* n: of R(D) */
 	uint16_t  **tables;			/* n marks for each thread, all 0 between nodes */
-	uint32_t	shares;			/* of the nodes, in (b) */
 } optimize_state;
+
+/* (b) and (c) */
+typedef struct unite_state
+{
+	const uint32_t *forward;	/* degree x n, as above */
+	uint32_t	n;
+	uint32_t	degree;
+	uint32_t	most;			/* edges of a list that results, >= degree */
+	uint32_t   *graph;			/* n x most: R(D), then the result */
+	uint16_t   *counts;			/* n: of R(D) */
+	uint16_t  **tables;			/* as above */
+	uint32_t	shares;			/* of the nodes, in (b) */
+} unite_state;
 
 /*
  * A node's neighbours as a set of hashes: 4,096 bits, in which a stranger passes for one of 64 once
@@ -155,7 +165,7 @@ forward_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 static void
 reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
-	optimize_state *state = arg;
+	unite_state *state = arg;
 
 	for (uint64_t share = begin; share < end; share++)
 	{
@@ -174,7 +184,7 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 					return;
 				/* GG_NO_NODE is in no share */
 				if (d >= first && d < last && state->counts[d] < state->degree)
-					state->graph[(size_t) d * state->degree + state->counts[d]++] = a;
+					state->graph[(size_t) d * state->most + state->counts[d]++] = a;
 			}
 		}
 	}
@@ -183,26 +193,26 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 static void
 merge_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
-	optimize_state *state = arg;
+	unite_state *state = arg;
 	uint16_t   *taken = state->tables[worker->id];
 	uint32_t	reverse[GG_MAX_DEGREE];
 
 	for (uint64_t node = begin; node < end && !gg_worker_stopping(worker); node++)
 	{
-		uint32_t   *out = state->graph + node * state->degree;
+		uint32_t   *out = state->graph + node * state->most;
 		uint32_t	nreverse = state->counts[node],
 					count = 0;
 
 		memcpy(reverse, out, sizeof(uint32_t) * nreverse);
 		taken[node] = 1;
-		for (uint32_t i = 0; i < state->degree && count < state->degree; i++)
+		for (uint32_t i = 0; i < state->degree && count < state->most; i++)
 		{
 			uint32_t	next[2] = {
 				state->forward[(size_t) i * state->n + node],
 				i < nreverse ? reverse[i] : GG_NO_NODE
 			};
 
-			for (int side = 0; side < 2 && count < state->degree; side++)
+			for (int side = 0; side < 2 && count < state->most; side++)
 				if (next[side] != GG_NO_NODE && !taken[next[side]])
 				{
 					taken[next[side]] = 1;
@@ -212,15 +222,70 @@ merge_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 		taken[node] = 0;
 		for (uint32_t i = 0; i < count; i++)
 			taken[out[i]] = 0;
-		while (count < state->degree)
+		while (count < state->most)
 			out[count++] = GG_NO_NODE;
 	}
+}
+
+static void
+free_tables(uint16_t **tables, int threads)
+{
+	for (int t = 0; tables && t < threads; t++)
+		free(tables[t]);
+	free(tables);
+}
+
+/* n zeros for each thread, or NULL. */
+static uint16_t **
+make_tables(uint32_t n, int threads)
+{
+	uint16_t  **tables = calloc((size_t) threads, sizeof(*tables));
+
+	for (int t = 0; tables && t < threads; t++)
+	{
+		tables[t] = calloc(n, sizeof(uint16_t));
+		if (!tables[t])
+		{
+			free_tables(tables, threads);
+			return NULL;
+		}
+	}
+	return tables;
+}
+
+uint64_t
+gg_cpu_unite_bytes(uint32_t n, int threads)
+{
+	return (uint64_t) n * sizeof(uint16_t) * (1 + (uint64_t) threads);
+}
+
+gg_status
+gg_cpu_unite_run(gg_pool *pool, const uint32_t *forward, uint32_t n, uint32_t degree,
+				 uint32_t most, uint32_t *graph)
+{
+	int			threads = gg_pool_threads(pool);
+	unite_state state = {.forward = forward, .n = n, .degree = degree, .most = most,
+		.graph = graph, .shares = (uint32_t) threads};
+	gg_status	status = gg_ok();
+
+	state.counts = calloc(n, sizeof(uint16_t));
+	state.tables = make_tables(n, threads);
+	if (!state.counts || !state.tables)
+		status = gg_fail(GG_ENOMEM, "gg_cpu_optimize",
+						 "out of memory for the reverse edges of %u nodes", n);
+	if (status.code == GG_OK)
+		status = gg_pool_run(pool, reverse_run, &state, state.shares, 1);
+	if (status.code == GG_OK)
+		status = gg_pool_run(pool, merge_run, &state, n, 256);
+	free_tables(state.tables, threads);
+	free(state.counts);
+	return status;
 }
 
 uint64_t
 gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads)
 {
-	return (uint64_t) n * (sizeof(uint32_t) * degree + sizeof(uint16_t) * (1 + (uint64_t) threads));
+	return (uint64_t) n * sizeof(uint32_t) * degree + gg_cpu_unite_bytes(n, threads);
 }
 
 gg_status
@@ -228,8 +293,7 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 					const uint32_t *order, uint32_t *graph)
 {
 	int			threads = gg_pool_threads(pool);
-	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .order = order,
-		.graph = graph, .shares = (uint32_t) threads};
+	optimize_state state = {.knn = knn, .n = n, .k = k, .degree = degree, .order = order};
 	gg_status	status = gg_ok();
 
 	if (k < 1 || k > GG_MAX_DEGREE || degree < 1 || degree > GG_MAX_DEGREE)
@@ -239,29 +303,15 @@ gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, 
 		return status;
 	gg_pool_phase(pool, GG_PHASE_OPTIMIZE, n);
 	state.forward = malloc(sizeof(uint32_t) * n * (size_t) degree);
-	state.counts = calloc(n, sizeof(uint16_t));
-	state.tables = calloc((size_t) threads, sizeof(*state.tables));
-	for (int t = 0; state.tables && t < threads; t++)
-	{
-		state.tables[t] = calloc(n, sizeof(uint16_t));
-		if (!state.tables[t])
-			status.code = GG_ENOMEM;
-	}
-	if (!state.forward || !state.counts || !state.tables || status.code != GG_OK)
+	state.tables = make_tables(n, threads);
+	if (!state.forward || !state.tables)
 		status = gg_fail(GG_ENOMEM, "gg_cpu_optimize",
 						 "out of memory for a graph of %u nodes, degree %u", n, degree);
-
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, forward_run, &state, n, 64);
+	free_tables(state.tables, threads);
 	if (status.code == GG_OK)
-		status = gg_pool_run(pool, reverse_run, &state, state.shares, 1);
-	if (status.code == GG_OK)
-		status = gg_pool_run(pool, merge_run, &state, n, 256);
-
-	for (int t = 0; state.tables && t < threads; t++)
-		free(state.tables[t]);
-	free(state.tables);
-	free(state.counts);
+		status = gg_cpu_unite_run(pool, state.forward, n, degree, degree, graph);
 	free(state.forward);
 	return status;
 }

@@ -26,6 +26,23 @@ extern gg_status gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_
 extern uint64_t gg_cpu_optimize_bytes(uint32_t n, uint32_t degree, int threads);
 
 /*
+ * (b) and (c) of optimize.c: reverse edges united with forward ones.  forward: degree x n, F(A)[i]
+ * at i * n + A.  graph: n x most, the lists cut to `most` edges, which is no less than degree.
+ */
+extern gg_status gg_cpu_unite_run(gg_pool *pool, const uint32_t *forward, uint32_t n,
+								  uint32_t degree, uint32_t most, uint32_t *graph);
+/* Its peak memory beyond forward and graph. */
+extern uint64_t gg_cpu_unite_bytes(uint32_t n, int threads);
+
+/* gg_engine.diversify, of params that were checked; order: as above. */
+extern gg_status gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data,
+									  const gg_build_params *params, const uint32_t *knn,
+									  const uint32_t *order, uint32_t *graph);
+/* Its peak memory beyond knn and graph. */
+extern uint64_t gg_cpu_diversify_bytes(const gg_dataset *data, const gg_build_params *params,
+									   int threads);
+
+/*
  * Pivots and reachability.  The graph comes with its adjacency, made of the k-NN lists (n x k);
  * some edges of it are replaced, pivots and pivot_adjacency are made (malloc).  Adds to
  * stats->repaired.

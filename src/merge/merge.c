@@ -411,6 +411,7 @@ static void
 FillParams(const GgMetaPageData *meta, gg_build_params *params)
 {
 	memset(params, 0, sizeof(*params));
+	params->algorithm = GG_ALGORITHM_CAGRA;
 	params->graph_degree = meta->graph_degree;
 	params->intermediate_graph_degree = meta->intermediate_graph_degree;
 	params->seed = meta->seed;

@@ -124,7 +124,7 @@ typedef struct GgSegment
 	uint32		npivots;
 	uint32		dead;			/* rows cleared by VACUUM */
 	uint32		empty;			/* nodes that had no row when the segment was made */
-	uint16		algorithm;		/* GgAlgorithm */
+	uint16		algorithm;		/* gg_algorithm */
 	uint16		flags;
 	uint32		reserved;
 } GgSegment;
@@ -154,11 +154,6 @@ typedef struct GgExtent
 /* Pages of extents that do not fit the metapage. */
 #define GG_MAX_DIRECTORY_PAGES	4
 #define GG_DIRECTORY_EXTENTS	(GG_PAGE_PAYLOAD / sizeof(GgExtent))
-
-typedef enum GgAlgorithm
-{
-	GG_ALGORITHM_CAGRA = 1
-} GgAlgorithm;
 
 /*
  * Seconds that a build spent, by the clock, for gpugraph_index_info.  What runs side by side counts
@@ -191,7 +186,7 @@ typedef struct GgMetaPageData
 	uint32		dimensions;		/* 0: not known before the first row */
 	uint16		metric;			/* gg_metric */
 	uint16		element;		/* gg_element of the stored rows */
-	uint16		algorithm;		/* GgAlgorithm of new segments */
+	uint16		algorithm;		/* gg_algorithm of new segments */
 	uint16		engine;			/* that built it: 0 none, 1 cpu, 2 cuda */
 	uint16		graph_degree;
 	uint16		intermediate_graph_degree;

@@ -102,4 +102,10 @@ extern double harness_max_norm(const gg_dataset *data);
 extern double harness_knn_recall(const gg_dataset *data, const uint32_t *ids, uint32_t k,
 								 uint32_t at, uint32_t rows);
 
+/* ---- graphs ---------------------------------------------------------------- */
+
+/* What gg_graph promises; full: no list is shorter than the degree. */
+extern void harness_graph_check(const gg_graph *graph, uint32_t n, uint32_t degree, bool full,
+								const char *what);
+
 #endif							/* GG_TEST_HARNESS_H */

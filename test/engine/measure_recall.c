@@ -2,11 +2,12 @@
  * measure_recall.c
  *		Recall, distances and time of searches at several widths, on files or made data.
  *
- *	measure_recall file BASE QUERIES DIM METRIC [DEGREE [INTERMEDIATE [THREADS]]]
- *	measure_recall make N DIM LATENT CLUSTERS METRIC [DEGREE [INTERMEDIATE [THREADS]]]
+ *	measure_recall file BASE QUERIES DIM METRIC [DEGREE [INTERMEDIATE [THREADS [GRAPH ...]]]]
+ *	measure_recall make N DIM LATENT CLUSTERS METRIC [DEGREE [INTERMEDIATE [THREADS [GRAPH ...]]]]
  *
  * BASE and QUERIES are row-major float32; METRIC is l2, ip, cosine or l1 (rows under cosine get
- * unit length here).  Not a test: it asserts nothing.
+ * unit length here).  GRAPH is an algorithm and its parameters (algorithm_option.h).
+ * Not a test: it asserts nothing.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "algorithm_option.h"
 #include "harness.h"
 
 #define K 10
@@ -238,19 +240,9 @@ main(int argc, char **argv)
 	if (argc > optional + 2)
 		control.threads = atoi(argv[optional + 2]);
 
-	began = harness_now();
-	need_ok(gg_cpu_engine.build(&data, &params, &control, &graph, &stats));
-	printf("n %u dim %u metric %d degree %u of %u: built in %.1f s by %d threads "
-		   "(init %.1f, %u iterations %.1f, optimize %.1f, connect %.1f), %u pivots, %u repaired\n",
-		   data.n, data.dim, (int) data.metric, params.graph_degree,
-		   params.intermediate_graph_degree, harness_now() - began, control.threads,
-		   stats.init_s, stats.iterations, stats.descent_s, stats.optimize_s, stats.connect_s,
-		   graph.npivots, stats.repaired);
-	fflush(stdout);
-
 	truth = malloc((size_t) nq * LID_K * sizeof(uint32_t));
 	truth_distances = malloc((size_t) nq * LID_K * sizeof(float));
-	need_ok(gg_cpu_engine.index_open(&data, &graph, &control, &index));
+	need_ok(gg_cpu_engine.index_open(&data, NULL, &control, &index));
 	began = harness_now();
 	need_ok(gg_cpu_engine.index_exact(index, LID_K, NULL, queries, nq, &control, truth,
 									  truth_distances));
@@ -271,11 +263,27 @@ main(int argc, char **argv)
 		}
 		printf("intrinsic dimension (maximum likelihood, k = %d): %.1f\n", LID_K, lid);
 	}
-	measure(&data, &graph, queries, nq, truth, truth_distances);
+	for (int i = optional + 3; i < argc || i == optional + 3; i++)
+	{
+		const char *name = i < argc ? argv[i] : "cagra";
+
+		parse_algorithm(name, &params);
+		began = harness_now();
+		need_ok(gg_cpu_engine.build(&data, &params, &control, &graph, &stats));
+		printf("%s: n %u dim %u metric %d degree %u of %u: built in %.1f s by %d threads "
+			   "(init %.1f, %u iterations %.1f, optimize %.1f, connect %.1f), %u pivots, "
+			   "%u repaired, mean degree %.1f\n",
+			   name, data.n, data.dim, (int) data.metric, params.graph_degree,
+			   params.intermediate_graph_degree, harness_now() - began, control.threads,
+			   stats.init_s, stats.iterations, stats.descent_s, stats.optimize_s,
+			   stats.connect_s, graph.npivots, stats.repaired, mean_degree(&graph));
+		fflush(stdout);
+		measure(&data, &graph, queries, nq, truth, truth_distances);
+		gg_graph_free(&graph);
+	}
 
 	free(truth);
 	free(truth_distances);
-	gg_graph_free(&graph);
 	if (made)
 		harness_free(&data, queries);
 	else

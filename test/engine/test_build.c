@@ -283,89 +283,6 @@ test_instruction_sets(void)
 
 /* ---- built graphs ------------------------------------------------------------ */
 
-static bool
-list_valid(const uint32_t *list, uint32_t degree, uint32_t n, uint32_t self, bool full)
-{
-	uint32_t	length = 0;
-
-	while (length < degree && list[length] != GG_NO_NODE)
-		length++;
-	for (uint32_t i = length; i < degree; i++)
-		if (list[i] != GG_NO_NODE)
-			return false;
-	for (uint32_t i = 0; i < length; i++)
-	{
-		if (list[i] >= n || list[i] == self)
-			return false;
-		for (uint32_t j = 0; j < i; j++)
-			if (list[i] == list[j])
-				return false;
-	}
-	return !full || length == degree;
-}
-
-static uint32_t
-reached(const uint32_t *adjacency, uint32_t degree, uint32_t n, const uint32_t *roots,
-		uint32_t nroots)
-{
-	bool	   *seen = calloc(n + 1, 1);
-	uint32_t   *queue = malloc(sizeof(uint32_t) * (n + 1));
-	uint32_t	queued = 0;
-
-	for (uint32_t i = 0; i < nroots; i++)
-		if (!seen[roots[i]])
-		{
-			seen[roots[i]] = true;
-			queue[queued++] = roots[i];
-		}
-	for (uint32_t q = 0; q < queued; q++)
-		for (uint32_t i = 0; i < degree && adjacency[(size_t) queue[q] * degree + i] != GG_NO_NODE;
-			 i++)
-		{
-			uint32_t	next = adjacency[(size_t) queue[q] * degree + i];
-
-			if (!seen[next])
-			{
-				seen[next] = true;
-				queue[queued++] = next;
-			}
-		}
-	free(seen);
-	free(queue);
-	return queued;
-}
-
-/* What gg_graph promises. */
-static void
-check_graph(const gg_graph *graph, uint32_t n, uint32_t degree, const char *what)
-{
-	uint32_t	wrong = 0,
-				zero = 0;
-	bool	   *is_pivot = calloc(n + 1, 1);
-
-	CHECK(graph->n == n && graph->degree == degree, "%s: n %u, degree %u", what, graph->n,
-		  graph->degree);
-	for (uint32_t i = 0; i < n; i++)
-		wrong += !list_valid(graph->adjacency + (size_t) i * degree, degree, n, i, n > 4 * degree);
-	CHECK(wrong == 0, "%s: %u lists of %u", what, wrong, n);
-	CHECK(n == 0 ? graph->npivots == 0 : graph->npivots >= 1 && graph->npivots <= n,
-		  "%s: %u pivots", what, graph->npivots);
-	for (uint32_t i = 0; i < graph->npivots; i++)
-	{
-		CHECK(graph->pivots[i] < n && !is_pivot[graph->pivots[i]], "%s: pivot %u is %u", what, i,
-			  graph->pivots[i]);
-		is_pivot[graph->pivots[i]] = true;
-		wrong += !list_valid(graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE, GG_PIVOT_DEGREE,
-							 graph->npivots, i, false);
-	}
-	CHECK(wrong == 0, "%s: %u lists of pivots", what, wrong);
-	CHECK(n == 0 || reached(graph->adjacency, degree, n, graph->pivots, graph->npivots) == n,
-		  "%s: nodes reachable from the pivots", what);
-	CHECK(n == 0 || reached(graph->pivot_adjacency, GG_PIVOT_DEGREE, graph->npivots, &zero,
-							1) == graph->npivots, "%s: pivots reachable from pivot 0", what);
-	free(is_pivot);
-}
-
 static void
 build_case(const harness_spec *spec, uint32_t degree, uint32_t k, const char *what)
 {
@@ -377,7 +294,7 @@ build_case(const harness_spec *spec, uint32_t degree, uint32_t k, const char *wh
 
 	harness_data(spec, &data, NULL, 0);
 	if (CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, &stats), what))
-		check_graph(&graph, data.n, degree, what);
+		harness_graph_check(&graph, data.n, degree, data.n > 4 * degree, what);
 	gg_graph_free(&graph);
 	CHECK(graph.adjacency == NULL && graph.npivots == 0, "%s: freed", what);
 	harness_free(&data, NULL);
@@ -457,7 +374,7 @@ test_vanishing(void)
 		((float *) data.rows)[i] *= 1e-30f;
 	if (CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, &stats), "vanishing distances"))
 	{
-		check_graph(&graph, data.n, 16, "vanishing distances");
+		harness_graph_check(&graph, data.n, 16, true, "vanishing distances");
 		CHECK(graph.npivots <= gg_pivots_most(data.n), "%u pivots of %u rows", graph.npivots,
 			  data.n);
 	}

@@ -2,7 +2,8 @@
  * bench_build.cu
  *		Time and recall of the CUDA engine's build, vectors already on the device.
  *
- * usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] SET...
+ * usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] [-a ALGORITHM] SET...
+ *	ALGORITHM: cagra, or another with its parameters (algorithm_option.h)
  *	SET: d1 (1M x 128 L2, LID 16, 200 clusters), d2 (1M x 768 cosine, LID 22, 500), d3 (10M x 96 L2,
  *	LID 15, 1000), d4 (1M x 100 cosine, LID 22, 200), or N,DIM,LATENT,CLUSTERS,l2|cos
  *
@@ -11,6 +12,7 @@
  * fp32, over 4,096 rows.
  */
 #include "../../../kernels/list.cuh"
+#include "../algorithm_option.h"
 #include "mode.h"
 
 #include <algorithm>
@@ -366,13 +368,15 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 		(void) never_cancelled(&quiet);
 
 		const uint32_t npivots = graph.npivots;
+		const double mean = mean_degree(&graph);
 
 		gg_graph_free(&graph);
 		GG_TRY(status);
 		printf("%s: init %.3f descent %.3f optimize %.3f = %.3f s; connect %.3f copy back %.3f; "
-			   "repaired %u; %u pivots; peak %.2f GB, foreseen %.2f\n", name, stats.init_s,
+			   "repaired %u; %u pivots; mean degree %.1f; "
+			   "peak %.2f GB, foreseen %.2f\n", name, stats.init_s,
 			   stats.descent_s, stats.optimize_s, stats.init_s + stats.descent_s + stats.optimize_s,
-			   stats.connect_s, stats.transfer_s, stats.repaired, npivots,
+			   stats.connect_s, stats.transfer_s, stats.repaired, npivots, mean,
 			   (double) meter.peak / 1e9, (double) foreseen.device / 1e9);
 		printf("%s: longest gap between polls %.0f ms, ending after %s had reported %llu rows\n",
 			   name, quiet.longest * 1e3, phase_names[quiet.longest_phase],
@@ -411,6 +415,8 @@ main(int argc, char **argv)
 			params.intermediate_graph_degree = (uint32_t) atoi(argv[++i]);
 		else if (strcmp(argv[i], "-d") == 0 && i + 1 < argc)
 			params.graph_degree = (uint32_t) atoi(argv[++i]);
+		else if (strcmp(argv[i], "-a") == 0 && i + 1 < argc)
+			parse_algorithm(argv[++i], &params);
 		else if (strcmp(argv[i], "d1") == 0)
 			worst |= failed(bench("d1", 1000000, 128, 16, 200, false, &params, runs), "d1");
 		else if (strcmp(argv[i], "d2") == 0)
@@ -426,7 +432,7 @@ main(int argc, char **argv)
 		else
 		{
 			fprintf(stderr, "usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] "
-					"[-d DEGREE] SET...\n");
+					"[-d DEGREE] [-a ALGORITHM] SET...\n");
 			return 2;
 		}
 	}

@@ -2,10 +2,11 @@
  * bench_search.cu
  *		Time, recall and bandwidth of the CUDA engine's searches.
  *
- *	bench_search NAME DIR N DIM METRIC DEGREE [what]
+ *	bench_search NAME DIR N DIM METRIC DEGREE [what [ALGORITHM [K-NN]]]
  *
  * DIR holds base.f32 and query.f32 (row-major float32), gt.i32 (100 exact ids a query), and may
- * hold graph.i32 (N x DEGREE) with pivots.i32; without them the engine builds the graph.  METRIC is
+ * hold graph.i32 (N x DEGREE) with pivots.i32; without them, or when an algorithm is named
+ * (algorithm_option.h), the engine builds the graph, of lists of K-NN (2 DEGREE).  METRIC is
  * l2, ip, cosine (rows of unit length) or l1.  what: letters of a(ll), e(xact), 1 (batch 1),
  * b(atches of 10,000), q(uick: two of those), c (both kernels at many batch sizes), w(idths),
  * t(able: batch 1 to 10,000 with bandwidth, as Markdown rows), s(ave the graph built to DIR).  One
@@ -32,6 +33,7 @@
 #include <vector>
 
 #include "../../../kernels/search.cuh"
+#include "../algorithm_option.h"
 #include "mode.h"
 
 #define K 10
@@ -418,16 +420,20 @@ save_graph(const std::string &dir)
 		fprintf(stderr, "cannot write to %s\n", dir.c_str());
 }
 
-/* The graph that was saved in dir, or a new one; save: keep it there. */
+/*
+ * The graph that was saved in dir, or a new one, as one is if params name an algorithm; save: keep
+ * it there.
+ */
 static void
-load_graph(const std::string &dir, bool save, const gg_control *control,
-		   std::vector<uint32_t> &adjacency, std::vector<uint32_t> &pivots)
+load_graph(const std::string &dir, bool save, const gg_build_params &params,
+		   const gg_control *control, std::vector<uint32_t> &adjacency,
+		   std::vector<uint32_t> &pivots)
 {
-	gg_build_params params = {};
 	gg_build_stats stats;
 
 	memset(&graph, 0, sizeof(graph));
-	if (read_file(dir + "/graph.i32", adjacency) && read_file(dir + "/pivots.i32", pivots))
+	if (params.algorithm == 0 && read_file(dir + "/graph.i32", adjacency) &&
+		read_file(dir + "/pivots.i32", pivots))
 	{
 		graph.n = n;
 		graph.degree = degree;
@@ -436,14 +442,12 @@ load_graph(const std::string &dir, bool save, const gg_control *control,
 		graph.pivots = pivots.data();
 		return;
 	}
-	params.graph_degree = degree;
-	params.intermediate_graph_degree = 2 * degree;
-	params.seed = 1;
 	must_ok(gg_cuda_engine.build(&data, &params, control, &graph, &stats), "build");
 	if (save)
 		save_graph(dir);
-	printf("%-4s build  %.2f s init, %.2f s descent, %.2f s optimize, %.2f s connect\n", name,
-		   stats.init_s, stats.descent_s, stats.optimize_s, stats.connect_s);
+	printf("%-4s build  %.2f s init, %.2f s descent, %.2f s optimize, %.2f s connect, "
+		   "mean degree %.1f\n", name, stats.init_s, stats.descent_s, stats.optimize_s,
+		   stats.connect_s, mean_degree(&graph));
 }
 
 /* what: letters of the benches wanted, a: all. */
@@ -506,6 +510,7 @@ run(const std::string &what)
 int
 main(int argc, char **argv)
 {
+	gg_build_params params = {};
 	gg_control	control = {};
 	std::vector<uint32_t> adjacency,
 				pivots;
@@ -514,7 +519,8 @@ main(int argc, char **argv)
 
 	if (argc < 7)
 	{
-		fprintf(stderr, "usage: bench_search NAME DIR N DIM METRIC DEGREE [what]\n");
+		fprintf(stderr, "usage: bench_search NAME DIR N DIM METRIC DEGREE [what [ALGORITHM "
+				"[K-NN]]]\n");
 		return 2;
 	}
 	name = argv[1];
@@ -539,7 +545,12 @@ main(int argc, char **argv)
 	data.metric = argv[5][0] == 'i' ? GG_METRIC_IP : argv[5][0] == 'c' ? GG_METRIC_COSINE :
 		argv[5][1] == '1' ? GG_METRIC_L1 : GG_METRIC_L2;
 	MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-	load_graph(dir, what.find('s') != std::string::npos, &control, adjacency, pivots);
+	params.graph_degree = degree;
+	params.intermediate_graph_degree = argc > 9 ? (uint32_t) atoi(argv[9]) : 2 * degree;
+	params.seed = 1;
+	if (argc > 8)
+		parse_algorithm(argv[8], &params);
+	load_graph(dir, what.find('s') != std::string::npos, params, &control, adjacency, pivots);
 	must_ok(gg_cuda_engine.index_open(&data, &graph, &control, &cuda_index), "index_open");
 	copy_gbs = measure_copy();
 	print_mode();

@@ -6,6 +6,8 @@
  *	knn_graph	recall against all pairs in double precision, per case; each distance to 1e-3 of the
  *				largest in its list (or of 1); lists sorted, without duplicates and self loops, full
  *	optimize	the bytes of the CPU engine
+ *	diversify	99% of the CPU engine's edges over the same k-NN lists, 99.9% where rows are
+ *				compared in fp32; searches over graphs of either engine find the same, within 0.002
  *	build		the invariants of gg_graph, walked on the host; the same bytes in every run
  *	walk		CPU searches over a graph of this engine find what they find over the CPU engine's
  *	cancel		GG_ECANCELED at any question, device memory given back
@@ -462,8 +464,8 @@ reach(const uint32_t *adjacency, uint32_t count, uint32_t degree, const uint32_t
 }
 
 static void
-check_adjacency(const uint32_t *adjacency, uint32_t count, uint32_t degree, const char *what,
-				char *why)
+check_adjacency(const uint32_t *adjacency, uint32_t count, uint32_t degree, bool whole,
+				const char *what, char *why)
 {
 	for (uint32_t node = 0; node < count && why[0] == '\0'; node++)
 	{
@@ -474,7 +476,7 @@ check_adjacency(const uint32_t *adjacency, uint32_t count, uint32_t degree, cons
 		while (length < degree && list[length] != GG_NO_NODE)
 			length++;
 		/* pivots' lists come from 32 neighbours, so theirs are full as well */
-		if (length != full)
+		if (whole && length != full)
 			sprintf(why, "%s %u has %u edges, not %u", what, node, length, full);
 		for (uint32_t i = 0; i < degree && why[0] == '\0'; i++)
 		{
@@ -487,8 +489,9 @@ check_adjacency(const uint32_t *adjacency, uint32_t count, uint32_t degree, cons
 	}
 }
 
+/* whole: no list is shorter than it must be */
 static void
-check_graph(const gg_graph *graph, uint32_t n, uint32_t degree, char *why)
+check_graph(const gg_graph *graph, uint32_t n, uint32_t degree, bool whole, char *why)
 {
 	const uint32_t zero = 0;
 	uint8_t    *seen = calloc((size_t) n + 1, 1);
@@ -501,9 +504,10 @@ check_graph(const gg_graph *graph, uint32_t n, uint32_t degree, char *why)
 		if (graph->pivots[i] >= n || seen[graph->pivots[i]]++)
 			sprintf(why, "pivot %u is %u", i, graph->pivots[i]);
 	if (why[0] == '\0')
-		check_adjacency(graph->adjacency, n, degree, "node", why);
+		check_adjacency(graph->adjacency, n, degree, whole, "node", why);
 	if (why[0] == '\0')
-		check_adjacency(graph->pivot_adjacency, graph->npivots, GG_PIVOT_DEGREE, "pivot", why);
+		check_adjacency(graph->pivot_adjacency, graph->npivots, GG_PIVOT_DEGREE, true, "pivot",
+						why);
 	if (why[0] == '\0' && n > 0)
 	{
 		const uint32_t reached = reach(graph->adjacency, n, degree, graph->pivots, graph->npivots);
@@ -532,8 +536,8 @@ watch_cancelled(void *ctx)
 }
 
 static void
-build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
-		   uint32_t degree, uint32_t k, gg_init init)
+build_case_by(gg_algorithm algorithm, shape kind, uint32_t n, uint32_t dim, gg_metric metric,
+			  gg_element element, uint32_t degree, uint32_t k, gg_init init)
 {
 	float	   *values = make_values(kind, n, dim, metric, element);
 	void	   *rows = store(values, (size_t) n * dim, element);
@@ -553,9 +557,11 @@ build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element el
 	char		detail[256] = "";
 
 	params.init = init;
-	sprintf(name, "build %s %ux%u %s %s %u of %u%s", shape_names[kind], n, dim,
+	params.algorithm = algorithm;
+	sprintf(name, "build %s %ux%u %s %s %u of %u%s%s", shape_names[kind], n, dim,
 			metric_names[metric], element == GG_ELEMENT_F16 ? "f16" : "f32", degree, k,
-			init == GG_INIT_RANDOM ? " random" : "");
+			init == GG_INIT_RANDOM ? " random" : "",
+			algorithm == GG_ALGORITHM_TSDG ? " tsdg" : "");
 	device.peak = before;
 	a = gg_cuda_engine.build(&data, &params, &control, &first, &stats);
 	peak = device.peak - before;
@@ -564,7 +570,7 @@ build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element el
 		verdict(false, name, a.code != GG_OK ? a.message : b.message);
 	else
 	{
-		check_graph(&first, n, degree, detail);
+		check_graph(&first, n, degree, params.algorithm != GG_ALGORITHM_TSDG, detail);
 		/* lists as long as what makes components */
 		if (detail[0] == '\0' && k >= GG_COVER_LIST && first.npivots > gg_pivots_most(n))
 			sprintf(detail, "%u pivots, at most %u are wanted", first.npivots, gg_pivots_most(n));
@@ -593,6 +599,13 @@ build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element el
 	}
 	free(values);
 	free(rows);
+}
+
+static void
+build_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
+		   uint32_t degree, uint32_t k, gg_init init)
+{
+	build_case_by(GG_ALGORITHM_CAGRA, kind, n, dim, metric, element, degree, k, init);
 }
 
 /* ---- walks of the CPU engine ------------------------------------------------------ */
@@ -706,14 +719,111 @@ walk_case(uint32_t clusters, uint32_t rows, uint32_t draws)
 	free(queries);
 }
 
+/* ---- diversify ------------------------------------------------------------------- */
+
+/* Both engines over the same k-NN lists: the share of edges that are the same, list by list. */
+static void
+diversify_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
+			   uint32_t degree, uint32_t k, float alpha, uint32_t lambda0)
+{
+	const double least = metric == GG_METRIC_L1 || dim <= 12 ? 0.999 : 0.99;
+	float	   *values = make_values(kind, n, dim, metric, element);
+	void	   *rows = store(values, (size_t) n * dim, element);
+	gg_dataset	data = {rows, n, dim, element, metric};
+	gg_build_params params = make_params(degree, k);
+	gg_control	control = {NULL, NULL, NULL, 2};
+	uint32_t   *knn = malloc(((size_t) n * k + 1) * 4);
+	uint32_t   *ours = malloc(((size_t) n * degree + 1) * 4);
+	uint32_t   *theirs = malloc(((size_t) n * degree + 1) * 4);
+	uint64_t	edges = 0;
+	uint64_t	same = 0;
+	uint64_t	placed = 0;
+	gg_status	a;
+	gg_status	b;
+	char		name[200];
+	char		detail[256] = "";
+
+	params.algorithm = GG_ALGORITHM_TSDG;
+	params.alpha = alpha;
+	params.lambda0 = lambda0;
+	sprintf(name, "diversify %s %ux%u %s %s %u of %u, alpha %g, lambda0 %u", shape_names[kind], n,
+			dim, metric_names[metric], element == GG_ELEMENT_F16 ? "f16" : "f32", degree, k,
+			(double) alpha, lambda0);
+	a = gg_cpu_engine.knn_graph(&data, &params, &control, knn, NULL, NULL);
+	if (a.code == GG_OK)
+		a = gg_cuda_engine.diversify(&data, &params, knn, NULL, ours);
+	b = gg_cpu_engine.diversify(&data, &params, knn, &control, theirs);
+	if (a.code != GG_OK || b.code != GG_OK)
+		verdict(false, name, a.code != GG_OK ? a.message : b.message);
+	else
+	{
+		check_adjacency(ours, n, degree, false, "node", detail);
+		for (size_t i = 0; i < (size_t) n * degree; i++)
+		{
+			const uint32_t *list = theirs + i / degree * degree;
+
+			edges += theirs[i] != GG_NO_NODE;
+			/* an edge that only one of them has is a difference of either */
+			edges += ours[i] != GG_NO_NODE;
+			placed += ours[i] == theirs[i] && ours[i] != GG_NO_NODE;
+			for (uint32_t j = 0; j < degree && ours[i] != GG_NO_NODE; j++)
+				same += 2 * (list[j] == ours[i]);
+		}
+		if (detail[0] == '\0')
+			sprintf(detail, "%.5f of the edges the same, %.5f in the same place",
+					edges > 0 ? (double) same / (double) edges : 1.0,
+					edges > 0 ? 2.0 * (double) placed / (double) edges : 1.0);
+		else
+			same = 0;
+		verdict((double) same >= least * (double) edges, name, detail);
+	}
+	free(values);
+	free(rows);
+	free(knn);
+	free(ours);
+	free(theirs);
+}
+
+/* Searches over the graphs of both engines. */
+static void
+diversify_recall_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric)
+{
+	const uint32_t nq = 1000;
+	float	   *values = make_values(kind, n + nq, dim, metric, GG_ELEMENT_F32);
+	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, metric};
+	const gg_control control = {.threads = 4};
+	gg_build_params params = make_params(32, 64);
+	double		recall[2] = {0, 0};
+	char		name[160];
+	char		detail[160] = "a build failed";
+
+	params.algorithm = GG_ALGORITHM_TSDG;
+	for (int e = 0; e < 2; e++)
+	{
+		gg_graph	graph;
+		uint32_t	lost;
+
+		if ((e == 0 ? &gg_cpu_engine : &gg_cuda_engine)->build(&data, &params, &control, &graph,
+																NULL).code != GG_OK)
+			continue;
+		recall[e] = walk_hits(&data, &graph, values + (size_t) n * dim, nq, &lost) / (nq * 10.0);
+		sprintf(detail, "recall@10 %.4f, over the CPU engine's graph %.4f", recall[1], recall[0]);
+		gg_graph_free(&graph);
+	}
+	sprintf(name, "walk tsdg %s %ux%u %s", shape_names[kind], n, dim, metric_names[metric]);
+	verdict(recall[0] > 0.8 && recall[1] >= recall[0] - 0.002, name, detail);
+	free(values);
+}
+
 /* ---- cancel, memory ----------------------------------------------------------------- */
 
 static void
-cancel_case(uint32_t n, uint32_t dim)
+cancel_case(gg_algorithm algorithm, uint32_t n, uint32_t dim)
 {
 	float	   *values = make_values(GAUSS, n, dim, GG_METRIC_L2, GG_ELEMENT_F32);
 	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
 	gg_build_params params = make_params(16, 32);
+	const char *const name = algorithm == GG_ALGORITHM_TSDG ? "cancel, tsdg" : "cancel";
 	const uint64_t most = small ? 1 : 40;
 	uint64_t	questions;
 	uint64_t	wrong = 0;
@@ -723,9 +833,10 @@ cancel_case(uint32_t n, uint32_t dim)
 	watch		w = {0, 0};
 	gg_control	control = {watch_cancelled, NULL, &w, 1};
 
+	params.algorithm = algorithm;
 	if (gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code != GG_OK)
 	{
-		verdict(false, "cancel", "the uncanceled build failed");
+		verdict(false, name, "the uncanceled build failed");
 		free(values);
 		return;
 	}
@@ -742,7 +853,7 @@ cancel_case(uint32_t n, uint32_t dim)
 	}
 	sprintf(detail, "%llu questions, %llu wrong, %lld bytes lost", (unsigned long long) questions,
 			(unsigned long long) wrong, (long long) device.held - (long long) before);
-	verdict(questions > 3 && wrong == 0 && device.held == before, "cancel", detail);
+	verdict(questions > 3 && wrong == 0 && device.held == before, name, detail);
 	free(values);
 }
 
@@ -850,6 +961,39 @@ optimize_cases(void)
 }
 
 static void
+diversify_cases(void)
+{
+	static const uint32_t dims[] = {1, 3, 12, 13, 16, 31, 64, 97, 960, 4097, 16000};
+	static const uint32_t ks[] = {4, 16, 33, 64, 65, 96, 128, 129, 256, 512};
+	static const uint32_t degrees[] = {4, 8, 17, 32, 33, 48, 64, 100, 128, 256};
+
+	for (int d = 0; d < 11; d++)
+		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
+			for (int element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
+				if (small ? d % 4 == 1 && element == GG_ELEMENT_F32 : dims[d] < 4000 || d == 9 ||
+					metric == GG_METRIC_L2)
+					diversify_case(GAUSS, small ? 150 : 700, dims[d], (gg_metric) metric,
+								   (gg_element) element, 16, 32, 0, 0);
+	for (int i = 0; i < 10; i++)
+	{
+		/* stage 1 with little and with all to compare; stage 2 with a low limit and with none */
+		diversify_case(CLUSTERS, small ? 200 : 2000, 40, GG_METRIC_L2, GG_ELEMENT_F32, degrees[i],
+					   ks[i], 1.0f, 2);
+		if (!harness_fewer())
+			diversify_case(CLUSTERS, small ? 200 : 2000, 10, GG_METRIC_L1, GG_ELEMENT_F16,
+						   degrees[i], ks[i], GG_MAX_ALPHA, GG_MAX_LAMBDA);
+		diversify_case(GAUSS, ks[i] / 2 + 2, 20, GG_METRIC_IP, GG_ELEMENT_F32, degrees[i], ks[i],
+					   0, 0);
+	}
+	for (uint32_t n = 0; n < 4; n++)
+		diversify_case(GAUSS, n, 20, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, 0, 0);
+	for (int kind = COPIES; kind <= VANISHING; kind++)
+		for (uint32_t dim = 8; dim <= 24; dim += 16)
+			diversify_case((shape) kind, small ? 200 : 2000, dim, GG_METRIC_L2, GG_ELEMENT_F32,
+						   32, 64, 0, 0);
+}
+
+static void
 build_cases(void)
 {
 	static const uint32_t tiny[] = {0, 1, 2, 3, 17, 31, 32, 33, 34, 63, 64, 65, 66, 128, 129, 1000,
@@ -862,6 +1006,8 @@ build_cases(void)
 			continue;
 		build_case(GAUSS, tiny[i], 16, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
 		build_case(GAUSS, tiny[i], 8, GG_METRIC_IP, GG_ELEMENT_F16, 16, 32, GG_INIT_RANDOM);
+		build_case_by(GG_ALGORITHM_TSDG, GAUSS, tiny[i], 16, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64,
+					  GG_INIT_PIVOT_CELLS);
 	}
 	if (!small)
 	{
@@ -874,6 +1020,14 @@ build_cases(void)
 		build_case(VANISHING, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);
 		build_case(GAUSS, 30000, 100, GG_METRIC_IP, GG_ELEMENT_F32, 64, 128, GG_INIT_PIVOT_CELLS);
 		build_case(GAUSS, 20000, 20, GG_METRIC_L2, GG_ELEMENT_F32, 256, 512, GG_INIT_PIVOT_CELLS);
+		build_case_by(GG_ALGORITHM_TSDG, CLUSTERS, 50000, 64, GG_METRIC_COSINE, GG_ELEMENT_F32, 32,
+					  64, GG_INIT_PIVOT_CELLS);
+		build_case_by(GG_ALGORITHM_TSDG, SAME, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64,
+					  GG_INIT_PIVOT_CELLS);
+		build_case_by(GG_ALGORITHM_TSDG, VANISHING, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64,
+					  GG_INIT_PIVOT_CELLS);
+		build_case_by(GG_ALGORITHM_TSDG, GAUSS, 20000, 20, GG_METRIC_IP, GG_ELEMENT_F16, 256, 512,
+					  GG_INIT_PIVOT_CELLS);
 		/* pivots in cells of their own */
 		build_case(CLUSTERS, 530000, 16, GG_METRIC_L2, GG_ELEMENT_F32, 16, 32, GG_INIT_PIVOT_CELLS);
 	}
@@ -900,6 +1054,13 @@ main(void)
 	else
 		large_cases();
 	optimize_cases();
+	diversify_cases();
+	if (!small)
+		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
+		{
+			diversify_recall_case(CLUSTERS, 20000, 64, (gg_metric) metric);
+			diversify_recall_case(GAUSS, 20000, 10, (gg_metric) metric);
+		}
 	build_cases();
 	walk_case(small ? 20 : 300, small ? 20 : 40, 1);
 	if (!small)
@@ -909,9 +1070,10 @@ main(void)
 		/* more pivots than are compared pair by pair */
 		walk_case(80000, 12, 1);
 	}
-	cancel_case(harness_fewer() ? 300 : small ? 17000 : 60000, 32);
+	cancel_case(GG_ALGORITHM_CAGRA, harness_fewer() ? 300 : small ? 17000 : 60000, 32);
+	cancel_case(GG_ALGORITHM_TSDG, small ? 300 : 60000, 32);
 	if (!small)
-		cancel_case(300, 32);
+		cancel_case(GG_ALGORITHM_CAGRA, 300, 32);
 
 	memory_case();
 

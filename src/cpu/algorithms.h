@@ -1,0 +1,86 @@
+/*
+ * algorithms.h
+ *		What both engines ask of a build's data and parameters, and the defaults of the algorithms.
+ *
+ * C and C++.
+ */
+#ifndef GG_ALGORITHMS_H
+#define GG_ALGORITHMS_H
+
+#include "../engine.h"
+
+/* GG_EINVAL when the algorithm is unknown, or a parameter of one out of range. */
+static inline gg_status
+gg_algorithm_check(const gg_build_params *params, const char *where)
+{
+	if (params->algorithm != 0 && params->algorithm != GG_ALGORITHM_CAGRA &&
+		params->algorithm != GG_ALGORITHM_TSDG)
+		return gg_fail(GG_EINVAL, where, "algorithm %d is unknown", (int) params->algorithm);
+	/* a NaN lies nowhere, and is refused */
+	if (params->alpha != 0 && !(params->alpha >= 1 && params->alpha <= GG_MAX_ALPHA))
+		return gg_fail(GG_EINVAL, where, "alpha %g is not in 1 .. %g", (double) params->alpha,
+					   (double) GG_MAX_ALPHA);
+	if (params->lambda0 > GG_MAX_LAMBDA)
+		return gg_fail(GG_EINVAL, where, "lambda0 %u is not in 1 .. %u", params->lambda0,
+					   GG_MAX_LAMBDA);
+	return gg_ok();
+}
+
+/* GG_EINVAL when data or parameters are not what a build takes. */
+static inline gg_status
+gg_build_check(const gg_dataset *data, const gg_build_params *params, const char *where)
+{
+	if (data->n > GG_MAX_NODES)
+		return gg_fail(GG_EINVAL, where, "%u rows are more than %u", data->n, GG_MAX_NODES);
+	if (data->dim < 1 || data->dim > GG_MAX_DIM)
+		return gg_fail(GG_EINVAL, where, "dimension %u is not in 1 .. %u", data->dim, GG_MAX_DIM);
+	if (data->metric < GG_METRIC_L2 || data->metric > GG_METRIC_L1 ||
+		data->element < GG_ELEMENT_F32 || data->element > GG_ELEMENT_F16)
+		return gg_fail(GG_EINVAL, where, "metric %d or element %d is unknown", (int) data->metric,
+					   (int) data->element);
+	if (params->graph_degree < 4 || params->graph_degree > GG_MAX_DEGREE / 2)
+		return gg_fail(GG_EINVAL, where, "graph degree %u is not in 4 .. %u", params->graph_degree,
+					   GG_MAX_DEGREE / 2);
+	if (params->intermediate_graph_degree < params->graph_degree ||
+		params->intermediate_graph_degree > GG_MAX_DEGREE)
+		return gg_fail(GG_EINVAL, where, "intermediate graph degree %u is not in %u .. %u",
+					   params->intermediate_graph_degree, params->graph_degree, GG_MAX_DEGREE);
+	return gg_algorithm_check(params, where);
+}
+
+/* ---- TSDG ---------------------------------------------------------------- */
+
+#define GG_TSDG_ALPHA	1.1f
+#define GG_TSDG_LAMBDA0	10u
+
+/* What stage 1 multiplies distances with: alpha, squared where distances are squares. */
+static inline float
+gg_tsdg_factor(const gg_build_params *params, gg_metric metric)
+{
+	float		alpha = params->alpha != 0 ? params->alpha : GG_TSDG_ALPHA;
+
+	return metric == GG_METRIC_L1 ? alpha : alpha * alpha;
+}
+
+static inline uint32_t
+gg_tsdg_lambda0(const gg_build_params *params)
+{
+	return params->lambda0 != 0 ? params->lambda0 : GG_TSDG_LAMBDA0;
+}
+
+/*
+ * Edges that stage 1 keeps at most, and reverse edges that are united with them.  With no more than
+ * graph_degree the nearest ones crowd out those that stage 2 would have put first: degree 16 of 96,
+ * 60,000 x 128, recall@10 at itopk 32 0.9785 instead of 0.9822; with four times as many 0.9823.
+ */
+static inline uint32_t
+gg_tsdg_limit(const gg_build_params *params)
+{
+	uint32_t	limit = 2 * params->graph_degree;
+
+	if (limit > params->intermediate_graph_degree)
+		limit = params->intermediate_graph_degree;
+	return limit < GG_MAX_DEGREE / 2 ? limit : GG_MAX_DEGREE / 2;
+}
+
+#endif							/* GG_ALGORITHMS_H */
