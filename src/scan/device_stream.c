@@ -235,7 +235,9 @@ FindDevice(GgScanOpaque *so)
 	return so->reason == GG_REASON_NONE;
 }
 
-/* The first lists of a scan with a filter, into device->keys; list by list where all are too long. */
+/*
+ * The first lists of a scan with a filter, into device->keys; list by list where all are too long.
+ */
 static bool
 AskFiltered(GgScanOpaque *so)
 {

@@ -2,9 +2,9 @@
  * bulk.c
  *		A backend's requests that do not fit a slot: many queries at once, long lists, filters.
  *
- * Queries, filters and answers lie in a chunk of the pool of long answers (pool.h).  From taking the chunk
- * to giving it back nothing is done here that could throw, but for the wait, which gives up the
- * slot and with it the chunk.
+ * Queries, filters and answers lie in a chunk of the pool of long answers (pool.h).  From taking
+ * the chunk to giving it back nothing is done here that could throw, but for the wait, which gives
+ * up the slot and with it the chunk.
  */
 #include "service/client.h"
 

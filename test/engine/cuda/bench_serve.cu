@@ -1,6 +1,7 @@
 /*
  * bench_serve.cu
  *		Time from serve_submit() to the ticket, as a spinning host sees it; loading; throughput.
+ *		The same for deep lists, filters that one row in so many passes, and many queries at once.
  *
  *	bench_serve [N DIM METRIC [ITOPK ...]]		default 1000000 128 l2 32 64; METRIC l2, ip, cosine
  *												or l1
@@ -300,6 +301,141 @@ bench_clusters(gg_index *index, const char *words, const std::vector<uint32_t> &
 	free(copy);
 }
 
+/* ---- deep lists, filters, many queries of one caller --------------------------------- */
+
+#define DEEP_SLOT 3
+#define DEEP_KEYS 0				/* offsets in staging */
+#define DEEP_MATCHES ((size_t) GG_MAX_DEEP * 8)
+#define DEEP_FILTER ((size_t) 1 << 20)
+#define DEEP_TIDS ((size_t) 2 << 20)
+
+/* Row i: TID (i / 100, i % 100 + 1), one word that is different for each. */
+static void
+write_rows(gg_index *index, uint32_t n)
+{
+	std::vector<uint64_t> heads(n);
+	std::vector<int64_t> words(n);
+
+	for (uint32_t i = 0; i < n; i++)
+	{
+		heads[i] = (uint64_t) (i / 100 >> 16) | (uint64_t) (i / 100 & 0xFFFF) << 16 |
+			(uint64_t) (i % 100 + 1) << 32;
+		/* not in the order of rows */
+		words[i] = (int64_t) ((uint64_t) i * 7919 % n);
+	}
+	write_part(index, GG_PART_TIDS, heads.data(), (uint64_t) n * 8);
+	write_part(index, GG_PART_FILTERS, words.data(), (uint64_t) n * 8);
+}
+
+/* One after the other; after: behind the last key of a list from the start. */
+static void
+bench_deep(const char *what, gg_index *index, uint32_t k, bool after, const gg_filter *filter)
+{
+	std::vector<double> times;
+	gg_serve_deep deep = {};
+	uint64_t	first = 0;
+
+	deep.slot = DEEP_SLOT;
+	deep.k = k;
+	deep.filter = filter;
+	deep.keys = DEEP_KEYS;
+	deep.matches = DEEP_MATCHES;
+	for (uint32_t i = 0; i < 220; i++)
+	{
+		const uint64_t *keys = (const uint64_t *) (staging + DEEP_KEYS);
+		double		begin;
+		double		until = now_us() + 5e6;
+
+		memcpy(part(DEEP_SLOT, layout.query), queries + (size_t) (i % QUERIES) * dim,
+			   dim * sizeof(float));
+		deep.ticket = next_ticket++;
+		deep.after = first;
+		begin = now_us();
+		must_ok(gg_cuda_engine.serve_deep(server, index, 0, &deep), "serve_deep");
+		while (__atomic_load_n((uint32_t *) part(DEEP_SLOT, layout.done), __ATOMIC_ACQUIRE) !=
+			   deep.ticket && now_us() < until)
+			;
+		if (i >= 20)
+			times.push_back(now_us() - begin);
+		if (after && i == 0)
+			first = keys[k - 1];
+	}
+	printf("%-14s k %6u %s matches %8llu  p50 %7.1f us  p99 %7.1f us\n", what, k,
+		   after ? "behind a key," : "from the start,",
+		   (unsigned long long) *(uint64_t *) (staging + DEEP_MATCHES), percentile(times, 0.5),
+		   percentile(times, 0.99));
+}
+
+static void
+bench_filters(gg_index *index, uint32_t n)
+{
+	gg_filter  *filter = (gg_filter *) (staging + DEEP_FILTER);
+	uint64_t   *tids = (uint64_t *) (staging + DEEP_TIDS);
+
+	for (uint32_t share = 2; share <= 100000 && share <= n; share *= share == 2 ? 5 : 10)
+		for (uint32_t k : {10u, 64u, 16384u})
+		{
+			char		what[32];
+
+			memset(filter, 0, sizeof(*filter));
+			filter->nconditions = 1;
+			filter->nvalues = 2;
+			filter->conditions[0].kind = GG_CONDITION_RANGE;
+			filter->conditions[0].nvalues = 2;
+			filter->values[1] = n / share - 1;
+			snprintf(what, sizeof(what), "1 in %u", share);
+			bench_deep(what, index, k, false, filter);
+		}
+	for (uint32_t count : {100u, 10000u, 65536u})
+	{
+		char		what[32];
+
+		memset(filter, 0, sizeof(*filter));
+		for (uint32_t i = 0; i < count; i++)
+		{
+			uint64_t	row = (uint64_t) i * n / count;
+
+			tids[i] = row / 100 << 16 | (row % 100 + 1);
+		}
+		filter->tids = tids;
+		filter->ntids = count;
+		snprintf(what, sizeof(what), "%u TIDs", count);
+		bench_deep(what, index, 64, false, filter);
+	}
+}
+
+static void
+bench_bulk(gg_index *index, uint32_t count, uint32_t itopk)
+{
+	std::vector<double> times;
+	gg_serve_bulk bulk = {};
+
+	bulk.slot = DEEP_SLOT;
+	bulk.k = K;
+	bulk.itopk_size = itopk;
+	bulk.count = count;
+	bulk.dim = dim;
+	bulk.queries = 0;
+	bulk.nodes = ((uint64_t) count * dim * 4 + 63) / 64 * 64;
+	bulk.distances = bulk.nodes + ((uint64_t) count * K * 4 + 63) / 64 * 64;
+	for (uint32_t i = 0; i < count; i++)
+		memcpy(staging + (size_t) i * dim * 4, queries + (size_t) (i % QUERIES) * dim, dim * 4);
+	for (uint32_t i = 0; i < 120; i++)
+	{
+		double		begin = now_us();
+
+		bulk.ticket = next_ticket++;
+		must_ok(gg_cuda_engine.serve_bulk(server, index, 0, &bulk), "serve_bulk");
+		while (__atomic_load_n((uint32_t *) part(DEEP_SLOT, layout.done), __ATOMIC_ACQUIRE) !=
+			   bulk.ticket && now_us() < begin + 5e6)
+			;
+		if (i >= 20)
+			times.push_back(now_us() - begin);
+	}
+	printf("bulk           %4u queries, itopk %u  p50 %7.1f us  %.0f queries/s\n", count, itopk,
+		   percentile(times, 0.5), count / percentile(times, 0.5) * 1e6);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -361,12 +497,15 @@ main(int argc, char **argv)
 	}
 	shape.degree = graph.degree;
 	shape.npivots = graph.npivots;
+	shape.rows = data.n;
+	shape.words = 1;
 	begin = now_us();
 	must_ok(gg_cuda_engine.index_create(&shape, &index), "index_create");
 	printf("index_create   %.3f ms\n", (now_us() - begin) / 1e3);
 	write_part(index, GG_PART_ROWS, data.rows, data.n * row_bytes);
 	write_part(index, GG_PART_ADJACENCY, graph.adjacency, (uint64_t) graph.n * graph.degree * 4);
 	write_part(index, GG_PART_PIVOTS, pivots.data(), pivots.size() * 4);
+	write_rows(index, data.n);
 	must_ok(gg_cuda_engine.index_finish(index, data.n, NULL), "index_finish");
 	printf("load           %.3f s, %llu MB of %llu foreseen\n", (now_us() - begin) / 1e6,
 		   (unsigned long long) (gg_cuda_engine.index_bytes(index) >> 20),
@@ -374,6 +513,7 @@ main(int argc, char **argv)
 
 	shape.capacity = std::min(DELTA_ROWS, data.n);
 	shape.degree = shape.npivots = 0;
+	shape.rows = shape.words = 0;
 	must_ok(gg_cuda_engine.index_create(&shape, &delta), "index_create");
 	write_part(delta, GG_PART_ROWS, data.rows, shape.capacity * row_bytes);
 	must_ok(gg_cuda_engine.index_finish(delta, shape.capacity, NULL), "index_finish");
@@ -404,6 +544,16 @@ main(int argc, char **argv)
 			bench_latency("exact, delta", delta, NULL, true, K, count);
 		for (uint32_t count : {1u, 8u, 64u})
 			bench_latency("exact, all", index, NULL, true, K, count);
+		for (uint32_t k : {10u, 100u, 1024u, 16384u, GG_MAX_DEEP})
+			if (k <= data.n / 2)
+				bench_deep("deep", index, k, false, NULL);
+		for (uint32_t k : {16384u, GG_MAX_DEEP})
+			if (k <= data.n / 2)
+				bench_deep("deep", index, k, true, NULL);
+		bench_filters(index, data.n);
+		for (uint32_t count : {1u, 100u, 800u, 2048u})
+			if ((uint64_t) count * (dim + 2 * K) * 4 + 192 <= PIECE)
+				bench_bulk(index, count, 64);
 	}
 	gg_cuda_engine.serve_close(server);
 	gg_cuda_engine.index_close(index);
