@@ -13,6 +13,8 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "vector/vector.h"
+#include "vector/halfvec.h"
 
 typedef struct Queries
 {
@@ -23,13 +25,23 @@ typedef struct Queries
 static bool
 IsFinite(const GgOpclass *opclass, Datum value, uint32 dimensions)
 {
-	const float *query = GgQueryFromValue(opclass, value, dimensions);
-	bool		finite = true;
+	uint32		beyond = 0;
 
-	for (uint32 i = 0; i < dimensions; i++)
-		finite &= isfinite(query[i]) != 0;
-	pfree(unconstify(float *, query));
-	return finite;
+	if (opclass->element == GG_ELEMENT_F16)
+	{
+		const uint16 *x = (const uint16 *) ((HalfVector *) DatumGetPointer(value))->x;
+
+		for (uint32 i = 0; i < dimensions; i++)
+			beyond |= (x[i] & 0x7C00) == 0x7C00;
+	}
+	else
+	{
+		const float *x = ((Vector *) DatumGetPointer(value))->x;
+
+		for (uint32 i = 0; i < dimensions; i++)
+			beyond |= !isfinite(x[i]);
+	}
+	return beyond == 0;
 }
 
 static void
