@@ -139,11 +139,12 @@ SearchBulk(const ReturnSetInfo *result, const Queries *queries, GgBulk *bulk, Gg
 {
 	const GgOpclass *opclass = finder->target->opclass;
 	Size		dim = bulk->ask.dim;
-	float	   *vectors = palloc(bulk->room * dim * sizeof(float));
+	float	   *vectors = MemoryContextAllocHuge(CurrentMemoryContext,
+												 bulk->most * dim * sizeof(float));
 	GgFoundRow *rows = MemoryContextAllocHuge(CurrentMemoryContext,
-											  (Size) bulk->room * bulk->k * sizeof(GgFoundRow));
-	uint32	   *found = palloc(bulk->room * sizeof(uint32));
-	int			most = (int) bulk->room;
+											  (Size) bulk->most * bulk->k * sizeof(GgFoundRow));
+	uint32	   *found = palloc(bulk->most * sizeof(uint32));
+	int			most = (int) bulk->most;
 	int			first = 0;
 
 	while (first < queries->count)
