@@ -24,6 +24,13 @@
 #define SPARE_CANDIDATES	8
 
 /*
+ * As many queries are answered together as have room for candidates and vectors in this memory.
+ * Rows of many queries share pages of the table, which are looked at once.
+ */
+#define CANDIDATE_BYTES		(4 << 20)
+#define VECTOR_BYTES		(16 << 20)
+
+/*
  * A device lacks some pages of a delta that grows.  From here on the CPU has more to measure for
  * each query than a scan would take for all of it.
  */
@@ -111,7 +118,6 @@ bool
 GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k)
 {
 	uint64		itopk = ListLength(k);
-	Size		answers;
 
 	memset(bulk, 0, sizeof(*bulk));
 	if (gg_engine_setting == GG_ENGINE_CPU || gg_service == NULL || itopk > GG_MAX_ITOPK)
@@ -123,36 +129,17 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k)
 	if (!FindResident(bulk) || bulk->lists.meta->element != target->opclass->element)
 		return false;
 
-	answers = (Size) bulk->room * bulk->ask.k;
-	bulk->nodes = MemoryContextAllocHuge(CurrentMemoryContext,
-										 bulk->nasked * answers * sizeof(uint32));
-	bulk->distances = MemoryContextAllocHuge(CurrentMemoryContext,
-											 bulk->nasked * answers * sizeof(float));
-	bulk->queries = palloc(bulk->room * sizeof(BulkQuery));
-	bulk->candidates = palloc(answers * sizeof(gg_candidate));
-	bulk->candidate_lists = palloc(answers);
+	bulk->most = CANDIDATE_BYTES / (bulk->ask.k * (sizeof(gg_candidate) + 1));
+	bulk->most = Min(bulk->most, VECTOR_BYTES / (bulk->ask.dim * sizeof(float)));
+	bulk->most = Max(bulk->most, bulk->room);
+	bulk->answers = (Size) bulk->nasked * bulk->room * bulk->ask.k;
+	bulk->nodes = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(uint32));
+	bulk->distances = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(float));
+	bulk->queries = palloc(bulk->most * sizeof(BulkQuery));
+	bulk->candidates = palloc(bulk->most * bulk->ask.k * sizeof(gg_candidate));
+	bulk->candidate_lists = palloc(bulk->most * bulk->ask.k);
 	PredicateLockRelation(target->index, GetActiveSnapshot());
 	return true;
-}
-
-/* The resident may be replaced by a newer one at any time. */
-static bool
-AskDevice(GgBulk *bulk, const float *vectors, uint32 count)
-{
-	GgReason	reason;
-
-	bulk->ask.vectors = vectors;
-	bulk->ask.count = count;
-	for (int attempt = 0;; attempt++)
-	{
-		uint32		nasked = bulk->nasked;
-
-		if (GgServiceBulk(&bulk->ref, &bulk->ask, bulk->nodes, bulk->distances, &reason))
-			return true;
-		if (reason != GG_REASON_NOT_RESIDENT || attempt == ATTEMPTS || !FindResident(bulk) ||
-			bulk->nasked > nasked || bulk->room < count)
-			return false;
-	}
 }
 
 /* ---- candidates -------------------------------------------------------------------- */
@@ -234,13 +221,13 @@ NearestList(const GgBulk *bulk, const Merge *merge, int *nearest)
 	return true;
 }
 
-/* Merge the lists of query q into its candidates. */
+/* Merge the lists of query q of a call into the candidates of query number. */
 static void
-MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
+MergeLists(GgBulk *bulk, uint32 q, uint32 number, Merge *merge)
 {
 	const GgMetaPageData *meta = bulk->lists.meta;
-	BulkQuery  *query = &bulk->queries[q];
-	Size		first = (Size) q * bulk->ask.k;
+	BulkQuery  *query = &bulk->queries[number];
+	Size		first = (Size) number * bulk->ask.k;
 	uint32		n = 0;
 	int			l = -2;
 
@@ -281,21 +268,51 @@ MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
 	query->row = query->row_end = 0;
 }
 
+/* The candidates of the queries of a call, the first of which has this number. */
 static void
-MakeCandidates(GgBulk *bulk, const float *vectors, uint32 count)
+MakeCandidates(GgBulk *bulk, uint32 first)
 {
 	uint64	   *keys = palloc(Max(bulk->ask.k, 1) * sizeof(uint64));
 	Merge		merge;
 
-	for (uint32 q = 0; q < count; q++)
+	for (uint32 q = 0; q < bulk->ask.count; q++)
 	{
 		merge.tail = keys;
-		merge.ntail = MeasureTail(bulk, vectors + (Size) q * bulk->ask.dim, keys);
-		MergeLists(bulk, q, &merge);
+		merge.ntail = MeasureTail(bulk, bulk->ask.vectors + (Size) q * bulk->ask.dim, keys);
+		MergeLists(bulk, q, first + q, &merge);
 		if (bulk->tail.count > 0)
 			CHECK_FOR_INTERRUPTS();
 	}
 	pfree(keys);
+}
+
+/*
+ * Ask for all queries, as many in one call as the device takes.  The resident may be replaced by a
+ * newer one at any time.  Then its lists may be others, and all is asked anew.
+ */
+static bool
+AskDevice(GgBulk *bulk, const float *vectors, uint32 count)
+{
+	uint32		next = 0;
+	int			attempts = 0;
+	GgReason	reason;
+
+	while (next < count)
+	{
+		bulk->ask.vectors = vectors + (Size) next * bulk->ask.dim;
+		bulk->ask.count = Min(bulk->room, count - next);
+		if (GgServiceBulk(&bulk->ref, &bulk->ask, bulk->nodes, bulk->distances, &reason))
+		{
+			MakeCandidates(bulk, next);
+			next += bulk->ask.count;
+			continue;
+		}
+		if (reason != GG_REASON_NOT_RESIDENT || ++attempts > ATTEMPTS || !FindResident(bulk) ||
+			(Size) bulk->nasked * bulk->room * bulk->ask.k > bulk->answers)
+			return false;
+		next = 0;
+	}
+	return true;
 }
 
 /* ---- rows --------------------------------------------------------------------------- */
@@ -383,7 +400,6 @@ GgFindBulk(GgBulk *bulk, const float *vectors, uint32 count, GgFoundRow *rows, u
 
 	if (!AskDevice(bulk, vectors, count))
 		return false;
-	MakeCandidates(bulk, vectors, count);
 	places = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(GgPlace));
 	looked = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(Looked));
 	ctids = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(ItemPointerData));

@@ -15,7 +15,8 @@ typedef struct GgBulk
 	GgLists		lists;
 	const GgRowMap *map;		/* may be NULL; set by the caller */
 	uint32		k;
-	uint32		room;			/* queries that one call takes */
+	uint32		most;			/* queries for GgFindBulk() */
+	uint32		room;			/* queries that the device takes in one call */
 
 	/* what the device is asked for */
 	GgResidentRef ref;
@@ -27,9 +28,12 @@ typedef struct GgBulk
 	GgDeltaRows tail;
 	gg_distance_fn distance;
 
-	/* answers */
+	/* answers of one call */
+	Size		answers;		/* that there is room for */
 	uint32	   *nodes;
 	float	   *distances;
+
+	/* all answers */
 	struct GgBulkQuery *queries;
 	gg_candidate *candidates;	/* ask.k for each query ... */
 	uint8	   *candidate_lists;	/* ... and the list of each */
@@ -42,9 +46,9 @@ typedef struct GgBulk
 extern bool GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k);
 
 /*
- * Find rows for count queries, room at the most: count x dimensions floats, prepared.  rows has k
- * for each; found[i] is how many there are for query i, or GG_BULK_SHORT.  False: the device does
- * not answer.
+ * Find rows for count queries, bulk->most at the most: count x dimensions floats, prepared.  rows
+ * has k for each; found[i] is how many there are for query i, or GG_BULK_SHORT.  False: the device
+ * does not answer.
  */
 extern bool GgFindBulk(GgBulk *bulk, const float *vectors, uint32 count, GgFoundRow *rows,
 					   uint32 *found);

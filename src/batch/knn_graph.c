@@ -5,11 +5,11 @@
  * The rows of the index come in chunks, in the order in which they lie there.  Each visible row is
  * a query.  Its answers are the chunk's output, which the caller takes row by row.
  *
- * Where a device answers, the queries of a chunk are nodes of one segment, whose vectors are read
- * from the index: as many as the device takes in one call.  Every row of the index is asked for
- * anyhow, and is a neighbor of some ten others.  So the visible versions of all rows are looked up
- * once, and kept, if they fit in the memory of a hash table (hash_mem_multiplier).  Elsewhere, and
- * for rows of the delta, which are few, chunks are small, and each row is a scan.
+ * Where a device answers, the queries of a chunk are some thousand nodes of one segment, whose
+ * vectors are read from the index.  Every row of the index is a query sooner or later, and is a
+ * neighbor of some ten others.  So the visible versions of all rows are looked up once, and kept,
+ * if they fit in the memory of a hash table (hash_mem_multiplier).  Elsewhere, and for rows of the
+ * delta, which are few, chunks are small, and each row is a scan.
  *
  * Between two calls this holds memory and nothing else: the caller need not come back.  So each
  * chunk opens the index again, by the lock that the first one took.  All chunks read the directory
@@ -217,8 +217,8 @@ ReadNodes(const KnnGraph *graph, GgBulk *bulk, int list, uint32 row, NodeChunk *
 	chunk->list = list;
 	chunk->first = NodeOfRow(lists, list, row);
 	chunk->count = 0;
-	chunk->row_ends = palloc(bulk->room * sizeof(uint32));
-	while (chunk->count < bulk->room && chunk->first + chunk->count < nodes &&
+	chunk->row_ends = palloc(bulk->most * sizeof(uint32));
+	while (chunk->count < bulk->most && chunk->first + chunk->count < nodes &&
 		   end < row + CHUNK_ROWS)
 	{
 		GgRowsOfNode(lists, list, chunk->first + chunk->count, &first, &end);
@@ -248,8 +248,9 @@ ReadVectors(GgBulk *bulk, const NodeChunk *chunk)
 	const GgVectors *vectors = &bulk->lists.sources[chunk->list].vectors;
 	Size		dim = meta->dimensions;
 	Size		row_bytes = GgRowBytes(meta);
-	float	   *queries = palloc(chunk->count * dim * sizeof(float));
-	char	   *stored = palloc(chunk->count * row_bytes);
+	float	   *queries = MemoryContextAllocHuge(CurrentMemoryContext,
+												 chunk->count * dim * sizeof(float));
+	char	   *stored = MemoryContextAllocHuge(CurrentMemoryContext, chunk->count * row_bytes);
 
 	for (uint32 i = 0; i < chunk->count;)
 	{

@@ -23,7 +23,7 @@
 #include "pgstat.h"
 #include "utils/snapmgr.h"
 
-/* How many rows ahead of its turn a page of the table is fetched. */
+/* How many rows ahead of its turn something of a page is fetched. */
 #define ROWS_AHEAD			8
 
 /* Rows that GgMakeRowMap() looks up at a time. */
@@ -35,12 +35,49 @@ typedef struct RowItem
 	uint32		number;
 } RowItem;
 
-#define ST_SORT sort_items
-#define ST_ELEMENT_TYPE RowItem
-#define ST_COMPARE(a, b) ((a)->key < (b)->key ? -1 : (a)->key > (b)->key)
-#define ST_SCOPE static
-#define ST_DEFINE
-#include "lib/sort_template.h"
+/*
+ * Sort by key, digit by digit from the lowest: in a third of the time that comparisons take for
+ * some thousand rows.  spare has room for count items.
+ */
+#define DIGIT_BITS			11
+
+static void
+SortItems(RowItem *items, uint32 count, RowItem *spare)
+{
+	const uint64 mask = (1 << DIGIT_BITS) - 1;
+	RowItem    *from = items;
+	uint64		any = 0,
+				all = PG_UINT64_MAX;
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		any |= items[i].key;
+		all &= items[i].key;
+	}
+	for (int shift = 0; shift < 64 && (any ^ all) >> shift != 0; shift += DIGIT_BITS)
+	{
+		RowItem    *to = from == items ? spare : items;
+		uint32		starts[1 << DIGIT_BITS] = {0};
+		uint32		sum = 0;
+
+		if (((any ^ all) >> shift & mask) == 0)
+			continue;			/* the digit is the same in all */
+		for (uint32 i = 0; i < count; i++)
+			starts[from[i].key >> shift & mask]++;
+		for (uint32 d = 0; d <= mask; d++)
+		{
+			uint32		n = starts[d];
+
+			starts[d] = sum;
+			sum += n;
+		}
+		for (uint32 i = 0; i < count; i++)
+			to[starts[from[i].key >> shift & mask]++] = from[i];
+		from = to;
+	}
+	if (from != items)
+		memcpy(items, from, count * sizeof(RowItem));
+}
 
 /* ---- lists ------------------------------------------------------------------ */
 
@@ -144,6 +181,21 @@ TidOnPage(GgLists *lists, int list, uint32 row, Buffer buffer)
 	return none;
 }
 
+/* Fetch the TID of a row of a segment into the processor's cache. */
+static void
+LookAheadTid(const GgLists *lists, GgPlace place)
+{
+	int			list = GgPlaceList(place);
+	uint32		row = GgPlaceRow(place);
+	const char *page;
+
+	if (list >= lists->meta->nsegments)
+		return;
+	page = GgSourcePeek(&lists->sources[list], &lists->tids[list], row / GG_TIDS_PER_PAGE);
+	if (page != NULL)
+		__builtin_prefetch((GgTidEntry *) PageGetContents((Page) page) + row % GG_TIDS_PER_PAGE);
+}
+
 /* From places, which ascend, to TIDs. */
 static void
 ReadTids(GgLists *lists, RowItem *items, uint32 count)
@@ -159,6 +211,8 @@ ReadTids(GgLists *lists, RowItem *items, uint32 count)
 			GgDeltaRowsPerPage(lists->meta);
 		ItemPointerData tid;
 
+		if (i + ROWS_AHEAD < count)
+			LookAheadTid(lists, items[i + ROWS_AHEAD].key);
 		if (page != GgPlaceOf(list, row / per_page))
 		{
 			if (BufferIsValid(buffer))
@@ -316,6 +370,7 @@ GgResolve(GgLists *lists, const GgRowMap *map, const GgPlace *places, uint32 cou
 {
 	RowItem    *items = MemoryContextAllocHuge(CurrentMemoryContext,
 											   Max(count, 1) * sizeof(RowItem));
+	RowItem    *spare;
 	uint32		n = 0;
 
 	for (uint32 i = 0; i < count; i++)
@@ -325,9 +380,11 @@ GgResolve(GgLists *lists, const GgRowMap *map, const GgPlace *places, uint32 cou
 		items[n].key = places[i];
 		items[n++].number = i;
 	}
-	sort_items(items, n);
+	spare = MemoryContextAllocHuge(CurrentMemoryContext, Max(n, 1) * sizeof(RowItem));
+	SortItems(items, n, spare);
 	ReadTids(lists, items, n);
-	sort_items(items, n);
+	SortItems(items, n, spare);
+	pfree(spare);
 	if (lists->target->heap->rd_rel->relam == HEAP_TABLE_AM_OID)
 		ReadHeap(lists, items, n, ctids);
 	else

@@ -13,6 +13,8 @@
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "vector/vector.h"
+#include "vector/halfvec.h"
 
 typedef struct Queries
 {
@@ -23,13 +25,23 @@ typedef struct Queries
 static bool
 IsFinite(const GgOpclass *opclass, Datum value, uint32 dimensions)
 {
-	const float *query = GgQueryFromValue(opclass, value, dimensions);
-	bool		finite = true;
+	uint32		beyond = 0;
 
-	for (uint32 i = 0; i < dimensions; i++)
-		finite &= isfinite(query[i]) != 0;
-	pfree(unconstify(float *, query));
-	return finite;
+	if (opclass->element == GG_ELEMENT_F16)
+	{
+		const uint16 *x = (const uint16 *) ((HalfVector *) DatumGetPointer(value))->x;
+
+		for (uint32 i = 0; i < dimensions; i++)
+			beyond |= (x[i] & 0x7C00) == 0x7C00;
+	}
+	else
+	{
+		const float *x = ((Vector *) DatumGetPointer(value))->x;
+
+		for (uint32 i = 0; i < dimensions; i++)
+			beyond |= !isfinite(x[i]);
+	}
+	return beyond == 0;
 }
 
 static void
@@ -127,11 +139,12 @@ SearchBulk(const ReturnSetInfo *result, const Queries *queries, GgBulk *bulk, Gg
 {
 	const GgOpclass *opclass = finder->target->opclass;
 	Size		dim = bulk->ask.dim;
-	float	   *vectors = palloc(bulk->room * dim * sizeof(float));
+	float	   *vectors = MemoryContextAllocHuge(CurrentMemoryContext,
+												 bulk->most * dim * sizeof(float));
 	GgFoundRow *rows = MemoryContextAllocHuge(CurrentMemoryContext,
-											  (Size) bulk->room * bulk->k * sizeof(GgFoundRow));
-	uint32	   *found = palloc(bulk->room * sizeof(uint32));
-	int			most = (int) bulk->room;
+											  (Size) bulk->most * bulk->k * sizeof(GgFoundRow));
+	uint32	   *found = palloc(bulk->most * sizeof(uint32));
+	int			most = (int) bulk->most;
 	int			first = 0;
 
 	while (first < queries->count)

@@ -141,10 +141,25 @@ GgSourcePeek(const GgPageSource *src, const GgArray *array, uint32 number)
 	return IsRemembered(slot, src->owner, blkno) ? BufferGetPage(slot->buffer) : NULL;
 }
 
+/* Owner() of a table, mostly of the same one as before. */
+static inline uint32
+HeapOwner(Relation heap)
+{
+	static GgRelFileLocator last;
+	static uint32 owner;
+
+	if (!GgSameLocator(&last, &GgLocator(heap)))
+	{
+		last = GgLocator(heap);
+		owner = Owner(heap, 0);
+	}
+	return owner;
+}
+
 const char *
 GgSourcePeekHeap(Relation heap, BlockNumber blkno)
 {
-	uint32		owner = Owner(heap, 0);
+	uint32		owner = HeapOwner(heap);
 	RememberedBuffer *slot = Remembered(owner, blkno);
 
 	if (!IsRemembered(slot, owner, blkno))
@@ -164,7 +179,7 @@ GgSourcePeekHeap(Relation heap, BlockNumber blkno)
 Buffer
 GgSourcePinHeap(Relation heap, BlockNumber blkno)
 {
-	uint32		owner = Owner(heap, 0);
+	uint32		owner = HeapOwner(heap);
 	const RememberedBuffer *slot = Remembered(owner, blkno);
 	Buffer		buffer = slot->buffer;
 
