@@ -13,12 +13,12 @@
  *	3. soft		One block per node A.  U(A) is sorted by (distance, id), its bits are made with
  *				f = 1, lambda of D is the number of bits of D.  Edges are sorted by (lambda, place).
  *
- * Distances.  Those that lists are sorted by are measured in fp32 from the caller's rows.  Beyond
- * GG_FLOAT_MAX_DIM dimensions those that are compared are |u|^2 + |v|^2 - 2uv by mma, where u and v
- * are the rows as seen from A: the difference to A's row, scaled so that the farthest has a length
- * of 64 to 128, rounded to fp16.  d(A, D) is |u|^2, the sum of u with itself.  So an error is small
- * against d(A, D), with which d(B, D) is compared, however near to each other the rows of a list
- * are, and however far from the origin; and copies of a row, of A too, are exactly as far as it is.
+ * Distances.  d(A, B) is compared with d(A, D) as measured in fp32 from the caller's rows: rows of
+ * one cluster differ little in it.  Beyond GG_FLOAT_MAX_DIM dimensions d(B, D) is |u|^2 + |v|^2 -
+ * 2uv by mma, where u and v are the rows as seen from A: the difference to A's row, scaled so that
+ * the farthest has a length of 64 to 128, rounded to fp16.  It is compared with |u|^2, the sum of u
+ * with itself.  So an error is small against d(A, D), however near to each other the rows of a list
+ * are, and however far from the origin; and a copy of A is exactly as far from D as A is.
  *
  * Mapping: 4 warps for lists of up to 64, 8 for longer ones.  Rows come in chunks of 128 bytes
  * (tile.cuh) to shared memory.  A warp has one or two tiles of 32 x 32 pairs, those on and below
@@ -63,8 +63,8 @@ typedef struct tsdg_list
 {
 	char	   *tile;			/* capacity x GG_TILE_PITCH */
 	uint32_t   *bits;			/* of row r and column word w <= r / 32, see bits_at() */
-	float	   *distances;		/* from the node, as lists are sorted */
-	float	   *norms;			/* from the node, as pairs are compared; 0 behind the last */
+	float	   *distances;		/* from the node, in fp32 from the caller's rows */
+	float	   *norms;			/* from the node, in the arithmetic of pairs; 0 behind the last */
 	uint32_t   *ids;
 	uint32_t	count;
 } tsdg_list;
@@ -414,6 +414,7 @@ keep_bits(const gg_tile_sums &sums, uint32_t row_block, uint32_t column_block, f
 	for (int r = 0; r < 4; r++)
 	{
 		const uint32_t row = row_block * 32 + r * 8 + lane / 4;
+		const float place = KIND == GG_KIND_HALF_L2 ? list.distances[row] : list.norms[row];
 		const float far = list.norms[row];
 		uint32_t	word = 0;
 
@@ -422,11 +423,12 @@ keep_bits(const gg_tile_sums &sums, uint32_t row_block, uint32_t column_block, f
 		{
 			const uint32_t bit = c / 2 * 8 + lane % 4 * 2 + c % 2;
 			const uint32_t column = column_block * 32 + bit;
-			const float near = list.norms[column];
+			const float near = KIND == GG_KIND_HALF_L2 ? list.distances[column] :
+				list.norms[column];
 			const float d = gg_tile_distance<KIND>(sums[r / 2][c / 2][r % 2 * 2 + c % 2], far,
-												   near);
+												   list.norms[column]);
 
-			if (factor * near < far && factor * d < far && column < list.count)
+			if (factor * near < place && factor * d < far && column < list.count)
 				word |= 1u << bit;
 		}
 		word |= __shfl_xor_sync(GG_FULL_WARP, word, 1);
@@ -577,7 +579,7 @@ relaxed_kernel(tsdg_args args, uint32_t first)
 
 	load_ids(args, node, &list);
 	if (KIND == GG_KIND_HALF_L2)
-		measure<KIND>(args, node, list);	/* for the scale */
+		measure<KIND>(args, node, list);
 	compare_all<KIND, T>(args, node, list);
 	if (threadIdx.x < 32)
 		choose(args, node, list);

@@ -5,6 +5,7 @@
  *	threads.c		worker threads of one call, cancellation, progress
  *	tile.c			all-pairs distances by tiles, bounded neighbour lists
  *	tile_ops.c		their inner loops for each instruction set
+ *	row_view.c		rows of a list at hand, distances term by term
  *	knn_graph.c		GNND started from pivot cells
  *	optimize.c		rank-based reordering
  *	tsdg.c			two-stage diversification

@@ -26,25 +26,24 @@
  *
  * Measured on 2 CPU cores, 60,000 x 128 of intrinsic dimension 13, recall@10 at itopk 16 / 32 / 64:
  * degree 32 of 96, CAGRA 0.9856 / 0.9985 / 0.9999, alpha 1.1 0.9863 / 0.9980 / 0.9997 with 27.9
- * edges in the mean, 1.2 0.9873 / 0.9983 / 0.9998 with 30.7, lambda0 5 0.9848 / 0.9974 / 0.9997 with
- * 25.9, and 1 to 2% fewer distances than CAGRA's.  At degree 16 of 96 CAGRA's is better: 0.9337 /
- * 0.9824 / 0.9974 against 0.9281 / 0.9822 / 0.9966.  Where intrinsic dimension is low lists get
- * shorter at the same recall: 20,000 x 64 of 8, alpha 1.1, 0.9996 at itopk 32 with 19.6 edges and
- * 450 distances, CAGRA 0.9998 with 32 and 479.
+ * edges in the mean, 1.2 0.9873 / 0.9983 / 0.9998 with 30.7, lambda0 5 0.9848 / 0.9974 / 0.9997
+ * with 25.9, and 1 to 2% fewer distances than CAGRA's.  At degree 16 of 96 CAGRA's is better,
+ * 0.9337 / 0.9824 / 0.9974 against 0.9281 / 0.9822 / 0.9966.  Where intrinsic dimension is low
+ * lists get shorter at the same recall: 20,000 x 64 of 8, alpha 1.1, 0.9996 at itopk 32 with 19.6
+ * edges and 450 distances, CAGRA 0.9998 with 32 and 479.
  *
  * All is float32, f d too.  So d(A, B) = d(B, A) to the bit, and the result does not depend on
  * threads.  Another engine may round d in its own way; then pairs that are nearly ties may change.
  */
 #include "algorithms.h"
+#include "row_view.h"
 #include "stages.h"
-#include "tile.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct tsdg_state
 {
-	gg_rows		rows;
+	gg_row_view view;
 	const uint32_t *knn;		/* n x k */
 	uint32_t	n;
 	uint32_t	k;
@@ -53,7 +52,6 @@ typedef struct tsdg_state
 	float		factor;			/* f */
 	uint32_t	lambda0;
 	const uint32_t *order;		/* n: nodes in the order to take them, or NULL */
-	float	  **copies;			/* of rows, 1 + longest list x rows.dim a thread; or NULL */
 	uint32_t   *forward;		/* limit x n: F(A)[i] at i * n + A, GG_NO_NODE behind the last */
 	uint32_t   *united;			/* n x 2 limit: U(A) */
 	uint32_t   *graph;			/* n x degree */
@@ -68,32 +66,12 @@ typedef struct tsdg_list
 	float		distances[GG_MAX_DEGREE];	/* from the node */
 } tsdg_list;
 
-static inline float
-row_distance(const tsdg_state *state, const float *a, const float *b)
-{
-	return gg_tile_distance(state->rows.data->metric, a, b, state->rows.dim);
-}
-
-/* A row as float32; place: where among the thread's copies, if it has to be copied. */
-static const float *
-row_at(const tsdg_state *state, int thread, uint32_t place, uint32_t row)
-{
-	uint32_t	dim = state->rows.dim;
-	float	   *copy;
-
-	if (!state->copies)
-		return (const float *) state->rows.data->rows + (size_t) row * dim;
-	copy = state->copies[thread] + (size_t) place * dim;
-	gg_rows_load(&state->rows, row, 0, dim, copy);
-	return copy;
-}
-
 /* The list of a node, up to most ids or GG_NO_NODE, with rows and distances. */
 static void
 load_list(const tsdg_state *state, int thread, uint32_t node, const uint32_t *ids, uint32_t most,
 		  tsdg_list *list)
 {
-	const float *own = row_at(state, thread, 0, node);
+	const float *own = gg_row_view_at(&state->view, thread, 0, node);
 
 	list->length = 0;
 	while (list->length < most && ids[list->length] != GG_NO_NODE)
@@ -101,8 +79,8 @@ load_list(const tsdg_state *state, int thread, uint32_t node, const uint32_t *id
 		uint32_t	i = list->length++;
 
 		list->ids[i] = ids[i];
-		list->rows[i] = row_at(state, thread, 1 + i, ids[i]);
-		list->distances[i] = row_distance(state, own, list->rows[i]);
+		list->rows[i] = gg_row_view_at(&state->view, thread, 1 + i, ids[i]);
+		list->distances[i] = gg_row_view_distance(&state->view, own, list->rows[i]);
 	}
 }
 
@@ -130,7 +108,8 @@ relaxed_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 				return;
 			for (uint32_t i = 0; i < nkept && !occluded; i++)
 				occluded = state->factor * list.distances[kept[i]] < far &&
-					state->factor * row_distance(state, list.rows[kept[i]], list.rows[r]) < far;
+					state->factor * gg_row_view_distance(&state->view, list.rows[kept[i]],
+													 list.rows[r]) < far;
 			if (!occluded)
 				kept[nkept++] = r;
 		}
@@ -173,7 +152,8 @@ occlusion_factor(const tsdg_state *state, const tsdg_list *list, uint32_t i)
 
 	for (uint32_t b = 0; b < i && lambda <= state->lambda0 &&
 		 list->distances[b] < list->distances[i]; b++)
-		lambda += row_distance(state, list->rows[b], list->rows[i]) < list->distances[i];
+		lambda += gg_row_view_distance(&state->view, list->rows[b], list->rows[i]) <
+			list->distances[i];
 	return lambda;
 }
 
@@ -218,61 +198,29 @@ soft_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	}
 }
 
-/* Rows that one node needs at a time, where rows have to be copied. */
-static uint64_t
-rows_at_once(uint32_t k, uint32_t limit)
+/* Rows that are looked at together: a node and its list. */
+static uint32_t
+rows_at_once(const gg_build_params *params)
 {
-	return 1 + (uint64_t) (k > 2 * limit ? k : 2 * limit);
+	uint32_t	united = 2 * gg_tsdg_limit(params);
+
+	return 1 + (params->intermediate_graph_degree > united ? params->intermediate_graph_degree :
+				united);
 }
 
 uint64_t
 gg_cpu_diversify_bytes(const gg_dataset *data, const gg_build_params *params, int threads)
 {
-	uint64_t	n = data->n,
-				limit = gg_tsdg_limit(params);
-
-	/* F, U, norms, then the larger of the tables and the copies */
-	uint64_t	tables = gg_cpu_unite_bytes(data->n, threads),
-				copies = (uint64_t) threads * sizeof(float) * (data->dim + 1) *
-		rows_at_once(params->intermediate_graph_degree, (uint32_t) limit);
-
-	return n * sizeof(uint32_t) * (3 * limit + 1) + (tables > copies ? tables : copies);
-}
-
-/* Take what a run needs beyond F and U. */
-static gg_status
-make_copies(tsdg_state *state, int threads)
-{
-	const gg_dataset *data = state->rows.data;
-	size_t		bytes = sizeof(float) * state->rows.dim * rows_at_once(state->k, state->limit);
-
-	if (data->element == GG_ELEMENT_F32 && !state->rows.scale && !state->rows.extra)
-		return gg_ok();
-	state->copies = calloc((size_t) threads, sizeof(*state->copies));
-	for (int t = 0; state->copies && t < threads; t++)
-	{
-		state->copies[t] = malloc(bytes);
-		if (!state->copies[t])
-			return gg_fail(GG_ENOMEM, "gg_cpu_diversify", "out of memory for %zu bytes of rows",
-						   bytes);
-	}
-	return state->copies ? gg_ok() : gg_fail(GG_ENOMEM, "gg_cpu_diversify",
-											 "out of memory for %d threads", threads);
-}
-
-static void
-free_copies(tsdg_state *state, int threads)
-{
-	for (int t = 0; state->copies && t < threads; t++)
-		free(state->copies[t]);
-	free(state->copies);
+	/* F, U */
+	return (uint64_t) data->n * sizeof(uint32_t) * 3 * gg_tsdg_limit(params) +
+		gg_cpu_unite_bytes(data->n, threads) +
+		gg_row_view_bytes(data, rows_at_once(params), threads);
 }
 
 gg_status
 gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
 					 const uint32_t *knn, const uint32_t *order, uint32_t *graph)
 {
-	int			threads = gg_pool_threads(pool);
 	uint32_t	n = data->n,
 				limit = gg_tsdg_limit(params);
 	tsdg_state	state = {.knn = knn, .n = n, .k = params->intermediate_graph_degree,
@@ -284,9 +232,7 @@ gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 	if (n == 0)
 		return gg_ok();
 	gg_pool_phase(pool, GG_PHASE_OPTIMIZE, n);
-	status = gg_rows_prepare(&state.rows, data, pool);
-	if (status.code == GG_OK)
-		status = make_copies(&state, threads);
+	status = gg_row_view_create(&state.view, data, rows_at_once(params), pool);
 	if (status.code == GG_OK)
 	{
 		state.forward = malloc(sizeof(uint32_t) * n * (size_t) limit);
@@ -303,8 +249,7 @@ gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 		status = gg_pool_run(pool, soft_run, &state, n, 64);
 	free(state.forward);
 	free(state.united);
-	free_copies(&state, threads);
-	gg_rows_free(&state.rows);
+	gg_row_view_free(&state.view);
 	return status;
 }
 
