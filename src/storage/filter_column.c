@@ -5,6 +5,7 @@
  * The words are on disk: what a value is encoded as never changes.
  */
 #include "storage/filter_column.h"
+#include "storage/type.h"
 
 #include "catalog/pg_type.h"
 #include "utils/array.h"
@@ -66,6 +67,13 @@ EncodedArrayType(Oid type)
 	}
 }
 
+bool
+GgIsFilterType(Oid type)
+{
+	return type == ANYENUMOID || type == ANYARRAYOID || OidIsValid(EncodedType(type)) ||
+		OidIsValid(EncodedArrayType(type));
+}
+
 static GgEncoding
 EncodingOf(Oid type)
 {
@@ -109,7 +117,8 @@ GgGetFilterColumns(Relation index, GgFilterColumns *columns)
 				 errmsg("cannot have more than %d filter columns in a gpugraph index",
 						GG_MAX_COLUMNS),
 				 errdetail("Index \"%s\" has %d columns behind the vector.",
-						   RelationGetRelationName(index), columns->ncolumns)));
+						   RelationGetRelationName(index), columns->ncolumns),
+				 errhint("Leave out those that queries filter by least.")));
 	for (int i = 0; i < columns->ncolumns; i++)
 	{
 		GgFilterColumn *column = &columns->columns[i];
@@ -117,14 +126,22 @@ GgGetFilterColumns(Relation index, GgFilterColumns *columns)
 		Oid			accepted = index->rd_opcintype[i + 1];
 
 		/* the operator class says what a value is taken for, unless it takes a kind of type */
-		if (accepted == ANYARRAYOID)
-			column->type = EncodedArrayType(declared);
+		if (OidIsValid(index_getprocid(index, i + 2, GG_OPCLASS_PROC)))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("column %d of gpugraph index \"%s\" is a vector",
+							i + 2, RelationGetRelationName(index)),
+					 errhint("A gpugraph index has one vector, which is its first column.  Make "
+							 "another index for another vector.")));
+		column->type = accepted == ANYARRAYOID || accepted == ANYENUMOID ? declared : accepted;
+		if (OidIsValid(EncodedArrayType(column->type)))
+			column->type = EncodedArrayType(column->type);
 		else
-			column->type = EncodedType(accepted == ANYENUMOID ? declared : accepted);
+			column->type = EncodedType(column->type);
 		if (!OidIsValid(column->type))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("column %d of index \"%s\" cannot be a filter column",
+					 errmsg("column %d of gpugraph index \"%s\" cannot be a filter column",
 							i + 2, RelationGetRelationName(index)),
 					 errdetail("Its type is %s.", format_type_be(declared)),
 					 errhint("Filter columns of gpugraph have the types boolean, smallint, "

@@ -42,6 +42,9 @@ typedef struct GgFilterColumns
 	GgFilterColumn columns[GG_MAX_COLUMNS];
 } GgFilterColumns;
 
+/* May an operator class of filter columns be for this type?  anyenum and anyarray are such. */
+extern bool GgIsFilterType(Oid type);
+
 /*
  * The filter columns of an index: its key columns but the first.  ereport(ERROR) where there are
  * too many, or one has a type that is not encoded.
