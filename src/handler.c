@@ -26,6 +26,7 @@ _PG_init(void)
 {
 	GgInitOptions();
 	GgInitPlanner();
+	GgInitFilterPaths();
 	GgInitMerges();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");

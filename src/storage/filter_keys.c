@@ -537,7 +537,7 @@ AddCondition(gg_filter *filter, int number, const GgFilterColumn *column, gg_con
 	return true;
 }
 
-/* Leave no word outside of [low, high] in the set, and no end of the interval outside of the set. */
+/* Leave no word outside of the interval in the set, and shrink the interval to the set. */
 static bool
 SettleInterval(ColumnKeys *keys)
 {
