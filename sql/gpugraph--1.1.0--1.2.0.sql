@@ -161,3 +161,22 @@ CREATE OPERATOR CLASS array_ops
 	DEFAULT FOR TYPE anyarray USING gpugraph AS
 	OPERATOR 6 && (anyarray, anyarray),
 	OPERATOR 7 @> (anyarray, anyarray);
+
+-- what an index holds: now with its filter columns
+
+DROP FUNCTION gpugraph_index_info(regclass);
+CREATE FUNCTION gpugraph_index_info(index regclass,
+	OUT version int, OUT dimensions int, OUT metric text, OUT element text,
+	OUT algorithm text, OUT engine text, OUT nodes bigint, OUT rows bigint,
+	OUT segments int, OUT pivots bigint, OUT delta_rows bigint, OUT dead_rows bigint,
+	OUT graph_degree int, OUT intermediate_graph_degree int, OUT seed int,
+	OUT generation bigint, OUT vectors_bytes bigint, OUT adjacency_bytes bigint,
+	OUT tids_bytes bigint, OUT pivots_bytes bigint, OUT delta_bytes bigint,
+	OUT free_bytes bigint, OUT total_bytes bigint, OUT total_seconds float4,
+	OUT scan_seconds float4, OUT copy_seconds float4, OUT knn_seconds float4,
+	OUT optimize_seconds float4, OUT write_seconds float4, OUT wal_seconds float4,
+	OUT filter_columns int, OUT filters_bytes bigint)
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpugraph_index_info(regclass)
+	IS 'what a gpugraph index holds, and how its build spent its time';
