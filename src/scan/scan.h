@@ -186,16 +186,16 @@ GgNodeMatches(const GgScanOpaque *so, const GgStream *stream, uint32 node)
 	return so->filter == NULL || (stream->matching[node / 64] >> (node % 64) & 1) != 0;
 }
 
-/*
- * Does a row of a node that was handed out match?  Where that is not known, the executor has to
- * look: GgIsKnownToMatch() is false.
- */
+/* A node matches when one of its rows does.  May this one be the one? */
 static inline bool
 GgMayMatch(const GgStream *stream, uint32 row)
 {
-	return stream->matching_rows == NULL || (stream->matching_rows[row / 64] >> (row % 64) & 1) != 0;
+	const uint64 *bits = stream->matching_rows;
+
+	return bits == NULL || (bits[row / 64] >> (row % 64) & 1) != 0;
 }
 
+/* Do rows that are returned fulfil the keys?  Otherwise the executor has to look. */
 static inline bool
 GgIsKnownToMatch(const GgScanOpaque *so, const GgStream *stream)
 {

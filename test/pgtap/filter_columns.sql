@@ -112,8 +112,8 @@ SELECT same(format('%s %s %s', col, op, val))
 FROM (VALUES ('i2', '-50, -51, 7, 48, 49::bigint, 70000, -70000::bigint, 9223372036854775807'),
 	('i4', '-50000, 0, 100::smallint, 150, 9223372036854775807, (-9223372036854775808)::bigint'),
 	('i8', '(-9223372036854775808)::bigint, 9223372036854775807, 5, 5000000035, 1::smallint'),
-	('f4', '''NaN''::float8, ''-Infinity''::float8, ''Infinity''::real, 0.0::float8, ''-0''::real, ' ||
-		'0.1::float8, 0.1::real, 1e300::float8, 3.5::float8'),
+	('f4', '''NaN''::float8, ''-Infinity''::float8, ''Infinity''::real, 0.0::float8, ' ||
+		'''-0''::real, 0.1::float8, 0.1::real, 1e300::float8, 3.5::float8'),
 	('f8', '''NaN'', ''-Infinity'', ''Infinity''::real, 0.0, ''-0''::real, 0.1::real, 1e30, 3.5'),
 	('day', '''1999-12-20'', ''infinity'', ''-infinity'', timestamp ''1999-12-20'', ' ||
 		'timestamp ''1999-12-20 00:00:01'', timestamp ''infinity'', timestamp ''-infinity'', ' ||
@@ -121,7 +121,8 @@ FROM (VALUES ('i2', '-50, -51, 7, 48, 49::bigint, 70000, -70000::bigint, 9223372
 	('ts', '''1999-12-20 12:00'', ''infinity'', date ''1999-12-20'', date ''infinity'', ' ||
 		'date ''-infinity'', date ''5000000-01-01'', ''4000-01-01 BC'''),
 	('tz', '''1999-12-20 12:00+00'', ''infinity'', ''-infinity'', ''1999-12-20 12:00:01+00'''),
-	('uid', '''88888888-8888-8888-8888-888888888888'', ''00000000-0000-0000-0000-000000000000'', ' ||
+	('uid', '''88888888-8888-8888-8888-888888888888'', ' ||
+		'''00000000-0000-0000-0000-000000000000'', ' ||
 		'''ffffffff-ffff-ffff-ffff-ffffffffffff'', (SELECT min(uid::text)::uuid FROM u), ' ||
 		'(SELECT max(uid::text)::uuid FROM u)'),
 	('mood', '''sad'', ''meh'', ''ok'', ''happy''')) c(col, vals),
@@ -137,7 +138,8 @@ SELECT same(condition) FROM unnest(ARRAY[
 	-- lists
 	'i2 IN (1, 2, 3, 48, 900)', 'i4 IN (100, -100, 700)', 'i8 IN (5000000035, 6, 9000000063)',
 	'i2 = ANY (ARRAY[1, NULL, 70000])', 'i2 = ANY (''{}''::int[])', 'i2 = ANY (ARRAY[NULL]::int[])',
-	'i2 = ANY (NULL::int[])', 'i2 = ANY ((SELECT array_agg(i) FROM generate_series(1, 9) i)::int[])',
+	'i2 = ANY (NULL::int[])',
+	'i2 = ANY ((SELECT array_agg(i) FROM generate_series(1, 9) i)::int[])',
 	'i2 < ANY (ARRAY[-40, NULL, -45])', 'i2 >= ANY (ARRAY[40, 45])', 'i2 < ANY (''{}''::int[])',
 	'i2 IN (1, 2, 3) AND i2 IN (2, 3, 4) AND i2 > 2', 'i2 IN (1, 2) AND i2 IN (3, 4)',
 	'f8 IN (''NaN'', 0, 3.5, 17)', 'f4 IN (0.1::real, 3.5::real)', 'flag IN (true, false)',
@@ -155,10 +157,12 @@ SELECT same(condition) FROM unnest(ARRAY[
 	-- arrays
 	'ints && ''{3}''', 'ints && ''{1,2,299}''', 'ints && ''{}''', 'ints && ''{NULL}''',
 	'ints && ARRAY[NULL, 1]', 'ints @> ''{3}''', 'ints @> ''{3,5}''', 'ints @> ''{}''',
-	'ints @> ARRAY[NULL, 1]', 'ints @> ''{1,2,3,4,5,6,7,8,9}''', 'ints && ''{1,2}'' AND ints @> ''{5}''',
+	'ints @> ARRAY[NULL, 1]', 'ints @> ''{1,2,3,4,5,6,7,8,9}''',
+	'ints && ''{1,2}'' AND ints @> ''{5}''',
 	'ints @> ''{5}'' AND ints @> ''{6}''', 'words && ARRAY[''a1'', ''none'']::varchar[]',
 	'words @> ARRAY[''a1'', repeat(''long'', 50) || ''7'']::varchar[]', '''{3}'' <@ ints',
-	'smalls && ''{-4,2}''', 'smalls @> ''{-4,1}''::smallint[]', 'smalls @> ''{29}'' AND smalls && ''{-1}''',
+	'smalls && ''{-4,2}''', 'smalls @> ''{-4,1}''::smallint[]',
+	'smalls @> ''{29}'' AND smalls && ''{-1}''',
 	'ints && ANY (ARRAY[''{3}'', ''{5,6}'']::int_list[])',
 	-- more than a filter has room for
 	'i4 = ANY (ARRAY(SELECT i * 100 - 50000 FROM generate_series(1, 990, 2) i) || ARRAY(SELECT i
@@ -174,7 +178,8 @@ SELECT same(condition) FROM unnest(ARRAY[
 -- where words say less than values do, only some of the conditions are the index's
 SELECT use_index(true);
 SELECT matches(plan_of($$SELECT id FROM u WHERE txt LIKE 't5' AND txt > 't3'
-	ORDER BY val <-> '[1,1,1]' LIMIT 5$$), 'Index Cond: \(txt = ''t5''::text\).*Filter: .*txt ~~ ''t5''',
+	ORDER BY val <-> '[1,1,1]' LIMIT 5$$),
+	'Index Cond: \(txt = ''t5''::text\).*Filter: .*txt ~~ ''t5''',
 	'texts are compared for equality alone');
 
 -- vectors that are NULL
