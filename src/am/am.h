@@ -1,6 +1,6 @@
 /*
  * am.h
- *		Callbacks of the access method that neither build nor scan, and the planner hook.
+ *		Callbacks of the access method that neither build nor scan, and the planner's hooks.
  */
 #ifndef GG_AM_H
 #define GG_AM_H
@@ -40,5 +40,8 @@ extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double
 
 /* Called by _PG_init.  From then on finished plans compute no distance that only orders rows. */
 extern void GgInitPlanner(void);
+
+/* The same.  From then on queries get the paths of filter_path.c. */
+extern void GgInitFilterPaths(void);
 
 #endif							/* GG_AM_H */

@@ -353,6 +353,9 @@ deep_check(deep_scene *s, const uint64_t *keys, uint32_t k, uint64_t after, uint
 	return last;
 }
 
+/* Of the list that was asked for last; each has another, so that none is taken for one before. */
+static uint32_t deep_ticket = 500;
+
 /*
  * Lists of k, one after the other, until npages were read or there is no more.  The filter's TIDs
  * lie where the answer goes, as the service has them.
@@ -372,7 +375,7 @@ deep_read(deep_scene *s, const gg_filter *filter, uint32_t k, int npages, const 
 	deep_expect(s, filter);
 	for (int page = 0; page < npages && (uint64_t) page * k <= s->nsorted; page++)
 	{
-		deep.ticket = 500 + page;
+		deep.ticket = ++deep_ticket;
 		deep.after = after;
 		deep.filter = NULL;
 		if (filter != NULL)

@@ -1309,7 +1309,6 @@ test_bulk(void)
 
 		scene_make(&s, specs[i], 900 + i);
 		index = scene_fill(&s, 0, 0);
-		CHECK_OK(gg_cuda_engine.index_finish(index, s.data.n, NULL), "index_finish");
 		for (uint32_t c = 0; c < ncounts && some[c] <= s.nq; c++)
 		{
 			bulk_answers(&gg_cuda_engine, index, true, s.data.dim, s.queries, some[c], 10, 0, 1);
