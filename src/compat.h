@@ -78,6 +78,13 @@ typedef RelFileNode GgRelFileLocator;
 #define GgDisablePath(path)		((void) 0)
 #endif
 
+/* Does a sort key ask for what is less first? */
+#if PG_VERSION_NUM >= 180000
+#define GgKeyAscends(key)		((key)->pk_cmptype == COMPARE_LT)
+#else
+#define GgKeyAscends(key)		((key)->pk_strategy == BTLessStrategyNumber)
+#endif
+
 /*
  * From 17 on core takes IN lists on any column into paths that are ordered by an operator, and bare
  * booleans for the families of extensions.
