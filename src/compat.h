@@ -99,10 +99,10 @@ typedef RelFileNode GgRelFileLocator;
 #define GgCountSearch(scan)		((void) 0)
 #endif
 
-/* The next value of a sorted list of datums passed by value. */
+/* The next value of a sorted list of datums; one that is passed by reference is the caller's. */
 #if PG_VERSION_NUM >= 160000
 #define GgTuplesortGetDatum(state, value, isnull) \
-	tuplesort_getdatum(state, true, false, value, isnull, NULL)
+	tuplesort_getdatum(state, true, true, value, isnull, NULL)
 #else
 #define GgTuplesortGetDatum(state, value, isnull) \
 	tuplesort_getdatum(state, true, value, isnull, NULL)
