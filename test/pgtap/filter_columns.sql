@@ -264,6 +264,15 @@ SELECT throws_ok('CREATE INDEX ON t USING gpugraph (val, (ARRAY[f4]))', '0A000',
 	'an array of another type');
 SELECT is(bool_and(amvalidate(oid)), true, 'the classes are valid') FROM pg_opclass
 	WHERE opcmethod = (SELECT oid FROM pg_am WHERE amname = 'gpugraph');
+CREATE OPERATOR CLASS wrong_ops FOR TYPE int4 USING gpugraph AS OPERATOR 6 = (int4, int4);
+CREATE OPERATOR CLASS other_ops FOR TYPE oid USING gpugraph AS OPERATOR 3 = (oid, oid);
+SELECT is((SELECT count(*) FROM pg_opclass WHERE opcname IN ('wrong_ops', 'other_ops') AND
+	NOT amvalidate(oid)), 2::bigint, 'others are not');
+SELECT throws_ok('CREATE INDEX ON t USING gpugraph (val, (i4::oid) other_ops)', '0A000',
+	'column 2 of gpugraph index "t_val_i4_idx" cannot be a filter column',
+	'a class of another type');
+SELECT throws_ok('CREATE TABLE e (val vector(3), cat int, EXCLUDE USING gpugraph (cat WITH =))',
+	'0A000', 'the first column of gpugraph index "e_cat_excl" is not a vector', 'no EXCLUDE');
 SELECT is((SELECT array_agg(pg_index_column_has_property('t_idx', n, 'distance_orderable')
 	ORDER BY n) FROM generate_series(1, 2) n), '{t,f}', 'the vector alone orders');
 
