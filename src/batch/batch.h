@@ -39,6 +39,8 @@ typedef struct GgTarget
  * or not for snapshots as old as the one in use.
  */
 extern void GgOpenTarget(Oid indexoid, GgTarget *target);
+
+/* The locks stay until the transaction ends, as those of a query do: what it has found holds. */
 extern void GgCloseTarget(GgTarget *target);
 
 /* How many rows to find: 22023 unless it is positive. */

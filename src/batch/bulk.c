@@ -24,11 +24,10 @@
 #define SPARE_CANDIDATES	8
 
 /*
- * As many queries are answered together as have room for candidates and vectors in this memory.
- * Rows of many queries share pages of the table, which are looked at once.
+ * As many queries are answered together as have room for candidates in this memory.  Rows of many
+ * queries share pages of the table, which are looked at once.
  */
 #define CANDIDATE_BYTES		(4 << 20)
-#define VECTOR_BYTES		(16 << 20)
 
 /*
  * A device lacks some pages of a delta that grows.  From here on the CPU has more to measure for
@@ -43,6 +42,7 @@ typedef struct GgBulkQuery
 	uint32		ncandidates;
 	uint32		next;			/* candidate */
 	bool		complete;		/* there is no row behind the candidates */
+	bool		no_angle;		/* the query is a zero vector under cosine */
 	int			list;			/* of the rows to come */
 	uint32		row;
 	uint32		row_end;
@@ -111,11 +111,13 @@ FindResident(GgBulk *bulk)
 	if (bulk->nasked == 0)
 		return false;
 	bulk->room = GgServiceBulkRoom(meta->dimensions, bulk->ask.k, bulk->nasked);
+	if (bulk->most > 0)
+		bulk->room = Min(bulk->room, bulk->most);
 	return bulk->room > 0;
 }
 
 bool
-GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k)
+GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected)
 {
 	uint64		itopk = ListLength(k);
 
@@ -130,11 +132,13 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k)
 		return false;
 
 	bulk->most = CANDIDATE_BYTES / (bulk->ask.k * (sizeof(gg_candidate) + 1));
-	bulk->most = Min(bulk->most, VECTOR_BYTES / (bulk->ask.dim * sizeof(float)));
-	bulk->most = Max(bulk->most, bulk->room);
+	bulk->most = Min(Max(bulk->most, bulk->room), Max(expected, 1));
+	bulk->room = Min(bulk->room, bulk->most);
 	bulk->answers = (Size) bulk->nasked * bulk->room * bulk->ask.k;
 	bulk->nodes = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(uint32));
 	bulk->distances = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(float));
+	bulk->vector_room = (Size) bulk->room * bulk->ask.dim;
+	bulk->vectors = palloc(bulk->vector_room * sizeof(float));
 	bulk->queries = palloc(bulk->most * sizeof(BulkQuery));
 	bulk->candidates = palloc(bulk->most * bulk->ask.k * sizeof(gg_candidate));
 	bulk->candidate_lists = palloc(bulk->most * bulk->ask.k);
@@ -268,18 +272,31 @@ MergeLists(GgBulk *bulk, uint32 q, uint32 number, Merge *merge)
 	query->row = query->row_end = 0;
 }
 
+static bool
+IsZero(const float *vector, uint32 dim)
+{
+	for (uint32 i = 0; i < dim; i++)
+		if (vector[i] != 0)
+			return false;
+	return true;
+}
+
 /* The candidates of the queries of a call, the first of which has this number. */
 static void
 MakeCandidates(GgBulk *bulk, uint32 first)
 {
+	bool		cosine = bulk->lists.meta->metric == GG_METRIC_COSINE;
 	uint64	   *keys = palloc(Max(bulk->ask.k, 1) * sizeof(uint64));
 	Merge		merge;
 
 	for (uint32 q = 0; q < bulk->ask.count; q++)
 	{
+		const float *vector = bulk->vectors + (Size) q * bulk->ask.dim;
+
 		merge.tail = keys;
-		merge.ntail = MeasureTail(bulk, bulk->ask.vectors + (Size) q * bulk->ask.dim, keys);
+		merge.ntail = MeasureTail(bulk, vector, keys);
 		MergeLists(bulk, q, first + q, &merge);
+		bulk->queries[first + q].no_angle = cosine && IsZero(vector, bulk->ask.dim);
 		if (bulk->tail.count > 0)
 			CHECK_FOR_INTERRUPTS();
 	}
@@ -291,7 +308,7 @@ MakeCandidates(GgBulk *bulk, uint32 first)
  * newer one at any time.  Then its lists may be others, and all is asked anew.
  */
 static bool
-AskDevice(GgBulk *bulk, const float *vectors, uint32 count)
+AskDevice(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count)
 {
 	uint32		next = 0;
 	int			attempts = 0;
@@ -299,8 +316,9 @@ AskDevice(GgBulk *bulk, const float *vectors, uint32 count)
 
 	while (next < count)
 	{
-		bulk->ask.vectors = vectors + (Size) next * bulk->ask.dim;
+		bulk->ask.vectors = bulk->vectors;
 		bulk->ask.count = Min(bulk->room, count - next);
+		read(arg, next, bulk->ask.count, bulk->vectors);
 		if (GgServiceBulk(&bulk->ref, &bulk->ask, bulk->nodes, bulk->distances, &reason))
 		{
 			MakeCandidates(bulk, next);
@@ -308,6 +326,7 @@ AskDevice(GgBulk *bulk, const float *vectors, uint32 count)
 			continue;
 		}
 		if (reason != GG_REASON_NOT_RESIDENT || ++attempts > ATTEMPTS || !FindResident(bulk) ||
+			(Size) bulk->room * bulk->ask.dim > bulk->vector_room ||
 			(Size) bulk->nasked * bulk->room * bulk->ask.k > bulk->answers)
 			return false;
 		next = 0;
@@ -378,19 +397,9 @@ Round(GgBulk *bulk, uint32 count, GgFoundRow *rows, uint32 *found, GgPlace *plac
 	return n;
 }
 
-/* To a zero vector, there is no angle. */
-static void
-ClearAngles(const GgBulk *bulk, const float *vector, GgFoundRow *rows, uint32 found)
-{
-	for (uint32 i = 0; i < bulk->ask.dim; i++)
-		if (vector[i] != 0)
-			return;
-	for (uint32 i = 0; i < found; i++)
-		rows[i].distance = get_float8_nan();
-}
-
 bool
-GgFindBulk(GgBulk *bulk, const float *vectors, uint32 count, GgFoundRow *rows, uint32 *found)
+GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow *rows,
+		   uint32 *found)
 {
 	const GgTarget *target = bulk->lists.target;
 	Size		most = (Size) count * bulk->k;
@@ -398,7 +407,7 @@ GgFindBulk(GgBulk *bulk, const float *vectors, uint32 count, GgFoundRow *rows, u
 	Looked	   *looked;
 	ItemPointerData *ctids;
 
-	if (!AskDevice(bulk, vectors, count))
+	if (!AskDevice(bulk, read, arg, count))
 		return false;
 	places = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(GgPlace));
 	looked = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(Looked));
@@ -412,9 +421,8 @@ GgFindBulk(GgBulk *bulk, const float *vectors, uint32 count, GgFoundRow *rows, u
 
 	for (uint32 q = 0; q < count; q++)
 	{
-		if (bulk->lists.meta->metric == GG_METRIC_COSINE)
-			ClearAngles(bulk, vectors + (Size) q * bulk->ask.dim, rows + (Size) q * bulk->k,
-						found[q]);
+		for (uint32 i = 0; i < found[q] && bulk->queries[q].no_angle; i++)
+			rows[(Size) q * bulk->k + i].distance = get_float8_nan();
 		if (found[q] < bulk->k && !bulk->queries[q].complete)
 		{
 			found[q] = GG_BULK_SHORT;

@@ -28,7 +28,9 @@ typedef struct GgBulk
 	GgDeltaRows tail;
 	gg_distance_fn distance;
 
-	/* answers of one call */
+	/* queries and answers of one call */
+	float	   *vectors;
+	Size		vector_room;
 	Size		answers;		/* that there is room for */
 	uint32	   *nodes;
 	float	   *distances;
@@ -40,17 +42,20 @@ typedef struct GgBulk
 } GgBulk;
 
 /*
- * Make ready to find k rows for each of many queries.  False: a device cannot, or not better than
- * one query after the other.  Allocates in the current context.
+ * Make ready to find k rows for each of many queries, which are expected to be so many in all.
+ * False: a device cannot, or not better than one query after the other.  Allocates in the current
+ * context.
  */
-extern bool GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k);
+extern bool GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected);
+
+/* Put queries [first, first + count) into vectors, prepared. */
+typedef void (*GgReadQueries) (void *arg, uint32 first, uint32 count, float *vectors);
 
 /*
- * Find rows for count queries, bulk->most at the most: count x dimensions floats, prepared.  rows
- * has k for each; found[i] is how many there are for query i, or GG_BULK_SHORT.  False: the device
- * does not answer.
+ * Find rows for count queries, bulk->most at the most.  rows has k for each; found[i] is how many
+ * there are for query i, or GG_BULK_SHORT.  False: the device does not answer.
  */
-extern bool GgFindBulk(GgBulk *bulk, const float *vectors, uint32 count, GgFoundRow *rows,
+extern bool GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow *rows,
 					   uint32 *found);
 
 #endif							/* GG_BULK_H */

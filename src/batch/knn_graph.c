@@ -240,36 +240,42 @@ ReadNodes(const KnnGraph *graph, GgBulk *bulk, int list, uint32 row, NodeChunk *
 	pfree(places);
 }
 
-/* The nodes' vectors as queries. */
-static float *
-ReadVectors(GgBulk *bulk, const NodeChunk *chunk)
+/* Nodes of a chunk, as a device is asked for them. */
+typedef struct NodesOf
 {
-	const GgMetaPageData *meta = bulk->lists.meta;
-	const GgVectors *vectors = &bulk->lists.sources[chunk->list].vectors;
+	const GgBulk *bulk;
+	const NodeChunk *chunk;
+} NodesOf;
+
+static void
+ReadVectors(void *arg, uint32 first, uint32 count, float *queries)
+{
+	const NodesOf *of = arg;
+	const GgLists *lists = &of->bulk->lists;
+	const GgMetaPageData *meta = lists->meta;
+	const GgVectors *vectors = &lists->sources[of->chunk->list].vectors;
+	uint32		node = of->chunk->first + first;
 	Size		dim = meta->dimensions;
 	Size		row_bytes = GgRowBytes(meta);
-	float	   *queries = MemoryContextAllocHuge(CurrentMemoryContext,
-												 chunk->count * dim * sizeof(float));
-	char	   *stored = MemoryContextAllocHuge(CurrentMemoryContext, chunk->count * row_bytes);
+	char	   *stored = palloc(count * row_bytes);
 
-	for (uint32 i = 0; i < chunk->count;)
+	for (uint32 i = 0; i < count;)
 	{
-		const GgVectorPiece *piece = GgPieceOf(vectors, chunk->first + i);
-		uint32		skip = chunk->first + i - piece->first;
-		uint32		here = Min(chunk->count - i, piece->nodes - skip);
+		const GgVectorPiece *piece = GgPieceOf(vectors, node + i);
+		uint32		skip = node + i - piece->first;
+		uint32		here = Min(count - i, piece->nodes - skip);
 
-		GgReadArray(bulk->lists.target->index, meta->instance, &piece->array,
+		GgReadArray(lists->target->index, meta->instance, &piece->array,
 					skip * (uint64) row_bytes, stored + i * row_bytes, here * row_bytes);
 		i += here;
 	}
 	if (meta->element == GG_ELEMENT_F16)
-		gg_halves_to_floats((const uint16_t *) stored, queries, chunk->count * dim);
+		gg_halves_to_floats((const uint16_t *) stored, queries, count * dim);
 	else
-		memcpy(queries, stored, chunk->count * row_bytes);
-	for (uint32 i = 0; i < chunk->count; i++)
+		memcpy(queries, stored, count * row_bytes);
+	for (uint32 i = 0; i < count; i++)
 		gg_query_prepare(meta->metric, queries + i * dim, dim);
 	pfree(stored);
-	return queries;
 }
 
 /* The next nodes of a segment.  Returns the places that were read; 0: the device is not asked. */
@@ -281,17 +287,16 @@ BulkChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk)
 	uint32		row;
 	uint32	   *found;
 	GgFoundRow *rows;
-	float	   *queries;
 	uint32		next = 0;
+	NodesOf		of = {bulk, &chunk};
 
 	if (!FindList(graph, bulk, &list, &row))
 		return 0;
 	ReadNodes(graph, bulk, list, row, &chunk);
-	queries = ReadVectors(bulk, &chunk);
 	found = palloc(chunk.count * sizeof(uint32));
 	rows = MemoryContextAllocHuge(CurrentMemoryContext,
 								  (Size) chunk.count * bulk->k * sizeof(GgFoundRow));
-	if (!GgFindBulk(bulk, queries, chunk.count, rows, found))
+	if (!GgFindBulk(bulk, ReadVectors, &of, chunk.count, rows, found))
 		return 0;
 	for (uint32 i = 0; i < chunk.count; i++)
 		for (; next < chunk.nrows && row + next < chunk.row_ends[i]; next++)
@@ -332,7 +337,7 @@ AddPlaces(KnnGraph *graph, const GgTarget *target)
 	uint32		count = 0;
 
 	GgOpenFinder(&finder, target, false);
-	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1) && bulk.k > graph->k)
+	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1, CHUNK_ROWS) && bulk.k > graph->k)
 	{
 		NeedMap(graph, &bulk);
 		count = BulkChunk(graph, &finder, &bulk);

@@ -16,7 +16,6 @@
 
 #include "access/heapam.h"
 #include "access/tableam.h"
-#include "access/visibilitymap.h"
 #include "access/xact.h"
 #include "catalog/pg_am_d.h"
 #include "miscadmin.h"

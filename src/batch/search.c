@@ -129,37 +129,48 @@ SearchOneByOne(const ReturnSetInfo *result, const Queries *queries, int first, i
 	}
 }
 
+/* Queries from one on, as a device is asked for them. */
+typedef struct QueriesFrom
+{
+	const GgOpclass *opclass;
+	uint32		dim;
+	const Datum *values;
+} QueriesFrom;
+
+static void
+ReadVectors(void *arg, uint32 first, uint32 count, float *vectors)
+{
+	const QueriesFrom *from = arg;
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		float	   *vector = GgQueryFromValue(from->opclass, from->values[first + i], from->dim);
+
+		memcpy(vectors + (Size) i * from->dim, vector, from->dim * sizeof(float));
+		pfree(vector);
+	}
+}
+
 /*
- * All queries, as many at a time as the device takes in one call.  Returns how many were answered:
- * fewer than all where the device is lost.
+ * All queries by a device.  Returns how many were answered: fewer than all where the device is
+ * lost.
  */
 static int
 SearchBulk(const ReturnSetInfo *result, const Queries *queries, GgBulk *bulk, GgFinder *finder,
 		   uint64 k)
 {
-	const GgOpclass *opclass = finder->target->opclass;
-	Size		dim = bulk->ask.dim;
-	float	   *vectors = MemoryContextAllocHuge(CurrentMemoryContext,
-												 bulk->most * dim * sizeof(float));
 	GgFoundRow *rows = MemoryContextAllocHuge(CurrentMemoryContext,
 											  (Size) bulk->most * bulk->k * sizeof(GgFoundRow));
 	uint32	   *found = palloc(bulk->most * sizeof(uint32));
-	int			most = (int) bulk->most;
 	int			first = 0;
 
 	while (first < queries->count)
 	{
-		int			count = Min(most, queries->count - first);
+		int			count = Min((int) bulk->most, queries->count - first);
+		QueriesFrom from = {finder->target->opclass, bulk->ask.dim, queries->values + first};
 
 		CHECK_FOR_INTERRUPTS();
-		for (int i = 0; i < count; i++)
-		{
-			float	   *vector = GgQueryFromValue(opclass, queries->values[first + i], dim);
-
-			memcpy(vectors + i * dim, vector, dim * sizeof(float));
-			pfree(vector);
-		}
-		if (!GgFindBulk(bulk, vectors, count, rows, found))
+		if (!GgFindBulk(bulk, ReadVectors, &from, count, rows, found))
 			break;
 		for (int i = 0; i < count; i++)
 			if (found[i] == GG_BULK_SHORT)
@@ -190,7 +201,7 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	GgOpenTarget(PG_GETARG_OID(0), &target);
 	ReadQueries(&target, array, &queries);
 	GgOpenFinder(&finder, &target, false);
-	if (queries.count > 1 && GgOpenBulk(&bulk, &target, k))
+	if (queries.count > 1 && GgOpenBulk(&bulk, &target, k, queries.count))
 		answered = SearchBulk(result, &queries, &bulk, &finder, k);
 	SearchOneByOne(result, &queries, answered, queries.count - answered, &finder, k);
 	GgCloseFinder(&finder);

@@ -7,8 +7,10 @@
  */
 #include "batch/batch.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/sysattr.h"
+#include "access/table.h"
 #include "catalog/objectaddress.h"
 #include "optimizer/optimizer.h"
 #include "utils/acl.h"
@@ -110,7 +112,8 @@ GgOpenTarget(Oid indexoid, GgTarget *target)
 void
 GgCloseTarget(GgTarget *target)
 {
-	GgCloseInspected(&target->inspected);
+	index_close(target->index, NoLock);
+	table_close(target->heap, NoLock);
 }
 
 void

@@ -180,6 +180,16 @@ SELECT is_empty($$SELECT * FROM gpugraph_search('items_idx',
 	'a row that this transaction deleted is not found');
 ROLLBACK;
 
+-- what was found holds until the transaction ends: nobody can rewrite the table
+BEGIN;
+SELECT count(*) FROM gpugraph_search('items_idx', (SELECT array_agg(val) FROM queries), 1)
+\g /dev/null
+SELECT set_eq($$SELECT relation::regclass::text, mode FROM pg_locks
+	WHERE pid = pg_backend_pid() AND relation IN ('items'::regclass, 'items_idx'::regclass)$$,
+	$$VALUES ('items', 'AccessShareLock'), ('items_idx', 'AccessShareLock')$$,
+	'table and index are locked as by a query');
+COMMIT;
+
 -- privileges
 CREATE ROLE gg_all;
 CREATE ROLE gg_columns;

@@ -146,6 +146,8 @@ like($err, qr/statement timeout/, 'a search is cancelled');
 ($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = '50ms';
 	SELECT count(*) FROM gpugraph_knn_graph('items_idx', 100)");
 like($err, qr/statement timeout/, 'a k-NN graph is cancelled');
-is($node->safe_psql('postgres', 'SELECT compare_search(10)'), 'same', 'and the next search works');
+# the CPU that plays the device is busy with what was given up, and has the slot until it is through
+ok(defined wait_for(sub { ($rc, $out, $err) = $node->psql('postgres', 'SELECT compare_search(10)');
+	return $out eq 'same' }), 'and the next search works');
 
 done_testing();
