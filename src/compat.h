@@ -8,6 +8,7 @@
 #include <fcntl.h>
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/nbtxlog.h"
 #include "access/relscan.h"
 #include "access/rmgr.h"
@@ -18,6 +19,7 @@
 #include "common/relpath.h"
 #include "miscadmin.h"
 #include "nodes/pathnodes.h"
+#include "nodes/tidbitmap.h"
 #include "port/pg_iovec.h"
 #include "storage/bufmgr.h"
 #include "storage/fd.h"
@@ -28,6 +30,11 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/wait_event.h"
+
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
+#endif
 
 #if PG_VERSION_NUM < 150000
 #error "gpugraph needs PostgreSQL 15 or newer"
@@ -85,6 +92,63 @@ typedef RelFileNode GgRelFileLocator;
 #else
 #define GgCountSearch(scan)		((void) 0)
 #endif
+
+/* An index scan as an IndexScan node begins it. */
+#if PG_VERSION_NUM >= 180000
+#define GgBeginIndexScan(node) \
+	index_beginscan((node)->ss.ss_currentRelation, (node)->iss_RelationDesc, \
+					(node)->ss.ps.state->es_snapshot, &(node)->iss_Instrument, \
+					(node)->iss_NumScanKeys, (node)->iss_NumOrderByKeys)
+#else
+#define GgBeginIndexScan(node) \
+	index_beginscan((node)->ss.ss_currentRelation, (node)->iss_RelationDesc, \
+					(node)->ss.ps.state->es_snapshot, \
+					(node)->iss_NumScanKeys, (node)->iss_NumOrderByKeys)
+#endif
+
+/* The pages of a bitmap, in order. */
+typedef struct GgBitmapPage
+{
+	BlockNumber block;
+	bool		lossy;			/* which of its rows is not known */
+	int			ntuples;		/* else these */
+	OffsetNumber offsets[MaxHeapTuplesPerPage];
+} GgBitmapPage;
+
+#if PG_VERSION_NUM >= 180000
+typedef TBMPrivateIterator GgBitmapIterator;
+#define GgBitmapBegin(bitmap)	tbm_begin_private_iterate(bitmap)
+#define GgBitmapEnd(iterator)	tbm_end_private_iterate(iterator)
+#else
+typedef TBMIterator GgBitmapIterator;
+#define GgBitmapBegin(bitmap)	tbm_begin_iterate(bitmap)
+#define GgBitmapEnd(iterator)	tbm_end_iterate(iterator)
+#endif
+
+static inline bool
+GgBitmapNext(GgBitmapIterator *iterator, GgBitmapPage *page)
+{
+#if PG_VERSION_NUM >= 180000
+	TBMIterateResult result;
+
+	if (!tbm_private_iterate(iterator, &result))
+		return false;
+	page->block = result.blockno;
+	page->lossy = result.lossy;
+	page->ntuples = result.lossy ? 0 :
+		tbm_extract_page_tuple(&result, page->offsets, MaxHeapTuplesPerPage);
+#else
+	const TBMIterateResult *result = tbm_iterate(iterator);
+
+	if (result == NULL)
+		return false;
+	page->block = result->blockno;
+	page->lossy = result->ntuples < 0;
+	page->ntuples = Max(result->ntuples, 0);
+	memcpy(page->offsets, result->offsets, page->ntuples * sizeof(OffsetNumber));
+#endif
+	return true;
+}
 
 /* The next value of a sorted list of datums passed by value. */
 #if PG_VERSION_NUM >= 160000

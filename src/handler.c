@@ -5,6 +5,7 @@
 #include "merge/merge.h"
 #include "am/am.h"
 #include "build/build.h"
+#include "scan/bitmap_scan.h"
 #include "scan/scan.h"
 
 #include "commands/vacuum.h"
@@ -25,6 +26,7 @@ _PG_init(void)
 {
 	GgInitOptions();
 	GgInitPlanner();
+	GgInitBitmapScan();
 	GgInitMerges();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");

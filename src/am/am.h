@@ -24,6 +24,20 @@ extern void ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count
 						   double *indexPages);
 extern bool ggvalidate(Oid opclassoid);
 
+/* ---- cost.c: what other costs are made of -------------------------------- */
+
+/* What core charges for the sort of a row with a small LIMIT, in units of cpu_operator_cost. */
+#define GG_SORTED_ROW_COST		10.0
+
+/* column_pages: pages that a vector fills in the table. */
+extern double GgSortedRowTime(const RelOptInfo *rel, double column_pages);
+extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered);
+
+/* ---- plan.c --------------------------------------------------------------- */
+
+/* The custom scan that restricts an index scan to a bitmap of rows (src/scan/bitmap_scan.c). */
+#define GG_BITMAP_SCAN_NAME		"GpugraphBitmapScan"
+
 /* Called by _PG_init.  From then on finished plans compute no distance that only orders rows. */
 extern void GgInitPlanner(void);
 

@@ -69,9 +69,6 @@
 #define SORTED_ROW_TIME(pages)	(0.1 + 3.3 * (pages))
 #define FETCH_TIME				2.5
 
-/* What core charges for the sort of a row with a small LIMIT, in units of cpu_operator_cost. */
-#define SORTED_ROW_COST			10.0
-
 /* What is known of an index when it is planned. */
 typedef struct IndexShape
 {
@@ -230,22 +227,33 @@ ScanTime(const IndexShape *shape, double share)
 }
 
 /*
- * What core charges for a microsecond of a sequential scan whose filtered rows are sorted by
- * distance.  Vectors are out of line where a row of the table takes less room than they do.
+ * The time for the distance and the sort of a row.  Vectors are out of line where a row of the
+ * table takes less room than they do.
  */
-static Cost
-MicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered)
+double
+GgSortedRowTime(const RelOptInfo *rel, double column_pages)
 {
 	bool		out_of_line = rel->pages < rel->tuples * column_pages;
+
+	return SORTED_ROW_TIME(column_pages) + (out_of_line ? FETCH_TIME : 0);
+}
+
+/*
+ * What core charges for a microsecond of a sequential scan whose filtered rows are sorted by
+ * distance.
+ */
+Cost
+GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered)
+{
 	double		page_cost,
 				charged,
 				time;
 
 	get_tablespace_page_costs(rel->reltablespace, NULL, &page_cost);
 	charged = rel->pages * page_cost + rel->tuples * cpu_tuple_cost +
-		filtered * SORTED_ROW_COST * cpu_operator_cost;
+		filtered * GG_SORTED_ROW_COST * cpu_operator_cost;
 	time = rel->pages * TABLE_PAGE_TIME + rel->tuples * TABLE_ROW_TIME +
-		filtered * (SORTED_ROW_TIME(column_pages) + (out_of_line ? FETCH_TIME : 0));
+		filtered * GgSortedRowTime(rel, column_pages);
 	return charged / time;
 }
 
@@ -292,7 +300,7 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 		first = Max(first, some - (all - some) * share / (1 - share));
 	}
 
-	unit = MicrosecondCost(rel, shape.column_pages, filtered);
+	unit = GgMicrosecondCost(rel, shape.column_pages, filtered);
 	*indexStartupCost = first * unit;
 	*indexTotalCost = all * unit;
 	*indexSelectivity = costs.indexSelectivity;

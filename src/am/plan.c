@@ -14,6 +14,7 @@
 #include "storage/type.h"
 
 #include "miscadmin.h"
+#include "nodes/extensible.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "nodes/plannodes.h"
@@ -64,6 +65,20 @@ PassesRowsOn(const Plan *plan)
 		(IsA(plan, Limit) && ((const Limit *) plan)->limitOption == LIMIT_OPTION_COUNT);
 }
 
+/* The index scan whose rows a node delivers in its order, or NULL. */
+static const IndexScan *
+OrderedScan(const Plan *plan)
+{
+	if (plan != NULL && IsA(plan, CustomScan) &&
+		strcmp(((const CustomScan *) plan)->methods->CustomName, GG_BITMAP_SCAN_NAME) == 0)
+		plan = linitial(((const CustomScan *) plan)->custom_plans);
+	if (plan == NULL || !IsA(plan, IndexScan) ||
+		list_length(((const IndexScan *) plan)->indexorderbyorig) != 1 ||
+		!IsOurIndex(((const IndexScan *) plan)->indexid))
+		return NULL;
+	return (const IndexScan *) plan;
+}
+
 /*
  * top delivers the rows of a query or of a subquery to somebody who drops its columns that are
  * marked resjunk.  Of these, put NULL in the place of the one that an index scan below is ordered
@@ -81,19 +96,15 @@ static void
 SkipBelow(Plan *top)
 {
 	Plan	   *plan = top;
-	IndexScan  *scan;
+	const IndexScan *scan;
 	List	   *columns = NIL;
 	ListCell   *cell;
 	bool		skipped = false;
 
 	while (plan != NULL && PassesRowsOn(plan))
 		plan = plan->lefttree;
-	if (plan == NULL || !IsA(plan, IndexScan))
-		return;
-	scan = (IndexScan *) plan;
-	if (list_length(scan->indexorderbyorig) != 1 ||
-		list_length(plan->targetlist) != list_length(top->targetlist) ||
-		!IsOurIndex(scan->indexid))
+	scan = OrderedScan(plan);
+	if (scan == NULL || list_length(plan->targetlist) != list_length(top->targetlist))
 		return;
 
 	foreach(cell, plan->targetlist)

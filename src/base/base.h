@@ -66,6 +66,7 @@ extern int	gg_itopk_size;
 extern int	gg_iterative_scan;	/* GgIterativeScan */
 extern int	gg_max_scan_tuples;
 extern bool gg_skip_unread_distance;
+extern bool gg_enable_bitmap_filter;
 
 extern void GgInitOptions(void);
 extern bytea *ggoptions(Datum reloptions, bool validate);

@@ -12,6 +12,7 @@ int			gg_itopk_size = GG_DEFAULT_ITOPK_SIZE;
 int			gg_iterative_scan = GG_ITERATIVE_STRICT;
 int			gg_max_scan_tuples = GG_DEFAULT_MAX_SCAN_TUPLES;
 bool		gg_skip_unread_distance = true;
+bool		gg_enable_bitmap_filter = true;
 
 static relopt_kind gg_relopt_kind;
 
@@ -94,6 +95,13 @@ GgInitOptions(void)
 							 "where nobody reads it.",
 							 NULL,
 							 &gg_skip_unread_distance,
+							 true,
+							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomBoolVariable("gpugraph.enable_bitmap_filter",
+							 "Enables the planner's use of index scans that are restricted to the "
+							 "rows that other indexes found.",
+							 NULL,
+							 &gg_enable_bitmap_filter,
 							 true,
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 }
