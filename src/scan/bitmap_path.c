@@ -76,6 +76,7 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 				fetched,
 				column_pages,
 				time,
+				with_rows,
 				other_time;
 	Cost		unit,
 				other_unit;
@@ -95,10 +96,9 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	unit = GgMicrosecondCost(rel, column_pages, rel->rows);
 	other_unit = (bitmap->path.total_cost - bitmap_cost +
 				  rel->rows * GG_SORTED_ROW_COST * cpu_operator_cost) / other_time;
-	if (time + fetched * FETCH_ROW_TIME < other_time)
-		unit = Min(unit, other_unit);
-	else
-		unit = Max(unit, other_unit);
+	with_rows = time + fetched * FETCH_ROW_TIME;
+	if ((with_rows < other_time) != (with_rows * unit < other_time * other_unit))
+		unit = other_unit;
 	path->startup_cost = bitmap_cost + time * unit;
 	path->total_cost = path->startup_cost + matches * FETCH_ROW_TIME * unit;
 	pfree(meta);
