@@ -50,13 +50,22 @@ typedef struct BitmapScanState
 	uint32		max_tids;
 	BufferAccessStrategy strategy;
 
-	/* for EXPLAIN, over all bitmaps */
+	/* for EXPLAIN, of all bitmaps */
 	uint64		exact_pages;
 	uint64		lossy_pages;
 	uint64		total_tids;
+	uint64		unrestricted;	/* bitmaps with too many TIDs */
 } BitmapScanState;
 
 /* ---- from a bitmap to TIDs ---------------------------------------------- */
+
+static void
+ForgetTids(BitmapScanState *state)
+{
+	MemoryContextReset(state->context);
+	state->tids = NULL;
+	state->ntids = state->tids_cap = 0;
+}
 
 /* False when there is no room for as many more. */
 static bool
@@ -91,7 +100,7 @@ AddPage(BitmapScanState *state, BlockNumber block)
 
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	GgTestForOldSnapshot(state->css.ss.ps.state->es_snapshot, heap, page);
-	last = PageGetMaxOffsetNumber(page);
+	last = Min(PageGetMaxOffsetNumber(page), MaxHeapTuplesPerPage);
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= last; offset++)
 	{
 		ItemId		item = PageGetItemId(page, offset);
@@ -142,17 +151,13 @@ ReadBitmap(BitmapScanState *state)
 	}
 	GgBitmapEnd(iterator);
 	tbm_free(bitmap);
+	if (state->unbounded)
+	{
+		ForgetTids(state);
+		state->unrestricted++;
+	}
 	state->total_tids += state->ntids;
 	state->read = true;
-}
-
-static void
-ForgetBitmap(BitmapScanState *state)
-{
-	MemoryContextReset(state->context);
-	state->tids = NULL;
-	state->ntids = state->tids_cap = 0;
-	state->read = false;
 }
 
 /* ---- the index scan ----------------------------------------------------- */
@@ -280,7 +285,10 @@ ReScanBitmapScan(CustomScanState *css)
 		UpdateChangedParamSet(state->bitmap, css->ss.ps.chgParam);
 	}
 	if (state->bitmap->chgParam != NULL)
-		ForgetBitmap(state);
+	{
+		ForgetTids(state);
+		state->read = false;
+	}
 	if (index->chgParam == NULL)
 		ExecReScan(index);
 	state->restricted = false;
@@ -305,10 +313,9 @@ ExplainBitmapScan(CustomScanState *css, List *ancestors, ExplainState *es)
 
 		ExplainPropertyText("Heap Blocks", blocks, es);
 	}
-	if (state->unbounded)
-		ExplainPropertyText("TIDs", "too many for hash_mem", es);
-	else
-		ExplainPropertyUInteger("TIDs", NULL, state->total_tids, es);
+	ExplainPropertyUInteger("TIDs", NULL, state->total_tids, es);
+	if (es->format != EXPLAIN_FORMAT_TEXT || state->unrestricted > 0)
+		ExplainPropertyUInteger("Unrestricted Scans", NULL, state->unrestricted, es);
 }
 
 static const CustomExecMethods exec_methods = {

@@ -201,7 +201,7 @@ CREATE INDEX ON many (few);
 CREATE INDEX many_idx ON many USING gpugraph (val vector_l2_ops);
 ANALYZE many;
 PREPARE few_many(int) AS SELECT id FROM many WHERE few = $1 ORDER BY val <-> '[0,0]' LIMIT 10;
-SELECT is(says('EXECUTE few_many(0)', 'TIDs'), 'TIDs: too many for hash_mem',
+SELECT is(says('EXECUTE few_many(0)', 'Unrestricted Scans'), 'Unrestricted Scans: 1',
 	'so many TIDs that the index scan is not restricted');
 CREATE TEMP TABLE got_many AS EXECUTE few_many(0);
 SELECT results_eq('SELECT id FROM got_many', 'SELECT generate_series(2001, 2010)',

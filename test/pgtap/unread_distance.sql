@@ -69,6 +69,13 @@ SELECT computes(format('SELECT id FROM items ORDER BY val::halfvec(16) <-> %L LI
 SELECT computes(format('SELECT id, val FROM items WHERE cat <> 3 ORDER BY val <-> %L LIMIT 10', :q),
 	0, 'a filter');
 SELECT computes(format('SELECT id FROM items ORDER BY val <-> %L', :q), 0, 'without LIMIT');
+CREATE INDEX items_cat_idx ON items (cat);
+SELECT matches(plan_of(format('SELECT id, val FROM items WHERE cat = 3
+	ORDER BY val <-> %L LIMIT 10', :q)), 'GpugraphBitmapScan', 'the plan with a bitmap');
+SELECT computes(format('SELECT id, val FROM items WHERE cat = 3 ORDER BY val <-> %L LIMIT 10', :q),
+	0, 'a bitmap of another index');
+SELECT computes(format('SELECT id, val <-> %1$L FROM items WHERE cat = 3
+	ORDER BY val <-> %1$L LIMIT 10', :q), 10, 'a bitmap, and the distance is read');
 SELECT computes(format('SELECT ARRAY(SELECT id FROM items ORDER BY val <-> %L LIMIT 10)', :q), 0,
 	'an array of a subquery');
 SELECT computes(format('SELECT sum(id) FROM (SELECT id FROM items ORDER BY val <-> %L LIMIT 10) s',
