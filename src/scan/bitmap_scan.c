@@ -230,6 +230,8 @@ BeginBitmapScan(CustomScanState *css, EState *estate, int eflags)
 	state->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph bitmap",
 										   ALLOCSET_DEFAULT_SIZES);
 	state->max_tids = (uint32) Min(get_hash_memory_limit() / sizeof(uint64), PG_INT32_MAX);
+	if (gg_engine_setting == GG_ENGINE_CUDA)
+		state->max_tids = Min(state->max_tids, GG_MAX_FILTER_TIDS);
 	state->strategy = GetAccessStrategy(BAS_BULKREAD);
 }
 
