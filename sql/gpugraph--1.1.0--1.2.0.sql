@@ -1,2 +1,182 @@
 -- complain if script is sourced in psql, rather than via ALTER EXTENSION
 \echo Use "ALTER EXTENSION gpugraph UPDATE TO '1.2.0'" to load this file. \quit
+
+-- operator classes of filter columns: strategies 1 to 5 are those of B-trees, 6 is &&, 7 is @>
+
+CREATE OPERATOR CLASS bool_ops
+	DEFAULT FOR TYPE boolean USING gpugraph AS
+	OPERATOR 1 < (boolean, boolean),
+	OPERATOR 2 <= (boolean, boolean),
+	OPERATOR 3 = (boolean, boolean),
+	OPERATOR 4 >= (boolean, boolean),
+	OPERATOR 5 > (boolean, boolean);
+
+CREATE OPERATOR FAMILY integer_ops USING gpugraph;
+
+CREATE OPERATOR CLASS int2_ops
+	DEFAULT FOR TYPE smallint USING gpugraph FAMILY integer_ops AS
+	OPERATOR 1 < (smallint, smallint),
+	OPERATOR 2 <= (smallint, smallint),
+	OPERATOR 3 = (smallint, smallint),
+	OPERATOR 4 >= (smallint, smallint),
+	OPERATOR 5 > (smallint, smallint);
+
+CREATE OPERATOR CLASS int4_ops
+	DEFAULT FOR TYPE integer USING gpugraph FAMILY integer_ops AS
+	OPERATOR 1 < (integer, integer),
+	OPERATOR 2 <= (integer, integer),
+	OPERATOR 3 = (integer, integer),
+	OPERATOR 4 >= (integer, integer),
+	OPERATOR 5 > (integer, integer);
+
+CREATE OPERATOR CLASS int8_ops
+	DEFAULT FOR TYPE bigint USING gpugraph FAMILY integer_ops AS
+	OPERATOR 1 < (bigint, bigint),
+	OPERATOR 2 <= (bigint, bigint),
+	OPERATOR 3 = (bigint, bigint),
+	OPERATOR 4 >= (bigint, bigint),
+	OPERATOR 5 > (bigint, bigint);
+
+ALTER OPERATOR FAMILY integer_ops USING gpugraph ADD
+	OPERATOR 1 < (smallint, integer),
+	OPERATOR 2 <= (smallint, integer),
+	OPERATOR 3 = (smallint, integer),
+	OPERATOR 4 >= (smallint, integer),
+	OPERATOR 5 > (smallint, integer),
+	OPERATOR 1 < (smallint, bigint),
+	OPERATOR 2 <= (smallint, bigint),
+	OPERATOR 3 = (smallint, bigint),
+	OPERATOR 4 >= (smallint, bigint),
+	OPERATOR 5 > (smallint, bigint),
+	OPERATOR 1 < (integer, smallint),
+	OPERATOR 2 <= (integer, smallint),
+	OPERATOR 3 = (integer, smallint),
+	OPERATOR 4 >= (integer, smallint),
+	OPERATOR 5 > (integer, smallint),
+	OPERATOR 1 < (integer, bigint),
+	OPERATOR 2 <= (integer, bigint),
+	OPERATOR 3 = (integer, bigint),
+	OPERATOR 4 >= (integer, bigint),
+	OPERATOR 5 > (integer, bigint),
+	OPERATOR 1 < (bigint, smallint),
+	OPERATOR 2 <= (bigint, smallint),
+	OPERATOR 3 = (bigint, smallint),
+	OPERATOR 4 >= (bigint, smallint),
+	OPERATOR 5 > (bigint, smallint),
+	OPERATOR 1 < (bigint, integer),
+	OPERATOR 2 <= (bigint, integer),
+	OPERATOR 3 = (bigint, integer),
+	OPERATOR 4 >= (bigint, integer),
+	OPERATOR 5 > (bigint, integer);
+
+CREATE OPERATOR FAMILY float_ops USING gpugraph;
+
+CREATE OPERATOR CLASS float4_ops
+	DEFAULT FOR TYPE real USING gpugraph FAMILY float_ops AS
+	OPERATOR 1 < (real, real),
+	OPERATOR 2 <= (real, real),
+	OPERATOR 3 = (real, real),
+	OPERATOR 4 >= (real, real),
+	OPERATOR 5 > (real, real);
+
+CREATE OPERATOR CLASS float8_ops
+	DEFAULT FOR TYPE double precision USING gpugraph FAMILY float_ops AS
+	OPERATOR 1 < (double precision, double precision),
+	OPERATOR 2 <= (double precision, double precision),
+	OPERATOR 3 = (double precision, double precision),
+	OPERATOR 4 >= (double precision, double precision),
+	OPERATOR 5 > (double precision, double precision);
+
+ALTER OPERATOR FAMILY float_ops USING gpugraph ADD
+	OPERATOR 1 < (real, double precision),
+	OPERATOR 2 <= (real, double precision),
+	OPERATOR 3 = (real, double precision),
+	OPERATOR 4 >= (real, double precision),
+	OPERATOR 5 > (real, double precision),
+	OPERATOR 1 < (double precision, real),
+	OPERATOR 2 <= (double precision, real),
+	OPERATOR 3 = (double precision, real),
+	OPERATOR 4 >= (double precision, real),
+	OPERATOR 5 > (double precision, real);
+
+CREATE OPERATOR FAMILY datetime_ops USING gpugraph;
+
+CREATE OPERATOR CLASS date_ops
+	DEFAULT FOR TYPE date USING gpugraph FAMILY datetime_ops AS
+	OPERATOR 1 < (date, date),
+	OPERATOR 2 <= (date, date),
+	OPERATOR 3 = (date, date),
+	OPERATOR 4 >= (date, date),
+	OPERATOR 5 > (date, date);
+
+CREATE OPERATOR CLASS timestamp_ops
+	DEFAULT FOR TYPE timestamp USING gpugraph FAMILY datetime_ops AS
+	OPERATOR 1 < (timestamp, timestamp),
+	OPERATOR 2 <= (timestamp, timestamp),
+	OPERATOR 3 = (timestamp, timestamp),
+	OPERATOR 4 >= (timestamp, timestamp),
+	OPERATOR 5 > (timestamp, timestamp);
+
+ALTER OPERATOR FAMILY datetime_ops USING gpugraph ADD
+	OPERATOR 1 < (date, timestamp),
+	OPERATOR 2 <= (date, timestamp),
+	OPERATOR 3 = (date, timestamp),
+	OPERATOR 4 >= (date, timestamp),
+	OPERATOR 5 > (date, timestamp),
+	OPERATOR 1 < (timestamp, date),
+	OPERATOR 2 <= (timestamp, date),
+	OPERATOR 3 = (timestamp, date),
+	OPERATOR 4 >= (timestamp, date),
+	OPERATOR 5 > (timestamp, date);
+
+CREATE OPERATOR CLASS timestamptz_ops
+	DEFAULT FOR TYPE timestamptz USING gpugraph AS
+	OPERATOR 1 < (timestamptz, timestamptz),
+	OPERATOR 2 <= (timestamptz, timestamptz),
+	OPERATOR 3 = (timestamptz, timestamptz),
+	OPERATOR 4 >= (timestamptz, timestamptz),
+	OPERATOR 5 > (timestamptz, timestamptz);
+
+CREATE OPERATOR CLASS uuid_ops
+	DEFAULT FOR TYPE uuid USING gpugraph AS
+	OPERATOR 1 < (uuid, uuid),
+	OPERATOR 2 <= (uuid, uuid),
+	OPERATOR 3 = (uuid, uuid),
+	OPERATOR 4 >= (uuid, uuid),
+	OPERATOR 5 > (uuid, uuid);
+
+CREATE OPERATOR CLASS enum_ops
+	DEFAULT FOR TYPE anyenum USING gpugraph AS
+	OPERATOR 1 < (anyenum, anyenum),
+	OPERATOR 2 <= (anyenum, anyenum),
+	OPERATOR 3 = (anyenum, anyenum),
+	OPERATOR 4 >= (anyenum, anyenum),
+	OPERATOR 5 > (anyenum, anyenum);
+
+CREATE OPERATOR CLASS text_ops
+	DEFAULT FOR TYPE text USING gpugraph AS
+	OPERATOR 3 = (text, text);
+
+CREATE OPERATOR CLASS array_ops
+	DEFAULT FOR TYPE anyarray USING gpugraph AS
+	OPERATOR 6 && (anyarray, anyarray),
+	OPERATOR 7 @> (anyarray, anyarray);
+
+-- what an index holds: now with its filter columns
+
+DROP FUNCTION gpugraph_index_info(regclass);
+CREATE FUNCTION gpugraph_index_info(index regclass,
+	OUT version int, OUT dimensions int, OUT metric text, OUT element text,
+	OUT algorithm text, OUT engine text, OUT nodes bigint, OUT rows bigint,
+	OUT segments int, OUT pivots bigint, OUT delta_rows bigint, OUT dead_rows bigint,
+	OUT graph_degree int, OUT intermediate_graph_degree int, OUT seed int,
+	OUT generation bigint, OUT vectors_bytes bigint, OUT adjacency_bytes bigint,
+	OUT tids_bytes bigint, OUT pivots_bytes bigint, OUT delta_bytes bigint,
+	OUT free_bytes bigint, OUT total_bytes bigint, OUT total_seconds float4,
+	OUT scan_seconds float4, OUT copy_seconds float4, OUT knn_seconds float4,
+	OUT optimize_seconds float4, OUT write_seconds float4, OUT wal_seconds float4,
+	OUT filter_columns int, OUT filters_bytes bigint)
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
+
+COMMENT ON FUNCTION gpugraph_index_info(regclass)
+	IS 'what a gpugraph index holds, and how its build spent its time';

@@ -78,6 +78,12 @@ typedef RelFileNode GgRelFileLocator;
 #define GgDisablePath(path)		((void) 0)
 #endif
 
+/*
+ * From 17 on core takes IN lists on any column into paths that are ordered by an operator, and bare
+ * booleans for the families of extensions.
+ */
+#define GG_CORE_KEEPS_CONDITIONS (PG_VERSION_NUM >= 170000)
+
 /* From 18 on EXPLAIN ANALYZE counts searches. */
 #if PG_VERSION_NUM >= 180000
 #define GgCountSearch(scan) \

@@ -6,6 +6,7 @@
 #include "am/am.h"
 #include "build/build.h"
 #include "scan/scan.h"
+#include "storage/filter_keys.h"
 
 #include "commands/vacuum.h"
 #include "utils/guc.h"
@@ -25,6 +26,7 @@ _PG_init(void)
 {
 	GgInitOptions();
 	GgInitPlanner();
+	GgInitFilterPaths();
 	GgInitMerges();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");
@@ -37,7 +39,7 @@ ggproperty(Oid index_oid, int attno, IndexAMProperty prop, const char *propname,
 {
 	if (prop != AMPROP_DISTANCE_ORDERABLE || attno == 0)
 		return false;
-	*res = true;
+	*res = attno == 1;
 	return true;
 }
 
@@ -48,17 +50,17 @@ gpugraph_handler(PG_FUNCTION_ARGS)
 {
 	IndexAmRoutine *amroutine = makeNode(IndexAmRoutine);
 
-	amroutine->amstrategies = 1;
+	amroutine->amstrategies = GG_STRATEGIES;
 	amroutine->amsupport = 1;
 	amroutine->amoptsprocnum = 0;
 	amroutine->amcanorder = false;
 	amroutine->amcanorderbyop = true;
 	amroutine->amcanbackward = false;
 	amroutine->amcanunique = false;
-	amroutine->amcanmulticol = false;
+	amroutine->amcanmulticol = true;
 	amroutine->amoptionalkey = true;
-	amroutine->amsearcharray = false;
-	amroutine->amsearchnulls = false;
+	amroutine->amsearcharray = true;
+	amroutine->amsearchnulls = true;
 	amroutine->amstorage = false;
 	amroutine->amclusterable = false;
 	/* any insert may change any answer, so the core's lock on the whole index is right */

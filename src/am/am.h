@@ -1,6 +1,6 @@
 /*
  * am.h
- *		Callbacks of the access method that neither build nor scan, and the planner hook.
+ *		Callbacks of the access method that neither build nor scan, and the planner's hooks.
  */
 #ifndef GG_AM_H
 #define GG_AM_H
@@ -26,5 +26,8 @@ extern bool ggvalidate(Oid opclassoid);
 
 /* Called by _PG_init.  From then on finished plans compute no distance that only orders rows. */
 extern void GgInitPlanner(void);
+
+/* The same.  From then on queries get the paths of filter_path.c. */
+extern void GgInitFilterPaths(void);
 
 #endif							/* GG_AM_H */

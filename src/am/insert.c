@@ -29,13 +29,9 @@ CheckDimensions(uint32 expected, uint32 given)
 
 /* Put a row that fits a page into its slot.  page is a working copy. */
 static void
-PutRow(const GgMetaPageData *meta, Page page, uint32 slot, ItemPointer tid, const void *row)
+PutRow(const GgMetaPageData *meta, Page page, uint32 slot, const GgDeltaRow *row)
 {
-	GgDeltaRow *head = (GgDeltaRow *) (PageGetContents(page) + slot * GgDeltaRowBytes(meta));
-
-	head->tid = *tid;
-	head->reserved = 0;
-	memcpy(head + 1, row, GgRowBytes(meta));
+	memcpy(PageGetContents(page) + slot * GgDeltaRowBytes(meta), row, GgDeltaRowBytes(meta));
 	GgPageGetStamp(page)->count = slot + 1;
 	((PageHeader) page)->pd_lower =
 		(PageGetContents(page) - (char *) page) + (slot + 1) * GgDeltaRowBytes(meta);
@@ -49,8 +45,7 @@ typedef enum AppendResult
 } AppendResult;
 
 static AppendResult
-AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemPointer tid,
-			 const void *row)
+AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, const GgDeltaRow *row)
 {
 	uint32		number = meta->delta_first + meta->delta_pages - 1;
 	Buffer		buffer = ReadBuffer(index, tail);
@@ -72,7 +67,7 @@ AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, ItemP
 		return TAIL_FULL;
 	}
 	state = GenericXLogStart(index);
-	PutRow(meta, GenericXLogRegisterBuffer(state, buffer, 0), count, tid, row);
+	PutRow(meta, GenericXLogRegisterBuffer(state, buffer, 0), count, row);
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(buffer);
 	return APPENDED;
@@ -99,13 +94,15 @@ CheckRoom(Relation index, const GgMetaPageData *meta, uint32 npages)
 
 /* Write the pages of a row longer than a page but the first, each with a WAL record of its own. */
 static void
-PutRowTail(Relation index, Relation heap, GgMetaPageData *meta, uint32 number, const void *row)
+PutRowTail(Relation index, Relation heap, GgMetaPageData *meta, uint32 number,
+		   const GgDeltaRow *row)
 {
-	Size		done = GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
+	Size		bytes = GgDeltaVectorOffset(meta) + GgRowBytes(meta);
+	Size		done = GG_PAGE_PAYLOAD;
 
-	while (done < GgRowBytes(meta))
+	while (done < bytes)
 	{
-		Size		piece = Min(GG_PAGE_PAYLOAD, GgRowBytes(meta) - done);
+		Size		piece = Min(GG_PAGE_PAYLOAD, bytes - done);
 		BlockNumber blkno;
 		Buffer		buffer = GgAllocateBlock(index, heap, meta, &blkno);
 		GenericXLogState *state = GenericXLogStart(index);
@@ -123,13 +120,9 @@ PutRowTail(Relation index, Relation heap, GgMetaPageData *meta, uint32 number, c
 
 /* Put the beginning of a row longer than a page.  page is a working copy. */
 static void
-PutRowHead(Page page, ItemPointer tid, const void *row)
+PutRowHead(Page page, const GgDeltaRow *row)
 {
-	GgDeltaRow *head = (GgDeltaRow *) PageGetContents(page);
-
-	head->tid = *tid;
-	head->reserved = 0;
-	memcpy(head + 1, row, GG_PAGE_PAYLOAD - sizeof(GgDeltaRow));
+	memcpy(PageGetContents(page), row, GG_PAGE_PAYLOAD);
 	GgPageGetStamp(page)->count = 1;
 	((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + GG_PAGE_PAYLOAD;
 }
@@ -141,7 +134,7 @@ PutRowHead(Page page, ItemPointer tid, const void *row)
  */
 static void
 AppendToNewPage(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *meta,
-				ItemPointer tid, uint32 dimensions, const void *row)
+				uint32 dimensions, const GgDeltaRow *row)
 {
 	GenericXLogState *state;
 	Buffer		first;
@@ -167,9 +160,9 @@ AppendToNewPage(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *m
 	page = GenericXLogRegisterBuffer(state, first, GENERIC_XLOG_FULL_IMAGE);
 	GgInitPage(page, meta->instance, GG_NO_SEGMENT, GG_KIND_DELTA, number);
 	if (npages == 1)
-		PutRow(meta, page, 0, tid, row);
+		PutRow(meta, page, 0, row);
 	else
-		PutRowHead(page, tid, row);
+		PutRowHead(page, row);
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(first);
 }
@@ -189,11 +182,11 @@ AskForMerge(Relation index, const GgMetaPageData *meta)
 }
 
 /*
- * Append a row of dimensions elements for heap row tid.  Every scan that starts after the return
- * sees it.  ereport(ERROR) when the index holds rows of other dimensions.
+ * Append a row of dimensions elements.  Every scan that starts after the return sees it.
+ * ereport(ERROR) when the index holds rows of other dimensions.
  */
 static void
-DeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, const void *row)
+DeltaAppend(Relation index, Relation heap, uint32 dimensions, const GgDeltaRow *row)
 {
 	for (;;)
 	{
@@ -213,7 +206,7 @@ DeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, c
 		if (head.delta_pages > 0 && !BlockNumberIsValid(tail))
 			GgReportCorruption(index, GG_META_BLKNO, "the directory has no delta page");
 		if (head.delta_pages > 0 && GgDeltaPagesPerRow(&head) == 1)
-			result = AppendToTail(index, &head, tail, tid, row);
+			result = AppendToTail(index, &head, tail, row);
 		if (result == APPENDED)
 		{
 			ReleaseBuffer(buffer);
@@ -228,7 +221,7 @@ DeltaAppend(Relation index, Relation heap, ItemPointer tid, uint32 dimensions, c
 				GgReportCorruption(index, tail, "page is not the last of the delta");
 			meta = palloc(sizeof(GgMetaPageData));
 			GgCopyMeta(index, buffer, meta);
-			AppendToNewPage(index, heap, buffer, meta, tid, dimensions, row);
+			AppendToNewPage(index, heap, buffer, meta, dimensions, row);
 			UnlockReleaseBuffer(buffer);
 			AskForMerge(index, meta);
 			pfree(meta);
@@ -249,6 +242,7 @@ typedef struct InsertCache
 {
 	GgMetaPageData meta;		/* up to segments; dimensions are those of the value at hand */
 	const GgOpclass *opclass;
+	GgFilterColumns columns;
 } InsertCache;
 
 static InsertCache *
@@ -265,6 +259,8 @@ GetInsertCache(Relation index, IndexInfo *indexInfo)
 		memcpy(&cache->meta, meta, GG_META_HEAD);
 		UnlockReleaseBuffer(buffer);
 		cache->opclass = GgIndexOpclass(index);
+		GgGetFilterColumns(index, &cache->columns);
+		GgCheckColumns(index, &cache->meta, &cache->columns);
 		indexInfo->ii_AmCache = cache;
 	}
 	return cache;
@@ -305,7 +301,8 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 	MemoryContext context,
 				old;
 	Datum		value;
-	void	   *row;
+	GgDeltaRow *row;
+	char	   *vector;
 
 	if (isnull[0])
 		return false;
@@ -319,11 +316,14 @@ gginsert(Relation index, Datum *values, bool *isnull, ItemPointer heap_tid, Rela
 	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));
 	/* those of this value; DeltaAppend() compares them with those of the index */
 	cache->meta.dimensions = GgValueDimensions(cache->opclass, value);
-	row = palloc(GgRowBytes(&cache->meta));
-	if (GgValueToRow(cache->opclass, cache->meta.element, value, cache->meta.dimensions, row))
+	row = palloc0(GgDeltaRowBytes(&cache->meta));
+	vector = GgDeltaVector(&cache->meta, row);
+	if (GgValueToRow(cache->opclass, cache->meta.element, value, cache->meta.dimensions, vector))
 	{
-		RaiseLargestLength(index, cache, row);
-		DeltaAppend(index, heap, heap_tid, cache->meta.dimensions, row);
+		row->tid = *heap_tid;
+		row->nulls = GgEncodeFilters(&cache->columns, values + 1, isnull + 1, GgDeltaWords(row));
+		RaiseLargestLength(index, cache, vector);
+		DeltaAppend(index, heap, cache->meta.dimensions, row);
 	}
 
 	MemoryContextSwitchTo(old);

@@ -3,7 +3,7 @@
  *		Checks that an operator class of this access method is complete.
  */
 #include "am/am.h"
-#include "storage/directory.h"
+#include "storage/filter_keys.h"
 #include "storage/type.h"
 
 #include "access/amvalidate.h"
@@ -25,22 +25,15 @@
 		result = false; \
 	} while (0)
 
-bool
-ggvalidate(Oid opclassoid)
+/* Support function 1 and the distance operator of a vector class are there, and nothing else. */
+static bool
+ValidateVectorClass(Form_pg_opclass classform)
 {
+	const char *name = NameStr(classform->opcname);
 	bool		result = true;
-	HeapTuple	classtup;
-	Form_pg_opclass classform;
-	char	   *name;
 	CatCList   *list;
 	bool		has_operator = false,
 				has_support = false;
-
-	classtup = SearchSysCache1(CLAOID, ObjectIdGetDatum(opclassoid));
-	if (!HeapTupleIsValid(classtup))
-		elog(ERROR, "cache lookup failed for operator class %u", opclassoid);
-	classform = (Form_pg_opclass) GETSTRUCT(classtup);
-	name = NameStr(classform->opcname);
 
 	list = SearchSysCacheList1(AMPROCNUM, ObjectIdGetDatum(classform->opcfamily));
 	for (int i = 0; i < list->n_members; i++)
@@ -88,7 +81,65 @@ ggvalidate(Oid opclassoid)
 	if (!has_support)
 		COMPLAIN("gpugraph operator class \"%s\" is missing support function %d",
 				 name, GG_OPCLASS_PROC);
+	return result;
+}
 
+/* A filter column's class has search operators alone, of which scans know what they mean. */
+static bool
+ValidateFilterClass(Form_pg_opclass classform)
+{
+	const char *name = NameStr(classform->opcname);
+	bool		result = true;
+	bool		any = false;
+	CatCList   *list = SearchSysCacheList1(AMOPSTRATEGY, ObjectIdGetDatum(classform->opcfamily));
+
+	for (int i = 0; i < list->n_members; i++)
+	{
+		Form_pg_amop op = (Form_pg_amop) GETSTRUCT(&list->members[i]->tuple);
+
+		if (op->amoplefttype != classform->opcintype)
+			continue;
+		any = true;
+		if (op->amoppurpose != AMOP_SEARCH ||
+			!GgFilterStrategyIsKnown(op->amoplefttype, op->amopstrategy) ||
+			!GgFilterTypesCompare(op->amoplefttype, op->amoprighttype))
+			COMPLAIN("gpugraph operator class \"%s\" has operator %s "
+					 "that is no condition on a filter column of its type",
+					 name, format_operator(op->amopopr));
+		else if (!check_amop_signature(op->amopopr, BOOLOID, op->amoplefttype,
+									   op->amoprighttype))
+			COMPLAIN("gpugraph operator class \"%s\" has operator %s with a wrong signature",
+					 name, format_operator(op->amopopr));
+	}
+	ReleaseCatCacheList(list);
+	if (!any)
+		COMPLAIN("gpugraph operator class \"%s\" has no operators", name);
+
+	list = SearchSysCacheList1(AMPROCNUM, ObjectIdGetDatum(classform->opcfamily));
+	for (int i = 0; i < list->n_members; i++)
+	{
+		Form_pg_amproc proc = (Form_pg_amproc) GETSTRUCT(&list->members[i]->tuple);
+
+		if (proc->amproclefttype == classform->opcintype)
+			COMPLAIN("gpugraph operator class \"%s\" of filter columns has support function %s",
+					 name, format_procedure(proc->amproc));
+	}
+	ReleaseCatCacheList(list);
+	return result;
+}
+
+bool
+ggvalidate(Oid opclassoid)
+{
+	HeapTuple	classtup = SearchSysCache1(CLAOID, ObjectIdGetDatum(opclassoid));
+	Form_pg_opclass classform;
+	bool		result;
+
+	if (!HeapTupleIsValid(classtup))
+		elog(ERROR, "cache lookup failed for operator class %u", opclassoid);
+	classform = (Form_pg_opclass) GETSTRUCT(classtup);
+	result = GgIsFilterType(classform->opcintype) ? ValidateFilterClass(classform) :
+		ValidateVectorClass(classform);
 	ReleaseSysCache(classtup);
 	return result;
 }

@@ -38,6 +38,9 @@ typedef struct AreaLayout
 {
 	Size		tids;
 	Size		duplicates;
+	Size		words;
+	Size		duplicate_words;
+	Size		filters;
 	Size		tables[GG_HASH_TABLES]; /* 0: so many there are not */
 	Size		adjacency;
 	Size		counters;
@@ -65,6 +68,7 @@ LayOut(const GgAreaShared *shared)
 	AreaLayout	layout;
 	Size		capacity = shared->capacity;
 	Size		duplicates = capacity + shared->chunk_duplicates;
+	Size		filter_bytes = shared->filter_words * sizeof(int64);
 	Size		next;
 	Size		slots = 0;
 
@@ -73,7 +77,10 @@ LayOut(const GgAreaShared *shared)
 	layout.tids = AlignPage(capacity * shared->row_bytes);
 	/* at the end those of duplicates are among them */
 	layout.duplicates = AlignPage(layout.tids + (capacity + duplicates) * sizeof(GgTidEntry));
-	next = AlignPage(layout.duplicates + duplicates * sizeof(GgDuplicate));
+	layout.words = AlignPage(layout.duplicates + duplicates * sizeof(GgDuplicate));
+	layout.duplicate_words = AlignPage(layout.words + capacity * filter_bytes);
+	layout.filters = AlignPage(layout.duplicate_words + duplicates * filter_bytes);
+	next = AlignPage(layout.filters + (capacity + duplicates) * filter_bytes);
 	for (int table = 0; table < GG_HASH_TABLES && slots < 2 * capacity; table++)
 	{
 		Size		buckets = GgTableBuckets(shared, table);
@@ -122,6 +129,9 @@ MapFile(GgArea *area, int fd)
 	area->rows = base;
 	area->tids = (GgTidEntry *) (base + layout.tids);
 	area->duplicates = (GgDuplicate *) (base + layout.duplicates);
+	area->words = (int64 *) (base + layout.words);
+	area->duplicate_words = (int64 *) (base + layout.duplicate_words);
+	area->filters = (int64 *) (base + layout.filters);
 	for (int table = 0; table < GG_HASH_TABLES; table++)
 		if (layout.tables[table] > 0)
 			area->tables[table] = (pg_atomic_uint64 *) (base + layout.tables[table]);
@@ -313,6 +323,14 @@ GgReleaseArea(GgArea *area, const void *start, Size bytes)
 
 #endif
 
+void *
+GgGrowOwn(GgArea *area, void *memory, Size bytes)
+{
+	if (memory == NULL)
+		return MemoryContextAllocHuge(area->context, bytes);
+	return repalloc_huge(memory, bytes);
+}
+
 /* ---- ranges that are written -------------------------------------------------------- */
 
 static const char *
@@ -324,6 +342,8 @@ ArrayStart(const GgArea *area, GgKind kind)
 			return area->rows;
 		case GG_KIND_TIDS:
 			return (const char *) area->tids;
+		case GG_KIND_FILTERS:
+			return (const char *) area->filters;
 		case GG_KIND_ADJACENCY:
 			return (const char *) area->adjacency;
 		default:

@@ -54,6 +54,7 @@ typedef struct GgAreaShared
 {
 	/* fixed before workers start */
 	Size		row_bytes;
+	uint32		filter_words;	/* of each row */
 	uint32		graph_degree;
 	uint32		capacity;		/* rows that there is address space for; whole chunks */
 	uint32		chunk_rows;
@@ -80,6 +81,9 @@ typedef struct GgArea
 	char	   *rows;			/* all different */
 	GgTidEntry *tids;			/* of the rows; later of all heap rows, sorted by node */
 	GgDuplicate *duplicates;
+	int64	   *words;			/* filter words, row by row: of the rows */
+	int64	   *duplicate_words;	/* and of the duplicates */
+	int64	   *filters;		/* later: of all heap rows, sorted by node, word by word */
 	pg_atomic_uint64 *tables[GG_HASH_TABLES];	/* of one process: NULL until used */
 	uint32		next;			/* the next row goes there ... */
 	uint32		end;			/* ... unless that is the end of the chunk */
@@ -134,6 +138,9 @@ extern void GgReleaseArea(GgArea *area, const void *start, Size bytes);
  * again.
  */
 extern void GgGiveUpRange(GgArea *area, const GgPageRange *range);
+
+/* The memory of a process that is alone: the first (NULL), or more of it. */
+extern void *GgGrowOwn(GgArea *area, void *memory, Size bytes);
 
 /* The leader needs no range before this one; all processes give them up for it, one at a time. */
 extern void GgSetUnneeded(GgArea *area, uint32 ranges);

@@ -211,8 +211,8 @@ FinishWriting(GgBuild *build, GgBuildPhase phase)
 }
 
 /*
- * The vectors' number is known, and TIDs are sorted.  Offsets, which the leader alone has, it
- * writes at once.
+ * The vectors' number is known, and TIDs and filter words are sorted.  Offsets, which the leader
+ * alone has, it writes at once.
  */
 static void
 AddRowArrays(GgBuild *build, const GgSegment *segment, const uint32 *offsets)
@@ -220,12 +220,19 @@ AddRowArrays(GgBuild *build, const GgSegment *segment, const uint32 *offsets)
 	GgArea	   *area = &build->process.area;
 	GgSegmentWriter *writer = &build->process.writer;
 	uint64		tid_bytes = (uint64) segment->rows * sizeof(GgTidEntry);
+	uint64		filter_bytes = (uint64) segment->rows * GgFilterBytes(build->meta);
 
 	writer->data[GG_KIND_VECTORS] = area->rows;
 	writer->data[GG_KIND_TIDS] = area->tids;
+	writer->data[GG_KIND_FILTERS] = area->filters;
 	GgEndGrowth(writer, (uint64) segment->nodes * GgRowBytes(build->meta));
 	GgAddArray(writer, segment->id, GG_KIND_TIDS, tid_bytes);
 	GgArrayReady(writer, tid_bytes);
+	if (filter_bytes > 0)
+	{
+		GgAddArray(writer, segment->id, GG_KIND_FILTERS, filter_bytes);
+		GgArrayReady(writer, filter_bytes);
+	}
 	if (offsets != NULL)
 		GgWriteArray(writer, segment->id, GG_KIND_OFFSETS, offsets,
 					 ((uint64) segment->nodes + 1) * sizeof(uint32));
@@ -310,7 +317,7 @@ MakeSegment(GgBuild *build, bool more)
 	bool		on_device;
 
 	GgEnterPhase(GG_BUILD_DEDUPLICATE, area->nrows, 0);
-	offsets = GgSortTids(area);
+	offsets = GgSortRows(area);
 	if (!more)
 		GgResetTables(area, true);
 	build->graph = palloc0(sizeof(gg_graph));

@@ -165,18 +165,15 @@ EndOfDuplicates(GgArea *area)
 static bool
 GrowDuplicates(GgArea *area)
 {
-	uint32		capacity = Max(1024, area->end_duplicate + area->end_duplicate / 2);
-	Size		bytes;
+	Size		capacity = Max(1024, area->end_duplicate + area->end_duplicate / 2);
 
 	if (area->next_duplicate >= area->most)
 		return false;
 	capacity = Min(capacity, area->most);
-	bytes = capacity * sizeof(GgDuplicate);
-	if (area->duplicates == NULL)
-		area->duplicates = MemoryContextAllocHuge(area->context, bytes);
-	else
-		area->duplicates = repalloc_huge(area->duplicates, bytes);
-	area->end_duplicate = capacity;
+	area->duplicates = GgGrowOwn(area, area->duplicates, capacity * sizeof(GgDuplicate));
+	area->duplicate_words = GgGrowOwn(area, area->duplicate_words,
+									  capacity * area->shared->filter_words * sizeof(int64));
+	area->end_duplicate = (uint32) capacity;
 	return true;
 }
 
@@ -184,6 +181,7 @@ static bool
 ClaimDuplicates(GgArea *area)
 {
 	uint32		chunk = area->shared->chunk_duplicates;
+	Size		nwords = area->shared->filter_words;
 	uint64		start;
 
 	if (area->base == NULL)
@@ -192,6 +190,7 @@ ClaimDuplicates(GgArea *area)
 	if (start >= area->shared->limit)
 		return false;
 	GgReserveArea(area, area->duplicates + start, chunk * sizeof(GgDuplicate));
+	GgReserveArea(area, area->duplicate_words + start * nwords, chunk * nwords * sizeof(int64));
 	area->next_duplicate = (uint32) start;
 	area->end_duplicate = area->next_duplicate + chunk;
 	for (uint32 i = area->next_duplicate; i < area->end_duplicate; i++)
@@ -200,31 +199,69 @@ ClaimDuplicates(GgArea *area)
 }
 
 bool
-GgAddDuplicate(GgArea *area, ItemPointer tid, uint32 row)
+GgAddDuplicate(GgArea *area, const GgTidEntry *entry, const int64 *words, uint32 row)
 {
+	Size		nwords = area->shared->filter_words;
 	GgDuplicate *duplicate;
 
 	if (area->next_duplicate >= area->end_duplicate && !ClaimDuplicates(area))
 		return false;
+	memcpy(area->duplicate_words + area->next_duplicate * nwords, words, nwords * sizeof(int64));
 	duplicate = &area->duplicates[area->next_duplicate++];
-	duplicate->tid.tid = *tid;
-	duplicate->tid.reserved = 0;
+	duplicate->tid = *entry;
 	duplicate->row = row;
 	return true;
 }
 
-/* A counting sort: the TID of a node's own row, then those of its duplicates. */
-uint32 *
-GgSortTids(GgArea *area)
+/* ---- rows by node ---------------------------------------------------------- */
+
+/* Room for the filter words of all rows. */
+static void
+BeginFilters(GgArea *area)
 {
+	Size		bytes = (Size) area->nrows * area->shared->filter_words * sizeof(int64);
+
+	if (area->base != NULL)
+		GgReserveArea(area, area->filters, bytes);
+	else
+		area->filters = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+}
+
+/* Filter words of a row, whose place among the sorted ones is known. */
+static inline void
+PutWords(GgArea *area, Size place, const int64 *words)
+{
+	for (uint32 w = 0; w < area->shared->filter_words; w++)
+		area->filters[w * (Size) area->nrows + place] = words[w];
+}
+
+/* What the filter words were sorted from is needed no more; the next segment takes it again. */
+static void
+EndFilters(GgArea *area)
+{
+	if (area->base != NULL)
+		GgReleaseArea(area, area->words, (char *) area->filters - (char *) area->words);
+}
+
+/* A counting sort: a node's own row, then its duplicates. */
+uint32 *
+GgSortRows(GgArea *area)
+{
+	Size		nwords = area->shared->filter_words;
 	uint32		n = area->nodes;
 	uint64		nduplicates = EndOfDuplicates(area);
 	Size		bytes = (Size) area->nrows * sizeof(GgTidEntry);
 	uint32	   *start;
 	GgTidEntry *tids;
 
+	BeginFilters(area);
 	if (area->nrows == n)
+	{
+		for (uint32 node = 0; node < n && nwords > 0; node++)
+			PutWords(area, node, area->words + node * nwords);
+		EndFilters(area);
 		return NULL;
+	}
 
 	start = MemoryContextAllocExtended(CurrentMemoryContext, ((Size) n + 1) * sizeof(uint32),
 									   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
@@ -238,6 +275,7 @@ GgSortTids(GgArea *area)
 		uint32		count = start[node] + 1;
 
 		tids[sum] = area->tids[node];
+		PutWords(area, sum, area->words + node * nwords);
 		start[node] = sum + 1;
 		sum += count;
 	}
@@ -247,9 +285,12 @@ GgSortTids(GgArea *area)
 
 		if (i % LOOK_ROWS == 0)
 			GgCheckInterrupts();
-		if (duplicate->row != GG_NO_ROW)
-			tids[start[duplicate->row]++] = duplicate->tid;
+		if (duplicate->row == GG_NO_ROW)
+			continue;
+		PutWords(area, start[duplicate->row], area->duplicate_words + i * nwords);
+		tids[start[duplicate->row]++] = duplicate->tid;
 	}
+	EndFilters(area);
 	memmove(start + 1, start, (Size) n * sizeof(uint32));
 	start[0] = 0;
 
@@ -276,10 +317,13 @@ static void
 MoveRows(GgArea *area, const Move *move)
 {
 	Size		row_bytes = area->shared->row_bytes;
+	Size		nwords = area->shared->filter_words;
 
 	memcpy(area->rows + move->to * row_bytes, area->rows + move->from * row_bytes,
 		   move->count * row_bytes);
 	memcpy(area->tids + move->to, area->tids + move->from, move->count * sizeof(GgTidEntry));
+	memcpy(area->words + move->to * nwords, area->words + move->from * nwords,
+		   move->count * nwords * sizeof(int64));
 }
 
 static int

@@ -20,7 +20,7 @@ extern void GgPlanTables(GgArea *area, Relation heap, double rows);
 extern uint32 GgFindEqualRow(GgArea *area, uint32 row);
 
 /* False when there is no room for one more duplicate in this segment. */
-extern bool GgAddDuplicate(GgArea *area, ItemPointer tid, uint32 row);
+extern bool GgAddDuplicate(GgArea *area, const GgTidEntry *entry, const int64 *words, uint32 row);
 
 /*
  * Close the gaps that the participants left.  Rows are then 0 .. area->nodes - 1, and with their
@@ -28,8 +28,11 @@ extern bool GgAddDuplicate(GgArea *area, ItemPointer tid, uint32 row);
  */
 extern void GgCloseGaps(GgArea *area);
 
-/* Sort TIDs by node.  NULL when all rows differ, else nodes + 1 numbers of first TIDs. */
-extern uint32 *GgSortTids(GgArea *area);
+/*
+ * Sort TIDs and filter words by node.  NULL when all rows differ, else nodes + 1 numbers of first
+ * rows.
+ */
+extern uint32 *GgSortRows(GgArea *area);
 
 /* The leader empties the tables for another round, or (last) gives back their memory. */
 extern void GgResetTables(GgArea *area, bool last);

@@ -220,6 +220,7 @@ ClaimChunk(GgScan *scan)
 	GgArea	   *area = scan->area;
 	uint32		chunk_rows = area->shared->chunk_rows;
 	Size		row_bytes = area->shared->row_bytes;
+	Size		nwords = area->shared->filter_words;
 
 	if (area->end > 0)
 	{
@@ -243,6 +244,7 @@ ClaimChunk(GgScan *scan)
 	}
 	GgReserveArea(area, area->rows + area->next * row_bytes, chunk_rows * row_bytes);
 	GgReserveArea(area, area->tids + area->next, chunk_rows * sizeof(GgTidEntry));
+	GgReserveArea(area, area->words + area->next * nwords, chunk_rows * nwords * sizeof(int64));
 }
 
 /* The first row of a process that is alone says how wide rows are; plan for them. */
@@ -281,16 +283,12 @@ GrowRows(GgScan *scan)
 		/* the table's size is a good first guess, but it is one */
 		if (expected > capacity)
 			capacity = (uint32) Min(expected * 1.02, Max(capacity, FIRST_ROWS_BYTES / row_bytes));
-		capacity = Min(capacity, area->most);
-		area->rows = MemoryContextAllocHuge(area->context, capacity * row_bytes);
-		area->tids = MemoryContextAllocHuge(area->context, capacity * sizeof(GgTidEntry));
 	}
-	else
-	{
-		capacity = Min(capacity, area->most);
-		area->rows = repalloc_huge(area->rows, capacity * row_bytes);
-		area->tids = repalloc_huge(area->tids, capacity * sizeof(GgTidEntry));
-	}
+	capacity = Min(capacity, area->most);
+	area->rows = GgGrowOwn(area, area->rows, capacity * row_bytes);
+	area->tids = GgGrowOwn(area, area->tids, capacity * sizeof(GgTidEntry));
+	area->words = GgGrowOwn(area, area->words,
+							(Size) capacity * area->shared->filter_words * sizeof(int64));
 	area->end = area->shared->capacity = capacity;
 }
 
@@ -318,13 +316,13 @@ NoteLength(GgScan *scan, const void *row)
  * eyes of an index goes nowhere.  False when there is no room for duplicates.
  */
 static bool
-PlaceRow(GgScan *scan, ItemPointer tid, Datum value, uint32 dimensions)
+PlaceRow(GgScan *scan, const GgTidEntry *entry, Datum value, uint32 dimensions)
 {
 	GgArea	   *area = scan->area;
+	Size		nwords = area->shared->filter_words;
 	char	   *row;
 	bool		indexed;
 	uint32		first;
-	GgTidEntry *entry;
 	MemoryContext old;
 
 	while (area->next >= area->end)
@@ -344,15 +342,14 @@ PlaceRow(GgScan *scan, ItemPointer tid, Datum value, uint32 dimensions)
 	first = GgFindEqualRow(area, area->next);
 	if (first != area->next)
 	{
-		if (!GgAddDuplicate(area, tid, first))
+		if (!GgAddDuplicate(area, entry, scan->words, first))
 			return false;
 	}
 	else
 	{
 		NoteLength(scan, row);
-		entry = &area->tids[area->next++];
-		entry->tid = *tid;
-		entry->reserved = 0;
+		memcpy(area->words + area->next * nwords, scan->words, nwords * sizeof(int64));
+		area->tids[area->next++] = *entry;
 	}
 	scan->uncounted++;
 	return true;
@@ -367,6 +364,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 	MemoryContext old;
 	Datum		value;
 	uint32		dimensions;
+	GgTidEntry	entry;
 
 	/* PostgreSQL's scan looks for interrupts, but not for the postmaster */
 	GgCheckInterrupts();
@@ -385,10 +383,12 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 				 errmsg("expected %u dimensions, not %u", meta->dimensions, dimensions),
 				 errhint("Declare the column with its dimensions, "
 						 "or index an expression that casts to them.")));
+	entry.tid = *tid;
+	entry.nulls = GgEncodeFilters(&scan->columns, values + 1, isnull + 1, scan->words);
 	MemoryContextSwitchTo(old);
 
 	/* again where there was no room for a duplicate: it may be none in the next segment */
-	while (!PlaceRow(scan, tid, value, dimensions))
+	while (!PlaceRow(scan, &entry, value, dimensions))
 		WaitForRoom(scan);
 
 	if (scan->uncounted >= PROGRESS_ROWS)

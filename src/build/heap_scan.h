@@ -12,6 +12,7 @@
 
 #include "build/area.h"
 #include "build/memory.h"
+#include "storage/filter_column.h"
 #include "storage/type.h"
 
 #include "access/parallel.h"
@@ -45,6 +46,8 @@ typedef struct GgScan
 	GgArea	   *area;
 	GgSegmentWriter *writer;
 	MemoryContext tuple_context;	/* reset with every row */
+	GgFilterColumns columns;
+	int64		words[GG_MAX_FILTER_WORDS]; /* of the row at hand */
 	uint32		uncounted;		/* rows that are not in shared->rows_done yet */
 
 	/* the leader's; plan is NULL in workers */

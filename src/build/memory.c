@@ -2,7 +2,8 @@
  * memory.c
  *		How many rows of a build go into one segment.
  *
- * Rows, TIDs, hashes, the graph and what the engine needs should fit in maintenance_work_mem.
+ * Rows, TIDs, filter words (as they come and as they are sorted), hashes, the graph and what the
+ * engine needs should fit in maintenance_work_mem.
  * Where twice as much would do, or 64 MB, the build takes that.  Otherwise what was collected
  * becomes a segment of its own and the scan goes on.  The index then has several segments, each
  * as good, but a search walks each.  A NOTICE announces either.
@@ -43,7 +44,8 @@ SegmentBytes(const GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 n)
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "estimating the memory of an index build");
 	return bytes.host +
-		(uint64) n * (GgRowBytes(meta) + sizeof(GgTidEntry) + GG_DEDUPLICATE_ROW_BYTES);
+		(uint64) n * (GgRowBytes(meta) + 2 * GgFilterBytes(meta) + sizeof(GgTidEntry) +
+					  GG_DEDUPLICATE_ROW_BYTES);
 }
 
 static uint32

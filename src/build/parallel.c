@@ -120,6 +120,7 @@ Connect(GgParticipant *process, GgBuildShared *shared, Relation heap, Relation i
 	process->scan.index = index;
 	process->scan.indexInfo = indexInfo;
 	process->scan.opclass = GgIndexOpclass(index);
+	GgGetFilterColumns(index, &process->scan.columns);
 	process->scan.meta = &shared->meta;
 	process->scan.shared = &shared->scan;
 	process->scan.area = &process->area;
@@ -136,6 +137,7 @@ SetArrays(GgParticipant *process)
 {
 	process->writer.data[GG_KIND_VECTORS] = process->area.rows;
 	process->writer.data[GG_KIND_TIDS] = process->area.tids;
+	process->writer.data[GG_KIND_FILTERS] = process->area.filters;
 	process->writer.data[GG_KIND_ADJACENCY] = process->area.adjacency;
 }
 
@@ -150,6 +152,7 @@ InitShared(GgBuildShared *shared, Relation heap, Relation index, bool concurrent
 	shared->meta = *meta;
 	GgInitScanShared(&shared->scan, participants);
 	SpinLockInit(&shared->area.mutex);
+	shared->area.filter_words = meta->filter_words;
 	GgInitWriterShared(&shared->writer, index);
 }
 

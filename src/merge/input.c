@@ -131,6 +131,7 @@ GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segme
 	GgFindVectors(meta, segment->id, &input->vectors);
 	GgFindArray(meta, segment->id, GG_KIND_TIDS, &input->tids_array);
 	GgFindArray(meta, segment->id, GG_KIND_OFFSETS, &input->offsets_array);
+	GgFindArray(meta, segment->id, GG_KIND_FILTERS, &input->filters_array);
 	input->nodes = segment->nodes;
 	input->rows = segment->rows;
 	input->first_row = plan->rows;
@@ -203,21 +204,21 @@ ReadDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 							 NULL, buffer);
 }
 
+/* Call take for each row of the delta that is there, with its number among the input's. */
 static void
-ReadDeltaTids(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
-			  GgTidEntry *tids)
+ReadDeltaRows(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+			  void (*take) (const GgDeltaRow *row, uint32 number, void *arg), void *arg)
 {
 	uint32		npages = GgDeltaPagesPerRow(meta);
 	uint32		per_page = GgDeltaRowsPerPage(meta);
 	uint32		number = input->first_page;
 
-	memset(tids, 0, input->rows * sizeof(GgTidEntry));
 	while (number < input->end_page)
 	{
 		GgBeginSlice(target);
 		for (int i = 0; i < SLICE_PAGES && number < input->end_page; i++, number += npages)
 		{
-			GgTidEntry *out = tids + (number - input->first_page) / npages * per_page;
+			uint32		first = (number - input->first_page) / npages * per_page;
 			Buffer		buffer;
 			char	   *rows;
 
@@ -225,11 +226,18 @@ ReadDeltaTids(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 				continue;
 			rows = PageGetContents(BufferGetPage(buffer));
 			for (uint32 slot = 0; slot < GgDeltaRowCount(target->index, meta, buffer); slot++)
-				out[slot].tid = ((GgDeltaRow *) (rows + slot * GgDeltaRowBytes(meta)))->tid;
+				take((const GgDeltaRow *) (rows + slot * GgDeltaRowBytes(meta)), first + slot,
+					 arg);
 			UnlockReleaseBuffer(buffer);
 		}
 		GgEndSlice(target);
 	}
+}
+
+static void
+TakeHead(const GgDeltaRow *row, uint32 number, void *arg)
+{
+	memcpy((GgTidEntry *) arg + number, row, sizeof(GgTidEntry));
 }
 
 /* A tid of zeros is invalid. */
@@ -238,10 +246,47 @@ GgReadTids(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput
 		   GgTidEntry *tids)
 {
 	if (input->delta)
-		ReadDeltaTids(target, meta, input, tids + input->first_row);
+	{
+		memset(tids + input->first_row, 0, input->rows * sizeof(GgTidEntry));
+		ReadDeltaRows(target, meta, input, TakeHead, tids + input->first_row);
+	}
 	else
 		ReadBytes(target, meta, &input->tids_array, 0, (char *) (tids + input->first_row),
 				  (uint64) input->rows * sizeof(GgTidEntry));
+}
+
+typedef struct WordsAt
+{
+	int64	   *words;			/* word 0 of the input's first row */
+	uint32		nwords;
+	Size		stride;			/* from a word to the next one of the same row */
+} WordsAt;
+
+static void
+TakeWords(const GgDeltaRow *row, uint32 number, void *arg)
+{
+	const WordsAt *at = arg;
+
+	for (uint32 w = 0; w < at->nwords; w++)
+		at->words[w * at->stride + number] = GgDeltaWords(row)[w];
+}
+
+void
+GgReadWords(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+			int64 *words, Size stride)
+{
+	WordsAt		at = {words + input->first_row, meta->filter_words, stride};
+
+	if (input->delta)
+	{
+		for (uint32 w = 0; w < at.nwords; w++)
+			memset(at.words + w * stride, 0, input->rows * sizeof(int64));
+		ReadDeltaRows(target, meta, input, TakeWords, &at);
+		return;
+	}
+	for (uint32 w = 0; w < at.nwords; w++)
+		ReadBytes(target, meta, &input->filters_array, (uint64) w * input->rows * sizeof(int64),
+				  (char *) (at.words + w * stride), input->rows * sizeof(int64));
 }
 
 void
@@ -268,7 +313,7 @@ CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 			  uint32 number, char *out)
 {
 	Size		row_bytes = GgRowBytes(meta);
-	Size		done = Min(row_bytes, GG_PAGE_PAYLOAD - sizeof(GgDeltaRow));
+	Size		done = GgDeltaVectorHere(meta);
 	Buffer		buffer;
 	char	   *rows;
 
@@ -276,8 +321,8 @@ CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 		return;
 	rows = PageGetContents(BufferGetPage(buffer));
 	for (uint32 slot = 0; slot < GgDeltaRowCount(target->index, meta, buffer); slot++)
-		memcpy(out + slot * row_bytes, rows + slot * GgDeltaRowBytes(meta) + sizeof(GgDeltaRow),
-			   done);
+		memcpy(out + slot * row_bytes,
+			   rows + slot * GgDeltaRowBytes(meta) + GgDeltaVectorOffset(meta), done);
 	UnlockReleaseBuffer(buffer);
 	while (done < row_bytes)
 	{

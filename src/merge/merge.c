@@ -4,8 +4,8 @@
  *
  * The vectors of the inputs become the rows of a data set, for which the engine makes a graph as in
  * a build.  Pieces keep their vectors where they are, unless many of their nodes have no rows any
- * more.  What does not stay, and the delta's rows, goes into one new piece.  TIDs, offsets,
- * adjacency and pivots are written anew.
+ * more.  What does not stay, and the delta's rows, goes into one new piece.  TIDs, offsets, filter
+ * words, adjacency and pivots are written anew.
  *
  * Equal vectors share a node, by the hash of each.  A node of a piece that stays cannot go: its
  * rows go to the node that was there first, and it is left without rows.
@@ -47,7 +47,7 @@
 /* Memory that a merge may take whatever the setting, as a build (build/memory.c). */
 #define LEAST_BYTES			((uint64) 64 * 1024 * 1024)
 
-/* Bytes of a row beside its vector: TID, source, hash slots, target. */
+/* Bytes of a row beside its vector and its filter words: TID, source, hash slots, target. */
 #define ROW_BYTES			(sizeof(GgTidEntry) + 2 * sizeof(uint32) + 4 * sizeof(uint64))
 
 /* The device that a background worker has open. */
@@ -85,7 +85,7 @@ typedef struct Merge
 	GgTidEntry *merged_tids;
 	gg_graph   *graph;
 	GgPivotEntry *pivots;
-	GgNewArray	arrays[5];
+	GgNewArray	arrays[6];
 	int			narrays;
 } Merge;
 
@@ -509,7 +509,8 @@ GgMostMergedNodes(const GgMetaPageData *meta)
 		gg_status	status = gg_cpu_engine.build_bytes(&data, &params, &control, &bytes);
 
 		if (status.code == GG_OK &&
-			bytes.host + (uint64) mid * (GgRowBytes(meta) + ROW_BYTES) <= budget)
+			bytes.host + (uint64) mid * (GgRowBytes(meta) + GgFilterBytes(meta) + ROW_BYTES) <=
+			budget)
 			low = mid;
 		else
 			high = mid - 1;
@@ -561,6 +562,37 @@ WriteArray(Merge *merge, GgKind kind, const void *data, uint64 bytes)
 	return array;
 }
 
+/*
+ * The filter words of the merged rows.  They are gathered word by word, each over what has been
+ * gathered already, so that little more than the inputs' words are in memory.
+ */
+static void
+WriteFilters(Merge *merge)
+{
+	uint32		nwords = merge->meta->filter_words;
+	Size		nrows = merge->nrows;
+	Size		stride = merge->plan->rows;
+	int64	   *words;
+	int64	   *gathered;
+
+	if (nwords == 0)
+		return;
+	words = MemoryContextAllocHuge(CurrentMemoryContext, nwords * stride * sizeof(int64));
+	gathered = MemoryContextAllocHuge(CurrentMemoryContext, nrows * sizeof(int64));
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		GgReadWords(merge->target, merge->meta, &merge->plan->inputs[i], words, stride);
+	for (uint32 w = 0; w < nwords; w++)
+	{
+		GgCheckInterrupts();
+		for (Size row = 0; row < nrows; row++)
+			gathered[row] = words[w * stride + merge->sources[row]];
+		memcpy(words + w * nrows, gathered, nrows * sizeof(int64));
+	}
+	WriteArray(merge, GG_KIND_FILTERS, words, nwords * nrows * sizeof(int64));
+	pfree(gathered);
+	pfree(words);
+}
+
 static void
 WriteArrays(Merge *merge)
 {
@@ -577,6 +609,7 @@ WriteArrays(Merge *merge)
 	if (!IsPlain(merge))
 		WriteArray(merge, GG_KIND_OFFSETS, merge->offsets,
 				   ((uint64) merge->nodes + 1) * sizeof(uint32));
+	WriteFilters(merge);
 }
 
 /* Read all TIDs as they are now. */

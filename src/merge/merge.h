@@ -64,6 +64,7 @@ typedef struct GgMergeInput
 	GgVectors	vectors;
 	GgArray		tids_array;		/* of the delta: its pages */
 	GgArray		offsets_array;
+	GgArray		filters_array;
 	uint32		first_page;		/* of the delta, by number */
 	uint32		end_page;
 
@@ -95,6 +96,13 @@ extern uint32 GgSealableEnd(const GgMetaPageData *meta);
  */
 extern void GgReadTids(GgMergeTarget *target, const GgMetaPageData *meta,
 					   const GgMergeInput *input, GgTidEntry *tids);
+
+/*
+ * Read the filter words of an input: word w of its row r to words[w * stride + first_row + r].
+ * Those of pages that VACUUM gave back are 0.
+ */
+extern void GgReadWords(GgMergeTarget *target, const GgMetaPageData *meta,
+						const GgMergeInput *input, int64 *words, Size stride);
 extern void GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgMergeInput *input);
 
 /*

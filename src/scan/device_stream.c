@@ -213,11 +213,11 @@ FindDevice(GgScanOpaque *so)
 	device->delta_pages = 0;
 	if (gg_engine_setting == GG_ENGINE_CPU)
 		so->reason = GG_REASON_SETTING;
+	else if (gg_service == NULL)
+		so->reason = GG_REASON_NO_SERVICE;
 	else if (so->filter != NULL && so->filter->tids != NULL &&
 			 so->filter->ntids > GG_MAX_FILTER_TIDS)
 		so->reason = GG_REASON_TOO_LARGE;
-	else if (gg_service == NULL)
-		so->reason = GG_REASON_NO_SERVICE;
 	else if (IsLocal(so->index))
 		so->reason = GG_REASON_LOCAL;
 	else if (so->query == NULL ||

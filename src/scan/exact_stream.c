@@ -259,9 +259,9 @@ static void
 CopyLongRow(GgScanOpaque *so, uint32 number, const GgDeltaRow *row, char *copy)
 {
 	const GgMetaPageData *meta = so->meta;
-	Size		here = GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
+	Size		here = GgDeltaVectorHere(meta);
 
-	memcpy(copy, row + 1, here);
+	memcpy(copy, GgDeltaVector(meta, row), here);
 	GgReadArray(so->index, meta->instance, &so->delta, (uint64) (number + 1) * GG_PAGE_PAYLOAD,
 				copy + here, GgRowBytes(meta) - here);
 }
@@ -301,7 +301,7 @@ DeltaPass(GgScanOpaque *so, GgStream *stream)
 		for (uint32 slot = 0; slot < count; slot++)
 		{
 			GgDeltaRow *row = (GgDeltaRow *) (PageGetContents(page) + slot * row_bytes);
-			const void *vector = row + 1;
+			const void *vector = GgDeltaVector(meta, row);
 			float		d = 0;
 
 			if (!ItemPointerIsValid(&row->tid) || GgWasReturned(stream, first + slot) ||

@@ -8,6 +8,7 @@
  * measured.
  */
 #include "scan/scan.h"
+#include "storage/filter_keys.h"
 
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -152,6 +153,27 @@ NodesOfRows(GgScanOpaque *so, GgStream *stream, const uint64 *rows, uint32 *nmat
 }
 
 void
+GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan)
+{
+	MemoryContext old;
+	GgFilterColumns columns;
+	gg_filter  *filter;
+
+	so->filter = NULL;
+	so->impossible = so->recheck = false;
+	if (scan->numberOfKeys == 0)
+		return;
+	old = MemoryContextSwitchTo(so->context);
+	GgGetFilterColumns(so->index, &columns);
+	filter = palloc(sizeof(gg_filter));
+	if (!GgFilterFromKeys(&columns, scan->keyData, scan->numberOfKeys, filter, &so->recheck))
+		so->impossible = true;
+	else if (filter->nconditions > 0)
+		so->filter = filter;
+	MemoryContextSwitchTo(old);
+}
+
+void
 GgFindMatching(GgScanOpaque *so, GgStream *stream)
 {
 	MemoryContext old;
@@ -167,10 +189,8 @@ GgFindMatching(GgScanOpaque *so, GgStream *stream)
 	stream->matching = MatchingRows(so, stream, &stream->nmatching);
 	if (stream->offsets.nextents > 0)
 	{
-		uint64	   *rows = stream->matching;
-
-		stream->matching = NodesOfRows(so, stream, rows, &stream->nmatching);
-		pfree(rows);
+		stream->matching_rows = stream->matching;
+		stream->matching = NodesOfRows(so, stream, stream->matching_rows, &stream->nmatching);
 	}
 	MemoryContextSwitchTo(old);
 }
@@ -178,13 +198,16 @@ GgFindMatching(GgScanOpaque *so, GgStream *stream)
 bool
 GgRowMatches(const GgScanOpaque *so, const GgDeltaRow *row)
 {
+	const int64 *words[GG_MAX_FILTER_WORDS];
 	uint64		head;
 	uint64		bit;
 
 	if (so->filter == NULL)
 		return true;
+	for (int w = 0; w < so->meta->filter_words; w++)
+		words[w] = GgDeltaWords(row) + w;
 	memcpy(&head, row, sizeof(head));
-	return gg_filter_rows(so->filter, &head, NULL, 1, &bit) == 1;
+	return gg_filter_rows(so->filter, &head, words, 1, &bit) == 1;
 }
 
 bool

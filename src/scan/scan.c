@@ -72,6 +72,7 @@ AddSegment(GgScanOpaque *so, const GgSegment *segment)
 	stream->nodes = segment->nodes;
 	GgFindArray(so->meta, segment->id, GG_KIND_TIDS, &stream->tids);
 	GgFindArray(so->meta, segment->id, GG_KIND_OFFSETS, &stream->offsets);
+	GgFindArray(so->meta, segment->id, GG_KIND_FILTERS, &stream->filters);
 }
 
 /* The delta's pages [first_page, end_page). */
@@ -331,7 +332,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->current = NULL;
 	so->row_next = so->row_end = 0;
 	so->query = NULL;
-	so->filter = NULL;
+	GgMakeFilter(so, scan);
 	memset(scan->xs_orderbynulls, true, scan->numberOfOrderBys * sizeof(bool));
 	so->nreturned = 0;
 	so->returned = NULL;
@@ -451,8 +452,13 @@ NextTid(GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
 		if (!MayReturnAnother(so, scan))
 			return false;
 		while (so->row_next < so->row_end)
-			if (ReadTid(so, so->current, so->row_next++, tid) && GgTidMatches(so, tid))
+		{
+			uint32		row = so->row_next++;
+
+			if (GgMayMatch(so->current, row) && ReadTid(so, so->current, row, tid) &&
+				GgTidMatches(so, tid))
 				return true;
+		}
 		stream = NearestStream(so);
 		if (stream == NULL)
 			return false;
@@ -471,13 +477,13 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 
 	if (!so->started)
 		StartScan(scan);
-	found = NextTid(so, scan, &scan->xs_heaptid);
+	found = !so->impossible && NextTid(so, scan, &scan->xs_heaptid);
 	if (found)
 	{
 		so->nrows++;
 		RememberReturned(so, &scan->xs_heaptid);
 	}
-	scan->xs_recheck = false;
+	scan->xs_recheck = found && !GgIsKnownToMatch(so, so->current);
 	scan->xs_recheckorderby = false;
 	if (found && so->bound.rounded)
 	{

@@ -89,6 +89,7 @@ struct GgStream
 	GgArray		filters;		/* no extents without filter columns */
 	uint64	   *matching;		/* bitmap of nodes that match; NULL before GgFindMatching() */
 	uint32		nmatching;
+	uint64	   *matching_rows;	/* of rows, where nodes may have several */
 
 	/* delta only: its pages [first_page, end_page) */
 	uint32		first_page;
@@ -122,6 +123,8 @@ struct GgScanOpaque
 	float	   *query;			/* prepared; NULL for a NULL query */
 	GgArray		delta;
 	gg_filter  *filter;			/* NULL: every row matches */
+	bool		impossible;		/* no row fulfils the keys of the scan */
+	bool		recheck;		/* rows that match need not fulfil them */
 	GgReason	reason;			/* which engine answers, and why */
 	GgDeviceAnswer device;
 	uint64		nrows;			/* returned */
@@ -150,6 +153,9 @@ struct GgScanOpaque
 extern bool GgAskDevice(GgScanOpaque *so);
 
 /* ---- row_filter.c ------------------------------------------------------- */
+
+/* Make the filter of a scan from its keys. */
+extern void GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan);
 
 /*
  * Find the nodes of a stream that match, the first time it is called: stream->matching, of segments
@@ -183,6 +189,23 @@ static inline bool
 GgNodeMatches(const GgScanOpaque *so, const GgStream *stream, uint32 node)
 {
 	return so->filter == NULL || (stream->matching[node / 64] >> (node % 64) & 1) != 0;
+}
+
+/* A node matches when one of its rows does.  May this one be the one? */
+static inline bool
+GgMayMatch(const GgStream *stream, uint32 row)
+{
+	const uint64 *bits = stream->matching_rows;
+
+	return bits == NULL || (bits[row / 64] >> (row % 64) & 1) != 0;
+}
+
+/* Do rows that are returned fulfil the keys?  Otherwise the executor has to look. */
+static inline bool
+GgIsKnownToMatch(const GgScanOpaque *so, const GgStream *stream)
+{
+	return !so->recheck && (so->filter == NULL || so->filter->nconditions == 0 ||
+							stream->offsets.nextents == 0 || stream->matching_rows != NULL);
 }
 
 static inline bool

@@ -436,7 +436,7 @@ CopyDeltaRows(const GgMetaPageData *meta, Page page, char *out)
 		if (!alive)
 			PutNaN(meta, out);
 		else
-			memcpy(out, row + 1, Min(row_bytes, GG_PAGE_PAYLOAD - sizeof(GgDeltaRow)));
+			memcpy(out, GgDeltaVector(meta, row), GgDeltaVectorHere(meta));
 		out += row_bytes;
 	}
 	return alive;
@@ -469,7 +469,7 @@ ReadRowTail(Reader *reader, Relation index, const GgArray *array, uint32 number,
 
 	for (uint32 p = 1; p < npages; p++)
 	{
-		Size		done = (Size) p * GG_PAGE_PAYLOAD - sizeof(GgDeltaRow);
+		Size		done = (Size) p * GG_PAGE_PAYLOAD - GgDeltaVectorOffset(reader->meta);
 		Buffer		buffer;
 
 		if (!ReadPage(reader, index, array, number + p, &buffer))

@@ -8,10 +8,11 @@
  *	2. the delta, page by page, the last one first
  *	3. each segment's arrays, every page's stamp and length first: rows finite, adjacency lists
  *	   well-formed, pivots distinct and their graph connected, no fewer TIDs cleared than the
- *	   directory says, offsets monotone
+ *	   directory says, no NULL bits but those of filter columns, offsets monotone
  *	4. each segment's graph: every node reachable from the pivots
  *	5. with heap_check, TIDs against the table both ways: no TID twice, none that points at an
  *	   unused line pointer, and no row visible to a snapshot taken at the start without its TID
+ *	   or with other values in its filter columns
  *
  * Locks: AccessShare, as for a query, so inserts and VACUUM go on meanwhile.  A registered snapshot
  * keeps all that the copied directory names, as for a scan.  Their changes are not taken for
@@ -26,9 +27,9 @@
  *
  * WAL has these changes in the same order, so all this holds on a standby, too.
  *
- * Memory: a bit and 4 bytes for each node of the largest segment, and two sorts within
- * maintenance_work_mem.  The adjacency is kept, too, where it fits in maintenance_work_mem, and
- * read node by node where it does not.
+ * Memory: a bit and 4 bytes for each node of the largest segment, 8 bytes for each of its rows if
+ * filter columns are compared, and two sorts within maintenance_work_mem.  The adjacency is kept,
+ * too, where it fits in maintenance_work_mem, and read node by node where it does not.
  */
 #include "storage/check.h"
 #include "storage/inspect.h"
@@ -67,7 +68,7 @@ CheckIndex(GgCheck *check)
 	if (check->heap_check)
 	{
 		RefuseOldSnapshot(check->index, snapshot);
-		check->tids = GgBeginTids();
+		check->rows = GgBeginCheckRows();
 	}
 
 	GgReadMeta(check->index, meta);
@@ -81,7 +82,7 @@ CheckIndex(GgCheck *check)
 	if (check->heap_check)
 	{
 		GgCheckAgainstHeap(check, snapshot);
-		tuplesort_end(check->tids);
+		tuplesort_end(check->rows);
 	}
 	UnregisterSnapshot(snapshot);
 }

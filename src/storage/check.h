@@ -8,8 +8,10 @@
 #include "storage/directory.h"
 #include "storage/type.h"
 
+#include "port/pg_bswap.h"
 #include "utils/snapshot.h"
 #include "utils/tuplesort.h"
+#include "utils/uuid.h"
 
 typedef struct GgCheck
 {
@@ -18,7 +20,7 @@ typedef struct GgCheck
 	const GgMetaPageData *meta;
 	BufferAccessStrategy strategy;
 	bool		heap_check;
-	Tuplesortstate *tids;		/* heap_check: all valid TIDs of the index, as TidKey() */
+	Tuplesortstate *rows;		/* heap_check: all rows with a valid TID, see GgPutCheckRow() */
 	uint32		last_count;		/* rows on the delta's last page when it was first read; 0 before */
 	int64	   *suspects;		/* ascending keys of TIDs whose line pointer was unused */
 	uint32		nsuspects;
@@ -30,6 +32,16 @@ typedef struct GgCheck
 	Size		row_bytes;
 	void	   *row;			/* one vector */
 } GgCheck;
+
+/*
+ * A row as index and table must agree on it: its TID, and a digest of its filter words and NULL
+ * bits.  The digest begins with 0, and GgMixWord() adds one word after the other, NULL bits last.
+ */
+typedef struct GgCheckRow
+{
+	int64		key;			/* GgTidKey() */
+	uint64		digest;
+} GgCheckRow;
 
 /* ---- check_structure.c ------------------------------------------------- */
 
@@ -44,8 +56,8 @@ extern bool GgCheckTidsAgain(GgCheck *check);
 
 /* ---- check_heap.c ------------------------------------------------------ */
 
-/* A sort of TIDs, of which there are two at a time. */
-extern Tuplesortstate *GgBeginTids(void);
+/* A sort of rows by TID, of which there are two at a time. */
+extern Tuplesortstate *GgBeginCheckRows(void);
 
 /* Compare with the table.  The snapshot must be older than the copy of the directory. */
 extern void GgCheckAgainstHeap(GgCheck *check, Snapshot snapshot);
@@ -56,6 +68,18 @@ GgTidKey(const ItemPointerData *tid)
 {
 	return ((int64) ItemPointerGetBlockNumberNoCheck(tid) << 16) |
 		ItemPointerGetOffsetNumberNoCheck(tid);
+}
+
+/*
+ * A row is sorted as 16 bytes that compare as the TID does, and then the digest: as a uuid, the one
+ * such type that PostgreSQL has.
+ */
+static inline void
+GgPutCheckRow(Tuplesortstate *rows, const ItemPointerData *tid, uint64 digest)
+{
+	uint64		image[2] = {pg_hton64((uint64) GgTidKey(tid)), digest};
+
+	tuplesort_putdatum(rows, UUIDPGetDatum((pg_uuid_t *) image), false);
 }
 
 #endif							/* GG_CHECK_H */

@@ -1,62 +1,93 @@
 /*
  * check_heap.c
- *		gpugraph_check(): the TIDs of an index against the rows of its table.
+ *		gpugraph_check(): the rows of an index against those of its table.
  */
 #include "storage/check.h"
+#include "storage/row_hash.h"
 
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/tableam.h"
 #include "catalog/index.h"
 #include "catalog/pg_am_d.h"
-#include "catalog/pg_operator_d.h"
 #include "catalog/pg_type_d.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/typcache.h"
 
 /* Suspects that are looked for at a time.  Each time reads all TIDs of the index. */
 #define MAX_SUSPECTS	65536
 
 typedef struct HeapRows
 {
-	Tuplesortstate *tids;
+	Tuplesortstate *sort;
 	const GgOpclass *opclass;
 	gg_element	stored;			/* in the index */
 	void	   *row;
+	GgFilterColumns columns;
+	MemoryContext context;		/* reset with every row */
 } HeapRows;
+
+/* ---- sorts --------------------------------------------------------------- */
+
+Tuplesortstate *
+GgBeginCheckRows(void)
+{
+	TypeCacheEntry *type = lookup_type_cache(UUIDOID, TYPECACHE_LT_OPR);
+
+	return tuplesort_begin_datum(UUIDOID, type->lt_opr, InvalidOid, false,
+								 maintenance_work_mem / 2, NULL, TUPLESORT_NONE);
+}
+
+static bool
+NextRow(Tuplesortstate *rows, GgCheckRow *row)
+{
+	Datum		value;
+	bool		isnull;
+	uint64		image[2];
+
+	if (!GgTuplesortGetDatum(rows, &value, &isnull))
+		return false;
+	memcpy(image, DatumGetUUIDP(value), sizeof(image));
+	pfree(DatumGetUUIDP(value));
+	row->key = (int64) pg_ntoh64(image[0]);
+	row->digest = image[1];
+	return true;
+}
+
+/* ---- rows of the table --------------------------------------------------- */
 
 static void
 CollectHeapRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleIsAlive,
 			   void *state)
 {
 	HeapRows   *rows = state;
-	struct varlena *value;
-	bool		indexed;
+	Datum		value;
+	MemoryContext old;
 
 	(void) index;
 	(void) tupleIsAlive;		/* every row visible to the snapshot counts */
 	if (isnull[0])
 		return;
 
-	value = PG_DETOAST_DATUM(values[0]);
-	indexed = GgValueToRow(rows->opclass, rows->stored, PointerGetDatum(value),
-						   GgValueDimensions(rows->opclass, PointerGetDatum(value)), rows->row);
-	if ((Pointer) value != DatumGetPointer(values[0]))
-		pfree(value);
-	if (indexed)
-		tuplesort_putdatum(rows->tids, Int64GetDatum(GgTidKey(tid)), false);
+	old = MemoryContextSwitchTo(rows->context);
+	value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));
+	if (GgValueToRow(rows->opclass, rows->stored, value,
+					 GgValueDimensions(rows->opclass, value), rows->row))
+	{
+		int64		words[GG_MAX_FILTER_WORDS];
+		uint16		nulls = GgEncodeFilters(&rows->columns, values + 1, isnull + 1, words);
+		uint64		digest = 0;
+
+		for (int w = 0; w < rows->columns.nwords; w++)
+			digest = GgMixWord(digest, (uint64) words[w]);
+		GgPutCheckRow(rows->sort, tid, GgMixWord(digest, nulls));
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(rows->context);
 }
 
-static bool
-NextTid(Tuplesortstate *tids, int64 *key)
-{
-	Datum		value;
-	bool		isnull;
-
-	if (!GgTuplesortGetDatum(tids, &value, &isnull))
-		return false;
-	*key = DatumGetInt64(value);
-	return true;
-}
+/* ---- rows of the index ---------------------------------------------------- */
 
 /* Index TIDs come here in the order of the heap, so that each heap page is read once. */
 typedef struct HeapPage
@@ -153,52 +184,58 @@ ReportTwice(GgCheck *check, int64 key)
 					   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
 
-/* The TIDs of the index and those of the table's visible rows, both sorted. */
+/* The row of the table and that of the index differ in what: it is a format for its address. */
 static void
-CompareTids(GgCheck *check, Tuplesortstate *heap_tids)
+ReportRow(GgCheck *check, const char *what, int64 key)
+{
+	char	   *address = psprintf("(%u,%u)", (BlockNumber) (key >> 16),
+								   (OffsetNumber) (key & 0xFFFF));
+
+	ereport(ERROR,
+			(errcode(ERRCODE_INDEX_CORRUPTED),
+			 errmsg("index \"%s\" %s row %s of table \"%s\"",
+					RelationGetRelationName(check->index), what, address,
+					RelationGetRelationName(check->heap)),
+			 errhint("REINDEX the index.")));
+}
+
+/* The rows of the index and the table's visible ones, both sorted. */
+static void
+CompareRows(GgCheck *check, Tuplesortstate *heap_rows)
 {
 	HeapPage	current = {InvalidBuffer, RelationGetNumberOfBlocks(check->heap)};
-	Tuplesortstate *index_tids = check->tids;
-	int64		in_index = -1,
-				in_heap = -1,
-				before = -1;
-	bool		more_index = NextTid(index_tids, &in_index);
-	bool		more_heap = NextTid(heap_tids, &in_heap);
+	Tuplesortstate *index_rows = check->rows;
+	GgCheckRow	in_index = {-1},
+				in_heap = {-1};
+	int64		before = -1;
+	bool		more_index = NextRow(index_rows, &in_index);
+	bool		more_heap = NextRow(heap_rows, &in_heap);
 
 	while (more_index || more_heap)
 	{
-		if (!more_index || (more_heap && in_heap < in_index))
-			ereport(ERROR,
-					(errcode(ERRCODE_INDEX_CORRUPTED),
-					 errmsg("index \"%s\" lacks row (%u,%u) of table \"%s\"",
-							RelationGetRelationName(check->index),
-							(BlockNumber) (in_heap >> 16), (OffsetNumber) (in_heap & 0xFFFF),
-							RelationGetRelationName(check->heap)),
-					 errhint("REINDEX the index.")));
+		if (!more_index || (more_heap && in_heap.key < in_index.key))
+			ReportRow(check, "lacks", in_heap.key);
 
-		if (in_index == before)
-			ReportTwice(check, in_index);
-		if (!LinePointerIsUsed(check, &current, in_index))
+		if (in_index.key == before)
+			ReportTwice(check, in_index.key);
+		if (!LinePointerIsUsed(check, &current, in_index.key))
 		{
-			check->suspects[check->nsuspects++] = in_index;
+			check->suspects[check->nsuspects++] = in_index.key;
 			if (check->nsuspects == MAX_SUSPECTS)
 				(void) CheckSuspects(check);
 		}
-		before = in_index;
-		if (more_heap && in_heap == in_index)
-			more_heap = NextTid(heap_tids, &in_heap);
-		more_index = NextTid(index_tids, &in_index);
+		before = in_index.key;
+		if (more_heap && in_heap.key == in_index.key)
+		{
+			if (in_heap.digest != in_index.digest)
+				ReportRow(check, "has other values in the filter columns of", in_heap.key);
+			more_heap = NextRow(heap_rows, &in_heap);
+		}
+		more_index = NextRow(index_rows, &in_index);
 	}
 	(void) CheckSuspects(check);
 	if (BufferIsValid(current.buffer))
 		ReleaseBuffer(current.buffer);
-}
-
-Tuplesortstate *
-GgBeginTids(void)
-{
-	return tuplesort_begin_datum(INT8OID, Int8LessOperator, InvalidOid, false,
-								 maintenance_work_mem / 2, NULL, TUPLESORT_NONE);
 }
 
 /*
@@ -219,19 +256,23 @@ GgCheckAgainstHeap(GgCheck *check, Snapshot snapshot)
 	info->ii_ExclusionProcs = NULL;
 	info->ii_ExclusionStrats = NULL;
 
-	rows.tids = GgBeginTids();
+	rows.sort = GgBeginCheckRows();
 	rows.opclass = check->opclass;
 	rows.stored = check->meta->element;
 	rows.row = palloc(GG_MAX_DIM * sizeof(float));
+	GgGetFilterColumns(check->index, &rows.columns);
+	rows.context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph check row",
+										 ALLOCSET_DEFAULT_SIZES);
 	scan = table_beginscan_strat(check->heap, snapshot, 0, NULL, true, true);
 	table_index_build_scan(check->heap, check->index, info, true, false, CollectHeapRow, &rows,
 						   scan);
 
 	check->suspects = palloc(MAX_SUSPECTS * sizeof(int64));
-	tuplesort_performsort(check->tids);
-	tuplesort_performsort(rows.tids);
-	CompareTids(check, rows.tids);
-	tuplesort_end(rows.tids);
+	tuplesort_performsort(check->rows);
+	tuplesort_performsort(rows.sort);
+	CompareRows(check, rows.sort);
+	tuplesort_end(rows.sort);
+	MemoryContextDelete(rows.context);
 	pfree(check->suspects);
 	pfree(rows.row);
 }

@@ -3,6 +3,7 @@
  *		gpugraph_check(): the directory, the delta and the segments, page by page.
  */
 #include "storage/check.h"
+#include "storage/row_hash.h"
 
 #include <math.h>
 
@@ -34,7 +35,8 @@ KindName(uint16 kind)
 		[GG_KIND_DELTA] = "delta",
 		[GG_KIND_FREE] = "free",
 		[GG_KIND_DIRECTORY] = "directory",
-		[GG_KIND_TAKEN] = "taken"
+		[GG_KIND_TAKEN] = "taken",
+		[GG_KIND_FILTERS] = "filters"
 	};
 
 	return kind >= GG_KIND_META && kind <= GG_LAST_KIND ? names[kind] : "unknown";
@@ -190,6 +192,7 @@ HasOwner(const GgMetaPageData *meta, const GgExtent *extent)
 		case GG_KIND_TIDS:
 		case GG_KIND_PIVOTS:
 		case GG_KIND_OFFSETS:
+		case GG_KIND_FILTERS:
 			return GgFindSegment(meta, extent->segment) != NULL;
 		case GG_KIND_TAKEN:
 			return extent->segment < meta->next_id;
@@ -559,10 +562,15 @@ LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)
 						   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
 
-/* Account for one TID.  False when VACUUM has cleared it. */
+/* Account for one row, whose filter words have that digest.  False when VACUUM has cleared it. */
 static bool
-CheckTid(GgCheck *check, BlockNumber blkno, const ItemPointerData *tid)
+CheckRow(GgCheck *check, BlockNumber blkno, const ItemPointerData *tid, uint16 nulls,
+		 uint64 digest)
 {
+	if (nulls >> check->meta->ncolumns != 0)
+		GgReportCorruption(check->index, blkno,
+						   "a row has NULL bits %x, for %u filter columns", nulls,
+						   check->meta->ncolumns);
 	if (!ItemPointerIsValid(tid))
 		return false;
 	if (ItemPointerGetOffsetNumber(tid) > MaxOffsetNumber ||
@@ -571,14 +579,42 @@ CheckTid(GgCheck *check, BlockNumber blkno, const ItemPointerData *tid)
 						   ItemPointerGetBlockNumber(tid), ItemPointerGetOffsetNumber(tid));
 	if (check->again)
 		LookForSuspect(check, blkno, GgTidKey(tid));
-	else if (check->tids != NULL)
-		tuplesort_putdatum(check->tids, Int64GetDatum(GgTidKey(tid)), false);
+	else if (check->rows != NULL)
+		GgPutCheckRow(check->rows, tid, GgMixWord(digest, nulls));
 	return true;
 }
 
-static void
-CheckTids(GgCheck *check, const GgSegment *segment)
+/* The digests of the rows' filter words, where they are needed later; else NULL. */
+static uint64 *
+CheckFilters(GgCheck *check, const GgSegment *segment)
 {
+	uint64	   *digests = NULL;
+	Reader		reader;
+
+	if (check->meta->filter_words == 0 || check->again)
+		return NULL;
+	if (check->rows != NULL)
+		digests = palloc_extended(segment->rows * sizeof(uint64),
+								  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	ReaderBegin(&reader, check, segment->id, GG_KIND_FILTERS,
+				(uint64) segment->rows * GgFilterBytes(check->meta));
+	for (uint32 w = 0; w < check->meta->filter_words; w++)
+		for (uint32 row = 0; row < segment->rows; row++)
+		{
+			uint64		word;
+
+			(void) ReaderNext(&reader, &word, sizeof(word));
+			if (digests != NULL)
+				digests[row] = GgMixWord(digests[row], word);
+		}
+	ReaderEnd(&reader);
+	return digests;
+}
+
+static void
+CheckRows(GgCheck *check, const GgSegment *segment)
+{
+	uint64	   *digests = CheckFilters(check, segment);
 	BlockNumber first = InvalidBlockNumber;
 	uint32		dead = 0;
 	Reader		reader;
@@ -592,10 +628,12 @@ CheckTids(GgCheck *check, const GgSegment *segment)
 
 		if (first == InvalidBlockNumber)
 			first = blkno;
-		if (!CheckTid(check, blkno, &entry.tid))
+		if (!CheckRow(check, blkno, &entry.tid, entry.nulls, digests == NULL ? 0 : digests[row]))
 			dead++;
 	}
 	ReaderEnd(&reader);
+	if (digests != NULL)
+		pfree(digests);
 
 	/* after a crash the directory may lag behind the pages until the next VACUUM, but never lead */
 	if (dead < segment->dead)
@@ -657,7 +695,7 @@ CheckSegment(GgCheck *check, const GgSegment *segment)
 	CheckAdjacency(check, segment, adjacency);
 	CheckPivots(check, segment, &nodes);
 	CheckReachable(check, segment, adjacency, &nodes);
-	CheckTids(check, segment);
+	CheckRows(check, segment);
 	CheckOffsets(check, segment);
 
 	SeenFree(&nodes);
@@ -673,12 +711,14 @@ CheckDeltaRow(GgCheck *check, const GgArray *array, uint32 number, Page page, Si
 			  BlockNumber blkno)
 {
 	const char *payload = PageGetContents(page);
-	GgDeltaRow	head;
-	Size		have = Min(check->row_bytes, GG_PAGE_PAYLOAD - offset - sizeof(head));
+	const GgDeltaRow *head = (const GgDeltaRow *) (payload + offset);
+	Size		have = GgDeltaVectorHere(check->meta);
+	uint64		digest = 0;
 	PGAlignedBlock next;
 
-	memcpy(&head, payload + offset, sizeof(head));
-	memcpy(check->row, payload + offset + sizeof(head), have);
+	for (uint32 w = 0; w < check->meta->filter_words; w++)
+		digest = GgMixWord(digest, (uint64) GgDeltaWords(head)[w]);
+	memcpy(check->row, GgDeltaVector(check->meta, head), have);
 	while (have < check->row_bytes)
 	{
 		Size		piece = Min(check->row_bytes - have, GG_PAGE_PAYLOAD);
@@ -699,7 +739,7 @@ CheckDeltaRow(GgCheck *check, const GgArray *array, uint32 number, Page page, Si
 		GgReportCorruption(check->index, blkno,
 						   "a vector of the delta has an element that is not finite");
 	CheckLength(check, blkno);
-	return CheckTid(check, blkno, &head.tid);
+	return CheckRow(check, blkno, &head->tid, head->nulls, digest);
 }
 
 static void
@@ -781,7 +821,7 @@ GgCheckTidsAgain(GgCheck *check)
 	check->again = true;
 	CheckDelta(check);
 	for (int i = 0; i < check->meta->nsegments; i++)
-		CheckTids(check, &check->meta->segments[i]);
+		CheckRows(check, &check->meta->segments[i]);
 	check->again = false;
 	check->meta = before;
 	pfree(now);

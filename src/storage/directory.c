@@ -117,6 +117,21 @@ DirectoryPages(int nspilled)
 	return (nspilled + GG_DIRECTORY_EXTENTS - 1) / GG_DIRECTORY_EXTENTS;
 }
 
+/* Are the numbers of filter columns, of their words and of their types in line? */
+static bool
+ColumnsAreSound(const GgMetaPageData *head)
+{
+	if (head->version == GG_OLDEST_FORMAT)
+		return head->filter_words == 0;
+	if (head->ncolumns > GG_MAX_COLUMNS || head->filter_words > GG_MAX_FILTER_WORDS ||
+		head->filter_words < head->ncolumns || (head->ncolumns == 0 && head->filter_words > 0))
+		return false;
+	for (int c = 0; c < GG_MAX_COLUMNS; c++)
+		if ((head->column_types[c] != 0) != (c < head->ncolumns))
+			return false;
+	return true;
+}
+
 static bool
 HeadIsSound(const GgMetaPageData *head, Size payload)
 {
@@ -125,7 +140,7 @@ HeadIsSound(const GgMetaPageData *head, Size payload)
 		head->element < GG_ELEMENT_F32 || head->element > GG_ELEMENT_F16 ||
 		head->graph_degree < 1 || head->graph_degree > GG_MAX_DEGREE ||
 		(head->dimensions == 0 && (head->nsegments > 0 || head->delta_pages > 0)) ||
-		!(head->largest_length >= 0))
+		!(head->largest_length >= 0) || !ColumnsAreSound(head))
 		return false;
 	if (head->version == GG_OLDEST_FORMAT)
 		return head->nsegments <= OLD_MAX_SEGMENTS && head->nextents <= OLD_MAX_EXTENTS &&
@@ -156,12 +171,6 @@ GgLockMeta(Relation index, int lockmode, GgMetaPageData **head)
 				 errhint("REINDEX the index.")));
 	if (!HeadIsSound(data, GgPayloadBytes(page)))
 		GgReportCorruption(index, GG_META_BLKNO, "a field of the metapage is out of range");
-	if (data->version == GG_FORMAT_VERSION && data->ncolumns > 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("index \"%s\" has filter columns, which this gpugraph does not read",
-						RelationGetRelationName(index)),
-				 errhint("REINDEX the index, or install a newer gpugraph.")));
 	*head = data;
 	return buffer;
 }
@@ -253,14 +262,33 @@ void
 GgReadMeta(Relation index, GgMetaPageData *meta)
 {
 	GgMetaPageData *head;
+	GgFilterColumns columns;
 	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
 
 	CopyMeta(index, buffer, meta);
 	UnlockReleaseBuffer(buffer);
 	GgCheckDirectory(index, meta);
+	GgGetFilterColumns(index, &columns);
+	GgCheckColumns(index, meta, &columns);
 }
 
 /* ---- checks ------------------------------------------------------------------------------ */
+
+/* Rows have words for the columns that a metapage names, so it must name those of the index. */
+void
+GgCheckColumns(Relation index, const GgMetaPageData *meta, const GgFilterColumns *columns)
+{
+	int			ncolumns = meta->version == GG_OLDEST_FORMAT ? 0 : meta->ncolumns;
+	bool		fit = ncolumns == columns->ncolumns && meta->filter_words == columns->nwords;
+
+	for (int c = 0; c < ncolumns && fit; c++)
+		fit = meta->column_types[c] == columns->columns[c].type;
+	if (!fit)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the metapage has %d filter columns of %u words, the index %d of %d, "
+						   "or their types differ",
+						   ncolumns, meta->filter_words, columns->ncolumns, columns->nwords);
+}
 
 /* How many pages a segment's array must have. */
 static uint64
@@ -277,6 +305,8 @@ SegmentPages(const GgMetaPageData *meta, const GgSegment *segment, GgKind kind)
 		case GG_KIND_OFFSETS:
 			return (segment->flags & GG_SEGMENT_OFFSETS) == 0 ? 0 :
 				GgArrayPages(((uint64) segment->nodes + 1) * sizeof(uint32));
+		case GG_KIND_FILTERS:
+			return GgArrayPages((uint64) segment->rows * GgFilterBytes(meta));
 		default:
 			return 0;
 	}
@@ -443,9 +473,13 @@ GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 							segment->id, RelationGetRelationName(index), segment->algorithm),
 					 errhint("REINDEX the index, or install a newer gpugraph.")));
 		CheckPieces(index, meta, segment);
-		for (int kind = GG_KIND_ADJACENCY; kind <= GG_KIND_OFFSETS; kind++)
+		for (int kind = GG_KIND_ADJACENCY; kind <= GG_LAST_KIND; kind++)
 		{
-			uint64		pages = CountPages(index, meta, segment->id, kind);
+			uint64		pages;
+
+			if (!GgIsOfSegment(kind))
+				continue;
+			pages = CountPages(index, meta, segment->id, kind);
 
 			if (pages != SegmentPages(meta, segment, kind))
 				GgReportCorruption(index, GG_META_BLKNO,
@@ -603,6 +637,7 @@ void
 GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 {
 	const GgOpclass *opclass = GgIndexOpclass(index);
+	GgFilterColumns columns;
 
 	memset(meta, 0, sizeof(GgMetaPageData));
 	meta->magic = GG_MAGIC;
@@ -621,6 +656,11 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 	meta->seed = options->seed;
 	meta->next_id = 1;
 	meta->delta_tail = InvalidBlockNumber;
+	GgGetFilterColumns(index, &columns);
+	meta->ncolumns = columns.ncolumns;
+	meta->filter_words = columns.nwords;
+	for (int c = 0; c < columns.ncolumns; c++)
+		meta->column_types[c] = columns.columns[c].type;
 	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
 }
 
@@ -724,7 +764,7 @@ PartitionExtents(GgMetaPageData *meta)
 	{
 		GgKind		kind = meta->extents[i].kind;
 
-		if (kind >= GG_KIND_VECTORS && kind <= GG_KIND_OFFSETS)
+		if (kind == GG_KIND_VECTORS || GgIsOfSegment(kind))
 			meta->extents[n++] = meta->extents[i];
 		else
 			others[nothers++] = meta->extents[i];
@@ -976,24 +1016,19 @@ GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid
 }
 
 static void
-FreeArrays(GgMetaPageData *meta, uint32 owner, GgKind from, GgKind to, uint64 parked_xid)
+FreeExtent(GgExtent *extent, uint64 parked_xid)
 {
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		GgExtent   *extent = &meta->extents[i];
-
-		if (extent->segment != owner || extent->kind < from || extent->kind > to)
-			continue;
-		extent->segment = GG_NO_SEGMENT;
-		extent->kind = GG_KIND_FREE;
-		extent->parked_xid = parked_xid;
-	}
+	extent->segment = GG_NO_SEGMENT;
+	extent->kind = GG_KIND_FREE;
+	extent->parked_xid = parked_xid;
 }
 
 void
 GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid)
 {
-	FreeArrays(meta, piece, GG_KIND_VECTORS, GG_KIND_VECTORS, parked_xid);
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].segment == piece && meta->extents[i].kind == GG_KIND_VECTORS)
+			FreeExtent(&meta->extents[i], parked_xid);
 	for (int i = 0; i < meta->npieces; i++)
 		if (meta->pieces[i].id == piece)
 		{
@@ -1007,7 +1042,9 @@ GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid)
 void
 GgFreeGraph(GgMetaPageData *meta, uint32 segment, uint64 parked_xid)
 {
-	FreeArrays(meta, segment, GG_KIND_ADJACENCY, GG_KIND_OFFSETS, parked_xid);
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].segment == segment && GgIsOfSegment(meta->extents[i].kind))
+			FreeExtent(&meta->extents[i], parked_xid);
 }
 
 void

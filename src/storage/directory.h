@@ -5,6 +5,7 @@
 #ifndef GG_DIRECTORY_H
 #define GG_DIRECTORY_H
 
+#include "storage/filter_column.h"
 #include "storage/pages.h"
 
 /* ---- reading ----------------------------------------------------------------------- */
@@ -26,6 +27,13 @@ extern BlockNumber GgDeltaTail(Buffer metabuf);
 
 /* ereport(ERROR) when segments, pieces, delta and extents contradict each other. */
 extern void GgCheckDirectory(Relation index, const GgMetaPageData *meta);
+
+/*
+ * ereport(ERROR) when the metapage's filter columns are not those of the index.  GgReadMeta() calls
+ * it; who reads the metapage otherwise, and values of filter columns, has to.
+ */
+extern void GgCheckColumns(Relation index, const GgMetaPageData *meta,
+						   const GgFilterColumns *columns);
 
 /* The segment of that id; NULL: there is none. */
 extern const GgSegment *GgFindSegment(const GgMetaPageData *meta, uint32 id);

@@ -34,10 +34,18 @@ typedef enum GgKind
 	GG_KIND_DELTA = 7,			/* GgDeltaRow after GgDeltaRow */
 	GG_KIND_FREE = 8,			/* extents only: blocks for reuse, see parked_xid */
 	GG_KIND_DIRECTORY = 9,		/* GgExtent after GgExtent, where the metapage has no room */
-	GG_KIND_TAKEN = 10			/* extents only: blocks that a merge writes */
+	GG_KIND_TAKEN = 10,			/* extents only: blocks that a merge writes */
+	GG_KIND_FILTERS = 11		/* filter_words x rows int64: word by word */
 } GgKind;
 
-#define GG_LAST_KIND		GG_KIND_TAKEN
+#define GG_LAST_KIND		GG_KIND_FILTERS
+
+/* Is it an array of a segment?  Vectors are of a piece. */
+static inline bool
+GgIsOfSegment(int kind)
+{
+	return (kind >= GG_KIND_ADJACENCY && kind <= GG_KIND_OFFSETS) || kind == GG_KIND_FILTERS;
+}
 
 /* The owner in the stamps and extents of what belongs to no segment and no piece. */
 #define GG_NO_SEGMENT		0xFFFFFFFFu
@@ -70,11 +78,14 @@ typedef struct GgPageStamp
 #define GG_PAGE_PAYLOAD \
 	(BLCKSZ - MAXALIGN(SizeOfPageHeaderData) - MAXALIGN(sizeof(GgPageStamp)))
 
-/* A heap row of a node.  VACUUM clears tid (ItemPointerSetInvalid).  Nothing else ever changes. */
+/*
+ * A heap row of a node.  VACUUM clears tid (ItemPointerSetInvalid).  Nothing else ever changes: the
+ * NULL bits and filter words of a cleared row stay, and mean nothing.
+ */
 typedef struct GgTidEntry
 {
 	ItemPointerData tid;
-	uint16		reserved;
+	uint16		nulls;			/* bit c: filter column c is NULL */
 } GgTidEntry;
 
 #define GG_TIDS_PER_PAGE	(GG_PAGE_PAYLOAD / sizeof(GgTidEntry))
@@ -86,14 +97,14 @@ typedef struct GgPivotEntry
 } GgPivotEntry;
 
 /*
- * A row of the delta: this head, then dimensions elements, then padding to MAXALIGN.  Rows do not
- * cross pages unless they are longer than a page.  Such a row starts a page of its own, and goes on
- * over the following ones, whose count is 0.
+ * A row of the delta: this head, then filter_words int64, then dimensions elements, then padding to
+ * MAXALIGN.  Rows do not cross pages unless they are longer than a page.  Such a row starts a page
+ * of its own, and goes on over the following ones, whose count is 0.
  */
 typedef struct GgDeltaRow
 {
 	ItemPointerData tid;		/* invalid once vacuumed */
-	uint16		reserved;
+	uint16		nulls;			/* bit c: filter column c is NULL */
 } GgDeltaRow;
 
 /*
@@ -148,7 +159,7 @@ typedef struct GgExtent
 #define GG_MAX_PIECES		128
 #define GG_MAX_EXTENTS		1024
 
-/* Room for filter columns, whose values a later version will keep for each row. */
+/* Filter columns: key columns behind the vector.  See filter_column.h. */
 #define GG_MAX_COLUMNS		8
 
 /* Pages of extents that do not fit the metapage. */
@@ -173,7 +184,6 @@ typedef struct GgBuildTimes
 	float4		optimize_s;		/* reordering, reverse edges, connectivity */
 	float4		write_s;		/* pages formed and written, without wal_s */
 	float4		wal_s;
-	float4		reserved;
 } GgBuildTimes;
 
 /*
@@ -198,6 +208,8 @@ typedef struct GgMetaPageData
 	int32		seed;
 	uint32		next_id;		/* for the next segment or piece */
 	GgBuildTimes times;
+	uint16		filter_words;	/* of each row, of all filter columns together */
+	uint16		reserved;
 	uint32		delta_first;	/* number of the delta's first page */
 	uint32		delta_pages;	/* from there to the last, which takes the next row; see first */
 	uint32		delta_dead;		/* delta rows cleared by VACUUM, on pages that are still there */
@@ -207,10 +219,10 @@ typedef struct GgMetaPageData
 	uint16		npieces;
 	uint16		nspilled;		/* extents on directory pages */
 	uint16		ndirectory;		/* directory pages */
-	uint16		ncolumns;		/* filter columns; no version writes any so far */
+	uint16		ncolumns;		/* filter columns; versions before 1.2.0 refuse any */
 	BlockNumber delta_tail;		/* block of the delta's last page; invalid without one */
 	BlockNumber directory[GG_MAX_DIRECTORY_PAGES];
-	uint32		column_types[GG_MAX_COLUMNS];	/* OIDs, for filter columns */
+	uint32		column_types[GG_MAX_COLUMNS];	/* GgFilterColumn.type; 0 behind the last */
 	GgSegment	segments[GG_MAX_SEGMENTS];
 	GgPiece		pieces[GG_MAX_PIECES];
 	GgExtent	extents[GG_MAX_EXTENTS];
@@ -232,6 +244,10 @@ StaticAssertDecl(sizeof(GgTidEntry) == 8 && GG_PAGE_PAYLOAD % sizeof(GgTidEntry)
 				 "TID entries must not cross pages");
 StaticAssertDecl(sizeof(GgPageStamp) == 24 && sizeof(GgExtent) == 24 && sizeof(GgPiece) == 16 &&
 				 sizeof(GgSegment) == 32, "no padding on disk");
+StaticAssertDecl(offsetof(GgMetaPageData, delta_first) == 88 && GG_META_HEAD == 168,
+				 "fields must stay where version 3 has had them from the start");
+StaticAssertDecl(sizeof(GgDeltaRow) == sizeof(GgTidEntry) && GG_MAX_COLUMNS <= 16,
+				 "a row has one head, with a bit for each filter column");
 
 /* Bytes of one vector in segments and delta. */
 static inline Size
@@ -240,11 +256,46 @@ GgRowBytes(const GgMetaPageData *meta)
 	return (Size) meta->dimensions * gg_element_size((gg_element) meta->element);
 }
 
+/* Bytes of one row's filter words. */
+static inline Size
+GgFilterBytes(const GgMetaPageData *meta)
+{
+	return meta->filter_words * sizeof(int64);
+}
+
+/* Where a delta row has its vector, from its head on. */
+static inline Size
+GgDeltaVectorOffset(const GgMetaPageData *meta)
+{
+	return sizeof(GgDeltaRow) + GgFilterBytes(meta);
+}
+
+/* The filter words of a delta row, which are on the page of its head. */
+static inline int64 *
+GgDeltaWords(const GgDeltaRow *row)
+{
+	return (int64 *) (row + 1);
+}
+
+/* The vector of a delta row; of one longer than a page its beginning. */
+static inline char *
+GgDeltaVector(const GgMetaPageData *meta, const GgDeltaRow *row)
+{
+	return (char *) row + GgDeltaVectorOffset(meta);
+}
+
+/* Bytes of a delta row's vector that are on the page of its head. */
+static inline Size
+GgDeltaVectorHere(const GgMetaPageData *meta)
+{
+	return Min(GgRowBytes(meta), GG_PAGE_PAYLOAD - GgDeltaVectorOffset(meta));
+}
+
 /* Bytes of one delta row, head and padding included. */
 static inline Size
 GgDeltaRowBytes(const GgMetaPageData *meta)
 {
-	return MAXALIGN(sizeof(GgDeltaRow) + GgRowBytes(meta));
+	return MAXALIGN(GgDeltaVectorOffset(meta) + GgRowBytes(meta));
 }
 
 /* Pages that one delta row takes; 1 unless the row is longer than a page. */

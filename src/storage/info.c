@@ -22,7 +22,7 @@
 
 #include "storage/inspect.h"
 
-#define INFO_COLUMNS	30
+#define INFO_COLUMNS	32
 
 static bool
 IsGpugraphIndex(Oid indexoid)
@@ -246,6 +246,8 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Float4GetDatum(meta->times.optimize_s);
 	values[c++] = Float4GetDatum(meta->times.write_s);
 	values[c++] = Float4GetDatum(meta->times.wal_s);
+	values[c++] = Int32GetDatum(meta->ncolumns);
+	values[c++] = Int64GetDatum(blocks[GG_KIND_FILTERS] * BLCKSZ);
 	Assert(c == INFO_COLUMNS);
 
 	GgCloseInspected(&inspected);

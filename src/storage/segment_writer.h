@@ -27,8 +27,8 @@
 #define GG_RANGE_PAGES		512
 #define GG_RANGE_BYTES		((Size) GG_RANGE_PAGES * GG_PAGE_PAYLOAD)
 
-/* Arrays of a segment that several processes write: vectors, TIDs, adjacency. */
-#define GG_WRITER_ARRAYS	3
+/* Arrays of a segment that several processes write: vectors, TIDs, filter words, adjacency. */
+#define GG_WRITER_ARRAYS	4
 
 /* An array and its place. */
 typedef struct GgWriterArray

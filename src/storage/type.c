@@ -34,8 +34,16 @@ DEFINE_OPCLASS(halfvec_l1, GG_METRIC_L1, GG_ELEMENT_F16);
 const GgOpclass *
 GgIndexOpclass(Relation index)
 {
-	FmgrInfo   *proc = index_getprocinfo(index, 1, GG_OPCLASS_PROC);
+	FmgrInfo   *proc;
 
+	if (!OidIsValid(index_getprocid(index, 1, GG_OPCLASS_PROC)))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("the first column of gpugraph index \"%s\" is not a vector",
+						RelationGetRelationName(index)),
+				 errhint("Put the vector first, and the columns that queries filter by behind "
+						 "it: USING gpugraph (embedding vector_l2_ops, category).")));
+	proc = index_getprocinfo(index, 1, GG_OPCLASS_PROC);
 	return (const GgOpclass *) DatumGetPointer(FunctionCall1(proc, PointerGetDatum(NULL)));
 }
 

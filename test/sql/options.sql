@@ -62,7 +62,7 @@ DROP INDEX i;
 
 -- what the access method does not do
 CREATE UNIQUE INDEX ON t USING gpugraph (val);
-CREATE INDEX ON t USING gpugraph (val, half);
+CREATE INDEX ON t USING gpugraph (val, half halfvec_l2_ops);
 CREATE INDEX ON t USING gpugraph (val) INCLUDE (id);
 CREATE INDEX ON t USING gpugraph (val DESC);
 CREATE INDEX ON t USING gpugraph (id);

@@ -57,8 +57,8 @@ my %cases = (
 	piece_nodes => [ sub { patch($_[0], META, META_PIECES + 8, pack('L', 300)) },
 		qr/counts 301 nodes, its pieces 300/ ],
 	pieces => [ sub { patch($_[0], META, META_NPIECES, pack('S', 0)) }, qr/out of range/ ],
-	columns => [ sub { patch($_[0], META, META_NCOLUMNS, pack('S', 1)); undef },
-		qr/index "columns_idx" has filter columns/ ],
+	columns => [ sub { patch($_[0], META, META_NCOLUMNS, pack('S', 1)) }, qr/out of range/ ],
+	words => [ sub { patch($_[0], META, META_FILTER_WORDS, pack('S', 1)) }, qr/out of range/ ],
 	extent_first => [ sub { patch($_[0], META, META_EXTENTS + EXTENT + 16, pack('Q', 1)) },
 		qr/starts with page 1 of kind \d of segment \d+, not with page 0/ ],
 	delta_tail => [ sub { patch($_[0], META, META_DELTA_TAIL, pack('L', 1)) },
@@ -142,6 +142,55 @@ my %cases = (
 		},
 		qr/the vectors page holds 976 bytes instead of \d+/ ],
 
+	# of an index with the filter columns cat int, which is NULL in row 0, and name text
+	filter_columns => [ sub { patch($_[0], META, META_NCOLUMNS, pack('S', 9)) }, qr/out of range/ ],
+	filter_fewer => [
+		sub {
+			patch($_[0], META, META_COLUMN_TYPES + 4, pack('L', 0));
+			patch($_[0], META, META_NCOLUMNS, pack('S', 1));
+		},
+		qr/the metapage has 1 filter columns of 2 words, the index 2 of 2/ ],
+	filter_type_lost => [ sub { patch($_[0], META, META_COLUMN_TYPES, pack('L', 0)) },
+		qr/out of range/ ],
+	filter_type => [ sub { patch($_[0], META, META_COLUMN_TYPES, pack('L', 20)) },
+		qr/the metapage has 2 filter columns of 2 words.*their types differ/ ],
+	filter_words => [ sub { patch($_[0], META, META_FILTER_WORDS, pack('S', 1)) },
+		qr/out of range/ ],
+	filter_words_more => [ sub { patch($_[0], META, META_FILTER_WORDS, pack('S', 3)) },
+		qr/the metapage has 2 filter columns of 3 words, the index 2 of 2/ ],
+	filter_words_many => [ sub { patch($_[0], META, META_FILTER_WORDS, pack('S', 32)) },
+		qr/1 pages of kind 11 for segment \d+, which needs 10/ ],
+	filter_words_most => [ sub { patch($_[0], META, META_FILTER_WORDS, pack('S', 60000)) },
+		qr/out of range/ ],
+	filter_extent => [
+		sub {
+			my $extents = read_directory($_[0])->{extents};
+			my ($i) = grep { $extents->[$_][3] == FILTERS } 0 .. $#$extents;
+
+			patch($_[0], META, META_EXTENTS + $i * EXTENT + 12, pack('S', FREE));
+		},
+		qr/0 pages of kind 11 for segment \d+, which needs 1/ ],
+	filter_stamp => [ sub { patch_stamp($_[0], FILTERS, 16, pack('S', TIDS)) },
+		qr/stamped tids \(4\) instead of filters/ ],
+	filter_value => [ sub { patch($_[0], FILTERS, 8 * 20, pack('q', 77)); undef },
+		qr/has other values in the filter columns of row \(\d+,\d+\) of table "filter_value"/, 1 ],
+	filter_hash => [ sub { patch($_[0], FILTERS, 8 * (310 + 20), pack('q', 77)); undef },
+		qr/has other values in the filter columns of row/, 1 ],
+	filter_null => [ sub { patch($_[0], TIDS, 8 * 20 + 6, pack('S', 2)); undef },
+		qr/has other values in the filter columns of row/, 1 ],
+	filter_not_null => [ sub { patch($_[0], TIDS, 6, pack('S', 0)); undef },
+		qr/has other values in the filter columns of row/, 1 ],
+	filter_null_bits => [ sub { patch($_[0], TIDS, 8 * 20 + 6, pack('S', 4)) },
+		qr/a row has NULL bits 4, for 2 filter columns/ ],
+	filter_delta_value => [ sub { patch($_[0], DELTA, 8, pack('q', 77)); undef },
+		qr/has other values in the filter columns of row/, 1 ],
+	filter_delta_null => [ sub { patch($_[0], DELTA, 6, pack('S', 3)); undef },
+		qr/has other values in the filter columns of row/, 1 ],
+	filter_delta_null_bits => [ sub { patch($_[0], DELTA, 6, pack('S', 0x8000)) },
+		qr/a row has NULL bits 8000, for 2 filter columns/ ],
+	null_bits => [ sub { patch($_[0], TIDS, 6, pack('S', 1)) },
+		qr/a row has NULL bits 1, for 0 filter columns/ ],
+
 	delta_nan => [ sub { patch($_[0], DELTA, 8 + 4, $nan) },
 		qr/a vector of the delta has an element that is not finite/ ],
 	delta_count => [ sub { patch_stamp($_[0], DELTA, 18, pack('S', 9999)) },
@@ -156,13 +205,15 @@ my $node = new_node('corruption');
 for my $case (sort keys %cases)
 {
 	my ($metric, $storage) = $case eq 'length_less' ? qw(ip float16) : qw(l2 float32);
+	my $columns = $case =~ /^filter/ ? ', cat, name' : '';
 
 	$node->safe_psql('postgres', <<"SQL");
-CREATE TABLE $case (id int, val vector(4));
+CREATE TABLE $case (id int, val vector(4), cat int GENERATED ALWAYS AS (nullif(id % 50, 1)) STORED,
+	name text GENERATED ALWAYS AS ('name ' || id::text) STORED);
 INSERT INTO $case SELECT i, ARRAY[i, i * 7 % 101, i * 13 % 103, i * 17 % 107]::real[]::vector
 	FROM generate_series(1, 300) i;
 INSERT INTO $case SELECT i, '[1000,1,1,1]' FROM generate_series(301, 310) i;
-CREATE INDEX ${case}_idx ON $case USING gpugraph (val vector_${metric}_ops)
+CREATE INDEX ${case}_idx ON $case USING gpugraph (val vector_${metric}_ops$columns)
 	WITH (graph_degree = 8, intermediate_graph_degree = 16, storage = $storage);
 INSERT INTO $case SELECT i, ARRAY[i, 1, 2, 3]::real[]::vector FROM generate_series(401, 410) i;
 DELETE FROM $case WHERE id = 7;
@@ -187,7 +238,7 @@ for my $case (sort keys %cases)
 		"\\set VERBOSITY verbose\nSELECT gpugraph_check('${case}_idx'" . ($heap ? ', true' : '')
 		. ')');
 	like($err, $message, "$case: found");
-	like($err, $case =~ /^(?:version|columns|segment_algorithm)$/ ? qr/0A000/ : qr/XX002/,
+	like($err, $case =~ /^(?:version|segment_algorithm)$/ ? qr/0A000/ : qr/XX002/,
 		"$case: SQLSTATE");
 	like($err, qr/REINDEX the index/, "$case: with a hint");
 	like($err, qr/at block $block{$case}:/, "$case: the block is named") if defined $block{$case};
@@ -198,7 +249,8 @@ for my $case (sort keys %cases)
 		"SET enable_seqscan = off; SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]' LIMIT 5");
 	$node->psql('postgres',
 		"SET enable_seqscan = off; SET gpugraph.itopk_size = 2;
-		SELECT count(*) FROM (SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]') s");
+		SELECT count(*) FROM (SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]') s;
+		SELECT count(*) FROM (SELECT id FROM $case WHERE cat = 2 ORDER BY val <-> '[9,5,5,5]') s");
 	$node->psql('postgres', "INSERT INTO $case VALUES (500, '[5,5,5,5]')");
 	$node->psql('postgres', "DELETE FROM $case WHERE id % 50 = 1");
 	$node->psql("postgres", "VACUUM $case");

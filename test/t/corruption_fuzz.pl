@@ -69,14 +69,16 @@ for my $case (1 .. CASES)
 	# rows in both
 	my $dim = $case % 5 ? 8 : 2500;
 	my $rows = $case % 5 ? 300 : 40;
+	my $columns = $case % 3 ? '' : ', cat, name';
 
 	$sql .= <<"SQL";
-CREATE TABLE fuzz_$case (id int, val vector($dim)) WITH (vacuum_truncate = off);
+CREATE TABLE fuzz_$case (id int, val vector($dim), cat int DEFAULT 3, name text DEFAULT 'name')
+	WITH (vacuum_truncate = off);
 INSERT INTO fuzz_$case SELECT i,
 	(SELECT array_agg((i * (d * 7 + 3) % 101)::real) FROM generate_series(1, $dim) d)::vector
 	FROM generate_series(1, $rows) i;
 INSERT INTO fuzz_$case SELECT id + 1000, val FROM fuzz_$case WHERE id % 10 = 0;
-CREATE INDEX fuzz_${case}_idx ON fuzz_$case USING gpugraph (val vector_l2_ops)
+CREATE INDEX fuzz_${case}_idx ON fuzz_$case USING gpugraph (val vector_l2_ops$columns)
 	WITH (graph_degree = 8, intermediate_graph_degree = 16);
 INSERT INTO fuzz_$case SELECT id + 2000, val FROM fuzz_$case WHERE id <= 1000;
 INSERT INTO fuzz_$case SELECT id + 4000, val FROM fuzz_$case WHERE id <= 1000;
@@ -109,6 +111,8 @@ SET enable_seqscan = off;
 SELECT count(*) FROM (SELECT id FROM fuzz_$case ORDER BY val <-> $query LIMIT 5) s;
 SET gpugraph.itopk_size = 4;
 SELECT count(*) FROM (SELECT id FROM fuzz_$case ORDER BY val <-> $query) s;
+SELECT count(*) FROM (SELECT id FROM fuzz_$case WHERE cat = 3 AND name = 'name'
+	ORDER BY val <-> $query LIMIT 5) s;
 INSERT INTO fuzz_$case SELECT i, $query FROM generate_series(9001, 9003) i;
 SELECT gpugraph_check('fuzz_${case}_idx', true);
 VACUUM fuzz_$case;
