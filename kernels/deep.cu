@@ -360,28 +360,20 @@ typedef struct deep_layout
 	size_t		selected[2];
 	size_t		carried;		/* ends where keys begin */
 	size_t		keys;
-	size_t		temp;
-	size_t		temp_bytes;
-	size_t		bytes;
+	size_t		temp;			/* cub's, deep_scratch.temp_bytes */
 } deep_layout;
 
-static gg_status
-layout_for(uint32_t slab, deep_layout *layout)
+static deep_layout
+layout_for(uint32_t slab)
 {
-	cub::DoubleBuffer<uint64_t> none(NULL, NULL);
-	size_t		select_bytes = 0;
-	size_t		sort_bytes = 0;
+	deep_layout layout;
 
-	GG_CUDA_TRY(select_keys(NULL, &select_bytes, NULL, slab + GG_MAX_DEEP, NULL, NULL, NULL));
-	GG_CUDA_TRY(sort_keys(NULL, &sort_bytes, none, GG_MAX_DEEP, NULL));
-	layout->temp_bytes = select_bytes > sort_bytes ? select_bytes : sort_bytes;
-	layout->selected[0] = (sizeof(digit_state) + 255) & ~(size_t) 255;
-	layout->selected[1] = layout->selected[0] + (size_t) GG_MAX_DEEP * 8;
-	layout->carried = layout->selected[1] + (size_t) GG_MAX_DEEP * 8;
-	layout->keys = layout->carried + (size_t) GG_MAX_DEEP * 8;
-	layout->temp = layout->keys + (size_t) slab * 8;
-	layout->bytes = layout->temp + layout->temp_bytes;
-	return gg_ok();
+	layout.selected[0] = (sizeof(digit_state) + 255) & ~(size_t) 255;
+	layout.selected[1] = layout.selected[0] + (size_t) GG_MAX_DEEP * 8;
+	layout.carried = layout.selected[1] + (size_t) GG_MAX_DEEP * 8;
+	layout.keys = layout.carried + (size_t) GG_MAX_DEEP * 8;
+	layout.temp = layout.keys + (size_t) slab * 8;
+	return layout;
 }
 
 /*
@@ -392,15 +384,19 @@ static gg_status
 provide_wide(deep_scratch *scratch, uint32_t rows, cudaStream_t stream)
 {
 	uint32_t	slab = LEAST_SLAB;
-	deep_layout layout;
+	cub::DoubleBuffer<uint64_t> none(NULL, NULL);
+	size_t		select_bytes = 0;
+	size_t		sort_bytes = 0;
 
 	while (slab < rows && slab < SLAB)
 		slab *= 2;
 	if (scratch->slab >= slab)
 		return gg_ok();
 	scratch->slab = 0;
-	GG_TRY(layout_for(slab, &layout));
-	GG_TRY(grow(scratch->wide, layout.bytes, stream));
+	GG_CUDA_TRY(select_keys(NULL, &select_bytes, NULL, slab + GG_MAX_DEEP, NULL, NULL, NULL));
+	GG_CUDA_TRY(sort_keys(NULL, &sort_bytes, none, GG_MAX_DEEP, NULL));
+	scratch->temp_bytes = select_bytes > sort_bytes ? select_bytes : sort_bytes;
+	GG_TRY(grow(scratch->wide, layout_for(slab).temp + scratch->temp_bytes, stream));
 	GG_CUDA_TRY(cudaMemsetAsync(scratch->wide.get(), 0, sizeof(digit_state), stream));
 	scratch->slab = slab;
 	return gg_ok();
@@ -429,7 +425,7 @@ queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scr
 	uint64_t   *selected = (uint64_t *) (memory + layout->selected[0]);
 	uint64_t   *keys = args->keys;
 	uint32_t	count = args->end - args->first;
-	size_t		temp_bytes = layout->temp_bytes;
+	size_t		temp_bytes = scratch->temp_bytes;
 
 	GG_CUDA_TRY(with_rows(&index->view, [&](auto element, auto metric, auto team)
 						  {
@@ -463,7 +459,7 @@ queue_wide(const gg_index *index, const float *query, const uint32_t *filter, ui
 	size_t		temp_bytes;
 
 	GG_TRY(provide_wide(scratch, n, stream));
-	GG_TRY(layout_for(scratch->slab, &layout));
+	layout = layout_for(scratch->slab);
 	memory = scratch->wide.get();
 	for (uint32_t first = 0; first < n;)
 	{
@@ -478,7 +474,7 @@ queue_wide(const gg_index *index, const float *query, const uint32_t *filter, ui
 	cub::DoubleBuffer<uint64_t> buffer((uint64_t *) (memory + layout.selected[0]),
 									   (uint64_t *) (memory + layout.selected[1]));
 
-	temp_bytes = layout.temp_bytes;
+	temp_bytes = scratch->temp_bytes;
 	GG_CUDA_TRY(sort_keys(memory + layout.temp, &temp_bytes, buffer, k, stream));
 	*keys = buffer.Current();
 	return gg_ok();
@@ -565,20 +561,20 @@ search_deep_open(cudaStream_t stream)
 	char	   *memory;
 
 	GG_TRY(provide_wide(&scratch, LEAST_SLAB, stream));
-	GG_TRY(layout_for(scratch.slab, &layout));
+	layout = layout_for(scratch.slab);
 	memory = scratch.wide.get();
-	GG_CUDA_TRY(cudaMemsetAsync(memory, 0, layout.bytes, stream));
+	GG_CUDA_TRY(cudaMemsetAsync(memory, 0, layout.temp, stream));
 	for (uint32_t count = 64; count <= GG_MAX_DEEP; count *= 32)
 	{
 		cub::DoubleBuffer<uint64_t> buffer((uint64_t *) (memory + layout.selected[0]),
 										   (uint64_t *) (memory + layout.selected[1]));
-		size_t		temp_bytes = layout.temp_bytes;
+		size_t		temp_bytes = scratch.temp_bytes;
 
 		GG_CUDA_TRY(select_keys(memory + layout.temp, &temp_bytes,
 								(const uint64_t *) (memory + layout.keys), count,
 								(uint64_t *) (memory + layout.selected[0]),
 								(digit_state *) memory, stream));
-		temp_bytes = layout.temp_bytes;
+		temp_bytes = scratch.temp_bytes;
 		GG_CUDA_TRY(sort_keys(memory + layout.temp, &temp_bytes, buffer, count, stream));
 	}
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));

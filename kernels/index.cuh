@@ -38,6 +38,7 @@ typedef struct deep_scratch
 	gg_cuda_buffer<uint64_t> narrow;
 	gg_cuda_buffer<char> wide;	/* for a slab of so many rows, see deep.cu */
 	uint32_t	slab = 0;
+	size_t		temp_bytes = 0;
 	gg_cuda_buffer<uint32_t> bits;	/* of nodes, then of rows: those of the last filter */
 	gg_cuda_buffer<uint64_t> tids;
 	gg_cuda_buffer<int64_t> values;
