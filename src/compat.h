@@ -78,6 +78,13 @@ typedef RelFileNode GgRelFileLocator;
 #define GgDisablePath(path)		((void) 0)
 #endif
 
+/* Does a sort key ask for what is less first? */
+#if PG_VERSION_NUM >= 180000
+#define GgKeyAscends(key)		((key)->pk_cmptype == COMPARE_LT)
+#else
+#define GgKeyAscends(key)		((key)->pk_strategy == BTLessStrategyNumber)
+#endif
+
 /*
  * From 17 on core takes IN lists on any column into paths that are ordered by an operator, and bare
  * booleans for the families of extensions.
@@ -92,10 +99,10 @@ typedef RelFileNode GgRelFileLocator;
 #define GgCountSearch(scan)		((void) 0)
 #endif
 
-/* The next value of a sorted list of datums passed by value. */
+/* The next value of a sorted list of datums; one that is passed by reference is the caller's. */
 #if PG_VERSION_NUM >= 160000
 #define GgTuplesortGetDatum(state, value, isnull) \
-	tuplesort_getdatum(state, true, false, value, isnull, NULL)
+	tuplesort_getdatum(state, true, true, value, isnull, NULL)
 #else
 #define GgTuplesortGetDatum(state, value, isnull) \
 	tuplesort_getdatum(state, true, value, isnull, NULL)

@@ -201,8 +201,7 @@ MatchOrder(PlannerInfo *root, IndexOptInfo *index, PathKey *key)
 {
 	ListCell   *cell;
 
-	if (key->pk_strategy != BTLessStrategyNumber || key->pk_nulls_first ||
-		key->pk_eclass->ec_has_volatile)
+	if (!GgKeyAscends(key) || key->pk_nulls_first || key->pk_eclass->ec_has_volatile)
 		return NULL;
 	foreach(cell, key->pk_eclass->ec_members)
 	{

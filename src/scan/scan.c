@@ -422,6 +422,8 @@ StartScan(IndexScanDesc scan)
 	RefuseScan(scan);
 	pgstat_count_index_scan(scan->indexRelation);
 	GgCountSearch(scan);
+	if (so->impossible)
+		return;
 
 	so->heap = scan->heapRelation;
 	so->mode = gg_iterative_scan;
@@ -477,7 +479,7 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 
 	if (!so->started)
 		StartScan(scan);
-	found = !so->impossible && NextTid(so, scan, &scan->xs_heaptid);
+	found = so->started && NextTid(so, scan, &scan->xs_heaptid);
 	if (found)
 	{
 		so->nrows++;

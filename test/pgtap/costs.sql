@@ -46,6 +46,25 @@ SET gpugraph.itopk_size = 800;
 SELECT takes('using wide_val', 'wide', 'true', '10', 'out of line, a long list');
 RESET gpugraph.itopk_size;
 
+-- filter columns: by the index, unless a B-tree names few rows
+SELECT make_data('filtered', 20000, 64, 40);
+CREATE INDEX filtered_val ON filtered USING gpugraph (val, cat, big, id);
+CREATE INDEX filtered_big ON filtered (big);
+CREATE INDEX filtered_cat ON filtered (cat);
+VACUUM ANALYZE filtered;
+SELECT takes('using filtered_val.*Index Cond', 'filtered', 'cat < 25', '10', 'one row of 2');
+SELECT takes('using filtered_val.*Index Cond', 'filtered', 'cat < 5', '10', 'one row of 10');
+SELECT takes('using filtered_val.*Index Cond', 'filtered', 'cat = 5', '10', 'one row of 50');
+SELECT takes('using filtered_val.*Index Cond', 'filtered', 'cat IN (3, 5) AND big > 100', '100',
+	'a list and a LIMIT of 100');
+SELECT takes('filtered_pkey', 'filtered', 'id = 5', '10', 'one row');
+SELECT takes('filtered_pkey', 'filtered', 'id < 5', '10', 'a few rows');
+DROP INDEX filtered_big, filtered_cat;
+SELECT takes('using filtered_val.*Index Cond', 'filtered', 'big = 5', '10',
+	'one row of 500 without a B-tree');
+SELECT takes('using filtered_val.*Index Cond', 'filtered', 'big = 5 AND cat = 5', '10',
+	'two conditions without a B-tree');
+
 -- where the number of rows is not known
 SET plan_cache_mode = force_generic_plan;
 PREPARE narrow_rows(vector, int) AS SELECT id FROM narrow ORDER BY val <-> $1 LIMIT $2;
