@@ -579,7 +579,8 @@ WriteFilters(Merge *merge)
 	if (nwords == 0)
 		return;
 	/* kept: a device gets them, too */
-	words = merge->words = MemoryContextAllocHuge(CurrentMemoryContext, nwords * stride * sizeof(int64));
+	words = MemoryContextAllocHuge(CurrentMemoryContext, nwords * stride * sizeof(int64));
+	merge->words = words;
 	gathered = MemoryContextAllocHuge(CurrentMemoryContext, nrows * sizeof(int64));
 	for (int i = 0; i < merge->plan->ninputs; i++)
 		GgReadWords(merge->target, merge->meta, &merge->plan->inputs[i], words, stride);
