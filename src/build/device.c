@@ -205,6 +205,7 @@ GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,
 	uint64		edge_bytes = (uint64) segment->nodes * meta->graph_degree * sizeof(uint32);
 	uint64		pivot_bytes = (uint64) segment->npivots * sizeof(GgPivotEntry);
 	uint64		tid_bytes = (uint64) segment->rows * sizeof(GgTidEntry);
+	uint64		filter_bytes = (uint64) segment->rows * GgFilterBytes(meta);
 	uint64		offset_bytes = arrays->offsets == NULL ? 0 :
 		((uint64) segment->nodes + 1) * sizeof(uint32);
 	uint64		pages = 0;
@@ -222,12 +223,14 @@ GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,
 		return;
 	}
 	GgEnterPhase(GG_BUILD_HAND_OVER, 0, GgArrayPages(row_bytes) + GgArrayPages(edge_bytes) +
-				 GgArrayPages(pivot_bytes) + GgArrayPages(tid_bytes) + GgArrayPages(offset_bytes));
+				 GgArrayPages(pivot_bytes) + GgArrayPages(tid_bytes) + GgArrayPages(filter_bytes) +
+				 GgArrayPages(offset_bytes));
 	HandOverPart(device, GG_PART_ROWS, arrays->area->rows, row_bytes, &pages, told, arg);
 	HandOverPart(device, GG_PART_ADJACENCY, arrays->graph->adjacency, edge_bytes, &pages, told,
 				 arg);
 	HandOverPart(device, GG_PART_PIVOTS, arrays->pivots, pivot_bytes, &pages, told, arg);
 	HandOverPart(device, GG_PART_TIDS, arrays->area->tids, tid_bytes, &pages, told, arg);
+	HandOverPart(device, GG_PART_FILTERS, arrays->area->filters, filter_bytes, &pages, told, arg);
 	HandOverPart(device, GG_PART_OFFSETS, arrays->offsets, offset_bytes, &pages, told, arg);
 	device->hand_over_s += GgSecondsSince(start);
 }

@@ -55,7 +55,7 @@ typedef void (*GgHandedOver) (void *arg, uint64 row_bytes, uint64 pages);
 /* What a segment consists of. */
 typedef struct GgHandOverArrays
 {
-	const GgArea *area;			/* vectors and TIDs */
+	const GgArea *area;			/* vectors, TIDs, filter words */
 	const gg_graph *graph;
 	const GgPivotEntry *pivots;
 	const uint32 *offsets;		/* NULL: without */

@@ -83,6 +83,7 @@ typedef struct Merge
 	uint32	   *offsets;		/* nodes + 1 */
 	uint32	   *sources;		/* of each row: its place in tids */
 	GgTidEntry *merged_tids;
+	int64	   *words;			/* filter words of the merged rows, word by word */
 	gg_graph   *graph;
 	GgPivotEntry *pivots;
 	GgNewArray	arrays[6];
@@ -578,7 +579,9 @@ WriteFilters(Merge *merge)
 
 	if (nwords == 0)
 		return;
+	/* kept: a device gets them, too */
 	words = MemoryContextAllocHuge(CurrentMemoryContext, nwords * stride * sizeof(int64));
+	merge->words = words;
 	gathered = MemoryContextAllocHuge(CurrentMemoryContext, nrows * sizeof(int64));
 	for (int i = 0; i < merge->plan->ninputs; i++)
 		GgReadWords(merge->target, merge->meta, &merge->plan->inputs[i], words, stride);
@@ -591,7 +594,6 @@ WriteFilters(Merge *merge)
 	}
 	WriteArray(merge, GG_KIND_FILTERS, words, nwords * nrows * sizeof(int64));
 	pfree(gathered);
-	pfree(words);
 }
 
 static void
@@ -802,6 +804,8 @@ BringToDevice(Merge *merge)
 					(uint64) merge->graph->npivots * sizeof(GgPivotEntry));
 		GgLoadWrite(load, list, GG_PART_TIDS, 0, merge->merged_tids,
 					(uint64) merge->nrows * sizeof(GgTidEntry));
+		GgLoadWrite(load, list, GG_PART_FILTERS, 0, merge->words,
+					(uint64) merge->nrows * GgFilterBytes(meta));
 		if (!IsPlain(merge))
 			GgLoadWrite(load, list, GG_PART_OFFSETS, 0, merge->offsets,
 						(nodes + 1) * sizeof(uint32));

@@ -186,6 +186,7 @@ GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 		list->shape.degree = meta->graph_degree;
 		list->shape.npivots = meta->segments[i].npivots;
 		list->shape.rows = meta->segments[i].rows;
+		list->shape.words = list->shape.rows > 0 ? meta->filter_words : 0;
 		list->shape.offsets = list->shape.rows > 0 &&
 			(meta->segments[i].flags & GG_SEGMENT_OFFSETS) != 0;
 	}
@@ -196,6 +197,7 @@ GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 		list->segment = GG_NO_SEGMENT;
 		list->n = GgDeltaRows(meta, job->delta_pages);
 		list->shape.capacity = list->shape.rows = list->n;
+		list->shape.words = list->n > 0 ? meta->filter_words : 0;
 		list->shape.dim = meta->dimensions;
 		list->shape.element = (gg_element) meta->element;
 		list->shape.metric = (gg_metric) meta->metric;

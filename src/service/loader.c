@@ -118,6 +118,7 @@ typedef struct Unit
 {
 	uint32		list;
 	gg_part		part;
+	uint32		word;			/* of a delta's GG_PART_FILTERS, which come word by word */
 	GgKind		kind;
 	uint32		owner;			/* segment or piece that the array belongs to */
 	uint32		first;			/* page of the array; of the delta: page since the load's first */
@@ -198,25 +199,31 @@ FindInSegment(const GgLoadJob *job, const GgMetaPageData *meta, const GgLoadList
 	unit->kind = GG_KIND_TIDS;
 	if (FindInArray(job, (uint64) list->shape.rows * sizeof(GgTidEntry), u, unit))
 		return true;
+	unit->part = GG_PART_FILTERS;
+	unit->kind = GG_KIND_FILTERS;
+	if (FindInArray(job, (uint64) list->shape.words * list->shape.rows * sizeof(int64), u, unit))
+		return true;
 	unit->part = GG_PART_OFFSETS;
 	unit->kind = GG_KIND_OFFSETS;
 	return list->shape.offsets &&
 		FindInArray(job, ((uint64) list->n + 1) * sizeof(uint32), u, unit);
 }
 
-/* The same for the delta: its rows, then their heads. */
+/* The same for the delta: its rows, then their heads, then each of their words. */
 static bool
 FindInDelta(const GgLoadJob *job, const GgMetaPageData *meta, uint32 *u, Unit *unit)
 {
 	uint32		per_unit = DeltaPagesPerUnit(job, meta);
 	uint32		units = (job->delta_pages + per_unit - 1) / per_unit;
+	uint32		all = units * (2 + meta->filter_words);
 
-	if (*u >= 2 * units)
+	if (*u >= all)
 	{
-		*u -= 2 * units;
+		*u -= all;
 		return false;
 	}
-	unit->part = *u < units ? GG_PART_ROWS : GG_PART_TIDS;
+	unit->part = *u < units ? GG_PART_ROWS : *u < 2 * units ? GG_PART_TIDS : GG_PART_FILTERS;
+	unit->word = unit->part == GG_PART_FILTERS ? *u / units - 2 : 0;
 	unit->kind = GG_KIND_DELTA;
 	unit->first = *u % units * per_unit;
 	unit->npages = Min(per_unit, job->delta_pages - unit->first);
@@ -442,23 +449,27 @@ CopyDeltaRows(const GgMetaPageData *meta, Page page, char *out)
 	return alive;
 }
 
-/* The same for the heads of these rows. */
+/* The same for the heads of these rows, or one of their words; both have 8 bytes. */
 static void
-CopyDeltaHeads(const GgMetaPageData *meta, Page page, char *out)
+CopyDeltaWords(const GgMetaPageData *meta, Page page, const Unit *unit, uint64 *out)
 {
 	uint32		count = GgPageGetStamp(page)->count;
 
 	for (uint32 slot = 0; slot < GgDeltaRowsPerPage(meta); slot++)
 	{
-		const char *row = PageGetContents(page) + slot * GgDeltaRowBytes(meta);
+		const GgDeltaRow *row = (const GgDeltaRow *)
+			(PageGetContents(page) + slot * GgDeltaRowBytes(meta));
 
-		if (slot < count)
-			memcpy(out, row, sizeof(GgTidEntry));
+		if (slot >= count)
+			out[slot] = 0;
+		else if (unit->part == GG_PART_TIDS)
+			memcpy(&out[slot], row, sizeof(uint64));
 		else
-			memset(out, 0, sizeof(GgTidEntry));
-		out += sizeof(GgTidEntry);
+			out[slot] = (uint64) GgDeltaWords(row)[unit->word];
 	}
 }
+
+StaticAssertDecl(sizeof(GgTidEntry) == sizeof(uint64), "heads and words are copied alike");
 
 /* Read the rest of a row longer than a page; false when a page is not what it should be. */
 static bool
@@ -487,27 +498,30 @@ PutNoRows(const GgMetaPageData *meta, gg_part part, char *out)
 {
 	uint32		per_page = GgDeltaRowsPerPage(meta);
 
-	if (part == GG_PART_TIDS)
-		memset(out, 0, per_page * sizeof(GgTidEntry));
+	if (part != GG_PART_ROWS)
+		memset(out, 0, per_page * sizeof(uint64));
 	else
 		for (uint32 slot = 0; slot < per_page; slot++)
 			PutNaN(meta, out + slot * GgRowBytes(meta));
 }
 
-/* Read the rows, or heads, of a run of full delta pages; returns their bytes, 0 as above. */
+/*
+ * Read the rows of a run of full delta pages, or their heads, or a word of each; returns their
+ * bytes, 0 as above.
+ */
 static uint64
 ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uint64 *offset)
 {
 	const GgMetaPageData *meta = reader->meta;
 	uint32		npages = GgDeltaPagesPerRow(meta);
-	bool		heads = unit->part == GG_PART_TIDS;
-	Size		step = GgDeltaRowsPerPage(meta) *
-		(heads ? sizeof(GgTidEntry) : GgRowBytes(meta));
+	bool		vectors = unit->part == GG_PART_ROWS;
+	Size		step = GgDeltaRowsPerPage(meta) * (vectors ? GgRowBytes(meta) : sizeof(uint64));
 	char	   *out = chunk;
 	bool		ok = true;
 	GgArray		array;
 
-	*offset = (uint64) (unit->first / npages) * step;
+	*offset = (uint64) (unit->first / npages) * step +
+		(uint64) unit->word * reader->job->lists[unit->list].n * sizeof(uint64);
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
 	for (uint32 i = 0; i < unit->npages && ok; i += npages)
 	{
@@ -525,9 +539,9 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 		ok = ReadPage(reader, index, &array, number, &buffer);
 		if (!ok)
 			break;
-		alive = !heads && CopyDeltaRows(meta, BufferGetPage(buffer), out);
-		if (heads)
-			CopyDeltaHeads(meta, BufferGetPage(buffer), out);
+		alive = vectors && CopyDeltaRows(meta, BufferGetPage(buffer), out);
+		if (!vectors)
+			CopyDeltaWords(meta, BufferGetPage(buffer), unit, (uint64 *) out);
 		UnlockReleaseBuffer(buffer);
 		if (alive)
 			ok = ReadRowTail(reader, index, &array, number, out);

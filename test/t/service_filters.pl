@@ -1,0 +1,95 @@
+# Conditions on filter columns are answered by the device, as a plain sort of the matching rows
+# answers them: in segments and delta, where rows share a vector, after merges, deletes and VACUUM,
+# for every share of the rows that passes, and as far as the executor wants.
+use strict;
+use warnings;
+
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('filters', conf => "gpugraph.itopk_size = 40\n");
+make_items($node, 12000, 16);
+$node->safe_psql('postgres', <<'SQL');
+DROP INDEX items_idx;
+ALTER TABLE items DROP CONSTRAINT items_pkey;
+ALTER TABLE items ADD label text, ADD tags int[];
+UPDATE items SET label = 'label ' || id % 50, tags = ARRAY[id % 7, id % 11 + 100];
+UPDATE items SET label = NULL WHERE id % 20 = 3;
+-- equal rows: nodes of many, with different columns
+INSERT INTO items SELECT id + 40000, cat, big, (SELECT val FROM items WHERE id = 7), label, tags
+	FROM items WHERE id <= 700;
+VACUUM FULL ANALYZE items;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, id, label, tags)
+	WITH (seal_rows = 0);
+SELECT gpugraph_prewarm('items_idx');
+SQL
+
+# what passes: one row in two, ten, a hundred, ..., one, none
+my @conditions = (
+	'id <= 6000', 'id BETWEEN 100 AND 1300', 'id BETWEEN 100 AND 220', 'id < 13', 'id = 5000',
+	'id < 0', "label = 'label 17'", "label IN ('label 1', 'label 2', 'label 49')",
+	'label IS NULL', "label IS NOT NULL AND id % 3 = 0", 'tags && ARRAY[3, 105]',
+	'tags @> ARRAY[3, 105]', "label = 'label 17' AND id > 6000 AND tags && ARRAY[1, 2, 3]"
+);
+
+sub wrong
+{
+	my ($condition, $limit) = @_;
+	return $node->safe_psql('postgres', <<"SQL");
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SET enable_sort = off;
+SET gpugraph.engine = cuda;
+CREATE TEMP TABLE a AS SELECT val <-> (SELECT val FROM queries WHERE q = 2) AS d
+	FROM items WHERE $condition ORDER BY val <-> (SELECT val FROM queries WHERE q = 2) LIMIT $limit;
+SET enable_seqscan = on;
+SET enable_sort = on;
+SET enable_indexscan = off;
+CREATE TEMP TABLE b AS SELECT val <-> (SELECT val FROM queries WHERE q = 2) AS d
+	FROM items WHERE $condition ORDER BY 1 LIMIT $limit;
+SELECT abs((SELECT count(*) FROM a) - (SELECT count(*) FROM b)) + count(*) FROM
+	(SELECT d, row_number() OVER (ORDER BY d) AS i FROM a) x JOIN
+	(SELECT d, row_number() OVER (ORDER BY d) AS i FROM b) y USING (i)
+	WHERE abs(x.d - y.d) > 1e-6 * y.d;
+SQL
+}
+
+sub compare_all
+{
+	my ($when) = @_;
+	my ($gpu, $cpu) = answered_by($node);
+
+	for my $condition (@conditions)
+	{
+		is(wrong($condition, $_), 0, "$when: $condition, $_ rows") for 10, 3000;
+	}
+	my ($gpu_after, $cpu_after) = answered_by($node);
+	cmp_ok($gpu_after - $gpu, '>=', 2 * @conditions, "$when: by the device");
+	is($cpu_after - $cpu, 0, "$when: never by the CPU");
+	return;
+}
+
+compare_all('as built');
+
+$node->safe_psql('postgres', <<'SQL');
+INSERT INTO items SELECT id + 20000, cat, big, val, label, tags FROM items WHERE id % 3 = 0;
+UPDATE items SET id = id - 20000 WHERE id > 20000 AND id % 300 = 1;
+SELECT gpugraph_prewarm('items_idx');
+SQL
+cmp_ok(of_index($node, 'delta_pages'), '>', 16, 'most of the delta is on the device');
+compare_all('with a delta');
+
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 4 = 1; VACUUM items');
+compare_all('rows deleted');
+
+$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+compare_all('merged');
+$node->safe_psql('postgres',
+	"SELECT gpugraph_evict('items_idx'); SELECT gpugraph_prewarm('items_idx')");
+compare_all('loaded anew');
+
+is(log_lines($node, qr/(PANIC|TRAP|segmentation)/), 0, 'nothing bad is in the log');
+$node->stop;
+done_testing();
