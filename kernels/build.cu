@@ -69,6 +69,15 @@ allocate_large(uint64_t bytes)
 	return (uint32_t *) memory;
 }
 
+static gg_status
+check(const gg_dataset *data, const gg_build_params *params, const char *where)
+{
+	GG_TRY(gg_build_check(data, params, where));
+	if (params->algorithm == GG_ALGORITHM_GRNND)
+		return gg_fail(GG_EUNSUPPORTED, where, "this engine does not build graphs by GRNND");
+	return gg_ok();
+}
+
 /*
  * Refuse at once what would fail later, with the sizes; held: bytes of the rows that are there
  * already.
@@ -226,7 +235,7 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	double		begin;
 
 	memset(out, 0, sizeof(*out));
-	GG_TRY(gg_build_check(data, params, __func__));
+	GG_TRY(check(data, params, __func__));
 	if (data->n == 0)
 		return gg_ok();
 	GG_TRY(stream.create());
@@ -300,7 +309,7 @@ gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_co
 
 	memset(out, 0, sizeof(*out));
 	memset(graph, 0, sizeof(*graph));
-	GG_TRY(gg_build_check(data, params, __func__));
+	GG_TRY(check(data, params, __func__));
 	GG_TRY(check_memory(data, 0, params, control));
 	return guarded([&]() -> gg_status
 				   {
@@ -328,7 +337,7 @@ gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 	memset(out, 0, sizeof(*out));
 	memset(graph, 0, sizeof(*graph));
 	GG_TRY(gg_cuda_index_rows(index, n, &data, &stride));
-	GG_TRY(gg_build_check(&data, params, __func__));
+	GG_TRY(check(&data, params, __func__));
 	GG_TRY(check_memory(&data, (uint64_t) n * data.dim * gg_element_size(data.element), params,
 						control));
 	return guarded([&]() -> gg_status
@@ -357,7 +366,7 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
 					const gg_control *control, gg_bytes *bytes)
 {
 	(void) control;
-	GG_TRY(gg_build_check(data, params, __func__));
+	GG_TRY(check(data, params, __func__));
 
 	const uint64_t n = data->n;
 	const uint64_t k = params->intermediate_graph_degree;

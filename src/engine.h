@@ -35,6 +35,8 @@
  *	[CAGRA]	Ootomo, Naruse, Nolet, Wang, Feher, Wang: "CAGRA: Highly Parallel Graph Construction and
  *			Approximate Nearest Neighbor Search for GPUs", 2023.
  *	[TSDG]	Wang, Wang, Zhao: "Graph-based Approximate NN Search: A Revisit", 2022.
+ *	[GRNND]	Li, Li, Chang, Miyazaki: "GRNND: A GPU-Parallel Relative NN-Descent Algorithm for
+ *			Efficient Approximate Nearest Neighbor Graph Construction", 2025.
  * src/README tells where we depart from them.
  */
 #ifndef GG_ENGINE_H
@@ -161,11 +163,13 @@ typedef enum gg_init
 typedef enum gg_algorithm
 {
 	GG_ALGORITHM_CAGRA = 1,		/* rank-based reordering of the k-NN lists */
-	GG_ALGORITHM_TSDG = 2		/* two-stage diversification of the k-NN lists */
+	GG_ALGORITHM_TSDG = 2,		/* two-stage diversification of the k-NN lists */
+	GG_ALGORITHM_GRNND = 3		/* relative NN-descent, without k-NN lists */
 } gg_algorithm;
 
 #define GG_MAX_ALPHA	100.0f
 #define GG_MAX_LAMBDA	1024u
+#define GG_MAX_ROUNDS	100u		/* T1, and T2 */
 
 typedef struct gg_build_params
 {
@@ -180,6 +184,13 @@ typedef struct gg_build_params
 	/* TSDG's, by the names of the paper; 0 = the engine's default */
 	float		alpha;			/* 1 .. GG_MAX_ALPHA: the larger, the fewer edges stage 1 drops */
 	uint32_t	lambda0;		/* 1 .. GG_MAX_LAMBDA: edges occluded more often are dropped */
+
+	/* GRNND's, as above; intermediate_graph_degree does not matter to it */
+	uint32_t	initial_neighbors;	/* S: nodes that a pool starts with, 1 .. R */
+	uint32_t	pool_capacity;	/* R: graph_degree .. GG_MAX_DEGREE */
+	uint32_t	outer_rounds;	/* T1: 1 .. GG_MAX_ROUNDS, with reverse edges in between */
+	uint32_t	inner_rounds;	/* T2: 1 .. GG_MAX_ROUNDS, of each outer one */
+	float		rho;			/* above 0, at most 1: share of a pool that gets reverse edges */
 } gg_build_params;
 
 /*
@@ -488,11 +499,12 @@ typedef struct gg_engine
 
 	/*
 	 * Build a graph: k-NN lists by GNND [GNND, sections 3 and 4], edges and reverse edges by the
-	 * algorithm ([CAGRA, section III.B] or [TSDG, section 3]), pivots and reachability (our own).
-	 * graph is made with malloc(), to be freed with gg_graph_free(); it is empty unless GG_OK.
-	 * stats may be NULL.
-	 * GG_EINVAL: data or params out of range.  GG_EDEVICE_MEMORY, before anything is done: the
-	 * build does not fit the device.  GG_ECANCELED.
+	 * algorithm ([CAGRA, section III.B] or [TSDG, section 3]), or both at once ([GRNND, section
+	 * 3]); then pivots and reachability (our own).  graph is made with malloc(), to be freed with
+	 * gg_graph_free(); it is empty unless GG_OK.  stats may be NULL.
+	 * GG_EINVAL: data or params out of range.  GG_EUNSUPPORTED: the engine does not have the
+	 * algorithm.  GG_EDEVICE_MEMORY, before anything is done: the build does not fit the device.
+	 * GG_ECANCELED.
 	 */
 	gg_status	(*build) (const gg_dataset *data, const gg_build_params *params,
 						  const gg_control *control, gg_graph *graph, gg_build_stats *stats);

@@ -9,12 +9,52 @@
 
 #include "../engine.h"
 
+/* ---- GRNND ---------------------------------------------------------------- */
+
+/* Its parameters, with defaults in the place of zeros. */
+typedef struct gg_grnnd
+{
+	uint32_t	start;			/* S */
+	uint32_t	capacity;		/* R */
+	uint32_t	outer;			/* T1 */
+	uint32_t	inner;			/* T2 */
+	float		rho;
+} gg_grnnd;
+
+/* Measured in grnnd.c. */
+#define GG_GRNND_START			32u
+#define GG_GRNND_OUTER			2u	/* from pivot cells */
+#define GG_GRNND_INNER			1u
+#define GG_GRNND_RANDOM_OUTER	4u
+#define GG_GRNND_RANDOM_INNER	8u
+#define GG_GRNND_RHO			0.6f
+
+static inline gg_grnnd
+gg_grnnd_params(const gg_build_params *params)
+{
+	bool		random = params->init == GG_INIT_RANDOM;
+	gg_grnnd	out;
+
+	out.capacity = params->pool_capacity != 0 ? params->pool_capacity : 2 * params->graph_degree;
+	out.start = params->initial_neighbors != 0 ? params->initial_neighbors : GG_GRNND_START;
+	if (out.start > out.capacity)
+		out.start = out.capacity;
+	out.outer = params->outer_rounds != 0 ? params->outer_rounds :
+		random ? GG_GRNND_RANDOM_OUTER : GG_GRNND_OUTER;
+	out.inner = params->inner_rounds != 0 ? params->inner_rounds :
+		random ? GG_GRNND_RANDOM_INNER : GG_GRNND_INNER;
+	out.rho = params->rho != 0 ? params->rho : GG_GRNND_RHO;
+	return out;
+}
+
+/* ---- checks --------------------------------------------------------------- */
+
 /* GG_EINVAL when the algorithm is unknown, or a parameter of one out of range. */
 static inline gg_status
 gg_algorithm_check(const gg_build_params *params, const char *where)
 {
 	if (params->algorithm != 0 && params->algorithm != GG_ALGORITHM_CAGRA &&
-		params->algorithm != GG_ALGORITHM_TSDG)
+		params->algorithm != GG_ALGORITHM_TSDG && params->algorithm != GG_ALGORITHM_GRNND)
 		return gg_fail(GG_EINVAL, where, "algorithm %d is unknown", (int) params->algorithm);
 	/* a NaN lies nowhere, and is refused */
 	if (params->alpha != 0 && !(params->alpha >= 1 && params->alpha <= GG_MAX_ALPHA))
@@ -23,6 +63,18 @@ gg_algorithm_check(const gg_build_params *params, const char *where)
 	if (params->lambda0 > GG_MAX_LAMBDA)
 		return gg_fail(GG_EINVAL, where, "lambda0 %u is not in 1 .. %u", params->lambda0,
 					   GG_MAX_LAMBDA);
+	if (params->pool_capacity != 0 && (params->pool_capacity < params->graph_degree ||
+									   params->pool_capacity > GG_MAX_DEGREE))
+		return gg_fail(GG_EINVAL, where, "pool capacity %u is not in %u .. %u",
+					   params->pool_capacity, params->graph_degree, GG_MAX_DEGREE);
+	if (params->initial_neighbors > gg_grnnd_params(params).capacity)
+		return gg_fail(GG_EINVAL, where, "%u initial neighbors are not in 1 .. %u",
+					   params->initial_neighbors, gg_grnnd_params(params).capacity);
+	if (params->outer_rounds > GG_MAX_ROUNDS || params->inner_rounds > GG_MAX_ROUNDS)
+		return gg_fail(GG_EINVAL, where, "%u x %u rounds are not in 1 .. %u each",
+					   params->outer_rounds, params->inner_rounds, GG_MAX_ROUNDS);
+	if (params->rho != 0 && !(params->rho > 0 && params->rho <= 1))
+		return gg_fail(GG_EINVAL, where, "rho %g is not in 0 .. 1", (double) params->rho);
 	return gg_ok();
 }
 

@@ -9,6 +9,7 @@
  *	knn_graph.c		GNND started from pivot cells
  *	optimize.c		rank-based reordering
  *	tsdg.c			two-stage diversification
+ *	grnnd.c			relative NN-descent
  *	algorithms.h	parameters of the algorithms, shared with the CUDA engine
  *	connect.c		pivots, reachability
  *	reach.c			the forest of paths that makes nodes reachable, shared with the CUDA engine

@@ -42,8 +42,16 @@ extern gg_status gg_cpu_diversify_run(gg_pool *pool, const gg_dataset *data,
 extern uint64_t gg_cpu_diversify_bytes(const gg_dataset *data, const gg_build_params *params,
 									   int threads);
 
+/* Pools from rows to edges (n x graph_degree), without k-NN lists; params were checked. */
+extern gg_status gg_cpu_grnnd_run(gg_pool *pool, const gg_dataset *data,
+								  const gg_build_params *params, uint32_t *graph,
+								  gg_build_stats *stats);
+/* Its peak memory beyond graph. */
+extern uint64_t gg_cpu_grnnd_bytes(const gg_dataset *data, const gg_build_params *params,
+								   int threads);
+
 /*
- * Pivots and reachability.  The graph comes with its adjacency, made of the k-NN lists (n x k);
+ * Pivots and reachability.  The graph comes with its adjacency, and lists of near nodes (n x k);
  * some edges of it are replaced, pivots and pivot_adjacency are made (malloc).  Adds to
  * stats->repaired.
  */

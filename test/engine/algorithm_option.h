@@ -1,6 +1,7 @@
 /*
  * algorithm_option.h
- *		An algorithm and its parameters on a command line: cagra, tsdg[:ALPHA[:LAMBDA0]].
+ *		An algorithm and its parameters on a command line: cagra, tsdg[:ALPHA[:LAMBDA0]],
+ *		grnnd[:S[:R[:T1[:T2[:RHO]]]]]; grnnd-random starts from random pools.
  *
  * For benches.  C and C++.
  */
@@ -20,6 +21,12 @@ parse_algorithm(const char *text, gg_build_params *params)
 	float		alpha = 0;
 	unsigned	lambda0 = 0;
 
+	unsigned	s = 0,
+				r = 0,
+				t1 = 0,
+				t2 = 0;
+	float		rho = 0;
+
 	params->alpha = 0;
 	params->lambda0 = 0;
 	if (strcmp(text, "cagra") == 0)
@@ -29,6 +36,18 @@ parse_algorithm(const char *text, gg_build_params *params)
 		params->algorithm = GG_ALGORITHM_TSDG;
 		params->alpha = alpha;
 		params->lambda0 = lambda0;
+	}
+	else if (strcmp(text, "grnnd") == 0 || strcmp(text, "grnnd-random") == 0 ||
+			 sscanf(text, "grnnd:%u:%u:%u:%u:%f", &s, &r, &t1, &t2, &rho) >= 1 ||
+			 sscanf(text, "grnnd-random:%u:%u:%u:%u:%f", &s, &r, &t1, &t2, &rho) >= 1)
+	{
+		params->algorithm = GG_ALGORITHM_GRNND;
+		params->init = text[5] == '-' ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS;
+		params->initial_neighbors = s;
+		params->pool_capacity = r;
+		params->outer_rounds = t1;
+		params->inner_rounds = t2;
+		params->rho = rho;
 	}
 	else
 	{

@@ -674,10 +674,12 @@ test_signals(void)
  * elements long and many, so that what grows with them is most of it.
  */
 static void
-bytes_case(const harness_spec *spec, uint32_t degree, uint32_t k, gg_init init, const char *what)
+bytes_case(gg_algorithm algorithm, const harness_spec *spec, uint32_t degree, uint32_t k,
+		   gg_init init, const char *what)
 {
-	gg_build_params params = {.graph_degree = degree, .intermediate_graph_degree = k, .seed = 3,
-							  .init = init, .max_iterations = 2};
+	gg_build_params params = {.algorithm = algorithm, .graph_degree = degree,
+							  .intermediate_graph_degree = k, .seed = 3, .init = init,
+							  .max_iterations = 2};
 	gg_control	control = threads(2);
 	gg_dataset	data;
 	gg_bytes	bytes = {0};
@@ -733,12 +735,18 @@ test_bytes(void)
 	/* checkers keep books of their own in the same memory */
 	if (harness_small())
 		return;
-	bytes_case(&rows, 32, 64, GG_INIT_PIVOT_CELLS, "cells");
-	bytes_case(&rows, 16, 17, GG_INIT_PIVOT_CELLS, "short lists");
-	bytes_case(&rows, 32, 64, GG_INIT_RANDOM, "random start");
-	bytes_case(&exact, 256, 512, GG_INIT_PIVOT_CELLS, "exact, long lists");
-	bytes_case(&product, 32, 64, GG_INIT_PIVOT_CELLS, "inner product");
-	bytes_case(&wide, 32, 64, GG_INIT_PIVOT_CELLS, "wide rows");
+	bytes_case(GG_ALGORITHM_CAGRA, &rows, 32, 64, GG_INIT_PIVOT_CELLS, "cells");
+	bytes_case(GG_ALGORITHM_CAGRA, &rows, 16, 17, GG_INIT_PIVOT_CELLS, "short lists");
+	bytes_case(GG_ALGORITHM_CAGRA, &rows, 32, 64, GG_INIT_RANDOM, "random start");
+	bytes_case(GG_ALGORITHM_CAGRA, &exact, 256, 512, GG_INIT_PIVOT_CELLS, "exact, long lists");
+	bytes_case(GG_ALGORITHM_CAGRA, &product, 32, 64, GG_INIT_PIVOT_CELLS, "inner product");
+	bytes_case(GG_ALGORITHM_CAGRA, &wide, 32, 64, GG_INIT_PIVOT_CELLS, "wide rows");
+	bytes_case(GG_ALGORITHM_TSDG, &rows, 32, 64, GG_INIT_PIVOT_CELLS, "tsdg");
+	/* arrays that large come from the system, and go back to it at once */
+	product.n = 140000;
+	bytes_case(GG_ALGORITHM_TSDG, &product, 32, 64, GG_INIT_PIVOT_CELLS, "tsdg, inner product");
+	bytes_case(GG_ALGORITHM_GRNND, &rows, 32, 64, GG_INIT_PIVOT_CELLS, "grnnd");
+	bytes_case(GG_ALGORITHM_GRNND, &product, 32, 64, GG_INIT_RANDOM, "grnnd, random pools");
 }
 
 static void

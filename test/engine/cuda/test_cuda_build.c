@@ -1076,6 +1076,15 @@ main(void)
 		cancel_case(GG_ALGORITHM_CAGRA, 300, 32);
 
 	memory_case();
+	{
+		gg_build_params params = make_params(32, 64);
+		gg_dataset	none = {NULL, 0, 4, GG_ELEMENT_F32, GG_METRIC_L2};
+		gg_graph	graph;
+
+		params.algorithm = GG_ALGORITHM_GRNND;
+		status = gg_cuda_engine.build(&none, &params, NULL, &graph, NULL);
+		verdict(status.code == GG_EUNSUPPORTED, "grnnd is the CPU engine's", status.message);
+	}
 
 	printf("%d passed, %d failed\n", cases - failures, failures);
 	return failures > 0;
