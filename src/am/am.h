@@ -30,6 +30,15 @@ extern bool ggvalidate(Oid opclassoid);
 #define GG_SORTED_ROW_COST		10.0
 
 /* column_pages: pages that a vector fills in the table. */
+/* Does a device have the index, and is it to be asked? */
+extern bool GgDeviceAnswers(Oid index);
+
+/*
+ * Microseconds that a device takes to look at so many words of 64 bits of each node, and to measure
+ * those that match.
+ */
+extern double GgDeviceExactTime(double nodes, double words, double matching, double row_bytes);
+
 extern double GgSortedRowTime(const RelOptInfo *rel, double column_pages);
 extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered);
 

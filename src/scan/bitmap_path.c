@@ -61,7 +61,7 @@ static set_rel_pathlist_hook_type prev_hook = NULL;
  *	1 in 50				3.5		6.2				0.81	3.7
  *	1 in 25										1.5		9.3
  *
- * The times are those of the CPU.  A bitmap of more than 65,536 rows is not for a GPU.
+ * These times are the CPU's.  A device that has the index measures bitmaps of up to 65,536 rows.
  */
 static void
 CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *ordered,
@@ -90,8 +90,12 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	if (root->limit_tuples > 0 && root->limit_tuples < rel->rows)
 		fetched *= root->limit_tuples / rel->rows;
 
-	time = ordered->indexinfo->tuples * LOOK_TIME +
-		matches * (TID_TIME + MATCH_TIME((double) GgRowBytes(meta) / GG_PAGE_PAYLOAD));
+	if (matches <= GG_MAX_FILTER_TIDS && GgDeviceAnswers(ordered->indexinfo->indexoid))
+		time = matches * TID_TIME +
+			GgDeviceExactTime(ordered->indexinfo->tuples, 1, matches, GgRowBytes(meta));
+	else
+		time = ordered->indexinfo->tuples * LOOK_TIME +
+			matches * (TID_TIME + MATCH_TIME((double) GgRowBytes(meta) / GG_PAGE_PAYLOAD));
 	other_time = matches * FETCH_ROW_TIME + rel->rows * GgSortedRowTime(rel, column_pages);
 	unit = GgMicrosecondCost(rel, column_pages, rel->rows);
 	other_unit = (bitmap->path.total_cost - bitmap_cost +

@@ -40,8 +40,7 @@
  */
 #define DEVICE_FILTER_NODES 2048
 
-/* Length of the first deep list, and of those that follow: who wants that much may want all. */
-#define FIRST_DEEP			16384
+/* Length of deep lists after the first: who wants that much may want all. */
 #define NEXT_DEEP			GG_MAX_DEEP
 
 typedef struct DeviceStream
@@ -426,7 +425,7 @@ NextKeys(GgScanOpaque *so, GgStream *stream)
 	uint32		all = so->filter == NULL ? stream->nodes : stream->nmatching;
 	DeepQuery	query = {
 		delta ? 0 : (uint32) 1 << state->list, delta,
-		state->nfilled == 0 ? FIRST_DEEP : NEXT_DEEP, state->after
+		state->nfilled == 0 ? GG_FIRST_DEEP : NEXT_DEEP, state->after
 	};
 	uint64		matches;
 
@@ -513,7 +512,8 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 		return GG_LIST_COMPLETE;
 	MarkHanded(so, stream);
 	itopk = state->ended ? 0 : GgLongerList(so, stream);
-	if (itopk > 0)
+	if (itopk > 0 && (stream->segment == NULL || itopk <=
+					  GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta))))
 	{
 		stream->itopk = itopk;
 		if (NextWalk(so, stream, itopk))
