@@ -1,5 +1,5 @@
-# Indexes of every make come to the device whole: several segments, rows longer than a page,
-# halfvec, rows that share a node, and with all of these rows of the delta.
+# Indexes of every make come to the device whole: several segments, rows longer than a page, filter
+# columns, halfvec, rows that share a node, and with all of these rows of the delta.
 use strict;
 use warnings;
 
@@ -79,6 +79,18 @@ CREATE TABLE long AS
 CREATE INDEX long_idx ON long USING gpugraph (val vector_l2_ops);
 SQL
 goes_through('rows longer than a page', 'long', 1);
+
+# the words of filter columns lie before a delta row's vector
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE wide AS SELECT row_number() OVER ()::int AS id, cat, big, val FROM long;
+CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops, cat, big);
+SQL
+goes_through('long rows with filter columns', 'wide', 1);
+$node->safe_psql('postgres', <<'SQL');
+SELECT make_data('filtered', 3000, 16, 40);
+CREATE INDEX filtered_idx ON filtered USING gpugraph (val vector_l2_ops, cat, big);
+SQL
+goes_through('rows with filter columns', 'filtered', 1);
 
 $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('shared', 3000, 16, 40);
