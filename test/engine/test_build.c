@@ -742,9 +742,6 @@ test_bytes(void)
 	bytes_case(GG_ALGORITHM_CAGRA, &product, 32, 64, GG_INIT_PIVOT_CELLS, "inner product");
 	bytes_case(GG_ALGORITHM_CAGRA, &wide, 32, 64, GG_INIT_PIVOT_CELLS, "wide rows");
 	bytes_case(GG_ALGORITHM_TSDG, &rows, 32, 64, GG_INIT_PIVOT_CELLS, "tsdg");
-	/* arrays that large come from the system, and go back to it at once */
-	product.n = 140000;
-	bytes_case(GG_ALGORITHM_TSDG, &product, 32, 64, GG_INIT_PIVOT_CELLS, "tsdg, inner product");
 	bytes_case(GG_ALGORITHM_GRNND, &rows, 32, 64, GG_INIT_PIVOT_CELLS, "grnnd");
 	bytes_case(GG_ALGORITHM_GRNND, &product, 32, 64, GG_INIT_RANDOM, "grnnd, random pools");
 }

@@ -212,7 +212,8 @@ test_ties(void)
 
 	for (uint32_t i = 0; i < 900 * 6; i++)
 		rows[i] = (float) (int) (harness_unit(&random) * 8);
-	for (data.n = 0; data.n <= harness_size(900, 3); data.n += 1 + data.n / 2)
+	for (data.n = 0; data.n <= (harness_fewer() ? 40 : harness_size(900, 3));
+		 data.n += 1 + data.n / 2)
 		for (uint32_t variant = 0; variant < 12; variant++)
 		{
 			gg_build_params params = {.algorithm = GG_ALGORITHM_TSDG,
@@ -324,7 +325,7 @@ test_tiny(void)
 {
 	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 17, 31, 33, 65, 66, 320};
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i += harness_fewer() ? 4 : 1)
 		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
 			for (int extreme = 0; extreme < 3; extreme++)
 			{
@@ -619,8 +620,11 @@ main(void)
 	harness_run("arguments", test_arguments);
 	harness_run("by hand", test_by_hand);
 	harness_run("ties", test_ties);
-	harness_run("metrics", test_metrics);
 	harness_run("tiny", test_tiny);
+	/* valgrind: every path, at sizes that take seconds */
+	if (harness_fewer())
+		return harness_finish();
+	harness_run("metrics", test_metrics);
 	harness_run("connected", test_connected);
 	harness_run("extremes", test_extremes);
 	harness_run("recall", test_recall);
