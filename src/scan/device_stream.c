@@ -498,6 +498,17 @@ NextWalk(GgScanOpaque *so, GgStream *stream, uint32 itopk)
 	return false;
 }
 
+/*
+ * Is a list of this length sooner there than an exact one?  With iterative_scan off the scan wants
+ * a few rows more, in the place of dead ones, and the walk's next list is more like the one before.
+ */
+static bool
+WalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
+{
+	return stream->segment == NULL || so->mode == GG_ITERATIVE_OFF ||
+		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta));
+}
+
 static GgListState
 DeviceNextList(GgScanOpaque *so, GgStream *stream)
 {
@@ -512,8 +523,7 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 		return GG_LIST_COMPLETE;
 	MarkHanded(so, stream);
 	itopk = state->ended ? 0 : GgLongerList(so, stream);
-	if (itopk > 0 && (stream->segment == NULL || itopk <=
-					  GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta))))
+	if (itopk > 0 && WalkIsWorthwhile(so, stream, itopk))
 	{
 		stream->itopk = itopk;
 		if (NextWalk(so, stream, itopk))
