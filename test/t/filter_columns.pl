@@ -82,7 +82,7 @@ for my $round (1 .. 8)
 	is_right($primary, "round $round", 'items');
 }
 ok(defined wait_for(sub { merge_info($primary, 'delta_rows') < 300 }), 'merged');
-cmp_ok(merge_info($primary, 'generation'), '>', $merges + 3, 'several times');
+cmp_ok(merge_info($primary, 'generation'), '>', $merges, 'at least once');
 is_right($primary, 'merged', @rels);
 is_right($replica, 'merged, on the replica', @rels);
 
