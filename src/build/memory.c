@@ -10,6 +10,7 @@
  */
 #include "build/memory.h"
 #include "build/deduplicate.h"
+#include "storage/graph_memory.h"
 
 #include "access/heapam.h"
 #include "access/tableam.h"
@@ -20,50 +21,22 @@
 /* A segment never has fewer rows for want of memory: its graph would not be worth having. */
 #define MIN_SEGMENT_ROWS	1000
 
-/* Memory that a build may take whatever the setting: too little for a server to miss. */
-#define LEAST_BYTES			((uint64) 64 * 1024 * 1024)
-
 /* Heap pages looked at to learn how many rows a page has. */
 #define SAMPLE_PAGES		32
 
 /*
- * Bytes that a segment of n rows takes at its peak, while the engine runs.  Removing duplicates
- * before, and sharing the adjacency after, takes less than what the engine has not taken yet, or
- * has given back.
+ * What a segment takes while the engine runs, which is its peak: removing duplicates before, and
+ * sharing the adjacency after, takes less than what the engine has not taken yet, or has given
+ * back.
  */
-static uint64
-SegmentBytes(const GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 n)
+static GgGraphMemory
+SegmentMemory(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 {
-	gg_dataset	data = {
-		.rows = NULL, .n = n, .dim = meta->dimensions, .element = meta->element,
-		.metric = meta->metric
-	};
-	gg_bytes	bytes;
-	gg_status	status = plan->engine->build_bytes(&data, &plan->params, &plan->control, &bytes);
+	GgGraphMemory memory = {plan->engine, &plan->params, &plan->control, meta};
 
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "estimating the memory of an index build");
-	return bytes.host +
-		(uint64) n * (GgRowBytes(meta) + 2 * GgFilterBytes(meta) + sizeof(GgTidEntry) +
-					  GG_DEDUPLICATE_ROW_BYTES);
-}
-
-static uint32
-RowsThatFit(const GgMemoryPlan *plan, const GgMetaPageData *meta, uint64 budget)
-{
-	uint32		low = 1,
-				high = GG_MAX_NODES;
-
-	while (low < high)
-	{
-		uint32		mid = low + (high - low + 1) / 2;
-
-		if (SegmentBytes(plan, meta, mid) <= budget)
-			low = mid;
-		else
-			high = mid - 1;
-	}
-	return low;
+	memory.row_bytes = GgRowBytes(meta) + 2 * GgFilterBytes(meta) + sizeof(GgTidEntry) +
+		GG_DEDUPLICATE_ROW_BYTES;
+	return memory;
 }
 
 /*
@@ -74,11 +47,12 @@ RowsThatFit(const GgMemoryPlan *plan, const GgMetaPageData *meta, uint64 budget)
 void
 GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta)
 {
+	GgGraphMemory memory = SegmentMemory(plan, meta);
 	uint64		setting = (uint64) maintenance_work_mem * 1024;
-	uint32		most = RowsThatFit(plan, meta, Max(2 * setting, LEAST_BYTES));
+	uint32		most = GgRowsThatFit(&memory, Max(2 * setting, GG_LEAST_GRAPH_BYTES));
 
 	if (plan->expected > most)
-		most = RowsThatFit(plan, meta, Max(setting, LEAST_BYTES));
+		most = GgRowsThatFit(&memory, Max(setting, GG_LEAST_GRAPH_BYTES));
 	most = Max(most, MIN_SEGMENT_ROWS);
 	plan->most = Max(most, (uint32) Min(plan->expected / GG_MAX_BUILD_SEGMENTS + 1, GG_MAX_NODES));
 }
@@ -86,12 +60,13 @@ GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta)
 void
 GgAnnounceSegments(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 rows)
 {
+	GgGraphMemory memory = SegmentMemory(plan, meta);
 	uint64		needed;
 
 	if (plan->segments_announced)
 		return;
 	plan->segments_announced = true;
-	needed = SegmentBytes(plan, meta, (uint32) Min(Max(plan->expected, rows), GG_MAX_NODES));
+	needed = GgGraphBytes(&memory, (uint32) Min(Max(plan->expected, rows), GG_MAX_NODES));
 	ereport(NOTICE,
 			(errmsg("gpugraph index no longer fits into maintenance_work_mem after %u rows", rows),
 			 errdetail("The index is built in several segments, and every search visits each."),
@@ -102,7 +77,8 @@ GgAnnounceSegments(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 rows)
 void
 GgAnnounceMemory(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 nodes, uint32 rows)
 {
-	uint64		needed = SegmentBytes(plan, meta, nodes);
+	GgGraphMemory memory = SegmentMemory(plan, meta);
+	uint64		needed = GgGraphBytes(&memory, nodes);
 
 	if (needed <= (uint64) maintenance_work_mem * 1024 || plan->memory_announced)
 		return;

@@ -17,6 +17,7 @@
  */
 #include "merge/merge.h"
 #include "service/service.h"
+#include "storage/graph_memory.h"
 #include "storage/row_hash.h"
 
 #include "access/relation.h"
@@ -43,9 +44,6 @@
 /* Nodes or rows between two looks for interrupts; and, with STEP_BYTES, of one read. */
 #define STEP_ROWS			4096
 #define STEP_BYTES			((Size) 4 * 1024 * 1024)
-
-/* Memory that a merge may take whatever the setting, as a build (build/memory.c). */
-#define LEAST_BYTES			((uint64) 64 * 1024 * 1024)
 
 /* Bytes of a row beside its vector and its filter words: TID, source, hash slots, target. */
 #define ROW_BYTES			(sizeof(GgTidEntry) + 2 * sizeof(uint32) + 4 * sizeof(uint64))
@@ -494,30 +492,13 @@ GgCloseMergeEngine(void)
 uint32
 GgMostMergedNodes(const GgMetaPageData *meta)
 {
-	uint64		budget = Max((uint64) maintenance_work_mem * 2048, LEAST_BYTES);
 	gg_build_params params;
 	gg_control	control = {.threads = 1};
-	uint32		low = 1,
-				high = GG_MAX_NODES;
+	GgGraphMemory memory = {&gg_cpu_engine, &params, &control, meta};
 
 	FillParams(meta, &params);
-	while (low < high)
-	{
-		uint32		mid = low + (high - low + 1) / 2;
-		gg_dataset	data = {
-			.n = mid, .dim = meta->dimensions, .element = meta->element, .metric = meta->metric
-		};
-		gg_bytes	bytes;
-		gg_status	status = gg_cpu_engine.build_bytes(&data, &params, &control, &bytes);
-
-		if (status.code == GG_OK &&
-			bytes.host + (uint64) mid * (GgRowBytes(meta) + GgFilterBytes(meta) + ROW_BYTES) <=
-			budget)
-			low = mid;
-		else
-			high = mid - 1;
-	}
-	return low;
+	memory.row_bytes = GgRowBytes(meta) + GgFilterBytes(meta) + ROW_BYTES;
+	return GgRowsThatFit(&memory, Max((uint64) maintenance_work_mem * 2048, GG_LEAST_GRAPH_BYTES));
 }
 
 /* ---- pages ------------------------------------------------------------------------------- */

@@ -1,0 +1,29 @@
+/*
+ * graph_memory.h
+ *		How many rows a graph can be built of with so much memory.
+ */
+#ifndef GG_GRAPH_MEMORY_H
+#define GG_GRAPH_MEMORY_H
+
+#include "storage/directory.h"
+
+/* Memory that a build or merge may take whatever the setting: too little for a server to miss. */
+#define GG_LEAST_GRAPH_BYTES	((uint64) 64 * 1024 * 1024)
+
+/* What a graph is built by and of. */
+typedef struct GgGraphMemory
+{
+	const gg_engine *engine;
+	const gg_build_params *params;
+	const gg_control *control;
+	const GgMetaPageData *meta; /* dimensions, element and metric of the rows */
+	Size		row_bytes;		/* of host memory that the caller takes for each row */
+} GgGraphMemory;
+
+/* Bytes of host memory at the peak, while the engine builds a graph of n rows. */
+extern uint64 GgGraphBytes(const GgGraphMemory *memory, uint32 n);
+
+/* The most rows for which that is no more than budget; at least 1. */
+extern uint32 GgRowsThatFit(const GgGraphMemory *memory, uint64 budget);
+
+#endif							/* GG_GRAPH_MEMORY_H */
