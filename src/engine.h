@@ -347,6 +347,22 @@ gg_tid_key(uint64_t head)
 	return (head & 0xFFFF) << 32 | (head >> 16 & 0xFFFF) << 16 | (head >> 32 & 0xFFFF);
 }
 
+/* The first of tids, from index low to below high, that is not less than key; high if none is. */
+static inline uint32_t
+gg_first_tid(const uint64_t *tids, uint32_t low, uint32_t high, uint64_t key)
+{
+	while (low < high)
+	{
+		uint32_t	middle = low + (high - low) / 2;
+
+		if (tids[middle] < key)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 /*
  * Which of n rows match: *bits gets bit i % 64 of word i / 64, of ceil(n / 64) words.  heads: n row
  * heads.  words[w]: word w of the n rows; only those that conditions name are looked at, and words

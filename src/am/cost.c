@@ -215,8 +215,7 @@ GgDeviceAnswers(Oid index)
 	if (gg_engine_setting == GG_ENGINE_CPU)
 		return false;
 	GgStatOfIndex(index, &stat);
-	return stat.state != NULL &&
-		(strcmp(stat.state, "ready") == 0 || strcmp(stat.state, "refreshing") == 0);
+	return stat.ready;
 }
 
 double

@@ -119,22 +119,6 @@ valid_bits(const uint64_t *heads, uint32_t n)
 	return bits;
 }
 
-/* The first of tids, from index low to below high, that is not less than key; high if none is. */
-static uint32_t
-first_not_less(const uint64_t *tids, uint32_t low, uint32_t high, uint64_t key)
-{
-	while (low < high)
-	{
-		uint32_t	middle = low + (high - low) / 2;
-
-		if (tids[middle] < key)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
 /*
  * Rows of a block whose TIDs are in the filter's list.  Most rows lie as they do in the table, so a
  * row's place in the list is looked for from that of the row before it (*place: the first TID in
@@ -170,7 +154,7 @@ tid_bits(const gg_filter *filter, const uint64_t *heads, uint32_t n, uint32_t *p
 		uint64_t	key = gg_tid_key(heads[i]);
 
 		if (at > 0 && tids[at - 1] >= key)
-			at = first_not_less(tids, 0, at, key);
+			at = gg_first_tid(tids, 0, at, key);
 		else
 		{
 			uint32_t	left = filter->ntids - at;
@@ -181,7 +165,7 @@ tid_bits(const gg_filter *filter, const uint64_t *heads, uint32_t n, uint32_t *p
 				at += step;
 				left -= step;
 			}
-			at = first_not_less(tids, at, at + (step < left ? step : left), key);
+			at = gg_first_tid(tids, at, at + (step < left ? step : left), key);
 		}
 		bits |= (uint64_t) ((key & 0xFFFF) != 0 && at < filter->ntids && tids[at] == key) << i;
 	}

@@ -213,25 +213,16 @@ GgRowMatches(const GgScanOpaque *so, const GgDeltaRow *row)
 bool
 GgTidMatches(const GgScanOpaque *so, const ItemPointerData *tid)
 {
+	const gg_filter *filter = so->filter;
 	uint64		key;
-	uint32		low = 0,
-				high;
+	uint32		at;
 
-	if (so->filter == NULL || so->filter->tids == NULL)
+	if (filter == NULL || filter->tids == NULL)
 		return true;
 	key = (uint64) ItemPointerGetBlockNumberNoCheck(tid) << 16 |
 		ItemPointerGetOffsetNumberNoCheck(tid);
-	high = so->filter->ntids;
-	while (low < high)
-	{
-		uint32		middle = low + (high - low) / 2;
-
-		if (so->filter->tids[middle] < key)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < so->filter->ntids && so->filter->tids[low] == key;
+	at = gg_first_tid(filter->tids, 0, filter->ntids, key);
+	return at < filter->ntids && filter->tids[at] == key;
 }
 
 void

@@ -104,6 +104,7 @@ typedef struct GgIndexStat
 {
 	bool		up;				/* a device works */
 	const char *state;			/* of the index there, as in gpugraph_stat_index; NULL: absent */
+	bool		ready;			/* the device answers its queries */
 	int			device;			/* the number of that device */
 	GgReason	failure;		/* why the state is "failed" */
 	bool		counted;		/* the counts are of this index alone */

@@ -487,6 +487,7 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 				continue;
 			latest = resident->use;
 			stat->state = ResidentStateName(resident);
+			stat->ready = resident->state == GG_RESIDENT_READY;
 			stat->device = device->number;
 			stat->failure = GG_REASON_NONE;
 			if (resident->state == GG_RESIDENT_FAILED)
