@@ -66,10 +66,10 @@
 
 /*
  * Times of a device, in microseconds: a list of any kind, an entry of a walk's list, and a key that
- * is brought; and bytes that it reads per microsecond.  Measured on one H200 were 60 to 70, 0.4,
- * and 4e6.  The slowest cards that are supported read 0.3e6, so a third of the fastest is assumed.
- * Beside these a row that is returned counts in full, with its fetch from the table and the filter:
- * 1.2 to 1.5 us of 10,000 and 100,000 rows of 1M x 128.
+ * is brought; and bytes that it reads per microsecond.  They are estimates, from searches and exact
+ * passes of one H200 (test/bench/RESULTS.md), which reads 3.5e6.  Other cards read less, so a third
+ * is assumed.  A row that is returned counts in full, with its fetch from the table and the filter.
+ * That was measured: 1.2 to 1.5 us of 10,000 and 100,000 rows of 1M x 128.
  */
 #define DEVICE_LIST_TIME		70.0
 #define DEVICE_ENTRY_TIME		0.4

@@ -15,9 +15,10 @@
 #define GG_EXACT_SHARE		32
 
 /*
- * A device measures all rows at the speed of its memory.  A walk's list takes as long there as so
- * many bytes of rows per entry: 0.4 us, in which an H200 reads 1.6 MB.  Then the exact list, of
- * GG_FIRST_DEEP nodes, is better.
+ * A device measures all rows at the speed of its memory.  An entry of a walk's list is taken to
+ * last as long as measuring so many bytes of rows.  Where a list would last longer than all rows,
+ * the exact list, of GG_FIRST_DEEP nodes, takes its place.  The number is an estimate, from
+ * searches and exact passes of one H200 in test/bench/RESULTS.md.
  */
 #define GG_DEVICE_ENTRY_BYTES	2e6
 
