@@ -44,6 +44,7 @@ GgOpenFinder(GgFinder *finder, const GgTarget *target, bool exact)
 void
 GgCloseFinder(GgFinder *finder)
 {
+	GgNoteOf((GgScanOpaque *) finder->scan->opaque, &finder->note);
 	index_endscan(finder->scan);
 	ExecDropSingleTupleTableSlot(finder->slot);
 	FreeExecutorState(finder->estate);
