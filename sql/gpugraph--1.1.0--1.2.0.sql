@@ -40,12 +40,12 @@ COMMENT ON FUNCTION gpugraph_itopk_size(regclass, int, float8, int)
 	IS 'the gpugraph.itopk_size that a wanted recall needs; NULL when none suffices';
 
 CREATE FUNCTION gpugraph_last_scan(OUT index regclass, OUT engine text, OUT reason text,
-	OUT lists int, OUT exact_lists int, OUT widenings int, OUT filter text, OUT matches bigint,
-	OUT rows bigint, OUT distances bigint)
+	OUT queries bigint, OUT lists bigint, OUT exact_lists bigint, OUT widenings bigint,
+	OUT filter text, OUT matches bigint, OUT rows bigint, OUT distances bigint)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION gpugraph_last_scan()
-	IS 'how the last scan of a gpugraph index in this session was done';
+	IS 'how the session''s last scan of a gpugraph index, or call for many queries, was done';
 -- operator classes of filter columns: strategies 1 to 5 are those of B-trees, 6 is &&, 7 is @>
 
 CREATE OPERATOR CLASS bool_ops

@@ -16,6 +16,7 @@
 #include "catalog/index.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
+#include "commands/explain.h"
 #include "common/relpath.h"
 #include "miscadmin.h"
 #include "nodes/pathnodes.h"
@@ -105,6 +106,30 @@ typedef RelFileNode GgRelFileLocator;
 #else
 #define GgCountSearch(scan)		((void) 0)
 #endif
+
+/*
+ * Have a function print fields of a plan's nodes in EXPLAIN, from 18 on.  Returns the one before,
+ * which it has to call.
+ */
+#if PG_VERSION_NUM >= 180000
+typedef explain_per_node_hook_type GgExplainNodeHook;
+#else
+typedef void (*GgExplainNodeHook) (PlanState *planstate, List *ancestors, const char *relationship,
+								   const char *plan_name, struct ExplainState *es);
+#endif
+
+static inline GgExplainNodeHook
+GgHookExplain(GgExplainNodeHook hook)
+{
+#if PG_VERSION_NUM >= 180000
+	GgExplainNodeHook previous = explain_per_node_hook;
+
+	explain_per_node_hook = hook;
+	return previous;
+#else
+	return NULL;
+#endif
+}
 
 /* An index scan as an IndexScan node begins it. */
 #if PG_VERSION_NUM >= 180000

@@ -29,6 +29,7 @@ _PG_init(void)
 	GgInitPlanner();
 	GgInitBitmapScan();
 	GgInitFilterPaths();
+	GgInitExplain();
 	GgInitMerges();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");

@@ -67,6 +67,7 @@ typedef struct GgFinder
 	TupleTableSlot *slot;
 	IndexInfo  *info;
 	EState	   *estate;
+	GgScanNote	note;			/* of all scans; set by GgCloseFinder() */
 
 	/* what the last query found, nearest first */
 	GgFoundRow *rows;

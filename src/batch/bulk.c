@@ -14,6 +14,7 @@
 
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "port/pg_bitutils.h"
 #include "storage/predicate.h"
 #include "utils/float.h"
 #include "utils/snapmgr.h"
@@ -397,6 +398,24 @@ Round(GgBulk *bulk, uint32 count, GgFoundRow *rows, uint32 *found, GgPlace *plac
 	return n;
 }
 
+/* A query was answered. */
+static void
+NoteQuery(GgBulk *bulk, uint32 found)
+{
+	bool		tail = bulk->tail.count > 0;
+	GgScanNote	note = {
+		.index = RelationGetRelid(bulk->lists.target->index),
+		.queries = 1,
+		.by_device = 1,
+		.lists = bulk->nasked + tail,
+		.exact_lists = pg_popcount32(bulk->ask.exact) + bulk->ask.delta + tail,
+		.rows = found,
+		.distances = bulk->tail.count
+	};
+
+	GgAddNote(&bulk->note, &note);
+}
+
 bool
 GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow *rows,
 		   uint32 *found)
@@ -430,6 +449,7 @@ GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow
 		}
 		pgstat_count_index_scan(target->index);
 		GgCountQuery(target->index, GG_REASON_NONE, found[q]);
+		NoteQuery(bulk, found[q]);
 	}
 	return true;
 }

@@ -17,6 +17,7 @@ typedef struct GgBulk
 	uint32		k;
 	uint32		most;			/* queries for GgFindBulk() */
 	uint32		room;			/* queries that the device takes in one call */
+	GgScanNote	note;			/* of all queries that the device answered */
 
 	/* what the device is asked for */
 	GgResidentRef ref;

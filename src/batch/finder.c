@@ -5,7 +5,8 @@
  * The scan is the one that ORDER BY with a LIMIT runs, so settings mean the same, dead rows are
  * replaced by the next ones, and the answer is as good.  Where rows are stored rounded, this does
  * what the executor does for such a query: the operator's value comes from the table, and a row is
- * settled when no later one can be nearer (bound.c).
+ * settled when no later one can be nearer (bound.c).  Under relaxed_order the scan's first k rows
+ * are the answer, as there.
  */
 #include "batch/batch.h"
 
@@ -43,6 +44,7 @@ GgOpenFinder(GgFinder *finder, const GgTarget *target, bool exact)
 void
 GgCloseFinder(GgFinder *finder)
 {
+	GgNoteOf((GgScanOpaque *) finder->scan->opaque, &finder->note);
 	index_endscan(finder->scan);
 	ExecDropSingleTupleTableSlot(finder->slot);
 	FreeExecutorState(finder->estate);
@@ -171,7 +173,7 @@ GgFind(GgFinder *finder, Datum query, uint64 k)
 		NeedRoom(finder);
 		row = &finder->rows[finder->nrows++];
 		row->ctid = finder->slot->tts_tid;
-		row->distance = OperatorDistance(so);
+		row->distance = so->bound.rounded ? TrueDistance(finder) : OperatorDistance(so);
 		in_order &= finder->nrows == 1 || !float8_lt(row->distance, row[-1].distance);
 	}
 	/* what strict order kept back came last, and relaxed order has no order to speak of */

@@ -47,6 +47,7 @@ typedef struct KnnGraph
 	MemoryContext map_context;
 	GgRowMap   *map;			/* NULL: none */
 	bool		tried_map;
+	GgScanNote	note;			/* of all chunks */
 
 	/* the chunk */
 	MemoryContext context;
@@ -345,6 +346,9 @@ AddPlaces(KnnGraph *graph, const GgTarget *target)
 	if (count == 0)
 		count = ScanPlaces(graph, &finder, graph->next_place, CHUNK_PLACES);
 	GgCloseFinder(&finder);
+	GgAddNote(&graph->note, &bulk.note);
+	GgAddNote(&graph->note, &finder.note);
+	GgNoteCall(&graph->note);
 	graph->next_place += count;
 	return count;
 }

@@ -191,6 +191,7 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	int32		k = PG_GETARG_INT32(2);
 	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	int			answered = 0;
+	GgScanNote	note = {0};
 	GgTarget	target;
 	GgFinder	finder;
 	GgBulk		bulk;
@@ -202,9 +203,14 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	ReadQueries(&target, array, &queries);
 	GgOpenFinder(&finder, &target, false);
 	if (queries.count > 1 && GgOpenBulk(&bulk, &target, k, queries.count))
+	{
 		answered = SearchBulk(result, &queries, &bulk, &finder, k);
+		note = bulk.note;
+	}
 	SearchOneByOne(result, &queries, answered, queries.count - answered, &finder, k);
 	GgCloseFinder(&finder);
+	GgAddNote(&note, &finder.note);
+	GgNoteCall(&note);
 	GgCloseTarget(&target);
 	return (Datum) 0;
 }

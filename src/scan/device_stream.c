@@ -358,7 +358,8 @@ KeepFirstKeys(GgScanOpaque *so, GgStream *stream)
 	state->deep = true;
 	state->keys = device->keys + (Size) before * device->k;
 	KeepKeys(state, device->k);
-	stream->nmatching = (uint32) Min(device->matches[before], PG_UINT32_MAX);
+	stream->matches = device->matches[before];
+	stream->nmatching = (uint32) Min(stream->matches, PG_UINT32_MAX);
 }
 
 static GgListState

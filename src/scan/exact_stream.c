@@ -282,6 +282,7 @@ DeltaPass(GgScanOpaque *so, GgStream *stream)
 	gg_distance_fn distance = gg_distance_function(meta->metric, meta->element);
 	char	   *whole = npages > 1 ? palloc(npages * GG_PAGE_PAYLOAD) : NULL;
 	uint64	   *keys = palloc(per_page * sizeof(uint64));
+	uint64		matches = 0;
 
 	for (uint32 i = stream->first_page; i < stream->end_page; i += npages)
 	{
@@ -319,8 +320,12 @@ DeltaPass(GgScanOpaque *so, GgStream *stream)
 		UnlockReleaseBuffer(buffer);
 		for (uint32 k = 0; k < nkeys; k++)
 			OfferKey(state, keys[k]);
+		matches += nkeys;
 		CHECK_FOR_INTERRUPTS();
 	}
+	/* by the first pass: those that follow leave out what was returned */
+	if (so->filter != NULL && stream->matches == 0)
+		stream->matches = matches;
 	pfree(keys);
 	if (whole != NULL)
 		pfree(whole);

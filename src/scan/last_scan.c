@@ -1,56 +1,112 @@
 /*
  * last_scan.c
- *		gpugraph_last_scan(): what the session's last scan of a gpugraph index did.
+ *		What scans did: notes for EXPLAIN and for gpugraph_last_scan().
+ *
+ * A note says what one scan did, or is the sum of many: of all that a node of a plan began, or of
+ * all searches in one call of gpugraph_search().
  */
 #include "scan/scan.h"
 
 #include "funcapi.h"
 #include "utils/builtins.h"
 
-#define LAST_SCAN_COLUMNS	10
+#define LAST_SCAN_COLUMNS	11
 
-static struct
-{
-	Oid			index;			/* invalid: there was none */
-	GgReason	reason;
-	int			lists;
-	int			exact_lists;
-	uint32		widenings;
-	bool		filtered;
-	uint64		matches;		/* nodes of segments */
-	uint64		rows;
-	uint64		distances;
-}			last_scan;
+static GgScanNote last_scan;
 
 void
-GgNoteScan(const GgScanOpaque *so)
+GgAddNote(GgScanNote *sum, const GgScanNote *note)
 {
-	last_scan.index = RelationGetRelid(so->index);
-	last_scan.reason = so->reason;
-	last_scan.lists = so->nstreams;
-	last_scan.exact_lists = 0;
-	last_scan.filtered = so->filter != NULL;
-	last_scan.matches = 0;
-	for (int i = 0; i < so->nstreams; i++)
-	{
-		const GgStream *stream = &so->streams[i];
-
-		last_scan.exact_lists += stream->ops == &gg_exact_stream;
-		if (stream->matching != NULL)
-			last_scan.matches += stream->nmatching;
-	}
-	last_scan.widenings = so->widenings;
-	last_scan.rows = so->nrows;
-	last_scan.distances = so->distances;
+	if (note->queries == 0)
+		return;
+	sum->index = note->index;
+	if (note->by_device < note->queries)
+		sum->reason = note->reason;
+	sum->queries += note->queries;
+	sum->by_device += note->by_device;
+	sum->lists += note->lists;
+	sum->exact_lists += note->exact_lists;
+	sum->widenings += note->widenings;
+	sum->filtered |= note->filtered;
+	sum->matches += note->matches;
+	sum->rows += note->rows;
+	sum->distances += note->distances;
 }
 
-/* How the rows that match were found. */
-static const char *
-FilterStrategy(void)
+/* Were all rows of the stream measured that match? */
+static bool
+IsExact(const GgScanOpaque *so, const GgStream *stream)
 {
-	if (last_scan.exact_lists == last_scan.lists)
+	if (stream->ops == &gg_device_stream)
+		return so->filter != NULL || stream->segment == NULL ||
+			(so->device.exact >> (stream->segment - so->meta->segments) & 1) != 0;
+	return stream->ops == &gg_exact_stream;
+}
+
+/* The scan that goes on; it has begun. */
+static void
+MakeNote(const GgScanOpaque *so, GgScanNote *note)
+{
+	memset(note, 0, sizeof(*note));
+	note->index = RelationGetRelid(so->index);
+	note->queries = 1;
+	note->by_device = so->reason == GG_REASON_NONE;
+	note->reason = so->reason;
+	note->lists = so->nstreams;
+	note->widenings = so->widenings;
+	note->filtered = so->filter != NULL;
+	note->rows = so->nrows;
+	note->distances = so->distances;
+	for (int i = 0; i < so->nstreams; i++)
+	{
+		note->exact_lists += IsExact(so, &so->streams[i]);
+		note->matches += so->streams[i].matches;
+	}
+}
+
+void
+GgNoteScan(GgScanOpaque *so)
+{
+	MakeNote(so, &last_scan);
+	GgAddNote(&so->ended, &last_scan);
+}
+
+void
+GgNoteOf(const GgScanOpaque *so, GgScanNote *sum)
+{
+	*sum = so->ended;
+	if (so->started)
+	{
+		GgScanNote	note;
+
+		MakeNote(so, &note);
+		GgAddNote(sum, &note);
+	}
+}
+
+void
+GgNoteCall(const GgScanNote *note)
+{
+	if (note->queries > 0)
+		last_scan = *note;
+}
+
+const char *
+GgNoteEngine(const GgScanNote *note)
+{
+	if (note->by_device == 0)
+		return "cpu";
+	return note->by_device == note->queries ? "gpu" : "gpu, cpu";
+}
+
+const char *
+GgNoteFilter(const GgScanNote *note)
+{
+	if (!note->filtered)
+		return NULL;
+	if (note->exact_lists == note->lists)
 		return "exact";
-	return last_scan.exact_lists == 0 ? "walk" : "walk, exact";
+	return note->exact_lists == 0 ? "walk" : "walk, exact";
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_last_scan);
@@ -58,7 +114,7 @@ PG_FUNCTION_INFO_V1(gpugraph_last_scan);
 Datum
 gpugraph_last_scan(PG_FUNCTION_ARGS)
 {
-	bool		on_device = last_scan.reason == GG_REASON_NONE;
+	const GgScanNote *note = &last_scan;
 	TupleDesc	tupdesc;
 	Datum		values[LAST_SCAN_COLUMNS] = {0};
 	bool		nulls[LAST_SCAN_COLUMNS] = {0};
@@ -66,27 +122,30 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	if (!OidIsValid(last_scan.index))
+	if (!OidIsValid(note->index))
 		PG_RETURN_NULL();
 
-	values[c++] = ObjectIdGetDatum(last_scan.index);
-	values[c++] = CStringGetTextDatum(on_device ? "gpu" : "cpu");
-	if (on_device)
+	values[c++] = ObjectIdGetDatum(note->index);
+	values[c++] = CStringGetTextDatum(GgNoteEngine(note));
+	if (note->by_device == note->queries)
 		nulls[c++] = true;
 	else
-		values[c++] = CStringGetTextDatum(GgReasonText(last_scan.reason));
-	values[c++] = Int32GetDatum(last_scan.lists);
-	values[c++] = Int32GetDatum(last_scan.exact_lists);
-	values[c++] = Int32GetDatum((int32) last_scan.widenings);
-	nulls[c] = nulls[c + 1] = !last_scan.filtered;
-	values[c++] = CStringGetTextDatum(FilterStrategy());
-	values[c++] = Int64GetDatum((int64) last_scan.matches);
-	values[c++] = Int64GetDatum((int64) last_scan.rows);
+		values[c++] = CStringGetTextDatum(GgReasonText(note->reason));
+	values[c++] = Int64GetDatum((int64) note->queries);
+	values[c++] = Int64GetDatum((int64) note->lists);
+	values[c++] = Int64GetDatum((int64) note->exact_lists);
+	values[c++] = Int64GetDatum((int64) note->widenings);
+	nulls[c] = nulls[c + 1] = !note->filtered;
+	if (note->filtered)
+		values[c] = CStringGetTextDatum(GgNoteFilter(note));
+	c++;
+	values[c++] = Int64GetDatum((int64) note->matches);
+	values[c++] = Int64GetDatum((int64) note->rows);
 	/* a device does not say */
-	if (on_device)
+	if (note->by_device > 0)
 		nulls[c++] = true;
 	else
-		values[c++] = Int64GetDatum((int64) last_scan.distances);
+		values[c++] = Int64GetDatum((int64) note->distances);
 	Assert(c == LAST_SCAN_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }

@@ -187,6 +187,7 @@ GgFindMatching(GgScanOpaque *so, GgStream *stream)
 	}
 	old = MemoryContextSwitchTo(so->context);
 	stream->matching = MatchingRows(so, stream, &stream->nmatching);
+	stream->matches = stream->nmatching;
 	if (stream->offsets.nextents > 0)
 	{
 		stream->matching_rows = stream->matching;

@@ -29,7 +29,7 @@
  * to the rounded rows.  Each row comes with a lower bound of the operator's value, and the executor
  * puts rows in true order (bound.c).  A row that comes late may have a lower bound than rows before
  * it.  The executor compares it with its own, and puts it in its place among those that it still
- * keeps back.
+ * keeps back.  Under relaxed_order the order of the rounded rows is the final one.
  *
  * A scan may have a filter (row_filter.c).  Then streams hand out nodes of which a row matches.
  *
@@ -477,6 +477,13 @@ NextTid(GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
 	}
 }
 
+/* Is the executor to put rows in the order of the table's values? */
+static bool
+WantsTrueOrder(const GgScanOpaque *so)
+{
+	return so->bound.rounded && (so->mode != GG_ITERATIVE_RELAXED || so->all_exact);
+}
+
 bool
 gggettuple(IndexScanDesc scan, ScanDirection dir)
 {
@@ -496,7 +503,7 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 	}
 	scan->xs_recheck = found && !GgIsKnownToMatch(so, so->current);
 	scan->xs_recheckorderby = false;
-	if (found && so->bound.rounded)
+	if (found && WantsTrueOrder(so))
 	{
 		Oid			type = FLOAT8OID;
 		IndexOrderByDistance least = {GgBoundOf(&so->bound, so->distance), false};

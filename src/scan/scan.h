@@ -4,7 +4,7 @@
  *
  * scan.c owns the access method's callbacks and merges the streams.  device_stream.c,
  * walk_stream.c and exact_stream.c each implement GgStreamOps.  They do not know each other, and
- * call nothing of scan.c.  last_scan.c remembers what the session's last scan did.
+ * call nothing of scan.c.  last_scan.c keeps notes of what scans did.
  */
 #ifndef GG_SCAN_H
 #define GG_SCAN_H
@@ -81,8 +81,10 @@ struct GgStream
 	uint64		handed;			/* nodes taken from lists of walks and devices */
 	uint8	   *returned;		/* bitmap of nodes that left this stream; NULL before the first */
 
-	/* segments only */
 	const GgSegment *segment;	/* NULL for the delta */
+	uint64		matches;		/* rows that match the filter; 0 before they were counted */
+
+	/* segments only */
 	GgPageSource source;		/* index NULL: not needed so far */
 	GgArray		tids;
 	GgArray		offsets;		/* no extents when every node has one row */
@@ -111,6 +113,22 @@ typedef struct GgDeviceAnswer
 	uint64	   *matches;		/* rows that match, of each */
 } GgDeviceAnswer;
 
+/* What a scan did, or the sum of what several did. */
+typedef struct GgScanNote
+{
+	Oid			index;			/* invalid: there was no scan */
+	uint64		queries;
+	uint64		by_device;		/* of these */
+	GgReason	reason;			/* why the CPU answered the last one of the others */
+	uint64		lists;
+	uint64		exact_lists;	/* of which every row that matches was measured */
+	uint64		widenings;
+	bool		filtered;
+	uint64		matches;		/* rows */
+	uint64		rows;			/* returned */
+	uint64		distances;		/* measured by this process */
+} GgScanNote;
+
 struct GgScanOpaque
 {
 	Relation	index;
@@ -134,9 +152,10 @@ struct GgScanOpaque
 	float		last_distance;	/* of the last node that was not late */
 	GgBound		bound;
 
-	/* for gpugraph_last_scan() */
+	/* for notes */
 	uint32		widenings;		/* lists that were followed by another one */
 	uint64		distances;		/* measured by this process */
+	GgScanNote	ended;			/* the scans before this one, from ggbeginscan() on */
 
 	/* the node whose rows are being returned */
 	GgStream   *current;
@@ -180,8 +199,27 @@ extern bool GgTidMatches(const GgScanOpaque *so, const ItemPointerData *tid);
  */
 extern void GgScanSetTids(IndexScanDesc scan, const uint64 *tids, uint32 ntids);
 
-/* Keep what gpugraph_last_scan() tells of a scan that ends (last_scan.c). */
-extern void GgNoteScan(const GgScanOpaque *so);
+/* ---- last_scan.c -------------------------------------------------------- */
+
+/* A scan ends: it is the last one for gpugraph_last_scan(), and is added to so->ended. */
+extern void GgNoteScan(GgScanOpaque *so);
+
+/* All scans since ggbeginscan(), the one that goes on included. */
+extern void GgNoteOf(const GgScanOpaque *so, GgScanNote *sum);
+
+extern void GgAddNote(GgScanNote *sum, const GgScanNote *note);
+
+/* A call has ended that searched for many queries: gpugraph_last_scan() is to tell the sum. */
+extern void GgNoteCall(const GgScanNote *note);
+
+/* What a note says of the engine, and of how a filter was applied: NULL without one. */
+extern const char *GgNoteEngine(const GgScanNote *note);
+extern const char *GgNoteFilter(const GgScanNote *note);
+
+/* ---- explain.c ---------------------------------------------------------- */
+
+/* Have EXPLAIN ANALYZE tell what scans did, where modules may print of nodes. */
+extern void GgInitExplain(void);
 
 /* ---- what implementations have in common ------------------------------- */
 

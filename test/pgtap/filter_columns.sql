@@ -215,6 +215,30 @@ RESET plan_cache_mode;
 SELECT is((SELECT count(*) FROM t q, LATERAL (SELECT id FROM t WHERE i2 = q.i2 AND id <> q.id
 	ORDER BY val <-> q.val LIMIT 2) n WHERE q.id < 20 AND q.i2 IS NOT NULL),
 	(SELECT 2 * count(*) FROM t q WHERE q.id < 20 AND q.i2 IS NOT NULL), 'rescans');
+-- lists that a join brings
+CREATE TABLE lists AS SELECT id, val, CASE id % 4 WHEN 0 THEN NULL WHEN 1 THEN '{}'
+	ELSE ARRAY[i4, NULL, i4 + 100] END::int[] AS list FROM t WHERE id <= 40;
+ANALYZE lists;
+CREATE FUNCTION joined(list text) RETURNS text LANGUAGE sql RETURN format('SELECT q.id, n.id,
+	n.d FROM lists q, LATERAL (SELECT id, val <-> q.val AS d FROM t WHERE i4 = ANY (%s)
+	ORDER BY val <-> q.val LIMIT 4) n', list);
+CREATE FUNCTION joined_sums(sql text, by_index boolean) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	sums text;
+BEGIN
+	PERFORM use_index(by_index);
+	EXECUTE format('SELECT count(*) || '' '' || sum(d)::numeric(20, 4) FROM (%s) s', sql) INTO sums;
+	PERFORM use_index(true);
+	RETURN sums;
+END $$;
+SELECT asks(joined('q.list'), 'a list that a join brings');
+SELECT asks(joined('ARRAY[q.id * 100, 500]'), 'a list that is made of what a join brings');
+SELECT asks('SELECT array(SELECT id FROM t WHERE i4 = ANY (q.list) ORDER BY val <-> q.val LIMIT 2)
+	FROM lists q', 'in a subquery of the target list, too');
+SELECT is(joined_sums(joined('q.list'), true), joined_sums(joined('q.list'), false),
+	'lists that a join brings: rows');
+SELECT is(joined_sums(joined('ARRAY[q.id * 100, 500]'), true),
+	joined_sums(joined('ARRAY[q.id * 100, 500]'), false), 'lists made of what it brings: rows');
 CREATE TABLE parts (id int, val vector(3), cat int) PARTITION BY RANGE (id);
 CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (1000);
 CREATE TABLE parts_2 PARTITION OF parts FOR VALUES FROM (1000) TO (3000);

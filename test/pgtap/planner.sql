@@ -123,6 +123,50 @@ SELECT is(searches(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 10', :
 	CASE WHEN current_setting('server_version_num')::int >= 180000 THEN 'Index Searches: 1'
 	ELSE 'not told' END, 'searches are counted');
 
+-- and how the scan was done, summed over all of a node's scans
+CREATE FUNCTION told(sql text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	line text;
+	lines text[] := '{}';
+BEGIN
+	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ' || sql LOOP
+		IF line ~ '^ *(Engine|CPU Reason|(Exact )?Lists|Widenings|Filter Strategy|Matches): ' THEN
+			lines := lines || trim(line);
+		END IF;
+	END LOOP;
+	RETURN array_to_string(lines, '; ');
+END $$;
+CREATE FUNCTION is_told(sql text, wanted text, what text) RETURNS text LANGUAGE sql AS $$
+	SELECT is(regexp_replace(told(sql), 'CPU Reason: [^;]+', 'CPU Reason'),
+		CASE WHEN current_setting('server_version_num')::int >= 180000 THEN wanted ELSE '' END,
+		what) $$;
+SET gpugraph.engine = cpu;
+SET enable_seqscan = off;
+CREATE FUNCTION plan_json(sql text) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+	plan json;
+BEGIN
+	EXECUTE 'EXPLAIN (ANALYZE, FORMAT JSON) ' || sql INTO plan;
+	RETURN plan;
+END $$;
+SELECT is_told(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 10', :q),
+	'Engine: cpu; CPU Reason; Lists: 1', 'EXPLAIN ANALYZE tells who answered');
+SELECT is_told(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 60', :q),
+	'Engine: cpu; CPU Reason; Lists: 1; Widenings: 1', 'and how often a list was made longer');
+SELECT is_told('SELECT n.id FROM items q, LATERAL (SELECT id FROM items i ORDER BY i.val <-> q.val
+	LIMIT 5) n WHERE q.id <= 3', 'Engine: cpu; CPU Reason; Lists: 3', 'of all scans of a node');
+SELECT is_told('SELECT id FROM items WHERE id = 5', '', 'and nothing of other indexes');
+CREATE INDEX items_filter_idx ON items USING gpugraph (val vector_l2_ops, big);
+SELECT is_told(format('SELECT id FROM items WHERE big < 5 ORDER BY val <-> %L LIMIT 10', :q),
+	'Engine: cpu; CPU Reason; Lists: 1; Exact Lists: 1; Filter Strategy: exact; Matches: 100',
+	'and how a filter was applied');
+DROP INDEX items_filter_idx;
+SELECT is(EXISTS (SELECT FROM plan_json(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 10',
+	:q)) p WHERE p::text ~ '"Engine": "cpu"'),
+	current_setting('server_version_num')::int >= 180000, 'as properties in JSON');
+RESET enable_seqscan;
+RESET gpugraph.engine;
+
 -- parallel plans return the same
 SET parallel_setup_cost = 0;
 SET parallel_tuple_cost = 0;

@@ -65,19 +65,46 @@ SELECT use_index(true);
 PREPARE ask(int) AS
 	SELECT id FROM more ORDER BY val <-> '[0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5]' LIMIT $1;
 EXECUTE ask(10) \g /dev/null
-SELECT results_eq($$SELECT index::text, engine, reason IS NOT NULL, lists, exact_lists, widenings,
-	filter, matches, rows, distances BETWEEN 100 AND 4000 FROM gpugraph_last_scan()$$,
-	$$VALUES ('more_idx', 'cpu', true, 1, 0, 0, NULL::text, NULL::bigint, 10::bigint, true)$$,
-	'a scan with one list');
+SELECT results_eq($$SELECT index::text, engine, reason IS NOT NULL, queries, lists, exact_lists,
+	widenings, filter, matches, rows, distances BETWEEN 100 AND 4000 FROM gpugraph_last_scan()$$,
+	$$VALUES ('more_idx', 'cpu', true, 1::bigint, 1::bigint, 0::bigint, 0::bigint, NULL::text,
+	NULL::bigint, 10::bigint, true)$$, 'a scan with one list');
 EXECUTE ask(60) \g /dev/null
 SELECT results_eq('SELECT widenings > 0, exact_lists, rows FROM gpugraph_last_scan()',
-	'VALUES (true, 0, 60::bigint)', 'a scan whose list was made longer');
+	'VALUES (true, 0::bigint, 60::bigint)', 'a scan whose list was made longer');
 EXECUTE ask(4000) \g /dev/null
 SELECT results_eq('SELECT exact_lists, rows, distances > 5000 FROM gpugraph_last_scan()',
-	'VALUES (1, 4000::bigint, true)', 'a scan that measured all rows');
+	'VALUES (1::bigint, 4000::bigint, true)', 'a scan that measured all rows');
 INSERT INTO more SELECT id, val FROM more WHERE id <= 5;
 EXECUTE ask(10) \g /dev/null
-SELECT results_eq('SELECT lists, exact_lists FROM gpugraph_last_scan()', 'VALUES (2, 1)',
-	'the delta is a list, too');
+SELECT results_eq('SELECT lists, exact_lists FROM gpugraph_last_scan()',
+	'VALUES (2::bigint, 1::bigint)', 'the delta is a list, too');
+
+-- many queries in one call
+SELECT is((SELECT count(*) FROM gpugraph_search('more_idx',
+	(SELECT array_agg(val) FROM more WHERE id <= 20), 7)), 175::bigint, '25 queries');
+SELECT results_eq('SELECT index::text, engine, queries, lists, exact_lists, rows, distances > 1000
+	FROM gpugraph_last_scan()',
+	$$VALUES ('more_idx', 'cpu', 25::bigint, 50::bigint, 25::bigint, 175::bigint, true)$$,
+	'gpugraph_search is told as a whole');
+SELECT count(*) AS edges, count(DISTINCT ctid) AS nodes FROM gpugraph_knn_graph('more_idx', 3) \gset
+SELECT results_eq('SELECT index::text, queries >= 5000, rows >= 4 * queries
+	FROM gpugraph_last_scan()', $$VALUES ('more_idx', true, true)$$,
+	'gpugraph_knn_graph is told as a whole');
+SELECT is(:edges, 3 * :nodes, 'and has all edges');
+
+-- filters, of segments and of the delta, of rows that share a vector
+CREATE INDEX more_filter_idx ON more USING gpugraph (val, id);
+DROP INDEX more_idx;
+INSERT INTO more SELECT id, val FROM more WHERE id BETWEEN 101 AND 110;
+SELECT use_index(true);
+SELECT count(*) FROM (SELECT id FROM more WHERE id <= 105
+	ORDER BY val <-> '[0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5]' LIMIT 10) s \g /dev/null
+SELECT results_eq('SELECT filter, matches, rows FROM gpugraph_last_scan()',
+	$$VALUES ('exact', 115::bigint, 10::bigint)$$, 'few rows match, and are measured');
+SELECT count(*) FROM (SELECT id FROM more WHERE id > 10
+	ORDER BY val <-> '[0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5]' LIMIT 10) s \g /dev/null
+SELECT results_eq('SELECT filter, matches FROM gpugraph_last_scan()',
+	$$VALUES ('walk, exact', 5000::bigint)$$, 'many rows match, and the graph is walked');
 
 SELECT * FROM finish();

@@ -126,6 +126,24 @@ SQL
 	compare_all("$type, merged", $type eq 'vector');
 }
 
+# gpugraph_last_scan tells of all queries together
+sub told
+{
+	my ($call, $engine) = @_;
+	return $node->safe_psql('postgres', <<"SQL");
+SET gpugraph.engine = $engine;
+CREATE TEMP TABLE answers AS SELECT distance FROM $call;
+SELECT engine, queries, lists >= queries, rows >= (SELECT count(*) FROM answers)
+	FROM gpugraph_last_scan();
+SQL
+}
+my $search = "gpugraph_search('items_idx',
+	(SELECT array_agg(val) FROM source WHERE id <= 50), 3)";
+is(told($search, 'cuda'), 'gpu|50|t|t', 'a search by the device is told');
+like(told("gpugraph_knn_graph('items_idx', 3)", 'cuda'), qr/^gpu(, cpu)?\|\d{4,}\|t\|t$/,
+	'a k-NN graph by the device is told');
+is(told($search, 'cpu'), 'cpu|50|t|t', 'a search by the CPU is told');
+
 # an index that is not on the device is searched by the CPU, unless that is an error
 $node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
 is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_search('items_idx',

@@ -90,6 +90,21 @@ $node->safe_psql('postgres',
 	"SELECT gpugraph_evict('items_idx'); SELECT gpugraph_prewarm('items_idx')");
 compare_all('loaded anew');
 
+# what is told of such a scan: rows of all segments and of the delta that match
+$node->safe_psql('postgres', <<'SQL');
+INSERT INTO items SELECT id + 60000, cat, big, val, label, tags FROM items WHERE id < 3000;
+SELECT gpugraph_prewarm('items_idx');
+SQL
+is($node->safe_psql('postgres', <<'SQL'), 't|gpu|exact|t', 'matches are told');
+SET enable_seqscan = off;
+SET enable_sort = off;
+SET gpugraph.engine = cuda;
+CREATE TEMP TABLE a AS SELECT id FROM items WHERE label = 'label 17'
+	ORDER BY val <-> (SELECT val FROM queries WHERE q = 2) LIMIT 10;
+SELECT matches = (SELECT count(*) FROM items WHERE label = 'label 17') AND reason IS NULL
+	AND lists > 1 AND exact_lists = lists, engine, filter, rows >= 10 FROM gpugraph_last_scan();
+SQL
+
 is(log_lines($node, qr/(PANIC|TRAP|segmentation)/), 0, 'nothing bad is in the log');
 $node->stop;
 done_testing();
