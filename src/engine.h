@@ -474,6 +474,9 @@ typedef struct gg_serve_deep
 	uint64_t	matches;		/* offset of a uint64_t, a multiple of 8 */
 } gg_serve_deep;
 
+/* So many requests of one list with equal filters can be answered together, see serve_shared(). */
+#define GG_SERVE_MAX_SHARED	64
+
 typedef struct gg_device_info
 {
 	char		name[64];
@@ -654,6 +657,17 @@ typedef struct gg_engine
 	gg_status	(*index_exact) (gg_index *index, uint32_t k, const uint32_t *filter,
 								const float *queries, uint32_t nq, const gg_control *control,
 								uint32_t *nodes, float *distances);
+
+	/* ---- serving, optional ---- */
+
+	/*
+	 * NULL where serve_deep() of one request after the other is as good.  The same for 1 ..
+	 * GG_SERVE_MAX_SHARED requests of one list, whose filters say the same: that of the first one
+	 * stands for all, and is read before any answer is written.  Each is answered as serve_deep()
+	 * would do.  An error is that of all, though some may have been answered.
+	 */
+	gg_status	(*serve_shared) (gg_server *server, gg_index *index, uint32_t lane,
+								 const gg_serve_deep *deeps, uint32_t count);
 } gg_engine;
 
 extern const gg_engine gg_cpu_engine;

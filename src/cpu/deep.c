@@ -2,9 +2,9 @@
  * deep.c
  *		The nearest of all rows, or of those that match a filter, in any number.
  *
- * The filter is evaluated first, over all rows; only nodes of matching ones are measured.  The k
- * nearest are kept in a heap.  Where the answer lies may be where the filter's TIDs are: it is
- * written last.
+ * The filter is evaluated first, over all rows; only nodes of matching ones are measured, for each
+ * of the queries that share it.  The k nearest are kept in a heap.  Where the answer lies may be
+ * where the filter's TIDs are: it is written last.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,12 +13,20 @@
 #include "index.h"
 #include "../keys.h"
 
+typedef struct deep_query
+{
+	uint64_t	after;
+	uint32_t	k;
+	uint32_t	count;			/* keys in the heap */
+	uint64_t   *heap;			/* k keys */
+	float	   *query;			/* prepared */
+} deep_query;
+
 typedef struct deep_job
 {
 	uint64_t   *rows;			/* bit i: row i matches; NULL: all nodes do */
-	uint64_t   *heap;			/* k keys */
-	float	   *query;			/* prepared */
 	uint64_t	matches;
+	deep_query	queries[GG_SERVE_MAX_SHARED];
 } deep_job;
 
 /* Rows that the index has: those of its first n nodes. */
@@ -69,55 +77,80 @@ node_matches(const gg_index *index, const deep_job *job, uint32_t rows, uint32_t
 	return false;
 }
 
+static inline void
+offer(deep_query *query, uint64_t key)
+{
+	if (key <= query->after)
+		return;
+	if (query->count < query->k)
+		heap_push(query->heap, query->count++, key);
+	else if (key < query->heap[0])
+		heap_replace(query->heap, query->count, key);
+}
+
 static void
-measure(const gg_index *index, const gg_serve_deep *deep, deep_job *job, uint64_t *keys)
+measure(const gg_index *index, deep_job *job, uint32_t nqueries)
 {
 	uint32_t	rows = job->rows != NULL ? row_count(index) : 0;
-	uint32_t	count = 0;
 
 	for (uint32_t i = 0; i < index->data.n; i++)
 	{
-		uint64_t	key;
+		const char *row = (const char *) index->data.rows + i * index->row_bytes;
 
 		if (!node_matches(index, job, rows, i))
 			continue;
-		key = key_of(index->distance((const char *) index->data.rows + i * index->row_bytes,
-									 job->query, index->data.dim), i);
-		if (key <= deep->after)
-			continue;
-		if (count < deep->k)
-			heap_push(job->heap, count++, key);
-		else if (key < job->heap[0])
-			heap_replace(job->heap, count, key);
+		for (uint32_t q = 0; q < nqueries; q++)
+			offer(&job->queries[q],
+				  key_of(index->distance(row, job->queries[q].query, index->data.dim), i));
 	}
-	heap_sort(job->heap, count);
-	memcpy(keys, job->heap, count * sizeof(uint64_t));
-	for (uint32_t i = count; i < deep->k; i++)
-		keys[i] = GG_NO_KEY;
+}
+
+static void
+write_answer(deep_query *query, const gg_deep_search *search, uint64_t matches)
+{
+	heap_sort(query->heap, query->count);
+	memcpy(search->keys, query->heap, query->count * sizeof(uint64_t));
+	for (uint32_t i = query->count; i < query->k; i++)
+		search->keys[i] = GG_NO_KEY;
+	*search->matches = matches;
+}
+
+static gg_status
+make_query(const gg_index *index, const gg_deep_search *search, deep_query *query)
+{
+	query->after = search->deep->after;
+	query->k = search->deep->k;
+	query->heap = malloc(query->k * sizeof(uint64_t));
+	query->query = malloc(index->data.dim * sizeof(float));
+	if (query->heap == NULL || query->query == NULL)
+		return gg_fail(GG_ENOMEM, "gg_cpu_index_deep", "out of memory for %u nearest rows",
+					   query->k);
+	gg_cpu_load_query(index, search->query, query->query);
+	return gg_ok();
 }
 
 gg_status
-gg_cpu_index_deep(const gg_index *index, const gg_serve_deep *deep, const float *query,
-				  uint64_t *keys, uint64_t *matches)
+gg_cpu_index_deep(const gg_index *index, const gg_deep_search *searches, uint32_t count)
 {
+	const gg_filter *filter = searches[0].deep->filter;
 	deep_job	job = {.matches = index->data.n};
 	gg_status	status = gg_ok();
 
-	job.heap = malloc(deep->k * sizeof(uint64_t));
-	job.query = malloc(index->data.dim * sizeof(float));
-	if (job.heap == NULL || job.query == NULL)
-		status = gg_fail(GG_ENOMEM, "gg_cpu_index_deep", "out of memory for %u nearest rows",
-						 deep->k);
-	if (status.code == GG_OK && deep->filter != NULL)
-		status = match_rows(index, deep->filter, &job);
+	for (uint32_t q = 0; status.code == GG_OK && q < count; q++)
+		status = make_query(index, &searches[q], &job.queries[q]);
+	if (status.code == GG_OK && filter != NULL)
+		status = match_rows(index, filter, &job);
 	if (status.code == GG_OK)
 	{
-		gg_cpu_load_query(index, query, job.query);
-		measure(index, deep, &job, keys);
-		*matches = job.matches;
+		measure(index, &job, count);
+		for (uint32_t q = 0; q < count; q++)
+			write_answer(&job.queries[q], &searches[q], job.matches);
+	}
+	for (uint32_t q = 0; q < count; q++)
+	{
+		free(job.queries[q].heap);
+		free(job.queries[q].query);
 	}
 	free(job.rows);
-	free(job.heap);
-	free(job.query);
 	return status;
 }

@@ -52,12 +52,21 @@ extern void gg_cpu_index_close(gg_index *index);
 /* Copy a query of the caller's and prepare it. */
 extern void gg_cpu_load_query(const gg_index *index, const float *query, float *prepared);
 
+/* A request as deep.c has it: where its query is, and where its answer goes. */
+typedef struct gg_deep_search
+{
+	const gg_serve_deep *deep;
+	const float *query;
+	uint64_t   *keys;
+	uint64_t   *matches;
+} gg_deep_search;
+
 /*
- * deep.c: the k nearest nodes with keys above `after` that the filter lets through, as keys, and
- * the number of matching rows.  The request was checked.
+ * deep.c: for each search the k nearest nodes with keys above `after` that the filter of the first
+ * one lets through, as keys, and the number of matching rows.  The requests were checked.
  */
-extern gg_status gg_cpu_index_deep(const gg_index *index, const gg_serve_deep *deep,
-								   const float *query, uint64_t *keys, uint64_t *matches);
+extern gg_status gg_cpu_index_deep(const gg_index *index, const gg_deep_search *searches,
+								   uint32_t count);
 
 /* serve.c */
 extern gg_status gg_cpu_index_create(const gg_shape *shape, gg_index **index);
@@ -77,6 +86,8 @@ extern gg_status gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t 
 								   const gg_serve_bulk *bulk);
 extern gg_status gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane,
 								   const gg_serve_deep *deep);
+extern gg_status gg_cpu_serve_shared(gg_server *server, gg_index *index, uint32_t lane,
+									 const gg_serve_deep *deeps, uint32_t count);
 extern gg_status gg_cpu_serve_check(gg_server *server, uint32_t lane, bool *idle);
 extern void gg_cpu_serve_close(gg_server *server);
 extern gg_status gg_cpu_device_count(int *count);

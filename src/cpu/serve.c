@@ -315,23 +315,41 @@ gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_se
 }
 
 gg_status
-gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deep)
+gg_cpu_serve_shared(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
+					uint32_t count)
 {
+	static const char *const where = "gg_cpu_serve_deep";
 	const gg_serve_layout *layout = &server->layout;
 	const gg_serve_target target = target_of(index);
-	const char *slot;
-	gg_status	status;
+	gg_deep_search searches[GG_SERVE_MAX_SHARED];
+	gg_status	status = gg_ok();
 
-	status = gg_serve_check_deep("gg_cpu_serve_deep", layout, &server->room, &target, lane, deep);
-	if (status.code != GG_OK)
-		return status;
-	slot = layout->slots + (size_t) deep->slot * layout->slot_bytes;
-	status = gg_cpu_index_deep(index, deep, (const float *) (slot + layout->query),
-							   (uint64_t *) (server->region + deep->keys),
-							   (uint64_t *) (server->region + deep->matches));
-	if (status.code == GG_OK)
-		answered(layout, deep->slot, deep->list, deep->ticket);
+	if (count < 1 || count > GG_SERVE_MAX_SHARED)
+		return gg_fail(GG_EINVAL, where, "%u requests are not within 1 .. %u", count,
+					   GG_SERVE_MAX_SHARED);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const gg_serve_deep *deep = &deeps[i];
+		const char *slot = layout->slots + (size_t) deep->slot * layout->slot_bytes;
+
+		status = gg_serve_check_deep(where, layout, &server->room, &target, lane, deep);
+		if (status.code != GG_OK)
+			return status;
+		searches[i].deep = deep;
+		searches[i].query = (const float *) (slot + layout->query);
+		searches[i].keys = (uint64_t *) (server->region + deep->keys);
+		searches[i].matches = (uint64_t *) (server->region + deep->matches);
+	}
+	status = gg_cpu_index_deep(index, searches, count);
+	for (uint32_t i = 0; status.code == GG_OK && i < count; i++)
+		answered(layout, deeps[i].slot, deeps[i].list, deeps[i].ticket);
 	return status;
+}
+
+gg_status
+gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deep)
+{
+	return gg_cpu_serve_shared(server, index, lane, deep, 1);
 }
 
 gg_status

@@ -6,7 +6,9 @@
  * The device has GG_SERVE_LANES queues (CUDA streams; engine.h calls them lanes).  Items wait only
  * while every queue has something in flight.  So a query that arrives at an idle device is
  * launched at once.  What arrives during launches goes out together, grouped by index, list and
- * parameters, when the first queue is free again.  There is no other delay.
+ * parameters, when the first queue is free again.  There is no other delay.  Requests for long
+ * lists, or with a filter, go out alone, but those with equal filters go together where the engine
+ * has the filter evaluated once for all (serve_shared).
  *
  * The device itself writes answers and done words into the slots.  A backend that spins sees them
  * without us.  We look at the same words to wake those that sleep, to know when a queue is free,
@@ -272,6 +274,36 @@ Check(GgWorker *worker)
 
 /* ---- submitting ------------------------------------------------------------------ */
 
+/* Backends wrote the filters, and nobody has looked at them before. */
+static bool
+SameFilter(const SlotItem *a, const SlotItem *b)
+{
+	const GgSlot *slots = gg_service->slots;
+	const gg_filter *one = &gg_service->chunks[slots[a->slot].chunk].filter;
+	const gg_filter *other = &gg_service->chunks[slots[b->slot].chunk].filter;
+
+	if (!slots[a->slot].filtered || !slots[b->slot].filtered ||
+		one->nconditions > GG_MAX_CONDITIONS || one->nconditions != other->nconditions ||
+		one->nvalues > GG_MAX_FILTER_VALUES || one->nvalues != other->nvalues ||
+		(one->tids == NULL) != (other->tids == NULL))
+		return false;
+	return memcmp(one->conditions, other->conditions,
+				  one->nconditions * sizeof(gg_condition)) == 0 &&
+		memcmp(one->values, other->values, one->nvalues * sizeof(int64)) == 0 &&
+		(one->tids == NULL ||
+		 (one->ntids == other->ntids &&
+		  memcmp(one->tids, other->tids, one->ntids * sizeof(uint64)) == 0));
+}
+
+/* Can the engine answer them together, with one look at all rows for their filter? */
+static bool
+ShareFilter(const GgWorker *worker, const SlotItem *a, const SlotItem *b)
+{
+	return worker->engine->serve_shared != NULL && a->request == GG_REQUEST_DEEP &&
+		b->request == GG_REQUEST_DEEP && a->entry == b->entry && a->list == b->list &&
+		a->hangs == b->hangs && SameFilter(a, b);
+}
+
 static bool
 SameBatch(const SlotItem *a, const SlotItem *b)
 {
@@ -328,24 +360,38 @@ SubmitBulk(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *inde
 	return worker->engine->serve_bulk(worker->server, index, lane, &bulk);
 }
 
-/* Start one list of a request for a long or filtered list. */
-static gg_status
-SubmitDeep(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *index, uint32 lane)
+/* One list of a request for a long or filtered list. */
+static void
+DescribeDeep(uint32 number, uint32 ticket, uint32 list, gg_serve_deep *deep)
 {
-	const GgSlot *slot = &gg_service->slots[item->slot];
+	const GgSlot *slot = &gg_service->slots[number];
 	GgChunk    *chunk = &gg_service->chunks[slot->chunk];
-	uint32		before = ListsBefore(slot, item->list);
-	gg_serve_deep deep = {
-		.slot = item->slot, .ticket = ticket, .list = item->list, .k = slot->k,
-		.after = slot->after, .filter = slot->filtered ? &chunk->filter : NULL
-	};
+	uint32		before = ListsBefore(slot, list);
 
-	deep.keys = BodyOffset(slot) + GgDeepKeysAt(slot->k, before);
-	deep.matches = (char *) &chunk->matches[before] - gg_service->region;
-	return worker->engine->serve_deep(worker->server, index, lane, &deep);
+	deep->slot = number;
+	deep->ticket = ticket;
+	deep->list = list;
+	deep->k = slot->k;
+	deep->after = slot->after;
+	deep->filter = slot->filtered ? &chunk->filter : NULL;
+	deep->keys = BodyOffset(slot) + GgDeepKeysAt(slot->k, before);
+	deep->matches = (char *) &chunk->matches[before] - gg_service->region;
 }
 
-/* item: what the batch was made of, alone in it unless it is a search. */
+/* Start such requests: one, or several with equal filters. */
+static gg_status
+SubmitDeep(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint32 lane)
+{
+	gg_serve_deep deeps[GG_SERVE_MAX_SHARED];
+
+	for (uint32 i = 0; i < batch->count; i++)
+		DescribeDeep(batch->slots[i], batch->tickets[i], batch->list, &deeps[i]);
+	if (batch->count > 1)
+		return worker->engine->serve_shared(worker->server, index, lane, deeps, batch->count);
+	return worker->engine->serve_deep(worker->server, index, lane, deeps);
+}
+
+/* item: the first one of what the batch was made of. */
 static void
 SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item, uint32 lane)
 {
@@ -370,7 +416,7 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 	else if (item->request == GG_REQUEST_BULK)
 		status = SubmitBulk(worker, item, batch->tickets[0], index, lane);
 	else if (item->request == GG_REQUEST_DEEP)
-		status = SubmitDeep(worker, item, batch->tickets[0], index, lane);
+		status = SubmitDeep(worker, batch, index, lane);
 	else
 		status = worker->engine->serve_submit(worker->server, index, lane, batch);
 	if (status.code == GG_EDEVICE)
@@ -403,11 +449,13 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 
 /* Take out of what waits, from first on, the first item and those that go with it. */
 static void
-GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
+GatherBatch(const GgWorker *worker, uint32 first, gg_serve_batch *batch)
 {
+	GgDispatch *dispatch = worker->dispatch;
 	SlotItem   *waiting = dispatch->waiting;
 	SlotItem	item = waiting[first];
 	uint32		kept = first;
+	uint32		most = item.request == GG_REQUEST_DEEP ? GG_SERVE_MAX_SHARED : GG_SERVE_MAX_BATCH;
 
 	batch->count = 0;
 	batch->exact = item.exact;
@@ -416,8 +464,9 @@ GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 	batch->list = item.list;
 	for (uint32 i = first; i < dispatch->nwaiting; i++)
 	{
-		if (i == first || (batch->count < GG_SERVE_MAX_BATCH && waiting[i].due_us == 0 &&
-						   SameBatch(&waiting[i], &item)))
+		if (i == first || (batch->count < most && waiting[i].due_us == 0 &&
+						   (SameBatch(&waiting[i], &item) ||
+							ShareFilter(worker, &waiting[i], &item))))
 		{
 			batch->slots[batch->count] = waiting[i].slot;
 			batch->tickets[batch->count++] = dispatch->queries[waiting[i].slot].ticket;
@@ -474,7 +523,7 @@ Submit(GgWorker *worker)
 			first++;
 			continue;
 		}
-		GatherBatch(dispatch, first, &batch);
+		GatherBatch(worker, first, &batch);
 		lane = lanes[turn++ % nlanes];
 		dispatch->next_lane = lane + 1;
 		SubmitBatch(worker, &batch, &item, lane);

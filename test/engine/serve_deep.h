@@ -511,6 +511,66 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	deep_free(&s);
 }
 
+/* Two requests that share a filter have the answers that each has alone. */
+static inline void
+deep_shared(const gg_engine *engine)
+{
+	const deep_spec spec = {.n = 3000,.dim = 12,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
+							.offsets = true};
+	const uint32_t lengths[2] = {50, 700};
+	const size_t bytes = 1000 * sizeof(uint64_t);
+	gg_filter  *filters = malloc(2 * sizeof(gg_filter));
+	gg_serve_deep deeps[2];
+	deep_scene	s;
+	uint64_t   *tids;
+	uint64_t   *alone = malloc(2 * bytes);
+
+	if (engine->serve_shared == NULL || !deep_make(&s, engine, &spec, 0) || !deep_open(&s))
+		return;
+	tids = malloc((s.rows + 1) * sizeof(uint64_t));
+	memcpy(s.region.memory + s.region.layout.query, s.vectors, spec.dim * sizeof(float));
+	for (int f = 0; f < DEEP_FILTERS; f++)
+	{
+		const char *what = deep_filter(&s, f, &filters[0], tids);
+
+		filters[1] = filters[0];
+		for (uint32_t i = 0; i < 2; i++)
+		{
+			uint64_t   *keys = (uint64_t *) (s.region.memory + s.keys_at + i * bytes);
+
+			deeps[i] = (gg_serve_deep) {
+				.slot = i,.ticket = ++deep_ticket,.list = 3,.k = lengths[i],
+				.after = f % 2 == 0 ? 0 : key_of(s.distances[i], i),.filter = &filters[i],
+				.keys = s.keys_at + i * bytes,
+				.matches = s.keys_at + i * bytes + lengths[i] * sizeof(uint64_t)
+			};
+			CHECK_OK(engine->serve_deep(s.region.server, s.index, DEEP_LANE, &deeps[i]), what);
+			bulk_wait(&s.region, DEEP_LANE, i, 3, deeps[i].ticket);
+			memcpy(alone + i * 1000, keys, bytes);
+			memset(keys, 0, bytes);
+			deeps[i].ticket = ++deep_ticket;
+		}
+		CHECK_OK(engine->serve_shared(s.region.server, s.index, DEEP_LANE, deeps, 2), what);
+		for (uint32_t i = 0; i < 2; i++)
+		{
+			bulk_wait(&s.region, DEEP_LANE, i, 3, deeps[i].ticket);
+			CHECK(memcmp(s.region.memory + s.keys_at + i * bytes, alone + i * 1000,
+						 (lengths[i] + 1) * sizeof(uint64_t)) == 0, "%s, request %u", what, i);
+		}
+	}
+	deeps[1].k = 0;
+	CHECK(engine->serve_shared(s.region.server, s.index, DEEP_LANE, deeps, 2).code == GG_EINVAL,
+		  "one of two is out of range");
+	CHECK(engine->serve_shared(s.region.server, s.index, DEEP_LANE, deeps, 0).code == GG_EINVAL &&
+		  engine->serve_shared(s.region.server, s.index, DEEP_LANE, deeps,
+							   GG_SERVE_MAX_SHARED + 1).code == GG_EINVAL, "none, too many");
+	bulk_close(&s.region);
+	free(tids);
+	free(filters);
+	free(alone);
+	deep_free(&s);
+}
+
 /* Offsets that are none must do no harm; what is found by them does not matter. */
 static inline void
 deep_bad_offsets(const gg_engine *engine)

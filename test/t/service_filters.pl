@@ -105,6 +105,44 @@ SELECT matches = (SELECT count(*) FROM items WHERE label = 'label 17') AND reaso
 	AND lists > 1 AND exact_lists = lists, engine, filter, rows >= 10 FROM gpugraph_last_scan();
 SQL
 
+# clients whose filters are equal share batches where the device can, and have their own answers
+SKIP:
+{
+	my $sql = $node->basedir . '/equal.sql';
+
+	$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE answers AS SELECT q, f, array(SELECT items.val <-> queries.val FROM items
+	WHERE id <= f * 400 ORDER BY 1 LIMIT 10) AS d FROM queries, generate_series(1, 3) f;
+ANALYZE answers;
+CREATE FUNCTION same(float8[], float8[]) RETURNS boolean LANGUAGE sql
+	RETURN cardinality($1) = cardinality($2)
+	AND (SELECT bool_and(abs(a - b) <= 1e-6 * b) FROM unnest($1, $2) AS u(a, b));
+SQL
+	open my $file, '>', $sql or die "$sql: $!";
+	print $file <<'SQL';
+\set q random(1, 20)
+\set f random(1, 3)
+WITH found AS MATERIALIZED (SELECT val <-> (SELECT val FROM queries WHERE q = :q) AS d
+	FROM items WHERE id <= :f * 400
+	ORDER BY val <-> (SELECT val FROM queries WHERE q = :q) LIMIT 10)
+SELECT 1 / same(array(SELECT d FROM found ORDER BY 1),
+	(SELECT d FROM answers WHERE q = :q AND f = :f))::int;
+SQL
+	close $file;
+	my ($queries, $batches) = split / /, of_device($node, "queries || ' ' || batches");
+	$node->command_ok(
+		[ 'env', 'PGOPTIONS=-c enable_seqscan=off -c enable_sort=off -c gpugraph.engine=cuda',
+			'pgbench', '-n', '-c', 12, '-t', 100, '-f', $sql, '-h', $node->host, '-p', $node->port,
+			'postgres' ],
+		'twelve clients with equal filters: right answers by the device');
+	my ($queries_after, $batches_after) = split / /, of_device($node, "queries || ' ' || batches");
+	is($queries_after - $queries, 1200, 'every query is counted');
+	skip 'the CUDA engine has a batch for each', 1
+		if ($ENV{GG_SERVICE_ENGINE} // 'cpu') ne 'cpu';
+	my $lists = of_index($node, 'segments') + 1;
+	cmp_ok($batches_after - $batches, '<', 1200 * $lists, 'in fewer batches');
+}
+
 is(log_lines($node, qr/(PANIC|TRAP|segmentation)/), 0, 'nothing bad is in the log');
 $node->stop;
 done_testing();
