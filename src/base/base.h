@@ -26,6 +26,8 @@
 #define GG_MIN_INTERMEDIATE_DEGREE		4
 #define GG_MAX_INTERMEDIATE_DEGREE		512
 #define GG_DEFAULT_SEAL_ROWS			10000
+#define GG_MIN_ALPHA					1.0
+#define GG_MIN_RHO						0.01
 #define GG_DEFAULT_ITOPK_SIZE			64
 #define GG_DEFAULT_MAX_SCAN_TUPLES		20000
 
@@ -45,6 +47,16 @@ typedef struct GgOptions
 	int			seed;
 	int			seal_rows;		/* 0: nothing is merged */
 	int			storage;		/* GgStorage */
+	int			algorithm;		/* gg_algorithm */
+
+	/* parameters of algorithms, as in gg_build_params; 0: the engine's default */
+	double		alpha;
+	int			lambda0;
+	int			initial_neighbors;
+	int			pool_capacity;
+	int			outer_rounds;
+	int			inner_rounds;
+	double		rho;
 } GgOptions;
 
 typedef enum GgEngineSetting
@@ -72,6 +84,9 @@ extern void GgInitOptions(void);
 extern bytea *ggoptions(Datum reloptions, bool validate);
 extern void GgGetOptions(Relation index, GgOptions *options);
 
+/* The algorithm's name in the option; NULL: none that is known. */
+extern const char *GgAlgorithmName(int algorithm);
+
 /*
  * The engine that gpugraph.engine asks for and that this host has.  ereport(ERROR) when the
  * setting is "cuda" and there is no device.
@@ -80,6 +95,9 @@ extern const gg_engine *GgChooseEngine(void);
 
 /* The same, but the CPU engine where there is no device, whatever the setting. */
 extern const gg_engine *GgAvailableEngine(void);
+
+/* Is a device to build graphs by this algorithm?  If not, the CPU engine does. */
+extern bool GgDeviceBuilds(gg_algorithm algorithm);
 
 /* Whether an open index is of this access method. */
 static inline bool

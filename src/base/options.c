@@ -36,6 +36,40 @@ static relopt_enum_elt_def storage_values[] = {
 	{NULL, 0}
 };
 
+static relopt_enum_elt_def algorithm_values[] = {
+	{"cagra", GG_ALGORITHM_CAGRA},
+	{"tsdg", GG_ALGORITHM_TSDG},
+	{"grnnd", GG_ALGORITHM_GRNND},
+	{NULL, 0}
+};
+
+/* The parameters of algorithms.  0, which nobody can set, says that one is not set. */
+static void
+AddParameters(void)
+{
+	add_real_reloption(gg_relopt_kind, "alpha",
+					   "TSDG: the larger, the fewer edges the first stage drops",
+					   0, GG_MIN_ALPHA, GG_MAX_ALPHA, AccessExclusiveLock);
+	add_int_reloption(gg_relopt_kind, "lambda0",
+					  "TSDG: edges occluded more often than this are dropped",
+					  0, 1, GG_MAX_LAMBDA, AccessExclusiveLock);
+	add_int_reloption(gg_relopt_kind, "initial_neighbors",
+					  "GRNND's S: nodes that a pool starts with",
+					  0, 1, GG_MAX_DEGREE, AccessExclusiveLock);
+	add_int_reloption(gg_relopt_kind, "pool_capacity",
+					  "GRNND's R: nodes that a pool has room for",
+					  0, GG_MIN_GRAPH_DEGREE, GG_MAX_DEGREE, AccessExclusiveLock);
+	add_int_reloption(gg_relopt_kind, "outer_rounds",
+					  "GRNND's T1: rounds with reverse edges in between",
+					  0, 1, GG_MAX_ROUNDS, AccessExclusiveLock);
+	add_int_reloption(gg_relopt_kind, "inner_rounds",
+					  "GRNND's T2: rounds of each outer one",
+					  0, 1, GG_MAX_ROUNDS, AccessExclusiveLock);
+	add_real_reloption(gg_relopt_kind, "rho",
+					   "GRNND: share of a pool that gets reverse edges",
+					   0, GG_MIN_RHO, 1, AccessExclusiveLock);
+}
+
 void
 GgInitOptions(void)
 {
@@ -62,6 +96,12 @@ GgInitOptions(void)
 					   storage_values, GG_STORAGE_UNSET,
 					   gettext_noop("Valid values are \"float32\" and \"float16\"."),
 					   AccessExclusiveLock);
+	add_enum_reloption(gg_relopt_kind, "algorithm",
+					   "How the edges of the graph are chosen",
+					   algorithm_values, GG_ALGORITHM_CAGRA,
+					   gettext_noop("Valid values are \"cagra\", \"tsdg\" and \"grnnd\"."),
+					   AccessExclusiveLock);
+	AddParameters();
 
 	DefineCustomEnumVariable("gpugraph.engine",
 							 "Selects the engine that builds and searches gpugraph indexes.",
@@ -106,14 +146,67 @@ GgInitOptions(void)
 							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 }
 
-static void
-CheckDegrees(int graph_degree, int intermediate_graph_degree)
+const char *
+GgAlgorithmName(int algorithm)
 {
-	if (intermediate_graph_degree < graph_degree)
+	for (const relopt_enum_elt_def *value = algorithm_values; value->string_val != NULL; value++)
+		if (value->symbol_val == algorithm)
+			return value->string_val;
+	return NULL;
+}
+
+/* A parameter that is given must be one of the index's algorithm. */
+static void
+CheckOwner(const GgOptions *options, const char *name, bool given, gg_algorithm owner)
+{
+	if (given && options->algorithm != owner)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s is a parameter of algorithm \"%s\", not of \"%s\"", name,
+						GgAlgorithmName(owner), GgAlgorithmName(options->algorithm)),
+				 errhint("Leave it out or RESET it, or set algorithm to \"%s\".",
+						 GgAlgorithmName(owner))));
+}
+
+/* GRNND's pools have room for a node's edges, and for what they start with. */
+static void
+CheckPool(const GgOptions *options)
+{
+	int			capacity = options->pool_capacity != 0 ? options->pool_capacity :
+		2 * options->graph_degree;
+
+	if (capacity < options->graph_degree)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("pool_capacity %d is less than graph_degree %d", capacity,
+						options->graph_degree),
+				 errhint("Set pool_capacity to at least graph_degree; "
+						 "twice as much is the default.")));
+	if (options->initial_neighbors > capacity)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("initial_neighbors %d is more than pool_capacity %d",
+						options->initial_neighbors, capacity),
+				 errhint("Raise pool_capacity, or lower initial_neighbors.")));
+}
+
+static void
+CheckOptions(const GgOptions *options)
+{
+	CheckOwner(options, "alpha", options->alpha != 0, GG_ALGORITHM_TSDG);
+	CheckOwner(options, "lambda0", options->lambda0 != 0, GG_ALGORITHM_TSDG);
+	CheckOwner(options, "initial_neighbors", options->initial_neighbors != 0, GG_ALGORITHM_GRNND);
+	CheckOwner(options, "pool_capacity", options->pool_capacity != 0, GG_ALGORITHM_GRNND);
+	CheckOwner(options, "outer_rounds", options->outer_rounds != 0, GG_ALGORITHM_GRNND);
+	CheckOwner(options, "inner_rounds", options->inner_rounds != 0, GG_ALGORITHM_GRNND);
+	CheckOwner(options, "rho", options->rho != 0, GG_ALGORITHM_GRNND);
+	if (options->algorithm == GG_ALGORITHM_GRNND)
+		CheckPool(options);
+	else if (options->intermediate_graph_degree < options->graph_degree)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("intermediate_graph_degree %d is less than graph_degree %d",
-						intermediate_graph_degree, graph_degree),
+						options->intermediate_graph_degree, options->graph_degree),
 				 errhint("Set intermediate_graph_degree to at least graph_degree; "
 						 "twice as much is usual.")));
 }
@@ -128,13 +221,21 @@ ggoptions(Datum reloptions, bool validate)
 		{"seed", RELOPT_TYPE_INT, offsetof(GgOptions, seed)},
 		{"seal_rows", RELOPT_TYPE_INT, offsetof(GgOptions, seal_rows)},
 		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
+		{"algorithm", RELOPT_TYPE_ENUM, offsetof(GgOptions, algorithm)},
+		{"alpha", RELOPT_TYPE_REAL, offsetof(GgOptions, alpha)},
+		{"lambda0", RELOPT_TYPE_INT, offsetof(GgOptions, lambda0)},
+		{"initial_neighbors", RELOPT_TYPE_INT, offsetof(GgOptions, initial_neighbors)},
+		{"pool_capacity", RELOPT_TYPE_INT, offsetof(GgOptions, pool_capacity)},
+		{"outer_rounds", RELOPT_TYPE_INT, offsetof(GgOptions, outer_rounds)},
+		{"inner_rounds", RELOPT_TYPE_INT, offsetof(GgOptions, inner_rounds)},
+		{"rho", RELOPT_TYPE_REAL, offsetof(GgOptions, rho)},
 	};
 	GgOptions  *options;
 
 	options = (GgOptions *) build_reloptions(reloptions, validate, gg_relopt_kind,
 											 sizeof(GgOptions), tab, lengthof(tab));
 	if (validate && options != NULL)
-		CheckDegrees(options->graph_degree, options->intermediate_graph_degree);
+		CheckOptions(options);
 	return (bytea *) options;
 }
 
@@ -149,8 +250,9 @@ GgGetOptions(Relation index, GgOptions *options)
 		options->graph_degree = GG_DEFAULT_GRAPH_DEGREE;
 		options->intermediate_graph_degree = GG_DEFAULT_INTERMEDIATE_DEGREE;
 		options->seal_rows = GG_DEFAULT_SEAL_ROWS;
+		options->algorithm = GG_ALGORITHM_CAGRA;
 	}
-	CheckDegrees(options->graph_degree, options->intermediate_graph_degree);
+	CheckOptions(options);
 }
 
 #ifdef GG_WITH_CUDA
@@ -216,4 +318,14 @@ GgAvailableEngine(void)
 		return &gg_cuda_engine;
 #endif
 	return &gg_cpu_engine;
+}
+
+/*
+ * The kernels of GRNND have not run on a GPU yet.  Nothing is tried that would be refused: how much
+ * memory a build takes goes by the engine, and it is asked for before.
+ */
+bool
+GgDeviceBuilds(gg_algorithm algorithm)
+{
+	return algorithm != GG_ALGORITHM_GRNND;
 }

@@ -17,6 +17,7 @@
 #include "build/deduplicate.h"
 #include "build/device.h"
 #include "service/service.h"
+#include "storage/graph_memory.h"
 
 #include "access/xloginsert.h"
 #include "catalog/index.h"
@@ -468,8 +469,21 @@ FinishRelation(GgBuild *build)
 
 /* ---- entry points ------------------------------------------------------ */
 
+/* A GPU that would build the graph, but not by this algorithm. */
+static void
+LeaveDevice(GgBuild *build, Relation heap)
+{
+	if (RelationGetNumberOfBlocks(heap) > 0)
+		ereport(NOTICE,
+				(errmsg("gpugraph index is built on the CPU"),
+				 errdetail("Graphs by algorithm \"%s\" are not built on a GPU.",
+						   GgAlgorithmName(build->plan.params.algorithm))));
+	build->plan.engine = build->opened = build->device.engine = &gg_cpu_engine;
+	build->device.apart = false;
+}
+
 static GgBuild *
-CreateBuild(Relation heap, const GgOptions *options)
+CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph build",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -481,10 +495,9 @@ CreateBuild(Relation heap, const GgOptions *options)
 	build->context = context;
 	plan->engine = build->opened = build->device.engine = GgChooseEngine();
 	build->device.apart = plan->engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU;
-	plan->params.algorithm = GG_ALGORITHM_CAGRA;
-	plan->params.graph_degree = options->graph_degree;
-	plan->params.intermediate_graph_degree = options->intermediate_graph_degree;
-	plan->params.seed = options->seed;
+	GgGetBuildParams(meta, options, &plan->params);
+	if (build->device.apart && !GgDeviceBuilds(plan->params.algorithm))
+		LeaveDevice(build, heap);
 	plan->control.cancelled = EngineCancelled;
 	plan->control.progress = EngineProgress;
 	plan->control.ctx = build;
@@ -526,7 +539,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 
 	GgGetOptions(index, &options);
 	GgInitMeta(meta, index, &options);
-	build = CreateBuild(heap, &options);
+	build = CreateBuild(heap, meta, &options);
 	process = &build->process;
 	old = MemoryContextSwitchTo(build->context);
 	GgBeginProcesses(process, heap, index, indexInfo, meta, &build->plan);

@@ -55,8 +55,8 @@ LookAt(Relation index, Look *look)
 	nodes += look->delta_rows;
 	look->most = 0;
 	if (look->meta->dimensions > 0)
-		look->most = (uint32) Min(Max(GgMostMergedNodes(look->meta), nodes / MOST_SEGMENTS + 1),
-								  GG_MAX_NODES);
+		look->most = (uint32) Min(Max(GgMostMergedNodes(look->meta, &options),
+									  nodes / MOST_SEGMENTS + 1), GG_MAX_NODES);
 }
 
 bool

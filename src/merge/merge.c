@@ -60,6 +60,7 @@ typedef struct Merge
 	GgMergeReport report;
 	void	   *arg;
 	int			threads;
+	gg_build_params params;
 	const gg_engine *engine;	/* that makes the graph */
 	bool		caught;			/* an error beneath the engine, not thrown yet */
 	bool		wanted;			/* somebody wants the database for themselves */
@@ -406,16 +407,6 @@ FreeGraph(void *arg)
 	gg_graph_free((gg_graph *) arg);
 }
 
-static void
-FillParams(const GgMetaPageData *meta, gg_build_params *params)
-{
-	memset(params, 0, sizeof(*params));
-	params->algorithm = GG_ALGORITHM_CAGRA;
-	params->graph_degree = meta->graph_degree;
-	params->intermediate_graph_degree = meta->intermediate_graph_degree;
-	params->seed = meta->seed;
-}
-
 /*
  * A worker has a transaction meanwhile, which holds no lock and no snapshot: looking for who wants
  * the database needs one.
@@ -429,15 +420,13 @@ RunEngine(Merge *merge, const gg_engine *engine)
 		.element = merge->meta->element, .metric = merge->meta->metric
 	};
 	gg_control	control = {EngineCancelled, EngineProgress, merge, merge->threads};
-	gg_build_params params;
 	gg_status	status;
 
-	FillParams(merge->meta, &params);
 	GgOpenDevice(engine);
 	if (merge->target->sliced)
 		StartTransactionCommand();
 	merge->engine = engine;
-	status = engine->build(&data, &params, &control, merge->graph, NULL);
+	status = engine->build(&data, &merge->params, &control, merge->graph, NULL);
 	if (!merge->target->sliced)
 		engine->release();
 	else if (engine != &gg_cpu_engine)
@@ -463,7 +452,8 @@ BuildGraph(Merge *merge)
 	callback->arg = merge->graph;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 
-	if (merge->nodes >= (merge->target->sliced ? LEAST_OPEN_NODES : LEAST_GPU_NODES))
+	if (merge->nodes >= (merge->target->sliced ? LEAST_OPEN_NODES : LEAST_GPU_NODES) &&
+		GgDeviceBuilds(merge->params.algorithm))
 		engine = GgAvailableEngine();
 	status = RunEngine(merge, engine);
 	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
@@ -490,28 +480,31 @@ GgCloseMergeEngine(void)
 }
 
 uint32
-GgMostMergedNodes(const GgMetaPageData *meta)
+GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options)
 {
 	gg_build_params params;
 	gg_control	control = {.threads = 1};
 	GgGraphMemory memory = {&gg_cpu_engine, &params, &control, meta};
 
-	FillParams(meta, &params);
+	GgGetBuildParams(meta, options, &params);
 	memory.row_bytes = GgRowBytes(meta) + GgFilterBytes(meta) + ROW_BYTES;
 	return GgRowsThatFit(&memory, Max((uint64) maintenance_work_mem * 2048, GG_LEAST_GRAPH_BYTES));
 }
 
 /* ---- pages ------------------------------------------------------------------------------- */
 
-/* A number for the merged segment, and for its new piece. */
+/* A number for the merged segment and for its new piece, and by what its graph is built. */
 static void
 TakeId(Merge *merge)
 {
+	GgOptions	options;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	GgMetaPageData *head;
 	Buffer		metabuf;
 
 	GgBeginSlice(merge->target);
+	GgGetOptions(merge->target->index, &options);
+	GgGetBuildParams(merge->meta, &options, &merge->params);
 	metabuf = GgLockMeta(merge->target->index, BUFFER_LOCK_EXCLUSIVE, &head);
 	GgCopyMeta(merge->target->index, metabuf, meta);
 	if (!merge->target->within)
@@ -692,7 +685,7 @@ AddMerged(Merge *merge, GgMetaPageData *meta)
 	segment->rows = merge->nrows;
 	segment->npivots = merge->graph->npivots;
 	segment->empty = merge->empty;
-	segment->algorithm = meta->algorithm;
+	segment->algorithm = merge->params.algorithm;
 	if (!IsPlain(merge))
 		segment->flags = GG_SEGMENT_OFFSETS;
 	for (uint32 row = 0; row < merge->nrows; row++)

@@ -160,7 +160,7 @@ typedef struct GgMergeResult
 } GgMergeResult;
 
 /* Nodes that a merged segment may have within maintenance_work_mem. */
-extern uint32 GgMostMergedNodes(const GgMetaPageData *meta);
+extern uint32 GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options);
 
 /*
  * Merge.  The caller holds the merge lock.  meta is what was chosen from.  Threads: of the CPU

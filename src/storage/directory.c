@@ -452,6 +452,12 @@ void
 GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 {
 	CheckExtents(index, meta);
+	if (GgAlgorithmName(meta->algorithm) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("index \"%s\" is for graphs of kind %u, which this gpugraph does not build",
+						RelationGetRelationName(index), meta->algorithm),
+				 errhint("REINDEX the index, or install a newer gpugraph.")));
 	for (int i = 0; i < meta->nsegments; i++)
 	{
 		const GgSegment *segment = &meta->segments[i];
@@ -465,7 +471,7 @@ GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 							   "segment %u counts %u nodes, %u rows, %u pivots and %u dead rows",
 							   segment->id, segment->nodes, segment->rows, segment->npivots,
 							   segment->dead);
-		if (segment->algorithm != GG_ALGORITHM_CAGRA)
+		if (GgAlgorithmName(segment->algorithm) == NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("segment %u of index \"%s\" has a graph of kind %u, "
@@ -650,7 +656,7 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 	meta->dimensions = GgDeclaredDimensions(index);
 	meta->metric = opclass->metric;
 	meta->element = GgStoredElement(opclass, options);
-	meta->algorithm = GG_ALGORITHM_CAGRA;
+	meta->algorithm = options->algorithm;
 	meta->graph_degree = options->graph_degree;
 	meta->intermediate_graph_degree = options->intermediate_graph_degree;
 	meta->seed = options->seed;

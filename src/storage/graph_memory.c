@@ -1,8 +1,35 @@
 /*
  * graph_memory.c
- *		How many rows a graph can be built of with so much memory: for builds and merges.
+ *		What a graph is built by, and of how many rows with so much memory: for builds and merges.
  */
 #include "storage/graph_memory.h"
+
+void
+GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options, gg_build_params *params)
+{
+	memset(params, 0, sizeof(*params));
+	params->algorithm = meta->algorithm;
+	params->graph_degree = meta->graph_degree;
+	params->intermediate_graph_degree = meta->intermediate_graph_degree;
+	params->seed = meta->seed;
+	/* GRNND has no k-NN lists, and their length is not checked */
+	if (params->algorithm == GG_ALGORITHM_GRNND)
+		params->intermediate_graph_degree = Max(meta->intermediate_graph_degree,
+												meta->graph_degree);
+	if (options->algorithm != params->algorithm)
+		return;
+	params->alpha = (float) options->alpha;
+	params->lambda0 = options->lambda0;
+	/* the options fit the degree that they were set with, which may hold from the next REINDEX on */
+	if (options->pool_capacity != 0)
+		params->pool_capacity = Max(options->pool_capacity, meta->graph_degree);
+	params->initial_neighbors = Min(options->initial_neighbors,
+									options->pool_capacity != 0 ? params->pool_capacity :
+									2 * meta->graph_degree);
+	params->outer_rounds = options->outer_rounds;
+	params->inner_rounds = options->inner_rounds;
+	params->rho = (float) options->rho;
+}
 
 uint64
 GgGraphBytes(const GgGraphMemory *memory, uint32 n)

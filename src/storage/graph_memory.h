@@ -1,6 +1,6 @@
 /*
  * graph_memory.h
- *		How many rows a graph can be built of with so much memory.
+ *		What a graph is built by, and of how many rows with so much memory.
  */
 #ifndef GG_GRAPH_MEMORY_H
 #define GG_GRAPH_MEMORY_H
@@ -9,6 +9,14 @@
 
 /* Memory that a build or merge may take whatever the setting: too little for a server to miss. */
 #define GG_LEAST_GRAPH_BYTES	((uint64) 64 * 1024 * 1024)
+
+/*
+ * By what a new segment's graph is built.  The algorithm, the degrees and the seed are those of the
+ * index's last build (meta).  The algorithm's parameters are options, and take effect at once; those
+ * of another algorithm, which the next REINDEX will build by, do not count.
+ */
+extern void GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options,
+							 gg_build_params *params);
 
 /* What a graph is built by and of. */
 typedef struct GgGraphMemory

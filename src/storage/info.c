@@ -229,7 +229,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int32GetDatum(meta->dimensions);
 	values[c++] = CStringGetTextDatum(MetricName(meta->metric));
 	values[c++] = CStringGetTextDatum(meta->element == GG_ELEMENT_F16 ? "float16" : "float32");
-	values[c++] = CStringGetTextDatum(meta->algorithm == GG_ALGORITHM_CAGRA ? "cagra" : "unknown");
+	values[c++] = CStringGetTextDatum(GgAlgorithmName(meta->algorithm));
 	values[c++] = CStringGetTextDatum(EngineName(meta->engine));
 	values[c++] = Int64GetDatum(nodes);
 	values[c++] = Int64GetDatum(rows);

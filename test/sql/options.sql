@@ -60,6 +60,89 @@ REINDEX INDEX i;
 SELECT graph_degree, intermediate_graph_degree, seed FROM gpugraph_index_info('i');
 DROP INDEX i;
 
+-- the algorithm, and parameters of each: least and greatest values; where there is a GPU, a NOTICE
+-- says that the CPU builds by GRNND
+SET client_min_messages = warning;
+CREATE INDEX i ON t USING gpugraph (val) WITH (algorithm = 'cagra');
+SELECT algorithm FROM gpugraph_index_info('i');
+DROP INDEX i;
+CREATE INDEX i ON t USING gpugraph (val) WITH (algorithm = tsdg, alpha = 1, lambda0 = 1);
+SELECT algorithm, nodes, gpugraph_check('i', true) FROM gpugraph_index_info('i');
+DROP INDEX i;
+CREATE INDEX i ON t USING gpugraph (val) WITH (algorithm = tsdg, alpha = 100, lambda0 = 1024);
+SELECT gpugraph_check('i', true);
+DROP INDEX i;
+CREATE INDEX i ON t USING gpugraph (val) WITH (algorithm = grnnd, graph_degree = 4,
+	initial_neighbors = 1, pool_capacity = 4, outer_rounds = 1, inner_rounds = 1, rho = 0.01);
+SELECT algorithm, nodes, gpugraph_check('i', true) FROM gpugraph_index_info('i');
+DROP INDEX i;
+CREATE INDEX i ON t USING gpugraph (val) WITH (algorithm = grnnd, graph_degree = 256,
+	initial_neighbors = 512, pool_capacity = 512, outer_rounds = 100, inner_rounds = 100, rho = 1);
+SELECT graph_degree, intermediate_graph_degree, gpugraph_check('i', true)
+	FROM gpugraph_index_info('i');
+DROP INDEX i;
+
+-- beyond them
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = 'hnsw');
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = tsdg, alpha = 0.99);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = tsdg, alpha = 100.1);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = tsdg, alpha = 'nan');
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = tsdg, lambda0 = 0);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = tsdg, lambda0 = 1025);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = grnnd, initial_neighbors = 0);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = grnnd, initial_neighbors = 65);
+CREATE INDEX ON t USING gpugraph (val)
+	WITH (algorithm = grnnd, initial_neighbors = 41, pool_capacity = 40);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = grnnd, pool_capacity = 31);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = grnnd, pool_capacity = 513);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = grnnd, outer_rounds = 0);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = grnnd, inner_rounds = 101);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = grnnd, rho = 0);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = grnnd, rho = 1.01);
+
+-- a parameter belongs to one algorithm
+CREATE INDEX ON t USING gpugraph (val) WITH (alpha = 1.2);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = grnnd, lambda0 = 10);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = tsdg, initial_neighbors = 16);
+CREATE INDEX ON t USING gpugraph (val) WITH (pool_capacity = 64);
+CREATE INDEX ON t USING gpugraph (val) WITH (outer_rounds = 2);
+CREATE INDEX ON t USING gpugraph (val) WITH (inner_rounds = 1);
+CREATE INDEX ON t USING gpugraph (val) WITH (algorithm = tsdg, rho = 0.6);
+
+-- ALTER INDEX holds for the next build; a merge keeps to what there is
+CREATE INDEX i ON t USING gpugraph (val) WITH (algorithm = tsdg, alpha = 1.2);
+ALTER INDEX i SET (algorithm = cagra);
+ALTER INDEX i SET (rho = 0.5);
+ALTER INDEX i RESET (alpha), SET (algorithm = grnnd, graph_degree = 16, pool_capacity = 16);
+INSERT INTO t SELECT 100 + i, ARRAY[i, -i, 3]::real[]::vector, '[1,2,3]'
+	FROM generate_series(1, 2000) i;
+SELECT gpugraph_merge('i');
+SELECT algorithm, segments, graph_degree FROM gpugraph_index_info('i');
+SELECT gpugraph_check('i', true);
+REINDEX INDEX i;
+SELECT algorithm, segments, graph_degree FROM gpugraph_index_info('i');
+-- parameters that fit another degree than that of the graphs that are there
+ALTER INDEX i SET (graph_degree = 8, pool_capacity = 8);
+INSERT INTO t SELECT 10000 + i, ARRAY[i, i, 4]::real[]::vector, '[1,2,3]'
+	FROM generate_series(1, 2000) i;
+SELECT gpugraph_merge('i');
+ALTER INDEX i RESET (pool_capacity), SET (graph_degree = 64, initial_neighbors = 100);
+INSERT INTO t SELECT 20000 + i, ARRAY[i, i, 5]::real[]::vector, '[1,2,3]'
+	FROM generate_series(1, 2000) i;
+SELECT gpugraph_merge('i');
+ALTER INDEX i RESET (graph_degree);
+ALTER INDEX i RESET (initial_neighbors, graph_degree);
+SELECT algorithm, segments, graph_degree FROM gpugraph_index_info('i');
+REINDEX INDEX CONCURRENTLY i;
+SELECT algorithm, graph_degree, gpugraph_check('i', true) FROM gpugraph_index_info('i');
+ALTER INDEX i RESET (algorithm);
+SELECT algorithm FROM gpugraph_index_info('i');
+REINDEX INDEX i;
+SELECT algorithm FROM gpugraph_index_info('i');
+DROP INDEX i;
+DELETE FROM t WHERE id > 20;
+RESET client_min_messages;
+
 -- what the access method does not do
 CREATE UNIQUE INDEX ON t USING gpugraph (val);
 CREATE INDEX ON t USING gpugraph (val, half halfvec_l2_ops);
