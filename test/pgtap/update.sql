@@ -42,6 +42,10 @@ SELECT is((SELECT extversion FROM pg_extension WHERE extname = 'gpugraph'),
 SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, 'an index of before is sound');
 SELECT is((SELECT rows FROM gpugraph_indexes WHERE relid = 'items_idx'::regclass), 500::bigint,
 	'and in the new view');
+SELECT is((SELECT algorithm FROM gpugraph_index_info('items_idx')), 'cagra', 'its algorithm');
+ALTER INDEX items_idx SET (algorithm = tsdg);
+REINDEX INDEX items_idx;
+SELECT is((SELECT algorithm FROM gpugraph_index_info('items_idx')), 'tsdg', 'and another');
 
 -- each version that can be created leads to the default one
 SELECT is_empty($$

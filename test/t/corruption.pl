@@ -24,6 +24,10 @@ my %cases = (
 	magic => [ sub { patch($_[0], META, 0, "xxxx") }, qr/not a gpugraph metapage/ ],
 	version => [ sub { patch($_[0], META, META_VERSION, pack('L', 99)); undef },
 		qr/has format version 99, this gpugraph reads versions 2 to 3/ ],
+	meta_algorithm => [ sub { patch($_[0], META, META_ALGORITHM, pack('S', 9)); undef },
+		qr/index "meta_algorithm_idx" is for graphs of kind 9, which this gpugraph does not build/ ],
+	meta_algorithm_0 => [ sub { patch($_[0], META, META_ALGORITHM, pack('S', 0)); undef },
+		qr/index "meta_algorithm_0_idx" is for graphs of kind 0/ ],
 	degree => [ sub { patch($_[0], META, META_DEGREE, pack('S', 0)) },
 		qr/out of range|graph degree/ ],
 	extents => [ sub { patch($_[0], META, META_NEXTENTS, pack('S', 60000)) },
@@ -45,6 +49,8 @@ my %cases = (
 		qr/has 0 nodes without rows, the directory says 3/ ],
 	segment_algorithm => [ sub { patch($_[0], META, META_HEAD + 24, pack('S', 9)); undef },
 		qr/segment \d+ of index "segment_algorithm_idx" has a graph of kind 9/ ],
+	segment_algorithm_0 => [ sub { patch($_[0], META, META_HEAD + 24, pack('S', 0)); undef },
+		qr/segment \d+ of index "segment_algorithm_0_idx" has a graph of kind 0/ ],
 	segment_flags => [ sub { patch($_[0], META, META_HEAD + 26, pack('S', 0)) },
 		qr/segment \d+ counts/ ],
 	segments => [ sub { patch($_[0], META, META_NSEGMENTS, pack('S', 2)) }, qr/out of range/ ],
@@ -238,7 +244,7 @@ for my $case (sort keys %cases)
 		"\\set VERBOSITY verbose\nSELECT gpugraph_check('${case}_idx'" . ($heap ? ', true' : '')
 		. ')');
 	like($err, $message, "$case: found");
-	like($err, $case =~ /^(?:version|segment_algorithm)$/ ? qr/0A000/ : qr/XX002/,
+	like($err, $case =~ /^version|algorithm/ ? qr/0A000/ : qr/XX002/,
 		"$case: SQLSTATE");
 	like($err, qr/REINDEX the index/, "$case: with a hint");
 	like($err, qr/at block $block{$case}:/, "$case: the block is named") if defined $block{$case};

@@ -12,21 +12,29 @@ my $node = new_node('kill9', conf => "restart_after_crash = on\n");
 make_items($node, 3000, 16);
 $node->safe_psql('postgres', "SELECT make_data('more', 12000, 48, 40)");
 
-# each phase of a build
-for my $phase ('loading', 'neighbors', 'writing')
+# each phase of a build, by each algorithm
+for my $algorithm ('tsdg', 'grnnd', 'cagra')
 {
-	my $session = start_psql($node,
-		'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
-	my $pid = wait_for_progress($node, $phase, $session);
+	my $create = "CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)
+		WITH (algorithm = $algorithm)";
 
-	kill_9($node, $pid) if defined $pid;
-	finish_psql($session);
-	ok(wait_until_up($node), "the server is back after kill -9 in phase $phase"
-		. (defined $pid ? '' : ' (which passed unseen)'));
-	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS more_idx');
+	for my $phase ('loading', 'neighbors', 'writing')
+	{
+		my $session = start_psql($node, $create);
+		my $pid = wait_for_progress($node, $phase, $session);
+
+		kill_9($node, $pid) if defined $pid;
+		finish_psql($session);
+		ok(wait_until_up($node), "$algorithm: the server is back after kill -9 in phase $phase"
+			. (defined $pid ? '' : ' (which passed unseen)'));
+		$node->safe_psql('postgres', 'DROP INDEX IF EXISTS more_idx');
+	}
+	$node->safe_psql('postgres', $create);
+	index_is_complete($node, "$algorithm: a build after three that were killed", 'more');
+	is($node->safe_psql('postgres', "SELECT algorithm FROM gpugraph_index_info('more_idx')"),
+		$algorithm, "$algorithm: the algorithm of that build");
+	$node->safe_psql('postgres', 'DROP INDEX more_idx') if $algorithm ne 'cagra';
 }
-$node->safe_psql('postgres', 'CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)');
-index_is_complete($node, 'a build after three that were killed', 'more');
 
 # REINDEX: the old index is still the one in use
 my $session = start_psql($node, 'REINDEX INDEX more_idx');

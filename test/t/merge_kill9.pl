@@ -1,6 +1,7 @@
 # kill -9 of the worker, of a backend and of the postmaster at random points of sealing, merging and
 # compaction under load: no row is lost, none is found twice, the replica is equal, and no space is
-# lost for good. MERGE_ROUNDS says how many kills; HANG=3600 MERGE_ROUNDS=200 is the long version.
+# lost for good. Each algorithm's graphs have three kills in turn. MERGE_ROUNDS says how many kills;
+# HANG=3600 MERGE_ROUNDS=200 is the long version.
 use strict;
 use warnings;
 
@@ -12,7 +13,7 @@ use Time::HiRes qw(usleep);
 use Gpugraph;
 use Merging;
 
-my $rounds = $ENV{MERGE_ROUNDS} || 6;
+my $rounds = $ENV{MERGE_ROUNDS} || 9;
 my $node = merging_node('killed', init => { allows_streaming => 1 },
 	conf => "restart_after_crash = on\nwal_keep_size = 1GB\n");
 make_source($node, 1500, 16, 'seal_rows = 300');
@@ -81,8 +82,16 @@ sub kill_postmaster
 	return defined wait_for(sub { return $node->start(fail_ok => 1); });
 }
 
+my @algorithms = ('cagra', 'tsdg', 'grnnd');
+
 for my $round (1 .. $rounds)
 {
+	my $algorithm = $algorithms[ int(($round - 1) / 3) % 3 ];
+
+	$node->safe_psql('postgres',
+		"ALTER INDEX items_idx SET (algorithm = $algorithm); REINDEX INDEX items_idx")
+		if $round > 1 && $round % 3 == 1;
+
 	my @sessions = start_load();
 	my $up;
 	my $what = (sort keys %victims)[ $round % 3 ];
@@ -111,6 +120,7 @@ for my $round (1 .. $rounds)
 	ok($up, "round $round: the server is back after kill -9 of $what");
 	finish_psql($_) for @sessions;
 	index_is_complete($node, "round $round");
+	is(merge_info($node, 'algorithm'), $algorithm, "round $round: graphs by $algorithm");
 	next if $round % 3 != 0 && $round != $rounds;
 	$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
 	is($replica->safe_psql('postgres', 'SELECT same()'), 'ok', "round $round: the replica's rows");

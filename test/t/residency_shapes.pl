@@ -1,5 +1,6 @@
 # Indexes of every make come to the device whole: several segments, rows longer than a page, filter
-# columns, halfvec, rows that share a node, and with all of these rows of the delta.
+# columns, halfvec, rows that share a node, graphs by each algorithm, and with all of these rows of
+# the delta.
 use strict;
 use warnings;
 
@@ -91,6 +92,15 @@ SELECT make_data('filtered', 3000, 16, 40);
 CREATE INDEX filtered_idx ON filtered USING gpugraph (val vector_l2_ops, cat, big);
 SQL
 goes_through('rows with filter columns', 'filtered', 1);
+
+# lists of many lengths
+for my $algorithm ('tsdg', 'grnnd')
+{
+	$node->safe_psql('postgres', "SELECT make_data('$algorithm', 3000, 16, 40);
+		CREATE INDEX ${algorithm}_idx ON $algorithm USING gpugraph (val vector_l2_ops)
+			WITH (algorithm = $algorithm)");
+	goes_through("a graph by $algorithm", $algorithm, 1);
+}
 
 $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('shared', 3000, 16, 40);

@@ -14,6 +14,9 @@ $old->safe_psql('postgres',
 	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 2 = 0');
 $old->safe_psql('postgres', 'DELETE FROM items WHERE id % 5 = 0');
 $old->safe_psql('postgres', 'VACUUM items');
+$old->safe_psql('postgres', "SELECT make_data('more', 2000, 16, 40);
+	CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)
+	WITH (algorithm = tsdg, alpha = 1.2)");
 my $before = answers($old);
 $old->stop;
 
@@ -31,6 +34,11 @@ $new->append_conf('postgresql.conf', "autovacuum = off\n");
 $new->start;
 is(answers($new), $before, 'the same answers');
 index_is_complete($new, 'upgraded');
+$new->safe_psql('postgres', "INSERT INTO more SELECT id + 10000, cat, big, val FROM items;
+	SELECT gpugraph_merge('more_idx')");
+index_is_complete($new, 'upgraded, by tsdg', 'more');
+is($new->safe_psql('postgres', "SELECT algorithm FROM gpugraph_index_info('more_idx')"), 'tsdg',
+	'upgraded, by tsdg: and merged so');
 $new->safe_psql('postgres', 'INSERT INTO items SELECT id + 100000, cat, big, val FROM items');
 $new->safe_psql('postgres', 'DELETE FROM items WHERE id < 100000');
 $new->safe_psql('postgres', 'VACUUM items');

@@ -1,0 +1,178 @@
+-- Graphs by each algorithm: the index says which, merges and rebuilds keep it, and recall is high,
+-- whatever metric, type, dimensions, duplicates and filters
+\ir include/helpers.psql
+SELECT * FROM no_plan();
+
+CREATE FUNCTION algorithm_of(index text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM gpugraph_check(index::regclass, true);
+	RETURN (SELECT algorithm FROM gpugraph_index_info(index::regclass));
+END $$;
+
+-- all metrics and types
+SELECT make_data('items', 4000, 24, 40);
+SELECT make_queries('items', 40);
+CREATE TABLE halves AS SELECT id, val::halfvec(24) AS val FROM items;
+CREATE FUNCTION try_opclass(algorithm text, type text, metric text, op text, storage text)
+	RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	rel text := CASE type WHEN 'vector' THEN 'items' ELSE 'halves' END;
+	what text := format('%s, %s_%s_ops%s', algorithm, type, metric, storage);
+BEGIN
+	EXECUTE format('CREATE INDEX built ON %I USING gpugraph (val %s_%s_ops)
+		WITH (algorithm = %s%s)', rel, type, metric, algorithm, storage);
+	RETURN NEXT is(algorithm_of('built'), algorithm, what || ': kept and sound');
+	RETURN NEXT cmp_ok(recall(rel, op, 10, 'true', type), '>=', 0.99, what || ': recall of 10');
+	PERFORM set_config('gpugraph.itopk_size', '20', false);
+	RETURN NEXT cmp_ok(recall(rel, op, 10, 'true', type), '>=', 0.95,
+		what || ': recall of 10 at itopk_size 20');
+	RESET gpugraph.itopk_size;
+	DROP INDEX built;
+END $$;
+SELECT try_opclass(a, type, metric, op, storage) FROM unnest('{tsdg,grnnd}'::text[]) a,
+	(VALUES ('vector', ''), ('halfvec', ''), ('vector', ', storage = float16')) s (type, storage),
+	(VALUES ('l2', '<->'), ('ip', '<#>'), ('cosine', '<=>'), ('l1', '<+>')) m (metric, op);
+
+-- numbers of rows, some of which are NULL or equal: all are returned, nearest first
+CREATE FUNCTION try_rows(algorithm text, n int, copies int) RETURNS SETOF text
+	LANGUAGE plpgsql AS $$
+DECLARE
+	what text := format('%s, %s rows in %s copies', algorithm, n, copies);
+	by_index real[];
+	by_heap real[];
+BEGIN
+	CREATE TABLE sized (id int, val vector(3));
+	INSERT INTO sized SELECT i * copies + c, ARRAY[sin(i), cos(i * i), i % 7]::real[]::vector
+		FROM generate_series(1, n) i, generate_series(1, copies) c;
+	INSERT INTO sized SELECT -i, NULL FROM generate_series(1, 3) i;
+	EXECUTE format('CREATE INDEX sized_idx ON sized USING gpugraph (val)
+		WITH (algorithm = %s, graph_degree = 8)', algorithm);
+	PERFORM use_index(true);
+	SELECT array_agg(d) INTO by_index FROM (SELECT (val <-> '[0.2,0.1,3]')::real AS d FROM sized
+		ORDER BY val <-> '[0.2,0.1,3]') s;
+	PERFORM use_index(false);
+	SELECT array_agg(d) INTO by_heap FROM (SELECT (val <-> '[0.2,0.1,3]')::real AS d FROM sized
+		WHERE val IS NOT NULL ORDER BY val <-> '[0.2,0.1,3]') s;
+	PERFORM use_index(true);
+	RETURN NEXT is(by_index, by_heap, what || ': all of them, in order');
+	RETURN NEXT is(algorithm_of('sized_idx'), algorithm, what || ': kept and sound');
+	RETURN NEXT is((SELECT (nodes, rows) FROM gpugraph_index_info('sized_idx')),
+		(n::bigint, n * copies::bigint), what || ': equal ones share a node');
+	INSERT INTO sized SELECT 100000 + i, ARRAY[i, 2, 3]::real[]::vector
+		FROM generate_series(1, 500) i;
+	PERFORM gpugraph_merge('sized_idx');
+	RETURN NEXT is(algorithm_of('sized_idx'), algorithm, what || ': kept by a merge');
+	RETURN NEXT is((SELECT count(DISTINCT id) FROM (SELECT id FROM sized
+		ORDER BY val <-> '[1,2,3]') s), n * copies + 500::bigint, what || ': all after a merge');
+	DROP TABLE sized;
+END $$;
+SELECT try_rows(a, n, c) FROM unnest('{tsdg,grnnd}'::text[]) a,
+	(VALUES (0, 1), (1, 1), (1, 700), (2, 1), (2, 3), (8, 1), (9, 1), (17, 40), (700, 2)) s (n, c);
+
+-- dimensions, of vectors and halfvecs in turn; with fewer rows or a longer list there is no walk
+CREATE FUNCTION try_dimensions(dim int, type text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	algorithm text;
+BEGIN
+	EXECUTE format('CREATE TABLE wide (id int, val %s(%s))', type, dim);
+	EXECUTE format('INSERT INTO wide SELECT i, array_agg(sin(i * 0.37 * (1 + d %% 5)) + random())
+		::real[]::vector::%s FROM generate_series(1, 1100) i, generate_series(1, %s) d GROUP BY i',
+		type, dim);
+	DROP TABLE queries;
+	CREATE TABLE queries AS SELECT id AS q, val::vector FROM wide WHERE id % 50 = 0;
+	FOREACH algorithm IN ARRAY ARRAY['tsdg', 'grnnd'] LOOP
+		EXECUTE format('CREATE INDEX wide_idx ON wide USING gpugraph (val %s_l2_ops)
+			WITH (algorithm = %s)', type, algorithm);
+		RETURN NEXT is(algorithm_of('wide_idx'), algorithm,
+			format('%s, %s dimensions: kept and sound', algorithm, dim));
+		RETURN NEXT cmp_ok(recall('wide', '<->', 10, 'true', type), '>=', 0.97,
+			format('%s, %s dimensions: recall', algorithm, dim));
+		DROP INDEX wide_idx;
+	END LOOP;
+	DROP TABLE wide;
+END $$;
+SET gpugraph.itopk_size = 32;
+SELECT try_dimensions(dim, CASE dim % 2 WHEN 0 THEN 'vector' ELSE 'halfvec' END)
+	FROM unnest('{1,2,3,8,17,64,127,384,769,1999,2000}'::int[]) dim;
+RESET gpugraph.itopk_size;
+SELECT make_queries('items', 40);
+
+-- filter columns
+CREATE FUNCTION try_filters(algorithm text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('CREATE INDEX filtered ON items USING gpugraph (val, cat, big)
+		WITH (algorithm = %s)', algorithm);
+	RETURN NEXT is(algorithm_of('filtered'), algorithm, algorithm || ': filter columns, sound');
+	RETURN NEXT matches(plan_of('SELECT id FROM items WHERE cat = 7
+		ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 10'),
+		'Index Scan using filtered.*Index Cond', algorithm || ': filter columns are conditions');
+	RETURN QUERY SELECT cmp_ok(recall('items', '<->', 10, filter), '>=', 0.99,
+		format('%s: recall of 10 where %s', algorithm, filter))
+		FROM unnest(ARRAY['cat = 7', 'cat IN (1, 30) AND big < 250', 'big <> 3', 'cat < 40',
+			'big = 499', 'cat >= 0', 'id % 3 = 0']) filter;
+	DROP INDEX filtered;
+END $$;
+SELECT try_filters(a) FROM unnest('{tsdg,grnnd}'::text[]) a;
+
+-- seals, merges, compaction, VACUUM and every kind of rebuild keep the algorithm and the recall
+CREATE FUNCTION try_life(algorithm text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+	CREATE TABLE life (LIKE items);
+	EXECUTE format('CREATE INDEX life_idx ON life USING gpugraph (val)
+		WITH (algorithm = %s, seal_rows = 400)', algorithm);
+	RETURN NEXT is(algorithm_of('life_idx'), algorithm, algorithm || ': an empty index');
+	INSERT INTO life SELECT * FROM items WHERE id <= 1500;
+	RETURN NEXT ok(gpugraph_merge('life_idx'), algorithm || ': sealed');
+	RETURN NEXT is(algorithm_of('life_idx'), algorithm, algorithm || ': kept by a seal');
+	RETURN NEXT is((SELECT segments FROM gpugraph_index_info('life_idx')), 1,
+		algorithm || ': one segment');
+	INSERT INTO life SELECT * FROM items WHERE id > 1500;
+	DELETE FROM life WHERE id % 3 = 0;
+END $$;
+CREATE FUNCTION try_recall(algorithm text, what text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN NEXT is(algorithm_of('life_idx'), algorithm, algorithm || ': kept by ' || what);
+	RETURN NEXT cmp_ok(recall('life', '<->'), '>=', 0.99, format('%s: recall after %s', algorithm,
+		what));
+END $$;
+
+SELECT try_life('tsdg');
+VACUUM life;
+SELECT try_recall('tsdg', 'VACUUM');
+SELECT gpugraph_merge('life_idx');
+SELECT try_recall('tsdg', 'a merge');
+REINDEX INDEX life_idx;
+SELECT try_recall('tsdg', 'REINDEX');
+REINDEX INDEX CONCURRENTLY life_idx;
+SELECT try_recall('tsdg', 'REINDEX CONCURRENTLY');
+VACUUM FULL life;
+SELECT try_recall('tsdg', 'VACUUM FULL');
+DROP TABLE life;
+
+SELECT try_life('grnnd');
+VACUUM life;
+SELECT try_recall('grnnd', 'VACUUM');
+SELECT gpugraph_merge('life_idx');
+SELECT try_recall('grnnd', 'a merge');
+REINDEX INDEX life_idx;
+SELECT try_recall('grnnd', 'REINDEX');
+REINDEX INDEX CONCURRENTLY life_idx;
+SELECT try_recall('grnnd', 'REINDEX CONCURRENTLY');
+VACUUM FULL life;
+SELECT try_recall('grnnd', 'VACUUM FULL');
+TRUNCATE life;
+INSERT INTO life SELECT * FROM items;
+SELECT try_recall('grnnd', 'TRUNCATE');
+DROP TABLE life;
+
+-- several segments for want of memory
+CREATE TABLE large AS SELECT row_number() OVER ()::int AS id, a.val + b.val AS val
+	FROM items a, items b WHERE a.id <= 2000 AND b.id <= 40;
+SET maintenance_work_mem = '1MB';
+CREATE INDEX large_idx ON large USING gpugraph (val) WITH (algorithm = tsdg);
+SELECT cmp_ok((SELECT segments FROM gpugraph_index_info('large_idx')), '>', 1,
+	'little memory: several segments');
+SELECT is(algorithm_of('large_idx'), 'tsdg', 'little memory: all are sound');
+RESET maintenance_work_mem;
+
+SELECT * FROM finish();
