@@ -20,7 +20,7 @@ GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options, gg_build_
 		return;
 	params->alpha = (float) options->alpha;
 	params->lambda0 = options->lambda0;
-	/* the options fit the degree that they were set with, which may hold from the next REINDEX on */
+	/* the options fit the degree that the next REINDEX will have; this may be another one */
 	if (options->pool_capacity != 0)
 		params->pool_capacity = Max(options->pool_capacity, meta->graph_degree);
 	params->initial_neighbors = Min(options->initial_neighbors,

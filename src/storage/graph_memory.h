@@ -12,8 +12,8 @@
 
 /*
  * By what a new segment's graph is built.  The algorithm, the degrees and the seed are those of the
- * index's last build (meta).  The algorithm's parameters are options, and take effect at once; those
- * of another algorithm, which the next REINDEX will build by, do not count.
+ * index's last build (meta).  The algorithm's parameters are options, which take effect at once,
+ * but for those of another algorithm, by which the next REINDEX will build.
  */
 extern void GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options,
 							 gg_build_params *params);

@@ -201,6 +201,7 @@ main(int argc, char **argv)
 	uint32_t   *truth;
 	float	   *truth_distances;
 	double		began;
+	double		began_cpu;
 	double		lid = 0;
 
 	if (argc < optional || (!made && strcmp(argv[1], "file") != 0))
@@ -269,13 +270,14 @@ main(int argc, char **argv)
 
 		parse_algorithm(name, &params);
 		began = harness_now();
+		began_cpu = cpu_seconds();
 		need_ok(gg_cpu_engine.build(&data, &params, &control, &graph, &stats));
-		printf("%s: n %u dim %u metric %d degree %u of %u: built in %.1f s by %d threads "
-			   "(init %.1f, %u iterations %.1f, optimize %.1f, connect %.1f), %u pivots, "
-			   "%u repaired, mean degree %.1f\n",
+		printf("%s: n %u dim %u metric %d degree %u of %u: built in %.1f s by %d threads, %.1f s "
+			   "of processors (init %.1f, %u iterations %.1f, optimize %.1f, connect %.1f), "
+			   "%u pivots, %u repaired, mean degree %.1f\n",
 			   name, data.n, data.dim, (int) data.metric, params.graph_degree,
 			   params.intermediate_graph_degree, harness_now() - began, control.threads,
-			   stats.init_s, stats.iterations, stats.descent_s, stats.optimize_s,
+			   cpu_seconds() - began_cpu, stats.init_s, stats.iterations, stats.descent_s, stats.optimize_s,
 			   stats.connect_s, graph.npivots, stats.repaired, mean_degree(&graph));
 		fflush(stdout);
 		measure(&data, &graph, queries, nq, truth, truth_distances);

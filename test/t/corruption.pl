@@ -25,7 +25,7 @@ my %cases = (
 	version => [ sub { patch($_[0], META, META_VERSION, pack('L', 99)); undef },
 		qr/has format version 99, this gpugraph reads versions 2 to 3/ ],
 	meta_algorithm => [ sub { patch($_[0], META, META_ALGORITHM, pack('S', 9)); undef },
-		qr/index "meta_algorithm_idx" is for graphs of kind 9, which this gpugraph does not build/ ],
+		qr/index "meta_algorithm_idx" is for graphs of kind 9, which this gpugraph does not/ ],
 	meta_algorithm_0 => [ sub { patch($_[0], META, META_ALGORITHM, pack('S', 0)); undef },
 		qr/index "meta_algorithm_0_idx" is for graphs of kind 0/ ],
 	degree => [ sub { patch($_[0], META, META_DEGREE, pack('S', 0)) },
