@@ -165,6 +165,53 @@ INSERT INTO life SELECT * FROM items;
 SELECT try_recall('grnnd', 'TRUNCATE');
 DROP TABLE life;
 
+-- parameters reach the engine, in builds and merges: fewer edges, fewer distances
+DROP TABLE queries;
+SELECT make_data('ball', 4000, 12, 1);
+SELECT make_queries('ball', 40);
+SET gpugraph.engine = cpu;
+SET max_parallel_maintenance_workers = 0;
+CREATE FUNCTION distances(options text, merged boolean DEFAULT false) RETURNS bigint
+	LANGUAGE plpgsql AS $$
+DECLARE
+	query text;
+	total bigint := 0;
+BEGIN
+	CREATE TABLE walked (LIKE ball);
+	IF NOT merged THEN
+		INSERT INTO walked SELECT * FROM ball;
+	END IF;
+	EXECUTE format('CREATE INDEX walked_idx ON walked USING gpugraph (val) WITH (%s)', options);
+	IF merged THEN
+		INSERT INTO walked SELECT * FROM ball;
+		PERFORM gpugraph_merge('walked_idx');
+	END IF;
+	PERFORM use_index(true);
+	FOR query IN SELECT val::text FROM queries ORDER BY q LOOP
+		PERFORM id FROM walked ORDER BY val <-> query::vector LIMIT 10;
+		total := total + (SELECT distances FROM gpugraph_last_scan());
+	END LOOP;
+	DROP TABLE walked;
+	RETURN total;
+END $$;
+SELECT cmp_ok(distances(fewer), '<', distances(more), format('%s: fewer distances than %s', fewer,
+	more))
+	FROM (VALUES ('algorithm = tsdg', 'algorithm = cagra'),
+		('algorithm = tsdg, alpha = 1', 'algorithm = tsdg'),
+		('algorithm = tsdg, lambda0 = 1', 'algorithm = tsdg'),
+		('algorithm = grnnd', 'algorithm = cagra'),
+		('algorithm = grnnd, initial_neighbors = 4', 'algorithm = grnnd'),
+		('algorithm = grnnd, pool_capacity = 32', 'algorithm = grnnd'),
+		('algorithm = grnnd, outer_rounds = 8', 'algorithm = grnnd'),
+		('algorithm = grnnd, inner_rounds = 8', 'algorithm = grnnd'),
+		('algorithm = grnnd, rho = 0.01', 'algorithm = grnnd, rho = 1')) parameters (fewer, more);
+SELECT cmp_ok(distances(fewer, true), '<', distances(more, true),
+	format('merged, %s: fewer distances than %s', fewer, more))
+	FROM (VALUES ('algorithm = tsdg, alpha = 1', 'algorithm = tsdg'),
+		('algorithm = grnnd, outer_rounds = 8', 'algorithm = grnnd')) parameters (fewer, more);
+RESET max_parallel_maintenance_workers;
+RESET gpugraph.engine;
+
 -- several segments for want of memory
 CREATE TABLE large AS SELECT row_number() OVER ()::int AS id, a.val + b.val AS val
 	FROM items a, items b WHERE a.id <= 2000 AND b.id <= 40;
