@@ -272,13 +272,14 @@ main(int argc, char **argv)
 		began = harness_now();
 		began_cpu = cpu_seconds();
 		need_ok(gg_cpu_engine.build(&data, &params, &control, &graph, &stats));
-		printf("%s: n %u dim %u metric %d degree %u of %u: built in %.1f s by %d threads, %.1f s "
-			   "of processors (init %.1f, %u iterations %.1f, optimize %.1f, connect %.1f), "
-			   "%u pivots, %u repaired, mean degree %.1f\n",
+		printf("%s: n %u dim %u metric %d degree %u of %u: built in %.1f s by %d threads, "
+			   "%.1f s of processors (init %.1f, %u iterations %.1f, optimize %.1f, "
+			   "connect %.1f), %u pivots, %u repaired, mean degree %.1f\n",
 			   name, data.n, data.dim, (int) data.metric, params.graph_degree,
 			   params.intermediate_graph_degree, harness_now() - began, control.threads,
-			   cpu_seconds() - began_cpu, stats.init_s, stats.iterations, stats.descent_s, stats.optimize_s,
-			   stats.connect_s, graph.npivots, stats.repaired, mean_degree(&graph));
+			   cpu_seconds() - began_cpu, stats.init_s, stats.iterations, stats.descent_s,
+			   stats.optimize_s, stats.connect_s, graph.npivots, stats.repaired,
+			   mean_degree(&graph));
 		fflush(stdout);
 		measure(&data, &graph, queries, nq, truth, truth_distances);
 		gg_graph_free(&graph);
