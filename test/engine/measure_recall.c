@@ -7,7 +7,10 @@
  *
  * BASE and QUERIES are row-major float32; METRIC is l2, ip, cosine or l1 (rows under cosine get
  * unit length here).  GRAPH is an algorithm and its parameters (algorithm_option.h).
- * Not a test: it asserts nothing.
+ * Not a test: it asserts nothing.  To build it, from the top:
+ *
+ *	cc -std=gnu11 -O2 -Isrc -Itest/engine -o measure_recall test/engine/measure_recall.c \
+ *		test/engine/harness.c src/cpu/[a-z]*.c -lm -lpthread
  */
 #include <math.h>
 #include <stdio.h>
