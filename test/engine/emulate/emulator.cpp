@@ -24,6 +24,8 @@
 #define STACK_BYTES ((size_t) 64 << 10)
 #endif
 
+/* Stacks of a warp's lanes begin on other lines of the processor's cache. */
+#define STACK_STEP 320
 #define GUARD_BYTES ((size_t) 4096)
 #define MOST_THREADS 1024		/* of a block */
 #define MOST_LOOKS ((uint64_t) 10 << 20)	/* with nothing else between them */
@@ -199,7 +201,7 @@ __asm__(".text\n"
 static void
 prepare_context(fiber *f)
 {
-	void	  **top = (void **) (f->stack + STACK_BYTES) - 3;
+	void	  **top = (void **) (f->stack + STACK_BYTES - f->lane * STACK_STEP) - 3;
 
 	/* fiber_main() begins as after a call, which is at a multiple of 16 */
 	top[0] = NULL;
@@ -549,8 +551,9 @@ complete_matrix(warp *w, uint32_t lanes)
 void
 complete_product(warp *w, uint32_t lanes)
 {
-	float		a[16][16];
-	float		b[16][8];
+	uint16_t	halves[16 + 8][16];	/* a, then b, whose rows of 8 lie two in one */
+	float		a[16 + 8][16];
+	float		(*const b)[8] = (float (*)[8]) a[16];
 	float		sums[16][8];
 
 	all_lanes(lanes, "mma");
@@ -563,16 +566,19 @@ complete_product(warp *w, uint32_t lanes)
 
 		for (uint32_t half = 0; half < 2; half++)
 		{
-			a[g][t + half] = float_of_half((uint16_t) (f->in[0] >> 16 * half));
-			a[g + 8][t + half] = float_of_half((uint16_t) (f->in[0] >> (32 + 16 * half)));
-			a[g][t + 8 + half] = float_of_half((uint16_t) (f->in[1] >> 16 * half));
-			a[g + 8][t + 8 + half] = float_of_half((uint16_t) (f->in[1] >> (32 + 16 * half)));
-			b[t + half][g] = float_of_half((uint16_t) (f->in[2] >> 16 * half));
-			b[t + 8 + half][g] = float_of_half((uint16_t) (f->in[2] >> (32 + 16 * half)));
+			halves[g][t + half] = (uint16_t) (f->in[0] >> 16 * half);
+			halves[g + 8][t + half] = (uint16_t) (f->in[0] >> (32 + 16 * half));
+			halves[g][t + 8 + half] = (uint16_t) (f->in[1] >> 16 * half);
+			halves[g + 8][t + 8 + half] = (uint16_t) (f->in[1] >> (32 + 16 * half));
+			halves[16 + (t + half) / 2][(t + half) % 2 * 8 + g] = (uint16_t) (f->in[2] >> 16 * half);
+			halves[20 + (t + half) / 2][(t + half) % 2 * 8 + g] =
+				(uint16_t) (f->in[2] >> (32 + 16 * half));
 			sums[g][t + half] = own[half];
 			sums[g + 8][t + half] = own[2 + half];
 		}
 	}
+	for (uint32_t i = 0; i < 24 * 16; i++)
+		(&a[0][0])[i] = float_of_half((&halves[0][0])[i]);
 	for (uint32_t row = 0; row < 16; row++)
 		for (uint32_t k = 0; k < 16; k++)
 			for (uint32_t column = 0; column < 8; column++)

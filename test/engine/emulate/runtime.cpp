@@ -18,6 +18,7 @@
 #include "include/cuda_runtime.h"
 
 #define DEVICE_BYTES ((size_t) 4 << 30)
+#define CONTEXT_BYTES ((size_t) 256 << 20)	/* that are never free */
 #define DEVICE_ALIGN 256
 #define FILL 0xA5
 #define USUAL_MULTIPROCESSORS 8
@@ -251,7 +252,7 @@ cudaMemGetInfo(size_t *available, size_t *total)
 {
 	std::lock_guard<std::mutex> guard(lock);
 
-	*available = DEVICE_BYTES - held;
+	*available = DEVICE_BYTES - CONTEXT_BYTES - held;
 	*total = DEVICE_BYTES;
 	return cudaSuccess;
 }
@@ -268,7 +269,7 @@ allocate(void **memory, size_t bytes, cudaMemoryType type)
 	*memory = NULL;
 	if (bytes == 0)
 		return cudaSuccess;
-	if ((device && bytes > DEVICE_BYTES - held) ||
+	if ((device && bytes > DEVICE_BYTES - CONTEXT_BYTES - held) ||
 		posix_memalign(memory, device ? DEVICE_ALIGN : 4096, bytes) != 0)
 		return remember(cudaErrorMemoryAllocation);
 	memset(*memory, FILL, bytes);

@@ -6,59 +6,41 @@
 #define EMULATE_CUDA_FP16_H
 
 #include <stdint.h>
-#include <string.h>
 
 #include "cuda_runtime.h"
 
 namespace emulate
 {
 
+/* No branches: a compiler makes vectors of it. */
 static inline float
 float_of_half(uint16_t half)
 {
+	const uint32_t bits = (uint32_t) (half & 0x7FFF) << 13;
 	const uint32_t exponent = half >> 10 & 31;
-	uint32_t	bits = (uint32_t) (half & 0x7FFF) << 13;
-	float		value;
+	/* subnormal: a multiple of 2^-24, below 2^-14 */
+	const float below = bits_of<float>(bits + (113u << 23)) - bits_of<float>(113u << 23);
+	const uint32_t value = exponent == 31 ? bits + (224u << 23) :
+		exponent == 0 ? bits_of<uint32_t>(below) : bits + (112u << 23);
 
-	if (exponent == 31)
-		bits += (255u - 31) << 23;
-	else if (exponent == 0)
-	{
-		/* subnormal: a multiple of 2^-24 */
-		value = (float) (half & 0x3FF) * 5.9604644775390625e-8f;
-		return half >> 15 ? -value : value;
-	}
-	else
-		bits += (127u - 15) << 23;
-	bits |= (uint32_t) (half >> 15) << 31;
-	memcpy(&value, &bits, sizeof(value));
-	return value;
+	return bits_of<float>(value | (uint32_t) (half >> 15) << 31);
 }
 
 /* To the nearest, ties to even. */
 static inline uint16_t
 half_of_float(float value)
 {
-	uint32_t	bits;
-	uint16_t	sign;
+	uint32_t	bits = bits_of<uint32_t>(value);
+	const uint16_t sign = (uint16_t) (bits >> 16 & 0x8000);
 
-	memcpy(&bits, &value, sizeof(bits));
-	sign = (uint16_t) (bits >> 16 & 0x8000);
 	bits &= 0x7FFFFFFF;
 	if (bits > 0x7F800000)
 		return 0x7FFF;
 	if (bits >= 0x477FF000)		/* what rounds above 65504 */
 		return sign | 0x7C00;
 	if (bits < 0x38800000)
-	{
 		/* subnormal: the last bit of 0.5 is worth 2^-24, so the sum rounds as a half would */
-		float		rounded;
-
-		memcpy(&rounded, &bits, sizeof(rounded));
-		rounded += 0.5f;
-		memcpy(&bits, &rounded, sizeof(bits));
-		return sign | (uint16_t) (bits - 0x3F000000);
-	}
+		return sign | (uint16_t) (bits_of<uint32_t>(bits_of<float>(bits) + 0.5f) - 0x3F000000);
 	bits += 0xFFF + (bits >> 13 & 1);
 	return sign | (uint16_t) ((bits - ((127u - 15) << 23)) >> 13);
 }
