@@ -105,20 +105,25 @@ link_by_list(gg_reach *reach, uint32_t orphan, const void *unused)
 
 	(void) unused;
 	for (uint32_t i = 0; i < degree; i++)
-		if (list[i] != GG_NO_NODE && gg_reach_has(reach, list[i]) &&
-			gg_reach_link(reach, list[i], orphan))
+	{
+		const uint32_t near = list[i] & ~GG_EDGE_MARK;
+
+		if (list[i] != GG_NO_NODE && gg_reach_has(reach, near) &&
+			gg_reach_link(reach, near, orphan))
 			return true;
+	}
 	for (uint32_t i = 0; i < degree; i++)
 	{
-		const uint32_t near = list[i];
+		const uint32_t near = list[i] & ~GG_EDGE_MARK;
 
-		if (near == GG_NO_NODE || !gg_reach_has(reach, near))
+		if (list[i] == GG_NO_NODE || !gg_reach_has(reach, near))
 			continue;
 		for (uint32_t j = 0; j < degree; j++)
 		{
 			const uint32_t from = reach->adjacency[(uint64_t) near * degree + j];
 
-			if (from != GG_NO_NODE && reach->parent[from] == near &&
+			/* what carries a mark, or is GG_NO_NODE, is nobody's path */
+			if ((from & GG_EDGE_MARK) == 0 && reach->parent[from] == near &&
 				gg_reach_link(reach, from, orphan))
 				return true;
 		}
@@ -248,7 +253,8 @@ expand_kernel(const uint32_t *graph, uint32_t degree, const uint8_t *visited, ui
 	{
 		const uint32_t neighbor = graph[(uint64_t) node * degree + j];
 
-		if (neighbor == GG_NO_NODE || visited[neighbor])
+		/* marked edges are nobody's path (reach.h); GG_NO_NODE has the mark's bit, too */
+		if ((neighbor & GG_EDGE_MARK) != 0 || visited[neighbor])
 			continue;
 		if (atomicMin(&parent[neighbor], node) == GG_NO_NODE)
 			next[atomicAdd(next_count, 1)] = neighbor;

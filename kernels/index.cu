@@ -80,7 +80,9 @@ choose_cluster(const search_device *device, gg_search_mode mode, uint32_t nq)
 	uint32_t	cluster = MAX_CLUSTER;
 	uint32_t	sms = (uint32_t) device->sms;
 
-	if (mode == GG_SEARCH_SINGLE_CTA || (mode == GG_SEARCH_AUTO && nq > BLOCK_QUERIES_PER_SM * sms))
+	/* what is not here is searched as under GG_SEARCH_AUTO */
+	if (mode == GG_SEARCH_SINGLE_CTA ||
+		(mode != GG_SEARCH_MULTI_CTA && nq > BLOCK_QUERIES_PER_SM * sms))
 		return 0;
 	while (cluster > 1 && device->clusters[cluster] < nq)
 		cluster--;

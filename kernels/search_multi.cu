@@ -910,7 +910,8 @@ public:
 
 			for (uint32_t edge = lane; edge < ((view.degree + 31) & ~31u); edge += 32)
 			{
-				uint32_t	id = edge < view.degree ? __ldg(edges + edge) : GG_NO_NODE;
+				uint32_t	id = edge < view.degree ? __ldg(edges + edge) & ~GG_EDGE_MARK :
+					GG_NO_NODE;
 				bool		fresh = id < view.n && owner_of(id, blocks) == rank &&
 					visit(hash, layout.hash_bits, id);
 				uint32_t	mask = __ballot_sync(GG_FULL_WARP, fresh);

@@ -269,7 +269,7 @@ search_warp_kernel(const __grid_constant__ search_view view,
 					id[u] = GG_NO_NODE;
 					if (p + u < found && edge < view.degree)
 						id[u] = __ldg(view.adjacency + (size_t) parents[p + u] * view.degree +
-									  edge);
+									  edge) & ~GG_EDGE_MARK;
 				}
 #pragma unroll
 				for (int u = 0; u < PARENTS_IN_FLIGHT; u++)

@@ -347,7 +347,7 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 		status = search_exact_queue(index, &to->scratch, batch->k, NULL, &queued, to->stream);
 	else
 	{
-		gg_search_params params = {batch->k, batch->itopk_size, 0, GG_SEARCH_AUTO};
+		gg_search_params params = {batch->k, batch->itopk_size, 0, batch->mode, 0, 0};
 		const uint32_t last = batch->slots[batch->count - 1];
 
 		to->done = (const uint32_t *) (layout->slots + last * layout->slot_bytes + layout->done) +
@@ -409,7 +409,7 @@ queue_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bul
 		GG_TRY(search_exact_queue(index, &to->scratch, bulk->k, NULL, &queued, to->stream));
 	else
 	{
-		gg_search_params params = {bulk->k, bulk->itopk_size, 0, GG_SEARCH_AUTO};
+		gg_search_params params = {bulk->k, bulk->itopk_size, 0, bulk->mode, 0, 0};
 
 		to->done = done_of(server->layout.slots, &server->layout, bulk->slot, bulk->list);
 		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);

@@ -53,6 +53,7 @@ extern "C" {
 #define GG_MAX_DIM		16000u		/* pgvector's type limit */
 #define GG_MAX_NODES	0x7FFFFFFFu
 #define GG_NO_NODE		0xFFFFFFFFu /* fills unused slots at the end of a list */
+#define GG_EDGE_MARK	0x80000000u /* on a node id in adjacency, see gg_graph */
 #define GG_MAX_DEGREE	512u		/* of any graph, intermediate ones included */
 #define GG_MAX_ITOPK	1024u		/* of index_search; the walk has no such limit */
 #define GG_PIVOT_DEGREE 16u			/* out-degree of the graph over the pivots */
@@ -198,13 +199,17 @@ typedef struct gg_build_params
  * is shorter than the degree ends in GG_NO_NODE.  Pivots are the nodes at which walks enter (entry
  * points).  Every node is reachable from the pivots along adjacency, and every pivot from pivot 0
  * along pivot_adjacency.  Pivots are in random order: any prefix of them is a random sample.
+ *
+ * Under TSDG an id in adjacency carries GG_EDGE_MARK where the edge's lambda is above
+ * GG_TSDG_LAMBDA_LARGE.  GG_SEARCH_TSDG_LARGE passes over such edges, and every node is reachable
+ * without them.
  */
 typedef struct gg_graph
 {
 	uint32_t	n;
 	uint32_t	degree;
 	uint32_t	npivots;		/* >= 1 when n >= 1 */
-	uint32_t   *adjacency;		/* n x degree node ids, the most important first */
+	uint32_t   *adjacency;		/* n x degree node ids, the most important first; see above */
 	uint32_t   *pivots;			/* npivots distinct node ids */
 	uint32_t   *pivot_adjacency;	/* npivots x GG_PIVOT_DEGREE indices into pivots */
 } gg_graph;
@@ -234,16 +239,31 @@ typedef struct gg_index gg_index;	/* an engine's own copy of one data set and gr
 typedef enum gg_search_mode
 {
 	GG_SEARCH_AUTO = 0,			/* the engine's own choice by batch, itopk and device */
-	GG_SEARCH_SINGLE_CTA = 1,	/* for tests and benches */
-	GG_SEARCH_MULTI_CTA = 2
+	GG_SEARCH_SINGLE_CTA = 1,	/* [CAGRA, section IV-C1] */
+	GG_SEARCH_MULTI_CTA = 2,	/* [CAGRA, section IV-C2] */
+	GG_SEARCH_TSDG_SMALL = 3,	/* [TSDG, section 4.1]: many greedy walks per query */
+	GG_SEARCH_TSDG_LARGE = 4	/* [TSDG, section 4.2]: a walk along edges of small lambda */
 } gg_search_mode;
 
+static inline bool
+gg_search_mode_known(gg_search_mode mode)
+{
+	return (unsigned) mode <= GG_SEARCH_TSDG_LARGE;
+}
+
+/*
+ * Under the modes of [TSDG] itopk_size has its usual meaning: answers are the k nearest of as many
+ * nodes known.  The contract is in src/cpu/tsdg_search.c.  An engine that does not have a mode
+ * searches as under GG_SEARCH_AUTO.
+ */
 typedef struct gg_search_params
 {
 	uint32_t	k;				/* results per query, 1 .. itopk_size */
 	uint32_t	itopk_size;		/* length of the candidate list, 1 .. GG_MAX_ITOPK */
 	uint32_t	search_width;	/* parents expanded per step; 0 = the engine's choice */
 	gg_search_mode mode;
+	uint32_t	walks;			/* t0 of GG_SEARCH_TSDG_SMALL; 0 = the engine's choice */
+	float		delta;			/* of GG_SEARCH_TSDG_LARGE; >= 0 */
 } gg_search_params;
 
 /* ---- filling ------------------------------------------------------------ */
@@ -419,6 +439,7 @@ typedef struct gg_serve_batch
 	bool		exact;			/* all rows compared, as index_exact() does: deltas have no graph */
 	uint32_t	k;				/* as in gg_search_params */
 	uint32_t	itopk_size;
+	gg_search_mode mode;
 	uint32_t	list;			/* 0 .. GG_SERVE_MAX_LISTS - 1 */
 	uint32_t	slots[GG_SERVE_MAX_BATCH];
 	uint32_t	tickets[GG_SERVE_MAX_BATCH];
@@ -436,9 +457,10 @@ typedef struct gg_serve_bulk
 	uint32_t	slot;
 	uint32_t	ticket;
 	uint32_t	list;			/* 0 .. GG_SERVE_MAX_LISTS - 1 */
-	bool		exact;			/* these three as in gg_serve_batch */
+	bool		exact;			/* these four as in gg_serve_batch */
 	uint32_t	k;
 	uint32_t	itopk_size;
+	gg_search_mode mode;
 	uint32_t	count;			/* queries, 1 .. GG_SERVE_MAX_BULK */
 	uint32_t	dim;			/* of the queries, as of the index */
 	uint64_t	queries;		/* float[count][dim] */
@@ -731,6 +753,8 @@ typedef struct gg_candidate
  *
  *	gg_walk_start()		Enter through the pivots, and expand until the itopk_size nearest nodes
  *						known have all been expanded.
+ *	gg_walk_search()	The same by the procedure that params->mode names, and then by best-first
+ *						search where less than itopk_size nodes are known.  params->k means nothing.
  *	gg_walk_next()		The nearest node known, among those itopk_size, that was not returned yet;
  *						false: widen, or stop.
  *	gg_walk_widen()		Go on with a longer list.  Nothing is computed twice.  Nodes found late may
@@ -740,13 +764,15 @@ typedef struct gg_candidate
  *	gg_walk_invalid()	Ids out of range that the source gave since the start.  The walk ignores
  *						them: pages are untrusted input.
  *
- * start and widen return GG_ENOMEM, or GG_ECALLBACK when the source failed.  A walk keeps its
- * memory between starts; gg_walk_free() frees it.
+ * start, search and widen return GG_ENOMEM, or GG_ECALLBACK when the source failed.  A walk keeps
+ * its memory between starts; gg_walk_free() frees it.
  */
 typedef struct gg_walk gg_walk;
 
 extern gg_status gg_walk_create(gg_walk **walk);
 extern gg_status gg_walk_start(gg_walk *walk, const gg_source *source, uint32_t itopk_size);
+extern gg_status gg_walk_search(gg_walk *walk, const gg_source *source,
+								const gg_search_params *params);
 extern gg_status gg_walk_widen(gg_walk *walk, uint32_t itopk_size);
 extern bool gg_walk_next(gg_walk *walk, gg_candidate *candidate);
 extern bool gg_walk_exhausted(const gg_walk *walk);

@@ -10,6 +10,7 @@
 int			gg_engine_setting = GG_ENGINE_AUTO;
 int			gg_itopk_size = GG_DEFAULT_ITOPK_SIZE;
 int			gg_iterative_scan = GG_ITERATIVE_STRICT;
+int			gg_search_mode_setting = GG_SEARCH_AUTO;
 int			gg_max_scan_tuples = GG_DEFAULT_MAX_SCAN_TUPLES;
 bool		gg_skip_unread_distance = true;
 bool		gg_enable_bitmap_filter = true;
@@ -27,6 +28,15 @@ static const struct config_enum_entry iterative_scan_values[] = {
 	{"off", GG_ITERATIVE_OFF, false},
 	{"relaxed_order", GG_ITERATIVE_RELAXED, false},
 	{"strict_order", GG_ITERATIVE_STRICT, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry search_mode_values[] = {
+	{"auto", GG_SEARCH_AUTO, false},
+	{"single_cta", GG_SEARCH_SINGLE_CTA, false},
+	{"multi_cta", GG_SEARCH_MULTI_CTA, false},
+	{"tsdg_small", GG_SEARCH_TSDG_SMALL, false},
+	{"tsdg_large", GG_SEARCH_TSDG_LARGE, false},
 	{NULL, 0, false}
 };
 
@@ -122,6 +132,13 @@ GgInitOptions(void)
 							 NULL,
 							 &gg_iterative_scan,
 							 GG_ITERATIVE_STRICT, iterative_scan_values,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("gpugraph.search_mode",
+							 "Sets the procedure that searches a graph.",
+							 "\"auto\" leaves the choice to the engine; an engine that does not "
+							 "have a procedure takes its own choice, too.",
+							 &gg_search_mode_setting,
+							 GG_SEARCH_AUTO, search_mode_values,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.max_scan_tuples",
 							"Sets how many rows a scan takes from the graph before it turns "

@@ -128,6 +128,7 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected)
 	bulk->lists.target = target;
 	bulk->k = (uint32) Min(k, itopk);
 	bulk->ask.itopk_size = (uint32) itopk;
+	bulk->ask.mode = gg_search_mode_setting;
 	bulk->ask.k = Min((uint32) itopk, bulk->k + bulk->k / 2 + SPARE_CANDIDATES);
 	if (!FindResident(bulk) || bulk->lists.meta->element != target->opclass->element)
 		return false;

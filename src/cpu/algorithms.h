@@ -105,6 +105,9 @@ gg_build_check(const gg_dataset *data, const gg_build_params *params, const char
 #define GG_TSDG_ALPHA	1.1f
 #define GG_TSDG_LAMBDA0	10u
 
+/* Edges that a search of large batches goes along have no larger lambda. */
+#define GG_TSDG_LAMBDA_LARGE	5u
+
 /* What stage 1 multiplies distances with: alpha, squared where distances are squares. */
 static inline float
 gg_tsdg_factor(const gg_build_params *params, gg_metric metric)

@@ -17,6 +17,8 @@
  *	build.c			the chain of them, and the memory it needs
  *	distance.c		one row, one query
  *	walk.c			best-first search
+ *	walk.h			a walk from within
+ *	tsdg_search.c	the searches of TSDG, for small and for large batches
  *	filter.c		which rows match a filter
  *	index.c			rows and graph in memory, searched
  *	deep.c			the nearest of many, and of those that match a filter

@@ -261,7 +261,7 @@ search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
 		uint32_t	found = 0;
 
 		gg_cpu_load_query(index, job->queries + q * index->data.dim, state->query);
-		status = gg_walk_start(state->walk, &source, job->params->itopk_size);
+		status = gg_walk_search(state->walk, &source, job->params);
 		if (status.code != GG_OK)
 		{
 			gg_worker_fail(worker, status);
@@ -280,7 +280,9 @@ search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
 	}
 }
 
-/* search_width and mode mean nothing here: a CPU does best with its own width. */
+/*
+ * search_width means nothing here: a CPU does best with its own.  The modes of CAGRA are one walk.
+ */
 gg_status
 gg_cpu_index_search(gg_index *index, const gg_search_params *params, const float *queries,
 					uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances)
@@ -296,6 +298,9 @@ gg_cpu_index_search(gg_index *index, const gg_search_params *params, const float
 	if (params->k < 1 || params->k > params->itopk_size)
 		return gg_fail(GG_EINVAL, where, "k %u is not within 1 .. itopk_size %u", params->k,
 					   params->itopk_size);
+	if (!gg_search_mode_known(params->mode) || !(params->delta >= 0))
+		return gg_fail(GG_EINVAL, where, "search mode %d with delta %g is out of range",
+					   (int) params->mode, (double) params->delta);
 	status = check_finished(index, where);
 	if (status.code != GG_OK)
 		return status;

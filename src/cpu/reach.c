@@ -69,7 +69,7 @@ gg_reach_spread(gg_reach *reach)
 		const uint32_t *list = reach->adjacency + (size_t) node * reach->degree;
 
 		for (uint32_t i = 0; i < reach->degree && list[i] != GG_NO_NODE; i++)
-			if (!gg_reach_has(reach, list[i]))
+			if ((list[i] & GG_EDGE_MARK) == 0 && !gg_reach_has(reach, list[i]))
 				reach_add(reach, list[i], node);
 	}
 }
@@ -78,20 +78,25 @@ bool
 gg_reach_link(gg_reach *reach, uint32_t from, uint32_t orphan)
 {
 	uint32_t   *list = reach->adjacency + (size_t) from * reach->degree;
+	uint32_t	at = reach->degree;
 
 	for (uint32_t i = reach->degree; i-- > 0;)
 	{
-		if (list[i] == GG_NO_NODE && i > 0 && list[i - 1] == GG_NO_NODE)
+		if (list[i] == (orphan | GG_EDGE_MARK))
+			at = i;
+		else if (at < reach->degree ||
+				 (list[i] == GG_NO_NODE && i > 0 && list[i - 1] == GG_NO_NODE))
 			continue;
-		if (list[i] != GG_NO_NODE && reach->parent[list[i]] == from)
-			continue;
-		list[i] = orphan;
-		reach->links++;
-		reach_add(reach, orphan, from);
-		gg_reach_spread(reach);
-		return true;
+		else if ((list[i] & GG_EDGE_MARK) != 0 || reach->parent[list[i]] != from)
+			at = i;
 	}
-	return false;
+	if (at == reach->degree)
+		return false;
+	list[at] = orphan;
+	reach->links++;
+	reach_add(reach, orphan, from);
+	gg_reach_spread(reach);
+	return true;
 }
 
 bool

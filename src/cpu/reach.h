@@ -7,6 +7,9 @@
  * given away, so whatever was reached stays reachable.  A node that was not reached, an orphan, is
  * linked from a node that was, in place of an edge of that node which is nobody's path.
  *
+ * Edges with GG_EDGE_MARK are nobody's path: a search that passes over them must reach every node,
+ * too.
+ *
  * Which node an orphan is linked from is each engine's own rule (gg_reach_rule), because the
  * engines have different lists at hand: connect.c here, kernels/connect.cu there.  C and C++.
  */
@@ -66,8 +69,9 @@ extern void gg_reach_root(gg_reach *reach, uint32_t node);
 extern void gg_reach_spread(gg_reach *reach);
 
 /*
- * Make orphan a neighbour of from, a reached node, and search on from it.  The edge goes into the
- * first free slot, else in place of the last edge that is nobody's path; false where all are.
+ * Make orphan a neighbour of from, a reached node, and search on from it.  A marked edge between
+ * them loses its mark.  Else the edge goes into the first free slot, or in place of the last edge
+ * that is nobody's path; false where all are.
  */
 extern bool gg_reach_link(gg_reach *reach, uint32_t from, uint32_t orphan);
 

@@ -261,7 +261,7 @@ gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_
 {
 	const gg_serve_layout *layout = &server->layout;
 	const gg_serve_target target = target_of(index);
-	gg_search_params params = {.k = batch->k,.itopk_size = batch->itopk_size};
+	gg_search_params params = {.k = batch->k,.itopk_size = batch->itopk_size,.mode = batch->mode};
 	gg_status	status;
 
 	status = gg_serve_check_batch("gg_cpu_serve_submit", layout, &server->room, &target, lane,
@@ -291,7 +291,7 @@ gg_status
 gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bulk *bulk)
 {
 	const gg_serve_target target = target_of(index);
-	gg_search_params params = {.k = bulk->k,.itopk_size = bulk->itopk_size};
+	gg_search_params params = {.k = bulk->k,.itopk_size = bulk->itopk_size,.mode = bulk->mode};
 	const float *queries;
 	uint32_t   *nodes;
 	float	   *distances;

@@ -81,10 +81,10 @@ gg_serve_check_batch(const char *where, const gg_serve_layout *layout, const gg_
 		batch->list >= GG_SERVE_MAX_LISTS)
 		return gg_fail(GG_EINVAL, where, "%u queries for list %u on lane %u are out of range",
 					   batch->count, batch->list, lane);
-	if (batch->k < 1 || batch->k > GG_MAX_ITOPK ||
+	if (batch->k < 1 || batch->k > GG_MAX_ITOPK || !gg_search_mode_known(batch->mode) ||
 		(!batch->exact && (batch->k > batch->itopk_size || batch->itopk_size > GG_MAX_ITOPK)))
-		return gg_fail(GG_EINVAL, where, "k %u with itopk_size %u is out of range", batch->k,
-					   batch->itopk_size);
+		return gg_fail(GG_EINVAL, where, "k %u with itopk_size %u and mode %d is out of range",
+					   batch->k, batch->itopk_size, (int) batch->mode);
 	if (!target->finished)
 		return gg_fail(GG_EINVAL, where, "the index is not finished");
 	if (!batch->exact && target->n > 0 && target->npivots == 0)
@@ -120,10 +120,10 @@ gg_serve_check_bulk(const char *where, const gg_serve_layout *layout, const gg_s
 		return gg_fail(GG_EINVAL, where,
 					   "%u queries of slot %u for list %u on lane %u are out of range",
 					   bulk->count, bulk->slot, bulk->list, lane);
-	if (bulk->k < 1 || bulk->k > GG_MAX_ITOPK ||
+	if (bulk->k < 1 || bulk->k > GG_MAX_ITOPK || !gg_search_mode_known(bulk->mode) ||
 		(!bulk->exact && (bulk->k > bulk->itopk_size || bulk->itopk_size > GG_MAX_ITOPK)))
-		return gg_fail(GG_EINVAL, where, "k %u with itopk_size %u is out of range", bulk->k,
-					   bulk->itopk_size);
+		return gg_fail(GG_EINVAL, where, "k %u with itopk_size %u and mode %d is out of range",
+					   bulk->k, bulk->itopk_size, (int) bulk->mode);
 	if (!target->finished)
 		return gg_fail(GG_EINVAL, where, "the index is not finished");
 	if (!bulk->exact && target->n > 0 && target->npivots == 0)

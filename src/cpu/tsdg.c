@@ -16,13 +16,12 @@
  *		degree, but up to 2 limit nodes.
  *	(c) Stage 2.  The occlusion factor lambda of D in U(A) is the number of B in U(A) with
  *		d(A, B) < d(A, D) and d(B, D) < d(A, D).  The list of A is the D with lambda <= lambda0 in
- *		the order (lambda, d(A, D), D), up to `degree`; GG_NO_NODE fills the rest.
+ *		the order (lambda, d(A, D), D), up to `degree`; GG_NO_NODE fills the rest.  A D whose lambda
+ *		is above GG_TSDG_LAMBDA_LARGE carries GG_EDGE_MARK.
  *
- * A search's limit of lambda [TSDG, section 4] takes a prefix of a list, but for links that
- * reachability needed (connect.c).  lambda itself is not stored.  Edges that a search of large
- * batches passes over will carry GG_EDGE_MARK (storage/format.h): those with lambda > lambda0 / 2
- * that are no links of the forest by which nodes are reached; searches of small batches go along
- * all edges.  So lambda0 = 10 gives the paper's limits of 10 and 5.  No mark is set so far.
+ * lambda itself is not stored.  The paper's searches have limits of lambda [TSDG, section 5.4]: 5
+ * for large batches, which pass over marked edges, and 10 for small ones, which is lambda0 by
+ * default: they go along all edges.  Links that reachability needed (reach.h) carry no mark.
  *
  * Measured on 2 CPU cores, 60,000 x 128 of intrinsic dimension 13, recall@10 at itopk 16 / 32 / 64:
  * degree 32 of 96, CAGRA 0.9856 / 0.9985 / 0.9999, alpha 1.1 0.9863 / 0.9980 / 0.9997 with 27.9
@@ -194,7 +193,8 @@ soft_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 			count++;
 		}
 		for (uint32_t i = 0; i < state->degree; i++)
-			out[i] = i < count ? list.ids[edges[i]] : GG_NO_NODE;
+			out[i] = i >= count ? GG_NO_NODE : list.ids[edges[i]] |
+				(lambdas[i] > GG_TSDG_LAMBDA_LARGE ? GG_EDGE_MARK : 0);
 	}
 }
 

@@ -122,7 +122,7 @@ AskOnce(GgScanOpaque *so, const DeviceQuery *query, GgServiceAnswer *answer)
 {
 	GgServiceQuery ask = {
 		so->query, so->meta->dimensions, query->lists, query->exact, query->delta,
-		query->length, query->itopk
+		query->length, query->itopk, so->search_mode
 	};
 
 	for (int attempt = 0; !GgServiceSearch(&so->device.ref, &ask, answer, &so->reason); attempt++)

@@ -436,6 +436,7 @@ StartScan(IndexScanDesc scan)
 
 	so->heap = scan->heapRelation;
 	so->mode = gg_iterative_scan;
+	so->search_mode = gg_search_mode_setting;
 	so->allowed = gg_itopk_size;
 	so->last_distance = -get_float4_infinity();
 	so->snapshot = scan->xs_snapshot;

@@ -136,6 +136,7 @@ struct GgScanOpaque
 	MemoryContext context;		/* everything of one rescan */
 	bool		started;
 	GgIterativeScan mode;
+	gg_search_mode search_mode;
 	Snapshot	snapshot;
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */

@@ -2,8 +2,9 @@
  * walk_stream.c
  *		A segment's nodes by a walk of its graph on the CPU.
  *
- * A walk is widened as soon as half of its list was handed out.  It ends where the graph has
- * nothing more to say, or where a longer list would cost more than measuring every row.
+ * gpugraph.search_mode names the procedure of the first list.  A walk is widened, by best-first
+ * search, as soon as half of its list was handed out.  It ends where the graph has nothing more to
+ * say, or where a longer list would cost more than measuring every row.
  *
  * A walk may also go on where another search ended.  Then it hands out only what is new.
  *
@@ -75,6 +76,7 @@ CountDistances(GgScanOpaque *so, WalkStream *state)
 static GgListState
 WalkFirstList(GgScanOpaque *so, GgStream *stream)
 {
+	gg_search_params params = {.k = 1, .itopk_size = stream->itopk, .mode = so->search_mode};
 	WalkStream *state;
 	gg_status	status;
 
@@ -93,7 +95,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	MemoryContextRegisterResetCallback(so->context, &state->callback);
 	stream->state = state;
 
-	status = gg_walk_start(state->walk, &stream->source.source, stream->itopk);
+	status = gg_walk_search(state->walk, &stream->source.source, &params);
 	if (status.code != GG_OK)
 		ReportWalk(&status);
 	CountDistances(so, state);

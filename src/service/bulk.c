@@ -73,6 +73,7 @@ GgServiceBulk(const GgResidentRef *ref, const GgServiceBulkQuery *query, uint32 
 	slot->exact = query->exact;
 	slot->k = query->k;
 	slot->itopk_size = query->itopk_size;
+	slot->mode = query->mode;
 	slot->count = query->count;
 	slot->dim = query->dim;
 	if (!TakeChunk(slot))

@@ -408,6 +408,7 @@ GgServiceSearch(const GgResidentRef *ref, const GgServiceQuery *query, GgService
 	slot->exact = query->exact;
 	slot->k = query->k;
 	slot->itopk_size = query->itopk_size;
+	slot->mode = query->mode;
 	memcpy(slot->query, query->vector, query->dim * sizeof(float));
 	if (!GgAskAndWait(&asked, reason))
 		return false;

@@ -59,6 +59,7 @@ typedef struct SlotItem
 	uint32		entry;
 	uint32		k;
 	uint32		itopk_size;
+	gg_search_mode mode;
 	bool		exact;			/* all rows are measured */
 	bool		hangs;			/* gpugraph.fault = hang */
 	uint64		due_us;			/* 0: now */
@@ -309,7 +310,7 @@ SameBatch(const SlotItem *a, const SlotItem *b)
 {
 	return a->request == GG_REQUEST_SEARCH && b->request == GG_REQUEST_SEARCH &&
 		a->entry == b->entry && a->list == b->list && a->exact == b->exact && a->k == b->k &&
-		a->itopk_size == b->itopk_size && a->hangs == b->hangs;
+		a->itopk_size == b->itopk_size && a->mode == b->mode && a->hangs == b->hangs;
 }
 
 /* Count how long the queries of a batch have waited, each once. */
@@ -350,7 +351,8 @@ SubmitBulk(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *inde
 	Size		body = BodyOffset(slot);
 	gg_serve_bulk bulk = {
 		.slot = item->slot, .ticket = ticket, .list = item->list, .exact = item->exact,
-		.k = item->k, .itopk_size = item->itopk_size, .count = slot->count, .dim = slot->dim
+		.k = item->k, .itopk_size = item->itopk_size, .mode = item->mode, .count = slot->count,
+		.dim = slot->dim
 	};
 
 	bulk.queries = body;
@@ -461,6 +463,7 @@ GatherBatch(const GgWorker *worker, uint32 first, gg_serve_batch *batch)
 	batch->exact = item.exact;
 	batch->k = item.k;
 	batch->itopk_size = item.itopk_size;
+	batch->mode = item.mode;
 	batch->list = item.list;
 	for (uint32 i = first; i < dispatch->nwaiting; i++)
 	{
@@ -614,6 +617,7 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list, bool exact)
 	item->entry = slot->entry;
 	item->k = slot->k;
 	item->itopk_size = exact ? 0 : slot->itopk_size;
+	item->mode = exact ? GG_SEARCH_AUTO : slot->mode;
 	item->exact = exact;
 	item->hangs = slot->fault == GG_FAULT_HANG;
 	item->due_us = slot->fault == GG_FAULT_STALL ? GgNowMicros() + STALL_US : 0;
@@ -654,10 +658,12 @@ IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
 	{
 		case GG_REQUEST_SEARCH:
 			return slot->k >= 1 && slot->k <= GG_MAX_ITOPK && slot->itopk_size <= GG_MAX_ITOPK &&
+				gg_search_mode_known(slot->mode) &&
 				(uint64) end * slot->k <= GG_SLOT_CANDIDATES;
 		case GG_REQUEST_BULK:
 			return GgPoolIsOwner(gg_service->pool, slot->chunk, number) &&
 				slot->k >= 1 && slot->k <= GG_MAX_ITOPK && slot->itopk_size <= GG_MAX_ITOPK &&
+				gg_search_mode_known(slot->mode) &&
 				slot->count >= 1 && slot->count <= GG_SERVE_MAX_BULK &&
 				slot->dim >= 1 && slot->dim <= GG_MAX_DIM &&
 				GgBulkBytes(slot->count, slot->dim, slot->k, count) <= GG_CHUNK_BODY;

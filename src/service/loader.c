@@ -333,14 +333,14 @@ ReadPage(Reader *reader, Relation index, const GgArray *array, uint32 number, Bu
 	return false;
 }
 
-/* Is no id out of range?  GG_NO_NODE + 1 is 0. */
+/* Is no id out of range, with or without a mark? */
 static bool
 IdsAreValid(const uint32 *ids, Size count, uint32 limit)
 {
 	uint32		worst = 0;
 
 	for (Size i = 0; i < count; i++)
-		worst = Max(worst, ids[i] + 1);
+		worst = Max(worst, ids[i] == GG_NO_NODE ? 0 : (ids[i] & ~GG_EDGE_MARK) + 1);
 	return worst <= limit;
 }
 

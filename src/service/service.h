@@ -158,6 +158,7 @@ typedef struct GgServiceQuery
 	bool		delta;			/* whether the delta is */
 	uint32		k;				/* length of each list */
 	uint32		itopk_size;
+	gg_search_mode mode;
 } GgServiceQuery;
 
 /*
@@ -174,11 +175,12 @@ typedef struct GgServiceBulkQuery
 	const float *vectors;		/* count x dim floats, as the column's operator sees them */
 	uint32		count;
 	uint32		dim;
-	uint32		lists;			/* these five as in GgServiceQuery */
+	uint32		lists;			/* these six as in GgServiceQuery */
 	uint32		exact;
 	bool		delta;
 	uint32		k;
 	uint32		itopk_size;
+	gg_search_mode mode;
 } GgServiceBulkQuery;
 
 /* How many queries one call takes at most, with nlists lists asked for, the delta's included. */

@@ -121,6 +121,7 @@ typedef struct GgSlot
 	bool		delta;			/* ... and whether the delta (list nlists - 1) is asked for */
 	uint32		k;
 	uint32		itopk_size;
+	int32		mode;			/* gg_search_mode */
 	int32		fault;			/* GgFault */
 	GgRequest	request;
 	int32		chunk;			/* of the pool; -1: none */

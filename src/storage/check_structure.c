@@ -397,7 +397,7 @@ CheckList(GgCheck *check, BlockNumber blkno, const IdList *ids)
 							   sorted[i]);
 }
 
-/* Also copies the lists to adjacency, unless that is NULL. */
+/* Also copies the lists with their marks to adjacency, unless that is NULL. */
 static void
 CheckAdjacency(GgCheck *check, const GgSegment *segment, uint32 *adjacency)
 {
@@ -411,9 +411,13 @@ CheckAdjacency(GgCheck *check, const GgSegment *segment, uint32 *adjacency)
 	{
 		BlockNumber blkno = ReaderNext(&reader, list, degree * sizeof(uint32));
 
-		CheckList(check, blkno, &(IdList) {"node", node, list, degree, segment->nodes});
 		if (adjacency != NULL)
 			memcpy(adjacency + (uint64) node * degree, list, degree * sizeof(uint32));
+		/* elsewhere a mark is an id out of range */
+		for (uint32 i = 0; i < degree && segment->algorithm == GG_ALGORITHM_TSDG; i++)
+			if (list[i] != GG_NO_NODE)
+				list[i] &= ~GG_EDGE_MARK;
+		CheckList(check, blkno, &(IdList) {"node", node, list, degree, segment->nodes});
 	}
 	ReaderEnd(&reader);
 }
@@ -495,7 +499,7 @@ CheckPivots(GgCheck *check, const GgSegment *segment, Seen *nodes)
 	pfree(pivots);
 }
 
-/* Every node must be reachable from the pivots, which *nodes holds already. */
+/* Every node must be reachable from the pivots, which *nodes holds already, by unmarked edges. */
 static void
 CheckReachable(GgCheck *check, const GgSegment *segment, const uint32 *adjacency, Seen *nodes)
 {
@@ -519,7 +523,8 @@ CheckReachable(GgCheck *check, const GgSegment *segment, const uint32 *adjacency
 
 		/* ids are in range, as CheckAdjacency() saw */
 		for (uint32 j = 0; j < degree && neighbors[j] != GG_NO_NODE; j++)
-			SeenAdd(nodes, neighbors[j]);
+			if ((neighbors[j] & GG_EDGE_MARK) == 0)
+				SeenAdd(nodes, neighbors[j]);
 	}
 
 	if (nodes->count != segment->nodes)

@@ -50,12 +50,7 @@ GgIsOfSegment(int kind)
 /* The owner in the stamps and extents of what belongs to no segment and no piece. */
 #define GG_NO_SEGMENT		0xFFFFFFFFu
 
-/*
- * Node ids in adjacency lists lie below 2^31.  The highest bit is free to mark an edge.  No version
- * sets it so far.
- */
-#define GG_EDGE_MARK		0x80000000u
-
+/* Node ids in adjacency lists lie below 2^31.  The highest bit marks an edge, see gg_graph. */
 StaticAssertDecl(GG_MAX_NODES <= GG_EDGE_MARK, "node ids must leave room for the mark");
 
 /*

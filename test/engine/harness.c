@@ -430,8 +430,10 @@ harness_knn_recall(const gg_dataset *data, const uint32_t *ids, uint32_t k, uint
 
 /* ---- graphs ------------------------------------------------------------------ */
 
+/* mark: what an id may carry */
 static bool
-list_valid(const uint32_t *list, uint32_t degree, uint32_t n, uint32_t self, bool full)
+list_valid(const uint32_t *list, uint32_t degree, uint32_t n, uint32_t self, uint32_t mark,
+		   bool full)
 {
 	uint32_t	length = 0;
 
@@ -442,15 +444,18 @@ list_valid(const uint32_t *list, uint32_t degree, uint32_t n, uint32_t self, boo
 			return false;
 	for (uint32_t i = 0; i < length; i++)
 	{
-		if (list[i] >= n || list[i] == self)
+		uint32_t	id = list[i] & ~mark;
+
+		if (id >= n || id == self)
 			return false;
 		for (uint32_t j = 0; j < i; j++)
-			if (list[i] == list[j])
+			if (id == (list[j] & ~mark))
 				return false;
 	}
 	return !full || length == degree;
 }
 
+/* How many nodes the roots lead to, without marked edges. */
 static uint32_t
 reached(const uint32_t *adjacency, uint32_t degree, uint32_t n, const uint32_t *roots,
 		uint32_t nroots)
@@ -471,7 +476,7 @@ reached(const uint32_t *adjacency, uint32_t degree, uint32_t n, const uint32_t *
 		{
 			uint32_t	next = adjacency[(size_t) queue[q] * degree + i];
 
-			if (!seen[next])
+			if ((next & GG_EDGE_MARK) == 0 && !seen[next])
 			{
 				seen[next] = true;
 				queue[queued++] = next;
@@ -493,7 +498,8 @@ harness_graph_check(const gg_graph *graph, uint32_t n, uint32_t degree, bool ful
 	CHECK(graph->n == n && graph->degree == degree, "%s: n %u, degree %u", what, graph->n,
 		  graph->degree);
 	for (uint32_t i = 0; i < n; i++)
-		wrong += !list_valid(graph->adjacency + (size_t) i * degree, degree, n, i, full);
+		wrong += !list_valid(graph->adjacency + (size_t) i * degree, degree, n, i, GG_EDGE_MARK,
+							 full);
 	CHECK(wrong == 0, "%s: %u lists of %u", what, wrong, n);
 	CHECK(n == 0 ? graph->npivots == 0 : graph->npivots >= 1 && graph->npivots <= n,
 		  "%s: %u pivots", what, graph->npivots);
@@ -503,7 +509,7 @@ harness_graph_check(const gg_graph *graph, uint32_t n, uint32_t degree, bool ful
 			  graph->pivots[i]);
 		is_pivot[graph->pivots[i]] = true;
 		wrong += !list_valid(graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE, GG_PIVOT_DEGREE,
-							 graph->npivots, i, false);
+							 graph->npivots, i, 0, false);
 	}
 	CHECK(wrong == 0, "%s: %u lists of pivots", what, wrong);
 	CHECK(n == 0 || reached(graph->adjacency, degree, n, graph->pivots, graph->npivots) == n,

@@ -6,7 +6,8 @@
  *	measure_recall make N DIM LATENT CLUSTERS METRIC [DEGREE [INTERMEDIATE [THREADS [GRAPH ...]]]]
  *
  * BASE and QUERIES are row-major float32; METRIC is l2, ip, cosine or l1 (rows under cosine get
- * unit length here).  GRAPH is an algorithm and its parameters (algorithm_option.h).
+ * unit length here).  GRAPH is an algorithm and its parameters (algorithm_option.h), and behind it
+ * maybe @SEARCH[,SEARCH ...]: auto, small[:WALKS] or large[:DELTA].
  * Not a test: it asserts nothing.  To build it, from the top:
  *
  *	cc -std=gnu11 -O2 -Isrc -Itest/engine -o measure_recall test/engine/measure_recall.c \
@@ -128,10 +129,34 @@ counted_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 }
 
 static void
-measure(const gg_dataset *data, const gg_graph *graph, const float *queries, uint32_t nq,
-		const uint32_t *truth, const float *truth_distances)
+parse_search(const char *text, gg_search_params *params)
 {
-	static const uint32_t widths[] = {10, 16, 32, 64, 128, 256, 512};
+	params->walks = 0;
+	params->delta = 0;
+	if (strncmp(text, "auto", 4) == 0)
+		params->mode = GG_SEARCH_AUTO;
+	else if (strncmp(text, "small", 5) == 0)
+	{
+		params->mode = GG_SEARCH_TSDG_SMALL;
+		(void) sscanf(text, "small:%u", &params->walks);
+	}
+	else if (strncmp(text, "large", 5) == 0)
+	{
+		params->mode = GG_SEARCH_TSDG_LARGE;
+		(void) sscanf(text, "large:%f", &params->delta);
+	}
+	else
+	{
+		fprintf(stderr, "no search %s\n", text);
+		exit(2);
+	}
+}
+
+static void
+measure(const gg_dataset *data, const gg_graph *graph, const char *search, const float *queries,
+		uint32_t nq, const float *truth_distances)
+{
+	static const uint32_t widths[] = {10, 16, 24, 32, 64, 128, 256, 512};
 	gg_control	one = {.threads = 1};
 	uint32_t   *nodes = malloc((size_t) nq * K * sizeof(uint32_t));
 	float	   *distances = malloc((size_t) nq * K * sizeof(float));
@@ -144,7 +169,7 @@ measure(const gg_dataset *data, const gg_graph *graph, const float *queries, uin
 
 	need_ok(gg_cpu_engine.index_open(data, graph, &one, &index));
 	need_ok(gg_walk_create(&walk));
-	(void) truth;
+	printf("%.*s\n", (int) strcspn(search, ","), search);
 	printf("%6s %9s %10s %8s %8s %10s %8s\n", "itopk", "recall@10", "distances", "pivots",
 		   "parents", "us/query", "ns/dist");
 	for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++)
@@ -154,6 +179,7 @@ measure(const gg_dataset *data, const gg_graph *graph, const float *queries, uin
 		uint64_t	total = 0;
 		double		best = INFINITY;
 
+		parse_search(search, &params);
 		for (int repeat = 0; repeat < 3; repeat++)
 		{
 			double		began = cpu_seconds();
@@ -173,7 +199,7 @@ measure(const gg_dataset *data, const gg_graph *graph, const float *queries, uin
 		{
 			memcpy(count.query, queries + (size_t) q * data->dim, data->dim * sizeof(float));
 			gg_query_prepare(data->metric, count.query, data->dim);
-			need_ok(gg_walk_start(walk, &source, widths[w]));
+			need_ok(gg_walk_search(walk, &source, &params));
 			total += gg_walk_distances(walk);
 		}
 		printf("%6u %9.4f %10.1f %8.1f %8.1f %10.1f %8.1f\n", widths[w], (double) hits / nq / K,
@@ -269,8 +295,14 @@ main(int argc, char **argv)
 	}
 	for (int i = optional + 3; i < argc || i == optional + 3; i++)
 	{
-		const char *name = i < argc ? argv[i] : "cagra";
+		char	   *name = strdup(i < argc ? argv[i] : "cagra");
+		const char *search = "auto";
 
+		if (strchr(name, '@') != NULL)
+		{
+			search = strchr(name, '@') + 1;
+			*strchr(name, '@') = '\0';
+		}
 		parse_algorithm(name, &params);
 		began = harness_now();
 		began_cpu = cpu_seconds();
@@ -284,8 +316,10 @@ main(int argc, char **argv)
 			   stats.optimize_s, stats.connect_s, graph.npivots, stats.repaired,
 			   mean_degree(&graph));
 		fflush(stdout);
-		measure(&data, &graph, queries, nq, truth, truth_distances);
+		for (; search != NULL; search = strchr(search, ',') ? strchr(search, ',') + 1 : NULL)
+			measure(&data, &graph, search, queries, nq, truth_distances);
 		gg_graph_free(&graph);
+		free(name);
 	}
 
 	free(truth);

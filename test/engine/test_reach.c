@@ -2,7 +2,8 @@
  * test_reach.c
  *		The forest of paths that both engines make nodes reachable with (src/cpu/reach.h).
  *
- * Graphs are random and fall into groups, with lists that are full, short or empty.
+ * Graphs are random and fall into groups, with lists that are full, short or empty, and marks on
+ * none, some or most of the edges.
  */
 #include "harness.h"
 #include "../../src/cpu/reach.h"
@@ -32,8 +33,12 @@ link_by_list(gg_reach *reach, uint32_t orphan, const void *arg)
 
 	(void) arg;
 	for (uint32_t i = 0; i < reach->degree && list[i] != GG_NO_NODE; i++)
-		if (gg_reach_has(reach, list[i]) && gg_reach_link(reach, list[i], orphan))
+	{
+		uint32_t	near = list[i] & ~GG_EDGE_MARK;
+
+		if (gg_reach_has(reach, near) && gg_reach_link(reach, near, orphan))
 			return true;
+	}
 	return false;
 }
 
@@ -72,21 +77,35 @@ random_graph(harness_random *random, uint32_t n, uint32_t degree, uint32_t group
 	return graph;
 }
 
+/* Mark share of ten edges. */
+static void
+mark_edges(harness_random *random, uint32_t *graph, size_t edges, uint32_t share)
+{
+	for (size_t i = 0; i < edges; i++)
+		if (graph[i] != GG_NO_NODE && below(random, 10) < share)
+			graph[i] |= GG_EDGE_MARK;
+}
+
 /* Whether the list is as every list must be: no duplicate, no self loop, free slots at the end. */
 static bool
-list_is_sound(const uint32_t *list, uint32_t degree, uint32_t node)
+list_is_sound(const uint32_t *list, uint32_t degree, uint32_t n, uint32_t node)
 {
 	for (uint32_t i = 0; i < degree; i++)
 	{
-		if (list[i] == node || (list[i] != GG_NO_NODE && i > 0 && list[i - 1] == GG_NO_NODE))
+		uint32_t	id = list[i] & ~GG_EDGE_MARK;
+
+		if (list[i] == GG_NO_NODE)
+			continue;
+		if (id >= n || id == node || (i > 0 && list[i - 1] == GG_NO_NODE))
 			return false;
 		for (uint32_t j = 0; j < i; j++)
-			if (list[i] != GG_NO_NODE && list[i] == list[j])
+			if (id == (list[j] & ~GG_EDGE_MARK))
 				return false;
 	}
 	return true;
 }
 
+/* By an edge without a mark. */
 static bool
 leads_to(const uint32_t *graph, uint32_t degree, uint32_t from, uint32_t to)
 {
@@ -114,6 +133,7 @@ test_random_graphs(void)
 					own = 0;
 		gg_reach	reach;
 
+		mark_edges(&random, graph, (size_t) n * degree, seed % 3 * 4);
 		CHECK_OK(gg_reach_create(&reach, "test", graph, n, degree, never, NULL), "create");
 		memset(reach.parent, 0xFF, sizeof(uint32_t) * n);
 		gg_reach_root(&reach, n / 2);
@@ -126,7 +146,7 @@ test_random_graphs(void)
 		{
 			uint32_t	parent = reach.parent[node];
 
-			unsound += !list_is_sound(graph + (size_t) node * degree, degree, node);
+			unsound += !list_is_sound(graph + (size_t) node * degree, degree, n, node);
 			own += parent == node;
 			unreached += parent >= n || (parent != node && !leads_to(graph, degree, parent, node));
 		}
@@ -140,6 +160,36 @@ test_random_graphs(void)
 	}
 	CHECK(roots > 0 && links > 0, "%u roots and %u links in all: the graphs are too easy", roots,
 		  links);
+}
+
+/* Where only a marked edge leads to a node, that edge loses its mark. */
+static void
+test_marked_path(void)
+{
+	uint32_t	graph[] = {
+		1, 2 | GG_EDGE_MARK, 3,
+		0, 3, GG_NO_NODE,
+		0, GG_NO_NODE, GG_NO_NODE,
+		1 | GG_EDGE_MARK, 0, GG_NO_NODE
+	};
+	const uint32_t linked[] = {
+		1, 2, 3,
+		0, 3, GG_NO_NODE,
+		0, GG_NO_NODE, GG_NO_NODE,
+		1 | GG_EDGE_MARK, 0, GG_NO_NODE
+	};
+	gg_reach	reach;
+
+	CHECK_OK(gg_reach_create(&reach, "test", graph, 4, 3, never, NULL), "create");
+	memset(reach.parent, 0xFF, sizeof(uint32_t) * 4);
+	gg_reach_root(&reach, 0);
+	gg_reach_spread(&reach);
+	CHECK(reach.queued == 3, "%u nodes reached along edges without a mark", reach.queued);
+	CHECK(gg_reach_link_all(&reach, link_by_list, NULL), "memory");
+	CHECK(reach.queued == 4 && reach.nleft == 0 && reach.links == 1, "%u nodes, %u links",
+		  reach.queued, reach.links);
+	CHECK(memcmp(graph, linked, sizeof(linked)) == 0, "the mark is gone, and nothing else");
+	gg_reach_free(&reach);
 }
 
 /* A search that is told to stop ends early, and all calls after it do nothing. */
@@ -167,6 +217,7 @@ int
 main(void)
 {
 	harness_run("random graphs", test_random_graphs);
+	harness_run("marked path", test_marked_path);
 	harness_run("stop", test_stop);
 	return harness_finish();
 }

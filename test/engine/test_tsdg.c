@@ -130,9 +130,11 @@ naive_stage_2(const naive *on, uint32_t a, uint32_t *out)
 				  (d < least || (d == least && united[i] < united[best])))))
 				best = i;
 		}
-		out[at] = best < count ? united[best] : GG_NO_NODE;
-		if (best < count)
-			taken[best] = true;
+		out[at] = GG_NO_NODE;
+		if (best == count)
+			continue;
+		out[at] = united[best] | (lambdas[best] > 5 ? GG_EDGE_MARK : 0);
+		taken[best] = true;
 	}
 }
 

@@ -53,6 +53,11 @@ faulty_realloc(void *block, size_t size)
 #define gg_walk_distances faulty_walk_distances
 #define gg_walk_invalid faulty_walk_invalid
 #define gg_walk_free faulty_walk_free
+#define gg_walk_prepare faulty_walk_prepare
+#define gg_walk_reserve faulty_walk_reserve
+#define gg_walk_measure faulty_walk_measure
+#define gg_walk_enter faulty_walk_enter
+#define gg_walk_settle faulty_walk_settle
 #include "../../src/cpu/walk.c"
 #undef malloc
 #undef calloc
@@ -504,7 +509,7 @@ test_invalid_ids(gg_walk *walk)
 		list[6] = 0x7FFFFFFF;
 		list[8] = list[7];
 		list[10] = 0xFFFFFFFE;
-		list[11] = 0x80000000;
+		list[11] = n | GG_EDGE_MARK;
 	}
 	for (uint32_t i = 0; i < 100; i++)
 	{

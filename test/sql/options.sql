@@ -160,13 +160,14 @@ SHOW gpugraph.iterative_scan;
 SHOW gpugraph.max_scan_tuples;
 SELECT name, vartype, context, min_val, max_val, enumvals, boot_val FROM pg_settings
 	WHERE name IN ('gpugraph.engine', 'gpugraph.itopk_size', 'gpugraph.iterative_scan',
-	'gpugraph.max_scan_tuples')
+	'gpugraph.max_scan_tuples', 'gpugraph.search_mode')
 	ORDER BY name;
 SET gpugraph.engine = tpu;
 SET gpugraph.itopk_size = 0;
 SET gpugraph.itopk_size = 1025;
 SET gpugraph.iterative_scan = on;
 SET gpugraph.max_scan_tuples = 0;
+SET gpugraph.search_mode = greedy;
 SET gpugraph.ef_search = 40;
 SET gpugraph.engine = cpu;
 CREATE INDEX i ON t USING gpugraph (val);

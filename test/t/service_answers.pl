@@ -121,6 +121,18 @@ sub compare_all
 
 compare_all('as built');
 
+# ---- every procedure, of a device and of the CPU
+for my $mode (qw(single_cta multi_cta tsdg_small tsdg_large))
+{
+	$node->safe_psql('postgres', "ALTER DATABASE postgres SET gpugraph.search_mode = $mode");
+	compare("$mode: $_ rows", $_) for 1, 30;
+	compare("$mode, off: 64 rows", 64, "'true'", "'off'");
+	compare("$mode: a filter", 10, "'cat = 7'");
+	is($node->safe_psql('postgres', "SELECT all_rows('strict_order')"), '12000 12000',
+		"$mode: every row once");
+}
+$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET gpugraph.search_mode');
+
 # ---- the delta: full pages on the device, the rest here
 $node->safe_psql('postgres',
 	'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 3 = 0');

@@ -314,7 +314,8 @@ count_walk(uint32_t itopk, uint32_t k)
 					list[i].expanded = true;
 					parents++;
 					for (uint32_t e = 0; e < degree; e++)
-						measure(graph.adjacency[(size_t) list[i].node * degree + e]);
+						measure(graph.adjacency[(size_t) list[i].node * degree + e] &
+								~GG_EDGE_MARK);
 				}
 			if (parents == 0)
 				break;

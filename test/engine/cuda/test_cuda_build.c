@@ -452,7 +452,8 @@ reach(const uint32_t *adjacency, uint32_t count, uint32_t degree, const uint32_t
 		{
 			const uint32_t next = adjacency[(size_t) queue[head] * degree + i];
 
-			if (next != GG_NO_NODE && !seen[next])
+			/* GG_NO_NODE has the mark's bit, too */
+			if ((next & GG_EDGE_MARK) == 0 && !seen[next])
 			{
 				seen[next] = 1;
 				queue[tail++] = next;
@@ -463,9 +464,10 @@ reach(const uint32_t *adjacency, uint32_t count, uint32_t degree, const uint32_t
 	return tail;
 }
 
+/* mark: what an id may carry */
 static void
-check_adjacency(const uint32_t *adjacency, uint32_t count, uint32_t degree, bool whole,
-				const char *what, char *why)
+check_adjacency(const uint32_t *adjacency, uint32_t count, uint32_t degree, uint32_t mark,
+				bool whole, const char *what, char *why)
 {
 	for (uint32_t node = 0; node < count && why[0] == '\0'; node++)
 	{
@@ -480,11 +482,13 @@ check_adjacency(const uint32_t *adjacency, uint32_t count, uint32_t degree, bool
 			sprintf(why, "%s %u has %u edges, not %u", what, node, length, full);
 		for (uint32_t i = 0; i < degree && why[0] == '\0'; i++)
 		{
-			if (i >= length ? list[i] != GG_NO_NODE : list[i] >= count || list[i] == node)
+			const uint32_t id = list[i] & ~mark;
+
+			if (i >= length ? list[i] != GG_NO_NODE : id >= count || id == node)
 				sprintf(why, "%s %u edge %u is %u", what, node, i, list[i]);
 			for (uint32_t j = 0; j < i && i < length; j++)
-				if (list[i] == list[j])
-					sprintf(why, "%s %u has %u twice", what, node, list[i]);
+				if (id == (list[j] & ~mark))
+					sprintf(why, "%s %u has %u twice", what, node, id);
 		}
 	}
 }
@@ -504,9 +508,9 @@ check_graph(const gg_graph *graph, uint32_t n, uint32_t degree, bool whole, char
 		if (graph->pivots[i] >= n || seen[graph->pivots[i]]++)
 			sprintf(why, "pivot %u is %u", i, graph->pivots[i]);
 	if (why[0] == '\0')
-		check_adjacency(graph->adjacency, n, degree, whole, "node", why);
+		check_adjacency(graph->adjacency, n, degree, GG_EDGE_MARK, whole, "node", why);
 	if (why[0] == '\0')
-		check_adjacency(graph->pivot_adjacency, graph->npivots, GG_PIVOT_DEGREE, true, "pivot",
+		check_adjacency(graph->pivot_adjacency, graph->npivots, GG_PIVOT_DEGREE, 0, true, "pivot",
 						why);
 	if (why[0] == '\0' && n > 0)
 	{
@@ -757,7 +761,7 @@ diversify_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_elemen
 		verdict(false, name, a.code != GG_OK ? a.message : b.message);
 	else
 	{
-		check_adjacency(ours, n, degree, false, "node", detail);
+		check_adjacency(ours, n, degree, GG_EDGE_MARK, false, "node", detail);
 		for (size_t i = 0; i < (size_t) n * degree; i++)
 		{
 			const uint32_t *list = theirs + i / degree * degree;

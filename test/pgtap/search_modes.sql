@@ -1,0 +1,98 @@
+-- gpugraph.search_mode: every procedure finds the nearest rows, with filters, duplicates and dead
+-- rows, in every order, and in gpugraph_search(); a scan keeps the one that it began with
+\ir include/helpers.psql
+SELECT * FROM no_plan();
+
+SELECT make_data('items', 6000, 24, 40);
+SELECT make_queries('items', 40);
+-- equal rows, dead ones, and rows that came after the build
+INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 10 = 0;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat) WITH (seal_rows = 0);
+INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 20 = 1;
+DELETE FROM items WHERE id % 7 = 3;
+ANALYZE items;
+
+-- distances that the session's last scan measured, for a query of ten rows
+CREATE FUNCTION measured() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10;
+	RETURN (SELECT distances FROM gpugraph_last_scan());
+END $$;
+
+CREATE FUNCTION try_mode(mode text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+	rows bigint := (SELECT count(*) FROM items);
+	counted text;
+BEGIN
+	PERFORM set_config('gpugraph.search_mode', mode, false);
+	RETURN NEXT cmp_ok(recall('items', '<->'), '>=', 0.99, mode || ': recall of 10');
+	RETURN NEXT cmp_ok(recall('items', '<->', 100), '>=', 0.99, mode || ': recall of 100');
+	RETURN NEXT cmp_ok(recall('items', '<->', 10, 'cat < 10'), '>=', 0.99,
+		mode || ': recall under a filter column');
+	RETURN NEXT cmp_ok(recall('items', '<->', 10, 'big % 5 = 0'), '>=', 0.99,
+		mode || ': recall under a filter');
+	PERFORM set_config('gpugraph.itopk_size', '16', false);
+	RETURN NEXT cmp_ok(recall('items', '<->', 60), '>=', 0.95,
+		mode || ': recall of rows beyond the first list');
+	FOREACH counted IN ARRAY ARRAY['strict_order', 'relaxed_order'] LOOP
+		PERFORM set_config('gpugraph.iterative_scan', counted, false);
+		RETURN NEXT is((SELECT array[count(*), count(DISTINCT id)] FROM
+			(SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2)) s),
+			array[rows, rows], mode || ', ' || counted || ': every row once');
+	END LOOP;
+	PERFORM set_config('gpugraph.iterative_scan', 'off', false);
+	RETURN NEXT is((SELECT count(*) FROM
+		(SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2)) s),
+		16::bigint, mode || ', off: as many rows as the list is long');
+	PERFORM set_config('gpugraph.iterative_scan', 'strict_order', false),
+		set_config('gpugraph.itopk_size', '64', false);
+	RETURN NEXT is((SELECT array_agg(ctid ORDER BY distance, ctid) FROM
+		gpugraph_search('items_idx', ARRAY(SELECT val FROM queries WHERE q = 3), 5)),
+		(SELECT array_agg(ctid ORDER BY d, ctid) FROM (SELECT ctid,
+			val <-> (SELECT val FROM queries WHERE q = 3) AS d FROM items ORDER BY 2 LIMIT 5) s),
+		mode || ': gpugraph_search() finds what a query does');
+	RETURN NEXT cmp_ok((SELECT min(recall) FROM gpugraph_recall('items_idx', 10, 50)
+		WHERE itopk_size >= 64), '>=', 0.99::float8, mode || ': gpugraph_recall()');
+END $$;
+
+SELECT use_index(true);
+SET gpugraph.engine = cpu;
+SELECT is(current_setting('gpugraph.search_mode'), 'auto', 'the default');
+SELECT try_mode(mode) FROM unnest(ARRAY['auto', 'single_cta', 'multi_cta', 'tsdg_small',
+	'tsdg_large']) mode;
+
+-- which one it is shows in what is measured: many walks measure more than one
+SELECT use_index(true);
+SET gpugraph.search_mode = auto;
+SELECT measured() AS best_first \gset
+SET gpugraph.search_mode = tsdg_small;
+SELECT cmp_ok(measured(), '>', :best_first::bigint * 2, 'many greedy walks');
+SET gpugraph.search_mode = multi_cta;
+SELECT is(measured(), :best_first::bigint, 'on the CPU the procedures of CAGRA are one');
+
+-- a scan under way goes on as it began
+SET gpugraph.search_mode = auto;
+SELECT array_agg(id) AS ids FROM (SELECT id FROM items
+	ORDER BY val <-> (SELECT val FROM queries WHERE q = 4) LIMIT 200) s \gset
+CREATE FUNCTION changed() RETURNS int[] LANGUAGE plpgsql AS $$
+DECLARE
+	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 4);
+	one record;
+	ids int[];
+BEGIN
+	OPEN a;
+	FOR i IN 1 .. 200 LOOP
+		FETCH a INTO one;
+		ids := ids || one.id;
+		IF i = 1 THEN
+			PERFORM set_config('gpugraph.search_mode', 'tsdg_small', true);
+		END IF;
+	END LOOP;
+	RETURN ids;
+END $$;
+SELECT is(changed(), :'ids'::int[], 'a setting that changes does not change a scan under way');
+
+SELECT throws_ok('SET gpugraph.search_mode = best', '22023',
+	'invalid value for parameter "gpugraph.search_mode": "best"');
+
+SELECT * FROM finish();
