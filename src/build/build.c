@@ -490,6 +490,7 @@ CreateBuild(Relation heap, const GgOptions *options)
 	plan->control.ctx = build;
 	plan->control.threads = max_parallel_maintenance_workers + 1;
 	plan->expected = GgExpectedRows(heap);
+	plan->bound = options->segment_rows;
 	AtReset(context, LoseBuild, build);
 	return build;
 }

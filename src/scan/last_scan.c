@@ -26,7 +26,7 @@ void
 GgNoteScan(const GgScanOpaque *so)
 {
 	last_scan.index = RelationGetRelid(so->index);
-	last_scan.reason = so->reason;
+	last_scan.reason = GgAnsweredBy(so);
 	last_scan.lists = so->nstreams;
 	last_scan.exact_lists = 0;
 	last_scan.filtered = so->filter != NULL;
@@ -59,6 +59,7 @@ Datum
 gpugraph_last_scan(PG_FUNCTION_ARGS)
 {
 	bool		on_device = last_scan.reason == GG_REASON_NONE;
+	const char *engine = on_device ? "gpu" : last_scan.reason == GG_REASON_PARTIAL ? "both" : "cpu";
 	TupleDesc	tupdesc;
 	Datum		values[LAST_SCAN_COLUMNS] = {0};
 	bool		nulls[LAST_SCAN_COLUMNS] = {0};
@@ -70,7 +71,7 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 
 	values[c++] = ObjectIdGetDatum(last_scan.index);
-	values[c++] = CStringGetTextDatum(on_device ? "gpu" : "cpu");
+	values[c++] = CStringGetTextDatum(engine);
 	if (on_device)
 		nulls[c++] = true;
 	else

@@ -102,6 +102,7 @@ typedef struct GgDeviceAnswer
 	GgResidentRef ref;			/* the resident that was asked */
 	uint32		lists;			/* bitmap of the segments that it answered for ... */
 	uint32		exact;			/* ... and of those whose rows it measured */
+	uint32		missing;		/* of those that it would have been asked for, had it had room */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 	GgServiceAnswer lists_in_slot;	/* gone with the next query */
 
@@ -156,6 +157,14 @@ struct GgScanOpaque
  * to answer, for the reason in so->reason.
  */
 extern bool GgAskDevice(GgScanOpaque *so);
+
+/* Which engine answers, and why, for the counters. */
+static inline GgReason
+GgAnsweredBy(const GgScanOpaque *so)
+{
+	return so->reason == GG_REASON_NONE && so->device.missing != 0 ? GG_REASON_PARTIAL :
+		so->reason;
+}
 
 /* ---- row_filter.c ------------------------------------------------------- */
 

@@ -57,7 +57,10 @@ extern void GgResidentNotify(GgDevice *device);
 /* Sleep until something may have changed; interruptible. */
 extern void GgLoadSleep(long timeout_ms);
 
-/* Mark the lists of a refresh that the resident has already.  The lock is held. */
+/*
+ * Mark the lists of a refresh that the resident has already and, unless it is to grow, those that
+ * it lacks.  The lock is held.
+ */
 extern void GgMarkKept(const GgResident *resident, GgLoadJob *job);
 
 #endif							/* GG_TABLE_H */
