@@ -168,7 +168,7 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 			  uint64 since_us)
 {
 	bool		grow = asker != GG_ASKED_BY_QUERY && resident->missing != 0 &&
-		resident->began_us < since_us;
+		resident->began_us < since_us && resident->key.generation <= meta->generation;
 	uint32		none = 0;
 
 	if (pg_atomic_read_u32(&resident->refresh) != 0 || (GgIsCurrent(resident, meta) && !grow))

@@ -29,12 +29,13 @@ CREATE TABLE items AS SELECT row_number() OVER ()::int AS id, a.cat, a.big, a.va
 CREATE INDEX ON items (big);
 SELECT make_queries('items', 20);
 CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops);
+SET max_parallel_maintenance_workers = 0;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
 	WITH (seal_rows = 0, segment_rows = 4000);
 VACUUM ANALYZE;
 
--- How many rows the index returns for the rest of a query, or what is wrong with them. Compared with
--- the table by distance, because rows that are as near may come in either order.
+-- How many rows the index returns for the rest of a query, or what is wrong with them. Compared
+-- with the table by distance, because rows that are as near may come in either order.
 CREATE FUNCTION same(rest text, bitmaps boolean) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
 	statement text := 'SELECT array_agg(id), array_agg(d) FROM (SELECT id,
@@ -48,9 +49,27 @@ BEGIN
 	PERFORM use_index(true), set_config('enable_bitmapscan', bitmaps::text, false);
 	EXECUTE statement INTO ids, mine;
 	RETURN (SELECT CASE WHEN bool_and(abs(m - e) <= 1e-5 * e) AND count(DISTINCT i) = count(*)
-		THEN count(*)::text ELSE format('%s of %s rows are others, %s distinct',
-			count(*) FILTER (WHERE (abs(m - e) <= 1e-5 * e) IS NOT TRUE), count(*), count(DISTINCT i)) END
+		THEN count(*)::text
+		ELSE format('of %s rows %s are others, %s distinct', count(*),
+			count(*) FILTER (WHERE (abs(m - e) <= 1e-5 * e) IS NOT TRUE), count(DISTINCT i)) END
 		FROM unnest(ids, mine, exact) u(i, m, e));
+END $$;
+
+-- All rows of a category by the index and by the table, in one snapshot.
+CREATE FUNCTION category(which int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	n bigint;
+	d bigint;
+	t bigint;
+BEGIN
+	PERFORM use_index(true);
+	SELECT count(*), count(DISTINCT id) INTO n, d FROM (SELECT id FROM items WHERE cat = which
+		ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)) s;
+	PERFORM use_index(false);
+	SELECT count(*) INTO t FROM items WHERE cat = which;
+	IF n <> t OR d <> t THEN
+		RAISE EXCEPTION '%: % rows by the index, % distinct, % in the table', which, n, d, t;
+	END IF;
 END $$;
 SQL
 };
@@ -201,7 +220,9 @@ through_cursor('a cursor, segments trimmed meanwhile', sub {
 	limit(int($half * 0.7));
 	wait_for(sub { of_device($node, 'resident_bytes') <= int($half * 0.7) << 20 });
 });
-through_cursor('a cursor, all evicted meanwhile', sub { sql("SELECT gpugraph_evict('items_idx')") });
+through_cursor('a cursor, all evicted meanwhile', sub {
+	sql("SELECT gpugraph_evict('items_idx')");
+});
 
 # ---- a higher limit: what is missing comes back without a new load
 prewarm('items_idx');
@@ -237,17 +258,42 @@ ok(defined wait_for(sub { heat('items', 200); return missing() <= $part }),
 	'the large one is hotter, and has its segments');
 is(who_answers(), "$recall 0 20 0", 'both answer');
 
+# ---- VACUUM gives back a segment
+sql('DELETE FROM items WHERE id <= 4500; VACUUM items');
+is(sql("SELECT segments FROM gpugraph_index_info('items_idx')"), 5, 'a segment was given back');
+is((split / /, who_answers())[0] >= 0.95, 1, 'the first answers after that are right');
+ok(defined wait_for(sub { heat('items', 1);
+		return of_index($node, "segments = 5 AND state ~ 'partial|ready'") eq 't' }),
+	'the device followed');
+index_is_complete($node, 'a segment less');
+
+# ---- segments go while a refresh counts on them
+ok(limit($half * 4), 'room for all');
+ok(defined wait_for(sub { of_index($node, 'state') eq 'ready' }), 'the whole is there');
+sql('INSERT INTO items SELECT 50000 + id, cat, big, val FROM items WHERE id <= 5000');
+my $refresh = start_psql($node, 'SET gpugraph.fault = load_stall',
+	"SELECT gpugraph_prewarm('items_idx')");
+ok(defined wait_for(sub { of_index($node, 'state') eq 'refreshing' }), 'a refresh is under way');
+ok(limit($half), 'half again');
+ok(defined wait_for(sub { of_device($node, 'resident_bytes') <= $half << 20 }), 'it is kept to');
+is(finish_psql($refresh), '', 'who waits for the refresh gets it');
+is(of_index($node, "state || ' ' || (delta_pages > 0)"), 'partial true', 'in part, and up to date');
+index_is_complete($node, 'a refresh, and segments gone');
+
 # ---- merges beside queries: none is left to the CPU, none fails
 my $clients = start_pgbench($node, '--client=2 --time=600',
-	'near@1' => "SET enable_seqscan = off;
-		SELECT id FROM items $near LIMIT 5;\n");
+	'near@5' => "SET enable_seqscan = off;
+		SELECT id FROM items $near LIMIT 5;\n",
+	'category@1' => "\\set c random(0, 49)\n
+		BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT category(:c); COMMIT;\n");
 ok(defined wait_for(sub { of_index($node, 'queries_both') > 100 }), 'clients');
 my $cpu = of_index($node, 'queries_cpu');
+$segments = sql("SELECT segments FROM gpugraph_index_info('items_idx')");
 sql("ALTER INDEX items_idx SET (seal_rows = 500)");
 for my $round (1 .. 3)
 {
 	sql("INSERT INTO items SELECT 100000 * $round + id, cat, big, val FROM items
-		WHERE id <= 6000 AND id % 10 = $round");
+		WHERE id <= 12000 AND id % 10 = $round");
 	sql('VACUUM items');
 }
 sql("DELETE FROM items WHERE id % 7 = 3; VACUUM items");
@@ -257,6 +303,16 @@ ok(defined wait_for(sub { of_index($node, "state = 'partial' AND segments > $seg
 	'the device has their list');
 is(of_index($node, 'queries_cpu'), $cpu, 'no query was left to the CPU alone');
 cmp_ok(of_device($node, 'resident_bytes'), '<=', $half << 20, 'the limit is kept');
+
+# ---- segments come and go beside them
+for my $mb (2, $half * 4, 3, $half, $half * 4, 2, $half)
+{
+	limit($mb);
+	wait_for(sub { of_device($node, 'resident_bytes') <= $mb << 20 });
+	sql("SELECT gpugraph_evict('items_idx')") if $mb == 3;
+	wait_for(sub { of_index($node, "state ~ 'partial|ready'") eq 't' });
+}
+ok(defined wait_for(sub { state_of($node) eq 'partial' }), 'in part in the end');
 
 # ---- the worker of the device goes, and comes back, while they go on
 my $pid = of_device($node, 'pid');
