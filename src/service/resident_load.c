@@ -472,17 +472,20 @@ NotePrevious(GgResident *resident, const GgLoadJob *job)
 	previous->delta_pages = resident->delta_pages;
 }
 
-/* What the new version lacks, and when it may grow. */
+/* What the new version lacks, when it may grow, and when it may be evicted.  The lock is held. */
 static void
 NoteMissing(GgResident *resident, const GgResidentVersion *version, const GgLoadJob *job,
-			bool refused)
+			bool refused, double seconds)
 {
 	uint64		now_us = GgNowMicros();
+	bool		grown = job->grow && version->missing != resident->missing;
 
+	if (grown || !job->refresh)
+		resident->rested_us = now_us + (uint64) (seconds * GG_REST * 1e6);
 	resident->grow_us = 0;
 	if (refused)
 		resident->grow_us = now_us + RETRY_MAX_MS * UINT64CONST(1000);
-	else if (job->grow && version->missing == resident->missing)
+	else if (job->grow && !grown)
 		resident->grow_us = now_us + RETRY_MIN_MS * UINT64CONST(1000);
 	resident->missing = version->missing;
 	resident->missing_bytes = 0;
@@ -527,7 +530,6 @@ SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta
 	else
 	{
 		resident->loaded_at = now;
-		resident->loaded_us = now_us;
 		resident->load_s = seconds;
 		/* a query asked for it just now */
 		pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));
@@ -617,7 +619,7 @@ Publish(GgWorker *worker, int load, uint32 serial, int64 now_ms)
 		worker->loads[load].bytes = 0;
 		SwitchEntry(worker, job, seconds, delta_share);
 		NoteMissing(&device->residents[job->entry], GgCurrentVersion(worker, job->entry), job,
-					worker->loads[load].most > 0);
+					worker->loads[load].most > 0, seconds);
 	}
 	LWLockRelease(device->lock);
 

@@ -232,8 +232,8 @@ typedef struct GgResident
 	uint64		cooled_queries;	/* as many of them are in ... */
 	double		heat;			/* ... the worker's: each counts half as much after GG_COOL_MS */
 	uint64		grow_us;		/* when it may grow next */
+	uint64		rested_us;		/* from when on it may be evicted: GG_REST */
 	TimestampTz loaded_at;
-	uint64		loaded_us;
 	double		load_s;
 	TimestampTz refreshed_at;	/* of the last refresh, or loaded_at */
 	uint64		refreshed_us;

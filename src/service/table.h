@@ -7,13 +7,16 @@
 
 #include "service/load.h"
 
-/* A resident may be evicted for another one once it is as old as this many of its load times. */
+/*
+ * A resident may be evicted for another one once it is as old as this many of its load times, and
+ * has had what it grew by for as many of the times that this took.
+ */
 #define GG_REST				20
 
 static inline bool
 GgHasRested(const GgResident *resident, uint64 now_us)
 {
-	return now_us >= resident->loaded_us + (uint64) (resident->load_s * GG_REST * 1e6);
+	return now_us >= resident->rested_us;
 }
 
 /* Tells the database of this process from any other that ever had its number.  0: not known. */
