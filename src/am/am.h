@@ -30,8 +30,11 @@ extern bool ggvalidate(Oid opclassoid);
 #define GG_SORTED_ROW_COST		10.0
 
 /* column_pages: pages that a vector fills in the table. */
-/* Does a device have the index, and is it to be asked? */
-extern bool GgDeviceAnswers(Oid index);
+/*
+ * Does a device have the index, and is it to be asked?  *missing: a bitmap of segments that it has
+ * no room for.
+ */
+extern bool GgDeviceAnswers(Oid index, uint32 *missing);
 
 /*
  * Microseconds that a device takes to look at so many words of 64 bits of each node, and to measure

@@ -100,6 +100,7 @@ typedef struct IndexShape
 	int			conditions;		/* on filter columns ... */
 	Selectivity matching;		/* ... and the share of rows that fulfil them */
 	bool		on_device;
+	uint32		missing;		/* on_device: bitmap of segments that are not there */
 } IndexShape;
 
 /*
@@ -204,17 +205,20 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 	shape->delta_nodes = (double) GgDeltaSlots(meta);
 	shape->nodes += shape->delta_nodes;
 	shape->index_pages = (double) GgRowBytes(meta) / GG_PAGE_PAYLOAD;
-	shape->on_device = !info->hypothetical && GgDeviceAnswers(info->indexoid);
+	shape->on_device = !info->hypothetical &&
+		GgDeviceAnswers(info->indexoid, &shape->missing);
 }
 
 bool
-GgDeviceAnswers(Oid index)
+GgDeviceAnswers(Oid index, uint32 *missing)
 {
 	GgIndexStat stat;
 
+	*missing = 0;
 	if (gg_engine_setting == GG_ENGINE_CPU)
 		return false;
 	GgStatOfIndex(index, &stat);
+	*missing = stat.missing;
 	return stat.ready;
 }
 
@@ -298,7 +302,8 @@ ScanTime(const IndexShape *shape, double share)
 		const GgSegment *segment = &shape->meta->segments[i];
 
 		if (segment->nodes > 0 && segment->dead < segment->rows)
-			time += shape->on_device ? DeviceTime(shape, segment->nodes, true, share) :
+			time += shape->on_device && (shape->missing >> i & 1) == 0 ?
+				DeviceTime(shape, segment->nodes, true, share) :
 				StreamTime(shape, segment->nodes, true, share);
 	}
 	if (shape->delta_nodes > 0)

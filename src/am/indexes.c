@@ -21,6 +21,7 @@
 #include "catalog/pg_class.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -168,6 +169,10 @@ Hint(bool valid, const Contents *contents, const GgIndexStat *stat)
 		return psprintf("Preload gpugraph, or call gpugraph_merge(): every query measures the "
 						INT64_FORMAT " rows that were inserted and are not merged yet.",
 						contents->delta_rows);
+	if (stat->missing != 0)
+		return psprintf("Increase gpugraph.device_memory, or evict other indexes: the CPU searches"
+						" %d segments that have no room on the GPU.",
+						pg_popcount32(stat->missing));
 	if (contents->known && contents->segments > HINT_SEGMENTS)
 		return psprintf("Increase maintenance_work_mem, and call gpugraph_merge(): every query"
 						" searches each of %d segments.", contents->segments);

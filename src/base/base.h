@@ -46,6 +46,7 @@ typedef struct GgOptions
 	int			intermediate_graph_degree;
 	int			seed;
 	int			seal_rows;		/* 0: nothing is merged */
+	int			segment_rows;	/* 0: as many as there is memory for */
 	int			storage;		/* GgStorage */
 	int			algorithm;		/* gg_algorithm */
 

@@ -101,6 +101,10 @@ GgInitOptions(void)
 					  "Inserted rows that become a segment of their own; 0: nothing is merged",
 					  GG_DEFAULT_SEAL_ROWS, 0, PG_INT32_MAX,
 					  ShareUpdateExclusiveLock);
+	add_int_reloption(gg_relopt_kind, "segment_rows",
+					  "Rows of the largest segment that is made; 0: as memory allows",
+					  0, 0, PG_INT32_MAX,
+					  ShareUpdateExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "storage",
 					   "Element type that vectors are stored with",
 					   storage_values, GG_STORAGE_UNSET,
@@ -237,6 +241,7 @@ ggoptions(Datum reloptions, bool validate)
 		offsetof(GgOptions, intermediate_graph_degree)},
 		{"seed", RELOPT_TYPE_INT, offsetof(GgOptions, seed)},
 		{"seal_rows", RELOPT_TYPE_INT, offsetof(GgOptions, seal_rows)},
+		{"segment_rows", RELOPT_TYPE_INT, offsetof(GgOptions, segment_rows)},
 		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
 		{"algorithm", RELOPT_TYPE_ENUM, offsetof(GgOptions, algorithm)},
 		{"alpha", RELOPT_TYPE_REAL, offsetof(GgOptions, alpha)},

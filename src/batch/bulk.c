@@ -8,7 +8,8 @@
  * looked up for all queries in rounds: as many for each as it lacks.  Mostly one round is enough.
  * A query whose candidates end before it has k visible rows is left to a scan.
  *
- * Rows of the delta that came after the device's copy are measured here.
+ * Rows of the delta that came after the device's copy are measured here.  Where the device lacks
+ * whole segments, all queries are left to scans.
  */
 #include "batch/bulk.h"
 
@@ -99,7 +100,7 @@ FindResident(GgBulk *bulk)
 	GgOpenLists(&bulk->lists, target);
 	meta = bulk->lists.meta;
 	if (!GgResidentLookup(target->index, meta, &bulk->ref, &reason) ||
-		bulk->ref.nsegments != meta->nsegments ||
+		bulk->ref.nsegments != meta->nsegments || bulk->ref.missing != 0 ||
 		bulk->ref.delta_pages > meta->delta_pages ||
 		bulk->ref.delta_pages % GgDeltaPagesPerRow(meta) != 0 ||
 		(uint64) (meta->delta_pages - bulk->ref.delta_pages) / GgDeltaPagesPerRow(meta) *

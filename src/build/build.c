@@ -503,6 +503,7 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 	plan->control.ctx = build;
 	plan->control.threads = max_parallel_maintenance_workers + 1;
 	plan->expected = GgExpectedRows(heap);
+	plan->bound = options->segment_rows;
 	AtReset(context, LoseBuild, build);
 	return build;
 }

@@ -6,7 +6,8 @@
  * engine needs should fit in maintenance_work_mem.
  * Where twice as much would do, or 64 MB, the build takes that.  Otherwise what was collected
  * becomes a segment of its own and the scan goes on.  The index then has several segments, each
- * as good, but a search walks each.  A NOTICE announces either.
+ * as good, but a search walks each.  A NOTICE announces either.  The option segment_rows asks for
+ * smaller segments.
  */
 #include "build/memory.h"
 #include "build/deduplicate.h"
@@ -53,6 +54,11 @@ GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta)
 
 	if (plan->expected > most)
 		most = GgRowsThatFit(&memory, Max(setting, GG_LEAST_GRAPH_BYTES));
+	if (plan->bound > 0 && plan->bound < most)
+	{
+		most = plan->bound;
+		plan->segments_announced = true;	/* the user asked for them */
+	}
 	most = Max(most, MIN_SEGMENT_ROWS);
 	plan->most = Max(most, (uint32) Min(plan->expected / GG_MAX_BUILD_SEGMENTS + 1, GG_MAX_NODES));
 }

@@ -17,6 +17,7 @@ typedef struct GgMemoryPlan
 	gg_build_params params;
 	gg_control	control;
 	double		expected;		/* rows in the table, as far as is known */
+	uint32		bound;			/* option segment_rows */
 	uint32		most;			/* rows that a segment may have; 0: not known yet */
 	bool		segments_announced;
 	bool		memory_announced;

@@ -44,10 +44,12 @@ LookAt(Relation index, Look *look)
 {
 	GgOptions	options;
 	uint64		nodes = 0;
+	uint32		bound;
 
 	GgGetOptions(index, &options);
 	GgReadMeta(index, look->meta);
 	look->seal_rows = options.seal_rows;
+	bound = options.segment_rows > 0 ? (uint32) options.segment_rows : PG_UINT32_MAX;
 	look->delta_rows = GgDeltaSlots(look->meta);
 	strlcpy(look->name, RelationGetRelationName(index), NAMEDATALEN);
 	for (int i = 0; i < look->meta->nsegments; i++)
@@ -55,7 +57,7 @@ LookAt(Relation index, Look *look)
 	nodes += look->delta_rows;
 	look->most = 0;
 	if (look->meta->dimensions > 0)
-		look->most = (uint32) Min(Max(GgMostMergedNodes(look->meta, &options),
+		look->most = (uint32) Min(Max(Min(GgMostMergedNodes(look->meta, &options), bound),
 									  nodes / MOST_SEGMENTS + 1), GG_MAX_NODES);
 }
 

@@ -72,6 +72,7 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	gg_element	element = GgIndexOpclass(index)->element;
 	Cost		bitmap_cost;
 	Selectivity selectivity;
+	uint32		missing;
 	double		matches,
 				fetched,
 				column_pages,
@@ -90,7 +91,8 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	if (root->limit_tuples > 0 && root->limit_tuples < rel->rows)
 		fetched *= root->limit_tuples / rel->rows;
 
-	if (matches <= GG_MAX_FILTER_TIDS && GgDeviceAnswers(ordered->indexinfo->indexoid))
+	if (matches <= GG_MAX_FILTER_TIDS &&
+		GgDeviceAnswers(ordered->indexinfo->indexoid, &missing) && missing == 0)
 		time = matches * TID_TIME +
 			GgDeviceExactTime(ordered->indexinfo->tuples, 1, matches, GgRowBytes(meta));
 	else

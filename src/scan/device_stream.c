@@ -16,6 +16,8 @@
  * does.
  *
  * A device has the delta's full pages as of some moment.  All its lists of the delta are exact.
+ *
+ * Segments that a device has no room for are left to walks from the start.
  */
 #include "scan/scan.h"
 
@@ -103,7 +105,7 @@ ListLength(uint32 itopk, int last_list)
  * rows.  False: there will be no answer, for the reason in so->reason.
  */
 static bool
-AskAgain(GgScanOpaque *so, bool delta, int attempt)
+AskAgain(GgScanOpaque *so, uint32 lists, bool delta, int attempt)
 {
 	GgResidentRef *ref = &so->device.ref;
 	uint32		delta_pages = ref->delta_pages;
@@ -111,7 +113,7 @@ AskAgain(GgScanOpaque *so, bool delta, int attempt)
 	if (so->reason != GG_REASON_NOT_RESIDENT || attempt >= 2 ||
 		!GgResidentLookup(so->index, so->meta, ref, &so->reason))
 		return false;
-	if (!delta || ref->delta_pages == delta_pages)
+	if ((!delta || ref->delta_pages == delta_pages) && (lists & ref->missing) == 0)
 		return true;
 	so->reason = GG_REASON_NOT_RESIDENT;
 	return false;
@@ -126,7 +128,7 @@ AskOnce(GgScanOpaque *so, const DeviceQuery *query, GgServiceAnswer *answer)
 	};
 
 	for (int attempt = 0; !GgServiceSearch(&so->device.ref, &ask, answer, &so->reason); attempt++)
-		if (!AskAgain(so, query->delta, attempt))
+		if (!AskAgain(so, query->lists, query->delta, attempt))
 			return false;
 	return true;
 }
@@ -142,7 +144,7 @@ AskDeep(GgScanOpaque *so, const DeepQuery *query, uint64 *keys, uint64 *matches)
 
 	for (int attempt = 0;
 		 !GgServiceDeep(&so->device.ref, &ask, keys, matches, &so->reason); attempt++)
-		if (!AskAgain(so, query->delta, attempt))
+		if (!AskAgain(so, query->lists, query->delta, attempt))
 			return false;
 	return true;
 }
@@ -201,6 +203,24 @@ FilteredLists(GgScanOpaque *so)
 	return worthwhile ? lists : 0;
 }
 
+/*
+ * The device has no room for some segments of the index.  Their streams become walks.  Where
+ * nothing is left to ask the device for, so->reason says so.
+ */
+static void
+LeaveMissing(GgScanOpaque *so)
+{
+	GgDeviceAnswer *device = &so->device;
+
+	device->missing = device->lists & device->ref.missing;
+	device->lists &= ~device->missing;
+	device->exact &= ~device->missing;
+	if (device->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA)
+		so->reason = GG_REASON_PARTIAL;
+	else if (device->lists == 0 && device->delta_pages == 0)
+		so->reason = GG_REASON_MEMORY;
+}
+
 /* Find the resident to ask.  False: there is none, or asking does not pay; so->reason says why. */
 static bool
 FindDevice(GgScanOpaque *so)
@@ -210,6 +230,7 @@ FindDevice(GgScanOpaque *so)
 
 	device->lists = so->filter != NULL ? FilteredLists(so) : DeviceLists(so, &device->exact);
 	device->delta_pages = 0;
+	device->missing = 0;
 	if (gg_engine_setting == GG_ENGINE_CPU)
 		so->reason = GG_REASON_SETTING;
 	else if (gg_service == NULL)
@@ -230,6 +251,8 @@ FindDevice(GgScanOpaque *so)
 		so->reason = GG_REASON_NONE;
 		if (device->lists == 0 && device->delta_pages == 0)
 			so->reason = GG_REASON_SMALL;
+		else
+			LeaveMissing(so);
 	}
 	return so->reason == GG_REASON_NONE;
 }
@@ -293,6 +316,7 @@ GgAskDevice(GgScanOpaque *so)
 	}
 	device->lists = 0;
 	device->delta_pages = 0;
+	device->missing = 0;
 	return false;
 }
 
@@ -414,7 +438,11 @@ MarkHanded(GgScanOpaque *so, GgStream *stream)
 static bool
 IsThere(const GgScanOpaque *so, const GgStream *stream)
 {
-	return stream->segment != NULL || so->device.ref.delta_pages == stream->end_page;
+	const DeviceStream *state = stream->state;
+
+	if (stream->segment != NULL)
+		return (so->device.ref.missing >> state->list & 1) == 0;
+	return so->device.ref.delta_pages == stream->end_page;
 }
 
 /* The deep list behind the last one; false when the device has none. */

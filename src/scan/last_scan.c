@@ -24,6 +24,7 @@ GgAddNote(GgScanNote *sum, const GgScanNote *note)
 		sum->reason = note->reason;
 	sum->queries += note->queries;
 	sum->by_device += note->by_device;
+	sum->by_both += note->by_both;
 	sum->lists += note->lists;
 	sum->exact_lists += note->exact_lists;
 	sum->widenings += note->widenings;
@@ -50,8 +51,9 @@ MakeNote(const GgScanOpaque *so, GgScanNote *note)
 	memset(note, 0, sizeof(*note));
 	note->index = RelationGetRelid(so->index);
 	note->queries = 1;
-	note->by_device = so->reason == GG_REASON_NONE;
-	note->reason = so->reason;
+	note->reason = GgAnsweredBy(so);
+	note->by_device = note->reason == GG_REASON_NONE;
+	note->by_both = note->reason == GG_REASON_PARTIAL;
 	note->lists = so->nstreams;
 	note->widenings = so->widenings;
 	note->filtered = so->filter != NULL;
@@ -94,9 +96,9 @@ GgNoteCall(const GgScanNote *note)
 const char *
 GgNoteEngine(const GgScanNote *note)
 {
-	if (note->by_device == 0)
-		return "cpu";
-	return note->by_device == note->queries ? "gpu" : "gpu, cpu";
+	if (note->by_device == note->queries)
+		return "gpu";
+	return note->by_device + note->by_both == 0 ? "cpu" : "gpu, cpu";
 }
 
 const char *
@@ -142,7 +144,7 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum((int64) note->matches);
 	values[c++] = Int64GetDatum((int64) note->rows);
 	/* a device does not say */
-	if (note->by_device > 0)
+	if (note->by_device + note->by_both > 0)
 		nulls[c++] = true;
 	else
 		values[c++] = Int64GetDatum((int64) note->distances);

@@ -14,6 +14,8 @@
  *	exact	every row of the segment (or delta) measured.  It serves where the graph has nothing
  *			more to say, where a search would be slower, and for the delta unless a GPU does
  *
+ * A GPU that has no room for all segments answers for some, and walks on the CPU for the others.
+ *
  * A GPU holds the delta's full pages as of some moment.  The pages behind them are a stream of
  * their own, read here.
  *
@@ -296,7 +298,7 @@ CountScan(GgScanOpaque *so)
 {
 	if (so->started && !so->all_exact)
 	{
-		GgCountQuery(so->index, so->reason, so->nrows);
+		GgCountQuery(so->index, GgAnsweredBy(so), so->nrows);
 		GgNoteScan(so);
 	}
 	so->started = false;

@@ -104,6 +104,7 @@ typedef struct GgDeviceAnswer
 	GgResidentRef ref;			/* the resident that was asked */
 	uint32		lists;			/* bitmap of the segments that it answered for ... */
 	uint32		exact;			/* ... and of those whose rows it measured */
+	uint32		missing;		/* of those that it would have been asked for, had it had room */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 	GgServiceAnswer lists_in_slot;	/* gone with the next query */
 
@@ -119,6 +120,7 @@ typedef struct GgScanNote
 	Oid			index;			/* invalid: there was no scan */
 	uint64		queries;
 	uint64		by_device;		/* of these */
+	uint64		by_both;		/* of these: some segments by a device, some by the CPU */
 	GgReason	reason;			/* why the CPU answered the last one of the others */
 	uint64		lists;
 	uint64		exact_lists;	/* of which every row that matches was measured */
@@ -176,6 +178,14 @@ struct GgScanOpaque
  * to answer, for the reason in so->reason.
  */
 extern bool GgAskDevice(GgScanOpaque *so);
+
+/* Which engine answers, and why, for the counters. */
+static inline GgReason
+GgAnsweredBy(const GgScanOpaque *so)
+{
+	return so->reason == GG_REASON_NONE && so->device.missing != 0 ? GG_REASON_PARTIAL :
+		so->reason;
+}
 
 /* ---- row_filter.c ------------------------------------------------------- */
 

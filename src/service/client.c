@@ -457,6 +457,8 @@ GgReasonText(GgReason reason)
 			return "Only this session can read the index.";
 		case GG_REASON_SMALL:
 			return "The index has so few rows that an exact scan is as fast.";
+		case GG_REASON_PARTIAL:
+			return "Only some segments of the index fit on the GPU.";
 		default:
 			return "The reason is not known.";
 	}

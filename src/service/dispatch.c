@@ -677,12 +677,12 @@ IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
 
 /* Make items of a query that was taken and whose resident is pinned. */
 static void
-AddItems(GgWorker *worker, uint32 number, uint32 nlists)
+AddItems(GgWorker *worker, uint32 number, const GgResidentVersion *version)
 {
 	GgDispatch *dispatch = worker->dispatch;
 	const GgSlot *slot = &gg_service->slots[number];
 
-	if (!IsSound(slot, number, nlists))
+	if (!IsSound(slot, number, version->nlists) || (slot->lists & version->missing) != 0)
 	{
 		EndItem(worker, number, GG_REASON_FAILED);
 		return;
@@ -702,7 +702,7 @@ Take(GgWorker *worker, uint32 number, uint64 ticket)
 	GgDevice   *device = worker->device;
 	GgSlot	   *slot = &gg_service->slots[number];
 	SlotQuery  *query = &worker->dispatch->queries[number];
-	uint32		nlists;
+	GgResidentVersion *version;
 
 	/* its last query was answered, and nobody has looked since */
 	if (query->live)
@@ -723,20 +723,21 @@ Take(GgWorker *worker, uint32 number, uint64 ticket)
 		return;
 	}
 
-	query->indexes = GgResidentPin(worker, slot->entry, slot->serial, &nlists);
-	if (query->indexes == NULL)
+	version = GgResidentPin(worker, slot->entry, slot->serial);
+	if (version == NULL)
 	{
 		/* evicted since the backend looked */
 		FailSlot(device, slot, ticket, GG_SLOT_RUNNING, GG_REASON_NOT_RESIDENT);
 		return;
 	}
+	query->indexes = version->lists;
 	query->live = true;
 	query->failed = false;
 	query->ticket = (uint32) ticket;
 	query->entry = slot->entry;
 	query->posted_us = slot->posted_us;
 	query->items = 1;			/* until all are there */
-	AddItems(worker, number, nlists);
+	AddItems(worker, number, version);
 }
 
 static bool

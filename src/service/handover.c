@@ -437,12 +437,17 @@ GgLoadOpen(GgLoad *load)
 	return OpenLoad(load, &reason) != NULL;
 }
 
-/* Nothing is written for a load that has failed; GgLoadEnd() says so. */
+/*
+ * Nothing is written for a load that has failed; GgLoadEnd() says so.  Nor for a list that the
+ * worker has left out.
+ */
 void
 GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data, uint64 bytes)
 {
 	const char *src = data;
 
+	if (!GgLoadIsOpen(load) || GgLoadJobOf(load)->lists[list].left_out)
+		return;
 	while (bytes > 0)
 	{
 		uint64		piece = Min(bytes, GG_STAGE_CHUNK);

@@ -120,6 +120,13 @@ typedef enum GgChunkState
 	GG_CHUNK_COPYING
 } GgChunkState;
 
+/* Is this list to be brought to the device? */
+static inline bool
+GgIsLoaded(const GgLoadList *list)
+{
+	return !list->kept && !list->left_out && list->n > 0;
+}
+
 /* ---- the delta's part of a load -------------------------------------------------- */
 
 /* Full pages of a delta: whole rows, and no page that an insert may still append to. */

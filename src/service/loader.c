@@ -238,7 +238,7 @@ FindUnit(const GgLoadJob *job, const GgMetaPageData *meta, uint32 u, Unit *unit)
 	{
 		const GgLoadList *list = &job->lists[i];
 
-		if (list->kept || list->n == 0)
+		if (!GgIsLoaded(list))
 			continue;
 		unit->list = i;
 		if (list->segment == GG_NO_SEGMENT ? FindInDelta(job, meta, &u, unit) :
@@ -796,14 +796,12 @@ Load(GgLoad *load)
 	if (!Prepare(&reader))
 		return;
 
+	/* until the load is open, the worker may leave lists out */
+	if (!load->helper && !GgLoadWaitUntilOpen(load))
+		return;
 	total = CountUnits(job, reader.meta, &npages);
-	if (!load->helper)
-	{
-		if (!GgLoadWaitUntilOpen(load))
-			return;
-		if (total > 1)
-			StartHelpers(load, npages);
-	}
+	if (!load->helper && total > 1)
+		StartHelpers(load, npages);
 	if (!LoadUnits(&reader, total) || load->helper)
 		return;
 

@@ -17,6 +17,9 @@
  *							numbered from another start.
  *	other segments			nothing.
  *
+ * Segments that have no room on the device are missing from a resident.  The scan searches them
+ * itself.
+ *
  * It is to be refreshed when it is of an older generation; when VACUUM has cleared rows of the
  * delta, which would take the place of others in the answer; and when the delta has grown by so
  * much that the scan's own part becomes noticeable.  A refresh reads all of the delta again, so
@@ -159,12 +162,16 @@ RefreshPays(const GgResident *resident, const GgMetaPageData *meta)
 	return now >= resident->retry_us && now >= resident->refreshed_us + patience_us;
 }
 
+/* since_us: as in GgLookupOnce(). */
 static void
-AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, GgAsker asker)
+AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, GgAsker asker,
+			  uint64 since_us)
 {
+	bool		grow = asker != GG_ASKED_BY_QUERY && resident->missing != 0 &&
+		resident->began_us < since_us && resident->key.generation <= meta->generation;
 	uint32		none = 0;
 
-	if (pg_atomic_read_u32(&resident->refresh) != 0 || GgIsCurrent(resident, meta))
+	if (pg_atomic_read_u32(&resident->refresh) != 0 || (GgIsCurrent(resident, meta) && !grow))
 		return;
 	if (asker == GG_ASKED_BY_QUERY && !RefreshPays(resident, meta))
 		return;
@@ -173,6 +180,7 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 		/* nobody but the winner writes these; a load copies them once it sees WANTED */
 		resident->fault = gg_fault;
 		resident->forced = asker == GG_ASKED_BY_MAINTAINER;
+		resident->grow = grow;
 		GgResidentNotify(device);
 	}
 }
@@ -205,6 +213,7 @@ UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef 
 	ref->entry = entry + previous->version * GG_MAX_RESIDENT;
 	ref->serial = previous->serial;
 	ref->nsegments = previous->nsegments;
+	ref->missing = previous->missing;
 	ref->delta_pages = CoveredPages(previous->generation, previous->delta_first,
 									previous->delta_pages, meta);
 	return true;
@@ -212,13 +221,13 @@ UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef 
 
 /* A READY entry: true when the scan can use it. */
 static bool
-UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker,
+UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, uint64 since_us,
 		 GgResidentRef *ref, GgReason *reason)
 {
 	GgDevice   *device = gg_service->devices[number];
 	GgResident *resident = &device->residents[entry];
 
-	AskForRefresh(device, resident, meta, asker);
+	AskForRefresh(device, resident, meta, asker, since_us);
 	if (!SameSegments(resident, meta))
 	{
 		if (UsePrevious(number, entry, meta, ref))
@@ -238,6 +247,7 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker,
 	ref->entry = entry + resident->version * GG_MAX_RESIDENT;
 	ref->serial = resident->serial;
 	ref->nsegments = resident->nsegments;
+	ref->missing = resident->missing;
 	ref->delta_pages = CoveredPages(resident->key.generation, resident->delta_first,
 									resident->delta_pages, meta);
 	return true;
@@ -269,6 +279,8 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 	resident = &device->residents[entry];
 	obstacle->use = resident->use;
 	obstacle->device = number;
+	if (resident->state == GG_RESIDENT_READY || resident->state == GG_RESIDENT_FAILED)
+		pg_atomic_fetch_add_u64(&resident->queries, 1);
 	failed_since = since_us != 0 && resident->failed_us >= since_us;
 	if (failed_since)
 	{
@@ -281,7 +293,7 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 			/* a caller who is about to report that the refresh failed must not start one more */
 			if (failed_since)
 				asker = GG_ASKED_BY_QUERY;
-			return UseReady(number, entry, meta, asker, ref, &obstacle->reason) ?
+			return UseReady(number, entry, meta, asker, since_us, ref, &obstacle->reason) ?
 				FOUND_USABLE : FOUND_UNUSABLE;
 		case GG_RESIDENT_FAILED:
 			obstacle->reason = resident->reason;

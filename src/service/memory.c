@@ -9,6 +9,9 @@
  * all the time, and none would ever answer.  gpugraph_prewarm() may evict it all the same when a
  * superuser, or from 17 on a member of pg_maintain, calls it: nobody else decides for others.
  *
+ * A resident of several segments gives up as many as are needed, by a version without them.
+ * Queries that find it then search those segments on the CPU.
+ *
  * Dropped relations: the worker reads no catalogs.  Now and then it looks whether the files of its
  * residents still exist.  DROP, TRUNCATE, REINDEX and DROP DATABASE remove or truncate them when
  * they commit, also in recovery.  A resident that lingers can answer nobody, since no relation has
@@ -17,6 +20,8 @@
 #include "service/worker.h"
 
 #include <sys/stat.h>
+
+#include "port/pg_bitutils.h"
 
 const char *
 GgFormatBytes(char *buffer, Size size, uint64 bytes)
@@ -117,14 +122,41 @@ GgSweepDropped(GgWorker *worker)
 
 /* ---- room ------------------------------------------------------------------------- */
 
+static double
+HeatOf(GgResident *resident)
+{
+	return resident->heat +
+		(double) (pg_atomic_read_u64(&resident->queries) - resident->cooled_queries);
+}
+
+void
+GgCoolDown(GgDevice *device)
+{
+	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
+	{
+		GgResident *resident = &device->residents[entry];
+		uint64		queries = pg_atomic_read_u64(&resident->queries);
+
+		resident->heat = (resident->heat + (double) (queries - resident->cooled_queries)) / 2;
+		resident->cooled_queries = queries;
+	}
+}
+
+/*
+ * For an index that does not fit in any case, only what is clearly colder goes: else two that are
+ * as hot would take segments from each other all the time.
+ */
 static bool
 MayEvict(GgDevice *device, uint32 entry, const GgLoadJob *job, uint64 now_us)
 {
-	const GgResident *resident = &device->residents[entry];
+	GgResident *resident = &device->residents[entry];
 
 	if (resident->state != GG_RESIDENT_READY || entry == job->entry)
 		return false;
-	return job->forced || GgHasRested(resident, now_us);
+	if (job->forced)
+		return true;
+	return GgHasRested(resident, now_us) &&
+		(!job->partial || 2 * HeatOf(resident) < HeatOf(&device->residents[job->entry]));
 }
 
 /* Of the residents that may go, the one used longest ago; -1 when there is none. */
@@ -147,19 +179,140 @@ ChooseVictim(GgDevice *device, const GgLoadJob *job, uint64 now_us)
 	return victim;
 }
 
+/* segments: how many of them go; 0: all of it. */
 static void
-LogVictim(const GgDevice *device, const GgResident *resident, uint64 bytes, const GgLoadJob *job)
+LogVictim(const GgDevice *device, const GgResident *resident, uint64 bytes, int segments,
+		  const GgLoadJob *job)
 {
 	char		what[160],
 				whom[160],
-				size[32];
+				size[32],
+				part[32] = "";
 
+	if (segments > 0)
+		snprintf(part, sizeof(part), " of %d segments", segments);
 	ereport(LOG,
-			(errmsg("gpugraph device %d: %s, %s, makes room for %s", device->number,
+			(errmsg("gpugraph device %d: %s, %s%s, makes room for %s", device->number,
 					GgNameOf(what, sizeof(what), resident->name, resident->database,
 							 resident->relation),
-					GgFormatBytes(size, sizeof(size), bytes),
+					GgFormatBytes(size, sizeof(size), bytes), part,
 					GgNameOf(whom, sizeof(whom), job->name, job->database, job->relation))));
+}
+
+/*
+ * Which segments of a version go for so many bytes: the smallest one that is enough, or the largest
+ * and then more.  0 where none would be left.
+ */
+static uint32
+SegmentsToDrop(const GgResidentVersion *version, uint32 nsegments, uint64 bytes)
+{
+	uint32		drop = 0;
+	uint64		dropped = 0;
+	int			left = 0;
+
+	for (uint32 i = 0; i < nsegments; i++)
+		left += version->lists[i] != NULL;
+	while (dropped < bytes && --left > 0)
+	{
+		uint64		need = bytes - dropped;
+		int			best = -1;
+
+		for (uint32 i = 0; i < nsegments; i++)
+		{
+			uint64		size = version->list_bytes[i];
+			uint64		best_size = best < 0 ? 0 : version->list_bytes[best];
+
+			if (version->lists[i] == NULL || (drop >> i & 1) != 0)
+				continue;
+			if (best < 0 || (size >= need ? best_size < need || size < best_size :
+							 size > best_size))
+				best = (int) i;
+		}
+		drop |= (uint32) 1 << best;
+		dropped += version->list_bytes[best];
+	}
+	return dropped >= bytes ? drop : 0;
+}
+
+/* Make a version without some segments, in the place of the current one; returns their bytes. */
+static uint64
+Trim(GgWorker *worker, uint32 entry, uint32 drop)
+{
+	GgDevice   *device = worker->device;
+	GgResident *resident = &device->residents[entry];
+	GgResidentVersion *old = GgCurrentVersion(worker, entry);
+	GgResidentVersion *version = &worker->versions[entry][1 - resident->version];
+
+	Assert(!version->live);
+	LWLockAcquire(device->lock, LW_EXCLUSIVE);
+	*version = *old;
+	version->serial = ++device->last_serial;
+	version->pins = 0;
+	version->missing |= drop;
+	old->bytes = 0;
+	for (uint32 i = 0; i < old->nlists; i++)
+	{
+		old->owned[i] = i < GG_MAX_SEGMENTS && (drop >> i & 1) != 0;
+		if (!old->owned[i])
+			continue;
+		version->lists[i] = NULL;
+		version->bytes -= version->list_bytes[i];
+		old->bytes += version->list_bytes[i];
+	}
+	old->replaced = true;
+	old->ahead = false;
+	old->replaced_ms = (int64) (GgNowMicros() / 1000);
+
+	memset(&resident->previous, 0, sizeof(resident->previous));
+	pg_atomic_write_u64(&resident->flipped_us, 0);
+	resident->version = 1 - resident->version;
+	resident->serial = version->serial;
+	resident->bytes = version->bytes;
+	resident->missing = version->missing;
+	resident->missing_bytes += old->bytes;
+	LWLockRelease(device->lock);
+	worker->busy = true;
+	return old->bytes;
+}
+
+/*
+ * Have a resident make room: as many of its segments as are needed, or all of it.  Returns the
+ * bytes that this brings, 0 where it has to wait for a version that is on its way out.
+ */
+static uint64
+Evict(GgWorker *worker, uint32 entry, uint64 bytes, const GgLoadJob *job)
+{
+	GgDevice   *device = worker->device;
+	const GgResident *resident = &device->residents[entry];
+	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
+	uint32		drop = SegmentsToDrop(version, resident->nsegments, bytes);
+	uint64		freed;
+
+	if (drop != 0 && worker->versions[entry][1 - resident->version].live)
+		return 0;
+	if (drop != 0)
+	{
+		freed = Trim(worker, entry, drop);
+		LogVictim(device, resident, freed, pg_popcount32(drop), job);
+		return freed;
+	}
+	freed = version->bytes;
+	LogVictim(device, resident, freed, 0, job);
+	GgForgetEntry(device, entry, resident->use);
+	return freed;
+}
+
+uint64
+GgAvailableBytes(GgWorker *worker, const GgLoadJob *job)
+{
+	GgDevice   *device = worker->device;
+	uint64		bytes = GgLimitBytes(worker) + GgOutgoingBytes(worker);
+	uint64		now_us = GgNowMicros();
+
+	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
+		if (MayEvict(device, entry, job, now_us))
+			bytes += GgCurrentVersion(worker, entry)->bytes;
+	return bytes - Min(bytes, worker->used_bytes);
 }
 
 /*
@@ -173,7 +326,6 @@ GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
 	uint64		needed = worker->used_bytes + bytes;
 	uint64		limit = GgLimitBytes(worker);
 	uint64		outgoing;
-	uint64		evictable = 0;
 	uint64		now_us = GgNowMicros();
 
 	if (needed <= limit)
@@ -182,10 +334,7 @@ GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
 	outgoing = GgOutgoingBytes(worker);
 	if (needed <= limit + outgoing)
 		return GG_ROOM_SOON;
-	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
-		if (MayEvict(device, entry, job, now_us))
-			evictable += GgCurrentVersion(worker, entry)->bytes;
-	if (bytes > 0 && needed > limit + outgoing + evictable)
+	if (bytes > 0 && bytes > GgAvailableBytes(worker, job))
 		return GG_ROOM_NONE;
 
 	while (needed > limit + outgoing)
@@ -195,10 +344,10 @@ GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
 
 		if (victim < 0)
 			return GG_ROOM_NONE;
-		freed = GgCurrentVersion(worker, victim)->bytes;
+		freed = Evict(worker, victim, needed - limit - outgoing, job);
+		if (freed == 0)
+			return GG_ROOM_SOON;
 		outgoing += freed;
-		LogVictim(device, &device->residents[victim], freed, job);
-		GgForgetEntry(device, victim, device->residents[victim].use);
 	}
 	return GG_ROOM_SOON;
 }
@@ -237,6 +386,7 @@ GgCheckLimit(GgWorker *worker)
 	{
 		GgResident *resident = &device->residents[entry];
 
+		resident->grow_us = 0;
 		if (resident->state == GG_RESIDENT_FAILED && resident->reason == GG_REASON_MEMORY)
 			resident->retry_us = 0;
 	}

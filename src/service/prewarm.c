@@ -94,7 +94,7 @@ WarmBuffers(Relation index)
 	return (uint64) nblocks * BLCKSZ;
 }
 
-/* Has the version that a look found all there is to load?  *bytes: its size. */
+/* Has the version that a look found all there is to load, and room for?  *bytes: its size. */
 static bool
 HasAll(const GgResidentRef *ref, const GgMetaPageData *meta, uint64 began_us, uint64 *bytes)
 {
@@ -105,7 +105,7 @@ HasAll(const GgResidentRef *ref, const GgMetaPageData *meta, uint64 began_us, ui
 	/* with rows arriving all the time, a refresh that began after us is enough */
 	LWLockAcquire(device->lock, LW_SHARED);
 	has_all = resident->serial == ref->serial &&
-		(GgIsCurrent(resident, meta) ||
+		((GgIsCurrent(resident, meta) && resident->missing == 0) ||
 		 (resident->key.generation == meta->generation && resident->began_us >= began_us));
 	*bytes = resident->bytes;
 	LWLockRelease(device->lock);

@@ -22,6 +22,7 @@
 #define TICK_MS			500		/* idle: for what happens without a wake-up */
 #define BUSY_TICK_MS	10		/* with loads under way, or something to be closed */
 #define SWEEP_MS		2000
+#define GROW_MS			500
 #define SAVE_MS			60000
 
 static int64
@@ -42,8 +43,8 @@ CloseVersion(GgWorker *worker, GgResidentVersion *version)
 	memset(version, 0, sizeof(GgResidentVersion));
 }
 
-gg_index **
-GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial, uint32 *nlists)
+GgResidentVersion *
+GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial)
 {
 	uint32		row = entry % GG_MAX_RESIDENT;
 	GgResidentVersion *version;
@@ -55,8 +56,7 @@ GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial, uint32 *nlists)
 		worker->device->residents[row].state != GG_RESIDENT_READY)
 		return NULL;
 	version->pins++;
-	*nlists = version->nlists;
-	return version->lists;
+	return version;
 }
 
 void
@@ -289,7 +289,8 @@ GgResidentStart(GgWorker *worker)
 	if (gg_autoprewarm)
 		WantItems(device, items, nitems);
 	worker->residents_changed = nitems > 0;
-	worker->next_tick_ms = worker->next_sweep_ms = 0;
+	worker->next_tick_ms = worker->next_sweep_ms = worker->next_grow_ms = 0;
+	worker->next_cool_ms = NowMs() + GG_COOL_MS;
 	worker->next_save_ms = NowMs() + SAVE_MS;
 	pg_atomic_write_u32(&device->work, 1);
 }
@@ -349,6 +350,16 @@ GgResidentWork(GgWorker *worker)
 	{
 		GgSweepDropped(worker);
 		worker->next_sweep_ms = now_ms + SWEEP_MS;
+	}
+	if (now_ms >= worker->next_cool_ms)
+	{
+		GgCoolDown(device);
+		worker->next_cool_ms = now_ms + GG_COOL_MS;
+	}
+	if (now_ms >= worker->next_grow_ms)
+	{
+		GgGrow(worker);
+		worker->next_grow_ms = now_ms + GROW_MS;
 	}
 	if (now_ms >= worker->next_save_ms)
 	{

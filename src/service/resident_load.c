@@ -124,6 +124,7 @@ EndLoad(GgWorker *worker, int load, uint32 serial)
 
 	Ungrant(worker, load);
 	worker->loads[load].evicted_more = false;
+	worker->loads[load].most = 0;
 	pg_write_barrier();
 	(void) (GgLoadMove(job, serial, GG_LOAD_ASSIGNED, GG_LOAD_ENDED) ||
 			GgLoadMove(job, serial, GG_LOAD_SHAPED, GG_LOAD_ENDED) ||
@@ -223,6 +224,9 @@ LoadFailed(GgWorker *worker, int load, uint32 serial, bool no_room)
 			resident->retry_us = GgNowMicros() + QUIET_RETRY_MS * UINT64CONST(1000);
 		else
 			news = NoteFailure(resident, job, no_room);
+		if (job->grow)
+			resident->grow_us = GgNowMicros() + RETRY_MIN_MS * UINT64CONST(1000);
+		resident->grow = false;
 		if (job->refresh)
 			forget = RefreshFailed(resident, job);
 		else if (resident->state == GG_RESIDENT_LOADING)
@@ -247,9 +251,10 @@ LoadFailed(GgWorker *worker, int load, uint32 serial, bool no_room)
 /* ---- from SHAPED to DONE ------------------------------------------------------------- */
 
 static void
-FailForRoom(GgWorker *worker, int load, uint32 serial, uint64 bytes)
+FailForRoom(GgWorker *worker, int load, uint32 serial)
 {
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
+	uint64		bytes = GgLeastBytes(worker, job);
 	bool		ever_fits = bytes <= GgLimitBytes(worker);
 	char		need[32],
 				limit[32];
@@ -267,22 +272,50 @@ FailForRoom(GgWorker *worker, int load, uint32 serial, uint64 bytes)
 	LoadFailed(worker, load, serial, ever_fits);
 }
 
+/* What a load brings. */
+static uint64
+LoadBytes(GgWorker *worker, const GgLoadJob *job)
+{
+	uint64		bytes = 0;
+
+	for (uint32 i = 0; i < job->nlists; i++)
+		if (GgIsLoaded(&job->lists[i]))
+			bytes += worker->engine->shape_bytes(&job->lists[i].shape);
+	return bytes;
+}
+
+/* Room for the whole, or for a part of it. */
+static GgRoom
+FindRoom(GgWorker *worker, GgLoadJob *job, uint64 most, uint64 *bytes)
+{
+	GgRoom		room = GG_ROOM_NONE;
+
+	*bytes = LoadBytes(worker, job);
+	if (!job->grow && (most == 0 || *bytes <= most))
+		room = GgMakeRoom(worker, job, *bytes);
+	if (room != GG_ROOM_NONE)
+		return room;
+	job->partial = true;
+	if (!GgLeaveOut(worker, job, Min(GgAvailableBytes(worker, job),
+									 most > 0 ? most : PG_UINT64_MAX)))
+		return GG_ROOM_NONE;
+	*bytes = LoadBytes(worker, job);
+	return GgMakeRoom(worker, job, *bytes);
+}
+
 /* SHAPED: see whether there is room, and have the memory taken. */
 static void
 GrantLoad(GgWorker *worker, int load, uint32 serial)
 {
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
-	uint64		bytes = 0;
+	uint64		bytes;
 
-	for (uint32 i = 0; i < job->nlists; i++)
-		if (!job->lists[i].kept && job->lists[i].n > 0)
-			bytes += worker->engine->shape_bytes(&job->lists[i].shape);
 	if (worker->loads[load].evicted_more && GgOutgoingBytes(worker) > 0)
 	{
 		worker->busy = true;
 		return;
 	}
-	switch (GgMakeRoom(worker, job, bytes))
+	switch (FindRoom(worker, job, worker->loads[load].most, &bytes))
 	{
 		case GG_ROOM_THERE:
 			worker->loads[load].bytes = bytes;
@@ -294,14 +327,16 @@ GrantLoad(GgWorker *worker, int load, uint32 serial)
 			worker->busy = true;
 			break;
 		case GG_ROOM_NONE:
-			FailForRoom(worker, load, serial, bytes);
+			/* there was when the worker asked for a resident to grow */
+			job->quiet = job->grow;
+			FailForRoom(worker, load, serial);
 			break;
 	}
 }
 
 /*
  * BROKEN: the upload thread gave up.  The device may have less memory than we thought: evict and
- * try once more.
+ * try once more, then with a segment less each time.
  */
 static void
 LoadBroken(GgWorker *worker, int load, uint32 serial)
@@ -323,6 +358,14 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 			if (GgLoadMove(job, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
 				return;
 		}
+	}
+	if (memory && job->fault != GG_FAULT_DEVICE_MEMORY && GgMayLeaveOut(job))
+	{
+		watch->evicted_more = true;
+		watch->most = LoadBytes(worker, job) - 1;
+		Ungrant(worker, load);
+		if (GgLoadMove(job, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
+			return;
 	}
 	if (status->code == GG_EDEVICE)
 		worker->upload_status = *status;
@@ -378,6 +421,7 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 	version->live = true;
 	version->serial = ++device->last_serial;
 	version->nlists = job->nlists;
+	version->missing = 0;
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
 		gg_index  **kept = NULL;
@@ -388,8 +432,14 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 		version->lists[i] = kept != NULL ? *kept : lists[i];
 		if (kept != NULL)
 			old->owned[kept - old->lists] = false;
+		version->list_bytes[i] = 0;
 		if (version->lists[i] != NULL)
-			version->bytes += worker->engine->index_bytes(version->lists[i]);
+			version->list_bytes[i] = worker->engine->index_bytes(version->lists[i]);
+		version->bytes += version->list_bytes[i];
+		if (!job->lists[i].left_out)
+			continue;
+		version->missing |= (uint32) 1 << i;
+		version->list_bytes[i] = worker->engine->shape_bytes(&job->lists[i].shape);
 	}
 	if (!old->live)
 		return;
@@ -417,8 +467,31 @@ NotePrevious(GgResident *resident, const GgLoadJob *job)
 	previous->generation = resident->key.generation;
 	previous->nsegments = resident->nsegments;
 	memcpy(previous->segments, resident->segments, sizeof(previous->segments));
+	previous->missing = resident->missing;
 	previous->delta_first = resident->delta_first;
 	previous->delta_pages = resident->delta_pages;
+}
+
+/* What the new version lacks, when it may grow, and when it may be evicted.  The lock is held. */
+static void
+NoteMissing(GgResident *resident, const GgResidentVersion *version, const GgLoadJob *job,
+			bool refused, double seconds)
+{
+	uint64		now_us = GgNowMicros();
+	bool		grown = job->grow && version->missing != resident->missing;
+
+	if (grown || !job->refresh)
+		resident->rested_us = now_us + (uint64) (seconds * GG_REST * 1e6);
+	resident->grow_us = 0;
+	if (refused)
+		resident->grow_us = now_us + RETRY_MAX_MS * UINT64CONST(1000);
+	else if (job->grow && !grown)
+		resident->grow_us = now_us + RETRY_MIN_MS * UINT64CONST(1000);
+	resident->missing = version->missing;
+	resident->missing_bytes = 0;
+	for (uint32 i = 0; i < job->nsegments; i++)
+		if (version->missing >> i & 1)
+			resident->missing_bytes += version->list_bytes[i];
 }
 
 /* Have queries go to the new version.  The lock is held. */
@@ -444,7 +517,7 @@ SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta
 	resident->vacuum_epoch = job->vacuum_epoch;
 	resident->error[0] = '\0';
 	resident->failures = 0;
-	resident->forced = false;
+	resident->forced = resident->grow = false;
 	resident->refreshed_at = now;
 	resident->refreshed_us = now_us;
 	resident->began_us = job->began_us;
@@ -457,7 +530,6 @@ SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta
 	else
 	{
 		resident->loaded_at = now;
-		resident->loaded_us = now_us;
 		resident->load_s = seconds;
 		/* a query asked for it just now */
 		pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));
@@ -546,6 +618,8 @@ Publish(GgWorker *worker, int load, uint32 serial, int64 now_ms)
 		FillVersion(worker, job, lists, now_ms);
 		worker->loads[load].bytes = 0;
 		SwitchEntry(worker, job, seconds, delta_share);
+		NoteMissing(&device->residents[job->entry], GgCurrentVersion(worker, job->entry), job,
+					worker->loads[load].most > 0, seconds);
 	}
 	LWLockRelease(device->lock);
 

@@ -12,6 +12,7 @@
  *		resident.c		the residents: pins, closing, the worker's periodic work
  *		resident_load.c	loads and refreshes, from wanted to ready or failed
  *		memory.c		device memory: accounts, eviction, residents of dropped relations
+ *		partial.c		which segments of an index that does not fit
  *		upload.c		from staging chunks to the device (a thread; no PostgreSQL in it)
  *		preload.c		the list of residents on disk, for gpugraph.autoprewarm
  *		device_error.c	a device's errors: what is logged, when the worker tries again
@@ -70,6 +71,7 @@ typedef enum GgReason
 	GG_REASON_TOO_LARGE,		/* lists x k above GG_SLOT_CANDIDATES */
 	GG_REASON_LOCAL,			/* temporary, or created by this transaction: only we can read it */
 	GG_REASON_SMALL,			/* so few rows that an exact scan is as fast */
+	GG_REASON_PARTIAL,			/* the device answered, but for segments that have no room there */
 	GG_NREASONS
 } GgReason;
 
@@ -104,7 +106,8 @@ typedef struct GgIndexStat
 {
 	bool		up;				/* a device works */
 	const char *state;			/* of the index there, as in gpugraph_stat_index; NULL: absent */
-	bool		ready;			/* the device answers its queries */
+	bool		ready;			/* the device answers its queries ... */
+	uint32		missing;		/* ... but for these of its segments (bitmap) */
 	int			device;			/* the number of that device */
 	GgReason	failure;		/* why the state is "failed" */
 	bool		counted;		/* the counts are of this index alone */
@@ -129,6 +132,7 @@ typedef struct GgResidentRef
 	uint32		entry;
 	uint32		serial;
 	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the metapage's order */
+	uint32		missing;		/* bitmap of those that the device lacks: not to be asked for */
 	uint32		delta_pages;	/* that list nsegments covers, whole rows only; 0: no such list */
 } GgResidentRef;
 

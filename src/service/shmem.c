@@ -60,6 +60,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"hang", GG_FAULT_HANG, false},
 	{"hang_launch", GG_FAULT_HANG_LAUNCH, false},
 	{"hang_load", GG_FAULT_HANG_LOAD, false},
+	{"less_memory", GG_FAULT_LESS_MEMORY, false},
 	{NULL, 0, false}
 };
 

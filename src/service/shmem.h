@@ -44,7 +44,8 @@ typedef enum GgFault
 	GG_FAULT_OLD_DEVICE,		/* the worker's device cannot be used, unless it is number 0 */
 	GG_FAULT_HANG,				/* the batch never ends */
 	GG_FAULT_HANG_LAUNCH,		/* the call that launches it never returns */
-	GG_FAULT_HANG_LOAD			/* the call that takes memory for a load never returns */
+	GG_FAULT_HANG_LOAD,			/* the call that takes memory for a load never returns */
+	GG_FAULT_LESS_MEMORY		/* a load finds device memory for all but one of its lists */
 } GgFault;
 
 extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */
@@ -192,6 +193,7 @@ typedef struct GgPrevious
 	uint64		generation;
 	uint32		nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];
+	uint32		missing;
 	uint32		delta_first;
 	uint32		delta_pages;
 } GgPrevious;
@@ -212,9 +214,11 @@ typedef struct GgResident
 	char		name[NAMEDATALEN];	/* of the index; "" until a loader opened it */
 	pg_atomic_uint32 refresh;	/* READY: 0, or GG_REFRESH_* */
 	bool		forced;			/* at any cost: see GG_ASKED_BY_MAINTAINER */
+	bool		grow;			/* the refresh is to bring segments that are missing */
 	int32		fault;			/* GgFault, of the request */
 	uint32		nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];	/* GgSegment.id of list i */
+	uint32		missing;		/* bitmap of those that are not on the device, for want of memory */
 	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages */
 	uint32		delta_first;
 	uint32		delta_pages;
@@ -223,9 +227,14 @@ typedef struct GgResident
 	pg_atomic_uint64 flipped_us;	/* when a query first found the directory that a version which
 									 * came ahead is for; 0 before */
 	uint64		bytes;
+	uint64		missing_bytes;	/* that the segments that are missing would take */
 	pg_atomic_uint64 used;		/* for LRU: a clock that ticks with every query of the device */
+	pg_atomic_uint64 queries;	/* that looked for the index here */
+	uint64		cooled_queries;	/* as many of them are in ... */
+	double		heat;			/* ... the worker's: each counts half as much after GG_COOL_MS */
+	uint64		grow_us;		/* when it may grow next */
+	uint64		rested_us;		/* from when on it may be evicted: GG_REST */
 	TimestampTz loaded_at;
-	uint64		loaded_us;
 	double		load_s;
 	TimestampTz refreshed_at;	/* of the last refresh, or loaded_at */
 	uint64		refreshed_us;
@@ -256,6 +265,9 @@ typedef struct GgResident
  */
 #define GG_AHEAD_MS			5000
 
+/* Queries are heat: half of it is gone after this time. */
+#define GG_COOL_MS			10000
+
 /* ---- staging -------------------------------------------------------------------- */
 
 #define GG_STAGE_CHUNK		((Size) 4 << 20)	/* 0.1 ms of copying at 40 GB/s */
@@ -281,6 +293,7 @@ typedef struct GgLoadList
 {
 	uint32		segment;		/* GgSegment.id; GG_NO_SEGMENT: the delta */
 	bool		kept;			/* the version to be replaced has it already */
+	bool		left_out;		/* there is no room for it */
 	uint32		n;
 	gg_shape	shape;
 } GgLoadList;
@@ -300,6 +313,8 @@ typedef struct GgLoadJob
 	uint32		use;
 	bool		refresh;
 	bool		ahead;			/* by a merge: the contents of a generation to come */
+	bool		grow;			/* also what the version to be replaced lacks */
+	bool		partial;		/* the worker's: there is no room for the whole */
 	bool		forced;
 	int32		fault;
 	int32		owner;			/* process id of the builder; 0: a loader that the worker watches */

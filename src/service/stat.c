@@ -18,6 +18,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/shmem.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -284,7 +285,7 @@ gpugraph_stat_get_device(PG_FUNCTION_ARGS)
 
 /* ---- gpugraph_stat_get_index() --------------------------------------------------- */
 
-#define INDEX_COLUMNS	28
+#define INDEX_COLUMNS	31
 
 typedef struct Held
 {
@@ -305,7 +306,8 @@ ResidentStateName(GgResident *resident)
 		case GG_RESIDENT_LOADING:
 			return "loading";
 		case GG_RESIDENT_READY:
-			return pg_atomic_read_u32(&resident->refresh) != 0 ? "refreshing" : "ready";
+			return pg_atomic_read_u32(&resident->refresh) != 0 ? "refreshing" :
+				resident->missing != 0 ? "partial" : "ready";
 		case GG_RESIDENT_FAILED:
 			return "failed";
 		case GG_RESIDENT_EVICTING:
@@ -328,6 +330,7 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
 	uint64		key = counters != NULL ? pg_atomic_read_u64(&counters->key) : 0;
 	int64		cpu = 0;
+	int64		both;
 	int			c = 0;
 
 	nulls[c] = resident == NULL && key == 0;
@@ -337,11 +340,13 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	nulls[c] = resident == NULL;
 	values[c++] = Int32GetDatum(held != NULL ? held->device : 0);
 	values[c++] = CStringGetTextDatum(resident != NULL ? ResidentStateName(resident) : "absent");
-	for (int i = c; i < c + 9; i++)
+	for (int i = c; i < c + 11; i++)
 		nulls[i] = !ready;
 	values[c++] = Int64GetDatum(ready ? (int64) resident->bytes : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->missing_bytes : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->key.generation : 0);
 	values[c++] = Int32GetDatum(ready ? (int32) resident->nsegments : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->missing) : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->delta_pages : 0);
 	values[c++] = TimestampTzGetDatum(ready ? resident->loaded_at : 0);
 	values[c++] = Float8GetDatum(ready ? resident->load_s : 0);
@@ -350,11 +355,13 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = TimestampTzGetDatum(ready ? resident->refreshed_at : 0);
 	values[c++] = Float8GetDatum(ready ? resident->refresh_s : 0);
 
-	for (int i = GG_REASON_NONE + 1; i < GG_NREASONS; i++)
+	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
 		cpu += QueriesOf(counters, i);
-	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE));
+	both = QueriesOf(counters, GG_REASON_PARTIAL);
+	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE) + both);
+	values[c++] = Int64GetDatum(both);
 	values[c++] = Int64GetDatum(cpu);
-	for (int i = GG_REASON_NONE + 1; i < GG_NREASONS; i++)
+	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
 		values[c++] = Int64GetDatum(QueriesOf(counters, i));
 	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->rows) : 0);
 	nulls[c] = nulls[c + 1] = true;
@@ -488,6 +495,7 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 			latest = resident->use;
 			stat->state = ResidentStateName(resident);
 			stat->ready = resident->state == GG_RESIDENT_READY;
+			stat->missing = stat->ready ? resident->missing : 0;
 			stat->device = device->number;
 			stat->failure = GG_REASON_NONE;
 			if (resident->state == GG_RESIDENT_FAILED)
@@ -500,8 +508,9 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 	stat->counted = !full;
 	if (counters == NULL)
 		return;
-	stat->queries_gpu = pg_atomic_read_u64(&counters->queries[GG_REASON_NONE]);
-	for (int reason = GG_REASON_NONE + 1; reason < GG_NREASONS; reason++)
+	stat->queries_gpu = pg_atomic_read_u64(&counters->queries[GG_REASON_NONE]) +
+		pg_atomic_read_u64(&counters->queries[GG_REASON_PARTIAL]);
+	for (int reason = GG_REASON_NONE + 1; reason < GG_REASON_PARTIAL; reason++)
 	{
 		uint64		queries = pg_atomic_read_u64(&counters->queries[reason]);
 

@@ -179,6 +179,7 @@ GgTakeEntry(GgDevice *device, bool forced)
 	pg_atomic_init_u32(&resident->refresh, 0);
 	pg_atomic_init_u64(&resident->flipped_us, 0);
 	pg_atomic_init_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));
+	pg_atomic_init_u64(&resident->queries, 1);
 	resident->use = ++device->last_use;
 	if ((uint32) best >= pg_atomic_read_u32(&device->nresidents))
 		pg_atomic_write_u32(&device->nresidents, best + 1);
@@ -218,6 +219,7 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 		job->use = resident->use;
 		job->refresh = refresh;
 		job->owner = owner;
+		job->grow = refresh && owner == 0 && resident->grow;
 		job->forced = resident->forced;
 		job->fault = resident->fault;
 		job->database = resident->database;
@@ -240,8 +242,14 @@ GgMarkKept(const GgResident *resident, GgLoadJob *job)
 {
 	for (uint32 i = 0; i < job->nsegments; i++)
 		for (uint32 j = 0; j < resident->nsegments; j++)
-			if (resident->segments[j] == job->lists[i].segment)
+		{
+			if (resident->segments[j] != job->lists[i].segment)
+				continue;
+			if (resident->missing >> j & 1)
+				job->lists[i].left_out = !job->grow;
+			else
 				job->lists[i].kept = true;
+		}
 }
 
 /* ---- evicting ------------------------------------------------------------------ */

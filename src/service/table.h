@@ -7,13 +7,16 @@
 
 #include "service/load.h"
 
-/* A resident may be evicted for another one once it is as old as this many of its load times. */
+/*
+ * A resident may be evicted for another one once it is as old as this many of its load times, and
+ * has had what it grew by for as many of the times that this took.
+ */
 #define GG_REST				20
 
 static inline bool
 GgHasRested(const GgResident *resident, uint64 now_us)
 {
-	return now_us >= resident->loaded_us + (uint64) (resident->load_s * GG_REST * 1e6);
+	return now_us >= resident->rested_us;
 }
 
 /* Tells the database of this process from any other that ever had its number.  0: not known. */
@@ -57,7 +60,10 @@ extern void GgResidentNotify(GgDevice *device);
 /* Sleep until something may have changed; interruptible. */
 extern void GgLoadSleep(long timeout_ms);
 
-/* Mark the lists of a refresh that the resident has already.  The lock is held. */
+/*
+ * Mark the lists of a refresh that the resident has already and, unless it is to grow, those that
+ * it lacks.  The lock is held.
+ */
 extern void GgMarkKept(const GgResident *resident, GgLoadJob *job);
 
 #endif							/* GG_TABLE_H */

@@ -112,9 +112,13 @@ Create(GgUpload *upload, int load, uint32 serial)
 {
 	GgLoadJob  *job = &upload->device->loads_under_way[load];
 	gg_status	status = {GG_OK};
+	bool		left_out = false;
 
 	memset(upload->lists[load], 0, sizeof(upload->lists[load]));
-	if (job->fault == GG_FAULT_DEVICE_MEMORY)
+	for (uint32 i = 0; i < job->nlists; i++)
+		left_out |= job->lists[i].left_out;
+	if (job->fault == GG_FAULT_DEVICE_MEMORY ||
+		(job->fault == GG_FAULT_LESS_MEMORY && !left_out))
 		SetStatus(&status, GG_EDEVICE_MEMORY, "gpugraph.fault",
 				  "out of device memory, as gpugraph.fault asks for");
 	while (job->fault == GG_FAULT_HANG_LOAD)
@@ -122,7 +126,7 @@ Create(GgUpload *upload, int load, uint32 serial)
 	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)
 	{
 		GgWatchedSteps(GG_WATCHED_UPLOAD);
-		if (!job->lists[i].kept && job->lists[i].n > 0)
+		if (GgIsLoaded(&job->lists[i]))
 			status = upload->engine->index_create(&job->lists[i].shape, &upload->lists[load][i]);
 	}
 	upload->status[load] = status;

@@ -22,7 +22,9 @@ typedef struct GgResidentVersion
 	bool		ahead;			/* replaced ahead of a flip */
 	uint32		serial;
 	uint32		nlists;
+	uint32		missing;		/* bitmap of segments that are not there */
 	gg_index   *lists[GG_SERVE_MAX_LISTS];
+	uint64		list_bytes[GG_SERVE_MAX_LISTS]; /* of what is missing, too */
 	bool		owned[GG_SERVE_MAX_LISTS];	/* false: the version that replaced this one has it */
 	uint64		bytes;			/* of those owned */
 	uint32		pins;
@@ -35,6 +37,7 @@ typedef struct GgLoadWatch
 	BackgroundWorkerHandle *handle;
 	uint64		bytes;			/* granted, and not yet a version's */
 	bool		evicted_more;	/* the device had less than the limit says: more was evicted once */
+	uint64		most;			/* it has less still: no more than this is tried; 0: any */
 } GgLoadWatch;
 
 typedef struct GgWorker
@@ -62,6 +65,8 @@ typedef struct GgWorker
 	bool		residents_changed;	/* since the list was saved */
 	int64		next_tick_ms,
 				next_sweep_ms,
+				next_grow_ms,
+				next_cool_ms,
 				next_save_ms;
 } GgWorker;
 
@@ -105,10 +110,11 @@ extern void GgResidentWork(GgWorker *worker);
 extern long GgResidentTimeout(GgWorker *worker);
 
 /*
- * The lists of a version; NULL when the serial is another's, or the entry is not READY.  Each pin
- * is undone by an unpin.  A pinned version is not closed.  A list without rows is NULL.
+ * The version with this serial; NULL when there is none, or the entry is not READY.  Each pin is
+ * undone by an unpin.  A pinned version is not closed.  A list without rows is NULL, as is one that
+ * is missing.
  */
-extern gg_index **GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial, uint32 *nlists);
+extern GgResidentVersion *GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial);
 extern void GgResidentUnpin(GgWorker *worker, uint32 entry);
 
 /* ---- resident_load.c ------------------------------------------------------------------ */
@@ -138,8 +144,17 @@ typedef enum GgRoom
 /* Memory that will be free without further evictions. */
 extern uint64 GgOutgoingBytes(GgWorker *worker);
 
-/* Room for that many bytes more, by evicting what was used longest ago. */
+/*
+ * Room for that many bytes more, by evicting what was used longest ago: for the part of an index
+ * (job->partial) only what is colder.
+ */
 extern GgRoom GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes);
+
+/* How much room could be made. */
+extern uint64 GgAvailableBytes(GgWorker *worker, const GgLoadJob *job);
+
+/* Let GG_COOL_MS pass for the heat of all entries. */
+extern void GgCoolDown(GgDevice *device);
 
 /* Follow gpugraph.device_memory. */
 extern void GgCheckLimit(GgWorker *worker);
@@ -149,6 +164,21 @@ extern bool GgFileIsGone(const GgRelFileLocator *locator);
 
 /* Evict residents whose files are gone. */
 extern void GgSweepDropped(GgWorker *worker);
+
+/* ---- partial.c ------------------------------------------------------------------------- */
+
+/*
+ * Mark the lists of a load that have no room in so many bytes as left out.  False: what is left is
+ * not worth having, or has no room either.
+ */
+extern bool GgLeaveOut(GgWorker *worker, GgLoadJob *job, uint64 available);
+
+/* The least that a load would have to bring; and may it leave out one more of its lists? */
+extern uint64 GgLeastBytes(GgWorker *worker, const GgLoadJob *job);
+extern bool GgMayLeaveOut(const GgLoadJob *job);
+
+/* Have residents refreshed that lack segments for which there is room by now. */
+extern void GgGrow(GgWorker *worker);
 
 /* ---- device_error.c ------------------------------------------------------------------- */
 
