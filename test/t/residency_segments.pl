@@ -159,7 +159,7 @@ is(sql("SELECT state || ' ' || (hint ~ 'gpugraph.device_memory')
 	FROM gpugraph_indexes WHERE indexname = 'items_idx'"), 'partial true', 'the view has a hint');
 like(sql("SELECT use_index(true); SELECT count(*) FROM (SELECT id FROM items $near LIMIT 5) s;
 	SELECT engine || ' ' || reason FROM gpugraph_last_scan()"),
-	qr/both Only some segments of the index fit on the GPU/, 'so has gpugraph_last_scan()');
+	qr/gpu, cpu Only some segments of the index fit on the GPU/, 'so has gpugraph_last_scan()');
 like(($node->psql('postgres', "SET gpugraph.engine = cuda; SELECT id FROM items $near LIMIT 5"))[2],
 	qr/no GPU can search index "items_idx".*Only some segments/s,
 	'under gpugraph.engine = cuda it is an error');
