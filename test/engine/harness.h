@@ -29,10 +29,11 @@ extern int	harness_finish(void);
 /*
  * Set GG_TEST_SMALL in the environment to run under slow checkers: sizes are divided by scale.
  * With the value 2 (valgrind and racecheck, slower still) also fewer of the cases that cannot be
- * made small.
+ * made small, with 3 (the emulated device) fewer again.
  */
 extern bool harness_small(void);
 extern bool harness_fewer(void);
+extern bool harness_fewest(void);
 
 /*
  * One section of a program, its name and seconds printed: where the time goes matters under slow

@@ -890,7 +890,8 @@ exact_cases(void)
 	for (int d = 0; d < 8; d++)
 		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 			for (int element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
-				if (!small || (d % 3 == 1 && element == GG_ELEMENT_F32))
+				if (!small || (d % 3 == 1 && element == GG_ELEMENT_F32 &&
+							   (d < 7 || metric == GG_METRIC_L2 || !harness_fewest())))
 					knn_case(GAUSS, small ? 150 : 700, dims[d], (gg_metric) metric,
 							 (gg_element) element, 64, GG_INIT_PIVOT_CELLS, 0.999);
 	for (uint32_t k = 8; k <= 512; k *= 2)
@@ -974,8 +975,9 @@ diversify_cases(void)
 	for (int d = 0; d < 11; d++)
 		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 			for (int element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
-				if (small ? d % 4 == 1 && element == GG_ELEMENT_F32 : dims[d] < 4000 || d == 9 ||
-					metric == GG_METRIC_L2)
+				if (small ? d % 4 == 1 && element == GG_ELEMENT_F32 &&
+					(d < 9 || metric == GG_METRIC_IP || !harness_fewest()) :
+					dims[d] < 4000 || d == 9 || metric == GG_METRIC_L2)
 					diversify_case(GAUSS, small ? 150 : 700, dims[d], (gg_metric) metric,
 								   (gg_element) element, 16, 32, 0, 0);
 	for (int i = 0; i < 10; i++)

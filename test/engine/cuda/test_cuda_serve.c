@@ -351,7 +351,7 @@ test_fill(void)
 		scene		s;
 		gg_index   *opened;
 
-		if (harness_small() && i % 3 != 0)
+		if (harness_small() && (i % 3 != 0 || (harness_fewest() && specs[i].dim > 1000)))
 			continue;
 		scene_make(&s, specs[i], 500 + i);
 		opened = scene_open(&s);
@@ -1007,7 +1007,8 @@ test_build(void)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(cases[i].n, 10),
+		const uint32_t scale = harness_fewest() ? 20 : 10;
+		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(cases[i].n, scale),
 							 .dim = cases[i].dim, .metric = cases[i].metric,
 							 .element = cases[i].element,.seed = 40 + i};
 		gg_graph	graphs[2];
@@ -1347,7 +1348,7 @@ test_deep(void)
 {
 	const uint32_t count = sizeof(deep_specs) / sizeof(deep_specs[0]);
 
-	for (uint32_t i = 0; i < count; i += harness_small() ? 3 : 1)
+	for (uint32_t i = 0; i < count; i += harness_fewest() ? 6 : harness_small() ? 3 : 1)
 	{
 		deep_spec	spec = deep_specs[i];
 

@@ -570,9 +570,8 @@ complete_product(warp *w, uint32_t lanes)
 			halves[g + 8][t + half] = (uint16_t) (f->in[0] >> (32 + 16 * half));
 			halves[g][t + 8 + half] = (uint16_t) (f->in[1] >> 16 * half);
 			halves[g + 8][t + 8 + half] = (uint16_t) (f->in[1] >> (32 + 16 * half));
-			halves[16 + (t + half) / 2][(t + half) % 2 * 8 + g] = (uint16_t) (f->in[2] >> 16 * half);
-			halves[20 + (t + half) / 2][(t + half) % 2 * 8 + g] =
-				(uint16_t) (f->in[2] >> (32 + 16 * half));
+			halves[16 + t / 2][half * 8 + g] = (uint16_t) (f->in[2] >> 16 * half);
+			halves[20 + t / 2][half * 8 + g] = (uint16_t) (f->in[2] >> (32 + 16 * half));
 			sums[g][t + half] = own[half];
 			sums[g + 8][t + half] = own[2 + half];
 		}
@@ -771,10 +770,11 @@ run_group(group *g, uint64_t first)
 		fail_outside(g, "all threads wait, for what does not come");
 }
 
-/* The stack of the host thread, which AddressSanitizer wants to hear of. */
+/* The stack of the host thread, of which AddressSanitizer wants to hear. */
 static void
 know_stack(fiber *f)
 {
+#ifdef __SANITIZE_ADDRESS__
 	pthread_attr_t attributes;
 	void	   *stack = NULL;
 
@@ -783,6 +783,9 @@ know_stack(fiber *f)
 	(void) pthread_attr_getstack(&attributes, &stack, &f->stack_bytes);
 	(void) pthread_attr_destroy(&attributes);
 	f->stack = (char *) stack;
+#else
+	(void) f;
+#endif
 }
 
 cudaError_t
