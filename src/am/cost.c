@@ -263,7 +263,8 @@ StreamTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 {
 	double		matching = nodes * shape->matching;
 	double		wanted = share * matching;
-	double		longest = has_graph ? floor(matching * shape->matching / GG_EXACT_SHARE) : 0;
+	double		longest = has_graph ? GgLongestWalkList(nodes, matching, shape->conditions > 0,
+														gg_itopk_size) : 0;
 	double		list = gg_itopk_size;
 	double		handed = 0;
 	double		time = nodes * shape->conditions * CONDITION_TIME;

@@ -287,17 +287,12 @@ GgHalfIsHandedOut(const GgScanOpaque *so, const GgStream *stream, uint32 length)
 	return so->mode != GG_ITERATIVE_OFF && stream->handed * 2 > length;
 }
 
-/*
- * Is searching a segment with a list of this length better than measuring every row that matches?
- * Where one node in so many matches, the list has to be as many times longer, and as many fewer are
- * left to be measured.
- */
+/* Is a walk with a list of this length better than measuring every row that matches? */
 static inline bool
 GgSearchIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
 {
-	uint64		matching = GgNodesToHandOut(so, stream);
-
-	return (uint64) itopk * GG_EXACT_SHARE <= matching * matching / Max(stream->nodes, 1);
+	return itopk <= GgLongestWalkList(stream->nodes, GgNodesToHandOut(so, stream),
+									  so->filter != NULL, gg_itopk_size);
 }
 
 /* The length of the list after this one; 0 where no longer one is worthwhile. */
