@@ -273,9 +273,16 @@ StreamTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 
 	if (list <= longest)
 	{
-		while (wanted > list / 2 * shape->matching && list * 2 <= longest &&
-			   list / 2 < gg_max_scan_tuples)
-			list *= 2;
+		while (wanted > list / 2 * shape->matching && list / 2 < gg_max_scan_tuples)
+		{
+			double		next = list * 2 <= longest ? list * 2 : 0;
+
+			if (shape->conditions > 0)
+				next = GgLongerFilteredList((uint32) list, longest);
+			if (next == 0)
+				break;
+			list = next;
+		}
 		time += Min(list * DISTANCES_PER_ENTRY, nodes) * WALK_TIME(shape->index_pages);
 		handed = list / 2 * shape->matching;
 		if (wanted <= handed)

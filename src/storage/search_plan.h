@@ -37,6 +37,17 @@ GgLongestWalkList(double nodes, double matching, bool filtered, double itopk_siz
 	return longest / 2 * matching >= GG_FILTER_WANTED * itopk_size * nodes ? longest : 0;
 }
 
+/* The list of a filtered walk after one of this length: the last one may be as long as any. */
+static inline uint32_t
+GgLongerFilteredList(uint32_t itopk, double longest)
+{
+	double		next = itopk < 16 ? itopk + 16.0 : itopk * 2.0;
+
+	if (next > longest)
+		next = longest;
+	return next >= itopk * 1.25 ? (uint32_t) next : 0;
+}
+
 /*
  * A device measures all rows at the speed of its memory.  An entry of a walk's list is taken to
  * last as long as measuring so many bytes of rows.  Where a list would last longer than all rows,
