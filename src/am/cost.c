@@ -267,7 +267,8 @@ StreamTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 {
 	double		matching = nodes * shape->matching;
 	double		wanted = share * matching;
-	double		longest = has_graph ? floor(matching * shape->matching / GG_EXACT_SHARE) : 0;
+	double		longest = has_graph ? GgLongestWalkList(nodes, matching, shape->conditions > 0,
+														gg_itopk_size) : 0;
 	double		list = gg_itopk_size;
 	double		handed = 0;
 	double		time = nodes * shape->conditions * CONDITION_TIME;
@@ -276,9 +277,16 @@ StreamTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 
 	if (list <= longest)
 	{
-		while (wanted > list / 2 * shape->matching && list * 2 <= longest &&
-			   list / 2 < gg_max_scan_tuples)
-			list *= 2;
+		while (wanted > list / 2 * shape->matching && list / 2 < gg_max_scan_tuples)
+		{
+			double		next = list * 2 <= longest ? list * 2 : 0;
+
+			if (shape->conditions > 0)
+				next = GgLongerFilteredList((uint32) list, longest);
+			if (next == 0)
+				break;
+			list = next;
+		}
 		time += Min(list * DISTANCES_PER_ENTRY, nodes) * WALK_TIME(shape->index_pages);
 		handed = list / 2 * shape->matching;
 		if (wanted <= handed)

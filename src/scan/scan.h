@@ -298,17 +298,19 @@ GgHalfIsHandedOut(const GgScanOpaque *so, const GgStream *stream, uint32 length)
 	return so->mode != GG_ITERATIVE_OFF && stream->handed * 2 > length;
 }
 
-/*
- * Is searching a segment with a list of this length better than measuring every row that matches?
- * Where one node in so many matches, the list has to be as many times longer, and as many fewer are
- * left to be measured.
- */
+/* The longest list that a walk of a segment is worth; after GgFindMatching(). */
+static inline double
+GgLongestList(const GgScanOpaque *so, const GgStream *stream)
+{
+	return GgLongestWalkList(stream->nodes, GgNodesToHandOut(so, stream), so->filter != NULL,
+							 gg_itopk_size);
+}
+
+/* Is a walk with a list of this length better than measuring every row that matches? */
 static inline bool
 GgSearchIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
 {
-	uint64		matching = GgNodesToHandOut(so, stream);
-
-	return (uint64) itopk * GG_EXACT_SHARE <= matching * matching / Max(stream->nodes, 1);
+	return itopk <= GgLongestList(so, stream);
 }
 
 /* The length of the list after this one; 0 where no longer one is worthwhile. */
@@ -317,10 +319,13 @@ GgLongerList(const GgScanOpaque *so, const GgStream *stream)
 {
 	uint64		itopk = Max((uint64) stream->itopk * 2, (uint64) stream->itopk + 16);
 
-	if (stream->handed >= (uint64) gg_max_scan_tuples || itopk > PG_INT32_MAX ||
-		(stream->segment != NULL && !GgSearchIsWorthwhile(so, stream, (uint32) itopk)))
+	if (stream->handed >= (uint64) gg_max_scan_tuples || itopk > PG_INT32_MAX)
 		return 0;
-	return (uint32) itopk;
+	if (stream->segment == NULL)
+		return (uint32) itopk;
+	if (so->filter != NULL)
+		return GgLongerFilteredList(stream->itopk, GgLongestList(so, stream));
+	return GgSearchIsWorthwhile(so, stream, (uint32) itopk) ? (uint32) itopk : 0;
 }
 
 /* Make stream->source ready to read the segment. */

@@ -15,6 +15,40 @@
 #define GG_EXACT_SHARE		32
 
 /*
+ * With a filter an exact pass reads rows at random places, too, and a list of a walk is measured
+ * for less than 24 rows of those that match per entry.  A walk pays if the longest such list brings
+ * at least a quarter as many matching rows as a list has entries without a filter; it hands out
+ * half of it.  So much is enough for most queries: 16 rows where gpugraph.itopk_size is 64.
+ */
+#define GG_FILTER_SHARE		24
+#define GG_FILTER_WANTED	0.25
+
+/*
+ * The longest list that a walk is worth, where so many nodes match; 0: none is.  itopk_size is that
+ * of a first list.
+ */
+static inline double
+GgLongestWalkList(double nodes, double matching, bool filtered, double itopk_size)
+{
+	double		longest = matching / GG_FILTER_SHARE;
+
+	if (!filtered)
+		return nodes / GG_EXACT_SHARE;
+	return longest / 2 * matching >= GG_FILTER_WANTED * itopk_size * nodes ? longest : 0;
+}
+
+/* The list of a filtered walk after one of this length: the last one may be as long as any. */
+static inline uint32_t
+GgLongerFilteredList(uint32_t itopk, double longest)
+{
+	double		next = itopk < 16 ? itopk + 16.0 : itopk * 2.0;
+
+	if (next > longest)
+		next = longest;
+	return next >= itopk * 1.25 ? (uint32_t) next : 0;
+}
+
+/*
  * A device measures all rows at the speed of its memory.  An entry of a walk's list is taken to
  * last as long as measuring so many bytes of rows.  Where a list would last longer than all rows,
  * the exact list, of GG_FIRST_DEEP nodes, takes its place.  The number is an estimate, from

@@ -106,5 +106,10 @@ SELECT count(*) FROM (SELECT id FROM more WHERE id > 10
 	ORDER BY val <-> '[0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5]' LIMIT 10) s \g /dev/null
 SELECT results_eq('SELECT filter, matches FROM gpugraph_last_scan()',
 	$$VALUES ('walk, exact', 5000::bigint)$$, 'many rows match, and the graph is walked');
+SELECT count(*) FROM (SELECT id FROM more WHERE id BETWEEN 1001 AND 3000
+	ORDER BY val <-> '[0.5,0.5,0.5,0.5,0.5,0.5,0.5,0.5]' LIMIT 10) s \g /dev/null
+SELECT results_eq('SELECT filter, matches, distances < 2000 FROM gpugraph_last_scan()',
+	$$VALUES ('walk, exact', 2000::bigint, true)$$,
+	'a walk costs less than measuring two rows in five');
 
 SELECT * FROM finish();
