@@ -81,7 +81,6 @@ sub make_items
 	my ($node, $n, $dim) = @_;
 
 	$node->safe_psql('postgres', <<SQL);
-SELECT setseed(0.25);
 SELECT make_data('items', $n, $dim, 40);
 SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);

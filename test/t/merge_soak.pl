@@ -26,7 +26,6 @@ wal_keep_size = 4GB
 CONF
 
 $node->safe_psql('postgres', <<'SQL');
-SELECT setseed(0.25);
 SELECT make_data('source', 1500, 16, 40);
 CREATE TABLE items (id bigint, cat int, big int, val vector(16));
 INSERT INTO items SELECT * FROM source;
@@ -48,7 +47,8 @@ BEGIN
 	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'off', true);
 	SELECT count(*) INTO t FROM items WHERE which < 0 OR cat = which;
 	IF n <> t OR d <> t THEN
-		RAISE EXCEPTION 'category %: % rows by the index, % distinct, % in the table', which, n, d, t;
+		RAISE EXCEPTION 'category %: % rows by the index, % distinct, % in the table', which, n, d,
+			t;
 	END IF;
 END $$;
 
