@@ -132,6 +132,8 @@ HeatOf(GgResident *resident)
 void
 GgCoolDown(GgDevice *device)
 {
+	/* against a process that takes an entry anew */
+	LWLockAcquire(device->lock, LW_SHARED);
 	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
 	{
 		GgResident *resident = &device->residents[entry];
@@ -140,6 +142,7 @@ GgCoolDown(GgDevice *device)
 		resident->heat = (resident->heat + (double) (queries - resident->cooled_queries)) / 2;
 		resident->cooled_queries = queries;
 	}
+	LWLockRelease(device->lock);
 }
 
 /*

@@ -6,6 +6,7 @@ use warnings;
 
 use PostgreSQL::Test::Cluster;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 use Gpugraph;
 use Residency;
@@ -249,10 +250,15 @@ is(who_answers(), "$recall 0 20 0", 'both go on answering for it');
 SKIP:
 {
 	skip 'the small index found room beside', 2 if $with_few == $part;
-	ok(rested(), 'both there for a while');
-	heat('few', 400);
-	heat('items', 20);
-	is(state_of($node, 'few_idx'), 'ready', 'the small one is hot, and stays');
+	ok(defined wait_for(sub { heat('few', 100); return state_of($node, 'few_idx') eq 'ready' }),
+		'the small one is hot, and there');
+	for my $round (1 .. 4)
+	{
+		heat('few', 200);
+		heat('items', 10);
+		usleep(600_000);
+	}
+	is(state_of($node, 'few_idx'), 'ready', 'it stays');
 }
 ok(defined wait_for(sub { heat('items', 200); return missing() <= $part }),
 	'the large one is hotter, and has its segments');
@@ -280,6 +286,31 @@ is(finish_psql($refresh), '', 'who waits for the refresh gets it');
 is(of_index($node, "state || ' ' || (delta_pages > 0)"), 'partial true', 'in part, and up to date');
 index_is_complete($node, 'a refresh, and segments gone');
 
+# ---- segments go, all goes, or the directory changes, between a query's look-up and its request,
+# and while it is answered
+my @rests = (
+	[ 'stall', 'segments go', sub { limit(2) } ],
+	[ 'post_stall', 'segments come', sub { limit($half) } ],
+	[ 'post_stall', 'segments go', sub { limit(2) } ],
+	[ 'post_stall', 'all goes', sub { limit($half); sql("SELECT gpugraph_evict('items_idx')") } ],
+	[ 'post_stall', 'another segment', sub {
+		sql('ALTER INDEX items_idx SET (seal_rows = 300);
+			INSERT INTO items SELECT 60000 + id, cat, big, val + val FROM items WHERE id <= 5200');
+		sql('VACUUM items; ALTER INDEX items_idx SET (seal_rows = 0)');
+	} ]);
+for my $rest (@rests)
+{
+	my ($fault, $what, $meanwhile) = @$rest;
+	my $query = start_psql($node, "SET gpugraph.fault = $fault",
+		"SELECT same('$near LIMIT 20', false)");
+
+	ok(backend_pid($node, '^SELECT same') ne '', "$fault: a query is under way");
+	$meanwhile->();
+	is(finish_psql($query) . $query->{out}, "20\n", "$fault, $what: the query is answered");
+	prewarm('items_idx');
+	like(who_answers(), qr/^(1|0\.9[5-9])\S* 0 20 0$/, "$fault, $what: so are others, by both");
+}
+
 # ---- merges beside queries: none is left to the CPU, none fails
 my $clients = start_pgbench($node, '--client=2 --time=600',
 	'near@5' => "SET enable_seqscan = off;
@@ -288,7 +319,7 @@ my $clients = start_pgbench($node, '--client=2 --time=600',
 		BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT category(:c); COMMIT;\n");
 ok(defined wait_for(sub { of_index($node, 'queries_both') > 100 }), 'clients');
 my $cpu = of_index($node, 'queries_cpu');
-$segments = sql("SELECT segments FROM gpugraph_index_info('items_idx')");
+my $generation = sql("SELECT generation FROM gpugraph_index_info('items_idx')");
 sql("ALTER INDEX items_idx SET (seal_rows = 500)");
 for my $round (1 .. 3)
 {
@@ -297,10 +328,10 @@ for my $round (1 .. 3)
 	sql('VACUUM items');
 }
 sql("DELETE FROM items WHERE id % 7 = 3; VACUUM items");
-cmp_ok(sql("SELECT segments FROM gpugraph_index_info('items_idx')"), '>', $segments,
+cmp_ok(sql("SELECT generation FROM gpugraph_index_info('items_idx')"), '>', $generation + 3,
 	'segments were made');
-ok(defined wait_for(sub { of_index($node, "state = 'partial' AND segments > $segments") eq 't' }),
-	'the device has their list');
+ok(defined wait_for(sub { of_index($node, "state = 'partial' AND generation > $generation + 3")
+	eq 't' }), 'the device has them, in part');
 is(of_index($node, 'queries_cpu'), $cpu, 'no query was left to the CPU alone');
 cmp_ok(of_device($node, 'resident_bytes'), '<=', $half << 20, 'the limit is kept');
 
