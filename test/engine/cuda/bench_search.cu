@@ -9,9 +9,10 @@
  * (algorithm_option.h), the engine builds the graph, of lists of K-NN (2 DEGREE).  METRIC is
  * l2, ip, cosine (rows of unit length) or l1.  what: letters of a(ll), e(xact), 1 (batch 1),
  * b(atches of 10,000), q(uick: two of those), c (both kernels at many batch sizes), w(idths),
- * t(able: batch 1 to 10,000 with bandwidth, as Markdown rows), g(reedy walks of TSDG beside multi-CTA
- * search, at small batches; not in a), s(ave the graph built to DIR).  One line a measurement; times are of kernels, between events on the stream, queries and answers in
- * device memory.
+ * t(able: batch 1 to 10,000 with bandwidth, as Markdown rows), g(reedy walks of TSDG beside
+ * multi-CTA search, at small batches; not in a), s(ave the graph built to DIR).  One line a
+ * measurement; times are of kernels, between events on the stream, queries and answers in device
+ * memory.
  *
  * Bytes of a graph search are counted, not measured.  The same walk as the kernels' is done on the
  * CPU over a sample of the queries (count_walk: entries, width, list and stopping rule of
