@@ -8,6 +8,8 @@
  */
 #include "index.cuh"
 
+#include "../src/cpu/algorithms.h"
+
 /* Queries of one launch; bounds scratch memory and the time between two looks at cancelled(). */
 #define MAX_BATCH 16384
 
@@ -241,6 +243,41 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 	return gg_ok();
 }
 
+/* TSDG's search for small batches; false where the kernel does not take it. */
+static bool
+takes_greedy(const gg_index *index, const gg_search_params *params, search_launch *launch)
+{
+	memset(launch, 0, sizeof(*launch));
+	launch->k = params->k;
+	return params->mode == GG_SEARCH_TSDG_SMALL &&
+		search_greedy_takes(&index->view, launch, &index->device);
+}
+
+static gg_status
+greedy_queue(const gg_index *index, search_scratch *scratch, const gg_search_params *params,
+			 const search_batch *batch, search_launch *launch, cudaStream_t stream)
+{
+	uint32_t	walks;
+	uint32_t	nseeds;
+
+	gg_greedy_plan(params, index->view.npivots, &walks, &nseeds);
+	launch->queries = batch->queries;
+	launch->nq = batch->nq;
+	launch->nodes = batch->nodes;
+	launch->distances = batch->distances;
+	GG_TRY(grow(scratch->greedy_lists, (uint64_t) batch->nq * walks * GG_GREEDY_LIST, stream));
+	if (scratch->greedy_arrived.bytes() < (uint64_t) batch->nq * 4)
+	{
+		GG_TRY(grow(scratch->greedy_arrived, batch->nq, stream));
+		GG_CUDA_TRY(cudaMemsetAsync(scratch->greedy_arrived.get(), 0,
+									scratch->greedy_arrived.bytes(), stream));
+	}
+	GG_CUDA_TRY(search_greedy_launch(&index->view, launch, walks, nseeds,
+									 scratch->greedy_lists.get(), scratch->greedy_arrived.get(),
+									 &index->device, stream));
+	return gg_ok();
+}
+
 /*
  * Queue one search of at most MAX_BATCH queries on stream; returns before it is done.  queries,
  * nodes and distances: device or mapped host memory.  Searches of one index share its scratch
@@ -251,7 +288,11 @@ gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params, const fl
 					   uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
 {
 	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0};
+	search_launch launch;
 
+	/* here, and not in search_queue(): no batch of a server goes to a kernel that no GPU has run */
+	if (takes_greedy(index, params, &launch))
+		return greedy_queue(index, &index->scratch, params, &batch, &launch, stream);
 	return search_queue(index, &index->scratch, params, &batch, stream);
 }
 
@@ -357,6 +398,9 @@ gg_cuda_index_search(gg_index *index, const gg_search_params *params, const floa
 	if (params->k < 1 || params->k > params->itopk_size || params->itopk_size > GG_MAX_ITOPK)
 		return gg_fail(GG_EINVAL, __func__, "k %u with itopk_size %u is out of range", params->k,
 					   params->itopk_size);
+	if (!gg_search_mode_known(params->mode) || !(params->delta >= 0))
+		return gg_fail(GG_EINVAL, __func__, "search mode %d with delta %g is out of range",
+					   (int) params->mode, (double) params->delta);
 	if (!index->finished)
 		return gg_fail(GG_EINVAL, __func__, "the index is not finished");
 	if (index->view.n > 0 && index->view.npivots == 0)

@@ -30,6 +30,8 @@ typedef struct search_scratch
 	gg_cuda_buffer<char> exact;
 	gg_cuda_buffer<float> queries;	/* copies of what came from the host */
 	gg_cuda_buffer<char> mail;	/* of blocks that share a query without a cluster */
+	gg_cuda_buffer<uint64_t> greedy_lists;	/* these two: search_greedy.cu */
+	gg_cuda_buffer<uint32_t> greedy_arrived;
 } search_scratch;
 
 /* What deep lists take beside that, on demand. */

@@ -168,6 +168,18 @@ extern uint32_t search_multi_shared(const search_view *view, const search_launch
 extern size_t search_multi_mail(const search_device *device);
 
 /*
+ * search_greedy.cu: TSDG's search for small batches, by `walks` blocks per query with `nseeds`
+ * pivots each (gg_greedy_plan).  lists: nq x walks x GG_GREEDY_LIST of scratch; arrived: nq words
+ * that are zero, and are so again afterwards.  Queries and answers lie side by side.
+ */
+extern cudaError_t search_greedy_launch(const search_view *view, const search_launch *launch,
+										uint32_t walks, uint32_t nseeds, uint64_t *lists,
+										uint32_t *arrived, const search_device *device,
+										cudaStream_t stream);
+extern bool search_greedy_takes(const search_view *view, const search_launch *launch,
+								const search_device *device);
+
+/*
  * pivots.cu: the best ENTRY_NODES pivots of each of nq queries in each of `slices` parts of the
  * pivots, as keys.  halves: nq x walk_pad fp16 of scratch, factors: nq floats of scratch.  queries
  * NULL: they are read from slots, once, and copied to copies (nq x dim).

@@ -138,4 +138,30 @@ gg_tsdg_limit(const gg_build_params *params)
 	return limit < GG_MAX_DEGREE / 2 ? limit : GG_MAX_DEGREE / 2;
 }
 
+/* ---- TSDG's search for small batches --------------------------------------- */
+
+#define GG_GREEDY_LIST	32u		/* R: nodes that a greedy walk keeps */
+#define GG_GREEDY_SEEDS	32u		/* pivots that it starts from, at most */
+#define GG_GREEDY_STEPS	64u		/* at most */
+
+/*
+ * How many walks a query gets (t0), and how many pivots each: walk i has pivots [i x nseeds,
+ * (i + 1) x nseeds), as far as there are.  npivots >= 1.
+ */
+static inline void
+gg_greedy_plan(const gg_search_params *params, uint32_t npivots, uint32_t *walks, uint32_t *nseeds)
+{
+	uint32_t	wanted = params->walks != 0 ? params->walks : (params->itopk_size + 1) / 2;
+
+	if (wanted > npivots)
+		wanted = npivots;
+	*nseeds = (npivots + wanted - 1) / wanted;
+	if (*nseeds > GG_GREEDY_SEEDS)
+		*nseeds = GG_GREEDY_SEEDS;
+	/* the last ones may find no pivots left */
+	*walks = (npivots + *nseeds - 1) / *nseeds;
+	if (*walks > wanted)
+		*walks = wanted;
+}
+
 #endif							/* GG_ALGORITHMS_H */

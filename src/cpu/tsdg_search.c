@@ -30,12 +30,8 @@
  *	   itopk_size 16 / 24 and delta 0 0.9669 / 0.9879 with 533 / 660 distances; itopk_size 10 and
  *	   delta 0.5 / 1 0.9613 / 0.9722 with 537 / 610.
  */
+#include "algorithms.h"
 #include "walk.h"
-
-/* Small batches: length of R, seeds of a walk, steps of a walk. */
-#define GREEDY_LIST		32u
-#define GREEDY_SEEDS	32u
-#define GREEDY_STEPS	64u
 
 /* Large batches: C has room for twice as many nodes as R. */
 #define SEGMENT_SIZE	32u
@@ -46,7 +42,7 @@
 
 typedef struct greedy
 {
-	uint64_t	list[GREEDY_LIST];	/* R, ascending */
+	uint64_t	list[GG_GREEDY_LIST];	/* R, ascending */
 	uint32_t	count;
 	uint64_t	next;			/* the nearest newcomer of the last step; GG_NO_KEY: none */
 } greedy;
@@ -59,9 +55,9 @@ greedy_keep(greedy *on, uint64_t key)
 
 	while (at > 0 && on->list[at - 1] > key)
 		at--;
-	if (at == GREEDY_LIST || (at > 0 && on->list[at - 1] == key))
+	if (at == GG_GREEDY_LIST || (at > 0 && on->list[at - 1] == key))
 		return;
-	if (on->count < GREEDY_LIST)
+	if (on->count < GG_GREEDY_LIST)
 		on->count++;
 	memmove(on->list + at + 1, on->list + at, (on->count - 1 - at) * sizeof(uint64_t));
 	on->list[at] = key;
@@ -129,7 +125,7 @@ greedy_walk(gg_walk *walk, uint32_t first, uint32_t nseeds)
 			walk->invalid++;
 	}
 	code = greedy_measure(walk, nodes, count, &on);
-	for (uint32_t i = 0; i < GREEDY_STEPS && code == GG_OK && on.next != GG_NO_KEY; i++)
+	for (uint32_t i = 0; i < GG_GREEDY_STEPS && code == GG_OK && on.next != GG_NO_KEY; i++)
 	{
 		uint32_t	parent = key_node(on.next);
 
@@ -147,20 +143,18 @@ static gg_code
 small_batch(gg_walk *walk, const gg_search_params *params)
 {
 	uint32_t	npivots = walk->source.npivots;
-	uint32_t	walks = params->walks != 0 ? params->walks : (params->itopk_size + 1) / 2;
-	uint32_t	nseeds = (uint32_t) (((uint64_t) npivots + walks - 1) / walks);
+	uint32_t	walks,
+				nseeds;
 	gg_code		code = GG_OK;
 
-	if (nseeds > GREEDY_SEEDS)
-		nseeds = GREEDY_SEEDS;
+	if (npivots == 0)
+		return GG_OK;
+	gg_greedy_plan(params, npivots, &walks, &nseeds);
 	for (uint32_t i = 0; i < walks && code == GG_OK; i++)
 	{
-		uint64_t	first = (uint64_t) i * nseeds;
+		uint32_t	first = i * nseeds;
 
-		if (first >= npivots)
-			break;
-		code = greedy_walk(walk, (uint32_t) first,
-						   npivots - first < nseeds ? (uint32_t) (npivots - first) : nseeds);
+		code = greedy_walk(walk, first, npivots - first < nseeds ? npivots - first : nseeds);
 	}
 	return code;
 }

@@ -165,7 +165,7 @@ bulk_refusals(const gg_engine *engine, gg_index *index, gg_index *rows)
 
 	if (!bulk_open(&r, engine, 4096))
 		return;
-	for (int i = 0; i <= 18; i++)
+	for (int i = 0; i <= 19; i++)
 	{
 		gg_serve_bulk bulk = good;
 		uint32_t	lane = 0;
@@ -206,8 +206,10 @@ bulk_refusals(const gg_engine *engine, gg_index *index, gg_index *rows)
 			bulk.distances = UINT64_MAX / 64 * 64;
 		else if (i == 17)
 			bulk.count = GG_SERVE_MAX_BULK;	/* more than the region holds */
-		else
+		else if (i == 18)
 			bulk.count = 1;
+		else
+			bulk.mode = (gg_search_mode) 5;
 		CHECK(engine->serve_bulk(r.server, i == 18 ? rows : index, lane, &bulk).code == GG_EINVAL,
 			  "request %d", i);
 	}

@@ -144,7 +144,7 @@ serve_refuses_batches(const gg_engine *engine)
 	CHECK_OK(engine->index_finish(rows, 1, NULL), "index_finish");
 	CHECK_OK(engine->index_finish(graph, 5, NULL), "index_finish");
 	CHECK_OK(engine->index_finish(wide, 0, NULL), "index_finish");
-	for (int i = 0; i <= 12; i++)
+	for (int i = 0; i <= 13; i++)
 	{
 		gg_index   *index = graph;
 		uint32_t	lane = 0;
@@ -174,6 +174,8 @@ serve_refuses_batches(const gg_engine *engine)
 			batch.exact = false, index = rows;	/* no graph */
 		else if (i == 11)
 			index = wide;		/* a query takes 64 bytes */
+		else if (i == 12)
+			batch.exact = false, batch.mode = (gg_search_mode) 5;
 		else
 			lane = GG_SERVE_LANES;
 		CHECK(engine->serve_submit(server, index, lane, &batch).code == GG_EINVAL, "batch %d", i);

@@ -115,10 +115,11 @@ slot_of(const region *r, uint32_t slot)
  * ones.
  */
 static void
-serve(region *r, gg_index *index, uint32_t list, bool exact, const float *queries, uint32_t dim,
-	  const uint32_t *nodes, const float *distances)
+serve(region *r, gg_index *index, uint32_t list, bool exact, gg_search_mode mode,
+	  const float *queries, uint32_t dim, const uint32_t *nodes, const float *distances)
 {
-	gg_serve_batch batch = {.count = NQ,.exact = exact,.k = K,.itopk_size = ITOPK,.list = list};
+	gg_serve_batch batch = {.count = NQ,.exact = exact,.k = K,.itopk_size = ITOPK,.mode = mode,
+	.list = list};
 	uint32_t	wrong = 0;
 	bool		idle = false;
 
@@ -172,12 +173,15 @@ test_kind(gg_metric metric, gg_element element)
 	CHECK_OK(engine->index_finish(filled, n, NULL), "index_finish");
 	open_region(&r, data.dim);
 
-	CHECK_OK(engine->index_search(opened, &params, queries, NQ, NULL, nodes, distances),
-			 "index_search");
-	serve(&r, filled, 0, false, queries, data.dim, nodes, distances);
+	for (params.mode = GG_SEARCH_AUTO; params.mode <= GG_SEARCH_TSDG_LARGE; params.mode++)
+	{
+		CHECK_OK(engine->index_search(opened, &params, queries, NQ, NULL, nodes, distances),
+				 "index_search");
+		serve(&r, filled, 0, false, params.mode, queries, data.dim, nodes, distances);
+	}
 	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances),
 			 "index_exact");
-	serve(&r, filled, 1, true, queries, data.dim, nodes, distances);
+	serve(&r, filled, 1, true, GG_SEARCH_AUTO, queries, data.dim, nodes, distances);
 	for (uint32_t count = 1; count <= NQ; count += NQ - 1)
 	{
 		bulk_answers(engine, filled, false, data.dim, queries, count, K, ITOPK, 1);
@@ -186,7 +190,7 @@ test_kind(gg_metric metric, gg_element element)
 
 	engine->index_close(opened);
 	CHECK_OK(engine->index_open(&data, NULL, NULL, &opened), "index_open without a graph");
-	serve(&r, opened, 0, true, queries, data.dim, nodes, distances);
+	serve(&r, opened, 0, true, GG_SEARCH_AUTO, queries, data.dim, nodes, distances);
 
 	/* rows alone, half of what there is room for */
 	rows = fill(&data, NULL, n + 10);
@@ -197,7 +201,7 @@ test_kind(gg_metric metric, gg_element element)
 	CHECK_OK(engine->index_open(&data, &graph, NULL, &opened), "index_open of half");
 	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances),
 			 "index_exact of half");
-	serve(&r, rows, 0, true, queries, data.dim, nodes, distances);
+	serve(&r, rows, 0, true, GG_SEARCH_AUTO, queries, data.dim, nodes, distances);
 	CHECK(engine->index_search(rows, &params, queries, 1, NULL, nodes, distances).code == GG_EINVAL,
 		  "no graph, no walk");
 	engine->index_close(rows);

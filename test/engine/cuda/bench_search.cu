@@ -9,9 +9,10 @@
  * (algorithm_option.h), the engine builds the graph, of lists of K-NN (2 DEGREE).  METRIC is
  * l2, ip, cosine (rows of unit length) or l1.  what: letters of a(ll), e(xact), 1 (batch 1),
  * b(atches of 10,000), q(uick: two of those), c (both kernels at many batch sizes), w(idths),
- * t(able: batch 1 to 10,000 with bandwidth, as Markdown rows), s(ave the graph built to DIR).  One
- * line a measurement; times are of kernels, between events on the stream, queries and answers in
- * device memory.
+ * t(able: batch 1 to 10,000 with bandwidth, as Markdown rows), g(reedy walks of TSDG beside
+ * multi-CTA search, at small batches; not in a), s(ave the graph built to DIR).  One line a
+ * measurement; times are of kernels, between events on the stream, queries and answers in device
+ * memory.
  *
  * Bytes of a graph search are counted, not measured.  The same walk as the kernels' is done on the
  * CPU over a sample of the queries (count_walk: entries, width, list and stopping rule of
@@ -202,10 +203,26 @@ queries_for(uint32_t batch)
 	return std::min(count, nq) / batch * batch;
 }
 
+static const char *
+mode_name(gg_search_mode mode)
+{
+	switch (mode)
+	{
+		case GG_SEARCH_SINGLE_CTA:
+			return "single";
+		case GG_SEARCH_MULTI_CTA:
+			return "multi";
+		case GG_SEARCH_TSDG_SMALL:
+			return "small";
+		default:
+			return "auto";
+	}
+}
+
 static void
 bench_search(uint32_t batch, uint32_t itopk, uint32_t width, gg_search_mode mode)
 {
-	gg_search_params params = {K, itopk, width, mode};
+	gg_search_params params = {K, itopk, width, mode, 0, 0};
 	uint32_t	count = queries_for(batch);
 	double		ms;
 
@@ -215,8 +232,7 @@ bench_search(uint32_t batch, uint32_t itopk, uint32_t width, gg_search_mode mode
 	printf("%-4s search batch %5u itopk %4u width %2u %-6s  %9.2f us/launch  %9.0f q/s  "
 		   "recall@10 %.4f\n",
 		   name, batch, itopk, search_width_for(width, itopk, degree),
-		   mode == GG_SEARCH_AUTO ? "auto" : mode == GG_SEARCH_SINGLE_CTA ? "single" : "multi",
-		   ms * 1000 / (count / batch), count / ms * 1000,
+		   mode_name(mode), ms * 1000 / (count / batch), count / ms * 1000,
 		   recall(fetch((size_t) count * K), count, K));
 	fflush(stdout);
 }
@@ -500,6 +516,13 @@ run(const std::string &what)
 		bench_search(10000, 40, 0, GG_SEARCH_SINGLE_CTA);
 		bench_search(10000, 64, 0, GG_SEARCH_SINGLE_CTA);
 	}
+	if (what.find('g') != std::string::npos)
+		for (uint32_t batch : {1, 8, 32, 128})
+			for (uint32_t itopk : {10, 16, 32, 64, 128, 256})
+			{
+				bench_search(batch, itopk, 0, GG_SEARCH_MULTI_CTA);
+				bench_search(batch, itopk, 0, GG_SEARCH_TSDG_SMALL);
+			}
 	if (all || what.find('w') != std::string::npos)
 		for (uint32_t width = 1; width <= 16; width *= 2)
 		{

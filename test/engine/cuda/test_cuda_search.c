@@ -341,8 +341,9 @@ check_exacts(scene *s)
 
 /* ---- walks ----------------------------------------------------------------- */
 
-static const gg_search_mode modes[] = {GG_SEARCH_SINGLE_CTA, GG_SEARCH_MULTI_CTA, GG_SEARCH_AUTO};
-static const char *const mode_names[] = {"single", "multi", "auto"};
+static const gg_search_mode modes[] = {GG_SEARCH_SINGLE_CTA, GG_SEARCH_MULTI_CTA, GG_SEARCH_AUTO,
+GG_SEARCH_TSDG_SMALL};
+static const char *const mode_names[] = {"single", "multi", "auto", "small"};
 
 static void
 check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
@@ -383,6 +384,54 @@ check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
 		answers_free(&found[m]);
 	answers_free(&truth);
 	answers_free(&cpu);
+}
+
+/*
+ * TSDG's search for small batches: nearly the CPU engine's answers, and the same bits each time and
+ * in each batch.
+ */
+static void
+check_greedy(scene *s, uint32_t k, uint32_t itopk, uint32_t walks, uint32_t nq)
+{
+	gg_search_params params = {.k = k,.itopk_size = itopk,.mode = GG_SEARCH_TSDG_SMALL,
+	.walks = walks};
+	answers		truth = answers_make(nq, k);
+	answers		cpu = answers_make(nq, k);
+	answers		found = answers_make(nq, k);
+	answers		again = answers_make(nq, k);
+	double		cpu_recall,
+				recall;
+
+	CHECK_OK(gg_cpu_engine.index_exact(s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
+									   truth.distances), s->name);
+	CHECK_OK(gg_cpu_engine.index_search(s->cpu, &params, s->queries, nq, &control, cpu.nodes,
+										cpu.distances), s->name);
+	CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params, s->queries, nq, &control, found.nodes,
+										 found.distances), s->name);
+	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
+	recall = answers_recall(s, &found, &truth, nq, k);
+	CHECK(answers_wrong(s, &found, nq) == 0, "%s: small, k %u itopk %u walks %u nq %u: %u wrong",
+		  s->name, k, itopk, walks, nq, answers_wrong(s, &found, nq));
+	CHECK(recall >= cpu_recall - 0.01 - 1.0 / nq,
+		  "%s: small, k %u itopk %u walks %u nq %u: recall %.4f, cpu %.4f", s->name, k, itopk,
+		  walks, nq, recall, cpu_recall);
+	CHECK(answers_shared(&cpu, &found, nq) >= 0.98 - 1.0 / nq,
+		  "%s: small, k %u itopk %u walks %u nq %u: the engines share %.4f", s->name, k, itopk,
+		  walks, nq, answers_shared(&cpu, &found, nq));
+	for (uint32_t first = 0; first < nq; first += 5)
+		CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params,
+											 s->queries + (size_t) first * s->data.dim,
+											 nq - first < 5 ? nq - first : 5, &control,
+											 again.nodes + (size_t) first * k,
+											 again.distances + (size_t) first * k), s->name);
+	CHECK(memcmp(found.nodes, again.nodes, (size_t) nq * k * sizeof(uint32_t)) == 0 &&
+		  memcmp(found.distances, again.distances, (size_t) nq * k * sizeof(float)) == 0,
+		  "%s: small, k %u itopk %u walks %u: batches of 5 and %u differ", s->name, k, itopk, walks,
+		  nq);
+	answers_free(&truth);
+	answers_free(&cpu);
+	answers_free(&found);
+	answers_free(&again);
 }
 
 /* The first queries of a batch get what they get alone. */
@@ -507,6 +556,10 @@ test_scenes(void)
 		check_walk(&s, 5, 7, 3, s.nq < 20 ? s.nq : 20);
 		check_walk(&s, 100, 200, 0, s.nq < 20 ? s.nq : 20);
 		check_walk(&s, 1024, 1024, 0, s.nq < 4 ? s.nq : 4);
+		check_greedy(&s, 10, 64, 0, s.nq < 100 ? s.nq : 100);
+		check_greedy(&s, 32, 32, 1, s.nq < 50 ? s.nq : 50);
+		check_greedy(&s, 1, 1, 0, s.nq < 20 ? s.nq : 20);
+		check_greedy(&s, 10, 500, 0, s.nq < 5 ? s.nq : 5);
 		check_batches(&s, 10, 64);
 		if (i == 0)
 			check_batches(&s, 100, 300);
@@ -590,6 +643,7 @@ test_variant(void)
 			check_exact(&s, 10, 1, NULL, "all");
 			check_exact(&s, 10, 9, NULL, "all");
 			check_walk(&s, 10, 32, 0, 12);
+			check_greedy(&s, 10, 16, 0, 12);
 			if (many)
 				check_walk(&s, 10, 32, 0, 140);
 	}
@@ -701,7 +755,7 @@ test_damaged_graph(void)
 	s.graph.pivots[4] = 0xFFFFFFF0u;
 	s.cuda = NULL;
 	CHECK_OK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &s.cuda), s.name);
-	for (int m = 0; m < 3; m++)
+	for (int m = 0; m < 4; m++)
 	{
 		answers		a = answers_make(s.nq, 20);
 
