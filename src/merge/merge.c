@@ -428,7 +428,10 @@ RunEngine(Merge *merge, const gg_engine *engine)
 		.rows = merge->rows, .n = merge->nodes, .dim = merge->meta->dimensions,
 		.element = merge->meta->element, .metric = merge->meta->metric
 	};
-	gg_control	control = {EngineCancelled, EngineProgress, merge, merge->threads};
+	gg_control	control = {
+		.cancelled = EngineCancelled, .progress = EngineProgress, .ctx = merge,
+		.threads = merge->threads
+	};
 	gg_build_params params;
 	gg_status	status;
 
