@@ -498,10 +498,21 @@ GgMostMergedNodes(const GgMetaPageData *meta)
 	gg_build_params params;
 	gg_control	control = {.threads = 1};
 	GgGraphMemory memory = {&gg_cpu_engine, &params, &control, meta};
+	uint64		budget;
+	uint32		most;
 
 	FillParams(meta, &params);
 	memory.row_bytes = GgRowBytes(meta) + GgFilterBytes(meta) + ROW_BYTES;
-	return GgRowsThatFit(&memory, Max((uint64) maintenance_work_mem * 2048, GG_LEAST_GRAPH_BYTES));
+	most = GgRowsThatFit(&memory, Max((uint64) maintenance_work_mem * 2048, GG_LEAST_GRAPH_BYTES));
+	/* nor more than a device may take, or the CPU would have to do what the device has begun */
+	budget = GgBuildBudget(&gg_cpu_engine, 0);
+	if (budget < PG_UINT64_MAX)
+	{
+		memory.engine = GgAvailableEngine();
+		if (memory.engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU)
+			most = Min(most, GgRowsThatFitDevice(&memory, budget));
+	}
+	return Max(most, 1);
 }
 
 /* ---- pages ------------------------------------------------------------------------------- */
