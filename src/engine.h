@@ -150,6 +150,16 @@ typedef struct gg_control
 	void		(*progress) (void *ctx, gg_phase phase, uint64_t done, uint64_t total);
 	void	   *ctx;
 	int			threads;		/* CPU threads to use, the calling one included; >= 1 */
+
+	/*
+	 * Bytes of host memory that build() should keep to beyond the data set; 0: any number.  Where
+	 * k-NN lists would take more, the CPU engine makes them of groups of rows one after the other,
+	 * and keeps them in scratch memory: mapped files, say, which are not counted, and for which it
+	 * asks this callback, from the thread that called it.  NULL: there is none.  The engine never
+	 * frees it.  Without the callback, and where too little is asked for, memory is exceeded.
+	 */
+	uint64_t	memory;
+	void	   *(*scratch)(void *ctx, uint64_t bytes);	/* may be NULL */
 } gg_control;
 
 /* ---- building ---------------------------------------------------------- */

@@ -144,4 +144,7 @@ extern void GgRestoreSignals(const sigset_t *before);
  */
 extern void GgOpenDevice(const gg_engine *engine);
 
+/* What the device is that builds, and how much of its memory is free.  Opens it. */
+extern gg_status GgLookAtDevice(const gg_engine *engine, gg_device_info *info);
+
 #endif							/* GG_BASE_H */

@@ -33,7 +33,8 @@ StatusHint(gg_code code)
 		case GG_ENOMEM:
 			return "Lower maintenance_work_mem, so that the index is built in smaller segments.";
 		case GG_EDEVICE_MEMORY:
-			return "Set gpugraph.engine to \"auto\" or \"cpu\" to use the CPU.";
+			return "Lower gpugraph.device_memory, so that the index is built in smaller segments, "
+				"or set gpugraph.engine to \"auto\" or \"cpu\" to use the CPU.";
 		case GG_ENODEVICE:
 		case GG_EDEVICE:
 			return "Set gpugraph.engine to \"cpu\" to do without the GPU.";

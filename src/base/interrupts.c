@@ -121,13 +121,22 @@ GgRestoreSignals(const sigset_t *before)
 	pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
+gg_status
+GgLookAtDevice(const gg_engine *engine, gg_device_info *info)
+{
+	gg_status	status;
+	sigset_t	before;
+
+	GgBlockSignals(&before);
+	status = engine->device_info(GG_DEVICE_IN_USE, info);
+	GgRestoreSignals(&before);
+	return status;
+}
+
 void
 GgOpenDevice(const gg_engine *engine)
 {
 	gg_device_info info;
-	sigset_t	before;
 
-	GgBlockSignals(&before);
-	(void) engine->device_info(GG_DEVICE_IN_USE, &info);
-	GgRestoreSignals(&before);
+	(void) GgLookAtDevice(engine, &info);
 }

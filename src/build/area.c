@@ -11,6 +11,9 @@
  * default.  Here the file is made long enough for any number of rows, and those who fill a chunk
  * take its memory.
  *
+ * Where memory does not hold the rows (segment_plan.c), it is a temporary file, so the kernel can
+ * write out what is not used.
+ *
  * That needs Linux.  Elsewhere there is no area, and one process scans the table.
  */
 #include "build/area.h"
@@ -100,29 +103,25 @@ LayOut(const GgAreaShared *shared)
 }
 
 void
-GgUnmapArea(GgArea *area)
+GgUnmapArea(GgArea *area, bool failed)
 {
-	if (area->base == NULL)
-		return;
-	munmap(area->base, area->bytes);
-	close(area->fd);
-	ReleaseExternalFD();
+	if (area->temp.start != NULL)
+		GgUnmapTempFile(&area->temp, !failed);
+	else if (area->base != NULL)
+	{
+		munmap(area->base, area->bytes);
+		close(area->fd);
+		ReleaseExternalFD();
+	}
 	area->base = area->rows = NULL;
 }
 
-/* Map the file, which is then ours to close. */
-static bool
-MapFile(GgArea *area, int fd)
+/* Where the parts of a mapped area are. */
+static void
+SetParts(GgArea *area, char *base, int fd)
 {
 	AreaLayout	layout = LayOut(area->shared);
-	struct stat st;
-	char	   *base;
 
-	if (fstat(fd, &st) != 0 || (Size) st.st_size != layout.bytes)
-		return false;
-	base = mmap(NULL, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (base == MAP_FAILED)
-		return false;
 	area->base = base;
 	area->bytes = layout.bytes;
 	area->fd = fd;
@@ -140,6 +139,22 @@ MapFile(GgArea *area, int fd)
 	area->next_duplicate_chunk = (pg_atomic_uint64 *) (base + layout.counters + PG_CACHE_LINE_SIZE);
 	area->filled = (pg_atomic_uint32 *) (base + layout.filled);
 	area->users_gone = (pg_atomic_uint32 *) (base + layout.users_gone);
+}
+
+/* Map the file, which is then ours to close. */
+static bool
+MapFile(GgArea *area, int fd)
+{
+	AreaLayout	layout = LayOut(area->shared);
+	struct stat st;
+	char	   *base;
+
+	if (fstat(fd, &st) != 0 || (Size) st.st_size != layout.bytes)
+		return false;
+	base = mmap(NULL, layout.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED)
+		return false;
+	SetParts(area, base, fd);
 	return true;
 }
 
@@ -173,7 +188,14 @@ GgCreateArea(GgArea *area)
 	int			fd = -1,
 				again = -1;
 
-	if (AcquireExternalFD())
+	if (shared->spilled)
+	{
+		GgMapTempFile(&area->temp, layout.bytes);
+		shared->leader_pid = MyProcPid;
+		shared->leader_fd = area->temp.fd;
+		SetParts(area, area->temp.start, area->temp.fd);
+	}
+	else if (AcquireExternalFD())
 	{
 		fd = memfd_create("gpugraph build", MFD_CLOEXEC);
 		shared->leader_pid = MyProcPid;
@@ -261,6 +283,11 @@ GgReserveArea(GgArea *area, const void *start, Size bytes)
 	if (bytes == 0)
 		return;
 	offset -= offset % page;
+	if (area->shared->spilled)
+	{
+		GgReserveTempFile(area->fd, offset, Min(end, area->bytes) - offset);
+		return;
+	}
 	while (offset < end)
 	{
 		Size		piece = Min(end - offset, RESERVE_SLICE);
@@ -295,7 +322,7 @@ GgReleaseArea(GgArea *area, const void *start, Size bytes)
 #else							/* not Linux */
 
 void
-GgUnmapArea(GgArea *area)
+GgUnmapArea(GgArea *area, bool failed)
 {
 }
 
@@ -329,6 +356,15 @@ GgGrowOwn(GgArea *area, void *memory, Size bytes)
 	if (memory == NULL)
 		return MemoryContextAllocHuge(area->context, bytes);
 	return repalloc_huge(memory, bytes);
+}
+
+char *
+GgGrowSpilled(GgArea *area, Size bytes, Size most)
+{
+	if (area->temp.start == NULL)
+		GgMapTempFile(&area->temp, most);
+	GgGrowTempFile(&area->temp, bytes);
+	return area->temp.start;
 }
 
 /* ---- ranges that are written -------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #ifndef GG_AREA_H
 #define GG_AREA_H
 
+#include "build/temp_file.h"
 #include "storage/segment_writer.h"
 
 #include "port/atomics.h"
@@ -60,6 +61,7 @@ typedef struct GgAreaShared
 	uint32		chunk_rows;
 	uint32		chunk_duplicates;
 	uint32		hash_buckets;	/* of the first table */
+	bool		spilled;		/* the area is a temporary file; of one process, the rows are */
 	pid_t		leader_pid;
 	int			leader_fd;		/* the leader's descriptor of the area */
 
@@ -100,6 +102,7 @@ typedef struct GgArea
 	char	   *base;
 	Size		bytes;
 	int			fd;
+	GgTempFile	temp;			/* of a spilled one: the leader's */
 	uint32	   *adjacency;		/* the leader puts the graph there for the others to write */
 	pg_atomic_uint64 *next_chunk;	/* first row not claimed; beyond the limit when it is full */
 	pg_atomic_uint64 *next_duplicate_chunk; /* likewise */
@@ -124,7 +127,9 @@ extern bool GgCreateArea(GgArea *area);
  * work.
  */
 extern bool GgAttachArea(GgArea *area);
-extern void GgUnmapArea(GgArea *area);	/* if there is one; nobody may be reading it */
+
+/* If there is one; nobody may be reading it.  failed: PostgreSQL removes its file. */
+extern void GgUnmapArea(GgArea *area, bool failed);
 
 /* Take memory for a part before it is touched; ereport(ERROR) when there is none. */
 extern void GgReserveArea(GgArea *area, const void *start, Size bytes);
@@ -141,6 +146,9 @@ extern void GgGiveUpRange(GgArea *area, const GgPageRange *range);
 
 /* The memory of a process that is alone: the first (NULL), or more of it. */
 extern void *GgGrowOwn(GgArea *area, void *memory, Size bytes);
+
+/* Likewise of its rows where they are spilled, which will be so many bytes at most. */
+extern char *GgGrowSpilled(GgArea *area, Size bytes, Size most);
 
 /* The leader needs no range before this one; all processes give them up for it, one at a time. */
 extern void GgSetUnneeded(GgArea *area, uint32 ranges);

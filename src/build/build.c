@@ -27,6 +27,9 @@
 /* How often the leader reports while others write. */
 #define REPORT_MS			100
 
+/* Times that an engine asks for scratch memory in one build of a graph, at most. */
+#define SCRATCH_FILES		4
+
 /* The leader's. */
 typedef struct GgBuild
 {
@@ -40,6 +43,8 @@ typedef struct GgBuild
 	MemoryContext context;		/* what lives as long as the build */
 	gg_graph   *graph;			/* of the segment in work */
 	GgPivotEntry *pivots;		/* its pivots, as they are written */
+	GgTempFile	scratch[SCRATCH_FILES]; /* the engine's while it makes a graph */
+	int			nscratch;
 	GgBuildTimes times;
 	double		heap_s;			/* the part of times.scan_s in which processes filled chunks */
 	instr_time	start;			/* of all */
@@ -67,6 +72,35 @@ EngineProgress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 	GgReportTuples((int64) done);
 }
 
+/* Nothing may be thrown beneath the engine, nor an interrupt served. */
+static void *
+TakeScratch(void *ctx, uint64_t bytes)
+{
+	GgBuild    *build = ctx;
+	GgTempFile *temp = &build->scratch[build->nscratch];
+	MemoryContext context = CurrentMemoryContext;
+	uint32		holdoff = InterruptHoldoffCount;
+
+	if (build->nscratch == SCRATCH_FILES || build->caught)
+		return NULL;
+	PG_TRY();
+	{
+		HOLD_INTERRUPTS();
+		GgMapTempFile(temp, bytes);
+		build->nscratch++;
+		GgGrowTempFile(temp, bytes);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		build->caught = true;
+	}
+	PG_END_TRY();
+	/* an error has reset it */
+	InterruptHoldoffCount = holdoff;
+	return build->caught ? NULL : temp->start;
+}
+
 /* ---- however the build ends ---------------------------------------------- */
 
 /* The graph's memory belongs to the engine. */
@@ -92,7 +126,9 @@ LoseBuild(void *arg)
 	GgBuild    *build = arg;
 
 	GgAbandonUpload(&build->device, NULL);
-	GgUnmapArea(&build->process.area);
+	for (int i = 0; i < build->nscratch; i++)
+		GgUnmapTempFile(&build->scratch[i], false);
+	GgUnmapArea(&build->process.area, true);
 	GgCloseRunFile(&build->process.writer.file);
 	ReleaseEngine(build);
 }
@@ -132,6 +168,8 @@ RunEngine(GgBuild *build, bool on_device, gg_build_stats *stats)
 		status = plan->engine->build(&data, &plan->params, &plan->control, build->graph, stats);
 	}
 	GgThrowInterrupts(build->caught);
+	while (build->nscratch > 0)
+		GgUnmapTempFile(&build->scratch[--build->nscratch], true);
 	return status;
 }
 
@@ -151,9 +189,10 @@ BuildGraph(GgBuild *build, bool on_device)
 		ereport(NOTICE,
 				(errmsg("gpugraph index is built on the CPU"),
 				 errdetail("The GPU's memory does not suffice: %s.", status.message),
-				 errhint("Lower maintenance_work_mem, "
+				 errhint("Lower gpugraph.device_memory or maintenance_work_mem, "
 						 "so that the index is built in smaller segments.")));
 		build->plan.engine = &gg_cpu_engine;
+		build->plan.apart = false;
 		status = RunEngine(build, false, &stats);
 	}
 	if (status.code != GG_OK)
@@ -327,7 +366,7 @@ MakeSegment(GgBuild *build, bool more)
 	build->times.scan_s += GgSecondsSince(build->scan_start);
 
 	/* with threads of its own on every core the CPU engine would only be in the others' way */
-	if (!build->device.apart)
+	if (!build->plan.apart)
 		FinishWriting(build, GG_BUILD_WRITE_ROWS);
 	if (build->device.upload != NULL)
 		GgEnterPhase(GG_BUILD_UPLOAD, area->nodes, 0);
@@ -396,7 +435,7 @@ BeginRound(GgBuild *build, bool first)
 	GgEnterPhase(GG_BUILD_LOAD, (int64) build->plan.expected,
 				 RelationGetNumberOfBlocks(process->scan.heap));
 	/* how many rows a predicate lets through is not known */
-	if (process->scan.indexInfo->ii_Predicate == NIL)
+	if (build->plan.apart && process->scan.indexInfo->ii_Predicate == NIL)
 		GgStartUpload(&build->device, &process->area, build->meta,
 					  rows > 0 ? rows : build->plan.most, process->shared->scan.participants);
 	GgBeginRound(&process->scan, first);
@@ -479,7 +518,7 @@ LeaveDevice(GgBuild *build, Relation heap)
 				 errdetail("Graphs by algorithm \"%s\" are not built on a GPU.",
 						   GgAlgorithmName(build->plan.params.algorithm))));
 	build->plan.engine = build->opened = build->device.engine = &gg_cpu_engine;
-	build->device.apart = false;
+	build->plan.apart = false;
 }
 
 static GgBuild *
@@ -494,12 +533,13 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 	build->scan_start = build->start;
 	build->context = context;
 	plan->engine = build->opened = build->device.engine = GgChooseEngine();
-	build->device.apart = plan->engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU;
+	plan->apart = plan->engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU;
 	GgGetBuildParams(meta, options, &plan->params);
-	if (build->device.apart && !GgDeviceBuilds(plan->params.algorithm))
+	if (plan->apart && !GgDeviceBuilds(plan->params.algorithm))
 		LeaveDevice(build, heap);
 	plan->control.cancelled = EngineCancelled;
 	plan->control.progress = EngineProgress;
+	plan->control.scratch = TakeScratch;
 	plan->control.ctx = build;
 	plan->control.threads = max_parallel_maintenance_workers + 1;
 	plan->expected = GgExpectedRows(heap);

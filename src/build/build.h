@@ -5,9 +5,11 @@
  * Each file of this folder uses those before it in this list:
  *
  *		progress.c		phases as users see them
+ *		temp_file.c		memory that lies in temporary files
  *		area.c			the memory in which rows are collected
  *		deduplicate.c	equal rows
- *		memory.c		how many rows go into one segment
+ *		segment_plan.c	how many rows go into one segment (no PostgreSQL in it)
+ *		memory.c		that, by memory and settings, and what users are told
  *		heap_scan.c		the heap scan, by one process or several
  *		row_upload.c	rows to the device during the scan (no PostgreSQL in it)
  *		device.c		that, and the hand-over to the GPU service

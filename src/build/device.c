@@ -45,7 +45,7 @@ GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *m
 	};
 	gg_status	status;
 
-	if (!device->apart || engine->build_index == NULL || engine->index_create == NULL ||
+	if (engine->build_index == NULL || engine->index_create == NULL ||
 		area->base == NULL)
 		return;
 

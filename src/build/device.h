@@ -12,7 +12,6 @@
 typedef struct GgBuildDevice
 {
 	const gg_engine *engine;
-	bool		apart;			/* has memory and processors of its own, or plays that it has */
 
 	/* rows on their way while the scan goes on */
 	gg_row_upload *upload;		/* NULL: there is none */

@@ -256,6 +256,7 @@ PlanRows(GgScan *scan)
 
 	GgPlanSegments(plan, scan->meta);
 	scan->area->most = plan->most;
+	shared->spilled = plan->spill;
 	shared->row_bytes = GgRowBytes(scan->meta);
 	GgPlanTables(scan->area, scan->heap, Min(plan->expected, plan->most));
 }
@@ -285,7 +286,11 @@ GrowRows(GgScan *scan)
 			capacity = (uint32) Min(expected * 1.02, Max(capacity, FIRST_ROWS_BYTES / row_bytes));
 	}
 	capacity = Min(capacity, area->most);
-	area->rows = GgGrowOwn(area, area->rows, capacity * row_bytes);
+	if (area->shared->spilled)
+		capacity = Min(capacity, Max(GgPlanCapacity(scan->plan), area->end + 1));
+	area->rows = area->shared->spilled ?
+		GgGrowSpilled(area, capacity * row_bytes, GgPlanCapacity(scan->plan) * row_bytes) :
+		GgGrowOwn(area, area->rows, capacity * row_bytes);
 	area->tids = GgGrowOwn(area, area->tids, capacity * sizeof(GgTidEntry));
 	area->words = GgGrowOwn(area, area->words,
 							(Size) capacity * area->shared->filter_words * sizeof(int64));

@@ -1,16 +1,19 @@
 /*
  * memory.c
- *		How many rows of a build go into one segment.
+ *		The memory of a build: what its segments may take, and what users are told of it.
  *
  * Rows, TIDs, filter words (as they come and as they are sorted), hashes, the graph and what the
- * engine needs should fit in maintenance_work_mem.
- * Where twice as much would do, or 64 MB, the build takes that.  Otherwise what was collected
- * becomes a segment of its own and the scan goes on.  The index then has several segments, each
- * as good, but a search walks each.  A NOTICE announces either.  The option segment_rows asks for
- * smaller segments.
+ * engine needs should fit in maintenance_work_mem.  Where twice as much would do, or 64 MB, the
+ * build takes that.  On a device, rows and what the engine needs there must fit in
+ * gpugraph.device_memory, or 64 MB, and in what is free.  segment_plan.c decides what is done where
+ * they do not.  Rows may go to temporary files (area.c), and the graph is made by groups of them.
+ * Or what was collected becomes a segment of its own and the scan goes on; the index then has
+ * several segments, each as good, but a search walks each.  A NOTICE announces it.  The option
+ * segment_rows asks for smaller segments.
  */
 #include "build/memory.h"
 #include "build/deduplicate.h"
+#include "service/service.h"
 #include "storage/graph_memory.h"
 
 #include "access/heapam.h"
@@ -19,8 +22,10 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/plancat.h"
 
-/* A segment never has fewer rows for want of memory: its graph would not be worth having. */
-#define MIN_SEGMENT_ROWS	1000
+/* An estimate may be a little too low, and processes leave chunks of rows half empty. */
+#define SLACK				1.05
+
+#define MB(bytes)			((bytes) / (1024 * 1024) + 1)
 
 /* Heap pages looked at to learn how many rows a page has. */
 #define SAMPLE_PAGES		32
@@ -35,49 +40,213 @@ SegmentMemory(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 {
 	GgGraphMemory memory = {plan->engine, &plan->params, &plan->control, meta};
 
-	memory.row_bytes = GgRowBytes(meta) + 2 * GgFilterBytes(meta) + sizeof(GgTidEntry) +
-		GG_DEDUPLICATE_ROW_BYTES;
+	memory.row_bytes = 2 * GgFilterBytes(meta) + sizeof(GgTidEntry) + GG_DEDUPLICATE_ROW_BYTES;
+	if (!plan->spill)
+		memory.row_bytes += GgRowBytes(meta);
 	return memory;
 }
 
-/*
- * A setting that is a little too small is exceeded rather than answered with segments.  A table
- * that needs several anyway keeps to it.  Where memory would make too many or too small segments,
- * they are larger than memory allows.
- */
+/* Bytes of temporary files while a segment of so many rows is built, about. */
+static double
+SpilledBytes(const GgMemoryPlan *plan, const GgMetaPageData *meta, double rows)
+{
+	double		bytes = GgRowBytes(meta) + 2 * GgFilterBytes(meta) + sizeof(GgTidEntry) +
+		GG_DEDUPLICATE_ROW_BYTES;
+
+	/* the lists are gone before processes share the graph; GRNND has none */
+	if (plan->engine == &gg_cpu_engine && plan->params.algorithm != GG_ALGORITHM_GRNND)
+		bytes += meta->intermediate_graph_degree * (sizeof(uint32) + sizeof(float));
+	else
+		bytes += meta->graph_degree * sizeof(uint32);
+	return rows * bytes;
+}
+
+/* What a build may take that keeps to maintenance_work_mem. */
+static uint64
+HostBudget(void)
+{
+	return Max((uint64) maintenance_work_mem * 1024, GG_LEAST_GRAPH_BYTES);
+}
+
+/* Have n rows go to temporary files, and the engine keep to what they leave of the budget. */
+static void
+Spill(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 n)
+{
+	uint64		taken;
+
+	plan->spill = true;
+	taken = SegmentMemory(plan, meta).row_bytes * (uint64) n;
+	plan->control.memory = HostBudget() - Min(taken, HostBudget() - 1);
+}
+
+/* The most rows of a segment whose rows go to temporary files; 0: they cannot. */
+static uint32
+RowsSpilled(const GgMemoryPlan *plan, const GgMetaPageData *meta)
+{
+	GgMemoryPlan spilling = *plan;
+	uint32		low = 0,
+				high = GG_MAX_NODES;
+
+	while (low < high)
+	{
+		uint32		mid = low + (high - low + 1) / 2;
+		GgGraphMemory memory;
+
+		Spill(&spilling, meta, mid);
+		memory = SegmentMemory(&spilling, meta);
+		if (GgGraphBytes(&memory, mid) <= HostBudget())
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return GgTempFileAllowed(SpilledBytes(plan, meta, Min(low, plan->expected))) ? low : 0;
+}
+
+static gg_segment_room
+FindRoom(GgMemoryPlan *plan, const GgMetaPageData *meta)
+{
+	GgGraphMemory memory = SegmentMemory(plan, meta);
+	uint64		twice = (uint64) maintenance_work_mem * 2048;
+	gg_segment_room room;
+
+	room.expected = plan->expected * SLACK;
+	room.wanted = plan->bound;
+	room.host = GgRowsThatFit(&memory, HostBudget());
+	room.host_alone = GgRowsThatFit(&memory, Max(twice, GG_LEAST_GRAPH_BYTES));
+	room.spilled = RowsSpilled(plan, meta);
+	room.device = GG_MAX_NODES;
+	plan->device_budget = PG_UINT64_MAX;
+	if (plan->apart)
+	{
+		double		rows = Min(plan->expected, Max(room.host_alone, room.spilled));
+
+		plan->device_budget =
+			GgBuildBudget(plan->engine, GgGraphDeviceBytes(&memory, (uint32) rows));
+		if (plan->device_budget < PG_UINT64_MAX)
+			room.device = GgRowsThatFitDevice(&memory, plan->device_budget);
+	}
+	return room;
+}
+
+/* The device holds no segment worth having. */
+static void
+GiveUpDevice(GgMemoryPlan *plan, const gg_segment_room *room)
+{
+	if (gg_engine_setting == GG_ENGINE_CUDA)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("gpugraph index does not fit into device memory"),
+				 errdetail("A build may take " UINT64_FORMAT " MB, which hold %u rows; "
+						   "with %.0f rows it would need more than %d segments.",
+						   MB(plan->device_budget - 1), room->device, plan->expected,
+						   GG_MAX_BUILD_SEGMENTS),
+				 errhint("Increase gpugraph.device_memory, free memory of the GPU, or set "
+						 "gpugraph.engine to \"auto\" or \"cpu\" to use the CPU.")));
+	ereport(NOTICE,
+			(errmsg("gpugraph index is built on the CPU"),
+			 errdetail("A build may take " UINT64_FORMAT " MB of device memory, which hold %u "
+					   "rows; with %.0f rows it would need more than %d segments.",
+					   MB(plan->device_budget - 1), room->device, plan->expected,
+					   GG_MAX_BUILD_SEGMENTS),
+			 errhint("Increase gpugraph.device_memory, or free memory of the GPU.")));
+	plan->engine = &gg_cpu_engine;
+	plan->apart = false;
+}
+
+static void
+LogPlan(const GgMemoryPlan *plan, const GgMetaPageData *meta)
+{
+	GgGraphMemory memory = SegmentMemory(plan, meta);
+	uint32		rows = (uint32) Min(plan->expected, plan->most);
+	char		files[50] = "";
+	char		device[100] = "";
+
+	if (plan->spill)
+		snprintf(files, sizeof(files), " in temporary files of " UINT64_FORMAT " MB",
+				 MB((uint64) SpilledBytes(plan, meta, rows)));
+
+	if (plan->apart)
+		snprintf(device, sizeof(device), ", " UINT64_FORMAT " MB of device memory",
+				 MB(GgGraphDeviceBytes(&memory, rows)));
+	if (plan->device_budget < PG_UINT64_MAX && plan->apart)
+		snprintf(device + strlen(device), sizeof(device) - strlen(device),
+				 " of " UINT64_FORMAT " MB", MB(plan->device_budget - 1));
+	ereport(DEBUG1,
+			(errmsg_internal("gpugraph build plan: %.0f rows expected, segments of up to %u%s; "
+							 "one of %u rows takes " UINT64_FORMAT " MB of memory%s",
+							 plan->expected, plan->most, files, rows,
+							 MB(GgGraphBytes(&memory, rows)), device)));
+}
+
 void
 GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta)
 {
-	GgGraphMemory memory = SegmentMemory(plan, meta);
-	uint64		setting = (uint64) maintenance_work_mem * 1024;
-	uint32		most = GgRowsThatFit(&memory, Max(2 * setting, GG_LEAST_GRAPH_BYTES));
+	gg_segment_room room = FindRoom(plan, meta);
+	gg_segment_plan decided = gg_plan_segments(&room);
 
-	if (plan->expected > most)
-		most = GgRowsThatFit(&memory, Max(setting, GG_LEAST_GRAPH_BYTES));
-	if (plan->bound > 0 && plan->bound < most)
+	if (decided.too_small)
 	{
-		most = plan->bound;
-		plan->segments_announced = true;	/* the user asked for them */
+		GiveUpDevice(plan, &room);
+		room = FindRoom(plan, meta);
+		decided = gg_plan_segments(&room);
 	}
-	most = Max(most, MIN_SEGMENT_ROWS);
-	plan->most = Max(most, (uint32) Min(plan->expected / GG_MAX_BUILD_SEGMENTS + 1, GG_MAX_NODES));
+	plan->most = decided.rows;
+	plan->by_device = decided.by_device;
+	plan->segments_announced = decided.by_wish && !decided.by_device;
+	if (decided.spill)
+		Spill(plan, meta, (uint32) Min(room.expected, plan->most));
+	LogPlan(plan, meta);
 }
 
 void
 GgAnnounceSegments(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 rows)
 {
 	GgGraphMemory memory = SegmentMemory(plan, meta);
-	uint64		needed;
+	uint32		all = (uint32) Min(Max(plan->expected, rows), GG_MAX_NODES);
 
 	if (plan->segments_announced)
 		return;
 	plan->segments_announced = true;
-	needed = GgGraphBytes(&memory, (uint32) Min(Max(plan->expected, rows), GG_MAX_NODES));
+	if (plan->by_device)
+		ereport(NOTICE,
+				(errmsg("gpugraph index no longer fits into device memory after %u rows", rows),
+				 errdetail("A build may take " UINT64_FORMAT " MB. "
+						   "The index is built in several segments, and every search visits each.",
+						   MB(plan->device_budget - 1)),
+				 errhint("A single segment takes " UINT64_FORMAT " MB of device memory: increase "
+						 "gpugraph.device_memory, or free memory of the GPU.",
+						 MB(GgGraphDeviceBytes(&memory, all)))));
+	else
+		ereport(NOTICE,
+				(errmsg("gpugraph index no longer fits into maintenance_work_mem after %u rows",
+						rows),
+				 errdetail("The index is built in several segments, and every search visits each."),
+				 errhint("Increase maintenance_work_mem to " UINT64_FORMAT
+						 " MB for a single segment.", MB(GgGraphBytes(&memory, all)))));
+}
+
+/* Say so where memory would really not have held the rows: a predicate may have left few. */
+static void
+AnnounceSpill(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 nodes, uint32 rows)
+{
+	GgMemoryPlan held = *plan;
+	GgGraphMemory memory;
+	uint64		needed;
+
+	held.spill = false;
+	held.control.memory = 0;
+	memory = SegmentMemory(&held, meta);
+	needed = GgGraphBytes(&memory, nodes);
+	if (needed <= Max((uint64) maintenance_work_mem * 2048, GG_LEAST_GRAPH_BYTES))
+		return;
+	plan->spill_announced = true;
 	ereport(NOTICE,
-			(errmsg("gpugraph index no longer fits into maintenance_work_mem after %u rows", rows),
-			 errdetail("The index is built in several segments, and every search visits each."),
-			 errhint("Increase maintenance_work_mem to " UINT64_FORMAT " MB for a single segment.",
-					 needed / (1024 * 1024) + 1)));
+			(errmsg("gpugraph index does not fit into maintenance_work_mem"),
+			 errdetail("%u rows go to temporary files of some " UINT64_FORMAT
+					   " MB, which takes longer.",
+					   rows, MB((uint64) SpilledBytes(plan, meta, nodes))),
+			 errhint("Increase maintenance_work_mem to " UINT64_FORMAT
+					 " MB for a build in memory.", MB(needed))));
 }
 
 void
@@ -85,17 +254,22 @@ GgAnnounceMemory(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 nodes, u
 {
 	GgGraphMemory memory = SegmentMemory(plan, meta);
 	uint64		needed = GgGraphBytes(&memory, nodes);
+	uint64		allowed = (uint64) maintenance_work_mem * 1024;
 
-	if (needed <= (uint64) maintenance_work_mem * 1024 || plan->memory_announced)
+	if (plan->spill && !plan->spill_announced)
+		AnnounceSpill(plan, meta, nodes, rows);
+	if (plan->spill_announced)
+		allowed = HostBudget();
+	if (needed <= allowed || plan->memory_announced)
 		return;
 	plan->memory_announced = true;
 	ereport(NOTICE,
 			(errmsg("gpugraph index build takes more memory than maintenance_work_mem"),
 			 errdetail("A segment of %u rows takes " UINT64_FORMAT " MB; "
 					   "smaller ones would make searches slower.",
-					   rows, needed / (1024 * 1024) + 1),
+					   rows, MB(needed)),
 			 errhint("Increase maintenance_work_mem to " UINT64_FORMAT " MB.",
-					 needed / (1024 * 1024) + 1)));
+					 MB(needed))));
 }
 
 /*

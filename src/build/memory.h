@@ -6,28 +6,45 @@
 #define GG_MEMORY_H
 
 #include "base/base.h"
+#include "build/segment_plan.h"
 #include "storage/format.h"
-
-/* A build never makes more segments than this, so that merges find room in the directory. */
-#define GG_MAX_BUILD_SEGMENTS	16
 
 typedef struct GgMemoryPlan
 {
 	const gg_engine *engine;
 	gg_build_params params;
 	gg_control	control;
+	bool		apart;			/* the engine has memory and processors of its own, or plays that it
+								 * has */
 	double		expected;		/* rows in the table, as far as is known */
 	uint32		bound;			/* option segment_rows */
 	uint32		most;			/* rows that a segment may have; 0: not known yet */
+	bool		spill;			/* rows go to temporary files */
+	bool		by_device;		/* it is the device that does not hold more */
+	uint64		device_budget;	/* bytes that the build may take of it */
 	bool		segments_announced;
+	bool		spill_announced;
 	bool		memory_announced;
 } GgMemoryPlan;
 
 /* Rows in the table, for plan->expected. */
 extern double GgExpectedRows(Relation heap);
 
-/* Decide plan->most; the dimensions are known. */
+/*
+ * Decide plan->most; the dimensions are known.  Where the device holds too little, that says so and
+ * makes it a plan for the CPU engine.
+ */
 extern void GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta);
+
+/* Rows that there is to be address space for; the last of many segments takes what is left. */
+static inline Size
+GgPlanCapacity(const GgMemoryPlan *plan)
+{
+	/* file systems have a greatest length of files */
+	double		capacity = plan->expected * (plan->spill ? 2 : 8) + 1000000;
+
+	return Max(plan->most, Min(capacity, GG_MAX_NODES));
+}
 
 /* Say that the table goes on behind so many rows, and that a segment takes more than it should. */
 extern void GgAnnounceSegments(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 rows);

@@ -91,7 +91,7 @@ PlanArea(GgParticipant *leader, const GgMemoryPlan *plan, int participants)
 	chunk = Max(GG_CHUNK_BYTES / shared->row_bytes, 1);
 	/* small areas have smaller chunks, or one process would claim all */
 	chunk = Max(Min(chunk, plan->most / least), 1);
-	capacity = Max(plan->most, Min(plan->expected * 8 + 1000000, GG_MAX_NODES));
+	capacity = GgPlanCapacity(plan);
 	shared->chunk_rows = (uint32) chunk;
 	shared->chunk_duplicates = Max(Min(MOST_DUPLICATES, plan->most / least), 1);
 	shared->limit = (uint32) (plan->most / chunk * chunk);
@@ -205,6 +205,7 @@ static bool
 PlanShared(GgParticipant *leader, GgMemoryPlan *plan, int participants)
 {
 	GgPlanSegments(plan, &leader->shared->meta);
+	leader->shared->area.spilled = plan->spill;
 	PlanArea(leader, plan, participants);
 	if (GgCreateArea(&leader->area))
 		return true;
@@ -294,7 +295,10 @@ GgEndProcesses(GgParticipant *leader)
 
 	GgEndScan(&leader->scan);
 	if (pcxt == NULL)
+	{
+		GgUnmapTempFile(&leader->area.temp, true);
 		return;
+	}
 
 	WaitForParallelWorkersToFinish(pcxt);
 	for (int i = 0; i < pcxt->nworkers_launched; i++)
@@ -303,7 +307,7 @@ GgEndProcesses(GgParticipant *leader)
 	leader->shared = NULL;
 	if (IsMVCCSnapshot(leader->snapshot))
 		UnregisterSnapshot(leader->snapshot);
-	GgUnmapArea(&leader->area);
+	GgUnmapArea(&leader->area, false);
 	DestroyParallelContext(pcxt);
 	leader->pcxt = NULL;
 	ExitParallelMode();
@@ -346,7 +350,7 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	InstrEndParallelQuery(&buffer_usage[ParallelWorkerNumber], &wal_usage[ParallelWorkerNumber]);
 
 	GgCloseRunFile(&worker.writer.file);
-	GgUnmapArea(&worker.area);
+	GgUnmapArea(&worker.area, false);
 	index_close(index, index_lockmode);
 	table_close(heap, heap_lockmode);
 }

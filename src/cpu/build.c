@@ -4,9 +4,11 @@
  *
  * Who holds what: the k-NN lists live from the first stage to the last (repair goes by them); each
  * stage's own memory is gone before the next one starts.  GRNND has no k-NN lists, and repair goes
- * by a copy of its edges.
+ * by a copy of its edges.  Lists that memory does not hold are made by groups (groups.c), in
+ * scratch memory.
  */
 #include "algorithms.h"
+#include "groups.h"
 #include "stages.h"
 
 #include <stdlib.h>
@@ -18,14 +20,46 @@ max_u64(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
+/* Peak memory with k-NN lists in memory. */
+static uint64_t
+plain_bytes(const gg_dataset *data, const gg_build_params *params, int threads, uint64_t edges)
+{
+	uint64_t	knn = (uint64_t) data->n * params->intermediate_graph_degree * sizeof(uint32_t);
+
+	return knn + max_u64(gg_cpu_knn_graph_bytes(data, params, threads, false), edges);
+}
+
+/* Do k-NN lists go to scratch memory?  edges: peak memory of what comes after them. */
+static bool
+by_groups(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
+		  uint64_t edges)
+{
+	return control && control->memory > 0 && control->scratch &&
+		params->algorithm != GG_ALGORITHM_GRNND && gg_cpu_groups_possible(data) &&
+		plain_bytes(data, params, control->threads, edges) > control->memory;
+}
+
+/* Peak memory of what comes after the k-NN lists, without these. */
+static uint64_t
+edges_bytes(const gg_dataset *data, const gg_build_params *params, int threads)
+{
+	uint64_t	n = data->n;
+	uint64_t	graph = n * params->graph_degree * sizeof(uint32_t);
+	uint64_t	choose = n * sizeof(uint32_t) +
+		(params->algorithm == GG_ALGORITHM_TSDG ? gg_cpu_diversify_bytes(data, params, threads) :
+		 gg_cpu_optimize_bytes(data->n, params->graph_degree, threads));
+
+	return graph + max_u64(choose, gg_cpu_connect_bytes(data, threads));
+}
+
 gg_status
 gg_cpu_build_bytes(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
 				   gg_bytes *bytes)
 {
 	int			threads = control && control->threads > 1 ? control->threads : 1;
 	uint64_t	n = data->n;
-	uint64_t	knn = n * params->intermediate_graph_degree * sizeof(uint32_t);
 	uint64_t	graph = n * params->graph_degree * sizeof(uint32_t);
+	uint64_t	edges;
 	gg_status	status = gg_build_check(data, params, "gg_cpu_build_bytes");
 
 	if (status.code != GG_OK)
@@ -37,12 +71,11 @@ gg_cpu_build_bytes(const gg_dataset *data, const gg_build_params *params, const 
 									  graph + gg_cpu_connect_bytes(data, threads));
 		return status;
 	}
-	bytes->host = knn + gg_cpu_knn_graph_bytes(data, params, threads, false);
-	bytes->host = max_u64(bytes->host, knn + graph + n * sizeof(uint32_t) +
-						  (params->algorithm == GG_ALGORITHM_TSDG ?
-						   gg_cpu_diversify_bytes(data, params, threads) :
-						   gg_cpu_optimize_bytes(data->n, params->graph_degree, threads)));
-	bytes->host = max_u64(bytes->host, knn + graph + gg_cpu_connect_bytes(data, threads));
+	edges = edges_bytes(data, params, threads);
+	if (by_groups(data, params, control, edges))
+		bytes->host = max_u64(gg_cpu_groups_bytes(data, params, control->memory, threads), edges);
+	else
+		bytes->host = plain_bytes(data, params, threads, edges);
 	return status;
 }
 
@@ -55,53 +88,95 @@ take_lists(gg_graph *graph)
 		gg_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the lists of %u nodes", graph->n);
 }
 
-/* Edges from k-NN lists; near: these. */
-static gg_status
-choose_edges(gg_pool *pool, const gg_dataset *data, const gg_build_params *params, gg_graph *graph,
-			 uint32_t **near, uint32_t *length, gg_build_stats *stats)
+/* A build in work. */
+typedef struct build_state
 {
+	gg_pool    *pool;
+	const gg_dataset *data;
+	const gg_build_params *params;
+	const gg_control *control;
+	gg_graph   *graph;
+	uint32_t   *near;			/* n x length: near nodes, by which repair goes */
+	uint32_t	length;
+	bool		scratch;		/* near is not ours to free */
+	gg_build_stats *stats;
+} build_state;
+
+/* k-NN lists in memory or, by groups, in scratch memory. */
+static gg_status
+make_lists(build_state *build, uint32_t **order)
+{
+	const gg_dataset *data = build->data;
+	const gg_control *control = build->control;
+	size_t		bytes = sizeof(uint32_t) * data->n * (size_t) build->length;
+	float	   *distances = NULL;
+
+	build->scratch = by_groups(data, build->params, control,
+							   edges_bytes(data, build->params, gg_pool_threads(build->pool)));
+	if (build->scratch)
+	{
+		build->near = control->scratch(control->ctx, bytes);
+		distances = build->near ? control->scratch(control->ctx, bytes) : NULL;
+	}
+	else
+		build->near = malloc(bytes + 1);
+	if (!build->near || (build->scratch && !distances))
+		return gg_fail(GG_ENOMEM, "gg_cpu_build", "out of %s for the k-NN lists of %u rows",
+					   build->scratch ? "scratch memory" : "memory", data->n);
+	if (build->scratch)
+		return gg_cpu_groups_run(build->pool, data, build->params, control->memory, build->near,
+								 distances, order, build->stats);
+	return gg_cpu_knn_graph_run(build->pool, data, build->params, build->near, NULL, order,
+								build->stats);
+}
+
+/* Edges from k-NN lists. */
+static gg_status
+choose_edges(build_state *build)
+{
+	const gg_dataset *data = build->data;
+	const gg_build_params *params = build->params;
 	uint32_t	k = params->intermediate_graph_degree;
-	uint32_t   *knn = malloc(sizeof(uint32_t) * data->n * (size_t) k + 1);
+	gg_graph   *graph = build->graph;
+	gg_pool    *pool = build->pool;
 	uint32_t   *order = NULL;
 	double		start;
 	gg_status	status;
 
-	*near = knn;
-	*length = k;
-	if (!knn)
-		return gg_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the k-NN lists of %u rows",
-					   data->n);
-	status = gg_cpu_knn_graph_run(pool, data, params, knn, NULL, &order, stats);
+	build->length = k;
+	status = make_lists(build, &order);
 	start = gg_now();
 	if (status.code == GG_OK)
 		status = take_lists(graph);
 	if (status.code == GG_OK)
 		status = params->algorithm == GG_ALGORITHM_TSDG ?
-			gg_cpu_diversify_run(pool, data, params, knn, order, graph->adjacency) :
-			gg_cpu_optimize_run(pool, knn, data->n, k, graph->degree, order, graph->adjacency);
+			gg_cpu_diversify_run(pool, data, params, build->near, order, graph->adjacency) :
+			gg_cpu_optimize_run(pool, build->near, data->n, k, graph->degree, order,
+								graph->adjacency);
 	free(order);
-	stats->optimize_s = gg_now() - start;
+	build->stats->optimize_s = gg_now() - start;
 	return status;
 }
 
-/* Edges without k-NN lists; near: the edges, before any is replaced. */
+/* Edges without k-NN lists; near is a copy of them, before any is replaced. */
 static gg_status
-build_edges(gg_pool *pool, const gg_dataset *data, const gg_build_params *params, gg_graph *graph,
-			uint32_t **near, uint32_t *length, gg_build_stats *stats)
+build_edges(build_state *build)
 {
-	size_t		bytes = sizeof(uint32_t) * data->n * (size_t) graph->degree;
+	gg_graph   *graph = build->graph;
+	size_t		bytes = sizeof(uint32_t) * graph->n * (size_t) graph->degree;
 	gg_status	status = take_lists(graph);
 
 	if (status.code == GG_OK)
-		status = gg_cpu_grnnd_run(pool, data, params, graph->adjacency, stats);
+		status = gg_cpu_grnnd_run(build->pool, build->data, build->params, graph->adjacency,
+								  build->stats);
 	if (status.code != GG_OK)
 		return status;
-	*near = malloc(bytes + 1);
-	*length = graph->degree;
-	if (!*near)
+	build->near = malloc(bytes + 1);
+	build->length = graph->degree;
+	if (!build->near)
 		return gg_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the lists of %u nodes",
-					   data->n);
-	memcpy(*near, graph->adjacency, bytes);
+					   graph->n);
+	memcpy(build->near, graph->adjacency, bytes);
 	return status;
 }
 
@@ -109,10 +184,8 @@ gg_status
 gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
 			 gg_graph *graph, gg_build_stats *stats)
 {
-	uint32_t   *near = NULL;	/* n x k */
-	uint32_t	k = 0;
 	gg_build_stats unwanted;
-	gg_pool    *pool = NULL;
+	build_state build = {.data = data, .params = params, .control = control, .graph = graph};
 	double		start;
 	gg_status	status = gg_build_check(data, params, "gg_cpu_build");
 
@@ -121,25 +194,26 @@ gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_con
 	memset(stats, 0, sizeof(*stats));
 	memset(graph, 0, sizeof(*graph));
 	if (status.code == GG_OK)
-		status = gg_pool_create(&pool, control);
+		status = gg_pool_create(&build.pool, control);
 	if (status.code != GG_OK)
 		return status;
 
+	build.stats = stats;
 	graph->n = data->n;
 	graph->degree = params->graph_degree;
-	status = params->algorithm == GG_ALGORITHM_GRNND ?
-		build_edges(pool, data, params, graph, &near, &k, stats) :
-		choose_edges(pool, data, params, graph, &near, &k, stats);
+	status = params->algorithm == GG_ALGORITHM_GRNND ? build_edges(&build) : choose_edges(&build);
 
 	start = gg_now();
 	if (status.code == GG_OK)
-		status = gg_cpu_connect_run(pool, data, near, k, params->seed, graph, stats);
+		status = gg_cpu_connect_run(build.pool, data, build.near, build.length, params->seed,
+									graph, stats);
 	stats->connect_s = gg_now() - start;
 
 	if (status.code != GG_OK)
 		gg_graph_free(graph);
-	free(near);
-	gg_pool_free(pool);
+	if (!build.scratch)
+		free(build.near);
+	gg_pool_free(build.pool);
 	return status;
 }
 

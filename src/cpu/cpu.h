@@ -7,6 +7,7 @@
  *	tile_ops.c		their inner loops for each instruction set
  *	row_view.c		rows of a list at hand, distances term by term
  *	knn_graph.c		GNND started from pivot cells
+ *	groups.c		k-NN lists of more rows than memory holds
  *	optimize.c		rank-based reordering
  *	tsdg.c			two-stage diversification
  *	grnnd.c			relative NN-descent

@@ -419,7 +419,10 @@ RunEngine(Merge *merge, const gg_engine *engine)
 		.rows = merge->rows, .n = merge->nodes, .dim = merge->meta->dimensions,
 		.element = merge->meta->element, .metric = merge->meta->metric
 	};
-	gg_control	control = {EngineCancelled, EngineProgress, merge, merge->threads};
+	gg_control	control = {
+		.cancelled = EngineCancelled, .progress = EngineProgress, .ctx = merge,
+		.threads = merge->threads
+	};
 	gg_status	status;
 
 	GgOpenDevice(engine);
@@ -485,10 +488,21 @@ GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options)
 	gg_build_params params;
 	gg_control	control = {.threads = 1};
 	GgGraphMemory memory = {&gg_cpu_engine, &params, &control, meta};
+	uint64		budget;
+	uint32		most;
 
 	GgGetBuildParams(meta, options, &params);
 	memory.row_bytes = GgRowBytes(meta) + GgFilterBytes(meta) + ROW_BYTES;
-	return GgRowsThatFit(&memory, Max((uint64) maintenance_work_mem * 2048, GG_LEAST_GRAPH_BYTES));
+	most = GgRowsThatFit(&memory, Max((uint64) maintenance_work_mem * 2048, GG_LEAST_GRAPH_BYTES));
+	/* nor more than a device may take, or the CPU would have to do what the device has begun */
+	budget = GgBuildBudget(&gg_cpu_engine, 0);
+	if (budget < PG_UINT64_MAX)
+	{
+		memory.engine = GgAvailableEngine();
+		if (memory.engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU)
+			most = Min(most, GgRowsThatFitDevice(&memory, budget));
+	}
+	return Max(most, 1);
 }
 
 /* ---- pages ------------------------------------------------------------------------------- */

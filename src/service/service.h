@@ -22,6 +22,7 @@
  *		bulk.c			requests that do not fit a slot: many queries, long lists, filters
  *		client.c		a query: post, wait, cancel; why the CPU answers
  *		stat.c			counters and the functions behind the views
+ *		build_memory.c	how much of a device's memory a build may take
  *	in processes that bring an index to a device
  *		loader.c		from relation pages to staging chunks (dynamic workers)
  *		handover.c		the handle of a load, staging chunks, giving up; loads of CREATE INDEX
@@ -226,6 +227,15 @@ extern bool GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *qu
  * the sessions that are there, and fail.  Looks ten times a second at most.
  */
 extern bool GgDatabaseIsWanted(void);
+
+/* ---- memory of builds (build_memory.c) ---------------------------------------- */
+
+/*
+ * How much of the device's memory a build by this engine may take that needs so much:
+ * gpugraph.device_memory, and nine tenths of what is free.  PG_UINT64_MAX: any amount.  A build
+ * that needs little does not look what is free, because that would open the device.
+ */
+extern uint64 GgBuildBudget(const gg_engine *engine, uint64 needed);
 
 /* ---- CREATE INDEX hands its index over (handover.c) -------------------------- */
 

@@ -400,7 +400,8 @@ DefineSettings(bool preloading)
 							   "all",
 							   at_start, 0, CheckDevices, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.device_memory",
-							"Sets how much memory of each GPU resident indexes may take.",
+							"Sets how much memory of each GPU resident indexes may take, "
+							"and a build beside them.",
 							"0 means nine tenths of the GPU's memory.",
 							&gg_device_memory_mb,
 							0, 0, INT_MAX,

@@ -50,7 +50,8 @@ typedef enum GgFault
 
 extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */
 extern int	gg_device_memory_mb;	/* gpugraph.device_memory in MB: what residents may take of each
-									 * device; 0: nine tenths of it; sighup */
+									 * device, and a build beside them; 0: nine tenths of it;
+									 * sighup */
 extern int	gg_device_timeout_ms;	/* gpugraph.device_timeout: a batch or a call of the driver that
 									 * takes longer hangs; 0: never; sighup */
 extern bool gg_autoprewarm;		/* gpugraph.autoprewarm; sighup */

@@ -188,7 +188,7 @@ static void
 Finish(GgUpload *upload, int load, uint32 serial)
 {
 	GgLoadJob  *job = &upload->device->loads_under_way[load];
-	gg_control	control = {NULL, NULL, NULL, 1};
+	gg_control	control = {.threads = 1};
 	gg_status	status = {GG_OK};
 
 	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)

@@ -31,8 +31,9 @@ GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options, gg_build_
 	params->rho = (float) options->rho;
 }
 
-uint64
-GgGraphBytes(const GgGraphMemory *memory, uint32 n)
+/* What the engine says. */
+static gg_bytes
+EngineBytes(const GgGraphMemory *memory, uint32 n)
 {
 	gg_dataset	data = {
 		.rows = NULL, .n = n, .dim = memory->meta->dimensions, .element = memory->meta->element,
@@ -44,23 +45,53 @@ GgGraphBytes(const GgGraphMemory *memory, uint32 n)
 	status = memory->engine->build_bytes(&data, memory->params, memory->control, &bytes);
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "estimating the memory of a graph");
-	return bytes.host + (uint64) n * memory->row_bytes;
+	return bytes;
 }
 
-uint32
-GgRowsThatFit(const GgGraphMemory *memory, uint64 budget)
+uint64
+GgGraphBytes(const GgGraphMemory *memory, uint32 n)
 {
-	uint32		low = 1,
-				high = GG_MAX_NODES;
+	return EngineBytes(memory, n).host + (uint64) n * memory->row_bytes;
+}
+
+uint64
+GgGraphDeviceBytes(const GgGraphMemory *memory, uint32 n)
+{
+	gg_bytes	bytes = EngineBytes(memory, n);
+
+	if (memory->engine == &gg_cpu_engine)
+		return bytes.host + (uint64) n * GgRowBytes(memory->meta);
+	/* what it takes for one row is taken for the process */
+	return bytes.device - Min(bytes.device, EngineBytes(memory, 1).device);
+}
+
+/* The most rows, from low on, for which that is no more than budget. */
+static uint32
+MostRows(const GgGraphMemory *memory, uint64 budget, uint32 low,
+		 uint64 (*bytes) (const GgGraphMemory *memory, uint32 n))
+{
+	uint32		high = GG_MAX_NODES;
 
 	while (low < high)
 	{
 		uint32		mid = low + (high - low + 1) / 2;
 
-		if (GgGraphBytes(memory, mid) <= budget)
+		if (bytes(memory, mid) <= budget)
 			low = mid;
 		else
 			high = mid - 1;
 	}
 	return low;
+}
+
+uint32
+GgRowsThatFit(const GgGraphMemory *memory, uint64 budget)
+{
+	return MostRows(memory, budget, 1, GgGraphBytes);
+}
+
+uint32
+GgRowsThatFitDevice(const GgGraphMemory *memory, uint64 budget)
+{
+	return MostRows(memory, budget, 0, GgGraphDeviceBytes);
 }

@@ -31,7 +31,14 @@ typedef struct GgGraphMemory
 /* Bytes of host memory at the peak, while the engine builds a graph of n rows. */
 extern uint64 GgGraphBytes(const GgGraphMemory *memory, uint32 n);
 
-/* The most rows for which that is no more than budget; at least 1. */
+/*
+ * Bytes of device memory at the peak, those of the rows and index included, but not what the driver
+ * takes for the process.  The CPU engine, which may play a device, takes host memory for it.
+ */
+extern uint64 GgGraphDeviceBytes(const GgGraphMemory *memory, uint32 n);
+
+/* The most rows for which that is no more than budget; at least 1, of a device 0. */
 extern uint32 GgRowsThatFit(const GgGraphMemory *memory, uint64 budget);
+extern uint32 GgRowsThatFitDevice(const GgGraphMemory *memory, uint64 budget);
 
 #endif							/* GG_GRAPH_MEMORY_H */

@@ -87,9 +87,12 @@ CREATE INDEX split_val ON split USING gpugraph (val);
 VACUUM ANALYZE split;
 SELECT startup_cost('split') AS one \gset
 DROP INDEX split_val;
+-- no files for more: several segments
 SET maintenance_work_mem = '16MB';
+SET temp_file_limit = '8MB';
 CREATE INDEX split_val ON split USING gpugraph (val);
 RESET maintenance_work_mem;
+RESET temp_file_limit;
 SELECT cmp_ok(startup_cost('split'), '<', 1.3 * :one, 'two segments, of which one is small');
 
 SELECT * FROM finish();

@@ -209,12 +209,13 @@ CREATE OR REPLACE FUNCTION lie(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
 REINDEX INDEX liar_idx;
 SELECT is(checked('liar'), 'ok', 'REINDEX');
 
--- several processes, and several segments: 64 MB are too few for the rows
+-- several processes, and several segments: 64 MB are too few for the rows, and files not allowed
 CREATE TABLE many AS SELECT id, val::vector(1500), id % 10 AS cat, 'x' || id % 100 AS name
 	FROM vectors(1, 11000, 1500, 10000);
 SET max_parallel_maintenance_workers = 2;
 SET min_parallel_table_scan_size = 0;
 SET maintenance_work_mem = '1MB';
+SET temp_file_limit = '8MB';
 CREATE INDEX many_idx ON many USING gpugraph (val vector_l2_ops, cat, name)
 	WITH (graph_degree = 16, intermediate_graph_degree = 16);
 SELECT cmp_ok((SELECT segments FROM gpugraph_index_info('many_idx')), '>', 1, 'several segments');

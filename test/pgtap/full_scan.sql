@@ -70,9 +70,11 @@ SELECT is((SELECT count(DISTINCT id)
 VACUUM items;
 SELECT try_scan('after VACUUM');
 SET maintenance_work_mem = '1MB';
+SET temp_file_limit = '8MB';
 INSERT INTO items SELECT 100000 + i, 0, 0, ARRAY[i, 1, 2, 3, 4, 5, 6, 7]::real[]::vector
 	FROM generate_series(1, 65000) i;
 REINDEX INDEX items_idx;
+RESET temp_file_limit;
 SELECT try_scan('after a rebuild');
 SELECT is((SELECT count(DISTINCT id)
 	FROM (SELECT id FROM items WHERE id > 100000

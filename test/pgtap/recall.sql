@@ -53,8 +53,10 @@ INSERT INTO sorted SELECT 6000 + row_number() OVER (), a.cat, a.big, a.val + b.v
 	FROM sorted a, sorted b WHERE a.id <= 2000 AND b.id <= 45;
 SET gpugraph.engine = cpu;
 SET maintenance_work_mem = '1MB';
+SET temp_file_limit = '8MB';
 REINDEX INDEX sorted_idx;
 RESET maintenance_work_mem;
+RESET temp_file_limit;
 RESET gpugraph.engine;
 RESET max_parallel_maintenance_workers;
 SELECT cmp_ok((SELECT segments FROM gpugraph_index_info('sorted_idx')), '>', 1,

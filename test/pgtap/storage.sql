@@ -138,10 +138,12 @@ CREATE TABLE parts AS SELECT row_number() OVER () AS id, a.val + b.val AS val
 ALTER TABLE parts ALTER val TYPE vector(24);
 SET gpugraph.engine = cpu;
 SET maintenance_work_mem = '1MB';
+SET temp_file_limit = '8MB';
 SET client_min_messages = error;
 CREATE INDEX parts_idx ON parts USING gpugraph (val vector_ip_ops) WITH (storage = 'float16');
 SET client_min_messages = warning;
 RESET maintenance_work_mem;
+RESET temp_file_limit;
 RESET gpugraph.engine;
 SELECT cmp_ok((SELECT segments FROM gpugraph_index_info('parts_idx')), '>', 1, 'several segments');
 SELECT cmp_ok(recall('parts', '<#>'), '>=', 0.99, 'several segments: recall');

@@ -57,6 +57,7 @@ sub build
 	(my $other = $sql) =~ s/items_idx/other_idx/;
 	my $difference = $node->safe_psql('postgres',
 		"SET max_parallel_workers = 0; $sql; $other WHERE id > 0;
+		RESET temp_file_limit;
 		SELECT difference('items_idx', 'other_idx'); DROP INDEX items_idx, other_idx");
 	cmp_ok($difference, '<=', 5, "$what: the graph of the rows");
 	return $err;
@@ -99,7 +100,8 @@ $node->safe_psql('postgres', 'ANALYZE items');
 $node->safe_psql('postgres', 'INSERT INTO items
 	SELECT 10000 + row_number() OVER (), a.cat, a.big, a.val + b.val FROM items a, items b
 	WHERE a.id <= 1000 AND b.id <= 10; ANALYZE items');
-my $err = build('segments', "SET maintenance_work_mem = '4MB'; $create");
+my $err = build('segments',
+	"SET maintenance_work_mem = '4MB'; SET temp_file_limit = '8MB'; $create");
 like($err, qr/11900 rows in (?:[2-9]|1\d) segments/, 'more than one segment');
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id > 10000');
 

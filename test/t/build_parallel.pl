@@ -209,6 +209,7 @@ $node->safe_psql('postgres', "SELECT make_data('large', 2000, 32, 40);
 	FROM large a, large b WHERE b.id <= 34;
 	SELECT make_queries('large', 30)");
 ($workers, $rc, $err) = build("SET gpugraph.engine = cpu; SET maintenance_work_mem = '2MB';
+	SET temp_file_limit = '8MB';
 	SET max_parallel_maintenance_workers = 3;
 	CREATE INDEX large_idx ON large USING gpugraph (val vector_l2_ops)");
 is($workers, 3, 'little memory: in parallel');

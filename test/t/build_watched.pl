@@ -37,7 +37,7 @@ sub watched
 
 	wait_for(sub { $node->safe_psql('postgres', "$locks AND granted") > 0 });
 	my $session = start_psql($node, 'SET gpugraph.engine = cpu',
-		"SET maintenance_work_mem = '1MB'", $statement);
+		"SET maintenance_work_mem = '1MB'", "SET temp_file_limit = '8MB'", $statement);
 	ok(defined wait_for(sub { $node->safe_psql('postgres', "$locks AND NOT granted") > 0 }),
 		"$statement: under way");
 

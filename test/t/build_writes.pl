@@ -312,7 +312,7 @@ for my $workers (0, 4)
 {
 	build_once("little memory, $workers workers", 'folded',
 		"SET gpugraph.engine = cpu; SET maintenance_work_mem = '1MB';
-		SET max_parallel_maintenance_workers = $workers;
+		SET temp_file_limit = '8MB'; SET max_parallel_maintenance_workers = $workers;
 		CREATE INDEX folded ON copies USING gpugraph (val vector_l2_ops)");
 	holds_all("little memory, $workers workers", 'copies', 'folded', 1);
 	$node->safe_psql('postgres', 'DROP INDEX folded');
@@ -396,7 +396,8 @@ holds_all('copies, no workers', 'items', 'serial_idx');
 build_once('copies, none of 4 workers is free', 'alone_idx',
 	'SET max_parallel_workers = 0; ' . create('alone_idx', 4));
 like(build_once('copies, segments', 'segments_idx',
-		"SET maintenance_work_mem = '35MB'; " . create('segments_idx', 4)),
+		"SET maintenance_work_mem = '35MB'; SET temp_file_limit = '8MB'; "
+			. create('segments_idx', 4)),
 	qr/no longer fits into maintenance_work_mem/, 'copies, segments: announced');
 build_once('copies, 4 workers', 'items_idx', create('items_idx', 4));
 
@@ -539,7 +540,8 @@ $node->safe_psql('postgres', 'DROP INDEX gated_idx; CHECKPOINT');
 is(join(' ', files()), '', 'dropped: no file');
 
 # likewise in the second segment, of which the rows before the one that waits are few
-$session = stop_in_scan('second segment', 26000, "SET maintenance_work_mem = '35MB'");
+$session = stop_in_scan('second segment', 26000, "SET maintenance_work_mem = '35MB'",
+	"SET temp_file_limit = '8MB'");
 open_gate();
 like(finish_psql($session), qr/^NOTICE: [^\n]*no longer fits into maintenance_work_mem/,
 	'second segment: built');
@@ -593,7 +595,8 @@ $node->restart;
 build_once('beside a device', 'items_idx', create('items_idx', 4));
 holds_all('beside a device', 'items', 'items_idx');
 build_once('beside a device, segments', 'segments_idx',
-	"SET maintenance_work_mem = '35MB'; " . create('segments_idx', 4));
+	"SET maintenance_work_mem = '35MB'; SET temp_file_limit = '8MB'; "
+			. create('segments_idx', 4));
 is(($node->psql('postgres', "SELECT gpugraph_check('segments_idx', true)"))[2], '',
 	'beside a device, segments: sound');
 

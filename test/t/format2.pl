@@ -21,6 +21,7 @@ SELECT make_data('items', 13000, 8, 40);
 INSERT INTO items SELECT 100000 + id, cat, big, val FROM items WHERE id % 6 = 0;
 SELECT make_queries('items', 20);
 SET maintenance_work_mem = '1MB';
+SET temp_file_limit = '8MB';
 SET client_min_messages = error;
 SET gpugraph.engine = cpu;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)

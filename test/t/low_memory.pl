@@ -1,5 +1,5 @@
-# A build that maintenance_work_mem does not hold says so, and what would help; the index is as
-# good.
+# A build that maintenance_work_mem does not hold, with files that temp_file_limit does not allow,
+# says so, and what would help; the index is as good. build_spill.pl has builds with files.
 use strict;
 use warnings;
 
@@ -37,7 +37,8 @@ like($err, $exceeded, 'a quarter of the rows: announced');
 is($node->safe_psql('postgres', $count), '1', 'a quarter of the rows: one segment');
 $node->safe_psql('postgres', 'DROP INDEX items_idx');
 
-($rc, $out, $err) = $node->psql('postgres', "SET maintenance_work_mem = '2MB'; $create");
+($rc, $out, $err) = $node->psql('postgres',
+	"SET maintenance_work_mem = '2MB'; SET temp_file_limit = '8MB'; $create");
 is($rc, 0, 'a build with little memory succeeds');
 like($err, qr/NOTICE:  gpugraph index no longer fits into maintenance_work_mem after \d+ rows/,
 	'it is announced');

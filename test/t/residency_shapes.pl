@@ -45,6 +45,7 @@ SELECT make_data('parts', 2000, 32, 40);
 INSERT INTO parts SELECT 2000 + row_number() OVER (), a.cat, a.big, a.val + b.val
 	FROM parts a, parts b WHERE b.id <= 34;
 SET maintenance_work_mem = '1MB';
+SET temp_file_limit = '8MB';
 SET client_min_messages = error;
 SET gpugraph.engine = cpu;
 CREATE INDEX parts_idx ON parts USING gpugraph (val vector_l2_ops);

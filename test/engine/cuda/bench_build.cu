@@ -334,10 +334,14 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 		gg_cuda_meter meter = {rows.bytes(), rows.bytes()};
 		gg_build_stats stats = {};
 		silence		quiet = {};
-		const gg_control control = {never_cancelled, note_progress, &quiet, 1};
+		gg_control	control = {};
 		gg_graph	graph;
 		gg_status	status;
 
+		control.cancelled = never_cancelled;
+		control.progress = note_progress;
+		control.ctx = &quiet;
+		control.threads = 1;
 		if (run == 0)
 		{
 			/* recall first: it also warms up */

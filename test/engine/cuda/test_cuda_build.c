@@ -376,7 +376,7 @@ optimize_case(uint32_t n, uint32_t k, uint32_t degree, uint32_t locality, uint32
 	uint32_t   *knn = malloc(((size_t) n * k + 1) * 4);
 	uint32_t   *ours = malloc(((size_t) n * degree + 1) * 4);
 	uint32_t   *theirs = malloc(((size_t) n * degree + 1) * 4);
-	gg_control	control = {NULL, NULL, NULL, 1};
+	gg_control	control = {.threads = 1};
 	gg_status	a;
 	gg_status	b;
 	char		name[160];
@@ -554,7 +554,7 @@ build_case_by(gg_algorithm algorithm, shape kind, uint32_t n, uint32_t dim, gg_m
 	watch		w = {0, 0};
 	const size_t before = device.held;
 	size_t		peak;
-	gg_control	control = {watch_cancelled, NULL, &w, 1};
+	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 1};
 	gg_status	a;
 	gg_status	b;
 	char		name[160];
@@ -735,7 +735,7 @@ diversify_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_elemen
 	void	   *rows = store(values, (size_t) n * dim, element);
 	gg_dataset	data = {rows, n, dim, element, metric};
 	gg_build_params params = make_params(degree, k);
-	gg_control	control = {NULL, NULL, NULL, 2};
+	gg_control	control = {.threads = 2};
 	uint32_t   *knn = malloc(((size_t) n * k + 1) * 4);
 	uint32_t   *ours = malloc(((size_t) n * degree + 1) * 4);
 	uint32_t   *theirs = malloc(((size_t) n * degree + 1) * 4);
@@ -835,7 +835,7 @@ cancel_case(gg_algorithm algorithm, uint32_t n, uint32_t dim)
 	char		detail[128];
 	gg_graph	graph;
 	watch		w = {0, 0};
-	gg_control	control = {watch_cancelled, NULL, &w, 1};
+	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 1};
 
 	params.algorithm = algorithm;
 	if (gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code != GG_OK)

@@ -1,0 +1,115 @@
+# A build makes segments that the device holds, as gpugraph.device_memory says, and goes to the CPU
+# only where these would be too many. The CPU plays the device, or a GPU is it.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $played = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
+my $rows = 80000;
+my $node = service_node('memory',
+	conf => "max_parallel_maintenance_workers = 2\nmin_parallel_table_scan_size = 0\n"
+	. "maintenance_work_mem = 1GB\ngpugraph.merge_workers = 0\n");
+
+# sums are made faster than rows
+$node->safe_psql('postgres', <<SQL);
+SELECT make_data('items', 1000, 64, 40);
+INSERT INTO items SELECT 1000 + row_number() OVER (), a.cat, a.big, a.val + b.val
+	FROM items a, items b WHERE b.id < $rows / 1000;
+SELECT make_queries('items', 40);
+VACUUM ANALYZE items;
+SQL
+my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
+my $segments = "SELECT segments FROM gpugraph_index_info('items_idx')";
+my $recall = "SELECT recall('items', '<->')";
+
+sub device_memory
+{
+	my ($size) = @_;
+
+	$node->append_conf('postgresql.conf', "gpugraph.device_memory = $size");
+	$node->reload;
+	wait_for(
+		sub { $node->safe_psql('postgres', 'SHOW gpugraph.device_memory') eq $size });
+	return;
+}
+
+sub build
+{
+	my ($what, $sql) = @_;
+	my ($rc, $out, $err) =
+		$node->psql('postgres',
+			"DROP INDEX IF EXISTS items_idx; SET client_min_messages = debug1; $sql");
+
+	is($rc, 0, "$what: built") or diag $err;
+	return $err;
+}
+
+my $err = build('no limit', $create);
+is($node->safe_psql('postgres', $segments), '1', 'no limit: one segment');
+unlike($err, qr/NOTICE:  gpugraph/, 'no limit: nothing is announced');
+my $best = $node->safe_psql('postgres', $recall);
+
+# ---- segments of a size that the device holds; less than 64 MB is taken for that
+device_memory('1MB');
+for my $workers (2, 0)
+{
+	my $what = "$workers workers";
+
+	$err = build($what, "SET max_parallel_maintenance_workers = $workers; $create");
+	like($err, qr/NOTICE:  gpugraph index no longer fits into device memory after \d+ rows/,
+		"$what: announced");
+	like($err, qr/DETAIL:  A build may take 64 MB\. .* several segments/, "$what: with a detail");
+	like($err, qr/HINT:  A single segment takes \d+ MB of device memory: increase gpugraph\.dev/,
+		"$what: and a hint");
+	like($err, qr/build plan: $rows rows .* \d+ MB of memory, \d+ MB of device memory of 64 MB/,
+		"$what: the plan is told");
+	unlike($err, qr/built on the CPU|maintenance_work_mem/, "$what: on the device");
+	is($node->safe_psql('postgres', $segments), '2', "$what: two segments");
+	is($node->safe_psql('postgres',
+		"SELECT copy_seconds > 0 FROM gpugraph_index_info('items_idx')"),
+		$workers > 0 ? 't' : 'f', "$what: rows were copied during the scan")
+		if $played;
+	index_is_complete($node, $what);
+	cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, "$what: recall");
+}
+
+# they stay apart: the device would not hold what becomes of both
+$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+is($node->safe_psql('postgres', $segments), '2', 'merged: two segments');
+
+# ---- with as much as the hint says there is one
+my ($enough) = $err =~ /single segment takes (\d+) MB/;
+$enough += 10;
+device_memory("${enough}MB");
+$err = build('the hint', $create);
+is($node->safe_psql('postgres', $segments), '1', 'the hint is right');
+
+# ---- less host memory than rows, and a device that holds them: one segment, from files
+$err = build('files', "SET maintenance_work_mem = '1MB'; $create");
+like($err, qr/NOTICE:  gpugraph index does not fit into maintenance_work_mem/, 'files: announced')
+	if $played;
+is($node->safe_psql('postgres', $segments), '1', 'files: one segment');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_ls_tmpdir()'), '0',
+	'files: none is left');
+index_is_complete($node, 'files');
+cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, 'files: recall');
+
+# ---- so many rows are expected that the device is no use
+device_memory('1MB');
+$node->safe_psql('postgres',
+	"UPDATE pg_class SET reltuples = 20000000 WHERE oid = 'items'::regclass");
+$err = build('too little', "SET maintenance_work_mem = '100GB'; $create");
+like($err, qr/NOTICE:  gpugraph index is built on the CPU/, 'too little: announced');
+like($err, qr/DETAIL:  A build may take 64 MB of device memory, which hold \d+ rows; with 20000000/,
+	'too little: with a detail');
+like($err, qr/HINT:  Increase gpugraph\.device_memory/, 'too little: and a hint');
+is($node->safe_psql('postgres', $segments), '1', 'too little: one segment');
+index_is_complete($node, 'too little');
+
+$node->stop;
+done_testing();
