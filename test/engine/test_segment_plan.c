@@ -128,6 +128,7 @@ main(void)
 {
 	harness_run("host", test_host);
 	harness_run("device", test_device);
+	harness_run("wish", test_wish);
 	harness_run("bounds", test_bounds);
 	return harness_finish();
 }
