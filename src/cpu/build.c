@@ -55,10 +55,11 @@ take_lists(gg_graph *graph)
 		gg_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the lists of %u nodes", graph->n);
 }
 
-/* Edges from k-NN lists; near: these. */
+/* Edges from k-NN lists, of all rows or (input) of merged parts; near: these. */
 static gg_status
-choose_edges(gg_pool *pool, const gg_dataset *data, const gg_build_params *params, gg_graph *graph,
-			 uint32_t **near, uint32_t *length, gg_build_stats *stats)
+choose_edges(gg_pool *pool, const gg_dataset *data, const gg_merge_input *input,
+			 const gg_build_params *params, gg_graph *graph, uint32_t **near, uint32_t *length,
+			 gg_build_stats *stats)
 {
 	uint32_t	k = params->intermediate_graph_degree;
 	uint32_t   *knn = malloc(sizeof(uint32_t) * data->n * (size_t) k + 1);
@@ -71,7 +72,9 @@ choose_edges(gg_pool *pool, const gg_dataset *data, const gg_build_params *param
 	if (!knn)
 		return gg_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the k-NN lists of %u rows",
 					   data->n);
-	status = gg_cpu_knn_graph_run(pool, data, params, knn, NULL, &order, stats);
+	status = input ?
+		gg_cpu_merge_lists_run(pool, data, input, params, knn, &order, stats) :
+		gg_cpu_knn_graph_run(pool, data, params, knn, NULL, &order, stats);
 	start = gg_now();
 	if (status.code == GG_OK)
 		status = take_lists(graph);
@@ -105,31 +108,24 @@ build_edges(gg_pool *pool, const gg_dataset *data, const gg_build_params *params
 	return status;
 }
 
-gg_status
-gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
-			 gg_graph *graph, gg_build_stats *stats)
+/* gg_engine.build, or merge with an input. */
+static gg_status
+make_graph(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
+		   const gg_control *control, gg_graph *graph, gg_build_stats *stats)
 {
 	uint32_t   *near = NULL;	/* n x k */
 	uint32_t	k = 0;
-	gg_build_stats unwanted;
 	gg_pool    *pool = NULL;
 	double		start;
-	gg_status	status = gg_build_check(data, params, "gg_cpu_build");
+	gg_status	status = gg_pool_create(&pool, control);
 
-	if (!stats)
-		stats = &unwanted;
-	memset(stats, 0, sizeof(*stats));
-	memset(graph, 0, sizeof(*graph));
-	if (status.code == GG_OK)
-		status = gg_pool_create(&pool, control);
 	if (status.code != GG_OK)
 		return status;
-
 	graph->n = data->n;
 	graph->degree = params->graph_degree;
 	status = params->algorithm == GG_ALGORITHM_GRNND ?
 		build_edges(pool, data, params, graph, &near, &k, stats) :
-		choose_edges(pool, data, params, graph, &near, &k, stats);
+		choose_edges(pool, data, input, params, graph, &near, &k, stats);
 
 	start = gg_now();
 	if (status.code == GG_OK)
@@ -141,6 +137,34 @@ gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_con
 	free(near);
 	gg_pool_free(pool);
 	return status;
+}
+
+gg_status
+gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
+			 gg_graph *graph, gg_build_stats *stats)
+{
+	gg_build_stats unwanted;
+	gg_status	status = gg_build_check(data, params, "gg_cpu_build");
+
+	if (!stats)
+		stats = &unwanted;
+	memset(stats, 0, sizeof(*stats));
+	memset(graph, 0, sizeof(*graph));
+	return status.code == GG_OK ? make_graph(data, NULL, params, control, graph, stats) : status;
+}
+
+gg_status
+gg_cpu_merge(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
+			 const gg_control *control, gg_graph *graph, gg_build_stats *stats)
+{
+	gg_build_stats unwanted;
+	gg_status	status = gg_merge_check(data, input, params, "gg_cpu_merge");
+
+	if (!stats)
+		stats = &unwanted;
+	memset(stats, 0, sizeof(*stats));
+	memset(graph, 0, sizeof(*graph));
+	return status.code == GG_OK ? make_graph(data, input, params, control, graph, stats) : status;
 }
 
 void
