@@ -370,8 +370,8 @@ cells_assign(cells_state *cells)
 	if (status.code != GG_OK)
 		return status;
 
-	status = gg_lists_create(&cells->pivots_regions, state->n, gg_min_u32(PIVOT_REGIONS, cells->nregions),
-							 false, NULL, NULL, pool);
+	status = gg_lists_create(&cells->pivots_regions, state->n,
+							 gg_min_u32(PIVOT_REGIONS, cells->nregions), false, NULL, NULL, pool);
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, pivots_to_regions_run, cells,
 							 (cells->npivots + ASSIGN_ROWS - 1) / ASSIGN_ROWS, 1);

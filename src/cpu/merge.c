@@ -8,11 +8,11 @@
  * Contract.  The rows are of parts, each of which was a graph.  k is intermediate_graph_degree, d
  * the distance by which k-NN lists are made (gg_rows).
  *
- *	(a) The list of V starts with the nearer half of k of what is stored of V, and the rest is
- *		saved.  A stored list is in order of importance, and is taken to be in that of d.
+ *	(a) The list of V starts with the first half of k of what is stored of V, and the rest is saved.
+ *		Of other parts it takes only what is nearer than half of these (BOUNDED).
  *	(b) It gets as many random rows of other parts (GG_INIT_RANDOM, as in the paper), or the nearest
- *		rows of other parts in V's pivot cells (cells.c).  Up to GG_BRUTE_ROWS rows are all compared
- *		with those of other parts instead, and (c) is left out.
+ *		rows of other parts in V's pivot cells (cells.c).  Instead of the latter, up to
+ *		GG_BRUTE_ROWS rows are all compared with those of other parts, and (c) is left out.
  *	(c) GNND, as in knn_graph.c, from these lists, in which what is stored is old and the rest is
  *		new.  Rows of the same part are never compared, but those of part 0 are.
  *	(d) What was saved is merged in, distances are measured term by term, and the lists are sorted.
@@ -20,10 +20,16 @@
  *
  * Edges, pivots and reachability are then made as in a build.
  *
- * The result depends on rows, parts, lists and parameters alone, whatever the threads.  For that a
- * pair has one distance: all tiles measure from one centre, or exactly where many rows are much
- * nearer to their neighbours than to it (TIGHT_SHARE); lists keep the nearest by (d, id) of all that
- * they are offered; and reverse samples come by (rank, id).
+ * The result depends on rows, parts, lists and parameters alone, whatever the threads (but for the
+ * graph of more than GG_BRUTE_ROWS pivots, which is made as in a build).  For that a pair has one
+ * distance: all tiles measure from one centre, or exactly where many rows are much nearer to their
+ * neighbours than to it (TIGHT_SHARE).  Lists keep the nearest by (d, id) of all that they are
+ * offered, and reverse samples come by (rank, id).
+ *
+ * Departures from the paper
+ *	1. The cells of (b), and the bound of (a).
+ *	2. A graph is its edges, chosen from k-NN lists that are not kept.  What that loses, and what
+ *		each start takes, is in test/bench/RESULTS.md.
  */
 #include "algorithms.h"
 #include "knn.h"
@@ -55,12 +61,12 @@
 #define TIGHT_SHARE		0.001
 
 /*
- * A list of so many rows of its own part takes no others that are farther than half of these.  Edges
- * that were chosen by rank, and reverse edges, lie farther than as many nearest neighbours, and
- * without a bound the free places fill with whatever is in the same cells.  Measured at degree 32 of
- * 64, 16,000 x 128, recall@10 at itopk 16 and 32: two halves with the bound at the farthest 0.9980
- * and 0.9997 in 0.71 s, at three quarters of them 0.9981 and 0.9997 in 0.62, at half 0.9974 and
- * 0.9995 in 0.50, at three eighths 0.9972 and 0.9992 in 0.53; built anew 0.9981 and 0.9991 in 0.61.
+ * A list of so many rows of its own part takes no others that are farther than half of these.
+ * Edges that were chosen by rank, and reverse edges, lie farther than as many nearest neighbours,
+ * and without a bound the free places fill with whatever is in the same cells.  Degree 32 of 64,
+ * 16,000 x 128, recall@10 at itopk 16 and 32: two halves with the bound at the farthest 0.9980 and
+ * 0.9997 in 0.71 s, at three quarters of them 0.9981 and 0.9997 in 0.62, at half 0.9974 and 0.9995
+ * in 0.50, at three eighths 0.9972 and 0.9992 in 0.53; built anew 0.9981 and 0.9991 in 0.61.
  */
 #define BOUNDED			8u
 

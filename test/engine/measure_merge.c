@@ -12,7 +12,10 @@
  *	random		merged from random rows, with these edges
  *	cells-knn, random-knn	with the k-NN lists of which the edges were chosen
  *	gnnd		pairs of the same part compared, too, with the edges as a start
+ *	holes		as cells, but a tenth of the edges is missing, as where nodes died
  *	again		as cells, but one part is a graph that was merged so before
+ *	chain		the first two parts are merged as in cells, the result and the third, and so on;
+ *				seconds are those of the last merge
  *
  * Seconds are processor time of one thread, the least of the repeats, which take turns.
  * Not a test: it asserts nothing.
@@ -33,11 +36,11 @@
 
 enum variant
 {
-	REBUILD, CELLS, RANDOM, CELLS_KNN, RANDOM_KNN, GNND, AGAIN, VARIANTS
+	REBUILD, CELLS, RANDOM, CELLS_KNN, RANDOM_KNN, GNND, HOLES, AGAIN, CHAIN, VARIANTS
 };
 
 static const char *const variant_names[VARIANTS] = {
-	"rebuild", "cells", "random", "cells-knn", "random-knn", "gnnd", "again"
+	"rebuild", "cells", "random", "cells-knn", "random-knn", "gnnd", "holes", "again", "chain"
 };
 
 typedef struct measured
@@ -150,6 +153,14 @@ run(enum variant variant, bool first, measured *m)
 		input = (gg_merge_input) {parts, near, INTERMEDIATE};
 	if (variant == GNND)
 		input.parts = no_parts;
+	if (variant == HOLES)
+	{
+		uint32_t   *fewer = malloc(sizeof(uint32_t) * data.n * DEGREE);
+
+		for (size_t i = 0; i < (size_t) data.n * DEGREE; i++)
+			fewer[i] = (uint32_t) (i * 2654435761u) % 10 == 0 ? GG_NO_NODE : edges[i];
+		input.lists = fewer;
+	}
 	seconds = cpu_seconds();
 	need_ok(variant == REBUILD ? gg_cpu_engine.build(&data, &params, NULL, &graph, &stats) :
 			gg_cpu_engine.merge(&data, &input, &params, NULL, &graph, &stats));
@@ -161,6 +172,8 @@ run(enum variant variant, bool first, measured *m)
 	}
 	if (first)
 		search(&graph, m);
+	if (variant == HOLES)
+		free((void *) input.lists);
 	gg_graph_free(&graph);
 }
 
@@ -180,6 +193,36 @@ merge_halves(uint32_t end)
 	memcpy(edges, graph.adjacency, sizeof(uint32_t) * end * DEGREE);
 	memset(parts, 1, end);
 	gg_graph_free(&graph);
+}
+
+/* The first parts become one, part by part; all but the last, which is part 2 afterwards. */
+static void
+merge_chain(void)
+{
+	uint32_t	end = 0;
+
+	for (uint8_t part = 1;; part++)
+	{
+		uint32_t	first = end;
+		gg_dataset	some;
+		gg_build_params params = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE,
+		.seed = part};
+		gg_merge_input input = {parts, edges, DEGREE};
+		gg_graph	graph;
+
+		while (end < data.n && parts[end] == part)
+			end++;
+		memset(parts + first, part == 1 ? 1 : 2, end - first);
+		if (end == data.n)
+			return;
+		if (part == 1)
+			continue;
+		some = rows_of(0, end);
+		need_ok(gg_cpu_engine.merge(&some, &input, &params, NULL, &graph, NULL));
+		memcpy(edges, graph.adjacency, sizeof(uint32_t) * end * DEGREE);
+		memset(parts, 1, end);
+		gg_graph_free(&graph);
+	}
 }
 
 static gg_metric
@@ -262,6 +305,12 @@ main(int argc, char **argv)
 		merge_halves(end);
 		for (int repeat = 0; repeat < atoi(argv[7]); repeat++)
 			run(AGAIN, repeat == 0, &results[AGAIN]);
+	}
+	if (wanted[CHAIN])
+	{
+		merge_chain();
+		for (int repeat = 0; repeat < atoi(argv[7]); repeat++)
+			run(CHAIN, repeat == 0, &results[CHAIN]);
 	}
 	printf("%-10s %7s %6s %4s %7s %8s %7s   recall@10 at itopk 16, 32, 64\n", "", "seconds",
 		   "init", "its", "descent", "optimize", "connect");
