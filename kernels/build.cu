@@ -251,6 +251,18 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	return gg_ok();
 }
 
+/* gg_engine.merge: the CPU engine alone merges graphs; what calls it builds anew here. */
+gg_status
+gg_cuda_merge(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
+			  const gg_control *, gg_graph *graph, gg_build_stats *stats)
+{
+	if (stats != NULL)
+		memset(stats, 0, sizeof(*stats));
+	memset(graph, 0, sizeof(*graph));
+	GG_TRY(gg_merge_check(data, input, params, __func__));
+	return gg_fail(GG_EUNSUPPORTED, __func__, "this engine does not merge graphs as graphs");
+}
+
 /* gg_engine.diversify */
 gg_status
 gg_cuda_diversify(const gg_dataset *data, const gg_build_params *params, const uint32_t *knn,

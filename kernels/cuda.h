@@ -271,6 +271,10 @@ extern gg_status gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params
 extern gg_status gg_cuda_build(const gg_dataset *data, const gg_build_params *params,
 							   const gg_control *control, gg_graph *graph, gg_build_stats *stats);
 
+extern gg_status gg_cuda_merge(const gg_dataset *data, const gg_merge_input *input,
+							   const gg_build_params *params, const gg_control *control,
+							   gg_graph *graph, gg_build_stats *stats);
+
 extern gg_status gg_cuda_diversify(const gg_dataset *data, const gg_build_params *params,
 								   const uint32_t *knn, const gg_control *control,
 								   uint32_t *graph);

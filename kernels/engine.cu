@@ -344,6 +344,7 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_probe,
 	gg_cuda_build_bytes,
 	gg_cuda_build,
+	gg_cuda_merge,
 	gg_cuda_build_index,
 	gg_cuda_index_create,
 	gg_cuda_index_write,

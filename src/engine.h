@@ -224,6 +224,18 @@ typedef struct gg_graph
 	uint32_t   *pivot_adjacency;	/* npivots x GG_PIVOT_DEGREE indices into pivots */
 } gg_graph;
 
+/*
+ * What is known of the graphs that merge() makes one of.  Lists are of the nearest rows, nearest
+ * first, or of edges, the most important first; GG_NO_NODE fills unused places.  A row that stands
+ * in its own list, or twice in one, does no harm.
+ */
+typedef struct gg_merge_input
+{
+	const uint8_t *parts;		/* n: the graph that each row is of, 1 .. 255; 0: of none */
+	const uint32_t *lists;		/* n x length rows */
+	uint32_t	length;			/* 1 .. GG_MAX_DEGREE */
+} gg_merge_input;
+
 typedef struct gg_build_stats
 {
 	uint32_t	iterations;		/* of GNND */
@@ -559,6 +571,19 @@ typedef struct gg_engine
 	 */
 	gg_status	(*build) (const gg_dataset *data, const gg_build_params *params,
 						  const gg_control *control, gg_graph *graph, gg_build_stats *stats);
+
+	/*
+	 * One graph of the rows of several: GGM [GNND, section 5], which compares rows of different
+	 * parts alone, and takes what stands in the lists for what there is to know of a part.  Rows of
+	 * part 0 are compared with all.  With params->init it starts from pivot cells, or from random
+	 * rows as in the paper.  The rest is as in build(), which takes no less memory than this does
+	 * beyond its input.  The contract is in src/cpu/merge.c.
+	 * GG_EINVAL also for a list that names no row; GG_EUNSUPPORTED: GRNND has no k-NN lists; the
+	 * CUDA engine merges nothing.
+	 */
+	gg_status	(*merge) (const gg_dataset *data, const gg_merge_input *input,
+						  const gg_build_params *params, const gg_control *control,
+						  gg_graph *graph, gg_build_stats *stats);
 
 	/*
 	 * build() over the first n rows of an index that was created with degree 0 and filled by

@@ -100,6 +100,32 @@ gg_build_check(const gg_dataset *data, const gg_build_params *params, const char
 	return gg_algorithm_check(params, where);
 }
 
+/* GG_EINVAL, GG_EUNSUPPORTED: what merge() does not take. */
+static inline gg_status
+gg_merge_check(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
+			   const char *where)
+{
+	gg_status	status = gg_build_check(data, params, where);
+
+	if (status.code != GG_OK)
+		return status;
+	if (params->algorithm == GG_ALGORITHM_GRNND)
+		return gg_fail(GG_EUNSUPPORTED, where, "graphs by GRNND are not merged as graphs");
+	if (input->length < 1 || input->length > GG_MAX_DEGREE)
+		return gg_fail(GG_EINVAL, where, "list length %u is not in 1 .. %u", input->length,
+					   GG_MAX_DEGREE);
+	for (uint32_t row = 0; row < data->n; row++)
+		for (uint32_t i = 0; i < input->length; i++)
+		{
+			uint32_t	id = input->lists[(size_t) row * input->length + i];
+
+			if (id >= data->n && id != GG_NO_NODE)
+				return gg_fail(GG_EINVAL, where, "list of row %u names row %u of %u", row, id,
+							   data->n);
+		}
+	return status;
+}
+
 /* ---- TSDG ---------------------------------------------------------------- */
 
 #define GG_TSDG_ALPHA	1.1f

@@ -88,11 +88,12 @@ take_lists(gg_graph *graph)
 		gg_fail(GG_ENOMEM, "gg_cpu_build", "out of memory for the lists of %u nodes", graph->n);
 }
 
-/* A build in work. */
+/* A build or merge in work. */
 typedef struct build_state
 {
 	gg_pool    *pool;
 	const gg_dataset *data;
+	const gg_merge_input *input;	/* NULL: a build */
 	const gg_build_params *params;
 	const gg_control *control;
 	gg_graph   *graph;
@@ -111,8 +112,9 @@ make_lists(build_state *build, uint32_t **order)
 	size_t		bytes = sizeof(uint32_t) * data->n * (size_t) build->length;
 	float	   *distances = NULL;
 
-	build->scratch = by_groups(data, build->params, control,
-							   edges_bytes(data, build->params, gg_pool_threads(build->pool)));
+	build->scratch = !build->input &&
+		by_groups(data, build->params, control,
+				  edges_bytes(data, build->params, gg_pool_threads(build->pool)));
 	if (build->scratch)
 	{
 		build->near = control->scratch(control->ctx, bytes);
@@ -123,6 +125,9 @@ make_lists(build_state *build, uint32_t **order)
 	if (!build->near || (build->scratch && !distances))
 		return gg_fail(GG_ENOMEM, "gg_cpu_build", "out of %s for the k-NN lists of %u rows",
 					   build->scratch ? "scratch memory" : "memory", data->n);
+	if (build->input)
+		return gg_cpu_merge_lists_run(build->pool, data, build->input, build->params, build->near,
+									  order, build->stats);
 	if (build->scratch)
 		return gg_cpu_groups_run(build->pool, data, build->params, control->memory, build->near,
 								 distances, order, build->stats);
@@ -180,41 +185,58 @@ build_edges(build_state *build)
 	return status;
 }
 
+/* Everything of a build but its stats and its graph is set, and was checked. */
+static gg_status
+make_graph(build_state *build, gg_graph *graph, gg_build_stats *stats)
+{
+	gg_build_stats unwanted;
+	double		start;
+	gg_status	status = gg_pool_create(&build->pool, build->control);
+
+	if (status.code != GG_OK)
+		return status;
+	build->graph = graph;
+	build->stats = stats ? stats : &unwanted;
+	memset(build->stats, 0, sizeof(*build->stats));
+	graph->n = build->data->n;
+	graph->degree = build->params->graph_degree;
+	status = build->params->algorithm == GG_ALGORITHM_GRNND ?
+		build_edges(build) : choose_edges(build);
+
+	start = gg_now();
+	if (status.code == GG_OK)
+		status = gg_cpu_connect_run(build->pool, build->data, build->near, build->length,
+									build->params->seed, graph, build->stats);
+	build->stats->connect_s = gg_now() - start;
+
+	if (status.code != GG_OK)
+		gg_graph_free(graph);
+	if (!build->scratch)
+		free(build->near);
+	gg_pool_free(build->pool);
+	return status;
+}
+
 gg_status
 gg_cpu_build(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
 			 gg_graph *graph, gg_build_stats *stats)
 {
-	gg_build_stats unwanted;
-	build_state build = {.data = data, .params = params, .control = control, .graph = graph};
-	double		start;
+	build_state build = {.data = data, .params = params, .control = control};
 	gg_status	status = gg_build_check(data, params, "gg_cpu_build");
 
-	if (!stats)
-		stats = &unwanted;
-	memset(stats, 0, sizeof(*stats));
 	memset(graph, 0, sizeof(*graph));
-	if (status.code == GG_OK)
-		status = gg_pool_create(&build.pool, control);
-	if (status.code != GG_OK)
-		return status;
+	return status.code == GG_OK ? make_graph(&build, graph, stats) : status;
+}
 
-	build.stats = stats;
-	graph->n = data->n;
-	graph->degree = params->graph_degree;
-	status = params->algorithm == GG_ALGORITHM_GRNND ? build_edges(&build) : choose_edges(&build);
+gg_status
+gg_cpu_merge(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
+			 const gg_control *control, gg_graph *graph, gg_build_stats *stats)
+{
+	build_state build = {.data = data, .input = input, .params = params, .control = control};
+	gg_status	status = gg_merge_check(data, input, params, "gg_cpu_merge");
 
-	start = gg_now();
-	if (status.code == GG_OK)
-		status = gg_cpu_connect_run(build.pool, data, build.near, build.length, params->seed,
-									graph, stats);
-	stats->connect_s = gg_now() - start;
-
-	if (status.code != GG_OK)
-		gg_graph_free(graph);
-	if (!build.scratch)
-		free(build.near);
-	gg_pool_free(build.pool);
-	return status;
+	memset(graph, 0, sizeof(*graph));
+	return status.code == GG_OK ? make_graph(&build, graph, stats) : status;
 }
 
 void

@@ -6,8 +6,11 @@
  *	tile.c			all-pairs distances by tiles, bounded neighbour lists
  *	tile_ops.c		their inner loops for each instruction set
  *	row_view.c		rows of a list at hand, distances term by term
- *	knn_graph.c		GNND started from pivot cells
+ *	knn.c			k-NN lists under way
+ *	cells.c			their start from pivot cells
+ *	knn_graph.c		GNND
  *	groups.c		k-NN lists of more rows than memory holds
+ *	merge.c			graphs merged as graphs
  *	optimize.c		rank-based reordering
  *	tsdg.c			two-stage diversification
  *	grnnd.c			relative NN-descent
@@ -55,5 +58,8 @@ extern gg_status gg_cpu_diversify(const gg_dataset *data, const gg_build_params 
 								  uint32_t *graph);
 extern gg_status gg_cpu_build(const gg_dataset *data, const gg_build_params *params,
 							  const gg_control *control, gg_graph *graph, gg_build_stats *stats);
+extern gg_status gg_cpu_merge(const gg_dataset *data, const gg_merge_input *input,
+							  const gg_build_params *params, const gg_control *control,
+							  gg_graph *graph, gg_build_stats *stats);
 
 #endif							/* GG_CPU_H */

@@ -23,6 +23,7 @@ const gg_engine gg_cpu_engine = {
 	.probe = cpu_probe,
 	.build_bytes = gg_cpu_build_bytes,
 	.build = gg_cpu_build,
+	.merge = gg_cpu_merge,
 	.build_index = gg_cpu_build_index,
 	.index_create = gg_cpu_index_create,
 	.index_write = gg_cpu_index_write,

@@ -19,6 +19,12 @@ extern gg_status gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data,
 extern uint64_t gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params,
 									   int threads, bool distances);
 
+/* k-NN lists of merged parts, see merge.c; input was checked.  order, stats: as above. */
+extern gg_status gg_cpu_merge_lists_run(gg_pool *pool, const gg_dataset *data,
+										const gg_merge_input *input,
+										const gg_build_params *params, uint32_t *ids,
+										uint32_t **order, gg_build_stats *stats);
+
 /* gg_engine.optimize; order, unless NULL: which nodes to take first, for locality's sake alone. */
 extern gg_status gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k,
 									 uint32_t degree, const uint32_t *order, uint32_t *graph);

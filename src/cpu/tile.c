@@ -286,6 +286,7 @@ gg_lists_sort(gg_lists *lists, uint32_t row)
 
 /* A row is never cut for want of room for that row alone. */
 _Static_assert(PACK_FLOATS / TILE_COLUMNS > GG_MAX_DIM, "packing memory");
+_Static_assert(PACK_FLOATS / GG_TILE_ROWS >= GG_ONE_PIECE, "packing memory");
 
 struct gg_tile_memory
 {
@@ -301,6 +302,7 @@ struct gg_tile_memory
 	uint32_t	has[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* j is in the list of i */
 	uint32_t	had[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* i is in the list of j */
 	uint16_t	position[KNOWN_SLOTS];	/* of an id in the join; 0 where there is none */
+	uint8_t		part[GG_TILE_ROWS / TILE_COLUMNS];	/* of all rows of a panel, or 0 */
 };
 
 /* Longest piece of a row that is packed at once: the fewer rows a join has, the longer. */
@@ -428,7 +430,7 @@ list_worst(const gg_lists *lists, uint32_t row)
 
 /* Offer the distances picked by hits to one list; returns its worst afterwards. */
 static inline float
-list_offer(const gg_lists *lists, const tile_ops *ops, uint32_t row, uint32_t hits,
+list_offer(const gg_lists *lists, const tile_ops *ops, uint32_t row, uint32_t hits, bool ordered,
 		   const float *distances, const uint32_t *labels, uint64_t *entered)
 {
 	uint32_t   *list_ids = lists->ids + (size_t) row * lists->stride;
@@ -442,7 +444,13 @@ list_offer(const gg_lists *lists, const tile_ops *ops, uint32_t row, uint32_t hi
 	{
 		uint32_t	c = (uint32_t) __builtin_ctz(hits);
 
-		if (distances[c] < worst)
+		if (ordered)
+		{
+			if (distances[c] <= worst && distances[c] < INFINITY)
+				worst = ops->enter_ordered(list_ids, list_distances, lists->stride, worst,
+										   distances[c], labels[c], entered);
+		}
+		else if (distances[c] < worst)
 			worst = ops->enter(list_ids, list_distances, lists->stride, worst, distances[c],
 							   labels[c], entered);
 		hits &= hits - 1;
@@ -528,6 +536,51 @@ join_mark_shared(gg_tile_memory *memory, const gg_join *join)
 		}
 }
 
+/* The part of each panel's rows. */
+static void
+join_mark_parts(gg_tile_memory *memory, const gg_join *join)
+{
+	for (uint32_t j = 0; j < join->m; j += TILE_COLUMNS)
+	{
+		uint8_t		part = join->parts[j];
+
+		for (uint32_t c = j; c < j + TILE_COLUMNS && c < join->m; c++)
+			if (join->parts[c] != part)
+				part = 0;
+		memory->part[j / TILE_COLUMNS] = part;
+	}
+}
+
+/* Is a tile of one part alone, so that none of its rows are to be compared? */
+static inline bool
+join_skips(const gg_tile_memory *memory, const gg_join *join, uint32_t i, uint32_t j)
+{
+	uint8_t		part = memory->part[j / TILE_COLUMNS];
+
+	if (part == 0)
+		return false;
+	for (uint32_t r = i; r < i + TILE_HEIGHT && r < join->left; r++)
+		if (join->parts[r] != part)
+			return false;
+	return true;
+}
+
+/* Columns j .. j + 31 of other parts than row i's. */
+static inline uint32_t
+join_other_parts(const gg_tile_memory *memory, const gg_join *join, uint32_t i, uint32_t j)
+{
+	uint8_t		part = join->parts[i];
+	uint32_t	columns = 0;
+
+	if (part == 0)
+		return 0xFFFFFFFFu;
+	if (memory->part[j / TILE_COLUMNS] != 0)
+		return memory->part[j / TILE_COLUMNS] == part ? 0 : 0xFFFFFFFFu;
+	for (uint32_t c = 0; c < TILE_COLUMNS && j + c < join->m; c++)
+		columns |= (uint32_t) (join->parts[j + c] != part) << c;
+	return columns;
+}
+
 /* Columns j .. j + 31 that row i is to be compared with. */
 static inline uint32_t
 join_columns(const gg_join *join, uint32_t i, uint32_t j)
@@ -573,6 +626,13 @@ join_measure_again(gg_tile_memory *memory, const gg_join *join, uint32_t r, uint
 	}
 }
 
+/* Below which distance a pair passes the screen; ties are not for the screen to decide. */
+static inline float
+bound(const gg_join *join, float worst)
+{
+	return join->ordered ? nextafterf(worst, INFINITY) : worst;
+}
+
 /* Enter what is near enough among the rows i .. i + 7 against the columns j .. j + 31. */
 static void
 join_select(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops, float factor,
@@ -586,6 +646,8 @@ join_select(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops, fl
 		uint32_t	row_hits,
 					column_hits;
 
+		if (columns && join->parts)
+			columns &= join_other_parts(memory, join, r, j);
 		if (!columns)
 			continue;
 		ops->screen(sums, memory->bias[r], memory->bias + j, factor,
@@ -600,15 +662,16 @@ join_select(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops, fl
 		if (factor < 0 && join->mutual && (row_hits | column_hits))
 			join_measure_again(memory, join, r, j, row_hits | column_hits, sums);
 		if (row_hits)
-			memory->worst[r] = list_offer(join->lists, ops, join->ids[r], row_hits, sums,
-										  labels + j, entered);
+			memory->worst[r] = bound(join, list_offer(join->lists, ops, join->ids[r], row_hits,
+													  join->ordered, sums, labels + j, entered));
 		while (column_hits)
 		{
 			uint32_t	c = (uint32_t) __builtin_ctz(column_hits);
 
 			/* hit number 0 of the arrays from column c on: row r's label is meant */
-			memory->worst[j + c] = list_offer(join->lists, ops, join->ids[j + c], 1, sums + c,
-											  labels + r, entered);
+			memory->worst[j + c] = bound(join, list_offer(join->lists, ops, join->ids[j + c], 1,
+														  join->ordered, sums + c, labels + r,
+														  entered));
 			column_hits &= column_hits - 1;
 		}
 	}
@@ -634,13 +697,15 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 	{
 		memory->bias[i] = 0;
 		memory->worst[i] = i < join->m && (join->mutual || i < join->left) ?
-			list_worst(join->lists, join->ids[i]) : -INFINITY;
+			bound(join, list_worst(join->lists, join->ids[i])) : -INFINITY;
 	}
 
 	if (join->shared)
 		join_mark_shared(memory, join);
 	else if (join->known)
 		join_mark_known(memory, join);
+	if (join->parts)
+		join_mark_parts(memory, join);
 
 	for (uint32_t begin = 0; begin < dim; begin += piece)
 	{
@@ -666,6 +731,8 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 						memory->sums + (size_t) i * GG_TILE_ROWS + j;
 					uint32_t	ld = whole ? TILE_COLUMNS : GG_TILE_ROWS;
 
+					if (join->parts && join_skips(memory, join, i, j))
+						continue;
 					tile(memory->pack + (size_t) p * TILE_COLUMNS * depth + (i - p * TILE_COLUMNS),
 						 memory->pack + (size_t) j * depth, depth, first, sums, ld);
 					if (last)

@@ -66,6 +66,7 @@ extern void gg_lists_sort(gg_lists *lists, uint32_t row);
 /* ---- joins --------------------------------------------------------------- */
 
 #define GG_TILE_ROWS	1024u	/* of one join */
+#define GG_ONE_PIECE	1024u	/* rows of so many elements are summed up at once in any join */
 
 /* Working memory of one thread. */
 typedef struct gg_tile_memory gg_tile_memory;
@@ -98,11 +99,24 @@ typedef struct gg_join
 	bool		known;
 
 	/*
+	 * m parts, or NULL: rows of the same part are not compared, but those of part 0 are.  Tiles of
+	 * one part are skipped where the ids stand in their order.
+	 */
+	const uint8_t *parts;
+
+	/*
 	 * rows->dim elements near the rows, or NULL.  |a|^2 + |b|^2 - 2ab loses the difference of two
 	 * rows whose length is much larger than it; measured from a point among them they are short.
 	 */
 	const float *centre;
 	bool		exact;			/* squared differences instead: slower, loses nothing */
+
+	/*
+	 * A list keeps the nearest by (distance, id) of all that it is ever offered, so that the order
+	 * of offers does not show.  It is the caller's business that a pair has the same distance in
+	 * every join: the same centre in all of them, and no more than GG_ONE_PIECE elements; or exact.
+	 */
+	bool		ordered;
 	gg_lists   *lists;			/* by ids */
 } gg_join;
 

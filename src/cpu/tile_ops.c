@@ -71,6 +71,62 @@ any_enter(uint32_t *ids, float *distances, uint32_t stride, float worst,
 	return max;
 }
 
+/* A free place has the greatest id. */
+static inline __attribute__((always_inline)) float
+any_enter_ordered(uint32_t *ids, float *distances, uint32_t stride, float worst, float distance,
+				  uint32_t id, uint64_t *entered)
+{
+	int32_t		found = 0,
+				last = -1,
+				at = 0;
+	float		max = -INFINITY;
+
+	for (uint32_t i = 0; i < stride; i++)
+	{
+		int32_t		other = (int32_t) GG_ENTRY_ID(ids[i]);
+
+		found |= other == (int32_t) id;
+	}
+	if (found)
+		return worst;
+	for (uint32_t i = 0; i < stride; i++)
+	{
+		int32_t		tied = distances[i] == worst ? (int32_t) GG_ENTRY_ID(ids[i]) : -1;
+
+		last = tied > last ? tied : last;
+	}
+	if (distance == worst && (int32_t) id > last)
+		return worst;
+	for (uint32_t i = 0; i < stride; i++)
+	{
+		bool		out = distances[i] == worst && (int32_t) GG_ENTRY_ID(ids[i]) == last;
+		float		x = out ? distance : distances[i];
+
+		at = out ? (int32_t) i : at;
+		max = x > max ? x : max;
+	}
+	/* several places are free: only one is taken */
+	if (last == INT32_MAX)
+	{
+		for (at = 0; distances[at] != worst || GG_ENTRY_ID(ids[at]) != INT32_MAX;)
+			at++;
+		for (uint32_t i = (uint32_t) at + 1; i < stride; i++)
+			max = distances[i] > max ? distances[i] : max;
+	}
+	ids[at] = id | GG_ENTRY_NEW;
+	distances[at] = distance;
+	++*entered;
+	return max;
+}
+
+#define ENTER_ORDERED(set) \
+	SIMD_TARGET static float \
+	enter_ordered_##set(uint32_t *ids, float *distances, uint32_t stride, float worst, \
+						float distance, uint32_t id, uint64_t *entered) \
+	{ \
+		return any_enter_ordered(ids, distances, stride, worst, distance, id, entered); \
+	}
+
 #define ANY_OPS(set) \
 	SET_TARGET static void \
 	transpose_##set(const float *const rows[16], const float *centre, uint32_t depth, \
@@ -92,6 +148,7 @@ any_enter(uint32_t *ids, float *distances, uint32_t stride, float worst,
 	}
 
 #define OPS_TABLE(set) \
+	ENTER_ORDERED(set) \
 	static const tile_ops ops_##set = { \
 		.name = #set, \
 		.dot = tile_dot_##set, \
@@ -102,7 +159,8 @@ any_enter(uint32_t *ids, float *distances, uint32_t stride, float worst,
 		.pair_l1 = pair_l1_##set, \
 		.transpose = transpose_##set, \
 		.screen = screen_##set, \
-		.enter = enter_##set \
+		.enter = enter_##set, \
+		.enter_ordered = enter_ordered_##set \
 	};
 
 #define SIMD_LANES	4

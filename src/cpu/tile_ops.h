@@ -48,6 +48,10 @@ typedef struct tile_ops
 	 */
 	float		(*enter) (uint32_t *ids, float *distances, uint32_t stride, float worst,
 						  float distance, uint32_t id, uint64_t *entered);
+
+	/* The same, of the worst entries the one of the greatest id, which may tie with what comes. */
+	float		(*enter_ordered) (uint32_t *ids, float *distances, uint32_t stride, float worst,
+								  float distance, uint32_t id, uint64_t *entered);
 } tile_ops;
 
 /* The set in use: the best one, or what gg_tile_use() said. */

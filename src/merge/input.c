@@ -132,6 +132,7 @@ GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segme
 	GgFindArray(meta, segment->id, GG_KIND_TIDS, &input->tids_array);
 	GgFindArray(meta, segment->id, GG_KIND_OFFSETS, &input->offsets_array);
 	GgFindArray(meta, segment->id, GG_KIND_FILTERS, &input->filters_array);
+	GgFindArray(meta, segment->id, GG_KIND_ADJACENCY, &input->adjacency_array);
 	input->nodes = segment->nodes;
 	input->rows = segment->rows;
 	input->first_row = plan->rows;
@@ -372,5 +373,26 @@ GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 		out += n * row_bytes;
 		first += n;
 		count -= n;
+	}
+}
+
+void
+GgReadAdjacency(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+				uint32 first, uint32 count, uint32 *out)
+{
+	Size		bytes = meta->graph_degree * sizeof(uint32);
+
+	ReadBytes(target, meta, &input->adjacency_array, first * bytes, (char *) out, count * bytes);
+	for (Size i = 0; i < count * (Size) meta->graph_degree; i++)
+	{
+		if (out[i] == GG_NO_NODE)
+			continue;
+		out[i] &= ~GG_EDGE_MARK;
+		if (out[i] >= input->nodes)
+			ereport(ERROR,
+					(errcode(ERRCODE_INDEX_CORRUPTED),
+					 errmsg("a list of segment %u names node %u of %u", input->segment.id, out[i],
+							input->nodes),
+					 errhint("REINDEX the index.")));
 	}
 }

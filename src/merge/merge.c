@@ -2,10 +2,10 @@
  * merge.c
  *		One merge: nodes, graph, pages, the flip of the directory.
  *
- * The vectors of the inputs become the rows of a data set, for which the engine makes a graph as in
- * a build.  Pieces keep their vectors where they are, unless many of their nodes have no rows any
- * more.  What does not stay, and the delta's rows, goes into one new piece.  TIDs, offsets, filter
- * words, adjacency and pivots are written anew.
+ * The vectors of the inputs become the rows of a data set, for which the engine makes a graph: as
+ * in a build, or of the inputs' graphs (graphs.c).  Pieces keep their vectors where they are,
+ * unless many of their nodes have no rows any more.  What does not stay, and the delta's rows, goes
+ * into one new piece.  TIDs, offsets, filter words, adjacency and pivots are written anew.
  *
  * Equal vectors share a node, by the hash of each.  A node of a piece that stays cannot go: its
  * rows go to the node that was there first, and it is left without rows.
@@ -45,8 +45,8 @@
 #define STEP_ROWS			4096
 #define STEP_BYTES			((Size) 4 * 1024 * 1024)
 
-/* Bytes of a row beside its vector and its filter words: TID, source, hash slots, target. */
-#define ROW_BYTES			(sizeof(GgTidEntry) + 2 * sizeof(uint32) + 4 * sizeof(uint64))
+/* Bytes of a row beside its vector and its filter words: TID, source, hash slots, target, place. */
+#define ROW_BYTES			(sizeof(GgTidEntry) + 3 * sizeof(uint32) + 4 * sizeof(uint64))
 
 /* The device that a background worker has open. */
 static const gg_engine *open_engine = NULL;
@@ -83,6 +83,7 @@ typedef struct Merge
 	uint32	   *sources;		/* of each row: its place in tids */
 	GgTidEntry *merged_tids;
 	int64	   *words;			/* filter words of the merged rows, word by word */
+	gg_merge_input graphs;		/* of the inputs; zeros: the graph is built anew */
 	gg_graph   *graph;
 	GgPivotEntry *pivots;
 	GgNewArray	arrays[6];
@@ -213,6 +214,7 @@ AddKeptPiece(Merge *merge, GgMergeInput *input, const GgVectorPiece *piece)
 		if (i % STEP_ROWS == 0)
 			GgCheckInterrupts();
 		input->targets[piece->first + i] = FindNode(merge, merge->nodes);
+		input->places[piece->first + i] = merge->nodes;
 		merge->nodes++;
 	}
 	merge->kept_nodes = merge->nodes;
@@ -240,14 +242,15 @@ AddNewNodes(Merge *merge, GgMergeInput *input, uint32 first, uint32 end)
 		{
 			uint32		node;
 
-			input->targets[base + i] = GG_NO_NODE;
+			input->targets[base + i] = input->places[base + i] = GG_NO_NODE;
 			if (!NodeIsAlive(merge, input, base + i))
 				continue;
 			memcpy(merge->rows + (Size) merge->nodes * row_bytes, vectors + i * row_bytes,
 				   row_bytes);
 			node = FindNode(merge, merge->nodes);
 			input->targets[base + i] = node;
-			merge->nodes += node == merge->nodes;
+			if (node == merge->nodes)
+				input->places[base + i] = merge->nodes++;
 		}
 		Report(merge, GG_MERGE_READ, merge->nodes);
 	}
@@ -290,8 +293,12 @@ CollectNodes(Merge *merge)
 			GgMergeInput *input = &merge->plan->inputs[i];
 
 			if (pass == 0)
+			{
 				input->targets = MemoryContextAllocHuge(CurrentMemoryContext,
 														(Size) input->nodes * sizeof(uint32));
+				input->places = MemoryContextAllocHuge(CurrentMemoryContext,
+													   (Size) input->nodes * sizeof(uint32));
+			}
 			for (uint32 p = 0; p < input->vectors.npieces; p++)
 			{
 				const GgVectorPiece *piece = &input->vectors.pieces[p];
@@ -429,7 +436,9 @@ RunEngine(Merge *merge, const gg_engine *engine)
 	if (merge->target->sliced)
 		StartTransactionCommand();
 	merge->engine = engine;
-	status = engine->build(&data, &merge->params, &control, merge->graph, NULL);
+	status = engine == &gg_cpu_engine && merge->graphs.lists != NULL ?
+		engine->merge(&data, &merge->graphs, &merge->params, &control, merge->graph, NULL) :
+		engine->build(&data, &merge->params, &control, merge->graph, NULL);
 	if (!merge->target->sliced)
 		engine->release();
 	else if (engine != &gg_cpu_engine)
@@ -441,6 +450,17 @@ RunEngine(Merge *merge, const gg_engine *engine)
 		CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 	return status;
+}
+
+/* Nodes that a merged segment may have with so many bytes more for each. */
+static uint32
+NodesThatFit(const GgMetaPageData *meta, const gg_build_params *params, Size more)
+{
+	gg_control	control = {.threads = 1};
+	GgGraphMemory memory = {&gg_cpu_engine, params, &control, meta};
+
+	memory.row_bytes = GgRowBytes(meta) + GgFilterBytes(meta) + ROW_BYTES + more;
+	return GgRowsThatFit(&memory, Max((uint64) maintenance_work_mem * 2048, GG_LEAST_GRAPH_BYTES));
 }
 
 static void
@@ -458,11 +478,20 @@ BuildGraph(Merge *merge)
 	if (merge->nodes >= (merge->target->sliced ? LEAST_OPEN_NODES : LEAST_GPU_NODES) &&
 		GgDeviceBuilds(merge->params.algorithm))
 		engine = GgAvailableEngine();
+	if (engine == &gg_cpu_engine && GgMergesGraphs(merge->meta, merge->plan, merge->nodes) &&
+		merge->nodes <= NodesThatFit(merge->meta, &merge->params, GgKnownBytes(merge->meta)))
+	{
+		GgReadGraphs(merge->target, merge->meta, merge->plan, merge->nodes, &merge->graphs);
+		ereport(DEBUG1, (errmsg_internal("merging the graphs of %d segments of a gpugraph index",
+										 merge->plan->ninputs)));
+	}
 	status = RunEngine(merge, engine);
 	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
 		status = RunEngine(merge, &gg_cpu_engine);
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "merging segments of a gpugraph index");
+	if (merge->graphs.lists != NULL)
+		GgFreeGraphs(&merge->graphs);
 
 	merge->pivots = palloc_extended(merge->graph->npivots * sizeof(GgPivotEntry), MCXT_ALLOC_HUGE);
 	for (uint32 i = 0; i < merge->graph->npivots; i++)
@@ -485,20 +514,18 @@ GgCloseMergeEngine(void)
 uint32
 GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options)
 {
+	uint64		budget = GgBuildBudget(&gg_cpu_engine, 0);
 	gg_build_params params;
-	gg_control	control = {.threads = 1};
-	GgGraphMemory memory = {&gg_cpu_engine, &params, &control, meta};
-	uint64		budget;
 	uint32		most;
 
 	GgGetBuildParams(meta, options, &params);
-	memory.row_bytes = GgRowBytes(meta) + GgFilterBytes(meta) + ROW_BYTES;
-	most = GgRowsThatFit(&memory, Max((uint64) maintenance_work_mem * 2048, GG_LEAST_GRAPH_BYTES));
+	most = NodesThatFit(meta, &params, 0);
 	/* nor more than a device may take, or the CPU would have to do what the device has begun */
-	budget = GgBuildBudget(&gg_cpu_engine, 0);
 	if (budget < PG_UINT64_MAX)
 	{
-		memory.engine = GgAvailableEngine();
+		gg_control	control = {.threads = 1};
+		GgGraphMemory memory = {GgAvailableEngine(), &params, &control, meta};
+
 		if (memory.engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU)
 			most = Min(most, GgRowsThatFitDevice(&memory, budget));
 	}

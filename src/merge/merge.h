@@ -7,6 +7,7 @@
  * those before it in this list:
  *
  *		input.c		what a merge reads: TIDs, rows of each node, vectors
+ *		graphs.c	what is known of the inputs' graphs, and when that is worth knowing
  *		policy.c	which segments are to be merged
  *		merge.c		one merge: nodes, graph, pages, the flip of the directory
  *		jobs.c		the list of indexes that background workers are to merge
@@ -65,6 +66,7 @@ typedef struct GgMergeInput
 	GgArray		tids_array;		/* of the delta: its pages */
 	GgArray		offsets_array;
 	GgArray		filters_array;
+	GgArray		adjacency_array;
 	uint32		first_page;		/* of the delta, by number */
 	uint32		end_page;
 
@@ -73,6 +75,7 @@ typedef struct GgMergeInput
 	uint32		first_row;		/* of all inputs' rows */
 	uint32	   *offsets;		/* first row of each node, and rows at the end; NULL: node = row */
 	uint32	   *targets;		/* of each node: its node in the merged segment, or GG_NO_NODE */
+	uint32	   *places;			/* likewise, but GG_NO_NODE where that was another's first */
 } GgMergeInput;
 
 /* What a merge is to do. */
@@ -111,6 +114,26 @@ extern void GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgM
  */
 extern void GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta,
 						  const GgMergeInput *input, uint32 first, uint32 count, char *out);
+
+/*
+ * Read the lists of nodes [first, first + count) of a segment to out: its nodes, without marks.
+ */
+extern void GgReadAdjacency(GgMergeTarget *target, const GgMetaPageData *meta,
+							const GgMergeInput *input, uint32 first, uint32 count, uint32 *out);
+
+/* ---- graphs.c ---------------------------------------------------------------------------- */
+
+/*
+ * What the inputs' graphs know of the merged segment's nodes, once targets and places are known.
+ * Palloc'ed in the current memory context; GgKnownBytes() for each node.
+ */
+extern void GgReadGraphs(GgMergeTarget *target, const GgMetaPageData *meta,
+						 const GgMergePlan *plan, uint32 nodes, gg_merge_input *graphs);
+extern Size GgKnownBytes(const GgMetaPageData *meta);
+extern void GgFreeGraphs(gg_merge_input *graphs);
+
+/* Is the CPU engine faster when it merges the inputs' graphs than when it builds anew? */
+extern bool GgMergesGraphs(const GgMetaPageData *meta, const GgMergePlan *plan, uint32 nodes);
 
 /* ---- policy.c ---------------------------------------------------------------------------- */
 

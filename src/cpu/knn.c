@@ -1,0 +1,270 @@
+/*
+ * knn.c
+ *		k-NN lists under way: their memory, joins of blocks, and what is done to one list.
+ */
+#include "knn.h"
+#include "random.h"
+
+#include <math.h>
+#include <string.h>
+
+gg_status
+gg_knn_no_memory(const gg_knn *state)
+{
+	return gg_fail(GG_ENOMEM, "gg_cpu_knn_graph",
+				   "out of memory for the k-NN graph of %u rows, k = %u", state->n, state->k);
+}
+
+gg_status
+gg_knn_open(gg_knn *state, const gg_dataset *data, uint32_t *ids, float *distances)
+{
+	int			threads = gg_pool_threads(state->pool);
+	gg_status	status;
+
+	state->n = data->n;
+	state->k = state->params->intermediate_graph_degree;
+	status = gg_rows_prepare(&state->rows, data, state->pool);
+	if (status.code != GG_OK)
+		return status;
+	state->memory = calloc((size_t) threads, sizeof(*state->memory));
+	state->row = calloc((size_t) threads, sizeof(*state->row));
+	if (!state->memory || !state->row)
+		status = gg_knn_no_memory(state);
+	for (int t = 0; t < threads && status.code == GG_OK; t++)
+	{
+		status = gg_tile_memory_create(&state->memory[t], state->rows.dim);
+		state->row[t] = malloc(sizeof(float) * 2 * (size_t) state->rows.dim);
+		if (!state->row[t])
+			status = gg_knn_no_memory(state);
+	}
+	if (status.code == GG_OK)
+		status = gg_lists_create(&state->lists, state->n, state->k, threads > 1, ids, distances,
+								 state->pool);
+	return status;
+}
+
+void
+gg_knn_close(gg_knn *state, const uint32_t *ids, const float *distances)
+{
+	int			threads = gg_pool_threads(state->pool);
+
+	gg_lists_free(&state->lists, ids, distances);
+	for (int t = 0; t < threads; t++)
+	{
+		if (state->memory)
+			gg_tile_memory_free(state->memory[t]);
+		if (state->row)
+			free(state->row[t]);
+		if (state->cell_bits)
+			free(state->cell_bits[t]);
+	}
+	free(state->memory);
+	free(state->row);
+	free(state->cell_bits);
+	free(state->cells_of);
+	free(state->order);
+	gg_rows_free(&state->rows);
+}
+
+uint64_t
+gg_knn_bytes(const gg_dataset *data, uint32_t k, int threads, bool ids, bool distances)
+{
+	uint64_t	n = data->n;
+	uint64_t	stride = GG_LIST_STRIDE(k);
+	uint32_t	dim = data->dim + (data->metric == GG_METRIC_IP);
+	uint64_t	bytes = (uint64_t) threads * (gg_tile_memory_bytes(dim) + sizeof(float) * 2 * dim);
+
+	bytes += n * (sizeof(float) + 1);	/* worst, locks */
+	if (!ids)
+		bytes += n * stride * sizeof(uint32_t);
+	if (!distances)
+		bytes += n * stride * sizeof(float);
+	if (data->metric == GG_METRIC_IP || data->metric == GG_METRIC_COSINE)
+		bytes += n * sizeof(float);
+	return bytes;
+}
+
+uint64_t
+gg_knn_chunk(const gg_knn *state, uint64_t at_128)
+{
+	uint64_t	rows = at_128 * 128 / state->rows.dim;
+
+	return rows > at_128 ? at_128 : rows > 1 ? rows : 1;
+}
+
+void
+gg_triangle_at(uint64_t i, uint32_t blocks, uint32_t *a, uint32_t *b)
+{
+	uint32_t	row = 0;
+
+	while (i >= blocks - row)
+	{
+		i -= blocks - row;
+		row++;
+	}
+	*a = row;
+	*b = row + (uint32_t) i;
+}
+
+/* Order ids by their part, and note it. */
+static void
+order_by_part(const gg_knn *state, uint32_t *ids, uint32_t count, uint8_t *parts)
+{
+	uint32_t	at[UINT8_MAX + 2] = {0};
+	uint32_t	copy[GG_TILE_ROWS];
+
+	for (uint32_t i = 0; i < count; i++)
+		at[state->parts[ids[i]] + 1]++;
+	for (uint32_t p = 0; p < UINT8_MAX; p++)
+		at[p + 1] += at[p];
+	memcpy(copy, ids, sizeof(uint32_t) * count);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		uint8_t		part = state->parts[copy[i]];
+
+		parts[at[part]] = part;
+		ids[at[part]++] = copy[i];
+	}
+}
+
+uint64_t
+gg_knn_join(gg_knn *state, gg_worker *worker, const uint32_t *ids, uint32_t count,
+			uint32_t a, uint32_t b, uint32_t block, const float *centre, bool exact)
+{
+	uint32_t	pair[GG_TILE_ROWS];
+	uint8_t		parts[GG_TILE_ROWS];
+	uint32_t	a_count = gg_min_u32(count - a * block, block),
+				b_count = a == b ? 0 : gg_min_u32(count - b * block, block);
+	gg_join		join = {
+		.rows = &state->rows,
+		.ids = pair,
+		.m = a_count + b_count,
+		.left = a_count,
+		.right = a == b ? 0 : a_count,
+		.mutual = true,
+		.known = !exact,
+		.centre = centre,
+		.exact = exact,
+		.ordered = state->ordered,
+		.lists = &state->lists
+	};
+
+	for (uint32_t i = 0; i < a_count; i++)
+		pair[i] = ids ? ids[a * block + i] : a * block + i;
+	for (uint32_t i = 0; i < b_count; i++)
+		pair[a_count + i] = ids ? ids[b * block + i] : b * block + i;
+	if (state->parts)
+	{
+		order_by_part(state, pair, a_count, parts);
+		order_by_part(state, pair + a_count, b_count, parts + a_count);
+		join.parts = parts;
+	}
+	return gg_tile_join(state->memory[worker->id], &join, worker);
+}
+
+/* Small blocks, so that even two thousand rows are work for several threads. */
+#define BRUTE_BLOCK		256u
+
+static void
+brute_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
+{
+	gg_knn	   *state = arg;
+	uint32_t	blocks = (state->n + BRUTE_BLOCK - 1) / BRUTE_BLOCK;
+
+	for (uint64_t i = begin; i < end; i++)
+	{
+		uint32_t	a,
+					b;
+
+		gg_triangle_at(i, blocks, &a, &b);
+		gg_knn_join(state, worker, NULL, state->n, a, b, BRUTE_BLOCK, NULL, true);
+		if (a == b)
+			gg_worker_progress(worker, gg_min_u32(state->n - a * BRUTE_BLOCK, BRUTE_BLOCK));
+	}
+}
+
+gg_status
+gg_knn_brute(gg_knn *state)
+{
+	uint64_t	blocks = (state->n + BRUTE_BLOCK - 1) / BRUTE_BLOCK;
+
+	return gg_pool_run(state->pool, brute_run, state, blocks * (blocks + 1) / 2, 1);
+}
+
+/* ---- one list --------------------------------------------------------------- */
+
+void
+gg_knn_fill(gg_knn *state, uint32_t row, uint64_t seed)
+{
+	uint32_t   *ids = state->lists.ids + (size_t) row * state->lists.stride;
+	float	   *distances = state->lists.distances + (size_t) row * state->lists.stride;
+	uint32_t	have = gg_min_u32(state->k, state->n - 1);
+	uint32_t	used = 0;
+	uint64_t	counter = (uint64_t) row << 20;
+	uint32_t	step = 0;
+
+	/* the free slots may be anywhere: bring them to the end */
+	for (uint32_t i = 0; i < state->k; i++)
+		if (ids[i] != GG_NO_NODE)
+		{
+			uint32_t	id = ids[i];
+			float		d = distances[i];
+
+			ids[i] = GG_NO_NODE;
+			distances[i] = INFINITY;
+			ids[used] = id;
+			distances[used++] = d;
+		}
+	while (used < have)
+	{
+		uint32_t	id;
+		bool		known = false;
+
+		/* drawing while most rows are free to take, counting on from the row where few are */
+		if (have <= state->n / 2)
+			id = gg_random_below(seed, counter++, state->n);
+		else
+			id = (uint32_t) (((uint64_t) row + 1 + step++) % state->n);
+		for (uint32_t i = 0; i < used && !known; i++)
+			known = GG_ENTRY_ID(ids[i]) == id;
+		if (id == row || known)
+			continue;
+		ids[used] = id | GG_ENTRY_NEW;
+		distances[used++] = INFINITY;
+	}
+}
+
+void
+gg_knn_measure(gg_knn *state, uint32_t row, int thread)
+{
+	const gg_dataset *data = state->rows.data;
+	bool		as_is = data->element == GG_ELEMENT_F32 && !state->rows.scale && !state->rows.extra;
+	uint32_t	dim = state->rows.dim;
+	uint32_t   *ids = state->lists.ids + (size_t) row * state->lists.stride;
+	float	   *distances = state->lists.distances + (size_t) row * state->lists.stride;
+	float	   *own = state->row[thread],
+			   *other = own + dim;
+
+	gg_rows_load(&state->rows, row, 0, dim, own);
+	for (uint32_t i = 0; i < state->k && ids[i] != GG_NO_NODE; i++)
+	{
+		const float *x = other;
+
+		if (as_is)
+			x = (const float *) data->rows + (size_t) GG_ENTRY_ID(ids[i]) * dim;
+		else
+			gg_rows_load(&state->rows, GG_ENTRY_ID(ids[i]), 0, dim, other);
+		distances[i] = gg_tile_distance(data->metric, own, x, dim);
+	}
+}
+
+void
+gg_knn_refresh(gg_knn *state, uint32_t row)
+{
+	const float *distances = state->lists.distances + (size_t) row * state->lists.stride;
+	float		worst = -INFINITY;
+
+	for (uint32_t i = 0; i < state->k; i++)
+		worst = distances[i] > worst ? distances[i] : worst;
+	state->lists.worst[row] = worst;
+}
