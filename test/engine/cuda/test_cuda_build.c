@@ -570,7 +570,7 @@ build_case_by(gg_algorithm algorithm, shape kind, uint32_t n, uint32_t dim, gg_m
 		verdict(false, name, a.code != GG_OK ? a.message : b.message);
 	else
 	{
-		check_graph(&first, n, degree, params.algorithm != GG_ALGORITHM_TSDG, detail);
+		check_graph(&first, n, degree, params.algorithm == GG_ALGORITHM_CAGRA, detail);
 		/* lists as long as what makes components */
 		if (detail[0] == '\0' && k >= GG_COVER_LIST && first.npivots > gg_pivots_most(n))
 			sprintf(detail, "%u pivots, at most %u are wanted", first.npivots, gg_pivots_most(n));
@@ -784,35 +784,107 @@ diversify_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_elemen
 	free(theirs);
 }
 
-/* Searches over the graphs of both engines. */
+/* ---- searches over the edges of either engine ------------------------------------ */
+
+/*
+ * Recall of CPU searches over the edges of both engines.  All enter through the CPU engine's
+ * pivots: each engine draws its own, and under inner product the draw decides which clusters are
+ * found, whatever the edges (see pivots_case()).
+ */
 static void
-diversify_recall_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric)
+recall_case(const gg_build_params *params, shape kind, uint32_t n, uint32_t dim, gg_metric metric,
+			double margin)
 {
 	const uint32_t nq = 1000;
 	float	   *values = make_values(kind, n + nq, dim, metric, GG_ELEMENT_F32);
 	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, metric};
 	const gg_control control = {.threads = 4};
-	gg_build_params params = make_params(32, 64);
+	gg_graph	graphs[2];
 	double		recall[2] = {0, 0};
+	uint32_t	lost;
+	gg_status	a = gg_cpu_engine.build(&data, params, &control, &graphs[0], NULL);
+	gg_status	b = gg_cuda_engine.build(&data, params, &control, &graphs[1], NULL);
 	char		name[160];
-	char		detail[160] = "a build failed";
+	char		detail[256];
 
-	params.algorithm = GG_ALGORITHM_TSDG;
-	for (int e = 0; e < 2; e++)
-	{
-		gg_graph	graph;
-		uint32_t	lost;
-
-		if ((e == 0 ? &gg_cpu_engine : &gg_cuda_engine)->build(&data, &params, &control, &graph,
-																NULL).code != GG_OK)
-			continue;
-		recall[e] = walk_hits(&data, &graph, values + (size_t) n * dim, nq, &lost) / (nq * 10.0);
-		sprintf(detail, "recall@10 %.4f, over the CPU engine's graph %.4f", recall[1], recall[0]);
-		gg_graph_free(&graph);
-	}
 	sprintf(name, "walk tsdg %s %ux%u %s", shape_names[kind], n, dim, metric_names[metric]);
-	verdict(recall[0] > 0.8 && recall[1] >= recall[0] - 0.002, name, detail);
+	if (a.code == GG_OK && b.code == GG_OK)
+	{
+		gg_graph	edges = graphs[0];
+
+		recall[0] = walk_hits(&data, &edges, values + (size_t) n * dim, nq, &lost) / (nq * 10.0);
+		edges.adjacency = graphs[1].adjacency;
+		recall[1] = walk_hits(&data, &edges, values + (size_t) n * dim, nq, &lost) / (nq * 10.0);
+		sprintf(detail, "recall@10 %.4f, over the CPU engine's edges %.4f", recall[1], recall[0]);
+	}
+	else
+		sprintf(detail, "%s", a.code != GG_OK ? a.message : b.message);
+	verdict(recall[0] > 0.8 && recall[1] >= recall[0] - margin, name, detail);
+	gg_graph_free(&graphs[0]);
+	gg_graph_free(&graphs[1]);
 	free(values);
+}
+
+/*
+ * The pivots of both engines, where a walk through them decides: under inner product rows of 50
+ * clusters compete for a query.  Over 25 pairs of graphs of 20,000 x 64 the difference had a mean
+ * of 0.004 and a standard deviation of 0.04, so the means of several draws are compared, within
+ * three times what these differ by.
+ */
+static void
+pivots_case(uint32_t n, uint32_t dim, uint32_t draws)
+{
+	const uint32_t nq = 1000;
+	const gg_control control = {.threads = 4};
+	double		recall[2] = {0, 0};
+	uint32_t	lost[2] = {0, 0};
+	bool		built = true;
+	char		name[160];
+	char		detail[256];
+
+	for (uint32_t draw = 0; draw < draws; draw++)
+	{
+		float	   *values = make_values(CLUSTERS, n + nq, dim, GG_METRIC_IP, GG_ELEMENT_F32);
+		gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, GG_METRIC_IP};
+		gg_build_params params = make_params(32, 64);
+
+		params.seed = draw + 1;
+		for (int e = 0; e < 2 && built; e++)
+		{
+			const gg_engine *engine = e == 0 ? &gg_cpu_engine : &gg_cuda_engine;
+			gg_graph	graph;
+			uint32_t	missed;
+
+			built = engine->build(&data, &params, &control, &graph, NULL).code == GG_OK;
+			if (!built)
+				break;
+			recall[e] += walk_hits(&data, &graph, values + (size_t) n * dim, nq, &missed) /
+				(nq * 10.0 * draws);
+			lost[e] += missed;
+			gg_graph_free(&graph);
+		}
+		free(values);
+	}
+	sprintf(name, "pivots under ip, %ux%u, %u draws", n, dim, draws);
+	sprintf(detail, "recall@10 %.4f, %u queries lost; over graphs of the CPU engine %.4f, %u",
+			recall[1], lost[1], recall[0], lost[0]);
+	verdict(built && recall[1] >= recall[0] - 3 * 0.04 / sqrt(draws), name,
+			built ? detail : "a build failed");
+}
+
+static void
+recall_cases(void)
+{
+	for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
+		for (int clusters = 0; clusters < 2; clusters++)
+		{
+			gg_build_params params = make_params(32, 64);
+			const shape kind = clusters ? CLUSTERS : GAUSS;
+			const uint32_t dim = clusters ? 64 : 10;
+
+			params.algorithm = GG_ALGORITHM_TSDG;
+			recall_case(&params, kind, 20000, dim, (gg_metric) metric, 0.002);
+		}
 }
 
 /* ---- cancel, memory ----------------------------------------------------------------- */
@@ -1056,17 +1128,14 @@ main(void)
 	optimize_cases();
 	diversify_cases();
 	if (!small)
-		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
-		{
-			diversify_recall_case(CLUSTERS, 20000, 64, (gg_metric) metric);
-			diversify_recall_case(GAUSS, 20000, 10, (gg_metric) metric);
-		}
+		recall_cases();
 	build_cases();
 	walk_case(small ? 20 : 300, small ? 20 : 40, 1);
 	if (!small)
 	{
 		walk_case(50, 800, 4);
 		walk_case(100, 200, 4);
+		pivots_case(20000, 64, 8);
 		/* more pivots than are compared pair by pair */
 		walk_case(80000, 12, 1);
 	}
@@ -1076,16 +1145,6 @@ main(void)
 		cancel_case(GG_ALGORITHM_CAGRA, 300, 32);
 
 	memory_case();
-	{
-		gg_build_params params = make_params(32, 64);
-		gg_dataset	none = {NULL, 0, 4, GG_ELEMENT_F32, GG_METRIC_L2};
-		gg_graph	graph;
-
-		params.algorithm = GG_ALGORITHM_GRNND;
-		status = gg_cuda_engine.build(&none, &params, NULL, &graph, NULL);
-		verdict(status.code == GG_EUNSUPPORTED, "grnnd is the CPU engine's", status.message);
-	}
-
 	printf("%d passed, %d failed\n", cases - failures, failures);
 	return failures > 0;
 }
