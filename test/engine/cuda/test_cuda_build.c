@@ -8,6 +8,8 @@
  *	optimize	the bytes of the CPU engine
  *	diversify	99% of the CPU engine's edges over the same k-NN lists, 99.9% where rows are
  *				compared in fp32; searches over graphs of either engine find the same, within 0.002
+ *	grnnd		from random pools, over rows whose distances are exact, the edges of the CPU engine
+ *				but for those that reachability replaced; searches find the same, within 0.01
  *	build		the invariants of gg_graph, walked on the host; the same bytes in every run
  *	walk		CPU searches over a graph of this engine find what they find over the CPU engine's
  *	cancel		GG_ECANCELED at any question, device memory given back
@@ -561,7 +563,8 @@ build_case_by(gg_algorithm algorithm, shape kind, uint32_t n, uint32_t dim, gg_m
 	sprintf(name, "build %s %ux%u %s %s %u of %u%s%s", shape_names[kind], n, dim,
 			metric_names[metric], element == GG_ELEMENT_F16 ? "f16" : "f32", degree, k,
 			init == GG_INIT_RANDOM ? " random" : "",
-			algorithm == GG_ALGORITHM_TSDG ? " tsdg" : "");
+			algorithm == GG_ALGORITHM_TSDG ? " tsdg" : algorithm == GG_ALGORITHM_GRNND ? " grnnd" :
+			"");
 	device.peak = before;
 	a = gg_cuda_engine.build(&data, &params, &control, &first, &stats);
 	peak = device.peak - before;
@@ -807,7 +810,10 @@ recall_case(const gg_build_params *params, shape kind, uint32_t n, uint32_t dim,
 	char		name[160];
 	char		detail[256];
 
-	sprintf(name, "walk tsdg %s %ux%u %s", shape_names[kind], n, dim, metric_names[metric]);
+	sprintf(name, "walk %s%s %s %ux%u %s",
+			params->algorithm == GG_ALGORITHM_GRNND ? "grnnd" : "tsdg",
+			params->init == GG_INIT_RANDOM ? " random" : "", shape_names[kind], n, dim,
+			metric_names[metric]);
 	if (a.code == GG_OK && b.code == GG_OK)
 	{
 		gg_graph	edges = graphs[0];
@@ -884,7 +890,124 @@ recall_cases(void)
 
 			params.algorithm = GG_ALGORITHM_TSDG;
 			recall_case(&params, kind, 20000, dim, (gg_metric) metric, 0.002);
+			params.algorithm = GG_ALGORITHM_GRNND;
+			recall_case(&params, kind, 20000, dim, (gg_metric) metric, 0.01);
+			params.init = GG_INIT_RANDOM;
+			recall_case(&params, kind, 20000, dim, (gg_metric) metric, 0.01);
 		}
+}
+
+/* ---- grnnd ------------------------------------------------------------------------ */
+
+/*
+ * Small whole numbers, so that every distance is exact and many are equal: from random pools both
+ * engines have the same edges.  Each may have replaced one edge for each node that it repaired.
+ */
+static void
+grnnd_case(uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
+		   const gg_build_params *params)
+{
+	float	   *values = malloc(((size_t) n * dim + 1) * sizeof(float));
+	gg_dataset	data = {NULL, n, dim, element, metric};
+	gg_build_stats stats[2] = {{0}, {0}};
+	gg_graph	graphs[2];
+	gg_control	control = {NULL, NULL, NULL, 2};
+	const size_t edges = (size_t) n * params->graph_degree;
+	size_t		others = 0;
+	gg_status	a;
+	gg_status	b;
+	char		name[200];
+	char		detail[256] = "";
+
+	for (size_t i = 0; i < (size_t) n * dim; i++)
+		values[i] = (float) (int) (uniform() * 8);
+	data.rows = store(values, (size_t) n * dim, element);
+	a = gg_cuda_engine.build(&data, params, NULL, &graphs[0], &stats[0]);
+	b = gg_cpu_engine.build(&data, params, &control, &graphs[1], &stats[1]);
+	sprintf(name, "grnnd %ux%u %s %s, S %u, R %u, %u x %u, rho %g", n, dim, metric_names[metric],
+			element == GG_ELEMENT_F16 ? "f16" : "f32", params->initial_neighbors,
+			params->pool_capacity, params->outer_rounds, params->inner_rounds,
+			(double) params->rho);
+	if (a.code != GG_OK || b.code != GG_OK)
+		verdict(false, name, a.code != GG_OK ? a.message : b.message);
+	else
+	{
+		for (size_t i = 0; i < edges; i++)
+			others += graphs[0].adjacency[i] != graphs[1].adjacency[i];
+		sprintf(detail, "%zu of %zu edges are others, %u and %u nodes were repaired", others,
+				edges, stats[0].repaired, stats[1].repaired);
+		verdict(others <= stats[0].repaired + stats[1].repaired, name, detail);
+	}
+	gg_graph_free(&graphs[0]);
+	gg_graph_free(&graphs[1]);
+	free((void *) data.rows);
+	free(values);
+}
+
+static void
+grnnd_cases(void)
+{
+	static const uint32_t dims[] = {1, 3, 12, 13, 64, 97};
+	static const uint32_t capacities[] = {4, 16, 32, 33, 64, 100, 128, 200, 256, 512};
+
+	/* every arithmetic; pools half full and over full, few rows and many rounds */
+	for (int i = 0; i < 6; i++)
+		for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric += 3)
+		{
+			gg_build_params params = make_params(16, 16);
+
+			params.algorithm = GG_ALGORITHM_GRNND;
+			params.init = GG_INIT_RANDOM;
+			params.initial_neighbors = i % 2 ? 5 : 16;
+			params.pool_capacity = i % 3 ? 16 : 40;
+			params.outer_rounds = 1 + i % 3;
+			params.inner_rounds = 1 + i % 4;
+			params.rho = i % 2 ? 1.0f : 0.3f;
+			grnnd_case(small ? 150 : 1500, dims[i], (gg_metric) metric,
+					   i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, &params);
+		}
+	/* every length of pools */
+	for (int i = 0; i < 10; i++)
+	{
+		gg_build_params params = make_params(capacities[i] < 8 ? 4 : capacities[i] / 2,
+											 capacities[i]);
+
+		params.algorithm = GG_ALGORITHM_GRNND;
+		params.init = GG_INIT_RANDOM;
+		params.initial_neighbors = capacities[i];
+		params.pool_capacity = capacities[i];
+		params.outer_rounds = 2;
+		params.inner_rounds = 2;
+		params.rho = 0.6f;
+		grnnd_case(small ? capacities[i] / 2 + 40 : 2000, 20, GG_METRIC_L2, GG_ELEMENT_F32,
+				   &params);
+		if (!harness_fewer())
+			grnnd_case(capacities[i] / 2 + 2, 8, GG_METRIC_L1, GG_ELEMENT_F16, &params);
+	}
+	for (uint32_t n = 0; n < 4; n++)
+	{
+		gg_build_params params = make_params(32, 64);
+
+		params.algorithm = GG_ALGORITHM_GRNND;
+		params.init = GG_INIT_RANDOM;
+		grnnd_case(n, 20, GG_METRIC_L2, GG_ELEMENT_F32, &params);
+	}
+}
+
+/* Where it is not asked for by a test or a bench, the CPU engine builds these graphs. */
+static void
+grnnd_refused(void)
+{
+	gg_build_params params = make_params(32, 64);
+	gg_dataset	none = {NULL, 0, 4, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_graph	graph;
+	gg_status	status;
+
+	params.algorithm = GG_ALGORITHM_GRNND;
+	gg_cuda_builds_grnnd = false;
+	status = gg_cuda_engine.build(&none, &params, NULL, &graph, NULL);
+	verdict(status.code == GG_EUNSUPPORTED, "grnnd is the CPU engine's", status.message);
+	gg_cuda_builds_grnnd = true;
 }
 
 /* ---- cancel, memory ----------------------------------------------------------------- */
@@ -895,7 +1018,8 @@ cancel_case(gg_algorithm algorithm, uint32_t n, uint32_t dim)
 	float	   *values = make_values(GAUSS, n, dim, GG_METRIC_L2, GG_ELEMENT_F32);
 	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
 	gg_build_params params = make_params(16, 32);
-	const char *const name = algorithm == GG_ALGORITHM_TSDG ? "cancel, tsdg" : "cancel";
+	const char *const name = algorithm == GG_ALGORITHM_TSDG ? "cancel, tsdg" :
+		algorithm == GG_ALGORITHM_GRNND ? "cancel, grnnd" : "cancel";
 	const uint64_t most = small ? 1 : 40;
 	uint64_t	questions;
 	uint64_t	wrong = 0;
@@ -1080,6 +1204,10 @@ build_cases(void)
 		build_case(GAUSS, tiny[i], 8, GG_METRIC_IP, GG_ELEMENT_F16, 16, 32, GG_INIT_RANDOM);
 		build_case_by(GG_ALGORITHM_TSDG, GAUSS, tiny[i], 16, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64,
 					  GG_INIT_PIVOT_CELLS);
+		build_case_by(GG_ALGORITHM_GRNND, GAUSS, tiny[i], 16, GG_METRIC_COSINE, GG_ELEMENT_F16, 32,
+					  64, GG_INIT_PIVOT_CELLS);
+		build_case_by(GG_ALGORITHM_GRNND, GAUSS, tiny[i], 8, GG_METRIC_IP, GG_ELEMENT_F32, 16, 32,
+					  GG_INIT_RANDOM);
 	}
 	if (!small)
 	{
@@ -1094,6 +1222,16 @@ build_cases(void)
 		build_case(GAUSS, 20000, 20, GG_METRIC_L2, GG_ELEMENT_F32, 256, 512, GG_INIT_PIVOT_CELLS);
 		build_case_by(GG_ALGORITHM_TSDG, CLUSTERS, 50000, 64, GG_METRIC_COSINE, GG_ELEMENT_F32, 32,
 					  64, GG_INIT_PIVOT_CELLS);
+		build_case_by(GG_ALGORITHM_GRNND, CLUSTERS, 50000, 64, GG_METRIC_COSINE, GG_ELEMENT_F32,
+					  32, 64, GG_INIT_PIVOT_CELLS);
+		build_case_by(GG_ALGORITHM_GRNND, CLUSTERS, 50000, 64, GG_METRIC_COSINE, GG_ELEMENT_F16,
+					  32, 64, GG_INIT_RANDOM);
+		build_case_by(GG_ALGORITHM_GRNND, SAME, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64,
+					  GG_INIT_RANDOM);
+		build_case_by(GG_ALGORITHM_GRNND, VANISHING, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32,
+					  64, GG_INIT_PIVOT_CELLS);
+		build_case_by(GG_ALGORITHM_GRNND, GAUSS, 20000, 20, GG_METRIC_IP, GG_ELEMENT_F16, 256, 512,
+					  GG_INIT_PIVOT_CELLS);
 		build_case_by(GG_ALGORITHM_TSDG, SAME, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64,
 					  GG_INIT_PIVOT_CELLS);
 		build_case_by(GG_ALGORITHM_TSDG, VANISHING, 30000, 64, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64,
@@ -1120,6 +1258,7 @@ main(void)
 		return 1;
 	}
 
+	gg_cuda_builds_grnnd = true;
 	exact_cases();
 	if (small)
 		small_cases();
@@ -1127,6 +1266,8 @@ main(void)
 		large_cases();
 	optimize_cases();
 	diversify_cases();
+	grnnd_refused();
+	grnnd_cases();
 	if (!small)
 		recall_cases();
 	build_cases();
@@ -1141,6 +1282,7 @@ main(void)
 	}
 	cancel_case(GG_ALGORITHM_CAGRA, harness_fewer() ? 300 : small ? 17000 : 60000, 32);
 	cancel_case(GG_ALGORITHM_TSDG, small ? 300 : 60000, 32);
+	cancel_case(GG_ALGORITHM_GRNND, small ? 300 : 60000, 32);
 	if (!small)
 		cancel_case(GG_ALGORITHM_CAGRA, 300, 32);
 
