@@ -13,6 +13,12 @@
 /* CUDA's own context, code and scan scratch, which no buffer here accounts for */
 #define CONTEXT_BYTES ((uint64_t) 600 << 20)
 
+static inline uint64_t
+max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 static double
 now_s(void)
 {
@@ -69,11 +75,13 @@ allocate_large(uint64_t bytes)
 	return (uint32_t *) memory;
 }
 
+bool		gg_cuda_builds_grnnd = false;
+
 static gg_status
 check(const gg_dataset *data, const gg_build_params *params, const char *where)
 {
 	GG_TRY(gg_build_check(data, params, where));
-	if (params->algorithm == GG_ALGORITHM_GRNND)
+	if (params->algorithm == GG_ALGORITHM_GRNND && !gg_cuda_builds_grnnd)
 		return gg_fail(GG_EUNSUPPORTED, where, "this engine does not build graphs by GRNND");
 	return gg_ok();
 }
@@ -174,15 +182,76 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 	return gg_ok();
 }
 
+/* What a build leaves in device memory for its last stage. */
+class build_state
+{
+public:
+	gg_cuda_working_copy copy;
+	gg_cuda_buffer<uint32_t> near_lists;	/* n x near_length; without k-NN lists the edges do */
+	uint32_t	near_length;
+	gg_cuda_buffer<uint32_t> graph; /* n x degree */
+};
+
+/* Edges from k-NN lists. */
+static gg_status
+choose_edges(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
+			 const gg_control *control, gg_cuda_meter *meter, build_state *state,
+			 gg_build_stats *stats)
+{
+	const uint32_t k = params->intermediate_graph_degree;
+	double		begin;
+
+	GG_TRY(gg_cuda_knn_rows(data, params, stream, control, meter, &state->copy, &state->near_lists,
+							NULL, stats));
+	state->near_length = k;
+	begin = now_s();
+	GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree, control,
+								  meter));
+	if (params->algorithm == GG_ALGORITHM_TSDG)
+		GG_TRY(gg_cuda_diversify_device(data, params, state->near_lists.get(), stream, control,
+										meter, state->graph.get()));
+	else
+		GG_TRY(gg_cuda_optimize_device(state->near_lists.get(), data->n, k, params->graph_degree,
+									   stream, control, meter, state->graph.get()));
+	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	stats->optimize_s += now_s() - begin;
+	return gg_ok();
+}
+
+/* Edges without k-NN lists, by GRNND: from lists of one iteration, or from random pools. */
+static gg_status
+grow_edges(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
+		   const gg_control *control, gg_cuda_meter *meter, build_state *state,
+		   gg_build_stats *stats)
+{
+	gg_build_params lists = *params;
+	gg_cuda_buffer<uint32_t> starts;
+	double		begin;
+
+	lists.intermediate_graph_degree = gg_grnnd_params(params).start;
+	lists.max_iterations = 1;
+	if (params->init == GG_INIT_RANDOM)
+		GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, &state->copy));
+	else
+		GG_TRY(gg_cuda_knn_rows(data, &lists, stream, control, meter, &state->copy, &starts, NULL,
+								stats));
+	begin = now_s();
+	GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree, control,
+								  meter));
+	GG_TRY(gg_cuda_grnnd_device(data, params, starts.get(), stream, control, meter,
+								state->graph.get()));
+	stats->optimize_s += now_s() - begin;
+	return gg_cuda_give_back(control, __func__, starts);
+}
+
 gg_status
 gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
 				   const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
 				   gg_build_stats *stats)
 {
-	const uint64_t edges = (uint64_t) data->n * params->graph_degree;
-	gg_cuda_working_copy copy;
-	gg_cuda_buffer<uint32_t> ids;
-	gg_cuda_buffer<uint32_t> graph;
+	const uint64_t bytes = (uint64_t) data->n * params->graph_degree * sizeof(uint32_t);
+	const bool	grow = params->algorithm == GG_ALGORITHM_GRNND;
+	build_state state = {};
 	double		begin;
 
 	memset(out, 0, sizeof(*out));
@@ -190,33 +259,24 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	out->degree = params->graph_degree;
 	if (data->n == 0)
 		return gg_ok();
-	GG_TRY(gg_cuda_knn_rows(data, params, stream, control, meter, &copy, &ids, NULL, stats));
-
-	begin = now_s();
-	GG_TRY(gg_cuda_allocate_large(&graph, edges, control, meter));
-	if (params->algorithm == GG_ALGORITHM_TSDG)
-		GG_TRY(gg_cuda_diversify_device(data, params, ids.get(), stream, control, meter,
-										graph.get()));
+	if (grow)
+		GG_TRY(grow_edges(data, params, stream, control, meter, &state, stats));
 	else
-		GG_TRY(gg_cuda_optimize_device(ids.get(), data->n, params->intermediate_graph_degree,
-									   params->graph_degree, stream, control, meter, graph.get()));
-	GG_CUDA_TRY(cudaStreamSynchronize(stream));
-	stats->optimize_s += now_s() - begin;
+		GG_TRY(choose_edges(data, params, stream, control, meter, &state, stats));
 
 	begin = now_s();
-	out->adjacency = allocate_large(edges * sizeof(uint32_t));
+	out->adjacency = allocate_large(bytes);
 	if (out->adjacency == NULL)
-		return gg_fail(GG_ENOMEM, __func__, "out of memory for %llu edges",
-					   (unsigned long long) edges);
-	GG_TRY(gg_cuda_copy_out(out->adjacency, graph.get(), edges * sizeof(uint32_t), stream,
-							control));
+		return gg_fail(GG_ENOMEM, __func__, "out of memory for the lists of %u nodes", data->n);
+	GG_TRY(gg_cuda_copy_out(out->adjacency, state.graph.get(), bytes, stream, control));
 	stats->transfer_s += now_s() - begin;
 
 	begin = now_s();
-	GG_TRY(gg_cuda_connect(&copy.view, ids.get(), params->intermediate_graph_degree, graph.get(),
+	GG_TRY(gg_cuda_connect(&state.copy.view, grow ? state.graph.get() : state.near_lists.get(),
+						   grow ? params->graph_degree : state.near_length, state.graph.get(),
 						   params->seed, stream, control, meter, out, &stats->repaired));
 	stats->connect_s += now_s() - begin;
-	return gg_cuda_give_back(control, __func__, ids, graph, copy.rows);
+	return gg_cuda_give_back(control, __func__, state.near_lists, state.graph, state.copy.rows);
 }
 
 /* gg_engine.knn_graph */
@@ -369,46 +429,67 @@ gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 				   }, graph);
 }
 
-/*
- * gg_engine.build_bytes: the largest of the stages, each counted as its buffers are allocated
- * above.
- */
-gg_status
-gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
-					const gg_control *control, gg_bytes *bytes)
+/* Peak of the k-NN lists' stages, beyond the rows; ids and what they are made of. */
+static uint64_t
+knn_bytes(uint64_t n, uint64_t dim, const gg_build_params *params, gg_metric metric)
 {
-	(void) control;
-	GG_TRY(check(data, params, __func__));
-
-	const uint64_t n = data->n;
 	const uint64_t k = params->intermediate_graph_degree;
-	const uint64_t degree = params->graph_degree;
+	const bool	random = params->init == GG_INIT_RANDOM;
+	const bool	exact = !random && n <= GG_EXACT_MAX_ROWS;
 	const uint64_t lists = n * gg_cuda_list_length((uint32_t) k) * 8;
-	const uint64_t rows = n * data->dim * gg_element_size(data->element) +
-		n * gg_cuda_row_bytes(data->metric, data->dim);
 	/*
 	 * nearest pivots, order, then either level's members and the cells' own arrays (1 / 64 of the
 	 * rows)
 	 */
 	const uint64_t cells = n * (32 * 8 + 4 + 8 * 4 + 4 * 4) + n / 64 * (8 * 12 + 64) +
-		n / 64 * gg_cuda_row_bytes(data->metric, data->dim);
+		n / 64 * gg_cuda_row_bytes(metric, (uint32_t) dim);
 	/* samples of both ages, offers, card, order */
 	const uint64_t gnnd = n * (2 * 64 * 4 + 32 * 8 + (k <= 64 ? 16 : 32) * 4 + 4);
-	const uint64_t init = params->init == GG_INIT_RANDOM || n <= GG_EXACT_MAX_ROWS ? 0 : cells;
-	const uint64_t descent = params->init != GG_INIT_RANDOM && n <= GG_EXACT_MAX_ROWS ? 0 : gnnd;
+	const uint64_t init = random || exact ? 0 : cells;
+	const uint64_t descent = exact ? 0 : gnnd;
 	const uint64_t finish = n * k * 4;
-	/* lists are gone by then: knn, graph, edges with reverse ones, of TSDG united, too */
-	const uint64_t limit = params->algorithm == GG_ALGORITHM_TSDG ? gg_tsdg_limit(params) : degree;
-	const uint64_t united = params->algorithm == GG_ALGORITHM_TSDG ? 2 * limit : 0;
-	const uint64_t optimize = n * (k * 4 + degree * 4 + limit * (4 + 8) + united * 4) + n * 12;
-	uint64_t	peak = lists + (init > descent ? init : descent);
 
-	if (peak < lists + finish)
-		peak = lists + finish;
-	if (peak < optimize)
-		peak = optimize;
-	bytes->device = rows + peak + CONTEXT_BYTES;
+	return lists + max_u64(max_u64(init, descent), finish);
+}
+
+/* Peak of what makes edges of the lists, these included: F, the graph, reverse edges, U of TSDG. */
+static uint64_t
+edges_bytes(uint64_t n, const gg_build_params *params)
+{
+	const bool	tsdg = params->algorithm == GG_ALGORITHM_TSDG;
+	const uint64_t limit = tsdg ? gg_tsdg_limit(params) : params->graph_degree;
+	const uint64_t united = tsdg ? 2 * limit : 0;
+
+	return n * (params->intermediate_graph_degree * 4 + params->graph_degree * 4 +
+				limit * (4 + 8) + united * 4) + n * 12;
+}
+
+/* gg_engine.build_bytes: the largest of the stages, each counted as its buffers are allocated. */
+gg_status
+gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
+					const gg_control *control, gg_bytes *bytes)
+{
+	const uint64_t n = data->n;
+	uint64_t	peak;
+
+	(void) control;
+	GG_TRY(check(data, params, __func__));
+	if (params->algorithm == GG_ALGORITHM_GRNND)
+	{
+		const uint64_t start = gg_grnnd_params(params).start;
+		const bool	random = params->init == GG_INIT_RANDOM;
+		gg_build_params lists = *params;
+
+		lists.intermediate_graph_degree = (uint32_t) start;
+		peak = max_u64(random ? 0 : knn_bytes(n, data->dim, &lists, data->metric),
+					   n * ((random ? 0 : start) + params->graph_degree) * 4 +
+					   gg_cuda_grnnd_bytes(data->n, params));
+	}
+	else
+		peak = max_u64(knn_bytes(n, data->dim, params, data->metric), edges_bytes(n, params));
+	bytes->device = n * data->dim * gg_element_size(data->element) +
+		n * gg_cuda_row_bytes(data->metric, data->dim) + peak + CONTEXT_BYTES;
 	/* adjacency; visited and parents when nodes must be linked */
-	bytes->host = n * degree * 4 + n * 9;
+	bytes->host = n * params->graph_degree * 4 + n * 9;
 	return gg_ok();
 }

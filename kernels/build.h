@@ -8,6 +8,7 @@
  *	knn_graph.cu	GNND iterations, exact last distances
  *	optimize.cu		rank-based reordering
  *	tsdg.cu			two-stage diversification
+ *	grnnd.cu		relative NN-descent
  *	connect.cu		pivots, reachability
  *	build.cu		the chain of them, and the memory it needs
  *
@@ -183,11 +184,26 @@ extern gg_status gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint3
 									  const gg_control *control, gg_cuda_meter *meter,
 									  uint32_t *graph);
 
+/* starts[i] = the sum of counts[0 .. i); the scan of what is sorted to its targets. */
+extern gg_status gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStream_t stream,
+								uint64_t *starts);
+
 /* gg_engine.diversify on device memory; data->side is set where the metric wants it. */
 extern gg_status gg_cuda_diversify_device(const gg_cuda_data *data, const gg_build_params *params,
 										  const uint32_t *knn, cudaStream_t stream,
 										  const gg_control *control, gg_cuda_meter *meter,
 										  uint32_t *graph);
+
+/*
+ * GRNND on device memory: graph n x graph_degree.  data->side is set where the metric wants it.
+ * starts: n x S ids to start from, GG_NO_NODE at the end of a list; NULL: random ones.
+ */
+extern gg_status gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
+									  const uint32_t *starts, cudaStream_t stream,
+									  const gg_control *control, gg_cuda_meter *meter,
+									  uint32_t *graph);
+/* Its device memory beyond data, starts and graph. */
+extern uint64_t gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params);
 
 /*
  * Pivots and what they reach.  knn (n x k) and graph, the copy of out->adjacency, are in device

@@ -278,6 +278,21 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most
 }
 
 gg_status
+gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStream_t stream, uint64_t *starts)
+{
+	gg_cuda_buffer<char> scratch;
+	size_t		bytes = 0;
+
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(NULL, bytes, counts, starts, cuda::std::plus<>(),
+											   (uint64_t) 0, (int64_t) count, stream));
+	GG_TRY(scratch.allocate(bytes));
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), bytes, counts, starts,
+											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) count,
+											   stream));
+	return gg_ok();
+}
+
+gg_status
 gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most,
 					 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
 					 uint32_t *graph)
@@ -286,8 +301,6 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 	gg_cuda_buffer<uint32_t> in_degrees;
 	gg_cuda_buffer<uint64_t> starts;
 	gg_cuda_buffer<uint64_t> reverse;
-	gg_cuda_buffer<char> scratch;
-	size_t		scratch_bytes = 0;
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
@@ -304,13 +317,7 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 		GG_CUDA_LAUNCHED("in_degrees_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 	}
-	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(NULL, scratch_bytes, in_degrees.get(), starts.get(),
-											   cuda::std::plus<>(), (uint64_t) 0, (int64_t) n + 1,
-											   stream));
-	GG_TRY(scratch.allocate(scratch_bytes));
-	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), scratch_bytes, in_degrees.get(),
-											   starts.get(), cuda::std::plus<>(), (uint64_t) 0,
-											   (int64_t) n + 1, stream));
+	GG_TRY(gg_cuda_starts(in_degrees.get(), (uint64_t) n + 1, stream, starts.get()));
 	GG_TRY(pace.step(stream, control, __func__));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{

@@ -107,7 +107,8 @@ side_kernel(gg_metric metric, uint32_t n, const uint32_t *largest, float *side)
 	if (metric == GG_METRIC_IP)
 		side[row] = sqrtf(fmaxf(__uint_as_float(*largest) - side[row], 0.0f));
 	else
-		side[row] = side[row] > 0.0f ? rsqrtf(side[row]) : 0.0f;
+		/* rounded as on the CPU: rsqrtf() is not, and copies at one length would not be copies */
+		side[row] = side[row] > 0.0f ? 1.0f / sqrtf(side[row]) : 0.0f;
 }
 
 __device__ static inline uint32_t
@@ -255,26 +256,89 @@ choose_scale(float *extents, uint32_t sample)
 	return ldexpf(1.0f, exponent);
 }
 
+/* Rows of a launch: 8 GB, some 5 ms; of short rows fewer bytes. */
+static uint64_t
+rows_at_once(const gg_cuda_data *data)
+{
+	const uint64_t fit = ((uint64_t) 8 << 30) /
+		((uint64_t) data->dim * gg_element_size(data->element)) + 1;
+
+	return fit > 4 * GG_PASS_ROWS ? 4 * GG_PASS_ROWS : fit;
+}
+
+/* data->side, of the metrics that want it. */
+static gg_status
+make_side(gg_cuda_data *data, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+		  gg_cuda_pace *pace, gg_cuda_buffer<float> *side)
+{
+	const uint64_t step = rows_at_once(data);
+	gg_cuda_buffer<uint32_t> largest;
+
+	if (data->metric != GG_METRIC_IP &&
+		!(data->metric == GG_METRIC_COSINE && data->element == GG_ELEMENT_F16))
+		return gg_ok();
+	GG_TRY(side->allocate(data->n, meter));
+	GG_TRY(largest.allocate(1));
+	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, sizeof(uint32_t), stream));
+	for (uint64_t first = 0; first < data->n; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(data->n, first, step);
+
+		squared_norms_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, stream>>>
+			(*data, (uint32_t) first, side->get(), largest.get());
+		GG_CUDA_LAUNCHED("squared_norms_kernel");
+		GG_TRY(pace->step(stream, control, __func__));
+	}
+	side_kernel<<<gg_cuda_blocks(data->n, 256), 256, 0, stream>>>
+		(data->metric, data->n, largest.get(), side->get());
+	GG_CUDA_LAUNCHED("side_kernel");
+	data->side = side->get();
+	return gg_ok();
+}
+
+/* mean (elements), 0 for L1; and the scale of the rows about it. */
+static gg_status
+measure_rows(const gg_cuda_data *data, uint32_t elements, cudaStream_t stream, float *mean,
+			 float *scale)
+{
+	const uint32_t sample = data->n < MEAN_SAMPLE ? data->n : MEAN_SAMPLE;
+	const uint32_t extent_sample = data->n < SCALE_SAMPLE ? data->n : SCALE_SAMPLE;
+	gg_cuda_buffer<float> sums;
+	gg_cuda_buffer<float> extents;
+	float		host_extents[SCALE_SAMPLE];
+
+	GG_TRY(sums.allocate((uint64_t) elements * MEAN_GROUPS));
+	GG_TRY(extents.allocate(extent_sample));
+	if (data->metric == GG_METRIC_L1)
+		GG_CUDA_TRY(cudaMemsetAsync(mean, 0, elements * sizeof(float), stream));
+	else
+	{
+		mean_partial_kernel<<<dim3(gg_cuda_blocks(elements, 64), MEAN_GROUPS), 64, 0, stream>>>
+			(*data, elements, sample, sums.get());
+		GG_CUDA_LAUNCHED("mean_partial_kernel");
+		mean_kernel<<<gg_cuda_blocks(elements, 64), 64, 0, stream>>>(elements, sums.get(), mean);
+		GG_CUDA_LAUNCHED("mean_kernel");
+	}
+	extent_kernel<<<gg_cuda_blocks(extent_sample, WARPS), WARPS * 32, 0, stream>>>
+		(*data, elements, extent_sample, mean, extents.get());
+	GG_CUDA_LAUNCHED("extent_kernel");
+	GG_CUDA_TRY(cudaMemcpyAsync(host_extents, extents.get(), extent_sample * sizeof(float),
+								cudaMemcpyDeviceToHost, stream));
+	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	*scale = choose_scale(host_extents, extent_sample);
+	return gg_ok();
+}
+
 gg_status
 gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_control *control,
 						  gg_cuda_meter *meter, gg_cuda_working_copy *copy)
 {
 	const uint32_t n = data->n;
 	const uint32_t elements = data->dim + (data->metric == GG_METRIC_IP);
-	const uint32_t sample = n < MEAN_SAMPLE ? n : MEAN_SAMPLE;
-	const uint32_t extent_sample = n < SCALE_SAMPLE ? n : SCALE_SAMPLE;
-	const bool	needs_side = data->metric == GG_METRIC_IP ||
-		(data->metric == GG_METRIC_COSINE && data->element == GG_ELEMENT_F16);
-	/* 8 GB of rows a launch: some 5 ms; of short rows fewer bytes */
-	const uint64_t fit = ((uint64_t) 8 << 30) /
-		((uint64_t) data->dim * gg_element_size(data->element)) + 1;
-	const uint64_t step = fit > 4 * GG_PASS_ROWS ? 4 * GG_PASS_ROWS : fit;
+	const uint64_t step = rows_at_once(data);
 	gg_cuda_rows *view = &copy->view;
-	gg_cuda_buffer<float> sums;
 	gg_cuda_buffer<float> mean;
-	gg_cuda_buffer<float> extents;
-	float		host_extents[SCALE_SAMPLE];
-	float		scale;
+	float		scale = 1.0f;
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
@@ -289,50 +353,9 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 	if (n == 0)
 		return gg_ok();
 
-	if (needs_side)
-	{
-		gg_cuda_buffer<uint32_t> largest;
-
-		GG_TRY(copy->side.allocate(n, meter));
-		GG_TRY(largest.allocate(1));
-		GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, sizeof(uint32_t), stream));
-		for (uint64_t first = 0; first < n; first += step)
-		{
-			const uint32_t count = gg_cuda_slice(n, first, step);
-
-			squared_norms_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, stream>>>
-				(*data, (uint32_t) first, copy->side.get(), largest.get());
-			GG_CUDA_LAUNCHED("squared_norms_kernel");
-			GG_TRY(pace.step(stream, control, __func__));
-		}
-		side_kernel<<<gg_cuda_blocks(n, 256), 256, 0, stream>>>
-			(data->metric, n, largest.get(), copy->side.get());
-		GG_CUDA_LAUNCHED("side_kernel");
-		data->side = copy->side.get();
-	}
-
+	GG_TRY(make_side(data, stream, control, meter, &pace, &copy->side));
 	GG_TRY(mean.allocate(elements));
-	GG_TRY(sums.allocate((uint64_t) elements * MEAN_GROUPS));
-	GG_TRY(extents.allocate(extent_sample));
-	if (view->kind == GG_KIND_FLOAT_L1)
-		GG_CUDA_TRY(cudaMemsetAsync(mean.get(), 0, elements * sizeof(float), stream));
-	else
-	{
-		mean_partial_kernel<<<dim3(gg_cuda_blocks(elements, 64), MEAN_GROUPS), 64, 0, stream>>>
-			(*data, elements, sample, sums.get());
-		GG_CUDA_LAUNCHED("mean_partial_kernel");
-		mean_kernel<<<gg_cuda_blocks(elements, 64), 64, 0, stream>>>
-			(elements, sums.get(), mean.get());
-		GG_CUDA_LAUNCHED("mean_kernel");
-	}
-	extent_kernel<<<gg_cuda_blocks(extent_sample, WARPS), WARPS * 32, 0, stream>>>
-		(*data, elements, extent_sample, mean.get(), extents.get());
-	GG_CUDA_LAUNCHED("extent_kernel");
-	GG_CUDA_TRY(cudaMemcpyAsync(host_extents, extents.get(), extent_sample * sizeof(float),
-								cudaMemcpyDeviceToHost, stream));
-	GG_CUDA_TRY(cudaStreamSynchronize(stream));
-	scale = choose_scale(host_extents, extent_sample);
-
+	GG_TRY(measure_rows(data, elements, stream, mean.get(), &scale));
 	for (uint64_t first = 0; first < n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, step);

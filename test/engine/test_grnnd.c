@@ -4,14 +4,10 @@
  *		graphs that are built by it.
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../../src/cpu/algorithms.h"
 #include "../../src/cpu/random.h"
-#include "harness.h"
-
-static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};
+#include "graph_cases.h"
 
 static const gg_build_params grnnd_32 = {.algorithm = GG_ALGORITHM_GRNND, .graph_degree = 32,
 										 .intermediate_graph_degree = 32, .seed = 3};
@@ -217,145 +213,48 @@ test_contract(void)
 /* ---- built graphs -------------------------------------------------------------- */
 
 static void
-build_case(const harness_spec *spec, const gg_build_params *params, const char *what)
-{
-	gg_dataset	data;
-	gg_control	control = {.threads = 2};
-	gg_graph	graph;
-
-	harness_data(spec, &data, NULL, 0);
-	if (CHECK_OK(gg_cpu_build(&data, params, &control, &graph, NULL), what))
-		harness_graph_check(&graph, data.n, params->graph_degree, false, what);
-	gg_graph_free(&graph);
-	harness_free(&data, NULL);
-}
-
-static void
 test_tiny(void)
 {
-	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 17, 31, 33, 65, 66, 320};
+	gg_build_params params[3] = {grnnd_32, grnnd_32, grnnd_32};
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i += harness_fewer() ? 4 : 1)
-		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
-			for (int extreme = 0; extreme < 3; extreme++)
-			{
-				harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5,
-									 .metric = (gg_metric) (1 + i % 4),
-									 .element = i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,
-									 .seed = i};
-				gg_build_params params = grnnd_32;
-
-				params.graph_degree = extreme == 2 ? 4 : 16;
-				params.init = extreme == 0 ? GG_INIT_PIVOT_CELLS : GG_INIT_RANDOM;
-				params.initial_neighbors = extreme == 2 ? 1 : 0;
-				params.outer_rounds = extreme == 2 ? 1 : 3;
-				build_case(&spec, &params, "tiny");
-			}
+	for (int i = 0; i < 3; i++)
+	{
+		params[i].graph_degree = 16;
+		params[i].outer_rounds = 3;
+	}
+	params[1].init = params[2].init = GG_INIT_RANDOM;
+	params[2].graph_degree = 4;
+	params[2].initial_neighbors = 1;
+	params[2].outer_rounds = 1;
+	tiny_cases(params, 3);
 }
 
 static void
 test_connected(void)
 {
-	static const struct
-	{
-		harness_shape shape;
-		uint32_t	n;
-		uint32_t	clusters;
-		const char *what;
-	}			cases[] = {
-		{SHAPE_UNIFORM, 3000, 1, "uniform"},
-		{SHAPE_MANIFOLD, 7000, 350, "350 clusters"},
-		{SHAPE_TIGHT, 7000, 350, "350 tight clusters"},
-		{SHAPE_COPIES, 7000, 20, "20 copies of each row"},
-		{SHAPE_EQUAL, 7000, 1, "equal rows"}
-	};
+	gg_build_params params[2] = {grnnd_32, grnnd_32};
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-	{
-		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(cases[i].n, 4), .dim = 16,
-							 .clusters = cases[i].clusters, .metric = GG_METRIC_L2,
-							 .element = GG_ELEMENT_F32, .seed = i};
-		gg_build_params params = grnnd_32;
-
-		build_case(&spec, &params, cases[i].what);
-		params.init = GG_INIT_RANDOM;
-		build_case(&spec, &params, cases[i].what);
-	}
+	params[1].init = GG_INIT_RANDOM;
+	connected_cases(params, 2);
 }
 
-/* recall@10 of searches at itopk 64 over a graph */
-static double
-recall_of(const gg_dataset *data, const float *queries, uint32_t nq, const gg_build_params *params,
-		  const float *truth)
+static void
+judge_recall(const recall_set *set, size_t i)
 {
-	gg_search_params search = {.k = 10, .itopk_size = 64};
-	gg_control	control = {.threads = 2};
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-	float	   *distances = malloc(sizeof(float) * nq * 10);
-	gg_index   *index;
-	gg_graph	graph;
-	uint32_t	hits = 0;
+	gg_build_params params = grnnd_32;
+	double		cells = recall_of(set, &params),
+				random;
 
-	CHECK_OK(gg_cpu_build(data, params, &control, &graph, NULL), "recall");
-	CHECK_OK(gg_cpu_engine.index_open(data, &graph, &control, &index), "recall");
-	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, nq, &control, nodes, distances),
-			 "recall");
-	for (uint32_t i = 0; i < nq * 10; i++)
-		hits += distances[i] <= truth[i / 10 * 10 + 9];
-	gg_cpu_engine.index_close(index);
-	gg_graph_free(&graph);
-	free(nodes);
-	free(distances);
-	return (double) hits / (nq * 10);
+	params.init = GG_INIT_RANDOM;
+	random = recall_of(set, &params);
+	CHECK(cells >= 0.95 && random >= 0.95, "case %zu: recall %.4f from cells, %.4f from random "
+		  "pools", i, cells, random);
 }
 
 static void
 test_recall(void)
 {
-	static const struct
-	{
-		harness_shape shape;
-		gg_metric	metric;
-		gg_element	element;
-	}			cases[] = {
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32},
-		{SHAPE_MANIFOLD, GG_METRIC_IP, GG_ELEMENT_F32},
-		{SHAPE_MANIFOLD, GG_METRIC_COSINE, GG_ELEMENT_F16},
-		{SHAPE_MANIFOLD, GG_METRIC_L1, GG_ELEMENT_F32},
-		{SHAPE_UNIFORM, GG_METRIC_L2, GG_ELEMENT_F16}
-	};
-	const uint32_t nq = 200;
-
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-	{
-		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(12000, 6),
-							 .dim = cases[i].shape == SHAPE_UNIFORM ? 8 : 32,
-							 .metric = cases[i].metric, .element = cases[i].element,
-							 .seed = 9 + i};
-		gg_control	control = {.threads = 2};
-		gg_build_params params = grnnd_32;
-		uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-		float	   *truth = malloc(sizeof(float) * nq * 10);
-		gg_index   *index;
-		gg_dataset	data;
-		float	   *queries;
-		double		cells,
-					random;
-
-		harness_data(&spec, &data, &queries, nq);
-		CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), "recall");
-		CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
-				 "recall");
-		gg_cpu_engine.index_close(index);
-		cells = recall_of(&data, queries, nq, &params, truth);
-		params.init = GG_INIT_RANDOM;
-		random = recall_of(&data, queries, nq, &params, truth);
-		CHECK(cells >= 0.95 && random >= 0.95, "case %zu: recall %.4f from cells, %.4f from random "
-			  "pools", i, cells, random);
-		free(nodes);
-		free(truth);
-		harness_free(&data, queries);
-	}
+	recall_cases(judge_recall);
 }
 
 /* ---- ends ------------------------------------------------------------------------ */
@@ -389,72 +288,30 @@ test_determinism(void)
 	harness_free(&data, NULL);
 }
 
-typedef struct watch
+static gg_status
+cancelled_build(const gg_control *control, void *ctx)
 {
-	uint64_t	asked;
-	uint64_t	cancel_at;
-	double		last;
-	double		longest;		/* seconds between two questions */
-} watch;
+	gg_build_params params = grnnd_32;
+	gg_graph	graph;
+	gg_status	status;
 
-static bool
-watch_cancelled(void *ctx)
-{
-	watch	   *w = ctx;
-	double		now = harness_now();
-
-	if (now - w->last > w->longest)
-		w->longest = now - w->last;
-	w->last = now;
-	return ++w->asked == w->cancel_at;
+	params.init = GG_INIT_RANDOM;
+	status = gg_cpu_build(ctx, &params, control, &graph, NULL);
+	CHECK(status.code == GG_OK || graph.adjacency == NULL, "code %d leaves a graph",
+		  (int) status.code);
+	gg_graph_free(&graph);
+	return status;
 }
 
 static void
 test_cancel(void)
 {
-	harness_spec spec = {.n = harness_size(600, 6), .dim = harness_small() ? 500 : 8000,
-						 .metric = GG_METRIC_L2, .element = GG_ELEMENT_F16, .seed = 3};
-	gg_build_params params = grnnd_32;
+	harness_spec spec = cancel_spec();
 	gg_dataset	data;
-	watch		w = {0};
-	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 2};
-	gg_graph	graph;
-	uint64_t	asked;
 
-	params.init = GG_INIT_RANDOM;
 	harness_data(&spec, &data, NULL, 0);
-	w.last = harness_now();
-	CHECK_OK(gg_cpu_build(&data, &params, &control, &graph, NULL), "not cancelled");
-	CHECK(w.longest < (harness_small() ? 20 : 1), "%.3f s without a question", w.longest);
-	gg_graph_free(&graph);
-	asked = w.asked;
-	for (uint64_t at = 1; at <= asked; at += 1 + asked / 7)
-	{
-		gg_status	status;
-
-		w.asked = 0;
-		w.cancel_at = at;
-		status = gg_cpu_build(&data, &params, &control, &graph, NULL);
-		/* another run may ask fewer questions */
-		CHECK(status.code == GG_ECANCELED ? graph.adjacency == NULL :
-			  status.code == GG_OK && w.asked < at, "question %lu of %lu: code %d",
-			  (unsigned long) at, (unsigned long) asked, (int) status.code);
-		gg_graph_free(&graph);
-	}
+	cancel_cases(cancelled_build, &data);
 	harness_free(&data, NULL);
-}
-
-static bool
-refused(const gg_build_params *params, const char *part)
-{
-	static const float rows[8] = {0};
-	gg_dataset	data = {rows, 2, 4, GG_ELEMENT_F32, GG_METRIC_L2};
-	gg_bytes	bytes;
-	gg_graph	graph;
-	gg_status	status = gg_cpu_build(&data, params, NULL, &graph, NULL);
-
-	return status.code == GG_EINVAL && strstr(status.message, part) != NULL &&
-		gg_cpu_build_bytes(&data, params, NULL, &bytes).code == GG_EINVAL;
 }
 
 static void

@@ -4,12 +4,8 @@
  *		the graphs that are built by it.
  */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "harness.h"
-
-static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};
+#include "graph_cases.h"
 
 static const gg_build_params tsdg_32_64 = {.algorithm = GG_ALGORITHM_TSDG, .graph_degree = 32,
 										   .intermediate_graph_degree = 64, .seed = 3};
@@ -309,70 +305,31 @@ edges_of(const gg_graph *graph)
 }
 
 static void
-build_case(const harness_spec *spec, const gg_build_params *params, const char *what)
-{
-	gg_dataset	data;
-	gg_control	control = {.threads = 2};
-	gg_graph	graph;
-
-	harness_data(spec, &data, NULL, 0);
-	if (CHECK_OK(gg_cpu_build(&data, params, &control, &graph, NULL), what))
-		harness_graph_check(&graph, data.n, params->graph_degree, false, what);
-	gg_graph_free(&graph);
-	harness_free(&data, NULL);
-}
-
-static void
 test_tiny(void)
 {
-	static const uint32_t sizes[] = {0, 1, 2, 3, 4, 5, 7, 17, 31, 33, 65, 66, 320};
+	gg_build_params params[3] = {tsdg_32_64, tsdg_32_64, tsdg_32_64};
 
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i += harness_fewer() ? 4 : 1)
-		for (harness_shape shape = SHAPE_MANIFOLD; shape <= SHAPE_TIGHT; shape++)
-			for (int extreme = 0; extreme < 3; extreme++)
-			{
-				harness_spec spec = {.shape = shape, .n = sizes[i], .dim = 5,
-									 .metric = (gg_metric) (1 + i % 4),
-									 .element = GG_ELEMENT_F32, .seed = i};
-				gg_build_params params = tsdg_32_64;
-
-				params.graph_degree = extreme == 2 ? 4 : 16;
-				params.intermediate_graph_degree = extreme == 2 ? 4 : 32;
-				params.alpha = extreme == 0 ? 0 : extreme == 1 ? 1 : GG_MAX_ALPHA;
-				params.lambda0 = extreme == 0 ? 0 : 1;
-				build_case(&spec, &params, "tiny");
-			}
+	for (int i = 0; i < 2; i++)
+	{
+		params[i].graph_degree = 16;
+		params[i].intermediate_graph_degree = 32;
+	}
+	params[1].alpha = 1;
+	params[1].lambda0 = 1;
+	params[2].graph_degree = params[2].intermediate_graph_degree = 4;
+	params[2].alpha = GG_MAX_ALPHA;
+	params[2].lambda0 = 1;
+	tiny_cases(params, 3);
 }
 
 static void
 test_connected(void)
 {
-	static const struct
-	{
-		harness_shape shape;
-		uint32_t	n;
-		uint32_t	clusters;
-		const char *what;
-	}			cases[] = {
-		{SHAPE_UNIFORM, 3000, 1, "uniform"},
-		{SHAPE_MANIFOLD, 10000, 500, "500 clusters"},
-		{SHAPE_TIGHT, 10000, 500, "500 tight clusters"},
-		{SHAPE_COPIES, 9000, 20, "20 copies of each row"},
-		{SHAPE_EQUAL, 9000, 1, "equal rows"}
-	};
+	gg_build_params params[2] = {tsdg_32_64, tsdg_32_64};
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-	{
-		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(cases[i].n, 4), .dim = 16,
-							 .clusters = cases[i].clusters, .metric = GG_METRIC_L2,
-							 .element = GG_ELEMENT_F32, .seed = i};
-		gg_build_params params = tsdg_32_64;
-
-		build_case(&spec, &params, cases[i].what);
-		params.alpha = 1;
-		params.lambda0 = 1;
-		build_case(&spec, &params, cases[i].what);
-	}
+	params[1].alpha = 1;
+	params[1].lambda0 = 1;
+	connected_cases(params, 2);
 }
 
 /* The larger alpha and lambda0, the more edges; at their most only the degree limits them. */
@@ -409,82 +366,24 @@ test_extremes(void)
 	harness_free(&data, NULL);
 }
 
-/* recall@10 of searches over a graph of this algorithm */
-static double
-recall_of(const gg_dataset *data, const float *queries, uint32_t nq, gg_algorithm algorithm,
-		  uint32_t itopk, const float *truth)
+/* Searches find what they find over a graph made by rank-based reordering, with fewer edges. */
+static void
+judge_recall(const recall_set *set, size_t i)
 {
 	gg_build_params params = tsdg_32_64;
-	gg_search_params search = {.k = 10, .itopk_size = itopk};
-	gg_control	control = {.threads = 2};
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-	float	   *distances = malloc(sizeof(float) * nq * 10);
-	gg_index   *index;
-	gg_graph	graph;
-	uint32_t	hits = 0;
+	double		tsdg = recall_of(set, &params),
+				cagra;
 
-	params.algorithm = algorithm;
-	CHECK_OK(gg_cpu_build(data, &params, &control, &graph, NULL), "recall");
-	CHECK_OK(gg_cpu_engine.index_open(data, &graph, &control, &index), "recall");
-	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, nq, &control, nodes, distances),
-			 "recall");
-	for (uint32_t i = 0; i < nq * 10; i++)
-		hits += distances[i] <= truth[i / 10 * 10 + 9];
-	gg_cpu_engine.index_close(index);
-	gg_graph_free(&graph);
-	free(nodes);
-	free(distances);
-	return (double) hits / (nq * 10);
+	params.algorithm = GG_ALGORITHM_CAGRA;
+	cagra = recall_of(set, &params);
+	CHECK(tsdg >= 0.97 && tsdg >= cagra - 0.01, "case %zu: recall %.4f, CAGRA %.4f", i, tsdg,
+		  cagra);
 }
 
-/* Searches find what they find over a graph made by rank-based reordering, with fewer edges. */
 static void
 test_recall(void)
 {
-	static const struct
-	{
-		harness_shape shape;
-		uint32_t	clusters;
-		gg_metric	metric;
-		gg_element	element;
-	}			cases[] = {
-		{SHAPE_MANIFOLD, 20, GG_METRIC_L2, GG_ELEMENT_F32},
-		{SHAPE_MANIFOLD, 20, GG_METRIC_IP, GG_ELEMENT_F32},
-		{SHAPE_MANIFOLD, 20, GG_METRIC_COSINE, GG_ELEMENT_F16},
-		{SHAPE_MANIFOLD, 20, GG_METRIC_L1, GG_ELEMENT_F32},
-		{SHAPE_TIGHT, 50, GG_METRIC_L2, GG_ELEMENT_F32},
-		{SHAPE_UNIFORM, 1, GG_METRIC_L2, GG_ELEMENT_F16}
-	};
-	const uint32_t nq = 200;
-
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
-	{
-		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(12000, 6),
-							 .dim = cases[i].shape == SHAPE_UNIFORM ? 8 : 32,
-							 .clusters = cases[i].clusters, .metric = cases[i].metric,
-							 .element = cases[i].element, .seed = 9 + i};
-		gg_control	control = {.threads = 2};
-		uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-		float	   *truth = malloc(sizeof(float) * nq * 10);
-		gg_index   *index;
-		gg_dataset	data;
-		float	   *queries;
-		double		cagra,
-					tsdg;
-
-		harness_data(&spec, &data, &queries, nq);
-		CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), "recall");
-		CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
-				 "recall");
-		gg_cpu_engine.index_close(index);
-		cagra = recall_of(&data, queries, nq, GG_ALGORITHM_CAGRA, 64, truth);
-		tsdg = recall_of(&data, queries, nq, GG_ALGORITHM_TSDG, 64, truth);
-		CHECK(tsdg >= 0.97 && tsdg >= cagra - 0.01, "case %zu: recall %.4f, CAGRA %.4f", i, tsdg,
-			  cagra);
-		free(nodes);
-		free(truth);
-		harness_free(&data, queries);
-	}
+	recall_cases(judge_recall);
 }
 
 /* ---- ends ------------------------------------------------------------------------ */
@@ -515,81 +414,40 @@ test_determinism(void)
 	harness_free(&data, NULL);
 }
 
-typedef struct watch
+typedef struct diversify_run
 {
-	uint64_t	asked;
-	uint64_t	cancel_at;
-	double		last;
-	double		longest;		/* seconds between two questions */
-} watch;
+	const gg_dataset *data;
+	gg_build_params params;
+	const uint32_t *knn;
+	uint32_t   *graph;
+} diversify_run;
 
-static bool
-watch_cancelled(void *ctx)
+static gg_status
+cancelled_diversify(const gg_control *control, void *ctx)
 {
-	watch	   *w = ctx;
-	double		now = harness_now();
+	const diversify_run *run = ctx;
 
-	if (now - w->last > w->longest)
-		w->longest = now - w->last;
-	w->last = now;
-	return ++w->asked == w->cancel_at;
+	return gg_cpu_diversify(run->data, &run->params, run->knn, control, run->graph);
 }
 
 /* At whatever question a run is cancelled; and it asks often, however long rows and lists are. */
 static void
 test_cancel(void)
 {
-	uint32_t	n = harness_size(600, 6);
-	harness_spec spec = {.n = n, .dim = harness_small() ? 500 : 8000, .metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F16, .seed = 3};
-	gg_build_params params = tsdg_32_64;
+	harness_spec spec = cancel_spec();
 	gg_dataset	data;
-	uint32_t   *knn = malloc(sizeof(uint32_t) * n * 512);
-	uint32_t   *graph = malloc(sizeof(uint32_t) * n * 256);
-	watch		w = {.last = harness_now()};
-	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 2};
-	uint64_t	asked;
+	uint32_t   *knn = malloc(sizeof(uint32_t) * spec.n * 128);
+	diversify_run run = {.data = &data, .params = tsdg_32_64, .knn = knn};
 
-	params.graph_degree = 64;
-	params.intermediate_graph_degree = 128;
+	run.graph = malloc(sizeof(uint32_t) * spec.n * 64);
+	run.params.graph_degree = 64;
+	run.params.intermediate_graph_degree = 128;
 	harness_data(&spec, &data, NULL, 0);
-	CHECK_OK(gg_cpu_knn_graph(&data, &params, NULL, knn, NULL, NULL), "knn");
-	w.last = harness_now();
-	CHECK_OK(gg_cpu_diversify(&data, &params, knn, &control, graph), "not cancelled");
-	CHECK(w.longest < (harness_small() ? 20 : 1), "%.3f s without a question", w.longest);
-	asked = w.asked;
-	CHECK(asked > 0, "%lu questions", (unsigned long) asked);
-	for (uint64_t at = 1; at <= asked; at += 1 + asked / 7)
-	{
-		gg_status	status;
-
-		w.asked = 0;
-		w.cancel_at = at;
-		status = gg_cpu_diversify(&data, &params, knn, &control, graph);
-		/* another run may ask fewer questions */
-		CHECK(status.code == GG_ECANCELED || (status.code == GG_OK && w.asked < at),
-			  "question %lu of %lu: code %d", (unsigned long) at, (unsigned long) asked,
-			  (int) status.code);
-	}
+	CHECK_OK(gg_cpu_knn_graph(&data, &run.params, NULL, knn, NULL, NULL), "knn");
+	cancel_cases(cancelled_diversify, &run);
 	free(knn);
-	free(graph);
+	free(run.graph);
 	harness_free(&data, NULL);
-}
-
-static bool
-refused(const gg_build_params *params, const char *part)
-{
-	static const float rows[8] = {0};
-	gg_dataset	data = {rows, 2, 4, GG_ELEMENT_F32, GG_METRIC_L2};
-	uint32_t	knn[2 * 64] = {0},
-				edges[2 * 32];
-	gg_bytes	bytes;
-	gg_graph	graph;
-	gg_status	status = gg_cpu_build(&data, params, NULL, &graph, NULL);
-
-	return status.code == GG_EINVAL && strstr(status.message, part) != NULL &&
-		gg_cpu_build_bytes(&data, params, NULL, &bytes).code == GG_EINVAL &&
-		gg_cpu_diversify(&data, params, knn, NULL, edges).code == GG_EINVAL;
 }
 
 static void

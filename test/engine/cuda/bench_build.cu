@@ -397,6 +397,7 @@ main(int argc, char **argv)
 	int			runs = 2;
 	int			worst = 0;
 
+	gg_cuda_builds_grnnd = true;
 	params.graph_degree = 32;
 	params.intermediate_graph_degree = 64;
 	params.seed = 1;
