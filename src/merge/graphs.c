@@ -2,11 +2,11 @@
  * graphs.c
  *		What is known of the inputs' graphs, and when that is worth knowing.
  *
- * The edges of a node are good neighbours of its own segment.  A merge can start from them and
- * look for neighbours in the other segments alone (GGM, cpu/merge.c), or forget them and build anew.
+ * The edges of a node are good neighbours of its own segment.  A merge can start from them and look
+ * for neighbours in the other segments alone (GGM, cpu/merge.c), or forget them and build anew.
  *
- * The rule: the CPU engine takes what is faster at equal recall, within 0.002.  That is GGM where at
- * most half of all pairs of nodes are new.  A merge that is due adds at most a fourth to a segment
+ * The rule: the CPU engine takes what is faster at equal recall, within 0.002.  That is GGM where
+ * at most half of all pairs of nodes are new.  A merge that is due adds at most a fourth to a segment
  * (policy.c), which makes a third of all pairs new.  Processor seconds of one thread for the graph,
  * GGM's over a build's, at degree 32 of 64; recall@10 at itopk 16 and 32 (RESULTS.md has more):
  *

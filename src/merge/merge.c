@@ -521,7 +521,7 @@ GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options)
 	GgGetBuildParams(meta, options, &params);
 	most = NodesThatFit(meta, &params, 0);
 	/* nor more than a device may take, or the CPU would have to do what the device has begun */
-	if (budget < PG_UINT64_MAX)
+	if (budget < PG_UINT64_MAX && GgDeviceBuilds(params.algorithm))
 	{
 		gg_control	control = {.threads = 1};
 		GgGraphMemory memory = {GgAvailableEngine(), &params, &control, meta};
