@@ -6,9 +6,10 @@
  * for neighbours in the other segments alone (GGM, cpu/merge.c), or forget them and build anew.
  *
  * The rule: the CPU engine takes what is faster at equal recall, within 0.002.  That is GGM where
- * at most half of all pairs of nodes are new.  A merge that is due adds at most a fourth to a segment
- * (policy.c), which makes a third of all pairs new.  Processor seconds of one thread for the graph,
- * GGM's over a build's, at degree 32 of 64; recall@10 at itopk 16 and 32 (RESULTS.md has more):
+ * at most half of all pairs of nodes are new.  A merge that is due adds at most a fourth to a
+ * segment (policy.c), which makes a third of all pairs new.  Processor seconds of one thread for
+ * the graph, GGM's over a build's, at degree 32 of 64; recall@10 at itopk 16 and 32 (RESULTS.md
+ * has more):
  *
  *	100,000 x 128	10% into 90%	3.40 / 4.95		0.9916, 0.9985 / 0.9933, 0.9985
  *					two halves		5.19 / 6.31		0.9916, 0.9978 / 0.9933, 0.9985
