@@ -13,7 +13,8 @@ use Test::More;
 use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(new_node init_node load_helpers make_items index_is_complete answers start_psql
-	finish_psql wait_for kill_9 wait_until_up wait_for_progress backend_pid);
+	finish_psql start_pgbench repeat_psql wait_for kill_9 wait_until_up wait_for_progress
+	backend_pid);
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -80,7 +81,6 @@ sub make_items
 	my ($node, $n, $dim) = @_;
 
 	$node->safe_psql('postgres', <<SQL);
-SELECT setseed(0.25);
 SELECT make_data('items', $n, $dim, 40);
 SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
@@ -132,6 +132,38 @@ sub finish_psql
 
 	eval { $session->{harness}->finish; };
 	return $session->{err};
+}
+
+# A pgbench in the background, for finish_psql(). Its scripts are pairs of name@weight and text.
+sub start_pgbench
+{
+	my ($node, $options, %scripts) = @_;
+	my $dir = $PostgreSQL::Test::Utils::tmp_check;
+	my %session = (out => '', err => '');
+	my @files;
+
+	for my $script (sort keys %scripts)
+	{
+		my ($name, $weight) = split /@/, $script;
+		my $file = "$dir/" . $node->name . "_$name.sql";
+		open my $f, '>', $file or die "cannot write: $!";
+		print $f $scripts{$script};
+		close $f;
+		push @files, '-f', "$file\@$weight";
+	}
+	$session{harness} = IPC::Run::start(
+		[ 'pgbench', '--no-vacuum', '--jobs=2', split(/ /, $options), @files,
+			$node->connstr('postgres') ],
+		'<', \undef, '>', \$session{out}, '2>', \$session{err});
+	return \%session;
+}
+
+# A psql in the background that runs a statement again and again, with so many seconds between.
+sub repeat_psql
+{
+	my ($node, $seconds, $sql, $pause) = @_;
+
+	return start_psql($node, ($sql, "SELECT pg_sleep($pause)") x ($seconds / $pause));
 }
 
 # Poll until the code returns true; the time it took, or undef after a minute.

@@ -31,7 +31,6 @@ sub make_source
 
 	$with ||= 'seal_rows = 500';
 	$node->safe_psql('postgres', <<SQL);
-SELECT setseed(0.25);
 SELECT make_data('source', $n, $dim, 40);
 CREATE TABLE items (id bigint, cat int, big int, val vector($dim));
 INSERT INTO items SELECT * FROM source;

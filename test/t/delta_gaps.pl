@@ -55,7 +55,7 @@ sub all_is_well
 
 	for my $rel (sort keys %rows)
 	{
-		$node->safe_psql('postgres', "SELECT setseed(0.3); SELECT make_queries('$rel', 20)");
+		$node->safe_psql('postgres', "SELECT make_queries('$rel', 20)");
 		unserved
 		{
 			index_is_complete($node, "$what, $rel", $rel);

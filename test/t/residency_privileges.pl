@@ -16,7 +16,7 @@ for my $t (qw(a b c))
 {
 	unserved {
 		$node->safe_psql('postgres',
-			"SELECT setseed(0.1); SELECT make_data('$t', 4000, 16, 40);
+			"SELECT make_data('$t', 4000, 16, 40);
 			CREATE INDEX ${t}_idx ON $t USING gpugraph (val vector_l2_ops)");
 	};
 }

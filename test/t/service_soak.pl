@@ -123,60 +123,42 @@ sub private_kb
 	return $sum;
 }
 
-my %bench = (out => '', err => '');
-{
-	my %scripts = (
-		'select@30' => <<SQL,
+my $bench = start_pgbench($node, "--client=$clients --time=$seconds --protocol=prepared",
+	'select@30' => <<SQL,
 \\set q random(1, $rows)
 SET enable_seqscan = off;
 SELECT look((SELECT val FROM source WHERE id = :q), 20);
 SQL
-		'wide@3' => <<SQL,
+	'wide@3' => <<SQL,
 \\set q random(1, $rows)
 SET enable_seqscan = off;
 SELECT look((SELECT val FROM source WHERE id = :q), 300);
 SQL
-		'sample@1' => <<SQL,
+	'sample@1' => <<SQL,
 \\set q random(1, $rows)
 SET enable_seqscan = off;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT sample((SELECT val FROM source WHERE id = :q), 20);
 COMMIT;
 SQL
-		'insert@4' => <<SQL,
+	'insert@4' => <<SQL,
 \\set q random(1, $rows)
 INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id = :q;
 SQL
-		# the oldest of what was inserted, and few of the first rows
-		'delete@3' => <<SQL,
+	# the oldest of what was inserted, and few of the first rows
+	'delete@3' => <<SQL);
 DELETE FROM items WHERE id IN (SELECT id FROM items WHERE id > 1000 ORDER BY id LIMIT 1);
 SQL
-	);
-	my @files;
-	for my $script (sort keys %scripts)
-	{
-		my ($name, $weight) = split /@/, $script;
-		open my $f, '>', "$dir/$name.sql" or die "cannot write: $!";
-		print $f $scripts{$script};
-		close $f;
-		push @files, '-f', "$dir/$name.sql\@$weight";
-	}
-	$bench{harness} = IPC::Run::start(
-		[ 'pgbench', '--no-vacuum', "--client=$clients", '--jobs=2', "--time=$seconds",
-			'--protocol=prepared', @files,
-			$node->connstr('postgres') ],
-		'<', \undef, '>', \$bench{out}, '2>', \$bench{err});
-}
 
 my $start = time;
 my $kills = 0;
 my ($early, $late, @memory);
-while ($bench{harness}->pumpable && time - $start < $seconds - 2)
+while ($bench->{harness}->pumpable && time - $start < $seconds - 2)
 {
 	my $next = time + $pause;
-	while (time < $next && $bench{harness}->pumpable)
+	while (time < $next && $bench->{harness}->pumpable)
 	{
-		eval { $_->{harness}->pump_nb; } for (\%bench, $vacuuming, @cutting);
+		eval { $_->{harness}->pump_nb; } for ($bench, $vacuuming, @cutting);
 		sleep 0.05;
 	}
 	my @pids = service_pids();
@@ -197,17 +179,17 @@ while ($bench{harness}->pumpable && time - $start < $seconds - 2)
 		$kills += kill 'TERM', $pid;
 	}
 }
-eval { $bench{harness}->finish; };
+eval { $bench->{harness}->finish; };
 for my $session ($vacuuming, @cutting)
 {
 	eval { $session->{harness}->kill_kill(grace => 5); } if $session->{harness}->pumpable;
 }
 
-note($bench{out});
+note($bench->{out});
 is(join('',
-	grep { !/^pgbench \(/ } map { "$_\n" } split /\n/, $bench{err}), '',
+	grep { !/^pgbench \(/ } map { "$_\n" } split /\n/, $bench->{err}), '',
 	'no statement of the clients failed');
-like($bench{out}, qr/number of failed transactions: 0 /, 'and pgbench counted none');
+like($bench->{out}, qr/number of failed transactions: 0 /, 'and pgbench counted none');
 unlike($vacuuming->{err}, qr/ERROR(?!.*terminating)/, 'VACUUM met no error');
 my @cut = map { split /\n/, $_->{err} } @cutting;
 is(join("\n", grep { /ERROR/ && !/statement timeout/ } @cut), '',

@@ -14,7 +14,7 @@ my $node = service_node('stale',
 make_items($node, 12000, 16);
 unserved {
 	$node->safe_psql('postgres',
-		"SELECT setseed(0.3); SELECT make_data('other', 12000, 16, 40);
+		"SELECT make_data('other', 12000, 16, 40);
 		CREATE INDEX other_idx ON other USING gpugraph (val vector_l2_ops)");
 };
 

@@ -1,0 +1,182 @@
+# Merges beside everything at once: clients that insert, update and delete, prepared transactions,
+# cursors that stay open, filters, VACUUM, gpugraph_merge(), REINDEX CONCURRENTLY, workers of merges
+# and of the service terminated again and again, and a standby that answers queries. Every scan of
+# the whole index agrees with the table in one snapshot, and no statement fails for another reason
+# than a standby's conflict.
+#
+#	SOAK_SECONDS, SOAK_CLIENTS		default 15, 6
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+use Gpugraph;
+use Merging;
+use Residency;
+
+my $seconds = $ENV{SOAK_SECONDS} || 15;
+my $clients = $ENV{SOAK_CLIENTS} || 6;
+my $node = new_node('soak', init => { allows_streaming => 1 }, conf => service_conf() . <<CONF);
+max_prepared_transactions = @{[ $clients + 2 ]}
+max_connections = @{[ $clients + 30 ]}
+wal_keep_size = 4GB
+CONF
+
+$node->safe_psql('postgres', <<'SQL');
+SELECT make_data('source', 1500, 16, 40);
+CREATE TABLE items (id bigint, cat int, big int, val vector(16));
+INSERT INTO items SELECT * FROM source;
+SELECT make_queries('items', 20);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat) WITH (seal_rows = 300);
+CREATE INDEX ON items (id);
+CREATE SEQUENCE numbers START 100000;
+
+-- All rows of a category, or of all, by the index and by the table, in one snapshot.
+CREATE FUNCTION same(which int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	n bigint;
+	d bigint;
+	t bigint;
+BEGIN
+	PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true);
+	SELECT count(*), count(DISTINCT id) INTO n, d FROM (SELECT id FROM items
+		WHERE which < 0 OR cat = which ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)) s;
+	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'off', true);
+	SELECT count(*) INTO t FROM items WHERE which < 0 OR cat = which;
+	IF n <> t OR d <> t THEN
+		RAISE EXCEPTION 'category %: % rows by the index, % distinct, % in the table', which, n, d,
+			t;
+	END IF;
+END $$;
+
+-- Half of the rows, a pause in which others merge and vacuum, the other half.
+CREATE FUNCTION slowly() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	c refcursor;
+	one bigint;
+	seen bigint[] = '{}';
+	wanted bigint;
+BEGIN
+	PERFORM set_config('enable_seqscan', 'off', true);
+	SELECT count(*) INTO wanted FROM items;
+	OPEN c NO SCROLL FOR
+		SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
+	LOOP
+		FETCH c INTO one;
+		EXIT WHEN NOT FOUND;
+		seen = seen || one;
+		IF cardinality(seen) = wanted / 2 THEN
+			PERFORM pg_sleep(0.5);
+		END IF;
+	END LOOP;
+	CLOSE c;
+	IF cardinality(seen) <> wanted OR (SELECT count(DISTINCT i) FROM unnest(seen) i) <> wanted THEN
+		RAISE EXCEPTION 'a cursor saw % rows of %', cardinality(seen), wanted;
+	END IF;
+END $$;
+SQL
+$node->backup('backup');
+my $replica = PostgreSQL::Test::Cluster->new('replica');
+$replica->init_from_backup($node, 'backup', has_streaming => 1);
+$replica->append_conf('postgresql.conf', "max_standby_streaming_delay = 1s\n");
+$replica->start;
+
+my %looking = (
+	'same@2' => <<'SQL',
+\set c random(0, 9)
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT same(-1);
+SELECT same(:c);
+COMMIT;
+SQL
+	'slowly@1' => <<'SQL');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT slowly();
+COMMIT;
+SQL
+my %writing = (
+	'insert@20' => <<'SQL',
+\set first random(1, 1400)
+INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source
+	WHERE id BETWEEN :first AND :first + 20;
+SQL
+	'update@6' => <<'SQL',
+\set first random(1, 1400)
+UPDATE items SET cat = (cat + 1) % 10 WHERE id = :first;
+UPDATE items SET val = (SELECT val FROM source WHERE id = :first) WHERE id = :first + 1;
+SQL
+	# the oldest of what was inserted
+	'delete@20' => <<'SQL',
+DELETE FROM items WHERE id IN (SELECT id FROM items WHERE id > 10000
+	AND (SELECT last_value FROM numbers) - id > 3000 ORDER BY id LIMIT 25 FOR UPDATE SKIP LOCKED);
+SQL
+	'prepare@3' => <<'SQL');
+\set first random(1, 1400)
+\set end random(0, 1)
+BEGIN;
+INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source
+	WHERE id BETWEEN :first AND :first + 20;
+DELETE FROM items WHERE id IN (SELECT id FROM items WHERE id > 10000
+	AND (SELECT last_value FROM numbers) - id > 3000 ORDER BY id LIMIT 5 FOR UPDATE SKIP LOCKED);
+PREPARE TRANSACTION 'client :client_id';
+\sleep 20 ms
+\if :end
+COMMIT PREPARED 'client :client_id';
+\else
+ROLLBACK PREPARED 'client :client_id';
+\endif
+SQL
+my @benches = (start_pgbench($node, "--client=$clients --time=$seconds", %writing),
+	start_pgbench($node, "--client=2 --time=$seconds", %looking),
+	start_pgbench($replica, "--time=$seconds", %looking));
+my @others = map { repeat_psql($node, $seconds, @$_) } (
+	[ 'VACUUM items', 0.2 ],
+	[ "SELECT gpugraph_merge('items_idx')", 0.5 ],
+	[ 'REINDEX INDEX CONCURRENTLY items_idx', $seconds / 5 ]);
+my %ended = ('gpugraph merge worker' => 0, 'gpugraph' => 0);
+my $start = time;
+
+while (time - $start < $seconds)
+{
+	my $which = (sort keys %ended)[ rand 2 ];
+
+	sleep 0.3 + rand(1);
+	$ended{$which}++ if $node->safe_psql('postgres',
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE backend_type ~ '^$which' LIMIT 1") eq 't';
+}
+
+my $conflict = qr/conflict with recovery|due to administrator command/;
+for my $bench (@benches)
+{
+	my $on_replica = $bench == $benches[2];
+	my $errors = finish_psql($bench);
+
+	$errors = join "\n", grep { !/^pgbench \(/ && !($on_replica && /$conflict|DETAIL|aborted/) }
+		split /\n/, $errors;
+	is($errors, '', 'no statement of the clients failed' . ($on_replica ? ' on the standby' : ''));
+}
+is(join("\n", grep { /ERROR/ } split /\n/, finish_psql($_)), '', 'nor one of the others')
+	for @others;
+cmp_ok($ended{$_}, '>', 0, "$_ was terminated: $ended{$_} times") for sort keys %ended;
+
+is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_prepared_xacts'), 0,
+	'no prepared transaction is left');
+$node->safe_psql('postgres', 'VACUUM items');
+ok(defined wait_for(sub { $node->safe_psql('postgres',
+	"SELECT gpugraph_merge('items_idx')") eq 't' }), 'a merge of all');
+index_is_complete($node, 'in the end');
+cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
+$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+is($replica->safe_psql('postgres', "SELECT gpugraph_check('items_idx', true)"), '',
+	"the standby's index is sound");
+is(answers($replica), answers($node), 'the standby answers as the primary');
+unlike(slurp_file($_->logfile), qr/PANIC|was terminated by signal|TRAP/, 'no process crashed')
+	for $node, $replica;
+
+$replica->stop;
+$node->stop;
+done_testing();
