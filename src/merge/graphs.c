@@ -16,9 +16,9 @@
  *	30,000 x 768	10% into 90%	2.24 / 4.40		0.9987, 0.9998 / 0.9980, 0.9995
  *					two halves		3.10 / 4.35		0.9982, 0.9998 / 0.9980, 0.9995
  *
- * Two halves of wide rows would be faster merged, too, but narrow ones not.  Built anew is also what
- * was not measured: k-NN lists of more than twice the edges that are stored, and segments that lose
- * more than a tenth of their nodes.
+ * Two halves of wide rows would be faster merged, too, but narrow ones not.  Built anew is also
+ * what was not measured: k-NN lists of more than twice the edges that are stored, and segments that
+ * lose more than a tenth of their nodes.
  */
 #include "merge/merge.h"
 
