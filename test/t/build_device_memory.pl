@@ -56,7 +56,7 @@ my $best = $node->safe_psql('postgres', $recall);
 
 # ---- segments of a size that the device holds; less than 64 MB is taken for that
 device_memory('1MB');
-for my $workers (2, 0)
+for my $workers (0, 2)
 {
 	my $what = "$workers workers";
 
