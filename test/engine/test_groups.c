@@ -14,6 +14,9 @@
 #define K			10
 #define QUERIES		100
 
+/* Several groups have to be left, so there are no fewer rows under slow checkers, but cases. */
+#define ROWS		(harness_fewer() ? 9000 : 12000)
+
 static const char *const metric_names[] = {"?", "l2", "ip", "cosine", "l1"};
 
 /* ---- scratch memory --------------------------------------------------------- */
@@ -156,7 +159,7 @@ test_metrics(void)
 	for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		for (int element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
-			harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = harness_size(14000, 1), .dim = 40,
+			harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = ROWS, .dim = 40,
 				.metric = (gg_metric) metric, .element = (gg_element) element, .seed = 5};
 			char		what[64];
 
@@ -169,7 +172,7 @@ test_metrics(void)
 static void
 test_algorithm(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = harness_size(14000, 1), .dim = 40,
+	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = ROWS, .dim = 40,
 	.metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 5};
 	gg_build_params wanted = params;
 
@@ -189,7 +192,7 @@ test_shapes(void)
 
 	for (int i = 0; i < 4; i++)
 	{
-		harness_spec spec = {.shape = shapes[i], .n = harness_size(12000, 1), .dim = 16,
+		harness_spec spec = {.shape = shapes[i], .n = ROWS, .dim = 16,
 		.metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
 		char		what[32];
 
@@ -199,7 +202,7 @@ test_shapes(void)
 	}
 	for (int threads = 1; threads <= 2; threads++)
 	{
-		harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = harness_size(12000, 1), .dim = 16,
+		harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = ROWS, .dim = 16,
 		.metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
 		gg_dataset	data;
 		float	   *queries;
@@ -223,7 +226,7 @@ test_shapes(void)
 static void
 test_lists(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = 15000, .dim = 24, .metric = GG_METRIC_IP,
+	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = ROWS, .dim = 24, .metric = GG_METRIC_IP,
 	.element = GG_ELEMENT_F32, .seed = 9};
 	gg_dataset	data;
 	float	   *queries;
@@ -267,10 +270,13 @@ test_lists(void)
 	CHECK(broken == 0, "%llu entries", (unsigned long long) broken);
 	CHECK(harness_knn_recall(&data, ids, k, K, 100) >= 0.9, "share of true neighbours %.4f",
 		  harness_knn_recall(&data, ids, k, K, 100));
-	CHECK_OK(gg_cpu_groups_run(pool, &data, &params, 1, again, distances, &order, &stats),
-			 "groups again");
-	CHECK(memcmp(ids, again, (size_t) data.n * k * sizeof(uint32_t)) == 0, "not the same again");
-	free(order);
+	if (!harness_fewer())
+	{
+		CHECK_OK(gg_cpu_groups_run(pool, &data, &params, 1, again, distances, &order, &stats),
+				 "groups again");
+		CHECK(memcmp(ids, again, (size_t) data.n * k * sizeof(uint32_t)) == 0, "not the same again");
+		free(order);
+	}
 	gg_pool_free(pool);
 	free(ids);
 	free(again);
@@ -283,8 +289,8 @@ test_lists(void)
 static void
 test_memory(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = 60000, .dim = 64, .metric = GG_METRIC_L2,
-	.element = GG_ELEMENT_F32, .seed = 9};
+	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = harness_size(60000, 4), .dim = 64,
+	.metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 9};
 	gg_dataset	data;
 	float	   *queries;
 	scratch_state state;
@@ -324,7 +330,7 @@ test_memory(void)
 static void
 test_ends(void)
 {
-	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = harness_size(12000, 1), .dim = 32,
+	harness_spec spec = {.shape = SHAPE_MANIFOLD, .n = ROWS, .dim = 32,
 	.metric = GG_METRIC_COSINE, .element = GG_ELEMENT_F16, .seed = 9};
 	gg_dataset	data;
 	float	   *queries;
@@ -362,11 +368,14 @@ test_ends(void)
 int
 main(void)
 {
-	harness_run("metrics", test_metrics);
-	harness_run("algorithm", test_algorithm);
-	harness_run("shapes", test_shapes);
 	harness_run("lists", test_lists);
-	harness_run("memory", test_memory);
 	harness_run("ends", test_ends);
+	if (!harness_fewer())
+	{
+		harness_run("metrics", test_metrics);
+		harness_run("algorithm", test_algorithm);
+		harness_run("shapes", test_shapes);
+		harness_run("memory", test_memory);
+	}
 	return harness_finish();
 }
