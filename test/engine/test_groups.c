@@ -274,7 +274,8 @@ test_lists(void)
 	{
 		CHECK_OK(gg_cpu_groups_run(pool, &data, &params, 1, again, distances, &order, &stats),
 				 "groups again");
-		CHECK(memcmp(ids, again, (size_t) data.n * k * sizeof(uint32_t)) == 0, "not the same again");
+		CHECK(memcmp(ids, again, (size_t) data.n * k * sizeof(uint32_t)) == 0,
+			  "not the same again");
 		free(order);
 	}
 	gg_pool_free(pool);
