@@ -13,8 +13,8 @@ use Merging;
 
 my $node = new_node('graphs', conf => "restart_after_crash = on\nlog_min_messages = debug1\n");
 make_source($node, 8000, 12, 'seal_rows = 0');
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id > 7300; VACUUM items;
-	REINDEX INDEX items_idx');
+$node->safe_psql('postgres', "SELECT make_queries('items', 100);
+	DELETE FROM items WHERE id > 7300; VACUUM items; REINDEX INDEX items_idx");
 
 # how many merges of graphs the log has
 sub graph_merges
@@ -67,7 +67,7 @@ compare_recall('equal and dead rows');
 
 # more new rows than old ones: built anew
 $before = graph_merges();
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 30000, cat, big,
+$node->safe_psql('postgres', 'SELECT setseed(0.1); INSERT INTO items SELECT id + 30000, cat, big,
 	(SELECT array_agg(x + random())::real[]::vector(12) FROM unnest(val::real[]) x) FROM source');
 merge();
 is(graph_merges(), $before, 'many new rows: the graph is built anew');
@@ -75,7 +75,7 @@ index_is_complete($node, 'built anew');
 
 # kill -9 at some points of it
 my $start = time;
-$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 50000, cat, big,
+$node->safe_psql('postgres', 'SELECT setseed(0.2); INSERT INTO items SELECT id + 50000, cat, big,
 	(SELECT array_agg(x + random())::real[]::vector(12) FROM unnest(val::real[]) x) FROM source
 	WHERE id <= 300');
 merge();
@@ -84,7 +84,8 @@ my $killed = 0;
 
 for my $step (1 .. 4)
 {
-	$node->safe_psql('postgres', "INSERT INTO items SELECT id + 50000 + 1000 * $step, cat, big,
+	$node->safe_psql('postgres', "SELECT setseed(0.$step);
+		INSERT INTO items SELECT id + 50000 + 1000 * $step, cat, big,
 		(SELECT array_agg(x + random())::real[]::vector(12) FROM unnest(val::real[]) x)
 		FROM source WHERE id <= 300");
 	my $session = start_psql($node, "SELECT gpugraph_merge('items_idx')");

@@ -915,7 +915,7 @@ grnnd_case(uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
 	gg_dataset	data = {NULL, n, dim, element, metric};
 	gg_build_stats stats[2] = {{0}, {0}};
 	gg_graph	graphs[2];
-	gg_control	control = {NULL, NULL, NULL, 2};
+	gg_control	control = {.threads = 2};
 	const size_t edges = (size_t) n * params->graph_degree;
 	size_t		others = 0;
 	gg_status	a;
