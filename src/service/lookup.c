@@ -114,6 +114,16 @@ SameSegments(const GgResident *resident, const GgMetaPageData *meta)
 	return HasSegments(resident->segments, resident->nsegments, meta);
 }
 
+/*
+ * The number alone does not tell.  A resident may be of a generation that a merge prepared and
+ * never brought about, because VACUUM made another one of that number.
+ */
+static bool
+SameGeneration(const GgResident *resident, const GgMetaPageData *meta)
+{
+	return resident->key.generation == meta->generation && SameSegments(resident, meta);
+}
+
 static uint32
 UncoveredPages(const GgResident *resident, const GgMetaPageData *meta)
 {
@@ -135,7 +145,7 @@ GgIsCurrent(const GgResident *resident, const GgMetaPageData *meta)
 	/* a generation to come: the merge that brings it may have failed meanwhile */
 	if (resident->key.generation > meta->generation)
 		return GgNowMicros() < resident->refreshed_us + GG_AHEAD_MS * UINT64CONST(1000);
-	if (resident->key.generation < meta->generation)
+	if (!SameGeneration(resident, meta))
 		return false;
 	return !HasClearedRows(resident, meta) && UncoveredPages(resident, meta) == 0;
 }
@@ -144,7 +154,7 @@ GgIsCurrent(const GgResident *resident, const GgMetaPageData *meta)
 static bool
 RefreshPays(const GgResident *resident, const GgMetaPageData *meta)
 {
-	bool		same_generation = resident->key.generation == meta->generation;
+	bool		same_generation = SameGeneration(resident, meta);
 	uint64		patience_us = REFRESH_MIN_MS * UINT64CONST(1000);
 	uint64		now = GgNowMicros();
 
