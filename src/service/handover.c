@@ -379,6 +379,25 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 	return OpenLoad(load, reason);
 }
 
+/*
+ * Does a device have all segments but the merged one, the last, or know that they are missing?  A
+ * merge brings no others.
+ */
+static bool
+HasOthers(const GgResident *resident, const GgMetaPageData *meta)
+{
+	for (int i = 0; i < meta->nsegments - 1; i++)
+	{
+		uint32		j = 0;
+
+		while (j < resident->nsegments && resident->segments[j] != meta->segments[i].id)
+			j++;
+		if (j == resident->nsegments)
+			return false;
+	}
+	return true;
+}
+
 /* Take a load that refreshes the entry, if the device has the index and nobody else does so. */
 static bool
 AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
@@ -391,6 +410,7 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
 	if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY &&
+		HasOthers(&device->residents[entry], meta) &&
 		pg_atomic_compare_exchange_u32(&device->residents[entry].refresh, &none,
 									   GG_REFRESH_LOADING))
 	{

@@ -1,0 +1,60 @@
+# The bug: wrong rows from the device. A merge brings its segment to a device that has the index,
+# and took for granted that all other segments are there. Where an earlier merge had not brought
+# its own, because another load was under way, that segment got memory which nobody filled.
+use strict;
+use warnings;
+
+use Test::More;
+
+use Gpugraph;
+use Merging;
+use Residency;
+
+my $node = service_node('stale_resident');
+
+# Rows of source, as one insert.
+sub insert
+{
+	my ($from, $to) = @_;
+
+	$node->safe_psql('postgres',
+		"INSERT INTO items SELECT * FROM source WHERE id BETWEEN $from AND $to");
+	return;
+}
+
+sub segments_are
+{
+	my ($n) = @_;
+
+	ok(defined wait_for(sub { merge_info($node, 'segments') == $n }), "$n segments");
+	return;
+}
+
+# a segment for good, one of less than a fourth of it, and one of less than a fourth of that
+make_source($node, 5120, 16, 'seal_rows = 0');
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id > 4000; VACUUM items; REINDEX TABLE items');
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+insert(4001, 4900);
+$node->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 100)');
+
+# a load that rests for a second, while the delta becomes a segment; nobody asks for another load
+$node->psql('postgres', <<'SQL');
+SET gpugraph.fault = load_stall;
+SET statement_timeout = '200ms';
+SELECT gpugraph_prewarm('items_idx');
+SQL
+insert(4901, 5010);
+segments_are(2);
+ok(defined wait_for(sub { of_index($node, 'state') ne 'refreshing' }), 'the load has ended');
+is(of_index($node, 'segments'), 1, 'the device lacks a segment');
+
+insert(5011, 5120);
+segments_are(3);
+$node->safe_psql('postgres', "SELECT make_queries('items', 20)");
+like(truth($node), qr/^1\.0000 /, 'rows are the right ones, whoever finds them');
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+truth_by_device($node, 'brought anew');
+index_is_complete($node, 'afterwards');
+
+$node->stop;
+done_testing();
