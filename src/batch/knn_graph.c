@@ -241,10 +241,13 @@ ReadNodes(const KnnGraph *graph, GgBulk *bulk, int list, uint32 row, NodeChunk *
 	pfree(places);
 }
 
-/* Nodes of a chunk, as a device is asked for them. */
+/*
+ * Nodes of a chunk, as a device is asked for them.  The lists are those of the directory that the
+ * chunk was taken from: the bulk's are others once its resident was replaced.
+ */
 typedef struct NodesOf
 {
-	const GgBulk *bulk;
+	GgLists		lists;
 	const NodeChunk *chunk;
 } NodesOf;
 
@@ -252,7 +255,7 @@ static void
 ReadVectors(void *arg, uint32 first, uint32 count, float *queries)
 {
 	const NodesOf *of = arg;
-	const GgLists *lists = &of->bulk->lists;
+	const GgLists *lists = &of->lists;
 	const GgMetaPageData *meta = lists->meta;
 	const GgVectors *vectors = &lists->sources[of->chunk->list].vectors;
 	uint32		node = of->chunk->first + first;
@@ -289,7 +292,7 @@ BulkChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk)
 	uint32	   *found;
 	GgFoundRow *rows;
 	uint32		next = 0;
-	NodesOf		of = {bulk, &chunk};
+	NodesOf		of = {bulk->lists, &chunk};
 
 	if (!FindList(graph, bulk, &list, &row))
 		return 0;

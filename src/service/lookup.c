@@ -250,10 +250,11 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 	{
 		if (UsePrevious(number, entry, meta, ref))
 			return true;
-		if (resident->key.generation > meta->generation)
+		/* a caller who waits would do so for ever */
+		if (resident->failures > 0 && pg_atomic_read_u32(&resident->refresh) == 0)
+			*reason = resident->reason;
+		else if (resident->key.generation > meta->generation)
 			*reason = GG_REASON_NOT_RESIDENT;
-		else if (resident->failures > 0 && pg_atomic_read_u32(&resident->refresh) == 0)
-			*reason = resident->reason; /* with LOADING the caller would wait for ever */
 		else
 			*reason = GG_REASON_LOADING;
 		return false;
@@ -294,6 +295,9 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 	if (entry < 0)
 		return FOUND_NOTHING;
 	resident = &device->residents[entry];
+	/* ALTER TABLE may give an index another oid and leave it its file; loaders go by the oid */
+	if (resident->relation != RelationGetRelid(index))
+		resident->relation = RelationGetRelid(index);
 	obstacle->use = resident->use;
 	obstacle->device = number;
 	if (resident->state == GG_RESIDENT_READY || resident->state == GG_RESIDENT_FAILED)
@@ -459,6 +463,18 @@ GgWaitForLoad(Relation index, const GgObstacle *obstacle)
 	GgLoadSleep(LOOK_MS);
 }
 
+/*
+ * Will a device have the index, if one waits?  Also where it has one to come, or what is on its way
+ * out: the merge may have failed, and then the index is loaded anew.  Not where the caller's
+ * directory is not the one in use any more.
+ */
+static bool
+IsComing(Relation index, const GgMetaPageData *meta, GgReason reason)
+{
+	return reason == GG_REASON_LOADING ||
+		(reason == GG_REASON_NOT_RESIDENT && !GgHasNewGeneration(index, meta));
+}
+
 bool
 GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref, GgReason *reason)
 {
@@ -470,7 +486,7 @@ GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref,
 	{
 		if (GgLookupOnce(index, meta, GG_ASKED_BY_QUERY, 0, ref, &obstacle))
 			return true;
-		if (gg_engine_setting != GG_ENGINE_CUDA || obstacle.reason != GG_REASON_LOADING)
+		if (gg_engine_setting != GG_ENGINE_CUDA || !IsComing(index, meta, obstacle.reason))
 			break;
 		if (GgKeepsLoadersOut(index))
 		{

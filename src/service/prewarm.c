@@ -102,10 +102,14 @@ HasAll(const GgResidentRef *ref, const GgMetaPageData *meta, uint64 began_us, ui
 	const GgResident *resident = &device->residents[ref->entry % GG_MAX_RESIDENT];
 	bool		has_all;
 
-	/* with rows arriving all the time, a refresh that began after us is enough */
+	/*
+	 * With rows arriving all the time, a refresh that began after us is enough.  One that was to
+	 * bring more, and failed, says that there is no room.
+	 */
 	LWLockAcquire(device->lock, LW_SHARED);
 	has_all = resident->serial == ref->serial &&
-		((GgIsCurrent(resident, meta) && resident->missing == 0) ||
+		((GgIsCurrent(resident, meta) &&
+		  (resident->missing == 0 || resident->failed_us >= began_us)) ||
 		 (resident->key.generation == meta->generation && resident->began_us >= began_us));
 	*bytes = resident->bytes;
 	LWLockRelease(device->lock);

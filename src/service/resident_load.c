@@ -327,8 +327,6 @@ GrantLoad(GgWorker *worker, int load, uint32 serial)
 			worker->busy = true;
 			break;
 		case GG_ROOM_NONE:
-			/* there was when the worker asked for a resident to grow */
-			job->quiet = job->grow;
 			FailForRoom(worker, load, serial);
 			break;
 	}
