@@ -32,7 +32,8 @@ sub segments_are
 
 # a segment for good, one of less than a fourth of it, and one of less than a fourth of that
 make_source($node, 5120, 16, 'seal_rows = 0');
-$node->safe_psql('postgres', 'DELETE FROM items WHERE id > 4000; VACUUM items; REINDEX TABLE items');
+$node->safe_psql('postgres',
+	'DELETE FROM items WHERE id > 4000; VACUUM items; REINDEX TABLE items');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 insert(4001, 4900);
 $node->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 100)');
