@@ -640,6 +640,11 @@ LoadUnits(Reader *reader, uint32 total)
 			GgLoadGiveUp(reader->load, false, "the loader failed, as gpugraph.fault asks for");
 			return false;
 		}
+		if (job->fault == GG_FAULT_LOAD_GAP && u == total / 2)
+		{
+			CountFilled(job, reader->load->serial);
+			continue;
+		}
 		reader->load->in_unit = true;
 		if (stalls && u >= total / 2 && !stalled)
 		{

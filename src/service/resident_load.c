@@ -226,7 +226,7 @@ LoadFailed(GgWorker *worker, int load, uint32 serial, bool no_room)
 			news = NoteFailure(resident, job, no_room);
 		if (job->grow)
 			resident->grow_us = GgNowMicros() + RETRY_MIN_MS * UINT64CONST(1000);
-		resident->grow = false;
+		resident->forced = resident->grow = false;
 		if (job->refresh)
 			forget = RefreshFailed(resident, job);
 		else if (resident->state == GG_RESIDENT_LOADING)

@@ -51,6 +51,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"ring_full", GG_FAULT_RING_FULL, false},
 	{"device_memory", GG_FAULT_DEVICE_MEMORY, false},
 	{"load", GG_FAULT_LOAD, false},
+	{"load_gap", GG_FAULT_LOAD_GAP, false},
 	{"load_stall", GG_FAULT_LOAD_STALL, false},
 	{"load_readers", GG_FAULT_LOAD_READERS, false},
 	{"no_driver", GG_FAULT_NO_DRIVER, false},

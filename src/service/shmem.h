@@ -36,6 +36,7 @@ typedef enum GgFault
 	GG_FAULT_RING_FULL,			/* the backend finds no room */
 	GG_FAULT_DEVICE_MEMORY,		/* a load finds too little device memory */
 	GG_FAULT_LOAD,				/* the loader fails half-way */
+	GG_FAULT_LOAD_GAP,			/* the loader leaves out a unit */
 	GG_FAULT_LOAD_STALL,		/* every reader of a load rests for a second, half-way */
 	GG_FAULT_LOAD_READERS,		/* likewise, and there are gpugraph.load_workers of them */
 	GG_FAULT_NO_DRIVER,			/* the worker finds no device */

@@ -51,6 +51,7 @@ struct GgUpload
 
 	/* of loads between CREATE and DONE or BROKEN; the main thread keeps off until then */
 	gg_index   *lists[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];
+	uint64		copied[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];	/* bytes */
 	gg_status	status[GG_MAX_LOADS];
 };
 
@@ -115,6 +116,7 @@ Create(GgUpload *upload, int load, uint32 serial)
 	bool		left_out = false;
 
 	memset(upload->lists[load], 0, sizeof(upload->lists[load]));
+	memset(upload->copied[load], 0, sizeof(upload->copied[load]));
 	for (uint32 i = 0; i < job->nlists; i++)
 		left_out |= job->lists[i].left_out;
 	if (job->fault == GG_FAULT_DEVICE_MEMORY ||
@@ -174,6 +176,7 @@ CopyChunk(GgUpload *upload, int number)
 		gg_status	status = upload->engine->index_write(list, (gg_part) chunk->part,
 														 chunk->offset, bytes, chunk->bytes);
 
+		upload->copied[chunk->load][chunk->list] += chunk->bytes;
 		if (status.code != GG_OK)
 		{
 			upload->status[chunk->load] = status;
@@ -182,6 +185,30 @@ CopyChunk(GgUpload *upload, int number)
 	}
 	pg_write_barrier();
 	pg_atomic_write_u32(&chunk->state, GG_CHUNK_FREE);
+}
+
+/* Bytes of all parts of a list. */
+static uint64
+PartsBytes(const gg_shape *shape)
+{
+	uint64		n = shape->capacity;
+	uint64		words = n * shape->degree + shape->npivots * (1 + (uint64) GG_PIVOT_DEGREE) +
+		(shape->offsets ? n + 1 : 0);
+
+	return n * shape->dim * gg_element_size(shape->element) + words * sizeof(uint32) +
+		shape->rows * (1 + (uint64) shape->words) * sizeof(uint64);
+}
+
+/* Whoever brings a list may have taken it for one that is there.  Its memory would be garbage. */
+static gg_status
+CheckFilled(const GgUpload *upload, int load, uint32 list)
+{
+	gg_status	status = {GG_OK};
+
+	if (upload->copied[load][list] !=
+		PartsBytes(&upload->device->loads_under_way[load].lists[list].shape))
+		SetStatus(&status, GG_EINVAL, "gpugraph upload", "a part of it was not brought");
+	return status;
 }
 
 static void
@@ -194,7 +221,10 @@ Finish(GgUpload *upload, int load, uint32 serial)
 	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)
 	{
 		GgWatchedSteps(GG_WATCHED_UPLOAD);
-		if (upload->lists[load][i] != NULL)
+		if (upload->lists[load][i] == NULL)
+			continue;
+		status = CheckFilled(upload, load, i);
+		if (status.code == GG_OK)
 			status = upload->engine->index_finish(upload->lists[load][i], job->lists[i].n,
 												  &control);
 	}

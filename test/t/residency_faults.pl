@@ -13,6 +13,7 @@ unserved { make_items($node, 4000, 16); };
 
 # ---- faults on request
 for my $fault ([ load => 'the loader failed, as gpugraph.fault asks for' ],
+	[ load_gap => 'a part of it was not brought' ],
 	[ device_memory => 'out of device memory, as gpugraph.fault asks for' ])
 {
 	my ($name, $message) = @$fault;
@@ -32,7 +33,7 @@ for my $fault ([ load => 'the loader failed, as gpugraph.fault asks for' ],
 cmp_ok(of_index($node, 'cpu_memory'), '>', 0,
 	'queries were answered by the CPU for want of device memory');
 cmp_ok(of_index($node, 'cpu_failed'), '>', 0, 'and for a failure');
-is(of_device($node, "failed_loads || ' ' || loads"), '4 0', 'four loads failed');
+is(of_device($node, "failed_loads || ' ' || loads"), '6 0', 'six loads failed');
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 truth_by_device($node, 'without faults');
 is(of_index($node, 'last_error IS NULL'), 't', 'the error is forgotten');
