@@ -116,6 +116,28 @@ small_sorted(const float *rows, uint32_t n, uint32_t dim, gg_metric metric, cons
 	qsort(out, n, sizeof(small_neighbor), small_neighbor_compare);
 }
 
+/* The k nearest of them, or all n if those are fewer: how many they are. */
+static inline uint32_t
+small_nearest(const float *rows, uint32_t n, uint32_t dim, gg_metric metric, const float *query,
+			  uint32_t k, small_neighbor *out)
+{
+	gg_distance_fn distance = gg_distance_function(metric, GG_ELEMENT_F32);
+	uint32_t	count = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+	{
+		small_neighbor one = {distance(rows + (size_t) i * dim, query, dim), i};
+		uint32_t	at = count < k ? count++ : k;
+
+		for (; at > 0 && small_neighbor_compare(&one, &out[at - 1]) < 0; at--)
+			if (at < k)
+				out[at] = out[at - 1];
+		if (at < k)
+			out[at] = one;
+	}
+	return count;
+}
+
 static inline bool
 small_list_add(uint32_t *list, uint32_t degree, uint32_t node)
 {
@@ -137,7 +159,7 @@ static inline void
 small_lists(const float *rows, uint32_t n, uint32_t dim, gg_metric metric, uint32_t degree,
 			uint32_t *adjacency)
 {
-	small_neighbor *sorted = malloc((n + 1) * sizeof(small_neighbor));
+	small_neighbor *sorted = malloc((degree + 1) * sizeof(small_neighbor));
 	uint32_t   *nearest = malloc((size_t) (n + 1) * degree * sizeof(uint32_t));
 
 	memset(nearest, 0xFF, (size_t) n * degree * sizeof(uint32_t));
@@ -145,9 +167,10 @@ small_lists(const float *rows, uint32_t n, uint32_t dim, gg_metric metric, uint3
 	for (uint32_t i = 0; i < n; i++)
 	{
 		uint32_t	count = 0;
+		uint32_t	have = small_nearest(rows, n, dim, metric, rows + (size_t) i * dim, degree + 1,
+										 sorted);
 
-		small_sorted(rows, n, dim, metric, rows + (size_t) i * dim, sorted);
-		for (uint32_t j = 0; j < n && count < degree; j++)
+		for (uint32_t j = 0; j < have && count < degree; j++)
 		{
 			if (sorted[j].node != i)
 				nearest[(size_t) i * degree + count++] = sorted[j].node;

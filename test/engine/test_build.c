@@ -122,9 +122,10 @@ test_metrics(void)
 	for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
-			harness_spec small = {.n = harness_size(1500, 3), .dim = 48, .metric = metric,
-								  .element = element, .seed = 1};
-			harness_spec cells = {.n = 9000, .dim = 40, .latent = 12, .metric = metric,
+			harness_spec small = {.n = harness_size(1500, harness_fewer() ? 6 : 3), .dim = 48,
+								  .metric = metric, .element = element, .seed = 1};
+			harness_spec cells = {.n = harness_fewer() ? 6500 : 9000, .dim = 40, .latent = 12,
+								  .metric = metric,
 								  .element = element, .seed = 2};
 
 			knn_case(&small, 32, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "exact");
@@ -144,7 +145,8 @@ test_dimensions(void)
 			 metric += GG_METRIC_L1 - GG_METRIC_L2)
 		{
 			/* in one dimension, cells are crowded and ties many, but neighbours are neighbours */
-			harness_spec spec = {.n = harness_size(700, 3), .dim = dims[i], .metric = metric,
+			harness_spec spec = {.n = harness_fewer() ? 100 : harness_size(700, 3),
+			.dim = dims[i], .metric = metric,
 			.element = i % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32, .seed = i};
 
 			if (!harness_fewer() || dims[i] < 900)
@@ -174,7 +176,8 @@ test_lengths(void)
 
 	for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
 	{
-		harness_spec spec = {.n = harness_size(1200, 2), .dim = 24, .metric = GG_METRIC_L2,
+		harness_spec spec = {.n = !harness_fewer() ? harness_size(1200, 2) :
+							 lengths[i] > 200 ? 520 : 250, .dim = 24, .metric = GG_METRIC_L2,
 							 .element = GG_ELEMENT_F32, .seed = i};
 
 		knn_case(&spec, lengths[i], GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "list lengths");
@@ -196,14 +199,16 @@ test_random_start(void)
 	harness_spec spec = {.n = 6400, .dim = 32, .latent = 10, .metric = GG_METRIC_L2,
 						 .element = GG_ELEMENT_F32, .seed = 4};
 
-	knn_case(&spec, 64, GG_INIT_RANDOM, 0.97, 0.93, "random start");
+	knn_case(&spec, harness_fewer() ? 50 : 64, GG_INIT_RANDOM, 0.97, 0.93, "random start");
 }
 
 /* Tight clusters, copies, equal rows, far from the origin: where float32 loses differences. */
 static void
 test_hard_data(void)
 {
-	for (uint32_t n = 2000; n <= (harness_fewer() ? 2000u : 9000u); n += 7000)
+	const uint32_t most = harness_fewer() ? 700 : 9000;
+
+	for (uint32_t n = harness_fewer() ? 700 : 2000; n <= most; n += 7000)
 	{
 		harness_spec tight = {.shape = SHAPE_TIGHT, .n = n, .dim = 32, .clusters = 20,
 							  .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 6};
@@ -340,9 +345,10 @@ test_connected(void)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		harness_spec spec = {.shape = cases[i].shape, .n = harness_size(cases[i].n,
-																		cases[i].n > 6500 ? 1 : 2),
-							 .dim = 16, .clusters = cases[i].clusters, .metric = GG_METRIC_L2,
+		uint32_t	n = cases[i].n <= 6500 ? harness_size(cases[i].n, 2) :
+			harness_fewer() ? 6500 : cases[i].n;
+		harness_spec spec = {.shape = cases[i].shape, .n = n, .dim = 16,
+							 .clusters = cases[i].clusters, .metric = GG_METRIC_L2,
 							 .element = GG_ELEMENT_F32, .seed = i};
 
 		if (harness_small() && i % 2)
@@ -361,7 +367,8 @@ test_connected(void)
 static void
 test_vanishing(void)
 {
-	harness_spec spec = {.shape = SHAPE_UNIFORM, .n = harness_size(20000, 4), .dim = 32,
+	const uint32_t n = harness_fewer() ? 1500 : harness_size(20000, 4);
+	harness_spec spec = {.shape = SHAPE_UNIFORM, .n = n, .dim = 32,
 						 .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 5};
 	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 3};
 	gg_control	control = threads(2);
@@ -395,7 +402,7 @@ graphs_equal(const gg_graph *a, const gg_graph *b)
 static void
 test_determinism(void)
 {
-	harness_spec spec = {.n = harness_fewer() ? 3000 : 9000, .dim = 24, .metric = GG_METRIC_L2,
+	harness_spec spec = {.n = harness_fewer() ? 1000 : 9000, .dim = 24, .metric = GG_METRIC_L2,
 						 .element = GG_ELEMENT_F32, .seed = 3};
 	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = 32, .seed = 3};
 	gg_control	control = threads(1);
@@ -473,9 +480,11 @@ test_cancel(void)
 {
 	/* slow checkers take longer to compute, not to notice */
 	double		limit = harness_small() ? 20 : 1;
-	harness_spec spec = {.n = harness_size(30000, 4), .dim = 64, .metric = GG_METRIC_L2,
+	harness_spec spec = {.n = harness_fewer() ? 6500 : harness_size(30000, 4),
+						 .dim = harness_fewer() ? 16 : 64, .metric = GG_METRIC_L2,
 						 .element = GG_ELEMENT_F32, .seed = 3};
-	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 3};
+	gg_build_params params = {.graph_degree = harness_fewer() ? 16 : 32,
+							  .intermediate_graph_degree = harness_fewer() ? 32 : 64, .seed = 3};
 	gg_dataset	data;
 
 	harness_data(&spec, &data, NULL, 0);
@@ -644,9 +653,10 @@ on_alarm(int number)
 static void
 test_signals(void)
 {
-	harness_spec spec = {.n = harness_fewer() ? 7000 : 12000, .dim = 64, .metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32, .seed = 3};
-	gg_build_params params = {.graph_degree = 32, .intermediate_graph_degree = 64, .seed = 3};
+	harness_spec spec = {.n = harness_fewer() ? 6500 : 12000, .dim = harness_fewer() ? 8 : 64,
+						 .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 3};
+	gg_build_params params = {.graph_degree = harness_fewer() ? 8 : 32,
+							  .intermediate_graph_degree = harness_fewer() ? 16 : 64, .seed = 3};
 	gg_control	control = threads(4);
 	struct sigaction action = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
 	struct sigaction saved;

@@ -214,10 +214,11 @@ test_exact(void)
 	{
 		for (int element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
-			harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = 700,.dim = 37,.metric = metrics[m],
+			uint32_t	n = harness_fewer() ? 250 : 700;
+			harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = n,.dim = 37,.metric = metrics[m],
 			.element = (gg_element) element,.seed = 5};
 			uint32_t	nq = 75;	/* more than two rounds */
-			uint32_t	ks[] = {1, 10, 700, 1000};
+			uint32_t	ks[] = {1, 10, n, n + 300};
 			uint32_t	filter[(700 + 31) / 32];
 			harness_random random = {9};
 			opened		o;
@@ -232,7 +233,7 @@ test_exact(void)
 					uint32_t	misses = 0;
 
 					memset(filter, 0, sizeof(filter));
-					for (uint32_t i = 0; i < 700; i++)
+					for (uint32_t i = 0; i < n; i++)
 					{
 						if (harness_unit(&random) * 100 < share)
 							filter[i / 32] |= 1u << i % 32;
@@ -334,7 +335,7 @@ test_recall(void)
 		double		recall;
 		opened		o;
 
-		spec.n = harness_size(spec.n, 20);
+		spec.n = harness_size(spec.n, harness_fewer() ? 50 : 20);
 		open_spec(&o, &spec, harness_size(300, 10));
 		recall = search_recall(&o, 10, 64, cases[c].what);
 		CHECK(recall >= cases[c].bar, "%s: recall@10 %.4f at itopk 64", cases[c].what, recall);

@@ -410,6 +410,8 @@ test_widening(void)
 /* ---- recall --------------------------------------------------------------------------- */
 
 #define K 10
+/* slow checkers: how many times fewer rows */
+#define FEWER (harness_fewer() ? 20 : 8)
 
 static double
 recall(const float *found, const uint32_t *nodes, const float *truth, uint32_t nq, uint32_t k)
@@ -429,7 +431,7 @@ search_case(const harness_spec *spec, gg_algorithm algorithm, uint32_t itopk, do
 	.intermediate_graph_degree = 64,.seed = 1};
 	gg_control	one = {.threads = 1};
 	gg_control	three = {.threads = 3};
-	uint32_t	nq = 200;
+	uint32_t	nq = harness_fewer() ? 20 : 200;
 	uint32_t	k = spec->n < K ? spec->n : K;
 	uint32_t	nodes[3][200 * K];
 	float		distances[3][200 * K];
@@ -476,21 +478,21 @@ test_recall(void)
 	for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		for (gg_element element = GG_ELEMENT_F32; element <= GG_ELEMENT_F16; element++)
 		{
-			harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, 8),.dim = 40,
+			harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, FEWER),.dim = 40,
 			.metric = metric,.element = element,.seed = metric};
 
 			search_case(&spec, GG_ALGORITHM_TSDG, 64, 0.99);
 		}
 	for (harness_shape shape = SHAPE_UNIFORM; shape <= SHAPE_TIGHT; shape++)
 	{
-		harness_spec spec = {.shape = shape,.n = harness_size(3000, 6),.dim = 8,
+		harness_spec spec = {.shape = shape,.n = harness_size(3000, FEWER),.dim = 8,
 		.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 7};
 
 		search_case(&spec, GG_ALGORITHM_TSDG, 64, 0.99);
 	}
 	for (gg_algorithm algorithm = GG_ALGORITHM_CAGRA; algorithm <= GG_ALGORITHM_GRNND; algorithm++)
 	{
-		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, 8),.dim = 40,
+		harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, FEWER),.dim = 40,
 		.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.seed = 9};
 
 		search_case(&spec, algorithm, 64, 0.99);
