@@ -809,6 +809,8 @@ BringToDevice(Merge *merge)
 		relation_close(target->index, RowExclusiveLock);
 		relation_close(target->heap, RowExclusiveLock);
 		target->index = target->heap = NULL;
+		/* VACUUM may remove what is deleted meanwhile */
+		InvalidateCatalogSnapshot();
 	}
 	if (load != NULL && GgLoadOpen(load))
 	{
@@ -859,6 +861,7 @@ Flip(Merge *merge, uint64 epoch)
 	ReplaceInputs(merge, meta, xid);
 	GgMergeFree(meta);
 	GgStoreMeta(index, merge->target->heap, metabuf, meta);
+	GgNoteFlip(index, meta);
 	pfree(meta);
 	return true;
 }

@@ -229,6 +229,14 @@ UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef 
 	return true;
 }
 
+/* The directory is now the one that the current version is for. */
+static void
+NoteFlip(GgResident *resident)
+{
+	if (resident->previous.serial != 0 && pg_atomic_read_u64(&resident->flipped_us) == 0)
+		pg_atomic_write_u64(&resident->flipped_us, GgNowMicros());
+}
+
 /* A READY entry: true when the scan can use it. */
 static bool
 UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, uint64 since_us,
@@ -251,8 +259,7 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 			*reason = GG_REASON_LOADING;
 		return false;
 	}
-	if (resident->previous.serial != 0 && pg_atomic_read_u64(&resident->flipped_us) == 0)
-		pg_atomic_write_u64(&resident->flipped_us, GgNowMicros());
+	NoteFlip(resident);
 	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);
 	ref->device = number;
 	ref->entry = entry + resident->version * GG_MAX_RESIDENT;
@@ -370,6 +377,23 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 	if (device != NULL || !failed)
 		obstacle->reason = GG_REASON_LOADING;
 	return false;
+}
+
+void
+GgNoteFlip(Relation index, const GgMetaPageData *meta)
+{
+	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+		int			entry;
+
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
+		if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY &&
+			SameGeneration(&device->residents[entry], meta))
+			NoteFlip(&device->residents[entry]);
+		LWLockRelease(device->lock);
+	}
 }
 
 /* ---- queries ---------------------------------------------------------------------- */

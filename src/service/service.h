@@ -256,7 +256,8 @@ extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason 
  * is the directory as the flip will make it, but for the delta, which is left out (delta_pages 0).
  * The lists of segments that the device has need not be written.  From GgLoadEnd() on, queries that
  * find the new directory use what was brought, and queries that find the old one use what was there
- * before, for GG_AHEAD_MS.
+ * before.  They do so until GgNoteFlip(), or a query, says that the directory was flipped, and for
+ * a short while after; at most for GG_AHEAD_MS.
  *
  * GgLoadAhead() returns NULL where no device has the index.  GgLoadOpen() waits until memory is
  * granted, which others may have to make room for, and needs the relation no more.  False: there
@@ -268,5 +269,6 @@ extern void GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, 
 						uint64 bytes);
 extern bool GgLoadEnd(GgLoad *load);
 extern void GgLoadAbort(GgLoad *load);
+extern void GgNoteFlip(Relation index, const GgMetaPageData *meta);
 
 #endif							/* GG_SERVICE_H */

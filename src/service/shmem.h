@@ -226,7 +226,7 @@ typedef struct GgResident
 	uint32		delta_pages;
 	uint64		vacuum_epoch;	/* that the delta was read in */
 	GgPrevious	previous;
-	pg_atomic_uint64 flipped_us;	/* when a query first found the directory that a version which
+	pg_atomic_uint64 flipped_us;	/* when the directory became the one that a version which
 									 * came ahead is for; 0 before */
 	uint64		bytes;
 	uint64		missing_bytes;	/* that the segments that are missing would take */
@@ -262,7 +262,7 @@ typedef struct GgResident
 #define GG_REPLACED_MS		20
 
 /*
- * One that was replaced ahead of a flip, until a query has seen the flip.  A flip that did not come
+ * One that was replaced ahead of a flip, until the flip was noted.  A flip that did not come
  * within this time will not come: the merge has failed.
  */
 #define GG_AHEAD_MS			5000

@@ -1,0 +1,92 @@
+# Shell functions that ageing, batch and filters share; sourced after test/lib.sh.
+
+# read_set SET NQ: the numbers of a set, into n nq dim latent clusters metric seed, and its operator
+# class and operator. SET is a name, whose set has NQ queries, or all numbers as generate has them.
+read_set()
+{
+	set=$1
+	case $set in
+		smoke) set=5000,200,32,16,20,l2,1 ;;
+		l2-200k-128) set=200000,$2,128,48,200,l2,1 ;;
+		l2-1m-128) set=1000000,$2,128,30,200,l2,1 ;;
+		cos-1m-768) set=1000000,$2,768,54,500,cos,1 ;;
+	esac
+	[[ $set =~ ^[0-9]+,[0-9]+,[0-9]+,[0-9]+,[0-9]+,(l2|ip|cos),[0-9]+$ ]] || die "unknown set $1"
+	# shellcheck disable=SC2034
+	IFS=, read -r n nq dim latent clusters metric seed <<<"$set"
+	# shellcheck disable=SC2034
+	case $metric in
+		l2) opclass=vector_l2_ops operator='<->' ;;
+		ip) opclass=vector_ip_ops operator='<#>' ;;
+		cos) opclass=vector_cosine_ops operator='<=>' ;;
+	esac
+}
+
+# open_bench NAME SETUP: build, and make an empty results/NAME.tsv ($tsv). SETUP: look for what is
+# missing on this machine, unless empty.
+open_bench()
+{
+	work=$top/build/bench
+	results=$top/results
+	tsv=$results/$1.tsv
+	mkdir -p "$work/bin" "$work/data" "$results"
+	: >"$tsv"
+	[ -z "$2" ] || "$top/test/setup"
+	make -s -C "$here" OUT="$work/bin" PG_CONFIG="$PG_CONFIG"
+	place
+	make -s -C "$top" WERROR="${WERROR:-1}" all
+	pg_tree
+}
+
+# start_server NAME MEMORY [SETTING=VALUE ...]: a server of 3/10 of the machine's memory, 40 GB at
+# most, with the extensions. MEMORY is its maintenance_work_mem. Notes the machine.
+start_server()
+{
+	local name=$1 memory=$2 total_mb buffers
+	shift 2
+
+	total_mb=$(($(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo) / 1024))
+	buffers=$((total_mb * 3 / 10 > 40960 ? 40960 : total_mb * 3 / 10))
+	# shellcheck disable=SC2154
+	cluster_start "$name" shared_buffers="${buffers}MB" max_wal_size=16GB checkpoint_timeout=1h \
+		autovacuum=off jit=off maintenance_work_mem="$memory" \
+		max_parallel_maintenance_workers="$workers" max_worker_processes=$((workers + 16)) \
+		shared_preload_libraries=gpugraph "$@"
+	sql -c 'CREATE EXTENSION vector' -c 'CREATE EXTENSION pg_prewarm' \
+		-c 'CREATE EXTENSION gpugraph'
+	sleep 3						# the service has its devices by then
+	device=$(sql -c "SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'")
+	note date "$(date -u '+%Y-%m-%d %H:%M UTC')"
+	note processor "$(nproc) x $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)"
+	note memory "$total_mb MB, shared_buffers $buffers MB, maintenance_work_mem $memory"
+	note load "$(cut -d' ' -f1-3 /proc/loadavg) (1, 5, 15 minutes, before the run)"
+	note gpu "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null |
+		paste -sd';' | grep . || echo none); $device used"
+	# shellcheck disable=SC2154
+	note set "$set"
+}
+
+sql()
+{
+	# shellcheck disable=SC2154
+	"$bin/psql" -X -q -A -t -v ON_ERROR_STOP=1 "$@"
+}
+
+note()
+{
+	printf 'info\t%s\t%s\n' "$1" "$2" >>"$tsv"
+	printf '%-24s %s\n' "$1" "$2"
+}
+
+# figure WHAT VALUE [BAR]: BAR as in "<= 2"; the line says whether it is met. $part, if set, leads.
+figure()
+{
+	local met='' lead=${part:-}
+
+	if [ -n "${3:-}" ]; then
+		met=$(awk "BEGIN { print ($2 $3) ? \"met\" : \"MISSED\" }")
+		met="bar $3: $met"
+	fi
+	printf 'figure\t%s%s\t%s\t%s\n' "${lead:+$lead	}" "$1" "$2" "$met" >>"$tsv"
+	printf '%-62s %12s  %s\n' "${lead:+$lead: }$1" "$2" "$met"
+}
