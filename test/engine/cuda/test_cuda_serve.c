@@ -1383,12 +1383,14 @@ test_deep_slabs(void)
 	static const deep_spec spec = {.n = ((uint32_t) 2 << 22) + 12345,.dim = 4,
 								   .metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.coarse = true,
 								   .spare = 5};
-	gg_filter  *filter = malloc(sizeof(gg_filter));
-	uint64_t   *tids = malloc((size_t) spec.n * sizeof(uint64_t));
+	gg_filter  *filter;
+	uint64_t   *tids;
 	deep_scene	s;
 
 	if (harness_small() || !deep_make(&s, &gg_cuda_engine, &spec, 0) || !deep_open(&s))
 		return;
+	filter = malloc(sizeof(gg_filter));
+	tids = malloc((size_t) spec.n * sizeof(uint64_t));
 	deep_read(&s, NULL, GG_MAX_DEEP, 4, "several slabs");
 	deep_read(&s, NULL, 16384, 3, "several slabs");
 	for (int f = 0; f < DEEP_FILTERS; f += 4)
