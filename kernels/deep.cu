@@ -3,7 +3,8 @@
  *		The k nearest of all rows, or of those whose filter bit is set, behind a key: for more of
  *		them than exact.cu's lists hold.
  *
- * Shapes		rows n x dim as stored, one query, bits of nodes or none -> k keys, ascending.
+ * Shapes		rows n x dim as stored, queries, bits of nodes or none for all of them -> of each
+ *				query k keys, ascending.
  * Requires		1 <= k <= GG_MAX_DEEP.
  * Mapping		Slab by slab of SLAB rows:
  *				measure		a key for each row, by a warp as in exact.cu (exact.cuh), into memory
@@ -14,10 +15,14 @@
  *				select		the keys up to it, in the order of their nodes (cub)
  *				The k keys of one slab are carried into the next one.  In the end they are sorted
  *				by their distance alone: the sort (cub's) is stable, and keys come by node.
- *				What fits exact.cu's lists is left to it.
+ *				What fits exact.cu's lists is left to it, for several queries at once.  Longer
+ *				lists are made one after the other; they share the filter's bits.
  * Shared		measure: the query, 32 row numbers a warp; digits: BINS counters.
  * Oracle		gg_cpu_engine.serve_deep: the same nodes but where distances differ by less than
  *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
+ * Has run		On an H200 with one query, which was copied there; since there may be several, and
+ *				a kernel gathers them, on the emulated device alone (test/engine/emulate), which
+ *				tells nothing of time.
  * Cost			The rows once; 8 bytes a row written, and read four to five times by selection,
  *				which is in the L2 cache up to some millions of rows; a sort of k keys.
  */
@@ -402,17 +407,29 @@ provide_wide(deep_scratch *scratch, uint32_t rows, cudaStream_t stream)
 	return gg_ok();
 }
 
-/* ---- a list ---------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------- */
 
-__global__ void __launch_bounds__(ANSWER_THREADS)
-deep_answer_kernel(const uint64_t *keys, uint32_t k, const unsigned long long *matches,
-				   uint64_t nodes, uint64_t *keys_out, uint64_t *matches_out)
+typedef struct answer_args
 {
-	for (uint32_t i = blockIdx.x * ANSWER_THREADS + threadIdx.x; i < k;
+	const uint64_t *keys;		/* stride of each query */
+	uint32_t	stride;
+	const unsigned long long *matches;	/* NULL: nodes */
+	uint64_t	nodes;
+	deep_query	queries[GG_SERVE_MAX_SHARED];
+} answer_args;
+
+/* Grid: y over the queries, x over the keys of each. */
+__global__ void __launch_bounds__(ANSWER_THREADS)
+deep_answer_kernel(const __grid_constant__ answer_args args)
+{
+	const deep_query &query = args.queries[blockIdx.y];
+	const uint64_t *keys = args.keys + (size_t) blockIdx.y * args.stride;
+
+	for (uint32_t i = blockIdx.x * ANSWER_THREADS + threadIdx.x; i < query.k;
 		 i += gridDim.x * ANSWER_THREADS)
-		keys_out[i] = keys[i];
+		query.keys[i] = keys[i];
 	if (blockIdx.x == 0 && threadIdx.x == 0)
-		*matches_out = matches != NULL ? *matches : nodes;
+		*query.matches = args.matches != NULL ? *args.matches : args.nodes;
 }
 
 /* The k keys of one slab and of those before, into selected[0]. */
@@ -480,52 +497,85 @@ queue_wide(const gg_index *index, const float *query, const uint32_t *filter, ui
 	return gg_ok();
 }
 
-/* By exact.cu; *keys as above. */
+/* By exact.cu: lists of k, of nq queries at once. */
 static gg_status
-queue_narrow(const gg_index *index, const float *query, const uint32_t *filter, uint32_t k,
-			 search_scratch *search, uint64_t *room, const uint64_t **keys, cudaStream_t stream)
+queue_narrow(const gg_index *index, const float *queries, uint32_t nq, const uint32_t *filter,
+			 uint32_t k, search_scratch *search, uint64_t *keys, cudaStream_t stream)
 {
 	search_batch batch;
 
 	memset(&batch, 0, sizeof(batch));
-	batch.queries = query;
-	batch.nq = batch.room = 1;
-	batch.keys = room;
-	GG_TRY(search_exact_queue(index, search, k, filter, &batch, stream));
-	*keys = room;
+	batch.queries = queries;
+	batch.nq = batch.room = nq;
+	batch.keys = keys;
+	return search_exact_queue(index, search, k, filter, &batch, stream);
+}
+
+static bool
+is_narrow(const gg_index *index, const deep_query *query)
+{
+	return query->k <= NARROW_K && query->after == 0 &&
+		search_exact_shared(&index->view, query->k) <= (uint32_t) index->device.shared_bytes;
+}
+
+/*
+ * The lists of queries [first, *end): of those from first on that exact.cu takes together, or of
+ * first alone.  The nearest k begin any longer list, so the longest one's k is that of all.
+ */
+static gg_status
+queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t *end,
+			const uint32_t *filter, search_scratch *search, deep_scratch *scratch,
+			cudaStream_t stream)
+{
+	const deep_query *queries = batch->queries;
+	const float *copies = search->queries.get() + (size_t) first * index->view.dim;
+	uint64_t   *narrow = scratch->narrow.get() + 1;
+	uint32_t	k = queries[first].k;
+	uint32_t	next = first + 1;
+	uint32_t	blocks;
+	answer_args args;
+
+	args.keys = narrow;
+	if (is_narrow(index, &queries[first]))
+	{
+		for (; next < batch->nq && is_narrow(index, &queries[next]); next++)
+			k = queries[next].k > k ? queries[next].k : k;
+		GG_TRY(queue_narrow(index, copies, next - first, filter, k, search, narrow, stream));
+	}
+	else
+		GG_TRY(queue_wide(index, copies, filter, k, queries[first].after, scratch, &args.keys,
+						  stream));
+	args.stride = k;
+	args.matches = batch->filter != NULL ? (unsigned long long *) scratch->narrow.get() : NULL;
+	args.nodes = index->view.n;
+	memset(args.queries, 0, sizeof(args.queries));
+	memcpy(args.queries, queries + first, (next - first) * sizeof(deep_query));
+	blocks = (k + ANSWER_THREADS - 1) / ANSWER_THREADS;
+	deep_answer_kernel<<<dim3(blocks < 32 ? blocks : 32, next - first), ANSWER_THREADS, 0, stream>>>
+		(args);
+	GG_CUDA_LAUNCHED("deep_answer_kernel");
+	GG_CUDA_TRY(search_tickets_launch(batch->slots, first, next, stream));
+	*end = next;
 	return gg_ok();
 }
 
 gg_status
 search_deep_queue(const gg_index *index, search_scratch *search, deep_scratch *scratch,
-				  const deep_query *query, cudaStream_t stream)
+				  const deep_batch *batch, cudaStream_t stream)
 {
-	const search_view *view = &index->view;
-	const bool	narrow = query->k <= NARROW_K && query->after == 0 &&
-		search_exact_shared(view, query->k) <= (uint32_t) index->device.shared_bytes;
-	unsigned long long *matches;
+	const uint32_t dim = index->view.dim;
+	const uint32_t room = batch->nq == 1 ? 1 : GG_SERVE_MAX_SHARED;
 	const uint32_t *filter = NULL;
-	const uint64_t *keys;
-	uint32_t	blocks = (query->k + ANSWER_THREADS - 1) / ANSWER_THREADS;
 
-	/* the number of matches, then the keys of a short list */
-	GG_TRY(grow(scratch->narrow, 1 + NARROW_K, stream));
-	matches = (unsigned long long *) scratch->narrow.get();
-	GG_TRY(grow(search->queries, view->dim, stream));
-	GG_CUDA_TRY(cudaMemcpyAsync(search->queries.get(), query->query, (size_t) view->dim * 4,
-								cudaMemcpyDefault, stream));
-	if (query->filter != NULL)
-		GG_TRY(search_filter_queue(index, query->filter, scratch, matches, &filter, stream));
-	if (narrow)
-		GG_TRY(queue_narrow(index, search->queries.get(), filter, query->k, search,
-							scratch->narrow.get() + 1, &keys, stream));
-	else
-		GG_TRY(queue_wide(index, search->queries.get(), filter, query->k, query->after, scratch,
-						  &keys, stream));
-	deep_answer_kernel<<<blocks < 32 ? blocks : 32, ANSWER_THREADS, 0, stream>>>
-		(keys, query->k, query->filter != NULL ? matches : NULL, view->n, query->keys,
-		 query->matches);
-	GG_CUDA_LAUNCHED("deep_answer_kernel");
+	/* the number of matches, then the keys of short lists */
+	GG_TRY(grow(scratch->narrow, 1 + GG_SERVE_MAX_SHARED * NARROW_K, stream));
+	GG_TRY(grow(search->queries, (uint64_t) room * dim, stream));
+	GG_CUDA_TRY(search_gather_launch(batch->slots, batch->nq, dim, search->queries.get(), stream));
+	if (batch->filter != NULL)
+		GG_TRY(search_filter_queue(index, batch->filter, scratch,
+								   (unsigned long long *) scratch->narrow.get(), &filter, stream));
+	for (uint32_t done = 0; done < batch->nq;)
+		GG_TRY(queue_lists(index, batch, done, &done, filter, search, scratch, stream));
 	return gg_ok();
 }
 

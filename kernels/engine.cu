@@ -366,5 +366,6 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_diversify,
 	gg_cuda_index_open,
 	gg_cuda_index_search,
-	gg_cuda_index_exact
+	gg_cuda_index_exact,
+	gg_cuda_serve_shared
 };

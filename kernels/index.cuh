@@ -209,20 +209,30 @@ extern gg_status search_filter_queue(const gg_index *index, const gg_filter *fil
 									 const uint32_t **bits, cudaStream_t stream);
 extern cudaError_t search_filter_ready(void);
 
-/* One list of gg_serve_deep, as the device sees it. */
+/* One list of gg_serve_deep: what is asked for, and where the answer goes as the device sees it. */
 typedef struct deep_query
 {
-	const float *query;
 	uint32_t	k;
 	uint64_t	after;
-	const gg_filter *filter;	/* in host memory */
 	uint64_t   *keys;
 	uint64_t   *matches;
 } deep_query;
 
-/* deep.cu: all but the ticket. */
+/*
+ * Lists under one filter, which is in host memory, or NULL; at most GG_SERVE_MAX_SHARED.  slots has
+ * queries and tickets of as many.
+ */
+typedef struct deep_batch
+{
+	const deep_query *queries;
+	uint32_t	nq;
+	const gg_filter *filter;
+	const search_slots *slots;
+} deep_batch;
+
+/* deep.cu: the lists, each followed by its ticket. */
 extern gg_status search_deep_queue(const gg_index *index, search_scratch *search,
-								   deep_scratch *scratch, const deep_query *query,
+								   deep_scratch *scratch, const deep_batch *batch,
 								   cudaStream_t stream);
 extern cudaError_t search_deep_ready(const search_view *view, const search_device *device);
 extern gg_status search_deep_open(cudaStream_t stream);

@@ -197,6 +197,10 @@ extern uint32_t search_pivots_slices(const search_view *view, uint32_t nq, int s
 extern cudaError_t search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim,
 										float *copies, cudaStream_t stream);
 
+/* The tickets of queries [first, end), whose answers earlier launches of the stream wrote. */
+extern cudaError_t search_tickets_launch(const search_slots *slots, uint32_t first, uint32_t end,
+										 cudaStream_t stream);
+
 /*
  * exact.cu: the k nearest of all rows whose filter bit is set.  slots: NULL or as in search_launch.
  * scratch: search_exact_scratch() bytes, zeroed once when allocated.

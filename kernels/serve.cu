@@ -8,6 +8,10 @@
  * where many blocks would read the same queries over PCIe.  Nothing is copied and no event is
  * recorded; whoever waits looks at a word of its slot.
  *
+ * Deep requests that share a filter take as many launches as one of them does, where their lists
+ * are short and go from the start (deep.cu).  This, and how their queries come to the device, has
+ * run on the emulated device alone.
+ *
  * A lane is a stream with scratch memory of its own, so batches on different lanes run side by side
  * over the same index.  Streams have the highest priority: a load that runs meanwhile comes second.
  *
@@ -107,14 +111,21 @@ search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim, float
 }
 
 /*
- * The ticket of what earlier launches of the stream have answered: those have ended, and the fence
+ * The tickets of what earlier launches of the stream have answered: those have ended, and the fence
  * covers their stores, too.
  */
 __global__ void __launch_bounds__(32)
-ticket_kernel(uint32_t *done, uint32_t ticket)
+tickets_kernel(const __grid_constant__ search_slots slots, uint32_t first, uint32_t end)
 {
-	if (threadIdx.x == 0)
-		ticket_store(done, ticket);
+	for (uint32_t i = first + threadIdx.x; i < end; i += 32)
+		answered(slots, i);
+}
+
+cudaError_t
+search_tickets_launch(const search_slots *slots, uint32_t first, uint32_t end, cudaStream_t stream)
+{
+	tickets_kernel<<<1, 32, 0, stream>>>(*slots, first, end);
+	return cudaGetLastError();
 }
 
 cudaError_t
@@ -122,7 +133,7 @@ search_gather_ready(void)
 {
 	cudaError_t error = kernel_load((const void *) gather_kernel);
 
-	return error == cudaSuccess ? kernel_load((const void *) ticket_kernel) : error;
+	return error == cudaSuccess ? kernel_load((const void *) tickets_kernel) : error;
 }
 
 /* ---- opening ------------------------------------------------------------------ */
@@ -301,6 +312,27 @@ check_ordinal(const gg_server *server, const gg_index *index)
 	return gg_ok();
 }
 
+/* count slots and their tickets, for one list, of which a slot has the k nearest. */
+static void
+describe_slots(const gg_server *server, uint32_t list, uint32_t k, uint32_t count,
+			   const uint32_t *numbers, const uint32_t *tickets, search_slots *slots)
+{
+	const gg_serve_layout *layout = &server->layout;
+	const size_t before = (size_t) list * k * 4;
+
+	slots->base = server->slots;
+	slots->slot_bytes = layout->slot_bytes;
+	slots->query = layout->query;
+	slots->nodes = layout->nodes + before;
+	slots->distances = layout->distances + before;
+	slots->done = layout->done + list * 4;
+	memcpy(slots->slot, numbers, count * 4);
+	memcpy(slots->ticket, tickets, count * 4);
+	/* no kernel looks at the rest, but it is copied */
+	memset(slots->slot + count, 0, (GG_SERVE_MAX_BATCH - count) * 4);
+	memset(slots->ticket + count, 0, (GG_SERVE_MAX_BATCH - count) * 4);
+}
+
 /*
  * gg_engine.serve_submit.  GG_EUNSUPPORTED: this device cannot run what this batch needs, others go
  * on; GG_EDEVICE as of serve_check().
@@ -310,7 +342,6 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 {
 	const gg_serve_layout *layout = &server->layout;
 	const gg_serve_target target = target_of(index);
-	const size_t list = (size_t) batch->list * batch->k * 4;
 	search_slots slots;
 	search_batch queued;
 	serve_lane *to;
@@ -325,17 +356,8 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 	}
 	/* current already, but for the first call of a thread */
 	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
-	slots.base = server->slots;
-	slots.slot_bytes = layout->slot_bytes;
-	slots.query = layout->query;
-	slots.nodes = layout->nodes + list;
-	slots.distances = layout->distances + list;
-	slots.done = layout->done + batch->list * 4;
-	memcpy(slots.slot, batch->slots, batch->count * 4);
-	memcpy(slots.ticket, batch->tickets, batch->count * 4);
-	/* no kernel looks at the rest, but it is copied */
-	memset(slots.slot + batch->count, 0, (GG_SERVE_MAX_BATCH - batch->count) * 4);
-	memset(slots.ticket + batch->count, 0, (GG_SERVE_MAX_BATCH - batch->count) * 4);
+	describe_slots(server, batch->list, batch->k, batch->count, batch->slots, batch->tickets,
+				   &slots);
 	memset(&queued, 0, sizeof(queued));
 	queued.nq = batch->count;
 	queued.slots = &slots;
@@ -361,11 +383,11 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 	return status.code == GG_OK ? status : give_up(&status, to->stream);
 }
 
-/* The slot's word for a list, as the host and as the device see it. */
+/* The slot's word for a list. */
 static uint32_t *
-done_of(char *slots, const gg_serve_layout *layout, uint32_t slot, uint32_t list)
+done_of(const gg_serve_layout *layout, uint32_t slot, uint32_t list)
 {
-	return (uint32_t *) (slots + slot * layout->slot_bytes + layout->done) + list;
+	return (uint32_t *) (layout->slots + slot * layout->slot_bytes + layout->done) + list;
 }
 
 /* No rows: nothing for the device to do. */
@@ -380,8 +402,8 @@ answer_nothing_in_bulk(const gg_server *server, const gg_serve_bulk *bulk)
 		nodes[i] = GG_NO_NODE;
 		distances[i] = INFINITY;
 	}
-	__atomic_store_n(done_of(server->layout.slots, &server->layout, bulk->slot, bulk->list),
-					 bulk->ticket, __ATOMIC_RELEASE);
+	__atomic_store_n(done_of(&server->layout, bulk->slot, bulk->list), bulk->ticket,
+					 __ATOMIC_RELEASE);
 }
 
 /* The queries to device memory, the search, the ticket. */
@@ -392,6 +414,7 @@ queue_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bul
 	const uint64_t elements = (uint64_t) bulk->count * bulk->dim;
 	uint32_t	room = GG_SERVE_MAX_BATCH;
 	search_batch queued;
+	search_slots slots;
 
 	/* a few sizes, not one for every count */
 	while (room < bulk->count)
@@ -411,15 +434,14 @@ queue_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bul
 	{
 		gg_search_params params = {bulk->k, bulk->itopk_size, 0, bulk->mode, 0, 0};
 
-		to->done = done_of(server->layout.slots, &server->layout, bulk->slot, bulk->list);
+		to->done = done_of(&server->layout, bulk->slot, bulk->list);
 		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
 		queued.beside = walks_beside(server, lane);
 		GG_TRY(search_queue(index, &to->scratch, &params, &queued, to->stream));
 		to->count = bulk->count;
 	}
-	ticket_kernel<<<1, 32, 0, to->stream>>>(done_of(server->slots, &server->layout, bulk->slot,
-													bulk->list), bulk->ticket);
-	GG_CUDA_LAUNCHED("ticket_kernel");
+	describe_slots(server, bulk->list, 0, 1, &bulk->slot, &bulk->ticket, &slots);
+	GG_CUDA_TRY(search_tickets_launch(&slots, 0, 1, to->stream));
 	return gg_ok();
 }
 
@@ -452,46 +474,62 @@ answer_nothing_deep(const gg_server *server, const gg_serve_deep *deep)
 	for (uint32_t i = 0; i < deep->k; i++)
 		keys[i] = GG_NO_KEY;
 	*(uint64_t *) ((char *) server->region + deep->matches) = 0;
-	__atomic_store_n(done_of(server->layout.slots, &server->layout, deep->slot, deep->list),
-					 deep->ticket, __ATOMIC_RELEASE);
+	__atomic_store_n(done_of(&server->layout, deep->slot, deep->list), deep->ticket,
+					 __ATOMIC_RELEASE);
 }
 
 static gg_status
-queue_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deep)
+queue_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
+		   uint32_t count)
 {
-	const gg_serve_layout *layout = &server->layout;
 	serve_lane *to = &server->lanes[lane];
-	const deep_query query = {
-		(const float *) (server->slots + deep->slot * layout->slot_bytes + layout->query),
-		deep->k, deep->after, deep->filter, (uint64_t *) (server->seen + deep->keys),
-		(uint64_t *) (server->seen + deep->matches)
-	};
+	uint32_t	numbers[GG_SERVE_MAX_SHARED];
+	uint32_t	tickets[GG_SERVE_MAX_SHARED];
+	deep_query	queries[GG_SERVE_MAX_SHARED];
+	search_slots slots;
+	const deep_batch batch = {queries, count, deeps[0].filter, &slots};
 
-	GG_TRY(search_deep_queue(index, &to->scratch, &to->deep, &query, to->stream));
-	ticket_kernel<<<1, 32, 0, to->stream>>>(done_of(server->slots, layout, deep->slot, deep->list),
-											deep->ticket);
-	GG_CUDA_LAUNCHED("ticket_kernel");
-	return gg_ok();
+	for (uint32_t i = 0; i < count; i++)
+	{
+		numbers[i] = deeps[i].slot;
+		tickets[i] = deeps[i].ticket;
+		queries[i].k = deeps[i].k;
+		queries[i].after = deeps[i].after;
+		queries[i].keys = (uint64_t *) (server->seen + deeps[i].keys);
+		queries[i].matches = (uint64_t *) (server->seen + deeps[i].matches);
+	}
+	describe_slots(server, deeps[0].list, 0, count, numbers, tickets, &slots);
+	return search_deep_queue(index, &to->scratch, &to->deep, &batch, to->stream);
 }
 
-/* gg_engine.serve_deep; the errors of serve_submit() */
+/* gg_engine.serve_shared; the errors of serve_submit() */
 gg_status
-gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deep)
+gg_cuda_serve_shared(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
+					 uint32_t count)
 {
 	const gg_serve_target target = target_of(index);
 	gg_status	status;
 
-	GG_TRY(gg_serve_check_deep(__func__, &server->layout, &server->room, &target, lane, deep));
+	GG_TRY(gg_serve_check_shared(__func__, &server->layout, &server->room, &target, lane, deeps,
+								 count));
 	GG_TRY(check_ordinal(server, index));
 	if (index->view.n == 0)
 	{
-		answer_nothing_deep(server, deep);
+		for (uint32_t i = 0; i < count; i++)
+			answer_nothing_deep(server, &deeps[i]);
 		return gg_ok();
 	}
 	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
 	server->lanes[lane].count = 0;
-	status = queue_deep(server, index, lane, deep);
+	status = queue_deep(server, index, lane, deeps, count);
 	return status.code == GG_OK ? status : give_up(&status, server->lanes[lane].stream);
+}
+
+/* gg_engine.serve_deep */
+gg_status
+gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deep)
+{
+	return gg_cuda_serve_shared(server, index, lane, deep, 1);
 }
 
 /* gg_engine.serve_check */

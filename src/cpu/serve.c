@@ -318,23 +318,20 @@ gg_status
 gg_cpu_serve_shared(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
 					uint32_t count)
 {
-	static const char *const where = "gg_cpu_serve_deep";
 	const gg_serve_layout *layout = &server->layout;
 	const gg_serve_target target = target_of(index);
 	gg_deep_search searches[GG_SERVE_MAX_SHARED];
-	gg_status	status = gg_ok();
+	gg_status	status;
 
-	if (count < 1 || count > GG_SERVE_MAX_SHARED)
-		return gg_fail(GG_EINVAL, where, "%u requests are not within 1 .. %u", count,
-					   GG_SERVE_MAX_SHARED);
+	status = gg_serve_check_shared("gg_cpu_serve_deep", layout, &server->room, &target, lane,
+								   deeps, count);
+	if (status.code != GG_OK)
+		return status;
 	for (uint32_t i = 0; i < count; i++)
 	{
 		const gg_serve_deep *deep = &deeps[i];
 		const char *slot = layout->slots + (size_t) deep->slot * layout->slot_bytes;
 
-		status = gg_serve_check_deep(where, layout, &server->room, &target, lane, deep);
-		if (status.code != GG_OK)
-			return status;
 		searches[i].deep = deep;
 		searches[i].query = (const float *) (slot + layout->query);
 		searches[i].keys = (uint64_t *) (server->region + deep->keys);

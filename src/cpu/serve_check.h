@@ -208,6 +208,27 @@ gg_serve_check_deep(const char *where, const gg_serve_layout *layout, const gg_s
 	return deep->filter != NULL ? gg_serve_check_filter(where, target, deep->filter) : gg_ok();
 }
 
+/* The same for requests that share a filter. */
+static inline gg_status
+gg_serve_check_shared(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
+					  const gg_serve_target *target, uint32_t lane, const gg_serve_deep *deeps,
+					  uint32_t count)
+{
+	gg_status	status = gg_ok();
+
+	if (count < 1 || count > GG_SERVE_MAX_SHARED)
+		return gg_fail(GG_EINVAL, where, "%u requests are not within 1 .. %u", count,
+					   GG_SERVE_MAX_SHARED);
+	for (uint32_t i = 0; status.code == GG_OK && i < count; i++)
+	{
+		if (deeps[i].list != deeps[0].list)
+			return gg_fail(GG_EINVAL, where, "requests of lists %u and %u", deeps[0].list,
+						   deeps[i].list);
+		status = gg_serve_check_deep(where, layout, room, target, lane, &deeps[i]);
+	}
+	return status;
+}
+
 /* What filters need of a shape; a part of index_create()'s checks. */
 static inline gg_status
 gg_serve_check_rows(const char *where, const gg_shape *shape)

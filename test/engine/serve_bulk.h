@@ -25,17 +25,19 @@ typedef struct bulk_region
 	gg_server  *server;
 } bulk_region;
 
-/* Two slots of slot_bytes, in a region of so many at least. */
+/* Slots of slot_bytes, in a region of so many at least. */
 static inline bool
-bulk_open_slots(bulk_region *r, const gg_engine *engine, size_t bytes, size_t slot_bytes)
+bulk_open_slots(bulk_region *r, const gg_engine *engine, size_t bytes, uint32_t nslots,
+				size_t slot_bytes)
 {
 	memset(r, 0, sizeof(*r));
 	r->engine = engine;
 	r->bytes = (bytes + 4095) / 4096 * 4096;
 	r->memory = aligned_alloc(4096, r->bytes);
 	memset(r->memory, BULK_FILLER, r->bytes);
-	r->layout = (gg_serve_layout) {.slots = r->memory,.slot_bytes = slot_bytes,.nslots = 2,
-								   .done = 0,.nodes = 192,.distances = 256,.query = 320};
+	r->layout = (gg_serve_layout) {.slots = r->memory,.slot_bytes = slot_bytes,
+								   .nslots = nslots,.done = 0,.nodes = 192,.distances = 256,
+								   .query = 320};
 	return CHECK_OK(engine->serve_open(0, r->memory, r->bytes, &r->layout, &r->server),
 					"serve_open");
 }
@@ -44,7 +46,7 @@ bulk_open_slots(bulk_region *r, const gg_engine *engine, size_t bytes, size_t sl
 static inline bool
 bulk_open(bulk_region *r, const gg_engine *engine, size_t bytes)
 {
-	return bulk_open_slots(r, engine, BULK_SLOT + bytes, 448);
+	return bulk_open_slots(r, engine, BULK_SLOT + bytes, 2, 448);
 }
 
 static inline void

@@ -129,17 +129,11 @@ deep_vectors(deep_scene *s, uint64_t *random)
 	const deep_spec *spec = &s->spec;
 	const size_t bytes = spec->dim * gg_element_size(spec->element);
 	float	   *row = malloc(spec->dim * sizeof(float));
-	float	   *prepared = malloc(spec->dim * sizeof(float));
-	gg_distance_fn distance = gg_distance_function(spec->metric, spec->element);
 
 	s->vectors = malloc((size_t) spec->n * bytes);
 	s->query = malloc(spec->dim * sizeof(float));
 	s->distances = malloc(spec->n * sizeof(float));
 	s->scale = (float) spec->dim;
-	for (uint32_t d = 0; d < spec->dim; d++)
-		s->query[d] = deep_value(spec, random) * 2;
-	memcpy(prepared, s->query, spec->dim * sizeof(float));
-	gg_query_prepare(spec->metric, prepared, spec->dim);
 	for (uint32_t i = 0; i < spec->n; i++)
 	{
 		char	   *to = (char *) s->vectors + i * bytes;
@@ -153,9 +147,25 @@ deep_vectors(deep_scene *s, uint64_t *random)
 				((uint16_t *) to)[d] = gg_float_to_half(row[d]);
 			else
 				((float *) to)[d] = row[d];
-		s->distances[i] = distance(to, prepared, spec->dim);
 	}
 	free(row);
+}
+
+/* Another query; of each node its distance. */
+static inline void
+deep_new_query(deep_scene *s, uint64_t *random)
+{
+	const deep_spec *spec = &s->spec;
+	const size_t bytes = spec->dim * gg_element_size(spec->element);
+	float	   *prepared = malloc(spec->dim * sizeof(float));
+	gg_distance_fn distance = gg_distance_function(spec->metric, spec->element);
+
+	for (uint32_t d = 0; d < spec->dim; d++)
+		s->query[d] = deep_value(spec, random) * 2;
+	memcpy(prepared, s->query, spec->dim * sizeof(float));
+	gg_query_prepare(spec->metric, prepared, spec->dim);
+	for (uint32_t i = 0; i < spec->n; i++)
+		s->distances[i] = distance((const char *) s->vectors + i * bytes, prepared, spec->dim);
 	free(prepared);
 }
 
@@ -183,6 +193,7 @@ deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *spec, double 
 	s->tolerance = spec->coarse && spec->metric != GG_METRIC_COSINE ? 0 : tolerance;
 	deep_rows(s, &random);
 	deep_vectors(s, &random);
+	deep_new_query(s, &random);
 	s->matches = malloc(spec->n);
 	s->sorted = malloc(spec->n * sizeof(uint64_t));
 	shape.rows = s->stride;
@@ -218,14 +229,25 @@ deep_free(deep_scene *s)
 	free(s->sorted);
 }
 
-/* A region whose slots have room for the query; keys behind them, then the number of matches. */
+/*
+ * A region whose slots have room for the query; behind them bytes for the answers: keys, then the
+ * number of matches.
+ */
+static inline bool
+deep_open_slots(deep_scene *s, uint32_t nslots, size_t bytes)
+{
+	const size_t slot = (320 + (size_t) s->spec.dim * 4 + 63) / 64 * 64;
+
+	s->keys_at = (nslots * slot + 4095) / 4096 * 4096;
+	return bulk_open_slots(&s->region, s->engine, s->keys_at + bytes, nslots, slot);
+}
+
 static inline bool
 deep_open(deep_scene *s)
 {
 	const size_t slot = (320 + (size_t) s->spec.dim * 4 + 63) / 64 * 64;
 
-	s->keys_at = (2 * slot + 4095) / 4096 * 4096;
-	if (!bulk_open_slots(&s->region, s->engine, s->keys_at + GG_MAX_DEEP * 8 + 64, slot))
+	if (!deep_open_slots(s, 2, GG_MAX_DEEP * 8 + 64))
 		return false;
 	memcpy(s->region.memory + slot + s->region.layout.query, s->query, s->spec.dim * 4);
 	return true;
@@ -417,7 +439,7 @@ deep_add(gg_filter *filter, gg_condition_kind kind, uint32_t column, uint32_t wo
 	return c;
 }
 
-#define DEEP_FILTERS 12
+#define DEEP_FILTERS 13
 
 /* Filter number `number`; tids: room for as many as there are rows.  What it is called. */
 static inline const char *
@@ -437,6 +459,14 @@ deep_filter(const deep_scene *s, int number, gg_filter *filter, uint64_t *tids)
 	{
 		for (uint32_t row = 0; row < s->rows && filter->ntids < GG_MAX_FILTER_TIDS; row += step)
 			tids[filter->ntids++] = deep_tid(row);
+		/* of a row that was not cleared, if there is one */
+		for (uint32_t row = 0; number == 12 && row < s->rows; row++)
+		{
+			tids[0] = gg_tid_key(s->heads[row]);
+			filter->ntids = 1;
+			if (tids[0] != 0)
+				break;
+		}
 		filter->tids = tids;
 	}
 	switch (number)
@@ -473,6 +503,8 @@ deep_filter(const deep_scene *s, int number, gg_filter *filter, uint64_t *tids)
 			return "some TIDs and a range";
 		case 10:
 			return "some TIDs";
+		case 12:
+			return "one TID";
 		default:
 			filter->ntids = 0;
 			return "no TIDs";
@@ -511,62 +543,170 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	deep_free(&s);
 }
 
-/* Two requests that share a filter have the answers that each has alone. */
+/* ---- requests that share a filter --------------------------------------------------- */
+
+#define SHARED_MOST 16u			/* requests */
+#define SHARED_LIST 3u
+#define SHARED_LONGEST 1500u
+/* of each answer: keys, the number of matches, and what must stay as it is */
+#define SHARED_BYTES ((size_t) (SHARED_LONGEST + 1 + 64) / 8 * 8 * sizeof(uint64_t))
+
+/* By `mix`: short lists from the start alone; or long ones, too, and those that go on. */
 static inline void
-deep_shared(const gg_engine *engine)
+shared_requests(deep_scene *s, uint32_t mix, uint32_t count, gg_serve_deep *deeps)
 {
-	const deep_spec spec = {.n = 3000,.dim = 12,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,
-							.offsets = true};
-	const uint32_t lengths[2] = {50, 700};
-	const size_t bytes = 1000 * sizeof(uint64_t);
-	gg_filter  *filters = malloc(2 * sizeof(gg_filter));
-	gg_serve_deep deeps[2];
+	static const uint32_t lengths[][4] = {
+		{10, 10, 10, 10}, {1, 100, 37, 64}, {100, 101, SHARED_LONGEST, 10}, {500, 1, 3, 1025}
+	};
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const size_t at = s->keys_at + i * SHARED_BYTES;
+
+		deeps[i] = (gg_serve_deep) {.slot = (i * 5 + 3) % SHARED_MOST,.list = SHARED_LIST,
+									.k = lengths[mix][i % 4],.keys = at};
+		deeps[i].matches = at + deeps[i].k * sizeof(uint64_t);
+	}
+}
+
+/* The answer to one request, as it lies in the region. */
+static inline const uint64_t *
+shared_ask(deep_scene *s, gg_serve_deep *deep, const char *what)
+{
+	bulk_region *r = &s->region;
+
+	deep->ticket = ++deep_ticket;
+	memset(r->memory + deep->keys, 0x5A, SHARED_BYTES);
+	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_LANE, deep), what);
+	bulk_wait(r, DEEP_LANE, deep->slot, SHARED_LIST, deep->ticket);
+	return (const uint64_t *) (r->memory + deep->keys);
+}
+
+/*
+ * The answers to one request after the other, compared with the truth, and kept.  In the last mix
+ * every third one goes on from where an answer of its own ended.
+ */
+static inline void
+shared_alone(deep_scene *s, uint32_t mix, uint32_t count, const gg_filter *filter,
+			 gg_serve_deep *deeps, char *alone, const char *what)
+{
+	uint64_t	random = mix + 77;
+	bulk_region *r = &s->region;
+	uint8_t    *seen = calloc(s->spec.n + 1, 1);
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		gg_serve_deep *deep = &deeps[i];
+		char	   *slot = r->memory + deep->slot * r->layout.slot_bytes;
+		const uint64_t *keys;
+		uint32_t	from = 0;
+
+		deep_new_query(s, &random);
+		memcpy(slot + r->layout.query, s->query, s->spec.dim * sizeof(float));
+		deep_expect(s, filter);
+		deep->filter = filter;
+		deep->after = 0;
+		keys = shared_ask(s, deep, what);
+		if (mix == 3 && i % 3 == 1 && s->nsorted > 3)
+		{
+			from = s->nsorted / 3 < deep->k ? s->nsorted / 3 : deep->k;
+			deep->after = keys[from - 1];
+			keys = shared_ask(s, deep, what);
+		}
+		memset(seen, 0, s->spec.n);
+		deep_check(s, keys, deep->k, deep->after, from, seen, what);
+		CHECK(keys[deep->k] == s->nmatches, "%s: matches", what);
+		memcpy(alone + i * SHARED_BYTES, keys, SHARED_BYTES);
+	}
+	free(seen);
+}
+
+/*
+ * The same together.  The TIDs of the first one's filter lie where its answer goes; those of the
+ * others' filters are not read.
+ */
+static inline void
+shared_together(deep_scene *s, uint32_t count, const gg_filter *filter, gg_serve_deep *deeps,
+				const char *alone, const char *what)
+{
+	bulk_region *r = &s->region;
+	gg_filter  *first = malloc(sizeof(gg_filter));
+
+	*first = *filter;
+	memset(r->memory + s->keys_at, 0x5A, SHARED_MOST * SHARED_BYTES);
+	if (filter->tids != NULL && filter->ntids <= deeps[0].k)
+	{
+		memcpy(r->memory + deeps[0].keys, filter->tids, filter->ntids * sizeof(uint64_t));
+		first->tids = (const uint64_t *) (r->memory + deeps[0].keys);
+	}
+	for (uint32_t i = 0; i < count; i++)
+	{
+		deeps[i].ticket = ++deep_ticket;
+		deeps[i].filter = i == 0 ? first : filter;
+	}
+	CHECK_OK(s->engine->serve_shared(r->server, s->index, DEEP_LANE, deeps, count), what);
+	for (uint32_t i = 0; i < count; i++)
+		bulk_wait(r, DEEP_LANE, deeps[i].slot, SHARED_LIST, deeps[i].ticket);
+	for (uint32_t i = 0; i < count; i++)
+		CHECK(memcmp(r->memory + deeps[i].keys, alone + i * SHARED_BYTES, SHARED_BYTES) == 0,
+			  "n %u dim %u metric %d element %d, %s, request %u of %u, k %u behind %llx: another "
+			  "answer than alone", s->spec.n, s->spec.dim, (int) s->spec.metric,
+			  (int) s->spec.element, what, i, count, deeps[i].k,
+			  (unsigned long long) deeps[i].after);
+	free(first);
+}
+
+static inline void
+shared_refusals(deep_scene *s, gg_serve_deep *deeps)
+{
+	const gg_engine *engine = s->engine;
+	gg_server  *server = s->region.server;
+
+	deeps[0].filter = deeps[1].filter = NULL;
+	deeps[1].k = 0;
+	CHECK(engine->serve_shared(server, s->index, DEEP_LANE, deeps, 2).code == GG_EINVAL,
+		  "one of two is out of range");
+	deeps[1].k = 1;
+	deeps[1].list++;
+	CHECK(engine->serve_shared(server, s->index, DEEP_LANE, deeps, 2).code == GG_EINVAL,
+		  "two lists");
+	CHECK(engine->serve_shared(server, s->index, DEEP_LANE, deeps, 0).code == GG_EINVAL &&
+		  engine->serve_shared(server, s->index, DEEP_LANE, deeps,
+							   GG_SERVE_MAX_SHARED + 1).code == GG_EINVAL, "none, too many");
+}
+
+/* Requests that share a filter have the answers that each has alone, which are right. */
+static inline void
+deep_shared(const gg_engine *engine, const deep_spec *spec, double tolerance)
+{
+	static const uint32_t counts[] = {SHARED_MOST, 2, 3, 9};
+	gg_filter  *filter = malloc(sizeof(gg_filter));
+	gg_serve_deep deeps[SHARED_MOST];
 	deep_scene	s;
 	uint64_t   *tids;
-	uint64_t   *alone = malloc(2 * bytes);
+	char	   *alone = malloc(SHARED_MOST * SHARED_BYTES);
 
-	if (engine->serve_shared == NULL || !deep_make(&s, engine, &spec, 0) || !deep_open(&s))
+	if (engine->serve_shared == NULL || !deep_make(&s, engine, spec, tolerance) ||
+		!deep_open_slots(&s, SHARED_MOST, SHARED_MOST * SHARED_BYTES))
 		return;
 	tids = malloc((s.rows + 1) * sizeof(uint64_t));
-	memcpy(s.region.memory + s.region.layout.query, s.vectors, spec.dim * sizeof(float));
-	for (int f = 0; f < DEEP_FILTERS; f++)
+	for (int f = 0; f < DEEP_FILTERS; f += harness_small() ? 2 : 1)
 	{
-		const char *what = deep_filter(&s, f, &filters[0], tids);
+		const char *what = deep_filter(&s, f, filter, tids);
 
-		filters[1] = filters[0];
-		for (uint32_t i = 0; i < 2; i++)
+		for (uint32_t mix = 0; mix < 4; mix += harness_small() && f > 2 ? 3 : 1)
 		{
-			uint64_t   *keys = (uint64_t *) (s.region.memory + s.keys_at + i * bytes);
+			const uint32_t count = counts[(mix + f) % 4];
 
-			deeps[i] = (gg_serve_deep) {
-				.slot = i,.ticket = ++deep_ticket,.list = 3,.k = lengths[i],
-				.after = f % 2 == 0 ? 0 : key_of(s.distances[i], i),.filter = &filters[i],
-				.keys = s.keys_at + i * bytes,
-				.matches = s.keys_at + i * bytes + lengths[i] * sizeof(uint64_t)
-			};
-			CHECK_OK(engine->serve_deep(s.region.server, s.index, DEEP_LANE, &deeps[i]), what);
-			bulk_wait(&s.region, DEEP_LANE, i, 3, deeps[i].ticket);
-			memcpy(alone + i * 1000, keys, bytes);
-			memset(keys, 0, bytes);
-			deeps[i].ticket = ++deep_ticket;
-		}
-		CHECK_OK(engine->serve_shared(s.region.server, s.index, DEEP_LANE, deeps, 2), what);
-		for (uint32_t i = 0; i < 2; i++)
-		{
-			bulk_wait(&s.region, DEEP_LANE, i, 3, deeps[i].ticket);
-			CHECK(memcmp(s.region.memory + s.keys_at + i * bytes, alone + i * 1000,
-						 (lengths[i] + 1) * sizeof(uint64_t)) == 0, "%s, request %u", what, i);
+			shared_requests(&s, mix, count, deeps);
+			shared_alone(&s, mix, count, filter, deeps, alone, what);
+			shared_together(&s, count, filter, deeps, alone, what);
 		}
 	}
-	deeps[1].k = 0;
-	CHECK(engine->serve_shared(s.region.server, s.index, DEEP_LANE, deeps, 2).code == GG_EINVAL,
-		  "one of two is out of range");
-	CHECK(engine->serve_shared(s.region.server, s.index, DEEP_LANE, deeps, 0).code == GG_EINVAL &&
-		  engine->serve_shared(s.region.server, s.index, DEEP_LANE, deeps,
-							   GG_SERVE_MAX_SHARED + 1).code == GG_EINVAL, "none, too many");
+	shared_refusals(&s, deeps);
 	bulk_close(&s.region);
 	free(tids);
-	free(filters);
+	free(filter);
 	free(alone);
 	deep_free(&s);
 }

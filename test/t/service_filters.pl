@@ -137,7 +137,7 @@ SQL
 		'twelve clients with equal filters: right answers by the device');
 	my ($queries_after, $batches_after) = split / /, of_device($node, "queries || ' ' || batches");
 	is($queries_after - $queries, 1200, 'every query is counted');
-	skip 'the CUDA engine has a batch for each', 1
+	skip 'a GPU may be done before another request waits', 1
 		if ($ENV{GG_SERVICE_ENGINE} // 'cpu') ne 'cpu';
 	my $lists = of_index($node, 'segments') + 1;
 	cmp_ok($batches_after - $batches, '<', 1200 * $lists, 'in fewer batches');

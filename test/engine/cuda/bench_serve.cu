@@ -1,7 +1,8 @@
 /*
  * bench_serve.cu
  *		Time from serve_submit() to the ticket, as a spinning host sees it; loading; throughput.
- *		The same for deep lists, filters that one row in so many passes, and many queries at once.
+ *		The same for deep lists, filters that one row in so many passes, many queries at once, and
+ *		many callers under one filter.
  *
  *	bench_serve [N DIM METRIC [ITOPK ...]]		default 1000000 128 l2 32 64; METRIC l2, ip, cosine
  *												or l1
@@ -17,6 +18,8 @@
  *	product	the largest power of two that times the queries is no more than the multiprocessors,
  *			whether they run at once or not
  *	N		so many
+ *
+ * SHARED in the environment: only the callers under one filter.
  */
 #include <algorithm>
 #include <math.h>
@@ -404,6 +407,131 @@ bench_filters(gg_index *index, uint32_t n)
 	}
 }
 
+/* ---- many callers under one filter ----------------------------------------------------- */
+
+#define CALLERS 16u
+#define CALLER_BYTES ((size_t) GG_MAX_ITOPK * 8 + 64)	/* of staging: keys, matches */
+
+/* Requests in flight on a lane. */
+typedef struct flight
+{
+	uint32_t	count;
+	gg_serve_deep deeps[CALLERS];
+} flight;
+
+static gg_serve_deep
+next_request(uint32_t caller, uint32_t k, const gg_filter *filter)
+{
+	gg_serve_deep deep = {};
+
+	memcpy(part(caller, layout.query), queries + (size_t) (next_ticket % QUERIES) * dim,
+		   dim * sizeof(float));
+	deep.slot = caller;
+	deep.ticket = next_ticket++;
+	deep.k = k;
+	deep.filter = filter;
+	deep.keys = caller * CALLER_BYTES;
+	deep.matches = deep.keys + (size_t) GG_MAX_ITOPK * 8;
+	return deep;
+}
+
+static bool
+landed(const flight *flight)
+{
+	for (uint32_t i = 0; i < flight->count; i++)
+		if (__atomic_load_n((uint32_t *) part(flight->deeps[i].slot, layout.done),
+							__ATOMIC_ACQUIRE) != flight->deeps[i].ticket)
+			return false;
+	return true;
+}
+
+/*
+ * Queries per second of so many callers, each of which asks again when it is answered.  As the
+ * service does, a lane that is free takes what waits, at most `most` requests.
+ */
+static double
+callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const gg_filter *filter)
+{
+	flight		flights[GG_SERVE_LANES] = {};
+	uint32_t	waiting[CALLERS];
+	uint32_t	nwaiting = 0;
+	uint64_t	answered = 0;
+	uint64_t	before = 0;
+	double		begin = now_us();
+	double		started = 0;
+	double		ended = 0;
+
+	for (uint32_t i = 0; i < callers; i++)
+		waiting[nwaiting++] = i;
+	while (ended == 0 || nwaiting < callers)
+	{
+		const double now = now_us();
+
+		/* a fifth of a second to warm up, then one that counts */
+		if (started == 0 && now > begin + 2e5)
+		{
+			started = now;
+			before = answered;
+		}
+		if (ended == 0 && started > 0 && now > started + 1e6)
+			ended = now;
+		if (now > begin + 2e7)
+		{
+			fprintf(stderr, "a ticket did not come\n");
+			exit(1);
+		}
+		for (uint32_t lane = 0; lane < GG_SERVE_LANES; lane++)
+		{
+			flight	   *flight = &flights[lane];
+
+			if (!landed(flight))
+				continue;
+			for (uint32_t i = 0; i < flight->count; i++)
+				waiting[nwaiting++] = flight->deeps[i].slot;
+			answered += ended == 0 ? flight->count : 0;
+			flight->count = 0;
+			while (ended == 0 && flight->count < most && nwaiting > 0)
+				flight->deeps[flight->count++] = next_request(waiting[--nwaiting], k, filter);
+			if (flight->count > 1)
+				must_ok(gg_cuda_engine.serve_shared(server, index, lane, flight->deeps,
+													flight->count), "serve_shared");
+			else if (flight->count == 1)
+				must_ok(gg_cuda_engine.serve_deep(server, index, lane, flight->deeps),
+						"serve_deep");
+		}
+	}
+	return (double) (answered - before) / (ended - started) * 1e6;
+}
+
+static void
+bench_shared(gg_index *index, uint32_t n)
+{
+	gg_filter  *filter = (gg_filter *) (staging + DEEP_FILTER);
+
+	for (uint32_t share = 2; share <= 100000 && share <= n; share *= share == 2 ? 5 : 10)
+		for (uint32_t k : {10u, 64u, 1000u})
+		{
+			double		one;
+
+			memset(filter, 0, sizeof(*filter));
+			filter->nconditions = 1;
+			filter->nvalues = 2;
+			filter->conditions[0].kind = GG_CONDITION_RANGE;
+			filter->conditions[0].nvalues = 2;
+			filter->values[1] = n / share - 1;
+			one = callers_rate(index, 1, 1, k, filter);
+			printf("one filter     1 in %-6u k %4u  1 caller %8.0f queries/s", share, k, one);
+			for (uint32_t most : {1u, CALLERS / GG_SERVE_LANES, CALLERS})
+			{
+				double		rate = callers_rate(index, CALLERS, most, k, filter);
+
+				printf("  %u, %u at a time %8.0f = %.1fx", CALLERS, most, rate, rate / one);
+			}
+			printf("\n");
+			fflush(stdout);
+		}
+}
+
 static void
 bench_bulk(gg_index *index, uint32_t count, uint32_t itopk)
 {
@@ -528,6 +656,11 @@ main(int argc, char **argv)
 		bench_clusters(index, words, itopks);
 		itopks.clear();
 	}
+	if (getenv("SHARED") != NULL)
+	{
+		bench_shared(index, data.n);
+		itopks.clear();
+	}
 	for (uint32_t itopk : itopks)
 	{
 		printf("recall@10      itopk %4u  %.4f\n", itopk, recall(index, itopk));
@@ -538,7 +671,7 @@ main(int argc, char **argv)
 			for (uint32_t lanes = 1; lanes <= GG_SERVE_LANES; lanes *= 2)
 				bench_throughput(index, itopk, count, lanes);
 	}
-	if (words == NULL)
+	if (words == NULL && getenv("SHARED") == NULL)
 	{
 		for (uint32_t count : {1u, 8u, 64u, 256u})
 			bench_latency("exact, delta", delta, NULL, true, K, count);
@@ -551,6 +684,7 @@ main(int argc, char **argv)
 			if (k <= data.n / 2)
 				bench_deep("deep", index, k, true, NULL);
 		bench_filters(index, data.n);
+		bench_shared(index, data.n);
 		for (uint32_t count : {1u, 100u, 800u, 2048u})
 			if ((uint64_t) count * (dim + 2 * K) * 4 + 192 <= PIECE)
 				bench_bulk(index, count, 64);

@@ -14,6 +14,8 @@
  *				many threads wrote them
  *	bulk		many queries of one caller get what the same searches get
  *	deep		deep and filtered lists, of one slab of rows and of several
+ *	shared		requests with equal filters, answered together, have the answers that they have
+ *				alone, bit by bit
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
  *	refused calls	a launch that asks for too much is refused, and the device serves on; no host
  *				memory can be pinned.  The linker leads such calls through functions of this file
@@ -1359,6 +1361,21 @@ test_deep(void)
 	deep_refusals(&gg_cuda_engine);
 }
 
+/* Requests that share a filter; so wide rows, too, that queries do not share those. */
+static void
+test_shared(void)
+{
+	const uint32_t count = sizeof(deep_specs) / sizeof(deep_specs[0]);
+
+	for (uint32_t i = 0; i < count; i += harness_small() ? 3 : 1)
+	{
+		deep_spec	spec = deep_specs[i];
+
+		spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
+		deep_shared(&gg_cuda_engine, &spec, 1e-5);
+	}
+}
+
 /* More rows than one slab has; many tie, so that all digits of a key count. */
 static void
 test_deep_slabs(void)
@@ -1366,12 +1383,14 @@ test_deep_slabs(void)
 	static const deep_spec spec = {.n = ((uint32_t) 2 << 22) + 12345,.dim = 4,
 								   .metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.coarse = true,
 								   .spare = 5};
-	gg_filter  *filter = malloc(sizeof(gg_filter));
-	uint64_t   *tids = malloc((size_t) spec.n * sizeof(uint64_t));
+	gg_filter  *filter;
+	uint64_t   *tids;
 	deep_scene	s;
 
 	if (harness_small() || !deep_make(&s, &gg_cuda_engine, &spec, 0) || !deep_open(&s))
 		return;
+	filter = malloc(sizeof(gg_filter));
+	tids = malloc((size_t) spec.n * sizeof(uint64_t));
 	deep_read(&s, NULL, GG_MAX_DEEP, 4, "several slabs");
 	deep_read(&s, NULL, 16384, 3, "several slabs");
 	for (int f = 0; f < DEEP_FILTERS; f += 4)
@@ -1449,6 +1468,7 @@ main(void)
 	harness_run("bulk", test_bulk);
 	harness_run("deep", test_deep);
 	harness_run("deep, slabs", test_deep_slabs);
+	harness_run("shared filters", test_shared);
 	harness_run("fill beside", test_fill_beside);
 	harness_run("release", test_release);
 	return harness_finish();
