@@ -88,10 +88,10 @@ check(const gg_dataset *data, const gg_build_params *params, const char *where)
 
 /*
  * Refuse at once what would fail later, with the sizes; held: bytes of the rows that are there
- * already.
+ * already; more: bytes that a build does not take.
  */
 static gg_status
-check_memory(const gg_dataset *data, uint64_t held, const gg_build_params *params,
+check_memory(const gg_dataset *data, uint64_t held, uint64_t more, const gg_build_params *params,
 			 const gg_control *control)
 {
 	gg_bytes	bytes;
@@ -100,6 +100,7 @@ check_memory(const gg_dataset *data, uint64_t held, const gg_build_params *param
 
 	GG_TRY(gg_cuda_build_bytes(data, params, control, &bytes));
 	GG_CUDA_TRY(cudaMemGetInfo(&available, &total));
+	bytes.device += more;
 	/* asking has made the context */
 	if (bytes.device - CONTEXT_BYTES - held > available)
 		return gg_fail(GG_EDEVICE_MEMORY, __func__,
@@ -156,12 +157,12 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, stream, control,
 									lists.get()));
 	else if (exact)
-		GG_TRY(gg_cuda_exact_lists(&copy->view, length, stream, control, lists.get()));
+		GG_TRY(gg_cuda_exact_lists(&copy->view, length, NULL, stream, control, lists.get()));
 	else
 	{
 		GG_TRY(order.allocate(n, meter));
 		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), stream));
-		GG_TRY(gg_cuda_cells_init(&copy->view, length, params->seed, stream, control, meter,
+		GG_TRY(gg_cuda_cells_init(&copy->view, length, params->seed, NULL, stream, control, meter,
 								  lists.get(), order.get()));
 	}
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
@@ -169,13 +170,13 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 
 	begin = now_s();
 	if (!exact)
-		GG_TRY(gg_cuda_gnnd(&copy->view, length, k, params, order.get(), stream, control, meter,
-							lists.get(), stats));
+		GG_TRY(gg_cuda_gnnd(&copy->view, length, k, params, NULL, order.get(), stream, control,
+							meter, lists.get(), stats));
 	order.release();
 	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, control, meter));
 	if (distances != NULL)
 		GG_TRY(gg_cuda_allocate_large(distances, (uint64_t) n * k, control, meter));
-	GG_TRY(gg_cuda_finish_lists(data, lists.get(), length, k, params->seed, stream, control,
+	GG_TRY(gg_cuda_finish_lists(data, lists.get(), length, k, true, params->seed, stream, control,
 								ids->get(), distances != NULL ? distances->get() : NULL));
 	GG_TRY(gg_cuda_give_back(control, __func__, lists));
 	stats->descent_s += now_s() - begin;
@@ -192,17 +193,21 @@ public:
 	gg_cuda_buffer<uint32_t> graph; /* n x degree */
 };
 
-/* Edges from k-NN lists. */
+/* Edges from k-NN lists, made anew or, with input, by merging. */
 static gg_status
-choose_edges(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
-			 const gg_control *control, gg_cuda_meter *meter, build_state *state,
-			 gg_build_stats *stats)
+choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
+			 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+			 build_state *state, gg_build_stats *stats)
 {
 	const uint32_t k = params->intermediate_graph_degree;
 	double		begin;
 
-	GG_TRY(gg_cuda_knn_rows(data, params, stream, control, meter, &state->copy, &state->near_lists,
-							NULL, stats));
+	if (input != NULL)
+		GG_TRY(gg_cuda_merge_rows(data, input, params, stream, control, meter, &state->copy,
+								  &state->near_lists, stats));
+	else
+		GG_TRY(gg_cuda_knn_rows(data, params, stream, control, meter, &state->copy,
+								&state->near_lists, NULL, stats));
 	state->near_length = k;
 	begin = now_s();
 	GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree, control,
@@ -245,9 +250,9 @@ grow_edges(gg_cuda_data *data, const gg_build_params *params, cudaStream_t strea
 }
 
 gg_status
-gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
-				   const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
-				   gg_build_stats *stats)
+gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
+				   cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+				   gg_graph *out, gg_build_stats *stats)
 {
 	const uint64_t bytes = (uint64_t) data->n * params->graph_degree * sizeof(uint32_t);
 	const bool	grow = params->algorithm == GG_ALGORITHM_GRNND;
@@ -262,7 +267,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream
 	if (grow)
 		GG_TRY(grow_edges(data, params, stream, control, meter, &state, stats));
 	else
-		GG_TRY(choose_edges(data, params, stream, control, meter, &state, stats));
+		GG_TRY(choose_edges(data, input, params, stream, control, meter, &state, stats));
 
 	begin = now_s();
 	out->adjacency = allocate_large(bytes);
@@ -309,18 +314,6 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 								stream.get(), control));
 	out->transfer_s += now_s() - begin;
 	return gg_ok();
-}
-
-/* gg_engine.merge: the CPU engine alone merges graphs; what calls it builds anew here. */
-gg_status
-gg_cuda_merge(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
-			  const gg_control *, gg_graph *graph, gg_build_stats *stats)
-{
-	if (stats != NULL)
-		memset(stats, 0, sizeof(*stats));
-	memset(graph, 0, sizeof(*graph));
-	GG_TRY(gg_merge_check(data, input, params, __func__));
-	return gg_fail(GG_EUNSUPPORTED, __func__, "this engine does not merge graphs as graphs");
 }
 
 /* gg_engine.diversify */
@@ -371,6 +364,24 @@ guarded(RUN run, gg_graph *graph)
 	return status;
 }
 
+/* Build or, with input, merge rows in host memory. */
+static gg_status
+make_graph(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
+		   const gg_control *control, gg_graph *graph, gg_build_stats *stats)
+{
+	return guarded([&]() -> gg_status
+				   {
+					   gg_cuda_stream stream;
+					   gg_cuda_buffer<char> rows;
+					   gg_cuda_data device = {};
+
+					   GG_TRY(stream.create());
+					   GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, stats));
+					   return gg_cuda_build_rows(&device, input, params, stream.get(), control,
+												 NULL, graph, stats);
+				   }, graph);
+}
+
 /* gg_engine.build */
 gg_status
 gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
@@ -382,18 +393,23 @@ gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_co
 	memset(out, 0, sizeof(*out));
 	memset(graph, 0, sizeof(*graph));
 	GG_TRY(check(data, params, __func__));
-	GG_TRY(check_memory(data, 0, params, control));
-	return guarded([&]() -> gg_status
-				   {
-					   gg_cuda_stream stream;
-					   gg_cuda_buffer<char> rows;
-					   gg_cuda_data device = {};
+	GG_TRY(check_memory(data, 0, 0, params, control));
+	return make_graph(data, NULL, params, control, graph, out);
+}
 
-					   GG_TRY(stream.create());
-					   GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, out));
-					   return gg_cuda_build_rows(&device, params, stream.get(), control, NULL,
-												 graph, out);
-				   }, graph);
+/* gg_engine.merge */
+gg_status
+gg_cuda_merge(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
+			  const gg_control *control, gg_graph *graph, gg_build_stats *stats)
+{
+	gg_build_stats unwanted = {};
+	gg_build_stats *out = stats != NULL ? stats : &unwanted;
+
+	memset(out, 0, sizeof(*out));
+	memset(graph, 0, sizeof(*graph));
+	GG_TRY(gg_merge_check(data, input, params, __func__));
+	GG_TRY(check_memory(data, 0, gg_cuda_merge_bytes(data->n, input, params), params, control));
+	return make_graph(data, input, params, control, graph, out);
 }
 
 /* gg_engine.build_index: the same arithmetic over rows at a stride, so the same graph */
@@ -410,7 +426,7 @@ gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 	memset(graph, 0, sizeof(*graph));
 	GG_TRY(gg_cuda_index_rows(index, n, &data, &stride));
 	GG_TRY(check(&data, params, __func__));
-	GG_TRY(check_memory(&data, (uint64_t) n * data.dim * gg_element_size(data.element), params,
+	GG_TRY(check_memory(&data, (uint64_t) n * data.dim * gg_element_size(data.element), 0, params,
 						control));
 	return guarded([&]() -> gg_status
 				   {
@@ -424,8 +440,8 @@ gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 					   device.pitch = (uint32_t) (stride / gg_element_size(data.element));
 					   device.element = data.element;
 					   device.metric = data.metric;
-					   return gg_cuda_build_rows(&device, params, stream.get(), control, NULL,
-												 graph, out);
+					   return gg_cuda_build_rows(&device, NULL, params, stream.get(), control,
+												 NULL, graph, out);
 				   }, graph);
 }
 

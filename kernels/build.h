@@ -6,6 +6,7 @@
  *	working_copy.cu	rows made ready for comparing
  *	cells.cu		pivot cells: assignment, sorting into cells, joins within cells
  *	knn_graph.cu	GNND iterations, exact last distances
+ *	merge.cu		the same over lists that are known of parts: GGM
  *	optimize.cu		rank-based reordering
  *	tsdg.cu			two-stage diversification
  *	grnnd.cu		relative NN-descent
@@ -106,6 +107,18 @@ gg_cuda_list_length(uint32_t k)
 	return length;
 }
 
+/*
+ * Rows of several parts, of which lists are known (merge.cu).  Rows of one part are not compared,
+ * but those of part 0 are.  What takes parts, NULL in a build, adds to the lists that are there,
+ * and passes over ids from n on, which are no rows.
+ */
+typedef struct gg_cuda_parts
+{
+	const uint8_t *of;			/* n, in device memory */
+	uint32_t	k;				/* entries of a list that count */
+	double		share;			/* of these entries, those that can be of other parts */
+} gg_cuda_parts;
+
 /* ---- cells ----------------------------------------------------------------- */
 
 /*
@@ -127,11 +140,13 @@ public:
  * written so that rows of one cell are side by side.
  */
 extern gg_status gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
-									cudaStream_t stream, const gg_control *control,
-									gg_cuda_meter *meter, uint64_t *lists, uint32_t *order);
+									const gg_cuda_parts *parts, cudaStream_t stream,
+									const gg_control *control, gg_cuda_meter *meter,
+									uint64_t *lists, uint32_t *order);
 
 /* Lists of all rows of a small set, by comparing every pair. */
-extern gg_status gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, cudaStream_t stream,
+extern gg_status gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length,
+									 const gg_cuda_parts *parts, cudaStream_t stream,
 									 const gg_control *control, uint64_t *lists);
 
 /*
@@ -152,9 +167,10 @@ extern gg_status gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, c
 
 /* GNND from lists in place; iterations and the update counts go to stats. */
 extern gg_status gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k,
-							  const gg_build_params *params, const uint32_t *order,
-							  cudaStream_t stream, const gg_control *control,
-							  gg_cuda_meter *meter, uint64_t *lists, gg_build_stats *stats);
+							  const gg_build_params *params, const gg_cuda_parts *parts,
+							  const uint32_t *order, cudaStream_t stream,
+							  const gg_control *control, gg_cuda_meter *meter, uint64_t *lists,
+							  gg_build_stats *stats);
 
 extern gg_status gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k,
 									  uint64_t seed, cudaStream_t stream,
@@ -162,10 +178,11 @@ extern gg_status gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length,
 
 /*
  * ids (n x k) and, unless NULL, distances from lists: distances computed again from the caller's
- * rows in fp32, lists sorted by them, duplicates dropped, short lists filled up when n > k.
+ * rows in fp32, lists sorted by them, duplicates dropped; with fill, short lists filled up when n >
+ * k.
  */
 extern gg_status gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists,
-									  uint32_t length, uint32_t k, uint64_t seed,
+									  uint32_t length, uint32_t k, bool fill, uint64_t seed,
 									  cudaStream_t stream, const gg_control *control,
 									  uint32_t *ids, float *distances);
 
@@ -217,11 +234,13 @@ extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, 
 
 /*
  * The chain over rows that are in device memory: out as gg_engine.build makes it, to be freed with
- * gg_graph_free() whatever the status.  transfer_s of stats is the graph's way back.
+ * gg_graph_free() whatever the status; with input, in host memory, as gg_engine.merge does.
+ * transfer_s of stats is the way of the graph and of the input.
  */
-extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_build_params *params,
-									cudaStream_t stream, const gg_control *control,
-									gg_cuda_meter *meter, gg_graph *out, gg_build_stats *stats);
+extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input,
+									const gg_build_params *params, cudaStream_t stream,
+									const gg_control *control, gg_cuda_meter *meter,
+									gg_graph *out, gg_build_stats *stats);
 
 /*
  * The k-NN lists alone: copy and ids (n x k, device memory, allocated here) are left for what
@@ -232,6 +251,16 @@ extern gg_status gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *par
 								  gg_cuda_meter *meter, gg_cuda_working_copy *copy,
 								  gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances,
 								  gg_build_stats *stats);
+
+/* The same by merging. */
+extern gg_status gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input,
+									const gg_build_params *params, cudaStream_t stream,
+									const gg_control *control, gg_cuda_meter *meter,
+									gg_cuda_working_copy *copy, gg_cuda_buffer<uint32_t> *ids,
+									gg_build_stats *stats);
+/* The device memory that it takes beyond that of a build. */
+extern uint64_t gg_cuda_merge_bytes(uint32_t n, const gg_merge_input *input,
+									const gg_build_params *params);
 
 /*
  * The end of a stage: without it the next stage's pace would start counting with a queue that is

@@ -84,6 +84,7 @@ typedef struct join_args
 	uint32_t	first_column;
 	uint32_t	columns;
 	bool		same;			/* a is b: a row is not its own neighbour */
+	const uint8_t *parts;		/* of a's rows, which are b's, or NULL; see gg_cuda_parts */
 	uint32_t	stages;			/* 2 or 3 */
 } join_args;
 
@@ -305,7 +306,9 @@ join_kernel(join_args args, uint32_t first_item)
 						const uint64_t key = gg_key(sum, id, 1);
 
 						if (id != GG_NO_NODE && key < threshold[row] &&
-							!(args.same && id == a_ids[row]))
+							!(args.same && id == a_ids[row]) &&
+							!(args.parts != NULL && args.parts[id] != 0 &&
+							  args.parts[id] == args.parts[a_ids[row]]))
 						{
 							const uint32_t slot = atomicAdd(&waiting[row], 1);
 
@@ -662,54 +665,78 @@ clear_lists(uint64_t *lists, uint64_t count, cudaStream_t stream)
 	return gg_ok();
 }
 
+/* What all items of a join have in common; keep: entries of the lists that count. */
+static join_args
+join_of(const gg_cuda_rows *a, const gg_cuda_rows *b, uint32_t keep, uint64_t *lists)
+{
+	join_args	args = {};
+
+	args.a = *a;
+	args.b = *b;
+	args.lists = lists;
+	args.keep = keep;
+	return args;
+}
+
+/* The same among all rows of a set; parts may be NULL. */
+static join_args
+join_among(const gg_cuda_rows *rows, uint32_t length, const gg_cuda_parts *parts, uint64_t *lists)
+{
+	join_args	args = join_of(rows, rows, parts != NULL ? parts->k : length, lists);
+
+	args.same = true;
+	args.parts = parts != NULL ? parts->of : NULL;
+	return args;
+}
+
+/* Every row of a against every row of b. */
+static gg_status
+join_all(join_args args, uint32_t length, cudaStream_t stream, const gg_control *control)
+{
+	const uint32_t na = args.a.n;
+	const uint32_t nb = args.b.n;
+	const uint32_t bound = gg_cuda_blocks(na, GG_TILE_ROWS);
+	gg_cuda_buffer<join_item> items;
+	gg_cuda_buffer<uint32_t> nitems;
+
+	GG_TRY(items.allocate(bound));
+	GG_TRY(nitems.allocate(1));
+	whole_items_kernel<<<gg_cuda_blocks(bound, 256), 256, 0, stream>>>
+		(na, nb, items.get(), nitems.get());
+	GG_CUDA_LAUNCHED("whole_items_kernel");
+	args.items = items.get();
+	args.nitems = nitems.get();
+	return join(&args, length, bound, nb, nb, stream, control);
+}
+
 /* The keep nearest rows of b for every row of a, every pair compared. */
 gg_status
 gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same, uint32_t length,
 				   uint32_t keep, cudaStream_t stream, const gg_control *control, uint64_t *lists)
 {
-	const uint32_t bound = gg_cuda_blocks(a->n, GG_TILE_ROWS);
-	gg_cuda_buffer<join_item> items;
-	gg_cuda_buffer<uint32_t> nitems;
-	join_args	args = {};
+	join_args	args = join_of(a, b, keep, lists);
 
-	GG_TRY(items.allocate(bound));
-	GG_TRY(nitems.allocate(1));
-	whole_items_kernel<<<gg_cuda_blocks(bound, 256), 256, 0, stream>>>
-		(a->n, b->n, items.get(), nitems.get());
-	GG_CUDA_LAUNCHED("whole_items_kernel");
-	args.a = *a;
-	args.b = *b;
-	args.items = items.get();
-	args.nitems = nitems.get();
-	args.lists = lists;
-	args.keep = keep;
 	args.same = same;
 	GG_TRY(clear_lists(lists, (uint64_t) a->n * length, stream));
-	return join(&args, length, bound, b->n, b->n, stream, control);
+	return join_all(args, length, stream, control);
 }
 
 /* Every slot of every cell of a against the same cell of b; phase: report rows done, or -1. */
 static gg_status
-join_cells(const gg_cuda_rows *a, const gg_cuda_cells *a_cells, const gg_cuda_rows *b,
-		   const gg_cuda_cells *b_cells, bool same, uint32_t length, uint32_t keep,
-		   cudaStream_t stream, const gg_control *control, int phase, uint64_t *lists)
+join_cells(join_args args, const gg_cuda_cells *a_cells, const gg_cuda_cells *b_cells,
+		   uint32_t length, cudaStream_t stream, const gg_control *control, int phase)
 {
-	const uint64_t bound = (uint64_t) a_cells->ncells + a->n / GG_TILE_ROWS + 1;
+	const uint32_t na = args.a.n;
+	const uint64_t bound = (uint64_t) a_cells->ncells + na / GG_TILE_ROWS + 1;
 	gg_cuda_buffer<join_item> items;
 	gg_cuda_buffer<uint32_t> nitems;
-	join_args	args = {};
 
 	GG_TRY(items.allocate(bound));
 	GG_TRY(nitems.allocate(1));
-	args.a = *a;
-	args.b = *b;
 	args.a_index = a_cells->members.get();
 	args.b_index = b_cells->members.get();
 	args.items = items.get();
 	args.nitems = nitems.get();
-	args.lists = lists;
-	args.keep = keep;
-	args.same = same;
 	for (uint32_t slot = 0; slot < a_cells->slots; slot++)
 	{
 		GG_CUDA_TRY(cudaMemsetAsync(nitems.get(), 0, sizeof(uint32_t), stream));
@@ -718,11 +745,11 @@ join_cells(const gg_cuda_rows *a, const gg_cuda_cells *a_cells, const gg_cuda_ro
 			 b_cells->slots, items.get(), nitems.get());
 		GG_CUDA_LAUNCHED("cell_items_kernel");
 		GG_TRY(join(&args, length, (uint32_t) bound,
-					2 * (uint64_t) b->n * b_cells->slots / b_cells->ncells, b_cells->largest,
+					2 * (uint64_t) args.b.n * b_cells->slots / b_cells->ncells, b_cells->largest,
 					stream, control));
 		if (phase >= 0)
 			gg_cuda_progress(control, (gg_phase) phase,
-							 (uint64_t) a->n * (slot + 1) / a_cells->slots, a->n);
+							 (uint64_t) na * (slot + 1) / a_cells->slots, na);
 	}
 	return gg_ok();
 }
@@ -764,8 +791,8 @@ assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream
 	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, control,
 						   meter, &row_cells));
 	GG_TRY(clear_lists(lists, (uint64_t) rows->n * 32, stream));
-	return join_cells(rows, &row_cells, pivots, &pivot_cells, false, 32, GG_SLOTS, stream, control,
-					  -1, lists);
+	return join_cells(join_of(rows, pivots, GG_SLOTS, lists), &row_cells, &pivot_cells, 32, stream,
+					  control, -1);
 }
 
 /* members of slot 0, cell after cell */
@@ -786,18 +813,20 @@ order_kernel(const uint32_t *members, const uint64_t *starts, uint32_t slots, ui
 }
 
 gg_status
-gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, cudaStream_t stream,
-					const gg_control *control, uint64_t *lists)
+gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, const gg_cuda_parts *parts,
+					cudaStream_t stream, const gg_control *control, uint64_t *lists)
 {
 	if (rows->n == 0)
 		return gg_ok();
-	return gg_cuda_join_whole(rows, rows, true, length, length, stream, control, lists);
+	if (parts == NULL)
+		GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, stream));
+	return join_all(join_among(rows, length, parts, lists), length, stream, control);
 }
 
 gg_status
-gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cudaStream_t stream,
-				   const gg_control *control, gg_cuda_meter *meter, uint64_t *lists,
-				   uint32_t *order)
+gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
+				   const gg_cuda_parts *parts, cudaStream_t stream, const gg_control *control,
+				   gg_cuda_meter *meter, uint64_t *lists, uint32_t *order)
 {
 	const uint32_t npivots = (uint32_t) ((uint64_t) rows->n * GG_SLOTS / CELL_ROWS) + 1;
 	gg_cuda_buffer<uint32_t> ids;
@@ -822,7 +851,8 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed, cud
 			(cells.members.get(), cells.starts.get(), cells.slots, order, count.get());
 		GG_CUDA_LAUNCHED("order_kernel");
 	}
-	GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, stream));
-	return join_cells(rows, &cells, rows, &cells, true, length, length, stream, control,
-					  GG_PHASE_KNN_INIT, lists);
+	if (parts == NULL)
+		GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, stream));
+	return join_cells(join_among(rows, length, parts, lists), &cells, &cells, length, stream,
+					  control, GG_PHASE_KNN_INIT);
 }

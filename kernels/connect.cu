@@ -698,14 +698,14 @@ pivot_lists(const gg_cuda_rows *pivots, uint64_t seed, cudaStream_t stream,
 	gg_cuda_buffer<uint32_t> order;
 
 	if (pivots->n <= PIVOTS_BY_PAIRS)
-		return gg_cuda_exact_lists(pivots, GG_PIVOT_LIST, stream, control, lists);
+		return gg_cuda_exact_lists(pivots, GG_PIVOT_LIST, NULL, stream, control, lists);
 	params.seed = seed;
 	GG_TRY(order.allocate(pivots->n, meter));
 	GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), stream));
-	GG_TRY(gg_cuda_cells_init(pivots, GG_PIVOT_LIST, seed, stream, control, meter, lists,
+	GG_TRY(gg_cuda_cells_init(pivots, GG_PIVOT_LIST, seed, NULL, stream, control, meter, lists,
 							  order.get()));
-	return gg_cuda_gnnd(pivots, GG_PIVOT_LIST, GG_PIVOT_LIST, &params, order.get(), stream, control,
-						meter, lists, &unwanted);
+	return gg_cuda_gnnd(pivots, GG_PIVOT_LIST, GG_PIVOT_LIST, &params, NULL, order.get(), stream,
+						control, meter, lists, &unwanted);
 }
 
 /*

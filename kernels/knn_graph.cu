@@ -162,8 +162,9 @@ sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32
 	{
 		uint64_t   *entry = &lists[(uint64_t) row * (32 * R) + r * 32 + lane];
 		const uint64_t key = *entry;
-		const bool	is_fresh = key != GG_KEY_NONE && (key & GG_KEY_NEW) != 0;
-		const bool	is_old = key != GG_KEY_NONE && !is_fresh;
+		const bool	used = gg_key_id(key) < n;
+		const bool	is_fresh = used && (key & GG_KEY_NEW) != 0;
+		const bool	is_old = used && !is_fresh;
 		const uint32_t fresh_mask = __ballot_sync(GG_FULL_WARP, is_fresh);
 		const uint32_t old_mask = __ballot_sync(GG_FULL_WARP, is_old);
 		const uint32_t below = (1u << lane) - 1;
@@ -172,7 +173,7 @@ sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32
 
 		nfresh += __popc(fresh_mask);
 		nold += __popc(old_mask);
-		if (key != GG_KEY_NONE && at < SAMPLES)
+		if (used && at < SAMPLES)
 		{
 			const uint32_t id = gg_key_id(key);
 			uint32_t   *samples = is_fresh ? fresh : old;
@@ -196,6 +197,7 @@ typedef struct local_args
 	const uint32_t *fresh;
 	const uint32_t *old;
 	const uint32_t *cards;
+	const uint8_t *parts;		/* n, or NULL */
 	uint64_t   *offers;
 	uint32_t	words;			/* of a card */
 	/* that a row's chunks need, at most STAGES: more blocks fit beside */
@@ -220,7 +222,8 @@ offer(const local_args &args, uint32_t row, uint32_t id, uint64_t best)
 									1 | GG_KEY_NEW));
 }
 
-template <gg_cuda_kind KIND>
+/* CROSS: only what is of two parts; see gg_cuda_parts. */
+template <gg_cuda_kind KIND, bool CROSS>
 static __global__ void __launch_bounds__(GG_TILE_THREADS, KIND == GG_KIND_HALF_L2 ? 4 : 2)
 local_join_kernel(local_args args, uint32_t first)
 {
@@ -230,6 +233,7 @@ local_join_kernel(local_args args, uint32_t first)
 	/* 0 .. 63 NEW, 64 .. 127 OLD, packed to the front of each */
 	__shared__ uint32_t ids[2 * SIDE];
 	__shared__ uint16_t bits[2 * SIDE];
+	__shared__ uint8_t parts[CROSS ? 2 * SIDE : 1];
 	__shared__ uint32_t packed[4];
 	const uint32_t tid = threadIdx.x;
 	const uint32_t lane = tid & 31;
@@ -286,6 +290,8 @@ local_join_kernel(local_args args, uint32_t first)
 
 		ids[to] = id;
 		bits[to] = (uint16_t) card_bit(id, words, args.card_seed);
+		if (CROSS)
+			parts[to] = args.parts[id];
 	}
 	const uint32_t nfresh = packed[0] + packed[1];
 	const uint32_t nold = packed[2] + packed[3];
@@ -387,6 +393,8 @@ local_join_kernel(local_args args, uint32_t first)
 			const uint32_t r = wm * 32 + i * 8 + lane / 4;
 
 			if (r >= nfresh || (diagonal && r == c))
+				continue;
+			if (CROSS && parts[r] == parts[c] && parts[c] != 0)
 				continue;
 			const uint32_t *card_r = cards + r * words;
 			const float distance = gg_tile_distance<KIND>(sums[i / 2][j / 2][i % 2 * 2 + j % 2],
@@ -568,6 +576,17 @@ gnnd_sample(gnnd *g)
 	return gg_ok();
 }
 
+template <gg_cuda_kind KIND, bool CROSS>
+static gg_status
+launch_join(const gnnd *g, uint32_t first, uint32_t blocks, uint32_t shared)
+{
+	GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND, CROSS>,
+									 cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+	local_join_kernel<KIND, CROSS><<<blocks, GG_TILE_THREADS, shared, g->stream>>>(g->args, first);
+	GG_CUDA_LAUNCHED("local_join_kernel");
+	return gg_ok();
+}
+
 static gg_status
 gnnd_join(gnnd *g, uint32_t iteration)
 {
@@ -584,12 +603,9 @@ gnnd_join(gnnd *g, uint32_t iteration)
 	{
 		const uint32_t blocks = gg_cuda_slice(n, first, slice);
 
-		GG_SWITCH_KIND(rows->kind,
-			GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND>,
-											 cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-			(local_join_kernel<KIND><<<blocks, GG_TILE_THREADS, shared, g->stream>>>
-			 (g->args, (uint32_t) first)));
-		GG_CUDA_LAUNCHED("local_join_kernel");
+		GG_SWITCH_KIND(rows->kind, GG_TRY(g->args.parts != NULL ?
+			(launch_join<KIND, true>(g, (uint32_t) first, blocks, shared)) :
+			(launch_join<KIND, false>(g, (uint32_t) first, blocks, shared))));
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 		gg_cuda_progress(g->control, GG_PHASE_KNN_DESCENT, n * iteration + first,
 						 n * g->iterations);
@@ -622,13 +638,15 @@ gnnd_update(gnnd *g, unsigned long long *changed)
 
 gg_status
 gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_build_params *params,
-			 const uint32_t *order, cudaStream_t stream, const gg_control *control,
-			 gg_cuda_meter *meter, uint64_t *lists, gg_build_stats *stats)
+			 const gg_cuda_parts *parts, const uint32_t *order, cudaStream_t stream,
+			 const gg_control *control, gg_cuda_meter *meter, uint64_t *lists,
+			 gg_build_stats *stats)
 {
 	const uint32_t n = rows->n;
 	const bool	random = params->init == GG_INIT_RANDOM;
 	const float termination = params->termination_threshold > 0.0f ? params->termination_threshold :
 		random ? RANDOM_TERMINATION : CELLS_TERMINATION;
+	const double enough = (parts != NULL ? parts->share : 1.0) * termination * n * k;
 	unsigned long long changed;
 	gnnd		g = {};
 
@@ -640,6 +658,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 	g.lists = lists;
 	g.stream = stream;
 	g.control = control;
+	g.args.parts = parts != NULL ? parts->of : NULL;
 	GG_TRY(gnnd_begin(&g, order, meter));
 	for (uint32_t iteration = 0; iteration < g.iterations; iteration++)
 	{
@@ -648,7 +667,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 		GG_TRY(gnnd_join(&g, iteration));
 		GG_TRY(gnnd_update(&g, &changed));
 		stats->iterations = iteration + 1;
-		if (iteration > 0 && changed < (double) termination * n * k)
+		if (iteration > 0 && (changed == 0 || changed < enough))
 			break;
 	}
 	gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, n, n);
@@ -672,8 +691,6 @@ random_lists_kernel(gg_cuda_rows rows, uint32_t k, uint32_t seed, uint32_t first
 
 	if (row >= rows.n)
 		return;
-	const uint4 *mine = (const uint4 *) (rows.rows + (uint64_t) row * rows.units * 16);
-
 	for (uint32_t begin = 0; begin < k; begin += 64)
 	{
 		const uint32_t count = min(k - begin, 64u);
@@ -684,38 +701,10 @@ random_lists_kernel(gg_cuda_rows rows, uint32_t k, uint32_t seed, uint32_t first
 			const uint32_t draw = __umulhi(gg_mix(gg_mix(row ^ seed) + (begin + i) * 0x9E3779B1u),
 										   rows.n - 1);
 			const uint32_t id = draw + (draw >= row);
-			const uint4 *theirs = (const uint4 *) (rows.rows + (uint64_t) id * rows.units * 16);
-			float		sum = 0.0f;
+			const float distance = gg_row_distance<KIND>(rows, row, id);
 
-			for (uint32_t unit = lane; unit < rows.units; unit += 32)
-			{
-				const uint4 a = mine[unit];
-				const uint4 b = theirs[unit];
-				const uint32_t as[4] = {a.x, a.y, a.z, a.w};
-				const uint32_t bs[4] = {b.x, b.y, b.z, b.w};
-
-#pragma unroll
-				for (int j = 0; j < 4; j++)
-				{
-					if (KIND == GG_KIND_HALF_L2)
-					{
-						const float2 x = __half22float2(*(const __half2 *) &as[j]);
-						const float2 y = __half22float2(*(const __half2 *) &bs[j]);
-
-						sum = fmaf(x.x - y.x, x.x - y.x, fmaf(x.y - y.y, x.y - y.y, sum));
-					}
-					else
-					{
-						const float difference = __uint_as_float(as[j]) - __uint_as_float(bs[j]);
-
-						sum += KIND == GG_KIND_FLOAT_L1 ? fabsf(difference) :
-							difference * difference;
-					}
-				}
-			}
-			sum = gg_warp_sum(sum);
 			if (lane == 0)
-				buffer[i] = gg_key(sum, id, 1);
+				buffer[i] = gg_key(distance, id, 1);
 		}
 		__syncwarp();
 		gg_merge<R>(lists + (uint64_t) row * (32 * R), buffer, count);
@@ -871,8 +860,8 @@ rank_ids(const gg_cuda_data &data, uint32_t row, uint32_t count, uint32_t *ids, 
 
 template <int R>
 static __global__ void
-finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, uint32_t seed, uint32_t first,
-			  uint32_t *ids, float *distances)
+finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, bool fill, uint32_t seed,
+			  uint32_t first, uint32_t *ids, float *distances)
 {
 	constexpr int WARPS = R >= 16 ? 4 : 8;
 	__shared__ uint32_t all_ids[WARPS][32 * R];
@@ -885,7 +874,7 @@ finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, uint32_t see
 
 	if (row >= data.n)
 		return;
-	const uint32_t want = min(k, data.n - 1);
+	const uint32_t want = fill ? min(k, data.n - 1) : 0;
 
 #pragma unroll
 	for (int r = 0; r < R; r++)
@@ -933,8 +922,8 @@ finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, uint32_t see
 
 gg_status
 gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists, uint32_t length, uint32_t k,
-					 uint64_t seed, cudaStream_t stream, const gg_control *control, uint32_t *ids,
-					 float *distances)
+					 bool fill, uint64_t seed, cudaStream_t stream, const gg_control *control,
+					 uint32_t *ids, float *distances)
 {
 	/* a launch: 20 GB of rows, some 20 ms; of short rows the sorting takes longer */
 	const uint64_t per_row = (uint64_t) k * data->dim * gg_element_size(data->element);
@@ -950,7 +939,7 @@ gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists, uint32_t l
 		GG_SWITCH_LENGTH(length,
 			(finish_kernel<R>
 			 <<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, stream>>>
-			 (*data, lists, k, (uint32_t) seed, (uint32_t) first, ids, distances)));
+			 (*data, lists, k, fill, (uint32_t) seed, (uint32_t) first, ids, distances)));
 		GG_CUDA_LAUNCHED("finish_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 	}

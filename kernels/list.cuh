@@ -82,6 +82,46 @@ gg_merge(uint64_t *list, const uint64_t *buffer, uint32_t count)
 	__syncwarp();
 }
 
+/*
+ * A warp's distance between two rows of the working copy, in every lane: of differences, so not the
+ * bits that a tile has for the pair (tile.cuh).
+ */
+template <gg_cuda_kind KIND>
+__device__ static inline float
+gg_row_distance(const gg_cuda_rows &rows, uint32_t row, uint32_t other)
+{
+	const uint4 *mine = (const uint4 *) (rows.rows + (uint64_t) row * rows.units * 16);
+	const uint4 *theirs = (const uint4 *) (rows.rows + (uint64_t) other * rows.units * 16);
+	float		sum = 0.0f;
+
+	for (uint32_t unit = threadIdx.x & 31; unit < rows.units; unit += 32)
+	{
+		const uint4 a = mine[unit];
+		const uint4 b = theirs[unit];
+		const uint32_t as[4] = {a.x, a.y, a.z, a.w};
+		const uint32_t bs[4] = {b.x, b.y, b.z, b.w};
+
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+		{
+			if (KIND == GG_KIND_HALF_L2)
+			{
+				const float2 x = __half22float2(*(const __half2 *) &as[j]);
+				const float2 y = __half22float2(*(const __half2 *) &bs[j]);
+
+				sum = fmaf(x.x - y.x, x.x - y.x, fmaf(x.y - y.y, x.y - y.y, sum));
+			}
+			else
+			{
+				const float difference = __uint_as_float(as[j]) - __uint_as_float(bs[j]);
+
+				sum += KIND == GG_KIND_FLOAT_L1 ? fabsf(difference) : difference * difference;
+			}
+		}
+	}
+	return gg_warp_sum(sum);
+}
+
 /* Element number `at` of the caller's rows, counted over them all. */
 __device__ static inline float
 gg_load_element(const gg_cuda_data &data, uint64_t at)

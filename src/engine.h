@@ -578,8 +578,7 @@ typedef struct gg_engine
 	 * part 0 are compared with all.  With params->init it starts from pivot cells, or from random
 	 * rows as in the paper.  The rest is as in build(), which takes no less memory than this does
 	 * beyond its input.  The contract is in src/cpu/merge.c.
-	 * GG_EINVAL also for a list that names no row; GG_EUNSUPPORTED: GRNND has no k-NN lists; the
-	 * CUDA engine merges nothing.
+	 * GG_EINVAL also for a list that names no row; GG_EUNSUPPORTED: GRNND has no k-NN lists.
 	 */
 	gg_status	(*merge) (const gg_dataset *data, const gg_merge_input *input,
 						  const gg_build_params *params, const gg_control *control,

@@ -2,7 +2,11 @@
  * bench_build.cu
  *		Time and recall of the CUDA engine's build, vectors already on the device.
  *
- * usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] [-a ALGORITHM] SET...
+ * usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] [-a ALGORITHM]
+ *			[-m PERCENT] SET...
+ *	PERCENT: instead, two parts, of so many percent of the rows and of the rest, are built alone and
+ *	their graphs merged, beside a build of all rows.  Recall is that of searches then, whose queries
+ *	are the sampled rows.
  *	ALGORITHM: cagra, or another with its parameters (algorithm_option.h)
  *	SET: d1 (1M x 128 L2, LID 16, 200 clusters), d2 (1M x 768 cosine, LID 22, 500), d3 (10M x 96 L2,
  *	LID 15, 1000), d4 (1M x 100 cosine, LID 22, 200), or N,DIM,LATENT,CLUSTERS,l2|cos
@@ -249,6 +253,111 @@ pick_kernel(const uint32_t *ids, const uint32_t *rows, uint32_t k, uint32_t *out
 		out[(uint64_t) blockIdx.x * k + i] = ids[(uint64_t) rows[blockIdx.x] * k + i];
 }
 
+/* ---- merge ---------------------------------------------------------------------- */
+
+static double now_s(void);
+
+/* recall@10 at itopk 16, 32 and 64 of searches for the sampled rows, themselves left out. */
+static gg_status
+search_recall(const gg_dataset *data, const gg_graph *graph, const std::vector<uint32_t> &ids,
+			  const std::vector<uint32_t> &truth, double (&found)[3])
+{
+	std::vector<float> queries((uint64_t) SAMPLE * data->dim);
+	std::vector<uint32_t> nodes(SAMPLE * 11);
+	std::vector<float> distances(SAMPLE * 11);
+	gg_index   *index = NULL;
+	gg_status	status = gg_cuda_index_open(data, graph, NULL, &index);
+
+	for (uint32_t i = 0; i < SAMPLE; i++)
+		memcpy(&queries[(uint64_t) i * data->dim],
+			   (const float *) data->rows + (uint64_t) ids[i] * data->dim, data->dim * 4);
+	for (int width = 0; width < 3 && status.code == GG_OK; width++)
+	{
+		gg_search_params params = {};
+		uint64_t	hits = 0;
+
+		params.k = 11;
+		params.itopk_size = 16u << width;
+		status = gg_cuda_index_search(index, &params, queries.data(), SAMPLE, NULL, nodes.data(),
+									  distances.data());
+		for (uint32_t i = 0; i < SAMPLE; i++)
+			for (uint32_t j = 0; j < 10; j++)
+				for (uint32_t l = 0; l < 11; l++)
+					hits += truth[(uint64_t) i * 64 + j] == nodes[i * 11 + l];
+		found[width] = (double) hits / (SAMPLE * 10.0);
+	}
+	gg_cuda_index_close(index);
+	return status;
+}
+
+/* Build rows [first, end) alone; the edges of their graph are what is known of them. */
+static gg_status
+build_part(const gg_cuda_data *whole, uint32_t first, uint32_t end, const gg_build_params *params,
+		   cudaStream_t stream, uint32_t *lists)
+{
+	gg_cuda_data data = *whole;
+	gg_build_stats stats = {};
+	gg_graph	graph;
+	gg_status	status;
+
+	data.rows = (const float *) whole->rows + (uint64_t) first * whole->dim;
+	data.n = end - first;
+	status = gg_cuda_build_rows(&data, NULL, params, stream, NULL, NULL, &graph, &stats);
+	for (uint64_t i = 0; status.code == GG_OK && i < (uint64_t) data.n * graph.degree; i++)
+		lists[(uint64_t) first * graph.degree + i] = graph.adjacency[i] == GG_NO_NODE ?
+			GG_NO_NODE : (graph.adjacency[i] & ~GG_EDGE_MARK) + first;
+	gg_graph_free(&graph);
+	return status;
+}
+
+/* The graphs of two parts merged, and one graph built of all rows, in turns. */
+static gg_status
+bench_merge(const char *name, const gg_cuda_data *whole, uint32_t percent,
+			const gg_build_params *params, int runs, const std::vector<uint32_t> &ids,
+			const std::vector<uint32_t> &truth)
+{
+	const uint32_t n = whole->n;
+	const uint32_t first = (uint32_t) ((uint64_t) n * percent / 100);
+	std::vector<float> rows((uint64_t) n * whole->dim);
+	std::vector<uint8_t> parts(n, 2);
+	std::vector<uint32_t> lists((uint64_t) n * params->graph_degree);
+	gg_merge_input input = {parts.data(), lists.data(), params->graph_degree};
+	gg_dataset	data = {rows.data(), n, whole->dim, whole->element, whole->metric};
+	gg_cuda_stream stream;
+
+	std::fill_n(parts.begin(), first, (uint8_t) 1);
+	GG_TRY(stream.create());
+	GG_TRY(gg_cuda_copy_out(rows.data(), whole->rows, rows.size() * 4, stream.get(), NULL));
+	GG_TRY(build_part(whole, 0, first, params, stream.get(), lists.data()));
+	GG_TRY(build_part(whole, first, n, params, stream.get(), lists.data()));
+	for (int run = 0; run < 2 * runs; run++)
+	{
+		const bool	merged = run % 2 == 0;
+		gg_cuda_data device = *whole;
+		gg_build_stats stats = {};
+		double		found[3] = {0.0, 0.0, 0.0};
+		const double begin = now_s();
+		gg_graph	graph;
+		gg_status	status = gg_cuda_build_rows(&device, merged ? &input : NULL, params,
+												stream.get(), NULL, NULL, &graph, &stats);
+		const double seconds = now_s() - begin;
+
+		if (status.code == GG_OK && run < 2)
+			status = search_recall(&data, &graph, ids, truth, found);
+		gg_graph_free(&graph);
+		GG_TRY(status);
+		printf("%s: %u%% %s: %.3f s: init %.3f descent %.3f (%u iterations) optimize %.3f "
+			   "connect %.3f copies %.3f\n", name, percent, merged ? "merged" : "anew", seconds,
+			   stats.init_s, stats.descent_s, stats.iterations, stats.optimize_s,
+			   stats.connect_s, stats.transfer_s);
+		if (run < 2)
+			printf("%s: %u%% %s: recall@10 %.4f %.4f %.4f at itopk 16 32 64\n", name, percent,
+				   merged ? "merged" : "anew", found[0], found[1], found[2]);
+		fflush(stdout);
+	}
+	return gg_ok();
+}
+
 /* ---- run ------------------------------------------------------------------------ */
 
 /*
@@ -303,7 +412,7 @@ note_progress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 
 static gg_status
 bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit,
-	  gg_build_params *params, int runs)
+	  gg_build_params *params, int runs, uint32_t percent)
 {
 	const uint32_t k = params->intermediate_graph_degree;
 	gg_cuda_buffer<float> rows;
@@ -324,6 +433,8 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 	data.pitch = dim;
 	data.element = GG_ELEMENT_F32;
 	data.metric = unit ? GG_METRIC_COSINE : GG_METRIC_L2;
+	if (percent > 0)
+		return bench_merge(name, &data, percent, params, runs, ids, truth);
 	described.n = n;
 	described.dim = dim;
 	described.element = data.element;
@@ -367,7 +478,8 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 			stats = {};
 		}
 		quiet.last = now_s();
-		status = gg_cuda_build_rows(&data, params, stream.get(), &control, &meter, &graph, &stats);
+		status = gg_cuda_build_rows(&data, NULL, params, stream.get(), &control, &meter, &graph,
+									&stats);
 		/* up to its return: what it gives back at the end counts too */
 		(void) never_cancelled(&quiet);
 
@@ -395,6 +507,7 @@ main(int argc, char **argv)
 {
 	gg_build_params params = {};
 	int			runs = 2;
+	uint32_t	percent = 0;
 	int			worst = 0;
 
 	gg_cuda_builds_grnnd = true;
@@ -416,6 +529,8 @@ main(int argc, char **argv)
 			params.max_iterations = (uint32_t) atoi(argv[++i]);
 		else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc)
 			runs = atoi(argv[++i]);
+		else if (strcmp(argv[i], "-m") == 0 && i + 1 < argc)
+			percent = (uint32_t) std::min(std::max(atoi(argv[++i]), 1), 99);
 		else if (strcmp(argv[i], "-k") == 0 && i + 1 < argc)
 			params.intermediate_graph_degree = (uint32_t) atoi(argv[++i]);
 		else if (strcmp(argv[i], "-d") == 0 && i + 1 < argc)
@@ -423,21 +538,23 @@ main(int argc, char **argv)
 		else if (strcmp(argv[i], "-a") == 0 && i + 1 < argc)
 			parse_algorithm(argv[++i], &params);
 		else if (strcmp(argv[i], "d1") == 0)
-			worst |= failed(bench("d1", 1000000, 128, 16, 200, false, &params, runs), "d1");
+			worst |= failed(bench("d1", 1000000, 128, 16, 200, false,
+								  &params, runs, percent), "d1");
 		else if (strcmp(argv[i], "d2") == 0)
-			worst |= failed(bench("d2", 1000000, 768, 22, 500, true, &params, runs), "d2");
+			worst |= failed(bench("d2", 1000000, 768, 22, 500, true, &params, runs, percent), "d2");
 		else if (strcmp(argv[i], "d3") == 0)
-			worst |= failed(bench("d3", 10000000, 96, 15, 1000, false, &params, runs), "d3");
+			worst |= failed(bench("d3", 10000000, 96, 15, 1000, false,
+								  &params, runs, percent), "d3");
 		else if (strcmp(argv[i], "d4") == 0)
-			worst |= failed(bench("d4", 1000000, 100, 22, 200, true, &params, runs), "d4");
+			worst |= failed(bench("d4", 1000000, 100, 22, 200, true, &params, runs, percent), "d4");
 		else if (sscanf(argv[i], "%u,%u,%u,%u,%7s", &n, &dim, &latent, &clusters, metric) >= 4 &&
 				 n >= SAMPLE && dim % 4 == 0 && latent <= 128)
 			worst |= failed(bench(argv[i], n, dim, latent, clusters, strcmp(metric, "cos") == 0,
-								  &params, runs), argv[i]);
+								  &params, runs, percent), argv[i]);
 		else
 		{
 			fprintf(stderr, "usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] "
-					"[-d DEGREE] [-a ALGORITHM] SET...\n");
+					"[-d DEGREE] [-a ALGORITHM] [-m PERCENT] SET...\n");
 			return 2;
 		}
 	}

@@ -15,16 +15,12 @@
  *	cancel		GG_ECANCELED at any question, device memory given back
  *	build_bytes	not below what was seen in use
  *
- * Device memory is what this program itself has taken: the linker leads every cudaMalloc() and
- * cudaFree() of the engine through the counters below (Makefile, --wrap).  What the device has free
- * would tell of other processes, too, and of a sanitizer's own memory.
- *
  * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
  */
 #include "../../../src/cpu/pivots.h"
 #include "../harness.h"
+#include "device_memory.h"
 
-#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,60 +39,6 @@ verdict(bool ok, const char *name, const char *detail)
 	printf("%sok %d - %s%s%s\n", ok ? "" : "not ", cases, name, detail[0] != '\0' ? ": " : "",
 		   detail);
 	fflush(stdout);
-}
-
-/* ---- device memory ------------------------------------------------------------ */
-
-#define BLOCKS_MAX 4096			/* held at one time; a build holds some dozens */
-
-static struct
-{
-	void	   *blocks[BLOCKS_MAX];
-	size_t		sizes[BLOCKS_MAX];
-	size_t		held;			/* bytes */
-	size_t		peak;
-} device;
-
-extern cudaError_t __real_cudaMalloc(void **block, size_t bytes);
-extern cudaError_t __real_cudaFree(void *block);
-extern cudaError_t __wrap_cudaMalloc(void **block, size_t bytes);
-extern cudaError_t __wrap_cudaFree(void *block);
-
-cudaError_t
-__wrap_cudaMalloc(void **block, size_t bytes)
-{
-	const cudaError_t error = __real_cudaMalloc(block, bytes);
-	int			i = 0;
-
-	if (error != cudaSuccess)
-		return error;
-	while (i < BLOCKS_MAX && device.blocks[i] != NULL)
-		i++;
-	if (i == BLOCKS_MAX)
-	{
-		/* as good as lost: nobody gives so many back */
-		(void) __real_cudaFree(*block);
-		return cudaErrorMemoryAllocation;
-	}
-	device.blocks[i] = *block;
-	device.sizes[i] = bytes;
-	device.held += bytes;
-	if (device.held > device.peak)
-		device.peak = device.held;
-	return cudaSuccess;
-}
-
-cudaError_t
-__wrap_cudaFree(void *block)
-{
-	for (int i = 0; block != NULL && i < BLOCKS_MAX; i++)
-		if (device.blocks[i] == block)
-		{
-			device.blocks[i] = NULL;
-			device.held -= device.sizes[i];
-			break;
-		}
-	return __real_cudaFree(block);
 }
 
 /* ---- data ------------------------------------------------------------------ */

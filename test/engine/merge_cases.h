@@ -1,0 +1,532 @@
+/*
+ * merge_cases.h
+ *		What an engine's merge() is tested by: graphs of several parts merged into one.  Recall
+ *		beside a graph built anew, determinism, ends.
+ */
+#ifndef GG_TEST_MERGE_CASES_H
+#define GG_TEST_MERGE_CASES_H
+
+#include "harness.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Whose merge() is tested, and how many times the CPU engine's rows it needs for cells. */
+static const gg_engine *merge_engine = &gg_cpu_engine;
+static uint32_t merge_scale = 1;
+
+static const char *const metric_names[] = {"", "l2", "ip", "cosine", "l1"};
+
+static const gg_build_params params_32 = {.graph_degree = 32,.intermediate_graph_degree = 64,
+.seed = 5};
+
+/* Sizes of data sets: rows for the CPU engine, fewer under slow checkers. */
+static uint32_t
+merge_size(uint32_t rows)
+{
+	return harness_size(rows * merge_scale, harness_fewest() ? 15 : 6);
+}
+
+/* Parts of a data set: which row is of which, and the edges of the graphs built of each alone. */
+typedef struct sides
+{
+	uint8_t    *parts;			/* n */
+	uint32_t   *lists;			/* n x degree */
+	uint32_t	degree;
+} sides;
+
+/* Build each part [ends[p - 1], ends[p]) alone; rows behind the last are of no part. */
+static void
+make_sides(sides *s, const gg_dataset *data, const uint32_t *ends, uint8_t nparts,
+		   const gg_build_params *params)
+{
+	gg_control	control = {.threads = 2};
+	uint32_t	first = 0;
+
+	s->degree = params->graph_degree;
+	s->parts = calloc(data->n + 1, 1);
+	s->lists = malloc(sizeof(uint32_t) * ((size_t) data->n * s->degree + 1));
+	memset(s->lists, 0xFF, sizeof(uint32_t) * data->n * s->degree);
+	for (uint8_t p = 0; p < nparts; first = ends[p++])
+	{
+		gg_dataset	some = *data;
+		gg_graph	graph;
+
+		some.rows = (const char *) data->rows + (size_t) first * data->dim *
+			gg_element_size(data->element);
+		some.n = ends[p] - first;
+		if (!CHECK_OK(gg_cpu_build(&some, params, &control, &graph, NULL), "part"))
+			continue;
+		memset(s->parts + first, p + 1, some.n);
+		for (size_t i = 0; i < (size_t) some.n * s->degree; i++)
+			s->lists[(size_t) first * s->degree + i] = graph.adjacency[i] == GG_NO_NODE ?
+				GG_NO_NODE : (graph.adjacency[i] & ~GG_EDGE_MARK) + first;
+		gg_graph_free(&graph);
+	}
+}
+
+static void
+free_sides(sides *s)
+{
+	free(s->parts);
+	free(s->lists);
+}
+
+static gg_status
+merge(const gg_dataset *data, const sides *s, const gg_build_params *params, int threads,
+	  gg_graph *graph)
+{
+	gg_control	control = {.threads = threads};
+	gg_merge_input input = {s->parts, s->lists, s->degree};
+
+	return merge_engine->merge(data, &input, params, &control, graph, NULL);
+}
+
+/*
+ * recall@10 at itopk 64.  entries: NULL, or the graph through whose pivots all enter: where engines
+ * are compared, their draws of pivots are not.
+ */
+static double
+recall_of(const gg_dataset *data, const gg_graph *graph, const gg_graph *entries,
+		  const float *queries, uint32_t nq, const float *truth)
+{
+	gg_graph	walked = entries != NULL ? *entries : *graph;
+	gg_search_params search = {.k = 10,.itopk_size = 64};
+	gg_control	control = {.threads = 2};
+	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
+	float	   *distances = malloc(sizeof(float) * nq * 10);
+	gg_index   *index;
+	uint32_t	hits = 0;
+
+	walked.adjacency = graph->adjacency;
+	CHECK_OK(gg_cpu_engine.index_open(data, &walked, &control, &index), "recall");
+	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, nq, &control, nodes, distances),
+			 "recall");
+	for (uint32_t i = 0; i < nq * 10; i++)
+		hits += distances[i] <= truth[i / 10 * 10 + 9];
+	gg_cpu_engine.index_close(index);
+	free(nodes);
+	free(distances);
+	return (double) hits / (nq * 10);
+}
+
+/* ---- recall --------------------------------------------------------------------- */
+
+typedef struct recall_case
+{
+	const char *what;
+	harness_spec spec;
+	uint32_t	percent[4];		/* ends of the parts; 0: no more */
+	double		least;			/* recall */
+} recall_case;
+
+/* A graph of so many rows, from cells and, with random, from random rows. */
+static void
+run_recall(const recall_case *c, uint32_t rows, bool random)
+{
+	const uint32_t nq = 200;
+	gg_control	control = {.threads = 2};
+	gg_build_params params = params_32;
+	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
+	float	   *truth = malloc(sizeof(float) * nq * 10);
+	harness_spec spec = c->spec;
+	uint32_t	ends[4];
+	uint8_t		nparts = 0;
+	gg_index   *index;
+	gg_dataset	data;
+	gg_graph	graph,
+				other;
+	float	   *queries;
+	sides		s;
+	double		anew,
+				merged[2] = {0, 0};
+
+	spec.n = rows;
+	harness_data(&spec, &data, &queries, nq);
+	for (; nparts < 4 && c->percent[nparts] > 0; nparts++)
+		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
+	make_sides(&s, &data, ends, nparts, &params);
+	CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), c->what);
+	CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
+			 c->what);
+	gg_cpu_engine.index_close(index);
+	CHECK_OK(gg_cpu_build(&data, &params, &control, &other, NULL), c->what);
+	anew = recall_of(&data, &other, NULL, queries, nq, truth);
+	for (int init = 0; init < (random ? 2 : 1); init++)
+	{
+		params.init = init == 0 ? GG_INIT_PIVOT_CELLS : GG_INIT_RANDOM;
+		if (!CHECK_OK(merge(&data, &s, &params, 2, &graph), c->what))
+			continue;
+		harness_graph_check(&graph, data.n, params.graph_degree, false, c->what);
+		merged[init] = recall_of(&data, &graph, merge_engine == &gg_cpu_engine ? NULL : &other,
+								 queries, nq, truth);
+		gg_graph_free(&graph);
+		CHECK(merged[init] >= c->least && merged[init] >= anew - 0.01,
+			  "%s: recall %.4f, built anew %.4f, %s", c->what, merged[init], anew,
+			  init == 0 ? "from cells" : "from random rows");
+	}
+	gg_graph_free(&other);
+	free_sides(&s);
+	free(nodes);
+	free(truth);
+	harness_free(&data, queries);
+}
+
+#define F32		GG_ELEMENT_F32
+#define F16		GG_ELEMENT_F16
+#define SPEC(count, kind, type, number, ...) \
+	{.n = count, .metric = GG_METRIC_##kind, .element = type, .seed = number, __VA_ARGS__}
+
+static const recall_case recall_cases[] = {
+	{"halves", SPEC(7000, L2, F32, 1,.dim = 32), {50, 100}, 0.98},
+	{"a tenth into the rest", SPEC(7000, L2, F32, 2,.dim = 32), {90, 100}, 0.98},
+	{"a hundredth first", SPEC(7000, L2, F32, 3,.dim = 32), {1, 100}, 0.98},
+	{"three parts", SPEC(7000, L2, F32, 4,.dim = 32), {20, 50, 100}, 0.98},
+	{"loose rows", SPEC(7000, L2, F32, 5,.dim = 32), {80}, 0.98},
+	{"two parts and loose rows", SPEC(7000, L2, F32, 6,.dim = 32), {40, 80}, 0.98},
+	{"all rows at once", SPEC(4000, L2, F32, 7,.dim = 32), {50, 100}, 0.98},
+	{"inner product", SPEC(7000, IP, F32, 8,.dim = 32), {60, 100}, 0.97},
+	{"cosine, float16", SPEC(7000, COSINE, F16, 9,.dim = 32), {90, 100}, 0.97},
+	{"cosine", SPEC(7000, COSINE, F32, 10,.dim = 32), {50, 100}, 0.98},
+	{"l1", SPEC(7000, L1, F32, 11,.dim = 32), {50, 100}, 0.98},
+	{"l1, float16", SPEC(7000, L1, F16, 12,.dim = 32), {85, 100}, 0.98},
+	{"inner product, float16", SPEC(7000, IP, F16, 13,.dim = 32), {85, 100}, 0.97},
+	{"float16", SPEC(7000, L2, F16, 13,.dim = 32), {85, 100}, 0.98},
+	{"uniform", SPEC(7000, L2, F32, 14,.dim = 8,.shape = SHAPE_UNIFORM), {50, 100}, 0.98},
+	{"tight clusters", SPEC(7000, L2, F32, 15,.dim = 32,.shape = SHAPE_TIGHT,.clusters = 100),
+	{50, 100}, 0.97},
+	{"copies", SPEC(7000, L2, F32, 16,.dim = 32,.shape = SHAPE_COPIES), {50, 100}, 0.97},
+	{"far from the origin", SPEC(7000, L2, F32, 17,.dim = 32,.offset = 1000), {70, 100}, 0.95}
+};
+
+static void
+test_recall(void)
+{
+	for (size_t i = 0; i < sizeof(recall_cases) / sizeof(recall_cases[0]); i++)
+		run_recall(&recall_cases[i], merge_size(recall_cases[i].spec.n),
+				   !harness_fewest() || i % 4 == 0);
+}
+
+static void
+test_dimensions(void)
+{
+	static const recall_case cases[] = {
+		{"1,500 dimensions", SPEC(6100, L2, F32, 18,.dim = 1500), {80, 100}, 0.97},
+		{"one dimension", SPEC(6600, L2, F32, 19,.dim = 1), {50, 100}, 0.9}
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+		run_recall(&cases[i], merge_size(cases[i].spec.n), true);
+}
+
+/* ---- shapes --------------------------------------------------------------------- */
+
+static void
+test_tiny(void)
+{
+	static const uint32_t sizes[] = {0, 1, 2, 3, 5, 17, 40, 130};
+	const int	nsizes = sizeof(sizes) / sizeof(sizes[0]);
+
+	for (int a = 0; a < nsizes; a++)
+		for (int b = 0; b < nsizes; b += harness_fewer() ? 3 : 1)
+			for (int loose = 0; loose < 3; loose += 2)
+			{
+				harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
+					.n = sizes[a] + sizes[b] + (uint32_t) loose,.dim = 5,
+					.metric = (gg_metric) (1 + (a + b) % 4),
+					.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.seed = (uint64_t) a};
+				gg_build_params params = params_32;
+				uint32_t	ends[2] = {sizes[a], sizes[a] + sizes[b]};
+				gg_dataset	data;
+				gg_graph	graph;
+				sides		s;
+
+				params.graph_degree = a % 2 ? 32 : 4;
+				params.intermediate_graph_degree = b % 2 ? 64 : 33;
+				params.init = loose ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS;
+				harness_data(&spec, &data, NULL, 0);
+				make_sides(&s, &data, ends, 2, &params);
+				if (CHECK_OK(merge(&data, &s, &params, 2, &graph), "tiny"))
+					harness_graph_check(&graph, data.n, params.graph_degree, false, "tiny");
+				gg_graph_free(&graph);
+				free_sides(&s);
+				harness_free(&data, NULL);
+			}
+}
+
+/* A row of the small side is its own nearest neighbour, and must be found from anywhere. */
+static void
+test_small_side(void)
+{
+	harness_spec spec = {.n = merge_size(7000),.dim = 16,.metric = GG_METRIC_L2,
+	.element = GG_ELEMENT_F32,.seed = 4};
+
+	for (uint32_t small = 1; small <= 9; small += 4)
+	{
+		uint32_t	ends[2] = {spec.n - small, spec.n};
+		gg_control	control = {.threads = 2};
+		gg_search_params search = {.k = 1,.itopk_size = 32};
+		gg_index   *index;
+		gg_dataset	data;
+		gg_graph	graph;
+		sides		s;
+
+		harness_data(&spec, &data, NULL, 0);
+		make_sides(&s, &data, ends, 2, &params_32);
+		CHECK_OK(merge(&data, &s, &params_32, 2, &graph), "small side");
+		CHECK_OK(gg_cpu_engine.index_open(&data, &graph, &control, &index), "small side");
+		for (uint32_t row = data.n - small; row < data.n; row++)
+		{
+			uint32_t	node;
+			float		distance;
+
+			CHECK_OK(gg_cpu_engine.index_search(index, &search,
+												(const float *) data.rows + (size_t) row * 16, 1,
+												&control, &node, &distance), "small side");
+			CHECK(node == row, "row %u of a side of %u: found %u", row, small, node);
+		}
+		gg_cpu_engine.index_close(index);
+		gg_graph_free(&graph);
+		free_sides(&s);
+		harness_free(&data, NULL);
+	}
+}
+
+/* Enough for cells: this is what slow checkers see of them. */
+static uint32_t
+untidy_rows(void)
+{
+	if (merge_engine == &gg_cpu_engine)
+		return harness_small() ? 6100 : 7000;
+	return 16500;
+}
+
+/* What stands in a list besides near rows of the same part does no harm. */
+static void
+test_untidy_lists(void)
+{
+	harness_spec spec = {.n = untidy_rows(),.dim = harness_fewer() ? 3 : 16,
+	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 6};
+	uint32_t	ends[2] = {spec.n / 2, spec.n};
+	gg_build_params base = params_32;
+	harness_random random = {1};
+	gg_dataset	data;
+	gg_graph	graph;
+	sides		s;
+
+	if (harness_fewer())
+		base.graph_degree = base.intermediate_graph_degree = 16;
+	harness_data(&spec, &data, NULL, 0);
+	make_sides(&s, &data, ends, 2, &base);
+	for (uint32_t row = 0; row < data.n; row++)
+	{
+		uint32_t   *list = s.lists + (size_t) row * s.degree;
+
+		switch (row % 6)
+		{
+			case 0:
+				list[1] = row;
+				list[2] = list[0];
+				break;
+			case 1:
+				list[0] = GG_NO_NODE;
+				break;
+			case 2:
+				list[3] = (uint32_t) (harness_unit(&random) * data.n);
+				break;
+			case 3:
+				memset(list, 0xFF, sizeof(uint32_t) * s.degree);
+				break;
+			case 4:
+				s.parts[row] = 200;
+				break;
+			default:
+				break;
+		}
+	}
+	for (int init = 0; init < 2; init++)
+	{
+		gg_build_params params = base;
+
+		params.init = init == 0 ? GG_INIT_PIVOT_CELLS : GG_INIT_RANDOM;
+		if (CHECK_OK(merge(&data, &s, &params, 2, &graph), "untidy"))
+			harness_graph_check(&graph, data.n, params.graph_degree, false, "untidy");
+		gg_graph_free(&graph);
+	}
+	free_sides(&s);
+	harness_free(&data, NULL);
+}
+
+/* ---- determinism ---------------------------------------------------------------- */
+
+static void
+same_graphs(const harness_spec *spec, gg_init init, const char *what)
+{
+	gg_build_params params = params_32;
+	uint32_t	ends[2] = {spec->n / 10 * 7, spec->n / 100 * 95};
+	gg_dataset	data;
+	gg_graph	first = {0};
+	sides		s;
+
+	params.init = init;
+	harness_data(spec, &data, NULL, 0);
+	make_sides(&s, &data, ends, 2, &params);
+	for (int threads = 1; threads <= (harness_fewest() ? 2 : 3); threads++)
+	{
+		gg_graph	graph;
+		size_t		bytes = sizeof(uint32_t) * data.n * params.graph_degree;
+
+		if (!CHECK_OK(merge(&data, &s, &params, threads, &graph), what))
+			continue;
+		if (threads == 1)
+		{
+			first = graph;
+			continue;
+		}
+		CHECK(memcmp(first.adjacency, graph.adjacency, bytes) == 0,
+			  "%s, %s: run %d has other edges", what, metric_names[spec->metric], threads);
+		CHECK(first.npivots == graph.npivots &&
+			  memcmp(first.pivots, graph.pivots, sizeof(uint32_t) * graph.npivots) == 0 &&
+			  memcmp(first.pivot_adjacency, graph.pivot_adjacency,
+					 sizeof(uint32_t) * graph.npivots * GG_PIVOT_DEGREE) == 0,
+			  "%s, %s: run %d has other pivots", what, metric_names[spec->metric], threads);
+		gg_graph_free(&graph);
+	}
+	gg_graph_free(&first);
+	free_sides(&s);
+	harness_free(&data, NULL);
+}
+
+static void
+test_determinism(void)
+{
+	static const struct
+	{
+		harness_shape shape;
+		gg_metric	metric;
+		gg_element	element;
+		uint32_t	n;
+		uint32_t	dim;
+		gg_init		init;
+		const char *what;
+	}			cases[] = {
+		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, GG_INIT_PIVOT_CELLS, "cells"},
+		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 3000, 24, GG_INIT_RANDOM, "random"},
+		{SHAPE_MANIFOLD, GG_METRIC_IP, GG_ELEMENT_F16, 7000, 24, GG_INIT_PIVOT_CELLS, "halves"},
+		{SHAPE_MANIFOLD, GG_METRIC_L1, GG_ELEMENT_F32, 3000, 24, GG_INIT_RANDOM, "random"},
+		{SHAPE_COPIES, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, GG_INIT_PIVOT_CELLS, "copies"},
+		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F32, 3000, 24, GG_INIT_RANDOM, "copies"},
+		{SHAPE_TIGHT, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, GG_INIT_PIVOT_CELLS, "tight"},
+		{SHAPE_EQUAL, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 8, GG_INIT_PIVOT_CELLS, "equal"},
+		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 6100, 1100, GG_INIT_PIVOT_CELLS, "wide"},
+		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 3000, 24, GG_INIT_PIVOT_CELLS, "few"}
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+	{
+		harness_spec spec = {.shape = cases[i].shape,.n = merge_size(cases[i].n),
+			.dim = cases[i].dim,.metric = cases[i].metric,.element = cases[i].element,
+		.seed = 30 + i};
+
+		same_graphs(&spec, cases[i].init, cases[i].what);
+	}
+}
+
+/* ---- ends ----------------------------------------------------------------------- */
+
+typedef struct watch
+{
+	uint64_t	asked;
+	uint64_t	cancel_at;
+} watch;
+
+static bool
+watch_cancelled(void *ctx)
+{
+	watch	   *w = ctx;
+
+	return ++w->asked == w->cancel_at;
+}
+
+static void
+test_cancel(void)
+{
+	harness_spec spec = {.n = merge_size(7000),.dim = harness_small() ? 300 : 700,
+	.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 3};
+	uint32_t	ends[2] = {spec.n / 2, spec.n};
+	gg_dataset	data;
+	sides		s;
+
+	harness_data(&spec, &data, NULL, 0);
+	make_sides(&s, &data, ends, 2, &params_32);
+	for (int init = 0; init < 2; init++)
+	{
+		watch		w = {0};
+		gg_control	control = {.cancelled = watch_cancelled,.ctx = &w,.threads = 2};
+		gg_merge_input input = {s.parts, s.lists, s.degree};
+		gg_build_params params = params_32;
+		gg_graph	graph;
+		uint64_t	asked;
+
+		params.init = init == 0 ? GG_INIT_PIVOT_CELLS : GG_INIT_RANDOM;
+		CHECK_OK(merge_engine->merge(&data, &input, &params, &control, &graph, NULL),
+				 "not cancelled");
+		gg_graph_free(&graph);
+		asked = w.asked;
+		for (uint64_t at = 1; at <= asked; at += 1 + asked / (harness_fewest() ? 3 : 7))
+		{
+			gg_status	status;
+
+			w.asked = 0;
+			w.cancel_at = at;
+			status = merge_engine->merge(&data, &input, &params, &control, &graph, NULL);
+			/* another run may ask fewer questions */
+			CHECK(status.code == GG_ECANCELED ? graph.adjacency == NULL :
+				  status.code == GG_OK && w.asked < at, "question %lu of %lu: code %d",
+				  (unsigned long) at, (unsigned long) asked, (int) status.code);
+			gg_graph_free(&graph);
+		}
+	}
+	free_sides(&s);
+	harness_free(&data, NULL);
+}
+
+static bool
+refused(const gg_merge_input *input, const gg_build_params *params, gg_code code,
+		const char *part)
+{
+	static const float rows[8] = {0};
+	gg_dataset	data = {rows, 2, 4, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_graph	graph;
+	gg_status	status = merge_engine->merge(&data, input, params, NULL, &graph, NULL);
+
+	return status.code == code && strstr(status.message, part) != NULL &&
+		graph.adjacency == NULL;
+}
+
+static void
+test_arguments(void)
+{
+	static const uint8_t parts[2] = {1, 2};
+	static const uint32_t good[2] = {GG_NO_NODE, 0};
+	static const uint32_t bad[2] = {0, 2};
+	gg_merge_input input = {parts, good, 1};
+	gg_build_params params = params_32;
+
+	params.algorithm = GG_ALGORITHM_GRNND;
+	CHECK(refused(&input, &params, GG_EUNSUPPORTED, "GRNND"), "an algorithm without k-NN lists");
+	params = params_32;
+	params.graph_degree = 3;
+	CHECK(refused(&input, &params, GG_EINVAL, "3"), "params are checked");
+	params = params_32;
+	input.length = 0;
+	CHECK(refused(&input, &params, GG_EINVAL, "0"), "no lists");
+	input.length = GG_MAX_DEGREE + 1;
+	CHECK(refused(&input, &params, GG_EINVAL, "513"), "lists too long");
+	input.length = 1;
+	input.lists = bad;
+	CHECK(refused(&input, &params, GG_EINVAL, "row 1 names row 2"), "a list that names no row");
+}
+
+#endif							/* GG_TEST_MERGE_CASES_H */
