@@ -783,6 +783,10 @@ CheckInputs(Merge *merge, const GgMetaPageData *meta)
 					 errmsg("a segment was given back during a merge")));
 }
 
+/* How long a load of the index that is under way is waited for. */
+#define BUSY_MS				2000
+#define BUSY_LOOK_MS		20
+
 /*
  * Where a device has the index, bring it the merged segment before the flip, so that no query is
  * left to the CPU.  In a background worker the index is not locked while that takes its time.
@@ -795,15 +799,23 @@ BringToDevice(Merge *merge)
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	uint64		nodes = merge->nodes;
 	GgLoad	   *load;
+	bool		busy;
 	uint32		list;
 
-	GgBeginSlice(target);
-	GgReadMeta(target->index, meta);
-	CheckInputs(merge, meta);
-	ReplaceInputs(merge, meta, 0);
-	meta->delta_pages = 0;
+	for (int waited_ms = 0;; waited_ms += BUSY_LOOK_MS)
+	{
+		GgBeginSlice(target);
+		GgReadMeta(target->index, meta);
+		CheckInputs(merge, meta);
+		ReplaceInputs(merge, meta, 0);
+		meta->delta_pages = 0;
+		load = GgLoadAhead(target->index, meta, &busy);
+		if (load != NULL || !busy || waited_ms >= BUSY_MS)
+			break;
+		GgEndSlice(target);
+		pg_usleep(BUSY_LOOK_MS * 1000L);
+	}
 	list = meta->nsegments - 1;
-	load = GgLoadAhead(target->index, meta);
 	if (target->sliced)
 	{
 		relation_close(target->index, RowExclusiveLock);

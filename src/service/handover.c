@@ -398,9 +398,12 @@ HasOthers(const GgResident *resident, const GgMetaPageData *meta)
 	return true;
 }
 
-/* Take a load that refreshes the entry, if the device has the index and nobody else does so. */
+/*
+ * Take a load that refreshes the entry, if the device has the index and nobody else does so.
+ * *busy: somebody does.
+ */
 static bool
-AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
+AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, bool *busy)
 {
 	GgDevice   *device = load->device;
 	uint32		none = 0;
@@ -409,6 +412,8 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
+	if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY)
+		*busy |= pg_atomic_read_u32(&device->residents[entry].refresh) != 0;
 	if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY &&
 		HasOthers(&device->residents[entry], meta) &&
 		pg_atomic_compare_exchange_u32(&device->residents[entry].refresh, &none,
@@ -435,15 +440,16 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
 }
 
 GgLoad *
-GgLoadAhead(Relation index, const GgMetaPageData *meta)
+GgLoadAhead(Relation index, const GgMetaPageData *meta, bool *busy)
 {
+	*busy = false;
 	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
 	{
 		GgLoad		local = {.filling = -1, .builder = true, .ahead = true};
 
 		local.device = gg_service->devices[i];
 		local.device_number = i;
-		if (GgDeviceIsUp(local.device) && AssignAhead(&local, index, meta))
+		if (GgDeviceIsUp(local.device) && AssignAhead(&local, index, meta, busy))
 			return KeepPending(&local);
 	}
 	return NULL;

@@ -259,11 +259,12 @@ extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason 
  * before.  They do so until GgNoteFlip(), or a query, says that the directory was flipped, and for
  * a short while after; at most for GG_AHEAD_MS.
  *
- * GgLoadAhead() returns NULL where no device has the index.  GgLoadOpen() waits until memory is
+ * GgLoadAhead() returns NULL where no device has the index, or one is just loading it (*busy), or
+ * lacks other segments that it does not know of.  GgLoadOpen() waits until memory is
  * granted, which others may have to make room for, and needs the relation no more.  False: there
  * will be none, and the load is gone.
  */
-extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta);
+extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta, bool *busy);
 extern bool GgLoadOpen(GgLoad *load);
 extern void GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data,
 						uint64 bytes);
