@@ -162,9 +162,10 @@ $node->safe_psql('postgres', 'VACUUM items');
 wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
 index_is_complete($node, 'and merged');
 
-# what was parked for them is used again
+# What was parked for them is used again. A merge of the worker's may hold it back for a while, so
+# the index may have room for one more generation, not for one a round.
 $size = merge_info($node, 'total_bytes');
-for my $round (1 .. 4)
+for my $round (1 .. 8)
 {
 	$node->safe_psql('postgres', "DELETE FROM items WHERE id > 60000");
 	$node->safe_psql('postgres', 'VACUUM items');
@@ -172,7 +173,7 @@ for my $round (1 .. 4)
 		FROM source");
 	wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
 }
-is(merge_info($node, 'total_bytes'), $size, 'what was parked is used again');
+cmp_ok(merge_info($node, 'total_bytes'), '<=', 1.5 * $size, 'what was parked is used again');
 index_is_complete($node, 'at the end');
 
 $node->stop;
