@@ -311,14 +311,15 @@ for my $rest (@rests)
 	like(who_answers(), qr/^(1|0\.9[5-9])\S* 0 20 0$/, "$fault, $what: so are others, by both");
 }
 
-# ---- merges beside queries: none is left to the CPU, none fails
+# ---- merges beside queries: hardly one is left to the CPU, none fails. Memory is full, so a merged
+# segment may find room only when the version before has gone.
 my $clients = start_pgbench($node, '--client=2 --time=600',
 	'near@5' => "SET enable_seqscan = off;
 		SELECT id FROM items $near LIMIT 5;\n",
 	'category@1' => "\\set c random(0, 49)\n
 		BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT category(:c); COMMIT;\n");
 ok(defined wait_for(sub { of_index($node, 'queries_both') > 100 }), 'clients');
-my $cpu = of_index($node, 'queries_cpu');
+my ($cpu, $both) = split / /, of_index($node, "queries_cpu || ' ' || queries_both");
 my $generation = sql("SELECT generation FROM gpugraph_index_info('items_idx')");
 sql("ALTER INDEX items_idx SET (seal_rows = 500)");
 for my $round (1 .. 3)
@@ -332,7 +333,8 @@ cmp_ok(sql("SELECT generation FROM gpugraph_index_info('items_idx')"), '>', $gen
 	'segments were made');
 ok(defined wait_for(sub { of_index($node, "state = 'partial' AND generation > $generation + 3")
 	eq 't' }), 'the device has them, in part');
-is(of_index($node, 'queries_cpu'), $cpu, 'no query was left to the CPU alone');
+cmp_ok(of_index($node, "(queries_cpu - $cpu)::float8 / (queries_both - $both)"), '<', 0.05,
+	'hardly a query was left to the CPU alone');
 cmp_ok(of_device($node, 'resident_bytes'), '<=', $half << 20, 'the limit is kept');
 
 # ---- segments come and go beside them
