@@ -13,8 +13,8 @@ use Test::More;
 use Time::HiRes qw(usleep time);
 
 our @EXPORT = qw(new_node init_node load_helpers make_items index_is_complete answers start_psql
-	finish_psql start_pgbench repeat_psql wait_for kill_9 wait_until_up wait_for_progress
-	backend_pid);
+	finish_psql start_pgbench repeat_psql wait_for kill_9 kill_9_server wait_until_up
+	wait_for_progress backend_pid);
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
 # asks for them. Most tests that damage pages want gpugraph to notice, not PostgreSQL.
@@ -239,6 +239,22 @@ sub backend_pid
 			return $pid ne '';
 		});
 	return $pid;
+}
+
+# kill -9 of the postmaster and all of its children: one that is left would wait for ever for a lock
+# that another held, and keep the shared memory. The postmaster is stopped first, so that it makes
+# no more of them.
+sub kill_9_server
+{
+	my ($node) = @_;
+	my ($pid) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
+
+	kill 'STOP', $pid;
+	my @children = split ' ', `ps -o pid= --ppid $pid`;
+	$node->kill9;
+	kill 'KILL', @children;
+	wait_for(sub { return !kill 0, $pid; });
+	return;
 }
 
 1;

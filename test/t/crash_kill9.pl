@@ -90,18 +90,10 @@ END $$;
 SQL
 wait_for(sub { $node->safe_psql('postgres', 'SELECT count(*) FROM items WHERE id > 9000000')
 	> 100 });
-my @backends = split /\n/,
-	$node->safe_psql('postgres',
-	"SELECT pid FROM pg_stat_activity
-	WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()");
-my ($postmaster) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
-$node->kill9;
-kill 'KILL', @backends;
+kill_9_server($node);
 finish_psql($build);
 finish_psql($session);
-# the new one finds the old one gone once its parent knows, and shared memory free once its children
-# have ended
-wait_for(sub { return !kill 0, $postmaster; });
+# shared memory is free once its children have ended
 ok(defined wait_for(sub { return $node->start(fail_ok => 1); }), 'the server starts');
 index_is_complete($node, 'postmaster killed');
 index_is_complete($node, 'postmaster killed', 'more');

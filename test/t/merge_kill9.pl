@@ -69,17 +69,9 @@ sub start_load
 			1 .. 200));
 }
 
-# All of its children with it: one that is left would wait for ever for a lock that another held,
-# and keep the shared memory. It is stopped first, so that it makes no more of them.
 sub kill_postmaster
 {
-	my ($pid) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
-
-	kill 'STOP', $pid;
-	my @children = split ' ', `ps -o pid= --ppid $pid`;
-	$node->kill9;
-	kill 'KILL', @children;
-	wait_for(sub { return !kill 0, $pid; });
+	kill_9_server($node);
 	return defined wait_for(sub { return $node->start(fail_ok => 1); });
 }
 
