@@ -15,20 +15,19 @@
  *				select		the keys up to it, in the order of their nodes (cub)
  *				The k keys of one slab are carried into the next one.  In the end they are sorted
  *				by their distance alone: the sort (cub's) is stable, and keys come by node.
- *				What fits exact.cu's lists is left to it, for several queries at once.  Longer
- *				lists are made one after the other; they share the filter's bits.
+ *				What fits exact.cu's lists is left to it, for several queries at once: neighbours
+ *				whose filters are equal, or all small (filter.cu).  Longer lists are made one after
+ *				the other.
  * Shared		measure: the query, 32 row numbers a warp; digits: BINS counters.
  * Oracle		gg_cpu_engine.serve_deep: the same nodes but where distances differ by less than
  *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
- * Has run		On an H200 with one query, which was copied there; since there may be several, and
- *				a kernel gathers them, on the emulated device alone (test/engine/emulate), which
- *				tells nothing of time.
  * Cost			The rows once; 8 bytes a row written, and read four to five times by selection,
  *				which is in the L2 cache up to some millions of rows; a sort of k keys.
  */
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_select.cuh>
 
+#include "../src/cpu/serve_check.h"
 #include "exact.cuh"
 #include "index.cuh"
 
@@ -46,7 +45,7 @@
  * Up to here exact.cu's lists are faster: over 1M x 128 they take 141 us with k = 10, 207 with k =
  * 100 and 551 with k = 1,024, mostly in merging.
  */
-#define NARROW_K 100
+#define NARROW_K GG_SHORT_DEEP
 
 #define DIGIT_BITS 11
 #define BINS (1 << DIGIT_BITS)
@@ -414,8 +413,9 @@ typedef struct answer_args
 	const uint64_t *keys;		/* stride of each query */
 	uint32_t	stride;
 	const unsigned long long *matches;	/* NULL: nodes */
+	uint32_t	matches_stride;	/* 1, or 0: one number for all */
 	uint64_t	nodes;
-	deep_query	queries[GG_SERVE_MAX_SHARED];
+	deep_query	queries[GG_SERVE_MAX_DEEPS];
 } answer_args;
 
 /* Grid: y over the queries, x over the keys of each. */
@@ -429,7 +429,8 @@ deep_answer_kernel(const __grid_constant__ answer_args args)
 		 i += gridDim.x * ANSWER_THREADS)
 		query.keys[i] = keys[i];
 	if (blockIdx.x == 0 && threadIdx.x == 0)
-		*query.matches = args.matches != NULL ? *args.matches : args.nodes;
+		*query.matches = args.matches != NULL ? args.matches[blockIdx.y * args.matches_stride] :
+			args.nodes;
 }
 
 /* The k keys of one slab and of those before, into selected[0]. */
@@ -497,10 +498,11 @@ queue_wide(const gg_index *index, const float *query, const uint32_t *filter, ui
 	return gg_ok();
 }
 
-/* By exact.cu: lists of k, of nq queries at once. */
+/* By exact.cu: lists of k, of nq queries at once, whose filters are `stride` words apart. */
 static gg_status
 queue_narrow(const gg_index *index, const float *queries, uint32_t nq, const uint32_t *filter,
-			 uint32_t k, search_scratch *search, uint64_t *keys, cudaStream_t stream)
+			 uint32_t stride, uint32_t k, search_scratch *search, uint64_t *keys,
+			 cudaStream_t stream)
 {
 	search_batch batch;
 
@@ -508,6 +510,7 @@ queue_narrow(const gg_index *index, const float *queries, uint32_t nq, const uin
 	batch.queries = queries;
 	batch.nq = batch.room = nq;
 	batch.keys = keys;
+	batch.filter_stride = stride;
 	return search_exact_queue(index, search, k, filter, &batch, stream);
 }
 
@@ -518,44 +521,100 @@ is_narrow(const gg_index *index, const deep_query *query)
 		search_exact_shared(&index->view, query->k) <= (uint32_t) index->device.shared_bytes;
 }
 
+/* How many queries from first on exact.cu takes together if their filters allow. */
+static uint32_t
+count_narrow(const gg_index *index, const deep_batch *batch, uint32_t first)
+{
+	uint32_t	next = first;
+
+	while (next < batch->nq && is_narrow(index, &batch->queries[next]))
+		next++;
+	return next - first;
+}
+
+/* The filters of one launch, or of several. */
+typedef struct deep_filters
+{
+	uint32_t	count;			/* queries they are for */
+	const uint32_t *bits;		/* NULL: all nodes */
+	uint32_t	stride;			/* 0: one filter for all */
+	const unsigned long long *matches;	/* NULL, as bits */
+} deep_filters;
+
+/* Of queries from first on, `most` at most: one filter for those that share it, or each one's. */
+static gg_status
+queue_deep_filters(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t most,
+				   deep_scratch *scratch, deep_filters *filters, cudaStream_t stream)
+{
+	const gg_serve_deep *requests = batch->requests + first;
+	unsigned long long *matches = (unsigned long long *) scratch->narrow.get();
+	const gg_filter *small[GG_SERVE_MAX_DEEPS];
+	const uint32_t together = search_filters_together(index);
+	uint32_t	apart = 0;
+
+	memset(filters, 0, sizeof(*filters));
+	filters->count = gg_serve_same_filter(requests, most);
+	while (apart < most && apart < together && search_filter_is_small(requests[apart].filter))
+	{
+		small[apart] = requests[apart].filter;
+		apart++;
+	}
+	if (filters->count < apart)
+	{
+		filters->count = apart;
+		GG_TRY(search_filters_queue(index, small, apart, scratch, matches, &filters->bits,
+									&filters->stride, stream));
+		filters->matches = matches;
+	}
+	else if (requests[0].filter != NULL)
+	{
+		GG_TRY(search_filter_queue(index, requests[0].filter, scratch, matches, &filters->bits,
+								   stream));
+		filters->matches = matches;
+	}
+	return gg_ok();
+}
+
 /*
  * The lists of queries [first, *end): of those from first on that exact.cu takes together, or of
  * first alone.  The nearest k begin any longer list, so the longest one's k is that of all.
  */
 static gg_status
 queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t *end,
-			const uint32_t *filter, search_scratch *search, deep_scratch *scratch,
-			cudaStream_t stream)
+			search_scratch *search, deep_scratch *scratch, cudaStream_t stream)
 {
-	const deep_query *queries = batch->queries;
+	const deep_query *queries = batch->queries + first;
 	const float *copies = search->queries.get() + (size_t) first * index->view.dim;
-	uint64_t   *narrow = scratch->narrow.get() + 1;
-	uint32_t	k = queries[first].k;
-	uint32_t	next = first + 1;
+	const uint32_t narrow = count_narrow(index, batch, first);
+	uint64_t   *keys = scratch->narrow.get() + GG_SERVE_MAX_DEEPS;
+	deep_filters filters;
+	uint32_t	k = queries[0].k;
 	uint32_t	blocks;
 	answer_args args;
 
-	args.keys = narrow;
-	if (is_narrow(index, &queries[first]))
-	{
-		for (; next < batch->nq && is_narrow(index, &queries[next]); next++)
-			k = queries[next].k > k ? queries[next].k : k;
-		GG_TRY(queue_narrow(index, copies, next - first, filter, k, search, narrow, stream));
-	}
+	GG_TRY(queue_deep_filters(index, batch, first, narrow > 1 ? narrow : 1, scratch, &filters,
+							  stream));
+	for (uint32_t q = 1; q < filters.count; q++)
+		k = queries[q].k > k ? queries[q].k : k;
+	memset(&args, 0, sizeof(args));
+	args.keys = keys;
+	if (narrow > 0)
+		GG_TRY(queue_narrow(index, copies, filters.count, filters.bits, filters.stride, k, search,
+							keys, stream));
 	else
-		GG_TRY(queue_wide(index, copies, filter, k, queries[first].after, scratch, &args.keys,
+		GG_TRY(queue_wide(index, copies, filters.bits, k, queries[0].after, scratch, &args.keys,
 						  stream));
 	args.stride = k;
-	args.matches = batch->filter != NULL ? (unsigned long long *) scratch->narrow.get() : NULL;
+	args.matches = filters.matches;
+	args.matches_stride = filters.stride > 0;
 	args.nodes = index->view.n;
-	memset(args.queries, 0, sizeof(args.queries));
-	memcpy(args.queries, queries + first, (next - first) * sizeof(deep_query));
+	memcpy(args.queries, queries, filters.count * sizeof(deep_query));
 	blocks = (k + ANSWER_THREADS - 1) / ANSWER_THREADS;
-	deep_answer_kernel<<<dim3(blocks < 32 ? blocks : 32, next - first), ANSWER_THREADS, 0, stream>>>
-		(args);
+	deep_answer_kernel<<<dim3(blocks < 32 ? blocks : 32, filters.count), ANSWER_THREADS, 0,
+		stream>>>(args);
 	GG_CUDA_LAUNCHED("deep_answer_kernel");
-	GG_CUDA_TRY(search_tickets_launch(batch->slots, first, next, stream));
-	*end = next;
+	*end = first + filters.count;
+	GG_CUDA_TRY(search_tickets_launch(batch->slots, first, *end, stream));
 	return gg_ok();
 }
 
@@ -564,18 +623,14 @@ search_deep_queue(const gg_index *index, search_scratch *search, deep_scratch *s
 				  const deep_batch *batch, cudaStream_t stream)
 {
 	const uint32_t dim = index->view.dim;
-	const uint32_t room = batch->nq == 1 ? 1 : GG_SERVE_MAX_SHARED;
-	const uint32_t *filter = NULL;
+	const uint32_t room = batch->nq == 1 ? 1 : GG_SERVE_MAX_DEEPS;
 
-	/* the number of matches, then the keys of short lists */
-	GG_TRY(grow(scratch->narrow, 1 + GG_SERVE_MAX_SHARED * NARROW_K, stream));
+	/* the numbers of matches, then the keys of short lists */
+	GG_TRY(grow(scratch->narrow, GG_SERVE_MAX_DEEPS * (1 + NARROW_K), stream));
 	GG_TRY(grow(search->queries, (uint64_t) room * dim, stream));
 	GG_CUDA_TRY(search_gather_launch(batch->slots, batch->nq, dim, search->queries.get(), stream));
-	if (batch->filter != NULL)
-		GG_TRY(search_filter_queue(index, batch->filter, scratch,
-								   (unsigned long long *) scratch->narrow.get(), &filter, stream));
 	for (uint32_t done = 0; done < batch->nq;)
-		GG_TRY(queue_lists(index, batch, done, &done, filter, search, scratch, stream));
+		GG_TRY(queue_lists(index, batch, done, &done, search, scratch, stream));
 	return gg_ok();
 }
 

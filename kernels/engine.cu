@@ -366,6 +366,5 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_diversify,
 	gg_cuda_index_open,
 	gg_cuda_index_search,
-	gg_cuda_index_exact,
-	gg_cuda_serve_shared
+	gg_cuda_index_exact
 };

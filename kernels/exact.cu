@@ -8,8 +8,9 @@
  *				32 rows at a time, which is one word of the filter; only rows whose bit is set are
  *				loaded, packed so that no team idles.  TEAM lanes read a row, two rows at once.
  *				Each warp keeps its own list of the k best; rows below its last key wait in the
- *				warp's buffer and are merged 32 at a time.  In the end a block sorts its warps'
- *				lists, and the last block of a group to finish merges all blocks'.
+ *				warp's buffer and are merged 32 at a time.  In the end a block merges its warps'
+ *				lists, and the last block of a group to finish all blocks': of one query by sorting
+ *				them, of several by a warp for each.
  * Shared		per query and warp: a list (8 k bytes, k rounded up to a power of two), 64 keys; per
  *				query: the query.
  * Oracle		gg_cpu_engine.index_exact: the same nodes but where distances differ by less than
@@ -28,6 +29,8 @@
 #define MAX_GROUPS 64			/* of one launch, bounds the scratch memory */
 #define LONG_K 64				/* from here the blocks' lists are merged by limit and sort */
 
+static_assert(WARPS == BATCH_QUERIES, "each warp merges the lists of a query");
+
 typedef struct exact_layout
 {
 	uint32_t	query_pad;		/* floats a query takes in shared memory */
@@ -41,6 +44,7 @@ typedef struct exact_layout
 typedef struct exact_args
 {
 	const uint32_t *filter;		/* or NULL */
+	uint32_t	filter_stride;	/* words from one query's bits to the next one's, of QUERIES 1; 0 */
 	const float *queries;		/* as in search_launch, of the whole batch */
 	uint32_t	first;			/* query of the batch that this launch begins with */
 	uint32_t	nq;				/* queries up to this one, not from first on */
@@ -99,6 +103,25 @@ offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pendin
 	__syncwarp();
 }
 
+/* Offer the keys of an ascending list of k, up to bound.  GLOBAL: other blocks wrote it. */
+template <bool GLOBAL>
+static __device__ __forceinline__ void
+take_sorted(const uint64_t *from, uint64_t bound, uint64_t *list, uint32_t k, uint32_t &used,
+			uint64_t *pending, uint32_t &waiting, uint32_t lane)
+{
+	for (uint32_t base = 0; base < k; base += 32)
+	{
+		const uint64_t *at = from + base + lane;
+		uint64_t	key = base + lane >= k ? GG_KEY_NONE : GLOBAL ? __ldcg(at) : *at;
+		bool		pass = key <= bound && key < list[k - 1];
+
+		/* nothing passes after one that did not */
+		offer(pass ? key : GG_KEY_NONE, list, k, used, pending, waiting, lane);
+		if (!__all_sync(GG_FULL_WARP, pass))
+			break;
+	}
+}
+
 /* keys[0 .. room) ascending, by the whole block; room a power of two. */
 static __device__ __forceinline__ void
 block_sort(uint64_t *keys, uint32_t room)
@@ -124,7 +147,7 @@ block_sort(uint64_t *keys, uint32_t room)
 }
 
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
-__global__ void __launch_bounds__(WARPS * 32)
+__global__ void __launch_bounds__(WARPS * 32, QUERIES == 1 ? BLOCKS_PER_SM : 2)
 exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
 			 const __grid_constant__ search_slots slots,
 			 const __grid_constant__ exact_layout layout)
@@ -132,7 +155,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	extern __shared__ __align__(16) char shared[];
 	__shared__ float inverses[QUERIES];
 	__shared__ bool last;
-	__shared__ unsigned long long limit;
+	__shared__ unsigned long long limits[QUERIES];
 	float	   *queries = (float *) shared;
 	uint64_t   *lists = (uint64_t *) (shared + layout.list);
 	const uint32_t list_room = layout.list_room;
@@ -141,8 +164,15 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	const uint32_t warp = threadIdx.x >> 5;
 	uint64_t   *pending = (uint64_t *) (shared + layout.pending) + warp * QUERIES * 64;
 	uint32_t   *packed = (uint32_t *) (shared + layout.packed) + warp * 32;
+	/* once lists are merged: a query's warps, the warp's query, and which of that one's it is */
+	const uint32_t parts = QUERIES == 1 ? WARPS : 1;
+	const uint32_t mine = QUERIES == 1 ? 0 : warp;
+	const uint32_t part = QUERIES == 1 ? warp : 0;
+	uint64_t   *list = lists + mine * block_room + part * list_room;
 	const uint32_t first_query = args.first + blockIdx.y * QUERIES;
 	const uint32_t words = (view.n + 31) / 32;
+	const uint32_t *filter = args.filter != NULL ?
+		args.filter + (size_t) first_query * args.filter_stride : NULL;
 	uint32_t	waiting[QUERIES];
 	uint32_t	used[QUERIES];	/* keys in the warp's list */
 
@@ -171,7 +201,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 
 	for (uint32_t word = blockIdx.x * WARPS + warp; word < words; word += gridDim.x * WARPS)
 	{
-		uint32_t	bits = args.filter != NULL ? __ldg(args.filter + word) : GG_FULL_WARP;
+		uint32_t	bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
 		uint32_t	count;
 		uint32_t	row;		/* the lane's own, of those taken */
 		uint64_t	keys[QUERIES];
@@ -198,13 +228,30 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		if (waiting[q] > 0)
 			warp_merge_list(lists + q * block_room + warp * list_room, args.k, used[q],
 							pending + q * 64, waiting[q], lane);
-	for (uint32_t q = 0; q < QUERIES; q++)
-		block_sort(lists + q * block_room, block_room);
+	/* from here on `parts` warps have a query each, in whose first list the best come to lie */
+	if (parts > 1)
+		block_sort(lists, block_room);
+	else
+	{
+		uint32_t	wait = 0;
+		uint32_t	filled = args.k;
+
+		__syncthreads();
+		for (uint32_t from = 1; from < WARPS; from++)
+			take_sorted<false>(list + from * list_room, GG_KEY_NONE, list, args.k, filled, pending,
+							   wait, lane);
+		if (wait > 0)
+			warp_merge_list(list, args.k, filled, pending, wait, lane);
+		__syncthreads();
+	}
 
 	/* hand in this block's lists; the group's last block merges them all */
 	if (gridDim.x > 1)
 	{
 		uint64_t   *group = args.lists + (size_t) blockIdx.y * gridDim.x * QUERIES * args.k;
+		const uint64_t *handed = group + (size_t) mine * gridDim.x * args.k;
+		uint32_t	wait = 0;
+		uint32_t	filled = 0;
 
 		for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
 			group[((size_t) (i / args.k) * gridDim.x + blockIdx.x) * args.k + i % args.k] =
@@ -218,75 +265,58 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 				args.finished[blockIdx.y] = 0;
 			__threadfence();
 		}
+		if (threadIdx.x < QUERIES)
+			limits[threadIdx.x] = 0;
 		__syncthreads();
 		if (!last)
 			return;
-		for (uint32_t q = 0; q < QUERIES; q++)
+
+		/* its own is among them: start over, so that no key comes twice */
+		for (uint32_t i = threadIdx.x; i < QUERIES * block_room; i += WARPS * 32)
+			lists[i] = GG_KEY_NONE;
+		__syncthreads();
+		if (args.k < LONG_K)
 		{
-			const uint64_t *handed = group + (size_t) q * gridDim.x * args.k;
-			uint64_t   *room = lists + q * block_room;
-			uint64_t   *list = room + warp * list_room;
-			uint64_t	bound = GG_KEY_NONE;
-			uint32_t	wait = 0;
-			uint32_t	filled = 0;
+			uint32_t	total = gridDim.x * args.k;
 
-			/* its own is among them: start over, so that no key comes twice */
-			for (uint32_t i = threadIdx.x; i < block_room; i += WARPS * 32)
-				room[i] = GG_KEY_NONE;
-			__syncthreads();
-			if (args.k < LONG_K)
+			for (uint32_t base = part * 32; base < total; base += parts * 32 * 4)
 			{
-				uint32_t	total = gridDim.x * args.k;
+				uint64_t	key[4];
 
-				for (uint32_t base = warp * 32; base < total; base += WARPS * 32 * 4)
+#pragma unroll
+				for (int u = 0; u < 4; u++)
 				{
-					uint64_t	key[4];
+					uint32_t	at = base + u * parts * 32 + lane;
 
-#pragma unroll
-					for (int u = 0; u < 4; u++)
-					{
-						uint32_t	at = base + u * WARPS * 32 + lane;
-
-						key[u] = at < total ? __ldcg(handed + at) : GG_KEY_NONE;
-					}
-#pragma unroll
-					for (int u = 0; u < 4; u++)
-						offer(key[u], list, args.k, filled, pending, wait, lane);
+					key[u] = at < total ? __ldcg(handed + at) : GG_KEY_NONE;
 				}
+#pragma unroll
+				for (int u = 0; u < 4; u++)
+					offer(key[u], list, args.k, filled, pending, wait, lane);
 			}
-			else
-			{
-				/*
-				 * The first ceil(k / blocks) keys of all lists are at least k keys, so none above
-				 * the largest of them is needed; usually that leaves little more than k.
-				 */
-				uint32_t	front = (args.k + gridDim.x - 1) / gridDim.x;
-
-				if (threadIdx.x == 0)
-					limit = 0;
-				__syncthreads();
-				for (uint32_t from = threadIdx.x; from < gridDim.x; from += WARPS * 32)
-					atomicMax(&limit, (unsigned long long) __ldcg(handed + (size_t) from * args.k +
-																  front - 1));
-				__syncthreads();
-				bound = limit;
-				for (uint32_t from = warp; from < gridDim.x; from += WARPS)
-					for (uint32_t base = 0; base < args.k; base += 32)
-					{
-						uint64_t	key = base + lane < args.k ?
-							__ldcg(handed + (size_t) from * args.k + base + lane) : GG_KEY_NONE;
-						bool		pass = key <= bound && key < list[args.k - 1];
-
-						/* ascending: nothing passes after one that did not */
-						offer(pass ? key : GG_KEY_NONE, list, args.k, filled, pending, wait, lane);
-						if (!__all_sync(GG_FULL_WARP, pass))
-							break;
-					}
-			}
-			if (wait > 0)
-				warp_merge_list(list, args.k, filled, pending, wait, lane);
-			block_sort(room, block_room);
 		}
+		else
+		{
+			/*
+			 * The first ceil(k / blocks) keys of all lists are at least k keys, so none above the
+			 * largest of them is needed; usually that leaves little more than k.
+			 */
+			uint32_t	front = (args.k + gridDim.x - 1) / gridDim.x;
+
+			for (uint32_t from = part * 32 + lane; from < gridDim.x; from += parts * 32)
+				atomicMax(&limits[mine],
+						  (unsigned long long) __ldcg(handed + (size_t) from * args.k + front - 1));
+			__syncthreads();
+			for (uint32_t from = part; from < gridDim.x; from += parts)
+				take_sorted<true>(handed + (size_t) from * args.k, limits[mine], list, args.k,
+								  filled, pending, wait, lane);
+		}
+		if (wait > 0)
+			warp_merge_list(list, args.k, filled, pending, wait, lane);
+		if (parts > 1)
+			block_sort(lists, block_room);
+		else
+			__syncthreads();
 	}
 
 	for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
@@ -436,13 +466,13 @@ search_exact_readers(const search_view *view, uint32_t nq, const search_device *
 }
 
 cudaError_t
-search_exact_launch(const search_view *view, const uint32_t *filter, const float *queries,
-					const search_slots *slots, uint32_t nq, uint32_t k,
+search_exact_launch(const search_view *view, const uint32_t *filter, uint32_t filter_stride,
+					const float *queries, const search_slots *slots, uint32_t nq, uint32_t k,
 					const search_answers *answers, void *scratch, const search_device *device,
 					cudaStream_t stream)
 {
 	/* a few queries alone are at memory speed; sharing rows needs room for all their lists */
-	bool		batch = nq > 2 &&
+	bool		batch = nq > 2 && filter_stride == 0 &&
 		exact_layout_for(view, k, BATCH_QUERIES).total <= (uint32_t) device->shared_bytes / 2;
 	uint32_t	step = MAX_GROUPS * (batch ? BATCH_QUERIES : 1);
 
@@ -452,6 +482,7 @@ search_exact_launch(const search_view *view, const uint32_t *filter, const float
 		cudaError_t error;
 
 		args.filter = filter;
+		args.filter_stride = filter_stride;
 		args.queries = queries;
 		args.first = first;
 		args.nq = nq - first < step ? nq : first + step;

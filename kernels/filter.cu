@@ -7,7 +7,8 @@
  * Requires		A filter that gg_serve_check_filter() has let through.
  * Mapping		A thread a row.  A warp's ballot is a word of bits.  Where nodes have offsets
  *				these are bits of rows, and a second launch makes those of nodes, a thread a node.
- * Shared		None.  Conditions and a few values are the kernel's parameter; longer lists of
+ *				Several small filters are evaluated one after the other while a row is at hand.
+ * Shared		Counters.  Conditions and a few values are the kernel's parameter; longer lists of
  *				values are copied to device memory before, as TIDs are.
  * Oracle		gg_filter_rows(): the same bits.
  * Cost			Memory: 8 bytes a row, and 8 for each word that conditions name.  TIDs add a binary
@@ -18,9 +19,23 @@
 
 #define THREADS 256
 #define FEW_VALUES 64			/* that need no copy: most filters have two */
+#define SMALL_CONDITIONS 4		/* of a filter that is evaluated beside others */
+#define SMALL_VALUES 16
 #define BLOCKS_PER_SM 8
 
-typedef struct filter_args
+/* Bits of all filters of a launch, bytes: as many filters are evaluated together. */
+#define MOST_BITS ((uint64_t) 64 << 20)
+
+typedef struct filter_rows
+{
+	const uint64_t *heads;
+	const int64_t *words;
+	uint32_t	stride;			/* rows from one word's values to the next one's */
+	const uint32_t *end;		/* of the rows, at most stride; NULL: nrows */
+	uint32_t	nrows;
+} filter_rows;
+
+typedef struct any_filter
 {
 	uint32_t	nconditions;
 	gg_condition conditions[GG_MAX_CONDITIONS];
@@ -28,17 +43,39 @@ typedef struct filter_args
 	const int64_t *many;		/* NULL: the values are in few */
 	const uint64_t *tids;		/* NULL: any TID */
 	uint32_t	ntids;
-	const uint64_t *heads;
-	const int64_t *words;
-	uint32_t	stride;			/* rows from one word's values to the next one's */
-	const uint32_t *end;		/* of the rows, at most stride; NULL: nrows */
-	uint32_t	nrows;
-} filter_args;
+} any_filter;
+
+typedef struct small_filter
+{
+	uint32_t	nconditions;
+	gg_condition conditions[SMALL_CONDITIONS];
+	int64_t		values[SMALL_VALUES];
+} small_filter;
+
+template <typename FILTER, int MOST>
+struct filter_args
+{
+	filter_rows rows;
+	uint32_t	count;			/* filters */
+	uint32_t	words;			/* from one filter's bits to the next one's */
+	FILTER		filters[MOST];
+};
+
+typedef filter_args<any_filter, 1> one_filter;
+typedef filter_args<small_filter, GG_SERVE_MAX_DEEPS> several_filters;
+
+static_assert(sizeof(several_filters) + 16 <= 4096, "what every driver takes for parameters");
 
 static __device__ __forceinline__ int64_t
-filter_value(const filter_args &args, uint32_t i)
+filter_value(const any_filter &filter, uint32_t i)
 {
-	return args.many != NULL ? __ldg((const long long *) args.many + i) : args.few[i];
+	return filter.many != NULL ? __ldg((const long long *) filter.many + i) : filter.few[i];
+}
+
+static __device__ __forceinline__ int64_t
+filter_value(const small_filter &filter, uint32_t i)
+{
+	return filter.values[i];
 }
 
 /* gg_tid_key() */
@@ -49,25 +86,34 @@ tid_key(uint64_t head)
 }
 
 static __device__ __forceinline__ bool
-is_tid(const filter_args &args, uint64_t tid)
+is_tid(const small_filter &filter, uint64_t tid)
+{
+	return true;
+}
+
+static __device__ __forceinline__ bool
+is_tid(const any_filter &filter, uint64_t tid)
 {
 	uint32_t	low = 0;
-	uint32_t	high = args.ntids;
+	uint32_t	high = filter.ntids;
 
+	if (filter.tids == NULL)
+		return true;
 	while (low < high)
 	{
 		uint32_t	middle = low + (high - low) / 2;
 
-		if (__ldg((const unsigned long long *) args.tids + middle) < tid)
+		if (__ldg((const unsigned long long *) filter.tids + middle) < tid)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low < args.ntids && __ldg((const unsigned long long *) args.tids + low) == tid;
+	return low < filter.ntids && __ldg((const unsigned long long *) filter.tids + low) == tid;
 }
 
+template <typename FILTER>
 static __device__ __forceinline__ bool
-is_value(const filter_args &args, const gg_condition &condition, int64_t word)
+is_value(const FILTER &filter, const gg_condition &condition, int64_t word)
 {
 	uint32_t	low = condition.first_value;
 	uint32_t	end = condition.first_value + condition.nvalues;
@@ -77,48 +123,50 @@ is_value(const filter_args &args, const gg_condition &condition, int64_t word)
 	{
 		uint32_t	middle = low + (high - low) / 2;
 
-		if (filter_value(args, middle) < word)
+		if (filter_value(filter, middle) < word)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low < end && filter_value(args, low) == word;
+	return low < end && filter_value(filter, low) == word;
 }
 
+template <typename FILTER>
 static __device__ __forceinline__ bool
-has_mask(const filter_args &args, const gg_condition &condition, const int64_t *word)
+has_mask(const filter_rows &rows, const FILTER &filter, const gg_condition &condition,
+		 const int64_t *word)
 {
 	int64_t		words[GG_MASK_WORDS];
 
 #pragma unroll
 	for (int w = 0; w < GG_MASK_WORDS; w++)
-		words[w] = word[(size_t) w * args.stride];
+		words[w] = word[(size_t) w * rows.stride];
 	for (uint32_t m = 0; m + GG_MASK_WORDS <= condition.nvalues; m += GG_MASK_WORDS)
 	{
 		int64_t		missing = 0;
 
 #pragma unroll
 		for (int w = 0; w < GG_MASK_WORDS; w++)
-			missing |= filter_value(args, condition.first_value + m + w) & ~words[w];
+			missing |= filter_value(filter, condition.first_value + m + w) & ~words[w];
 		if (missing == 0)
 			return true;
 	}
 	return false;
 }
 
+template <typename FILTER>
 static __device__ __forceinline__ bool
-row_matches(const filter_args &args, uint32_t row)
+row_matches(const filter_rows &rows, const FILTER &filter, uint32_t row, uint64_t head)
 {
-	const uint64_t head = args.heads[row];
 	const uint64_t tid = tid_key(head);
 
 	if ((tid & 0xFFFF) == 0)
 		return false;
-	for (uint32_t i = 0; i < args.nconditions; i++)
+	for (uint32_t i = 0; i < filter.nconditions; i++)
 	{
-		const gg_condition &condition = args.conditions[i];
+		const gg_condition &condition = filter.conditions[i];
 		const bool	null = (head >> (48 + condition.column) & 1) != 0;
-		const int64_t *word = args.words + (size_t) condition.word * args.stride + row;
+		const int64_t *word = rows.words + (size_t) condition.word * rows.stride + row;
 		bool		match = true;
 
 		if (condition.kind == GG_CONDITION_NULL)
@@ -126,40 +174,54 @@ row_matches(const filter_args &args, uint32_t row)
 		else if (null)
 			match = false;
 		else if (condition.kind == GG_CONDITION_RANGE)
-			match = filter_value(args, condition.first_value) <= *word &&
-				*word <= filter_value(args, condition.first_value + 1);
+			match = filter_value(filter, condition.first_value) <= *word &&
+				*word <= filter_value(filter, condition.first_value + 1);
 		else if (condition.kind == GG_CONDITION_IN)
-			match = is_value(args, condition, *word);
+			match = is_value(filter, condition, *word);
 		else if (condition.kind == GG_CONDITION_MASK)
-			match = has_mask(args, condition, word);
+			match = has_mask(rows, filter, condition, word);
 		if (!match)
 			return false;
 	}
-	return args.tids == NULL || is_tid(args, tid);
+	return is_tid(filter, tid);
 }
 
+/* matches: of each filter, 0 before. */
+template <typename FILTER, int MOST>
 __global__ void __launch_bounds__(THREADS)
-filter_rows_kernel(const __grid_constant__ filter_args args, uint32_t *bits,
+filter_rows_kernel(const __grid_constant__ filter_args<FILTER, MOST> args, uint32_t *bits,
 				   unsigned long long *matches)
 {
-	const uint32_t nrows = args.end != NULL ? min(*args.end, args.stride) : args.nrows;
+	__shared__ uint32_t found[MOST];
+	const filter_rows &rows = args.rows;
+	const uint32_t nrows = rows.end != NULL ? min(*rows.end, rows.stride) : rows.nrows;
 	const uint32_t lane = threadIdx.x & 31;
-	uint32_t	found = 0;
 
+	if (threadIdx.x < MOST)
+		found[threadIdx.x] = 0;
+	__syncthreads();
 	/* 64 bits: the last block's numbers may pass the end of 32 */
 	for (uint64_t base = (uint64_t) blockIdx.x * THREADS; base < nrows;
 		 base += (uint64_t) gridDim.x * THREADS)
 	{
-		uint64_t	row = base + threadIdx.x;
-		uint32_t	word = __ballot_sync(GG_FULL_WARP,
-										 row < nrows && row_matches(args, (uint32_t) row));
+		const uint64_t row = base + threadIdx.x;
+		const uint64_t head = row < nrows ? rows.heads[row] : 0;
 
-		if (lane == 0 && row < nrows)
-			bits[row / 32] = word;
-		found += __popc(word);
+		for (uint32_t f = 0; f < args.count; f++)
+		{
+			uint32_t	word = __ballot_sync(GG_FULL_WARP, row < nrows &&
+											 row_matches(rows, args.filters[f], (uint32_t) row,
+														 head));
+
+			if (lane == 0 && row < nrows)
+				bits[(size_t) f * args.words + row / 32] = word;
+			if (lane == 0 && word != 0)
+				atomicAdd(&found[f], __popc(word));
+		}
 	}
-	if (lane == 0 && found > 0)
-		atomicAdd(matches, (unsigned long long) found);
+	__syncthreads();
+	if (threadIdx.x < args.count && found[threadIdx.x] > 0)
+		atomicAdd(&matches[threadIdx.x], (unsigned long long) found[threadIdx.x]);
 }
 
 /* Is one of bits [begin, end) set? */
@@ -180,13 +242,18 @@ any_bit(const uint32_t *bits, uint32_t begin, uint32_t end)
 	return false;
 }
 
-/* offsets come from pages, so they may be anything: rows that are not there are left out. */
+/*
+ * Grid: y over the filters, whose bits of rows and of nodes are `words` apart.  offsets come from
+ * pages, so they may be anything: rows that are not there are left out.
+ */
 __global__ void __launch_bounds__(THREADS)
-filter_nodes_kernel(const uint32_t *offsets, uint32_t n, uint32_t rows, const uint32_t *row_bits,
-					uint32_t *bits)
+filter_nodes_kernel(const uint32_t *offsets, uint32_t n, uint32_t rows, uint32_t words,
+					const uint32_t *row_bits, uint32_t *bits)
 {
 	const uint32_t nrows = min(offsets[n], rows);
 
+	row_bits += (size_t) blockIdx.y * words;
+	bits += (size_t) blockIdx.y * words;
 	for (uint64_t base = (uint64_t) blockIdx.x * THREADS; base < n;
 		 base += (uint64_t) gridDim.x * THREADS)
 	{
@@ -203,35 +270,35 @@ filter_nodes_kernel(const uint32_t *offsets, uint32_t n, uint32_t rows, const ui
 cudaError_t
 search_filter_ready(void)
 {
-	cudaError_t error = kernel_load((const void *) filter_rows_kernel);
+	cudaError_t error = kernel_load((const void *) filter_rows_kernel<any_filter, 1>);
 
+	if (error == cudaSuccess)
+		error = kernel_load((const void *) filter_rows_kernel<small_filter, GG_SERVE_MAX_DEEPS>);
 	return error == cudaSuccess ? kernel_load((const void *) filter_nodes_kernel) : error;
 }
 
 /* What the filter has in host memory, brought to the device as far as it is no parameter. */
 static gg_status
-bring_filter(const gg_filter *filter, deep_scratch *scratch, filter_args *args,
-			 cudaStream_t stream)
+bring_filter(const gg_filter *filter, deep_scratch *scratch, any_filter *to, cudaStream_t stream)
 {
-	memset(args, 0, sizeof(*args));
-	args->nconditions = filter->nconditions;
-	memcpy(args->conditions, filter->conditions, filter->nconditions * sizeof(gg_condition));
+	to->nconditions = filter->nconditions;
+	memcpy(to->conditions, filter->conditions, filter->nconditions * sizeof(gg_condition));
 	if (filter->nvalues <= FEW_VALUES)
-		memcpy(args->few, filter->values, filter->nvalues * sizeof(int64_t));
+		memcpy(to->few, filter->values, filter->nvalues * sizeof(int64_t));
 	else
 	{
 		GG_TRY(grow(scratch->values, GG_MAX_FILTER_VALUES, stream));
 		GG_CUDA_TRY(cudaMemcpyAsync(scratch->values.get(), filter->values,
 									filter->nvalues * sizeof(int64_t), cudaMemcpyDefault, stream));
-		args->many = scratch->values.get();
+		to->many = scratch->values.get();
 	}
 	if (filter->tids == NULL)
 		return gg_ok();
 	GG_TRY(grow(scratch->tids, GG_MAX_FILTER_TIDS, stream));
 	GG_CUDA_TRY(cudaMemcpyAsync(scratch->tids.get(), filter->tids,
 								filter->ntids * sizeof(uint64_t), cudaMemcpyDefault, stream));
-	args->tids = scratch->tids.get();
-	args->ntids = filter->ntids;
+	to->tids = scratch->tids.get();
+	to->ntids = filter->ntids;
 	return gg_ok();
 }
 
@@ -244,35 +311,95 @@ blocks_for(const search_device *device, uint32_t items)
 	return blocks < most ? blocks : most;
 }
 
+/* Words of one filter's bits: those of nodes, and before them of rows where nodes have offsets. */
+static uint32_t
+bits_words(const gg_index *index)
+{
+	return (uint32_t) (((uint64_t) index->view.n + 31) / 32 +
+					   (index->shape.offsets ? ((uint64_t) index->shape.rows + 31) / 32 : 0));
+}
+
+/* The filters and their count are set; room: filters that bits are made for when they must grow. */
+template <typename FILTER, int MOST>
+static gg_status
+queue_filters(const gg_index *index, filter_args<FILTER, MOST> *args, uint32_t room,
+			  deep_scratch *scratch, unsigned long long *matches, cudaStream_t stream)
+{
+	const gg_shape *shape = &index->shape;
+	const uint32_t n = index->view.n;
+	uint32_t   *nodes;
+	uint32_t   *rows;
+
+	args->words = bits_words(index);
+	GG_TRY(grow(scratch->bits, (uint64_t) args->words * room, stream));
+	nodes = scratch->bits.get();
+	rows = shape->offsets ? nodes + (n + 31) / 32 : nodes;
+	args->rows.heads = index->heads;
+	args->rows.words = index->words;
+	args->rows.stride = shape->rows;
+	args->rows.nrows = n;
+	args->rows.end = shape->offsets ? index->offsets + n : NULL;
+	GG_CUDA_TRY(cudaMemsetAsync(matches, 0, args->count * sizeof(*matches), stream));
+	filter_rows_kernel<FILTER, MOST><<<blocks_for(&index->device, shape->rows), THREADS, 0,
+		stream>>>(*args, rows, matches);
+	GG_CUDA_LAUNCHED("filter_rows_kernel");
+	if (shape->offsets)
+	{
+		filter_nodes_kernel<<<dim3(blocks_for(&index->device, n), args->count), THREADS, 0,
+			stream>>>(index->offsets, n, shape->rows, args->words, rows, nodes);
+		GG_CUDA_LAUNCHED("filter_nodes_kernel");
+	}
+	return gg_ok();
+}
+
 gg_status
 search_filter_queue(const gg_index *index, const gg_filter *filter, deep_scratch *scratch,
 					unsigned long long *matches, const uint32_t **bits, cudaStream_t stream)
 {
-	const gg_shape *shape = &index->shape;
-	const uint32_t n = index->view.n;
-	const uint64_t node_words = (n + 31) / 32;
-	const uint64_t row_words = shape->offsets ? ((uint64_t) shape->rows + 31) / 32 : 0;
-	filter_args args;
-	uint32_t   *node_bits;
+	one_filter	args;
 
-	GG_TRY(bring_filter(filter, scratch, &args, stream));
-	GG_TRY(grow(scratch->bits, node_words + row_words, stream));
-	node_bits = scratch->bits.get();
-	args.heads = index->heads;
-	args.words = index->words;
-	args.stride = shape->rows;
-	args.nrows = n;
-	args.end = shape->offsets ? index->offsets + n : NULL;
-	GG_CUDA_TRY(cudaMemsetAsync(matches, 0, sizeof(*matches), stream));
-	filter_rows_kernel<<<blocks_for(&index->device, shape->rows), THREADS, 0, stream>>>
-		(args, shape->offsets ? node_bits + node_words : node_bits, matches);
-	GG_CUDA_LAUNCHED("filter_rows_kernel");
-	if (shape->offsets)
+	memset(&args, 0, sizeof(args));
+	args.count = 1;
+	GG_TRY(bring_filter(filter, scratch, &args.filters[0], stream));
+	GG_TRY(queue_filters(index, &args, 1, scratch, matches, stream));
+	*bits = scratch->bits.get();
+	return gg_ok();
+}
+
+uint32_t
+search_filters_together(const gg_index *index)
+{
+	uint64_t	most = MOST_BITS / ((uint64_t) bits_words(index) * 4 + 1);
+
+	return most < 1 ? 1 : most > GG_SERVE_MAX_DEEPS ? GG_SERVE_MAX_DEEPS : (uint32_t) most;
+}
+
+bool
+search_filter_is_small(const gg_filter *filter)
+{
+	return filter != NULL && filter->tids == NULL && filter->nconditions <= SMALL_CONDITIONS &&
+		filter->nvalues <= SMALL_VALUES;
+}
+
+gg_status
+search_filters_queue(const gg_index *index, const gg_filter *const *filters, uint32_t count,
+					 deep_scratch *scratch, unsigned long long *matches, const uint32_t **bits,
+					 uint32_t *stride, cudaStream_t stream)
+{
+	several_filters args;
+
+	memset(&args, 0, sizeof(args));
+	args.count = count;
+	for (uint32_t f = 0; f < count; f++)
 	{
-		filter_nodes_kernel<<<blocks_for(&index->device, n), THREADS, 0, stream>>>
-			(index->offsets, n, shape->rows, node_bits + node_words, node_bits);
-		GG_CUDA_LAUNCHED("filter_nodes_kernel");
+		small_filter *to = &args.filters[f];
+
+		to->nconditions = filters[f]->nconditions;
+		memcpy(to->conditions, filters[f]->conditions, to->nconditions * sizeof(gg_condition));
+		memcpy(to->values, filters[f]->values, filters[f]->nvalues * sizeof(int64_t));
 	}
-	*bits = node_bits;
+	GG_TRY(queue_filters(index, &args, search_filters_together(index), scratch, matches, stream));
+	*bits = scratch->bits.get();
+	*stride = args.words;
 	return gg_ok();
 }

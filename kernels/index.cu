@@ -238,8 +238,8 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 		GG_TRY(gather(index, scratch, batch, stream));
 		queries = scratch->queries.get();
 	}
-	GG_CUDA_TRY(search_exact_launch(view, filter, queries, batch->slots, batch->nq, k, &answers,
-									scratch->exact.get(), device, stream));
+	GG_CUDA_TRY(search_exact_launch(view, filter, batch->filter_stride, queries, batch->slots,
+									batch->nq, k, &answers, scratch->exact.get(), device, stream));
 	return gg_ok();
 }
 
@@ -287,7 +287,7 @@ gg_status
 gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params, const float *queries,
 					   uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
 {
-	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0};
+	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0, 0};
 	search_launch launch;
 
 	/* here, and not in search_queue(): no batch of a server goes to a kernel that no GPU has run */
@@ -301,7 +301,7 @@ gg_status
 gg_cuda_exact_enqueue(gg_index *index, uint32_t k, const uint32_t *filter, const float *queries,
 					  uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
 {
-	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0};
+	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0, 0};
 
 	return search_exact_queue(index, &index->scratch, k, filter, &batch, stream);
 }

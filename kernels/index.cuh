@@ -188,6 +188,7 @@ typedef struct search_batch
 	const search_slots *slots;	/* NULL: what is above is set; else nothing is */
 	uint32_t	room;			/* queries that scratch is made for when it must grow; >= nq */
 	uint32_t	beside;			/* queries of other streams that share the device with these */
+	uint32_t	filter_stride;	/* words from a query's filter to the next one's; 0: one for all */
 } search_batch;
 
 /* index.cu: one launch or a few on stream.  params are in range. */
@@ -207,6 +208,13 @@ extern gg_status search_exact_queue(const gg_index *index, search_scratch *scrat
 extern gg_status search_filter_queue(const gg_index *index, const gg_filter *filter,
 									 deep_scratch *scratch, unsigned long long *matches,
 									 const uint32_t **bits, cudaStream_t stream);
+/* The same for several small filters, `stride` words apart: as many as go together at most. */
+extern gg_status search_filters_queue(const gg_index *index, const gg_filter *const *filters,
+									  uint32_t count, deep_scratch *scratch,
+									  unsigned long long *matches, const uint32_t **bits,
+									  uint32_t *stride, cudaStream_t stream);
+extern bool search_filter_is_small(const gg_filter *filter);
+extern uint32_t search_filters_together(const gg_index *index);
 extern cudaError_t search_filter_ready(void);
 
 /* One list of gg_serve_deep: what is asked for, and where the answer goes as the device sees it. */
@@ -219,14 +227,14 @@ typedef struct deep_query
 } deep_query;
 
 /*
- * Lists under one filter, which is in host memory, or NULL; at most GG_SERVE_MAX_SHARED.  slots has
- * queries and tickets of as many.
+ * At most GG_SERVE_MAX_DEEPS lists, whose filters are in host memory, or NULL.  slots has queries
+ * and tickets of as many.
  */
 typedef struct deep_batch
 {
 	const deep_query *queries;
+	const gg_serve_deep *requests;
 	uint32_t	nq;
-	const gg_filter *filter;
 	const search_slots *slots;
 } deep_batch;
 

@@ -202,14 +202,15 @@ extern cudaError_t search_tickets_launch(const search_slots *slots, uint32_t fir
 										 cudaStream_t stream);
 
 /*
- * exact.cu: the k nearest of all rows whose filter bit is set.  slots: NULL or as in search_launch.
+ * exact.cu: the k nearest of all rows whose filter bit is set.  filter_stride: words from one
+ * query's bits to the next one's, or 0.  slots: NULL or as in search_launch.
  * scratch: search_exact_scratch() bytes, zeroed once when allocated.
  */
 extern cudaError_t search_exact_launch(const search_view *view, const uint32_t *filter,
-									   const float *queries, const search_slots *slots,
-									   uint32_t nq, uint32_t k, const search_answers *answers,
-									   void *scratch, const search_device *device,
-									   cudaStream_t stream);
+									   uint32_t filter_stride, const float *queries,
+									   const search_slots *slots, uint32_t nq, uint32_t k,
+									   const search_answers *answers, void *scratch,
+									   const search_device *device, cudaStream_t stream);
 extern size_t search_exact_scratch(uint32_t k, const search_device *device);
 
 /* Shared memory that a block takes at least. */

@@ -8,9 +8,8 @@
  * where many blocks would read the same queries over PCIe.  Nothing is copied and no event is
  * recorded; whoever waits looks at a word of its slot.
  *
- * Deep requests that share a filter take as many launches as one of them does, where their lists
- * are short and go from the start (deep.cu).  This, and how their queries come to the device, has
- * run on the emulated device alone.
+ * Deep requests take as many launches as one of them does, where their lists are short and go from
+ * the start, and their filters are equal or small (deep.cu).
  *
  * A lane is a stream with scratch memory of its own, so batches on different lanes run side by side
  * over the same index.  Streams have the highest priority: a load that runs meanwhile comes second.
@@ -30,8 +29,8 @@
 
 /*
  * What lanes have from the start, so that ordinary searches never allocate: 3.5 MB per lane, and
- * 2.4 for exact search.  Deep lists take up to 35 MB more per lane, and filters two bits per row,
- * when the first one comes (deep.cu).
+ * 2.4 for exact search.  Deep lists take up to 35 MB more per lane, and filters up to 64 MB, or two
+ * bits per row if that is more, when the first ones come (deep.cu, filter.cu).
  */
 #define USUAL_DIM 2048
 #define USUAL_K 64
@@ -483,11 +482,11 @@ queue_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_dee
 		   uint32_t count)
 {
 	serve_lane *to = &server->lanes[lane];
-	uint32_t	numbers[GG_SERVE_MAX_SHARED];
-	uint32_t	tickets[GG_SERVE_MAX_SHARED];
-	deep_query	queries[GG_SERVE_MAX_SHARED];
+	uint32_t	numbers[GG_SERVE_MAX_DEEPS];
+	uint32_t	tickets[GG_SERVE_MAX_DEEPS];
+	deep_query	queries[GG_SERVE_MAX_DEEPS];
 	search_slots slots;
-	const deep_batch batch = {queries, count, deeps[0].filter, &slots};
+	const deep_batch batch = {queries, deeps, count, &slots};
 
 	for (uint32_t i = 0; i < count; i++)
 	{
@@ -502,16 +501,16 @@ queue_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_dee
 	return search_deep_queue(index, &to->scratch, &to->deep, &batch, to->stream);
 }
 
-/* gg_engine.serve_shared; the errors of serve_submit() */
+/* gg_engine.serve_deep; the errors of serve_submit() */
 gg_status
-gg_cuda_serve_shared(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
-					 uint32_t count)
+gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
+				   uint32_t count)
 {
 	const gg_serve_target target = target_of(index);
 	gg_status	status;
 
-	GG_TRY(gg_serve_check_shared(__func__, &server->layout, &server->room, &target, lane, deeps,
-								 count));
+	GG_TRY(gg_serve_check_deeps(__func__, &server->layout, &server->room, &target, lane, deeps,
+								count));
 	GG_TRY(check_ordinal(server, index));
 	if (index->view.n == 0)
 	{
@@ -523,13 +522,6 @@ gg_cuda_serve_shared(gg_server *server, gg_index *index, uint32_t lane, const gg
 	server->lanes[lane].count = 0;
 	status = queue_deep(server, index, lane, deeps, count);
 	return status.code == GG_OK ? status : give_up(&status, server->lanes[lane].stream);
-}
-
-/* gg_engine.serve_deep */
-gg_status
-gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deep)
-{
-	return gg_cuda_serve_shared(server, index, lane, deep, 1);
 }
 
 /* gg_engine.serve_check */

@@ -504,6 +504,7 @@ typedef struct gg_serve_bulk
  * TIDs are.  In the region they are read without a copy by the host.
  */
 #define GG_MAX_DEEP			65536u
+#define GG_SHORT_DEEP		100u	/* up to here requests are worth being answered together */
 #define GG_NO_KEY			(~(uint64_t) 0)
 
 typedef struct gg_serve_deep
@@ -518,8 +519,7 @@ typedef struct gg_serve_deep
 	uint64_t	matches;		/* offset of a uint64_t, a multiple of 8 */
 } gg_serve_deep;
 
-/* So many requests of one list with equal filters can be answered together, see serve_shared(). */
-#define GG_SERVE_MAX_SHARED	64
+#define GG_SERVE_MAX_DEEPS	16		/* requests of one call to serve_deep() */
 
 typedef struct gg_device_info
 {
@@ -636,9 +636,13 @@ typedef struct gg_engine
 	/* The same for many queries of one caller. */
 	gg_status	(*serve_bulk) (gg_server *server, gg_index *index, uint32_t lane,
 							   const gg_serve_bulk *bulk);
-	/* The same for one query that wants more, or is filtered. */
+	/*
+	 * The same for queries that want more, or are filtered: 1 .. GG_SERVE_MAX_DEEPS of one list.
+	 * Neighbours whose filters say the same have it evaluated once, by that of the first one.  An
+	 * error is that of all, though some may have been answered.
+	 */
 	gg_status	(*serve_deep) (gg_server *server, gg_index *index, uint32_t lane,
-							   const gg_serve_deep *deep);
+							   const gg_serve_deep *deeps, uint32_t count);
 	/* *idle: nothing is left to do on the lane.  Error: that of a batch that was accepted. */
 	gg_status	(*serve_check) (gg_server *server, uint32_t lane, bool *idle);
 	void		(*serve_close) (gg_server *server);
@@ -713,17 +717,6 @@ typedef struct gg_engine
 	gg_status	(*index_exact) (gg_index *index, uint32_t k, const uint32_t *filter,
 								const float *queries, uint32_t nq, const gg_control *control,
 								uint32_t *nodes, float *distances);
-
-	/* ---- serving, optional ---- */
-
-	/*
-	 * NULL where serve_deep() of one request after the other is as good.  The same for 1 ..
-	 * GG_SERVE_MAX_SHARED requests of one list, whose filters say the same: that of the first one
-	 * stands for all, and is read before any answer is written.  Each is answered as serve_deep()
-	 * would do.  An error is that of all, though some may have been answered.
-	 */
-	gg_status	(*serve_shared) (gg_server *server, gg_index *index, uint32_t lane,
-								 const gg_serve_deep *deeps, uint32_t count);
 } gg_engine;
 
 extern const gg_engine gg_cpu_engine;

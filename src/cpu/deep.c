@@ -26,7 +26,7 @@ typedef struct deep_job
 {
 	uint64_t   *rows;			/* bit i: row i matches; NULL: all nodes do */
 	uint64_t	matches;
-	deep_query	queries[GG_SERVE_MAX_SHARED];
+	deep_query	queries[GG_SERVE_MAX_DEEPS];
 } deep_job;
 
 /* Rows that the index has: those of its first n nodes. */

@@ -45,6 +45,5 @@ const gg_engine gg_cpu_engine = {
 	.diversify = gg_cpu_diversify,
 	.index_open = gg_cpu_index_open,
 	.index_search = gg_cpu_index_search,
-	.index_exact = gg_cpu_index_exact,
-	.serve_shared = gg_cpu_serve_shared
+	.index_exact = gg_cpu_index_exact
 };

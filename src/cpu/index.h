@@ -85,9 +85,7 @@ extern gg_status gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_
 extern gg_status gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane,
 								   const gg_serve_bulk *bulk);
 extern gg_status gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane,
-								   const gg_serve_deep *deep);
-extern gg_status gg_cpu_serve_shared(gg_server *server, gg_index *index, uint32_t lane,
-									 const gg_serve_deep *deeps, uint32_t count);
+								   const gg_serve_deep *deeps, uint32_t count);
 extern gg_status gg_cpu_serve_check(gg_server *server, uint32_t lane, bool *idle);
 extern void gg_cpu_serve_close(gg_server *server);
 extern gg_status gg_cpu_device_count(int *count);

@@ -315,16 +315,17 @@ gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_se
 }
 
 gg_status
-gg_cpu_serve_shared(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
-					uint32_t count)
+gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
+				  uint32_t count)
 {
 	const gg_serve_layout *layout = &server->layout;
 	const gg_serve_target target = target_of(index);
-	gg_deep_search searches[GG_SERVE_MAX_SHARED];
+	gg_deep_search searches[GG_SERVE_MAX_DEEPS];
+	uint32_t	same;
 	gg_status	status;
 
-	status = gg_serve_check_shared("gg_cpu_serve_deep", layout, &server->room, &target, lane,
-								   deeps, count);
+	status = gg_serve_check_deeps("gg_cpu_serve_deep", layout, &server->room, &target, lane,
+								  deeps, count);
 	if (status.code != GG_OK)
 		return status;
 	for (uint32_t i = 0; i < count; i++)
@@ -337,16 +338,14 @@ gg_cpu_serve_shared(gg_server *server, gg_index *index, uint32_t lane, const gg_
 		searches[i].keys = (uint64_t *) (server->region + deep->keys);
 		searches[i].matches = (uint64_t *) (server->region + deep->matches);
 	}
-	status = gg_cpu_index_deep(index, searches, count);
-	for (uint32_t i = 0; status.code == GG_OK && i < count; i++)
-		answered(layout, deeps[i].slot, deeps[i].list, deeps[i].ticket);
+	for (uint32_t first = 0; status.code == GG_OK && first < count; first += same)
+	{
+		same = gg_serve_same_filter(deeps + first, count - first);
+		status = gg_cpu_index_deep(index, searches + first, same);
+		for (uint32_t i = first; status.code == GG_OK && i < first + same; i++)
+			answered(layout, deeps[i].slot, deeps[i].list, deeps[i].ticket);
+	}
 	return status;
-}
-
-gg_status
-gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deep)
-{
-	return gg_cpu_serve_shared(server, index, lane, deep, 1);
 }
 
 gg_status

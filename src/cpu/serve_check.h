@@ -11,6 +11,8 @@
 
 #include "../engine.h"
 
+#include <string.h>
+
 /* What a slot, and the region, has room for. */
 typedef struct gg_serve_room
 {
@@ -208,17 +210,17 @@ gg_serve_check_deep(const char *where, const gg_serve_layout *layout, const gg_s
 	return deep->filter != NULL ? gg_serve_check_filter(where, target, deep->filter) : gg_ok();
 }
 
-/* The same for requests that share a filter. */
+/* The same for all requests of a call. */
 static inline gg_status
-gg_serve_check_shared(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
-					  const gg_serve_target *target, uint32_t lane, const gg_serve_deep *deeps,
-					  uint32_t count)
+gg_serve_check_deeps(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
+					 const gg_serve_target *target, uint32_t lane, const gg_serve_deep *deeps,
+					 uint32_t count)
 {
 	gg_status	status = gg_ok();
 
-	if (count < 1 || count > GG_SERVE_MAX_SHARED)
+	if (count < 1 || count > GG_SERVE_MAX_DEEPS)
 		return gg_fail(GG_EINVAL, where, "%u requests are not within 1 .. %u", count,
-					   GG_SERVE_MAX_SHARED);
+					   GG_SERVE_MAX_DEEPS);
 	for (uint32_t i = 0; status.code == GG_OK && i < count; i++)
 	{
 		if (deeps[i].list != deeps[0].list)
@@ -227,6 +229,31 @@ gg_serve_check_shared(const char *where, const gg_serve_layout *layout, const gg
 		status = gg_serve_check_deep(where, layout, room, target, lane, &deeps[i]);
 	}
 	return status;
+}
+
+/* Whether two filters, or NULL, say the same.  They have been checked. */
+static inline bool
+gg_serve_is_same(const gg_filter *a, const gg_filter *b)
+{
+	if (a == NULL || b == NULL || a == b)
+		return a == b;
+	if (a->nconditions != b->nconditions || a->nvalues != b->nvalues ||
+		(a->tids == NULL) != (b->tids == NULL) || (a->tids != NULL && a->ntids != b->ntids))
+		return false;
+	return memcmp(a->conditions, b->conditions, a->nconditions * sizeof(gg_condition)) == 0 &&
+		memcmp(a->values, b->values, a->nvalues * sizeof(int64_t)) == 0 &&
+		(a->tids == NULL || memcmp(a->tids, b->tids, a->ntids * sizeof(uint64_t)) == 0);
+}
+
+/* How many of count requests, from the first one on, have its filter. */
+static inline uint32_t
+gg_serve_same_filter(const gg_serve_deep *deeps, uint32_t count)
+{
+	uint32_t	same = 1;
+
+	while (same < count && gg_serve_is_same(deeps[0].filter, deeps[same].filter))
+		same++;
+	return same;
 }
 
 /* What filters need of a shape; a part of index_create()'s checks. */

@@ -6,9 +6,9 @@
  * The device has GG_SERVE_LANES queues (CUDA streams; engine.h calls them lanes).  Items wait only
  * while every queue has something in flight.  So a query that arrives at an idle device is
  * launched at once.  What arrives during launches goes out together, grouped by index, list and
- * parameters, when the first queue is free again.  There is no other delay.  Requests for long
- * lists, or with a filter, go out alone, but those with equal filters go together where the engine
- * has the filter evaluated once for all (serve_shared).
+ * parameters, when the first queue is free again.  There is no other delay.  So do filtered
+ * requests for short lists, whatever their filters are; requests for long lists, or with TIDs for a
+ * filter, go out alone.
  *
  * The device itself writes answers and done words into the slots.  A backend that spins sees them
  * without us.  We look at the same words to wake those that sleep, to know when a queue is free,
@@ -275,34 +275,21 @@ Check(GgWorker *worker)
 
 /* ---- submitting ------------------------------------------------------------------ */
 
-/* Backends wrote the filters, and nobody has looked at them before. */
+/* A filtered request that is not worth a batch of its own. */
 static bool
-SameFilter(const SlotItem *a, const SlotItem *b)
+IsShortDeep(const SlotItem *item)
 {
-	const GgSlot *slots = gg_service->slots;
-	const gg_filter *one = &gg_service->chunks[slots[a->slot].chunk].filter;
-	const gg_filter *other = &gg_service->chunks[slots[b->slot].chunk].filter;
+	const GgSlot *slot = &gg_service->slots[item->slot];
 
-	if (!slots[a->slot].filtered || !slots[b->slot].filtered ||
-		one->nconditions > GG_MAX_CONDITIONS || one->nconditions != other->nconditions ||
-		one->nvalues > GG_MAX_FILTER_VALUES || one->nvalues != other->nvalues ||
-		(one->tids == NULL) != (other->tids == NULL))
-		return false;
-	return memcmp(one->conditions, other->conditions,
-				  one->nconditions * sizeof(gg_condition)) == 0 &&
-		memcmp(one->values, other->values, one->nvalues * sizeof(int64)) == 0 &&
-		(one->tids == NULL ||
-		 (one->ntids == other->ntids &&
-		  memcmp(one->tids, other->tids, one->ntids * sizeof(uint64)) == 0));
+	return item->request == GG_REQUEST_DEEP && slot->k <= GG_SHORT_DEEP && slot->after == 0 &&
+		slot->filtered && gg_service->chunks[slot->chunk].filter.tids == NULL;
 }
 
-/* Can the engine answer them together, with one look at all rows for their filter? */
 static bool
-ShareFilter(const GgWorker *worker, const SlotItem *a, const SlotItem *b)
+SameDeepBatch(const SlotItem *a, const SlotItem *b)
 {
-	return worker->engine->serve_shared != NULL && a->request == GG_REQUEST_DEEP &&
-		b->request == GG_REQUEST_DEEP && a->entry == b->entry && a->list == b->list &&
-		a->hangs == b->hangs && SameFilter(a, b);
+	return a->entry == b->entry && a->list == b->list && a->hangs == b->hangs && IsShortDeep(a) &&
+		IsShortDeep(b);
 }
 
 static bool
@@ -380,17 +367,14 @@ DescribeDeep(uint32 number, uint32 ticket, uint32 list, gg_serve_deep *deep)
 	deep->matches = (char *) &chunk->matches[before] - gg_service->region;
 }
 
-/* Start such requests: one, or several with equal filters. */
 static gg_status
 SubmitDeep(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint32 lane)
 {
-	gg_serve_deep deeps[GG_SERVE_MAX_SHARED];
+	gg_serve_deep deeps[GG_SERVE_MAX_DEEPS];
 
 	for (uint32 i = 0; i < batch->count; i++)
 		DescribeDeep(batch->slots[i], batch->tickets[i], batch->list, &deeps[i]);
-	if (batch->count > 1)
-		return worker->engine->serve_shared(worker->server, index, lane, deeps, batch->count);
-	return worker->engine->serve_deep(worker->server, index, lane, deeps);
+	return worker->engine->serve_deep(worker->server, index, lane, deeps, batch->count);
 }
 
 /* item: the first one of what the batch was made of. */
@@ -451,13 +435,12 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 
 /* Take out of what waits, from first on, the first item and those that go with it. */
 static void
-GatherBatch(const GgWorker *worker, uint32 first, gg_serve_batch *batch)
+GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 {
-	GgDispatch *dispatch = worker->dispatch;
 	SlotItem   *waiting = dispatch->waiting;
 	SlotItem	item = waiting[first];
 	uint32		kept = first;
-	uint32		most = item.request == GG_REQUEST_DEEP ? GG_SERVE_MAX_SHARED : GG_SERVE_MAX_BATCH;
+	uint32		most = item.request == GG_REQUEST_DEEP ? GG_SERVE_MAX_DEEPS : GG_SERVE_MAX_BATCH;
 
 	batch->count = 0;
 	batch->exact = item.exact;
@@ -468,8 +451,7 @@ GatherBatch(const GgWorker *worker, uint32 first, gg_serve_batch *batch)
 	for (uint32 i = first; i < dispatch->nwaiting; i++)
 	{
 		if (i == first || (batch->count < most && waiting[i].due_us == 0 &&
-						   (SameBatch(&waiting[i], &item) ||
-							ShareFilter(worker, &waiting[i], &item))))
+						   (SameBatch(&waiting[i], &item) || SameDeepBatch(&waiting[i], &item))))
 		{
 			batch->slots[batch->count] = waiting[i].slot;
 			batch->tickets[batch->count++] = dispatch->queries[waiting[i].slot].ticket;
@@ -526,7 +508,7 @@ Submit(GgWorker *worker)
 			first++;
 			continue;
 		}
-		GatherBatch(worker, first, &batch);
+		GatherBatch(dispatch, first, &batch);
 		lane = lanes[turn++ % nlanes];
 		dispatch->next_lane = lane + 1;
 		SubmitBatch(worker, &batch, &item, lane);

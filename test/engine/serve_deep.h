@@ -410,7 +410,7 @@ deep_read(deep_scene *s, const gg_filter *filter, uint32_t k, int npages, const 
 			}
 			deep.filter = copy;
 		}
-		CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_LANE, &deep), "serve_deep");
+		CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_LANE, &deep, 1), "serve_deep");
 		bulk_wait(r, DEEP_LANE, 1, 7, deep.ticket);
 		CHECK(*matches == s->nmatches, "%s: %llu matches for %u", what,
 			  (unsigned long long) *matches, s->nmatches);
@@ -543,27 +543,27 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	deep_free(&s);
 }
 
-/* ---- requests that share a filter --------------------------------------------------- */
+/* ---- several requests in a call ------------------------------------------------------ */
 
-#define SHARED_MOST 16u			/* requests */
-#define SHARED_LIST 3u
-#define SHARED_LONGEST 1500u
+#define SEVERAL_MOST ((uint32_t) GG_SERVE_MAX_DEEPS)
+#define SEVERAL_LIST 3u
+#define SEVERAL_LONGEST 1500u
 /* of each answer: keys, the number of matches, and what must stay as it is */
-#define SHARED_BYTES ((size_t) (SHARED_LONGEST + 1 + 64) / 8 * 8 * sizeof(uint64_t))
+#define SEVERAL_BYTES ((size_t) (SEVERAL_LONGEST + 1 + 64) / 8 * 8 * sizeof(uint64_t))
 
 /* By `mix`: short lists from the start alone; or long ones, too, and those that go on. */
 static inline void
-shared_requests(deep_scene *s, uint32_t mix, uint32_t count, gg_serve_deep *deeps)
+several_requests(deep_scene *s, uint32_t mix, uint32_t count, gg_serve_deep *deeps)
 {
 	static const uint32_t lengths[][4] = {
-		{10, 10, 10, 10}, {1, 100, 37, 64}, {100, 101, SHARED_LONGEST, 10}, {500, 1, 3, 1025}
+		{10, 10, 10, 10}, {1, 100, 37, 64}, {100, 101, SEVERAL_LONGEST, 10}, {500, 1, 3, 1025}
 	};
 
 	for (uint32_t i = 0; i < count; i++)
 	{
-		const size_t at = s->keys_at + i * SHARED_BYTES;
+		const size_t at = s->keys_at + i * SEVERAL_BYTES;
 
-		deeps[i] = (gg_serve_deep) {.slot = (i * 5 + 3) % SHARED_MOST,.list = SHARED_LIST,
+		deeps[i] = (gg_serve_deep) {.slot = (i * 5 + 3) % SEVERAL_MOST,.list = SEVERAL_LIST,
 									.k = lengths[mix][i % 4],.keys = at};
 		deeps[i].matches = at + deeps[i].k * sizeof(uint64_t);
 	}
@@ -571,14 +571,14 @@ shared_requests(deep_scene *s, uint32_t mix, uint32_t count, gg_serve_deep *deep
 
 /* The answer to one request, as it lies in the region. */
 static inline const uint64_t *
-shared_ask(deep_scene *s, gg_serve_deep *deep, const char *what)
+several_ask(deep_scene *s, gg_serve_deep *deep, const char *what)
 {
 	bulk_region *r = &s->region;
 
 	deep->ticket = ++deep_ticket;
-	memset(r->memory + deep->keys, 0x5A, SHARED_BYTES);
-	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_LANE, deep), what);
-	bulk_wait(r, DEEP_LANE, deep->slot, SHARED_LIST, deep->ticket);
+	memset(r->memory + deep->keys, 0x5A, SEVERAL_BYTES);
+	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_LANE, deep, 1), what);
+	bulk_wait(r, DEEP_LANE, deep->slot, SEVERAL_LIST, deep->ticket);
 	return (const uint64_t *) (r->memory + deep->keys);
 }
 
@@ -587,8 +587,8 @@ shared_ask(deep_scene *s, gg_serve_deep *deep, const char *what)
  * every third one goes on from where an answer of its own ended.
  */
 static inline void
-shared_alone(deep_scene *s, uint32_t mix, uint32_t count, const gg_filter *filter,
-			 gg_serve_deep *deeps, char *alone, const char *what)
+several_alone(deep_scene *s, uint32_t mix, uint32_t count, const gg_filter *const *filters,
+			  gg_serve_deep *deeps, char *alone, const char *what)
 {
 	uint64_t	random = mix + 77;
 	bulk_region *r = &s->region;
@@ -603,110 +603,131 @@ shared_alone(deep_scene *s, uint32_t mix, uint32_t count, const gg_filter *filte
 
 		deep_new_query(s, &random);
 		memcpy(slot + r->layout.query, s->query, s->spec.dim * sizeof(float));
-		deep_expect(s, filter);
-		deep->filter = filter;
+		deep_expect(s, filters[i]);
+		deep->filter = filters[i];
 		deep->after = 0;
-		keys = shared_ask(s, deep, what);
+		keys = several_ask(s, deep, what);
 		if (mix == 3 && i % 3 == 1 && s->nsorted > 3)
 		{
 			from = s->nsorted / 3 < deep->k ? s->nsorted / 3 : deep->k;
 			deep->after = keys[from - 1];
-			keys = shared_ask(s, deep, what);
+			keys = several_ask(s, deep, what);
 		}
 		memset(seen, 0, s->spec.n);
 		deep_check(s, keys, deep->k, deep->after, from, seen, what);
 		CHECK(keys[deep->k] == s->nmatches, "%s: matches", what);
-		memcpy(alone + i * SHARED_BYTES, keys, SHARED_BYTES);
+		memcpy(alone + i * SEVERAL_BYTES, keys, SEVERAL_BYTES);
 	}
 	free(seen);
 }
 
-/*
- * The same together.  The TIDs of the first one's filter lie where its answer goes; those of the
- * others' filters are not read.
- */
+/* The same together.  TIDs lie where the answer goes, if they fit there. */
 static inline void
-shared_together(deep_scene *s, uint32_t count, const gg_filter *filter, gg_serve_deep *deeps,
-				const char *alone, const char *what)
+several_together(deep_scene *s, uint32_t count, const gg_filter *const *filters,
+				 gg_serve_deep *deeps, const char *alone, const char *what)
 {
 	bulk_region *r = &s->region;
-	gg_filter  *first = malloc(sizeof(gg_filter));
+	gg_filter  *copies = malloc(count * sizeof(gg_filter));
 
-	*first = *filter;
-	memset(r->memory + s->keys_at, 0x5A, SHARED_MOST * SHARED_BYTES);
-	if (filter->tids != NULL && filter->ntids <= deeps[0].k)
-	{
-		memcpy(r->memory + deeps[0].keys, filter->tids, filter->ntids * sizeof(uint64_t));
-		first->tids = (const uint64_t *) (r->memory + deeps[0].keys);
-	}
+	memset(r->memory + s->keys_at, 0x5A, SEVERAL_MOST * SEVERAL_BYTES);
 	for (uint32_t i = 0; i < count; i++)
 	{
 		deeps[i].ticket = ++deep_ticket;
-		deeps[i].filter = i == 0 ? first : filter;
+		deeps[i].filter = NULL;
+		if (filters[i] == NULL)
+			continue;
+		copies[i] = *filters[i];
+		if (copies[i].tids != NULL && copies[i].ntids <= deeps[i].k)
+			copies[i].tids = memcpy(r->memory + deeps[i].keys, filters[i]->tids,
+									filters[i]->ntids * sizeof(uint64_t));
+		deeps[i].filter = &copies[i];
 	}
-	CHECK_OK(s->engine->serve_shared(r->server, s->index, DEEP_LANE, deeps, count), what);
+	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_LANE, deeps, count), what);
 	for (uint32_t i = 0; i < count; i++)
-		bulk_wait(r, DEEP_LANE, deeps[i].slot, SHARED_LIST, deeps[i].ticket);
+		bulk_wait(r, DEEP_LANE, deeps[i].slot, SEVERAL_LIST, deeps[i].ticket);
 	for (uint32_t i = 0; i < count; i++)
-		CHECK(memcmp(r->memory + deeps[i].keys, alone + i * SHARED_BYTES, SHARED_BYTES) == 0,
+		CHECK(memcmp(r->memory + deeps[i].keys, alone + i * SEVERAL_BYTES, SEVERAL_BYTES) == 0,
 			  "n %u dim %u metric %d element %d, %s, request %u of %u, k %u behind %llx: another "
 			  "answer than alone", s->spec.n, s->spec.dim, (int) s->spec.metric,
 			  (int) s->spec.element, what, i, count, deeps[i].k,
 			  (unsigned long long) deeps[i].after);
-	free(first);
+	free(copies);
 }
 
 static inline void
-shared_refusals(deep_scene *s, gg_serve_deep *deeps)
+several_refusals(deep_scene *s, gg_serve_deep *deeps)
 {
 	const gg_engine *engine = s->engine;
 	gg_server  *server = s->region.server;
 
 	deeps[0].filter = deeps[1].filter = NULL;
 	deeps[1].k = 0;
-	CHECK(engine->serve_shared(server, s->index, DEEP_LANE, deeps, 2).code == GG_EINVAL,
+	CHECK(engine->serve_deep(server, s->index, DEEP_LANE, deeps, 2).code == GG_EINVAL,
 		  "one of two is out of range");
 	deeps[1].k = 1;
 	deeps[1].list++;
-	CHECK(engine->serve_shared(server, s->index, DEEP_LANE, deeps, 2).code == GG_EINVAL,
+	CHECK(engine->serve_deep(server, s->index, DEEP_LANE, deeps, 2).code == GG_EINVAL,
 		  "two lists");
-	CHECK(engine->serve_shared(server, s->index, DEEP_LANE, deeps, 0).code == GG_EINVAL &&
-		  engine->serve_shared(server, s->index, DEEP_LANE, deeps,
-							   GG_SERVE_MAX_SHARED + 1).code == GG_EINVAL, "none, too many");
+	CHECK(engine->serve_deep(server, s->index, DEEP_LANE, deeps, 0).code == GG_EINVAL &&
+		  engine->serve_deep(server, s->index, DEEP_LANE, deeps,
+							   GG_SERVE_MAX_DEEPS + 1).code == GG_EINVAL, "none, too many");
 }
 
-/* Requests that share a filter have the answers that each has alone, which are right. */
 static inline void
-deep_shared(const gg_engine *engine, const deep_spec *spec, double tolerance)
+several_case(deep_scene *s, uint32_t mix, uint32_t count, const gg_filter *const *filters,
+			 char *alone, const char *what)
 {
-	static const uint32_t counts[] = {SHARED_MOST, 2, 3, 9};
-	gg_filter  *filter = malloc(sizeof(gg_filter));
-	gg_serve_deep deeps[SHARED_MOST];
+	gg_serve_deep deeps[SEVERAL_MOST];
+
+	several_requests(s, mix, count, deeps);
+	several_alone(s, mix, count, filters, deeps, alone, what);
+	several_together(s, count, filters, deeps, alone, what);
+}
+
+/*
+ * Requests of one call have the answers that each has alone, which are right: where all have the
+ * same filter, and where neighbours have others, small ones and all kinds.
+ */
+static inline void
+deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
+{
+	static const uint32_t counts[] = {SEVERAL_MOST, 2, 3, 9};
+	static const int small[] = {0, 1, 1, 3, 5, 6, 2, 7};
+	gg_filter  *kinds = malloc(DEEP_FILTERS * sizeof(gg_filter));
+	const gg_filter *filters[SEVERAL_MOST];
+	const char *names[DEEP_FILTERS];
+	gg_serve_deep deeps[SEVERAL_MOST];
 	deep_scene	s;
 	uint64_t   *tids;
-	char	   *alone = malloc(SHARED_MOST * SHARED_BYTES);
+	char	   *alone = malloc(SEVERAL_MOST * SEVERAL_BYTES);
 
-	if (engine->serve_shared == NULL || !deep_make(&s, engine, spec, tolerance) ||
-		!deep_open_slots(&s, SHARED_MOST, SHARED_MOST * SHARED_BYTES))
+	if (!deep_make(&s, engine, spec, tolerance) ||
+		!deep_open_slots(&s, SEVERAL_MOST, SEVERAL_MOST * SEVERAL_BYTES))
 		return;
-	tids = malloc((s.rows + 1) * sizeof(uint64_t));
+	tids = malloc(DEEP_FILTERS * (s.rows + 1) * sizeof(uint64_t));
+	for (int f = 0; f < DEEP_FILTERS; f++)
+		names[f] = deep_filter(&s, f, &kinds[f], tids + (size_t) f * (s.rows + 1));
 	for (int f = 0; f < DEEP_FILTERS; f += harness_small() ? 2 : 1)
 	{
-		const char *what = deep_filter(&s, f, filter, tids);
-
+		for (uint32_t i = 0; i < SEVERAL_MOST; i++)
+			filters[i] = &kinds[f];
 		for (uint32_t mix = 0; mix < 4; mix += harness_small() && f > 2 ? 3 : 1)
-		{
-			const uint32_t count = counts[(mix + f) % 4];
-
-			shared_requests(&s, mix, count, deeps);
-			shared_alone(&s, mix, count, filter, deeps, alone, what);
-			shared_together(&s, count, filter, deeps, alone, what);
-		}
+			several_case(&s, mix, counts[(mix + f) % 4], filters, alone, names[f]);
 	}
-	shared_refusals(&s, deeps);
+	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
+		filters[i] = &kinds[small[i % 8]];
+	for (uint32_t mix = 0; mix < 4; mix++)
+		several_case(&s, mix, counts[mix], filters, alone, "small filters");
+	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
+		filters[i] = i * 5 % (DEEP_FILTERS + 1) < DEEP_FILTERS ?
+			&kinds[i * 5 % (DEEP_FILTERS + 1)] : NULL;
+	for (uint32_t mix = 0; mix < 4; mix++)
+		several_case(&s, mix, SEVERAL_MOST, filters, alone, "all kinds of filters");
+	several_requests(&s, 0, 2, deeps);
+	several_refusals(&s, deeps);
 	bulk_close(&s.region);
 	free(tids);
-	free(filter);
+	free(kinds);
 	free(alone);
 	deep_free(&s);
 }
@@ -744,7 +765,7 @@ deep_bad_offsets(const gg_engine *engine)
 		CHECK_OK(engine->index_finish(again, spec.n, NULL), "index_finish");
 		memset(r.memory + r.layout.query, 0, 16);
 		deep.ticket++;
-		CHECK_OK(engine->serve_deep(r.server, again, 0, &deep), "serve_deep");
+		CHECK_OK(engine->serve_deep(r.server, again, 0, &deep, 1), "serve_deep");
 		bulk_wait(&r, 0, 0, 0, deep.ticket);
 		engine->index_close(again);
 	}
@@ -844,12 +865,13 @@ deep_refusals(const gg_engine *engine)
 		deep_add(filter, GG_CONDITION_RANGE, 0, 0, range, 2);
 		if (!deep_spoil(i, &bad, filter, r.bytes, &lane))
 			break;
-		CHECK(engine->serve_deep(r.server, s.index, lane, &bad).code == GG_EINVAL, "request %d", i);
+		CHECK(engine->serve_deep(r.server, s.index, lane, &bad, 1).code == GG_EINVAL,
+			  "request %d", i);
 	}
 	CHECK_OK(engine->index_create(&shape, &bare), "index_create");
-	CHECK(engine->serve_deep(r.server, bare, 0, &deep).code == GG_EINVAL, "not finished");
+	CHECK(engine->serve_deep(r.server, bare, 0, &deep, 1).code == GG_EINVAL, "not finished");
 	CHECK_OK(engine->index_finish(bare, 4, NULL), "index_finish");
-	CHECK(engine->serve_deep(r.server, bare, 0, &deep).code == GG_EINVAL, "no heads");
+	CHECK(engine->serve_deep(r.server, bare, 0, &deep, 1).code == GG_EINVAL, "no heads");
 	CHECK(bulk_stray(&r, untouched, 1) == 0, "refused requests write nothing");
 	engine->index_close(bare);
 
@@ -857,13 +879,13 @@ deep_refusals(const gg_engine *engine)
 	CHECK_OK(engine->index_create(&shape, &bare), "index_create");
 	CHECK_OK(engine->index_finish(bare, 0, NULL), "index_finish");
 	deep.filter = NULL;
-	CHECK_OK(engine->serve_deep(r.server, bare, 0, &deep), "no rows");
+	CHECK_OK(engine->serve_deep(r.server, bare, 0, &deep, 1), "no rows");
 	bulk_wait(&r, 0, 0, 0, 5);
 	CHECK(*(uint64_t *) (r.memory + 4096) == GG_NO_KEY && *(uint64_t *) (r.memory + 4160) == 0,
 		  "no rows, no keys");
 	deep.filter = filter;
 	deep.ticket = 6;
-	CHECK_OK(engine->serve_deep(r.server, s.index, 0, &deep), "a good one");
+	CHECK_OK(engine->serve_deep(r.server, s.index, 0, &deep, 1), "a good one");
 	bulk_wait(&r, 0, 0, 0, 6);
 	engine->index_close(bare);
 	bulk_close(&r);

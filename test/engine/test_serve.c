@@ -302,7 +302,7 @@ test_deep(void)
 
 		spec.n = spec.n > 1 ? harness_size(spec.n, 4) : spec.n;
 		deep_test(engine, &spec, 0);
-		deep_shared(engine, &spec, 0);
+		deep_several(engine, &spec, 0);
 	}
 	deep_bad_offsets(engine);
 	deep_refusals(engine);

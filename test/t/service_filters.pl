@@ -105,10 +105,10 @@ SELECT matches = (SELECT count(*) FROM items WHERE label = 'label 17') AND reaso
 	AND lists > 1 AND exact_lists = lists, engine, filter, rows >= 10 FROM gpugraph_last_scan();
 SQL
 
-# clients whose filters are equal share batches where the device can, and have their own answers
+# clients share batches, with equal filters and with others, and have their own answers
 SKIP:
 {
-	my $sql = $node->basedir . '/equal.sql';
+	my $sql = $node->basedir . '/clients.sql';
 
 	$node->safe_psql('postgres', <<'SQL');
 CREATE TABLE answers AS SELECT q, f, array(SELECT items.val <-> queries.val FROM items
@@ -134,7 +134,7 @@ SQL
 		[ 'env', 'PGOPTIONS=-c enable_seqscan=off -c enable_sort=off -c gpugraph.engine=cuda',
 			'pgbench', '-n', '-c', 12, '-t', 100, '-f', $sql, '-h', $node->host, '-p', $node->port,
 			'postgres' ],
-		'twelve clients with equal filters: right answers by the device');
+		'twelve clients: right answers by the device');
 	my ($queries_after, $batches_after) = split / /, of_device($node, "queries || ' ' || batches");
 	is($queries_after - $queries, 1200, 'every query is counted');
 	skip 'a GPU may be done before another request waits', 1

@@ -2,7 +2,7 @@
  * bench_serve.cu
  *		Time from serve_submit() to the ticket, as a spinning host sees it; loading; throughput.
  *		The same for deep lists, filters that one row in so many passes, many queries at once, and
- *		many callers under one filter.
+ *		many callers with filters.
  *
  *	bench_serve [N DIM METRIC [ITOPK ...]]		default 1000000 128 l2 32 64; METRIC l2, ip, cosine
  *												or l1
@@ -19,7 +19,7 @@
  *			whether they run at once or not
  *	N		so many
  *
- * SHARED in the environment: only the callers under one filter.
+ * CALLERS in the environment: only the many callers with filters.
  */
 #include <algorithm>
 #include <math.h>
@@ -354,7 +354,7 @@ bench_deep(const char *what, gg_index *index, uint32_t k, bool after, const gg_f
 		deep.ticket = next_ticket++;
 		deep.after = first;
 		begin = now_us();
-		must_ok(gg_cuda_engine.serve_deep(server, index, 0, &deep), "serve_deep");
+		must_ok(gg_cuda_engine.serve_deep(server, index, 0, &deep, 1), "serve_deep");
 		while (__atomic_load_n((uint32_t *) part(DEEP_SLOT, layout.done), __ATOMIC_ACQUIRE) !=
 			   deep.ticket && now_us() < until)
 			;
@@ -407,7 +407,7 @@ bench_filters(gg_index *index, uint32_t n)
 	}
 }
 
-/* ---- many callers under one filter ----------------------------------------------------- */
+/* ---- many callers with filters --------------------------------------------------------- */
 
 #define CALLERS 16u
 #define CALLER_BYTES ((size_t) GG_MAX_ITOPK * 8 + 64)	/* of staging: keys, matches */
@@ -447,10 +447,11 @@ landed(const flight *flight)
 
 /*
  * Queries per second of so many callers, each of which asks again when it is answered.  As the
- * service does, a lane that is free takes what waits, at most `most` requests.
+ * service does, a lane that is free takes what waits, at most `most` requests.  filters: of each
+ * caller.
  */
 static double
-callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const gg_filter *filter)
+callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const gg_filter *filters)
 {
 	flight		flights[GG_SERVE_LANES] = {};
 	uint32_t	waiting[CALLERS];
@@ -467,13 +468,13 @@ callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const
 	{
 		const double now = now_us();
 
-		/* a fifth of a second to warm up, then one that counts */
-		if (started == 0 && now > begin + 2e5)
+		/* a tenth of a second to warm up, then a third that counts */
+		if (started == 0 && now > begin + 1e5)
 		{
 			started = now;
 			before = answered;
 		}
-		if (ended == 0 && started > 0 && now > started + 1e6)
+		if (ended == 0 && started > 0 && now > started + 3e5)
 			ended = now;
 		if (now > begin + 2e7)
 		{
@@ -491,41 +492,54 @@ callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const
 			answered += ended == 0 ? flight->count : 0;
 			flight->count = 0;
 			while (ended == 0 && flight->count < most && nwaiting > 0)
-				flight->deeps[flight->count++] = next_request(waiting[--nwaiting], k, filter);
-			if (flight->count > 1)
-				must_ok(gg_cuda_engine.serve_shared(server, index, lane, flight->deeps,
-													flight->count), "serve_shared");
-			else if (flight->count == 1)
-				must_ok(gg_cuda_engine.serve_deep(server, index, lane, flight->deeps),
-						"serve_deep");
+			{
+				const uint32_t caller = waiting[--nwaiting];
+
+				flight->deeps[flight->count++] = next_request(caller, k, &filters[caller]);
+			}
+			if (flight->count > 0)
+				must_ok(gg_cuda_engine.serve_deep(server, index, lane, flight->deeps,
+												  flight->count), "serve_deep");
 		}
 	}
 	return (double) (answered - before) / (ended - started) * 1e6;
 }
 
 static void
-bench_shared(gg_index *index, uint32_t n)
+bench_callers(gg_index *index, uint32_t n)
 {
-	gg_filter  *filter = (gg_filter *) (staging + DEEP_FILTER);
+	std::vector<gg_filter> equal(CALLERS);
+	std::vector<gg_filter> apart(CALLERS);
 
 	for (uint32_t share = 2; share <= 100000 && share <= n; share *= share == 2 ? 5 : 10)
-		for (uint32_t k : {10u, 64u, 1000u})
+		for (uint32_t k : {10u, 64u})
 		{
 			double		one;
 
-			memset(filter, 0, sizeof(*filter));
-			filter->nconditions = 1;
-			filter->nvalues = 2;
-			filter->conditions[0].kind = GG_CONDITION_RANGE;
-			filter->conditions[0].nvalues = 2;
-			filter->values[1] = n / share - 1;
-			one = callers_rate(index, 1, 1, k, filter);
-			printf("one filter     1 in %-6u k %4u  1 caller %8.0f queries/s", share, k, one);
+			for (uint32_t i = 0; i < CALLERS; i++)
+			{
+				gg_filter  *filter = &equal[i];
+
+				memset(filter, 0, sizeof(*filter));
+				filter->nconditions = 1;
+				filter->nvalues = 2;
+				filter->conditions[0].kind = GG_CONDITION_RANGE;
+				filter->conditions[0].nvalues = 2;
+				filter->values[1] = n / share - 1;
+				apart[i] = *filter;
+				apart[i].values[0] += i * (n / CALLERS / 2);
+				apart[i].values[1] += i * (n / CALLERS / 2);
+			}
+			one = callers_rate(index, 1, 1, k, equal.data());
+			printf("filters        1 in %-6u k %4u  1 caller %8.0f queries/s;  %u callers", share,
+				   k, one, CALLERS);
 			for (uint32_t most : {1u, CALLERS / GG_SERVE_LANES, CALLERS})
 			{
-				double		rate = callers_rate(index, CALLERS, most, k, filter);
+				double		same = callers_rate(index, CALLERS, most, k, equal.data());
+				double		each = callers_rate(index, CALLERS, most, k, apart.data());
 
-				printf("  %u, %u at a time %8.0f = %.1fx", CALLERS, most, rate, rate / one);
+				printf("  %u at a time, equal %7.0f = %.1fx, apart %7.0f = %.1fx", most, same,
+					   same / one, each, each / one);
 			}
 			printf("\n");
 			fflush(stdout);
@@ -656,9 +670,9 @@ main(int argc, char **argv)
 		bench_clusters(index, words, itopks);
 		itopks.clear();
 	}
-	if (getenv("SHARED") != NULL)
+	if (getenv("CALLERS") != NULL)
 	{
-		bench_shared(index, data.n);
+		bench_callers(index, data.n);
 		itopks.clear();
 	}
 	for (uint32_t itopk : itopks)
@@ -671,7 +685,7 @@ main(int argc, char **argv)
 			for (uint32_t lanes = 1; lanes <= GG_SERVE_LANES; lanes *= 2)
 				bench_throughput(index, itopk, count, lanes);
 	}
-	if (words == NULL && getenv("SHARED") == NULL)
+	if (words == NULL && getenv("CALLERS") == NULL)
 	{
 		for (uint32_t count : {1u, 8u, 64u, 256u})
 			bench_latency("exact, delta", delta, NULL, true, K, count);
@@ -684,7 +698,7 @@ main(int argc, char **argv)
 			if (k <= data.n / 2)
 				bench_deep("deep", index, k, true, NULL);
 		bench_filters(index, data.n);
-		bench_shared(index, data.n);
+		bench_callers(index, data.n);
 		for (uint32_t count : {1u, 100u, 800u, 2048u})
 			if ((uint64_t) count * (dim + 2 * K) * 4 + 192 <= PIECE)
 				bench_bulk(index, count, 64);

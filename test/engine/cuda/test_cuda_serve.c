@@ -14,7 +14,7 @@
  *				many threads wrote them
  *	bulk		many queries of one caller get what the same searches get
  *	deep		deep and filtered lists, of one slab of rows and of several
- *	shared		requests with equal filters, answered together, have the answers that they have
+ *	several		filtered requests that are answered together have the answers that they have
  *				alone, bit by bit
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
  *	refused calls	a launch that asks for too much is refused, and the device serves on; no host
@@ -1363,7 +1363,7 @@ test_deep(void)
 
 /* Requests that share a filter; so wide rows, too, that queries do not share those. */
 static void
-test_shared(void)
+test_several(void)
 {
 	const uint32_t count = sizeof(deep_specs) / sizeof(deep_specs[0]);
 
@@ -1372,7 +1372,7 @@ test_shared(void)
 		deep_spec	spec = deep_specs[i];
 
 		spec.n = spec.n > 100 ? harness_size(spec.n, 4) : spec.n;
-		deep_shared(&gg_cuda_engine, &spec, 1e-5);
+		deep_several(&gg_cuda_engine, &spec, 1e-5);
 	}
 }
 
@@ -1468,7 +1468,7 @@ main(void)
 	harness_run("bulk", test_bulk);
 	harness_run("deep", test_deep);
 	harness_run("deep, slabs", test_deep_slabs);
-	harness_run("shared filters", test_shared);
+	harness_run("several requests", test_several);
 	harness_run("fill beside", test_fill_beside);
 	harness_run("release", test_release);
 	return harness_finish();
