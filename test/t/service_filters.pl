@@ -90,6 +90,18 @@ $node->safe_psql('postgres',
 	"SELECT gpugraph_evict('items_idx'); SELECT gpugraph_prewarm('items_idx')");
 compare_all('loaded anew');
 
+# of a query that is far from the rows that share a node
+is($node->safe_psql('postgres', <<'SQL'), 'gpu|60', 'iterative_scan off: itopk_size rows');
+SET enable_seqscan = off;
+SET enable_sort = off;
+SET gpugraph.engine = cuda;
+SET gpugraph.iterative_scan = off;
+SET gpugraph.itopk_size = 60;
+CREATE TEMP TABLE a AS SELECT id FROM items WHERE id < 8000 ORDER BY val <-> (SELECT val FROM items
+	WHERE id < 8000 ORDER BY val <-> (SELECT val FROM items WHERE id = 7) DESC LIMIT 1) LIMIT 1000;
+SELECT engine, (SELECT count(*) FROM a) FROM gpugraph_last_scan();
+SQL
+
 # what is told of such a scan: rows of all segments and of the delta that match
 $node->safe_psql('postgres', <<'SQL');
 INSERT INTO items SELECT id + 60000, cat, big, val, label, tags FROM items WHERE id < 3000;
