@@ -260,7 +260,7 @@ FindDevice(GgScanOpaque *so)
 /*
  * The first lists of a scan with a filter, into device->keys; list by list where all are too long.
  * They are half as long as those of walks: of those the scan hands out half, and these are exact.
- * Over 1M x 128 a list of 10 takes 30 to 40 us less than one of 64, whatever the filter (RESULTS.md).
+ * Over 1M x 128 a list of 10 takes 30 to 40 us less than one of 64, whatever the filter is.
  */
 static bool
 AskFiltered(GgScanOpaque *so)
