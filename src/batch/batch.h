@@ -82,6 +82,9 @@ extern void GgCloseFinder(GgFinder *finder);
 /* Find the k nearest visible rows, or all where there are fewer.  query is detoasted. */
 extern void GgFind(GgFinder *finder, Datum query, uint64 k);
 
+/* The operator's value for a row version that the active snapshot sees, by what the table has. */
+extern double GgTrueDistance(GgFinder *finder, Datum query, ItemPointer ctid);
+
 /* The operator's value by the engine's distance; to a zero vector under cosine it is NaN. */
 extern double GgOperatorDistance(gg_metric metric, float distance);
 

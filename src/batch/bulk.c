@@ -8,6 +8,9 @@
  * looked up for all queries in rounds: as many for each as it lacks.  Mostly one round is enough.
  * A query whose candidates end before it has k visible rows is left to a scan.
  *
+ * Where rows are stored rounded, each row's distance is that of the table's value, and rounds go on
+ * until no later candidate of a query can be nearer than its k rows, as a scan does (finder.c).
+ *
  * Rows of the delta that came after the device's copy are measured here.  Where the device lacks
  * whole segments, all queries are left to scans.
  */
@@ -131,7 +134,7 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected)
 	bulk->ask.itopk_size = (uint32) itopk;
 	bulk->ask.mode = gg_search_mode_setting;
 	bulk->ask.k = Min((uint32) itopk, bulk->k + bulk->k / 2 + SPARE_CANDIDATES);
-	if (!FindResident(bulk) || bulk->lists.meta->element != target->opclass->element)
+	if (!FindResident(bulk))
 		return false;
 
 	bulk->most = CANDIDATE_BYTES / (bulk->ask.k * (sizeof(gg_candidate) + 1));
@@ -361,6 +364,78 @@ NextRow(GgBulk *bulk, uint32 q, GgPlace *place)
 	return true;
 }
 
+/* The distance of the next row of a query's candidates; false when there is none. */
+static bool
+PeekDistance(const GgBulk *bulk, uint32 q, float *distance)
+{
+	const BulkQuery *query = &bulk->queries[q];
+
+	if (query->row == query->row_end && query->next == query->ncandidates)
+		return false;
+	*distance = query->row < query->row_end ? query->distance :
+		bulk->candidates[(Size) q * bulk->ask.k + query->next].distance;
+	return true;
+}
+
+/* Is the order of a query's rows that of the table's values? */
+static bool
+IsRounded(const GgBulk *bulk, uint32 q)
+{
+	return bulk->bounds != NULL && bulk->bounds[q].rounded;
+}
+
+/* May a row at this distance, or behind it, be nearer than the last of a query's k rows? */
+static bool
+MayBeNearer(const GgBulk *bulk, uint32 q, float distance, const GgFoundRow *rows)
+{
+	return IsRounded(bulk, q) && gg_iterative_scan != GG_ITERATIVE_RELAXED &&
+		float8_lt(GgBoundOf(&bulk->bounds[q], distance), rows[bulk->k - 1].distance);
+}
+
+/* Does a query that has so many rows want another one, beside those that it looks up already? */
+static bool
+WantsRow(const GgBulk *bulk, uint32 q, uint32 has, uint32 looks_up, const GgFoundRow *rows)
+{
+	float		distance;
+
+	if (has < bulk->k)
+		return has + looks_up < bulk->k;
+	return looks_up < bulk->k && PeekDistance(bulk, q, &distance) &&
+		MayBeNearer(bulk, q, distance, rows);
+}
+
+/* Nothing that a scan would find is missing from a query's rows. */
+static bool
+IsSettled(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
+{
+	const BulkQuery *query = &bulk->queries[q];
+	float		distance;
+
+	if (query->complete || has < bulk->k)
+		return query->complete;
+	return PeekDistance(bulk, q, &distance) || !MayBeNearer(bulk, q, query->distance, rows);
+}
+
+/* Put a visible row among those of its query, of which there are *has. */
+static void
+TakeRow(GgBulk *bulk, uint32 q, float distance, ItemPointer ctid, GgFoundRow *rows, uint32 *has)
+{
+	GgFoundRow	row = {*ctid, GgOperatorDistance(bulk->lists.meta->metric, distance)};
+	uint32		place = *has;
+
+	if (IsRounded(bulk, q))
+	{
+		row.distance = GgTrueDistance(bulk->finder, bulk->values[q], ctid);
+		while (place > 0 && float8_lt(row.distance, rows[place - 1].distance))
+			place--;
+	}
+	if (place == bulk->k)
+		return;
+	*has = Min(*has + 1, bulk->k);
+	memmove(&rows[place + 1], &rows[place], (*has - 1 - place) * sizeof(GgFoundRow));
+	rows[place] = row;
+}
+
 /* A row that was looked up. */
 typedef struct Looked
 {
@@ -369,18 +444,18 @@ typedef struct Looked
 } Looked;
 
 /*
- * One round: look up as many rows of each query as it lacks, and take those that are visible.
+ * One round: look up as many rows of each query as it wants, and take those that are visible.
  * Returns how many were looked up.
  */
 static uint32
 Round(GgBulk *bulk, uint32 count, GgFoundRow *rows, uint32 *found, GgPlace *places, Looked *looked,
 	  ItemPointerData *ctids)
 {
-	gg_metric	metric = bulk->lists.meta->metric;
 	uint32		n = 0;
 
 	for (uint32 q = 0; q < count; q++)
-		for (uint32 lacks = bulk->k - found[q]; lacks > 0 && NextRow(bulk, q, &places[n]); lacks--)
+		for (uint32 i = 0; WantsRow(bulk, q, found[q], i, rows + (Size) q * bulk->k) &&
+			 NextRow(bulk, q, &places[n]); i++)
 		{
 			looked[n].query = q;
 			looked[n++].distance = bulk->queries[q].distance;
@@ -389,15 +464,28 @@ Round(GgBulk *bulk, uint32 count, GgFoundRow *rows, uint32 *found, GgPlace *plac
 	for (uint32 i = 0; i < n; i++)
 	{
 		uint32		q = looked[i].query;
-		GgFoundRow *row = &rows[(Size) q * bulk->k + found[q]];
 
-		if (!ItemPointerIsValid(&ctids[i]))
-			continue;
-		row->ctid = ctids[i];
-		row->distance = GgOperatorDistance(metric, looked[i].distance);
-		found[q]++;
+		if (ItemPointerIsValid(&ctids[i]))
+			TakeRow(bulk, q, looked[i].distance, &ctids[i], rows + (Size) q * bulk->k, &found[q]);
+		if (bulk->bounds != NULL)
+			CHECK_FOR_INTERRUPTS();
 	}
 	return n;
+}
+
+/* What distances to rounded rows say of those to the rows, for each query. */
+static void
+MakeBounds(GgBulk *bulk, uint32 count)
+{
+	const GgMetaPageData *meta = bulk->lists.meta;
+	const GgOpclass *opclass = bulk->lists.target->opclass;
+
+	bulk->bounds = NULL;
+	if (meta->element == opclass->element)
+		return;
+	bulk->bounds = palloc(count * sizeof(GgBound));
+	for (uint32 q = 0; q < count; q++)
+		GgBoundInit(&bulk->bounds[q], opclass, meta, bulk->values[q], bulk->vectors);
 }
 
 /* A query was answered. */
@@ -434,6 +522,7 @@ GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow
 	looked = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(Looked));
 	ctids = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(ItemPointerData));
 	memset(found, 0, count * sizeof(uint32));
+	MakeBounds(bulk, count);
 	while (Round(bulk, count, rows, found, places, looked, ctids) > 0)
 		;
 	pfree(places);
@@ -444,7 +533,7 @@ GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow
 	{
 		for (uint32 i = 0; i < found[q] && bulk->queries[q].no_angle; i++)
 			rows[(Size) q * bulk->k + i].distance = get_float8_nan();
-		if (found[q] < bulk->k && !bulk->queries[q].complete)
+		if (!IsSettled(bulk, q, found[q], rows + (Size) q * bulk->k))
 		{
 			found[q] = GG_BULK_SHORT;
 			continue;
@@ -453,5 +542,7 @@ GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow
 		GgCountQuery(target->index, GG_REASON_NONE, found[q]);
 		NoteQuery(bulk, found[q]);
 	}
+	if (bulk->bounds != NULL)
+		pfree(bulk->bounds);
 	return true;
 }

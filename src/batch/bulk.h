@@ -19,6 +19,11 @@ typedef struct GgBulk
 	uint32		room;			/* queries that the device takes in one call */
 	GgScanNote	note;			/* of all queries that the device answered */
 
+	/* where rows are stored rounded; the first two are set by the caller */
+	GgFinder   *finder;
+	const Datum *values;		/* the queries of GgFindBulk(), as the operator gets them */
+	GgBound    *bounds;			/* of each of them; NULL: rows are not rounded */
+
 	/* what the device is asked for */
 	GgResidentRef ref;
 	GgServiceBulkQuery ask;

@@ -80,6 +80,22 @@ TrueDistance(GgFinder *finder)
 }
 
 double
+GgTrueDistance(GgFinder *finder, Datum query, ItemPointer ctid)
+{
+	double		distance;
+
+	finder->key.sk_argument = query;
+	if (!table_tuple_fetch_row_version(finder->target->heap, ctid, GetActiveSnapshot(),
+									   finder->slot))
+		elog(ERROR, "row (%u,%u) of \"%s\" has become invisible",
+			 ItemPointerGetBlockNumber(ctid), ItemPointerGetOffsetNumber(ctid),
+			 RelationGetRelationName(finder->target->heap));
+	distance = TrueDistance(finder);
+	ExecClearTuple(finder->slot);
+	return distance;
+}
+
+double
 GgOperatorDistance(gg_metric metric, float distance)
 {
 	return metric == GG_METRIC_L2 ? sqrt((double) distance) : distance;

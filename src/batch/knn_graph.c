@@ -341,7 +341,9 @@ AddPlaces(KnnGraph *graph, const GgTarget *target)
 	uint32		count = 0;
 
 	GgOpenFinder(&finder, target, false);
-	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1, CHUNK_ROWS) && bulk.k > graph->k)
+	/* of rows that are stored rounded, the index does not have the queries themselves */
+	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1, CHUNK_ROWS) && bulk.k > graph->k &&
+		bulk.lists.meta->element == target->opclass->element)
 	{
 		NeedMap(graph, &bulk);
 		count = BulkChunk(graph, &finder, &bulk);

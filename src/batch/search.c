@@ -170,6 +170,8 @@ SearchBulk(const ReturnSetInfo *result, const Queries *queries, GgBulk *bulk, Gg
 		QueriesFrom from = {finder->target->opclass, bulk->ask.dim, queries->values + first};
 
 		CHECK_FOR_INTERRUPTS();
+		bulk->finder = finder;
+		bulk->values = from.values;
 		if (!GgFindBulk(bulk, ReadVectors, &from, count, rows, found))
 			break;
 		for (int i = 0; i < count; i++)

@@ -2,76 +2,112 @@
  * row_filter.c
  *		Which nodes of a stream match the filter of a scan.
  *
- * The filter is evaluated once per query and segment, over the pages that have TIDs and the values
- * of filter columns.  They are read one after the other, so a million rows take some milliseconds.
- * A node matches when one of its rows does.  Rows of the delta are evaluated where they are
- * measured.
+ * A node matches when one of its rows does.  The filter is evaluated over the pages that have TIDs
+ * and the values of filter columns: for all rows of a segment, one page after the other, or for the
+ * rows of one node.  A million rows take some milliseconds, much longer than a walk.  So a walk has
+ * the share of rows that match estimated from a sample, and asks for the nodes that it hands out.
+ * Rows of the delta are evaluated where they are measured.
  */
 #include "scan/scan.h"
 #include "storage/filter_keys.h"
 
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "utils/memutils.h"
 
-/* Rows looked at together: those whose TIDs are on one page. */
+/* Rows looked at together are those whose TIDs are on one page, at most. */
 #define CHUNK_ROWS			GG_TIDS_PER_PAGE
 #define CHUNK_WORDS			((CHUNK_ROWS + 63) / 64)
 
 /* Offsets read at a time. */
 #define OFFSETS_CHUNK		2048
 
-/* Copies of what a filter looks at, of the rows of one chunk. */
-typedef struct RowsChunk
-{
-	uint64		heads[CHUNK_ROWS];
-	const int64 *words[GG_MAX_FILTER_WORDS];
-	int64	   *copies[GG_MAX_FILTER_WORDS];	/* NULL: no condition looks at the word */
-} RowsChunk;
+/*
+ * A sample: so many places, and rows that lie side by side at each.  Two lines of the processor's
+ * cache have the TIDs of 16 rows.  The estimate decides between two ways where they take about as
+ * long as each other, so it need not be good.
+ */
+#define SAMPLE_PLACES		128
+#define SAMPLE_ROWS			16
 
-static RowsChunk *
-MakeChunk(const gg_filter *filter)
+/* In a segment of fewer rows all are evaluated as fast as a sample. */
+#define SAMPLED_FROM		16384
+
+/* What the filter of a scan looks at, of some rows. */
+struct GgFilterRows
 {
-	RowsChunk  *chunk = palloc0(sizeof(RowsChunk));
+	uint32		nwords;
+	uint32		used[GG_MAX_FILTER_WORDS];	/* numbers of words, nwords of them */
+	Buffer		pins[GG_MAX_FILTER_WORDS];	/* of pages that have them, or invalid */
+	int64	   *copies[GG_MAX_FILTER_WORDS];	/* of words that are on two pages */
+	const int64 *words[GG_MAX_FILTER_WORDS];	/* by number */
+};
+
+static void
+MakeFilterRows(GgScanOpaque *so)
+{
+	GgFilterRows *rows = MemoryContextAllocZero(so->context, sizeof(GgFilterRows));
+	const gg_filter *filter = so->filter;
+	uint64		used = 0;
 
 	for (uint32 c = 0; c < filter->nconditions; c++)
+		used |= ((UINT64CONST(1) << gg_condition_words(&filter->conditions[c])) - 1) <<
+			filter->conditions[c].word;
+	for (; used != 0; used &= used - 1)
 	{
-		const gg_condition *condition = &filter->conditions[c];
-		uint32		nwords = gg_condition_words(condition);
-
-		for (uint32 w = condition->word; w < condition->word + nwords; w++)
-			if (chunk->copies[w] == NULL)
-				chunk->words[w] = chunk->copies[w] = palloc(CHUNK_ROWS * sizeof(int64));
+		rows->used[rows->nwords] = pg_rightmost_one_pos64(used);
+		rows->copies[rows->nwords++] = MemoryContextAlloc(so->context,
+														  CHUNK_ROWS * sizeof(int64));
 	}
-	return chunk;
+	so->filter_rows = rows;
 }
 
-static void
-FreeChunk(RowsChunk *chunk)
+/*
+ * Which of the segment's rows from first on match: count rows, whose TIDs are on one page.  Words
+ * are read where they lie, unless a page ends among them.  The page of TIDs is locked, since VACUUM
+ * clears them, and last, since other pages may have to be read from disk.
+ */
+static uint32
+MatchRows(GgScanOpaque *so, GgStream *stream, uint32 first, uint32 count, uint64 *bits)
 {
-	for (int w = 0; w < GG_MAX_FILTER_WORDS; w++)
-		if (chunk->copies[w] != NULL)
-			pfree(chunk->copies[w]);
-	pfree(chunk);
-}
+	GgFilterRows *rows = so->filter_rows;
+	GgPageSource *source = &stream->source;
+	uint32		matches;
+	Buffer		buffer;
+	Page		page;
 
-/* Copy what the filter looks at of the segment's rows from first on, which begin a page of TIDs. */
-static void
-ReadChunk(GgScanOpaque *so, GgStream *stream, uint32 first, uint32 count, RowsChunk *chunk)
-{
-	uint64		rows = stream->segment->rows;
-	Buffer		buffer = GgReadPage(so->index, so->meta->instance, &stream->tids,
-									first / GG_TIDS_PER_PAGE, BUFFER_LOCK_SHARE);
-	Page		page = BufferGetPage(buffer);
+	for (uint32 i = 0; i < rows->nwords; i++)
+	{
+		uint64		word = (uint64) rows->used[i] * stream->segment->rows + first;
+		Size		skip = word * sizeof(int64) % GG_PAGE_PAYLOAD;
+		const void *at = rows->copies[i];
 
+		rows->pins[i] = InvalidBuffer;
+		if (skip + count * sizeof(int64) <= GG_PAGE_PAYLOAD)
+		{
+			rows->pins[i] = GgSourcePin(source, &stream->filters,
+										word * sizeof(int64) / GG_PAGE_PAYLOAD);
+			at = PageGetContents(BufferGetPage(rows->pins[i])) + skip;
+		}
+		else
+			GgSourceRead(source, &stream->filters, word * sizeof(int64), rows->copies[i],
+						 count * sizeof(int64));
+		rows->words[rows->used[i]] = at;
+	}
+	buffer = GgSourcePin(source, &stream->tids, first / GG_TIDS_PER_PAGE);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(buffer);
 	GgTestForOldSnapshot(so->snapshot, so->index, page);
-	memcpy(chunk->heads, PageGetContents(page), count * sizeof(uint64));
+	matches = gg_filter_rows(so->filter, (const uint64 *) PageGetContents(page) +
+							 first % GG_TIDS_PER_PAGE, rows->words, count, bits);
 	UnlockReleaseBuffer(buffer);
-	for (int w = 0; w < GG_MAX_FILTER_WORDS; w++)
-		if (chunk->copies[w] != NULL)
-			GgReadArray(so->index, so->meta->instance, &stream->filters,
-						((uint64) w * rows + first) * sizeof(int64), chunk->copies[w],
-						count * sizeof(int64));
+	for (uint32 i = 0; i < rows->nwords; i++)
+		if (BufferIsValid(rows->pins[i]))
+			ReleaseBuffer(rows->pins[i]);
+	return matches;
 }
+
+/* ---- all rows ------------------------------------------------------------ */
 
 /* Rows of the segment that match: a bitmap, and how many there are. */
 static uint64 *
@@ -81,7 +117,6 @@ MatchingRows(GgScanOpaque *so, GgStream *stream, uint32 *nmatching)
 	uint64	   *bits = MemoryContextAllocExtended(so->context,
 												  (rows / 64 + 1) * sizeof(uint64),
 												  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	RowsChunk  *chunk = MakeChunk(so->filter);
 	uint64		found[CHUNK_WORDS];
 
 	*nmatching = 0;
@@ -91,8 +126,7 @@ MatchingRows(GgScanOpaque *so, GgStream *stream, uint32 *nmatching)
 		uint32		matches;
 
 		CHECK_FOR_INTERRUPTS();
-		ReadChunk(so, stream, first, count, chunk);
-		matches = gg_filter_rows(so->filter, chunk->heads, chunk->words, count, found);
+		matches = MatchRows(so, stream, first, count, found);
 		*nmatching += matches;
 		for (uint32 w = 0; w < CHUNK_WORDS && w * 64 < count && matches > 0; w++)
 		{
@@ -104,17 +138,64 @@ MatchingRows(GgScanOpaque *so, GgStream *stream, uint32 *nmatching)
 				bits[at + 1] |= found[w] >> (64 - shift);
 		}
 	}
-	FreeChunk(chunk);
 	return bits;
 }
 
+/* Is any of the bits [from, to) set? */
 static bool
 AnyBit(const uint64 *bits, uint32 from, uint32 to)
 {
-	for (uint32 i = from; i < to; i++)
-		if ((bits[i / 64] >> (i % 64) & 1) != 0)
+	uint32		first = from / 64;
+	uint32		last = to / 64;
+	uint64		head = PG_UINT64_MAX << (from % 64);
+	uint64		tail = (UINT64CONST(1) << (to % 64)) - 1;
+
+	if (first == last)
+		return (bits[first] & head & tail) != 0;
+	if ((bits[first] & head) != 0 || (bits[last] & tail) != 0)
+		return true;
+	for (uint32 i = first + 1; i < last; i++)
+		if (bits[i] != 0)
 			return true;
 	return false;
+}
+
+/* Which of up to 64 nodes have one of these rows.  offsets: of the nodes, and of the one behind. */
+static uint64
+NodesOfBlock(const uint64 *rows, const uint32 *offsets, uint32 count)
+{
+	uint64		bits = 0;
+
+	if (!AnyBit(rows, offsets[0], offsets[count]))
+		return 0;
+	for (uint32 i = 0; i < count; i++)
+	{
+		uint32		from = offsets[i];
+		/* most nodes have one row */
+		bool		match = likely(offsets[i + 1] - from == 1) ?
+			(rows[from / 64] >> (from % 64) & 1) != 0 : AnyBit(rows, from, offsets[i + 1]);
+
+		bits |= (uint64) match << i;
+	}
+	return bits;
+}
+
+/* Offsets of count nodes from first on, and of the one behind: they ascend. */
+static void
+ReadOffsets(GgScanOpaque *so, GgStream *stream, uint32 first, uint32 count, uint32 *offsets)
+{
+	uint32		descents = 0;
+
+	GgSourceRead(&stream->source, &stream->offsets, (uint64) first * sizeof(uint32), offsets,
+				 (count + 1) * sizeof(uint32));
+	for (uint32 i = 0; i < count; i++)
+		descents += offsets[i] > offsets[i + 1];
+	if (descents > 0 || offsets[count] > stream->segment->rows)
+		GgReportCorruption(so->index,
+						   GgArrayBlock(&stream->offsets,
+										(uint64) first * sizeof(uint32) / GG_PAGE_PAYLOAD),
+						   "rows %u to %u of nodes %u to %u are out of range",
+						   offsets[0], offsets[count], first, first + count - 1);
 }
 
 /* The nodes that have these rows. */
@@ -122,8 +203,7 @@ static uint64 *
 NodesOfRows(GgScanOpaque *so, GgStream *stream, const uint64 *rows, uint32 *nmatching)
 {
 	uint32		n = stream->nodes;
-	uint64	   *bits = MemoryContextAllocExtended(so->context, (n / 64 + 1) * sizeof(uint64),
-												  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	uint64	   *bits = MemoryContextAllocHuge(so->context, (n / 64 + 1) * sizeof(uint64));
 	uint32	   *offsets = palloc((OFFSETS_CHUNK + 1) * sizeof(uint32));
 
 	*nmatching = 0;
@@ -131,26 +211,128 @@ NodesOfRows(GgScanOpaque *so, GgStream *stream, const uint64 *rows, uint32 *nmat
 	{
 		uint32		count = Min(OFFSETS_CHUNK, n - first);
 
-		GgReadArray(so->index, so->meta->instance, &stream->offsets,
-					(uint64) first * sizeof(uint32), offsets, (count + 1) * sizeof(uint32));
-		for (uint32 i = 0; i < count; i++)
+		CHECK_FOR_INTERRUPTS();
+		ReadOffsets(so, stream, first, count, offsets);
+		for (uint32 i = 0; i < count; i += 64)
 		{
-			if (offsets[i] > offsets[i + 1] || offsets[i + 1] > stream->segment->rows)
-				GgReportCorruption(so->index,
-								   GgArrayBlock(&stream->offsets,
-												(uint64) (first + i) * sizeof(uint32) /
-												GG_PAGE_PAYLOAD),
-								   "rows %u to %u of node %u are out of range",
-								   offsets[i], offsets[i + 1], first + i);
-			if (!AnyBit(rows, offsets[i], offsets[i + 1]))
-				continue;
-			bits[(first + i) / 64] |= UINT64CONST(1) << ((first + i) % 64);
-			(*nmatching)++;
+			uint64		block = NodesOfBlock(rows, offsets + i, Min(64, count - i));
+
+			bits[(first + i) / 64] = block;
+			*nmatching += pg_popcount64(block);
 		}
 	}
 	pfree(offsets);
 	return bits;
 }
+
+/* Have what the functions above need.  False: there is nothing to be found out. */
+static bool
+NeedFilterRows(GgScanOpaque *so, GgStream *stream)
+{
+	if (so->filter == NULL || stream->matching != NULL)
+		return false;
+	if (stream->segment == NULL)
+	{
+		stream->nmatching = stream->nodes;
+		return false;
+	}
+	if (so->filter_rows == NULL)
+		MakeFilterRows(so);
+	GgNeedSource(so, stream);
+	return true;
+}
+
+void
+GgFindMatching(GgScanOpaque *so, GgStream *stream)
+{
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+
+	if (NeedFilterRows(so, stream))
+	{
+		stream->matching = MatchingRows(so, stream, &stream->nmatching);
+		stream->matches = stream->nmatching;
+		if (stream->offsets.nextents > 0)
+		{
+			stream->matching_rows = stream->matching;
+			stream->matching = NodesOfRows(so, stream, stream->matching_rows, &stream->nmatching);
+		}
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* ---- some rows ----------------------------------------------------------- */
+
+/*
+ * Places are spread by multiples of the golden ratio: evenly, but not in step with values that
+ * recur.  They are the same each time, so that the same scan has the same answer.
+ */
+void
+GgEstimateMatching(GgScanOpaque *so, GgStream *stream)
+{
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+
+	if (!NeedFilterRows(so, stream))
+		;
+	else if (stream->segment->rows < SAMPLED_FROM)
+		GgFindMatching(so, stream);
+	else
+	{
+		uint64		rows = stream->segment->rows;
+		uint64		matches = 0;
+
+		for (uint32 i = 0; i < SAMPLE_PLACES; i++)
+		{
+			uint32		place = i * 0x9E3779B9;
+			uint32		first = (uint32) (place * (rows - SAMPLE_ROWS) >> 32);
+			uint64		bits;
+
+			if (first % CHUNK_ROWS > CHUNK_ROWS - SAMPLE_ROWS)
+				first -= SAMPLE_ROWS;
+			matches += MatchRows(so, stream, first, SAMPLE_ROWS, &bits);
+		}
+		stream->sampled = true;
+		stream->matches = rows * matches / (SAMPLE_PLACES * SAMPLE_ROWS);
+		/* as if a node's rows all matched, or none: it is no fewer nodes where they do not */
+		stream->nmatching = (uint32) (stream->nodes * matches / (SAMPLE_PLACES * SAMPLE_ROWS));
+	}
+	MemoryContextSwitchTo(old);
+}
+
+/* Does one of the segment's rows [first, end) match? */
+static bool
+AnyRowMatches(GgScanOpaque *so, GgStream *stream, uint32 first, uint32 end)
+{
+	uint64		bits[CHUNK_WORDS];
+
+	while (first < end)
+	{
+		uint32		count = Min(end - first, CHUNK_ROWS - first % CHUNK_ROWS);
+
+		CHECK_FOR_INTERRUPTS();
+		if (MatchRows(so, stream, first, count, bits) > 0)
+			return true;
+		first += count;
+	}
+	return false;
+}
+
+bool
+GgEvaluateNode(GgScanOpaque *so, GgStream *stream, uint32 node)
+{
+	uint32		rows[2] = {node, node + 1};
+
+	if (stream->offsets.nextents > 0)
+		ReadOffsets(so, stream, node, 1, rows);
+	return AnyRowMatches(so, stream, rows[0], rows[1]);
+}
+
+bool
+GgEvaluateRow(GgScanOpaque *so, GgStream *stream, uint32 row)
+{
+	return AnyRowMatches(so, stream, row, row + 1);
+}
+
+/* ---- the filter ---------------------------------------------------------- */
 
 void
 GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan)
@@ -160,6 +342,7 @@ GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan)
 	gg_filter  *filter;
 
 	so->filter = NULL;
+	so->filter_rows = NULL;
 	so->impossible = so->recheck = false;
 	if (scan->numberOfKeys == 0)
 		return;
@@ -170,29 +353,6 @@ GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan)
 		so->impossible = true;
 	else if (filter->nconditions > 0)
 		so->filter = filter;
-	MemoryContextSwitchTo(old);
-}
-
-void
-GgFindMatching(GgScanOpaque *so, GgStream *stream)
-{
-	MemoryContext old;
-
-	if (so->filter == NULL || stream->matching != NULL)
-		return;
-	if (stream->segment == NULL)
-	{
-		stream->nmatching = stream->nodes;
-		return;
-	}
-	old = MemoryContextSwitchTo(so->context);
-	stream->matching = MatchingRows(so, stream, &stream->nmatching);
-	stream->matches = stream->nmatching;
-	if (stream->offsets.nextents > 0)
-	{
-		stream->matching_rows = stream->matching;
-		stream->matching = NodesOfRows(so, stream, stream->matching_rows, &stream->nmatching);
-	}
 	MemoryContextSwitchTo(old);
 }
 

@@ -469,7 +469,7 @@ NextTid(GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
 		{
 			uint32		row = so->row_next++;
 
-			if (GgMayMatch(so->current, row) && ReadTid(so, so->current, row, tid) &&
+			if (GgMayMatch(so, so->current, row) && ReadTid(so, so->current, row, tid) &&
 				GgTidMatches(so, tid))
 				return true;
 		}

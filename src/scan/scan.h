@@ -19,6 +19,7 @@
 
 typedef struct GgScanOpaque GgScanOpaque;
 typedef struct GgStream GgStream;
+typedef struct GgFilterRows GgFilterRows;
 
 /* What a stream's implementation says of its list.  All but the first end the implementation. */
 typedef enum GgListState
@@ -82,7 +83,7 @@ struct GgStream
 	uint8	   *returned;		/* bitmap of nodes that left this stream; NULL before the first */
 
 	const GgSegment *segment;	/* NULL for the delta */
-	uint64		matches;		/* rows that match the filter; 0 before they were counted */
+	uint64		matches;		/* rows that match the filter; 0 before they are known */
 
 	/* segments only */
 	GgPageSource source;		/* index NULL: not needed so far */
@@ -92,6 +93,7 @@ struct GgStream
 	uint64	   *matching;		/* bitmap of nodes that match; NULL before GgFindMatching() */
 	uint32		nmatching;
 	uint64	   *matching_rows;	/* of rows, where nodes may have several */
+	bool		sampled;		/* until there are bitmaps, both numbers are estimates */
 
 	/* delta only: its pages [first_page, end_page) */
 	uint32		first_page;
@@ -144,6 +146,7 @@ struct GgScanOpaque
 	float	   *query;			/* prepared; NULL for a NULL query */
 	GgArray		delta;
 	gg_filter  *filter;			/* NULL: every row matches */
+	GgFilterRows *filter_rows;	/* known to row_filter.c alone */
 	bool		all_exact;		/* measure every row; set by who opens the scan */
 	bool		impossible;		/* no row fulfils the keys of the scan */
 	bool		recheck;		/* rows that match need not fulfil them */
@@ -198,6 +201,11 @@ extern void GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan);
  */
 extern void GgFindMatching(GgScanOpaque *so, GgStream *stream);
 
+/* Only estimate nmatching, where that is faster.  Then nodes and rows are evaluated one by one. */
+extern void GgEstimateMatching(GgScanOpaque *so, GgStream *stream);
+extern bool GgEvaluateNode(GgScanOpaque *so, GgStream *stream, uint32 node);
+extern bool GgEvaluateRow(GgScanOpaque *so, GgStream *stream, uint32 row);
+
 /* Does a row of the delta match? */
 extern bool GgRowMatches(const GgScanOpaque *so, const GgDeltaRow *row);
 
@@ -234,27 +242,36 @@ extern void GgInitExplain(void);
 
 /* ---- what implementations have in common ------------------------------- */
 
-/* Nodes of a stream that can be handed out, at most; after GgFindMatching(). */
+/*
+ * Nodes of a stream that can be handed out, at most; after GgFindMatching(), or an estimate after
+ * GgEstimateMatching().
+ */
 static inline uint32
 GgNodesToHandOut(const GgScanOpaque *so, const GgStream *stream)
 {
 	return so->filter == NULL ? stream->nodes : stream->nmatching;
 }
 
-/* Does a node of a segment match?  After GgFindMatching(). */
+/* Does a node of a segment match?  After either. */
 static inline bool
-GgNodeMatches(const GgScanOpaque *so, const GgStream *stream, uint32 node)
+GgNodeMatches(GgScanOpaque *so, GgStream *stream, uint32 node)
 {
-	return so->filter == NULL || (stream->matching[node / 64] >> (node % 64) & 1) != 0;
+	if (so->filter == NULL)
+		return true;
+	if (stream->matching == NULL)
+		return GgEvaluateNode(so, stream, node);
+	return (stream->matching[node / 64] >> (node % 64) & 1) != 0;
 }
 
 /* A node matches when one of its rows does.  May this one be the one? */
 static inline bool
-GgMayMatch(const GgStream *stream, uint32 row)
+GgMayMatch(GgScanOpaque *so, GgStream *stream, uint32 row)
 {
 	const uint64 *bits = stream->matching_rows;
 
-	return bits == NULL || (bits[row / 64] >> (row % 64) & 1) != 0;
+	if (bits != NULL)
+		return (bits[row / 64] >> (row % 64) & 1) != 0;
+	return !stream->sampled || stream->offsets.nextents == 0 || GgEvaluateRow(so, stream, row);
 }
 
 /* Do rows that are returned fulfil the keys?  Otherwise the executor has to look. */
@@ -262,7 +279,8 @@ static inline bool
 GgIsKnownToMatch(const GgScanOpaque *so, const GgStream *stream)
 {
 	return !so->recheck && (so->filter == NULL || so->filter->nconditions == 0 ||
-							stream->offsets.nextents == 0 || stream->matching_rows != NULL);
+							stream->offsets.nextents == 0 || stream->matching_rows != NULL ||
+							stream->sampled);
 }
 
 static inline bool
@@ -298,7 +316,7 @@ GgHalfIsHandedOut(const GgScanOpaque *so, const GgStream *stream, uint32 length)
 	return so->mode != GG_ITERATIVE_OFF && stream->handed * 2 > length;
 }
 
-/* The longest list that a walk of a segment is worth; after GgFindMatching(). */
+/* The longest list that a walk of a segment is worth; after either, too. */
 static inline double
 GgLongestList(const GgScanOpaque *so, const GgStream *stream)
 {

@@ -8,7 +8,8 @@
  *
  * A walk may also go on where another search ended.  Then it hands out only what is new.
  *
- * Where the scan has a filter, the walk goes through all nodes and hands out those that match.
+ * Where the scan has a filter, the walk goes through all nodes and hands out those that match.  The
+ * filter is evaluated for nodes of its lists alone, since most walks are short.
  */
 #include "scan/scan.h"
 
@@ -83,7 +84,9 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	/* the delta has no graph */
 	if (stream->segment == NULL || so->query == NULL)
 		return GG_LIST_SEARCHED;
-	GgFindMatching(so, stream);
+	GgEstimateMatching(so, stream);
+	if (!GgSearchIsWorthwhile(so, stream, stream->itopk))
+		GgFindMatching(so, stream);	/* the estimate may be too low */
 	if (!GgSearchIsWorthwhile(so, stream, stream->itopk))
 		return GG_LIST_SEARCHED;
 

@@ -233,9 +233,8 @@ PrefetchRow(const GgPageSource *src, const char *row)
 			__builtin_prefetch(row + b);
 }
 
-/* Copy len bytes at offset of an array, piece by piece. */
-static void
-CopyBytes(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, Size len)
+void
+GgSourceRead(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, Size len)
 {
 	char	   *out = dst;
 
@@ -305,7 +304,7 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 		}
 		else
 		{
-			CopyBytes(src, array, offset, src->scratch, src->row_bytes);
+			GgSourceRead(src, array, offset, src->scratch, src->row_bytes);
 			out[i] = src->distance(src->scratch, src->query, src->dimensions);
 		}
 	}
@@ -339,7 +338,7 @@ GgSourceSweep(GgPageSource *src, uint32 first, uint32 count, float *out)
 		}
 		else
 		{
-			CopyBytes(src, &piece->array, offset, src->scratch, src->row_bytes);
+			GgSourceRead(src, &piece->array, offset, src->scratch, src->row_bytes);
 			out[i++] = src->distance(src->scratch, src->query, src->dimensions);
 		}
 	}
@@ -372,7 +371,7 @@ SourceNeighbors(void *ctx, uint32_t node, uint32_t *out)
 
 	PG_TRY();
 	{
-		CopyBytes(src, &src->adjacency, (uint64) node * bytes, out, bytes);
+		GgSourceRead(src, &src->adjacency, (uint64) node * bytes, out, bytes);
 	}
 	PG_CATCH();
 	{
@@ -392,7 +391,7 @@ SourcePivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 	{
 		GgPivotEntry entry;
 
-		CopyBytes(src, &src->pivots, (uint64) i * sizeof(entry), &entry, sizeof(entry));
+		GgSourceRead(src, &src->pivots, (uint64) i * sizeof(entry), &entry, sizeof(entry));
 		*node = entry.node;
 		memcpy(neighbors, entry.neighbors, sizeof(entry.neighbors));
 	}

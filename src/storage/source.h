@@ -30,6 +30,10 @@ extern void GgSourceInit(GgPageSource *source, Relation index, const GgMetaPageD
 /* Pin a page of any array of the segment.  Faster than GgReadPage() from the second time on. */
 extern Buffer GgSourcePin(GgPageSource *source, const GgArray *array, uint32 number);
 
+/* Copy len bytes at offset of an array that does not change, page by page. */
+extern void GgSourceRead(GgPageSource *source, const GgArray *array, uint64 offset, void *dst,
+						 Size len);
+
 /* Where a page of the segment, or of the table, was last, as a hint.  NULL: not known. */
 extern const char *GgSourcePeek(const GgPageSource *source, const GgArray *array, uint32 number);
 extern const char *GgSourcePeekHeap(Relation heap, BlockNumber blkno);

@@ -13,7 +13,8 @@ use Test::More;
 use Gpugraph;
 
 our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device
-	state_of wait_for_state answered_by truth truth_by_device truth_by_cpu log_lines);
+	state_of wait_for_state answered_by truth truth_by_device truth_by_cpu log_lines
+	make_cursor_functions);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -141,6 +142,52 @@ sub truth_by_cpu
 {
 	my ($node, $what, $rel) = @_;
 	is(truth($node, $rel), '1.0000 0 20', "$what: the CPU answers, and rightly");
+	return;
+}
+
+# SQL functions that read items in the order of distances to the queries 1 and 2, by cursors:
+# read_in_turn() so many rows of both, and read_around() so many rows (all where n is NULL), with a
+# statement in between.
+sub make_cursor_functions
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', <<'SQL');
+CREATE FUNCTION read_in_turn(n int, OUT by_a int[], OUT by_b int[]) LANGUAGE plpgsql AS $$
+DECLARE
+	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
+	b CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
+	one record;
+BEGIN
+	OPEN a;
+	OPEN b;
+	FOR i IN 1 .. n LOOP
+		FETCH a INTO one;
+		by_a := by_a || one.id;
+		FETCH b INTO one;
+		by_b := by_b || one.id;
+	END LOOP;
+END $$;
+CREATE FUNCTION read_around(statement text, before int, n int) RETURNS int[]
+	LANGUAGE plpgsql AS $$
+DECLARE
+	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
+	one record;
+	ids int[];
+BEGIN
+	OPEN a;
+	LOOP
+		FETCH a INTO one;
+		EXIT WHEN NOT FOUND;
+		ids := ids || one.id;
+		EXIT WHEN cardinality(ids) = n;
+		IF cardinality(ids) = before THEN
+			EXECUTE statement;
+		END IF;
+	END LOOP;
+	RETURN ids;
+END $$;
+SQL
 	return;
 }
 

@@ -18,6 +18,8 @@ CONF
 $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE source AS SELECT i AS id, (SELECT array_agg(sin(i * d) + cos(i * 0.37 + d * d)
 	ORDER BY d) FROM generate_series(1, 16) d)::vector(16) AS val FROM generate_series(1, 14000) i;
+ALTER TABLE source ADD exact vector(16);
+UPDATE source SET exact = val;
 -- What differs between the device's answers and the CPU's: 'same' if nothing. Rows whose distances
 -- agree to some digits may come in either order.
 CREATE FUNCTION compare(sql text, k int) RETURNS text LANGUAGE plpgsql AS $$
@@ -79,22 +81,26 @@ sub compare_all
 	return;
 }
 
-my %storage = (vector => 'vector_l2_ops', halfvec => 'halfvec_cosine_ops');
-for my $type (sort keys %storage)
+for (
+	[qw(halfvec halfvec halfvec_cosine_ops float16)],
+	[qw(rounded vector vector_l2_ops float16)],
+	[qw(vector vector vector_l2_ops float32)])
 {
+	my ($what, $type, $class, $storage) = @$_;
 	my $cast = "::$type(16)";
 
 	$node->safe_psql('postgres', <<SQL);
 DROP TABLE IF EXISTS items;
 CREATE TABLE items (id int, cat int, val $type(16))
 	WITH (fillfactor = 50, autovacuum_enabled = off);
-INSERT INTO items SELECT id, 0, val$cast FROM source WHERE id <= 11500;
-CREATE INDEX items_idx ON items USING gpugraph (val $storage{$type}) WITH (seal_rows = 0);
-ALTER TABLE source ALTER val TYPE $type(16) USING val$cast;
+INSERT INTO items SELECT id, 0, exact$cast FROM source WHERE id <= 11500;
+CREATE INDEX items_idx ON items USING gpugraph (val $class)
+	WITH (seal_rows = 0, storage = $storage);
+ALTER TABLE source ALTER val TYPE $type(16) USING exact$cast;
 SQL
-	compare_all("$type, one segment");
+	compare_all("$what, one segment");
 	$node->safe_psql('postgres', 'VACUUM items');
-	compare_all("$type, all-visible pages");
+	compare_all("$what, all-visible pages");
 
 	# equal rows, some nodes with many; HOT chains; dead rows that make answers short
 	$node->safe_psql('postgres', <<SQL);
@@ -103,19 +109,19 @@ REINDEX INDEX items_idx;
 UPDATE items SET cat = 1 WHERE id % 3 = 0;
 DELETE FROM items WHERE id BETWEEN 1000 AND 2500 AND id % 20 <> 0;
 SQL
-	compare_all("$type, equal, updated and dead rows", 1);
+	compare_all("$what, equal, updated and dead rows", 1);
 	$node->safe_psql('postgres', 'VACUUM items');
-	compare_all("$type, after VACUUM");
+	compare_all("$what, after VACUUM");
 	# the redirected line pointers of a page that is all-visible
 	cmp_ok($node->safe_psql('postgres', "SELECT relallvisible FROM pg_class
-		WHERE relname = 'items'"), '>', 0, "$type: all-visible pages");
+		WHERE relname = 'items'"), '>', 0, "$what: all-visible pages");
 
 	# a delta of many pages, its last one not on the device, and rows that came after the load
 	$node->safe_psql('postgres',
 		'INSERT INTO items SELECT id, 0, val FROM source WHERE id > 11500');
-	compare_all("$type, a delta");
+	compare_all("$what, a delta");
 	$node->safe_psql('postgres', "INSERT INTO items SELECT id, 0, val FROM source WHERE id < 100");
-	compare_all("$type, a delta that grows");
+	compare_all("$what, a delta that grows");
 	# VACUUM merges, so that no generation follows while answers are compared: first all that there
 	# is into one segment, then the delta into a second one
 	$node->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 100)');
@@ -125,10 +131,32 @@ SQL
 			'INSERT INTO items SELECT id, 0, val FROM source WHERE id BETWEEN 100 AND 500',
 			'VACUUM items';
 		is($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items_idx')"),
-			$segments, "$type: $segments segments");
-		compare_all("$type, merged into $segments", $type eq 'vector' && $segments == 2);
+			$segments, "$what: $segments segments");
+		compare_all("$what, merged into $segments", $what ne 'halfvec' && $segments == 2);
 	}
 }
+
+# rows that are stored rounded come by the table's values: with every metric, in every order
+for my $metric (qw(l2 ip cosine l1))
+{
+	$node->safe_psql('postgres', <<"SQL");
+DROP INDEX items_idx;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_${metric}_ops)
+	WITH (seal_rows = 0, storage = float16);
+INSERT INTO items SELECT id, 0, val FROM source WHERE id < 20;
+SELECT gpugraph_prewarm('items_idx');
+SQL
+	for my $order (qw(strict_order relaxed_order off))
+	{
+		is($node->safe_psql('postgres', "SET gpugraph.iterative_scan = $order;
+			SELECT compare_search(10)"), 'same', "rounded, $metric, $order");
+	}
+}
+$node->safe_psql('postgres', <<'SQL');
+DROP INDEX items_idx;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
+SELECT gpugraph_prewarm('items_idx');
+SQL
 
 # gpugraph_last_scan tells of all queries together
 sub told

@@ -171,28 +171,11 @@ SQL
 cmp_ok(of_index($node, 'queries_gpu', 'few_idx'), '>=', 20, 'the counters agree');
 
 # ---- cursors that take turns share the session's one slot
+make_cursor_functions($node);
 is($node->safe_psql('postgres', <<'SQL'), 't', 'two cursors take turns');
 SET enable_seqscan = off;
 SET gpugraph.engine = cuda;
-CREATE FUNCTION turns() RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE
-	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
-	b CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
-	one record;
-	by_a int[];
-	by_b int[];
-BEGIN
-	OPEN a;
-	OPEN b;
-	FOR i IN 1 .. 400 LOOP
-		FETCH a INTO one;
-		by_a := by_a || one.id;
-		FETCH b INTO one;
-		by_b := by_b || one.id;
-	END LOOP;
-	RETURN by_a = ids(1, 400, 'true') AND by_b = ids(2, 400, 'true');
-END $$;
-SELECT turns();
+SELECT by_a = ids(1, 400, 'true') AND by_b = ids(2, 400, 'true') FROM read_in_turn(400);
 SQL
 
 # ---- parallel workers have slots of their own
@@ -227,32 +210,14 @@ SQL
 for my $how ("gpugraph_evict('items_idx')",
 	"gpugraph_evict('items_idx'), gpugraph_prewarm('items_idx')")
 {
+	my $cpu = (answered_by($node))[1];
+
 	is($node->safe_psql('postgres', <<"SQL"), 't', "$how beside an open cursor");
 SET enable_seqscan = off;
 SET gpugraph.engine = cuda;
-CREATE OR REPLACE FUNCTION goes_on() RETURNS boolean LANGUAGE plpgsql AS \$\$
-DECLARE
-	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
-	one record;
-	by_a int[];
-	counted bigint := (SELECT queries_cpu FROM gpugraph_stat_index
-		WHERE relid = 'items_idx'::regclass);
-BEGIN
-	OPEN a;
-	FOR i IN 1 .. 400 LOOP
-		FETCH a INTO one;
-		by_a := by_a || one.id;
-		IF i = 10 THEN
-			PERFORM $how;
-			PERFORM pg_sleep(0.3);
-		END IF;
-	END LOOP;
-	CLOSE a;
-	RETURN by_a = ids(1, 400, 'true') AND
-		counted = (SELECT queries_cpu FROM gpugraph_stat_index WHERE relid = 'items_idx'::regclass);
-END \$\$;
-SELECT goes_on();
+SELECT ids = ids(1, 400, 'true') FROM read_around(\$\$SELECT $how, pg_sleep(0.3)\$\$, 10, 400) ids;
 SQL
+	is((answered_by($node))[1], $cpu, "$how beside an open cursor: by the device alone");
 }
 
 # ---- what nobody else can read, and what is too small, is searched here without complaint

@@ -72,28 +72,11 @@ SELECT count(*), max(d) <= (SELECT max(d) * (1 + 1e-6) FROM b) FROM a WHERE d IS
 SQL
 
 # ---- cursors: two in turn share the one chunk; one that is old goes on after everything changed
-answered_on_device('two cursors in turn', <<"SQL", 't');
+make_cursor_functions($node);
+answered_on_device('two cursors in turn', <<"SQL", '3000|3000');
 $fast
-CREATE FUNCTION turns() RETURNS boolean LANGUAGE plpgsql AS \$\$
-DECLARE
-	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
-	b CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
-	one record;
-	by_a int[];
-	by_b int[];
-BEGIN
-	OPEN a;
-	OPEN b;
-	FOR i IN 1 .. 3000 LOOP
-		FETCH a INTO one;
-		by_a := by_a || one.id;
-		FETCH b INTO one;
-		by_b := by_b || one.id;
-	END LOOP;
-	RETURN (SELECT count(DISTINCT u) FROM unnest(by_a) u) = 3000
-		AND (SELECT count(DISTINCT u) FROM unnest(by_b) u) = 3000;
-END \$\$;
-SELECT turns();
+SELECT (SELECT count(DISTINCT u) FROM unnest(by_a) u),
+	(SELECT count(DISTINCT u) FROM unnest(by_b) u) FROM read_in_turn(3000);
 SQL
 
 sub old_cursor
@@ -103,36 +86,17 @@ sub old_cursor
 	is($node->safe_psql('postgres', <<"SQL"), $expected, $what);
 $fast
 SET gpugraph.engine = $engine;
-CREATE OR REPLACE FUNCTION goes_on() RETURNS text LANGUAGE plpgsql AS \$\$
-DECLARE
-	a CURSOR FOR SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1);
-	one record;
-	ids int[];
-BEGIN
-	OPEN a;
-	FOR i IN 1 .. 1200 LOOP
-		FETCH a INTO one;
-		ids := ids || one.id;
-	END LOOP;
-	$between
-	LOOP
-		FETCH a INTO one;
-		EXIT WHEN NOT FOUND;
-		ids := ids || one.id;
-	END LOOP;
-	CLOSE a;
-	RETURN cardinality(ids) || ' ' || (SELECT count(DISTINCT u) FROM unnest(ids) u);
-END \$\$;
-SELECT goes_on();
+SELECT cardinality(ids), (SELECT count(DISTINCT u) FROM unnest(ids) u)
+	FROM read_around(\$\$$between\$\$, 1200, NULL) ids;
 SQL
 	return;
 }
 
 old_cursor('a cursor goes on over a new copy',
-	"PERFORM gpugraph_evict('items_idx'), gpugraph_prewarm('items_idx'); PERFORM pg_sleep(0.3);",
-	'cuda', "$rows $rows");
+	"SELECT gpugraph_evict('items_idx'), gpugraph_prewarm('items_idx'), pg_sleep(0.3)",
+	'cuda', "$rows|$rows");
 old_cursor("a cursor goes on where the device fails: $_",
-	"PERFORM set_config('gpugraph.fault', '$_', true);", 'auto', "$rows $rows")
+	"SELECT set_config('gpugraph.fault', '$_', true)", 'auto', "$rows|$rows")
 	for qw(launch ring_full);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 
