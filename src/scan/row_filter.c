@@ -290,7 +290,6 @@ GgEstimateMatching(GgScanOpaque *so, GgStream *stream)
 				first -= SAMPLE_ROWS;
 			matches += MatchRows(so, stream, first, SAMPLE_ROWS, &bits);
 		}
-		stream->sampled = true;
 		stream->matches = rows * matches / (SAMPLE_PLACES * SAMPLE_ROWS);
 		/* as if a node's rows all matched, or none: it is no fewer nodes where they do not */
 		stream->nmatching = (uint32) (stream->nodes * matches / (SAMPLE_PLACES * SAMPLE_ROWS));
@@ -329,7 +328,11 @@ GgEvaluateNode(GgScanOpaque *so, GgStream *stream, uint32 node)
 bool
 GgEvaluateRow(GgScanOpaque *so, GgStream *stream, uint32 row)
 {
-	return AnyRowMatches(so, stream, row, row + 1);
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+	bool		match = NeedFilterRows(so, stream) && AnyRowMatches(so, stream, row, row + 1);
+
+	MemoryContextSwitchTo(old);
+	return match;
 }
 
 /* ---- the filter ---------------------------------------------------------- */

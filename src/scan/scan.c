@@ -504,7 +504,7 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 		so->nrows++;
 		RememberReturned(so, &scan->xs_heaptid);
 	}
-	scan->xs_recheck = found && !GgIsKnownToMatch(so, so->current);
+	scan->xs_recheck = found && so->recheck;
 	scan->xs_recheckorderby = false;
 	if (found && WantsTrueOrder(so))
 	{

@@ -93,7 +93,6 @@ struct GgStream
 	uint64	   *matching;		/* bitmap of nodes that match; NULL before GgFindMatching() */
 	uint32		nmatching;
 	uint64	   *matching_rows;	/* of rows, where nodes may have several */
-	bool		sampled;		/* until there are bitmaps, both numbers are estimates */
 
 	/* delta only: its pages [first_page, end_page) */
 	uint32		first_page;
@@ -263,7 +262,7 @@ GgNodeMatches(GgScanOpaque *so, GgStream *stream, uint32 node)
 	return (stream->matching[node / 64] >> (node % 64) & 1) != 0;
 }
 
-/* A node matches when one of its rows does.  May this one be the one? */
+/* A node matches when one of its rows does.  Does this one?  Not asked: whether its TID does. */
 static inline bool
 GgMayMatch(GgScanOpaque *so, GgStream *stream, uint32 row)
 {
@@ -271,16 +270,8 @@ GgMayMatch(GgScanOpaque *so, GgStream *stream, uint32 row)
 
 	if (bits != NULL)
 		return (bits[row / 64] >> (row % 64) & 1) != 0;
-	return !stream->sampled || stream->offsets.nextents == 0 || GgEvaluateRow(so, stream, row);
-}
-
-/* Do rows that are returned fulfil the keys?  Otherwise the executor has to look. */
-static inline bool
-GgIsKnownToMatch(const GgScanOpaque *so, const GgStream *stream)
-{
-	return !so->recheck && (so->filter == NULL || so->filter->nconditions == 0 ||
-							stream->offsets.nextents == 0 || stream->matching_rows != NULL ||
-							stream->sampled);
+	return so->filter == NULL || so->filter->nconditions == 0 || stream->offsets.nextents == 0 ||
+		GgEvaluateRow(so, stream, row);
 }
 
 static inline bool
