@@ -9,7 +9,10 @@
  *
  * Lists are of two kinds.  Those of walks begin anew each time, and are longer each time.  Where
  * no longer one is to be had, or is worthwhile, deep lists follow: of all rows, each going on where
- * the one before ended, as keys.  A scan with a filter has deep lists alone, of what matches.
+ * the one before ended, as keys.
+ *
+ * A scan with a filter has deep lists alone, of what matches.  But where most rows of a segment
+ * match, and are many bytes, one walk comes first, of whose nodes those that match are handed out.
  *
  * The first deep list goes over what lists of walks have handed out, and leaves that out.  Under
  * strict order rows that come late are kept back until the last list has ended, as exact_stream.c
@@ -41,6 +44,9 @@
  * so few rows in some 30 us.
  */
 #define DEVICE_FILTER_NODES 2048
+
+/* Places from which it is estimated how many nodes match: some 10 us. */
+#define FEW_PLACES			16
 
 /* Length of deep lists after the first: who wants that much may want all. */
 #define NEXT_DEEP			GG_MAX_DEEP
@@ -304,6 +310,57 @@ AskFirst(GgScanOpaque *so)
 	return AskOnce(so, &query, &device->lists_in_slot);
 }
 
+/* Which segments are walked first, though there is a filter, and with lists of what length. */
+static uint32
+ListsToWalk(GgScanOpaque *so, uint32 *itopk)
+{
+	double		row_bytes = GgRowBytes(so->meta);
+	uint32		walked = 0;
+
+	*itopk = 0;
+	if (so->filter->tids != NULL)
+		return 0;
+	for (int i = 0; i < so->nstreams; i++)
+	{
+		GgStream   *stream = &so->streams[i];
+		uint32		bit = (uint32) 1 << (stream->segment - so->meta->segments);
+		uint32		list;
+
+		/* the estimate takes time, too */
+		if ((so->device.lists & bit) == 0 ||
+			GgFilteredDeviceList(stream->nodes, 1, row_bytes, gg_itopk_size) == 0)
+			continue;
+		GgEstimateMatching(so, stream, FEW_PLACES);
+		list = GgFilteredDeviceList(stream->nodes, (double) stream->nmatching / stream->nodes,
+									row_bytes, gg_itopk_size);
+		if (list == 0)
+			continue;
+		walked |= bit;
+		*itopk = Min(Max(*itopk, list), GG_MAX_ITOPK);
+	}
+	return walked;
+}
+
+/* The first lists of those; the other streams ask for theirs. */
+static bool
+AskWalks(GgScanOpaque *so, uint32 itopk)
+{
+	GgDeviceAnswer *device = &so->device;
+	int			last = pg_leftmost_one_pos32(device->walked);
+	DeviceQuery query = {device->walked, 0, false, ListLength(itopk, last), itopk};
+
+	return AskOnce(so, &query, &device->lists_in_slot);
+}
+
+static bool
+AskWithFilter(GgScanOpaque *so)
+{
+	uint32		itopk;
+
+	so->device.walked = ListsToWalk(so, &itopk);
+	return so->device.walked != 0 ? AskWalks(so, itopk) : AskFiltered(so);
+}
+
 bool
 GgAskDevice(GgScanOpaque *so)
 {
@@ -312,7 +369,7 @@ GgAskDevice(GgScanOpaque *so)
 	/* once more where the resident was replaced after it was looked up */
 	for (int attempt = 0; attempt < 3 && FindDevice(so); attempt++)
 	{
-		if (so->filter != NULL ? AskFiltered(so) : AskFirst(so))
+		if (so->filter != NULL ? AskWithFilter(so) : AskFirst(so))
 			return true;
 		if (so->reason != GG_REASON_NOT_RESIDENT)
 			break;
@@ -320,6 +377,7 @@ GgAskDevice(GgScanOpaque *so)
 	device->lists = 0;
 	device->delta_pages = 0;
 	device->missing = 0;
+	device->walked = 0;
 	return false;
 }
 
@@ -373,6 +431,14 @@ KeepKeys(DeviceStream *state, uint32 k)
 		state->after = state->keys[n - 1];
 }
 
+/* A device has counted the rows that match. */
+static void
+CountMatches(GgStream *stream, uint64 matches)
+{
+	stream->matches = matches;
+	stream->nmatching = (uint32) Min(matches, PG_UINT32_MAX);
+}
+
 /* The part of a scan's first filtered lists that is the stream's. */
 static void
 KeepFirstKeys(GgScanOpaque *so, GgStream *stream)
@@ -385,8 +451,15 @@ KeepFirstKeys(GgScanOpaque *so, GgStream *stream)
 	state->deep = true;
 	state->keys = device->keys + (Size) before * device->k;
 	KeepKeys(state, device->k);
-	stream->matches = device->matches[before];
-	stream->nmatching = (uint32) Min(stream->matches, PG_UINT32_MAX);
+	CountMatches(stream, device->matches[before]);
+}
+
+/* Is the first list of a scan with a filter that of a walk? */
+static bool
+IsWalked(const GgScanOpaque *so, const GgStream *stream)
+{
+	return stream->segment != NULL &&
+		(so->device.walked >> (stream->segment - so->meta->segments) & 1) != 0;
 }
 
 static GgListState
@@ -412,10 +485,12 @@ DeviceFirstList(GgScanOpaque *so, GgStream *stream)
 	state = MemoryContextAllocZero(so->context, sizeof(DeviceStream));
 	state->list = list;
 	stream->state = state;
-	if (so->filter != NULL)
+	if (so->filter != NULL && device->walked == 0)
 		KeepFirstKeys(so, stream);
-	else
+	else if (so->filter == NULL || IsWalked(so, stream))
 		KeepAnswers(so, stream, &device->lists_in_slot);
+	else
+		state->deep = true;		/* its first list is asked for when the others have been copied */
 	return GG_LIST_READY;
 }
 
@@ -448,17 +523,29 @@ IsThere(const GgScanOpaque *so, const GgStream *stream)
 	return so->device.ref.delta_pages == stream->end_page;
 }
 
+/* Of the next one.  It is short where the scan was to have walks instead and has had few rows. */
+static uint32
+DeepLength(const GgScanOpaque *so, const GgStream *stream)
+{
+	const DeviceStream *state = stream->state;
+	uint32		asked = state->nfilled + (so->device.walked == 0);
+
+	if (asked == 0 && stream->handed + gg_itopk_size <= GG_SHORT_DEEP)
+		return (uint32) stream->handed + gg_itopk_size;
+	return asked <= 1 ? GG_FIRST_DEEP : NEXT_DEEP;
+}
+
 /* The deep list behind the last one; false when the device has none. */
 static bool
 NextKeys(GgScanOpaque *so, GgStream *stream)
 {
 	DeviceStream *state = stream->state;
 	bool		delta = stream->segment == NULL;
-	uint32		all = so->filter == NULL ? stream->nodes : stream->nmatching;
 	DeepQuery	query = {
-		delta ? 0 : (uint32) 1 << state->list, delta,
-		state->nfilled == 0 ? GG_FIRST_DEEP : NEXT_DEEP, state->after
+		delta ? 0 : (uint32) 1 << state->list, delta, DeepLength(so, stream), state->after
 	};
+	uint32		all = so->filter != NULL && stream->matches > 0 ? stream->nmatching :
+		stream->nodes;
 	uint64		matches;
 
 	/* one more than there are, so that the list ends; every row may be a node's only one */
@@ -478,6 +565,8 @@ NextKeys(GgScanOpaque *so, GgStream *stream)
 	}
 	state->nfilled++;
 	KeepKeys(state, query.k);
+	if (so->filter != NULL)
+		CountMatches(stream, matches);
 	return true;
 }
 
@@ -555,7 +644,7 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 		return GG_LIST_COMPLETE;
 	MarkHanded(so, stream);
 	itopk = state->ended ? 0 : GgLongerList(so, stream);
-	if (itopk > 0 && WalkIsWorthwhile(so, stream, itopk))
+	if (itopk > 0 && so->filter == NULL && WalkIsWorthwhile(so, stream, itopk))
 	{
 		stream->itopk = itopk;
 		if (NextWalk(so, stream, itopk))
@@ -612,6 +701,17 @@ DeepNext(GgScanOpaque *so, GgStream *stream)
 	return true;
 }
 
+/* As GgHalfIsHandedOut(); under a filter nodes that do not match count, too. */
+static bool
+IsHalfUsed(const GgScanOpaque *so, const GgStream *stream)
+{
+	const DeviceStream *state = stream->state;
+
+	if (so->filter == NULL)
+		return GgHalfIsHandedOut(so, stream, state->asked);
+	return so->mode != GG_ITERATIVE_OFF && state->next_answer * 2 > state->asked;
+}
+
 static bool
 DeviceNext(GgScanOpaque *so, GgStream *stream)
 {
@@ -620,12 +720,11 @@ DeviceNext(GgScanOpaque *so, GgStream *stream)
 
 	if (state->deep)
 		return DeepNext(so, stream);
-	while (state->next_answer < state->nanswers &&
-		   (complete || !GgHalfIsHandedOut(so, stream, state->asked)))
+	while (state->next_answer < state->nanswers && (complete || !IsHalfUsed(so, stream)))
 	{
 		gg_candidate *answer = &state->answers[state->next_answer++];
 
-		if (GgWasReturned(stream, answer->node))
+		if (GgWasReturned(stream, answer->node) || !GgNodeMatches(so, stream, answer->node))
 			continue;
 		stream->handed++;
 		if (GgComesLate(so, answer->distance))

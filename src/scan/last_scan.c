@@ -39,8 +39,13 @@ static bool
 IsExact(const GgScanOpaque *so, const GgStream *stream)
 {
 	if (stream->ops == &gg_device_stream)
-		return so->filter != NULL || stream->segment == NULL ||
-			(so->device.exact >> (stream->segment - so->meta->segments) & 1) != 0;
+	{
+		uint32		bit = stream->segment == NULL ? 0 :
+			(uint32) 1 << (stream->segment - so->meta->segments);
+
+		return bit == 0 || (so->filter != NULL ? (so->device.walked & bit) == 0 :
+							(so->device.exact & bit) != 0);
+	}
 	return stream->ops == &gg_exact_stream;
 }
 

@@ -23,11 +23,10 @@
 #define OFFSETS_CHUNK		2048
 
 /*
- * A sample: so many places, and rows that lie side by side at each.  Two lines of the processor's
+ * A sample: so many rows that lie side by side at each place.  Two lines of the processor's
  * cache have the TIDs of 16 rows.  The estimate decides between two ways where they take about as
  * long as each other, so it need not be good.
  */
-#define SAMPLE_PLACES		128
 #define SAMPLE_ROWS			16
 
 /* In a segment of fewer rows all are evaluated as fast as a sample. */
@@ -267,7 +266,7 @@ GgFindMatching(GgScanOpaque *so, GgStream *stream)
  * recur.  They are the same each time, so that the same scan has the same answer.
  */
 void
-GgEstimateMatching(GgScanOpaque *so, GgStream *stream)
+GgEstimateMatching(GgScanOpaque *so, GgStream *stream, uint32 places)
 {
 	MemoryContext old = MemoryContextSwitchTo(so->context);
 
@@ -280,7 +279,7 @@ GgEstimateMatching(GgScanOpaque *so, GgStream *stream)
 		uint64		rows = stream->segment->rows;
 		uint64		matches = 0;
 
-		for (uint32 i = 0; i < SAMPLE_PLACES; i++)
+		for (uint32 i = 0; i < places; i++)
 		{
 			uint32		place = i * 0x9E3779B9;
 			uint32		first = (uint32) (place * (rows - SAMPLE_ROWS) >> 32);
@@ -290,9 +289,9 @@ GgEstimateMatching(GgScanOpaque *so, GgStream *stream)
 				first -= SAMPLE_ROWS;
 			matches += MatchRows(so, stream, first, SAMPLE_ROWS, &bits);
 		}
-		stream->matches = rows * matches / (SAMPLE_PLACES * SAMPLE_ROWS);
+		stream->matches = rows * matches / (places * SAMPLE_ROWS);
 		/* as if a node's rows all matched, or none: it is no fewer nodes where they do not */
-		stream->nmatching = (uint32) (stream->nodes * matches / (SAMPLE_PLACES * SAMPLE_ROWS));
+		stream->nmatching = (uint32) (stream->nodes * matches / (places * SAMPLE_ROWS));
 	}
 	MemoryContextSwitchTo(old);
 }

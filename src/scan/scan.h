@@ -105,11 +105,15 @@ typedef struct GgDeviceAnswer
 	GgResidentRef ref;			/* the resident that was asked */
 	uint32		lists;			/* bitmap of the segments that it answered for ... */
 	uint32		exact;			/* ... and of those whose rows it measured */
+	uint32		walked;			/* ... and, with a filter, of those that it walked */
 	uint32		missing;		/* of those that it would have been asked for, had it had room */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 	GgServiceAnswer lists_in_slot;	/* gone with the next query */
 
-	/* with a filter, instead: keys of each list, in the order of lists, the delta's last */
+	/*
+	 * with a filter that has no list walked, instead: keys of each list, in the order of lists, the
+	 * delta's last
+	 */
 	uint32		k;
 	uint64	   *keys;
 	uint64	   *matches;		/* rows that match, of each */
@@ -200,8 +204,12 @@ extern void GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan);
  */
 extern void GgFindMatching(GgScanOpaque *so, GgStream *stream);
 
-/* Only estimate nmatching, where that is faster.  Then nodes and rows are evaluated one by one. */
-extern void GgEstimateMatching(GgScanOpaque *so, GgStream *stream);
+/*
+ * Only estimate nmatching, where that is faster, from so many places of the segment.  Then nodes
+ * and rows are evaluated one by one.
+ */
+#define GG_SAMPLE_PLACES	128
+extern void GgEstimateMatching(GgScanOpaque *so, GgStream *stream, uint32 places);
 extern bool GgEvaluateNode(GgScanOpaque *so, GgStream *stream, uint32 node);
 extern bool GgEvaluateRow(GgScanOpaque *so, GgStream *stream, uint32 row);
 

@@ -84,7 +84,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	/* the delta has no graph */
 	if (stream->segment == NULL || so->query == NULL)
 		return GG_LIST_SEARCHED;
-	GgEstimateMatching(so, stream);
+	GgEstimateMatching(so, stream, GG_SAMPLE_PLACES);
 	if (!GgSearchIsWorthwhile(so, stream, stream->itopk))
 		GgFindMatching(so, stream);	/* the estimate may be too low */
 	if (!GgSearchIsWorthwhile(so, stream, stream->itopk))

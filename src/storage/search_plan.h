@@ -67,6 +67,26 @@ GgLongestDeviceList(double nodes, double row_bytes)
 	return longest < GG_MAX_ITOPK ? longest : GG_MAX_ITOPK;
 }
 
+/*
+ * The list of a device's walk in a segment of which this share of the nodes matches a filter; 0:
+ * they are to be measured.  A walk that finds too few was for nothing, so it must take much less
+ * time, and most of what it finds must match.
+ */
+#define GG_LEAST_WALKED_SHARE	0.25
+#define GG_LEAST_WALK_GAIN		4
+
+static inline uint32_t
+GgFilteredDeviceList(double nodes, double share, double row_bytes, uint32_t itopk)
+{
+	double		list;
+
+	if (share < GG_LEAST_WALKED_SHARE)
+		return 0;
+	list = itopk / share;
+	return list * GG_LEAST_WALK_GAIN <= GgLongestDeviceList(nodes * share, row_bytes) ?
+		(uint32_t) list : 0;
+}
+
 /* The first pass of an exact stream keeps at least this many rows. */
 #define GG_EXACT_MIN_BATCH	64
 

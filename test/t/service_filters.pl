@@ -155,6 +155,52 @@ SQL
 	cmp_ok($batches_after - $batches, '<', 1200 * $lists, 'in fewer batches');
 }
 
+# Rows of so many bytes that a walk comes first where most of them match. Those near the query are
+# the ones that do not.
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE wide AS SELECT id, CASE WHEN id <= 300
+		THEN array(SELECT 0.01 * random() FROM generate_series(1, 1000) WHERE id > 0)
+		ELSE array(SELECT random() FROM generate_series(1, 1000) WHERE id > 0)
+	END::vector(1000) AS val FROM generate_series(1, 6000) id;
+CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops, id) WITH (seal_rows = 0);
+SELECT gpugraph_prewarm('wide_idx');
+SQL
+
+sub check_wide
+{
+	my ($when, $from, $rows, $filter) = @_;
+	my $query = "(SELECT val FROM wide WHERE id = $from)";
+	my $told = "gpu|$filter\n$rows|$rows|0|0\n10|0";
+
+	is($node->safe_psql('postgres', <<"SQL"), $told, "$when, from $from");
+SET enable_seqscan = off;
+SET enable_sort = off;
+SET gpugraph.engine = cuda;
+SET gpugraph.itopk_size = 2;
+CREATE TEMP TABLE a AS SELECT id, val <-> $query AS d, row_number() OVER () AS i
+	FROM (SELECT id, val FROM wide WHERE id > 300 ORDER BY val <-> $query) s;
+SELECT engine, filter FROM gpugraph_last_scan();
+SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE id <= 300),
+	count(*) FILTER (WHERE d < before - 1e-6)
+	FROM (SELECT id, d, CASE WHEN i <= 10 THEN lag(d) OVER (ORDER BY i) END AS before FROM a) s;
+CREATE TEMP TABLE b AS SELECT val <-> $query AS d FROM wide WHERE id > 300
+	ORDER BY val <-> $query LIMIT 10;
+SET enable_indexscan = off;
+SELECT count(*), count(*) FILTER (WHERE abs(x.d - y.d) > 1e-6 * y.d AND $from <= 300) FROM
+	(SELECT d, row_number() OVER (ORDER BY d) AS i FROM b) x JOIN
+	(SELECT d, row_number() OVER (ORDER BY d) AS i FROM
+		(SELECT val <-> $query AS d FROM wide WHERE id > 300 ORDER BY 1 LIMIT 10) s) y USING (i);
+SQL
+	return;
+}
+
+check_wide('wide rows', $_, 5700, 'walk') for 7, 5000;
+$node->safe_psql('postgres', <<'SQL');
+INSERT INTO wide SELECT id + 6000, val FROM wide WHERE id % 15 = 1;
+SELECT gpugraph_prewarm('wide_idx');
+SQL
+check_wide('wide rows and a delta', $_, 6100, 'walk, exact') for 7, 5000;
+
 is(log_lines($node, qr/(PANIC|TRAP|segmentation)/), 0, 'nothing bad is in the log');
 $node->stop;
 done_testing();
