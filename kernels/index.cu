@@ -153,7 +153,8 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	const uint32_t nq = batch->nq;
 	search_launch launch;
 	uint32_t	slices = 0;		/* of the pivots' product, 0: none */
-	uint32_t	cluster;
+	uint32_t	cluster = 0;
+	bool		segmented;
 
 	memset(&launch, 0, sizeof(launch));
 	launch.queries = batch->queries;
@@ -163,11 +164,15 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	launch.width = search_width_for(params->search_width, params->itopk_size, view->degree);
 	launch.nodes = batch->nodes;
 	launch.distances = batch->distances;
-	cluster = choose_cluster(device, params->mode, nq + batch->beside);
+	segmented = params->mode == GG_SEARCH_TSDG_LARGE &&
+		search_segmented_takes(view, &launch, device);
+	if (!segmented)
+		cluster = choose_cluster(device, params->mode, nq + batch->beside);
 	if (choose_product(view, device, nq, cluster))
 		slices = search_pivots_slices(view, nq, device->sms);
 	launch.nentries = slices * ENTRY_NODES;
-	GG_TRY(check_shared(view, &launch, device, cluster));
+	if (!segmented)
+		GG_TRY(check_shared(view, &launch, device, cluster));
 	GG_TRY(search_mail(scratch, device, stream));
 	launch.mail = scratch->mail.get();
 
@@ -192,11 +197,14 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	}
 	else if (batch->slots != NULL && cluster == 0)
 	{
-		/* the single-CTA kernel reads queries several times */
+		/* kernels with a warp per query read it several times */
 		GG_TRY(gather(index, scratch, batch, stream));
 		launch.queries = scratch->queries.get();
 	}
-	if (cluster == 0)
+	if (segmented)
+		GG_CUDA_TRY(search_segmented_launch(view, &launch, batch->slots, params->delta, device,
+											stream));
+	else if (cluster == 0)
 		GG_CUDA_TRY(search_single_launch(view, &launch, batch->slots, device, stream));
 	else
 		GG_CUDA_TRY(search_multi_launch(view, &launch, batch->slots, device, cluster, stream));

@@ -180,6 +180,16 @@ extern bool search_greedy_takes(const search_view *view, const search_launch *la
 								const search_device *device);
 
 /*
+ * search_segmented.cu: TSDG's search for large batches, one query per warp (or a block, for wide
+ * rows).  Queries, entries and slots as of search_single_launch(); delta as in gg_search_params.
+ */
+extern cudaError_t search_segmented_launch(const search_view *view, const search_launch *launch,
+										   const search_slots *slots, float delta,
+										   const search_device *device, cudaStream_t stream);
+extern bool search_segmented_takes(const search_view *view, const search_launch *launch,
+								   const search_device *device);
+
+/*
  * pivots.cu: the best ENTRY_NODES pivots of each of nq queries in each of `slices` parts of the
  * pivots, as keys.  halves: nq x walk_pad fp16 of scratch, factors: nq floats of scratch.  queries
  * NULL: they are read from slots, once, and copied to copies (nq x dim).

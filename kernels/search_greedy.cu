@@ -19,13 +19,11 @@
  *				rounding to fp16 on the way decides.  Distances are those of the other kernels, to
  *				the bit.  No GPU has run it so far: only tests and benches ask for it.
  */
-#include "launch.cuh"
+#include "search_warp.cuh"
 
 #include "../src/cpu/algorithms.h"
 
 #define GREEDY_WARPS	8
-#define ROW_GROUPS		2		/* of 16 rows */
-#define ROW_SLICES		(GREEDY_WARPS / ROW_GROUPS)
 #define SEEN_BITS		10
 
 /* Scratch of a launch, and its shape. */
@@ -39,7 +37,7 @@ typedef struct greedy_args
 
 typedef struct greedy_shared
 {
-	float		sums[2][ROW_SLICES][32];
+	float		sums[SUMS_OF(GREEDY_WARPS)];
 	uint64_t	list[GREEDY_WARPS][32];
 	uint32_t	seen[1 << SEEN_BITS];
 	float		scratch[GREEDY_WARPS];
@@ -54,40 +52,6 @@ typedef struct greedy_walk
 	uint64_t	next;			/* the nearest newcomer of this step, or GG_KEY_NONE */
 	uint32_t	known;			/* nodes in the set of those seen */
 } greedy_walk;
-
-/*
- * Raw sums of 32 rows by the whole block: row `at` of rows, of each lane, or none where that is
- * GG_NO_NODE.  Right in every warp.  `parity` alternates from call to call, so that one barrier a
- * call is enough.
- */
-template <int PATH>
-static __device__ __forceinline__ float
-sum_32_rows(const search_view &view, const char *rows, uint32_t at, const void *query,
-			greedy_shared *shared, uint32_t parity)
-{
-	const uint32_t lane = threadIdx.x & 31;
-	const uint32_t group = (threadIdx.x >> 5) % ROW_GROUPS;
-	const uint32_t slice = (threadIdx.x >> 5) / ROW_GROUPS;
-	const uint32_t chunks = walk_chunks(view);
-	const uint32_t each = (chunks + ROW_SLICES - 1) / ROW_SLICES;
-	const uint32_t begin = min(slice * each, chunks);
-	const uint32_t a = __shfl_sync(GG_FULL_WARP, at, group * 16 + (lane >> 2));
-	const uint32_t b = __shfl_sync(GG_FULL_WARP, at, group * 16 + (lane >> 2) + 8);
-	float		sum;
-
-	sum = sum_16_rows<PATH>(a == GG_NO_NODE ? NULL : rows + (size_t) a * view.walk_stride,
-							b == GG_NO_NODE ? NULL : rows + (size_t) b * view.walk_stride,
-							begin, min(begin + each, chunks), view.walk_pieces, query,
-							view.walk_pad, lane);
-	if (lane < 16)
-		shared->sums[parity][slice][group * 16 + lane] = sum;
-	__syncthreads();
-	sum = 0;
-#pragma unroll
-	for (int i = 0; i < ROW_SLICES; i++)
-		sum += shared->sums[parity][i][lane];
-	return sum;
-}
 
 /* Warp 0: put measured nodes, one per lane or GG_KEY_NONE, into R. */
 static __device__ __forceinline__ void
@@ -124,7 +88,8 @@ measure_32(const search_view &view, const char *rows, const float *norms, uint32
 {
 	const uint32_t lane = threadIdx.x & 31;
 	const float norm = load_norm(norms, at, threadIdx.x < 32 && at != GG_NO_NODE);
-	const float sum = sum_32_rows<PATH>(view, rows, at, query, shared, parity);
+	const float sum = sum_32_rows<PATH, GREEDY_WARPS>(view, rows, at, 32, query, shared->sums,
+													  parity);
 
 	if (threadIdx.x < 32)
 		keep_nodes(walk, shared->seen, at == GG_NO_NODE ? GG_KEY_NONE :
