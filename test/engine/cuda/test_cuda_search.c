@@ -635,9 +635,9 @@ test_variant(void)
 	const bool	brief = variant.wide == NWIDE && harness_fewer();
 	/* a walk that sees more nodes than its visited set has room for */
 	const bool	forgetful = variant.wide == 7;
-	scene_spec	spec = {.n = brief ? 50 : forgetful ? 2000 : variant.wide ? 700 : 300,
-		.dim = dims[half][d],.metric = metric,
-		.element = half ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.degree = forgetful ? 48 : 16,
+	scene_spec	spec = {.n = brief ? 50 : forgetful ? 8000 : variant.wide ? 700 : 300,
+		.dim = forgetful ? 16 : dims[half][d],.metric = metric,
+		.element = half ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.degree = forgetful ? 64 : 16,
 		.npivots = brief ? 8 : variant.wide ? 300 : 40,
 	.nq = many ? 140 : 12,.marked = d == 1};
 	uint32_t	filter[700 / 32 + 1];
@@ -668,7 +668,7 @@ test_variant(void)
 			check_walk(&s, 1, 1, 0, 2);
 			break;
 		case 7:
-			check_segmented(&s, 64, 64, 0, 4);
+			check_segmented(&s, 64, 64, 100, 4);
 			break;
 		case NWIDE:
 			check_walk(&s, 1024, 1024, 0, 1);
