@@ -30,6 +30,12 @@
 #define GATHER_BYTES ((uint64_t) 128 << 10)
 
 /*
+ * Queries of one launch of greedy walks, which leave 8 kB each at itopk 64, 128 kB at most, in
+ * scratch memory.  Any batch of a server is one launch.
+ */
+#define GREEDY_BATCH GG_SERVE_MAX_BATCH
+
+/*
  * Up to here a block per query beats a warp per query: over 1M x 128 1,000 queries take 0.36 and
  * 0.40 ms, 2,000 take 0.56 and 0.48 ms.
  */
@@ -144,6 +150,49 @@ gather(const gg_index *index, search_scratch *scratch, const search_batch *batch
 	return gg_ok();
 }
 
+/* TSDG's search for small batches. */
+static gg_status
+queue_greedy(const gg_index *index, search_scratch *scratch, const gg_search_params *params,
+			 const search_batch *batch, cudaStream_t stream)
+{
+	const uint32_t room = batch->room < GREEDY_BATCH ? batch->room : GREEDY_BATCH;
+	const float *queries = batch->queries;
+	search_launch launch;
+	uint32_t	walks;
+	uint32_t	nseeds;
+
+	gg_greedy_plan(params, index->view.npivots, &walks, &nseeds);
+	GG_TRY(grow(scratch->greedy_lists, (uint64_t) room * walks * GG_GREEDY_LIST, stream));
+	if (scratch->greedy_arrived.bytes() < (uint64_t) room * 4)
+	{
+		GG_TRY(grow(scratch->greedy_arrived, room, stream));
+		GG_CUDA_TRY(cudaMemsetAsync(scratch->greedy_arrived.get(), 0,
+									scratch->greedy_arrived.bytes(), stream));
+	}
+	if (batch->slots != NULL)
+	{
+		/* each walk reads its query several times; all queries in slots fit in one launch */
+		GG_TRY(gather(index, scratch, batch, stream));
+		queries = scratch->queries.get();
+	}
+	memset(&launch, 0, sizeof(launch));
+	launch.k = params->k;
+	for (uint32_t first = 0; first < batch->nq; first += room)
+	{
+		launch.queries = queries + (size_t) first * index->view.dim;
+		launch.nq = batch->nq - first < room ? batch->nq - first : room;
+		if (batch->slots == NULL)
+		{
+			launch.nodes = batch->nodes + (size_t) first * params->k;
+			launch.distances = batch->distances + (size_t) first * params->k;
+		}
+		GG_CUDA_TRY(search_greedy_launch(&index->view, &launch, batch->slots, walks, nseeds,
+										 scratch->greedy_lists.get(),
+										 scratch->greedy_arrived.get(), &index->device, stream));
+	}
+	return gg_ok();
+}
+
 gg_status
 search_queue(const gg_index *index, search_scratch *scratch, const gg_search_params *params,
 			 const search_batch *batch, cudaStream_t stream)
@@ -153,8 +202,11 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	const uint32_t nq = batch->nq;
 	search_launch launch;
 	uint32_t	slices = 0;		/* of the pivots' product, 0: none */
-	uint32_t	cluster;
+	uint32_t	cluster = 0;
+	bool		segmented;
 
+	if (params->mode == GG_SEARCH_TSDG_SMALL && search_greedy_takes(view, params->k, device))
+		return queue_greedy(index, scratch, params, batch, stream);
 	memset(&launch, 0, sizeof(launch));
 	launch.queries = batch->queries;
 	launch.nq = nq;
@@ -163,11 +215,15 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	launch.width = search_width_for(params->search_width, params->itopk_size, view->degree);
 	launch.nodes = batch->nodes;
 	launch.distances = batch->distances;
-	cluster = choose_cluster(device, params->mode, nq + batch->beside);
+	segmented = params->mode == GG_SEARCH_TSDG_LARGE &&
+		search_segmented_takes(view, &launch, device);
+	if (!segmented)
+		cluster = choose_cluster(device, params->mode, nq + batch->beside);
 	if (choose_product(view, device, nq, cluster))
 		slices = search_pivots_slices(view, nq, device->sms);
 	launch.nentries = slices * ENTRY_NODES;
-	GG_TRY(check_shared(view, &launch, device, cluster));
+	if (!segmented)
+		GG_TRY(check_shared(view, &launch, device, cluster));
 	GG_TRY(search_mail(scratch, device, stream));
 	launch.mail = scratch->mail.get();
 
@@ -192,11 +248,14 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	}
 	else if (batch->slots != NULL && cluster == 0)
 	{
-		/* the single-CTA kernel reads queries several times */
+		/* kernels with a warp per query read it several times */
 		GG_TRY(gather(index, scratch, batch, stream));
 		launch.queries = scratch->queries.get();
 	}
-	if (cluster == 0)
+	if (segmented)
+		GG_CUDA_TRY(search_segmented_launch(view, &launch, batch->slots, params->delta, device,
+											stream));
+	else if (cluster == 0)
 		GG_CUDA_TRY(search_single_launch(view, &launch, batch->slots, device, stream));
 	else
 		GG_CUDA_TRY(search_multi_launch(view, &launch, batch->slots, device, cluster, stream));
@@ -243,41 +302,6 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 	return gg_ok();
 }
 
-/* TSDG's search for small batches; false where the kernel does not take it. */
-static bool
-takes_greedy(const gg_index *index, const gg_search_params *params, search_launch *launch)
-{
-	memset(launch, 0, sizeof(*launch));
-	launch->k = params->k;
-	return params->mode == GG_SEARCH_TSDG_SMALL &&
-		search_greedy_takes(&index->view, launch, &index->device);
-}
-
-static gg_status
-greedy_queue(const gg_index *index, search_scratch *scratch, const gg_search_params *params,
-			 const search_batch *batch, search_launch *launch, cudaStream_t stream)
-{
-	uint32_t	walks;
-	uint32_t	nseeds;
-
-	gg_greedy_plan(params, index->view.npivots, &walks, &nseeds);
-	launch->queries = batch->queries;
-	launch->nq = batch->nq;
-	launch->nodes = batch->nodes;
-	launch->distances = batch->distances;
-	GG_TRY(grow(scratch->greedy_lists, (uint64_t) batch->nq * walks * GG_GREEDY_LIST, stream));
-	if (scratch->greedy_arrived.bytes() < (uint64_t) batch->nq * 4)
-	{
-		GG_TRY(grow(scratch->greedy_arrived, batch->nq, stream));
-		GG_CUDA_TRY(cudaMemsetAsync(scratch->greedy_arrived.get(), 0,
-									scratch->greedy_arrived.bytes(), stream));
-	}
-	GG_CUDA_TRY(search_greedy_launch(&index->view, launch, walks, nseeds,
-									 scratch->greedy_lists.get(), scratch->greedy_arrived.get(),
-									 &index->device, stream));
-	return gg_ok();
-}
-
 /*
  * Queue one search of at most MAX_BATCH queries on stream; returns before it is done.  queries,
  * nodes and distances: device or mapped host memory.  Searches of one index share its scratch
@@ -288,11 +312,7 @@ gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params, const fl
 					   uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
 {
 	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0, 0};
-	search_launch launch;
 
-	/* here, and not in search_queue(): no batch of a server goes to a kernel that no GPU has run */
-	if (takes_greedy(index, params, &launch))
-		return greedy_queue(index, &index->scratch, params, &batch, &launch, stream);
 	return search_queue(index, &index->scratch, params, &batch, stream);
 }
 

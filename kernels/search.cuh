@@ -170,14 +170,23 @@ extern size_t search_multi_mail(const search_device *device);
 /*
  * search_greedy.cu: TSDG's search for small batches, by `walks` blocks per query with `nseeds`
  * pivots each (gg_greedy_plan).  lists: nq x walks x GG_GREEDY_LIST of scratch; arrived: nq words
- * that are zero, and are so again afterwards.  Queries and answers lie side by side.
+ * that are zero, and are so again afterwards.  Queries and slots as of search_single_launch().
  */
 extern cudaError_t search_greedy_launch(const search_view *view, const search_launch *launch,
-										uint32_t walks, uint32_t nseeds, uint64_t *lists,
-										uint32_t *arrived, const search_device *device,
-										cudaStream_t stream);
-extern bool search_greedy_takes(const search_view *view, const search_launch *launch,
-								const search_device *device);
+										const search_slots *slots, uint32_t walks,
+										uint32_t nseeds, uint64_t *lists, uint32_t *arrived,
+										const search_device *device, cudaStream_t stream);
+extern bool search_greedy_takes(const search_view *view, uint32_t k, const search_device *device);
+
+/*
+ * search_segmented.cu: TSDG's search for large batches, one query per warp (or a block, for wide
+ * rows).  Queries, entries and slots as of search_single_launch(); delta as in gg_search_params.
+ */
+extern cudaError_t search_segmented_launch(const search_view *view, const search_launch *launch,
+										   const search_slots *slots, float delta,
+										   const search_device *device, cudaStream_t stream);
+extern bool search_segmented_takes(const search_view *view, const search_launch *launch,
+								   const search_device *device);
 
 /*
  * pivots.cu: the best ENTRY_NODES pivots of each of nq queries in each of `slices` parts of the

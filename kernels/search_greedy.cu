@@ -6,7 +6,7 @@
  * contract is in src/cpu/tsdg_search.c.
  *
  * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
- * Requires		k <= GG_GREEDY_LIST <= npivots.
+ * Requires		k <= GG_GREEDY_LIST <= npivots, queries in launch->queries.
  * Mapping		a block of 8 warps per walk.  It measures 32 rows at a time: of warps w and w + 1,
  *				w even, each takes 16 rows, and each pair of warps a quarter of the rows' length.
  *				Warp 0 adds up the quarters, keeps R (a key per lane) and finds the next node,
@@ -17,15 +17,13 @@
  *				that the walk has seen (search.cuh tells why it may forget them).
  * Oracle		gg_cpu_engine.index_search under the same mode: the same nodes, but where the
  *				rounding to fp16 on the way decides.  Distances are those of the other kernels, to
- *				the bit.  No GPU has run it so far: only tests and benches ask for it.
+ *				the bit.
  */
-#include "launch.cuh"
+#include "search_warp.cuh"
 
 #include "../src/cpu/algorithms.h"
 
 #define GREEDY_WARPS	8
-#define ROW_GROUPS		2		/* of 16 rows */
-#define ROW_SLICES		(GREEDY_WARPS / ROW_GROUPS)
 #define SEEN_BITS		10
 
 /* Scratch of a launch, and its shape. */
@@ -39,7 +37,7 @@ typedef struct greedy_args
 
 typedef struct greedy_shared
 {
-	float		sums[2][ROW_SLICES][32];
+	float		sums[SUMS_OF(GREEDY_WARPS)];
 	uint64_t	list[GREEDY_WARPS][32];
 	uint32_t	seen[1 << SEEN_BITS];
 	float		scratch[GREEDY_WARPS];
@@ -54,40 +52,6 @@ typedef struct greedy_walk
 	uint64_t	next;			/* the nearest newcomer of this step, or GG_KEY_NONE */
 	uint32_t	known;			/* nodes in the set of those seen */
 } greedy_walk;
-
-/*
- * Raw sums of 32 rows by the whole block: row `at` of rows, of each lane, or none where that is
- * GG_NO_NODE.  Right in every warp.  `parity` alternates from call to call, so that one barrier a
- * call is enough.
- */
-template <int PATH>
-static __device__ __forceinline__ float
-sum_32_rows(const search_view &view, const char *rows, uint32_t at, const void *query,
-			greedy_shared *shared, uint32_t parity)
-{
-	const uint32_t lane = threadIdx.x & 31;
-	const uint32_t group = (threadIdx.x >> 5) % ROW_GROUPS;
-	const uint32_t slice = (threadIdx.x >> 5) / ROW_GROUPS;
-	const uint32_t chunks = walk_chunks(view);
-	const uint32_t each = (chunks + ROW_SLICES - 1) / ROW_SLICES;
-	const uint32_t begin = min(slice * each, chunks);
-	const uint32_t a = __shfl_sync(GG_FULL_WARP, at, group * 16 + (lane >> 2));
-	const uint32_t b = __shfl_sync(GG_FULL_WARP, at, group * 16 + (lane >> 2) + 8);
-	float		sum;
-
-	sum = sum_16_rows<PATH>(a == GG_NO_NODE ? NULL : rows + (size_t) a * view.walk_stride,
-							b == GG_NO_NODE ? NULL : rows + (size_t) b * view.walk_stride,
-							begin, min(begin + each, chunks), view.walk_pieces, query,
-							view.walk_pad, lane);
-	if (lane < 16)
-		shared->sums[parity][slice][group * 16 + lane] = sum;
-	__syncthreads();
-	sum = 0;
-#pragma unroll
-	for (int i = 0; i < ROW_SLICES; i++)
-		sum += shared->sums[parity][i][lane];
-	return sum;
-}
 
 /* Warp 0: put measured nodes, one per lane or GG_KEY_NONE, into R. */
 static __device__ __forceinline__ void
@@ -124,7 +88,8 @@ measure_32(const search_view &view, const char *rows, const float *norms, uint32
 {
 	const uint32_t lane = threadIdx.x & 31;
 	const float norm = load_norm(norms, at, threadIdx.x < 32 && at != GG_NO_NODE);
-	const float sum = sum_32_rows<PATH>(view, rows, at, query, shared, parity);
+	const float sum = sum_32_rows<PATH, GREEDY_WARPS>(view, rows, at, 32, query, shared->sums,
+													  parity);
 
 	if (threadIdx.x < 32)
 		keep_nodes(walk, shared->seen, at == GG_NO_NODE ? GG_KEY_NONE :
@@ -179,8 +144,8 @@ merge_distinct(uint64_t a, uint64_t b, uint32_t lane)
 
 /* The last block of a query: its answer, from the lists of all walks. */
 static __device__ __forceinline__ void
-merge_walks(const search_launch &launch, const greedy_args &args, uint32_t query,
-			greedy_shared *shared)
+merge_walks(const search_launch &launch, const search_slots &slots, const greedy_args &args,
+			uint32_t query, greedy_shared *shared)
 {
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = threadIdx.x >> 5;
@@ -198,19 +163,25 @@ merge_walks(const search_launch &launch, const greedy_args &args, uint32_t query
 		best = merge_distinct(best, shared->list[i][lane], lane);
 	if (lane < launch.k)
 	{
-		const size_t at = (size_t) query * launch.k + lane;
-
-		launch.nodes[at] = best == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(best);
-		launch.distances[at] = best == GG_KEY_NONE ? INFINITY : value_of(best);
+		nodes_of(launch.nodes, slots, query, launch.k)[lane] =
+			best == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(best);
+		distances_of(launch.distances, slots, query, launch.k)[lane] =
+			best == GG_KEY_NONE ? INFINITY : value_of(best);
 	}
+	__syncwarp();
 	if (lane == 0)
+	{
 		args.arrived[query] = 0;
+		if (slots.base != NULL)
+			answered(slots, query);
+	}
 }
 
 template <int PATH>
 static __global__ void __launch_bounds__(GREEDY_WARPS * 32)
 greedy_kernel(const __grid_constant__ search_view view,
 			  const __grid_constant__ search_launch launch,
+			  const __grid_constant__ search_slots slots,
 			  const __grid_constant__ greedy_args args)
 {
 	extern __shared__ __align__(16) char prepared[];
@@ -271,7 +242,7 @@ greedy_kernel(const __grid_constant__ search_view view,
 	}
 	__syncthreads();
 	if (shared.last)
-		merge_walks(launch, args, query, &shared);
+		merge_walks(launch, slots, args, query, &shared);
 }
 
 /* Shared memory that a block takes beside what the kernel declares. */
@@ -282,17 +253,16 @@ greedy_bytes(const search_view *view)
 }
 
 bool
-search_greedy_takes(const search_view *view, const search_launch *launch,
-					const search_device *device)
+search_greedy_takes(const search_view *view, uint32_t k, const search_device *device)
 {
-	return launch->k <= GG_GREEDY_LIST && view->npivots >= GG_GREEDY_LIST &&
+	return k <= GG_GREEDY_LIST && view->npivots >= GG_GREEDY_LIST &&
 		greedy_bytes(view) + sizeof(greedy_shared) <= (uint32_t) device->shared_bytes;
 }
 
 template <int PATH>
 static cudaError_t
-launch_walks(const search_view *view, const search_launch *launch, const greedy_args *args,
-			 const search_device *device, cudaStream_t stream)
+launch_walks(const search_view *view, const search_launch *launch, const search_slots *slots,
+			 const greedy_args *args, const search_device *device, cudaStream_t stream)
 {
 	static std::atomic<uint32_t> context;
 	const void *kernel = (const void *) greedy_kernel<PATH>;
@@ -310,14 +280,14 @@ launch_walks(const search_view *view, const search_launch *launch, const greedy_
 		context.store(device->context, std::memory_order_relaxed);
 	}
 	greedy_kernel<PATH><<<launch->nq * args->walks, GREEDY_WARPS * 32, greedy_bytes(view),
-						  stream>>>(*view, *launch, *args);
+						  stream>>>(*view, *launch, slots_or_none(slots), *args);
 	return cudaGetLastError();
 }
 
 cudaError_t
-search_greedy_launch(const search_view *view, const search_launch *launch, uint32_t walks,
-					 uint32_t nseeds, uint64_t *lists, uint32_t *arrived,
-					 const search_device *device, cudaStream_t stream)
+search_greedy_launch(const search_view *view, const search_launch *launch,
+					 const search_slots *slots, uint32_t walks, uint32_t nseeds, uint64_t *lists,
+					 uint32_t *arrived, const search_device *device, cudaStream_t stream)
 {
 	const greedy_args args = {walks, nseeds, lists, arrived};
 
@@ -325,7 +295,7 @@ search_greedy_launch(const search_view *view, const search_launch *launch, uint3
 		return cudaSuccess;
 	return with_path(view->path, [&](auto path)
 					 {
-						 return launch_walks<decltype(path)::value>(view, launch, &args, device,
-																	stream);
+						 return launch_walks<decltype(path)::value>(view, launch, slots, &args,
+																	device, stream);
 					 });
 }

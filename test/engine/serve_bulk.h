@@ -102,16 +102,18 @@ bulk_stray(const bulk_region *r, const size_t (*written)[2], int nwritten)
  * must be the same.
  */
 static inline void
-bulk_answers(const gg_engine *engine, gg_index *index, bool exact, uint32_t dim,
-			 const float *queries, uint32_t count, uint32_t k, uint32_t itopk, double least)
+bulk_answers(const gg_engine *engine, gg_index *index, bool exact, gg_search_mode mode,
+			 uint32_t dim, const float *queries, uint32_t count, uint32_t k, uint32_t itopk,
+			 double least)
 {
 	const size_t query_bytes = ((size_t) count * dim * 4 + 63) / 64 * 64;
 	const size_t answer_bytes = ((size_t) count * k * 4 + 63) / 64 * 64;
 	gg_serve_bulk bulk = {.slot = 1,.ticket = BULK_TICKET,.list = 5,.exact = exact,.k = k,
-						  .itopk_size = itopk,.count = count,.dim = dim,.queries = BULK_SLOT,
+						  .itopk_size = itopk,.mode = mode,.count = count,.dim = dim,
+						  .queries = BULK_SLOT,
 						  .nodes = BULK_SLOT + query_bytes,
 						  .distances = BULK_SLOT + query_bytes + answer_bytes};
-	gg_search_params params = {.k = k,.itopk_size = itopk};
+	gg_search_params params = {.k = k,.itopk_size = itopk,.mode = mode};
 	uint32_t   *nodes = malloc((size_t) count * k * 4);
 	float	   *distances = malloc((size_t) count * k * 4);
 	uint32_t	same = 0;
@@ -145,8 +147,8 @@ bulk_answers(const gg_engine *engine, gg_index *index, bool exact, uint32_t dim,
 			far += found[i] == nodes[i] && measured[i] != distances[i];
 		}
 		CHECK(same >= least * count * k && far == 0,
-			  "%u queries, k %u, exact %d: %u of %zu nodes are the same, %u distances differ",
-			  count, k, exact, same, (size_t) count * k, far);
+			  "%u queries, k %u, exact %d, mode %d: %u of %zu nodes are the same, %u distances "
+			  "differ", count, k, exact, (int) mode, same, (size_t) count * k, far);
 		CHECK(memcmp(r.memory + bulk.queries, queries, (size_t) count * dim * 4) == 0 &&
 			  bulk_stray(&r, written, 4) == 0, "nothing else is written");
 	}

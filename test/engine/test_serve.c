@@ -184,8 +184,10 @@ test_kind(gg_metric metric, gg_element element)
 	serve(&r, filled, 1, true, GG_SEARCH_AUTO, queries, data.dim, nodes, distances);
 	for (uint32_t count = 1; count <= NQ; count += NQ - 1)
 	{
-		bulk_answers(engine, filled, false, data.dim, queries, count, K, ITOPK, 1);
-		bulk_answers(engine, filled, true, data.dim, queries, count, K, 0, 1);
+		for (int mode = GG_SEARCH_AUTO; mode <= GG_SEARCH_TSDG_LARGE; mode++)
+			bulk_answers(engine, filled, false, (gg_search_mode) mode, data.dim, queries, count,
+						 K, ITOPK, 1);
+		bulk_answers(engine, filled, true, GG_SEARCH_AUTO, data.dim, queries, count, K, 0, 1);
 	}
 
 	engine->index_close(opened);

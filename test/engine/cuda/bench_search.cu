@@ -10,9 +10,10 @@
  * l2, ip, cosine (rows of unit length) or l1.  what: letters of a(ll), e(xact), 1 (batch 1),
  * b(atches of 10,000), q(uick: two of those), c (both kernels at many batch sizes), w(idths),
  * t(able: batch 1 to 10,000 with bandwidth, as Markdown rows), g(reedy walks of TSDG beside
- * multi-CTA search, at small batches; not in a), s(ave the graph built to DIR).  One line a
- * measurement; times are of kernels, between events on the stream, queries and answers in device
- * memory.
+ * multi-CTA search, at small batches; not in a), l(arge batches' search of TSDG and its greedy
+ * walks beside the engine's choice, at batch 1 to 10,000; not in a), s(ave the graph built to DIR).
+ * One line a measurement; times are of kernels, between events on the stream, queries and answers
+ * in device memory.
  *
  * Bytes of a graph search are counted, not measured.  The same walk as the kernels' is done on the
  * CPU over a sample of the queries (count_walk: entries, width, list and stopping rule of
@@ -214,6 +215,8 @@ mode_name(gg_search_mode mode)
 			return "multi";
 		case GG_SEARCH_TSDG_SMALL:
 			return "small";
+		case GG_SEARCH_TSDG_LARGE:
+			return "large";
 		default:
 			return "auto";
 	}
@@ -523,6 +526,12 @@ run(const std::string &what)
 				bench_search(batch, itopk, 0, GG_SEARCH_MULTI_CTA);
 				bench_search(batch, itopk, 0, GG_SEARCH_TSDG_SMALL);
 			}
+	if (what.find('l') != std::string::npos)
+		for (uint32_t batch : {1, 10, 100, 1000, 10000})
+			for (uint32_t itopk : {12, 16, 24, 32, 48, 64, 96, 128})
+				for (gg_search_mode mode : {GG_SEARCH_AUTO, GG_SEARCH_TSDG_SMALL,
+											GG_SEARCH_TSDG_LARGE})
+					bench_search(batch, itopk, 0, mode);
 	if (all || what.find('w') != std::string::npos)
 		for (uint32_t width = 1; width <= 16; width *= 2)
 		{

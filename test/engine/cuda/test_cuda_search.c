@@ -52,6 +52,7 @@ typedef struct scene_spec
 	uint32_t	nq;
 	uint32_t	copies;			/* of each row; 0 or 1: none */
 	float		offset;			/* added to every element */
+	bool		marked;			/* every third edge has GG_EDGE_MARK */
 } scene_spec;
 
 typedef struct answers
@@ -128,6 +129,9 @@ scene_open(scene *s, const scene_spec *spec, uint64_t seed)
 	small_graph_make(&random, s->rows, spec->n, spec->dim,
 					 spec->metric == GG_METRIC_IP ? GG_METRIC_L2 : spec->metric, spec->degree,
 					 spec->npivots, &s->graph);
+	for (size_t i = 0; spec->marked && i < (size_t) spec->n * spec->degree; i += 3)
+		if (s->graph.adjacency[i] != GG_NO_NODE)
+			s->graph.adjacency[i] |= GG_EDGE_MARK;
 	CHECK_OK(gg_cpu_engine.index_open(&s->data, &s->graph, &control, &s->cpu), s->name);
 	CHECK_OK(gg_cuda_engine.index_open(&s->data, &s->graph, &control, &s->cuda), s->name);
 }
@@ -342,8 +346,8 @@ check_exacts(scene *s)
 /* ---- walks ----------------------------------------------------------------- */
 
 static const gg_search_mode modes[] = {GG_SEARCH_SINGLE_CTA, GG_SEARCH_MULTI_CTA, GG_SEARCH_AUTO,
-GG_SEARCH_TSDG_SMALL};
-static const char *const mode_names[] = {"single", "multi", "auto", "small"};
+GG_SEARCH_TSDG_LARGE, GG_SEARCH_TSDG_SMALL};
+static const char *const mode_names[] = {"single", "multi", "auto", "large", "small"};
 
 static void
 check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
@@ -387,51 +391,68 @@ check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
 }
 
 /*
- * TSDG's search for small batches: nearly the CPU engine's answers, and the same bits each time and
- * in each batch.
+ * A search of TSDG: nearly the CPU engine's answers, and the same bits each time and in each batch.
  */
 static void
-check_greedy(scene *s, uint32_t k, uint32_t itopk, uint32_t walks, uint32_t nq)
+check_tsdg(scene *s, const gg_search_params *params, uint32_t nq)
 {
-	gg_search_params params = {.k = k,.itopk_size = itopk,.mode = GG_SEARCH_TSDG_SMALL,
-	.walks = walks};
+	const uint32_t k = params->k;
 	answers		truth = answers_make(nq, k);
 	answers		cpu = answers_make(nq, k);
 	answers		found = answers_make(nq, k);
 	answers		again = answers_make(nq, k);
+	char		what[128];
 	double		cpu_recall,
 				recall;
 
+	snprintf(what, sizeof(what), "%s, k %u itopk %u walks %u delta %g nq %u",
+			 params->mode == GG_SEARCH_TSDG_SMALL ? "small" : "large", k, params->itopk_size,
+			 params->walks, (double) params->delta, nq);
 	CHECK_OK(gg_cpu_engine.index_exact(s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
 									   truth.distances), s->name);
-	CHECK_OK(gg_cpu_engine.index_search(s->cpu, &params, s->queries, nq, &control, cpu.nodes,
+	CHECK_OK(gg_cpu_engine.index_search(s->cpu, params, s->queries, nq, &control, cpu.nodes,
 										cpu.distances), s->name);
-	CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params, s->queries, nq, &control, found.nodes,
+	CHECK_OK(gg_cuda_engine.index_search(s->cuda, params, s->queries, nq, &control, found.nodes,
 										 found.distances), s->name);
 	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
 	recall = answers_recall(s, &found, &truth, nq, k);
-	CHECK(answers_wrong(s, &found, nq) == 0, "%s: small, k %u itopk %u walks %u nq %u: %u wrong",
-		  s->name, k, itopk, walks, nq, answers_wrong(s, &found, nq));
-	CHECK(recall >= cpu_recall - 0.01 - 1.0 / nq,
-		  "%s: small, k %u itopk %u walks %u nq %u: recall %.4f, cpu %.4f", s->name, k, itopk,
-		  walks, nq, recall, cpu_recall);
-	CHECK(answers_shared(&cpu, &found, nq) >= 0.98 - 1.0 / nq,
-		  "%s: small, k %u itopk %u walks %u nq %u: the engines share %.4f", s->name, k, itopk,
-		  walks, nq, answers_shared(&cpu, &found, nq));
+	CHECK(answers_wrong(s, &found, nq) == 0, "%s: %s: %u wrong", s->name, what,
+		  answers_wrong(s, &found, nq));
+	CHECK(recall >= cpu_recall - 0.01 - 1.0 / nq, "%s: %s: recall %.4f, cpu %.4f", s->name, what,
+		  recall, cpu_recall);
+	CHECK(answers_shared(&cpu, &found, nq) >= 0.98 - 1.0 / nq, "%s: %s: the engines share %.4f",
+		  s->name, what, answers_shared(&cpu, &found, nq));
 	for (uint32_t first = 0; first < nq; first += 5)
-		CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params,
+		CHECK_OK(gg_cuda_engine.index_search(s->cuda, params,
 											 s->queries + (size_t) first * s->data.dim,
 											 nq - first < 5 ? nq - first : 5, &control,
 											 again.nodes + (size_t) first * k,
 											 again.distances + (size_t) first * k), s->name);
 	CHECK(memcmp(found.nodes, again.nodes, (size_t) nq * k * sizeof(uint32_t)) == 0 &&
 		  memcmp(found.distances, again.distances, (size_t) nq * k * sizeof(float)) == 0,
-		  "%s: small, k %u itopk %u walks %u: batches of 5 and %u differ", s->name, k, itopk, walks,
-		  nq);
+		  "%s: %s: batches of 5 differ", s->name, what);
 	answers_free(&truth);
 	answers_free(&cpu);
 	answers_free(&found);
 	answers_free(&again);
+}
+
+static void
+check_greedy(scene *s, uint32_t k, uint32_t itopk, uint32_t walks, uint32_t nq)
+{
+	const gg_search_params params = {.k = k,.itopk_size = itopk,.mode = GG_SEARCH_TSDG_SMALL,
+	.walks = walks};
+
+	check_tsdg(s, &params, nq);
+}
+
+static void
+check_segmented(scene *s, uint32_t k, uint32_t itopk, float delta, uint32_t nq)
+{
+	const gg_search_params params = {.k = k,.itopk_size = itopk,.mode = GG_SEARCH_TSDG_LARGE,
+	.delta = delta};
+
+	check_tsdg(s, &params, nq);
 }
 
 /* The first queries of a batch get what they get alone. */
@@ -487,13 +508,13 @@ test_scenes(void)
 		{.n = 3000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
 		 .npivots = 200,.nq = 1000},
 		{.n = 2000,.dim = 96,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 130,.nq = 300},
+		 .npivots = 130,.nq = 300,.marked = true},
 		{.n = 2000,.dim = 100,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.degree = 32,
 		 .npivots = 200,.nq = 300},
 		{.n = 2000,.dim = 72,.metric = GG_METRIC_L1,.element = GG_ELEMENT_F32,.degree = 32,
 		 .npivots = 100,.nq = 300},
 		{.n = 2000,.dim = 128,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.degree = 32,
-		 .npivots = 129,.nq = 132},
+		 .npivots = 129,.nq = 132,.marked = true},
 		{.n = 2000,.dim = 65,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16,.degree = 32,
 		 .npivots = 50,.nq = 132},
 		{.n = 1500,.dim = 33,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.degree = 17,
@@ -515,7 +536,7 @@ test_scenes(void)
 		{.n = 1000,.dim = 97,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 48,
 		 .npivots = 60,.nq = 64},
 		{.n = 800,.dim = 960,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 60,.nq = 140},
+		 .npivots = 60,.nq = 140,.marked = true},
 		{.n = 500,.dim = 2000,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.degree = 32,
 		 .npivots = 40,.nq = 300},
 		{.n = 300,.dim = 4097,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.degree = 16,
@@ -533,7 +554,7 @@ test_scenes(void)
 		{.n = 200,.dim = 16000,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
 		 .npivots = 20,.nq = 20},
 		{.n = 2000,.dim = 32,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
-		 .npivots = 100,.nq = 64,.copies = 20},
+		 .npivots = 100,.nq = 64,.copies = 20,.marked = true},
 		{.n = 1500,.dim = 64,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 32,
 		 .npivots = 100,.nq = 64,.offset = 1000},
 		{.n = 600,.dim = 24,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.degree = 256,
@@ -560,6 +581,12 @@ test_scenes(void)
 		check_greedy(&s, 32, 32, 1, s.nq < 50 ? s.nq : 50);
 		check_greedy(&s, 1, 1, 0, s.nq < 20 ? s.nq : 20);
 		check_greedy(&s, 10, 500, 0, s.nq < 5 ? s.nq : 5);
+		check_segmented(&s, 10, 64, 0, s.nq < 300 ? s.nq : 300);
+		check_segmented(&s, 10, 12, 0.5f, s.nq < 100 ? s.nq : 100);
+		check_segmented(&s, 64, 64, 0, s.nq < 50 ? s.nq : 50);
+		check_segmented(&s, 1, 1, 0, s.nq < 20 ? s.nq : 20);
+		check_segmented(&s, 100, 200, 0, s.nq < 20 ? s.nq : 20);
+		check_segmented(&s, 1024, 1024, 0, s.nq < 4 ? s.nq : 4);
 		check_batches(&s, 10, 64);
 		if (i == 0)
 			check_batches(&s, 100, 300);
@@ -572,6 +599,7 @@ test_scenes(void)
  *	exact_kernel			element, metric; a row by 8 lanes or by 32 (above 1,024 bytes); one
  *							query, or 8 at a time
  *	search_warp_kernel		path of the walk; element and metric of the last distances
+ *	segmented_kernel		the same; four warps (above 384 dimensions)
  *	search_block_kernel		the same, in a cluster of blocks (few queries), one block a query, and
  *							with 4 warps instead of 16 (more queries than multiprocessors)
  *	pivot_scores_kernel		more than one tile of 128 pivots a block
@@ -585,7 +613,7 @@ static struct
 	int			wide;			/* 1 to NWIDE: a list or filter that one variant is enough for */
 }			variant;
 
-#define NWIDE 7
+#define NWIDE 8
 
 static void
 test_variant(void)
@@ -605,10 +633,13 @@ test_variant(void)
 	 * all rows are in it
 	 */
 	const bool	brief = variant.wide == NWIDE && harness_fewer();
-	scene_spec	spec = {.n = brief ? 50 : variant.wide ? 700 : 300,.dim = dims[half][d],
-		.metric = metric,.element = half ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.degree = 16,
+	/* a walk that sees more nodes than its visited set has room for */
+	const bool	forgetful = variant.wide == 7;
+	scene_spec	spec = {.n = brief ? 50 : forgetful ? 8000 : variant.wide ? 700 : 300,
+		.dim = forgetful ? 16 : dims[half][d],.metric = metric,
+		.element = half ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.degree = forgetful ? 64 : 16,
 		.npivots = brief ? 8 : variant.wide ? 300 : 40,
-	.nq = many ? 140 : 12};
+	.nq = many ? 140 : 12,.marked = d == 1};
 	uint32_t	filter[700 / 32 + 1];
 	scene		s;
 
@@ -636,6 +667,9 @@ test_variant(void)
 		case 6:
 			check_walk(&s, 1, 1, 0, 2);
 			break;
+		case 7:
+			check_segmented(&s, 64, 64, 100, 4);
+			break;
 		case NWIDE:
 			check_walk(&s, 1024, 1024, 0, 1);
 			break;
@@ -644,6 +678,7 @@ test_variant(void)
 			check_exact(&s, 10, 9, NULL, "all");
 			check_walk(&s, 10, 32, 0, 12);
 			check_greedy(&s, 10, 16, 0, 12);
+			check_segmented(&s, 10, 32, 0, 12);
 			if (many)
 				check_walk(&s, 10, 32, 0, 140);
 	}
@@ -706,7 +741,7 @@ test_few_rows(void)
 			scene		s;
 
 			scene_open(&s, &spec, 7 + i);
-			for (int m = 0; m < 3; m++)
+			for (int m = 0; m < 4; m++)
 			{
 				answers		a = answers_make(s.nq, 100);
 				uint32_t	filled = 0;
@@ -755,7 +790,7 @@ test_damaged_graph(void)
 	s.graph.pivots[4] = 0xFFFFFFF0u;
 	s.cuda = NULL;
 	CHECK_OK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &s.cuda), s.name);
-	for (int m = 0; m < 4; m++)
+	for (int m = 0; m < 5; m++)
 	{
 		answers		a = answers_make(s.nq, 20);
 
@@ -807,6 +842,143 @@ test_values(void)
 		CHECK_OK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &s.cuda), s.name);
 		check_exact(&s, 10, s.nq, NULL, "values");
 		check_walk(&s, 10, 64, 0, s.nq);
+		scene_close(&s);
+	}
+}
+
+/*
+ * A chain of nodes, of which one edge is marked: a search for large batches gets no farther, with
+ * room in its list, all others get to the end.
+ */
+static void
+test_marked_edges(void)
+{
+	enum
+	{
+		n = 40,
+		cut = 25,
+		degree = 4
+	};
+	float		rows[n];
+	uint32_t	adjacency[n * degree];
+	uint32_t	pivots[1] = {0};
+	uint32_t	pivot_adjacency[GG_PIVOT_DEGREE];
+	const gg_dataset data = {rows, n, 1, GG_ELEMENT_F32, GG_METRIC_L2};
+	const gg_graph graph = {n, degree, 1, adjacency, pivots, pivot_adjacency};
+	gg_search_params params = {.k = n,.itopk_size = 64};
+	const float query = 0;
+	float		distances[n];
+	uint32_t	nodes[n];
+	gg_index   *index;
+
+	memset(adjacency, 0xFF, sizeof(adjacency));
+	memset(pivot_adjacency, 0xFF, sizeof(pivot_adjacency));
+	for (uint32_t i = 0; i < n; i++)
+	{
+		rows[i] = (float) i;
+		if (i + 1 < n)
+			adjacency[i * degree] = (i + 1) | (i + 1 == cut ? GG_EDGE_MARK : 0);
+	}
+	CHECK_OK(gg_cuda_engine.index_open(&data, &graph, &control, &index), "open");
+	for (int m = 0; m < 4; m++)
+	{
+		uint32_t	found = 0;
+
+		params.mode = modes[m];
+		CHECK_OK(gg_cuda_engine.index_search(index, &params, &query, 1, &control, nodes,
+											 distances), mode_names[m]);
+		while (found < n && nodes[found] == found)
+			found++;
+		CHECK(found == (params.mode == GG_SEARCH_TSDG_LARGE ? cut : n) &&
+			  (found == n || nodes[found] == GG_NO_NODE), "%s: %u nodes in a row, then %u",
+			  mode_names[m], found, found < n ? nodes[found] : 0);
+	}
+	gg_cuda_engine.index_close(index);
+}
+
+/*
+ * A search for large batches with a list of 2, whose first two nodes are 3 and 4 away.  A node that
+ * was in the list before, 5 away, leads to one that is 1 away: it is expanded when delta says so,
+ * whatever the metric, and in fp16 as in fp32.
+ */
+static void
+test_delta(void)
+{
+	enum
+	{
+		n = 6,
+		degree = 4
+	};
+	static const float away[n] = {10, 6, 5, 4, 3, 1};
+	static const uint32_t lists[n][degree] = {{1, 2, 3}, {0}, {5}, {4}, {3}, {2}};
+	static const uint32_t lengths[n] = {3, 1, 1, 1, 1, 1};
+	static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_IP, GG_METRIC_L1};
+	static const float deltas[] = {0, 0.5f, 2};
+	uint32_t	adjacency[n * degree];
+	uint32_t	pivots[1] = {0};
+	uint32_t	pivot_adjacency[GG_PIVOT_DEGREE];
+	const gg_graph graph = {n, degree, 1, adjacency, pivots, pivot_adjacency};
+
+	memset(adjacency, 0xFF, sizeof(adjacency));
+	memset(pivot_adjacency, 0xFF, sizeof(pivot_adjacency));
+	for (uint32_t i = 0; i < n; i++)
+		memcpy(adjacency + i * degree, lists[i], lengths[i] * sizeof(uint32_t));
+	for (int i = 0; i < 3 * 2 * 3; i++)
+	{
+		const gg_metric metric = metrics[i / 6];
+		const uint32_t dim = i / 3 % 2 == 0 ? 1 : 32;
+		const gg_search_params params = {.k = 2,.itopk_size = 2,.mode = GG_SEARCH_TSDG_LARGE,
+		.delta = deltas[i % 3]};
+		const uint32_t expected[2] = {params.delta < 1 ? 4 : 5, params.delta < 1 ? 3 : 4};
+		float		rows[n * 32] = {0};
+		float		query[32] = {metric == GG_METRIC_IP};
+		const gg_dataset data = {rows, n, dim, GG_ELEMENT_F32, metric};
+
+		for (uint32_t j = 0; j < n; j++)
+			rows[j * dim] = metric == GG_METRIC_L2 ? sqrtf(away[j]) :
+				metric == GG_METRIC_IP ? -away[j] : away[j];
+		for (int e = 0; e < 2; e++)
+		{
+			const gg_engine *engine = e == 0 ? &gg_cpu_engine : &gg_cuda_engine;
+			float		distances[2];
+			uint32_t	nodes[2];
+			gg_index   *index;
+
+			CHECK_OK(engine->index_open(&data, &graph, &control, &index), "open");
+			CHECK_OK(engine->index_search(index, &params, query, 1, &control, nodes, distances),
+					 "search");
+			CHECK(memcmp(nodes, expected, sizeof(nodes)) == 0,
+				  "engine %d, metric %d, dim %u, delta %g: nodes %u and %u", e, (int) metric, dim,
+				  (double) params.delta, nodes[0], nodes[1]);
+			engine->index_close(index);
+		}
+	}
+}
+
+/*
+ * The walk over fp32 rows, which few dimensions have and those whose values fp16 cannot hold, with
+ * several warps a query.
+ */
+static void
+test_wide_values(void)
+{
+	for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
+	{
+		scene_spec	spec = {.n = 300,.dim = 400,.metric = (gg_metric) metric,
+			.element = GG_ELEMENT_F32,.degree = 16,.npivots = 40,.nq = 10};
+		scene		s;
+
+		/* rows of unit length fit */
+		if (metric == GG_METRIC_COSINE)
+			continue;
+		scene_open(&s, &spec, 56);
+		gg_cuda_engine.index_close(s.cuda);
+		gg_cpu_engine.index_close(s.cpu);
+		s.rows[7] = 1e12f;
+		CHECK_OK(gg_cpu_engine.index_open(&s.data, &s.graph, &control, &s.cpu), s.name);
+		CHECK_OK(gg_cuda_engine.index_open(&s.data, &s.graph, &control, &s.cuda), s.name);
+		check_walk(&s, 10, 64, 0, s.nq);
+		check_segmented(&s, 10, 64, 0, s.nq);
 		scene_close(&s);
 	}
 }
@@ -1030,6 +1202,9 @@ main(void)
 	harness_run("few rows", test_few_rows);
 	harness_run("damaged graph", test_damaged_graph);
 	harness_run("values", test_values);
+	harness_run("marked edges", test_marked_edges);
+	harness_run("delta", test_delta);
+	harness_run("wide values", test_wide_values);
 	harness_run("refusals", test_refusals);
 	harness_run("lesser device", test_lesser_device);
 	if (harness_small())
