@@ -1,0 +1,81 @@
+/*
+ * main.cu
+ *		bench_papers: what the papers measure, measured here.
+ *
+ * usage: bench_papers [-n ROWS] [-q QUERIES] [-p FILE] [--tiny] FIGURE SET
+ *	FIGURE: see figures[] below; SET: s128, s96, s960, s100, s200, of the intrinsic dimensions of the
+ *	papers' own (common.cu)
+ *	FILE: gets the points of curves, for test/bench/report.pl
+ *	--tiny: few points and one run of each, for a machine that emulates the device
+ *
+ * Prints Markdown.  test/bench/papers runs it and names the sets of each figure.  Times are wall
+ * times around work that is waited for, rows, queries and answers in device memory.
+ */
+#include "papers.h"
+
+#include "../mode.h"
+
+#include <stdlib.h>
+
+typedef struct figure
+{
+	const char *name;
+	void		(*run) (void);
+	const char *what;
+} figure;
+
+static const figure figures[] = {
+	{"cagra-3", cagra_3, "2-hop counts and strong components"},
+	{"cagra-4", cagra_4, "reordering by rank and by distance (figures 4 and 5)"},
+	{"cagra-8", cagra_8, "team sizes"},
+	{"cagra-10", cagra_10, "single-CTA and multi-CTA search, by batch"},
+};
+
+static int
+usage(void)
+{
+	fprintf(stderr, "usage: bench_papers [-n ROWS] [-q QUERIES] [-p FILE] [--tiny] FIGURE SET\n");
+	for (const figure &one : figures)
+		fprintf(stderr, "\t%-10s %s\n", one.name, one.what);
+	return 2;
+}
+
+int
+main(int argc, char **argv)
+{
+	const figure *wanted = NULL;
+	const double begin = papers_now();
+	int			i = 1;
+
+	papers.nq = 10000;
+	for (; i < argc && argv[i][0] == '-'; i++)
+	{
+		if (strcmp(argv[i], "-n") == 0 && i + 1 < argc)
+			papers.n = (uint32_t) atoi(argv[++i]);
+		else if (strcmp(argv[i], "-q") == 0 && i + 1 < argc)
+			papers.nq = (uint32_t) atoi(argv[++i]);
+		else if (strcmp(argv[i], "-p") == 0 && i + 1 < argc)
+			papers.points = fopen(argv[++i], "a");
+		else if (strcmp(argv[i], "--tiny") == 0)
+			papers.tiny = true;
+		else
+			return usage();
+	}
+	if (i + 2 != argc || papers.nq == 0)
+		return usage();
+	papers.figure = argv[i];
+	papers.set = argv[i + 1];
+	for (const figure &one : figures)
+		if (strcmp(one.name, papers.figure) == 0)
+			wanted = &one;
+	if (wanted == NULL)
+		return usage();
+	must(gg_cuda_probe(GG_USE_SEARCH));
+	gg_cuda_builds_grnnd = true;
+	print_mode();
+	wanted->run();
+	printf("\n%s %s: %.1f seconds\n\n", papers.figure, papers.set, papers_now() - begin);
+	if (papers.points != NULL)
+		fclose(papers.points);
+	return 0;
+}
