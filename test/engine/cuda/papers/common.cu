@@ -287,7 +287,7 @@ papers_index(const papers_set *set, const gg_graph *graph)
 uint32_t
 papers_queries(const papers_set *set, uint32_t batch)
 {
-	const uint32_t count = batch <= 1 ? 1000 : batch <= 100 ? 2000 : set->nq;
+	const uint32_t count = batch <= 1 ? 500 : batch <= 100 ? 2000 : set->nq;
 
 	batch = std::min(batch, set->nq);
 	return std::min(count, set->nq) / batch * batch;
@@ -383,8 +383,10 @@ papers_qps_at(const papers_curve &curve, double recall)
 void
 papers_begin(const char *title, const papers_set *set)
 {
-	printf("## %s, %s\n%u rows of %u dimensions, %u queries, LID %.1f (%s)\n", title,
-		   set->name.c_str(), set->n, set->dim, set->nq, set->lid, set->like.c_str());
+	printf("## %s, %s\n%u rows of %u dimensions", title, set->name.c_str(), set->n, set->dim);
+	if (!set->truth.empty())
+		printf(", %u queries, LID %.1f", set->nq, set->lid);
+	printf(" (%s)\n", set->like.c_str());
 	fflush(stdout);
 }
 

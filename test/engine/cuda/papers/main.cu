@@ -29,6 +29,14 @@ static const figure figures[] = {
 	{"cagra-4", cagra_4, "reordering by rank and by distance (figures 4 and 5)"},
 	{"cagra-8", cagra_8, "team sizes"},
 	{"cagra-10", cagra_10, "single-CTA and multi-CTA search, by batch"},
+	{"grnnd-5", grnnd_5, "construction at equal recall, searches (figures 5 and 6)"},
+	{"grnnd-7", grnnd_7, "ascending, descending and disordered pools"},
+	{"grnnd-8", grnnd_8, "rho"},
+	{"grnnd-9", grnnd_9, "T1 x T2"},
+	{"tsdg-2", tsdg_2, "table 2: seconds of diversification"},
+	{"tsdg-5", tsdg_5, "one stage and both at equal degree"},
+	{"tsdg-6", tsdg_6, "searches, recall@10 (figures 6, 8 and 10)"},
+	{"tsdg-7", tsdg_7, "searches, recall@100 (figures 7, 9 and 11)"},
 };
 
 static int

@@ -8,10 +8,10 @@
  *	cagra.cu	figures of CAGRA, over teams.cu (distances by teams of lanes) and reorder.cu
  *				(reordering by distances)
  *	grnnd.cu	figures of GRNND, over order.cu (pools in ascending and descending order)
- *	tsdg.cu		figures of TSDG
+ *	tsdg.cu		figures of TSDG, over stages.cu (one stage without the other)
  *	gnnd.cu		figures of GNND, over update.cu (which pairs of a join are offered), and of GGM
  *
- * teams.cu, reorder.cu, order.cu and update.cu are second copies of kernel files of the engine,
+ * teams.cu, reorder.cu, order.cu, stages.cu and update.cu are second copies of kernel files of the engine,
  * with one thing changed each.  They cost the engine nothing.
  */
 #ifndef GG_TEST_PAPERS_H
@@ -135,6 +135,13 @@ extern gg_index *papers_index(const papers_set *set, const gg_graph *graph);
 
 /* ---- searches ---------------------------------------------------------------- */
 
+/* TSDG's search for large batches, where the engine has it. */
+#ifdef PAPERS_HAVE_LARGE
+#define PAPERS_LARGE_BATCH GG_SEARCH_TSDG_LARGE
+#else
+#define PAPERS_LARGE_BATCH GG_SEARCH_SINGLE_CTA
+#endif
+
 typedef struct papers_point
 {
 	uint32_t	width;			/* itopk_size */
@@ -212,6 +219,11 @@ extern gg_status papers_grnnd_descending(const gg_cuda_data *data, const gg_buil
 										 const gg_control *control, gg_cuda_meter *meter,
 										 uint32_t *graph);
 
+/* stages.cu: TSDG's stage 1, 2, or 3 for both; data->side is set where the metric wants it. */
+extern gg_status papers_diversify(int stages, const gg_cuda_data *data,
+								  const gg_build_params *params, const uint32_t *knn,
+								  cudaStream_t stream, uint32_t *graph);
+
 /* update.cu: iterations of GNND over lists (n x length keys), by what a join gives to lists. */
 typedef enum papers_update
 {
@@ -236,5 +248,13 @@ extern void cagra_3(void);
 extern void cagra_4(void);
 extern void cagra_8(void);
 extern void cagra_10(void);
+extern void grnnd_5(void);
+extern void grnnd_7(void);
+extern void grnnd_8(void);
+extern void grnnd_9(void);
+extern void tsdg_2(void);
+extern void tsdg_5(void);
+extern void tsdg_6(void);
+extern void tsdg_7(void);
 
 #endif							/* GG_TEST_PAPERS_H */
