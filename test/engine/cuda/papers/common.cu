@@ -7,6 +7,7 @@
 
 #include "../../../../kernels/search.cuh"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <time.h>
 
@@ -34,9 +35,10 @@ const std::vector<uint32_t> &
 papers_widths(void)
 {
 	static const std::vector<uint32_t> all = {10, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
+	static const std::vector<uint32_t> some = {10, 16, 32, 64, 128, 256};
 	static const std::vector<uint32_t> few = {16, 32};
 
-	return papers.tiny ? few : all;
+	return papers.tiny ? few : papers.coarse ? some : all;
 }
 
 /* ---- sets ------------------------------------------------------------------ */
@@ -72,15 +74,17 @@ estimate_lid(const papers_set *set, const std::vector<float> &distances)
 
 	for (uint32_t i = 0; set->metric == GG_METRIC_IP && i < set->n; i++)
 	{
+		const float *row = &set->host_rows[(size_t) i * set->dim];
 		double		sum = 0.0;
 
 		for (uint32_t d = 0; d < set->dim; d++)
-			sum += pow(set->host_rows[(size_t) i * set->dim + d], 2);
+			sum += (double) row[d] * row[d];
 		longest = std::max(longest, sum);
 	}
 	for (uint32_t q = 0; q < set->nq; q++)
 	{
 		const float *found = &distances[(size_t) q * TRUTH];
+		const float *query = &set->host_queries[(size_t) q * set->dim];
 		double		add = 0.0;
 		double		logs = 0.0;
 
@@ -88,7 +92,7 @@ estimate_lid(const papers_set *set, const std::vector<float> &distances)
 		{
 			add = longest;
 			for (uint32_t d = 0; d < set->dim; d++)
-				add += pow(set->host_queries[(size_t) q * set->dim + d], 2);
+				add += (double) query[d] * query[d];
 		}
 
 		const double factor = set->metric == GG_METRIC_IP ? 2.0 : 1.0;
@@ -407,6 +411,20 @@ papers_curve_head(void)
 	papers_head("search | queries/s at 0.90 | at 0.95 | at 0.99 | itopk: recall, queries/s");
 }
 
+/* A plot's name in a file's: letters, digits, and dashes for the rest. */
+static std::string
+file_name(const char *plot)
+{
+	std::string name = std::string(papers.figure) + "-" + papers.set + "-";
+
+	for (const char *at = plot; *at != '\0'; at++)
+		if (isalnum((unsigned char) *at))
+			name += *at;
+		else if (name.back() != '-')
+			name += '-';
+	return name;
+}
+
 void
 papers_curve_row(const char *plot, const char *name, const papers_curve &curve)
 {
@@ -428,8 +446,8 @@ papers_curve_row(const char *plot, const char *name, const papers_curve &curve)
 				   curve[i].qps);
 		/* as report.pl has points of the SQL bench: set, label, width, clients, round, ... */
 		if (papers.points != NULL)
-			fprintf(papers.points, "point\t%s %s %s\t%s\t%u\t1\t1\t%.4f\t%.1f\t0\t0\t0\t10\t1\t0\n",
-					papers.figure, papers.set, plot, name, curve[i].width, curve[i].recall,
+			fprintf(papers.points, "point\t%s\t%s\t%u\t1\t1\t%.4f\t%.1f\t0\t0\t0\t10\t1\t0\n",
+					file_name(plot).c_str(), name, curve[i].width, curve[i].recall,
 					curve[i].qps);
 	}
 	printf(" |\n");

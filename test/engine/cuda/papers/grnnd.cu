@@ -32,12 +32,13 @@ typedef struct built
 static double
 grow(const papers_set *set, const gg_build_params *params, grnnd_function grnnd, gg_graph *graph)
 {
+	static bool warm = papers.tiny; /* kernels of the first run have to be loaded */
 	double		best = INFINITY;
 	gg_cuda_stream stream;
 
 	must(stream.create());
 	memset(graph, 0, sizeof(*graph));
-	for (int run = 0; run < (papers.tiny ? 1 : 2); run++)
+	for (int run = warm ? 1 : 0; run < 2; run++)
 	{
 		gg_cuda_data data = set->data();
 		gg_build_stats stats = {};
@@ -65,6 +66,7 @@ grow(const papers_set *set, const gg_build_params *params, grnnd_function grnnd,
 		gg_graph_free(graph);
 		papers_graph_make(&lists, lists.ids.get(), DEGREE, stream.get(), graph, &repaired);
 	}
+	warm = true;
 	return best;
 }
 
@@ -115,7 +117,7 @@ head(const char *what)
 static void
 begin(const char *title, papers_set *set)
 {
-	papers_set_make(papers.set, strcmp(papers.set, "s960") == 0 ? 300000 : 1000000, true, set);
+	papers_set_make(papers.set, strcmp(papers.set, "s960") == 0 ? 200000 : 1000000, true, set);
 	papers_begin(title, set);
 }
 

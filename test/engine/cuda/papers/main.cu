@@ -3,8 +3,8 @@
  *		bench_papers: what the papers measure, measured here.
  *
  * usage: bench_papers [-n ROWS] [-q QUERIES] [-p FILE] [--tiny] FIGURE SET
- *	FIGURE: see figures[] below; SET: s128, s96, s960, s100, s200, of the intrinsic dimensions of the
- *	papers' own (common.cu)
+ *	FIGURE: see figures[] below; SET: s128, s96, s960, s100, s200, of the intrinsic dimensions of
+ *	the papers' own (common.cu)
  *	FILE: gets the points of curves, for test/bench/report.pl
  *	--tiny: few points and one run of each, for a machine that emulates the device
  *
@@ -37,6 +37,10 @@ static const figure figures[] = {
 	{"tsdg-5", tsdg_5, "one stage and both at equal degree"},
 	{"tsdg-6", tsdg_6, "searches, recall@10 (figures 6, 8 and 10)"},
 	{"tsdg-7", tsdg_7, "searches, recall@100 (figures 7, 9 and 11)"},
+	{"gnnd-4", gnnd_4, "updates: quality and time by iteration (figures 4 and 5)"},
+	{"gnnd-6", gnnd_6, "time against recall of lists"},
+	{"ggm-7", ggm_7, "two graphs merged, and by search"},
+	{"ggm-2", ggm_2, "table 2: shards merged in pairs"},
 };
 
 static int

@@ -9,10 +9,11 @@
  *				(reordering by distances)
  *	grnnd.cu	figures of GRNND, over order.cu (pools in ascending and descending order)
  *	tsdg.cu		figures of TSDG, over stages.cu (one stage without the other)
- *	gnnd.cu		figures of GNND, over update.cu (which pairs of a join are offered), and of GGM
+ *	gnnd.cu		figures of GNND, over update.cu (the paper's updates of lists)
+ *	ggm.cu		figures of GGM
  *
- * teams.cu, reorder.cu, order.cu, stages.cu and update.cu are second copies of kernel files of the engine,
- * with one thing changed each.  They cost the engine nothing.
+ * teams.cu, reorder.cu, order.cu, stages.cu and update.cu are second copies of kernel files of the
+ * engine, with one thing changed each.  They cost the engine nothing.
  */
 #ifndef GG_TEST_PAPERS_H
 #define GG_TEST_PAPERS_H
@@ -40,7 +41,8 @@ typedef struct papers_options
 	const char *set;
 	uint32_t	n;				/* 0: as many as the set has */
 	uint32_t	nq;
-	bool		tiny;			/* to see it work: few points of each curve */
+	bool		tiny;			/* to see it work: few points of each curve, few rows of tables */
+	bool		coarse;			/* half of the points of each curve: figures of many curves */
 	FILE	   *points;			/* of plots, or NULL */
 } papers_options;
 
@@ -227,18 +229,16 @@ extern gg_status papers_diversify(int stages, const gg_cuda_data *data,
 /* update.cu: iterations of GNND over lists (n x length keys), by what a join gives to lists. */
 typedef enum papers_update
 {
-	UPDATE_OURS,				/* the nearest of each 32 x 32 pairs, into slots */
-	UPDATE_ALL_SLOTS,			/* every pair that is near enough, into slots */
-	UPDATE_NEAREST_LOCKS,		/* GNND-r2: the nearest of a join, one lock a list */
-	UPDATE_NEAREST_SEGMENTS,	/* GNND: the same, one lock for each 32 entries */
-	UPDATE_ALL_LOCKS			/* GNND-r1: every pair, one lock a list */
+	UPDATE_OURS,
+	UPDATE_ALL,					/* GNND-r1 */
+	UPDATE_NEAREST,				/* GNND-r2 */
+	UPDATE_SEGMENTS				/* GNND */
 } papers_update;
 
-/* after(iteration): true to stop. */
-typedef bool (*papers_after) (void *ctx, uint32_t iteration, double seconds);
+typedef void (*papers_after) (void *ctx, uint32_t iterations, double seconds);
 
 extern gg_status papers_gnnd(papers_update update, const gg_cuda_rows *rows, uint32_t length,
-							 uint32_t k, uint32_t samples, uint32_t iterations, uint64_t seed,
+							 uint32_t k, uint32_t iterations, uint64_t seed,
 							 const uint32_t *order, cudaStream_t stream, uint64_t *lists,
 							 papers_after after, void *ctx);
 
@@ -256,5 +256,9 @@ extern void tsdg_2(void);
 extern void tsdg_5(void);
 extern void tsdg_6(void);
 extern void tsdg_7(void);
+extern void gnnd_4(void);
+extern void gnnd_6(void);
+extern void ggm_7(void);
+extern void ggm_2(void);
 
 #endif							/* GG_TEST_PAPERS_H */

@@ -3,11 +3,11 @@
  *		Single-CTA search with distances by teams of TEAM lanes: CAGRA, section IV-B1.
  *
  * A second copy of kernels/search_single.cu, compiled once for each VARIANT, or TEAM: 2, 4, 8, 16,
- * 32, and 0 for the engine's own product.  A team of TEAM lanes measures a row by scalar products: fp16
- * pieces of 16 bytes against the query in fp32, in shared memory, summed in fp32 and then over the
- * team.  Eight pieces a lane are in flight, as many as the engine's product has.  All else is the
- * engine's: entries, list, visited set, one warp a query.  So here is what the size of a team, and
- * the tensor cores, are worth.
+ * 32, and 0 for the engine's own product.  A team of TEAM lanes measures a row by scalar products:
+ * fp16 pieces of 16 bytes against the query in fp32, in shared memory, summed in fp32 and then over
+ * the team.  Eight pieces a lane are in flight, as many as the engine's product has.  All else is
+ * the engine's: entries, list, visited set, one warp a query.  So here is what the size of a team,
+ * and the tensor cores, are worth.
  *
  * Wide rows have one warp, too, where the engine gives them four.
  */

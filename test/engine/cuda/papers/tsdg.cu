@@ -178,6 +178,7 @@ tsdg_5(void)
 	std::string names[DEGREES][4];
 	const uint32_t wanted = papers.tiny ? 1 : DEGREES;
 
+	papers.coarse = true;
 	papers_set_make(papers.set, 1000000, true, &set);
 	papers_begin("TSDG figure 5: one stage and both at equal degree", &set);
 	must(stream.create());
@@ -264,9 +265,12 @@ run_searches(uint32_t k)
 	papers_set	set;
 	gg_index   *indexes[2];
 
+	papers.coarse = k == 10;
 	papers_set_make(papers.set, 1000000, true, &set);
 	papers_begin(k == 10 ? "TSDG figures 6, 8 and 10: searches, recall@10" :
 				 "TSDG figures 7, 9 and 11: searches, recall@100", &set);
+	if (papers.points != NULL)
+		fprintf(papers.points, "info\tk\t%u\n", k);
 	papers_head("graph, degree 32 of lists of 64 | build, s | edges of lists, s | mean degree");
 	for (int g = 0; g < 2; g++)
 	{
