@@ -280,6 +280,80 @@ cagra_3(void)
 	gg_graph_free(&graph);
 }
 
+/* ---- two departures ---------------------------------------------------------- */
+
+/*
+ * What the engine does in another way than the paper, by search: reverse edges half and half, and
+ * random nodes to start from.  Those are the first pivots, which are random nodes: as many as one
+ * parent has edges, as 8 parents have, and all.
+ */
+void
+cagra_departures(void)
+{
+	papers_set	set;
+	papers_lists lists;
+	gg_cuda_stream stream;
+	gg_build_params params = {};
+	gg_cuda_buffer<uint32_t> forward;
+	gg_cuda_buffer<uint32_t> united;
+	papers_curve curves[2];
+
+	papers_set_make(papers.set, 1000000, true, &set);
+	papers_begin("CAGRA sections III-B2 and IV-A: reverse edges half and half, random entry", &set);
+	must(stream.create());
+	params.graph_degree = DEGREE;
+	params.intermediate_graph_degree = 2 * DEGREE;
+	params.seed = 1;
+	papers_lists_make(&set, &params, stream.get(), &lists);
+	must(forward.allocate((uint64_t) set.n * DEGREE));
+	must(united.allocate((uint64_t) set.n * DEGREE));
+	must(papers_reorder(lists.ids.get(), NULL, set.n, lists.k, DEGREE, stream.get(),
+						forward.get()));
+	papers_curve_head();
+	for (int ours = 0; ours < 2; ours++)
+	{
+		gg_graph	graph;
+		uint32_t	repaired;
+		gg_index   *index;
+
+		if (ours)
+			must(gg_cuda_unite_device(forward.get(), set.n, DEGREE, DEGREE, stream.get(), NULL,
+									  NULL, united.get()));
+		else
+		{
+			const std::vector<uint32_t> halves =
+				unite_halves(fetch(forward.get(), (uint64_t) set.n * DEGREE, stream.get()), set.n,
+							 DEGREE);
+
+			must(gg_cuda_copy_in(united.get(), halves.data(), united.bytes(), stream.get(), NULL));
+		}
+		papers_graph_make(&lists, united.get(), DEGREE, stream.get(), &graph, &repaired);
+		index = papers_index(&set, &graph);
+		curves[ours] = papers_search_curve(index, &set, GG_SEARCH_AUTO, 10000, 10);
+		papers_curve_row("batch 10,000", ours ? "interleaved (ours)" : "half and half",
+						 curves[ours]);
+		gg_cuda_index_close(index);
+		for (uint32_t pivots : {8 * DEGREE, DEGREE})
+		{
+			gg_graph	few = graph;
+
+			if (!ours || pivots >= graph.npivots)
+				continue;
+			few.npivots = pivots;
+			for (uint32_t i = 0; i < pivots * GG_PIVOT_DEGREE; i++)
+				few.pivot_adjacency[i] %= pivots;
+			index = papers_index(&set, &few);
+			papers_curve_row("batch 10,000",
+							 (std::to_string(pivots) + " random nodes to start from").c_str(),
+							 papers_search_curve(index, &set, GG_SEARCH_AUTO, 10000, 10));
+			gg_cuda_index_close(index);
+		}
+		gg_graph_free(&graph);
+	}
+	printf("\n");
+	papers_ratios("interleaved", curves[1], "half and half", curves[0]);
+}
+
 /* ---- figures 4 and 5 ---------------------------------------------------------- */
 
 /* Best seconds of reordering, without reverse edges and with them. */

@@ -28,6 +28,7 @@ static const figure figures[] = {
 	{"cagra-3", cagra_3, "2-hop counts and strong components"},
 	{"cagra-4", cagra_4, "reordering by rank and by distance (figures 4 and 5)"},
 	{"cagra-8", cagra_8, "team sizes"},
+	{"cagra-departures", cagra_departures, "reverse edges half and half, random entry"},
 	{"cagra-10", cagra_10, "single-CTA and multi-CTA search, by batch"},
 	{"grnnd-5", grnnd_5, "construction at equal recall, searches (figures 5 and 6)"},
 	{"grnnd-7", grnnd_7, "ascending, descending and disordered pools"},
@@ -48,7 +49,7 @@ usage(void)
 {
 	fprintf(stderr, "usage: bench_papers [-n ROWS] [-q QUERIES] [-p FILE] [--tiny] FIGURE SET\n");
 	for (const figure &one : figures)
-		fprintf(stderr, "\t%-10s %s\n", one.name, one.what);
+		fprintf(stderr, "\t%-17s %s\n", one.name, one.what);
 	return 2;
 }
 

@@ -246,6 +246,7 @@ extern gg_status papers_gnnd(papers_update update, const gg_cuda_rows *rows, uin
 
 extern void cagra_3(void);
 extern void cagra_4(void);
+extern void cagra_departures(void);
 extern void cagra_8(void);
 extern void cagra_10(void);
 extern void grnnd_5(void);

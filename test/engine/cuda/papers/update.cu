@@ -131,10 +131,13 @@ measure_join(const join_args &args, const join_samples *on, char *stage, float *
 	__syncthreads();
 }
 
-/* Each lane's two keys into a list of 32 R under its lock, but for ids that are there. */
+/*
+ * Each lane's two keys into a list of 32 R under its lock, but for ids that are there.  one: there
+ * is lane 0's first key alone.
+ */
 template <int R>
 __device__ static inline void
-insert_locked(uint64_t *list, uint32_t *lock, uint64_t a, uint64_t b, uint64_t *buffer)
+insert_locked(uint64_t *list, uint32_t *lock, bool one, uint64_t a, uint64_t b, uint64_t *buffer)
 {
 	const uint32_t lane = threadIdx.x & 31;
 	uint32_t	got;
@@ -145,12 +148,21 @@ insert_locked(uint64_t *list, uint32_t *lock, uint64_t a, uint64_t b, uint64_t *
 		got = __shfl_sync(GG_FULL_WARP, got, 0);
 	} while (got == 0);
 	__threadfence();
-	for (uint32_t i = 0; i < 32 * R; i++)
+#pragma unroll
+	for (int r = 0; r < R; r++)
 	{
-		const uint32_t id = gg_key_id(list[i]);
+		const uint32_t mine = gg_key_id(list[r * 32 + lane]);
+		const uint32_t only = __shfl_sync(GG_FULL_WARP, gg_key_id(a), 0);
 
-		a = gg_key_id(a) == id ? GG_KEY_NONE : a;
-		b = gg_key_id(b) == id ? GG_KEY_NONE : b;
+		if (one && __any_sync(GG_FULL_WARP, mine == only))
+			a = GG_KEY_NONE;
+		for (int i = 0; !one && i < 32; i++)
+		{
+			const uint32_t id = __shfl_sync(GG_FULL_WARP, mine, i);
+
+			a = gg_key_id(a) == id ? GG_KEY_NONE : a;
+			b = gg_key_id(b) == id ? GG_KEY_NONE : b;
+		}
 	}
 	buffer[lane] = a;
 	buffer[lane + 32] = b;
@@ -201,13 +213,13 @@ give(const join_args &args, uint32_t node, uint64_t a, uint64_t b, uint64_t *buf
 	{
 		const uint32_t segment = gg_key_id(a) % R;
 
-		insert_locked<1>(list + segment * 32, &args.locks[(uint64_t) node * R + segment],
+		insert_locked<1>(list + segment * 32, &args.locks[(uint64_t) node * R + segment], true,
 						 lane == 0 ? a : GG_KEY_NONE, GG_KEY_NONE, buffer);
 		return;
 	}
 	if (args.update == UPDATE_NEAREST && lane != 0)
 		a = GG_KEY_NONE;
-	insert_locked<R>(list, &args.locks[node], a, b, buffer);
+	insert_locked<R>(list, &args.locks[node], args.update != UPDATE_ALL, a, b, buffer);
 }
 
 template <gg_cuda_kind KIND, int R>
