@@ -217,6 +217,11 @@ load_pool(const grnnd_args &args, uint32_t node, round_list *on)
 	on->list.count = count;
 }
 
+/* Who swaps with whom.  A bench has other orders (test/engine/cuda/papers/order.cu). */
+#ifndef GRNND_SWAP
+#define GRNND_SWAP(seed, i, count) gg_random_below(seed, i, (i) + 1)
+#endif
+
 /* The order of this round, as disorder() of grnnd.c draws it: who swaps with whom, then swaps. */
 __device__ static inline void
 draw_order(const grnnd_args &args, uint32_t node, const round_list &on)
@@ -224,7 +229,7 @@ draw_order(const grnnd_args &args, uint32_t node, const round_list &on)
 	const uint64_t seed = args.seed ^ gg_random_at(args.round, node);
 
 	for (uint32_t i = threadIdx.x; i < on.list.count; i += blockDim.x)
-		on.order[i] = (uint16_t) gg_random_below(seed, i, i + 1);
+		on.order[i] = (uint16_t) GRNND_SWAP(seed, i, on.list.count);
 	__syncthreads();
 	for (uint32_t i = 0; threadIdx.x == 0 && i < on.list.count; i++)
 	{

@@ -11,18 +11,16 @@
  *	SET: d1 (1M x 128 L2, LID 16, 200 clusters), d2 (1M x 768 cosine, LID 22, 500), d3 (10M x 96 L2,
  *	LID 15, 1000), d4 (1M x 100 cosine, LID 22, 200), or N,DIM,LATENT,CLUSTERS,l2|cos
  *
- * Rows are drawn on the device from clusters of a low-dimensional space, bent through a small
- * network into dim dimensions, with noise.  Recall is that of the k-NN lists against all pairs in
+ * Rows are drawn on the device (draw.cuh).  Recall is that of the k-NN lists against all pairs in
  * fp32, over 4,096 rows.
  */
 #include "../../../kernels/list.cuh"
 #include "../algorithm_option.h"
+#include "draw.cuh"
 #include "mode.h"
 
 #include <algorithm>
-#include <stdlib.h>
 #include <time.h>
-#include <vector>
 
 #define SAMPLE 4096u
 
@@ -33,147 +31,6 @@ failed(gg_status status, const char *what)
 		return false;
 	fprintf(stderr, "%s: %s: %s\n", what, status.where, status.message);
 	return true;
-}
-
-/* ---- data ------------------------------------------------------------------- */
-
-typedef struct model
-{
-	uint32_t	dim;
-	uint32_t	latent;
-	uint32_t	hidden;
-	uint32_t	clusters;
-	bool		unit;
-	const float *centers;		/* clusters x latent */
-	const float *spreads;
-	const float *shares;		/* running sums, last 1 */
-	const float *w1;			/* latent x hidden */
-	const float *bias;
-	const float *w2;			/* hidden x dim */
-} model;
-
-__device__ static float
-draw_uniform(uint32_t row, uint32_t i, uint32_t seed)
-{
-	return ((float) gg_mix(gg_mix(row ^ seed) + i * 0x9E3779B1u) + 0.5f) * 2.3283064e-10f;
-}
-
-__device__ static float
-draw_normal(uint32_t row, uint32_t i, uint32_t seed)
-{
-	const float a = draw_uniform(row, 2 * i, seed);
-	const float b = draw_uniform(row, 2 * i + 1, seed);
-
-	return sqrtf(-2.0f * logf(fmaxf(a, 1e-30f))) * cospif(2.0f * b);
-}
-
-/* a block of 128 threads a row */
-static __global__ void
-draw_rows_kernel(model m, uint32_t seed, float *rows)
-{
-	__shared__ float z[128];
-	__shared__ float hidden[256];
-	__shared__ float norm;
-	const uint32_t row = blockIdx.x;
-	const uint32_t tid = threadIdx.x;
-	const float pick = draw_uniform(row, 1000000, seed);
-	uint32_t	cluster = 0;
-	float		part = 0.0f;
-
-	while (cluster + 1 < m.clusters && m.shares[cluster] < pick)
-		cluster++;
-	if (tid == 0)
-		norm = 0.0f;
-	if (tid < m.latent)
-		z[tid] = m.centers[cluster * m.latent + tid] +
-			m.spreads[cluster] * draw_normal(row, tid, seed);
-	__syncthreads();
-	for (uint32_t j = tid; j < m.hidden; j += 128)
-	{
-		float		sum = m.bias[j];
-
-		for (uint32_t i = 0; i < m.latent; i++)
-			sum = fmaf(z[i], m.w1[i * m.hidden + j], sum);
-		hidden[j] = tanhf(sum);
-	}
-	__syncthreads();
-	for (uint32_t d = tid; d < m.dim; d += 128)
-	{
-		float		sum = 0.02f * draw_normal(row, 2000 + d, seed);
-
-		for (uint32_t j = 0; j < m.hidden; j++)
-			sum = fmaf(hidden[j], m.w2[j * m.dim + d], sum);
-		rows[(uint64_t) row * m.dim + d] = sum;
-		part = fmaf(sum, sum, part);
-	}
-	if (!m.unit)
-		return;
-	atomicAdd(&norm, part);
-	__syncthreads();
-	for (uint32_t d = tid; d < m.dim; d += 128)
-		rows[(uint64_t) row * m.dim + d] *= rsqrtf(norm);
-}
-
-static float
-host_normal(void)
-{
-	const double a = drand48();
-	const double b = drand48();
-
-	return (float) (sqrt(-2.0 * log(a + 1e-300)) * cos(6.283185307179586 * b));
-}
-
-static gg_status
-upload(const std::vector<float> &from, gg_cuda_buffer<float> *to)
-{
-	GG_TRY(to->allocate(from.size()));
-	GG_CUDA_TRY(cudaMemcpy(to->get(), from.data(), from.size() * 4, cudaMemcpyHostToDevice));
-	return gg_ok();
-}
-
-static gg_status
-draw_rows(uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit,
-		  gg_cuda_buffer<float> *rows)
-{
-	model		m = {dim, latent, std::max(2 * latent, 64u), clusters, unit, NULL, NULL, NULL, NULL,
-					 NULL, NULL};
-	std::vector<float> values[6];
-	gg_cuda_buffer<float> buffers[6];
-	double		total = 0.0;
-	double		sum = 0.0;
-
-	srand48(7);
-	for (uint32_t i = 0; i < clusters * latent; i++)
-		values[0].push_back(host_normal());
-	for (uint32_t i = 0; i < clusters; i++)
-	{
-		const double u = drand48();
-
-		values[1].push_back(0.25f + 0.5f * (float) drand48());
-		values[2].push_back((float) (u * u + 0.05));
-		total += u * u + 0.05;
-	}
-	for (uint32_t i = 0; i < clusters; i++)
-		values[2][i] = (float) ((sum += values[2][i]) / total);
-	for (uint32_t i = 0; i < latent * m.hidden; i++)
-		values[3].push_back(host_normal() / sqrtf((float) latent));
-	for (uint32_t i = 0; i < m.hidden; i++)
-		values[4].push_back(0.3f * host_normal());
-	for (uint32_t i = 0; i < m.hidden * dim; i++)
-		values[5].push_back(host_normal() / sqrtf((float) m.hidden));
-	for (int i = 0; i < 6; i++)
-		GG_TRY(upload(values[i], &buffers[i]));
-	m.centers = buffers[0].get();
-	m.spreads = buffers[1].get();
-	m.shares = buffers[2].get();
-	m.w1 = buffers[3].get();
-	m.bias = buffers[4].get();
-	m.w2 = buffers[5].get();
-	GG_TRY(rows->allocate((uint64_t) n * dim));
-	draw_rows_kernel<<<n, 128>>>(m, 12345, rows->get());
-	GG_CUDA_LAUNCHED("draw_rows_kernel");
-	GG_CUDA_TRY(cudaDeviceSynchronize());
-	return gg_ok();
 }
 
 /* ---- recall ------------------------------------------------------------------- */
@@ -425,7 +282,7 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 	double		lid = 0.0;
 
 	GG_TRY(stream.create());
-	GG_TRY(draw_rows(n, dim, latent, clusters, unit, &rows));
+	GG_TRY(draw_rows({dim, latent, clusters, unit, DRAW_SEED}, 0, n, &rows));
 	GG_TRY(exact(rows.get(), n, dim, ids, truth, &lid));
 	data.rows = rows.get();
 	data.n = n;

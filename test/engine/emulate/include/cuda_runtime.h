@@ -90,6 +90,7 @@ static inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz((unsigned) x
 static inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(x); }
 static inline unsigned __umulhi(unsigned x, unsigned y) { return (uint64_t) x * y >> 32; }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+static inline float cospif(float x) { return (float) cos(3.14159265358979323846 * x); }
 static inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
 static inline float __fadd_rn(float x, float y) { return x + y; }
 static inline float __fmul_rn(float x, float y) { return x * y; }

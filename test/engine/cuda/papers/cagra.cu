@@ -1,0 +1,604 @@
+/*
+ * cagra.cu
+ *		Figures of Ootomo et al.: "CAGRA: Highly Parallel Graph Construction and Approximate Nearest
+ *		Neighbor Search for GPUs", 2023.
+ */
+#include "papers.h"
+
+#include "../../../../kernels/index.cuh"
+
+#include <algorithm>
+#include <thread>
+
+#define DEGREE 32u
+
+/* ---- figure 3 ---------------------------------------------------------------- */
+
+/* What the paper looks at in a graph. */
+typedef struct graph_shape
+{
+	double		two_hop;		/* nodes within two steps, mean */
+	uint32_t	components;		/* strongly connected */
+	double		largest;		/* share of the nodes in the largest of them */
+} graph_shape;
+
+/* Mean number of nodes within two steps of up to 20,000 nodes. */
+static double
+count_two_hop(const uint32_t *graph, uint32_t n, uint32_t degree)
+{
+	const uint32_t sample = std::min(n, 20000u);
+	std::vector<uint32_t> seen(n, 0);
+	uint64_t	total = 0;
+
+	for (uint32_t s = 1; s <= sample; s++)
+	{
+		const uint32_t node = (uint32_t) ((uint64_t) (s - 1) * n / sample);
+		auto		visit = [&](uint32_t id)
+		{
+			if (id < n && id != node && seen[id] != s)
+			{
+				seen[id] = s;
+				total++;
+			}
+		};
+
+		for (uint32_t i = 0; i < degree; i++)
+		{
+			const uint32_t near = graph[(size_t) node * degree + i];
+
+			visit(near);
+			for (uint32_t j = 0; near < n && j < degree; j++)
+				visit(graph[(size_t) near * degree + j]);
+		}
+	}
+	return (double) total / sample;
+}
+
+/* Tarjan's algorithm with a stack of its own. */
+class tarjan
+{
+public:
+	const uint32_t *graph;
+	uint32_t	n;
+	uint32_t	degree;
+	std::vector<uint32_t> number;	/* order of discovery, from 1; 0: not found yet */
+	std::vector<uint32_t> low;	/* n + 1: in a component that is done */
+	std::vector<uint16_t> next;	/* edge to look at */
+	std::vector<uint32_t> path;
+	std::vector<uint32_t> open;	/* nodes of components that are not done */
+	uint32_t	found;
+	uint32_t	components;
+	uint32_t	largest;
+
+	void
+	enter(uint32_t node)
+	{
+		number[node] = low[node] = ++found;
+		path.push_back(node);
+		open.push_back(node);
+	}
+
+	/* The component whose first node this is. */
+	void
+	close(uint32_t node)
+	{
+		uint32_t	size = 0;
+		uint32_t	member;
+
+		do
+		{
+			member = open.back();
+			open.pop_back();
+			low[member] = n + 1;
+			size++;
+		} while (member != node);
+		components++;
+		largest = std::max(largest, size);
+	}
+
+	void
+	walk_from(uint32_t root)
+	{
+		enter(root);
+		while (!path.empty())
+		{
+			const uint32_t node = path.back();
+
+			if (next[node] < degree)
+			{
+				const uint32_t to = graph[(size_t) node * degree + next[node]++];
+
+				if (to >= n)
+					continue;
+				if (number[to] == 0)
+					enter(to);
+				else if (low[to] <= n)
+					low[node] = std::min(low[node], number[to]);
+				continue;
+			}
+			path.pop_back();
+			if (low[node] == number[node])
+				close(node);
+			if (!path.empty() && low[node] <= n)
+				low[path.back()] = std::min(low[path.back()], low[node]);
+		}
+	}
+};
+
+static graph_shape
+shape_of(const uint32_t *graph, uint32_t n, uint32_t degree)
+{
+	tarjan		t = {};
+
+	t.graph = graph;
+	t.n = n;
+	t.degree = degree;
+	t.number.resize(n);
+	t.low.resize(n);
+	t.next.resize(n);
+	for (uint32_t root = 0; root < n; root++)
+		if (t.number[root] == 0)
+			t.walk_from(root);
+	return {count_two_hop(graph, n, degree), t.components, (double) t.largest / n};
+}
+
+/* As the paper merges: half of the list forward edges, half reverse ones, the rest forward. */
+static std::vector<uint32_t>
+unite_halves(const std::vector<uint32_t> &forward, uint32_t n, uint32_t degree)
+{
+	std::vector<uint32_t> graph(forward.size(), GG_NO_NODE);
+	std::vector<uint32_t> reverse((size_t) n * (degree / 2));
+	std::vector<uint16_t> counts(n, 0);
+
+	for (uint32_t rank = 0; rank < degree; rank++)
+		for (uint32_t node = 0; node < n; node++)
+		{
+			const uint32_t to = forward[(size_t) node * degree + rank];
+
+			if (to < n && counts[to] < degree / 2)
+				reverse[(size_t) to * (degree / 2) + counts[to]++] = node;
+		}
+	for (uint32_t node = 0; node < n; node++)
+	{
+		const uint32_t *own = &forward[(size_t) node * degree];
+		const uint32_t *theirs = &reverse[(size_t) node * (degree / 2)];
+		uint32_t   *list = &graph[(size_t) node * degree];
+		uint32_t	count = 0;
+		auto		add = [&](uint32_t id)
+		{
+			if (count < degree && id < n && std::find(list, list + count, id) == list + count)
+				list[count++] = id;
+		};
+
+		for (uint32_t i = 0; i < degree / 2; i++)
+		{
+			add(own[i]);
+			if (i < counts[node])
+				add(theirs[i]);
+		}
+		for (uint32_t i = degree / 2; i < degree; i++)
+			add(own[i]);
+	}
+	return graph;
+}
+
+/* The first `degree` of each list. */
+static std::vector<uint32_t>
+first_of(const std::vector<uint32_t> &lists, uint32_t n, uint32_t k, uint32_t degree)
+{
+	std::vector<uint32_t> out((size_t) n * degree);
+
+	for (uint32_t node = 0; node < n; node++)
+		memcpy(&out[(size_t) node * degree], &lists[(size_t) node * k], degree * 4);
+	return out;
+}
+
+static std::vector<uint32_t>
+fetch(const uint32_t *from, uint64_t count, cudaStream_t stream)
+{
+	std::vector<uint32_t> out(count);
+
+	must(gg_cuda_copy_out(out.data(), from, count * 4, stream, NULL));
+	return out;
+}
+
+/* A graph of the figure, and what it looks like. */
+typedef struct shaped
+{
+	const char *name;
+	std::vector<uint32_t> graph;
+	graph_shape shape;
+} shaped;
+
+/* A thread for each: a million nodes take some seconds. */
+static void
+print_shapes(std::vector<shaped> &graphs, uint32_t n)
+{
+	std::vector<std::thread> threads;
+
+	for (shaped &one : graphs)
+		threads.emplace_back([&one, n]() { one.shape = shape_of(one.graph.data(), n, DEGREE); });
+	for (std::thread &thread : threads)
+		thread.join();
+	papers_head("degree 32 of k-NN lists of 96 | 2-hop count | of the most, 1,056 | "
+				"strong components | nodes in the largest");
+	for (const shaped &one : graphs)
+		printf("| %s | %.1f | %.1f%% | %u | %.3f%% |\n", one.name, one.shape.two_hop,
+			   100.0 * one.shape.two_hop / (DEGREE + DEGREE * DEGREE), one.shape.components,
+			   100.0 * one.shape.largest);
+}
+
+void
+cagra_3(void)
+{
+	papers_set	set;
+	papers_lists lists;
+	gg_cuda_stream stream;
+	gg_build_params params = {};
+	gg_cuda_buffer<uint32_t> forward;
+	gg_cuda_buffer<uint32_t> united;
+	gg_graph	graph;
+	uint32_t	repaired;
+
+	papers_set_make(papers.set, 1000000, true, &set);
+	papers_begin("CAGRA figure 3: 2-hop node counts and strong components", &set);
+	must(stream.create());
+	params.graph_degree = DEGREE;
+	params.intermediate_graph_degree = 3 * DEGREE;
+	params.seed = 1;
+	papers_lists_make(&set, &params, stream.get(), &lists);
+	must(forward.allocate((uint64_t) set.n * DEGREE));
+	must(united.allocate((uint64_t) set.n * DEGREE));
+	must(papers_reorder(lists.ids.get(), NULL, set.n, lists.k, DEGREE, stream.get(),
+						forward.get()));
+
+	const std::vector<uint32_t> nearest =
+		first_of(fetch(lists.ids.get(), (uint64_t) set.n * lists.k, stream.get()), set.n, lists.k,
+				 DEGREE);
+	const std::vector<uint32_t> pruned = fetch(forward.get(), (uint64_t) set.n * DEGREE,
+											   stream.get());
+
+	must(gg_cuda_unite_device(forward.get(), set.n, DEGREE, DEGREE, stream.get(), NULL, NULL,
+							  united.get()));
+	papers_graph_make(&lists, united.get(), DEGREE, stream.get(), &graph, &repaired);
+
+	std::vector<shaped> graphs = {
+		{"nearest 32 of the k-NN list", nearest, {}},
+		{"reverse edges alone", unite_halves(nearest, set.n, DEGREE), {}},
+		{"reordering alone", pruned, {}},
+		{"both, half and half as in the paper", unite_halves(pruned, set.n, DEGREE), {}},
+		{"both, interleaved (ours)",
+		fetch(united.get(), (uint64_t) set.n * DEGREE, stream.get()), {}},
+		{"ours with reachability made",
+		std::vector<uint32_t>(graph.adjacency, graph.adjacency + (size_t) set.n * DEGREE), {}}};
+
+	print_shapes(graphs, set.n);
+	printf("\n");
+	papers_compare("both add to the 2-hop count, reordering more than reverse edges; these take "
+				   "most strong components away", "see the table; %u links were put in to make all "
+				   "reachable from %u pivots", repaired, graph.npivots);
+	gg_graph_free(&graph);
+}
+
+/* ---- two departures ---------------------------------------------------------- */
+
+/*
+ * What the engine does in another way than the paper, by search: reverse edges half and half, and
+ * random nodes to start from.  Those are the first pivots, which are random nodes: as many as one
+ * parent has edges, as 8 parents have, and all.
+ */
+void
+cagra_departures(void)
+{
+	papers_set	set;
+	papers_lists lists;
+	gg_cuda_stream stream;
+	gg_build_params params = {};
+	gg_cuda_buffer<uint32_t> forward;
+	gg_cuda_buffer<uint32_t> united;
+	papers_curve curves[2];
+
+	papers_set_make(papers.set, 1000000, true, &set);
+	papers_begin("CAGRA sections III-B2 and IV-A: reverse edges half and half, random entry", &set);
+	must(stream.create());
+	params.graph_degree = DEGREE;
+	params.intermediate_graph_degree = 2 * DEGREE;
+	params.seed = 1;
+	papers_lists_make(&set, &params, stream.get(), &lists);
+	must(forward.allocate((uint64_t) set.n * DEGREE));
+	must(united.allocate((uint64_t) set.n * DEGREE));
+	must(papers_reorder(lists.ids.get(), NULL, set.n, lists.k, DEGREE, stream.get(),
+						forward.get()));
+	papers_curve_head();
+	for (int ours = 0; ours < 2; ours++)
+	{
+		gg_graph	graph;
+		uint32_t	repaired;
+		gg_index   *index;
+
+		if (ours)
+			must(gg_cuda_unite_device(forward.get(), set.n, DEGREE, DEGREE, stream.get(), NULL,
+									  NULL, united.get()));
+		else
+		{
+			const std::vector<uint32_t> halves =
+				unite_halves(fetch(forward.get(), (uint64_t) set.n * DEGREE, stream.get()), set.n,
+							 DEGREE);
+
+			must(gg_cuda_copy_in(united.get(), halves.data(), united.bytes(), stream.get(), NULL));
+		}
+		papers_graph_make(&lists, united.get(), DEGREE, stream.get(), &graph, &repaired);
+		index = papers_index(&set, &graph);
+		curves[ours] = papers_search_curve(index, &set, GG_SEARCH_AUTO, 10000, 10);
+		papers_curve_row("batch 10,000", ours ? "interleaved (ours)" : "half and half",
+						 curves[ours]);
+		gg_cuda_index_close(index);
+		for (uint32_t pivots : {8 * DEGREE, DEGREE})
+		{
+			gg_graph	few = graph;
+
+			if (!ours || pivots >= graph.npivots)
+				continue;
+			few.npivots = pivots;
+			for (uint32_t i = 0; i < pivots * GG_PIVOT_DEGREE; i++)
+				few.pivot_adjacency[i] %= pivots;
+			index = papers_index(&set, &few);
+			papers_curve_row("batch 10,000",
+							 (std::to_string(pivots) + " random nodes to start from").c_str(),
+							 papers_search_curve(index, &set, GG_SEARCH_AUTO, 10000, 10));
+			gg_cuda_index_close(index);
+		}
+		gg_graph_free(&graph);
+	}
+	printf("\n");
+	papers_ratios("interleaved", curves[1], "half and half", curves[0]);
+}
+
+/* ---- figures 4 and 5 ---------------------------------------------------------- */
+
+/* Best seconds of reordering, without reverse edges and with them. */
+static void
+time_reorder(const papers_set *set, const papers_lists *lists, bool by_distance,
+			 cudaStream_t stream, uint32_t *forward, uint32_t *united, double (&seconds)[2])
+{
+	seconds[0] = seconds[1] = INFINITY;
+	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
+	{
+		const double begin = papers_now();
+
+		must(papers_reorder(lists->ids.get(), by_distance ? lists->distances.get() : NULL, set->n,
+							lists->k, DEGREE, stream, forward));
+		seconds[0] = std::min(seconds[0], papers_now() - begin);
+		must(gg_cuda_unite_device(forward, set->n, DEGREE, DEGREE, stream, NULL, NULL, united));
+		seconds[1] = std::min(seconds[1], papers_now() - begin);
+	}
+}
+
+void
+cagra_4(void)
+{
+	static const char *const names[2] = {"by rank", "by distance"};
+	papers_set	set;
+	papers_lists lists;
+	gg_cuda_stream stream;
+	gg_build_params params = {};
+	gg_cuda_buffer<uint32_t> forward;
+	gg_cuda_buffer<uint32_t> united;
+	double		seconds[2][2];
+	papers_curve curves[2];
+
+	papers_set_make(papers.set, strcmp(papers.set, "s960") == 0 ? 300000 : 1000000, true, &set);
+	papers_begin("CAGRA figures 4 and 5: reordering by rank and by distance", &set);
+	must(stream.create());
+	params.graph_degree = DEGREE;
+	params.intermediate_graph_degree = 3 * DEGREE;
+	params.seed = 1;
+	papers_lists_make(&set, &params, stream.get(), &lists);
+	must(forward.allocate((uint64_t) set.n * DEGREE));
+	must(united.allocate((uint64_t) set.n * DEGREE));
+	papers_head("degree 32 of lists of 96 | reordering, ms | with reverse edges, ms | "
+				"read beside the ids");
+	for (int by = 0; by < 2; by++)
+	{
+		gg_graph	graph;
+		uint32_t	repaired;
+		gg_index   *index;
+
+		time_reorder(&set, &lists, by == 1, stream.get(), forward.get(), united.get(),
+					 seconds[by]);
+		printf("| %s | %.2f | %.2f | %s |\n", names[by], seconds[by][0] * 1e3,
+			   seconds[by][1] * 1e3, by == 0 ? "nothing" : "a table of all distances");
+		papers_graph_make(&lists, united.get(), DEGREE, stream.get(), &graph, &repaired);
+		index = papers_index(&set, &graph);
+		curves[by] = papers_search_curve(index, &set, GG_SEARCH_AUTO, 10000, 10);
+		gg_cuda_index_close(index);
+		gg_graph_free(&graph);
+	}
+	printf("\n");
+	papers_compare("by rank is up to 1.9x as fast, and by distance runs out of memory at 100M rows",
+				   "%.2fx, %.2fx with reverse edges; the table takes %.2f GB",
+				   seconds[1][0] / seconds[0][0], seconds[1][1] / seconds[0][1],
+				   (double) lists.distances.bytes() / 1e9);
+	papers_curve_head();
+	for (int by = 0; by < 2; by++)
+		papers_curve_row("by rank or distance", names[by], curves[by]);
+	printf("\n");
+	papers_compare("recall and throughput are almost the same", "batch 10,000, recall@10:");
+	papers_ratios(names[0], curves[0], names[1], curves[1]);
+}
+
+/* ---- figure 8 ------------------------------------------------------------------ */
+
+extern cudaError_t team_launch_0(const search_view *, const search_launch *, const search_slots *,
+								 const search_device *, cudaStream_t);
+extern cudaError_t team_launch_2(const search_view *, const search_launch *, const search_slots *,
+								 const search_device *, cudaStream_t);
+extern cudaError_t team_launch_4(const search_view *, const search_launch *, const search_slots *,
+								 const search_device *, cudaStream_t);
+extern cudaError_t team_launch_8(const search_view *, const search_launch *, const search_slots *,
+								 const search_device *, cudaStream_t);
+extern cudaError_t team_launch_16(const search_view *, const search_launch *,
+								  const search_slots *, const search_device *, cudaStream_t);
+extern cudaError_t team_launch_32(const search_view *, const search_launch *,
+								  const search_slots *, const search_device *, cudaStream_t);
+
+typedef struct team_kernel
+{
+	const char *name;
+	decltype(&team_launch_0) launch;	/* NULL: the engine's search */
+} team_kernel;
+
+static const team_kernel team_kernels[] = {
+	{"engine", NULL},
+	{"tensor cores, one warp", team_launch_0},
+	{"teams of 2", team_launch_2},
+	{"teams of 4", team_launch_4},
+	{"teams of 8", team_launch_8},
+	{"teams of 16", team_launch_16},
+	{"teams of 32", team_launch_32},
+};
+
+/* What a search takes beside the index. */
+class team_memory
+{
+public:
+	gg_cuda_buffer<__half> halves;
+	gg_cuda_buffer<float> factors;
+	gg_cuda_buffer<uint64_t> entries;
+	gg_cuda_buffer<uint32_t> nodes;
+	gg_cuda_buffer<float> distances;
+	uint32_t	slices;
+
+	void
+	take(const gg_index *index, uint32_t nq, uint32_t k)
+	{
+		slices = search_pivots_slices(&index->view, nq, index->device.sms);
+		must(halves.allocate((uint64_t) nq * index->view.walk_pad));
+		must(factors.allocate(nq));
+		must(entries.allocate((uint64_t) nq * slices * ENTRY_NODES));
+		must(nodes.allocate((uint64_t) nq * k));
+		must(distances.allocate((uint64_t) nq * k));
+	}
+};
+
+/* As search_queue() of index.cu, for single-CTA search. */
+static papers_point
+team_search(const gg_index *index, const papers_set *set, const team_kernel *kernel,
+			uint32_t width, uint32_t k)
+{
+	const uint32_t count = papers_queries(set, 10000);
+	std::vector<uint32_t> found((size_t) count * k);
+	search_launch launch = {};
+	team_memory memory;
+	double		best = INFINITY;
+
+	memory.take(index, count, k);
+	launch.queries = set->queries.get();
+	launch.nq = count;
+	launch.k = k;
+	launch.itopk = width;
+	launch.width = search_width_for(0, width, index->view.degree);
+	launch.nodes = memory.nodes.get();
+	launch.distances = memory.distances.get();
+	launch.entries = memory.entries.get();
+	launch.nentries = memory.slices * ENTRY_NODES;
+	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
+	{
+		const double begin = papers_now();
+
+		MUST(search_pivots_launch(&index->view, launch.queries, NULL, count, memory.slices,
+								  memory.halves.get(), memory.factors.get(), NULL,
+								  memory.entries.get(), &index->device, NULL));
+		MUST(kernel->launch(&index->view, &launch, NULL, &index->device, NULL));
+		MUST(cudaDeviceSynchronize());
+		if (run > 0 || papers.tiny)
+			best = std::min(best, papers_now() - begin);
+	}
+	must(gg_cuda_copy_out(found.data(), memory.nodes.get(), memory.nodes.bytes(), NULL, NULL));
+	return {width, papers_recall(set, found, count, k), count / best};
+}
+
+void
+cagra_8(void)
+{
+	papers_set	set;
+	gg_build_params params = {};
+	gg_build_stats stats = {};
+	gg_graph	graph;
+	gg_index   *index;
+	std::vector<papers_curve> curves;
+	size_t		best = 2;
+
+	papers_set_make(papers.set, strcmp(papers.set, "s960") == 0 ? 500000 : 1000000, true, &set);
+	papers_begin("CAGRA figure 8: team sizes", &set);
+	params.graph_degree = DEGREE;
+	params.intermediate_graph_degree = 2 * DEGREE;
+	params.seed = 1;
+	(void) papers_build(&set, &params, 1, &graph, &stats);
+	index = papers_index(&set, &graph);
+	papers_curve_head();
+	for (const team_kernel &kernel : team_kernels)
+	{
+		papers_curve curve;
+
+		for (uint32_t width : papers_widths())
+			if (width >= 10 && width <= 256)
+				curve.push_back(kernel.launch == NULL ?
+								papers_search(index, &set, GG_SEARCH_SINGLE_CTA, 10000, width, 10) :
+								team_search(index, &set, &kernel, width, 10));
+		papers_curve_row("single-CTA search, batch 10,000", kernel.name, curve);
+		curves.push_back(curve);
+	}
+	for (size_t i = 3; i < curves.size(); i++)
+		if (papers_qps_at(curves[i], 0.95) > papers_qps_at(curves[best], 0.95))
+			best = i;
+	printf("\n");
+	papers_compare("96 dimensions: teams of 4 or 8 are best; 960: of 32",
+				   "%s, at recall 0.95 (fp16 rows)", team_kernels[best].name);
+	papers_ratios("the tensor cores, one warp a query as here,", curves[1],
+				  team_kernels[best].name, curves[best]);
+	papers_ratios("the engine", curves[0], team_kernels[best].name, curves[best]);
+	gg_cuda_index_close(index);
+	gg_graph_free(&graph);
+}
+
+/* ---- figure 10 ------------------------------------------------------------------- */
+
+void
+cagra_10(void)
+{
+	papers_set	set;
+	gg_build_params params = {};
+	gg_build_stats stats = {};
+	gg_graph	graph;
+	gg_index   *index;
+
+	papers_set_make(papers.set, 1000000, true, &set);
+	papers_begin("CAGRA figure 10: single-CTA and multi-CTA search", &set);
+	params.graph_degree = DEGREE;
+	params.intermediate_graph_degree = 2 * DEGREE;
+	params.seed = 1;
+	(void) papers_build(&set, &params, 1, &graph, &stats);
+	index = papers_index(&set, &graph);
+	for (uint32_t batch : {1u, 10u, 100u, 1000u, 10000u})
+	{
+		papers_curve single;
+		papers_curve multi;
+
+		if (batch > set.nq)
+			continue;
+		printf("\nBatch %u:\n", batch);
+		papers_curve_head();
+		single = papers_search_curve(index, &set, GG_SEARCH_SINGLE_CTA, batch, 10);
+		multi = papers_search_curve(index, &set, GG_SEARCH_MULTI_CTA, batch, 10);
+		papers_curve_row(("batch " + std::to_string(batch)).c_str(), "single-CTA", single);
+		papers_curve_row(("batch " + std::to_string(batch)).c_str(), "multi-CTA", multi);
+		printf("\n");
+		papers_ratios("multi-CTA", multi, "single-CTA", single);
+	}
+	printf("\n");
+	papers_compare("one query: multi-CTA is faster; 10,000: single-CTA, but on GloVe not at the "
+				   "highest recall", "as above");
+	gg_cuda_index_close(index);
+	gg_graph_free(&graph);
+}

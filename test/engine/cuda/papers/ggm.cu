@@ -1,0 +1,468 @@
+/*
+ * ggm.cu
+ *		Figure 7 and table 2 of Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based
+ *		NN-Descent", 2021: graphs merged.
+ *
+ * Sub-graphs are whole k-NN lists, as the paper's; the engine's own merges start from edges.
+ */
+#include "papers.h"
+
+#include "../../../../kernels/list.cuh"
+#include "../../../../kernels/search.cuh"
+
+#include <algorithm>
+
+#define K 64u
+#define BATCH 10000u
+
+/* The rows [first, end) of a set as a set of their own, on the device and on the host. */
+typedef struct part
+{
+	gg_cuda_data device;
+	gg_dataset	host;
+	uint32_t	first;
+} part;
+
+static part
+part_of(const papers_set *set, uint32_t first, uint32_t end)
+{
+	part		p = {set->data(), set->dataset(), first};
+
+	p.device.rows = set->rows.get() + (size_t) first * set->dim;
+	p.host.rows = set->host_rows.data() + (size_t) first * set->dim;
+	p.device.n = p.host.n = end - first;
+	return p;
+}
+
+static void
+part_lists(const part *p, cudaStream_t stream, papers_lists *lists)
+{
+	gg_cuda_data data = p->device;
+	gg_build_params params = {};
+	gg_build_stats stats = {};
+	const double begin = papers_now();
+
+	params.graph_degree = K / 2;
+	params.intermediate_graph_degree = K;
+	params.seed = 1;
+	lists->k = K;
+	must(gg_cuda_knn_rows(&data, &params, stream, NULL, NULL, &lists->copy, &lists->ids,
+						  &lists->distances, &stats));
+	lists->seconds = papers_now() - begin;
+}
+
+/* ids on the host, moved by `first` */
+static void
+fetch_lists(const papers_lists *lists, uint32_t first, cudaStream_t stream, uint32_t *out)
+{
+	const uint64_t count = (uint64_t) lists->copy.view.n * K;
+
+	must(gg_cuda_copy_out(out, lists->ids.get(), count * 4, stream, NULL));
+	for (uint64_t i = 0; i < count; i++)
+		out[i] += out[i] == GG_NO_NODE ? 0 : first;
+}
+
+/* Merge once; seconds without the way of the lists to the device. */
+static double
+merge_once(const papers_set *set, const gg_merge_input *input, gg_init init, uint32_t iterations,
+		   const papers_sample *sample, cudaStream_t stream, double *recall)
+{
+	double		best = INFINITY;
+
+	for (int run = 0; run < (papers.tiny ? 1 : 2); run++)
+	{
+		gg_cuda_data data = set->data();
+		gg_build_params params = {};
+		gg_build_stats stats = {};
+		gg_cuda_working_copy copy;
+		gg_cuda_buffer<uint32_t> ids;
+		double		begin = papers_now();
+
+		params.graph_degree = K / 2;
+		params.intermediate_graph_degree = K;
+		params.init = init;
+		params.max_iterations = iterations;
+		params.termination_threshold = iterations == 0 ? 0.0f : 1e-9f;
+		params.seed = 1;
+		must(gg_cuda_merge_rows(&data, input, &params, stream, NULL, NULL, &copy, &ids, &stats));
+		best = std::min(best, papers_now() - begin - stats.transfer_s);
+		*recall = papers_lists_recall(sample, ids.get(), K, 10, stream);
+	}
+	return best;
+}
+
+/* ---- figure 7 ---------------------------------------------------------------- */
+
+/* The two halves, as they are before they are merged. */
+class halves
+{
+public:
+	part		parts[2];
+	papers_lists lists[2];
+	gg_index   *indexes[2];
+};
+
+static void
+make_halves(const papers_set *set, cudaStream_t stream, halves *h)
+{
+	for (int i = 0; i < 2; i++)
+	{
+		gg_cuda_buffer<uint32_t> edges;
+		gg_graph	graph;
+		uint32_t	repaired;
+
+		h->parts[i] = part_of(set, i == 0 ? 0 : set->n / 2, i == 0 ? set->n / 2 : set->n);
+		part_lists(&h->parts[i], stream, &h->lists[i]);
+		must(edges.allocate((uint64_t) h->parts[i].device.n * (K / 2)));
+		must(gg_cuda_optimize_device(h->lists[i].ids.get(), h->parts[i].device.n, K, K / 2,
+									 stream, NULL, NULL, edges.get()));
+		papers_graph_make(&h->lists[i], edges.get(), K / 2, stream, &graph, &repaired);
+		must(gg_cuda_index_open(&h->parts[i].host, &graph, NULL, &h->indexes[i]));
+		gg_graph_free(&graph);
+	}
+}
+
+/* What was found of each row in the half that it is not of. */
+typedef struct found_lists
+{
+	std::vector<uint32_t> nodes;	/* n x 10, numbered in that half */
+	std::vector<float> distances;
+} found_lists;
+
+/* Every row is searched for in the graph of the other half; seconds of all. */
+static double
+search_halves(const papers_set *set, halves *h, uint32_t width, cudaStream_t stream,
+			  found_lists *found)
+{
+	const gg_search_params params = {10, width, 0, GG_SEARCH_AUTO, 0, 0};
+	gg_cuda_buffer<uint32_t> nodes;
+	gg_cuda_buffer<float> distances;
+	double		seconds = 0.0;
+
+	must(nodes.allocate((uint64_t) set->n * 10));
+	must(distances.allocate((uint64_t) set->n * 10));
+	for (int run = 0; run < (papers.tiny ? 1 : 2); run++)
+	{
+		const double begin = papers_now();
+
+		for (int i = 0; i < 2; i++)
+			for (uint32_t at = 0; at < h->parts[i].device.n; at += BATCH)
+			{
+				const uint32_t count = std::min(BATCH, h->parts[i].device.n - at);
+				const uint64_t row = h->parts[i].first + at;
+
+				must(gg_cuda_search_enqueue(h->indexes[1 - i], &params,
+											set->rows.get() + row * set->dim, count,
+											nodes.get() + row * 10, distances.get() + row * 10,
+											stream));
+			}
+		MUST(cudaStreamSynchronize(stream));
+		seconds = papers_now() - begin;
+	}
+	found->nodes.resize((size_t) set->n * 10);
+	found->distances.resize((size_t) set->n * 10);
+	must(gg_cuda_copy_out(found->nodes.data(), nodes.get(), nodes.bytes(), stream, NULL));
+	must(gg_cuda_copy_out(found->distances.data(), distances.get(), distances.bytes(), stream,
+						  NULL));
+	return seconds;
+}
+
+/* recall@10 of the sampled rows' own lists united with what was found. */
+static double
+united_recall(const halves *h, const std::vector<uint32_t> *own,
+			  const std::vector<float> *own_distances, const papers_sample *sample,
+			  const found_lists *found)
+{
+	uint64_t	hits = 0;
+
+	for (size_t s = 0; s < sample->rows.size(); s++)
+	{
+		const uint32_t row = sample->rows[s];
+		const int	i = row < h->parts[1].first ? 0 : 1;
+		const size_t local = row - h->parts[i].first;
+		std::vector<std::pair<float, uint32_t>> all;
+
+		for (uint32_t j = 0; j < 10; j++)
+		{
+			all.push_back({own_distances[i][local * K + j],
+						   own[i][local * K + j] + h->parts[i].first});
+			all.push_back({found->distances[(size_t) row * 10 + j],
+						   found->nodes[(size_t) row * 10 + j] + h->parts[1 - i].first});
+		}
+		std::sort(all.begin(), all.end());
+		for (uint32_t j = 0; j < 10; j++)
+			for (uint32_t l = 0; l < 10; l++)
+				hits += all[j].second == sample->truth[s * sample->k + l];
+	}
+	return (double) hits / (10.0 * sample->rows.size());
+}
+
+/* The row of one width. */
+static void
+search_row(const papers_set *set, halves *h, const std::vector<uint32_t> *own,
+		   const std::vector<float> *own_distances, const papers_sample *sample, uint32_t width,
+		   cudaStream_t stream)
+{
+	found_lists found;
+	const double seconds = search_halves(set, h, width, stream, &found);
+
+	printf("| by search, itopk %u | %.3f | %.4f |\n", width, seconds,
+		   united_recall(h, own, own_distances, sample, &found));
+	fflush(stdout);
+}
+
+void
+ggm_7(void)
+{
+	papers_set	set;
+	papers_sample sample;
+	gg_cuda_stream stream;
+	halves		h = {};
+	std::vector<uint32_t> stored;
+	std::vector<uint8_t> parts;
+	std::vector<uint32_t> own[2];
+	std::vector<float> own_distances[2];
+	double		recall;
+
+	papers_set_make(papers.set, 1000000, false, &set);
+	papers_begin("GGM figure 7: two halves merged", &set);
+	papers_sample_make(&set, 10, &sample);
+	must(stream.create());
+	make_halves(&set, stream.get(), &h);
+	stored.resize((size_t) set.n * K);
+	for (int i = 0; i < 2; i++)
+	{
+		fetch_lists(&h.lists[i], h.parts[i].first, stream.get(),
+					stored.data() + (size_t) h.parts[i].first * K);
+		own[i].resize((size_t) h.parts[i].device.n * K);
+		own_distances[i].resize(own[i].size());
+		must(gg_cuda_copy_out(own[i].data(), h.lists[i].ids.get(), own[i].size() * 4, stream.get(),
+							  NULL));
+		must(gg_cuda_copy_out(own_distances[i].data(), h.lists[i].distances.get(),
+							  own[i].size() * 4, stream.get(), NULL));
+		parts.insert(parts.end(), h.parts[i].device.n, (uint8_t) (i + 1));
+	}
+
+	const gg_merge_input input = {parts.data(), stored.data(), K};
+
+	papers_head("k-NN lists of 64, of two halves | seconds | recall@10");
+	for (uint32_t iterations : {1u, 2u, 4u, 6u, 8u, 12u})
+		if (!papers.tiny || iterations == 2)
+		{
+			const double seconds = merge_once(&set, &input, GG_INIT_RANDOM, iterations, &sample,
+											  stream.get(), &recall);
+
+			printf("| GGM from random rows, %u iterations | %.3f | %.4f |\n", iterations, seconds,
+				   recall);
+			fflush(stdout);
+		}
+	for (uint32_t iterations : {1u, 2u, 4u})
+		if (!papers.tiny || iterations == 1)
+		{
+			const double seconds = merge_once(&set, &input, GG_INIT_PIVOT_CELLS, iterations,
+											  &sample, stream.get(), &recall);
+
+			printf("| GGM from pivot cells, %u iterations | %.3f | %.4f |\n", iterations, seconds,
+				   recall);
+			fflush(stdout);
+		}
+	for (uint32_t width : {10u, 16u, 32u, 64u, 128u, 256u})
+		if (!papers.tiny || width == 16)
+			search_row(&set, &h, own, own_distances, &sample, width, stream.get());
+	for (gg_index *index : h.indexes)
+		gg_cuda_index_close(index);
+
+	papers_lists anew;
+	const part whole = part_of(&set, 0, set.n);
+
+	part_lists(&whole, stream.get(), &anew);
+	printf("| built anew | %.3f | %.4f |\n", anew.seconds,
+		   papers_lists_recall(&sample, anew.ids.get(), K, 10, stream.get()));
+	printf("| the halves themselves | %.3f | |\n\n", h.lists[0].seconds + h.lists[1].seconds);
+	papers_compare("GGM's recall@10 is 5 to 10% above that of merging by search (GGNN) in the same "
+				   "time, sub-graphs not counted",
+				   "as above; searches without their graphs and without uniting");
+}
+
+/* ---- table 2 --------------------------------------------------------------------- */
+
+/*
+ * What a merge of two shards found for its rows, into lists of all rows by fp32 distances of rows;
+ * one warp per row.  Rows [0, half) are those from begin[0] on, the others from begin[1] on.
+ */
+typedef struct gather_args
+{
+	const float *rows;			/* of all */
+	uint32_t	dim;
+	const uint32_t *ids;		/* of the merge, n x K */
+	uint32_t	n;
+	uint32_t	half;
+	uint32_t	begin[2];
+	uint64_t   *lists;			/* of all, x K */
+} gather_args;
+
+static __global__ void
+gather_lists_kernel(gather_args args)
+{
+	__shared__ uint64_t buffers[8][64];
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t local = blockIdx.x * 8 + threadIdx.x / 32;
+	uint64_t   *buffer = buffers[threadIdx.x / 32];
+
+	if (local >= args.n)
+		return;
+	const uint32_t row = local < args.half ? args.begin[0] + local :
+		args.begin[1] + local - args.half;
+
+	for (uint32_t i = 0; i < K; i++)
+	{
+		const uint32_t other = args.ids[(uint64_t) local * K + i];
+		float		sum = 0.0f;
+
+		if (other == GG_NO_NODE)
+		{
+			buffer[i] = GG_KEY_NONE;
+			continue;
+		}
+		const uint32_t id = other < args.half ? args.begin[0] + other :
+			args.begin[1] + other - args.half;
+
+		for (uint32_t d = lane; d < args.dim; d += 32)
+		{
+			const float difference = args.rows[(uint64_t) row * args.dim + d] -
+				args.rows[(uint64_t) id * args.dim + d];
+
+			sum = fmaf(difference, difference, sum);
+		}
+		sum = gg_warp_sum(sum);
+		if (lane == 0)
+			buffer[i] = gg_key(sum, id, 0);
+	}
+	__syncwarp();
+	gg_merge<2>(args.lists + (uint64_t) row * K, buffer, K);
+}
+
+static __global__ void
+key_ids_kernel(const uint64_t *lists, uint64_t count, uint32_t *ids)
+{
+	const uint64_t i = (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i < count)
+		ids[i] = lists[i] == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(lists[i]);
+}
+
+/* All shards with their lists. */
+class shards
+{
+public:
+	uint32_t	count;
+	uint32_t	size;
+	std::vector<std::vector<uint32_t>> lists;	/* size x K, ids in the shard */
+	gg_cuda_buffer<uint64_t> united;	/* n x K */
+};
+
+/* Merge two shards and put what is found into the lists of all. */
+static void
+merge_pair(const papers_set *set, shards *all, uint32_t a, uint32_t b, cudaStream_t stream)
+{
+	const uint32_t size = all->size;
+	const uint64_t row_bytes = (uint64_t) set->dim * sizeof(float);
+	gg_cuda_buffer<float> rows;
+	gg_cuda_working_copy copy;
+	gg_cuda_buffer<uint32_t> ids;
+	gg_cuda_data data = set->data();
+	gg_build_params params = {};
+	gg_build_stats stats = {};
+	std::vector<uint8_t> parts(2 * (size_t) size, 1);
+	std::vector<uint32_t> stored((size_t) size * 2 * K);
+	const gg_merge_input input = {parts.data(), stored.data(), K};
+
+	must(rows.allocate(2 * (uint64_t) size * set->dim));
+	MUST(cudaMemcpyAsync(rows.get(), set->rows.get() + (size_t) a * size * set->dim,
+						 size * row_bytes, cudaMemcpyDeviceToDevice, stream));
+	MUST(cudaMemcpyAsync(rows.get() + (size_t) size * set->dim,
+						 set->rows.get() + (size_t) b * size * set->dim, size * row_bytes,
+						 cudaMemcpyDeviceToDevice, stream));
+	std::fill(parts.begin() + size, parts.end(), (uint8_t) 2);
+	memcpy(stored.data(), all->lists[a].data(), (size_t) size * K * 4);
+	for (size_t i = 0; i < (size_t) size * K; i++)
+		stored[(size_t) size * K + i] = all->lists[b][i] == GG_NO_NODE ? GG_NO_NODE :
+			all->lists[b][i] + size;
+	data.rows = rows.get();
+	data.n = 2 * size;
+	params.graph_degree = K / 2;
+	params.intermediate_graph_degree = K;
+	params.seed = 1;
+	must(gg_cuda_merge_rows(&data, &input, &params, stream, NULL, NULL, &copy, &ids, &stats));
+
+	const gather_args args = {set->rows.get(), set->dim, ids.get(), 2 * size, size,
+							  {a * size, b * size}, all->united.get()};
+
+	gather_lists_kernel<<<gg_cuda_blocks(2 * size, 8), 256, 0, stream>>>(args);
+	MUST(cudaGetLastError());
+	MUST(cudaStreamSynchronize(stream));
+}
+
+void
+ggm_2(void)
+{
+	papers_set	set;
+	papers_sample sample;
+	gg_cuda_stream stream;
+	shards		all = {};
+	gg_cuda_buffer<uint32_t> ids;
+	double		begin;
+	double		shard_seconds;
+
+	papers_set_make(papers.set, 4000000, false, &set);
+	papers_begin("GNND table 2, scaled: shards merged in pairs", &set);
+	papers_sample_make(&set, 10, &sample);
+	must(stream.create());
+	all.count = papers.tiny ? 3 : 8;
+	all.size = set.n / all.count;
+	all.lists.resize(all.count);
+	must(all.united.allocate((uint64_t) set.n * K));
+	MUST(cudaMemset(all.united.get(), 0xFF, all.united.bytes()));
+	begin = papers_now();
+	for (uint32_t i = 0; i < all.count; i++)
+	{
+		const part	p = part_of(&set, i * all.size, (i + 1) * all.size);
+		papers_lists lists;
+
+		part_lists(&p, stream.get(), &lists);
+		all.lists[i].resize((size_t) all.size * K);
+		fetch_lists(&lists, 0, stream.get(), all.lists[i].data());
+	}
+	shard_seconds = papers_now() - begin;
+	begin = papers_now();
+	for (uint32_t a = 0; a < all.count; a++)
+		for (uint32_t b = a + 1; b < all.count; b++)
+			merge_pair(&set, &all, a, b, stream.get());
+
+	const double merge_seconds = papers_now() - begin;
+	const uint64_t entries = (uint64_t) set.n * K;
+
+	must(ids.allocate(entries));
+	key_ids_kernel<<<gg_cuda_blocks(entries, 256), 256, 0, stream.get()>>>
+		(all.united.get(), entries, ids.get());
+	MUST(cudaGetLastError());
+
+	const double recall = papers_lists_recall(&sample, ids.get(), K, 10, stream.get());
+	papers_lists anew;
+	const part	whole = part_of(&set, 0, set.n);
+
+	all.united.release();
+	part_lists(&whole, stream.get(), &anew);
+	papers_head("k-NN lists | seconds | rows/s | recall@10");
+	printf("| paper: DEEP100M by GGM | 2888 | 34626 | 0.956 |\n"
+		   "| paper: SIFT100M by GGM | 3033 | 32971 | 0.966 |\n");
+	printf("| %u shards of %u, all %u pairs merged | %.2f (shards %.2f, merges %.2f) | %.0f | %.4f "
+		   "|\n", all.count, all.size, all.count * (all.count - 1) / 2,
+		   shard_seconds + merge_seconds, shard_seconds, merge_seconds,
+		   set.n / (shard_seconds + merge_seconds), recall);
+	printf("| built as one | %.2f | %.0f | %.4f |\n", anew.seconds, set.n / anew.seconds,
+		   papers_lists_recall(&sample, anew.ids.get(), K, 10, stream.get()));
+	printf("\nA merge of two shards of %u takes %.3f s, with the lists' way to the device. The "
+		   "paper's rows/s fall with the number of shards, as here.\n", all.size,
+		   merge_seconds / (all.count * (all.count - 1) / 2));
+}

@@ -1,0 +1,265 @@
+/*
+ * papers.h
+ *		What the figures of bench_papers share: sets of rows with exact answers, graphs from lists,
+ *		curves of searches, tables.
+ *
+ *	main.cu		the figures' names, options
+ *	common.cu	what is declared here
+ *	cagra.cu	figures of CAGRA, over teams.cu (distances by teams of lanes) and reorder.cu
+ *				(reordering by distances)
+ *	grnnd.cu	figures of GRNND, over order.cu (pools in ascending and descending order)
+ *	tsdg.cu		figures of TSDG, over stages.cu (one stage without the other)
+ *	gnnd.cu		figures of GNND, over update.cu (the paper's updates of lists)
+ *	ggm.cu		figures of GGM
+ *
+ * teams.cu, reorder.cu, order.cu, stages.cu and update.cu are second copies of kernel files of the
+ * engine, with one thing changed each.  They cost the engine nothing.
+ */
+#ifndef GG_TEST_PAPERS_H
+#define GG_TEST_PAPERS_H
+
+#include "../../../../kernels/build.h"
+
+#include <string>
+#include <vector>
+
+#define TRUTH 100				/* exact answers a query */
+#define BEST_RUNS 3				/* of what is measured the best run counts */
+
+/* Fail loudly: nothing here can go on. */
+extern void must(gg_status status);
+
+#define MUST(call) must(gg_cuda_status((call), __func__, #call))
+
+extern double papers_now(void);
+
+/* ---- options ------------------------------------------------------------- */
+
+typedef struct papers_options
+{
+	const char *figure;
+	const char *set;
+	uint32_t	n;				/* 0: as many as the set has */
+	uint32_t	nq;
+	bool		tiny;			/* to see it work: few points of each curve, few rows of tables */
+	bool		coarse;			/* half of the points of each curve: figures of many curves */
+	FILE	   *points;			/* of plots, or NULL */
+} papers_options;
+
+extern papers_options papers;
+
+/* Widths that curves have their points at. */
+extern const std::vector<uint32_t> &papers_widths(void);
+
+/* ---- sets ------------------------------------------------------------------ */
+
+class papers_set
+{
+public:
+	std::string name;
+	std::string like;			/* the papers' set of as many dimensions and such an LID */
+	uint32_t	n;
+	uint32_t	dim;
+	uint32_t	nq;
+	gg_metric	metric;
+	double		lid;			/* of the queries, maximum likelihood over TRUTH neighbours */
+	gg_cuda_buffer<float> rows;
+	gg_cuda_buffer<float> queries;
+	std::vector<float> host_rows;
+	std::vector<float> host_queries;
+	std::vector<uint32_t> truth;	/* nq x TRUTH */
+
+	gg_cuda_data
+	data() const
+	{
+		gg_cuda_data out = {};
+
+		out.rows = rows.get();
+		out.n = n;
+		out.dim = out.pitch = dim;
+		out.element = GG_ELEMENT_F32;
+		out.metric = metric;
+		return out;
+	}
+
+	gg_dataset
+	dataset() const
+	{
+		gg_dataset	out = {host_rows.data(), n, dim, GG_ELEMENT_F32, metric};
+
+		return out;
+	}
+};
+
+/* s128, s96, s960, s100, s200: draws it, with exact answers unless truth is false. */
+extern void papers_set_make(const char *name, uint32_t rows, bool truth, papers_set *set);
+
+/* Exact lists of `sample` rows (sample x k), for recall of k-NN lists. */
+class papers_sample
+{
+public:
+	std::vector<uint32_t> rows;
+	std::vector<uint32_t> truth;
+	uint32_t	k;
+};
+
+extern void papers_sample_make(const papers_set *set, uint32_t k, papers_sample *sample);
+/* Share of the nearest `at` of the sampled rows in lists (n x k, device memory). */
+extern double papers_lists_recall(const papers_sample *sample, const uint32_t *lists, uint32_t k,
+								  uint32_t at, cudaStream_t stream);
+
+/* ---- graphs ------------------------------------------------------------------ */
+
+/* k-NN lists as a build makes them. */
+class papers_lists
+{
+public:
+	gg_cuda_working_copy copy;
+	gg_cuda_buffer<uint32_t> ids;	/* n x k */
+	gg_cuda_buffer<float> distances;
+	uint32_t	k;
+	double		seconds;
+};
+
+extern void papers_lists_make(const papers_set *set, const gg_build_params *params,
+							  cudaStream_t stream, papers_lists *lists);
+
+/* A graph of edges in device memory, with pivots: what a build does at its end. */
+extern void papers_graph_make(const papers_lists *lists, const uint32_t *edges, uint32_t degree,
+							  cudaStream_t stream, gg_graph *graph, uint32_t *repaired);
+
+/* A whole build of rows that are on the device; seconds of the best of `runs`. */
+extern double papers_build(const papers_set *set, const gg_build_params *params, int runs,
+						   gg_graph *graph, gg_build_stats *stats);
+
+/* graph: NULL for exact searches alone. */
+extern gg_index *papers_index(const papers_set *set, const gg_graph *graph);
+
+/* ---- searches ---------------------------------------------------------------- */
+
+/* TSDG's search for large batches, where the engine has it. */
+#ifdef PAPERS_HAVE_LARGE
+#define PAPERS_LARGE_BATCH GG_SEARCH_TSDG_LARGE
+#else
+#define PAPERS_LARGE_BATCH GG_SEARCH_SINGLE_CTA
+#endif
+
+typedef struct papers_point
+{
+	uint32_t	width;			/* itopk_size */
+	double		recall;
+	double		qps;
+} papers_point;
+
+typedef std::vector<papers_point> papers_curve;
+
+/* Queries that batches of one size are measured with: whole batches, and time enough for each. */
+extern uint32_t papers_queries(const papers_set *set, uint32_t batch);
+
+extern papers_point papers_search(gg_index *index, const papers_set *set, gg_search_mode mode,
+								  uint32_t batch, uint32_t width, uint32_t k);
+/* One point for each of papers_widths(), for a plot and a table's series. */
+extern papers_curve papers_search_curve(gg_index *index, const papers_set *set,
+										gg_search_mode mode, uint32_t batch, uint32_t k);
+/* The same by a search of the figure's own. */
+template <typename SEARCH>
+static inline papers_curve
+papers_curve_of(SEARCH search)
+{
+	papers_curve curve;
+
+	for (uint32_t width : papers_widths())
+		curve.push_back(search(width));
+	return curve;
+}
+
+/* recall@k of nodes (count x k) */
+extern double papers_recall(const papers_set *set, const std::vector<uint32_t> &nodes,
+							uint32_t count, uint32_t k);
+
+/* Queries per second at a recall, read off between two points; 0: not reached. */
+extern double papers_qps_at(const papers_curve &curve, double recall);
+
+/* ---- tables -------------------------------------------------------------------- */
+
+/* "## FIGURE, SET" and what the set is. */
+extern void papers_begin(const char *title, const papers_set *set);
+/* The first two lines of a table: names between "|", numbers to the right but for the first. */
+extern void papers_head(const char *names);
+/* A curve as a row: name, then queries/s at recall 0.90, 0.95 and 0.99, then width:recall. */
+extern void papers_curve_head(void);
+extern void papers_curve_row(const char *plot, const char *name, const papers_curve &curve);
+/* "queries/s at recall R, A over B: x.xx" for each recall that both reach. */
+extern void papers_ratios(const char *a, const papers_curve &of, const char *b,
+						  const papers_curve &to);
+/* What the paper says, and what is seen here. */
+extern void papers_compare(const char *paper, const char *format, ...)
+			__attribute__((format(printf, 2, 3)));
+
+/* ---- second copies of kernel files ---------------------------------------------- */
+
+/*
+ * teams.cu: single-CTA search by one warp a query, whatever the dimension, with scalar products by
+ * teams of 2, 4, 8, 16 or 32 lanes; team 0: on the tensor cores.
+ */
+extern void papers_team_search(gg_index *index, uint32_t team, uint32_t width, uint32_t k,
+							   const float *queries, uint32_t nq, uint32_t *nodes,
+							   float *distances, cudaStream_t stream);
+
+/* reorder.cu: F of CAGRA, section III.B: by rank, or by distances (n x k) unless NULL. */
+extern gg_status papers_reorder(const uint32_t *knn, const float *distances, uint32_t n,
+								uint32_t k, uint32_t degree, cudaStream_t stream,
+								uint32_t *forward);
+
+/* order.cu: GRNND with pools looked at in ascending and in descending order. */
+extern gg_status papers_grnnd_ascending(const gg_cuda_data *data, const gg_build_params *params,
+										const uint32_t *starts, cudaStream_t stream,
+										const gg_control *control, gg_cuda_meter *meter,
+										uint32_t *graph);
+extern gg_status papers_grnnd_descending(const gg_cuda_data *data, const gg_build_params *params,
+										 const uint32_t *starts, cudaStream_t stream,
+										 const gg_control *control, gg_cuda_meter *meter,
+										 uint32_t *graph);
+
+/* stages.cu: TSDG's stage 1, 2, or 3 for both; data->side is set where the metric wants it. */
+extern gg_status papers_diversify(int stages, const gg_cuda_data *data,
+								  const gg_build_params *params, const uint32_t *knn,
+								  cudaStream_t stream, uint32_t *graph);
+
+/* update.cu: iterations of GNND over lists (n x length keys), by what a join gives to lists. */
+typedef enum papers_update
+{
+	UPDATE_OURS,
+	UPDATE_ALL,					/* GNND-r1 */
+	UPDATE_NEAREST,				/* GNND-r2 */
+	UPDATE_SEGMENTS				/* GNND */
+} papers_update;
+
+typedef void (*papers_after) (void *ctx, uint32_t iterations, double seconds);
+
+extern gg_status papers_gnnd(papers_update update, const gg_cuda_rows *rows, uint32_t length,
+							 uint32_t k, uint32_t iterations, uint64_t seed,
+							 const uint32_t *order, cudaStream_t stream, uint64_t *lists,
+							 papers_after after, void *ctx);
+
+/* ---- figures ---------------------------------------------------------------------- */
+
+extern void cagra_3(void);
+extern void cagra_4(void);
+extern void cagra_departures(void);
+extern void cagra_8(void);
+extern void cagra_10(void);
+extern void grnnd_5(void);
+extern void grnnd_7(void);
+extern void grnnd_8(void);
+extern void grnnd_9(void);
+extern void tsdg_2(void);
+extern void tsdg_5(void);
+extern void tsdg_6(void);
+extern void tsdg_7(void);
+extern void gnnd_4(void);
+extern void gnnd_6(void);
+extern void ggm_7(void);
+extern void ggm_2(void);
+
+#endif							/* GG_TEST_PAPERS_H */
