@@ -415,6 +415,9 @@ NoteQuery(GgBulk *bulk, uint32 found)
 		.distances = bulk->tail.count
 	};
 
+	if ((bulk->ask.lists & ~bulk->ask.exact) != 0)
+		note.procedures = GgProcedureOf(bulk->ask.mode, true);
+
 	GgAddNote(&bulk->note, &note);
 }
 
