@@ -69,7 +69,7 @@ extern const GgStreamOps gg_exact_stream;
 /* The nodes of one segment, or of some pages of the delta. */
 struct GgStream
 {
-	const GgStreamOps *ops;		/* the implementation that was opened last */
+	const GgStreamOps *ops;		/* the implementation that was opened last; NULL: none yet */
 	void	   *state;			/* known to ops alone */
 	GgListState list;
 	bool		has_head;
@@ -183,10 +183,11 @@ struct GgScanOpaque
 };
 
 /*
- * Ask the device that holds the index for all first lists with one query.  False when the CPU has
- * to answer, for the reason in so->reason.
+ * Ask the device that holds the index for all first lists with one query.  While it has the query,
+ * open_missing is called, which opens the streams of the segments in so->device.missing; the device
+ * is not asked for these.  False when the CPU has to answer, for the reason in so->reason.
  */
-extern bool GgAskDevice(GgScanOpaque *so);
+extern bool GgAskDevice(GgScanOpaque *so, void (*open_missing) (void *so));
 
 /* Which engine answers, and why, for the counters. */
 static inline GgReason
