@@ -27,9 +27,9 @@ extern bool GgAskBegin(GgAsked *asked, const GgResidentRef *ref, GgRequest reque
 					   bool delta, GgReason *reason);
 
 /*
- * Post the request, run what is to be done meanwhile, and wait for the answer; interruptible.  True: the answer is there, and slot and
- * chunk are this process's, which gives the chunk back.  False: *reason says why not, and neither
- * is this process's any more.
+ * Post the request, run what is to be done meanwhile, and wait for the answer; interruptible.  True:
+ * the answer is there, and slot and chunk are this process's, which gives the chunk back.  False:
+ * *reason says why not, and neither is this process's any more.
  */
 extern bool GgAskAndWait(GgAsked *asked, const GgMeanwhile *meanwhile, GgReason *reason);
 
