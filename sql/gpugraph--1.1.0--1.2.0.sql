@@ -40,8 +40,9 @@ COMMENT ON FUNCTION gpugraph_itopk_size(regclass, int, float8, int)
 	IS 'the gpugraph.itopk_size that a wanted recall needs; NULL when none suffices';
 
 CREATE FUNCTION gpugraph_last_scan(OUT index regclass, OUT engine text, OUT reason text,
-	OUT queries bigint, OUT lists bigint, OUT exact_lists bigint, OUT widenings bigint,
-	OUT filter text, OUT matches bigint, OUT rows bigint, OUT distances bigint)
+	OUT procedure text, OUT queries bigint, OUT lists bigint, OUT exact_lists bigint,
+	OUT widenings bigint, OUT filter text, OUT matches bigint, OUT rows bigint,
+	OUT distances bigint)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION gpugraph_last_scan()
@@ -262,3 +263,33 @@ COMMENT ON VIEW gpugraph_stat_index
 
 REVOKE ALL ON gpugraph_stat_index FROM PUBLIC;
 GRANT SELECT ON gpugraph_stat_index TO pg_monitor;
+
+-- every index: now with its algorithm
+
+DROP VIEW gpugraph_indexes;
+DROP FUNCTION gpugraph_get_index(oid, boolean);
+
+CREATE FUNCTION gpugraph_get_index(index oid, valid boolean,
+	OUT bytes bigint, OUT rows bigint, OUT delta_rows bigint, OUT delta_share float8,
+	OUT dead_rows bigint, OUT segments int, OUT storage text, OUT algorithm text, OUT device int,
+	OUT state text, OUT queries_gpu bigint, OUT queries_cpu bigint, OUT hint text)
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_get_index(oid, boolean)
+	IS 'a row of gpugraph_indexes; NULL where it would have to wait for a lock';
+
+CREATE VIEW gpugraph_indexes AS
+	SELECT n.nspname AS schemaname, t.relname AS tablename, c.relname AS indexname,
+		c.oid AS relid, x.indisvalid AS valid, i.*
+	FROM pg_catalog.pg_class c
+	JOIN pg_catalog.pg_am a ON a.oid = c.relam AND a.amname = 'gpugraph'
+	JOIN pg_catalog.pg_index x ON x.indexrelid = c.oid
+	JOIN pg_catalog.pg_class t ON t.oid = x.indrelid
+	JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+	CROSS JOIN LATERAL gpugraph_get_index(c.oid, x.indisvalid) i
+	WHERE c.relkind = 'i';
+
+COMMENT ON VIEW gpugraph_indexes
+	IS 'gpugraph indexes: size, contents, who answers their queries, what should be done';
+
+GRANT SELECT ON gpugraph_indexes TO PUBLIC;

@@ -342,8 +342,8 @@ GRANT SELECT ON gpugraph_stat_index TO pg_monitor;
 
 CREATE FUNCTION gpugraph_get_index(index oid, valid boolean,
 	OUT bytes bigint, OUT rows bigint, OUT delta_rows bigint, OUT delta_share float8,
-	OUT dead_rows bigint, OUT segments int, OUT storage text, OUT device int, OUT state text,
-	OUT queries_gpu bigint, OUT queries_cpu bigint, OUT hint text)
+	OUT dead_rows bigint, OUT segments int, OUT storage text, OUT algorithm text, OUT device int,
+	OUT state text, OUT queries_gpu bigint, OUT queries_cpu bigint, OUT hint text)
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION gpugraph_get_index(oid, boolean)
@@ -432,8 +432,9 @@ COMMENT ON FUNCTION gpugraph_itopk_size(regclass, int, float8, int)
 	IS 'the gpugraph.itopk_size that a wanted recall needs; NULL when none suffices';
 
 CREATE FUNCTION gpugraph_last_scan(OUT index regclass, OUT engine text, OUT reason text,
-	OUT queries bigint, OUT lists bigint, OUT exact_lists bigint, OUT widenings bigint,
-	OUT filter text, OUT matches bigint, OUT rows bigint, OUT distances bigint)
+	OUT procedure text, OUT queries bigint, OUT lists bigint, OUT exact_lists bigint,
+	OUT widenings bigint, OUT filter text, OUT matches bigint, OUT rows bigint,
+	OUT distances bigint)
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION gpugraph_last_scan()

@@ -662,7 +662,7 @@ typedef struct gg_engine
 	 */
 	void		(*release) (void);
 
-	/* ---- for tests and benches alone: stages of a build, and searches whose caller waits ---- */
+	/* ---- for tests and benches alone: stages of a build ---- */
 
 	/*
 	 * Approximate k-NN lists by GNND [GNND, sections 3 and 4], k = intermediate_graph_degree.  ids:
@@ -692,6 +692,8 @@ typedef struct gg_engine
 	 */
 	gg_status	(*diversify) (const gg_dataset *data, const gg_build_params *params,
 							  const uint32_t *knn, const gg_control *control, uint32_t *graph);
+
+	/* ---- searches whose caller waits; of the CUDA engine in tests and benches alone ---- */
 
 	/*
 	 * An index over rows and graph in host memory, finished at once.  The CPU engine keeps the

@@ -29,7 +29,7 @@
 #include "utils/lsyscache.h"
 #include "utils/resowner.h"
 
-#define INDEXES_COLUMNS		12
+#define INDEXES_COLUMNS		13
 
 /*
  * Rows of the delta from which a hint asks for a merge, if they are also more than this share of
@@ -51,6 +51,7 @@ typedef struct Contents
 	int64		dead_rows;
 	int			segments;
 	gg_element	element;
+	int			algorithm;		/* gg_algorithm of the last build */
 	char	   *error;			/* why the pages could not be read; else NULL */
 	bool		reindex;		/* a REINDEX mends that */
 } Contents;
@@ -71,6 +72,7 @@ ReadContents(Relation index, Contents *contents)
 	}
 	contents->segments = meta->nsegments;
 	contents->element = (gg_element) meta->element;
+	contents->algorithm = meta->algorithm;
 	contents->known = true;
 	pfree(meta);
 }
@@ -214,7 +216,7 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 
 	nulls[c] = contents.bytes < 0;
 	values[c++] = Int64GetDatum(contents.bytes);
-	for (int i = c; i < c + 6; i++)
+	for (int i = c; i < c + 7; i++)
 		nulls[i] = !contents.known;
 	values[c++] = Int64GetDatum(contents.rows);
 	values[c++] = Int64GetDatum(contents.delta_rows);
@@ -222,6 +224,8 @@ gpugraph_get_index(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum(contents.dead_rows);
 	values[c++] = Int32GetDatum(contents.segments);
 	values[c++] = CStringGetTextDatum(contents.element == GG_ELEMENT_F16 ? "float16" : "float32");
+	values[c++] = contents.known ? CStringGetTextDatum(GgAlgorithmName(contents.algorithm)) :
+		(Datum) 0;
 	nulls[c] = stat.state == NULL;
 	values[c++] = Int32GetDatum(stat.device);
 	values[c++] = CStringGetTextDatum(stat.state != NULL ? stat.state : "cpu");

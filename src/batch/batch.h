@@ -9,6 +9,7 @@
  *	finder.c		the nearest visible rows of one query, by a scan
  *	index_rows.c	the rows of an index by their place in it
  *	bulk.c			the nearest visible rows of many queries, by a device
+ *	missing.c		the lists of segments that a device lacks
  *	resolve.c		rows that a device answered with, as the versions that the snapshot sees
  */
 #ifndef GG_BATCH_H

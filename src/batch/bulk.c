@@ -11,8 +11,8 @@
  * Where rows are stored rounded, each row's distance is that of the table's value, and rounds go on
  * until no later candidate of a query can be nearer than its k rows, as a scan does (finder.c).
  *
- * Rows of the delta that came after the device's copy are measured here.  Where the device lacks
- * whole segments, all queries are left to scans.
+ * Rows of the delta that came after the device's copy are measured here.  Segments that the device
+ * lacks are searched here, too, while it has the request (missing.c).
  */
 #include "batch/bulk.h"
 
@@ -76,20 +76,32 @@ ChooseLists(GgBulk *bulk)
 	const GgMetaPageData *meta = bulk->lists.meta;
 	GgServiceBulkQuery *ask = &bulk->ask;
 
-	ask->lists = ask->exact = 0;
+	ask->lists = bulk->exact = bulk->missing = 0;
 	bulk->nasked = 0;
 	for (int i = 0; i < meta->nsegments; i++)
 	{
+		uint32		bit = (uint32) 1 << i;
+
 		if (bulk->lists.sources[i].index == NULL)
 			continue;
-		ask->lists |= (uint32) 1 << i;
 		if (ask->itopk_size > meta->segments[i].nodes / GG_EXACT_SHARE)
-			ask->exact |= (uint32) 1 << i;
-		bulk->asked[bulk->nasked++] = i;
+			bulk->exact |= bit;
+		if ((bulk->ref.missing & bit) != 0)
+			bulk->missing |= bit;
+		else
+		{
+			ask->lists |= bit;
+			bulk->answers_of[bulk->nasked++] = i;
+		}
 	}
+	ask->exact = bulk->exact & ask->lists;
 	ask->delta = bulk->ref.delta_pages > 0;
 	if (ask->delta)
-		bulk->asked[bulk->nasked++] = meta->nsegments;
+		bulk->answers_of[bulk->nasked++] = meta->nsegments;
+	bulk->nlists = bulk->nasked;
+	for (int i = 0; i < meta->nsegments; i++)
+		if ((bulk->missing >> i & 1) != 0)
+			bulk->answers_of[bulk->nlists++] = i;
 }
 
 /* Find the resident, and read what it lacks.  False: there is none that will do. */
@@ -103,7 +115,7 @@ FindResident(GgBulk *bulk)
 	GgOpenLists(&bulk->lists, target);
 	meta = bulk->lists.meta;
 	if (!GgResidentLookup(target->index, meta, &bulk->ref, &reason) ||
-		bulk->ref.nsegments != meta->nsegments || bulk->ref.missing != 0 ||
+		bulk->ref.nsegments != meta->nsegments ||
 		bulk->ref.delta_pages > meta->delta_pages ||
 		bulk->ref.delta_pages % GgDeltaPagesPerRow(meta) != 0 ||
 		(uint64) (meta->delta_pages - bulk->ref.delta_pages) / GgDeltaPagesPerRow(meta) *
@@ -113,7 +125,7 @@ FindResident(GgBulk *bulk)
 	bulk->distance = gg_distance_function(meta->metric, meta->element);
 	bulk->ask.dim = meta->dimensions;
 	ChooseLists(bulk);
-	if (bulk->nasked == 0)
+	if (bulk->nasked == 0 || (bulk->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA))
 		return false;
 	bulk->room = GgServiceBulkRoom(meta->dimensions, bulk->ask.k, bulk->nasked);
 	if (bulk->most > 0)
@@ -122,7 +134,7 @@ FindResident(GgBulk *bulk)
 }
 
 bool
-GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected)
+GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCopies *copies)
 {
 	uint64		itopk = ListLength(k);
 
@@ -130,6 +142,7 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected)
 	if (gg_engine_setting == GG_ENGINE_CPU || gg_service == NULL || itopk > GG_MAX_ITOPK)
 		return false;
 	bulk->lists.target = target;
+	bulk->copies = copies;
 	bulk->k = (uint32) Min(k, itopk);
 	bulk->ask.itopk_size = (uint32) itopk;
 	bulk->ask.mode = gg_search_mode_setting;
@@ -140,7 +153,7 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected)
 	bulk->most = CANDIDATE_BYTES / (bulk->ask.k * (sizeof(gg_candidate) + 1));
 	bulk->most = Min(Max(bulk->most, bulk->room), Max(expected, 1));
 	bulk->room = Min(bulk->room, bulk->most);
-	bulk->answers = (Size) bulk->nasked * bulk->room * bulk->ask.k;
+	bulk->answers = (Size) bulk->nlists * bulk->room * bulk->ask.k;
 	bulk->nodes = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(uint32));
 	bulk->distances = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(float));
 	bulk->vector_room = (Size) bulk->room * bulk->ask.dim;
@@ -191,9 +204,9 @@ typedef struct Merge
 static bool
 EndsHere(const GgBulk *bulk, uint32 l)
 {
-	int			list = bulk->asked[l];
+	int			list = bulk->answers_of[l];
 
-	return list == bulk->lists.meta->nsegments || (bulk->ask.exact >> list & 1) != 0;
+	return list == bulk->lists.meta->nsegments || (bulk->exact >> list & 1) != 0;
 }
 
 /*
@@ -213,7 +226,7 @@ NearestList(const GgBulk *bulk, const Merge *merge, int *nearest)
 	}
 	else if (merge->ntail < bulk->tail.count)
 		return false;
-	for (uint32 l = 0; l < bulk->nasked; l++)
+	for (uint32 l = 0; l < bulk->nlists; l++)
 	{
 		uint32		i = merge->next[l];
 
@@ -241,7 +254,7 @@ MergeLists(GgBulk *bulk, uint32 q, uint32 number, Merge *merge)
 	uint32		n = 0;
 	int			l = -2;
 
-	for (uint32 i = 0; i < bulk->nasked; i++)
+	for (uint32 i = 0; i < bulk->nlists; i++)
 	{
 		Size		at = ((Size) i * bulk->ask.count + q) * bulk->ask.k;
 
@@ -263,7 +276,7 @@ MergeLists(GgBulk *bulk, uint32 q, uint32 number, Merge *merge)
 		}
 		else
 		{
-			list = bulk->asked[l];
+			list = bulk->answers_of[l];
 			candidate->node = merge->nodes[l][merge->next[l]];
 			candidate->distance = merge->distances[l][merge->next[l]++];
 			limit = list < meta->nsegments ? meta->segments[list].nodes :
@@ -309,6 +322,28 @@ MakeCandidates(GgBulk *bulk, uint32 first)
 	pfree(keys);
 }
 
+/* The lists that the device is not asked for. */
+static void
+SearchMissing(void *arg)
+{
+	GgBulk	   *bulk = arg;
+	gg_search_params params = {
+		.k = bulk->ask.k, .itopk_size = bulk->ask.itopk_size, .mode = bulk->ask.mode
+	};
+
+	for (uint32 l = bulk->nasked; l < bulk->nlists; l++)
+	{
+		int			list = bulk->answers_of[l];
+		Size		at = (Size) l * bulk->ask.count * bulk->ask.k;
+		GgMissingList missing = {
+			list, (bulk->exact >> list & 1) != 0, bulk->vectors, bulk->ask.count, &params,
+			bulk->nodes + at, bulk->distances + at
+		};
+
+		GgSearchMissing(&bulk->lists, bulk->copies, &missing);
+	}
+}
+
 /*
  * Ask for all queries, as many in one call as the device takes.  The resident may be replaced by a
  * newer one at any time.  Then its lists may be others, and all is asked anew.
@@ -324,6 +359,8 @@ AskDevice(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count)
 	{
 		bulk->ask.vectors = bulk->vectors;
 		bulk->ask.count = Min(bulk->room, count - next);
+		bulk->ask.meanwhile.run = bulk->missing != 0 ? SearchMissing : NULL;
+		bulk->ask.meanwhile.arg = bulk;
 		read(arg, next, bulk->ask.count, bulk->vectors);
 		if (GgServiceBulk(&bulk->ref, &bulk->ask, bulk->nodes, bulk->distances, &reason))
 		{
@@ -333,7 +370,7 @@ AskDevice(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count)
 		}
 		if (reason != GG_REASON_NOT_RESIDENT || ++attempts > ATTEMPTS || !FindResident(bulk) ||
 			(Size) bulk->room * bulk->ask.dim > bulk->vector_room ||
-			(Size) bulk->nasked * bulk->room * bulk->ask.k > bulk->answers)
+			(Size) bulk->nlists * bulk->room * bulk->ask.k > bulk->answers)
 			return false;
 		next = 0;
 	}
@@ -496,12 +533,19 @@ NoteQuery(GgBulk *bulk, uint32 found)
 	GgScanNote	note = {
 		.index = RelationGetRelid(bulk->lists.target->index),
 		.queries = 1,
-		.by_device = 1,
-		.lists = bulk->nasked + tail,
-		.exact_lists = pg_popcount32(bulk->ask.exact) + bulk->ask.delta + tail,
+		.by_device = bulk->missing == 0,
+		.by_both = bulk->missing != 0,
+		.reason = GG_REASON_PARTIAL,
+		.lists = bulk->nlists + tail,
+		.exact_lists = pg_popcount32(bulk->exact) + bulk->ask.delta + tail,
 		.rows = found,
 		.distances = bulk->tail.count
 	};
+
+	if ((bulk->ask.lists & ~bulk->ask.exact) != 0)
+		note.procedures |= GgProcedureOf(bulk->ask.mode, true);
+	if ((bulk->missing & ~bulk->exact) != 0)
+		note.procedures |= GgProcedureOf(bulk->ask.mode, false);
 
 	GgAddNote(&bulk->note, &note);
 }
@@ -539,7 +583,8 @@ GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow
 			continue;
 		}
 		pgstat_count_index_scan(target->index);
-		GgCountQuery(target->index, GG_REASON_NONE, found[q]);
+		GgCountQuery(target->index, bulk->missing != 0 ? GG_REASON_PARTIAL : GG_REASON_NONE,
+					 found[q]);
 		NoteQuery(bulk, found[q]);
 	}
 	if (bulk->bounds != NULL)

@@ -5,7 +5,7 @@
 #ifndef GG_BULK_H
 #define GG_BULK_H
 
-#include "batch/resolve.h"
+#include "batch/missing.h"
 
 /* A query's answer that GgFind() has to give: too few rows of what the device said are visible. */
 #define GG_BULK_SHORT		PG_UINT32_MAX
@@ -14,6 +14,7 @@ typedef struct GgBulk
 {
 	GgLists		lists;
 	const GgRowMap *map;		/* may be NULL; set by the caller */
+	GgCopies   *copies;			/* of segments that the device lacks */
 	uint32		k;
 	uint32		most;			/* queries for GgFindBulk() */
 	uint32		room;			/* queries that the device takes in one call */
@@ -28,7 +29,12 @@ typedef struct GgBulk
 	GgResidentRef ref;
 	GgServiceBulkQuery ask;
 	uint32		nasked;
-	uint8		asked[GG_SERVE_MAX_LISTS];	/* the lists, in the order of the answers */
+
+	/* all lists, in the order of the answers: those that it is not asked for come last */
+	uint32		nlists;
+	uint8		answers_of[GG_SERVE_MAX_LISTS];
+	uint32		missing;		/* bitmap of segments that it lacks */
+	uint32		exact;			/* bitmap of segments whose rows are all measured */
 
 	/* rows of the delta that the device does not have */
 	GgDeltaRows tail;
@@ -50,9 +56,10 @@ typedef struct GgBulk
 /*
  * Make ready to find k rows for each of many queries, which are expected to be so many in all.
  * False: a device cannot, or not better than one query after the other.  Allocates in the current
- * context.
+ * context.  copies: for segments that the device lacks.
  */
-extern bool GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected);
+extern bool GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected,
+					   GgCopies *copies);
 
 /* Put queries [first, first + count) into vectors, prepared. */
 typedef void (*GgReadQueries) (void *arg, uint32 first, uint32 count, float *vectors);

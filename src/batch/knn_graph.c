@@ -47,6 +47,7 @@ typedef struct KnnGraph
 	MemoryContext map_context;
 	GgRowMap   *map;			/* NULL: none */
 	bool		tried_map;
+	GgCopies   *copies;			/* for all chunks */
 	GgScanNote	note;			/* of all chunks */
 
 	/* the chunk */
@@ -342,8 +343,8 @@ AddPlaces(KnnGraph *graph, const GgTarget *target)
 
 	GgOpenFinder(&finder, target, false);
 	/* of rows that are stored rounded, the index does not have the queries themselves */
-	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1, CHUNK_ROWS) && bulk.k > graph->k &&
-		bulk.lists.meta->element == target->opclass->element)
+	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1, CHUNK_ROWS, graph->copies) &&
+		bulk.k > graph->k && bulk.lists.meta->element == target->opclass->element)
 	{
 		NeedMap(graph, &bulk);
 		count = BulkChunk(graph, &finder, &bulk);
@@ -418,6 +419,7 @@ gpugraph_knn_graph(PG_FUNCTION_ARGS)
 		graph->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph k-NN graph",
 											   ALLOCSET_DEFAULT_SIZES);
 		graph->map_context = CurrentMemoryContext;
+		graph->copies = GgMakeCopies(PG_UINT64_MAX);
 		call->user_fctx = graph;
 		MemoryContextSwitchTo(old);
 	}

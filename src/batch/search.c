@@ -204,7 +204,8 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	GgOpenTarget(PG_GETARG_OID(0), &target);
 	ReadQueries(&target, array, &queries);
 	GgOpenFinder(&finder, &target, false);
-	if (queries.count > 1 && GgOpenBulk(&bulk, &target, k, queries.count))
+	if (queries.count > 1 &&
+		GgOpenBulk(&bulk, &target, k, queries.count, GgMakeCopies(queries.count)))
 	{
 		answered = SearchBulk(result, &queries, &bulk, &finder, k);
 		note = bulk.note;

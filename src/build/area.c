@@ -190,7 +190,7 @@ GgCreateArea(GgArea *area)
 
 	if (shared->spilled)
 	{
-		GgMapTempFile(&area->temp, layout.bytes);
+		GgMapTempFile(&area->temp, layout.bytes, false);
 		shared->leader_pid = MyProcPid;
 		shared->leader_fd = area->temp.fd;
 		SetParts(area, area->temp.start, area->temp.fd);
@@ -362,7 +362,7 @@ char *
 GgGrowSpilled(GgArea *area, Size bytes, Size most)
 {
 	if (area->temp.start == NULL)
-		GgMapTempFile(&area->temp, most);
+		GgMapTempFile(&area->temp, most, false);
 	GgGrowTempFile(&area->temp, bytes);
 	return area->temp.start;
 }

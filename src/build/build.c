@@ -27,9 +27,6 @@
 /* How often the leader reports while others write. */
 #define REPORT_MS			100
 
-/* Times that an engine asks for scratch memory in one build of a graph, at most. */
-#define SCRATCH_FILES		4
-
 /* The leader's. */
 typedef struct GgBuild
 {
@@ -43,8 +40,7 @@ typedef struct GgBuild
 	MemoryContext context;		/* what lives as long as the build */
 	gg_graph   *graph;			/* of the segment in work */
 	GgPivotEntry *pivots;		/* its pivots, as they are written */
-	GgTempFile	scratch[SCRATCH_FILES]; /* the engine's while it makes a graph */
-	int			nscratch;
+	GgScratch	scratch;		/* the engine's while it makes a graph */
 	GgBuildTimes times;
 	double		heap_s;			/* the part of times.scan_s in which processes filled chunks */
 	instr_time	start;			/* of all */
@@ -72,33 +68,12 @@ EngineProgress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 	GgReportTuples((int64) done);
 }
 
-/* Nothing may be thrown beneath the engine, nor an interrupt served. */
 static void *
 TakeScratch(void *ctx, uint64_t bytes)
 {
 	GgBuild    *build = ctx;
-	GgTempFile *temp = &build->scratch[build->nscratch];
-	MemoryContext context = CurrentMemoryContext;
-	uint32		holdoff = InterruptHoldoffCount;
 
-	if (build->nscratch == SCRATCH_FILES || build->caught)
-		return NULL;
-	PG_TRY();
-	{
-		HOLD_INTERRUPTS();
-		GgMapTempFile(temp, bytes);
-		build->nscratch++;
-		GgGrowTempFile(temp, bytes);
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		build->caught = true;
-	}
-	PG_END_TRY();
-	/* an error has reset it */
-	InterruptHoldoffCount = holdoff;
-	return build->caught ? NULL : temp->start;
+	return GgTakeScratch(&build->scratch, bytes, &build->caught);
 }
 
 /* ---- however the build ends ---------------------------------------------- */
@@ -126,8 +101,7 @@ LoseBuild(void *arg)
 	GgBuild    *build = arg;
 
 	GgAbandonUpload(&build->device, NULL);
-	for (int i = 0; i < build->nscratch; i++)
-		GgUnmapTempFile(&build->scratch[i], false);
+	GgFreeScratch(&build->scratch, false);
 	GgUnmapArea(&build->process.area, true);
 	GgCloseRunFile(&build->process.writer.file);
 	ReleaseEngine(build);
@@ -168,8 +142,7 @@ RunEngine(GgBuild *build, bool on_device, gg_build_stats *stats)
 		status = plan->engine->build(&data, &plan->params, &plan->control, build->graph, stats);
 	}
 	GgThrowInterrupts(build->caught);
-	while (build->nscratch > 0)
-		GgUnmapTempFile(&build->scratch[--build->nscratch], true);
+	GgFreeScratch(&build->scratch, true);
 	return status;
 }
 

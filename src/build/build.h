@@ -5,7 +5,6 @@
  * Each file of this folder uses those before it in this list:
  *
  *		progress.c		phases as users see them
- *		temp_file.c		memory that lies in temporary files
  *		area.c			the memory in which rows are collected
  *		deduplicate.c	equal rows
  *		segment_plan.c	how many rows go into one segment (no PostgreSQL in it)

@@ -61,22 +61,15 @@ SpilledBytes(const GgMemoryPlan *plan, const GgMetaPageData *meta, double rows)
 	return rows * bytes;
 }
 
-/* What a build may take that keeps to maintenance_work_mem. */
-static uint64
-HostBudget(void)
-{
-	return Max((uint64) maintenance_work_mem * 1024, GG_LEAST_GRAPH_BYTES);
-}
-
 /* Have n rows go to temporary files, and the engine keep to what they leave of the budget. */
 static void
 Spill(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 n)
 {
-	uint64		taken;
+	GgGraphMemory memory;
 
 	plan->spill = true;
-	taken = SegmentMemory(plan, meta).row_bytes * (uint64) n;
-	plan->control.memory = HostBudget() - Min(taken, HostBudget() - 1);
+	memory = SegmentMemory(plan, meta);
+	plan->control.memory = GgEngineBudget(&memory, n, GgGraphBudget());
 }
 
 /* The most rows of a segment whose rows go to temporary files; 0: they cannot. */
@@ -84,22 +77,13 @@ static uint32
 RowsSpilled(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 {
 	GgMemoryPlan spilling = *plan;
-	uint32		low = 0,
-				high = GG_MAX_NODES;
+	GgGraphMemory memory;
+	uint32		n;
 
-	while (low < high)
-	{
-		uint32		mid = low + (high - low + 1) / 2;
-		GgGraphMemory memory;
-
-		Spill(&spilling, meta, mid);
-		memory = SegmentMemory(&spilling, meta);
-		if (GgGraphBytes(&memory, mid) <= HostBudget())
-			low = mid;
-		else
-			high = mid - 1;
-	}
-	return GgTempFileAllowed(SpilledBytes(plan, meta, Min(low, plan->expected))) ? low : 0;
+	spilling.spill = true;
+	memory = SegmentMemory(&spilling, meta);
+	n = GgRowsSpilled(&memory, GgGraphBudget());
+	return GgTempFileAllowed(SpilledBytes(plan, meta, Min(n, plan->expected))) ? n : 0;
 }
 
 static gg_segment_room
@@ -111,7 +95,7 @@ FindRoom(GgMemoryPlan *plan, const GgMetaPageData *meta)
 
 	room.expected = plan->expected * SLACK;
 	room.wanted = plan->bound;
-	room.host = GgRowsThatFit(&memory, HostBudget());
+	room.host = GgRowsThatFit(&memory, GgGraphBudget());
 	room.host_alone = GgRowsThatFit(&memory, Max(twice, GG_LEAST_GRAPH_BYTES));
 	room.spilled = RowsSpilled(plan, meta);
 	room.device = GG_MAX_NODES;
@@ -259,7 +243,7 @@ GgAnnounceMemory(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 nodes, u
 	if (plan->spill && !plan->spill_announced)
 		AnnounceSpill(plan, meta, nodes, rows);
 	if (plan->spill_announced)
-		allowed = HostBudget();
+		allowed = GgGraphBudget();
 	if (needed <= allowed || plan->memory_announced)
 		return;
 	plan->memory_announced = true;

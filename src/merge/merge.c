@@ -45,9 +45,6 @@
 #define STEP_ROWS			4096
 #define STEP_BYTES			((Size) 4 * 1024 * 1024)
 
-/* Bytes of a row beside its vector and its filter words: TID, source, hash slots, target, place. */
-#define ROW_BYTES			(sizeof(GgTidEntry) + 3 * sizeof(uint32) + 4 * sizeof(uint64))
-
 /* The device that a background worker has open. */
 static const gg_engine *open_engine = NULL;
 
@@ -67,6 +64,7 @@ typedef struct Merge
 
 	GgTidEntry *tids;			/* of all inputs' rows */
 	char	   *rows;			/* the data set: nodes of pieces that stay, then new ones */
+	GgMergeFiles files;
 	uint64	   *slots;			/* hash and node + 1, by hash; 0: empty */
 	uint64		slot_mask;
 	uint32		kept_nodes;		/* of pieces that stay */
@@ -284,8 +282,8 @@ CollectNodes(Merge *merge)
 	merge->slots = MemoryContextAllocExtended(CurrentMemoryContext, nslots * sizeof(uint64),
 											  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	/* one more row than nodes: a duplicate is seen to be one when it is there */
-	merge->rows = MemoryContextAllocHuge(CurrentMemoryContext,
-										 (most + 1) * GgRowBytes(merge->meta));
+	merge->rows = GgTakeRows(&merge->files, merge->meta, &merge->params, (uint32) most + 1,
+							 merge->target->sliced);
 
 	for (int pass = 0; pass < 2; pass++)
 		for (int i = 0; i < merge->plan->ninputs; i++)
@@ -408,6 +406,14 @@ EngineProgress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 	Report(merge, GG_MERGE_GRAPH, done);
 }
 
+static void *
+TakeScratch(void *ctx, uint64_t bytes)
+{
+	Merge	   *merge = ctx;
+
+	return GgTakeScratch(&merge->files.scratch, bytes, &merge->caught);
+}
+
 static void
 FreeGraph(void *arg)
 {
@@ -428,9 +434,12 @@ RunEngine(Merge *merge, const gg_engine *engine)
 	};
 	gg_control	control = {
 		.cancelled = EngineCancelled, .progress = EngineProgress, .ctx = merge,
-		.threads = merge->threads
+		.threads = merge->threads, .memory = merge->files.memory
 	};
 	gg_status	status;
+
+	if (merge->files.rows.start != NULL)
+		control.scratch = TakeScratch;
 
 	GgOpenDevice(engine);
 	if (merge->target->sliced)
@@ -449,18 +458,8 @@ RunEngine(Merge *merge, const gg_engine *engine)
 	if (merge->target->sliced)
 		CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
+	GgFreeScratch(&merge->files.scratch, true);
 	return status;
-}
-
-/* Nodes that a merged segment may have with so many bytes more for each. */
-static uint32
-NodesThatFit(const GgMetaPageData *meta, const gg_build_params *params, Size more)
-{
-	gg_control	control = {.threads = 1};
-	GgGraphMemory memory = {&gg_cpu_engine, params, &control, meta};
-
-	memory.row_bytes = GgRowBytes(meta) + GgFilterBytes(meta) + ROW_BYTES + more;
-	return GgRowsThatFit(&memory, Max((uint64) maintenance_work_mem * 2048, GG_LEAST_GRAPH_BYTES));
 }
 
 static void
@@ -479,7 +478,7 @@ BuildGraph(Merge *merge)
 		GgDeviceBuilds(merge->params.algorithm))
 		engine = GgAvailableEngine();
 	if (engine == &gg_cpu_engine && GgMergesGraphs(merge->meta, merge->plan, merge->nodes) &&
-		merge->nodes <= NodesThatFit(merge->meta, &merge->params, GgKnownBytes(merge->meta)))
+		merge->nodes <= GgNodesInMemory(merge->meta, &merge->params, GgKnownBytes(merge->meta)))
 	{
 		GgReadGraphs(merge->target, merge->meta, merge->plan, merge->nodes, &merge->graphs);
 		ereport(DEBUG1, (errmsg_internal("merging the graphs of %d segments of a gpugraph index",
@@ -511,41 +510,17 @@ GgCloseMergeEngine(void)
 	open_engine = NULL;
 }
 
-uint32
-GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options)
-{
-	uint64		budget = GgBuildBudget(&gg_cpu_engine, 0);
-	gg_build_params params;
-	uint32		most;
-
-	GgGetBuildParams(meta, options, &params);
-	most = NodesThatFit(meta, &params, 0);
-	/* nor more than a device may take, or the CPU would have to do what the device has begun */
-	if (budget < PG_UINT64_MAX && GgDeviceBuilds(params.algorithm))
-	{
-		gg_control	control = {.threads = 1};
-		GgGraphMemory memory = {GgAvailableEngine(), &params, &control, meta};
-
-		if (memory.engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU)
-			most = Min(most, GgRowsThatFitDevice(&memory, budget));
-	}
-	return Max(most, 1);
-}
-
 /* ---- pages ------------------------------------------------------------------------------- */
 
-/* A number for the merged segment and for its new piece, and by what its graph is built. */
+/* A number for the merged segment and for its new piece. */
 static void
 TakeId(Merge *merge)
 {
-	GgOptions	options;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	GgMetaPageData *head;
 	Buffer		metabuf;
 
 	GgBeginSlice(merge->target);
-	GgGetOptions(merge->target->index, &options);
-	GgGetBuildParams(merge->meta, &options, &merge->params);
 	metabuf = GgLockMeta(merge->target->index, BUFFER_LOCK_EXCLUSIVE, &head);
 	GgCopyMeta(merge->target->index, metabuf, meta);
 	if (!merge->target->within)
@@ -916,9 +891,16 @@ Finish(Merge *merge)
 
 /* ---- all of it --------------------------------------------------------------------------- */
 
+/* What is merged, and by what the graph is built. */
 static void
 PlanMerge(Merge *merge, const GgMergeChoice *choice)
 {
+	GgOptions	options;
+
+	GgBeginSlice(merge->target);
+	GgGetOptions(merge->target->index, &options);
+	GgGetBuildParams(merge->meta, &options, &merge->params);
+	GgEndSlice(merge->target);
 	merge->plan = palloc0(sizeof(GgMergePlan));
 	for (int i = 0; i < choice->nsegments; i++)
 		GgAddInput(merge->plan, merge->meta, GgFindSegment(merge->meta, choice->segments[i]));
@@ -963,6 +945,7 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 		WriteArrays(merge);
 	}
 	Finish(merge);
+	GgRemoveFiles(&merge->files);
 
 	memset(result, 0, sizeof(*result));
 	result->inputs = merge->plan->ninputs;

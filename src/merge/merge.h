@@ -8,6 +8,7 @@
  *
  *		input.c		what a merge reads: TIDs, rows of each node, vectors
  *		graphs.c	what is known of the inputs' graphs, and when that is worth knowing
+ *		memory.c	the memory of a merge, and what lies in temporary files instead
  *		policy.c	which segments are to be merged
  *		merge.c		one merge: nodes, graph, pages, the flip of the directory
  *		jobs.c		the list of indexes that background workers are to merge
@@ -18,6 +19,7 @@
 #define GG_MERGE_H
 
 #include "storage/array_writer.h"
+#include "storage/temp_file.h"
 
 #include "access/xlogdefs.h"
 #include "portability/instr_time.h"
@@ -135,6 +137,33 @@ extern void GgFreeGraphs(gg_merge_input *graphs);
 /* Is the CPU engine faster when it merges the inputs' graphs than when it builds anew? */
 extern bool GgMergesGraphs(const GgMetaPageData *meta, const GgMergePlan *plan, uint32 nodes);
 
+/* ---- memory.c ---------------------------------------------------------------------------- */
+
+/* Nodes that a merged segment may have: maintenance_work_mem, files and a device have room. */
+extern uint32 GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options);
+
+/* Those that it may have without files, with so many bytes more for each. */
+extern uint32 GgNodesInMemory(const GgMetaPageData *meta, const gg_build_params *params,
+							  Size more);
+
+/* What of a merge lies in temporary files. */
+typedef struct GgMergeFiles
+{
+	GgTempFile	rows;			/* start NULL: the merge is done in memory */
+	GgScratch	scratch;		/* the engine's */
+	uint64		memory;			/* for the engine, as in gg_control */
+} GgMergeFiles;
+
+/*
+ * Room for the rows of so many nodes, in the current memory context or in a file that goes with it.
+ * outlive: the caller has many transactions.
+ */
+extern char *GgTakeRows(GgMergeFiles *files, const GgMetaPageData *meta,
+						const gg_build_params *params, uint32 nodes, bool outlive);
+
+/* At the end, where there was no error. */
+extern void GgRemoveFiles(GgMergeFiles *files);
+
 /* ---- policy.c ---------------------------------------------------------------------------- */
 
 /* Why a merge is looked for. */
@@ -181,9 +210,6 @@ typedef struct GgMergeResult
 	uint64		bytes;			/* written, in pages */
 	double		seconds;
 } GgMergeResult;
-
-/* Nodes that a merged segment may have within maintenance_work_mem. */
-extern uint32 GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options);
 
 /*
  * Merge.  The caller holds the merge lock.  meta is what was chosen from.  Threads: of the CPU

@@ -87,6 +87,7 @@ typedef struct DeviceQuery
 	bool		delta;			/* the delta's list, too */
 	uint32		length;			/* of each list */
 	uint32		itopk;
+	GgMeanwhile meanwhile;
 } DeviceQuery;
 
 /* The same for deep lists. */
@@ -96,6 +97,7 @@ typedef struct DeepQuery
 	bool		delta;
 	uint32		k;
 	uint64		after;
+	GgMeanwhile meanwhile;
 } DeepQuery;
 
 /* Length of the lists to ask for, so that the slot has room for all up to the given one. */
@@ -130,7 +132,7 @@ AskOnce(GgScanOpaque *so, const DeviceQuery *query, GgServiceAnswer *answer)
 {
 	GgServiceQuery ask = {
 		so->query, so->meta->dimensions, query->lists, query->exact, query->delta,
-		query->length, query->itopk, so->search_mode
+		query->length, query->itopk, so->search_mode, query->meanwhile
 	};
 
 	for (int attempt = 0; !GgServiceSearch(&so->device.ref, &ask, answer, &so->reason); attempt++)
@@ -145,7 +147,7 @@ AskDeep(GgScanOpaque *so, const DeepQuery *query, uint64 *keys, uint64 *matches)
 {
 	GgServiceDeepQuery ask = {
 		so->query, so->meta->dimensions, query->lists, query->delta, query->k, query->after,
-		so->filter
+		so->filter, query->meanwhile
 	};
 
 	for (int attempt = 0;
@@ -210,15 +212,16 @@ FilteredLists(GgScanOpaque *so)
 }
 
 /*
- * The device has no room for some segments of the index.  Their streams become walks.  Where
- * nothing is left to ask the device for, so->reason says so.
+ * The device has no room for some segments of the index.  Their streams become walks, and stay
+ * walks if the query is posted once more.  Where nothing is left to ask the device for, so->reason
+ * says so.
  */
 static void
 LeaveMissing(GgScanOpaque *so)
 {
 	GgDeviceAnswer *device = &so->device;
 
-	device->missing = device->lists & device->ref.missing;
+	device->missing = device->lists & (device->ref.missing | device->missing);
 	device->lists &= ~device->missing;
 	device->exact &= ~device->missing;
 	if (device->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA)
@@ -236,7 +239,6 @@ FindDevice(GgScanOpaque *so)
 
 	device->lists = so->filter != NULL ? FilteredLists(so) : DeviceLists(so, &device->exact);
 	device->delta_pages = 0;
-	device->missing = 0;
 	if (gg_engine_setting == GG_ENGINE_CPU)
 		so->reason = GG_REASON_SETTING;
 	else if (gg_service == NULL)
@@ -269,11 +271,11 @@ FindDevice(GgScanOpaque *so)
  * Over 1M x 128 a list of 10 takes 30 to 40 us less than one of 64, whatever the filter is.
  */
 static bool
-AskFiltered(GgScanOpaque *so)
+AskFiltered(GgScanOpaque *so, GgMeanwhile meanwhile)
 {
 	GgDeviceAnswer *device = &so->device;
 	uint32		length = so->mode == GG_ITERATIVE_OFF ? gg_itopk_size : (gg_itopk_size + 1) / 2;
-	DeepQuery	query = {device->lists, device->delta_pages > 0, length, 0};
+	DeepQuery	query = {device->lists, device->delta_pages > 0, length, 0, meanwhile};
 	uint32		nlists = pg_popcount32(query.lists) + query.delta;
 	GgServiceDeepQuery all = {
 		NULL, 0, query.lists, query.delta, query.k, 0, so->filter
@@ -287,7 +289,7 @@ AskFiltered(GgScanOpaque *so)
 		return AskDeep(so, &query, device->keys, device->matches);
 	for (uint32 lists = query.lists; next < nlists; lists &= lists - 1)
 	{
-		DeepQuery	one = {lists & -lists, lists == 0, query.k, 0};
+		DeepQuery	one = {lists & -lists, lists == 0, query.k, 0, meanwhile};
 
 		if (!AskDeep(so, &one, device->keys + (Size) next * query.k, device->matches + next))
 			return false;
@@ -297,14 +299,15 @@ AskFiltered(GgScanOpaque *so)
 }
 
 static bool
-AskFirst(GgScanOpaque *so)
+AskFirst(GgScanOpaque *so, GgMeanwhile meanwhile)
 {
 	GgDeviceAnswer *device = &so->device;
 	bool		delta = device->delta_pages > 0;
 	int			last = delta ? (int) device->ref.nsegments :
 		pg_leftmost_one_pos32(device->lists);
 	DeviceQuery query = {
-		device->lists, device->exact, delta, ListLength(gg_itopk_size, last), gg_itopk_size
+		device->lists, device->exact, delta, ListLength(gg_itopk_size, last), gg_itopk_size,
+		meanwhile
 	};
 
 	return AskOnce(so, &query, &device->lists_in_slot);
@@ -343,41 +346,46 @@ ListsToWalk(GgScanOpaque *so, uint32 *itopk)
 
 /* The first lists of those; the other streams ask for theirs. */
 static bool
-AskWalks(GgScanOpaque *so, uint32 itopk)
+AskWalks(GgScanOpaque *so, uint32 itopk, GgMeanwhile meanwhile)
 {
 	GgDeviceAnswer *device = &so->device;
 	int			last = pg_leftmost_one_pos32(device->walked);
-	DeviceQuery query = {device->walked, 0, false, ListLength(itopk, last), itopk};
+	DeviceQuery query = {
+		device->walked, 0, false, ListLength(itopk, last), itopk, meanwhile
+	};
 
 	return AskOnce(so, &query, &device->lists_in_slot);
 }
 
 static bool
-AskWithFilter(GgScanOpaque *so)
+AskWithFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 {
 	uint32		itopk;
 
 	so->device.walked = ListsToWalk(so, &itopk);
-	return so->device.walked != 0 ? AskWalks(so, itopk) : AskFiltered(so);
+	return so->device.walked != 0 ? AskWalks(so, itopk, meanwhile) :
+		AskFiltered(so, meanwhile);
 }
 
 bool
-GgAskDevice(GgScanOpaque *so)
+GgAskDevice(GgScanOpaque *so, void (*open_missing) (void *so))
 {
 	GgDeviceAnswer *device = &so->device;
+	GgMeanwhile meanwhile = {NULL, so};
 
+	device->missing = device->walked = 0;
 	/* once more where the resident was replaced after it was looked up */
 	for (int attempt = 0; attempt < 3 && FindDevice(so); attempt++)
 	{
-		if (so->filter != NULL ? AskWithFilter(so) : AskFirst(so))
+		meanwhile.run = device->missing != 0 ? open_missing : NULL;
+		if (so->filter != NULL ? AskWithFilter(so, meanwhile) : AskFirst(so, meanwhile))
 			return true;
 		if (so->reason != GG_REASON_NOT_RESIDENT)
 			break;
 	}
 	device->lists = 0;
 	device->delta_pages = 0;
-	device->missing = 0;
-	device->walked = 0;
+	device->missing = device->walked = 0;
 	return false;
 }
 

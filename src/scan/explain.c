@@ -28,6 +28,8 @@ PrintNote(const GgScanNote *note, ExplainState *es)
 	ExplainPropertyText("Engine", GgNoteEngine(note), es);
 	if (note->by_device < note->queries)
 		ExplainPropertyText("CPU Reason", GgReasonText(note->reason), es);
+	if (note->procedures != 0)
+		ExplainPropertyText("Search Procedure", GgNoteProcedure(note), es);
 	ExplainPropertyUInteger("Lists", NULL, note->lists, es);
 	PrintCount("Exact Lists", note->exact_lists, es);
 	PrintCount("Widenings", note->widenings, es);

@@ -10,7 +10,7 @@
 #include "funcapi.h"
 #include "utils/builtins.h"
 
-#define LAST_SCAN_COLUMNS	11
+#define LAST_SCAN_COLUMNS	12
 
 static GgScanNote last_scan;
 
@@ -27,11 +27,22 @@ GgAddNote(GgScanNote *sum, const GgScanNote *note)
 	sum->by_both += note->by_both;
 	sum->lists += note->lists;
 	sum->exact_lists += note->exact_lists;
+	sum->procedures |= note->procedures;
 	sum->widenings += note->widenings;
 	sum->filtered |= note->filtered;
 	sum->matches += note->matches;
 	sum->rows += note->rows;
 	sum->distances += note->distances;
+}
+
+/* A GPU answers no query but by best-first search. */
+GgProcedure
+GgProcedureOf(gg_search_mode mode, bool by_device)
+{
+	if (by_device && gg_service_engine != GG_SERVICE_CPU)
+		return GG_BEST_FIRST;
+	return mode == GG_SEARCH_TSDG_SMALL ? GG_TSDG_SMALL :
+		mode == GG_SEARCH_TSDG_LARGE ? GG_TSDG_LARGE : GG_BEST_FIRST;
 }
 
 /* Were all rows of the stream measured that match? */
@@ -66,8 +77,13 @@ MakeNote(const GgScanOpaque *so, GgScanNote *note)
 	note->distances = so->distances;
 	for (int i = 0; i < so->nstreams; i++)
 	{
-		note->exact_lists += IsExact(so, &so->streams[i]);
-		note->matches += so->streams[i].matches;
+		const GgStream *stream = &so->streams[i];
+
+		if (IsExact(so, stream))
+			note->exact_lists++;
+		else
+			note->procedures |= GgProcedureOf(so->search_mode, stream->ops == &gg_device_stream);
+		note->matches += stream->matches;
 	}
 }
 
@@ -107,6 +123,17 @@ GgNoteEngine(const GgScanNote *note)
 }
 
 const char *
+GgNoteProcedure(const GgScanNote *note)
+{
+	static const char *const names[] = {
+		NULL, "best_first", "tsdg_small", "best_first, tsdg_small", "tsdg_large",
+		"best_first, tsdg_large", "tsdg_small, tsdg_large", "best_first, tsdg_small, tsdg_large"
+	};
+
+	return names[note->procedures];
+}
+
+const char *
 GgNoteFilter(const GgScanNote *note)
 {
 	if (!note->filtered)
@@ -138,6 +165,10 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 		nulls[c++] = true;
 	else
 		values[c++] = CStringGetTextDatum(GgReasonText(note->reason));
+	nulls[c] = note->procedures == 0;
+	if (note->procedures != 0)
+		values[c] = CStringGetTextDatum(GgNoteProcedure(note));
+	c++;
 	values[c++] = Int64GetDatum((int64) note->queries);
 	values[c++] = Int64GetDatum((int64) note->lists);
 	values[c++] = Int64GetDatum((int64) note->exact_lists);

@@ -14,7 +14,8 @@
  *	exact	every row of the segment (or delta) measured.  It serves where the graph has nothing
  *			more to say, where a search would be slower, and for the delta unless a GPU does
  *
- * A GPU that has no room for all segments answers for some, and walks on the CPU for the others.
+ * A GPU that has no room for all segments answers for some.  Walks on the CPU for the others begin
+ * while it has the query.
  *
  * A GPU holds the delta's full pages as of some moment.  The pages behind them are a stream of
  * their own, read here.
@@ -382,6 +383,25 @@ RefuseScan(IndexScanDesc scan)
 				 errmsg("gpugraph indexes can only be scanned with an MVCC snapshot")));
 }
 
+/* Begin the walks of segments that the device lacks: up to their first nodes. */
+static void
+OpenMissing(void *arg)
+{
+	GgScanOpaque *so = arg;
+
+	for (int i = 0; i < so->nstreams; i++)
+	{
+		GgStream   *stream = &so->streams[i];
+
+		if (stream->ops == NULL &&
+			(so->device.missing >> (stream->segment - so->meta->segments) & 1) != 0)
+		{
+			OpenStream(so, stream, &gg_walk_stream);
+			(void) FillHead(so, stream);
+		}
+	}
+}
+
 /*
  * The streams of all segments and of the delta, each with what the device answered, if it did.
  * The others are opened when the scan looks for their first node.
@@ -402,11 +422,12 @@ StartStreams(GgScanOpaque *so, int attempts)
 	if (meta->delta_pages > 0)
 		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
 
-	if (!so->all_exact && !GgAskDevice(so))
+	if (!so->all_exact && !GgAskDevice(so, OpenMissing))
 	{
 		if (so->reason == GG_REASON_NOT_RESIDENT && attempts > 0 &&
 			GgHasNewGeneration(so->index, meta))
 		{
+			EndStreams(so);
 			GgReadMeta(so->index, so->meta);
 			StartStreams(so, attempts - 1);
 			return;
@@ -416,7 +437,8 @@ StartStreams(GgScanOpaque *so, int attempts)
 	AddDelta(so, 0, so->device.delta_pages);
 	AddDelta(so, so->device.delta_pages, meta->delta_pages);
 	for (int i = 0; i < so->nstreams; i++)
-		OpenStream(so, &so->streams[i], so->all_exact ? &gg_exact_stream : &gg_device_stream);
+		if (so->streams[i].ops == NULL)
+			OpenStream(so, &so->streams[i], so->all_exact ? &gg_exact_stream : &gg_device_stream);
 }
 
 /*

@@ -70,7 +70,7 @@ extern const GgStreamOps gg_exact_stream;
 /* The nodes of one segment, or of some pages of the delta. */
 struct GgStream
 {
-	const GgStreamOps *ops;		/* the implementation that was opened last */
+	const GgStreamOps *ops;		/* the implementation that was opened last; NULL: none yet */
 	void	   *state;			/* known to ops alone */
 	GgListState list;
 	bool		has_head;
@@ -119,6 +119,14 @@ typedef struct GgDeviceAnswer
 	uint64	   *matches;		/* rows that match, of each */
 } GgDeviceAnswer;
 
+/* By what graphs are searched: the procedure of the first list. */
+typedef enum GgProcedure
+{
+	GG_BEST_FIRST = 1,			/* CAGRA's */
+	GG_TSDG_SMALL = 2,
+	GG_TSDG_LARGE = 4
+} GgProcedure;
+
 /* What a scan did, or the sum of what several did. */
 typedef struct GgScanNote
 {
@@ -129,6 +137,7 @@ typedef struct GgScanNote
 	GgReason	reason;			/* why the CPU answered the last one of the others */
 	uint64		lists;
 	uint64		exact_lists;	/* of which every row that matches was measured */
+	uint32		procedures;		/* GgProcedures that searched the others */
 	uint64		widenings;
 	bool		filtered;
 	uint64		matches;		/* rows */
@@ -180,10 +189,11 @@ struct GgScanOpaque
 };
 
 /*
- * Ask the device that holds the index for all first lists with one query.  False when the CPU has
- * to answer, for the reason in so->reason.
+ * Ask the device that holds the index for all first lists with one query.  While it has the query,
+ * open_missing is called, which opens the streams of the segments in so->device.missing; the device
+ * is not asked for these.  False when the CPU has to answer, for the reason in so->reason.
  */
-extern bool GgAskDevice(GgScanOpaque *so);
+extern bool GgAskDevice(GgScanOpaque *so, void (*open_missing) (void *so));
 
 /* Which engine answers, and why, for the counters. */
 static inline GgReason
@@ -235,11 +245,18 @@ extern void GgNoteOf(const GgScanOpaque *so, GgScanNote *sum);
 
 extern void GgAddNote(GgScanNote *sum, const GgScanNote *note);
 
+/* By what a device, or this process, searches under a setting of gpugraph.search_mode. */
+extern GgProcedure GgProcedureOf(gg_search_mode mode, bool by_device);
+
 /* A call has ended that searched for many queries: gpugraph_last_scan() is to tell the sum. */
 extern void GgNoteCall(const GgScanNote *note);
 
-/* What a note says of the engine, and of how a filter was applied: NULL without one. */
+/*
+ * What a note says of the engine, of the procedure (NULL: all lists were measured), and of how a
+ * filter was applied (NULL: there was none).
+ */
 extern const char *GgNoteEngine(const GgScanNote *note);
+extern const char *GgNoteProcedure(const GgScanNote *note);
 extern const char *GgNoteFilter(const GgScanNote *note);
 
 /* ---- explain.c ---------------------------------------------------------- */

@@ -83,7 +83,7 @@ GgServiceBulk(const GgResidentRef *ref, const GgServiceBulkQuery *query, uint32 
 	}
 	body = gg_service->chunks[slot->chunk].body;
 	memcpy(body, query->vectors, (Size) query->count * query->dim * sizeof(float));
-	if (!GgAskAndWait(&asked, reason))
+	if (!GgAskAndWait(&asked, &query->meanwhile, reason))
 		return false;
 
 	for (uint32 i = 0; i < nlists; i++)
@@ -161,7 +161,7 @@ GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 
 	chunk = &gg_service->chunks[slot->chunk];
 	if (filter != NULL)
 		CopyFilter(chunk, filter);
-	if (!GgAskAndWait(&asked, reason))
+	if (!GgAskAndWait(&asked, &query->meanwhile, reason))
 		return false;
 
 	for (uint32 i = 0; i < nlists; i++)

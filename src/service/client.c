@@ -197,9 +197,28 @@ Sleep(GgAsked *asked, uint64 start)
 	return answered;
 }
 
-/* Wait for the answer; false when there will be none.  An error gives the slot up. */
+/* What the caller does while the device works.  An error gives the slot up. */
+static void
+RunMeanwhile(const GgMeanwhile *meanwhile)
+{
+	PG_TRY();
+	{
+		meanwhile->run(meanwhile->arg);
+	}
+	PG_CATCH();
+	{
+		Abandon();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Wait for the answer; false when there will be none.  An error gives the slot up.  learn: the time
+ * that it takes counts for what is expected of the next ones.
+ */
 static bool
-Await(GgAsked *asked, uint64 start)
+Await(GgAsked *asked, uint64 start, bool learn)
 {
 	const GgRequest request = asked->slot->request;
 	volatile bool answered = Spin(asked, start);
@@ -220,7 +239,7 @@ Await(GgAsked *asked, uint64 start)
 		}
 		PG_END_TRY();
 	}
-	if (answered)
+	if (answered && learn)
 		average_us[request] += ((double) (GgNowMicros() - start) - average_us[request]) / 8;
 	return answered;
 }
@@ -367,7 +386,7 @@ GgAskBegin(GgAsked *asked, const GgResidentRef *ref, GgRequest request, uint32 l
 }
 
 bool
-GgAskAndWait(GgAsked *asked, GgReason *reason)
+GgAskAndWait(GgAsked *asked, const GgMeanwhile *meanwhile, GgReason *reason)
 {
 	GgSlot	   *slot = asked->slot;
 
@@ -380,7 +399,9 @@ GgAskAndWait(GgAsked *asked, GgReason *reason)
 		*reason = GG_REASON_BUSY;
 		return false;
 	}
-	if (!Await(asked, slot->posted_us))
+	if (meanwhile->run != NULL)
+		RunMeanwhile(meanwhile);
+	if (!Await(asked, slot->posted_us, meanwhile->run == NULL))
 	{
 		*reason = GiveUp(asked);
 		return false;
@@ -410,7 +431,7 @@ GgServiceSearch(const GgResidentRef *ref, const GgServiceQuery *query, GgService
 	slot->itopk_size = query->itopk_size;
 	slot->mode = query->mode;
 	memcpy(slot->query, query->vector, query->dim * sizeof(float));
-	if (!GgAskAndWait(&asked, reason))
+	if (!GgAskAndWait(&asked, &query->meanwhile, reason))
 		return false;
 
 	/* nobody writes into a free slot, and this process posts nothing else before its next query */

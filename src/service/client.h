@@ -27,10 +27,10 @@ extern bool GgAskBegin(GgAsked *asked, const GgResidentRef *ref, GgRequest reque
 					   bool delta, GgReason *reason);
 
 /*
- * Post the request and wait for its answer; interruptible.  True: the answer is there, and slot and
- * chunk are this process's, which gives the chunk back.  False: *reason says why not, and neither
- * is this process's any more.
+ * Post the request, run what is to be done meanwhile, and wait for the answer; interruptible.
+ * True: the answer is there, and slot and chunk are this process's, which gives the chunk back.
+ * False: *reason says why not, and neither is this process's any more.
  */
-extern bool GgAskAndWait(GgAsked *asked, GgReason *reason);
+extern bool GgAskAndWait(GgAsked *asked, const GgMeanwhile *meanwhile, GgReason *reason);
 
 #endif							/* GG_CLIENT_H */

@@ -153,6 +153,16 @@ typedef struct GgServiceAnswer
 	const float *distances;
 } GgServiceAnswer;
 
+/*
+ * What the caller does while the device has its request.  It may throw: the request is given up
+ * then.  Where the device does not take the request it is not called.
+ */
+typedef struct GgMeanwhile
+{
+	void		(*run) (void *arg); /* NULL: nothing */
+	void	   *arg;
+} GgMeanwhile;
+
 /* What is asked of a device. */
 typedef struct GgServiceQuery
 {
@@ -164,6 +174,7 @@ typedef struct GgServiceQuery
 	uint32		k;				/* length of each list */
 	uint32		itopk_size;
 	gg_search_mode mode;
+	GgMeanwhile meanwhile;
 } GgServiceQuery;
 
 /*
@@ -180,12 +191,13 @@ typedef struct GgServiceBulkQuery
 	const float *vectors;		/* count x dim floats, as the column's operator sees them */
 	uint32		count;
 	uint32		dim;
-	uint32		lists;			/* these six as in GgServiceQuery */
+	uint32		lists;			/* these seven as in GgServiceQuery */
 	uint32		exact;
 	bool		delta;
 	uint32		k;
 	uint32		itopk_size;
 	gg_search_mode mode;
+	GgMeanwhile meanwhile;
 } GgServiceBulkQuery;
 
 /* How many queries one call takes at most, with nlists lists asked for, the delta's included. */
@@ -209,6 +221,7 @@ typedef struct GgServiceDeepQuery
 	uint32		k;				/* of each list */
 	uint64		after;			/* only keys behind this one; 0: from the nearest on */
 	const gg_filter *filter;	/* NULL: every row */
+	GgMeanwhile meanwhile;
 } GgServiceDeepQuery;
 
 /* Does one request take that?  Otherwise ask list by list: for one there is always room. */

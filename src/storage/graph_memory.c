@@ -4,6 +4,8 @@
  */
 #include "storage/graph_memory.h"
 
+#include "miscadmin.h"
+
 void
 GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options, gg_build_params *params)
 {
@@ -65,6 +67,26 @@ GgGraphDeviceBytes(const GgGraphMemory *memory, uint32 n)
 	return bytes.device - Min(bytes.device, EngineBytes(memory, 1).device);
 }
 
+uint64
+GgEngineBudget(const GgGraphMemory *memory, uint32 n, uint64 budget)
+{
+	uint64		taken = (uint64) n * memory->row_bytes;
+
+	return budget - Min(taken, budget - 1);
+}
+
+/* Bytes of host memory with an engine that keeps to what rows leave of the budget. */
+static uint64
+SpilledGraphBytes(const GgGraphMemory *memory, uint32 n, uint64 budget)
+{
+	gg_control	control = *memory->control;
+	GgGraphMemory spilled = *memory;
+
+	control.memory = GgEngineBudget(memory, n, budget);
+	spilled.control = &control;
+	return GgGraphBytes(&spilled, n);
+}
+
 /* The most rows, from low on, for which that is no more than budget. */
 static uint32
 MostRows(const GgGraphMemory *memory, uint64 budget, uint32 low,
@@ -94,4 +116,28 @@ uint32
 GgRowsThatFitDevice(const GgGraphMemory *memory, uint64 budget)
 {
 	return MostRows(memory, budget, 0, GgGraphDeviceBytes);
+}
+
+uint32
+GgRowsSpilled(const GgGraphMemory *memory, uint64 budget)
+{
+	uint32		low = 0,
+				high = GG_MAX_NODES;
+
+	while (low < high)
+	{
+		uint32		mid = low + (high - low + 1) / 2;
+
+		if (SpilledGraphBytes(memory, mid, budget) <= budget)
+			low = mid;
+		else
+			high = mid - 1;
+	}
+	return low;
+}
+
+uint64
+GgGraphBudget(void)
+{
+	return Max((uint64) maintenance_work_mem * 1024, GG_LEAST_GRAPH_BYTES);
 }

@@ -41,4 +41,14 @@ extern uint64 GgGraphDeviceBytes(const GgGraphMemory *memory, uint32 n);
 extern uint32 GgRowsThatFit(const GgGraphMemory *memory, uint64 budget);
 extern uint32 GgRowsThatFitDevice(const GgGraphMemory *memory, uint64 budget);
 
+/*
+ * The same where rows and k-NN lists go to temporary files: row_bytes has not the rows, and the
+ * control has scratch.  The engine then gets GgEngineBudget() of the budget, which is never 0.
+ */
+extern uint32 GgRowsSpilled(const GgGraphMemory *memory, uint64 budget);
+extern uint64 GgEngineBudget(const GgGraphMemory *memory, uint32 n, uint64 budget);
+
+/* What a build or merge may take that keeps to maintenance_work_mem. */
+extern uint64 GgGraphBudget(void);
+
 #endif							/* GG_GRAPH_MEMORY_H */

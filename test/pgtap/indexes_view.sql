@@ -12,7 +12,7 @@ SELECT setseed(0.5);
 INSERT INTO s.items SELECT i, ARRAY[i, random()]::real[]::vector, ARRAY[i, 0]::real[]::halfvec
 	FROM generate_series(1, 1000) i;
 CREATE INDEX items_idx ON s.items USING gpugraph (val);
-CREATE INDEX half_idx ON s.items USING gpugraph (half halfvec_l2_ops);
+CREATE INDEX half_idx ON s.items USING gpugraph (half halfvec_l2_ops) WITH (algorithm = tsdg);
 CREATE INDEX id_idx ON s.items (id);
 RESET ROLE;
 
@@ -34,11 +34,11 @@ SELECT results_eq(
 
 -- what they hold
 SELECT results_eq(
-	$$SELECT bytes, rows, delta_rows, dead_rows, segments, storage, hint FROM gpugraph_indexes
-		WHERE schemaname = 's' ORDER BY indexname$$,
+	$$SELECT bytes, rows, delta_rows, dead_rows, segments, storage, algorithm, hint
+		FROM gpugraph_indexes WHERE schemaname = 's' ORDER BY indexname$$,
 	$$VALUES (pg_relation_size('s.half_idx'), 1000::bigint, 0::bigint, 0::bigint, 1, 'float16',
-			NULL),
-		(pg_relation_size('s.items_idx'), 1000, 0, 0, 1, 'float32', NULL)$$,
+			'tsdg', NULL),
+		(pg_relation_size('s.items_idx'), 1000, 0, 0, 1, 'float32', 'cagra', NULL)$$,
 	'size and contents of fresh indexes');
 INSERT INTO s.items (id, val) SELECT i, ARRAY[i, 1]::real[]::vector
 	FROM generate_series(1001, 2001) i;
@@ -88,14 +88,14 @@ CREATE FUNCTION seen() RETURNS text LANGUAGE sql AS $$
 	SELECT concat_ws(', ', CASE WHEN bytes > 0 THEN 'bytes' END, CASE WHEN rows > 0 THEN 'rows' END,
 		CASE WHEN delta_rows = 0 THEN 'delta' END, CASE WHEN delta_share = 0 THEN 'share' END,
 		CASE WHEN dead_rows >= 0 THEN 'dead' END, CASE WHEN segments = 1 THEN 'segments' END,
-		storage, CASE WHEN state <> '' THEN 'state' END) FROM gpugraph_indexes
+		storage, algorithm, CASE WHEN state <> '' THEN 'state' END) FROM gpugraph_indexes
 		WHERE indexname = 'items_idx'
 $$;
 SET ROLE gg_view_owner;
-SELECT is(seen(), 'bytes, rows, delta, share, dead, segments, float32, state',
+SELECT is(seen(), 'bytes, rows, delta, share, dead, segments, float32, cagra, state',
 	'the owner sees what the index holds');
 SET ROLE gg_view_monitor;
-SELECT is(seen(), 'bytes, rows, delta, share, dead, segments, float32, state',
+SELECT is(seen(), 'bytes, rows, delta, share, dead, segments, float32, cagra, state',
 	'and so does a member of pg_stat_scan_tables');
 SET ROLE gg_view_stranger;
 SELECT is(seen(), 'bytes, state',

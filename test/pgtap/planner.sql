@@ -130,7 +130,8 @@ DECLARE
 	lines text[] := '{}';
 BEGIN
 	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ' || sql LOOP
-		IF line ~ '^ *(Engine|CPU Reason|(Exact )?Lists|Widenings|Filter Strategy|Matches): ' THEN
+		IF line ~ ('^ *(Engine|CPU Reason|Search Procedure|(Exact )?Lists|Widenings|' ||
+			'Filter Strategy|Matches): ') THEN
 			lines := lines || trim(line);
 		END IF;
 	END LOOP;
@@ -150,11 +151,14 @@ BEGIN
 	RETURN plan;
 END $$;
 SELECT is_told(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 10', :q),
-	'Engine: cpu; CPU Reason; Lists: 1', 'EXPLAIN ANALYZE tells who answered');
+	'Engine: cpu; CPU Reason; Search Procedure: best_first; Lists: 1',
+	'EXPLAIN ANALYZE tells who answered');
 SELECT is_told(format('SELECT id FROM items ORDER BY val <-> %L LIMIT 60', :q),
-	'Engine: cpu; CPU Reason; Lists: 1; Widenings: 1', 'and how often a list was made longer');
+	'Engine: cpu; CPU Reason; Search Procedure: best_first; Lists: 1; Widenings: 1',
+	'and how often a list was made longer');
 SELECT is_told('SELECT n.id FROM items q, LATERAL (SELECT id FROM items i ORDER BY i.val <-> q.val
-	LIMIT 5) n WHERE q.id <= 3', 'Engine: cpu; CPU Reason; Lists: 3', 'of all scans of a node');
+	LIMIT 5) n WHERE q.id <= 3',
+	'Engine: cpu; CPU Reason; Search Procedure: best_first; Lists: 3', 'of all scans of a node');
 SELECT is_told('SELECT id FROM items WHERE id = 5', '', 'and nothing of other indexes');
 CREATE INDEX items_filter_idx ON items USING gpugraph (val vector_l2_ops, big);
 SELECT is_told(format('SELECT id FROM items WHERE big < 5 ORDER BY val <-> %L LIMIT 10', :q),

@@ -79,6 +79,23 @@ SELECT cmp_ok(measured(), '>', :best_first::bigint * 2, 'many greedy walks');
 SET gpugraph.search_mode = multi_cta;
 SELECT is(measured(), :best_first::bigint, 'on the CPU the procedures of CAGRA are one');
 
+-- and in what the session's last scan says
+CREATE FUNCTION told(mode text, rows int) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM set_config('gpugraph.search_mode', mode, true);
+	PERFORM id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT rows;
+	RETURN (SELECT procedure FROM gpugraph_last_scan());
+END $$;
+SELECT results_eq($$SELECT mode, told(mode, 10)
+	FROM unnest(ARRAY['auto', 'single_cta', 'multi_cta', 'tsdg_small', 'tsdg_large']) mode$$,
+	$$VALUES ('auto', 'best_first'), ('single_cta', 'best_first'), ('multi_cta', 'best_first'),
+		('tsdg_small', 'tsdg_small'), ('tsdg_large', 'tsdg_large')$$,
+	'gpugraph_last_scan() names it');
+SELECT is(told('tsdg_small', 100000), NULL, 'but none where all rows were measured');
+SET gpugraph.search_mode = tsdg_small;
+SELECT count(*) FROM gpugraph_search('items_idx', ARRAY(SELECT val FROM queries), 5) \g /dev/null
+SELECT is((SELECT procedure FROM gpugraph_last_scan()), 'tsdg_small', 'of many queries, too');
+
 -- a scan under way goes on as it began
 SET gpugraph.search_mode = auto;
 SELECT array_agg(id) AS ids FROM (SELECT id FROM items

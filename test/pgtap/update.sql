@@ -46,6 +46,8 @@ SELECT is((SELECT algorithm FROM gpugraph_index_info('items_idx')), 'cagra', 'it
 ALTER INDEX items_idx SET (algorithm = tsdg);
 REINDEX INDEX items_idx;
 SELECT is((SELECT algorithm FROM gpugraph_index_info('items_idx')), 'tsdg', 'and another');
+SELECT is((SELECT algorithm FROM gpugraph_indexes WHERE relid = 'items_idx'::regclass), 'tsdg',
+	'in the view, too');
 
 -- each version that can be created leads to the default one
 SELECT is_empty($$

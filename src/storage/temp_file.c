@@ -1,12 +1,12 @@
 /*
  * temp_file.c
- *		Memory of a build that lies in temporary files, so that the kernel can take it back.
+ *		Memory of builds and merges in temporary files, so that the kernel can take it back.
  *
  * They are mapped, where PostgreSQL's own (BufFile) are read and written by calls: the engine knows
  * rows and lists by address.  fd.c makes and removes them, as it does all temporary files.  It
  * cannot see what is written through a mapping, so temp_file_limit is looked after here.
  */
-#include "build/temp_file.h"
+#include "storage/temp_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,8 +20,11 @@
 /* Disk space asked for in one call. */
 #define RESERVE_SLICE		((Size) 64 * 1024 * 1024)
 
-/* Mapped files of this process at a time: rows, and what an engine asks for. */
-#define MOST_FILES			8
+/*
+ * Mapped files of this process at a time: rows and what an engine asks for, of a merge and of one
+ * within it.
+ */
+#define MOST_FILES			(2 * (1 + GG_SCRATCH_FILES))
 
 static int	mapped[MOST_FILES];
 static int	nmapped = 0;
@@ -57,12 +60,12 @@ CheckLimit(int fd, Size bytes)
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("temporary file size exceeds temp_file_limit (%dkB)", temp_file_limit),
-				 errhint("Increase maintenance_work_mem, so that the build needs no files, or "
+				 errhint("Increase maintenance_work_mem, so that no files are needed, or "
 						 "temp_file_limit.")));
 }
 
 void
-GgMapTempFile(GgTempFile *temp, Size bytes)
+GgMapTempFile(GgTempFile *temp, Size bytes, bool outlives)
 {
 	void	   *start = MAP_FAILED;
 
@@ -70,7 +73,8 @@ GgMapTempFile(GgTempFile *temp, Size bytes)
 	if (nmapped == MOST_FILES)
 		elog(ERROR, "too many mapped temporary files");
 	PrepareTempTablespaces();
-	temp->file = OpenTemporaryFile(false);
+	temp->outlives = outlives;
+	temp->file = OpenTemporaryFile(outlives);
 	temp->fd = -1;
 	if (AcquireExternalFD())
 	{
@@ -90,10 +94,12 @@ GgMapTempFile(GgTempFile *temp, Size bytes)
 			close(temp->fd);
 			ReleaseExternalFD();
 		}
+		if (outlives)
+			FileClose(temp->file);
 		errno = save_errno;
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not map a temporary file of %zu bytes for an index build: %m",
+				 errmsg("could not map a temporary file of %zu bytes for a gpugraph index: %m",
 						bytes)));
 	}
 	temp->start = start;
@@ -119,9 +125,9 @@ GgReserveTempFile(int fd, Size offset, Size bytes)
 			errno = rc;
 			ereport(ERROR,
 					(errcode_for_file_access(),
-					 errmsg("could not extend a temporary file of an index build: %m"),
-					 errhint("Increase maintenance_work_mem, so that the build needs none, or make "
-							 "room where temp_tablespaces is.")));
+					 errmsg("could not extend a temporary file of a gpugraph index: %m"),
+					 errhint("Increase maintenance_work_mem, so that none is needed, or make room "
+							 "where temp_tablespaces is.")));
 		}
 		GgCheckInterrupts();
 	}
@@ -139,7 +145,7 @@ GgUnmapTempFile(GgTempFile *temp, bool remove)
 	close(temp->fd);
 	ReleaseExternalFD();
 	temp->start = NULL;
-	if (remove)
+	if (remove || temp->outlives)
 		FileClose(temp->file);
 }
 
@@ -152,7 +158,7 @@ GgHasTempFiles(void)
 }
 
 void
-GgMapTempFile(GgTempFile *temp, Size bytes)
+GgMapTempFile(GgTempFile *temp, Size bytes, bool outlives)
 {
 	elog(ERROR, "mapped temporary files are not supported here");
 }
@@ -187,4 +193,38 @@ GgGrowTempFile(GgTempFile *temp, Size bytes)
 		return;
 	GgReserveTempFile(temp->fd, temp->reserved, bytes - temp->reserved);
 	temp->reserved = bytes;
+}
+
+void *
+GgTakeScratch(GgScratch *scratch, Size bytes, bool *caught)
+{
+	GgTempFile *temp = &scratch->files[scratch->nfiles];
+	MemoryContext context = CurrentMemoryContext;
+	uint32		holdoff = InterruptHoldoffCount;
+
+	if (scratch->nfiles == GG_SCRATCH_FILES || *caught)
+		return NULL;
+	PG_TRY();
+	{
+		HOLD_INTERRUPTS();
+		GgMapTempFile(temp, bytes, scratch->outlive);
+		scratch->nfiles++;
+		GgGrowTempFile(temp, bytes);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		*caught = true;
+	}
+	PG_END_TRY();
+	/* an error has reset it */
+	InterruptHoldoffCount = holdoff;
+	return *caught ? NULL : temp->start;
+}
+
+void
+GgFreeScratch(GgScratch *scratch, bool remove)
+{
+	while (scratch->nfiles > 0)
+		GgUnmapTempFile(&scratch->files[--scratch->nfiles], remove);
 }
