@@ -92,7 +92,7 @@ add_condition(harness_random *random, gg_filter *filter)
 			condition->nvalues = masks ? GG_MASK_WORDS * (1 + below(random, 3)) : 2;
 	}
 	for (uint32_t v = 0; v < condition->nvalues; v++)
-		values[v] = masks ? (int64_t) 1 << below(random, 64) : value(random);
+		values[v] = masks ? (int64_t) ((uint64_t) 1 << below(random, 64)) : value(random);
 	if (masks && condition->nvalues > 0)
 		values[below(random, GG_MASK_WORDS)] = 0;
 	else
