@@ -18,6 +18,7 @@
 #include "include/cuda_fp16.h"
 
 #ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #define STACK_BYTES ((size_t) 256 << 10)
 #else
@@ -170,7 +171,13 @@ fiber_pool::take(size_t wanted)
 fiber_pool::~fiber_pool()
 {
 	for (char *stack : stacks)
+	{
+#ifdef __SANITIZE_ADDRESS__
+		/* fibers never return: their last frames would spoil what is mapped there next */
+		__asan_unpoison_memory_region(stack, STACK_BYTES);
+#endif
 		(void) munmap(stack, STACK_BYTES);
+	}
 }
 
 #ifdef __x86_64__
