@@ -12,6 +12,7 @@
  *	grnnd.cu		relative NN-descent
  *	connect.cu		pivots, reachability
  *	build.cu		the chain of them, and the memory it needs
+ *	memory.cu		where buffers come from; a build beside searches
  *
  * Everything here is in device memory and runs on one stream.  Nothing depends on the order in
  * which blocks run: of the keys that arrive a list keeps the smallest.  So the same rows, seed and
