@@ -234,7 +234,7 @@ Wake(void *arg)
 	GgResidentNotify(arg);
 }
 
-/* Free entries, loads, chunks and the graph job of an earlier worker.  Its device memory is gone. */
+/* Free what an earlier worker left: entries, loads, chunks, the graph job.  Its memory is gone. */
 static void
 EmptyTable(GgWorker *worker)
 {

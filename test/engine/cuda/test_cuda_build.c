@@ -1284,6 +1284,8 @@ main(void)
 	cancel_case(GG_ALGORITHM_CAGRA, harness_fewer() ? 300 : small ? 17000 : 60000, 32);
 	cancel_case(GG_ALGORITHM_TSDG, small ? 300 : 60000, 32);
 	background_case(harness_fewer() ? 300 : small ? 17000 : 60000, 32);
+	if (!small)
+		background_case(16000, 768);
 	cancel_case(GG_ALGORITHM_GRNND, small ? 300 : 60000, 32);
 	if (!small)
 		cancel_case(GG_ALGORITHM_CAGRA, 300, 32);
