@@ -311,6 +311,18 @@ gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T
 	return gg_cuda_give_back(control, where, rest...);
 }
 
+/*
+ * So many rows a launch, or fewer beside searches: launches of some ms, for where a queue to the
+ * device is shared, what is queued later waits for those before it.  A multiple of 256 stays one.
+ */
+static inline uint64_t
+gg_cuda_cut(uint64_t rows, const gg_control *control)
+{
+	if (control == NULL || !control->background || rows <= 256)
+		return rows;
+	return rows < 8 * 256 ? 256 : rows / (8 * 256) * 256;
+}
+
 /* Rows that the launch from row first takes of n, at most `most`. */
 static inline uint32_t
 gg_cuda_slice(uint64_t n, uint64_t first, uint64_t most)

@@ -369,7 +369,8 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 	const double item_s = column_s * ((mean_columns < range ? (double) mean_columns :
 									   range) + GG_TILE_COLUMNS);
 	const double fit = 0.02 / item_s;
-	const uint32_t slice = fit > 1e6 ? 1000000 : fit < 64 ? 64 : (uint32_t) fit;
+	const uint32_t slice = (uint32_t) gg_cuda_cut(fit > 1e6 ? 1000000 : fit < 64 ? 64 :
+												  (uint64_t) fit, control);
 	gg_cuda_limits limits = {};
 	gg_cuda_pace pace;
 	int			device = 0;
@@ -571,6 +572,7 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 				uint32_t max_rows, cudaStream_t stream, const gg_control *control,
 				gg_cuda_meter *meter, gg_cuda_cells *cells)
 {
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, control);
 	gg_cuda_buffer<uint32_t> sizes;
 	gg_cuda_buffer<uint32_t> parts;
 	gg_cuda_buffer<uint32_t> sums;
@@ -584,9 +586,9 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	GG_TRY(sums.allocate((uint64_t) ncells + 1, meter));
 	GG_TRY(largest.allocate(1, meter));
 	GG_CUDA_TRY(cudaMemsetAsync(sizes.get(), 0, sizes.bytes(), stream));
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, step);
 
 		cell_sizes_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, (uint32_t) first, rows, sizes.get());
@@ -609,9 +611,9 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	GG_TRY(gg_cuda_allocate_large(&cells->members, (uint64_t) n * slots, control, meter));
 	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), stream));
 	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, largest.bytes(), stream));
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, step);
 
 		place_counts_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, sums.get(), (uint32_t) first, rows, counts.get());
@@ -622,9 +624,9 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	largest_cell_kernel<<<gg_cuda_blocks(cells->ncells, 256), 256, 0, stream>>>
 		(cells->starts.get(), slots, cells->ncells, largest.get());
 	GG_CUDA_LAUNCHED("largest_cell_kernel");
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, step);
 
 		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, sums.get(), (uint32_t) first, rows, cells->starts.get(),

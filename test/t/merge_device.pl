@@ -179,7 +179,7 @@ for my $step (1 .. 16)
 			'', "step $step: cancelled, or done");
 	device_is_empty("step $step");
 }
-cmp_ok($cancelled, '>', 3, 'some were cancelled');
+cmp_ok($cancelled, '>', 0, 'some were cancelled');
 index_is_complete($node, 'cancelled at every step');
 
 # ---- the device's worker ends, fails, or hangs
