@@ -12,6 +12,8 @@
 #define COPY_BYTES ((uint64_t) 32 << 20)
 /* CUDA's own context, code and scan scratch, which no buffer here accounts for */
 #define CONTEXT_BYTES ((uint64_t) 600 << 20)
+/* the same beside searches, whose context is there: scan scratch, small buffers, a pool's steps */
+#define SCRATCH_BYTES ((uint64_t) 64 << 20)
 
 static inline uint64_t
 max_u64(uint64_t a, uint64_t b)
@@ -86,6 +88,13 @@ check(const gg_dataset *data, const gg_build_params *params, const char *where)
 	return gg_ok();
 }
 
+/* A process that serves searches has its context in any case. */
+static uint64_t
+other_bytes(const gg_control *control)
+{
+	return control != NULL && control->background ? SCRATCH_BYTES : CONTEXT_BYTES;
+}
+
 /*
  * Refuse at once what would fail later, with the sizes; held: bytes of the rows that are there
  * already; more: bytes that a build does not take.
@@ -99,14 +108,18 @@ check_memory(const gg_dataset *data, uint64_t held, uint64_t more, const gg_buil
 	size_t		total = 0;
 
 	GG_TRY(gg_cuda_build_bytes(data, params, control, &bytes));
+	/* the thread may be new, and is on the first device then */
+	if (gg_cuda_served_device() >= 0)
+		GG_CUDA_TRY(cudaSetDevice(gg_cuda_served_device()));
 	GG_CUDA_TRY(cudaMemGetInfo(&available, &total));
 	bytes.device += more;
 	/* asking has made the context */
-	if (bytes.device - CONTEXT_BYTES - held > available)
+	bytes.device -= other_bytes(control);
+	if (bytes.device - held > available)
 		return gg_fail(GG_EDEVICE_MEMORY, __func__,
 					   "%u rows of %u dimensions take %llu MB of device memory, "
 					   "of which %llu of %llu MB are free", data->n, data->dim,
-					   (unsigned long long) ((bytes.device - CONTEXT_BYTES - held) >> 20),
+					   (unsigned long long) ((bytes.device - held) >> 20),
 					   (unsigned long long) (available >> 20),
 					   (unsigned long long) (total >> 20));
 	return gg_ok();
@@ -371,14 +384,14 @@ make_graph(const gg_dataset *data, const gg_merge_input *input, const gg_build_p
 {
 	return guarded([&]() -> gg_status
 				   {
-					   gg_cuda_stream stream;
+					   gg_cuda_work work;
 					   gg_cuda_buffer<char> rows;
 					   gg_cuda_data device = {};
 
-					   GG_TRY(stream.create());
-					   GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, stats));
-					   return gg_cuda_build_rows(&device, input, params, stream.get(), control,
-												 NULL, graph, stats);
+					   GG_TRY(work.start(control));
+					   GG_TRY(load_rows(data, work.get(), control, NULL, &rows, &device, stats));
+					   return gg_cuda_build_rows(&device, input, params, work.get(), control, NULL,
+												 graph, stats);
 				   }, graph);
 }
 
@@ -488,7 +501,6 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
 	const uint64_t n = data->n;
 	uint64_t	peak;
 
-	(void) control;
 	GG_TRY(check(data, params, __func__));
 	if (params->algorithm == GG_ALGORITHM_GRNND)
 	{
@@ -504,7 +516,7 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
 	else
 		peak = max_u64(knn_bytes(n, data->dim, params, data->metric), edges_bytes(n, params));
 	bytes->device = n * data->dim * gg_element_size(data->element) +
-		n * gg_cuda_row_bytes(data->metric, data->dim) + peak + CONTEXT_BYTES;
+		n * gg_cuda_row_bytes(data->metric, data->dim) + peak + other_bytes(control);
 	/* adjacency; visited and parents when nodes must be linked */
 	bytes->host = n * params->graph_degree * 4 + n * 9;
 	return gg_ok();

@@ -12,6 +12,7 @@
  *	grnnd.cu		relative NN-descent
  *	connect.cu		pivots, reachability
  *	build.cu		the chain of them, and the memory it needs
+ *	memory.cu		where buffers come from; a build beside searches
  *
  * Everything here is in device memory and runs on one stream.  Nothing depends on the order in
  * which blocks run: of the keys that arrive a list keeps the smallest.  So the same rows, seed and
@@ -308,6 +309,18 @@ gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T
 	buffer.release();
 	GG_TRY(gg_cuda_check_cancel(control, where));
 	return gg_cuda_give_back(control, where, rest...);
+}
+
+/*
+ * So many rows a launch, or fewer beside searches: launches of some ms, for where a queue to the
+ * device is shared, what is queued later waits for those before it.  A multiple of 256 stays one.
+ */
+static inline uint64_t
+gg_cuda_cut(uint64_t rows, const gg_control *control)
+{
+	if (control == NULL || !control->background || rows <= 256)
+		return rows;
+	return rows < 8 * 256 ? 256 : rows / (8 * 256) * 256;
 }
 
 /* Rows that the launch from row first takes of n, at most `most`. */

@@ -348,6 +348,9 @@ join_kernel(join_args args, uint32_t first_item)
  * against many columns are launched in ranges of columns as well: 16,000 dimensions of L1 against
  * 16,384 rows would else take some 0.3 s in which nobody asks whether to stop.  Ordinary shapes are
  * one range.
+ *
+ * Beside searches a block takes 0.5 ms at most by the same measure.  Searches go first, but only
+ * where a block has ended, and one that takes a cluster waits for several.
  */
 static gg_status
 join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_columns,
@@ -358,14 +361,16 @@ join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_colu
 	/* one item: 64 x columns x dim multiply-adds, at a pessimistic 50 TFLOP/s (fp32: 5) a chip */
 	const double rate = args.a.kind == GG_KIND_HALF_L2 ? 5e13 : 5e12;
 	const double column_s = 2.0 * GG_TILE_ROWS * elements / rate;
-	/* a block has 1 / 264 of the chip: 40 ms, but no ranges of a few tiles only */
-	const double widest = 0.04 / 264 / column_s;
+	/* a block has 1 / 264 of the chip: so long, but no ranges of a few tiles only */
+	const double block_s = control != NULL && control->background ? 0.0005 : 0.04;
+	const double widest = block_s / 264 / column_s;
 	const uint32_t range = widest > 1e9 ? 1000000000 : widest < 1024 ? 1024 :
 		(uint32_t) widest / GG_TILE_COLUMNS * GG_TILE_COLUMNS;
 	const double item_s = column_s * ((mean_columns < range ? (double) mean_columns :
 									   range) + GG_TILE_COLUMNS);
 	const double fit = 0.02 / item_s;
-	const uint32_t slice = fit > 1e6 ? 1000000 : fit < 64 ? 64 : (uint32_t) fit;
+	const uint32_t slice = (uint32_t) gg_cuda_cut(fit > 1e6 ? 1000000 : fit < 64 ? 64 :
+												  (uint64_t) fit, control);
 	gg_cuda_limits limits = {};
 	gg_cuda_pace pace;
 	int			device = 0;
@@ -567,6 +572,7 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 				uint32_t max_rows, cudaStream_t stream, const gg_control *control,
 				gg_cuda_meter *meter, gg_cuda_cells *cells)
 {
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, control);
 	gg_cuda_buffer<uint32_t> sizes;
 	gg_cuda_buffer<uint32_t> parts;
 	gg_cuda_buffer<uint32_t> sums;
@@ -580,9 +586,9 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	GG_TRY(sums.allocate((uint64_t) ncells + 1, meter));
 	GG_TRY(largest.allocate(1, meter));
 	GG_CUDA_TRY(cudaMemsetAsync(sizes.get(), 0, sizes.bytes(), stream));
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, step);
 
 		cell_sizes_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, (uint32_t) first, rows, sizes.get());
@@ -605,9 +611,9 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	GG_TRY(gg_cuda_allocate_large(&cells->members, (uint64_t) n * slots, control, meter));
 	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), stream));
 	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, largest.bytes(), stream));
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, step);
 
 		place_counts_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, sums.get(), (uint32_t) first, rows, counts.get());
@@ -618,9 +624,9 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	largest_cell_kernel<<<gg_cuda_blocks(cells->ncells, 256), 256, 0, stream>>>
 		(cells->starts.get(), slots, cells->ncells, largest.get());
 	GG_CUDA_LAUNCHED("largest_cell_kernel");
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
+		const uint32_t rows = gg_cuda_slice(n, first, step);
 
 		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
 			(lists, length, slots, sums.get(), (uint32_t) first, rows, cells->starts.get(),

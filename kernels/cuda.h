@@ -60,9 +60,13 @@ typedef struct gg_cuda_meter
 	uint64_t	peak;
 } gg_cuda_meter;
 
+/* memory.cu: as cudaMalloc() and cudaFree(), or in the order of the calling thread's work. */
+extern cudaError_t gg_cuda_malloc(void **memory, size_t bytes);
+extern void gg_cuda_free(void *memory);
+
 /*
- * count elements of T in device memory, freed at the end of the scope.  cudaFree() waits for the
- * device, so work queued on the buffer is done before it goes.
+ * count elements of T in device memory, freed at the end of the scope.  Work queued on the buffer
+ * is done before it goes: cudaFree() waits for the device.
  */
 template <typename T>
 class gg_cuda_buffer
@@ -87,7 +91,7 @@ public:
 		release();
 		if (bytes == 0)
 			return gg_ok();
-		error = cudaMalloc((void **) &data_, bytes);
+		error = gg_cuda_malloc((void **) &data_, bytes);
 		if (error != cudaSuccess)
 		{
 			gg_status	status = gg_cuda_status(error, "gg_cuda_buffer", "cudaMalloc");
@@ -119,7 +123,7 @@ public:
 	{
 		if (data_ == NULL)
 			return;
-		(void) cudaFree(data_);
+		gg_cuda_free(data_);
 		if (meter_ != NULL)
 			meter_->now -= bytes_;
 		data_ = NULL;
@@ -178,11 +182,13 @@ public:
 	gg_cuda_stream(const gg_cuda_stream &) = delete;
 	gg_cuda_stream &operator=(const gg_cuda_stream &) = delete;
 
+	/* priority: the lower, the sooner; 0 is the least */
 	gg_status
-	create()
+	create(int priority = 0)
 	{
-		return gg_cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-							  "gg_cuda_stream", "cudaStreamCreateWithFlags");
+		return gg_cuda_status(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+														   priority),
+							  "gg_cuda_stream", "cudaStreamCreateWithPriority");
 	}
 
 	cudaStream_t
@@ -193,6 +199,32 @@ public:
 
 private:
 	cudaStream_t stream_;
+};
+
+/*
+ * A piece of work on a stream of its own.  With control->background it leaves searches of this
+ * process the way: see memory.cu.  Buffers that the thread takes within the scope go within it.
+ */
+class gg_cuda_work
+{
+public:
+	gg_cuda_work()
+	{
+	}
+	~gg_cuda_work();
+	gg_cuda_work(const gg_cuda_work &) = delete;
+	gg_cuda_work &operator=(const gg_cuda_work &) = delete;
+
+	gg_status	start(const gg_control *control);
+
+	cudaStream_t
+	get() const
+	{
+		return stream_.get();
+	}
+
+private:
+	gg_cuda_stream stream_;
 };
 
 /* ---- cancellation -------------------------------------------------------- */

@@ -522,6 +522,7 @@ gnnd_begin(gnnd *g, const uint32_t *order, gg_cuda_meter *meter)
 	const uint32_t n = rows->n;
 	const uint32_t words = card_words(g->k);
 	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
 
 	GG_TRY(g->pace.create());
 	GG_TRY(gg_cuda_allocate_large(&g->fresh, (uint64_t) n * SIDE, g->control, meter));
@@ -540,9 +541,9 @@ gnnd_begin(gnnd *g, const uint32_t *order, gg_cuda_meter *meter)
 	g->args.card_seed = CARD_SEED;
 	GG_CUDA_TRY(cudaMemsetAsync(g->offers.get(), 0xFF, g->offers.bytes(), g->stream));
 	GG_TRY(g->pace.step(g->stream, g->control, __func__));
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
+		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		GG_SWITCH_LENGTH(g->length,
 			(cards_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
@@ -557,15 +558,16 @@ static gg_status
 gnnd_sample(gnnd *g)
 {
 	const uint32_t n = g->rows->n;
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
 
 	GG_CUDA_TRY(cudaMemsetAsync(g->fresh.get(), 0xFF, g->fresh.bytes(), g->stream));
 	GG_TRY(g->pace.step(g->stream, g->control, __func__));
 	GG_CUDA_TRY(cudaMemsetAsync(g->old.get(), 0xFF, g->old.bytes(), g->stream));
 	GG_CUDA_TRY(cudaMemsetAsync(g->updates.get(), 0, g->updates.bytes(), g->stream));
 	GG_TRY(g->pace.step(g->stream, g->control, __func__));
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
+		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		GG_SWITCH_LENGTH(g->length,
 			(sample_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
@@ -597,7 +599,8 @@ gnnd_join(gnnd *g, uint32_t iteration)
 	const double row_s = 128.0 * rows->units * 16 / 1e12 +
 		(rows->kind == GG_KIND_HALF_L2 ? 0.0 : 64.0 * 128 * rows->units * 8 / 5e12);
 	const double fit = 0.02 / row_s;
-	const uint32_t slice = fit > 1e7 ? 10000000 : fit < 264 ? 264 : (uint32_t) fit;
+	const uint32_t slice = (uint32_t) gg_cuda_cut(fit > 1e7 ? 10000000 : fit < 264 ? 264 :
+												  (uint64_t) fit, g->control);
 
 	for (uint64_t first = 0; first < n; first += slice)
 	{
@@ -618,10 +621,11 @@ static gg_status
 gnnd_update(gnnd *g, unsigned long long *changed)
 {
 	const uint32_t n = g->rows->n;
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
 
-	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	for (uint64_t first = 0; first < n; first += step)
 	{
-		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
+		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		GG_SWITCH_LENGTH(g->length,
 			(update_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
@@ -928,7 +932,7 @@ gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists, uint32_t l
 	/* a launch: 20 GB of rows, some 20 ms; of short rows the sorting takes longer */
 	const uint64_t per_row = (uint64_t) k * data->dim * gg_element_size(data->element);
 	const uint64_t fit = 20000000000ull / per_row / 8 * 8 + 264;
-	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
+	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, control);
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());

@@ -327,7 +327,7 @@ enter(const merging *m, entries kind, uint32_t begin, uint32_t end)
 	const uint64_t row_bytes = m->rows.units * 16 + 16;
 	const uint64_t per_row = ((uint64_t) m->input->length + k) * row_bytes + m->length * 16;
 	const uint64_t fit = 20000000000ull / per_row / WARPS * WARPS + WARPS;
-	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
+	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, m->control);
 	gg_cuda_pace pace;
 	enter_args	args = {};
 

@@ -330,7 +330,8 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 	}
 
 	const uint64_t merge_fit = 200000000ull / degree + 8;
-	const uint64_t merge_step = merge_fit > GG_PASS_ROWS ? GG_PASS_ROWS : merge_fit;
+	const uint64_t merge_step = gg_cuda_cut(merge_fit > GG_PASS_ROWS ? GG_PASS_ROWS : merge_fit,
+											control);
 
 	for (uint64_t first = 0; first < n; first += merge_step)
 	{
@@ -354,7 +355,7 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 {
 	/* k^2 look-ups a node at 2e11 a second: slices of 10 to 20 ms */
 	const uint64_t fit = 3000000000ull / ((uint64_t) k * k) / 8 * 8 + 8;
-	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
+	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, control);
 	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_pace pace;
 

@@ -208,7 +208,8 @@ run_stage(const tsdg_args *args, bool soft, cudaStream_t stream, const gg_contro
 	const double bytes = (double) args->length * data->dim * 4.0 * (2.0 + (double) (tiles / 8));
 	const double flops = kind == GG_KIND_HALF_L2 ? 0.0 : (double) tiles * 1024 * data->dim * 3;
 	const double fit = 0.02 / (bytes / 1e12 + flops / 1e13);
-	const uint64_t step = fit > (double) GG_PASS_ROWS ? GG_PASS_ROWS : (uint64_t) fit + 132;
+	const uint64_t step = gg_cuda_cut(fit > (double) GG_PASS_ROWS ? GG_PASS_ROWS :
+									  (uint64_t) fit + 132, control);
 
 #define LAUNCH(kernel, threads, tiles_) \
 	do { \

@@ -227,6 +227,34 @@ CREATE FUNCTION gpugraph_index_info(index regclass,
 COMMENT ON FUNCTION gpugraph_index_info(regclass)
 	IS 'what a gpugraph index holds, and how its build spent its time';
 
+-- merges whose graph was built on a device
+
+DROP VIEW gpugraph_stat_device;
+DROP FUNCTION gpugraph_stat_get_device();
+
+CREATE FUNCTION gpugraph_stat_get_device(
+	OUT device int, OUT name text, OUT state text, OUT pid int, OUT total_bytes bigint,
+	OUT limit_bytes bigint, OUT resident_bytes bigint, OUT resident_indexes int, OUT queries bigint,
+	OUT batches bigint, OUT batch_sizes bigint[], OUT queue_p50_us bigint, OUT queue_p95_us bigint,
+	OUT queue_p99_us bigint, OUT kernel_p50_us bigint, OUT kernel_p95_us bigint,
+	OUT kernel_p99_us bigint, OUT queue_us bigint[], OUT kernel_us bigint[], OUT abandoned bigint,
+	OUT failed bigint, OUT loads bigint, OUT refreshes bigint, OUT failed_loads bigint,
+	OUT evictions bigint, OUT merges bigint, OUT merge_seconds float8, OUT restarts bigint,
+	OUT started timestamptz, OUT last_error text, OUT last_error_at timestamptz,
+	OUT stats_reset timestamptz) RETURNS SETOF record
+	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+
+REVOKE ALL ON FUNCTION gpugraph_stat_get_device() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION gpugraph_stat_get_device() TO pg_monitor;
+
+CREATE VIEW gpugraph_stat_device AS SELECT * FROM gpugraph_stat_get_device();
+
+COMMENT ON VIEW gpugraph_stat_device
+	IS 'the devices of the GPU service: memory, queries, batches, times, loads, failures';
+
+REVOKE ALL ON gpugraph_stat_device FROM PUBLIC;
+GRANT SELECT ON gpugraph_stat_device TO pg_monitor;
+
 -- indexes that are on a device in part
 
 DROP VIEW gpugraph_stat_index;

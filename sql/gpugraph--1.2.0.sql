@@ -291,8 +291,9 @@ CREATE FUNCTION gpugraph_stat_get_device(
 	OUT queue_p99_us bigint, OUT kernel_p50_us bigint, OUT kernel_p95_us bigint,
 	OUT kernel_p99_us bigint, OUT queue_us bigint[], OUT kernel_us bigint[], OUT abandoned bigint,
 	OUT failed bigint, OUT loads bigint, OUT refreshes bigint, OUT failed_loads bigint,
-	OUT evictions bigint, OUT restarts bigint, OUT started timestamptz, OUT last_error text,
-	OUT last_error_at timestamptz, OUT stats_reset timestamptz) RETURNS SETOF record
+	OUT evictions bigint, OUT merges bigint, OUT merge_seconds float8, OUT restarts bigint,
+	OUT started timestamptz, OUT last_error text, OUT last_error_at timestamptz,
+	OUT stats_reset timestamptz) RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 
 REVOKE ALL ON FUNCTION gpugraph_stat_get_device() FROM PUBLIC;

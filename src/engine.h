@@ -152,6 +152,14 @@ typedef struct gg_control
 	int			threads;		/* CPU threads to use, the calling one included; >= 1 */
 
 	/*
+	 * For build() and merge(): the device serves searches of this process meanwhile, which go
+	 * first.  The work is of the least priority, takes and gives back memory without waiting for
+	 * what else the device does, and build_bytes() leaves out what the process holds in any case.
+	 * The CPU engine does not look at it.
+	 */
+	bool		background;
+
+	/*
 	 * Bytes of host memory that build() should keep to beyond the data set; 0: any number.  Where
 	 * k-NN lists would take more, the CPU engine makes them of groups of rows one after the other,
 	 * and keeps them in scratch memory: mapped files, say, which are not counted, and for which it

@@ -109,27 +109,12 @@ GgKnownBytes(const GgMetaPageData *meta)
 
 void
 GgReadGraphs(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergePlan *plan,
-			 uint32 nodes, gg_merge_input *graphs)
+			 uint32 nodes, uint8 *parts, uint32 *lists)
 {
-	Size		bytes = (Size) nodes * meta->graph_degree * sizeof(uint32);
-	uint8	   *parts = MemoryContextAllocExtended(CurrentMemoryContext, nodes,
-												   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	uint32	   *lists = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
-
 	/* rows of the delta are of no part, and have no lists */
-	memset(lists, 0xFF, bytes);
+	memset(parts, 0, nodes);
+	memset(lists, 0xFF, (Size) nodes * meta->graph_degree * sizeof(uint32));
 	for (int i = 0; i < plan->ninputs; i++)
 		if (!plan->inputs[i].delta)
 			ReadGraph(target, meta, &plan->inputs[i], (uint8) (i + 1), parts, lists);
-	graphs->parts = parts;
-	graphs->lists = lists;
-	graphs->length = meta->graph_degree;
-}
-
-void
-GgFreeGraphs(gg_merge_input *graphs)
-{
-	pfree(unconstify(uint8 *, graphs->parts));
-	pfree(unconstify(uint32 *, graphs->lists));
-	memset(graphs, 0, sizeof(*graphs));
 }

@@ -139,8 +139,9 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *a
 	target->meanwhile = NULL;
 	ereport(result.seconds >= LOG_SECONDS && target->sliced ? LOG : DEBUG1,
 			(errmsg("merged %u parts of gpugraph index \"%s\" into a segment of %u rows: "
-					UINT64_FORMAT " kB written, %.1f s",
-					result.inputs, look.name, result.rows, result.bytes / 1024, result.seconds)));
+					UINT64_FORMAT " kB written, %.1f s, graph by %s",
+					result.inputs, look.name, result.rows, result.bytes / 1024, result.seconds,
+					result.builder)));
 	pfree(look.meta);
 	/* what is left then is what one segment has no room for, and what came meanwhile */
 	return urge != GG_MERGE_ALL;

@@ -2,10 +2,13 @@
  * merge.c
  *		One merge: nodes, graph, pages, the flip of the directory.
  *
- * The vectors of the inputs become the rows of a data set, for which the engine makes a graph: as
- * in a build, or of the inputs' graphs (graphs.c).  Pieces keep their vectors where they are,
- * unless many of their nodes have no rows any more.  What does not stay, and the delta's rows, goes
- * into one new piece.  TIDs, offsets, filter words, adjacency and pivots are written anew.
+ * The vectors of the inputs become the rows of a data set, for which an engine makes a graph: as in
+ * a build, or of the inputs' graphs (graphs.c).  Where the service has a device, its worker does,
+ * from memory that both map (service/graph_request.c); else the CPU engine.
+ *
+ * Pieces keep their vectors where they are, unless many of their nodes have no rows any more.  What
+ * does not stay, and the delta's rows, goes into one new piece.  TIDs, offsets, filter words,
+ * adjacency and pivots are written anew.
  *
  * Equal vectors share a node, by the hash of each.  A node of a piece that stays cannot go: its
  * rows go to the node that was there first, and it is left without rows.
@@ -35,18 +38,17 @@
 #define LARGE_PIECES		8
 
 /*
- * Nodes below which the GPU's context takes longer to open than the CPU takes for all; and where it
- * stays open.
+ * Nodes below which a context of our own takes longer to open than the CPU takes for all; and below
+ * which the service is not asked.  The latter is less than the default of seal_rows, so that deltas
+ * are sealed by devices.
  */
 #define LEAST_GPU_NODES		20000
-#define LEAST_OPEN_NODES	2000
+#define LEAST_DEVICE_NODES	5000
 
 /* Nodes or rows between two looks for interrupts; and, with STEP_BYTES, of one read. */
 #define STEP_ROWS			4096
 #define STEP_BYTES			((Size) 4 * 1024 * 1024)
 
-/* The device that a background worker has open. */
-static const gg_engine *open_engine = NULL;
 
 typedef struct Merge
 {
@@ -58,7 +60,7 @@ typedef struct Merge
 	void	   *arg;
 	int			threads;
 	gg_build_params params;
-	const gg_engine *engine;	/* that makes the graph */
+	GgSharedRows *shared;		/* rows lie there; NULL: no device is asked */
 	bool		caught;			/* an error beneath the engine, not thrown yet */
 	bool		wanted;			/* somebody wants the database for themselves */
 
@@ -83,6 +85,8 @@ typedef struct Merge
 	int64	   *words;			/* filter words of the merged rows, word by word */
 	gg_merge_input graphs;		/* of the inputs; zeros: the graph is built anew */
 	gg_graph   *graph;
+	gg_graph	own;			/* the same where an engine of this process made it */
+	char		builder[32];
 	GgPivotEntry *pivots;
 	GgNewArray	arrays[6];
 	int			narrays;
@@ -266,6 +270,24 @@ CountNodes(const Merge *merge)
 	return n;
 }
 
+/*
+ * One more row than nodes: a duplicate is seen to be one when it is there.  What a device may be
+ * asked for lies in memory that it sees.
+ */
+static void
+AllocateRows(Merge *merge, uint32 most)
+{
+	const GgMetaPageData *meta = merge->meta;
+
+	if (most >= LEAST_DEVICE_NODES && gg_engine_setting != GG_ENGINE_CPU &&
+		GgDeviceBuilds((gg_algorithm) meta->algorithm) && GgGraphDeviceIsUp() &&
+		most <= GgNodesInMemory(meta, &merge->params, 0))
+		merge->shared = GgShareRows(most, GgRowBytes(meta), meta->graph_degree);
+	/* one more row than nodes: a duplicate is seen to be one when it is there */
+	merge->rows = merge->shared != NULL ? merge->shared->rows :
+		GgTakeRows(&merge->files, meta, &merge->params, most + 1, merge->target->sliced);
+}
+
 static void
 CollectNodes(Merge *merge)
 {
@@ -281,9 +303,7 @@ CollectNodes(Merge *merge)
 	merge->slot_mask = nslots - 1;
 	merge->slots = MemoryContextAllocExtended(CurrentMemoryContext, nslots * sizeof(uint64),
 											  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
-	/* one more row than nodes: a duplicate is seen to be one when it is there */
-	merge->rows = GgTakeRows(&merge->files, merge->meta, &merge->params, (uint32) most + 1,
-							 merge->target->sliced);
+	AllocateRows(merge, (uint32) most);
 
 	for (int pass = 0; pass < 2; pass++)
 		for (int i = 0; i < merge->plan->ninputs; i++)
@@ -380,8 +400,7 @@ EngineCancelled(void *ctx)
 	{
 		/* which looks now and then only */
 		merge->wanted = merge->wanted || GgDatabaseIsWanted();
-		/* a device does one piece of work at a time */
-		if (target->meanwhile != NULL && !merge->wanted && merge->engine == &gg_cpu_engine)
+		if (target->meanwhile != NULL && !merge->wanted)
 		{
 			CommitTransactionCommand();
 			MemoryContextSwitchTo(merge->context);
@@ -421,13 +440,15 @@ FreeGraph(void *arg)
 }
 
 /*
- * A worker has a transaction meanwhile, which holds no lock and no snapshot: looking for who wants
- * the database needs one.
+ * Have an engine of this process make the graph or, engine NULL, a device of the service.  A worker
+ * has a transaction meanwhile, which holds no lock and no snapshot: looking for who wants the
+ * database needs one.
  */
 static gg_status
 RunEngine(Merge *merge, const gg_engine *engine)
 {
 	MemoryContext context = CurrentMemoryContext;
+	const bool	merges = merge->graphs.lists != NULL;
 	gg_dataset	data = {
 		.rows = merge->rows, .n = merge->nodes, .dim = merge->meta->dimensions,
 		.element = merge->meta->element, .metric = merge->meta->metric
@@ -437,21 +458,28 @@ RunEngine(Merge *merge, const gg_engine *engine)
 		.threads = merge->threads, .memory = merge->files.memory
 	};
 	gg_status	status;
+	int			device = 0;
 
 	if (merge->files.rows.start != NULL)
 		control.scratch = TakeScratch;
 
-	GgOpenDevice(engine);
+	Report(merge, GG_MERGE_GRAPH, 0);
+	if (engine != NULL)
+		GgOpenDevice(engine);
 	if (merge->target->sliced)
 		StartTransactionCommand();
-	merge->engine = engine;
-	status = engine == &gg_cpu_engine && merge->graphs.lists != NULL ?
-		engine->merge(&data, &merge->graphs, &merge->params, &control, merge->graph, NULL) :
-		engine->build(&data, &merge->params, &control, merge->graph, NULL);
-	if (!merge->target->sliced)
+	if (engine == NULL)
+		status = GgBuildOnDevice(merge->shared, &data, &merge->params, merges, &control,
+								 merge->graph, &device);
+	else if (merges && engine == &gg_cpu_engine)
+		status = engine->merge(&data, &merge->graphs, &merge->params, &control, &merge->own, NULL);
+	else
+		status = engine->build(&data, &merge->params, &control, &merge->own, NULL);
+	if (engine != NULL)
+	{
 		engine->release();
-	else if (engine != &gg_cpu_engine)
-		open_engine = engine;
+		*merge->graph = merge->own;
+	}
 	GgThrowInterrupts(merge->caught);
 	if (merge->wanted)
 		GgGiveWay();
@@ -459,38 +487,108 @@ RunEngine(Merge *merge, const gg_engine *engine)
 		CommitTransactionCommand();
 	MemoryContextSwitchTo(context);
 	GgFreeScratch(&merge->files.scratch, true);
+	if (engine == NULL)
+		snprintf(merge->builder, sizeof(merge->builder), "device %d", device);
+	else
+		strlcpy(merge->builder, engine == &gg_cpu_engine ? "the CPU" : "a GPU",
+				sizeof(merge->builder));
 	return status;
+}
+
+/* Read the inputs' graphs, if they help and there is memory. */
+static void
+KnowGraphs(Merge *merge)
+{
+	Size		degree = merge->meta->graph_degree;
+	uint8	   *parts;
+	uint32	   *lists;
+
+	if (merge->graphs.lists != NULL ||
+		!GgMergesGraphs(merge->meta, merge->plan, merge->nodes) ||
+		merge->nodes > GgNodesInMemory(merge->meta, &merge->params, GgKnownBytes(merge->meta)))
+		return;
+	if (merge->shared != NULL && GgShareLists(merge->shared, merge->nodes))
+	{
+		parts = merge->shared->parts;
+		lists = merge->shared->lists;
+	}
+	else
+	{
+		parts = MemoryContextAllocHuge(CurrentMemoryContext, merge->nodes);
+		lists = MemoryContextAllocHuge(CurrentMemoryContext,
+									   merge->nodes * degree * sizeof(uint32));
+	}
+	GgReadGraphs(merge->target, merge->meta, merge->plan, merge->nodes, parts, lists);
+	merge->graphs.parts = parts;
+	merge->graphs.lists = lists;
+	merge->graphs.length = merge->meta->graph_degree;
+	ereport(DEBUG1, (errmsg_internal("merging the graphs of %d segments of a gpugraph index",
+									 merge->plan->ninputs)));
+}
+
+/* By a device of the service.  False: the CPU has to. */
+static bool
+BuiltByDevice(Merge *merge)
+{
+	gg_status	status;
+
+	if (merge->shared == NULL || merge->nodes < LEAST_DEVICE_NODES)
+		return false;
+	/* on a GPU that is not measured, see graphs.c */
+	if (gg_service_engine == GG_SERVICE_CPU)
+		KnowGraphs(merge);
+	if (merge->graphs.lists != NULL && merge->graphs.lists != merge->shared->lists)
+		return false;
+	status = RunEngine(merge, NULL);
+	if (status.code == GG_ECANCELED)
+		GgReportStatus(&status, "merging segments of a gpugraph index");
+	if (status.code != GG_OK)
+		ereport(DEBUG1,
+				(errmsg_internal("the graph of a merged gpugraph segment is built by the CPU: %s",
+								 status.message)));
+	return status.code == GG_OK;
+}
+
+/* By an engine of this process: a GPU for VACUUM and gpugraph_merge(), where no service has it. */
+static void
+BuildHere(Merge *merge)
+{
+	const gg_engine *engine = &gg_cpu_engine;
+	gg_status	status;
+
+	if (merge->shared == NULL && !merge->target->sliced && merge->nodes >= LEAST_GPU_NODES &&
+		!GgGraphDeviceIsUp() && GgDeviceBuilds(merge->params.algorithm))
+		engine = GgAvailableEngine();
+	if (engine == &gg_cpu_engine)
+		KnowGraphs(merge);
+	status = RunEngine(merge, engine);
+	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
+	{
+		KnowGraphs(merge);
+		status = RunEngine(merge, &gg_cpu_engine);
+	}
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "merging segments of a gpugraph index");
 }
 
 static void
 BuildGraph(Merge *merge)
 {
-	const gg_engine *engine = &gg_cpu_engine;
 	MemoryContextCallback *callback = palloc(sizeof(MemoryContextCallback));
-	gg_status	status;
 
 	merge->graph = palloc0(sizeof(gg_graph));
 	callback->func = FreeGraph;
-	callback->arg = merge->graph;
+	callback->arg = &merge->own;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 
-	if (merge->nodes >= (merge->target->sliced ? LEAST_OPEN_NODES : LEAST_GPU_NODES) &&
-		GgDeviceBuilds(merge->params.algorithm))
-		engine = GgAvailableEngine();
-	if (engine == &gg_cpu_engine && GgMergesGraphs(merge->meta, merge->plan, merge->nodes) &&
-		merge->nodes <= GgNodesInMemory(merge->meta, &merge->params, GgKnownBytes(merge->meta)))
+	if (!BuiltByDevice(merge))
+		BuildHere(merge);
+	if (merge->graphs.lists != NULL &&
+		(merge->shared == NULL || merge->graphs.lists != merge->shared->lists))
 	{
-		GgReadGraphs(merge->target, merge->meta, merge->plan, merge->nodes, &merge->graphs);
-		ereport(DEBUG1, (errmsg_internal("merging the graphs of %d segments of a gpugraph index",
-										 merge->plan->ninputs)));
+		pfree(unconstify(uint8 *, merge->graphs.parts));
+		pfree(unconstify(uint32 *, merge->graphs.lists));
 	}
-	status = RunEngine(merge, engine);
-	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
-		status = RunEngine(merge, &gg_cpu_engine);
-	if (status.code != GG_OK)
-		GgReportStatus(&status, "merging segments of a gpugraph index");
-	if (merge->graphs.lists != NULL)
-		GgFreeGraphs(&merge->graphs);
 
 	merge->pivots = palloc_extended(merge->graph->npivots * sizeof(GgPivotEntry), MCXT_ALLOC_HUGE);
 	for (uint32 i = 0; i < merge->graph->npivots; i++)
@@ -500,14 +598,6 @@ BuildGraph(Merge *merge)
 			   merge->graph->pivot_adjacency + (Size) i * GG_PIVOT_DEGREE,
 			   sizeof(merge->pivots[i].neighbors));
 	}
-}
-
-void
-GgCloseMergeEngine(void)
-{
-	if (open_engine != NULL)
-		open_engine->release();
-	open_engine = NULL;
 }
 
 /* ---- pages ------------------------------------------------------------------------------- */
@@ -953,6 +1043,8 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 	result->rows = merge->nrows;
 	for (int i = 0; i < merge->narrays; i++)
 		result->bytes += (uint64) merge->arrays[i].npages * BLCKSZ;
+	strlcpy(result->builder, merge->builder[0] != '\0' ? merge->builder : "nobody",
+			sizeof(result->builder));
 	INSTR_TIME_SET_CURRENT(now);
 	INSTR_TIME_SUBTRACT(now, start);
 	result->seconds = INSTR_TIME_GET_DOUBLE(now);

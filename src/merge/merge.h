@@ -126,13 +126,12 @@ extern void GgReadAdjacency(GgMergeTarget *target, const GgMetaPageData *meta,
 /* ---- graphs.c ---------------------------------------------------------------------------- */
 
 /*
- * What the inputs' graphs know of the merged segment's nodes, once targets and places are known.
- * Palloc'ed in the current memory context; GgKnownBytes() for each node.
+ * What the inputs' graphs know of the merged segment's nodes, once targets and places are known:
+ * parts and lists as in gg_merge_input, GgKnownBytes() for each node.
  */
 extern void GgReadGraphs(GgMergeTarget *target, const GgMetaPageData *meta,
-						 const GgMergePlan *plan, uint32 nodes, gg_merge_input *graphs);
+						 const GgMergePlan *plan, uint32 nodes, uint8 *parts, uint32 *lists);
 extern Size GgKnownBytes(const GgMetaPageData *meta);
-extern void GgFreeGraphs(gg_merge_input *graphs);
 
 /* Is the CPU engine faster when it merges the inputs' graphs than when it builds anew? */
 extern bool GgMergesGraphs(const GgMetaPageData *meta, const GgMergePlan *plan, uint32 nodes);
@@ -209,6 +208,7 @@ typedef struct GgMergeResult
 	uint32		rows;
 	uint64		bytes;			/* written, in pages */
 	double		seconds;
+	char		builder[32];	/* who built the graph: "the CPU" */
 } GgMergeResult;
 
 /*
@@ -218,11 +218,6 @@ typedef struct GgMergeResult
 extern void GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
 							const GgMergeChoice *choice, int threads, GgMergeReport report,
 							void *arg, GgMergeResult *result);
-
-/*
- * A background worker keeps the device open from one merge to the next.  It closes it with this.
- */
-extern void GgCloseMergeEngine(void);
 
 /* ---- maintain.c -------------------------------------------------------------------------- */
 

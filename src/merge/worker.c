@@ -45,7 +45,6 @@ static bool connected = false;
 static void
 WorkerExit(int code, Datum arg)
 {
-	GgCloseMergeEngine();
 	if (my_index != InvalidOid)
 		GgEndJob(my_index, code != 0);
 	GgWorkerGone(connected ? InvalidOid : DatumGetObjectId(arg));
@@ -194,7 +193,6 @@ TryIndex(MemoryContext context)
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
 	MemoryContextReset(context);
-	GgCloseMergeEngine();
 	if (done)
 		GgEndJob(my_index, failed);
 	else

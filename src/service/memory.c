@@ -2,7 +2,8 @@
  * memory.c
  *		A device's memory: what residents and loads take of it, and who makes room for whom.
  *
- * used_bytes counts the versions of residents and what loads under way have been granted.  A load
+ * used_bytes counts the versions of residents, what loads under way have been granted, and what a
+ * merge's graph takes that is built here, which is outgoing from the start (graph_work.c).  A load
  * is granted its memory only while the sum stays under gpugraph.device_memory.  Room is made by
  * evicting what was used longest ago.  A resident that has not yet been there for GG_REST times
  * its load time is safe.  Otherwise indexes that do not fit together would push each other out
@@ -64,7 +65,7 @@ uint64
 GgOutgoingBytes(GgWorker *worker)
 {
 	GgDevice   *device = worker->device;
-	uint64		bytes = 0;
+	uint64		bytes = worker->graph_bytes;
 
 	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
 		for (int v = 0; v < 2; v++)

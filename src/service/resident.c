@@ -234,10 +234,12 @@ Wake(void *arg)
 	GgResidentNotify(arg);
 }
 
-/* Free all entries, loads and chunks that an earlier worker left.  Its device memory is gone. */
+/* Free what an earlier worker left: entries, loads, chunks, the graph job.  Its memory is gone. */
 static void
-EmptyTable(GgDevice *device)
+EmptyTable(GgWorker *worker)
 {
+	GgDevice   *device = worker->device;
+
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < GG_MAX_RESIDENT; i++)
 		device->residents[i].state = GG_RESIDENT_FREE;
@@ -253,6 +255,7 @@ EmptyTable(GgDevice *device)
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 		if (pg_atomic_read_u32(&device->chunks[i].state) != GG_CHUNK_FILLING)
 			pg_atomic_write_u32(&device->chunks[i].state, GG_CHUNK_FREE);
+	GgGraphStart(worker);
 	LWLockRelease(device->lock);
 }
 
@@ -272,13 +275,17 @@ GgResidentStart(GgWorker *worker)
 	nitems = ListResidents(device, items);
 	if (nitems == 0)
 		nitems = GgPreloadRead(worker->number, items, GG_MAX_RESIDENT);
-	EmptyTable(device);
+	EmptyTable(worker);
 
 	status = worker->engine->device_info(device->number, &info);
 	worker->total_bytes = status.code == GG_OK ? info.total_bytes : 0;
 	device->limit_bytes = GgLimitBytes(worker);
 	GgSetUsed(worker, 0);
 
+	worker->graph.device = device;
+	worker->graph.engine = worker->engine;
+	worker->graph.wake = Wake;
+	worker->graph.arg = device;
 	worker->upload = GgUploadStart(device, worker->engine, Wake, device);
 	if (worker->upload == NULL)
 		ereport(ERROR,
@@ -302,6 +309,7 @@ GgResidentStop(GgWorker *worker)
 	if (worker->upload == NULL)
 		return;
 	Save(worker);
+	GgGraphStop(worker);
 	GgUploadStop(worker->upload);
 	worker->upload = NULL;
 	for (int entry = 0; entry < GG_MAX_RESIDENT; entry++)
@@ -345,6 +353,7 @@ GgResidentWork(GgWorker *worker)
 	GgCheckLimit(worker);
 	worker->busy = false;
 	GgLoadsWork(worker, now_ms);
+	GgGraphWork(worker);
 	CloseVersions(worker, now_ms);
 	if (now_ms >= worker->next_sweep_ms)
 	{

@@ -558,7 +558,7 @@ DeltaShare(const gg_engine *engine, const GgLoadJob *job, gg_index **lists)
 static void
 CountUsed(GgWorker *worker)
 {
-	uint64		bytes = 0;
+	uint64		bytes = worker->graph_bytes;
 
 	for (uint32 entry = 0; entry < pg_atomic_read_u32(&worker->device->nresidents); entry++)
 		for (int v = 0; v < 2; v++)

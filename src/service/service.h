@@ -14,6 +14,8 @@
  *		memory.c		device memory: accounts, eviction, residents of dropped relations
  *		partial.c		which segments of an index that does not fit
  *		upload.c		from staging chunks to the device (a thread; no PostgreSQL in it)
+ *		graph_work.c	a graph is built here for a merge: memory, outcome
+ *		graph_thread.c	the same: building (a thread; no PostgreSQL in it)
  *		preload.c		the list of residents on disk, for gpugraph.autoprewarm
  *		device_error.c	a device's errors: what is logged, when the worker tries again
  *	in backends
@@ -23,6 +25,7 @@
  *		client.c		a query: post, wait, cancel; why the CPU answers
  *		stat.c			counters and the functions behind the views
  *		build_memory.c	how much of a device's memory a build may take
+ *		graph_request.c	a merge has a device build its graph
  *	in processes that bring an index to a device
  *		loader.c		from relation pages to staging chunks (dynamic workers)
  *		handover.c		the handle of a load, staging chunks, giving up; loads of CREATE INDEX
@@ -249,6 +252,40 @@ extern bool GgDatabaseIsWanted(void);
  * that needs little does not look what is free, because that would open the device.
  */
 extern uint64 GgBuildBudget(const gg_engine *engine, uint64 needed);
+
+/* ---- a device builds the graph of a merge (graph_request.c) -------------------- */
+
+/* Memory that a device's worker can map: rows, what is known of them, and then their graph. */
+typedef struct GgSharedRows
+{
+	char	   *rows;
+	uint8	   *parts;			/* these two after GgShareLists(); see gg_merge_input */
+	uint32	   *lists;			/* degree of each row */
+	uint32		degree;
+	int			fd;
+	bool		asked;			/* a device works on it */
+	struct GgGraphLayout *layout;
+} GgSharedRows;
+
+/* Is there a device that this process could ask?  Not while one builds for it already. */
+extern bool GgGraphDeviceIsUp(void);
+
+/*
+ * Such memory for so many rows, and one more; the rows' is taken.  It goes with the current memory
+ * context.  NULL, and the reason at DEBUG1, where there is none to be had.
+ */
+extern GgSharedRows *GgShareRows(uint32 most, Size row_bytes, uint32 degree);
+extern bool GgShareLists(GgSharedRows *shared, uint32 nodes);
+
+/*
+ * Have a device build the graph of shared->rows, anew or (lists) of what is known of them, in the
+ * background of its queries; wait for it.  The graph lies in shared memory, and is nobody's to
+ * free.  Asks control->cancelled() all the while, which must not throw: GG_ECANCELED.  Any other
+ * failure leaves the graph to another engine.  *number: of the device.
+ */
+extern gg_status GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data,
+								 const gg_build_params *params, bool lists,
+								 const gg_control *control, gg_graph *graph, int *number);
 
 /* ---- CREATE INDEX hands its index over (handover.c) -------------------------- */
 

@@ -62,6 +62,10 @@ static const struct config_enum_entry fault_values[] = {
 	{"hang_launch", GG_FAULT_HANG_LAUNCH, false},
 	{"hang_load", GG_FAULT_HANG_LOAD, false},
 	{"less_memory", GG_FAULT_LESS_MEMORY, false},
+	{"graph", GG_FAULT_GRAPH, false},
+	{"graph_memory", GG_FAULT_GRAPH_MEMORY, false},
+	{"graph_stall", GG_FAULT_GRAPH_STALL, false},
+	{"graph_hang", GG_FAULT_GRAPH_HANG, false},
 	{NULL, 0, false}
 };
 
@@ -216,6 +220,7 @@ InitDevice(GgDevice *device, int number, LWLock *lock)
 	pg_atomic_init_u32(&device->sleeping, 0);
 	pg_atomic_init_u64(&device->clock, 0);
 	pg_atomic_init_u32(&device->work, 0);
+	pg_atomic_init_u64(&device->graph_job.word, GG_GRAPH_FREE);
 	for (int i = 0; i < GG_MAX_RESIDENT; i++)
 		pg_atomic_init_u64(&device->residents[i].used, 0);
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)

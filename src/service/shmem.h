@@ -15,6 +15,7 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
+#include "service/graph_job.h"
 #include "service/pool.h"
 
 /* ---- settings ------------------------------------------------------------- */
@@ -46,7 +47,11 @@ typedef enum GgFault
 	GG_FAULT_HANG,				/* the batch never ends */
 	GG_FAULT_HANG_LAUNCH,		/* the call that launches it never returns */
 	GG_FAULT_HANG_LOAD,			/* the call that takes memory for a load never returns */
-	GG_FAULT_LESS_MEMORY		/* a load finds device memory for all but one of its lists */
+	GG_FAULT_LESS_MEMORY,		/* a load finds device memory for all but one of its lists */
+	GG_FAULT_GRAPH,				/* the device is lost while it builds a merge's graph */
+	GG_FAULT_GRAPH_MEMORY,		/* such a graph finds too little device memory */
+	GG_FAULT_GRAPH_STALL,		/* the device rests for some seconds before it begins with it */
+	GG_FAULT_GRAPH_HANG			/* the call that builds it never returns */
 } GgFault;
 
 extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */
@@ -361,6 +366,8 @@ typedef struct GgDeviceStats
 	uint64		refreshes;
 	uint64		evictions;
 	uint64		failed_loads;
+	uint64		merges;			/* whose graph was built here */
+	double		merge_seconds;	/* that these took */
 	/* kept over restarts and resets of the rest */
 	uint64		restarts;
 	TimestampTz started;		/* of the live worker */
@@ -462,6 +469,7 @@ typedef struct GgDevice
 	GgResident	residents[GG_MAX_RESIDENT];
 	GgStageChunk chunks[GG_STAGE_CHUNKS];
 	GgLoadJob	loads_under_way[GG_MAX_LOADS];
+	GgGraphJob	graph_job;
 	char	   *staging;		/* GG_STAGE_CHUNKS x GG_STAGE_CHUNK, inside the region */
 	GgDeviceStats stats;
 } GgDevice;

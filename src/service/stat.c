@@ -112,7 +112,7 @@ GgCountQuery(Relation index, GgReason reason, uint64 rows)
 
 /* ---- gpugraph_stat_get_device() ------------------------------------------------ */
 
-#define DEVICE_COLUMNS	30
+#define DEVICE_COLUMNS	32
 
 /*
  * Upper bound of the bucket in which that share of all values is reached; NULL when there are
@@ -252,6 +252,8 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	values[c++] = Int64GetDatum((int64) stats.refreshes);
 	values[c++] = Int64GetDatum((int64) stats.failed_loads);
 	values[c++] = Int64GetDatum((int64) stats.evictions);
+	values[c++] = Int64GetDatum((int64) stats.merges);
+	values[c++] = Float8GetDatum(stats.merge_seconds);
 	values[c++] = Int64GetDatum((int64) stats.restarts);
 	PutTimestamp(stats.started, &values[c], &nulls[c]);
 	c++;

@@ -5,10 +5,11 @@
  * A kernel that never ends is seen by the main thread, which looks how old its batches are
  * (dispatch.c).  But a call of the driver may never return either: one that waits for such a
  * kernel, say, as most calls do that take or free device memory.  So a thread of its own watches
- * the main thread and the upload thread.  Each counts its steps where the watchdog sees it.  A
- * thread that works, and whose count stays the same for gpugraph.device_timeout, hangs.
+ * the main thread, the upload thread and the one that builds graphs.  Each counts its steps where
+ * the watchdog sees it.  A thread that works, and whose count stays the same for
+ * gpugraph.device_timeout, hangs.
  *
- *	- The upload thread hangs: the main thread is woken, looks (GgWatchdogLook), and ends.
+ *	- Another thread hangs: the main thread is woken, looks (GgWatchdogLook), and ends.
  *	- The main thread hangs: it gets a signal, and ends in the handler, as a background worker does
  *	  that has no handler for SIGTERM of its own.  Where it holds a lock it is not in the driver;
  *	  then the next signal follows.
@@ -41,7 +42,7 @@ static GgWorker *watched_worker = NULL;
 static pthread_t main_thread;
 static volatile bool opening = false;
 static volatile bool main_hangs = false;
-static volatile bool upload_hangs = false;
+static volatile bool thread_hangs[GG_NWATCHED];
 static volatile bool ended = false;
 
 void
@@ -101,9 +102,9 @@ Watch(void *arg)
 				main_hangs = true;
 				pthread_kill(main_thread, SIGUSR2);
 			}
-			else if (!upload_hangs)
+			else if (!thread_hangs[i])
 			{
-				upload_hangs = true;
+				thread_hangs[i] = true;
 				GgWakeDevice(watched_worker->device);
 			}
 		}
@@ -114,8 +115,10 @@ Watch(void *arg)
 void
 GgWatchdogLook(GgWorker *worker)
 {
-	if (upload_hangs)
+	if (thread_hangs[GG_WATCHED_UPLOAD])
 		GgDeviceHangs(worker, "a call of the driver in the loading thread has not returned");
+	if (thread_hangs[GG_WATCHED_GRAPH])
+		GgDeviceHangs(worker, "a call of the driver that builds a graph has not returned");
 }
 
 void

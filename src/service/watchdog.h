@@ -12,6 +12,7 @@ typedef enum GgWatched
 {
 	GG_WATCHED_MAIN,			/* the worker's main thread */
 	GG_WATCHED_UPLOAD,			/* upload.c */
+	GG_WATCHED_GRAPH,			/* graph_thread.c */
 	GG_NWATCHED
 } GgWatched;
 

@@ -7,6 +7,7 @@
 #define GG_WORKER_H
 
 #include "service/table.h"
+#include "service/graph_thread.h"
 #include "service/upload.h"
 
 #include "postmaster/bgworker.h"
@@ -57,9 +58,12 @@ typedef struct GgWorker
 	GgUpload   *upload;
 	GgResidentVersion (*versions)[2];
 	GgLoadWatch loads[GG_MAX_LOADS];
+	GgGraphThread graph;		/* builds a graph for another process */
+	uint64		graph_bytes;	/* granted for that */
 	gg_status	upload_status;	/* of an upload that found the device lost; GG_OK: none did */
 	uint64		total_bytes;	/* of the device */
-	uint64		used_bytes;		/* by versions, and granted to loads; set by GgSetUsed() */
+	/* by versions, and granted to loads and for a graph; set by GgSetUsed() */
+	uint64		used_bytes;
 	bool		exceeded;		/* more is used than gpugraph.device_memory allows by now */
 	bool		busy;			/* something is under way: look again soon */
 	bool		residents_changed;	/* since the list was saved */
@@ -121,6 +125,13 @@ extern void GgResidentUnpin(GgWorker *worker, uint32 entry);
 
 /* One turn: start what is WANTED, move on what can be moved.  Sets busy while a load goes on. */
 extern void GgLoadsWork(GgWorker *worker, int64 now_ms);
+
+/* ---- graph_work.c --------------------------------------------------------------------- */
+
+/* A new worker's; one turn; at the end, which waits for the thread. */
+extern void GgGraphStart(GgWorker *worker);
+extern void GgGraphWork(GgWorker *worker);
+extern void GgGraphStop(GgWorker *worker);
 
 /* ---- memory.c --------------------------------------------------------------------------- */
 

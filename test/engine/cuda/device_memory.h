@@ -2,14 +2,16 @@
  * device_memory.h
  *		What a test program has taken of the device.
  *
- * The linker leads every cudaMalloc() and cudaFree() of the engine through the counters below
- * (Makefile, --wrap).  What the device has free would tell of other processes, too, and of a
- * sanitizer's own memory.
+ * The linker leads every cudaMalloc() and cudaFree() of the engine, and what it takes from pools,
+ * through the counters below (Makefile, --wrap).  What the device has free would tell of other
+ * processes, too, and of a sanitizer's own memory.
  */
 #ifndef GG_TEST_DEVICE_MEMORY_H
 #define GG_TEST_DEVICE_MEMORY_H
 
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #define BLOCKS_MAX 4096			/* held at one time; a build holds some dozens */
 
@@ -19,48 +21,87 @@ static struct
 	size_t		sizes[BLOCKS_MAX];
 	size_t		held;			/* bytes */
 	size_t		peak;
+	uint64_t	pooled;			/* times that memory was taken from a pool */
 } device;
 
 extern cudaError_t __real_cudaMalloc(void **block, size_t bytes);
 extern cudaError_t __real_cudaFree(void *block);
 extern cudaError_t __wrap_cudaMalloc(void **block, size_t bytes);
 extern cudaError_t __wrap_cudaFree(void *block);
+extern cudaError_t __real_cudaMallocFromPoolAsync(void **block, size_t bytes, cudaMemPool_t pool,
+												  cudaStream_t stream);
+extern cudaError_t __real_cudaFreeAsync(void *block, cudaStream_t stream);
+extern cudaError_t __wrap_cudaMallocFromPoolAsync(void **block, size_t bytes, cudaMemPool_t pool,
+												  cudaStream_t stream);
+extern cudaError_t __wrap_cudaFreeAsync(void *block, cudaStream_t stream);
 
-cudaError_t
-__wrap_cudaMalloc(void **block, size_t bytes)
+/* False: there is no place to count it in. */
+static bool
+count_block(void *block, size_t bytes)
 {
-	const cudaError_t error = __real_cudaMalloc(block, bytes);
 	int			i = 0;
 
-	if (error != cudaSuccess)
-		return error;
 	while (i < BLOCKS_MAX && device.blocks[i] != NULL)
 		i++;
 	if (i == BLOCKS_MAX)
-	{
-		/* as good as lost: nobody gives so many back */
-		(void) __real_cudaFree(*block);
-		return cudaErrorMemoryAllocation;
-	}
-	device.blocks[i] = *block;
+		return false;
+	device.blocks[i] = block;
 	device.sizes[i] = bytes;
 	device.held += bytes;
 	if (device.held > device.peak)
 		device.peak = device.held;
-	return cudaSuccess;
+	return true;
 }
 
-cudaError_t
-__wrap_cudaFree(void *block)
+static void
+forget_block(void *block)
 {
 	for (int i = 0; block != NULL && i < BLOCKS_MAX; i++)
 		if (device.blocks[i] == block)
 		{
 			device.blocks[i] = NULL;
 			device.held -= device.sizes[i];
-			break;
+			return;
 		}
+}
+
+cudaError_t
+__wrap_cudaMalloc(void **block, size_t bytes)
+{
+	const cudaError_t error = __real_cudaMalloc(block, bytes);
+
+	if (error != cudaSuccess || count_block(*block, bytes))
+		return error;
+	/* as good as lost: nobody gives so many back */
+	(void) __real_cudaFree(*block);
+	return cudaErrorMemoryAllocation;
+}
+
+cudaError_t
+__wrap_cudaFree(void *block)
+{
+	forget_block(block);
 	return __real_cudaFree(block);
+}
+
+cudaError_t
+__wrap_cudaMallocFromPoolAsync(void **block, size_t bytes, cudaMemPool_t pool,
+							   cudaStream_t stream)
+{
+	const cudaError_t error = __real_cudaMallocFromPoolAsync(block, bytes, pool, stream);
+
+	device.pooled++;
+	if (error != cudaSuccess || count_block(*block, bytes))
+		return error;
+	(void) __real_cudaFreeAsync(*block, stream);
+	return cudaErrorMemoryAllocation;
+}
+
+cudaError_t
+__wrap_cudaFreeAsync(void *block, cudaStream_t stream)
+{
+	forget_block(block);
+	return __real_cudaFreeAsync(block, stream);
 }
 
 #endif							/* GG_TEST_DEVICE_MEMORY_H */

@@ -13,6 +13,7 @@
  *	build		the invariants of gg_graph, walked on the host; the same bytes in every run
  *	walk		CPU searches over a graph of this engine find what they find over the CPU engine's
  *	cancel		GG_ECANCELED at any question, device memory given back
+ *	background	a build beside searches is the same, with memory from a pool
  *	build_bytes	not below what was seen in use
  *
  * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
@@ -1000,6 +1001,58 @@ cancel_case(gg_algorithm algorithm, uint32_t n, uint32_t dim)
 }
 
 /*
+ * Beside searches: the same graph, memory from a pool and given back, also when it is cancelled;
+ * and what it is foreseen to take is without the context that is there.
+ */
+static void
+background_case(uint32_t n, uint32_t dim)
+{
+	float	   *values = make_values(CLUSTERS, n, dim, GG_METRIC_L2, GG_ELEMENT_F32);
+	gg_dataset	data = {values, n, dim, GG_ELEMENT_F32, GG_METRIC_L2};
+	gg_build_params params = make_params(16, 32);
+	watch		w = {0, 0};
+	gg_control	control = {.cancelled = watch_cancelled, .ctx = &w, .threads = 1};
+	gg_graph	plain;
+	gg_graph	graph;
+	gg_bytes	own;
+	gg_bytes	shared;
+	size_t		before;
+	uint64_t	pooled = device.pooled;
+	char		detail[160];
+	bool		same;
+
+	if (gg_cuda_engine.build(&data, &params, &control, &plain, NULL).code != GG_OK ||
+		gg_cuda_engine.build_bytes(&data, &params, &control, &own).code != GG_OK ||
+		device.pooled != pooled)
+	{
+		verdict(false, "background", "the plain build failed, or took memory from a pool");
+		free(values);
+		return;
+	}
+	control.background = true;
+	before = device.held;
+	device.peak = before;
+	same = gg_cuda_engine.build_bytes(&data, &params, &control, &shared).code == GG_OK &&
+		gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code == GG_OK &&
+		graph.npivots == plain.npivots &&
+		memcmp(graph.adjacency, plain.adjacency, (size_t) n * graph.degree * 4) == 0;
+	sprintf(detail, "%s, %llu times from a pool, %zu bytes lost, peak %zu of %llu",
+			same ? "the same graph" : "another graph",
+			(unsigned long long) (device.pooled - pooled), device.held - before,
+			device.peak - before, (unsigned long long) shared.device);
+	verdict(same && device.pooled > pooled && device.held == before &&
+			device.peak - before <= shared.device && shared.device < own.device, "background",
+			detail);
+	gg_graph_free(&graph);
+	gg_graph_free(&plain);
+	w.cancel_at = w.asked / 4 + 1;	/* of two builds */
+	w.asked = 0;
+	verdict(gg_cuda_engine.build(&data, &params, &control, &graph, NULL).code == GG_ECANCELED &&
+			device.held == before, "background, cancelled", "");
+	free(values);
+}
+
+/*
  * What cannot fit is refused before anything is read; after a release the engine works as before.
  */
 static void
@@ -1230,6 +1283,9 @@ main(void)
 	}
 	cancel_case(GG_ALGORITHM_CAGRA, harness_fewer() ? 300 : small ? 17000 : 60000, 32);
 	cancel_case(GG_ALGORITHM_TSDG, small ? 300 : 60000, 32);
+	background_case(harness_fewer() ? 300 : small ? 17000 : 60000, 32);
+	if (!small)
+		background_case(16000, 768);
 	cancel_case(GG_ALGORITHM_GRNND, small ? 300 : 60000, 32);
 	if (!small)
 		cancel_case(GG_ALGORITHM_CAGRA, 300, 32);

@@ -222,6 +222,9 @@ cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 		case cudaDevAttrMaxSharedMemoryPerBlockOptin:
 			*value = EMULATE_SHARED_BYTES;
 			return cudaSuccess;
+		case cudaDevAttrMemoryPoolsSupported:
+			*value = 1;
+			return cudaSuccess;
 	}
 	return remember(cudaErrorInvalidValue);
 }
@@ -316,6 +319,40 @@ cudaError_t
 cudaFreeAsync(void *memory, cudaStream_t)
 {
 	return cudaFree(memory);
+}
+
+struct emulate_pool
+{
+	bool		keeps;			/* memory that was given back to it */
+};
+
+cudaError_t
+cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *properties)
+{
+	if (properties->location.id != 0)
+		return remember(cudaErrorInvalidDevice);
+	*pool = new emulate_pool();
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr, void *value)
+{
+	pool->keeps = *(const uint64_t *) value > 0;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaMemPoolDestroy(cudaMemPool_t pool)
+{
+	delete pool;
+	return cudaSuccess;
+}
+
+cudaError_t
+cudaMallocFromPoolAsync(void **memory, size_t bytes, cudaMemPool_t, cudaStream_t)
+{
+	return cudaMalloc(memory, bytes);
 }
 
 cudaError_t

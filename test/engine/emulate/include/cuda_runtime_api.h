@@ -44,6 +44,33 @@ typedef enum cudaError
 } cudaError_t;
 
 typedef struct emulate_stream *cudaStream_t;
+typedef struct emulate_pool *cudaMemPool_t;
+
+enum cudaMemAllocationType
+{
+	cudaMemAllocationTypePinned = 1
+};
+
+enum cudaMemLocationType
+{
+	cudaMemLocationTypeDevice = 1
+};
+
+enum cudaMemPoolAttr
+{
+	cudaMemPoolAttrReleaseThreshold = 4
+};
+
+typedef struct cudaMemPoolProps
+{
+	enum cudaMemAllocationType allocType;
+	struct
+	{
+		enum cudaMemLocationType type;
+		int			id;
+	}			location;
+} cudaMemPoolProps;
+
 typedef struct emulate_event *cudaEvent_t;
 
 #define cudaStreamNonBlocking 1
@@ -85,7 +112,8 @@ enum cudaDeviceAttr
 	cudaDevAttrMultiProcessorCount = 16,
 	cudaDevAttrComputeCapabilityMajor = 75,
 	cudaDevAttrComputeCapabilityMinor = 76,
-	cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+	cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+	cudaDevAttrMemoryPoolsSupported = 115
 };
 
 struct cudaDeviceProp
@@ -175,6 +203,12 @@ extern cudaError_t cudaMalloc(void **memory, size_t bytes);
 extern cudaError_t cudaFree(void *memory);
 extern cudaError_t cudaMallocAsync(void **memory, size_t bytes, cudaStream_t stream);
 extern cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream);
+extern cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const cudaMemPoolProps *properties);
+extern cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attribute,
+										   void *value);
+extern cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool);
+extern cudaError_t cudaMallocFromPoolAsync(void **memory, size_t bytes, cudaMemPool_t pool,
+										   cudaStream_t stream);
 extern cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags);
 extern cudaError_t cudaFreeHost(void *memory);
 extern cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags);

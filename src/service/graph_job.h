@@ -1,0 +1,134 @@
+/*
+ * graph_job.h
+ *		A graph that a device builds for another process: what that process and the device's
+ *		worker share.
+ *
+ * The job's word is (serial << 8 | flags | state).  Who may change it:
+ *
+ *	FREE -> ASKED			the process that asks, under device->lock
+ *	ASKED -> GRANTED		the worker: there is memory on the device, and a thread has begun
+ *	GRANTED -> DONE			the thread
+ *	ASKED, DONE -> ENDED	the worker: the outcome is there
+ *	ENDED -> FREE			the process that asked; the worker when the ORPHAN flag is set
+ *
+ * Every process that knows the serial may set flags: CANCEL says that nobody wants the graph any
+ * more, ORPHAN that nobody looks at the job either.  The next worker of the device gives the job
+ * a new serial, so whoever waits sees that there is nothing to wait for.
+ */
+#ifndef GG_GRAPH_JOB_H
+#define GG_GRAPH_JOB_H
+
+#include "postgres.h"
+
+#include "engine.h"
+#include "port/atomics.h"
+
+typedef enum GgGraphState
+{
+	GG_GRAPH_FREE = 0,
+	GG_GRAPH_ASKED,
+	GG_GRAPH_GRANTED,
+	GG_GRAPH_DONE,
+	GG_GRAPH_ENDED
+} GgGraphState;
+
+#define GG_GRAPH_STATE_MASK	0x0F
+#define GG_GRAPH_CANCEL		0x10
+#define GG_GRAPH_ORPHAN		0x20
+
+/*
+ * Where things lie in the memory that both map, a file without a name: offsets in bytes.  The rows
+ * are at 0.
+ */
+typedef struct GgGraphLayout
+{
+	uint32		most_pivots;	/* that there is room for */
+	Size		parts;
+	Size		lists;
+	Size		adjacency;
+	Size		pivots;
+	Size		pivot_adjacency;
+	Size		bytes;
+} GgGraphLayout;
+
+typedef struct GgGraphJob
+{
+	pg_atomic_uint64 word;
+
+	/* from the process that asks */
+	int			owner;			/* its process id */
+	uint32		procno;
+	int			fault;			/* GgFault */
+	int			fd;				/* its descriptor of the file ... */
+	uint64		file_device;	/* ... whose identity is this */
+	uint64		file_number;
+	GgGraphLayout layout;
+	gg_dataset	data;			/* but for the rows' address */
+	uint32		length;			/* of the lists; 0: there are none, and the graph is built anew */
+	gg_build_params params;
+
+	/* from the worker */
+	gg_code		code;
+	int			device_error;
+	char		message[sizeof(((gg_status *) NULL)->message)];
+	uint32		npivots;
+} GgGraphJob;
+
+#define GgGraphWordState(word)	((GgGraphState) ((word) & GG_GRAPH_STATE_MASK))
+#define GgGraphWordSerial(word)	((uint32) ((word) >> 8))
+
+static inline uint64
+GgGraphWord(GgGraphJob *job)
+{
+	uint64		word = pg_atomic_read_u64(&job->word);
+
+	pg_read_barrier();
+	return word;
+}
+
+/* Move a job on and keep its flags; false when it is another one, or in another state. */
+static inline bool
+GgGraphMove(GgGraphJob *job, uint32 serial, GgGraphState from, GgGraphState to)
+{
+	uint64		word = pg_atomic_read_u64(&job->word);
+
+	while (GgGraphWordSerial(word) == serial && GgGraphWordState(word) == from)
+		if (pg_atomic_compare_exchange_u64(&job->word, &word,
+										   (word & ~(uint64) GG_GRAPH_STATE_MASK) | to))
+			return true;
+	return false;
+}
+
+/* Set flags of a job that is not over. */
+static inline void
+GgGraphFlag(GgGraphJob *job, uint32 serial, uint32 flags)
+{
+	uint64		word = pg_atomic_read_u64(&job->word);
+
+	while (GgGraphWordSerial(word) == serial && GgGraphWordState(word) != GG_GRAPH_FREE)
+		if (pg_atomic_compare_exchange_u64(&job->word, &word, word | flags))
+			return;
+}
+
+/* The job is over, and its place free. */
+static inline void
+GgGraphClear(GgGraphJob *job, uint32 serial)
+{
+	uint64		word = pg_atomic_read_u64(&job->word);
+
+	while (GgGraphWordSerial(word) == serial && GgGraphWordState(word) == GG_GRAPH_ENDED)
+		if (pg_atomic_compare_exchange_u64(&job->word, &word,
+										   ((uint64) serial << 8) | GG_GRAPH_FREE))
+			return;
+}
+
+/* Does somebody still want the graph? */
+static inline bool
+GgGraphIsWanted(GgGraphJob *job, uint32 serial)
+{
+	uint64		word = pg_atomic_read_u64(&job->word);
+
+	return GgGraphWordSerial(word) == serial && (word & GG_GRAPH_CANCEL) == 0;
+}
+
+#endif							/* GG_GRAPH_JOB_H */

@@ -1,0 +1,273 @@
+# A device builds the graph of a merge, beside its queries, and the CPU does whenever the device
+# does not: for want of memory, after a failure, while it builds for another merge. A merge that is
+# given up at any point leaves nothing on the device, and nothing in the index.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+use Gpugraph;
+use Merging;
+use Residency;
+
+my $node = service_node('mergedev', conf => "gpugraph.device_timeout = '20s'\n");
+make_source($node, 6000, 16, 'seal_rows = 0');
+
+my $merge = "SELECT gpugraph_merge('items_idx')";
+
+sub merges
+{
+	return of_device($node, 'merges');
+}
+
+# New rows, so that there is something to merge.
+sub insert
+{
+	my ($rows, $rel) = @_;
+	$rel ||= 'items';
+
+	$node->safe_psql('postgres', "INSERT INTO $rel
+		SELECT id + 10000 * nextval('numbers'), cat, big, val FROM source WHERE id <= $rows");
+	return;
+}
+
+# Merge with these settings: who built the graph, and what the session was told on the way.
+sub merge_with
+{
+	my ($settings, $rel) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres', "SET client_min_messages = debug1; $settings;
+		SELECT gpugraph_merge('" . ($rel || 'items') . "_idx')");
+
+	return "failed: $err" if $rc != 0;
+	return ($err =~ /graph by (.*)/ ? $1 : 'nobody', $err);
+}
+
+# Device memory that no index has.
+sub granted
+{
+	return of_device($node,
+		'resident_bytes - (SELECT coalesce(sum(bytes), 0) FROM gpugraph_stat_index)');
+}
+
+sub device_is_empty
+{
+	my ($what) = @_;
+
+	ok(defined wait_for(sub { return granted() == 0 }),
+		"$what: the device's memory is given back");
+	return;
+}
+
+# A session that waits for the device, which rests before it begins; its process id.
+sub start_stalled
+{
+	my ($sql) = @_;
+	my $session = start_psql($node, 'SET gpugraph.fault = graph_stall', $sql || $merge);
+
+	$session->{pid} = backend_pid($node, 'gpugraph_merge', "wait_event_type = 'Extension'");
+	wait_for(sub { return granted() > 0 });
+	return $session;
+}
+
+# ---- the device builds
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+insert(6000);
+is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', 'two equal halves: by the device');
+is(of_device($node, "merges || ' ' || (merge_seconds > 0)"), '1 true', 'the view counts it');
+is(merge_info($node, 'segments'), 1, 'one segment');
+index_is_complete($node, 'by the device');
+device_is_empty('by the device');
+cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
+
+# rows that differ, and what is known of the larger segment's graph
+$node->safe_psql('postgres', 'INSERT INTO items
+	SELECT id + 5000000, cat, big, (SELECT array_agg(x + 0.01 * (id % 7))::real[]::vector(16)
+		FROM unnest(val::real[]) x) FROM source WHERE id <= 900');
+my ($by, $told) = merge_with('SET gpugraph.engine = auto');
+is($by, 'device 0', 'a tenth into nine tenths: by the device');
+like($told, qr/merging the graphs of 2 segments/, 'from the graphs that are there')
+	if ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu';
+index_is_complete($node, 'of two graphs');
+cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
+	'recall of two graphs');
+
+# the index is brought to the device, and then merged beside it
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+truth_by_device($node, 'loaded');
+insert(300);
+is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', 'a resident index: by the device');
+truth_by_device($node, 'merged on the device');
+
+# ---- queries go on while the device builds
+insert(300);
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+my $before = merges();
+my $session = start_psql($node, 'SET gpugraph.fault = graph_stall', $merge);
+backend_pid($node, 'gpugraph_merge', "wait_event_type = 'Extension'");
+truth_by_device($node, 'while the device builds');
+is(finish_psql($session), '', 'queries beside it: the merge ends');
+is(merges(), $before + 1, 'queries beside it: by the device');
+truth_by_device($node, 'after a merge beside queries');
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+
+# ---- the CPU builds
+for my $case ([ 'no memory by the setting', 'SET gpugraph.fault = none', 'ALTER SYSTEM SET
+			gpugraph.device_memory = 1', qr/gpugraph.device_memory leaves 1024 kB/ ],
+	[ 'no memory on the device', 'SET gpugraph.fault = graph_memory', '',
+		qr/out of device memory/ ],
+	[ 'engine = cpu', 'SET gpugraph.engine = cpu', '', undef ])
+{
+	my ($what, $settings, $system, $why) = @$case;
+
+	$node->safe_psql('postgres', $system) if $system ne '';
+	$node->reload if $system ne '';
+	wait_for(sub { return of_device($node, 'limit_bytes') == 1 << 20 }) if $system ne '';
+	insert(200);
+	$before = merges();
+	($by, $told) = merge_with($settings);
+	is($by, 'the CPU', "$what: by the CPU");
+	like($told, qr/built by the CPU: .*$why/, "$what: the reason") if defined $why;
+	is(merges(), $before, "$what: the device has not built");
+	device_is_empty($what);
+	index_is_complete($node, $what);
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.device_memory');
+	$node->reload;
+}
+wait_for(sub { return of_device($node, 'limit_bytes IS NULL OR limit_bytes > 1 << 20') eq 't' });
+
+$node->safe_psql('postgres', "CREATE TABLE few AS SELECT * FROM source WHERE false;
+	CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0)");
+insert(1000, 'few');
+is((merge_with('SET gpugraph.engine = auto', 'few'))[0], 'the CPU', 'few rows: by the CPU');
+
+# ---- one at a time
+insert(300);
+insert(6000, 'few');
+$session = start_stalled();
+is((merge_with('SET gpugraph.engine = auto', 'few'))[0], 'the CPU',
+	'the device builds for another: by the CPU');
+is(finish_psql($session), '', 'the other one ends');
+index_is_complete($node, 'two at a time', 'few');
+
+# ---- given up while the device has it, and as it builds
+for my $how ('pg_cancel_backend', 'pg_terminate_backend')
+{
+	insert(200);
+	$session = start_stalled();
+	$before = merges();
+	$node->safe_psql('postgres', "SELECT $how($session->{pid})");
+	like(finish_psql($session), qr/canceling statement|terminating connection/, "$how: it ends");
+	device_is_empty($how);
+	is(merges(), $before, "$how: no graph");
+	index_is_complete($node, $how);
+	is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', "$how: the next: by the device");
+}
+insert(300);
+my $start = time;
+merge_with('SET gpugraph.engine = auto');
+my $ms = 1000 * (time - $start);
+my $cancelled = 0;
+for my $step (1 .. 16)
+{
+	insert(200) if $step % 4 == 1;
+	my ($rc, $out, $err) = $node->psql('postgres',
+		'SET statement_timeout = ' . (1 + int($ms * $step / 16)) . "; $merge");
+	$cancelled++ if $rc != 0;
+	is($err =~ s/^psql:\S+ //r, $rc != 0 ? 'ERROR:  canceling statement due to statement timeout' :
+			'', "step $step: cancelled, or done");
+	device_is_empty("step $step");
+}
+cmp_ok($cancelled, '>', 0, 'some were cancelled');
+index_is_complete($node, 'cancelled at every step');
+
+# ---- the device's worker ends, fails, or hangs
+my $pid = of_device($node, 'pid');
+insert(200);
+$session = start_stalled("SET client_min_messages = debug1; $merge");
+kill 'TERM', $pid;
+like(finish_psql($session), qr/built by the CPU: its worker has ended.*graph by the CPU/s,
+	'the worker is terminated: by the CPU');
+index_is_complete($node, 'the worker is terminated');
+
+for my $case ([ graph => qr/device lost while building a graph/ ],
+	[ graph_hang => qr/a call of the driver that builds a graph has not returned for 2/ ])
+{
+	my ($fault, $why) = @$case;
+
+	ok(defined wait_for(sub { return of_device($node, 'state') eq 'up' }), "$fault: a worker");
+	$node->append_conf('postgresql.conf', "gpugraph.device_timeout = '2s'\n");
+	$node->reload;
+	$pid = of_device($node, 'pid');
+	insert(200);
+	is((merge_with("SET gpugraph.fault = $fault"))[0], 'the CPU', "$fault: by the CPU");
+	index_is_complete($node, $fault);
+	ok(defined wait_for(sub { return of_device($node, "state = 'up' AND pid <> $pid") eq 't' }),
+		"$fault: another worker has the device");
+	is(log_lines($node, $why), 1, "$fault: the log says it once");
+	insert(200);
+	is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', "$fault: the next one is not");
+	device_is_empty($fault);
+}
+
+# ---- in the background, beside DDL
+$node->append_conf('postgresql.conf', "gpugraph.device_timeout = '20s'\n");
+$node->reload;
+
+# A table with an index that its rows are enough to have sealed.
+sub grow
+{
+	my ($rel) = @_;
+
+	$node->safe_psql('postgres', "CREATE TABLE $rel AS SELECT * FROM source WHERE false;
+		CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
+			WITH (seal_rows = 5500)");
+	insert(6000, $rel);
+	return;
+}
+
+$before = merges();
+grow('grown');
+ok(defined wait_for(
+	sub { return merges() > $before && merge_info($node, 'segments', 'grown') == 1 }),
+	'a background merge: by the device');
+index_is_complete($node, 'a background merge', 'grown');
+
+for my $case ([ 'reindexed', 'REINDEX INDEX reindexed_idx' ],
+	[ 'dropped', 'DROP INDEX dropped_idx' ],
+	[ 'ended', "SELECT pg_terminate_backend(pid) FROM gpugraph_stat_merge
+		WHERE index = 'ended_idx'::regclass" ])
+{
+	my ($rel, $sql) = @$case;
+
+	$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.fault = graph_stall');
+	$node->reload;
+	grow($rel);
+	ok(defined wait_for(sub { return granted() > 0 &&
+		$node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_stat_merge
+			WHERE index = '${rel}_idx'::regclass AND phase = 'building graph'") == 1 }),
+		"$rel: the device builds");
+	is(($node->psql('postgres', "SET lock_timeout = '20s'; SET gpugraph.engine = cpu; $sql"))[0], 0,
+		"$rel meanwhile");
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
+	$node->reload;
+	device_is_empty($rel);
+	index_is_complete($node, $rel, $rel) if $rel ne 'dropped';
+}
+
+# ---- the postmaster is gone
+insert(200);
+$session = start_stalled();
+$pid = of_device($node, 'pid');
+$node->kill9;
+ok(defined wait_for(sub { return !kill(0, $pid) && !kill(0, $session->{pid}) }),
+	'the postmaster is gone: worker and merge end');
+finish_psql($session);
+$node->start;
+ok(defined wait_for(sub { return of_device($node, 'state') eq 'up' }), 'a new server');
+is((merge_with('SET gpugraph.engine = auto'))[0], 'device 0', 'a new server: by the device');
+index_is_complete($node, 'a new server');
+
+$node->stop;
+done_testing();
