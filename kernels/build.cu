@@ -77,17 +77,6 @@ allocate_large(uint64_t bytes)
 	return (uint32_t *) memory;
 }
 
-bool		gg_cuda_builds_grnnd = false;
-
-static gg_status
-check(const gg_dataset *data, const gg_build_params *params, const char *where)
-{
-	GG_TRY(gg_build_check(data, params, where));
-	if (params->algorithm == GG_ALGORITHM_GRNND && !gg_cuda_builds_grnnd)
-		return gg_fail(GG_EUNSUPPORTED, where, "this engine does not build graphs by GRNND");
-	return gg_ok();
-}
-
 /* A process that serves searches has its context in any case. */
 static uint64_t
 other_bytes(const gg_control *control)
@@ -313,7 +302,7 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	double		begin;
 
 	memset(out, 0, sizeof(*out));
-	GG_TRY(check(data, params, __func__));
+	GG_TRY(gg_build_check(data, params, __func__));
 	if (data->n == 0)
 		return gg_ok();
 	GG_TRY(stream.create());
@@ -405,7 +394,7 @@ gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_co
 
 	memset(out, 0, sizeof(*out));
 	memset(graph, 0, sizeof(*graph));
-	GG_TRY(check(data, params, __func__));
+	GG_TRY(gg_build_check(data, params, __func__));
 	GG_TRY(check_memory(data, 0, 0, params, control));
 	return make_graph(data, NULL, params, control, graph, out);
 }
@@ -438,7 +427,7 @@ gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 	memset(out, 0, sizeof(*out));
 	memset(graph, 0, sizeof(*graph));
 	GG_TRY(gg_cuda_index_rows(index, n, &data, &stride));
-	GG_TRY(check(&data, params, __func__));
+	GG_TRY(gg_build_check(&data, params, __func__));
 	GG_TRY(check_memory(&data, (uint64_t) n * data.dim * gg_element_size(data.element), 0, params,
 						control));
 	return guarded([&]() -> gg_status
@@ -501,7 +490,7 @@ gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
 	const uint64_t n = data->n;
 	uint64_t	peak;
 
-	GG_TRY(check(data, params, __func__));
+	GG_TRY(gg_build_check(data, params, __func__));
 	if (params->algorithm == GG_ALGORITHM_GRNND)
 	{
 		const uint64_t start = gg_grnnd_params(params).start;

@@ -39,8 +39,7 @@
  *
  * Oracle: the CPU engine's build().  From random pools, over rows whose distances are exact, the
  * pools are the same to the last bit; elsewhere rounding decides some comparisons, and recall of
- * searches is the same (test_cuda_build.c).  It was run emulated, and by no GPU yet, so only tests
- * and benches may have it (gg_cuda_builds_grnnd).
+ * searches is the same (test_cuda_build.c).
  */
 #include "../src/cpu/algorithms.h"
 #include "../src/cpu/random.h"

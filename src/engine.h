@@ -732,8 +732,6 @@ typedef struct gg_engine
 extern const gg_engine gg_cpu_engine;
 #ifdef GG_WITH_CUDA
 extern const gg_engine gg_cuda_engine;
-/* Whether it has GRNND: false but in its tests and benches, until a GPU has run the kernels. */
-extern bool gg_cuda_builds_grnnd;
 #endif
 
 /* Free the arrays of a graph and empty it; an empty one is allowed. */

@@ -98,9 +98,6 @@ extern const gg_engine *GgChooseEngine(void);
 /* The same, but the CPU engine where there is no device, whatever the setting. */
 extern const gg_engine *GgAvailableEngine(void);
 
-/* Is a device to build graphs by this algorithm?  If not, the CPU engine does. */
-extern bool GgDeviceBuilds(gg_algorithm algorithm);
-
 /* Whether an open index is of this access method. */
 static inline bool
 GgIsGpugraph(Relation index)

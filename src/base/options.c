@@ -341,13 +341,3 @@ GgAvailableEngine(void)
 #endif
 	return &gg_cpu_engine;
 }
-
-/*
- * The kernels of GRNND have not run on a GPU yet.  Nothing is tried that would be refused: how much
- * memory a build takes goes by the engine, and it is asked for before.
- */
-bool
-GgDeviceBuilds(gg_algorithm algorithm)
-{
-	return algorithm != GG_ALGORITHM_GRNND;
-}

@@ -481,19 +481,6 @@ FinishRelation(GgBuild *build)
 
 /* ---- entry points ------------------------------------------------------ */
 
-/* A GPU that would build the graph, but not by this algorithm. */
-static void
-LeaveDevice(GgBuild *build, Relation heap)
-{
-	if (RelationGetNumberOfBlocks(heap) > 0)
-		ereport(NOTICE,
-				(errmsg("gpugraph index is built on the CPU"),
-				 errdetail("Graphs by algorithm \"%s\" are not built on a GPU.",
-						   GgAlgorithmName(build->plan.params.algorithm))));
-	build->plan.engine = build->opened = build->device.engine = &gg_cpu_engine;
-	build->plan.apart = false;
-}
-
 static GgBuild *
 CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 {
@@ -508,8 +495,6 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 	plan->engine = build->opened = build->device.engine = GgChooseEngine();
 	plan->apart = plan->engine != &gg_cpu_engine || gg_service_engine == GG_SERVICE_CPU;
 	GgGetBuildParams(meta, options, &plan->params);
-	if (plan->apart && !GgDeviceBuilds(plan->params.algorithm))
-		LeaveDevice(build, heap);
 	plan->control.cancelled = EngineCancelled;
 	plan->control.progress = EngineProgress;
 	plan->control.scratch = TakeScratch;

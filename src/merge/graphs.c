@@ -19,6 +19,13 @@
  * Two halves of wide rows would be faster merged, too, but narrow ones not.  Built anew is also
  * what was not measured: k-NN lists of more than twice the edges that are stored, and segments that
  * lose more than a tenth of their nodes.
+ *
+ * A GPU builds anew at every size.  Seconds of one H200, GGM's beside a build's, at equal recall:
+ *
+ *	1M x 128		10% into 90%	0.242 / 0.207
+ *					two halves		0.209 / 0.197
+ *	1M x 768		10% into 90%	0.346 / 0.333
+ *	10M x 96		10% into 90%	2.209 / 1.936
  */
 #include "merge/merge.h"
 

@@ -94,7 +94,7 @@ GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options)
 	GgGetBuildParams(meta, options, &params);
 	most = Max(GgNodesInMemory(meta, &params, 0), NodesInFiles(meta, &params));
 	/* nor more than a device may take, or the CPU would have to do what the device has begun */
-	if (budget < PG_UINT64_MAX && GgDeviceBuilds(params.algorithm))
+	if (budget < PG_UINT64_MAX)
 	{
 		gg_control	control = {.threads = 1};
 		GgGraphMemory memory = {GgAvailableEngine(), &params, &control, meta};

@@ -279,8 +279,7 @@ AllocateRows(Merge *merge, uint32 most)
 {
 	const GgMetaPageData *meta = merge->meta;
 
-	if (most >= LEAST_DEVICE_NODES && gg_engine_setting != GG_ENGINE_CPU &&
-		GgDeviceBuilds((gg_algorithm) meta->algorithm) && GgGraphDeviceIsUp() &&
+	if (most >= LEAST_DEVICE_NODES && gg_engine_setting != GG_ENGINE_CPU && GgGraphDeviceIsUp() &&
 		most <= GgNodesInMemory(meta, &merge->params, 0))
 		merge->shared = GgShareRows(most, GgRowBytes(meta), meta->graph_degree);
 	/* one more row than nodes: a duplicate is seen to be one when it is there */
@@ -534,7 +533,7 @@ BuiltByDevice(Merge *merge)
 
 	if (merge->shared == NULL || merge->nodes < LEAST_DEVICE_NODES)
 		return false;
-	/* on a GPU that is not measured, see graphs.c */
+	/* a GPU builds anew as fast, see graphs.c */
 	if (gg_service_engine == GG_SERVICE_CPU)
 		KnowGraphs(merge);
 	if (merge->graphs.lists != NULL && merge->graphs.lists != merge->shared->lists)
@@ -557,7 +556,7 @@ BuildHere(Merge *merge)
 	gg_status	status;
 
 	if (merge->shared == NULL && !merge->target->sliced && merge->nodes >= LEAST_GPU_NODES &&
-		!GgGraphDeviceIsUp() && GgDeviceBuilds(merge->params.algorithm))
+		!GgGraphDeviceIsUp())
 		engine = GgAvailableEngine();
 	if (engine == &gg_cpu_engine)
 		KnowGraphs(merge);

@@ -74,20 +74,7 @@ build('float16', "$create WITH (storage = float16)");
 build('concurrently',
 	'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops)');
 build('by tsdg', "$create WITH (algorithm = tsdg)");
-
-# ---- what no GPU builds
-my ($rc, $out, $said) = $node->psql('postgres',
-	"$create WITH (algorithm = grnnd)");
-is($rc, 0, 'by grnnd: built');
-like($said, qr/NOTICE:  gpugraph index is built on the CPU\n.*algorithm "grnnd".* not .* a GPU/,
-	'by grnnd: on the CPU, which is said');
-is($node->safe_psql('postgres',
-	"SELECT engine, copy_seconds FROM gpugraph_index_info('items_idx')"), 'cpu|0',
-	'by grnnd: nothing went to the device');
-index_is_complete($node, 'by grnnd');
-$node->safe_psql('postgres', 'DROP INDEX items_idx; CREATE TABLE empty (LIKE items)');
-is(($node->psql('postgres', 'CREATE INDEX ON empty USING gpugraph (val vector_l2_ops)
-	WITH (algorithm = grnnd)'))[2], '', 'by grnnd, of no rows: nothing to say');
+build('by grnnd', "$create WITH (algorithm = grnnd)");
 
 # ---- estimates: of far too few rows, of far too many, and of a segment's only
 $node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 50 WHERE oid = 'items'::regclass");

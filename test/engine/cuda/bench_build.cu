@@ -367,7 +367,6 @@ main(int argc, char **argv)
 	uint32_t	percent = 0;
 	int			worst = 0;
 
-	gg_cuda_builds_grnnd = true;
 	params.graph_degree = 32;
 	params.intermediate_graph_degree = 64;
 	params.seed = 1;

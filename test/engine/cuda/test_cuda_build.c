@@ -941,22 +941,6 @@ grnnd_cases(void)
 	}
 }
 
-/* Where it is not asked for by a test or a bench, the CPU engine builds these graphs. */
-static void
-grnnd_refused(void)
-{
-	gg_build_params params = make_params(32, 64);
-	gg_dataset	none = {NULL, 0, 4, GG_ELEMENT_F32, GG_METRIC_L2};
-	gg_graph	graph;
-	gg_status	status;
-
-	params.algorithm = GG_ALGORITHM_GRNND;
-	gg_cuda_builds_grnnd = false;
-	status = gg_cuda_engine.build(&none, &params, NULL, &graph, NULL);
-	verdict(status.code == GG_EUNSUPPORTED, "grnnd is the CPU engine's", status.message);
-	gg_cuda_builds_grnnd = true;
-}
-
 /* ---- cancel, memory ----------------------------------------------------------------- */
 
 static void
@@ -1259,7 +1243,6 @@ main(void)
 		return 1;
 	}
 
-	gg_cuda_builds_grnnd = true;
 	exact_cases();
 	if (small)
 		small_cases();
@@ -1267,7 +1250,6 @@ main(void)
 		large_cases();
 	optimize_cases();
 	diversify_cases();
-	grnnd_refused();
 	grnnd_cases();
 	if (!small)
 		recall_cases();

@@ -84,7 +84,6 @@ main(int argc, char **argv)
 	if (wanted == NULL)
 		return usage();
 	must(gg_cuda_probe(GG_USE_SEARCH));
-	gg_cuda_builds_grnnd = true;
 	print_mode();
 	wanted->run();
 	printf("\n%s %s: %.1f seconds\n\n", papers.figure, papers.set, papers_now() - begin);
