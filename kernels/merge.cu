@@ -33,8 +33,8 @@
  * rows of one part among them take a tile of 64 rows of their own.
  *
  * A merge takes no less time than a build (src/merge/graphs.c), so no merge of an index uses it.
- * The start is what is slow: 10M x 96, 10% into 90%: init 0.99 s, of a build 0.74; descent 0.55 s, of
- * a build 0.67.
+ * The start is what is slow: 10M x 96, 10% into 90%: init 0.99 s, where a build has 0.74; descent
+ * 0.55 s, where it has 0.67.
  *
  * Oracle: the CPU engine's merge, by recall of searches (test_cuda_merge.c).
  */
