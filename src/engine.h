@@ -275,6 +275,9 @@ typedef enum gg_search_mode
 	GG_SEARCH_TSDG_LARGE = 4	/* [TSDG, section 4.2]: a walk along edges of small lambda */
 } gg_search_mode;
 
+#define GG_GREEDY_LIST		32u		/* R: nodes that a greedy walk keeps.  Longer lists of the CUDA
+									 * engine are made as under GG_SEARCH_AUTO */
+
 static inline bool
 gg_search_mode_known(gg_search_mode mode)
 {

@@ -542,11 +542,8 @@ NoteQuery(GgBulk *bulk, uint32 found)
 		.distances = bulk->tail.count
 	};
 
-	if ((bulk->ask.lists & ~bulk->ask.exact) != 0)
-		note.procedures |= GgProcedureOf(bulk->ask.mode, true);
-	if ((bulk->missing & ~bulk->exact) != 0)
-		note.procedures |= GgProcedureOf(bulk->ask.mode, false);
-
+	if (((bulk->ask.lists & ~bulk->ask.exact) | (bulk->missing & ~bulk->exact)) != 0)
+		note.procedures |= GgProcedureOf(bulk->ask.mode);
 	GgAddNote(&bulk->note, &note);
 }
 

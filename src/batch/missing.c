@@ -11,7 +11,6 @@
 
 #include "miscadmin.h"
 #include "optimizer/cost.h"
-#include "optimizer/optimizer.h"
 #include "service/service.h"
 #include "utils/float.h"
 #include "utils/memutils.h"

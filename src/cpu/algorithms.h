@@ -166,7 +166,6 @@ gg_tsdg_limit(const gg_build_params *params)
 
 /* ---- TSDG's search for small batches --------------------------------------- */
 
-#define GG_GREEDY_LIST	32u		/* R: nodes that a greedy walk keeps */
 #define GG_GREEDY_SEEDS	32u		/* pivots that it starts from, at most */
 #define GG_GREEDY_STEPS	64u		/* at most */
 

@@ -305,11 +305,13 @@ AskFirst(GgScanOpaque *so, GgMeanwhile meanwhile)
 	bool		delta = device->delta_pages > 0;
 	int			last = delta ? (int) device->ref.nsegments :
 		pg_leftmost_one_pos32(device->lists);
+	uint32		length = ListLength(gg_itopk_size, last);
 	DeviceQuery query = {
-		device->lists, device->exact, delta, ListLength(gg_itopk_size, last), gg_itopk_size,
-		meanwhile
+		device->lists, device->exact, delta, length, gg_itopk_size, meanwhile
 	};
 
+	if (so->search_mode == GG_SEARCH_TSDG_SMALL)
+		query.length = Min(length, GG_GREEDY_LIST);
 	return AskOnce(so, &query, &device->lists_in_slot);
 }
 

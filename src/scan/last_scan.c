@@ -35,12 +35,9 @@ GgAddNote(GgScanNote *sum, const GgScanNote *note)
 	sum->distances += note->distances;
 }
 
-/* A GPU answers no query but by best-first search. */
 GgProcedure
-GgProcedureOf(gg_search_mode mode, bool by_device)
+GgProcedureOf(gg_search_mode mode)
 {
-	if (by_device && gg_service_engine != GG_SERVICE_CPU)
-		return GG_BEST_FIRST;
 	return mode == GG_SEARCH_TSDG_SMALL ? GG_TSDG_SMALL :
 		mode == GG_SEARCH_TSDG_LARGE ? GG_TSDG_LARGE : GG_BEST_FIRST;
 }
@@ -82,7 +79,7 @@ MakeNote(const GgScanOpaque *so, GgScanNote *note)
 		if (IsExact(so, stream))
 			note->exact_lists++;
 		else
-			note->procedures |= GgProcedureOf(so->search_mode, stream->ops == &gg_device_stream);
+			note->procedures |= GgProcedureOf(so->search_mode);
 		note->matches += stream->matches;
 	}
 }

@@ -246,7 +246,7 @@ extern void GgNoteOf(const GgScanOpaque *so, GgScanNote *sum);
 extern void GgAddNote(GgScanNote *sum, const GgScanNote *note);
 
 /* By what a device, or this process, searches under a setting of gpugraph.search_mode. */
-extern GgProcedure GgProcedureOf(gg_search_mode mode, bool by_device);
+extern GgProcedure GgProcedureOf(gg_search_mode mode);
 
 /* A call has ended that searched for many queries: gpugraph_last_scan() is to tell the sum. */
 extern void GgNoteCall(const GgScanNote *note);

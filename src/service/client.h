@@ -27,7 +27,7 @@ extern bool GgAskBegin(GgAsked *asked, const GgResidentRef *ref, GgRequest reque
 					   bool delta, GgReason *reason);
 
 /*
- * Post the request, run what is to be done meanwhile, and wait for the answer; interruptible.
+ * Post the request, do what is to be done meanwhile, and wait for the answer; interruptible.
  * True: the answer is there, and slot and chunk are this process's, which gives the chunk back.
  * False: *reason says why not, and neither is this process's any more.
  */

@@ -356,6 +356,60 @@ GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
 	return GG_ROOM_SOON;
 }
 
+/* Has a resident the segments that a load is for? */
+static bool
+HasSegments(const GgResident *resident, const GgLoadJob *job)
+{
+	if (resident->state != GG_RESIDENT_READY || resident->use != job->use ||
+		resident->nsegments != job->nsegments)
+		return false;
+	for (uint32 i = 0; i < job->nsegments; i++)
+		if (resident->segments[i] != job->lists[i].segment)
+			return false;
+	return true;
+}
+
+GgRoom
+GgTrimForDelta(GgWorker *worker, GgLoadJob *job, uint64 bytes)
+{
+	GgDevice   *device = worker->device;
+	const GgResident *resident = &device->residents[job->entry];
+	const GgResidentVersion *version = GgCurrentVersion(worker, job->entry);
+	uint64		available = GgAvailableBytes(worker, job);
+	uint64		old = version->nlists > resident->nsegments ?
+		version->list_bytes[resident->nsegments] : 0;
+	/* the old delta goes when the new one is there */
+	uint64		wanted = 2 * bytes - Min(old, bytes);
+	uint64		freed;
+	uint32		drop;
+	char		name[160],
+				size[32];
+
+	if (!job->refresh || job->ahead || available >= bytes || !HasSegments(resident, job))
+		return GG_ROOM_NONE;
+	drop = SegmentsToDrop(version, resident->nsegments, wanted - available);
+	if (drop == 0)
+		drop = SegmentsToDrop(version, resident->nsegments, bytes - available);
+	if (drop == 0)
+		return GG_ROOM_NONE;
+	if (worker->versions[job->entry][1 - resident->version].live)
+		return GG_ROOM_SOON;
+	for (uint32 i = 0; i < job->nsegments; i++)
+		if ((drop >> i & 1) != 0)
+		{
+			job->lists[i].kept = false;
+			job->lists[i].left_out = true;
+		}
+	freed = Trim(worker, job->entry, drop);
+	ereport(LOG,
+			(errmsg("gpugraph device %d: %s, %s of %d segments, makes room for its delta",
+					device->number,
+					GgNameOf(name, sizeof(name), resident->name, resident->database,
+							 resident->relation),
+					GgFormatBytes(size, sizeof(size), freed), pg_popcount32(drop))));
+	return GG_ROOM_SOON;
+}
+
 /* ---- gpugraph.device_memory ----------------------------------------------------------- */
 
 /* The limit was lowered: evict until it is kept, also what was loaded a moment ago. */

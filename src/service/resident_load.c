@@ -298,7 +298,7 @@ FindRoom(GgWorker *worker, GgLoadJob *job, uint64 most, uint64 *bytes)
 	job->partial = true;
 	if (!GgLeaveOut(worker, job, Min(GgAvailableBytes(worker, job),
 									 most > 0 ? most : PG_UINT64_MAX)))
-		return GG_ROOM_NONE;
+		return GgTrimForDelta(worker, job, LoadBytes(worker, job));
 	*bytes = LoadBytes(worker, job);
 	return GgMakeRoom(worker, job, *bytes);
 }

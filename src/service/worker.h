@@ -161,6 +161,13 @@ extern uint64 GgOutgoingBytes(GgWorker *worker);
  */
 extern GgRoom GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes);
 
+/*
+ * A refresh finds no room for the delta, which takes so many bytes: it has outgrown what was kept
+ * for it.  Have the resident give up segments, which the refresh then leaves out, for this delta
+ * and, if it can be, for the copy that the next refresh makes.  At least one segment stays.
+ */
+extern GgRoom GgTrimForDelta(GgWorker *worker, GgLoadJob *job, uint64 bytes);
+
 /* How much room could be made. */
 extern uint64 GgAvailableBytes(GgWorker *worker, const GgLoadJob *job);
 

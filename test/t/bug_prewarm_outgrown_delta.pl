@@ -29,9 +29,11 @@ my $prewarm = "SET statement_timeout = '60s'; SELECT gpugraph_prewarm('items_idx
 $node->safe_psql('postgres', $prewarm);
 is(of_index($node, 'state'), 'partial', 'the device has a part of it');
 
-# a delta for which there is no room beside that part
+# a delta for which there is no room beside one segment
 $node->safe_psql('postgres',
-	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id <= 7000');
+	'INSERT INTO items SELECT id + 10000, cat, big, val FROM items');
+$node->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 3000');
 my ($rc, $out, $err) = $node->psql('postgres', $prewarm);
 like($err, qr/it needs .* of device memory/, 'it says that there is no room');
 like(truth($node), qr/^1\.0000 /, 'answers are right');
