@@ -91,6 +91,8 @@ draw_ids(uint64_t seed, uint32_t node, uint32_t n, uint32_t wanted, uint32_t *id
 		__syncwarp();
 		for (uint32_t i = 0; i < count + lane; i++)
 			fresh &= ids[i] != id;
+		/* all have read before one writes */
+		__syncwarp();
 		mask = __ballot_sync(GG_FULL_WARP, fresh);
 		at = count + __popc(mask & gg_lanes_below(lane));
 		if (fresh && at < wanted)

@@ -310,7 +310,7 @@ AskFirst(GgScanOpaque *so, GgMeanwhile meanwhile)
 		device->lists, device->exact, delta, length, gg_itopk_size, meanwhile
 	};
 
-	if (so->search_mode == GG_SEARCH_TSDG_SMALL)
+	if (so->search_mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
 		query.length = Min(length, GG_GREEDY_LIST);
 	return AskOnce(so, &query, &device->lists_in_slot);
 }
