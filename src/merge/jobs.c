@@ -44,7 +44,8 @@ typedef struct Job
 	JobState	state;
 	Oid			database;
 	Oid			index;
-	bool		again;			/* asked for since the worker looked */
+	bool		again;			/* to be looked at: taken, or asked for, since the worker looked */
+	bool		renewed;		/* asked for since the worker looked, or took it */
 	TimestampTz retry;
 	uint64		turn;			/* WAITING: those that wait longer have less */
 	GgJobWatch	watch;
@@ -160,7 +161,7 @@ PutJob(Oid database, Oid index, int *place)
 	SpinLockAcquire(&shared->mutex);
 	job = FindJob(database, index);
 	if (job != NULL && job->state == JOB_RUNNING)
-		job->again = true;
+		job->again = job->renewed = true;
 	else if (job == NULL || (job->state == JOB_FAILED && job->retry <= now))
 	{
 		if (job == NULL)
@@ -219,7 +220,13 @@ GgEndJob(Oid index, bool failed)
 
 	SpinLockAcquire(&shared->mutex);
 	job = FindJob(MyDatabaseId, index);
-	if (job != NULL)
+	if (job != NULL && job->state == JOB_RUNNING && job->renewed && !failed)
+	{
+		/* asked for while the worker gave way, or found the index locked */
+		memset(&job->watch, 0, sizeof(job->watch));
+		AddTurn(job);
+	}
+	else if (job != NULL)
 	{
 		job->state = failed ? JOB_FAILED : JOB_FREE;
 		job->retry = TimestampTzPlusMilliseconds(now, RETRY_MS);
@@ -294,6 +301,7 @@ GgTakeJob(GgJobWatch *watch)
 	{
 		job->state = JOB_RUNNING;
 		job->again = true;
+		job->renewed = false;
 		job->pid = MyProcPid;
 		index = job->index;
 		*watch = job->watch;
@@ -358,7 +366,7 @@ GgWasAskedAgain(Oid index)
 	job = FindJob(MyDatabaseId, index);
 	again = job != NULL && job->again;
 	if (job != NULL)
-		job->again = false;
+		job->again = job->renewed = false;
 	SpinLockRelease(&shared->mutex);
 	return again;
 }
