@@ -357,13 +357,13 @@ extern gg_status gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t
 /* serve.cu */
 extern gg_status gg_cuda_serve_open(int device, void *region, size_t region_bytes,
 									const gg_serve_layout *layout, gg_server **server);
-extern gg_status gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane,
+extern gg_status gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 									  const gg_serve_batch *batch);
-extern gg_status gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t lane,
+extern gg_status gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t queue,
 									const gg_serve_bulk *bulk);
-extern gg_status gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t lane,
+extern gg_status gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t queue,
 									const gg_serve_deep *deeps, uint32_t count);
-extern gg_status gg_cuda_serve_check(gg_server *server, uint32_t lane, bool *idle);
+extern gg_status gg_cuda_serve_check(gg_server *server, uint32_t queue, bool *idle);
 extern void gg_cuda_serve_close(gg_server *server);
 
 /* engine.cu */

@@ -381,7 +381,7 @@ layout_for(uint32_t slab)
 }
 
 /*
- * Room for a slab of rows.  It is taken with the first deep list of a lane, grows with the first
+ * Room for a slab of rows.  It is taken with the first deep list of a queue, grows with the first
  * one of a greater index, to some 35 MB at most, and goes with the server.
  */
 static gg_status

@@ -11,8 +11,9 @@
  * Deep requests take as many launches as one of them does, where their lists are short and go from
  * the start, and their filters are equal or small (deep.cu).
  *
- * A lane is a stream with scratch memory of its own, so batches on different lanes run side by side
- * over the same index.  Streams have the highest priority: a load that runs meanwhile comes second.
+ * A queue is a CUDA stream with scratch memory of its own, so batches on different queues run side
+ * by side over the same index.  Its priority is the highest: a load that runs meanwhile comes
+ * second.
  *
  * Order of memory	An answer's stores, a barrier of the block that made them, a fence of system
  *				scope, the ticket's store (search.cuh, answered()).  The host's acquire load of the
@@ -28,14 +29,14 @@
 #include "launch.cuh"
 
 /*
- * What lanes have from the start, so that ordinary searches never allocate: 3.5 MB per lane, and
- * 2.4 for exact search.  Deep lists take up to 35 MB more per lane, and filters up to 64 MB, or two
- * bits per row if that is more, when the first ones come (deep.cu, filter.cu).
+ * What a queue has from the start, so that ordinary searches never allocate: 3.5 MB, and 2.4 for
+ * exact search.  Deep lists take up to 35 MB more, and filters up to 64 MB, or two bits per row if
+ * that is more, when the first ones come (deep.cu, filter.cu).
  */
 #define USUAL_DIM 2048
 #define USUAL_K 64
 
-typedef struct serve_lane
+typedef struct serve_queue
 {
 	cudaStream_t stream;
 	search_scratch scratch;
@@ -47,7 +48,7 @@ typedef struct serve_lane
 	uint32_t	count;
 	const uint32_t *done;
 	uint32_t	before;
-} serve_lane;
+} serve_queue;
 
 struct gg_server
 {
@@ -57,30 +58,30 @@ struct gg_server
 	char	   *seen;			/* the region ... */
 	char	   *slots;			/* ... and layout.slots as the device sees them */
 	gg_serve_room room;
-	serve_lane	lanes[GG_SERVE_LANES];
+	serve_queue	queues[GG_SERVE_QUEUES];
 
 	gg_server() : region(NULL), seen(NULL), slots(NULL)
 	{
 		memset(&layout, 0, sizeof(layout));
 		memset(&room, 0, sizeof(room));
 		memset(&device, 0, sizeof(device));
-		for (int i = 0; i < GG_SERVE_LANES; i++)
+		for (int i = 0; i < GG_SERVE_QUEUES; i++)
 		{
-			lanes[i].stream = NULL;
-			lanes[i].count = 0;
-			lanes[i].done = NULL;
-			lanes[i].before = 0;
+			queues[i].stream = NULL;
+			queues[i].count = 0;
+			queues[i].done = NULL;
+			queues[i].before = 0;
 		}
 	}
 	~gg_server()
 	{
-		/* all lanes first: freeing one's scratch would wait for the others' work too */
-		for (int i = 0; i < GG_SERVE_LANES; i++)
-			if (lanes[i].stream != NULL)
-				(void) cudaStreamSynchronize(lanes[i].stream);
-		for (int i = 0; i < GG_SERVE_LANES; i++)
-			if (lanes[i].stream != NULL)
-				(void) cudaStreamDestroy(lanes[i].stream);
+		/* all queues first: freeing one's scratch would wait for the others' work too */
+		for (int i = 0; i < GG_SERVE_QUEUES; i++)
+			if (queues[i].stream != NULL)
+				(void) cudaStreamSynchronize(queues[i].stream);
+		for (int i = 0; i < GG_SERVE_QUEUES; i++)
+			if (queues[i].stream != NULL)
+				(void) cudaStreamDestroy(queues[i].stream);
 		if (region != NULL)
 			(void) cudaHostUnregister(region);
 		/* what failed here has nobody left to tell, and is not the next call's error */
@@ -149,17 +150,17 @@ check_device(int device)
 }
 
 static gg_status
-open_lane(serve_lane *lane, int priority, const search_device *device)
+open_queue(serve_queue *queue, int priority, const search_device *device)
 {
-	GG_CUDA_TRY(cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, priority));
-	GG_TRY(lane->scratch.halves.allocate(GG_SERVE_MAX_BATCH * USUAL_DIM));
-	GG_TRY(lane->scratch.factors.allocate(GG_SERVE_MAX_BATCH));
-	GG_TRY(lane->scratch.entries.allocate(GG_SERVE_MAX_BATCH * PIVOT_MAX_SLICES * ENTRY_NODES));
-	GG_TRY(lane->scratch.queries.allocate(GG_SERVE_MAX_BATCH * USUAL_DIM));
-	GG_TRY(search_mail(&lane->scratch, device, lane->stream));
-	GG_TRY(lane->scratch.exact.allocate(search_exact_scratch(USUAL_K, device)));
-	GG_CUDA_TRY(cudaMemsetAsync(lane->scratch.exact.get(), 0, lane->scratch.exact.bytes(),
-								lane->stream));
+	GG_CUDA_TRY(cudaStreamCreateWithPriority(&queue->stream, cudaStreamNonBlocking, priority));
+	GG_TRY(queue->scratch.halves.allocate(GG_SERVE_MAX_BATCH * USUAL_DIM));
+	GG_TRY(queue->scratch.factors.allocate(GG_SERVE_MAX_BATCH));
+	GG_TRY(queue->scratch.entries.allocate(GG_SERVE_MAX_BATCH * PIVOT_MAX_SLICES * ENTRY_NODES));
+	GG_TRY(queue->scratch.queries.allocate(GG_SERVE_MAX_BATCH * USUAL_DIM));
+	GG_TRY(search_mail(&queue->scratch, device, queue->stream));
+	GG_TRY(queue->scratch.exact.allocate(search_exact_scratch(USUAL_K, device)));
+	GG_CUDA_TRY(cudaMemsetAsync(queue->scratch.exact.get(), 0, queue->scratch.exact.bytes(),
+								queue->stream));
 	return gg_ok();
 }
 
@@ -180,11 +181,11 @@ open_server(gg_server *server, int device, void *region, size_t region_bytes)
 	server->seen = (char *) seen;
 	server->slots = (char *) seen + (server->layout.slots - (char *) region);
 	GG_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-	for (int i = 0; i < GG_SERVE_LANES; i++)
-		GG_TRY(open_lane(&server->lanes[i], greatest, &server->device));
-	GG_TRY(search_deep_open(server->lanes[0].stream));
-	for (int i = 0; i < GG_SERVE_LANES; i++)
-		GG_CUDA_TRY(cudaStreamSynchronize(server->lanes[i].stream));
+	for (int i = 0; i < GG_SERVE_QUEUES; i++)
+		GG_TRY(open_queue(&server->queues[i], greatest, &server->device));
+	GG_TRY(search_deep_open(server->queues[0].stream));
+	for (int i = 0; i < GG_SERVE_QUEUES; i++)
+		GG_CUDA_TRY(cudaStreamSynchronize(server->queues[i].stream));
 	return gg_ok();
 }
 
@@ -256,21 +257,21 @@ answer_nothing(const gg_server *server, const gg_serve_batch *batch)
 }
 
 /*
- * Walks that other lanes are at, as far as their last queries tell.  A cluster takes a
+ * Walks that other queues are at, as far as their last queries tell.  A cluster takes a
  * multiprocessor a block, so batches whose clusters were chosen as if each were alone would run one
  * after the other; smaller clusters run side by side.  Exact batches are not counted: those of a
  * delta are short.
  */
 static uint32_t
-walks_beside(const gg_server *server, uint32_t lane)
+walks_beside(const gg_server *server, uint32_t queue)
 {
 	uint32_t	walks = 0;
 
-	for (uint32_t i = 0; i < GG_SERVE_LANES; i++)
+	for (uint32_t i = 0; i < GG_SERVE_QUEUES; i++)
 	{
-		const serve_lane *other = &server->lanes[i];
+		const serve_queue *other = &server->queues[i];
 
-		if (i != lane && other->count > 0 &&
+		if (i != queue && other->count > 0 &&
 			__atomic_load_n(other->done, __ATOMIC_RELAXED) == other->before)
 			walks += other->count;
 	}
@@ -337,16 +338,17 @@ describe_slots(const gg_server *server, uint32_t list, uint32_t k, uint32_t coun
  * on; GG_EDEVICE as of serve_check().
  */
 gg_status
-gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
+gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
+					 const gg_serve_batch *batch)
 {
 	const gg_serve_layout *layout = &server->layout;
 	const gg_serve_target target = target_of(index);
 	search_slots slots;
 	search_batch queued;
-	serve_lane *to;
+	serve_queue *to;
 	gg_status	status;
 
-	GG_TRY(gg_serve_check_batch(__func__, layout, &server->room, &target, lane, batch));
+	GG_TRY(gg_serve_check_batch(__func__, layout, &server->room, &target, queue, batch));
 	GG_TRY(check_ordinal(server, index));
 	if (index->view.n == 0)
 	{
@@ -361,7 +363,7 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 	queued.nq = batch->count;
 	queued.slots = &slots;
 	queued.room = GG_SERVE_MAX_BATCH;
-	to = &server->lanes[lane];
+	to = &server->queues[queue];
 
 	to->count = 0;
 	if (batch->exact)
@@ -374,7 +376,7 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg
 		to->done = (const uint32_t *) (layout->slots + last * layout->slot_bytes + layout->done) +
 			batch->list;
 		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
-		queued.beside = walks_beside(server, lane);
+		queued.beside = walks_beside(server, queue);
 		status = search_queue(index, &to->scratch, &params, &queued, to->stream);
 		if (status.code == GG_OK)
 			to->count = batch->count;
@@ -407,9 +409,9 @@ answer_nothing_in_bulk(const gg_server *server, const gg_serve_bulk *bulk)
 
 /* The queries to device memory, the search, the ticket. */
 static gg_status
-queue_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bulk *bulk)
+queue_bulk(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_bulk *bulk)
 {
-	serve_lane *to = &server->lanes[lane];
+	serve_queue *to = &server->queues[queue];
 	const uint64_t elements = (uint64_t) bulk->count * bulk->dim;
 	uint32_t	room = GG_SERVE_MAX_BATCH;
 	search_batch queued;
@@ -435,7 +437,7 @@ queue_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bul
 
 		to->done = done_of(&server->layout, bulk->slot, bulk->list);
 		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
-		queued.beside = walks_beside(server, lane);
+		queued.beside = walks_beside(server, queue);
 		GG_TRY(search_queue(index, &to->scratch, &params, &queued, to->stream));
 		to->count = bulk->count;
 	}
@@ -446,12 +448,12 @@ queue_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bul
 
 /* gg_engine.serve_bulk; the errors of serve_submit() */
 gg_status
-gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bulk *bulk)
+gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_bulk *bulk)
 {
 	const gg_serve_target target = target_of(index);
 	gg_status	status;
 
-	GG_TRY(gg_serve_check_bulk(__func__, &server->layout, &server->room, &target, lane, bulk));
+	GG_TRY(gg_serve_check_bulk(__func__, &server->layout, &server->room, &target, queue, bulk));
 	GG_TRY(check_ordinal(server, index));
 	if (index->view.n == 0)
 	{
@@ -459,9 +461,9 @@ gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_s
 		return gg_ok();
 	}
 	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
-	server->lanes[lane].count = 0;
-	status = queue_bulk(server, index, lane, bulk);
-	return status.code == GG_OK ? status : give_up(&status, server->lanes[lane].stream);
+	server->queues[queue].count = 0;
+	status = queue_bulk(server, index, queue, bulk);
+	return status.code == GG_OK ? status : give_up(&status, server->queues[queue].stream);
 }
 
 /* The answer to a request over no rows. */
@@ -478,10 +480,10 @@ answer_nothing_deep(const gg_server *server, const gg_serve_deep *deep)
 }
 
 static gg_status
-queue_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
+queue_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_deep *deeps,
 		   uint32_t count)
 {
-	serve_lane *to = &server->lanes[lane];
+	serve_queue *to = &server->queues[queue];
 	uint32_t	numbers[GG_SERVE_MAX_DEEPS];
 	uint32_t	tickets[GG_SERVE_MAX_DEEPS];
 	deep_query	queries[GG_SERVE_MAX_DEEPS];
@@ -503,13 +505,13 @@ queue_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_dee
 
 /* gg_engine.serve_deep; the errors of serve_submit() */
 gg_status
-gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
+gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_deep *deeps,
 				   uint32_t count)
 {
 	const gg_serve_target target = target_of(index);
 	gg_status	status;
 
-	GG_TRY(gg_serve_check_deeps(__func__, &server->layout, &server->room, &target, lane, deeps,
+	GG_TRY(gg_serve_check_deeps(__func__, &server->layout, &server->room, &target, queue, deeps,
 								count));
 	GG_TRY(check_ordinal(server, index));
 	if (index->view.n == 0)
@@ -519,22 +521,22 @@ gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_s
 		return gg_ok();
 	}
 	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
-	server->lanes[lane].count = 0;
-	status = queue_deep(server, index, lane, deeps, count);
-	return status.code == GG_OK ? status : give_up(&status, server->lanes[lane].stream);
+	server->queues[queue].count = 0;
+	status = queue_deep(server, index, queue, deeps, count);
+	return status.code == GG_OK ? status : give_up(&status, server->queues[queue].stream);
 }
 
 /* gg_engine.serve_check */
 gg_status
-gg_cuda_serve_check(gg_server *server, uint32_t lane, bool *idle)
+gg_cuda_serve_check(gg_server *server, uint32_t queue, bool *idle)
 {
 	cudaError_t error;
 	gg_status	status;
 
 	*idle = false;
-	if (lane >= GG_SERVE_LANES)
-		return gg_fail(GG_EINVAL, __func__, "lane %u of %d", lane, GG_SERVE_LANES);
-	error = cudaStreamQuery(server->lanes[lane].stream);
+	if (queue >= GG_SERVE_QUEUES)
+		return gg_fail(GG_EINVAL, __func__, "queue %u of %d", queue, GG_SERVE_QUEUES);
+	error = cudaStreamQuery(server->queues[queue].stream);
 	if (error == cudaErrorNotReady)
 	{
 		/* no error, but kept as one for whoever asks after the next launch */

@@ -432,12 +432,12 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
  * several indexes (the segments of one relation) is several batches that name the same slot, each
  * with a list number of its own.
  *
- * serve_submit() starts one batch on a lane, which is an ordered stream of batches, and returns.
+ * serve_submit() starts one batch on a queue, which is an ordered stream of batches, and returns.
  * When query i is answered, its k (node, distance) are at k * list of its slot's nodes and
  * distances, sorted and padded as index_search() does, and then done[list] of the slot becomes
- * tickets[i].  Whoever reads that value (acquire) sees the answer.  Batches on one lane run one
- * after the other, batches on different lanes side by side, also over the same index.  The same
- * query gets the same answer in any batch, on any lane.
+ * tickets[i].  Whoever reads that value (acquire) sees the answer.  Batches on one queue run one
+ * after the other, batches on different queues side by side, also over the same index.  The same
+ * query gets the same answer in any batch, on any queue.
  *
  * A batch that is refused writes nothing.  GG_EUNSUPPORTED says that the device is well but cannot
  * run this batch, GG_EINVAL says what is wrong with it.  A batch that fails after it was accepted
@@ -448,7 +448,7 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
  * index_finish() and index_close(), on indexes that no batch in flight names.  The CPU engine
  * answers within serve_submit().
  */
-#define GG_SERVE_LANES		4
+#define GG_SERVE_QUEUES		4
 #define GG_SERVE_MAX_BATCH	256
 #define GG_SERVE_MAX_LISTS	33		/* the segments of an index, and its delta */
 
@@ -641,21 +641,21 @@ typedef struct gg_engine
 	 */
 	gg_status	(*serve_open) (int device, void *region, size_t region_bytes,
 							   const gg_serve_layout *layout, gg_server **server);
-	/* Start a batch on lane 0 .. GG_SERVE_LANES - 1.  GG_EINVAL, GG_EUNSUPPORTED: refused. */
-	gg_status	(*serve_submit) (gg_server *server, gg_index *index, uint32_t lane,
+	/* Start a batch on queue 0 .. GG_SERVE_QUEUES - 1.  GG_EINVAL, GG_EUNSUPPORTED: refused. */
+	gg_status	(*serve_submit) (gg_server *server, gg_index *index, uint32_t queue,
 								 const gg_serve_batch *batch);
 	/* The same for many queries of one caller. */
-	gg_status	(*serve_bulk) (gg_server *server, gg_index *index, uint32_t lane,
+	gg_status	(*serve_bulk) (gg_server *server, gg_index *index, uint32_t queue,
 							   const gg_serve_bulk *bulk);
 	/*
 	 * The same for queries that want more, or are filtered: 1 .. GG_SERVE_MAX_DEEPS of one list.
 	 * Neighbours whose filters say the same have it evaluated once, by that of the first one.  An
 	 * error is that of all, though some may have been answered.
 	 */
-	gg_status	(*serve_deep) (gg_server *server, gg_index *index, uint32_t lane,
+	gg_status	(*serve_deep) (gg_server *server, gg_index *index, uint32_t queue,
 							   const gg_serve_deep *deeps, uint32_t count);
-	/* *idle: nothing is left to do on the lane.  Error: that of a batch that was accepted. */
-	gg_status	(*serve_check) (gg_server *server, uint32_t lane, bool *idle);
+	/* *idle: nothing is left to do on the queue.  Error: that of a batch that was accepted. */
+	gg_status	(*serve_check) (gg_server *server, uint32_t queue, bool *idle);
 	void		(*serve_close) (gg_server *server);
 
 	/* ---- devices ---- */

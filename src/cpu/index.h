@@ -80,13 +80,13 @@ extern uint64_t gg_cpu_shape_bytes(const gg_shape *shape);
 extern uint64_t gg_cpu_index_bytes(const gg_index *index);
 extern gg_status gg_cpu_serve_open(int device, void *region, size_t region_bytes,
 								   const gg_serve_layout *layout, gg_server **server);
-extern gg_status gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane,
+extern gg_status gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 									 const gg_serve_batch *batch);
-extern gg_status gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane,
+extern gg_status gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t queue,
 								   const gg_serve_bulk *bulk);
-extern gg_status gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane,
+extern gg_status gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t queue,
 								   const gg_serve_deep *deeps, uint32_t count);
-extern gg_status gg_cpu_serve_check(gg_server *server, uint32_t lane, bool *idle);
+extern gg_status gg_cpu_serve_check(gg_server *server, uint32_t queue, bool *idle);
 extern void gg_cpu_serve_close(gg_server *server);
 extern gg_status gg_cpu_device_count(int *count);
 extern gg_status gg_cpu_device_info(int device, gg_device_info *info);

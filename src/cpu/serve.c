@@ -257,14 +257,14 @@ answered(const gg_serve_layout *layout, uint32_t slot, uint32_t list, uint32_t t
 }
 
 gg_status
-gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_batch *batch)
+gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch)
 {
 	const gg_serve_layout *layout = &server->layout;
 	const gg_serve_target target = target_of(index);
 	gg_search_params params = {.k = batch->k,.itopk_size = batch->itopk_size,.mode = batch->mode};
 	gg_status	status;
 
-	status = gg_serve_check_batch("gg_cpu_serve_submit", layout, &server->room, &target, lane,
+	status = gg_serve_check_batch("gg_cpu_serve_submit", layout, &server->room, &target, queue,
 								  batch);
 	for (uint32_t i = 0; status.code == GG_OK && i < batch->count; i++)
 	{
@@ -288,7 +288,7 @@ gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t lane, const gg_
 }
 
 gg_status
-gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_bulk *bulk)
+gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_bulk *bulk)
 {
 	const gg_serve_target target = target_of(index);
 	gg_search_params params = {.k = bulk->k,.itopk_size = bulk->itopk_size,.mode = bulk->mode};
@@ -298,7 +298,7 @@ gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_se
 	gg_status	status;
 
 	status = gg_serve_check_bulk("gg_cpu_serve_bulk", &server->layout, &server->room, &target,
-								 lane, bulk);
+								 queue, bulk);
 	if (status.code != GG_OK)
 		return status;
 	queries = (const float *) (server->region + bulk->queries);
@@ -315,7 +315,7 @@ gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t lane, const gg_se
 }
 
 gg_status
-gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_serve_deep *deeps,
+gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_deep *deeps,
 				  uint32_t count)
 {
 	const gg_serve_layout *layout = &server->layout;
@@ -324,7 +324,7 @@ gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_se
 	uint32_t	same;
 	gg_status	status;
 
-	status = gg_serve_check_deeps("gg_cpu_serve_deep", layout, &server->room, &target, lane,
+	status = gg_serve_check_deeps("gg_cpu_serve_deep", layout, &server->room, &target, queue,
 								  deeps, count);
 	if (status.code != GG_OK)
 		return status;
@@ -349,12 +349,12 @@ gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t lane, const gg_se
 }
 
 gg_status
-gg_cpu_serve_check(gg_server *server, uint32_t lane, bool *idle)
+gg_cpu_serve_check(gg_server *server, uint32_t queue, bool *idle)
 {
 	(void) server;
 	*idle = false;
-	if (lane >= GG_SERVE_LANES)
-		return gg_fail(GG_EINVAL, "gg_cpu_serve_check", "lane %u of %d", lane, GG_SERVE_LANES);
+	if (queue >= GG_SERVE_QUEUES)
+		return gg_fail(GG_EINVAL, "gg_cpu_serve_check", "queue %u of %d", queue, GG_SERVE_QUEUES);
 	*idle = true;
 	return gg_ok();
 }

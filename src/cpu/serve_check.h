@@ -77,12 +77,12 @@ gg_serve_check_layout(const char *where, const void *region, size_t region_bytes
 /* A batch is refused as a whole, before anything of it is written. */
 static inline gg_status
 gg_serve_check_batch(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
-					 const gg_serve_target *target, uint32_t lane, const gg_serve_batch *batch)
+					 const gg_serve_target *target, uint32_t queue, const gg_serve_batch *batch)
 {
-	if (lane >= GG_SERVE_LANES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
+	if (queue >= GG_SERVE_QUEUES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
 		batch->list >= GG_SERVE_MAX_LISTS)
-		return gg_fail(GG_EINVAL, where, "%u queries for list %u on lane %u are out of range",
-					   batch->count, batch->list, lane);
+		return gg_fail(GG_EINVAL, where, "%u queries for list %u on queue %u are out of range",
+					   batch->count, batch->list, queue);
 	if (batch->k < 1 || batch->k > GG_MAX_ITOPK || !gg_search_mode_known(batch->mode) ||
 		(!batch->exact && (batch->k > batch->itopk_size || batch->itopk_size > GG_MAX_ITOPK)))
 		return gg_fail(GG_EINVAL, where, "k %u with itopk_size %u and mode %d is out of range",
@@ -113,15 +113,15 @@ gg_serve_is_inside(const gg_serve_room *room, uint64_t offset, uint64_t count, u
 /* The same for many queries of one caller.  None of the products overflows. */
 static inline gg_status
 gg_serve_check_bulk(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
-					const gg_serve_target *target, uint32_t lane, const gg_serve_bulk *bulk)
+					const gg_serve_target *target, uint32_t queue, const gg_serve_bulk *bulk)
 {
 	const uint64_t answers = (uint64_t) bulk->count * bulk->k;
 
-	if (lane >= GG_SERVE_LANES || bulk->count < 1 || bulk->count > GG_SERVE_MAX_BULK ||
+	if (queue >= GG_SERVE_QUEUES || bulk->count < 1 || bulk->count > GG_SERVE_MAX_BULK ||
 		bulk->list >= GG_SERVE_MAX_LISTS || bulk->slot >= layout->nslots)
 		return gg_fail(GG_EINVAL, where,
-					   "%u queries of slot %u for list %u on lane %u are out of range",
-					   bulk->count, bulk->slot, bulk->list, lane);
+					   "%u queries of slot %u for list %u on queue %u are out of range",
+					   bulk->count, bulk->slot, bulk->list, queue);
 	if (bulk->k < 1 || bulk->k > GG_MAX_ITOPK || !gg_search_mode_known(bulk->mode) ||
 		(!bulk->exact && (bulk->k > bulk->itopk_size || bulk->itopk_size > GG_MAX_ITOPK)))
 		return gg_fail(GG_EINVAL, where, "k %u with itopk_size %u and mode %d is out of range",
@@ -191,13 +191,13 @@ gg_serve_check_filter(const char *where, const gg_serve_target *target, const gg
 /* The same for one query that wants more, or is filtered. */
 static inline gg_status
 gg_serve_check_deep(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
-					const gg_serve_target *target, uint32_t lane, const gg_serve_deep *deep)
+					const gg_serve_target *target, uint32_t queue, const gg_serve_deep *deep)
 {
-	if (lane >= GG_SERVE_LANES || deep->list >= GG_SERVE_MAX_LISTS ||
+	if (queue >= GG_SERVE_QUEUES || deep->list >= GG_SERVE_MAX_LISTS ||
 		deep->slot >= layout->nslots || deep->k < 1 || deep->k > GG_MAX_DEEP)
 		return gg_fail(GG_EINVAL, where,
-					   "k %u of slot %u for list %u on lane %u is out of range", deep->k,
-					   deep->slot, deep->list, lane);
+					   "k %u of slot %u for list %u on queue %u is out of range", deep->k,
+					   deep->slot, deep->list, queue);
 	if (!target->finished)
 		return gg_fail(GG_EINVAL, where, "the index is not finished");
 	if (target->dim > room->query)
@@ -213,7 +213,7 @@ gg_serve_check_deep(const char *where, const gg_serve_layout *layout, const gg_s
 /* The same for all requests of a call. */
 static inline gg_status
 gg_serve_check_deeps(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
-					 const gg_serve_target *target, uint32_t lane, const gg_serve_deep *deeps,
+					 const gg_serve_target *target, uint32_t queue, const gg_serve_deep *deeps,
 					 uint32_t count)
 {
 	gg_status	status = gg_ok();
@@ -226,7 +226,7 @@ gg_serve_check_deeps(const char *where, const gg_serve_layout *layout, const gg_
 		if (deeps[i].list != deeps[0].list)
 			return gg_fail(GG_EINVAL, where, "requests of lists %u and %u", deeps[0].list,
 						   deeps[i].list);
-		status = gg_serve_check_deep(where, layout, room, target, lane, &deeps[i]);
+		status = gg_serve_check_deep(where, layout, room, target, queue, &deeps[i]);
 	}
 	return status;
 }

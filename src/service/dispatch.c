@@ -3,12 +3,11 @@
  *		From the ring to batches, from batches to answers; runs in the worker.
  *
  * A query is taken from the ring as soon as it is there and becomes an item for each of its lists.
- * The device has GG_SERVE_LANES queues (CUDA streams; engine.h calls them lanes).  Items wait only
- * while every queue has something in flight.  So a query that arrives at an idle device is
- * launched at once.  What arrives during launches goes out together, grouped by index, list and
- * parameters, when the first queue is free again.  There is no other delay.  So do filtered
- * requests for short lists, whatever their filters are; requests for long lists, or with TIDs for a
- * filter, go out alone.
+ * The device has GG_SERVE_QUEUES queues (CUDA streams).  Items wait only while every queue has
+ * something in flight.  So a query that arrives at an idle device is launched at once.  What
+ * arrives during launches goes out together, grouped by index, list and parameters, when the first
+ * queue is free again.  There is no other delay.  So do filtered requests for short lists, whatever
+ * their filters are; requests for long lists, or with TIDs for a filter, go out alone.
  *
  * The device itself writes answers and done words into the slots.  A backend that spins sees them
  * without us.  We look at the same words to wake those that sleep, to know when a queue is free,
@@ -69,7 +68,7 @@ typedef struct SlotItem
 typedef struct Flight
 {
 	struct Flight *next;
-	uint32		lane;
+	uint32		queue;
 	uint32		list;
 	uint32		count;			/* not answered yet */
 	uint64		submitted_us;
@@ -84,9 +83,9 @@ typedef struct GgDispatch
 	uint32		nwaiting;
 	Flight	   *flights;		/* in flight, in no order */
 	Flight	   *spare;
-	uint32		lane_flights[GG_SERVE_LANES];
-	bool		lane_hangs[GG_SERVE_LANES]; /* gpugraph.fault = hang */
-	uint32		next_lane;
+	uint32		queue_flights[GG_SERVE_QUEUES];
+	bool		queue_hangs[GG_SERVE_QUEUES]; /* gpugraph.fault = hang */
+	uint32		next_queue;
 	uint32		abandoned_seen;
 	uint64		checked_us;
 } GgDispatch;
@@ -203,7 +202,7 @@ Poll(GgWorker *worker)
 			link = &flight->next;
 			continue;
 		}
-		dispatch->lane_flights[flight->lane]--;
+		dispatch->queue_flights[flight->queue]--;
 		*link = flight->next;
 		flight->next = dispatch->spare;
 		dispatch->spare = flight;
@@ -212,11 +211,11 @@ Poll(GgWorker *worker)
 
 /* Nothing runs on the queue any more, so what was not answered never will be. */
 static void
-FailLane(GgWorker *worker, uint32 lane)
+FailQueue(GgWorker *worker, uint32 queue)
 {
 	for (Flight *flight = worker->dispatch->flights; flight != NULL; flight = flight->next)
 	{
-		if (flight->lane != lane)
+		if (flight->queue != queue)
 			continue;
 		while (flight->count > 0)
 			EndItem(worker, flight->slots[--flight->count], GG_REASON_FAILED);
@@ -247,14 +246,14 @@ Check(GgWorker *worker)
 	if (dispatch->flights == NULL || now - dispatch->checked_us < CHECK_EVERY_US)
 		return;
 	dispatch->checked_us = now;
-	for (uint32 lane = 0; lane < GG_SERVE_LANES; lane++)
+	for (uint32 queue = 0; queue < GG_SERVE_QUEUES; queue++)
 	{
 		gg_status	status;
 		bool		idle = false;
 
-		if (dispatch->lane_flights[lane] == 0 || dispatch->lane_hangs[lane])
+		if (dispatch->queue_flights[queue] == 0 || dispatch->queue_hangs[queue])
 			continue;
-		status = worker->engine->serve_check(worker->server, lane, &idle);
+		status = worker->engine->serve_check(worker->server, queue, &idle);
 		if (status.code == GG_EDEVICE)
 			GgDeviceLost(worker, &status);
 		if (status.code != GG_OK)
@@ -262,8 +261,8 @@ Check(GgWorker *worker)
 		if (!idle)
 			continue;
 		Poll(worker);
-		if (dispatch->lane_flights[lane] > 0)
-			FailLane(worker, lane);
+		if (dispatch->queue_flights[queue] > 0)
+			FailQueue(worker, queue);
 	}
 	if (!Hangs(dispatch, now))
 		return;
@@ -332,7 +331,7 @@ BodyOffset(const GgSlot *slot)
 
 /* Start one list of a request for many queries. */
 static gg_status
-SubmitBulk(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *index, uint32 lane)
+SubmitBulk(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *index, uint32 queue)
 {
 	const GgSlot *slot = &gg_service->slots[item->slot];
 	Size		body = BodyOffset(slot);
@@ -346,7 +345,7 @@ SubmitBulk(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *inde
 	bulk.nodes = body + GgBulkNodesAt(slot->count, slot->dim, slot->k,
 									   ListsBefore(slot, item->list));
 	bulk.distances = bulk.nodes + GgBulkPartBytes(slot->count, slot->k);
-	return worker->engine->serve_bulk(worker->server, index, lane, &bulk);
+	return worker->engine->serve_bulk(worker->server, index, queue, &bulk);
 }
 
 /* One list of a request for a long or filtered list. */
@@ -368,18 +367,18 @@ DescribeDeep(uint32 number, uint32 ticket, uint32 list, gg_serve_deep *deep)
 }
 
 static gg_status
-SubmitDeep(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint32 lane)
+SubmitDeep(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint32 queue)
 {
 	gg_serve_deep deeps[GG_SERVE_MAX_DEEPS];
 
 	for (uint32 i = 0; i < batch->count; i++)
 		DescribeDeep(batch->slots[i], batch->tickets[i], batch->list, &deeps[i]);
-	return worker->engine->serve_deep(worker->server, index, lane, deeps, batch->count);
+	return worker->engine->serve_deep(worker->server, index, queue, deeps, batch->count);
 }
 
 /* item: the first one of what the batch was made of. */
 static void
-SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item, uint32 lane)
+SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item, uint32 queue)
 {
 	gg_index   *index = worker->dispatch->queries[item->slot].indexes[item->list];
 	GgDispatch *dispatch = worker->dispatch;
@@ -396,15 +395,15 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 	CountWaits(worker, batch, now);
 	if (item->hangs)
 	{
-		dispatch->lane_hangs[lane] = true;
+		dispatch->queue_hangs[queue] = true;
 		status = gg_ok();
 	}
 	else if (item->request == GG_REQUEST_BULK)
-		status = SubmitBulk(worker, item, batch->tickets[0], index, lane);
+		status = SubmitBulk(worker, item, batch->tickets[0], index, queue);
 	else if (item->request == GG_REQUEST_DEEP)
-		status = SubmitDeep(worker, batch, index, lane);
+		status = SubmitDeep(worker, batch, index, queue);
 	else
-		status = worker->engine->serve_submit(worker->server, index, lane, batch);
+		status = worker->engine->serve_submit(worker->server, index, queue, batch);
 	if (status.code == GG_EDEVICE)
 		GgDeviceLost(worker, &status);
 	if (status.code != GG_OK)
@@ -422,7 +421,7 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 	}
 	stats->batches++;
 	GgHistogramAdd(stats->batch_sizes, batch->count);
-	flight->lane = lane;
+	flight->queue = queue;
 	flight->list = batch->list;
 	flight->count = batch->count;
 	flight->submitted_us = now;
@@ -430,7 +429,7 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 	memcpy(flight->tickets, batch->tickets, batch->count * sizeof(uint32));
 	flight->next = dispatch->flights;
 	dispatch->flights = flight;
-	dispatch->lane_flights[lane]++;
+	dispatch->queue_flights[queue]++;
 }
 
 /* Take out of what waits, from first on, the first item and those that go with it. */
@@ -464,18 +463,18 @@ GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 
 /* The queues that have nothing in flight, from the one whose turn it is. */
 static uint32
-FreeLanes(const GgDispatch *dispatch, uint32 *lanes)
+FreeQueues(const GgDispatch *dispatch, uint32 *queues)
 {
-	uint32		nlanes = 0;
+	uint32		nqueues = 0;
 
-	for (uint32 i = 0; i < GG_SERVE_LANES; i++)
+	for (uint32 i = 0; i < GG_SERVE_QUEUES; i++)
 	{
-		uint32		lane = (dispatch->next_lane + i) % GG_SERVE_LANES;
+		uint32		queue = (dispatch->next_queue + i) % GG_SERVE_QUEUES;
 
-		if (dispatch->lane_flights[lane] == 0)
-			lanes[nlanes++] = lane;
+		if (dispatch->queue_flights[queue] == 0)
+			queues[nqueues++] = queue;
 	}
-	return nlanes;
+	return nqueues;
 }
 
 /*
@@ -486,22 +485,22 @@ static void
 Submit(GgWorker *worker)
 {
 	GgDispatch *dispatch = worker->dispatch;
-	uint32		lanes[GG_SERVE_LANES];
-	uint32		nlanes;
+	uint32		queues[GG_SERVE_QUEUES];
+	uint32		nqueues;
 	uint32		turn = 0;
 	uint32		first = 0;		/* items before it are not due */
 
 	if (dispatch->nwaiting == 0)
 		return;
-	nlanes = FreeLanes(dispatch, lanes);
-	if (nlanes == 0)
+	nqueues = FreeQueues(dispatch, queues);
+	if (nqueues == 0)
 		return;
 
 	while (first < dispatch->nwaiting)
 	{
 		SlotItem	item = dispatch->waiting[first];
 		gg_serve_batch batch;
-		uint32		lane;
+		uint32		queue;
 
 		if (item.due_us != 0 && GgNowMicros() < item.due_us)
 		{
@@ -509,9 +508,9 @@ Submit(GgWorker *worker)
 			continue;
 		}
 		GatherBatch(dispatch, first, &batch);
-		lane = lanes[turn++ % nlanes];
-		dispatch->next_lane = lane + 1;
-		SubmitBatch(worker, &batch, &item, lane);
+		queue = queues[turn++ % nqueues];
+		dispatch->next_queue = queue + 1;
+		SubmitBatch(worker, &batch, &item, queue);
 	}
 }
 
@@ -838,14 +837,14 @@ GgDispatchDrain(GgWorker *worker)
 {
 	uint64		start = GgNowMicros();
 
-	for (uint32 lane = 0; lane < GG_SERVE_LANES; lane++)
-		while (worker->dispatch->lane_flights[lane] > 0)
+	for (uint32 queue = 0; queue < GG_SERVE_QUEUES; queue++)
+		while (worker->dispatch->queue_flights[queue] > 0)
 		{
 			bool		idle = true;
 
-			if (worker->engine->serve_check(worker->server, lane, &idle).code != GG_OK)
+			if (worker->engine->serve_check(worker->server, queue, &idle).code != GG_OK)
 				return false;
-			if (idle && !worker->dispatch->lane_hangs[lane])
+			if (idle && !worker->dispatch->queue_hangs[queue])
 				break;
 			if (GgNowMicros() - start >= DRAIN_MOST_US)
 				return false;

@@ -65,16 +65,16 @@ bulk_done(const bulk_region *r, uint32_t slot, uint32_t list)
 	return done[list];
 }
 
-/* Wait for a ticket; what the engine says of the lane meanwhile. */
+/* Wait for a ticket; what the engine says of the queue meanwhile. */
 static inline void
-bulk_wait(bulk_region *r, uint32_t lane, uint32_t slot, uint32_t list, uint32_t ticket)
+bulk_wait(bulk_region *r, uint32_t queue, uint32_t slot, uint32_t list, uint32_t ticket)
 {
 	double		until = harness_now() + (harness_small() ? 400 : 20);
 	gg_status	status = {.code = GG_OK};
 	bool		idle = false;
 
 	while (bulk_done(r, slot, list) != ticket && status.code == GG_OK && harness_now() < until)
-		status = r->engine->serve_check(r->server, lane, &idle);
+		status = r->engine->serve_check(r->server, queue, &idle);
 	CHECK_OK(status, "serve_check");
 	CHECK(bulk_done(r, slot, list) == ticket, "ticket %u, not %u", bulk_done(r, slot, list),
 		  ticket);
@@ -172,7 +172,7 @@ bulk_refusals(const gg_engine *engine, gg_index *index, gg_index *rows)
 	for (int i = 0; i <= 19; i++)
 	{
 		gg_serve_bulk bulk = good;
-		uint32_t	lane = 0;
+		uint32_t	queue = 0;
 
 		if (i == 0)
 			bulk.count = 0;
@@ -183,7 +183,7 @@ bulk_refusals(const gg_engine *engine, gg_index *index, gg_index *rows)
 		else if (i == 3)
 			bulk.list = GG_SERVE_MAX_LISTS;
 		else if (i == 4)
-			lane = GG_SERVE_LANES;
+			queue = GG_SERVE_QUEUES;
 		else if (i == 5)
 			bulk.k = 0;
 		else if (i == 6)
@@ -214,7 +214,7 @@ bulk_refusals(const gg_engine *engine, gg_index *index, gg_index *rows)
 			bulk.count = 1;
 		else
 			bulk.mode = (gg_search_mode) 5;
-		CHECK(engine->serve_bulk(r.server, i == 18 ? rows : index, lane, &bulk).code == GG_EINVAL,
+		CHECK(engine->serve_bulk(r.server, i == 18 ? rows : index, queue, &bulk).code == GG_EINVAL,
 			  "request %d", i);
 	}
 	CHECK(bulk_stray(&r, written, 1) == 0, "refused requests write nothing");

@@ -23,7 +23,7 @@
 
 #define DEEP_WORDS 6u			/* a range, a list, a mask of four */
 #define DEEP_MASK 2u			/* the mask's first word */
-#define DEEP_LANE 1u
+#define DEEP_QUEUE 1u
 
 typedef struct deep_spec
 {
@@ -410,8 +410,8 @@ deep_read(deep_scene *s, const gg_filter *filter, uint32_t k, int npages, const 
 			}
 			deep.filter = copy;
 		}
-		CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_LANE, &deep, 1), "serve_deep");
-		bulk_wait(r, DEEP_LANE, 1, 7, deep.ticket);
+		CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_QUEUE, &deep, 1), "serve_deep");
+		bulk_wait(r, DEEP_QUEUE, 1, 7, deep.ticket);
 		CHECK(*matches == s->nmatches, "%s: %llu matches for %u", what,
 			  (unsigned long long) *matches, s->nmatches);
 		after = deep_check(s, keys, k, after, page * k, seen, what);
@@ -577,8 +577,8 @@ several_ask(deep_scene *s, gg_serve_deep *deep, const char *what)
 
 	deep->ticket = ++deep_ticket;
 	memset(r->memory + deep->keys, 0x5A, SEVERAL_BYTES);
-	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_LANE, deep, 1), what);
-	bulk_wait(r, DEEP_LANE, deep->slot, SEVERAL_LIST, deep->ticket);
+	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_QUEUE, deep, 1), what);
+	bulk_wait(r, DEEP_QUEUE, deep->slot, SEVERAL_LIST, deep->ticket);
 	return (const uint64_t *) (r->memory + deep->keys);
 }
 
@@ -642,9 +642,9 @@ several_together(deep_scene *s, uint32_t count, const gg_filter *const *filters,
 									filters[i]->ntids * sizeof(uint64_t));
 		deeps[i].filter = &copies[i];
 	}
-	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_LANE, deeps, count), what);
+	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_QUEUE, deeps, count), what);
 	for (uint32_t i = 0; i < count; i++)
-		bulk_wait(r, DEEP_LANE, deeps[i].slot, SEVERAL_LIST, deeps[i].ticket);
+		bulk_wait(r, DEEP_QUEUE, deeps[i].slot, SEVERAL_LIST, deeps[i].ticket);
 	for (uint32_t i = 0; i < count; i++)
 		CHECK(memcmp(r->memory + deeps[i].keys, alone + i * SEVERAL_BYTES, SEVERAL_BYTES) == 0,
 			  "n %u dim %u metric %d element %d, %s, request %u of %u, k %u behind %llx: another "
@@ -662,14 +662,14 @@ several_refusals(deep_scene *s, gg_serve_deep *deeps)
 
 	deeps[0].filter = deeps[1].filter = NULL;
 	deeps[1].k = 0;
-	CHECK(engine->serve_deep(server, s->index, DEEP_LANE, deeps, 2).code == GG_EINVAL,
+	CHECK(engine->serve_deep(server, s->index, DEEP_QUEUE, deeps, 2).code == GG_EINVAL,
 		  "one of two is out of range");
 	deeps[1].k = 1;
 	deeps[1].list++;
-	CHECK(engine->serve_deep(server, s->index, DEEP_LANE, deeps, 2).code == GG_EINVAL,
+	CHECK(engine->serve_deep(server, s->index, DEEP_QUEUE, deeps, 2).code == GG_EINVAL,
 		  "two lists");
-	CHECK(engine->serve_deep(server, s->index, DEEP_LANE, deeps, 0).code == GG_EINVAL &&
-		  engine->serve_deep(server, s->index, DEEP_LANE, deeps,
+	CHECK(engine->serve_deep(server, s->index, DEEP_QUEUE, deeps, 0).code == GG_EINVAL &&
+		  engine->serve_deep(server, s->index, DEEP_QUEUE, deeps,
 							   GG_SERVE_MAX_DEEPS + 1).code == GG_EINVAL, "none, too many");
 }
 
@@ -803,7 +803,7 @@ deep_refuses_shapes(const gg_engine *engine)
 
 /* What request number i of deep_refusals() has wrong; false: there are no more. */
 static inline bool
-deep_spoil(int i, gg_serve_deep *deep, gg_filter *filter, size_t region, uint32_t *lane)
+deep_spoil(int i, gg_serve_deep *deep, gg_filter *filter, size_t region, uint32_t *queue)
 {
 	gg_condition *c = &filter->conditions[0];
 
@@ -813,7 +813,7 @@ deep_spoil(int i, gg_serve_deep *deep, gg_filter *filter, size_t region, uint32_
 		case 1: deep->k = GG_MAX_DEEP + 1; break;
 		case 2: deep->slot = 2; break;
 		case 3: deep->list = GG_SERVE_MAX_LISTS; break;
-		case 4: *lane = GG_SERVE_LANES; break;
+		case 4: *queue = GG_SERVE_QUEUES; break;
 		case 5: deep->keys = 4104; break;
 		case 6: deep->keys = region; break;
 		case 7: deep->keys = UINT64_MAX / 64 * 64; break;
@@ -851,7 +851,7 @@ deep_refusals(const gg_engine *engine)
 	gg_index   *bare = NULL;
 	deep_scene	s;
 	bulk_region r;
-	uint32_t	lane = 0;
+	uint32_t	queue = 0;
 
 	deep_refuses_shapes(engine);
 	if (!deep_make(&s, engine, &spec, 0) || !bulk_open(&r, engine, 4096))
@@ -860,12 +860,12 @@ deep_refusals(const gg_engine *engine)
 	{
 		gg_serve_deep bad = deep;
 
-		lane = 0;
+		queue = 0;
 		memset(filter, 0, sizeof(*filter));
 		deep_add(filter, GG_CONDITION_RANGE, 0, 0, range, 2);
-		if (!deep_spoil(i, &bad, filter, r.bytes, &lane))
+		if (!deep_spoil(i, &bad, filter, r.bytes, &queue))
 			break;
-		CHECK(engine->serve_deep(r.server, s.index, lane, &bad, 1).code == GG_EINVAL,
+		CHECK(engine->serve_deep(r.server, s.index, queue, &bad, 1).code == GG_EINVAL,
 			  "request %d", i);
 	}
 	CHECK_OK(engine->index_create(&shape, &bare), "index_create");

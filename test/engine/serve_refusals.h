@@ -116,7 +116,7 @@ refusals_answer(const gg_engine *engine, gg_server *server, gg_index *index,
 	while (!idle && status.code == GG_OK && harness_now() < until)
 		status = engine->serve_check(server, 0, &idle);
 	CHECK_OK(status, "serve_check");
-	CHECK(idle, "the lane is idle");
+	CHECK(idle, "the queue is idle");
 }
 
 static inline void
@@ -147,7 +147,7 @@ serve_refuses_batches(const gg_engine *engine)
 	for (int i = 0; i <= 13; i++)
 	{
 		gg_index   *index = graph;
-		uint32_t	lane = 0;
+		uint32_t	queue = 0;
 
 		batch = good;
 		if (i == 0)
@@ -177,11 +177,11 @@ serve_refuses_batches(const gg_engine *engine)
 		else if (i == 12)
 			batch.exact = false, batch.mode = (gg_search_mode) 5;
 		else
-			lane = GG_SERVE_LANES;
-		CHECK(engine->serve_submit(server, index, lane, &batch).code == GG_EINVAL, "batch %d", i);
+			queue = GG_SERVE_QUEUES;
+		CHECK(engine->serve_submit(server, index, queue, &batch).code == GG_EINVAL, "batch %d", i);
 	}
-	CHECK(engine->serve_check(server, GG_SERVE_LANES, &idle).code == GG_EINVAL && !idle,
-		  "no such lane");
+	CHECK(engine->serve_check(server, GG_SERVE_QUEUES, &idle).code == GG_EINVAL && !idle,
+		  "no such queue");
 	for (int i = 0; i < REFUSALS_REGION; i++)
 		touched += memory[i] != 0;
 	CHECK(touched == 0, "refused batches wrote %d bytes", touched);

@@ -130,9 +130,10 @@ serve(region *r, gg_index *index, uint32_t list, bool exact, gg_search_mode mode
 		memcpy(slot_of(r, batch.slots[q]) + r->layout.query, queries + (size_t) q * dim,
 			   dim * sizeof(float));
 	}
-	CHECK_OK(engine->serve_submit(r->server, index, list % GG_SERVE_LANES, &batch), "serve_submit");
-	CHECK_OK(engine->serve_check(r->server, list % GG_SERVE_LANES, &idle), "serve_check");
-	CHECK(idle, "the lane is idle");
+	CHECK_OK(engine->serve_submit(r->server, index, list % GG_SERVE_QUEUES, &batch),
+			 "serve_submit");
+	CHECK_OK(engine->serve_check(r->server, list % GG_SERVE_QUEUES, &idle), "serve_check");
+	CHECK(idle, "the queue is idle");
 	for (uint32_t q = 0; q < NQ; q++)
 	{
 		char	   *slot = slot_of(r, batch.slots[q]);

@@ -39,7 +39,7 @@ extern "C"
 }
 
 #define K 10
-#define NSLOTS (GG_SERVE_LANES * GG_SERVE_MAX_BATCH)
+#define NSLOTS (GG_SERVE_QUEUES * GG_SERVE_MAX_BATCH)
 #define ANSWERS 4096
 #define QUERIES 1024
 #define PIECE ((uint64_t) 4 << 20)
@@ -158,7 +158,7 @@ percentile(std::vector<double> &times, double share)
 	return times[(size_t) (share * (double) (times.size() - 1))];
 }
 
-/* delta: NULL, or an index that each query searches exactly at the same time, on another lane. */
+/* delta: NULL, or an index that each query searches exactly at the same time, on another queue. */
 static void
 bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, uint32_t itopk,
 			  uint32_t count)
@@ -201,22 +201,22 @@ bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, ui
 	fflush(stdout);
 }
 
-/* Every lane always has a batch in flight. */
+/* Every queue always has a batch in flight. */
 static void
-bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t lanes)
+bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t queues)
 {
-	gg_serve_batch batches[GG_SERVE_LANES] = {};
+	gg_serve_batch batches[GG_SERVE_QUEUES] = {};
 	const double seconds = 1;
 	uint64_t	answered = 0;
 	double		begin = now_us();
 	double		end;
 
-	for (uint32_t lane = 0; lane < lanes; lane++)
-		batches[lane].count = 0;
+	for (uint32_t queue = 0; queue < queues; queue++)
+		batches[queue].count = 0;
 	do
-		for (uint32_t lane = 0; lane < lanes; lane++)
+		for (uint32_t queue = 0; queue < queues; queue++)
 		{
-			gg_serve_batch *batch = &batches[lane];
+			gg_serve_batch *batch = &batches[queue];
 
 			if (batch->count > 0)
 				await(batch);
@@ -224,14 +224,14 @@ bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t lanes
 			batch->count = count;
 			batch->k = K;
 			batch->itopk_size = itopk;
-			prepare(batch, lane * GG_SERVE_MAX_BATCH, (uint32_t) answered);
-			must_ok(gg_cuda_engine.serve_submit(server, index, lane, batch), "serve_submit");
+			prepare(batch, queue * GG_SERVE_MAX_BATCH, (uint32_t) answered);
+			must_ok(gg_cuda_engine.serve_submit(server, index, queue, batch), "serve_submit");
 		}
 	while (now_us() < begin + seconds * 1e6);
 	end = now_us();
-	for (uint32_t lane = 0; lane < lanes; lane++)
-		await(&batches[lane]);
-	printf("throughput     itopk %4u batch %3u  %u lanes  %9.0f queries/s\n", itopk, count, lanes,
+	for (uint32_t queue = 0; queue < queues; queue++)
+		await(&batches[queue]);
+	printf("throughput     itopk %4u batch %3u  %u queues  %9.0f queries/s\n", itopk, count, queues,
 		   (double) answered / (end - begin) * 1e6);
 	fflush(stdout);
 }
@@ -412,7 +412,7 @@ bench_filters(gg_index *index, uint32_t n)
 #define CALLERS 16u
 #define CALLER_BYTES ((size_t) GG_MAX_ITOPK * 8 + 64)	/* of staging: keys, matches */
 
-/* Requests in flight on a lane. */
+/* Requests in flight on a queue. */
 typedef struct flight
 {
 	uint32_t	count;
@@ -447,13 +447,13 @@ landed(const flight *flight)
 
 /*
  * Queries per second of so many callers, each of which asks again when it is answered.  As the
- * service does, a lane that is free takes what waits, at most `most` requests.  filters: of each
+ * service does, a queue that is free takes what waits, at most `most` requests.  filters: of each
  * caller.
  */
 static double
 callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const gg_filter *filters)
 {
-	flight		flights[GG_SERVE_LANES] = {};
+	flight		flights[GG_SERVE_QUEUES] = {};
 	uint32_t	waiting[CALLERS];
 	uint32_t	nwaiting = 0;
 	uint64_t	answered = 0;
@@ -481,9 +481,9 @@ callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const
 			fprintf(stderr, "a ticket did not come\n");
 			exit(1);
 		}
-		for (uint32_t lane = 0; lane < GG_SERVE_LANES; lane++)
+		for (uint32_t queue = 0; queue < GG_SERVE_QUEUES; queue++)
 		{
-			flight	   *flight = &flights[lane];
+			flight	   *flight = &flights[queue];
 
 			if (!landed(flight))
 				continue;
@@ -498,7 +498,7 @@ callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const
 				flight->deeps[flight->count++] = next_request(caller, k, &filters[caller]);
 			}
 			if (flight->count > 0)
-				must_ok(gg_cuda_engine.serve_deep(server, index, lane, flight->deeps,
+				must_ok(gg_cuda_engine.serve_deep(server, index, queue, flight->deeps,
 												  flight->count), "serve_deep");
 		}
 	}
@@ -533,7 +533,7 @@ bench_callers(gg_index *index, uint32_t n)
 			one = callers_rate(index, 1, 1, k, equal.data());
 			printf("filters        1 in %-6u k %4u  1 caller %8.0f queries/s;  %u callers", share,
 				   k, one, CALLERS);
-			for (uint32_t most : {1u, CALLERS / GG_SERVE_LANES, CALLERS})
+			for (uint32_t most : {1u, CALLERS / GG_SERVE_QUEUES, CALLERS})
 			{
 				double		same = callers_rate(index, CALLERS, most, k, equal.data());
 				double		each = callers_rate(index, CALLERS, most, k, apart.data());
@@ -682,8 +682,8 @@ main(int argc, char **argv)
 		bench_latency("graph + delta", index, delta, false, itopk, 1);
 		bench_latency("graph + delta", index, delta, false, itopk, 64);
 		for (uint32_t count : {8u, 16u, 32u, 64u, 128u, 256u})
-			for (uint32_t lanes = 1; lanes <= GG_SERVE_LANES; lanes *= 2)
-				bench_throughput(index, itopk, count, lanes);
+			for (uint32_t queues = 1; queues <= GG_SERVE_QUEUES; queues *= 2)
+				bench_throughput(index, itopk, count, queues);
 	}
 	if (words == NULL && getenv("CALLERS") == NULL)
 	{

@@ -6,7 +6,7 @@
  * which test_cuda_search.c holds against the CPU engine.
  *
  *	fill		pieces of odd sizes in any order make the index that index_open() makes
- *	serve		batches of 1 to 256 on all lanes, several lists a slot, many in flight: each ticket
+ *	serve		batches of 1 to 256 on all queues, several lists a slot, many in flight: each ticket
  *				comes after its answer, nothing else of a slot is written, answers are
  *				index_search()'s
  *	prefixes	an index that is finished with fewer rows than it has room for finds these alone
@@ -491,7 +491,7 @@ server_close(server *v)
 typedef struct flight
 {
 	gg_serve_batch batch;
-	uint32_t	lane;
+	uint32_t	queue;
 	uint32_t	first;
 	const answers *truth;
 } flight;
@@ -508,7 +508,7 @@ flight_submit(server *v, gg_index *index, const scene *s, flight *f, uint32_t sl
 		memcpy(slot_part(v, to, v->layout.query), s->queries + (size_t) ((f->first + i) % s->nq) *
 			   s->data.dim, s->data.dim * sizeof(float));
 	}
-	CHECK_OK(gg_cuda_engine.serve_submit(v->server, index, f->lane, &f->batch), s->name);
+	CHECK_OK(gg_cuda_engine.serve_submit(v->server, index, f->queue, &f->batch), s->name);
 }
 
 /* Wait for every ticket; false when one does not come. */
@@ -527,9 +527,9 @@ flight_wait(server *v, const scene *s, const flight *f)
 
 			if (harness_now() < until)
 				continue;
-			CHECK_OK(gg_cuda_engine.serve_check(v->server, f->lane, &idle), s->name);
-			return CHECK(false, "%s: query %u of %u on lane %u was not answered (%s)", s->name, i,
-						 f->batch.count, f->lane, idle ? "idle" : "busy");
+			CHECK_OK(gg_cuda_engine.serve_check(v->server, f->queue, &idle), s->name);
+			return CHECK(false, "%s: query %u of %u on queue %u was not answered (%s)", s->name, i,
+						 f->batch.count, f->queue, idle ? "idle" : "busy");
 		}
 	}
 	return true;
@@ -560,21 +560,21 @@ flight_check(server *v, const scene *s, const flight *f, uint64_t *wrong, uint64
 	CHECK(disorder == 0, "%s: %u answers of %u out of order", s->name, disorder, f->batch.count);
 }
 
-/* Every lane becomes idle once nothing is left to do. */
+/* Every queue becomes idle once nothing is left to do. */
 static void
 check_idle(server *v, const char *name)
 {
 	double		until = harness_now() + PATIENCE_S;
 
-	for (uint32_t lane = 0; lane < GG_SERVE_LANES; lane++)
+	for (uint32_t queue = 0; queue < GG_SERVE_QUEUES; queue++)
 	{
 		gg_status	status = {.code = GG_OK};
 		bool		idle = false;
 
 		while (!idle && status.code == GG_OK && harness_now() < until)
-			status = gg_cuda_engine.serve_check(v->server, lane, &idle);
+			status = gg_cuda_engine.serve_check(v->server, queue, &idle);
 		CHECK_OK(status, name);
-		CHECK(idle, "%s: lane %u is still busy", name, lane);
+		CHECK(idle, "%s: queue %u is still busy", name, queue);
 	}
 }
 
@@ -612,12 +612,12 @@ check_untouched(server *v, const scene *s, const flight *f)
 }
 
 static flight
-flight_make(uint32_t count, bool exact, uint32_t k, uint32_t itopk, uint32_t list, uint32_t lane,
+flight_make(uint32_t count, bool exact, uint32_t k, uint32_t itopk, uint32_t list, uint32_t queue,
 			uint32_t first, const answers *truth)
 {
 	flight		f = {.batch = {.count = count,.exact = exact,.k = k,.itopk_size = itopk,
 							   .list = list},
-	.lane = lane,.first = first,.truth = truth};
+	.queue = queue,.first = first,.truth = truth};
 
 	return f;
 }
@@ -643,7 +643,7 @@ check_alone(server *v, const scene *s, gg_index *index, bool exact, gg_search_mo
 	for (size_t c = 0; c < NCOUNTS; c++)
 	{
 		flight		f = flight_make(counts[c], exact, k, itopk, (uint32_t) (c * 5) % most,
-									(uint32_t) c % GG_SERVE_LANES, (uint32_t) c * 31, &truth);
+									(uint32_t) c % GG_SERVE_QUEUES, (uint32_t) c * 31, &truth);
 
 		f.batch.mode = mode;
 		/*
@@ -669,8 +669,8 @@ check_alone(server *v, const scene *s, gg_index *index, bool exact, gg_search_mo
 }
 
 /*
- * Many batches under way: three lists in the same slots at once on different lanes, and slots taken
- * again as soon as their tickets are there.
+ * Many batches under way: three lists in the same slots at once on different queues, and slots
+ * taken again as soon as their tickets are there.
  */
 static void
 check_together(server *v, const scene *s, gg_index *index, gg_index *other)
@@ -705,7 +705,7 @@ check_together(server *v, const scene *s, gg_index *index, gg_index *other)
 				flight	   *f = &flights[half * 3 + l];
 
 				*f = flight_make(count, l == 1 || !graph, k, l == 2 ? 100 : 64, l,
-								 (round + half * 3 + l) % GG_SERVE_LANES, first % s->nq,
+								 (round + half * 3 + l) % GG_SERVE_QUEUES, first % s->nq,
 								 &truths[l]);
 				/*
 				 * 256 x 7 and 44 x 7 steps on a ring of 600: 7 has no factor of it, so 300 distinct
@@ -818,7 +818,7 @@ test_serve(void)
 /* ---- rows in ragged pieces, and filling beside searches ------------------------------ */
 
 static void
-check_prefix(server *v, const scene *s, gg_index *index, uint32_t n, uint32_t lane)
+check_prefix(server *v, const scene *s, gg_index *index, uint32_t n, uint32_t queue)
 {
 	gg_dataset	some = s->data;
 	gg_index   *opened = NULL;
@@ -830,7 +830,7 @@ check_prefix(server *v, const scene *s, gg_index *index, uint32_t n, uint32_t la
 	some.n = n;
 	CHECK_OK(gg_cuda_engine.index_open(&some, NULL, &control, &opened), s->name);
 	truth = ask(opened, s, true, 20, 20, s->nq);
-	f = flight_make(50, true, 20, 20, 3, lane, 0, &truth);
+	f = flight_make(50, true, 20, 20, 3, queue, 0, &truth);
 	flight_submit(v, index, s, &f, 0);
 	if (flight_wait(v, s, &f))
 		flight_check(v, s, &f, &wrong, &all);
@@ -874,7 +874,7 @@ test_prefixes(void)
 			at += size;
 		}
 		CHECK_OK(gg_cuda_engine.index_finish(index, n, NULL), "finish");
-		check_prefix(&v, &s, index, n, (uint32_t) i % GG_SERVE_LANES);
+		check_prefix(&v, &s, index, n, (uint32_t) i % GG_SERVE_QUEUES);
 		gg_cuda_engine.index_close(index);
 	}
 	server_close(&v);
@@ -1171,7 +1171,7 @@ test_refuse_shapes(void)
 	gg_cuda_engine.index_close(index);
 }
 
-/* After refusals, on lane 1: all queries of a scene of forty, right answers. */
+/* After refusals, on queue 1: all queries of a scene of forty, right answers. */
 static void
 check_serves_on(server *v, const scene *s, gg_index *index)
 {
@@ -1309,10 +1309,10 @@ test_refused_launch(void)
 	CHECK(status.code == GG_EUNSUPPORTED && status.device_error != 0, "code %d, error %d: %s",
 		  (int) status.code, status.device_error, status.message);
 	CHECK_OK(gg_cuda_engine.serve_check(v.server, 1, &idle), "serve_check");
-	CHECK(idle, "the lane is idle");
+	CHECK(idle, "the queue is idle");
 	CHECK(slot_done(&v, 3)[0] == UNTOUCHED, "a refused batch was answered");
 
-	/* the device goes on, on the same lane */
+	/* the device goes on, on the same queue */
 	check_serves_on(&v, &s, index);
 	server_close(&v);
 	gg_cuda_engine.index_close(index);
