@@ -21,7 +21,7 @@
  *	   atomicMin on (distance, id).  A minimum does not depend on who comes first, so the graph is
  *	   the same in every run.  Reverse samples likewise: a slot keeps the smallest of a bijective
  *	   hash of the ids.
- *	3. An offer is made only for a pair that the list does not hold.  Each row has a card, a summary
+ *	3. An offer is made only for a pair that the list does not hold.  Each row has a summary
  *	   of 64 or 128 bytes: a bit set of its list's ids, the distance of its last entry, its norm.
  *	   With lists that are 95% right most near pairs are known, and would take every slot from the
  *	   few that are not.  A pair that the bit set takes for known (13% at k = 64) has its next
@@ -29,8 +29,8 @@
  *	4. Selective update keeps the nearest of each 32 x 32 tile of a warp, for each row and column,
  *	   not of the whole join.  It needs no exchange between warps and makes up to 4 offers per row.
  *
- * Bytes per iteration: n x 128 x (row + card) are gathered, 40 GB at 1M x 128, 204 GB at 1M x 768.
- * Rows are joined in the order of their cells, so part of that comes from L2.
+ * Bytes per iteration: n x 128 x (row + summary) are gathered, 40 GB at 1M x 128, 204 GB at 1M x
+ * 768.  Rows are joined in the order of their cells, so part of that comes from L2.
  *
  * Tried: the paper's locks, one per list, a warp inserting offer after offer.  At 1M x 128 two
  * iterations with the last distances took 77 ms instead of 66, and from a random start an iteration
@@ -45,7 +45,7 @@
 #define SAMPLES 32				/* p of the paper: forward, and as many slots for reverse */
 #define SIDE (2 * SAMPLES)		/* samples of one age */
 #define OFFERS 32				/* slots per row */
-#define MAX_CARD_WORDS 32
+#define MAX_SUMMARY_WORDS 32
 #define STAGES 3
 #define STAGE_BYTES (GG_TILE_COLUMNS * GG_TILE_PITCH)
 
@@ -61,26 +61,26 @@
 
 #define NO_SAMPLE 0xFFFFFFFFu
 
-/* ---- cards --------------------------------------------------------------------- */
+/* ---- summaries --------------------------------------------------------------------- */
 
 /* words - 2 of bit set, then the last entry's distance, then the norm */
 static uint32_t
-card_words(uint32_t k)
+summary_words(uint32_t k)
 {
-	return k <= 64 ? 16 : MAX_CARD_WORDS;
+	return k <= 64 ? 16 : MAX_SUMMARY_WORDS;
 }
 
 __device__ static inline uint32_t
-card_bit(uint32_t id, uint32_t words, uint32_t seed)
+summary_bit(uint32_t id, uint32_t words, uint32_t seed)
 {
 	return __umulhi(gg_mix(id ^ seed), (words - 2) * 32);
 }
 
-/* A warp writes one row's card; scratch: MAX_CARD_WORDS words of its own in shared memory. */
+/* A warp writes one row's summary; scratch: MAX_SUMMARY_WORDS words of its own in shared memory. */
 template <int R>
 __device__ static inline void
-write_card(const uint64_t *list, uint32_t k, float norm, uint32_t words, uint32_t seed,
-		   uint32_t *scratch, uint32_t *card)
+write_summary(const uint64_t *list, uint32_t k, float norm, uint32_t words, uint32_t seed,
+			  uint32_t *scratch, uint32_t *summary)
 {
 	const uint32_t lane = threadIdx.x & 31;
 
@@ -93,7 +93,7 @@ write_card(const uint64_t *list, uint32_t k, float norm, uint32_t words, uint32_
 
 		if (key != GG_KEY_NONE)
 		{
-			const uint32_t bit = card_bit(gg_key_id(key), words, seed);
+			const uint32_t bit = summary_bit(gg_key_id(key), words, seed);
 
 			atomicOr(&scratch[bit / 32], 1u << (bit & 31));
 		}
@@ -108,21 +108,21 @@ write_card(const uint64_t *list, uint32_t k, float norm, uint32_t words, uint32_
 	}
 	__syncwarp();
 	if (lane < words)
-		card[lane] = scratch[lane];
+		summary[lane] = scratch[lane];
 	__syncwarp();
 }
 
 template <int R>
 static __global__ void
-cards_kernel(gg_cuda_rows rows, const uint64_t *lists, uint32_t k, uint32_t words, uint32_t seed,
-			 uint32_t first, uint32_t *cards)
+summaries_kernel(gg_cuda_rows rows, const uint64_t *lists, uint32_t k, uint32_t words,
+				 uint32_t seed, uint32_t first, uint32_t *summaries)
 {
-	__shared__ uint32_t scratch[8][MAX_CARD_WORDS];
+	__shared__ uint32_t scratch[8][MAX_SUMMARY_WORDS];
 	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
 
 	if (row < rows.n)
-		write_card<R>(lists + (uint64_t) row * (32 * R), k, rows.norms[row], words, seed,
-					  scratch[threadIdx.x / 32], cards + (uint64_t) row * words);
+		write_summary<R>(lists + (uint64_t) row * (32 * R), k, rows.norms[row], words, seed,
+						 scratch[threadIdx.x / 32], summaries + (uint64_t) row * words);
 }
 
 /* ---- sample ---------------------------------------------------------------------- */
@@ -196,14 +196,14 @@ typedef struct local_args
 	const uint32_t *order;		/* row of a block, or NULL */
 	const uint32_t *fresh;
 	const uint32_t *old;
-	const uint32_t *cards;
+	const uint32_t *summaries;
 	const uint8_t *parts;		/* n, or NULL */
 	uint64_t   *offers;
-	uint32_t	words;			/* of a card */
+	uint32_t	words;			/* of a summary */
 	/* that a row's chunks need, at most STAGES: more blocks fit beside */
 	uint32_t	stages;
 	uint32_t	seed;			/* of this iteration's samples */
-	uint32_t	card_seed;
+	uint32_t	summary_seed;
 } local_args;
 
 __device__ static inline uint64_t
@@ -228,7 +228,7 @@ static __global__ void __launch_bounds__(GG_TILE_THREADS, KIND == GG_KIND_HALF_L
 local_join_kernel(local_args args, uint32_t first)
 {
 	extern __shared__ char shared[];
-	uint32_t   *cards = (uint32_t *) (shared + args.stages * STAGE_BYTES);
+	uint32_t   *summaries = (uint32_t *) (shared + args.stages * STAGE_BYTES);
 	__shared__ __align__(16) uint32_t raw[2 * SIDE];
 	/* 0 .. 63 NEW, 64 .. 127 OLD, packed to the front of each */
 	__shared__ uint32_t ids[2 * SIDE];
@@ -289,7 +289,7 @@ local_join_kernel(local_args args, uint32_t first)
 		const uint32_t to = (tid < SIDE ? 0 : SIDE) + (warp & 1 ? packed[warp - 1] : 0) + rank;
 
 		ids[to] = id;
-		bits[to] = (uint16_t) card_bit(id, words, args.card_seed);
+		bits[to] = (uint16_t) summary_bit(id, words, args.summary_seed);
 		if (CROSS)
 			parts[to] = args.parts[id];
 	}
@@ -305,7 +305,7 @@ local_join_kernel(local_args args, uint32_t first)
 		return i < SIDE ? i < nfresh : i - SIDE < nold;
 	};
 
-	/* rows by cp.async, cards beside them */
+	/* rows by cp.async, summaries beside them */
 	const uint32_t units = args.rows.units;
 	const uint32_t nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
 	const uint32_t copy_unit = tid & 7;
@@ -341,8 +341,8 @@ local_join_kernel(local_args args, uint32_t first)
 		const uint32_t r = i / (words / 4);
 
 		if (present(r))
-			((uint4 *) cards)[i] = ((const uint4 *) args.cards)[(uint64_t) ids[r] * (words / 4) +
-																i % (words / 4)];
+			((uint4 *) summaries)[i] =
+				((const uint4 *) args.summaries)[(uint64_t) ids[r] * (words / 4) + i % (words / 4)];
 	}
 
 	/* of NEW x NEW the block below the diagonal is the one above it, turned */
@@ -382,9 +382,9 @@ local_join_kernel(local_args args, uint32_t first)
 		best_of_column[j] = GG_KEY_NONE;
 		if (!present(c))
 			continue;
-		const uint32_t *card_c = cards + c * words;
-		const float last_c = __uint_as_float(card_c[words - 2]);
-		const float norm_c = __uint_as_float(card_c[words - 1]);
+		const uint32_t *summary_c = summaries + c * words;
+		const float last_c = __uint_as_float(summary_c[words - 2]);
+		const float norm_c = __uint_as_float(summary_c[words - 1]);
 		const uint32_t bit_c = bits[c];
 
 #pragma unroll
@@ -396,20 +396,20 @@ local_join_kernel(local_args args, uint32_t first)
 				continue;
 			if (CROSS && parts[r] == parts[c] && parts[c] != 0)
 				continue;
-			const uint32_t *card_r = cards + r * words;
+			const uint32_t *summary_r = summaries + r * words;
 			const float distance = gg_tile_distance<KIND>(sums[i / 2][j / 2][i % 2 * 2 + j % 2],
-														  __uint_as_float(card_r[words - 1]),
+														  __uint_as_float(summary_r[words - 1]),
 														  norm_c);
 
-			if (distance < __uint_as_float(card_r[words - 2]) &&
-				(card_r[bit_c / 32] >> (bit_c & 31) & 1) == 0)
+			if (distance < __uint_as_float(summary_r[words - 2]) &&
+				(summary_r[bit_c / 32] >> (bit_c & 31) & 1) == 0)
 				best_of_row[i] = lower(best_of_row[i],
 									   (uint64_t) __float_as_uint(distance) << 32 | c);
 			if (!diagonal && distance < last_c)
 			{
 				const uint32_t bit_r = bits[r];
 
-				if ((card_c[bit_r / 32] >> (bit_r & 31) & 1) == 0)
+				if ((summary_c[bit_r / 32] >> (bit_r & 31) & 1) == 0)
 					best_of_column[j] = lower(best_of_column[j],
 											  (uint64_t) __float_as_uint(distance) << 32 | r);
 			}
@@ -450,10 +450,10 @@ local_join_kernel(local_args args, uint32_t first)
 template <int R>
 static __global__ void
 update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, uint32_t words,
-			  uint32_t seed, uint32_t first, uint32_t *cards, unsigned long long *updates)
+			  uint32_t seed, uint32_t first, uint32_t *summaries, unsigned long long *updates)
 {
 	__shared__ uint64_t buffers[8][64];
-	__shared__ uint32_t scratch[8][MAX_CARD_WORDS];
+	__shared__ uint32_t scratch[8][MAX_SUMMARY_WORDS];
 	__shared__ uint32_t changed;
 	const uint32_t warp = threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
@@ -481,8 +481,8 @@ update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, 
 
 			if (lane == 0)
 				atomicAdd(&changed, __popc(in));
-			write_card<R>(list, k, rows.norms[row], words, seed, scratch[warp],
-						  cards + (uint64_t) row * words);
+			write_summary<R>(list, k, rows.norms[row], words, seed, scratch[warp],
+							 summaries + (uint64_t) row * words);
 		}
 	}
 	__syncthreads();
@@ -492,7 +492,7 @@ update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, 
 
 /* ---- iterations ---------------------------------------------------------- */
 
-#define CARD_SEED 0x2545F491u
+#define SUMMARY_SEED 0x2545F491u
 
 /* What the steps of all iterations share. */
 class gnnd
@@ -507,38 +507,38 @@ public:
 	const gg_control *control;
 	gg_cuda_buffer<uint32_t> fresh;
 	gg_cuda_buffer<uint32_t> old;
-	gg_cuda_buffer<uint32_t> cards;
+	gg_cuda_buffer<uint32_t> summaries;
 	gg_cuda_buffer<uint64_t> offers;
 	gg_cuda_buffer<unsigned long long> updates;
 	local_args	args;
 	gg_cuda_pace pace;
 };
 
-/* Take memory and write the cards of the first lists. */
+/* Take memory and write the summaries of the first lists. */
 static gg_status
 gnnd_begin(gnnd *g, const uint32_t *order, gg_cuda_meter *meter)
 {
 	const gg_cuda_rows *rows = g->rows;
 	const uint32_t n = rows->n;
-	const uint32_t words = card_words(g->k);
+	const uint32_t words = summary_words(g->k);
 	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
 	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
 
 	GG_TRY(g->pace.create());
 	GG_TRY(gg_cuda_allocate_large(&g->fresh, (uint64_t) n * SIDE, g->control, meter));
 	GG_TRY(gg_cuda_allocate_large(&g->old, (uint64_t) n * SIDE, g->control, meter));
-	GG_TRY(gg_cuda_allocate_large(&g->cards, (uint64_t) n * words, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->summaries, (uint64_t) n * words, g->control, meter));
 	GG_TRY(gg_cuda_allocate_large(&g->offers, (uint64_t) n * OFFERS, g->control, meter));
 	GG_TRY(g->updates.allocate(1, meter));
 	g->args.rows = *rows;
 	g->args.order = order;
 	g->args.fresh = g->fresh.get();
 	g->args.old = g->old.get();
-	g->args.cards = g->cards.get();
+	g->args.summaries = g->summaries.get();
 	g->args.offers = g->offers.get();
 	g->args.words = words;
 	g->args.stages = chunks < STAGES ? chunks : STAGES;
-	g->args.card_seed = CARD_SEED;
+	g->args.summary_seed = SUMMARY_SEED;
 	GG_CUDA_TRY(cudaMemsetAsync(g->offers.get(), 0xFF, g->offers.bytes(), g->stream));
 	GG_TRY(g->pace.step(g->stream, g->control, __func__));
 	for (uint64_t first = 0; first < n; first += step)
@@ -546,9 +546,9 @@ gnnd_begin(gnnd *g, const uint32_t *order, gg_cuda_meter *meter)
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		GG_SWITCH_LENGTH(g->length,
-			(cards_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
-			 (*rows, g->lists, g->k, words, CARD_SEED, (uint32_t) first, g->cards.get())));
-		GG_CUDA_LAUNCHED("cards_kernel");
+			(summaries_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+			 (*rows, g->lists, g->k, words, SUMMARY_SEED, (uint32_t) first, g->summaries.get())));
+		GG_CUDA_LAUNCHED("summaries_kernel");
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 	}
 	return gg_ok();
@@ -629,8 +629,8 @@ gnnd_update(gnnd *g, unsigned long long *changed)
 
 		GG_SWITCH_LENGTH(g->length,
 			(update_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
-			 (*g->rows, g->lists, g->k, g->offers.get(), g->args.words, CARD_SEED,
-			  (uint32_t) first, g->cards.get(), g->updates.get())));
+			 (*g->rows, g->lists, g->k, g->offers.get(), g->args.words, SUMMARY_SEED,
+			  (uint32_t) first, g->summaries.get(), g->updates.get())));
 		GG_CUDA_LAUNCHED("update_kernel");
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 	}
@@ -675,7 +675,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 			break;
 	}
 	gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, n, n);
-	return gg_cuda_give_back(control, __func__, g.fresh, g.old, g.cards, g.offers);
+	return gg_cuda_give_back(control, __func__, g.fresh, g.old, g.summaries, g.offers);
 }
 
 /* ---- random start --------------------------------------------------------------------- */

@@ -17,7 +17,7 @@
  * Up to GG_EXACT_MAX_ROWS rows all pairs of different parts are compared, and (c) is left out.
  *
  * A key's distance is a tile's (tile.cuh) or enter_kernel's, which differ in their last bits.  So
- * nothing enters a list whose id is there: enter_kernel looks, cards tell the joins of (c), and
+ * nothing enters a list whose id is there: enter_kernel looks, summaries tell the joins of (c), and
  * those of (b) meet only what they have measured themselves.
  *
  * Mapping: one warp per row; a lane has an id, the warp measures one after the other.  Shared
