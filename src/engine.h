@@ -576,9 +576,8 @@ typedef struct gg_engine
 	 * algorithm ([CAGRA, section III.B] or [TSDG, section 3]), or both at once ([GRNND, section
 	 * 3]); then pivots and reachability (our own).  graph is made with malloc(), to be freed with
 	 * gg_graph_free(); it is empty unless GG_OK.  stats may be NULL.
-	 * GG_EINVAL: data or params out of range.  GG_EUNSUPPORTED: the engine does not have the
-	 * algorithm.  GG_EDEVICE_MEMORY, before anything is done: the build does not fit the device.
-	 * GG_ECANCELED.
+	 * GG_EINVAL: data or params out of range.  GG_EDEVICE_MEMORY, before anything is done: the
+	 * build does not fit the device.  GG_ECANCELED.
 	 */
 	gg_status	(*build) (const gg_dataset *data, const gg_build_params *params,
 						  const gg_control *control, gg_graph *graph, gg_build_stats *stats);

@@ -228,13 +228,27 @@ print_shapes(std::vector<shaped> &graphs, uint32_t n)
 			   100.0 * one.shape.largest);
 }
 
+/* Lists of k, and room for the edges that are chosen from them, before and after reverse ones. */
+static void
+make_lists(const papers_set *set, uint32_t k, cudaStream_t stream, papers_lists *lists,
+		   gg_cuda_buffer<uint32_t> &forward, gg_cuda_buffer<uint32_t> &united)
+{
+	gg_build_params params = {};
+
+	params.graph_degree = DEGREE;
+	params.intermediate_graph_degree = k;
+	params.seed = 1;
+	papers_lists_make(set, &params, stream, lists);
+	must(forward.allocate((uint64_t) set->n * DEGREE));
+	must(united.allocate((uint64_t) set->n * DEGREE));
+}
+
 void
 cagra_3(void)
 {
 	papers_set	set;
 	papers_lists lists;
 	gg_cuda_stream stream;
-	gg_build_params params = {};
 	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_buffer<uint32_t> united;
 	gg_graph	graph;
@@ -243,12 +257,7 @@ cagra_3(void)
 	papers_set_make(papers.set, 1000000, true, &set);
 	papers_begin("CAGRA figure 3: 2-hop node counts and strong components", &set);
 	must(stream.create());
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = 3 * DEGREE;
-	params.seed = 1;
-	papers_lists_make(&set, &params, stream.get(), &lists);
-	must(forward.allocate((uint64_t) set.n * DEGREE));
-	must(united.allocate((uint64_t) set.n * DEGREE));
+	make_lists(&set, 3 * DEGREE, stream.get(), &lists, forward, united);
 	must(papers_reorder(lists.ids.get(), NULL, set.n, lists.k, DEGREE, stream.get(),
 						forward.get()));
 
@@ -293,7 +302,6 @@ cagra_departures(void)
 	papers_set	set;
 	papers_lists lists;
 	gg_cuda_stream stream;
-	gg_build_params params = {};
 	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_buffer<uint32_t> united;
 	papers_curve curves[2];
@@ -301,12 +309,7 @@ cagra_departures(void)
 	papers_set_make(papers.set, 1000000, true, &set);
 	papers_begin("CAGRA sections III-B2 and IV-A: reverse edges half and half, random entry", &set);
 	must(stream.create());
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = 2 * DEGREE;
-	params.seed = 1;
-	papers_lists_make(&set, &params, stream.get(), &lists);
-	must(forward.allocate((uint64_t) set.n * DEGREE));
-	must(united.allocate((uint64_t) set.n * DEGREE));
+	make_lists(&set, 2 * DEGREE, stream.get(), &lists, forward, united);
 	must(papers_reorder(lists.ids.get(), NULL, set.n, lists.k, DEGREE, stream.get(),
 						forward.get()));
 	papers_curve_head();
@@ -381,7 +384,6 @@ cagra_4(void)
 	papers_set	set;
 	papers_lists lists;
 	gg_cuda_stream stream;
-	gg_build_params params = {};
 	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_buffer<uint32_t> united;
 	double		seconds[2][2];
@@ -390,12 +392,7 @@ cagra_4(void)
 	papers_set_make(papers.set, strcmp(papers.set, "s960") == 0 ? 300000 : 1000000, true, &set);
 	papers_begin("CAGRA figures 4 and 5: reordering by rank and by distance", &set);
 	must(stream.create());
-	params.graph_degree = DEGREE;
-	params.intermediate_graph_degree = 3 * DEGREE;
-	params.seed = 1;
-	papers_lists_make(&set, &params, stream.get(), &lists);
-	must(forward.allocate((uint64_t) set.n * DEGREE));
-	must(united.allocate((uint64_t) set.n * DEGREE));
+	make_lists(&set, 3 * DEGREE, stream.get(), &lists, forward, united);
 	papers_head("degree 32 of lists of 96 | reordering, ms | with reverse edges, ms | "
 				"read beside the ids");
 	for (int by = 0; by < 2; by++)
