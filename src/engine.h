@@ -794,10 +794,18 @@ typedef struct gg_candidate
  *						known have all been expanded.
  *	gg_walk_search()	The same by the procedure that params->mode names, and then by best-first
  *						search where less than itopk_size nodes are known.  params->k means nothing.
+ *						reach is for queries that search several graphs, and best-first search
+ *						alone heeds it: a distance such that nodes beyond it need not be expanded,
+ *						but for the nearer half of the list; INFINITY for none.
  *	gg_walk_next()		The nearest node known, among those itopk_size, that was not returned yet;
  *						false: widen, or stop.
- *	gg_walk_widen()		Go on with a longer list.  Nothing is computed twice.  Nodes found late may
- *						be nearer than nodes returned before; gg_walk_next() returns them first.
+ *	gg_walk_peek()		The same, without returning it.
+ *	gg_walk_widen()		Go on with a longer list, and without a reach.  Nothing is computed twice.
+ *						Nodes found late may be nearer than nodes returned before; gg_walk_next()
+ *						returns them first.
+ *	gg_walk_was_cut()	Nodes among those itopk_size were beyond the reach, and are not expanded.
+ *	gg_walk_merge_distances()	Merge the distances of those itopk_size into `count` distances that
+ *						are ascending, and keep the least `most`.  Returns how many there are.
  *	gg_walk_exhausted()	No unexpanded node is left: widening will find nothing more.
  *	gg_walk_distances()	Distances computed since the start.
  *	gg_walk_invalid()	Ids out of range that the source gave since the start.  The walk ignores
@@ -811,9 +819,13 @@ typedef struct gg_walk gg_walk;
 extern gg_status gg_walk_create(gg_walk **walk);
 extern gg_status gg_walk_start(gg_walk *walk, const gg_source *source, uint32_t itopk_size);
 extern gg_status gg_walk_search(gg_walk *walk, const gg_source *source,
-								const gg_search_params *params);
+								const gg_search_params *params, float reach);
 extern gg_status gg_walk_widen(gg_walk *walk, uint32_t itopk_size);
 extern bool gg_walk_next(gg_walk *walk, gg_candidate *candidate);
+extern bool gg_walk_peek(gg_walk *walk, gg_candidate *candidate);
+extern bool gg_walk_was_cut(const gg_walk *walk);
+extern uint32_t gg_walk_merge_distances(const gg_walk *walk, float *nearest, uint32_t count,
+										uint32_t most);
 extern bool gg_walk_exhausted(const gg_walk *walk);
 extern uint64_t gg_walk_distances(const gg_walk *walk);
 extern uint64_t gg_walk_invalid(const gg_walk *walk);

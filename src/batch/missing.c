@@ -223,7 +223,7 @@ static uint32
 Walk(gg_walk *walk, GgPageSource *source, const gg_search_params *params, uint32 *nodes,
 	 float *distances)
 {
-	gg_status	status = gg_walk_search(walk, &source->source, params);
+	gg_status	status = gg_walk_search(walk, &source->source, params, INFINITY);
 	gg_candidate candidate;
 	uint32		found = 0;
 

@@ -261,7 +261,7 @@ search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
 		uint32_t	found = 0;
 
 		gg_cpu_load_query(index, job->queries + q * index->data.dim, state->query);
-		status = gg_walk_search(state->walk, &source, job->params);
+		status = gg_walk_search(state->walk, &source, job->params, INFINITY);
 		if (status.code != GG_OK)
 		{
 			gg_worker_fail(worker, status);

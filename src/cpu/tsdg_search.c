@@ -283,7 +283,8 @@ large_batch(gg_walk *walk, const gg_search_params *params)
 /* ---- either ------------------------------------------------------------------ */
 
 gg_status
-gg_walk_search(gg_walk *walk, const gg_source *source, const gg_search_params *params)
+gg_walk_search(gg_walk *walk, const gg_source *source, const gg_search_params *params,
+			   float reach)
 {
 	static const char *const where = "gg_walk_search";
 	gg_status	status;
@@ -291,7 +292,7 @@ gg_walk_search(gg_walk *walk, const gg_source *source, const gg_search_params *p
 	/* lists of that length are heaps, and the searches read a sorted one */
 	if (params->itopk_size > GG_MAX_ITOPK ||
 		(params->mode != GG_SEARCH_TSDG_SMALL && params->mode != GG_SEARCH_TSDG_LARGE))
-		return gg_walk_start(walk, source, params->itopk_size);
+		return gg_walk_start_near(walk, source, params->itopk_size, reach);
 	status = gg_walk_prepare(walk, source, params->itopk_size, where);
 	if (status.code != GG_OK)
 		return status;

@@ -29,6 +29,12 @@
 /* Where the heaps begin to pay; a memmove of 8 kB costs about as much as a row's distance. */
 #define SORTED_LIST_MAX 1024u
 
+/*
+ * A walk that has a reach expands half of its list all the same, so that it comes to the query's
+ * neighbourhood.
+ */
+#define ALWAYS_EXPANDED(itopk) ((itopk) / 2)
+
 /* Up to so many pivots are all measured: walking them would measure most of them anyhow. */
 #define PIVOTS_MEASURED_ALL 64u
 
@@ -138,6 +144,11 @@ take_parent(gg_walk *walk, uint32_t *node)
 		if (i == list->count)
 			return false;
 		key = list->keys[i];
+		if (i >= ALWAYS_EXPANDED(walk->itopk) && key > walk->reach)
+		{
+			walk->cut = true;
+			return false;
+		}
 		list->keys[i] |= KEY_EXPANDED;
 		walk->next_unexpanded++;
 	}
@@ -359,12 +370,13 @@ leave_heaps(gg_walk *walk)
 	return true;
 }
 
-/* Expand until the list is all expanded, and no pivot could fill what room it has. */
+/* Expand until the list is expanded, and no pivot could fill what room it has. */
 static gg_code
 run(gg_walk *walk)
 {
 	gg_code		code;
 
+	walk->cut = false;
 	for (;;)
 	{
 		bool		more;
@@ -374,7 +386,8 @@ run(gg_walk *walk)
 			return code;
 		if (more)
 			continue;
-		if (walk->list.count == walk->itopk || walk->pivots_swept == walk->source.npivots)
+		if (walk->cut || walk->list.count == walk->itopk ||
+			walk->pivots_swept == walk->source.npivots)
 			break;
 		code = sweep_pivots(walk);
 		if (code != GG_OK)
@@ -472,6 +485,8 @@ gg_walk_prepare(gg_walk *walk, const gg_source *source, uint32_t itopk_size, con
 	walk->unexpanded = 0;
 	walk->pivots_swept = 0;
 	walk->pass_marked = false;
+	walk->cut = false;
+	walk->reach = UINT64_MAX;
 	walk->distances = 0;
 	walk->invalid = 0;
 	if (source->n > GG_MAX_NODES)
@@ -511,19 +526,26 @@ gg_walk_settle(gg_walk *walk, gg_code code, const char *where)
 gg_status
 gg_walk_start(gg_walk *walk, const gg_source *source, uint32_t itopk_size)
 {
+	return gg_walk_start_near(walk, source, itopk_size, INFINITY);
+}
+
+gg_status
+gg_walk_start_near(gg_walk *walk, const gg_source *source, uint32_t itopk_size, float reach)
+{
 	static const char *const where = "gg_walk_start";
 	gg_status	status = gg_walk_prepare(walk, source, itopk_size, where);
 	gg_code		code;
 
 	if (status.code != GG_OK)
 		return status;
+	walk->reach = key_of(reach, UINT32_MAX) | KEY_EXPANDED;
 	code = gg_walk_enter(walk);
 	if (code == GG_OK)
 		code = run(walk);
 	return finish(walk, code, where);
 }
 
-/* A size not above the present one changes nothing. */
+/* A size not above the present one changes nothing but the reach. */
 gg_status
 gg_walk_widen(gg_walk *walk, uint32_t itopk_size)
 {
@@ -531,29 +553,81 @@ gg_walk_widen(gg_walk *walk, uint32_t itopk_size)
 
 	if (!walk->usable)
 		return gg_fail(GG_EINVAL, where, "the walk was not started, or failed");
-	if (itopk_size <= walk->itopk)
+	if (itopk_size <= walk->itopk && !walk->cut)
 		return gg_ok();
-	if (!lengthen(walk, itopk_size))
+	walk->reach = UINT64_MAX;
+	if (itopk_size > walk->itopk && !lengthen(walk, itopk_size))
 		return finish(walk, GG_ENOMEM, where);
 	return finish(walk, run(walk), where);
 }
 
 bool
-gg_walk_next(gg_walk *walk, gg_candidate *candidate)
+gg_walk_peek(gg_walk *walk, gg_candidate *candidate)
 {
 	while (walk->usable && walk->next_handed < walk->list.count)
 	{
-		uint64_t	key = walk->list.keys[walk->next_handed++];
-		uint32_t   *slot = id_set_find(&walk->seen, key_node(key));
+		uint64_t	key = walk->list.keys[walk->next_handed];
 
-		if ((*slot & 1) != 0)
-			continue;
-		*slot |= 1;
-		candidate->distance = key_distance(key);
-		candidate->node = key_node(key);
-		return true;
+		if ((*id_set_find(&walk->seen, key_node(key)) & 1) == 0)
+		{
+			candidate->distance = key_distance(key);
+			candidate->node = key_node(key);
+			return true;
+		}
+		walk->next_handed++;
 	}
 	return false;
+}
+
+bool
+gg_walk_next(gg_walk *walk, gg_candidate *candidate)
+{
+	if (!gg_walk_peek(walk, candidate))
+		return false;
+	*id_set_find(&walk->seen, candidate->node) |= 1;
+	walk->next_handed++;
+	return true;
+}
+
+bool
+gg_walk_was_cut(const gg_walk *walk)
+{
+	return walk->usable && walk->cut;
+}
+
+/* Both are ascending: from their ends on, so that the one is merged into the other in place. */
+uint32_t
+gg_walk_merge_distances(const gg_walk *walk, float *nearest, uint32_t count, uint32_t most)
+{
+	size_t		listed = walk->usable ? walk->list.count : 0;
+	size_t		mine = 0;
+	size_t		theirs = 0;
+	uint32_t	total;
+
+	/* how many of each stay */
+	while (mine + theirs < most && (mine < listed || theirs < count))
+		if (theirs == count ||
+			(mine < listed && key_distance(walk->list.keys[mine]) < nearest[theirs]))
+			mine++;
+		else
+			theirs++;
+	total = (uint32_t) (mine + theirs);
+	while (mine > 0)
+	{
+		float		distance = key_distance(walk->list.keys[mine - 1]);
+
+		if (theirs > 0 && nearest[theirs - 1] > distance)
+		{
+			nearest[mine + theirs - 1] = nearest[theirs - 1];
+			theirs--;
+		}
+		else
+		{
+			nearest[mine + theirs - 1] = distance;
+			mine--;
+		}
+	}
+	return total;
 }
 
 bool

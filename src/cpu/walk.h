@@ -161,6 +161,8 @@ struct gg_walk
 	bool		usable;			/* started, and no call failed since */
 	bool		heaps;			/* list and frontier are heaps while the walk runs */
 	bool		pass_marked;	/* edges with GG_EDGE_MARK are passed over */
+	bool		cut;			/* nodes of the list that are beyond the reach are not expanded */
+	uint64_t	reach;			/* keys above it are beyond */
 	size_t		itopk;
 
 	key_array	list;			/* the nearest nodes known, at most itopk */
@@ -228,6 +230,10 @@ gg_walk_follows(gg_walk *walk, uint32_t edge, uint32_t parent, uint32_t *node)
 /* Begin a walk that knows nothing yet. */
 extern gg_status gg_walk_prepare(gg_walk *walk, const gg_source *source, uint32_t itopk_size,
 								 const char *where);
+
+/* gg_walk_start() with a reach, as gg_walk_search() has one. */
+extern gg_status gg_walk_start_near(gg_walk *walk, const gg_source *source, uint32_t itopk_size,
+									float reach);
 
 /* Room for more nodes in everything that measuring them may touch. */
 extern bool gg_walk_reserve(gg_walk *walk, size_t more);

@@ -370,7 +370,7 @@ AskWithFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 }
 
 bool
-GgAskDevice(GgScanOpaque *so, void (*open_missing) (void *so))
+GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 {
 	GgDeviceAnswer *device = &so->device;
 	GgMeanwhile meanwhile = {NULL, so};
@@ -379,7 +379,8 @@ GgAskDevice(GgScanOpaque *so, void (*open_missing) (void *so))
 	/* once more where the resident was replaced after it was looked up */
 	for (int attempt = 0; attempt < 3 && FindDevice(so); attempt++)
 	{
-		meanwhile.run = device->missing != 0 ? open_missing : NULL;
+		if (device->missing != 0 || device->delta_pages < so->meta->delta_pages)
+			meanwhile.run = open_meanwhile;
 		if (so->filter != NULL ? AskWithFilter(so, meanwhile) : AskFirst(so, meanwhile))
 			return true;
 		if (so->reason != GG_REASON_NOT_RESIDENT)

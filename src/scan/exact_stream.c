@@ -381,11 +381,11 @@ PassIntoSort(GgScanOpaque *so, GgStream *stream)
 	tuplesort_performsort(state->sort);
 }
 
-/* Ranks that a batch has memory for. */
+/* Ranks that a batch has memory for.  The delta's last rows may be the first stream of all. */
 static uint32
 BatchRoom(const GgScanOpaque *so)
 {
-	uint64		room = (uint64) work_mem * 1024 / sizeof(uint64) / so->nstreams;
+	uint64		room = (uint64) work_mem * 1024 / sizeof(uint64) / Max(so->nstreams, 1);
 
 	return Max(GG_EXACT_MIN_BATCH, (uint32) Min(room, PG_INT32_MAX));
 }

@@ -66,11 +66,16 @@ AddStream(GgScanOpaque *so)
 	return stream;
 }
 
+/* The largest first: its walk tells the others how far to look. */
 static void
 AddSegment(GgScanOpaque *so, const GgSegment *segment)
 {
 	GgStream   *stream = AddStream(so);
 
+	for (; stream > so->streams && stream[-1].nodes < segment->nodes; stream--)
+		*stream = stream[-1];
+	memset(stream, 0, sizeof(GgStream));
+	stream->itopk = gg_itopk_size;
 	stream->segment = segment;
 	stream->nodes = segment->nodes;
 	GgFindArray(so->meta, segment->id, GG_KIND_TIDS, &stream->tids);
@@ -80,17 +85,20 @@ AddSegment(GgScanOpaque *so, const GgSegment *segment)
 
 /* The delta's pages [first_page, end_page). */
 static void
-AddDelta(GgScanOpaque *so, uint32 first_page, uint32 end_page)
+NameDelta(GgScanOpaque *so, GgStream *stream, uint32 first_page, uint32 end_page)
 {
-	GgStream   *stream;
-
-	if (first_page == end_page)
-		return;
-	stream = AddStream(so);
+	stream->itopk = gg_itopk_size;
 	/* nodes count from the delta's first page, whatever the stream's is */
 	stream->nodes = end_page / GgDeltaPagesPerRow(so->meta) * GgDeltaRowsPerPage(so->meta);
 	stream->first_page = first_page;
 	stream->end_page = end_page;
+}
+
+static void
+AddDelta(GgScanOpaque *so, uint32 first_page, uint32 end_page)
+{
+	if (first_page < end_page)
+		NameDelta(so, AddStream(so), first_page, end_page);
 }
 
 static void
@@ -134,6 +142,8 @@ EndStreams(GgScanOpaque *so)
 {
 	for (int i = 0; i < so->nstreams; i++)
 		CloseStream(&so->streams[i]);
+	CloseStream(&so->tail);
+	memset(&so->tail, 0, sizeof(GgStream));
 	so->nstreams = 0;
 	so->streams = NULL;
 }
@@ -349,6 +359,8 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->nreturned = 0;
 	so->returned = NULL;
 	so->returned_cap = 0;
+	so->nearest = NULL;
+	so->nnearest = so->most_nearest = 0;
 }
 
 /*
@@ -383,9 +395,30 @@ RefuseScan(IndexScanDesc scan)
 				 errmsg("gpugraph indexes can only be scanned with an MVCC snapshot")));
 }
 
-/* Begin the walks of segments that the device lacks: up to their first nodes. */
+/*
+ * Measure the rows of the delta that came after what the device has of it.  Once more where another
+ * device, or none, is asked in the end, which has more of them, or fewer.
+ */
 static void
-OpenMissing(void *arg)
+MeasureTail(GgScanOpaque *so)
+{
+	if (so->tail.ops != NULL && so->tail.first_page == so->device.delta_pages)
+		return;
+	CloseStream(&so->tail);
+	memset(&so->tail, 0, sizeof(GgStream));
+	if (so->device.delta_pages == so->meta->delta_pages)
+		return;
+	NameDelta(so, &so->tail, so->device.delta_pages, so->meta->delta_pages);
+	OpenStream(so, &so->tail, &gg_exact_stream);
+	(void) FillHead(so, &so->tail);
+}
+
+/*
+ * What need not wait for the device: walks of the segments that it lacks, up to their first nodes,
+ * and the delta's last rows.
+ */
+static void
+OpenMeanwhile(void *arg)
 {
 	GgScanOpaque *so = arg;
 
@@ -400,6 +433,7 @@ OpenMissing(void *arg)
 			(void) FillHead(so, stream);
 		}
 	}
+	MeasureTail(so);
 }
 
 /*
@@ -422,7 +456,7 @@ StartStreams(GgScanOpaque *so, int attempts)
 	if (meta->delta_pages > 0)
 		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
 
-	if (!so->all_exact && !GgAskDevice(so, OpenMissing))
+	if (!so->all_exact && !GgAskDevice(so, OpenMeanwhile))
 	{
 		if (so->reason == GG_REASON_NOT_RESIDENT && attempts > 0 &&
 			GgHasNewGeneration(so->index, meta))
@@ -435,7 +469,14 @@ StartStreams(GgScanOpaque *so, int attempts)
 		GgFallBack(so->index, so->reason);
 	}
 	AddDelta(so, 0, so->device.delta_pages);
-	AddDelta(so, so->device.delta_pages, meta->delta_pages);
+	if (so->tail.ops != NULL && so->tail.first_page == so->device.delta_pages)
+		so->streams[so->nstreams++] = so->tail;
+	else
+	{
+		CloseStream(&so->tail);
+		AddDelta(so, so->device.delta_pages, meta->delta_pages);
+	}
+	memset(&so->tail, 0, sizeof(GgStream));
 	for (int i = 0; i < so->nstreams; i++)
 		if (so->streams[i].ops == NULL)
 			OpenStream(so, &so->streams[i], so->all_exact ? &gg_exact_stream : &gg_device_stream);

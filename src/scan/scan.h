@@ -167,6 +167,10 @@ struct GgScanOpaque
 	uint64		nrows;			/* returned */
 	int			nstreams;
 	GgStream   *streams;
+	float	   *nearest;		/* ascending: the distances of lists of walks, all together */
+	uint32		nnearest;
+	uint32		most_nearest;	/* room: the length of one list; 0: there is none so far */
+	GgStream	tail;			/* the delta's last rows, until the device has answered */
 	float		last_distance;	/* of the last node that was not late */
 	GgBound		bound;
 
@@ -190,10 +194,11 @@ struct GgScanOpaque
 
 /*
  * Ask the device that holds the index for all first lists with one query.  While it has the query,
- * open_missing is called, which opens the streams of the segments in so->device.missing; the device
- * is not asked for these.  False when the CPU has to answer, for the reason in so->reason.
+ * open_meanwhile is called, once or several times, where there is something that the device is not
+ * asked for: the segments in so->device.missing, and the delta's pages from so->device.delta_pages
+ * on.  False when the CPU has to answer, for the reason in so->reason.
  */
-extern bool GgAskDevice(GgScanOpaque *so, void (*open_missing) (void *so));
+extern bool GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so));
 
 /* Which engine answers, and why, for the counters. */
 static inline GgReason

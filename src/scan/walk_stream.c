@@ -6,6 +6,11 @@
  * search, as soon as half of its list was handed out.  It ends where the graph has nothing more to
  * say, or where a longer list would cost more than measuring every row.
  *
+ * Where there are several segments, a walk need not look at all that is in its list, since others
+ * have nearer nodes.  So the largest segment is walked first.  The others expand half of their
+ * lists, and what is among the nearest of all lists.  A walk that was cut short so goes on when the
+ * scan has returned half of those.
+ *
  * A walk may also go on where another search ended.  Then it hands out only what is new.
  *
  * Where the scan has a filter, the walk goes through all nodes and hands out those that match.  The
@@ -13,6 +18,7 @@
  */
 #include "scan/scan.h"
 
+#include "utils/float.h"
 #include "utils/memutils.h"
 
 typedef struct WalkStream
@@ -21,6 +27,39 @@ typedef struct WalkStream
 	uint64		distances;		/* counted in the scan's */
 	MemoryContextCallback callback; /* gives the walk back, after an error too */
 } WalkStream;
+
+/* ---- the nearest of all lists ----------------------------------------- */
+
+/* How far a walk is to look: as far as the last of a list over all segments lies. */
+static float
+Reach(const GgScanOpaque *so, const GgStream *stream)
+{
+	if (so->nnearest == 0 || so->nnearest < so->most_nearest || stream->handed > 0)
+		return get_float4_infinity();
+	return so->nearest[so->nnearest - 1];
+}
+
+/* How far the nodes lie that a walk may hand out which was cut short. */
+static float
+HandedReach(const GgScanOpaque *so)
+{
+	uint32		half = so->mode == GG_ITERATIVE_OFF ? so->nnearest : (so->nnearest + 1) / 2;
+
+	return so->nearest[half - 1];
+}
+
+static void
+AddNearest(GgScanOpaque *so, const gg_walk *walk)
+{
+	if (so->filter != NULL || so->nstreams == 1)
+		return;
+	if (so->nearest == NULL)
+	{
+		so->most_nearest = gg_itopk_size;
+		so->nearest = MemoryContextAlloc(so->context, so->most_nearest * sizeof(float));
+	}
+	so->nnearest = gg_walk_merge_distances(walk, so->nearest, so->nnearest, so->most_nearest);
+}
 
 /* ---- walks are kept between scans -------------------------------------- */
 
@@ -98,9 +137,10 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	MemoryContextRegisterResetCallback(so->context, &state->callback);
 	stream->state = state;
 
-	status = gg_walk_search(state->walk, &stream->source.source, &params);
+	status = gg_walk_search(state->walk, &stream->source.source, &params, Reach(so, stream));
 	if (status.code != GG_OK)
 		ReportWalk(&status);
+	AddNearest(so, state->walk);
 	CountDistances(so, state);
 	return GG_LIST_READY;
 }
@@ -109,7 +149,8 @@ static GgListState
 WalkNextList(GgScanOpaque *so, GgStream *stream)
 {
 	WalkStream *state = stream->state;
-	uint32		itopk = GgLongerList(so, stream);
+	bool		cut = gg_walk_was_cut(state->walk);
+	uint32		itopk = cut ? stream->itopk : GgLongerList(so, stream);
 	gg_status	status;
 
 	if (itopk == 0 || gg_walk_exhausted(state->walk))
@@ -128,8 +169,11 @@ WalkNext(GgScanOpaque *so, GgStream *stream)
 	WalkStream *state = stream->state;
 
 	while (!GgHalfIsHandedOut(so, stream, stream->itopk) &&
-		   gg_walk_next(state->walk, &stream->head))
+		   gg_walk_peek(state->walk, &stream->head))
 	{
+		if (gg_walk_was_cut(state->walk) && stream->head.distance > HandedReach(so))
+			return false;
+		(void) gg_walk_next(state->walk, &stream->head);
 		if (GgWasReturned(stream, stream->head.node))
 			continue;
 		stream->handed++;

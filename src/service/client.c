@@ -389,6 +389,7 @@ bool
 GgAskAndWait(GgAsked *asked, const GgMeanwhile *meanwhile, GgReason *reason)
 {
 	GgSlot	   *slot = asked->slot;
+	bool		learn = true;
 
 	if (gg_fault == GG_FAULT_POST_STALL)
 		StallPost();
@@ -400,8 +401,11 @@ GgAskAndWait(GgAsked *asked, const GgMeanwhile *meanwhile, GgReason *reason)
 		return false;
 	}
 	if (meanwhile->run != NULL)
+	{
 		RunMeanwhile(meanwhile);
-	if (!Await(asked, slot->posted_us, meanwhile->run == NULL))
+		learn = !Answered(asked);
+	}
+	if (!Await(asked, slot->posted_us, learn))
 	{
 		*reason = GiveUp(asked);
 		return false;

@@ -199,7 +199,7 @@ measure(const gg_dataset *data, const gg_graph *graph, const char *search, const
 		{
 			memcpy(count.query, queries + (size_t) q * data->dim, data->dim * sizeof(float));
 			gg_query_prepare(data->metric, count.query, data->dim);
-			need_ok(gg_walk_search(walk, &source, &params));
+			need_ok(gg_walk_search(walk, &source, &params, INFINITY));
 			total += gg_walk_distances(walk);
 		}
 		printf("%6u %9.4f %10.1f %8.1f %8.1f %10.1f %8.1f\n", widths[w], (double) hits / nq / K,

@@ -238,7 +238,7 @@ compare(memory *m, gg_walk *walk, const gg_search_params *params)
 		naive_small(m, params->walks ? params->walks : (params->itopk_size + 1) / 2, &all);
 	else
 		naive_large(m, params->itopk_size, params->delta, &all);
-	CHECK_OK(gg_walk_search(walk, &source, params), "search");
+	CHECK_OK(gg_walk_search(walk, &source, params, INFINITY), "search");
 	while (gg_walk_next(walk, &candidate))
 	{
 		if (count < wanted && count < all.count)
@@ -336,11 +336,11 @@ test_marks(void)
 		gg_search_params params = {.k = 1,.itopk_size = 30,.mode = GG_SEARCH_TSDG_LARGE};
 		gg_candidate candidate;
 
-		CHECK_OK(gg_walk_search(walk, &source, &params), "large");
+		CHECK_OK(gg_walk_search(walk, &source, &params, INFINITY), "large");
 		CHECK_OK(gg_walk_widen(walk, 200), "widen");
 		CHECK(m.marked == 0, "%llu nodes behind marked edges", (unsigned long long) m.marked);
 		params.mode = GG_SEARCH_TSDG_SMALL;
-		CHECK_OK(gg_walk_search(walk, &source, &params), "small");
+		CHECK_OK(gg_walk_search(walk, &source, &params, INFINITY), "small");
 		CHECK(m.marked > 0 && gg_walk_next(walk, &candidate) && candidate.node == N - 1 - q,
 			  "small-batch search goes along marked edges");
 		CHECK_OK(gg_walk_start(walk, &source, 30), "start");
@@ -382,7 +382,7 @@ test_widening(void)
 		uint32_t	count = 0;
 		uint32_t	wrong = 0;
 
-		CHECK_OK(gg_walk_search(walk, &source, &search), "search");
+		CHECK_OK(gg_walk_search(walk, &source, &search, INFINITY), "search");
 		for (;;)
 		{
 			gg_candidate candidate;
@@ -557,14 +557,14 @@ test_damage(void)
 		gg_candidate candidate;
 		gg_status	status;
 
-		CHECK_OK(gg_walk_search(walk, &source, &params), "damaged");
+		CHECK_OK(gg_walk_search(walk, &source, &params, INFINITY), "damaged");
 		CHECK(gg_walk_invalid(walk) > 0 && gg_walk_next(walk, &candidate) && candidate.node == 0,
 			  "%s: %llu invalid ids", mode_names[mode],
 			  (unsigned long long) gg_walk_invalid(walk));
 		for (long calls = 1;; calls++)
 		{
 			m.calls_left = calls;
-			status = gg_walk_search(walk, &source, &params);
+			status = gg_walk_search(walk, &source, &params, INFINITY);
 			if (status.code == GG_OK)
 				break;
 			CHECK(status.code == GG_ECALLBACK && !gg_walk_next(walk, &candidate),

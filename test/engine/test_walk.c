@@ -48,6 +48,10 @@ faulty_realloc(void *block, size_t size)
 #define gg_walk_create faulty_walk_create
 #define gg_walk_start faulty_walk_start
 #define gg_walk_widen faulty_walk_widen
+#define gg_walk_start_near faulty_walk_start_near
+#define gg_walk_peek faulty_walk_peek
+#define gg_walk_was_cut faulty_walk_was_cut
+#define gg_walk_merge_distances faulty_walk_merge_distances
 #define gg_walk_next faulty_walk_next
 #define gg_walk_exhausted faulty_walk_exhausted
 #define gg_walk_distances faulty_walk_distances
@@ -65,6 +69,10 @@ faulty_realloc(void *block, size_t size)
 #undef gg_walk_create
 #undef gg_walk_start
 #undef gg_walk_widen
+#undef gg_walk_start_near
+#undef gg_walk_peek
+#undef gg_walk_was_cut
+#undef gg_walk_merge_distances
 #undef gg_walk_next
 #undef gg_walk_exhausted
 #undef gg_walk_distances
@@ -764,6 +772,102 @@ test_reuse(gg_walk *walk)
 	CHECK(wrong == 0, "%u differences to new walks", wrong);
 }
 
+/* Nodes of a walk's list within a distance, all of which it hands out; sum of their numbers. */
+static uint64_t
+nodes_within(gg_walk *walk, float within, uint32_t *count)
+{
+	gg_candidate candidate;
+	uint64_t	sum = 0;
+
+	*count = 0;
+	while (gg_walk_peek(walk, &candidate) && candidate.distance <= within)
+	{
+		gg_candidate next;
+
+		CHECK(gg_walk_next(walk, &next) && next.node == candidate.node, "peek and next differ");
+		sum += next.node;
+		(*count)++;
+	}
+	return sum;
+}
+
+/*
+ * Rows in two graphs: the walk of the second has a reach, the farthest of the list of the first.
+ * Together they find what one graph's list does, with fewer distances; widening takes up the rest.
+ */
+static void
+test_reach(gg_walk *walk)
+{
+	enum {ITOPK = 64, FIRST = N / 4 * 3, SECOND = N - FIRST};
+	small_random random = {31};
+	gg_graph	graphs[2];
+	watched		watches[2];
+	gg_source	sources[2];
+	gg_search_params params = {.k = 1, .itopk_size = ITOPK};
+	uint32_t	found = 0;
+	uint32_t	lost = 0;
+	uint32_t	all = 0;
+	uint32_t	different = 0;
+	uint32_t	unsorted = 0;
+	uint64_t	near = 0;
+	uint64_t	far = 0;
+
+	small_graph_make(&random, rows, FIRST, DIM, GG_METRIC_L2, 16, FIRST / 60, &graphs[0]);
+	small_graph_make(&random, rows + FIRST * DIM, SECOND, DIM, GG_METRIC_L2, 16, SECOND / 60,
+					 &graphs[1]);
+	sources[0] = watch_make(&watches[0], rows, DIM, &graphs[0]);
+	sources[1] = watch_make(&watches[1], rows + FIRST * DIM, DIM, &graphs[1]);
+	for (uint32_t q = 0; q < QUERIES; q++)
+	{
+		float		nearest[ITOPK];
+		float		within;
+		float		last = truth[(size_t) q * N + 9].distance;
+		uint32_t	counts[4];
+		uint64_t	sum;
+
+		watch_query(&watches[0], queries + q * DIM);
+		CHECK_OK(gg_walk_search(walk, &sources[0], &params, INFINITY), "first");
+		CHECK(gg_walk_merge_distances(walk, nearest, 0, ITOPK) == ITOPK, "merged into none");
+		CHECK(!gg_walk_was_cut(walk), "a walk without a reach was cut");
+		(void) nodes_within(walk, last, &counts[0]);
+		within = nearest[ITOPK / 2 - 1];
+
+		watch_query(&watches[1], queries + q * DIM);
+		CHECK_OK(gg_walk_search(walk, &sources[1], &params, INFINITY), "second");
+		far += gg_walk_distances(walk);
+		sum = nodes_within(walk, within, &counts[1]);
+		all += counts[1];
+		sum += nodes_within(walk, INFINITY, &counts[2]);
+
+		watch_query(&watches[1], queries + q * DIM);
+		CHECK_OK(gg_walk_search(walk, &sources[1], &params, nearest[ITOPK - 1]), "near");
+		near += gg_walk_distances(walk);
+		CHECK(gg_walk_merge_distances(walk, nearest, ITOPK, ITOPK) == ITOPK, "merged");
+		for (uint32_t i = 1; i < ITOPK; i++)
+			unsorted += nearest[i] < nearest[i - 1];
+		sum -= nodes_within(walk, last, &counts[2]);
+		found += counts[0] + counts[2];
+		sum -= nodes_within(walk, within, &counts[3]);
+		lost += counts[1] - counts[2] - counts[3];
+
+		CHECK_OK(gg_walk_widen(walk, ITOPK), "go on");
+		CHECK(!gg_walk_was_cut(walk), "a walk that went on is cut");
+		different += sum != nodes_within(walk, INFINITY, &counts[3]);
+	}
+	CHECK(found >= QUERIES * 10 * 98 / 100, "%u of %u nearest found", found, QUERIES * 10);
+	CHECK(lost <= all / 25, "%u of %u near nodes not found before widening", lost, all);
+	CHECK(unsorted == 0, "%u merged distances out of order", unsorted);
+	CHECK(near < far * 9 / 10, "%llu distances with a reach, %llu without",
+		  (unsigned long long) near, (unsigned long long) far);
+	CHECK(different <= QUERIES / 50, "%u walks that went on found others than without a reach",
+		  different);
+	for (int g = 0; g < 2; g++)
+	{
+		small_graph_free(&graphs[g]);
+		free(watches[g].measured);
+	}
+}
+
 static void
 test_preconditions(void)
 {
@@ -815,6 +919,7 @@ main(void)
 	test_callback_failure(walk);
 	test_out_of_memory();
 	test_reuse(walk);
+	test_reach(walk);
 	test_preconditions();
 	gg_walk_free(walk);
 	small_graph_free(&graph);

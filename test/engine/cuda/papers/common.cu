@@ -440,8 +440,8 @@ papers_curve_row(const char *plot, const char *name, const papers_curve &curve)
 	}
 	for (size_t i = 0; i < curve.size(); i++)
 	{
-		/* some of the points: the plot has them all */
-		if (i % 3 == 0 || i + 1 == curve.size())
+		/* some of many points: the plot has them all */
+		if (curve.size() <= 6 || i % 3 == 0 || i + 1 == curve.size())
 			printf("%s %u: %.4f, %.0f", i == 0 ? "" : ";", curve[i].width, curve[i].recall,
 				   curve[i].qps);
 		/* as report.pl has points of the SQL bench: set, label, width, clients, round, ... */

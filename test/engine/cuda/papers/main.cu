@@ -25,6 +25,8 @@ typedef struct figure
 } figure;
 
 static const figure figures[] = {
+	{"algorithms", algorithms, "the algorithms: construction, degree, searches"},
+	{"construction", construction_limits, "what doing less in a construction costs in searches"},
 	{"cagra-3", cagra_3, "2-hop counts and strong components"},
 	{"cagra-4", cagra_4, "reordering by rank and by distance (figures 4 and 5)"},
 	{"cagra-8", cagra_8, "team sizes"},

@@ -5,6 +5,7 @@
  *
  *	main.cu		the figures' names, options
  *	common.cu	what is declared here
+ *	algorithms.cu	the algorithms beside each other
  *	cagra.cu	figures of CAGRA, over teams.cu (distances by teams of lanes) and reorder.cu
  *				(reordering by distances)
  *	grnnd.cu	figures of GRNND, over order.cu (pools in ascending and descending order)
@@ -244,6 +245,8 @@ extern gg_status papers_gnnd(papers_update update, const gg_cuda_rows *rows, uin
 
 /* ---- figures ---------------------------------------------------------------------- */
 
+extern void algorithms(void);
+extern void construction_limits(void);
 extern void cagra_3(void);
 extern void cagra_4(void);
 extern void cagra_departures(void);
