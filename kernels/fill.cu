@@ -549,6 +549,7 @@ load_kernels(const gg_index *index)
 	GG_CUDA_TRY(search_deep_ready(&index->view, &index->device));
 	if (index->shape.degree == 0 || index->view.n == 0)
 		return gg_ok();
+	GG_CUDA_TRY(search_single_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_multi_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_pivots_ready(&index->device));
 	return gg_ok();

@@ -14,8 +14,8 @@
  *	   fp16 rows are the 16 x k operand.  Of the k x 8 one, column 0 is the query rounded to fp16
  *	   and column 1 is what the rounding lost, so the query keeps 22 bits.  That takes about a tenth
  *	   of the instructions of a scalar product per lane.  Four lanes read a row, 64 bytes of it at a
- *	   time, whatever the dimension ("team size" 4); wide rows are split over warps instead of over
- *	   a wider team.
+ *	   time, whatever the dimension ("team size" 4).  Wide rows are split over warps; in batches, a
+ *	   warp measures them alone, by scalar products of teams of 16 lanes (sum_16_by_teams()).
  *	3. A walk orders its list by fp16 distances.  The rows as stored then give the final order in
  *	   fp32 (search_rerank).
  *
@@ -53,6 +53,12 @@ typedef enum walk_path
 	WALK_FLOAT_DOT,
 	WALK_FLOAT_L1
 } walk_path;
+
+/*
+ * A path of kernels for WALK_HALF_DOT: scalar products by teams of so many lanes, a power of two up
+ * to 32, instead of the tensor cores.  Values, norms and rows are the same.
+ */
+#define WALK_HALF_TEAMS(lanes) (0x100 + (lanes))
 
 /* Everything a kernel reads; passed by value. */
 typedef struct search_view
@@ -148,8 +154,8 @@ typedef struct search_device
 extern uint32_t search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree);
 
 /*
- * search_single.cu: one query per warp (or a block, for wide rows).  Reads queries several times:
- * they must be in launch->queries.  slots: NULL or as above.
+ * search_single.cu: one query per warp (or a block, for some wide rows).  Reads queries several
+ * times: they must be in launch->queries.  slots: NULL or as above.
  */
 extern cudaError_t search_single_launch(const search_view *view, const search_launch *launch,
 										const search_slots *slots, const search_device *device,
@@ -157,6 +163,8 @@ extern cudaError_t search_single_launch(const search_view *view, const search_la
 
 extern uint32_t search_single_shared(const search_view *view, const search_launch *launch,
 									 const search_device *device);
+
+extern cudaError_t search_single_ready(const search_view *view, const search_device *device);
 
 /* search_multi.cu: one query per several thread blocks */
 extern cudaError_t search_multi_launch(const search_view *view, const search_launch *launch,
@@ -486,6 +494,20 @@ answered(const search_slots &slots, uint32_t query)
 
 /* ---- queries --------------------------------------------------------------- */
 
+/* Lanes of a team of WALK_HALF_TEAMS(lanes); 0 on other paths. */
+static __host__ __device__ constexpr uint32_t
+team_of(int path)
+{
+	return path > WALK_HALF_TEAMS(0) ? path - WALK_HALF_TEAMS(0) : 0;
+}
+
+/* Whether a path measures fp16 rows by products. */
+static __host__ __device__ constexpr bool
+is_half_product(int path)
+{
+	return path == WALK_HALF_DOT || team_of(path) > 0;
+}
+
 /* Barrier and reductions of a group of WARPS warps: a warp or a whole block. */
 template <int WARPS>
 static __device__ __forceinline__ void
@@ -570,8 +592,8 @@ query_scale(float largest)
 
 /*
  * Make a query ready in shared memory.  WALK_HALF_DOT: walk_pad halves of the high parts, then
- * walk_pad of the low ones; returns the factor that turns a product into its share of a distance.
- * Other paths: walk_pad floats.
+ * walk_pad of the low ones.  Other paths: walk_pad floats.  Returns the factor that turns a product
+ * of fp16 rows into its share of a distance.
  */
 template <int PATH, int WARPS>
 static __device__ __forceinline__ float
@@ -580,8 +602,9 @@ query_prepare(const search_view &view, const float *raw, float inverse, void *pr
 {
 	float		factor = 1;
 
-	if (PATH == WALK_HALF_DOT)
+	if (is_half_product(PATH))
 	{
+		float	   *floats = (float *) prepared;
 		__half	   *high = (__half *) prepared;
 		__half	   *low = high + view.walk_pad;
 		float		largest = 0;
@@ -596,6 +619,11 @@ query_prepare(const search_view &view, const float *raw, float inverse, void *pr
 			float		value = query_element(view, raw, inverse, i) * scale;
 			__half		part = __float2half_rn(value);
 
+			if (team_of(PATH) > 0)
+			{
+				floats[i] = value;
+				continue;
+			}
 			high[i] = part;
 			low[i] = __float2half_rn(value - __half2float(part));
 		}
@@ -662,6 +690,99 @@ scalar_piece(uint4 row, const float *query, float sum)
 	return sum;
 }
 
+/* Eight products of an fp16 piece. */
+static __device__ __forceinline__ float
+product_piece(uint4 row, const float *query, float sum)
+{
+	const __half2 *halves = (const __half2 *) &row;
+	const float4 low = *(const float4 *) query;
+	const float4 high = *(const float4 *) (query + 4);
+	const float2 x[4] = {__half22float2(halves[0]), __half22float2(halves[1]),
+						 __half22float2(halves[2]), __half22float2(halves[3])};
+
+	sum = fmaf(x[0].x, low.x, fmaf(x[0].y, low.y, fmaf(x[1].x, low.z, fmaf(x[1].y, low.w, sum))));
+	return fmaf(x[2].x, high.x, fmaf(x[2].y, high.y, fmaf(x[3].x, high.z,
+														   fmaf(x[3].y, high.w, sum))));
+}
+
+#define PIECES_IN_FLIGHT 8		/* a lane's, of 16 bytes, loaded before the first is used */
+
+/*
+ * Products of 16 rows by teams of TEAM lanes; arguments and result as of sum_16_rows().  Each team
+ * reads up to PIECES_IN_FLIGHT of its rows side by side, so that a piece of the query is read from
+ * shared memory once for all of them.
+ */
+template <uint32_t TEAM>
+static __device__ __forceinline__ float
+sum_16_by_teams(const char *row_a, const char *row_b, uint32_t begin, uint32_t end,
+				uint32_t pieces, const float *query, uint32_t lane)
+{
+	constexpr uint32_t at_once = 32 / TEAM;	/* rows that the warp reads, one a team */
+	constexpr uint32_t passes = TEAM / 2;	/* that 16 rows take */
+	constexpr uint32_t ahead = passes < PIECES_IN_FLIGHT ? passes : PIECES_IN_FLIGHT;
+	constexpr uint32_t depth = PIECES_IN_FLIGHT / ahead;	/* pieces of each row in flight */
+	const uint32_t last = min(end * 4, pieces);
+	const uint32_t wanted = lane & 15;
+	float		result = 0;
+
+#pragma unroll 1
+	for (uint32_t pass = 0; pass < passes; pass += ahead)
+	{
+		const char *rows[ahead];
+		float		sums[ahead];
+
+#pragma unroll
+		for (uint32_t j = 0; j < ahead; j++)
+		{
+			const uint32_t row = (pass + j) * at_once + lane / TEAM;
+			const unsigned long long a = __shfl_sync(GG_FULL_WARP, (unsigned long long) row_a,
+													 (row & 7) * 4);
+			const unsigned long long b = __shfl_sync(GG_FULL_WARP, (unsigned long long) row_b,
+													 (row & 7) * 4);
+
+			rows[j] = (const char *) (row < 8 ? a : b);
+			sums[j] = 0;
+		}
+		for (uint32_t base = begin * 4; base < last; base += TEAM * depth)
+		{
+			uint4		x[ahead][depth];
+
+#pragma unroll
+			for (uint32_t j = 0; j < ahead; j++)
+#pragma unroll
+				for (uint32_t d = 0; d < depth; d++)
+				{
+					const uint32_t piece = base + d * TEAM + lane % TEAM;
+
+					x[j][d] = load_piece(rows[j], piece, piece < last && rows[j] != NULL);
+				}
+#pragma unroll
+			for (uint32_t d = 0; d < depth; d++)
+			{
+				const uint32_t piece = base + d * TEAM + lane % TEAM;
+
+				if (piece < last)
+#pragma unroll
+					for (uint32_t j = 0; j < ahead; j++)
+						sums[j] = product_piece(x[j][d], query + piece * 8, sums[j]);
+			}
+		}
+#pragma unroll
+		for (uint32_t j = 0; j < ahead; j++)
+		{
+#pragma unroll
+			for (int stride = TEAM / 2; stride > 0; stride /= 2)
+				sums[j] += __shfl_xor_sync(GG_FULL_WARP, sums[j], stride);
+
+			const float value = __shfl_sync(GG_FULL_WARP, sums[j], wanted % at_once * TEAM);
+
+			if (wanted / at_once == pass + j)
+				result = value;
+		}
+	}
+	return result;
+}
+
 #define CHUNKS_IN_FLIGHT 4		/* 64-byte chunks a row loaded before the first is used */
 
 /*
@@ -678,6 +799,9 @@ sum_16_rows(const char *row_a, const char *row_b, uint32_t begin, uint32_t end, 
 	float		sum_a,
 				sum_b;
 
+	if constexpr (team_of(PATH) > 0)
+		return sum_16_by_teams<team_of(PATH)>(row_a, row_b, begin, end, pieces,
+											  (const float *) query, lane);
 	if (PATH == WALK_HALF_DOT)
 	{
 		/* lanes 0-3 hold the high parts (column 0), 4-7 the low ones (column 1), others zeros */
@@ -777,7 +901,7 @@ template <int PATH>
 static __device__ __forceinline__ float
 walk_value(const search_view &view, float sum, float factor, float norm)
 {
-	if (PATH == WALK_HALF_DOT)
+	if (is_half_product(PATH))
 	{
 		float		value = factor * sum;
 

@@ -4,13 +4,14 @@
  *
  * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
  * Requires		k <= itopk <= GG_MAX_ITOPK, width x degree <= MAX_WALK_CANDIDATES (or width 1),
- *				rows up to WIDE_DIM elements; wider rows go to the block kernel of
- *				search_multi.cu with a cluster of one.
+ *				some wide rows go to the block kernel of search_multi.cu with a cluster of one
+ *				(takes_warps()).
  * Mapping		one warp per query, one warp per block: a query that ends early frees its place at
  *				once.  A step: the lanes find the parents by ballot, read their adjacency
  *				lists (all parents' loads in flight together), pass the ids through the
  *				visited set, measure 16 candidates at a time (search.cuh), and merge
- *				those below the list's last key, 32 at a time.
+ *				those below the list's last key, 32 at a time.  Rows of more than WIDE_DIM elements
+ *				are measured by teams of WIDE_TEAM lanes, not by the tensor cores.
  * Shared		the query (4 bytes per element), the list (8 bytes per member), 64 pending keys, ids
  *				of one step, the visited set (hash_bits_for()).
  * Tried		Linear probing in the visited set: 2.0 ms for 1M x 128, batch 10,000, where double
@@ -22,6 +23,15 @@
 #include "search_warp.cuh"
 
 #define PARENTS_IN_FLIGHT 8		/* adjacency lists being read at once */
+
+/*
+ * Lanes that share a wide row.  500,000 x 960, batch 10,000, recall 0.99: 2.12M queries/s; 8 lanes
+ * 2.10M, 32 1.71M, 4 1.44M, the tensor cores 1.33M.  Both 8 and 16 take 96 registers and 128
+ * elements at a time, which divides 768 and 1,536; 16 read the query from shared memory half as
+ * often.
+ */
+#define WIDE_TEAM 16
+
 /*
  * The list's nearest members that are not expanded, at most `width`, to parents; they count as
  * expanded from here on.  Returns their number.
@@ -125,16 +135,24 @@ search_warp_kernel(const __grid_constant__ search_view view,
 
 template <int PATH>
 static cudaError_t
+ready_warps(const search_device *device)
+{
+	static kernel_state state;
+
+	return kernel_ready(&state, (const void *) search_warp_kernel<PATH>, false, device);
+}
+
+template <int PATH>
+static cudaError_t
 launch_warps(const search_view *view, const search_launch *launch, const search_slots *slots,
 			 const search_device *device, cudaStream_t stream)
 {
-	static kernel_state state;
 	warp_layout layout = warp_layout_for(view, launch, launch->width * view->degree);
 	cudaError_t error;
 
 	if (layout.total > (uint32_t) device->shared_bytes)
 		return cudaErrorInvalidConfiguration;
-	error = kernel_ready(&state, (const void *) search_warp_kernel<PATH>, false, device);
+	error = ready_warps<PATH>(device);
 	if (error != cudaSuccess)
 		return error;
 	search_warp_kernel<PATH><<<launch->nq, 32, layout.total, stream>>>(*view, *launch,
@@ -142,12 +160,36 @@ launch_warps(const search_view *view, const search_launch *launch, const search_
 	return cudaGetLastError();
 }
 
+/*
+ * Whether a warp takes a query, and not a block of WIDE_WARPS warps.  It takes narrow rows of every
+ * path.  Wide ones it takes by products, and more queries than there are multiprocessors: fewer are
+ * sooner done by several warps.
+ *
+ * A warp alone is worth 1.7 of the block's: 2.12M against 1.25M queries/s (WIDE_TEAM), with 20 and
+ * 24 warps a multiprocessor.  But a query in shared memory, its list and its visited set serve one
+ * warp, where a block's serve four.  With the longest lists, or rows of thousands of elements, so
+ * few queries fit that the block has more loads in flight.  Where that begins is chosen by
+ * arithmetic.
+ */
+static bool
+takes_warps(const search_view *view, const search_launch *launch, const search_device *device)
+{
+	const uint32_t bytes = warp_layout_for(view, launch, launch->width * view->degree).total;
+
+	if (view->dim <= WIDE_DIM)
+		return true;
+	return view->path == WALK_HALF_DOT && launch->nq > (uint32_t) device->sms &&
+		bytes <= (uint32_t) device->shared_bytes &&
+		(uint64_t) bytes * WIDE_WARPS * 10 <=
+		(uint64_t) search_multi_shared(view, launch, device) * 17;
+}
+
 /* Shared memory that a block takes. */
 uint32_t
 search_single_shared(const search_view *view, const search_launch *launch,
 					 const search_device *device)
 {
-	return view->dim > WIDE_DIM ? search_multi_shared(view, launch, device) :
+	return !takes_warps(view, launch, device) ? search_multi_shared(view, launch, device) :
 		warp_layout_for(view, launch, launch->width * view->degree).total;
 }
 
@@ -157,11 +199,25 @@ search_single_launch(const search_view *view, const search_launch *launch,
 {
 	if (launch->nq == 0)
 		return cudaSuccess;
-	if (view->dim > WIDE_DIM)
+	if (!takes_warps(view, launch, device))
 		return search_multi_launch(view, launch, slots, device, 1, stream);
+	if (view->dim > WIDE_DIM)
+		return launch_warps<WALK_HALF_TEAMS(WIDE_TEAM)>(view, launch, slots, device, stream);
 	return with_path(view->path, [&](auto path)
 					 {
 						 return launch_warps<decltype(path)::value>(view, launch, slots, device,
 																	stream);
+					 });
+}
+
+cudaError_t
+search_single_ready(const search_view *view, const search_device *device)
+{
+	if (view->dim > WIDE_DIM)
+		return view->path == WALK_HALF_DOT ?
+			ready_warps<WALK_HALF_TEAMS(WIDE_TEAM)>(device) : cudaSuccess;
+	return with_path(view->path, [&](auto path)
+					 {
+						 return ready_warps<decltype(path)::value>(device);
 					 });
 }

@@ -12,10 +12,11 @@
 #include "launch.cuh"
 
 /*
- * Wider rows are too much for one warp: the loads of 16 of them are many latencies in a row, and
- * the query takes shared memory from other warps.  Measured at batch 10,000, itopk 64: 128
- * dimensions 1.8 ms with one warp per query, 2.3 ms with four; 768 dimensions 11.7 ms with one, 9.1
- * with two, 5.8 with four, 6.1 with eight.
+ * Wider rows are too much for one warp with the tensor cores: the loads of 16 of them are many
+ * latencies in a row, and the query takes shared memory from other warps.  Measured at batch
+ * 10,000, itopk 64: 128 dimensions 1.8 ms with one warp per query, 2.3 ms with four; 768 dimensions
+ * 11.7 ms with one, 9.1 with two, 5.8 with four, 6.1 with eight.  One warp does with teams of 16
+ * lanes (search_single.cu).
  */
 #define WIDE_DIM 384
 

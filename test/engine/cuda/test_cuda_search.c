@@ -579,6 +579,9 @@ test_scenes(void)
 		check_walk(&s, 5, 7, 3, s.nq < 20 ? s.nq : 20);
 		check_walk(&s, 100, 200, 0, s.nq < 20 ? s.nq : 20);
 		check_walk(&s, 1024, 1024, 0, s.nq < 4 ? s.nq : 4);
+		/* lists too long for a warp to have a wide row's query alone */
+		if (s.data.dim > 384 && s.nq > 132)
+			check_walk(&s, 10, 600, 0, s.nq);
 		check_greedy(&s, 10, 64, 0, s.nq < 100 ? s.nq : 100);
 		check_greedy(&s, 32, 32, 1, s.nq < 50 ? s.nq : 50);
 		check_greedy(&s, 1, 1, 0, s.nq < 20 ? s.nq : 20);
@@ -600,12 +603,14 @@ test_scenes(void)
  * For slow checkers: each instance of each kernel.
  *	exact_kernel			element, metric; a row by 8 lanes or by 32 (above 1,024 bytes); one
  *							query, or 8 at a time
- *	search_warp_kernel		path of the walk; element and metric of the last distances
+ *	search_warp_kernel		path of the walk, and teams of lanes (above 384 dimensions, more queries
+ *							than multiprocessors); element and metric of the last distances
  *	segmented_kernel		the same; four warps (above 384 dimensions)
  *	search_block_kernel		the same, in a cluster of blocks (few queries), one block a query, and
  *							with 4 warps instead of 16 (more queries than multiprocessors)
  *	pivot_scores_kernel		more than one tile of 128 pivots a block
- * and those that prepare an index.  Above 384 dimensions search_block_kernel is both modes.
+ * and those that prepare an index.  Above 384 dimensions search_block_kernel is both modes of few
+ * queries.
  */
 static struct
 {
@@ -626,10 +631,11 @@ test_variant(void)
 	const int	d = variant.d;
 	/*
 	 * each path once with many queries: fp32 rows of few dimensions (not IP, cosine is the same),
-	 * fp16 ones
+	 * fp16 ones, wide ones
 	 */
-	const bool	many = half == 0 && metric != GG_METRIC_IP &&
-		(d == 0 || (d == 1 && metric != GG_METRIC_COSINE));
+	const bool	many = (half == 0 && metric != GG_METRIC_IP &&
+						(d == 0 || (d == 1 && metric != GG_METRIC_COSINE))) ||
+		(half == 1 && metric == GG_METRIC_L2 && d == 2);
 	/*
 	 * racecheck takes a second for each step of a cluster's walk, and the longest list ends when
 	 * all rows are in it

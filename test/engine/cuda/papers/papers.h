@@ -13,8 +13,9 @@
  *	gnnd.cu		figures of GNND, over update.cu (the paper's updates of lists)
  *	ggm.cu		figures of GGM
  *
- * teams.cu, reorder.cu, order.cu, stages.cu and update.cu are second copies of kernel files of the
- * engine, with one thing changed each.  They cost the engine nothing.
+ * reorder.cu, order.cu, stages.cu and update.cu are second copies of kernel files of the engine,
+ * with one thing changed each; teams.cu is one with more of its kernels.  They cost the engine
+ * nothing.
  */
 #ifndef GG_TEST_PAPERS_H
 #define GG_TEST_PAPERS_H
@@ -198,14 +199,6 @@ extern void papers_compare(const char *paper, const char *format, ...)
 			__attribute__((format(printf, 2, 3)));
 
 /* ---- second copies of kernel files ---------------------------------------------- */
-
-/*
- * teams.cu: single-CTA search by one warp a query, whatever the dimension, with scalar products by
- * teams of 2, 4, 8, 16 or 32 lanes; team 0: on the tensor cores.
- */
-extern void papers_team_search(gg_index *index, uint32_t team, uint32_t width, uint32_t k,
-							   const float *queries, uint32_t nq, uint32_t *nodes,
-							   float *distances, cudaStream_t stream);
 
 /* reorder.cu: F of CAGRA, section III.B: by rank, or by distances (n x k) unless NULL. */
 extern gg_status papers_reorder(const uint32_t *knn, const float *distances, uint32_t n,
