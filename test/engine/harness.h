@@ -28,7 +28,7 @@ extern int	harness_finish(void);
 
 /*
  * Set GG_TEST_SMALL in the environment to run under slow checkers: sizes are divided by scale.
- * With the value 2 (valgrind and racecheck, slower still) also fewer of the cases that cannot be
+ * With the value 2 (valgrind, slower still) also fewer of the cases that cannot be
  * made small, with 3 (the emulated device) fewer again.
  */
 extern bool harness_small(void);

@@ -1182,7 +1182,7 @@ build_cases(void)
 
 	for (int i = 0; i < 17; i++)
 	{
-		/* racecheck takes minutes for more rows than these */
+		/* the emulated device takes minutes for more rows than these */
 		if (harness_fewer() && tiny[i] > 129)
 			continue;
 		build_case(GAUSS, tiny[i], 16, GG_METRIC_L2, GG_ELEMENT_F32, 32, 64, GG_INIT_PIVOT_CELLS);

@@ -9,10 +9,9 @@
  * of its terms' sizes, 1e-5 of it here (float32 has 6e-8, and 16,000 terms lose some more).  Recall
  * may differ by 0.01: the CUDA walk compares fp16 rows and expands more parents a step.
  *
- * GG_TEST_SMALL in the environment: for compute-sanitizer, whose racecheck follows every access to
- * shared memory.  Then each instance of each kernel runs a few times (test_variants), instead of
- * many shapes hundreds of times: a race is in the code of an instance, and another batch size or a
- * thousandth query shows no new one.  The answers are checked as ever.
+ * GG_TEST_SMALL in the environment: for compute-sanitizer and the emulated device.  Then each
+ * instance of each kernel runs a few times (test_variant), instead of many shapes hundreds of
+ * times.  The answers are checked as ever.
  */
 #include <cuda_runtime_api.h>
 #include <math.h>
@@ -637,8 +636,8 @@ test_variant(void)
 						(d == 0 || (d == 1 && metric != GG_METRIC_COSINE))) ||
 		(half == 1 && metric == GG_METRIC_L2 && d == 2);
 	/*
-	 * racecheck takes a second for each step of a cluster's walk, and the longest list ends when
-	 * all rows are in it
+	 * a walk by several blocks takes the emulated device long, and the longest list ends when all
+	 * rows are in it
 	 */
 	const bool	brief = variant.wide == NWIDE && harness_fewer();
 	/* a walk that sees more nodes than its visited set has room for */
@@ -1219,7 +1218,6 @@ main(void)
 	{
 		static const char *const metrics[] = {"l2", "ip", "cosine", "l1"};
 
-		/* each a part of its own: racecheck needs minutes for some */
 		for (int i = 0; i < 4 * 2 * 3; i++)
 		{
 			char		name[64];

@@ -748,9 +748,8 @@ at_most(uint32_t value, uint32_t most)
 }
 
 /*
- * For slow checkers: as few queries as can differ.  For racecheck, which takes a second for a step
- * of a cluster's walk, few rows, so that there are few steps; otherwise more of them than the
- * longest list has places.
+ * For slow checkers: as few queries as can differ.  For the slowest few rows, so that walks have
+ * few steps; otherwise more of them than the longest list has places.
  */
 static scene_spec
 smaller(scene_spec spec)
@@ -1479,10 +1478,7 @@ main(void)
 	harness_run("pinned memory", test_pinned_memory);
 	harness_run("prefixes", test_prefixes);
 	harness_run("build", test_build);
-	/*
-	 * for slow checkers fewer scenes, and each piece a part of its own: racecheck needs minutes for
-	 * some
-	 */
+	/* for slow checkers fewer scenes, and each piece a part of its own */
 	for (serving.scene = 0; serving.scene < NSPECS; serving.scene += harness_small() ? 3 : 1)
 		for (serving.piece = harness_small() ? 0 : -1; serving.piece < NPIECES; serving.piece++)
 		{

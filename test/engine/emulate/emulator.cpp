@@ -35,6 +35,9 @@
 __thread dim3 gridDim;
 __thread dim3 blockDim;
 
+/* The linker's: where the program begins. */
+extern "C" const char __executable_start;
+
 namespace emulate
 {
 
@@ -795,6 +798,21 @@ know_stack(fiber *f)
 #endif
 }
 
+/* GG_EMULATE_LAUNCHES in the environment: a line for each launch, which `launches` reads. */
+static void
+tell(const group &g, const void *kernel, uint64_t blocks)
+{
+	size_t		shared = 0;
+
+	if (getenv("GG_EMULATE_LAUNCHES") == NULL)
+		return;
+	for (const variable &v : g.members[0].shared)
+		shared += v.bytes;
+	printf("launch %lx %lu %zu\n",
+		   (unsigned long) ((const char *) kernel - &__executable_start), (unsigned long) blocks,
+		   shared);
+}
+
 cudaError_t
 launch_grid(const grid &shape, const void *kernel, void (*run) (void *work), void *work)
 {
@@ -836,6 +854,7 @@ launch_grid(const grid &shape, const void *kernel, void (*run) (void *work), voi
 	groups = blocks / together;
 	for (uint64_t i = 0; i < groups; i++)
 		run_group(&g, (g.descending ? groups - 1 - i : i) * together);
+	tell(g, kernel, blocks);
 	for (block &b : g.members)
 		for (variable &v : b.shared)
 			free(v.memory);
