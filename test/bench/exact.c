@@ -4,9 +4,10 @@
  *
  * A first pass in float32 keeps the CANDIDATES best of each query, a second computes their
  * distances in double and keeps EXACT_K: float32 rounding can only lose a neighbour that falls
- * behind another hundred rows.  Each thread takes its own queries, in panels of PANEL columns laid
- * out dimension by dimension, and runs a block of base rows that fits the second-level cache past
- * all of them.
+ * behind another hundred rows.  Queries are in panels of PANEL columns, laid out dimension by
+ * dimension, and a block of rows that fits the second-level cache runs past all of them.  Where all
+ * rows are in memory, each thread takes queries of its own; where they come block by block, each
+ * takes blocks of its own, for all queries, and the lists are merged (exact_merge()).
  */
 #include "exact.h"
 
@@ -45,17 +46,28 @@ typedef struct shortlist
 	candidate	list[2 * CANDIDATES];
 } shortlist;
 
+struct exact_search
+{
+	vectors		query;
+	metric		m;
+	int			block;			/* rows that fit the cache */
+	int			npanels;
+	float	   *panels;
+	shortlist  *lists;			/* npanels x PANEL */
+	float	   *add;			/* block: key = add + scale * ip */
+	float	   *scale;			/* block */
+	float	   *tail;			/* ROWS rows */
+};
+
 typedef struct exact_job
 {
 	vectors		base;
 	vectors		query;
 	metric		m;
-	const float *add;			/* n: key = add + scale * ip */
-	const float *scale;			/* n */
 	int32_t    *ids;			/* nq x EXACT_K */
 	double	   *distances;		/* nq x EXACT_K */
-	int			panels_per_thread;
-	atomic_int	next;
+	int			share;			/* queries that a thread takes at a time */
+	atomic_llong next;
 } exact_job;
 
 typedef struct ranked
@@ -169,26 +181,124 @@ shorten(shortlist *s)
 }
 
 static void
-offer(const exact_job *job, shortlist *lists, int64_t row, int nrows, const float *products)
+put_candidate(shortlist *s, float key, int32_t id)
+{
+	s->list[s->count++] = (candidate) {key, id};
+	if (s->count == 2 * CANDIDATES)
+		shorten(s);
+}
+
+/* Rows id, id + 1, ... to the lists of a panel. */
+static void
+offer(shortlist *lists, const float *add, const float *scale, int64_t id, int nrows,
+	  const float *products)
 {
 	for (int r = 0; r < nrows; r++)
-	{
-		float		add = job->add[row + r];
-		float		scale = job->scale[row + r];
-
 		for (int q = 0; q < PANEL; q++)
 		{
-			float		key = add + scale * products[r * PANEL + q];
-			shortlist  *s = &lists[q];
+			float		key = add[r] + scale[r] * products[r * PANEL + q];
 
-			if (key < s->bound)
-			{
-				s->list[s->count++] = (candidate) {key, (int32_t) (row + r)};
-				if (s->count == 2 * CANDIDATES)
-					shorten(s);
-			}
+			if (key < lists[q].bound)
+				put_candidate(&lists[q], key, (int32_t) (id + r));
 		}
+}
+
+exact_search *
+exact_open(vectors query, metric m)
+{
+	exact_search *s = allocate(sizeof(exact_search));
+	int			dim = query.dim;
+	size_t		panel_bytes = sizeof(float) * dim * PANEL;
+
+	s->query = query;
+	s->m = m;
+	s->block = (int) (BLOCK_BYTES / (sizeof(float) * dim) / ROWS * ROWS);
+	if (s->block < ROWS)
+		s->block = ROWS;
+	s->npanels = (int) ((query.n + PANEL - 1) / PANEL);
+	s->panels = allocate(panel_bytes * s->npanels);
+	s->lists = allocate(sizeof(shortlist) * s->npanels * PANEL);
+	s->add = allocate(sizeof(float) * s->block);
+	s->scale = allocate(sizeof(float) * s->block);
+	s->tail = allocate(sizeof(float) * ROWS * dim);
+	memset(s->panels, 0, panel_bytes * s->npanels);
+	for (int i = 0; i < s->npanels * PANEL; i++)
+	{
+		s->lists[i].count = 0;
+		/* no row is near the columns that only fill the last panel */
+		s->lists[i].bound = i < query.n ? INFINITY : -INFINITY;
+		for (int d = 0; d < dim && i < query.n; d++)
+			s->panels[((size_t) (i / PANEL) * dim + d) * PANEL + i % PANEL] =
+				query.rows[(size_t) i * dim + d];
 	}
+	return s;
+}
+
+void
+exact_close(exact_search *s)
+{
+	free(s->panels);
+	free(s->lists);
+	free(s->add);
+	free(s->scale);
+	free(s->tail);
+	free(s);
+}
+
+/* count rows, no more than a block */
+static void
+weigh_rows(exact_search *s, const float *rows, int count)
+{
+	int			dim = s->query.dim;
+
+	for (int i = 0; i < count; i++)
+	{
+		double		norm2 = 0;
+
+		for (int d = 0; d < dim; d++)
+			norm2 += (double) rows[(size_t) i * dim + d] * rows[(size_t) i * dim + d];
+		s->add[i] = s->m == METRIC_L2 ? (float) norm2 : 0;
+		s->scale[i] = s->m == METRIC_L2 ? -2 : s->m == METRIC_IP ? -1
+			: norm2 > 0 ? (float) (-1 / sqrt(norm2)) : 0;
+	}
+}
+
+void
+exact_add(exact_search *s, const float *rows, int64_t count, int64_t first)
+{
+	int			dim = s->query.dim;
+
+	for (int64_t b = 0; b < count; b += s->block)
+	{
+		int			n = count - b < s->block ? (int) (count - b) : s->block;
+
+		weigh_rows(s, rows + b * dim, n);
+		for (int p = 0; p < s->npanels; p++)
+			for (int i = 0; i < n; i += ROWS)
+			{
+				float		products[ROWS * PANEL];
+				const float *some = rows + (b + i) * dim;
+				int			nrows = n - i < ROWS ? n - i : ROWS;
+
+				if (nrows < ROWS)
+				{
+					memset(s->tail, 0, sizeof(float) * ROWS * dim);
+					memcpy(s->tail, some, sizeof(float) * nrows * dim);
+					some = s->tail;
+				}
+				panel_products(some, s->panels + (size_t) p * dim * PANEL, dim, products);
+				offer(s->lists + p * PANEL, s->add + i, s->scale + i, first + b + i, nrows,
+					  products);
+			}
+	}
+}
+
+void
+exact_merge(exact_search *into, const exact_search *from)
+{
+	for (int64_t q = 0; q < into->query.n; q++)
+		for (int i = 0; i < from->lists[q].count; i++)
+			put_candidate(&into->lists[q], from->lists[q].list[i].key, from->lists[q].list[i].id);
 }
 
 static double
@@ -216,83 +326,62 @@ exact_distance(const float *a, const float *b, int dim, metric m)
 	return 1 - ip / sqrt(aa * bb);
 }
 
-static void
-settle(const exact_job *job, int64_t q, shortlist *s)
+void
+exact_settle(exact_search *s, exact_row row, void *arg, int32_t *ids, double *distances)
 {
-	ranked		r[CANDIDATES];
-	const float *query = job->query.rows + q * job->query.dim;
+	int			dim = s->query.dim;
+	float	   *space = allocate(sizeof(float) * dim);
 
-	shorten(s);
-	for (int i = 0; i < s->count; i++)
+	for (int64_t q = 0; q < s->query.n; q++)
 	{
-		r[i].id = s->list[i].id;
-		r[i].distance = exact_distance(query, job->base.rows + (int64_t) r[i].id * job->base.dim,
-									   job->base.dim, job->m);
+		ranked		r[CANDIDATES];
+		shortlist  *list = &s->lists[q];
+
+		shorten(list);
+		for (int i = 0; i < list->count; i++)
+		{
+			r[i].id = list->list[i].id;
+			r[i].distance = exact_distance(s->query.rows + q * dim, row(arg, r[i].id, space), dim,
+										   s->m);
+		}
+		qsort(r, list->count, sizeof(ranked), compare_ranked);
+		for (int i = 0; i < EXACT_K; i++)
+		{
+			ids[q * EXACT_K + i] = r[i].id;
+			distances[q * EXACT_K + i] = r[i].distance;
+		}
 	}
-	qsort(r, s->count, sizeof(ranked), compare_ranked);
-	for (int i = 0; i < EXACT_K; i++)
-	{
-		job->ids[q * EXACT_K + i] = r[i].id;
-		job->distances[q * EXACT_K + i] = r[i].distance;
-	}
+	free(space);
+}
+
+static const float *
+row_in_memory(void *arg, int64_t id, float *space)
+{
+	const vectors *base = arg;
+
+	(void) space;
+	return base->rows + id * base->dim;
 }
 
 static void *
 exact_thread(void *arg)
 {
 	exact_job  *job = arg;
-	int			dim = job->base.dim;
-	int64_t		block = BLOCK_BYTES / (sizeof(float) * dim) / ROWS * ROWS;
-	int			np = job->panels_per_thread;
-	float	   *panels = allocate(sizeof(float) * np * dim * PANEL);
-	shortlist  *lists = allocate(sizeof(shortlist) * np * PANEL);
-	float	   *tail = allocate(sizeof(float) * ROWS * dim);
+	int64_t		first;
 
-	if (block < ROWS)
-		block = ROWS;
-	for (;;)
+	while ((first = atomic_fetch_add(&job->next, job->share)) < job->query.n)
 	{
-		int64_t		q0 = (int64_t) atomic_fetch_add(&job->next, 1) * np * PANEL;
+		vectors		query = {job->query.rows + first * job->query.dim, job->share, job->query.dim};
+		exact_search *s;
 
-		if (q0 >= job->query.n)
-			break;
-		memset(panels, 0, sizeof(float) * np * dim * PANEL);
-		for (int i = 0; i < np * PANEL; i++)
-		{
-			lists[i].count = 0;
-			lists[i].bound = INFINITY;
-			if (q0 + i < job->query.n)
-				for (int d = 0; d < dim; d++)
-					panels[((size_t) (i / PANEL) * dim + d) * PANEL + i % PANEL] =
-						job->query.rows[(q0 + i) * dim + d];
-		}
-		for (int64_t b = 0; b < job->base.n; b += block)
-		{
-			int64_t		end = b + block < job->base.n ? b + block : job->base.n;
-
-			for (int p = 0; p < np && q0 + p * PANEL < job->query.n; p++)
-				for (int64_t row = b; row < end; row += ROWS)
-				{
-					float		products[ROWS * PANEL];
-					const float *rows = job->base.rows + row * dim;
-					int			nrows = end - row < ROWS ? (int) (end - row) : ROWS;
-
-					if (nrows < ROWS)
-					{
-						memset(tail, 0, sizeof(float) * ROWS * dim);
-						memcpy(tail, rows, sizeof(float) * nrows * dim);
-						rows = tail;
-					}
-					panel_products(rows, panels + (size_t) p * dim * PANEL, dim, products);
-					offer(job, lists + p * PANEL, row, nrows, products);
-				}
-		}
-		for (int i = 0; i < np * PANEL && q0 + i < job->query.n; i++)
-			settle(job, q0 + i, &lists[i]);
+		if (query.n > job->query.n - first)
+			query.n = job->query.n - first;
+		s = exact_open(query, job->m);
+		exact_add(s, job->base.rows, job->base.n, 0);
+		exact_settle(s, row_in_memory, &job->base, job->ids + first * EXACT_K,
+					 job->distances + first * EXACT_K);
+		exact_close(s);
 	}
-	free(panels);
-	free(lists);
-	free(tail);
 	return NULL;
 }
 
@@ -300,30 +389,13 @@ static void
 exact_neighbours(vectors base, vectors query, metric m, int threads, int32_t *ids,
 				 double *distances)
 {
-	float	   *add = allocate(sizeof(float) * base.n);
-	float	   *scale = allocate(sizeof(float) * base.n);
 	int64_t		panels = (query.n + PANEL - 1) / PANEL;
-	exact_job	job = {.base = base,.query = query,.m = m,.add = add,.scale = scale,
-	.ids = ids,.distances = distances};
-
-	for (int64_t i = 0; i < base.n; i++)
-	{
-		double		norm2 = 0;
-
-		for (int d = 0; d < base.dim; d++)
-			norm2 += (double) base.rows[i * base.dim + d] * base.rows[i * base.dim + d];
-		add[i] = m == METRIC_L2 ? (float) norm2 : 0;
-		scale[i] = m == METRIC_L2 ? -2 : m == METRIC_IP ? -1
-			: norm2 > 0 ? (float) (-1 / sqrt(norm2)) : 0;
-	}
+	int64_t		share = (panels + threads - 1) / threads;
+	exact_job	job = {.base = base,.query = query,.m = m,.ids = ids,.distances = distances};
 
 	/* one share a thread, unless its panels would be many times the cache */
-	job.panels_per_thread = (int) ((panels + threads - 1) / threads);
-	if (job.panels_per_thread > 64)
-		job.panels_per_thread = 64;
+	job.share = PANEL * (int) (share < 64 ? share : 64);
 	run_threads(threads, exact_thread, &job);
-	free(add);
-	free(scale);
 }
 
 static double
@@ -358,6 +430,32 @@ write_file(const char *dir, const char *name, const void *data, size_t size)
 		die("could not write \"%s\": %s", path, strerror(errno));
 }
 
+static void
+make_directory(const char *dir)
+{
+	if (mkdir(dir, 0755) != 0 && errno != EEXIST)
+		die("could not create \"%s\": %s", dir, strerror(errno));
+}
+
+double
+write_answers(const char *dir, int64_t n, vectors query, metric m, const int32_t *ids,
+			  const double *distances, const char *source)
+{
+	double		lid = intrinsic_dimension(distances, query.n, m);
+	char		meta[1024];
+
+	make_directory(dir);
+	write_file(dir, "query.f32", query.rows, sizeof(float) * query.n * query.dim);
+	write_file(dir, "gt.i32", ids, sizeof(int32_t) * query.n * EXACT_K);
+	write_file(dir, "gd.f64", distances, sizeof(double) * query.n * EXACT_K);
+	snprintf(meta, sizeof(meta), "n=%lld\nnq=%lld\ndim=%d\nmetric=%s\nlid=%.1f\nsource=%s\n",
+			 (long long) n, (long long) query.n, query.dim,
+			 m == METRIC_L2 ? "l2" : m == METRIC_IP ? "ip" : "cos", lid, source);
+	/* last: its presence says that the others are complete */
+	write_file(dir, "meta", meta, strlen(meta));
+	return lid;
+}
+
 double
 write_data_set(const char *dir, vectors base, vectors query, metric m, int threads,
 			   const char *source)
@@ -365,23 +463,13 @@ write_data_set(const char *dir, vectors base, vectors query, metric m, int threa
 	int32_t    *ids = allocate(sizeof(int32_t) * query.n * EXACT_K);
 	double	   *distances = allocate(sizeof(double) * query.n * EXACT_K);
 	double		lid;
-	char		meta[1024];
 
 	if (base.n < EXACT_K)
 		die("%lld base rows are fewer than the %d neighbours wanted", (long long) base.n, EXACT_K);
-	if (mkdir(dir, 0755) != 0 && errno != EEXIST)
-		die("could not create \"%s\": %s", dir, strerror(errno));
+	make_directory(dir);
 	exact_neighbours(base, query, m, threads, ids, distances);
-	lid = intrinsic_dimension(distances, query.n, m);
 	write_file(dir, "base.f32", base.rows, sizeof(float) * base.n * base.dim);
-	write_file(dir, "query.f32", query.rows, sizeof(float) * query.n * query.dim);
-	write_file(dir, "gt.i32", ids, sizeof(int32_t) * query.n * EXACT_K);
-	write_file(dir, "gd.f64", distances, sizeof(double) * query.n * EXACT_K);
-	snprintf(meta, sizeof(meta), "n=%lld\nnq=%lld\ndim=%d\nmetric=%s\nlid=%.1f\nsource=%s\n",
-			 (long long) base.n, (long long) query.n, base.dim,
-			 m == METRIC_L2 ? "l2" : m == METRIC_IP ? "ip" : "cos", lid, source);
-	/* last: its presence says that the others are complete */
-	write_file(dir, "meta", meta, strlen(meta));
+	lid = write_answers(dir, base.n, query, m, ids, distances, source);
 	free(ids);
 	free(distances);
 	return lid;

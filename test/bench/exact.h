@@ -48,4 +48,25 @@ extern void run_threads(int threads, void *(*body) (void *), void *arg);
 extern double write_data_set(const char *dir, vectors base, vectors query, metric m, int threads,
 							 const char *source);
 
+/* The same but for base.f32, with n rows whose neighbours are known. */
+extern double write_answers(const char *dir, int64_t n, vectors query, metric m,
+							const int32_t *ids, const double *distances, const char *source);
+
+/* ---- rows that are not in memory all at once ------------------------------ */
+
+/* The nearest rows so far, of one thread; query.rows stay the caller's. */
+typedef struct exact_search exact_search;
+
+/* A row again, in the space given or elsewhere. */
+typedef const float *(*exact_row) (void *arg, int64_t id, float *space);
+
+extern exact_search *exact_open(vectors query, metric m);
+/* Rows with ids first, first + 1, ... */
+extern void exact_add(exact_search *s, const float *rows, int64_t count, int64_t first);
+extern void exact_merge(exact_search *into, const exact_search *from);
+/* The nearest of all that were added, EXACT_K at least: nq x EXACT_K ids and distances. */
+extern void exact_settle(exact_search *s, exact_row row, void *arg, int32_t *ids,
+						 double *distances);
+extern void exact_close(exact_search *s);
+
 #endif							/* EXACT_H */

@@ -1,4 +1,4 @@
-# Shell functions that ageing, batch and filters share; sourced after test/lib.sh.
+# Shell functions that ageing, batch, filters and large share; sourced after test/lib.sh.
 
 # read_set SET NQ: the numbers of a set, into n nq dim latent clusters metric seed, and its operator
 # class and operator. SET is a name, whose set has NQ queries, or all numbers as generate has them.
@@ -55,10 +55,18 @@ start_server()
 	sql -c 'CREATE EXTENSION vector' -c 'CREATE EXTENSION pg_prewarm' \
 		-c 'CREATE EXTENSION gpugraph'
 	sleep 3						# the service has its devices by then
+	note_machine
+}
+
+# note_machine: the machine and the server; sets device, the number of devices in use
+note_machine()
+{
 	device=$(sql -c "SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'")
 	note date "$(date -u '+%Y-%m-%d %H:%M UTC')"
 	note processor "$(nproc) x $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1)"
-	note memory "$total_mb MB, shared_buffers $buffers MB, maintenance_work_mem $memory"
+	note memory "$(($(sed -n 's/^MemTotal: *\([0-9]*\).*/\1/p' /proc/meminfo) / 1024)) MB,\
+ shared_buffers $(sql -c 'SHOW shared_buffers'),\
+ maintenance_work_mem $(sql -c 'SHOW maintenance_work_mem')"
 	note load "$(cut -d' ' -f1-3 /proc/loadavg) (1, 5, 15 minutes, before the run)"
 	note gpu "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null |
 		paste -sd';' | grep . || echo none); $device used"
