@@ -18,6 +18,10 @@
  *				What fits exact.cu's lists is left to it, for several queries at once: neighbours
  *				whose filters are equal, or all small (filter.cu).  Longer lists are made one after
  *				the other.
+ *				Where filters leave many rows for several queries, exact.cu first makes the lists of
+ *				one word of 32 rows in so many, by whose last keys prune.cu throws out most of all
+ *				rows.  Whether they leave as many is known on the device alone: all these launches
+ *				look, and those that are not for the case end at once.
  * Shared		measure: the query, 32 row numbers a warp; digits: BINS counters.
  * Oracle		gg_cpu_engine.serve_deep: the same nodes but where distances differ by less than
  *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
@@ -46,6 +50,15 @@
  * 100 and 551 with k = 1,024, mostly in merging.
  */
 #define NARROW_K GG_SHORT_DEEP
+
+/*
+ * Pairs of a query and a row from which on prune.cu is worth its launches, some 25 us.  With filters
+ * of their own, queries also must want each row twice: prune.cu reads all that any of them wants.
+ * Estimates, from the passes of exact.cu: 8M pairs take it 0.3 to 0.6 ms.
+ */
+#define PRUNED_PAIRS ((uint64_t) 1 << 18)
+#define PRUNED_TIMES 2
+#define PRUNED_BITS ((uint64_t) 64 << 20)	/* bytes of all queries' bits, at most */
 
 #define DIGIT_BITS 11
 #define BINS (1 << DIGIT_BITS)
@@ -498,20 +511,80 @@ queue_wide(const gg_index *index, const float *query, const uint32_t *filter, ui
 	return gg_ok();
 }
 
-/* By exact.cu: lists of k, of nq queries at once, whose filters are `stride` words apart. */
+/* The filters of one launch, or of several. */
+typedef struct deep_filters
+{
+	uint32_t	count;			/* queries they are for */
+	const uint32_t *bits;		/* NULL: all nodes */
+	uint32_t	stride;			/* 0: one filter for all */
+	const unsigned long long *matches;	/* NULL, as bits */
+} deep_filters;
+
+/* By exact.cu: lists of k, of several queries at once, by these bits. */
 static gg_status
-queue_narrow(const gg_index *index, const float *queries, uint32_t nq, const uint32_t *filter,
-			 uint32_t stride, uint32_t k, search_scratch *search, uint64_t *keys,
-			 cudaStream_t stream)
+queue_exact(const gg_index *index, const float *queries, const deep_filters *filters, uint32_t k,
+			const search_part *part, search_scratch *search, uint64_t *keys, cudaStream_t stream)
 {
 	search_batch batch;
 
 	memset(&batch, 0, sizeof(batch));
 	batch.queries = queries;
-	batch.nq = batch.room = nq;
+	batch.nq = batch.room = filters->count;
 	batch.keys = keys;
-	batch.filter_stride = stride;
-	return search_exact_queue(index, search, k, filter, &batch, stream);
+	batch.filter_stride = filters->stride;
+	batch.part = part;
+	return search_exact_queue(index, search, k, filters->bits, &batch, stream);
+}
+
+/*
+ * One word in so many is looked at first, 1 if that would not pay: of n rows it costs n / step, and
+ * leaves some k x step.
+ */
+static uint32_t
+sample_step(uint32_t n, uint32_t k)
+{
+	uint32_t	step = 1;
+
+	while ((uint64_t) step * step * 16 <= n / k)
+		step *= 2;
+	return step;
+}
+
+/* The same, by prune.cu where that is sooner. */
+static gg_status
+queue_narrow(const gg_index *index, const float *queries, const deep_filters *filters, uint32_t k,
+			 search_scratch *search, deep_scratch *scratch, uint64_t *keys, cudaStream_t stream)
+{
+	const uint32_t n = index->view.n;
+	const uint32_t words = (n + 31) / 32;
+	const uint32_t step = sample_step(n, k);
+	const uint64_t bits = (uint64_t) PRUNE_QUERIES * words;
+	deep_filters pruned = {filters->count, NULL, words, NULL};
+	prune_launch launch = {filters->bits, filters->stride, NULL, words, queries, filters->count, k,
+						   keys, {filters->matches, 1, filters->count, PRUNED_PAIRS, false}};
+	search_part part = {step, {}};
+
+	if (filters->stride > 0)
+	{
+		launch.gate.count = filters->count;
+		launch.gate.queries = 1;
+		if (launch.gate.least < (uint64_t) n * PRUNED_TIMES)
+			launch.gate.least = (uint64_t) n * PRUNED_TIMES;
+	}
+	if (filters->matches == NULL || filters->count < 3 || step < 4 || bits * 4 > PRUNED_BITS ||
+		(uint64_t) n * filters->count < launch.gate.least ||
+		!search_prune_takes(&index->view, &index->device))
+		return queue_exact(index, queries, filters, k, NULL, search, keys, stream);
+
+	GG_TRY(grow(scratch->pruned, bits, stream));
+	pruned.bits = launch.to = scratch->pruned.get();
+	part.gate = launch.gate;
+	GG_TRY(queue_exact(index, queries, filters, k, &part, search, keys, stream));
+	GG_CUDA_TRY(search_prune_launch(&index->view, &launch, &index->device, stream));
+	part.step = 0;
+	GG_TRY(queue_exact(index, queries, &pruned, k, &part, search, keys, stream));
+	part.gate.below = true;
+	return queue_exact(index, queries, filters, k, &part, search, keys, stream);
 }
 
 static bool
@@ -531,15 +604,6 @@ count_narrow(const gg_index *index, const deep_batch *batch, uint32_t first)
 		next++;
 	return next - first;
 }
-
-/* The filters of one launch, or of several. */
-typedef struct deep_filters
-{
-	uint32_t	count;			/* queries they are for */
-	const uint32_t *bits;		/* NULL: all nodes */
-	uint32_t	stride;			/* 0: one filter for all */
-	const unsigned long long *matches;	/* NULL, as bits */
-} deep_filters;
 
 /* Of queries from first on, `most` at most: one filter for those that share it, or each one's. */
 static gg_status
@@ -599,8 +663,7 @@ queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint
 	memset(&args, 0, sizeof(args));
 	args.keys = keys;
 	if (narrow > 0)
-		GG_TRY(queue_narrow(index, copies, filters.count, filters.bits, filters.stride, k, search,
-							keys, stream));
+		GG_TRY(queue_narrow(index, copies, &filters, k, search, scratch, keys, stream));
 	else
 		GG_TRY(queue_wide(index, copies, filters.bits, k, queries[0].after, scratch, &args.keys,
 						  stream));

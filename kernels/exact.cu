@@ -49,6 +49,7 @@ typedef struct exact_args
 	uint32_t	first;			/* query of the batch that this launch begins with */
 	uint32_t	nq;				/* queries up to this one, not from first on */
 	uint32_t	k;
+	search_part part;			/* its step is at least 1 */
 	uint32_t   *nodes;
 	float	   *distances;
 	uint64_t   *keys;			/* nq x k, instead of both; or NULL */
@@ -176,6 +177,8 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	uint32_t	waiting[QUERIES];
 	uint32_t	used[QUERIES];	/* keys in the warp's list */
 
+	if (!gate_lets_run(args.part.gate))
+		return;
 	for (uint32_t i = threadIdx.x; i < QUERIES * block_room; i += WARPS * 32)
 		lists[i] = GG_KEY_NONE;
 	for (uint32_t i = threadIdx.x; i < QUERIES * layout.query_pad; i += WARPS * 32)
@@ -199,7 +202,8 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	for (int q = 0; q < QUERIES; q++)
 		waiting[q] = used[q] = 0;
 
-	for (uint32_t word = blockIdx.x * WARPS + warp; word < words; word += gridDim.x * WARPS)
+	for (uint32_t word = (blockIdx.x * WARPS + warp) * args.part.step; word < words;
+		 word += gridDim.x * WARPS * args.part.step)
 	{
 		uint32_t	bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
 		uint32_t	count;
@@ -342,11 +346,11 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	}
 }
 
-/* Blocks that 32 rows a warp keep busy. */
+/* Blocks that 32 rows a warp keep busy, one word in `step`. */
 static uint32_t
-useful_blocks(const search_view *view)
+useful_blocks(const search_view *view, uint32_t step)
 {
-	uint32_t	blocks = ((view->n + 31) / 32 + WARPS - 1) / WARPS;
+	uint32_t	blocks = ((view->n + 31) / 32 / step + WARPS - 1) / WARPS;
 
 	return blocks < 1 ? 1 : blocks;
 }
@@ -389,8 +393,8 @@ launch_exact(const search_view *view, const exact_args *args, const search_slots
 		return error;
 	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
 	blocks = (uint32_t) (device->sms * per_sm) / groups;
-	if (blocks > useful_blocks(view))
-		blocks = useful_blocks(view);
+	if (blocks > useful_blocks(view, args->part.step))
+		blocks = useful_blocks(view, args->part.step);
 	if (blocks < 1)
 		blocks = 1;
 	exact_kernel<ELEMENT, METRIC, TEAM, QUERIES><<<dim3(blocks, groups), WARPS * 32, layout.total,
@@ -460,19 +464,23 @@ search_exact_readers(const search_view *view, uint32_t nq, const search_device *
 	uint32_t	groups = (nq + BATCH_QUERIES - 1) / BATCH_QUERIES;
 	uint32_t	blocks = (uint32_t) device->sms * BLOCKS_PER_SM / (groups < 1 ? 1 : groups);
 
-	if (blocks > useful_blocks(view))
-		blocks = useful_blocks(view);
+	if (blocks > useful_blocks(view, 1))
+		blocks = useful_blocks(view, 1);
 	return blocks < 1 ? 1 : blocks;
 }
 
 cudaError_t
 search_exact_launch(const search_view *view, const uint32_t *filter, uint32_t filter_stride,
 					const float *queries, const search_slots *slots, uint32_t nq, uint32_t k,
-					const search_answers *answers, void *scratch, const search_device *device,
-					cudaStream_t stream)
+					const search_answers *answers, const search_part *part, void *scratch,
+					const search_device *device, cudaStream_t stream)
 {
-	/* a few queries alone are at memory speed; sharing rows needs room for all their lists */
-	bool		batch = nq > 2 && filter_stride == 0 &&
+	const search_part whole = {1, {NULL, 0, 0, 0, false}};
+	/*
+	 * a few queries alone are at memory speed, and a few rows soon read; sharing rows needs room for
+	 * all their lists
+	 */
+	bool		batch = nq > 2 && filter_stride == 0 && (part == NULL || part->step <= 1) &&
 		exact_layout_for(view, k, BATCH_QUERIES).total <= (uint32_t) device->shared_bytes / 2;
 	uint32_t	step = MAX_GROUPS * (batch ? BATCH_QUERIES : 1);
 
@@ -487,6 +495,9 @@ search_exact_launch(const search_view *view, const uint32_t *filter, uint32_t fi
 		args.first = first;
 		args.nq = nq - first < step ? nq : first + step;
 		args.k = k;
+		args.part = part != NULL ? *part : whole;
+		if (args.part.step < 1)
+			args.part.step = 1;
 		args.nodes = answers->nodes;
 		args.distances = answers->distances;
 		args.keys = answers->keys;

@@ -545,6 +545,7 @@ static gg_status
 load_kernels(const gg_index *index)
 {
 	GG_CUDA_TRY(search_exact_ready(&index->view, &index->device));
+	GG_CUDA_TRY(search_prune_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_gather_ready());
 	GG_CUDA_TRY(search_deep_ready(&index->view, &index->device));
 	if (index->shape.degree == 0 || index->view.n == 0)

@@ -298,7 +298,8 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 		queries = scratch->queries.get();
 	}
 	GG_CUDA_TRY(search_exact_launch(view, filter, batch->filter_stride, queries, batch->slots,
-									batch->nq, k, &answers, scratch->exact.get(), device, stream));
+									batch->nq, k, &answers, batch->part, scratch->exact.get(), device,
+									stream));
 	return gg_ok();
 }
 
@@ -311,7 +312,7 @@ gg_status
 gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params, const float *queries,
 					   uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
 {
-	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0, 0};
+	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0, 0, NULL};
 
 	return search_queue(index, &index->scratch, params, &batch, stream);
 }
@@ -321,7 +322,7 @@ gg_status
 gg_cuda_exact_enqueue(gg_index *index, uint32_t k, const uint32_t *filter, const float *queries,
 					  uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
 {
-	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0, 0};
+	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0, 0, NULL};
 
 	return search_exact_queue(index, &index->scratch, k, filter, &batch, stream);
 }

@@ -7,6 +7,7 @@
  *	index.cu		searches of callers that wait
  *	filter.cu		which nodes match a filter
  *	deep.cu			the nearest of many, and of those that match a filter
+ *	prune.cu		which of many rows may be near several queries, by tensor cores
  *	serve.cu		searches of callers that do not
  */
 #ifndef GG_INDEX_CUH
@@ -42,6 +43,7 @@ typedef struct deep_scratch
 	uint32_t	slab = 0;
 	size_t		temp_bytes = 0;
 	gg_cuda_buffer<uint32_t> bits;	/* of nodes, then of rows: those of the last filter */
+	gg_cuda_buffer<uint32_t> pruned;	/* of nodes, of each query */
 	gg_cuda_buffer<uint64_t> tids;
 	gg_cuda_buffer<int64_t> values;
 } deep_scratch;
@@ -189,6 +191,7 @@ typedef struct search_batch
 	uint32_t	room;			/* queries that scratch is made for when it must grow; >= nq */
 	uint32_t	beside;			/* queries of other streams that share the device with these */
 	uint32_t	filter_stride;	/* words from a query's filter to the next one's; 0: one for all */
+	const search_part *part;	/* exact searches: NULL for all */
 } search_batch;
 
 /* index.cu: one launch or a few on stream.  params are in range. */

@@ -732,6 +732,44 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	deep_free(&s);
 }
 
+/*
+ * The same of so many rows, and filters that leave so many, that an engine has reason to measure
+ * them all roughly first.
+ */
+static inline void
+deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance)
+{
+	static const uint32_t counts[] = {SEVERAL_MOST, 8, 9};
+	gg_filter  *kinds = calloc(SEVERAL_MOST, sizeof(gg_filter));
+	const gg_filter *filters[SEVERAL_MOST];
+	deep_scene	s;
+	char	   *alone = malloc(SEVERAL_MOST * SEVERAL_BYTES);
+
+	if (!deep_make(&s, engine, spec, tolerance) ||
+		!deep_open_slots(&s, SEVERAL_MOST, SEVERAL_MOST * SEVERAL_BYTES))
+		return;
+	/* all rows but NULLs; then each request has its own half or more of them, one of them a few */
+	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
+	{
+		const int64_t least = -1000 + (int64_t) i * 50;
+		const int64_t values[] = {least, i == 5 ? least + 10 : 990};
+
+		deep_add(&kinds[i], i == 0 ? GG_CONDITION_NOT_NULL : GG_CONDITION_RANGE, 0, 0, values,
+				 i == 0 ? 0 : 2);
+		filters[i] = &kinds[0];
+	}
+	for (uint32_t c = 0; c < 3; c += harness_fewest() ? 2 : 1)
+		several_case(&s, c % 2, counts[c], filters, alone, "most rows, equal filters");
+	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
+		filters[i] = &kinds[i];
+	for (uint32_t c = 0; c < 3; c += harness_fewest() ? 3 : 1)
+		several_case(&s, 1 - c % 2, counts[c], filters, alone, "most rows, filters apart");
+	bulk_close(&s.region);
+	free(kinds);
+	free(alone);
+	deep_free(&s);
+}
+
 /* Offsets that are none must do no harm; what is found by them does not matter. */
 static inline void
 deep_bad_offsets(const gg_engine *engine)

@@ -445,16 +445,37 @@ landed(const flight *flight)
 	return true;
 }
 
+typedef struct caller_load
+{
+	uint32_t	callers;
+	uint32_t	most;			/* requests that a queue takes at a time */
+	uint32_t	queues;
+	double		pause_us;		/* of a caller, from an answer to its next request */
+	uint32_t	k;
+} caller_load;
+
+/* The callers whose pause is over go to the front; how many there are. */
+static uint32_t
+ready_callers(uint32_t *waiting, uint32_t nwaiting, const double *ready, double now)
+{
+	uint32_t	count = 0;
+
+	for (uint32_t i = 0; i < nwaiting; i++)
+		if (ready[waiting[i]] <= now)
+			std::swap(waiting[i], waiting[count++]);
+	return count;
+}
+
 /*
- * Queries per second of so many callers, each of which asks again when it is answered.  As the
- * service does, a queue that is free takes what waits, at most `most` requests.  filters: of each
- * caller.
+ * Queries per second of callers that ask again some time after each answer.  As the service does, a
+ * queue that is free takes what waits.  filters: of each caller.
  */
 static double
-callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const gg_filter *filters)
+callers_rate(gg_index *index, const caller_load *load, const gg_filter *filters)
 {
 	flight		flights[GG_SERVE_QUEUES] = {};
 	uint32_t	waiting[CALLERS];
+	double		ready[CALLERS] = {};
 	uint32_t	nwaiting = 0;
 	uint64_t	answered = 0;
 	uint64_t	before = 0;
@@ -462,9 +483,9 @@ callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const
 	double		started = 0;
 	double		ended = 0;
 
-	for (uint32_t i = 0; i < callers; i++)
+	for (uint32_t i = 0; i < load->callers; i++)
 		waiting[nwaiting++] = i;
-	while (ended == 0 || nwaiting < callers)
+	while (ended == 0 || nwaiting < load->callers)
 	{
 		const double now = now_us();
 
@@ -481,21 +502,27 @@ callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const
 			fprintf(stderr, "a ticket did not come\n");
 			exit(1);
 		}
-		for (uint32_t queue = 0; queue < GG_SERVE_QUEUES; queue++)
+		for (uint32_t queue = 0; queue < load->queues; queue++)
 		{
 			flight	   *flight = &flights[queue];
+			uint32_t	nready;
 
 			if (!landed(flight))
 				continue;
 			for (uint32_t i = 0; i < flight->count; i++)
+			{
 				waiting[nwaiting++] = flight->deeps[i].slot;
+				ready[flight->deeps[i].slot] = now + load->pause_us;
+			}
 			answered += ended == 0 ? flight->count : 0;
 			flight->count = 0;
-			while (ended == 0 && flight->count < most && nwaiting > 0)
+			nready = ready_callers(waiting, nwaiting, ready, now);
+			while (ended == 0 && flight->count < load->most && nready > 0)
 			{
-				const uint32_t caller = waiting[--nwaiting];
+				const uint32_t caller = waiting[--nready];
 
-				flight->deeps[flight->count++] = next_request(caller, k, &filters[caller]);
+				waiting[nready] = waiting[--nwaiting];
+				flight->deeps[flight->count++] = next_request(caller, load->k, &filters[caller]);
 			}
 			if (flight->count > 0)
 				must_ok(gg_cuda_engine.serve_deep(server, index, queue, flight->deeps,
@@ -505,6 +532,23 @@ callers_rate(gg_index *index, uint32_t callers, uint32_t most, uint32_t k, const
 	return (double) (answered - before) / (ended - started) * 1e6;
 }
 
+/* Queues that the service would use, with callers that have something to do beside. */
+static void
+bench_queues(gg_index *index, uint32_t share, uint32_t k, const gg_filter *equal,
+			 const gg_filter *apart)
+{
+	printf("filters        1 in %-6u k %4u  %u callers that pause 50 us", share, k, CALLERS);
+	for (uint32_t queues : {1u, 2u, (uint32_t) GG_SERVE_QUEUES})
+	{
+		const caller_load load = {CALLERS, CALLERS, queues, 50, k};
+
+		printf("  %u queues, equal %7.0f, apart %7.0f", queues, callers_rate(index, &load, equal),
+			   callers_rate(index, &load, apart));
+	}
+	printf(" queries/s\n");
+	fflush(stdout);
+}
+
 static void
 bench_callers(gg_index *index, uint32_t n)
 {
@@ -512,8 +556,9 @@ bench_callers(gg_index *index, uint32_t n)
 	std::vector<gg_filter> apart(CALLERS);
 
 	for (uint32_t share = 2; share <= 100000 && share <= n; share *= share == 2 ? 5 : 10)
-		for (uint32_t k : {10u, 64u})
+		for (uint32_t k : {10u, 32u, 64u})
 		{
+			const caller_load alone = {1, 1, GG_SERVE_QUEUES, 0, k};
 			double		one;
 
 			for (uint32_t i = 0; i < CALLERS; i++)
@@ -530,19 +575,20 @@ bench_callers(gg_index *index, uint32_t n)
 				apart[i].values[0] += i * (n / CALLERS / 2);
 				apart[i].values[1] += i * (n / CALLERS / 2);
 			}
-			one = callers_rate(index, 1, 1, k, equal.data());
+			one = callers_rate(index, &alone, equal.data());
 			printf("filters        1 in %-6u k %4u  1 caller %8.0f queries/s;  %u callers", share,
 				   k, one, CALLERS);
 			for (uint32_t most : {1u, CALLERS / GG_SERVE_QUEUES, CALLERS})
 			{
-				double		same = callers_rate(index, CALLERS, most, k, equal.data());
-				double		each = callers_rate(index, CALLERS, most, k, apart.data());
+				const caller_load load = {CALLERS, most, GG_SERVE_QUEUES, 0, k};
+				double		same = callers_rate(index, &load, equal.data());
+				double		each = callers_rate(index, &load, apart.data());
 
 				printf("  %u at a time, equal %7.0f = %.1fx, apart %7.0f = %.1fx", most, same,
 					   same / one, each, each / one);
 			}
 			printf("\n");
-			fflush(stdout);
+			bench_queues(index, share, k, equal.data(), apart.data());
 		}
 }
 

@@ -16,6 +16,7 @@
  *	deep		deep and filtered lists, of one slab of rows and of several
  *	several		filtered requests that are answered together have the answers that they have
  *				alone, bit by bit
+ *	pruned		the same of many rows of which filters leave most
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
  *	refused calls	a launch that asks for too much is refused, and the device serves on; no host
  *				memory can be pinned.  The linker leads such calls through functions of this file
@@ -1400,6 +1401,25 @@ test_several(void)
 	}
 }
 
+/* So many rows that they are measured roughly first (prune.cu); the last ones tie. */
+static void
+test_pruned(void)
+{
+	static const deep_spec specs[] = {
+		{.n = 50000,.dim = 20,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
+		{.n = 50001,.dim = 40,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16},
+		{.n = 50000,.dim = 17,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.offsets = true},
+		{.n = 65000,.dim = 130,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32},
+		{.n = 50031,.dim = 35,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.spare = 50},
+		{.n = 50000,.dim = 600,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16},
+		{.n = 50000,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.coarse = true}
+	};
+	const uint32_t count = sizeof(specs) / sizeof(specs[0]);
+
+	for (uint32_t i = 0; i < count; i += harness_fewest() ? 10 : harness_small() ? 3 : 1)
+		deep_pruned(&gg_cuda_engine, &specs[i], 1e-5);
+}
+
 /* More rows than one slab has; many tie, so that all digits of a key count. */
 static void
 test_deep_slabs(void)
@@ -1490,6 +1510,7 @@ main(void)
 	harness_run("deep", test_deep);
 	harness_run("deep, slabs", test_deep_slabs);
 	harness_run("several requests", test_several);
+	harness_run("pruned", test_pruned);
 	harness_run("fill beside", test_fill_beside);
 	harness_run("release", test_release);
 	return harness_finish();
