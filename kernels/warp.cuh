@@ -50,9 +50,9 @@ gg_key_id(uint64_t key)
 /*
  * One compare-exchange step of a bitonic network; ascending says which way this element's run goes.
  */
-template <int R>
+template <int R, typename KEY>
 __device__ static inline void
-gg_bitonic_step(uint64_t (&keys)[R], int stride, int run)
+gg_bitonic_step(KEY (&keys)[R], int stride, int run)
 {
 	const int	lane = threadIdx.x & 31;
 
@@ -66,8 +66,8 @@ gg_bitonic_step(uint64_t (&keys)[R], int stride, int run)
 			if (other > r && other < R)
 			{
 				const bool	ascending = ((r * 32) & run) == 0;
-				const uint64_t a = keys[r];
-				const uint64_t b = keys[other];
+				const KEY	a = keys[r];
+				const KEY	b = keys[other];
 				const bool	swap = (a > b) == ascending;
 
 				keys[r] = swap ? b : a;
@@ -80,8 +80,8 @@ gg_bitonic_step(uint64_t (&keys)[R], int stride, int run)
 #pragma unroll
 		for (int r = 0; r < R; r++)
 		{
-			const uint64_t mine = keys[r];
-			const uint64_t theirs = __shfl_xor_sync(GG_FULL_WARP, mine, stride);
+			const KEY	mine = keys[r];
+			const KEY	theirs = __shfl_xor_sync(GG_FULL_WARP, mine, stride);
 			const bool	ascending = ((r * 32 + lane) & run) == 0;
 			const bool	low = (lane & stride) == 0;
 
@@ -90,10 +90,10 @@ gg_bitonic_step(uint64_t (&keys)[R], int stride, int run)
 	}
 }
 
-/* Sort 32 * R keys, R a power of two. */
-template <int R>
+/* Sort 32 * R keys, or words that sort as they do, R a power of two. */
+template <int R, typename KEY>
 __device__ static inline void
-gg_sort(uint64_t (&keys)[R])
+gg_sort(KEY (&keys)[R])
 {
 #pragma unroll
 	for (int run = 2; run <= 32 * R; run *= 2)
