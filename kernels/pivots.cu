@@ -23,11 +23,11 @@
  *				slices, so what is chosen does not depend on the batch.
  * Oracle		scoring all pivots in the walk (search_multi.cu without entries): at least 14 of
  *				the 16 in common, and the search's recall unchanged.
- * Cost			10,000 x 4,096 x 128: 10 GFLOP.  Choosing takes more time than the product at 128
- *				dimensions: some 17 instructions a distance.
+ * Cost			10,000 x 4,096 x 128: 10 GFLOP.  At 128 dimensions choosing takes more
+ *				instructions than the product: some 17 a distance.
  * Tried		Scores in shared memory and a warp a query that inserts what is below the 16th best
- *				so far, with two buffers: of batches of 10,000 over 1M x 128 it took a sixth of the
- *				time, mostly waiting for one insertion after the other.
+ *				so far, with two buffers: 256 pivots instead of all made batches of 10,000 over 1M x
+ *				128 a sixth faster (8.94M and 10.38M queries/s at recall 0.99).
  */
 #include "launch.cuh"
 

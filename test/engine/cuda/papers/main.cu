@@ -4,7 +4,7 @@
  *
  * usage: bench_papers [-n ROWS] [-q QUERIES] [-p FILE] [--tiny] FIGURE SET
  *	FIGURE: see figures[] below; SET: s128, s96, s960, s100, s200, of the intrinsic dimensions of
- *	the papers' own (common.cu)
+ *	the papers' own, and s768 (common.cu)
  *	FILE: gets the points of curves, for test/bench/report.pl
  *	--tiny: few points and one run of each, for a machine that emulates the device
  *
@@ -44,6 +44,7 @@ static const figure figures[] = {
 	{"gnnd-6", gnnd_6, "time against recall of lists"},
 	{"ggm-7", ggm_7, "two graphs merged, and by search"},
 	{"ggm-2", ggm_2, "table 2: shards merged in pairs"},
+	{"limits", limits, "single queries, and the memory that they read"},
 };
 
 static int

@@ -12,10 +12,12 @@
  *	tsdg.cu		figures of TSDG, over stages.cu (one stage without the other)
  *	gnnd.cu		figures of GNND, over update.cu (the paper's updates of lists)
  *	ggm.cu		figures of GGM
+ *	limits.cu	what searches of one query cannot go below, over blocks.cu (multi-CTA search by
+ *				teams of lanes)
  *
  * reorder.cu, order.cu, stages.cu and update.cu are second copies of kernel files of the engine,
- * with one thing changed each; teams.cu is one with more of its kernels.  They cost the engine
- * nothing.
+ * with one thing changed each; teams.cu and blocks.cu have more of its kernels.  They cost the
+ * engine nothing.
  */
 #ifndef GG_TEST_PAPERS_H
 #define GG_TEST_PAPERS_H
@@ -93,7 +95,7 @@ public:
 	}
 };
 
-/* s128, s96, s960, s100, s200: draws it, with exact answers unless truth is false. */
+/* s128, s96, s960, s100, s200, s768: draws it, with exact answers unless truth is false. */
 extern void papers_set_make(const char *name, uint32_t rows, bool truth, papers_set *set);
 
 /* Exact lists of `sample` rows (sample x k), for recall of k-NN lists. */
@@ -257,5 +259,6 @@ extern void gnnd_4(void);
 extern void gnnd_6(void);
 extern void ggm_7(void);
 extern void ggm_2(void);
+extern void limits(void);
 
 #endif							/* GG_TEST_PAPERS_H */
