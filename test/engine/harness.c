@@ -347,43 +347,70 @@ harness_max_norm(const gg_dataset *data)
 	return max;
 }
 
-double
-harness_row_distance(const gg_dataset *data, uint32_t a, uint32_t b, double max_norm)
+/* Rows first .. first + count as floats: those of the data set, or a copy that *copy is. */
+static const float *
+rows_as_floats(const gg_dataset *data, uint32_t first, uint32_t count, float **copy)
+{
+	const size_t begin = (size_t) first * data->dim;
+	const size_t elements = (size_t) count * data->dim;
+
+	*copy = NULL;
+	if (data->element == GG_ELEMENT_F32)
+		return (const float *) data->rows + begin;
+	*copy = need(sizeof(float) * elements);
+	for (size_t i = 0; i < elements; i++)
+		(*copy)[i] = gg_half_to_float(((const uint16_t *) data->rows)[begin + i]);
+	return *copy;
+}
+
+static double
+float_distance(gg_metric metric, const float *a, const float *b, uint32_t dim, double max_norm)
 {
 	double		sum = 0,
 				dot = 0,
 				aa = 0,
 				bb = 0;
 
-	/* the usual case, quicker */
-	if (data->element == GG_ELEMENT_F32 && data->metric == GG_METRIC_L2)
+	/* these two want one sum, and are quicker */
+	if (metric == GG_METRIC_L2 || metric == GG_METRIC_L1)
 	{
-		const float *x = (const float *) data->rows + (size_t) a * data->dim,
-				   *y = (const float *) data->rows + (size_t) b * data->dim;
-
-		for (uint32_t k = 0; k < data->dim; k++)
-			sum += ((double) x[k] - y[k]) * ((double) x[k] - y[k]);
+		for (uint32_t k = 0; k < dim && metric == GG_METRIC_L2; k++)
+			sum += ((double) a[k] - b[k]) * ((double) a[k] - b[k]);
+		for (uint32_t k = 0; k < dim && metric == GG_METRIC_L1; k++)
+			sum += fabs((double) a[k] - b[k]);
 		return sum;
 	}
-	for (uint32_t k = 0; k < data->dim; k++)
+	for (uint32_t k = 0; k < dim; k++)
 	{
-		double		x = harness_element(data, a, k),
-					y = harness_element(data, b, k);
+		double		x = a[k],
+					y = b[k];
 
-		sum += data->metric == GG_METRIC_L1 ? fabs(x - y) : (x - y) * (x - y);
+		sum += (x - y) * (x - y);
 		dot += x * y;
 		aa += x * x;
 		bb += y * y;
 	}
-	if (data->metric == GG_METRIC_COSINE)
+	if (metric == GG_METRIC_COSINE)
 		return aa > 0 && bb > 0 ? 1 - dot / sqrt(aa * bb) : 1;
-	if (data->metric == GG_METRIC_IP)
+	else
 	{
 		double		more = sqrt(fmax(0, max_norm - aa)) - sqrt(fmax(0, max_norm - bb));
 
-		sum += more * more;
+		return sum + more * more;
 	}
-	return sum;
+}
+
+double
+harness_row_distance(const gg_dataset *data, uint32_t a, uint32_t b, double max_norm)
+{
+	float	   *copies[2];
+	const float *x = rows_as_floats(data, a, 1, &copies[0]);
+	const float *y = rows_as_floats(data, b, 1, &copies[1]);
+	double		distance = float_distance(data->metric, x, y, data->dim, max_norm);
+
+	free(copies[0]);
+	free(copies[1]);
+	return distance;
 }
 
 static int
@@ -395,45 +422,69 @@ compare_doubles(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-double
-harness_knn_recall(const gg_dataset *data, const uint32_t *ids, uint32_t k, uint32_t at,
-				   uint32_t rows)
+/* How many of a row's first `at` entries are no farther than the at-th distance. */
+static uint32_t
+count_near(const gg_dataset *data, const uint32_t *list, uint32_t k, uint32_t at,
+		   const double *distances, const double *sorted)
+{
+	/* rows just as far are just as good; the tolerance is float32's */
+	double		limit = sorted[at - 1] + 1e-6 * fabs(sorted[at - 1]) + 1e-12;
+	uint32_t	found = 0;
+
+	for (uint32_t j = 0; j < at && j < k; j++)
+		found += list[j] < data->n && distances[list[j]] <= limit;
+	return found;
+}
+
+void
+harness_knn_recalls(const gg_dataset *data, const uint32_t *ids, uint32_t k, const uint32_t at[2],
+					uint32_t rows, double recalls[2])
 {
 	double		max_norm = harness_max_norm(data);
 	double	   *distances = need(sizeof(double) * data->n);
 	double	   *sorted = need(sizeof(double) * data->n);
-	uint64_t	hits = 0,
-				wanted = 0;
+	float	   *copy;
+	const float *all = rows_as_floats(data, 0, data->n, &copy);
+	uint64_t	hits[2] = {0, 0},
+				wanted[2] = {0, 0};
 
-	if (data->n > 0 && at > data->n - 1)
-		at = data->n - 1;
 	if (rows > data->n)
 		rows = data->n;
 	for (uint32_t r = 0; r < rows; r++)
 	{
 		uint32_t	row = (uint32_t) ((uint64_t) r * data->n / rows);
-		double		limit;
-		uint32_t	found = 0;
 
 		for (uint32_t i = 0; i < data->n; i++)
-			distances[i] = i == row ? INFINITY : harness_row_distance(data, row, i, max_norm);
+			distances[i] = i == row ? INFINITY :
+				float_distance(data->metric, all + (size_t) row * data->dim,
+							   all + (size_t) i * data->dim, data->dim, max_norm);
 		memcpy(sorted, distances, sizeof(double) * data->n);
 		qsort(sorted, data->n, sizeof(double), compare_doubles);
-		/* rows just as far are just as good; the tolerance is float32's */
-		limit = sorted[at - 1] + 1e-6 * fabs(sorted[at - 1]) + 1e-12;
-		for (uint32_t j = 0; j < at && j < k; j++)
+		for (int i = 0; i < 2; i++)
 		{
-			uint32_t	id = ids[(size_t) row * k + j];
+			uint32_t	most = at[i] < data->n ? at[i] : data->n - 1;
 
-			if (id < data->n && distances[id] <= limit)
-				found++;
+			if (most == 0)
+				continue;
+			hits[i] += count_near(data, ids + (size_t) row * k, k, most, distances, sorted);
+			wanted[i] += most;
 		}
-		hits += found;
-		wanted += at;
 	}
+	for (int i = 0; i < 2; i++)
+		recalls[i] = wanted[i] > 0 ? (double) hits[i] / (double) wanted[i] : 1;
 	free(distances);
 	free(sorted);
-	return wanted > 0 ? (double) hits / (double) wanted : 1;
+	free(copy);
+}
+
+double
+harness_knn_recall(const gg_dataset *data, const uint32_t *ids, uint32_t k, uint32_t at,
+				   uint32_t rows)
+{
+	double		recalls[2];
+
+	harness_knn_recalls(data, ids, k, (uint32_t[2]) {at, 0}, rows, recalls);
+	return recalls[0];
 }
 
 /* ---- graphs ------------------------------------------------------------------ */

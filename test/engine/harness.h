@@ -102,6 +102,9 @@ extern double harness_max_norm(const gg_dataset *data);
  */
 extern double harness_knn_recall(const gg_dataset *data, const uint32_t *ids, uint32_t k,
 								 uint32_t at, uint32_t rows);
+/* The same for two lengths at once. */
+extern void harness_knn_recalls(const gg_dataset *data, const uint32_t *ids, uint32_t k,
+								const uint32_t at[2], uint32_t rows, double recalls[2]);
 
 /* ---- graphs ---------------------------------------------------------------- */
 
