@@ -111,5 +111,26 @@ like($err, qr/HINT:  Increase gpugraph\.device_memory/, 'too little: and a hint'
 is($node->safe_psql('postgres', $segments), '1', 'too little: one segment');
 index_is_complete($node, 'too little');
 
+# ---- hundreds of millions of rows are expected: places beyond 32 bits, which only the plan needs
+device_memory('0');
+my %settings = (100_000_000 => '2GB', 2_000_000_000 => '2000GB');
+for my $expected (sort keys %settings)
+{
+	for my $workers (0, 2)
+	{
+		my $what = "$expected rows, $workers workers";
+
+		$node->safe_psql('postgres',
+			"UPDATE pg_class SET reltuples = $expected WHERE oid = 'items'::regclass");
+		$err = build($what, "SET maintenance_work_mem = '$settings{$expected}'; "
+			. "SET max_parallel_maintenance_workers = $workers; $create");
+		like($err, qr/build plan: $expected rows expected/, "$what: the plan is told");
+		like($err, qr/gpugraph heap scan: 2 workers/, "$what: they scan") if $workers > 0;
+		is($node->safe_psql('postgres', $segments), '1', "$what: one segment");
+		is($node->safe_psql('postgres', "SELECT gpugraph_check('items_idx', true)"), '',
+			"$what: checked");
+	}
+}
+
 $node->stop;
 done_testing();
