@@ -100,8 +100,8 @@ old_cursor("a cursor goes on where the device fails: $_",
 	for qw(launch ring_full);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 
-# ---- rows whose pages the scan has pinned before the executor: updated on their page and elsewhere,
-# dead, locked, read by portals and within subtransactions, and beside what shares their buffers
+# ---- rows whose pages the scan has pinned before the executor: updated on their page and
+# elsewhere, dead, locked, read by cursors and within subtransactions
 $node->safe_psql('postgres', <<'SQL');
 CREATE TABLE moved (id int, n int, val vector(16)) WITH (fillfactor = 60);
 INSERT INTO moved SELECT id, 0, val FROM items WHERE id <= 12000;
