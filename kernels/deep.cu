@@ -34,6 +34,7 @@
 #include "../src/cpu/serve_check.h"
 #include "exact.cuh"
 #include "index.cuh"
+#include "prune.cuh"
 
 #define WARPS 8
 #define BLOCKS_PER_SM 4
@@ -52,9 +53,10 @@
 #define NARROW_K GG_SHORT_DEEP
 
 /*
- * Pairs of a query and a row from which on prune.cu is worth its launches, some 25 us.  With filters
- * of their own, queries also must want each row twice: prune.cu reads all that any of them wants.
- * Estimates, from the passes of exact.cu: 8M pairs take it 0.3 to 0.6 ms.
+ * Pairs of a query and a row from which on prune.cu is worth its launches, some 25 us.  Queries
+ * with filters of their own also must want each row twice: prune.cu reads all that any of them
+ * wants.
+ * These are estimates, from the passes of exact.cu: 8M pairs take it 0.3 to 0.6 ms.
  */
 #define PRUNED_PAIRS ((uint64_t) 1 << 18)
 #define PRUNED_TIMES 2

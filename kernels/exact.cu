@@ -21,6 +21,7 @@
  *				for k 1,024 of 1M x 128).
  */
 #include "exact.cuh"
+#include "prune.cuh"
 
 #define WARPS 8
 #define BATCH_QUERIES 8			/* queries that share a pass over the rows: at 128 dimensions, about
@@ -477,8 +478,8 @@ search_exact_launch(const search_view *view, const uint32_t *filter, uint32_t fi
 {
 	const search_part whole = {1, {NULL, 0, 0, 0, false}};
 	/*
-	 * a few queries alone are at memory speed, and a few rows soon read; sharing rows needs room for
-	 * all their lists
+	 * a few queries alone are at memory speed, and a few rows soon read; sharing rows needs room
+	 * for all their lists
 	 */
 	bool		batch = nq > 2 && filter_stride == 0 && (part == NULL || part->step <= 1) &&
 		exact_layout_for(view, k, BATCH_QUERIES).total <= (uint32_t) device->shared_bytes / 2;

@@ -32,6 +32,7 @@
 
 #include "../src/cpu/serve_check.h"
 #include "index.cuh"
+#include "prune.cuh"
 
 /* Few dimensions have few distinct fp16 rows, and their fp32 rows cost little to read. */
 #define HALF_MIN_DIM 13

@@ -5,9 +5,10 @@
  * Shapes		heads rows x 8 bytes, of each filter word rows x 8 bytes, offsets (n + 1) x 4 or
  *				none -> ceil(n / 32) words of node bits, and the number of rows that match.
  * Requires		A filter that gg_serve_check_filter() has let through.
- * Mapping		A thread a row.  A warp's ballot is a word of bits.  Where nodes have offsets
- *				these are bits of rows, and a second launch makes those of nodes, a thread a node.
- *				Several small filters are evaluated one after the other while a row is at hand.
+ * Mapping		A thread takes four rows.  A warp's ballot is a word of bits.  Where nodes have
+ *				offsets these are bits of rows, and a second launch makes those of nodes, a thread a
+ *				node.  Several small filters are evaluated one after the other while rows are at
+ *				hand.
  * Shared		Counters.  Conditions and a few values are the kernel's parameter; longer lists of
  *				values are copied to device memory before, as TIDs are.
  * Oracle		gg_filter_rows(): the same bits.
@@ -18,6 +19,7 @@
 #include "launch.cuh"
 
 #define THREADS 256
+#define ROWS 4					/* of a thread at a time */
 #define FEW_VALUES 64			/* that need no copy: most filters have two */
 #define SMALL_CONDITIONS 4		/* of a filter that is evaluated beside others */
 #define SMALL_VALUES 16
@@ -154,36 +156,75 @@ has_mask(const filter_rows &rows, const FILTER &filter, const gg_condition &cond
 	return false;
 }
 
+/* Of a row whose column is not NULL. */
 template <typename FILTER>
 static __device__ __forceinline__ bool
-row_matches(const filter_rows &rows, const FILTER &filter, uint32_t row, uint64_t head)
+word_matches(const filter_rows &rows, const FILTER &filter, const gg_condition &condition,
+			 const int64_t *word)
 {
-	const uint64_t tid = tid_key(head);
+	if (condition.kind == GG_CONDITION_IN)
+		return is_value(filter, condition, *word);
+	if (condition.kind == GG_CONDITION_MASK)
+		return has_mask(rows, filter, condition, word);
+	return true;
+}
 
-	if ((tid & 0xFFFF) == 0)
-		return false;
+/* Which of ROWS rows match, THREADS apart, of which row is the first: a bit each. */
+template <typename FILTER>
+static __device__ __forceinline__ uint32_t
+rows_match(const filter_rows &rows, const FILTER &filter, uint64_t row,
+		   const uint64_t (&heads)[ROWS])
+{
+	uint32_t	match = 0;
+
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+		if ((tid_key(heads[r]) & 0xFFFF) != 0)
+			match |= 1u << r;
+	/* a condition is read once for all of them: that takes longer than to evaluate it */
 	for (uint32_t i = 0; i < filter.nconditions; i++)
 	{
 		const gg_condition &condition = filter.conditions[i];
-		const bool	null = (head >> (48 + condition.column) & 1) != 0;
 		const int64_t *word = rows.words + (size_t) condition.word * rows.stride + row;
-		bool		match = true;
+		uint32_t	null = 0;
 
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+			null |= (uint32_t) (heads[r] >> (48 + condition.column) & 1) << r;
 		if (condition.kind == GG_CONDITION_NULL)
-			match = null;
-		else if (null)
-			match = false;
-		else if (condition.kind == GG_CONDITION_RANGE)
-			match = filter_value(filter, condition.first_value) <= *word &&
-				*word <= filter_value(filter, condition.first_value + 1);
-		else if (condition.kind == GG_CONDITION_IN)
-			match = is_value(filter, condition, *word);
-		else if (condition.kind == GG_CONDITION_MASK)
-			match = has_mask(rows, filter, condition, word);
-		if (!match)
-			return false;
+		{
+			match &= null;
+			continue;
+		}
+		match &= ~null;
+		if (condition.kind == GG_CONDITION_RANGE)
+		{
+			const int64_t least = filter_value(filter, condition.first_value);
+			const int64_t most = filter_value(filter, condition.first_value + 1);
+
+#pragma unroll
+			for (int r = 0; r < ROWS; r++)
+			{
+				int64_t		value = match >> r & 1 ? word[r * THREADS] : least;
+
+				if (value < least || value > most)
+					match &= ~(1u << r);
+			}
+		}
+		else if (condition.kind != GG_CONDITION_NOT_NULL)
+#pragma unroll 1
+			for (int r = 0; r < ROWS; r++)
+				if ((match >> r & 1) != 0 &&
+					!word_matches(rows, filter, condition, word + r * THREADS))
+					match &= ~(1u << r);
+		if (match == 0)
+			return 0;
 	}
-	return is_tid(filter, tid);
+#pragma unroll
+	for (int r = 0; r < ROWS; r++)
+		if ((match >> r & 1) != 0 && !is_tid(filter, tid_key(heads[r])))
+			match &= ~(1u << r);
+	return match;
 }
 
 /* matches: of each filter, 0 before. */
@@ -201,22 +242,32 @@ filter_rows_kernel(const __grid_constant__ filter_args<FILTER, MOST> args, uint3
 		found[threadIdx.x] = 0;
 	__syncthreads();
 	/* 64 bits: the last block's numbers may pass the end of 32 */
-	for (uint64_t base = (uint64_t) blockIdx.x * THREADS; base < nrows;
-		 base += (uint64_t) gridDim.x * THREADS)
+	for (uint64_t base = (uint64_t) blockIdx.x * THREADS * ROWS; base < nrows;
+		 base += (uint64_t) gridDim.x * THREADS * ROWS)
 	{
 		const uint64_t row = base + threadIdx.x;
-		const uint64_t head = row < nrows ? rows.heads[row] : 0;
+		uint64_t	heads[ROWS];
 
+		/* a head of zeros names no row */
+#pragma unroll
+		for (int r = 0; r < ROWS; r++)
+			heads[r] = row + r * THREADS < nrows ? rows.heads[row + r * THREADS] : 0;
 		for (uint32_t f = 0; f < args.count; f++)
 		{
-			uint32_t	word = __ballot_sync(GG_FULL_WARP, row < nrows &&
-											 row_matches(rows, args.filters[f], (uint32_t) row,
-														 head));
+			const uint32_t match = rows_match(rows, args.filters[f], row, heads);
+			uint32_t	count = 0;
 
-			if (lane == 0 && row < nrows)
-				bits[(size_t) f * args.words + row / 32] = word;
-			if (lane == 0 && word != 0)
-				atomicAdd(&found[f], __popc(word));
+#pragma unroll
+			for (int r = 0; r < ROWS; r++)
+			{
+				uint32_t	word = __ballot_sync(GG_FULL_WARP, match >> r & 1);
+
+				if (lane == 0 && row + r * THREADS < nrows)
+					bits[(size_t) f * args.words + (row + r * THREADS) / 32] = word;
+				count += __popc(word);
+			}
+			if (lane == 0 && count > 0)
+				atomicAdd(&found[f], count);
 		}
 	}
 	__syncthreads();
@@ -340,8 +391,8 @@ queue_filters(const gg_index *index, filter_args<FILTER, MOST> *args, uint32_t r
 	args->rows.nrows = n;
 	args->rows.end = shape->offsets ? index->offsets + n : NULL;
 	GG_CUDA_TRY(cudaMemsetAsync(matches, 0, args->count * sizeof(*matches), stream));
-	filter_rows_kernel<FILTER, MOST><<<blocks_for(&index->device, shape->rows), THREADS, 0,
-		stream>>>(*args, rows, matches);
+	filter_rows_kernel<FILTER, MOST><<<blocks_for(&index->device, (shape->rows + ROWS - 1) / ROWS),
+		THREADS, 0, stream>>>(*args, rows, matches);
 	GG_CUDA_LAUNCHED("filter_rows_kernel");
 	if (shape->offsets)
 	{

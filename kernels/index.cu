@@ -298,8 +298,8 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 		queries = scratch->queries.get();
 	}
 	GG_CUDA_TRY(search_exact_launch(view, filter, batch->filter_stride, queries, batch->slots,
-									batch->nq, k, &answers, batch->part, scratch->exact.get(), device,
-									stream));
+									batch->nq, k, &answers, batch->part, scratch->exact.get(),
+									device, stream));
 	return gg_ok();
 }
 

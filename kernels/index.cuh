@@ -191,7 +191,7 @@ typedef struct search_batch
 	uint32_t	room;			/* queries that scratch is made for when it must grow; >= nq */
 	uint32_t	beside;			/* queries of other streams that share the device with these */
 	uint32_t	filter_stride;	/* words from a query's filter to the next one's; 0: one for all */
-	const search_part *part;	/* exact searches: NULL for all */
+	const struct search_part *part;	/* exact searches: NULL, or as prune.cuh has it */
 } search_batch;
 
 /* index.cu: one launch or a few on stream.  params are in range. */

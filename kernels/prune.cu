@@ -3,23 +3,23 @@
  *		Which rows may be among the k nearest of up to PRUNE_QUERIES queries: each row is read once
  *		for all of them, and the tensor cores multiply.  What is left is for exact.cu.
  *
- * Shapes		rows n x dim as stored, queries nq x dim float32, bits of nodes, of each query an upper
- *				bound of its k-th nearest distance -> bits of nodes, of each query.
+ * Shapes		rows n x dim as stored, queries nq x dim float32, bits of nodes, of each query an
+ *				upper bound of its k-th nearest distance -> bits of nodes, of each query.
  * Requires		L2, inner product or cosine; queries that fit shared memory (search_prune_takes).
- * Mapping		A warp takes a word of 32 rows after the other, and puts aside the rows that any query
- *				wants.  Of 32 of those it makes the products with all queries: two mma.m16n8k8 of
- *				TF32 side by side, 8 or 16 queries wide.  Lane l reads piece l % 4 of 64 bytes of
- *				rows l / 4 + {0, 8, 16, 24}.  An element is two TF32 numbers, as is one of a query,
- *				and three of their four products count.  Halves are one number.
+ * Mapping		A warp takes a word of 32 rows after the other, and puts aside the rows that any
+ *				query wants.  Of 32 of those it makes the products with all queries: two
+ *				mma.m16n8k8 of TF32 side by side, 8 or 16 queries wide.  Lane l reads piece l % 4 of
+ *				64 bytes of rows l / 4 + {0, 8, 16, 24}.  An element is two TF32 numbers, as is one
+ *				of a query, and three of their four products count.  Halves are one number.
  *				A row stays for a query where the distance, less what it may be wrong by, is no more
  *				than the bound.  Few do, so their bits are set one by one.
  * Shared		the queries as operands of mma, 8 bytes an element; rows put aside, 64 a warp.
  * Oracle		None: exact.cu's answers over these bits are those over all bits.
- * Cost			The rows once: at 1M x 128 and one row in two 256 MB, which take 65 us of the memory;
- *				6M mma for all rows and 16 queries, some 40 us of the tensor cores.  exact.cu does the
- *				same 8M distances of 16 queries in 0.3 to 0.6 ms.
+ * Cost			The rows once: at 1M x 128 and one row in two 256 MB, which take 65 us of memory;
+ *				6M mma for all rows and 16 queries, some 40 us of the tensor cores.  These are
+ *				estimates.  exact.cu does the same 8M distances of 16 queries in 0.3 to 0.6 ms.
  */
-#include "launch.cuh"
+#include "prune.cuh"
 #include "warp.cuh"
 
 #define WARPS 8
@@ -107,7 +107,11 @@ prepare_bounds(const search_view &view, const prune_args &args, prune_bounds *bo
 		float		sum = 0;
 
 		for (uint32_t i = lane; q < args.nq && i < view.dim; i += 32)
-			sum += args.queries[(size_t) q * view.dim + i] * args.queries[(size_t) q * view.dim + i];
+		{
+			float		x = args.queries[(size_t) q * view.dim + i];
+
+			sum += x * x;
+		}
 		sum = group_reduce<1, false>(sum, NULL);
 		if (lane == 0)
 		{

@@ -219,36 +219,17 @@ extern cudaError_t search_tickets_launch(const search_slots *slots, uint32_t fir
 										 cudaStream_t stream);
 
 /*
- * A launch that runs or ends at once by how many pairs of a query and a row its filters leave,
- * which the host does not know.
- */
-typedef struct search_gate
-{
-	const unsigned long long *matches;	/* rows of each filter; NULL: the launch runs */
-	uint32_t	count;			/* filters */
-	uint32_t	queries;		/* of each of them */
-	unsigned long long least;	/* pairs; with fewer the launch ends */
-	bool		below;			/* the other way round: with fewer it runs */
-} search_gate;
-
-/* What part of a search an exact launch makes. */
-typedef struct search_part
-{
-	uint32_t	step;			/* one word of 32 rows in so many; 0: all rows */
-	search_gate gate;
-} search_part;
-
-/*
  * exact.cu: the k nearest of all rows whose filter bit is set.  filter_stride: words from one
- * query's bits to the next one's, or 0.  slots: NULL or as in search_launch.  part: NULL for all.
+ * query's bits to the next one's, or 0.  slots: NULL or as in search_launch.  part: NULL for all,
+ * or as prune.cuh has it.
  * scratch: search_exact_scratch() bytes, zeroed once when allocated.
  */
 extern cudaError_t search_exact_launch(const search_view *view, const uint32_t *filter,
 									   uint32_t filter_stride, const float *queries,
 									   const search_slots *slots, uint32_t nq, uint32_t k,
-									   const search_answers *answers, const search_part *part,
-									   void *scratch, const search_device *device,
-									   cudaStream_t stream);
+									   const search_answers *answers,
+									   const struct search_part *part, void *scratch,
+									   const search_device *device, cudaStream_t stream);
 extern size_t search_exact_scratch(uint32_t k, const search_device *device);
 
 /* Shared memory that a block takes at least. */
@@ -259,37 +240,12 @@ extern uint32_t search_exact_readers(const search_view *view, uint32_t nq,
 									 const search_device *device);
 
 /*
- * prune.cu: of nq queries, the bits of those rows that may be among the k nearest, in to, whose
- * words are to_stride apart.  filter, filter_stride: as above.  keys: of each query k, of which the
- * last is no nearer than the k-th nearest row, or is GG_KEY_NONE.
- */
-typedef struct prune_launch
-{
-	const uint32_t *filter;
-	uint32_t	filter_stride;
-	uint32_t   *to;
-	uint32_t	to_stride;
-	const float *queries;		/* nq x dim */
-	uint32_t	nq;
-	uint32_t	k;
-	const uint64_t *keys;
-	search_gate gate;
-} prune_launch;
-
-#define PRUNE_QUERIES 16		/* at most */
-
-extern bool search_prune_takes(const search_view *view, const search_device *device);
-extern cudaError_t search_prune_launch(const search_view *view, const prune_launch *launch,
-									   const search_device *device, cudaStream_t stream);
-
-/*
  * Load what will be launched for an index: the first launch of a kernel else takes milliseconds,
  * and may wait for what the device does.
  */
 extern cudaError_t search_multi_ready(const search_view *view, const search_device *device);
 extern cudaError_t search_pivots_ready(const search_device *device);
 extern cudaError_t search_exact_ready(const search_view *view, const search_device *device);
-extern cudaError_t search_prune_ready(const search_view *view, const search_device *device);
 extern cudaError_t search_gather_ready(void);
 
 /*
@@ -965,18 +921,6 @@ walk_chunks(const search_view &view)
 }
 
 /* ---- exact distances --------------------------------------------------------- */
-
-static __device__ __forceinline__ bool
-gate_lets_run(const search_gate &gate)
-{
-	unsigned long long pairs = 0;
-
-	if (gate.matches == NULL)
-		return true;
-	for (uint32_t i = 0; i < gate.count; i++)
-		pairs += __ldg(gate.matches + i);
-	return (pairs * gate.queries < gate.least) == gate.below;
-}
 
 /* One 16-byte piece of a row as stored against the same elements of the query. */
 template <typename ELEMENT, int METRIC>

@@ -77,6 +77,7 @@ typedef struct DeviceStream
 	uint32		nlate;
 	uint32		late_cap;
 	uint32		next_late;
+	GgAhead		ahead;			/* from the first list on that is no short one */
 } DeviceStream;
 
 /* A query to the resident of the scan. */
@@ -576,6 +577,8 @@ NextKeys(GgScanOpaque *so, GgStream *stream)
 	}
 	state->nfilled++;
 	KeepKeys(state, query.k);
+	if (query.k > GG_SHORT_DEEP)
+		GgBeginAhead(so, stream, &state->ahead);
 	if (so->filter != NULL)
 		CountMatches(stream, matches);
 	return true;
@@ -684,6 +687,14 @@ KeepBack(GgScanOpaque *so, DeviceStream *state, uint64 key)
 	state->late[state->nlate++] = key;
 }
 
+/* The node that comes so many places later. */
+static inline uint32
+NodeAhead(const DeviceStream *state, uint32 places)
+{
+	return state->next_key + places < state->nkeys ?
+		key_node(state->keys[state->next_key + places]) : GG_NO_NODE;
+}
+
 static bool
 DeepNext(GgScanOpaque *so, GgStream *stream)
 {
@@ -692,6 +703,9 @@ DeepNext(GgScanOpaque *so, GgStream *stream)
 
 	while (key == GG_NO_KEY && state->next_key < state->nkeys)
 	{
+		if (state->ahead.heap_blocks > 0)
+			GgLookAhead(so, stream, &state->ahead, NodeAhead(state, GG_AHEAD_TID),
+						NodeAhead(state, GG_AHEAD_PAGE));
 		key = state->keys[state->next_key++];
 		if (key_node(key) < stream->nodes && !GgWasReturned(stream, key_node(key)))
 		{

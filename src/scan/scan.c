@@ -566,6 +566,8 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 	{
 		so->nrows++;
 		RememberReturned(so, &scan->xs_heaptid);
+		if (so->current->pins_rows)
+			GgPinRow(scan);
 	}
 	scan->xs_recheck = found && so->recheck;
 	scan->xs_recheckorderby = false;

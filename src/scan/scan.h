@@ -75,6 +75,7 @@ struct GgStream
 	GgListState list;
 	bool		has_head;
 	bool		late;			/* the head is a row that strict order kept back */
+	bool		pins_rows;		/* GgPinRow() for each row */
 	gg_candidate head;
 
 	uint32		nodes;			/* of the delta: slots on its pages */
@@ -207,6 +208,38 @@ GgAnsweredBy(const GgScanOpaque *so)
 	return so->reason == GG_REASON_NONE && so->device.missing != 0 ? GG_REASON_PARTIAL :
 		so->reason;
 }
+
+/* ---- look_ahead.c ------------------------------------------------------- */
+
+/* How many places ahead of its turn GgLookAhead() fetches what a row needs. */
+#define GG_AHEAD_TID		16
+#define GG_AHEAD_PAGE		12
+#define GG_AHEAD_TUPLE		6
+#define GG_AHEAD_SLOTS		16
+
+/* Where a row a few places ahead lies, as a hint. */
+typedef struct GgRowAhead
+{
+	const char *page;			/* of the table; NULL: not known */
+	ItemId		line_pointer;
+} GgRowAhead;
+
+typedef struct GgAhead
+{
+	BlockNumber heap_blocks;	/* 0: do not look ahead */
+	uint32		turn;
+	GgRowAhead	rows[GG_AHEAD_SLOTS];
+} GgAhead;
+
+/* Look ahead from here on, where that can be done.  Not for a few rows: it takes some calls. */
+extern void GgBeginAhead(GgScanOpaque *so, GgStream *stream, GgAhead *ahead);
+
+/* Before each row: the nodes that come GG_AHEAD_TID and GG_AHEAD_PAGE places later, or none. */
+extern void GgLookAhead(GgScanOpaque *so, const GgStream *stream, GgAhead *ahead, uint32 tid_node,
+						uint32 page_node);
+
+/* Pin the page of the row that the scan returns, for the executor. */
+extern void GgPinRow(IndexScanDesc scan);
 
 /* ---- row_filter.c ------------------------------------------------------- */
 

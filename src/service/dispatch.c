@@ -508,8 +508,8 @@ MustWait(const GgDispatch *dispatch, const SlotItem *item)
 }
 
 /*
- * What waits goes to the queues that are free now, one group per queue.  Where there are more groups
- * than free queues, several follow each other on one.
+ * What waits goes to the queues that are free now, one group per queue.  Where there are more
+ * groups than free queues, several follow each other on one.
  */
 static void
 Submit(GgWorker *worker)

@@ -100,6 +100,58 @@ old_cursor("a cursor goes on where the device fails: $_",
 	for qw(launch ring_full);
 $node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 
+# ---- rows whose pages the scan has pinned before the executor: updated on their page and
+# elsewhere, dead, locked, read by cursors and within subtransactions
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE moved (id int, n int, val vector(16)) WITH (fillfactor = 60);
+INSERT INTO moved SELECT id, 0, val FROM items WHERE id <= 12000;
+CREATE INDEX moved_idx ON moved USING gpugraph (val vector_l2_ops);
+SELECT gpugraph_prewarm('moved_idx');
+UPDATE moved SET n = 1 WHERE id % 3 = 0;
+UPDATE moved SET n = n + 2 WHERE id % 7 = 0;
+DELETE FROM moved WHERE id % 5 = 0;
+SQL
+my $moved = "SELECT id, n FROM moved $nearest";
+my $visible = $node->safe_psql('postgres',
+	'SELECT count(*), count(DISTINCT id), sum(n), sum(id) FROM moved');
+for my $rest ('', 'FOR UPDATE', 'FOR SHARE')
+{
+	is($node->safe_psql('postgres', "$fast SELECT count(*), count(DISTINCT id), sum(n), sum(id)
+		FROM ($moved $rest) s"), $visible, "every row as it is now $rest");
+}
+is($node->safe_psql('postgres', <<"SQL"), $visible, 'a cursor over subtransactions and errors');
+$fast
+CREATE TEMP TABLE got (id int, n int);
+DO \$\$
+DECLARE
+	c CURSOR FOR $moved;
+	r record;
+	i int := 0;
+BEGIN
+	OPEN c;
+	LOOP
+		BEGIN
+			FETCH c INTO r;
+			EXIT WHEN NOT FOUND;
+			i := i + 1;
+			IF i % 2000 = 7 THEN
+				PERFORM 1 / (i - i);
+			END IF;
+		EXCEPTION WHEN division_by_zero THEN
+			NULL;
+		END;
+		INSERT INTO got VALUES (r.id, r.n);
+	END LOOP;
+END \$\$;
+SELECT count(*), count(DISTINCT id), sum(n), sum(id) FROM got;
+SQL
+is($node->safe_psql('postgres', <<"SQL"), '6000|20', 'scans that begin anew, each for a part');
+$fast
+SELECT count(*), count(DISTINCT q.q) FROM (SELECT q, val FROM queries WHERE q <= 20) q,
+	LATERAL (SELECT id FROM moved WHERE n >= 0 ORDER BY moved.val <-> q.val LIMIT 300) s;
+SQL
+is(log_lines($node, qr/refcount leak|not released/), 0, 'no pin is left behind');
+
 # ---- one chunk: who finds none waits a moment, then the CPU answers
 my $deep = "SELECT count(*) FROM (SELECT id FROM items $nearest LIMIT 4000) s";
 
