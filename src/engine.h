@@ -237,11 +237,20 @@ typedef struct gg_graph
  * first, or of edges, the most important first; GG_NO_NODE fills unused places.  A row that stands
  * in its own list, or twice in one, does no harm.
  */
+typedef enum gg_merge_way
+{
+	GG_MERGE_AUTO = 0,			/* the engine's own choice */
+	/* these in tests and benches alone; what cannot be done in that way is done in the other */
+	GG_MERGE_JOIN = 1,			/* rows of all parts are compared: [GNND, section 5] */
+	GG_MERGE_SEARCH = 2			/* the largest part's graph is searched for the others' rows */
+} gg_merge_way;
+
 typedef struct gg_merge_input
 {
 	const uint8_t *parts;		/* n: the graph that each row is of, 1 .. 255; 0: of none */
 	const uint32_t *lists;		/* n x length rows */
 	uint32_t	length;			/* 1 .. GG_MAX_DEGREE */
+	gg_merge_way way;
 } gg_merge_input;
 
 typedef struct gg_build_stats

@@ -78,7 +78,7 @@ merge(const gg_dataset *data, const sides *s, const gg_build_params *params, int
 	  gg_graph *graph)
 {
 	gg_control	control = {.threads = threads};
-	gg_merge_input input = {s->parts, s->lists, s->degree};
+	gg_merge_input input = {s->parts, s->lists, s->degree, GG_MERGE_AUTO};
 
 	return merge_engine->merge(data, &input, params, &control, graph, NULL);
 }
@@ -464,7 +464,7 @@ test_cancel(void)
 	{
 		watch		w = {0};
 		gg_control	control = {.cancelled = watch_cancelled,.ctx = &w,.threads = 2};
-		gg_merge_input input = {s.parts, s.lists, s.degree};
+		gg_merge_input input = {s.parts, s.lists, s.degree, GG_MERGE_AUTO};
 		gg_build_params params = params_32;
 		gg_graph	graph;
 		uint64_t	asked;
@@ -511,7 +511,7 @@ test_arguments(void)
 	static const uint8_t parts[2] = {1, 2};
 	static const uint32_t good[2] = {GG_NO_NODE, 0};
 	static const uint32_t bad[2] = {0, 2};
-	gg_merge_input input = {parts, good, 1};
+	gg_merge_input input = {parts, good, 1, GG_MERGE_AUTO};
 	gg_build_params params = params_32;
 
 	params.algorithm = GG_ALGORITHM_GRNND;

@@ -178,7 +178,7 @@ bench_merge(const char *name, const gg_cuda_data *whole, uint32_t percent,
 	std::vector<float> rows((uint64_t) n * whole->dim);
 	std::vector<uint8_t> parts(n, 2);
 	std::vector<uint32_t> lists((uint64_t) n * params->graph_degree);
-	gg_merge_input input = {parts.data(), lists.data(), params->graph_degree};
+	gg_merge_input input = {parts.data(), lists.data(), params->graph_degree, GG_MERGE_AUTO};
 	gg_dataset	data = {rows.data(), n, whole->dim, whole->element, whole->metric};
 	gg_cuda_stream stream;
 

@@ -46,7 +46,7 @@ beside_cpu(const harness_spec *spec, const gg_build_params *params, uint32_t per
 
 	harness_data(spec, &data, &queries, nq);
 	make_sides(&s, &data, ends, 2, params);
-	input = (gg_merge_input) {s.parts, s.lists, s.degree};
+	input = (gg_merge_input) {s.parts, s.lists, s.degree, GG_MERGE_AUTO};
 	CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), what);
 	CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
 			 what);
@@ -132,7 +132,7 @@ test_memory(void)
 
 		harness_data(&spec, &data, NULL, 0);
 		make_sides(&s, &data, ends, 2, &params);
-		input = (gg_merge_input) {s.parts, s.lists, s.degree};
+		input = (gg_merge_input) {s.parts, s.lists, s.degree, GG_MERGE_AUTO};
 		CHECK_OK(gg_cuda_engine.build_bytes(&data, &params, NULL, &bytes), "memory");
 		foreseen = bytes.device + (uint64_t) data.n * (4 * input.length + 5);
 		device.peak = device.held;
