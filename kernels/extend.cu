@@ -12,12 +12,15 @@
  *	2. What is found is turned round: the base's row gets an offer of the other one.  Its list is
  *	   its edges united with its nearest OFFERS offers.
  *	3. Rows whose lists have changed are reordered (optimize.cu).  All others keep their edges.
- * TSDG diversifies all rows.  Pivots and reachability are made as in a build.
+ * TSDG diversifies all rows.  Reachability is made as in a build.
  *
  * Searches are over the working copy, in which every metric is a Euclidean distance or L1: by inner
  * product itself a search would find long rows, not those near after the MIPS reduction.  They go
- * along stored edges as these come, and enter at pivots of the base.  These are chosen as a build's
- * are, with the edges for k-NN lists, since no pivots come with a merge.
+ * along stored edges as these come, and enter at pivots of the base.
+ *
+ * Pivots are chosen once, for searches and for the merged graph.  The rules are a build's
+ * (connect.cu), over the first edges of each row in place of its nearest neighbours, since pivots do
+ * not come with a merge and lists are not there yet.
  *
  * Every list is measured in fp32 at last (rank.cuh).  Offers are chosen by the distances that
  * searches return, by minima: the order in which they come is not seen.
@@ -467,6 +470,7 @@ public:
 	uint32_t   *ids;			/* n x k */
 	uint8_t    *changed;
 	uint32_t   *graph;			/* n x degree */
+	std::vector<uint32_t> *pivots;
 };
 
 static double
@@ -557,21 +561,17 @@ build_others(const extending *e, gg_build_stats *stats)
 }
 
 /* Where searches of the base enter. */
-static gg_status
+static void
 base_pivots(const extending *e, std::vector<uint32_t> &pivots)
 {
 	const uint8_t *parts = e->input->parts;
 	const uint8_t base = e->plan->base;
-	std::vector<uint32_t> all;
 
-	GG_TRY(gg_cuda_choose_pivots(e->ids, e->data->n, e->params->intermediate_graph_degree,
-								 e->params->seed, e->stream, e->control, e->meter, all));
-	for (uint32_t pivot : all)
+	for (uint32_t pivot : *e->pivots)
 		if (parts[pivot] == base)
 			pivots.push_back(pivot);
 	if (pivots.empty())
 		pivots.push_back((uint32_t) ((const uint8_t *) memchr(parts, base, e->data->n) - parts));
-	return gg_ok();
 }
 
 /* Search for others [first, first + count), whose queries are made on the way. */
@@ -609,7 +609,7 @@ search_others(extending *e)
 	gg_index	index;
 	uint64_t	step;
 
-	GG_TRY(base_pivots(e, pivots));
+	base_pivots(e, pivots);
 	GG_TRY(entries.allocate(pivots.size(), e->meter));
 	GG_TRY(gg_cuda_copy_in(entries.get(), pivots.data(), entries.bytes(), e->stream, e->control));
 	GG_TRY(gg_cuda_working_copy_gather(&e->rows, entries.get(), (uint32_t) pivots.size(), e->stream,
@@ -783,9 +783,12 @@ gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bu
 	e.ids = out->ids->get();
 	e.graph = out->graph->get();
 	e.changed = out->changed->get();
+	e.pivots = out->pivots;
 	GG_TRY(take_stored(&e));
 	if (plan->others > 0 && !plan->together)
 		GG_TRY(build_others(&e, stats));
+	GG_TRY(gg_cuda_choose_pivots(e.ids, data->n, params->intermediate_graph_degree, params->seed,
+								 stream, control, meter, *e.pivots));
 	if (plan->others > 0)
 		GG_TRY(search_others(&e));
 	GG_TRY(gg_cuda_give_back(control, __func__, e.stored));
