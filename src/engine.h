@@ -595,8 +595,10 @@ typedef struct gg_engine
 	 * One graph of the rows of several: GGM [GNND, section 5], which compares rows of different
 	 * parts alone, and takes what stands in the lists for what there is to know of a part.  Rows of
 	 * part 0 are compared with all.  With params->init it starts from pivot cells, or from random
-	 * rows as in the paper.  The rest is as in build(), which takes no less memory than this does
-	 * beyond its input.  The contract is in src/cpu/merge.c.
+	 * rows as in the paper.  Where one part has most of the rows, the CUDA engine compares less: it
+	 * searches that part's graph for the other rows, and rows near which it finds none keep their
+	 * edges (kernels/extend.cu).  The rest is as in build(), which takes no less memory than this
+	 * does beyond its input.  The contract is in src/cpu/merge.c.
 	 * GG_EINVAL also for a list that names no row; GG_EUNSUPPORTED: GRNND has no k-NN lists.
 	 */
 	gg_status	(*merge) (const gg_dataset *data, const gg_merge_input *input,
