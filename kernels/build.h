@@ -282,7 +282,8 @@ extern gg_status gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *in
 
 /*
  * A merge by search (extend.cu): the plan, made of what is in host memory alone.  base: the part
- * whose graph is searched; 0: the merge is another one (merge.cu).  others: rows that are not of it.
+ * whose graph is searched; 0: the merge is another one (merge.cu).  others: the rows of no or
+ * another part.
  */
 typedef struct gg_cuda_extension
 {

@@ -14,13 +14,13 @@
  *	3. Rows whose lists have changed are reordered (optimize.cu).  All others keep their edges.
  * TSDG diversifies all rows.  Reachability is made as in a build.
  *
- * Searches are over the working copy, in which every metric is a Euclidean distance or L1: by inner
- * product itself a search would find long rows, not those near after the MIPS reduction.  They go
- * along stored edges as these come, and enter at pivots of the base.
+ * Searches are over the working copy, in which every metric is a Euclidean distance or L1: by
+ * inner product itself a search would find long rows, not those near after the MIPS reduction.
+ * They go along stored edges as these come, and enter at pivots of the base.
  *
  * Pivots are chosen once, for searches and for the merged graph.  The rules are a build's
- * (connect.cu), over the first edges of each row in place of its nearest neighbours, since pivots do
- * not come with a merge and lists are not there yet.
+ * (connect.cu), over the first edges of each row in place of its nearest neighbours, since pivots
+ * do not come with a merge and lists are not there yet.
  *
  * Every list is measured in fp32 at last (rank.cuh).  Offers are chosen by the distances that
  * searches return, by minima: the order in which they come is not seen.
@@ -29,8 +29,8 @@
  * Shared memory: 16 KB a block for lists of 256 and 512, less for shorter ones.
  *
  * Memory: per row of the data set the stored edges (length x 4 bytes), k ids and graph_degree
- * edges; per row of the others width x 16 bytes of answers and offers.  With a fourth of the rows at
- * most that is less than the lists, samples and offers of a build, so a merge asks for those
+ * edges; per row of the others width x 16 bytes of answers and offers.  With a fourth of the rows
+ * at most that is less than the lists, samples and offers of a build, so a merge asks for those
  * (gg_cuda_merge_bytes()).
  *
  * Oracle: a graph built anew, by recall of searches (test_cuda_merge.c).
@@ -693,7 +693,7 @@ make_offers(extending *e)
 	return gg_cuda_drain(e->stream, e->control, __func__);
 }
 
-/* Lists of `more` new entries beside up to `known` own ones, of which there may be room for fewer. */
+/* Lists of `more` new entries beside up to `known` own ones, of which there may be room for less. */
 static uint32_t
 list_room(list_args *args, uint32_t known, uint32_t more)
 {

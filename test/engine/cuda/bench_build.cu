@@ -5,8 +5,8 @@
  * usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] [-a ALGORITHM]
  *			[-m PERCENT] SET...
  *	PERCENT: instead, two parts, of so many percent of the rows and of the rest, are built alone and
- *	their graphs merged, by comparing rows of both and by searching the larger one, beside a build of
- *	all rows.  Recall is that of searches then, whose queries are the sampled rows.
+ *	their graphs merged, by comparing rows of both and by searching the larger one, beside a build
+ *	of all rows.  Recall is that of searches then, whose queries are the sampled rows.
  *	ALGORITHM: cagra, or another with its parameters (algorithm_option.h)
  *	SET: d1 (1M x 128 L2, LID 16, 200 clusters), d2 (1M x 768 cosine, LID 22, 500), d3 (10M x 96 L2,
  *	LID 15, 1000), d4 (1M x 100 cosine, LID 22, 200), or N,DIM,LATENT,CLUSTERS,l2|cos
