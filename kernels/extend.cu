@@ -693,7 +693,7 @@ make_offers(extending *e)
 	return gg_cuda_drain(e->stream, e->control, __func__);
 }
 
-/* Lists of `more` new entries beside up to `known` own ones, of which there may be room for less. */
+/* Lists of `more` new entries beside up to `known` own ones, fewer if there is no room. */
 static uint32_t
 list_room(list_args *args, uint32_t known, uint32_t more)
 {

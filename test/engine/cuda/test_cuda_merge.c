@@ -226,6 +226,31 @@ test_by_search(void)
 		run_search_case(&search_cases[i]);
 }
 
+/* Beside searches a merge is the same, with memory from a pool, of which it takes what it may. */
+static void
+beside_searches(const gg_dataset *data, const sides *s, const gg_graph *plain)
+{
+	const gg_control control = {.threads = 1,.background = true};
+	const gg_merge_input input = {s->parts, s->lists, s->degree, GG_MERGE_AUTO};
+	const uint64_t pooled = device.pooled;
+	const size_t before = device.held;
+	gg_bytes	bytes;
+	gg_graph	graph;
+
+	CHECK_OK(gg_cuda_engine.build_bytes(data, &params_32, &control, &bytes), "beside searches");
+	bytes.device += (uint64_t) data->n * (1 + 4 * s->degree);
+	device.peak = before;
+	if (CHECK_OK(gg_cuda_engine.merge(data, &input, &params_32, &control, &graph, NULL),
+				 "beside searches"))
+		CHECK(same_bytes(&graph, plain), "beside searches it is another graph");
+	CHECK(device.pooled > pooled && device.held == before &&
+		  device.peak - before <= bytes.device,
+		  "%lu times from a pool, peak %zu of %lu, %zu bytes lost",
+		  (unsigned long) (device.pooled - pooled), device.peak - before,
+		  (unsigned long) bytes.device, device.held - before);
+	gg_graph_free(&graph);
+}
+
 /*
  * One row: it is found, and what no new row was found near keeps its edges.  Where nodes of two
  * parts are one, edges lead from part to part.
@@ -257,6 +282,7 @@ test_by_search_one(void)
 		for (size_t i = 0; i < (size_t) (data.n - 1) * 32; i++)
 			linked |= graph.adjacency[i] == data.n - 1;
 		CHECK(linked, "an edge leads to the new row");
+		beside_searches(&data, &s, &graph);
 	}
 	gg_graph_free(&graph);
 	free_sides(&s);
