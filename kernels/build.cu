@@ -193,7 +193,32 @@ public:
 	gg_cuda_buffer<uint32_t> near_lists;	/* n x near_length; without k-NN lists the edges do */
 	uint32_t	near_length;
 	gg_cuda_buffer<uint32_t> graph; /* n x degree */
+	gg_cuda_buffer<uint8_t> changed;	/* n; none: all lists are to be reordered */
+	std::vector<uint32_t> pivots;	/* none: they are to be chosen */
 };
+
+/* The lists that edges are chosen from. */
+static gg_status
+make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
+		   cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+		   build_state *state, gg_build_stats *stats)
+{
+	const gg_dataset described = {NULL, data->n, data->dim, data->element, data->metric};
+	gg_cuda_extension plan = {};
+	const gg_cuda_extended out = {&state->near_lists, &state->changed, &state->graph,
+								  &state->pivots};
+
+	state->near_length = params->intermediate_graph_degree;
+	if (input == NULL)
+		return gg_cuda_knn_rows(data, params, stream, control, meter, &state->copy,
+								&state->near_lists, NULL, stats);
+	GG_TRY(gg_cuda_extension_plan(&described, input, params, control, &plan));
+	if (plan.base == 0)
+		return gg_cuda_merge_rows(data, input, params, stream, control, meter, &state->copy,
+								  &state->near_lists, stats);
+	return gg_cuda_extend_rows(data, input, params, &plan, stream, control, meter, &state->copy,
+							   &out, stats);
+}
 
 /* Edges from k-NN lists, made anew or, with input, by merging. */
 static gg_status
@@ -204,22 +229,18 @@ choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_par
 	const uint32_t k = params->intermediate_graph_degree;
 	double		begin;
 
-	if (input != NULL)
-		GG_TRY(gg_cuda_merge_rows(data, input, params, stream, control, meter, &state->copy,
-								  &state->near_lists, stats));
-	else
-		GG_TRY(gg_cuda_knn_rows(data, params, stream, control, meter, &state->copy,
-								&state->near_lists, NULL, stats));
-	state->near_length = k;
+	GG_TRY(make_lists(data, input, params, stream, control, meter, state, stats));
 	begin = now_s();
-	GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree, control,
-								  meter));
+	if (state->graph.get() == NULL)
+		GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree,
+									  control, meter));
 	if (params->algorithm == GG_ALGORITHM_TSDG)
 		GG_TRY(gg_cuda_diversify_device(data, params, state->near_lists.get(), stream, control,
 										meter, state->graph.get()));
 	else
 		GG_TRY(gg_cuda_optimize_device(state->near_lists.get(), data->n, k, params->graph_degree,
-									   stream, control, meter, state->graph.get()));
+									   stream, control, meter, state->graph.get(),
+									   state->changed.get()));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	stats->optimize_s += now_s() - begin;
 	return gg_ok();
@@ -279,9 +300,14 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	stats->transfer_s += now_s() - begin;
 
 	begin = now_s();
-	GG_TRY(gg_cuda_connect(&state.copy.view, grow ? state.graph.get() : state.near_lists.get(),
-						   grow ? params->graph_degree : state.near_length, state.graph.get(),
-						   params->seed, stream, control, meter, out, &stats->repaired));
+	if (state.pivots.empty())
+		GG_TRY(gg_cuda_connect(&state.copy.view, grow ? state.graph.get() : state.near_lists.get(),
+							   grow ? params->graph_degree : state.near_length, state.graph.get(),
+							   params->seed, stream, control, meter, out, &stats->repaired));
+	else
+		GG_TRY(gg_cuda_connect_pivots(&state.copy.view, state.pivots, state.graph.get(),
+									  params->seed, stream, control, meter, out,
+									  &stats->repaired));
 	stats->connect_s += now_s() - begin;
 	return gg_cuda_give_back(control, __func__, state.near_lists, state.graph, state.copy.rows);
 }

@@ -7,6 +7,7 @@
  *	cells.cu		pivot cells: assignment, sorting into cells, joins within cells
  *	knn_graph.cu	GNND iterations, exact last distances
  *	merge.cu		the same over lists that are known of parts: GGM
+ *	extend.cu		few rows into a large graph, by searching it
  *	optimize.cu		rank-based reordering
  *	tsdg.cu			two-stage diversification
  *	grnnd.cu		relative NN-descent
@@ -22,6 +23,8 @@
 #define GG_CUDA_BUILD_H
 
 #include "cuda.h"
+
+#include <vector>
 
 /* ---- the working copy ---------------------------------------------------- */
 
@@ -187,11 +190,14 @@ extern gg_status gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *
 									  cudaStream_t stream, const gg_control *control,
 									  uint32_t *ids, float *distances);
 
-/* The optimiser on device memory: knn n x k, graph n x degree. */
+/*
+ * The optimiser on device memory: knn n x k, graph n x degree.  changed: NULL, or n flags; the
+ * lists of nodes without theirs stay in graph as they are.
+ */
 extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k,
 										 uint32_t degree, cudaStream_t stream,
 										 const gg_control *control, gg_cuda_meter *meter,
-										 uint32_t *graph);
+										 uint32_t *graph, const uint8_t *changed = NULL);
 
 /*
  * Its second half: reverse edges united with forward ones (n x degree, GG_NO_NODE behind the last).
@@ -200,7 +206,7 @@ extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32
 extern gg_status gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree,
 									  uint32_t most, cudaStream_t stream,
 									  const gg_control *control, gg_cuda_meter *meter,
-									  uint32_t *graph);
+									  uint32_t *graph, const uint8_t *changed = NULL);
 
 /* starts[i] = the sum of counts[0 .. i); the scan of what is sorted to its targets. */
 extern gg_status gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStream_t stream,
@@ -224,10 +230,24 @@ extern gg_status gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_p
 extern uint64_t gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params);
 
 /*
- * Pivots and what they reach.  knn (n x k) and graph, the copy of out->adjacency, are in device
- * memory; where nodes cannot be reached, edges of out->adjacency are replaced or pivots added, and
- * *repaired counts both.  Makes out->pivots and out->pivot_adjacency.
+ * Pivots for a graph of which knn (n x k, device memory) is known: random rows, and more where none
+ * is near.
  */
+extern gg_status gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t k, uint64_t seed,
+									   cudaStream_t stream, const gg_control *control,
+									   gg_cuda_meter *meter, std::vector<uint32_t> &pivots);
+
+/*
+ * What pivots reach.  graph, the copy of out->adjacency, is in device memory; where nodes cannot be
+ * reached, edges of out->adjacency are replaced or pivots added, and *repaired counts both.  Makes
+ * out->pivots and out->pivot_adjacency.
+ */
+extern gg_status gg_cuda_connect_pivots(const gg_cuda_rows *rows, std::vector<uint32_t> &pivots,
+										const uint32_t *graph, uint64_t seed, cudaStream_t stream,
+										const gg_control *control, gg_cuda_meter *meter,
+										gg_graph *out, uint32_t *repaired);
+
+/* Both. */
 extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k,
 								 const uint32_t *graph, uint64_t seed, cudaStream_t stream,
 								 const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
@@ -259,7 +279,40 @@ extern gg_status gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *in
 									const gg_control *control, gg_cuda_meter *meter,
 									gg_cuda_working_copy *copy, gg_cuda_buffer<uint32_t> *ids,
 									gg_build_stats *stats);
-/* The device memory that it takes beyond that of a build. */
+
+/*
+ * A merge by search (extend.cu): the plan, made of what is in host memory alone.  base: the part
+ * whose graph is searched; 0: the merge is another one (merge.cu).  others: the rows of no or
+ * another part.
+ */
+typedef struct gg_cuda_extension
+{
+	uint8_t		base;
+	uint32_t	others;
+	bool		together;		/* they are one part, whose lists are known */
+	uint32_t	width;			/* neighbours that are searched for each of the others */
+} gg_cuda_extension;
+
+extern gg_status gg_cuda_extension_plan(const gg_dataset *data, const gg_merge_input *input,
+										const gg_build_params *params, const gg_control *control,
+										gg_cuda_extension *plan);
+
+/* Where it leaves what it makes; it allocates the buffers. */
+typedef struct gg_cuda_extended
+{
+	gg_cuda_buffer<uint32_t> *ids;	/* n x intermediate_graph_degree: lists, or edges */
+	gg_cuda_buffer<uint8_t> *changed;	/* n flags: rows that have lists, the nearest first */
+	gg_cuda_buffer<uint32_t> *graph;	/* n x graph_degree: the edges of all others */
+	std::vector<uint32_t> *pivots;
+} gg_cuda_extended;
+
+extern gg_status gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input,
+									 const gg_build_params *params, const gg_cuda_extension *plan,
+									 cudaStream_t stream, const gg_control *control,
+									 gg_cuda_meter *meter, gg_cuda_working_copy *copy,
+									 const gg_cuda_extended *out, gg_build_stats *stats);
+
+/* The device memory that a merge, of either kind, takes beyond that of a build. */
 extern uint64_t gg_cuda_merge_bytes(uint32_t n, const gg_merge_input *input,
 									const gg_build_params *params);
 

@@ -859,26 +859,45 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 }
 
 gg_status
-gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const uint32_t *graph,
-				uint64_t seed, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-				gg_graph *out, uint32_t *repaired)
+gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t k, uint64_t seed,
+					  cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+					  std::vector<uint32_t> &pivots)
 {
-	std::vector<uint32_t> pivots(gg_pivots_wanted(rows->n));
-
-	*repaired = 0;
-	if (rows->n == 0)
-		return gg_ok();
+	pivots.resize(gg_pivots_wanted(n));
 	{
 		gg_cuda_buffer<uint32_t> drawn;
 
 		GG_TRY(drawn.allocate(pivots.size(), meter));
 		/* not the numbers that made the cells: rows near those have had their share of attention */
-		GG_TRY(gg_cuda_random_ids(rows->n, (uint32_t) pivots.size(), seed + 0x9E3779B97F4A7C15ull,
+		GG_TRY(gg_cuda_random_ids(n, (uint32_t) pivots.size(), seed + 0x9E3779B97F4A7C15ull,
 								  stream, drawn.get()));
 		GG_TRY(gg_cuda_copy_out(pivots.data(), drawn.get(), drawn.bytes(), stream, control));
 	}
-	GG_TRY(cover_nodes(knn, rows->n, k, stream, control, meter, pivots));
+	return cover_nodes(knn, n, k, stream, control, meter, pivots);
+}
+
+gg_status
+gg_cuda_connect_pivots(const gg_cuda_rows *rows, std::vector<uint32_t> &pivots,
+					   const uint32_t *graph, uint64_t seed, cudaStream_t stream,
+					   const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
+					   uint32_t *repaired)
+{
+	*repaired = 0;
 	GG_TRY(reach_nodes(graph, stream, control, meter, out, pivots, repaired));
 	gg_pivots_shuffle(pivots.data(), (uint32_t) pivots.size(), seed);
 	return pivot_graph(rows, pivots, seed, stream, control, meter, out);
+}
+
+gg_status
+gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const uint32_t *graph,
+				uint64_t seed, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+				gg_graph *out, uint32_t *repaired)
+{
+	std::vector<uint32_t> pivots;
+
+	*repaired = 0;
+	if (rows->n == 0)
+		return gg_ok();
+	GG_TRY(gg_cuda_choose_pivots(knn, rows->n, k, seed, stream, control, meter, pivots));
+	return gg_cuda_connect_pivots(rows, pivots, graph, seed, stream, control, meter, out, repaired);
 }

@@ -40,7 +40,7 @@
  * Oracle: exact neighbours by recall (test_cuda_build.c).
  */
 #include "tile.cuh"
-#include "list.cuh"
+#include "rank.cuh"
 
 #define SAMPLES 32				/* p of the paper: forward, and as many slots for reverse */
 #define SIDE (2 * SAMPLES)		/* samples of one age */
@@ -744,124 +744,6 @@ gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint
 
 /* ---- finish ------------------------------------------------------------------------------ */
 
-/* A warp's distance between two of the caller's rows, in every lane. */
-__device__ static inline float
-exact_distance(const gg_cuda_data &data, uint32_t a, uint32_t b)
-{
-	const uint64_t at_a = (uint64_t) a * data.pitch;
-	const uint64_t at_b = (uint64_t) b * data.pitch;
-	const bool	cosine = data.metric == GG_METRIC_COSINE;
-	const bool	l1 = data.metric == GG_METRIC_L1;
-	float		sum = 0.0f;
-
-	if (data.element == GG_ELEMENT_F32 && data.dim % 4 == 0)
-	{
-		const float4 *x = (const float4 *) ((const float *) data.rows + at_a);
-		const float4 *y = (const float4 *) ((const float *) data.rows + at_b);
-
-#pragma unroll 2
-		for (uint32_t i = threadIdx.x & 31; i < data.dim / 4; i += 32)
-		{
-			const float4 p = x[i];
-			const float4 q = y[i];
-			const float d0 = p.x - q.x;
-			const float d1 = p.y - q.y;
-			const float d2 = p.z - q.z;
-			const float d3 = p.w - q.w;
-
-			if (cosine)
-				sum = fmaf(p.x, q.x, fmaf(p.y, q.y, fmaf(p.z, q.z, fmaf(p.w, q.w, sum))));
-			else if (l1)
-				sum += fabsf(d0) + fabsf(d1) + fabsf(d2) + fabsf(d3);
-			else
-				sum = fmaf(d0, d0, fmaf(d1, d1, fmaf(d2, d2, fmaf(d3, d3, sum))));
-		}
-	}
-	else
-		for (uint32_t i = threadIdx.x & 31; i < data.dim; i += 32)
-		{
-			const float p = gg_load_element(data, at_a + i);
-			const float q = gg_load_element(data, at_b + i);
-
-			if (cosine)
-				sum = fmaf(p, q, sum);
-			else if (l1)
-				sum += fabsf(p - q);
-			else
-				sum = fmaf(p - q, p - q, sum);
-		}
-	sum = gg_warp_sum(sum);
-	if (cosine)
-		return 1.0f - (data.side != NULL ? sum * data.side[a] * data.side[b] : sum);
-	if (data.metric == GG_METRIC_IP)
-	{
-		const float difference = data.side[a] - data.side[b];
-
-		return fmaf(difference, difference, sum);
-	}
-	return sum;
-}
-
-/* NaN counts as infinity; rounding may push a cosine below 0, which a key cannot hold. */
-__device__ static inline float
-clean_distance(float distance)
-{
-	return isnan(distance) ? __uint_as_float(0x7F800000u) : fmaxf(distance, 0.0f);
-}
-
-/*
- * The warp's keys from ids (count of them), by the caller's rows, sorted; returns how many differ
- * and leaves those packed at the front of ids.
- */
-template <int R>
-__device__ static inline uint32_t
-rank_ids(const gg_cuda_data &data, uint32_t row, uint32_t count, uint32_t *ids, float *distances)
-{
-	const uint32_t lane = threadIdx.x & 31;
-	uint64_t	keys[R];
-	uint32_t	base = 0;
-	uint64_t	edge = GG_KEY_NONE;
-
-#pragma unroll
-	for (int r = 0; r < R; r++)
-	{
-		keys[r] = GG_KEY_NONE;
-		for (uint32_t i = 0; i < 32 && r * 32 + i < count; i++)
-		{
-			const uint32_t id = ids[r * 32 + i];
-			const float distance = clean_distance(exact_distance(data, row, id));
-
-			if (lane == i)
-				keys[r] = gg_key(distance, id, 0);
-		}
-	}
-	__syncwarp();
-	gg_sort<R>(keys);
-#pragma unroll
-	for (int r = 0; r < R; r++)
-	{
-		uint64_t	before = __shfl_up_sync(GG_FULL_WARP, keys[r], 1);
-		const uint64_t last = __shfl_sync(GG_FULL_WARP, keys[r], 31);
-
-		if (lane == 0)
-			before = edge;
-		edge = last;
-
-		const bool	keep = keys[r] != GG_KEY_NONE && ((r == 0 && lane == 0) || before != keys[r]);
-		const uint32_t mask = __ballot_sync(GG_FULL_WARP, keep);
-		const uint32_t at = base + __popc(mask & gg_lanes_below(lane));
-
-		if (keep)
-		{
-			ids[at] = gg_key_id(keys[r]);
-			distances[at] = gg_key_distance(keys[r]);
-		}
-		base += __popc(mask);
-	}
-	__syncwarp();
-	return base;
-}
-
 template <int R>
 static __global__ void
 finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, bool fill, uint32_t seed,
@@ -890,7 +772,7 @@ finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, bool fill, u
 		count += __popc(__ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE));
 	}
 	__syncwarp();
-	count = rank_ids<R>(data, row, count, my_ids, my_distances);
+	count = gg_rank_ids<R>(data, row, count, my_ids, my_distances);
 
 	/* short though there are rows enough: no cell and no join reached it; random rows stand in */
 	if (count < want)
@@ -912,7 +794,7 @@ finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, bool fill, u
 			}
 			candidate = candidate + 1 == data.n ? 0 : candidate + 1;
 		}
-		count = rank_ids<R>(data, row, count, my_ids, my_distances);
+		count = gg_rank_ids<R>(data, row, count, my_ids, my_distances);
 	}
 
 	for (uint32_t at = lane; at < k; at += 32)

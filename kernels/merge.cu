@@ -32,7 +32,8 @@
  * alone would spare little as joins are: of 512 members of a cell 64 have it in one slot, and the
  * rows of one part among them take a tile of 64 rows of their own.
  *
- * A merge takes no less time than a build (src/merge/graphs.c), so no merge of an index uses it.
+ * Where one part has most of the rows, searches find what is new (extend.cu).  A merge of others
+ * takes no less time than a build (src/merge/graphs.c), so no merge of an index uses it.
  * The start is what is slow: 10M x 96, 10% into 90%: init 0.99 s, where a build has 0.74; descent
  * 0.55 s, where it has 0.67.
  *

@@ -19,6 +19,9 @@
  *
  * Step 2 scatters in any order; step 3 takes minima, so the order does not show.
  *
+ * Where only some nodes are to be reordered (extend.cu), the others are in no step: they are no A
+ * whose edges are turned round, and their lists in graph stay.
+ *
  * Oracle: the CPU engine's optimize(), the same bytes (test_cuda_build.c).
  *
  * Ids out of range are not followed and not written: knn may come from a caller.
@@ -53,7 +56,7 @@ hash_slot(uint32_t id)
 template <int R>
 static __global__ void
 detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t degree,
-			   uint32_t first, uint32_t *forward)
+			   const uint8_t *changed, uint32_t first, uint32_t *forward)
 {
 	constexpr int WARPS = detour_shape<R>::WARPS;
 	constexpr uint32_t SLOTS = detour_shape<R>::SLOTS;
@@ -70,7 +73,7 @@ detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_
 	uint32_t	mine[R];
 	uint32_t	length = k;
 
-	if (node >= n)
+	if (node >= n || (changed != NULL && !changed[node]))
 		return;
 
 	/* the list, up to its first GG_NO_NODE */
@@ -205,7 +208,8 @@ reverse_kernel(const uint32_t *forward, uint64_t edges, uint32_t degree, const u
 template <int R>
 static __global__ void
 merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most,
-			 const uint64_t *starts, const uint64_t *reverse, uint32_t first, uint32_t *graph)
+			 const uint64_t *starts, const uint64_t *reverse, const uint8_t *changed,
+			 uint32_t first, uint32_t *graph)
 {
 	constexpr int WARPS = R <= 4 ? 8 : 2;
 	__shared__ uint64_t nearest[WARPS][32 * R];
@@ -219,7 +223,7 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most
 	uint32_t	nreverse = 0;
 	uint32_t	emitted = 0;
 
-	if (node >= n)
+	if (node >= n || (changed != NULL && !changed[node]))
 		return;
 #pragma unroll
 	for (int r = 0; r < R; r++)
@@ -295,7 +299,7 @@ gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStream_t stream, uint
 gg_status
 gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most,
 					 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-					 uint32_t *graph)
+					 uint32_t *graph, const uint8_t *changed)
 {
 	const uint64_t edges = (uint64_t) n * degree;
 	gg_cuda_buffer<uint32_t> in_degrees;
@@ -340,7 +344,8 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 		GG_SWITCH_LENGTH(gg_cuda_list_length(degree),
 			(merge_kernel<R>
 			 <<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, stream>>>
-			 (forward, n, degree, most, starts.get(), reverse.get(), (uint32_t) first, graph)));
+			 (forward, n, degree, most, starts.get(), reverse.get(), changed, (uint32_t) first,
+			  graph)));
 		GG_CUDA_LAUNCHED("merge_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 	}
@@ -351,7 +356,7 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 gg_status
 gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
 						cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-						uint32_t *graph)
+						uint32_t *graph, const uint8_t *changed)
 {
 	/* k^2 look-ups a node at 2e11 a second: slices of 10 to 20 ms */
 	const uint64_t fit = 3000000000ull / ((uint64_t) k * k) / 8 * 8 + 8;
@@ -363,6 +368,8 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		return gg_ok();
 	GG_TRY(pace.create());
 	GG_TRY(gg_cuda_allocate_large(&forward, (uint64_t) n * degree, control, meter));
+	if (changed != NULL)
+		GG_CUDA_TRY(cudaMemsetAsync(forward.get(), 0xFF, forward.bytes(), stream));
 	for (uint64_t first = 0; first < n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, step);
@@ -370,13 +377,14 @@ gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t de
 		GG_SWITCH_LENGTH(gg_cuda_list_length(k),
 			(detours_kernel<R><<<gg_cuda_blocks(count, detour_shape<R>::WARPS),
 			 detour_shape<R>::WARPS * 32, 0, stream>>>
-			 (knn, n, k, degree, (uint32_t) first, forward.get())));
+			 (knn, n, k, degree, changed, (uint32_t) first, forward.get())));
 		GG_CUDA_LAUNCHED("detours_kernel");
 		GG_TRY(pace.step(stream, control, __func__));
 		gg_cuda_progress(control, GG_PHASE_OPTIMIZE, first, n);
 	}
 
-	GG_TRY(gg_cuda_unite_device(forward.get(), n, degree, degree, stream, control, meter, graph));
+	GG_TRY(gg_cuda_unite_device(forward.get(), n, degree, degree, stream, control, meter, graph,
+								changed));
 	gg_cuda_progress(control, GG_PHASE_OPTIMIZE, n, n);
 	return gg_cuda_give_back(control, __func__, forward);
 }

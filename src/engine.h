@@ -237,11 +237,20 @@ typedef struct gg_graph
  * first, or of edges, the most important first; GG_NO_NODE fills unused places.  A row that stands
  * in its own list, or twice in one, does no harm.
  */
+typedef enum gg_merge_way
+{
+	GG_MERGE_AUTO = 0,			/* the engine's own choice */
+	/* these in tests and benches alone; what cannot be done in that way is done in the other */
+	GG_MERGE_JOIN = 1,			/* rows of all parts are compared: [GNND, section 5] */
+	GG_MERGE_SEARCH = 2			/* the largest part's graph is searched for the others' rows */
+} gg_merge_way;
+
 typedef struct gg_merge_input
 {
 	const uint8_t *parts;		/* n: the graph that each row is of, 1 .. 255; 0: of none */
 	const uint32_t *lists;		/* n x length rows */
 	uint32_t	length;			/* 1 .. GG_MAX_DEGREE */
+	gg_merge_way way;
 } gg_merge_input;
 
 typedef struct gg_build_stats
@@ -586,8 +595,10 @@ typedef struct gg_engine
 	 * One graph of the rows of several: GGM [GNND, section 5], which compares rows of different
 	 * parts alone, and takes what stands in the lists for what there is to know of a part.  Rows of
 	 * part 0 are compared with all.  With params->init it starts from pivot cells, or from random
-	 * rows as in the paper.  The rest is as in build(), which takes no less memory than this does
-	 * beyond its input.  The contract is in src/cpu/merge.c.
+	 * rows as in the paper.  Where one part has most of the rows, the CUDA engine compares less: it
+	 * searches that part's graph for the other rows, and rows near which it finds none keep their
+	 * edges (kernels/extend.cu).  The rest is as in build(), which takes no less memory than this
+	 * does beyond its input.  The contract is in src/cpu/merge.c.
 	 * GG_EINVAL also for a list that names no row; GG_EUNSUPPORTED: GRNND has no k-NN lists.
 	 */
 	gg_status	(*merge) (const gg_dataset *data, const gg_merge_input *input,

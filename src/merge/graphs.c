@@ -20,14 +20,21 @@
  * what was not measured: k-NN lists of more than twice the edges that are stored, and segments that
  * lose more than a tenth of their nodes.
  *
- * A GPU builds anew at every size.  Seconds of one H200, GGM's beside a build's, at equal recall:
+ * A GPU builds anew at every size (GPU_MERGES_GRAPHS).  Seconds of one H200, GGM's beside a
+ * build's, at equal recall:
  *
  *	1M x 128		10% into 90%	0.242 / 0.207
  *					two halves		0.209 / 0.197
  *	1M x 768		10% into 90%	0.346 / 0.333
  *	10M x 96		10% into 90%	2.209 / 1.936
+ *
+ * These compare the rows of all parts.  The CUDA engine now searches the largest graph for the
+ * other rows where they are at most a fourth (kernels/extend.cu).  Where at most 36% of the pairs
+ * are new they always are: a largest part of 75% and one of 25% leave 37.5%.  The searches have not
+ * been measured on a GPU yet.
  */
 #include "merge/merge.h"
+#include "service/service.h"
 
 #include "utils/memutils.h"
 
@@ -41,6 +48,7 @@
 #define MOST_NEW_PAIRS	0.36
 #define MOST_LENGTH		2		/* of k-NN lists, in edges that are stored */
 #define MOST_LOST		10		/* one of so many nodes */
+#define GPU_MERGES_GRAPHS	false	/* where the CPU engine does */
 
 /*
  * Of all pairs of nodes, those that no input's graph has seen: what a merge has to compare.  All of
@@ -73,6 +81,14 @@ GgMergesGraphs(const GgMetaPageData *meta, const GgMergePlan *plan, uint32 nodes
 	return meta->algorithm != GG_ALGORITHM_GRNND && nodes > LEAST_NODES &&
 		meta->intermediate_graph_degree <= MOST_LENGTH * meta->graph_degree &&
 		NewPairs(plan, nodes) <= MOST_NEW_PAIRS;
+}
+
+bool
+GgEngineMergesGraphs(const gg_engine *engine)
+{
+	if (engine == NULL)
+		return gg_service_engine == GG_SERVICE_CPU || GPU_MERGES_GRAPHS;
+	return engine == &gg_cpu_engine || GPU_MERGES_GRAPHS;
 }
 
 /* The lists of a segment's nodes that are in the merged segment, as lists of its nodes. */

@@ -470,7 +470,7 @@ RunEngine(Merge *merge, const gg_engine *engine)
 	if (engine == NULL)
 		status = GgBuildOnDevice(merge->shared, &data, &merge->params, merges, &control,
 								 merge->graph, &device);
-	else if (merges && engine == &gg_cpu_engine)
+	else if (merges && GgEngineMergesGraphs(engine))
 		status = engine->merge(&data, &merge->graphs, &merge->params, &control, &merge->own, NULL);
 	else
 		status = engine->build(&data, &merge->params, &control, &merge->own, NULL);
@@ -533,8 +533,7 @@ BuiltByDevice(Merge *merge)
 
 	if (merge->shared == NULL || merge->nodes < LEAST_DEVICE_NODES)
 		return false;
-	/* a GPU builds anew as fast, see graphs.c */
-	if (gg_service_engine == GG_SERVICE_CPU)
+	if (GgEngineMergesGraphs(NULL))
 		KnowGraphs(merge);
 	if (merge->graphs.lists != NULL && merge->graphs.lists != merge->shared->lists)
 		return false;
@@ -558,7 +557,7 @@ BuildHere(Merge *merge)
 	if (merge->shared == NULL && !merge->target->sliced && merge->nodes >= LEAST_GPU_NODES &&
 		!GgGraphDeviceIsUp())
 		engine = GgAvailableEngine();
-	if (engine == &gg_cpu_engine)
+	if (GgEngineMergesGraphs(engine))
 		KnowGraphs(merge);
 	status = RunEngine(merge, engine);
 	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)

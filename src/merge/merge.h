@@ -135,6 +135,8 @@ extern Size GgKnownBytes(const GgMetaPageData *meta);
 
 /* Is the CPU engine faster when it merges the inputs' graphs than when it builds anew? */
 extern bool GgMergesGraphs(const GgMetaPageData *meta, const GgMergePlan *plan, uint32 nodes);
+/* Does this engine do so then, too?  NULL: the one of the service's devices. */
+extern bool GgEngineMergesGraphs(const gg_engine *engine);
 
 /* ---- memory.c ---------------------------------------------------------------------------- */
 

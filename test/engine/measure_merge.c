@@ -144,13 +144,13 @@ run(enum variant variant, bool first, measured *m)
 	gg_build_params params = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE,
 		.seed = 7,.init = variant == RANDOM || variant == RANDOM_KNN ? GG_INIT_RANDOM :
 	GG_INIT_PIVOT_CELLS};
-	gg_merge_input input = {parts, edges, DEGREE};
+	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_AUTO};
 	gg_build_stats stats;
 	gg_graph	graph;
 	double		seconds;
 
 	if (variant == CELLS_KNN || variant == RANDOM_KNN)
-		input = (gg_merge_input) {parts, near, INTERMEDIATE};
+		input = (gg_merge_input) {parts, near, INTERMEDIATE, GG_MERGE_AUTO};
 	if (variant == GNND)
 		input.parts = no_parts;
 	if (variant == HOLES)
@@ -184,7 +184,7 @@ merge_halves(uint32_t end)
 	gg_dataset	some = rows_of(0, end);
 	gg_build_params params = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE,
 	.seed = 3};
-	gg_merge_input input = {parts, edges, DEGREE};
+	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_AUTO};
 	gg_graph	graph;
 
 	build_part(0, end / 2, 1);
@@ -207,7 +207,7 @@ merge_chain(void)
 		gg_dataset	some;
 		gg_build_params params = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE,
 		.seed = part};
-		gg_merge_input input = {parts, edges, DEGREE};
+		gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_AUTO};
 		gg_graph	graph;
 
 		while (end < data.n && parts[end] == part)

@@ -78,7 +78,7 @@ merge(const gg_dataset *data, const sides *s, const gg_build_params *params, int
 	  gg_graph *graph)
 {
 	gg_control	control = {.threads = threads};
-	gg_merge_input input = {s->parts, s->lists, s->degree};
+	gg_merge_input input = {s->parts, s->lists, s->degree, GG_MERGE_AUTO};
 
 	return merge_engine->merge(data, &input, params, &control, graph, NULL);
 }
@@ -460,16 +460,18 @@ test_cancel(void)
 
 	harness_data(&spec, &data, NULL, 0);
 	make_sides(&s, &data, ends, 2, &params_32);
-	for (int init = 0; init < 2; init++)
+	/* from cells, from random rows, by search */
+	for (int way = 0; way < 3; way++)
 	{
 		watch		w = {0};
 		gg_control	control = {.cancelled = watch_cancelled,.ctx = &w,.threads = 2};
-		gg_merge_input input = {s.parts, s.lists, s.degree};
+		gg_merge_input input = {s.parts, s.lists, s.degree,
+		way == 2 ? GG_MERGE_SEARCH : GG_MERGE_JOIN};
 		gg_build_params params = params_32;
 		gg_graph	graph;
 		uint64_t	asked;
 
-		params.init = init == 0 ? GG_INIT_PIVOT_CELLS : GG_INIT_RANDOM;
+		params.init = way == 1 ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS;
 		CHECK_OK(merge_engine->merge(&data, &input, &params, &control, &graph, NULL),
 				 "not cancelled");
 		gg_graph_free(&graph);
@@ -511,7 +513,7 @@ test_arguments(void)
 	static const uint8_t parts[2] = {1, 2};
 	static const uint32_t good[2] = {GG_NO_NODE, 0};
 	static const uint32_t bad[2] = {0, 2};
-	gg_merge_input input = {parts, good, 1};
+	gg_merge_input input = {parts, good, 1, GG_MERGE_AUTO};
 	gg_build_params params = params_32;
 
 	params.algorithm = GG_ALGORITHM_GRNND;

@@ -243,7 +243,7 @@ ggm_7(void)
 		parts.insert(parts.end(), h.parts[i].device.n, (uint8_t) (i + 1));
 	}
 
-	const gg_merge_input input = {parts.data(), stored.data(), K};
+	const gg_merge_input input = {parts.data(), stored.data(), K, GG_MERGE_AUTO};
 
 	papers_head("k-NN lists of 64, of two halves | seconds | recall@10");
 	for (uint32_t iterations : {1u, 2u, 4u, 6u, 8u, 12u})
@@ -375,7 +375,7 @@ merge_pair(const papers_set *set, shards *all, uint32_t a, uint32_t b, cudaStrea
 	gg_build_stats stats = {};
 	std::vector<uint8_t> parts(2 * (size_t) size, 1);
 	std::vector<uint32_t> stored((size_t) size * 2 * K);
-	const gg_merge_input input = {parts.data(), stored.data(), K};
+	const gg_merge_input input = {parts.data(), stored.data(), K, GG_MERGE_AUTO};
 
 	must(rows.allocate(2 * (uint64_t) size * set->dim));
 	MUST(cudaMemcpyAsync(rows.get(), set->rows.get() + (size_t) a * size * set->dim,

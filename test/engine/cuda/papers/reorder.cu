@@ -155,7 +155,7 @@ papers_reorder(const uint32_t *knn, const float *distances, uint32_t n, uint32_t
 	else
 		GG_SWITCH_LENGTH(gg_cuda_list_length(k),
 			(detours_kernel<R><<<gg_cuda_blocks(n, detour_shape<R>::WARPS),
-			 detour_shape<R>::WARPS * 32, 0, stream>>>(knn, n, k, degree, 0, forward)));
+			 detour_shape<R>::WARPS * 32, 0, stream>>>(knn, n, k, degree, nullptr, 0, forward)));
 	GG_CUDA_LAUNCHED("detours_kernel");
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	return gg_ok();
