@@ -671,6 +671,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 		GG_TRY(gnnd_join(&g, iteration));
 		GG_TRY(gnnd_update(&g, &changed));
 		stats->iterations = iteration + 1;
+		stats->changed = (float) ((double) changed / ((double) n * k));
 		if (iteration > 0 && (changed == 0 || changed < enough))
 			break;
 	}

@@ -32,6 +32,9 @@
  */
 #define WIDE_TEAM 16
 
+/* Lists up to so long are searched by a block where rows are wide: see takes_warps(). */
+#define WIDE_SHORT 64
+
 /*
  * The list's nearest members that are not expanded, at most `width`, to parents; they count as
  * expanded from here on.  Returns their number.
@@ -162,14 +165,10 @@ launch_warps(const search_view *view, const search_launch *launch, const search_
 
 /*
  * Whether a warp takes a query, and not a block of WIDE_WARPS warps.  It takes narrow rows of every
- * path.  Wide ones it takes by products, and more queries than there are multiprocessors: fewer are
- * sooner done by several warps.
- *
- * A warp alone is worth 1.7 of the block's: 2.12M against 1.25M queries/s (WIDE_TEAM), with 20 and
- * 24 warps a multiprocessor.  But a query in shared memory, its list and its visited set serve one
- * warp, where a block's serve four.  With the longest lists, or rows of thousands of elements, so
- * few queries fit that the block has more loads in flight.  Where that begins is chosen by
- * arithmetic.
+ * path.  Wide ones it takes by products, for more queries than there are multiprocessors, and with
+ * long lists: 500,000 x 960, batch 10,000, queries per second of a warp over those of a block 0.97
+ * at itopk 32, 0.86 at 48, 0.80 at 64, then 1.40 at 96, 1.27 at 128, 1.01 at 192, 1.19 at 256.  The
+ * longest lists leave room for so few queries that the block has more loads in flight.
  */
 static bool
 takes_warps(const search_view *view, const search_launch *launch, const search_device *device)
@@ -179,7 +178,7 @@ takes_warps(const search_view *view, const search_launch *launch, const search_d
 	if (view->dim <= WIDE_DIM)
 		return true;
 	return view->path == WALK_HALF_DOT && launch->nq > (uint32_t) device->sms &&
-		bytes <= (uint32_t) device->shared_bytes &&
+		launch->itopk > WIDE_SHORT && bytes <= (uint32_t) device->shared_bytes &&
 		(uint64_t) bytes * WIDE_WARPS * 10 <=
 		(uint64_t) search_multi_shared(view, launch, device) * 17;
 }

@@ -256,6 +256,7 @@ typedef struct gg_merge_input
 typedef struct gg_build_stats
 {
 	uint32_t	iterations;		/* of GNND */
+	float		changed;		/* share of the lists' places that the last of these changed */
 	uint64_t	distances;		/* computed, 0 where not counted */
 	uint32_t	repaired;		/* nodes that connectivity repair had to link */
 	double		init_s,

@@ -232,6 +232,8 @@ iterate(descent *d, gg_build_stats *stats)
 		if (status.code != GG_OK)
 			return status;
 		stats->iterations++;
+		stats->changed = (float) ((double) atomic_load(&d->entered) /
+								  ((double) state->n * state->k));
 		if (iteration > 0 &&
 			(double) atomic_load(&d->entered) < (double) termination * state->n * state->k)
 			break;

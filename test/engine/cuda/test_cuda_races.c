@@ -194,9 +194,8 @@ params_of(gg_search_mode mode)
 }
 
 static void
-search(scene *s, gg_search_mode mode, uint32_t nq)
+search_by(scene *s, gg_search_params params, uint32_t nq)
 {
-	const gg_search_params params = params_of(mode);
 	uint32_t   *nodes = malloc(nq * K * sizeof(uint32_t));
 	float	   *distances = malloc(nq * K * sizeof(float));
 
@@ -205,6 +204,12 @@ search(scene *s, gg_search_mode mode, uint32_t nq)
 		check_answers(s, &params, nq, nodes, distances);
 	free(nodes);
 	free(distances);
+}
+
+static void
+search(scene *s, gg_search_mode mode, uint32_t nq)
+{
+	search_by(s, params_of(mode), nq);
 }
 
 static void
@@ -235,9 +240,15 @@ test_searches(void)
 	search(&s, GG_SEARCH_SINGLE_CTA, 3);
 	search(&s, GG_SEARCH_TSDG_SMALL, 3);
 	search(&s, GG_SEARCH_TSDG_LARGE, 3);
-	/* blocks of fewer warps, where there are more of them than multiprocessors */
+	/* blocks of fewer warps, where there are more of them than multiprocessors, and long lists */
 	if (wide)
-		search(&s, GG_SEARCH_SINGLE_CTA, sms + 1);
+	{
+		gg_search_params params = params_of(GG_SEARCH_SINGLE_CTA);
+
+		search_by(&s, params, sms + 1);
+		params.itopk_size = 3 * ITOPK;
+		search_by(&s, params, sms + 1);
+	}
 	scene_close(&s);
 }
 

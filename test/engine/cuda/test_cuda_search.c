@@ -578,9 +578,12 @@ test_scenes(void)
 		check_walk(&s, 5, 7, 3, s.nq < 20 ? s.nq : 20);
 		check_walk(&s, 100, 200, 0, s.nq < 20 ? s.nq : 20);
 		check_walk(&s, 1024, 1024, 0, s.nq < 4 ? s.nq : 4);
-		/* lists too long for a warp to have a wide row's query alone */
+		/* lists with which a warp has a wide row's query alone, and such as are too long for it */
 		if (s.data.dim > 384 && s.nq > 132)
+		{
+			check_walk(&s, 10, 96, 0, s.nq);
 			check_walk(&s, 10, 600, 0, s.nq);
+		}
 		check_greedy(&s, 10, 64, 0, s.nq < 100 ? s.nq : 100);
 		check_greedy(&s, 32, 32, 1, s.nq < 50 ? s.nq : 50);
 		check_greedy(&s, 1, 1, 0, s.nq < 20 ? s.nq : 20);
@@ -687,7 +690,7 @@ test_variant(void)
 			check_greedy(&s, 10, 16, 0, 12);
 			check_segmented(&s, 10, 32, 0, 12);
 			if (many)
-				check_walk(&s, 10, 32, 0, 140);
+				check_walk(&s, 10, d == 2 ? 96 : 32, 0, 140);
 	}
 	scene_close(&s);
 }

@@ -18,7 +18,7 @@ typedef struct construction
 	uint32_t	iterations;		/* of GNND, at most; 0: the engine's default */
 } construction;
 
-/* Build so, print "| name | seconds | stages | mean degree", and open the graph. */
+/* Build so, print "| name | seconds | stages | GNND | mean degree", and open the graph. */
 static gg_index *
 construct(const papers_set *set, const construction *how)
 {
@@ -34,8 +34,9 @@ construct(const papers_set *set, const construction *how)
 	params.seed = 1;
 	parse_algorithm(how->algorithm, &params);
 	seconds = papers_build(set, &params, BEST_RUNS, &graph, &stats);
-	printf("| %s | %.3f | %.3f + %.3f + %.3f + %.3f | %.1f", how->name, seconds, stats.init_s,
-		   stats.descent_s, stats.optimize_s, stats.connect_s, mean_degree(&graph));
+	printf("| %s | %.3f | %.3f + %.3f + %.3f + %.3f | %u, %.4f | %.1f", how->name, seconds,
+		   stats.init_s, stats.descent_s, stats.optimize_s, stats.connect_s, stats.iterations,
+		   stats.changed, mean_degree(&graph));
 	index = papers_index(set, &graph);
 	gg_graph_free(&graph);
 	return index;
@@ -55,7 +56,8 @@ algorithms(void)
 	papers.coarse = true;
 	papers_set_make(papers.set, 1000000, true, &set);
 	papers_begin("Algorithms: construction and searches", &set);
-	papers_head("algorithm | construction, s | init + descent + optimize + connect | mean degree");
+	papers_head("algorithm | construction, s | init + descent + optimize + connect "
+				"| iterations, last change | mean degree");
 	for (const construction &way : ways)
 	{
 		indexes.push_back(construct(&set, &way));
@@ -99,7 +101,8 @@ construction_limits(void)
 
 	papers_set_make(papers.set, 1000000, true, &set);
 	papers_begin("Construction: what doing less costs in searches", &set);
-	papers_head("construction | s | init + descent + optimize + connect | mean degree "
+	papers_head("construction | s | init + descent + optimize + connect "
+				"| iterations, last change | mean degree "
 				"| recall@10 at itopk 32 | at 64 | queries/s at 0.95 | at 0.99");
 	for (const construction &way : ways)
 	{
