@@ -700,8 +700,20 @@ list_room(list_args *args, uint32_t known, uint32_t more)
 	const uint32_t most = known + more < GG_MAX_DEGREE ? known + more : GG_MAX_DEGREE;
 
 	args->own = most - more;
-	return gg_cuda_list_length(most);
+	return most <= 64 ? 64 : gg_cuda_list_length(most);
 }
+
+/* As GG_SWITCH_LENGTH, for lengths of list_room(). */
+#define GG_SWITCH_LONG_LENGTH(length, call) \
+	do { \
+		switch ((length) / 32) \
+		{ \
+			case 2: { constexpr int R = 2; call; } break; \
+			case 4: { constexpr int R = 4; call; } break; \
+			case 8: { constexpr int R = 8; call; } break; \
+			default: { constexpr int R = 16; call; } break; \
+		} \
+	} while (0)
 
 static gg_status
 unite_lists(extending *e)
@@ -732,7 +744,7 @@ unite_lists(extending *e)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
-		GG_SWITCH_LENGTH(length, (base_lists_kernel<R>
+		GG_SWITCH_LONG_LENGTH(length, (base_lists_kernel<R>
 			<<<gg_cuda_blocks(count, list_shape<R>::WARPS_OF), list_shape<R>::WARPS_OF * 32, 0,
 			e->stream>>>(args, (uint32_t) first)));
 		GG_CUDA_LAUNCHED("base_lists_kernel");
@@ -743,7 +755,7 @@ unite_lists(extending *e)
 	{
 		const uint32_t count = gg_cuda_slice(args.nothers, first, step);
 
-		GG_SWITCH_LENGTH(length, (other_lists_kernel<R>
+		GG_SWITCH_LONG_LENGTH(length, (other_lists_kernel<R>
 			<<<gg_cuda_blocks(count, list_shape<R>::WARPS_OF), list_shape<R>::WARPS_OF * 32, 0,
 			e->stream>>>(args, (uint32_t) first)));
 		GG_CUDA_LAUNCHED("other_lists_kernel");

@@ -232,11 +232,7 @@ typedef struct gg_graph
 	uint32_t   *pivot_adjacency;	/* npivots x GG_PIVOT_DEGREE indices into pivots */
 } gg_graph;
 
-/*
- * What is known of the graphs that merge() makes one of.  Lists are of the nearest rows, nearest
- * first, or of edges, the most important first; GG_NO_NODE fills unused places.  A row that stands
- * in its own list, or twice in one, does no harm.
- */
+/* How merge() finds what rows of one part are near to rows of another. */
 typedef enum gg_merge_way
 {
 	GG_MERGE_AUTO = 0,			/* the engine's own choice */
@@ -245,6 +241,11 @@ typedef enum gg_merge_way
 	GG_MERGE_SEARCH = 2			/* the largest part's graph is searched for the others' rows */
 } gg_merge_way;
 
+/*
+ * What is known of the graphs that merge() makes one of.  Lists are of the nearest rows, nearest
+ * first, or of edges, the most important first; GG_NO_NODE fills unused places.  A row that stands
+ * in its own list, or twice in one, does no harm.
+ */
 typedef struct gg_merge_input
 {
 	const uint8_t *parts;		/* n: the graph that each row is of, 1 .. 255; 0: of none */

@@ -734,12 +734,12 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 
 /*
  * The same of so many rows, and filters that leave so many, that an engine has reason to measure
- * them all roughly first.
+ * them all roughly first; by so many requests in a call, for each of counts.
  */
 static inline void
-deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance)
+deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance,
+			const uint32_t *counts, uint32_t ncounts)
 {
-	static const uint32_t counts[] = {SEVERAL_MOST, 8, 9};
 	gg_filter  *kinds = calloc(SEVERAL_MOST, sizeof(gg_filter));
 	const gg_filter *filters[SEVERAL_MOST];
 	deep_scene	s;
@@ -758,11 +758,11 @@ deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance)
 				 i == 0 ? 0 : 2);
 		filters[i] = &kinds[0];
 	}
-	for (uint32_t c = 0; c < 3; c += harness_fewest() ? 2 : 1)
+	for (uint32_t c = 0; c < ncounts; c++)
 		several_case(&s, c % 2, counts[c], filters, alone, "most rows, equal filters");
 	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
 		filters[i] = &kinds[i];
-	for (uint32_t c = 0; c < 3; c += harness_fewest() ? 3 : 1)
+	for (uint32_t c = 0; c < ncounts; c += harness_fewest() ? 3 : 1)
 		several_case(&s, 1 - c % 2, counts[c], filters, alone, "most rows, filters apart");
 	bulk_close(&s.region);
 	free(kinds);

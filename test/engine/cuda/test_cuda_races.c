@@ -471,6 +471,17 @@ test_several(void)
 	free(alone);
 }
 
+/* The same over as few rows as are worth a rough measure first, by requests for either width. */
+static void
+test_pruned(void)
+{
+	static const uint32_t counts[] = {SEVERAL_MOST, 8};
+	const deep_spec spec = {.n = 33000,.dim = 8,.metric = GG_METRIC_L2,
+		.element = row_kinds[now.rows].element};
+
+	deep_pruned(&gg_cuda_engine, &spec, 1e-5, counts, 2);
+}
+
 /* ---- graphs ---------------------------------------------------------------------- */
 
 typedef struct build_scene
@@ -567,7 +578,7 @@ build_lists(const build_scene *s, gg_init init, double least)
 
 /* Of two halves, of which each knows its own neighbours; and the last row, which knows none. */
 static void
-merge(const build_scene *s, gg_init init, const char *what)
+merge(const build_scene *s, gg_init init, gg_merge_way way, const char *what)
 {
 	const uint32_t n = s->data.n;
 	const uint32_t length = s->params.graph_degree;
@@ -575,7 +586,7 @@ merge(const build_scene *s, gg_init init, const char *what)
 	gg_build_params params = s->params;
 	uint8_t    *parts = calloc(n, 1);
 	uint32_t   *lists = malloc((size_t) n * length * sizeof(uint32_t));
-	const gg_merge_input input = {parts, lists, length};
+	const gg_merge_input input = {parts, lists, length, way};
 	gg_graph	graph;
 
 	memset(lists, 0xFF, (size_t) n * length * sizeof(uint32_t));
@@ -629,8 +640,9 @@ test_builds(void)
 	build(&s, GG_ALGORITHM_GRNND, GG_INIT_PIVOT_CELLS, "grnnd");
 	if (now.number == 32)
 		build(&s, GG_ALGORITHM_GRNND, GG_INIT_RANDOM, "grnnd, random");
-	merge(&s, GG_INIT_PIVOT_CELLS, "merge");
-	merge(&s, GG_INIT_RANDOM, "merge, random");
+	merge(&s, GG_INIT_PIVOT_CELLS, GG_MERGE_JOIN, "merge");
+	merge(&s, GG_INIT_PIVOT_CELLS, GG_MERGE_SEARCH, "merge by search");
+	merge(&s, GG_INIT_RANDOM, GG_MERGE_JOIN, "merge, random");
 	build_close(&s);
 }
 
@@ -740,6 +752,8 @@ run_serving(void)
 				run("deep", test_deep, (gg_metric) metric, rows, 0);
 	run("filters", test_filters, GG_METRIC_L2, FLOATS, 0);
 	run("several", test_several, GG_METRIC_L2, FLOATS, 0);
+	run("pruned", test_pruned, GG_METRIC_L2, FLOATS, 0);
+	run("pruned", test_pruned, GG_METRIC_L2, HALVES, 0);
 }
 
 static void

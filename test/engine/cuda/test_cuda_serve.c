@@ -1414,10 +1414,11 @@ test_pruned(void)
 		{.n = 50000,.dim = 600,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16},
 		{.n = 50000,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.coarse = true}
 	};
+	static const uint32_t counts[] = {SEVERAL_MOST, 9, 8};
 	const uint32_t count = sizeof(specs) / sizeof(specs[0]);
 
 	for (uint32_t i = 0; i < count; i += harness_fewest() ? 10 : harness_small() ? 3 : 1)
-		deep_pruned(&gg_cuda_engine, &specs[i], 1e-5);
+		deep_pruned(&gg_cuda_engine, &specs[i], 1e-5, counts, harness_fewest() ? 2 : 3);
 }
 
 /* More rows than one slab has; many tie, so that all digits of a key count. */
