@@ -20,18 +20,16 @@
  * what was not measured: k-NN lists of more than twice the edges that are stored, and segments that
  * lose more than a tenth of their nodes.
  *
- * A GPU builds anew at every size (GPU_MERGES_GRAPHS).  Seconds of one H200, GGM's beside a
- * build's, at equal recall:
+ * The CUDA engine searches the largest graph for the other rows where they are at most a fourth
+ * (kernels/extend.cu).  Where at most 36% of the pairs are new they always are: a largest part of
+ * 75% and one of 25% leave 37.5%.  Device seconds of one H200 beside a build's, at equal recall:
  *
- *	1M x 128		10% into 90%	0.242 / 0.207
- *					two halves		0.209 / 0.197
- *	1M x 768		10% into 90%	0.346 / 0.333
- *	10M x 96		10% into 90%	2.209 / 1.936
+ *	1M x 128		10% into 90%	0.048 / 0.165
+ *	1M x 768		10% into 90%	0.120 / 0.306
+ *	10M x 96		10% into 90%	0.488 / 1.631
  *
- * These compare the rows of all parts.  The CUDA engine now searches the largest graph for the
- * other rows where they are at most a fourth (kernels/extend.cu).  Where at most 36% of the pairs
- * are new they always are: a largest part of 75% and one of 25% leave 37.5%.  The searches have not
- * been measured on a GPU yet.
+ * A GPU of the service builds anew all the same (GPU_MERGES_GRAPHS): what it merges so, beside its
+ * queries, has not been seen on a GPU yet.
  */
 #include "merge/merge.h"
 #include "service/service.h"
