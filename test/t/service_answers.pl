@@ -125,7 +125,8 @@ compare_all('as built');
 for my $mode (qw(single_cta multi_cta tsdg_small tsdg_large))
 {
 	$node->safe_psql('postgres', "ALTER DATABASE postgres SET gpugraph.search_mode = $mode");
-	compare("$mode: $_ rows", $_) for 1, 30;
+	# half of a greedy list: the list that follows is begun anew by a device, and not by the CPU
+	compare("$mode: $_ rows", $_) for 1, $mode eq 'tsdg_small' ? 16 : 30;
 	compare("$mode, off: 64 rows", 64, "'true'", "'off'");
 	compare("$mode: a filter", 10, "'cat = 7'");
 	is($node->safe_psql('postgres', "SELECT all_rows('strict_order')"), '12000 12000',
