@@ -7,7 +7,6 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 
 #define COPY_BYTES ((uint64_t) 32 << 20)
 /* CUDA's own context, code and scan scratch, which no buffer here accounts for */
@@ -19,15 +18,6 @@ static inline uint64_t
 max_u64(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
-}
-
-static double
-now_s(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
 }
 
 gg_status
@@ -121,7 +111,7 @@ load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control
 		  gg_build_stats *stats)
 {
 	const uint64_t bytes = (uint64_t) data->n * data->dim * gg_element_size(data->element);
-	const double begin = now_s();
+	const double begin = gg_cuda_now_s();
 
 	GG_TRY(gg_cuda_allocate_large(rows, bytes, control, meter));
 	GG_TRY(gg_cuda_copy_in(rows->get(), data->rows, bytes, stream, control));
@@ -132,7 +122,7 @@ load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control
 	device->element = data->element;
 	device->metric = data->metric;
 	device->side = NULL;
-	stats->transfer_s += now_s() - begin;
+	stats->transfer_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }
 
@@ -149,7 +139,7 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 	const bool	exact = !random && n <= GG_EXACT_MAX_ROWS;
 	gg_cuda_buffer<uint64_t> lists;
 	gg_cuda_buffer<uint32_t> order;
-	double		begin = now_s();
+	double		begin = gg_cuda_now_s();
 
 	if (n == 0)
 		return gg_ok();
@@ -168,9 +158,9 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 								  lists.get(), order.get()));
 	}
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
-	stats->init_s += now_s() - begin;
+	stats->init_s += gg_cuda_now_s() - begin;
 
-	begin = now_s();
+	begin = gg_cuda_now_s();
 	if (!exact)
 		GG_TRY(gg_cuda_gnnd(&copy->view, length, k, params, NULL, order.get(), stream, control,
 							meter, lists.get(), stats));
@@ -181,7 +171,7 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 	GG_TRY(gg_cuda_finish_lists(data, lists.get(), length, k, true, params->seed, stream, control,
 								ids->get(), distances != NULL ? distances->get() : NULL));
 	GG_TRY(gg_cuda_give_back(control, __func__, lists));
-	stats->descent_s += now_s() - begin;
+	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }
 
@@ -230,7 +220,7 @@ choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_par
 	double		begin;
 
 	GG_TRY(make_lists(data, input, params, stream, control, meter, state, stats));
-	begin = now_s();
+	begin = gg_cuda_now_s();
 	if (state->graph.get() == NULL)
 		GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree,
 									  control, meter));
@@ -242,7 +232,7 @@ choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_par
 									   stream, control, meter, state->graph.get(),
 									   state->changed.get()));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
-	stats->optimize_s += now_s() - begin;
+	stats->optimize_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }
 
@@ -263,12 +253,12 @@ grow_edges(gg_cuda_data *data, const gg_build_params *params, cudaStream_t strea
 	else
 		GG_TRY(gg_cuda_knn_rows(data, &lists, stream, control, meter, &state->copy, &starts, NULL,
 								stats));
-	begin = now_s();
+	begin = gg_cuda_now_s();
 	GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree, control,
 								  meter));
 	GG_TRY(gg_cuda_grnnd_device(data, params, starts.get(), stream, control, meter,
 								state->graph.get()));
-	stats->optimize_s += now_s() - begin;
+	stats->optimize_s += gg_cuda_now_s() - begin;
 	return gg_cuda_give_back(control, __func__, starts);
 }
 
@@ -292,14 +282,14 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	else
 		GG_TRY(choose_edges(data, input, params, stream, control, meter, &state, stats));
 
-	begin = now_s();
+	begin = gg_cuda_now_s();
 	out->adjacency = allocate_large(bytes);
 	if (out->adjacency == NULL)
 		return gg_fail(GG_ENOMEM, __func__, "out of memory for the lists of %u nodes", data->n);
 	GG_TRY(gg_cuda_copy_out(out->adjacency, state.graph.get(), bytes, stream, control));
-	stats->transfer_s += now_s() - begin;
+	stats->transfer_s += gg_cuda_now_s() - begin;
 
-	begin = now_s();
+	begin = gg_cuda_now_s();
 	if (state.pivots.empty())
 		GG_TRY(gg_cuda_connect(&state.copy.view, grow ? state.graph.get() : state.near_lists.get(),
 							   grow ? params->graph_degree : state.near_length, state.graph.get(),
@@ -308,7 +298,7 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 		GG_TRY(gg_cuda_connect_pivots(&state.copy.view, state.pivots, state.graph.get(),
 									  params->seed, stream, control, meter, out,
 									  &stats->repaired));
-	stats->connect_s += now_s() - begin;
+	stats->connect_s += gg_cuda_now_s() - begin;
 	return gg_cuda_give_back(control, __func__, state.near_lists, state.graph, state.copy.rows);
 }
 
@@ -335,12 +325,12 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, out));
 	GG_TRY(gg_cuda_knn_rows(&device, params, stream.get(), control, NULL, &copy, &device_ids,
 							distances != NULL ? &device_distances : NULL, out));
-	begin = now_s();
+	begin = gg_cuda_now_s();
 	GG_TRY(gg_cuda_copy_out(ids, device_ids.get(), device_ids.bytes(), stream.get(), control));
 	if (distances != NULL)
 		GG_TRY(gg_cuda_copy_out(distances, device_distances.get(), device_distances.bytes(),
 								stream.get(), control));
-	out->transfer_s += now_s() - begin;
+	out->transfer_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }
 

@@ -24,7 +24,18 @@
 
 #include "cuda.h"
 
+#include <time.h>
 #include <vector>
+
+/* For stats. */
+static inline double
+gg_cuda_now_s(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
+}
 
 /* ---- the working copy ---------------------------------------------------- */
 

@@ -38,7 +38,6 @@
 #include "index.cuh"
 #include "rank.cuh"
 
-#include <time.h>
 
 #define WARPS 8					/* a block */
 
@@ -474,15 +473,6 @@ public:
 	std::vector<uint32_t> *pivots;
 };
 
-static double
-now_s(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
-}
-
 /* The input into device memory, and the ids of the others. */
 static gg_status
 load_input(extending *e)
@@ -704,18 +694,6 @@ list_room(list_args *args, uint32_t known, uint32_t more)
 	return most <= 64 ? 64 : gg_cuda_list_length(most);
 }
 
-/* As GG_SWITCH_LENGTH, for lengths of list_room(). */
-#define GG_SWITCH_LONG_LENGTH(length, call) \
-	do { \
-		switch ((length) / 32) \
-		{ \
-			case 2: { constexpr int R = 2; call; } break; \
-			case 4: { constexpr int R = 4; call; } break; \
-			case 8: { constexpr int R = 8; call; } break; \
-			default: { constexpr int R = 16; call; } break; \
-		} \
-	} while (0)
-
 static gg_status
 unite_lists(extending *e)
 {
@@ -772,7 +750,7 @@ gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bu
 					const gg_cuda_extended *out, gg_build_stats *stats)
 {
 	const uint64_t n = data->n;
-	double		begin = now_s();
+	double		begin = gg_cuda_now_s();
 	extending	e = {};
 
 	e.data = data;
@@ -783,9 +761,9 @@ gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bu
 	e.control = control;
 	e.meter = meter;
 	GG_TRY(load_input(&e));
-	stats->transfer_s += now_s() - begin;
+	stats->transfer_s += gg_cuda_now_s() - begin;
 
-	begin = now_s();
+	begin = gg_cuda_now_s();
 	GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, copy));
 	e.rows = copy->view;
 	GG_TRY(gg_cuda_allocate_large(out->ids, n * params->intermediate_graph_degree, control,
@@ -805,13 +783,13 @@ gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bu
 	if (plan->others > 0)
 		GG_TRY(search_others(&e));
 	GG_TRY(gg_cuda_give_back(control, __func__, e.stored));
-	stats->init_s += now_s() - begin;
+	stats->init_s += gg_cuda_now_s() - begin;
 
-	begin = now_s();
+	begin = gg_cuda_now_s();
 	GG_TRY(make_offers(&e));
 	GG_TRY(unite_lists(&e));
 	GG_TRY(gg_cuda_give_back(control, __func__, e.offers, e.starts, e.found, e.distances,
 							 e.parts));
-	stats->descent_s += now_s() - begin;
+	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }

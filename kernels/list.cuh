@@ -142,17 +142,25 @@ gg_mix(uint32_t x)
 	return x;
 }
 
-/* Run a kernel template for a list length: R = length / 32. */
-#define GG_SWITCH_LENGTH(length, call) \
+/* Run a kernel template for a list length of 64 or more: R = length / 32. */
+#define GG_SWITCH_LONG_LENGTH(length, call) \
 	do { \
 		switch ((length) / 32) \
 		{ \
-			case 1: { constexpr int R = 1; call; } break; \
 			case 2: { constexpr int R = 2; call; } break; \
 			case 4: { constexpr int R = 4; call; } break; \
 			case 8: { constexpr int R = 8; call; } break; \
 			default: { constexpr int R = 16; call; } break; \
 		} \
+	} while (0)
+
+/* For any length. */
+#define GG_SWITCH_LENGTH(length, call) \
+	do { \
+		if ((length) / 32 == 1) \
+			{ constexpr int R = 1; call; } \
+		else \
+			GG_SWITCH_LONG_LENGTH(length, call); \
 	} while (0)
 
 #define GG_SWITCH_KIND(kind_, call) \

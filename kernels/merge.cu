@@ -41,7 +41,6 @@
  */
 #include "list.cuh"
 
-#include <time.h>
 #include <vector>
 
 #define WARPS 8					/* a block */
@@ -253,15 +252,6 @@ public:
 	uint32_t	length;			/* of a list in memory */
 };
 
-static double
-now_s(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
-}
-
 /* Rows of host loops between two questions: some ms. */
 #define POLL_ROWS ((uint32_t) 1 << 22)
 
@@ -369,7 +359,7 @@ make_lists(merging *m, gg_build_stats *stats)
 	const bool	random = m->params->init == GG_INIT_RANDOM;
 	const bool	exact = !random && n <= GG_EXACT_MAX_ROWS;
 	gg_cuda_buffer<uint32_t> order;
-	double		begin = now_s();
+	double		begin = gg_cuda_now_s();
 
 	GG_TRY(gg_cuda_allocate_large(&m->lists, (uint64_t) n * m->length, m->control, m->meter));
 	GG_CUDA_TRY(cudaMemsetAsync(m->lists.get(), 0xFF, m->lists.bytes(), m->stream));
@@ -390,13 +380,13 @@ make_lists(merging *m, gg_build_stats *stats)
 	if (!exact)
 		GG_TRY(enter(m, OTHERS, 0, half));
 	GG_TRY(gg_cuda_give_back(m->control, __func__, m->by_part));
-	stats->init_s += now_s() - begin;
+	stats->init_s += gg_cuda_now_s() - begin;
 
-	begin = now_s();
+	begin = gg_cuda_now_s();
 	if (!exact)
 		GG_TRY(gg_cuda_gnnd(&m->rows, m->length, k, m->params, &m->joins, order.get(), m->stream,
 							m->control, m->meter, m->lists.get(), stats));
-	stats->descent_s += now_s() - begin;
+	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }
 
@@ -409,7 +399,7 @@ gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	const uint32_t n = data->n;
 	const uint32_t k = params->intermediate_graph_degree;
 	merging		m = {};
-	double		begin = now_s();
+	double		begin = gg_cuda_now_s();
 
 	if (n == 0)
 		return gg_ok();
@@ -420,22 +410,22 @@ gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	m.meter = meter;
 	m.length = gg_cuda_list_length(k);
 	GG_TRY(load_input(&m, n));
-	stats->transfer_s += now_s() - begin;
-	begin = now_s();
+	stats->transfer_s += gg_cuda_now_s() - begin;
+	begin = gg_cuda_now_s();
 	GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, copy));
 	m.rows = copy->view;
-	stats->init_s += now_s() - begin;
+	stats->init_s += gg_cuda_now_s() - begin;
 	GG_TRY(make_lists(&m, stats));
 
 	/* (d) */
-	begin = now_s();
+	begin = gg_cuda_now_s();
 	GG_TRY(enter(&m, SAVED, (k + 1) / 2, input->length));
 	GG_TRY(gg_cuda_give_back(control, __func__, m.stored, m.parts));
 	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, control, meter));
 	GG_TRY(gg_cuda_finish_lists(data, m.lists.get(), m.length, k, false, params->seed, stream,
 								control, ids->get(), NULL));
 	GG_TRY(gg_cuda_give_back(control, __func__, m.lists));
-	stats->descent_s += now_s() - begin;
+	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }
 

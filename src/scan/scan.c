@@ -57,20 +57,11 @@
 
 /* ---- streams ----------------------------------------------------------- */
 
-static GgStream *
-AddStream(GgScanOpaque *so)
-{
-	GgStream   *stream = &so->streams[so->nstreams++];
-
-	stream->itopk = gg_itopk_size;
-	return stream;
-}
-
 /* The largest first: its walk tells the others how far to look. */
 static void
 AddSegment(GgScanOpaque *so, const GgSegment *segment)
 {
-	GgStream   *stream = AddStream(so);
+	GgStream   *stream = &so->streams[so->nstreams++];
 
 	for (; stream > so->streams && stream[-1].nodes < segment->nodes; stream--)
 		*stream = stream[-1];
@@ -98,7 +89,7 @@ static void
 AddDelta(GgScanOpaque *so, uint32 first_page, uint32 end_page)
 {
 	if (first_page < end_page)
-		NameDelta(so, AddStream(so), first_page, end_page);
+		NameDelta(so, &so->streams[so->nstreams++], first_page, end_page);
 }
 
 static void

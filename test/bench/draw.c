@@ -14,13 +14,12 @@
  * table in the order in which blocks arrived.  Elements of a halfvec are rounded, those of the
  * queries, too: the answers are those of the rows that the table has.
  */
+#include "copy.h"
 #include "model.h"
 
-#include <arpa/inet.h>
 #include <libpq-fe.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -98,22 +97,6 @@ draw_again(void *arg, int64_t id, float *space)
 }
 
 /* ---- COPY ------------------------------------------------------------------- */
-
-static char *
-put16(char *p, uint16_t value)
-{
-	value = htons(value);
-	memcpy(p, &value, sizeof(value));
-	return p + sizeof(value);
-}
-
-static char *
-put32(char *p, uint32_t value)
-{
-	value = htonl(value);
-	memcpy(p, &value, sizeof(value));
-	return p + sizeof(value);
-}
 
 static void
 send_bytes(PGconn *conn, const char *from, size_t bytes)

@@ -8,7 +8,6 @@
  * ones.  A vector travels as pgvector sends it: int16 dim, int16 0, dim float4, all in network byte
  * order.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <libpq-fe.h>
 #include <stdint.h>
@@ -16,23 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "copy.h"
+
 #define SEND_BYTES (1 << 20)	/* a COPY message goes out when this much is in it */
-
-static char *
-put16(char *p, uint16_t value)
-{
-	value = htons(value);
-	memcpy(p, &value, sizeof(value));
-	return p + sizeof(value);
-}
-
-static char *
-put32(char *p, uint32_t value)
-{
-	value = htonl(value);
-	memcpy(p, &value, sizeof(value));
-	return p + sizeof(value);
-}
 
 static void
 fail(const char *what, const char *why)
