@@ -154,9 +154,7 @@ write_page($file, $pivots->[0], $page);
 $node->start;
 wait_for(sub { of_device($node, 'state') eq 'up' });
 ok(defined wait_for(sub { state_of($node) eq 'partial' }), 'in part after a restart');
-sql("SELECT gpugraph_prewarm('few_idx')");
-wait_for(sub { state_of($node) =~ /partial/ });
-is(sql(<<'SQL'), "XX002 XX002\ngpu|2500\ngpu|1", 'the errors of a scan and of a search');
+is(sql(<<'SQL'), 'XX002 XX002', 'the errors of a scan and of a search');
 CREATE FUNCTION fails(statement text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
 	EXECUTE statement;
@@ -168,12 +166,21 @@ SET enable_seqscan = off;
 SELECT string_agg(DISTINCT fails('SELECT id FROM items ORDER BY val <->
 		(SELECT val FROM queries WHERE q = ' || i || ') LIMIT 1'), ' ') || ' ' ||
 	string_agg(DISTINCT fails('SELECT * FROM by_search(10)'), ' ') FROM generate_series(1, 20) i;
+SQL
+# the other index, which the one that is asked so much may push out again
+my $found;
+wait_for(sub {
+	$found = sql(<<'SQL');
+SELECT gpugraph_prewarm('few_idx') \g /dev/null
+SET enable_seqscan = off;
 CREATE TEMP TABLE found AS SELECT query FROM gpugraph_search('few_idx',
 	(SELECT array_agg(val) FROM few WHERE id <= 500), 5);
 SELECT engine, (SELECT count(*) FROM found) FROM gpugraph_last_scan();
 SELECT id FROM few ORDER BY val <-> (SELECT val FROM few WHERE id = 7) LIMIT 1 \g /dev/null
 SELECT engine, rows FROM gpugraph_last_scan();
 SQL
+	return $found eq "gpu|2500\ngpu|1"; });
+is($found, "gpu|2500\ngpu|1", 'the device answers what comes after them');
 
 $node->stop;
 done_testing();
