@@ -10,8 +10,8 @@ use Time::HiRes qw(time usleep);
 use Gpugraph;
 use Residency;
 
-# Lists long enough for all of ten among so many rows.
-my $node = service_node('readers', conf => "gpugraph.itopk_size = 300\n");
+# Lists long enough for all of ten among so many rows. A delta that nothing merges.
+my $node = service_node('readers', conf => "gpugraph.itopk_size = 300\ngpugraph.merge_workers = 0\n");
 unserved {
 	make_items($node, 12000, 16);
 	$node->safe_psql('postgres', <<'SQL');
