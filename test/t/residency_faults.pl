@@ -8,7 +8,7 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('faults');
+my $node = service_node('faults', conf => "gpugraph.merge_workers = 0\n");
 unserved { make_items($node, 4000, 16); };
 
 # ---- faults on request

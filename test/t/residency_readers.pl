@@ -11,7 +11,10 @@ use Gpugraph;
 use Residency;
 
 # Lists long enough for all of ten among so many rows. A delta that nothing merges.
-my $node = service_node('readers', conf => "gpugraph.itopk_size = 300\ngpugraph.merge_workers = 0\n");
+my $node = service_node('readers', conf => <<'CONF');
+gpugraph.itopk_size = 300
+gpugraph.merge_workers = 0
+CONF
 unserved {
 	make_items($node, 12000, 16);
 	$node->safe_psql('postgres', <<'SQL');

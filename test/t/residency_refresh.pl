@@ -10,8 +10,11 @@ use Gpugraph;
 use Residency;
 
 # always the CPU engine, whose sizes, ties and number of devices are the same everywhere
-my $node = service_node('refresh',
-	conf => "gpugraph.service_engine = cpu\ngpugraph.device_memory = 1MB\n");
+my $node = service_node('refresh', conf => <<'CONF');
+gpugraph.service_engine = cpu
+gpugraph.device_memory = 1MB
+gpugraph.merge_workers = 0
+CONF
 my $query =
 	'SELECT count(*)
 	FROM (SELECT id FROM rows ORDER BY val <-> (SELECT val FROM rows WHERE id = 2900) LIMIT 10) s';

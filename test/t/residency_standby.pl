@@ -8,7 +8,8 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $primary = service_node('primary', init => { allows_streaming => 1 });
+my $primary = service_node('primary', init => { allows_streaming => 1 },
+	conf => "gpugraph.merge_workers = 0\n");
 make_items($primary, 4000, 16);
 $primary->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
 $primary->backup('backup');
