@@ -41,6 +41,12 @@ typedef struct GgTarget
  */
 extern void GgOpenTarget(Oid indexoid, GgTarget *target);
 
+/*
+ * Once more under the same snapshot.  REINDEX CONCURRENTLY may have replaced the index, which is
+ * then not valid any more, but it is kept up to date until the locks of the first time are gone.
+ */
+extern void GgReopenTarget(Oid indexoid, GgTarget *target);
+
 /* The locks stay until the transaction ends, as those of a query do: what it has found holds. */
 extern void GgCloseTarget(GgTarget *target);
 
