@@ -31,7 +31,7 @@ typedef struct GgTarget
 	Relation	heap;
 	Relation	index;
 	const GgOpclass *opclass;
-	Oid			type;			/* of the indexed column */
+	Oid			type;			/* of the indexed column; of a domain, its base type */
 } GgTarget;
 
 /*

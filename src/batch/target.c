@@ -112,7 +112,7 @@ GgReopenTarget(Oid indexoid, GgTarget *target)
 	target->index = target->inspected.index;
 	CheckUser(target);
 	target->opclass = GgIndexOpclass(target->index);
-	target->type = TupleDescAttr(RelationGetDescr(target->index), 0)->atttypid;
+	target->type = target->index->rd_opcintype[0];
 }
 
 void
