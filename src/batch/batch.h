@@ -31,7 +31,7 @@ typedef struct GgTarget
 	Relation	heap;
 	Relation	index;
 	const GgOpclass *opclass;
-	Oid			type;			/* of the indexed column */
+	Oid			type;			/* of the indexed column; of a domain, its base type */
 } GgTarget;
 
 /*
@@ -40,6 +40,12 @@ typedef struct GgTarget
  * or not for snapshots as old as the one in use.
  */
 extern void GgOpenTarget(Oid indexoid, GgTarget *target);
+
+/*
+ * Once more under the same snapshot.  REINDEX CONCURRENTLY may have replaced the index, which is
+ * then not valid any more, but it is kept up to date until the locks of the first time are gone.
+ */
+extern void GgReopenTarget(Oid indexoid, GgTarget *target);
 
 /* The locks stay until the transaction ends, as those of a query do: what it has found holds. */
 extern void GgCloseTarget(GgTarget *target);

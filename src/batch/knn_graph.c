@@ -373,9 +373,11 @@ NextChunk(KnnGraph *graph)
 		graph->edges = NULL;
 		graph->nedges = graph->next_edge = graph->capacity = 0;
 		old = MemoryContextSwitchTo(graph->context);
-		GgOpenTarget(graph->indexoid, &target);
-		if (graph->meta == NULL)
+		if (graph->meta != NULL)
+			GgReopenTarget(graph->indexoid, &target);
+		else
 		{
+			GgOpenTarget(graph->indexoid, &target);
 			graph->meta = MemoryContextAlloc(GetMemoryChunkContext(graph),
 											 sizeof(GgMetaPageData));
 			GgReadMeta(target.index, graph->meta);

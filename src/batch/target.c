@@ -100,13 +100,19 @@ CheckUsable(const GgTarget *target)
 void
 GgOpenTarget(Oid indexoid, GgTarget *target)
 {
+	GgReopenTarget(indexoid, target);
+	CheckUsable(target);
+}
+
+void
+GgReopenTarget(Oid indexoid, GgTarget *target)
+{
 	GgOpenInspected(indexoid, GG_SEARCH_TABLE, &target->inspected);
 	target->heap = target->inspected.heap;
 	target->index = target->inspected.index;
 	CheckUser(target);
-	CheckUsable(target);
 	target->opclass = GgIndexOpclass(target->index);
-	target->type = TupleDescAttr(RelationGetDescr(target->index), 0)->atttypid;
+	target->type = target->index->rd_opcintype[0];
 }
 
 void

@@ -145,6 +145,12 @@ SELECT results_eq($$SELECT count(*), count(*) FILTER (WHERE distance = 'NaN')
 	$$VALUES (5::bigint, 5::bigint)$$, 'a zero vector as query');
 
 -- indexes
+CREATE DOMAIN embedding AS vector(16);
+CREATE TABLE of_domain (val embedding);
+INSERT INTO of_domain SELECT val FROM items;
+CREATE INDEX of_domain_idx ON of_domain USING gpugraph (val vector_l2_ops);
+SELECT is((SELECT count(*) FROM gpugraph_search('of_domain_idx',
+	(SELECT array_agg(val) FROM queries WHERE q <= 3), 5)), 15::bigint, 'a column of a domain');
 CREATE TABLE none (val vector(16));
 CREATE INDEX none_idx ON none USING gpugraph (val);
 SELECT is_empty($$SELECT * FROM gpugraph_search('none_idx',
