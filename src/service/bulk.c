@@ -192,8 +192,7 @@ MergeKeys(uint64 *keys, const uint64 *others, uint32 k, uint64 *merged)
 /*
  * More TIDs than one request takes: ask for some after the other.  What is nearest among all of
  * them is among the nearest of its part.  A device gives a node the same key each time, so a node
- * with rows in several parts is told by its key.  Asking takes much less time than it took to find
- * so many TIDs.
+ * with rows in several parts is told by its key.
  */
 static bool
 AskInParts(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint32 most, uint64 *keys,
@@ -206,7 +205,7 @@ AskInParts(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint32 mos
 	gg_filter  *some = palloc(sizeof(gg_filter));
 	uint64	   *others = palloc((nkeys + query->k) * sizeof(uint64));
 	uint64		other_matches[GG_SERVE_MAX_LISTS];
-	bool		answered = true;
+	bool		answered;
 
 	memcpy(some, filter, sizeof(gg_filter));
 	part.filter = some;
