@@ -20,6 +20,8 @@
 #include "storage/directory.h"
 #include "storage/type.h"
 
+#include <math.h>
+
 #include "nodes/pathnodes.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
@@ -41,6 +43,25 @@ static set_rel_pathlist_hook_type prev_hook = NULL;
 #define MATCH_TIME(pages)		(0.2 + 2.5 * (pages))
 #define FETCH_ROW_TIME			0.3
 
+/* A device looks at all TIDs of the index once for each GG_MAX_FILTER_TIDS of the bitmap. */
+static double
+DeviceTime(double tuples, double matches, double row_bytes)
+{
+	double		requests = ceil(matches / GG_MAX_FILTER_TIDS);
+
+	return requests * GgDeviceExactTime(tuples, 1, matches / requests, row_bytes);
+}
+
+/* How many rows the bitmap will have. */
+static double
+BitmapRows(const RelOptInfo *rel, const BitmapHeapPath *bitmap, Cost *cost)
+{
+	Selectivity selectivity;
+
+	cost_bitmap_tree_node(bitmap->bitmapqual, cost, &selectivity);
+	return clamp_row_est(selectivity * rel->tuples);
+}
+
 /*
  * The plan that competes has the same bitmap, fetches each of its rows from the table, computes the
  * distance and sorts.  This one looks at all TIDs of the index, measures the index's vectors of
@@ -61,7 +82,7 @@ static set_rel_pathlist_hook_type prev_hook = NULL;
  *	1 in 50				3.5		6.2				0.81	3.7
  *	1 in 25										1.5		9.3
  *
- * These times are the CPU's.  A device that has the index measures bitmaps of up to 65,536 rows.
+ * These times are the CPU's.
  */
 static void
 CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *ordered,
@@ -71,7 +92,6 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	gg_element	element = GgIndexOpclass(index)->element;
 	Cost		bitmap_cost;
-	Selectivity selectivity;
 	uint32		missing;
 	double		matches,
 				fetched,
@@ -85,16 +105,13 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	GgReadMeta(index, meta);
 	index_close(index, NoLock);
 	column_pages = (double) meta->dimensions * gg_element_size(element) / BLCKSZ;
-	cost_bitmap_tree_node(bitmap->bitmapqual, &bitmap_cost, &selectivity);
-	matches = clamp_row_est(selectivity * rel->tuples);
-	fetched = matches;
+	matches = fetched = BitmapRows(rel, bitmap, &bitmap_cost);
 	if (root->limit_tuples > 0 && root->limit_tuples < rel->rows)
 		fetched *= root->limit_tuples / rel->rows;
 
-	if (matches <= GG_MAX_FILTER_TIDS &&
-		GgDeviceAnswers(ordered->indexinfo->indexoid, &missing) && missing == 0)
+	if (GgDeviceAnswers(ordered->indexinfo->indexoid, &missing) && missing == 0)
 		time = matches * TID_TIME +
-			GgDeviceExactTime(ordered->indexinfo->tuples, 1, matches, GgRowBytes(meta));
+			DeviceTime(ordered->indexinfo->tuples, matches, GgRowBytes(meta));
 	else
 		time = ordered->indexinfo->tuples * LOOK_TIME +
 			matches * (TID_TIME + MATCH_TIME((double) GgRowBytes(meta) / GG_PAGE_PAYLOAD));
@@ -179,12 +196,16 @@ OrderedPaths(PlannerInfo *root, const RelOptInfo *rel)
 	return ordered;
 }
 
-/* The best bitmap for the table's conditions; NULL when no index has any. */
+/*
+ * The best bitmap for the table's conditions.  NULL when no index has any, or when it would be left
+ * out: to make it for nothing takes longer than not to (bitmap_scan.c).
+ */
 static BitmapHeapPath *
 BitmapPath(PlannerInfo *root, const RelOptInfo *rel)
 {
 	List	   *indexes = NIL;
 	ListCell   *cell;
+	Cost		cost;
 
 	foreach(cell, rel->indexlist)
 	{
@@ -204,7 +225,8 @@ BitmapPath(PlannerInfo *root, const RelOptInfo *rel)
 		Path	   *path = (Path *) lfirst(cell);
 
 		if (IsA(path, BitmapHeapPath) && path->param_info == NULL)
-			return (BitmapHeapPath *) path;
+			return BitmapRows(rel, (BitmapHeapPath *) path, &cost) <= GgMostBitmapTids() ?
+				(BitmapHeapPath *) path : NULL;
 	}
 	return NULL;
 }

@@ -57,6 +57,12 @@ typedef struct BitmapScanState
 	uint64		unrestricted;	/* bitmaps with too many TIDs */
 } BitmapScanState;
 
+uint32
+GgMostBitmapTids(void)
+{
+	return (uint32) Min(get_hash_memory_limit() / sizeof(uint64), PG_INT32_MAX);
+}
+
 /* ---- from a bitmap to TIDs ---------------------------------------------- */
 
 static void
@@ -229,9 +235,7 @@ BeginBitmapScan(CustomScanState *css, EState *estate, int eflags)
 
 	state->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph bitmap",
 										   ALLOCSET_DEFAULT_SIZES);
-	state->max_tids = (uint32) Min(get_hash_memory_limit() / sizeof(uint64), PG_INT32_MAX);
-	if (gg_engine_setting == GG_ENGINE_CUDA)
-		state->max_tids = Min(state->max_tids, GG_MAX_FILTER_TIDS);
+	state->max_tids = GgMostBitmapTids();
 	state->strategy = GetAccessStrategy(BAS_BULKREAD);
 }
 

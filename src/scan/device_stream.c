@@ -244,9 +244,6 @@ FindDevice(GgScanOpaque *so)
 		so->reason = GG_REASON_SETTING;
 	else if (gg_service == NULL)
 		so->reason = GG_REASON_NO_SERVICE;
-	else if (so->filter != NULL && so->filter->tids != NULL &&
-			 so->filter->ntids > GG_MAX_FILTER_TIDS)
-		so->reason = GG_REASON_TOO_LARGE;
 	else if (IsLocal(so->index))
 		so->reason = GG_REASON_LOCAL;
 	else if (so->query == NULL ||
@@ -267,9 +264,9 @@ FindDevice(GgScanOpaque *so)
 }
 
 /*
- * The first lists of a scan with a filter, into device->keys; list by list where all are too long.
- * They are half as long as those of walks: of those the scan hands out half, and these are exact.
- * Over 1M x 128 a list of 10 takes 30 to 40 us less than one of 64, whatever the filter is.
+ * The first lists of a scan with a filter, into device->keys.  They are half as long as those of
+ * walks: of those the scan hands out half, and these are exact.  Over 1M x 128 a list of 10 takes
+ * 30 to 40 us less than one of 64, whatever the filter is.
  */
 static bool
 AskFiltered(GgScanOpaque *so, GgMeanwhile meanwhile)
@@ -278,25 +275,11 @@ AskFiltered(GgScanOpaque *so, GgMeanwhile meanwhile)
 	uint32		length = so->mode == GG_ITERATIVE_OFF ? gg_itopk_size : (gg_itopk_size + 1) / 2;
 	DeepQuery	query = {device->lists, device->delta_pages > 0, length, 0, meanwhile};
 	uint32		nlists = pg_popcount32(query.lists) + query.delta;
-	GgServiceDeepQuery all = {
-		NULL, 0, query.lists, query.delta, query.k, 0, so->filter
-	};
-	uint32		next = 0;
 
 	device->k = query.k;
 	device->keys = palloc((Size) nlists * query.k * sizeof(uint64));
 	device->matches = palloc(nlists * sizeof(uint64));
-	if (GgServiceDeepFits(&all))
-		return AskDeep(so, &query, device->keys, device->matches);
-	for (uint32 lists = query.lists; next < nlists; lists &= lists - 1)
-	{
-		DeepQuery	one = {lists & -lists, lists == 0, query.k, 0, meanwhile};
-
-		if (!AskDeep(so, &one, device->keys + (Size) next * query.k, device->matches + next))
-			return false;
-		next++;
-	}
-	return true;
+	return AskDeep(so, &query, device->keys, device->matches);
 }
 
 static bool

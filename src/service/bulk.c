@@ -106,12 +106,8 @@ CountTids(const gg_filter *filter)
 	return filter != NULL && filter->tids != NULL ? filter->ntids : 0;
 }
 
-bool
-GgServiceDeepFits(const GgServiceDeepQuery *query)
-{
-	return GgDeepFits(query->k, pg_popcount32(query->lists) + query->delta,
-					  CountTids(query->filter));
-}
+StaticAssertDecl(GG_SERVE_MAX_LISTS * GG_MAX_ITOPK * sizeof(uint64) < GG_CHUNK_BODY,
+				 "there is room for TIDs beside all lists");
 
 /* Only what is used: most filters are small. */
 static void
@@ -131,9 +127,10 @@ CopyFilter(GgChunk *chunk, const gg_filter *filter)
 	memcpy(GgDeepTids(chunk, filter->ntids), filter->tids, filter->ntids * sizeof(uint64));
 }
 
-bool
-GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 *keys,
-			  uint64 *matches, GgReason *reason)
+/* One request. */
+static bool
+AskDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 *keys, uint64 *matches,
+		GgReason *reason)
 {
 	uint32		nlists = pg_popcount32(query->lists) + query->delta;
 	const gg_filter *filter = query->filter;
@@ -142,7 +139,7 @@ GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 
 	GgChunk    *chunk;
 
 	*reason = GG_REASON_TOO_LARGE;
-	if (query->dim > GG_MAX_DIM || !GgServiceDeepFits(query) ||
+	if (query->dim > GG_MAX_DIM || !GgDeepFits(query->k, nlists, CountTids(filter)) ||
 		(filter != NULL && (filter->nconditions > GG_MAX_CONDITIONS ||
 							filter->nvalues > GG_MAX_FILTER_VALUES)))
 		return false;
@@ -172,4 +169,73 @@ GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 
 	}
 	GgSlotGiveChunkBack(slot);
 	return true;
+}
+
+/* The k smallest of two ascending lists of k keys, in `keys`; equal keys are of one node. */
+static void
+MergeKeys(uint64 *keys, const uint64 *others, uint32 k, uint64 *merged)
+{
+	uint32		i = 0;
+	uint32		j = 0;
+
+	for (uint32 n = 0; n < k; n++)
+	{
+		uint64		key = Min(keys[i], others[j]);
+
+		merged[n] = key;
+		i += keys[i] == key;
+		j += others[j] == key;
+	}
+	memcpy(keys, merged, k * sizeof(uint64));
+}
+
+/*
+ * More TIDs than one request takes: ask for some after the other.  What is nearest among all of
+ * them is among the nearest of its part.  A device gives a node the same key each time, so a node
+ * with rows in several parts is told by its key.
+ */
+static bool
+AskInParts(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint32 most, uint64 *keys,
+		   uint64 *matches, GgReason *reason)
+{
+	const gg_filter *filter = query->filter;
+	uint32		nlists = pg_popcount32(query->lists) + query->delta;
+	Size		nkeys = (Size) nlists * query->k;
+	GgServiceDeepQuery part = *query;
+	gg_filter  *some = palloc(sizeof(gg_filter));
+	uint64	   *others = palloc((nkeys + query->k) * sizeof(uint64));
+	uint64		other_matches[GG_SERVE_MAX_LISTS];
+	bool		answered;
+
+	memcpy(some, filter, sizeof(gg_filter));
+	part.filter = some;
+	some->ntids = most;
+	answered = AskDeep(ref, &part, keys, matches, reason);
+	part.meanwhile.run = NULL;
+	for (uint32 first = most; answered && first < filter->ntids; first += most)
+	{
+		some->tids = filter->tids + first;
+		some->ntids = Min(most, filter->ntids - first);
+		answered = AskDeep(ref, &part, others, other_matches, reason);
+		for (uint32 i = 0; answered && i < nlists; i++)
+		{
+			MergeKeys(keys + (Size) i * query->k, others + (Size) i * query->k, query->k,
+					  others + nkeys);
+			matches[i] += other_matches[i];
+		}
+	}
+	pfree(others);
+	pfree(some);
+	return answered;
+}
+
+bool
+GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 *keys,
+			  uint64 *matches, GgReason *reason)
+{
+	uint32		most = GgDeepMostTids(query->k, pg_popcount32(query->lists) + query->delta);
+
+	if (CountTids(query->filter) > most && most > 0)
+		return AskInParts(ref, query, most, keys, matches, reason);
+	return AskDeep(ref, query, keys, matches, reason);
 }

@@ -227,12 +227,11 @@ typedef struct GgServiceDeepQuery
 	GgMeanwhile meanwhile;
 } GgServiceDeepQuery;
 
-/* Does one request take that?  Otherwise ask list by list: for one there is always room. */
-extern bool GgServiceDeepFits(const GgServiceDeepQuery *query);
-
 /*
  * As GgServiceSearch(), but what comes are keys (keys.h): entry i of the l-th list asked for at
  * l x k + i, ascending, GG_NO_KEY at the end; and matches[l], how many rows of the list match.
+ * There is room for one list of GG_MAX_DEEP keys, or for all lists of GG_MAX_ITOPK.  The filter may
+ * have any number of TIDs.
  */
 extern bool GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 *keys,
 						  uint64 *matches, GgReason *reason);

@@ -579,13 +579,21 @@ GgDeepTids(GgChunk *chunk, uint32 ntids)
 	return (uint64 *) (chunk->body + GG_CHUNK_BODY) - ntids;
 }
 
+/* How many TIDs there is room for beside nlists lists. */
+static inline uint32
+GgDeepMostTids(uint32 k, uint32 nlists)
+{
+	Size		keys = nlists > 1 ? Min(GgDeepKeysAt(k, nlists), GG_CHUNK_BODY) : 0;
+
+	return Min((GG_CHUNK_BODY - keys) / sizeof(uint64), GG_MAX_FILTER_TIDS);
+}
+
 /* Is there room for nlists lists, and TIDs (none: ntids 0)? */
 static inline bool
 GgDeepFits(uint32 k, uint32 nlists, uint32 ntids)
 {
-	return k >= 1 && k <= GG_MAX_DEEP && ntids <= GG_MAX_FILTER_TIDS &&
-		GgDeepKeysAt(k, nlists) <=
-		GG_CHUNK_BODY - (nlists > 1 ? ntids * sizeof(uint64) : 0);
+	return k >= 1 && k <= GG_MAX_DEEP && GgDeepKeysAt(k, nlists) <= GG_CHUNK_BODY &&
+		ntids <= GgDeepMostTids(k, nlists);
 }
 
 extern void GgWakeDevice(GgDevice *device);

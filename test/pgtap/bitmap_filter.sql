@@ -206,6 +206,14 @@ SELECT is(says('EXECUTE few_many(0)', 'Unrestricted Scans'), 'Unrestricted Scans
 CREATE TEMP TABLE got_many AS EXECUTE few_many(0);
 SELECT results_eq('SELECT id FROM got_many', 'SELECT generate_series(2001, 2010)',
 	'so many TIDs: the right rows all the same');
+CREATE INDEX ON many (id);
+SET hash_mem_multiplier = 1;
+SELECT matches(plan_of($$SELECT id FROM many WHERE id <= 8000
+	ORDER BY val <-> '[0,0]' LIMIT 7000$$), 'GpugraphBitmapScan', 'as many TIDs as have room');
+SELECT doesnt_match(plan_of($$SELECT id FROM many WHERE id <= 8400
+	ORDER BY val <-> '[0,0]' LIMIT 7000$$), 'GpugraphBitmapScan',
+	'no bitmap is made that would be left out');
+RESET hash_mem_multiplier;
 RESET work_mem;
 RESET plan_cache_mode;
 
