@@ -146,7 +146,10 @@ RESET maintenance_work_mem;
 RESET temp_file_limit;
 RESET gpugraph.engine;
 SELECT cmp_ok((SELECT segments FROM gpugraph_index_info('parts_idx')), '>', 1, 'several segments');
+-- among so many rows a list of 64 misses 0.99 with some draws
+SET gpugraph.itopk_size = 128;
 SELECT cmp_ok(recall('parts', '<#>'), '>=', 0.99, 'several segments: recall');
+SET gpugraph.itopk_size = 64;
 SELECT ok(in_order('parts', '<#>', 200), 'several segments: in order');
 DROP TABLE parts;
 
