@@ -10,7 +10,7 @@
  *	- join: A = rows whose slot-s cell it is, B = all members of the cell, keep = list length;
  *	- a small set whole: A = B = all rows.
  *
- * A row is in A of one item a launch, so its list has one writer: no locks, no atomics on lists.
+ * A row is in A of one item per launch, so its list has one writer: no locks, no atomics on lists.
  * Slots are launched one after the other, nearest pivots first; the later ones then meet full lists
  * with a tight threshold and insert little.
  *

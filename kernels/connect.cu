@@ -122,7 +122,7 @@ link_by_list(gg_reach *reach, uint32_t orphan, const void *unused)
 		{
 			const uint32_t from = reach->adjacency[(uint64_t) near * degree + j];
 
-			/* what carries a mark, or is GG_NO_NODE, is nobody's path */
+			/* what carries a mark, or is GG_NO_NODE, is no tree edge */
 			if ((from & GG_EDGE_MARK) == 0 && reach->parent[from] == near &&
 				gg_reach_link(reach, from, orphan))
 				return true;
@@ -253,7 +253,7 @@ expand_kernel(const uint32_t *graph, uint32_t degree, const uint8_t *visited, ui
 	{
 		const uint32_t neighbor = graph[(uint64_t) node * degree + j];
 
-		/* marked edges are nobody's path (reach.h); GG_NO_NODE has the mark's bit, too */
+		/* marked edges are no tree edges (reach.h); GG_NO_NODE has the mark's bit, too */
 		if ((neighbor & GG_EDGE_MARK) != 0 || visited[neighbor])
 			continue;
 		if (atomicMin(&parent[neighbor], node) == GG_NO_NODE)

@@ -10,8 +10,8 @@
  *				measure		a key for each row, by a warp as in exact.cu (exact.cuh), into memory
  *				digits		the k-th smallest key, DIGIT_BITS of it a launch: a histogram of the
  *							keys that begin as it does, in which the last block to finish finds
- *							its bin.  When all keys of the bin are wanted, what launches are left
- *							end at once: the last three of six, unless distances tie
+ *							its bin.  When all keys of the bin are wanted, the launches left end
+ *							at once: the last three of six, unless distances tie
  *				select		the keys up to it, in the order of their nodes (cub)
  *				The k keys of one slab are carried into the next one.  In the end they are sorted
  *				by their distance alone: the sort (cub's) is stable, and keys come by node.
@@ -20,13 +20,13 @@
  *				the other.
  *				Where filters leave many rows for several queries, exact.cu first makes the lists of
  *				one word of 32 rows in so many, by whose last keys prune.cu throws out most of all
- *				rows.  Whether they leave as many is known on the device alone: all these launches
- *				look, and those that are not for the case end at once.
+ *				rows.  Only the device knows whether filters leave so many: all these launches look,
+ *				and end at once where they are not for the case.
  * Shared		measure: the query, 32 row numbers a warp; digits: BINS counters.
  * Oracle		gg_cpu_engine.serve_deep: the same nodes but where distances differ by less than
  *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
- * Cost			The rows once; 8 bytes a row written, and read four to five times by selection,
- *				which is in the L2 cache up to some millions of rows; a sort of k keys.
+ * Cost			The rows once; 8 bytes per row written, and read four to five times by selection,
+ *				from the L2 cache up to some millions of rows; a sort of k keys.
  */
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_select.cuh>

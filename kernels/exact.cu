@@ -17,7 +17,7 @@
  *				1e-5 relative; distances within 1e-5 relative (sums are in another order).
  * Cost			Memory bound at one query: the rows once.
  *				The sums of a row are those of exact.cuh.
- * Tried		One list a block, merged into under a lock: long lists made all warps wait (1.4 ms
+ * Tried		One list per block, merged into under a lock: long lists made all warps wait (1.4 ms
  *				for k 1,024 of 1M x 128).
  */
 #include "exact.cuh"
@@ -347,7 +347,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	}
 }
 
-/* Blocks that 32 rows a warp keep busy, one word in `step`. */
+/* Blocks that 32 rows per warp keep busy, one word in `step`. */
 static uint32_t
 useful_blocks(const search_view *view, uint32_t step)
 {

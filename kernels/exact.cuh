@@ -1,6 +1,6 @@
 /*
  * exact.cuh
- *		Distances of rows as stored, 32 rows a warp: for exact.cu and deep.cu, whose distances are
+ *		Distances of rows as stored, 32 rows per warp: for exact.cu and deep.cu, whose distances are
  *		the same bits.
  */
 #ifndef GG_EXACT_CUH

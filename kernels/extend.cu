@@ -22,11 +22,11 @@
  * (connect.cu), over the first edges of each row in place of its nearest neighbours, since pivots
  * do not come with a merge and lists are not there yet.
  *
- * Every list is measured in fp32 at last (rank.cuh).  Offers are chosen by the distances that
- * searches return, by minima: the order in which they come is not seen.
+ * In the end every list is measured in fp32 (rank.cuh).  Offers are chosen by the distances that
+ * searches return, by minima: the order in which they come does not matter.
  *
- * Mapping: one warp per row everywhere, a thread an edge where offers are counted and scattered.
- * Shared memory: 16 KB a block for lists of 256 and 512, less for shorter ones.
+ * Mapping: one warp per row everywhere, a thread per edge where offers are counted and scattered.
+ * Shared memory: 16 KB per block for lists of 256 and 512, less for shorter ones.
  *
  * Memory: per row of the data set the stored edges (length x 4 bytes), k ids and graph_degree
  * edges; per row of the others width x 16 bytes of answers and offers.  With a fourth of the rows

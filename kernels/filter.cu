@@ -6,14 +6,14 @@
  *				none -> ceil(n / 32) words of node bits, and the number of rows that match.
  * Requires		A filter that gg_serve_check_filter() has let through.
  * Mapping		A thread takes four rows.  A warp's ballot is a word of bits.  Where nodes have
- *				offsets these are bits of rows, and a second launch makes those of nodes, a thread a
- *				node.  Several small filters are evaluated one after the other while rows are at
+ *				offsets these are bits of rows, and a second launch makes those of nodes, one thread
+ *				per node.  Several small filters are evaluated one after the other while rows are at
  *				hand.
  * Shared		Counters.  Conditions and a few values are the kernel's parameter; longer lists of
  *				values are copied to device memory before, as TIDs are.
  * Oracle		gg_filter_rows(): the same bits.
- * Cost			Memory: 8 bytes a row, and 8 for each word that conditions name.  TIDs add a binary
- *				search of each row that passed the conditions, in the L2 cache.
+ * Cost			Memory: 8 bytes per row, and 8 for each word that conditions name.  TIDs add a
+ *				binary search of each row that passed the conditions, in the L2 cache.
  */
 #include "index.cuh"
 #include "launch.cuh"

@@ -25,14 +25,14 @@
  * block, not a warp, has a node: the tensor cores compare all pairs of a pool in the time in which
  * a warp would measure a few.
  *
- * Order does not show.  gather scatters in any order, and merge takes minima.  The same id is
+ * Order does not matter.  gather scatters in any order, and merge takes minima.  The same id is
  * offered to a pool several times with the same distance, since that is a function of the two rows
  * (row_view.cuh); merge drops what is equal.
  *
- * Shared memory of round: that of row_view.cuh and 6 bytes a row, 10 KB for pools of 64, 92 KB for
- * pools of 512.
+ * Shared memory of round: that of row_view.cuh and 6 bytes per row, 10 KB for pools of 64, 92 KB
+ * for pools of 512.
  *
- * Memory: 18 bytes an entry of a pool (keys, places, offers), 1,152 a node at R = 64.
+ * Memory: 18 bytes per entry of a pool (keys, places, offers), 1,152 per node at R = 64.
  *
  * Arithmetic of a round (estimated): a node gathers its pool's rows, 33 GB for R = 64 at 1M x 128
  * of float32, and 8,192 x dim multiply-adds; offers are 8 bytes each, read and written once more.
@@ -223,7 +223,7 @@ load_pool(const grnnd_args &args, uint32_t node, round_list *on)
 #define GRNND_SWAP(seed, i, count) gg_random_below(seed, i, (i) + 1)
 #endif
 
-/* The order of this round, as disorder() of grnnd.c draws it: who swaps with whom, then swaps. */
+/* The order of this round, as shuffle() of grnnd.c draws it: who swaps with whom, then swaps. */
 __device__ static inline void
 draw_order(const grnnd_args &args, uint32_t node, const round_list &on)
 {

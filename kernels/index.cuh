@@ -2,7 +2,7 @@
  * index.cuh
  *		What lies behind gg_index: an index on the device, and the scratch memory of searches.
  *
- *	fill.cu			its memory, and what is there made ready for walks
+ *	fill.cu			its memory, and rows and graph made ready for walks
  *	write.cu		rows and graph into it
  *	index.cu		searches of callers that wait
  *	filter.cu		which nodes match a filter

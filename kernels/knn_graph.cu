@@ -142,7 +142,7 @@ unscramble(uint32_t value, uint32_t seed)
 static_assert(0x9E3779B1u * 0x0E8B2F51u == 1u, "inverse modulo 2^32");
 
 /*
- * Samples of one age are SIDE words a row: SAMPLES ids of its own list, then SAMPLES slots of
+ * Samples of one age are SIDE words per row: SAMPLES ids of its own list, then SAMPLES slots of
  * scrambled ids of rows that sampled this one.
  */
 template <int R>

@@ -1,6 +1,6 @@
 /*
  * memory.cu
- *		Device memory of what an engine does, and work beside searches of the same process.
+ *		Where buffers come from: cudaMalloc(), or a pool for work beside searches.
  *
  * cudaMalloc() and cudaFree() take the driver's lock, and cudaFree() waits for all that the device
  * does: batches that are launched meanwhile wait with it.  A build calls them some hundred times.

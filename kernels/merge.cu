@@ -21,7 +21,7 @@
  * those of (b) meet only what they have measured themselves.
  *
  * Mapping: one warp per row; a lane has an id, the warp measures one after the other.  Shared
- * memory: 64 keys a warp.
+ * memory: 64 keys per warp.
  *
  * Differences from the CPU engine
  *	1. The steps are those of a build on the device: sizes of cells and samples, iterations at most.

@@ -17,7 +17,7 @@
  *	3. merge	One warp per node D.  The `degree` smallest of those keys are interleaved with F(D),
  *				each id once, without D.  tsdg.cu has steps 2 and 3, too, and keeps longer lists.
  *
- * Step 2 scatters in any order; step 3 takes minima, so the order does not show.
+ * Step 2 scatters in any order; step 3 takes minima, so the order does not matter.
  *
  * Where only some nodes are to be reordered (extend.cu), the others are in no step: they are no A
  * whose edges are turned round, and their lists in graph stay.

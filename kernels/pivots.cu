@@ -6,12 +6,12 @@
  *				ENTRY_NODES keys, each slice's ascending, GG_KEY_NONE at the end.
  * Requires		view.path == WALK_HALF_DOT; 1 <= slices <= PIVOT_MAX_SLICES.
  * Mapping		A block takes TILE_QUERIES queries and one slice of the pivots, TILE_PIVOTS of them
- *				a time; 8 warps as 2 x 4, each 32 x 32 of the product by mma, operands through
+ *				at a time; 8 warps as 2 x 4, each 32 x 32 of the product by mma, operands through
  *				shared memory in chunks of TILE_DEPTH halves (cp.async), STAGES of them, which are
  *				read ahead from one tile into the next.  A thread has sums of 4 queries and of 8
  *				pivots of a tile.  Of a run of tiles it keeps the KEPT nearest pivots of each query,
- *				in registers.  At the end of a run a warp a query sorts what the query's 16 threads
- *				kept, and merges the best 16 into the slice's.
+ *				in registers.  At the end of a run a warp per query sorts what the query's 16
+ *				threads kept, and merges the best 16 into the slice's.
  * Shared		3 x (64 + 128) x 128 bytes of operands, 64 x 64 words of a run's best: 88 KB.
  * Precision	The query is rounded to fp16 here, once (the walk keeps 22 bits), and a distance to
  *				14 bits of mantissa, so that the pivot's number fits beside it in a word: it only
@@ -24,10 +24,10 @@
  * Oracle		scoring all pivots in the walk (search_multi.cu without entries): at least 14 of
  *				the 16 in common, and the search's recall unchanged.
  * Cost			10,000 x 4,096 x 128: 10 GFLOP.  At 128 dimensions choosing takes more
- *				instructions than the product: some 17 a distance.
- * Tried		Scores in shared memory and a warp a query that inserts what is below the 16th best
- *				so far, with two buffers: 256 pivots instead of all made batches of 10,000 over 1M x
- *				128 a sixth faster (8.94M and 10.38M queries/s at recall 0.99).
+ *				instructions than the product: some 17 per distance.
+ * Tried		Scores in shared memory and a warp per query that inserts what is below the 16th
+ *				best so far, with two buffers: 256 pivots instead of all made batches of 10,000 over
+ *				1M x 128 a sixth faster (8.94M and 10.38M queries/s at recall 0.99).
  */
 #include "launch.cuh"
 
@@ -45,9 +45,9 @@
 #define SHARED_BYTES (STAGES * OPERAND_BYTES + TILE_QUERIES * RUN_WORDS * 4)
 
 /*
- * One warp a query: its elements as fp16 halves, zeros up to walk_pad, and the product's factor.  A
- * query in a slot is read from host memory once, and copied for the walk: each lane reads back what
- * it wrote itself.
+ * One warp per query: its elements as fp16 halves, zeros up to walk_pad, and the product's factor.
+ * A query in a slot is read from host memory once, and copied for the walk: each lane reads back
+ * what it wrote itself.
  */
 __global__ void __launch_bounds__(128)
 pivot_queries_kernel(const __grid_constant__ search_view view, const float *queries,

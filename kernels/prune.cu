@@ -13,7 +13,7 @@
  *				of a query, and three of their four products count.  Halves are one number.
  *				A row stays for a query where the distance, less what it may be wrong by, is no more
  *				than the bound.  Few do, so their bits are set one by one.
- * Shared		the queries as operands of mma, 8 bytes an element; rows put aside, 64 a warp.
+ * Shared		the queries as operands of mma, 8 bytes per element; rows put aside, 64 per warp.
  * Oracle		None: exact.cu's answers over these bits are those over all bits.
  * Cost			The rows once: at 1M x 128 and one row in two 256 MB, which take 65 us of memory;
  *				6M mma for all rows and 16 queries, some 40 us of the tensor cores.  These are

@@ -22,8 +22,8 @@
  * the diagonal, the diagonal's first; a list of more tiles than a block has at a time reads its
  * rows again, from L2.
  *
- * Shared memory: a chunk (128 bytes a row), the bits on and below the diagonal, and 12 bytes a row:
- * 10 KB for lists of 64, 89 KB for lists of 512.
+ * Shared memory: a chunk (128 bytes per row), the bits on and below the diagonal, and 12 bytes per
+ * row: 10 KB for lists of 64, 89 KB for lists of 512.
  */
 #ifndef GG_ROW_VIEW_CUH
 #define GG_ROW_VIEW_CUH

@@ -89,7 +89,7 @@ struct gg_server
 	}
 };
 
-/* One block a query. */
+/* One block per query. */
 __global__ void __launch_bounds__(128)
 gather_kernel(const __grid_constant__ search_slots slots, uint32_t dim, float *copies)
 {

@@ -41,7 +41,7 @@
 #error "gpugraph needs PostgreSQL 15 or newer"
 #endif
 
-/* In 18 it stands before a declaration.  The older attribute stood behind one. */
+/* In 18 pg_noreturn stands before a declaration.  The older attribute stood behind one. */
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn				pg_attribute_noreturn()
 #endif
@@ -60,8 +60,8 @@ typedef RelFileNode GgRelFileLocator;
 #endif
 
 /*
- * May a role do to a table what leaves its rows alone, and to all tables?  17 brought MAINTAIN and
- * pg_maintain for that.  Before it only the owner may, and superusers may to all.
+ * May a role maintain a table, and all tables?  17 brought the privilege MAINTAIN and the role
+ * pg_maintain.  Before 17 the owner may maintain a table, and superusers all of them.
  */
 #if PG_VERSION_NUM >= 170000
 #define GgMayMaintain(relid, roleid) \
@@ -79,14 +79,14 @@ typedef RelFileNode GgRelFileLocator;
 #define GgVacuumDelayPoint()	vacuum_delay_point()
 #endif
 
-/* A path to be taken only where there is no other at all.  Before 18 infinite costs say so. */
+/* Mark a path to be taken only where there is no other.  Before 18 infinite costs do that. */
 #if PG_VERSION_NUM >= 180000
 #define GgDisablePath(path)		((path)->disabled_nodes = 2)
 #else
 #define GgDisablePath(path)		((void) 0)
 #endif
 
-/* Does a sort key ask for what is less first? */
+/* Is a sort key ascending? */
 #if PG_VERSION_NUM >= 180000
 #define GgKeyAscends(key)		((key)->pk_cmptype == COMPARE_LT)
 #else

@@ -153,18 +153,18 @@ typedef struct gg_control
 
 	/*
 	 * For build() and merge(): the device serves searches of this process meanwhile, which go
-	 * first.  The work is of the least priority, takes and gives back memory without waiting for
-	 * what else the device does, and build_bytes() leaves out what the process holds in any case.
-	 * The CPU engine does not look at it.
+	 * first.  The work has the least priority.  It takes and gives back memory without waiting for
+	 * other work on the device.  build_bytes() leaves out what the process holds in any case.  The
+	 * CPU engine does not look at it.
 	 */
 	bool		background;
 
 	/*
 	 * Bytes of host memory that build() should keep to beyond the data set; 0: any number.  Where
-	 * k-NN lists would take more, the CPU engine makes them of groups of rows one after the other,
-	 * and keeps them in scratch memory: mapped files, say, which are not counted, and for which it
-	 * asks this callback, from the thread that called it.  NULL: there is none.  The engine never
-	 * frees it.  Without the callback, and where too little is asked for, memory is exceeded.
+	 * k-NN lists would take more, the CPU engine makes them group by group, and keeps them in
+	 * scratch memory (mapped files, say), which is not counted.  It asks this callback for scratch
+	 * memory, from the thread that called the engine, and never frees it.  NULL: there is none.
+	 * Without the callback, and where the bytes are too few for any build, memory is exceeded.
 	 */
 	uint64_t	memory;
 	void	   *(*scratch)(void *ctx, uint64_t bytes);	/* may be NULL */
@@ -232,19 +232,19 @@ typedef struct gg_graph
 	uint32_t   *pivot_adjacency;	/* npivots x GG_PIVOT_DEGREE indices into pivots */
 } gg_graph;
 
-/* How merge() finds what rows of one part are near to rows of another. */
+/* How merge() finds neighbours in other parts. */
 typedef enum gg_merge_way
 {
 	GG_MERGE_AUTO = 0,			/* the engine's own choice */
-	/* these in tests and benches alone; what cannot be done in that way is done in the other */
+	/* these for tests and benches alone; where one way cannot be taken, the other is */
 	GG_MERGE_JOIN = 1,			/* rows of all parts are compared: [GNND, section 5] */
 	GG_MERGE_SEARCH = 2			/* the largest part's graph is searched for the others' rows */
 } gg_merge_way;
 
 /*
- * What is known of the graphs that merge() makes one of.  Lists are of the nearest rows, nearest
- * first, or of edges, the most important first; GG_NO_NODE fills unused places.  A row that stands
- * in its own list, or twice in one, does no harm.
+ * The graphs that merge() makes one of.  Lists are of the nearest rows, nearest first, or of edges,
+ * the most important first; GG_NO_NODE fills unused places.  A row that stands in its own list, or
+ * twice in one, does no harm.
  */
 typedef struct gg_merge_input
 {
@@ -568,8 +568,8 @@ typedef struct gg_engine
 	const char *name;			/* "cpu" or "cuda" */
 
 	/*
-	 * Whether the engine can run here; GG_ENODEVICE with the reason when not.  To be called before
-	 * any other function.  The first use that is named holds as long as the process.
+	 * Can the engine run here?  GG_ENODEVICE, with the reason, when not.  To be called before any
+	 * other function.  The first call's use holds as long as the process.
 	 */
 	gg_status	(*probe) (gg_use use);
 
@@ -595,13 +595,13 @@ typedef struct gg_engine
 
 	/*
 	 * One graph of the rows of several: GGM [GNND, section 5], which compares rows of different
-	 * parts alone, and takes what stands in the lists for what there is to know of a part.  Rows of
-	 * part 0 are compared with all.  With params->init it starts from pivot cells, or from random
-	 * rows as in the paper.  Where one part has most of the rows, the CUDA engine compares less: it
-	 * searches that part's graph for the other rows, and rows near which it finds none keep their
-	 * edges (kernels/extend.cu).  The rest is as in build(), which takes no less memory than this
-	 * does beyond its input.  The contract is in src/cpu/merge.c.
-	 * GG_EINVAL also for a list that names no row; GG_EUNSUPPORTED: GRNND has no k-NN lists.
+	 * parts alone, and takes the lists of a part as they are.  Rows of part 0 are compared with
+	 * all.  With params->init it starts from pivot cells, or from random rows as in the paper.
+	 * Where one part has most of the rows, less is compared: that part's graph is searched for the
+	 * other rows (cpu/extend.c; kernels/extend.cu, where rows near which none is found keep their
+	 * edges).  The rest is as in build(), which takes no less memory than this does beyond its
+	 * input.  The contract of the rest is in src/cpu/merge.c.  GG_EINVAL also for a list that names
+	 * no row; GG_EUNSUPPORTED: GRNND has no k-NN lists.
 	 */
 	gg_status	(*merge) (const gg_dataset *data, const gg_merge_input *input,
 						  const gg_build_params *params, const gg_control *control,
@@ -625,9 +625,9 @@ typedef struct gg_engine
 	 * shape out of range.  GG_EDEVICE_MEMORY, with the sizes: there is not enough.
 	 *
 	 * index_write() brings bytes [offset, offset + bytes) of a part, in any order and in pieces of
-	 * any length, and returns when src may be used again.  Several threads may write to one index
-	 * at once, each other bytes; pageable memory reaches a device faster so.  GG_EINVAL: the piece
-	 * does not lie inside the part.  Contents are not checked.
+	 * any length, and returns when src may be used again.  Several threads may write different
+	 * bytes of one index at once, which brings pageable memory to a device faster.  GG_EINVAL: the
+	 * piece does not lie inside the part.  Contents are not checked.
 	 *
 	 * index_finish() makes it searchable with its first n rows.  GG_EINVAL: n is over the capacity,
 	 * or the index is finished.
@@ -661,8 +661,8 @@ typedef struct gg_engine
 							   const gg_serve_bulk *bulk);
 	/*
 	 * The same for queries that want more, or are filtered: 1 .. GG_SERVE_MAX_DEEPS of one list.
-	 * Neighbours whose filters say the same have it evaluated once, by that of the first one.  An
-	 * error is that of all, though some may have been answered.
+	 * Where the filters of consecutive queries are equal, the first one's is evaluated for all.  An
+	 * error is that of all queries, though some may have been answered.
 	 */
 	gg_status	(*serve_deep) (gg_server *server, gg_index *index, uint32_t queue,
 							   const gg_serve_deep *deeps, uint32_t count);
@@ -673,8 +673,8 @@ typedef struct gg_engine
 	/* ---- devices ---- */
 
 	/*
-	 * How many devices there are; and what device number 0 .. count - 1 is called and holds.
-	 * GG_DEVICE_IN_USE: the one that the calling thread uses, after probe() the one that builds.
+	 * The number of devices; name and memory of device 0 .. count - 1.  GG_DEVICE_IN_USE: the one
+	 * that the calling thread uses, after probe() the one that builds.
 	 */
 	gg_status	(*device_count) (int *count);
 	gg_status	(*device_info) (int device, gg_device_info *info);

@@ -53,7 +53,7 @@ extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double
 /* Called by _PG_init.  From then on finished plans compute no distance that only orders rows. */
 extern void GgInitPlanner(void);
 
-/* The same.  From then on queries get the paths of filter_path.c. */
+/* Called by _PG_init.  From then on queries get the paths of filter_path.c. */
 extern void GgInitFilterPaths(void);
 
 #endif							/* GG_AM_H */

@@ -92,7 +92,7 @@
 #define SORTED_ROW_TIME(pages)	(0.1 + 3.3 * (pages))
 #define FETCH_TIME				2.5
 
-/* What is known of an index when it is planned. */
+/* What the planner's functions know of an index. */
 typedef struct IndexShape
 {
 	const GgMetaPageData *meta;
@@ -109,8 +109,8 @@ typedef struct IndexShape
 
 /*
  * Rows that are stored rounded pass the executor's reorder queue.  In some minor releases (15.18,
- * 17.11 and 18.6, but not 15.20) what comes out of it has no ctid.  Locking such a row, or reading
- * its ctid, goes wrong.  This asks the server that runs, not the headers.
+ * 17.11 and 18.6, but not 15.20) rows that come out of the queue have no ctid.  Locking such a row,
+ * or reading its ctid, goes wrong.  This asks the server that runs, not the headers.
  */
 static bool
 QueueKeepsCtid(void)
@@ -138,7 +138,7 @@ QueueKeepsCtid(void)
 	return keeps != 0;
 }
 
-/* Does the query read where the rows lie?  To lock rows it does. */
+/* Does the query read ctids?  A query that locks rows does. */
 static bool
 ReadsCtid(const IndexPath *path)
 {

@@ -110,8 +110,7 @@ MatchList(PlannerInfo *root, IndexOptInfo *index, int column, RestrictInfo *rinf
 }
 
 /*
- * What the index is to be asked so that a clause holds; NULL where it cannot be.  *dropped: core
- * leaves that out.
+ * The index condition for a clause; NULL where there is none.  *dropped: core leaves it out.
  */
 static RestrictInfo *
 MatchClause(PlannerInfo *root, IndexOptInfo *index, int column, RestrictInfo *rinfo, bool *dropped)

@@ -2,14 +2,15 @@
  * indexes.c
  *		gpugraph_get_index(): the row of one index in the view gpugraph_indexes.
  *
- * The view is what a monitoring system polls, so it neither waits for a lock nor fails because of
- * one index.  Locks are only asked for, never waited for.  What needs the index's pages is NULL
- * where DDL has the index or its table for itself.  An error in reading the pages becomes a hint.
+ * Monitoring systems poll the view, so it neither waits for a lock nor fails because of one index.
+ * What needs the index's pages is NULL where DDL has the index or its table for itself.  An error
+ * in reading the pages becomes a hint.
  *
  * Everybody may see an index's size, its state in the service, and how many queries were answered
  * where, as with PostgreSQL's own views.  What the index holds is for those who may ask
  * gpugraph_index_info().
  */
+#include "merge/merge.h"
 #include "service/service.h"
 
 #include "access/htup_details.h"
@@ -32,10 +33,10 @@
 #define INDEXES_COLUMNS		13
 
 /*
- * Rows of the delta from which a hint asks for a merge, if they are also more than this share of
- * all rows: several times what is sealed in the background.  A scan measures each of them.
+ * A hint asks for a merge when the delta has several times the rows that are sealed by default, and
+ * they are more than this share of all rows.  A scan measures each of them.
  */
-#define HINT_DELTA_ROWS		(4 * GG_DEFAULT_SEAL_ROWS)
+#define HINT_DELTA_SEALS	4
 #define HINT_DELTA_SHARE	0.1
 
 /* Merging leaves no more than this where memory suffices (merge/policy.c). */
@@ -48,6 +49,7 @@ typedef struct Contents
 	bool		known;			/* all of the following */
 	int64		rows;			/* of segments and delta, dead ones included */
 	int64		delta_rows;
+	int64		seal_rows;		/* by default */
 	int64		dead_rows;
 	int			segments;
 	gg_element	element;
@@ -64,6 +66,7 @@ ReadContents(Relation index, Contents *contents)
 	GgReadMeta(index, meta);
 	contents->delta_rows = GgCountDeltaRows(index, meta);
 	contents->rows = contents->delta_rows;
+	contents->seal_rows = GgDefaultSealRows(meta);
 	contents->dead_rows = meta->delta_dead;
 	for (int i = 0; i < meta->nsegments; i++)
 	{
@@ -166,7 +169,7 @@ Hint(bool valid, const Contents *contents, const GgIndexStat *stat)
 	if (contents->error != NULL)
 		return psprintf(contents->reindex ? "REINDEX INDEX: %s." : "The index cannot be read: %s.",
 						contents->error);
-	if (contents->known && contents->delta_rows >= HINT_DELTA_ROWS &&
+	if (contents->known && contents->delta_rows >= HINT_DELTA_SEALS * contents->seal_rows &&
 		contents->delta_rows > HINT_DELTA_SHARE * contents->rows)
 		return psprintf("Preload gpugraph, or call gpugraph_merge(): every query measures the "
 						INT64_FORMAT " rows that were inserted and are not merged yet.",

@@ -1,14 +1,15 @@
 /*
  * insert.c
- *		Inserts: a row is appended to the delta, the run of rows that came after the last build.
+ *		Inserts: a row is appended to the delta, the run of rows that are in no segment yet.
  *
  * The usual insert locks the metapage in share mode for an instant, to learn which page is the
  * delta's last.  Then it locks that page alone, and writes one WAL record.  Only an insert that
- * needs a new page locks the metapage exclusively.  Whoever waits for that lock meanwhile finds
- * the new page.  Lock order: metapage, then delta page.
+ * needs a new page locks the metapage exclusively.  Another insert that waits for that lock then
+ * finds the new page.  Lock order: metapage, then delta page.
  */
 #include "am/am.h"
 #include "merge/merge.h"
+#include "storage/directory_check.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
@@ -175,7 +176,7 @@ AskForMerge(Relation index, const GgMetaPageData *meta)
 	uint32		rows;
 
 	GgGetOptions(index, &options);
-	rows = Min((uint32) options.seal_rows, GG_IDLE_SEAL_ROWS);
+	rows = Min(GgSealRows(&options, meta), GG_IDLE_SEAL_ROWS);
 	if (rows > 0 && GgDeltaSlots(meta) >= rows &&
 		meta->delta_pages % Min(ASK_PAGES, rows / GgDeltaRowsPerPage(meta) + 1) == 0)
 		(void) GgRequestMerge(index);
@@ -237,7 +238,10 @@ DeltaAppend(Relation index, Relation heap, uint32 dimensions, const GgDeltaRow *
 	}
 }
 
-/* What a statement's inserts need from the metapage.  None of it expires: RaiseLargestLength(). */
+/*
+ * What a statement's inserts need from the metapage.  None of it expires; RaiseLargestLength() says
+ * why.
+ */
 typedef struct InsertCache
 {
 	GgMetaPageData meta;		/* up to segments; dimensions are those of the value at hand */

@@ -4,10 +4,10 @@
  *
  * ORDER BY embedding <-> $1 puts the distance into the target list of the plan that delivers the
  * rows, as a column that is dropped in the end ("resjunk").  A sort reads it.  Where an index scan
- * delivers the order nobody does, but the executor computes it for each row all the same.  At 768
- * dimensions, whose vectors lie out of line, that is half the processor time of a query that the
- * GPU answers.  The planner cannot know that nobody will read the column, so this hook replaces it
- * by NULL in the finished plan.
+ * delivers the order, nothing reads it, but the executor computes it for each row all the same.  At
+ * 768 dimensions, whose vectors lie out of line, that is half the processor time of a query that
+ * the GPU answers.  The planner cannot know that nobody will read the column, so this hook replaces
+ * it by NULL in the finished plan.
  */
 #include "am/am.h"
 #include "storage/directory.h"

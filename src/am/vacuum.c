@@ -7,11 +7,11 @@
  * interlock with scans is needed: a heap slot that is used again holds a row that no snapshot taken
  * before can see.
  *
- * A merge may replace segments meanwhile (merge/merge.c).  Its copy of the TIDs can be older than
- * what VACUUM cleared, so each looks whether the other was faster, under the metapage's exclusive
- * lock: VACUUM starts over where the generation has changed, and a merge reads the TIDs again where
- * the vacuum epoch has.  Horizons leave VACUUM out, so its pages may even be in use for something
- * else by then, which their stamps tell.
+ * A merge may replace segments meanwhile (merge/flip.c).  A merge's copy of the TIDs can be older
+ * than what VACUUM cleared.  So each looks, under the metapage's exclusive lock, whether the other
+ * was faster: VACUUM starts over where the generation has changed, and a merge reads the TIDs again
+ * where the vacuum epoch has.  Horizons leave VACUUM out, so its pages may even be in use for
+ * something else by then, which their stamps tell.
  *
  * Giving back makes the blocks FREE extents, in one WAL record with the directory change.  They are
  * parked under a transaction id that no snapshot had passed by then (GgParkingXid).  So once all
@@ -175,7 +175,10 @@ VacuumDelta(VacuumState *state, const GgMetaPageData *meta, uint32 *dead)
 	return true;
 }
 
-/* All of one generation.  False where another one is in use by now, to be gone through instead. */
+/*
+ * Clear the TIDs of one generation.  False: another one is in use by now, and is to be gone through
+ * instead.
+ */
 static bool
 VacuumGeneration(VacuumState *state, GgMetaPageData *meta)
 {
@@ -231,7 +234,7 @@ typedef struct DeadRun
 	uint32		npages;			/* without the gaps */
 } DeadRun;
 
-/* Runs that FindDeadRuns() finds at most: each needs an entry more, or is all of an extent. */
+/* Runs that FindDeadRuns() finds at most: each needs one more entry, or is a whole extent. */
 #define MAX_RUNS			(2 * GG_MAX_EXTENTS)
 
 /* Are all rows cleared that start on this delta page? */
@@ -248,10 +251,10 @@ AllRowsCleared(VacuumState *state, const GgMetaPageData *meta, Buffer buffer)
 }
 
 /*
- * A run has ended.  Giving it back adds an entry to the directory for what is left of an extent on
- * either side.  Where there is no room for that, only whole extents are given back, but a run at
- * the front may use room that others leave.  Rows stay whole, too: those longer than a page may lie
- * in two extents.
+ * A run has ended.  Giving it back adds an entry to the directory for the rest of an extent on
+ * either side.  Where there is no room for entries, only whole extents are given back; a run at the
+ * delta's front may use all the room there is.  A row longer than a page may lie in two extents,
+ * and is given back as a whole.
  */
 static void
 EndRun(const GgMetaPageData *meta, const DeadRun *run, DeadRun *runs, int *nruns, int *room)
@@ -382,7 +385,7 @@ GiveBack(VacuumState *state)
 	if (!any)
 		return;
 
-	/* parallel mode forbids to assign one */
+	/* parallel mode does not allow to assign one */
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 
 	generation = meta->generation;

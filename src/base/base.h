@@ -25,7 +25,7 @@
 #define GG_DEFAULT_INTERMEDIATE_DEGREE	64
 #define GG_MIN_INTERMEDIATE_DEGREE		4
 #define GG_MAX_INTERMEDIATE_DEGREE		512
-#define GG_DEFAULT_SEAL_ROWS			10000
+#define GG_DEFAULT_SEAL_ROWS			(-1)	/* GgDefaultSealRows() */
 #define GG_MIN_ALPHA					1.0
 #define GG_MIN_RHO						0.01
 #define GG_DEFAULT_ITOPK_SIZE			64
@@ -45,7 +45,7 @@ typedef struct GgOptions
 	int			graph_degree;
 	int			intermediate_graph_degree;
 	int			seed;
-	int			seal_rows;		/* 0: nothing is merged */
+	int			seal_rows;		/* 0: nothing is merged; see GgSealRows() */
 	int			segment_rows;	/* 0: as many as there is memory for */
 	int			storage;		/* GgStorage */
 	int			algorithm;		/* gg_algorithm */
@@ -95,7 +95,7 @@ extern const char *GgAlgorithmName(int algorithm);
  */
 extern const gg_engine *GgChooseEngine(void);
 
-/* The same, but the CPU engine where there is no device, whatever the setting. */
+/* The same, but the CPU engine where there is no device, also when the setting is "cuda". */
 extern const gg_engine *GgAvailableEngine(void);
 
 /* Whether an open index is of this access method. */
@@ -136,12 +136,14 @@ extern void GgRestoreSignals(const sigset_t *before);
 
 /*
  * Make the context of the device that the engine builds on, under such a mask.  The engine's own
- * calls cannot have it: they run for minutes, and their callback waits for signals.  Where that
+ * calls cannot run under it: they take minutes, and their callback waits for signals.  Where this
  * fails, the next call of the engine says why.
  */
 extern void GgOpenDevice(const gg_engine *engine);
 
-/* What the device is that builds, and how much of its memory is free.  Opens it. */
+/*
+ * Name and memory of the device that builds, and how much of the memory is free.  Opens the device.
+ */
 extern gg_status GgLookAtDevice(const gg_engine *engine, gg_device_info *info);
 
 #endif							/* GG_BASE_H */

@@ -4,9 +4,9 @@
  *
  * A callback of an engine cannot call CHECK_FOR_INTERRUPTS(), which may throw or, with FATAL, end
  * the process: the engine's threads still work on memory that would be freed.  But a build runs an
- * engine for minutes, and others wait for answers meanwhile.  DROP DATABASE, for example, waits
- * until every process has served its barrier.  So a callback serves here what only asks for an
- * answer.  What ends the statement or the session makes the engine return, and is thrown then.
+ * engine for minutes, and other processes wait for this one meanwhile.  DROP DATABASE, for example,
+ * waits until every process has served its barrier.  So a callback serves here what only asks for
+ * an answer.  What ends the statement or the session makes the engine return, and is thrown then.
  */
 #include "base/base.h"
 

@@ -53,7 +53,9 @@ static relopt_enum_elt_def algorithm_values[] = {
 	{NULL, 0}
 };
 
-/* The parameters of algorithms.  0, which nobody can set, says that one is not set. */
+/*
+ * The parameters of algorithms.  0 is outside every range, and means that a parameter is not set.
+ */
 static void
 AddParameters(void)
 {
@@ -98,8 +100,8 @@ GgInitOptions(void)
 					  0, 0, PG_INT32_MAX,
 					  AccessExclusiveLock);
 	add_int_reloption(gg_relopt_kind, "seal_rows",
-					  "Inserted rows that become a segment of their own; 0: nothing is merged",
-					  GG_DEFAULT_SEAL_ROWS, 0, PG_INT32_MAX,
+					  "Inserted rows that become a segment; -1: by size; 0: nothing is merged",
+					  GG_DEFAULT_SEAL_ROWS, -1, PG_INT32_MAX,
 					  ShareUpdateExclusiveLock);
 	add_int_reloption(gg_relopt_kind, "segment_rows",
 					  "Rows of the largest segment that is made; 0: as memory allows",
@@ -176,7 +178,7 @@ GgAlgorithmName(int algorithm)
 	return NULL;
 }
 
-/* A parameter that is given must be one of the index's algorithm. */
+/* A parameter that is given must belong to the index's algorithm. */
 static void
 CheckOwner(const GgOptions *options, const char *name, bool given, gg_algorithm owner)
 {

@@ -1,16 +1,6 @@
 /*
  * batch.h
  *		Functions that search for many queries in one call, and what they have in common.
- *
- *	search.c		gpugraph_search()
- *	knn_graph.c		gpugraph_knn_graph()
- *	recall.c		gpugraph_recall(), gpugraph_itopk_size()
- *	target.c		an index whose rows a user may see
- *	finder.c		the nearest visible rows of one query, by a scan
- *	index_rows.c	the rows of an index by their place in it
- *	bulk.c			the nearest visible rows of many queries, by a device
- *	missing.c		the lists of segments that a device lacks
- *	resolve.c		rows that a device answered with, as the versions that the snapshot sees
  */
 #ifndef GG_BATCH_H
 #define GG_BATCH_H
@@ -47,10 +37,10 @@ extern void GgOpenTarget(Oid indexoid, GgTarget *target);
  */
 extern void GgReopenTarget(Oid indexoid, GgTarget *target);
 
-/* The locks stay until the transaction ends, as those of a query do: what it has found holds. */
+/* Locks are kept until the transaction ends, as a query's are. */
 extern void GgCloseTarget(GgTarget *target);
 
-/* How many rows to find: 22023 unless it is positive. */
+/* ereport(ERROR) with 22023 unless k is positive. */
 extern void GgCheckK(int32 k);
 
 /* ---- finder.c ---------------------------------------------------------- */
@@ -89,10 +79,10 @@ extern void GgCloseFinder(GgFinder *finder);
 /* Find the k nearest visible rows, or all where there are fewer.  query is detoasted. */
 extern void GgFind(GgFinder *finder, Datum query, uint64 k);
 
-/* The operator's value for a row version that the active snapshot sees, by what the table has. */
+/* The operator's value for a row version that the active snapshot sees, by the table's vector. */
 extern double GgTrueDistance(GgFinder *finder, Datum query, ItemPointer ctid);
 
-/* The operator's value by the engine's distance; to a zero vector under cosine it is NaN. */
+/* The operator's value, from the engine's distance; NaN for a zero vector under cosine. */
 extern double GgOperatorDistance(gg_metric metric, float distance);
 
 /* The indexed value of the row in a slot of the table. */

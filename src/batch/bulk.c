@@ -3,10 +3,11 @@
  *		Many queries answered by a device at once.
  *
  * The device is asked for the lists that a scan would ask for, so that answers are as good: of
- * gpugraph.itopk_size candidates, or more where k rows are more than half of a list (scan.c).  Of
- * these it returns somewhat more than k.  The candidates of all lists are merged, and rows are
- * looked up for all queries in rounds: as many for each as it lacks.  Mostly one round is enough.
- * A query whose candidates end before it has k visible rows is left to a scan.
+ * gpugraph.itopk_size candidates, or more where k rows are more than half of a list
+ * (index_scan.c).  Of these it returns somewhat more than k.  The candidates of all lists are
+ * merged, and rows are looked up for all queries in rounds: as many for each as it lacks.  Mostly
+ * one round is enough.  A query whose candidates end before it has k visible rows is left to a
+ * scan.
  *
  * Where rows are stored rounded, each row's distance is that of the table's value, and rounds go on
  * until no later candidate of a query can be nearer than its k rows, as a scan does (finder.c).
@@ -29,8 +30,8 @@
 #define SPARE_CANDIDATES	8
 
 /*
- * As many queries are answered together as have room for candidates in this memory.  Rows of many
- * queries share pages of the table, which are looked at once.
+ * Memory for candidates, which limits the queries that are answered together.  Rows of many queries
+ * share pages of the table, and each page is read once.
  */
 #define CANDIDATE_BYTES		(4 << 20)
 
@@ -104,7 +105,7 @@ ChooseLists(GgBulk *bulk)
 			bulk->answers_of[bulk->nlists++] = i;
 }
 
-/* Find the resident, and read what it lacks.  False: there is none that will do. */
+/* Find the resident, and read the delta's rows that it lacks.  False: there is none to use. */
 static bool
 FindResident(GgBulk *bulk)
 {
@@ -200,7 +201,7 @@ typedef struct Merge
 	uint32		next_tail;
 } Merge;
 
-/* Has this list an end, behind which there is no row? */
+/* Were all rows of this list measured?  Then there is none behind its end. */
 static bool
 EndsHere(const GgBulk *bulk, uint32 l)
 {
@@ -210,8 +211,8 @@ EndsHere(const GgBulk *bulk, uint32 l)
 }
 
 /*
- * Which list has the nearest head: -1 the tail, -2 none has any.  False: one is used up behind
- * which there are rows, so nothing is known of what comes next.
+ * Which list has the nearest head: -1 the tail, -2 none.  False: a list is used up, though it goes
+ * on in the index, so the next row is not known.
  */
 static bool
 NearestList(const GgBulk *bulk, const Merge *merge, int *nearest)
@@ -429,7 +430,7 @@ MayBeNearer(const GgBulk *bulk, uint32 q, float distance, const GgFoundRow *rows
 		float8_lt(GgBoundOf(&bulk->bounds[q], distance), rows[bulk->k - 1].distance);
 }
 
-/* Does a query that has so many rows want another one, beside those that it looks up already? */
+/* Does a query that has `has` rows want another one, beside those that it is looking up? */
 static bool
 WantsRow(const GgBulk *bulk, uint32 q, uint32 has, uint32 looks_up, const GgFoundRow *rows)
 {
@@ -510,7 +511,7 @@ Round(GgBulk *bulk, uint32 count, GgFoundRow *rows, uint32 *found, GgPlace *plac
 	return n;
 }
 
-/* What distances to rounded rows say of those to the rows, for each query. */
+/* Make the bound of rounded distances (bound.c) for each query. */
 static void
 MakeBounds(GgBulk *bulk, uint32 count)
 {

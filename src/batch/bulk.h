@@ -54,9 +54,9 @@ typedef struct GgBulk
 } GgBulk;
 
 /*
- * Make ready to find k rows for each of many queries, which are expected to be so many in all.
- * False: a device cannot, or not better than one query after the other.  Allocates in the current
- * context.  copies: for segments that the device lacks.
+ * Prepare to find k rows for each of many queries; expected: how many, in all calls.  False: a
+ * device cannot, or is no faster than one query after the other.  Allocates in the current context.
+ * copies: for segments that the device lacks.
  */
 extern bool GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected,
 					   GgCopies *copies);

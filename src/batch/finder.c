@@ -64,7 +64,7 @@ GgIndexedValue(GgFinder *finder, TupleTableSlot *slot)
 	return values[0];
 }
 
-/* The operator's value for the row in the finder's slot, by what the table has. */
+/* The operator's value for the row in the finder's slot, by the table's vector. */
 static double
 TrueDistance(GgFinder *finder)
 {

@@ -14,7 +14,7 @@
  * Between two calls this holds memory and nothing else: the caller need not come back.  So each
  * chunk opens the index again, by the lock that the first one took.  All chunks read the directory
  * that the first one copied.  The session itself may rebuild the index between two FETCHes of a
- * cursor, which the instance tells.
+ * cursor; then the instance differs.
  */
 #include "batch/bulk.h"
 
@@ -26,7 +26,7 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-/* Places of the index per chunk.  To begin one takes about as long as a tenth of a search. */
+/* Places of the index per chunk.  To begin a chunk takes about a tenth of a search. */
 #define CHUNK_PLACES	64
 
 /* Rows of a device's chunk at the most. */
@@ -243,8 +243,8 @@ ReadNodes(const KnnGraph *graph, GgBulk *bulk, int list, uint32 row, NodeChunk *
 }
 
 /*
- * Nodes of a chunk, as a device is asked for them.  The lists are those of the directory that the
- * chunk was taken from: the bulk's are others once its resident was replaced.
+ * Nodes of a chunk, as a device is asked for them.  lists: of the directory that the chunk was
+ * taken from.  The bulk's lists may be others, once its resident was replaced.
  */
 typedef struct NodesOf
 {

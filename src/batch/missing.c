@@ -4,7 +4,7 @@
  *
  * A segment is read into memory where that pays and the memory of a hash table has room for it
  * (work_mem, hash_mem_multiplier).  Then as many threads search it as a query may have processes
- * (max_parallel_workers_per_gather).  Else its pages are searched, by one query after the other:
+ * (max_parallel_workers_per_gather).  Else its pages are searched, one query after the other:
  * threads cannot use buffers.
  */
 #include "batch/missing.h"
@@ -21,7 +21,7 @@
 #define STEP_ROWS			1024
 
 /*
- * A copy pays when there is a query for so many nodes: a walk reads more of them than that, at
+ * A copy pays when there is a query for this many nodes: a walk reads more of them than that, at
  * random places.
  */
 #define NODES_PER_QUERY		500

@@ -23,7 +23,7 @@
 
 #define SAMPLE_SEED			UINT64CONST(20231)
 
-/* How many places are looked at for each row of the sample: most of the others may be dead. */
+/* Places tried for each row of the sample: most of them may have dead rows. */
 #define MOST_TRIES			20
 
 #define MOST_SAMPLE			100000
@@ -203,7 +203,7 @@ gpugraph_recall(PG_FUNCTION_ARGS)
 
 	InitMaterializedSRF(fcinfo, 0);
 	OpenSample(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(1), PG_GETARG_INT32(2));
-	/* so that the first length is not the one that reads the graph into memory */
+	/* so that the time of the first length is not that of reading the graph into memory */
 	(void) MeasureRecall(&sample, GG_MAX_ITOPK);
 	for (int length = FIRST_LENGTH; sample.count > 0 && length <= GG_MAX_ITOPK; length *= 2)
 	{
@@ -222,7 +222,10 @@ gpugraph_recall(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(gpugraph_itopk_size);
 
-/* Doubles the length until it suffices, and then halves the step: to a sixteenth of the length. */
+/*
+ * Doubles the length until it is enough, and then halves the step, down to a sixteenth of the
+ * length.
+ */
 Datum
 gpugraph_itopk_size(PG_FUNCTION_ARGS)
 {

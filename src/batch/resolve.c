@@ -8,9 +8,9 @@
  * few rows ahead.  On an all-visible page of a heap a line pointer alone tells the visible version:
  * it is the row itself, or the end of its redirection.
  *
- * The directory must have been copied after the active snapshot was taken.  A TID that is read
- * before VACUUM clears it belongs to a row that this snapshot does not see, and so does whatever
- * then takes its line pointer.
+ * The directory must have been copied after the active snapshot was taken.  Where VACUUM clears a
+ * TID after it was read here, this snapshot sees neither its row nor the row that then takes its
+ * line pointer.
  */
 #include "batch/resolve.h"
 
@@ -430,7 +430,7 @@ GgMakeRowMap(GgLists *lists, Size most_bytes)
 
 /* ---- the delta -------------------------------------------------------------------- */
 
-/* Rows of one page, which is locked, behind those that there are already. */
+/* Append the rows of one page, which is locked. */
 static void
 TakeDeltaPage(GgLists *lists, Buffer buffer, uint32 number, uint32 first_row, GgDeltaRows *rows)
 {

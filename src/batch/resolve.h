@@ -27,7 +27,7 @@ typedef uint64 GgPlace;
 #define GgPlaceList(place)		((int) ((place) >> 32))
 #define GgPlaceRow(place)		((uint32) (place))
 
-/* The visible versions of all rows of some segments, kept where memory allows. */
+/* The visible versions of all rows of some segments. */
 typedef struct GgRowMap
 {
 	int			nsegments;

@@ -3,7 +3,8 @@
  *		The memory that the processes of a build share.
  *
  * It is a file in memory without a name (memfd_create).  A worker opens it through the leader's
- * /proc/PID/fd.  So it is gone when the last process has closed it, however that process ended.
+ * /proc/PID/fd.  So the file is gone when the last process has closed it, however that process
+ * ended.
  *
  * A DSM segment would not do.  dsm_create() takes all of the memory at once, in one process that
  * cannot be interrupted (0.8 s for 3 GB on the machine this was written on), and the number of
@@ -14,7 +15,7 @@
  * Where memory does not hold the rows (segment_plan.c), it is a temporary file, so the kernel can
  * write out what is not used.
  *
- * That needs Linux.  Elsewhere there is no area, and one process scans the table.
+ * All this needs Linux.  Elsewhere there is no area, and one process scans the table.
  */
 #include "build/area.h"
 
@@ -44,7 +45,7 @@ typedef struct AreaLayout
 	Size		words;
 	Size		duplicate_words;
 	Size		filters;
-	Size		tables[GG_HASH_TABLES]; /* 0: so many there are not */
+	Size		tables[GG_HASH_TABLES]; /* 0: there is no such table */
 	Size		adjacency;
 	Size		counters;
 	Size		filled;
@@ -76,9 +77,9 @@ LayOut(const GgAreaShared *shared)
 	Size		slots = 0;
 
 	memset(&layout, 0, sizeof(layout));
-	/* rows first: at the start of a page, as the device likes them */
+	/* rows first, at the start of a page, from where a device copies fastest */
 	layout.tids = AlignPage(capacity * shared->row_bytes);
-	/* at the end those of duplicates are among them */
+	/* at the end TIDs of duplicates are among them */
 	layout.duplicates = AlignPage(layout.tids + (capacity + duplicates) * sizeof(GgTidEntry));
 	layout.words = AlignPage(layout.duplicates + duplicates * sizeof(GgDuplicate));
 	layout.duplicate_words = AlignPage(layout.words + capacity * filter_bytes);
@@ -200,7 +201,7 @@ GgCreateArea(GgArea *area)
 		fd = memfd_create("gpugraph build", MFD_CLOEXEC);
 		shared->leader_pid = MyProcPid;
 		shared->leader_fd = fd;
-		/* what a worker will do is tried here, where there is another way */
+		/* try what a worker will do: here there is still another way */
 		if (fd < 0 || ftruncate(fd, layout.bytes) != 0 || (again = OpenFile(shared)) < 0 ||
 			!MapFile(area, fd))
 			GiveUpFile(fd);
@@ -252,7 +253,7 @@ ReportNoArea(int error)
 }
 
 /*
- * Kernels before 5.14.  They hold the file's lock meanwhile, so processes get their memory one
+ * For kernels before 5.14, which hold the file's lock meanwhile: processes get their memory one
  * after the other.
  */
 static void
@@ -270,8 +271,8 @@ ReserveInFile(GgArea *area, Size offset, Size bytes)
 }
 
 /*
- * Such a file takes memory when it is touched, and the process gets SIGBUS when there is none.  To
- * ask first turns that into an error.  All processes do this all the time, side by side.
+ * The file takes memory when it is touched, and the process gets SIGBUS when there is none.  To ask
+ * first turns that into an error.  All processes do so for each chunk, at the same time.
  */
 void
 GgReserveArea(GgArea *area, const void *start, Size bytes)
@@ -305,7 +306,7 @@ GgReserveArea(GgArea *area, const void *start, Size bytes)
 	}
 }
 
-/* What the kernel does not take goes when the area is unmapped. */
+/* Memory that the kernel does not take here is freed when the area is unmapped. */
 void
 GgReleaseArea(GgArea *area, const void *start, Size bytes)
 {

@@ -42,8 +42,8 @@ typedef struct GgHole
 
 /*
  * Tables of hashes by which duplicates are found (deduplicate.c).  A bucket is a cache line.  Each
- * table is twice as large as the one before it, so that these are enough for GG_MAX_NODES rows
- * whatever number was expected.
+ * table is twice as large as the one before it, so this many are enough for GG_MAX_NODES rows,
+ * however few were expected.
  */
 #define GG_HASH_TABLES			17
 #define GG_HASH_LEAST_BUCKETS	8192
@@ -123,12 +123,14 @@ GgTableBuckets(const GgAreaShared *shared, int table)
 extern bool GgCreateArea(GgArea *area);
 
 /*
- * Map a worker's.  False, with the reason told in the log, when that fails: then others do the
+ * Map the area in a worker.  False, with the reason in the log, when that fails: then others do the
  * work.
  */
 extern bool GgAttachArea(GgArea *area);
 
-/* If there is one; nobody may be reading it.  failed: PostgreSQL removes its file. */
+/*
+ * Unmap the area if there is one; nobody may be reading it.  failed: PostgreSQL removes its file.
+ */
 extern void GgUnmapArea(GgArea *area, bool failed);
 
 /* Take memory for a part before it is touched; ereport(ERROR) when there is none. */
@@ -138,16 +140,16 @@ extern void GgReserveArea(GgArea *area, const void *start, Size bytes);
 extern void GgReleaseArea(GgArea *area, const void *start, Size bytes);
 
 /*
- * Memory of a range goes when it is written and the leader has handed it over: the second to give
- * it up releases it.  Only the last segment's is given up by the leader; the next would take it
- * again.
+ * Give up a range.  Its memory is released when the process that wrote it and the leader have both
+ * given it up.  The leader gives up the last segment's ranges alone, since the next segment would
+ * take the memory again.
  */
 extern void GgGiveUpRange(GgArea *area, const GgPageRange *range);
 
-/* The memory of a process that is alone: the first (NULL), or more of it. */
+/* For a process that is alone: take its first memory (NULL), or more of it. */
 extern void *GgGrowOwn(GgArea *area, void *memory, Size bytes);
 
-/* Likewise of its rows where they are spilled, which will be so many bytes at most. */
+/* Likewise for its rows where they are spilled, which will be `most` bytes at most. */
 extern char *GgGrowSpilled(GgArea *area, Size bytes, Size most);
 
 /* The leader needs no range before this one; all processes give them up for it, one at a time. */

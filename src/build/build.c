@@ -96,7 +96,7 @@ ReleaseEngine(GgBuild *build)
 
 /* The threads first, for they read the area and write to the device. */
 static void
-LoseBuild(void *arg)
+ReleaseBuild(void *arg)
 {
 	GgBuild    *build = arg;
 
@@ -154,7 +154,7 @@ BuildGraph(GgBuild *build, bool on_device)
 
 	/* the device's memory is for others from now on */
 	GgAbandonUpload(&build->device, NULL);
-	/* its index had room for the rows that were expected; there may be far fewer */
+	/* its index had room for the rows that were expected; there may be far fewer rows */
 	if (on_device && status.code == GG_EDEVICE_MEMORY)
 		status = RunEngine(build, false, &stats);
 	if (status.code == GG_EDEVICE_MEMORY && gg_engine_setting == GG_ENGINE_AUTO)
@@ -338,7 +338,7 @@ MakeSegment(GgBuild *build, bool more)
 	AddRowArrays(build, segment, offsets);
 	build->times.scan_s += GgSecondsSince(build->scan_start);
 
-	/* with threads of its own on every core the CPU engine would only be in the others' way */
+	/* the CPU engine has a thread on every core, and would be in the others' way */
 	if (!build->plan.apart)
 		FinishWriting(build, GG_BUILD_WRITE_ROWS);
 	if (build->device.upload != NULL)
@@ -350,7 +350,7 @@ MakeSegment(GgBuild *build, bool more)
 	FormPivots(build);
 	if (!more)
 	{
-		/* while the others write, which WAL makes them do one after the other */
+		/* while the others write, one after the other because of WAL's locks */
 		GgHandOverArrays arrays = {area, build->graph, build->pivots, offsets};
 
 		GgHandOver(&build->device, process->scan.index, build->meta, &arrays, HandedOver, build);
@@ -362,7 +362,7 @@ MakeSegment(GgBuild *build, bool more)
 				 (uint64) segment->npivots * sizeof(GgPivotEntry));
 }
 
-/* No process fills the area any more; more says that the table goes on. */
+/* Make a segment of the area, which no process fills any more.  more: the table goes on. */
 static void
 FlushArea(GgBuild *build, bool more)
 {
@@ -458,7 +458,7 @@ FinishRelation(GgBuild *build)
 
 	GgSyncWriter(writer, ReportSync);
 
-	/* as large a part of the time of writing went into WAL as of the processes' */
+	/* WAL has the same share of the time of writing as of the processes' time */
 	share = shared->busy_s > 0 ? shared->wal_s / shared->busy_s : 0.0;
 	times->copy_s += build->device.copy_s;
 	times->total_s = GgSecondsSince(build->start);
@@ -502,7 +502,7 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 	plan->control.threads = max_parallel_maintenance_workers + 1;
 	plan->expected = GgExpectedRows(heap);
 	plan->bound = options->segment_rows;
-	AtReset(context, LoseBuild, build);
+	AtReset(context, ReleaseBuild, build);
 	return build;
 }
 

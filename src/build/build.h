@@ -1,21 +1,6 @@
 /*
  * build.h
  *		What the processes of CREATE INDEX share, and one process's view of it.
- *
- * Each file of this folder uses those before it in this list:
- *
- *		progress.c		phases as users see them
- *		area.c			the memory in which rows are collected
- *		deduplicate.c	equal rows
- *		segment_plan.c	how many rows go into one segment (no PostgreSQL in it)
- *		memory.c		that, by memory and settings, and what users are told
- *		heap_scan.c		the heap scan, by one process or several
- *		row_upload.c	rows to the device during the scan (no PostgreSQL in it)
- *		device.c		that, and the hand-over to the GPU service
- *		parallel.c		the processes: begin, end, a worker
- *		build.c			rounds, graph, segments
- *
- * Pages are written by storage/segment_writer.c.
  */
 #ifndef GG_BUILD_H
 #define GG_BUILD_H

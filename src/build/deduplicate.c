@@ -3,9 +3,9 @@
  *		Equal rows become one node; gaps between the rows are closed.
  *
  * A graph over equal rows falls apart, since the nearest neighbors of a row are then all equal to
- * it.  So each row is looked for when it is added, in tables of hashes that all processes share.
- * What is in the area differs from all else there and stays where it is, so its pages can be
- * written long before the scan ends.
+ * it.  So each row is looked for when it is added, in tables of hashes that all processes share.  A
+ * row in the area differs from all others there and stays where it is, so its page can be written
+ * long before the scan ends.
  *
  * A row's hash says at which slot of a table its window begins.  The first empty slot of the window
  * is the row's, and entries never leave.  Equal rows look at the same slots in the same order, so
@@ -31,8 +31,9 @@
 #define WINDOW_BUCKETS		8
 
 /*
- * A table more is made only when those that are there have fewer slots per row than this.  Else a
- * window is full of rows with one hash, and a row that finds it so passes for a different one.
+ * One more table is made only when the existing ones have fewer slots per row than this.  Else the
+ * window is full because many rows have one hash, and a row that finds it full passes for a
+ * different one.
  */
 #define MOST_SLOTS			4
 
@@ -44,7 +45,7 @@
 void
 GgPlanTables(GgArea *area, Relation heap, double rows)
 {
-	/* statistics may be far off, and the table is taken as a whole */
+	/* statistics may be far off, and memory for a table is taken all at once */
 	rows = Min(rows, (double) RelationGetNumberOfBlocks(heap) * MaxHeapTuplesPerPage);
 	area->shared->hash_buckets = (uint32) Max(rows * 2 / GG_BUCKET_SLOTS, GG_HASH_LEAST_BUCKETS);
 }
@@ -335,7 +336,10 @@ CompareHoles(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Duplicates learn where their rows are now; only those from end on were moved.  Counts them. */
+/*
+ * Have duplicates name the new places of their rows, of which those from end on were moved.  Counts
+ * duplicates.
+ */
 static void
 FollowMoves(GgArea *area, uint32 end, const Move *moves, int nmoves)
 {
@@ -358,7 +362,7 @@ FollowMoves(GgArea *area, uint32 end, const Move *moves, int nmoves)
 	}
 }
 
-/* Holes are filled with the last rows: at most one chunk for each participant moves. */
+/* Fill holes with the last rows.  At most one chunk per participant moves. */
 void
 GgCloseGaps(GgArea *area)
 {

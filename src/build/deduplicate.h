@@ -10,7 +10,7 @@
 /* Bytes that a row takes beside itself and its TID: two slots of the first table, a duplicate. */
 #define GG_DEDUPLICATE_ROW_BYTES	(2 * sizeof(pg_atomic_uint64) + sizeof(GgDuplicate))
 
-/* Decide how large the first table is, for so many rows of a heap. */
+/* Decide how large the first table is, for this number of rows of a heap. */
 extern void GgPlanTables(GgArea *area, Relation heap, double rows);
 
 /*

@@ -124,7 +124,7 @@ CopyRest(GgBuildDevice *device, const GgArea *area, uint32 n)
 	return status;
 }
 
-/* What is there is too small: all rows again, into an index that is not. */
+/* The index there is too small: copy all rows into a larger one. */
 static gg_status
 CopyAll(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta)
 {
@@ -190,11 +190,10 @@ HandOverPart(GgBuildDevice *device, gg_part part, const void *data, uint64 bytes
 }
 
 /*
- * The first query then finds the segment on the device, and nothing is read back.  The leader
- * hands it over while workers write and log, which WAL's locks make them do one after the other.
- * Of several segments only the last is still in memory: then the first query asks for a load.
- * Where the service has no room or fails, the index is as good.  Where the build fails, the load
- * goes with its transaction.
+ * The first query then finds the segment on the device, and nothing is read back.  The leader hands
+ * it over while workers write and log.  Of several segments only the last is still in memory; then
+ * the first query asks for a load.  Where the service has no room or fails, the index is as good.
+ * Where the build fails, the load ends with its transaction.
  */
 void
 GgHandOver(GgBuildDevice *device, Relation index, const GgMetaPageData *meta,

@@ -27,8 +27,8 @@ typedef struct GgBuildDevice
 } GgBuildDevice;
 
 /*
- * Begin to copy the rows of this round, of which so many are expected, if the engine can build from
- * the device.
+ * Begin to copy the rows of this round, if the engine can build from the device.  expected: rows
+ * that the round is expected to have.
  */
 extern void GgStartUpload(GgBuildDevice *device, const GgArea *area, const GgMetaPageData *meta,
 						  double expected, int participants);

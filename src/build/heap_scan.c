@@ -22,13 +22,13 @@
 #include "utils/wait_event.h"
 
 /*
- * One process in four writes while the table is scanned, the others read on.  1M x 128 takes 0.62
- * to 0.70 s with 4 of 16, 0.85 to 0.99 s with 8 or 16; 1M x 768 3.04 to 4.10 s with 4, 3.68 to
+ * While the table is scanned, one process in four writes, and the others read on.  1M x 128 takes
+ * 0.62 to 0.70 s with 4 of 16, 0.85 to 0.99 s with 8 or 16; 1M x 768 3.04 to 4.10 s with 4, 3.68 to
  * 3.78 s with 8.
  */
 #define SCAN_WRITERS		4
 
-/* Writers while memory waits to be given back: as many keep WAL busy, see SCAN_WRITERS. */
+/* Writers while memory waits to be given back: this many keep WAL busy, see SCAN_WRITERS. */
 #define RELEASE_WRITERS		4
 
 /* Rows between two updates of the count and of the progress view, which take a microsecond. */
@@ -53,8 +53,8 @@ GgShareWork(GgScan *scan, int writers)
 	uint32		number;
 
 	/*
-	 * WAL is one for all: where some write already, memory goes first, or it is waited for at the
-	 * end
+	 * all write into one WAL: where some write already, memory is given back first, or it delays
+	 * the end
 	 */
 	if (unneeded)
 		writers = Min(writers, RELEASE_WRITERS);
@@ -76,7 +76,7 @@ GgShareWork(GgScan *scan, int writers)
 
 /* A worker shares the work until the given round is over, or (any) until all is done. */
 static void
-Help(GgScan *scan, bool any, uint32 round)
+ShareWorkUntil(GgScan *scan, bool any, uint32 round)
 {
 	GgScanShared *shared = scan->shared;
 
@@ -98,7 +98,7 @@ Help(GgScan *scan, bool any, uint32 round)
 void
 GgHelpToTheEnd(GgScan *scan)
 {
-	Help(scan, true, 0);
+	ShareWorkUntil(scan, true, 0);
 }
 
 /* ---- rounds ------------------------------------------------------------------------ */
@@ -118,8 +118,8 @@ ReportRows(GgScan *scan)
 }
 
 /*
- * The leader lets all processes write the vectors that stay where they are: those before the first
- * chunk that is not full.  Gaps lie behind them, and so does what is moved to close these.
+ * The leader lets all processes write the vectors before the first chunk that is not full.  They
+ * stay where they are: gaps, and rows that are moved to close them, lie behind.
  */
 static void
 WriteFullChunks(GgScan *scan)
@@ -205,7 +205,7 @@ WaitForRoom(GgScan *scan)
 	round = shared->round;
 	SpinLockRelease(&shared->mutex);
 	ConditionVariableBroadcast(&shared->changed);
-	Help(scan, false, round);
+	ShareWorkUntil(scan, false, round);
 	area->next = area->end = 0;
 	area->next_duplicate = area->end_duplicate = 0;
 	area->ntables = 0;
@@ -281,7 +281,7 @@ GrowRows(GgScan *scan)
 	{
 		double		expected = scan->plan->expected;
 
-		/* the table's size is a good first guess, but it is one */
+		/* the table's size gives a good first guess, but no more */
 		if (expected > capacity)
 			capacity = (uint32) Min(expected * 1.02, Max(capacity, FIRST_ROWS_BYTES / row_bytes));
 	}
@@ -300,8 +300,8 @@ GrowRows(GgScan *scan)
 /* ---- rows -------------------------------------------------------------------------- */
 
 /*
- * Take the length of a row into the metapage.  Others do so, too: it is looked at without the
- * mutex, and changed under it.
+ * Raise the metapage's largest length to that of a row.  Other processes do so, too: it is read
+ * without the mutex, and changed under it.
  */
 static void
 NoteLength(GgScan *scan, const void *row)
@@ -317,8 +317,8 @@ NoteLength(GgScan *scan, const void *row)
 }
 
 /*
- * Add a value to the area, or to the duplicates of one that is there.  A value that is NULL in the
- * eyes of an index goes nowhere.  False when there is no room for duplicates.
+ * Add a value to the area, or to the duplicates of one that is there.  A value that is not indexed
+ * is left out.  False when there is no room for duplicates.
  */
 static bool
 PlaceRow(GgScan *scan, const GgTidEntry *entry, Datum value, uint32 dimensions)
@@ -392,7 +392,7 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 	entry.nulls = GgEncodeFilters(&scan->columns, values + 1, isnull + 1, scan->words);
 	MemoryContextSwitchTo(old);
 
-	/* again where there was no room for a duplicate: it may be none in the next segment */
+	/* again where there was no room for a duplicate: in the next segment the row may be none */
 	while (!PlaceRow(scan, &entry, value, dimensions))
 		WaitForRoom(scan);
 

@@ -53,7 +53,7 @@ typedef struct GgScan
 	/* the leader's; plan is NULL in workers */
 	GgMemoryPlan *plan;
 	ParallelContext *pcxt;		/* NULL when it is alone */
-	uint32		full_chunks;	/* so many first chunks of the area are full */
+	uint32		full_chunks;	/* chunks at the area's start that are full */
 	void		(*segment_full) (void *arg);	/* a segment is full and the table goes on */
 	void	   *arg;
 } GgScan;
@@ -82,8 +82,8 @@ extern void GgHelpToTheEnd(GgScan *scan);
 extern void GgEndScan(GgScan *scan);
 
 /*
- * Write a range, if one is ready and fewer processes than that write; or give up the memory of one
- * for the leader.
+ * Write a range, if one is ready and fewer than `writers` processes write; or give up a range's
+ * memory for the leader.
  */
 extern bool GgShareWork(GgScan *scan, int writers);
 

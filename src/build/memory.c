@@ -7,9 +7,9 @@
  * build takes that.  On a device, rows and what the engine needs there must fit in
  * gpugraph.device_memory, or 64 MB, and in what is free.  segment_plan.c decides what is done where
  * they do not.  Rows may go to temporary files (area.c), and the graph is made by groups of them.
- * Or what was collected becomes a segment of its own and the scan goes on; the index then has
- * several segments, each as good, but a search walks each.  A NOTICE announces it.  The option
- * segment_rows asks for smaller segments.
+ * Or the rows collected so far become a segment of their own and the scan goes on.  The index then
+ * has several segments; each is as good, but a search walks them all.  A NOTICE announces either.
+ * The option segment_rows asks for smaller segments.
  */
 #include "build/memory.h"
 #include "build/deduplicate.h"
@@ -22,7 +22,7 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/plancat.h"
 
-/* An estimate may be a little too low, and processes leave chunks of rows half empty. */
+/* An estimate may be a little too low, and processes leave chunks half empty. */
 #define SLACK				1.05
 
 #define MB(bytes)			((bytes) / (1024 * 1024) + 1)
@@ -31,9 +31,8 @@
 #define SAMPLE_PAGES		32
 
 /*
- * What a segment takes while the engine runs, which is its peak: removing duplicates before, and
- * sharing the adjacency after, takes less than what the engine has not taken yet, or has given
- * back.
+ * What a segment takes while the engine runs.  That is the peak: removing duplicates before and
+ * sharing the adjacency after take less than the engine does.
  */
 static GgGraphMemory
 SegmentMemory(const GgMemoryPlan *plan, const GgMetaPageData *meta)
@@ -46,7 +45,7 @@ SegmentMemory(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 	return memory;
 }
 
-/* Bytes of temporary files while a segment of so many rows is built, about. */
+/* Bytes of temporary files, about, while a segment of n rows is built. */
 static double
 SpilledBytes(const GgMemoryPlan *plan, const GgMetaPageData *meta, double rows)
 {
@@ -209,7 +208,10 @@ GgAnnounceSegments(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 rows)
 						 " MB for a single segment.", MB(GgGraphBytes(&memory, all)))));
 }
 
-/* Say so where memory would really not have held the rows: a predicate may have left few. */
+/*
+ * Announce temporary files, where memory would really not have held the rows: a predicate may have
+ * left few.
+ */
 static void
 AnnounceSpill(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 nodes, uint32 rows)
 {

@@ -31,12 +31,12 @@ typedef struct GgMemoryPlan
 extern double GgExpectedRows(Relation heap);
 
 /*
- * Decide plan->most; the dimensions are known.  Where the device holds too little, that says so and
- * makes it a plan for the CPU engine.
+ * Decide plan->most; the dimensions are known.  Where the device holds too little, a NOTICE says
+ * so, and the plan becomes one for the CPU engine.
  */
 extern void GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta);
 
-/* Rows that there is to be address space for; the last of many segments takes what is left. */
+/* Rows to take address space for; the last of many segments takes all rows that are left. */
 static inline Size
 GgPlanCapacity(const GgMemoryPlan *plan)
 {
@@ -46,7 +46,7 @@ GgPlanCapacity(const GgMemoryPlan *plan)
 	return Max(plan->most, Min(capacity, GG_MAX_NODES));
 }
 
-/* Say that the table goes on behind so many rows, and that a segment takes more than it should. */
+/* NOTICEs: the table has more rows than these; a segment takes more memory than it should. */
 extern void GgAnnounceSegments(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 rows);
 extern void GgAnnounceMemory(GgMemoryPlan *plan, const GgMetaPageData *meta, uint32 nodes,
 							 uint32 rows);

@@ -47,8 +47,8 @@ IsParallelSafe(Relation index)
 
 /*
  * How many workers to ask for.  The rules are those of plan_create_index_workers() but for the
- * number.  That one grows with the logarithm of the heap's size, and does not see that most of
- * the work lies in the TOAST table.  Here each process gets at least min_parallel_table_scan_size
+ * number.  PostgreSQL's number grows with the logarithm of the heap's size, and ignores the TOAST
+ * table, where most of the work lies.  Here each process gets at least min_parallel_table_scan_size
  * of both together, whose reading takes about as long as starting it.
  */
 static int
@@ -108,10 +108,10 @@ SharedScan(GgBuildShared *shared)
 	return (ParallelTableScanDesc) ((char *) shared + BUFFERALIGN(sizeof(GgBuildShared)));
 }
 
-/* Let a process's parts know each other. */
+/* Point a process's parts at each other. */
 static void
-Connect(GgParticipant *process, GgBuildShared *shared, Relation heap, Relation index,
-		IndexInfo *indexInfo)
+ConnectParts(GgParticipant *process, GgBuildShared *shared, Relation heap, Relation index,
+			 IndexInfo *indexInfo)
 {
 	process->shared = shared;
 	process->area.shared = &shared->area;
@@ -131,7 +131,7 @@ Connect(GgParticipant *process, GgBuildShared *shared, Relation heap, Relation i
 	GgBeginWriter(&process->writer, index, &shared->meta, &shared->writer, CurrentMemoryContext);
 }
 
-/* A shared area lies where it lies. */
+/* Set the process's pointers into the shared area. */
 static void
 SetArrays(GgParticipant *process)
 {
@@ -168,7 +168,7 @@ BackOut(GgParticipant *leader)
 	ExitParallelMode();
 }
 
-/* Memory for so many workers' usage counters, and for the statement. */
+/* Memory for the usage counters of `request` workers, and for the statement. */
 static void
 EstimateExtras(ParallelContext *pcxt, int request)
 {
@@ -246,7 +246,7 @@ BeginParallel(GgParticipant *leader, Relation heap, Relation index, IndexInfo *i
 
 	shared = shm_toc_allocate(pcxt->toc, bytes);
 	InitShared(shared, heap, index, concurrent, meta, request + 1);
-	Connect(leader, shared, heap, index, indexInfo);
+	ConnectParts(leader, shared, heap, index, indexInfo);
 	if (!PlanShared(leader, plan, request + 1))
 	{
 		BackOut(leader);
@@ -272,7 +272,7 @@ GgBeginProcesses(GgParticipant *leader, Relation heap, Relation index, IndexInfo
 		GgBuildShared *shared = palloc(sizeof(GgBuildShared));
 
 		InitShared(shared, heap, index, indexInfo->ii_Concurrent, meta, 0);
-		Connect(leader, shared, heap, index, indexInfo);
+		ConnectParts(leader, shared, heap, index, indexInfo);
 	}
 	leader->scan.plan = plan;
 	leader->scan.pcxt = leader->pcxt;
@@ -336,7 +336,7 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	indexInfo = BuildIndexInfo(index);
 	indexInfo->ii_Concurrent = shared->concurrent;
 	memset(&worker, 0, sizeof(worker));
-	Connect(&worker, shared, heap, index, indexInfo);
+	ConnectParts(&worker, shared, heap, index, indexInfo);
 
 	InstrStartParallelQuery();
 	if (GgAttachArea(&worker.area))

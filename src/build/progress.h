@@ -9,7 +9,7 @@
 
 #include "portability/instr_time.h"
 
-/* Subphases; the engine's gg_phase values follow GRAPH. */
+/* Subphases.  The engine's gg_phase values follow GRAPH. */
 typedef enum GgBuildPhase
 {
 	GG_BUILD_LOAD = 2,			/* 1 is PROGRESS_CREATEIDX_SUBPHASE_INITIALIZE */
@@ -22,7 +22,7 @@ typedef enum GgBuildPhase
 	GG_BUILD_HAND_OVER
 } GgBuildPhase;
 
-/* Enter a phase that works on so many tuples or blocks; 0: not on these. */
+/* Enter a phase that works on these numbers of tuples and blocks; 0: on none. */
 extern void GgEnterPhase(GgBuildPhase phase, int64 tuples, int64 blocks);
 extern void GgReportTuples(int64 done);
 extern void GgReportBlocks(int64 done);

@@ -22,14 +22,14 @@
 #include <time.h>
 
 /*
- * Between two looks when there was nothing.  A chunk takes longer to fill, and a scan of any length
- * has many.
+ * Sleep after a look that found nothing.  A chunk takes longer to fill, and any long scan has many
+ * chunks.
  */
 #define IDLE_NS		300000L
 
 /*
- * Chunks that follow each other go in one call, up to this many.  8 MB are enough to make little of
- * what a call costs, and few enough for all threads to share the last ones.
+ * Chunks that follow each other go in one call, up to this many.  With 8 MB a call's own cost is
+ * small, and all threads share the last chunks.
  */
 #define MAX_RUN		8
 
@@ -152,7 +152,7 @@ next_run(gg_row_upload *upload, uint32_t *chunk)
 	pthread_mutex_lock(&upload->look);
 	for (;;)
 	{
-		/* asked before looking: what was full when we were told to drain is then seen */
+		/* read before looking, so that chunks that were full when the drain began are seen */
 		int			stop = __atomic_load_n(&upload->stop, __ATOMIC_ACQUIRE);
 		struct timespec idle = {0, IDLE_NS};
 
@@ -195,7 +195,7 @@ copy_main(void *arg)
 	upload->open_seconds = monotonic_seconds() - start;
 	if (upload->status.code == GG_OK)
 	{
-		/* where there are to be no more threads, fewer do it */
+		/* fewer threads will do where no more can be started */
 		while (nothers + 1 < upload->nthreads &&
 			   pthread_create(&others[nothers], NULL, copy_chunks, upload) == 0)
 			nothers++;

@@ -10,8 +10,8 @@
  * alone is too large, there are several segments.  Where these would be too many or too small, they
  * are larger than the setting allows: the host has more memory than it says.
  *
- * A device has not.  So a segment is never larger than the device holds, and where that would make
- * too many or too small segments, the device is no use.
+ * A device has no more.  So a segment is never larger than the device holds, and where that would
+ * make too many or too small segments, the CPU builds.
  */
 #include "build/segment_plan.h"
 

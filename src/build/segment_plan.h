@@ -30,7 +30,7 @@ typedef struct gg_segment_plan
 {
 	uint32_t	rows;			/* of a segment, at most */
 	bool		spill;			/* rows, and what the engine makes of them, go to files */
-	bool		by_wish;		/* so few were wanted: memory holds more */
+	bool		by_wish;		/* segment_rows asks for fewer than memory holds */
 	bool		by_device;		/* that is what the device holds: the host holds more */
 	bool		too_small;		/* the device holds too little to be of use: plan without it */
 } gg_segment_plan;

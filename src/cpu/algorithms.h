@@ -1,6 +1,7 @@
 /*
  * algorithms.h
- *		What both engines ask of a build's data and parameters, and the defaults of the algorithms.
+ *		Checks of a build's data and parameters for both engines, and the defaults of the
+ *		algorithms.
  *
  * C and C++.
  */
@@ -11,7 +12,7 @@
 
 /* ---- GRNND ---------------------------------------------------------------- */
 
-/* Its parameters, with defaults in the place of zeros. */
+/* GRNND's parameters, with defaults in the place of zeros. */
 typedef struct gg_grnnd
 {
 	uint32_t	start;			/* S */
@@ -56,7 +57,7 @@ gg_algorithm_check(const gg_build_params *params, const char *where)
 	if (params->algorithm != 0 && params->algorithm != GG_ALGORITHM_CAGRA &&
 		params->algorithm != GG_ALGORITHM_TSDG && params->algorithm != GG_ALGORITHM_GRNND)
 		return gg_fail(GG_EINVAL, where, "algorithm %d is unknown", (int) params->algorithm);
-	/* a NaN lies nowhere, and is refused */
+	/* a NaN is in no range, and is refused */
 	if (params->alpha != 0 && !(params->alpha >= 1 && params->alpha <= GG_MAX_ALPHA))
 		return gg_fail(GG_EINVAL, where, "alpha %g is not in 1 .. %g", (double) params->alpha,
 					   (double) GG_MAX_ALPHA);
@@ -78,7 +79,7 @@ gg_algorithm_check(const gg_build_params *params, const char *where)
 	return gg_ok();
 }
 
-/* GG_EINVAL when data or parameters are not what a build takes. */
+/* GG_EINVAL when data or parameters are out of range for a build. */
 static inline gg_status
 gg_build_check(const gg_dataset *data, const gg_build_params *params, const char *where)
 {
@@ -100,7 +101,7 @@ gg_build_check(const gg_dataset *data, const gg_build_params *params, const char
 	return gg_algorithm_check(params, where);
 }
 
-/* GG_EINVAL, GG_EUNSUPPORTED: what merge() does not take. */
+/* GG_EINVAL, GG_EUNSUPPORTED: merge() does not take the input. */
 static inline gg_status
 gg_merge_check(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
 			   const char *where)
@@ -131,7 +132,7 @@ gg_merge_check(const gg_dataset *data, const gg_merge_input *input, const gg_bui
 #define GG_TSDG_ALPHA	1.1f
 #define GG_TSDG_LAMBDA0	10u
 
-/* Edges that a search of large batches goes along have no larger lambda. */
+/* A search of large batches goes along edges of this lambda and less. */
 #define GG_TSDG_LAMBDA_LARGE	5u
 
 /* What stage 1 multiplies distances with: alpha, squared where distances are squares. */
@@ -150,9 +151,10 @@ gg_tsdg_lambda0(const gg_build_params *params)
 }
 
 /*
- * Edges that stage 1 keeps at most, and reverse edges that are united with them.  With no more than
- * graph_degree the nearest ones crowd out those that stage 2 would have put first: degree 16 of 96,
- * 60,000 x 128, recall@10 at itopk 32 0.9785 instead of 0.9822; with four times as many 0.9823.
+ * How many edges stage 1 keeps at most, and how many reverse edges are united with them.  With no
+ * more than graph_degree the nearest ones crowd out those that stage 2 would have put first: degree
+ * 16 of 96, 60,000 x 128, recall@10 at itopk 32 0.9785 instead of 0.9822; with four times as many
+ * 0.9823.
  */
 static inline uint32_t
 gg_tsdg_limit(const gg_build_params *params)
@@ -183,7 +185,7 @@ gg_greedy_plan(const gg_search_params *params, uint32_t npivots, uint32_t *walks
 	*nseeds = (npivots + wanted - 1) / wanted;
 	if (*nseeds > GG_GREEDY_SEEDS)
 		*nseeds = GG_GREEDY_SEEDS;
-	/* the last ones may find no pivots left */
+	/* there may be no pivots left for the last walks */
 	*walks = (npivots + *nseeds - 1) / *nseeds;
 	if (*walks > wanted)
 		*walks = wanted;

@@ -2,10 +2,9 @@
  * build.c
  *		The whole chain: k-NN lists, edges by the algorithm, pivots and reachability.
  *
- * Who holds what: the k-NN lists live from the first stage to the last (repair goes by them); each
- * stage's own memory is gone before the next one starts.  GRNND has no k-NN lists, and repair goes
- * by a copy of its edges.  Lists that memory does not hold are made by groups (groups.c), in
- * scratch memory.
+ * Memory: the k-NN lists live from the first stage to the last, since repair uses them.  Each stage
+ * frees its own memory before the next one starts.  GRNND has no k-NN lists, so repair uses a copy
+ * of its edges.  Lists that memory does not hold are made by groups (groups.c), in scratch memory.
  */
 #include "algorithms.h"
 #include "groups.h"
@@ -125,6 +124,10 @@ make_lists(build_state *build, uint32_t **order)
 	if (!build->near || (build->scratch && !distances))
 		return gg_fail(GG_ENOMEM, "gg_cpu_build", "out of %s for the k-NN lists of %u rows",
 					   build->scratch ? "scratch memory" : "memory", data->n);
+	if (build->input && gg_cpu_extends(data, build->input, build->params,
+									   gg_pool_threads(build->pool)))
+		return gg_cpu_extend_lists_run(build->pool, data, build->input, build->params, build->near,
+									   order, build->stats);
 	if (build->input)
 		return gg_cpu_merge_lists_run(build->pool, data, build->input, build->params, build->near,
 									  order, build->stats);
@@ -185,7 +188,7 @@ build_edges(build_state *build)
 	return status;
 }
 
-/* Everything of a build but its stats and its graph is set, and was checked. */
+/* Make the graph of a build whose other fields are set and checked. */
 static gg_status
 make_graph(build_state *build, gg_graph *graph, gg_build_stats *stats)
 {

@@ -31,7 +31,7 @@ typedef struct cells_state
 {
 	gg_knn	   *knn;
 	uint32_t	npivots;
-	uint32_t	nregions;		/* the first so many pivots */
+	uint32_t	nregions;		/* how many pivots, the first ones, are regions */
 	uint32_t   *pivots;			/* npivots node ids */
 	uint32_t   *numbers;		/* 0 .. npivots - 1 */
 	float	   *centres;		/* nregions x dim, then their mean */
@@ -110,7 +110,7 @@ region_centre(const cells_state *cells, uint32_t region)
 	return cells->centres ? cells->centres + (size_t) region * cells->knn->rows.dim : NULL;
 }
 
-/* of one block: its packing is 1 / 256 of what it is compared with */
+/* rows of one block: to pack it is 1 / 256 of the work of comparing it */
 #define ASSIGN_ROWS		256u
 
 static void
@@ -295,7 +295,7 @@ draw_pivots(cells_state *cells)
 		if (gg_random_below(cells->knn->params->seed, i, n - i) < cells->npivots - taken)
 			cells->pivots[taken++] = i;
 	}
-	/* ascending now: the regions are the first ones, and must be a random part of them */
+	/* they ascend: the regions are the first ones, and must be a random part of all */
 	for (uint32_t i = 0; i < cells->npivots; i++)
 	{
 		uint32_t	j = i + gg_random_below(~cells->knn->params->seed, i, cells->npivots - i);
@@ -308,7 +308,10 @@ draw_pivots(cells_state *cells)
 	return gg_ok();
 }
 
-/* Where distances are measured from while assigning: each region, and the mean of them. */
+/*
+ * The centres from which distances are measured while assigning: each region, and the mean of
+ * regions.
+ */
 static void
 make_centres(cells_state *cells)
 {

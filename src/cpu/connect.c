@@ -47,7 +47,7 @@ typedef struct pool_reach
 	uint32_t	reported;		/* of the nodes expanded */
 } pool_reach;
 
-/* Report progress; true: the caller wants the build to stop. */
+/* Report progress.  True: the caller wants the build to stop. */
 static bool
 reach_stop(void *ctx)
 {
@@ -177,7 +177,7 @@ count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t 
 	return gg_ok();
 }
 
-/* Let node have at most so many hops. */
+/* Lower the hops of node to at most `most`. */
 static inline void
 lower_hops(uint8_t *hops, uint32_t node, uint32_t most)
 {
@@ -186,9 +186,9 @@ lower_hops(uint8_t *hops, uint32_t node, uint32_t most)
 }
 
 /*
- * Make rows pivots until every row comes to a pivot within most_hops steps, or there are
- * most_pivots.  In rounds: of the rows that do not, some become pivots, and those that they lead to
- * in two steps count as near enough.
+ * Make rows pivots until every row reaches a pivot within most_hops steps, or there are
+ * most_pivots.  In each round some of the rows that do not become pivots, and rows within two steps
+ * of these count as near enough.
  */
 static gg_status
 cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops,
@@ -296,8 +296,8 @@ cover_components(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph
  * lead in.  First one for each component without any, however many these are: of 40,000 rows in
  * clusters of 12 a twelfth, and with no more than twice the pivots drawn recall is 0.938 instead of
  * 0.9995, 61 of 1,000 queries get no right answer.  Then, up to twice as many pivots as were drawn,
- * rows from which one takes more than GG_COVER_HOPS steps.  More pivots would not help: a walk
- * finds the nearest of many less surely, and of few it need not.
+ * rows from which one takes more than GG_COVER_HOPS steps.  More pivots would not help: a walk is
+ * less sure to find the nearest of many pivots.
  */
 static gg_status
 cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room)
@@ -316,7 +316,7 @@ cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uin
 	return status;
 }
 
-/* Steps 1 to 3 for the main graph, whose pivots are there. */
+/* Steps 1 to 3 for the main graph, whose pivots are chosen. */
 static gg_status
 reach_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uint32_t *room,
 			gg_build_stats *stats)
@@ -348,21 +348,30 @@ reach_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uin
 	return status;
 }
 
+/* Draw pivots, and add more where none is near.  room: places for them. */
+static gg_status
+choose_pivots(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_graph *graph,
+			  uint32_t *room)
+{
+	gg_status	status;
+
+	*room = gg_pivots_wanted(graph->n);
+	graph->pivots = malloc(sizeof(uint32_t) * *room);
+	if (!graph->pivots)
+		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", *room);
+	status = draw_pivots(pool, graph->pivots, *room, graph->n, seed);
+	graph->npivots = *room;
+	return status.code == GG_OK ? cover_nodes(pool, knn, k, graph, room) : status;
+}
+
 /* The pivots, and every node reachable from them. */
 static gg_status
 connect_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, uint64_t seed, gg_graph *graph,
 			  gg_build_stats *stats)
 {
-	uint32_t	room = gg_pivots_wanted(graph->n);
-	gg_status	status;
+	uint32_t	room;
+	gg_status	status = choose_pivots(pool, knn, k, seed, graph, &room);
 
-	graph->pivots = malloc(sizeof(uint32_t) * room);
-	if (!graph->pivots)
-		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory for %u pivots", room);
-	status = draw_pivots(pool, graph->pivots, room, graph->n, seed);
-	graph->npivots = room;
-	if (status.code == GG_OK)
-		status = cover_nodes(pool, knn, k, graph, &room);
 	if (status.code == GG_OK)
 		status = reach_nodes(pool, knn, k, graph, &room, stats);
 	if (status.code == GG_OK)
@@ -489,7 +498,7 @@ gg_cpu_connect_bytes(const gg_dataset *data, int threads)
 	uint64_t	npivots = 2 * (uint64_t) gg_pivots_wanted(data->n);
 	gg_dataset	pivots = *data;
 	gg_build_params params = {.intermediate_graph_degree = GG_PIVOT_LIST};
-	/* parents, queue and orphans; or, earlier, what tells the components */
+	/* parents, queue and orphans; or, earlier, the components */
 	uint64_t	first = (3 * sizeof(uint32_t) + sizeof(bool)) * (uint64_t) data->n;
 	uint64_t	second;
 
@@ -503,6 +512,27 @@ gg_cpu_connect_bytes(const gg_dataset *data, int threads)
 	pivots.n = (uint32_t) npivots;
 	second += gg_cpu_knn_graph_bytes(&pivots, &params, threads, false);
 	return (first > second ? first : second) + sizeof(uint32_t) * (1 + GG_PIVOT_DEGREE) * npivots;
+}
+
+gg_status
+gg_cpu_entries_run(gg_pool *pool, const gg_dataset *data, const gg_entries *entries, uint64_t seed,
+				   gg_graph *graph)
+{
+	uint32_t	room;
+	uint32_t	kept = 0;
+	gg_status	status = choose_pivots(pool, entries->knn, entries->k, seed, graph, &room);
+
+	if (status.code != GG_OK)
+		return status;
+	gg_pivots_shuffle(graph->pivots, graph->npivots, seed);
+	for (uint32_t i = 0; i < graph->npivots; i++)
+		if (entries->parts[graph->pivots[i]] == entries->part)
+			graph->pivots[kept++] = graph->pivots[i];
+	for (uint32_t row = 0; kept == 0; row++)
+		if (entries->parts[row] == entries->part)
+			graph->pivots[kept++] = row;
+	graph->npivots = kept;
+	return connect_pivots(pool, data, seed, graph);
 }
 
 gg_status

@@ -11,6 +11,7 @@
  *	knn_graph.c		GNND
  *	groups.c		k-NN lists of more rows than memory holds
  *	merge.c			graphs merged as graphs
+ *	extend.c		few rows into a large graph, by searching it
  *	optimize.c		rank-based reordering
  *	tsdg.c			two-stage diversification
  *	grnnd.c			relative NN-descent

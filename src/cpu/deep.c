@@ -3,8 +3,8 @@
  *		The nearest of all rows, or of those that match a filter, in any number.
  *
  * The filter is evaluated first, over all rows; only nodes of matching ones are measured, for each
- * of the queries that share it.  The k nearest are kept in a heap.  Where the answer lies may be
- * where the filter's TIDs are: it is written last.
+ * of the queries that share it.  The k nearest are kept in a heap.  The answer may overwrite the
+ * filter's TIDs, so it is written last.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +66,7 @@ node_matches(const gg_index *index, const deep_job *job, uint32_t rows, uint32_t
 		return true;
 	if (index->shape.offsets)
 	{
-		/* offsets come from pages, so they may be anything */
+		/* offsets come from pages, which are untrusted */
 		row = index->own_offsets[node];
 		end = index->own_offsets[node + 1];
 		end = end < rows ? end : rows;

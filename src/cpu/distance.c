@@ -116,7 +116,7 @@ nan_to_infinity(float distance)
 	return isnan(distance) ? INFINITY : distance;
 }
 
-/* Rounding may leave a similarity just outside [-1, 1]; a distance below 0 would help nobody. */
+/* Rounding may leave a similarity just outside [-1, 1], and a distance must not be below 0. */
 static inline float
 cosine_distance(float similarity)
 {
@@ -595,7 +595,7 @@ static const simd_set simd_sets[] = {
 
 static _Atomic int simd_chosen = -1;	/* index into simd_sets, -1 = not yet chosen */
 
-/* Threads that come here at once all find the same answer, so any may store it. */
+/* Threads that come here at the same time find the same answer, so any may store it. */
 static const simd_set *
 simd_current(void)
 {

@@ -19,9 +19,9 @@
  *	SIMD(tail_ELEMENT)(p, m)	m < W elements at p, the rest zero; reads nothing past them
  *	SIMD(load_f32), SIMD(tail_f32)	for the query
  *
- * Four accumulators: an fma has a latency of four cycles and two of them start a cycle, so one
- * accumulator would leave seven of eight slots empty; with four the loads are the limit.  Zeros
- * in a tail add nothing to any of the sums.
+ * Four accumulators: an fma has a latency of four cycles and two of them start per cycle, so one
+ * accumulator would leave seven of eight slots empty; with four the loads are the limit.  Zeros in
+ * a tail add nothing to any of the sums.
  */
 #define KERNEL_PASTE(a, b, c) a##b##c
 #define KERNEL_PASTE2(a, b, c) KERNEL_PASTE(a, b, c)

@@ -21,10 +21,10 @@
 
 #define BLOCK 64				/* rows of one word of bits */
 
-/* Up to so many values are compared with each word, instead of searched for it. */
+/* Up to this many values are compared with each word, instead of searched for it. */
 #define FEW_VALUES 8
 
-/* Rows of a block, n at most; see each one's plain function. */
+/* Functions over the rows of a block, n at most; the plain ones say what each does. */
 typedef struct filter_ops
 {
 	uint64_t	(*heads) (const uint64_t *heads, uint32_t n, uint64_t set, uint64_t clear);
@@ -226,7 +226,7 @@ static const filter_ops avx2_ops = {avx2_heads, avx2_range, avx2_few, avx2_mask}
 
 #endif							/* __x86_64__ */
 
-/* The best one, as distance.c has it. */
+/* The best set, as distance.c finds it. */
 static const filter_ops *
 current_ops(void)
 {

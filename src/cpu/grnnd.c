@@ -6,8 +6,8 @@
  * Approximate Nearest Neighbor Graph Construction", 2025, section 3.
  *
  * Contract.  d is that of tsdg.c.  A pool is a set of nodes with their distances from the pool's
- * own; what it is offered it keeps if it is among the R nearest, by (d, id), of all that it is
- * offered.  So the order of offers does not show.
+ * own; it keeps the R nearest, by (d, id), of all nodes that it is offered.  So the order of offers
+ * does not matter.
  *
  *	(a) Start.  The pool of V is offered S distinct nodes other than V: random ones, or V's k-NN
  *		list of length S from pivot cells and one iteration of GNND (knn_graph.c).
@@ -30,8 +30,8 @@
  * rounds only make the graph sparser; S = 64 and R = 96 gain little.  From random pools: 4 x 8
  * 0.9779 (431), 0.9970 (602), in 5 times the time of 2 x 1; 8 x 2 with rho 1 0.9901 (525), 0.9987
  * (728).  CAGRA: 0.9987 (603), 0.9999 (808).  Reverse edges after the last round, too, give 0.9894
- * (512) with 2 x 1: the same recall for the same distances.  So a graph by this rule alone is
- * worse than one of pruned k-NN lists; what it may win is time on a device.
+ * (512) with 2 x 1: the same recall for the same distances.  So a graph by this rule alone is worse
+ * than one of pruned k-NN lists; what it may save is time on a device.
  *
  * Departures from the paper.  A pair leaves one node and not both at a time, as in its algorithm 4;
  * which pairs are drawn and how many it does not say: here all, until one of a pair is gone.  Pools
@@ -88,7 +88,7 @@ offer(grnnd_state *state, uint32_t to, entry candidate)
 	count = at = state->counts[1][to];
 	while (at > 0 && entry_before(candidate, pool[at - 1]))
 		at--;
-	/* one node has one distance, so it can stand only here */
+	/* a node has one distance, so an equal entry can stand only here */
 	if (at < capacity && !(at > 0 && pool[at - 1].id == candidate.id))
 	{
 		if (count < capacity)
@@ -170,7 +170,7 @@ start_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 /* Put the places of node's pool in the order of this round. */
 static void
-disorder(const grnnd_state *state, uint32_t node, uint32_t count, uint16_t *order)
+shuffle(const grnnd_state *state, uint32_t node, uint32_t count, uint16_t *order)
 {
 	uint64_t	seed = state->seed ^ gg_random_at(state->round, node);
 
@@ -202,7 +202,7 @@ round_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 			rows[i] = gg_row_view_at(&state->view, worker->id, i, pool[i].id);
 			gone[i] = false;
 		}
-		disorder(state, (uint32_t) node, count, order);
+		shuffle(state, (uint32_t) node, count, order);
 		for (uint32_t j = 1; j < count; j++)
 		{
 			if (gg_worker_stopping(worker))
@@ -317,7 +317,7 @@ descend(grnnd_state *state, gg_pool *pool)
 	return status;
 }
 
-/* The lists to start from; ids: n x S. */
+/* Make the lists to start from; ids: n x S. */
 static gg_status
 cells_start(gg_pool *pool, const gg_dataset *data, const gg_build_params *params, uint32_t length,
 			uint32_t *ids, gg_build_stats *stats)

@@ -5,15 +5,15 @@
  * Some random rows, the pivots, are cut into groups of pivots near each other.  A row belongs to
  * the two groups whose nearest pivots are nearest to it.  The rows of one group at a time are
  * copied into memory and get k-NN lists among themselves (knn_graph.c).  Then each row has two
- * lists, and the nearest of both are its list.  Two groups a row are what makes one graph of all:
- * rows near a border between two groups see each other on both sides.  The work is linear in rows.
+ * lists, and the nearest of both are its list.  Two groups per row make one graph of all rows: rows
+ * near a border between two groups meet on both sides.  The work is linear in rows.
  *
  * The lists lie in scratch memory, which the caller gives (gg_control): a mapped file, say.  They
  * are written and read in passes over one group.
  *
  * No group is larger than memory allows.  A row whose group is full belongs to the next one that
- * has room: many equal rows have to be somewhere.  With several threads it depends on their race
- * which rows these are.
+ * has room: many equal rows have to be somewhere.  With several threads, which rows these are
+ * depends on a race.
  *
  * Rows are copied as tiles see them (tile.h), as float32.  So distances of different groups can be
  * compared under inner product, too: all have the same length after the same MIPS reduction.
@@ -27,21 +27,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A group never has room for fewer rows: lists of rows so close to borders would be poor. */
+/*
+ * A group has room for at least this many rows: in smaller ones most rows are near a border, and
+ * their lists poor.
+ */
 #define LEAST_ROOM		4000u
 
-/* Of each group's room, what is to be used: groups are not of equal size. */
+/* The part of each group's room to be used on average: groups are not of equal size. */
 #define FILL			0.75
 
 /* More would cost each row too many distances to pivots. */
 #define MOST_GROUPS		250u
 
-/* Per group; in all. */
+/* Pivots per group; in all. */
 #define PIVOTS			32u
 #define MOST_PIVOTS		1024u
 #define LEAST_PIVOTS	4u
 
-/* Rows a pivot, by which its weight is estimated. */
+/* Rows per pivot, by which weights are estimated. */
 #define WEIGHT_ROWS		32u
 
 typedef struct groups_state
@@ -109,7 +112,7 @@ group_bytes(const gg_dataset *data, const gg_build_params *params, int threads, 
 		gg_cpu_knn_graph_bytes(&group, params, threads, true);
 }
 
-/* What lives as long as there are groups. */
+/* Bytes of what lives as long as there are groups. */
 static uint64_t
 fixed_bytes(const gg_dataset *data, int threads)
 {
@@ -266,7 +269,7 @@ load_row(groups_state *state, gg_worker *worker, uint32_t row)
 	return out;
 }
 
-/* Random rows tell how many rows a pivot has near it. */
+/* Estimate from random rows how many rows are near each pivot. */
 static void
 weigh_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
@@ -319,8 +322,9 @@ make_groups(groups_state *state)
 /* ---- rows to groups ------------------------------------------------------------------ */
 
 /*
- * A place in the nearest group that has one, but for one group.  least: distance of each group,
- * infinity where it is full.  All groups but one have room for everything (gg_cpu_groups_run()).
+ * Take a place in the nearest group that has one, other than group `but`.  least: distance of each
+ * group, infinity where it is full.  All groups but one have room for all rows
+ * (gg_cpu_groups_run()).
  */
 static uint32_t
 take_place(groups_state *state, float *least, uint32_t but)

@@ -26,9 +26,9 @@
 #define EXACT_BLOCK_ROWS 1024u
 
 /*
- * What the walk asks memory for ahead of the row it measures: so many rows, and of each the first
- * cache lines, after which the CPU's own prefetcher has seen the stream.  Rows of 784 floats, time
- * a distance: 4 rows, 1 kB 0.32 us; 2 rows 0.34; 8 rows, 512 bytes 0.36; whole rows 0.37 .. 0.45.
+ * The walk prefetches this many rows ahead of the one that it measures, and of each the first cache
+ * lines, after which the CPU's own prefetcher has seen the stream.  Rows of 784 floats, time per
+ * distance: 4 rows, 1 kB 0.32 us; 2 rows 0.34; 8 rows, 512 bytes 0.36; whole rows 0.37 .. 0.45.
  */
 #define PREFETCH_ROWS 4u
 #define PREFETCH_BYTES 1024u
@@ -42,12 +42,6 @@ row_at(const gg_index *index, uint32_t node)
 
 /* ---- the source of a walk ---------------------------------------------- */
 
-typedef struct memory_source
-{
-	const gg_index *index;
-	const float *query;
-} memory_source;
-
 static inline void
 prefetch_row(const gg_index *index, uint32_t node)
 {
@@ -58,11 +52,10 @@ prefetch_row(const gg_index *index, uint32_t node)
 		__builtin_prefetch(row + i);
 }
 
-static bool
-memory_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
+void
+gg_cpu_distances(const gg_index *index, const float *query, const uint32_t *nodes, uint32_t count,
+				 float *out)
 {
-	const memory_source *source = ctx;
-	const gg_index *index = source->index;
 	gg_distance_fn distance = index->distance;
 	uint32_t	dim = index->data.dim;
 
@@ -72,15 +65,23 @@ memory_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 	{
 		if (i + PREFETCH_ROWS < count)
 			prefetch_row(index, nodes[i + PREFETCH_ROWS]);
-		out[i] = distance(row_at(index, nodes[i]), source->query, dim);
+		out[i] = distance(row_at(index, nodes[i]), query, dim);
 	}
+}
+
+static bool
+memory_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
+{
+	const gg_memory_source *source = ctx;
+
+	gg_cpu_distances(source->index, source->query, nodes, count, out);
 	return true;
 }
 
 static bool
 memory_neighbors(void *ctx, uint32_t node, uint32_t *out)
 {
-	const gg_graph *graph = &((const memory_source *) ctx)->index->graph;
+	const gg_graph *graph = &((const gg_memory_source *) ctx)->index->graph;
 
 	memcpy(out, graph->adjacency + (size_t) node * graph->degree,
 		   graph->degree * sizeof(uint32_t));
@@ -90,7 +91,7 @@ memory_neighbors(void *ctx, uint32_t node, uint32_t *out)
 static bool
 memory_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 {
-	const gg_graph *graph = &((const memory_source *) ctx)->index->graph;
+	const gg_graph *graph = &((const gg_memory_source *) ctx)->index->graph;
 
 	*node = graph->pivots[i];
 	memcpy(neighbors, graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
@@ -98,10 +99,26 @@ memory_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 	return true;
 }
 
+gg_source
+gg_cpu_source(gg_memory_source *memory)
+{
+	const gg_index *index = memory->index;
+
+	return (gg_source) {
+		.n = index->data.n,
+		.degree = index->graph.degree,
+		.npivots = index->graph.npivots,
+		.ctx = memory,
+		.distances = memory_distances,
+		.neighbors = memory_neighbors,
+		.pivot = memory_pivot
+	};
+}
+
 /* ---- opening and closing ----------------------------------------------- */
 
 /*
- * graph may be NULL: then only index_exact() works, which is all that rows not yet in a graph need.
+ * graph may be NULL, for rows that are in no graph yet: then only index_exact() works.
  */
 gg_status
 gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph, const gg_control *control,
@@ -162,7 +179,7 @@ gg_cpu_index_close(gg_index *index)
 	free(index);
 }
 
-/* One that is filled piece by piece has rows only when it is finished. */
+/* An index that is filled piece by piece has rows only when it is finished. */
 static gg_status
 check_finished(const gg_index *index, const char *where)
 {
@@ -243,16 +260,8 @@ search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
 	gg_index   *index = job->index;
 	search_state *state = &index->states[worker->id];
 	uint32_t	k = job->params->k;
-	memory_source memory = {index, state->query};
-	gg_source	source = {
-		.n = index->data.n,
-		.degree = index->graph.degree,
-		.npivots = index->graph.npivots,
-		.ctx = &memory,
-		.distances = memory_distances,
-		.neighbors = memory_neighbors,
-		.pivot = memory_pivot
-	};
+	gg_memory_source memory = {index, state->query};
+	gg_source	source = gg_cpu_source(&memory);
 
 	for (uint64_t q = begin; q < end && !gg_worker_stopping(worker); q++)
 	{

@@ -1,6 +1,6 @@
 /*
  * index.h
- *		Members of gg_cpu_engine that search, see gg_engine.
+ *		Functions of gg_cpu_engine that search; gg_engine has their contracts.
  */
 #ifndef GG_INDEX_H
 #define GG_INDEX_H
@@ -52,7 +52,18 @@ extern void gg_cpu_index_close(gg_index *index);
 /* Copy a query of the caller's and prepare it. */
 extern void gg_cpu_load_query(const gg_index *index, const float *query, float *prepared);
 
-/* A request as deep.c has it: where its query is, and where its answer goes. */
+/* Distances of rows from a prepared query, and the source of a walk over the graph. */
+typedef struct gg_memory_source
+{
+	const gg_index *index;
+	const float *query;
+} gg_memory_source;
+
+extern void gg_cpu_distances(const gg_index *index, const float *query, const uint32_t *nodes,
+							 uint32_t count, float *out);
+extern gg_source gg_cpu_source(gg_memory_source *memory);
+
+/* A request to deep.c: where its query is, and where its answer goes. */
 typedef struct gg_deep_search
 {
 	const gg_serve_deep *deep;

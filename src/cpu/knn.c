@@ -220,7 +220,7 @@ gg_knn_fill(gg_knn *state, uint32_t row, uint64_t seed)
 		uint32_t	id;
 		bool		known = false;
 
-		/* drawing while most rows are free to take, counting on from the row where few are */
+		/* draw at random while most rows are free; where few are free, count on from the row */
 		if (have <= state->n / 2)
 			id = gg_random_below(seed, counter++, state->n);
 		else

@@ -30,12 +30,12 @@ typedef struct gg_knn
 	gg_rows		rows;
 	uint32_t	n;
 	uint32_t	k;
-	gg_tile_memory **memory;	/* one a thread */
-	float	  **row;			/* 2 x rows.dim a thread: a centre, a row to measure */
+	gg_tile_memory **memory;	/* one per thread */
+	float	  **row;			/* 2 x rows.dim per thread: a centre, a row to measure */
 	gg_lists	lists;
 	uint32_t	npivots;		/* 0 without cells */
 	uint32_t   *cells_of;		/* n x GG_CELLS_OF_ROW: a row's cells; npivots: none */
-	uint8_t   **cell_bits;		/* npivots + 1 a thread, all 0 between nodes */
+	uint8_t   **cell_bits;		/* npivots + 1 per thread, all 0 between nodes */
 	uint32_t   *order;			/* n: rows near each other stand near each other, or NULL */
 
 	/* of merge.c: see gg_join */
@@ -92,7 +92,7 @@ extern uint64_t gg_knn_bytes(const gg_dataset *data, uint32_t k, int threads, bo
 
 extern gg_status gg_knn_no_memory(const gg_knn *state);
 
-/* Rows of a piece of work so that it takes well under a poll interval at any dimension. */
+/* Rows of a piece of work that takes well under a poll interval at any dimension. */
 extern uint64_t gg_knn_chunk(const gg_knn *state, uint64_t at_128);
 
 /* Item i of the blocks x blocks triangle, by rows: a <= b. */
@@ -117,7 +117,7 @@ extern void gg_knn_refresh(gg_knn *state, uint32_t row);
 
 /* Compare the rows of each pivot's cell; sets npivots, cells_of, cell_bits and order. */
 extern gg_status gg_knn_cells(gg_knn *state);
-/* Its peak memory, what it leaves included; and that alone.  Of state, n, k and params count. */
+/* Its peak memory, what it leaves included; and that alone.  state: n, k and params are read. */
 extern void gg_knn_cells_bytes(const gg_knn *state, const gg_dataset *data, int threads,
 							   uint64_t *peak, uint64_t *left);
 

@@ -32,12 +32,12 @@
 #define SAMPLES			12u
 
 /*
- * Iterations stop when fewer than this share of all list places changed.  How many that takes is
- * the data's: 2 for 200,000 x 128 of intrinsic dimension 16, 3 for MNIST, 7 for hashed TF-IDF
- * vectors of 62,666 package descriptions, where stopping after 2 cost 4 points of recall (0.939 for
- * 0.976 at itopk 64).  Half the share adds an iteration and 0.001 to 0.002 of recall there.  One
- * iteration is never enough to tell: it tries only a sample of each list.  From random lists the
- * first changes say little, and the paper's smaller share is used.
+ * Iterations stop when fewer than this share of all list places changed.  How many iterations that
+ * takes depends on the data: 2 for 200,000 x 128 of intrinsic dimension 16, 3 for MNIST, 7 for
+ * hashed TF-IDF vectors of 62,666 package descriptions, where stopping after 2 cost 4 points of
+ * recall (0.939 for 0.976 at itopk 64).  Half the share adds an iteration and 0.001 to 0.002 of
+ * recall there.  One iteration is never enough to tell: it tries only a sample of each list.  From
+ * random lists the first changes say little, and the paper's smaller share is used.
  */
 #define DEFAULT_ITERATIONS			12u
 #define DEFAULT_TERMINATION			0.03f
@@ -102,8 +102,8 @@ sample_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 }
 
 /*
- * Enter each offer at its other end.  How many of a node's samples are its own is in the low bits
- * of its count, how many came from others above them.
+ * Enter each offer at its other end.  The low bits of a node's count say how many samples are its
+ * own, the bits above how many came from others.
  */
 #define COUNT_OTHER		(1u << 8)
 #define COUNT_OWN(c)	((c) & (COUNT_OTHER - 1))
@@ -365,7 +365,7 @@ gg_cpu_knn_graph_run(gg_pool *pool, const gg_dataset *data, const gg_build_param
 	{
 		bool		brute = params->init != GG_INIT_RANDOM && state.n <= GG_BRUTE_ROWS;
 
-		/* exact distances: with ordered lists, too, threads do not show */
+		/* exact distances: with ordered lists, too, the result does not depend on threads */
 		state.ordered = brute;
 
 		status = params->init == GG_INIT_RANDOM ?

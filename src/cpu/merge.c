@@ -20,6 +20,9 @@
  *
  * Edges, pivots and reachability are then made as in a build.
  *
+ * Where one part has most of the rows, searches find what is new in less time (extend.c).  Then
+ * only the others are compared here, and where that takes too much memory all rows.
+ *
  * The result depends on rows, parts, lists and parameters alone, whatever the threads (but for the
  * graph of more than GG_BRUTE_ROWS pivots, which is made as in a build).  For that a pair has one
  * distance: all tiles measure from one centre, or exactly where many rows are much nearer to their
@@ -50,12 +53,13 @@
 #define DEFAULT_RANDOM_ITERATIONS	30u
 #define DEFAULT_RANDOM_TERMINATION	0.002f
 
-/* The centre is the mean of so many rows at most. */
+/* The centre is the mean of this many rows at most. */
 #define CENTRE_ROWS		4096u
 
 /*
- * Where the farthest stored neighbour is nearer than this share of the squared distance to the
- * centre, tiles lose most digits (tile.c); and the share of rows of which that may be true.
+ * A row is tight where its farthest stored neighbour is nearer than TIGHT times the squared
+ * distance to the centre: there tiles lose most digits (tile.c).  Where more than TIGHT_SHARE of
+ * the rows are tight, distances are measured exactly.
  */
 #define TIGHT			(1.0f / 128)
 #define TIGHT_SHARE		0.001
@@ -481,7 +485,7 @@ iterate(merge_state *merge, gg_build_stats *stats)
 		atomic_store(&merge->fresh, 0);
 		atomic_store(&merge->left, 0);
 		status = gg_pool_run(state->pool, sample_run, merge, state->n, 256);
-		/* made by the iteration before, beside what it left */
+		/* new entries of the iteration before, but those that it left over */
 		if (status.code != GG_OK ||
 			(iteration > 1 && (double) atomic_load(&merge->fresh) < (double) left + termination))
 			break;

@@ -136,7 +136,9 @@ forward_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 		for (uint32_t r = 0; r < length; r++)
 			ranks[list[r]] = 0;
 
-		/* insertion sort by (detours, r): mostly in order already, and of the first ones only */
+		/*
+		 * insertion sort by (detours, r) of the first edges only, which are mostly in order already
+		 */
 		uint64_t	best[GG_MAX_DEGREE];
 		uint32_t	nbest = 0;
 

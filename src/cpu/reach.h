@@ -3,11 +3,11 @@
  *		A graph whose nodes are being made reachable, on the host, by either engine.
  *
  * The state is a forest of paths over the adjacency: the roots are where searches enter, and each
- * other node that was reached has a parent, from which an edge leads to it.  Those edges are never
- * given away, so whatever was reached stays reachable.  A node that was not reached, an orphan, is
- * linked from a node that was, in place of an edge of that node which is nobody's path.
+ * other node that was reached has a parent, from which an edge leads to it, a tree edge.  Tree
+ * edges are never replaced, so whatever was reached stays reachable.  A node that was not reached,
+ * an orphan, is linked from a node that was, in place of an edge of that node that is no tree edge.
  *
- * Edges with GG_EDGE_MARK are nobody's path: a search that passes over them must reach every node,
+ * Edges with GG_EDGE_MARK are no tree edges: a search that passes over them must reach every node,
  * too.
  *
  * Which node an orphan is linked from is each engine's own rule (gg_reach_rule), because the
@@ -71,7 +71,7 @@ extern void gg_reach_spread(gg_reach *reach);
 /*
  * Make orphan a neighbour of from, a reached node, and search on from it.  A marked edge between
  * them loses its mark.  Else the edge goes into the first free slot, or in place of the last edge
- * that is nobody's path; false where all are.
+ * that is no tree edge; false where all are.
  */
 extern bool gg_reach_link(gg_reach *reach, uint32_t from, uint32_t orphan);
 

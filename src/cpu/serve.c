@@ -220,8 +220,8 @@ gg_cpu_serve_open(int device, void *region, size_t region_bytes, const gg_serve_
 	if (status.code != GG_OK)
 		return status;
 	/*
-	 * any other number is played as well, however many are counted: the service is tested with
-	 * several
+	 * any number is played, whatever device_count() says: the service is tested with several
+	 * devices
 	 */
 	if (device < 0)
 		return gg_fail(GG_ENODEVICE, where, "no device %d", device);

@@ -1,10 +1,10 @@
 /*
  * serve_check.h
- *		What a server asks of its slots and of each batch, whichever engine it belongs to.
+ *		Checks of a server's slots and of each batch, for both engines.
  *
- * A device follows these numbers unchecked into memory that all processes share.  And where the CPU
- * engine, played as a device, took what a device refuses, tests with it would prove nothing.  So
- * the rules are in one place, for serve.c here and kernels/serve.cu there.  C and C++.
+ * A device follows these numbers unchecked into memory that all processes share.  And if the CPU
+ * engine, playing a device, took what a device refuses, tests with it would prove nothing.  So the
+ * rules are in one place, for serve.c here and kernels/serve.cu there.  C and C++.
  */
 #ifndef GG_SERVE_CHECK_H
 #define GG_SERVE_CHECK_H

@@ -25,6 +25,17 @@ extern gg_status gg_cpu_merge_lists_run(gg_pool *pool, const gg_dataset *data,
 										const gg_build_params *params, uint32_t *ids,
 										uint32_t **order, gg_build_stats *stats);
 
+/*
+ * The same where one part has most of the rows, see extend.c.  order is made.  gg_cpu_extends():
+ * whether it is to be done so, in no more memory than k-NN lists take.
+ */
+extern bool gg_cpu_extends(const gg_dataset *data, const gg_merge_input *input,
+						   const gg_build_params *params, int threads);
+extern gg_status gg_cpu_extend_lists_run(gg_pool *pool, const gg_dataset *data,
+										 const gg_merge_input *input,
+										 const gg_build_params *params, uint32_t *ids,
+										 uint32_t **order, gg_build_stats *stats);
+
 /* gg_engine.optimize; order, unless NULL: which nodes to take first, for locality's sake alone. */
 extern gg_status gg_cpu_optimize_run(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k,
 									 uint32_t degree, const uint32_t *order, uint32_t *graph);
@@ -66,5 +77,20 @@ extern gg_status gg_cpu_connect_run(gg_pool *pool, const gg_dataset *data, const
 									gg_build_stats *stats);
 /* Its peak memory, what it adds to the graph included. */
 extern uint64_t gg_cpu_connect_bytes(const gg_dataset *data, int threads);
+
+/*
+ * Pivots alone, for walks over the rows of one part, which has some: they are made in the graph
+ * (malloc), of which n counts.  Takes no more memory than gg_cpu_connect_run().
+ */
+typedef struct gg_entries
+{
+	const uint32_t *knn;		/* n x k: near nodes of all rows */
+	uint32_t	k;
+	const uint8_t *parts;		/* n */
+	uint8_t		part;
+} gg_entries;
+
+extern gg_status gg_cpu_entries_run(gg_pool *pool, const gg_dataset *data,
+									const gg_entries *entries, uint64_t seed, gg_graph *graph);
 
 #endif							/* GG_STAGES_H */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Half of what is promised: a piece of work may end this late and the promise still holds. */
+/* Half of the promised interval: a piece of work may take the other half. */
 #define POLL_SECONDS	0.05
 
 struct gg_pool

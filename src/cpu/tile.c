@@ -202,35 +202,16 @@ gg_lists_free(gg_lists *lists, const uint32_t *ids, const float *distances)
 	memset(lists, 0, sizeof(*lists));
 }
 
-/*
- * Keys are (distance bits, entry): distances are not negative, so that their bits order as they
- * do.  Runs of 8 by insertion, then merged: lists are short and their order is unpredictable.
- */
+/* Runs of 8 by insertion, then merged: keys are few and their order is unpredictable. */
 void
-gg_lists_sort(gg_lists *lists, uint32_t row)
+gg_sort_keys(uint64_t *keys, uint64_t *buffer, uint32_t count)
 {
-	uint32_t   *ids = lists->ids + (size_t) row * lists->stride;
-	float	   *distances = lists->distances + (size_t) row * lists->stride;
-	uint32_t	k = lists->k;
-	uint64_t	buffer[2][GG_MAX_DEGREE];
-	uint64_t   *from = buffer[0],
-			   *to = buffer[1];
-	bool		sorted = true;
+	uint64_t   *from = keys,
+			   *to = buffer;
 
-	for (uint32_t i = 0; i < k; i++)
+	for (uint32_t b = 0; b < count; b += 8)
 	{
-		uint32_t	bits;
-
-		memcpy(&bits, &distances[i], sizeof(bits));
-		/* the mark goes last, and GG_NO_NODE behind every id */
-		from[i] = (uint64_t) bits << 32 | (uint32_t) (ids[i] << 1 | ids[i] >> 31);
-		sorted = sorted && (i == 0 || from[i - 1] <= from[i]);
-	}
-	if (sorted)
-		return;
-	for (uint32_t b = 0; b < k; b += 8)
-	{
-		uint32_t	e = k - b < 8 ? k : b + 8;
+		uint32_t	e = count - b < 8 ? count : b + 8;
 
 		for (uint32_t i = b + 1; i < e; i++)
 		{
@@ -242,14 +223,14 @@ gg_lists_sort(gg_lists *lists, uint32_t row)
 			from[j] = key;
 		}
 	}
-	for (uint32_t run = 8; run < k; run *= 2)
+	for (uint32_t run = 8; run < count; run *= 2)
 	{
-		for (uint32_t b = 0; b < k; b += 2 * run)
+		for (uint32_t b = 0; b < count; b += 2 * run)
 		{
 			uint32_t	i = b,
-						i_end = k - b < run ? k : b + run,
+						i_end = count - b < run ? count : b + run,
 						j = i_end,
-						j_end = k - i_end < run ? k : i_end + run,
+						j_end = count - i_end < run ? count : i_end + run,
 						o = b;
 
 			while (i < i_end && j < j_end)
@@ -272,10 +253,40 @@ gg_lists_sort(gg_lists *lists, uint32_t row)
 		from = to;
 		to = swap;
 	}
+	if (from != keys)
+		memcpy(keys, from, sizeof(uint64_t) * count);
+}
+
+/*
+ * Keys are (distance bits, entry): distances are not negative, so that their bits order as they
+ * do.
+ */
+void
+gg_lists_sort(gg_lists *lists, uint32_t row)
+{
+	uint32_t   *ids = lists->ids + (size_t) row * lists->stride;
+	float	   *distances = lists->distances + (size_t) row * lists->stride;
+	uint32_t	k = lists->k;
+	uint64_t	keys[GG_MAX_DEGREE],
+				buffer[GG_MAX_DEGREE];
+	bool		sorted = true;
+
 	for (uint32_t i = 0; i < k; i++)
 	{
-		uint32_t	bits = (uint32_t) (from[i] >> 32),
-					entry = (uint32_t) from[i];
+		uint32_t	bits;
+
+		memcpy(&bits, &distances[i], sizeof(bits));
+		/* the mark goes last, and GG_NO_NODE behind every id */
+		keys[i] = (uint64_t) bits << 32 | (uint32_t) (ids[i] << 1 | ids[i] >> 31);
+		sorted = sorted && (i == 0 || keys[i - 1] <= keys[i]);
+	}
+	if (sorted)
+		return;
+	gg_sort_keys(keys, buffer, k);
+	for (uint32_t i = 0; i < k; i++)
+	{
+		uint32_t	bits = (uint32_t) (keys[i] >> 32),
+					entry = (uint32_t) keys[i];
 
 		memcpy(&distances[i], &bits, sizeof(bits));
 		ids[i] = entry >> 1 | entry << 31;
@@ -298,7 +309,7 @@ struct gg_tile_memory
 	float		worst[GG_TILE_ROWS] __attribute__((aligned(64)));
 	float		tile[TILE_HEIGHT * TILE_COLUMNS] __attribute__((aligned(64)));
 
-	/* pairs that need no look, see join_mark_known() and join_mark_shared() */
+	/* pairs to leave out, see join_mark_known() and join_mark_shared() */
 	uint32_t	has[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* j is in the list of i */
 	uint32_t	had[GG_TILE_ROWS][GG_TILE_ROWS / TILE_COLUMNS]; /* i is in the list of j */
 	uint16_t	position[KNOWN_SLOTS];	/* of an id in the join; 0 where there is none */
@@ -463,8 +474,8 @@ list_offer(const gg_lists *lists, const tile_ops *ops, uint32_t row, uint32_t hi
 
 /*
  * Note which rows of the join are in each other's lists.  Near rows meet again and again in other
- * cells: of 370 pairs a row that are near enough 140 are entered already (200,000 x 128), and
- * finding that out pair by pair costs more than going through the lists once.
+ * cells: of 370 pairs per row that are near enough 140 are entered already (200,000 x 128), and to
+ * find that out pair by pair costs more than to go through the lists once.
  *
  * Two ids with the same slot only lose a mark, and another thread may enter a pair meanwhile: lists
  * are still searched before anything is entered.

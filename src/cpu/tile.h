@@ -15,9 +15,9 @@
 /* ---- rows as tiles see them --------------------------------------------- */
 
 /*
- * Three metrics are one for tiles: the squared Euclidean distance, of the rows as they are (L2), of
- * the rows at unit length (cosine: |a - b|^2 = 2 (1 - cos)), or of the rows with one more element
- * that gives all of them the same length (inner product: the MIPS reduction).  L1 stays itself.
+ * For tiles three metrics are the squared Euclidean distance: of the rows as they are (L2), of the
+ * rows at unit length (cosine: |a - b|^2 = 2 (1 - cos)), or of the rows with one more element that
+ * gives all of them the same length (inner product: the MIPS reduction).  L1 stays itself.
  */
 typedef struct gg_rows
 {
@@ -62,11 +62,15 @@ extern gg_status gg_lists_create(gg_lists *lists, uint32_t n, uint32_t k, bool l
 extern void gg_lists_free(gg_lists *lists, const uint32_t *ids, const float *distances);
 /* Sort one list by (distance, id), unused slots last; the marks stay with their entries. */
 extern void gg_lists_sort(gg_lists *lists, uint32_t row);
+/* Sort keys; buffer has room for as many. */
+extern void gg_sort_keys(uint64_t *keys, uint64_t *buffer, uint32_t count);
 
 /* ---- joins --------------------------------------------------------------- */
 
 #define GG_TILE_ROWS	1024u	/* of one join */
-#define GG_ONE_PIECE	1024u	/* rows of so many elements are summed up at once in any join */
+
+/* Rows of up to this many elements are summed up at once in any join. */
+#define GG_ONE_PIECE	1024u
 
 /* Working memory of one thread. */
 typedef struct gg_tile_memory gg_tile_memory;
@@ -113,8 +117,8 @@ typedef struct gg_join
 
 	/*
 	 * A list keeps the nearest by (distance, id) of all that it is ever offered, so that the order
-	 * of offers does not show.  It is the caller's business that a pair has the same distance in
-	 * every join: the same centre in all of them, and no more than GG_ONE_PIECE elements; or exact.
+	 * of offers does not show.  The caller has to see that a pair has the same distance in every
+	 * join: the same centre in all of them, and no more than GG_ONE_PIECE elements; or exact.
 	 */
 	bool		ordered;
 	gg_lists   *lists;			/* by ids */

@@ -23,8 +23,9 @@
  *	   there are not enough pivots for that.  A large-batch walk enters as every walk does (walk.c).
  *	2. R and C have no node twice.  The paper's next node is the nearest neighbour, newcomer or not,
  *	   which leads back and forth between two nodes.
- *	3. What was measured is known for good, in place of the paper's segmented table of nodes that
- *	   were expanded.  Answers are the same: a node that comes again is either in R, or too far.
+ *	3. A walk remembers every node that it measured, in place of the paper's segmented table of
+ *	   nodes that were expanded.  Answers are the same: a node that comes again is either in R, or
+ *	   too far.
  *	4. t0 is half of itopk_size unless the caller says otherwise, and delta 0: R's length does
  *	   what delta does, with fewer distances.  100,000 x 128 of intrinsic dimension 14, recall@10:
  *	   itopk_size 16 / 24 and delta 0 0.9669 / 0.9879 with 533 / 660 distances; itopk_size 10 and

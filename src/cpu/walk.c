@@ -1,6 +1,6 @@
 /*
  * walk.c
- *		Best-first search over a gg_source, resumable wider.
+ *		Best-first search over a gg_source, which can be resumed with a longer list.
  *
  * The search is CAGRA's (section IV; engine.h cites the paper).  A candidate list holds the
  * itopk_size nearest nodes known, sorted.  The neighbours of its nearest unexpanded nodes are
@@ -35,7 +35,7 @@
  */
 #define ALWAYS_EXPANDED(itopk) ((itopk) / 2)
 
-/* Up to so many pivots are all measured: walking them would measure most of them anyhow. */
+/* So many pivots and fewer are all measured: a walk over them would measure most in any case. */
 #define PIVOTS_MEASURED_ALL 64u
 
 /*
@@ -85,8 +85,8 @@ file_sorted(gg_walk *walk, uint64_t key)
 }
 
 /*
- * The same with heaps.  The list's heap then only says how far away its last is: what falls out
- * of it still is in the frontier, or in the overflow array if it was expanded.
+ * The same with heaps.  The list's heap then only tells the distance of its last node: a node that
+ * falls out of it is still in the frontier, or in the overflow array if it was expanded.
  */
 static inline void
 file_heaps(gg_walk *walk, uint64_t key)
@@ -441,7 +441,7 @@ lengthen(gg_walk *walk, size_t itopk)
 	return true;
 }
 
-/* A walk that failed knows nothing any more; it can be started again. */
+/* A walk that failed is empty; it can be started again. */
 static gg_status
 finish(gg_walk *walk, gg_code code, const char *where)
 {
@@ -595,7 +595,10 @@ gg_walk_was_cut(const gg_walk *walk)
 	return walk->usable && walk->cut;
 }
 
-/* Both are ascending: from their ends on, so that the one is merged into the other in place. */
+/*
+ * Both are ascending, and are merged from their ends on, so that one is merged into the other in
+ * place.
+ */
 uint32_t
 gg_walk_merge_distances(const gg_walk *walk, float *nearest, uint32_t count, uint32_t most)
 {

@@ -1,6 +1,6 @@
 /*
  * walk.h
- *		A walk from within: what walk.c and tsdg_search.c share.
+ *		The inside of a walk: what walk.c and tsdg_search.c share.
  */
 #ifndef GG_WALK_H
 #define GG_WALK_H
@@ -12,7 +12,7 @@
 #include "../keys.h"
 
 /*
- * Parents expanded a step.  Two instead of one make the batches that a source measures at once
+ * Parents expanded per step.  Two instead of one make the batches that a source measures at once
  * larger, for 0.2% more distances at itopk 64 and the same recall; four take 1.5% more.
  */
 #define WALK_PARENTS 2u
@@ -97,9 +97,8 @@ id_set_reset(id_set *set, size_t expected)
 }
 
 /*
- * The slot that holds the id, or the empty one where it would go.  Whether an id is there is a
- * coin toss that no CPU predicts; that the first slot decides is not.  So there is one branch, on
- * the latter.
+ * The slot that holds the id, or the empty one where it would go.  Whether an id is there cannot be
+ * predicted, but that the first slot decides it can.  So there is one branch, on the latter.
  */
 static inline uint32_t *
 id_set_find(const id_set *set, uint32_t id)
@@ -166,7 +165,7 @@ struct gg_walk
 	size_t		itopk;
 
 	key_array	list;			/* the nearest nodes known, at most itopk */
-	key_array	overflow;		/* all other nodes known; with heaps see expand_heaps() */
+	key_array	overflow;		/* all other nodes known; with heaps see file_heaps() */
 	key_array	frontier;		/* heaps only: of the complements of keys to expand */
 	size_t		next_unexpanded;	/* sorted list: all before it are expanded */
 	size_t		next_handed;	/* all in the list before it have been handed out */

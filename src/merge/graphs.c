@@ -1,35 +1,36 @@
 /*
  * graphs.c
- *		What is known of the inputs' graphs, and when that is worth knowing.
+ *		What a merge knows from its inputs' graphs, and when it is worth reading them.
  *
  * The edges of a node are good neighbours of its own segment.  A merge can start from them and
- * look for neighbours in the other segments alone (GGM, cpu/merge.c), or build anew.
+ * look for neighbours in the other segments alone (GGM, cpu/merge.c, cpu/extend.c), or build anew.
  *
  * The rule: the CPU engine takes what is faster at equal recall, within 0.002.  That is GGM where
  * at most 36% of all pairs of nodes are new: a segment gets a fourth of its own size, as in a merge
- * that is due (policy.c).  Processor seconds of one thread for the graph, GGM's over a build's, at
- * degree 32 of 64; recall@10 at itopk 16 and 32 (RESULTS.md has more):
+ * that is due (policy.c).  The engine then searches the largest graph for the other rows, which are
+ * at most a fourth: a largest part of 75% and one of 25% leave 37.5%.  Processor seconds of one
+ * thread for the graph, GGM's over a build's, at degree 32 of 64; recall@10 at itopk 16 and 32
+ * (RESULTS.md has more):
  *
- *	100,000 x 128	10% into 90%	4.47 / 5.46		0.9938, 0.9985 / 0.9933, 0.9985
- *					20% into 80%	5.00 / 5.53		0.9931, 0.9987 / 0.9933, 0.9985
- *					two halves		5.61 / 5.53		0.9924, 0.9983 / 0.9933, 0.9985
- *	30,000 x 768	10% into 90%	2.24 / 4.40		0.9987, 0.9998 / 0.9980, 0.9995
- *					two halves		3.10 / 4.35		0.9982, 0.9998 / 0.9980, 0.9995
+ *	100,000 x 128	10% into 90%	2.06 / 4.79		0.9939, 0.9984 / 0.9933, 0.9985
+ *					20% into 80%	2.63 / 5.01		0.9963, 0.9992 / 0.9933, 0.9985
+ *	30,000 x 768	10% into 90%	0.86 / 3.59		0.9986, 0.9998 / 0.9980, 0.9995
+ *					20% into 80%	1.11 / 3.57		0.9970, 0.9986 / 0.9980, 0.9995
  *
- * Two halves of wide rows would be faster merged, too, but narrow ones not.  Built anew is also
- * what was not measured: k-NN lists of more than twice the edges that are stored, and segments that
- * lose more than a tenth of their nodes.
+ * Beyond that all rows are compared, from pivot cells.  So two halves of 100,000 x 128 take 5.61 /
+ * 5.53, and of 30,000 x 768 3.10 / 4.35.  Built anew is also what was not measured: k-NN lists of
+ * more than twice the edges that are stored, and segments that lose more than a tenth of their
+ * nodes.
  *
- * The CUDA engine searches the largest graph for the other rows where they are at most a fourth
- * (kernels/extend.cu).  Where at most 36% of the pairs are new they always are: a largest part of
- * 75% and one of 25% leave 37.5%.  Device seconds of one H200 beside a build's, at equal recall:
+ * The CUDA engine searches likewise (kernels/extend.cu).  Device seconds of one H200 beside a
+ * build's, at equal recall:
  *
  *	1M x 128		10% into 90%	0.048 / 0.165
  *	1M x 768		10% into 90%	0.120 / 0.306
  *	10M x 96		10% into 90%	0.488 / 1.631
  *
- * A GPU of the service builds anew all the same (GPU_MERGES_GRAPHS): what it merges so, beside its
- * queries, has not been seen on a GPU yet.
+ * A GPU of the service builds anew all the same (GPU_MERGES_GRAPHS): merges of this kind beside
+ * queries have not been measured on a GPU yet.
  */
 #include "merge/merge.h"
 #include "service/service.h"
@@ -45,12 +46,12 @@
 /* See the head. */
 #define MOST_NEW_PAIRS	0.36
 #define MOST_LENGTH		2		/* of k-NN lists, in edges that are stored */
-#define MOST_LOST		10		/* one of so many nodes */
+#define MOST_LOST		10		/* one in this many nodes */
 #define GPU_MERGES_GRAPHS	false	/* where the CPU engine does */
 
 /*
- * Of all pairs of nodes, those that no input's graph has seen: what a merge has to compare.  All of
- * them where a segment has lost many nodes, and with them edges of those that are left.
+ * The share of all pairs of nodes that are in no input's graph together: what a merge has to
+ * compare.  It is 1 where a segment has lost many nodes, and with them edges of those left.
  */
 static double
 NewPairs(const GgMergePlan *plan, uint32 nodes)
@@ -123,7 +124,7 @@ ReadGraph(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput 
 }
 
 Size
-GgKnownBytes(const GgMetaPageData *meta)
+GgInputGraphBytes(const GgMetaPageData *meta)
 {
 	return meta->graph_degree * sizeof(uint32) + 1;
 }

@@ -20,7 +20,7 @@
 /* Pages read in one slice: 4 MB. */
 #define SLICE_PAGES			512
 
-/* A worker that gets no lock for so long gives up: DDL has the table. */
+/* A worker that gets no lock in LOCK_ATTEMPTS gives up: DDL has the table. */
 #define LOCK_WAIT_MS		10
 #define LOCK_ATTEMPTS		1000
 
@@ -42,7 +42,10 @@ GgGiveWay(void)
 			 errmsg("a merge gives way to a session that wants the database")));
 }
 
-/* Nobody ever waits for a merge that waits for a lock: it asks again. */
+/*
+ * Lock a relation without waiting in the lock queue, where others would wait behind this process:
+ * ask again, LOCK_ATTEMPTS times.
+ */
 static void
 LockTarget(Oid relation)
 {
@@ -68,7 +71,7 @@ GgBeginSlice(GgMergeTarget *target)
 	StartTransactionCommand();
 	if (GgDatabaseIsWanted())
 		GgGiveWay();
-	/* one after the other, so that none is held while the other is waited for */
+	/* the table first: nothing is locked while it is waited for, and the index is not waited for */
 	LockTarget(target->heap_oid);
 	if (!ConditionalLockRelationOid(target->index_oid, RowExclusiveLock))
 		GiveUp();
@@ -337,7 +340,7 @@ CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 	}
 }
 
-/* first and count are whole pages'. */
+/* first and count are multiples of a page's rows. */
 static void
 ReadDeltaVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
 				 uint32 first, uint32 count, char *out)

@@ -1,6 +1,6 @@
 /*
  * jobs.c
- *		The list of indexes that background workers are to merge, and its view.
+ *		The list of indexes that background workers are to merge; gpugraph_stat_merge.
  *
  * Inserts and VACUUM put an index on the list in shared memory and, where fewer than
  * gpugraph.merge_workers are at work, start a dynamic background worker for its database.  Without
@@ -19,16 +19,16 @@
 #include "utils/guc.h"
 #include "utils/timestamp.h"
 
-/* Indexes that wait, are merged, or failed not long ago. */
+/* Places for indexes that wait, are being merged, or have failed in the last minute. */
 #define MAX_JOBS			64
 
 /* gpugraph.merge_workers at most */
 #define MAX_WORKERS			16
 
-/* An index whose merge failed is left alone for so long. */
+/* An index whose merge failed is left alone for this time. */
 #define RETRY_MS			60000
 
-/* A worker that has not begun so long after it was asked for could not be forked. */
+/* A worker that has not begun within this time could not be forked. */
 #define START_MS			60000
 
 typedef enum JobState
@@ -123,7 +123,7 @@ AddTurn(Job *job)
 	job->merging = false;
 }
 
-/* Take a place for one more worker; -1: there are as many as may be.  The mutex is held. */
+/* Take a place for one more worker; -1: gpugraph.merge_workers are at work.  The mutex is held. */
 static int
 TakePlace(TimestampTz now)
 {
@@ -180,7 +180,7 @@ PutJob(Oid database, Oid index, int *place)
 	return job != NULL;
 }
 
-/* Start a worker that has its place.  False: the server has no room for one. */
+/* Start a worker, whose place is taken.  False: the server has no room for one. */
 static bool
 StartWorker(Oid database, int place)
 {
@@ -397,7 +397,7 @@ GgWorkerGone(Oid closed)
 	next = NextJob();
 	if (next != NULL)
 		database = next->database;
-	/* in one step: who asks later finds that a worker is to be started, or that there is one */
+	/* under the same lock: a later request finds that a worker is at work or is being started */
 	place->taken = next != NULL;
 	place->pid = 0;
 	place->since = now;

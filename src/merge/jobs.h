@@ -20,12 +20,12 @@ typedef struct GgJobWatch
 	bool		idle_done;		/* what is worth it when idle was done since then */
 } GgJobWatch;
 
-/* This process is the worker that was started.  False: it came too late, and has no place. */
+/* This process is a worker that was started: take its place.  False: it came too late. */
 extern bool GgTakeWorkerPlace(void);
 
 /*
- * Take the index that waits longest, and what was seen of it before; InvalidOid: none waits, or one
- * of another database, which this worker makes room for.
+ * Take the index that waits longest, and what was seen of it before.  InvalidOid: none waits, or
+ * the next is one of another database, for which this worker makes room.
  */
 extern Oid	GgTakeJob(GgJobWatch *watch);
 

@@ -3,8 +3,8 @@
  *		Merges until nothing is left to do; gpugraph_merge(); what VACUUM does.
  *
  * One process at a time merges an index.  It holds the merge lock, a heavyweight lock that no DDL
- * asks for: that of the index as an object, with a sub-object that no relation has.  (Who holds a
- * page lock may ask for no other lock before PostgreSQL 17, which assertions check.)
+ * asks for: that of the index as an object, with a sub-object that no relation has.  (A page lock
+ * would not do: before PostgreSQL 17 assertions forbid to take another lock beside it.)
  */
 #include "merge/merge.h"
 
@@ -20,7 +20,7 @@
 /* Merges that take longer are logged. */
 #define LOG_SECONDS			1.0
 
-/* Segments are larger than memory allows where there would be more than this of them. */
+/* Where there would be more segments than this, they are larger than memory allows. */
 #define MOST_SEGMENTS		12
 
 /* The sub-object whose lock is the merge lock: columns are counted from 1, to far less. */
@@ -29,7 +29,7 @@
 /* How often a merge looks whether the delta is to be sealed meanwhile. */
 #define LOOK_MS				100
 
-/* What a look at an index needs of it. */
+/* What is read of an index to choose its next merge. */
 typedef struct Look
 {
 	GgMetaPageData *meta;
@@ -48,7 +48,7 @@ LookAt(Relation index, Look *look)
 
 	GgGetOptions(index, &options);
 	GgReadMeta(index, look->meta);
-	look->seal_rows = options.seal_rows;
+	look->seal_rows = GgSealRows(&options, look->meta);
 	bound = options.segment_rows > 0 ? (uint32) options.segment_rows : PG_UINT32_MAX;
 	look->delta_rows = GgDeltaSlots(look->meta);
 	strlcpy(look->name, RelationGetRelationName(index), NAMEDATALEN);
@@ -87,10 +87,25 @@ Threads(const GgMergeTarget *target)
 	return Max(1, threads);
 }
 
+/* Merge what was chosen, and say so. */
+static void
+MergeChosen(GgMergeTarget *target, const Look *look, const GgMergeChoice *choice,
+			GgMergeReport report, void *arg)
+{
+	GgMergeResult result;
+
+	GgMergeSegments(target, look->meta, choice, Threads(target), report, arg, &result);
+	ereport(result.seconds >= LOG_SECONDS && target->sliced ? LOG : DEBUG1,
+			(errmsg("merged %u parts of gpugraph index \"%s\" into a segment of %u rows: "
+					UINT64_FORMAT " kB written, %.1f s, graph by %s",
+					result.inputs, look->name, result.rows, result.bytes / 1024, result.seconds,
+					result.builder)));
+}
+
 /*
- * While segments are merged, which may take long: seal the delta when it is due, so that scans
- * never have more of it to measure.  The merge goes on with what it has read, and knows nothing of
- * it.
+ * Called during a merge, which may take long.  Seals the delta when that is due, so that scans do
+ * not have to measure more of it.  Small segments that came meanwhile are merged with it, so that
+ * they stay few.  The merge under way goes on with what it has read.
  */
 static void
 SealMeanwhile(GgMergeTarget *target)
@@ -98,8 +113,7 @@ SealMeanwhile(GgMergeTarget *target)
 	static TimestampTz looked = 0;
 	TimestampTz now = GetCurrentTimestamp();
 	Look		look = {.meta = NULL};
-	GgMergeChoice choice = {.delta = true};
-	GgMergeResult result;
+	GgMergeChoice choice;
 
 	if (target->within || now < TimestampTzPlusMilliseconds(looked, LOOK_MS))
 		return;
@@ -109,10 +123,9 @@ SealMeanwhile(GgMergeTarget *target)
 	GgBeginSlice(target);
 	LookAt(target->index, &look);
 	GgEndSlice(target);
-	choice.delta_rows = look.most;
-	if (look.delta_rows >= look.seal_rows && look.meta->nsegments < GG_MAX_SEGMENTS - 1 &&
-		GgSealableEnd(look.meta) > look.meta->delta_first)
-		GgMergeSegments(target, look.meta, &choice, Threads(target), NULL, NULL, &result);
+	if (GgChooseMeanwhile(look.meta, look.seal_rows, look.delta_rows, look.most, target->outer,
+						  &choice))
+		MergeChosen(target, &look, &choice, NULL, NULL);
 	pfree(look.meta);
 	target->within = false;
 }
@@ -123,7 +136,6 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *a
 {
 	Look		look = {.meta = palloc(sizeof(GgMetaPageData))};
 	GgMergeChoice choice;
-	GgMergeResult result;
 
 	GgBeginSlice(target);
 	LookAt(target->index, &look);
@@ -134,16 +146,15 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *a
 		return false;
 	}
 	if (target->sliced && !choice.delta && look.seal_rows > 0)
+	{
 		target->meanwhile = SealMeanwhile;
-	GgMergeSegments(target, look.meta, &choice, Threads(target), report, arg, &result);
+		target->outer = &choice;
+	}
+	MergeChosen(target, &look, &choice, report, arg);
 	target->meanwhile = NULL;
-	ereport(result.seconds >= LOG_SECONDS && target->sliced ? LOG : DEBUG1,
-			(errmsg("merged %u parts of gpugraph index \"%s\" into a segment of %u rows: "
-					UINT64_FORMAT " kB written, %.1f s, graph by %s",
-					result.inputs, look.name, result.rows, result.bytes / 1024, result.seconds,
-					result.builder)));
+	target->outer = NULL;
 	pfree(look.meta);
-	/* what is left then is what one segment has no room for, and what came meanwhile */
+	/* then what is left has no room in one segment, or came meanwhile */
 	return urge != GG_MERGE_ALL;
 }
 
@@ -177,7 +188,7 @@ GgMaintainAfterVacuum(Relation index)
 
 PG_FUNCTION_INFO_V1(gpugraph_merge);
 
-/* Waits for no other process: false where one merges the index just now. */
+/* False, without waiting, where another process merges the index. */
 Datum
 gpugraph_merge(PG_FUNCTION_ARGS)
 {

@@ -19,10 +19,10 @@
 /* Bytes of a row beside its vector and its filter words: TID, source, hash slots, target, place. */
 #define ROW_BYTES			(sizeof(GgTidEntry) + 3 * sizeof(uint32) + 4 * sizeof(uint64))
 
-/* What file systems take beside. */
+/* What file systems take beside the files' contents. */
 #define FILE_SLACK			(1024.0 * 1024.0)
 
-/* It is only looked whether there is one. */
+/* For build_bytes(), which looks only whether there is such a callback. */
 static void *
 NoScratch(void *ctx, uint64_t bytes)
 {
@@ -50,7 +50,7 @@ SpilledMemory(const GgMetaPageData *meta, const gg_build_params *params)
 	return memory;
 }
 
-/* What files take of so many nodes. */
+/* Bytes of the files of a merge of `nodes` nodes. */
 static double
 FileBytes(const GgMetaPageData *meta, const gg_build_params *params, uint32 nodes)
 {
@@ -93,7 +93,7 @@ GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options)
 
 	GgGetBuildParams(meta, options, &params);
 	most = Max(GgNodesInMemory(meta, &params, 0), NodesInFiles(meta, &params));
-	/* nor more than a device may take, or the CPU would have to do what the device has begun */
+	/* nor more than a device has room for: what it cannot build is left to the CPU */
 	if (budget < PG_UINT64_MAX)
 	{
 		gg_control	control = {.threads = 1};
@@ -106,7 +106,7 @@ GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options)
 }
 
 static void
-LoseFiles(void *arg)
+ReleaseFiles(void *arg)
 {
 	GgMergeFiles *files = arg;
 
@@ -114,7 +114,7 @@ LoseFiles(void *arg)
 	GgUnmapTempFile(&files->rows, false);
 }
 
-/* Where segments would be too many, there are more nodes than either way allows. */
+/* Where files are not allowed either, memory is taken: there would be too many segments else. */
 char *
 GgTakeRows(GgMergeFiles *files, const GgMetaPageData *meta, const gg_build_params *params,
 		   uint32 nodes, bool outlive)
@@ -130,7 +130,7 @@ GgTakeRows(GgMergeFiles *files, const GgMetaPageData *meta, const gg_build_param
 			(errmsg_internal("merging %u rows of a gpugraph index in temporary files of %.0f MB",
 							 nodes, FileBytes(meta, params, nodes) / (1024 * 1024))));
 	callback = palloc(sizeof(MemoryContextCallback));
-	callback->func = LoseFiles;
+	callback->func = ReleaseFiles;
 	callback->arg = files;
 	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 	files->scratch.outlive = outlive;

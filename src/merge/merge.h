@@ -1,19 +1,10 @@
 /*
  * merge.h
- *		An index that stays as good as on its first day: sealing, merging, compaction.
+ *		Sealing, merging and compaction, which keep an index as good as a new one.
  *
  * A merge makes one segment of some segments and, mostly, of the delta's full pages (sealing is the
- * merge of the delta alone, compaction that of one segment with many dead rows).  Each file uses
- * those before it in this list:
- *
- *		input.c		what a merge reads: TIDs, rows of each node, vectors
- *		graphs.c	what is known of the inputs' graphs, and when that is worth knowing
- *		memory.c	the memory of a merge, and what lies in temporary files instead
- *		policy.c	which segments are to be merged
- *		merge.c		one merge: nodes, graph, pages, the flip of the directory
- *		jobs.c		the list of indexes that background workers are to merge
- *		maintain.c	merges until nothing is left to do; gpugraph_merge(); VACUUM's part
- *		worker.c	the background worker
+ * merge of the delta alone, compaction that of one segment with many dead rows).  src/README,
+ * "Folders and files", lists them.
  */
 #ifndef GG_MERGE_H
 #define GG_MERGE_H
@@ -43,15 +34,17 @@ typedef struct GgMergeTarget
 
 	/*
 	 * Called between slices, and while an engine runs, outside of transactions: a merge may take
-	 * long, and the delta grows meanwhile.  NULL: nothing is done.  within: it is at work.
+	 * long, and the delta grows meanwhile.  NULL: nothing is done.  outer: the inputs of the merge
+	 * under way.  within: another merge is done within it.
 	 */
 	void		(*meanwhile) (struct GgMergeTarget *target);
+	const struct GgMergeChoice *outer;
 	bool		within;
 } GgMergeTarget;
 
 /*
- * ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where it is another index by now, or
- * a session wants the database for itself.
+ * Begin and end a slice.  ereport(ERROR) with ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE where the
+ * index is another one by now, or a session wants the database for itself.
  */
 extern void GgBeginSlice(GgMergeTarget *target);
 extern void GgEndSlice(GgMergeTarget *target);
@@ -77,7 +70,7 @@ typedef struct GgMergeInput
 	uint32		first_row;		/* of all inputs' rows */
 	uint32	   *offsets;		/* first row of each node, and rows at the end; NULL: node = row */
 	uint32	   *targets;		/* of each node: its node in the merged segment, or GG_NO_NODE */
-	uint32	   *places;			/* likewise, but GG_NO_NODE where that was another's first */
+	uint32	   *places;			/* of each node: its own row of the data set; GG_NO_NODE: none */
 } GgMergeInput;
 
 /* What a merge is to do. */
@@ -92,7 +85,7 @@ typedef struct GgMergePlan
 extern void GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segment);
 extern void GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta, uint32 most);
 
-/* Numbers of full delta pages: those before this one are never written to but by VACUUM. */
+/* The first delta page that is not full: those before it are written by VACUUM alone. */
 extern uint32 GgSealableEnd(const GgMetaPageData *meta);
 
 /*
@@ -126,24 +119,24 @@ extern void GgReadAdjacency(GgMergeTarget *target, const GgMetaPageData *meta,
 /* ---- graphs.c ---------------------------------------------------------------------------- */
 
 /*
- * What the inputs' graphs know of the merged segment's nodes, once targets and places are known:
- * parts and lists as in gg_merge_input, GgKnownBytes() for each node.
+ * Read the inputs' graphs as lists of the merged segment's nodes, once targets and places are
+ * known: parts and lists as in gg_merge_input, of GgInputGraphBytes() for each node.
  */
 extern void GgReadGraphs(GgMergeTarget *target, const GgMetaPageData *meta,
 						 const GgMergePlan *plan, uint32 nodes, uint8 *parts, uint32 *lists);
-extern Size GgKnownBytes(const GgMetaPageData *meta);
+extern Size GgInputGraphBytes(const GgMetaPageData *meta);
 
 /* Is the CPU engine faster when it merges the inputs' graphs than when it builds anew? */
 extern bool GgMergesGraphs(const GgMetaPageData *meta, const GgMergePlan *plan, uint32 nodes);
-/* Does this engine do so then, too?  NULL: the one of the service's devices. */
+/* Does this engine then merge graphs, too?  NULL: the engine of the service's devices. */
 extern bool GgEngineMergesGraphs(const gg_engine *engine);
 
 /* ---- memory.c ---------------------------------------------------------------------------- */
 
-/* Nodes that a merged segment may have: maintenance_work_mem, files and a device have room. */
+/* Nodes that a merged segment may have for maintenance_work_mem, files and a device to hold it. */
 extern uint32 GgMostMergedNodes(const GgMetaPageData *meta, const GgOptions *options);
 
-/* Those that it may have without files, with so many bytes more for each. */
+/* Nodes that it may have without files, where each takes `more` bytes beside. */
 extern uint32 GgNodesInMemory(const GgMetaPageData *meta, const gg_build_params *params,
 							  Size more);
 
@@ -156,13 +149,13 @@ typedef struct GgMergeFiles
 } GgMergeFiles;
 
 /*
- * Room for the rows of so many nodes, in the current memory context or in a file that goes with it.
+ * Room for the rows of `nodes` nodes, in the current memory context or in a file that goes with it.
  * outlive: the caller has many transactions.
  */
 extern char *GgTakeRows(GgMergeFiles *files, const GgMetaPageData *meta,
 						const gg_build_params *params, uint32 nodes, bool outlive);
 
-/* At the end, where there was no error. */
+/* At the end of a merge without an error. */
 extern void GgRemoveFiles(GgMergeFiles *files);
 
 /* ---- policy.c ---------------------------------------------------------------------------- */
@@ -179,10 +172,15 @@ typedef enum GgMergeUrge
 /* Delta rows that are sealed where nobody inserts any more. */
 #define GG_IDLE_SEAL_ROWS		1000
 
+/* Delta rows that are sealed, by the option seal_rows; 0: nothing is merged. */
+extern uint32 GgSealRows(const GgOptions *options, const GgMetaPageData *meta);
+/* The same where the option is not set. */
+extern uint32 GgDefaultSealRows(const GgMetaPageData *meta);
+
 typedef struct GgMergeChoice
 {
 	bool		delta;
-	uint32		delta_rows;		/* of the delta so many at most */
+	uint32		delta_rows;		/* rows of the delta, at most */
 	int			nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];	/* ids */
 } GgMergeChoice;
@@ -190,6 +188,10 @@ typedef struct GgMergeChoice
 /* Choose what to merge next.  False: nothing.  most: nodes that a segment may have. */
 extern bool GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows,
 						  uint32 most, GgMergeUrge urge, GgMergeChoice *choice);
+
+/* The same while the segments of outer are being merged: the delta, and others with it. */
+extern bool GgChooseMeanwhile(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows,
+							  uint32 most, const GgMergeChoice *outer, GgMergeChoice *choice);
 
 /* ---- merge.c ----------------------------------------------------------------------------- */
 
@@ -214,8 +216,8 @@ typedef struct GgMergeResult
 } GgMergeResult;
 
 /*
- * Merge.  The caller holds the merge lock.  meta is what was chosen from.  Threads: of the CPU
- * engine.  ereport(ERROR) leaves the index as it was, but for TAKEN extents.
+ * Merge what was chosen from meta.  The caller holds the merge lock.  threads: of the CPU engine.
+ * ereport(ERROR) leaves the index as it was, but for TAKEN extents.
  */
 extern void GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
 							const GgMergeChoice *choice, int threads, GgMergeReport report,
@@ -229,7 +231,7 @@ extern void GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
  */
 extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg);
 
-/* What is due by the thresholds, as far as the directory tells. */
+/* Is a merge due, as far as the directory tells? */
 extern bool GgMergeIsDue(Relation index, GgMergeUrge urge);
 
 /* For VACUUM: have the worker look at the index or, where there is none, merge here. */

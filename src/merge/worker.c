@@ -24,10 +24,10 @@
 #include "utils/memutils.h"
 #include "utils/wait_event.h"
 
-/* How long an index keeps the worker where others wait. */
+/* How long a worker stays with an index while others wait. */
 #define TURN_MS				1000
 
-/* A worker looks so often whether more is due; an index is idle, and quiet, after so long. */
+/* How often a worker looks whether more is due, and when an index counts as idle and as quiet. */
 #define LOOK_MS				100
 #define IDLE_MS				10000
 #define QUIET_MS			30000
@@ -39,8 +39,8 @@ static GgJobWatch my_watch;
 static bool connected = false;
 
 /*
- * However the worker ends.  Where it could not connect, the database may be gone, or let nobody in:
- * its indexes are taken off the list, until they are asked for again.
+ * Called however the worker ends.  Where it could not connect, the database may be gone, or let
+ * nobody in: its indexes are taken off the list, until they are asked for again.
  */
 static void
 WorkerExit(int code, Datum arg)
@@ -56,7 +56,7 @@ ReportMerge(void *arg, GgMergePhase phase, uint64 rows)
 	GgReportJob(my_index, phase, rows);
 }
 
-/* The end of the delta, which each new page moves. */
+/* The end of the delta: it moves with each new page. */
 static uint32
 DeltaEnd(GgMergeTarget *target)
 {
@@ -72,7 +72,10 @@ DeltaEnd(GgMergeTarget *target)
 	return end;
 }
 
-/* An index that is locked is left: others wait, and whoever inserts into it later asks again. */
+/*
+ * Find the table of the index.  False, too, where the index is locked: others wait, and a later
+ * insert into it asks again.
+ */
 static bool
 FindTarget(GgMergeTarget *target)
 {
@@ -164,7 +167,10 @@ ServeIndex(void)
 	return true;
 }
 
-/* One index.  Its errors end neither the worker nor, where it is another by now, in the log. */
+/*
+ * Serve one index.  An error does not end the worker, and is not logged where the index is another
+ * one by now.
+ */
 static void
 TryIndex(MemoryContext context)
 {

@@ -7,12 +7,12 @@
  * gpugraph index for the nearest of them.
  *
  * Both halves are paths that core makes.  By the time that extensions are asked, core has dropped
- * what seemed to lead nowhere: a bitmap heap scan where an index scan or a sequential scan costs
- * less, say.  So core is asked again, with copies of the table that have no paths so far and only
- * some of its indexes (PathsOf): those that make bitmaps, as if they did nothing else, and each
- * gpugraph index.  What core knows about matching conditions to indexes (ORs, ANDs, IN lists,
- * partial indexes, support functions, conditions that leak and must not be evaluated before those
- * of row-level security) then holds for us, too.
+ * paths that cost more than others, such as a bitmap heap scan beside a cheaper index scan.  So
+ * core is asked again, with copies of the table that have no paths so far and only some of its
+ * indexes (PathsOf): those that make bitmaps, as if they did nothing else, and each gpugraph index.
+ * What core knows about matching conditions to indexes (ORs, ANDs, IN lists, partial indexes,
+ * support functions, conditions that leak and must not be evaluated before those of row-level
+ * security) then holds for us, too.
  */
 #include "scan/bitmap_scan.h"
 
@@ -67,7 +67,7 @@ BitmapRows(const RelOptInfo *rel, const BitmapHeapPath *bitmap, Cost *cost)
  * distance and sorts.  This one looks at all TIDs of the index, measures the index's vectors of
  * those rows, and fetches what it returns.  So it pays where many rows match, and where the table's
  * vectors are out of line.  Core's charge for the other plan goes by pages read from disk, ours by
- * times with everything in memory (cost.c).  So that the cheaper of the two is the faster one, a
+ * times with everything in memory (cost.c).  The cheaper of the two must be the faster one.  So a
  * microsecond of ours costs no more than one of that plan where ours is faster, and no less where
  * it is slower.
  *

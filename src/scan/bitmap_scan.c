@@ -8,10 +8,10 @@
  * then returns that scan's rows as they are.
  *
  * The index scan is the executor's own node, with all conditions of the query as its filter.  So
- * parameters, the reordering of rounded rows, locked rows that have changed (EvalPlanQual), and the
- * order in which conditions of row-level security are evaluated are what they are without us.  No
- * answer depends on the bitmap: it only says which rows need not be looked at.  That is why nothing
- * is rechecked here, whatever the bitmap says of recheck, and why a bitmap may be left out.
+ * this node changes nothing about parameters, the reordering of rounded rows, locked rows that have
+ * changed (EvalPlanQual), and the order in which conditions of row-level security are evaluated.
+ * No answer depends on the bitmap: it only says which rows need not be looked at.  That is why
+ * nothing is rechecked here, whatever the bitmap says of recheck, and why a bitmap may be left out.
  *
  * It is left out where its TIDs take more memory than a hash table may.  The index then brings all
  * rows, nearest first, and those that fail the filter are dropped: as without a bitmap.
@@ -21,7 +21,7 @@
  * other tuples point to (HOT) are not TIDs of any index.
  */
 #include "scan/bitmap_scan.h"
-#include "scan/scan.h"
+#include "scan/row_filter.h"
 
 #include "am/am.h"
 

@@ -8,11 +8,12 @@
  * device fails.
  *
  * Lists are of two kinds.  Those of walks begin anew each time, and are longer each time.  Where
- * no longer one is to be had, or is worthwhile, deep lists follow: of all rows, each going on where
- * the one before ended, as keys.
+ * the device has no longer one, or it is not worthwhile, deep lists follow: keys of all rows, each
+ * list going on where the one before ended.
  *
  * A scan with a filter has deep lists alone, of what matches.  But where most rows of a segment
- * match, and are many bytes, one walk comes first, of whose nodes those that match are handed out.
+ * match, and measuring them would take long, one walk comes first, and hands out those of its nodes
+ * that match.
  *
  * The first deep list goes over what lists of walks have handed out, and leaves that out.  Under
  * strict order rows that come late are kept back until the last list has ended, as exact_stream.c
@@ -22,7 +23,7 @@
  *
  * Segments that a device has no room for are left to walks from the start.
  */
-#include "scan/scan.h"
+#include "scan/row_filter.h"
 
 #include "port/pg_bitutils.h"
 #include "utils/float.h"
@@ -48,7 +49,7 @@
 /* Places from which it is estimated how many nodes match: some 10 us. */
 #define FEW_PLACES			16
 
-/* Length of deep lists after the first: who wants that much may want all. */
+/* Length of deep lists after the first: a scan that wants that much may want all. */
 #define NEXT_DEEP			GG_MAX_DEEP
 
 typedef struct DeviceStream
@@ -507,7 +508,7 @@ MarkHanded(GgScanOpaque *so, GgStream *stream)
 	state->next_answer = state->next_key = 0;
 }
 
-/* May the device still be asked about these rows? */
+/* Can the device still answer for this stream? */
 static bool
 IsThere(const GgScanOpaque *so, const GgStream *stream)
 {
@@ -518,7 +519,10 @@ IsThere(const GgScanOpaque *so, const GgStream *stream)
 	return so->device.ref.delta_pages == stream->end_page;
 }
 
-/* Of the next one.  It is short where the scan was to have walks instead and has had few rows. */
+/*
+ * Length of the next deep list.  It is short where the scan was to have walks instead and has had
+ * few rows.
+ */
 static uint32
 DeepLength(const GgScanOpaque *so, const GgStream *stream)
 {
@@ -617,8 +621,9 @@ NextWalk(GgScanOpaque *so, GgStream *stream, uint32 itopk)
 }
 
 /*
- * Is a list of this length sooner there than an exact one?  With iterative_scan off the scan wants
- * a few rows more, in the place of dead ones, and the walk's next list is more like the one before.
+ * Does a walk's list of this length take less time than an exact one?  With iterative_scan off the
+ * scan wants a few rows more, in the place of dead ones, and the walk's next list is more like the
+ * one before.
  */
 static bool
 WalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
@@ -670,7 +675,7 @@ KeepBack(GgScanOpaque *so, DeviceStream *state, uint64 key)
 	state->late[state->nlate++] = key;
 }
 
-/* The node that comes so many places later. */
+/* The node that comes that many places later. */
 static inline uint32
 NodeAhead(const DeviceStream *state, uint32 places)
 {

@@ -3,13 +3,13 @@
  *		Nodes of a segment, or of the delta, by measuring every row.
  *
  * A stream makes two passes at most.  The first keeps some of the nearest rows, since most scans
- * stop soon.  A scan that wants more is taken to want everything: the second pass keeps all that
- * are left, sorted in memory where there is room, else by tuplesort.
+ * stop soon.  A scan that wants more probably wants everything: the second pass keeps all that are
+ * left, sorted in memory where there is room, else by tuplesort.
  *
  * Rows that strict order kept back, whether another implementation did or this one would, come
  * behind all others, marked late.
  */
-#include "scan/scan.h"
+#include "scan/row_filter.h"
 
 #include "catalog/pg_operator_d.h"
 #include "catalog/pg_type_d.h"
@@ -368,7 +368,7 @@ ExactNextList(GgScanOpaque *so, GgStream *stream)
 	return state->batch_pos < state->batch_len ? GG_LIST_READY : GG_LIST_COMPLETE;
 }
 
-/* The node that comes so many places later. */
+/* The node that comes that many places later. */
 static inline uint32
 NodeAhead(const ExactStream *state, uint32 places)
 {

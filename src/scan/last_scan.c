@@ -42,7 +42,7 @@ GgProcedureOf(gg_search_mode mode)
 		mode == GG_SEARCH_TSDG_LARGE ? GG_TSDG_LARGE : GG_BEST_FIRST;
 }
 
-/* Were all rows of the stream measured that match? */
+/* Were all matching rows of the stream measured? */
 static bool
 IsExact(const GgScanOpaque *so, const GgStream *stream)
 {
@@ -57,7 +57,7 @@ IsExact(const GgScanOpaque *so, const GgStream *stream)
 	return stream->ops == &gg_exact_stream;
 }
 
-/* The scan that goes on; it has begun. */
+/* Make the note of a scan that is under way. */
 static void
 MakeNote(const GgScanOpaque *so, GgScanNote *note)
 {

@@ -4,11 +4,11 @@
  *
  * A node matches when one of its rows does.  The filter is evaluated over the pages that have TIDs
  * and the values of filter columns: for all rows of a segment, one page after the other, or for the
- * rows of one node.  A million rows take some milliseconds, much longer than a walk.  So a walk has
- * the share of rows that match estimated from a sample, and asks for the nodes that it hands out.
- * Rows of the delta are evaluated where they are measured.
+ * rows of one node.  A million rows take some milliseconds, much longer than a walk.  So for a walk
+ * the share of rows that match is estimated from a sample, and only the nodes that it hands out are
+ * evaluated.  Rows of the delta are evaluated where they are measured.
  */
-#include "scan/scan.h"
+#include "scan/row_filter.h"
 #include "storage/filter_keys.h"
 
 #include "miscadmin.h"
@@ -23,13 +23,12 @@
 #define OFFSETS_CHUNK		2048
 
 /*
- * A sample: so many rows that lie side by side at each place.  Two lines of the processor's
- * cache have the TIDs of 16 rows.  The estimate decides between two ways where they take about as
- * long as each other, so it need not be good.
+ * A sample has this many adjacent rows at each of its places.  Two cache lines have the TIDs of 16
+ * rows.  The estimate need not be good: where it decides wrongly, both ways take about as long.
  */
 #define SAMPLE_ROWS			16
 
-/* In a segment of fewer rows all are evaluated as fast as a sample. */
+/* In a smaller segment all rows are evaluated as fast as a sample. */
 #define SAMPLED_FROM		16384
 
 /* What the filter of a scan looks at, of some rows. */
@@ -224,7 +223,7 @@ NodesOfRows(GgScanOpaque *so, GgStream *stream, const uint64 *rows, uint32 *nmat
 	return bits;
 }
 
-/* Have what the functions above need.  False: there is nothing to be found out. */
+/* Make so->filter_rows for the functions above.  False: no row need be evaluated. */
 static bool
 NeedFilterRows(GgScanOpaque *so, GgStream *stream)
 {
@@ -290,7 +289,7 @@ GgEstimateMatching(GgScanOpaque *so, GgStream *stream, uint32 places)
 			matches += MatchRows(so, stream, first, SAMPLE_ROWS, &bits);
 		}
 		stream->matches = rows * matches / (places * SAMPLE_ROWS);
-		/* as if a node's rows all matched, or none: it is no fewer nodes where they do not */
+		/* as if all rows of a node matched, or none; otherwise more nodes match */
 		stream->nmatching = (uint32) (stream->nodes * matches / (places * SAMPLE_ROWS));
 	}
 	MemoryContextSwitchTo(old);

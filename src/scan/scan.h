@@ -2,9 +2,9 @@
  * scan.h
  *		A scan, its streams, and the interface that brings their nodes.
  *
- * scan.c owns the access method's callbacks and merges the streams.  device_stream.c,
+ * index_scan.c owns the access method's callbacks and merges the streams.  device_stream.c,
  * walk_stream.c and exact_stream.c each implement GgStreamOps.  They do not know each other, and
- * call nothing of scan.c.  last_scan.c keeps notes of what scans did.
+ * call nothing of index_scan.c.  last_scan.c keeps notes of what scans did.
  */
 #ifndef GG_SCAN_H
 #define GG_SCAN_H
@@ -21,7 +21,7 @@ typedef struct GgScanOpaque GgScanOpaque;
 typedef struct GgStream GgStream;
 typedef struct GgFilterRows GgFilterRows;
 
-/* What a stream's implementation says of its list.  All but the first end the implementation. */
+/* The state of a stream's list.  With all but the first the implementation ends. */
 typedef enum GgListState
 {
 	GG_LIST_READY,				/* there are nodes to take */
@@ -31,16 +31,16 @@ typedef enum GgListState
 } GgListState;
 
 /*
- * One way to bring a stream's nodes, nearest first.  Nodes come in lists, and a later list goes
- * on where the one before it ended.  When an implementation ends, scan.c opens the one that its
- * state asks for.  What left the stream before is then marked (GgWasReturned), and is not handed
- * out again.
+ * One way to bring a stream's nodes, nearest first.  Nodes come in lists, and a later list goes on
+ * where the one before it ended.  When an implementation ends, index_scan.c opens the one that its
+ * state asks for.  Nodes that left the stream before are marked by then (GgWasReturned), and are
+ * not handed out again.
  */
 typedef struct GgStreamOps
 {
 	/*
-	 * Open: allocate stream->state in so->context and make the first list.  Another state than
-	 * GG_LIST_READY says that this is no way to read the stream.
+	 * Open: allocate stream->state in so->context and make the first list.  Any state but
+	 * GG_LIST_READY: this implementation cannot read the stream.
 	 */
 	GgListState (*first_list) (GgScanOpaque *so, GgStream *stream);
 
@@ -57,7 +57,7 @@ typedef struct GgStreamOps
 	bool		(*next) (GgScanOpaque *so, GgStream *stream);
 
 	/*
-	 * Optional.  Give back what lives longer than so->context.  Called when another implementation
+	 * Optional.  Release what lives longer than so->context.  Called when another implementation
 	 * takes over, and when the scan starts anew or ends.  Not called after an error.
 	 */
 	void		(*done) (GgStream *stream);
@@ -120,7 +120,7 @@ typedef struct GgDeviceAnswer
 	uint64	   *matches;		/* rows that match, of each */
 } GgDeviceAnswer;
 
-/* By what graphs are searched: the procedure of the first list. */
+/* The procedure that searches a graph for the first list. */
 typedef enum GgProcedure
 {
 	GG_BEST_FIRST = 1,			/* CAGRA's */
@@ -211,7 +211,7 @@ GgAnsweredBy(const GgScanOpaque *so)
 
 /* ---- look_ahead.c ------------------------------------------------------- */
 
-/* How many places ahead of its turn GgLookAhead() fetches what a row needs. */
+/* How many places ahead of a row's turn GgLookAhead() fetches what the row needs. */
 #define GG_AHEAD_TID		16
 #define GG_AHEAD_PAGE		12
 #define GG_AHEAD_TUPLE		6
@@ -231,7 +231,9 @@ typedef struct GgAhead
 	GgRowAhead	rows[GG_AHEAD_SLOTS];
 } GgAhead;
 
-/* Look ahead from here on, where that can be done.  Not for a few rows: it takes some calls. */
+/*
+ * Look ahead from here on, where that can be done.  For a few rows it takes longer than it saves.
+ */
 extern void GgBeginAhead(GgScanOpaque *so, GgStream *stream, GgAhead *ahead);
 
 /* Before each row: the nodes that come GG_AHEAD_TID and GG_AHEAD_PAGE places later, or none. */
@@ -241,49 +243,20 @@ extern void GgLookAhead(GgScanOpaque *so, const GgStream *stream, GgAhead *ahead
 /* Pin the page of the row that the scan returns, for the executor. */
 extern void GgPinRow(IndexScanDesc scan);
 
-/* ---- row_filter.c ------------------------------------------------------- */
-
-/* Make the filter of a scan from its keys. */
-extern void GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan);
-
-/*
- * Find the nodes of a stream that match, the first time it is called: stream->matching, of segments
- * alone, and nmatching, which is the most there can be.
- */
-extern void GgFindMatching(GgScanOpaque *so, GgStream *stream);
-
-/*
- * Only estimate nmatching, where that is faster, from so many places of the segment.  Then nodes
- * and rows are evaluated one by one.
- */
-#define GG_SAMPLE_PLACES	128
-extern void GgEstimateMatching(GgScanOpaque *so, GgStream *stream, uint32 places);
-extern bool GgEvaluateNode(GgScanOpaque *so, GgStream *stream, uint32 node);
-extern bool GgEvaluateRow(GgScanOpaque *so, GgStream *stream, uint32 row);
-
-/* Does a row of the delta match? */
-extern bool GgRowMatches(const GgScanOpaque *so, const GgDeltaRow *row);
-
-/* Is the row with this TID among those that the scan is restricted to? */
-extern bool GgTidMatches(const GgScanOpaque *so, const ItemPointerData *tid);
-
-/*
- * Restrict a scan to these TIDs: gg_tid_key()s, ascending and distinct, in the caller's memory.  To
- * be called between index_rescan() and the first row; the next index_rescan() forgets them.
- */
-extern void GgScanSetTids(IndexScanDesc scan, const uint64 *tids, uint32 ntids);
-
 /* ---- last_scan.c -------------------------------------------------------- */
 
 /* A scan ends: it is the last one for gpugraph_last_scan(), and is added to so->ended. */
 extern void GgNoteScan(GgScanOpaque *so);
 
-/* All scans since ggbeginscan(), the one that goes on included. */
+/* The sum of all scans since ggbeginscan(), the one under way included. */
 extern void GgNoteOf(const GgScanOpaque *so, GgScanNote *sum);
 
 extern void GgAddNote(GgScanNote *sum, const GgScanNote *note);
 
-/* By what a device, or this process, searches under a setting of gpugraph.search_mode. */
+/*
+ * The procedure by which a device, or this process, searches under a setting of
+ * gpugraph.search_mode.
+ */
 extern GgProcedure GgProcedureOf(gg_search_mode mode);
 
 /* A call has ended that searched for many queries: gpugraph_last_scan() is to tell the sum. */
@@ -299,7 +272,7 @@ extern const char *GgNoteFilter(const GgScanNote *note);
 
 /* ---- explain.c ---------------------------------------------------------- */
 
-/* Have EXPLAIN ANALYZE tell what scans did, where modules may print of nodes. */
+/* Have EXPLAIN ANALYZE tell what scans did, where modules can print fields of a plan's nodes. */
 extern void GgInitExplain(void);
 
 /* ---- what implementations have in common ------------------------------- */
@@ -312,29 +285,6 @@ static inline uint32
 GgNodesToHandOut(const GgScanOpaque *so, const GgStream *stream)
 {
 	return so->filter == NULL ? stream->nodes : stream->nmatching;
-}
-
-/* Does a node of a segment match?  After either. */
-static inline bool
-GgNodeMatches(GgScanOpaque *so, GgStream *stream, uint32 node)
-{
-	if (so->filter == NULL)
-		return true;
-	if (stream->matching == NULL)
-		return GgEvaluateNode(so, stream, node);
-	return (stream->matching[node / 64] >> (node % 64) & 1) != 0;
-}
-
-/* A node matches when one of its rows does.  Does this one?  Not asked: whether its TID does. */
-static inline bool
-GgMayMatch(GgScanOpaque *so, GgStream *stream, uint32 row)
-{
-	const uint64 *bits = stream->matching_rows;
-
-	if (bits != NULL)
-		return (bits[row / 64] >> (row % 64) & 1) != 0;
-	return so->filter == NULL || so->filter->nconditions == 0 || stream->offsets.nextents == 0 ||
-		GgEvaluateRow(so, stream, row);
 }
 
 static inline bool

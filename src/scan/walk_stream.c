@@ -6,17 +6,17 @@
  * search, as soon as half of its list was handed out.  It ends where the graph has nothing more to
  * say, or where a longer list would cost more than measuring every row.
  *
- * Where there are several segments, a walk need not look at all that is in its list, since others
- * have nearer nodes.  So the largest segment is walked first.  The others expand half of their
- * lists, and what is among the nearest of all lists.  A walk that was cut short so goes on when the
- * scan has returned half of those.
+ * Where there are several segments, a walk need not expand its whole list, since other segments
+ * have nearer nodes.  So the largest segment is walked first.  Walks of the others expand half of
+ * their lists, and beyond it only nodes that are among the nearest of all lists.  A walk that was
+ * cut short goes on when the scan has returned half of the nearest.
  *
- * A walk may also go on where another search ended.  Then it hands out only what is new.
+ * A walk may also go on where another search ended.  Then it hands out only new nodes.
  *
  * Where the scan has a filter, the walk goes through all nodes and hands out those that match.  The
  * filter is evaluated for nodes of its lists alone, since most walks are short.
  */
-#include "scan/scan.h"
+#include "scan/row_filter.h"
 
 #include "utils/float.h"
 #include "utils/memutils.h"
@@ -30,7 +30,7 @@ typedef struct WalkStream
 
 /* ---- the nearest of all lists ----------------------------------------- */
 
-/* How far a walk is to look: as far as the last of a list over all segments lies. */
+/* How far a walk is to look: the distance of the last node of one list over all segments. */
 static float
 Reach(const GgScanOpaque *so, const GgStream *stream)
 {
@@ -39,7 +39,7 @@ Reach(const GgScanOpaque *so, const GgStream *stream)
 	return so->nearest[so->nnearest - 1];
 }
 
-/* How far the nodes lie that a walk may hand out which was cut short. */
+/* The distance up to which a walk that was cut short may hand out nodes. */
 static float
 HandedReach(const GgScanOpaque *so)
 {

@@ -6,15 +6,15 @@
 #include "storage/graph_memory.h"
 
 /*
- * A build that certainly fits is not worth a look at the device, which opens it: that takes 0.1 s
- * and more, and else goes on beside the scan.  It fits if it takes less than this share of what
- * residents have left of the smallest device; or, where there is no service that knows, less than
- * so many bytes.
+ * A build that certainly fits does not look at the device.  A look opens the device, which takes
+ * 0.1 s and more, and which a build otherwise does during its scan.  A build certainly fits if it
+ * takes less than one in LOOK_SHARE of what residents have left of the smallest device; or, where
+ * no service knows that, less than LOOK_BYTES.
  */
 #define LOOK_SHARE			2
 #define LOOK_BYTES			(UINT64CONST(2) << 30)
 
-/* Where a build needs no look at the device. */
+/* Up to this many bytes a build need not look at the device. */
 static uint64
 CertainBytes(void)
 {

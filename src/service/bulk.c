@@ -3,8 +3,8 @@
  *		A backend's requests that do not fit a slot: many queries at once, long lists, filters.
  *
  * Queries, filters and answers lie in a chunk of the pool of long answers (pool.h).  From taking
- * the chunk to giving it back nothing is done here that could throw, but for the wait, which gives
- * up the slot and with it the chunk.
+ * the chunk to giving it back nothing here can throw but the wait, which then gives up the slot and
+ * with it the chunk.
  */
 #include "service/client.h"
 
@@ -109,7 +109,7 @@ CountTids(const gg_filter *filter)
 StaticAssertDecl(GG_SERVE_MAX_LISTS * GG_MAX_ITOPK * sizeof(uint64) < GG_CHUNK_BODY,
 				 "there is room for TIDs beside all lists");
 
-/* Only what is used: most filters are small. */
+/* Copy only the parts in use: most filters are small. */
 static void
 CopyFilter(GgChunk *chunk, const gg_filter *filter)
 {
@@ -190,9 +190,9 @@ MergeKeys(uint64 *keys, const uint64 *others, uint32 k, uint64 *merged)
 }
 
 /*
- * More TIDs than one request takes: ask for some after the other.  What is nearest among all of
- * them is among the nearest of its part.  A device gives a node the same key each time, so a node
- * with rows in several parts is told by its key.
+ * For more TIDs than one request takes: ask for one part of them after the other.  What is nearest
+ * among all of them is among the nearest of its part.  A device gives a node the same key each
+ * time, so a node with rows in several parts is recognized by its key.
  */
 static bool
 AskInParts(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint32 most, uint64 *keys,

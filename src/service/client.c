@@ -35,17 +35,17 @@
 #define SPIN_AGAIN			16
 
 /*
- * How long to wait for our slot where a query that was given up still has it: about a launch.  The
- * worker gives it back as soon as the device is through.
+ * How long to wait for this process's slot where a query that was given up still has it: about a
+ * launch.  The worker gives it back as soon as the device is through.
  */
 #define ABANDONED_MOST_US	200
 
-/* The worker wakes a sleeper.  This is for a worker that was killed before it could. */
+/* How long to sleep at most: a worker that was killed wakes nobody. */
 #define SLEEP_MOST_MS		100
 
 /*
- * A worker or device that hangs says nothing, and the state stays UP.  No launch takes a hundredth
- * of this, and a query that is given up too early costs a search on the CPU.
+ * How long to wait for an answer: where a worker or device hangs, the state stays UP.  No launch
+ * takes a hundredth of this, and a query that is given up too early costs a search on the CPU.
  */
 #define ANSWER_MOST_US		5000000
 
@@ -57,7 +57,7 @@ static GgSlot *posted = NULL;
 static GgRing *posted_ring = NULL;
 static uint64 posted_ticket;
 
-/* By kind of request, as they take very different times. */
+/* Average time of an answer, by kind of request, since these differ much. */
 static double average_us[GG_NREQUESTS] = {
 	SPIN_MOST_US / 2, 2 * SPIN_MOST_US, SPIN_MOST_US / 2
 };
@@ -121,9 +121,9 @@ Answered(GgAsked *asked)
 	return true;
 }
 
-/* No answer will come: the worker said so, or is not the one that was asked. */
+/* Will no answer come?  The worker said so, or another worker has started. */
 static bool
-Hopeless(const GgAsked *asked)
+NoAnswerComes(const GgAsked *asked)
 {
 	return pg_atomic_read_u64(&asked->slot->word) == GgSlotWord(asked->ticket, GG_SLOT_FAILED) ||
 		!GgDeviceIsUp(asked->device) ||
@@ -166,7 +166,7 @@ Spin(GgAsked *asked, uint64 start)
 				return true;
 			SPIN_DELAY();
 		}
-		if (InterruptPending || Hopeless(asked) || GgNowMicros() - start > budget)
+		if (InterruptPending || NoAnswerComes(asked) || GgNowMicros() - start > budget)
 			break;
 	}
 	return Answered(asked);
@@ -186,7 +186,7 @@ Sleep(GgAsked *asked, uint64 start)
 	for (;;)
 	{
 		answered = Answered(asked);
-		if (answered || Hopeless(asked) || GgNowMicros() - start > ANSWER_MOST_US)
+		if (answered || NoAnswerComes(asked) || GgNowMicros() - start > ANSWER_MOST_US)
 			break;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLEEP_MOST_MS,
 						 GgWaitEvent(wait_event, "GpugraphAnswer"));
@@ -318,7 +318,7 @@ Post(GgAsked *asked)
 	return true;
 }
 
-/* No answer will come; returns the reason. */
+/* Give up a query that no answer will come to; returns the reason. */
 static GgReason
 GiveUp(GgAsked *asked)
 {
@@ -512,7 +512,7 @@ GgFallBack(Relation index, GgReason reason)
 	GgRequireDevice(index, reason);
 
 	/*
-	 * an index on its way to the device is usual; that there is no device, its worker has logged
+	 * that an index is on its way to the device is normal; that there is no device, its worker logs
 	 */
 	if (GgIsChoice(reason) || reason == GG_REASON_NO_SERVICE || reason == GG_REASON_LOADING ||
 		reason == GG_REASON_NOT_RESIDENT)

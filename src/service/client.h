@@ -21,15 +21,15 @@ typedef struct GgAsked
 
 /*
  * Begin a request for some lists: this process's slot, with all but the fields of the kind and the
- * query.  False: *reason says why not.  Nothing is to be undone if it is not posted.
+ * query.  False: *reason says why not.  A request that is not posted need not be undone.
  */
 extern bool GgAskBegin(GgAsked *asked, const GgResidentRef *ref, GgRequest request, uint32 lists,
 					   bool delta, GgReason *reason);
 
 /*
- * Post the request, do what is to be done meanwhile, and wait for the answer; interruptible.
- * True: the answer is there, and slot and chunk are this process's, which gives the chunk back.
- * False: *reason says why not, and neither is this process's any more.
+ * Post the request, do what is to be done meanwhile, and wait for the answer; interruptible.  True:
+ * the answer is there, and slot and chunk belong to this process, which has to give the chunk back.
+ * False: *reason says why not, and neither belongs to this process any more.
  */
 extern bool GgAskAndWait(GgAsked *asked, const GgMeanwhile *meanwhile, GgReason *reason);
 

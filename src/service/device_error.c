@@ -1,6 +1,6 @@
 /*
  * device_error.c
- *		A device's errors: what is logged of them, and when the worker tries again.
+ *		A device's errors: what is logged, and when the worker tries again.
  *
  * A device that fails takes its context with it, and with that everything resident.  The worker
  * logs that once and exits, and the postmaster starts it again a second later.  It then waits
@@ -14,7 +14,7 @@
 
 #define BACKOFF_FIRST_S		1
 #define BACKOFF_MOST_S		60
-/* no driver today is most likely no driver in a minute */
+/* a driver that is missing will hardly be there in a minute */
 #define BACKOFF_NO_DEVICE_S	300
 #define HEALTHY_AFTER_S		60
 
@@ -83,9 +83,9 @@ GgDeviceLost(GgWorker *worker, const gg_status *status)
 	worker->lost = true;
 
 	/*
-	 * A process that has not called the driver yet is to ask again.  But a server without a GPU is
-	 * no news, and the postmaster logs every exit with a status other than 0.  After an exit with
-	 * status 0 it does not start us again, so we leave it a successor (LeaveService()).
+	 * A new process has to ask the driver again.  But that there is no GPU is no news, and the
+	 * postmaster logs every exit with a status other than 0.  After an exit with status 0 it does
+	 * not start this worker again, so the worker registers a successor (LeaveService()).
 	 */
 	worker->quiet_end = !was_up && status->code == GG_ENODEVICE;
 	proc_exit(1);

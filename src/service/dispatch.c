@@ -14,11 +14,11 @@
  * only hold up the others.  There is no other delay.
  *
  * The device itself writes answers and done words into the slots.  A backend that spins sees them
- * without us.  We look at the same words to wake those that sleep, to know when a queue is free,
- * and for the counters.
+ * itself.  The worker looks at the same words to wake backends that sleep, to know when a queue is
+ * free, and for the counters.
  *
- * The device writes into a slot as long as any of its items is in flight.  Until then its query is
- * "live" here, and an abandoned slot is not freed.
+ * The device writes into a slot as long as any of its items is in flight.  Until then the query is
+ * "live" here, and its slot is not freed even when abandoned.
  */
 #include "service/watchdog.h"
 
@@ -39,8 +39,8 @@
 
 /*
  * One H200, 1M x 128, 16 callers, one row in two matches: 41,800 queries per second where all go
- * together, 16,200 in batches of four that run side by side.  Two, and not one, so that the device
- * does not stand still while backends look at their answers.
+ * together, 16,200 in batches of four that run side by side.  Two and not one, so that the device
+ * has work while backends look at their answers.
  */
 #define FILTERED_FLIGHTS	2
 
@@ -342,7 +342,7 @@ BodyOffset(const GgSlot *slot)
 	return gg_service->chunks[slot->chunk].body - gg_service->region;
 }
 
-/* Start one list of a request for many queries. */
+/* Submit one list of a request for many queries. */
 static gg_status
 SubmitBulk(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *index, uint32 queue)
 {
@@ -398,7 +398,7 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 	GgDeviceStats *stats = &worker->device->stats;
 	uint64		now = GgNowMicros();
 	Flight	   *flight = dispatch->spare;
-	/* before the answer: with it the chunk goes back */
+	/* read before the answer comes, which gives the chunk back */
 	bool		filtered = IsShortDeep(item);
 	gg_status	status;
 
@@ -449,7 +449,7 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 	dispatch->queue_flights[queue]++;
 }
 
-/* Take out of what waits, from first on, the first item and those that go with it. */
+/* Take the first waiting item, from `first` on, and all that may share a batch with it. */
 static void
 GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 {
@@ -494,7 +494,7 @@ FreeQueues(const GgDispatch *dispatch, uint32 *queues)
 	return nqueues;
 }
 
-/* Is it to wait until a batch of its kind has been answered? */
+/* Must this item wait until a batch of its kind has been answered? */
 static bool
 MustWait(const GgDispatch *dispatch, const SlotItem *item)
 {
@@ -508,8 +508,8 @@ MustWait(const GgDispatch *dispatch, const SlotItem *item)
 }
 
 /*
- * What waits goes to the queues that are free now, one group per queue.  Where there are more
- * groups than free queues, several follow each other on one.
+ * Submit what waits to the queues that are free now, one group per queue.  Where there are more
+ * groups than free queues, several follow each other on one queue.
  */
 static void
 Submit(GgWorker *worker)
@@ -635,7 +635,7 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list, bool exact)
 	dispatch->queries[number].items++;
 }
 
-/* What the engine does not check of a deep request: where things are in the chunk. */
+/* Check of a deep request what the engine does not: where things are in the chunk. */
 static bool
 IsSoundDeep(const GgSlot *slot, uint32 nlists)
 {
@@ -858,9 +858,9 @@ GgDispatchServe(GgWorker *worker)
 }
 
 /*
- * Before indexes are closed: the engine may rely on no batch in flight naming them, and a backend
- * would believe an answer out of memory that was given back.  Not with a device that is lost.
- * False: something is in flight still, or the device is lost by now.
+ * Called before indexes are closed: no batch in flight may name them, since a backend would believe
+ * an answer read from freed memory.  Not called for a device that is lost.  False: something is in
+ * flight still, or the device is lost by now.
  */
 bool
 GgDispatchDrain(GgWorker *worker)
@@ -884,8 +884,8 @@ GgDispatchDrain(GgWorker *worker)
 }
 
 /*
- * The state is not UP any more.  The device may still write what is in flight, so that is left to
- * the next worker.
+ * The state is not UP any more.  The device may still write for queries in flight, so their slots
+ * are left to the next worker.
  */
 void
 GgDispatchStop(GgWorker *worker)

@@ -1,14 +1,14 @@
 /*
  * graph_request.c
- *		A graph is built on a device for this process, which merges segments.
+ *		A device builds a graph for this process, which merges segments.
  *
  * Rows, lists and the graph lie in memory that this process and the device's worker map: a file
  * without a name (memfd_create), which the worker opens through this process's /proc/PID/fd.  So
  * it is gone when both have closed it, however they end.  build/area.c says why such memory is no
  * DSM segment, and is reserved before it is touched.
  *
- * A process has at most one graph under way.  However it leaves it, by an error or by its own end,
- * the job is flagged, and the device stops.
+ * A process has at most one graph under way.  Whether an error or its own end takes it from the
+ * job, the job is flagged, and the device stops.
  */
 #include "service/graph_job.h"
 #include "service/table.h"
@@ -56,8 +56,8 @@ Take(Size *at, Size bytes)
 }
 
 /*
- * An eighth of the nodes are pivots at most, but where rows cannot be told apart; see src/README,
- * departure 5.  What has more is left to the CPU.
+ * Room for pivots: an eighth of the nodes at most, unless rows cannot be told apart (src/README,
+ * departure 5).  A graph with more pivots is left to the CPU.
  */
 static void
 LayOut(GgGraphLayout *layout, Size most, Size row_bytes, uint32 degree)
@@ -91,7 +91,7 @@ AbandonAtExit(int code, Datum arg)
 	Abandon();
 }
 
-/* The memory context goes: at the end, or after an error. */
+/* Called when the memory context is deleted: at the end, or after an error. */
 static void
 Unshare(void *arg)
 {

@@ -1,10 +1,10 @@
 /*
  * graph_thread.c
- *		A graph is built on the device for another process: a thread of the worker.
+ *		The worker's thread that builds a graph for another process.
  *
- * There is one thread for each job, and one job at a time.  It maps the memory that the process
- * which asks has made, has the engine build in the background of searches, copies the graph there,
- * and ends.  The main thread takes the outcome (graph_work.c).
+ * There is one thread for each job, and one job at a time.  The thread maps the memory of the
+ * process that asked, has the engine build in the background of searches, copies the graph into
+ * that memory, and ends.  The main thread takes the outcome (graph_work.c).
  *
  * As in upload.c no function of PostgreSQL is called but wake(), and all signals are blocked.  The
  * engine asks at least every 100 ms whether it is to go on.  Each question is a step for the
@@ -49,6 +49,10 @@ InjectFault(GgGraphThread *thread, gg_status *status)
 			return true;
 		case GG_FAULT_GRAPH_STALL:
 			for (uint64 us = 0; us < STALL_US && !Cancelled(thread); us += STALL_STEP_US)
+				usleep(STALL_STEP_US);
+			return false;
+		case GG_FAULT_GRAPH_HOLD:
+			while (gg_fault == GG_FAULT_GRAPH_HOLD && !Cancelled(thread))
 				usleep(STALL_STEP_US);
 			return false;
 		case GG_FAULT_GRAPH_HANG:

@@ -25,7 +25,7 @@ typedef struct GgGraphThread
 /* For a job that is GRANTED.  False: there is no thread to be had. */
 extern bool GgGraphThreadStart(GgGraphThread *thread);
 
-/* Wait for its end; stop: it is to end soon.  A thread that does not run is no error. */
+/* Wait for the thread's end; stop: have it end soon.  It need not run. */
 extern void GgGraphThreadJoin(GgGraphThread *thread, bool stop);
 
 #endif							/* GG_GRAPH_THREAD_H */

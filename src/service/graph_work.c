@@ -1,6 +1,6 @@
 /*
  * graph_work.c
- *		A graph is built on the device for another process: the worker's main thread.
+ *		Graphs that the device builds for other processes: the worker's main thread.
  *
  * A merge asks for a graph (graph_request.c).  Its memory comes out of what gpugraph.device_memory
  * leaves: nothing is evicted for it.  What needs memory meanwhile waits for its end, as for a
@@ -74,7 +74,7 @@ Grant(GgWorker *worker, uint32 serial)
 									"%s", need, left));
 		return;
 	}
-	/* something is on its way out */
+	/* what is on its way out frees memory soon */
 	if (worker->used_bytes + bytes > limit)
 		return;
 	worker->graph_bytes = bytes;
@@ -136,7 +136,7 @@ GgGraphWork(GgWorker *worker)
 		GgGraphClear(job, serial);
 }
 
-/* A worker starts: what an earlier one had begun is nobody's.  Under device->lock, exclusive. */
+/* A worker starts: no one works on the job of an earlier worker.  Under device->lock, exclusive. */
 void
 GgGraphStart(GgWorker *worker)
 {

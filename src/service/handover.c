@@ -5,8 +5,9 @@
  *
  * Loaders (loader.c) and builders take the same steps.  They describe what is to be loaded, wait
  * until the worker has granted memory for it, fill chunks and hand them to the upload.  Those steps
- * are here, each made on a GgLoad (handover.h).  So is what only builders do: they take an entry
- * themselves, bring the contents from their own memory, and tie the load to their transaction.
+ * are here, each made on a GgLoad (handover.h).  What builders alone do is here, too: they take an
+ * entry themselves, bring the contents from their own memory, and tie the load to their
+ * transaction.
  *
  * A load that fails at any point, or whose processes die at any point, is given up by setting the
  * ABORT flag of its word.  The upload thread then frees the device's memory, and the worker the
@@ -24,8 +25,8 @@
 
 /*
  * How long a builder waits for one step of the service: for memory, for a free chunk, for the end.
- * Each takes a second at most where the device works.  Where it does not, CREATE INDEX has done
- * its work, and must not wait for the device.
+ * Each takes a second at most where the device works.  Where it does not work, CREATE INDEX must
+ * not wait for it: the index is complete.
  */
 #define BUILDER_MOST_US		10000000
 
@@ -231,7 +232,7 @@ GgLoadWaitUntilOpen(GgLoad *load)
 static GgLoad *pending_loads = NULL;
 
 /*
- * What a transaction loaded goes with it: unfinished loads, and on abort also finished ones, whose
+ * The transaction ends.  Its unfinished loads are given up, and on abort also finished ones, whose
  * relation nobody will ever see.
  */
 static void
@@ -316,7 +317,7 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 	return number >= 0;
 }
 
-/* Put an assigned load among what goes with the transaction. */
+/* Add an assigned load to those that end with the transaction. */
 static GgLoad *
 KeepPending(const GgLoad *local)
 {
@@ -380,8 +381,8 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 }
 
 /*
- * Does a device have all segments but the merged one, the last, or know that they are missing?  A
- * merge brings no others.
+ * Does a device have all segments but the merged one, which is the last, or know that they are
+ * missing?  A merge brings the merged one alone.
  */
 static bool
 HasOthers(const GgResident *resident, const GgMetaPageData *meta)
@@ -464,8 +465,8 @@ GgLoadOpen(GgLoad *load)
 }
 
 /*
- * Nothing is written for a load that has failed; GgLoadEnd() says so.  Nor for a list that the
- * worker has left out.
+ * Writes nothing for a load that has failed (GgLoadEnd() tells), and for a list that the worker has
+ * left out.
  */
 void
 GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data, uint64 bytes)
@@ -494,7 +495,7 @@ GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *
  * transaction aborts.
  */
 static void
-LetGo(GgLoad *load)
+DetachLoad(GgLoad *load)
 {
 	if (!GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ENDED, GG_LOAD_FREE))
 		GgLoadFlag(GgLoadJobOf(load), load->serial, GG_LOAD_ORPHAN);
@@ -529,7 +530,7 @@ GgLoadEnd(GgLoad *load)
 	ok = load->device->residents[load->entry].use == load->use &&
 		load->device->residents[load->entry].state == GG_RESIDENT_READY;
 	LWLockRelease(load->device->lock);
-	LetGo(load);
+	DetachLoad(load);
 	return ok;
 }
 
@@ -540,5 +541,5 @@ GgLoadAbort(GgLoad *load)
 	if (load->let_go)
 		return;
 	GgLoadGiveUp(load, true, NULL);
-	LetGo(load);
+	DetachLoad(load);
 }

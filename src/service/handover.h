@@ -1,7 +1,7 @@
 /*
  * handover.h
- *		The handle of a load in a process that brings it, and what loaders and builders both do
- *		with it; for handover.c and loader.c.
+ *		The handle of a load in the process that brings it, and the steps that loaders and builders
+ *		share; for handover.c and loader.c.
  */
 #ifndef GG_HANDOVER_H
 #define GG_HANDOVER_H
@@ -50,7 +50,7 @@ extern bool GgLoadIsOpen(const GgLoad *load);
  */
 extern void GgLoadGiveUp(GgLoad *load, bool quiet, const char *error);
 
-/* Put down what is to be loaded: a list per segment, and one for the delta's full pages. */
+/* Describe what is to be loaded: a list per segment, and one for the delta's full pages. */
 extern void GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta);
 
 /* Wait until chunks are accepted; false when the load was ended instead. */

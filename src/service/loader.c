@@ -2,30 +2,30 @@
  * loader.c
  *		From relation pages to staging chunks: dynamic workers.
  *
- * A loader connects to the index's database without a role, and looks whether the index is what
- * was asked for.  It tells the worker the shapes of the index's lists.  Once memory for them is
- * there, it copies page payloads into staging chunks.  An array's pages are its bytes in order
- * (format.h), so a chunk is a run of pages put end to end.
+ * A loader connects to the index's database without a role, and looks whether the index is what was
+ * asked for.  It describes the index's lists to the worker.  Once memory for them is granted, it
+ * copies page payloads into staging chunks.  An array's pages are its bytes in order (format.h), so
+ * a chunk is a run of pages put end to end.
  *
  * A unit is what fits one chunk, or less.  Readers of one load take units from a counter in shared
  * memory.  A big index has several readers (gpugraph.load_workers), which the first one starts.
  *
  * Locks: AccessShareLock on the index, for one unit at a time.  So DROP, TRUNCATE and REINDEX wait
  * for 4 MB at most.  The next unit then finds another file, or none, and the load ends quietly.
- * While a process waits for the load, the lock is kept from unit to unit.  A statement that wants
- * the index for itself has to wait for that process anyway, and could otherwise come between us at
- * every unit.  The first reader's lock of the load lets the deadlock detector see such waits.  All
- * readers are one lock group, since each of them may be the one that the load waits for.  No
- * snapshot is held either.  VACUUM and merges may recycle extents meanwhile, which the stamps of
- * their pages tell.  Graph ids are checked here, once, and never again: kernels trust what the
- * device holds.
+ * While a process waits for the load, the loader keeps the lock from unit to unit.  A statement
+ * that wants the index for itself has to wait for that process anyway, and would otherwise come
+ * first at every unit.  The first reader's lock of the load lets the deadlock detector see such
+ * waits.  All readers are one lock group, since each of them may be the one that the load waits
+ * for.  No snapshot is held either.  VACUUM and merges may recycle extents meanwhile, which the
+ * stamps of their pages tell.  Graph ids are checked here, once, and never again: kernels trust
+ * what the device holds.
  *
  * Rows of the delta that VACUUM has cleared are loaded as NaN, which comes last in every order.
  *
- * Heads of rows are copied as they are at the time.  VACUUM may clear one later: what the device
- * says of a row's TID is a hint, and the page decides.
+ * Heads of rows are copied as they are at that time.  VACUUM may clear a TID later: the device's
+ * TID is a hint, and the page decides.
  *
- * What a loader has in common with a builder, chunks and giving up above all, is in handover.c.
+ * handover.c has the steps that loaders and builders share.
  */
 #include "service/handover.h"
 
@@ -88,7 +88,10 @@ IsAskedForTwice(GgDevice *device, const GgLoadJob *job)
 	return false;
 }
 
-/* Mark what the version to be refreshed has already.  False when there is nothing to load now. */
+/*
+ * Mark the segments that the version to be refreshed has already.  False when there is nothing to
+ * load now.
+ */
 static bool
 MarkKept(GgDevice *device, GgLoadJob *job)
 {
@@ -315,7 +318,7 @@ OpenIndex(Oid relation, const GgRelFileLocator *locator)
 }
 
 /*
- * Read one page and check its stamp.  False: it is not the page (recycled since, or never right).
+ * Read one page and check its stamp.  False: it is another page (recycled since, or corrupt).
  */
 static bool
 ReadPage(Reader *reader, Relation index, const GgArray *array, uint32 number, Buffer *buffer)
@@ -492,7 +495,7 @@ ReadRowTail(Reader *reader, Relation index, const GgArray *array, uint32 number,
 	return true;
 }
 
-/* What stands for the rows of a page that VACUUM has given back. */
+/* Fill in the rows of a page that VACUUM has given back. */
 static void
 PutNoRows(const GgMetaPageData *meta, gg_part part, char *out)
 {
@@ -588,7 +591,7 @@ LoadUnit(Reader *reader, const Unit *unit)
 		{
 			GgMetaPageData *now = palloc(sizeof(GgMetaPageData));
 
-			/* recycled, by a VACUUM or merge that did as the directory says? */
+			/* has a VACUUM or merge recycled the page?  Then the directory is another one by now */
 			GgReadMeta(index, now);
 			if (now->instance == reader->meta->instance &&
 				now->generation == reader->meta->generation)
@@ -663,8 +666,8 @@ LoadUnits(Reader *reader, uint32 total)
 static GgLoad my_load;
 
 /*
- * However the process ends, its load ends with it, unless the load has all it needs of us.  The
- * chunk in hand is given back in any case.
+ * However the process ends, its load ends with it, unless the process has brought its part.  The
+ * chunk that it fills is given back in any case.
  */
 static void
 LoaderExit(int code, Datum arg)

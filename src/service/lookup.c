@@ -20,10 +20,10 @@
  * Segments that have no room on the device are missing from a resident.  The scan searches them
  * itself.
  *
- * It is to be refreshed when it is of an older generation; when VACUUM has cleared rows of the
- * delta, which would take the place of others in the answer; and when the delta has grown by so
+ * A resident is to be refreshed when it is of an older generation; when VACUUM has cleared rows of
+ * the delta, which would take the place of others in the answer; and when the delta has grown by so
  * much that the scan's own part becomes noticeable.  A refresh reads all of the delta again, so
- * it must not come more often than a quarter of the time can pay for.
+ * refreshes take a quarter of the time at most.
  */
 #include "service/lookup.h"
 
@@ -41,8 +41,8 @@
 #define REFRESH_SHARE		10
 
 /*
- * A refresh comes no earlier than this many times what loading the delta took last, and no earlier
- * than this.  Where the resident is of no use at all, because the index has other segments by now,
+ * A refresh comes no earlier than REFRESH_PATIENCE times the last load time of the delta, nor than
+ * REFRESH_MIN_MS.  Where the resident is of no use, because the index has other segments by now,
  * only the latter counts.
  */
 #define REFRESH_PATIENCE	3
@@ -62,8 +62,8 @@ Request(GgDevice *device, Relation index, const GgMetaPageData *meta, GgAsker as
 	uint64		database;
 
 	/*
-	 * A tool may have touched the file that the stamp is made of.  All processes have to agree on
-	 * it, or each would ask for a load in vain.
+	 * The database's stamp is made anew: a tool may have touched its file, and where processes have
+	 * different stamps they ask for loads in vain.
 	 */
 	database = GgRenewDatabaseStamp();
 
@@ -115,8 +115,8 @@ SameSegments(const GgResident *resident, const GgMetaPageData *meta)
 }
 
 /*
- * The number alone does not tell.  A resident may be of a generation that a merge prepared and
- * never brought about, because VACUUM made another one of that number.
+ * The number alone is not enough: a merge may have prepared a resident for a generation and failed,
+ * and VACUUM then made another generation of that number.
  */
 static bool
 SameGeneration(const GgResident *resident, const GgMetaPageData *meta)
@@ -142,7 +142,7 @@ HasClearedRows(const GgResident *resident, const GgMetaPageData *meta)
 bool
 GgIsCurrent(const GgResident *resident, const GgMetaPageData *meta)
 {
-	/* a generation to come: the merge that brings it may have failed meanwhile */
+	/* a generation ahead of the directory: its merge may have failed */
 	if (resident->key.generation > meta->generation)
 		return GgNowMicros() < resident->refreshed_us + GG_AHEAD_MS * UINT64CONST(1000);
 	if (!SameGeneration(resident, meta))
@@ -209,7 +209,7 @@ CoveredPages(uint64 generation, uint32 delta_first, uint32 delta_pages, const Gg
 	return 0;
 }
 
-/* The version before, while the directory is still the one that it is for. */
+/* Use the version before the current one, while its directory is still in use. */
 static bool
 UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef *ref)
 {
@@ -250,7 +250,7 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 	{
 		if (UsePrevious(number, entry, meta, ref))
 			return true;
-		/* a caller who waits would do so for ever */
+		/* a caller that waits would wait for ever */
 		if (resident->failures > 0 && pg_atomic_read_u32(&resident->refresh) == 0)
 			*reason = resident->reason;
 		else if (resident->key.generation > meta->generation)
@@ -311,7 +311,7 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 	switch (resident->state)
 	{
 		case GG_RESIDENT_READY:
-			/* a caller who is about to report that the refresh failed must not start one more */
+			/* a caller that is about to report a failed refresh must not start one more */
 			if (failed_since)
 				asker = GG_ASKED_BY_QUERY;
 			return UseReady(number, entry, meta, asker, since_us, ref, &obstacle->reason) ?
@@ -426,8 +426,8 @@ GgCanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
 }
 
 /*
- * A transaction that has locked the index for itself keeps the loader out, too.  It must not wait
- * for what cannot come.
+ * A transaction that has locked the index for itself keeps the loader out, too, so it must not wait
+ * for the load.
  */
 bool
 GgKeepsLoadersOut(Relation index)
@@ -436,10 +436,10 @@ GgKeepsLoadersOut(Relation index)
 }
 
 /*
- * The wait is for the lock of the load, so that the deadlock detector knows of it: another process
- * may wait for our own lock on the index, and the loader behind that process.  Where nobody holds
- * the load's lock, the loader is still to start, or the rest is for the service's worker to do,
- * which waits for no lock.  A short sleep will do then.
+ * Waits for the lock of the load, so that the deadlock detector knows of the wait: another process
+ * may wait for this one's lock on the index, and the loader behind that process.  Where nobody
+ * holds the load's lock, the loader has not started yet, or the rest is up to the worker, which
+ * waits for no lock.  Then a short sleep is enough.
  */
 void
 GgWaitForLoad(Relation index, const GgObstacle *obstacle)
@@ -464,9 +464,9 @@ GgWaitForLoad(Relation index, const GgObstacle *obstacle)
 }
 
 /*
- * Will a device have the index, if one waits?  Also where it has one to come, or what is on its way
- * out: the merge may have failed, and then the index is loaded anew.  Not where the caller's
- * directory is not the one in use any more.
+ * Will a device have the index after a wait?  Yes, too, where it has a generation ahead of the
+ * directory, or one that is on its way out: if that merge has failed, the index is loaded anew.
+ * No, where the caller's directory is no longer in use.
  */
 static bool
 IsComing(Relation index, const GgMetaPageData *meta, GgReason reason)

@@ -3,12 +3,12 @@
  *		A device's memory: what residents and loads take of it, and who makes room for whom.
  *
  * used_bytes counts the versions of residents, what loads under way have been granted, and what a
- * merge's graph takes that is built here, which is outgoing from the start (graph_work.c).  A load
- * is granted its memory only while the sum stays under gpugraph.device_memory.  Room is made by
- * evicting what was used longest ago.  A resident that has not yet been there for GG_REST times
- * its load time is safe.  Otherwise indexes that do not fit together would push each other out
- * all the time, and none would ever answer.  gpugraph_prewarm() may evict it all the same when a
- * superuser, or from 17 on a member of pg_maintain, calls it: nobody else decides for others.
+ * merge's graph takes that is built here (graph_work.c).  The graph's memory counts as outgoing
+ * from the start.  A load is granted its memory only while the sum stays under
+ * gpugraph.device_memory.  Room is made by evicting what was used longest ago.  A resident is safe
+ * for GG_REST times its load time.  Otherwise indexes that do not fit together would evict each
+ * other all the time, and none would ever answer.  gpugraph_prewarm() evicts it all the same where
+ * a superuser calls it or, from 17 on, a member of pg_maintain.
  *
  * A resident of several segments gives up as many as are needed, by a version without them.
  * Queries that find it then search those segments on the CPU.
@@ -133,7 +133,7 @@ HeatOf(GgResident *resident)
 void
 GgCoolDown(GgDevice *device)
 {
-	/* against a process that takes an entry anew */
+	/* so that no process takes an entry meanwhile */
 	LWLockAcquire(device->lock, LW_SHARED);
 	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
 	{
@@ -147,8 +147,8 @@ GgCoolDown(GgDevice *device)
 }
 
 /*
- * For an index that does not fit in any case, only what is clearly colder goes: else two that are
- * as hot would take segments from each other all the time.
+ * For an index that does not fit as a whole, only what is clearly colder is evicted: else two
+ * indexes of the same heat would take segments from each other all the time.
  */
 static bool
 MayEvict(GgDevice *device, uint32 entry, const GgLoadJob *job, uint64 now_us)
@@ -204,8 +204,8 @@ LogVictim(const GgDevice *device, const GgResident *resident, uint64 bytes, int 
 }
 
 /*
- * Which segments of a version go for so many bytes: the smallest one that is enough, or the largest
- * and then more.  0 where none would be left.
+ * Which segments of a version to give up for `bytes`: the smallest one that is enough, or the
+ * largest ones.  0 where none would be left.
  */
 static uint32
 SegmentsToDrop(const GgResidentVersion *version, uint32 nsegments, uint64 bytes)
@@ -280,8 +280,8 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 }
 
 /*
- * Have a resident make room: as many of its segments as are needed, or all of it.  Returns the
- * bytes that this brings, 0 where it has to wait for a version that is on its way out.
+ * Have a resident give up as many of its segments as are needed, or all of them.  Returns the bytes
+ * that this frees; 0 where a version that is on its way out must go first.
  */
 static uint64
 Evict(GgWorker *worker, uint32 entry, uint64 bytes, const GgLoadJob *job)
@@ -320,8 +320,8 @@ GgAvailableBytes(GgWorker *worker, const GgLoadJob *job)
 }
 
 /*
- * Nothing is evicted in vain: first we see whether all that may go would be enough.  With 0 bytes
- * the limit itself is to be kept, and all that can be done for that is done.
+ * Nothing is evicted in vain: it is done only if all that may go is enough.  With 0 bytes the limit
+ * itself is to be kept, and everything that may go does.
  */
 GgRoom
 GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
@@ -439,7 +439,7 @@ GgCheckLimit(GgWorker *worker)
 		return;
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	device->limit_bytes = limit;
-	/* what did not fit may fit now */
+	/* loads that did not fit may fit now */
 	for (uint32 entry = 0; entry < GG_MAX_RESIDENT; entry++)
 	{
 		GgResident *resident = &device->residents[entry];

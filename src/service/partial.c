@@ -3,8 +3,9 @@
  *		Which segments of an index are on a device that has no room for all of them; in the worker.
  *
  * Every query of an index searches each of its segments, and a walk takes about as long in a large
- * segment as in a small one.  So the smallest segments are brought first: as many walks as can be
- * are the device's.  The delta is always brought, since the CPU would measure all of its rows.
+ * segment as in a small one.  So the smallest segments are brought first, and the device does as
+ * many of the walks as it can.  The delta is always brought, since the CPU would measure all of its
+ * rows.
  *
  * A load is cut to what fits before memory is granted for it (GgLeaveOut).  What is missing is
  * brought later, when there is room (GgGrow).  memory.c takes segments away.
@@ -48,7 +49,7 @@ CountSegments(const GgLoadJob *job)
 	return n;
 }
 
-/* Beside the delta there is to be room for the copy of it that the next refresh makes. */
+/* Leaves room beside the delta for the copy of it that the next refresh makes. */
 bool
 GgLeaveOut(GgWorker *worker, GgLoadJob *job, uint64 available)
 {
@@ -136,7 +137,7 @@ GgGrow(GgWorker *worker)
 			!MayGrow(worker, entry) ||
 			!pg_atomic_compare_exchange_u32(&resident->refresh, &none, GG_REFRESH_WANTED))
 			continue;
-		/* this thread alone starts loads, and so has time for these */
+		/* this thread alone starts loads, so none begins before these are set */
 		resident->grow = true;
 		resident->forced = false;
 		resident->fault = GG_FAULT_NONE;

@@ -4,8 +4,8 @@
  *
  * There is one file per device in the data directory.  The device's worker writes it within a
  * minute after something changed, and when it ends, and replaces it as a whole.  The file is a
- * hint: what it names is loaded only if it is still there and still ours, and a file that is
- * damaged is ignored.  A base backup may carry it along to a standby, where it is as good.
+ * hint: what it names is loaded only if it still exists and is a gpugraph index, and a damaged file
+ * is ignored.  A base backup may carry it along to a standby, where it is as good.
  *
  * Format, text:
  *		gpugraph resident 1

@@ -94,7 +94,9 @@ WarmBuffers(Relation index)
 	return (uint64) nblocks * BLCKSZ;
 }
 
-/* Has the version that a look found all there is to load, and room for?  *bytes: its size. */
+/*
+ * Has the version that was found everything that there is to load and has room?  *bytes: its size.
+ */
 static bool
 HasAll(const GgResidentRef *ref, const GgMetaPageData *meta, uint64 began_us, uint64 *bytes)
 {
@@ -103,8 +105,8 @@ HasAll(const GgResidentRef *ref, const GgMetaPageData *meta, uint64 began_us, ui
 	bool		has_all;
 
 	/*
-	 * With rows arriving all the time, a refresh that began after us is enough.  One that was to
-	 * bring more, and failed, says that there is no room.
+	 * While rows arrive all the time, a refresh that began after this call is enough.  One that was
+	 * to bring more segments, and failed, shows that there is no room.
 	 */
 	LWLockAcquire(device->lock, LW_SHARED);
 	has_all = resident->serial == ref->serial &&
@@ -162,7 +164,7 @@ Prewarm(Relation index)
 
 PG_FUNCTION_INFO_V1(gpugraph_prewarm);
 
-/* The locks are held while waiting, so that the index stays what it is. */
+/* Locks are held while waiting, so that the index stays the same. */
 Datum
 gpugraph_prewarm(PG_FUNCTION_ARGS)
 {
@@ -246,8 +248,8 @@ gpugraph_evict(PG_FUNCTION_ARGS)
 			found |= EvictFrom(gg_service->devices[i], &locator, &pending);
 
 	/*
-	 * Memory is given back once the last batch in flight has ended.  What is asked for anew
-	 * meanwhile is not ours to wait for.
+	 * Memory is given back once the last batch in flight has ended.  Loads requested meanwhile are
+	 * not waited for.
 	 */
 	for (int i = 0; pending && i < MOST_LOOKS; i++)
 	{

@@ -95,7 +95,7 @@ FreeEntry(GgWorker *worker, uint32 entry)
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	device->residents[entry].state = GG_RESIDENT_FREE;
-	/* what look-ups go through need not stay as long as it once was */
+	/* shorten the part of the table that look-ups go through */
 	n = pg_atomic_read_u32(&device->nresidents);
 	while (n > 0 && device->residents[n - 1].state == GG_RESIDENT_FREE)
 		n--;
@@ -117,7 +117,7 @@ MayBeNamed(const GgResidentVersion *version, GgResident *resident, int64 now_ms)
 	return now_ms - last_ms < GG_REPLACED_MS;
 }
 
-/* Close what was replaced and what is being evicted, as far as it is not pinned. */
+/* Close versions that were replaced or are being evicted, unless they are pinned. */
 static void
 CloseVersions(GgWorker *worker, int64 now_ms)
 {
@@ -153,8 +153,8 @@ CloseVersions(GgWorker *worker, int64 now_ms)
 /* ---- the list for gpugraph.autoprewarm ------------------------------------------------ */
 
 /*
- * The times of use may change while we sort.  Then the order is not quite theirs; pg_qsort() stays
- * within its array in any case.
+ * Times of use may change during the sort.  Then the order is not exact; pg_qsort() stays within
+ * its array in any case.
  */
 static int
 CompareUsed(const void *a, const void *b, void *arg)
@@ -234,7 +234,10 @@ Wake(void *arg)
 	GgResidentNotify(arg);
 }
 
-/* Free what an earlier worker left: entries, loads, chunks, the graph job.  Its memory is gone. */
+/*
+ * Free what an earlier worker left: entries, loads, chunks, the graph job.  Its device memory went
+ * with it.
+ */
 static void
 EmptyTable(GgWorker *worker)
 {
@@ -259,7 +262,7 @@ EmptyTable(GgWorker *worker)
 	LWLockRelease(device->lock);
 }
 
-/* We load again what an earlier worker's table holds; where that is empty, what the list on disk
+/* Loads again what an earlier worker's table holds or, where that is empty, what the list on disk
  * names. */
 void
 GgResidentStart(GgWorker *worker)

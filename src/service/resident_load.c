@@ -155,12 +155,12 @@ IsNewCause(const char *before, const char *now)
 
 /*
  * A refresh found no memory beside the version that it was to replace.  Is that version of so
- * little use that it had better go, and make room for a load?  Where the segments are others now,
- * or only the delta is left and numbered anew, it answers nothing.  Where it lacks more of the
- * delta than it has, the CPU does most of the work.
+ * little use that it should make room for a load?  Where the segments are others now, or only the
+ * delta is left and numbered anew, it answers nothing.  Where it lacks more of the delta than it
+ * has, the CPU does most of the work.
  */
 static bool
-StandsInItsWay(const GgResident *resident, const GgLoadJob *job)
+IsOfLittleUse(const GgResident *resident, const GgLoadJob *job)
 {
 	if (resident->nsegments != job->nsegments)
 		return true;
@@ -171,7 +171,10 @@ StandsInItsWay(const GgResident *resident, const GgLoadJob *job)
 		job->delta_pages / 2 > resident->delta_pages;
 }
 
-/* Put down in the entry how a load failed, and when it may be tried again.  True: it is news. */
+/*
+ * Note in the entry how a load failed, and when it may be tried again.  True: it is another error
+ * than before.
+ */
 static bool
 NoteFailure(GgResident *resident, const GgLoadJob *job, bool no_room)
 {
@@ -202,7 +205,7 @@ RefreshFailed(GgResident *resident, const GgLoadJob *job)
 	if (job->quiet)
 		return job->key.instance != resident->key.instance ||
 			job->key.database != resident->key.database;
-	return job->reason == GG_REASON_MEMORY && !job->ahead && StandsInItsWay(resident, job);
+	return job->reason == GG_REASON_MEMORY && !job->ahead && IsOfLittleUse(resident, job);
 }
 
 static void
@@ -303,7 +306,7 @@ FindRoom(GgWorker *worker, GgLoadJob *job, uint64 most, uint64 *bytes)
 	return GgMakeRoom(worker, job, *bytes);
 }
 
-/* SHAPED: see whether there is room, and have the memory taken. */
+/* SHAPED: find room, and have the upload thread take the memory. */
 static void
 GrantLoad(GgWorker *worker, int load, uint32 serial)
 {
@@ -333,8 +336,8 @@ GrantLoad(GgWorker *worker, int load, uint32 serial)
 }
 
 /*
- * BROKEN: the upload thread gave up.  The device may have less memory than we thought: evict and
- * try once more, then with a segment less each time.
+ * BROKEN: the upload thread gave up.  The device may have less memory than the limit says: evict
+ * more and try again, then with one segment less each time.
  */
 static void
 LoadBroken(GgWorker *worker, int load, uint32 serial)
@@ -450,7 +453,7 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 	old->replaced_ms = now_ms;
 }
 
-/* Before the switch: what queries that find the old directory go on to use. */
+/* Before the switch: note the version that queries with the old directory go on to use. */
 static void
 NotePrevious(GgResident *resident, const GgLoadJob *job)
 {
@@ -529,7 +532,7 @@ SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta
 	{
 		resident->loaded_at = now;
 		resident->load_s = seconds;
-		/* a query asked for it just now */
+		/* a query asked for it a moment ago */
 		pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));
 	}
 	pg_atomic_write_u32(&resident->refresh, 0);
@@ -554,7 +557,7 @@ DeltaShare(const gg_engine *engine, const GgLoadJob *job, gg_index **lists)
 	return loaded > 0 ? (double) delta / loaded : 0;
 }
 
-/* What the load was granted has become a version's, which may take less: count all anew. */
+/* Memory granted to the load belongs to a version now, which may take less: count all anew. */
 static void
 CountUsed(GgWorker *worker)
 {
@@ -656,7 +659,7 @@ WatchOwner(GgWorker *worker, int load, uint64 word)
 	if ((word & GG_LOAD_ORPHAN) || !OwnerIsGone(job, &worker->loads[load]))
 		return;
 
-	/* it may have moved on just before it ended */
+	/* the owner may have moved the load on just before its end */
 	switch (GgLoadWordState(GgLoadWord(job)))
 	{
 		case GG_LOAD_ASSIGNED:

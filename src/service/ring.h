@@ -8,8 +8,8 @@
  * nothing.  No producer can end between taking a place and publishing it, because nothing in
  * between can throw.
  *
- * There are more cells than slots, and a slot is in the ring once for each query.  So a full ring
- * means that the worker takes nothing.
+ * There are more cells than slots, and a slot is in the ring once for each query.  So the ring is
+ * full only when the worker takes nothing from it.
  */
 #ifndef GG_RING_H
 #define GG_RING_H

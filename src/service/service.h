@@ -1,37 +1,10 @@
 /*
  * service.h
- *		The GPU service, as the other rooms use it: is an index on a device, ask the device,
- *		hand a new index over, count a query.
+ *		The GPU service, as the other folders use it: is an index on a device, ask the device, hand
+ *		a new index over, count a query.
  *
  * One background worker per device owns the device's context and answers the queries of all
- * backends; see src/README, "The GPU service".  Files, those above using those below:
- *
- *	in the worker of a device
- *		worker.c		its life: start, loop, end
- *		dispatch.c		from the ring to batches, from batches to answers
- *		resident.c		the residents: pins, closing, the worker's periodic work
- *		resident_load.c	loads and refreshes, from wanted to ready or failed
- *		memory.c		device memory: accounts, eviction, residents of dropped relations
- *		partial.c		which segments of an index that does not fit
- *		upload.c		from staging chunks to the device (a thread; no PostgreSQL in it)
- *		graph_work.c	a graph is built here for a merge: memory, outcome
- *		graph_thread.c	the same: building (a thread; no PostgreSQL in it)
- *		preload.c		the list of residents on disk, for gpugraph.autoprewarm
- *		device_error.c	a device's errors: what is logged, when the worker tries again
- *	in backends
- *		prewarm.c		gpugraph_prewarm(), gpugraph_evict()
- *		lookup.c		is an index on a device, and is it to be loaded or refreshed
- *		bulk.c			requests that do not fit a slot: many queries, long lists, filters
- *		client.c		a query: post, wait, cancel; why the CPU answers
- *		stat.c			counters and the functions behind the views
- *		build_memory.c	how much of a device's memory a build may take
- *		graph_request.c	a merge has a device build its graph
- *	in processes that bring an index to a device
- *		loader.c		from relation pages to staging chunks (dynamic workers)
- *		handover.c		the handle of a load, staging chunks, giving up; loads of CREATE INDEX
- *	in all of them
- *		table.c			the table of residents and loads in shared memory
- *		shmem.c			settings, shared memory, registration of the workers
+ * backends; see src/README, "The GPU service".  Its section "Folders and files" lists the files.
  *
  * A device answers with (list, node, distance) and nothing else.  TIDs are read from the
  * relation's pages when a row is returned, so a stale resident never brings back a recycled TID.
@@ -79,7 +52,7 @@ typedef enum GgReason
 	GG_NREASONS
 } GgReason;
 
-/* Reasons that are nobody's failure. */
+/* Is the reason a choice, and no failure? */
 static inline bool
 GgIsChoice(GgReason reason)
 {
@@ -157,8 +130,8 @@ typedef struct GgServiceAnswer
 } GgServiceAnswer;
 
 /*
- * What the caller does while the device has its request.  It may throw: the request is given up
- * then.  Where the device does not take the request it is not called.
+ * What the caller does while the device has its request.  It may throw; then the request is given
+ * up.  It is not called where the device does not take the request.
  */
 typedef struct GgMeanwhile
 {
@@ -214,7 +187,7 @@ extern uint32 GgServiceBulkRoom(uint32 dim, uint32 k, uint32 nlists);
 extern bool GgServiceBulk(const GgResidentRef *ref, const GgServiceBulkQuery *query, uint32 *nodes,
 						  float *distances, GgReason *reason);
 
-/* One query for more than a walk's lists hold, or with a filter. */
+/* One query for longer lists than a walk's, or with a filter. */
 typedef struct GgServiceDeepQuery
 {
 	const float *vector;		/* as in GgServiceQuery */
@@ -239,16 +212,16 @@ extern bool GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *qu
 /*
  * For background workers, within a transaction.  Does another session have, or want, the database
  * in a way that keeps new sessions out?  DROP DATABASE and the like then wait for five seconds for
- * the sessions that are there, and fail.  Looks ten times a second at most.
+ * the sessions that are there, and fail.  Looks ten times per second at most.
  */
 extern bool GgDatabaseIsWanted(void);
 
 /* ---- memory of builds (build_memory.c) ---------------------------------------- */
 
 /*
- * How much of the device's memory a build by this engine may take that needs so much:
+ * How much of the device's memory a build by this engine may take, which needs `needed` bytes:
  * gpugraph.device_memory, and nine tenths of what is free.  PG_UINT64_MAX: any amount.  A build
- * that needs little does not look what is free, because that would open the device.
+ * that needs little does not ask what is free, because that would open the device.
  */
 extern uint64 GgBuildBudget(const gg_engine *engine, uint64 needed);
 
@@ -266,12 +239,12 @@ typedef struct GgSharedRows
 	struct GgGraphLayout *layout;
 } GgSharedRows;
 
-/* Is there a device that this process could ask?  Not while one builds for it already. */
+/* Is there a device that this process can ask for a graph?  Not while one builds for it already. */
 extern bool GgGraphDeviceIsUp(void);
 
 /*
- * Such memory for so many rows, and one more; the rows' is taken.  It goes with the current memory
- * context.  NULL, and the reason at DEBUG1, where there is none to be had.
+ * Make such memory for `most` rows and one more; the memory of the rows is reserved.  It goes with
+ * the current memory context.  NULL, and the reason at DEBUG1, where there is none to be had.
  */
 extern GgSharedRows *GgShareRows(uint32 most, Size row_bytes, uint32 degree);
 extern bool GgShareLists(GgSharedRows *shared, uint32 nodes);

@@ -2,11 +2,11 @@
  * shmem.c
  *		Settings of the service, its shared memory, and the registration of its workers.
  *
- * All of this happens in the postmaster, where no CUDA call may be made: a context does not
- * survive fork().  So the number of devices for gpugraph.devices = 'all' is what the kernel module
- * lists in /proc, and at least one.  A worker that finds its device not there (CUDA_VISIBLE_DEVICES
- * may hide some) ends for good.  Where the module is loaded only after PostgreSQL has started, the
- * devices have to be named.
+ * All of this happens in the postmaster, where no CUDA call may be made: a context does not survive
+ * fork().  So the number of devices for gpugraph.devices = 'all' is what the kernel module lists in
+ * /proc, and at least one.  A worker that finds its device not there (CUDA_VISIBLE_DEVICES may hide
+ * some) ends for good.  Where the kernel module is loaded only after PostgreSQL has started,
+ * gpugraph.devices has to name the devices.
  *
  * Devices see one region, which holds the slots, the pool's chunks and then each device's staging.
  * It is page aligned, since devices register whole pages.
@@ -65,6 +65,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"graph", GG_FAULT_GRAPH, false},
 	{"graph_memory", GG_FAULT_GRAPH_MEMORY, false},
 	{"graph_stall", GG_FAULT_GRAPH_STALL, false},
+	{"graph_hold", GG_FAULT_GRAPH_HOLD, false},
 	{"graph_hang", GG_FAULT_GRAPH_HANG, false},
 	{NULL, 0, false}
 };
@@ -350,7 +351,7 @@ GgWakeDevice(GgDevice *device)
 	if (pg_atomic_read_u32(&device->sleeping) == 0)
 		return;
 	/*
-	 * The latch of a worker that ends just now is still its PGPROC's, or already its next owner's,
+	 * The latch of a worker that is ending belongs to its PGPROC, or to the next owner of that,
 	 * which then wakes up in vain.
 	 */
 	latch = *(Latch *volatile *) &device->latch;
@@ -359,8 +360,8 @@ GgWakeDevice(GgDevice *device)
 }
 
 /*
- * A container or a service manager may leave us fewer processors than the host has, and a process
- * that spins takes one from those that work.
+ * A container or a service manager may leave this process fewer processors than the host has, and a
+ * process that spins takes one of them.
  */
 int
 GgProcessors(void)

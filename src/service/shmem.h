@@ -51,6 +51,7 @@ typedef enum GgFault
 	GG_FAULT_GRAPH,				/* the device is lost while it builds a merge's graph */
 	GG_FAULT_GRAPH_MEMORY,		/* such a graph finds too little device memory */
 	GG_FAULT_GRAPH_STALL,		/* the device rests for some seconds before it begins with it */
+	GG_FAULT_GRAPH_HOLD,		/* likewise, until its worker's setting is another */
 	GG_FAULT_GRAPH_HANG			/* the call that builds it never returns */
 } GgFault;
 
@@ -166,9 +167,9 @@ GgSlotMove(GgSlot *slot, uint64 ticket, GgSlotState from, GgSlotState to)
 
 /*
  * What a resident is a copy of.  REINDEX, TRUNCATE and CLUSTER change the locator, builds change
- * the instance, merges and cuts of the delta change the generation.  A database that is dropped
- * and made anew from the same template, with the same number, has all of these again: hence
- * database.
+ * the instance, merges and cuts of the delta change the generation.  A database that is dropped and
+ * made anew from the same template, with the same number, has all of these again, so its stamp
+ * (`database`) is part of the key.
  */
 typedef struct GgResidentKey
 {
@@ -190,8 +191,8 @@ typedef enum GgResidentState
 } GgResidentState;
 
 /*
- * What the version before the current one has.  A merge brings its version ahead of the flip of the
- * index's directory.  Until then queries find the directory that the version before is for.
+ * The version before the current one.  A merge brings its version ahead of the flip of the index's
+ * directory.  Until then queries find the directory that the version before is for.
  */
 typedef struct GgPrevious
 {
@@ -219,7 +220,7 @@ typedef struct GgResident
 	Oid			database;
 	Oid			relation;
 	char		name[NAMEDATALEN];	/* of the index; "" until a loader opened it */
-	pg_atomic_uint32 refresh;	/* READY: 0, or GG_REFRESH_* */
+	pg_atomic_uint32 refresh;	/* READY: 0, GG_REFRESH_WANTED or _LOADING */
 	bool		forced;			/* at any cost: see GG_ASKED_BY_MAINTAINER */
 	bool		grow;			/* the refresh is to bring segments that are missing */
 	int32		fault;			/* GgFault, of the request */
@@ -272,7 +273,7 @@ typedef struct GgResident
  */
 #define GG_AHEAD_MS			5000
 
-/* Queries are heat: half of it is gone after this time. */
+/* Half of a resident's heat, which counts queries, is gone after this time. */
 #define GG_COOL_MS			10000
 
 /* ---- staging -------------------------------------------------------------------- */
@@ -349,7 +350,7 @@ typedef struct GgLoadJob
 
 /* Powers of two of microseconds (times) or queries (batches). */
 #define GG_HISTOGRAM_BUCKETS 32
-/* Times: four buckets per power of two, so that percentiles are off by a quarter at most. */
+/* For times: four buckets per power of two, so that percentiles are off by a quarter at most. */
 #define GG_TIME_BUCKETS		(4 * GG_HISTOGRAM_BUCKETS)
 
 /* The worker alone writes these; a reader may see a count that is a moment old. */
@@ -389,7 +390,7 @@ GgTimeBucket(uint64 us)
 	return Min(bucket, GG_TIME_BUCKETS - 1);
 }
 
-/* The times of a bucket are below this. */
+/* Upper bound of a bucket's times. */
 static inline uint64
 GgTimeBucketEnd(int bucket)
 {
@@ -598,11 +599,11 @@ GgDeepFits(uint32 k, uint32 nlists, uint32 ntids)
 
 extern void GgWakeDevice(GgDevice *device);
 
-/* Have a successor started, by a worker that ends; false when there is no place for it. */
+/* Called by a worker that ends: have a successor started; false when there is no place for it. */
 extern bool GgStartWorker(GgDevice *device);
 extern void GgDeviceLayout(gg_serve_layout *layout);
 
-/* Processors that this process may run on: whether it pays to spin. */
+/* Processors that this process may run on; they decide whether it spins. */
 extern int	GgProcessors(void);
 
 /* The engine that plays the device: gpugraph.service_engine. */

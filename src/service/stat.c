@@ -30,8 +30,8 @@
 /* ---- counting -------------------------------------------------------------- */
 
 /*
- * The counters of an index, NULL where it has none.  *full says that it cannot get any, and counts
- * as one of the others.
+ * The counters of an index, NULL where it has none.  *full: it cannot get any, and is counted with
+ * the others.
  */
 static GgIndexCounters *
 SeekCounters(uint64 key, bool *full)
@@ -213,7 +213,7 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 		if (device->residents[i].state == GG_RESIDENT_READY)
 			residents++;
 	LWLockRelease(device->lock);
-	/* what a lost device held is gone, though its worker can say so no more */
+	/* a lost device holds nothing, though its worker could not note that */
 	if (state != GG_DEVICE_UP)
 		stats.resident_bytes = residents = 0;
 
@@ -536,7 +536,7 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	if (gg_service == NULL)
 		PG_RETURN_VOID();
 
-	/* first the table, so that nobody goes on counting in a place that becomes another index's */
+	/* empty the table first, so that nobody goes on counting in a place that another index takes */
 	stats = gg_service->index_stats;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	pg_atomic_fetch_add_u64(&stats->resets, 1);

@@ -138,7 +138,7 @@ Displace(GgDevice *device, bool forced)
 	{
 		GgResident *resident = &device->residents[i];
 
-		/* one entry is on its way already, and will do for all that ask meanwhile */
+		/* one entry is on its way out already, which is enough for now */
 		if (resident->state == GG_RESIDENT_EVICTING)
 			return;
 		if (resident->state == GG_RESIDENT_READY && (forced || GgHasRested(resident, now_us)) &&

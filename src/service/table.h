@@ -8,8 +8,8 @@
 #include "service/load.h"
 
 /*
- * A resident may be evicted for another one once it is as old as this many of its load times, and
- * has had what it grew by for as many of the times that this took.
+ * After a load, and after it has grown, a resident is safe from being evicted for another one for
+ * this many times what that took.
  */
 #define GG_REST				20
 
@@ -19,7 +19,10 @@ GgHasRested(const GgResident *resident, uint64 now_us)
 	return now_us >= resident->rested_us;
 }
 
-/* Tells the database of this process from any other that ever had its number.  0: not known. */
+/*
+ * A stamp that tells this process's database from any other that ever had its number.  0: not
+ * known.
+ */
 extern uint64 GgDatabaseStamp(void);
 
 /* The same, looked up anew. */
@@ -33,9 +36,9 @@ extern int	GgFindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64
 						uint64 database);
 
 /*
- * An entry for a new use, state FREE but use set.  -1 when all are taken; then one may have been
- * made to go, so that there is one soon.  forced: at any cost, see GgResident.  Under
- * device->lock, exclusive.
+ * Take an entry: its state is FREE, but it is in use.  -1 when all are taken; then one may be
+ * evicted, so that there is one soon.  forced: at any cost, see GgResident.  Under device->lock,
+ * exclusive.
  */
 extern int	GgTakeEntry(GgDevice *device, bool forced);
 

@@ -4,15 +4,16 @@
  *
  * The worker's main thread must never wait for a copy, an allocation or a free of device memory.
  * These take from a tenth of a millisecond to seconds, and queries would wait with it.  So this
- * thread does all three, in the order close, create, write, finish, and the main thread only ever
- * looks at words.
+ * thread does all three, in the order close, create, write, finish, and the main thread only looks
+ * at words.
  *
- * It calls no function of PostgreSQL: no memory contexts, no ereport, no locks.  The exception is
- * wake(), which sets a latch; that is safe even in a signal handler.  The words of loads and
- * chunks (load.h) are what it shares with other processes.  All signals are blocked, so that
+ * The thread calls no function of PostgreSQL: no memory contexts, no ereport, no locks.  The
+ * exception is wake(), which sets a latch; that is safe even in a signal handler.  It shares the
+ * words of loads and chunks (load.h) with other processes.  All signals are blocked, so that
  * handlers run in the main thread.
  *
- * The watchdog watches it.  Each call of the engine is a step, and so is each look at the words.
+ * The watchdog watches the thread.  Each call of the engine is a step, and so is each look at the
+ * words.
  *
  * With no load under way it waits on a condition variable that the main thread signals.  With one,
  * it waits for chunks by sleeping POLL_MIN_US at first and twice as long each time up to
@@ -199,7 +200,10 @@ PartsBytes(const gg_shape *shape)
 		shape->rows * (1 + (uint64) shape->words) * sizeof(uint64);
 }
 
-/* Whoever brings a list may have taken it for one that is there.  Its memory would be garbage. */
+/*
+ * A process may have left a list out that it took for one that is there.  Its memory would be
+ * garbage.
+ */
 static gg_status
 CheckFilled(const GgUpload *upload, int load, uint32 list)
 {

@@ -1,6 +1,6 @@
 /*
  * watchdog.c
- *		A worker whose device hangs ends, and another one takes its place.
+ *		Ends a worker whose device hangs; another worker takes its place.
  *
  * A kernel that never ends is seen by the main thread, which looks how old its batches are
  * (dispatch.c).  But a call of the driver may never return either: one that waits for such a
@@ -18,7 +18,7 @@
  * call of the driver is made, and _exit() takes the thread that hangs along.  The postmaster sees
  * an exit with status 1 and starts the next worker.
  *
- * The watchdog counts its own ticks rather than the time: a process that was stopped for an hour
+ * The watchdog counts its own ticks, not the clock's time: a process that was stopped for an hour
  * has not hung for an hour.
  */
 #include "service/watchdog.h"
@@ -32,7 +32,7 @@
 
 #define TICK_MS			200
 
-/* Opening a device may take so many times gpugraph.device_timeout: a driver that sleeps wakes up
+/* Opening a device may take this many times gpugraph.device_timeout: a driver that sleeps wakes up
  * all GPUs of the host. */
 #define OPENING_TIMES	10
 
@@ -144,7 +144,7 @@ GgWatchdogEnd(void)
 	ended = true;
 }
 
-/* Without a thread to be had nothing is watched, and all else is as ever. */
+/* Where no thread can be started, nothing is watched. */
 void
 GgWatchdogStart(GgWorker *worker)
 {

@@ -1,7 +1,6 @@
 /*
  * watchdog.h
- *		What the worker's threads show of themselves, so that one that hangs is noticed
- *		(watchdog.c).
+ *		Steps that the worker's threads count, so that one that hangs is noticed (watchdog.c).
  */
 #ifndef GG_WATCHDOG_H
 #define GG_WATCHDOG_H
@@ -16,7 +15,9 @@ typedef enum GgWatched
 	GG_NWATCHED
 } GgWatched;
 
-/* Of each thread, which alone writes it: it grows with every step; odd while the thread works. */
+/*
+ * Steps of each thread, which alone writes them: grows with every step; odd while the thread works.
+ */
 extern volatile uint32 gg_watched_steps[GG_NWATCHED];
 
 /* The thread begins to work, or to wait for work. */
@@ -36,7 +37,10 @@ GgWatchedSteps(GgWatched thread)
 /* Start to watch; the caller is the main thread, and works. */
 extern void GgWatchdogStart(GgWorker *worker);
 
-/* Signals are blocked while a driver starts threads; but not the watchdog's, for it may hang. */
+/*
+ * Signals are blocked while a driver starts threads, but not the watchdog's, since the driver may
+ * hang.
+ */
 extern void GgWatchdogUnblock(void);
 
 /* Opening the device takes its time. */
@@ -48,7 +52,7 @@ extern void GgWatchdogLook(GgWorker *worker);
 /* The worker has done with its device. */
 extern void GgWatchdogEnd(void);
 
-/* The worker ends, for something takes longer than gpugraph.device_timeout.  what: see the log. */
+/* End the worker, since something takes longer than gpugraph.device_timeout.  what: for the log. */
 pg_noreturn extern void GgDeviceHangs(GgWorker *worker, const char *what);
 
 #endif							/* GG_WATCHDOG_H */

@@ -1,7 +1,7 @@
 /*
  * worker.h
- *		The worker of a device: its state, and what its files have to do with each other.  Only
- *		the worker's main thread uses these.
+ *		The worker of a device: its state, and what its files call of each other.  Only the worker's
+ *		main thread uses these.
  */
 #ifndef GG_WORKER_H
 #define GG_WORKER_H
@@ -38,7 +38,7 @@ typedef struct GgLoadWatch
 	BackgroundWorkerHandle *handle;
 	uint64		bytes;			/* granted, and not yet a version's */
 	bool		evicted_more;	/* the device had less than the limit says: more was evicted once */
-	uint64		most;			/* it has less still: no more than this is tried; 0: any */
+	uint64		most;			/* tried at most, since the device had less still; 0: any */
 } GgLoadWatch;
 
 typedef struct GgWorker
@@ -49,7 +49,7 @@ typedef struct GgWorker
 	gg_server  *server;			/* NULL before the device is open */
 	struct GgDispatch *dispatch;	/* dispatch.c */
 
-	/* how it ends; device_error.c, worker.c */
+	/* how it ends; device_error.c, device_worker.c */
 	bool		lost;			/* the device, or that it cannot be used */
 	bool		gone;			/* the device is not there, and will not be */
 	bool		quiet_end;		/* the postmaster need not hear of this end: see GgDeviceLost() */
@@ -128,20 +128,20 @@ extern void GgLoadsWork(GgWorker *worker, int64 now_ms);
 
 /* ---- graph_work.c --------------------------------------------------------------------- */
 
-/* A new worker's; one turn; at the end, which waits for the thread. */
+/* At the worker's start; one turn; at its end, which waits for the thread. */
 extern void GgGraphStart(GgWorker *worker);
 extern void GgGraphWork(GgWorker *worker);
 extern void GgGraphStop(GgWorker *worker);
 
 /* ---- memory.c --------------------------------------------------------------------------- */
 
-/* Bytes written this way: "512 MB". */
+/* Write a number of bytes as "512 MB". */
 extern const char *GgFormatBytes(char *buffer, Size size, uint64 bytes);
 
 /* Name of an entry or load in the log. */
 extern const char *GgNameOf(char *buffer, Size size, const char *name, Oid database, Oid relation);
 
-/* What gpugraph.device_memory comes to. */
+/* gpugraph.device_memory in bytes; 0 of it is nine tenths of the device's memory. */
 extern uint64 GgLimitBytes(const GgWorker *worker);
 extern void GgSetUsed(GgWorker *worker, uint64 bytes);
 
@@ -162,7 +162,7 @@ extern uint64 GgOutgoingBytes(GgWorker *worker);
 extern GgRoom GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes);
 
 /*
- * A refresh finds no room for the delta, which takes so many bytes: it has outgrown what was kept
+ * A refresh finds no room for the delta, which takes `bytes`: it has outgrown what was kept
  * for it.  Have the resident give up segments, which the refresh then leaves out, for this delta
  * and, if it can be, for the copy that the next refresh makes.  At least one segment stays.
  */
@@ -186,7 +186,7 @@ extern void GgSweepDropped(GgWorker *worker);
 /* ---- partial.c ------------------------------------------------------------------------- */
 
 /*
- * Mark the lists of a load that have no room in so many bytes as left out.  False: what is left is
+ * Mark the lists of a load that have no room in `available` bytes as left out.  False: the rest is
  * not worth having, or has no room either.
  */
 extern bool GgLeaveOut(GgWorker *worker, GgLoadJob *job, uint64 available);

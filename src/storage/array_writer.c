@@ -9,9 +9,12 @@
 #include "miscadmin.h"
 #include "utils/wait_event.h"
 
-/* Free runs of blocks shorter than both are left to inserts. */
+/*
+ * A free run that is shorter than LEAST_RUN blocks, and than npages / LEAST_SHARE, is left to
+ * inserts.
+ */
 #define LEAST_RUN			64
-#define LEAST_SHARE			16	/* so many parts of the array */
+#define LEAST_SHARE			16
 
 /* Pages that one WAL record holds. */
 #define BATCH_PAGES			XLR_MAX_BLOCK_ID
@@ -28,8 +31,8 @@ GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data, uin
 }
 
 /*
- * Runs of blocks are entries of the directory, so an array has few.  From half of GG_ARRAY_RUNS
- * on, each must be long enough for the rest to find its place in as many as are left.
+ * Runs of blocks are entries of the directory, so an array has few.  From half of GG_ARRAY_RUNS on,
+ * each run must be long enough that runs of its length can take the rest.
  */
 void
 GgTakeForArray(Relation index, Relation heap, GgNewArray *array)

@@ -11,7 +11,7 @@
 
 #include "storage/directory.h"
 
-/* Blocks that are taken, or pages written, in one call: 4 MB, some milliseconds. */
+/* Blocks taken, or pages written, in one call: 4 MB, some milliseconds. */
 #define GG_WRITE_PAGES		512
 
 /* Runs of blocks that one array may have.  Few, since each is an entry of the directory. */

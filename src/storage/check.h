@@ -26,7 +26,7 @@ typedef struct GgCheck
 	uint32		nsuspects;
 	bool		again;			/* GgCheckTidsAgain() reads the TIDs once more */
 	bool		twice;			/* the suspect is one that is in the index twice */
-	uint32		met;			/* so often by now */
+	uint32		met;			/* how often it was met by now */
 	bool		(*is_unused) (struct GgCheck *check, int64 key);	/* its line pointer, still */
 	const GgOpclass *opclass;
 	Size		row_bytes;
@@ -45,7 +45,7 @@ typedef struct GgCheckRow
 
 /* ---- check_structure.c ------------------------------------------------- */
 
-/* Check all that the index says of itself.  With heap_check, collects its TIDs in check->tids. */
+/* Check the index alone.  With heap_check, collects its rows in check->rows. */
 extern void GgCheckStructure(GgCheck *check);
 
 /*

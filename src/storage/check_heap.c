@@ -144,8 +144,8 @@ IsUnused(GgCheck *check, int64 key)
 }
 
 /*
- * Raise an error if the index still has one of the suspects: VACUUM may have cleared them since.
- * False where there is another generation by now.
+ * Raise an error if the index still has one of the suspects, which VACUUM may have cleared since.
+ * False: another generation is in use by now.
  */
 static bool
 CheckSuspects(GgCheck *check)
@@ -162,7 +162,8 @@ CheckSuspects(GgCheck *check)
 
 /*
  * Look for the TID once more, to name its block.  VACUUM may have cleared it by now.  After a merge
- * it clears the merged TIDs alone, so others may name a line pointer that has a new row.
+ * VACUUM clears the merged TIDs alone, so TIDs of the old generation may name a line pointer that
+ * has a new row.
  */
 static void
 ReportTwice(GgCheck *check, int64 key)

@@ -360,7 +360,7 @@ typedef struct IdList
 	uint32		limit;			/* ids are below this */
 } IdList;
 
-/* Ids are in range, unused slots come last, no id is there twice, and none is self. */
+/* Ids are in range and distinct, none is self, and unused slots come last. */
 static void
 CheckList(GgCheck *check, BlockNumber blkno, const IdList *ids)
 {
@@ -552,8 +552,8 @@ CompareKeys(const void *a, const void *b)
 }
 
 /*
- * A TID that is in the index still, after its line pointer was looked at, must be no suspect,
- * unless the line pointer is of a new row by now.
+ * The index still has this TID after its line pointer was looked at.  So it must be no suspect,
+ * unless the line pointer has a new row by now.
  */
 static void
 LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)
@@ -567,7 +567,7 @@ LookForSuspect(GgCheck *check, BlockNumber blkno, int64 key)
 						   (BlockNumber) (key >> 16), (OffsetNumber) (key & 0xFFFF));
 }
 
-/* Account for one row, whose filter words have that digest.  False when VACUUM has cleared it. */
+/* Count one row, whose filter words have that digest.  False when VACUUM has cleared it. */
 static bool
 CheckRow(GgCheck *check, BlockNumber blkno, const ItemPointerData *tid, uint16 nulls,
 		 uint64 digest)
@@ -647,7 +647,10 @@ CheckRows(GgCheck *check, const GgSegment *segment)
 						   dead, segment->dead);
 }
 
-/* The first row of each node: 0 at first, rows at last, as many nodes without rows as said. */
+/*
+ * The first row of each node: offsets go from 0 to the number of rows, and as many nodes have no
+ * rows as the directory says.
+ */
 static void
 CheckOffsets(GgCheck *check, const GgSegment *segment)
 {

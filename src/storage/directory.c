@@ -1,6 +1,6 @@
 /*
  * directory.c
- *		The metapage and its directory: segments, pieces, extents; blocks taken and given back.
+ *		The metapage and its directory: segments, pieces, extents.
  *
  * The directory lies in the metapage, as far as it has room.  Further extents lie on directory
  * pages, which are written once: a change of one of their extents writes them anew, into other
@@ -15,13 +15,10 @@
  * as if each segment had one piece of its own number.  The first change writes format 3.
  */
 #include "storage/directory.h"
+#include "storage/directory_check.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
-#include "access/xlog.h"
-#include "miscadmin.h"
-#include "storage/lmgr.h"
-#include "utils/snapmgr.h"
 
 /* ---- format 2 ---------------------------------------------------------------------------- */
 
@@ -110,14 +107,14 @@ MetaBytes(const GgMetaPageData *meta)
 		(meta->nextents - meta->nspilled) * sizeof(GgExtent);
 }
 
-/* Directory pages for so many extents. */
+/* Directory pages for nspilled extents. */
 static int
 DirectoryPages(int nspilled)
 {
 	return (nspilled + GG_DIRECTORY_EXTENTS - 1) / GG_DIRECTORY_EXTENTS;
 }
 
-/* Are the numbers of filter columns, of their words and of their types in line? */
+/* Do the numbers of filter columns, of their words and of their types agree? */
 static bool
 ColumnsAreSound(const GgMetaPageData *head)
 {
@@ -272,230 +269,6 @@ GgReadMeta(Relation index, GgMetaPageData *meta)
 	GgCheckColumns(index, meta, &columns);
 }
 
-/* ---- checks ------------------------------------------------------------------------------ */
-
-/* Rows have words for the columns that a metapage names, so it must name those of the index. */
-void
-GgCheckColumns(Relation index, const GgMetaPageData *meta, const GgFilterColumns *columns)
-{
-	int			ncolumns = meta->version == GG_OLDEST_FORMAT ? 0 : meta->ncolumns;
-	bool		fit = ncolumns == columns->ncolumns && meta->filter_words == columns->nwords;
-
-	for (int c = 0; c < ncolumns && fit; c++)
-		fit = meta->column_types[c] == columns->columns[c].type;
-	if (!fit)
-		GgReportCorruption(index, GG_META_BLKNO,
-						   "the metapage has %d filter columns of %u words, the index %d of %d, "
-						   "or their types differ",
-						   ncolumns, meta->filter_words, columns->ncolumns, columns->nwords);
-}
-
-/* How many pages a segment's array must have. */
-static uint64
-SegmentPages(const GgMetaPageData *meta, const GgSegment *segment, GgKind kind)
-{
-	switch (kind)
-	{
-		case GG_KIND_ADJACENCY:
-			return GgArrayPages((uint64) segment->nodes * meta->graph_degree * sizeof(uint32));
-		case GG_KIND_TIDS:
-			return GgArrayPages((uint64) segment->rows * sizeof(GgTidEntry));
-		case GG_KIND_PIVOTS:
-			return GgArrayPages((uint64) segment->npivots * sizeof(GgPivotEntry));
-		case GG_KIND_OFFSETS:
-			return (segment->flags & GG_SEGMENT_OFFSETS) == 0 ? 0 :
-				GgArrayPages(((uint64) segment->nodes + 1) * sizeof(uint32));
-		case GG_KIND_FILTERS:
-			return GgArrayPages((uint64) segment->rows * GgFilterBytes(meta));
-		default:
-			return 0;
-	}
-}
-
-/* Pages of an array, whose extents must continue each other. */
-static uint64
-CountPages(Relation index, const GgMetaPageData *meta, uint32 owner, GgKind kind)
-{
-	uint64		pages = 0;
-
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		const GgExtent *extent = &meta->extents[i];
-
-		if (extent->segment != owner || extent->kind != kind)
-			continue;
-		if (extent->first != pages)
-			GgReportCorruption(index, GG_META_BLKNO,
-							   "the extent at block %u starts with page " UINT64_FORMAT
-							   " of kind %d of segment %u, not with page " UINT64_FORMAT,
-							   extent->start, extent->first, kind, owner, pages);
-		pages += extent->nblocks;
-	}
-	return pages;
-}
-
-/* The delta's extents ascend, from its first page to its last.  VACUUM may leave gaps. */
-static void
-CheckDelta(Relation index, const GgMetaPageData *meta)
-{
-	uint64		next = meta->delta_first;
-	BlockNumber tail = InvalidBlockNumber;
-	bool		any = false;
-
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		const GgExtent *extent = &meta->extents[i];
-
-		if (extent->kind != GG_KIND_DELTA)
-			continue;
-		if (extent->first < next || (!any && extent->first != next) ||
-			(extent->first - meta->delta_first) % GgDeltaPagesPerRow(meta) !=
-			(any ? (next - meta->delta_first) % GgDeltaPagesPerRow(meta) : 0))
-			GgReportCorruption(index, GG_META_BLKNO,
-							   "the delta's extent at block %u starts with page " UINT64_FORMAT
-							   ", where " UINT64_FORMAT " is next",
-							   extent->start, extent->first, next);
-		any = true;
-		next = extent->first + extent->nblocks;
-		tail = extent->start + extent->nblocks - 1;
-	}
-	if (meta->version == GG_FORMAT_VERSION && meta->delta_tail != tail)
-		GgReportCorruption(index, GG_META_BLKNO,
-						   "the delta ends with block %u, and its extents with block %u",
-						   meta->delta_tail, tail);
-	if (next - meta->delta_first != meta->delta_pages ||
-		(any && meta->delta_pages % GgDeltaPagesPerRow(meta) != 0))
-		GgReportCorruption(index, GG_META_BLKNO,
-						   "the delta has %u pages in use, and extents for " UINT64_FORMAT,
-						   meta->delta_pages, next - meta->delta_first);
-}
-
-/* Nobody may take the block of a directory page for a free one. */
-static void
-CheckDirectoryPages(Relation index, const GgMetaPageData *meta)
-{
-	uint32		blocks = 0;
-	uint32		found = 0;
-
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		const GgExtent *extent = &meta->extents[i];
-
-		if (extent->kind != GG_KIND_DIRECTORY)
-			continue;
-		blocks += extent->nblocks;
-		for (int j = 0; j < meta->ndirectory; j++)
-			found += meta->directory[j] >= extent->start &&
-				meta->directory[j] - extent->start < extent->nblocks;
-	}
-	if (blocks != meta->ndirectory || found != meta->ndirectory)
-		GgReportCorruption(index, GG_META_BLKNO,
-						   "the directory has %u pages, and extents for %u blocks, with %u of them",
-						   meta->ndirectory, blocks, found);
-}
-
-static void
-CheckExtents(Relation index, const GgMetaPageData *meta)
-{
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		const GgExtent *extent = &meta->extents[i];
-
-		if (extent->kind < GG_KIND_META || extent->kind > GG_LAST_KIND ||
-			(extent->kind == GG_KIND_META) != (extent->start == GG_META_BLKNO))
-			GgReportCorruption(index, GG_META_BLKNO, "the extent at block %u is of kind %u",
-							   extent->start, extent->kind);
-		if (extent->nblocks == 0 || extent->start >= MaxBlockNumber ||
-			extent->nblocks > MaxBlockNumber - extent->start)
-			GgReportCorruption(index, GG_META_BLKNO,
-							   "the extent of %u blocks at block %u is not inside the relation",
-							   extent->nblocks, extent->start);
-	}
-	CheckDelta(index, meta);
-	CheckDirectoryPages(index, meta);
-}
-
-static void
-CheckPieces(Relation index, const GgMetaPageData *meta, const GgSegment *segment)
-{
-	uint64		nodes = 0;
-
-	for (int i = 0; i < meta->npieces; i++)
-	{
-		const GgPiece *piece = &meta->pieces[i];
-		uint64		needed;
-		uint64		pages;
-
-		if (piece->segment != segment->id)
-			continue;
-		needed = GgArrayPages((uint64) piece->nodes * GgRowBytes(meta));
-		pages = CountPages(index, meta, piece->id, GG_KIND_VECTORS);
-		if (piece->nodes == 0 || pages != needed)
-			GgReportCorruption(index, GG_META_BLKNO,
-							   "the directory has " UINT64_FORMAT " pages of vectors for the %u "
-							   "nodes of piece %u, which needs " UINT64_FORMAT,
-							   pages, piece->nodes, piece->id, needed);
-		nodes += piece->nodes;
-	}
-	if (nodes != segment->nodes)
-		GgReportCorruption(index, GG_META_BLKNO,
-						   "segment %u counts %u nodes, its pieces " UINT64_FORMAT, segment->id,
-						   segment->nodes, nodes);
-}
-
-/*
- * Nobody acts upon numbers that contradict each other.  A segment with more nodes than its pages
- * have room for would make a scan ask for memory for them.  An extent that wraps around would have
- * blocks of others.
- */
-void
-GgCheckDirectory(Relation index, const GgMetaPageData *meta)
-{
-	CheckExtents(index, meta);
-	if (GgAlgorithmName(meta->algorithm) == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("index \"%s\" is for graphs of kind %u, which this gpugraph does not build",
-						RelationGetRelationName(index), meta->algorithm),
-				 errhint("REINDEX the index, or install a newer gpugraph.")));
-	for (int i = 0; i < meta->nsegments; i++)
-	{
-		const GgSegment *segment = &meta->segments[i];
-
-		if (segment->nodes == 0 || segment->nodes > GG_MAX_NODES ||
-			segment->empty >= segment->nodes ||
-			segment->rows < segment->nodes - segment->empty || segment->dead > segment->rows ||
-			((segment->flags & GG_SEGMENT_OFFSETS) == 0 && segment->rows != segment->nodes) ||
-			segment->npivots == 0 || segment->npivots > segment->nodes)
-			GgReportCorruption(index, GG_META_BLKNO,
-							   "segment %u counts %u nodes, %u rows, %u pivots and %u dead rows",
-							   segment->id, segment->nodes, segment->rows, segment->npivots,
-							   segment->dead);
-		if (GgAlgorithmName(segment->algorithm) == NULL)
-			ereport(ERROR,
-					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-					 errmsg("segment %u of index \"%s\" has a graph of kind %u, "
-							"which this gpugraph does not search",
-							segment->id, RelationGetRelationName(index), segment->algorithm),
-					 errhint("REINDEX the index, or install a newer gpugraph.")));
-		CheckPieces(index, meta, segment);
-		for (int kind = GG_KIND_ADJACENCY; kind <= GG_LAST_KIND; kind++)
-		{
-			uint64		pages;
-
-			if (!GgIsOfSegment(kind))
-				continue;
-			pages = CountPages(index, meta, segment->id, kind);
-
-			if (pages != SegmentPages(meta, segment, kind))
-				GgReportCorruption(index, GG_META_BLKNO,
-								   "the directory has " UINT64_FORMAT " pages of kind %d for "
-								   "segment %u, which needs " UINT64_FORMAT, pages, kind,
-								   segment->id, SegmentPages(meta, segment, kind));
-		}
-	}
-}
-
 /* ---- arrays ------------------------------------------------------------------------------ */
 
 const GgSegment *
@@ -607,8 +380,8 @@ GgDeltaSlots(const GgMetaPageData *meta)
 }
 
 /*
- * All delta pages but the last are full.  VACUUM or a merge may give them back, and the last page
- * once there are later ones, after the directory was read: then the page counts as full, too.
+ * All delta pages but the last are full.  After the directory was read, VACUUM or a merge may have
+ * given the last page back: then it counts as full, too.
  */
 int64
 GgCountDeltaRows(Relation index, const GgMetaPageData *meta)
@@ -742,7 +515,7 @@ InlineRoom(const GgMetaPageData *meta)
 			meta->npieces * sizeof(GgPiece)) / sizeof(GgExtent);
 }
 
-/* Do the directory pages say what meta does? */
+/* Do the directory pages hold the spilled extents of meta as they are? */
 static bool
 SpilledAreCurrent(Relation index, const GgMetaPageData *meta)
 {
@@ -794,7 +567,7 @@ WriteDirectoryPage(Relation index, const GgMetaPageData *meta, int i, Buffer buf
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Extents of a kind that belong to nobody are of another one from now on. */
+/* Give another kind to those extents of a kind that belong to no segment and no piece. */
 static void
 RelabelExtents(GgMetaPageData *meta, GgKind from, GgKind to)
 {
@@ -852,392 +625,4 @@ GgSettleDirectory(Relation index, Relation heap, GgMetaPageData *meta)
 		elog(ERROR, "gpugraph directory of %u extents does not fit", meta->nextents);
 	for (int i = 0; i < npages; i++)
 		WriteDirectoryPage(index, meta, i, buffers[i]);
-}
-
-/* ---- extents ----------------------------------------------------------------------------- */
-
-/*
- * The entries of one array must stay in order, so an extent that does not continue the array's
- * last one goes to the end of the directory.
- */
-void
-GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks, uint32 segment, GgKind kind)
-{
-	uint64		first = kind == GG_KIND_DELTA ? meta->delta_first : 0;
-	GgExtent   *extent;
-
-	for (int i = meta->nextents - 1; i >= 0; i--)
-	{
-		extent = &meta->extents[i];
-		if (extent->segment != segment || extent->kind != kind)
-			continue;
-		if (kind != GG_KIND_FREE && extent->start + extent->nblocks == start)
-		{
-			extent->nblocks += nblocks;
-			return;
-		}
-		first = extent->first + extent->nblocks;
-		break;
-	}
-	if (meta->nextents >= GG_MAX_EXTENTS)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("gpugraph index has more than %d extents", GG_MAX_EXTENTS),
-				 errhint("REINDEX the index.")));
-	extent = &meta->extents[meta->nextents++];
-	memset(extent, 0, sizeof(GgExtent));
-	extent->start = start;
-	extent->nblocks = nblocks;
-	extent->segment = segment;
-	extent->kind = kind;
-	extent->first = first;
-}
-
-void
-GgRemoveExtent(GgMetaPageData *meta, int i)
-{
-	memmove(&meta->extents[i], &meta->extents[i + 1], (meta->nextents - i - 1) * sizeof(GgExtent));
-	meta->nextents--;
-}
-
-BlockNumber
-GgHighWater(const GgMetaPageData *meta)
-{
-	BlockNumber high = GG_META_BLKNO + 1;
-
-	for (int i = 0; i < meta->nextents; i++)
-		high = Max(high, meta->extents[i].start + meta->extents[i].nblocks);
-	return high;
-}
-
-static int
-CompareStarts(const void *a, const void *b)
-{
-	const GgExtent *left = a;
-	const GgExtent *right = b;
-
-	return left->start < right->start ? -1 : left->start > right->start;
-}
-
-/*
- * All FREE entries go to the end, and those that touch become one.  What may be used earlier stays
- * apart from what is parked longer, as long as the directory has room: an old snapshot forbids the
- * use of what VACUUM gives back under it, and each such VACUUM would add entries, until the
- * directory is full.
- */
-void
-GgMergeFree(GgMetaPageData *meta)
-{
-	GgExtent   *free = palloc(Max(meta->nextents, 1) * sizeof(GgExtent));
-	bool		crowded = meta->nextents > GG_MAX_EXTENTS / 4;
-	int			nfree = 0;
-	int			kept = 0;
-
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		if (meta->extents[i].kind == GG_KIND_FREE)
-			free[nfree++] = meta->extents[i];
-		else
-			meta->extents[kept++] = meta->extents[i];
-	}
-	qsort(free, nfree, sizeof(GgExtent), CompareStarts);
-	meta->nextents = kept;
-	for (int i = 0; i < nfree; i++)
-	{
-		GgExtent   *last = &meta->extents[meta->nextents - 1];
-
-		if (meta->nextents > kept && last->start + last->nblocks == free[i].start &&
-			(last->parked_xid == free[i].parked_xid ||
-			 (crowded && last->parked_xid != 0 && free[i].parked_xid != 0)))
-		{
-			last->nblocks += free[i].nblocks;
-			last->parked_xid = Max(last->parked_xid, free[i].parked_xid);
-		}
-		else
-			meta->extents[meta->nextents++] = free[i];
-	}
-	pfree(free);
-}
-
-/* Make a run of an extent's pages FREE.  What is left keeps its place in the order. */
-static void
-FreePart(GgMetaPageData *meta, int i, uint64 first, uint32 npages, uint64 parked_xid)
-{
-	GgExtent	whole = meta->extents[i];
-	uint32		before = (uint32) (first - whole.first);
-	uint32		after = whole.nblocks - before - npages;
-	int			parts = 1 + (before > 0) + (after > 0);
-	GgExtent   *part = &meta->extents[i];
-
-	if (meta->nextents + parts - 1 > GG_MAX_EXTENTS)
-		elog(ERROR, "gpugraph directory has no room to free pages");
-	memmove(part + parts, part + 1, (meta->nextents - i - 1) * sizeof(GgExtent));
-	meta->nextents += parts - 1;
-	if (before > 0)
-	{
-		*part = whole;
-		part->nblocks = before;
-		part++;
-	}
-	*part = whole;
-	part->start += before;
-	part->nblocks = npages;
-	part->segment = GG_NO_SEGMENT;
-	part->kind = GG_KIND_FREE;
-	part->parked_xid = parked_xid;
-	if (after > 0)
-	{
-		part++;
-		*part = whole;
-		part->start += before + npages;
-		part->first += before + npages;
-		part->nblocks = after;
-	}
-}
-
-void
-GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid)
-{
-	uint32		end = meta->delta_first + meta->delta_pages;
-	bool		any = false;
-
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		const GgExtent *extent = &meta->extents[i];
-		uint64		from = Max(extent->first, first);
-		uint64		to = Min(extent->first + extent->nblocks, (uint64) first + npages);
-
-		if (extent->kind == GG_KIND_DELTA && from < to)
-			FreePart(meta, i, from, (uint32) (to - from), parked_xid);
-	}
-	for (int i = 0; i < meta->nextents && !any; i++)
-	{
-		any = meta->extents[i].kind == GG_KIND_DELTA;
-		if (any)
-			meta->delta_first = (uint32) meta->extents[i].first;
-	}
-	if (!any)
-		meta->delta_first = end;
-	meta->delta_pages = end - meta->delta_first;
-}
-
-static void
-FreeExtent(GgExtent *extent, uint64 parked_xid)
-{
-	extent->segment = GG_NO_SEGMENT;
-	extent->kind = GG_KIND_FREE;
-	extent->parked_xid = parked_xid;
-}
-
-void
-GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid)
-{
-	for (int i = 0; i < meta->nextents; i++)
-		if (meta->extents[i].segment == piece && meta->extents[i].kind == GG_KIND_VECTORS)
-			FreeExtent(&meta->extents[i], parked_xid);
-	for (int i = 0; i < meta->npieces; i++)
-		if (meta->pieces[i].id == piece)
-		{
-			memmove(&meta->pieces[i], &meta->pieces[i + 1],
-					(meta->npieces - i - 1) * sizeof(GgPiece));
-			meta->npieces--;
-			break;
-		}
-}
-
-void
-GgFreeGraph(GgMetaPageData *meta, uint32 segment, uint64 parked_xid)
-{
-	for (int i = 0; i < meta->nextents; i++)
-		if (meta->extents[i].segment == segment && GgIsOfSegment(meta->extents[i].kind))
-			FreeExtent(&meta->extents[i], parked_xid);
-}
-
-void
-GgFreeSegment(GgMetaPageData *meta, uint32 segment, uint64 parked_xid)
-{
-	GgFreeGraph(meta, segment, parked_xid);
-	for (int i = meta->npieces - 1; i >= 0; i--)
-		if (meta->pieces[i].segment == segment)
-			GgFreePiece(meta, meta->pieces[i].id, parked_xid);
-}
-
-/*
- * The metapage is locked exclusively, so whoever copied the old directory has taken its snapshot by
- * now.
- *
- * The next id would always do, as in nbtree, but snapshots pass it only after the next transaction.
- * They pass our own as soon as we are done.  It does only if nobody has got an id since.
- * Snapshots and horizons leave out transactions that run VACUUM.  So a snapshot that was taken
- * after a later id had ended has passed ours, though we are still running.
- */
-uint64
-GgParkingXid(FullTransactionId own)
-{
-	FullTransactionId next = ReadNextFullTransactionId();
-
-	if (FullTransactionIdIsValid(own))
-	{
-		FullTransactionId after = own;
-
-		FullTransactionIdAdvance(&after);
-		if (FullTransactionIdEquals(after, next))
-			return U64FromFullTransactionId(own);
-	}
-	return U64FromFullTransactionId(next);
-}
-
-/* ---- blocks ------------------------------------------------------------------------------ */
-
-/*
- * Blocks are about to be overwritten, so what the directory says of them is checked first: a wrong
- * directory must not destroy anything else.  A block outside the relation could be written by no
- * checkpoint.
- */
-static void
-CheckFreeBlocks(Relation index, const GgMetaPageData *meta, BlockNumber start, uint32 nblocks)
-{
-	BlockNumber end = RelationGetNumberOfBlocks(index);
-	int			holders = 0;
-
-	for (int i = 0; i < meta->nextents; i++)
-		holders += start < meta->extents[i].start + meta->extents[i].nblocks &&
-			meta->extents[i].start < start + nblocks;
-	if (start == GG_META_BLKNO || start >= end || nblocks > end - start || holders != 1)
-		GgReportCorruption(index, GG_META_BLKNO, "block %u, which the directory calls free, is not",
-						   start);
-}
-
-/* May a FREE extent be written?  Notes in meta that it may. */
-static bool
-IsReusable(Relation index, Relation heap, GgExtent *extent)
-{
-	FullTransactionId xid = FullTransactionIdFromU64(extent->parked_xid);
-
-	if (extent->parked_xid == 0)
-		return true;
-	if (!GlobalVisCheckRemovableFullXid(heap, xid))
-		return false;
-
-	/*
-	 * Every snapshot here has passed the id.  Standbys cancel queries that have not when they
-	 * replay this record.  It covers the extent, so it is written once.
-	 */
-	if (RelationNeedsWAL(index) && XLogStandbyInfoActive())
-		GgLogReuse(index, heap, extent->start, xid);
-	extent->parked_xid = 0;
-	return true;
-}
-
-/* The first nblocks of FREE extent i are in use from now on. */
-static BlockNumber
-UseFree(GgMetaPageData *meta, int i, uint32 nblocks)
-{
-	GgExtent   *extent = &meta->extents[i];
-	BlockNumber start = extent->start;
-
-	extent->start += nblocks;
-	extent->nblocks -= nblocks;
-	if (extent->nblocks == 0)
-		GgRemoveExtent(meta, i);
-	return start;
-}
-
-/*
- * Blocks behind the high water mark may exist, because an extension whose metapage change never
- * reached WAL leaves them.  They belong to nobody, and are taken before the relation grows.  So a
- * crash leaks nothing.  Returns the relation's length.
- */
-static BlockNumber
-CheckHighWater(Relation index, BlockNumber high)
-{
-	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
-
-	/* every extent was written once, so the relation has its blocks */
-	if (high > nblocks)
-		GgReportCorruption(index, GG_META_BLKNO, "the directory goes on to block %u of %u",
-						   high - 1, nblocks);
-	return nblocks;
-}
-
-Buffer
-GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno)
-{
-	Buffer		buffer;
-
-	/* those in the metapage first: a change of another one writes directory pages */
-	for (int n = 0; n < meta->nextents; n++)
-	{
-		int			i = (meta->nspilled + n) % meta->nextents;
-		GgExtent   *extent = &meta->extents[i];
-
-		if (extent->kind != GG_KIND_FREE)
-			continue;
-		CheckFreeBlocks(index, meta, extent->start, 1);
-		if (!IsReusable(index, heap, extent))
-			continue;
-		*blkno = UseFree(meta, i, 1);
-		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
-	}
-
-	*blkno = GgHighWater(meta);
-	if (*blkno < CheckHighWater(index, *blkno))
-		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
-	buffer = GgExtendOne(index, MAIN_FORKNUM);
-	if (BufferGetBlockNumber(buffer) != *blkno)
-		elog(ERROR, "relation grew to block %u while its metapage was locked at %u",
-			 BufferGetBlockNumber(buffer), *blkno);
-	return buffer;
-}
-
-/*
- * Make the relation longer.  The last block is logged, because replay must make it as long, even if
- * it ends before the pages are written.
- */
-static void
-Lengthen(Relation index, const GgMetaPageData *meta, uint32 owner, BlockNumber end)
-{
-	Buffer		buffer;
-	GenericXLogState *xlog;
-
-	GgAppendZeros(index, MAIN_FORKNUM, end);
-	buffer = ReadBufferExtended(index, MAIN_FORKNUM, end - 1, RBM_ZERO_AND_LOCK, NULL);
-	xlog = GenericXLogStart(index);
-	GgInitPage(GenericXLogRegisterBuffer(xlog, buffer, GENERIC_XLOG_FULL_IMAGE), meta->instance,
-			   owner, GG_KIND_TAKEN, 0);
-	GenericXLogFinish(xlog);
-	UnlockReleaseBuffer(buffer);
-}
-
-/* The largest free extent serves, unless it is too small or the directory is half full. */
-uint32
-GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 least, uint32 most,
-			 uint32 owner, BlockNumber *start)
-{
-	int			best = -1;
-	uint32		nblocks = most;
-
-	for (int i = 0; i < meta->nextents; i++)
-	{
-		GgExtent   *extent = &meta->extents[i];
-
-		if (extent->kind == GG_KIND_FREE && extent->nblocks >= least &&
-			(best < 0 || extent->nblocks > meta->extents[best].nblocks) &&
-			IsReusable(index, heap, extent))
-			best = i;
-	}
-	if (best >= 0 && meta->nextents < GG_MAX_EXTENTS / 2)
-	{
-		nblocks = Min(most, meta->extents[best].nblocks);
-		CheckFreeBlocks(index, meta, meta->extents[best].start, nblocks);
-		*start = UseFree(meta, best, nblocks);
-	}
-	else
-	{
-		*start = GgHighWater(meta);
-		(void) CheckHighWater(index, *start);
-		Lengthen(index, meta, owner, *start + nblocks);
-	}
-	GgAddExtent(meta, *start, nblocks, owner, GG_KIND_TAKEN);
-	return nblocks;
 }

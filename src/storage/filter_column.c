@@ -21,7 +21,7 @@ StaticAssertDecl(GG_MAX_COLUMNS * GG_MASK_WORDS <= GG_MAX_FILTER_WORDS,
 
 /* ---- types --------------------------------------------------------------- */
 
-/* The type as which values of a type are encoded; invalid where they are not. */
+/* The type as which values of this type are encoded; invalid where they are not encoded. */
 static Oid
 EncodedType(Oid type)
 {
@@ -125,7 +125,6 @@ GgGetFilterColumns(Relation index, GgFilterColumns *columns)
 		Oid			declared = TupleDescAttr(desc, i + 1)->atttypid;
 		Oid			accepted = index->rd_opcintype[i + 1];
 
-		/* the operator class says what a value is taken for, unless it takes a kind of type */
 		if (OidIsValid(index_getprocid(index, i + 2, GG_OPCLASS_PROC)))
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -133,6 +132,7 @@ GgGetFilterColumns(Relation index, GgFilterColumns *columns)
 							i + 2, RelationGetRelationName(index)),
 					 errhint("A gpugraph index has one vector, which is its first column.  Make "
 							 "another index for another vector.")));
+		/* the operator class names the type, unless it is for enums or arrays */
 		column->type = accepted == ANYARRAYOID || accepted == ANYENUMOID ? declared : accepted;
 		if (OidIsValid(EncodedArrayType(column->type)))
 			column->type = EncodedArrayType(column->type);

@@ -59,7 +59,10 @@ typedef struct EnumLabels
 
 /* ---- operators ----------------------------------------------------------- */
 
-/* Types whose values a column of any of them is compared with.  0: of its own type alone. */
+/*
+ * A group of types whose values are compared with each other.  0: the type is compared with its own
+ * alone.
+ */
 static int
 KindOf(Oid type)
 {
@@ -98,7 +101,10 @@ GgFilterStrategyIsKnown(Oid type, int strategy)
 
 /* ---- values as places among words ---------------------------------------- */
 
-/* A value is a word, or lies between it and the next one, or is one of many values of the word. */
+/*
+ * Where a value lies among words: it is the word, or lies between the word and the next one, or is
+ * one of many values of the word.
+ */
 typedef enum Place
 {
 	PLACE_AT,
@@ -141,7 +147,7 @@ PlaceOfDate(DateADT date, int64 *word)
 	return PLACE_AT;
 }
 
-/* Where among the words of a column a value of a type is. */
+/* The place of a value of this type among the words of a column. */
 static Place
 PlaceOf(const GgFilterColumn *column, Oid type, Datum value, int64 *word)
 {
@@ -215,7 +221,7 @@ SortSet(WordSet *set)
 	set->n = n;
 }
 
-/* Only words of set, which is sorted, are left. */
+/* Leave only words that are in set, too, which is sorted. */
 static void
 IntersectSet(ColumnKeys *keys, const WordSet *set)
 {
@@ -296,7 +302,10 @@ AddLabels(const EnumLabels *labels, StrategyNumber strategy, Oid value, bool *ta
 	return true;
 }
 
-/* The column is before or behind one of values.  False when no label is. */
+/*
+ * The column is less than, or greater than, one of values, in the order of labels.  False when no
+ * label is.
+ */
 static bool
 TakeEnumOrder(const GgFilterColumn *column, ColumnKeys *keys, StrategyNumber strategy,
 			  const Datum *values, const bool *isnull, int count, EnumLabels *labels,
@@ -537,7 +546,7 @@ AddCondition(gg_filter *filter, int number, const GgFilterColumn *column, gg_con
 	return true;
 }
 
-/* Leave no word outside of the interval in the set, and shrink the interval to the set. */
+/* Remove words outside the interval from the set, and shrink the interval to the set. */
 static bool
 SettleInterval(ColumnKeys *keys)
 {
@@ -587,7 +596,10 @@ AddSmallConditions(gg_filter *filter, int number, const GgFilterColumn *column,
 		(void) AddCondition(filter, number, column, GG_CONDITION_NOT_NULL, NULL, 0, recheck);
 }
 
-/* The others.  Where there is no room for a set, the interval from its least to its greatest is. */
+/*
+ * Conditions with many values.  Where there is no room for a set, its interval takes the set's
+ * place.
+ */
 static void
 AddLargeConditions(gg_filter *filter, int number, const GgFilterColumn *column,
 				   const ColumnKeys *keys, bool *recheck)

@@ -186,7 +186,7 @@ typedef struct GgMetaPageData
 	uint32		magic;
 	uint32		version;
 	uint64		instance;		/* random; a new one with every build */
-	uint64		generation;		/* grows with changes of segments or of the delta's start */
+	uint64		generation;		/* grows when segments change or delta pages are given back */
 	uint64		vacuum_epoch;	/* grows whenever VACUUM cleared rows */
 	uint32		dimensions;		/* 0: not known before the first row */
 	uint16		metric;			/* gg_metric */

@@ -1,6 +1,7 @@
 /*
  * graph_memory.c
- *		What a graph is built by, and of how many rows with so much memory: for builds and merges.
+ *		How a graph is to be built, and from how many rows in a given amount of memory: for builds
+ *		and merges.
  */
 #include "storage/graph_memory.h"
 
@@ -22,7 +23,7 @@ GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options, gg_build_
 		return;
 	params->alpha = (float) options->alpha;
 	params->lambda0 = options->lambda0;
-	/* the options fit the degree that the next REINDEX will have; this may be another one */
+	/* the options fit the degree of the next REINDEX, which may differ from this one */
 	if (options->pool_capacity != 0)
 		params->pool_capacity = Max(options->pool_capacity, meta->graph_degree);
 	params->initial_neighbors = Min(options->initial_neighbors,
@@ -33,7 +34,7 @@ GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options, gg_build_
 	params->rho = (float) options->rho;
 }
 
-/* What the engine says. */
+/* Memory by the engine's own account. */
 static gg_bytes
 EngineBytes(const GgGraphMemory *memory, uint32 n)
 {
@@ -63,7 +64,7 @@ GgGraphDeviceBytes(const GgGraphMemory *memory, uint32 n)
 
 	if (memory->engine == &gg_cpu_engine)
 		return bytes.host + (uint64) n * GgRowBytes(memory->meta);
-	/* what it takes for one row is taken for the process */
+	/* what the engine takes for one row counts as the process's own */
 	return bytes.device - Min(bytes.device, EngineBytes(memory, 1).device);
 }
 
@@ -87,7 +88,7 @@ SpilledGraphBytes(const GgGraphMemory *memory, uint32 n, uint64 budget)
 	return GgGraphBytes(&spilled, n);
 }
 
-/* The most rows, from low on, for which that is no more than budget. */
+/* The most rows, from low on, whose bytes are no more than budget. */
 static uint32
 MostRows(const GgGraphMemory *memory, uint64 budget, uint32 low,
 		 uint64 (*bytes) (const GgGraphMemory *memory, uint32 n))

@@ -1,6 +1,6 @@
 /*
  * graph_memory.h
- *		What a graph is built by, and of how many rows with so much memory.
+ *		How a graph is to be built, and from how many rows in a given amount of memory.
  */
 #ifndef GG_GRAPH_MEMORY_H
 #define GG_GRAPH_MEMORY_H
@@ -11,14 +11,14 @@
 #define GG_LEAST_GRAPH_BYTES	((uint64) 64 * 1024 * 1024)
 
 /*
- * By what a new segment's graph is built.  The algorithm, the degrees and the seed are those of the
- * index's last build (meta).  The algorithm's parameters are options, which take effect at once,
- * but for those of another algorithm, by which the next REINDEX will build.
+ * The parameters of a new segment's graph.  The algorithm, the degrees and the seed are those of
+ * the index's last build (meta).  The algorithm's parameters are options, which take effect at
+ * once.  Options of another algorithm, which the next REINDEX will use, are left out.
  */
 extern void GgGetBuildParams(const GgMetaPageData *meta, const GgOptions *options,
 							 gg_build_params *params);
 
-/* What a graph is built by and of. */
+/* Engine, parameters and rows of a graph to be built. */
 typedef struct GgGraphMemory
 {
 	const gg_engine *engine;
@@ -42,7 +42,7 @@ extern uint32 GgRowsThatFit(const GgGraphMemory *memory, uint64 budget);
 extern uint32 GgRowsThatFitDevice(const GgGraphMemory *memory, uint64 budget);
 
 /*
- * The same where rows and k-NN lists go to temporary files: row_bytes has not the rows, and the
+ * The same where rows and k-NN lists go to temporary files: row_bytes leaves out the rows, and the
  * control has scratch.  The engine then gets GgEngineBudget() of the budget, which is never 0.
  */
 extern uint32 GgRowsSpilled(const GgGraphMemory *memory, uint64 budget);

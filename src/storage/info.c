@@ -66,9 +66,9 @@ ReportWrongRelation(Oid indexoid)
 }
 
 /*
- * Errors about an index tell at most addresses of rows and lengths of vectors.  Comparing it with
- * its table reads the table, and runs the index's expressions as the table's owner.  Their errors
- * may quote what the table holds.
+ * Errors about an index show at most addresses of rows and lengths of vectors.  A comparison with
+ * the table reads it, and runs the index's expressions as the table's owner.  Errors of both may
+ * quote values of the table.
  */
 static void
 CheckPrivileges(Oid indexoid, Oid heapoid, GgInspection inspection)

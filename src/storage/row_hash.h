@@ -12,14 +12,15 @@
 static inline uint64
 GgMixWord(uint64 hash, uint64 word)
 {
-	/* the rotation brings sign bits down: two flipped signs would otherwise cancel out */
+	/* the rotation moves sign bits down: two flipped signs would otherwise cancel out */
 	hash ^= word;
 	return ((hash << 31) | (hash >> 33)) * GG_HASH_MULTIPLIER;
 }
 
 /*
- * All of the row counts.  Rows that differ in a few places only would otherwise be compared with
- * each other, all with all.  There are four lanes, since one would wait for each multiplication.
+ * The hash is over the whole row: rows that differ in a few places only would otherwise collide,
+ * and be compared all with all.  It has four lanes, since one alone would wait for each
+ * multiplication.
  */
 static inline uint64
 GgHashRow(const char *row, Size row_bytes)

@@ -24,8 +24,8 @@
 #define GG_FILTER_WANTED	0.25
 
 /*
- * The longest list that a walk is worth, where so many nodes match; 0: none is.  itopk_size is that
- * of a first list.
+ * The longest list that a walk is worth, where `matching` nodes match; 0: none is.  itopk_size is
+ * the length of a first list.
  */
 static inline double
 GgLongestWalkList(double nodes, double matching, bool filtered, double itopk_size)

@@ -40,7 +40,7 @@ typedef struct GgWriterArray
 	uint64		bytes;
 } GgWriterArray;
 
-/* What all processes share.  Ranges are numbered through all arrays of the segment. */
+/* What all processes share.  The numbers of ranges run through all arrays of the segment. */
 typedef struct GgWriterShared
 {
 	bool		use_wal;
@@ -50,7 +50,7 @@ typedef struct GgWriterShared
 	GgWriterArray arrays[GG_WRITER_ARRAYS];
 	uint32		ready;			/* ranges before this one may be claimed */
 	uint32		next;			/* ranges before this one have been claimed */
-	uint32		done;			/* so many have been written */
+	uint32		done;			/* ranges that have been written */
 	int			writers;		/* processes that write now */
 	instr_time	since;			/* when the first of them began */
 	double		write_s;		/* time before that with at least one writer */
@@ -118,7 +118,7 @@ extern void GgWriteMetaPage(GgSegmentWriter *writer);
 
 /* ---- all processes -------------------------------------------------------------- */
 
-/* The next range, unless none is ready or so many processes write already. */
+/* The next range, unless none is ready or most_writers processes write already. */
 extern bool GgClaimRange(GgSegmentWriter *writer, int most_writers, GgPageRange *range);
 extern void GgWriteRange(GgSegmentWriter *writer, GgPageRange *range);
 

@@ -34,7 +34,10 @@ extern Buffer GgSourcePin(GgPageSource *source, const GgArray *array, uint32 num
 extern void GgSourceRead(GgPageSource *source, const GgArray *array, uint64 offset, void *dst,
 						 Size len);
 
-/* Where a page of the segment, or of the table, was last, as a hint.  NULL: not known. */
+/*
+ * Where a page of the segment, or of the table, was last in shared buffers, as a hint.  NULL: not
+ * known.
+ */
 extern const char *GgSourcePeek(const GgPageSource *source, const GgArray *array, uint32 number);
 extern const char *GgSourcePeekHeap(Relation heap, BlockNumber blkno);
 

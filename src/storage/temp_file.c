@@ -2,9 +2,10 @@
  * temp_file.c
  *		Memory of builds and merges in temporary files, so that the kernel can take it back.
  *
- * They are mapped, where PostgreSQL's own (BufFile) are read and written by calls: the engine knows
- * rows and lists by address.  fd.c makes and removes them, as it does all temporary files.  It
- * cannot see what is written through a mapping, so temp_file_limit is looked after here.
+ * They are mapped, because the engine knows rows and lists by address; PostgreSQL's own temporary
+ * files (BufFile) are read and written by calls.  fd.c makes and removes our files, as it does all
+ * temporary files.  It cannot see what is written through a mapping, so temp_file_limit is enforced
+ * here.
  */
 #include "storage/temp_file.h"
 
@@ -21,8 +22,8 @@
 #define RESERVE_SLICE		((Size) 64 * 1024 * 1024)
 
 /*
- * Mapped files of this process at a time: rows and what an engine asks for, of a merge and of one
- * within it.
+ * Mapped files of this process at a time: rows and the engine's scratch files, of a merge and of
+ * another one within it.
  */
 #define MOST_FILES			(2 * (1 + GG_SCRATCH_FILES))
 
@@ -45,7 +46,7 @@ DiskBytes(int fd)
 	return fstat(fd, &st) == 0 ? (uint64) st.st_blocks * 512 : 0;
 }
 
-/* This process is about to take so much more for a file. */
+/* ereport(ERROR) where this many bytes more would exceed temp_file_limit. */
 static void
 CheckLimit(int fd, Size bytes)
 {

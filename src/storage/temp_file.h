@@ -10,9 +10,9 @@
 #include "storage/fd.h"
 
 /*
- * One mapped file.  PostgreSQL removes it with the (sub)transaction, unless it outlives that, or at
- * the start after a crash.  GgUnmapTempFile() is due before the process goes on in either case, and
- * is allowed after an error.
+ * One mapped file.  PostgreSQL removes it at the end of the (sub)transaction, unless `outlives` is
+ * set, and at the start after a crash.  GgUnmapTempFile() must be called in either case, and may be
+ * called after an error.
  */
 typedef struct GgTempFile
 {
@@ -37,17 +37,18 @@ typedef struct GgScratch
 /* Can there be such files here? */
 extern bool GgHasTempFiles(void);
 
-/* Is there to be one of so many bytes, as far as temp_file_limit goes? */
+/* Does temp_file_limit allow a file of this size? */
 extern bool GgTempFileAllowed(double bytes);
 
 /*
- * A new file, of which nothing is reserved: in the temporary tablespaces, or where it outlives the
- * transaction, which need not exist, in that of the database.  ereport(ERROR).
+ * Make a file, of which nothing is reserved yet.  It lies in the temporary tablespaces or, where it
+ * outlives the transaction, in the database's tablespace; then there need be no transaction.
+ * ereport(ERROR).
  */
 extern void GgMapTempFile(GgTempFile *temp, Size bytes, bool outlives);
 
 /*
- * Take disk space for a part of a mapped file before it is touched: there would be a SIGBUS where
+ * Take disk space for a part of a mapped file.  Without it, touching that part is a SIGBUS where
  * the disk is full.  Counts against temp_file_limit, with all such files of this process.
  */
 extern void GgReserveTempFile(int fd, Size offset, Size bytes);
@@ -59,7 +60,7 @@ extern void GgGrowTempFile(GgTempFile *temp, Size bytes);
 extern void GgUnmapTempFile(GgTempFile *temp, bool remove);
 
 /*
- * For gg_control.scratch: a file of so many bytes, all reserved.  Nothing is thrown, and no
+ * For gg_control.scratch: a file of this size, all reserved.  Nothing is thrown, and no
  * interrupt served.  NULL: there is none; *caught where an error lies on PostgreSQL's error stack.
  */
 extern void *GgTakeScratch(GgScratch *scratch, Size bytes, bool *caught);

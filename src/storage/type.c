@@ -100,9 +100,9 @@ ReportTooLarge(float value)
 }
 
 /*
- * CREATE INDEX reads a row of 768 elements in some 5 us, and these loops, each over all elements,
- * must not take as long.  So they go by blocks, which compilers put into vector registers, with a
- * sum for each place in the block.
+ * CREATE INDEX reads a row of 768 elements in some 5 us, and these loops over all elements must not
+ * take as long.  So they go by blocks, which compilers put into vector registers, with one sum for
+ * each place in the block.
  */
 #define BLOCK		8
 

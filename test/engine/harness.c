@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 static int	passed = 0;
@@ -86,6 +87,23 @@ harness_now(void)
 	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
 }
 
+/* Processor seconds of this process and of those it has waited for. */
+static double
+processor_seconds(void)
+{
+	double		seconds = 0;
+
+	for (int i = 0; i < 2; i++)
+	{
+		struct rusage usage;
+
+		getrusage(i == 0 ? RUSAGE_SELF : RUSAGE_CHILDREN, &usage);
+		seconds += (double) (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+			1e-6 * (double) (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+	}
+	return seconds;
+}
+
 void
 harness_run(const char *name, void (*test) (void))
 {
@@ -93,7 +111,7 @@ harness_run(const char *name, void (*test) (void))
 	const char *value = getenv("GG_TEST_PART");
 	unsigned	part = 0;
 	unsigned	parts = 1;
-	double		begin = harness_now();
+	double		begin = processor_seconds();
 
 	if (value != NULL && (sscanf(value, "%u/%u", &part, &parts) != 2 || part >= parts))
 	{
@@ -103,7 +121,7 @@ harness_run(const char *name, void (*test) (void))
 	if (number++ % parts != part)
 		return;
 	test();
-	printf("# %s: %.1f s\n", name, harness_now() - begin);
+	printf("# %s: %.1f s\n", name, processor_seconds() - begin);
 	fflush(stdout);
 }
 

@@ -36,9 +36,9 @@ extern bool harness_fewer(void);
 extern bool harness_fewest(void);
 
 /*
- * One section of a program, its name and seconds printed: where the time goes matters under slow
- * checkers.  GG_TEST_PART=i/n in the environment runs only every n-th section, from number i on, so
- * that n processes share the program.
+ * One section of a program, its name and processor seconds printed: where the time goes matters
+ * under slow checkers.  GG_TEST_PART=i/n in the environment runs only every n-th section, from
+ * number i on, so that n processes share the program.
  */
 extern void harness_run(const char *name, void (*test) (void));
 extern uint32_t harness_size(uint32_t size, uint32_t scale);

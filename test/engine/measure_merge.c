@@ -9,13 +9,15 @@
  *
  *	rebuild		one graph of all rows
  *	cells		merged from pivot cells, with the edges of the parts' graphs
+ *	search		merged by searches of the largest part's graph, with these edges
  *	random		merged from random rows, with these edges
  *	cells-knn, random-knn	with the k-NN lists of which the edges were chosen
  *	gnnd		pairs of the same part compared, too, with the edges as a start
- *	holes		as cells, but a tenth of the edges is missing, as where nodes died
- *	again		as cells, but one part is a graph that was merged so before
- *	chain		the first two parts are merged as in cells, the result and the third, and so on;
- *				seconds are those of the last merge
+ *	holes		merged as the engine chooses, but a tenth of the edges is missing, as where nodes
+ *				died
+ *	again		as the engine chooses, but one part is a graph that was merged from pivot cells
+ *	chain		the first two parts are merged as the engine chooses, the result and the third, and
+ *				so on; seconds are those of the last merge
  *
  * Seconds are processor time of one thread, the least of the repeats, which take turns.
  * Not a test: it asserts nothing.
@@ -36,11 +38,12 @@
 
 enum variant
 {
-	REBUILD, CELLS, RANDOM, CELLS_KNN, RANDOM_KNN, GNND, HOLES, AGAIN, CHAIN, VARIANTS
+	REBUILD, CELLS, SEARCH, RANDOM, CELLS_KNN, RANDOM_KNN, GNND, HOLES, AGAIN, CHAIN, VARIANTS
 };
 
 static const char *const variant_names[VARIANTS] = {
-	"rebuild", "cells", "random", "cells-knn", "random-knn", "gnnd", "holes", "again", "chain"
+	"rebuild", "cells", "search", "random", "cells-knn", "random-knn", "gnnd", "holes", "again",
+	"chain"
 };
 
 typedef struct measured
@@ -144,13 +147,17 @@ run(enum variant variant, bool first, measured *m)
 	gg_build_params params = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE,
 		.seed = 7,.init = variant == RANDOM || variant == RANDOM_KNN ? GG_INIT_RANDOM :
 	GG_INIT_PIVOT_CELLS};
-	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_AUTO};
+	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_JOIN};
 	gg_build_stats stats;
 	gg_graph	graph;
 	double		seconds;
 
 	if (variant == CELLS_KNN || variant == RANDOM_KNN)
-		input = (gg_merge_input) {parts, near, INTERMEDIATE, GG_MERGE_AUTO};
+		input = (gg_merge_input) {parts, near, INTERMEDIATE, GG_MERGE_JOIN};
+	if (variant == SEARCH)
+		input.way = GG_MERGE_SEARCH;
+	if (variant >= HOLES)
+		input.way = GG_MERGE_AUTO;
 	if (variant == GNND)
 		input.parts = no_parts;
 	if (variant == HOLES)
@@ -184,7 +191,7 @@ merge_halves(uint32_t end)
 	gg_dataset	some = rows_of(0, end);
 	gg_build_params params = {.graph_degree = DEGREE,.intermediate_graph_degree = INTERMEDIATE,
 	.seed = 3};
-	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_AUTO};
+	gg_merge_input input = {parts, edges, DEGREE, GG_MERGE_JOIN};
 	gg_graph	graph;
 
 	build_part(0, end / 2, 1);

@@ -74,13 +74,41 @@ free_sides(sides *s)
 }
 
 static gg_status
+merge_by(const gg_dataset *data, const sides *s, const gg_build_params *params, gg_merge_way way,
+		 int threads, gg_graph *graph)
+{
+	gg_control	control = {.threads = threads};
+	gg_merge_input input = {s->parts, s->lists, s->degree, way};
+
+	return merge_engine->merge(data, &input, params, &control, graph, NULL);
+}
+
+static gg_status
 merge(const gg_dataset *data, const sides *s, const gg_build_params *params, int threads,
 	  gg_graph *graph)
 {
-	gg_control	control = {.threads = threads};
-	gg_merge_input input = {s->parts, s->lists, s->degree, GG_MERGE_AUTO};
+	return merge_by(data, s, params, GG_MERGE_AUTO, threads, graph);
+}
 
-	return merge_engine->merge(data, &input, params, &control, graph, NULL);
+/* Merge in a way; false: it failed. */
+static bool
+merge_way(const gg_dataset *data, const sides *s, const gg_build_params *params, gg_merge_way way,
+		  gg_graph *graph, const char *what)
+{
+	if (!CHECK_OK(merge_by(data, s, params, way, 2, graph), what))
+		return false;
+	harness_graph_check(graph, data->n, params->graph_degree, false, what);
+	return true;
+}
+
+static bool
+same_bytes(const gg_graph *a, const gg_graph *b)
+{
+	return a->npivots == b->npivots &&
+		memcmp(a->adjacency, b->adjacency, sizeof(uint32_t) * a->n * a->degree) == 0 &&
+		memcmp(a->pivots, b->pivots, sizeof(uint32_t) * a->npivots) == 0 &&
+		memcmp(a->pivot_adjacency, b->pivot_adjacency,
+			   sizeof(uint32_t) * a->npivots * GG_PIVOT_DEGREE) == 0;
 }
 
 /*
@@ -218,6 +246,186 @@ test_dimensions(void)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		run_recall(&cases[i], merge_size(cases[i].spec.n), true);
+}
+
+/* ---- few rows into a large graph ------------------------------------------------ */
+
+typedef struct search_case
+{
+	const char *what;
+	harness_spec spec;
+	uint32_t	percent[3];		/* ends of the parts, the largest part first; 0: no more */
+	gg_algorithm algorithm;
+	double		within;
+} search_case;
+
+#define WITHIN	0.003
+
+static const search_case search_cases[] = {
+	{"a tenth", SPEC(7000, L2, F32, 61,.dim = 32), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
+	{"a tenth of no part", SPEC(7000, L2, F32, 62,.dim = 32), {90}, GG_ALGORITHM_CAGRA, WITHIN},
+	{"a hundredth", SPEC(7000, COSINE, F16, 63,.dim = 40), {99, 100}, GG_ALGORITHM_CAGRA, WITHIN},
+	{"two parts and loose rows", SPEC(7000, COSINE, F32, 64,.dim = 20), {80, 88, 96},
+	GG_ALGORITHM_CAGRA, WITHIN},
+	{"inner product", SPEC(7000, IP, F32, 65,.dim = 32), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
+	{"l1", SPEC(7000, L1, F16, 66,.dim = 24), {85, 100}, GG_ALGORITHM_CAGRA, WITHIN},
+	{"few dimensions", SPEC(7000, L2, F32, 67,.dim = 6,.shape = SHAPE_UNIFORM), {80, 100},
+	GG_ALGORITHM_CAGRA, WITHIN},
+	{"many clusters", SPEC(7000, L2, F32, 68,.dim = 32,.clusters = 300), {90, 100},
+	GG_ALGORITHM_CAGRA, WITHIN},
+	{"tight clusters", SPEC(7000, L2, F32, 69,.dim = 32,.shape = SHAPE_TIGHT,.clusters = 100),
+	{90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
+	{"tsdg", SPEC(7000, L2, F16, 70,.dim = 32), {90, 100}, GG_ALGORITHM_TSDG, WITHIN},
+	{"wide", SPEC(6100, L2, F32, 71,.dim = 500), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
+	{"copies", SPEC(7000, L2, F32, 72,.dim = 32,.shape = SHAPE_COPIES), {90, 100},
+	GG_ALGORITHM_CAGRA, 0.01}
+};
+
+/*
+ * The engine's own choice is to search.  Of few rows the CPU engine compares all pairs where that
+ * takes less memory.
+ */
+static gg_merge_way
+auto_or_search(void)
+{
+	return merge_engine == &gg_cpu_engine && harness_small() ? GG_MERGE_SEARCH : GG_MERGE_AUTO;
+}
+
+static void
+run_search_case(const search_case *c)
+{
+	const uint32_t nq = 400;
+	gg_control	control = {.threads = 2};
+	gg_build_params params = params_32;
+	harness_spec spec = c->spec;
+	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
+	float	   *truth = malloc(sizeof(float) * nq * 10);
+	uint32_t	ends[3];
+	uint8_t		nparts = 0;
+	gg_index   *index;
+	gg_dataset	data;
+	gg_graph	anew,
+				graph,
+				again;
+	float	   *queries;
+	sides		s;
+
+	params.algorithm = c->algorithm;
+	spec.n = harness_size(spec.n, harness_fewer() ? 7 : 2);
+	harness_data(&spec, &data, &queries, nq);
+	for (; nparts < 3 && c->percent[nparts] > 0; nparts++)
+		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
+	make_sides(&s, &data, ends, nparts, &params);
+	CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), c->what);
+	CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
+			 c->what);
+	gg_cpu_engine.index_close(index);
+	CHECK_OK(merge_engine->build(&data, &params, &control, &anew, NULL), c->what);
+	if (merge_way(&data, &s, &params, auto_or_search(), &graph, c->what) &&
+		merge_way(&data, &s, &params, GG_MERGE_SEARCH, &again, c->what))
+	{
+		const double had = recall_of(&data, &anew, NULL, queries, nq, truth);
+		const double has = recall_of(&data, &graph, NULL, queries, nq, truth);
+
+		CHECK(has >= had - c->within, "%s: recall %.4f, built anew %.4f", c->what, has, had);
+		/* so it was by search, and in both runs the same */
+		CHECK(same_bytes(&graph, &again), "%s: two runs differ", c->what);
+		gg_graph_free(&again);
+	}
+	gg_graph_free(&graph);
+	gg_graph_free(&anew);
+	free_sides(&s);
+	free(nodes);
+	free(truth);
+	harness_free(&data, queries);
+}
+
+static void
+test_by_search(void)
+{
+	for (size_t i = 0; i < sizeof(search_cases) / sizeof(search_cases[0]); i++)
+		run_search_case(&search_cases[i]);
+}
+
+/* Few and many of either, one part that has all rows, and none that has any. */
+static void
+test_by_search_tiny(void)
+{
+	static const uint32_t sizes[] = {0, 1, 2, 9, 40};
+	const int	nsizes = sizeof(sizes) / sizeof(sizes[0]);
+
+	for (int a = 0; a < nsizes; a++)
+		for (int b = 0; b < nsizes; b++)
+		{
+			harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
+				.n = sizes[a] + sizes[b] + (uint32_t) (a % 2),.dim = 5,
+				.metric = (gg_metric) (1 + (a + b) % 4),
+				.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.seed = (uint64_t) a};
+			gg_build_params params = params_32;
+			uint32_t	ends[2] = {sizes[a], sizes[a] + sizes[b]};
+			gg_dataset	data;
+			gg_graph	graph;
+			sides		s;
+
+			params.graph_degree = a % 2 ? 32 : 4;
+			params.algorithm = b == 3 ? GG_ALGORITHM_TSDG : GG_ALGORITHM_CAGRA;
+			harness_data(&spec, &data, NULL, 0);
+			make_sides(&s, &data, ends, 2, &params);
+			(void) merge_way(&data, &s, &params, GG_MERGE_SEARCH, &graph, "tiny, by search");
+			gg_graph_free(&graph);
+			free_sides(&s);
+			harness_free(&data, NULL);
+		}
+}
+
+/*
+ * New rows that are of no cluster of the base: all that searches find is far, and the same for all
+ * of them.  They have each other, and are found.
+ */
+static void
+test_by_search_apart(void)
+{
+	harness_spec spec = {.n = harness_size(7000, 4),.dim = 24,.metric = GG_METRIC_L2,
+	.element = GG_ELEMENT_F32,.seed = 81};
+	const uint32_t nq = 100;
+
+	/* of one part, of none */
+	for (int loose = 0; loose < 2; loose++)
+	{
+		uint32_t	ends[2] = {spec.n / 10 * 9, spec.n};
+		gg_control	control = {.threads = 2};
+		uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
+		float	   *truth = malloc(sizeof(float) * nq * 10);
+		gg_index   *index;
+		gg_dataset	data;
+		gg_graph	graph;
+		float	   *rows;
+		float	   *queries;
+		sides		s;
+
+		harness_data(&spec, &data, NULL, 0);
+		rows = (float *) data.rows;
+		for (size_t i = (size_t) ends[0] * data.dim; i < (size_t) data.n * data.dim; i++)
+			rows[i] += 50;
+		queries = rows + (size_t) ends[0] * data.dim;
+		make_sides(&s, &data, ends, loose ? 1 : 2, &params_32);
+		CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), "apart");
+		CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
+				 "apart");
+		gg_cpu_engine.index_close(index);
+		if (merge_way(&data, &s, &params_32, GG_MERGE_SEARCH, &graph, "apart"))
+		{
+			const double recall = recall_of(&data, &graph, NULL, queries, nq, truth);
+
+			CHECK(recall >= 0.98, "rows apart from the base, %s: recall %.4f",
+				  loose ? "of no part" : "of one part", recall);
+		}
+		gg_graph_free(&graph);
+		free_sides(&s);
+		free(nodes);
+		free(truth);
+		harness_free(&data, NULL);
+	}
 }
 
 /* ---- shapes --------------------------------------------------------------------- */
@@ -361,7 +569,7 @@ test_untidy_lists(void)
 /* ---- determinism ---------------------------------------------------------------- */
 
 static void
-same_graphs(const harness_spec *spec, gg_init init, const char *what)
+same_graphs(const harness_spec *spec, gg_init init, gg_merge_way way, const char *what)
 {
 	gg_build_params params = params_32;
 	uint32_t	ends[2] = {spec->n / 10 * 7, spec->n / 100 * 95};
@@ -375,28 +583,26 @@ same_graphs(const harness_spec *spec, gg_init init, const char *what)
 	for (int threads = 1; threads <= (harness_fewest() ? 2 : 3); threads++)
 	{
 		gg_graph	graph;
-		size_t		bytes = sizeof(uint32_t) * data.n * params.graph_degree;
 
-		if (!CHECK_OK(merge(&data, &s, &params, threads, &graph), what))
+		if (!CHECK_OK(merge_by(&data, &s, &params, way, threads, &graph), what))
 			continue;
 		if (threads == 1)
 		{
 			first = graph;
 			continue;
 		}
-		CHECK(memcmp(first.adjacency, graph.adjacency, bytes) == 0,
-			  "%s, %s: run %d has other edges", what, metric_names[spec->metric], threads);
-		CHECK(first.npivots == graph.npivots &&
-			  memcmp(first.pivots, graph.pivots, sizeof(uint32_t) * graph.npivots) == 0 &&
-			  memcmp(first.pivot_adjacency, graph.pivot_adjacency,
-					 sizeof(uint32_t) * graph.npivots * GG_PIVOT_DEGREE) == 0,
-			  "%s, %s: run %d has other pivots", what, metric_names[spec->metric], threads);
+		CHECK(same_bytes(&first, &graph), "%s, %s: run %d has another graph", what,
+			  metric_names[spec->metric], threads);
 		gg_graph_free(&graph);
 	}
 	gg_graph_free(&first);
 	free_sides(&s);
 	harness_free(&data, NULL);
 }
+
+#define FROM_CELLS	GG_INIT_PIVOT_CELLS, GG_MERGE_JOIN
+#define FROM_RANDOM	GG_INIT_RANDOM, GG_MERGE_JOIN
+#define BY_SEARCH	GG_INIT_PIVOT_CELLS, GG_MERGE_SEARCH
 
 static void
 test_determinism(void)
@@ -409,18 +615,22 @@ test_determinism(void)
 		uint32_t	n;
 		uint32_t	dim;
 		gg_init		init;
+		gg_merge_way way;
 		const char *what;
 	}			cases[] = {
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, GG_INIT_PIVOT_CELLS, "cells"},
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 3000, 24, GG_INIT_RANDOM, "random"},
-		{SHAPE_MANIFOLD, GG_METRIC_IP, GG_ELEMENT_F16, 7000, 24, GG_INIT_PIVOT_CELLS, "halves"},
-		{SHAPE_MANIFOLD, GG_METRIC_L1, GG_ELEMENT_F32, 3000, 24, GG_INIT_RANDOM, "random"},
-		{SHAPE_COPIES, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, GG_INIT_PIVOT_CELLS, "copies"},
-		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F32, 3000, 24, GG_INIT_RANDOM, "copies"},
-		{SHAPE_TIGHT, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, GG_INIT_PIVOT_CELLS, "tight"},
-		{SHAPE_EQUAL, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 8, GG_INIT_PIVOT_CELLS, "equal"},
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 6100, 1100, GG_INIT_PIVOT_CELLS, "wide"},
-		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 3000, 24, GG_INIT_PIVOT_CELLS, "few"}
+		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, FROM_CELLS, "cells"},
+		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 3000, 24, FROM_RANDOM, "random"},
+		{SHAPE_MANIFOLD, GG_METRIC_IP, GG_ELEMENT_F16, 7000, 24, FROM_CELLS, "halves"},
+		{SHAPE_MANIFOLD, GG_METRIC_L1, GG_ELEMENT_F32, 3000, 24, FROM_RANDOM, "random"},
+		{SHAPE_COPIES, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, FROM_CELLS, "copies"},
+		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F32, 3000, 24, FROM_RANDOM, "copies"},
+		{SHAPE_TIGHT, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 24, FROM_CELLS, "tight"},
+		{SHAPE_EQUAL, GG_METRIC_L2, GG_ELEMENT_F32, 7000, 8, FROM_CELLS, "equal"},
+		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 6100, 1100, FROM_CELLS, "wide"},
+		{SHAPE_MANIFOLD, GG_METRIC_L2, GG_ELEMENT_F32, 3000, 24, FROM_CELLS, "few"},
+		{SHAPE_MANIFOLD, GG_METRIC_IP, GG_ELEMENT_F32, 7000, 24, BY_SEARCH, "search"},
+		{SHAPE_COPIES, GG_METRIC_COSINE, GG_ELEMENT_F16, 7000, 24, BY_SEARCH, "search, copies"},
+		{SHAPE_EQUAL, GG_METRIC_L1, GG_ELEMENT_F32, 3000, 8, BY_SEARCH, "search, equal"}
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -429,7 +639,7 @@ test_determinism(void)
 			.dim = cases[i].dim,.metric = cases[i].metric,.element = cases[i].element,
 		.seed = 30 + i};
 
-		same_graphs(&spec, cases[i].init, cases[i].what);
+		same_graphs(&spec, cases[i].init, cases[i].way, cases[i].what);
 	}
 }
 

@@ -248,6 +248,27 @@ SELECT gpugraph_merge('sealed_idx');
 SELECT is((SELECT segments FROM gpugraph_index_info('sealed_idx')), 1,
 	'seal_rows = 0: gpugraph_merge() merges');
 
+-- by default a delta of 5 MB is sealed: 512 rows of 10 kB
+CREATE FUNCTION broad(id bigint) RETURNS vector LANGUAGE sql AS $$
+	SELECT array_agg(sin(j * $1))::real[]::vector FROM generate_series(1, 2560) j $$;
+CREATE TABLE broad (id bigint, val vector(2560));
+INSERT INTO broad SELECT id, broad(id) FROM generate_series(1, 600) id;
+CREATE INDEX broad_idx ON broad USING gpugraph (val vector_l2_ops);
+INSERT INTO broad SELECT id, broad(id) FROM generate_series(1001, 1500) id;
+VACUUM broad;
+SELECT is((SELECT delta_rows FROM gpugraph_index_info('broad_idx')), 500::bigint,
+	'less than 5 MB: VACUUM leaves the delta');
+INSERT INTO broad SELECT id, broad(id) FROM generate_series(2001, 2050) id;
+VACUUM broad;
+SELECT cmp_ok((SELECT delta_rows FROM gpugraph_index_info('broad_idx')), '<', 5::bigint,
+	'more than 5 MB: VACUUM seals');
+SELECT is(complete('broad'), 'ok', 'broad rows sealed: every row once');
+ALTER INDEX broad_idx SET (seal_rows = 2000);
+INSERT INTO broad SELECT id, broad(id) FROM generate_series(3001, 3600) id;
+VACUUM broad;
+SELECT cmp_ok((SELECT delta_rows FROM gpugraph_index_info('broad_idx')), '>=', 600::bigint,
+	'the option counts rows, however wide');
+
 -- several segments in little memory
 CREATE TABLE large AS SELECT id, val FROM source WHERE id <= 10;
 CREATE INDEX large_idx ON large USING gpugraph (val vector_l2_ops) WITH (seal_rows = 500);

@@ -36,7 +36,9 @@ sub new_node
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	init_node($node, %{ $options{init} || {} });
-	$node->append_conf('postgresql.conf', "autovacuum = off\njit = off\n" . ($options{conf} || ''));
+	# a standby may be slow to connect, and checkpoints remove what it has not got
+	$node->append_conf('postgresql.conf',
+		"autovacuum = off\njit = off\nwal_keep_size = 1GB\n" . ($options{conf} || ''));
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
 	load_helpers($node);

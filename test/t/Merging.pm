@@ -83,22 +83,26 @@ sub slow_rows
 		FROM generate_series(1, 64) j) FROM generate_series($from, $to) i";
 }
 
-# Stop the worker (SIGSTOP) when it builds the graph of a relation's index: it holds no lock then.
+# Stop the worker (SIGSTOP) when it builds the graph of a relation's index, while it holds no lock.
+# It has one for a moment, ten times per second, when it looks whether the delta is to be sealed.
 # Returns its process id; undef: it was not seen there within a minute.
 sub stop_in_graph
 {
 	my ($node, $rel) = @_;
 	my $pid;
-
-	wait_for(
+	my $stopped = wait_for(
 		sub {
 			$pid = $node->safe_psql('postgres', "SELECT pid FROM gpugraph_stat_merge
 				WHERE index = '${rel}_idx'::regclass AND phase = 'building graph'");
-			return $pid ne '';
+			return 0 if $pid eq '';
+			kill 'STOP', $pid;
+			return 1 if $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+				WHERE pid = $pid AND relation IN ('$rel'::regclass, '${rel}_idx'::regclass)") == 0;
+			kill 'CONT', $pid;
+			return 0;
 		});
-	return if $pid eq '';
-	kill 'STOP', $pid;
-	return $pid;
+
+	return defined $stopped ? $pid : undef;
 }
 
 1;

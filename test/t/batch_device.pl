@@ -56,7 +56,7 @@ CREATE FUNCTION compare_search(k int) RETURNS text LANGUAGE sql AS $$
 	SELECT compare(sql, k) FROM format('SELECT query AS who, ctid AS tid, distance,
 		row_number() OVER (PARTITION BY query ORDER BY distance) AS n
 		FROM gpugraph_search(''items_idx'',
-		(SELECT array_agg(val ORDER BY id) FROM source WHERE id %% 10 = 0), %s)', k) sql $$;
+		(SELECT array_agg(val ORDER BY id) FROM source WHERE id %% 40 = 0), %s)', k) sql $$;
 CREATE FUNCTION compare_graph(k int) RETURNS text LANGUAGE sql AS $$
 	SELECT compare(sql, k) FROM format('SELECT ctid AS who, neighbor AS tid, distance,
 		row_number() OVER (PARTITION BY ctid ORDER BY distance) AS n

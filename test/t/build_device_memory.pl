@@ -24,7 +24,13 @@ SELECT make_queries('items', 40);
 VACUUM ANALYZE items;
 SQL
 my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)';
+
+# where it matters how many rows are expected, and not how many there are
+$node->safe_psql('postgres', "CREATE TABLE few AS SELECT * FROM items WHERE id <= $rows / 10");
+$node->safe_psql('postgres', 'VACUUM ANALYZE few');
+my $create_few = 'CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops)';
 my $segments = "SELECT segments FROM gpugraph_index_info('items_idx')";
+my $segments_of_few = $segments =~ s/items/few/r;
 my $recall = "SELECT recall('items', '<->')";
 
 sub device_memory
@@ -43,7 +49,7 @@ sub build
 	my ($what, $sql) = @_;
 	my ($rc, $out, $err) =
 		$node->psql('postgres',
-			"DROP INDEX IF EXISTS items_idx; SET client_min_messages = debug1; $sql");
+			"DROP INDEX IF EXISTS items_idx, few_idx; SET client_min_messages = debug1; $sql");
 
 	is($rc, 0, "$what: built") or diag $err;
 	return $err;
@@ -102,14 +108,14 @@ cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, 'files: recal
 # ---- so many rows are expected that the device is no use
 device_memory('1MB');
 $node->safe_psql('postgres',
-	"UPDATE pg_class SET reltuples = 20000000 WHERE oid = 'items'::regclass");
-$err = build('too little', "SET maintenance_work_mem = '100GB'; $create");
+	"UPDATE pg_class SET reltuples = 20000000 WHERE oid = 'few'::regclass");
+$err = build('too little', "SET maintenance_work_mem = '100GB'; $create_few");
 like($err, qr/NOTICE:  gpugraph index is built on the CPU/, 'too little: announced');
 like($err, qr/DETAIL:  A build may take 64 MB of device memory, which hold \d+ rows; with 20000000/,
 	'too little: with a detail');
 like($err, qr/HINT:  Increase gpugraph\.device_memory/, 'too little: and a hint');
-is($node->safe_psql('postgres', $segments), '1', 'too little: one segment');
-index_is_complete($node, 'too little');
+is($node->safe_psql('postgres', $segments_of_few), '1', 'too little: one segment');
+index_is_complete($node, 'too little', 'few');
 
 # ---- hundreds of millions of rows are expected: places beyond 32 bits, which only the plan needs
 device_memory('0');
@@ -121,13 +127,13 @@ for my $expected (sort keys %settings)
 		my $what = "$expected rows, $workers workers";
 
 		$node->safe_psql('postgres',
-			"UPDATE pg_class SET reltuples = $expected WHERE oid = 'items'::regclass");
+			"UPDATE pg_class SET reltuples = $expected WHERE oid = 'few'::regclass");
 		$err = build($what, "SET maintenance_work_mem = '$settings{$expected}'; "
-			. "SET max_parallel_maintenance_workers = $workers; $create");
+			. "SET max_parallel_maintenance_workers = $workers; $create_few");
 		like($err, qr/build plan: $expected rows expected/, "$what: the plan is told");
 		like($err, qr/gpugraph heap scan: 2 workers/, "$what: they scan") if $workers > 0;
-		is($node->safe_psql('postgres', $segments), '1', "$what: one segment");
-		is($node->safe_psql('postgres', "SELECT gpugraph_check('items_idx', true)"), '',
+		is($node->safe_psql('postgres', $segments_of_few), '1', "$what: one segment");
+		is($node->safe_psql('postgres', "SELECT gpugraph_check('few_idx', true)"), '',
 			"$what: checked");
 	}
 }

@@ -27,7 +27,8 @@ for my $rel (sort keys %dimensions)
 	$node->safe_psql('postgres', <<"SQL");
 CREATE TABLE $rel AS SELECT i AS id, wide(i % 40, $n)::vector($n) AS val
 	FROM generate_series(1, 60) i;
-CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops) WITH (graph_degree = 8);
+CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
+	WITH (graph_degree = 8, seal_rows = 10000);
 INSERT INTO $rel SELECT i, wide(i, $n) FROM generate_series(1001, 1800) i;
 SQL
 }

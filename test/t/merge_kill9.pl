@@ -15,7 +15,7 @@ use Merging;
 
 my $rounds = $ENV{MERGE_ROUNDS} || 9;
 my $node = merging_node('killed', init => { allows_streaming => 1 },
-	conf => "restart_after_crash = on\nwal_keep_size = 1GB\n");
+	conf => "restart_after_crash = on\n");
 make_source($node, 1500, 16, 'seal_rows = 300');
 $node->backup('backup');
 my $replica = PostgreSQL::Test::Cluster->new('replica');

@@ -82,7 +82,7 @@ sub many
 		SELECT id, val <-> '[0,0]' AS d FROM many WHERE $column = \$1
 		ORDER BY val <-> '[0,0]' $limit;";
 	# equal rows come in any order, so a LIMIT may cut off any of them
-	my $digest = "SELECT count(*), count(DISTINCT id), sum(d), sum(d * n)
+	my $digest = "SELECT count(*), count(DISTINCT id), sum(d ORDER BY n), sum(d * n ORDER BY n)
 		FROM (SELECT id, d, row_number() OVER () AS n FROM got) s;";
 	my $slowly = "$slow CREATE TEMP TABLE got AS SELECT id, val <-> '[0,0]' AS d FROM many
 		WHERE $column = 0 ORDER BY val <-> '[0,0]' $limit;";

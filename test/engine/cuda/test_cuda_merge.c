@@ -116,116 +116,6 @@ test_beside_cpu(void)
 
 /* ---- few rows into a large graph ------------------------------------------------------- */
 
-typedef struct search_case
-{
-	const char *what;
-	harness_spec spec;
-	uint32_t	percent[3];		/* ends of the parts, the largest part first; 0: no more */
-	gg_algorithm algorithm;
-	double		within;
-} search_case;
-
-#define WITHIN	0.003
-
-static const search_case search_cases[] = {
-	{"a tenth", SPEC(6000, L2, F32, 61,.dim = 32), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"a tenth of no part", SPEC(6000, L2, F32, 62,.dim = 32), {90}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"a hundredth", SPEC(6000, COSINE, F16, 63,.dim = 40), {99, 100}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"two parts and loose rows", SPEC(6000, COSINE, F32, 64,.dim = 20), {80, 88, 96},
-	GG_ALGORITHM_CAGRA, WITHIN},
-	{"inner product", SPEC(6000, IP, F32, 65,.dim = 32), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"l1", SPEC(6000, L1, F16, 66,.dim = 24), {85, 100}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"few dimensions", SPEC(6000, L2, F32, 67,.dim = 6,.shape = SHAPE_UNIFORM), {80, 100},
-	GG_ALGORITHM_CAGRA, WITHIN},
-	{"many clusters", SPEC(6000, L2, F32, 68,.dim = 32,.clusters = 300), {90, 100},
-	GG_ALGORITHM_CAGRA, WITHIN},
-	{"tight clusters", SPEC(6000, L2, F32, 69,.dim = 32,.shape = SHAPE_TIGHT,.clusters = 100),
-	{90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"tsdg", SPEC(6000, L2, F16, 70,.dim = 32), {90, 100}, GG_ALGORITHM_TSDG, WITHIN},
-	{"wide", SPEC(3000, L2, F32, 71,.dim = 500), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"copies", SPEC(6000, L2, F32, 72,.dim = 32,.shape = SHAPE_COPIES), {90, 100},
-	GG_ALGORITHM_CAGRA, 0.01}
-};
-
-/* Merge in a way; false: it failed. */
-static bool
-merge_way(const gg_dataset *data, const sides *s, const gg_build_params *params, gg_merge_way way,
-		  gg_graph *graph, const char *what)
-{
-	gg_merge_input input = {s->parts, s->lists, s->degree, way};
-
-	if (!CHECK_OK(gg_cuda_engine.merge(data, &input, params, NULL, graph, NULL), what))
-		return false;
-	harness_graph_check(graph, data->n, params->graph_degree, false, what);
-	return true;
-}
-
-static bool
-same_bytes(const gg_graph *a, const gg_graph *b)
-{
-	return a->npivots == b->npivots &&
-		memcmp(a->adjacency, b->adjacency, sizeof(uint32_t) * a->n * a->degree) == 0 &&
-		memcmp(a->pivots, b->pivots, sizeof(uint32_t) * a->npivots) == 0 &&
-		memcmp(a->pivot_adjacency, b->pivot_adjacency,
-			   sizeof(uint32_t) * a->npivots * GG_PIVOT_DEGREE) == 0;
-}
-
-static void
-run_search_case(const search_case *c)
-{
-	const uint32_t nq = 400;
-	gg_control	control = {.threads = 2};
-	gg_build_params params = params_32;
-	harness_spec spec = c->spec;
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-	float	   *truth = malloc(sizeof(float) * nq * 10);
-	uint32_t	ends[3];
-	uint8_t		nparts = 0;
-	gg_index   *index;
-	gg_dataset	data;
-	gg_graph	anew,
-				graph,
-				again;
-	float	   *queries;
-	sides		s;
-
-	params.algorithm = c->algorithm;
-	spec.n = harness_size(spec.n, harness_fewer() ? 6 : 2);
-	harness_data(&spec, &data, &queries, nq);
-	for (; nparts < 3 && c->percent[nparts] > 0; nparts++)
-		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
-	make_sides(&s, &data, ends, nparts, &params);
-	CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), c->what);
-	CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
-			 c->what);
-	gg_cpu_engine.index_close(index);
-	CHECK_OK(gg_cuda_engine.build(&data, &params, &control, &anew, NULL), c->what);
-	if (merge_way(&data, &s, &params, GG_MERGE_AUTO, &graph, c->what) &&
-		merge_way(&data, &s, &params, GG_MERGE_SEARCH, &again, c->what))
-	{
-		const double had = recall_of(&data, &anew, NULL, queries, nq, truth);
-		const double has = recall_of(&data, &graph, NULL, queries, nq, truth);
-
-		CHECK(has >= had - c->within, "%s: recall %.4f, built anew %.4f", c->what, has, had);
-		/* so it was by search, and in both runs the same */
-		CHECK(same_bytes(&graph, &again), "%s: two runs differ", c->what);
-		gg_graph_free(&again);
-	}
-	gg_graph_free(&graph);
-	gg_graph_free(&anew);
-	free_sides(&s);
-	free(nodes);
-	free(truth);
-	harness_free(&data, queries);
-}
-
-static void
-test_by_search(void)
-{
-	for (size_t i = 0; i < sizeof(search_cases) / sizeof(search_cases[0]); i++)
-		run_search_case(&search_cases[i]);
-}
-
 /* Beside searches a merge is the same, with memory from a pool, of which it takes what it may. */
 static void
 beside_searches(const gg_dataset *data, const sides *s, const gg_graph *plain)
@@ -289,37 +179,6 @@ test_by_search_one(void)
 	harness_free(&data, NULL);
 }
 
-/* Few and many of either, one part that has all rows, and none that has any. */
-static void
-test_by_search_tiny(void)
-{
-	static const uint32_t sizes[] = {0, 1, 2, 9, 40};
-	const int	nsizes = sizeof(sizes) / sizeof(sizes[0]);
-
-	for (int a = 0; a < nsizes; a++)
-		for (int b = 0; b < nsizes; b++)
-		{
-			harness_spec spec = {.shape = (a + b) % 3 == 0 ? SHAPE_EQUAL : SHAPE_MANIFOLD,
-				.n = sizes[a] + sizes[b] + (uint32_t) (a % 2),.dim = 5,
-				.metric = (gg_metric) (1 + (a + b) % 4),
-				.element = b % 2 ? GG_ELEMENT_F16 : GG_ELEMENT_F32,.seed = (uint64_t) a};
-			gg_build_params params = params_32;
-			uint32_t	ends[2] = {sizes[a], sizes[a] + sizes[b]};
-			gg_dataset	data;
-			gg_graph	graph;
-			sides		s;
-
-			params.graph_degree = a % 2 ? 32 : 4;
-			params.algorithm = b == 3 ? GG_ALGORITHM_TSDG : GG_ALGORITHM_CAGRA;
-			harness_data(&spec, &data, NULL, 0);
-			make_sides(&s, &data, ends, 2, &params);
-			(void) merge_way(&data, &s, &params, GG_MERGE_SEARCH, &graph, "tiny, by search");
-			gg_graph_free(&graph);
-			free_sides(&s);
-			harness_free(&data, NULL);
-		}
-}
-
 /* Device memory in use is what was foreseen; all of it comes back. */
 static void
 test_memory(void)
@@ -372,6 +231,7 @@ main(void)
 	harness_run("by search", test_by_search);
 	harness_run("by search, one row", test_by_search_one);
 	harness_run("by search, tiny", test_by_search_tiny);
+	harness_run("by search, apart", test_by_search_apart);
 	if (!harness_fewer() || harness_fewest())
 		harness_run("cells", test_cells);
 	if (!harness_small())

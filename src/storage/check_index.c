@@ -1,5 +1,5 @@
 /*
- * check.c
+ * check_index.c
  *		gpugraph_check(): verifies an index, page by page, and on request against its table.
  *
  * The first finding is raised as an error that names the block and the cause.  check_structure.c

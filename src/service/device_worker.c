@@ -1,14 +1,14 @@
 /*
- * worker.c
+ * device_worker.c
  *		The life of a device's worker: start, loop, end.
  *
- * The worker owns the device's context; no other process has one to search with.  It has no
- * database connection, and all that it reads of PostgreSQL's is shared memory, so a hot standby
- * runs it, too.
+ * The worker owns the device's context; no other process searches with a context of its own.  It
+ * has no database connection, and reads nothing of PostgreSQL's but shared memory, so it runs on a
+ * hot standby, too.
  *
- * When it starts again after an error is told in device_error.c.  Only an exit with status 0 or 1
- * leaves the server up, so nothing here may crash on the way out: a driver's destructors are not
- * run after its device is lost.  When the device hangs, watchdog.c ends the worker.
+ * device_error.c says when it starts again after an error.  Only an exit with status 0 or 1 leaves
+ * the server up, so nothing here may crash on the way out: a driver's destructors are not run after
+ * its device is lost.  When the device hangs, watchdog.c ends the worker.
  *
  * Threads that the driver or an engine starts have all signals blocked, so PostgreSQL's handlers
  * run in this thread only.
@@ -28,8 +28,8 @@
 
 /*
  * How long to look for work before sleeping: being woken costs the next query some 10 us or more.
- * A client that comes back after its own work (some 100 us) is waited for, one that does so
- * seldom is not.
+ * A client that comes back after some 100 us of its own work is worth waiting for; one that seldom
+ * comes back is not.
  */
 #define SPIN_LEAST_US		50
 #define SPIN_MOST_US		500
@@ -53,12 +53,12 @@ LeaveService(int code, Datum arg)
 	LWLockReleaseAll();
 	GgDispatchStop(worker);
 
-	/* last, because a successor may start at once; without a place for one, the postmaster
-	 * starts us again as ever */
+	/* last, because a successor may start at once; where there is no place for one, the postmaster
+	 * starts this worker again */
 	if (worker->quiet_end)
 		worker->quiet_end = GgStartWorker(device);
 
-	/* calls into a lost device may never return, nor into one that does not end what it has */
+	/* calls into a lost device may never return, nor into one whose batches do not end */
 	if (worker->server != NULL && !worker->lost)
 		worker->lost = !GgDispatchDrain(worker);
 	if (!worker->lost)
@@ -95,7 +95,7 @@ Reload(void)
 	}
 }
 
-/* Wait on the latch; interrupts that ask for the end are followed here. */
+/* Wait on the latch, and end the process when that is asked for. */
 static void
 Sleep(long timeout_ms)
 {
@@ -170,7 +170,7 @@ OpenDevice(GgWorker *worker)
 		snprintf(status.message, sizeof(status.message), "device %d is too old", device->number);
 		return status;
 	}
-	/* first, for it refuses a device that cannot be used, whose context nobody needs */
+	/* first, since it refuses a device that cannot be used before a context is made */
 	GgDeviceLayout(&layout);
 	status = engine->serve_open(device->number, gg_service->region, gg_service->region_bytes,
 								&layout, &worker->server);

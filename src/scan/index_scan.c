@@ -1,5 +1,5 @@
 /*
- * scan.c
+ * index_scan.c
  *		Scans: rows in distance order, from every segment and the delta.
  *
  * The index's rows come from streams: one per segment, and one or two for the delta.  Each stream
@@ -14,8 +14,8 @@
  *	exact	every row of the segment (or delta) measured.  It serves where the graph has nothing
  *			more to say, where a search would be slower, and for the delta unless a GPU does
  *
- * A GPU that has no room for all segments answers for some.  Walks on the CPU for the others begin
- * while it has the query.
+ * A GPU that has no room for all segments answers for those that it has.  The CPU walks the others
+ * meanwhile.
  *
  * A GPU holds the delta's full pages as of some moment.  The pages behind them are a stream of
  * their own, read here.
@@ -41,7 +41,7 @@
  * This file owns the callbacks, the merge of the streams, and the rows of the nodes that it takes
  * from them: all that is done per row.
  */
-#include "scan/scan.h"
+#include "scan/row_filter.h"
 
 #include "access/relscan.h"
 #include "access/tableam.h"
@@ -52,12 +52,12 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
-/* How often a scan starts with a newer directory, where a device has none that is so old. */
+/* How often a scan starts anew with a newer directory, where no device has the older one. */
 #define DIRECTORY_ATTEMPTS	3
 
 /* ---- streams ----------------------------------------------------------- */
 
-/* The largest first: its walk tells the others how far to look. */
+/* Add a segment; the largest comes first, since its walk tells the others how far to look. */
 static void
 AddSegment(GgScanOpaque *so, const GgSegment *segment)
 {
@@ -387,8 +387,8 @@ RefuseScan(IndexScanDesc scan)
 }
 
 /*
- * Measure the rows of the delta that came after what the device has of it.  Once more where another
- * device, or none, is asked in the end, which has more of them, or fewer.
+ * Measure the rows of the delta that the device does not have.  Where another device, or none, is
+ * asked in the end, these are other rows, and are measured anew.
  */
 static void
 MeasureTail(GgScanOpaque *so)
@@ -431,8 +431,9 @@ OpenMeanwhile(void *arg)
  * The streams of all segments and of the delta, each with what the device answered, if it did.
  * The others are opened when the scan looks for their first node.
  *
- * A merge may have flipped the directory since it was copied, and the device have a later one only.
- * Then the scan starts with that: its snapshot is older still.
+ * A merge may have flipped the directory since the scan copied it, and the device may have the
+ * later one only.  Then the scan starts with the later one, which is newer than the scan's
+ * snapshot, too.
  */
 static void
 StartStreams(GgScanOpaque *so, int attempts)

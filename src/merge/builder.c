@@ -1,0 +1,236 @@
+/*
+ * builder.c
+ *		Who builds the graph of a merged segment: a device of the service, or this process.
+ *
+ * The graph is made as in a build, or of the inputs' graphs (graphs.c).  Where the service has a
+ * device, its worker makes it, from memory that both map (service/graph_request.c).  Else the CPU
+ * engine does or, for VACUUM and gpugraph_merge(), the engine that a build would use.
+ */
+#include "merge/merge_state.h"
+#include "storage/graph_memory.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+/* Nodes below which the CPU builds the graph before this process has opened a device. */
+#define LEAST_GPU_NODES		20000
+
+static bool
+EngineCancelled(void *ctx)
+{
+	GgMerge	   *merge = ctx;
+	GgMergeTarget *target = merge->target;
+	uint32		holdoff = InterruptHoldoffCount;
+
+	if (GgServeInterrupts(&merge->caught))
+		return true;
+	if (!target->sliced)
+		return false;
+	/* nothing may end the process while the engine's threads run */
+	HOLD_INTERRUPTS();
+	PG_TRY();
+	{
+		/* GgDatabaseIsWanted() looks ten times per second at most */
+		merge->wanted = merge->wanted || GgDatabaseIsWanted();
+		if (target->meanwhile != NULL && !merge->wanted)
+		{
+			CommitTransactionCommand();
+			MemoryContextSwitchTo(merge->context);
+			target->meanwhile(target);
+			StartTransactionCommand();
+		}
+	}
+	PG_CATCH();
+	{
+		merge->caught = true;
+	}
+	PG_END_TRY();
+	InterruptHoldoffCount = holdoff;
+	return merge->caught || merge->wanted;
+}
+
+static void
+EngineProgress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
+{
+	GgMerge	   *merge = ctx;
+
+	GgTellPhase(merge, GG_MERGE_GRAPH, done);
+}
+
+static void *
+TakeScratch(void *ctx, uint64_t bytes)
+{
+	GgMerge	   *merge = ctx;
+
+	return GgTakeScratch(&merge->files.scratch, bytes, &merge->caught);
+}
+
+static void
+FreeGraph(void *arg)
+{
+	gg_graph_free((gg_graph *) arg);
+}
+
+/*
+ * Have an engine of this process make the graph or, engine NULL, a device of the service.  A
+ * background worker has a transaction meanwhile, because GgDatabaseIsWanted() needs one.  It holds
+ * no lock and no snapshot.
+ */
+static gg_status
+RunEngine(GgMerge *merge, const gg_engine *engine)
+{
+	MemoryContext context = CurrentMemoryContext;
+	const bool	merges = merge->graphs.lists != NULL;
+	gg_dataset	data = {
+		.rows = merge->rows, .n = merge->nodes, .dim = merge->meta->dimensions,
+		.element = merge->meta->element, .metric = merge->meta->metric
+	};
+	gg_control	control = {
+		.cancelled = EngineCancelled, .progress = EngineProgress, .ctx = merge,
+		.threads = merge->threads, .memory = merge->files.memory
+	};
+	gg_status	status;
+	int			device = 0;
+
+	if (merge->files.rows.start != NULL)
+		control.scratch = TakeScratch;
+
+	GgTellPhase(merge, GG_MERGE_GRAPH, 0);
+	if (engine != NULL)
+		GgOpenDevice(engine);
+	if (merge->target->sliced)
+		StartTransactionCommand();
+	if (engine == NULL)
+		status = GgBuildOnDevice(merge->shared, &data, &merge->params, merges, &control,
+								 merge->graph, &device);
+	else if (merges && GgEngineMergesGraphs(engine))
+		status = engine->merge(&data, &merge->graphs, &merge->params, &control, &merge->own, NULL);
+	else
+		status = engine->build(&data, &merge->params, &control, &merge->own, NULL);
+	if (engine != NULL)
+	{
+		engine->release();
+		*merge->graph = merge->own;
+	}
+	GgThrowInterrupts(merge->caught);
+	if (merge->wanted)
+		GgGiveWay();
+	if (merge->target->sliced)
+		CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	GgFreeScratch(&merge->files.scratch, true);
+	if (engine == NULL)
+		snprintf(merge->builder, sizeof(merge->builder), "device %d", device);
+	else
+		strlcpy(merge->builder, engine == &gg_cpu_engine ? "the CPU" : "a GPU",
+				sizeof(merge->builder));
+	return status;
+}
+
+/* Read the inputs' graphs, if they help and there is memory. */
+static void
+ReadInputGraphs(GgMerge *merge)
+{
+	Size		degree = merge->meta->graph_degree;
+	uint8	   *parts;
+	uint32	   *lists;
+
+	if (merge->graphs.lists != NULL ||
+		!GgMergesGraphs(merge->meta, merge->plan, merge->nodes) ||
+		merge->nodes > GgNodesInMemory(merge->meta, &merge->params, GgInputGraphBytes(merge->meta)))
+		return;
+	if (merge->shared != NULL && GgShareLists(merge->shared, merge->nodes))
+	{
+		parts = merge->shared->parts;
+		lists = merge->shared->lists;
+	}
+	else
+	{
+		parts = MemoryContextAllocHuge(CurrentMemoryContext, merge->nodes);
+		lists = MemoryContextAllocHuge(CurrentMemoryContext,
+									   merge->nodes * degree * sizeof(uint32));
+	}
+	GgReadGraphs(merge->target, merge->meta, merge->plan, merge->nodes, parts, lists);
+	merge->graphs.parts = parts;
+	merge->graphs.lists = lists;
+	merge->graphs.length = merge->meta->graph_degree;
+	ereport(DEBUG1, (errmsg_internal("merging the graphs of %d segments of a gpugraph index",
+									 merge->plan->ninputs)));
+}
+
+/* By a device of the service.  False: the CPU has to. */
+static bool
+BuiltByDevice(GgMerge *merge)
+{
+	gg_status	status;
+
+	if (merge->shared == NULL || merge->nodes < GG_LEAST_DEVICE_NODES)
+		return false;
+	if (GgEngineMergesGraphs(NULL))
+		ReadInputGraphs(merge);
+	if (merge->graphs.lists != NULL && merge->graphs.lists != merge->shared->lists)
+		return false;
+	status = RunEngine(merge, NULL);
+	if (status.code == GG_ECANCELED)
+		GgReportStatus(&status, "merging segments of a gpugraph index");
+	if (status.code != GG_OK)
+		ereport(DEBUG1,
+				(errmsg_internal("the graph of a merged gpugraph segment is built by the CPU: %s",
+								 status.message)));
+	return status.code == GG_OK;
+}
+
+/*
+ * By an engine of this process.  It is a GPU for VACUUM and gpugraph_merge(), where no service has
+ * one.
+ */
+static void
+BuildHere(GgMerge *merge)
+{
+	const gg_engine *engine = &gg_cpu_engine;
+	gg_status	status;
+
+	if (merge->shared == NULL && !merge->target->sliced && merge->nodes >= LEAST_GPU_NODES &&
+		!GgGraphDeviceIsUp())
+		engine = GgAvailableEngine();
+	if (GgEngineMergesGraphs(engine))
+		ReadInputGraphs(merge);
+	status = RunEngine(merge, engine);
+	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
+	{
+		ReadInputGraphs(merge);
+		status = RunEngine(merge, &gg_cpu_engine);
+	}
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "merging segments of a gpugraph index");
+}
+
+void
+GgBuildMerged(GgMerge *merge)
+{
+	MemoryContextCallback *callback = palloc(sizeof(MemoryContextCallback));
+
+	merge->graph = palloc0(sizeof(gg_graph));
+	callback->func = FreeGraph;
+	callback->arg = &merge->own;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
+
+	if (!BuiltByDevice(merge))
+		BuildHere(merge);
+	if (merge->graphs.lists != NULL &&
+		(merge->shared == NULL || merge->graphs.lists != merge->shared->lists))
+	{
+		pfree(unconstify(uint8 *, merge->graphs.parts));
+		pfree(unconstify(uint32 *, merge->graphs.lists));
+	}
+
+	merge->pivots = palloc_extended(merge->graph->npivots * sizeof(GgPivotEntry), MCXT_ALLOC_HUGE);
+	for (uint32 i = 0; i < merge->graph->npivots; i++)
+	{
+		merge->pivots[i].node = merge->graph->pivots[i];
+		memcpy(merge->pivots[i].neighbors,
+			   merge->graph->pivot_adjacency + (Size) i * GG_PIVOT_DEGREE,
+			   sizeof(merge->pivots[i].neighbors));
+	}
+}

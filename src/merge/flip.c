@@ -1,0 +1,391 @@
+/*
+ * flip.c
+ *		The pages of a merged segment, its way to a device, and the flip of the directory.
+ *
+ * TIDs, offsets, filter words, adjacency and pivots are written anew, and the vectors of the new
+ * piece.
+ *
+ * VACUUM clears TIDs meanwhile.  So TIDs are read again when all else is done, and once more if
+ * VACUUM has cleared any since (vacuum_epoch), under the metapage's exclusive lock: what VACUUM
+ * clears afterwards it clears in the merged segment, too (am/vacuum.c).  Then one WAL record flips
+ * the directory.
+ */
+#include "merge/merge_state.h"
+
+#include "access/relation.h"
+#include "access/xact.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+/* ---- pages ------------------------------------------------------------------------------- */
+
+void
+GgTakeMergeId(GgMerge *merge)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *head;
+	Buffer		metabuf;
+
+	GgBeginSlice(merge->target);
+	metabuf = GgLockMeta(merge->target->index, BUFFER_LOCK_EXCLUSIVE, &head);
+	GgCopyMeta(merge->target->index, metabuf, meta);
+	if (!merge->target->within)
+		(void) GgFreeTaken(meta);
+	merge->id = meta->next_id++;
+	GgStoreMeta(merge->target->index, merge->target->heap, metabuf, meta);
+	GgEndSlice(merge->target);
+	pfree(meta);
+}
+
+/* Take blocks for an array and write it, in slices. */
+static GgNewArray *
+WriteArray(GgMerge *merge, GgKind kind, const void *data, uint64 bytes)
+{
+	GgNewArray *array = &merge->arrays[merge->narrays++];
+
+	GgBeginArray(array, merge->id, kind, data, bytes);
+	while (array->written < array->npages)
+	{
+		uint32		count;
+
+		GgBeginSlice(merge->target);
+		if (array->written == array->taken)
+			GgTakeForArray(merge->target->index, merge->target->heap, array);
+		count = Min(array->taken - array->written, GG_WRITE_PAGES);
+		GgWritePages(merge->target->index, merge->meta->instance, array, array->written, count);
+		array->written += count;
+		GgEndSlice(merge->target);
+		GgTellPhase(merge, GG_MERGE_WRITE, array->written);
+	}
+	return array;
+}
+
+/*
+ * The filter words of the merged rows.  They are gathered word by word, in the memory of the
+ * inputs' words, so that little more than these is needed.
+ */
+static void
+WriteFilters(GgMerge *merge)
+{
+	uint32		nwords = merge->meta->filter_words;
+	Size		nrows = merge->nrows;
+	Size		stride = merge->plan->rows;
+	int64	   *words;
+	int64	   *gathered;
+
+	if (nwords == 0)
+		return;
+	/* not freed here: a device gets them, too */
+	words = MemoryContextAllocHuge(CurrentMemoryContext, nwords * stride * sizeof(int64));
+	merge->words = words;
+	gathered = MemoryContextAllocHuge(CurrentMemoryContext, nrows * sizeof(int64));
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		GgReadWords(merge->target, merge->meta, &merge->plan->inputs[i], words, stride);
+	for (uint32 w = 0; w < nwords; w++)
+	{
+		GgCheckInterrupts();
+		for (Size row = 0; row < nrows; row++)
+			gathered[row] = words[w * stride + merge->sources[row]];
+		memcpy(words + w * nrows, gathered, nrows * sizeof(int64));
+	}
+	WriteArray(merge, GG_KIND_FILTERS, words, nwords * nrows * sizeof(int64));
+	pfree(gathered);
+}
+
+void
+GgWriteMerged(GgMerge *merge)
+{
+	const GgMetaPageData *meta = merge->meta;
+	Size		row_bytes = GgRowBytes(meta);
+
+	if (merge->nodes > merge->kept_nodes)
+		WriteArray(merge, GG_KIND_VECTORS, merge->rows + (Size) merge->kept_nodes * row_bytes,
+				   (uint64) (merge->nodes - merge->kept_nodes) * row_bytes);
+	WriteArray(merge, GG_KIND_ADJACENCY, merge->graph->adjacency,
+			   (uint64) merge->nodes * meta->graph_degree * sizeof(uint32));
+	WriteArray(merge, GG_KIND_PIVOTS, merge->pivots,
+			   (uint64) merge->graph->npivots * sizeof(GgPivotEntry));
+	if (!GgIsPlain(merge))
+		WriteArray(merge, GG_KIND_OFFSETS, merge->offsets,
+				   ((uint64) merge->nodes + 1) * sizeof(uint32));
+	WriteFilters(merge);
+}
+
+/* Bring the merged TIDs up to date, and write the pages that change, unless array is NULL. */
+static void
+UpdateTids(GgMerge *merge, const GgNewArray *array)
+{
+	for (uint32 base = 0; base < merge->nrows; base += GG_TIDS_PER_PAGE)
+	{
+		uint32		count = Min(GG_TIDS_PER_PAGE, merge->nrows - base);
+		bool		changed = false;
+
+		for (uint32 row = base; row < base + count; row++)
+		{
+			const GgTidEntry *now = &merge->tids[merge->sources[row]];
+
+			if (memcmp(&merge->merged_tids[row], now, sizeof(GgTidEntry)) == 0)
+				continue;
+			merge->merged_tids[row] = *now;
+			changed = true;
+		}
+		if (!changed || array == NULL)
+			continue;
+		GgBeginSlice(merge->target);
+		GgWritePages(merge->target->index, merge->meta->instance, array, base / GG_TIDS_PER_PAGE,
+					 1);
+		GgEndSlice(merge->target);
+	}
+}
+
+/* ---- the flip ---------------------------------------------------------------------------- */
+
+/* Take an input out of the directory.  AddMerged() gives pieces that stay to the merged segment. */
+static void
+RemoveInput(GgMerge *merge, GgMetaPageData *meta, const GgMergeInput *input, uint64 xid)
+{
+	if (input->delta)
+	{
+		uint32		end = input->end_page;
+		uint32		dead = 0;
+
+		for (uint32 row = input->first_row; row < input->first_row + input->rows; row++)
+			dead += !GgRowIsAlive(merge, row);
+		if (end > meta->delta_first)
+			GgFreeDelta(meta, meta->delta_first, end - meta->delta_first, xid);
+		meta->delta_dead -= Min(meta->delta_dead, dead);
+		return;
+	}
+	GgFreeGraph(meta, input->segment.id, xid);
+	for (uint32 p = 0; p < input->vectors.npieces; p++)
+		if (!GgKeepsPiece(merge, input->vectors.pieces[p].array.segment))
+			GgFreePiece(meta, input->vectors.pieces[p].array.segment, xid);
+	for (int i = 0; i < meta->nsegments; i++)
+		if (meta->segments[i].id == input->segment.id)
+		{
+			memmove(&meta->segments[i], &meta->segments[i + 1],
+					(meta->nsegments - i - 1) * sizeof(GgSegment));
+			meta->nsegments--;
+			break;
+		}
+}
+
+/* Move a piece to the end of the pieces, as one of the merged segment. */
+static void
+TakeOverPiece(GgMerge *merge, GgMetaPageData *meta, uint32 id)
+{
+	for (int i = 0; i < meta->npieces; i++)
+	{
+		GgPiece		piece = meta->pieces[i];
+
+		if (piece.id != id)
+			continue;
+		memmove(&meta->pieces[i], &meta->pieces[i + 1],
+				(meta->npieces - i - 1) * sizeof(GgPiece));
+		piece.segment = merge->id;
+		meta->pieces[meta->npieces - 1] = piece;
+		return;
+	}
+}
+
+static void
+AddMerged(GgMerge *merge, GgMetaPageData *meta)
+{
+	GgSegment  *segment = &meta->segments[meta->nsegments++];
+
+	memset(segment, 0, sizeof(*segment));
+	segment->id = merge->id;
+	segment->nodes = merge->nodes;
+	segment->rows = merge->nrows;
+	segment->npivots = merge->graph->npivots;
+	segment->empty = merge->empty;
+	segment->algorithm = merge->params.algorithm;
+	if (!GgIsPlain(merge))
+		segment->flags = GG_SEGMENT_OFFSETS;
+	for (uint32 row = 0; row < merge->nrows; row++)
+		segment->dead += !ItemPointerIsValid(&merge->merged_tids[row].tid);
+
+	/* in the order in which CollectNodes() took them */
+	for (int i = 0; i < merge->plan->ninputs; i++)
+	{
+		const GgMergeInput *input = &merge->plan->inputs[i];
+
+		for (uint32 p = 0; p < input->vectors.npieces; p++)
+			if (GgKeepsPiece(merge, input->vectors.pieces[p].array.segment))
+				TakeOverPiece(merge, meta, input->vectors.pieces[p].array.segment);
+	}
+	if (merge->nodes > merge->kept_nodes)
+	{
+		GgPiece    *piece = &meta->pieces[meta->npieces++];
+
+		memset(piece, 0, sizeof(*piece));
+		piece->id = piece->segment = merge->id;
+		piece->nodes = merge->nodes - merge->kept_nodes;
+	}
+	for (int i = 0; i < merge->narrays; i++)
+		GgListArray(meta, &merge->arrays[i]);
+}
+
+/* Put the merged segment in its inputs' place. */
+static void
+ReplaceInputs(GgMerge *merge, GgMetaPageData *meta, uint64 xid)
+{
+	GgForgetTaken(meta, merge->id);
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		RemoveInput(merge, meta, &merge->plan->inputs[i], xid);
+	if (merge->nodes > 0 &&
+		(meta->nsegments >= GG_MAX_SEGMENTS ||
+		 meta->npieces + (merge->nodes > merge->kept_nodes) > GG_MAX_PIECES))
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("gpugraph index would have more than %d segments or %d pieces",
+						GG_MAX_SEGMENTS, GG_MAX_PIECES),
+				 errhint("Increase maintenance_work_mem and call gpugraph_merge().")));
+	if (merge->nodes > 0)
+		AddMerged(merge, meta);
+	meta->generation++;
+}
+
+static void
+CheckInputs(GgMerge *merge, const GgMetaPageData *meta)
+{
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		if (!merge->plan->inputs[i].delta &&
+			GgFindSegment(meta, merge->plan->inputs[i].segment.id) == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("a segment was given back during a merge")));
+}
+
+/* How long to wait for a load of the index that is under way. */
+#define BUSY_MS				2000
+#define BUSY_LOOK_MS		20
+
+/*
+ * Where a device has the index, bring it the merged segment before the flip, so that no query is
+ * left to the CPU.  A background worker does not lock the index meanwhile.
+ */
+static void
+BringToDevice(GgMerge *merge)
+{
+	GgMergeTarget *target = merge->target;
+	MemoryContext context = CurrentMemoryContext;
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	uint64		nodes = merge->nodes;
+	GgLoad	   *load;
+	bool		busy;
+	uint32		list;
+
+	for (int waited_ms = 0;; waited_ms += BUSY_LOOK_MS)
+	{
+		GgBeginSlice(target);
+		GgReadMeta(target->index, meta);
+		CheckInputs(merge, meta);
+		ReplaceInputs(merge, meta, 0);
+		meta->delta_pages = 0;
+		load = GgLoadAhead(target->index, meta, &busy);
+		if (load != NULL || !busy || waited_ms >= BUSY_MS)
+			break;
+		GgEndSlice(target);
+		pg_usleep(BUSY_LOOK_MS * 1000L);
+	}
+	list = meta->nsegments - 1;
+	if (target->sliced)
+	{
+		relation_close(target->index, RowExclusiveLock);
+		relation_close(target->heap, RowExclusiveLock);
+		target->index = target->heap = NULL;
+		/* VACUUM may remove what is deleted meanwhile */
+		InvalidateCatalogSnapshot();
+	}
+	if (load != NULL && GgLoadOpen(load))
+	{
+		GgLoadWrite(load, list, GG_PART_ROWS, 0, merge->rows, nodes * GgRowBytes(meta));
+		GgLoadWrite(load, list, GG_PART_ADJACENCY, 0, merge->graph->adjacency,
+					nodes * meta->graph_degree * sizeof(uint32));
+		GgLoadWrite(load, list, GG_PART_PIVOTS, 0, merge->pivots,
+					(uint64) merge->graph->npivots * sizeof(GgPivotEntry));
+		GgLoadWrite(load, list, GG_PART_TIDS, 0, merge->merged_tids,
+					(uint64) merge->nrows * sizeof(GgTidEntry));
+		GgLoadWrite(load, list, GG_PART_FILTERS, 0, merge->words,
+					(uint64) merge->nrows * GgFilterBytes(meta));
+		if (!GgIsPlain(merge))
+			GgLoadWrite(load, list, GG_PART_OFFSETS, 0, merge->offsets,
+						(nodes + 1) * sizeof(uint32));
+		(void) GgLoadEnd(load);
+	}
+	if (target->sliced)
+		CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	pfree(meta);
+}
+
+/*
+ * Flip the directory.  False, and nothing is done, where VACUUM has cleared TIDs since epoch was
+ * read.
+ */
+static bool
+Flip(GgMerge *merge, uint64 epoch)
+{
+	Relation	index = merge->target->index;
+	FullTransactionId own;
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *head;
+	Buffer		metabuf;
+	uint64		xid;
+
+	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
+	metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
+	if (head->vacuum_epoch != epoch)
+	{
+		UnlockReleaseBuffer(metabuf);
+		return false;
+	}
+	GgCopyMeta(index, metabuf, meta);
+	CheckInputs(merge, meta);
+	xid = GgParkingXid(own);
+	ReplaceInputs(merge, meta, xid);
+	GgMergeFree(meta);
+	GgStoreMeta(index, merge->target->heap, metabuf, meta);
+	GgNoteFlip(index, meta);
+	pfree(meta);
+	return true;
+}
+
+void
+GgFinishMerge(GgMerge *merge)
+{
+	GgNewArray *array = NULL;
+	bool		done = false;
+
+	merge->merged_tids = MemoryContextAllocExtended(CurrentMemoryContext,
+													Max(merge->nrows, 1) * sizeof(GgTidEntry),
+													MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	while (!done)
+	{
+		GgMetaPageData *head;
+		Buffer		metabuf;
+		uint64		epoch;
+
+		GgBeginSlice(merge->target);
+		metabuf = GgLockMeta(merge->target->index, BUFFER_LOCK_SHARE, &head);
+		epoch = head->vacuum_epoch;
+		UnlockReleaseBuffer(metabuf);
+		GgEndSlice(merge->target);
+
+		GgReadAllTids(merge);
+		UpdateTids(merge, array);
+		if (array == NULL && merge->nrows > 0)
+		{
+			array = WriteArray(merge, GG_KIND_TIDS, merge->merged_tids,
+							   (uint64) merge->nrows * sizeof(GgTidEntry));
+			BringToDevice(merge);
+			/* the device has what this flip leads to, so no other may come before it */
+			if (!merge->target->within)
+				merge->target->meanwhile = NULL;
+		}
+		GgBeginSlice(merge->target);
+		done = Flip(merge, epoch);
+		GgEndSlice(merge->target);
+	}
+}

@@ -1,0 +1,113 @@
+/*
+ * merge_state.h
+ *		One merge under way: what the files that do its steps share.
+ */
+#ifndef GG_MERGE_STATE_H
+#define GG_MERGE_STATE_H
+
+#include "merge/merge.h"
+#include "service/service.h"
+
+/*
+ * Nodes below which the service is not asked: less than what is sealed of rows up to 256
+ * dimensions, so that devices do that.
+ */
+#define GG_LEAST_DEVICE_NODES	5000
+
+typedef struct GgMerge
+{
+	MemoryContext context;
+	GgMergeTarget *target;
+	const GgMetaPageData *meta;
+	GgMergePlan *plan;
+	GgMergeReport report;
+	void	   *arg;
+	int			threads;
+	gg_build_params params;
+	GgSharedRows *shared;		/* rows lie there; NULL: no device is asked */
+	bool		caught;			/* an error beneath the engine, not thrown yet */
+	bool		wanted;			/* somebody wants the database for themselves */
+
+	GgTidEntry *tids;			/* of all inputs' rows */
+	char	   *rows;			/* the data set: nodes of pieces that stay, then new ones */
+	GgMergeFiles files;
+	uint64	   *slots;			/* hash and node + 1, by hash; 0: empty */
+	uint64		slot_mask;
+	uint32		kept_nodes;		/* of pieces that stay */
+	uint32		nodes;
+
+	int			nkept;			/* pieces that stay, the largest first */
+	uint32		kept[GG_MAX_PIECES];
+
+	/* the merged segment */
+	uint32		id;
+	uint32		nrows;
+	uint32		empty;			/* nodes without rows */
+	uint32	   *offsets;		/* nodes + 1 */
+	uint32	   *sources;		/* of each row: its place in tids */
+	GgTidEntry *merged_tids;
+	int64	   *words;			/* filter words of the merged rows, word by word */
+	gg_merge_input graphs;		/* of the inputs; zeros: the graph is built anew */
+	gg_graph   *graph;
+	gg_graph	own;			/* the same where an engine of this process made it */
+	char		builder[32];
+	GgPivotEntry *pivots;
+	GgNewArray	arrays[6];
+	int			narrays;
+} GgMerge;
+
+static inline void
+GgTellPhase(GgMerge *merge, GgMergePhase phase, uint64 rows)
+{
+	if (merge->report != NULL)
+		merge->report(merge->arg, phase, rows);
+}
+
+static inline bool
+GgRowIsAlive(const GgMerge *merge, uint32 row)
+{
+	return ItemPointerIsValid(&merge->tids[row].tid);
+}
+
+/* Does this piece stay? */
+static inline bool
+GgKeepsPiece(const GgMerge *merge, uint32 piece)
+{
+	for (int i = 0; i < merge->nkept; i++)
+		if (merge->kept[i] == piece)
+			return true;
+	return false;
+}
+
+/* Does every node have one row, its own? */
+static inline bool
+GgIsPlain(const GgMerge *merge)
+{
+	return merge->empty == 0 && merge->nrows == merge->nodes;
+}
+
+/* ---- nodes.c ----------------------------------------------------------------------------- */
+
+/* Read all TIDs as they are now. */
+extern void GgReadAllTids(GgMerge *merge);
+
+/* Choose the pieces that stay, and number the nodes and the rows of the merged segment. */
+extern void GgNumberNodes(GgMerge *merge);
+
+/* ---- builder.c --------------------------------------------------------------------------- */
+
+/* Have a device or an engine of this process make the graph: graph, pivots and builder. */
+extern void GgBuildMerged(GgMerge *merge);
+
+/* ---- flip.c ------------------------------------------------------------------------------ */
+
+/* A number for the merged segment and for its new piece. */
+extern void GgTakeMergeId(GgMerge *merge);
+
+/* Write all arrays but the TIDs. */
+extern void GgWriteMerged(GgMerge *merge);
+
+/* Write TIDs as they are by now, and flip. */
+extern void GgFinishMerge(GgMerge *merge);
+
+#endif							/* GG_MERGE_STATE_H */

@@ -1,0 +1,307 @@
+/*
+ * nodes.c
+ *		Which nodes and rows a merged segment has.
+ *
+ * Pieces keep their vectors where they are, unless many of their nodes have no rows any more.  What
+ * does not stay, and the delta's rows, goes into one new piece.
+ *
+ * Equal vectors share a node, by the hash of each.  A node of a piece that stays cannot go: its
+ * rows go to the node that was there first, and it is left without rows.
+ */
+#include "merge/merge_state.h"
+#include "storage/row_hash.h"
+
+#include "utils/memutils.h"
+
+/* A piece is written anew where more than one in EMPTY_SHARE of its nodes has no rows. */
+#define EMPTY_SHARE			5
+
+/*
+ * A segment has MOST_PIECES pieces at most.  Where it would have more, the LARGE_PIECES largest
+ * stay, and the others are written anew as one.
+ */
+#define MOST_PIECES			24
+#define LARGE_PIECES		8
+
+/* Nodes between two looks for interrupts; with STEP_BYTES also the size of one read. */
+#define STEP_ROWS			4096
+#define STEP_BYTES			((Size) 4 * 1024 * 1024)
+
+/* ---- pieces ------------------------------------------------------------------------------ */
+
+static bool
+NodeIsAlive(const GgMerge *merge, const GgMergeInput *input, uint32 node)
+{
+	if (input->offsets == NULL)
+		return GgRowIsAlive(merge, input->first_row + node);
+	for (uint32 row = input->offsets[node]; row < input->offsets[node + 1]; row++)
+		if (GgRowIsAlive(merge, input->first_row + row))
+			return true;
+	return false;
+}
+
+typedef struct PieceSize
+{
+	uint32		id;
+	uint32		nodes;
+} PieceSize;
+
+static int
+CompareSizes(const void *a, const void *b)
+{
+	const PieceSize *left = a;
+	const PieceSize *right = b;
+
+	return left->nodes > right->nodes ? -1 : left->nodes < right->nodes;
+}
+
+/* Choose the pieces that stay. */
+static void
+ChooseKept(GgMerge *merge)
+{
+	PieceSize	sizes[GG_MAX_PIECES];
+	int			others = merge->meta->npieces;
+	int			n = 0;
+
+	for (int i = 0; i < merge->plan->ninputs; i++)
+	{
+		const GgMergeInput *input = &merge->plan->inputs[i];
+
+		for (uint32 p = 0; !input->delta && p < input->vectors.npieces; p++)
+		{
+			const GgVectorPiece *piece = &input->vectors.pieces[p];
+			uint32		dead = 0;
+
+			others--;
+			for (uint32 node = piece->first; node < piece->first + piece->nodes; node++)
+				dead += !NodeIsAlive(merge, input, node);
+			if (dead <= piece->nodes / EMPTY_SHARE)
+				sizes[n++] = (PieceSize) {piece->array.segment, piece->nodes};
+		}
+	}
+	qsort(sizes, n, sizeof(PieceSize), CompareSizes);
+	if (n >= MOST_PIECES || n + others >= GG_MAX_PIECES - LARGE_PIECES)
+		n = Min(n, LARGE_PIECES);
+	merge->nkept = n;
+	for (int i = 0; i < n; i++)
+		merge->kept[i] = sizes[i].id;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------- */
+
+/*
+ * The node that has the vector of row: an earlier one that is equal, or row itself, which is then
+ * in the table.
+ */
+static uint32
+FindNode(GgMerge *merge, uint32 row)
+{
+	Size		row_bytes = GgRowBytes(merge->meta);
+	const char *data = merge->rows + (Size) row * row_bytes;
+	uint64		hash = GgHashRow(data, row_bytes);
+	uint64		entry = hash << 32 | (row + 1);
+
+	for (uint64 i = hash & merge->slot_mask;; i = (i + 1) & merge->slot_mask)
+	{
+		uint64		other = merge->slots[i];
+
+		if (other == 0)
+		{
+			merge->slots[i] = entry;
+			return row;
+		}
+		if (other >> 32 == entry >> 32 &&
+			memcmp(merge->rows + (Size) ((uint32) other - 1) * row_bytes, data, row_bytes) == 0)
+			return (uint32) other - 1;
+	}
+}
+
+/* Add the nodes of a piece that stays, and read their vectors to their place in the data set. */
+static void
+AddKeptPiece(GgMerge *merge, GgMergeInput *input, const GgVectorPiece *piece)
+{
+	Size		row_bytes = GgRowBytes(merge->meta);
+
+	GgReadVectors(merge->target, merge->meta, input, piece->first, piece->nodes,
+				  merge->rows + (Size) merge->nodes * row_bytes);
+	for (uint32 i = 0; i < piece->nodes; i++)
+	{
+		if (i % STEP_ROWS == 0)
+			GgCheckInterrupts();
+		input->targets[piece->first + i] = FindNode(merge, merge->nodes);
+		input->places[piece->first + i] = merge->nodes;
+		merge->nodes++;
+	}
+	merge->kept_nodes = merge->nodes;
+	GgTellPhase(merge, GG_MERGE_READ, merge->nodes);
+}
+
+/*
+ * Add those of an input's nodes [first, end) that have rows to the new piece, unless their vector
+ * is there already.
+ */
+static void
+AddNewNodes(GgMerge *merge, GgMergeInput *input, uint32 first, uint32 end)
+{
+	Size		row_bytes = GgRowBytes(merge->meta);
+	uint32		step = Max(1, Min(STEP_ROWS, STEP_BYTES / row_bytes));
+	char	   *vectors;
+
+	if (input->delta)
+		step = Max(1, step / GgDeltaRowsPerPage(merge->meta)) *
+			GgDeltaRowsPerPage(merge->meta);
+	vectors = MemoryContextAllocHuge(CurrentMemoryContext, step * row_bytes);
+	for (uint32 base = first; base < end; base += step)
+	{
+		uint32		count = Min(step, end - base);
+
+		GgReadVectors(merge->target, merge->meta, input, base, count, vectors);
+		for (uint32 i = 0; i < count; i++)
+		{
+			uint32		node;
+
+			input->targets[base + i] = input->places[base + i] = GG_NO_NODE;
+			if (!NodeIsAlive(merge, input, base + i))
+				continue;
+			memcpy(merge->rows + (Size) merge->nodes * row_bytes, vectors + i * row_bytes,
+				   row_bytes);
+			node = FindNode(merge, merge->nodes);
+			input->targets[base + i] = node;
+			if (node == merge->nodes)
+				input->places[base + i] = merge->nodes++;
+		}
+		GgTellPhase(merge, GG_MERGE_READ, merge->nodes);
+	}
+	pfree(vectors);
+}
+
+/* Nodes that the merged segment can have at most. */
+static uint64
+CountNodes(const GgMerge *merge)
+{
+	uint64		n = 0;
+
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		n += merge->plan->inputs[i].nodes;
+	return n;
+}
+
+/*
+ * One more row than nodes: a duplicate is seen to be one when it is there.  The rows lie in memory
+ * that a device's worker can map where it may be asked for the graph.
+ */
+static void
+AllocateRows(GgMerge *merge, uint32 most)
+{
+	const GgMetaPageData *meta = merge->meta;
+
+	if (most >= GG_LEAST_DEVICE_NODES && gg_engine_setting != GG_ENGINE_CPU &&
+		GgGraphDeviceIsUp() && most <= GgNodesInMemory(meta, &merge->params, 0))
+		merge->shared = GgShareRows(most, GgRowBytes(meta), meta->graph_degree);
+	merge->rows = merge->shared != NULL ? merge->shared->rows :
+		GgTakeRows(&merge->files, meta, &merge->params, most + 1, merge->target->sliced);
+}
+
+static void
+CollectNodes(GgMerge *merge)
+{
+	uint64		most = CountNodes(merge);
+	uint64		nslots = 1024;
+
+	if (most > GG_MAX_NODES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("a gpugraph segment would have more than %u nodes", GG_MAX_NODES)));
+	while (nslots < 2 * most)
+		nslots *= 2;
+	merge->slot_mask = nslots - 1;
+	merge->slots = MemoryContextAllocExtended(CurrentMemoryContext, nslots * sizeof(uint64),
+											  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	AllocateRows(merge, (uint32) most);
+
+	for (int pass = 0; pass < 2; pass++)
+		for (int i = 0; i < merge->plan->ninputs; i++)
+		{
+			GgMergeInput *input = &merge->plan->inputs[i];
+
+			if (pass == 0)
+			{
+				input->targets = MemoryContextAllocHuge(CurrentMemoryContext,
+														(Size) input->nodes * sizeof(uint32));
+				input->places = MemoryContextAllocHuge(CurrentMemoryContext,
+													   (Size) input->nodes * sizeof(uint32));
+			}
+			for (uint32 p = 0; p < input->vectors.npieces; p++)
+			{
+				const GgVectorPiece *piece = &input->vectors.pieces[p];
+				bool		kept = GgKeepsPiece(merge, piece->array.segment);
+
+				if (kept && pass == 0)
+					AddKeptPiece(merge, input, piece);
+				else if (!kept && pass == 1)
+					AddNewNodes(merge, input, piece->first, piece->first + piece->nodes);
+			}
+			if (input->delta && pass == 1)
+				AddNewNodes(merge, input, 0, input->nodes);
+		}
+	pfree(merge->slots);
+	merge->slots = NULL;
+}
+
+/* ---- rows -------------------------------------------------------------------------------- */
+
+/* Run body for each row that has a TID, with its node in the merged segment. */
+#define FOREACH_ROW(merge, row, node, body) \
+	for (int i_ = 0; i_ < (merge)->plan->ninputs; i_++) \
+	{ \
+		const GgMergeInput *input_ = &(merge)->plan->inputs[i_]; \
+		for (uint32 old_ = 0; old_ < input_->nodes; old_++) \
+		{ \
+			uint32		begin_ = input_->offsets == NULL ? old_ : input_->offsets[old_]; \
+			uint32		end_ = input_->offsets == NULL ? old_ + 1 : input_->offsets[old_ + 1]; \
+			uint32		node = input_->targets[old_]; \
+			for (uint32 row = input_->first_row + begin_; row < input_->first_row + end_; row++) \
+				if (GgRowIsAlive(merge, row)) \
+					body \
+		} \
+	}
+
+/* Sort rows by node: offsets and sources. */
+static void
+SortRows(GgMerge *merge)
+{
+	uint32	   *offsets = MemoryContextAllocExtended(CurrentMemoryContext,
+													 ((Size) merge->nodes + 2) * sizeof(uint32),
+													 MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+
+	/* offsets[node + 2] counts; then offsets[node + 1] is where the node's next row goes */
+	FOREACH_ROW(merge, row, node, offsets[node + 2]++;)
+	for (uint32 node = 0; node < merge->nodes; node++)
+	{
+		merge->empty += offsets[node + 2] == 0;
+		offsets[node + 2] += offsets[node + 1];
+	}
+	merge->nrows = offsets[merge->nodes + 1];
+	merge->sources = MemoryContextAllocHuge(CurrentMemoryContext,
+											Max(merge->nrows, 1) * sizeof(uint32));
+	FOREACH_ROW(merge, row, node, merge->sources[offsets[node + 1]++] = row;)
+	merge->offsets = offsets;
+}
+
+void
+GgReadAllTids(GgMerge *merge)
+{
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		GgReadTids(merge->target, merge->meta, &merge->plan->inputs[i], merge->tids);
+}
+
+void
+GgNumberNodes(GgMerge *merge)
+{
+	ChooseKept(merge);
+	CollectNodes(merge);
+	SortRows(merge);
+	/* no row is left: all nodes are of pieces that stay */
+	if (merge->nrows == 0)
+		merge->nodes = merge->nkept = 0;
+}

@@ -1,0 +1,229 @@
+/*
+ * directory_check.c
+ *		Does a directory contradict itself?
+ *
+ * Nothing is done with numbers that contradict each other.  A segment with more nodes than its
+ * pages have room for would make a scan ask for memory for them.  An extent that wraps around would
+ * hold blocks of other extents.
+ */
+#include "storage/directory_check.h"
+
+/*
+ * Rows have words for the columns that the metapage names, so these must be the columns of the
+ * index.
+ */
+void
+GgCheckColumns(Relation index, const GgMetaPageData *meta, const GgFilterColumns *columns)
+{
+	int			ncolumns = meta->version == GG_OLDEST_FORMAT ? 0 : meta->ncolumns;
+	bool		fit = ncolumns == columns->ncolumns && meta->filter_words == columns->nwords;
+
+	for (int c = 0; c < ncolumns && fit; c++)
+		fit = meta->column_types[c] == columns->columns[c].type;
+	if (!fit)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the metapage has %d filter columns of %u words, the index %d of %d, "
+						   "or their types differ",
+						   ncolumns, meta->filter_words, columns->ncolumns, columns->nwords);
+}
+
+/* How many pages a segment's array must have. */
+static uint64
+SegmentPages(const GgMetaPageData *meta, const GgSegment *segment, GgKind kind)
+{
+	switch (kind)
+	{
+		case GG_KIND_ADJACENCY:
+			return GgArrayPages((uint64) segment->nodes * meta->graph_degree * sizeof(uint32));
+		case GG_KIND_TIDS:
+			return GgArrayPages((uint64) segment->rows * sizeof(GgTidEntry));
+		case GG_KIND_PIVOTS:
+			return GgArrayPages((uint64) segment->npivots * sizeof(GgPivotEntry));
+		case GG_KIND_OFFSETS:
+			return (segment->flags & GG_SEGMENT_OFFSETS) == 0 ? 0 :
+				GgArrayPages(((uint64) segment->nodes + 1) * sizeof(uint32));
+		case GG_KIND_FILTERS:
+			return GgArrayPages((uint64) segment->rows * GgFilterBytes(meta));
+		default:
+			return 0;
+	}
+}
+
+/* Pages of an array, whose extents must continue each other. */
+static uint64
+CountPages(Relation index, const GgMetaPageData *meta, uint32 owner, GgKind kind)
+{
+	uint64		pages = 0;
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->segment != owner || extent->kind != kind)
+			continue;
+		if (extent->first != pages)
+			GgReportCorruption(index, GG_META_BLKNO,
+							   "the extent at block %u starts with page " UINT64_FORMAT
+							   " of kind %d of segment %u, not with page " UINT64_FORMAT,
+							   extent->start, extent->first, kind, owner, pages);
+		pages += extent->nblocks;
+	}
+	return pages;
+}
+
+/* The delta's extents ascend, from its first page to its last.  VACUUM may leave gaps. */
+static void
+CheckDelta(Relation index, const GgMetaPageData *meta)
+{
+	uint64		next = meta->delta_first;
+	BlockNumber tail = InvalidBlockNumber;
+	bool		any = false;
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->kind != GG_KIND_DELTA)
+			continue;
+		if (extent->first < next || (!any && extent->first != next) ||
+			(extent->first - meta->delta_first) % GgDeltaPagesPerRow(meta) !=
+			(any ? (next - meta->delta_first) % GgDeltaPagesPerRow(meta) : 0))
+			GgReportCorruption(index, GG_META_BLKNO,
+							   "the delta's extent at block %u starts with page " UINT64_FORMAT
+							   ", where " UINT64_FORMAT " is next",
+							   extent->start, extent->first, next);
+		any = true;
+		next = extent->first + extent->nblocks;
+		tail = extent->start + extent->nblocks - 1;
+	}
+	if (meta->version == GG_FORMAT_VERSION && meta->delta_tail != tail)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the delta ends with block %u, and its extents with block %u",
+						   meta->delta_tail, tail);
+	if (next - meta->delta_first != meta->delta_pages ||
+		(any && meta->delta_pages % GgDeltaPagesPerRow(meta) != 0))
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the delta has %u pages in use, and extents for " UINT64_FORMAT,
+						   meta->delta_pages, next - meta->delta_first);
+}
+
+/* Every directory page lies in a DIRECTORY extent, so its block is not taken for a free one. */
+static void
+CheckDirectoryPages(Relation index, const GgMetaPageData *meta)
+{
+	uint32		blocks = 0;
+	uint32		found = 0;
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->kind != GG_KIND_DIRECTORY)
+			continue;
+		blocks += extent->nblocks;
+		for (int j = 0; j < meta->ndirectory; j++)
+			found += meta->directory[j] >= extent->start &&
+				meta->directory[j] - extent->start < extent->nblocks;
+	}
+	if (blocks != meta->ndirectory || found != meta->ndirectory)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the directory has %u pages, and extents for %u blocks, with %u of them",
+						   meta->ndirectory, blocks, found);
+}
+
+static void
+CheckExtents(Relation index, const GgMetaPageData *meta)
+{
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->kind < GG_KIND_META || extent->kind > GG_LAST_KIND ||
+			(extent->kind == GG_KIND_META) != (extent->start == GG_META_BLKNO))
+			GgReportCorruption(index, GG_META_BLKNO, "the extent at block %u is of kind %u",
+							   extent->start, extent->kind);
+		if (extent->nblocks == 0 || extent->start >= MaxBlockNumber ||
+			extent->nblocks > MaxBlockNumber - extent->start)
+			GgReportCorruption(index, GG_META_BLKNO,
+							   "the extent of %u blocks at block %u is not inside the relation",
+							   extent->nblocks, extent->start);
+	}
+	CheckDelta(index, meta);
+	CheckDirectoryPages(index, meta);
+}
+
+static void
+CheckPieces(Relation index, const GgMetaPageData *meta, const GgSegment *segment)
+{
+	uint64		nodes = 0;
+
+	for (int i = 0; i < meta->npieces; i++)
+	{
+		const GgPiece *piece = &meta->pieces[i];
+		uint64		needed;
+		uint64		pages;
+
+		if (piece->segment != segment->id)
+			continue;
+		needed = GgArrayPages((uint64) piece->nodes * GgRowBytes(meta));
+		pages = CountPages(index, meta, piece->id, GG_KIND_VECTORS);
+		if (piece->nodes == 0 || pages != needed)
+			GgReportCorruption(index, GG_META_BLKNO,
+							   "the directory has " UINT64_FORMAT " pages of vectors for the %u "
+							   "nodes of piece %u, which needs " UINT64_FORMAT,
+							   pages, piece->nodes, piece->id, needed);
+		nodes += piece->nodes;
+	}
+	if (nodes != segment->nodes)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "segment %u counts %u nodes, its pieces " UINT64_FORMAT, segment->id,
+						   segment->nodes, nodes);
+}
+
+void
+GgCheckDirectory(Relation index, const GgMetaPageData *meta)
+{
+	CheckExtents(index, meta);
+	if (GgAlgorithmName(meta->algorithm) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("index \"%s\" is for graphs of kind %u, which this gpugraph does not build",
+						RelationGetRelationName(index), meta->algorithm),
+				 errhint("REINDEX the index, or install a newer gpugraph.")));
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		const GgSegment *segment = &meta->segments[i];
+
+		if (segment->nodes == 0 || segment->nodes > GG_MAX_NODES ||
+			segment->empty >= segment->nodes ||
+			segment->rows < segment->nodes - segment->empty || segment->dead > segment->rows ||
+			((segment->flags & GG_SEGMENT_OFFSETS) == 0 && segment->rows != segment->nodes) ||
+			segment->npivots == 0 || segment->npivots > segment->nodes)
+			GgReportCorruption(index, GG_META_BLKNO,
+							   "segment %u counts %u nodes, %u rows, %u pivots and %u dead rows",
+							   segment->id, segment->nodes, segment->rows, segment->npivots,
+							   segment->dead);
+		if (GgAlgorithmName(segment->algorithm) == NULL)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("segment %u of index \"%s\" has a graph of kind %u, "
+							"which this gpugraph does not search",
+							segment->id, RelationGetRelationName(index), segment->algorithm),
+					 errhint("REINDEX the index, or install a newer gpugraph.")));
+		CheckPieces(index, meta, segment);
+		for (int kind = GG_KIND_ADJACENCY; kind <= GG_LAST_KIND; kind++)
+		{
+			uint64		pages;
+
+			if (!GgIsOfSegment(kind))
+				continue;
+			pages = CountPages(index, meta, segment->id, kind);
+
+			if (pages != SegmentPages(meta, segment, kind))
+				GgReportCorruption(index, GG_META_BLKNO,
+								   "the directory has " UINT64_FORMAT " pages of kind %d for "
+								   "segment %u, which needs " UINT64_FORMAT, pages, kind,
+								   segment->id, SegmentPages(meta, segment, kind));
+		}
+	}
+}

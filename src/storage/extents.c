@@ -1,0 +1,400 @@
+/*
+ * extents.c
+ *		Blocks of the relation, taken and given back, as extents of a copy of the directory.
+ *
+ * The caller copies the directory and stores the copy under one exclusive lock of the metapage
+ * (directory.c).  An error or a crash before that leaves the directory as it was, so blocks that
+ * were taken are still free.
+ */
+#include "storage/extents.h"
+
+#include "access/generic_xlog.h"
+#include "access/xlog.h"
+#include "utils/snapmgr.h"
+
+/* ---- extents ----------------------------------------------------------------------------- */
+
+/*
+ * The entries of one array must stay in order, so an extent that does not continue the array's
+ * last one goes to the end of the directory.
+ */
+void
+GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks, uint32 segment, GgKind kind)
+{
+	uint64		first = kind == GG_KIND_DELTA ? meta->delta_first : 0;
+	GgExtent   *extent;
+
+	for (int i = meta->nextents - 1; i >= 0; i--)
+	{
+		extent = &meta->extents[i];
+		if (extent->segment != segment || extent->kind != kind)
+			continue;
+		if (kind != GG_KIND_FREE && extent->start + extent->nblocks == start)
+		{
+			extent->nblocks += nblocks;
+			return;
+		}
+		first = extent->first + extent->nblocks;
+		break;
+	}
+	if (meta->nextents >= GG_MAX_EXTENTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("gpugraph index has more than %d extents", GG_MAX_EXTENTS),
+				 errhint("REINDEX the index.")));
+	extent = &meta->extents[meta->nextents++];
+	memset(extent, 0, sizeof(GgExtent));
+	extent->start = start;
+	extent->nblocks = nblocks;
+	extent->segment = segment;
+	extent->kind = kind;
+	extent->first = first;
+}
+
+void
+GgRemoveExtent(GgMetaPageData *meta, int i)
+{
+	memmove(&meta->extents[i], &meta->extents[i + 1], (meta->nextents - i - 1) * sizeof(GgExtent));
+	meta->nextents--;
+}
+
+BlockNumber
+GgHighWater(const GgMetaPageData *meta)
+{
+	BlockNumber high = GG_META_BLKNO + 1;
+
+	for (int i = 0; i < meta->nextents; i++)
+		high = Max(high, meta->extents[i].start + meta->extents[i].nblocks);
+	return high;
+}
+
+static int
+CompareStarts(const void *a, const void *b)
+{
+	const GgExtent *left = a;
+	const GgExtent *right = b;
+
+	return left->start < right->start ? -1 : left->start > right->start;
+}
+
+/*
+ * All FREE entries go to the end, and those that touch become one.  Extents with different parked
+ * ids stay apart as long as the directory has room, so that the earlier one can be used earlier.
+ * In a crowded directory they are merged, too: under an old snapshot each VACUUM parks more, and
+ * its entries would fill the directory.
+ */
+void
+GgMergeFree(GgMetaPageData *meta)
+{
+	GgExtent   *free = palloc(Max(meta->nextents, 1) * sizeof(GgExtent));
+	bool		crowded = meta->nextents > GG_MAX_EXTENTS / 4;
+	int			nfree = 0;
+	int			kept = 0;
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		if (meta->extents[i].kind == GG_KIND_FREE)
+			free[nfree++] = meta->extents[i];
+		else
+			meta->extents[kept++] = meta->extents[i];
+	}
+	qsort(free, nfree, sizeof(GgExtent), CompareStarts);
+	meta->nextents = kept;
+	for (int i = 0; i < nfree; i++)
+	{
+		GgExtent   *last = &meta->extents[meta->nextents - 1];
+
+		if (meta->nextents > kept && last->start + last->nblocks == free[i].start &&
+			(last->parked_xid == free[i].parked_xid ||
+			 (crowded && last->parked_xid != 0 && free[i].parked_xid != 0)))
+		{
+			last->nblocks += free[i].nblocks;
+			last->parked_xid = Max(last->parked_xid, free[i].parked_xid);
+		}
+		else
+			meta->extents[meta->nextents++] = free[i];
+	}
+	pfree(free);
+}
+
+/* Make a run of an extent's pages FREE.  The rest of the extent keeps its place in the order. */
+static void
+FreePart(GgMetaPageData *meta, int i, uint64 first, uint32 npages, uint64 parked_xid)
+{
+	GgExtent	whole = meta->extents[i];
+	uint32		before = (uint32) (first - whole.first);
+	uint32		after = whole.nblocks - before - npages;
+	int			parts = 1 + (before > 0) + (after > 0);
+	GgExtent   *part = &meta->extents[i];
+
+	if (meta->nextents + parts - 1 > GG_MAX_EXTENTS)
+		elog(ERROR, "gpugraph directory has no room to free pages");
+	memmove(part + parts, part + 1, (meta->nextents - i - 1) * sizeof(GgExtent));
+	meta->nextents += parts - 1;
+	if (before > 0)
+	{
+		*part = whole;
+		part->nblocks = before;
+		part++;
+	}
+	*part = whole;
+	part->start += before;
+	part->nblocks = npages;
+	part->segment = GG_NO_SEGMENT;
+	part->kind = GG_KIND_FREE;
+	part->parked_xid = parked_xid;
+	if (after > 0)
+	{
+		part++;
+		*part = whole;
+		part->start += before + npages;
+		part->first += before + npages;
+		part->nblocks = after;
+	}
+}
+
+void
+GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid)
+{
+	uint32		end = meta->delta_first + meta->delta_pages;
+	bool		any = false;
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+		uint64		from = Max(extent->first, first);
+		uint64		to = Min(extent->first + extent->nblocks, (uint64) first + npages);
+
+		if (extent->kind == GG_KIND_DELTA && from < to)
+			FreePart(meta, i, from, (uint32) (to - from), parked_xid);
+	}
+	for (int i = 0; i < meta->nextents && !any; i++)
+	{
+		any = meta->extents[i].kind == GG_KIND_DELTA;
+		if (any)
+			meta->delta_first = (uint32) meta->extents[i].first;
+	}
+	if (!any)
+		meta->delta_first = end;
+	meta->delta_pages = end - meta->delta_first;
+}
+
+static void
+FreeExtent(GgExtent *extent, uint64 parked_xid)
+{
+	extent->segment = GG_NO_SEGMENT;
+	extent->kind = GG_KIND_FREE;
+	extent->parked_xid = parked_xid;
+}
+
+void
+GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid)
+{
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].segment == piece && meta->extents[i].kind == GG_KIND_VECTORS)
+			FreeExtent(&meta->extents[i], parked_xid);
+	for (int i = 0; i < meta->npieces; i++)
+		if (meta->pieces[i].id == piece)
+		{
+			memmove(&meta->pieces[i], &meta->pieces[i + 1],
+					(meta->npieces - i - 1) * sizeof(GgPiece));
+			meta->npieces--;
+			break;
+		}
+}
+
+void
+GgFreeGraph(GgMetaPageData *meta, uint32 segment, uint64 parked_xid)
+{
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].segment == segment && GgIsOfSegment(meta->extents[i].kind))
+			FreeExtent(&meta->extents[i], parked_xid);
+}
+
+void
+GgFreeSegment(GgMetaPageData *meta, uint32 segment, uint64 parked_xid)
+{
+	GgFreeGraph(meta, segment, parked_xid);
+	for (int i = meta->npieces - 1; i >= 0; i--)
+		if (meta->pieces[i].segment == segment)
+			GgFreePiece(meta, meta->pieces[i].id, parked_xid);
+}
+
+/*
+ * The metapage is locked exclusively, so whoever copied the old directory has taken its snapshot by
+ * now.
+ *
+ * The next id would always do, as in nbtree, but snapshots pass it only after the next transaction.
+ * They pass our own id as soon as we are done.  Our own is enough only if no later id has been
+ * assigned: snapshots and horizons leave out transactions that run VACUUM, so a snapshot taken
+ * after a later transaction had ended has passed our id though we still run.
+ */
+uint64
+GgParkingXid(FullTransactionId own)
+{
+	FullTransactionId next = ReadNextFullTransactionId();
+
+	if (FullTransactionIdIsValid(own))
+	{
+		FullTransactionId after = own;
+
+		FullTransactionIdAdvance(&after);
+		if (FullTransactionIdEquals(after, next))
+			return U64FromFullTransactionId(own);
+	}
+	return U64FromFullTransactionId(next);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+/*
+ * Blocks are about to be overwritten, so the directory is checked first: a wrong one must not
+ * destroy anything else.  A block outside the relation could be written by no checkpoint.
+ */
+static void
+CheckFreeBlocks(Relation index, const GgMetaPageData *meta, BlockNumber start, uint32 nblocks)
+{
+	BlockNumber end = RelationGetNumberOfBlocks(index);
+	int			holders = 0;
+
+	for (int i = 0; i < meta->nextents; i++)
+		holders += start < meta->extents[i].start + meta->extents[i].nblocks &&
+			meta->extents[i].start < start + nblocks;
+	if (start == GG_META_BLKNO || start >= end || nblocks > end - start || holders != 1)
+		GgReportCorruption(index, GG_META_BLKNO, "block %u, which the directory calls free, is not",
+						   start);
+}
+
+/* May a FREE extent be written?  If so, clears its parked id in meta. */
+static bool
+IsReusable(Relation index, Relation heap, GgExtent *extent)
+{
+	FullTransactionId xid = FullTransactionIdFromU64(extent->parked_xid);
+
+	if (extent->parked_xid == 0)
+		return true;
+	if (!GlobalVisCheckRemovableFullXid(heap, xid))
+		return false;
+
+	/*
+	 * Every snapshot here has passed the id.  Standbys that replay this record cancel queries whose
+	 * snapshots have not.  One record is enough for the extent.
+	 */
+	if (RelationNeedsWAL(index) && XLogStandbyInfoActive())
+		GgLogReuse(index, heap, extent->start, xid);
+	extent->parked_xid = 0;
+	return true;
+}
+
+/* The first nblocks of FREE extent i are in use from now on. */
+static BlockNumber
+UseFree(GgMetaPageData *meta, int i, uint32 nblocks)
+{
+	GgExtent   *extent = &meta->extents[i];
+	BlockNumber start = extent->start;
+
+	extent->start += nblocks;
+	extent->nblocks -= nblocks;
+	if (extent->nblocks == 0)
+		GgRemoveExtent(meta, i);
+	return start;
+}
+
+/*
+ * Blocks behind the high water mark are left where a crash came between the extension of the
+ * relation and the change of the metapage.  They belong to nobody, and are taken before the
+ * relation grows.  So a crash leaks nothing.  Returns the relation's length.
+ */
+static BlockNumber
+CheckHighWater(Relation index, BlockNumber high)
+{
+	BlockNumber nblocks = RelationGetNumberOfBlocks(index);
+
+	/* every extent was written once, so the relation has its blocks */
+	if (high > nblocks)
+		GgReportCorruption(index, GG_META_BLKNO, "the directory goes on to block %u of %u",
+						   high - 1, nblocks);
+	return nblocks;
+}
+
+Buffer
+GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno)
+{
+	Buffer		buffer;
+
+	/* extents in the metapage first: to change another one is to write directory pages */
+	for (int n = 0; n < meta->nextents; n++)
+	{
+		int			i = (meta->nspilled + n) % meta->nextents;
+		GgExtent   *extent = &meta->extents[i];
+
+		if (extent->kind != GG_KIND_FREE)
+			continue;
+		CheckFreeBlocks(index, meta, extent->start, 1);
+		if (!IsReusable(index, heap, extent))
+			continue;
+		*blkno = UseFree(meta, i, 1);
+		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
+	}
+
+	*blkno = GgHighWater(meta);
+	if (*blkno < CheckHighWater(index, *blkno))
+		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
+	buffer = GgExtendOne(index, MAIN_FORKNUM);
+	if (BufferGetBlockNumber(buffer) != *blkno)
+		elog(ERROR, "relation grew to block %u while its metapage was locked at %u",
+			 BufferGetBlockNumber(buffer), *blkno);
+	return buffer;
+}
+
+/*
+ * Make the relation longer.  The last block is logged, because replay must make the relation as
+ * long even where WAL ends before the pages' records.
+ */
+static void
+Lengthen(Relation index, const GgMetaPageData *meta, uint32 owner, BlockNumber end)
+{
+	Buffer		buffer;
+	GenericXLogState *xlog;
+
+	GgAppendZeros(index, MAIN_FORKNUM, end);
+	buffer = ReadBufferExtended(index, MAIN_FORKNUM, end - 1, RBM_ZERO_AND_LOCK, NULL);
+	xlog = GenericXLogStart(index);
+	GgInitPage(GenericXLogRegisterBuffer(xlog, buffer, GENERIC_XLOG_FULL_IMAGE), meta->instance,
+			   owner, GG_KIND_TAKEN, 0);
+	GenericXLogFinish(xlog);
+	UnlockReleaseBuffer(buffer);
+}
+
+/* The largest free extent serves, unless it is too small or the directory is half full. */
+uint32
+GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 least, uint32 most,
+			 uint32 owner, BlockNumber *start)
+{
+	int			best = -1;
+	uint32		nblocks = most;
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		GgExtent   *extent = &meta->extents[i];
+
+		if (extent->kind == GG_KIND_FREE && extent->nblocks >= least &&
+			(best < 0 || extent->nblocks > meta->extents[best].nblocks) &&
+			IsReusable(index, heap, extent))
+			best = i;
+	}
+	if (best >= 0 && meta->nextents < GG_MAX_EXTENTS / 2)
+	{
+		nblocks = Min(most, meta->extents[best].nblocks);
+		CheckFreeBlocks(index, meta, meta->extents[best].start, nblocks);
+		*start = UseFree(meta, best, nblocks);
+	}
+	else
+	{
+		*start = GgHighWater(meta);
+		(void) CheckHighWater(index, *start);
+		Lengthen(index, meta, owner, *start + nblocks);
+	}
+	GgAddExtent(meta, *start, nblocks, owner, GG_KIND_TAKEN);
+	return nblocks;
+}

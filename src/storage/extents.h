@@ -1,0 +1,56 @@
+/*
+ * extents.h
+ *		Blocks of the relation, taken and given back, as extents of a copy of the directory.
+ */
+#ifndef GG_EXTENTS_H
+#define GG_EXTENTS_H
+
+#include "storage/pages.h"
+
+/* Add nblocks at start to an array.  They extend its last extent where they follow it. */
+extern void GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks, uint32 segment,
+						GgKind kind);
+
+/* The first block behind every extent.  It and all that follow belong to nobody. */
+extern BlockNumber GgHighWater(const GgMetaPageData *meta);
+
+/*
+ * Take a block, from the free extents of meta (which this changes) or new at the end.  It is locked
+ * exclusively, and not initialised.  The caller holds the metapage exclusively.
+ */
+extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta,
+							  BlockNumber *blkno);
+
+/*
+ * Take consecutive blocks for an array, at most `most`.  Free ones are taken only from a run of at
+ * least `least`.  They become a TAKEN extent of that owner.  Returns the number.  The caller holds
+ * the metapage exclusively.
+ */
+extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 least,
+						   uint32 most, uint32 owner, BlockNumber *start);
+
+/* Remove entry i of the extents. */
+extern void GgRemoveExtent(GgMetaPageData *meta, int i);
+
+/* Merge FREE extents that touch. */
+extern void GgMergeFree(GgMetaPageData *meta);
+
+/* Give back the delta's pages [first, first + npages), by their numbers. */
+extern void GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid);
+
+/* Give back all arrays of a segment that is no longer in the directory, vectors included. */
+extern void GgFreeSegment(GgMetaPageData *meta, uint32 segment, uint64 parked_xid);
+
+/* The same but for vectors. */
+extern void GgFreeGraph(GgMetaPageData *meta, uint32 segment, uint64 parked_xid);
+
+/* Give back the vectors of a piece, and take it out of the directory. */
+extern void GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid);
+
+/*
+ * The full transaction id that all snapshots must have passed before blocks that are given back now
+ * are used again.  The metapage is locked exclusively.  own: this transaction's, or invalid.
+ */
+extern uint64 GgParkingXid(FullTransactionId own);
+
+#endif							/* GG_EXTENTS_H */
