@@ -50,11 +50,14 @@
 #define STAGE_BYTES (GG_TILE_COLUMNS * GG_TILE_PITCH)
 
 /*
- * Iterations stop when fewer than this share of all list places changed, from cells not before the
- * second.  Two do for most data; hashed text takes more.  From cells the defaults are the CPU
- * engine's.  From random lists that engine takes 30 iterations at most, and a share of 0.002.
+ * Iterations stop when fewer than this share of all list places changed.  From cells the first
+ * leaves off at a larger share than later ones: one does for most data, hashed text takes more.
+ * Merges from cells make two at least, for their lists have fewer new places to fill.
+ * The CPU engine makes at least two from cells.  From random lists it takes 30 iterations at most,
+ * and a share of 0.002.
  */
 #define CELLS_ITERATIONS 12
+#define CELLS_FIRST_TERMINATION 0.06f
 #define CELLS_TERMINATION 0.03f
 #define RANDOM_ITERATIONS 20
 #define RANDOM_TERMINATION 0.001f
@@ -640,6 +643,20 @@ gnnd_update(gnnd *g, unsigned long long *changed)
 	return gg_cuda_check_cancel(g->control, __func__);
 }
 
+/* The share of places that an iteration has to change for another one to follow. */
+static double
+termination(const gg_build_params *params, const gg_cuda_parts *parts, uint32_t iteration)
+{
+	const bool	random = params->init == GG_INIT_RANDOM;
+
+	if (iteration == 0 && (random || parts != NULL || params->termination_threshold > 0.0f))
+		return 0;
+	if (params->termination_threshold > 0.0f)
+		return params->termination_threshold;
+	return random ? RANDOM_TERMINATION : iteration == 0 ? CELLS_FIRST_TERMINATION :
+		CELLS_TERMINATION;
+}
+
 gg_status
 gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_build_params *params,
 			 const gg_cuda_parts *parts, const uint32_t *order, cudaStream_t stream,
@@ -648,9 +665,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 {
 	const uint32_t n = rows->n;
 	const bool	random = params->init == GG_INIT_RANDOM;
-	const float termination = params->termination_threshold > 0.0f ? params->termination_threshold :
-		random ? RANDOM_TERMINATION : CELLS_TERMINATION;
-	const double enough = (parts != NULL ? parts->share : 1.0) * termination * n * k;
+	const double places = (parts != NULL ? parts->share : 1.0) * n * k;
 	unsigned long long changed;
 	gnnd		g = {};
 
@@ -672,7 +687,8 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 		GG_TRY(gnnd_update(&g, &changed));
 		stats->iterations = iteration + 1;
 		stats->changed = (float) ((double) changed / ((double) n * k));
-		if (iteration > 0 && (changed == 0 || changed < enough))
+		if (changed < termination(params, parts, iteration) * places ||
+			(iteration > 0 && changed == 0))
 			break;
 	}
 	gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, n, n);

@@ -104,7 +104,7 @@ RunEngine(GgMerge *merge, const gg_engine *engine)
 	if (engine == NULL)
 		status = GgBuildOnDevice(merge->shared, &data, &merge->params, merges, &control,
 								 merge->graph, &device);
-	else if (merges && GgEngineMergesGraphs(engine))
+	else if (merges)
 		status = engine->merge(&data, &merge->graphs, &merge->params, &control, &merge->own, NULL);
 	else
 		status = engine->build(&data, &merge->params, &control, &merge->own, NULL);
@@ -167,8 +167,7 @@ BuiltByDevice(GgMerge *merge)
 
 	if (merge->shared == NULL || merge->nodes < GG_LEAST_DEVICE_NODES)
 		return false;
-	if (GgEngineMergesGraphs(NULL))
-		ReadInputGraphs(merge);
+	ReadInputGraphs(merge);
 	if (merge->graphs.lists != NULL && merge->graphs.lists != merge->shared->lists)
 		return false;
 	status = RunEngine(merge, NULL);
@@ -194,14 +193,10 @@ BuildHere(GgMerge *merge)
 	if (merge->shared == NULL && !merge->target->sliced && merge->nodes >= LEAST_GPU_NODES &&
 		!GgGraphDeviceIsUp())
 		engine = GgAvailableEngine();
-	if (GgEngineMergesGraphs(engine))
-		ReadInputGraphs(merge);
+	ReadInputGraphs(merge);
 	status = RunEngine(merge, engine);
 	if (engine != &gg_cpu_engine && status.code != GG_OK && status.code != GG_ECANCELED)
-	{
-		ReadInputGraphs(merge);
 		status = RunEngine(merge, &gg_cpu_engine);
-	}
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "merging segments of a gpugraph index");
 }

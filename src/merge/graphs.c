@@ -29,8 +29,7 @@
  *	1M x 768		10% into 90%	0.120 / 0.306
  *	10M x 96		10% into 90%	0.488 / 1.631
  *
- * A GPU of the service builds anew all the same (GPU_MERGES_GRAPHS): merges of this kind beside
- * queries have not been measured on a GPU yet.
+ * Beside queries: RESULTS.md, "Ageing".
  */
 #include "merge/merge.h"
 #include "service/service.h"
@@ -47,7 +46,6 @@
 #define MOST_NEW_PAIRS	0.36
 #define MOST_LENGTH		2		/* of k-NN lists, in edges that are stored */
 #define MOST_LOST		10		/* one in this many nodes */
-#define GPU_MERGES_GRAPHS	false	/* where the CPU engine does */
 
 /*
  * The share of all pairs of nodes that are in no input's graph together: what a merge has to
@@ -80,14 +78,6 @@ GgMergesGraphs(const GgMetaPageData *meta, const GgMergePlan *plan, uint32 nodes
 	return meta->algorithm != GG_ALGORITHM_GRNND && nodes > LEAST_NODES &&
 		meta->intermediate_graph_degree <= MOST_LENGTH * meta->graph_degree &&
 		NewPairs(plan, nodes) <= MOST_NEW_PAIRS;
-}
-
-bool
-GgEngineMergesGraphs(const gg_engine *engine)
-{
-	if (engine == NULL)
-		return gg_service_engine == GG_SERVICE_CPU || GPU_MERGES_GRAPHS;
-	return engine == &gg_cpu_engine || GPU_MERGES_GRAPHS;
 }
 
 /* The lists of a segment's nodes that are in the merged segment, as lists of its nodes. */

@@ -126,10 +126,8 @@ extern void GgReadGraphs(GgMergeTarget *target, const GgMetaPageData *meta,
 						 const GgMergePlan *plan, uint32 nodes, uint8 *parts, uint32 *lists);
 extern Size GgInputGraphBytes(const GgMetaPageData *meta);
 
-/* Is the CPU engine faster when it merges the inputs' graphs than when it builds anew? */
+/* Are the engines faster when they merge the inputs' graphs than when they build anew? */
 extern bool GgMergesGraphs(const GgMetaPageData *meta, const GgMergePlan *plan, uint32 nodes);
-/* Does this engine then merge graphs, too?  NULL: the engine of the service's devices. */
-extern bool GgEngineMergesGraphs(const gg_engine *engine);
 
 /* ---- memory.c ---------------------------------------------------------------------------- */
 

@@ -514,6 +514,10 @@ run(const std::string &what)
 		bench_search(10000, 256, 0, GG_SEARCH_MULTI_CTA);
 		bench_search(10000, 256, 0, GG_SEARCH_SINGLE_CTA);
 	}
+	if (what.find('p') != std::string::npos)
+		for (uint32_t batch : {1, 100, 1000, 10000})
+			for (uint32_t itopk : {10, 12, 14, 16, 20, 24, 32, 64})
+				bench_search(batch, itopk, 0, GG_SEARCH_AUTO);
 	if (what.find('q') != std::string::npos)
 	{
 		bench_search(10000, 40, 0, GG_SEARCH_SINGLE_CTA);
@@ -584,6 +588,8 @@ main(int argc, char **argv)
 	if (argc > 8)
 		parse_algorithm(argv[8], &params);
 	load_graph(dir, what.find('s') != std::string::npos, params, &control, adjacency, pivots);
+	if (getenv("BENCH_PIVOTS") != NULL)
+		graph.npivots = std::min(graph.npivots, (uint32_t) atoi(getenv("BENCH_PIVOTS")));
 	must_ok(gg_cuda_engine.index_open(&data, &graph, &control, &cuda_index), "index_open");
 	copy_gbs = measure_copy();
 	print_mode();
