@@ -13,7 +13,8 @@
  *
  * A scan with a filter has deep lists alone, of what matches.  But where most rows of a segment
  * match, and measuring them would take long, one walk comes first, and hands out those of its nodes
- * that match.
+ * that match.  Where matching rows are rare near the queries such walks are for nothing, so after
+ * one that was the session's next scans do without.
  *
  * The first deep list goes over what lists of walks have handed out, and leaves that out.  Under
  * strict order rows that come late are kept back until the last list has ended, as exact_stream.c
@@ -45,6 +46,9 @@
  * so few rows in some 30 us.
  */
 #define DEVICE_FILTER_NODES 2048
+
+/* Scans without walks after one that was for nothing, at most. */
+#define MOST_REST			64
 
 /* Places from which it is estimated how many nodes match: some 10 us. */
 #define FEW_PLACES			16
@@ -101,6 +105,15 @@ typedef struct DeepQuery
 	uint64		after;
 	GgMeanwhile meanwhile;
 } DeepQuery;
+
+/* How walks under filters have fared in this session, in the index that it last walked so. */
+static struct
+{
+	Oid			index;
+	uint32		rest;			/* so many scans are to do without one */
+	uint32		next_rest;		/* after the next one that is for nothing */
+	bool		wasted;			/* the last one was for nothing */
+}			filtered_walks;
 
 /* Length of the lists to ask for, so that the slot has room for all up to the given one. */
 static uint32
@@ -300,6 +313,42 @@ AskFirst(GgScanOpaque *so, GgMeanwhile meanwhile)
 	return AskOnce(so, &query, &device->lists_in_slot);
 }
 
+/* May this scan with a filter begin with a walk? */
+static bool
+WalkIsDue(const GgScanOpaque *so)
+{
+	Oid			index = RelationGetRelid(so->index);
+
+	if (filtered_walks.index != index)
+	{
+		memset(&filtered_walks, 0, sizeof(filtered_walks));
+		filtered_walks.index = index;
+	}
+	if (filtered_walks.rest == 0)
+		return true;
+	filtered_walks.rest--;
+	return false;
+}
+
+static void
+BeginFilteredWalk(void)
+{
+	if (!filtered_walks.wasted)
+		filtered_walks.next_rest = 1;
+	filtered_walks.wasted = false;
+}
+
+/* The scan wants more than its walk has found. */
+static void
+NoteWastedWalk(const GgScanOpaque *so)
+{
+	if (filtered_walks.wasted || filtered_walks.index != RelationGetRelid(so->index))
+		return;
+	filtered_walks.wasted = true;
+	filtered_walks.rest = filtered_walks.next_rest;
+	filtered_walks.next_rest = Min(filtered_walks.next_rest * 2, MOST_REST);
+}
+
 /* Which segments are walked first, though there is a filter, and with lists of what length. */
 static uint32
 ListsToWalk(GgScanOpaque *so, uint32 *itopk)
@@ -349,7 +398,9 @@ AskWithFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 {
 	uint32		itopk;
 
-	so->device.walked = ListsToWalk(so, &itopk);
+	so->device.walked = WalkIsDue(so) ? ListsToWalk(so, &itopk) : 0;
+	if (so->device.walked != 0)
+		BeginFilteredWalk();
 	return so->device.walked != 0 ? AskWalks(so, itopk, meanwhile) :
 		AskFiltered(so, meanwhile);
 }
@@ -654,6 +705,8 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 	}
 	if (!state->failed)
 	{
+		if (so->filter != NULL && so->device.walked != 0)
+			NoteWastedWalk(so);
 		BeginDeep(so, stream);
 		if (NextKeys(so, stream))
 			return GG_LIST_READY;

@@ -69,11 +69,12 @@ GgLongestDeviceList(double nodes, double row_bytes)
 
 /*
  * The list of a device's walk in a segment of which this share of the nodes matches a filter; 0:
- * they are to be measured.  A walk that finds too few was for nothing, so it must take much less
- * time, and most of what it finds must match.
+ * they are to be measured.  Much of what a walk finds must match.  The walk may take twice as long
+ * as one query's exact list: over 1M x 128, where one row in two matches, both take a client some
+ * 0.15 ms, but 16 clients have 79,000 walks with lists of 128 a second and 35,000 exact lists.
  */
 #define GG_LEAST_WALKED_SHARE	0.25
-#define GG_LEAST_WALK_GAIN		4
+#define GG_MOST_WALK_TIME		2
 
 static inline uint32_t
 GgFilteredDeviceList(double nodes, double share, double row_bytes, uint32_t itopk)
@@ -83,7 +84,7 @@ GgFilteredDeviceList(double nodes, double share, double row_bytes, uint32_t itop
 	if (share < GG_LEAST_WALKED_SHARE)
 		return 0;
 	list = itopk / share;
-	return list * GG_LEAST_WALK_GAIN <= GgLongestDeviceList(nodes * share, row_bytes) ?
+	return list <= GG_MOST_WALK_TIME * GgLongestDeviceList(nodes * share, row_bytes) ?
 		(uint32_t) list : 0;
 }
 

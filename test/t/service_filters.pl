@@ -195,6 +195,23 @@ SQL
 }
 
 check_wide('wide rows', $_, 5700, 'walk') for 7, 5000;
+
+# How each of eight scans of a session begins.
+sub beginnings
+{
+	my ($from) = @_;
+	my $query = "SELECT id FROM wide WHERE id > 300 ORDER BY val <-> " .
+		"(SELECT val FROM wide WHERE id = $from) LIMIT 3;\n" .
+		"SELECT 'begins: ' || filter FROM gpugraph_last_scan();\n";
+
+	return join ' ', $node->safe_psql('postgres', "SET enable_seqscan = off;\n" .
+		"SET enable_sort = off;\nSET gpugraph.engine = cuda;\nSET gpugraph.itopk_size = 8;\n" .
+		$query x 8) =~ /begins: (.*)/g;
+}
+
+is(beginnings(5000), join(' ', ('walk') x 8), 'walks that find enough go on');
+is(beginnings(7), 'walk exact walk exact exact walk exact exact',
+	'walks that find too little are made less and less');
 $node->safe_psql('postgres', <<'SQL');
 INSERT INTO wide SELECT id + 6000, val FROM wide WHERE id % 15 = 1;
 SELECT gpugraph_prewarm('wide_idx');
