@@ -184,7 +184,6 @@ public:
 	uint32_t	near_length;
 	gg_cuda_buffer<uint32_t> graph; /* n x degree */
 	gg_cuda_buffer<uint8_t> changed;	/* n; none: all lists are to be reordered */
-	std::vector<uint32_t> pivots;	/* none: they are to be chosen */
 };
 
 /* The lists that edges are chosen from. */
@@ -195,8 +194,7 @@ make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_param
 {
 	const gg_dataset described = {NULL, data->n, data->dim, data->element, data->metric};
 	gg_cuda_extension plan = {};
-	const gg_cuda_extended out = {&state->near_lists, &state->changed, &state->graph,
-								  &state->pivots};
+	const gg_cuda_extended out = {&state->near_lists, &state->changed, &state->graph};
 
 	state->near_length = params->intermediate_graph_degree;
 	if (input == NULL)
@@ -290,14 +288,9 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	stats->transfer_s += gg_cuda_now_s() - begin;
 
 	begin = gg_cuda_now_s();
-	if (state.pivots.empty())
-		GG_TRY(gg_cuda_connect(&state.copy.view, grow ? state.graph.get() : state.near_lists.get(),
-							   grow ? params->graph_degree : state.near_length, state.graph.get(),
-							   params->seed, stream, control, meter, out, &stats->repaired));
-	else
-		GG_TRY(gg_cuda_connect_pivots(&state.copy.view, state.pivots, state.graph.get(),
-									  params->seed, stream, control, meter, out,
-									  &stats->repaired));
+	GG_TRY(gg_cuda_connect(&state.copy.view, grow ? state.graph.get() : state.near_lists.get(),
+						   grow ? params->graph_degree : state.near_length, state.graph.get(),
+						   params->seed, stream, control, meter, out, &stats->repaired));
 	stats->connect_s += gg_cuda_now_s() - begin;
 	return gg_cuda_give_back(control, __func__, state.near_lists, state.graph, state.copy.rows);
 }

@@ -249,16 +249,10 @@ extern gg_status gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t
 									   gg_cuda_meter *meter, std::vector<uint32_t> &pivots);
 
 /*
- * What pivots reach.  graph, the copy of out->adjacency, is in device memory; where nodes cannot be
- * reached, edges of out->adjacency are replaced or pivots added, and *repaired counts both.  Makes
- * out->pivots and out->pivot_adjacency.
+ * Pivots, and what they reach.  graph, the copy of out->adjacency, is in device memory; where nodes
+ * cannot be reached, edges of out->adjacency are replaced or pivots added, and *repaired counts
+ * both.  Makes out->pivots and out->pivot_adjacency.
  */
-extern gg_status gg_cuda_connect_pivots(const gg_cuda_rows *rows, std::vector<uint32_t> &pivots,
-										const uint32_t *graph, uint64_t seed, cudaStream_t stream,
-										const gg_control *control, gg_cuda_meter *meter,
-										gg_graph *out, uint32_t *repaired);
-
-/* Both. */
 extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k,
 								 const uint32_t *graph, uint64_t seed, cudaStream_t stream,
 								 const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
@@ -314,7 +308,6 @@ typedef struct gg_cuda_extended
 	gg_cuda_buffer<uint32_t> *ids;	/* n x intermediate_graph_degree: lists, or edges */
 	gg_cuda_buffer<uint8_t> *changed;	/* n flags: rows that have lists, the nearest first */
 	gg_cuda_buffer<uint32_t> *graph;	/* n x graph_degree: the edges of all others */
-	std::vector<uint32_t> *pivots;
 } gg_cuda_extended;
 
 extern gg_status gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input,

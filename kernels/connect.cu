@@ -877,18 +877,6 @@ gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t k, uint64_t seed
 }
 
 gg_status
-gg_cuda_connect_pivots(const gg_cuda_rows *rows, std::vector<uint32_t> &pivots,
-					   const uint32_t *graph, uint64_t seed, cudaStream_t stream,
-					   const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
-					   uint32_t *repaired)
-{
-	*repaired = 0;
-	GG_TRY(reach_nodes(graph, stream, control, meter, out, pivots, repaired));
-	gg_pivots_shuffle(pivots.data(), (uint32_t) pivots.size(), seed);
-	return pivot_graph(rows, pivots, seed, stream, control, meter, out);
-}
-
-gg_status
 gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const uint32_t *graph,
 				uint64_t seed, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
 				gg_graph *out, uint32_t *repaired)
@@ -899,5 +887,7 @@ gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const
 	if (rows->n == 0)
 		return gg_ok();
 	GG_TRY(gg_cuda_choose_pivots(knn, rows->n, k, seed, stream, control, meter, pivots));
-	return gg_cuda_connect_pivots(rows, pivots, graph, seed, stream, control, meter, out, repaired);
+	GG_TRY(reach_nodes(graph, stream, control, meter, out, pivots, repaired));
+	gg_pivots_shuffle(pivots.data(), (uint32_t) pivots.size(), seed);
+	return pivot_graph(rows, pivots, seed, stream, control, meter, out);
 }

@@ -16,11 +16,9 @@
  *
  * Searches are over the working copy, in which every metric is a Euclidean distance or L1: by
  * inner product itself a search would find long rows, not those near after the MIPS reduction.
- * They go along stored edges as these come, and enter at pivots of the base.
- *
- * Pivots are chosen once, for searches and for the merged graph.  The rules are a build's
- * (connect.cu), over the first edges of each row in place of its nearest neighbours, since pivots
- * do not come with a merge and lists are not there yet.
+ * They go along stored edges as these come, and enter at pivots of the base: those that a build
+ * would choose (connect.cu), over the first edges of each row in place of its nearest neighbours,
+ * since pivots do not come with a merge and lists are not there yet.
  *
  * In the end every list is measured in fp32 (rank.cuh).  Offers are chosen by the distances that
  * searches return, by minima: the order in which they come does not matter.
@@ -38,6 +36,7 @@
 #include "index.cuh"
 #include "rank.cuh"
 
+#include <algorithm>
 
 #define WARPS 8					/* a block */
 
@@ -50,7 +49,9 @@
 
 #define OFFERS 32				/* that a list of the base takes: one a lane */
 #define WIDTH 64				/* neighbours found for each of the others, if lists have as many */
-#define LEAST_ITOPK 32
+
+/* Edges of the nearest that it knows which a search has expanded when it ends, as in extend.c. */
+#define EDGES 2048u
 
 /* Scratch memory of a batch of searches, and its queries at most. */
 #define BATCH_BYTES ((uint64_t) 32 << 20)
@@ -361,12 +362,12 @@ view_of(const gg_cuda_rows *rows)
 }
 
 static gg_search_params
-search_for(uint32_t width)
+search_for(uint32_t width, uint32_t length)
 {
 	gg_search_params search = {};
 
 	search.k = width;
-	search.itopk_size = width > LEAST_ITOPK ? width : LEAST_ITOPK;
+	search.itopk_size = std::min(std::max(width, EDGES / length), GG_MAX_ITOPK);
 	search.mode = GG_SEARCH_SINGLE_CTA;
 	return search;
 }
@@ -375,7 +376,7 @@ search_for(uint32_t width)
 static gg_status
 walk_fits(const gg_dataset *data, uint32_t length, uint32_t width, bool *fits)
 {
-	const gg_search_params search = search_for(width);
+	const gg_search_params search = search_for(width, length);
 	gg_cuda_rows rows = {};
 	search_launch launch = {};
 	search_device device;
@@ -470,7 +471,6 @@ public:
 	uint32_t   *ids;			/* n x k */
 	uint8_t    *changed;
 	uint32_t   *graph;			/* n x degree */
-	std::vector<uint32_t> *pivots;
 };
 
 /* The input into device memory, and the ids of the others. */
@@ -552,17 +552,21 @@ build_others(const extending *e, gg_build_stats *stats)
 }
 
 /* Where searches of the base enter. */
-static void
+static gg_status
 base_pivots(const extending *e, std::vector<uint32_t> &pivots)
 {
 	const uint8_t *parts = e->input->parts;
 	const uint8_t base = e->plan->base;
+	std::vector<uint32_t> all;
 
-	for (uint32_t pivot : *e->pivots)
+	GG_TRY(gg_cuda_choose_pivots(e->ids, e->data->n, e->params->intermediate_graph_degree,
+								 e->params->seed, e->stream, e->control, e->meter, all));
+	for (uint32_t pivot : all)
 		if (parts[pivot] == base)
 			pivots.push_back(pivot);
 	if (pivots.empty())
 		pivots.push_back((uint32_t) ((const uint8_t *) memchr(parts, base, e->data->n) - parts));
+	return gg_ok();
 }
 
 /* Search for others [first, first + count), whose queries are made on the way. */
@@ -571,7 +575,7 @@ search_batch_of(const extending *e, gg_index *index, float *queries, uint32_t fi
 				uint32_t count)
 {
 	const uint32_t width = e->plan->width;
-	const gg_search_params search = search_for(width);
+	const gg_search_params search = search_for(width, e->input->length);
 	const uint64_t units = (uint64_t) count * e->rows.units;
 	search_batch batch = {};
 
@@ -600,7 +604,7 @@ search_others(extending *e)
 	gg_index	index;
 	uint64_t	step;
 
-	base_pivots(e, pivots);
+	GG_TRY(base_pivots(e, pivots));
 	GG_TRY(entries.allocate(pivots.size(), e->meter));
 	GG_TRY(gg_cuda_copy_in(entries.get(), pivots.data(), entries.bytes(), e->stream, e->control));
 	GG_TRY(gg_cuda_working_copy_gather(&e->rows, entries.get(), (uint32_t) pivots.size(), e->stream,
@@ -774,12 +778,9 @@ gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bu
 	e.ids = out->ids->get();
 	e.graph = out->graph->get();
 	e.changed = out->changed->get();
-	e.pivots = out->pivots;
 	GG_TRY(take_stored(&e));
 	if (plan->others > 0 && !plan->together)
 		GG_TRY(build_others(&e, stats));
-	GG_TRY(gg_cuda_choose_pivots(e.ids, data->n, params->intermediate_graph_degree, params->seed,
-								 stream, control, meter, *e.pivots));
 	if (plan->others > 0)
 		GG_TRY(search_others(&e));
 	GG_TRY(gg_cuda_give_back(control, __func__, e.stored));

@@ -257,6 +257,7 @@ typedef struct search_case
 	uint32_t	percent[3];		/* ends of the parts, the largest part first; 0: no more */
 	gg_algorithm algorithm;
 	double		within;
+	uint32_t	degree;			/* of lists of twice as many; 0: that of params_32 */
 } search_case;
 
 #define WITHIN	0.003
@@ -278,7 +279,9 @@ static const search_case search_cases[] = {
 	{"tsdg", SPEC(7000, L2, F16, 70,.dim = 32), {90, 100}, GG_ALGORITHM_TSDG, WITHIN},
 	{"wide", SPEC(6100, L2, F32, 71,.dim = 500), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
 	{"copies", SPEC(7000, L2, F32, 72,.dim = 32,.shape = SHAPE_COPIES), {90, 100},
-	GG_ALGORITHM_CAGRA, 0.01}
+	GG_ALGORITHM_CAGRA, 0.01},
+	{"half the degree", SPEC(9000, COSINE, F32, 73,.dim = 32,.shape = SHAPE_UNIFORM), {90, 100},
+	GG_ALGORITHM_CAGRA, WITHIN, 16}
 };
 
 /*
@@ -311,6 +314,11 @@ run_search_case(const search_case *c)
 	sides		s;
 
 	params.algorithm = c->algorithm;
+	if (c->degree > 0)
+	{
+		params.graph_degree = c->degree;
+		params.intermediate_graph_degree = 2 * c->degree;
+	}
 	spec.n = harness_size(spec.n, harness_fewer() ? 7 : 2);
 	harness_data(&spec, &data, &queries, nq);
 	for (; nparts < 3 && c->percent[nparts] > 0; nparts++)

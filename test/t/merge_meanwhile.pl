@@ -5,6 +5,7 @@ use warnings;
 
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 use Gpugraph;
 use Merging;
@@ -35,11 +36,17 @@ sub worker
 		WHERE index = 'items_idx'::regclass AND phase = 'building graph'");
 }
 
-# Is the merge that the device holds still under way?
+# Is the merge that the device holds still under way? Its memory is not that of an index. Nor is
+# that of a load, which ends soon.
 sub is_held
 {
-	return of_device($node,
-		'resident_bytes > (SELECT coalesce(sum(bytes), 0) FROM gpugraph_stat_index)') eq 't';
+	for (1 .. 3)
+	{
+		return 0 if of_device($node,
+			'resident_bytes > (SELECT coalesce(sum(bytes), 0) FROM gpugraph_stat_index)') ne 't';
+		usleep(100_000);
+	}
+	return 1;
 }
 
 # Insert until the device holds a merge; the number of segments then.
