@@ -423,6 +423,8 @@ main(int argc, char **argv)
 			params.init = strcmp(argv[++i], "random") == 0 ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS;
 		else if (strcmp(argv[i], "-t") == 0 && i + 1 < argc)
 			params.max_iterations = (uint32_t) atoi(argv[++i]);
+		else if (strcmp(argv[i], "-s") == 0 && i + 1 < argc)
+			params.termination_threshold = (float) atof(argv[++i]);
 		else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc)
 			runs = atoi(argv[++i]);
 		else if (strcmp(argv[i], "-m") == 0 && i + 1 < argc)

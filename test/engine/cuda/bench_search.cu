@@ -585,6 +585,8 @@ main(int argc, char **argv)
 	params.graph_degree = degree;
 	params.intermediate_graph_degree = argc > 9 ? (uint32_t) atoi(argv[9]) : 2 * degree;
 	params.seed = 1;
+	if (getenv("BENCH_SHARE") != NULL)
+		params.termination_threshold = (float) atof(getenv("BENCH_SHARE"));
 	if (argc > 8)
 		parse_algorithm(argv[8], &params);
 	load_graph(dir, what.find('s') != std::string::npos, params, &control, adjacency, pivots);
