@@ -17,11 +17,14 @@
  * Searches are over the working copy, in which every metric is a Euclidean distance or L1: by
  * inner product itself a search would find long rows, not those near after the MIPS reduction.
  * They go along stored edges as these come, and enter at pivots of the base: those that a build
- * would choose (connect.cu), over the first edges of each row in place of its nearest neighbours,
- * since pivots do not come with a merge and lists are not there yet.
+ * would choose (connect.cu), over stored edges by distance in place of nearest neighbours, since
+ * pivots do not come with a merge and lists are not there yet.
  *
  * In the end every list is measured in fp32 (rank.cuh).  Offers are chosen by the distances that
  * searches return, by minima: the order in which they come does not matter.
+ *
+ * Tried: choose pivots over stored edges as these come.  Of 100 tight clusters two had no pivot, so
+ * searches did not find them.
  *
  * Mapping: one warp per row everywhere, a thread per edge where offers are counted and scattered.
  * Shared memory: 16 KB per block for lists of 256 and 512, less for shorter ones.
@@ -105,6 +108,48 @@ tidy_kernel(const uint32_t *stored, uint32_t n, uint32_t length, uint32_t k, uin
 		ids[(uint64_t) row * k + at] = GG_NO_NODE;
 	for (uint32_t at = count + lane; at < degree; at += 32)
 		graph[(uint64_t) row * degree + at] = GG_NO_NODE;
+}
+
+/*
+ * The first count of each row's ids (n x k), by distance: stored edges are in the order of
+ * rank-based reordering, in which edges into other clusters come early.
+ */
+template <gg_cuda_kind KIND, int R>
+static __global__ void
+sort_kernel(gg_cuda_rows rows, uint32_t count, uint32_t k, uint32_t first, uint32_t *ids)
+{
+	__shared__ uint64_t all_lists[WARPS][32 * R];
+	__shared__ uint64_t all_buffers[WARPS][64];
+	const uint32_t row = first + blockIdx.x * WARPS + threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	uint64_t   *list = all_lists[threadIdx.x / 32];
+	uint64_t   *buffer = all_buffers[threadIdx.x / 32];
+
+	if (row >= rows.n)
+		return;
+	for (uint32_t i = lane; i < 32 * R; i += 32)
+		list[i] = GG_KEY_NONE;
+	for (uint32_t begin = 0; begin < count; begin += 64)
+	{
+		const uint32_t some = min(count - begin, 64u);
+		uint32_t	known = 0;
+
+		while (known < some && ids[(uint64_t) row * k + begin + known] != GG_NO_NODE)
+		{
+			const uint32_t id = ids[(uint64_t) row * k + begin + known];
+			const float distance = gg_row_distance<KIND>(rows, row, id);
+
+			if (lane == 0)
+				buffer[known] = gg_key(distance, id, 0);
+			known++;
+		}
+		__syncwarp();
+		if (known > 0)
+			gg_merge<R>(list, buffer, known);
+		__syncwarp();
+	}
+	for (uint32_t i = lane; i < count; i += 32)
+		ids[(uint64_t) row * k + i] = list[i] == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(list[i]);
 }
 
 /* ids of the others from lists among them (count x length keys), numbered there. */
@@ -503,6 +548,8 @@ static gg_status
 take_stored(const extending *e)
 {
 	const uint32_t n = e->data->n;
+	const uint32_t k = e->params->intermediate_graph_degree;
+	const uint32_t known = std::min(e->input->length, k);
 	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, e->control);
 	gg_cuda_pace pace;
 
@@ -512,9 +559,13 @@ take_stored(const extending *e)
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		tidy_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, e->stream>>>
-			(e->stored.get(), n, e->input->length, e->params->intermediate_graph_degree,
-			 e->params->graph_degree, (uint32_t) first, e->ids, e->graph);
+			(e->stored.get(), n, e->input->length, k, e->params->graph_degree, (uint32_t) first,
+			 e->ids, e->graph);
 		GG_CUDA_LAUNCHED("tidy_kernel");
+		GG_SWITCH_KIND(e->rows.kind, GG_SWITCH_LENGTH(gg_cuda_list_length(known),
+			(sort_kernel<KIND, R><<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, e->stream>>>
+			 (e->rows, known, k, (uint32_t) first, e->ids))));
+		GG_CUDA_LAUNCHED("sort_kernel");
 		GG_TRY(pace.step(e->stream, e->control, __func__));
 	}
 	return gg_cuda_drain(e->stream, e->control, __func__);

@@ -257,29 +257,30 @@ typedef struct search_case
 	uint32_t	percent[3];		/* ends of the parts, the largest part first; 0: no more */
 	gg_algorithm algorithm;
 	double		within;
-	uint32_t	degree;			/* of lists of twice as many; 0: that of params_32 */
+	uint32_t	degree;			/* of lists of twice as many */
 } search_case;
 
 #define WITHIN	0.003
 
 static const search_case search_cases[] = {
-	{"a tenth", SPEC(7000, L2, F32, 61,.dim = 32), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"a tenth of no part", SPEC(7000, L2, F32, 62,.dim = 32), {90}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"a hundredth", SPEC(7000, COSINE, F16, 63,.dim = 40), {99, 100}, GG_ALGORITHM_CAGRA, WITHIN},
+	{"a tenth", SPEC(7000, L2, F32, 61,.dim = 32), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN, 32},
+	{"a tenth of no part", SPEC(7000, L2, F32, 62,.dim = 32), {90}, GG_ALGORITHM_CAGRA, WITHIN, 32},
+	{"a hundredth", SPEC(7000, COSINE, F16, 63,.dim = 40), {99, 100}, GG_ALGORITHM_CAGRA,
+	WITHIN, 32},
 	{"two parts and loose rows", SPEC(7000, COSINE, F32, 64,.dim = 20), {80, 88, 96},
-	GG_ALGORITHM_CAGRA, WITHIN},
-	{"inner product", SPEC(7000, IP, F32, 65,.dim = 32), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"l1", SPEC(7000, L1, F16, 66,.dim = 24), {85, 100}, GG_ALGORITHM_CAGRA, WITHIN},
+	GG_ALGORITHM_CAGRA, WITHIN, 32},
+	{"inner product", SPEC(7000, IP, F32, 65,.dim = 32), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN, 32},
+	{"l1", SPEC(7000, L1, F16, 66,.dim = 24), {85, 100}, GG_ALGORITHM_CAGRA, WITHIN, 32},
 	{"few dimensions", SPEC(7000, L2, F32, 67,.dim = 6,.shape = SHAPE_UNIFORM), {80, 100},
-	GG_ALGORITHM_CAGRA, WITHIN},
+	GG_ALGORITHM_CAGRA, WITHIN, 32},
 	{"many clusters", SPEC(7000, L2, F32, 68,.dim = 32,.clusters = 300), {90, 100},
-	GG_ALGORITHM_CAGRA, WITHIN},
+	GG_ALGORITHM_CAGRA, WITHIN, 32},
 	{"tight clusters", SPEC(7000, L2, F32, 69,.dim = 32,.shape = SHAPE_TIGHT,.clusters = 100),
-	{90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
-	{"tsdg", SPEC(7000, L2, F16, 70,.dim = 32), {90, 100}, GG_ALGORITHM_TSDG, WITHIN},
-	{"wide", SPEC(6100, L2, F32, 71,.dim = 500), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN},
+	{90, 100}, GG_ALGORITHM_CAGRA, WITHIN, 32},
+	{"tsdg", SPEC(7000, L2, F16, 70,.dim = 32), {90, 100}, GG_ALGORITHM_TSDG, WITHIN, 32},
+	{"wide", SPEC(6100, L2, F32, 71,.dim = 500), {90, 100}, GG_ALGORITHM_CAGRA, WITHIN, 32},
 	{"copies", SPEC(7000, L2, F32, 72,.dim = 32,.shape = SHAPE_COPIES), {90, 100},
-	GG_ALGORITHM_CAGRA, 0.01},
+	GG_ALGORITHM_CAGRA, 0.01, 32},
 	{"half the degree", SPEC(9000, COSINE, F32, 73,.dim = 32,.shape = SHAPE_UNIFORM), {90, 100},
 	GG_ALGORITHM_CAGRA, WITHIN, 16}
 };
@@ -314,11 +315,8 @@ run_search_case(const search_case *c)
 	sides		s;
 
 	params.algorithm = c->algorithm;
-	if (c->degree > 0)
-	{
-		params.graph_degree = c->degree;
-		params.intermediate_graph_degree = 2 * c->degree;
-	}
+	params.graph_degree = c->degree;
+	params.intermediate_graph_degree = 2 * c->degree;
 	spec.n = harness_size(spec.n, harness_fewer() ? 7 : 2);
 	harness_data(&spec, &data, &queries, nq);
 	for (; nparts < 3 && c->percent[nparts] > 0; nparts++)
