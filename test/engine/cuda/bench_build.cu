@@ -2,8 +2,9 @@
  * bench_build.cu
  *		Time and recall of the CUDA engine's build, vectors already on the device.
  *
- * usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] [-d DEGREE] [-a ALGORITHM]
- *			[-m PERCENT] SET...
+ * usage: bench_build [-i random] [-t ITERATIONS] [-s SHARE] [-r RUNS] [-k K] [-d DEGREE]
+ *			[-a ALGORITHM] [-m PERCENT] SET...
+ *	SHARE: GNND goes on until fewer of the places changed, and makes two iterations at least
  *	PERCENT: instead, two parts, of so many percent of the rows and of the rest, are built alone and
  *	their graphs merged, by comparing rows of both and by searching the larger one, beside a build
  *	of all rows.  Recall is that of searches then, whose queries are the sampled rows.

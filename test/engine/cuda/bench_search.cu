@@ -8,10 +8,11 @@
  * hold graph.i32 (N x DEGREE) with pivots.i32; without them, or when an algorithm is named
  * (algorithm_option.h), the engine builds the graph, of lists of K-NN (2 DEGREE).  METRIC is
  * l2, ip, cosine (rows of unit length) or l1.  what: letters of a(ll), e(xact), 1 (batch 1),
- * b(atches of 10,000), q(uick: two of those), c (both kernels at many batch sizes), w(idths),
- * t(able: batch 1 to 10,000 with bandwidth, as Markdown rows), g(reedy walks of TSDG beside
- * multi-CTA search, at small batches; not in a), l(arge batches' search of TSDG and its greedy
- * walks beside the engine's choice, at batch 1 to 10,000; not in a), s(ave the graph built to DIR).
+ * b(atches of 10,000), p(oints: lists from 10 on, at batch 1 and 10,000; not in a), q(uick: two of
+ * b), c (both kernels at many batch sizes), w(idths), t(able: batch 1 to 10,000 with bandwidth, as
+ * Markdown rows), g(reedy walks of TSDG beside multi-CTA search, at small batches; not in a),
+ * l(arge batches' search of TSDG and its greedy walks beside the engine's choice, at batch 1 to
+ * 10,000; not in a), s(ave the graph built to DIR).
  * One line a measurement; times are of kernels, between events on the stream, queries and answers
  * in device memory.
  *
@@ -515,8 +516,8 @@ run(const std::string &what)
 		bench_search(10000, 256, 0, GG_SEARCH_SINGLE_CTA);
 	}
 	if (what.find('p') != std::string::npos)
-		for (uint32_t batch : {1, 100, 1000, 10000})
-			for (uint32_t itopk : {10, 12, 14, 16, 20, 24, 32, 64})
+		for (uint32_t batch : {1, 10000})
+			for (uint32_t itopk : {10, 12, 14, 16, 20, 24, 28, 32, 40, 64})
 				bench_search(batch, itopk, 0, GG_SEARCH_AUTO);
 	if (what.find('q') != std::string::npos)
 	{
@@ -585,13 +586,9 @@ main(int argc, char **argv)
 	params.graph_degree = degree;
 	params.intermediate_graph_degree = argc > 9 ? (uint32_t) atoi(argv[9]) : 2 * degree;
 	params.seed = 1;
-	if (getenv("BENCH_SHARE") != NULL)
-		params.termination_threshold = (float) atof(getenv("BENCH_SHARE"));
 	if (argc > 8)
 		parse_algorithm(argv[8], &params);
 	load_graph(dir, what.find('s') != std::string::npos, params, &control, adjacency, pivots);
-	if (getenv("BENCH_PIVOTS") != NULL)
-		graph.npivots = std::min(graph.npivots, (uint32_t) atoi(getenv("BENCH_PIVOTS")));
 	must_ok(gg_cuda_engine.index_open(&data, &graph, &control, &cuda_index), "index_open");
 	copy_gbs = measure_copy();
 	print_mode();
