@@ -370,8 +370,8 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 			GG_CUDA_LAUNCHED("pick_kernel");
 			GG_TRY(gg_cuda_copy_out(found.data(), some.get(), some.bytes(), stream.get(), NULL));
 			printf("%s: %u x %u, LID %.1f, %u of %u, recall@10 %.4f recall@%u %.4f, "
-				   "%u iterations, the last of which changed %.3f\n", name, n, dim, lid, params->graph_degree, k,
-				   recall(found, k, truth, 10), std::min(k, 64u),
+				   "%u iterations, the last of which changed %.3f\n", name, n, dim, lid,
+				   params->graph_degree, k, recall(found, k, truth, 10), std::min(k, 64u),
 				   recall(found, k, truth, std::min(k, 64u)), stats.iterations, stats.changed);
 			stats = {};
 		}
