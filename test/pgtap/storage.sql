@@ -146,8 +146,8 @@ RESET maintenance_work_mem;
 RESET temp_file_limit;
 RESET gpugraph.engine;
 SELECT cmp_ok((SELECT segments FROM gpugraph_index_info('parts_idx')), '>', 1, 'several segments');
--- among so many rows a list of 64 misses 0.99 with some draws
-SET gpugraph.itopk_size = 128;
+-- under inner product lists of 64 miss 0.99 of so many rows with some draws, and of 128 with few
+SET gpugraph.itopk_size = 512;
 SELECT cmp_ok(recall('parts', '<#>'), '>=', 0.99, 'several segments: recall');
 SET gpugraph.itopk_size = 64;
 SELECT ok(in_order('parts', '<#>', 200), 'several segments: in order');
