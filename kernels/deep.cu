@@ -18,10 +18,10 @@
  *				What fits exact.cu's lists is left to it, for several queries at once: neighbours
  *				whose filters are equal, or all small (filter.cu).  Longer lists are made one after
  *				the other.
- *				Where filters leave many rows for several queries, exact.cu first makes the lists of
- *				one word of 32 rows in so many, by whose last keys prune.cu throws out most of all
- *				rows.  Only the device knows whether filters leave so many: all these launches look,
- *				and end at once where they are not for the case.
+ *				Where filters leave many rows for several queries, or many bytes for one or two,
+ *				exact.cu first makes the lists of one word of 32 rows in so many, by whose last keys
+ *				prune.cu throws out most of all rows.  Only the device knows whether filters leave
+ *				so many: all these launches look, and end at once where they are not for the case.
  * Shared		measure: the query, 32 row numbers a warp; digits: BINS counters.
  * Oracle		gg_cpu_engine.serve_deep: the same nodes but where distances differ by less than
  *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
@@ -53,15 +53,22 @@
 #define NARROW_K GG_SHORT_DEEP
 
 /*
- * Pairs of a query and a row from which on prune.cu is worth its launches, some 25 us.  Queries
- * with filters of their own also must want each row twice: prune.cu reads all that any of them
- * wants.
- * The numbers are estimates, from the passes of exact.cu: 8M pairs take it 0.3 to 0.6 ms.  Over
- * 1M x 128, 16 callers with equal filters, prune.cu makes 1.9 times as many queries per second
- * where one row in two matches, and 1.4 times where one in 10 does; 0.91 and 0.87 where one in 100
- * and in 1,000 do, since its launches end at once there but are made.
+ * When prune.cu is worth its launches, some 25 us.  Where queries share a filter, exact.cu takes
+ * its time for pairs of a query and a row: 8M of 128 dimensions 0.3 to 0.6 ms.  One or two queries
+ * read rows for themselves, and wait for memory: from so many bytes on that prune.cu saves, which
+ * take 60 us.  So one query over 1M x 768 as float32 is for prune.cu where 175,000 rows match, and
+ * over 1M x 128 never.  Filters that differ must also make exact.cu read PRUNED_TIMES the bytes of
+ * all rows' halves, since prune.cu reads what any of them wants.
+ * These are estimates.  Measured over 1M x 128 as float32, 16 callers with equal filters, when
+ * prune.cu read rows as stored: 1.9 times as many queries per second with it where one row in two
+ * matches, and 1.4 times where one in 10 does; 0.91 and 0.87 where one in 100 and in 1,000 do,
+ * since its launches end at once there but are made.
  */
+#ifndef PRUNED_PAIRS			/* the emulated device has fewer rows */
 #define PRUNED_PAIRS ((uint64_t) 1 << 18)
+#define PRUNED_BYTES ((uint64_t) 256 << 20)
+#endif
+#define PRUNED_SHARED 3			/* queries of a filter, from which on exact.cu shares rows */
 #define PRUNED_TIMES 2
 #define PRUNED_BITS ((uint64_t) 64 << 20)	/* bytes of all queries' bits, at most */
 
@@ -555,37 +562,50 @@ sample_step(uint32_t n, uint32_t k)
 	return step;
 }
 
+/* Pairs of a query and a row that filters must leave for prune.cu to be sooner. */
+static uint64_t
+pruned_pairs(const search_view *view, const deep_filters *filters)
+{
+	const uint64_t exact_bytes = view->row_stride;
+	const uint64_t rough_bytes = view->walk_stride;
+	const bool	apart = filters->stride > 0;
+	const uint64_t all = apart ? view->n * rough_bytes * PRUNED_TIMES / exact_bytes : 0;
+	const uint64_t saved = exact_bytes - rough_bytes / (apart ? 1 : filters->count);
+
+	if (filters->count >= PRUNED_SHARED)
+		return all > PRUNED_PAIRS ? all : PRUNED_PAIRS;
+	return saved > 0 ? PRUNED_BYTES / saved : UINT64_MAX;
+}
+
 /* The same, by prune.cu where that is sooner. */
 static gg_status
 queue_narrow(const gg_index *index, const float *queries, const deep_filters *filters, uint32_t k,
 			 search_scratch *search, deep_scratch *scratch, uint64_t *keys, cudaStream_t stream)
 {
-	const uint32_t n = index->view.n;
-	const uint32_t words = (n + 31) / 32;
-	const uint32_t step = sample_step(n, k);
-	const uint64_t bits = (uint64_t) PRUNE_QUERIES * words;
+	const search_view *view = &index->view;
+	const uint32_t words = (view->n + 31) / 32;
+	const uint64_t bits = (uint64_t) (filters->count == 1 ? 1 : PRUNE_QUERIES) * words;
 	deep_filters pruned = {filters->count, NULL, words, NULL};
+	search_part part = {sample_step(view->n, k),
+		{filters->matches, 1, filters->count, pruned_pairs(view, filters), false}};
 	prune_launch launch = {filters->bits, filters->stride, NULL, words, queries, filters->count, k,
-						   keys, {filters->matches, 1, filters->count, PRUNED_PAIRS, false}};
-	search_part part = {step, {}};
+		keys, {}};
 
 	if (filters->stride > 0)
 	{
-		launch.gate.count = filters->count;
-		launch.gate.queries = 1;
-		if (launch.gate.least < (uint64_t) n * PRUNED_TIMES)
-			launch.gate.least = (uint64_t) n * PRUNED_TIMES;
+		part.gate.count = filters->count;
+		part.gate.queries = 1;
 	}
-	if (filters->matches == NULL || filters->count < 3 || step < 4 || bits * 4 > PRUNED_BITS ||
-		(uint64_t) n * filters->count < launch.gate.least ||
-		!search_prune_takes(&index->view, &index->device))
+	if (filters->matches == NULL || part.step < 4 || bits * 4 > PRUNED_BITS ||
+		(uint64_t) view->n * filters->count < part.gate.least ||
+		!search_prune_takes(view, &index->device))
 		return queue_exact(index, queries, filters, k, NULL, search, keys, stream);
 
 	GG_TRY(grow(scratch->pruned, bits, stream));
 	pruned.bits = launch.to = scratch->pruned.get();
-	part.gate = launch.gate;
+	launch.gate = part.gate;
 	GG_TRY(queue_exact(index, queries, filters, k, &part, search, keys, stream));
-	GG_CUDA_TRY(search_prune_launch(&index->view, &launch, &index->device, stream));
+	GG_CUDA_TRY(search_prune_launch(view, &launch, &index->device, stream));
 	part.step = 0;
 	GG_TRY(queue_exact(index, queries, &pruned, k, &part, search, keys, stream));
 	part.gate.below = true;

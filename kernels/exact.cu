@@ -173,6 +173,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	uint64_t   *list = lists + mine * block_room + part * list_room;
 	const uint32_t first_query = args.first + blockIdx.y * QUERIES;
 	const uint32_t words = (view.n + 31) / 32;
+	const uint32_t stride = gridDim.x * WARPS * args.part.step;	/* words */
 	const uint32_t *filter = args.filter != NULL ?
 		args.filter + (size_t) first_query * args.filter_stride : NULL;
 	uint32_t	waiting[QUERIES];
@@ -204,7 +205,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		waiting[q] = used[q] = 0;
 
 	for (uint32_t word = (blockIdx.x * WARPS + warp) * args.part.step; word < words;
-		 word += gridDim.x * WARPS * args.part.step)
+		 word += stride)
 	{
 		uint32_t	bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
 		uint32_t	count;
@@ -215,7 +216,18 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 			bits &= (1u << (view.n & 31)) - 1;
 		count = __popc(bits);
 		if (count == 0)
+		{
+			/* prune.cu leaves most words empty: lanes look at the warp's next ones at once */
+			if (QUERIES == 1)
+			{
+				const uint32_t next = word + lane * stride;
+				const uint32_t some = __ballot_sync(GG_FULL_WARP, lane > 0 && next < words &&
+													__ldg(filter + next) != 0);
+
+				word += (some == 0 ? 31 : __ffs(some) - 2) * stride;
+			}
 			continue;
+		}
 		row = exact_pack(word, bits, count, packed, lane);
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)

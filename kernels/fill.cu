@@ -350,6 +350,9 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 	view->element = shape->element;
 	view->rows = index->rows;
 	view->row_stride = layout.row_stride;
+	view->walk_rows = view->rows;
+	view->walk_stride = view->row_stride;
+	view->scale = 1;
 	/* nothing writes what pads a row */
 	if (layout.row_stride != shape_row_bytes(shape) && shape->capacity > 0)
 	{
@@ -463,9 +466,6 @@ prepare(gg_index *index)
 	const uint32_t blocks = (uint32_t) index->device.sms * 8;
 	uint32_t	element_bytes = 2;
 
-	view->scale = 1;
-	view->walk_rows = view->rows;
-	view->walk_stride = view->row_stride;
 	if (shape->element == GG_ELEMENT_F16)
 		view->path = shape->metric == GG_METRIC_L1 ? WALK_HALF_L1 : WALK_HALF_DOT;
 	else

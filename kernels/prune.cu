@@ -1,38 +1,56 @@
 /*
  * prune.cu
  *		Which rows may be among the k nearest of up to PRUNE_QUERIES queries: each row is read once
- *		for all of them, and the tensor cores multiply.  What is left is for exact.cu.
+ *		for all of them, in halves, and the tensor cores multiply.  What is left is for exact.cu.
  *
- * Shapes		rows n x dim as stored, queries nq x dim float32, bits of nodes, of each query an
- *				upper bound of its k-th nearest distance -> bits of nodes, of each query.
- * Requires		L2, inner product or cosine; queries that fit shared memory (search_prune_takes).
+ * Shapes		walk rows n x dim (search_view), queries nq x dim float32, bits of nodes, of each
+ *				query an upper bound of its k-th nearest distance -> bits of nodes, of each query.
+ * Requires		L2, inner product or cosine; rows in halves, as stored or as the copy for walks; and
+ *				queries that fit shared memory (search_prune_takes).
  * Mapping		A warp takes a word of 32 rows after the other, and puts aside the rows that any
  *				query wants.  Of 32 of those it makes the products with all queries: two
- *				mma.m16n8k8 of TF32 side by side, 8 or 16 queries wide.  Lane l reads piece l % 4 of
- *				64 bytes of rows l / 4 + {0, 8, 16, 24}.  An element is two TF32 numbers, as is one
- *				of a query, and three of their four products count.  Halves are one number.
- *				A row stays for a query where the distance, less what it may be wrong by, is no more
- *				than the bound.  Few do, so their bits are set one by one.
- * Shared		the queries as operands of mma, 8 bytes per element; rows put aside, 64 per warp.
- * Oracle		None: exact.cu's answers over these bits are those over all bits.
- * Cost			The rows once: at 1M x 128 and one row in two 256 MB, which take 65 us of memory;
- *				6M mma for all rows and 16 queries, some 40 us of the tensor cores.  These are
- *				estimates.  exact.cu does the same 8M distances of 16 queries in 0.3 to 0.6 ms.
+ *				mma.m16n8k16 of halves side by side, 8 or 16 queries wide.  Lane l reads piece l % 4
+ *				of 64 bytes of rows l / 4 + {0, 8, 16, 24}; its 16 bytes are operands as they are.
+ *				A row stays for a query where its distance, less what that may be wrong by, is no
+ *				more than the bound.  Few do, so their bits are set one by one.
+ * Bound		Let y be the halves of a row x, e what they are off by, b the query in the rows'
+ *				coordinates, and c the halves of b, which are off by f.
+ *				|e| <= 2^-11 |y| + 2^-25 sqrt(dim): a half keeps 11 bits, and below 2^-14 steps of
+ *				2^-24.  Rows stored as halves have e = 0.  |f| is measured.
+ *				L2: |x - q| >= |y - c| - |e| - |f|, by the triangle inequality.  Coordinates are
+ *				centred and scaled, which scales distances.
+ *				Products: <x, q> <= <y, c> + |y| |f| + |e| |b|, by Cauchy-Schwarz; and what is
+ *				<mean, q> of all rows.
+ *				exact.cu's own distances are off by their sums' rounding, and the products here by
+ *				what the tensor cores cut off; ERROR_PER_ELEMENT has both.
+ *				Where that is no number, as of halves that overflow, the row stays.
+ * Shared		the queries as operands of mma, 2 bytes per element; rows put aside, 64 per warp.
+ * Oracle		None: exact.cu's answers over these bits are those over all bits, bit by bit.
+ * Cost			Halves of the rows that match, once: at 1M x 768 and one row in two 768 MB, which
+ *				take 0.18 ms of memory; at 1M x 128, 128 MB and 30 us.  These are estimates.
+ * Tried		TF32 numbers, two for each element of rows stored as float32, and three products:
+ *				twice the bytes are read.  It leaves fewer rows, by some percent; an estimate.
  */
+#include "exact.cuh"
 #include "prune.cuh"
-#include "warp.cuh"
 
 #define WARPS 8
 #define BLOCKS_PER_SM 2
-#define FLIGHTS 2				/* chunks of 64 bytes of a row that are loaded before one is used */
+#define FLIGHTS 4				/* chunks of 64 bytes of a row that are loaded before one is used */
 
 /*
- * What a distance may be wrong by, relative to |row|^2 + |query|^2: TF32 has 11 bits, two of them
- * 21, and the tensor cores cut off what float32 has no room for at each of 3 dim / 8 additions.
+ * What sums may be wrong by, relative to the product of the lengths or the sum of their squares.
+ * The tensor cores cut off what float32 has no room for, of each of 17 numbers at each of dim / 16
+ * additions: 17 x 2^-23 x dim / 16 is 1.3e-7 x dim.  Sums in float32 lose a tenth of that: no
+ * thread adds more than dim / 4 numbers.
  */
-#define ERROR_FIXED 1.6e-5f
-#define ERROR_PER_ELEMENT 5e-7f
-#define ERROR_LEAST 1e-30f		/* products of smaller numbers may be lost altogether */
+#define ERROR_FIXED 4e-6f
+#define ERROR_PER_ELEMENT 2e-7f
+#define ERROR_LEAST 1e-37f		/* distances: float32 may lose products below it altogether */
+
+/* Of a row's halves, relative and absolute per element; a little more, for float32's rounding */
+#define HALF_ERROR (1.01f / 2048)
+#define HALF_LEAST (1.01f / 33554432)
 
 typedef struct prune_args
 {
@@ -45,17 +63,20 @@ typedef struct prune_args
 	uint32_t	k;
 	const uint64_t *keys;
 	uint32_t	chunks;			/* of 64 bytes of a row */
-	float		error;
+	float		error;			/* of sums, relative */
+	float		half_error;		/* of a row's halves, relative to their length */
+	float		half_least;		/* and beside that */
 	search_gate gate;
 } prune_args;
 
-/* Queries as the kernel compares with them. */
-typedef struct prune_bounds
+/* A query as halves, which are times a power of two. */
+typedef struct prune_query
 {
-	float		distance[PRUNE_QUERIES];
-	float		square[PRUNE_QUERIES];
-	float		inverse[PRUNE_QUERIES];
-} prune_bounds;
+	float		length;			/* of the halves; L2: without the power */
+	float		lost;			/* the length of what they are off by, at most; L2: as above */
+	float		twice;			/* L2: twice a product, without the power */
+	float		bound;			/* L2: of the length of the difference; else of the product */
+} prune_query;
 
 /* Rows that were put aside. */
 typedef struct prune_rows
@@ -64,150 +85,168 @@ typedef struct prune_rows
 	uint32_t	wanted[64];		/* a bit a query */
 } prune_rows;
 
+/* ---- queries ----------------------------------------------------------------------- */
+
+/* Element i of a query in the rows' coordinates; of products, what the rows' are multiplied by. */
 static __device__ __forceinline__ float
-high_part(float x)
+element_of(const search_view &view, const float *raw, float inverse, uint32_t i)
 {
-	return __uint_as_float(__float_as_uint(x) & 0xFFFFE000u);
-}
+	const float value = i < view.dim ? raw[i] * inverse : 0;
 
-/* Operands of mma for a query's part of each chunk, where lane l's 16 bytes of it lie. */
-template <typename ELEMENT, int TILES>
-static __device__ __forceinline__ void
-prepare_queries(const search_view &view, const prune_args &args, float *operands)
-{
-	const uint32_t elements = 16 / sizeof(ELEMENT);
-	const uint32_t quads = elements / 4;
-	const uint32_t total = args.chunks * quads * TILES * 32 * 4;
-
-	for (uint32_t i = threadIdx.x; i < total; i += WARPS * 32)
-	{
-		uint32_t	lane = i / 4 % 32;
-		uint32_t	tile = i / 128 % TILES;
-		uint32_t	quad = i / 128 / TILES;
-		uint32_t	query = tile * 8 + lane / 4;
-		uint32_t	at = (quad / quads * 4 + lane % 4) * elements + quad % quads * 4 + i % 4;
-		float		value = query < args.nq && at < view.dim ?
-			args.queries[(size_t) query * view.dim + at] : 0;
-		float	   *to = operands + (quad * TILES + tile) * 256 + lane * 4 + i % 4;
-
-		to[0] = high_part(value);
-		to[128] = value - high_part(value);
-	}
-}
-
-/* Of each query, by a warp. */
-static __device__ __forceinline__ void
-prepare_bounds(const search_view &view, const prune_args &args, prune_bounds *bounds)
-{
-	const uint32_t lane = threadIdx.x & 31;
-
-	for (uint32_t q = threadIdx.x >> 5; q < PRUNE_QUERIES; q += WARPS)
-	{
-		const uint64_t key = q < args.nq ? args.keys[(size_t) q * args.k + args.k - 1] : 0;
-		float		sum = 0;
-
-		for (uint32_t i = lane; q < args.nq && i < view.dim; i += 32)
-		{
-			float		x = args.queries[(size_t) q * view.dim + i];
-
-			sum += x * x;
-		}
-		sum = group_reduce<1, false>(sum, NULL);
-		if (lane == 0)
-		{
-			bounds->distance[q] = key == GG_KEY_NONE ? INFINITY : value_of(key);
-			bounds->square[q] = sum;
-			bounds->inverse[q] = sum > 0 ? 1 / sqrtf(sum) : 0;
-		}
-	}
-}
-
-/* Products of 16 rows and a tile of queries, by 8 elements of each row. */
-static __device__ __forceinline__ void
-multiply(float (&sum)[4], const float (&upper)[2], const float (&lower)[2], float2 query)
-{
-	gg_mma_tf32(sum, upper[0], lower[0], upper[1], lower[1], query.x, query.y);
+	if (view.metric != GG_METRIC_L2)
+		return value;
+	return (value - (view.mean != NULL && i < view.dim ? view.mean[i] : 0)) * view.scale;
 }
 
 /*
- * One quad of four rows against all queries.  x[r] is of row lane / 4 + 8 r: the first two are an
- * operand, and the others another one.
+ * What a product with the halves must be for a row to be as near as `distance`.  Lengths: `given`
+ * of the query as it came, `length` of what the halves are of, and `mean` in the rows' coordinates;
+ * offset: <mean, query>, as a distance has it; unit: the power of two of the halves.
  */
-template <bool ROUNDED, int TILES>
-static __device__ __forceinline__ void
-multiply_quad(const float (&x)[4][4], const float *operands, uint32_t lane,
-			  float (&sums)[2][TILES][4], float (&squares)[4])
+static __device__ __forceinline__ float
+least_product(const search_view &view, float distance, float error, float given, float length,
+			  float mean, float offset, float unit)
 {
-	float		high[4][4];
-	float		low[4][4];
+	const bool	cosine = view.metric == GG_METRIC_COSINE;
+	const double scale = (double) view.scale * unit;
+	/* where exact.cu's sums may overflow, distances say nothing */
+	const bool	sound = (double) given * (mean + 65536 * sqrtf((float) view.dim)) / view.scale <
+		1e38;
+	const double one = cosine ? 1 : 0;
 
-#pragma unroll
-	for (int r = 0; r < 4; r++)
-#pragma unroll
-		for (int i = 0; i < 4; i++)
-		{
-			squares[r] += x[r][i] * x[r][i];
-			high[r][i] = ROUNDED ? x[r][i] : high_part(x[r][i]);
-			low[r][i] = x[r][i] - high[r][i];
-		}
-#pragma unroll
-	for (int tile = 0; tile < TILES; tile++)
+	/* cosine distances end at 2 */
+	if (!sound || !isfinite(distance) || (cosine && distance >= 2))
+		return -INFINITY;
+	return (float) ((one - distance - offset - error * one - ERROR_LEAST) * scale -
+					(double) error * mean * length);
+}
+
+/* Query q as a column of the operand, and what it asks of rows.  By a warp. */
+template <int TILES>
+static __device__ __forceinline__ void
+prepare_query(const search_view &view, const prune_args &args, uint32_t q, __half *operand,
+			  prune_query *query, uint32_t lane)
+{
+	const float *raw = args.queries + (size_t) q * view.dim;
+	const uint64_t key = args.keys[(size_t) q * args.k + args.k - 1];
+	const float distance = key == GG_KEY_NONE ? INFINITY : value_of(key);
+	const float inverse = view.metric == GG_METRIC_COSINE ? exact_inverse(raw, view.dim, lane) : 1;
+	float		largest = 0;
+	float		length = 0;		/* these four: squares first */
+	float		lost = 0;
+	float		given = 0;
+	float		mean = 0;
+	float		offset = 0;
+	float		unit;
+
+	for (uint32_t i = lane; i < view.dim; i += 32)
+		largest = fmaxf(largest, fabsf(element_of(view, raw, inverse, i)));
+	unit = query_scale(group_reduce<1, true>(largest, NULL));
+	for (uint32_t i = lane; i < args.chunks * 32; i += 32)
 	{
-		const float4 q = *(const float4 *) (operands + tile * 256 + lane * 4);
-		const float4 rest = *(const float4 *) (operands + tile * 256 + 128 + lane * 4);
+		const float value = element_of(view, raw, inverse, i) * unit;
+		const __half half = __float2half_rn(value);
+		const float rounded = __half2float(half);
 
-#pragma unroll
-		for (int m = 0; m < 2; m++)
-#pragma unroll
-			for (int step = 0; step < 2; step++)
-			{
-				const float2 both = step == 0 ? make_float2(q.x, q.y) : make_float2(q.z, q.w);
-				const float2 less = step == 0 ? make_float2(rest.x, rest.y) :
-					make_float2(rest.z, rest.w);
-				const float upper[2] = {high[m * 2][step * 2], high[m * 2][step * 2 + 1]};
-				const float lower[2] = {high[m * 2 + 1][step * 2], high[m * 2 + 1][step * 2 + 1]};
-				const float upper_low[2] = {low[m * 2][step * 2], low[m * 2][step * 2 + 1]};
-				const float lower_low[2] = {low[m * 2 + 1][step * 2],
-					low[m * 2 + 1][step * 2 + 1]};
+		operand[(i / 32 * TILES * 8 + q) * 32 + lane] = half;
+		length += rounded * rounded;
+		lost += (value - rounded) * (value - rounded);
+		if (i >= view.dim)
+			break;
+		given += raw[i] * raw[i];
+		if (view.mean != NULL)
+		{
+			const float centre = view.mean[i] * view.scale;	/* squares that do not vanish */
 
-				multiply(sums[m][tile], upper, lower, both);
-				multiply(sums[m][tile], upper, lower, less);
-				if (!ROUNDED)
-					multiply(sums[m][tile], upper_low, lower_low, both);
-			}
+			mean += centre * centre;
+			offset += view.mean[i] * raw[i] * inverse;
+		}
+	}
+	length = sqrtf(group_reduce<1, false>(length, NULL));
+	/* float32 rounded, too, on the way to `value` */
+	lost = sqrtf(group_reduce<1, false>(lost, NULL)) * 1.01f + length * 2.4e-7f;
+	given = sqrtf(group_reduce<1, false>(given, NULL));
+	mean = sqrtf(group_reduce<1, false>(mean, NULL));
+	offset = group_reduce<1, false>(offset, NULL);
+	if (lane != 0)
+		return;
+	if (view.metric == GG_METRIC_L2)
+	{
+		*query = {length / unit, lost / unit, 2 / unit, 0};
+		query->bound = view.scale * sqrtf(distance + ERROR_LEAST) * (1 + args.error) + query->lost;
+	}
+	else
+		*query = {length, lost, 0, least_product(view, distance, args.error, given, length + lost,
+												 mean, offset, unit)};
+}
+
+/* All of them.  Columns beyond them are zeros. */
+template <int TILES>
+static __device__ __forceinline__ void
+prepare_queries(const search_view &view, const prune_args &args, uint4 *operand,
+				prune_query *queries)
+{
+	const uint32_t lane = threadIdx.x & 31;
+
+	for (uint32_t q = threadIdx.x >> 5; q < TILES * 8; q += WARPS)
+	{
+		if (q < args.nq)
+			prepare_query<TILES>(view, args, q, (__half *) operand, &queries[q], lane);
+		else
+			for (uint32_t i = lane; i < args.chunks * 4; i += 32)
+				operand[(i / 4 * TILES * 8 + q) * 4 + i % 4] = make_uint4(0, 0, 0, 0);
 	}
 }
 
-/* May the row be as near as the query's bound?  What is no number is left to exact.cu. */
+/* ---- rows -------------------------------------------------------------------------- */
+
+/* May a row of this length be as near as the query's bound?  What is no number may. */
 static __device__ __forceinline__ bool
-may_be_near(const search_view &view, const prune_bounds *bounds, uint32_t query, float product,
-			float square, bool rounded, float error)
+may_be_near(const search_view &view, const prune_args &args, const prune_query &query,
+			float product, float length)
 {
-	const float other = bounds->square[query];
-	float		least;
+	const float lost = length * args.half_error + args.half_least;
 
 	if (view.metric == GG_METRIC_L2)
-		least = square + other - 2 * product - (square + other) * error;
-	else if (view.metric == GG_METRIC_IP)
-		least = 0.0f - product - sqrtf(square) * sqrtf(other) * error;
+	{
+		const float squares = length * length + query.length * query.length;
+		const float limit = query.bound + lost;
+
+		return !(squares - query.twice * product - squares * args.error > limit * limit);
+	}
 	else
 	{
-		float		inverse = bounds->inverse[query] * (rounded ? 1 / sqrtf(square) : 1.0f);
+		const float most = product + length * (query.lost + query.length * args.error) +
+			lost * (query.length + query.lost);
+		/* rows of float32 have unit length under cosine */
+		const bool	divides = view.metric == GG_METRIC_COSINE && view.element == GG_ELEMENT_F16;
 
-		least = 1 - product * inverse - (1 + sqrtf(square) * sqrtf(other) * inverse) * error;
+		return !(most < (divides ? query.bound * length : query.bound));
 	}
-	return !(least - ERROR_LEAST > bounds->distance[query]);
+}
+
+static __device__ __forceinline__ float
+add_squares(const uint4 &piece, float sum)
+{
+	const __half2 *halves = (const __half2 *) &piece;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+	{
+		const float2 x = __half22float2(halves[i]);
+
+		sum = fmaf(x.x, x.x, fmaf(x.y, x.y, sum));
+	}
+	return sum;
 }
 
 /* Set the bits of those of up to 32 rows that may be near a query which wants them. */
-template <typename ELEMENT, int TILES>
+template <int TILES>
 static __device__ __forceinline__ void
 prune_32(const search_view &view, const prune_args &args, const prune_rows *aside, uint32_t count,
-		 const float *operands, const prune_bounds *bounds, uint32_t lane)
+		 const uint4 *operand, const prune_query *queries, uint32_t lane)
 {
-	const int	elements = 16 / (int) sizeof(ELEMENT);
-	const int	quads = elements / 4;
-	const uint32_t pieces = (view.dim + elements - 1) / elements;
+	const uint32_t pieces = (view.dim + 7) / 8;
 	const uint32_t member = lane % 4;
 	const char *rows[4];
 	float		sums[2][TILES][4];
@@ -218,7 +257,7 @@ prune_32(const search_view &view, const prune_args &args, const prune_rows *asid
 	{
 		uint32_t	slot = lane / 4 + 8 * r;
 
-		rows[r] = view.rows + (size_t) aside->row[slot < count ? slot : 0] * view.row_stride;
+		rows[r] = view.walk_rows + (size_t) aside->row[slot < count ? slot : 0] * view.walk_stride;
 		squares[r] = 0;
 	}
 #pragma unroll
@@ -228,68 +267,69 @@ prune_32(const search_view &view, const prune_args &args, const prune_rows *asid
 #pragma unroll 1
 	for (uint32_t chunk = 0; chunk < args.chunks; chunk += FLIGHTS)
 	{
-		uint4		loaded[FLIGHTS][4];
+		uint4		x[FLIGHTS][4];
 
 #pragma unroll
 		for (int u = 0; u < FLIGHTS; u++)
 #pragma unroll
 			for (int r = 0; r < 4; r++)
-				loaded[u][r] = load_piece(rows[r], (chunk + u) * 4 + member,
-										  (chunk + u) * 4 + member < pieces);
+				x[u][r] = load_piece(rows[r], (chunk + u) * 4 + member,
+									 (chunk + u) * 4 + member < pieces);
 #pragma unroll
 		for (int u = 0; u < FLIGHTS; u++)
 		{
 			if (chunk + u >= args.chunks)
 				break;
 #pragma unroll
-			for (int quad = 0; quad < quads; quad++)
+			for (int tile = 0; tile < TILES; tile++)
 			{
-				float		x[4][4];
+				const uint4 q = operand[((chunk + u) * TILES + tile) * 32 + lane];
 
 #pragma unroll
-				for (int i = 0; i < 16; i++)
-					x[i / 4][i % 4] =
-						(float) ((const ELEMENT *) &loaded[u][i / 4])[quad * 4 + i % 4];
-				multiply_quad<sizeof(ELEMENT) == 2, TILES>
-					(x, operands + ((chunk + u) * quads + quad) * TILES * 256, lane, sums,
-					 squares);
+				for (int m = 0; m < 2; m++)
+				{
+					const uint4 &upper = x[u][m * 2];
+					const uint4 &lower = x[u][m * 2 + 1];
+
+					gg_mma(sums[m][tile], upper.x, lower.x, upper.y, lower.y, q.x, q.y);
+					gg_mma(sums[m][tile], upper.z, lower.z, upper.w, lower.w, q.z, q.w);
+				}
 			}
-		}
-	}
 #pragma unroll
-	for (int r = 0; r < 4; r++)
-	{
-		squares[r] += __shfl_xor_sync(GG_FULL_WARP, squares[r], 1);
-		squares[r] += __shfl_xor_sync(GG_FULL_WARP, squares[r], 2);
+			for (int r = 0; r < 4; r++)
+				squares[r] = add_squares(x[u][r], squares[r]);
+		}
 	}
 #pragma unroll
 	for (int r = 0; r < 4; r++)
 	{
 		const uint32_t slot = lane / 4 + 8 * r;
 		const uint32_t wanted = slot < count ? aside->wanted[slot] : 0;
+		float		length = squares[r] + __shfl_xor_sync(GG_FULL_WARP, squares[r], 1);
 
+		length = sqrtf(length + __shfl_xor_sync(GG_FULL_WARP, length, 2));
 #pragma unroll
 		for (int i = 0; i < TILES * 2; i++)
 		{
 			const uint32_t query = i / 2 * 8 + member * 2 + i % 2;
 
 			if ((wanted >> query & 1) != 0 &&
-				may_be_near(view, bounds, query, sums[r / 2][i / 2][r % 2 * 2 + i % 2],
-							squares[r], sizeof(ELEMENT) == 2, args.error))
+				may_be_near(view, args, queries[query], sums[r / 2][i / 2][r % 2 * 2 + i % 2],
+							length))
 				atomicOr(args.to + (size_t) query * args.to_stride + aside->row[slot] / 32,
 						 1u << (aside->row[slot] % 32));
 		}
 	}
 }
 
-template <typename ELEMENT, int TILES>
+template <int TILES>
 __global__ void __launch_bounds__(WARPS * 32, BLOCKS_PER_SM)
 prune_kernel(const __grid_constant__ search_view view, const __grid_constant__ prune_args args)
 {
 	extern __shared__ __align__(16) char shared[];
-	__shared__ prune_bounds bounds;
+	__shared__ prune_query queries[TILES * 8];
 	__shared__ prune_rows put_aside[WARPS];
-	float	   *operands = (float *) shared;
+	uint4	   *operand = (uint4 *) shared;
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t words = (view.n + 31) / 32;
 	const uint32_t step = gridDim.x * WARPS;
@@ -304,8 +344,7 @@ prune_kernel(const __grid_constant__ search_view view, const __grid_constant__ p
 
 	if (!gate_lets_run(args.gate))
 		return;
-	prepare_queries<ELEMENT, TILES>(view, args, operands);
-	prepare_bounds(view, args, &bounds);
+	prepare_queries<TILES>(view, args, operand, queries);
 	__syncthreads();
 
 	next = reads && word < words ? __ldg(filter + word) : 0;
@@ -339,7 +378,7 @@ prune_kernel(const __grid_constant__ search_view view, const __grid_constant__ p
 		__syncwarp();			/* of what was put aside, and of the zeros before bits are set */
 		if (waiting < 32)
 			continue;
-		prune_32<ELEMENT, TILES>(view, args, aside, 32, operands, &bounds, lane);
+		prune_32<TILES>(view, args, aside, 32, operand, queries, lane);
 		waiting -= 32;
 		__syncwarp();
 		if (lane < waiting)
@@ -350,7 +389,7 @@ prune_kernel(const __grid_constant__ search_view view, const __grid_constant__ p
 		__syncwarp();
 	}
 	if (waiting > 0)
-		prune_32<ELEMENT, TILES>(view, args, aside, waiting, operands, &bounds, lane);
+		prune_32<TILES>(view, args, aside, waiting, operand, queries, lane);
 }
 
 /* ---- launching ------------------------------------------------------------------ */
@@ -358,24 +397,27 @@ prune_kernel(const __grid_constant__ search_view view, const __grid_constant__ p
 static uint32_t
 chunks_of(const search_view *view)
 {
-	return (view->dim * (view->element == GG_ELEMENT_F32 ? 4 : 2) + 63) / 64;
+	return (view->dim * 2 + 63) / 64;
 }
 
 static uint32_t
 shared_bytes(const search_view *view, uint32_t tiles)
 {
-	return chunks_of(view) * (view->element == GG_ELEMENT_F32 ? 1 : 2) * tiles * 1024;
+	return chunks_of(view) * tiles * 512;
 }
 
 bool
 search_prune_takes(const search_view *view, const search_device *device)
 {
+	/* what walks read is centred only where it is a copy in halves */
+	const bool	halves = view->element == GG_ELEMENT_F16 || view->mean != NULL;
+
 	/* what the kernel has in static shared memory comes out of the same */
-	return view->metric != GG_METRIC_L1 &&
+	return halves && view->metric != GG_METRIC_L1 &&
 		shared_bytes(view, PRUNE_QUERIES / 8) + 8192 <= (uint32_t) device->shared_bytes;
 }
 
-template <typename ELEMENT, int TILES>
+template <int TILES>
 static kernel_state *
 prune_state(void)
 {
@@ -384,16 +426,16 @@ prune_state(void)
 	return &state;
 }
 
-template <typename ELEMENT, int TILES>
+template <int TILES>
 static cudaError_t
 ready_prune(const search_device *device)
 {
-	cudaError_t error = kernel_load((const void *) prune_kernel<ELEMENT, TILES>);
-	kernel_state *state = prune_state<ELEMENT, TILES>();
+	cudaError_t error = kernel_load((const void *) prune_kernel<TILES>);
+	kernel_state *state = prune_state<TILES>();
 
 	if (error != cudaSuccess || state->context.load(std::memory_order_relaxed) == device->context)
 		return error;
-	error = cudaFuncSetAttribute((const void *) prune_kernel<ELEMENT, TILES>,
+	error = cudaFuncSetAttribute((const void *) prune_kernel<TILES>,
 								 cudaFuncAttributeMaxDynamicSharedMemorySize,
 								 device->shared_bytes - 8192);
 	if (error == cudaSuccess)
@@ -401,7 +443,7 @@ ready_prune(const search_device *device)
 	return error;
 }
 
-template <typename ELEMENT, int TILES>
+template <int TILES>
 static cudaError_t
 launch_prune(const search_view *view, const prune_args *args, const search_device *device,
 			 cudaStream_t stream)
@@ -412,15 +454,15 @@ launch_prune(const search_view *view, const prune_args *args, const search_devic
 	int			per_sm;
 	cudaError_t error;
 
-	error = ready_prune<ELEMENT, TILES>(device);
+	error = ready_prune<TILES>(device);
 	if (error == cudaSuccess)
-		error = kernel_blocks_per_sm(prune_state<ELEMENT, TILES>(),
-									 (const void *) prune_kernel<ELEMENT, TILES>, WARPS * 32,
+		error = kernel_blocks_per_sm(prune_state<TILES>(),
+									 (const void *) prune_kernel<TILES>, WARPS * 32,
 									 shared, device, &per_sm);
 	if (error != cudaSuccess)
 		return error;
 	blocks = (uint32_t) (device->sms * per_sm);
-	prune_kernel<ELEMENT, TILES><<<blocks < useful ? blocks : useful, WARPS * 32, shared, stream>>>
+	prune_kernel<TILES><<<blocks < useful ? blocks : useful, WARPS * 32, shared, stream>>>
 		(*view, *args);
 	return cudaGetLastError();
 }
@@ -432,29 +474,22 @@ search_prune_ready(const search_view *view, const search_device *device)
 
 	if (!search_prune_takes(view, device))
 		return cudaSuccess;
-	if (view->element == GG_ELEMENT_F32)
-	{
-		error = ready_prune<float, 1>(device);
-		return error == cudaSuccess ? ready_prune<float, 2>(device) : error;
-	}
-	error = ready_prune<__half, 1>(device);
-	return error == cudaSuccess ? ready_prune<__half, 2>(device) : error;
+	error = ready_prune<1>(device);
+	return error == cudaSuccess ? ready_prune<2>(device) : error;
 }
 
 cudaError_t
 search_prune_launch(const search_view *view, const prune_launch *launch,
 					const search_device *device, cudaStream_t stream)
 {
+	const bool	rounded = view->element == GG_ELEMENT_F32;
 	const prune_args args = {
 		launch->filter, launch->filter_stride, launch->to, launch->to_stride, launch->queries,
 		launch->nq, launch->k, launch->keys, chunks_of(view),
-		ERROR_FIXED + ERROR_PER_ELEMENT * (float) view->dim, launch->gate
+		ERROR_FIXED + ERROR_PER_ELEMENT * (float) view->dim, rounded ? HALF_ERROR : 0,
+		rounded ? HALF_LEAST * sqrtf((float) view->dim) : 0, launch->gate
 	};
-	const bool	one = launch->nq <= 8;
 
-	if (view->element == GG_ELEMENT_F32)
-		return one ? launch_prune<float, 1>(view, &args, device, stream) :
-			launch_prune<float, 2>(view, &args, device, stream);
-	return one ? launch_prune<__half, 1>(view, &args, device, stream) :
-		launch_prune<__half, 2>(view, &args, device, stream);
+	return launch->nq <= 8 ? launch_prune<1>(view, &args, device, stream) :
+		launch_prune<2>(view, &args, device, stream);
 }

@@ -181,18 +181,4 @@ gg_mma(float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint
 				 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/*
- * TF32, of which the tensor cores read the upper 19 bits of a float.  a: rows g and g + 8 of the
- * lane's element t, then of its element t + 4, where g is lane / 4 and t is lane % 4.
- */
-__device__ static inline void
-gg_mma_tf32(float (&sum)[4], float a0, float a1, float a2, float a3, float b0, float b1)
-{
-	asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-				 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-				 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-				 : "r"(__float_as_uint(a0)), "r"(__float_as_uint(a1)), "r"(__float_as_uint(a2)),
-				 "r"(__float_as_uint(a3)), "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
-}
-
 #endif							/* GG_WARP_CUH */

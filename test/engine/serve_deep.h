@@ -25,6 +25,24 @@
 #define DEEP_MASK 2u			/* the mask's first word */
 #define DEEP_QUEUE 1u
 
+/*
+ * Rows around eight centres, so that many are as far from a query, or nearly so, and roundings
+ * decide between them.
+ */
+typedef enum deep_kind
+{
+	DEEP_RANDOM = 0,			/* no centres */
+	DEEP_EQUAL,					/* each is a centre */
+	DEEP_CLOSE,					/* within a 100,000th of it */
+	DEEP_OFFSET,				/* all share an offset 300 times as large as the rest */
+	DEEP_LARGE,					/* elements near the end of float16, or far beyond it */
+	DEEP_HUGE,					/* squares near and beyond the end of float32 */
+	DEEP_TINY,					/* elements near 1e-8; of float16, its smallest ones */
+	DEEP_TINIEST,				/* squares near and below the least of float32 */
+	DEEP_LENGTHS,				/* a third are very short; the others come with their opposites */
+	DEEP_OUTLIERS				/* a few rows so long that halves have nothing left of others */
+} deep_kind;
+
 typedef struct deep_spec
 {
 	uint32_t	n;
@@ -34,6 +52,8 @@ typedef struct deep_spec
 	bool		offsets;
 	bool		coarse;			/* few distinct values: distances tie, and are exact */
 	uint32_t	spare;			/* rows that there is memory for beyond n */
+	bool		graph;			/* of a kind: engines then keep what walks read, too */
+	deep_kind	kind;
 } deep_spec;
 
 typedef struct deep_scene
@@ -90,6 +110,78 @@ deep_value(const deep_spec *spec, uint64_t *random)
 	return spec->coarse ? (float) (r % 4) : (float) (r % 20001) / 10000 - 1;
 }
 
+/* Row i. */
+static inline void
+deep_vector(const deep_spec *spec, uint32_t i, uint64_t *random, float *row)
+{
+	const bool	halves = spec->element == GG_ELEMENT_F16;
+	const uint32_t third = i / 32 % 3;
+	uint32_t	centre = (uint32_t) (deep_random(random) % 8);
+	float		size = 1;
+	float		spread = 1e-5f;
+	float		offset = 0;
+
+	switch (spec->kind)
+	{
+		case DEEP_EQUAL:
+			spread = 0;
+			break;
+		case DEEP_OFFSET:
+			offset = 300;
+			break;
+		case DEEP_LARGE:
+			size = halves ? 6e4f : 1e15f;
+			break;
+		case DEEP_HUGE:
+			size = halves ? 6e4f : 8e18f;
+			break;
+		case DEEP_TINY:
+			size = halves ? 1e-6f : 1e-8f;
+			break;
+		case DEEP_TINIEST:
+			size = 2e-22f;
+			break;
+		case DEEP_OUTLIERS:
+			size = i % 1000 == 0 ? 1e9f : 1;
+			break;
+		case DEEP_LENGTHS:
+			/* their mean is 0, so that halves of the short ones are few multiples of the least */
+			size = third == 0 ? 1 : third == 1 ? -1 : ldexpf(1, halves ? -10 : -34);
+			spread = 0;
+			centre = third < 2 ? i % 8 : centre;
+			break;
+		default:
+			break;
+	}
+	for (uint32_t d = 0; d < spec->dim; d++)
+	{
+		uint64_t	seed = d * 8 + centre;
+
+		row[d] = deep_value(spec, random);
+		if (spec->kind != DEEP_RANDOM)
+			row[d] = offset + size * (deep_value(spec, &seed) + spread * row[d]);
+	}
+}
+
+/*
+ * Near a row, a short one if there are such.  Every other query is one that float16 can hold, so
+ * that rows alone are rounded.
+ */
+static inline void
+deep_query_near(const deep_spec *spec, uint64_t *random, float *query)
+{
+	const bool	rounded = deep_random(random) % 2 == 0;
+	const float away = (float) (deep_random(random) % 5) / 5;
+
+	deep_vector(spec, 64, random, query);
+	for (uint32_t d = 0; d < spec->dim; d++)
+	{
+		query[d] += query[d] * away * deep_value(spec, random);
+		if (rounded && fabsf(query[d]) < 65000)
+			query[d] = gg_half_to_float(gg_float_to_half(query[d]));
+	}
+}
+
 static inline void
 deep_rows(deep_scene *s, uint64_t *random)
 {
@@ -138,8 +230,7 @@ deep_vectors(deep_scene *s, uint64_t *random)
 	{
 		char	   *to = (char *) s->vectors + i * bytes;
 
-		for (uint32_t d = 0; d < spec->dim; d++)
-			row[d] = deep_value(spec, random);
+		deep_vector(spec, i, random, row);
 		if (spec->metric == GG_METRIC_COSINE && spec->element == GG_ELEMENT_F32)
 			gg_query_prepare(spec->metric, row, spec->dim);
 		for (uint32_t d = 0; d < spec->dim; d++)
@@ -179,11 +270,26 @@ deep_write(deep_scene *s, gg_part part, const void *src, uint64_t bytes)
 										bytes - at < piece ? bytes - at : piece), "index_write");
 }
 
+/* No graph that leads anywhere. */
+static inline void
+deep_write_graph(deep_scene *s)
+{
+	const uint32_t pivot[1 + GG_PIVOT_DEGREE] = {0};
+	uint32_t   *ring = malloc(s->spec.n * sizeof(uint32_t));
+
+	for (uint32_t i = 0; i < s->spec.n; i++)
+		ring[i] = (i + 1) % s->spec.n;
+	deep_write(s, GG_PART_ADJACENCY, ring, s->spec.n * sizeof(uint32_t));
+	deep_write(s, GG_PART_PIVOTS, pivot, sizeof(pivot));
+	free(ring);
+}
+
 static inline bool
 deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *spec, double tolerance)
 {
 	const gg_shape shape_of_rows = {.capacity = spec->n + spec->spare,.dim = spec->dim,
-									.element = spec->element,.metric = spec->metric};
+									.element = spec->element,.metric = spec->metric,
+									.degree = spec->graph,.npivots = spec->graph};
 	gg_shape	shape = shape_of_rows;
 	uint64_t	random = spec->n * 31 + spec->dim;
 
@@ -209,6 +315,8 @@ deep_make(deep_scene *s, const gg_engine *engine, const deep_spec *spec, double 
 	deep_write(s, GG_PART_TIDS, s->heads, (uint64_t) s->stride * 8);
 	if (spec->offsets)
 		deep_write(s, GG_PART_OFFSETS, s->offsets, (uint64_t) (spec->n + 1) * 4);
+	if (spec->graph)
+		deep_write_graph(s);
 	deep_write(s, GG_PART_FILTERS, s->words, (uint64_t) DEEP_WORDS * s->stride * 8);
 	CHECK_OK(engine->index_finish(s->index, spec->n, NULL), "index_finish");
 	CHECK(engine->index_bytes(s->index) == engine->shape_bytes(&shape), "bytes taken");
@@ -732,6 +840,23 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	deep_free(&s);
 }
 
+/* All rows but NULLs; then each request has its own half or more of them, one of them a few. */
+static inline gg_filter *
+several_most_rows(void)
+{
+	gg_filter  *kinds = calloc(SEVERAL_MOST, sizeof(gg_filter));
+
+	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
+	{
+		const int64_t least = -1000 + (int64_t) i * 50;
+		const int64_t values[] = {least, i == 5 ? least + 10 : 990};
+
+		deep_add(&kinds[i], i == 0 ? GG_CONDITION_NOT_NULL : GG_CONDITION_RANGE, 0, 0, values,
+				 i == 0 ? 0 : 2);
+	}
+	return kinds;
+}
+
 /*
  * The same of so many rows, and filters that leave so many, that an engine has reason to measure
  * them all roughly first; by so many requests in a call, for each of counts.
@@ -740,7 +865,7 @@ static inline void
 deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance,
 			const uint32_t *counts, uint32_t ncounts)
 {
-	gg_filter  *kinds = calloc(SEVERAL_MOST, sizeof(gg_filter));
+	gg_filter  *kinds = several_most_rows();
 	const gg_filter *filters[SEVERAL_MOST];
 	deep_scene	s;
 	char	   *alone = malloc(SEVERAL_MOST * SEVERAL_BYTES);
@@ -748,16 +873,8 @@ deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance,
 	if (!deep_make(&s, engine, spec, tolerance) ||
 		!deep_open_slots(&s, SEVERAL_MOST, SEVERAL_MOST * SEVERAL_BYTES))
 		return;
-	/* all rows but NULLs; then each request has its own half or more of them, one of them a few */
 	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
-	{
-		const int64_t least = -1000 + (int64_t) i * 50;
-		const int64_t values[] = {least, i == 5 ? least + 10 : 990};
-
-		deep_add(&kinds[i], i == 0 ? GG_CONDITION_NOT_NULL : GG_CONDITION_RANGE, 0, 0, values,
-				 i == 0 ? 0 : 2);
 		filters[i] = &kinds[0];
-	}
 	for (uint32_t c = 0; c < ncounts; c++)
 		several_case(&s, c % 2, counts[c], filters, alone, "most rows, equal filters");
 	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
@@ -767,6 +884,75 @@ deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance,
 	bulk_close(&s.region);
 	free(kinds);
 	free(alone);
+	deep_free(&s);
+}
+
+/* New queries in the slots, and the answers to them by index_exact(). */
+static inline void
+several_exact(deep_scene *s, uint64_t *random, uint32_t count, const gg_filter *const *filters,
+			  gg_serve_deep *deeps, char *exact)
+{
+	bulk_region *r = &s->region;
+	const uint32_t n = s->spec.n;
+	uint32_t   *bits = malloc((n + 31) / 32 * sizeof(uint32_t));
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		float	   *query = (float *) (r->memory + deeps[i].slot * r->layout.slot_bytes +
+									   r->layout.query);
+		uint64_t   *keys = (uint64_t *) (exact + i * SEVERAL_BYTES);
+		uint32_t	nodes[GG_SHORT_DEEP];
+		float		distances[GG_SHORT_DEEP];
+
+		deep_query_near(&s->spec, random, query);
+		deep_expect(s, filters[i]);
+		memset(bits, 0, (n + 31) / 32 * sizeof(uint32_t));
+		for (uint32_t node = 0; node < n; node++)
+			bits[node / 32] |= (uint32_t) s->matches[node] << node % 32;
+		CHECK_OK(s->engine->index_exact(s->index, deeps[i].k, bits, query, 1, NULL, nodes,
+										distances), "index_exact");
+		memset(keys, 0x5A, SEVERAL_BYTES);
+		for (uint32_t j = 0; j < deeps[i].k; j++)
+			keys[j] = nodes[j] == GG_NO_NODE ? GG_NO_KEY : key_of(distances[j], nodes[j]);
+		keys[deeps[i].k] = s->nmatches;
+	}
+	free(bits);
+}
+
+/*
+ * What was measured roughly first is what index_exact() finds, bit by bit, whatever the rough
+ * measure makes of the rows.
+ */
+static inline void
+deep_rough(const gg_engine *engine, const deep_spec *spec)
+{
+	static const uint32_t counts[] = {1, SEVERAL_MOST, 2};
+	gg_filter  *kinds = several_most_rows();
+	const gg_filter *filters[SEVERAL_MOST];
+	char	   *exact = malloc(SEVERAL_MOST * SEVERAL_BYTES);
+	uint64_t	random = spec->dim;
+	deep_scene	s;
+
+	if (!deep_make(&s, engine, spec, 0) ||
+		!deep_open_slots(&s, SEVERAL_MOST, SEVERAL_MOST * SEVERAL_BYTES))
+		return;
+	for (uint32_t apart = 0; apart < 2; apart++)
+		for (uint32_t c = apart; c < (harness_small() ? 2 : 3); c++)
+		{
+			gg_serve_deep deeps[SEVERAL_MOST];
+
+			for (uint32_t i = 0; i < SEVERAL_MOST; i++)
+				filters[i] = &kinds[apart * i];
+			several_requests(&s, (c + apart) % 2, counts[c], deeps);
+			for (uint32_t i = 0; i < counts[c]; i++)
+				deeps[i].after = 0;
+			several_exact(&s, &random, counts[c], filters, deeps, exact);
+			several_together(&s, counts[c], filters, deeps, exact,
+							 apart ? "measured roughly, filters apart" : "measured roughly");
+		}
+	bulk_close(&s.region);
+	free(kinds);
+	free(exact);
 	deep_free(&s);
 }
 

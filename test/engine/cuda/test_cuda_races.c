@@ -476,8 +476,8 @@ static void
 test_pruned(void)
 {
 	static const uint32_t counts[] = {SEVERAL_MOST, 8};
-	const deep_spec spec = {.n = 33000,.dim = 8,.metric = GG_METRIC_L2,
-		.element = row_kinds[now.rows].element};
+	const deep_spec spec = {.n = 42500,.dim = 13,.metric = GG_METRIC_L2,
+		.element = row_kinds[now.rows].element,.graph = true};
 
 	deep_pruned(&gg_cuda_engine, &spec, 1e-5, counts, 2);
 }

@@ -17,6 +17,7 @@
  *	several		filtered requests that are answered together have the answers that they have
  *				alone, bit by bit
  *	pruned		the same of many rows of which filters leave most
+ *	rough		the same of rows that halves cannot tell apart, or cannot hold
  *	refusals	what is out of range, out of memory or not finished; nothing is lost by it
  *	refused calls	a launch that asks for too much is refused, and the device serves on; no host
  *				memory can be pinned.  The linker leads such calls through functions of this file
@@ -1406,19 +1407,83 @@ static void
 test_pruned(void)
 {
 	static const deep_spec specs[] = {
-		{.n = 50000,.dim = 20,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
+		{.n = 50000,.dim = 20,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.graph = true},
 		{.n = 50001,.dim = 40,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F16},
-		{.n = 50000,.dim = 17,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.offsets = true},
-		{.n = 65000,.dim = 130,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32},
+		{.n = 50000,.dim = 17,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F32,.offsets = true,
+			.graph = true},
+		{.n = 65000,.dim = 130,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.graph = true},
 		{.n = 50031,.dim = 35,.metric = GG_METRIC_IP,.element = GG_ELEMENT_F16,.spare = 50},
-		{.n = 50000,.dim = 600,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16},
-		{.n = 50000,.dim = 4,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.coarse = true}
+		{.n = 50000,.dim = 600,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.graph = true},
+		{.n = 50000,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.coarse = true,
+			.graph = true}
 	};
 	static const uint32_t counts[] = {SEVERAL_MOST, 9, 8};
 	const uint32_t count = sizeof(specs) / sizeof(specs[0]);
 
 	for (uint32_t i = 0; i < count; i += harness_fewest() ? 10 : harness_small() ? 3 : 1)
 		deep_pruned(&gg_cuda_engine, &specs[i], 1e-5, counts, harness_fewest() ? 2 : 3);
+}
+
+/* Rows that halves cannot tell apart, or cannot hold. */
+static void
+test_rough(void)
+{
+	static const struct
+	{
+		gg_metric	metric;
+		gg_element	element;
+		uint32_t	dim;
+		deep_kind	kind;
+	}			scenes[] = {
+		{GG_METRIC_L2, GG_ELEMENT_F32, 13, DEEP_EQUAL},
+		{GG_METRIC_L2, GG_ELEMENT_F32, 35, DEEP_CLOSE},
+		{GG_METRIC_L2, GG_ELEMENT_F32, 20, DEEP_OFFSET},
+		{GG_METRIC_L2, GG_ELEMENT_F32, 16, DEEP_LARGE},
+		{GG_METRIC_L2, GG_ELEMENT_F32, 15, DEEP_HUGE},
+		{GG_METRIC_L2, GG_ELEMENT_F32, 17, DEEP_TINY},
+		{GG_METRIC_L2, GG_ELEMENT_F32, 27, DEEP_TINIEST},
+		{GG_METRIC_L2, GG_ELEMENT_F32, 24, DEEP_LENGTHS},
+		{GG_METRIC_L2, GG_ELEMENT_F32, 14, DEEP_OUTLIERS},
+		{GG_METRIC_IP, GG_ELEMENT_F32, 33, DEEP_EQUAL},
+		{GG_METRIC_IP, GG_ELEMENT_F32, 18, DEEP_CLOSE},
+		{GG_METRIC_IP, GG_ELEMENT_F32, 19, DEEP_OFFSET},
+		{GG_METRIC_IP, GG_ELEMENT_F32, 40, DEEP_LARGE},
+		{GG_METRIC_IP, GG_ELEMENT_F32, 22, DEEP_HUGE},
+		{GG_METRIC_IP, GG_ELEMENT_F32, 23, DEEP_TINY},
+		{GG_METRIC_IP, GG_ELEMENT_F32, 28, DEEP_TINIEST},
+		{GG_METRIC_IP, GG_ELEMENT_F32, 31, DEEP_LENGTHS},
+		{GG_METRIC_COSINE, GG_ELEMENT_F32, 66, DEEP_EQUAL},
+		{GG_METRIC_COSINE, GG_ELEMENT_F32, 21, DEEP_CLOSE},
+		{GG_METRIC_COSINE, GG_ELEMENT_F32, 30, DEEP_OFFSET},
+		{GG_METRIC_L2, GG_ELEMENT_F16, 7, DEEP_EQUAL},
+		{GG_METRIC_L2, GG_ELEMENT_F16, 25, DEEP_OFFSET},
+		{GG_METRIC_L2, GG_ELEMENT_F16, 39, DEEP_LARGE},
+		{GG_METRIC_L2, GG_ELEMENT_F16, 9, DEEP_TINY},
+		{GG_METRIC_IP, GG_ELEMENT_F16, 50, DEEP_EQUAL},
+		{GG_METRIC_IP, GG_ELEMENT_F16, 8, DEEP_LARGE},
+		{GG_METRIC_COSINE, GG_ELEMENT_F16, 10, DEEP_TINY},
+		{GG_METRIC_COSINE, GG_ELEMENT_F16, 34, DEEP_LENGTHS},
+		{GG_METRIC_L1, GG_ELEMENT_F32, 20, DEEP_EQUAL},
+		{GG_METRIC_L2, GG_ELEMENT_F32, 12, DEEP_EQUAL}
+	};
+	/* so wide that it is worth while for one query, too */
+	static const deep_spec wide = {.n = 180000,.dim = 1030,.metric = GG_METRIC_L2,
+		.element = GG_ELEMENT_F32,.graph = true,.kind = DEEP_CLOSE};
+
+	/* the emulated device needs fewer rows for it */
+	const uint32_t n = harness_fewest() ? 7000 : 28000;
+
+	for (uint32_t i = 0; i < sizeof(scenes) / sizeof(scenes[0]);
+		 i += harness_small() && !harness_fewest() ? 3 : 1)
+	{
+		const deep_spec spec = {.n = n + i,.dim = scenes[i].dim,
+			.metric = scenes[i].metric,.element = scenes[i].element,.graph = true,
+			.kind = scenes[i].kind};
+
+		deep_rough(&gg_cuda_engine, &spec);
+	}
+	if (!harness_small())
+		deep_rough(&gg_cuda_engine, &wide);
 }
 
 /* More rows than one slab has; many tie, so that all digits of a key count. */
@@ -1512,6 +1577,7 @@ main(void)
 	harness_run("deep, slabs", test_deep_slabs);
 	harness_run("several requests", test_several);
 	harness_run("pruned", test_pruned);
+	harness_run("rough", test_rough);
 	harness_run("fill beside", test_fill_beside);
 	harness_run("release", test_release);
 	return harness_finish();

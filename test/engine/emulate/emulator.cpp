@@ -604,30 +604,6 @@ complete_product(warp *w, uint32_t lanes)
 	}
 }
 
-/* m16n8k8 of TF32: the lower 13 bits of an operand are not read. */
-void
-complete_tf32_product(warp *w, uint32_t lanes)
-{
-	float		a[16][8];
-	float		b[8][8];
-
-	all_lanes(lanes, "mma");
-	for (uint32_t l = 0; l < 32; l++)
-		for (uint32_t i = 0; i < 6; i++)
-		{
-			const uint32_t bits = (uint32_t) (w->fibers[l].in[i / 2] >> 32 * (i % 2)) & 0xFFFFE000u;
-			float	   *to = i < 4 ? &a[l / 4 + i % 2 * 8][l % 4 + i / 2 * 4] :
-				&b[l % 4 + i % 2 * 4][l / 4];
-
-			memcpy(to, &bits, sizeof(bits));
-		}
-	for (uint32_t l = 0; l < 32; l++)
-		for (uint32_t i = 0; i < 4; i++)
-			for (uint32_t k = 0; k < 8; k++)
-				((float *) w->fibers[l].in[3])[i] += a[l / 4 + i / 2 * 8][k] *
-					b[k][l % 4 * 2 + i % 2];
-}
-
 /* ---- shared memory ------------------------------------------------------------------------- */
 
 static const char dynamic_key = 0;

@@ -126,21 +126,6 @@ product_kernel(const __half *a, const __half *b, float *out)
 		out[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sums[i];
 }
 
-/* The same of floats, a 16 x 8 and b 8 x 8. */
-static __global__ void
-tf32_kernel(const float *a, const float *b, float *out)
-{
-	const uint32_t lane = threadIdx.x;
-	const uint32_t g = lane / 4;
-	const uint32_t t = lane % 4;
-	float		sums[4] = {1, 1, 1, 1};
-
-	gg_mma_tf32(sums, a[g * 8 + t], a[(g + 8) * 8 + t], a[g * 8 + t + 4], a[(g + 8) * 8 + t + 4],
-				b[g * 8 + t], b[g * 8 + t + 4]);
-	for (uint32_t i = 0; i < 4; i++)
-		out[(g + i / 2 * 8) * 8 + t * 2 + i % 2] = sums[i];
-}
-
 static void
 check_warp(void)
 {
@@ -230,36 +215,6 @@ check_product(void)
 			right = right && out[i * 8 + j] == sum;
 		}
 	check(right, "a product of matrices");
-	(void) cudaFree(a);
-	(void) cudaFree(b);
-	(void) cudaFree(out);
-}
-
-/* What lies below TF32's 11 bits is not read. */
-static void
-check_tf32(void)
-{
-	float	   *a = device_array<float>(16 * 8);
-	float	   *b = device_array<float>(8 * 8);
-	float	   *out = device_array<float>(16 * 8);
-	bool		right = true;
-
-	for (int i = 0; i < 16 * 8; i++)
-		a[i] = (float) (i % 23) + 1.0f / 8192;
-	for (int i = 0; i < 8 * 8; i++)
-		b[i] = (float) (i * i % 29) - 14;
-	tf32_kernel<<<1, 32>>>(a, b, out);
-	for (int i = 0; i < 16; i++)
-		for (int j = 0; j < 8; j++)
-		{
-			float		sum = 1;
-
-			for (int k = 0; k < 8; k++)
-				sum += (i * 8 + k) % 23 == 0 ? b[j * 8 + k] / 8192 :
-					(float) ((i * 8 + k) % 23) * b[j * 8 + k];
-			right = right && out[i * 8 + j] == sum;
-		}
-	check(right, "a product of TF32 matrices");
 	(void) cudaFree(a);
 	(void) cudaFree(b);
 	(void) cudaFree(out);
@@ -400,7 +355,6 @@ main(void)
 	check_block();
 	check_cluster();
 	check_product();
-	check_tf32();
 	check_halves();
 	check_fails(half_barrier_kernel, true, "all threads wait");
 	check_fails(half_warp_kernel, false, "all threads wait");

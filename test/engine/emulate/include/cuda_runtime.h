@@ -196,7 +196,6 @@ extern void complete_ballot(warp *w, uint32_t lanes);
 extern void complete_match(warp *w, uint32_t lanes);
 extern void complete_matrix(warp *w, uint32_t lanes);
 extern void complete_product(warp *w, uint32_t lanes);
-extern void complete_tf32_product(warp *w, uint32_t lanes);
 
 /* The value of lane `source`. */
 template <typename T>
@@ -435,10 +434,11 @@ ldmatrix_sync_aligned_m8n8_x4_shared_b16(const char *instruction, uint32_t &a, u
 	d = out[3];
 }
 
-/* One mma of any shape, of which complete knows how operands lie in the lanes. */
 static inline void
-multiply(completion complete, float &c0, float &c1, float &c2, float &c3, uint32_t a0, uint32_t a1,
-		 uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(const char *, float &c0, float &c1, float &c2,
+												  float &c3, uint32_t a0, uint32_t a1,
+												  uint32_t a2, uint32_t a3, uint32_t b0,
+												  uint32_t b1)
 {
 	float		sums[4] = {c0, c1, c2, c3};
 
@@ -446,29 +446,11 @@ multiply(completion complete, float &c0, float &c1, float &c2, float &c3, uint32
 	self->in[1] = (uint64_t) a3 << 32 | a2;
 	self->in[2] = (uint64_t) b1 << 32 | b0;
 	self->in[3] = (uint64_t) sums;
-	warp_operation(0xFFFFFFFFu, "mma", complete);
+	warp_operation(0xFFFFFFFFu, "mma", complete_product);
 	c0 = sums[0];
 	c1 = sums[1];
 	c2 = sums[2];
 	c3 = sums[3];
-}
-
-static inline void
-mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(const char *, float &c0, float &c1, float &c2,
-												  float &c3, uint32_t a0, uint32_t a1,
-												  uint32_t a2, uint32_t a3, uint32_t b0,
-												  uint32_t b1)
-{
-	multiply(complete_product, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
-}
-
-static inline void
-mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(const char *, float &c0, float &c1, float &c2,
-												   float &c3, uint32_t a0, uint32_t a1,
-												   uint32_t a2, uint32_t a3, uint32_t b0,
-												   uint32_t b1)
-{
-	multiply(complete_tf32_product, c0, c1, c2, c3, a0, a1, a2, a3, b0, b1);
 }
 
 static inline void
