@@ -5,8 +5,8 @@
  * In a long list rows lie all over the table and the index's pages of TIDs, so most of the time
  * goes into waiting for memory.  GgLookAhead() is called for each row.  It fetches first a TID,
  * some rows later the line pointer, then the tuple's first and last cache lines.  The executor's
- * filter reads columns before the vector, or behind it.  GgLookAhead() looks at pages without a pin,
- * so what it reads there may be wrong, which a hint can afford.
+ * filter reads columns before the vector, or behind it.  GgLookAhead() looks at pages without a
+ * pin, so what it reads there may be wrong, which a hint can afford.
  *
  * GgPinRow() pins the page of the row that is returned, and puts the pin where the executor's fetch
  * (heapam_index_fetch_tuple) keeps that of its last row, to use it again for a row on the same
