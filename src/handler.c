@@ -30,6 +30,7 @@ _PG_init(void)
 	GgInitBitmapScan();
 	GgInitFilterPaths();
 	GgInitExplain();
+	GgInitExpectedRows();
 	GgInitMerges();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");

@@ -72,14 +72,15 @@
  * Times of a device, in microseconds: a list of any kind, an entry of a walk's list, and a key that
  * is brought; and bytes that it reads per microsecond.  They are estimates, from searches and exact
  * passes of one H200 (test/bench/RESULTS.md), which reads 3.5e6.  Other cards read less, so a third
- * is assumed.  A row that is returned counts in full, with its fetch from the table and the filter.
- * That was measured: 1.2 to 1.5 us of 10,000 and 100,000 rows of 1M x 128.
+ * is assumed.  A row that is returned counts with its fetch from the table and the filter.  On an
+ * H200 host, scans of some 1,000 and 10,000 rows of 1M x 128 differ by 0.5 us a row.  Core charges
+ * for the fetch once more (cost_index()).
  */
 #define DEVICE_LIST_TIME		70.0
 #define DEVICE_ENTRY_TIME		0.4
 #define DEVICE_KEY_TIME			0.005
 #define DEVICE_BYTES			1.3e6
-#define DEVICE_RETURN_TIME		1.2
+#define DEVICE_RETURN_TIME		0.5
 
 /*
  * Times of a sequential scan with a sort, in microseconds: a page of the table, a row, a row that
@@ -103,6 +104,7 @@ typedef struct IndexShape
 	double		delta_nodes;
 	int			conditions;		/* on filter columns ... */
 	Selectivity matching;		/* ... and the share of rows that fulfil them */
+	uint32		expected;		/* rows that a scan hands out, where the executor filters them */
 	bool		on_device;
 	uint32		missing;		/* on_device: bitmap of segments that are not there */
 } IndexShape;
@@ -242,24 +244,30 @@ DeviceTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 	double		wanted = share * matching;
 	double		longest = has_graph ? GgLongestDeviceList(nodes, row_bytes) : 0;
 	double		list = gg_itopk_size;
+	double		expected = shape->conditions > 0 ? 0 : shape->expected * nodes / shape->nodes;
+	double		first_deep = GgFirstDeepList(expected);
 	double		time = 0;
 	double		deep;
 
 	if (shape->conditions == 0)
 	{
 		time = DEVICE_LIST_TIME + list * DEVICE_ENTRY_TIME;
-		while (wanted > list / 2 && list * 2 <= longest)
+		while (wanted > list / 2)
 		{
-			list *= 2;
+			double		next = Max(list * 2, GG_EXPECTED_WALK(expected));
+
+			if (next > longest)
+				break;
+			list = next;
 			time += DEVICE_LIST_TIME + list * DEVICE_ENTRY_TIME;
 		}
 		if (wanted <= list / 2)
 			return time;
 	}
-	deep = ceil(Max(wanted - GG_FIRST_DEEP, 0) / GG_MAX_DEEP) + 1;
+	deep = ceil(Max(wanted - first_deep, 0) / GG_MAX_DEEP) + 1;
 	time += deep * GgDeviceExactTime(nodes, shape->conditions > 0 ? shape->conditions + 1 : 0,
 									 matching, row_bytes);
-	return time + (GG_FIRST_DEEP + wanted) * DEVICE_KEY_TIME;
+	return time + (first_deep + wanted) * DEVICE_KEY_TIME;
 }
 
 /*
@@ -415,6 +423,7 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 		return;
 	}
 
+	shape.expected = GgRowsToExpect(rel->tuples, filtered);
 	memset(&costs, 0, sizeof(costs));
 	genericcostestimate(root, path, loop_count, &costs);
 

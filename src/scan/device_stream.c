@@ -9,7 +9,8 @@
  *
  * Lists are of two kinds.  Those of walks begin anew each time, and are longer each time.  Where
  * the device has no longer one, or it is not worthwhile, deep lists follow: keys of all rows, each
- * list going on where the one before ended.
+ * list going on where the one before ended.  Where the executor throws most rows away
+ * (expected_rows.c), the second list is as long as what it is expected to want, or deep.
  *
  * A scan with a filter has deep lists alone, of what matches.  But where most rows of a segment
  * match, and measuring them would take long, one walk comes first, and hands out those of its nodes
@@ -570,6 +571,19 @@ IsThere(const GgScanOpaque *so, const GgStream *stream)
 	return so->device.ref.delta_pages == stream->end_page;
 }
 
+/* Rows that the stream is expected to hand out, where the executor filters them; 0: not known. */
+static double
+ExpectedRows(const GgScanOpaque *so, const GgStream *stream)
+{
+	uint64		nodes = 0;
+
+	if (so->filter != NULL)
+		return 0;
+	for (int i = 0; i < so->nstreams; i++)
+		nodes += so->streams[i].nodes;
+	return (double) so->expected * stream->nodes / nodes;
+}
+
 /*
  * Length of the next deep list.  It is short where the scan was to have walks instead and has had
  * few rows.
@@ -582,7 +596,7 @@ DeepLength(const GgScanOpaque *so, const GgStream *stream)
 
 	if (asked == 0 && stream->handed + gg_itopk_size <= GG_SHORT_DEEP)
 		return (uint32) stream->handed + gg_itopk_size;
-	return asked <= 1 ? GG_FIRST_DEEP : NEXT_DEEP;
+	return asked <= 1 ? GgFirstDeepList(ExpectedRows(so, stream)) : NEXT_DEEP;
 }
 
 /* The deep list behind the last one; false when the device has none. */
@@ -672,6 +686,20 @@ NextWalk(GgScanOpaque *so, GgStream *stream, uint32 itopk)
 }
 
 /*
+ * The length of the list after this one; 0 where no longer one is worthwhile.  Where the executor
+ * filters rows, lists that are too short for what it is expected to want are left out.
+ */
+static uint32
+LongerList(const GgScanOpaque *so, const GgStream *stream)
+{
+	uint32		itopk = GgLongerList(so, stream);
+
+	if (itopk == 0 || so->mode == GG_ITERATIVE_OFF)
+		return itopk;
+	return Max(itopk, (uint32) GG_EXPECTED_WALK(ExpectedRows(so, stream)));
+}
+
+/*
  * Does a walk's list of this length take less time than an exact one?  With iterative_scan off the
  * scan wants a few rows more, in the place of dead ones, and the walk's next list is more like the
  * one before.
@@ -696,7 +724,7 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 	if (stream->segment == NULL && state->ended && state->kept_back == 0)
 		return GG_LIST_COMPLETE;
 	MarkHanded(so, stream);
-	itopk = state->ended ? 0 : GgLongerList(so, stream);
+	itopk = state->ended ? 0 : LongerList(so, stream);
 	if (itopk > 0 && so->filter == NULL && WalkIsWorthwhile(so, stream, itopk))
 	{
 		stream->itopk = itopk;

@@ -504,6 +504,7 @@ StartScan(IndexScanDesc scan)
 	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))
 		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
+	so->expected = (uint32) key->sk_flags >> GG_EXPECTED_SHIFT;
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
 	StartStreams(so, DIRECTORY_ATTEMPTS);
 	so->started = true;

@@ -165,6 +165,7 @@ struct GgScanOpaque
 	bool		recheck;		/* rows that match need not fulfil them */
 	GgReason	reason;			/* which engine answers, and why */
 	GgDeviceAnswer device;
+	uint32		expected;		/* rows, where the executor filters them; 0: not known */
 	uint64		nrows;			/* returned */
 	int			nstreams;
 	GgStream   *streams;
@@ -274,6 +275,13 @@ extern const char *GgNoteFilter(const GgScanNote *note);
 
 /* Have EXPLAIN ANALYZE tell what scans did, where modules can print fields of a plan's nodes. */
 extern void GgInitExplain(void);
+
+/* ---- expected_rows.c ---------------------------------------------------- */
+
+/* Where sk_flags of a scan's order has how many rows it is expected to hand out; 0: not known. */
+#define GG_EXPECTED_SHIFT	16
+
+extern void GgInitExpectedRows(void);
 
 /* ---- what implementations have in common ------------------------------- */
 
