@@ -25,9 +25,9 @@
  * The CUDA engine searches likewise (kernels/extend.cu).  Device seconds of one H200 beside a
  * build's, at equal recall:
  *
- *	1M x 128		10% into 90%	0.048 / 0.165
- *	1M x 768		10% into 90%	0.120 / 0.306
- *	10M x 96		10% into 90%	0.488 / 1.631
+ *	1M x 128		10% into 90%	0.063 / 0.137		20% into 80%	0.088 / 0.136
+ *	1M x 768		10% into 90%	0.140 / 0.238		20% into 80%	0.209 / 0.237
+ *	10M x 96		10% into 90%	0.536 / 1.298
  *
  * Beside queries: RESULTS.md, "Ageing".
  */
