@@ -24,11 +24,11 @@
  *				exact distances. A late step's 7,500 cycles: 450 parents, 1,650 their lists and the
  *				visited set, 2,300 rows, 750 writes, 1,600 barrier and keeping, 1,000 merging; all
  *				latency, no unit is busy.
- * Tried		st.async and an mbarrier in place of cluster.sync(): 1.5 us less, of 43 and of 55 at 768
- *				dimensions, which is not worth its lines. Sorting by counting one key at a time: 36
- *				cycles per key, 9 us in the first step. 8 warps per block: 1 us less at 128
- *				dimensions, 6 more at 768, where the pivots' bytes want loads in flight. Two blocks
- *				per multiprocessor for wider clusters: slower (index.cu, choose_cluster).
+ * Tried		st.async and an mbarrier in place of cluster.sync(): 1.5 us less, of 43 and of 55
+ *				at 768 dimensions, which is not worth its lines. Sorting by counting one key at a
+ *				time: 36 cycles per key, 9 us in the first step. 8 warps per block: 1 us less at
+ *				128 dimensions, 6 more at 768, where the pivots' bytes want loads in flight. Two
+ *				blocks per multiprocessor for wider clusters: slower (index.cu, choose_cluster).
  * Oracle		gg_cpu_engine.index_search, as search_single.cu; and search_single.cu itself: the
  *				same walk, so the same answers but for near ties of the fp16 distances.
  */
