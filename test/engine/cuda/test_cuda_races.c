@@ -576,12 +576,14 @@ build_lists(const build_scene *s, gg_init init, double least)
 	free(distances);
 }
 
-/* Of two halves, of which each knows its own neighbours; and the last row, which knows none. */
+/*
+ * Of two halves, of which each knows `length` neighbours of its own; and the last row, which knows
+ * none.
+ */
 static void
-merge(const build_scene *s, gg_init init, gg_merge_way way, const char *what)
+merge(const build_scene *s, uint32_t length, gg_init init, gg_merge_way way, const char *what)
 {
 	const uint32_t n = s->data.n;
-	const uint32_t length = s->params.graph_degree;
 	const size_t bytes = s->data.dim * gg_element_size(s->data.element);
 	gg_build_params params = s->params;
 	uint8_t    *parts = calloc(n, 1);
@@ -640,9 +642,11 @@ test_builds(void)
 	build(&s, GG_ALGORITHM_GRNND, GG_INIT_PIVOT_CELLS, "grnnd");
 	if (now.number == 32)
 		build(&s, GG_ALGORITHM_GRNND, GG_INIT_RANDOM, "grnnd, random");
-	merge(&s, GG_INIT_PIVOT_CELLS, GG_MERGE_JOIN, "merge");
-	merge(&s, GG_INIT_PIVOT_CELLS, GG_MERGE_SEARCH, "merge by search");
-	merge(&s, GG_INIT_RANDOM, GG_MERGE_JOIN, "merge, random");
+	merge(&s, now.number / 2, GG_INIT_PIVOT_CELLS, GG_MERGE_JOIN, "merge");
+	merge(&s, now.number / 2, GG_INIT_PIVOT_CELLS, GG_MERGE_SEARCH, "merge by search");
+	if (now.number == GG_MAX_DEGREE)
+		merge(&s, now.number, GG_INIT_PIVOT_CELLS, GG_MERGE_SEARCH, "merge of the longest lists");
+	merge(&s, now.number / 2, GG_INIT_RANDOM, GG_MERGE_JOIN, "merge, random");
 	build_close(&s);
 }
 
