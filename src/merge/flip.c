@@ -276,6 +276,7 @@ BringToDevice(GgMerge *merge)
 	bool		busy;
 	uint32		list;
 
+	GgTellPhase(merge, GG_MERGE_DEVICE, merge->nodes);
 	for (int waited_ms = 0;; waited_ms += BUSY_LOOK_MS)
 	{
 		GgBeginSlice(target);

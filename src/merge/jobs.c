@@ -424,7 +424,8 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 	static const char *const phases[] = {
 		[GG_MERGE_READ] = "reading rows",
 		[GG_MERGE_GRAPH] = "building graph",
-		[GG_MERGE_WRITE] = "writing pages"
+		[GG_MERGE_WRITE] = "writing pages",
+		[GG_MERGE_DEVICE] = "bringing to device"
 	};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	TimestampTz now = GetCurrentTimestamp();

@@ -99,7 +99,14 @@ MergeChosen(GgMergeTarget *target, const Look *look, const GgMergeChoice *choice
 			(errmsg("merged %u parts of gpugraph index \"%s\" into a segment of %u rows: "
 					UINT64_FORMAT " kB written, %.1f s, graph by %s",
 					result.inputs, look->name, result.rows, result.bytes / 1024, result.seconds,
-					result.builder)));
+					result.builder),
+			 errdetail("Reading took %.2f s, the graph %.2f s, writing %.2f s, a device and the "
+					   "flip %.2f s, and merges within this one %.2f s.",
+					   result.phases[GG_MERGE_READ], result.phases[GG_MERGE_GRAPH],
+					   result.phases[GG_MERGE_WRITE], result.phases[GG_MERGE_DEVICE],
+					   result.meanwhile)));
+	if (target->within)
+		target->within_s += result.seconds;
 }
 
 /*

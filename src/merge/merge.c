@@ -38,10 +38,10 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	GgMerge	   *merge = palloc0(sizeof(GgMerge));
-	instr_time	start,
-				now;
+	const double within_s = target->within_s;
 
-	INSTR_TIME_SET_CURRENT(start);
+	INSTR_TIME_SET_CURRENT(merge->phase_began);
+	merge->phase_within_s = within_s;
 	merge->context = context;
 	merge->target = target;
 	merge->meta = meta;
@@ -70,9 +70,14 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 		result->bytes += (uint64) merge->arrays[i].npages * BLCKSZ;
 	strlcpy(result->builder, merge->builder[0] != '\0' ? merge->builder : "nobody",
 			sizeof(result->builder));
-	INSTR_TIME_SET_CURRENT(now);
-	INSTR_TIME_SUBTRACT(now, start);
-	result->seconds = INSTR_TIME_GET_DOUBLE(now);
+	GgEndPhase(merge, merge->phase);
+	result->meanwhile = target->within_s - within_s;
+	result->seconds = result->meanwhile;
+	for (int i = 0; i < GG_MERGE_PHASES; i++)
+	{
+		result->phases[i] = merge->phases[i];
+		result->seconds += merge->phases[i];
+	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }

@@ -35,11 +35,12 @@ typedef struct GgMergeTarget
 	/*
 	 * Called between slices, and while an engine runs, outside of transactions: a merge may take
 	 * long, and the delta grows meanwhile.  NULL: nothing is done.  outer: the inputs of the merge
-	 * under way.  within: another merge is done within it.
+	 * under way.  within: another merge is done within it.  within_s: seconds that these took.
 	 */
 	void		(*meanwhile) (struct GgMergeTarget *target);
 	const struct GgMergeChoice *outer;
 	bool		within;
+	double		within_s;
 } GgMergeTarget;
 
 /*
@@ -198,8 +199,11 @@ typedef enum GgMergePhase
 {
 	GG_MERGE_READ,
 	GG_MERGE_GRAPH,
-	GG_MERGE_WRITE
+	GG_MERGE_WRITE,
+	GG_MERGE_DEVICE				/* the merged segment is brought there, then the flip */
 } GgMergePhase;
+
+#define GG_MERGE_PHASES		(GG_MERGE_DEVICE + 1)
 
 typedef void (*GgMergeReport) (void *arg, GgMergePhase phase, uint64 rows);
 
@@ -210,6 +214,8 @@ typedef struct GgMergeResult
 	uint32		rows;
 	uint64		bytes;			/* written, in pages */
 	double		seconds;
+	double		phases[GG_MERGE_PHASES];	/* of these, without meanwhile */
+	double		meanwhile;		/* and of merges within this one */
 	char		builder[32];	/* who built the graph: "the CPU" */
 } GgMergeResult;
 

@@ -22,6 +22,10 @@ typedef struct GgMerge
 	GgMergePlan *plan;
 	GgMergeReport report;
 	void	   *arg;
+	GgMergePhase phase;
+	double		phases[GG_MERGE_PHASES];	/* seconds of those that are over */
+	instr_time	phase_began;
+	double		phase_within_s; /* target->within_s at that time */
 	int			threads;
 	gg_build_params params;
 	GgSharedRows *shared;		/* rows lie there; NULL: no device is asked */
@@ -56,9 +60,26 @@ typedef struct GgMerge
 	int			narrays;
 } GgMerge;
 
+/* The phase is over; another one follows. */
+static inline void
+GgEndPhase(GgMerge *merge, GgMergePhase next)
+{
+	const double within = merge->target->within_s - merge->phase_within_s;
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, merge->phase_began);
+	merge->phases[merge->phase] += INSTR_TIME_GET_DOUBLE(now) - within;
+	INSTR_TIME_SET_CURRENT(merge->phase_began);
+	merge->phase_within_s = merge->target->within_s;
+	merge->phase = next;
+}
+
 static inline void
 GgTellPhase(GgMerge *merge, GgMergePhase phase, uint64 rows)
 {
+	if (phase != merge->phase)
+		GgEndPhase(merge, phase);
 	if (merge->report != NULL)
 		merge->report(merge->arg, phase, rows);
 }
