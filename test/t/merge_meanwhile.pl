@@ -36,13 +36,13 @@ sub worker
 		WHERE index = 'items_idx'::regclass AND phase = 'building graph'");
 }
 
-# Is the merge that the device holds still under way? Its memory is not that of an index. Nor is
-# that of a load, which ends soon.
+# Is a merge under way whose graph the device holds? Its memory is not that of an index. Nor is that
+# of a load, which ends soon, and is not there while a graph is built.
 sub is_held
 {
-	for (1 .. 3)
+	for (1 .. 5)
 	{
-		return 0 if of_device($node,
+		return 0 if worker() eq '' || of_device($node,
 			'resident_bytes > (SELECT coalesce(sum(bytes), 0) FROM gpugraph_stat_index)') ne 't';
 		usleep(100_000);
 	}
@@ -82,6 +82,7 @@ ok(insert_and_seal(), 'idle: new rows are sealed meanwhile');
 ok(is_held(), 'idle: the merge is still under way');
 set_fault('none');
 ok(defined wait_for(sub { return of_device($node, 'merges') > 0 }), 'idle: the device builds');
+ok(wait_for_merges($node), 'idle: the merge ends');
 set_fault('graph_hold');
 
 my $before = hold('first');
