@@ -111,6 +111,22 @@ same_bytes(const gg_graph *a, const gg_graph *b)
 			   sizeof(uint32_t) * a->npivots * GG_PIVOT_DEGREE) == 0;
 }
 
+/* Distances of the ten nearest rows of each query; the caller frees them. */
+static float *
+exact_truth(const gg_dataset *data, const float *queries, uint32_t nq, const char *what)
+{
+	gg_control	control = {.threads = 2};
+	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
+	float	   *truth = malloc(sizeof(float) * nq * 10);
+	gg_index   *index;
+
+	CHECK_OK(gg_cpu_engine.index_open(data, NULL, &control, &index), what);
+	CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth), what);
+	gg_cpu_engine.index_close(index);
+	free(nodes);
+	return truth;
+}
+
 /*
  * recall@10 at itopk 64.  entries: NULL, or the graph through whose pivots all enter: where engines
  * are compared, their draws of pivots are not.
@@ -156,12 +172,10 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 	const uint32_t nq = 200;
 	gg_control	control = {.threads = 2};
 	gg_build_params params = params_32;
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-	float	   *truth = malloc(sizeof(float) * nq * 10);
+	float	   *truth;
 	harness_spec spec = c->spec;
 	uint32_t	ends[4];
 	uint8_t		nparts = 0;
-	gg_index   *index;
 	gg_dataset	data;
 	gg_graph	graph,
 				other;
@@ -175,10 +189,7 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 	for (; nparts < 4 && c->percent[nparts] > 0; nparts++)
 		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
 	make_sides(&s, &data, ends, nparts, &params);
-	CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), c->what);
-	CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
-			 c->what);
-	gg_cpu_engine.index_close(index);
+	truth = exact_truth(&data, queries, nq, c->what);
 	CHECK_OK(gg_cpu_build(&data, &params, &control, &other, NULL), c->what);
 	anew = recall_of(&data, &other, NULL, queries, nq, truth);
 	for (int init = 0; init < (random ? 2 : 1); init++)
@@ -196,7 +207,6 @@ run_recall(const recall_case *c, uint32_t rows, bool random)
 	}
 	gg_graph_free(&other);
 	free_sides(&s);
-	free(nodes);
 	free(truth);
 	harness_free(&data, queries);
 }
@@ -302,11 +312,9 @@ run_search_case(const search_case *c)
 	gg_control	control = {.threads = 2};
 	gg_build_params params = params_32;
 	harness_spec spec = c->spec;
-	uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-	float	   *truth = malloc(sizeof(float) * nq * 10);
+	float	   *truth;
 	uint32_t	ends[3];
 	uint8_t		nparts = 0;
-	gg_index   *index;
 	gg_dataset	data;
 	gg_graph	anew,
 				graph,
@@ -322,10 +330,7 @@ run_search_case(const search_case *c)
 	for (; nparts < 3 && c->percent[nparts] > 0; nparts++)
 		ends[nparts] = (uint32_t) ((uint64_t) data.n * c->percent[nparts] / 100);
 	make_sides(&s, &data, ends, nparts, &params);
-	CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), c->what);
-	CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
-			 c->what);
-	gg_cpu_engine.index_close(index);
+	truth = exact_truth(&data, queries, nq, c->what);
 	CHECK_OK(merge_engine->build(&data, &params, &control, &anew, NULL), c->what);
 	if (merge_way(&data, &s, &params, auto_or_search(), &graph, c->what) &&
 		merge_way(&data, &s, &params, GG_MERGE_SEARCH, &again, c->what))
@@ -341,7 +346,6 @@ run_search_case(const search_case *c)
 	gg_graph_free(&graph);
 	gg_graph_free(&anew);
 	free_sides(&s);
-	free(nodes);
 	free(truth);
 	harness_free(&data, queries);
 }
@@ -399,10 +403,7 @@ test_by_search_apart(void)
 	for (int loose = 0; loose < 2; loose++)
 	{
 		uint32_t	ends[2] = {spec.n / 10 * 9, spec.n};
-		gg_control	control = {.threads = 2};
-		uint32_t   *nodes = malloc(sizeof(uint32_t) * nq * 10);
-		float	   *truth = malloc(sizeof(float) * nq * 10);
-		gg_index   *index;
+		float	   *truth;
 		gg_dataset	data;
 		gg_graph	graph;
 		float	   *rows;
@@ -415,10 +416,7 @@ test_by_search_apart(void)
 			rows[i] += 50;
 		queries = rows + (size_t) ends[0] * data.dim;
 		make_sides(&s, &data, ends, loose ? 1 : 2, &params_32);
-		CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), "apart");
-		CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
-				 "apart");
-		gg_cpu_engine.index_close(index);
+		truth = exact_truth(&data, queries, nq, "apart");
 		if (merge_way(&data, &s, &params_32, GG_MERGE_SEARCH, &graph, "apart"))
 		{
 			const double recall = recall_of(&data, &graph, NULL, queries, nq, truth);
@@ -428,7 +426,6 @@ test_by_search_apart(void)
 		}
 		gg_graph_free(&graph);
 		free_sides(&s);
-		free(nodes);
 		free(truth);
 		harness_free(&data, NULL);
 	}
