@@ -53,12 +53,12 @@ typedef struct known_set
 } known_set;
 
 static const known_set known_sets[] = {
-	{"s128", "SIFT1M: 128 d, LID 15.6", GG_METRIC_L2, {128, 16, 200, false, DRAW_SEED}, DRAW_SEED},
-	{"s96", "DEEP1M: 96 d, LID 15.9", GG_METRIC_L2, {96, 16, 200, false, DRAW_SEED}, DRAW_SEED},
-	{"s960", "GIST1M: 960 d, LID 25.9", GG_METRIC_L2, {960, 28, 200, false, DRAW_SEED}, DRAW_SEED},
-	{"s100", "GloVe: 100 d, cosine, LID 29.4", GG_METRIC_COSINE, {100, 34, 200, true, DRAW_SEED},
+	{"s128", "SIFT1M: 128 d, LID 15.6", GG_METRIC_L2, {128, 32, 200, false, DRAW_SEED}, DRAW_SEED},
+	{"s96", "DEEP1M: 96 d, LID 15.9", GG_METRIC_L2, {96, 34, 200, false, DRAW_SEED}, DRAW_SEED},
+	{"s960", "GIST1M: 960 d, LID 25.9", GG_METRIC_L2, {960, 76, 200, false, DRAW_SEED}, DRAW_SEED},
+	{"s100", "GloVe: 100 d, cosine, LID 29.4", GG_METRIC_COSINE, {100, 128, 110, true, DRAW_SEED},
 	DRAW_SEED},
-	{"s768", "embeddings: 768 d, cosine", GG_METRIC_COSINE, {768, 24, 500, true, DRAW_SEED},
+	{"s768", "embeddings: 768 d, cosine", GG_METRIC_COSINE, {768, 64, 500, true, DRAW_SEED},
 	DRAW_SEED},
 	{"s200", "Text-to-Image: 200 d, inner product, LID 20.9, queries of another distribution",
 	GG_METRIC_IP, {200, 24, 200, false, DRAW_SEED}, 11}
