@@ -64,6 +64,13 @@
  */
 #define LOADER_DEADLOCK_TIMEOUT	"100ms"
 
+/*
+ * A loader that has brought a refresh stays this long for the next one, and looks this often
+ * whether another session wants its database.
+ */
+#define STAY_US				1000000
+#define STAY_LOOK_MS		100
+
 /* A load that waits this long for a lock ends quietly: a device has but GG_MAX_LOADS. */
 #define LOADER_LOCK_TIMEOUT		"10s"
 
@@ -89,8 +96,25 @@ IsAskedForTwice(GgDevice *device, const GgLoadJob *job)
 }
 
 /*
- * Mark the segments that the version to be refreshed has already.  False when there is nothing to
- * load now.
+ * Full pages of the delta change only where VACUUM clears rows.  So a version of the same
+ * generation has the first ones, where none were cleared since it was read.
+ */
+static void
+MarkKeptDelta(const GgResident *resident, GgLoadJob *job)
+{
+	if (resident->key.generation != job->key.generation ||
+		resident->nsegments != job->nsegments || resident->delta_first != job->delta_first ||
+		resident->vacuum_epoch != job->vacuum_epoch || resident->delta_pages > job->delta_pages)
+		return;
+	for (uint32 i = 0; i < job->nsegments; i++)
+		if (resident->segments[i] != job->lists[i].segment)
+			return;
+	job->delta_kept = resident->delta_pages;
+	job->delta_serial = resident->serial;
+}
+
+/*
+ * Mark what the version to be refreshed has already.  False when there is nothing to load now.
  */
 static bool
 MarkKept(GgDevice *device, GgLoadJob *job)
@@ -105,6 +129,7 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 		same = resident->state == GG_RESIDENT_READY &&
 			resident->key.instance == job->key.instance;
 		GgMarkKept(resident, job);
+		MarkKeptDelta(resident, job);
 	}
 	else if (same)
 	{
@@ -212,12 +237,12 @@ FindInSegment(const GgLoadJob *job, const GgMetaPageData *meta, const GgLoadList
 		FindInArray(job, ((uint64) list->n + 1) * sizeof(uint32), u, unit);
 }
 
-/* The same for the delta: its rows, then their heads, then each of their words. */
+/* The same for what is new of the delta: its rows, then their heads, then each of their words. */
 static bool
 FindInDelta(const GgLoadJob *job, const GgMetaPageData *meta, uint32 *u, Unit *unit)
 {
 	uint32		per_unit = DeltaPagesPerUnit(job, meta);
-	uint32		units = (job->delta_pages + per_unit - 1) / per_unit;
+	uint32		units = (job->delta_pages - job->delta_kept + per_unit - 1) / per_unit;
 	uint32		all = units * (2 + meta->filter_words);
 
 	if (*u >= all)
@@ -228,7 +253,7 @@ FindInDelta(const GgLoadJob *job, const GgMetaPageData *meta, uint32 *u, Unit *u
 	unit->part = *u < units ? GG_PART_ROWS : *u < 2 * units ? GG_PART_TIDS : GG_PART_FILTERS;
 	unit->word = unit->part == GG_PART_FILTERS ? *u / units - 2 : 0;
 	unit->kind = GG_KIND_DELTA;
-	unit->first = *u % units * per_unit;
+	unit->first = job->delta_kept + *u % units * per_unit;
 	unit->npages = Min(per_unit, job->delta_pages - unit->first);
 	return true;
 }
@@ -665,6 +690,40 @@ LoadUnits(Reader *reader, uint32 total)
 
 static GgLoad my_load;
 
+/* The process has nothing more to do with its load: the worker frees it when it has ended. */
+static void
+LetGo(void)
+{
+	GgLoadFlag(GgLoadJobOf(&my_load), my_load.serial, GG_LOAD_ORPHAN);
+	GgResidentNotify(my_load.device);
+}
+
+/* Take the load that the staying loader, this process, was given.  False: there is none. */
+static bool
+TakeGiven(uint64 word)
+{
+	if (GgStayWordState(word) != GG_STAY_TAKEN)
+		return false;
+	my_load.number = GgStayWordLoad(word);
+	my_load.serial = GgStayWordWhat(word);
+	my_load.over = my_load.in_unit = false;
+	pg_atomic_write_u64(&my_load.device->staying.word, GG_STAY_NONE);
+	return true;
+}
+
+static bool staying = false;
+
+/* Stop staying; true when a load was given to this process first. */
+static bool
+StopStaying(void)
+{
+	GgStayingLoader *place = &my_load.device->staying;
+	uint64		word = GgStayWord(MyProcPid, 0, GG_STAY_READY);
+
+	staying = false;
+	return !pg_atomic_compare_exchange_u64(&place->word, &word, GG_STAY_NONE) && TakeGiven(word);
+}
+
 /*
  * However the process ends, its load ends with it, unless the process has brought its part.  The
  * chunk that it fills is given back in any case.
@@ -672,7 +731,11 @@ static GgLoad my_load;
 static void
 LoaderExit(int code, Datum arg)
 {
-	GgLoadState state = GgLoadStateOf(&my_load);
+	GgLoadState state;
+
+	if (staying && !StopStaying())
+		return;
+	state = GgLoadStateOf(&my_load);
 
 	if (my_load.filling >= 0)
 		GgLoadFreeChunk(&my_load);
@@ -821,7 +884,91 @@ Load(GgLoad *load)
 		GgLoadMove(job, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
 }
 
-/* An error goes to the worker, which logs it.  The process itself ends without another word. */
+/* Is the database wanted by a session that others keep waiting? */
+static bool
+MustLeave(void)
+{
+	bool		wanted;
+
+	StartTransactionCommand();
+	wanted = GgDatabaseIsWanted();
+	CommitTransactionCommand();
+	return wanted;
+}
+
+/*
+ * Wait for another load, which becomes my_load; false when none came.  One loader of a device
+ * stays at a time.
+ */
+static bool
+StayForLoad(void)
+{
+	static uint32 wait_event = 0;
+	GgStayingLoader *place = &my_load.device->staying;
+	uint64		none = GG_STAY_NONE;
+	uint64		start = GgNowMicros();
+	uint64		word;
+
+	if (!pg_atomic_compare_exchange_u64(&place->word, &none, GG_STAY_COMING))
+		return false;
+	place->database = MyDatabaseId;
+	place->procno = GgMyProcNumber();
+	pg_write_barrier();
+	staying = true;
+	pg_atomic_write_u64(&place->word, GgStayWord(MyProcPid, 0, GG_STAY_READY));
+	pgstat_report_activity(STATE_IDLE, NULL);
+	do
+	{
+		if (ProcDiePending || GgNowMicros() - start > STAY_US || MustLeave() ||
+			!GgDeviceIsUp(my_load.device))
+			return StopStaying();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, STAY_LOOK_MS,
+						 GgWaitEvent(wait_event, "GpugraphStay"));
+		ResetLatch(MyLatch);
+		if (!ProcDiePending)
+			CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		word = pg_atomic_read_u64(&place->word);
+	} while (GgStayWordState(word) == GG_STAY_READY);
+	staying = false;
+	return TakeGiven(word);
+}
+
+/*
+ * Bring my_load.  An error goes to the worker, which logs it, and false is returned: the process
+ * is to end without another word.
+ */
+static bool
+RunLoad(void)
+{
+	StartTransactionCommand();
+	PG_TRY();
+	{
+		Load(&my_load);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+		char		error[160];
+
+		MemoryContextSwitchTo(TopMemoryContext);
+		edata = CopyErrorData();
+		FlushErrorState();
+		snprintf(error, sizeof(error), "%s", edata->message);
+		if (!my_load.helper || my_load.in_unit)
+			GgLoadGiveUp(&my_load, edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE, error);
+		AbortCurrentTransaction();
+		return false;
+	}
+	PG_END_TRY();
+	CommitTransactionCommand();
+	return true;
+}
+
 void
 GgLoaderMain(Datum arg)
 {
@@ -864,25 +1011,11 @@ GgLoaderMain(Datum arg)
 	SetConfigOption("deadlock_timeout", LOADER_DEADLOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
 	SetConfigOption("lock_timeout", LOADER_LOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
 
-	StartTransactionCommand();
-	PG_TRY();
+	while (RunLoad() && !my_load.helper && job->refresh)
 	{
-		Load(&my_load);
+		LetGo();
+		if (!StayForLoad())
+			break;
+		job = GgLoadJobOf(&my_load);
 	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-		char		error[160];
-
-		MemoryContextSwitchTo(TopMemoryContext);
-		edata = CopyErrorData();
-		FlushErrorState();
-		snprintf(error, sizeof(error), "%s", edata->message);
-		if (!my_load.helper || my_load.in_unit)
-			GgLoadGiveUp(&my_load, edata->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE, error);
-		AbortCurrentTransaction();
-		return;
-	}
-	PG_END_TRY();
-	CommitTransactionCommand();
 }

@@ -22,8 +22,8 @@
  *
  * A resident is to be refreshed when it is of an older generation; when VACUUM has cleared rows of
  * the delta, which would take the place of others in the answer; and when the delta has grown by so
- * much that the scan's own part becomes noticeable.  A refresh reads all of the delta again, so
- * refreshes take a quarter of the time at most.
+ * much that the scan's own part becomes noticeable.  A refresh reads the delta's new pages, and all
+ * of it where rows were cleared.  Refreshes take a quarter of the time at most.
  */
 #include "service/lookup.h"
 
@@ -32,21 +32,18 @@
 #include "utils/guc.h"
 
 /*
- * A resident is refreshed when this many delta pages are not covered, or when fewer are that make
- * up a tenth of those covered.  64 pages of 128 dimensions are 960 rows, which a scan measures in
- * some 0.1 ms.
+ * A resident is refreshed when this many delta pages are not covered.  8 pages of 128 dimensions
+ * are 120 rows, which a scan measures in some 10 us.
  */
-#define REFRESH_PAGES		64
-#define REFRESH_MIN_PAGES	8
-#define REFRESH_SHARE		10
+#define REFRESH_PAGES		8
 
 /*
  * A refresh comes no earlier than REFRESH_PATIENCE times the last load time of the delta, nor than
- * REFRESH_MIN_MS.  Where the resident is of no use, because the index has other segments by now,
- * only the latter counts.
+ * REFRESH_MIN_MS, since the version before the one that it replaces stays so long.  Where the
+ * resident is of no use, because the index has other segments by now, only the latter counts.
  */
 #define REFRESH_PATIENCE	3
-#define REFRESH_MIN_MS		30
+#define REFRESH_MIN_MS		GG_REPLACED_MS
 
 /* How often a process that waits for a load looks. */
 #define LOOK_MS				2
@@ -159,14 +156,9 @@ RefreshPays(const GgResident *resident, const GgMetaPageData *meta)
 	uint64		now = GgNowMicros();
 
 	/* a new generation, or rows cleared, in any case; a longer delta when it is long enough */
-	if (same_generation && !HasClearedRows(resident, meta))
-	{
-		uint32		uncovered = UncoveredPages(resident, meta);
-
-		if (uncovered < REFRESH_PAGES &&
-			(uncovered < REFRESH_MIN_PAGES || uncovered < resident->delta_pages / REFRESH_SHARE))
-			return false;
-	}
+	if (same_generation && !HasClearedRows(resident, meta) &&
+		UncoveredPages(resident, meta) < REFRESH_PAGES)
+		return false;
 	if (same_generation || SameSegments(resident, meta))
 		patience_us = Max(patience_us, (uint64) (resident->delta_s * 1e6 * REFRESH_PATIENCE));
 	return now >= resident->retry_us && now >= resident->refreshed_us + patience_us;

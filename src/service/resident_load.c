@@ -42,15 +42,42 @@ FailLoad(GgLoadJob *job, uint32 serial, GgReason reason, const char *error)
 	GgLoadFlag(job, serial, GG_LOAD_ABORT | GG_LOAD_ORPHAN);
 }
 
+/* Give the load to the loader that stays, if it has the right database. */
+static bool
+GiveToStaying(GgDevice *device, int load, uint32 serial)
+{
+	GgStayingLoader *staying = &device->staying;
+	GgLoadJob  *job = &device->loads_under_way[load];
+	uint64		word = pg_atomic_read_u64(&staying->word);
+	int			procno;
+
+	pg_read_barrier();
+	if (GgStayWordState(word) != GG_STAY_READY || staying->database != job->database)
+		return false;
+	procno = staying->procno;
+	job->owner = (int32) GgStayWordWhat(word);
+	if (!pg_atomic_compare_exchange_u64(&staying->word, &word,
+										GgStayWord(serial, load, GG_STAY_TAKEN)))
+	{
+		job->owner = 0;
+		return false;
+	}
+	SetLatch(&GetPGProcByNumber(procno)->procLatch);
+	return true;
+}
+
 static void
 StartLoader(GgWorker *worker, int load)
 {
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
 	GgLoadWatch *watch = &worker->loads[load];
 	uint32		serial = GgLoadWordSerial(GgLoadWord(job));
-	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	MemoryContext old;
 
 	memset(watch, 0, sizeof(GgLoadWatch));
+	if (GiveToStaying(worker->device, load, serial))
+		return;
+	old = MemoryContextSwitchTo(TopMemoryContext);
 	if (!GgStartLoader(worker->number, load, serial, job->database, false, &watch->handle))
 	{
 		watch->handle = NULL;
@@ -306,6 +333,39 @@ FindRoom(GgWorker *worker, GgLoadJob *job, uint64 most, uint64 *bytes)
 	return GgMakeRoom(worker, job, *bytes);
 }
 
+/* The version that the first rows of the delta come from stays until they were copied. */
+static void
+PinDelta(GgWorker *worker, int load)
+{
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
+	GgLoadWatch *watch = &worker->loads[load];
+	const GgLoadList *list = &job->lists[job->nsegments];
+	GgResidentVersion *version = NULL;
+	gg_index   *from = NULL;
+
+	watch->place = job->entry +
+		worker->device->residents[job->entry].version * GG_MAX_RESIDENT;
+	if (job->delta_kept > 0)
+		version = GgResidentPin(worker, watch->place, job->delta_serial);
+	watch->pinned = version != NULL;
+	if (version != NULL && version->nlists > job->nsegments)
+		from = version->lists[job->nsegments];
+	if (from == NULL)
+		job->delta_kept = 0;
+	GgUploadDelta(worker->upload, load, from, from == NULL ? 0 :
+				  (uint32) ((uint64) list->n * job->delta_kept / job->delta_pages));
+}
+
+static void
+UnpinDelta(GgWorker *worker, int load)
+{
+	GgLoadWatch *watch = &worker->loads[load];
+
+	if (watch->pinned)
+		GgResidentUnpin(worker, watch->place);
+	watch->pinned = false;
+}
+
 /* SHAPED: find room, and have the upload thread take the memory. */
 static void
 GrantLoad(GgWorker *worker, int load, uint32 serial)
@@ -323,6 +383,7 @@ GrantLoad(GgWorker *worker, int load, uint32 serial)
 		case GG_ROOM_THERE:
 			worker->loads[load].bytes = bytes;
 			GgSetUsed(worker, worker->used_bytes + bytes);
+			PinDelta(worker, load);
 			if (GgLoadMove(job, serial, GG_LOAD_SHAPED, GG_LOAD_CREATE))
 				GgUploadKick(worker->upload);
 			break;
@@ -685,6 +746,8 @@ MoveLoad(GgWorker *worker, int load, int64 now_ms)
 
 	WatchOwner(worker, load, word);
 	word = GgLoadWord(job);
+	if (GgLoadWordState(word) != GG_LOAD_CREATE)
+		UnpinDelta(worker, load);
 	switch (GgLoadWordState(word))
 	{
 		case GG_LOAD_ASSIGNED:

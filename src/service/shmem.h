@@ -335,6 +335,8 @@ typedef struct GgLoadJob
 	char		name[NAMEDATALEN];
 	uint32		delta_first;
 	uint32		delta_pages;
+	uint32		delta_kept;		/* of these, the first ones come from ... */
+	uint32		delta_serial;	/* ... this version of the resident, if it is still there */
 	uint64		vacuum_epoch;
 	uint32		nsegments;
 	uint32		nlists;
@@ -345,6 +347,30 @@ typedef struct GgLoadJob
 	GgReason	reason;
 	char		error[160];
 } GgLoadJob;
+
+/*
+ * A loader that has brought a refresh and stays for the next one, which spares the start of a
+ * process: 7 ms.  The word is (what << 32 | load << 8 | GgStayState).
+ */
+typedef enum GgStayState
+{
+	GG_STAY_NONE = 0,
+	GG_STAY_COMING,				/* a loader fills in the rest */
+	GG_STAY_READY,				/* what: its process id, so that no two are taken for each other */
+	GG_STAY_TAKEN				/* what: the serial of the load that it was given */
+} GgStayState;
+
+typedef struct GgStayingLoader
+{
+	pg_atomic_uint64 word;
+	Oid			database;
+	int			procno;
+} GgStayingLoader;
+
+#define GgStayWord(what, load, state) ((uint64) (what) << 32 | (uint64) (load) << 8 | (state))
+#define GgStayWordState(word)	((GgStayState) ((word) & 0xFF))
+#define GgStayWordLoad(word)	((int) ((word) >> 8 & 0xFF))
+#define GgStayWordWhat(word)	((uint32) ((word) >> 32))
 
 /* ---- counters ------------------------------------------------------------------------ */
 
@@ -470,6 +496,7 @@ typedef struct GgDevice
 	GgResident	residents[GG_MAX_RESIDENT];
 	GgStageChunk chunks[GG_STAGE_CHUNKS];
 	GgLoadJob	loads_under_way[GG_MAX_LOADS];
+	GgStayingLoader staying;
 	GgGraphJob	graph_job;
 	char	   *staging;		/* GG_STAGE_CHUNKS x GG_STAGE_CHUNK, inside the region */
 	GgDeviceStats stats;

@@ -53,6 +53,8 @@ struct GgUpload
 	/* of loads between CREATE and DONE or BROKEN; the main thread keeps off until then */
 	gg_index   *lists[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];
 	uint64		copied[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];	/* bytes */
+	const gg_index *delta_from[GG_MAX_LOADS];	/* until CREATE is over */
+	uint32		delta_rows[GG_MAX_LOADS];
 	gg_status	status[GG_MAX_LOADS];
 };
 
@@ -109,6 +111,30 @@ Break(GgUpload *upload, int load, uint32 serial)
 		upload->wake(upload->arg);
 }
 
+/* Bytes of the first n rows of a delta, with their heads and words. */
+static uint64
+DeltaBytes(const gg_shape *shape, uint64 n)
+{
+	return n * (shape->dim * gg_element_size(shape->element) +
+				(1 + (uint64) shape->words) * sizeof(uint64));
+}
+
+/* Make list i, and copy what the device has of it already. */
+static gg_status
+CreateList(GgUpload *upload, int load, uint32 i)
+{
+	const GgLoadList *list = &upload->device->loads_under_way[load].lists[i];
+	uint32		rows = list->segment == GG_NO_SEGMENT ? upload->delta_rows[load] : 0;
+	gg_status	status = upload->engine->index_create(&list->shape, &upload->lists[load][i]);
+
+	if (status.code == GG_OK && rows > 0)
+	{
+		status = upload->engine->index_take(upload->lists[load][i], upload->delta_from[load], rows);
+		upload->copied[load][i] = DeltaBytes(&list->shape, rows);
+	}
+	return status;
+}
+
 static void
 Create(GgUpload *upload, int load, uint32 serial)
 {
@@ -130,7 +156,7 @@ Create(GgUpload *upload, int load, uint32 serial)
 	{
 		GgWatchedSteps(GG_WATCHED_UPLOAD);
 		if (GgIsLoaded(&job->lists[i]))
-			status = upload->engine->index_create(&job->lists[i].shape, &upload->lists[load][i]);
+			status = CreateList(upload, load, i);
 	}
 	upload->status[load] = status;
 	if (status.code != GG_OK)
@@ -388,6 +414,13 @@ GgUploadStop(GgUpload *upload)
 	pthread_mutex_destroy(&upload->mutex);
 	free(upload->closing);
 	free(upload);
+}
+
+void
+GgUploadDelta(GgUpload *upload, int load, const gg_index *from, uint32 rows)
+{
+	upload->delta_from[load] = from;
+	upload->delta_rows[load] = rows;
 }
 
 void

@@ -39,6 +39,8 @@ typedef struct GgLoadWatch
 	uint64		bytes;			/* granted, and not yet a version's */
 	bool		evicted_more;	/* the device had less than the limit says: more was evicted once */
 	uint64		most;			/* tried at most, since the device had less still; 0: any */
+	bool		pinned;			/* what the version at that place has of the delta is copied */
+	uint32		place;
 } GgLoadWatch;
 
 typedef struct GgWorker

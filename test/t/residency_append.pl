@@ -1,0 +1,131 @@
+# Rows are appended to the delta of an index that is on a device. Each refresh brings the new pages
+# alone, by a loader that stays for the next one.
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('append', conf => "gpugraph.merge_workers = 0\n");
+sub sql { return $node->safe_psql('postgres', $_[0]) }
+
+unserved {
+	sql(<<'SQL');
+SELECT make_data('few', 4000, 24, 40);
+CREATE TABLE items AS SELECT id, cat, big, val FROM few WHERE id <= 2000;
+SELECT make_queries('items', 20);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat, big)
+	WITH (seal_rows = 0);
+SQL
+};
+sql("SELECT gpugraph_prewarm('items_idx')");
+
+my $ask = 'SET enable_seqscan = off;
+	SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 1';
+
+# Queries ask for refreshes until the device has all full pages, but for fewer than eight.
+sub refreshed
+{
+	my $pages = sql("SELECT delta_bytes / 8192 FROM gpugraph_index_info('items_idx')");
+	my $ok = defined wait_for(
+		sub { sql($ask); return of_index($node, 'delta_pages') >= $pages - 8 });
+
+	diag('the device has ' . of_index($node, 'delta_pages') . " of $pages pages") if !$ok;
+	return $ok;
+}
+
+# How many of the nearest rows differ from the exact ones, with conditions on filter columns, too.
+sub differ
+{
+	my @lists;
+
+	for my $scan ('enable_seqscan = off', 'enable_indexscan = off')
+	{
+		push @lists, sql(<<SQL);
+SET $scan;
+SET enable_bitmapscan = off;
+SELECT q, f, array_agg(s.d ORDER BY s.d) FROM queries, generate_series(0, 2) f, LATERAL (
+	SELECT round((items.val <-> queries.val)::numeric, 4) AS d FROM items
+	WHERE CASE WHEN f = 0 THEN true ELSE cat = f END
+	ORDER BY items.val <-> queries.val LIMIT 20) s GROUP BY q, f ORDER BY q, f;
+SELECT q, f, array_agg(s.d ORDER BY s.d) FROM queries, generate_series(0, 2) f, LATERAL (
+	SELECT round((items.val <-> queries.val)::numeric, 4) AS d FROM items
+	WHERE cat = f AND big > 100 ORDER BY items.val <-> queries.val LIMIT 20) s
+	GROUP BY q, f ORDER BY q, f;
+SQL
+	}
+	return $lists[0] eq $lists[1] ? 0 : 1;
+}
+
+my $next = 10001;
+sub insert
+{
+	my ($n) = @_;
+
+	sql("INSERT INTO items SELECT $next + row_number() OVER (), a.cat, a.big, a.val + b.val
+		FROM few a, few b WHERE a.id > 2000 AND a.id <= 2000 + $n AND b.id = $next % 1900");
+	$next += $n;
+	return;
+}
+
+sub loader
+{
+	return sql("SELECT string_agg(pid::text, ',') FROM pg_stat_activity
+		WHERE backend_type = 'gpugraph loader'");
+}
+
+# ---- growing, with dead rows now and then, which all of the delta is read for
+my ($before) = answered_by($node, 'items_idx');
+my %pids;
+for my $step (1 .. 12)
+{
+	insert(1400 + 61 * $step);
+	sql('DELETE FROM items WHERE id > 10000 AND id % 7 = ' . $step % 7 . '; VACUUM items')
+		if $step % 4 == 0;
+	ok(refreshed(), "step $step: the device has the new pages");
+	my $pid = loader();
+	$pids{$pid}++ if $pid ne '';
+	is(differ(), 0, "step $step: all answers are exact");
+}
+my ($after) = answered_by($node, 'items_idx');
+cmp_ok($after - $before, '>', 12 * 20, 'the device answers');
+is(of_device($node, 'failed_loads'), 0, 'no refresh failed');
+cmp_ok(scalar(keys %pids), '<', 12, 'loaders bring more than one refresh');
+index_is_complete($node, 'grown');
+
+# ---- a loader that stays is in nobody's way
+insert(1400);
+ok(refreshed(), 'one more refresh');
+my $stays = loader();
+SKIP: {
+	skip 'it has left already', 2 if $stays eq '';
+	sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE backend_type = 'gpugraph loader'");
+	insert(1400);
+	ok(refreshed(), 'one that was terminated is replaced');
+	is(differ(), 0, 'answers are exact');
+}
+
+$node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
+$node->safe_psql('other', "SELECT gpugraph_prewarm('items_idx')");
+for (1 .. 3)
+{
+	$node->safe_psql('other',
+		'INSERT INTO items SELECT id + 100000, cat, big, val FROM few LIMIT 700');
+	$node->safe_psql('other', $ask);
+	usleep(100_000);
+}
+my $start = time;
+$node->safe_psql('postgres', 'DROP DATABASE other');
+cmp_ok(time - $start, '<', 5, 'DROP DATABASE waits for none');
+ok(defined wait_for(sub { loader() eq '' }), 'it leaves');
+insert(1400);
+ok(refreshed(), 'and another comes');
+is(differ(), 0, 'answers are exact');
+is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
+
+$node->stop;
+done_testing();
