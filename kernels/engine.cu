@@ -348,6 +348,7 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_build_index,
 	gg_cuda_index_create,
 	gg_cuda_index_write,
+	gg_cuda_index_take,
 	gg_cuda_index_finish,
 	gg_cuda_index_close,
 	gg_cuda_shape_bytes,

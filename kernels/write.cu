@@ -1,6 +1,6 @@
 /*
  * write.cu
- *		Rows and graph on their way into an index.
+ *		Rows and graph on their way into an index, from host memory or from another index.
  *
  * The device reads pinned memory itself.  Pageable memory goes through a buffer of the driver's,
  * which all threads of a process share: 5 to 6 GB/s, by one thread as by eight.  Most bytes are
@@ -11,6 +11,8 @@
 #include <new>
 
 #include "index.cuh"
+
+#include "../src/cpu/serve_check.h"
 
 /* between two looks at cancelled(): 12 ms of pageable copy */
 #define UPLOAD_BYTES ((uint64_t) 64 << 20)
@@ -258,4 +260,35 @@ gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *
 	if (part == GG_PART_ROWS)
 		return write_rows(index, offset, (const char *) src, bytes);
 	return gg_cuda_copy_in(to + offset, src, bytes, index->stream.get(), NULL);
+}
+
+/* gg_engine.index_take */
+gg_status
+gg_cuda_index_take(gg_index *index, const gg_index *from, uint32_t n)
+{
+	const gg_shape *shape = &index->shape;
+	const gg_serve_source source = {&from->shape, from->finished, from->view.n};
+	const size_t stride = index->view.row_stride;
+	cudaStream_t stream = index->stream.get();
+
+	GG_TRY(gg_serve_check_take(__func__, shape, index->finished, &source, n));
+	/* dim and element, which are equal, decide the stride */
+	if (from->device.ordinal != index->device.ordinal || from->view.row_stride != stride)
+		return gg_fail(GG_EINVAL, __func__, "rows %zu bytes apart on device %d, and %zu on %d",
+					   from->view.row_stride, from->device.ordinal, stride, index->device.ordinal);
+	if (n == 0)
+		return gg_ok();
+	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
+	/* what pads a row is 0 in both */
+	GG_CUDA_TRY(cudaMemcpyAsync(index->rows, from->rows, n * stride, cudaMemcpyDeviceToDevice,
+								stream));
+	if (shape->rows > 0)
+		GG_CUDA_TRY(cudaMemcpyAsync(index->heads, from->heads, (size_t) n * 8,
+									cudaMemcpyDeviceToDevice, stream));
+	for (uint32_t w = 0; w < shape->words; w++)
+		GG_CUDA_TRY(cudaMemcpyAsync(index->words + (size_t) w * shape->rows,
+									from->words + (size_t) w * from->shape.rows, (size_t) n * 8,
+									cudaMemcpyDeviceToDevice, stream));
+	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	return gg_ok();
 }

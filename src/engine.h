@@ -456,8 +456,8 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
  * process.
  *
  * One thread submits and checks.  Meanwhile another may call index_create(), index_write(),
- * index_finish() and index_close(), on indexes that no batch in flight names.  The CPU engine
- * answers within serve_submit().
+ * index_take(), index_finish() and index_close(), on indexes that no batch in flight names, but for
+ * the one that index_take() takes from.  The CPU engine answers within serve_submit().
  */
 #define GG_SERVE_QUEUES		4
 #define GG_SERVE_MAX_BATCH	256
@@ -561,7 +561,8 @@ typedef enum gg_use
 
 /*
  * One engine.  Functions may be called from one thread at a time per gg_index (index_write(): from
- * several), and from several threads on different ones.  None of the pointers is NULL.
+ * several; index_take(): whatever is done with `from`, but for closing it), and from several
+ * threads on different ones.  None of the pointers is NULL.
  */
 typedef struct gg_engine
 {
@@ -629,12 +630,20 @@ typedef struct gg_engine
 	 * bytes of one index at once, which brings pageable memory to a device faster.  GG_EINVAL: the
 	 * piece does not lie inside the part.  Contents are not checked.
 	 *
+	 * index_take() brings the first n rows of another index of index_create(), their heads and
+	 * filter words included, as index_write() would.  `from` is finished, and may be searched
+	 * meanwhile.  The call returns when it may be closed.  GG_EINVAL: the index is finished, or
+	 * `from` is not; n is over the capacity, or over the rows that `from` was finished with; one of
+	 * them has a graph or offsets; dim, element, metric or words differ; one of them alone has
+	 * heads; they are on different devices.
+	 *
 	 * index_finish() makes it searchable with its first n rows.  GG_EINVAL: n is over the capacity,
 	 * or the index is finished.
 	 */
 	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);
 	gg_status	(*index_write) (gg_index *index, gg_part part, uint64_t offset, const void *src,
 								uint64_t bytes);
+	gg_status	(*index_take) (gg_index *index, const gg_index *from, uint32_t n);
 	gg_status	(*index_finish) (gg_index *index, uint32_t n, const gg_control *control);
 	void		(*index_close) (gg_index *index);	/* NULL is allowed */
 

@@ -27,6 +27,7 @@ const gg_engine gg_cpu_engine = {
 	.build_index = gg_cpu_build_index,
 	.index_create = gg_cpu_index_create,
 	.index_write = gg_cpu_index_write,
+	.index_take = gg_cpu_index_take,
 	.index_finish = gg_cpu_index_finish,
 	.index_close = gg_cpu_index_close,
 	.shape_bytes = gg_cpu_shape_bytes,

@@ -1,10 +1,12 @@
 /*
  * serve_check.h
- *		Checks of a server's slots and of each batch, for both engines.
+ *		Checks of a server's slots, of each batch, and of what an index is made of, for both
+ *		engines.
  *
  * A device follows these numbers unchecked into memory that all processes share.  And if the CPU
  * engine, playing a device, took what a device refuses, tests with it would prove nothing.  So the
- * rules are in one place, for serve.c here and kernels/serve.cu there.  C and C++.
+ * rules are in one place, for serve.c here, and fill.cu, write.cu and serve.cu in kernels/.  C and
+ * C++.
  */
 #ifndef GG_SERVE_CHECK_H
 #define GG_SERVE_CHECK_H
@@ -266,6 +268,41 @@ gg_serve_check_rows(const char *where, const gg_shape *shape)
 		return gg_fail(GG_EINVAL, where, "%u heads and %u words beside %u nodes %s offsets",
 					   shape->rows, shape->words, shape->capacity,
 					   shape->offsets ? "with" : "without");
+	return gg_ok();
+}
+
+/* An index that rows are taken from. */
+typedef struct gg_serve_source
+{
+	const gg_shape *shape;
+	bool		finished;
+	uint32_t	n;				/* rows it was finished with */
+} gg_serve_source;
+
+/* index_take() of n rows into an index of this shape; finished: that index is. */
+static inline gg_status
+gg_serve_check_take(const char *where, const gg_shape *shape, bool finished,
+					const gg_serve_source *source, uint32_t n)
+{
+	const gg_shape *from = source->shape;
+
+	if (finished || !source->finished)
+		return gg_fail(GG_EINVAL, where, finished ? "the index is finished" :
+					   "the index to take rows from is not finished");
+	if (n > shape->capacity || n > source->n)
+		return gg_fail(GG_EINVAL, where, "%u rows of %u into an index for %u", n, source->n,
+					   shape->capacity);
+	if (shape->degree > 0 || from->degree > 0 || shape->offsets || from->offsets)
+		return gg_fail(GG_EINVAL, where, "an index has a graph or offsets");
+	if (from->dim != shape->dim || from->element != shape->element ||
+		from->metric != shape->metric)
+		return gg_fail(GG_EINVAL, where,
+					   "%u dimensions, element %d, metric %d into %u, element %d, metric %d",
+					   from->dim, (int) from->element, (int) from->metric, shape->dim,
+					   (int) shape->element, (int) shape->metric);
+	if (from->words != shape->words || (from->rows > 0) != (shape->rows > 0))
+		return gg_fail(GG_EINVAL, where, "%u heads of %u words into %u of %u", from->rows,
+					   from->words, shape->rows, shape->words);
 	return gg_ok();
 }
 

@@ -1,7 +1,8 @@
 /*
  * test_serve.c
- *		Indexes filled piece by piece answer as those opened over rows in memory do, and so do
- *		batches of searches over slots, many queries of one caller, and deep and filtered lists.
+ *		Indexes filled piece by piece, and those that take rows from another, answer as those
+ *		opened over rows in memory do, and so do batches of searches over slots, many queries of
+ *		one caller, and deep and filtered lists.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "serve_bulk.h"
 #include "serve_deep.h"
 #include "serve_refusals.h"
+#include "serve_take.h"
 
 #define NQ 40u
 #define SLOTS 64u
@@ -326,5 +328,6 @@ main(void)
 	serve_refuses_batches(engine);
 	test_bulk_refusals();
 	test_deep();
+	take_test(engine);
 	return harness_finish();
 }

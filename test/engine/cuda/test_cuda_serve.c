@@ -6,6 +6,7 @@
  * which test_cuda_search.c holds against the CPU engine.
  *
  *	fill		pieces of odd sizes in any order make the index that index_open() makes
+ *	take		rows taken from another index answer as if they had been written
  *	serve		batches of 1 to 256 on all queues, several lists a slot, many in flight: each ticket
  *				comes after its answer, nothing else of a slot is written, answers are
  *				index_search()'s
@@ -39,6 +40,7 @@
 #include "../serve_bulk.h"
 #include "../serve_deep.h"
 #include "../serve_refusals.h"
+#include "../serve_take.h"
 #include "../small_graph.h"
 
 #define NSLOTS 600
@@ -427,6 +429,12 @@ test_fill_edges(void)
 	CHECK_OK(gg_cuda_engine.index_finish(index, 0, NULL), "finish without room");
 	gg_cuda_engine.index_close(index);
 	scene_free(&s);
+}
+
+static void
+test_take(void)
+{
+	take_test(&gg_cuda_engine);
 }
 
 /* ---- serving --------------------------------------------------------------------- */
@@ -1558,6 +1566,7 @@ main(void)
 	harness_run("devices", test_devices);
 	harness_run("fill, edges", test_fill_edges);
 	harness_run("fill", test_fill);
+	harness_run("take", test_take);
 	harness_run("refused shapes", test_refuse_shapes);
 	harness_run("refused batches", test_refused_batches);
 	harness_run("refused launch", test_refused_launch);
