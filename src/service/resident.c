@@ -43,34 +43,6 @@ CloseVersion(GgWorker *worker, GgResidentVersion *version)
 	memset(version, 0, sizeof(GgResidentVersion));
 }
 
-GgResidentVersion *
-GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial)
-{
-	uint32		row = entry % GG_MAX_RESIDENT;
-	GgResidentVersion *version;
-
-	if (entry >= 2 * GG_MAX_RESIDENT)
-		return NULL;
-	version = &worker->versions[row][entry / GG_MAX_RESIDENT];
-	if (!version->live || version->serial != serial ||
-		worker->device->residents[row].state != GG_RESIDENT_READY)
-		return NULL;
-	version->pins++;
-	return version;
-}
-
-void
-GgResidentUnpin(GgWorker *worker, uint32 entry)
-{
-	uint32		row = entry % GG_MAX_RESIDENT;
-	GgResidentVersion *version = &worker->versions[row][entry / GG_MAX_RESIDENT];
-
-	Assert(version->pins > 0);
-	if (--version->pins == 0 &&
-		(version->replaced || worker->device->residents[row].state == GG_RESIDENT_EVICTING))
-		pg_atomic_write_u32(&worker->device->work, 1);
-}
-
 /* Does a load still name this entry? */
 static bool
 IsLoading(GgDevice *device, uint32 entry)

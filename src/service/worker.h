@@ -115,6 +115,8 @@ extern void GgResidentWork(GgWorker *worker);
 /* Milliseconds until it wants to be called again even if nobody wakes the worker. */
 extern long GgResidentTimeout(GgWorker *worker);
 
+/* ---- version.c -------------------------------------------------------------------- */
+
 /*
  * The version with this serial; NULL when there is none, or the entry is not READY.  Each pin is
  * undone by an unpin.  A pinned version is not closed.  A list without rows is NULL, as is one that
