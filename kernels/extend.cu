@@ -46,7 +46,8 @@
 /*
  * The rule: merged by search where the others are at most one of so many rows.  One H200, device
  * time over a build's: 0.46 where they are a tenth of 1M x 128, 0.41 of 10M x 96, 0.59 of 1M x 768;
- * 0.65 and 0.88 where they are a fifth of 1M x 128 and of 1M x 768.
+ * 0.65 and 0.88 where they are a fifth of 1M x 128 and of 1M x 768; 1.50 and 1.10 where they are
+ * half of 1M x 768 and of 10M x 96.
  */
 #define OTHERS_SHARE 4
 

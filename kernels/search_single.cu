@@ -25,8 +25,8 @@
 #define PARENTS_IN_FLIGHT 8		/* adjacency lists being read at once */
 
 /*
- * Lanes that share a wide row.  500,000 x 960, batch 10,000, recall 0.99: 2.12M queries/s; 8 lanes
- * 2.10M, 32 1.71M, 4 1.44M, the tensor cores 1.33M.  Both 8 and 16 take 96 registers and 128
+ * Lanes that share a wide row.  500,000 x 960, batch 10,000, recall 0.99: 1.25M queries/s; 8 lanes
+ * 1.23M, 32 0.90M, 4 0.78M, the tensor cores 0.75M.  Both 8 and 16 take 96 registers and 128
  * elements at a time, which divides 768 and 1,536; 16 read the query from shared memory half as
  * often.
  */
