@@ -79,9 +79,8 @@ search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree)
  * once; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67), and so is a
  * cluster that waits for another one's end.
  * Past that, a block per query is still sooner done than a warp per query, until the device is so
- * full that only throughput counts, where barriers are dear.  The length of the list is not looked
- * at, though with 96 and more a block answers 1.1 to 1.7 times as many queries of narrow rows in
- * batches of 10,000 (RESULTS.md, "The papers' own comparisons", CAGRA's figures 8 and 10).
+ * full that only throughput counts, where barriers are dear.  Which of the two is
+ * better in such batches depends on the list's length, too (takes_warps() in search_single.cu).
  */
 static uint32_t
 choose_cluster(const search_device *device, gg_search_mode mode, uint32_t nq)

@@ -4,8 +4,8 @@
  *
  * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
  * Requires		k <= itopk <= GG_MAX_ITOPK, width x degree <= MAX_WALK_CANDIDATES (or width 1),
- *				some wide rows go to the block kernel of search_multi.cu with a cluster of one
- *				(takes_warps()).
+ *				some wide rows, and long lists of narrow ones, go to the block kernel of
+ *				search_multi.cu with a cluster of one (takes_warps()).
  * Mapping		one warp per query, one warp per block: a query that ends early frees its place at
  *				once.  A step: the lanes find the parents by ballot, read their adjacency
  *				lists (all parents' loads in flight together), pass the ids through the
@@ -32,8 +32,12 @@
  */
 #define WIDE_TEAM 16
 
-/* Lists up to so long are searched by a block where rows are wide: see takes_warps(). */
+/*
+ * Lists up to so long are searched by a block where rows are wide, and by a warp where they are
+ * narrow: see takes_warps().
+ */
 #define WIDE_SHORT 64
+#define NARROW_SHORT 64
 
 /*
  * The list's nearest members that are not expanded, at most `width`, to parents; they count as
@@ -165,10 +169,12 @@ launch_warps(const search_view *view, const search_launch *launch, const search_
 
 /*
  * Whether a warp takes a query, and not a block of WIDE_WARPS warps.  It takes narrow rows of every
- * path.  Wide ones it takes by products, for more queries than there are multiprocessors, and with
- * long lists: 500,000 x 960, batch 10,000, queries per second of a warp over those of a block 0.97
- * at itopk 32, 0.86 at 48, 0.80 at 64, then 1.40 at 96, 1.27 at 128, 1.01 at 192, 1.19 at 256.  The
- * longest lists leave room for so few queries that the block has more loads in flight.
+ * path, with short lists: batch 10,000, queries per second of a warp over those of a block 1.37 at
+ * itopk 32 over 1M x 128, then 0.91 at 96, 0.78 at 256 and, over 1M x 100, 0.60 at 384, since long
+ * lists leave room for few queries beside each other.  Wide rows it takes by products, for more
+ * queries than there are multiprocessors, and with long lists: 500,000 x 960, 0.97 at itopk 32, 0.86
+ * at 48, 0.80 at 64, then 1.40 at 96, 1.27 at 128, 1.01 at 192, 1.19 at 256.  The longest lists leave
+ * room for so few queries that the block has more loads in flight.
  */
 static bool
 takes_warps(const search_view *view, const search_launch *launch, const search_device *device)
@@ -176,7 +182,7 @@ takes_warps(const search_view *view, const search_launch *launch, const search_d
 	const uint32_t bytes = warp_layout_for(view, launch, launch->width * view->degree).total;
 
 	if (view->dim <= WIDE_DIM)
-		return true;
+		return launch->itopk <= NARROW_SHORT;
 	return view->path == WALK_HALF_DOT && launch->nq > (uint32_t) device->sms &&
 		launch->itopk > WIDE_SHORT && bytes <= (uint32_t) device->shared_bytes &&
 		(uint64_t) bytes * WIDE_WARPS * 10 <=
