@@ -345,7 +345,8 @@ extern gg_status gg_cuda_index_rows(gg_index *index, uint32_t n, gg_dataset *row
 /* write.cu */
 extern gg_status gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset,
 									 const void *src, uint64_t bytes);
-extern gg_status gg_cuda_index_take(gg_index *index, const gg_index *from, uint32_t n);
+extern gg_status gg_cuda_index_take(gg_index *index, const gg_index *from, uint32_t first,
+									uint32_t n);
 
 /* index.cu */
 extern gg_status gg_cuda_index_search(gg_index *index, const gg_search_params *params,

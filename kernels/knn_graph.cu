@@ -51,9 +51,9 @@
 
 /*
  * Iterations stop when fewer than this share of all list places changed.  From cells the first
- * leaves off at a larger share than later ones: one does for most data.  Hashed text takes more, and
- * so do rows of high intrinsic dimension: of 1M x 100 with 29, 4.8% change in the first, and k-NN
- * recall@10 is 0.982 after it and 0.992 after the second.
+ * leaves off at a larger share than later ones: one does for most data.  Hashed text takes more,
+ * and so do rows of high intrinsic dimension: of 1M x 100 with 29, 4.8% change in the first, and
+ * k-NN recall@10 is 0.982 after it and 0.992 after the second.
  * Merges from cells make two at least, for their lists have fewer new places to fill.
  * The CPU engine makes at least two from cells.  From random lists it takes 30 iterations at most,
  * and a share of 0.002.

@@ -172,9 +172,9 @@ launch_warps(const search_view *view, const search_launch *launch, const search_
  * path, with short lists: batch 10,000, queries per second of a warp over those of a block 1.37 at
  * itopk 32 over 1M x 128, then 0.91 at 96, 0.78 at 256 and, over 1M x 100, 0.60 at 384, since long
  * lists leave room for few queries beside each other.  Wide rows it takes by products, for more
- * queries than there are multiprocessors, and with long lists: 500,000 x 960, 0.97 at itopk 32, 0.86
- * at 48, 0.80 at 64, then 1.40 at 96, 1.27 at 128, 1.01 at 192, 1.19 at 256.  The longest lists leave
- * room for so few queries that the block has more loads in flight.
+ * queries than there are multiprocessors, and with long lists: 500,000 x 960, 0.97 at itopk 32,
+ * 0.86 at 48, 0.80 at 64, then 1.40 at 96, 1.27 at 128, 1.01 at 192, 1.19 at 256.  The longest
+ * lists leave room for so few queries that the block has more loads in flight.
  */
 static bool
 takes_warps(const search_view *view, const search_launch *launch, const search_device *device)

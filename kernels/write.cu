@@ -264,14 +264,14 @@ gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *
 
 /* gg_engine.index_take */
 gg_status
-gg_cuda_index_take(gg_index *index, const gg_index *from, uint32_t n)
+gg_cuda_index_take(gg_index *index, const gg_index *from, uint32_t first, uint32_t n)
 {
 	const gg_shape *shape = &index->shape;
 	const gg_serve_source source = {&from->shape, from->finished, from->view.n};
 	const size_t stride = index->view.row_stride;
 	cudaStream_t stream = index->stream.get();
 
-	GG_TRY(gg_serve_check_take(__func__, shape, index->finished, &source, n));
+	GG_TRY(gg_serve_check_take(__func__, shape, index->finished, &source, first, n));
 	/* dim and element, which are equal, decide the stride */
 	if (from->device.ordinal != index->device.ordinal || from->view.row_stride != stride)
 		return gg_fail(GG_EINVAL, __func__, "rows %zu bytes apart on device %d, and %zu on %d",
@@ -280,15 +280,15 @@ gg_cuda_index_take(gg_index *index, const gg_index *from, uint32_t n)
 		return gg_ok();
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	/* what pads a row is 0 in both */
-	GG_CUDA_TRY(cudaMemcpyAsync(index->rows, from->rows, n * stride, cudaMemcpyDeviceToDevice,
-								stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(index->rows, from->rows + first * stride, n * stride,
+								cudaMemcpyDeviceToDevice, stream));
 	if (shape->rows > 0)
-		GG_CUDA_TRY(cudaMemcpyAsync(index->heads, from->heads, (size_t) n * 8,
+		GG_CUDA_TRY(cudaMemcpyAsync(index->heads, from->heads + first, (size_t) n * 8,
 									cudaMemcpyDeviceToDevice, stream));
 	for (uint32_t w = 0; w < shape->words; w++)
 		GG_CUDA_TRY(cudaMemcpyAsync(index->words + (size_t) w * shape->rows,
-									from->words + (size_t) w * from->shape.rows, (size_t) n * 8,
-									cudaMemcpyDeviceToDevice, stream));
+									from->words + (size_t) w * from->shape.rows + first,
+									(size_t) n * 8, cudaMemcpyDeviceToDevice, stream));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	return gg_ok();
 }

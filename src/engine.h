@@ -630,10 +630,10 @@ typedef struct gg_engine
 	 * bytes of one index at once, which brings pageable memory to a device faster.  GG_EINVAL: the
 	 * piece does not lie inside the part.  Contents are not checked.
 	 *
-	 * index_take() brings the first n rows of another index of index_create(), their heads and
-	 * filter words included, as index_write() would.  `from` is finished, and may be searched
-	 * meanwhile.  The call returns when it may be closed.  GG_EINVAL: the index is finished, or
-	 * `from` is not; n is over the capacity, or over the rows that `from` was finished with; one of
+	 * index_take() makes rows first .. first + n of another index of index_create() the first n,
+	 * their heads and filter words included, as index_write() would.  `from` is finished, and may
+	 * be searched meanwhile.  The call returns when it may be closed.  GG_EINVAL: the index is
+	 * finished, or `from` is not; n is over the capacity, or `from` has fewer rows; one of
 	 * them has a graph or offsets; dim, element, metric or words differ; one of them alone has
 	 * heads; they are on different devices.
 	 *
@@ -643,7 +643,7 @@ typedef struct gg_engine
 	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);
 	gg_status	(*index_write) (gg_index *index, gg_part part, uint64_t offset, const void *src,
 								uint64_t bytes);
-	gg_status	(*index_take) (gg_index *index, const gg_index *from, uint32_t n);
+	gg_status	(*index_take) (gg_index *index, const gg_index *from, uint32_t first, uint32_t n);
 	gg_status	(*index_finish) (gg_index *index, uint32_t n, const gg_control *control);
 	void		(*index_close) (gg_index *index);	/* NULL is allowed */
 

@@ -83,7 +83,8 @@ extern gg_status gg_cpu_index_deep(const gg_index *index, const gg_deep_search *
 extern gg_status gg_cpu_index_create(const gg_shape *shape, gg_index **index);
 extern gg_status gg_cpu_index_write(gg_index *index, gg_part part, uint64_t offset, const void *src,
 									uint64_t bytes);
-extern gg_status gg_cpu_index_take(gg_index *index, const gg_index *from, uint32_t n);
+extern gg_status gg_cpu_index_take(gg_index *index, const gg_index *from, uint32_t first,
+								   uint32_t n);
 extern gg_status gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control);
 extern gg_status gg_cpu_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 									const gg_control *control, gg_graph *graph,

@@ -158,21 +158,23 @@ gg_cpu_index_write(gg_index *index, gg_part part, uint64_t offset, const void *s
 }
 
 gg_status
-gg_cpu_index_take(gg_index *index, const gg_index *from, uint32_t n)
+gg_cpu_index_take(gg_index *index, const gg_index *from, uint32_t first, uint32_t n)
 {
 	const gg_shape *shape = &index->shape;
 	const gg_serve_source source = {&from->shape, from->finished, from->data.n};
 	gg_status	status;
 
-	status = gg_serve_check_take("gg_cpu_index_take", shape, index->finished, &source, n);
+	status = gg_serve_check_take("gg_cpu_index_take", shape, index->finished, &source, first, n);
 	if (status.code != GG_OK)
 		return status;
-	memcpy(index->own_rows, from->own_rows, n * index->row_bytes);
+	memcpy(index->own_rows, (char *) from->own_rows + first * index->row_bytes,
+		   n * index->row_bytes);
 	if (shape->rows > 0)
-		memcpy(index->own_heads, from->own_heads, (size_t) n * sizeof(uint64_t));
+		memcpy(index->own_heads, from->own_heads + first, (size_t) n * sizeof(uint64_t));
 	for (uint32_t w = 0; w < shape->words; w++)
 		memcpy(index->own_words + (size_t) w * shape->rows,
-			   from->own_words + (size_t) w * from->shape.rows, (size_t) n * sizeof(int64_t));
+			   from->own_words + (size_t) w * from->shape.rows + first,
+			   (size_t) n * sizeof(int64_t));
 	return status;
 }
 

@@ -279,19 +279,19 @@ typedef struct gg_serve_source
 	uint32_t	n;				/* rows it was finished with */
 } gg_serve_source;
 
-/* index_take() of n rows into an index of this shape; finished: that index is. */
+/* index_take() of n rows from `first` on, into an index of this shape; finished: that index is. */
 static inline gg_status
 gg_serve_check_take(const char *where, const gg_shape *shape, bool finished,
-					const gg_serve_source *source, uint32_t n)
+					const gg_serve_source *source, uint32_t first, uint32_t n)
 {
 	const gg_shape *from = source->shape;
 
 	if (finished || !source->finished)
 		return gg_fail(GG_EINVAL, where, finished ? "the index is finished" :
 					   "the index to take rows from is not finished");
-	if (n > shape->capacity || n > source->n)
-		return gg_fail(GG_EINVAL, where, "%u rows of %u into an index for %u", n, source->n,
-					   shape->capacity);
+	if (n > shape->capacity || first > source->n || n > source->n - first)
+		return gg_fail(GG_EINVAL, where, "%u rows from %u on, of %u, into an index for %u", n,
+					   first, source->n, shape->capacity);
 	if (shape->degree > 0 || from->degree > 0 || shape->offsets || from->offsets)
 		return gg_fail(GG_EINVAL, where, "an index has a graph or offsets");
 	if (from->dim != shape->dim || from->element != shape->element ||

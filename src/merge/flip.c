@@ -283,7 +283,6 @@ BringToDevice(GgMerge *merge)
 		GgReadMeta(target->index, meta);
 		CheckInputs(merge, meta);
 		ReplaceInputs(merge, meta, 0);
-		meta->delta_pages = 0;
 		load = GgLoadAhead(target->index, meta, &busy);
 		if (load != NULL || !busy || waited_ms >= BUSY_MS)
 			break;

@@ -400,6 +400,34 @@ HasOthers(const GgResident *resident, const GgMetaPageData *meta)
 }
 
 /*
+ * What the device has of the delta that the flip leaves comes from the version that is there: its
+ * pages from the new first one on.  They are others where the version is of another generation, or
+ * VACUUM has cleared rows.  The lock is held.
+ */
+static void
+KeepDelta(const GgResident *resident, const GgMetaPageData *meta, GgLoadJob *job)
+{
+	uint32		end = resident->delta_first + resident->delta_pages;
+	GgLoadList *list = &job->lists[job->nsegments];
+
+	job->nlists = job->nsegments;
+	if (resident->key.generation + 1 != meta->generation ||
+		resident->vacuum_epoch != meta->vacuum_epoch ||
+		meta->delta_first < resident->delta_first || meta->delta_first >= end)
+		job->delta_pages = 0;
+	else
+		job->delta_pages = Min(job->delta_pages, end - meta->delta_first);
+	list->n = GgDeltaRows(meta, job->delta_pages);
+	if (list->n == 0)
+		return;
+	list->shape.capacity = list->shape.rows = list->n;
+	job->nlists++;
+	job->delta_kept = job->delta_pages;
+	job->delta_skip = meta->delta_first - resident->delta_first;
+	job->delta_serial = resident->serial;
+}
+
+/*
  * Take a load that refreshes the entry, if the device has the index and nobody else does so.
  * *busy: somebody does.
  */
@@ -434,6 +462,7 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, bool *busy
 			GgLoadJobOf(load)->ahead = true;
 			GgLoadDescribe(GgLoadJobOf(load), index, meta);
 			GgMarkKept(resident, GgLoadJobOf(load));
+			KeepDelta(resident, meta, GgLoadJobOf(load));
 		}
 	}
 	LWLockRelease(device->lock);

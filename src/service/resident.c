@@ -20,7 +20,7 @@
 #include "utils/memutils.h"
 
 #define TICK_MS			500		/* idle: for what happens without a wake-up */
-#define BUSY_TICK_MS	10		/* with loads under way, or something to be closed */
+#define BUSY_TICK_MS	2		/* with loads under way, or something to be closed */
 #define SWEEP_MS		2000
 #define GROW_MS			500
 #define SAVE_MS			60000

@@ -333,27 +333,61 @@ FindRoom(GgWorker *worker, GgLoadJob *job, uint64 most, uint64 *bytes)
 	return GgMakeRoom(worker, job, *bytes);
 }
 
+/* A merge's load goes without the delta: nobody would bring it, and the next refresh does. */
+static void
+DropDelta(GgLoadJob *job)
+{
+	job->delta_pages = job->delta_kept = 0;
+	job->nlists = job->nsegments;
+	job->lists[job->nsegments].n = 0;
+}
+
+/*
+ * Room for the whole, or for a part of it.  Nothing has to give way to the delta of a merge's load.
+ */
+static GgRoom
+FindRoomFor(GgWorker *worker, int load, uint64 *bytes)
+{
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
+
+	if (job->ahead && job->delta_kept > 0 &&
+		worker->used_bytes + LoadBytes(worker, job) > GgLimitBytes(worker))
+		DropDelta(job);
+	return FindRoom(worker, job, worker->loads[load].most, bytes);
+}
+
+/* Rows of so many pages of a load's delta. */
+static uint32
+RowsOf(const GgLoadJob *job, uint32 pages)
+{
+	return (uint32) ((uint64) job->lists[job->nsegments].n * pages / job->delta_pages);
+}
+
 /* The version that the first rows of the delta come from stays until they were copied. */
 static void
 PinDelta(GgWorker *worker, int load)
 {
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
 	GgLoadWatch *watch = &worker->loads[load];
-	const GgLoadList *list = &job->lists[job->nsegments];
+	const GgResident *resident = &worker->device->residents[job->entry];
 	GgResidentVersion *version = NULL;
 	gg_index   *from = NULL;
 
-	watch->place = job->entry +
-		worker->device->residents[job->entry].version * GG_MAX_RESIDENT;
-	if (job->delta_kept > 0)
-		version = GgResidentPin(worker, watch->place, job->delta_serial);
+	GgUploadDelta(worker->upload, load, NULL, 0, 0);
+	if (job->delta_kept == 0)
+		return;
+	watch->place = job->entry + resident->version * GG_MAX_RESIDENT;
+	version = GgResidentPin(worker, watch->place, job->delta_serial);
 	watch->pinned = version != NULL;
-	if (version != NULL && version->nlists > job->nsegments)
-		from = version->lists[job->nsegments];
-	if (from == NULL)
+	if (version != NULL && version->nlists > resident->nsegments)
+		from = version->lists[resident->nsegments];
+	if (from != NULL)
+		GgUploadDelta(worker->upload, load, from, RowsOf(job, job->delta_skip),
+					  RowsOf(job, job->delta_kept));
+	else if (job->ahead)
+		DropDelta(job);
+	else
 		job->delta_kept = 0;
-	GgUploadDelta(worker->upload, load, from, from == NULL ? 0 :
-				  (uint32) ((uint64) list->n * job->delta_kept / job->delta_pages));
 }
 
 static void
@@ -378,7 +412,7 @@ GrantLoad(GgWorker *worker, int load, uint32 serial)
 		worker->busy = true;
 		return;
 	}
-	switch (FindRoom(worker, job, worker->loads[load].most, &bytes))
+	switch (FindRoomFor(worker, load, &bytes))
 	{
 		case GG_ROOM_THERE:
 			worker->loads[load].bytes = bytes;
@@ -600,14 +634,14 @@ SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta
 	resident->state = GG_RESIDENT_READY;
 }
 
-/* Which share of the loaded bytes is the delta's. */
+/* Which share of the loaded bytes is the delta's.  What a merge brings of it takes no time. */
 static double
 DeltaShare(const gg_engine *engine, const GgLoadJob *job, gg_index **lists)
 {
 	uint64		loaded = 0,
 				delta = 0;
 
-	for (uint32 i = 0; i < job->nlists; i++)
+	for (uint32 i = 0; i < job->nlists && !job->ahead; i++)
 	{
 		uint64		bytes = lists[i] != NULL ? engine->index_bytes(lists[i]) : 0;
 

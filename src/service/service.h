@@ -275,8 +275,8 @@ extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason 
 
 /*
  * Bring a merged segment to a device that has the index, ahead of the flip of its directory.  meta
- * is the directory as the flip will make it, but for the delta, which is left out (delta_pages 0).
- * The lists of segments that the device has need not be written.  From GgLoadEnd() on, queries that
+ * is the directory as the flip will make it.  The lists of segments that the device has need not be
+ * written, nor the delta, of which the device keeps what it has.  From GgLoadEnd() on, queries that
  * find the new directory use what was brought, and queries that find the old one use what was there
  * before.  They do so until GgNoteFlip(), or a query, says that the directory was flipped, and for
  * a short while after; at most for GG_AHEAD_MS.

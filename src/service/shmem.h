@@ -265,7 +265,7 @@ typedef struct GgResident
  * A version that was replaced answers queries until its last batch in flight has ended, and for
  * at least this long: a backend may have looked it up just before.
  */
-#define GG_REPLACED_MS		20
+#define GG_REPLACED_MS		5
 
 /*
  * One that was replaced ahead of a flip, until the flip was noted.  A flip that did not come
@@ -336,7 +336,8 @@ typedef struct GgLoadJob
 	uint32		delta_first;
 	uint32		delta_pages;
 	uint32		delta_kept;		/* of these, the first ones come from ... */
-	uint32		delta_serial;	/* ... this version of the resident, if it is still there */
+	uint32		delta_serial;	/* ... this version of the resident, if it is still there, ... */
+	uint32		delta_skip;		/* ... and lie there behind so many other pages */
 	uint64		vacuum_epoch;
 	uint32		nsegments;
 	uint32		nlists;

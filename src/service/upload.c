@@ -53,7 +53,8 @@ struct GgUpload
 	/* of loads between CREATE and DONE or BROKEN; the main thread keeps off until then */
 	gg_index   *lists[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];
 	uint64		copied[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];	/* bytes */
-	const gg_index *delta_from[GG_MAX_LOADS];	/* until CREATE is over */
+	const gg_index *delta_from[GG_MAX_LOADS];	/* until CREATE is over; see GgUploadDelta() */
+	uint32		delta_first[GG_MAX_LOADS];
 	uint32		delta_rows[GG_MAX_LOADS];
 	gg_status	status[GG_MAX_LOADS];
 };
@@ -129,7 +130,8 @@ CreateList(GgUpload *upload, int load, uint32 i)
 
 	if (status.code == GG_OK && rows > 0)
 	{
-		status = upload->engine->index_take(upload->lists[load][i], upload->delta_from[load], rows);
+		status = upload->engine->index_take(upload->lists[load][i], upload->delta_from[load],
+											upload->delta_first[load], rows);
 		upload->copied[load][i] = DeltaBytes(&list->shape, rows);
 	}
 	return status;
@@ -417,9 +419,10 @@ GgUploadStop(GgUpload *upload)
 }
 
 void
-GgUploadDelta(GgUpload *upload, int load, const gg_index *from, uint32 rows)
+GgUploadDelta(GgUpload *upload, int load, const gg_index *from, uint32 first, uint32 rows)
 {
 	upload->delta_from[load] = from;
+	upload->delta_first[load] = first;
 	upload->delta_rows[load] = rows;
 }
 

@@ -15,10 +15,11 @@ extern GgUpload *GgUploadStart(GgDevice *device, const gg_engine *engine,
 extern void GgUploadStop(GgUpload *upload);
 
 /*
- * Before a load is moved to CREATE: the first rows of its delta are those of `from`, which must not
- * be closed before the load is OPEN or BROKEN.  NULL, 0: they are not.
+ * Before a load is moved to CREATE: the first rows of its delta are so many of `from`, from `first`
+ * on.  That one must not be closed before the load is OPEN or BROKEN.  NULL, 0, 0: they are not.
  */
-extern void GgUploadDelta(GgUpload *upload, int load, const gg_index *from, uint32 rows);
+extern void GgUploadDelta(GgUpload *upload, int load, const gg_index *from, uint32 first,
+						  uint32 rows);
 
 /* A load was moved to CREATE, or aborted: look. */
 extern void GgUploadKick(GgUpload *upload);

@@ -1,6 +1,7 @@
 /*
  * serve_take.h
- *		Indexes that take their first rows from another: they answer as one that was written whole,
+ *		Indexes that take their first rows from another, where these are the first or come after
+ *		`skip` others: they answer as one that was written whole,
  *		bit by bit, and their filters let through what they should.  What is refused.  For all
  *		engines.
  */
@@ -24,22 +25,22 @@ typedef struct take_kind
 	uint32_t	words;
 } take_kind;
 
-/* Rows [first, last) of the scene, into the same places. */
+/* Rows [first, last) of the scene, to place `at` on. */
 static inline void
 take_write(const deep_scene *s, gg_index *index, const gg_shape *shape, uint32_t first,
-		   uint32_t last)
+		   uint32_t last, uint32_t at)
 {
 	const size_t row = shape->dim * gg_element_size(shape->element);
 	const uint64_t count = last - first;
 
-	CHECK_OK(s->engine->index_write(index, GG_PART_ROWS, first * row,
+	CHECK_OK(s->engine->index_write(index, GG_PART_ROWS, at * row,
 									(char *) s->vectors + first * row, count * row), "rows");
 	if (shape->rows > 0)
-		CHECK_OK(s->engine->index_write(index, GG_PART_TIDS, first * sizeof(uint64_t),
+		CHECK_OK(s->engine->index_write(index, GG_PART_TIDS, at * sizeof(uint64_t),
 										s->heads + first, count * sizeof(uint64_t)), "heads");
 	for (uint32_t w = 0; w < shape->words; w++)
 		CHECK_OK(s->engine->index_write(index, GG_PART_FILTERS,
-										((uint64_t) w * shape->rows + first) * sizeof(int64_t),
+										((uint64_t) w * shape->rows + at) * sizeof(int64_t),
 										s->words + (size_t) w * s->stride + first,
 										count * sizeof(int64_t)), "words");
 }
@@ -53,12 +54,15 @@ take_shape(const deep_scene *s, take_kind kind, uint32_t capacity)
 					   .words = kind.words};
 }
 
-/* The first `taken` rows come from an index of `before` rows, the others are written. */
+/*
+ * The first `taken` rows come from an index that has `before` of them, behind `skip` others; the
+ * rest is written.
+ */
 static inline gg_index *
-take_make(const deep_scene *s, take_kind kind, uint32_t before, uint32_t taken)
+take_make(const deep_scene *s, take_kind kind, uint32_t skip, uint32_t before, uint32_t taken)
 {
 	const gg_engine *engine = s->engine;
-	const gg_shape old = take_shape(s, kind, before + 3);
+	const gg_shape old = take_shape(s, kind, skip + before + 3);
 	const gg_shape shape = take_shape(s, kind, s->spec.n + 70);
 	gg_index   *from = NULL;
 	gg_index   *index = NULL;
@@ -66,11 +70,12 @@ take_make(const deep_scene *s, take_kind kind, uint32_t before, uint32_t taken)
 	if (!CHECK_OK(engine->index_create(&old, &from), "index_create") ||
 		!CHECK_OK(engine->index_create(&shape, &index), "index_create"))
 		return NULL;
-	take_write(s, from, &old, 0, before);
-	CHECK_OK(engine->index_finish(from, before, NULL), "index_finish");
-	CHECK_OK(engine->index_take(index, from, taken), "index_take");
+	take_write(s, from, &old, 100, 100 + skip, 0);
+	take_write(s, from, &old, 0, before, skip);
+	CHECK_OK(engine->index_finish(from, skip + before, NULL), "index_finish");
+	CHECK_OK(engine->index_take(index, from, skip, taken), "index_take");
 	engine->index_close(from);
-	take_write(s, index, &shape, taken, s->spec.n);
+	take_write(s, index, &shape, taken, s->spec.n, taken);
 	CHECK_OK(engine->index_finish(index, s->spec.n, NULL), "index_finish");
 	return index;
 }
@@ -119,9 +124,10 @@ static inline void
 take_rows(const gg_engine *engine, uint32_t dim, gg_metric metric, gg_element element)
 {
 	static const take_kind kinds[] = {{false, 0}, {true, 0}, {true, 2}, {true, DEEP_WORDS}};
-	/* rows of the other index, rows taken */
-	static const uint32_t counts[][2] = {
-		{0, 0}, {50, 0}, {1, 1}, {129, 129}, {200, 77}, {TAKE_ROWS, TAKE_ROWS}
+	/* rows to skip in the other index, rows behind them, rows taken */
+	static const uint32_t counts[][3] = {
+		{0, 0, 0}, {0, 50, 0}, {7, 0, 0}, {0, 1, 1}, {0, 129, 129}, {33, 129, 129}, {0, 200, 77},
+		{64, 200, 77}, {0, TAKE_ROWS, TAKE_ROWS}
 	};
 	const deep_spec spec = {.n = TAKE_ROWS,.dim = dim,.metric = metric,.element = element};
 	uint32_t   *whole;
@@ -137,13 +143,13 @@ take_rows(const gg_engine *engine, uint32_t dim, gg_metric metric, gg_element el
 		{
 			uint32_t   *exact;
 
-			s.index = take_make(&s, kinds[i], counts[c][0], counts[c][1]);
+			s.index = take_make(&s, kinds[i], counts[c][0], counts[c][1], counts[c][2]);
 			if (s.index == NULL)
 				return;
 			exact = take_exact(&s, s.index);
 			CHECK(memcmp(exact, whole, 2 * TAKE_K * sizeof(uint32_t)) == 0,
 				  "dim %u element %d, %u of %u rows taken: exact answers differ", dim,
-				  (int) element, counts[c][1], counts[c][0]);
+				  (int) element, counts[c][2], counts[c][1]);
 			if (kinds[i].heads)
 				take_filtered(&s, kinds[i].words);
 			free(exact);
@@ -163,6 +169,7 @@ typedef struct take_call
 	gg_shape	to;
 	gg_shape	from;
 	uint32_t	rows;			/* that `from` is finished with */
+	uint32_t	first;
 	uint32_t	n;
 	bool		to_finished;
 	bool		from_finished;
@@ -188,6 +195,8 @@ take_spoil(int i, take_call *call)
 		case 11: call->from.words--; break;
 		case 12: call->from.rows = call->from.words = call->to.words = 0; break;
 		case 13: call->to.rows = call->from.words = call->to.words = 0; break;
+		case 14: call->first = 1; break;
+		case 15: call->first = UINT32_MAX; break;
 		default: return false;
 	}
 	return true;
@@ -196,6 +205,7 @@ take_spoil(int i, take_call *call)
 static inline gg_code
 take_try(const gg_engine *engine, const take_call *call)
 {
+	static const char zeros[1024];
 	gg_index   *index = NULL;
 	gg_index   *from = NULL;
 	gg_code		code;
@@ -203,11 +213,16 @@ take_try(const gg_engine *engine, const take_call *call)
 	if (!CHECK_OK(engine->index_create(&call->to, &index), "index_create") ||
 		!CHECK_OK(engine->index_create(&call->from, &from), "index_create"))
 		return GG_ENOMEM;
+	CHECK_OK(engine->index_write(from, GG_PART_ROWS, 0, zeros, call->from.capacity *
+								 call->from.dim * gg_element_size(call->from.element)), "rows");
+	CHECK_OK(engine->index_write(from, GG_PART_TIDS, 0, zeros, call->from.rows * 8), "heads");
+	CHECK_OK(engine->index_write(from, GG_PART_FILTERS, 0, zeros,
+								 call->from.rows * call->from.words * 8), "words");
 	if (call->to_finished)
 		CHECK_OK(engine->index_finish(index, 0, NULL), "index_finish");
 	if (call->from_finished)
 		CHECK_OK(engine->index_finish(from, call->rows, NULL), "index_finish");
-	code = engine->index_take(index, from, call->n).code;
+	code = engine->index_take(index, from, call->first, call->n).code;
 	engine->index_close(from);
 	engine->index_close(index);
 	return code;

@@ -96,6 +96,36 @@ is(of_device($node, 'failed_loads'), 0, 'no refresh failed');
 cmp_ok(scalar(keys %pids), '<', 12, 'loaders bring more than one refresh');
 index_is_complete($node, 'grown');
 
+# ---- a merge leaves the delta on the device
+sql('DROP INDEX items_idx; VACUUM items');
+unserved {
+	sql('CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat, big)
+		WITH (seal_rows = 1000000, segment_rows = 3000)');
+};
+sql("SELECT gpugraph_prewarm('items_idx')");
+insert(1700);
+ok(refreshed(), 'a new index has the new pages');
+my $there = 'delta_pages > 0 AND segments = ';
+is(of_index($node, $there . 1), 'f', 'it has segments');
+my $refreshes = of_device($node, 'refreshes');
+my $pages = of_index($node, 'delta_pages');
+sql('ALTER INDEX items_idx RESET (segment_rows); VACUUM items');
+is(of_index($node, "segments || ' ' || delta_pages"), "1 $pages",
+	'they are merged, and the device has the delta still');
+cmp_ok(of_device($node, 'refreshes'), '<=', $refreshes + 1, 'by the load of the merge alone');
+is(differ(), 0, 'answers are exact');
+insert(1400);
+ok(refreshed(), 'it grows on');
+is(differ(), 0, 'answers are exact');
+my $generation = of_index($node, 'generation');
+sql('ALTER INDEX items_idx SET (seal_rows = 500); VACUUM items');
+ok(defined wait_for(sub { sql($ask); of_index($node, 'generation') > $generation }),
+	'the delta is sealed');
+insert(1400);
+ok(refreshed(), 'and begins anew');
+is(differ(), 0, 'answers are exact');
+sql('ALTER INDEX items_idx SET (seal_rows = 0)');
+
 # ---- a loader that stays is in nobody's way
 insert(1400);
 ok(refreshed(), 'one more refresh');
