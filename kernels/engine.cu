@@ -249,11 +249,11 @@ gg_cuda_probe(gg_use use)
 	/*
 	 * A context has as many queues to the device as this says, eight by default, and is opened in
 	 * 60 ms with one, in 120 to 160 with eight (H200); closing it takes half as long.  A build does
-	 * one thing at a time, and its copies share one way to the device.  The driver looks when it is
+	 * one thing at a time, and its copies share one way to the device.  The service has more
+	 * streams than eight: its queues, and those of indexes and merges.  The driver looks when it is
 	 * started, which the next call does; a user's own choice stays.
 	 */
-	if (use == GG_USE_BUILD)
-		(void) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "1", 0);
+	(void) setenv("CUDA_DEVICE_MAX_CONNECTIONS", use == GG_USE_BUILD ? "1" : "16", 0);
 
 	GG_TRY(gg_cuda_device_count(&devices));
 	if (devices == 0)

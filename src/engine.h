@@ -459,7 +459,7 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
  * index_take(), index_finish() and index_close(), on indexes that no batch in flight names, but for
  * the one that index_take() takes from.  The CPU engine answers within serve_submit().
  */
-#define GG_SERVE_QUEUES		4
+#define GG_SERVE_QUEUES		8
 #define GG_SERVE_MAX_BATCH	256
 #define GG_SERVE_MAX_LISTS	33		/* the segments of an index, and its delta */
 

@@ -26,7 +26,7 @@
  * Going to sleep and being woken costs some 10 us on an idle host, and more on a busy one.  The
  * backend sleeps for answers that take longer than this.
  */
-#define SPIN_MOST_US		150
+#define SPIN_MOST_US		300
 
 /*
  * An answer looks slow when the backend slept for it.  After this many of them it spins once more,

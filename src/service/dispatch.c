@@ -3,10 +3,11 @@
  *		From the ring to batches, from batches to answers; runs in the worker.
  *
  * A query is taken from the ring as soon as it is there and becomes an item for each of its lists.
- * The device has GG_SERVE_QUEUES queues (CUDA streams).  Items wait only while every queue has
- * something in flight.  So a query that arrives at an idle device is launched at once.  What
- * arrives during launches goes out together, grouped by index, list and parameters, when the first
- * queue is free again.  So do filtered requests for short lists, whatever their filters are;
+ * The device has GG_SERVE_QUEUES queues (CUDA streams).  Items wait only while each of the
+ * FIRST_QUEUES has something in flight.  So a query that arrives at an idle device is launched at
+ * once.  What arrives during launches goes out together, grouped by index, list and parameters, when
+ * the first of these is free again.  The other queues take what else goes out then, since an index
+ * may have as many segments; so batches are no smaller than with FIRST_QUEUES alone.  So do filtered requests for short lists, whatever their filters are;
  * requests for long lists, or with TIDs for a filter, go out alone.
  *
  * Filtered requests for short lists also wait while FILTERED_FLIGHTS batches of them, over the same
@@ -29,6 +30,9 @@
 #include "utils/memutils.h"
 
 #include "service/ring.h"
+
+/* The others are for further lists; see above. */
+#define FIRST_QUEUES		4
 
 /* How often queues with something in flight are asked for errors. */
 #define CHECK_EVERY_US		2000
@@ -478,19 +482,26 @@ GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 	dispatch->nwaiting = kept;
 }
 
-/* The queues that have nothing in flight, from the one whose turn it is. */
+/*
+ * The queues that have nothing in flight: nfirst of the first ones, from the one whose turn it is,
+ * then the others.
+ */
 static uint32
-FreeQueues(const GgDispatch *dispatch, uint32 *queues)
+FreeQueues(const GgDispatch *dispatch, uint32 *queues, uint32 *nfirst)
 {
 	uint32		nqueues = 0;
 
-	for (uint32 i = 0; i < GG_SERVE_QUEUES; i++)
+	for (uint32 i = 0; i < FIRST_QUEUES; i++)
 	{
-		uint32		queue = (dispatch->next_queue + i) % GG_SERVE_QUEUES;
+		uint32		queue = (dispatch->next_queue + i) % FIRST_QUEUES;
 
 		if (dispatch->queue_flights[queue] == 0)
 			queues[nqueues++] = queue;
 	}
+	*nfirst = nqueues;
+	for (uint32 queue = FIRST_QUEUES; queue < GG_SERVE_QUEUES; queue++)
+		if (dispatch->queue_flights[queue] == 0)
+			queues[nqueues++] = queue;
 	return nqueues;
 }
 
@@ -509,7 +520,8 @@ MustWait(const GgDispatch *dispatch, const SlotItem *item)
 
 /*
  * Submit what waits to the queues that are free now, one group per queue.  Where there are more
- * groups than free queues, several follow each other on one queue.
+ * groups than free queues, several follow each other on one queue.  What takes much scratch memory
+ * goes to the first queues alone, which have it then.
  */
 static void
 Submit(GgWorker *worker)
@@ -517,13 +529,14 @@ Submit(GgWorker *worker)
 	GgDispatch *dispatch = worker->dispatch;
 	uint32		queues[GG_SERVE_QUEUES];
 	uint32		nqueues;
+	uint32		nfirst;
 	uint32		turn = 0;
 	uint32		first = 0;		/* items before it have to wait */
 
 	if (dispatch->nwaiting == 0)
 		return;
-	nqueues = FreeQueues(dispatch, queues);
-	if (nqueues == 0)
+	nqueues = FreeQueues(dispatch, queues, &nfirst);
+	if (nfirst == 0)
 		return;
 
 	while (first < dispatch->nwaiting)
@@ -538,8 +551,9 @@ Submit(GgWorker *worker)
 			continue;
 		}
 		GatherBatch(dispatch, first, &batch);
-		queue = queues[turn++ % nqueues];
-		dispatch->next_queue = queue + 1;
+		queue = queues[turn++ % (item.request == GG_REQUEST_SEARCH ? nqueues : nfirst)];
+		if (queue < FIRST_QUEUES)
+			dispatch->next_queue = queue + 1;
 		SubmitBatch(worker, &batch, &item, queue);
 	}
 }
