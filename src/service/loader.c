@@ -808,6 +808,9 @@ Describe(Reader *reader, Relation index)
 	GgLoadJob  *job = reader->job;
 	GgResidentKey wanted = job->key;
 
+	/* the wait for locks may outlast the device's worker, and the place be another load's by now */
+	if (GgLoadStateOf(load) != GG_LOAD_ASSIGNED)
+		return false;
 	GgLoadDescribe(job, index, reader->meta);
 	if ((wanted.instance != 0 && (wanted.instance != job->key.instance ||
 								  wanted.database != job->key.database)) ||
