@@ -698,17 +698,23 @@ LetGo(void)
 	GgResidentNotify(my_load.device);
 }
 
-/* Take the load that the staying loader, this process, was given.  False: there is none. */
+/*
+ * This process stays no longer: take the load that it was given.  False: there is none.  Until here
+ * the place is this process's, so that nobody takes the load of another.
+ */
 static bool
 TakeGiven(uint64 word)
 {
-	if (GgStayWordState(word) != GG_STAY_TAKEN)
-		return false;
-	my_load.number = GgStayWordLoad(word);
-	my_load.serial = GgStayWordWhat(word);
-	my_load.over = my_load.in_unit = false;
+	bool		given = GgStayWordState(word) == GG_STAY_TAKEN;
+
+	if (given)
+	{
+		my_load.number = GgStayWordLoad(word);
+		my_load.serial = GgStayWordWhat(word);
+		my_load.over = my_load.in_unit = false;
+	}
 	pg_atomic_write_u64(&my_load.device->staying.word, GG_STAY_NONE);
-	return true;
+	return given;
 }
 
 static bool staying = false;
@@ -802,6 +808,9 @@ Describe(Reader *reader, Relation index)
 	GgLoadJob  *job = reader->job;
 	GgResidentKey wanted = job->key;
 
+	/* the wait for locks may outlast the device's worker, and the place be another load's by now */
+	if (GgLoadStateOf(load) != GG_LOAD_ASSIGNED)
+		return false;
 	GgLoadDescribe(job, index, reader->meta);
 	if ((wanted.instance != 0 && (wanted.instance != job->key.instance ||
 								  wanted.database != job->key.database)) ||

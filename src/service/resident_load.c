@@ -28,6 +28,9 @@
 #define NO_ROOM_RETRY_MS 1000
 #define QUIET_RETRY_MS	100
 
+/* A loader that was sent away is gone after this time. */
+#define SENT_AWAY_US	1000000
+
 /* ---- from WANTED to a loader ----------------------------------------------------- */
 
 /* Set why a load failed, unless another process was first, and have it given up. */
@@ -66,6 +69,29 @@ GiveToStaying(GgDevice *device, int load, uint32 serial)
 	return true;
 }
 
+/*
+ * No background worker is free.  Have the loader that stays leave, which has one; true while one may
+ * be on its way out.
+ */
+static bool
+SendStayingAway(GgWorker *worker)
+{
+	GgStayingLoader *staying = &worker->device->staying;
+	uint64		word = pg_atomic_read_u64(&staying->word);
+	uint64		now_us = GgNowMicros();
+	int			procno;
+
+	pg_read_barrier();
+	procno = staying->procno;
+	if (GgStayWordState(word) == GG_STAY_READY &&
+		pg_atomic_compare_exchange_u64(&staying->word, &word, GG_STAY_SENT))
+	{
+		SetLatch(&GetPGProcByNumber(procno)->procLatch);
+		worker->sent_away_us = now_us;
+	}
+	return worker->sent_away_us > 0 && now_us - worker->sent_away_us < SENT_AWAY_US;
+}
+
 static void
 StartLoader(GgWorker *worker, int load)
 {
@@ -81,6 +107,8 @@ StartLoader(GgWorker *worker, int load)
 	if (!GgStartLoader(worker->number, load, serial, job->database, false, &watch->handle))
 	{
 		watch->handle = NULL;
+		/* quietly: who asked for it asks again */
+		job->quiet = SendStayingAway(worker);
 		FailLoad(job, serial, GG_REASON_FAILED,
 				 "no background worker is free to load it: raise max_worker_processes");
 	}

@@ -67,6 +67,7 @@ typedef struct GgWorker
 	/* by versions, and granted to loads and for a graph; set by GgSetUsed() */
 	uint64		used_bytes;
 	bool		exceeded;		/* more is used than gpugraph.device_memory allows by now */
+	uint64		sent_away_us;	/* when a staying loader was last sent away; 0: never */
 	bool		busy;			/* something is under way: look again soon */
 	bool		residents_changed;	/* since the list was saved */
 	int64		next_tick_ms,
