@@ -690,10 +690,22 @@ LoadUnits(Reader *reader, uint32 total)
 
 static GgLoad my_load;
 
+/* Has the load been given up, or all of it been handed over? */
+static bool
+IsThrough(void)
+{
+	GgLoadState state = GgLoadStateOf(&my_load);
+
+	return state != GG_LOAD_ASSIGNED && state != GG_LOAD_SHAPED && state != GG_LOAD_CREATE &&
+		state != GG_LOAD_OPEN;
+}
+
 /* The process has nothing more to do with its load: the worker frees it when it has ended. */
 static void
 LetGo(void)
 {
+	if (!IsThrough())
+		GgLoadGiveUp(&my_load, true, NULL);
 	GgLoadFlag(GgLoadJobOf(&my_load), my_load.serial, GG_LOAD_ORPHAN);
 	GgResidentNotify(my_load.device);
 }
@@ -737,18 +749,13 @@ StopStaying(void)
 static void
 LoaderExit(int code, Datum arg)
 {
-	GgLoadState state;
-
 	if (staying && !StopStaying())
 		return;
-	state = GgLoadStateOf(&my_load);
-
 	if (my_load.filling >= 0)
 		GgLoadFreeChunk(&my_load);
 	if (my_load.helper && !my_load.in_unit)
 		return;
-	if (state == GG_LOAD_ASSIGNED || state == GG_LOAD_SHAPED || state == GG_LOAD_CREATE ||
-		state == GG_LOAD_OPEN)
+	if (!IsThrough())
 		GgLoadGiveUp(&my_load, false, "its loader was terminated");
 }
 

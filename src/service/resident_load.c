@@ -29,7 +29,7 @@
 #define QUIET_RETRY_MS	100
 
 /* A loader that was sent away is gone after this time. */
-#define SENT_AWAY_US	1000000
+#define SENT_AWAY_US	5000000
 
 /* ---- from WANTED to a loader ----------------------------------------------------- */
 
@@ -70,8 +70,8 @@ GiveToStaying(GgDevice *device, int load, uint32 serial)
 }
 
 /*
- * No background worker is free.  Have the loader that stays leave, which has one; true while one may
- * be on its way out.
+ * No background worker is free.  Have the loader that stays leave, which has one; true while one
+ * may be on its way out.
  */
 static bool
 SendStayingAway(GgWorker *worker)
