@@ -79,8 +79,8 @@ search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree)
  * once; two blocks sharing one were slower (1M x 128, batch 10: 115 us against 67), and so is a
  * cluster that waits for another one's end.
  * Past that, a block per query is still sooner done than a warp per query, until the device is so
- * full that only throughput counts, where barriers are dear.  Which of the two is
- * better in such batches depends on the list's length, too (takes_warps() in search_single.cu).
+ * full that only throughput counts, where barriers are dear.  Which of the two is better in such
+ * batches depends on the list's length, too (takes_warps() in search_single.cu).
  */
 static uint32_t
 choose_cluster(const search_device *device, gg_search_mode mode, uint32_t nq)

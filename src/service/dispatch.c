@@ -6,10 +6,11 @@
  * The device has GG_SERVE_QUEUES queues (CUDA streams).  Items wait only while each of the
  * FIRST_QUEUES has something in flight.  So a query that arrives at an idle device is launched at
  * once.  What arrives during launches goes out together, grouped by index, list and parameters,
- * when the first of these is free again.  The other queues take what else goes out then, since an
- * index may have as many segments; so batches are no smaller than with FIRST_QUEUES alone.  So do
- * filtered requests for short lists, whatever their filters are; requests for long lists, or with
- * TIDs for a filter, go out alone.
+ * when the first of these is free again.  So do filtered requests for short lists, whatever their
+ * filters are; requests for long lists, or with TIDs for a filter, go out alone.
+ *
+ * The other queues take further lists that go out then, since an index may have many segments.
+ * Nothing waits for them, so batches are no smaller than with FIRST_QUEUES alone.
  *
  * Filtered requests for short lists also wait while FILTERED_FLIGHTS batches of them, over the same
  * rows, are in flight: many take the device about as long as a few, so a third small batch would

@@ -400,9 +400,9 @@ HasOthers(const GgResident *resident, const GgMetaPageData *meta)
 }
 
 /*
- * What the device has of the delta that the flip leaves comes from the version that is there: its
- * pages from the new first one on.  They are others where the version is of another generation, or
- * VACUUM has cleared rows.  The lock is held.
+ * Of the delta that the flip leaves, the device keeps what the version that is there has: its pages
+ * from the new first one on.  It keeps none where that version is of another generation, or VACUUM
+ * has cleared rows since.  The lock is held.
  */
 static void
 KeepDelta(const GgResident *resident, const GgMetaPageData *meta, GgLoadJob *job)

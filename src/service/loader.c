@@ -900,7 +900,7 @@ Load(GgLoad *load)
 		GgLoadMove(job, load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
 }
 
-/* Is the database wanted by a session that others keep waiting? */
+/* Does another session want the database for itself?  To be called outside of transactions. */
 static bool
 MustLeave(void)
 {

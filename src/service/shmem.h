@@ -359,7 +359,7 @@ typedef enum GgStayState
 	GG_STAY_COMING,				/* a loader fills in the rest */
 	GG_STAY_READY,				/* what: its process id, so that no two are taken for each other */
 	GG_STAY_TAKEN,				/* what: the serial of the load that it was given */
-	GG_STAY_SENT				/* it is to leave: another database needs its background worker */
+	GG_STAY_SENT				/* it is to leave: a load needs its background worker */
 } GgStayState;
 
 typedef struct GgStayingLoader

@@ -112,12 +112,16 @@ Break(GgUpload *upload, int load, uint32 serial)
 		upload->wake(upload->arg);
 }
 
-/* Bytes of the first n rows of a delta, with their heads and words. */
+/* Bytes of all parts of a list. */
 static uint64
-DeltaBytes(const gg_shape *shape, uint64 n)
+PartsBytes(const gg_shape *shape)
 {
-	return n * (shape->dim * gg_element_size(shape->element) +
-				(1 + (uint64) shape->words) * sizeof(uint64));
+	uint64		n = shape->capacity;
+	uint64		words = n * shape->degree + shape->npivots * (1 + (uint64) GG_PIVOT_DEGREE) +
+		(shape->offsets ? n + 1 : 0);
+
+	return n * shape->dim * gg_element_size(shape->element) + words * sizeof(uint32) +
+		shape->rows * (1 + (uint64) shape->words) * sizeof(uint64);
 }
 
 /* Make list i, and copy what the device has of it already. */
@@ -126,13 +130,15 @@ CreateList(GgUpload *upload, int load, uint32 i)
 {
 	const GgLoadList *list = &upload->device->loads_under_way[load].lists[i];
 	uint32		rows = list->segment == GG_NO_SEGMENT ? upload->delta_rows[load] : 0;
+	gg_shape	taken = list->shape;
 	gg_status	status = upload->engine->index_create(&list->shape, &upload->lists[load][i]);
 
 	if (status.code == GG_OK && rows > 0)
 	{
+		taken.capacity = taken.rows = rows;
 		status = upload->engine->index_take(upload->lists[load][i], upload->delta_from[load],
 											upload->delta_first[load], rows);
-		upload->copied[load][i] = DeltaBytes(&list->shape, rows);
+		upload->copied[load][i] = PartsBytes(&taken);
 	}
 	return status;
 }
@@ -214,18 +220,6 @@ CopyChunk(GgUpload *upload, int number)
 	}
 	pg_write_barrier();
 	pg_atomic_write_u32(&chunk->state, GG_CHUNK_FREE);
-}
-
-/* Bytes of all parts of a list. */
-static uint64
-PartsBytes(const gg_shape *shape)
-{
-	uint64		n = shape->capacity;
-	uint64		words = n * shape->degree + shape->npivots * (1 + (uint64) GG_PIVOT_DEGREE) +
-		(shape->offsets ? n + 1 : 0);
-
-	return n * shape->dim * gg_element_size(shape->element) + words * sizeof(uint32) +
-		shape->rows * (1 + (uint64) shape->words) * sizeof(uint64);
 }
 
 /*

@@ -1,9 +1,8 @@
 /*
  * serve_take.h
  *		Indexes that take their first rows from another, where these are the first or come after
- *		`skip` others: they answer as one that was written whole,
- *		bit by bit, and their filters let through what they should.  What is refused.  For all
- *		engines.
+ *		others: they answer as one that was written whole, bit by bit, and their filters let through
+ *		what they should.  What is refused.  For all engines.
  */
 #ifndef SERVE_TAKE_H
 #define SERVE_TAKE_H

@@ -37,7 +37,7 @@ sub refreshed
 	return $ok;
 }
 
-# How many of the nearest rows differ from the exact ones, with conditions on filter columns, too.
+# Are the nearest rows others than the exact ones, with conditions on filter columns, too? 0: no.
 sub differ
 {
 	my @lists;
@@ -79,21 +79,21 @@ sub loader
 
 # ---- growing, with dead rows now and then, which all of the delta is read for
 my ($before) = answered_by($node, 'items_idx');
-my %pids;
 for my $step (1 .. 12)
 {
 	insert(1400 + 61 * $step);
 	sql('DELETE FROM items WHERE id > 10000 AND id % 7 = ' . $step % 7 . '; VACUUM items')
 		if $step % 4 == 0;
 	ok(refreshed(), "step $step: the device has the new pages");
-	my $pid = loader();
-	$pids{$pid}++ if $pid ne '';
 	is(differ(), 0, "step $step: all answers are exact");
 }
 my ($after) = answered_by($node, 'items_idx');
 cmp_ok($after - $before, '>', 12 * 20, 'the device answers');
 is(of_device($node, 'failed_loads'), 0, 'no refresh failed');
-cmp_ok(scalar(keys %pids), '<', 12, 'loaders bring more than one refresh');
+ok(defined wait_for(sub {
+	my @pids = map { insert(700); refreshed(); loader() } 1 .. 2;
+	return $pids[0] ne '' && $pids[0] eq $pids[1];
+}), 'a loader brings more than one refresh');
 index_is_complete($node, 'grown');
 
 # ---- a merge leaves the delta on the device
@@ -105,8 +105,7 @@ unserved {
 sql("SELECT gpugraph_prewarm('items_idx')");
 insert(1700);
 ok(refreshed(), 'a new index has the new pages');
-my $there = 'delta_pages > 0 AND segments = ';
-is(of_index($node, $there . 1), 'f', 'it has segments');
+is(of_index($node, 'delta_pages > 0 AND segments > 1'), 't', 'it has segments');
 my $refreshes = of_device($node, 'refreshes');
 my $pages = of_index($node, 'delta_pages');
 sql('ALTER INDEX items_idx RESET (segment_rows); VACUUM items');
@@ -129,15 +128,11 @@ sql('ALTER INDEX items_idx SET (seal_rows = 0)');
 # ---- a loader that stays is in nobody's way
 insert(1400);
 ok(refreshed(), 'one more refresh');
-my $stays = loader();
-SKIP: {
-	skip 'it has left already', 2 if $stays eq '';
-	sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-		WHERE backend_type = 'gpugraph loader'");
-	insert(1400);
-	ok(refreshed(), 'one that was terminated is replaced');
-	is(differ(), 0, 'answers are exact');
-}
+sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+	WHERE backend_type = 'gpugraph loader'");
+insert(1400);
+ok(refreshed(), 'one that was terminated is replaced');
+is(differ(), 0, 'answers are exact');
 
 $node->safe_psql('postgres', 'CREATE DATABASE other TEMPLATE postgres');
 $node->safe_psql('other', "SELECT gpugraph_prewarm('items_idx')");
