@@ -40,23 +40,31 @@ GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	GgMetaPageData *head;
 	Buffer		metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
-	uint32		most = array->npages - array->taken;
-	uint32		least = Max(Min(array->npages / LEAST_SHARE, LEAST_RUN), 1);
+	uint32		rest = array->npages - array->taken;
+	GgBlocksWanted wanted = {
+		.owner = array->owner,
+		.least = Max(Min(array->npages / LEAST_SHARE, LEAST_RUN), 1),
+		.most = rest,
+		.rest = rest,
+		.next = InvalidBlockNumber
+	};
 	uint32		nblocks;
 	BlockNumber start;
 	int			last = array->nruns - 1;
 
 	if (array->nruns < GG_ARRAY_RUNS / 2)
-		most = Min(most, GG_WRITE_PAGES);
+		wanted.most = Min(rest, GG_WRITE_PAGES);
 	else
-		least = Max(least, most / (GG_ARRAY_RUNS - array->nruns) + 1);
-	least = Min(least, most);
+		wanted.least = Max(wanted.least, rest / (GG_ARRAY_RUNS - array->nruns) + 1);
+	wanted.least = Min(wanted.least, wanted.most);
+	if (last >= 0)
+		wanted.next = array->runs[last].start + array->runs[last].nblocks;
 	GgCopyMeta(index, metabuf, meta);
-	nblocks = GgTakeBlocks(index, heap, meta, least, most, array->owner, &start);
+	nblocks = GgTakeBlocks(index, heap, meta, &wanted, &start);
 	GgStoreMeta(index, heap, metabuf, meta);
 	pfree(meta);
 
-	if (last >= 0 && array->runs[last].start + array->runs[last].nblocks == start)
+	if (start == wanted.next)
 		array->runs[last].nblocks += nblocks;
 	else
 	{

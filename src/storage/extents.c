@@ -10,6 +10,7 @@
 
 #include "access/generic_xlog.h"
 #include "access/xlog.h"
+#include "storage/procarray.h"
 #include "utils/snapmgr.h"
 
 /* ---- extents ----------------------------------------------------------------------------- */
@@ -286,6 +287,16 @@ IsReusable(Relation index, Relation heap, GgExtent *extent)
 	return true;
 }
 
+/*
+ * Find out anew which ids every snapshot has passed.  GlobalVisCheckRemovableFullXid() alone goes
+ * by what this process knew when it last took a snapshot, and a merge's slices take none.
+ */
+static void
+UpdateHorizon(Relation heap)
+{
+	(void) GetOldestNonRemovableTransactionId(heap);
+}
+
 /* The first nblocks of FREE extent i are in use from now on. */
 static BlockNumber
 UseFree(GgMetaPageData *meta, int i, uint32 nblocks)
@@ -317,11 +328,10 @@ CheckHighWater(Relation index, BlockNumber high)
 	return nblocks;
 }
 
-Buffer
-GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno)
+/* Take a block from a FREE extent that may be written; false: there is none. */
+static bool
+UseAnyFree(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno)
 {
-	Buffer		buffer;
-
 	/* extents in the metapage first: to change another one is to write directory pages */
 	for (int n = 0; n < meta->nextents; n++)
 	{
@@ -334,8 +344,33 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber
 		if (!IsReusable(index, heap, extent))
 			continue;
 		*blkno = UseFree(meta, i, 1);
-		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
+		return true;
 	}
+	return false;
+}
+
+static bool
+AnyIsFree(const GgMetaPageData *meta)
+{
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_FREE)
+			return true;
+	return false;
+}
+
+Buffer
+GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno)
+{
+	Buffer		buffer;
+	bool		found = UseAnyFree(index, heap, meta, blkno);
+
+	if (!found && AnyIsFree(meta))
+	{
+		UpdateHorizon(heap);
+		found = UseAnyFree(index, heap, meta, blkno);
+	}
+	if (found)
+		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
 
 	*blkno = GgHighWater(meta);
 	if (*blkno < CheckHighWater(index, *blkno))
@@ -366,26 +401,56 @@ Lengthen(Relation index, const GgMetaPageData *meta, uint32 owner, BlockNumber e
 	UnlockReleaseBuffer(buffer);
 }
 
-/* The largest free extent serves, unless it is too small or the directory is half full. */
-uint32
-GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 least, uint32 most,
-			 uint32 owner, BlockNumber *start)
+/* Give every FREE extent free that snapshots have passed, so that neighbours become one. */
+static void
+ReleaseParked(Relation index, Relation heap, GgMetaPageData *meta)
+{
+	UpdateHorizon(heap);
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_FREE)
+			(void) IsReusable(index, heap, &meta->extents[i]);
+	GgMergeFree(meta);
+}
+
+/*
+ * The free extent that serves best: the one at `next`, where the array goes on; the smallest that
+ * holds the rest of it; the largest.  -1: none of `least` blocks.
+ */
+static int
+ChooseFree(const GgMetaPageData *meta, BlockNumber next, uint32 least, uint32 rest)
 {
 	int			best = -1;
-	uint32		nblocks = most;
 
 	for (int i = 0; i < meta->nextents; i++)
 	{
-		GgExtent   *extent = &meta->extents[i];
+		const GgExtent *extent = &meta->extents[i];
+		uint32		nblocks = extent->nblocks;
+		uint32		of_best = best < 0 ? 0 : meta->extents[best].nblocks;
 
-		if (extent->kind == GG_KIND_FREE && extent->nblocks >= least &&
-			(best < 0 || extent->nblocks > meta->extents[best].nblocks) &&
-			IsReusable(index, heap, extent))
+		if (extent->kind != GG_KIND_FREE || extent->parked_xid != 0)
+			continue;
+		if (extent->start == next)
+			return i;
+		if (nblocks >= least &&
+			(nblocks >= rest ? of_best < rest || nblocks < of_best : nblocks > of_best))
 			best = i;
 	}
+	return best;
+}
+
+/* Where the directory is half full, what is free is left to inserts. */
+uint32
+GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, const GgBlocksWanted *wanted,
+			 BlockNumber *start)
+{
+	uint32		nblocks = wanted->most;
+	int			best;
+
+	ReleaseParked(index, heap, meta);
+	best = ChooseFree(meta, wanted->next, wanted->least, wanted->rest);
 	if (best >= 0 && meta->nextents < GG_MAX_EXTENTS / 2)
 	{
-		nblocks = Min(most, meta->extents[best].nblocks);
+		nblocks = Min(wanted->most, meta->extents[best].nblocks);
 		CheckFreeBlocks(index, meta, meta->extents[best].start, nblocks);
 		*start = UseFree(meta, best, nblocks);
 	}
@@ -393,8 +458,8 @@ GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 least, 
 	{
 		*start = GgHighWater(meta);
 		(void) CheckHighWater(index, *start);
-		Lengthen(index, meta, owner, *start + nblocks);
+		Lengthen(index, meta, wanted->owner, *start + nblocks);
 	}
-	GgAddExtent(meta, *start, nblocks, owner, GG_KIND_TAKEN);
+	GgAddExtent(meta, *start, nblocks, wanted->owner, GG_KIND_TAKEN);
 	return nblocks;
 }

@@ -21,13 +21,22 @@ extern BlockNumber GgHighWater(const GgMetaPageData *meta);
 extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta,
 							  BlockNumber *blkno);
 
+/* What an array is to get. */
+typedef struct GgBlocksWanted
+{
+	uint32		owner;
+	uint32		least;			/* free blocks are taken from a run of so many at least ... */
+	uint32		most;			/* ... and so many at most */
+	uint32		rest;			/* of the array */
+	BlockNumber next;			/* behind its last block; InvalidBlockNumber: it has none yet */
+} GgBlocksWanted;
+
 /*
- * Take consecutive blocks for an array, at most `most`.  Free ones are taken only from a run of at
- * least `least`.  They become a TAKEN extent of that owner.  Returns the number.  The caller holds
- * the metapage exclusively.
+ * Take consecutive blocks for an array.  They become a TAKEN extent of its owner.  Returns the
+ * number.  The caller holds the metapage exclusively.
  */
-extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, uint32 least,
-						   uint32 most, uint32 owner, BlockNumber *start);
+extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta,
+						   const GgBlocksWanted *wanted, BlockNumber *start);
 
 /* Remove entry i of the extents. */
 extern void GgRemoveExtent(GgMetaPageData *meta, int i);
