@@ -66,7 +66,7 @@ ReadContents(Relation index, Contents *contents)
 	GgReadMeta(index, meta);
 	contents->delta_rows = GgCountDeltaRows(index, meta);
 	contents->rows = contents->delta_rows;
-	contents->seal_rows = GgDefaultSealRows(meta);
+	contents->seal_rows = GgDefaultSealRows(meta, GgIsServed(index, meta));
 	contents->dead_rows = meta->delta_dead;
 	for (int i = 0; i < meta->nsegments; i++)
 	{

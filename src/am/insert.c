@@ -176,7 +176,7 @@ AskForMerge(Relation index, const GgMetaPageData *meta)
 	uint32		rows;
 
 	GgGetOptions(index, &options);
-	rows = Min(GgSealRows(&options, meta), GG_IDLE_SEAL_ROWS);
+	rows = Min(GgSealRows(&options, meta, false), GG_IDLE_SEAL_ROWS);
 	if (rows > 0 && GgDeltaSlots(meta) >= rows &&
 		meta->delta_pages % Min(ASK_PAGES, rows / GgDeltaRowsPerPage(meta) + 1) == 0)
 		(void) GgRequestMerge(index);

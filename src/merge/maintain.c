@@ -7,6 +7,7 @@
  * would not do: before PostgreSQL 17 assertions forbid to take another lock beside it.)
  */
 #include "merge/merge.h"
+#include "service/service.h"
 
 #include "access/table.h"
 #include "access/xlog.h"
@@ -48,7 +49,7 @@ LookAt(Relation index, Look *look)
 
 	GgGetOptions(index, &options);
 	GgReadMeta(index, look->meta);
-	look->seal_rows = GgSealRows(&options, look->meta);
+	look->seal_rows = GgSealRows(&options, look->meta, GgIsServed(index, look->meta));
 	bound = options.segment_rows > 0 ? (uint32) options.segment_rows : PG_UINT32_MAX;
 	look->delta_rows = GgDeltaSlots(look->meta);
 	strlcpy(look->name, RelationGetRelationName(index), NAMEDATALEN);

@@ -171,10 +171,13 @@ typedef enum GgMergeUrge
 /* Delta rows that are sealed where nobody inserts any more. */
 #define GG_IDLE_SEAL_ROWS		1000
 
-/* Delta rows that are sealed, by the option seal_rows; 0: nothing is merged. */
-extern uint32 GgSealRows(const GgOptions *options, const GgMetaPageData *meta);
+/*
+ * Delta rows that are sealed, by the option seal_rows; 0: nothing is merged.  served: a device
+ * answers the index's queries.
+ */
+extern uint32 GgSealRows(const GgOptions *options, const GgMetaPageData *meta, bool served);
 /* The same where the option is not set. */
-extern uint32 GgDefaultSealRows(const GgMetaPageData *meta);
+extern uint32 GgDefaultSealRows(const GgMetaPageData *meta, bool served);
 
 typedef struct GgMergeChoice
 {

@@ -30,6 +30,12 @@
  * not worth a segment.
  */
 #define SEAL_BYTES			(5 * 1024 * 1024)
+
+/*
+ * A device measures so much in some 10 us, which is what one more segment costs it.  And it builds
+ * graphs of 5,000 nodes and more.
+ */
+#define SERVED_SEAL_BYTES	(32 * 1024 * 1024)
 #define LEAST_SEAL_ROWS		500
 #define MOST_SEAL_ROWS		10000
 
@@ -78,17 +84,18 @@ typedef struct Unit
 } Unit;
 
 uint32
-GgDefaultSealRows(const GgMetaPageData *meta)
+GgDefaultSealRows(const GgMetaPageData *meta, bool served)
 {
-	Size		rows = meta->dimensions > 0 ? SEAL_BYTES / GgRowBytes(meta) : MOST_SEAL_ROWS;
+	Size		bytes = served ? SERVED_SEAL_BYTES : SEAL_BYTES;
+	Size		rows = meta->dimensions > 0 ? bytes / GgRowBytes(meta) : MOST_SEAL_ROWS;
 
 	return Max(LEAST_SEAL_ROWS, Min(rows, MOST_SEAL_ROWS));
 }
 
 uint32
-GgSealRows(const GgOptions *options, const GgMetaPageData *meta)
+GgSealRows(const GgOptions *options, const GgMetaPageData *meta, bool served)
 {
-	return options->seal_rows < 0 ? GgDefaultSealRows(meta) : (uint32) options->seal_rows;
+	return options->seal_rows < 0 ? GgDefaultSealRows(meta, served) : (uint32) options->seal_rows;
 }
 
 static int

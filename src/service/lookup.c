@@ -388,6 +388,26 @@ GgNoteFlip(Relation index, const GgMetaPageData *meta)
 	}
 }
 
+bool
+GgIsServed(Relation index, const GgMetaPageData *meta)
+{
+	bool		served = false;
+
+	for (int i = 0; gg_service != NULL && i < gg_service->ndevices && !served; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+		int			entry;
+
+		if (!GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
+		served = entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY;
+		LWLockRelease(device->lock);
+	}
+	return served;
+}
+
 /* ---- queries ---------------------------------------------------------------------- */
 
 bool

@@ -121,6 +121,9 @@ typedef struct GgResidentRef
 extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref,
 							 GgReason *reason);
 
+/* Does a device answer queries of the index, whatever generation it has? */
+extern bool GgIsServed(Relation index, const GgMetaPageData *meta);
+
 typedef struct GgServiceAnswer
 {
 	uint32		nlists;

@@ -150,5 +150,22 @@ ok(refreshed(), 'and another comes');
 is(differ(), 0, 'answers are exact');
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
 
+# A device measures many wide rows in no time, so they are sealed later where one answers queries.
+sub delta_rows { return sql("SELECT delta_rows FROM gpugraph_index_info('wide_idx')") }
+unserved {
+	sql(<<'SQL');
+CREATE TABLE wide AS SELECT i AS id, (SELECT array_agg(sin(i * d))
+	FROM generate_series(1, 1000) d)::vector(1000) AS val FROM generate_series(1, 500) i;
+CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops);
+SQL
+};
+sql("SELECT gpugraph_prewarm('wide_idx')");
+sql('INSERT INTO wide SELECT id + 1000 * n, val FROM wide, generate_series(1, 4) n');
+sql('VACUUM wide');
+is(delta_rows(), 2000, '8 MB of rows wait for their segment where a device answers queries');
+sql("SELECT gpugraph_evict('wide_idx')");
+sql('VACUUM wide');
+cmp_ok(delta_rows(), '<', 100, 'they are sealed where none does');
+
 $node->stop;
 done_testing();
