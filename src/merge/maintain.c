@@ -35,6 +35,7 @@ typedef struct Look
 {
 	GgMetaPageData *meta;
 	uint64		delta_rows;
+	bool		served;			/* a device answers the index's queries */
 	uint32		seal_rows;
 	uint32		most;
 	char		name[NAMEDATALEN];
@@ -49,7 +50,8 @@ LookAt(Relation index, Look *look)
 
 	GgGetOptions(index, &options);
 	GgReadMeta(index, look->meta);
-	look->seal_rows = GgSealRows(&options, look->meta, GgIsServed(index, look->meta));
+	look->served = GgIsServed(index, look->meta);
+	look->seal_rows = GgSealRows(&options, look->meta, look->served);
 	bound = options.segment_rows > 0 ? (uint32) options.segment_rows : PG_UINT32_MAX;
 	look->delta_rows = GgDeltaSlots(look->meta);
 	strlcpy(look->name, RelationGetRelationName(index), NAMEDATALEN);
@@ -114,6 +116,9 @@ MergeChosen(GgMergeTarget *target, const Look *look, const GgMergeChoice *choice
  * Called during a merge, which may take long.  Seals the delta when that is due, so that scans do
  * not have to measure more of it.  Small segments that came meanwhile are merged with it, so that
  * they stay few.  The merge under way goes on with what it has read.
+ *
+ * Where a device builds for that merge, the CPU builds for this one, and takes ten times as long.
+ * Then the delta is sealed alone: 38,014 x 768 took 1.2 s, in which it grew by 30,000 rows.
  */
 static void
 SealMeanwhile(GgMergeTarget *target)
@@ -122,6 +127,7 @@ SealMeanwhile(GgMergeTarget *target)
 	TimestampTz now = GetCurrentTimestamp();
 	Look		look = {.meta = NULL};
 	GgMergeChoice choice;
+	uint32		most;
 
 	if (target->within || now < TimestampTzPlusMilliseconds(looked, LOOK_MS))
 		return;
@@ -131,7 +137,10 @@ SealMeanwhile(GgMergeTarget *target)
 	GgBeginSlice(target);
 	LookAt(target->index, &look);
 	GgEndSlice(target);
-	if (GgChooseMeanwhile(look.meta, look.seal_rows, look.delta_rows, look.most, target->outer,
+	most = look.most;
+	if (look.served && !GgGraphDeviceIsUp())
+		most = (uint32) Min(most, look.delta_rows);
+	if (GgChooseMeanwhile(look.meta, look.seal_rows, look.delta_rows, most, target->outer,
 						  &choice))
 		MergeChosen(target, &look, &choice, NULL, NULL);
 	pfree(look.meta);

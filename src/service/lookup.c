@@ -23,7 +23,7 @@
  * A resident is to be refreshed when it is of an older generation; when VACUUM has cleared rows of
  * the delta, which would take the place of others in the answer; and when the delta has grown by so
  * much that the scan's own part becomes noticeable.  A refresh reads the delta's new pages, and all
- * of it where rows were cleared.  Refreshes take a quarter of the time at most.
+ * of it where rows were cleared.  Refreshes take half of the time at most.
  */
 #include "service/lookup.h"
 
@@ -42,7 +42,7 @@
  * REFRESH_MIN_MS, since the version before the one that it replaces stays so long.  Where the
  * resident is of no use, because the index has other segments by now, only the latter counts.
  */
-#define REFRESH_PATIENCE	3
+#define REFRESH_PATIENCE	1
 #define REFRESH_MIN_MS		GG_REPLACED_MS
 
 /* How often a process that waits for a load looks. */
