@@ -192,8 +192,8 @@ extern bool GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 d
 						  uint32 most, GgMergeUrge urge, GgMergeChoice *choice);
 
 /*
- * The same while the segments of outer are being merged: the delta, and others with it.  by_cpu: the
- * CPU builds, although the delta grows as fast as a device lets it.
+ * The same while the segments of outer are being merged: the delta, and others with it.  by_cpu:
+ * the CPU builds, although the delta grows as fast as a device lets it.
  */
 extern bool GgChooseMeanwhile(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows,
 							  uint32 most, bool by_cpu, const GgMergeChoice *outer,
