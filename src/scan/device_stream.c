@@ -83,7 +83,6 @@ typedef struct DeviceStream
 	uint32		nlate;
 	uint32		late_cap;
 	uint32		next_late;
-	GgAhead		ahead;			/* from the first list on that is no short one */
 } DeviceStream;
 
 /* A query to the resident of the scan. */
@@ -630,7 +629,7 @@ NextKeys(GgScanOpaque *so, GgStream *stream)
 	state->nfilled++;
 	KeepKeys(state, query.k);
 	if (query.k > GG_SHORT_DEEP)
-		GgBeginAhead(so, stream, &state->ahead);
+		GgBeginAhead(so, stream);
 	if (so->filter != NULL)
 		CountMatches(stream, matches);
 	return true;
@@ -756,12 +755,16 @@ KeepBack(GgScanOpaque *so, DeviceStream *state, uint64 key)
 	state->late[state->nlate++] = key;
 }
 
-/* The node that comes that many places later. */
-static inline uint32
-NodeAhead(const DeviceStream *state, uint32 places)
+static void
+LookAhead(GgScanOpaque *so, const GgStream *stream)
 {
-	return state->next_key + places < state->nkeys ?
-		key_node(state->keys[state->next_key + places]) : GG_NO_NODE;
+	const DeviceStream *state = stream->state;
+	uint32		count = Min(state->nkeys - state->next_key, GG_AHEAD_ROWS);
+	uint32		nodes[GG_AHEAD_ROWS];
+
+	for (uint32 i = 0; i < count; i++)
+		nodes[i] = key_node(state->keys[state->next_key + i]);
+	GgLookAhead(so, stream, nodes, count);
 }
 
 static bool
@@ -772,9 +775,8 @@ DeepNext(GgScanOpaque *so, GgStream *stream)
 
 	while (key == GG_NO_KEY && state->next_key < state->nkeys)
 	{
-		if (state->ahead.heap_blocks > 0)
-			GgLookAhead(so, stream, &state->ahead, NodeAhead(state, GG_AHEAD_TID),
-						NodeAhead(state, GG_AHEAD_PAGE));
+		if (stream->heap_blocks > 0 && state->next_key % GG_AHEAD_ROWS == 0)
+			LookAhead(so, stream);
 		key = state->keys[state->next_key++];
 		if (key_node(key) < stream->nodes && !GgWasReturned(stream, key_node(key)))
 		{

@@ -41,7 +41,6 @@ typedef struct ExactStream
 	bool		batch_bounded;	/* there may be more than batch_cap: a heap while it is filled */
 	bool		batch_last;		/* nothing lies behind the batch */
 	Tuplesortstate *sort;		/* all ranks that are still to come; NULL: they are in the batch */
-	GgAhead		ahead;			/* from the second pass on */
 } ExactStream;
 
 /* ---- ranks ------------------------------------------------------------- */
@@ -319,7 +318,7 @@ SecondPass(GgScanOpaque *so, GgStream *stream)
 	ExactStream *state = stream->state;
 	uint32		all = Max(GgNodesToHandOut(so, stream), 1);
 
-	GgBeginAhead(so, stream, &state->ahead);
+	GgBeginAhead(so, stream);
 	state->next_rank = state->batch[state->batch_len - 1] + 1;
 	if (all <= BatchRoom(so))
 		PassIntoBatch(so, stream, all);
@@ -368,12 +367,16 @@ ExactNextList(GgScanOpaque *so, GgStream *stream)
 	return state->batch_pos < state->batch_len ? GG_LIST_READY : GG_LIST_COMPLETE;
 }
 
-/* The node that comes that many places later. */
-static inline uint32
-NodeAhead(const ExactStream *state, uint32 places)
+static void
+LookAhead(GgScanOpaque *so, const GgStream *stream)
 {
-	return state->batch_pos + places < state->batch_len ?
-		key_node(state->batch[state->batch_pos + places] << 1) : GG_NO_NODE;
+	const ExactStream *state = stream->state;
+	uint32		count = Min(state->batch_len - state->batch_pos, GG_AHEAD_ROWS);
+	uint32		nodes[GG_AHEAD_ROWS];
+
+	for (uint32 i = 0; i < count; i++)
+		nodes[i] = key_node(state->batch[state->batch_pos + i] << 1);
+	GgLookAhead(so, stream, nodes, count);
 }
 
 static bool
@@ -384,9 +387,8 @@ ExactNext(GgScanOpaque *so, GgStream *stream)
 
 	if (state->batch_pos == state->batch_len)
 		return false;
-	if (state->ahead.heap_blocks > 0)
-		GgLookAhead(so, stream, &state->ahead, NodeAhead(state, GG_AHEAD_TID),
-					NodeAhead(state, GG_AHEAD_PAGE));
+	if (stream->heap_blocks > 0 && state->batch_pos % GG_AHEAD_ROWS == 0)
+		LookAhead(so, stream);
 	rank = state->batch[state->batch_pos++];
 	stream->late = rank >= RANK_LATE;
 	stream->head.distance = key_distance(rank << 1);

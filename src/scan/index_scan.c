@@ -559,7 +559,7 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 	{
 		so->nrows++;
 		RememberReturned(so, &scan->xs_heaptid);
-		if (so->current->pins_rows)
+		if (so->current->heap_blocks > 0)
 			GgPinRow(scan);
 	}
 	scan->xs_recheck = found && so->recheck;

@@ -3,10 +3,14 @@
  *		Fetches into the processor's cache what the next rows of a long list need.
  *
  * In a long list rows lie all over the table and the index's pages of TIDs, so most of the time
- * goes into waiting for memory.  GgLookAhead() is called for each row.  It fetches first a TID,
- * some rows later the line pointer, then the tuple's first and last cache lines.  The executor's
- * filter reads columns before the vector, or behind it.  GgLookAhead() looks at pages without a
- * pin, so what it reads there may be wrong, which a hint can afford.
+ * goes into waiting for memory: for the rows, and for the page tables, since each row's pages are
+ * others.  A processor executes a fetch ahead only after it has found the page in the page tables.
+ * So fetching row by row would wait for one page table after the other.  GgLookAhead() takes many
+ * rows at once, in three loops: their TIDs, their line pointers, and the first and last cache lines
+ * of their tuples.  Within a loop nothing depends on the row before, so the processor waits for
+ * several rows at a time.  The executor's filter reads columns before the vector, or behind it.
+ * GgLookAhead() looks at pages without a pin, so what it reads there may be wrong, which a hint can
+ * afford.
  *
  * GgPinRow() pins the page of the row that is returned, and puts the pin where the executor's fetch
  * (heapam_index_fetch_tuple) keeps that of its last row, to use it again for a row on the same
@@ -17,7 +21,9 @@
  * without both, 133 with hints, 97 with pins (2-core machine under other load, least of 12 in
  * turns; medians 299, 155, 111).  The tuple's last line: 200,000 such rows, whose filter reads a
  * column behind the vector, take 75 ms of processor time without it, 53 with it (least of 7 in
- * turns; medians 86, 62).
+ * turns; medians 86, 62).  Those were hints row by row.  1M x 128, after other work has emptied the
+ * caches: a query that is handed 1,000 rows takes 1.47 ms of processor time with hints row by row,
+ * 1.17 in batches of 32 (1.25 of 16, 1.20 of 64); one that is handed 10,000 takes 5.1 and 3.7.
  *
  * What an address within a page means is known for heap tables only, and for rows that are nodes.
  */
@@ -28,14 +34,13 @@
 #include "catalog/pg_am_d.h"
 
 void
-GgBeginAhead(GgScanOpaque *so, GgStream *stream, GgAhead *ahead)
+GgBeginAhead(GgScanOpaque *so, GgStream *stream)
 {
-	if (ahead->heap_blocks > 0 || stream->segment == NULL || stream->offsets.nextents > 0 ||
+	if (stream->heap_blocks > 0 || stream->segment == NULL || stream->offsets.nextents > 0 ||
 		so->heap->rd_rel->relam != HEAP_TABLE_AM_OID)
 		return;
 	GgNeedSource(so, stream);
-	ahead->heap_blocks = RelationGetNumberOfBlocks(so->heap);
-	stream->pins_rows = true;
+	stream->heap_blocks = RelationGetNumberOfBlocks(so->heap);
 }
 
 /* Where the TID of a node was last; NULL: not known. */
@@ -52,45 +57,54 @@ PeekTid(const GgStream *stream, uint32 node)
 	return &((const GgTidEntry *) PageGetContents((Page) page))[node % GG_TIDS_PER_PAGE].tid;
 }
 
-void
-GgLookAhead(GgScanOpaque *so, const GgStream *stream, GgAhead *ahead, uint32 tid_node,
-			uint32 page_node)
+/* Where the line pointer of a row was last; *page is its page.  NULL: not known. */
+static inline ItemId
+PeekLinePointer(GgScanOpaque *so, const GgStream *stream, const ItemPointerData *tid,
+				const char **page)
 {
-	const ItemPointerData *tid = PeekTid(stream, tid_node);
-	GgRowAhead *slot = &ahead->rows[(ahead->turn + GG_AHEAD_PAGE) % GG_AHEAD_SLOTS];
+	BlockNumber blkno = ItemPointerGetBlockNumberNoCheck(tid);
+	OffsetNumber offset = ItemPointerGetOffsetNumberNoCheck(tid);
 
-	if (tid != NULL)
-		__builtin_prefetch(tid);
+	/* PrefetchBuffer() fails outside the table */
+	if (blkno >= stream->heap_blocks ||
+		offset < FirstOffsetNumber || offset > MaxHeapTuplesPerPage)
+		return NULL;
+	*page = GgSourcePeekHeap(so->heap, blkno);
+	return *page != NULL ? PageGetItemId((Page) *page, offset) : NULL;
+}
 
-	tid = PeekTid(stream, page_node);
-	slot->page = NULL;
-	if (tid != NULL)
+void
+GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint32 *nodes, uint32 count)
+{
+	const ItemPointerData *tids[GG_AHEAD_ROWS];
+	const char *pages[GG_AHEAD_ROWS];
+	ItemId		line_pointers[GG_AHEAD_ROWS];
+
+	for (uint32 i = 0; i < count; i++)
 	{
-		BlockNumber blkno = ItemPointerGetBlockNumberNoCheck(tid);
-		OffsetNumber offset = ItemPointerGetOffsetNumberNoCheck(tid);
-
-		/* PrefetchBuffer() fails outside the table */
-		if (blkno < ahead->heap_blocks &&
-			offset >= FirstOffsetNumber && offset <= MaxHeapTuplesPerPage)
-			slot->page = GgSourcePeekHeap(so->heap, blkno);
-		if (slot->page != NULL)
+		tids[i] = PeekTid(stream, nodes[i]);
+		if (tids[i] != NULL)
+			__builtin_prefetch(tids[i]);
+	}
+	for (uint32 i = 0; i < count; i++)
+	{
+		line_pointers[i] = tids[i] != NULL ?
+			PeekLinePointer(so, stream, tids[i], &pages[i]) : NULL;
+		if (line_pointers[i] != NULL)
 		{
-			slot->line_pointer = PageGetItemId((Page) slot->page, offset);
-			__builtin_prefetch(slot->page);
-			__builtin_prefetch(slot->line_pointer);
+			__builtin_prefetch(pages[i]);
+			__builtin_prefetch(line_pointers[i]);
 		}
 	}
+	for (uint32 i = 0; i < count; i++)
+		if (line_pointers[i] != NULL)
+		{
+			uint32		first = ItemIdGetOffset(line_pointers[i]);
+			uint32		last = first + ItemIdGetLength(line_pointers[i]) - 1;
 
-	slot = &ahead->rows[(ahead->turn + GG_AHEAD_TUPLE) % GG_AHEAD_SLOTS];
-	if (slot->page != NULL)
-	{
-		uint32		first = ItemIdGetOffset(slot->line_pointer);
-		uint32		last = first + ItemIdGetLength(slot->line_pointer) - 1;
-
-		__builtin_prefetch(slot->page + first % BLCKSZ);
-		__builtin_prefetch(slot->page + last % BLCKSZ);
-	}
-	ahead->turn++;
+			__builtin_prefetch(pages[i] + first % BLCKSZ);
+			__builtin_prefetch(pages[i] + last % BLCKSZ);
+		}
 }
 
 void

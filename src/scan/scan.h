@@ -75,7 +75,6 @@ struct GgStream
 	GgListState list;
 	bool		has_head;
 	bool		late;			/* the head is a row that strict order kept back */
-	bool		pins_rows;		/* GgPinRow() for each row */
 	gg_candidate head;
 
 	uint32		nodes;			/* of the delta: slots on its pages */
@@ -87,6 +86,7 @@ struct GgStream
 	uint64		matches;		/* rows that match the filter; 0 before they are known */
 
 	/* segments only */
+	BlockNumber heap_blocks;	/* of the table, where GgLookAhead() and GgPinRow() serve; or 0 */
 	GgPageSource source;		/* index NULL: not needed so far */
 	GgArray		tids;
 	GgArray		offsets;		/* no extents when every node has one row */
@@ -212,34 +212,17 @@ GgAnsweredBy(const GgScanOpaque *so)
 
 /* ---- look_ahead.c ------------------------------------------------------- */
 
-/* How many places ahead of a row's turn GgLookAhead() fetches what the row needs. */
-#define GG_AHEAD_TID		16
-#define GG_AHEAD_PAGE		12
-#define GG_AHEAD_TUPLE		6
-#define GG_AHEAD_SLOTS		16
-
-/* Where a row a few places ahead lies, as a hint. */
-typedef struct GgRowAhead
-{
-	const char *page;			/* of the table; NULL: not known */
-	ItemId		line_pointer;
-} GgRowAhead;
-
-typedef struct GgAhead
-{
-	BlockNumber heap_blocks;	/* 0: do not look ahead */
-	uint32		turn;
-	GgRowAhead	rows[GG_AHEAD_SLOTS];
-} GgAhead;
+/* For so many rows at once GgLookAhead() fetches what they need. */
+#define GG_AHEAD_ROWS		32
 
 /*
  * Look ahead from here on, where that can be done.  For a few rows it takes longer than it saves.
  */
-extern void GgBeginAhead(GgScanOpaque *so, GgStream *stream, GgAhead *ahead);
+extern void GgBeginAhead(GgScanOpaque *so, GgStream *stream);
 
-/* Before each row: the nodes that come GG_AHEAD_TID and GG_AHEAD_PAGE places later, or none. */
-extern void GgLookAhead(GgScanOpaque *so, const GgStream *stream, GgAhead *ahead, uint32 tid_node,
-						uint32 page_node);
+/* The next nodes of the stream, GG_AHEAD_ROWS at most, are these. */
+extern void GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint32 *nodes,
+						uint32 count);
 
 /* Pin the page of the row that the scan returns, for the executor. */
 extern void GgPinRow(IndexScanDesc scan);
