@@ -132,13 +132,22 @@ GgSourcePin(GgPageSource *src, const GgArray *array, uint32 number)
 	return PinPage(src, array, number);
 }
 
+/* The page of a remembered buffer.  What pinning it takes is fetched ahead. */
+static inline const char *
+PeekPage(Buffer buffer)
+{
+	if (!BufferIsLocal(buffer))
+		__builtin_prefetch(GetBufferDescriptor(buffer - 1), 1);
+	return BufferGetPage(buffer);
+}
+
 const char *
 GgSourcePeek(const GgPageSource *src, const GgArray *array, uint32 number)
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
 	const RememberedBuffer *slot = Remembered(src->owner, blkno);
 
-	return IsRemembered(slot, src->owner, blkno) ? BufferGetPage(slot->buffer) : NULL;
+	return IsRemembered(slot, src->owner, blkno) ? PeekPage(slot->buffer) : NULL;
 }
 
 /* Owner() of a table, mostly of the same one as before. */
@@ -171,9 +180,7 @@ GgSourcePeekHeap(Relation heap, BlockNumber blkno)
 		Remember(owner, blkno, buffer);
 		slot = Remembered(owner, blkno);
 	}
-	if (!BufferIsLocal(slot->buffer))
-		__builtin_prefetch(GetBufferDescriptor(slot->buffer - 1), 1);
-	return BufferGetPage(slot->buffer);
+	return PeekPage(slot->buffer);
 }
 
 Buffer
@@ -276,11 +283,9 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 		ahead[i] = NULL;
 		if (IsRemembered(slot, src->owner, blkno))
 		{
-			Buffer		buffer = slot->buffer;
+			const char *page = PeekPage(slot->buffer);
 
-			if (!BufferIsLocal(buffer))
-				__builtin_prefetch(GetBufferDescriptor(buffer - 1), 1);
-			ahead[i] = PageGetContents(BufferGetPage(buffer)) + offset % GG_PAGE_PAYLOAD;
+			ahead[i] = PageGetContents((Page) page) + offset % GG_PAGE_PAYLOAD;
 		}
 	}
 	for (uint32 i = 0; i < Min(count, ROWS_AHEAD); i++)
