@@ -243,22 +243,18 @@ DeviceTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 	double		matching = nodes * shape->matching;
 	double		wanted = share * matching;
 	double		longest = has_graph ? GgLongestDeviceList(nodes, row_bytes) : 0;
-	double		list = gg_itopk_size;
 	double		expected = shape->conditions > 0 ? 0 : shape->expected * nodes / shape->nodes;
+	double		list = Max(gg_itopk_size, GG_EXPECTED_WALK(expected));
 	double		first_deep = GgFirstDeepList(expected);
 	double		time = 0;
 	double		deep;
 
-	if (shape->conditions == 0)
+	if (shape->conditions == 0 && (list <= gg_itopk_size || list <= longest))
 	{
 		time = DEVICE_LIST_TIME + list * DEVICE_ENTRY_TIME;
-		while (wanted > list / 2)
+		while (wanted > list / 2 && list * 2 <= longest)
 		{
-			double		next = Max(list * 2, GG_EXPECTED_WALK(expected));
-
-			if (next > longest)
-				break;
-			list = next;
+			list *= 2;
 			time += DEVICE_LIST_TIME + list * DEVICE_ENTRY_TIME;
 		}
 		if (wanted <= list / 2)

@@ -10,12 +10,13 @@
  * Lists are of two kinds.  Those of walks begin anew each time, and are longer each time.  Where
  * the device has no longer one, or it is not worthwhile, deep lists follow: keys of all rows, each
  * list going on where the one before ended.  Where the executor throws most rows away
- * (expected_rows.c), the second list is as long as what it is expected to want, or deep.
+ * (expected_rows.c), the first list is as long as what it is expected to want, or deep, if the
+ * session's last short one was for nothing.
  *
  * A scan with a filter has deep lists alone, of what matches.  But where most rows of a segment
  * match, and measuring them would take long, one walk comes first, and hands out those of its nodes
  * that match.  Where matching rows are rare near the queries such walks are for nothing, so after
- * one that was the session's next scans do without.
+ * one that was, the session's next scans do without, too.
  *
  * The first deep list goes over what lists of walks have handed out, and leaves that out.  Under
  * strict order rows that come late are kept back until the last list has ended, as exact_stream.c
@@ -106,14 +107,19 @@ typedef struct DeepQuery
 	GgMeanwhile meanwhile;
 } DeepQuery;
 
-/* How walks under filters have fared in this session, in the index that it last walked so. */
-static struct
+/*
+ * How walks have fared in this session where most of what they find may be thrown away, by the
+ * executor and by a filter, each in the index that it last walked so.
+ */
+typedef struct WalkHistory
 {
 	Oid			index;
 	uint32		rest;			/* so many scans are to do without one */
 	uint32		next_rest;		/* after the next one that is for nothing */
 	bool		wasted;			/* the last one was for nothing */
-}			filtered_walks;
+} WalkHistory;
+
+static WalkHistory walk_history[2];
 
 /* Length of the lists to ask for, so that the slot has room for all up to the given one. */
 static uint32
@@ -173,6 +179,19 @@ AskDeep(GgScanOpaque *so, const DeepQuery *query, uint64 *keys, uint64 *matches)
 }
 
 /* ---- the first query --------------------------------------------------- */
+
+/* Rows that the stream is expected to hand out, where the executor filters them; 0: not known. */
+static double
+ExpectedRows(const GgScanOpaque *so, const GgStream *stream)
+{
+	uint64		nodes = 0;
+
+	if (so->filter != NULL || so->mode == GG_ITERATIVE_OFF || so->expected == 0)
+		return 0;
+	for (int i = 0; i < so->nstreams; i++)
+		nodes += so->streams[i].nodes;
+	return nodes > 0 ? (double) so->expected * stream->nodes / nodes : 0;
+}
 
 /* Only this session can read it: it is temporary, or this transaction created it or its file. */
 static bool
@@ -278,15 +297,64 @@ FindDevice(GgScanOpaque *so)
 }
 
 /*
- * The first lists of a scan with a filter, into device->keys.  They are half as long as those of
- * walks: of those the scan hands out half, and these are exact.  Over 1M x 128 a list of 10 takes
- * 30 to 40 us less than one of 64, whatever the filter is.
+ * Does a walk's list of this length take less time than an exact one?  With iterative_scan off the
+ * scan wants a few rows more, in the place of dead ones, and the walk's next list is more like the
+ * one before.
  */
 static bool
-AskFiltered(GgScanOpaque *so, GgMeanwhile meanwhile)
+WalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
+{
+	return stream->segment == NULL || so->mode == GG_ITERATIVE_OFF ||
+		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta));
+}
+
+/* May this scan, most of whose rows are thrown away, begin with a walk? */
+static bool
+WalkIsDue(GgScanOpaque *so)
+{
+	WalkHistory *history = &walk_history[so->filter != NULL];
+	Oid			index = RelationGetRelid(so->index);
+
+	if (history->index != index)
+	{
+		memset(history, 0, sizeof(*history));
+		history->index = index;
+	}
+	if (history->rest == 0)
+		return true;
+	history->rest--;
+	return false;
+}
+
+static void
+BeginUncertainWalk(GgScanOpaque *so)
+{
+	WalkHistory *history = &walk_history[so->filter != NULL];
+
+	if (!history->wasted)
+		history->next_rest = 1;
+	history->wasted = false;
+	so->device.uncertain = true;
+}
+
+/* The scan wants more than its walk has found. */
+static void
+NoteWastedWalk(const GgScanOpaque *so)
+{
+	WalkHistory *history = &walk_history[so->filter != NULL];
+
+	if (history->wasted || history->index != RelationGetRelid(so->index))
+		return;
+	history->wasted = true;
+	history->rest = history->next_rest;
+	history->next_rest = Min(history->next_rest * 2, MOST_REST);
+}
+
+/* Have the first lists be deep ones of this length, into device->keys. */
+static bool
+AskKeys(GgScanOpaque *so, uint32 length, GgMeanwhile meanwhile)
 {
 	GgDeviceAnswer *device = &so->device;
-	uint32		length = so->mode == GG_ITERATIVE_OFF ? gg_itopk_size : (gg_itopk_size + 1) / 2;
 	DeepQuery	query = {device->lists, device->delta_pages > 0, length, 0, meanwhile};
 	uint32		nlists = pg_popcount32(query.lists) + query.delta;
 
@@ -296,6 +364,26 @@ AskFiltered(GgScanOpaque *so, GgMeanwhile meanwhile)
 	return AskDeep(so, &query, device->keys, device->matches);
 }
 
+/*
+ * The first lists of a scan with a filter are half as long as those of walks: of those the scan
+ * hands out half, and these are exact.  Over 1M x 128 a list of 10 takes 30 to 40 us less than one
+ * of 64, whatever the filter is.
+ */
+static bool
+AskFiltered(GgScanOpaque *so, GgMeanwhile meanwhile)
+{
+	return AskKeys(so, so->mode == GG_ITERATIVE_OFF ? gg_itopk_size : (gg_itopk_size + 1) / 2,
+				   meanwhile);
+}
+
+/*
+ * The first lists of a scan without a filter.  Where the executor filters rows, they are long
+ * enough for what the largest segment is expected to hand out, or deep.  A short list before a deep
+ * one would be for nothing, and what is handed out of it would have to be left out of the deep one.
+ * 1M x 128, one row in 100 passes: a query takes the backend 1.35 ms of processor time with the
+ * short list, and 1.0 to 1.1 without.  But the planner's estimate may be far off, and where most
+ * rows pass, a deep list takes three times as long.  So a short one is tried now and then.
+ */
 static bool
 AskFirst(GgScanOpaque *so, GgMeanwhile meanwhile)
 {
@@ -303,50 +391,25 @@ AskFirst(GgScanOpaque *so, GgMeanwhile meanwhile)
 	bool		delta = device->delta_pages > 0;
 	int			last = delta ? (int) device->ref.nsegments :
 		pg_leftmost_one_pos32(device->lists);
-	uint32		length = ListLength(gg_itopk_size, last);
-	DeviceQuery query = {
-		device->lists, device->exact, delta, length, gg_itopk_size, meanwhile
-	};
+	double		expected = ExpectedRows(so, so->streams);
+	uint32		itopk = gg_itopk_size;
+	uint32		length;
+	DeviceQuery query;
 
-	if (so->search_mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
-		query.length = Min(length, GG_GREEDY_LIST);
-	return AskOnce(so, &query, &device->lists_in_slot);
-}
-
-/* May this scan with a filter begin with a walk? */
-static bool
-WalkIsDue(const GgScanOpaque *so)
-{
-	Oid			index = RelationGetRelid(so->index);
-
-	if (filtered_walks.index != index)
+	if (GG_EXPECTED_WALK(expected) > itopk && WalkIsDue(so))
+		BeginUncertainWalk(so);
+	else if (GG_EXPECTED_WALK(expected) > itopk)
 	{
-		memset(&filtered_walks, 0, sizeof(filtered_walks));
-		filtered_walks.index = index;
+		itopk = (uint32) GG_EXPECTED_WALK(expected);
+		if (!WalkIsWorthwhile(so, so->streams, itopk))
+			return AskKeys(so, Min(GgFirstDeepList(expected), GgServiceDeepRoom(last + 1)),
+						   meanwhile);
 	}
-	if (filtered_walks.rest == 0)
-		return true;
-	filtered_walks.rest--;
-	return false;
-}
-
-static void
-BeginFilteredWalk(void)
-{
-	if (!filtered_walks.wasted)
-		filtered_walks.next_rest = 1;
-	filtered_walks.wasted = false;
-}
-
-/* The scan wants more than its walk has found. */
-static void
-NoteWastedWalk(const GgScanOpaque *so)
-{
-	if (filtered_walks.wasted || filtered_walks.index != RelationGetRelid(so->index))
-		return;
-	filtered_walks.wasted = true;
-	filtered_walks.rest = filtered_walks.next_rest;
-	filtered_walks.next_rest = Min(filtered_walks.next_rest * 2, MOST_REST);
+	length = ListLength(itopk, last);
+	if (so->search_mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
+		length = Min(length, GG_GREEDY_LIST);
+	query = (DeviceQuery) {device->lists, device->exact, delta, length, itopk, meanwhile};
+	return AskOnce(so, &query, &device->lists_in_slot);
 }
 
 /* Which segments are walked first, though there is a filter, and with lists of what length. */
@@ -400,7 +463,7 @@ AskWithFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 
 	so->device.walked = WalkIsDue(so) ? ListsToWalk(so, &itopk) : 0;
 	if (so->device.walked != 0)
-		BeginFilteredWalk();
+		BeginUncertainWalk(so);
 	return so->device.walked != 0 ? AskWalks(so, itopk, meanwhile) :
 		AskFiltered(so, meanwhile);
 }
@@ -412,11 +475,13 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 	GgMeanwhile meanwhile = {NULL, so};
 
 	device->missing = device->walked = 0;
+	device->uncertain = false;
 	/* once more where the resident was replaced after it was looked up */
 	for (int attempt = 0; attempt < 3 && FindDevice(so); attempt++)
 	{
 		if (device->missing != 0 || device->delta_pages < so->meta->delta_pages)
 			meanwhile.run = open_meanwhile;
+		device->keys = NULL;
 		if (so->filter != NULL ? AskWithFilter(so, meanwhile) : AskFirst(so, meanwhile))
 			return true;
 		if (so->reason != GG_REASON_NOT_RESIDENT)
@@ -445,6 +510,7 @@ KeepAnswers(GgScanOpaque *so, GgStream *stream, const GgServiceAnswer *answer)
 		state->answers = MemoryContextAlloc(so->context, answer->k * sizeof(gg_candidate));
 	}
 	state->asked = answer->k;
+	stream->itopk = Max(stream->itopk, answer->k);
 	state->nanswers = 0;
 	state->next_answer = 0;
 	stream->handed -= state->kept_back;
@@ -486,7 +552,7 @@ CountMatches(GgStream *stream, uint64 matches)
 	stream->nmatching = (uint32) Min(matches, PG_UINT32_MAX);
 }
 
-/* The part of a scan's first filtered lists that is the stream's. */
+/* The part of a scan's first lists that is the stream's, where they are deep ones. */
 static void
 KeepFirstKeys(GgScanOpaque *so, GgStream *stream)
 {
@@ -498,7 +564,12 @@ KeepFirstKeys(GgScanOpaque *so, GgStream *stream)
 	state->deep = true;
 	state->keys = device->keys + (Size) before * device->k;
 	KeepKeys(state, device->k);
-	CountMatches(stream, device->matches[before]);
+	if (so->filter != NULL)
+		CountMatches(stream, device->matches[before]);
+	else
+		state->nfilled = 1;
+	if (device->k > GG_SHORT_DEEP)
+		GgBeginAhead(so, stream);
 }
 
 /* Is the first list of a scan with a filter that of a walk? */
@@ -532,7 +603,7 @@ DeviceFirstList(GgScanOpaque *so, GgStream *stream)
 	state = MemoryContextAllocZero(so->context, sizeof(DeviceStream));
 	state->list = list;
 	stream->state = state;
-	if (so->filter != NULL && device->walked == 0)
+	if (device->keys != NULL)
 		KeepFirstKeys(so, stream);
 	else if (so->filter == NULL || IsWalked(so, stream))
 		KeepAnswers(so, stream, &device->lists_in_slot);
@@ -568,19 +639,6 @@ IsThere(const GgScanOpaque *so, const GgStream *stream)
 	if (stream->segment != NULL)
 		return (so->device.ref.missing >> state->list & 1) == 0;
 	return so->device.ref.delta_pages == stream->end_page;
-}
-
-/* Rows that the stream is expected to hand out, where the executor filters them; 0: not known. */
-static double
-ExpectedRows(const GgScanOpaque *so, const GgStream *stream)
-{
-	uint64		nodes = 0;
-
-	if (so->filter != NULL)
-		return 0;
-	for (int i = 0; i < so->nstreams; i++)
-		nodes += so->streams[i].nodes;
-	return (double) so->expected * stream->nodes / nodes;
 }
 
 /*
@@ -684,32 +742,6 @@ NextWalk(GgScanOpaque *so, GgStream *stream, uint32 itopk)
 	return false;
 }
 
-/*
- * The length of the list after this one; 0 where no longer one is worthwhile.  Where the executor
- * filters rows, lists that are too short for what it is expected to want are left out.
- */
-static uint32
-LongerList(const GgScanOpaque *so, const GgStream *stream)
-{
-	uint32		itopk = GgLongerList(so, stream);
-
-	if (itopk == 0 || so->mode == GG_ITERATIVE_OFF)
-		return itopk;
-	return Max(itopk, (uint32) GG_EXPECTED_WALK(ExpectedRows(so, stream)));
-}
-
-/*
- * Does a walk's list of this length take less time than an exact one?  With iterative_scan off the
- * scan wants a few rows more, in the place of dead ones, and the walk's next list is more like the
- * one before.
- */
-static bool
-WalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
-{
-	return stream->segment == NULL || so->mode == GG_ITERATIVE_OFF ||
-		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta));
-}
-
 static GgListState
 DeviceNextList(GgScanOpaque *so, GgStream *stream)
 {
@@ -722,8 +754,10 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 	/* the delta's lists are exact, so its last one has every row */
 	if (stream->segment == NULL && state->ended && state->kept_back == 0)
 		return GG_LIST_COMPLETE;
+	if (so->device.uncertain)
+		NoteWastedWalk(so);
 	MarkHanded(so, stream);
-	itopk = state->ended ? 0 : LongerList(so, stream);
+	itopk = state->ended ? 0 : GgLongerList(so, stream);
 	if (itopk > 0 && so->filter == NULL && WalkIsWorthwhile(so, stream, itopk))
 	{
 		stream->itopk = itopk;
@@ -732,8 +766,6 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 	}
 	if (!state->failed)
 	{
-		if (so->filter != NULL && so->device.walked != 0)
-			NoteWastedWalk(so);
 		BeginDeep(so, stream);
 		if (NextKeys(so, stream))
 			return GG_LIST_READY;

@@ -107,16 +107,14 @@ typedef struct GgDeviceAnswer
 	uint32		lists;			/* bitmap of the segments that it answered for ... */
 	uint32		exact;			/* ... and of those whose rows it measured */
 	uint32		walked;			/* ... and, with a filter, of those that it walked */
+	bool		uncertain;		/* a walk's list that may turn out to be for nothing */
 	uint32		missing;		/* of those that it would have been asked for, had it had room */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 	GgServiceAnswer lists_in_slot;	/* gone with the next query */
 
-	/*
-	 * with a filter that has no list walked, instead: keys of each list, in the order of lists, the
-	 * delta's last
-	 */
+	/* where the first lists are deep, instead: keys of each, in the order of lists, delta last */
 	uint32		k;
-	uint64	   *keys;
+	uint64	   *keys;			/* NULL: they are not */
 	uint64	   *matches;		/* rows that match, of each */
 } GgDeviceAnswer;
 

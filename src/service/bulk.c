@@ -229,6 +229,13 @@ AskInParts(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint32 mos
 	return answered;
 }
 
+uint32
+GgServiceDeepRoom(uint32 nlists)
+{
+	/* each list is rounded up to 64 bytes */
+	return GG_MAX_DEEP / nlists / 8 * 8;
+}
+
 bool
 GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 *keys,
 			  uint64 *matches, GgReason *reason)

@@ -212,6 +212,9 @@ typedef struct GgServiceDeepQuery
 extern bool GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 *keys,
 						  uint64 *matches, GgReason *reason);
 
+/* How long lists may be where a request without TIDs is for so many. */
+extern uint32 GgServiceDeepRoom(uint32 nlists);
+
 /*
  * For background workers, within a transaction.  Does another session have, or want, the database
  * in a way that keeps new sessions out?  DROP DATABASE and the like then wait for five seconds for

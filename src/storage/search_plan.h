@@ -90,12 +90,13 @@ GgRowsToExpect(double rows, double passing)
 }
 
 /*
- * Lists of a device that follow the first one, where a stream is expected to hand out so many rows:
- * the least length of the next walk's, of which half is handed out, and the length of the first
- * exact one.  That has some to spare, since the number is an estimate.  What a shorter list saves
- * this process is 60 us of 4,096 against 16,384 keys (1M x 128, one row in 100 passes, CPU engine).
+ * First lists of a device where a stream is expected to hand out so many rows: the least length of
+ * a walk's, of which half is handed out, and that of an exact one.  Both have some to spare, since
+ * the number is an estimate, and a list too short costs one more question, and a bitmap of what was
+ * handed out.  What a shorter exact list saves this process is 60 us of 4,096 against 16,384 keys
+ * (1M x 128, one row in 100 passes, CPU engine).
  */
-#define GG_EXPECTED_WALK(expected)	(2.0 * (expected))
+#define GG_EXPECTED_WALK(expected)	(3.0 * (expected))
 
 static inline uint32_t
 GgFirstDeepList(double expected)

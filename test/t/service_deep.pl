@@ -79,6 +79,38 @@ my $sorted = "SELECT string_agg(id::text, ' ' ORDER BY id) FROM ($passes) s";
 is($node->safe_psql('postgres', "$fast $sorted"),
 	$node->safe_psql('postgres', "SET enable_indexscan = off; $sorted"), 'the same rows');
 
+# After a walk's list that was too short, the first lists are deep, of every segment and the delta.
+# A walk is tried now and then.  All are walks with iterative_scan = off, and where many rows pass.
+my $lists = 'SELECT lists > 1, exact_lists = lists, widenings > 0 FROM gpugraph_last_scan()';
+sub lists_of
+{
+	my @scans = map { "SELECT count(*) FROM ($_) s; $lists" } @_;
+	my $out = $node->safe_psql('postgres', join('; ', $fast, @scans));
+
+	return join(' ', grep { /\|/ } split /\n/, $out);
+}
+is(lists_of(($passes) x 5), 't|f|t t|t|f t|f|t t|t|f t|t|f', 'the first lists are deep');
+my $off = "SET gpugraph.iterative_scan = off; SELECT count(*) FROM ($passes) s; $lists";
+is($node->safe_psql('postgres', "$fast $off; $off") =~ s/^\d+\n//mgr, "t|f|f\nt|f|f",
+	'not with iterative_scan = off');
+my $common = "SELECT id FROM items WHERE id % 2 = 1 $nearest LIMIT 4";
+is(lists_of(($common) x 3), 't|f|f t|f|f t|f|f', 'nor where many rows pass');
+for my $how (qw(strict_order relaxed_order))
+{
+	is($node->safe_psql('postgres', "$fast SET gpugraph.iterative_scan = $how; $sorted"),
+		$node->safe_psql('postgres', "SET enable_indexscan = off; $sorted"),
+		"the same rows, $how");
+	is($node->safe_psql('postgres', "$fast SET gpugraph.iterative_scan = $how;
+		SELECT count(*), count(DISTINCT id) FROM
+			(SELECT id FROM items WHERE id % 1000 <> 1001 $nearest) s"), "$rows|$rows",
+		"every row, whatever is expected, $how");
+}
+my $right = $node->safe_psql('postgres', "SET enable_indexscan = off; $sorted");
+is($node->safe_psql('postgres', "SET enable_seqscan = off; $sorted; SET gpugraph.fault = $_;
+	$sorted"), "$right\n$right", "the CPU answers where the device fails: $_")
+	for qw(launch ring_full);
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+
 # the same rows as a sort has, but for what strict order keeps back
 is($node->safe_psql('postgres', <<"SQL"), '3000|t', 'the right ones');
 $fast
