@@ -103,6 +103,7 @@ GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint32 *nodes, uint3
 			uint32		last = first + ItemIdGetLength(line_pointers[i]) - 1;
 
 			__builtin_prefetch(pages[i] + first % BLCKSZ);
+			__builtin_prefetch(pages[i] + (first + SizeofHeapTupleHeader) % BLCKSZ);
 			__builtin_prefetch(pages[i] + last % BLCKSZ);
 		}
 }
