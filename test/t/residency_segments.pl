@@ -81,6 +81,13 @@ is($segments, 6, "an index of $segments segments");
 my $near = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 3)';
 sub sql { return $node->safe_psql('postgres', $_[0]) }
 sub same { return sql("SELECT same('" . $_[0] =~ s/'/''/gr . "', " . ($_[1] || 'false') . ')') }
+# In one session, where the first scan finds that walks do not do, and the second begins with exact
+# lists: both counts, and of how many lists of the second every row was measured.
+sub rare
+{
+	my $one = "SELECT same('WHERE id % 100 = 0 $near LIMIT 60', false)";
+	return join ' ', split /\n/, sql("$one; $one; SELECT exact_lists FROM gpugraph_last_scan()");
+}
 sub prewarm { return sql("SELECT gpugraph_prewarm('$_[0]')") }
 
 # Recall, and how many queries were answered by the device alone, by both, by the CPU alone.
@@ -135,6 +142,8 @@ cmp_ok($recall, '>=', 0.95, "recall $recall");
 is(of_index($node, "state || ' ' || missing_segments || ' ' || missing_bytes"), 'ready 0 0',
 	'nothing is missing');
 
+is(rare(), "60 60 $segments", 'a condition that no index has');
+
 # ---- a limit of half of it: segments go, and the rest answers on
 my $half = int($bytes / 2 / 1048576) + 1;
 cmp_ok($half, '>', 2, "$half MB are about half of it");
@@ -171,6 +180,7 @@ is(same("$near LIMIT 20000"), 20000, 'a deep list');
 is(same("WHERE cat = 7 $near LIMIT 100"), 100, 'a filter column');
 is(same("WHERE cat IN (3, 9) AND big < 100 $near LIMIT 150"), 150, 'two conditions');
 is(same("WHERE big < 90 $near LIMIT 60", 'true'), 60, 'a bitmap');
+is(rare() =~ s/ \d$//r, '60 60', 'a condition that no index has');
 like(sql("SET enable_seqscan = off; SET enable_sort = off;
 	EXPLAIN SELECT id FROM items WHERE big < 90 $near LIMIT 60"), qr/GpugraphBitmapScan/,
 	'of another index');
