@@ -338,11 +338,9 @@ UseAnyFree(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blk
 		int			i = (meta->nspilled + n) % meta->nextents;
 		GgExtent   *extent = &meta->extents[i];
 
-		if (extent->kind != GG_KIND_FREE)
+		if (extent->kind != GG_KIND_FREE || !IsReusable(index, heap, extent))
 			continue;
 		CheckFreeBlocks(index, meta, extent->start, 1);
-		if (!IsReusable(index, heap, extent))
-			continue;
 		*blkno = UseFree(meta, i, 1);
 		return true;
 	}
