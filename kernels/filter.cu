@@ -390,7 +390,6 @@ queue_filters(const gg_index *index, filter_args<FILTER, MOST> *args, uint32_t r
 	args->rows.stride = shape->rows;
 	args->rows.nrows = n;
 	args->rows.end = shape->offsets ? index->offsets + n : NULL;
-	GG_CUDA_TRY(cudaMemsetAsync(matches, 0, args->count * sizeof(*matches), stream));
 	filter_rows_kernel<FILTER, MOST><<<blocks_for(&index->device, (shape->rows + ROWS - 1) / ROWS),
 		THREADS, 0, stream>>>(*args, rows, matches);
 	GG_CUDA_LAUNCHED("filter_rows_kernel");

@@ -46,6 +46,10 @@ typedef struct deep_scratch
 	gg_cuda_buffer<uint32_t> pruned;	/* of nodes, of each query */
 	gg_cuda_buffer<uint64_t> tids;
 	gg_cuda_buffer<int64_t> values;
+	/* How many rows filters leave of an index, see deep.cu */
+	const gg_index *filtered = NULL;
+	const volatile uint64_t *told = NULL;
+	uint64_t	usual = 0;
 } deep_scratch;
 
 /*
@@ -205,8 +209,8 @@ extern gg_status search_exact_queue(const gg_index *index, search_scratch *scrat
 									cudaStream_t stream);
 
 /*
- * filter.cu: bits of the nodes that match, in scratch, and the number of rows that do.  The filter
- * was checked, and stays as it is until the launches have ended.
+ * filter.cu: bits of the nodes that match, in scratch, and the number of rows that do, which is 0
+ * before.  The filter was checked, and stays as it is until the launches have ended.
  */
 extern gg_status search_filter_queue(const gg_index *index, const gg_filter *filter,
 									 deep_scratch *scratch, unsigned long long *matches,
@@ -227,6 +231,7 @@ typedef struct deep_query
 	uint64_t	after;
 	uint64_t   *keys;
 	uint64_t   *matches;
+	const volatile uint64_t *told;	/* matches as the host sees it */
 } deep_query;
 
 /*

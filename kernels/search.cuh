@@ -210,13 +210,13 @@ extern cudaError_t search_pivots_launch(const search_view *view, const float *qu
 										cudaStream_t stream);
 extern uint32_t search_pivots_slices(const search_view *view, uint32_t nq, int sms);
 
-/* serve.cu: the queries of a batch from their slots to copies (nq x dim) */
+/*
+ * serve.cu: the queries of a batch from their slots to copies (nq x dim).  zeros: NULL, or two
+ * numbers of each query, GG_SERVE_MAX_DEEPS apart, which become 0.
+ */
 extern cudaError_t search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim,
-										float *copies, cudaStream_t stream);
-
-/* The tickets of queries [first, end), whose answers earlier launches of the stream wrote. */
-extern cudaError_t search_tickets_launch(const search_slots *slots, uint32_t first, uint32_t end,
-										 cudaStream_t stream);
+										float *copies, unsigned long long *zeros,
+										cudaStream_t stream);
 
 /*
  * exact.cu: the k nearest of all rows whose filter bit is set.  filter_stride: words from one

@@ -91,7 +91,8 @@ struct gg_server
 
 /* One block per query. */
 __global__ void __launch_bounds__(128)
-gather_kernel(const __grid_constant__ search_slots slots, uint32_t dim, float *copies)
+gather_kernel(const __grid_constant__ search_slots slots, uint32_t dim, float *copies,
+			  unsigned long long *zeros)
 {
 	const float *query = query_of(NULL, slots, blockIdx.x, dim);
 	float	   *copy = copies + (size_t) blockIdx.x * dim;
@@ -100,32 +101,26 @@ gather_kernel(const __grid_constant__ search_slots slots, uint32_t dim, float *c
 #pragma unroll 8
 	for (uint32_t i = threadIdx.x; i < dim; i += 128)
 		copy[i] = query[i];
+	if (zeros != NULL && threadIdx.x < 2)
+		zeros[threadIdx.x * GG_SERVE_MAX_DEEPS + blockIdx.x] = 0;
 }
 
 cudaError_t
 search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim, float *copies,
-					 cudaStream_t stream)
+					 unsigned long long *zeros, cudaStream_t stream)
 {
-	gather_kernel<<<nq, 128, 0, stream>>>(*slots, dim, copies);
+	gather_kernel<<<nq, 128, 0, stream>>>(*slots, dim, copies, zeros);
 	return cudaGetLastError();
 }
 
 /*
- * The tickets of what earlier launches of the stream have answered: those have ended, and the fence
+ * The ticket of what earlier launches of the stream have answered: those have ended, and the fence
  * covers their stores, too.
  */
-__global__ void __launch_bounds__(32)
-tickets_kernel(const __grid_constant__ search_slots slots, uint32_t first, uint32_t end)
+__global__ void
+ticket_kernel(uint32_t *done, uint32_t ticket)
 {
-	for (uint32_t i = first + threadIdx.x; i < end; i += 32)
-		answered(slots, i);
-}
-
-cudaError_t
-search_tickets_launch(const search_slots *slots, uint32_t first, uint32_t end, cudaStream_t stream)
-{
-	tickets_kernel<<<1, 32, 0, stream>>>(*slots, first, end);
-	return cudaGetLastError();
+	ticket_store(done, ticket);
 }
 
 cudaError_t
@@ -133,7 +128,7 @@ search_gather_ready(void)
 {
 	cudaError_t error = kernel_load((const void *) gather_kernel);
 
-	return error == cudaSuccess ? kernel_load((const void *) tickets_kernel) : error;
+	return error == cudaSuccess ? kernel_load((const void *) ticket_kernel) : error;
 }
 
 /* ---- opening ------------------------------------------------------------------ */
@@ -415,7 +410,6 @@ queue_bulk(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_bu
 	const uint64_t elements = (uint64_t) bulk->count * bulk->dim;
 	uint32_t	room = GG_SERVE_MAX_BATCH;
 	search_batch queued;
-	search_slots slots;
 
 	/* a few sizes, not one for every count */
 	while (room < bulk->count)
@@ -441,8 +435,10 @@ queue_bulk(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_bu
 		GG_TRY(search_queue(index, &to->scratch, &params, &queued, to->stream));
 		to->count = bulk->count;
 	}
-	describe_slots(server, bulk->list, 0, 1, &bulk->slot, &bulk->ticket, &slots);
-	GG_CUDA_TRY(search_tickets_launch(&slots, 0, 1, to->stream));
+	ticket_kernel<<<1, 1, 0, to->stream>>>(
+		(uint32_t *) (server->slots + bulk->slot * server->layout.slot_bytes +
+					  server->layout.done) + bulk->list, bulk->ticket);
+	GG_CUDA_LAUNCHED("ticket_kernel");
 	return gg_ok();
 }
 
@@ -498,6 +494,7 @@ queue_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_de
 		queries[i].after = deeps[i].after;
 		queries[i].keys = (uint64_t *) (server->seen + deeps[i].keys);
 		queries[i].matches = (uint64_t *) (server->seen + deeps[i].matches);
+		queries[i].told = (const uint64_t *) ((char *) server->region + deeps[i].matches);
 	}
 	describe_slots(server, deeps[0].list, 0, count, numbers, tickets, &slots);
 	return search_deep_queue(index, &to->scratch, &to->deep, &batch, to->stream);
