@@ -6,23 +6,18 @@
  * Shapes		rows n x dim as stored, queries, bits of nodes or none for all of them -> of each
  *				query k keys, ascending.
  * Requires		1 <= k <= GG_MAX_DEEP.
- * Mapping		Slab by slab of SLAB rows:
- *				measure		a key for each row, by a warp as in exact.cu (exact.cuh), into memory
- *				digits		the k-th smallest key, DIGIT_BITS of it a launch: a histogram of the
- *							keys that begin as it does, in which the last block to finish finds
- *							its bin.  When all keys of the bin are wanted, the launches left end
- *							at once: the last three of six, unless distances tie
- *				select		the keys up to it, in the order of their nodes (cub)
- *				The k keys of one slab are carried into the next one.  In the end they are sorted
- *				by their distance alone: the sort (cub's) is stable, and keys come by node.
- *				What fits exact.cu's lists is left to it, for several queries at once: neighbours
- *				whose filters are equal, or all small (filter.cu).  Longer lists are made one after
- *				the other.
+ * Mapping		What fits exact.cu's lists is left to it, for several queries at once: neighbours
+ *				whose filters are equal, or all small (filter.cu).
  *				Where filters leave many rows for several queries, or many bytes for one or two,
  *				exact.cu first makes the lists of one word of 32 rows in so many, by whose last keys
  *				prune.cu throws out most of all rows.  Only the device knows whether filters leave
- *				so many: all these launches look, and end at once where they are not for the case.
- * Shared		measure: the query, 32 row numbers a warp; digits: BINS counters.
+ *				so many: where they lately did, all these launches look, and end at once where they
+ *				are not for the case.
+ *				Longer lists of all rows are for long_lists.cu.  Others are made one after the
+ *				other, slab by slab of SLAB rows: keys and the k-th smallest (measure.cu), and the
+ *				keys up to it, in the order of their nodes (cub).  The k keys of one slab are
+ *				carried into the next one.  In the end they are sorted by their distance alone: the
+ *				sort (cub's) is stable, and keys come by node.
  * Oracle		gg_cpu_engine.serve_deep: the same nodes but where distances differ by less than
  *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
  * Cost			The rows once; 8 bytes per row written, and read four to five times by selection,
@@ -34,12 +29,9 @@
 #include <cub/device/device_select.cuh>
 
 #include "../src/cpu/serve_check.h"
-#include "exact.cuh"
 #include "index.cuh"
+#include "measure.cuh"
 #include "prune.cuh"
-
-#define WARPS 8
-#define BLOCKS_PER_SM 4
 
 /*
  * Rows whose keys are in memory at once, 32 MB: so scratch memory does not grow with the index.
@@ -74,283 +66,11 @@
 #define PRUNED_TIMES 2
 #define PRUNED_BITS ((uint64_t) 64 << 20)	/* bytes of all queries' bits, at most */
 
-#define DIGIT_BITS 11
-#define BINS (1 << DIGIT_BITS)
-#define DIGIT_THREADS (BINS / 2)	/* each looks at two bins in the end */
+#define SAMPLE_WEIGHT 16		/* what a row that it leaves costs of one of the sample */
 
 #define ANSWER_THREADS 256
 
-/* Of the search for the k-th smallest key; 0 before. */
-typedef struct digit_state
-{
-	uint64_t	prefix;			/* the digits that are known */
-	uint64_t	threshold;		/* once done: the keys up to it are k, or all */
-	uint32_t	remaining;		/* how many more, of those that begin as prefix does */
-	uint32_t	done;
-	uint32_t	finished;		/* blocks; 0 before and after a launch */
-	uint32_t	counts[BINS];	/* 0 before and after a launch */
-} digit_state;
-
-/* ---- measuring -------------------------------------------------------------- */
-
-template <typename ELEMENT, int METRIC, int TEAM>
-__global__ void __launch_bounds__(WARPS * 32)
-deep_kernel(const __grid_constant__ search_view view, const uint32_t *filter, const float *query,
-			uint32_t query_pad, uint32_t first, uint32_t end, uint64_t after, uint64_t *keys)
-{
-	extern __shared__ __align__(16) char shared[];
-	__shared__ float inverses[1];
-	float	   *raw = (float *) shared;
-	const uint32_t lane = threadIdx.x & 31;
-	const uint32_t warp = threadIdx.x >> 5;
-	uint32_t   *packed = (uint32_t *) (raw + query_pad) + warp * 32;
-
-	for (uint32_t i = threadIdx.x; i < query_pad; i += WARPS * 32)
-		raw[i] = i < view.dim ? query[i] : 0;
-	__syncthreads();
-	if (warp == 0)
-	{
-		float		inverse = exact_inverse(raw, view.dim, lane);
-
-		if (lane == 0)
-			inverses[0] = inverse;
-	}
-	__syncthreads();
-
-	/* first is a multiple of 32 */
-	for (uint32_t word = first / 32 + blockIdx.x * WARPS + warp; word < (end + 31) / 32;
-		 word += gridDim.x * WARPS)
-	{
-		uint64_t   *out = keys + (word * 32 - first);
-		uint32_t	bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
-		uint32_t	valid = end - word * 32 < 32 ? (1u << (end - word * 32)) - 1 : GG_FULL_WARP;
-		uint32_t	count;
-		uint32_t	row;
-		uint64_t	key[1] = {GG_KEY_NONE};
-
-		bits &= valid;
-		count = __popc(bits);
-		if ((valid & ~bits) >> lane & 1)
-			out[lane] = GG_KEY_NONE;
-		if (count == 0)
-			continue;
-		row = exact_pack(word, bits, count, packed, lane);
-		exact_measure<ELEMENT, METRIC, TEAM, 1>(view, raw, query_pad, inverses, row, count, lane,
-												key);
-		if (lane < count)
-			out[row - word * 32] = key[0] > after ? key[0] : GG_KEY_NONE;
-	}
-}
-
-static uint32_t
-query_pad_for(const search_view *view)
-{
-	return (view->dim + 7) & ~7u;
-}
-
-template <typename ELEMENT, int METRIC, int TEAM>
-static kernel_state *
-deep_kernel_state(void)
-{
-	static kernel_state state;
-
-	return &state;
-}
-
-template <typename ELEMENT, int METRIC, int TEAM>
-static cudaError_t
-ready_measure(const search_device *device)
-{
-	return kernel_ready(deep_kernel_state<ELEMENT, METRIC, TEAM>(),
-						(const void *) deep_kernel<ELEMENT, METRIC, TEAM>, false, device);
-}
-
-/* What a launch of deep_kernel differs in from others over the same index. */
-typedef struct measure_args
-{
-	const uint32_t *filter;
-	const float *query;
-	uint32_t	first;
-	uint32_t	end;
-	uint64_t	after;
-	uint64_t   *keys;
-} measure_args;
-
-template <typename ELEMENT, int METRIC, int TEAM>
-static cudaError_t
-launch_measure(const search_view *view, const measure_args *args, const search_device *device,
-			   cudaStream_t stream)
-{
-	const uint32_t query_pad = query_pad_for(view);
-	const uint32_t shared = query_pad * 4 + WARPS * 32 * 4;
-	uint32_t	blocks = ((args->end - args->first + 31) / 32 + WARPS - 1) / WARPS;
-	int			per_sm;
-	cudaError_t error;
-
-	error = ready_measure<ELEMENT, METRIC, TEAM>(device);
-	if (error == cudaSuccess)
-		error = kernel_blocks_per_sm(deep_kernel_state<ELEMENT, METRIC, TEAM>(),
-									 (const void *) deep_kernel<ELEMENT, METRIC, TEAM>, WARPS * 32,
-									 shared, device, &per_sm);
-	if (error != cudaSuccess)
-		return error;
-	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
-	if (blocks > (uint32_t) (device->sms * per_sm))
-		blocks = (uint32_t) (device->sms * per_sm);
-	deep_kernel<ELEMENT, METRIC, TEAM><<<blocks, WARPS * 32, shared, stream>>>
-		(*view, args->filter, args->query, query_pad, args->first, args->end, args->after,
-		 args->keys);
-	return cudaGetLastError();
-}
-
-/* call(ELEMENT(), std::integral_constant<int, METRIC>, std::integral_constant<int, TEAM>) */
-template <typename CALL>
-static cudaError_t
-with_rows(const search_view *view, CALL call)
-{
-	using		wide = std::integral_constant<int, 32>;
-	using		narrow = std::integral_constant<int, 8>;
-
-	return with_metric(view->metric, [&](auto metric)
-					   {
-						   if (view->element == GG_ELEMENT_F32)
-							   return exact_is_wide<float>(view) ?
-								   call(float(), metric, wide()) : call(float(), metric, narrow());
-						   return exact_is_wide<__half>(view) ?
-							   call(__half(), metric, wide()) : call(__half(), metric, narrow());
-					   });
-}
-
 /* ---- selection ------------------------------------------------------------------ */
-
-/* Of all threads before this one; *total: of all.  sums: 32 words of shared memory. */
-static __device__ __forceinline__ uint32_t
-sum_before(uint32_t mine, uint32_t *sums, uint32_t *total)
-{
-	const uint32_t lane = threadIdx.x & 31;
-	uint32_t	sum = mine;
-
-#pragma unroll
-	for (int offset = 1; offset < 32; offset *= 2)
-	{
-		uint32_t	other = __shfl_up_sync(GG_FULL_WARP, sum, offset);
-
-		if (lane >= (uint32_t) offset)
-			sum += other;
-	}
-	if (lane == 31)
-		sums[threadIdx.x / 32] = sum;
-	__syncthreads();
-	if (threadIdx.x < 32)
-	{
-		uint32_t	part = sums[lane];
-
-#pragma unroll
-		for (int offset = 1; offset < 32; offset *= 2)
-		{
-			uint32_t	other = __shfl_up_sync(GG_FULL_WARP, part, offset);
-
-			if (lane >= (uint32_t) offset)
-				part += other;
-		}
-		sums[lane] = part;
-	}
-	__syncthreads();
-	*total = sums[31];
-	return sum - mine + (threadIdx.x >= 32 ? sums[threadIdx.x / 32 - 1] : 0);
-}
-
-/* One digit of the k-th smallest key: `bits` of them from `shift` on. */
-__global__ void __launch_bounds__(DIGIT_THREADS)
-digit_kernel(const uint64_t *keys, uint32_t count, uint32_t k, uint32_t shift, uint32_t bits,
-			 digit_state *state)
-{
-	__shared__ uint32_t counts[BINS];
-	__shared__ uint32_t sums[32];
-	__shared__ bool last;
-	const bool	first = shift + bits == 64;
-	const uint64_t prefix = first ? 0 : state->prefix;
-	const uint32_t wanted = first ? k : state->remaining;
-	const uint32_t low = threadIdx.x * 2;	/* the thread's bins are this and the next one */
-	uint32_t	pair[2];
-	uint32_t	before;
-	uint32_t	total;
-
-	if (!first && state->done)
-		return;
-	counts[low] = counts[low + 1] = 0;
-	__syncthreads();
-#pragma unroll 4
-	for (uint32_t i = blockIdx.x * DIGIT_THREADS + threadIdx.x; i < count;
-		 i += gridDim.x * DIGIT_THREADS)
-	{
-		uint64_t	key = keys[i];
-
-		if (key != GG_KEY_NONE && (first || (key ^ prefix) >> (shift + bits) == 0))
-			atomicAdd(&counts[(uint32_t) (key >> shift) & ((1u << bits) - 1)], 1);
-	}
-	__syncthreads();
-	for (uint32_t b = low; b < low + 2; b++)
-		if (counts[b] > 0)
-			atomicAdd(&state->counts[b], counts[b]);
-	__threadfence();
-	__syncthreads();
-	if (threadIdx.x == 0)
-		last = atomicAdd(&state->finished, 1) == gridDim.x - 1;
-	__syncthreads();
-	if (!last)
-		return;
-	__threadfence();
-
-	pair[0] = __ldcg(&state->counts[low]);
-	pair[1] = __ldcg(&state->counts[low + 1]);
-	before = sum_before(pair[0] + pair[1], sums, &total);
-	if (threadIdx.x == 0 && total < wanted)
-	{
-		/* in the first launch only: there are not so many, so all of them */
-		state->threshold = GG_KEY_NONE - 1;
-		state->done = 1;
-	}
-	for (uint32_t b = 0; b < 2; b++)
-	{
-		if (before < wanted && wanted <= before + pair[b])
-		{
-			uint64_t	found = prefix | (uint64_t) (low + b) << shift;
-			bool		all = pair[b] == wanted - before;
-
-			state->prefix = found;
-			state->remaining = wanted - before;
-			state->threshold = found | (((uint64_t) 1 << shift) - 1);
-			state->done = all;
-		}
-		before += pair[b];
-	}
-	state->counts[low] = state->counts[low + 1] = 0;
-	if (threadIdx.x == 0)
-		state->finished = 0;
-}
-
-static cudaError_t
-launch_digits(const uint64_t *keys, uint32_t count, uint32_t k, digit_state *state,
-			  const search_device *device, cudaStream_t stream)
-{
-	uint32_t	blocks = (count + 4 * DIGIT_THREADS - 1) / (4 * DIGIT_THREADS);
-
-	if (blocks > 2 * (uint32_t) device->sms)
-		blocks = 2 * (uint32_t) device->sms;
-	for (uint32_t shift = 64; shift > 0;)
-	{
-		uint32_t	bits = shift < DIGIT_BITS ? shift : DIGIT_BITS;
-		cudaError_t error;
-
-		shift -= bits;
-		digit_kernel<<<blocks, DIGIT_THREADS, 0, stream>>>(keys, count, k, shift, bits, state);
-		error = cudaGetLastError();
-		if (error != cudaSuccess)
-			return error;
-	}
-	return cudaSuccess;
-}
 
 /* Keys up to the threshold; GG_KEY_NONE is above any. */
 struct is_selected
@@ -482,12 +202,7 @@ queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scr
 	uint32_t	count = args->end - args->first;
 	size_t		temp_bytes = scratch->temp_bytes;
 
-	GG_CUDA_TRY(with_rows(&index->view, [&](auto element, auto metric, auto team)
-						  {
-							  return launch_measure<decltype(element), decltype(metric)::value,
-								  decltype(team)::value>(&index->view, args, &index->device,
-														 stream);
-						  }));
+	GG_CUDA_TRY(search_measure_launch(&index->view, args, &index->device, stream));
 	if (args->first > 0)
 	{
 		/* in front of its keys, as they come by node */
@@ -496,7 +211,7 @@ queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scr
 		GG_CUDA_TRY(cudaMemcpyAsync(keys, selected, (size_t) k * 8, cudaMemcpyDeviceToDevice,
 									stream));
 	}
-	GG_CUDA_TRY(launch_digits(keys, count, k, state, &index->device, stream));
+	GG_CUDA_TRY(search_digits_launch(keys, 0, 1, count, k, true, state, &index->device, stream));
 	GG_CUDA_TRY(cudaMemsetAsync(selected, 0xFF, (size_t) k * 8, stream));
 	GG_CUDA_TRY(select_keys(memory + layout->temp, &temp_bytes, keys, count, selected, state,
 							stream));
@@ -519,8 +234,8 @@ queue_wide(const gg_index *index, const float *query, const uint32_t *filter, ui
 	for (uint32_t first = 0; first < n;)
 	{
 		uint32_t	end = n - first < scratch->slab ? n : first + scratch->slab;
-		measure_args args = {filter, query, first, end, after,
-							 (uint64_t *) (memory + layout.keys)};
+		const measure_args args = {query, 1, filter, 0, first, end, 1, after,
+			(uint64_t *) (memory + layout.keys), 0};
 
 		GG_TRY(queue_slab(index, &args, k, scratch, &layout, stream));
 		first = end;
@@ -560,20 +275,6 @@ queue_exact(const gg_index *index, const float *queries, const deep_filters *fil
 	return search_exact_queue(index, search, k, filters->bits, &batch, stream);
 }
 
-/*
- * One word in so many is looked at first, 1 if that would not pay: of n rows it costs n / step, and
- * leaves some k x step.
- */
-static uint32_t
-sample_step(uint32_t n, uint32_t k)
-{
-	uint32_t	step = 1;
-
-	while ((uint64_t) step * step * 16 <= n / k)
-		step *= 2;
-	return step;
-}
-
 /* Pairs of a query and a row that filters must leave for prune.cu to be sooner. */
 static uint64_t
 pruned_pairs(const search_view *view, const deep_filters *filters)
@@ -598,10 +299,10 @@ queue_narrow(const gg_index *index, const float *queries, const deep_filters *fi
 	const uint32_t words = (view->n + 31) / 32;
 	const uint64_t bits = (uint64_t) (filters->count == 1 ? 1 : PRUNE_QUERIES) * words;
 	deep_filters pruned = {filters->count, NULL, words, NULL};
-	search_part part = {sample_step(view->n, k),
+	search_part part = {prune_sample_step(view->n, k, SAMPLE_WEIGHT),
 		{filters->matches, 1, filters->count, pruned_pairs(view, filters), false}};
-	prune_launch launch = {filters->bits, filters->stride, NULL, words, queries, filters->count, k,
-		keys, {}};
+	prune_launch launch = {filters->bits, filters->stride, NULL, words, queries, filters->count,
+		keys + k - 1, k, {}};
 
 	if (filters->stride > 0)
 	{
@@ -688,12 +389,18 @@ queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint
 	const deep_query *queries = batch->queries + first;
 	const float *copies = search->queries.get() + (size_t) first * index->view.dim;
 	const uint32_t narrow = count_narrow(index, batch, first);
+	const uint32_t together = narrow > 0 ? 0 : search_long_together(index, batch, first);
 	uint64_t   *keys = scratch->narrow.get() + 2 * GG_SERVE_MAX_DEEPS;
 	deep_filters filters;
 	uint32_t	k = queries[0].k;
 	uint32_t	blocks;
 	answer_args args;
 
+	if (together > 0)
+	{
+		*end = first + together;
+		return search_long_queue(index, copies, batch, first, *end, scratch, stream);
+	}
 	GG_TRY(queue_deep_filters(index, batch, first, narrow > 1 ? narrow : 1, scratch, &filters,
 							  stream));
 	for (uint32_t q = 1; q < filters.count; q++)
@@ -770,16 +477,10 @@ search_deep_ready(const search_view *view, const search_device *device)
 	cudaError_t error = search_filter_ready();
 
 	if (error == cudaSuccess)
-		error = kernel_load((const void *) digit_kernel);
-	if (error == cudaSuccess)
 		error = kernel_load((const void *) deep_answer_kernel);
-	if (error != cudaSuccess)
-		return error;
-	return with_rows(view, [&](auto element, auto metric, auto team)
-					 {
-						 return ready_measure<decltype(element), decltype(metric)::value,
-							 decltype(team)::value>(device);
-					 });
+	if (error == cudaSuccess)
+		error = search_long_ready(device);
+	return error == cudaSuccess ? search_measure_ready(view, device) : error;
 }
 
 /*

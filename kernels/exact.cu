@@ -124,30 +124,6 @@ take_sorted(const uint64_t *from, uint64_t bound, uint64_t *list, uint32_t k, ui
 	}
 }
 
-/* keys[0 .. room) ascending, by the whole block; room a power of two. */
-static __device__ __forceinline__ void
-block_sort(uint64_t *keys, uint32_t room)
-{
-	for (uint32_t size = 2; size <= room; size *= 2)
-		for (uint32_t stride = size / 2; stride > 0; stride /= 2)
-		{
-			__syncthreads();
-			for (uint32_t i = threadIdx.x; i < room / 2; i += WARPS * 32)
-			{
-				uint32_t	low = (i & ~(stride - 1)) * 2 + (i & (stride - 1));
-				uint64_t	a = keys[low];
-				uint64_t	b = keys[low + stride];
-
-				if ((a > b) == ((low & size) == 0))
-				{
-					keys[low] = b;
-					keys[low + stride] = a;
-				}
-			}
-		}
-	__syncthreads();
-}
-
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 __global__ void __launch_bounds__(WARPS * 32, QUERIES == 1 ? BLOCKS_PER_SM : 2)
 exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
@@ -247,7 +223,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 							pending + q * 64, waiting[q], lane);
 	/* from here on `parts` warps have a query each, in whose first list the best come to lie */
 	if (parts > 1)
-		block_sort(lists, block_room);
+		block_sort<WARPS * 32>(lists, block_room);
 	else
 	{
 		uint32_t	wait = 0;
@@ -331,7 +307,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		if (wait > 0)
 			warp_merge_list(list, args.k, filled, pending, wait, lane);
 		if (parts > 1)
-			block_sort(lists, block_room);
+			block_sort<WARPS * 32>(lists, block_room);
 		else
 			__syncthreads();
 	}

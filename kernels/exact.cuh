@@ -153,4 +153,29 @@ exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
 	}
 }
 
+/* keys[0 .. room) in shared memory ascending, by a block of THREADS; room a power of two. */
+template <int THREADS>
+static __device__ __forceinline__ void
+block_sort(uint64_t *keys, uint32_t room)
+{
+	for (uint32_t size = 2; size <= room; size *= 2)
+		for (uint32_t stride = size / 2; stride > 0; stride /= 2)
+		{
+			__syncthreads();
+			for (uint32_t i = threadIdx.x; i < room / 2; i += THREADS)
+			{
+				uint32_t	low = (i & ~(stride - 1)) * 2 + (i & (stride - 1));
+				uint64_t	a = keys[low];
+				uint64_t	b = keys[low + stride];
+
+				if ((a > b) == ((low & size) == 0))
+				{
+					keys[low] = b;
+					keys[low + stride] = a;
+				}
+			}
+		}
+	__syncthreads();
+}
+
 #endif							/* GG_EXACT_CUH */

@@ -44,6 +44,7 @@ typedef struct deep_scratch
 	size_t		temp_bytes = 0;
 	gg_cuda_buffer<uint32_t> bits;	/* of nodes, then of rows: those of the last filter */
 	gg_cuda_buffer<uint32_t> pruned;	/* of nodes, of each query */
+	gg_cuda_buffer<char> together;	/* see long_lists.cu */
 	gg_cuda_buffer<uint64_t> tids;
 	gg_cuda_buffer<int64_t> values;
 	/* How many rows filters leave of an index, see deep.cu */
@@ -252,6 +253,17 @@ extern gg_status search_deep_queue(const gg_index *index, search_scratch *search
 								   cudaStream_t stream);
 extern cudaError_t search_deep_ready(const search_view *view, const search_device *device);
 extern gg_status search_deep_open(cudaStream_t stream);
+
+/*
+ * long_lists.cu: how many requests from `first` on it takes together, 0 if none, and their lists.
+ * queries: copies of theirs, dim apart.
+ */
+extern uint32_t search_long_together(const gg_index *index, const deep_batch *batch,
+									 uint32_t first);
+extern gg_status search_long_queue(const gg_index *index, const float *queries,
+								   const deep_batch *batch, uint32_t first, uint32_t end,
+								   deep_scratch *scratch, cudaStream_t stream);
+extern cudaError_t search_long_ready(const search_device *device);
 
 /* Bytes of a row as the caller has it. */
 static inline size_t

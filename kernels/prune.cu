@@ -1,10 +1,12 @@
 /*
  * prune.cu
  *		Which rows may be among the k nearest of up to PRUNE_QUERIES queries: each row is read once
- *		for all of them, in halves, and the tensor cores multiply.  What is left is for exact.cu.
+ *		for all of them, in halves, and the tensor cores multiply.  What is left is for exact.cu and
+ *		deep.cu.
  *
- * Shapes		walk rows n x dim (search_view), queries nq x dim float32, bits of nodes, of each
- *				query an upper bound of its k-th nearest distance -> bits of nodes, of each query.
+ * Shapes		walk rows n x dim (search_view), queries nq x dim float32, bits of nodes or none,
+ *				of each query an upper bound of its k-th nearest distance -> bits of nodes, of each
+ *				query.
  * Requires		L2, inner product or cosine; rows in halves, as stored or as the copy for walks; and
  *				queries that fit shared memory (search_prune_takes).
  * Mapping		A warp takes a word of 32 rows after the other, and puts aside the rows that any
@@ -60,8 +62,8 @@ typedef struct prune_args
 	uint32_t	to_stride;
 	const float *queries;
 	uint32_t	nq;
-	uint32_t	k;
-	const uint64_t *keys;
+	const uint64_t *bounds;
+	uint32_t	bounds_stride;
 	uint32_t	chunks;			/* of 64 bytes of a row */
 	float		error;			/* of sums, relative */
 	float		half_error;		/* of a row's halves, relative to their length */
@@ -128,7 +130,7 @@ prepare_query(const search_view &view, const prune_args &args, uint32_t q, __hal
 			  prune_query *query, uint32_t lane)
 {
 	const float *raw = args.queries + (size_t) q * view.dim;
-	const uint64_t key = args.keys[(size_t) q * args.k + args.k - 1];
+	const uint64_t key = args.bounds[(size_t) q * args.bounds_stride];
 	const float distance = key == GG_KEY_NONE ? INFINITY : value_of(key);
 	const float inverse = view.metric == GG_METRIC_COSINE ? exact_inverse(raw, view.dim, lane) : 1;
 	float		largest = 0;
@@ -337,6 +339,7 @@ prune_kernel(const __grid_constant__ search_view view, const __grid_constant__ p
 	/* whose filter this lane reads: one lane is enough where all have the same */
 	const bool	reads = lane < (apart ? args.nq : 1);
 	const uint32_t *filter = args.filter + (size_t) (reads ? lane : 0) * args.filter_stride;
+	const bool	all = args.filter == NULL;
 	prune_rows *aside = &put_aside[threadIdx.x >> 5];
 	uint32_t	word = blockIdx.x * WARPS + (threadIdx.x >> 5);
 	uint32_t	next;
@@ -347,14 +350,15 @@ prune_kernel(const __grid_constant__ search_view view, const __grid_constant__ p
 	prepare_queries<TILES>(view, args, operand, queries);
 	__syncthreads();
 
-	next = reads && word < words ? __ldg(filter + word) : 0;
+	next = all ? GG_FULL_WARP : reads && word < words ? __ldg(filter + word) : 0;
 	for (; word < words; word += step)
 	{
 		uint32_t	mine = next;
 		uint32_t	any;
 		uint32_t	wanted = 0;
 
-		next = reads && word + step < words ? __ldg(filter + word + step) : 0;
+		if (!all)
+			next = reads && word + step < words ? __ldg(filter + word + step) : 0;
 		if (word == words - 1 && (view.n & 31) != 0)
 			mine &= (1u << (view.n & 31)) - 1;
 		any = __reduce_or_sync(GG_FULL_WARP, mine);
@@ -485,7 +489,7 @@ search_prune_launch(const search_view *view, const prune_launch *launch,
 	const bool	rounded = view->element == GG_ELEMENT_F32;
 	const prune_args args = {
 		launch->filter, launch->filter_stride, launch->to, launch->to_stride, launch->queries,
-		launch->nq, launch->k, launch->keys, chunks_of(view),
+		launch->nq, launch->bounds, launch->bounds_stride, chunks_of(view),
 		ERROR_FIXED + ERROR_PER_ELEMENT * (float) view->dim, rounded ? HALF_ERROR : 0,
 		rounded ? HALF_LEAST * sqrtf((float) view->dim) : 0, launch->gate
 	};

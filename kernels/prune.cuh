@@ -29,9 +29,9 @@ typedef struct search_part
 } search_part;
 
 /*
- * prune.cu: of nq queries, the bits of those rows that may be among the k nearest, in to, whose
- * words are to_stride apart.  filter, filter_stride: as above.  keys: of each query k, of which the
- * last is no nearer than the k-th nearest row, or is GG_KEY_NONE.
+ * prune.cu: of nq queries, the bits of those rows that may be as near as a key, in to, whose words
+ * are to_stride apart.  filter, filter_stride: as above, or NULL for all rows.  bounds: the key of
+ * each query, bounds_stride apart; GG_KEY_NONE: all rows may be.
  */
 typedef struct prune_launch
 {
@@ -41,8 +41,8 @@ typedef struct prune_launch
 	uint32_t	to_stride;
 	const float *queries;		/* nq x dim */
 	uint32_t	nq;
-	uint32_t	k;
-	const uint64_t *keys;
+	const uint64_t *bounds;
+	uint32_t	bounds_stride;
 	search_gate gate;
 } prune_launch;
 
@@ -52,6 +52,20 @@ extern bool search_prune_takes(const search_view *view, const search_device *dev
 extern cudaError_t search_prune_launch(const search_view *view, const prune_launch *launch,
 									   const search_device *device, cudaStream_t stream);
 extern cudaError_t search_prune_ready(const search_view *view, const search_device *device);
+
+/*
+ * One word in so many is looked at first, 1 if that would not pay: of n rows it costs n / step, and
+ * leaves some k x step, each of which costs `weight` times as much.
+ */
+static inline uint32_t
+prune_sample_step(uint32_t n, uint32_t k, uint32_t weight)
+{
+	uint32_t	step = 1;
+
+	while ((uint64_t) step * step * weight <= n / k)
+		step *= 2;
+	return step;
+}
 
 static __device__ __forceinline__ bool
 gate_lets_run(const search_gate &gate)

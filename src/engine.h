@@ -526,7 +526,9 @@ typedef struct gg_serve_bulk
  * TIDs are.  In the region they are read without a copy by the host.
  */
 #define GG_MAX_DEEP			65536u
-#define GG_SHORT_DEEP		100u	/* up to here requests are worth being answered together */
+/* Up to here requests are worth being answered together: with filters, and without. */
+#define GG_SHORT_DEEP		100u
+#define GG_LONG_DEEP		16384u
 #define GG_NO_KEY			(~(uint64_t) 0)
 
 typedef struct gg_serve_deep

@@ -659,12 +659,13 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 /* of each answer: keys, the number of matches, and what must stay as it is */
 #define SEVERAL_BYTES ((size_t) (SEVERAL_LONGEST + 1 + 64) / 8 * 8 * sizeof(uint64_t))
 
-/* By `mix`: short lists from the start alone; or long ones, too, and those that go on. */
+/* By `mix`: short lists from the start alone; or long ones, too, and those that go on; or long. */
 static inline void
 several_requests(deep_scene *s, uint32_t mix, uint32_t count, gg_serve_deep *deeps)
 {
 	static const uint32_t lengths[][4] = {
-		{10, 10, 10, 10}, {1, 100, 37, 64}, {100, 101, SEVERAL_LONGEST, 10}, {500, 1, 3, 1025}
+		{10, 10, 10, 10}, {1, 100, 37, 64}, {100, 101, SEVERAL_LONGEST, 10}, {500, 1, 3, 1025},
+		{500, 101, SEVERAL_LONGEST, 1025}
 	};
 
 	for (uint32_t i = 0; i < count; i++)
@@ -858,8 +859,8 @@ several_most_rows(void)
 }
 
 /*
- * The same of so many rows, and filters that leave so many, that an engine has reason to measure
- * them all roughly first; by so many requests in a call, for each of counts.
+ * The same of so many rows, and filters that leave so many, or none, that an engine has reason to
+ * measure them all roughly first; by so many requests in a call, for each of counts.
  */
 static inline void
 deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance,
@@ -881,6 +882,9 @@ deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance,
 		filters[i] = &kinds[i];
 	for (uint32_t c = 0; c < ncounts; c += harness_fewest() ? 3 : 1)
 		several_case(&s, 1 - c % 2, counts[c], filters, alone, "most rows, filters apart");
+	memset(filters, 0, sizeof(filters));
+	for (uint32_t c = 0; c < ncounts; c++)
+		several_case(&s, 4 - c % 2, counts[c], filters, alone, "all rows");
 	bulk_close(&s.region);
 	free(kinds);
 	free(alone);
@@ -919,6 +923,26 @@ several_exact(deep_scene *s, uint64_t *random, uint32_t count, const gg_filter *
 	free(bits);
 }
 
+/* The same for long lists of all rows, against the answers to each request alone. */
+static inline void
+several_long(deep_scene *s, uint64_t *random, uint32_t count, char *alone)
+{
+	bulk_region *r = &s->region;
+	const gg_filter *filters[SEVERAL_MOST] = {NULL};
+	gg_serve_deep deeps[SEVERAL_MOST];
+
+	several_requests(s, 4, count, deeps);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		deep_query_near(&s->spec, random, (float *) (r->memory + deeps[i].slot *
+													 r->layout.slot_bytes + r->layout.query));
+		deeps[i].after = 0;
+		deeps[i].filter = NULL;
+		memcpy(alone + i * SEVERAL_BYTES, several_ask(s, &deeps[i], "long, alone"), SEVERAL_BYTES);
+	}
+	several_together(s, count, filters, deeps, alone, "long");
+}
+
 /*
  * What was measured roughly first is what index_exact() finds, bit by bit, whatever the rough
  * measure makes of the rows.
@@ -950,6 +974,7 @@ deep_rough(const gg_engine *engine, const deep_spec *spec)
 			several_together(&s, counts[c], filters, deeps, exact,
 							 apart ? "measured roughly, filters apart" : "measured roughly");
 		}
+	several_long(&s, &random, 9, exact);
 	bulk_close(&s.region);
 	free(kinds);
 	free(exact);

@@ -1,0 +1,315 @@
+/*
+ * measure.cu
+ *		Keys of rows in memory, and the k-th smallest of them: for lists longer than exact.cu's.
+ *
+ * Shapes		rows n x dim as stored, queries nq x dim float32, bits of nodes or none for all of
+ *				them -> keys of the rows [first, end), or of one word of 32 in so many; of these
+ *				keys the k-th smallest of each query.
+ * Mapping		measure		a key for each row, by a warp as in exact.cu (exact.cuh), into memory
+ *				digits		the k-th smallest key, DIGIT_BITS of it a launch: a histogram of the
+ *							keys that begin as it does, in which the last block to finish finds
+ *							its bin.  When all keys of the bin are wanted, the launches left end
+ *							at once: the last three of six, unless distances tie
+ * Shared		measure: the query, 32 row numbers a warp; digits: BINS counters.
+ * Oracle		gg_cpu_engine.serve_deep.  Distances are those of exact.cu, bit by bit.
+ * Cost			The rows once for each query; 8 bytes per row written, and read up to three times by
+ *				digits, from the L2 cache up to some millions of rows.
+ */
+#include "exact.cuh"
+#include "measure.cuh"
+
+#define WARPS 8
+#define BLOCKS_PER_SM 4
+#define DIGIT_THREADS (BINS / 2)	/* each looks at two bins in the end */
+
+/* ---- measuring -------------------------------------------------------------- */
+
+/* Grid: y over the queries, x over the rows. */
+template <typename ELEMENT, int METRIC, int TEAM>
+__global__ void __launch_bounds__(WARPS * 32)
+measure_kernel(const __grid_constant__ search_view view, const __grid_constant__ measure_args args,
+			   uint32_t query_pad)
+{
+	extern __shared__ __align__(16) char shared[];
+	__shared__ float inverses[1];
+	float	   *raw = (float *) shared;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t warp = threadIdx.x >> 5;
+	uint32_t   *packed = (uint32_t *) (raw + query_pad) + warp * 32;
+	const float *query = args.queries + (size_t) blockIdx.y * view.dim;
+	const uint32_t *filter = args.filter != NULL ?
+		args.filter + (size_t) blockIdx.y * args.filter_stride : NULL;
+	uint64_t   *keys = args.keys + blockIdx.y * args.keys_stride;
+	const uint32_t words = (args.end + 31) / 32;
+
+	for (uint32_t i = threadIdx.x; i < query_pad; i += WARPS * 32)
+		raw[i] = i < view.dim ? query[i] : 0;
+	__syncthreads();
+	if (warp == 0)
+	{
+		float		inverse = exact_inverse(raw, view.dim, lane);
+
+		if (lane == 0)
+			inverses[0] = inverse;
+	}
+	__syncthreads();
+
+	for (uint32_t taken = blockIdx.x * WARPS + warp;; taken += gridDim.x * WARPS)
+	{
+		const uint32_t word = args.first / 32 + taken * args.step;
+		uint64_t   *out = keys + (size_t) taken * 32;
+		uint32_t	bits;
+		uint32_t	valid;
+		uint32_t	count;
+		uint32_t	row;
+		uint64_t	key[1] = {GG_KEY_NONE};
+
+		if (word >= words)
+			break;
+		bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
+		valid = args.end - word * 32 < 32 ? (1u << (args.end - word * 32)) - 1 : GG_FULL_WARP;
+		bits &= valid;
+		count = __popc(bits);
+		if ((valid & ~bits) >> lane & 1)
+			out[lane] = GG_KEY_NONE;
+		if (count == 0)
+			continue;
+		row = exact_pack(word, bits, count, packed, lane);
+		exact_measure<ELEMENT, METRIC, TEAM, 1>(view, raw, query_pad, inverses, row, count, lane,
+												key);
+		if (lane < count)
+			out[row - word * 32] = key[0] > args.after ? key[0] : GG_KEY_NONE;
+	}
+}
+
+static uint32_t
+query_pad_for(const search_view *view)
+{
+	return (view->dim + 7) & ~7u;
+}
+
+template <typename ELEMENT, int METRIC, int TEAM>
+static kernel_state *
+measure_state(void)
+{
+	static kernel_state state;
+
+	return &state;
+}
+
+template <typename ELEMENT, int METRIC, int TEAM>
+static cudaError_t
+ready_measure(const search_device *device)
+{
+	return kernel_ready(measure_state<ELEMENT, METRIC, TEAM>(),
+						(const void *) measure_kernel<ELEMENT, METRIC, TEAM>, false, device);
+}
+
+template <typename ELEMENT, int METRIC, int TEAM>
+static cudaError_t
+launch_measure(const search_view *view, const measure_args *args, const search_device *device,
+			   cudaStream_t stream)
+{
+	const uint32_t query_pad = query_pad_for(view);
+	const uint32_t shared = query_pad * 4 + WARPS * 32 * 4;
+	const uint32_t words = (args->end - args->first + 31) / 32;
+	uint32_t	blocks = ((words + args->step - 1) / args->step + WARPS - 1) / WARPS;
+	uint32_t	most;
+	int			per_sm;
+	cudaError_t error;
+
+	error = ready_measure<ELEMENT, METRIC, TEAM>(device);
+	if (error == cudaSuccess)
+		error = kernel_blocks_per_sm(measure_state<ELEMENT, METRIC, TEAM>(),
+									 (const void *) measure_kernel<ELEMENT, METRIC, TEAM>,
+									 WARPS * 32, shared, device, &per_sm);
+	if (error != cudaSuccess)
+		return error;
+	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
+	most = ((uint32_t) (device->sms * per_sm) + args->nq - 1) / args->nq;
+	measure_kernel<ELEMENT, METRIC, TEAM><<<dim3(blocks < most ? blocks : most, args->nq),
+		WARPS * 32, shared, stream>>>(*view, *args, query_pad);
+	return cudaGetLastError();
+}
+
+/* call(ELEMENT(), std::integral_constant<int, METRIC>, std::integral_constant<int, TEAM>) */
+template <typename CALL>
+static cudaError_t
+with_rows(const search_view *view, CALL call)
+{
+	using		wide = std::integral_constant<int, 32>;
+	using		narrow = std::integral_constant<int, 8>;
+
+	return with_metric(view->metric, [&](auto metric)
+					   {
+						   if (view->element == GG_ELEMENT_F32)
+							   return exact_is_wide<float>(view) ?
+								   call(float(), metric, wide()) : call(float(), metric, narrow());
+						   return exact_is_wide<__half>(view) ?
+							   call(__half(), metric, wide()) : call(__half(), metric, narrow());
+					   });
+}
+
+/* ---- the k-th smallest key ------------------------------------------------------ */
+
+/* Of all threads before this one; *total: of all.  sums: 32 words of shared memory. */
+static __device__ __forceinline__ uint32_t
+sum_before(uint32_t mine, uint32_t *sums, uint32_t *total)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	uint32_t	sum = mine;
+
+#pragma unroll
+	for (int offset = 1; offset < 32; offset *= 2)
+	{
+		uint32_t	other = __shfl_up_sync(GG_FULL_WARP, sum, offset);
+
+		if (lane >= (uint32_t) offset)
+			sum += other;
+	}
+	if (lane == 31)
+		sums[threadIdx.x / 32] = sum;
+	__syncthreads();
+	if (threadIdx.x < 32)
+	{
+		uint32_t	part = sums[lane];
+
+#pragma unroll
+		for (int offset = 1; offset < 32; offset *= 2)
+		{
+			uint32_t	other = __shfl_up_sync(GG_FULL_WARP, part, offset);
+
+			if (lane >= (uint32_t) offset)
+				part += other;
+		}
+		sums[lane] = part;
+	}
+	__syncthreads();
+	*total = sums[31];
+	return sum - mine + (threadIdx.x >= 32 ? sums[threadIdx.x / 32 - 1] : 0);
+}
+
+/* One digit of the k-th smallest key: `bits` of them from `shift` on. */
+__global__ void __launch_bounds__(DIGIT_THREADS)
+digit_kernel(const uint64_t *keys, uint64_t keys_stride, uint32_t count, uint32_t k, uint32_t shift,
+			 uint32_t bits, digit_state *states)
+{
+	__shared__ uint32_t counts[BINS];
+	__shared__ uint32_t sums[32];
+	__shared__ bool last;
+	digit_state *state = states + blockIdx.y;
+	const bool	first = shift + bits == 64;
+	const uint64_t prefix = first ? 0 : state->prefix;
+	const uint32_t wanted = first ? k : state->remaining;
+	const uint32_t low = threadIdx.x * 2;	/* the thread's bins are this and the next one */
+	uint32_t	pair[2];
+	uint32_t	before;
+	uint32_t	total;
+
+	if (!first && state->done)
+		return;
+	keys += blockIdx.y * keys_stride;
+	counts[low] = counts[low + 1] = 0;
+	__syncthreads();
+#pragma unroll 4
+	for (uint32_t i = blockIdx.x * DIGIT_THREADS + threadIdx.x; i < count;
+		 i += gridDim.x * DIGIT_THREADS)
+	{
+		uint64_t	key = keys[i];
+
+		if (key != GG_KEY_NONE && (first || (key ^ prefix) >> (shift + bits) == 0))
+			atomicAdd(&counts[(uint32_t) (key >> shift) & ((1u << bits) - 1)], 1);
+	}
+	__syncthreads();
+	for (uint32_t b = low; b < low + 2; b++)
+		if (counts[b] > 0)
+			atomicAdd(&state->counts[b], counts[b]);
+	__threadfence();
+	__syncthreads();
+	if (threadIdx.x == 0)
+		last = atomicAdd(&state->finished, 1) == gridDim.x - 1;
+	__syncthreads();
+	if (!last)
+		return;
+	__threadfence();
+
+	pair[0] = __ldcg(&state->counts[low]);
+	pair[1] = __ldcg(&state->counts[low + 1]);
+	before = sum_before(pair[0] + pair[1], sums, &total);
+	if (threadIdx.x == 0 && total < wanted)
+	{
+		/* in the first launch only: there are not so many, so all of them */
+		state->threshold = GG_KEY_NONE - 1;
+		state->done = 1;
+	}
+	for (uint32_t b = 0; b < 2; b++)
+	{
+		if (before < wanted && wanted <= before + pair[b])
+		{
+			uint64_t	found = prefix | (uint64_t) (low + b) << shift;
+			bool		all = pair[b] == wanted - before;
+
+			state->prefix = found;
+			state->remaining = wanted - before;
+			state->threshold = found | (((uint64_t) 1 << shift) - 1);
+			state->done = all;
+		}
+		before += pair[b];
+	}
+	state->counts[low] = state->counts[low + 1] = 0;
+	if (threadIdx.x == 0)
+		state->finished = state->taken = 0;
+}
+
+cudaError_t
+search_digits_launch(const uint64_t *keys, uint64_t keys_stride, uint32_t nq, uint32_t count,
+					 uint32_t k, bool exactly, digit_state *states, const search_device *device,
+					 cudaStream_t stream)
+{
+	const uint32_t last = exactly ? 0 : 32;
+	const uint32_t most = (2 * (uint32_t) device->sms + nq - 1) / nq;
+	uint32_t	blocks = (count + 4 * DIGIT_THREADS - 1) / (4 * DIGIT_THREADS);
+
+	if (blocks > most)
+		blocks = most;
+	for (uint32_t shift = 64; shift > last;)
+	{
+		uint32_t	bits = shift < DIGIT_BITS ? shift : DIGIT_BITS;
+		cudaError_t error;
+
+		shift -= bits;
+		digit_kernel<<<dim3(blocks, nq), DIGIT_THREADS, 0, stream>>>(keys, keys_stride, count, k,
+																	 shift, bits, states);
+		error = cudaGetLastError();
+		if (error != cudaSuccess)
+			return error;
+	}
+	return cudaSuccess;
+}
+
+/* ---- for deep.cu and long_lists.cu -------------------------------------------------- */
+
+cudaError_t
+search_measure_launch(const search_view *view, const measure_args *args,
+					  const search_device *device, cudaStream_t stream)
+{
+	return with_rows(view, [&](auto element, auto metric, auto team)
+					 {
+						 return launch_measure<decltype(element), decltype(metric)::value,
+							 decltype(team)::value>(view, args, device, stream);
+					 });
+}
+
+cudaError_t
+search_measure_ready(const search_view *view, const search_device *device)
+{
+	cudaError_t error = kernel_load((const void *) digit_kernel);
+
+	if (error != cudaSuccess)
+		return error;
+	return with_rows(view, [&](auto element, auto metric, auto team)
+					 {
+						 return ready_measure<decltype(element), decltype(metric)::value,
+							 decltype(team)::value>(device);
+					 });
+}

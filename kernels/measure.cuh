@@ -1,0 +1,53 @@
+/*
+ * measure.cuh
+ *		Keys of rows in memory, and the k-th smallest of them: for lists longer than exact.cu's.
+ */
+#ifndef GG_MEASURE_CUH
+#define GG_MEASURE_CUH
+
+#include "launch.cuh"
+
+/* A launch's queries, side by side, and where their keys go. */
+typedef struct measure_args
+{
+	const float *queries;
+	uint32_t	nq;
+	const uint32_t *filter;		/* NULL: all rows */
+	uint32_t	filter_stride;	/* words from one query's bits to the next one's */
+	uint32_t	first;			/* row, a multiple of 32 */
+	uint32_t	end;
+	uint32_t	step;			/* one word of 32 rows in so many */
+	uint64_t	after;			/* keys up to it become GG_KEY_NONE, as those of other rows do */
+	uint64_t   *keys;			/* of the words taken, side by side */
+	uint64_t	keys_stride;	/* from one query's to the next one's */
+} measure_args;
+
+#define DIGIT_BITS 11
+#define BINS (1 << DIGIT_BITS)
+
+/* Of the search for the k-th smallest key; 0 before. */
+typedef struct digit_state
+{
+	uint64_t	prefix;			/* the digits that are known */
+	uint64_t	threshold;		/* once done: the keys up to it are k, or all; else k or more are */
+	uint32_t	remaining;		/* how many more, of those that begin as prefix does */
+	uint32_t	done;
+	uint32_t	finished;		/* blocks; 0 before and after a launch */
+	uint32_t	taken;			/* 0 after; the caller's */
+	uint32_t	counts[BINS];	/* 0 before and after a launch */
+} digit_state;
+
+extern cudaError_t search_measure_launch(const search_view *view, const measure_args *args,
+										 const search_device *device, cudaStream_t stream);
+extern cudaError_t search_measure_ready(const search_view *view, const search_device *device);
+
+/*
+ * The k-th smallest of `count` keys of each of nq queries, keys_stride apart, into as many states:
+ * exactly, or by its first digits alone, which include the distance.
+ */
+extern cudaError_t search_digits_launch(const uint64_t *keys, uint64_t keys_stride, uint32_t nq,
+										uint32_t count, uint32_t k, bool exactly,
+										digit_state *states, const search_device *device,
+										cudaStream_t stream);
+
+#endif							/* GG_MEASURE_CUH */
