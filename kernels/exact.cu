@@ -5,14 +5,14 @@
  * Shapes		rows n x dim as stored, queries nq x dim float32 -> nodes, distances nq x k.
  * Requires		1 <= k <= GG_MAX_ITOPK.
  * Mapping		One launch.  Grid: x over the rows, y over groups of QUERIES queries.  A warp takes
- *				32 rows at a time, which is one word of the filter; only rows whose bit is set are
- *				loaded, packed so that no team idles.  TEAM lanes read a row, two rows at once.
+ *				32 rows at a time: those whose bit is set, of one word of the filter after the
+ *				other, put aside until they are so many.  TEAM lanes read a row, two rows at once.
  *				Each warp keeps its own list of the k best; rows below its last key wait in the
  *				warp's buffer and are merged 32 at a time.  In the end a block merges its warps'
  *				lists, and the last block of a group to finish all blocks': of one query by sorting
  *				them, of several by a warp for each.
  * Shared		per query and warp: a list (8 k bytes, k rounded up to a power of two), 64 keys; per
- *				query: the query.
+ *				query: the query; per warp: 64 rows put aside.
  * Oracle		gg_cpu_engine.index_exact: the same nodes but where distances differ by less than
  *				1e-5 relative; distances within 1e-5 relative (sums are in another order).
  * Cost			Memory bound at one query: the rows once.
@@ -74,7 +74,7 @@ exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
 	layout.pending = at;
 	at += queries * WARPS * 64 * 8;
 	layout.packed = at;
-	layout.total = at + WARPS * 32 * 4;
+	layout.total = at + WARPS * 64 * 4;
 	return layout;
 }
 
@@ -124,6 +124,34 @@ take_sorted(const uint64_t *from, uint64_t bound, uint64_t *list, uint32_t k, ui
 	}
 }
 
+/*
+ * The rows of one word to the warp's rows put aside; how many there are, 0 to 32.  word: moved on to
+ * the next one.  Most words are empty where a filter leaves few rows, and after prune.cu: lanes then
+ * look at the warp's next ones at once.
+ */
+static __device__ __forceinline__ uint32_t
+take_word(const search_view &view, const uint32_t *filter, uint32_t words, uint32_t stride,
+		  uint32_t &word, uint32_t *aside, uint32_t lane)
+{
+	uint32_t	bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
+
+	if (word == words - 1 && (view.n & 31) != 0)
+		bits &= (1u << (view.n & 31)) - 1;
+	if (bits == 0)
+	{
+		const uint32_t next = word + lane * stride;
+		const uint32_t some = __ballot_sync(GG_FULL_WARP, lane > 0 && next < words &&
+											__ldg(filter + next) != 0);
+
+		word += (some == 0 ? 32 : __ffs(some) - 1) * stride;
+		return 0;
+	}
+	if (bits >> lane & 1)
+		aside[__popc(bits & gg_lanes_below(lane))] = word * 32 + lane;
+	word += stride;
+	return __popc(bits);
+}
+
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 __global__ void __launch_bounds__(WARPS * 32, QUERIES == 1 ? BLOCKS_PER_SM : 2)
 exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
@@ -141,7 +169,7 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = threadIdx.x >> 5;
 	uint64_t   *pending = (uint64_t *) (shared + layout.pending) + warp * QUERIES * 64;
-	uint32_t   *packed = (uint32_t *) (shared + layout.packed) + warp * 32;
+	uint32_t   *packed = (uint32_t *) (shared + layout.packed) + warp * 64;
 	/* once lists are merged: a query's warps, the warp's query, and which of that one's it is */
 	const uint32_t parts = QUERIES == 1 ? WARPS : 1;
 	const uint32_t mine = QUERIES == 1 ? 0 : warp;
@@ -154,6 +182,8 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		args.filter + (size_t) first_query * args.filter_stride : NULL;
 	uint32_t	waiting[QUERIES];
 	uint32_t	used[QUERIES];	/* keys in the warp's list */
+	uint32_t	word = (blockIdx.x * WARPS + warp) * args.part.step;
+	uint32_t	rows = 0;		/* put aside */
 
 	if (!gate_lets_run(args.part.gate))
 		return;
@@ -180,41 +210,30 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	for (int q = 0; q < QUERIES; q++)
 		waiting[q] = used[q] = 0;
 
-	for (uint32_t word = (blockIdx.x * WARPS + warp) * args.part.step; word < words;
-		 word += stride)
+	for (;;)
 	{
-		uint32_t	bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
-		uint32_t	count;
-		uint32_t	row;		/* the lane's own, of those taken */
 		uint64_t	keys[QUERIES];
+		uint32_t	count;
 
-		if (word == words - 1 && (view.n & 31) != 0)
-			bits &= (1u << (view.n & 31)) - 1;
-		count = __popc(bits);
-		if (count == 0)
-		{
-			/* prune.cu leaves most words empty: lanes look at the warp's next ones at once */
-			if (QUERIES == 1)
-			{
-				const uint32_t next = word + lane * stride;
-				const uint32_t some = __ballot_sync(GG_FULL_WARP, lane > 0 && next < words &&
-													__ldg(filter + next) != 0);
-
-				word += (some == 0 ? 31 : __ffs(some) - 2) * stride;
-			}
-			continue;
-		}
-		row = exact_pack(word, bits, count, packed, lane);
+		while (rows < 32 && word < words)
+			rows += take_word(view, filter, words, stride, word, packed + rows, lane);
+		if (rows == 0)
+			break;
+		count = min(rows, 32u);
+		__syncwarp();
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
 			keys[q] = GG_KEY_NONE;
-
 		exact_measure<ELEMENT, METRIC, TEAM, QUERIES>(view, queries, layout.query_pad, inverses,
-													  row, count, lane, keys);
+													  packed[lane], count, lane, keys);
 #pragma unroll
 		for (int q = 0; q < QUERIES; q++)
 			offer(keys[q], lists + q * block_room + warp * list_room, args.k, used[q],
 				  pending + q * 64, waiting[q], lane);
+		rows -= count;
+		if (lane < rows)
+			packed[lane] = packed[lane + 32];
+		__syncwarp();
 	}
 #pragma unroll
 	for (int q = 0; q < QUERIES; q++)

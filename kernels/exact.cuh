@@ -31,26 +31,6 @@ exact_inverse(const float *query, uint32_t dim, uint32_t lane)
 }
 
 /*
- * The rows of a word of 32 whose bits are set, count of them, in the first lanes: packed, so that
- * no team idles.  packed: 32 words of the warp's.
- */
-static __device__ __forceinline__ uint32_t
-exact_pack(uint32_t word, uint32_t bits, uint32_t count, uint32_t *packed, uint32_t lane)
-{
-	uint32_t	row = word * 32 + lane;
-
-	if (count < 32)
-	{
-		if (bits & (1u << lane))
-			packed[__popc(bits & gg_lanes_below(lane))] = row;
-		__syncwarp();
-		row = packed[lane];
-		__syncwarp();
-	}
-	return row;
-}
-
-/*
  * keys[q] of the rows that the first count lanes name, for QUERIES queries query_pad floats apart
  * in shared memory, zeros after dim.  TEAM lanes read a row, two rows at once.  Other lanes keep
  * what their keys were.

@@ -24,6 +24,26 @@
 
 /* ---- measuring -------------------------------------------------------------- */
 
+/*
+ * The rows of a word of 32 whose bits are set, count of them, in the first lanes: packed, so that
+ * no team idles.  packed: 32 words of the warp's.
+ */
+static __device__ __forceinline__ uint32_t
+pack_word(uint32_t word, uint32_t bits, uint32_t count, uint32_t *packed, uint32_t lane)
+{
+	uint32_t	row = word * 32 + lane;
+
+	if (count < 32)
+	{
+		if (bits & (1u << lane))
+			packed[__popc(bits & gg_lanes_below(lane))] = row;
+		__syncwarp();
+		row = packed[lane];
+		__syncwarp();
+	}
+	return row;
+}
+
 /* Grid: y over the queries, x over the rows. */
 template <typename ELEMENT, int METRIC, int TEAM>
 __global__ void __launch_bounds__(WARPS * 32)
@@ -74,7 +94,7 @@ measure_kernel(const __grid_constant__ search_view view, const __grid_constant__
 			out[lane] = GG_KEY_NONE;
 		if (count == 0)
 			continue;
-		row = exact_pack(word, bits, count, packed, lane);
+		row = pack_word(word, bits, count, packed, lane);
 		exact_measure<ELEMENT, METRIC, TEAM, 1>(view, raw, query_pad, inverses, row, count, lane,
 												key);
 		if (lane < count)

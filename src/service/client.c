@@ -3,14 +3,16 @@
  *		A backend's request: posted into its slot, waited for, given up when cancelled; the query
  *		of a scan; and what happens when the CPU has to answer.
  *
- * The usual query makes no system call.  The backend writes the slot, puts its number into the
- * ring and spins on the done words, which the device itself writes.  It spins only where that
- * pays: for about as long as its last answers took, and only while there are processors to spare.
- * Otherwise it sleeps on its latch.
+ * The usual query neither sleeps nor wakes anybody.  The backend writes the slot, puts its number
+ * into the ring and spins on the done words, which the device itself writes.  It spins only where
+ * that pays: for about as long as its last answers took, and only while no more do than there are
+ * processors.  Otherwise it sleeps on its latch.
  *
  * Whatever goes wrong, the caller gets false with the reason, and the CPU answers.
  */
 #include "service/client.h"
+
+#include <sched.h>
 
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -141,12 +143,13 @@ SpinBudget(GgRequest request)
 		return 0;
 
 	/*
-	 * Clients of all devices may spin on half of the processors.  The executors of the others need
-	 * the rest.
+	 * Each of those that spin lets others have its processor between its looks.  So as many may as
+	 * there are processors: 16 callers on 16 have 1.1 to 1.4 times as many answers as where only
+	 * eight of them spun, and the worker had to wake the others.
 	 */
 	for (int i = 0; i < gg_service->ndevices; i++)
 		up += GgDeviceIsUp(gg_service->devices[i]);
-	if (pg_atomic_read_u32(&posted_ring->waiting) * up > (uint32) GgProcessors() / 2)
+	if (pg_atomic_read_u32(&posted_ring->waiting) * up > (uint32) GgProcessors())
 		return 0;
 	if (average_us[request] > SPIN_MOST_US && slept[request] % SPIN_AGAIN != SPIN_AGAIN - 1)
 		return 0;
@@ -168,6 +171,7 @@ Spin(GgAsked *asked, uint64 start)
 		}
 		if (InterruptPending || NoAnswerComes(asked) || GgNowMicros() - start > budget)
 			break;
+		sched_yield();
 	}
 	return Answered(asked);
 }
