@@ -440,11 +440,10 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, bool *busy
 	int			entry;
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
-	if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY)
+	entry = GgFindReady(device, index, meta);
+	if (entry >= 0)
 		*busy |= pg_atomic_read_u32(&device->residents[entry].refresh) != 0;
-	if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY &&
-		HasOthers(&device->residents[entry], meta) &&
+	if (entry >= 0 && HasOthers(&device->residents[entry], meta) &&
 		pg_atomic_compare_exchange_u32(&device->residents[entry].refresh, &none,
 									   GG_REFRESH_LOADING))
 	{

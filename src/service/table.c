@@ -125,6 +125,14 @@ GgFindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance, 
 	return -1;
 }
 
+int
+GgFindReady(GgDevice *device, Relation index, const GgMetaPageData *meta)
+{
+	int			entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
+
+	return entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY ? entry : -1;
+}
+
 /* Evict the resident that was used longest ago, so that its entry becomes free, if that may be. */
 static void
 Displace(GgDevice *device, bool forced)

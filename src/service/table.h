@@ -35,6 +35,9 @@ extern GgDevice *GgChooseDevice(int *number);
 extern int	GgFindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance,
 						uint64 database);
 
+/* The entry of an index that is READY; -1 when there is none.  Under device->lock. */
+extern int	GgFindReady(GgDevice *device, Relation index, const GgMetaPageData *meta);
+
 /*
  * Take an entry: its state is FREE, but it is in use.  -1 when all are taken; then one may be
  * evicted, so that there is one soon.  forced: at any cost, see GgResident.  Under device->lock,
