@@ -399,32 +399,16 @@ HasOthers(const GgResident *resident, const GgMetaPageData *meta)
 	return true;
 }
 
-/*
- * Of the delta that the flip leaves, the device keeps what the version that is there has: its pages
- * from the new first one on.  It keeps none where that version is of another generation, or VACUUM
- * has cleared rows since.  The lock is held.
- */
+/* Of the delta that the flip leaves, a merge brings nothing: the device keeps what it has of it. */
 static void
-KeepDelta(const GgResident *resident, const GgMetaPageData *meta, GgLoadJob *job)
+KeepDelta(const GgMetaPageData *meta, GgLoadJob *job)
 {
-	uint32		end = resident->delta_first + resident->delta_pages;
 	GgLoadList *list = &job->lists[job->nsegments];
 
-	job->nlists = job->nsegments;
-	if (resident->key.generation + 1 != meta->generation ||
-		resident->vacuum_epoch != meta->vacuum_epoch ||
-		meta->delta_first < resident->delta_first || meta->delta_first >= end)
-		job->delta_pages = 0;
-	else
-		job->delta_pages = Min(job->delta_pages, end - meta->delta_first);
+	job->delta_pages = job->delta_kept;
 	list->n = GgDeltaRows(meta, job->delta_pages);
-	if (list->n == 0)
-		return;
 	list->shape.capacity = list->shape.rows = list->n;
-	job->nlists++;
-	job->delta_kept = job->delta_pages;
-	job->delta_skip = meta->delta_first - resident->delta_first;
-	job->delta_serial = resident->serial;
+	job->nlists = job->nsegments + (list->n > 0);
 }
 
 /*
@@ -460,8 +444,8 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, bool *busy
 			load->use = resident->use;
 			GgLoadJobOf(load)->ahead = true;
 			GgLoadDescribe(GgLoadJobOf(load), index, meta);
-			GgMarkKept(resident, GgLoadJobOf(load));
-			KeepDelta(resident, meta, GgLoadJobOf(load));
+			GgMarkKept(resident, meta->generation - 1, GgLoadJobOf(load));
+			KeepDelta(meta, GgLoadJobOf(load));
 		}
 	}
 	LWLockRelease(device->lock);
