@@ -30,19 +30,8 @@
 /* How often a merge looks whether the delta is to be sealed meanwhile. */
 #define LOOK_MS				100
 
-/* What is read of an index to choose its next merge. */
-typedef struct Look
-{
-	GgMetaPageData *meta;
-	uint64		delta_rows;
-	bool		served;			/* a device answers the index's queries */
-	uint32		seal_rows;
-	uint32		most;
-	char		name[NAMEDATALEN];
-} Look;
-
 static void
-LookAt(Relation index, Look *look)
+LookAt(Relation index, GgMergeLook *look)
 {
 	GgOptions	options;
 	uint64		nodes = 0;
@@ -67,12 +56,12 @@ LookAt(Relation index, Look *look)
 bool
 GgMergeIsDue(Relation index, GgMergeUrge urge)
 {
-	Look		look = {.meta = palloc(sizeof(GgMetaPageData))};
+	GgMergeLook look = {.meta = palloc(sizeof(GgMetaPageData))};
 	GgMergeChoice choice;
 	bool		due;
 
 	LookAt(index, &look);
-	due = GgChooseMerge(look.meta, look.seal_rows, look.delta_rows, look.most, urge, &choice);
+	due = GgChooseMerge(&look, urge, &choice);
 	pfree(look.meta);
 	return due;
 }
@@ -92,7 +81,7 @@ Threads(const GgMergeTarget *target)
 
 /* Merge what was chosen, and say so. */
 static void
-MergeChosen(GgMergeTarget *target, const Look *look, const GgMergeChoice *choice,
+MergeChosen(GgMergeTarget *target, const GgMergeLook *look, const GgMergeChoice *choice,
 			GgMergeReport report, void *arg)
 {
 	GgMergeResult result;
@@ -122,7 +111,7 @@ SealMeanwhile(GgMergeTarget *target)
 {
 	static TimestampTz looked = 0;
 	TimestampTz now = GetCurrentTimestamp();
-	Look		look = {.meta = NULL};
+	GgMergeLook look = {.meta = NULL};
 	GgMergeChoice choice;
 	bool		by_cpu;
 
@@ -136,8 +125,7 @@ SealMeanwhile(GgMergeTarget *target)
 	GgEndSlice(target);
 	/* the device that would build does so for the merge under way */
 	by_cpu = look.served && !GgGraphDeviceIsUp();
-	if (GgChooseMeanwhile(look.meta, look.seal_rows, look.delta_rows, look.most, by_cpu,
-						  target->outer, &choice))
+	if (GgChooseMeanwhile(&look, by_cpu, target->outer, &choice))
 		MergeChosen(target, &look, &choice, NULL, NULL);
 	pfree(look.meta);
 	target->within = false;
@@ -147,13 +135,13 @@ SealMeanwhile(GgMergeTarget *target)
 static bool
 MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg)
 {
-	Look		look = {.meta = palloc(sizeof(GgMetaPageData))};
+	GgMergeLook look = {.meta = palloc(sizeof(GgMetaPageData))};
 	GgMergeChoice choice;
 
 	GgBeginSlice(target);
 	LookAt(target->index, &look);
 	GgEndSlice(target);
-	if (!GgChooseMerge(look.meta, look.seal_rows, look.delta_rows, look.most, urge, &choice))
+	if (!GgChooseMerge(&look, urge, &choice))
 	{
 		pfree(look.meta);
 		return false;

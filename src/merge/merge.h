@@ -179,6 +179,17 @@ extern uint32 GgSealRows(const GgOptions *options, const GgMetaPageData *meta, b
 /* The same where the option is not set. */
 extern uint32 GgDefaultSealRows(const GgMetaPageData *meta, bool served);
 
+/* What is read of an index to choose its next merge. */
+typedef struct GgMergeLook
+{
+	GgMetaPageData *meta;
+	uint64		delta_rows;
+	bool		served;			/* a device answers the index's queries */
+	uint32		seal_rows;
+	uint32		most;			/* nodes that a segment may have */
+	char		name[NAMEDATALEN];
+} GgMergeLook;
+
 typedef struct GgMergeChoice
 {
 	bool		delta;
@@ -187,16 +198,14 @@ typedef struct GgMergeChoice
 	uint32		segments[GG_MAX_SEGMENTS];	/* ids */
 } GgMergeChoice;
 
-/* Choose what to merge next.  False: nothing.  most: nodes that a segment may have. */
-extern bool GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows,
-						  uint32 most, GgMergeUrge urge, GgMergeChoice *choice);
+/* Choose what to merge next.  False: nothing. */
+extern bool GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice);
 
 /*
  * The same while the segments of outer are being merged: the delta, and others with it.  by_cpu:
  * the CPU builds, although the delta grows as fast as a device lets it.
  */
-extern bool GgChooseMeanwhile(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows,
-							  uint32 most, bool by_cpu, const GgMergeChoice *outer,
+extern bool GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *outer,
 							  GgMergeChoice *choice);
 
 /* ---- merge.c ----------------------------------------------------------------------------- */

@@ -119,19 +119,22 @@ CompareUnits(const void *a, const void *b)
 
 /* Is the delta to be sealed? */
 static bool
-SealIsDue(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, GgMergeUrge urge)
+SealIsDue(const GgMergeLook *look, GgMergeUrge urge)
 {
+	const GgMetaPageData *meta = look->meta;
+
 	if (GgSealableEnd(meta) == meta->delta_first)
 		return false;
-	if (urge != GG_MERGE_DUE || delta_rows >= seal_rows)
+	if (urge != GG_MERGE_DUE || look->delta_rows >= look->seal_rows)
 		return true;
 	/* scans measure dead rows, too */
-	return meta->delta_dead >= LEAST_DEAD && meta->delta_dead > delta_rows / 2;
+	return meta->delta_dead >= LEAST_DEAD && meta->delta_dead > look->delta_rows / 2;
 }
 
 static int
-ListUnits(const GgMetaPageData *meta, bool seal, uint64 delta_rows, Unit *units)
+ListUnits(const GgMergeLook *look, bool seal, Unit *units)
 {
+	const GgMetaPageData *meta = look->meta;
 	int			n = 0;
 
 	for (int i = 0; i < meta->nsegments; i++)
@@ -147,7 +150,7 @@ ListUnits(const GgMetaPageData *meta, bool seal, uint64 delta_rows, Unit *units)
 	if (seal)
 	{
 		units[n].id = GG_NO_SEGMENT;
-		units[n].nodes = delta_rows - Min(delta_rows, meta->delta_dead);
+		units[n].nodes = look->delta_rows - Min(look->delta_rows, meta->delta_dead);
 		units[n].dead = false;
 		n++;
 	}
@@ -181,31 +184,30 @@ FirstUnit(const GgMetaPageData *meta, const Unit *units, int n, GgMergeUrge urge
 }
 
 bool
-GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, uint32 most,
-			  GgMergeUrge urge, GgMergeChoice *choice)
+GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 {
 	Unit		units[GG_MAX_SEGMENTS + 1];
-	bool		seal = SealIsDue(meta, seal_rows, delta_rows, urge);
-	int			n = ListUnits(meta, seal, delta_rows, units);
-	int			first = FirstUnit(meta, units, n, urge);
+	bool		seal = SealIsDue(look, urge);
+	int			n = ListUnits(look, seal, units);
+	int			first = FirstUnit(look->meta, units, n, urge);
 	uint64		sum = 0;
 	int			end = n;
 
 	choice->delta = false;
-	choice->delta_rows = most;
+	choice->delta_rows = look->most;
 	choice->nsegments = 0;
-	if (seal_rows == 0 && urge != GG_MERGE_ALL)
+	if (look->seal_rows == 0 && urge != GG_MERGE_ALL)
 		return false;
 
 	/* from the smallest on, as many as there is memory for */
-	while (end > first && sum + units[end - 1].nodes <= most)
+	while (end > first && sum + units[end - 1].nodes <= look->most)
 		sum += units[--end].nodes;
 	first = end;
 	if (n - first == 1 && !units[first].dead)
 		first = n;
 
 	if (first == n && seal &&
-		(urge == GG_MERGE_DUE || urge == GG_MERGE_ALL || delta_rows >= GG_IDLE_SEAL_ROWS))
+		(urge == GG_MERGE_DUE || urge == GG_MERGE_ALL || look->delta_rows >= GG_IDLE_SEAL_ROWS))
 	{
 		choice->delta = true;
 		return true;
@@ -214,7 +216,7 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 	{
 		/* the smallest that has many dead rows */
 		for (int i = n - 1; i >= 0 && first == n; i--)
-			if (units[i].dead && units[i].nodes <= most)
+			if (units[i].dead && units[i].nodes <= look->most)
 			{
 				choice->segments[choice->nsegments++] = units[i].id;
 				return true;
@@ -228,9 +230,9 @@ GgChooseMerge(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, u
 		else
 			choice->segments[choice->nsegments++] = units[i].id;
 	}
-	if (meta->npieces >= FULL_PIECES && choice->nsegments > 1 && urge != GG_MERGE_ALL)
+	if (look->meta->npieces >= FULL_PIECES && choice->nsegments > 1 && urge != GG_MERGE_ALL)
 		choice->delta = false;
-	else if (seal && (!choice->delta || (urge != GG_MERGE_ALL && sum > 2 * delta_rows)))
+	else if (seal && (!choice->delta || (urge != GG_MERGE_ALL && sum > 2 * look->delta_rows)))
 	{
 		/* scans measure the delta, and it can be sealed again while the rest is merged */
 		choice->nsegments = 0;
@@ -260,29 +262,30 @@ ManyPieces(const GgMetaPageData *meta, const GgMergeChoice *outer)
 }
 
 bool
-GgChooseMeanwhile(const GgMetaPageData *meta, uint32 seal_rows, uint64 delta_rows, uint32 most,
-				  bool by_cpu, const GgMergeChoice *outer, GgMergeChoice *choice)
+GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *outer,
+				  GgMergeChoice *choice)
 {
+	const GgMetaPageData *meta = look->meta;
 	Unit		units[GG_MAX_SEGMENTS + 1];
-	int			all = ListUnits(meta, false, 0, units);
+	int			all = ListUnits(look, false, units);
 	int			n = 0;
 	int			first;
-	uint64		sum = delta_rows;
-	uint64		limit = most;
+	uint64		sum = look->delta_rows;
+	uint64		limit = look->most;
 	bool		many = ManyPieces(meta, outer);
 
 	choice->delta = true;
-	choice->delta_rows = most;
+	choice->delta_rows = look->most;
 	choice->nsegments = 0;
-	if (seal_rows == 0 || delta_rows < seal_rows || GgSealableEnd(meta) == meta->delta_first ||
-		meta->npieces >= FULL_PIECES)
+	if (look->seal_rows == 0 || look->delta_rows < look->seal_rows ||
+		GgSealableEnd(meta) == meta->delta_first || meta->npieces >= FULL_PIECES)
 		return false;
 	for (int i = 0; i < all; i++)
 		if (!IsInput(outer, units[i].id))
 			units[n++] = units[i];
 	if (n < MEANWHILE_SEGMENTS && !many)
 	{
-		limit = Min(limit, MEANWHILE_TIMES * delta_rows);
+		limit = Min(limit, MEANWHILE_TIMES * look->delta_rows);
 		if (by_cpu)
 			limit = Min(limit, MEANWHILE_CPU_BYTES / GgRowBytes(meta));
 	}

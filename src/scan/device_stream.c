@@ -787,18 +787,6 @@ KeepBack(GgScanOpaque *so, DeviceStream *state, uint64 key)
 	state->late[state->nlate++] = key;
 }
 
-static void
-LookAhead(GgScanOpaque *so, const GgStream *stream)
-{
-	const DeviceStream *state = stream->state;
-	uint32		count = Min(state->nkeys - state->next_key, GG_AHEAD_ROWS);
-	uint32		nodes[GG_AHEAD_ROWS];
-
-	for (uint32 i = 0; i < count; i++)
-		nodes[i] = key_node(state->keys[state->next_key + i]);
-	GgLookAhead(so, stream, nodes, count);
-}
-
 static bool
 DeepNext(GgScanOpaque *so, GgStream *stream)
 {
@@ -808,7 +796,8 @@ DeepNext(GgScanOpaque *so, GgStream *stream)
 	while (key == GG_NO_KEY && state->next_key < state->nkeys)
 	{
 		if (stream->heap_blocks > 0 && state->next_key % GG_AHEAD_ROWS == 0)
-			LookAhead(so, stream);
+			GgLookAhead(so, stream, state->keys + state->next_key,
+						state->nkeys - state->next_key, 0);
 		key = state->keys[state->next_key++];
 		if (key_node(key) < stream->nodes && !GgWasReturned(stream, key_node(key)))
 		{

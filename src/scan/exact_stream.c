@@ -367,18 +367,6 @@ ExactNextList(GgScanOpaque *so, GgStream *stream)
 	return state->batch_pos < state->batch_len ? GG_LIST_READY : GG_LIST_COMPLETE;
 }
 
-static void
-LookAhead(GgScanOpaque *so, const GgStream *stream)
-{
-	const ExactStream *state = stream->state;
-	uint32		count = Min(state->batch_len - state->batch_pos, GG_AHEAD_ROWS);
-	uint32		nodes[GG_AHEAD_ROWS];
-
-	for (uint32 i = 0; i < count; i++)
-		nodes[i] = key_node(state->batch[state->batch_pos + i] << 1);
-	GgLookAhead(so, stream, nodes, count);
-}
-
 static bool
 ExactNext(GgScanOpaque *so, GgStream *stream)
 {
@@ -388,7 +376,8 @@ ExactNext(GgScanOpaque *so, GgStream *stream)
 	if (state->batch_pos == state->batch_len)
 		return false;
 	if (stream->heap_blocks > 0 && state->batch_pos % GG_AHEAD_ROWS == 0)
-		LookAhead(so, stream);
+		GgLookAhead(so, stream, state->batch + state->batch_pos,
+					state->batch_len - state->batch_pos, 1);
 	rank = state->batch[state->batch_pos++];
 	stream->late = rank >= RANK_LATE;
 	stream->head.distance = key_distance(rank << 1);

@@ -33,6 +33,8 @@
 #include "access/htup_details.h"
 #include "catalog/pg_am_d.h"
 
+#include "keys.h"
+
 void
 GgBeginAhead(GgScanOpaque *so, GgStream *stream)
 {
@@ -74,15 +76,16 @@ PeekLinePointer(GgScanOpaque *so, const GgStream *stream, const ItemPointerData 
 }
 
 void
-GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint32 *nodes, uint32 count)
+GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint64 *keys, uint32 count, int shift)
 {
 	const ItemPointerData *tids[GG_AHEAD_ROWS];
 	const char *pages[GG_AHEAD_ROWS];
 	ItemId		line_pointers[GG_AHEAD_ROWS];
 
+	count = Min(count, GG_AHEAD_ROWS);
 	for (uint32 i = 0; i < count; i++)
 	{
-		tids[i] = PeekTid(stream, nodes[i]);
+		tids[i] = PeekTid(stream, key_node(keys[i] << shift));
 		if (tids[i] != NULL)
 			__builtin_prefetch(tids[i]);
 	}

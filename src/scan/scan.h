@@ -218,9 +218,12 @@ GgAnsweredBy(const GgScanOpaque *so)
  */
 extern void GgBeginAhead(GgScanOpaque *so, GgStream *stream);
 
-/* The next nodes of the stream, GG_AHEAD_ROWS at most, are these. */
-extern void GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint32 *nodes,
-						uint32 count);
+/*
+ * The next nodes of the stream are those of these keys, which were shifted right by so many bits.
+ * The first GG_AHEAD_ROWS are looked at.
+ */
+extern void GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint64 *keys,
+						uint32 count, int shift);
 
 /* Pin the page of the row that the scan returns, for the executor. */
 extern void GgPinRow(IndexScanDesc scan);

@@ -399,32 +399,16 @@ HasOthers(const GgResident *resident, const GgMetaPageData *meta)
 	return true;
 }
 
-/*
- * Of the delta that the flip leaves, the device keeps what the version that is there has: its pages
- * from the new first one on.  It keeps none where that version is of another generation, or VACUUM
- * has cleared rows since.  The lock is held.
- */
+/* Of the delta that the flip leaves, a merge brings nothing: the device keeps what it has of it. */
 static void
-KeepDelta(const GgResident *resident, const GgMetaPageData *meta, GgLoadJob *job)
+KeepDelta(const GgMetaPageData *meta, GgLoadJob *job)
 {
-	uint32		end = resident->delta_first + resident->delta_pages;
 	GgLoadList *list = &job->lists[job->nsegments];
 
-	job->nlists = job->nsegments;
-	if (resident->key.generation + 1 != meta->generation ||
-		resident->vacuum_epoch != meta->vacuum_epoch ||
-		meta->delta_first < resident->delta_first || meta->delta_first >= end)
-		job->delta_pages = 0;
-	else
-		job->delta_pages = Min(job->delta_pages, end - meta->delta_first);
+	job->delta_pages = job->delta_kept;
 	list->n = GgDeltaRows(meta, job->delta_pages);
-	if (list->n == 0)
-		return;
 	list->shape.capacity = list->shape.rows = list->n;
-	job->nlists++;
-	job->delta_kept = job->delta_pages;
-	job->delta_skip = meta->delta_first - resident->delta_first;
-	job->delta_serial = resident->serial;
+	job->nlists = job->nsegments + (list->n > 0);
 }
 
 /*
@@ -440,11 +424,10 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, bool *busy
 	int			entry;
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
-	if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY)
+	entry = GgFindReady(device, index, meta);
+	if (entry >= 0)
 		*busy |= pg_atomic_read_u32(&device->residents[entry].refresh) != 0;
-	if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY &&
-		HasOthers(&device->residents[entry], meta) &&
+	if (entry >= 0 && HasOthers(&device->residents[entry], meta) &&
 		pg_atomic_compare_exchange_u32(&device->residents[entry].refresh, &none,
 									   GG_REFRESH_LOADING))
 	{
@@ -461,8 +444,8 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, bool *busy
 			load->use = resident->use;
 			GgLoadJobOf(load)->ahead = true;
 			GgLoadDescribe(GgLoadJobOf(load), index, meta);
-			GgMarkKept(resident, GgLoadJobOf(load));
-			KeepDelta(resident, meta, GgLoadJobOf(load));
+			GgMarkKept(resident, meta->generation - 1, GgLoadJobOf(load));
+			KeepDelta(meta, GgLoadJobOf(load));
 		}
 	}
 	LWLockRelease(device->lock);

@@ -96,24 +96,6 @@ IsAskedForTwice(GgDevice *device, const GgLoadJob *job)
 }
 
 /*
- * Full pages of the delta change only where VACUUM clears rows.  So a version of the same
- * generation has the first ones, where none were cleared since it was read.
- */
-static void
-MarkKeptDelta(const GgResident *resident, GgLoadJob *job)
-{
-	if (resident->key.generation != job->key.generation ||
-		resident->nsegments != job->nsegments || resident->delta_first != job->delta_first ||
-		resident->vacuum_epoch != job->vacuum_epoch || resident->delta_pages > job->delta_pages)
-		return;
-	for (uint32 i = 0; i < job->nsegments; i++)
-		if (resident->segments[i] != job->lists[i].segment)
-			return;
-	job->delta_kept = resident->delta_pages;
-	job->delta_serial = resident->serial;
-}
-
-/*
  * Mark what the version to be refreshed has already.  False when there is nothing to load now.
  */
 static bool
@@ -128,8 +110,7 @@ MarkKept(GgDevice *device, GgLoadJob *job)
 	{
 		same = resident->state == GG_RESIDENT_READY &&
 			resident->key.instance == job->key.instance;
-		GgMarkKept(resident, job);
-		MarkKeptDelta(resident, job);
+		GgMarkKept(resident, job->key.generation, job);
 	}
 	else if (same)
 	{

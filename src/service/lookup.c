@@ -380,9 +380,8 @@ GgNoteFlip(Relation index, const GgMetaPageData *meta)
 		int			entry;
 
 		LWLockAcquire(device->lock, LW_SHARED);
-		entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
-		if (entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY &&
-			SameGeneration(&device->residents[entry], meta))
+		entry = GgFindReady(device, index, meta);
+		if (entry >= 0 && SameGeneration(&device->residents[entry], meta))
 			NoteFlip(&device->residents[entry]);
 		LWLockRelease(device->lock);
 	}
@@ -396,13 +395,11 @@ GgIsServed(Relation index, const GgMetaPageData *meta)
 	for (int i = 0; gg_service != NULL && i < gg_service->ndevices && !served; i++)
 	{
 		GgDevice   *device = gg_service->devices[i];
-		int			entry;
 
 		if (!GgDeviceIsUp(device))
 			continue;
 		LWLockAcquire(device->lock, LW_SHARED);
-		entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
-		served = entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY;
+		served = GgFindReady(device, index, meta) >= 0;
 		LWLockRelease(device->lock);
 	}
 	return served;

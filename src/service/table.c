@@ -125,6 +125,14 @@ GgFindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance, 
 	return -1;
 }
 
+int
+GgFindReady(GgDevice *device, Relation index, const GgMetaPageData *meta)
+{
+	int			entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
+
+	return entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY ? entry : -1;
+}
+
 /* Evict the resident that was used longest ago, so that its entry becomes free, if that may be. */
 static void
 Displace(GgDevice *device, bool forced)
@@ -237,9 +245,28 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 	return -1;
 }
 
-void
-GgMarkKept(const GgResident *resident, GgLoadJob *job)
+/*
+ * A full page of the delta changes only where VACUUM clears rows, and nothing else ever has its
+ * number.
+ */
+static void
+MarkKeptDelta(const GgResident *resident, GgLoadJob *job)
 {
+	uint32		end = resident->delta_first + resident->delta_pages;
+
+	if (resident->vacuum_epoch != job->vacuum_epoch ||
+		job->delta_first < resident->delta_first || job->delta_first >= end)
+		return;
+	job->delta_kept = Min(job->delta_pages, end - job->delta_first);
+	job->delta_skip = job->delta_first - resident->delta_first;
+	job->delta_serial = resident->serial;
+}
+
+void
+GgMarkKept(const GgResident *resident, uint64 generation, GgLoadJob *job)
+{
+	if (resident->key.generation == generation)
+		MarkKeptDelta(resident, job);
 	for (uint32 i = 0; i < job->nsegments; i++)
 		for (uint32 j = 0; j < resident->nsegments; j++)
 		{

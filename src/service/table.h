@@ -35,6 +35,9 @@ extern GgDevice *GgChooseDevice(int *number);
 extern int	GgFindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance,
 						uint64 database);
 
+/* The entry of an index that is READY; -1 when there is none.  Under device->lock. */
+extern int	GgFindReady(GgDevice *device, Relation index, const GgMetaPageData *meta);
+
 /*
  * Take an entry: its state is FREE, but it is in use.  -1 when all are taken; then one may be
  * evicted, so that there is one soon.  forced: at any cost, see GgResident.  Under device->lock,
@@ -64,9 +67,9 @@ extern void GgResidentNotify(GgDevice *device);
 extern void GgLoadSleep(long timeout_ms);
 
 /*
- * Mark the lists of a refresh that the resident has already and, unless it is to grow, those that
- * it lacks.  The lock is held.
+ * Mark what of a refresh the resident has already: lists and, where it is of that generation, pages
+ * of the delta.  Unless it is to grow, the lists that it lacks are marked, too.  The lock is held.
  */
-extern void GgMarkKept(const GgResident *resident, GgLoadJob *job);
+extern void GgMarkKept(const GgResident *resident, uint64 generation, GgLoadJob *job);
 
 #endif							/* GG_TABLE_H */
