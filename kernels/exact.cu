@@ -125,9 +125,9 @@ take_sorted(const uint64_t *from, uint64_t bound, uint64_t *list, uint32_t k, ui
 }
 
 /*
- * The rows of one word to the warp's rows put aside; how many there are, 0 to 32.  word: moved on to
- * the next one.  Most words are empty where a filter leaves few rows, and after prune.cu: lanes then
- * look at the warp's next ones at once.
+ * The rows of one word to those that the warp has put aside; returns how many they are, 0 to 32.
+ * word: moved on to the next one.  Most words are empty where a filter leaves few rows, and after
+ * prune.cu: lanes then look at the warp's next ones at once.
  */
 static __device__ __forceinline__ uint32_t
 take_word(const search_view &view, const uint32_t *filter, uint32_t words, uint32_t stride,

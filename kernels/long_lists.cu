@@ -11,11 +11,11 @@
  *				pick	keys of the rows that are left, and the k-th smallest (measure.cu); those
  *						up to it, in no order
  *				sort	by a block of each query, which answers
- *				The first and the third are made for as many queries at once as their keys have
- *				room for.
+ *				The first and the third are made for as many queries at once as there is room
+ *				for keys.
  * Shared		sort: the k keys.
  * Oracle		gg_cpu_engine.serve_deep.  The keys are those of deep.cu's other lists, bit by bit.
- * Cost			n / step + k x step rows for each query, halves of all rows for all of them together.
+ * Cost			n / step + k x step rows for each query, and halves of all rows for all of them.
  */
 #include "exact.cuh"
 #include "index.cuh"

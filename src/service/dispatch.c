@@ -77,7 +77,7 @@ typedef struct SlotItem
 /* Deep requests that are answered together, whatever their filters or lengths are. */
 typedef enum DeepKind
 {
-	DEEP_ALONE,					/* no deep request, too; go on from a key, or have a bitmap's TIDs */
+	DEEP_ALONE,					/* none is: they go on from a key, or have TIDs or long lists */
 	DEEP_FILTERED,				/* for short lists */
 	DEEP_ALL					/* all rows */
 } DeepKind;
