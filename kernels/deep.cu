@@ -55,8 +55,8 @@
  * all rows' halves, since prune.cu reads what any of them wants.
  * These are estimates.  Measured over 1M x 128 as float32, 16 callers with equal filters, when
  * prune.cu read rows as stored: 1.9 times as many queries per second with it where one row in two
- * matches, and 1.4 times where one in 10 does; 0.91 and 0.87 where one in 100 and in 1,000 do,
- * since its launches end at once there but are made.
+ * matches, and 1.4 times where one in 10 does; 0.91 and 0.87 where one in 100 and in 1,000 do and
+ * its launches are made, only to end at once.
  */
 #ifndef PRUNED_PAIRS			/* the emulated device has fewer rows */
 #define PRUNED_PAIRS ((uint64_t) 1 << 18)
