@@ -398,8 +398,13 @@ queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint
 
 	if (together > 0)
 	{
+		const gg_status status = search_long_queue(index, copies, batch, first, first + together,
+												   scratch, stream);
+
 		*end = first + together;
-		return search_long_queue(index, copies, batch, first, *end, scratch, stream);
+		/* where there is no memory for that, they are made one after the other */
+		if (status.code != GG_ENOMEM)
+			return status;
 	}
 	GG_TRY(queue_deep_filters(index, batch, first, narrow > 1 ? narrow : 1, scratch, &filters,
 							  stream));
