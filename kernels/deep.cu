@@ -403,7 +403,7 @@ queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint
 
 		*end = first + together;
 		/* where there is no memory for that, they are made one after the other */
-		if (status.code != GG_ENOMEM)
+		if (status.code != GG_EDEVICE_MEMORY)
 			return status;
 	}
 	GG_TRY(queue_deep_filters(index, batch, first, narrow > 1 ? narrow : 1, scratch, &filters,
