@@ -17,9 +17,8 @@
  * Who sets the slot of an index's block has checked the block's stamp, and who finds the slot need
  * not do so again, in whichever backend.  The version is instance and generation there.  All who
  * know it have copied the same directory, and a block of its arrays keeps its contents while a
- * snapshot can need them (src/README, Locks).  No server sees a generation again once a later one
- * was there: it does not outlive shared memory unless it is on disk, and a rebuilt relation has
- * another instance.
+ * snapshot can need them (src/README, Locks).  No generation comes back: a rebuilt relation has
+ * another instance, and a crash that undoes a generation undoes shared memory, too.
  *
  * Slots are read and written without a lock, each as one word.  A slot that two backends set at the
  * same time is one of theirs.
