@@ -8,6 +8,7 @@
 #include "scan/bitmap_scan.h"
 #include "scan/scan.h"
 #include "storage/filter_keys.h"
+#include "storage/recent_buffers.h"
 
 #include "commands/vacuum.h"
 #include "utils/guc.h"
@@ -31,6 +32,7 @@ _PG_init(void)
 	GgInitFilterPaths();
 	GgInitExplain();
 	GgInitExpectedRows();
+	GgInitRecentBuffers();
 	GgInitMerges();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");

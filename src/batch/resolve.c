@@ -4,8 +4,8 @@
  *
  * A device answers thousands of queries in a few milliseconds, so looking up their rows one by one
  * would take longest.  Here rows are looked up many at a time: by place in the index, page by page
- * of TIDs, then by TID, page by page of the table, with pages fetched into the processor's cache a
- * few rows ahead.  On an all-visible page of a heap a line pointer alone tells the visible version:
+ * of TIDs, then by TID, page by page of the table, with pages fetched into the processor's cache
+ * ahead.  On an all-visible page of a heap a line pointer alone tells the visible version:
  * it is the row itself, or the end of its redirection.
  *
  * The directory must have been copied after the active snapshot was taken.  Where VACUUM clears a
@@ -22,8 +22,17 @@
 #include "pgstat.h"
 #include "utils/snapmgr.h"
 
-/* How many rows ahead of its turn something of a page is fetched. */
-#define ROWS_AHEAD			8
+/* How many rows ahead of its turn a TID is fetched. */
+#define TIDS_AHEAD			8
+
+/*
+ * Of so many rows the table's pages are fetched at once, in a loop of its own.  Nearly each row has
+ * another page, and a processor executes a fetch only after it has found the page in the page
+ * tables.  Pins and locks between two fetches would make it wait for one search of these tables
+ * after the other.  100,000 rows on 63,000 pages: 36 ms of processor time for all of the call, 37
+ * with 32 rows, 40 with each row fetched 8 rows ahead of its turn.
+ */
+#define ROWS_AHEAD			64
 
 /* Rows that GgMakeRowMap() looks up at a time. */
 #define MAP_CHUNK			65536
@@ -210,8 +219,8 @@ ReadTids(GgLists *lists, RowItem *items, uint32 count)
 			GgDeltaRowsPerPage(lists->meta);
 		ItemPointerData tid;
 
-		if (i + ROWS_AHEAD < count)
-			LookAheadTid(lists, items[i + ROWS_AHEAD].key);
+		if (i + TIDS_AHEAD < count)
+			LookAheadTid(lists, items[i + TIDS_AHEAD].key);
 		if (page != GgPlaceOf(list, row / per_page))
 		{
 			if (BufferIsValid(buffer))
@@ -291,8 +300,9 @@ ReadHeap(GgLists *lists, const RowItem *items, uint32 count, ItemPointerData *ct
 		ItemPointer ctid = &ctids[items[i].number];
 		BlockNumber blkno = (BlockNumber) (items[i].key >> 16);
 
-		if (i + ROWS_AHEAD < count)
-			LookAhead(lists, &items[i + ROWS_AHEAD]);
+		if (i % ROWS_AHEAD == 0)
+			for (uint32 j = i; j < Min(i + ROWS_AHEAD, count); j++)
+				LookAhead(lists, &items[j]);
 		if (i > 0 && items[i].key == items[i - 1].key)
 		{
 			*ctid = ctids[items[i - 1].number];

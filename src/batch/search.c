@@ -97,28 +97,52 @@ ReadQueries(const GgTarget *target, ArrayType *array, Queries *queries)
 	pfree(meta);
 }
 
-static void
-PutRow(const ReturnSetInfo *result, int query, const GgFoundRow *row)
+/*
+ * Where rows of the result go.  They are stored as copies of one tuple, whose data are overwritten:
+ * to form each anew takes as long as to store it.
+ */
+typedef struct RowStore
 {
-	Datum		values[3];
-	bool		nulls[3] = {false, false, false};
+	Tuplestorestate *store;
+	HeapTuple	tuple;
+	struct RowData
+	{
+		int32		query;
+		ItemPointerData ctid;
+		float8		distance;
+	}		   *row;			/* the tuple's */
+} RowStore;
 
-	values[0] = Int32GetDatum(query);
-	values[1] = PointerGetDatum(&row->ctid);
-	values[2] = Float8GetDatum(row->distance);
-	tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+static void
+OpenRowStore(RowStore *result, const ReturnSetInfo *rsinfo)
+{
+	ItemPointerData ctid = {0};
+	Datum		values[] = {Int32GetDatum(0), PointerGetDatum(&ctid), Float8GetDatum(0)};
+	bool		nulls[] = {false, false, false};
+	HeapTuple	tuple = heap_form_tuple(rsinfo->setDesc, values, nulls);
+
+	if (tuple->t_len != tuple->t_data->t_hoff + sizeof(struct RowData))
+		elog(ERROR, "a row of the result has %u bytes", tuple->t_len);
+	result->store = rsinfo->setResult;
+	result->tuple = tuple;
+	result->row = (struct RowData *) ((char *) tuple->t_data + tuple->t_data->t_hoff);
 }
 
 static void
-PutRows(const ReturnSetInfo *result, int query, const GgFoundRow *rows, uint64 count)
+PutRows(const RowStore *result, int query, const GgFoundRow *rows, uint64 count)
 {
+	result->row->query = query;
 	for (uint64 i = 0; i < count; i++)
-		PutRow(result, query, &rows[i]);
+	{
+		result->row->ctid = rows[i].ctid;
+		result->row->distance = rows[i].distance;
+		tuplestore_puttuple(result->store, result->tuple);
+	}
 }
 
 /* Queries [first, first + count), one scan after the other. */
 static void
-SearchOneByOne(const ReturnSetInfo *result, const Queries *queries, int first, int count,
+SearchOneByOne(const RowStore *result, const Queries *queries, int first, int count,
 			   GgFinder *finder, uint64 k)
 {
 	for (int i = first; i < first + count; i++)
@@ -156,7 +180,7 @@ ReadVectors(void *arg, uint32 first, uint32 count, float *vectors)
  * lost.
  */
 static int
-SearchBulk(const ReturnSetInfo *result, const Queries *queries, GgBulk *bulk, GgFinder *finder,
+SearchBulk(const RowStore *result, const Queries *queries, GgBulk *bulk, GgFinder *finder,
 		   uint64 k)
 {
 	GgFoundRow *rows = MemoryContextAllocHuge(CurrentMemoryContext,
@@ -191,8 +215,8 @@ gpugraph_search(PG_FUNCTION_ARGS)
 {
 	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
 	int32		k = PG_GETARG_INT32(2);
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
 	int			answered = 0;
+	RowStore	result;
 	GgScanNote	note = {0};
 	GgTarget	target;
 	GgFinder	finder;
@@ -200,6 +224,7 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	Queries		queries;
 
 	InitMaterializedSRF(fcinfo, 0);
+	OpenRowStore(&result, (ReturnSetInfo *) fcinfo->resultinfo);
 	GgCheckK(k);
 	GgOpenTarget(PG_GETARG_OID(0), &target);
 	ReadQueries(&target, array, &queries);
@@ -207,10 +232,10 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	if (queries.count > 1 &&
 		GgOpenBulk(&bulk, &target, k, queries.count, GgMakeCopies(queries.count)))
 	{
-		answered = SearchBulk(result, &queries, &bulk, &finder, k);
+		answered = SearchBulk(&result, &queries, &bulk, &finder, k);
 		note = bulk.note;
 	}
-	SearchOneByOne(result, &queries, answered, queries.count - answered, &finder, k);
+	SearchOneByOne(&result, &queries, answered, queries.count - answered, &finder, k);
 	GgCloseFinder(&finder);
 	GgAddNote(&note, &finder.note);
 	GgNoteCall(&note);

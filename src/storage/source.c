@@ -4,8 +4,7 @@
  *
  * Vectors, adjacency and pivots never change while a snapshot can need them (src/README, Locks), so
  * their pages are pinned but not locked.  A walk reads about a thousand rows at random, and looking
- * up each buffer would cost more than the distance.  So each backend remembers in which buffer it
- * last saw a block, and ReadRecentBuffer() checks that under the buffer's header lock.
+ * up each buffer would cost more than the distance.  So buffers are remembered (recent_buffers.c).
  *
  * The engine does not allow its callbacks to longjmp.  They catch what the buffer manager throws,
  * leave the error on the error stack, and return false.  The scan re-throws it when the engine has
@@ -19,98 +18,18 @@
 #include "storage/buf_internals.h"
 #include "utils/memutils.h"
 
-/* At most this many buffers are remembered: 2 MB per backend, for 2 GB of pages. */
-#define MAX_REMEMBERED	(1 << 18)
-#define MIN_REMEMBERED	(1 << 8)
-
 /* Rows fetched ahead of their turn, and bytes of each.  The hardware goes on from there. */
 #define ROWS_AHEAD		4
 #define PREFETCH_BYTES	1024
 
-/*
- * One direct-mapped table for all indexes that a backend searches, of blocks whose stamp was
- * checked.  A tag is the block's number, XORed with a hash of the index's file, instance and
- * generation (the owner).  So nothing has to be done when an index changes or goes: its old entries
- * no longer match, and others displace them.  Where the tags of two owners agree by chance, the
- * buffer is of another block, which ReadRecentBuffer() notices.  The table also has blocks of
- * tables, unchecked, as hints (GgSourcePeekHeap).
- *
- * At first the table has room for the index that is searched.  It grows when blocks have displaced
- * others as often as it has slots, up to MAX_REMEMBERED.
- */
-typedef struct RememberedBuffer
-{
-	uint32		tag;
-	Buffer		buffer;			/* InvalidBuffer: empty */
-} RememberedBuffer;
-
-static RememberedBuffer *remembered = NULL;
-static uint32 remembered_mask = 0;
-static uint32 displaced = 0;	/* since the table has had this size */
-
-static inline uint32
-Owner(Relation rel, uint64 version)
-{
-	GgRelFileLocator locator = GgLocator(rel);
-
-	return (uint32) hash_bytes_extended((const unsigned char *) &locator, sizeof(locator), version);
-}
-
-static inline RememberedBuffer *
-Remembered(uint32 owner, BlockNumber blkno)
-{
-	return &remembered[(blkno ^ owner) & remembered_mask];
-}
-
-static inline bool
-IsRemembered(const RememberedBuffer *slot, uint32 owner, BlockNumber blkno)
-{
-	return slot->tag == (blkno ^ owner) && slot->buffer != InvalidBuffer;
-}
-
-/* The new table is empty: what is forgotten is soon found again. */
-static void
-MakeTable(uint32 nslots)
-{
-	static MemoryContext context = NULL;
-	RememberedBuffer *table;
-
-	if (context == NULL)
-		context = AllocSetContextCreate(TopMemoryContext, "gpugraph remembered buffers",
-										ALLOCSET_SMALL_SIZES);
-	table = MemoryContextAllocZero(context, nslots * sizeof(RememberedBuffer));
-	if (remembered != NULL)
-		pfree(remembered);
-	remembered = table;
-	remembered_mask = nslots - 1;
-	displaced = 0;
-}
-
-static void
-Remember(uint32 owner, BlockNumber blkno, Buffer buffer)
-{
-	RememberedBuffer *slot = Remembered(owner, blkno);
-
-	if (slot->buffer != InvalidBuffer && !IsRemembered(slot, owner, blkno) &&
-		++displaced > remembered_mask &&
-		remembered_mask + 1 < MAX_REMEMBERED)
-	{
-		MakeTable((remembered_mask + 1) * 2);
-		slot = Remembered(owner, blkno);
-	}
-	slot->tag = blkno ^ owner;
-	slot->buffer = buffer;
-}
-
-/* Pin a page.  Its stamp is checked unless the page is remembered. */
+/* Pin a page.  Its stamp is checked unless its buffer is remembered. */
 static inline Buffer
 PinPage(GgPageSource *src, const GgArray *array, uint32 number)
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
-	RememberedBuffer *slot = Remembered(src->owner, blkno);
-	Buffer		buffer = slot->buffer;
+	Buffer		buffer = GgRecentBuffer(&src->recent, blkno);
 
-	if (likely(IsRemembered(slot, src->owner, blkno)) &&
+	if (likely(BufferIsValid(buffer)) &&
 		likely(ReadRecentBuffer(GgLocator(src->index), MAIN_FORKNUM, blkno, buffer)))
 		return buffer;
 
@@ -122,7 +41,7 @@ PinPage(GgPageSource *src, const GgArray *array, uint32 number)
 	if (!GgStampMatches(BufferGetPage(buffer), src->instance, array->segment, array->kind, number))
 		GgReportCorruption(src->index, blkno, "page is not number %u of kind %d of segment %u",
 						   number, array->kind, array->segment);
-	Remember(src->owner, blkno, buffer);
+	GgSetRecentBuffer(&src->recent, blkno, buffer);
 	return buffer;
 }
 
@@ -144,57 +63,56 @@ PeekPage(Buffer buffer)
 const char *
 GgSourcePeek(const GgPageSource *src, const GgArray *array, uint32 number)
 {
-	BlockNumber blkno = GgArrayBlock(array, number);
-	const RememberedBuffer *slot = Remembered(src->owner, blkno);
+	Buffer		buffer = GgRecentBuffer(&src->recent, GgArrayBlock(array, number));
 
-	return IsRemembered(slot, src->owner, blkno) ? PeekPage(slot->buffer) : NULL;
+	return BufferIsValid(buffer) ? PeekPage(buffer) : NULL;
 }
 
-/* Owner() of a table, mostly of the same one as before. */
-static inline uint32
-HeapOwner(Relation heap)
+/* Mostly those of the same table as before.  Its blocks are remembered unchecked. */
+static inline const GgRecentBuffers *
+RecentOfHeap(Relation heap)
 {
 	static GgRelFileLocator last;
-	static uint32 owner;
+	static bool last_local;
+	static GgRecentBuffers recent;
+	bool		local = RelationUsesLocalBuffers(heap);
 
-	if (!GgSameLocator(&last, &GgLocator(heap)))
+	if (!GgSameLocator(&last, &GgLocator(heap)) || last_local != local)
 	{
+		GgFindRecentBuffers(&recent, heap, 0);
 		last = GgLocator(heap);
-		owner = Owner(heap, 0);
+		last_local = local;
 	}
-	return owner;
+	return &recent;
 }
 
 const char *
 GgSourcePeekHeap(Relation heap, BlockNumber blkno)
 {
-	uint32		owner = HeapOwner(heap);
-	RememberedBuffer *slot = Remembered(owner, blkno);
+	const GgRecentBuffers *recent = RecentOfHeap(heap);
+	Buffer		buffer = GgRecentBuffer(recent, blkno);
 
-	if (!IsRemembered(slot, owner, blkno))
+	if (!BufferIsValid(buffer))
 	{
-		Buffer		buffer = PrefetchBuffer(heap, MAIN_FORKNUM, blkno).recent_buffer;
-
+		buffer = PrefetchBuffer(heap, MAIN_FORKNUM, blkno).recent_buffer;
 		if (!BufferIsValid(buffer))
 			return NULL;
-		Remember(owner, blkno, buffer);
-		slot = Remembered(owner, blkno);
+		GgSetRecentBuffer(recent, blkno, buffer);
 	}
-	return PeekPage(slot->buffer);
+	return PeekPage(buffer);
 }
 
 Buffer
 GgSourcePinHeap(Relation heap, BlockNumber blkno)
 {
-	uint32		owner = HeapOwner(heap);
-	const RememberedBuffer *slot = Remembered(owner, blkno);
-	Buffer		buffer = slot->buffer;
+	const GgRecentBuffers *recent = RecentOfHeap(heap);
+	Buffer		buffer = GgRecentBuffer(recent, blkno);
 
-	if (IsRemembered(slot, owner, blkno) &&
+	if (BufferIsValid(buffer) &&
 		ReadRecentBuffer(GgLocator(heap), MAIN_FORKNUM, blkno, buffer))
 		return buffer;
 	buffer = ReadBuffer(heap, blkno);
-	Remember(owner, blkno, buffer);
+	GgSetRecentBuffer(recent, blkno, buffer);
 	return buffer;
 }
 
@@ -225,7 +143,7 @@ PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count)
 			BlockNumber blkno = GgArrayBlock(array, number);
 
 			if (blkno != InvalidBlockNumber &&
-				!IsRemembered(Remembered(src->owner, blkno), src->owner, blkno))
+				!BufferIsValid(GgRecentBuffer(&src->recent, blkno)))
 				(void) PrefetchBuffer(src->index, MAIN_FORKNUM, blkno);
 		}
 	}
@@ -278,12 +196,12 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 		uint64		offset;
 		const GgArray *array = FindVector(src, nodes[i], &offset);
 		BlockNumber blkno = GgArrayBlock(array, offset / GG_PAGE_PAYLOAD);
-		const RememberedBuffer *slot = Remembered(src->owner, blkno);
+		Buffer		buffer = GgRecentBuffer(&src->recent, blkno);
 
 		ahead[i] = NULL;
-		if (IsRemembered(slot, src->owner, blkno))
+		if (BufferIsValid(buffer))
 		{
-			const char *page = PeekPage(slot->buffer);
+			const char *page = PeekPage(buffer);
 
 			ahead[i] = PageGetContents((Page) page) + offset % GG_PAGE_PAYLOAD;
 		}
@@ -422,13 +340,7 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta,
 	src->dimensions = meta->dimensions;
 	src->distance = gg_distance_function(meta->metric, meta->element);
 	src->query = query;
-	src->owner = Owner(index, hash_combine64(meta->instance, meta->generation));
-	if (remembered == NULL)
-	{
-		BlockNumber nblocks = RelationGetNumberOfBlocks(index);
-
-		MakeTable(pg_nextpower2_32(Min(Max(nblocks, MIN_REMEMBERED), MAX_REMEMBERED)));
-	}
+	GgFindRecentBuffers(&src->recent, index, hash_combine64(meta->instance, meta->generation));
 	src->scratch = palloc(src->row_bytes);
 
 	src->source.n = segment->nodes;

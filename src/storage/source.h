@@ -6,13 +6,14 @@
 #define GG_SOURCE_H
 
 #include "storage/directory.h"
+#include "storage/recent_buffers.h"
 
 typedef struct GgPageSource
 {
 	gg_source	source;			/* for gg_walk_start; source.ctx is this struct */
 	Relation	index;
 	uint64		instance;
-	uint32		owner;			/* hash of file, instance and generation, see source.c */
+	GgRecentBuffers recent;		/* blocks of this instance and generation */
 	GgVectors	vectors;
 	GgArray		adjacency,
 				pivots;
