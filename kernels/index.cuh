@@ -7,6 +7,8 @@
  *	index.cu		searches of callers that wait
  *	filter.cu		which nodes match a filter
  *	deep.cu			the nearest of many, and of those that match a filter
+ *	long_lists.cu	many nearest of all rows, of several queries at once
+ *	measure.cu		keys of rows in memory, and the k-th smallest
  *	prune.cu		which of many rows may be near several queries, by tensor cores
  *	serve.cu		searches of callers that do not
  */
@@ -247,7 +249,7 @@ typedef struct deep_batch
 	const search_slots *slots;
 } deep_batch;
 
-/* deep.cu: the lists, each followed by its ticket. */
+/* deep.cu: the lists, then the ticket of each. */
 extern gg_status search_deep_queue(const gg_index *index, search_scratch *search,
 								   deep_scratch *scratch, const deep_batch *batch,
 								   cudaStream_t stream);
