@@ -146,4 +146,12 @@ extern void GgOpenDevice(const gg_engine *engine);
  */
 extern gg_status GgLookAtDevice(const gg_engine *engine, gg_device_info *info);
 
+/* ---- shared_memory.c --------------------------------------------------- */
+
+/*
+ * From _PG_init.  Where gpugraph is preloaded, `request` is called when memory and locks may be
+ * asked for, and `start` when the memory is there, under AddinShmemInitLock.  Elsewhere neither is.
+ */
+extern void GgUseSharedMemory(void (*request) (void), void (*start) (void));
+
 #endif							/* GG_BASE_H */

@@ -78,8 +78,6 @@ typedef struct MergeShared
 static MergeShared *shared = NULL;
 static int	my_place = -1;
 static int	merge_workers = 1;
-static shmem_request_hook_type prev_shmem_request_hook = NULL;
-static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
 /* ---- the list ---------------------------------------------------------------------------- */
 
@@ -470,8 +468,6 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 static void
 RequestShmem(void)
 {
-	if (prev_shmem_request_hook != NULL)
-		prev_shmem_request_hook();
 	RequestAddinShmemSpace(MAXALIGN(sizeof(MergeShared)));
 }
 
@@ -480,16 +476,12 @@ StartShmem(void)
 {
 	bool		found;
 
-	if (prev_shmem_startup_hook != NULL)
-		prev_shmem_startup_hook();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shared = ShmemInitStruct("gpugraph merges", sizeof(MergeShared), &found);
 	if (!found)
 	{
 		memset(shared, 0, sizeof(MergeShared));
 		SpinLockInit(&shared->mutex);
 	}
-	LWLockRelease(AddinShmemInitLock);
 }
 
 void
@@ -501,10 +493,5 @@ GgInitMerges(void)
 							&merge_workers,
 							1, 0, MAX_WORKERS,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
-	if (!process_shared_preload_libraries_in_progress)
-		return;
-	prev_shmem_request_hook = shmem_request_hook;
-	shmem_request_hook = RequestShmem;
-	prev_shmem_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = StartShmem;
+	GgUseSharedMemory(RequestShmem, StartShmem);
 }

@@ -77,9 +77,6 @@ static const struct config_enum_entry fault_values[] = {
 static int	ndevices = 0;
 static int	device_numbers[GG_MAX_DEVICES];
 
-static shmem_request_hook_type prev_shmem_request_hook = NULL;
-static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
-
 /* ---- which devices -------------------------------------------------------- */
 
 /* How many devices the kernel module knows. */
@@ -204,8 +201,6 @@ ServiceBytes(void)
 static void
 RequestShmem(void)
 {
-	if (prev_shmem_request_hook != NULL)
-		prev_shmem_request_hook();
 	RequestAddinShmemSpace(add_size(ServiceBytes(), MAXALIGN(sizeof(GgIndexStats))));
 	RequestNamedLWLockTranche("gpugraph", ndevices + 1);
 }
@@ -312,15 +307,10 @@ StartShmem(void)
 {
 	bool		found;
 
-	if (prev_shmem_startup_hook != NULL)
-		prev_shmem_startup_hook();
-
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	gg_service = ShmemInitStruct("gpugraph service", ServiceBytes(), &found);
 	if (!found)
 		InitService();
 	StartIndexStats();
-	LWLockRelease(AddinShmemInitLock);
 }
 
 void
@@ -494,10 +484,7 @@ GgServiceInit(void)
 						 "shared_preload_libraries.")));
 		return;
 	}
-	prev_shmem_request_hook = shmem_request_hook;
-	shmem_request_hook = RequestShmem;
-	prev_shmem_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = StartShmem;
+	GgUseSharedMemory(RequestShmem, StartShmem);
 	for (int i = 0; i < ndevices; i++)
 	{
 		BackgroundWorker worker;

@@ -25,11 +25,12 @@
  */
 #include "storage/recent_buffers.h"
 
+#include "base/base.h"
+
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "port/pg_bitutils.h"
 #include "storage/ipc.h"
-#include "storage/lwlock.h"
 #include "storage/shmem.h"
 
 /* Slots of a backend's own table: 2 MB, of which only those in use take memory. */
@@ -37,9 +38,6 @@
 
 static pg_atomic_uint64 *shared_slots = NULL;	/* NULL: not preloaded */
 static pg_atomic_uint64 *own_slots = NULL;
-
-static shmem_request_hook_type prev_shmem_request_hook = NULL;
-static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
 static uint32
 SharedSlots(void)
@@ -80,8 +78,6 @@ GgFindRecentBuffers(GgRecentBuffers *recent, Relation rel, uint64 version)
 static void
 RequestShmem(void)
 {
-	if (prev_shmem_request_hook != NULL)
-		prev_shmem_request_hook();
 	RequestAddinShmemSpace(mul_size(SharedSlots(), sizeof(pg_atomic_uint64)));
 }
 
@@ -90,23 +86,14 @@ StartShmem(void)
 {
 	bool		found;
 
-	if (prev_shmem_startup_hook != NULL)
-		prev_shmem_startup_hook();
-	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shared_slots = ShmemInitStruct("gpugraph recent buffers",
 								   mul_size(SharedSlots(), sizeof(pg_atomic_uint64)), &found);
 	for (uint32 i = 0; !found && i < SharedSlots(); i++)
 		pg_atomic_init_u64(&shared_slots[i], 0);
-	LWLockRelease(AddinShmemInitLock);
 }
 
 void
 GgInitRecentBuffers(void)
 {
-	if (!process_shared_preload_libraries_in_progress)
-		return;
-	prev_shmem_request_hook = shmem_request_hook;
-	shmem_request_hook = RequestShmem;
-	prev_shmem_startup_hook = shmem_startup_hook;
-	shmem_startup_hook = StartShmem;
+	GgUseSharedMemory(RequestShmem, StartShmem);
 }
