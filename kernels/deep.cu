@@ -66,7 +66,8 @@
 #define PRUNED_TIMES 2
 #define PRUNED_BITS ((uint64_t) 64 << 20)	/* bytes of all queries' bits, at most */
 
-#define SAMPLE_WEIGHT 16		/* what a row that it leaves costs of one of the sample */
+/* Measuring a row that prune.cu leaves costs so many rows of the sample: an estimate. */
+#define SAMPLE_WEIGHT 16
 
 #define ANSWER_THREADS 256
 

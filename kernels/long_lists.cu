@@ -26,14 +26,14 @@
 #define ROUND_BYTES ((uint64_t) 64 << 20)
 
 /*
- * One query alone: from so many bytes on that halves have less than rows as stored.  The launches
- * beside take some 60 us.
+ * One query alone takes this way where it saves so many bytes: rows as stored less their halves.
+ * The launches beside take some 60 us, which is an estimate.
  */
 #ifndef LONG_BYTES				/* the emulated device has fewer rows */
 #define LONG_BYTES ((uint64_t) 512 << 20)
 #endif
 
-/* What a row that prune.cu leaves costs of one of the sample, whose words are whole. */
+/* Measuring a row that prune.cu leaves costs so many rows of the sample: an estimate. */
 #define SAMPLE_WEIGHT 4
 
 #define PICK_THREADS 256

@@ -74,12 +74,12 @@ typedef struct SlotItem
 	uint64		due_us;			/* 0: now */
 } SlotItem;
 
-/* Deep requests that are answered together, whatever their filters or lengths are. */
+/* Deep requests of a kind are answered together, whatever their filters and lengths are. */
 typedef enum DeepKind
 {
-	DEEP_ALONE,					/* none is: they go on from a key, or have TIDs or long lists */
-	DEEP_FILTERED,				/* for short lists */
-	DEEP_ALL					/* all rows */
+	DEEP_ALONE,					/* all others, and what is no deep request */
+	DEEP_FILTERED,				/* short lists of the rows that a filter leaves, but for TIDs */
+	DEEP_ALL					/* lists of all rows */
 } DeepKind;
 
 /* A batch in flight. */
@@ -307,7 +307,7 @@ KindOf(const SlotItem *item)
 		DEEP_FILTERED : DEEP_ALONE;
 }
 
-/* a: of this kind */
+/* kind: that of a. */
 static bool
 SameDeepBatch(const SlotItem *a, DeepKind kind, const SlotItem *b)
 {
@@ -514,7 +514,7 @@ FreeQueues(const GgDispatch *dispatch, uint32 *queues, uint32 *nfirst)
 	return nqueues;
 }
 
-/* Must this item wait until more of its kind do, or fewer are in flight? */
+/* An item waits while more of its kind are in flight than wait. */
 static bool
 MustWait(const GgDispatch *dispatch, const SlotItem *item)
 {
