@@ -15,7 +15,8 @@
  *				for keys.
  * Shared		sort: the k keys.
  * Oracle		gg_cpu_engine.serve_deep.  The keys are those of deep.cu's other lists, bit by bit.
- * Cost			n / step + k x step rows for each query, and halves of all rows for all of them.
+ * Cost			n / step rows for up to 8 queries at a time (measure.cu), k x step rows for each
+ *				query, and halves of all rows for all of them.
  */
 #include "exact.cuh"
 #include "index.cuh"

@@ -5,20 +5,23 @@
  * Shapes		rows n x dim as stored, queries nq x dim float32, bits of nodes or none for all of
  *				them -> keys of the rows [first, end), or of one word of 32 in so many; of these
  *				keys the k-th smallest of each query.
- * Mapping		measure		a key for each row, by a warp as in exact.cu (exact.cuh), into memory
+ * Mapping		measure		a key for each row, by a warp as in exact.cu (exact.cuh), into memory;
+ *							without bits for BATCH_QUERIES queries at a time
  *				digits		the k-th smallest key, DIGIT_BITS of it a launch: a histogram of the
  *							keys that begin as it does, in which the last block to finish finds
  *							its bin.  When all keys of the bin are wanted, the launches left end
  *							at once: the last three of six, unless distances tie
- * Shared		measure: the query, 32 row numbers a warp; digits: BINS counters.
+ * Shared		measure: the queries, 32 row numbers a warp; digits: BINS counters.
  * Oracle		gg_cpu_engine.serve_deep.  Distances are those of exact.cu, bit by bit.
- * Cost			The rows once for each query; 8 bytes per row written, and read up to three times by
- *				digits, from the L2 cache up to some millions of rows.
+ * Cost			The rows once for each query, or for BATCH_QUERIES; 8 bytes per row and query
+ *				written, and read up to three times by digits, from the L2 cache up to some millions
+ *				of rows.
  */
 #include "exact.cuh"
 #include "measure.cuh"
 
 #define WARPS 8
+#define BATCH_QUERIES 8			/* that share a pass over the rows, as in exact.cu */
 #define BLOCKS_PER_SM 4
 #define DIGIT_THREADS (BINS / 2)	/* each looks at two bins in the end */
 
@@ -44,33 +47,36 @@ pack_word(uint32_t word, uint32_t bits, uint32_t count, uint32_t *packed, uint32
 	return row;
 }
 
-/* Grid: y over the queries, x over the rows. */
-template <typename ELEMENT, int METRIC, int TEAM>
-__global__ void __launch_bounds__(WARPS * 32)
+/* Grid: y over groups of QUERIES queries, x over the rows.  Several share rows: without bits. */
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+__global__ void __launch_bounds__(WARPS * 32, QUERIES == 1 ? 1 : 2)
 measure_kernel(const __grid_constant__ search_view view, const __grid_constant__ measure_args args,
 			   uint32_t query_pad)
 {
 	extern __shared__ __align__(16) char shared[];
-	__shared__ float inverses[1];
+	__shared__ float inverses[QUERIES];
 	float	   *raw = (float *) shared;
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = threadIdx.x >> 5;
-	uint32_t   *packed = (uint32_t *) (raw + query_pad) + warp * 32;
-	const float *query = args.queries + (size_t) blockIdx.y * view.dim;
-	const uint32_t *filter = args.filter != NULL ?
-		args.filter + (size_t) blockIdx.y * args.filter_stride : NULL;
-	uint64_t   *keys = args.keys + blockIdx.y * args.keys_stride;
+	uint32_t   *packed = (uint32_t *) (raw + QUERIES * query_pad) + warp * 32;
+	const uint32_t first_query = blockIdx.y * QUERIES;
+	const uint32_t nq = min(args.nq - first_query, (uint32_t) QUERIES);
+	const float *queries = args.queries + (size_t) first_query * view.dim;
+	const uint32_t *filter = QUERIES == 1 && args.filter != NULL ?
+		args.filter + (size_t) first_query * args.filter_stride : NULL;
+	uint64_t   *keys = args.keys + first_query * args.keys_stride;
 	const uint32_t words = (args.end + 31) / 32;
 
-	for (uint32_t i = threadIdx.x; i < query_pad; i += WARPS * 32)
-		raw[i] = i < view.dim ? query[i] : 0;
+	for (uint32_t i = threadIdx.x; i < QUERIES * query_pad; i += WARPS * 32)
+		raw[i] = i / query_pad < nq && i % query_pad < view.dim ?
+			queries[(size_t) (i / query_pad) * view.dim + i % query_pad] : 0;
 	__syncthreads();
-	if (warp == 0)
+	for (uint32_t q = warp; q < QUERIES; q += WARPS)
 	{
-		float		inverse = exact_inverse(raw, view.dim, lane);
+		float		inverse = exact_inverse(raw + q * query_pad, view.dim, lane);
 
 		if (lane == 0)
-			inverses[0] = inverse;
+			inverses[q] = inverse;
 	}
 	__syncthreads();
 
@@ -82,7 +88,7 @@ measure_kernel(const __grid_constant__ search_view view, const __grid_constant__
 		uint32_t	valid;
 		uint32_t	count;
 		uint32_t	row;
-		uint64_t	key[1] = {GG_KEY_NONE};
+		uint64_t	key[QUERIES];
 
 		if (word >= words)
 			break;
@@ -95,10 +101,16 @@ measure_kernel(const __grid_constant__ search_view view, const __grid_constant__
 		if (count == 0)
 			continue;
 		row = pack_word(word, bits, count, packed, lane);
-		exact_measure<ELEMENT, METRIC, TEAM, 1>(view, raw, query_pad, inverses, row, count, lane,
-												key);
-		if (lane < count)
-			out[row - word * 32] = key[0] > args.after ? key[0] : GG_KEY_NONE;
+#pragma unroll
+		for (int q = 0; q < QUERIES; q++)
+			key[q] = GG_KEY_NONE;
+		exact_measure<ELEMENT, METRIC, TEAM, QUERIES>(view, raw, query_pad, inverses, row, count,
+													  lane, key);
+#pragma unroll
+		for (int q = 0; q < QUERIES; q++)
+			if (lane < count && q < nq)
+				out[q * args.keys_stride + (row - word * 32)] =
+					key[q] > args.after ? key[q] : GG_KEY_NONE;
 	}
 }
 
@@ -108,7 +120,13 @@ query_pad_for(const search_view *view)
 	return (view->dim + 7) & ~7u;
 }
 
-template <typename ELEMENT, int METRIC, int TEAM>
+static uint32_t
+shared_for(const search_view *view, uint32_t queries)
+{
+	return queries * query_pad_for(view) * 4 + WARPS * 32 * 4;
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 static kernel_state *
 measure_state(void)
 {
@@ -117,38 +135,39 @@ measure_state(void)
 	return &state;
 }
 
-template <typename ELEMENT, int METRIC, int TEAM>
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 static cudaError_t
 ready_measure(const search_device *device)
 {
-	return kernel_ready(measure_state<ELEMENT, METRIC, TEAM>(),
-						(const void *) measure_kernel<ELEMENT, METRIC, TEAM>, false, device);
+	return kernel_ready(measure_state<ELEMENT, METRIC, TEAM, QUERIES>(),
+						(const void *) measure_kernel<ELEMENT, METRIC, TEAM, QUERIES>, false,
+						device);
 }
 
-template <typename ELEMENT, int METRIC, int TEAM>
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 static cudaError_t
 launch_measure(const search_view *view, const measure_args *args, const search_device *device,
 			   cudaStream_t stream)
 {
-	const uint32_t query_pad = query_pad_for(view);
-	const uint32_t shared = query_pad * 4 + WARPS * 32 * 4;
+	const uint32_t shared = shared_for(view, QUERIES);
+	const uint32_t groups = (args->nq + QUERIES - 1) / QUERIES;
 	const uint32_t words = (args->end - args->first + 31) / 32;
 	uint32_t	blocks = ((words + args->step - 1) / args->step + WARPS - 1) / WARPS;
 	uint32_t	most;
 	int			per_sm;
 	cudaError_t error;
 
-	error = ready_measure<ELEMENT, METRIC, TEAM>(device);
+	error = ready_measure<ELEMENT, METRIC, TEAM, QUERIES>(device);
 	if (error == cudaSuccess)
-		error = kernel_blocks_per_sm(measure_state<ELEMENT, METRIC, TEAM>(),
-									 (const void *) measure_kernel<ELEMENT, METRIC, TEAM>,
+		error = kernel_blocks_per_sm(measure_state<ELEMENT, METRIC, TEAM, QUERIES>(),
+									 (const void *) measure_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
 									 WARPS * 32, shared, device, &per_sm);
 	if (error != cudaSuccess)
 		return error;
 	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
-	most = ((uint32_t) (device->sms * per_sm) + args->nq - 1) / args->nq;
-	measure_kernel<ELEMENT, METRIC, TEAM><<<dim3(blocks < most ? blocks : most, args->nq),
-		WARPS * 32, shared, stream>>>(*view, *args, query_pad);
+	most = ((uint32_t) (device->sms * per_sm) + groups - 1) / groups;
+	measure_kernel<ELEMENT, METRIC, TEAM, QUERIES><<<dim3(blocks < most ? blocks : most, groups),
+		WARPS * 32, shared, stream>>>(*view, *args, query_pad_for(view));
 	return cudaGetLastError();
 }
 
@@ -309,14 +328,31 @@ search_digits_launch(const uint64_t *keys, uint64_t keys_stride, uint32_t nq, ui
 
 /* ---- for deep.cu and long_lists.cu -------------------------------------------------- */
 
+/* Queries that share a pass.  Only long_lists.cu has several, and prune.cu takes no such rows. */
+static constexpr int
+queries_of(int metric)
+{
+	return metric == GG_METRIC_L1 ? 1 : BATCH_QUERIES;
+}
+
 cudaError_t
 search_measure_launch(const search_view *view, const measure_args *args,
 					  const search_device *device, cudaStream_t stream)
 {
+	/* two queries alone are at memory speed */
+	const bool	batch = args->nq > 2 && args->filter == NULL &&
+		shared_for(view, BATCH_QUERIES) <= (uint32_t) device->shared_bytes / 2;
+
 	return with_rows(view, [&](auto element, auto metric, auto team)
 					 {
-						 return launch_measure<decltype(element), decltype(metric)::value,
-							 decltype(team)::value>(view, args, device, stream);
+						 using		row = decltype(element);
+						 const int	METRIC = decltype(metric)::value;
+						 const int	TEAM = decltype(team)::value;
+
+						 if (!batch)
+							 return launch_measure<row, METRIC, TEAM, 1>(view, args, device, stream);
+						 return launch_measure<row, METRIC, TEAM, queries_of(METRIC)>
+							 (view, args, device, stream);
 					 });
 }
 
@@ -329,7 +365,12 @@ search_measure_ready(const search_view *view, const search_device *device)
 		return error;
 	return with_rows(view, [&](auto element, auto metric, auto team)
 					 {
-						 return ready_measure<decltype(element), decltype(metric)::value,
-							 decltype(team)::value>(device);
+						 using		row = decltype(element);
+						 const int	METRIC = decltype(metric)::value;
+						 const int	TEAM = decltype(team)::value;
+						 cudaError_t one = ready_measure<row, METRIC, TEAM, 1>(device);
+
+						 return one == cudaSuccess ?
+							 ready_measure<row, METRIC, TEAM, queries_of(METRIC)>(device) : one;
 					 });
 }

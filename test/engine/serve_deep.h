@@ -659,13 +659,14 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 /* of each answer: keys, the number of matches, and what must stay as it is */
 #define SEVERAL_BYTES ((size_t) (SEVERAL_LONGEST + 1 + 64) / 8 * 8 * sizeof(uint64_t))
 
-/* By `mix`: short lists from the start alone; or long ones, too, and those that go on; or long. */
+/* By `mix`: short lists from the start alone; or long ones, too, and those that go on; or long; or
+ * just long enough. */
 static inline void
 several_requests(deep_scene *s, uint32_t mix, uint32_t count, gg_serve_deep *deeps)
 {
 	static const uint32_t lengths[][4] = {
 		{10, 10, 10, 10}, {1, 100, 37, 64}, {100, 101, SEVERAL_LONGEST, 10}, {500, 1, 3, 1025},
-		{500, 101, SEVERAL_LONGEST, 1025}
+		{500, 101, SEVERAL_LONGEST, 1025}, {101, 101, 101, 101}
 	};
 
 	for (uint32_t i = 0; i < count; i++)
@@ -925,13 +926,13 @@ several_exact(deep_scene *s, uint64_t *random, uint32_t count, const gg_filter *
 
 /* The same for long lists of all rows, against the answers to each request alone. */
 static inline void
-several_long(deep_scene *s, uint64_t *random, uint32_t count, char *alone)
+several_long(deep_scene *s, uint64_t *random, uint32_t mix, uint32_t count, char *alone)
 {
 	bulk_region *r = &s->region;
 	const gg_filter *filters[SEVERAL_MOST] = {NULL};
 	gg_serve_deep deeps[SEVERAL_MOST];
 
-	several_requests(s, 4, count, deeps);
+	several_requests(s, mix, count, deeps);
 	for (uint32_t i = 0; i < count; i++)
 	{
 		deep_query_near(&s->spec, random, (float *) (r->memory + deeps[i].slot *
@@ -974,7 +975,7 @@ deep_rough(const gg_engine *engine, const deep_spec *spec)
 			several_together(&s, counts[c], filters, deeps, exact,
 							 apart ? "measured roughly, filters apart" : "measured roughly");
 		}
-	several_long(&s, &random, 9, exact);
+	several_long(&s, &random, 4, 9, exact);
 	bulk_close(&s.region);
 	free(kinds);
 	free(exact);

@@ -19,7 +19,8 @@
  *			whether they run at once or not
  *	N		so many
  *
- * CALLERS in the environment: only the many callers with filters.
+ * CALLERS in the environment: only the many callers with filters; LONG: only long lists of several
+ * queries.
  */
 #include <algorithm>
 #include <math.h>
@@ -367,6 +368,50 @@ bench_deep(const char *what, gg_index *index, uint32_t k, bool after, const gg_f
 		   after ? "behind a key," : "from the start,",
 		   (unsigned long long) *(uint64_t *) (staging + DEEP_MATCHES), percentile(times, 0.5),
 		   percentile(times, 0.99));
+}
+
+/* Long lists of all rows, of `count` queries in a call. */
+static void
+bench_long(gg_index *index, uint32_t k, uint32_t count)
+{
+	const size_t bytes = (size_t) k * 8 + 64;
+	gg_serve_deep deeps[GG_SERVE_MAX_DEEPS] = {};
+	std::vector<double> times;
+
+	for (uint32_t i = 0; i < 120; i++)
+	{
+		uint32_t	answered = 0;
+		double		begin;
+
+		for (uint32_t q = 0; q < count; q++)
+		{
+			memcpy(part(q, layout.query), queries + (size_t) ((i + q) % QUERIES) * dim,
+				   dim * sizeof(float));
+			deeps[q].slot = q;
+			deeps[q].ticket = next_ticket++;
+			deeps[q].k = k;
+			deeps[q].keys = q * bytes;
+			deeps[q].matches = deeps[q].keys + (size_t) k * 8;
+		}
+		begin = now_us();
+		must_ok(gg_cuda_engine.serve_deep(server, index, 0, deeps, count), "serve_deep");
+		while (answered < count && now_us() < begin + 5e6)
+			answered += __atomic_load_n((uint32_t *) part(answered, layout.done),
+										__ATOMIC_ACQUIRE) == deeps[answered].ticket;
+		if (i >= 20)
+			times.push_back(now_us() - begin);
+	}
+	printf("long           k %6u  %2u together  p50 %7.1f us  p99 %7.1f us\n", k, count,
+		   percentile(times, 0.5), percentile(times, 0.99));
+}
+
+static void
+bench_long_lists(gg_index *index, uint32_t n)
+{
+	for (uint32_t k : {1024u, 4096u, 16384u})
+		for (uint32_t count : {1u, 2u, 4u, 8u, 16u})
+			if (k <= n / 2)
+				bench_long(index, k, count);
 }
 
 static void
@@ -721,6 +766,11 @@ main(int argc, char **argv)
 		bench_callers(index, data.n);
 		itopks.clear();
 	}
+	if (getenv("LONG") != NULL)
+	{
+		bench_long_lists(index, data.n);
+		itopks.clear();
+	}
 	for (uint32_t itopk : itopks)
 	{
 		printf("recall@10      itopk %4u  %.4f\n", itopk, recall(index, itopk));
@@ -731,7 +781,7 @@ main(int argc, char **argv)
 			for (uint32_t queues = 1; queues <= GG_SERVE_QUEUES; queues *= 2)
 				bench_throughput(index, itopk, count, queues);
 	}
-	if (words == NULL && getenv("CALLERS") == NULL)
+	if (words == NULL && getenv("CALLERS") == NULL && getenv("LONG") == NULL)
 	{
 		for (uint32_t count : {1u, 8u, 64u, 256u})
 			bench_latency("exact, delta", delta, NULL, true, K, count);
@@ -743,6 +793,7 @@ main(int argc, char **argv)
 		for (uint32_t k : {16384u, GG_MAX_DEEP})
 			if (k <= data.n / 2)
 				bench_deep("deep", index, k, true, NULL);
+		bench_long_lists(index, data.n);
 		bench_filters(index, data.n);
 		bench_callers(index, data.n);
 		for (uint32_t count : {1u, 100u, 800u, 2048u})

@@ -471,6 +471,26 @@ test_several(void)
 	free(alone);
 }
 
+/* Long lists of all rows, of more queries than share a pass over them. */
+static void
+test_long(void)
+{
+	deep_spec	spec = deep_spec_of(false);
+	uint64_t	random = 1;
+	char	   *alone = malloc(SEVERAL_MOST * SEVERAL_BYTES);
+	deep_scene	s;
+
+	spec.n = 500;
+	spec.graph = true;
+	if (!deep_make(&s, &gg_cuda_engine, &spec, 1e-5) ||
+		!deep_open_slots(&s, SEVERAL_MOST, SEVERAL_MOST * SEVERAL_BYTES))
+		return;
+	several_long(&s, &random, 5, 9, alone);
+	bulk_close(&s.region);
+	deep_free(&s);
+	free(alone);
+}
+
 /* The same over as few rows as are worth a rough measure first, by requests for either width. */
 static void
 test_pruned(void)
@@ -753,7 +773,11 @@ run_serving(void)
 	for (int metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
 		for (int rows = FLOATS; rows < ROW_KINDS; rows++)
 			if (rows != HUGE_ROWS)
+			{
 				run("deep", test_deep, (gg_metric) metric, rows, 0);
+				if (metric != GG_METRIC_L1)
+					run("long", test_long, (gg_metric) metric, rows, 0);
+			}
 	run("filters", test_filters, GG_METRIC_L2, FLOATS, 0);
 	run("several", test_several, GG_METRIC_L2, FLOATS, 0);
 	run("pruned", test_pruned, GG_METRIC_L2, FLOATS, 0);
