@@ -10,6 +10,7 @@
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/array.h"
+#include "utils/arrayaccess.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -70,16 +71,16 @@ CheckQuery(const GgTarget *target, uint32 dimensions, Datum *value, bool isnull,
 				 errhint("Search with vectors whose elements are all finite.")));
 }
 
-/* All queries are looked at before the first search begins. */
+/* All queries are looked at before the first search begins.  They stay where they are. */
 static void
-ReadQueries(const GgTarget *target, ArrayType *array, Queries *queries)
+ReadQueries(const GgTarget *target, AnyArrayType *array, Queries *queries)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	Oid			type = ARR_ELEMTYPE(array);
+	Oid			type = AARR_ELEMTYPE(array);
+	array_iter	next;
 	int16		length;
 	bool		by_value;
 	char		align;
-	bool	   *nulls;
 
 	if (type != target->type)
 		ereport(ERROR,
@@ -89,11 +90,17 @@ ReadQueries(const GgTarget *target, ArrayType *array, Queries *queries)
 						format_type_be(target->type)),
 				 errhint("Cast the queries to %s[].", format_type_be(target->type))));
 	get_typlenbyvalalign(type, &length, &by_value, &align);
-	deconstruct_array(array, type, length, by_value, align, &queries->values, &nulls,
-					  &queries->count);
+	queries->count = ArrayGetNItems(AARR_NDIM(array), AARR_DIMS(array));
+	queries->values = palloc(Max(queries->count, 1) * sizeof(Datum));
 	GgReadMeta(target->index, meta);
+	array_iter_setup(&next, array);
 	for (int i = 0; i < queries->count; i++)
-		CheckQuery(target, meta->dimensions, &queries->values[i], nulls[i], i + 1);
+	{
+		bool		isnull;
+
+		queries->values[i] = array_iter_next(&next, &isnull, i, length, by_value, align);
+		CheckQuery(target, meta->dimensions, &queries->values[i], isnull, i + 1);
+	}
 	pfree(meta);
 }
 
@@ -213,7 +220,7 @@ PG_FUNCTION_INFO_V1(gpugraph_search);
 Datum
 gpugraph_search(PG_FUNCTION_ARGS)
 {
-	ArrayType  *array = PG_GETARG_ARRAYTYPE_P(1);
+	AnyArrayType *array = PG_GETARG_ANY_ARRAY_P(1);
 	int32		k = PG_GETARG_INT32(2);
 	int			answered = 0;
 	RowStore	result;
