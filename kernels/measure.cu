@@ -350,7 +350,8 @@ search_measure_launch(const search_view *view, const measure_args *args,
 						 const int	TEAM = decltype(team)::value;
 
 						 if (!batch)
-							 return launch_measure<row, METRIC, TEAM, 1>(view, args, device, stream);
+							 return launch_measure<row, METRIC, TEAM, 1>
+								 (view, args, device, stream);
 						 return launch_measure<row, METRIC, TEAM, queries_of(METRIC)>
 							 (view, args, device, stream);
 					 });
