@@ -36,6 +36,9 @@
 #define USUAL_DIM 2048
 #define USUAL_K 64
 
+#define GATHER_THREADS 128
+#define GATHER_LOADS 8			/* of a thread at once */
+
 typedef struct serve_queue
 {
 	cudaStream_t stream;
@@ -89,18 +92,32 @@ struct gg_server
 	}
 };
 
+/* By a block.  All loads of a round come before its stores: each is a round trip over PCIe. */
+template <typename T>
+static __device__ __forceinline__ void
+gather(const T *from, uint32_t count, T *to)
+{
+	for (uint32_t base = threadIdx.x; base < count; base += GATHER_THREADS * GATHER_LOADS)
+	{
+		T			loaded[GATHER_LOADS];
+
+#pragma unroll
+		for (uint32_t i = 0; i < GATHER_LOADS; i++)
+			if (base + i * GATHER_THREADS < count)
+				loaded[i] = from[base + i * GATHER_THREADS];
+#pragma unroll
+		for (uint32_t i = 0; i < GATHER_LOADS; i++)
+			if (base + i * GATHER_THREADS < count)
+				to[base + i * GATHER_THREADS] = loaded[i];
+	}
+}
+
 /* One block per query. */
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(GATHER_THREADS)
 gather_kernel(const __grid_constant__ search_slots slots, uint32_t dim, float *copies,
 			  unsigned long long *zeros)
 {
-	const float *query = query_of(NULL, slots, blockIdx.x, dim);
-	float	   *copy = copies + (size_t) blockIdx.x * dim;
-
-	/* many loads in flight: each is a round trip over PCIe */
-#pragma unroll 8
-	for (uint32_t i = threadIdx.x; i < dim; i += 128)
-		copy[i] = query[i];
+	gather(query_of(NULL, slots, blockIdx.x, dim), dim, copies + (size_t) blockIdx.x * dim);
 	if (zeros != NULL && threadIdx.x < 2)
 		zeros[threadIdx.x * GG_SERVE_MAX_DEEPS + blockIdx.x] = 0;
 }
@@ -109,7 +126,7 @@ cudaError_t
 search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim, float *copies,
 					 unsigned long long *zeros, cudaStream_t stream)
 {
-	gather_kernel<<<nq, 128, 0, stream>>>(*slots, dim, copies, zeros);
+	gather_kernel<<<nq, GATHER_THREADS, 0, stream>>>(*slots, dim, copies, zeros);
 	return cudaGetLastError();
 }
 
