@@ -6,8 +6,10 @@
  * Shapes		rows n x dim as stored, queries, bits of nodes or none for all of them -> of each
  *				query k keys, ascending.
  * Requires		1 <= k <= GG_MAX_DEEP.
- * Mapping		What fits exact.cu's lists is left to it, for several queries at once: neighbours
- *				whose filters are equal, or all small (filter.cu).
+ * Mapping		The first launch brings queries from the host, and TIDs of filters that have few of
+ *				them (serve.cu).
+ *				What fits exact.cu's lists is left to it, for several queries at once: neighbours
+ *				whose filters are equal, or all small, few TIDs included (filter.cu).
  *				Where filters leave many rows for several queries, or many bytes for one or two,
  *				exact.cu first makes the lists of one word of 32 rows in so many, by whose last keys
  *				prune.cu throws out most of all rows.  Only the device knows whether filters leave
@@ -345,35 +347,48 @@ count_narrow(const gg_index *index, const deep_batch *batch, uint32_t first)
 	return next - first;
 }
 
-/* Of queries from first on, `most` at most: one filter for those that share it, or each one's. */
+/* The filter of a request, and where gather_batch() has brought its TIDs. */
+static filter_source
+filter_of(const deep_batch *batch, uint32_t query, const deep_scratch *scratch)
+{
+	const filter_source source = {batch->requests[query].filter,
+		batch->queries[query].tids == NULL ? NULL :
+		scratch->gathered.get() + (size_t) query * GG_SHORT_TIDS};
+
+	return source;
+}
+
+/*
+ * Of queries from first on, `most` at most: one filter for those that share it, or each one's.  One
+ * filter alone goes without filter.cu's table of TIDs: it saves the search of one list, which is a
+ * few steps in a block's cache, and takes 16 kB to be cleared by each block first.
+ */
 static gg_status
 queue_deep_filters(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t most,
 				   deep_scratch *scratch, deep_filters *filters, cudaStream_t stream)
 {
 	const gg_serve_deep *requests = batch->requests + first;
 	unsigned long long *matches = (unsigned long long *) scratch->narrow.get() + first;
-	const gg_filter *small[GG_SERVE_MAX_DEEPS];
+	filter_source sources[GG_SERVE_MAX_DEEPS];
 	const uint32_t together = search_filters_together(index);
 	uint32_t	apart = 0;
 
 	memset(filters, 0, sizeof(*filters));
 	filters->count = gg_serve_same_filter(requests, most);
-	while (apart < most && apart < together && search_filter_is_small(requests[apart].filter))
-	{
-		small[apart] = requests[apart].filter;
+	for (uint32_t q = 0; q < most; q++)
+		sources[q] = filter_of(batch, first + q, scratch);
+	while (apart < most && apart < together && search_filter_is_small(&sources[apart]))
 		apart++;
-	}
 	if (filters->count < apart)
 	{
 		filters->count = apart;
-		GG_TRY(search_filters_queue(index, small, apart, scratch, matches, &filters->bits,
+		GG_TRY(search_filters_queue(index, sources, apart, scratch, matches, &filters->bits,
 									&filters->stride, stream));
 		filters->matches = matches;
 	}
 	else if (requests[0].filter != NULL)
 	{
-		GG_TRY(search_filter_queue(index, requests[0].filter, scratch, matches, &filters->bits,
-								   stream));
+		GG_TRY(search_filter_queue(index, &sources[0], scratch, matches, &filters->bits, stream));
 		filters->matches = matches;
 	}
 	return gg_ok();
@@ -457,6 +472,36 @@ note_matches(const gg_index *index, const deep_batch *batch, deep_scratch *scrat
 	scratch->told = batch->queries[0].told;
 }
 
+/*
+ * Queries, and TIDs of filters that have few, to device memory, where they stay as long as the
+ * batch takes: what bring_filter() copies for a later group goes elsewhere.  The numbers of
+ * matches, and of blocks that have answered, become 0.
+ */
+static gg_status
+gather_batch(const gg_index *index, const deep_batch *batch, search_scratch *search,
+			 deep_scratch *scratch, cudaStream_t stream)
+{
+	gathered_tids tids;
+	bool		any = false;
+
+	memset(&tids, 0, sizeof(tids));
+	for (uint32_t q = 0; q < batch->nq; q++)
+		if (batch->queries[q].tids != NULL)
+		{
+			tids.from[q] = batch->queries[q].tids;
+			tids.count[q] = batch->requests[q].filter->ntids;
+			any = true;
+		}
+	if (any)
+		GG_TRY(grow(scratch->gathered, GG_SERVE_MAX_DEEPS * GG_SHORT_TIDS, stream));
+	tids.to = scratch->gathered.get();
+	GG_CUDA_TRY(search_gather_launch(batch->slots, batch->nq, index->view.dim,
+									 search->queries.get(),
+									 (unsigned long long *) scratch->narrow.get(),
+									 any ? &tids : NULL, stream));
+	return gg_ok();
+}
+
 gg_status
 search_deep_queue(const gg_index *index, search_scratch *search, deep_scratch *scratch,
 				  const deep_batch *batch, cudaStream_t stream)
@@ -467,8 +512,7 @@ search_deep_queue(const gg_index *index, search_scratch *search, deep_scratch *s
 	/* the numbers of matches, those of blocks that have answered, the keys of short lists */
 	GG_TRY(grow(scratch->narrow, GG_SERVE_MAX_DEEPS * (2 + NARROW_K), stream));
 	GG_TRY(grow(search->queries, (uint64_t) room * dim, stream));
-	GG_CUDA_TRY(search_gather_launch(batch->slots, batch->nq, dim, search->queries.get(),
-									 (unsigned long long *) scratch->narrow.get(), stream));
+	GG_TRY(gather_batch(index, batch, search, scratch, stream));
 	note_matches(index, batch, scratch);
 	for (uint32_t done = 0; done < batch->nq;)
 		GG_TRY(queue_lists(index, batch, done, &done, search, scratch, stream));

@@ -146,7 +146,7 @@ gather(const gg_index *index, search_scratch *scratch, const search_batch *batch
 {
 	GG_TRY(grow(scratch->queries, (uint64_t) batch->room * index->view.dim, stream));
 	GG_CUDA_TRY(search_gather_launch(batch->slots, batch->nq, index->view.dim,
-									 scratch->queries.get(), NULL, stream));
+									 scratch->queries.get(), NULL, NULL, stream));
 	return gg_ok();
 }
 

@@ -47,7 +47,8 @@ typedef struct deep_scratch
 	gg_cuda_buffer<uint32_t> bits;	/* of nodes, then of rows: those of the last filter */
 	gg_cuda_buffer<uint32_t> pruned;	/* of nodes, of each query */
 	gg_cuda_buffer<char> together;	/* see long_lists.cu */
-	gg_cuda_buffer<uint64_t> tids;
+	gg_cuda_buffer<uint64_t> tids;	/* of one filter */
+	gg_cuda_buffer<uint64_t> gathered;	/* TIDs of a batch's filters that have few of them */
 	gg_cuda_buffer<int64_t> values;
 	/* How many rows filters leave of an index, see deep.cu */
 	const gg_index *filtered = NULL;
@@ -211,19 +212,26 @@ extern gg_status search_exact_queue(const gg_index *index, search_scratch *scrat
 									const uint32_t *filter, const search_batch *batch,
 									cudaStream_t stream);
 
+/* A filter in host memory, and where its TIDs are on the device if they were gathered; or NULL. */
+typedef struct filter_source
+{
+	const gg_filter *filter;
+	const uint64_t *tids;
+} filter_source;
+
 /*
  * filter.cu: bits of the nodes that match, in scratch, and the number of rows that do, which is 0
  * before.  The filter was checked, and stays as it is until the launches have ended.
  */
-extern gg_status search_filter_queue(const gg_index *index, const gg_filter *filter,
+extern gg_status search_filter_queue(const gg_index *index, const filter_source *filter,
 									 deep_scratch *scratch, unsigned long long *matches,
 									 const uint32_t **bits, cudaStream_t stream);
 /* The same for several small filters, `stride` words apart: as many as go together at most. */
-extern gg_status search_filters_queue(const gg_index *index, const gg_filter *const *filters,
+extern gg_status search_filters_queue(const gg_index *index, const filter_source *filters,
 									  uint32_t count, deep_scratch *scratch,
 									  unsigned long long *matches, const uint32_t **bits,
 									  uint32_t *stride, cudaStream_t stream);
-extern bool search_filter_is_small(const gg_filter *filter);
+extern bool search_filter_is_small(const filter_source *filter);
 extern uint32_t search_filters_together(const gg_index *index);
 extern cudaError_t search_filter_ready(void);
 
@@ -235,6 +243,7 @@ typedef struct deep_query
 	uint64_t   *keys;
 	uint64_t   *matches;
 	const volatile uint64_t *told;	/* matches as the host sees it */
+	const uint64_t *tids;		/* of its filter, to be gathered: at most GG_SHORT_TIDS; or NULL */
 } deep_query;
 
 /*

@@ -210,13 +210,22 @@ extern cudaError_t search_pivots_launch(const search_view *view, const float *qu
 										cudaStream_t stream);
 extern uint32_t search_pivots_slices(const search_view *view, uint32_t nq, int sms);
 
+/* What filters have of TIDs, from the host's memory as the device sees it. */
+typedef struct gathered_tids
+{
+	const uint64_t *from[GG_SERVE_MAX_DEEPS];	/* of each query; NULL: none */
+	uint32_t	count[GG_SERVE_MAX_DEEPS];	/* at most GG_SHORT_TIDS; 0 beside NULL */
+	uint64_t   *to;				/* GG_SHORT_TIDS for each query */
+} gathered_tids;
+
 /*
  * serve.cu: the queries of a batch from their slots to copies (nq x dim).  zeros: NULL, or two
- * numbers of each query, GG_SERVE_MAX_DEEPS apart, which become 0.
+ * numbers of each query, GG_SERVE_MAX_DEEPS apart, which become 0.  tids: NULL, or what is copied
+ * beside them.
  */
 extern cudaError_t search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim,
 										float *copies, unsigned long long *zeros,
-										cudaStream_t stream);
+										const gathered_tids *tids, cudaStream_t stream);
 
 /*
  * exact.cu: the k nearest of all rows whose filter bit is set.  filter_stride: words from one

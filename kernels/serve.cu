@@ -9,7 +9,8 @@
  * recorded; whoever waits looks at a word of its slot.
  *
  * Deep requests take as many launches as one of them does, where their lists are short and go from
- * the start, and their filters are equal or small (deep.cu).
+ * the start, and their filters are equal or small (deep.cu).  The gather also brings the TIDs of
+ * filters that have few of them, from the region: so they take no call of their own.
  *
  * A queue is a CUDA stream with scratch memory of its own, so batches on different queues run side
  * by side over the same index.  Its priority is the highest: a load that runs meanwhile comes
@@ -30,11 +31,15 @@
 
 /*
  * What a queue has from the start, so that ordinary searches never allocate: 3.5 MB, and 2.4 for
- * exact search.  Deep lists take up to 35 MB more, and filters up to 64 MB, or two bits per row if
+ * exact search.  Deep lists take up to 35 MB more, and filters up to 65 MB, or two bits per row if
  * that is more, when the first ones come (deep.cu, filter.cu).
  */
 #define USUAL_DIM 2048
 #define USUAL_K 64
+
+#define GATHER_THREADS 128
+#define GATHER_LOADS 8			/* of a thread at once */
+#define GATHER_ROUND (GATHER_THREADS * GATHER_LOADS)
 
 typedef struct serve_queue
 {
@@ -89,27 +94,57 @@ struct gg_server
 	}
 };
 
-/* One block per query. */
-__global__ void __launch_bounds__(128)
-gather_kernel(const __grid_constant__ search_slots slots, uint32_t dim, float *copies,
-			  unsigned long long *zeros)
+/* By a block.  All loads of a round come before its stores: each is a round trip over PCIe. */
+template <typename T>
+static __device__ __forceinline__ void
+gather(const T *from, uint32_t count, T *to)
 {
-	const float *query = query_of(NULL, slots, blockIdx.x, dim);
-	float	   *copy = copies + (size_t) blockIdx.x * dim;
+	for (uint32_t base = threadIdx.x; base < count; base += GATHER_THREADS * GATHER_LOADS)
+	{
+		T			loaded[GATHER_LOADS];
 
-	/* many loads in flight: each is a round trip over PCIe */
-#pragma unroll 8
-	for (uint32_t i = threadIdx.x; i < dim; i += 128)
-		copy[i] = query[i];
+#pragma unroll
+		for (uint32_t i = 0; i < GATHER_LOADS; i++)
+			if (base + i * GATHER_THREADS < count)
+				loaded[i] = from[base + i * GATHER_THREADS];
+#pragma unroll
+		for (uint32_t i = 0; i < GATHER_LOADS; i++)
+			if (base + i * GATHER_THREADS < count)
+				to[base + i * GATHER_THREADS] = loaded[i];
+	}
+}
+
+/* Grid: x over the queries; y: 0 for the query itself, then a round's TIDs each. */
+__global__ void __launch_bounds__(GATHER_THREADS)
+gather_kernel(const __grid_constant__ search_slots slots, uint32_t dim, float *copies,
+			  unsigned long long *zeros, const __grid_constant__ gathered_tids tids)
+{
+	if (blockIdx.y > 0)
+	{
+		const uint32_t first = (blockIdx.y - 1) * GATHER_ROUND;
+		const uint32_t count = tids.count[blockIdx.x];
+
+		if (first < count)
+			gather(tids.from[blockIdx.x] + first, min(count - first, GATHER_ROUND),
+				   tids.to + (size_t) blockIdx.x * GG_SHORT_TIDS + first);
+		return;
+	}
+	gather(query_of(NULL, slots, blockIdx.x, dim), dim, copies + (size_t) blockIdx.x * dim);
 	if (zeros != NULL && threadIdx.x < 2)
 		zeros[threadIdx.x * GG_SERVE_MAX_DEEPS + blockIdx.x] = 0;
 }
 
 cudaError_t
 search_gather_launch(const search_slots *slots, uint32_t nq, uint32_t dim, float *copies,
-					 unsigned long long *zeros, cudaStream_t stream)
+					 unsigned long long *zeros, const gathered_tids *tids, cudaStream_t stream)
 {
-	gather_kernel<<<nq, 128, 0, stream>>>(*slots, dim, copies, zeros);
+	static const gathered_tids none = {};
+	uint32_t	most = 0;
+
+	for (uint32_t i = 0; tids != NULL && i < nq; i++)
+		most = tids->count[i] > most ? tids->count[i] : most;
+	gather_kernel<<<dim3(nq, 1 + (most + GATHER_ROUND - 1) / GATHER_ROUND), GATHER_THREADS, 0,
+		stream>>>(*slots, dim, copies, zeros, tids != NULL ? *tids : none);
 	return cudaGetLastError();
 }
 
@@ -475,6 +510,26 @@ answer_nothing_deep(const gg_server *server, const gg_serve_deep *deep)
 					 __ATOMIC_RELEASE);
 }
 
+/*
+ * A filter's TIDs as the device sees them, if they are so few that they are gathered.  They have to
+ * lie in the region: other memory of the host the device may not see.
+ */
+static const uint64_t *
+few_tids(const gg_server *server, const gg_filter *filter)
+{
+	const uintptr_t region = (uintptr_t) server->region;
+	uintptr_t	tids;
+
+	if (filter == NULL || filter->tids == NULL || filter->ntids > GG_SHORT_TIDS)
+		return NULL;
+	tids = (uintptr_t) filter->tids;
+	if (tids < region ||
+		!gg_serve_is_inside(&server->room, tids - region, filter->ntids, sizeof(uint64_t),
+							sizeof(uint64_t)))
+		return NULL;
+	return (const uint64_t *) (server->seen + (tids - region));
+}
+
 static gg_status
 queue_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_deep *deeps,
 		   uint32_t count)
@@ -495,6 +550,7 @@ queue_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_de
 		queries[i].keys = (uint64_t *) (server->seen + deeps[i].keys);
 		queries[i].matches = (uint64_t *) (server->seen + deeps[i].matches);
 		queries[i].told = (const uint64_t *) ((char *) server->region + deeps[i].matches);
+		queries[i].tids = few_tids(server, deeps[i].filter);
 	}
 	describe_slots(server, deeps[0].list, 0, count, numbers, tickets, &slots);
 	return search_deep_queue(index, &to->scratch, &to->deep, &batch, to->stream);

@@ -78,7 +78,7 @@ typedef struct SlotItem
 typedef enum DeepKind
 {
 	DEEP_ALONE,					/* all others, and what is no deep request */
-	DEEP_FILTERED,				/* short lists of the rows that a filter leaves, but for TIDs */
+	DEEP_FILTERED,				/* short lists by a filter, but one of many TIDs */
 	DEEP_ALL					/* lists of all rows */
 } DeepKind;
 
@@ -298,12 +298,14 @@ static DeepKind
 KindOf(const SlotItem *item)
 {
 	const GgSlot *slot = &gg_service->slots[item->slot];
+	const gg_filter *filter;
 
 	if (item->request != GG_REQUEST_DEEP || slot->after != 0)
 		return DEEP_ALONE;
 	if (!slot->filtered)
 		return slot->k <= GG_LONG_DEEP ? DEEP_ALL : DEEP_ALONE;
-	return slot->k <= GG_SHORT_DEEP && gg_service->chunks[slot->chunk].filter.tids == NULL ?
+	filter = &gg_service->chunks[slot->chunk].filter;
+	return slot->k <= GG_SHORT_DEEP && (filter->tids == NULL || filter->ntids <= GG_SHORT_TIDS) ?
 		DEEP_FILTERED : DEEP_ALONE;
 }
 

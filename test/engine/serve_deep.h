@@ -61,6 +61,7 @@ typedef struct deep_scene
 	const gg_engine *engine;
 	bulk_region region;			/* of deep_open() */
 	size_t		keys_at;		/* in it, with room for GG_MAX_DEEP */
+	size_t		tids_at;		/* in it, for several requests: SEVERAL_TIDS of each; 0: none */
 	deep_spec	spec;
 	double		tolerance;		/* of distances; 0: all bits are the same */
 	gg_index   *index;
@@ -658,6 +659,8 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 #define SEVERAL_LONGEST 1500u
 /* of each answer: keys, the number of matches, and what must stay as it is */
 #define SEVERAL_BYTES ((size_t) (SEVERAL_LONGEST + 1 + 64) / 8 * 8 * sizeof(uint64_t))
+/* and of the TIDs of each filter, where they have a place of their own */
+#define SEVERAL_TIDS ((uint32_t) GG_SHORT_TIDS + 1)
 
 /* By `mix`: short lists from the start alone; or long ones, too, and those that go on; or long; or
  * just long enough. */
@@ -731,7 +734,27 @@ several_alone(deep_scene *s, uint32_t mix, uint32_t count, const gg_filter *cons
 	free(seen);
 }
 
-/* The same together.  TIDs lie where the answer goes, if they fit there. */
+/*
+ * The TIDs of request i's filter, brought to where the answer goes, if they fit there; else to a
+ * place of their own, where there is one.  Those of every fourth request stay outside the region.
+ */
+static inline const uint64_t *
+several_place_tids(deep_scene *s, uint32_t i, const gg_serve_deep *deep, const gg_filter *filter)
+{
+	char	   *to = s->region.memory + deep->keys;
+
+	if (filter->tids == NULL)
+		return NULL;
+	if (filter->ntids > deep->k)
+	{
+		if (s->tids_at == 0 || filter->ntids > SEVERAL_TIDS || i % 4 == 3)
+			return filter->tids;
+		to = s->region.memory + s->tids_at + i * SEVERAL_TIDS * sizeof(uint64_t);
+	}
+	return memcpy(to, filter->tids, filter->ntids * sizeof(uint64_t));
+}
+
+/* The same together. */
 static inline void
 several_together(deep_scene *s, uint32_t count, const gg_filter *const *filters,
 				 gg_serve_deep *deeps, const char *alone, const char *what)
@@ -747,9 +770,7 @@ several_together(deep_scene *s, uint32_t count, const gg_filter *const *filters,
 		if (filters[i] == NULL)
 			continue;
 		copies[i] = *filters[i];
-		if (copies[i].tids != NULL && copies[i].ntids <= deeps[i].k)
-			copies[i].tids = memcpy(r->memory + deeps[i].keys, filters[i]->tids,
-									filters[i]->ntids * sizeof(uint64_t));
+		copies[i].tids = several_place_tids(s, i, &deeps[i], filters[i]);
 		deeps[i].filter = &copies[i];
 	}
 	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_QUEUE, deeps, count), what);

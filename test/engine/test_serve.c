@@ -11,6 +11,7 @@
 #include "harness.h"
 #include "serve_bulk.h"
 #include "serve_deep.h"
+#include "serve_few_tids.h"
 #include "serve_refusals.h"
 #include "serve_take.h"
 
@@ -308,6 +309,7 @@ test_deep(void)
 		spec.n = spec.n > 1 ? harness_size(spec.n, 4) : spec.n;
 		deep_test(engine, &spec, 0);
 		deep_several(engine, &spec, 0);
+		deep_few_tids(engine, &spec, 0);
 	}
 	deep_bad_offsets(engine);
 	deep_refusals(engine);

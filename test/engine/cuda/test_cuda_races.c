@@ -438,7 +438,7 @@ test_filters(void)
 	free(filter);
 }
 
-/* Several requests in a call: with one filter, with small ones, with all kinds. */
+/* Several requests in a call: with one filter, with small ones, also of TIDs, with all kinds. */
 static void
 test_several(void)
 {
@@ -461,6 +461,9 @@ test_several(void)
 	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
 		filters[i] = &kinds[i % 2 + 5];
 	several_case(&s, 1, 9, filters, alone, "small filters");
+	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
+		filters[i] = &kinds[i % 4 + 9];
+	several_case(&s, 0, 8, filters, alone, "few TIDs");
 	for (uint32_t i = 0; i < SEVERAL_MOST; i++)
 		filters[i] = i < DEEP_FILTERS ? &kinds[i] : NULL;
 	several_case(&s, 2, SEVERAL_MOST, filters, alone, "all kinds of filters");

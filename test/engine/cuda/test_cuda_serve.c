@@ -39,6 +39,7 @@
 #include "../harness.h"
 #include "../serve_bulk.h"
 #include "../serve_deep.h"
+#include "../serve_few_tids.h"
 #include "../serve_refusals.h"
 #include "../serve_take.h"
 #include "../small_graph.h"
@@ -1410,6 +1411,25 @@ test_several(void)
 	}
 }
 
+/* Filters of few TIDs; the last one's rows take a block several rounds. */
+static void
+test_few_tids(void)
+{
+	static const deep_spec specs[] = {
+		{.n = 5000,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
+		{.n = 3000,.dim = 20,.metric = GG_METRIC_COSINE,.element = GG_ELEMENT_F32,.offsets = true},
+		{.n = 700000,.dim = 3,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F16,.coarse = true}
+	};
+
+	for (uint32_t i = 0; i < (harness_small() ? 2 : 3); i++)
+	{
+		deep_spec	spec = specs[i];
+
+		spec.n = harness_size(spec.n, 2);
+		deep_few_tids(&gg_cuda_engine, &spec, 1e-5);
+	}
+}
+
 /* So many rows that they are measured roughly first (prune.cu); the last ones tie. */
 static void
 test_pruned(void)
@@ -1585,6 +1605,7 @@ main(void)
 	harness_run("deep", test_deep);
 	harness_run("deep, slabs", test_deep_slabs);
 	harness_run("several requests", test_several);
+	harness_run("few TIDs", test_few_tids);
 	harness_run("pruned", test_pruned);
 	harness_run("rough", test_rough);
 	harness_run("fill beside", test_fill_beside);
