@@ -213,6 +213,18 @@ CREATE OPERATOR CLASS timestamptz_ops
 	OPERATOR 4 >= (timestamptz, timestamptz),
 	OPERATOR 5 > (timestamptz, timestamptz);
 
+ALTER OPERATOR FAMILY timestamptz_ops USING gpugraph ADD
+	OPERATOR 1 < (timestamptz, date),
+	OPERATOR 2 <= (timestamptz, date),
+	OPERATOR 3 = (timestamptz, date),
+	OPERATOR 4 >= (timestamptz, date),
+	OPERATOR 5 > (timestamptz, date),
+	OPERATOR 1 < (timestamptz, timestamp),
+	OPERATOR 2 <= (timestamptz, timestamp),
+	OPERATOR 3 = (timestamptz, timestamp),
+	OPERATOR 4 >= (timestamptz, timestamp),
+	OPERATOR 5 > (timestamptz, timestamp);
+
 CREATE OPERATOR CLASS uuid_ops
 	DEFAULT FOR TYPE uuid USING gpugraph AS
 	OPERATOR 1 < (uuid, uuid),

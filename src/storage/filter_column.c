@@ -145,8 +145,9 @@ GgGetFilterColumns(Relation index, GgFilterColumns *columns)
 							i + 2, RelationGetRelationName(index)),
 					 errdetail("Its type is %s.", format_type_be(declared)),
 					 errhint("Filter columns of gpugraph have the types boolean, smallint, "
-							 "integer, bigint, real, double precision, date, timestamp, uuid, "
-							 "text, varchar, an enum, or an array of integers or texts.")));
+							 "integer, bigint, real, double precision, date, timestamp, "
+							 "timestamptz, uuid, text, varchar, an enum, or an array of integers "
+							 "or texts.")));
 		column->collation = index->rd_indcollation[i + 1];
 		column->encoding = (uint16) EncodingOf(column->type);
 		column->first_word = (uint16) columns->nwords;

@@ -83,10 +83,15 @@ KindOf(Oid type)
 	}
 }
 
+/*
+ * Values in the session's time zone are compared with points in time, but not the other way round:
+ * where clocks are set back, rows in the order of local times are not in that of points in time.
+ */
 bool
 GgFilterTypesCompare(Oid type, Oid right)
 {
-	return type == right || (KindOf(type) != 0 && KindOf(type) == KindOf(right));
+	return type == right || (KindOf(type) != 0 && KindOf(type) == KindOf(right)) ||
+		(type == TIMESTAMPTZOID && (right == DATEOID || right == TIMESTAMPOID));
 }
 
 bool
@@ -147,6 +152,21 @@ PlaceOfDate(DateADT date, int64 *word)
 	return PLACE_AT;
 }
 
+/* A value in the session's time zone, which that may carry beyond the ends of all times. */
+static Place
+PlaceOfLocal(Oid type, Datum value, int64 *word)
+{
+	int			overflow = 0;
+
+	*word = type == DATEOID ?
+		date2timestamptz_opt_overflow(DatumGetDateADT(value), &overflow) :
+		timestamp2timestamptz_opt_overflow(DatumGetTimestamp(value), &overflow);
+	if (overflow == 0)
+		return PLACE_AT;
+	*word = overflow < 0 ? DT_NOBEGIN : DT_NOEND - 1;
+	return PLACE_BEHIND;
+}
+
 /* The place of a value of this type among the words of a column. */
 static Place
 PlaceOf(const GgFilterColumn *column, Oid type, Datum value, int64 *word)
@@ -155,6 +175,8 @@ PlaceOf(const GgFilterColumn *column, Oid type, Datum value, int64 *word)
 		return PlaceOfTimestamp(DatumGetTimestamp(value), word);
 	if (column->type == TIMESTAMPOID && type == DATEOID)
 		return PlaceOfDate(DatumGetDateADT(value), word);
+	if (column->type == TIMESTAMPTZOID && type != TIMESTAMPTZOID)
+		return PlaceOfLocal(type, value, word);
 	*word = GgEncodeScalar(type, column->collation, value);
 	if (column->encoding == GG_ENCODING_UUID || column->encoding == GG_ENCODING_HASH)
 		return PLACE_AMONG;

@@ -2,6 +2,8 @@
 -- every type and operator, NULLs, values of other types, lists, more than a filter has room for
 \ir include/helpers.psql
 SELECT * FROM no_plan();
+-- dates and timestamps are compared with timestamptz in this zone
+SET timezone = 'America/St_Johns';
 
 CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy');
 ALTER TYPE mood ADD VALUE 'meh' BEFORE 'ok';
@@ -120,7 +122,11 @@ FROM (VALUES ('i2', '-50, -51, 7, 48, 49::bigint, 70000, -70000::bigint, 9223372
 		'timestamp ''294276-12-31'', date ''5000000-01-01'''),
 	('ts', '''1999-12-20 12:00'', ''infinity'', date ''1999-12-20'', date ''infinity'', ' ||
 		'date ''-infinity'', date ''5000000-01-01'', ''4000-01-01 BC'''),
-	('tz', '''1999-12-20 12:00+00'', ''infinity'', ''-infinity'', ''1999-12-20 12:00:01+00'''),
+	('tz', '''1999-12-20 12:00+00'', ''infinity'', ''-infinity'', ''1999-12-20 12:00:01+00'', ' ||
+		'date ''1999-12-20'', date ''infinity'', date ''-infinity'', date ''5000000-01-01'', ' ||
+		'date ''4713-01-01 BC'', timestamp ''1999-12-20 05:00'', timestamp ''infinity'', ' ||
+		'timestamp ''-infinity'', timestamp ''294276-12-31 23:59'', ' ||
+		'timestamp ''4714-11-24 BC'''),
 	('uid', '''88888888-8888-8888-8888-888888888888'', ' ||
 		'''00000000-0000-0000-0000-000000000000'', ' ||
 		'''ffffffff-ffff-ffff-ffff-ffffffffffff'', (SELECT min(uid::text)::uuid FROM u), ' ||
