@@ -6,6 +6,7 @@
 #define GG_AM_H
 
 #include "base/base.h"
+#include "storage/format.h"
 
 #include "access/genam.h"
 #include "commands/vacuum.h"
@@ -31,10 +32,11 @@ extern bool ggvalidate(Oid opclassoid);
 
 /* column_pages: pages that a vector fills in the table. */
 /*
- * Does a device have the index, and is it to be asked?  *missing: a bitmap of segments that it has
- * no room for.
+ * Does a device have the index, and will a scan ask it?  Where no segment has least_nodes, the CPU
+ * answers (scan/device_stream.c).  *missing: a bitmap of segments that the device has no room for.
  */
-extern bool GgDeviceAnswers(Oid index, uint32 *missing);
+extern bool GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_nodes,
+							uint32 *missing);
 
 /*
  * Microseconds that a device takes to look at so many words of 64 bits of each node, and to measure

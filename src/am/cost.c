@@ -211,17 +211,18 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 	shape->delta_nodes = (double) GgDeltaSlots(meta);
 	shape->nodes += shape->delta_nodes;
 	shape->index_pages = (double) GgRowBytes(meta) / GG_PAGE_PAYLOAD;
-	shape->on_device = !info->hypothetical &&
-		GgDeviceAnswers(info->indexoid, &shape->missing);
 }
 
 bool
-GgDeviceAnswers(Oid index, uint32 *missing)
+GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_nodes, uint32 *missing)
 {
+	uint32		most_nodes = 0;
 	GgIndexStat stat;
 
 	*missing = 0;
-	if (gg_engine_setting == GG_ENGINE_CPU)
+	for (int i = 0; i < meta->nsegments; i++)
+		most_nodes = Max(most_nodes, meta->segments[i].nodes);
+	if (gg_engine_setting == GG_ENGINE_CPU || most_nodes < least_nodes)
 		return false;
 	GgStatOfIndex(index, &stat);
 	*missing = stat.missing;
@@ -419,6 +420,10 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 		return;
 	}
 
+	shape.on_device = !path->indexinfo->hypothetical &&
+		GgDeviceAnswers(path->indexinfo->indexoid, shape.meta, shape.conditions > 0 ?
+						GG_DEVICE_FILTER_NODES : (uint32) gg_itopk_size * GG_EXACT_SHARE,
+						&shape.missing);
 	shape.expected = GgRowsToExpect(rel->tuples, filtered);
 	memset(&costs, 0, sizeof(costs));
 	genericcostestimate(root, path, loop_count, &costs);

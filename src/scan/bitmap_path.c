@@ -18,6 +18,7 @@
 
 #include "am/am.h"
 #include "storage/directory.h"
+#include "storage/search_plan.h"
 #include "storage/type.h"
 
 #include <math.h>
@@ -109,7 +110,8 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	if (root->limit_tuples > 0 && root->limit_tuples < rel->rows)
 		fetched *= root->limit_tuples / rel->rows;
 
-	if (GgDeviceAnswers(ordered->indexinfo->indexoid, &missing) && missing == 0)
+	if (GgDeviceAnswers(ordered->indexinfo->indexoid, meta, GG_DEVICE_FILTER_NODES, &missing) &&
+		missing == 0)
 		time = matches * TID_TIME +
 			DeviceTime(ordered->indexinfo->tuples, matches, GgRowBytes(meta));
 	else

@@ -43,12 +43,6 @@
 /* Nodes of a segment, too small for a walk, from which a device is asked to measure them. */
 #define DEVICE_EXACT_NODES	256
 
-/*
- * Nodes of a segment from which a device is asked for those that match a filter.  The CPU looks at
- * so few rows in some 30 us.
- */
-#define DEVICE_FILTER_NODES 2048
-
 /* Scans without walks after one that was for nothing, at most. */
 #define MOST_REST			64
 
@@ -240,7 +234,7 @@ FilteredLists(GgScanOpaque *so)
 		const GgStream *stream = &so->streams[i];
 
 		lists |= (uint32) 1 << (stream->segment - so->meta->segments);
-		worthwhile |= stream->nodes >= DEVICE_FILTER_NODES;
+		worthwhile |= stream->nodes >= GG_DEVICE_FILTER_NODES;
 	}
 	return worthwhile ? lists : 0;
 }

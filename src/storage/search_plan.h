@@ -49,6 +49,12 @@ GgLongerFilteredList(uint32_t itopk, double longest)
 }
 
 /*
+ * Nodes of a segment from which a device is asked for those that match a filter.  The CPU looks at
+ * fewer rows in some 30 us.
+ */
+#define GG_DEVICE_FILTER_NODES	2048
+
+/*
  * A device measures all rows at the speed of its memory.  An entry of a walk's list is taken to
  * last as long as measuring so many bytes of rows.  Where a list would last longer than all rows,
  * the exact list, of GG_FIRST_DEEP nodes, takes its place.  The number is an estimate, from
