@@ -218,6 +218,21 @@ SELECT gpugraph_prewarm('wide_idx');
 SQL
 check_wide('wide rows and a delta', $_, 6100, 'walk, exact') for 7, 5000;
 
+# So few rows are left to the CPU, device or not, and the planner knows that.
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE few AS SELECT i AS id, i * 7919 % 1000 AS kept, (SELECT val FROM items WHERE id = i)
+	FROM generate_series(1, 1000) i;
+CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops, kept);
+ANALYZE few;
+SELECT gpugraph_prewarm('few_idx');
+SQL
+for my $most (1, 100, 500)
+{
+	like($node->safe_psql('postgres', "EXPLAIN SELECT id FROM few WHERE kept < $most " .
+		"ORDER BY val <-> (SELECT val FROM few WHERE id = 7) LIMIT 10"),
+		qr/Index Scan using few_idx.*Index Cond/s, "few rows, $most in 1000");
+}
+
 is(log_lines($node, qr/(PANIC|TRAP|segmentation)/), 0, 'nothing bad is in the log');
 $node->stop;
 done_testing();
