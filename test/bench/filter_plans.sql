@@ -8,8 +8,8 @@
 -- "walk" is an index scan of gpugraph without conditions, "keys" one with the filter as its
 -- condition, "bitmap" one that the B-tree's bitmap restricts, "btree" any other plan that reads the
 -- B-tree, "table" a sequential scan.  Times are milliseconds on a processor, the least of several
--- runs, for LIMIT 10.  With -v clock=wall they are milliseconds by the clock, for a server whose GPU
--- answers, and for a machine that does nothing else (test/gpu/run BUNDLE bench-plans).
+-- runs, for LIMIT 10.  With -v clock=wall they are milliseconds by the clock, for a server whose
+-- GPU answers, on a machine that does nothing else (test/gpu/run BUNDLE bench-plans).
 \set QUIET on
 \pset footer off
 SET client_min_messages = warning;
