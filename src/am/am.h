@@ -30,7 +30,6 @@ extern bool ggvalidate(Oid opclassoid);
 /* What core charges for the sort of a row with a small LIMIT, in units of cpu_operator_cost. */
 #define GG_SORTED_ROW_COST		10.0
 
-/* column_pages: pages that a vector fills in the table. */
 /*
  * Does a device have the index, and will a scan ask it?  Where no segment has least_nodes, the CPU
  * answers (scan/device_stream.c).  *missing: a bitmap of segments that the device has no room for.
@@ -44,6 +43,7 @@ extern bool GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_
  */
 extern double GgDeviceExactTime(double nodes, double words, double matching, double row_bytes);
 
+/* column_pages: pages that a vector fills in the table. */
 extern double GgSortedRowTime(const RelOptInfo *rel, double column_pages);
 extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered);
 
