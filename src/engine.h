@@ -545,7 +545,10 @@ typedef struct gg_serve_deep
 
 #define GG_SERVE_MAX_DEEPS	16		/* requests of one call to serve_deep() */
 
-/* Requests whose filters have no more TIDs than this, in the region, are answered together: 4,096. */
+/*
+ * Requests whose filters have no more TIDs than this, all of them in the region, are answered
+ * together: 4,096.
+ */
 #define GG_SHORT_TIDS		(GG_MAX_FILTER_TIDS / GG_SERVE_MAX_DEEPS)
 
 typedef struct gg_device_info
