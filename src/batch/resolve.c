@@ -447,7 +447,7 @@ TakeDeltaPage(GgLists *lists, Buffer buffer, uint32 number, uint32 first_row, Gg
 	const GgMetaPageData *meta = lists->meta;
 	Relation	index = lists->target->index;
 	Size		row_bytes = GgRowBytes(meta);
-	Size		here = Min(row_bytes, GG_PAGE_PAYLOAD - sizeof(GgDeltaRow));
+	Size		here = GgDeltaVectorHere(meta);
 	uint32		count = GgDeltaRowCount(index, meta, buffer);
 
 	for (uint32 slot = 0; slot < count; slot++)
@@ -458,7 +458,7 @@ TakeDeltaPage(GgLists *lists, Buffer buffer, uint32 number, uint32 first_row, Gg
 
 		if (!ItemPointerIsValid(&row->tid))
 			continue;
-		memcpy(vector, row + 1, here);
+		memcpy(vector, GgDeltaVector(meta, row), here);
 		/* a row that is longer than a page goes on over the following ones */
 		if (here < row_bytes)
 			GgReadArray(index, meta->instance, &lists->delta,

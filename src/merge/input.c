@@ -311,7 +311,10 @@ GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgMergeInput *i
 					 errhint("REINDEX the index.")));
 }
 
-/* Copy the rows that start on a delta page, and the rest of one that is longer. */
+/*
+ * Copy the rows that start on a delta page, and the rest of one that is longer.  Where VACUUM gave
+ * the page back since their TIDs were read, they are zeros: a graph is built of them, too.
+ */
 static void
 CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
 			  uint32 number, char *out)
@@ -322,7 +325,10 @@ CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 	char	   *rows;
 
 	if (!ReadDeltaPage(target, meta, input, number, &buffer))
+	{
+		memset(out, 0, GgDeltaRowsPerPage(meta) * row_bytes);
 		return;
+	}
 	rows = PageGetContents(BufferGetPage(buffer));
 	for (uint32 slot = 0; slot < GgDeltaRowCount(target->index, meta, buffer); slot++)
 		memcpy(out + slot * row_bytes,
@@ -333,7 +339,10 @@ CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 		Size		piece = Min(row_bytes - done, GG_PAGE_PAYLOAD);
 
 		if (!ReadDeltaPage(target, meta, input, ++number, &buffer))
+		{
+			memset(out, 0, row_bytes);
 			return;
+		}
 		memcpy(out + done, PageGetContents(BufferGetPage(buffer)), piece);
 		UnlockReleaseBuffer(buffer);
 		done += piece;

@@ -152,11 +152,15 @@ SQL
 			SELECT compare_search(10)"), 'same', "rounded, $metric, $order");
 	}
 }
+# rows with filter columns that came after the device's copy
 $node->safe_psql('postgres', <<'SQL');
 DROP INDEX items_idx;
-CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat, id) WITH (seal_rows = 0);
 SELECT gpugraph_prewarm('items_idx');
+INSERT INTO items SELECT id, 0, val FROM source WHERE id BETWEEN 20 AND 100;
 SQL
+is($node->safe_psql('postgres', 'SELECT compare_search(10)'), 'same',
+	'filter columns, and rows that the device lacks');
 
 # gpugraph_last_scan tells of all queries together
 sub told

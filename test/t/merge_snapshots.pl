@@ -20,6 +20,7 @@ DECLARE
 	by_index float8[];
 	by_table float8[];
 	ids bigint[];
+	last_in_order int;
 BEGIN
 	SET LOCAL enable_seqscan = off;
 	SET LOCAL enable_sort = off;
@@ -37,6 +38,21 @@ BEGIN
 	END IF;
 	IF (SELECT count(DISTINCT i) FROM unnest(ids) i) <> cardinality(ids) THEN
 		RAISE EXCEPTION 'a row twice among %', cardinality(ids);
+	END IF;
+	-- A walk may miss a row. Strict order then returns it behind all others.
+	last_in_order := cardinality(by_index);
+	FOR i IN 2 .. cardinality(by_index) LOOP
+		IF by_index[i] < by_index[i - 1] * (1 - 1e-5) THEN
+			last_in_order := i - 1;
+			EXIT;
+		END IF;
+	END LOOP;
+	IF (SELECT count(DISTINCT d) FROM unnest(by_index[last_in_order + 1 : ]) d) > 3 THEN
+		RAISE EXCEPTION 'out of order from row % of % on: %', last_in_order + 1,
+			cardinality(by_index), by_index[last_in_order - 2 : last_in_order + 20];
+	END IF;
+	IF k > 1000 THEN
+		SELECT array_agg(d ORDER BY d) INTO by_index FROM unnest(by_index) d;
 	END IF;
 	FOR i IN 1 .. cardinality(by_index) LOOP
 		IF abs(by_index[i] - by_table[i]) > 1e-5 * by_table[i] AND
