@@ -7,6 +7,7 @@
 
 #include "scan/scan.h"
 
+#include "access/htup.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
 
@@ -102,5 +103,13 @@ extern uint64 GgCountPlaces(const GgMetaPageData *meta);
  */
 extern uint32 GgReadPlaces(Relation index, const GgMetaPageData *meta, uint64 first, uint32 most,
 						   ItemPointerData *tids);
+
+/* ---- result_row.c ------------------------------------------------------ */
+
+/*
+ * The tuple of a result's row, none of whose columns is NULL.  *data: its columns, `bytes` in all,
+ * which the caller overwrites for each row.  To form a tuple anew takes as long as to store it.
+ */
+extern HeapTuple GgFormRow(TupleDesc desc, Size bytes, void **data);
 
 #endif							/* GG_BATCH_H */

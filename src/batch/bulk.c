@@ -9,6 +9,9 @@
  * one round is enough.  A query whose candidates end before it has k visible rows is left to a
  * scan.
  *
+ * Queries go to the device in batches, one after the other.  The rows of a batch are looked up
+ * while the device has the next one.
+ *
  * Where rows are stored rounded, each row's distance is that of the table's value, and rounds go on
  * until no later candidate of a query can be nearer than its k rows, as a scan does (finder.c).
  *
@@ -29,11 +32,8 @@
 /* Candidates to have beside k, for rows that are not visible. */
 #define SPARE_CANDIDATES	8
 
-/*
- * Memory for candidates, which limits the queries that are answered together.  Rows of many queries
- * share pages of the table, and each page is read once.
- */
-#define CANDIDATE_BYTES		(4 << 20)
+/* Memory for the rows of queries that are answered by one call of GgFindBulk(). */
+#define ROW_BYTES			(4 << 20)
 
 /*
  * A device lacks some pages of a delta that grows.  From here on the CPU has more to measure for
@@ -43,6 +43,7 @@
 
 #define ATTEMPTS			3
 
+/* A query of a batch. */
 typedef struct GgBulkQuery
 {
 	uint32		ncandidates;
@@ -54,6 +55,13 @@ typedef struct GgBulkQuery
 	uint32		row_end;
 	float		distance;
 } BulkQuery;
+
+/* A row that is looked up. */
+typedef struct GgLookedUp
+{
+	uint32		query;
+	float		distance;
+} LookedUp;
 
 /* ---- what to ask ------------------------------------------------------------------ */
 
@@ -128,9 +136,7 @@ FindResident(GgBulk *bulk)
 	ChooseLists(bulk);
 	if (bulk->nasked == 0 || (bulk->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA))
 		return false;
-	bulk->room = GgServiceBulkRoom(meta->dimensions, bulk->ask.k, bulk->nasked);
-	if (bulk->most > 0)
-		bulk->room = Min(bulk->room, bulk->most);
+	bulk->room = Min(bulk->memory, GgServiceBulkRoom(meta->dimensions, bulk->ask.k, bulk->nasked));
 	return bulk->room > 0;
 }
 
@@ -148,20 +154,25 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	bulk->ask.itopk_size = (uint32) itopk;
 	bulk->ask.mode = gg_search_mode_setting;
 	bulk->ask.k = Min((uint32) itopk, bulk->k + bulk->k / 2 + SPARE_CANDIDATES);
+	bulk->memory = Max(expected, 1);
 	if (!FindResident(bulk))
 		return false;
 
-	bulk->most = CANDIDATE_BYTES / (bulk->ask.k * (sizeof(gg_candidate) + 1));
-	bulk->most = Min(Max(bulk->most, bulk->room), Max(expected, 1));
-	bulk->room = Min(bulk->room, bulk->most);
+	bulk->memory = bulk->room;
+	bulk->most = Max(ROW_BYTES / (bulk->k * sizeof(GgFoundRow)), bulk->room);
+	bulk->most = Min(bulk->most, Max(expected, 1));
 	bulk->answers = (Size) bulk->nlists * bulk->room * bulk->ask.k;
 	bulk->nodes = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(uint32));
 	bulk->distances = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(float));
-	bulk->vector_room = (Size) bulk->room * bulk->ask.dim;
-	bulk->vectors = palloc(bulk->vector_room * sizeof(float));
-	bulk->queries = palloc(bulk->most * sizeof(BulkQuery));
-	bulk->candidates = palloc(bulk->most * bulk->ask.k * sizeof(gg_candidate));
-	bulk->candidate_lists = palloc(bulk->most * bulk->ask.k);
+	bulk->vectors = palloc((Size) bulk->room * bulk->ask.dim * sizeof(float));
+	bulk->queries = palloc(bulk->room * sizeof(BulkQuery));
+	bulk->candidates = palloc(bulk->room * bulk->ask.k * sizeof(gg_candidate));
+	bulk->candidate_lists = palloc(bulk->room * bulk->ask.k);
+	bulk->places = palloc(bulk->room * bulk->k * sizeof(GgPlace));
+	bulk->looked_up = palloc(bulk->room * bulk->k * sizeof(LookedUp));
+	bulk->ctids = palloc(bulk->room * bulk->k * sizeof(ItemPointerData));
+	if (bulk->lists.meta->element != target->opclass->element)
+		bulk->bounds = palloc(bulk->room * sizeof(GgBound));
 	PredicateLockRelation(target->index, GetActiveSnapshot());
 	return true;
 }
@@ -245,13 +256,13 @@ NearestList(const GgBulk *bulk, const Merge *merge, int *nearest)
 	return true;
 }
 
-/* Merge the lists of query q of a call into the candidates of query number. */
+/* Merge the lists of query q into its candidates. */
 static void
-MergeLists(GgBulk *bulk, uint32 q, uint32 number, Merge *merge)
+MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
 {
 	const GgMetaPageData *meta = bulk->lists.meta;
-	BulkQuery  *query = &bulk->queries[number];
-	Size		first = (Size) number * bulk->ask.k;
+	BulkQuery  *query = &bulk->queries[q];
+	Size		first = (Size) q * bulk->ask.k;
 	uint32		n = 0;
 	int			l = -2;
 
@@ -301,9 +312,9 @@ IsZero(const float *vector, uint32 dim)
 	return true;
 }
 
-/* The candidates of the queries of a call, the first of which has this number. */
+/* The candidates of a batch that the device has answered. */
 static void
-MakeCandidates(GgBulk *bulk, uint32 first)
+MakeCandidates(GgBulk *bulk)
 {
 	bool		cosine = bulk->lists.meta->metric == GG_METRIC_COSINE;
 	uint64	   *keys = palloc(Max(bulk->ask.k, 1) * sizeof(uint64));
@@ -315,8 +326,8 @@ MakeCandidates(GgBulk *bulk, uint32 first)
 
 		merge.tail = keys;
 		merge.ntail = MeasureTail(bulk, vector, keys);
-		MergeLists(bulk, q, first + q, &merge);
-		bulk->queries[first + q].no_angle = cosine && IsZero(vector, bulk->ask.dim);
+		MergeLists(bulk, q, &merge);
+		bulk->queries[q].no_angle = cosine && IsZero(vector, bulk->ask.dim);
 		if (bulk->tail.count > 0)
 			CHECK_FOR_INTERRUPTS();
 	}
@@ -325,9 +336,8 @@ MakeCandidates(GgBulk *bulk, uint32 first)
 
 /* The lists that the device is not asked for. */
 static void
-SearchMissing(void *arg)
+SearchMissing(GgBulk *bulk)
 {
-	GgBulk	   *bulk = arg;
 	gg_search_params params = {
 		.k = bulk->ask.k, .itopk_size = bulk->ask.itopk_size, .mode = bulk->ask.mode
 	};
@@ -343,39 +353,6 @@ SearchMissing(void *arg)
 
 		GgSearchMissing(&bulk->lists, bulk->copies, &missing);
 	}
-}
-
-/*
- * Ask for all queries, as many in one call as the device takes.  The resident may be replaced by a
- * newer one at any time.  Then its lists may be others, and all is asked anew.
- */
-static bool
-AskDevice(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count)
-{
-	uint32		next = 0;
-	int			attempts = 0;
-	GgReason	reason;
-
-	while (next < count)
-	{
-		bulk->ask.vectors = bulk->vectors;
-		bulk->ask.count = Min(bulk->room, count - next);
-		bulk->ask.meanwhile.run = bulk->missing != 0 ? SearchMissing : NULL;
-		bulk->ask.meanwhile.arg = bulk;
-		read(arg, next, bulk->ask.count, bulk->vectors);
-		if (GgServiceBulk(&bulk->ref, &bulk->ask, bulk->nodes, bulk->distances, &reason))
-		{
-			MakeCandidates(bulk, next);
-			next += bulk->ask.count;
-			continue;
-		}
-		if (reason != GG_REASON_NOT_RESIDENT || ++attempts > ATTEMPTS || !FindResident(bulk) ||
-			(Size) bulk->room * bulk->ask.dim > bulk->vector_room ||
-			(Size) bulk->nlists * bulk->room * bulk->ask.k > bulk->answers)
-			return false;
-		next = 0;
-	}
-	return true;
 }
 
 /* ---- rows --------------------------------------------------------------------------- */
@@ -463,7 +440,7 @@ TakeRow(GgBulk *bulk, uint32 q, float distance, ItemPointer ctid, GgFoundRow *ro
 
 	if (IsRounded(bulk, q))
 	{
-		row.distance = GgTrueDistance(bulk->finder, bulk->values[q], ctid);
+		row.distance = GgTrueDistance(bulk->finder, bulk->values[bulk->batch.first + q], ctid);
 		while (place > 0 && float8_lt(row.distance, rows[place - 1].distance))
 			place--;
 	}
@@ -474,56 +451,39 @@ TakeRow(GgBulk *bulk, uint32 q, float distance, ItemPointer ctid, GgFoundRow *ro
 	rows[place] = row;
 }
 
-/* A row that was looked up. */
-typedef struct Looked
-{
-	uint32		query;
-	float		distance;
-} Looked;
-
 /*
- * One round: look up as many rows of each query as it wants, and take those that are visible.
- * Returns how many were looked up.
+ * One round: look up as many rows of each query of the batch as it wants, and take those that are
+ * visible.  Returns how many were looked up.
  */
 static uint32
-Round(GgBulk *bulk, uint32 count, GgFoundRow *rows, uint32 *found, GgPlace *places, Looked *looked,
-	  ItemPointerData *ctids)
+Round(GgBulk *bulk)
 {
+	const GgBatch *batch = &bulk->batch;
 	uint32		n = 0;
 
-	for (uint32 q = 0; q < count; q++)
-		for (uint32 i = 0; WantsRow(bulk, q, found[q], i, rows + (Size) q * bulk->k) &&
-			 NextRow(bulk, q, &places[n]); i++)
+	for (uint32 q = 0; q < batch->count; q++)
+	{
+		const GgFoundRow *rows = batch->rows + (Size) q * bulk->k;
+
+		for (uint32 i = 0; WantsRow(bulk, q, batch->found[q], i, rows) &&
+			 NextRow(bulk, q, &bulk->places[n]); i++)
 		{
-			looked[n].query = q;
-			looked[n++].distance = bulk->queries[q].distance;
+			bulk->looked_up[n].query = q;
+			bulk->looked_up[n++].distance = bulk->queries[q].distance;
 		}
-	GgResolve(&bulk->lists, bulk->map, places, n, ctids);
+	}
+	GgResolve(&bulk->lists, bulk->map, bulk->places, n, bulk->ctids);
 	for (uint32 i = 0; i < n; i++)
 	{
-		uint32		q = looked[i].query;
+		uint32		q = bulk->looked_up[i].query;
 
-		if (ItemPointerIsValid(&ctids[i]))
-			TakeRow(bulk, q, looked[i].distance, &ctids[i], rows + (Size) q * bulk->k, &found[q]);
+		if (ItemPointerIsValid(&bulk->ctids[i]))
+			TakeRow(bulk, q, bulk->looked_up[i].distance, &bulk->ctids[i],
+					batch->rows + (Size) q * bulk->k, &batch->found[q]);
 		if (bulk->bounds != NULL)
 			CHECK_FOR_INTERRUPTS();
 	}
 	return n;
-}
-
-/* Make the bound of rounded distances (bound.c) for each query. */
-static void
-MakeBounds(GgBulk *bulk, uint32 count)
-{
-	const GgMetaPageData *meta = bulk->lists.meta;
-	const GgOpclass *opclass = bulk->lists.target->opclass;
-
-	bulk->bounds = NULL;
-	if (meta->element == opclass->element)
-		return;
-	bulk->bounds = palloc(count * sizeof(GgBound));
-	for (uint32 q = 0; q < count; q++)
-		GgBoundInit(&bulk->bounds[q], opclass, meta, bulk->values[q], bulk->vectors);
 }
 
 /* A query was answered. */
@@ -548,44 +508,95 @@ NoteQuery(GgBulk *bulk, uint32 found)
 	GgAddNote(&bulk->note, &note);
 }
 
-bool
-GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow *rows,
-		   uint32 *found)
+/* Find the rows of the batch that was answered last, if that was not done. */
+static void
+FindRows(GgBulk *bulk)
 {
+	GgBatch    *batch = &bulk->batch;
+	const GgMetaPageData *meta = bulk->lists.meta;
 	const GgTarget *target = bulk->lists.target;
-	Size		most = (Size) count * bulk->k;
-	GgPlace    *places;
-	Looked	   *looked;
-	ItemPointerData *ctids;
 
-	if (!AskDevice(bulk, read, arg, count))
-		return false;
-	places = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(GgPlace));
-	looked = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(Looked));
-	ctids = MemoryContextAllocHuge(CurrentMemoryContext, most * sizeof(ItemPointerData));
-	memset(found, 0, count * sizeof(uint32));
-	MakeBounds(bulk, count);
-	while (Round(bulk, count, rows, found, places, looked, ctids) > 0)
+	if (batch->count == 0)
+		return;
+	memset(batch->found, 0, batch->count * sizeof(uint32));
+	for (uint32 q = 0; bulk->bounds != NULL && q < batch->count; q++)
+		GgBoundInit(&bulk->bounds[q], target->opclass, meta, bulk->values[batch->first + q],
+					bulk->vectors);
+	while (Round(bulk) > 0)
 		;
-	pfree(places);
-	pfree(looked);
-	pfree(ctids);
-
-	for (uint32 q = 0; q < count; q++)
+	for (uint32 q = 0; q < batch->count; q++)
 	{
-		for (uint32 i = 0; i < found[q] && bulk->queries[q].no_angle; i++)
-			rows[(Size) q * bulk->k + i].distance = get_float8_nan();
-		if (!IsSettled(bulk, q, found[q], rows + (Size) q * bulk->k))
+		GgFoundRow *rows = batch->rows + (Size) q * bulk->k;
+
+		for (uint32 i = 0; i < batch->found[q] && bulk->queries[q].no_angle; i++)
+			rows[i].distance = get_float8_nan();
+		if (!IsSettled(bulk, q, batch->found[q], rows))
 		{
-			found[q] = GG_BULK_SHORT;
+			batch->found[q] = GG_BULK_SHORT;
 			continue;
 		}
 		pgstat_count_index_scan(target->index);
 		GgCountQuery(target->index, bulk->missing != 0 ? GG_REASON_PARTIAL : GG_REASON_NONE,
-					 found[q]);
-		NoteQuery(bulk, found[q]);
+					 batch->found[q]);
+		NoteQuery(bulk, batch->found[q]);
 	}
-	if (bulk->bounds != NULL)
-		pfree(bulk->bounds);
-	return true;
+	batch->count = 0;
+}
+
+/* ---- batches ------------------------------------------------------------------------ */
+
+/* While the device has a batch. */
+static void
+Meanwhile(void *arg)
+{
+	SearchMissing(arg);
+	FindRows(arg);
+}
+
+/*
+ * The resident may be replaced by a newer one at any time.  Then its lists may be others, and the
+ * batch is asked anew.
+ */
+static bool
+AskBatch(GgBulk *bulk, GgReadQueries read, void *arg, uint32 first, uint32 most)
+{
+	GgReason	reason;
+
+	for (int attempts = 0; attempts <= ATTEMPTS; attempts++)
+	{
+		bulk->ask.vectors = bulk->vectors;
+		bulk->ask.count = Min(bulk->room, most);
+		bulk->ask.meanwhile.run = Meanwhile;
+		bulk->ask.meanwhile.arg = bulk;
+		read(arg, first, bulk->ask.count, bulk->vectors);
+		if (GgServiceBulk(&bulk->ref, &bulk->ask, bulk->nodes, bulk->distances, &reason))
+			return true;
+		/* the rows of the batch before are those of the lists as they were */
+		FindRows(bulk);
+		if (reason != GG_REASON_NOT_RESIDENT || !FindResident(bulk) ||
+			(Size) bulk->nlists * bulk->room * bulk->ask.k > bulk->answers)
+			return false;
+	}
+	return false;
+}
+
+uint32
+GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow *rows,
+		   uint32 *found)
+{
+	uint32		next = 0;
+
+	while (next < count && AskBatch(bulk, read, arg, next, count - next))
+	{
+		bulk->batch = (GgBatch) {
+			.first = next,
+			.count = bulk->ask.count,
+			.rows = rows + (Size) next * bulk->k,
+			.found = found + next
+		};
+		MakeCandidates(bulk);
+		next += bulk->ask.count;
+	}
+	FindRows(bulk);
+	return next;
 }

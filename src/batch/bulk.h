@@ -10,6 +10,15 @@
 /* A query's answer that GgFind() has to give: too few rows of what the device said are visible. */
 #define GG_BULK_SHORT		PG_UINT32_MAX
 
+/* Queries that the device has answered together, whose rows are still to be found. */
+typedef struct GgBatch
+{
+	uint32		first;			/* among those of GgFindBulk() */
+	uint32		count;			/* 0: there are none */
+	GgFoundRow *rows;			/* k for each query */
+	uint32	   *found;
+} GgBatch;
+
 typedef struct GgBulk
 {
 	GgLists		lists;
@@ -17,13 +26,14 @@ typedef struct GgBulk
 	GgCopies   *copies;			/* of segments that the device lacks */
 	uint32		k;
 	uint32		most;			/* queries for GgFindBulk() */
-	uint32		room;			/* queries that the device takes in one call */
+	uint32		memory;			/* queries of a batch that there is memory for */
+	uint32		room;			/* queries of a batch */
 	GgScanNote	note;			/* of all queries that the device answered */
 
 	/* where rows are stored rounded; the first two are set by the caller */
 	GgFinder   *finder;
 	const Datum *values;		/* the queries of GgFindBulk(), as the operator gets them */
-	GgBound    *bounds;			/* of each of them; NULL: rows are not rounded */
+	GgBound    *bounds;			/* of the batch's queries; NULL: rows are not rounded */
 
 	/* what the device is asked for */
 	GgResidentRef ref;
@@ -40,17 +50,20 @@ typedef struct GgBulk
 	GgDeltaRows tail;
 	gg_distance_fn distance;
 
-	/* queries and answers of one call */
+	/* the batch that the device is asked for, and its answers */
 	float	   *vectors;
-	Size		vector_room;
 	Size		answers;		/* that there is room for */
 	uint32	   *nodes;
 	float	   *distances;
 
-	/* all answers */
+	/* the batch that it has answered */
+	GgBatch		batch;
 	struct GgBulkQuery *queries;
 	gg_candidate *candidates;	/* ask.k for each query ... */
 	uint8	   *candidate_lists;	/* ... and the list of each */
+	GgPlace    *places;			/* of rows that are looked up */
+	struct GgLookedUp *looked_up;
+	ItemPointerData *ctids;
 } GgBulk;
 
 /*
@@ -66,9 +79,10 @@ typedef void (*GgReadQueries) (void *arg, uint32 first, uint32 count, float *vec
 
 /*
  * Find rows for count queries, bulk->most at the most.  rows has k for each; found[i] is how many
- * there are for query i, or GG_BULK_SHORT.  False: the device does not answer.
+ * there are for query i, or GG_BULK_SHORT.  Returns how many queries were answered, from the first
+ * one on: fewer where the device does not answer any more.
  */
-extern bool GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow *rows,
-					   uint32 *found);
+extern uint32 GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count,
+						 GgFoundRow *rows, uint32 *found);
 
 #endif							/* GG_BULK_H */

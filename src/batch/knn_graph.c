@@ -3,7 +3,8 @@
  *		gpugraph_knn_graph(): the nearest rows of every row.
  *
  * The rows of the index come in chunks, in the order in which they lie there.  Each visible row is
- * a query.  Its answers are the chunk's output, which the caller takes row by row.
+ * a query.  Its answers are the chunk's output.  In a select list the caller takes it row by row.
+ * In FROM it goes to a tuplestore, chunk by chunk, since the executor would put each row there.
  *
  * Where a device answers, the queries of a chunk are some thousand nodes of one segment, whose
  * vectors are read from the index.  Every row of the index is a query sooner or later, and is a
@@ -18,7 +19,6 @@
  */
 #include "batch/bulk.h"
 
-#include "access/htup_details.h"
 #include "access/tableam.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -49,6 +49,8 @@ typedef struct KnnGraph
 	bool		tried_map;
 	GgCopies   *copies;			/* for all chunks */
 	GgScanNote	note;			/* of all chunks */
+	HeapTuple	tuple;			/* of each row of the result ... */
+	struct GraphRow *row;		/* ... and its columns */
 
 	/* the chunk */
 	MemoryContext context;
@@ -262,7 +264,8 @@ ReadVectors(void *arg, uint32 first, uint32 count, float *queries)
 	uint32		node = of->chunk->first + first;
 	Size		dim = meta->dimensions;
 	Size		row_bytes = GgRowBytes(meta);
-	char	   *stored = palloc(count * row_bytes);
+	bool		halves = meta->element == GG_ELEMENT_F16;
+	char	   *stored = halves ? palloc(count * row_bytes) : (char *) queries;
 
 	for (uint32 i = 0; i < count;)
 	{
@@ -274,13 +277,13 @@ ReadVectors(void *arg, uint32 first, uint32 count, float *queries)
 					skip * (uint64) row_bytes, stored + i * row_bytes, here * row_bytes);
 		i += here;
 	}
-	if (meta->element == GG_ELEMENT_F16)
+	if (halves)
+	{
 		gg_halves_to_floats((const uint16_t *) stored, queries, count * dim);
-	else
-		memcpy(queries, stored, count * row_bytes);
+		pfree(stored);
+	}
 	for (uint32 i = 0; i < count; i++)
 		gg_query_prepare(meta->metric, queries + i * dim, dim);
-	pfree(stored);
 }
 
 /* The next nodes of a segment.  Returns the places that were read; 0: the device is not asked. */
@@ -301,7 +304,7 @@ BulkChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk)
 	found = palloc(chunk.count * sizeof(uint32));
 	rows = MemoryContextAllocHuge(CurrentMemoryContext,
 								  (Size) chunk.count * bulk->k * sizeof(GgFoundRow));
-	if (!GgFindBulk(bulk, ReadVectors, &of, chunk.count, rows, found))
+	if (GgFindBulk(bulk, ReadVectors, &of, chunk.count, rows, found) < chunk.count)
 		return 0;
 	for (uint32 i = 0; i < chunk.count; i++)
 		for (; next < chunk.nrows && row + next < chunk.row_ends[i]; next++)
@@ -393,46 +396,95 @@ NextChunk(KnnGraph *graph)
 	}
 }
 
+/* ---- the function ---------------------------------------------------------------- */
+
+/* A row of the result. */
+struct GraphRow
+{
+	ItemPointerData ctid;
+	ItemPointerData neighbor;
+	float8		distance;
+};
+
+/* In the current memory context. */
+static KnnGraph *
+BeginGraph(Oid indexoid, int32 k, TupleDesc desc)
+{
+	KnnGraph   *graph = palloc0(sizeof(KnnGraph));
+	void	   *data;
+
+	GgCheckK(k);
+	graph->indexoid = indexoid;
+	graph->k = k;
+	graph->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph k-NN graph",
+										   ALLOCSET_DEFAULT_SIZES);
+	graph->map_context = CurrentMemoryContext;
+	graph->copies = GgMakeCopies(PG_UINT64_MAX);
+	graph->tuple = GgFormRow(desc, sizeof(struct GraphRow), &data);
+	graph->row = data;
+	return graph;
+}
+
+/* Make the tuple that of the next edge; false behind the last one. */
+static bool
+NextRow(KnnGraph *graph)
+{
+	const Edge *edge;
+
+	if (graph->next_edge == graph->nedges && !NextChunk(graph))
+		return false;
+	edge = &graph->edges[graph->next_edge++];
+	graph->row->ctid = edge->ctid;
+	graph->row->neighbor = edge->neighbor.ctid;
+	graph->row->distance = edge->neighbor.distance;
+	return true;
+}
+
+static void
+StoreGraph(FunctionCallInfo fcinfo)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	KnnGraph   *graph;
+
+	InitMaterializedSRF(fcinfo, 0);
+	graph = BeginGraph(PG_GETARG_OID(0), PG_GETARG_INT32(1), rsinfo->setDesc);
+	while (NextRow(graph))
+		tuplestore_puttuple(rsinfo->setResult, graph->tuple);
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_knn_graph);
 
 Datum
 gpugraph_knn_graph(PG_FUNCTION_ARGS)
 {
+	const ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	FuncCallContext *call;
 	KnnGraph   *graph;
-	Edge	   *edge;
-	Datum		values[3];
-	bool		nulls[3] = {false, false, false};
 
+	if (rsinfo != NULL && IsA(rsinfo, ReturnSetInfo) &&
+		(rsinfo->allowedModes & SFRM_Materialize_Preferred) != 0)
+	{
+		StoreGraph(fcinfo);
+		return (Datum) 0;
+	}
 	if (SRF_IS_FIRSTCALL())
 	{
 		MemoryContext old;
 		TupleDesc	tupdesc;
 
-		GgCheckK(PG_GETARG_INT32(1));
 		call = SRF_FIRSTCALL_INIT();
 		old = MemoryContextSwitchTo(call->multi_call_memory_ctx);
 		if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 			elog(ERROR, "return type must be a row type");
-		call->tuple_desc = BlessTupleDesc(tupdesc);
-		graph = palloc0(sizeof(KnnGraph));
-		graph->indexoid = PG_GETARG_OID(0);
-		graph->k = PG_GETARG_INT32(1);
-		graph->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph k-NN graph",
-											   ALLOCSET_DEFAULT_SIZES);
-		graph->map_context = CurrentMemoryContext;
-		graph->copies = GgMakeCopies(PG_UINT64_MAX);
-		call->user_fctx = graph;
+		call->user_fctx = BeginGraph(PG_GETARG_OID(0), PG_GETARG_INT32(1),
+									 BlessTupleDesc(tupdesc));
 		MemoryContextSwitchTo(old);
 	}
 
 	call = SRF_PERCALL_SETUP();
 	graph = call->user_fctx;
-	if (graph->next_edge == graph->nedges && !NextChunk(graph))
+	if (!NextRow(graph))
 		SRF_RETURN_DONE(call);
-	edge = &graph->edges[graph->next_edge++];
-	values[0] = PointerGetDatum(&edge->ctid);
-	values[1] = PointerGetDatum(&edge->neighbor.ctid);
-	values[2] = Float8GetDatum(edge->neighbor.distance);
-	SRF_RETURN_NEXT(call, HeapTupleGetDatum(heap_form_tuple(call->tuple_desc, values, nulls)));
+	/* the caller is through with the row before when it asks for the next one */
+	SRF_RETURN_NEXT(call, HeapTupleGetDatum(graph->tuple));
 }

@@ -104,10 +104,7 @@ ReadQueries(const GgTarget *target, AnyArrayType *array, Queries *queries)
 	pfree(meta);
 }
 
-/*
- * Where rows of the result go.  They are stored as copies of one tuple, whose data are overwritten:
- * to form each anew takes as long as to store it.
- */
+/* Where rows of the result go. */
 typedef struct RowStore
 {
 	Tuplestorestate *store;
@@ -123,16 +120,11 @@ typedef struct RowStore
 static void
 OpenRowStore(RowStore *result, const ReturnSetInfo *rsinfo)
 {
-	ItemPointerData ctid = {0};
-	Datum		values[] = {Int32GetDatum(0), PointerGetDatum(&ctid), Float8GetDatum(0)};
-	bool		nulls[] = {false, false, false};
-	HeapTuple	tuple = heap_form_tuple(rsinfo->setDesc, values, nulls);
+	void	   *data;
 
-	if (tuple->t_len != tuple->t_data->t_hoff + sizeof(struct RowData))
-		elog(ERROR, "a row of the result has %u bytes", tuple->t_len);
 	result->store = rsinfo->setResult;
-	result->tuple = tuple;
-	result->row = (struct RowData *) ((char *) tuple->t_data + tuple->t_data->t_hoff);
+	result->tuple = GgFormRow(rsinfo->setDesc, sizeof(struct RowData), &data);
+	result->row = data;
 }
 
 static void
@@ -199,18 +191,20 @@ SearchBulk(const RowStore *result, const Queries *queries, GgBulk *bulk, GgFinde
 	{
 		int			count = Min((int) bulk->most, queries->count - first);
 		QueriesFrom from = {finder->target->opclass, bulk->ask.dim, queries->values + first};
+		int			answered;
 
 		CHECK_FOR_INTERRUPTS();
 		bulk->finder = finder;
 		bulk->values = from.values;
-		if (!GgFindBulk(bulk, ReadVectors, &from, count, rows, found))
-			break;
-		for (int i = 0; i < count; i++)
+		answered = (int) GgFindBulk(bulk, ReadVectors, &from, count, rows, found);
+		for (int i = 0; i < answered; i++)
 			if (found[i] == GG_BULK_SHORT)
 				SearchOneByOne(result, queries, first + i, 1, finder, k);
 			else
 				PutRows(result, first + i + 1, rows + (Size) i * bulk->k, found[i]);
-		first += count;
+		first += answered;
+		if (answered < count)
+			break;
 	}
 	return first;
 }
