@@ -38,6 +38,7 @@
 #include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "executor/tuptable.h"
+#include "miscadmin.h"
 #include "nodes/pathnodes.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
@@ -305,7 +306,11 @@ StreamTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 	}
 	time += condition_time + matching * exact_time;
 	if (wanted > Min(Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + 2 * handed, matching))
-		time += matching * (exact_time + log2(Max(matching, 1)) * COMPARE_TIME);
+	{
+		time += matching * log2(Max(matching, 1)) * COMPARE_TIME;
+		if (matching * sizeof(uint64) > work_mem * 1024.0)
+			time += matching * exact_time;
+	}
 	return time;
 }
 

@@ -2,9 +2,10 @@
  * exact_stream.c
  *		Nodes of a segment, or of the delta, by measuring every row.
  *
- * A stream makes two passes at most.  The first keeps some of the nearest rows, since most scans
- * stop soon.  A scan that wants more probably wants everything: the second pass keeps all that are
- * left, sorted in memory where there is room, else by tuplesort.
+ * A pass measures every row, and sorts some of the nearest, since most scans stop soon.  A scan
+ * that wants more probably wants everything that is left.  Where work_mem has room, the pass has
+ * kept the distances of the other rows, which are sorted then.  Where it has not, a second pass
+ * measures them anew, for tuplesort.
  *
  * Rows that strict order kept back, whether another implementation did or this one would, come
  * behind all others, marked late.
@@ -40,6 +41,8 @@ typedef struct ExactStream
 	uint32		batch_cap;
 	bool		batch_bounded;	/* there may be more than batch_cap: a heap while it is filled */
 	bool		batch_last;		/* nothing lies behind the batch */
+	uint64	   *rest;			/* ranks behind the batch, in no order; NULL: not kept */
+	uint32		rest_len;
 	Tuplesortstate *sort;		/* all ranks that are still to come; NULL: they are in the batch */
 } ExactStream;
 
@@ -96,9 +99,13 @@ OfferKey(ExactStream *state, uint64 key)
 		heap_push(state->batch, state->batch_len++, rank);
 	else
 	{
+		uint64		last = Max(rank, state->batch[0]);
+
 		state->batch_last = false;
-		if (rank < state->batch[0])
+		if (rank < last)
 			heap_replace(state->batch, state->batch_cap, rank);
+		if (state->rest != NULL)
+			state->rest[state->rest_len++] = last;
 	}
 }
 
@@ -253,27 +260,6 @@ Pass(GgScanOpaque *so, GgStream *stream)
 		DeltaPass(so, stream);
 }
 
-/* A pass that keeps at most cap ranks, the lowest, or all where there cannot be more. */
-static void
-PassIntoBatch(GgScanOpaque *so, GgStream *stream, uint32 cap)
-{
-	ExactStream *state = stream->state;
-
-	if (cap > state->batch_cap)
-	{
-		if (state->batch != NULL)
-			pfree(state->batch);
-		state->batch = MemoryContextAllocHuge(so->context, cap * sizeof(uint64));
-		state->batch_cap = cap;
-	}
-	state->batch_len = 0;
-	state->batch_pos = 0;
-	state->batch_last = true;
-	state->batch_bounded = cap < GgNodesToHandOut(so, stream);
-	Pass(so, stream);
-	sort_ranks(state->batch, state->batch_len);
-}
-
 /*
  * A pass that sorts all that is left.  The executor runs under one resource owner from a scan's
  * start to its end (for a cursor its portal's), so temporary files live as long as the scan.
@@ -305,25 +291,42 @@ BatchRoom(const GgScanOpaque *so)
 static void
 FirstPass(GgScanOpaque *so, GgStream *stream)
 {
-	uint32		all = Max(GgNodesToHandOut(so, stream), 1);
+	ExactStream *state = stream->state;
+	uint32		all = GgNodesToHandOut(so, stream);
+	uint32		room = BatchRoom(so);
 	uint64		some = Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + stream->handed;
 
-	some = Max(some, all / FIRST_SHARE);
-	PassIntoBatch(so, stream, (uint32) Min(Min(some, BatchRoom(so)), all));
+	some = Min(Max(some, all / FIRST_SHARE), Min(room, all));
+	state->batch = MemoryContextAllocHuge(so->context, Max(some, 1) * sizeof(uint64));
+	state->batch_cap = (uint32) some;
+	if (some < all && all <= room)
+		state->rest = MemoryContextAllocHuge(so->context, (all - some) * sizeof(uint64));
+	state->batch_bounded = some < all;
+	state->batch_last = true;
+	Pass(so, stream);
+	sort_ranks(state->batch, state->batch_len);
 }
 
+/* All that is left. */
 static void
-SecondPass(GgScanOpaque *so, GgStream *stream)
+NextBatch(GgScanOpaque *so, GgStream *stream)
 {
 	ExactStream *state = stream->state;
-	uint32		all = Max(GgNodesToHandOut(so, stream), 1);
 
 	GgBeginAhead(so, stream);
-	state->next_rank = state->batch[state->batch_len - 1] + 1;
-	if (all <= BatchRoom(so))
-		PassIntoBatch(so, stream, all);
-	else
+	if (state->rest == NULL)
+	{
+		state->next_rank = state->batch[state->batch_len - 1] + 1;
 		PassIntoSort(so, stream);
+		return;
+	}
+	pfree(state->batch);
+	state->batch = state->rest;
+	state->batch_len = state->rest_len;
+	state->batch_pos = 0;
+	state->batch_last = true;
+	state->rest = NULL;
+	sort_ranks(state->batch, state->batch_len);
 }
 
 /* Read into the batch, which PassIntoSort() has freed. */
@@ -361,7 +364,7 @@ ExactNextList(GgScanOpaque *so, GgStream *stream)
 	ExactStream *state = stream->state;
 
 	if (!state->batch_last)
-		SecondPass(so, stream);
+		NextBatch(so, stream);
 	if (state->sort != NULL)
 		ReadSort(so, state);
 	return state->batch_pos < state->batch_len ? GG_LIST_READY : GG_LIST_COMPLETE;

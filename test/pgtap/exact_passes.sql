@@ -1,5 +1,5 @@
--- Exact passes: a scan that is read to its end makes two of them, however little work_mem there is,
--- and sorts on disk
+-- Exact passes: a scan that is read to its end makes one of them where work_mem has room for all
+-- distances. Else it makes two, however little work_mem there is, and sorts on disk
 \ir include/helpers.psql
 SELECT * FROM no_plan();
 
@@ -35,6 +35,17 @@ SELECT is((SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT N
 -- of each row its TID and the row itself are read, for which four blocks are more than enough
 SELECT cmp_ok(blocks_of(:'query') - 4 * 20000, '<', 8 * :blocks::bigint,
 	'a full read with little work_mem');
+
+SELECT blocks_of(:'query') AS two_passes \gset
+SET work_mem = '4MB';
+SELECT cmp_ok(blocks_of(:'query'), '<', :two_passes::bigint - 20000 / 4 + 100,
+	'one pass less where work_mem has room');
+SELECT is((SELECT count(*) FROM (SELECT d, lag(d) OVER () AS before FROM
+	(SELECT val <-> of(1) AS d FROM items ORDER BY d) a) b WHERE d < before),
+	0::bigint, 'rows come in order, too');
+SELECT is((SELECT count(DISTINCT id) FROM (SELECT id FROM items ORDER BY val <-> of(1)) s),
+	20000::bigint, 'and each row once');
+SET work_mem = '64kB';
 
 -- the sort that goes beyond memory
 SELECT is((SELECT count(*) FROM (SELECT d, lag(d) OVER () AS before FROM
