@@ -545,6 +545,22 @@ FindRows(GgBulk *bulk)
 
 /* ---- batches ------------------------------------------------------------------------ */
 
+void
+GgReadValues(void *arg, uint32 first, uint32 count, float *vectors)
+{
+	const GgBulk *bulk = arg;
+	uint32		dim = bulk->ask.dim;
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		float	   *vector = GgQueryFromValue(bulk->lists.target->opclass, bulk->values[first + i],
+											  dim);
+
+		memcpy(vectors + (Size) i * dim, vector, dim * sizeof(float));
+		pfree(vector);
+	}
+}
+
 /* While the device has a batch. */
 static void
 Meanwhile(void *arg)

@@ -32,7 +32,7 @@ typedef struct GgBulk
 
 	/* where rows are stored rounded; the first two are set by the caller */
 	GgFinder   *finder;
-	const Datum *values;		/* the queries of GgFindBulk(), as the operator gets them */
+	const Datum *values;		/* queries of GgFindBulk(), as the operator gets them, detoasted */
 	GgBound    *bounds;			/* of the batch's queries; NULL: rows are not rounded */
 
 	/* what the device is asked for */
@@ -76,6 +76,9 @@ extern bool GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 ex
 
 /* Put queries [first, first + count) into vectors, prepared. */
 typedef void (*GgReadQueries) (void *arg, uint32 first, uint32 count, float *vectors);
+
+/* One of these: the queries are the bulk's values.  arg is the bulk. */
+extern void GgReadValues(void *arg, uint32 first, uint32 count, float *vectors);
 
 /*
  * Find rows for count queries, bulk->most at the most.  rows has k for each; found[i] is how many

@@ -7,10 +7,11 @@
  * In FROM it goes to a tuplestore, chunk by chunk, since the executor would put each row there.
  *
  * Where a device answers, the queries of a chunk are some thousand nodes of one segment, whose
- * vectors are read from the index.  Every row of the index is a query sooner or later, and is a
- * neighbor of some ten others.  So the visible versions of all rows are looked up once, and kept,
- * if they fit in the memory of a hash table (hash_mem_multiplier).  Elsewhere, and for rows of the
- * delta, which are few, chunks are small, and each row is a scan.
+ * vectors are read from the index, or from the table where the index has them rounded.  Every row
+ * of the index is a query sooner or later, and is a neighbor of some ten others.  So the visible
+ * versions of all rows are looked up once, and kept, if they fit in the memory of a hash table
+ * (hash_mem_multiplier).  Elsewhere, and for rows of the delta, which are few, chunks are small,
+ * and each row is a scan.
  *
  * Between two calls this holds memory and nothing else: the caller need not come back.  So each
  * chunk opens the index again, by the lock that the first one took.  All chunks read the directory
@@ -31,6 +32,9 @@
 
 /* Rows of a device's chunk at the most. */
 #define CHUNK_ROWS		16384
+
+/* Memory for the queries of a chunk that are read from the table. */
+#define QUERY_BYTES		(4 << 20)
 
 typedef struct Edge
 {
@@ -209,6 +213,21 @@ FindList(const KnnGraph *graph, const GgBulk *bulk, int *list, uint32 *row)
 	return false;
 }
 
+/* The visible versions of the rows [row, row + count) of a list. */
+static ItemPointerData *
+ResolveRows(const KnnGraph *graph, GgLists *lists, int list, uint32 row, uint32 count)
+{
+	ItemPointerData *ctids = MemoryContextAllocHuge(CurrentMemoryContext,
+													count * sizeof(ItemPointerData));
+	GgPlace    *places = MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(GgPlace));
+
+	for (uint32 i = 0; i < count; i++)
+		places[i] = GgPlaceOf(list, row + i);
+	GgResolve(lists, graph->map, places, count, ctids);
+	pfree(places);
+	return ctids;
+}
+
 static void
 ReadNodes(const KnnGraph *graph, GgBulk *bulk, int list, uint32 row, NodeChunk *chunk)
 {
@@ -216,7 +235,6 @@ ReadNodes(const KnnGraph *graph, GgBulk *bulk, int list, uint32 row, NodeChunk *
 	uint32		nodes = lists->meta->segments[list].nodes;
 	uint32		first,
 				end = row;
-	GgPlace    *places;
 
 	chunk->list = list;
 	chunk->first = NodeOfRow(lists, list, row);
@@ -235,13 +253,7 @@ ReadNodes(const KnnGraph *graph, GgBulk *bulk, int list, uint32 row, NodeChunk *
 						   "row %u of segment %u belongs to no node", row,
 						   lists->meta->segments[list].id);
 	chunk->nrows = end - row;
-	chunk->ctids = MemoryContextAllocHuge(CurrentMemoryContext,
-										  chunk->nrows * sizeof(ItemPointerData));
-	places = MemoryContextAllocHuge(CurrentMemoryContext, chunk->nrows * sizeof(GgPlace));
-	for (uint32 i = 0; i < chunk->nrows; i++)
-		places[i] = GgPlaceOf(list, row + i);
-	GgResolve(lists, graph->map, places, chunk->nrows, chunk->ctids);
-	pfree(places);
+	chunk->ctids = ResolveRows(graph, lists, list, row, chunk->nrows);
 }
 
 /*
@@ -286,20 +298,16 @@ ReadVectors(void *arg, uint32 first, uint32 count, float *queries)
 		gg_query_prepare(meta->metric, queries + i * dim, dim);
 }
 
-/* The next nodes of a segment.  Returns the places that were read; 0: the device is not asked. */
+/* The next nodes of a segment.  Returns how many places were read; 0: no device answers. */
 static uint32
-BulkChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk)
+NodesChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
 {
 	NodeChunk	chunk;
-	int			list;
-	uint32		row;
 	uint32	   *found;
 	GgFoundRow *rows;
 	uint32		next = 0;
 	NodesOf		of = {bulk->lists, &chunk};
 
-	if (!FindList(graph, bulk, &list, &row))
-		return 0;
 	ReadNodes(graph, bulk, list, row, &chunk);
 	found = palloc(chunk.count * sizeof(uint32));
 	rows = MemoryContextAllocHuge(CurrentMemoryContext,
@@ -319,6 +327,65 @@ BulkChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk)
 				AddRow(graph, ctid, rows + (Size) i * bulk->k, found[i]);
 		}
 	return chunk.nrows;
+}
+
+/*
+ * The same where rows are stored rounded.  The index does not have the queries, so they are read
+ * from the table, row by row: rows of one node may differ there.
+ */
+static uint32
+RowsChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
+{
+	Relation	heap = finder->target->heap;
+	uint32		left = bulk->lists.meta->segments[list].rows - row;
+	uint32		room = QUERY_BYTES / (bulk->ask.dim * sizeof(float));
+	uint32		count = Min(left, Min(bulk->most, room));
+	ItemPointerData *ctids = ResolveRows(graph, &bulk->lists, list, row, count);
+	uint32	   *offsets = palloc(count * sizeof(uint32));
+	Datum	   *values = palloc(count * sizeof(Datum));
+	uint32	   *found = palloc(count * sizeof(uint32));
+	GgFoundRow *rows = MemoryContextAllocHuge(CurrentMemoryContext,
+											  (Size) count * bulk->k * sizeof(GgFoundRow));
+	uint32		n = 0;
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		Datum		value;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!ItemPointerIsValid(&ctids[i]) ||
+			!table_tuple_fetch_row_version(heap, &ctids[i], GetActiveSnapshot(), finder->slot))
+			continue;
+		value = GgIndexedValue(finder, finder->slot);
+		values[n] = PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
+		offsets[n++] = i;
+		ResetPerTupleExprContext(finder->estate);
+	}
+	ExecClearTuple(finder->slot);
+
+	bulk->finder = finder;
+	bulk->values = values;
+	if (GgFindBulk(bulk, GgReadValues, bulk, n, rows, found) < n)
+		return 0;
+	for (uint32 i = 0; i < n; i++)
+		if (found[i] == GG_BULK_SHORT)
+			ScanPlaces(graph, finder, graph->next_place + offsets[i], 1);
+		else
+			AddRow(graph, &ctids[offsets[i]], rows + (Size) i * bulk->k, found[i]);
+	return count;
+}
+
+static uint32
+BulkChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk)
+{
+	int			list;
+	uint32		row;
+
+	if (!FindList(graph, bulk, &list, &row))
+		return 0;
+	if (bulk->lists.meta->element == finder->target->opclass->element)
+		return NodesChunk(graph, finder, bulk, list, row);
+	return RowsChunk(graph, finder, bulk, list, row);
 }
 
 /* ---- chunks ------------------------------------------------------------------- */
@@ -345,9 +412,8 @@ AddPlaces(KnnGraph *graph, const GgTarget *target)
 	uint32		count = 0;
 
 	GgOpenFinder(&finder, target, false);
-	/* of rows that are stored rounded, the index does not have the queries themselves */
 	if (GgOpenBulk(&bulk, target, (uint64) graph->k + 1, CHUNK_ROWS, graph->copies) &&
-		bulk.k > graph->k && bulk.lists.meta->element == target->opclass->element)
+		bulk.k > graph->k)
 	{
 		NeedMap(graph, &bulk);
 		count = BulkChunk(graph, &finder, &bulk);

@@ -152,28 +152,6 @@ SearchOneByOne(const RowStore *result, const Queries *queries, int first, int co
 	}
 }
 
-/* Queries from one on, as a device is asked for them. */
-typedef struct QueriesFrom
-{
-	const GgOpclass *opclass;
-	uint32		dim;
-	const Datum *values;
-} QueriesFrom;
-
-static void
-ReadVectors(void *arg, uint32 first, uint32 count, float *vectors)
-{
-	const QueriesFrom *from = arg;
-
-	for (uint32 i = 0; i < count; i++)
-	{
-		float	   *vector = GgQueryFromValue(from->opclass, from->values[first + i], from->dim);
-
-		memcpy(vectors + (Size) i * from->dim, vector, from->dim * sizeof(float));
-		pfree(vector);
-	}
-}
-
 /*
  * All queries by a device.  Returns how many were answered: fewer than all where the device is
  * lost.
@@ -190,13 +168,12 @@ SearchBulk(const RowStore *result, const Queries *queries, GgBulk *bulk, GgFinde
 	while (first < queries->count)
 	{
 		int			count = Min((int) bulk->most, queries->count - first);
-		QueriesFrom from = {finder->target->opclass, bulk->ask.dim, queries->values + first};
 		int			answered;
 
 		CHECK_FOR_INTERRUPTS();
 		bulk->finder = finder;
-		bulk->values = from.values;
-		answered = (int) GgFindBulk(bulk, ReadVectors, &from, count, rows, found);
+		bulk->values = queries->values + first;
+		answered = (int) GgFindBulk(bulk, GgReadValues, bulk, count, rows, found);
 		for (int i = 0; i < answered; i++)
 			if (found[i] == GG_BULK_SHORT)
 				SearchOneByOne(result, queries, first + i, 1, finder, k);
