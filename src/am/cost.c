@@ -308,7 +308,7 @@ StreamTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 	if (wanted > Min(Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + 2 * handed, matching))
 	{
 		time += matching * log2(Max(matching, 1)) * COMPARE_TIME;
-		if (matching * sizeof(uint64) > work_mem * 1024.0)
+		if (matching > GgExactRoom(work_mem, shape->meta->nsegments + (shape->delta_nodes > 0)))
 			time += matching * exact_time;
 	}
 	return time;

@@ -80,6 +80,9 @@ extern void GgCloseFinder(GgFinder *finder);
 /* Find the k nearest visible rows, or all where there are fewer.  query is detoasted. */
 extern void GgFind(GgFinder *finder, Datum query, uint64 k);
 
+/* Fetch a row version that the active snapshot sees into the finder's slot. */
+extern void GgFetchRow(GgFinder *finder, ItemPointer ctid);
+
 /* The operator's value for a row version that the active snapshot sees, by the table's vector. */
 extern double GgTrueDistance(GgFinder *finder, Datum query, ItemPointer ctid);
 

@@ -576,24 +576,23 @@ Meanwhile(void *arg)
 static bool
 AskBatch(GgBulk *bulk, GgReadQueries read, void *arg, uint32 first, uint32 most)
 {
+	int			attempts = 0;
 	GgReason	reason;
 
-	for (int attempts = 0; attempts <= ATTEMPTS; attempts++)
+	for (;;)
 	{
 		bulk->ask.vectors = bulk->vectors;
 		bulk->ask.count = Min(bulk->room, most);
-		bulk->ask.meanwhile.run = Meanwhile;
-		bulk->ask.meanwhile.arg = bulk;
+		bulk->ask.meanwhile = (GgMeanwhile) {Meanwhile, bulk};
 		read(arg, first, bulk->ask.count, bulk->vectors);
 		if (GgServiceBulk(&bulk->ref, &bulk->ask, bulk->nodes, bulk->distances, &reason))
 			return true;
 		/* the rows of the batch before are those of the lists as they were */
 		FindRows(bulk);
-		if (reason != GG_REASON_NOT_RESIDENT || !FindResident(bulk) ||
+		if (reason != GG_REASON_NOT_RESIDENT || ++attempts > ATTEMPTS || !FindResident(bulk) ||
 			(Size) bulk->nlists * bulk->room * bulk->ask.k > bulk->answers)
 			return false;
 	}
-	return false;
 }
 
 uint32

@@ -30,9 +30,11 @@ typedef struct GgBulk
 	uint32		room;			/* queries of a batch */
 	GgScanNote	note;			/* of all queries that the device answered */
 
-	/* where rows are stored rounded; the first two are set by the caller */
+	/* queries of GgFindBulk(), as the operator gets them, detoasted; set where they are needed */
+	const Datum *values;
+
+	/* where rows are stored rounded; the finder and the values are set by the caller then */
 	GgFinder   *finder;
-	const Datum *values;		/* queries of GgFindBulk(), as the operator gets them, detoasted */
 	GgBound    *bounds;			/* of the batch's queries; NULL: rows are not rounded */
 
 	/* what the device is asked for */

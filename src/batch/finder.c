@@ -79,17 +79,23 @@ TrueDistance(GgFinder *finder)
 	return distance;
 }
 
+void
+GgFetchRow(GgFinder *finder, ItemPointer ctid)
+{
+	if (!table_tuple_fetch_row_version(finder->target->heap, ctid, GetActiveSnapshot(),
+									   finder->slot))
+		elog(ERROR, "row (%u,%u) of \"%s\" has become invisible",
+			 ItemPointerGetBlockNumber(ctid), ItemPointerGetOffsetNumber(ctid),
+			 RelationGetRelationName(finder->target->heap));
+}
+
 double
 GgTrueDistance(GgFinder *finder, Datum query, ItemPointer ctid)
 {
 	double		distance;
 
 	finder->key.sk_argument = query;
-	if (!table_tuple_fetch_row_version(finder->target->heap, ctid, GetActiveSnapshot(),
-									   finder->slot))
-		elog(ERROR, "row (%u,%u) of \"%s\" has become invisible",
-			 ItemPointerGetBlockNumber(ctid), ItemPointerGetOffsetNumber(ctid),
-			 RelationGetRelationName(finder->target->heap));
+	GgFetchRow(finder, ctid);
 	distance = TrueDistance(finder);
 	ExecClearTuple(finder->slot);
 	return distance;

@@ -298,6 +298,17 @@ ReadVectors(void *arg, uint32 first, uint32 count, float *queries)
 		gg_query_prepare(meta->metric, queries + i * dim, dim);
 }
 
+/* The edges of the row at a place, from the answer to its query: so many rows. */
+static void
+AddAnswer(KnnGraph *graph, GgFinder *finder, uint64 place, ItemPointer ctid, GgFoundRow *rows,
+		  uint32 found)
+{
+	if (found == GG_BULK_SHORT)
+		ScanPlaces(graph, finder, place, 1);
+	else
+		AddRow(graph, ctid, rows, found);
+}
+
 /* The next nodes of a segment.  Returns how many places were read; 0: no device answers. */
 static uint32
 NodesChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
@@ -319,12 +330,9 @@ NodesChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row
 		{
 			ItemPointer ctid = &chunk.ctids[next];
 
-			if (!ItemPointerIsValid(ctid))
-				continue;
-			if (found[i] == GG_BULK_SHORT)
-				ScanPlaces(graph, finder, graph->next_place + next, 1);
-			else
-				AddRow(graph, ctid, rows + (Size) i * bulk->k, found[i]);
+			if (ItemPointerIsValid(ctid))
+				AddAnswer(graph, finder, graph->next_place + next, ctid,
+						  rows + (Size) i * bulk->k, found[i]);
 		}
 	return chunk.nrows;
 }
@@ -336,7 +344,6 @@ NodesChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row
 static uint32
 RowsChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
 {
-	Relation	heap = finder->target->heap;
 	uint32		left = bulk->lists.meta->segments[list].rows - row;
 	uint32		room = QUERY_BYTES / (bulk->ask.dim * sizeof(float));
 	uint32		count = Min(left, Min(bulk->most, room));
@@ -353,9 +360,9 @@ RowsChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
 		Datum		value;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!ItemPointerIsValid(&ctids[i]) ||
-			!table_tuple_fetch_row_version(heap, &ctids[i], GetActiveSnapshot(), finder->slot))
+		if (!ItemPointerIsValid(&ctids[i]))
 			continue;
+		GgFetchRow(finder, &ctids[i]);
 		value = GgIndexedValue(finder, finder->slot);
 		values[n] = PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
 		offsets[n++] = i;
@@ -368,10 +375,8 @@ RowsChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
 	if (GgFindBulk(bulk, GgReadValues, bulk, n, rows, found) < n)
 		return 0;
 	for (uint32 i = 0; i < n; i++)
-		if (found[i] == GG_BULK_SHORT)
-			ScanPlaces(graph, finder, graph->next_place + offsets[i], 1);
-		else
-			AddRow(graph, &ctids[offsets[i]], rows + (Size) i * bulk->k, found[i]);
+		AddAnswer(graph, finder, graph->next_place + offsets[i], &ctids[offsets[i]],
+				  rows + (Size) i * bulk->k, found[i]);
 	return count;
 }
 

@@ -311,10 +311,7 @@ GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgMergeInput *i
 					 errhint("REINDEX the index.")));
 }
 
-/*
- * Copy the rows that start on a delta page, and the rest of one that is longer.  Where VACUUM gave
- * the page back since their TIDs were read, they are zeros: a graph is built of them, too.
- */
+/* Copy the rows that start on a delta page, and the rest of one that is longer. */
 static void
 CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
 			  uint32 number, char *out)
@@ -325,10 +322,7 @@ CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 	char	   *rows;
 
 	if (!ReadDeltaPage(target, meta, input, number, &buffer))
-	{
-		memset(out, 0, GgDeltaRowsPerPage(meta) * row_bytes);
 		return;
-	}
 	rows = PageGetContents(BufferGetPage(buffer));
 	for (uint32 slot = 0; slot < GgDeltaRowCount(target->index, meta, buffer); slot++)
 		memcpy(out + slot * row_bytes,
@@ -339,17 +333,17 @@ CopyDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 		Size		piece = Min(row_bytes - done, GG_PAGE_PAYLOAD);
 
 		if (!ReadDeltaPage(target, meta, input, ++number, &buffer))
-		{
-			memset(out, 0, row_bytes);
 			return;
-		}
 		memcpy(out + done, PageGetContents(BufferGetPage(buffer)), piece);
 		UnlockReleaseBuffer(buffer);
 		done += piece;
 	}
 }
 
-/* first and count are multiples of a page's rows. */
+/*
+ * first and count are multiples of a page's rows.  VACUUM may have given a page back since its TIDs
+ * were read.  Its rows are zeros then, since a graph is built of them, too.
+ */
 static void
 ReadDeltaVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
 				 uint32 first, uint32 count, char *out)
@@ -358,6 +352,7 @@ ReadDeltaVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerg
 	uint32		per_page = GgDeltaRowsPerPage(meta);
 	uint32		number = input->first_page + first / per_page * npages;
 
+	memset(out, 0, count * GgRowBytes(meta));
 	GgBeginSlice(target);
 	for (uint32 done = 0; done < count; done += per_page, number += npages)
 		CopyDeltaPage(target, meta, input, number, out + done * GgRowBytes(meta));

@@ -279,21 +279,13 @@ PassIntoSort(GgScanOpaque *so, GgStream *stream)
 	tuplesort_performsort(state->sort);
 }
 
-/* Ranks that a batch has memory for.  The delta's last rows may be the first stream of all. */
-static uint32
-BatchRoom(const GgScanOpaque *so)
-{
-	uint64		room = (uint64) work_mem * 1024 / sizeof(uint64) / Max(so->nstreams, 1);
-
-	return Max(GG_EXACT_MIN_BATCH, (uint32) Min(room, PG_INT32_MAX));
-}
-
 static void
 FirstPass(GgScanOpaque *so, GgStream *stream)
 {
 	ExactStream *state = stream->state;
 	uint32		all = GgNodesToHandOut(so, stream);
-	uint32		room = BatchRoom(so);
+	/* the delta's last rows may be the first stream of all */
+	uint64		room = (uint64) GgExactRoom(work_mem, so->nstreams);
 	uint64		some = Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + stream->handed;
 
 	some = Min(Max(some, all / FIRST_SHARE), Min(room, all));

@@ -138,4 +138,13 @@ GgFilteredDeviceList(double nodes, double share, double row_bytes, uint32_t itop
 /* The first pass of an exact stream keeps at least this many rows. */
 #define GG_EXACT_MIN_BATCH	64
 
+/* Rows whose distances one of so many exact streams keeps in its share of work_mem. */
+static inline double
+GgExactRoom(double work_mem_kb, int streams)
+{
+	double		room = work_mem_kb * 1024 / sizeof(uint64_t) / (streams > 0 ? streams : 1);
+
+	return room > GG_EXACT_MIN_BATCH ? room : GG_EXACT_MIN_BATCH;
+}
+
 #endif							/* GG_SEARCH_PLAN_H */
