@@ -6,6 +6,7 @@
  * and 4.
  *
  * One iteration
+ *	summaries	One warp per row.  The row's summary is made of its list (departure 3).
  *	sample		One warp per row.  The nearest SAMPLES entries flagged NEW and as many OLD ones are
  *				written to the row's samples and, reversed, to the samples of the rows they name.
  *				The NEW ones lose the flag.
@@ -24,8 +25,9 @@
  *	3. An offer is made only for a pair that the list does not hold.  Each row has a summary
  *	   of 64 or 128 bytes: a bit set of its list's ids, the distance of its last entry, its norm.
  *	   With lists that are 95% right most near pairs are known, and would take every slot from the
- *	   few that are not.  A pair that the bit set takes for known (13% at k = 64) has its next
- *	   chance in another join.
+ *	   few that are not.  The bit set takes 13% of the unknown pairs for known at k = 64.  Its
+ *	   hash has another seed in every iteration, so each iteration misses other pairs.  With one
+ *	   seed the same pairs would be kept out until an id leaves the list.
  *	4. Selective update keeps the nearest of each 32 x 32 tile of a warp, for each row and column,
  *	   not of the whole join.  It needs no exchange between warps and makes up to 4 offers per row.
  *
@@ -81,14 +83,20 @@ summary_bit(uint32_t id, uint32_t words, uint32_t seed)
 	return __umulhi(gg_mix(id ^ seed), (words - 2) * 32);
 }
 
-/* A warp writes one row's summary; scratch: MAX_SUMMARY_WORDS words of its own in shared memory. */
+/* A warp writes one row's summary. */
 template <int R>
-__device__ static inline void
-write_summary(const uint64_t *list, uint32_t k, float norm, uint32_t words, uint32_t seed,
-			  uint32_t *scratch, uint32_t *summary)
+static __global__ void
+summaries_kernel(gg_cuda_rows rows, const uint64_t *lists, uint32_t k, uint32_t words,
+				 uint32_t seed, uint32_t first, uint32_t *summaries)
 {
+	__shared__ uint32_t scratches[8][MAX_SUMMARY_WORDS];
+	uint32_t   *scratch = scratches[threadIdx.x / 32];
 	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
+	const uint64_t *list = lists + (uint64_t) row * (32 * R);
 
+	if (row >= rows.n)
+		return;
 	scratch[lane] = 0;
 	__syncwarp();
 #pragma unroll
@@ -109,25 +117,11 @@ write_summary(const uint64_t *list, uint32_t k, float norm, uint32_t words, uint
 		const uint64_t last = list[k - 1];
 
 		scratch[words - 2] = last == GG_KEY_NONE ? 0x7F800000u : (uint32_t) (last >> 32);
-		scratch[words - 1] = __float_as_uint(norm);
+		scratch[words - 1] = __float_as_uint(rows.norms[row]);
 	}
 	__syncwarp();
 	if (lane < words)
-		summary[lane] = scratch[lane];
-	__syncwarp();
-}
-
-template <int R>
-static __global__ void
-summaries_kernel(gg_cuda_rows rows, const uint64_t *lists, uint32_t k, uint32_t words,
-				 uint32_t seed, uint32_t first, uint32_t *summaries)
-{
-	__shared__ uint32_t scratch[8][MAX_SUMMARY_WORDS];
-	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
-
-	if (row < rows.n)
-		write_summary<R>(lists + (uint64_t) row * (32 * R), k, rows.norms[row], words, seed,
-						 scratch[threadIdx.x / 32], summaries + (uint64_t) row * words);
+		summaries[(uint64_t) row * words + lane] = scratch[lane];
 }
 
 /* ---- sample ---------------------------------------------------------------------- */
@@ -208,7 +202,7 @@ typedef struct local_args
 	/* that a row's chunks need, at most STAGES: more blocks fit beside */
 	uint32_t	stages;
 	uint32_t	seed;			/* of this iteration's samples */
-	uint32_t	summary_seed;
+	uint32_t	summary_seed;	/* of this iteration, too */
 } local_args;
 
 __device__ static inline uint64_t
@@ -454,11 +448,10 @@ local_join_kernel(local_args args, uint32_t first)
  */
 template <int R>
 static __global__ void
-update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, uint32_t words,
-			  uint32_t seed, uint32_t first, uint32_t *summaries, unsigned long long *updates)
+update_kernel(uint32_t n, uint64_t *lists, uint32_t k, uint64_t *offers, uint32_t first,
+			  unsigned long long *updates)
 {
 	__shared__ uint64_t buffers[8][64];
-	__shared__ uint32_t scratch[8][MAX_SUMMARY_WORDS];
 	__shared__ uint32_t changed;
 	const uint32_t warp = threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
@@ -467,7 +460,7 @@ update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, 
 	if (threadIdx.x == 0)
 		changed = 0;
 	__syncthreads();
-	if (row < rows.n)
+	if (row < n)
 	{
 		const uint64_t key = offers[(uint64_t) row * OFFERS + lane];
 		const uint32_t mask = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE);
@@ -486,8 +479,6 @@ update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, 
 
 			if (lane == 0)
 				atomicAdd(&changed, __popc(in));
-			write_summary<R>(list, k, rows.norms[row], words, seed, scratch[warp],
-							 summaries + (uint64_t) row * words);
 		}
 	}
 	__syncthreads();
@@ -496,8 +487,6 @@ update_kernel(gg_cuda_rows rows, uint64_t *lists, uint32_t k, uint64_t *offers, 
 }
 
 /* ---- iterations ---------------------------------------------------------- */
-
-#define SUMMARY_SEED 0x2545F491u
 
 /* What the steps of all iterations share. */
 class gnnd
@@ -519,7 +508,6 @@ public:
 	gg_cuda_pace pace;
 };
 
-/* Take memory and write the summaries of the first lists. */
 static gg_status
 gnnd_begin(gnnd *g, const uint32_t *order, gg_cuda_meter *meter)
 {
@@ -527,7 +515,6 @@ gnnd_begin(gnnd *g, const uint32_t *order, gg_cuda_meter *meter)
 	const uint32_t n = rows->n;
 	const uint32_t words = summary_words(g->k);
 	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
-	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
 
 	GG_TRY(g->pace.create());
 	GG_TRY(gg_cuda_allocate_large(&g->fresh, (uint64_t) n * SIDE, g->control, meter));
@@ -543,16 +530,24 @@ gnnd_begin(gnnd *g, const uint32_t *order, gg_cuda_meter *meter)
 	g->args.offers = g->offers.get();
 	g->args.words = words;
 	g->args.stages = chunks < STAGES ? chunks : STAGES;
-	g->args.summary_seed = SUMMARY_SEED;
 	GG_CUDA_TRY(cudaMemsetAsync(g->offers.get(), 0xFF, g->offers.bytes(), g->stream));
-	GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	return g->pace.step(g->stream, g->control, __func__);
+}
+
+static gg_status
+gnnd_summaries(gnnd *g)
+{
+	const uint32_t n = g->rows->n;
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
+
 	for (uint64_t first = 0; first < n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		GG_SWITCH_LENGTH(g->length,
 			(summaries_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
-			 (*rows, g->lists, g->k, words, SUMMARY_SEED, (uint32_t) first, g->summaries.get())));
+			 (*g->rows, g->lists, g->k, g->args.words, g->args.summary_seed, (uint32_t) first,
+			  g->summaries.get())));
 		GG_CUDA_LAUNCHED("summaries_kernel");
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 	}
@@ -634,8 +629,7 @@ gnnd_update(gnnd *g, unsigned long long *changed)
 
 		GG_SWITCH_LENGTH(g->length,
 			(update_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
-			 (*g->rows, g->lists, g->k, g->offers.get(), g->args.words, SUMMARY_SEED,
-			  (uint32_t) first, g->summaries.get(), g->updates.get())));
+			 (n, g->lists, g->k, g->offers.get(), (uint32_t) first, g->updates.get())));
 		GG_CUDA_LAUNCHED("update_kernel");
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 	}
@@ -684,6 +678,8 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 	for (uint32_t iteration = 0; iteration < g.iterations; iteration++)
 	{
 		g.args.seed = gg_mix((uint32_t) params->seed + iteration * 0x632BE5ABu);
+		g.args.summary_seed = gg_mix(g.args.seed);
+		GG_TRY(gnnd_summaries(&g));
 		GG_TRY(gnnd_sample(&g));
 		GG_TRY(gnnd_join(&g, iteration));
 		GG_TRY(gnnd_update(&g, &changed));

@@ -676,7 +676,8 @@ static void
 diversify_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
 			   uint32_t degree, uint32_t k, float alpha, uint32_t lambda0)
 {
-	const double least = metric == GG_METRIC_L1 || dim <= 12 ? 0.999 : 0.99;
+	/* the outlier moves the mean so far that near distances are what rounding leaves of them */
+	const double least = kind != OUTLIER && (metric == GG_METRIC_L1 || dim <= 12) ? 0.999 : 0.99;
 	float	   *values = make_values(kind, n, dim, metric, element);
 	void	   *rows = store(values, (size_t) n * dim, element);
 	gg_dataset	data = {rows, n, dim, element, metric};
@@ -1085,6 +1086,22 @@ small_cases(void)
 	knn_case(GAUSS, 500, 8, GG_METRIC_L1, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.9);
 }
 
+/*
+ * The bug: the summaries of lists had one seed.  A pair that one of them took for known was kept
+ * out in every iteration, and lists from random rows ended at a recall of 0.984.
+ * The fix: a seed per iteration.
+ */
+static void
+bug_known_pair_cases(void)
+{
+	const uint32_t n = small ? 1500 : 20000;
+
+	knn_case(GAUSS, n, 32, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, small ? 0.998 : 0.99);
+	if (!harness_fewest())
+		knn_case(GAUSS, n, 64, GG_METRIC_L2, GG_ELEMENT_F32, 100, GG_INIT_RANDOM,
+				 small ? 0.998 : 0.99);
+}
+
 /* Cells and GNND. */
 static void
 large_cases(void)
@@ -1272,6 +1289,7 @@ main(void)
 	if (!small)
 		cancel_case(GG_ALGORITHM_CAGRA, 300, 32);
 
+	bug_known_pair_cases();
 	memory_case();
 	printf("%d passed, %d failed\n", cases - failures, failures);
 	return failures > 0;
