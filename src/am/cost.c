@@ -256,6 +256,7 @@ DeviceTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 		time = DEVICE_LIST_TIME + list * DEVICE_ENTRY_TIME;
 		while (wanted > list / 2 && list * 2 <= longest)
 		{
+			CHECK_FOR_INTERRUPTS();
 			list *= 2;
 			time += DEVICE_LIST_TIME + list * DEVICE_ENTRY_TIME;
 		}
@@ -292,6 +293,7 @@ StreamTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 		{
 			double		next = list * 2 <= longest ? list * 2 : 0;
 
+			CHECK_FOR_INTERRUPTS();
 			if (shape->conditions > 0)
 				next = GgLongerFilteredList((uint32) list, longest);
 			if (next == 0)
