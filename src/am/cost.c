@@ -42,7 +42,6 @@
 #include "nodes/pathnodes.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
-#include "utils/float.h"
 #include "utils/lsyscache.h"
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
@@ -164,8 +163,8 @@ static void
 RefusePath(IndexPath *path, Cost *indexStartupCost, Cost *indexTotalCost,
 		   Selectivity *indexSelectivity, double *indexCorrelation, double *indexPages)
 {
-	*indexStartupCost = get_float8_infinity();
-	*indexTotalCost = get_float8_infinity();
+	*indexStartupCost = GG_REFUSED_COST;
+	*indexTotalCost = GG_REFUSED_COST;
 	*indexSelectivity = 0;
 	*indexCorrelation = 0;
 	*indexPages = 0;
