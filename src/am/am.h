@@ -73,6 +73,12 @@ extern void GgInitFilterPaths(void);
 
 /* ---- plan.c --------------------------------------------------------------- */
 
+/*
+ * Is the query that is being planned a cursor's?  Then another statement may read the ctid of the
+ * row that it stands on (WHERE CURRENT OF).
+ */
+extern bool GgPlansCursor(void);
+
 /* The custom scan that restricts an index scan to a bitmap of rows (src/scan/bitmap_scan.c). */
 #define GG_BITMAP_SCAN_NAME		"GpugraphBitmapScan"
 

@@ -140,7 +140,7 @@ QueueKeepsCtid(void)
 	return keeps != 0;
 }
 
-/* Does the query read ctids?  A query that locks rows does. */
+/* May the query's ctids be read?  A query that locks rows reads them. */
 static bool
 ReadsCtid(const IndexPath *path)
 {
@@ -149,6 +149,8 @@ ReadsCtid(const IndexPath *path)
 	Bitmapset  *columns = NULL;
 	ListCell   *cell;
 
+	if (GgPlansCursor())
+		return true;
 	if (path->path.param_info != NULL)
 		clauses = list_concat(clauses, path->path.param_info->ppi_clauses);
 	pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &columns);

@@ -1,11 +1,13 @@
 -- The bug: a path that is not to be used had an infinite cost, of which PostgreSQL made one that is
 -- not a number.  The bitmap's path, which asked for an infinite one, used it: queries for NULL
--- vectors failed, and rows that are stored rounded had no ctid where the executor loses it.
--- The fix: such a path has a cost that is finite and higher than all others.
+-- vectors failed, and rows that are stored rounded had no ctid where the executor loses it.  Nor
+-- had the row that a cursor stands on.
+-- The fix: such a path has a cost that is finite and higher than all others.  Cursors are taken to
+-- read ctids.
 \ir include/helpers.psql
 SELECT * FROM no_plan();
 
-CREATE TABLE items AS SELECT i AS id, i % 20 AS cat, i % 3 = 0 AS active,
+CREATE TABLE items AS SELECT i AS id, i % 20 AS cat, i % 3 = 0 AS active, NULL::int AS note,
 	CASE WHEN i % 7 > 0 THEN ARRAY[i, i * i % 101, i % 7]::vector(3) END AS val
 	FROM generate_series(1, 20000) i;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat, active)
@@ -57,12 +59,35 @@ DROP INDEX items_plain;
 SELECT is(count_rows('SELECT 1 FROM (' || nearest('ctid AS row, id', filter) || ') s
 	JOIN items i ON i.id = s.id AND i.ctid = s.row'), 5::bigint, filter || ': ctids')
 	FROM unnest('{cat = 1,cat IN (1\, 2),active,true}'::text[]) filter;
-SET gpugraph.enable_bitmap_filter = on;
-SET random_page_cost = 0.1;
-SELECT is(count_rows('SELECT 1 FROM (' || nearest('ctid AS row, id', 'cat = 1') || ') s
-	JOIN items i ON i.id = s.id AND i.ctid = s.row'), 5::bigint, 'ctids by a bitmap');
 SELECT is(cardinality(rows_of(format('SELECT id FROM (%s FOR UPDATE) s',
 	nearest('id', filter)))), 5, filter || ': locked rows')
 	FROM unnest('{cat = 1,cat IN (1\, 2),active,true}'::text[]) filter;
+
+-- The row that a cursor stands on.  Where its ctid would be lost, the rows are sorted, and then
+-- PostgreSQL asks for FOR UPDATE.
+CREATE FUNCTION update_current(filter text, locks text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	found refcursor;
+	row_id int;
+	changed int[];
+BEGIN
+	OPEN found FOR EXECUTE nearest('id', filter) || locks;
+	FETCH found INTO row_id;
+	BEGIN
+		UPDATE items SET note = 1 WHERE CURRENT OF found;
+	EXCEPTION WHEN invalid_cursor_state THEN
+		RETURN is(locks, '', filter || ': no row rather than a wrong one');
+	END;
+	CLOSE found;
+	SELECT array_agg(id) INTO changed FROM items WHERE note = 1;
+	UPDATE items SET note = NULL WHERE note = 1;
+	RETURN is(changed, ARRAY[row_id], filter || locks || ': the row that a cursor stands on');
+END $$;
+SELECT update_current(filter, locks) FROM unnest('{cat = 1,cat IN (1\, 2),active,true}'::text[])
+	filter, unnest('{""," FOR UPDATE"}'::text[]) locks;
+SET random_page_cost = 0.1;
+SELECT is(count_rows('SELECT 1 FROM (' || nearest('ctid AS row, id', 'cat = 1') || ') s
+	JOIN items i ON i.id = s.id AND i.ctid = s.row'), 5::bigint, 'ctids by a bitmap');
+SELECT update_current('cat = 1', locks) FROM unnest('{""," FOR UPDATE"}'::text[]) locks;
 
 SELECT * FROM finish();
