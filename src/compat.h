@@ -79,7 +79,7 @@ typedef RelFileNode GgRelFileLocator;
 #define GgVacuumDelayPoint()	vacuum_delay_point()
 #endif
 
-/* Mark a path to be taken only where there is no other.  Before 18 infinite costs do that. */
+/* Mark a path to be taken only where there is no other.  Before 18 costs alone do that. */
 #if PG_VERSION_NUM >= 180000
 #define GgDisablePath(path)		((path)->disabled_nodes = 2)
 #else

@@ -47,15 +47,42 @@ extern double GgDeviceExactTime(double nodes, double words, double matching, dou
 extern double GgSortedRowTime(const RelOptInfo *rel, double column_pages);
 extern Cost GgMicrosecondCost(const RelOptInfo *rel, double column_pages, double filtered);
 
+/*
+ * A path that is not to be used has at least this cost.  It is finite: of an infinite cost, core's
+ * subtractions make one that is not a number, and comparisons with that are always false.  Core may
+ * still multiply it by the 1e100 rows that it takes for the most there can be.
+ */
+#define GG_REFUSED_COST			1e200
+
+static inline bool
+GgPathIsRefused(const Path *path)
+{
+	return path->total_cost >= GG_REFUSED_COST;
+}
+
+/* ---- filter_path.c -------------------------------------------------------- */
+
+/*
+ * May a hook add scans of indexes to a table's paths?  Not where the query reads a sample of the
+ * table, or its children, or where no row can match: core makes no index paths then, either.
+ */
+extern bool GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte);
+
+/* Called by _PG_init.  From then on queries get the paths of filter_path.c. */
+extern void GgInitFilterPaths(void);
+
 /* ---- plan.c --------------------------------------------------------------- */
+
+/*
+ * Is the query that is being planned a cursor's?  Then another statement may read the ctid of the
+ * row that it stands on (WHERE CURRENT OF).
+ */
+extern bool GgPlansCursor(void);
 
 /* The custom scan that restricts an index scan to a bitmap of rows (src/scan/bitmap_scan.c). */
 #define GG_BITMAP_SCAN_NAME		"GpugraphBitmapScan"
 
 /* Called by _PG_init.  From then on finished plans compute no distance that only orders rows. */
 extern void GgInitPlanner(void);
-
-/* Called by _PG_init.  From then on queries get the paths of filter_path.c. */
-extern void GgInitFilterPaths(void);
 
 #endif							/* GG_AM_H */

@@ -42,7 +42,6 @@
 #include "nodes/pathnodes.h"
 #include "optimizer/optimizer.h"
 #include "parser/parsetree.h"
-#include "utils/float.h"
 #include "utils/lsyscache.h"
 #include "utils/selfuncs.h"
 #include "utils/spccache.h"
@@ -141,7 +140,7 @@ QueueKeepsCtid(void)
 	return keeps != 0;
 }
 
-/* Does the query read ctids?  A query that locks rows does. */
+/* May the query's ctids be read?  A query that locks rows reads them. */
 static bool
 ReadsCtid(const IndexPath *path)
 {
@@ -150,6 +149,8 @@ ReadsCtid(const IndexPath *path)
 	Bitmapset  *columns = NULL;
 	ListCell   *cell;
 
+	if (GgPlansCursor())
+		return true;
 	if (path->path.param_info != NULL)
 		clauses = list_concat(clauses, path->path.param_info->ppi_clauses);
 	pull_varattnos((Node *) rel->reltarget->exprs, rel->relid, &columns);
@@ -164,8 +165,8 @@ static void
 RefusePath(IndexPath *path, Cost *indexStartupCost, Cost *indexTotalCost,
 		   Selectivity *indexSelectivity, double *indexCorrelation, double *indexPages)
 {
-	*indexStartupCost = get_float8_infinity();
-	*indexTotalCost = get_float8_infinity();
+	*indexStartupCost = GG_REFUSED_COST;
+	*indexTotalCost = GG_REFUSED_COST;
 	*indexSelectivity = 0;
 	*indexCorrelation = 0;
 	*indexPages = 0;
@@ -256,6 +257,7 @@ DeviceTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 		time = DEVICE_LIST_TIME + list * DEVICE_ENTRY_TIME;
 		while (wanted > list / 2 && list * 2 <= longest)
 		{
+			CHECK_FOR_INTERRUPTS();
 			list *= 2;
 			time += DEVICE_LIST_TIME + list * DEVICE_ENTRY_TIME;
 		}
@@ -292,6 +294,7 @@ StreamTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 		{
 			double		next = list * 2 <= longest ? list * 2 : 0;
 
+			CHECK_FOR_INTERRUPTS();
 			if (shape->conditions > 0)
 				next = GgLongerFilteredList((uint32) list, longest);
 			if (next == 0)

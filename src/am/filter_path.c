@@ -233,17 +233,25 @@ AddFilterPath(PlannerInfo *root, RelOptInfo *rel, IndexOptInfo *index)
 {
 	Expr	   *order = MatchOrder(root, index, linitial(root->query_pathkeys));
 	List	   *clauses;
+	IndexPath  *path;
 
 	if (order == NULL || AsksForNullVectors(index))
 		return;
 	clauses = MatchClauses(root, index);
 	if (clauses == NIL)
 		return;
-	add_path(rel, (Path *) create_index_path(root, index, clauses, list_make1(order),
-											 list_make1_int(0),
-											 list_make1(linitial(root->query_pathkeys)),
-											 ForwardScanDirection, false,
-											 bms_copy(rel->lateral_relids), 1.0, false));
+	path = create_index_path(root, index, clauses, list_make1(order), list_make1_int(0),
+							 list_make1(linitial(root->query_pathkeys)), ForwardScanDirection,
+							 false, bms_copy(rel->lateral_relids), 1.0, false);
+	if (!GgPathIsRefused(&path->path))
+		add_path(rel, &path->path);
+}
+
+bool
+GgTakesIndexPaths(RelOptInfo *rel, const RangeTblEntry *rte)
+{
+	return rte->rtekind == RTE_RELATION && !rte->inh && rte->tablesample == NULL &&
+		!IS_DUMMY_REL(rel);
 }
 
 static void
@@ -253,7 +261,7 @@ AddFilterPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 
 	if (prev_pathlist_hook != NULL)
 		prev_pathlist_hook(root, rel, rti, rte);
-	if (root->query_pathkeys == NIL || rte->rtekind != RTE_RELATION || rte->inh)
+	if (root->query_pathkeys == NIL || !GgTakesIndexPaths(rel, rte))
 		return;
 	foreach(cell, rel->indexlist)
 	{

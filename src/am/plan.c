@@ -8,6 +8,8 @@
  * 768 dimensions, whose vectors lie out of line, that is half the processor time of a query that
  * the GPU answers.  The planner cannot know that nobody will read the column, so this hook replaces
  * it by NULL in the finished plan.
+ *
+ * The same hook sees whether the query is a cursor's, which cost.c asks.
  */
 #include "am/am.h"
 #include "storage/directory.h"
@@ -25,6 +27,9 @@
 #include "utils/relcache.h"
 
 static planner_hook_type prev_planner_hook = NULL;
+
+/* The query that is being planned is a cursor's. */
+static bool plans_cursor = false;
 
 static void SkipInQuery(Plan *top);
 
@@ -181,13 +186,24 @@ SkipInQuery(Plan *top)
 static PlannedStmt *
 PlanQuery(Query *parse, const char *query_string, int cursor_options, ParamListInfo params)
 {
+	/* a function that is evaluated while a query is planned may have others planned */
+	const bool	outer = plans_cursor;
 	PlannedStmt *stmt;
 	ListCell   *cell;
 
-	if (prev_planner_hook != NULL)
-		stmt = prev_planner_hook(parse, query_string, cursor_options, params);
-	else
-		stmt = standard_planner(parse, query_string, cursor_options, params);
+	plans_cursor = (cursor_options & CURSOR_OPT_FAST_PLAN) != 0;
+	PG_TRY();
+	{
+		if (prev_planner_hook != NULL)
+			stmt = prev_planner_hook(parse, query_string, cursor_options, params);
+		else
+			stmt = standard_planner(parse, query_string, cursor_options, params);
+	}
+	PG_FINALLY();
+	{
+		plans_cursor = outer;
+	}
+	PG_END_TRY();
 	if (!gg_skip_unread_distance)
 		return stmt;
 
@@ -195,6 +211,12 @@ PlanQuery(Query *parse, const char *query_string, int cursor_options, ParamListI
 	foreach(cell, stmt->subplans)
 		SkipInQuery((Plan *) lfirst(cell));
 	return stmt;
+}
+
+bool
+GgPlansCursor(void)
+{
+	return plans_cursor;
 }
 
 void

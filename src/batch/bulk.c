@@ -523,7 +523,7 @@ FindRows(GgBulk *bulk)
 		GgBoundInit(&bulk->bounds[q], target->opclass, meta, bulk->values[batch->first + q],
 					bulk->vectors);
 	while (Round(bulk) > 0)
-		;
+		CHECK_FOR_INTERRUPTS();
 	for (uint32 q = 0; q < batch->count; q++)
 	{
 		GgFoundRow *rows = batch->rows + (Size) q * bulk->k;

@@ -28,7 +28,6 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
 #include "optimizer/paths.h"
-#include "utils/float.h"
 #include "utils/rel.h"
 
 static set_rel_pathlist_hook_type prev_hook = NULL;
@@ -174,7 +173,7 @@ OrderedPathIn(List *paths, const IndexOptInfo *index)
 
 /*
  * The scans of our indexes in the order that the query wants.  Mostly core has them among its
- * paths.  One whose cost is infinite is not to be used (cost.c).
+ * paths.
  */
 static List *
 OrderedPaths(PlannerInfo *root, const RelOptInfo *rel)
@@ -192,7 +191,7 @@ OrderedPaths(PlannerInfo *root, const RelOptInfo *rel)
 		path = OrderedPathIn(rel->pathlist, index);
 		if (path == NULL)
 			path = OrderedPathIn(PathsOf(root, rel, list_make1(index)), index);
-		if (path != NULL && !isinf(path->path.total_cost))
+		if (path != NULL && !GgPathIsRefused(&path->path))
 			ordered = lappend(ordered, path);
 	}
 	return ordered;
@@ -303,9 +302,8 @@ AddBitmapPaths(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 	if (prev_hook != NULL)
 		prev_hook(root, rel, rti, rte);
 	if (!gg_enable_bitmap_filter || !enable_indexscan || !enable_bitmapscan ||
-		rte->rtekind != RTE_RELATION || rte->inh || rte->tablesample != NULL ||
-		root->query_pathkeys == NIL || rel->baserestrictinfo == NIL ||
-		rel->lateral_relids != NULL || IS_DUMMY_REL(rel))
+		!GgTakesIndexPaths(rel, rte) || root->query_pathkeys == NIL ||
+		rel->baserestrictinfo == NIL || rel->lateral_relids != NULL)
 		return;
 	ordered = OrderedPaths(root, rel);
 	bitmap = ordered != NIL ? BitmapPath(root, rel) : NULL;

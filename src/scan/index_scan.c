@@ -145,6 +145,7 @@ FillHead(GgScanOpaque *so, GgStream *stream)
 {
 	while (!stream->has_head)
 	{
+		CHECK_FOR_INTERRUPTS();
 		if (stream->list != GG_LIST_READY)
 		{
 			so->widenings += stream->handed > 0 && stream->list != GG_LIST_COMPLETE;

@@ -37,15 +37,18 @@ GgLongestWalkList(double nodes, double matching, bool filtered, double itopk_siz
 	return longest / 2 * matching >= GG_FILTER_WANTED * itopk_size * nodes ? longest : 0;
 }
 
-/* The list of a filtered walk after one of this length: the last one may be as long as any. */
+/*
+ * The list of a filtered walk after one of this length: the last one may be as long as any.  0:
+ * none is worth it.  Planner and scan ask until they get 0, so what they get must be longer than
+ * what they gave, by whole nodes.
+ */
 static inline uint32_t
 GgLongerFilteredList(uint32_t itopk, double longest)
 {
 	double		next = itopk < 16 ? itopk + 16.0 : itopk * 2.0;
+	uint32_t	list = (uint32_t) (next < longest ? next : longest);
 
-	if (next > longest)
-		next = longest;
-	return next >= itopk * 1.25 ? (uint32_t) next : 0;
+	return list > itopk && list >= itopk * 1.25 ? list : 0;
 }
 
 /*
