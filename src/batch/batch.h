@@ -65,6 +65,7 @@ typedef struct GgFinder
 	TupleTableSlot *slot;
 	IndexInfo  *info;
 	EState	   *estate;
+	GgQueries	queries;		/* of GgFindQuery() */
 	GgScanNote	note;			/* of all scans; set by GgCloseFinder() */
 
 	/* what the last query found, nearest first */
@@ -79,6 +80,15 @@ extern void GgCloseFinder(GgFinder *finder);
 
 /* Find the k nearest visible rows, or all where there are fewer.  query is detoasted. */
 extern void GgFind(GgFinder *finder, Datum query, uint64 k);
+
+/*
+ * Find the k nearest visible rows of several queries: GgSetQueries(), then GgFindQuery() for one
+ * after the other.  They share a pass over the delta.  The values stay the caller's.  More than
+ * GG_QUERIES_TOGETHER are no faster.
+ */
+#define GG_QUERIES_TOGETHER		64
+extern void GgSetQueries(GgFinder *finder, const Datum *values, uint32 count, uint64 k);
+extern void GgFindQuery(GgFinder *finder, uint32 number, uint64 k);
 
 /* Fetch a row version that the active snapshot sees into the finder's slot. */
 extern void GgFetchRow(GgFinder *finder, ItemPointer ctid);

@@ -39,6 +39,8 @@ GgOpenFinder(GgFinder *finder, const GgTarget *target, bool exact)
 	finder->slot = table_slot_create(target->heap, NULL);
 	finder->info = BuildIndexInfo(index);
 	finder->estate = CreateExecutorState();
+	finder->queries.context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph queries",
+													ALLOCSET_DEFAULT_SIZES);
 }
 
 void
@@ -48,6 +50,7 @@ GgCloseFinder(GgFinder *finder)
 	index_endscan(finder->scan);
 	ExecDropSingleTupleTableSlot(finder->slot);
 	FreeExecutorState(finder->estate);
+	MemoryContextDelete(finder->queries.context);
 	if (finder->rows != NULL)
 		pfree(finder->rows);
 }
@@ -173,13 +176,14 @@ FindRounded(GgFinder *finder, uint64 k)
 	} while (index_getnext_slot(finder->scan, ForwardScanDirection, finder->slot));
 }
 
-void
-GgFind(GgFinder *finder, Datum query, uint64 k)
+static void
+Find(GgFinder *finder, GgQueries *queries, Datum query, uint64 k)
 {
 	GgScanOpaque *so = (GgScanOpaque *) finder->scan->opaque;
 	bool		in_order = true;
 
 	finder->nrows = 0;
+	so->queries = queries;
 	finder->key.sk_argument = query;
 	index_rescan(finder->scan, NULL, 0, &finder->key, 1);
 	while (finder->nrows < k &&
@@ -202,4 +206,36 @@ GgFind(GgFinder *finder, Datum query, uint64 k)
 	if (!in_order)
 		qsort(finder->rows, finder->nrows, sizeof(GgFoundRow), CompareFound);
 	ExecClearTuple(finder->slot);
+}
+
+void
+GgFind(GgFinder *finder, Datum query, uint64 k)
+{
+	Find(finder, NULL, query, k);
+}
+
+/*
+ * Of the delta as many rows are kept as a pass for one query would sort first (exact_stream.c), or
+ * k and as many again, since some are dead or, where rows are rounded, not among the nearest.
+ */
+void
+GgSetQueries(GgFinder *finder, const Datum *values, uint32 count, uint64 k)
+{
+	GgQueries  *queries = &finder->queries;
+	MemoryContext context = queries->context;
+	uint64		room = (uint64) GgExactRoom(work_mem, (int) count);
+
+	MemoryContextReset(context);
+	memset(queries, 0, sizeof(*queries));
+	queries->context = context;
+	queries->values = values;
+	queries->count = count;
+	queries->most = (uint32) Min(Max(Max(2 * k, gg_itopk_size), GG_EXACT_MIN_BATCH), room);
+}
+
+void
+GgFindQuery(GgFinder *finder, uint32 number, uint64 k)
+{
+	finder->queries.current = number;
+	Find(finder, &finder->queries, finder->queries.values[number], k);
 }

@@ -111,8 +111,10 @@ GgReadPlaces(Relation index, const GgMetaPageData *meta, uint64 first, uint32 mo
 	if (first >= slots)
 		return 0;
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &delta);
-	count = ReadDeltaPage(index, meta, &delta, (uint32) first,
-						  (uint32) Min(most, slots - first), tids);
+	most = (uint32) Min(most, slots - first);
+	for (count = 0; count < most;)
+		count += ReadDeltaPage(index, meta, &delta, (uint32) first + count, most - count,
+							   tids + count);
 	pfree(delta.extents);
 	return count;
 }

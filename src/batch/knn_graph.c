@@ -28,7 +28,7 @@
 #include "utils/snapmgr.h"
 
 /* Places of the index per chunk.  To begin a chunk takes about a tenth of a search. */
-#define CHUNK_PLACES	64
+#define CHUNK_PLACES	GG_QUERIES_TOGETHER
 
 /* Rows of a device's chunk at the most. */
 #define CHUNK_ROWS		16384
@@ -90,14 +90,24 @@ AddRow(KnnGraph *graph, const ItemPointerData *ctid, GgFoundRow *rows, uint64 nr
 			AddEdge(graph, ctid, &rows[i]);
 }
 
+/* A chunk's rows, and the queries that they are: equal rows, which lie together, are one. */
+typedef struct Asked
+{
+	uint32		nrows;
+	ItemPointerData ctids[CHUNK_PLACES];
+	uint32		query_of[CHUNK_PLACES];
+	uint32		nqueries;
+	Datum		queries[CHUNK_PLACES];
+} Asked;
+
 static void
-SearchRows(KnnGraph *graph, GgFinder *finder, ItemPointerData *tids, uint32 count)
+ReadAsked(GgFinder *finder, ItemPointerData *tids, uint32 count, Asked *asked)
 {
 	Relation	heap = finder->target->heap;
 	TupleTableSlot *slot = table_slot_create(heap, NULL);
 	IndexFetchTableData *fetch = table_index_fetch_begin(heap);
-	Datum		last = (Datum) 0;
 
+	asked->nrows = asked->nqueries = 0;
 	for (uint32 i = 0; i < count; i++)
 	{
 		bool		call_again = false;
@@ -109,18 +119,32 @@ SearchRows(KnnGraph *graph, GgFinder *finder, ItemPointerData *tids, uint32 coun
 			continue;
 		value = GgIndexedValue(finder, slot);
 		value = PointerGetDatum(PG_DETOAST_DATUM(value));
-
-		/* equal rows have the same answer, and lie one after the other */
-		if (DatumGetPointer(last) == NULL || !datumIsEqual(value, last, false, -1))
-		{
-			last = datumCopy(value, false, -1);
-			GgFind(finder, last, (uint64) graph->k + 1);
-		}
-		AddRow(graph, &slot->tts_tid, finder->rows, finder->nrows);
+		if (asked->nqueries == 0 ||
+			!datumIsEqual(value, asked->queries[asked->nqueries - 1], false, -1))
+			asked->queries[asked->nqueries++] = datumCopy(value, false, -1);
+		asked->ctids[asked->nrows] = slot->tts_tid;
+		asked->query_of[asked->nrows++] = asked->nqueries - 1;
 		ResetPerTupleExprContext(finder->estate);
 	}
 	table_index_fetch_end(fetch);
 	ExecDropSingleTupleTableSlot(slot);
+}
+
+static void
+SearchRows(KnnGraph *graph, GgFinder *finder, ItemPointerData *tids, uint32 count)
+{
+	Asked		asked;
+	uint64		k = (uint64) graph->k + 1;
+
+	ReadAsked(finder, tids, count, &asked);
+	GgSetQueries(finder, asked.queries, asked.nqueries, k);
+	for (uint32 i = 0; i < asked.nrows; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (i == 0 || asked.query_of[i] != asked.query_of[i - 1])
+			GgFindQuery(finder, asked.query_of[i], k);
+		AddRow(graph, &asked.ctids[i], finder->rows, finder->nrows);
+	}
 }
 
 static void

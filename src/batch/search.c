@@ -144,11 +144,19 @@ static void
 SearchOneByOne(const RowStore *result, const Queries *queries, int first, int count,
 			   GgFinder *finder, uint64 k)
 {
-	for (int i = first; i < first + count; i++)
+	int			end = first + count;
+
+	for (; first < end; first += GG_QUERIES_TOGETHER)
 	{
-		CHECK_FOR_INTERRUPTS();
-		GgFind(finder, queries->values[i], k);
-		PutRows(result, i + 1, finder->rows, finder->nrows);
+		int			here = Min(GG_QUERIES_TOGETHER, end - first);
+
+		GgSetQueries(finder, queries->values + first, here, k);
+		for (int i = 0; i < here; i++)
+		{
+			CHECK_FOR_INTERRUPTS();
+			GgFindQuery(finder, i, k);
+			PutRows(result, first + i + 1, finder->rows, finder->nrows);
+		}
 	}
 }
 

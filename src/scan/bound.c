@@ -22,8 +22,8 @@
  *				promises.  The error is at most G times the sum of the absolute values, with
  *				G = n u / (1 - n u) and u = 2^-24 (Higham, Accuracy and Stability of Numerical
  *				Algorithms, 2002, section 3.1).  n + 32 stands for n, for the few operations before
- *				and after the sum.  Underflow of float32 adds less than is spent on subnormal
- *				halves, where 2^-24 is used for 2^-25.
+ *				and after the sum.  Under L2 what underflows adds less than is spent on subnormal
+ *				halves, where 2^-24 is used for 2^-25.  A difference of L1 never underflows.
  *
  * The number must rise with the distance, or it would not hold for later rows.  So it may depend on
  * the row only through the distance, and |y| itself must be bounded:
@@ -33,7 +33,8 @@
  *
  * IP			-<q, x> >= -<q, y> - D |q||y| - 2^-25 sum |q_i|.  |y| is at most the largest length
  *				of any row stored, which the metapage has.  G counts twice here, for the engine and
- *				for pgvector, as the sum of absolute values is at most |q||y| for both.
+ *				for pgvector, as the sum of absolute values is at most |q||y| for both.  A product
+ *				that underflows loses less than the least normal float32, for both, too.
  *
  * Cosine		The angle between x and y has a sine of at most |x - y| / |y|, since the distance
  *				from y to the line through x is |y| times the sine.  So the angle is at most
@@ -105,7 +106,7 @@ GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta
 
 				bound->factor = 1;
 				bound->offset = (HALF_ROUNDING + 2 * sums * (1 + 2 * HALF_ROUNDING)) * product +
-					HALF_SUBNORMAL * sum;
+					HALF_SUBNORMAL * sum + 2 * n * FLT_MIN;
 				if (meta->largest_length == 0 || product >= LARGEST_PRODUCT)
 					bound->offset = get_float8_infinity();
 			}

@@ -357,19 +357,27 @@ GgMakeFilter(GgScanOpaque *so, IndexScanDesc scan)
 	MemoryContextSwitchTo(old);
 }
 
-bool
-GgRowMatches(const GgScanOpaque *so, const GgDeltaRow *row)
+/* Heads and words of a page's rows are put together, as those of a segment lie, for one call. */
+void
+GgMatchDeltaRows(GgScanOpaque *so, const char *rows, uint32 count, uint64 *bits)
 {
-	const int64 *words[GG_MAX_FILTER_WORDS];
-	uint64		head;
-	uint64		bit;
+	Size		row_bytes = GgDeltaRowBytes(so->meta);
+	uint64		heads[CHUNK_ROWS];
+	GgFilterRows *of;
 
-	if (so->filter == NULL)
-		return true;
-	for (int w = 0; w < so->meta->filter_words; w++)
-		words[w] = GgDeltaWords(row) + w;
-	memcpy(&head, row, sizeof(head));
-	return gg_filter_rows(so->filter, &head, words, 1, &bit) == 1;
+	if (so->filter_rows == NULL)
+		MakeFilterRows(so);
+	of = so->filter_rows;
+	for (uint32 i = 0; i < count; i++)
+		memcpy(&heads[i], rows + i * row_bytes, sizeof(uint64));
+	for (uint32 w = 0; w < of->nwords; w++)
+	{
+		for (uint32 i = 0; i < count; i++)
+			of->copies[w][i] = GgDeltaWords((const GgDeltaRow *) (rows + i * row_bytes))
+				[of->used[w]];
+		of->words[of->used[w]] = of->copies[w];
+	}
+	(void) gg_filter_rows(so->filter, heads, of->words, count, bits);
 }
 
 bool

@@ -25,8 +25,8 @@ extern void GgEstimateMatching(GgScanOpaque *so, GgStream *stream, uint32 places
 extern bool GgEvaluateNode(GgScanOpaque *so, GgStream *stream, uint32 node);
 extern bool GgEvaluateRow(GgScanOpaque *so, GgStream *stream, uint32 row);
 
-/* Does a row of the delta match? */
-extern bool GgRowMatches(const GgScanOpaque *so, const GgDeltaRow *row);
+/* Which of the first count rows of a delta page match: a bitmap. */
+extern void GgMatchDeltaRows(GgScanOpaque *so, const char *rows, uint32 count, uint64 *bits);
 
 /* Is the row with this TID among those that the scan is restricted to? */
 extern bool GgTidMatches(const GgScanOpaque *so, const ItemPointerData *tid);

@@ -144,6 +144,26 @@ typedef struct GgScanNote
 	uint64		distances;		/* measured by this process */
 } GgScanNote;
 
+/*
+ * Queries that are searched for one after the other, by one scan and under one snapshot.  The first
+ * scan that has to measure the whole delta does so for all of them (exact_stream.c).
+ */
+typedef struct GgQueries
+{
+	MemoryContext context;		/* of the keys */
+	const Datum *values;		/* detoasted */
+	uint32		count;
+	uint32		current;		/* the one that is searched for */
+	uint32		most;			/* rows to keep for each, at the most */
+
+	/* known to exact_stream.c alone */
+	uint64	   *keys;			/* ascending, `stride` places for each; NULL: not measured */
+	uint32		stride;
+	uint32		nkeys;			/* of each */
+	uint64		nrows;			/* measured */
+	uint64		generation;		/* of the directory */
+} GgQueries;
+
 struct GgScanOpaque
 {
 	Relation	index;
@@ -159,6 +179,7 @@ struct GgScanOpaque
 	gg_filter  *filter;			/* NULL: every row matches */
 	GgFilterRows *filter_rows;	/* known to row_filter.c alone */
 	bool		all_exact;		/* measure every row; set by who opens the scan */
+	GgQueries  *queries;		/* this one and others, or NULL; set by who opens the scan */
 	bool		impossible;		/* no row fulfils the keys of the scan */
 	bool		recheck;		/* rows that match need not fulfil them */
 	GgReason	reason;			/* which engine answers, and why */

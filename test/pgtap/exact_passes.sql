@@ -89,4 +89,47 @@ SELECT throws_ok($$SELECT 1 / (id * 0) FROM
 	(SELECT id FROM items ORDER BY val <-> of(1) OFFSET 10000) s$$, '22012');
 SELECT is(temp_files(), 0::bigint, 'so does an error');
 
+-- The bug: gpugraph_knn_graph() and gpugraph_search() read the whole delta once for each query, so
+-- the graph of 50,000 unmerged rows took minutes.
+-- The fix: queries of a chunk share one pass over the delta.
+SET work_mem = '4MB';
+CREATE TABLE unmerged (id int, val vector(500));
+CREATE INDEX unmerged_idx ON unmerged USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
+INSERT INTO unmerged SELECT i, of(place(i)) FROM generate_series(1, 640) i;
+DELETE FROM unmerged WHERE id % 4 = 0;
+CREATE FUNCTION asked() RETURNS vector[] LANGUAGE sql STABLE AS
+	'SELECT array_agg(val ORDER BY id) FROM unmerged';
+-- 160 pages, and ten chunks of 64 places; each neighbor takes some four blocks, dead ones included
+SELECT cmp_ok(blocks_of($$SELECT count(*) FROM gpugraph_knn_graph('unmerged_idx', 5)$$), '<',
+	20 * 160 + 480 * 10 * 4::bigint, 'rows of a chunk of the graph share a pass over the delta');
+SELECT cmp_ok(blocks_of($$SELECT count(*) FROM gpugraph_search('unmerged_idx', asked(), 5)$$), '<',
+	20 * 160 + 480 * 10 * 4::bigint, 'so do queries of a search');
+
+-- 5 neighbors are among what a pass keeps, 200 are not
+CREATE FUNCTION wrong_answers(k int) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	graph float8[];
+	search float8[];
+	truth float8[];
+BEGIN
+	SELECT array_agg(g.distance ORDER BY u.id, g.distance) INTO graph
+		FROM gpugraph_knn_graph('unmerged_idx', k - 1) g JOIN unmerged u ON u.ctid = g.ctid;
+	SELECT array_agg(s.distance ORDER BY s.query, s.distance) INTO search
+		FROM gpugraph_search('unmerged_idx', asked(), k) s;
+	PERFORM use_index(false);
+	SELECT array_agg(n.d ORDER BY u.id, n.d) INTO truth FROM unmerged u CROSS JOIN LATERAL
+		(SELECT val <-> u.val AS d FROM unmerged ORDER BY d LIMIT k) n;
+	PERFORM use_index(true);
+	RETURN (SELECT count(*) FROM unnest(search, truth) a(got, want)
+			WHERE abs(got - want) > 1e-6 * (1 + want) OR got IS NULL OR want IS NULL)
+		+ (SELECT count(*) FROM unnest(graph, array(SELECT d FROM unnest(truth)
+			WITH ORDINALITY t(d, n) WHERE n % k <> 1 ORDER BY n)) a(got, want)
+			WHERE abs(got - want) > 1e-6 * (1 + want) OR got IS NULL OR want IS NULL);
+END $$;
+SELECT is(wrong_answers(5), 0::bigint, 'each query gets its own rows');
+SELECT is(wrong_answers(200), 0::bigint, 'however many it asks for');
+SET work_mem = '64kB';
+SELECT is(wrong_answers(200), 0::bigint, 'with little work_mem, too');
+RESET work_mem;
+
 SELECT * FROM finish();
