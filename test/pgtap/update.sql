@@ -60,7 +60,8 @@ $$;
 CREATE TABLE fresh AS SELECT * FROM catalogs();
 SELECT is_empty($$
 	SELECT unnest('{pg_depend,pg_description,pg_init_privs,pg_proc,pg_views,pg_class,pg_attribute,
-		pg_am,pg_opfamily,pg_opclass,pg_amop,pg_amproc}'::text[]) EXCEPT SELECT catalog FROM fresh$$,
+		pg_am,pg_opfamily,pg_opclass,pg_amop,pg_amproc}'::text[])
+	EXCEPT SELECT catalog FROM fresh$$,
 	'a fresh extension is in all of these catalogs');
 SELECT cmp_ok((SELECT count(*) FROM fresh WHERE says->>0 = 'extension gpugraph'), '>',
 	30::bigint, 'and has many members');
