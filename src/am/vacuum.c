@@ -19,6 +19,7 @@
  */
 #include "am/am.h"
 #include "merge/merge.h"
+#include "service/service.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
@@ -397,7 +398,7 @@ GiveBack(VacuumState *state)
 		return;
 	}
 	GgCopyMeta(index, buffer, meta);
-	RemoveDead(meta, runs, nruns, GgParkingXid(own));
+	RemoveDead(meta, runs, nruns, GgParkingFault(GgParkingXid(own)));
 	heap = OpenHeap(index);
 	GgStoreMeta(index, heap, buffer, meta);
 	table_close(heap, NoLock);

@@ -343,7 +343,7 @@ Flip(GgMerge *merge, uint64 epoch)
 	}
 	GgCopyMeta(index, metabuf, meta);
 	CheckInputs(merge, meta);
-	xid = GgParkingXid(own);
+	xid = GgParkingFault(GgParkingXid(own));
 	ReplaceInputs(merge, meta, xid);
 	GgMergeFree(meta);
 	GgStoreMeta(index, merge->target->heap, metabuf, meta);

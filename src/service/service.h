@@ -31,6 +31,14 @@ extern GgService *gg_service;
 /* From _PG_init: defines settings; when preloaded also registers hooks and workers. */
 extern void GgServiceInit(void);
 
+/* ---- fault.c --------------------------------------------------------------- */
+
+/*
+ * For tests: blocks are to be given back under this parked id.  Returns the one to use, and the
+ * record comes next.
+ */
+extern uint64 GgParkingFault(uint64 xid);
+
 /* ---- reasons (client.c) ---------------------------------------------------- */
 
 /* Why the CPU answered a query; for the counters and for gpugraph.engine = cuda. */

@@ -67,6 +67,8 @@ static const struct config_enum_entry fault_values[] = {
 	{"graph_stall", GG_FAULT_GRAPH_STALL, false},
 	{"graph_hold", GG_FAULT_GRAPH_HOLD, false},
 	{"graph_hang", GG_FAULT_GRAPH_HANG, false},
+	{"parking_hold", GG_FAULT_PARKING_HOLD, false},
+	{"parking_none", GG_FAULT_PARKING_NONE, false},
 	{NULL, 0, false}
 };
 

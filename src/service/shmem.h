@@ -52,7 +52,10 @@ typedef enum GgFault
 	GG_FAULT_GRAPH_MEMORY,		/* such a graph finds too little device memory */
 	GG_FAULT_GRAPH_STALL,		/* the device rests for some seconds before it begins with it */
 	GG_FAULT_GRAPH_HOLD,		/* likewise, until its worker's setting is another */
-	GG_FAULT_GRAPH_HANG			/* the call that builds it never returns */
+	GG_FAULT_GRAPH_HANG,		/* the call that builds it never returns */
+	GG_FAULT_PARKING_HOLD,		/* who gives blocks back rests before the record that says so, until
+								 * other transactions have begun */
+	GG_FAULT_PARKING_NONE		/* blocks that are given back are used again at once */
 } GgFault;
 
 extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */

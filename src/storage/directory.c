@@ -253,6 +253,7 @@ GgCopyMeta(Relation index, Buffer metabuf, GgMetaPageData *meta)
 {
 	CopyMeta(index, metabuf, meta);
 	GgCheckDirectory(index, meta);
+	GgSetParkedIds(meta);
 }
 
 void

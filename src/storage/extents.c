@@ -222,28 +222,40 @@ GgFreeSegment(GgMetaPageData *meta, uint32 segment, uint64 parked_xid)
 }
 
 /*
- * The metapage is locked exclusively, so whoever copied the old directory has taken its snapshot by
- * now.
+ * The metapage is locked exclusively, so whoever copied the old directory on this server has taken
+ * its snapshot by now.  On a standby snapshots follow the old directory until our record is
+ * replayed.  They see every transaction whose end comes before the record in WAL, and none of those
+ * may have passed the id.
  *
- * The next id would always do, as in nbtree, but snapshots pass it only after the next transaction.
- * They pass our own id as soon as we are done.  Our own is enough only if no later id has been
- * assigned: snapshots and horizons leave out transactions that run VACUUM, so a snapshot taken
- * after a later transaction had ended has passed our id though we still run.
+ * While we have an id of our own, they see that we run, and do not pass it nor a later one.  The
+ * next id would always do then, but snapshots pass it only after the next transaction.  They pass
+ * our own id as soon as we are done.  Our own is enough only if no later id has been assigned:
+ * here, snapshots and horizons leave out transactions that run VACUUM, so a snapshot taken after a
+ * later transaction had ended has passed our id though we still run.
+ *
+ * Without an id of our own, transactions that begin now may end before our record.  So no id is
+ * known before the record is in WAL.
  */
 uint64
 GgParkingXid(FullTransactionId own)
 {
 	FullTransactionId next = ReadNextFullTransactionId();
+	FullTransactionId after = own;
 
-	if (FullTransactionIdIsValid(own))
-	{
-		FullTransactionId after = own;
+	if (!FullTransactionIdIsValid(own))
+		return GG_PARKED_UNKNOWN;
+	FullTransactionIdAdvance(&after);
+	return U64FromFullTransactionId(FullTransactionIdEquals(after, next) ? own : next);
+}
 
-		FullTransactionIdAdvance(&after);
-		if (FullTransactionIdEquals(after, next))
-			return U64FromFullTransactionId(own);
-	}
-	return U64FromFullTransactionId(next);
+/* The record that parked them is in WAL, so the next id is later than all that ended before it. */
+void
+GgSetParkedIds(GgMetaPageData *meta)
+{
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_FREE &&
+			meta->extents[i].parked_xid == GG_PARKED_UNKNOWN)
+			meta->extents[i].parked_xid = U64FromFullTransactionId(ReadNextFullTransactionId());
 }
 
 /* ---- blocks ------------------------------------------------------------------------------ */

@@ -58,8 +58,12 @@ extern void GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid);
 
 /*
  * The full transaction id that all snapshots must have passed before blocks that are given back now
- * are used again.  The metapage is locked exclusively.  own: this transaction's, or invalid.
+ * are used again.  The metapage is locked exclusively.  own: this transaction's.  It is invalid in
+ * parallel mode, where none can be assigned, and the result then is GG_PARKED_UNKNOWN.
  */
 extern uint64 GgParkingXid(FullTransactionId own);
+
+/* Give an id to extents of a directory in use that were parked without one. */
+extern void GgSetParkedIds(GgMetaPageData *meta);
 
 #endif							/* GG_EXTENTS_H */

@@ -135,6 +135,12 @@ typedef struct GgSegment
 	uint32		reserved;
 } GgSegment;
 
+/*
+ * The parked id of what was given back in parallel mode: none is known yet, and no snapshot passes
+ * this one.  Whoever changes the directory next puts another in its place (GgSetParkedIds).
+ */
+#define GG_PARKED_UNKNOWN	PG_UINT64_MAX
+
 /* A run of blocks. */
 typedef struct GgExtent
 {

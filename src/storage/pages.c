@@ -30,13 +30,7 @@ GgPageIsSound(Page page)
 bool
 GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number)
 {
-	GgPageStamp *stamp;
-
-	if (!GgPageIsSound(page))
-		return false;
-	stamp = GgPageGetStamp(page);
-	return stamp->instance == instance && stamp->segment == segment &&
-		stamp->kind == kind && stamp->number == number;
+	return GgPageIsSound(page) && GgHasStamp(page, instance, segment, kind, number);
 }
 
 Buffer

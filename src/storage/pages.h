@@ -60,6 +60,20 @@ GgPieceOf(const GgVectors *vectors, uint32 node)
 	return &vectors->pieces[low];
 }
 
+/*
+ * Is this the page that the directory promises?  Looks at the stamp's place alone, where every page
+ * has it.  That says enough where the page was sound when it was read.
+ */
+static inline bool
+GgHasStamp(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number)
+{
+	const GgPageStamp *stamp = (const GgPageStamp *)
+		((const char *) page + BLCKSZ - MAXALIGN(sizeof(GgPageStamp)));
+
+	return stamp->instance == instance && stamp->segment == segment &&
+		stamp->number == number && stamp->kind == kind;
+}
+
 extern void GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
 extern bool GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
 

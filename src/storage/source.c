@@ -22,7 +22,14 @@
 #define ROWS_AHEAD		4
 #define PREFETCH_BYTES	1024
 
-/* Pin a page.  Its stamp is checked unless its buffer is remembered. */
+pg_noreturn static void
+ReportOtherPage(const GgPageSource *src, const GgArray *array, uint32 number, BlockNumber blkno)
+{
+	GgReportCorruption(src->index, blkno, "page is not number %u of kind %d of segment %u", number,
+					   array->kind, array->segment);
+}
+
+/* Pin a page, whose stamp is checked. */
 static inline Buffer
 PinPage(GgPageSource *src, const GgArray *array, uint32 number)
 {
@@ -31,7 +38,12 @@ PinPage(GgPageSource *src, const GgArray *array, uint32 number)
 
 	if (likely(BufferIsValid(buffer)) &&
 		likely(ReadRecentBuffer(GgLocator(src->index), MAIN_FORKNUM, blkno, buffer)))
+	{
+		if (unlikely(!GgHasStamp(BufferGetPage(buffer), src->instance, array->segment,
+								 array->kind, number)))
+			ReportOtherPage(src, array, number, blkno);
 		return buffer;
+	}
 
 	if (blkno == InvalidBlockNumber)
 		GgReportCorruption(src->index, GG_META_BLKNO,
@@ -39,8 +51,7 @@ PinPage(GgPageSource *src, const GgArray *array, uint32 number)
 						   array->segment);
 	buffer = ReadBuffer(src->index, blkno);
 	if (!GgStampMatches(BufferGetPage(buffer), src->instance, array->segment, array->kind, number))
-		GgReportCorruption(src->index, blkno, "page is not number %u of kind %d of segment %u",
-						   number, array->kind, array->segment);
+		ReportOtherPage(src, array, number, blkno);
 	GgSetRecentBuffer(&src->recent, blkno, buffer);
 	return buffer;
 }
@@ -60,12 +71,22 @@ PeekPage(Buffer buffer)
 	return BufferGetPage(buffer);
 }
 
+/* The same for a page of the index, whose stamp is looked at, too. */
+static inline const char *
+PeekStampedPage(Buffer buffer)
+{
+	const char *page = PeekPage(buffer);
+
+	__builtin_prefetch(page + BLCKSZ - sizeof(GgPageStamp));
+	return page;
+}
+
 const char *
 GgSourcePeek(const GgPageSource *src, const GgArray *array, uint32 number)
 {
 	Buffer		buffer = GgRecentBuffer(&src->recent, GgArrayBlock(array, number));
 
-	return BufferIsValid(buffer) ? PeekPage(buffer) : NULL;
+	return BufferIsValid(buffer) ? PeekStampedPage(buffer) : NULL;
 }
 
 /* Mostly those of the same table as before.  Its blocks are remembered unchecked. */
@@ -180,9 +201,9 @@ GgSourceRead(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, 
 
 /*
  * A walk's rows lie all over memory, and so do the descriptors of their buffers.  Waiting for one
- * cache miss after the other would take longer than everything else.  So the descriptors of all are
- * fetched first, and each row a few rows ahead of its turn.  A fetch is useless but harmless where
- * the buffer meanwhile holds another block.
+ * cache miss after the other would take longer than everything else.  So the descriptors and stamps
+ * of all are fetched first, and each row a few rows ahead of its turn.  A fetch is useless but
+ * harmless where the buffer meanwhile holds another block.
  */
 void
 GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *out)
@@ -201,7 +222,7 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 		ahead[i] = NULL;
 		if (BufferIsValid(buffer))
 		{
-			const char *page = PeekPage(buffer);
+			const char *page = PeekStampedPage(buffer);
 
 			ahead[i] = PageGetContents((Page) page) + offset % GG_PAGE_PAYLOAD;
 		}
