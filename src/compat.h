@@ -204,12 +204,6 @@ GgBitmapNext(GgBitmapIterator *iterator, GgBitmapPage *page)
 	tuplesort_getdatum(state, true, value, isnull, NULL)
 #endif
 
-#if PG_VERSION_NUM >= 170000
-#define GgRestrictSearchPath()	RestrictSearchPath()
-#else
-#define GgRestrictSearchPath()	((void) 0)
-#endif
-
 /*
  * The number of this process's PGPROC.  Those of backends and background workers are below
  * MaxBackends.

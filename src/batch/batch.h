@@ -54,7 +54,8 @@ typedef struct GgFoundRow
 
 /*
  * Finds rows by scans of the index under the active snapshot, one per query, as ORDER BY with a
- * LIMIT does.
+ * LIMIT does.  Of a row that is read from the table, the indexed value alone is evaluated.  So all
+ * that is done with a finder is done as the table's owner (GgActAsOwner).
  */
 typedef struct GgFinder
 {
@@ -63,9 +64,9 @@ typedef struct GgFinder
 	IndexScanDesc scan;
 	ScanKeyData key;
 	TupleTableSlot *slot;
-	IndexInfo  *info;
 	EState	   *estate;
 	GgQueries	queries;		/* of GgFindQuery() */
+	ExprState  *expression;		/* of the indexed value; NULL until one is needed */
 	GgScanNote	note;			/* of all scans; set by GgCloseFinder() */
 
 	/* what the last query found, nearest first */
@@ -99,7 +100,10 @@ extern double GgTrueDistance(GgFinder *finder, Datum query, ItemPointer ctid);
 /* The operator's value, from the engine's distance; NaN for a zero vector under cosine. */
 extern double GgOperatorDistance(gg_metric metric, float distance);
 
-/* The indexed value of the row in a slot of the table. */
+/*
+ * The indexed value of the row in a slot of the table.  ereport(ERROR) with 22004 where it is NULL,
+ * though rows whose value is NULL are not indexed.
+ */
 extern Datum GgIndexedValue(GgFinder *finder, TupleTableSlot *slot);
 
 /* ---- index_rows.c ------------------------------------------------------ */

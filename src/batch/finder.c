@@ -14,7 +14,6 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
-#include "catalog/index.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "utils/float.h"
@@ -37,7 +36,6 @@ GgOpenFinder(GgFinder *finder, const GgTarget *target, bool exact)
 	finder->scan = GgBeginOrderedScan(target->heap, index, GetActiveSnapshot());
 	((GgScanOpaque *) finder->scan->opaque)->all_exact = exact;
 	finder->slot = table_slot_create(target->heap, NULL);
-	finder->info = BuildIndexInfo(index);
 	finder->estate = CreateExecutorState();
 	finder->queries.context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph queries",
 													ALLOCSET_DEFAULT_SIZES);
@@ -58,13 +56,30 @@ GgCloseFinder(GgFinder *finder)
 Datum
 GgIndexedValue(GgFinder *finder, TupleTableSlot *slot)
 {
-	Datum		values[INDEX_MAX_KEYS];
-	bool		isnull[INDEX_MAX_KEYS];
+	Relation	index = finder->target->index;
+	AttrNumber	column = index->rd_index->indkey.values[0];
+	ExprContext *context = GetPerTupleExprContext(finder->estate);
+	Datum		value;
+	bool		isnull;
 
-	GetPerTupleExprContext(finder->estate)->ecxt_scantuple = slot;
-	FormIndexDatum(finder->info, slot, finder->estate, values, isnull);
-	Assert(!isnull[0]);			/* NULLs are not indexed */
-	return values[0];
+	if (column != InvalidAttrNumber)
+		value = slot_getattr(slot, column, &isnull);
+	else
+	{
+		if (finder->expression == NULL)
+			finder->expression = ExecPrepareExpr(linitial(RelationGetIndexExpressions(index)),
+												 finder->estate);
+		context->ecxt_scantuple = slot;
+		value = ExecEvalExprSwitchContext(finder->expression, context, &isnull);
+	}
+	if (isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("the value of a row of index \"%s\" has become NULL",
+						RelationGetRelationName(index)),
+				 errdetail("Its expression is not immutable."),
+				 errhint("Correct the functions of the expression, and REINDEX the index.")));
+	return value;
 }
 
 /* The operator's value for the row in the finder's slot, by the table's vector. */

@@ -452,7 +452,6 @@ AddPlaces(KnnGraph *graph, const GgTarget *target)
 	GgCloseFinder(&finder);
 	GgAddNote(&graph->note, &bulk.note);
 	GgAddNote(&graph->note, &finder.note);
-	GgNoteCall(&graph->note);
 	graph->next_place += count;
 	return count;
 }
@@ -465,6 +464,7 @@ NextChunk(KnnGraph *graph)
 	{
 		MemoryContext old;
 		GgTarget	target;
+		GgCaller	caller;
 		uint32		count;
 
 		MemoryContextReset(graph->context);
@@ -481,7 +481,10 @@ NextChunk(KnnGraph *graph)
 			GgReadMeta(target.index, graph->meta);
 		}
 		CheckInstance(graph, target.index);
+		GgActAsOwner(target.heap, &caller);
 		count = AddPlaces(graph, &target);
+		GgActAsCaller(&caller);
+		GgNoteCall(&graph->note);
 		GgCloseTarget(&target);
 		MemoryContextSwitchTo(old);
 		if (graph->nedges > 0)

@@ -34,6 +34,7 @@
 typedef struct Sample
 {
 	GgTarget	target;
+	GgCaller	caller;
 	uint64		k;
 	int			count;
 	Datum	   *queries;
@@ -118,6 +119,7 @@ OpenSample(Sample *sample, Oid indexoid, int32 k, int32 count)
 	sample->farthest = palloc(count * sizeof(double));
 	sample->times_ms = palloc(count * sizeof(double));
 	GgOpenTarget(indexoid, &sample->target);
+	GgActAsOwner(sample->target.heap, &sample->caller);
 	GgOpenFinder(&finder, &sample->target, true);
 	TakeQueries(sample, &finder, count);
 	AnswerExactly(sample, &finder);
@@ -127,6 +129,7 @@ OpenSample(Sample *sample, Oid indexoid, int32 k, int32 count)
 static void
 CloseSample(Sample *sample)
 {
+	GgActAsCaller(&sample->caller);
 	GgCloseTarget(&sample->target);
 }
 

@@ -207,6 +207,7 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	GgTarget	target;
 	GgFinder	finder;
 	GgBulk		bulk;
+	GgCaller	caller;
 	Queries		queries;
 
 	InitMaterializedSRF(fcinfo, 0);
@@ -214,6 +215,7 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	GgCheckK(k);
 	GgOpenTarget(PG_GETARG_OID(0), &target);
 	ReadQueries(&target, array, &queries);
+	GgActAsOwner(target.heap, &caller);
 	GgOpenFinder(&finder, &target, false);
 	if (queries.count > 1 &&
 		GgOpenBulk(&bulk, &target, k, queries.count, GgMakeCopies(queries.count)))
@@ -223,6 +225,7 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	}
 	SearchOneByOne(&result, &queries, answered, queries.count - answered, &finder, k);
 	GgCloseFinder(&finder);
+	GgActAsCaller(&caller);
 	GgAddNote(&note, &finder.note);
 	GgNoteCall(&note);
 	GgCloseTarget(&target);

@@ -12,9 +12,22 @@
 #include "access/sysattr.h"
 #include "access/table.h"
 #include "catalog/objectaddress.h"
+#include "catalog/pg_index.h"
 #include "optimizer/optimizer.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
 #include "utils/rls.h"
+#include "utils/syscache.h"
+
+/* An expression or predicate as it is stored.  To simplify it might run functions that it calls. */
+static Node *
+StoredNode(Relation index, AttrNumber attribute)
+{
+	bool		isnull;
+	Datum		stored = SysCacheGetAttr(INDEXRELID, index->rd_indextuple, attribute, &isnull);
+
+	return isnull ? NULL : stringToNode(TextDatumGetCString(stored));
+}
 
 /* May the user read all columns that say what the index holds? */
 static bool
@@ -28,8 +41,8 @@ MayReadColumns(Relation index, Oid heapoid)
 		if (index->rd_index->indkey.values[i] != 0)
 			columns = bms_add_member(columns, index->rd_index->indkey.values[i] -
 									 FirstLowInvalidHeapAttributeNumber);
-	pull_varattnos((Node *) RelationGetIndexExpressions(index), 1, &columns);
-	pull_varattnos((Node *) RelationGetIndexPredicate(index), 1, &columns);
+	pull_varattnos(StoredNode(index, Anum_pg_index_indexprs), 1, &columns);
+	pull_varattnos(StoredNode(index, Anum_pg_index_indpred), 1, &columns);
 	while ((column = bms_next_member(columns, column)) >= 0)
 	{
 		AttrNumber	attno = column + FirstLowInvalidHeapAttributeNumber;

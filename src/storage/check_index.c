@@ -36,9 +36,7 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
-#include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "utils/guc.h"
 #include "utils/snapmgr.h"
 
 /*
@@ -94,9 +92,7 @@ gpugraph_check(PG_FUNCTION_ARGS)
 {
 	GgInspected inspected;
 	GgCheck		check;
-	Oid			save_userid;
-	int			save_sec_context;
-	int			save_nestlevel;
+	GgCaller	caller;
 
 	memset(&check, 0, sizeof(check));
 	check.heap_check = PG_GETARG_BOOL(1);
@@ -113,17 +109,9 @@ gpugraph_check(PG_FUNCTION_ARGS)
 				 errdetail("Its build did not finish, so rows may be missing."),
 				 errhint("REINDEX the index, or check it without heap_check.")));
 
-	/* Expressions and predicates of the index run as the owner of the table, as in REINDEX. */
-	GetUserIdAndSecContext(&save_userid, &save_sec_context);
-	SetUserIdAndSecContext(inspected.heap->rd_rel->relowner,
-						   save_sec_context | SECURITY_RESTRICTED_OPERATION);
-	save_nestlevel = NewGUCNestLevel();
-	GgRestrictSearchPath();
-
+	GgActAsOwner(inspected.heap, &caller);
 	CheckIndex(&check);
-
-	AtEOXact_GUC(false, save_nestlevel);
-	SetUserIdAndSecContext(save_userid, save_sec_context);
+	GgActAsCaller(&caller);
 
 	FreeAccessStrategy(check.strategy);
 	GgCloseInspected(&inspected);

@@ -1,6 +1,8 @@
 /*
  * info.c
  *		gpugraph_index_info(): what an index holds, and what its blocks are used for.
+ *
+ * And how all functions that are given an index open it, with whose rights.
  */
 #include "storage/directory.h"
 #include "storage/type.h"
@@ -18,6 +20,7 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
@@ -152,6 +155,29 @@ GgCloseInspected(GgInspected *inspected)
 {
 	index_close(inspected->index, inspected->lockmode);
 	table_close(inspected->heap, inspected->lockmode);
+}
+
+void
+GgActAsOwner(Relation heap, GgCaller *caller)
+{
+	GetUserIdAndSecContext(&caller->userid, &caller->sec_context);
+	SetUserIdAndSecContext(heap->rd_rel->relowner,
+						   caller->sec_context | SECURITY_RESTRICTED_OPERATION);
+	caller->nest_level = NewGUCNestLevel();
+
+	/*
+	 * What RestrictSearchPath() does, which core has from 17 on.  Here it matters before, too: who
+	 * may only read a table calls functions that run its owner's code.
+	 */
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+}
+
+void
+GgActAsCaller(const GgCaller *caller)
+{
+	AtEOXact_GUC(false, caller->nest_level);
+	SetUserIdAndSecContext(caller->userid, caller->sec_context);
 }
 
 static const char *

@@ -1,6 +1,6 @@
 /*
  * inspect.h
- *		How SQL functions open an index that a user names.
+ *		How SQL functions open an index that a user names, and run the code of its owner.
  */
 #ifndef GG_INSPECT_H
 #define GG_INSPECT_H
@@ -30,5 +30,23 @@ typedef enum GgInspection
  */
 extern void GgOpenInspected(Oid indexoid, GgInspection inspection, GgInspected *inspected);
 extern void GgCloseInspected(GgInspected *inspected);
+
+/* Whose rights are in use while the owner's are. */
+typedef struct GgCaller
+{
+	Oid			userid;
+	int			sec_context;
+	int			nest_level;
+} GgCaller;
+
+/*
+ * An index's expressions and predicate may call any function of the table's owner.  What evaluates
+ * them, or has the planner simplify them, does so between these two, after the caller's privileges
+ * were checked: as the owner, who cannot get the caller's rights, and with the system's
+ * search_path, so that the caller cannot have the owner run functions of his own.  An error ends
+ * it, too.
+ */
+extern void GgActAsOwner(Relation heap, GgCaller *caller);
+extern void GgActAsCaller(const GgCaller *caller);
 
 #endif							/* GG_INSPECT_H */
