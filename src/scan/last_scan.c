@@ -7,8 +7,12 @@
  */
 #include "scan/scan.h"
 
+#include "catalog/index.h"
 #include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/rls.h"
 
 #define LAST_SCAN_COLUMNS	12
 
@@ -140,6 +144,25 @@ GgNoteFilter(const GgScanNote *note)
 	return note->exact_lists == 0 ? "walk" : "walk, exact";
 }
 
+/*
+ * May the user read all rows and columns of the index's table?  The scan may have been that of a
+ * function with another user's rights, and it goes past the rows that policies hide.
+ */
+static bool
+MaySeeRows(Oid indexoid)
+{
+	Oid			heapoid = IndexGetRelation(indexoid, true);
+	Oid			user = GetUserId();
+
+	/* the table may have been dropped since */
+	if (!OidIsValid(heapoid))
+		return false;
+	if (pg_class_aclcheck(heapoid, user, ACL_SELECT) != ACLCHECK_OK &&
+		pg_attribute_aclcheck_all(heapoid, user, ACL_SELECT, ACLMASK_ALL) != ACLCHECK_OK)
+		return false;
+	return check_enable_rls(heapoid, InvalidOid, true) != RLS_ENABLED;
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_last_scan);
 
 Datum
@@ -149,12 +172,14 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 	TupleDesc	tupdesc;
 	Datum		values[LAST_SCAN_COLUMNS] = {0};
 	bool		nulls[LAST_SCAN_COLUMNS] = {0};
+	bool		may_see;
 	int			c = 0;
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	if (!OidIsValid(note->index))
 		PG_RETURN_NULL();
+	may_see = MaySeeRows(note->index);
 
 	values[c++] = ObjectIdGetDatum(note->index);
 	values[c++] = CStringGetTextDatum(GgNoteEngine(note));
@@ -170,17 +195,19 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum((int64) note->lists);
 	values[c++] = Int64GetDatum((int64) note->exact_lists);
 	values[c++] = Int64GetDatum((int64) note->widenings);
-	nulls[c] = nulls[c + 1] = !note->filtered;
+	nulls[c] = !note->filtered;
 	if (note->filtered)
 		values[c] = CStringGetTextDatum(GgNoteFilter(note));
 	c++;
+
+	/* numbers of rows, those that the user may not see among them */
+	nulls[c] = !note->filtered || !may_see;
 	values[c++] = Int64GetDatum((int64) note->matches);
+	nulls[c] = !may_see;
 	values[c++] = Int64GetDatum((int64) note->rows);
 	/* a device does not say */
-	if (note->by_device + note->by_both > 0)
-		nulls[c++] = true;
-	else
-		values[c++] = Int64GetDatum((int64) note->distances);
+	nulls[c] = note->by_device + note->by_both > 0 || !may_see;
+	values[c++] = Int64GetDatum((int64) note->distances);
 	Assert(c == LAST_SCAN_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }

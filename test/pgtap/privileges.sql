@@ -69,6 +69,49 @@ SELECT is((SELECT array_agg(id)
 SELECT matches(plan_of($$SELECT id FROM s.items ORDER BY val <-> '[7.2,0,0]' LIMIT 3$$),
 	'Index Scan', 'row-level security: from the index');
 
+-- Numbers of rows tell nothing of rows that a user may not see. The bug: gpugraph_last_scan() told
+-- everybody how many rows a scan had matched, read and measured, past policies and after a function
+-- with its owner's rights. The fix: these columns are NULL for who may not read the whole table.
+RESET ROLE;
+CREATE INDEX filter_idx ON s.items USING gpugraph (val vector_l2_ops, id);
+DROP INDEX s.items_idx;
+CREATE FUNCTION s.nearest() RETURNS bigint LANGUAGE sql SECURITY DEFINER SET enable_seqscan = off
+	AS $$ SELECT count(*) FROM (SELECT id FROM s.items WHERE id > 50
+		ORDER BY val OPERATOR(public.<->) '[7.2,0,0]' LIMIT 3) s $$;
+CREATE FUNCTION numbers() RETURNS text LANGUAGE sql AS $$
+	SELECT concat_ws(' ', index, filter IS NOT NULL, matches, rows, distances > 0)
+	FROM public.gpugraph_last_scan() $$;
+SELECT is(s.nearest(), 3::bigint);
+SELECT is(numbers(), 's.filter_idx t 150 3 t', 'gpugraph_last_scan: who may read all is told all');
+SET ROLE gg_reader;
+SELECT is(numbers(), 's.filter_idx t', 'policies apply: no numbers of rows');
+SELECT is((SELECT count(*) FROM (SELECT id FROM s.items WHERE id > 50
+	ORDER BY val <-> '[7.2,0,0]' LIMIT 3) s), 3::bigint);
+SELECT is(numbers(), 's.filter_idx t', 'nor after a scan of one''s own');
+SET row_security = off;
+SELECT is(numbers(), 's.filter_idx t', 'nor with row_security = off');
+RESET row_security;
+RESET ROLE;
+ALTER TABLE s.items DISABLE ROW LEVEL SECURITY;
+SET ROLE gg_reader;
+SELECT is(s.nearest(), 3::bigint);
+SELECT is(numbers(), 's.filter_idx t 150 3 t', 'no policies: a reader is told all');
+SET ROLE gg_stranger;
+SELECT is(numbers(), 's.filter_idx t',
+	'who may not read the table is told no numbers, after a function with its owner''s rights');
+RESET ROLE;
+GRANT SELECT (id, val) ON s.items TO gg_stranger;
+SET ROLE gg_stranger;
+SELECT is(numbers(), 's.filter_idx t', 'nor who may read some columns');
+RESET ROLE;
+GRANT SELECT (owner) ON s.items TO gg_stranger;
+SET ROLE gg_stranger;
+SELECT is(numbers(), 's.filter_idx t 150 3 t', 'who may read every column is');
+RESET ROLE;
+DROP INDEX s.filter_idx;
+SELECT is((SELECT concat_ws(' ', matches, rows, distances) FROM gpugraph_last_scan()), '',
+	'of an index that was dropped nothing is known');
+
 -- functions of an index run as its owner when it is checked
 RESET ROLE;
 CREATE TABLE seen (who name);
