@@ -4,7 +4,8 @@
 -- The bug: gpugraph_recall, gpugraph_itopk_size, gpugraph_knn_graph and, of rows stored as float16,
 -- gpugraph_search ran them as the caller. An owner became superuser when a superuser called one.
 -- The fix: they run as the owner in a restricted operation, with a search_path of the system's, so
--- that a caller cannot lend the owner's rights to functions of his own either.
+-- that a caller cannot lend the owner's rights to functions of his own either. A function that gave
+-- NULL for a row that is indexed crashed the server. It is an error now.
 --
 -- All that may run such code is listed here: SQL functions, statements, VACUUM and merges. Workers
 -- are in test/t/owner_rights.pl.
