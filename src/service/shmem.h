@@ -23,9 +23,9 @@
 #define GG_MAX_DEVICES		16
 
 /*
- * What gpugraph.fault (superusers, for tests) makes the service do.  Faults of a query travel
- * with the query, faults of a load with the request for it.  The worker reads NO_DRIVER,
- * NO_DEVICE and OLD_DEVICE as it starts.
+ * What gpugraph.fault (superusers, for tests) makes the service do, or a merge or VACUUM of the
+ * process itself.  Faults of a query travel with the query, faults of a load with the request for
+ * it.  The worker reads NO_DRIVER, NO_DEVICE and OLD_DEVICE as it starts.
  */
 typedef enum GgFault
 {
@@ -52,7 +52,12 @@ typedef enum GgFault
 	GG_FAULT_GRAPH_MEMORY,		/* such a graph finds too little device memory */
 	GG_FAULT_GRAPH_STALL,		/* the device rests for some seconds before it begins with it */
 	GG_FAULT_GRAPH_HOLD,		/* likewise, until its worker's setting is another */
-	GG_FAULT_GRAPH_HANG			/* the call that builds it never returns */
+	GG_FAULT_GRAPH_HANG,		/* the call that builds it never returns */
+	GG_FAULT_HOLD_MERGE,		/* these rest: GgHoldPlace, in its order */
+	GG_FAULT_HOLD_VACUUM_DELTA,
+	GG_FAULT_HOLD_VACUUM_SEGMENT,
+	GG_FAULT_HOLD_VACUUM_LAST,
+	GG_FAULT_HOLD_GIVE_BACK
 } GgFault;
 
 extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */
