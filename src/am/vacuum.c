@@ -8,10 +8,10 @@
  * before can see.
  *
  * Merges replace segments meanwhile (merge/flip.c), and beside inserts they do so all the time.  So
- * ambulkdelete() remembers by id which segments it has gone through.  Of a segment that came since
- * it began, it reads only what a merge may have copied before it was cleared.  src/README, "Beside
- * VACUUM", has the protocol and why it ends.  Horizons leave VACUUM out, so its pages may even be in
- * use for something else by then, which their stamps tell.
+ * ambulkdelete() remembers by id which segments it has gone through.  Of those that came since it
+ * began, it reads only what a merge may have copied before it was cleared.  src/README, "Beside
+ * VACUUM", has the protocol and why it ends.  Horizons leave VACUUM out, so its pages may even be
+ * in use for something else by then, which their stamps tell.
  *
  * Giving back makes the blocks FREE extents, in one WAL record with the directory change.  They are
  * parked under a transaction id that no snapshot had passed by then (GgParkingXid).  So once all
@@ -127,8 +127,8 @@ FindVisit(VacuumState *state, uint32 id)
 /*
  * state->meta is the directory in use, or was a moment ago.  Segments that came since the last look
  * were made of those that went, and of delta pages that did.  Where all of these were done, the new
- * ones are done, too: a merge looks at the flip whether its TIDs are older than what VACUUM cleared.
- * Rows that were inserted since ambulkdelete() began are not dead.
+ * ones are done, too: a merge looks at the flip whether its TIDs are older than what VACUUM
+ * cleared.  Rows that were inserted since ambulkdelete() began are not dead.
  */
 static void
 FollowDirectory(VacuumState *state)

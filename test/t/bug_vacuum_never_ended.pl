@@ -32,14 +32,16 @@ CREATE INDEX ON items (id);
 VACUUM items;
 SQL
 my @vacuum = ('SET client_min_messages = debug1', 'SET vacuum_cost_delay = 20',
-	'SET vacuum_cost_limit = 1', 'SET statement_timeout = 60000', 'VACUUM (INDEX_CLEANUP on) items');
+	'SET vacuum_cost_limit = 1', 'SET statement_timeout = 60000',
+	'VACUUM (INDEX_CLEANUP on) items');
 
 for my $round (1 .. 3)
 {
 	$node->safe_psql('postgres', "DELETE FROM items WHERE id % 41 = $round AND id < 4000");
 	my $start = $node->safe_psql('postgres', 'SELECT (tids_bytes + delta_bytes) / 8192
 		FROM gpugraph_index_info($$items_idx$$)');
-	my $load = start_pgbench($node, '--client=1 --rate=10 --time=100', 'fill@1' => 'SELECT fill(120);');
+	my $load = start_pgbench($node, '--client=1 --rate=10 --time=100',
+		'fill@1' => 'SELECT fill(120);');
 	my $before = merge_info($node, 'generation');
 	ok(defined wait_for(sub { return merge_info($node, 'generation') > $before }),
 		"round $round: rows are sealed");

@@ -182,7 +182,7 @@ for my $last (0, 1)
 	is_whole("$place: a flip within VACUUM");
 }
 
-# VACUUM has cleared the delta's rows, but not said so; the delta is merged from what was read before
+# VACUUM has cleared the delta's rows, but not said so; what was read before is merged
 make_table();
 my ($hold_merge, $hold_vacuum) = (hold('merge'), hold('vacuum_delta'));
 delete_third();
@@ -194,6 +194,25 @@ release($hold_vacuum);
 my ($read, $late) = pages_read($vacuum);
 cmp_ok($late, '>', 0, 'VACUUM reads what was made of the delta');
 is_whole('the delta merged while VACUUM is there');
+
+# the same of an index that has no segment
+$node->safe_psql('postgres', 'DROP INDEX items_idx');
+$node->safe_psql('postgres', 'CREATE TABLE copy AS TABLE items');
+$node->safe_psql('postgres', 'TRUNCATE items');
+$node->safe_psql('postgres', 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
+	WITH (seal_rows = 0)');
+$node->safe_psql('postgres', 'INSERT INTO items TABLE copy');
+$node->safe_psql('postgres', 'DROP TABLE copy');
+($hold_merge, $hold_vacuum) = (hold('merge'), hold('vacuum_delta'));
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 3 = 2');
+$merge = start_at('merge', "SELECT gpugraph_merge('items_idx')");
+$vacuum = start_at('vacuum_delta', 'VACUUM items');
+release($hold_merge);
+unlike(finish_psql($merge), qr/ERROR/, 'the first seal ends first');
+release($hold_vacuum);
+($read, $late) = pages_read($vacuum);
+cmp_ok($late, '>', 0, 'VACUUM reads the first segment');
+is_whole('the delta sealed while VACUUM is there');
 
 # the same, but VACUUM has said so of the delta, and rests in a segment that does not stay either
 make_table();
