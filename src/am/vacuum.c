@@ -7,11 +7,11 @@
  * interlock with scans is needed: a heap slot that is used again holds a row that no snapshot taken
  * before can see.
  *
- * A merge may replace segments meanwhile (merge/flip.c).  A merge's copy of the TIDs can be older
- * than what VACUUM cleared.  So each looks, under the metapage's exclusive lock, whether the other
- * was faster: VACUUM starts over where the generation has changed, and a merge reads the TIDs again
- * where the vacuum epoch has.  Horizons leave VACUUM out, so its pages may even be in use for
- * something else by then, which their stamps tell.
+ * Merges replace segments meanwhile (merge/flip.c), and beside inserts they do so all the time.  So
+ * ambulkdelete() remembers by id which segments it has gone through.  Of those that came since it
+ * began, it reads only what a merge may have copied before it was cleared.  src/README, "Beside
+ * VACUUM", has the protocol and why it ends.  Horizons leave VACUUM out, so its pages may even be
+ * in use for something else by then, which their stamps tell.
  *
  * Giving back makes the blocks FREE extents, in one WAL record with the directory change.  They are
  * parked under a transaction id that no snapshot had passed by then (GgParkingXid).  So once all
@@ -27,6 +27,15 @@
 #include "access/xact.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
+#include "utils/memutils.h"
+
+/* A segment of the directory that was last looked at. */
+typedef struct Visit
+{
+	uint32		id;
+	bool		done;			/* it has no TID that the callback calls dead */
+	bool		late;			/* it came since ambulkdelete() began */
+} Visit;
 
 typedef struct VacuumState
 {
@@ -35,6 +44,17 @@ typedef struct VacuumState
 	IndexBulkDeleteResult *stats;
 	IndexBulkDeleteCallback callback;
 	void	   *callback_state;
+
+	GgMetaPageData *meta;		/* the directory when last looked at */
+
+	/* of ambulkdelete() */
+	int			nvisits;
+	Visit		visits[GG_MAX_SEGMENTS];	/* of all segments of meta */
+	uint32		delta_first;	/* of meta */
+	uint32		delta_end;		/* rows on pages from this one on came since it began */
+	bool		delta_done;		/* the pages before delta_end are */
+	uint64		pages;			/* read */
+	uint64		late_pages;		/* of these, pages of segments that came since it began */
 } VacuumState;
 
 /*
@@ -71,8 +91,6 @@ VacuumTids(VacuumState *state, Buffer buffer, uint32 count, Size stride)
 			cleared++;
 			state->stats->tuples_removed++;
 		}
-		else
-			state->stats->num_index_tuples++;
 	}
 	if (xlog != NULL)
 		GenericXLogFinish(xlog);
@@ -86,121 +104,232 @@ OpenHeap(Relation index)
 	return table_open(index->rd_index->indrelid, NoLock);
 }
 
+/* Read a page of what the directory that was last looked at names.  False: there is a new one. */
 static bool
-VacuumReadPage(VacuumState *state, const GgMetaPageData *meta, const GgArray *array, uint32 number,
-			   int lockmode, Buffer *buffer)
+VacuumReadPage(VacuumState *state, const GgArray *array, uint32 number, int lockmode,
+			   Buffer *buffer)
 {
-	GgVacuumDelayPoint();
-	return GgReadPageUnlessGone(state->index, meta, array, number, lockmode, state->strategy,
-								buffer);
+	return GgReadPageUnlessGone(state->index, state->meta, array, number, lockmode,
+								state->strategy, buffer);
+}
+
+/* ---- the directory meanwhile ---------------------------------------------------------------- */
+
+static Visit *
+FindVisit(VacuumState *state, uint32 id)
+{
+	for (int i = 0; i < state->nvisits; i++)
+		if (state->visits[i].id == id)
+			return &state->visits[i];
+	return NULL;
 }
 
 /*
- * Store new counts of cleared rows.  After a crash the directory may lag behind the pages until the
- * next VACUUM.  It never leads.  False where another generation is in use by now.
+ * state->meta is the directory in use, or was a moment ago.  Segments that came since the last look
+ * were made of those that went, and of delta pages that did.  Where all of these were done, the new
+ * ones are done, too: a merge looks at the flip whether its TIDs are older than what VACUUM
+ * cleared.  Rows that were inserted since ambulkdelete() began are not dead.
  */
-static bool
-StoreDeadCounts(Relation index, const GgMetaPageData *seen, const uint32 *dead, uint32 delta_dead)
+static void
+FollowDirectory(VacuumState *state)
 {
-	GgMetaPageData *meta;
-	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &meta);
-	Relation	heap;
+	const GgMetaPageData *meta = state->meta;
+	Visit		visits[GG_MAX_SEGMENTS];
+	bool		done = state->delta_done || meta->delta_first == state->delta_first;
 
-	if (meta->generation != seen->generation)
+	for (int i = 0; i < state->nvisits; i++)
+		done &= state->visits[i].done || GgFindSegment(meta, state->visits[i].id) != NULL;
+	for (int i = 0; i < meta->nsegments; i++)
 	{
-		UnlockReleaseBuffer(buffer);
-		return false;
+		const Visit *visit = FindVisit(state, meta->segments[i].id);
+
+		visits[i] = visit != NULL ? *visit :
+			(Visit) {.id = meta->segments[i].id, .done = done, .late = true};
 	}
-	meta = palloc(sizeof(GgMetaPageData));
-	GgCopyMeta(index, buffer, meta);
-	for (int i = 0; i < seen->nsegments; i++)
-		meta->segments[i].dead = dead[i];
-	meta->delta_dead = delta_dead;
-	meta->vacuum_epoch++;
-	heap = OpenHeap(index);
-	GgStoreMeta(index, heap, buffer, meta);
+	memcpy(state->visits, visits, meta->nsegments * sizeof(Visit));
+	state->nvisits = meta->nsegments;
+	state->delta_first = meta->delta_first;
+}
+
+static void
+LookAgain(VacuumState *state)
+{
+	GgReadMeta(state->index, state->meta);
+	FollowDirectory(state);
+}
+
+/* The same, with the metapage locked exclusively. */
+static Buffer
+LockDirectory(VacuumState *state)
+{
+	GgMetaPageData *head;
+	Buffer		buffer = GgLockMeta(state->index, BUFFER_LOCK_EXCLUSIVE, &head);
+
+	GgCopyMeta(state->index, buffer, state->meta);
+	FollowDirectory(state);
+	return buffer;
+}
+
+static void
+StoreDirectory(VacuumState *state, Buffer buffer)
+{
+	Relation	heap = OpenHeap(state->index);
+
+	GgStoreMeta(state->index, heap, buffer, state->meta);
 	table_close(heap, NoLock);
-	pfree(meta);
-	return true;
 }
 
-/* Clear dead TIDs of a segment, and count its TIDs that are clear.  False: it is gone. */
-static bool
-VacuumSegment(VacuumState *state, const GgMetaPageData *meta, const GgSegment *segment,
-			  uint32 *dead)
+/* ---- clearing ------------------------------------------------------------------------------- */
+
+/*
+ * A segment was gone through, and has so many cleared rows.  After a crash the directory may lag
+ * behind the pages until the next VACUUM.  It never leads.
+ */
+static void
+StoreSegmentDead(VacuumState *state, uint32 id, uint32 dead)
 {
-	GgArray		array;
+	Buffer		buffer = LockDirectory(state);
+	Visit	   *visit = FindVisit(state, id);
+	GgSegment  *segment = unconstify(GgSegment *, GgFindSegment(state->meta, id));
 
-	*dead = 0;
-	GgFindArray(meta, segment->id, GG_KIND_TIDS, &array);
-	for (uint32 base = 0; base < segment->rows; base += GG_TIDS_PER_PAGE)
+	if (visit != NULL)
+		visit->done = true;
+	if (segment != NULL && segment->dead != dead)
 	{
-		Buffer		buffer;
-
-		if (!VacuumReadPage(state, meta, &array, base / GG_TIDS_PER_PAGE, BUFFER_LOCK_EXCLUSIVE,
-							&buffer))
-			return false;
-		*dead += VacuumTids(state, buffer, Min(GG_TIDS_PER_PAGE, segment->rows - base),
-							sizeof(GgTidEntry));
-		UnlockReleaseBuffer(buffer);
+		segment->dead = dead;
+		StoreDirectory(state, buffer);
 	}
-	return true;
-}
-
-/* The same for the delta. */
-static bool
-VacuumDelta(VacuumState *state, const GgMetaPageData *meta, uint32 *dead)
-{
-	uint32		npages;
-	GgArray		array;
-
-	*dead = 0;
-	if (meta->delta_pages == 0)
-		return true;
-	npages = GgDeltaPagesPerRow(meta);
-	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	for (uint32 i = 0; i < meta->delta_pages; i += npages)
-	{
-		uint32		number = meta->delta_first + i;
-		uint32		count;
-		Buffer		buffer;
-
-		if (GgArrayBlock(&array, number) == InvalidBlockNumber)
-			continue;			/* given back before */
-		if (!VacuumReadPage(state, meta, &array, number, BUFFER_LOCK_EXCLUSIVE, &buffer))
-			return false;
-		count = GgDeltaRowCount(state->index, meta, buffer);
-		*dead += VacuumTids(state, buffer, count, GgDeltaRowBytes(meta));
+	else
 		UnlockReleaseBuffer(buffer);
-	}
-	return true;
 }
 
 /*
- * Clear the TIDs of one generation.  False: another one is in use by now, and is to be gone through
- * instead.
+ * Clear dead TIDs of a segment, unless it goes meanwhile.  Those of a segment that came meanwhile
+ * are read without delay, so that VACUUM has done before the next merge of it has: that reads the
+ * same pages, and more.
  */
-static bool
-VacuumGeneration(VacuumState *state, GgMetaPageData *meta)
+static void
+VacuumSegment(VacuumState *state, uint32 id, bool late, bool last)
 {
-	uint32		dead[GG_MAX_SEGMENTS];
-	uint32		delta_dead;
-	bool		changed;
+	const uint32 rows = GgFindSegment(state->meta, id)->rows;
+	uint32		dead = 0;
+	GgArray		array;
 
-	state->stats->num_index_tuples = 0;
-	GgReadMeta(state->index, meta);
-	for (int i = 0; i < meta->nsegments; i++)
-		if (!VacuumSegment(state, meta, &meta->segments[i], &dead[i]))
-			return false;
-	if (!VacuumDelta(state, meta, &delta_dead))
-		return false;
+	GgFindArray(state->meta, id, GG_KIND_TIDS, &array);
+	for (uint32 base = 0; base < rows; base += GG_TIDS_PER_PAGE)
+	{
+		Buffer		buffer;
 
-	changed = delta_dead != meta->delta_dead;
-	for (int i = 0; i < meta->nsegments; i++)
-		changed |= dead[i] != meta->segments[i].dead;
-	if (changed)
-		return StoreDeadCounts(state->index, meta, dead, delta_dead);
-	return !GgHasNewGeneration(state->index, meta);
+		if (late)
+			CHECK_FOR_INTERRUPTS();
+		else
+			GgVacuumDelayPoint();
+		while (!VacuumReadPage(state, &array, base / GG_TIDS_PER_PAGE, BUFFER_LOCK_EXCLUSIVE,
+							   &buffer))
+		{
+			LookAgain(state);
+			if (FindVisit(state, id) == NULL)
+				return;
+		}
+		dead += VacuumTids(state, buffer, Min(GG_TIDS_PER_PAGE, rows - base), sizeof(GgTidEntry));
+		UnlockReleaseBuffer(buffer);
+		state->pages++;
+		state->late_pages += late;
+	}
+	GgHold(last ? GG_HOLD_VACUUM_LAST : GG_HOLD_VACUUM_SEGMENT);
+	StoreSegmentDead(state, id, dead);
+}
+
+/*
+ * The delta was gone through; dead has the cleared rows of each page since begin.  Cleared rows on
+ * pages that a merge took meanwhile are not the delta's any more.
+ */
+static void
+StoreDeltaDead(VacuumState *state, uint32 begin, const uint16 *dead, bool cleared)
+{
+	uint32		npages = GgDeltaPagesPerRow(state->meta);
+	Buffer		buffer = LockDirectory(state);
+	uint32		sum = 0;
+
+	for (uint32 number = begin; number < state->delta_end; number += npages)
+		if (number >= state->meta->delta_first)
+			sum += dead[(number - begin) / npages];
+	state->delta_done = true;
+	if (cleared || sum != state->meta->delta_dead)
+	{
+		state->meta->delta_dead = sum;
+		state->meta->vacuum_epoch++;
+		StoreDirectory(state, buffer);
+	}
+	else
+		UnlockReleaseBuffer(buffer);
+}
+
+/* Clear dead TIDs of the delta's rows that were there when ambulkdelete() began. */
+static void
+VacuumDelta(VacuumState *state)
+{
+	const uint32 npages = GgDeltaPagesPerRow(state->meta);
+	const uint32 begin = state->delta_first;
+	const double removed = state->stats->tuples_removed;
+	uint32		number = begin;
+	uint16	   *dead;
+	GgArray		array;
+
+	dead = MemoryContextAllocExtended(CurrentMemoryContext,
+									  (state->delta_end - begin) / npages * sizeof(uint16),
+									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	GgFindArray(state->meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+	while (number < state->delta_end)
+	{
+		Buffer		buffer;
+		uint32		count;
+
+		/* merged meanwhile, or given back before */
+		if (GgArrayBlock(&array, number) == InvalidBlockNumber)
+		{
+			number += npages;
+			continue;
+		}
+		GgVacuumDelayPoint();
+		if (!VacuumReadPage(state, &array, number, BUFFER_LOCK_EXCLUSIVE, &buffer))
+		{
+			LookAgain(state);
+			GgFindArray(state->meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+			continue;
+		}
+		count = GgDeltaRowCount(state->index, state->meta, buffer);
+		dead[(number - begin) / npages] =
+			(uint16) VacuumTids(state, buffer, count, GgDeltaRowBytes(state->meta));
+		UnlockReleaseBuffer(buffer);
+		state->pages++;
+		number += npages;
+	}
+	GgHold(GG_HOLD_VACUUM_DELTA);
+	StoreDeltaDead(state, begin, dead, state->stats->tuples_removed > removed);
+	pfree(dead);
+}
+
+/*
+ * Choose the segment to be gone through next: the smallest.  So what merges replace most often is
+ * done soon, and while the largest is read, all others are.  NULL: all are done.
+ */
+static const Visit *
+NextVisit(const VacuumState *state, bool *last)
+{
+	int			next = -1;
+	int			n = 0;
+
+	for (int i = 0; i < state->nvisits; i++)
+	{
+		if (state->visits[i].done)
+			continue;
+		n++;
+		if (next < 0 || state->meta->segments[i].rows < state->meta->segments[next].rows)
+			next = i;
+	}
+	*last = n == 1;
+	return next < 0 ? NULL : &state->visits[next];
 }
 
 IndexBulkDeleteResult *
@@ -208,19 +337,37 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 			 void *callback_state)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	VacuumState state;
+	VacuumState state = {.index = info->index, .strategy = info->strategy, .meta = meta};
+	const Visit *visit;
+	bool		last;
 
 	if (stats == NULL)
 		stats = (IndexBulkDeleteResult *) palloc0(sizeof(IndexBulkDeleteResult));
-
-	state.index = info->index;
-	state.strategy = info->strategy;
 	state.stats = stats;
 	state.callback = callback;
 	state.callback_state = callback_state;
 
-	while (!VacuumGeneration(&state, meta))
-		GgVacuumDelayPoint();
+	GgReadMeta(info->index, meta);
+	for (int i = 0; i < meta->nsegments; i++)
+		state.visits[state.nvisits++] = (Visit) {.id = meta->segments[i].id};
+	state.delta_first = meta->delta_first;
+	state.delta_end = meta->delta_first + meta->delta_pages;
+	state.delta_done = meta->delta_pages == 0;
+
+	/* the delta first: what is sealed of it afterwards needs no visit */
+	if (!state.delta_done)
+		VacuumDelta(&state);
+	while ((visit = NextVisit(&state, &last)) != NULL)
+		VacuumSegment(&state, visit->id, visit->late, last);
+
+	stats->num_index_tuples = (double) GgCountDeltaRows(info->index, meta) - meta->delta_dead;
+	for (int i = 0; i < meta->nsegments; i++)
+		stats->num_index_tuples += meta->segments[i].rows - meta->segments[i].dead;
+	ereport(DEBUG1,
+			(errmsg_internal("read " UINT64_FORMAT " pages of rows of gpugraph index \"%s\", "
+							 UINT64_FORMAT " of them of segments that merges made meanwhile",
+							 state.pages, RelationGetRelationName(info->index),
+							 state.late_pages)));
 	pfree(meta);
 	return stats;
 }
@@ -240,8 +387,9 @@ typedef struct DeadRun
 
 /* Are all rows cleared that start on this delta page? */
 static bool
-AllRowsCleared(VacuumState *state, const GgMetaPageData *meta, Buffer buffer)
+AllRowsCleared(VacuumState *state, Buffer buffer)
 {
+	const GgMetaPageData *meta = state->meta;
 	char	   *rows = PageGetContents(BufferGetPage(buffer));
 	uint32		count = GgDeltaRowCount(state->index, meta, buffer);
 
@@ -266,7 +414,7 @@ EndRun(const GgMetaPageData *meta, const DeadRun *run, DeadRun *runs, int *nruns
 	uint32		npages = 0;
 	int			added = 0;
 
-	if (run->npages == 0)
+	if (run->npages == 0 || *nruns == MAX_RUNS)
 		return;
 	for (int i = 0; i < meta->nextents; i++)
 	{
@@ -298,47 +446,85 @@ EndRun(const GgMetaPageData *meta, const DeadRun *run, DeadRun *runs, int *nruns
 
 /*
  * Find what can be given back of the delta.  The last row's pages never can, because an insert may
- * be about to lock them.  Gaps are to fill half of the directory at most.  False: the generation is
- * over.
+ * be about to lock them.  Gaps are to fill half of the directory at most.
  */
-static bool
-FindDeadRuns(VacuumState *state, const GgMetaPageData *meta, DeadRun *runs, int *nruns)
+static void
+FindDeadRuns(VacuumState *state, DeadRun *runs, int *nruns)
 {
-	uint32		npages;
+	GgMetaPageData *meta = state->meta;
+	const uint32 npages = GgDeltaPagesPerRow(meta);
+	const uint32 end = meta->delta_first + meta->delta_pages - Min(npages, meta->delta_pages);
+	uint32		number = meta->delta_first;
 	int			room = GG_MAX_EXTENTS / 2 - meta->nextents;
 	DeadRun		run = {0};
 	GgArray		array;
 
 	*nruns = 0;
-	if (meta->delta_pages == 0)
-		return true;
-	npages = GgDeltaPagesPerRow(meta);
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
-	for (uint32 i = 0; i + npages < meta->delta_pages; i += npages)
+	while (number < end)
 	{
-		uint32		number = meta->delta_first + i;
 		Buffer		buffer;
 		bool		dead;
 
+		/* merged meanwhile, or given back before */
 		if (GgArrayBlock(&array, number) == InvalidBlockNumber)
+		{
+			number += npages;
 			continue;
-		if (!VacuumReadPage(state, meta, &array, number, BUFFER_LOCK_SHARE, &buffer))
-			return false;
-		dead = AllRowsCleared(state, meta, buffer);
+		}
+		GgVacuumDelayPoint();
+		if (!VacuumReadPage(state, &array, number, BUFFER_LOCK_SHARE, &buffer))
+		{
+			GgReadMeta(state->index, meta);
+			GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
+			continue;
+		}
+		dead = AllRowsCleared(state, buffer);
 		UnlockReleaseBuffer(buffer);
-		if (!dead)
+		if (dead)
+		{
+			if (run.npages == 0)
+				run.first = number;
+			run.end = number + npages;
+			run.npages += npages;
+		}
+		else
 		{
 			EndRun(meta, &run, runs, nruns, &room);
 			run.npages = 0;
-			continue;
 		}
-		if (run.npages == 0)
-			run.first = number;
-		run.end = number + npages;
-		run.npages += npages;
+		number += npages;
 	}
 	EndRun(meta, &run, runs, nruns, &room);
-	return true;
+}
+
+/*
+ * Which of the runs that were found can be given back by the directory in use?  A merge may have
+ * taken pages from the delta's front meanwhile, and the directory may have less room.  Rows that
+ * were cleared stay so, and the last row's pages were none of a run.
+ */
+static int
+ChooseDeadRuns(const GgMetaPageData *meta, const DeadRun *found, int nfound, DeadRun *runs)
+{
+	int			room = GG_MAX_EXTENTS / 2 - meta->nextents;
+	int			nruns = 0;
+
+	for (int i = 0; i < nfound; i++)
+	{
+		DeadRun		run = {.first = Max(found[i].first, meta->delta_first), .end = found[i].end};
+
+		for (int j = 0; j < meta->nextents; j++)
+		{
+			const GgExtent *extent = &meta->extents[j];
+			uint64		from = Max(extent->first, run.first);
+			uint64		to = Min(extent->first + extent->nblocks, run.end);
+
+			if (extent->kind == GG_KIND_DELTA && from < to)
+				run.npages += (uint32) (to - from);
+		}
+		EndRun(meta, &run, runs, &nruns, &room);
+	}
+	return nruns;
 }
 
 /* Take segments without rows out of the directory, and the runs out of the delta. */
@@ -365,43 +551,49 @@ RemoveDead(GgMetaPageData *meta, const DeadRun *runs, int nruns, uint64 xid)
 	meta->generation++;
 }
 
+/* Has the directory segments without rows? */
+static bool
+HasDeadSegment(const GgMetaPageData *meta)
+{
+	for (int i = 0; i < meta->nsegments; i++)
+		if (meta->segments[i].dead >= meta->segments[i].rows)
+			return true;
+	return false;
+}
+
 static void
 GiveBack(VacuumState *state)
 {
 	Relation	index = state->index;
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
-	DeadRun	   *runs = palloc((MAX_RUNS + 1) * sizeof(DeadRun));
+	DeadRun	   *found = palloc(MAX_RUNS * sizeof(DeadRun));
+	DeadRun	   *runs = palloc(MAX_RUNS * sizeof(DeadRun));
 	int			nruns;
 	FullTransactionId own;
-	uint64		generation;
 	GgMetaPageData *head;
 	Buffer		buffer;
-	Relation	heap;
-	bool		any;
 
+	state->meta = meta;
 	GgReadMeta(index, meta);
-	any = FindDeadRuns(state, meta, runs, &nruns) && nruns > 0;
-	for (int i = 0; i < meta->nsegments; i++)
-		any |= meta->segments[i].dead >= meta->segments[i].rows;
-	if (!any)
+	FindDeadRuns(state, found, &nruns);
+	if (nruns == 0 && !HasDeadSegment(meta))
 		return;
 
 	/* parallel mode does not allow to assign one */
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 
-	generation = meta->generation;
+	GgHold(GG_HOLD_GIVE_BACK);
 	buffer = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
-	if (head->generation != generation)
+	GgCopyMeta(index, buffer, meta);
+	nruns = ChooseDeadRuns(meta, found, nruns, runs);
+	if (nruns == 0 && !HasDeadSegment(meta))
 	{
-		/* a merge has done so, or the next VACUUM will */
+		/* merges have taken all of it */
 		UnlockReleaseBuffer(buffer);
 		return;
 	}
-	GgCopyMeta(index, buffer, meta);
 	RemoveDead(meta, runs, nruns, GgParkingFault(GgParkingXid(own)));
-	heap = OpenHeap(index);
-	GgStoreMeta(index, heap, buffer, meta);
-	table_close(heap, NoLock);
+	StoreDirectory(state, buffer);
 }
 
 IndexBulkDeleteResult *

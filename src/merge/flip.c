@@ -5,10 +5,11 @@
  * TIDs, offsets, filter words, adjacency and pivots are written anew, and the vectors of the new
  * piece.
  *
- * VACUUM clears TIDs meanwhile.  So TIDs are read again when all else is done, and once more if
- * VACUUM has cleared any since (vacuum_epoch), under the metapage's exclusive lock: what VACUUM
- * clears afterwards it clears in the merged segment, too (am/vacuum.c).  Then one WAL record flips
- * the directory.
+ * VACUUM clears TIDs meanwhile.  When it has gone through a segment, or the delta, the directory
+ * says so (dead, vacuum_epoch).  So the flip looks, under the metapage's exclusive lock, which
+ * inputs have other numbers than before their TIDs were read, and these are read again first.  What
+ * VACUUM has not gone through before the flip it looks for in the merged segment (am/vacuum.c).
+ * Then one WAL record flips the directory.
  */
 #include "merge/merge_state.h"
 
@@ -321,11 +322,55 @@ BringToDevice(GgMerge *merge)
 }
 
 /*
- * Flip the directory.  False, and nothing is done, where VACUUM has cleared TIDs since epoch was
- * read.
+ * Has VACUUM cleared rows of an input since its TIDs were read?  A segment's number only grows, and
+ * it does whenever VACUUM has gone through it and rows were cleared since the time before.  The
+ * delta's number sinks with each flip, so the epoch tells of the delta.
  */
 static bool
-Flip(GgMerge *merge, uint64 epoch)
+IsStale(const GgMerge *merge, const GgMetaPageData *meta, const GgMergeInput *input)
+{
+	if (input->delta)
+		return meta->vacuum_epoch != merge->epoch;
+	return GgFindSegment(meta, input->segment.id)->dead != input->dead;
+}
+
+static bool
+AnyIsStale(const GgMerge *merge, const GgMetaPageData *meta)
+{
+	for (int i = 0; i < merge->plan->ninputs; i++)
+		if (IsStale(merge, meta, &merge->plan->inputs[i]))
+			return true;
+	return false;
+}
+
+/* Read the TIDs of such inputs again. */
+static void
+ReadStaleTids(GgMerge *merge)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+
+	GgBeginSlice(merge->target);
+	GgReadMeta(merge->target->index, meta);
+	CheckInputs(merge, meta);
+	GgEndSlice(merge->target);
+	for (int i = 0; i < merge->plan->ninputs; i++)
+	{
+		GgMergeInput *input = &merge->plan->inputs[i];
+
+		if (!IsStale(merge, meta, input))
+			continue;
+		if (input->delta)
+			merge->epoch = meta->vacuum_epoch;
+		else
+			input->dead = GgFindSegment(meta, input->segment.id)->dead;
+		GgReadTids(merge->target, merge->meta, input, merge->tids);
+	}
+	pfree(meta);
+}
+
+/* Flip the directory.  False, and nothing is done, where an input's TIDs are to be read again. */
+static bool
+Flip(GgMerge *merge)
 {
 	Relation	index = merge->target->index;
 	FullTransactionId own;
@@ -336,13 +381,14 @@ Flip(GgMerge *merge, uint64 epoch)
 
 	own = IsInParallelMode() ? InvalidFullTransactionId : GetTopFullTransactionId();
 	metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
-	if (head->vacuum_epoch != epoch)
-	{
-		UnlockReleaseBuffer(metabuf);
-		return false;
-	}
 	GgCopyMeta(index, metabuf, meta);
 	CheckInputs(merge, meta);
+	if (AnyIsStale(merge, meta))
+	{
+		UnlockReleaseBuffer(metabuf);
+		pfree(meta);
+		return false;
+	}
 	xid = GgParkingFault(GgParkingXid(own));
 	ReplaceInputs(merge, meta, xid);
 	GgMergeFree(meta);
@@ -363,17 +409,7 @@ GgFinishMerge(GgMerge *merge)
 													MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	while (!done)
 	{
-		GgMetaPageData *head;
-		Buffer		metabuf;
-		uint64		epoch;
-
-		GgBeginSlice(merge->target);
-		metabuf = GgLockMeta(merge->target->index, BUFFER_LOCK_SHARE, &head);
-		epoch = head->vacuum_epoch;
-		UnlockReleaseBuffer(metabuf);
-		GgEndSlice(merge->target);
-
-		GgReadAllTids(merge);
+		ReadStaleTids(merge);
 		UpdateTids(merge, array);
 		if (array == NULL && merge->nrows > 0)
 		{
@@ -385,7 +421,8 @@ GgFinishMerge(GgMerge *merge)
 				merge->target->meanwhile = NULL;
 		}
 		GgBeginSlice(merge->target);
-		done = Flip(merge, epoch);
+		GgHold(GG_HOLD_MERGE);
+		done = Flip(merge);
 		GgEndSlice(merge->target);
 	}
 }

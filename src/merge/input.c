@@ -131,6 +131,7 @@ GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segme
 
 	memset(input, 0, sizeof(*input));
 	input->segment = *segment;
+	input->dead = segment->dead;
 	GgFindVectors(meta, segment->id, &input->vectors);
 	GgFindArray(meta, segment->id, GG_KIND_TIDS, &input->tids_array);
 	GgFindArray(meta, segment->id, GG_KIND_OFFSETS, &input->offsets_array);

@@ -45,6 +45,7 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 	merge->context = context;
 	merge->target = target;
 	merge->meta = meta;
+	merge->epoch = meta->vacuum_epoch;
 	merge->report = report;
 	merge->arg = arg;
 	merge->threads = threads;

@@ -69,6 +69,7 @@ typedef struct GgMergeInput
 	uint32		nodes;			/* of the delta: slots, as many as rows */
 	uint32		rows;
 	uint32		first_row;		/* of all inputs' rows */
+	uint32		dead;			/* of the directory before the TIDs were read: rows cleared */
 	uint32	   *offsets;		/* first row of each node, and rows at the end; NULL: node = row */
 	uint32	   *targets;		/* of each node: its node in the merged segment, or GG_NO_NODE */
 	uint32	   *places;			/* of each node: its own row of the data set; GG_NO_NODE: none */

@@ -33,6 +33,7 @@ typedef struct GgMerge
 	bool		wanted;			/* somebody wants the database for themselves */
 
 	GgTidEntry *tids;			/* of all inputs' rows */
+	uint64		epoch;			/* vacuum epoch of the directory before the delta's were read */
 	char	   *rows;			/* the data set: nodes of pieces that stay, then new ones */
 	GgMergeFiles files;
 	uint64	   *slots;			/* hash and node + 1, by hash; 0: empty */
@@ -109,7 +110,7 @@ GgIsPlain(const GgMerge *merge)
 
 /* ---- nodes.c ----------------------------------------------------------------------------- */
 
-/* Read all TIDs as they are now. */
+/* Read the TIDs of all inputs. */
 extern void GgReadAllTids(GgMerge *merge);
 
 /* Choose the pieces that stay, and number the nodes and the rows of the merged segment. */

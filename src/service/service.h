@@ -39,6 +39,21 @@ extern void GgServiceInit(void);
  */
 extern uint64 GgParkingFault(uint64 xid);
 
+/*
+ * Where gpugraph.fault has a process rest, for tests: as long as another one holds the advisory
+ * lock (0, place).
+ */
+typedef enum GgHoldPlace
+{
+	GG_HOLD_MERGE,				/* a merge before its flip */
+	GG_HOLD_VACUUM_DELTA,		/* VACUUM before it notes what it cleared in the delta */
+	GG_HOLD_VACUUM_SEGMENT,		/* the same of a segment, while others are to be gone through */
+	GG_HOLD_VACUUM_LAST,		/* the same of the last one */
+	GG_HOLD_GIVE_BACK			/* VACUUM before it gives back what it found */
+} GgHoldPlace;
+
+extern void GgHold(GgHoldPlace place);
+
 /* ---- reasons (client.c) ---------------------------------------------------- */
 
 /* Why the CPU answered a query; for the counters and for gpugraph.engine = cuda. */

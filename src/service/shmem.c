@@ -21,6 +21,7 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
+#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 
 #include "service/ring.h"
@@ -69,6 +70,11 @@ static const struct config_enum_entry fault_values[] = {
 	{"graph_hang", GG_FAULT_GRAPH_HANG, false},
 	{"parking_hold", GG_FAULT_PARKING_HOLD, false},
 	{"parking_none", GG_FAULT_PARKING_NONE, false},
+	{"hold_merge", GG_FAULT_HOLD_MERGE, false},
+	{"hold_vacuum_delta", GG_FAULT_HOLD_VACUUM_DELTA, false},
+	{"hold_vacuum_segment", GG_FAULT_HOLD_VACUUM_SEGMENT, false},
+	{"hold_vacuum_last", GG_FAULT_HOLD_VACUUM_LAST, false},
+	{"hold_give_back", GG_FAULT_HOLD_GIVE_BACK, false},
 	{NULL, 0, false}
 };
 
@@ -431,11 +437,22 @@ DefineSettings(bool preloading)
 							4, 1, 32,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("gpugraph.fault",
-							 "Makes the GPU service fail in the given way, for tests.",
+							 "Makes the GPU service fail, or a merge or VACUUM rest, for tests.",
 							 NULL,
 							 &gg_fault,
 							 GG_FAULT_NONE, fault_values,
 							 PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+}
+
+void
+GgHold(GgHoldPlace place)
+{
+	Datum		key = Int32GetDatum((int32) place);
+
+	if (gg_fault != GG_FAULT_HOLD_MERGE + (int) place)
+		return;
+	(void) DirectFunctionCall2(pg_advisory_lock_int4, Int32GetDatum(0), key);
+	(void) DirectFunctionCall2(pg_advisory_unlock_int4, Int32GetDatum(0), key);
 }
 
 /* i: the device's place in gg_service->devices. */

@@ -23,9 +23,9 @@
 #define GG_MAX_DEVICES		16
 
 /*
- * What gpugraph.fault (superusers, for tests) makes the service do.  Faults of a query travel
- * with the query, faults of a load with the request for it.  The worker reads NO_DRIVER,
- * NO_DEVICE and OLD_DEVICE as it starts.
+ * What gpugraph.fault (superusers, for tests) makes the service do, or a merge or VACUUM of the
+ * process itself.  Faults of a query travel with the query, faults of a load with the request for
+ * it.  The worker reads NO_DRIVER, NO_DEVICE and OLD_DEVICE as it starts.
  */
 typedef enum GgFault
 {
@@ -55,7 +55,12 @@ typedef enum GgFault
 	GG_FAULT_GRAPH_HANG,		/* the call that builds it never returns */
 	GG_FAULT_PARKING_HOLD,		/* who gives blocks back rests before the record that says so, until
 								 * other transactions have begun */
-	GG_FAULT_PARKING_NONE		/* blocks that are given back are used again at once */
+	GG_FAULT_PARKING_NONE,		/* blocks that are given back are used again at once */
+	GG_FAULT_HOLD_MERGE,		/* these rest: GgHoldPlace, in its order */
+	GG_FAULT_HOLD_VACUUM_DELTA,
+	GG_FAULT_HOLD_VACUUM_SEGMENT,
+	GG_FAULT_HOLD_VACUUM_LAST,
+	GG_FAULT_HOLD_GIVE_BACK
 } GgFault;
 
 extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */

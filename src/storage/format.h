@@ -193,7 +193,7 @@ typedef struct GgMetaPageData
 	uint32		version;
 	uint64		instance;		/* random; a new one with every build */
 	uint64		generation;		/* grows when segments change or delta pages are given back */
-	uint64		vacuum_epoch;	/* grows whenever VACUUM cleared rows */
+	uint64		vacuum_epoch;	/* grows whenever VACUUM cleared rows of the delta */
 	uint32		dimensions;		/* 0: not known before the first row */
 	uint16		metric;			/* gg_metric */
 	uint16		element;		/* gg_element of the stored rows */
