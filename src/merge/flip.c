@@ -344,6 +344,8 @@ Flip(GgMerge *merge, uint64 epoch)
 	GgCopyMeta(index, metabuf, meta);
 	CheckInputs(merge, meta);
 	xid = GgParkingFault(GgParkingXid(own));
+	if (merge->target->within)
+		GgWithinLockedFault();
 	ReplaceInputs(merge, meta, xid);
 	GgMergeFree(meta);
 	GgStoreMeta(index, merge->target->heap, metabuf, meta);

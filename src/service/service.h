@@ -39,6 +39,11 @@ extern void GgServiceInit(void);
  */
 extern uint64 GgParkingFault(uint64 xid);
 
+/* For tests, of a merge within an engine's call: between slices, under the metapage's lock, ended. */
+extern void GgWithinFault(void);
+extern void GgWithinLockedFault(void);
+extern void GgWithinEndedFault(void);
+
 /* ---- reasons (client.c) ---------------------------------------------------- */
 
 /* Why the CPU answered a query; for the counters and for gpugraph.engine = cuda. */

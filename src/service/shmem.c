@@ -69,6 +69,8 @@ static const struct config_enum_entry fault_values[] = {
 	{"graph_hang", GG_FAULT_GRAPH_HANG, false},
 	{"parking_hold", GG_FAULT_PARKING_HOLD, false},
 	{"parking_none", GG_FAULT_PARKING_NONE, false},
+	{"within_hold", GG_FAULT_WITHIN_HOLD, false},
+	{"within_error", GG_FAULT_WITHIN_ERROR, false},
 	{NULL, 0, false}
 };
 

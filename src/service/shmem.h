@@ -55,7 +55,10 @@ typedef enum GgFault
 	GG_FAULT_GRAPH_HANG,		/* the call that builds it never returns */
 	GG_FAULT_PARKING_HOLD,		/* who gives blocks back rests before the record that says so, until
 								 * other transactions have begun */
-	GG_FAULT_PARKING_NONE		/* blocks that are given back are used again at once */
+	GG_FAULT_PARKING_NONE,		/* blocks that are given back are used again at once */
+	GG_FAULT_WITHIN_HOLD,		/* a merge within another one rests between two slices */
+	GG_FAULT_WITHIN_ERROR		/* such a merge fails while it holds the metapage, and the engine
+								 * that builds for the other one is slow to return */
 } GgFault;
 
 extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */
