@@ -124,6 +124,20 @@ pg_noreturn extern void GgReportCorruption(Relation index, BlockNumber blkno, co
 extern bool GgServeInterrupts(bool *caught);
 extern void GgThrowInterrupts(bool caught);
 
+/*
+ * Around what a callback of an engine does that may throw and takes long.  GgCheckInterrupts()
+ * serves and returns there, and throws an ERROR where the engine has to return, never FATAL.
+ * GgEnterCallback() returns what GgLeaveCallback() takes; call it, too, after an error was caught.
+ */
+typedef struct GgCallbackState
+{
+	int			holdoff;
+	uint32		holdoff_before;
+} GgCallbackState;
+
+extern GgCallbackState GgEnterCallback(void);
+extern void GgLeaveCallback(GgCallbackState state);
+
 /* CHECK_FOR_INTERRUPTS() that also ends the process when the postmaster is gone. */
 extern void GgCheckInterrupts(void);
 

@@ -7,6 +7,11 @@
  * engine for minutes, and other processes wait for this one meanwhile.  DROP DATABASE, for example,
  * waits until every process has served its barrier.  So a callback serves here what only asks for
  * an answer.  What ends the statement or the session makes the engine return, and is thrown then.
+ *
+ * A callback may do work of its own that takes long: merge/builder.c has merges done within an
+ * engine's call.  This work looks for interrupts as any other (GgCheckInterrupts), and is ended by
+ * an ordinary error where the process has to end.  The callback catches it and has the engine
+ * return.
  */
 #include "base/base.h"
 
@@ -60,6 +65,46 @@ ServePending(void)
 		GgProcessParallelMessages();
 }
 
+/* InterruptHoldoffCount of the work that a callback does, without locks; -1: none does any. */
+static int	callback_holdoff = -1;
+
+GgCallbackState
+GgEnterCallback(void)
+{
+	GgCallbackState state = {callback_holdoff, InterruptHoldoffCount};
+
+	/* nothing may end the process while the engine's threads run */
+	HOLD_INTERRUPTS();
+	callback_holdoff = (int) InterruptHoldoffCount;
+	return state;
+}
+
+/* An error has reset InterruptHoldoffCount. */
+void
+GgLeaveCallback(GgCallbackState state)
+{
+	callback_holdoff = state.holdoff;
+	InterruptHoldoffCount = state.holdoff_before;
+}
+
+/* As CHECK_FOR_INTERRUPTS(), nothing is done while a lock is held. */
+static void
+CheckInCallback(void)
+{
+	bool		ends = PostmasterIsGone();
+
+	if (InterruptPending && (int) InterruptHoldoffCount == callback_holdoff &&
+		CritSectionCount == 0)
+	{
+		ServePending();
+		ends |= GgInterruptEnds();
+	}
+	if (ends)
+		ereport(ERROR,
+				(errcode(ERRCODE_QUERY_CANCELED),
+				 errmsg("what is done while an engine runs is interrupted")));
+}
+
 bool
 GgServeInterrupts(bool *caught)
 {
@@ -99,6 +144,11 @@ GgThrowInterrupts(bool caught)
 void
 GgCheckInterrupts(void)
 {
+	if (callback_holdoff >= 0)
+	{
+		CheckInCallback();
+		return;
+	}
 	if (PostmasterIsGone())
 		ereport(FATAL,
 				(errcode(ERRCODE_ADMIN_SHUTDOWN),

@@ -16,38 +16,62 @@
 /* Nodes below which the CPU builds the graph before this process has opened a device. */
 #define LEAST_GPU_NODES		20000
 
+/* Does somebody want the database?  Seal the delta, if that is due, by a merge within this one. */
+static void
+WorkMeanwhile(GgMerge *merge)
+{
+	GgMergeTarget *target = merge->target;
+
+	/* GgDatabaseIsWanted() looks ten times per second at most */
+	merge->wanted = merge->wanted || GgDatabaseIsWanted();
+	if (target->meanwhile == NULL || merge->wanted)
+		return;
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(merge->context);
+	target->meanwhile(target);
+	StartTransactionCommand();
+}
+
+/*
+ * An error was caught, and the engine may take 100 ms to return.  The transaction ends here, since
+ * others wait for its locks, which may be that of the metapage.  Where the process has to end, the
+ * error is but the way to here, and GgThrowInterrupts() says why.
+ */
+static void
+EndMeanwhile(GgMerge *merge)
+{
+	HOLD_INTERRUPTS();
+	AbortCurrentTransaction();
+	MemoryContextSwitchTo(merge->context);
+	if (GgInterruptEnds())
+		FlushErrorState();
+	else
+		merge->caught = true;
+	GgWithinEndedFault();
+}
+
 static bool
 EngineCancelled(void *ctx)
 {
 	GgMerge	   *merge = ctx;
-	GgMergeTarget *target = merge->target;
-	uint32		holdoff = InterruptHoldoffCount;
+	GgCallbackState state;
 
 	if (GgServeInterrupts(&merge->caught))
 		return true;
-	if (!target->sliced)
+	if (!merge->target->sliced)
 		return false;
-	/* nothing may end the process while the engine's threads run */
-	HOLD_INTERRUPTS();
+	state = GgEnterCallback();
 	PG_TRY();
 	{
-		/* GgDatabaseIsWanted() looks ten times per second at most */
-		merge->wanted = merge->wanted || GgDatabaseIsWanted();
-		if (target->meanwhile != NULL && !merge->wanted)
-		{
-			CommitTransactionCommand();
-			MemoryContextSwitchTo(merge->context);
-			target->meanwhile(target);
-			StartTransactionCommand();
-		}
+		WorkMeanwhile(merge);
 	}
 	PG_CATCH();
 	{
-		merge->caught = true;
+		EndMeanwhile(merge);
 	}
 	PG_END_TRY();
-	InterruptHoldoffCount = holdoff;
-	return merge->caught || merge->wanted;
+	GgLeaveCallback(state);
+	return merge->caught || merge->wanted || GgServeInterrupts(&merge->caught);
 }
 
 static void

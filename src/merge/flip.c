@@ -390,6 +390,8 @@ Flip(GgMerge *merge)
 		return false;
 	}
 	xid = GgParkingFault(GgParkingXid(own));
+	if (merge->target->within)
+		GgWithinLockedFault();
 	ReplaceInputs(merge, meta, xid);
 	GgMergeFree(meta);
 	GgStoreMeta(index, merge->target->heap, metabuf, meta);

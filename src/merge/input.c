@@ -102,6 +102,8 @@ GgEndSlice(GgMergeTarget *target)
 	GgCheckInterrupts();
 	if (!target->sliced)
 		return;
+	if (target->within)
+		GgWithinFault();
 	relation_close(target->index, NoLock);
 	relation_close(target->heap, NoLock);
 	target->index = target->heap = NULL;

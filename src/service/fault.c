@@ -1,17 +1,20 @@
 /*
  * fault.c
- *		Faults that tests make where blocks are given back (gpugraph.fault).
+ *		Faults that tests make in merges and in VACUUM (gpugraph.fault).
  */
 #include "service/service.h"
 #include "service/shmem.h"
 
 #include "access/transam.h"
+#include "miscadmin.h"
 
 /* Transaction ids that are assigned before the process goes on. */
 #define HELD_XIDS		10
 
-/* A test that fails does not keep the metapage locked for ever. */
-#define MOST_HELD_US	60000000
+/* A test that fails does not hold a process for ever. */
+#define MOST_HELD_US	90000000
+
+#define STEP_US			1000
 
 /* The metapage is locked, so no interrupts are served. */
 static void
@@ -23,7 +26,7 @@ Hold(void)
 	elog(LOG, "gpugraph.fault: blocks are about to be given back");
 	while (U64FromFullTransactionId(ReadNextFullTransactionId()) < until &&
 		   GgNowMicros() - start < MOST_HELD_US)
-		pg_usleep(1000);
+		pg_usleep(STEP_US);
 }
 
 uint64
@@ -32,4 +35,45 @@ GgParkingFault(uint64 xid)
 	if (gg_fault == GG_FAULT_PARKING_HOLD)
 		Hold();
 	return gg_fault == GG_FAULT_PARKING_NONE ? 0 : xid;
+}
+
+/*
+ * As many slices would, this looks for interrupts all the time, and whether somebody wants the
+ * database.  An engine's callback holds interrupts.
+ */
+void
+GgWithinFault(void)
+{
+	uint64		start = GgNowMicros();
+
+	if (gg_fault != GG_FAULT_WITHIN_HOLD || InterruptHoldoffCount == 0)
+		return;
+	elog(LOG, "gpugraph.fault: a merge within another one rests");
+	while (GgNowMicros() - start < MOST_HELD_US && !GgDatabaseIsWanted())
+	{
+		GgCheckInterrupts();
+		pg_usleep(STEP_US);
+	}
+	elog(LOG, "gpugraph.fault: it goes on");
+}
+
+void
+GgWithinLockedFault(void)
+{
+	if (gg_fault == GG_FAULT_WITHIN_ERROR)
+		elog(ERROR, "gpugraph.fault: a merge within another one fails");
+}
+
+/* The engine looks every 100 ms whether it has to return.  This one does not, until a cancel. */
+void
+GgWithinEndedFault(void)
+{
+	uint64		start = GgNowMicros();
+
+	if (gg_fault != GG_FAULT_WITHIN_ERROR)
+		return;
+	elog(LOG, "gpugraph.fault: an engine is slow to return");
+	while (!GgInterruptEnds() && GgNowMicros() - start < MOST_HELD_US)
+		pg_usleep(STEP_US);
+	elog(LOG, "gpugraph.fault: the engine returns");
 }

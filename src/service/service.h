@@ -54,6 +54,11 @@ typedef enum GgHoldPlace
 
 extern void GgHold(GgHoldPlace place);
 
+/* For tests, of a merge within an engine's call: between slices, under the metapage's lock, ended. */
+extern void GgWithinFault(void);
+extern void GgWithinLockedFault(void);
+extern void GgWithinEndedFault(void);
+
 /* ---- reasons (client.c) ---------------------------------------------------- */
 
 /* Why the CPU answered a query; for the counters and for gpugraph.engine = cuda. */

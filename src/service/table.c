@@ -27,10 +27,10 @@ GgLoadSleep(long timeout_ms)
 {
 	static uint32 wait_event = 0;
 
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout_ms,
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_POSTMASTER_DEATH, timeout_ms,
 					 GgWaitEvent(wait_event, "GpugraphLoad"));
 	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
+	GgCheckInterrupts();
 }
 
 void

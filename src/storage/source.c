@@ -29,11 +29,10 @@ ReportOtherPage(const GgPageSource *src, const GgArray *array, uint32 number, Bl
 					   array->kind, array->segment);
 }
 
-/* Pin a page, whose stamp is checked. */
+/* Pin a page, whose stamp is checked.  blkno: its block. */
 static inline Buffer
-PinPage(GgPageSource *src, const GgArray *array, uint32 number)
+PinBlock(GgPageSource *src, const GgArray *array, uint32 number, BlockNumber blkno)
 {
-	BlockNumber blkno = GgArrayBlock(array, number);
 	Buffer		buffer = GgRecentBuffer(&src->recent, blkno);
 
 	if (likely(BufferIsValid(buffer)) &&
@@ -54,6 +53,12 @@ PinPage(GgPageSource *src, const GgArray *array, uint32 number)
 		ReportOtherPage(src, array, number, blkno);
 	GgSetRecentBuffer(&src->recent, blkno, buffer);
 	return buffer;
+}
+
+static inline Buffer
+PinPage(GgPageSource *src, const GgArray *array, uint32 number)
+{
+	return PinBlock(src, array, number, GgArrayBlock(array, number));
 }
 
 Buffer
@@ -209,6 +214,7 @@ void
 GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *out)
 {
 	const char *ahead[GG_MAX_DEGREE];
+	BlockNumber blocks[GG_MAX_DEGREE];
 
 	Assert(count <= GG_MAX_DEGREE);
 	PrefetchRows(src, nodes, count);
@@ -219,6 +225,7 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 		BlockNumber blkno = GgArrayBlock(array, offset / GG_PAGE_PAYLOAD);
 		Buffer		buffer = GgRecentBuffer(&src->recent, blkno);
 
+		blocks[i] = blkno;
 		ahead[i] = NULL;
 		if (BufferIsValid(buffer))
 		{
@@ -240,7 +247,7 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 			PrefetchRow(src, ahead[i + ROWS_AHEAD]);
 		if (skip + src->row_bytes <= GG_PAGE_PAYLOAD)
 		{
-			Buffer		buffer = PinPage(src, array, offset / GG_PAGE_PAYLOAD);
+			Buffer		buffer = PinBlock(src, array, offset / GG_PAGE_PAYLOAD, blocks[i]);
 
 			out[i] = src->distance(PageGetContents(BufferGetPage(buffer)) + skip, src->query,
 								   src->dimensions);
