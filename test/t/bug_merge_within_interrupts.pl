@@ -128,7 +128,8 @@ for my $case ([ 'here', \&merging_node ], [ 'device', \&service_node ])
 		"$who: the index can be used");
 	unlike(slurp_file($node->logfile, $from), qr/fault: the engine returns/, "$who: before");
 	$node->safe_psql('postgres',
-		"SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type ~ 'gpugraph merge'");
+		"SELECT pg_cancel_backend(pid) FROM pg_stat_activity "
+		. "WHERE backend_type ~ 'gpugraph merge'");
 	ok(defined wait_for(sub { slurp_file($node->logfile, $from) =~ /fault: the engine returns/ }),
 		"$who: then it returns");
 	finish_psql($reader);
