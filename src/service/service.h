@@ -54,7 +54,7 @@ typedef enum GgHoldPlace
 
 extern void GgHold(GgHoldPlace place);
 
-/* For tests, of a merge within an engine's call: between slices, under the metapage's lock, ended */
+/* For tests, of a merge within an engine call: between slices, under the metapage lock, ended */
 extern void GgWithinFault(void);
 extern void GgWithinLockedFault(void);
 extern void GgWithinEndedFault(void);
