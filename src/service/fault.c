@@ -7,6 +7,7 @@
 
 #include "access/transam.h"
 #include "miscadmin.h"
+#include "utils/fmgrprotos.h"
 
 /* Transaction ids that are assigned before the process goes on. */
 #define HELD_XIDS		10
@@ -35,6 +36,17 @@ GgParkingFault(uint64 xid)
 	if (gg_fault == GG_FAULT_PARKING_HOLD)
 		Hold();
 	return gg_fault == GG_FAULT_PARKING_NONE ? 0 : xid;
+}
+
+void
+GgHold(GgHoldPlace place)
+{
+	Datum		key = Int32GetDatum((int32) place);
+
+	if (gg_fault != GG_FAULT_HOLD_MERGE + (int) place)
+		return;
+	(void) DirectFunctionCall2(pg_advisory_lock_int4, Int32GetDatum(0), key);
+	(void) DirectFunctionCall2(pg_advisory_unlock_int4, Int32GetDatum(0), key);
 }
 
 /*

@@ -21,7 +21,6 @@
 #include "postmaster/bgworker.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
-#include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 
 #include "service/ring.h"
@@ -444,17 +443,6 @@ DefineSettings(bool preloading)
 							 &gg_fault,
 							 GG_FAULT_NONE, fault_values,
 							 PGC_SUSET, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
-}
-
-void
-GgHold(GgHoldPlace place)
-{
-	Datum		key = Int32GetDatum((int32) place);
-
-	if (gg_fault != GG_FAULT_HOLD_MERGE + (int) place)
-		return;
-	(void) DirectFunctionCall2(pg_advisory_lock_int4, Int32GetDatum(0), key);
-	(void) DirectFunctionCall2(pg_advisory_unlock_int4, Int32GetDatum(0), key);
 }
 
 /* i: the device's place in gg_service->devices. */

@@ -1094,12 +1094,9 @@ small_cases(void)
 static void
 bug_known_pair_cases(void)
 {
-	const uint32_t n = small ? 1500 : 20000;
-
-	knn_case(GAUSS, n, 32, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, small ? 0.998 : 0.99);
+	knn_case(GAUSS, 1500, 32, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.998);
 	if (!harness_fewest())
-		knn_case(GAUSS, n, 64, GG_METRIC_L2, GG_ELEMENT_F32, 100, GG_INIT_RANDOM,
-				 small ? 0.998 : 0.99);
+		knn_case(GAUSS, 1500, 64, GG_METRIC_L2, GG_ELEMENT_F32, 100, GG_INIT_RANDOM, 0.998);
 }
 
 /* Cells and GNND. */
