@@ -351,20 +351,16 @@ extern gg_status gg_cuda_index_take(gg_index *index, const gg_index *from, uint3
 /* index.cu */
 extern gg_status gg_cuda_index_search(gg_index *index, const gg_search_params *params,
 									  const float *queries, uint32_t nq, const gg_control *control,
-									  uint32_t *nodes, float *distances);
+									  uint64_t *keys);
 extern gg_status gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter,
 									 const float *queries, uint32_t nq, const gg_control *control,
-									 uint32_t *nodes, float *distances);
+									 uint64_t *keys);
 
 /* serve.cu */
 extern gg_status gg_cuda_serve_open(int device, void *region, size_t region_bytes,
 									const gg_serve_layout *layout, gg_server **server);
 extern gg_status gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 									  const gg_serve_batch *batch);
-extern gg_status gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t queue,
-									const gg_serve_bulk *bulk);
-extern gg_status gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t queue,
-									const gg_serve_deep *deeps, uint32_t count);
 extern gg_status gg_cuda_serve_check(gg_server *server, uint32_t queue, bool *idle);
 extern void gg_cuda_serve_close(gg_server *server);
 

@@ -20,7 +20,7 @@
  *				keys up to it, in the order of their nodes (cub).  The k keys of one slab are
  *				carried into the next one.  In the end they are sorted by their distance alone: the
  *				sort (cub's) is stable, and keys come by node.
- * Oracle		gg_cpu_engine.serve_deep: the same nodes but where distances differ by less than
+ * Oracle		gg_cpu_engine.serve_submit: the same nodes but where distances differ by less than
  *				1e-5 relative.  Distances are those of exact.cu, bit by bit.
  * Cost			The rows once; 8 bytes per row written, and read four to five times by selection,
  *				from the L2 cache up to some millions of rows; a sort of k keys.
@@ -351,11 +351,23 @@ count_narrow(const gg_index *index, const deep_batch *batch, uint32_t first)
 static filter_source
 filter_of(const deep_batch *batch, uint32_t query, const deep_scratch *scratch)
 {
-	const filter_source source = {batch->requests[query].filter,
+	const filter_source source = {batch->queries[query].filter,
 		batch->queries[query].tids == NULL ? NULL :
 		scratch->gathered.get() + (size_t) query * GG_SHORT_TIDS};
 
 	return source;
+}
+
+/* How many of `most` queries, from `first` on, have its filter. */
+static uint32_t
+same_filter(const deep_batch *batch, uint32_t first, uint32_t most)
+{
+	uint32_t	same = 1;
+
+	while (same < most && gg_serve_is_same(batch->queries[first].filter,
+										   batch->queries[first + same].filter))
+		same++;
+	return same;
 }
 
 /*
@@ -367,14 +379,13 @@ static gg_status
 queue_deep_filters(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t most,
 				   deep_scratch *scratch, deep_filters *filters, cudaStream_t stream)
 {
-	const gg_serve_deep *requests = batch->requests + first;
 	unsigned long long *matches = (unsigned long long *) scratch->narrow.get() + first;
 	filter_source sources[GG_SERVE_MAX_DEEPS];
 	const uint32_t together = search_filters_together(index);
 	uint32_t	apart = 0;
 
 	memset(filters, 0, sizeof(*filters));
-	filters->count = gg_serve_same_filter(requests, most);
+	filters->count = same_filter(batch, first, most);
 	for (uint32_t q = 0; q < most; q++)
 		sources[q] = filter_of(batch, first + q, scratch);
 	while (apart < most && apart < together && search_filter_is_small(&sources[apart]))
@@ -386,7 +397,7 @@ queue_deep_filters(const gg_index *index, const deep_batch *batch, uint32_t firs
 									&filters->stride, stream));
 		filters->matches = matches;
 	}
-	else if (requests[0].filter != NULL)
+	else if (batch->queries[first].filter != NULL)
 	{
 		GG_TRY(search_filter_queue(index, &sources[0], scratch, matches, &filters->bits, stream));
 		filters->matches = matches;
@@ -457,7 +468,7 @@ queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint
 static void
 note_matches(const gg_index *index, const deep_batch *batch, deep_scratch *scratch)
 {
-	if (batch->requests[0].filter == NULL)
+	if (batch->queries[0].filter == NULL)
 		return;
 	if (scratch->filtered != index)
 		scratch->usual = UINT64_MAX;
@@ -489,7 +500,7 @@ gather_batch(const gg_index *index, const deep_batch *batch, search_scratch *sea
 		if (batch->queries[q].tids != NULL)
 		{
 			tids.from[q] = batch->queries[q].tids;
-			tids.count[q] = batch->requests[q].filter->ntids;
+			tids.count[q] = batch->queries[q].filter->ntids;
 			any = true;
 		}
 	if (any)

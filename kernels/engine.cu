@@ -355,8 +355,6 @@ const gg_engine gg_cuda_engine = {
 	gg_cuda_index_bytes,
 	gg_cuda_serve_open,
 	gg_cuda_serve_submit,
-	gg_cuda_serve_bulk,
-	gg_cuda_serve_deep,
 	gg_cuda_serve_check,
 	gg_cuda_serve_close,
 	gg_cuda_device_count,

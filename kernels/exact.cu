@@ -2,7 +2,7 @@
  * exact.cu
  *		Exact nearest rows: all of them, or those whose filter bit is set.
  *
- * Shapes		rows n x dim as stored, queries nq x dim float32 -> nodes, distances nq x k.
+ * Shapes		rows n x dim as stored, queries nq x dim float32 -> keys nq x k.
  * Requires		1 <= k <= GG_MAX_ITOPK.
  * Mapping		One launch.  Grid: x over the rows, y over groups of QUERIES queries.  A warp takes
  *				32 rows at a time: those whose bit is set, of one word of the filter after the
@@ -51,9 +51,7 @@ typedef struct exact_args
 	uint32_t	nq;				/* queries up to this one, not from first on */
 	uint32_t	k;
 	search_part part;			/* its step is at least 1 */
-	uint32_t   *nodes;
-	float	   *distances;
-	uint64_t   *keys;			/* nq x k, instead of both; or NULL */
+	uint64_t   *keys;			/* nq x k; NULL: they go to slots */
 	uint32_t   *finished;		/* blocks done, per group; 0 before and after */
 	uint64_t   *lists;			/* groups x gridDim.x x QUERIES x k */
 } exact_args;
@@ -336,15 +334,8 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		uint32_t	query = first_query + i / args.k;
 		uint64_t	key = lists[i / args.k * block_room + i % args.k];
 
-		if (query < args.nq && args.keys != NULL)
-			args.keys[(size_t) query * args.k + i % args.k] = key;
-		else if (query < args.nq)
-		{
-			nodes_of(args.nodes, slots, query, args.k)[i % args.k] =
-				key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
-			distances_of(args.distances, slots, query, args.k)[i % args.k] =
-				key == GG_KEY_NONE ? INFINITY : value_of(key);
-		}
+		if (query < args.nq)
+			keys_of(args.keys, slots, query, args.k)[i % args.k] = key;
 	}
 	if (slots.base != NULL)
 	{
@@ -480,7 +471,7 @@ search_exact_readers(const search_view *view, uint32_t nq, const search_device *
 cudaError_t
 search_exact_launch(const search_view *view, const uint32_t *filter, uint32_t filter_stride,
 					const float *queries, const search_slots *slots, uint32_t nq, uint32_t k,
-					const search_answers *answers, const search_part *part, void *scratch,
+					uint64_t *keys, const search_part *part, void *scratch,
 					const search_device *device, cudaStream_t stream)
 {
 	const search_part whole = {1, {NULL, 0, 0, 0, false}};
@@ -506,9 +497,7 @@ search_exact_launch(const search_view *view, const uint32_t *filter, uint32_t fi
 		args.part = part != NULL ? *part : whole;
 		if (args.part.step < 1)
 			args.part.step = 1;
-		args.nodes = answers->nodes;
-		args.distances = answers->distances;
-		args.keys = answers->keys;
+		args.keys = keys;
 		args.finished = (uint32_t *) scratch;
 		args.lists = (uint64_t *) ((char *) scratch + MAX_GROUPS * 4);
 		error = with_metric(view->metric, [&](auto metric)

@@ -200,8 +200,7 @@ queries_kernel(gg_cuda_rows rows, const uint32_t *others, uint32_t count, float 
 /* What was found of the others: others[i] has entries i x width and on. */
 typedef struct found_args
 {
-	const uint32_t *ids;
-	const float *distances;
+	const uint64_t *keys;		/* of a search */
 	const uint32_t *others;
 	uint32_t	width;
 	uint64_t	entries;		/* of all others */
@@ -214,7 +213,7 @@ typedef struct found_args
 __device__ static inline uint32_t
 offered_row(const found_args &found, uint64_t entry)
 {
-	const uint32_t id = entry < found.entries ? found.ids[entry] : GG_NO_NODE;
+	const uint32_t id = entry < found.entries ? gg_key_id(found.keys[entry]) : GG_NO_NODE;
 
 	return id < found.n && found.parts[id] == found.base ? id : GG_NO_NODE;
 }
@@ -238,7 +237,7 @@ scatter_offers_kernel(found_args found, const uint64_t *starts, uint64_t first, 
 
 	if (row != GG_NO_NODE)
 		offers[starts[row] + atomicSub(&counts[row], 1) - 1] =
-			gg_key(found.distances[entry], found.others[entry / found.width], 0);
+			gg_key(value_of(found.keys[entry]), found.others[entry / found.width], 0);
 }
 
 /* ---- new lists -------------------------------------------------------------------------- */
@@ -376,7 +375,7 @@ other_lists_kernel(list_args args, uint32_t first)
 		uint32_t	id = GG_NO_NODE;
 
 		if (j < args.found.width)
-			id = args.found.ids[(uint64_t) i * args.found.width + j];
+			id = gg_key_id(args.found.keys[(uint64_t) i * args.found.width + j]);
 		/* itself it may find where the base has an edge to it */
 		append_ids(id < args.data.n && id != row ? id : GG_NO_NODE, &list);
 	}
@@ -510,8 +509,7 @@ public:
 	gg_cuda_buffer<uint8_t> parts;
 	gg_cuda_buffer<uint32_t> stored;
 	gg_cuda_buffer<uint32_t> others;
-	gg_cuda_buffer<uint32_t> found;	/* others x width, as are the distances */
-	gg_cuda_buffer<float> distances;
+	gg_cuda_buffer<uint64_t> found;	/* others x width */
 	gg_cuda_buffer<uint64_t> starts;
 	gg_cuda_buffer<uint64_t> offers;
 	uint32_t   *ids;			/* n x k */
@@ -637,12 +635,11 @@ search_batch_of(const extending *e, gg_index *index, float *queries, uint32_t fi
 	GG_CUDA_LAUNCHED("queries_kernel");
 	batch.queries = queries;
 	batch.nq = batch.room = count;
-	batch.nodes = e->found.get() + (uint64_t) first * width;
-	batch.distances = e->distances.get() + (uint64_t) first * width;
+	batch.keys = e->found.get() + (uint64_t) first * width;
 	return search_queue(index, &index->scratch, &search, &batch, e->stream);
 }
 
-/* found and distances of all others. */
+/* What is found of all others. */
 static gg_status
 search_others(extending *e)
 {
@@ -675,7 +672,6 @@ search_others(extending *e)
 	step = gg_cuda_cut(step > BATCH_QUERIES ? BATCH_QUERIES : step, e->control);
 	step = step > count ? count : step;
 	GG_TRY(e->found.allocate(room, e->meter));
-	GG_TRY(e->distances.allocate(room, e->meter));
 	GG_TRY(queries.allocate(step * index.view.dim, e->meter));
 	GG_TRY(pace.create());
 	for (uint64_t first = 0; first < count; first += step)
@@ -693,8 +689,7 @@ found_by(const extending *e)
 {
 	found_args	found = {};
 
-	found.ids = e->found.get();
-	found.distances = e->distances.get();
+	found.keys = e->found.get();
 	found.others = e->others.get();
 	found.width = e->plan->width;
 	found.entries = (uint64_t) e->plan->others * e->plan->width;
@@ -841,8 +836,7 @@ gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bu
 	begin = gg_cuda_now_s();
 	GG_TRY(make_offers(&e));
 	GG_TRY(unite_lists(&e));
-	GG_TRY(gg_cuda_give_back(control, __func__, e.offers, e.starts, e.found, e.distances,
-							 e.parts));
+	GG_TRY(gg_cuda_give_back(control, __func__, e.offers, e.starts, e.found, e.parts));
 	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }

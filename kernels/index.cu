@@ -182,10 +182,7 @@ queue_greedy(const gg_index *index, search_scratch *scratch, const gg_search_par
 		launch.queries = queries + (size_t) first * index->view.dim;
 		launch.nq = batch->nq - first < room ? batch->nq - first : room;
 		if (batch->slots == NULL)
-		{
-			launch.nodes = batch->nodes + (size_t) first * params->k;
-			launch.distances = batch->distances + (size_t) first * params->k;
-		}
+			launch.keys = batch->keys + (size_t) first * params->k;
 		GG_CUDA_TRY(search_greedy_launch(&index->view, &launch, batch->slots, walks, nseeds,
 										 scratch->greedy_lists.get(),
 										 scratch->greedy_arrived.get(), &index->device, stream));
@@ -213,8 +210,7 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	launch.k = params->k;
 	launch.itopk = params->itopk_size;
 	launch.width = search_width_for(params->search_width, params->itopk_size, view->degree);
-	launch.nodes = batch->nodes;
-	launch.distances = batch->distances;
+	launch.keys = batch->keys;
 	segmented = params->mode == GG_SEARCH_TSDG_LARGE &&
 		search_segmented_takes(view, &launch, device);
 	if (!segmented)
@@ -270,7 +266,6 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 	const search_view *view = &index->view;
 	const search_device *device = &index->device;
 	const float *queries = batch->queries;
-	const search_answers answers = {batch->nodes, batch->distances, batch->keys};
 	size_t		bytes = search_exact_scratch(k, device);
 	uint32_t	shared = search_exact_shared(view, k);
 
@@ -298,21 +293,32 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 		queries = scratch->queries.get();
 	}
 	GG_CUDA_TRY(search_exact_launch(view, filter, batch->filter_stride, queries, batch->slots,
-									batch->nq, k, &answers, batch->part, scratch->exact.get(),
+									batch->nq, k, batch->keys, batch->part, scratch->exact.get(),
 									device, stream));
 	return gg_ok();
 }
 
+static search_batch
+batch_of(const float *queries, uint32_t nq, uint64_t *keys)
+{
+	search_batch batch = {};
+
+	batch.queries = queries;
+	batch.nq = batch.room = nq;
+	batch.keys = keys;
+	return batch;
+}
+
 /*
  * Queue one search of at most MAX_BATCH queries on stream; returns before it is done.  queries,
- * nodes and distances: device or mapped host memory.  Searches of one index share its scratch
+ * keys: device or mapped host memory.  Searches of one index share its scratch
  * memory, so they must be queued on one stream, or ordered by the caller.
  */
 gg_status
 gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params, const float *queries,
-					   uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
+					   uint32_t nq, uint64_t *keys, cudaStream_t stream)
 {
-	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0, 0, NULL};
+	const search_batch batch = batch_of(queries, nq, keys);
 
 	return search_queue(index, &index->scratch, params, &batch, stream);
 }
@@ -320,21 +326,19 @@ gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params, const fl
 /* The same for exact search. */
 gg_status
 gg_cuda_exact_enqueue(gg_index *index, uint32_t k, const uint32_t *filter, const float *queries,
-					  uint32_t nq, uint32_t *nodes, float *distances, cudaStream_t stream)
+					  uint32_t nq, uint64_t *keys, cudaStream_t stream)
 {
-	search_batch batch = {queries, nq, nodes, distances, NULL, NULL, nq, 0, 0, NULL};
+	const search_batch batch = batch_of(queries, nq, keys);
 
 	return search_exact_queue(index, &index->scratch, k, filter, &batch, stream);
 }
 
-/* Pinned memory for nq queries and answers of a small search; the three parts in *_out. */
+/* Pinned memory for nq queries and answers of a small search. */
 static gg_status
-map_small(gg_index *index, uint32_t nq, uint32_t k, float **queries, uint32_t **nodes,
-		  float **distances)
+map_small(gg_index *index, uint32_t nq, uint32_t k, float **queries, uint64_t **keys)
 {
 	size_t		query_bytes = ((size_t) nq * index->view.dim * 4 + 255) & ~(size_t) 255;
-	size_t		answer_bytes = ((size_t) nq * k * 4 + 255) & ~(size_t) 255;
-	size_t		bytes = query_bytes + 2 * answer_bytes;
+	size_t		bytes = query_bytes + (size_t) nq * k * 8;
 
 	if (index->mapped_bytes < bytes)
 	{
@@ -348,45 +352,37 @@ map_small(gg_index *index, uint32_t nq, uint32_t k, float **queries, uint32_t **
 		index->mapped_bytes = bytes;
 	}
 	*queries = (float *) index->mapped;
-	*nodes = (uint32_t *) ((char *) index->mapped + query_bytes);
-	*distances = (float *) ((char *) index->mapped + query_bytes + answer_bytes);
+	*keys = (uint64_t *) ((char *) index->mapped + query_bytes);
 	return gg_ok();
 }
 
 /*
  * What searches of both kinds do with host memory: hand batches over, start them by enqueue(), take
- * the answers back.  enqueue is (queries, nq, nodes, distances) -> gg_status, pointers the
- * device's.
+ * the answers back.  enqueue is (queries, nq, keys) -> gg_status, pointers the device's.
  */
 template <typename ENQUEUE>
 static gg_status
 search_host(gg_index *index, uint32_t k, uint32_t batch, const float *queries, uint32_t nq,
-			const gg_control *control, uint32_t *nodes, float *distances, ENQUEUE enqueue)
+			const gg_control *control, uint64_t *keys, ENQUEUE enqueue)
 {
 	const uint32_t dim = index->view.dim;
 	cudaStream_t stream = index->stream.get();
 
 	if (index->view.n == 0)
 	{
-		for (size_t i = 0; i < (size_t) nq * k; i++)
-		{
-			nodes[i] = GG_NO_NODE;
-			distances[i] = INFINITY;
-		}
+		memset(keys, 0xFF, (size_t) nq * k * 8);
 		return gg_ok();
 	}
 	if (nq > 0 && nq <= MAPPED_BATCH)
 	{
 		float	   *mapped_queries;
-		uint32_t   *mapped_nodes;
-		float	   *mapped_distances;
+		uint64_t   *mapped_keys;
 
-		GG_TRY(map_small(index, nq, k, &mapped_queries, &mapped_nodes, &mapped_distances));
+		GG_TRY(map_small(index, nq, k, &mapped_queries, &mapped_keys));
 		memcpy(mapped_queries, queries, (size_t) nq * dim * 4);
-		GG_TRY(enqueue(mapped_queries, nq, mapped_nodes, mapped_distances));
+		GG_TRY(enqueue(mapped_queries, nq, mapped_keys));
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
-		memcpy(nodes, mapped_nodes, (size_t) nq * k * 4);
-		memcpy(distances, mapped_distances, (size_t) nq * k * 4);
+		memcpy(keys, mapped_keys, (size_t) nq * k * 8);
 		return gg_ok();
 	}
 	for (uint32_t first = 0; first < nq; first += batch)
@@ -395,16 +391,12 @@ search_host(gg_index *index, uint32_t k, uint32_t batch, const float *queries, u
 
 		GG_TRY(gg_cuda_check_cancel(control, __func__));
 		GG_TRY(grow(index->scratch.queries, (uint64_t) count * dim, stream));
-		GG_TRY(grow(index->nodes, (uint64_t) count * k, stream));
-		GG_TRY(grow(index->distances, (uint64_t) count * k, stream));
+		GG_TRY(grow(index->keys, (uint64_t) count * k, stream));
 		GG_CUDA_TRY(cudaMemcpyAsync(index->scratch.queries.get(), queries + (size_t) first * dim,
 									(size_t) count * dim * 4, cudaMemcpyHostToDevice, stream));
-		GG_TRY(enqueue(index->scratch.queries.get(), count, index->nodes.get(),
-					   index->distances.get()));
-		GG_CUDA_TRY(cudaMemcpyAsync(nodes + (size_t) first * k, index->nodes.get(),
-									(size_t) count * k * 4, cudaMemcpyDeviceToHost, stream));
-		GG_CUDA_TRY(cudaMemcpyAsync(distances + (size_t) first * k, index->distances.get(),
-									(size_t) count * k * 4, cudaMemcpyDeviceToHost, stream));
+		GG_TRY(enqueue(index->scratch.queries.get(), count, index->keys.get()));
+		GG_CUDA_TRY(cudaMemcpyAsync(keys + (size_t) first * k, index->keys.get(),
+									(size_t) count * k * 8, cudaMemcpyDeviceToHost, stream));
 		GG_CUDA_TRY(cudaStreamSynchronize(stream));
 	}
 	return gg_ok();
@@ -412,33 +404,27 @@ search_host(gg_index *index, uint32_t k, uint32_t batch, const float *queries, u
 
 gg_status
 gg_cuda_index_search(gg_index *index, const gg_search_params *params, const float *queries,
-					 uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances)
+					 uint32_t nq, const gg_control *control, uint64_t *keys)
 {
 	cudaStream_t stream = index->stream.get();
 
-	if (params->k < 1 || params->k > params->itopk_size || params->itopk_size > GG_MAX_ITOPK)
-		return gg_fail(GG_EINVAL, __func__, "k %u with itopk_size %u is out of range", params->k,
-					   params->itopk_size);
-	if (!gg_search_mode_known(params->mode) || !(params->delta >= 0))
-		return gg_fail(GG_EINVAL, __func__, "search mode %d with delta %g is out of range",
-					   (int) params->mode, (double) params->delta);
+	GG_TRY(gg_check_params(__func__, params, true));
 	if (!index->finished)
 		return gg_fail(GG_EINVAL, __func__, "the index is not finished");
 	if (index->view.n > 0 && index->view.npivots == 0)
 		return gg_fail(GG_EINVAL, __func__, "the index was opened without a graph");
 	GG_TRY(gg_cuda_check_cancel(control, __func__));
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
-	return search_host(index, params->k, MAX_BATCH, queries, nq, control, nodes, distances,
-					   [&](const float *q, uint32_t count, uint32_t *ids, float *values)
+	return search_host(index, params->k, MAX_BATCH, queries, nq, control, keys,
+					   [&](const float *q, uint32_t count, uint64_t *found)
 					   {
-						   return gg_cuda_search_enqueue(index, params, q, count, ids, values,
-														 stream);
+						   return gg_cuda_search_enqueue(index, params, q, count, found, stream);
 					   });
 }
 
 gg_status
 gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const float *queries,
-					uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances)
+					uint32_t nq, const gg_control *control, uint64_t *keys)
 {
 	cudaStream_t stream = index->stream.get();
 	double		elements = (double) index->view.n * index->view.dim;
@@ -461,10 +447,10 @@ gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const f
 		device_filter = index->filter.get();
 	}
 	batch = batch < 8 ? 8 : batch > MAX_BATCH ? MAX_BATCH : batch;
-	return search_host(index, k, (uint32_t) batch, queries, nq, control, nodes, distances,
-					   [&](const float *q, uint32_t count, uint32_t *ids, float *values)
+	return search_host(index, k, (uint32_t) batch, queries, nq, control, keys,
+					   [&](const float *q, uint32_t count, uint64_t *found)
 					   {
-						   return gg_cuda_exact_enqueue(index, k, device_filter, q, count, ids,
-														values, stream);
+						   return gg_cuda_exact_enqueue(index, k, device_filter, q, count, found,
+														stream);
 					   });
 }

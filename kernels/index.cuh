@@ -125,8 +125,7 @@ struct gg_index
 	/* of searches whose caller waits */
 	search_scratch scratch;
 	gg_cuda_buffer<uint32_t> filter;
-	gg_cuda_buffer<uint32_t> nodes;
-	gg_cuda_buffer<float> distances;
+	gg_cuda_buffer<uint64_t> keys;
 	void	   *mapped;			/* pinned host memory that the device sees */
 	size_t		mapped_bytes;
 
@@ -192,9 +191,7 @@ typedef struct search_batch
 {
 	const float *queries;
 	uint32_t	nq;
-	uint32_t   *nodes;
-	float	   *distances;
-	uint64_t   *keys;			/* exact searches: instead of both */
+	uint64_t   *keys;
 	const search_slots *slots;	/* NULL: what is above is set; else nothing is */
 	uint32_t	room;			/* queries that scratch is made for when it must grow; >= nq */
 	uint32_t	beside;			/* queries of other streams that share the device with these */
@@ -235,7 +232,7 @@ extern bool search_filter_is_small(const filter_source *filter);
 extern uint32_t search_filters_together(const gg_index *index);
 extern cudaError_t search_filter_ready(void);
 
-/* One list of gg_serve_deep: what is asked for, and where the answer goes as the device sees it. */
+/* A deep list: what is asked for, and where the answer goes as the device sees it. */
 typedef struct deep_query
 {
 	uint32_t	k;
@@ -243,17 +240,14 @@ typedef struct deep_query
 	uint64_t   *keys;
 	uint64_t   *matches;
 	const volatile uint64_t *told;	/* matches as the host sees it */
+	const gg_filter *filter;	/* in host memory; NULL: all nodes */
 	const uint64_t *tids;		/* of its filter, to be gathered: at most GG_SHORT_TIDS; or NULL */
 } deep_query;
 
-/*
- * At most GG_SERVE_MAX_DEEPS lists, whose filters are in host memory, or NULL.  slots has queries
- * and tickets of as many.
- */
+/* At most GG_SERVE_MAX_DEEPS lists.  slots has queries and tickets of as many. */
 typedef struct deep_batch
 {
 	const deep_query *queries;
-	const gg_serve_deep *requests;
 	uint32_t	nq;
 	const search_slots *slots;
 } deep_batch;

@@ -14,7 +14,7 @@
  *				The first and the third are made for as many queries at once as there is room
  *				for keys.
  * Shared		sort: the k keys.
- * Oracle		gg_cpu_engine.serve_deep.  The keys are those of deep.cu's other lists, bit by bit.
+ * Oracle		gg_cpu_engine.serve_submit.  Keys are those of deep.cu's other lists, bit by bit.
  * Cost			n / step rows for up to 8 queries at a time (measure.cu), k x step rows for each
  *				query, and halves of all rows for all of them.
  */
@@ -127,7 +127,7 @@ is_long(const gg_index *index, const deep_batch *batch, uint32_t number)
 {
 	const deep_query *query = &batch->queries[number];
 
-	return batch->requests[number].filter == NULL && query->after == 0 &&
+	return query->filter == NULL && query->after == 0 &&
 		query->k <= GG_LONG_DEEP && prune_sample_step(index->view.n, query->k, SAMPLE_WEIGHT) > 1 &&
 		room_for(query->k) * 8 <= (uint32_t) index->device.shared_bytes;
 }

@@ -12,7 +12,7 @@
  *							its bin.  When all keys of the bin are wanted, the launches left end
  *							at once: the last three of six, unless distances tie
  * Shared		measure: the queries, 32 row numbers a warp; digits: BINS counters.
- * Oracle		gg_cpu_engine.serve_deep.  Distances are those of exact.cu, bit by bit.
+ * Oracle		gg_cpu_engine.serve_submit.  Distances are those of exact.cu, bit by bit.
  * Cost			The rows once for each query, or for BATCH_QUERIES; 8 bytes per row and query
  *				written, and read up to three times by digits, from the L2 cache up to some millions
  *				of rows.

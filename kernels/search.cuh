@@ -33,6 +33,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "../src/request.h"
 #include "cuda.h"
 #include "warp.cuh"
 
@@ -98,19 +99,18 @@ typedef struct search_slots
 {
 	char	   *base;			/* slot 0 as the device sees it; NULL: nothing is in slots */
 	size_t		slot_bytes;
-	size_t		query;			/* offsets in a slot, bytes */
-	size_t		nodes;			/* ... of the answer's list: k of each */
-	size_t		distances;
+	size_t		query;			/* offsets from a slot, bytes */
+	size_t		keys;			/* ... of the answer: k of them */
 	size_t		done;
 	uint32_t	slot[GG_SERVE_MAX_BATCH];
 	uint32_t	ticket[GG_SERVE_MAX_BATCH];
 } search_slots;
 
 /*
- * One launch.  queries, nodes and distances are device pointers or mapped host memory; nothing here
+ * One launch.  queries and keys are device pointers or mapped host memory; nothing here
  * waits for the device.  Beside it goes a search_slots: when that has a base, answers go to the
- * slots, each followed by its ticket, and nodes and distances are NULL; queries are NULL too unless
- * they were copied to device memory before.
+ * slots, each followed by its ticket, and keys are NULL; queries are NULL too unless they were
+ * copied to device memory before.
  */
 typedef struct search_launch
 {
@@ -119,20 +119,11 @@ typedef struct search_launch
 	uint32_t	k;
 	uint32_t	itopk;
 	uint32_t	width;			/* parents per step */
-	uint32_t   *nodes;			/* nq x k */
-	float	   *distances;		/* nq x k */
+	uint64_t   *keys;			/* nq x k, GG_KEY_NONE at the end */
 	const uint64_t *entries;	/* nq x nentries keys of pivots, or NULL: score them in the walk */
 	uint32_t	nentries;
 	char	   *mail;			/* search_multi_mail() bytes of the stream's, or NULL */
 } search_launch;
-
-/* Where an exact launch without slots leaves its answers: nodes and distances, or keys. */
-typedef struct search_answers
-{
-	uint32_t   *nodes;			/* nq x k */
-	float	   *distances;		/* nq x k */
-	uint64_t   *keys;			/* nq x k, GG_KEY_NONE at the end; NULL: the other two */
-} search_answers;
 
 /* What was found out about the device when the index was opened. */
 typedef struct search_device
@@ -236,7 +227,7 @@ extern cudaError_t search_gather_launch(const search_slots *slots, uint32_t nq, 
 extern cudaError_t search_exact_launch(const search_view *view, const uint32_t *filter,
 									   uint32_t filter_stride, const float *queries,
 									   const search_slots *slots, uint32_t nq, uint32_t k,
-									   const search_answers *answers,
+									   uint64_t *keys,
 									   const struct search_part *part, void *scratch,
 									   const search_device *device, cudaStream_t stream);
 extern size_t search_exact_scratch(uint32_t k, const search_device *device);
@@ -262,21 +253,21 @@ extern cudaError_t search_gather_ready(void);
  * and answers in memory the device sees, and wait by their own means.
  */
 extern gg_status gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params,
-										const float *queries, uint32_t nq, uint32_t *nodes,
-										float *distances, cudaStream_t stream);
+										const float *queries, uint32_t nq, uint64_t *keys,
+										cudaStream_t stream);
 extern gg_status gg_cuda_exact_enqueue(gg_index *index, uint32_t k, const uint32_t *filter,
-									   const float *queries, uint32_t nq, uint32_t *nodes,
-									   float *distances, cudaStream_t stream);
+									   const float *queries, uint32_t nq, uint64_t *keys,
+									   cudaStream_t stream);
 
 #ifdef __CUDACC__
 
 /* ---- keys ---------------------------------------------------------------- */
 
-/* Floats as unsigned integers of the same order; NaN sorts with +infinity. */
+/* Floats as unsigned integers of the same order, -0 as +0; NaN sorts with +infinity. */
 static __device__ __forceinline__ uint32_t
 order_of(float value)
 {
-	uint32_t	bits = __float_as_uint(value);
+	uint32_t	bits = __float_as_uint(value + 0.0f);
 
 	if (value != value)
 		bits = 0x7F800000u;
@@ -464,21 +455,13 @@ query_of(const float *queries, const search_slots &slots, uint32_t query, uint32
 	return (const float *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.query);
 }
 
-/* Where the k nodes, and distances, of its answer go. */
-static __device__ __forceinline__ uint32_t *
-nodes_of(uint32_t *nodes, const search_slots &slots, uint32_t query, uint32_t k)
+/* Where the k keys of its answer go. */
+static __device__ __forceinline__ uint64_t *
+keys_of(uint64_t *keys, const search_slots &slots, uint32_t query, uint32_t k)
 {
-	if (nodes != NULL)
-		return nodes + (size_t) query * k;
-	return (uint32_t *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.nodes);
-}
-
-static __device__ __forceinline__ float *
-distances_of(float *distances, const search_slots &slots, uint32_t query, uint32_t k)
-{
-	if (distances != NULL)
-		return distances + (size_t) query * k;
-	return (float *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.distances);
+	if (keys != NULL)
+		return keys + (size_t) query * k;
+	return (uint64_t *) (slots.base + slots.slot[query] * slots.slot_bytes + slots.keys);
 }
 
 static __device__ __forceinline__ void

@@ -162,12 +162,7 @@ merge_walks(const search_launch &launch, const search_slots &slots, const greedy
 	for (uint32_t i = 1; i < GREEDY_WARPS; i++)
 		best = merge_distinct(best, shared->list[i][lane], lane);
 	if (lane < launch.k)
-	{
-		nodes_of(launch.nodes, slots, query, launch.k)[lane] =
-			best == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(best);
-		distances_of(launch.distances, slots, query, launch.k)[lane] =
-			best == GG_KEY_NONE ? INFINITY : value_of(best);
-	}
+		keys_of(launch.keys, slots, query, launch.k)[lane] = best;
 	__syncwarp();
 	if (lane == 0)
 	{

@@ -1016,8 +1016,7 @@ public:
 		uint32_t	count = search_rerank_count(launch.itopk, launch.k);
 		uint64_t   *exact = (uint64_t *) (shared + layout.exact);
 		uint32_t	query = blockIdx.x / blocks;
-		uint32_t   *answer_nodes = nodes_of(launch.nodes, slots, query, launch.k);
-		float	   *answer_distances = distances_of(launch.distances, slots, query, launch.k);
+		uint64_t   *answer_keys = keys_of(launch.keys, slots, query, launch.k);
 
 		for (uint32_t i = warp * blocks + rank; i < count; i += blocks * WARPS)
 		{
@@ -1044,10 +1043,7 @@ public:
 			uint32_t	place = count_below<false>(exact, count, mine, i);
 
 			if (place < launch.k)
-			{
-				answer_nodes[place] = mine == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(mine);
-				answer_distances[place] = mine == GG_KEY_NONE ? INFINITY : value_of(mine);
-			}
+				answer_keys[place] = mine;
 		}
 		if (slots.base != NULL)
 		{

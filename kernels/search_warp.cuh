@@ -347,8 +347,7 @@ answer_query(const search_view &view, const search_launch &launch, const search_
 	const uint32_t warp = WARPS == 1 ? 0 : threadIdx.x >> 5;
 	const uint32_t count = search_rerank_count(list.itopk, launch.k);
 	uint64_t   *exact = (uint64_t *) list.hash;
-	uint32_t   *nodes_out = nodes_of(launch.nodes, slots, query, launch.k);
-	float	   *distances_out = distances_of(launch.distances, slots, query, launch.k);
+	uint64_t   *keys_out = keys_of(launch.keys, slots, query, launch.k);
 
 	for (uint32_t i = threadIdx.x; i < ((count + 31) & ~31u); i += WARPS * 32)
 		exact[i] = GG_KEY_NONE;
@@ -386,12 +385,7 @@ answer_query(const search_view &view, const search_launch &launch, const search_
 	if (!is_first_warp<WARPS>())
 		return;
 	for (uint32_t i = lane; i < launch.k; i += 32)
-	{
-		uint64_t	key = exact[i];
-
-		nodes_out[i] = key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
-		distances_out[i] = key == GG_KEY_NONE ? INFINITY : value_of(key);
-	}
+		keys_out[i] = exact[i];
 	__syncwarp();
 	if (slots.base != NULL && lane == 0)
 		answered(slots, query);

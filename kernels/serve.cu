@@ -57,18 +57,15 @@ typedef struct serve_queue
 
 struct gg_server
 {
-	gg_serve_layout layout;
+	gg_serve_place place;
 	search_device device;
-	void	   *region;			/* NULL until registered */
-	char	   *seen;			/* the region ... */
-	char	   *slots;			/* ... and layout.slots as the device sees them */
-	gg_serve_room room;
+	bool		registered;		/* the region is */
+	char	   *seen;			/* the region as the device sees it */
 	serve_queue	queues[GG_SERVE_QUEUES];
 
-	gg_server() : region(NULL), seen(NULL), slots(NULL)
+	gg_server() : registered(false), seen(NULL)
 	{
-		memset(&layout, 0, sizeof(layout));
-		memset(&room, 0, sizeof(room));
+		memset(&place, 0, sizeof(place));
 		memset(&device, 0, sizeof(device));
 		for (int i = 0; i < GG_SERVE_QUEUES; i++)
 		{
@@ -87,8 +84,8 @@ struct gg_server
 		for (int i = 0; i < GG_SERVE_QUEUES; i++)
 			if (queues[i].stream != NULL)
 				(void) cudaStreamDestroy(queues[i].stream);
-		if (region != NULL)
-			(void) cudaHostUnregister(region);
+		if (registered)
+			(void) cudaHostUnregister(place.region);
 		/* what failed here has nobody left to tell, and is not the next call's error */
 		(void) cudaGetLastError();
 	}
@@ -195,21 +192,21 @@ open_queue(serve_queue *queue, int priority, const search_device *device)
 }
 
 static gg_status
-open_server(gg_server *server, int device, void *region, size_t region_bytes)
+open_server(gg_server *server, int device)
 {
+	const size_t bytes = server->place.region_bytes;
 	void	   *seen;
 	int			least = 0;
 	int			greatest = 0;
 
 	GG_CUDA_TRY(cudaSetDevice(device));
 	GG_TRY(search_device_find(&server->device));
-	GG_TRY(gg_cuda_pin_status(cudaHostRegister(region, region_bytes,
+	GG_TRY(gg_cuda_pin_status(cudaHostRegister(server->place.region, bytes,
 											   cudaHostRegisterPortable | cudaHostRegisterMapped),
-							  __func__, "cudaHostRegister", region_bytes));
-	server->region = region;
-	GG_CUDA_TRY(cudaHostGetDevicePointer(&seen, region, 0));
+							  __func__, "cudaHostRegister", bytes));
+	server->registered = true;
+	GG_CUDA_TRY(cudaHostGetDevicePointer(&seen, server->place.region, 0));
 	server->seen = (char *) seen;
-	server->slots = (char *) seen + (server->layout.slots - (char *) region);
 	GG_CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
 	for (int i = 0; i < GG_SERVE_QUEUES; i++)
 		GG_TRY(open_queue(&server->queues[i], greatest, &server->device));
@@ -227,20 +224,18 @@ gg_status
 gg_cuda_serve_open(int device, void *region, size_t region_bytes, const gg_serve_layout *layout,
 				   gg_server **server)
 {
-	gg_serve_room room;
 	gg_server  *opened;
 	gg_status	status;
 
 	*server = NULL;
-	GG_TRY(gg_serve_check_layout(__func__, region, region_bytes, layout, &room));
+	GG_TRY(gg_serve_check_layout(__func__, region, region_bytes, layout));
 	GG_TRY(check_device(device));
 	opened = new (std::nothrow) gg_server;
 	if (opened == NULL)
 		return gg_fail(GG_ENOMEM, __func__, "out of memory");
-	opened->layout = *layout;
-	opened->room = room;
+	opened->place = {(char *) region, region_bytes, *layout};
 	gg_cuda_serve_device(device);
-	status = open_server(opened, device, region, region_bytes);
+	status = open_server(opened, device);
 	if (status.code != GG_OK)
 	{
 		delete opened;
@@ -263,26 +258,31 @@ gg_cuda_serve_close(gg_server *server)
 
 /* ---- submitting ----------------------------------------------------------------- */
 
+/* The word of request i's slot for the batch's list, in memory that begins with `region`. */
+static uint32_t *
+done_of(const gg_server *server, char *region, const gg_serve_batch *batch, uint32_t i)
+{
+	const gg_serve_layout *layout = &server->place.layout;
+	char	   *slots = region + (layout->slots - server->place.region);
+
+	return (uint32_t *) (slots + batch->slots[i] * layout->slot_bytes + layout->done) + batch->list;
+}
+
 /* No rows: nothing for the device to do. */
 static void
 answer_nothing(const gg_server *server, const gg_serve_batch *batch)
 {
-	const gg_serve_layout *layout = &server->layout;
+	char	   *region = server->place.region;
 
 	for (uint32_t i = 0; i < batch->count; i++)
 	{
-		char	   *slot = layout->slots + batch->slots[i] * layout->slot_bytes;
-		uint32_t   *nodes = (uint32_t *) (slot + layout->nodes) + (size_t) batch->list * batch->k;
-		float	   *distances = (float *) (slot + layout->distances) + (size_t) batch->list *
-			batch->k;
+		const gg_request *request = batch->requests[i];
 
-		for (uint32_t j = 0; j < batch->k; j++)
-		{
-			nodes[j] = GG_NO_NODE;
-			distances[j] = INFINITY;
-		}
-		__atomic_store_n((uint32_t *) (slot + layout->done) + batch->list, batch->tickets[i],
-						 __ATOMIC_RELEASE);
+		memset(region + gg_request_keys_at(request, batch->list), 0xFF,
+			   (size_t) request->count * request->params.k * 8);
+		if (gg_request_way(request, batch->list) == GG_WAY_DEEP)
+			((uint64_t *) (region + request->matches))[gg_request_before(request, batch->list)] = 0;
+		__atomic_store_n(done_of(server, region, batch, i), batch->tickets[i], __ATOMIC_RELEASE);
 	}
 }
 
@@ -342,25 +342,114 @@ check_ordinal(const gg_server *server, const gg_index *index)
 	return gg_ok();
 }
 
-/* count slots and their tickets, for one list, of which a slot has the k nearest. */
+/* The batch's queries, answers and words, by the slots of its requests. */
 static void
-describe_slots(const gg_server *server, uint32_t list, uint32_t k, uint32_t count,
-			   const uint32_t *numbers, const uint32_t *tickets, search_slots *slots)
+describe_slots(const gg_server *server, const gg_serve_batch *batch, search_slots *slots)
 {
-	const gg_serve_layout *layout = &server->layout;
-	const size_t before = (size_t) list * k * 4;
+	const gg_serve_layout *layout = &server->place.layout;
+	const gg_request *first = batch->requests[0];
+	const uint64_t at = layout->slots - server->place.region;	/* slot 0 */
+	const uint64_t slot = at + batch->slots[0] * layout->slot_bytes;
+	const uint32_t count = batch->count;
 
-	slots->base = server->slots;
+	slots->base = server->seen + at;
 	slots->slot_bytes = layout->slot_bytes;
-	slots->query = layout->query;
-	slots->nodes = layout->nodes + before;
-	slots->distances = layout->distances + before;
-	slots->done = layout->done + list * 4;
-	memcpy(slots->slot, numbers, count * 4);
-	memcpy(slots->ticket, tickets, count * 4);
+	/* other requests have theirs as far from their slots, before or behind them */
+	slots->query = first->queries - slot;
+	slots->keys = gg_request_keys_at(first, batch->list) - slot;
+	slots->done = layout->done + batch->list * 4;
+	memcpy(slots->slot, batch->slots, count * 4);
+	memcpy(slots->ticket, batch->tickets, count * 4);
 	/* no kernel looks at the rest, but it is copied */
 	memset(slots->slot + count, 0, (GG_SERVE_MAX_BATCH - count) * 4);
 	memset(slots->ticket + count, 0, (GG_SERVE_MAX_BATCH - count) * 4);
+}
+
+/* A batch of walks, or of exact searches. */
+static gg_status
+queue_search(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch,
+			 search_batch *queued)
+{
+	const gg_request *request = batch->requests[0];
+	serve_queue *to = &server->queues[queue];
+
+	if (gg_request_way(request, batch->list) != GG_WAY_WALK)
+		return search_exact_queue(index, &to->scratch, request->params.k, NULL, queued, to->stream);
+	to->done = done_of(server, server->place.region, batch, batch->count - 1);
+	to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
+	queued->beside = walks_beside(server, queue);
+	GG_TRY(search_queue(index, &to->scratch, &request->params, queued, to->stream));
+	to->count = queued->nq;
+	return gg_ok();
+}
+
+/* One query of each of several requests. */
+static gg_status
+queue_several(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch)
+{
+	search_slots slots;
+	search_batch queued = {};
+
+	describe_slots(server, batch, &slots);
+	queued.nq = batch->count;
+	queued.slots = &slots;
+	queued.room = GG_SERVE_MAX_BATCH;
+	return queue_search(server, index, queue, batch, &queued);
+}
+
+/* Many queries of one request: these to device memory, the search, the ticket. */
+static gg_status
+queue_many(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch)
+{
+	const gg_request *request = batch->requests[0];
+	serve_queue *to = &server->queues[queue];
+	uint32_t	room = GG_SERVE_MAX_BATCH;
+	search_batch queued = {};
+
+	/* a few sizes, not one for every count */
+	while (room < request->count)
+		room *= 2;
+	GG_TRY(grow(to->scratch.queries, (uint64_t) room * request->dim, to->stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(to->scratch.queries.get(), server->seen + request->queries,
+								(uint64_t) request->count * request->dim * 4, cudaMemcpyDefault,
+								to->stream));
+	queued.queries = to->scratch.queries.get();
+	queued.nq = request->count;
+	queued.keys = (uint64_t *) (server->seen + gg_request_keys_at(request, batch->list));
+	queued.room = room;
+	GG_TRY(queue_search(server, index, queue, batch, &queued));
+	ticket_kernel<<<1, 1, 0, to->stream>>>(done_of(server, server->seen, batch, 0),
+										   batch->tickets[0]);
+	GG_CUDA_LAUNCHED("ticket_kernel");
+	return gg_ok();
+}
+
+static gg_status
+queue_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch)
+{
+	serve_queue *to = &server->queues[queue];
+	deep_query	queries[GG_SERVE_MAX_DEEPS];
+	search_slots slots;
+	const deep_batch deep = {queries, batch->count, &slots};
+
+	for (uint32_t i = 0; i < batch->count; i++)
+	{
+		const gg_request *request = batch->requests[i];
+		const gg_filter *filter = gg_serve_filter(&server->place, request);
+		const uint64_t matches = request->matches + 8 * gg_request_before(request, batch->list);
+
+		queries[i].k = request->params.k;
+		queries[i].after = request->after;
+		queries[i].keys = (uint64_t *) (server->seen + gg_request_keys_at(request, batch->list));
+		queries[i].matches = (uint64_t *) (server->seen + matches);
+		queries[i].told = (const uint64_t *) (server->place.region + matches);
+		queries[i].filter = filter;
+		/* they are gathered if they are so few */
+		queries[i].tids = request->tids != 0 && filter->ntids <= GG_SHORT_TIDS ?
+			(const uint64_t *) (server->seen + request->tids) : NULL;
+	}
+	describe_slots(server, batch, &slots);
+	return search_deep_queue(index, &to->scratch, &to->deep, &deep, to->stream);
 }
 
 /*
@@ -371,14 +460,10 @@ gg_status
 gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 					 const gg_serve_batch *batch)
 {
-	const gg_serve_layout *layout = &server->layout;
 	const gg_serve_target target = target_of(index);
-	search_slots slots;
-	search_batch queued;
-	serve_queue *to;
 	gg_status	status;
 
-	GG_TRY(gg_serve_check_batch(__func__, layout, &server->room, &target, queue, batch));
+	GG_TRY(gg_serve_check_batch(__func__, &server->place, &target, queue, batch));
 	GG_TRY(check_ordinal(server, index));
 	if (index->view.n == 0)
 	{
@@ -387,195 +472,13 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 	}
 	/* current already, but for the first call of a thread */
 	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
-	describe_slots(server, batch->list, batch->k, batch->count, batch->slots, batch->tickets,
-				   &slots);
-	memset(&queued, 0, sizeof(queued));
-	queued.nq = batch->count;
-	queued.slots = &slots;
-	queued.room = GG_SERVE_MAX_BATCH;
-	to = &server->queues[queue];
-
-	to->count = 0;
-	if (batch->exact)
-		status = search_exact_queue(index, &to->scratch, batch->k, NULL, &queued, to->stream);
-	else
-	{
-		gg_search_params params = {batch->k, batch->itopk_size, 0, batch->mode, 0, 0};
-		const uint32_t last = batch->slots[batch->count - 1];
-
-		to->done = (const uint32_t *) (layout->slots + last * layout->slot_bytes + layout->done) +
-			batch->list;
-		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
-		queued.beside = walks_beside(server, queue);
-		status = search_queue(index, &to->scratch, &params, &queued, to->stream);
-		if (status.code == GG_OK)
-			to->count = batch->count;
-	}
-	return status.code == GG_OK ? status : give_up(&status, to->stream);
-}
-
-/* The slot's word for a list. */
-static uint32_t *
-done_of(const gg_serve_layout *layout, uint32_t slot, uint32_t list)
-{
-	return (uint32_t *) (layout->slots + slot * layout->slot_bytes + layout->done) + list;
-}
-
-/* No rows: nothing for the device to do. */
-static void
-answer_nothing_in_bulk(const gg_server *server, const gg_serve_bulk *bulk)
-{
-	uint32_t   *nodes = (uint32_t *) ((char *) server->region + bulk->nodes);
-	float	   *distances = (float *) ((char *) server->region + bulk->distances);
-
-	for (size_t i = 0; i < (size_t) bulk->count * bulk->k; i++)
-	{
-		nodes[i] = GG_NO_NODE;
-		distances[i] = INFINITY;
-	}
-	__atomic_store_n(done_of(&server->layout, bulk->slot, bulk->list), bulk->ticket,
-					 __ATOMIC_RELEASE);
-}
-
-/* The queries to device memory, the search, the ticket. */
-static gg_status
-queue_bulk(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_bulk *bulk)
-{
-	serve_queue *to = &server->queues[queue];
-	const uint64_t elements = (uint64_t) bulk->count * bulk->dim;
-	uint32_t	room = GG_SERVE_MAX_BATCH;
-	search_batch queued;
-
-	/* a few sizes, not one for every count */
-	while (room < bulk->count)
-		room *= 2;
-	memset(&queued, 0, sizeof(queued));
-	queued.nq = bulk->count;
-	queued.nodes = (uint32_t *) (server->seen + bulk->nodes);
-	queued.distances = (float *) (server->seen + bulk->distances);
-	queued.room = room;
-	GG_TRY(grow(to->scratch.queries, (uint64_t) room * bulk->dim, to->stream));
-	GG_CUDA_TRY(cudaMemcpyAsync(to->scratch.queries.get(), server->seen + bulk->queries,
-								elements * 4, cudaMemcpyDefault, to->stream));
-	queued.queries = to->scratch.queries.get();
-	if (bulk->exact)
-		GG_TRY(search_exact_queue(index, &to->scratch, bulk->k, NULL, &queued, to->stream));
-	else
-	{
-		gg_search_params params = {bulk->k, bulk->itopk_size, 0, bulk->mode, 0, 0};
-
-		to->done = done_of(&server->layout, bulk->slot, bulk->list);
-		to->before = __atomic_load_n(to->done, __ATOMIC_RELAXED);
-		queued.beside = walks_beside(server, queue);
-		GG_TRY(search_queue(index, &to->scratch, &params, &queued, to->stream));
-		to->count = bulk->count;
-	}
-	ticket_kernel<<<1, 1, 0, to->stream>>>(
-		(uint32_t *) (server->slots + bulk->slot * server->layout.slot_bytes +
-					  server->layout.done) + bulk->list, bulk->ticket);
-	GG_CUDA_LAUNCHED("ticket_kernel");
-	return gg_ok();
-}
-
-/* gg_engine.serve_bulk; the errors of serve_submit() */
-gg_status
-gg_cuda_serve_bulk(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_bulk *bulk)
-{
-	const gg_serve_target target = target_of(index);
-	gg_status	status;
-
-	GG_TRY(gg_serve_check_bulk(__func__, &server->layout, &server->room, &target, queue, bulk));
-	GG_TRY(check_ordinal(server, index));
-	if (index->view.n == 0)
-	{
-		answer_nothing_in_bulk(server, bulk);
-		return gg_ok();
-	}
-	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
 	server->queues[queue].count = 0;
-	status = queue_bulk(server, index, queue, bulk);
-	return status.code == GG_OK ? status : give_up(&status, server->queues[queue].stream);
-}
-
-/* The answer to a request over no rows. */
-static void
-answer_nothing_deep(const gg_server *server, const gg_serve_deep *deep)
-{
-	uint64_t   *keys = (uint64_t *) ((char *) server->region + deep->keys);
-
-	for (uint32_t i = 0; i < deep->k; i++)
-		keys[i] = GG_NO_KEY;
-	*(uint64_t *) ((char *) server->region + deep->matches) = 0;
-	__atomic_store_n(done_of(&server->layout, deep->slot, deep->list), deep->ticket,
-					 __ATOMIC_RELEASE);
-}
-
-/*
- * A filter's TIDs as the device sees them, if they are so few that they are gathered.  They have to
- * lie in the region: other memory of the host the device may not see.
- */
-static const uint64_t *
-few_tids(const gg_server *server, const gg_filter *filter)
-{
-	const uintptr_t region = (uintptr_t) server->region;
-	uintptr_t	tids;
-
-	if (filter == NULL || filter->tids == NULL || filter->ntids > GG_SHORT_TIDS)
-		return NULL;
-	tids = (uintptr_t) filter->tids;
-	if (tids < region ||
-		!gg_serve_is_inside(&server->room, tids - region, filter->ntids, sizeof(uint64_t),
-							sizeof(uint64_t)))
-		return NULL;
-	return (const uint64_t *) (server->seen + (tids - region));
-}
-
-static gg_status
-queue_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_deep *deeps,
-		   uint32_t count)
-{
-	serve_queue *to = &server->queues[queue];
-	uint32_t	numbers[GG_SERVE_MAX_DEEPS];
-	uint32_t	tickets[GG_SERVE_MAX_DEEPS];
-	deep_query	queries[GG_SERVE_MAX_DEEPS];
-	search_slots slots;
-	const deep_batch batch = {queries, deeps, count, &slots};
-
-	for (uint32_t i = 0; i < count; i++)
-	{
-		numbers[i] = deeps[i].slot;
-		tickets[i] = deeps[i].ticket;
-		queries[i].k = deeps[i].k;
-		queries[i].after = deeps[i].after;
-		queries[i].keys = (uint64_t *) (server->seen + deeps[i].keys);
-		queries[i].matches = (uint64_t *) (server->seen + deeps[i].matches);
-		queries[i].told = (const uint64_t *) ((char *) server->region + deeps[i].matches);
-		queries[i].tids = few_tids(server, deeps[i].filter);
-	}
-	describe_slots(server, deeps[0].list, 0, count, numbers, tickets, &slots);
-	return search_deep_queue(index, &to->scratch, &to->deep, &batch, to->stream);
-}
-
-/* gg_engine.serve_deep; the errors of serve_submit() */
-gg_status
-gg_cuda_serve_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_deep *deeps,
-				   uint32_t count)
-{
-	const gg_serve_target target = target_of(index);
-	gg_status	status;
-
-	GG_TRY(gg_serve_check_deeps(__func__, &server->layout, &server->room, &target, queue, deeps,
-								count));
-	GG_TRY(check_ordinal(server, index));
-	if (index->view.n == 0)
-	{
-		for (uint32_t i = 0; i < count; i++)
-			answer_nothing_deep(server, &deeps[i]);
-		return gg_ok();
-	}
-	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
-	server->queues[queue].count = 0;
-	status = queue_deep(server, index, queue, deeps, count);
+	if (gg_request_way(batch->requests[0], batch->list) == GG_WAY_DEEP)
+		status = queue_deep(server, index, queue, batch);
+	else if (batch->requests[0]->count > 1)
+		status = queue_many(server, index, queue, batch);
+	else
+		status = queue_several(server, index, queue, batch);
 	return status.code == GG_OK ? status : give_up(&status, server->queues[queue].stream);
 }
 

@@ -438,22 +438,22 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
 /* ---- serving ------------------------------------------------------------- */
 
 /*
- * Searches for many callers at once, queued and not waited for.  Queries and answers are in a
- * region of host memory that the device sees: slots of equal layout, one query each.  A search over
- * several indexes (the segments of one relation) is several batches that name the same slot, each
- * with a list number of its own.
+ * Searches for many callers at once, queued and not waited for.  Requests, queries and answers are
+ * in a region of host memory that the device sees.  Each request belongs to a slot, a place in the
+ * region with a word for each list of an index.
  *
  * serve_submit() starts one batch on a queue, which is an ordered stream of batches, and returns.
- * When query i is answered, its k (node, distance) are at k * list of its slot's nodes and
- * distances, sorted and padded as index_search() does, and then done[list] of the slot becomes
- * tickets[i].  Whoever reads that value (acquire) sees the answer.  Batches on one queue run one
- * after the other, batches on different queues side by side, also over the same index.  The same
- * query gets the same answer in any batch, on any queue.
+ * A batch is of one list; a search over several indexes (the segments of one relation) is several
+ * batches that name the same request.  When request i is answered, its keys for the list are in
+ * their place, and then done[list] of its slot becomes tickets[i].  Whoever reads that value
+ * (acquire) sees the answer.  Batches on one queue run one after the other, batches on different
+ * queues side by side, also over the same index.  The same query gets the same answer in any batch,
+ * on any queue.
  *
  * A batch that is refused writes nothing.  GG_EUNSUPPORTED says that the device is well but cannot
  * run this batch, GG_EINVAL says what is wrong with it.  A batch that fails after it was accepted
- * never writes its tickets; serve_check() then returns the error, and the device is lost to this
- * process.
+ * never writes all of its tickets; serve_check() then returns the error, and the device is lost to
+ * this process.
  *
  * One thread submits and checks.  Meanwhile another may call index_create(), index_write(),
  * index_take(), index_finish() and index_close(), on indexes that no batch in flight names, but for
@@ -461,95 +461,77 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
  */
 #define GG_SERVE_QUEUES		8
 #define GG_SERVE_MAX_BATCH	256
+#define GG_SERVE_MAX_BULK	2048	/* queries of one request */
 #define GG_SERVE_MAX_LISTS	33		/* the segments of an index, and its delta */
+
+#define GG_MAX_DEEP			65536u	/* keys of one list */
+/* Up to here deep lists are worth being answered together: with filters, and without. */
+#define GG_SHORT_DEEP		100u
+#define GG_LONG_DEEP		16384u
+#define GG_SERVE_MAX_DEEPS	16		/* requests of one batch, if their lists are deep */
+/*
+ * Requests whose filters have no more TIDs than this are answered together: 4,096.
+ */
+#define GG_SHORT_TIDS		(GG_MAX_FILTER_TIDS / GG_SERVE_MAX_DEEPS)
+
+#define GG_NO_KEY			(~(uint64_t) 0)
+
+/*
+ * What is asked of the lists of an index: keys (keys.h) of the k nearest nodes of each, ascending,
+ * GG_NO_KEY at the end, for one query or several.  Lists 0 .. nsegments - 1 are segments, list
+ * nsegments is the delta.  request.h has the rules.
+ *
+ * Lists of which all rows are measured are deep if the request says where the numbers of matching
+ * rows go: those that match, whatever their distance; without a filter all nodes.  Longer lists
+ * than a walk's may be, lists behind a key and filters need that.  There is one query then.
+ *
+ * Offsets count from the start of the region, and are multiples of 64.  Filter, TIDs and queries
+ * stay as they are until all lists are answered.  An answer may come where the TIDs are.
+ */
+typedef struct gg_request
+{
+	uint32_t	nsegments;		/* at most 32 */
+	uint32_t	lists;			/* bitmap of the segments that are asked for ... */
+	uint32_t	measured;		/* ... of which all rows of these are measured */
+	bool		delta;			/* whether the delta is asked for, all of whose rows are measured */
+	uint32_t	count;			/* queries, of any length */
+	uint32_t	dim;			/* of each, as of the indexes */
+	gg_search_params params;	/* itopk_size and what follows are for walks alone */
+	uint64_t	after;			/* only keys above this one are wanted */
+
+	/* offsets */
+	uint64_t	queries;		/* float[count][dim] */
+	uint64_t	keys;			/* uint64_t[lists asked for][count][k]; a multiple of 8 */
+	uint64_t	filter;			/* gg_filter, which the server has point to the TIDs; 0: none */
+	uint64_t	tids;			/* uint64_t[ntids of the filter], a multiple of 8; 0: any TID */
+	/* uint64_t[lists asked for], a multiple of 8; 0: these are not deep */
+	uint64_t	matches;
+} gg_request;
 
 typedef struct gg_server gg_server;
 
-/* All offsets from the start of a slot, multiples of 64. */
 typedef struct gg_serve_layout
 {
 	char	   *slots;			/* inside the region */
 	size_t		slot_bytes;		/* from slot to slot */
 	uint32_t	nslots;
-	size_t		query;			/* float[dim], of any length */
-	size_t		nodes;			/* uint32_t[] */
-	size_t		distances;		/* float[] */
-	size_t		done;			/* uint32_t[GG_SERVE_MAX_LISTS] */
+	size_t		done;			/* uint32_t[GG_SERVE_MAX_LISTS], from the start of a slot */
 } gg_serve_layout;
 
+/*
+ * Requests that join (request.h), each in its place.  Of several, queries lie in the same place of
+ * their slots; so do answers, unless these are deep.
+ */
 typedef struct gg_serve_batch
 {
-	uint32_t	count;			/* 1 .. GG_SERVE_MAX_BATCH */
-	bool		exact;			/* all rows compared, as index_exact() does: deltas have no graph */
-	uint32_t	k;				/* as in gg_search_params */
-	uint32_t	itopk_size;
-	gg_search_mode mode;
 	uint32_t	list;			/* 0 .. GG_SERVE_MAX_LISTS - 1 */
+	uint32_t	count;			/* requests, 1 .. GG_SERVE_MAX_BATCH, or GG_SERVE_MAX_DEEPS */
+	const gg_request *requests[GG_SERVE_MAX_BATCH];
 	uint32_t	slots[GG_SERVE_MAX_BATCH];
 	uint32_t	tickets[GG_SERVE_MAX_BATCH];
 } gg_serve_batch;
 
-/*
- * Many queries of one caller.  Queries and answers lie side by side anywhere in the region, at
- * offsets from its start that are multiples of 64; the answers not where the queries are.  The
- * contract is that of a batch, but one word tells of all answers: done[list] of the slot.
- */
-#define GG_SERVE_MAX_BULK	2048
-
-typedef struct gg_serve_bulk
-{
-	uint32_t	slot;
-	uint32_t	ticket;
-	uint32_t	list;			/* 0 .. GG_SERVE_MAX_LISTS - 1 */
-	bool		exact;			/* these four as in gg_serve_batch */
-	uint32_t	k;
-	uint32_t	itopk_size;
-	gg_search_mode mode;
-	uint32_t	count;			/* queries, 1 .. GG_SERVE_MAX_BULK */
-	uint32_t	dim;			/* of the queries, as of the index */
-	uint64_t	queries;		/* float[count][dim] */
-	uint64_t	nodes;			/* uint32_t[count][k] */
-	uint64_t	distances;		/* float[count][k] */
-} gg_serve_bulk;
-
 #define GG_DEVICE_IN_USE	(-1)
-
-/*
- * The nearest of all rows, or of those that match a filter, for one query: more of them than a slot
- * takes, and from where an earlier answer ended.  The query is in the slot.  The answer lies
- * anywhere in the region: keys (keys.h) of the k nearest nodes behind `after`, ascending, GG_NO_KEY
- * at the end; and the number of rows that match, whatever their distance, which without a filter is
- * that of all nodes.  Then done[list] of the slot becomes the ticket.  The contract is that of a
- * batch; GG_EINVAL also for a filter where the index has no heads, or one that is out of range.
- *
- * The filter, values and TIDs stay as they are until the answer is written, which may be where the
- * TIDs are.  In the region they are read without a copy by the host.
- */
-#define GG_MAX_DEEP			65536u
-/* Up to here requests are worth being answered together: with filters, and without. */
-#define GG_SHORT_DEEP		100u
-#define GG_LONG_DEEP		16384u
-#define GG_NO_KEY			(~(uint64_t) 0)
-
-typedef struct gg_serve_deep
-{
-	uint32_t	slot;
-	uint32_t	ticket;
-	uint32_t	list;			/* 0 .. GG_SERVE_MAX_LISTS - 1 */
-	uint32_t	k;				/* 1 .. GG_MAX_DEEP */
-	uint64_t	after;			/* keys up to this one are left out; 0: none */
-	const gg_filter *filter;	/* NULL: all nodes */
-	uint64_t	keys;			/* offset of uint64_t[k], a multiple of 64 */
-	uint64_t	matches;		/* offset of a uint64_t, a multiple of 8 */
-} gg_serve_deep;
-
-#define GG_SERVE_MAX_DEEPS	16		/* requests of one call to serve_deep() */
-
-/*
- * Requests whose filters have no more TIDs than this, all of them in the region, are answered
- * together: 4,096.
- */
-#define GG_SHORT_TIDS		(GG_MAX_FILTER_TIDS / GG_SERVE_MAX_DEEPS)
 
 typedef struct gg_device_info
 {
@@ -670,19 +652,13 @@ typedef struct gg_engine
 	 */
 	gg_status	(*serve_open) (int device, void *region, size_t region_bytes,
 							   const gg_serve_layout *layout, gg_server **server);
-	/* Start a batch on queue 0 .. GG_SERVE_QUEUES - 1.  GG_EINVAL, GG_EUNSUPPORTED: refused. */
+	/*
+	 * Start a batch on queue 0 .. GG_SERVE_QUEUES - 1.  GG_EINVAL, GG_EUNSUPPORTED: refused.  Where
+	 * filters of consecutive requests are equal, the first one's is evaluated for all.  Any other
+	 * error is that of all requests, though some may have been answered.
+	 */
 	gg_status	(*serve_submit) (gg_server *server, gg_index *index, uint32_t queue,
 								 const gg_serve_batch *batch);
-	/* The same for many queries of one caller. */
-	gg_status	(*serve_bulk) (gg_server *server, gg_index *index, uint32_t queue,
-							   const gg_serve_bulk *bulk);
-	/*
-	 * The same for queries that want more, or are filtered: 1 .. GG_SERVE_MAX_DEEPS of one list.
-	 * Where the filters of consecutive queries are equal, the first one's is evaluated for all.  An
-	 * error is that of all queries, though some may have been answered.
-	 */
-	gg_status	(*serve_deep) (gg_server *server, gg_index *index, uint32_t queue,
-							   const gg_serve_deep *deeps, uint32_t count);
 	/* *idle: nothing is left to do on the queue.  Error: that of a batch that was accepted. */
 	gg_status	(*serve_check) (gg_server *server, uint32_t queue, bool *idle);
 	void		(*serve_close) (gg_server *server);
@@ -745,12 +721,12 @@ typedef struct gg_engine
 
 	/*
 	 * Best-first search [CAGRA, section IV] of nq queries (nq x dim float32, of any length) through
-	 * the graph.  nodes and distances: nq x k, sorted by (distance, node), padded with GG_NO_NODE
-	 * and +infinity.  GG_EINVAL: params out of range, no graph, or an index that is not finished.
+	 * the graph.  keys (keys.h): nq x k, ascending, GG_NO_KEY at the end.  GG_EINVAL: params out of
+	 * range, no graph, or an index that is not finished.
 	 */
 	gg_status	(*index_search) (gg_index *index, const gg_search_params *params,
 								 const float *queries, uint32_t nq, const gg_control *control,
-								 uint32_t *nodes, float *distances);
+								 uint64_t *keys);
 
 	/*
 	 * The same over all rows, exactly.  filter: NULL, or ceil(n / 32) words in which bit i % 32 of
@@ -758,7 +734,7 @@ typedef struct gg_engine
 	 */
 	gg_status	(*index_exact) (gg_index *index, uint32_t k, const uint32_t *filter,
 								const float *queries, uint32_t nq, const gg_control *control,
-								uint32_t *nodes, float *distances);
+								uint64_t *keys);
 } gg_engine;
 
 extern const gg_engine gg_cpu_engine;

@@ -83,9 +83,10 @@ static void
 ChooseLists(GgBulk *bulk)
 {
 	const GgMetaPageData *meta = bulk->lists.meta;
-	GgServiceBulkQuery *ask = &bulk->ask;
+	gg_request *request = &bulk->ask.request;
 
-	ask->lists = bulk->exact = bulk->missing = 0;
+	request->nsegments = meta->nsegments;
+	request->lists = bulk->exact = bulk->missing = 0;
 	bulk->nasked = 0;
 	for (int i = 0; i < meta->nsegments; i++)
 	{
@@ -93,19 +94,19 @@ ChooseLists(GgBulk *bulk)
 
 		if (bulk->lists.sources[i].index == NULL)
 			continue;
-		if (ask->itopk_size > meta->segments[i].nodes / GG_EXACT_SHARE)
+		if (request->params.itopk_size > meta->segments[i].nodes / GG_EXACT_SHARE)
 			bulk->exact |= bit;
 		if ((bulk->ref.missing & bit) != 0)
 			bulk->missing |= bit;
 		else
 		{
-			ask->lists |= bit;
+			request->lists |= bit;
 			bulk->answers_of[bulk->nasked++] = i;
 		}
 	}
-	ask->exact = bulk->exact & ask->lists;
-	ask->delta = bulk->ref.delta_pages > 0;
-	if (ask->delta)
+	request->measured = bulk->exact & request->lists;
+	request->delta = bulk->ref.delta_pages > 0;
+	if (request->delta)
 		bulk->answers_of[bulk->nasked++] = meta->nsegments;
 	bulk->nlists = bulk->nasked;
 	for (int i = 0; i < meta->nsegments; i++)
@@ -132,11 +133,12 @@ FindResident(GgBulk *bulk)
 		return false;
 	GgReadDelta(&bulk->lists, bulk->ref.delta_pages, meta->delta_pages, &bulk->tail);
 	bulk->distance = gg_distance_function(meta->metric, meta->element);
-	bulk->ask.dim = meta->dimensions;
+	bulk->ask.request.dim = meta->dimensions;
 	ChooseLists(bulk);
 	if (bulk->nasked == 0 || (bulk->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA))
 		return false;
-	bulk->room = Min(bulk->memory, GgServiceBulkRoom(meta->dimensions, bulk->ask.k, bulk->nasked));
+	bulk->room = Min(bulk->memory, GgServiceBulkRoom(meta->dimensions,
+													 bulk->ask.request.params.k, bulk->nasked));
 	return bulk->room > 0;
 }
 
@@ -144,6 +146,7 @@ bool
 GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCopies *copies)
 {
 	uint64		itopk = ListLength(k);
+	gg_search_params *params = &bulk->ask.request.params;
 
 	memset(bulk, 0, sizeof(*bulk));
 	if (gg_engine_setting == GG_ENGINE_CPU || gg_service == NULL || itopk > GG_MAX_ITOPK)
@@ -151,9 +154,9 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	bulk->lists.target = target;
 	bulk->copies = copies;
 	bulk->k = (uint32) Min(k, itopk);
-	bulk->ask.itopk_size = (uint32) itopk;
-	bulk->ask.mode = gg_search_mode_setting;
-	bulk->ask.k = Min((uint32) itopk, bulk->k + bulk->k / 2 + SPARE_CANDIDATES);
+	params->itopk_size = (uint32) itopk;
+	params->mode = gg_search_mode_setting;
+	params->k = Min((uint32) itopk, bulk->k + bulk->k / 2 + SPARE_CANDIDATES);
 	bulk->memory = Max(expected, 1);
 	if (!FindResident(bulk))
 		return false;
@@ -161,13 +164,12 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	bulk->memory = bulk->room;
 	bulk->most = Max(ROW_BYTES / (bulk->k * sizeof(GgFoundRow)), bulk->room);
 	bulk->most = Min(bulk->most, Max(expected, 1));
-	bulk->answers = (Size) bulk->nlists * bulk->room * bulk->ask.k;
-	bulk->nodes = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(uint32));
-	bulk->distances = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(float));
-	bulk->vectors = palloc((Size) bulk->room * bulk->ask.dim * sizeof(float));
+	bulk->answers = (Size) bulk->nlists * bulk->room * params->k;
+	bulk->keys = MemoryContextAllocHuge(CurrentMemoryContext, bulk->answers * sizeof(uint64));
+	bulk->vectors = palloc((Size) bulk->room * bulk->ask.request.dim * sizeof(float));
 	bulk->queries = palloc(bulk->room * sizeof(BulkQuery));
-	bulk->candidates = palloc(bulk->room * bulk->ask.k * sizeof(gg_candidate));
-	bulk->candidate_lists = palloc(bulk->room * bulk->ask.k);
+	bulk->candidates = palloc(bulk->room * params->k * sizeof(uint64));
+	bulk->candidate_lists = palloc(bulk->room * params->k);
 	bulk->places = palloc(bulk->room * bulk->k * sizeof(GgPlace));
 	bulk->looked_up = palloc(bulk->room * bulk->k * sizeof(LookedUp));
 	bulk->ctids = palloc(bulk->room * bulk->k * sizeof(ItemPointerData));
@@ -184,13 +186,13 @@ static uint32
 MeasureTail(const GgBulk *bulk, const float *vector, uint64 *keys)
 {
 	Size		row_bytes = GgRowBytes(bulk->lists.meta);
-	uint32		most = bulk->ask.k;
+	uint32		most = bulk->ask.request.params.k;
 	uint32		n = 0;
 
 	for (uint32 i = 0; i < bulk->tail.count; i++)
 	{
 		uint64		key = key_of(bulk->distance(bulk->tail.vectors + i * row_bytes, vector,
-												bulk->ask.dim), bulk->tail.rows[i]);
+												bulk->ask.request.dim), bulk->tail.rows[i]);
 
 		if (n < most)
 			heap_push(keys, n++, key);
@@ -204,8 +206,7 @@ MeasureTail(const GgBulk *bulk, const float *vector, uint64 *keys)
 /* The heads of a query's lists while they are merged. */
 typedef struct Merge
 {
-	const uint32 *nodes[GG_SERVE_MAX_LISTS];
-	const float *distances[GG_SERVE_MAX_LISTS];
+	const uint64 *keys[GG_SERVE_MAX_LISTS];
 	uint32		next[GG_SERVE_MAX_LISTS];
 	const uint64 *tail;
 	uint32		ntail;
@@ -228,12 +229,13 @@ EndsHere(const GgBulk *bulk, uint32 l)
 static bool
 NearestList(const GgBulk *bulk, const Merge *merge, int *nearest)
 {
-	float		least = get_float4_infinity();
+	uint32		k = bulk->ask.request.params.k;
+	uint64		least = GG_NO_KEY;
 
 	*nearest = -2;
 	if (merge->next_tail < merge->ntail)
 	{
-		least = key_distance(merge->tail[merge->next_tail]);
+		least = merge->tail[merge->next_tail];
 		*nearest = -1;
 	}
 	else if (merge->ntail < bulk->tail.count)
@@ -242,14 +244,15 @@ NearestList(const GgBulk *bulk, const Merge *merge, int *nearest)
 	{
 		uint32		i = merge->next[l];
 
-		if (i == bulk->ask.k || merge->nodes[l][i] == GG_NO_NODE)
+		if (i == k || merge->keys[l][i] == GG_NO_KEY)
 		{
-			if (i == bulk->ask.k || !EndsHere(bulk, l))
+			if (i == k || !EndsHere(bulk, l))
 				return false;
 		}
-		else if (*nearest == -2 || merge->distances[l][i] < least)
+		else if (merge->keys[l][i] >> 32 < least >> 32)
 		{
-			least = merge->distances[l][i];
+			/* nodes of different lists are not compared */
+			least = merge->keys[l][i];
 			*nearest = (int) l;
 		}
 	}
@@ -262,43 +265,33 @@ MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
 {
 	const GgMetaPageData *meta = bulk->lists.meta;
 	BulkQuery  *query = &bulk->queries[q];
-	Size		first = (Size) q * bulk->ask.k;
+	uint32		k = bulk->ask.request.params.k;
+	uint64	   *candidates = bulk->candidates + (Size) q * k;
+	uint8	   *lists = bulk->candidate_lists + (Size) q * k;
 	uint32		n = 0;
 	int			l = -2;
 
 	for (uint32 i = 0; i < bulk->nlists; i++)
 	{
-		Size		at = ((Size) i * bulk->ask.count + q) * bulk->ask.k;
-
-		merge->nodes[i] = bulk->nodes + at;
-		merge->distances[i] = bulk->distances + at;
+		merge->keys[i] = bulk->keys + ((Size) i * bulk->ask.request.count + q) * k;
 		merge->next[i] = 0;
 	}
 	merge->next_tail = 0;
-	while (n < bulk->ask.k && NearestList(bulk, merge, &l) && l != -2)
+	while (n < k && NearestList(bulk, merge, &l) && l != -2)
 	{
-		gg_candidate *candidate = &bulk->candidates[first + n];
-		int			list = meta->nsegments;
+		int			list = l == -1 ? meta->nsegments : bulk->answers_of[l];
 		uint32		limit = PG_UINT32_MAX;
 
-		if (l == -1)
-		{
-			candidate->node = key_node(merge->tail[merge->next_tail]);
-			candidate->distance = key_distance(merge->tail[merge->next_tail++]);
-		}
-		else
-		{
-			list = bulk->answers_of[l];
-			candidate->node = merge->nodes[l][merge->next[l]];
-			candidate->distance = merge->distances[l][merge->next[l]++];
+		if (l != -1)
 			limit = list < meta->nsegments ? meta->segments[list].nodes :
 				meta->delta_pages / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
-		}
-		bulk->candidate_lists[first + n] = (uint8) list;
-		n += candidate->node < limit;
+		candidates[n] = l == -1 ? merge->tail[merge->next_tail++] :
+			merge->keys[l][merge->next[l]++];
+		lists[n] = (uint8) list;
+		n += key_node(candidates[n]) < limit;
 	}
 	query->ncandidates = n;
-	query->complete = n < bulk->ask.k && NearestList(bulk, merge, &l) && l == -2;
+	query->complete = n < k && NearestList(bulk, merge, &l) && l == -2;
 	query->next = 0;
 	query->row = query->row_end = 0;
 }
@@ -317,17 +310,18 @@ static void
 MakeCandidates(GgBulk *bulk)
 {
 	bool		cosine = bulk->lists.meta->metric == GG_METRIC_COSINE;
-	uint64	   *keys = palloc(Max(bulk->ask.k, 1) * sizeof(uint64));
+	const gg_request *request = &bulk->ask.request;
+	uint64	   *keys = palloc(Max(request->params.k, 1) * sizeof(uint64));
 	Merge		merge;
 
-	for (uint32 q = 0; q < bulk->ask.count; q++)
+	for (uint32 q = 0; q < request->count; q++)
 	{
-		const float *vector = bulk->vectors + (Size) q * bulk->ask.dim;
+		const float *vector = bulk->vectors + (Size) q * request->dim;
 
 		merge.tail = keys;
 		merge.ntail = MeasureTail(bulk, vector, keys);
 		MergeLists(bulk, q, &merge);
-		bulk->queries[q].no_angle = cosine && IsZero(vector, bulk->ask.dim);
+		bulk->queries[q].no_angle = cosine && IsZero(vector, request->dim);
 		if (bulk->tail.count > 0)
 			CHECK_FOR_INTERRUPTS();
 	}
@@ -338,17 +332,18 @@ MakeCandidates(GgBulk *bulk)
 static void
 SearchMissing(GgBulk *bulk)
 {
-	gg_search_params params = {
-		.k = bulk->ask.k, .itopk_size = bulk->ask.itopk_size, .mode = bulk->ask.mode
-	};
+	const gg_request *request = &bulk->ask.request;
 
 	for (uint32 l = bulk->nasked; l < bulk->nlists; l++)
 	{
 		int			list = bulk->answers_of[l];
-		Size		at = (Size) l * bulk->ask.count * bulk->ask.k;
 		GgMissingList missing = {
-			list, (bulk->exact >> list & 1) != 0, bulk->vectors, bulk->ask.count, &params,
-			bulk->nodes + at, bulk->distances + at
+			.list = list,
+			.exact = (bulk->exact >> list & 1) != 0,
+			.vectors = bulk->vectors,
+			.count = request->count,
+			.params = &request->params,
+			.keys = bulk->keys + (Size) l * request->count * request->params.k
 		};
 
 		GgSearchMissing(&bulk->lists, bulk->copies, &missing);
@@ -365,14 +360,14 @@ NextRow(GgBulk *bulk, uint32 q, GgPlace *place)
 
 	while (query->row == query->row_end)
 	{
-		Size		i = (Size) q * bulk->ask.k + query->next;
+		Size		i = (Size) q * bulk->ask.request.params.k + query->next;
 
 		if (query->next == query->ncandidates)
 			return false;
 		query->next++;
 		query->list = bulk->candidate_lists[i];
-		query->distance = bulk->candidates[i].distance;
-		GgRowsOfNode(&bulk->lists, query->list, bulk->candidates[i].node, &query->row,
+		query->distance = key_distance(bulk->candidates[i]);
+		GgRowsOfNode(&bulk->lists, query->list, key_node(bulk->candidates[i]), &query->row,
 					 &query->row_end);
 	}
 	*place = GgPlaceOf(query->list, query->row++);
@@ -388,7 +383,7 @@ PeekDistance(const GgBulk *bulk, uint32 q, float *distance)
 	if (query->row == query->row_end && query->next == query->ncandidates)
 		return false;
 	*distance = query->row < query->row_end ? query->distance :
-		bulk->candidates[(Size) q * bulk->ask.k + query->next].distance;
+		key_distance(bulk->candidates[(Size) q * bulk->ask.request.params.k + query->next]);
 	return true;
 }
 
@@ -490,6 +485,7 @@ Round(GgBulk *bulk)
 static void
 NoteQuery(GgBulk *bulk, uint32 found)
 {
+	const gg_request *request = &bulk->ask.request;
 	bool		tail = bulk->tail.count > 0;
 	GgScanNote	note = {
 		.index = RelationGetRelid(bulk->lists.target->index),
@@ -498,13 +494,13 @@ NoteQuery(GgBulk *bulk, uint32 found)
 		.by_both = bulk->missing != 0,
 		.reason = GG_REASON_PARTIAL,
 		.lists = bulk->nlists + tail,
-		.exact_lists = pg_popcount32(bulk->exact) + bulk->ask.delta + tail,
+		.exact_lists = pg_popcount32(bulk->exact) + request->delta + tail,
 		.rows = found,
 		.distances = bulk->tail.count
 	};
 
-	if (((bulk->ask.lists & ~bulk->ask.exact) | (bulk->missing & ~bulk->exact)) != 0)
-		note.procedures |= GgProcedureOf(bulk->ask.mode);
+	if (((request->lists & ~request->measured) | (bulk->missing & ~bulk->exact)) != 0)
+		note.procedures |= GgProcedureOf(request->params.mode);
 	GgAddNote(&bulk->note, &note);
 }
 
@@ -549,7 +545,7 @@ void
 GgReadValues(void *arg, uint32 first, uint32 count, float *vectors)
 {
 	const GgBulk *bulk = arg;
-	uint32		dim = bulk->ask.dim;
+	uint32		dim = bulk->ask.request.dim;
 
 	for (uint32 i = 0; i < count; i++)
 	{
@@ -576,21 +572,22 @@ Meanwhile(void *arg)
 static bool
 AskBatch(GgBulk *bulk, GgReadQueries read, void *arg, uint32 first, uint32 most)
 {
+	gg_request *request = &bulk->ask.request;
 	int			attempts = 0;
 	GgReason	reason;
 
+	bulk->ask.queries = bulk->vectors;
+	bulk->ask.meanwhile = (GgMeanwhile) {Meanwhile, bulk};
 	for (;;)
 	{
-		bulk->ask.vectors = bulk->vectors;
-		bulk->ask.count = Min(bulk->room, most);
-		bulk->ask.meanwhile = (GgMeanwhile) {Meanwhile, bulk};
-		read(arg, first, bulk->ask.count, bulk->vectors);
-		if (GgServiceBulk(&bulk->ref, &bulk->ask, bulk->nodes, bulk->distances, &reason))
+		request->count = Min(bulk->room, most);
+		read(arg, first, request->count, bulk->vectors);
+		if (GgServiceAsk(&bulk->ref, &bulk->ask, bulk->keys, NULL, &reason))
 			return true;
 		/* the rows of the batch before are those of the lists as they were */
 		FindRows(bulk);
 		if (reason != GG_REASON_NOT_RESIDENT || ++attempts > ATTEMPTS || !FindResident(bulk) ||
-			(Size) bulk->nlists * bulk->room * bulk->ask.k > bulk->answers)
+			(Size) bulk->nlists * bulk->room * request->params.k > bulk->answers)
 			return false;
 	}
 }
@@ -605,12 +602,12 @@ GgFindBulk(GgBulk *bulk, GgReadQueries read, void *arg, uint32 count, GgFoundRow
 	{
 		bulk->batch = (GgBatch) {
 			.first = next,
-			.count = bulk->ask.count,
+			.count = bulk->ask.request.count,
 			.rows = rows + (Size) next * bulk->k,
 			.found = found + next
 		};
 		MakeCandidates(bulk);
-		next += bulk->ask.count;
+		next += bulk->ask.request.count;
 	}
 	FindRows(bulk);
 	return next;

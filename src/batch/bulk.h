@@ -39,7 +39,7 @@ typedef struct GgBulk
 
 	/* what the device is asked for */
 	GgResidentRef ref;
-	GgServiceBulkQuery ask;
+	GgAsk		ask;
 	uint32		nasked;
 
 	/* all lists, in the order of the answers: those that it is not asked for come last */
@@ -55,13 +55,12 @@ typedef struct GgBulk
 	/* the batch that the device is asked for, and its answers */
 	float	   *vectors;
 	Size		answers;		/* that there is room for */
-	uint32	   *nodes;
-	float	   *distances;
+	uint64	   *keys;
 
 	/* the batch that it has answered */
 	GgBatch		batch;
 	struct GgBulkQuery *queries;
-	gg_candidate *candidates;	/* ask.k for each query ... */
+	uint64	   *candidates;		/* keys, as many for each query as were asked for ... */
 	uint8	   *candidate_lists;	/* ... and the list of each */
 	GgPlace    *places;			/* of rows that are looked up */
 	struct GgLookedUp *looked_up;

@@ -369,7 +369,7 @@ static uint32
 RowsChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk, int list, uint32 row)
 {
 	uint32		left = bulk->lists.meta->segments[list].rows - row;
-	uint32		room = QUERY_BYTES / (bulk->ask.dim * sizeof(float));
+	uint32		room = QUERY_BYTES / (bulk->ask.request.dim * sizeof(float));
 	uint32		count = Min(left, Min(bulk->most, room));
 	ItemPointerData *ctids = ResolveRows(graph, &bulk->lists, list, row, count);
 	uint32	   *offsets = palloc(count * sizeof(uint32));

@@ -12,7 +12,6 @@
 #include "miscadmin.h"
 #include "optimizer/cost.h"
 #include "service/service.h"
-#include "utils/float.h"
 #include "utils/memutils.h"
 
 #include "keys.h"
@@ -171,12 +170,10 @@ SearchCopy(gg_index *index, const GgMissingList *missing)
 
 	if (missing->exact)
 		status = gg_cpu_engine.index_exact(index, missing->params->k, NULL, missing->vectors,
-										   missing->count, &control, missing->nodes,
-										   missing->distances);
+										   missing->count, &control, missing->keys);
 	else
 		status = gg_cpu_engine.index_search(index, missing->params, missing->vectors,
-											missing->count, &control, missing->nodes,
-											missing->distances);
+											missing->count, &control, missing->keys);
 	GgThrowInterrupts(caught);
 	CheckStatus(&status);
 }
@@ -185,10 +182,9 @@ SearchCopy(gg_index *index, const GgMissingList *missing)
 
 /* The nearest of all rows; returns how many there are. */
 static uint32
-MeasureRows(GgPageSource *source, uint32 k, uint32 *nodes, float *out)
+MeasureRows(GgPageSource *source, uint32 k, uint64 *keys)
 {
 	uint32		n = source->source.n;
-	uint64	   *keys = palloc(k * sizeof(uint64));
 	float		distances[STEP_ROWS];
 	uint32		found = 0;
 
@@ -209,19 +205,12 @@ MeasureRows(GgPageSource *source, uint32 k, uint32 *nodes, float *out)
 		}
 	}
 	heap_sort(keys, found);
-	for (uint32 i = 0; i < found; i++)
-	{
-		nodes[i] = key_node(keys[i]);
-		out[i] = key_distance(keys[i]);
-	}
-	pfree(keys);
 	return found;
 }
 
 /* The same by a walk. */
 static uint32
-Walk(gg_walk *walk, GgPageSource *source, const gg_search_params *params, uint32 *nodes,
-	 float *distances)
+Walk(gg_walk *walk, GgPageSource *source, const gg_search_params *params, uint64 *keys)
 {
 	gg_status	status = gg_walk_search(walk, &source->source, params, INFINITY);
 	gg_candidate candidate;
@@ -229,10 +218,7 @@ Walk(gg_walk *walk, GgPageSource *source, const gg_search_params *params, uint32
 
 	CheckStatus(&status);
 	while (found < params->k && gg_walk_next(walk, &candidate))
-	{
-		nodes[found] = candidate.node;
-		distances[found++] = candidate.distance;
-	}
+		keys[found++] = key_of(candidate.distance, candidate.node);
 	return found;
 }
 
@@ -244,21 +230,17 @@ SearchPages(GgLists *lists, GgCopies *copies, const GgMissingList *missing)
 
 	for (uint32 q = 0; q < missing->count; q++)
 	{
-		uint32	   *nodes = missing->nodes + (Size) q * k;
-		float	   *distances = missing->distances + (Size) q * k;
+		uint64	   *keys = missing->keys + (Size) q * k;
 		uint32		found;
 
 		CHECK_FOR_INTERRUPTS();
 		source->query = missing->vectors + (Size) q * lists->meta->dimensions;
 		if (missing->exact)
-			found = MeasureRows(source, k, nodes, distances);
+			found = MeasureRows(source, k, keys);
 		else
-			found = Walk(copies->walk, source, missing->params, nodes, distances);
-		for (; found < k; found++)
-		{
-			nodes[found] = GG_NO_NODE;
-			distances[found] = get_float4_infinity();
-		}
+			found = Walk(copies->walk, source, missing->params, keys);
+		while (found < k)
+			keys[found++] = GG_NO_KEY;
 	}
 }
 

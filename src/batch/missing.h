@@ -24,8 +24,7 @@ typedef struct GgMissingList
 	const float *vectors;		/* count queries, prepared */
 	uint32		count;
 	const gg_search_params *params;
-	uint32	   *nodes;			/* params->k for each query, as a device returns them */
-	float	   *distances;
+	uint64	   *keys;			/* params->k for each query, as a device returns them */
 } GgMissingList;
 
 /* May throw. */

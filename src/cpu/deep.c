@@ -118,8 +118,8 @@ write_answer(deep_query *query, const gg_deep_search *search, uint64_t matches)
 static gg_status
 make_query(const gg_index *index, const gg_deep_search *search, deep_query *query)
 {
-	query->after = search->deep->after;
-	query->k = search->deep->k;
+	query->after = search->after;
+	query->k = search->k;
 	query->heap = malloc(query->k * sizeof(uint64_t));
 	query->query = malloc(index->data.dim * sizeof(float));
 	if (query->heap == NULL || query->query == NULL)
@@ -130,9 +130,9 @@ make_query(const gg_index *index, const gg_deep_search *search, deep_query *quer
 }
 
 gg_status
-gg_cpu_index_deep(const gg_index *index, const gg_deep_search *searches, uint32_t count)
+gg_cpu_index_deep(const gg_index *index, const gg_filter *filter, const gg_deep_search *searches,
+				  uint32_t count)
 {
-	const gg_filter *filter = searches[0].deep->filter;
 	deep_job	job = {.matches = index->data.n};
 	gg_status	status = gg_ok();
 

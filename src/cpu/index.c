@@ -11,6 +11,7 @@
 #include "cpu.h"
 #include "index.h"
 #include "../keys.h"
+#include "../request.h"
 #include "threads.h"
 
 /*
@@ -249,8 +250,7 @@ typedef struct search_job
 	gg_index   *index;
 	const gg_search_params *params;
 	const float *queries;
-	uint32_t   *nodes;
-	float	   *distances;
+	uint64_t   *keys;
 } search_job;
 
 static void
@@ -265,6 +265,7 @@ search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
 
 	for (uint64_t q = begin; q < end && !gg_worker_stopping(worker); q++)
 	{
+		uint64_t   *keys = job->keys + q * k;
 		gg_candidate candidate;
 		gg_status	status;
 		uint32_t	found = 0;
@@ -276,16 +277,10 @@ search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
 			gg_worker_fail(worker, status);
 			return;
 		}
-		for (; found < k && gg_walk_next(state->walk, &candidate); found++)
-		{
-			job->nodes[q * k + found] = candidate.node;
-			job->distances[q * k + found] = candidate.distance;
-		}
-		for (; found < k; found++)
-		{
-			job->nodes[q * k + found] = GG_NO_NODE;
-			job->distances[q * k + found] = INFINITY;
-		}
+		while (found < k && gg_walk_next(state->walk, &candidate))
+			keys[found++] = key_of(candidate.distance, candidate.node);
+		while (found < k)
+			keys[found++] = GG_NO_KEY;
 	}
 }
 
@@ -294,23 +289,16 @@ search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
  */
 gg_status
 gg_cpu_index_search(gg_index *index, const gg_search_params *params, const float *queries,
-					uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances)
+					uint32_t nq, const gg_control *control, uint64_t *keys)
 {
 	static const char *const where = "gg_cpu_index_search";
-	search_job	job = {index, params, queries, nodes, distances};
+	search_job	job = {index, params, queries, keys};
 	gg_status	status;
 	gg_pool    *pool;
 
-	if (params->itopk_size < 1 || params->itopk_size > GG_MAX_ITOPK)
-		return gg_fail(GG_EINVAL, where, "itopk_size %u is not within 1 .. %u", params->itopk_size,
-					   GG_MAX_ITOPK);
-	if (params->k < 1 || params->k > params->itopk_size)
-		return gg_fail(GG_EINVAL, where, "k %u is not within 1 .. itopk_size %u", params->k,
-					   params->itopk_size);
-	if (!gg_search_mode_known(params->mode) || !(params->delta >= 0))
-		return gg_fail(GG_EINVAL, where, "search mode %d with delta %g is out of range",
-					   (int) params->mode, (double) params->delta);
-	status = check_finished(index, where);
+	status = gg_check_params(where, params, true);
+	if (status.code == GG_OK)
+		status = check_finished(index, where);
 	if (status.code != GG_OK)
 		return status;
 	if (index->data.n > 0 && index->graph.npivots == 0)
@@ -404,7 +392,7 @@ merge_heaps(const exact_job *job, int threads, uint32_t q)
 
 gg_status
 gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const float *queries,
-				   uint32_t nq, const gg_control *control, uint32_t *nodes, float *distances)
+				   uint32_t nq, const gg_control *control, uint64_t *keys)
 {
 	static const char *const where = "gg_cpu_index_exact";
 	exact_job	job = {.index = index,.filter = filter,.k = k};
@@ -454,12 +442,7 @@ gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const fl
 			size_t		out = (size_t) (first + q) * k;
 
 			for (uint32_t i = 0; i < k; i++)
-			{
-				uint64_t	key = job.heaps[(size_t) q * k + i];
-
-				nodes[out + i] = i < count ? key_node(key) : GG_NO_NODE;
-				distances[out + i] = i < count ? key_distance(key) : INFINITY;
-			}
+				keys[out + i] = i < count ? job.heaps[(size_t) q * k + i] : GG_NO_KEY;
 		}
 	}
 

@@ -43,10 +43,10 @@ extern gg_status gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph
 								   const gg_control *control, gg_index **index);
 extern gg_status gg_cpu_index_search(gg_index *index, const gg_search_params *params,
 									 const float *queries, uint32_t nq, const gg_control *control,
-									 uint32_t *nodes, float *distances);
+									 uint64_t *keys);
 extern gg_status gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t *filter,
 									const float *queries, uint32_t nq, const gg_control *control,
-									uint32_t *nodes, float *distances);
+									uint64_t *keys);
 extern void gg_cpu_index_close(gg_index *index);
 
 /* Copy a query of the caller's and prepare it. */
@@ -63,21 +63,22 @@ extern void gg_cpu_distances(const gg_index *index, const float *query, const ui
 							 uint32_t count, float *out);
 extern gg_source gg_cpu_source(gg_memory_source *memory);
 
-/* A request to deep.c: where its query is, and where its answer goes. */
+/* One query to deep.c. */
 typedef struct gg_deep_search
 {
-	const gg_serve_deep *deep;
+	uint32_t	k;
+	uint64_t	after;
 	const float *query;
-	uint64_t   *keys;
+	uint64_t   *keys;			/* k of them */
 	uint64_t   *matches;
 } gg_deep_search;
 
 /*
- * deep.c: for each search the k nearest nodes with keys above `after` that the filter of the first
- * one lets through, as keys, and the number of matching rows.  The requests were checked.
+ * deep.c: for each search the k nearest nodes with keys above `after` that the filter, unless it is
+ * NULL, lets through, and the number of matching rows.
  */
-extern gg_status gg_cpu_index_deep(const gg_index *index, const gg_deep_search *searches,
-								   uint32_t count);
+extern gg_status gg_cpu_index_deep(const gg_index *index, const gg_filter *filter,
+								   const gg_deep_search *searches, uint32_t count);
 
 /* serve.c */
 extern gg_status gg_cpu_index_create(const gg_shape *shape, gg_index **index);
@@ -95,10 +96,6 @@ extern gg_status gg_cpu_serve_open(int device, void *region, size_t region_bytes
 								   const gg_serve_layout *layout, gg_server **server);
 extern gg_status gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 									 const gg_serve_batch *batch);
-extern gg_status gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t queue,
-								   const gg_serve_bulk *bulk);
-extern gg_status gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t queue,
-								   const gg_serve_deep *deeps, uint32_t count);
 extern gg_status gg_cpu_serve_check(gg_server *server, uint32_t queue, bool *idle);
 extern void gg_cpu_serve_close(gg_server *server);
 extern gg_status gg_cpu_device_count(int *count);

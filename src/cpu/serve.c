@@ -23,9 +23,7 @@
 
 struct gg_server
 {
-	char	   *region;
-	gg_serve_layout layout;
-	gg_serve_room room;
+	gg_serve_place place;
 };
 
 /* ---- filling ------------------------------------------------------------ */
@@ -232,12 +230,11 @@ gg_cpu_serve_open(int device, void *region, size_t region_bytes, const gg_serve_
 				  gg_server **result)
 {
 	static const char *const where = "gg_cpu_serve_open";
-	gg_serve_room room;
 	gg_server  *server;
 	gg_status	status;
 
 	*result = NULL;
-	status = gg_serve_check_layout(where, region, region_bytes, layout, &room);
+	status = gg_serve_check_layout(where, region, region_bytes, layout);
 	if (status.code != GG_OK)
 		return status;
 	/*
@@ -250,9 +247,7 @@ gg_cpu_serve_open(int device, void *region, size_t region_bytes, const gg_serve_
 	if (server == NULL)
 		return gg_fail(GG_ENOMEM, where, "out of memory for a server of %zu bytes",
 					   sizeof(gg_server));
-	server->region = region;
-	server->layout = *layout;
-	server->room = room;
+	server->place = (gg_serve_place) {region, region_bytes, *layout};
 	*result = server;
 	return status;
 }
@@ -270,101 +265,70 @@ target_of(const gg_index *index)
 
 /* What was written before is seen by whoever sees the ticket. */
 static void
-answered(const gg_serve_layout *layout, uint32_t slot, uint32_t list, uint32_t ticket)
+answered(const gg_serve_layout *layout, const gg_serve_batch *batch, uint32_t i)
 {
-	char	   *done = layout->slots + (size_t) slot * layout->slot_bytes + layout->done;
+	char	   *done = layout->slots + (size_t) batch->slots[i] * layout->slot_bytes + layout->done;
 
-	atomic_store_explicit((_Atomic uint32_t *) done + list, ticket, memory_order_release);
+	atomic_store_explicit((_Atomic uint32_t *) done + batch->list, batch->tickets[i],
+						  memory_order_release);
+}
+
+/* Requests of a batch whose deep lists have the filter of the first one. */
+static gg_status
+answer_deep(const gg_server *server, const gg_index *index, const gg_serve_batch *batch,
+			uint32_t first, uint32_t count)
+{
+	char	   *region = server->place.region;
+	gg_deep_search searches[GG_SERVE_MAX_DEEPS];
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const gg_request *request = batch->requests[first + i];
+
+		searches[i].k = request->params.k;
+		searches[i].after = request->after;
+		searches[i].query = (const float *) (region + request->queries);
+		searches[i].keys = (uint64_t *) (region + gg_request_keys_at(request, batch->list));
+		searches[i].matches = (uint64_t *) (region + request->matches) +
+			gg_request_before(request, batch->list);
+	}
+	return gg_cpu_index_deep(index, gg_serve_filter(&server->place, batch->requests[first]),
+							 searches, count);
 }
 
 gg_status
 gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_batch *batch)
 {
-	const gg_serve_layout *layout = &server->layout;
+	const gg_serve_place *place = &server->place;
 	const gg_serve_target target = target_of(index);
-	gg_search_params params = {.k = batch->k,.itopk_size = batch->itopk_size,.mode = batch->mode};
-	gg_status	status;
-
-	status = gg_serve_check_batch("gg_cpu_serve_submit", layout, &server->room, &target, queue,
-								  batch);
-	for (uint32_t i = 0; status.code == GG_OK && i < batch->count; i++)
-	{
-		char	   *slot;
-		const float *query;
-		uint32_t   *nodes;
-		float	   *distances;
-
-		slot = layout->slots + (size_t) batch->slots[i] * layout->slot_bytes;
-		query = (const float *) (slot + layout->query);
-		nodes = (uint32_t *) (slot + layout->nodes) + (size_t) batch->list * batch->k;
-		distances = (float *) (slot + layout->distances) + (size_t) batch->list * batch->k;
-		if (batch->exact)
-			status = gg_cpu_index_exact(index, batch->k, NULL, query, 1, NULL, nodes, distances);
-		else
-			status = gg_cpu_index_search(index, &params, query, 1, NULL, nodes, distances);
-		if (status.code == GG_OK)
-			answered(layout, batch->slots[i], batch->list, batch->tickets[i]);
-	}
-	return status;
-}
-
-gg_status
-gg_cpu_serve_bulk(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_bulk *bulk)
-{
-	const gg_serve_target target = target_of(index);
-	gg_search_params params = {.k = bulk->k,.itopk_size = bulk->itopk_size,.mode = bulk->mode};
-	const float *queries;
-	uint32_t   *nodes;
-	float	   *distances;
-	gg_status	status;
-
-	status = gg_serve_check_bulk("gg_cpu_serve_bulk", &server->layout, &server->room, &target,
-								 queue, bulk);
-	if (status.code != GG_OK)
-		return status;
-	queries = (const float *) (server->region + bulk->queries);
-	nodes = (uint32_t *) (server->region + bulk->nodes);
-	distances = (float *) (server->region + bulk->distances);
-	if (bulk->exact)
-		status = gg_cpu_index_exact(index, bulk->k, NULL, queries, bulk->count, NULL, nodes,
-									distances);
-	else
-		status = gg_cpu_index_search(index, &params, queries, bulk->count, NULL, nodes, distances);
-	if (status.code == GG_OK)
-		answered(&server->layout, bulk->slot, bulk->list, bulk->ticket);
-	return status;
-}
-
-gg_status
-gg_cpu_serve_deep(gg_server *server, gg_index *index, uint32_t queue, const gg_serve_deep *deeps,
-				  uint32_t count)
-{
-	const gg_serve_layout *layout = &server->layout;
-	const gg_serve_target target = target_of(index);
-	gg_deep_search searches[GG_SERVE_MAX_DEEPS];
 	uint32_t	same;
 	gg_status	status;
 
-	status = gg_serve_check_deeps("gg_cpu_serve_deep", layout, &server->room, &target, queue,
-								  deeps, count);
-	if (status.code != GG_OK)
-		return status;
-	for (uint32_t i = 0; i < count; i++)
+	status = gg_serve_check_batch("gg_cpu_serve_submit", place, &target, queue, batch);
+	for (uint32_t first = 0; status.code == GG_OK && first < batch->count; first += same)
 	{
-		const gg_serve_deep *deep = &deeps[i];
-		const char *slot = layout->slots + (size_t) deep->slot * layout->slot_bytes;
+		const gg_request *request = batch->requests[first];
+		const float *queries = (const float *) (place->region + request->queries);
+		uint64_t   *keys = (uint64_t *) (place->region + gg_request_keys_at(request, batch->list));
 
-		searches[i].deep = deep;
-		searches[i].query = (const float *) (slot + layout->query);
-		searches[i].keys = (uint64_t *) (server->region + deep->keys);
-		searches[i].matches = (uint64_t *) (server->region + deep->matches);
-	}
-	for (uint32_t first = 0; status.code == GG_OK && first < count; first += same)
-	{
-		same = gg_serve_same_filter(deeps + first, count - first);
-		status = gg_cpu_index_deep(index, searches + first, same);
+		same = 1;
+		switch (gg_request_way(request, batch->list))
+		{
+			case GG_WAY_WALK:
+				status = gg_cpu_index_search(index, &request->params, queries, request->count,
+											 NULL, keys);
+				break;
+			case GG_WAY_MEASURE:
+				status = gg_cpu_index_exact(index, request->params.k, NULL, queries,
+											request->count, NULL, keys);
+				break;
+			case GG_WAY_DEEP:
+				same = gg_serve_same_filter(place, batch, first, batch->count);
+				status = answer_deep(server, index, batch, first, same);
+				break;
+		}
 		for (uint32_t i = first; status.code == GG_OK && i < first + same; i++)
-			answered(layout, deeps[i].slot, deeps[i].list, deeps[i].ticket);
+			answered(&place->layout, batch, i);
 	}
 	return status;
 }

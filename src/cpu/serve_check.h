@@ -11,17 +11,9 @@
 #ifndef GG_SERVE_CHECK_H
 #define GG_SERVE_CHECK_H
 
-#include "../engine.h"
+#include "../request.h"
 
 #include <string.h>
-
-/* What a slot, and the region, has room for. */
-typedef struct gg_serve_room
-{
-	size_t		query;			/* elements */
-	size_t		answers;		/* (node, distance), of all lists */
-	size_t		region;			/* bytes */
-} gg_serve_room;
 
 /* What of an index decides whether a batch may name it. */
 typedef struct gg_serve_target
@@ -34,112 +26,22 @@ typedef struct gg_serve_target
 	uint32_t	words;			/* of each row */
 } gg_serve_target;
 
-/* Bytes from offset to what follows it in a slot; none where another part begins there too. */
-static inline size_t
-gg_serve_room_after(const gg_serve_layout *layout, size_t offset)
-{
-	const size_t ends[] = {layout->query, layout->nodes, layout->distances, layout->done};
-	size_t		end = layout->slot_bytes;
-	int			here = 0;
-
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-	{
-		if (ends[i] > offset && ends[i] < end)
-			end = ends[i];
-		here += ends[i] == offset;
-	}
-	return here == 1 && end > offset ? end - offset : 0;
-}
-
-/* GG_EINVAL, or GG_OK and *room.  where: the function that asks, as in gg_status. */
+/* GG_EINVAL, or GG_OK.  where: the function that asks, as in gg_status. */
 static inline gg_status
 gg_serve_check_layout(const char *where, const void *region, size_t region_bytes,
-					  const gg_serve_layout *layout, gg_serve_room *room)
+					  const gg_serve_layout *layout)
 {
 	const char *begin = (const char *) region;
-	const size_t offsets = layout->query | layout->nodes | layout->distances | layout->done;
-	const size_t nodes = gg_serve_room_after(layout, layout->nodes) / 4;
-	const size_t distances = gg_serve_room_after(layout, layout->distances) / 4;
 
 	if (region == NULL || layout->slots < begin || layout->nslots < 1 || layout->slot_bytes == 0 ||
 		(size_t) (layout->slots - begin) > region_bytes ||
 		layout->nslots > (region_bytes - (size_t) (layout->slots - begin)) / layout->slot_bytes)
 		return gg_fail(GG_EINVAL, where, "%u slots of %zu bytes do not lie in the region of %zu",
 					   layout->nslots, layout->slot_bytes, region_bytes);
-	room->query = gg_serve_room_after(layout, layout->query) / 4;
-	room->answers = nodes < distances ? nodes : distances;
-	room->region = region_bytes;
-	if (offsets % 64 != 0 || layout->slot_bytes % 4 != 0 || (uintptr_t) layout->slots % 4 != 0 ||
-		room->query < 1 || room->answers < 1 ||
-		gg_serve_room_after(layout, layout->done) < GG_SERVE_MAX_LISTS * 4)
-		return gg_fail(GG_EINVAL, where, "the parts of a slot are out of place");
-	return gg_ok();
-}
-
-/* A batch is refused as a whole, before anything of it is written. */
-static inline gg_status
-gg_serve_check_batch(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
-					 const gg_serve_target *target, uint32_t queue, const gg_serve_batch *batch)
-{
-	if (queue >= GG_SERVE_QUEUES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
-		batch->list >= GG_SERVE_MAX_LISTS)
-		return gg_fail(GG_EINVAL, where, "%u queries for list %u on queue %u are out of range",
-					   batch->count, batch->list, queue);
-	if (batch->k < 1 || batch->k > GG_MAX_ITOPK || !gg_search_mode_known(batch->mode) ||
-		(!batch->exact && (batch->k > batch->itopk_size || batch->itopk_size > GG_MAX_ITOPK)))
-		return gg_fail(GG_EINVAL, where, "k %u with itopk_size %u and mode %d is out of range",
-					   batch->k, batch->itopk_size, (int) batch->mode);
-	if (!target->finished)
-		return gg_fail(GG_EINVAL, where, "the index is not finished");
-	if (!batch->exact && target->n > 0 && target->npivots == 0)
-		return gg_fail(GG_EINVAL, where, "the index has no graph");
-	if (target->dim > room->query || (size_t) (batch->list + 1) * batch->k > room->answers)
-		return gg_fail(GG_EINVAL, where,
-					   "%u dimensions and %u answers of list %u do not fit a slot of %zu and %zu",
-					   target->dim, batch->k, batch->list, room->query, room->answers);
-	for (uint32_t i = 0; i < batch->count; i++)
-		if (batch->slots[i] >= layout->nslots)
-			return gg_fail(GG_EINVAL, where, "slot %u of %u", batch->slots[i], layout->nslots);
-	return gg_ok();
-}
-
-/* Do count elements of so many bytes lie in the region, at an offset that is aligned? */
-static inline bool
-gg_serve_is_inside(const gg_serve_room *room, uint64_t offset, uint64_t count, uint64_t bytes,
-				   uint32_t align)
-{
-	return offset % align == 0 && offset <= room->region &&
-		count <= (room->region - offset) / bytes;
-}
-
-/* The same for many queries of one caller.  None of the products overflows. */
-static inline gg_status
-gg_serve_check_bulk(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
-					const gg_serve_target *target, uint32_t queue, const gg_serve_bulk *bulk)
-{
-	const uint64_t answers = (uint64_t) bulk->count * bulk->k;
-
-	if (queue >= GG_SERVE_QUEUES || bulk->count < 1 || bulk->count > GG_SERVE_MAX_BULK ||
-		bulk->list >= GG_SERVE_MAX_LISTS || bulk->slot >= layout->nslots)
-		return gg_fail(GG_EINVAL, where,
-					   "%u queries of slot %u for list %u on queue %u are out of range",
-					   bulk->count, bulk->slot, bulk->list, queue);
-	if (bulk->k < 1 || bulk->k > GG_MAX_ITOPK || !gg_search_mode_known(bulk->mode) ||
-		(!bulk->exact && (bulk->k > bulk->itopk_size || bulk->itopk_size > GG_MAX_ITOPK)))
-		return gg_fail(GG_EINVAL, where, "k %u with itopk_size %u and mode %d is out of range",
-					   bulk->k, bulk->itopk_size, (int) bulk->mode);
-	if (!target->finished)
-		return gg_fail(GG_EINVAL, where, "the index is not finished");
-	if (!bulk->exact && target->n > 0 && target->npivots == 0)
-		return gg_fail(GG_EINVAL, where, "the index has no graph");
-	if (bulk->dim != target->dim)
-		return gg_fail(GG_EINVAL, where, "queries of %u dimensions, rows of %u", bulk->dim,
-					   target->dim);
-	if (!gg_serve_is_inside(room, bulk->queries, (uint64_t) bulk->count * bulk->dim, 4, 64) ||
-		!gg_serve_is_inside(room, bulk->nodes, answers, 4, 64) ||
-		!gg_serve_is_inside(room, bulk->distances, answers, 4, 64))
-		return gg_fail(GG_EINVAL, where, "queries or answers are not in the region of %zu bytes",
-					   room->region);
+	if (layout->done % 64 != 0 || layout->slot_bytes % 4 != 0 ||
+		(uintptr_t) layout->slots % 4 != 0 || layout->done > layout->slot_bytes ||
+		layout->slot_bytes - layout->done < GG_SERVE_MAX_LISTS * 4)
+		return gg_fail(GG_EINVAL, where, "the words of a slot are out of place");
 	return gg_ok();
 }
 
@@ -190,47 +92,105 @@ gg_serve_check_filter(const char *where, const gg_serve_target *target, const gg
 	return gg_ok();
 }
 
-/* The same for one query that wants more, or is filtered. */
-static inline gg_status
-gg_serve_check_deep(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
-					const gg_serve_target *target, uint32_t queue, const gg_serve_deep *deep)
+/* Where the slots and the requests of a server are. */
+typedef struct gg_serve_place
 {
-	if (queue >= GG_SERVE_QUEUES || deep->list >= GG_SERVE_MAX_LISTS ||
-		deep->slot >= layout->nslots || deep->k < 1 || deep->k > GG_MAX_DEEP)
-		return gg_fail(GG_EINVAL, where,
-					   "k %u of slot %u for list %u on queue %u is out of range", deep->k,
-					   deep->slot, deep->list, queue);
-	if (!target->finished)
-		return gg_fail(GG_EINVAL, where, "the index is not finished");
-	if (target->dim > room->query)
-		return gg_fail(GG_EINVAL, where, "%u dimensions do not fit a slot of %zu", target->dim,
-					   room->query);
-	if (!gg_serve_is_inside(room, deep->keys, deep->k, 8, 64) ||
-		!gg_serve_is_inside(room, deep->matches, 1, 8, 8))
-		return gg_fail(GG_EINVAL, where, "the answer is not in the region of %zu bytes",
-					   room->region);
-	return deep->filter != NULL ? gg_serve_check_filter(where, target, deep->filter) : gg_ok();
+	char	   *region;
+	size_t		region_bytes;
+	gg_serve_layout layout;
+} gg_serve_place;
+
+/* Do count elements of so many bytes lie in the region, at an offset that is aligned? */
+static inline bool
+gg_serve_is_inside(const gg_serve_place *place, uint64_t offset, uint64_t count, uint64_t bytes,
+				   uint32_t align)
+{
+	return offset % align == 0 && offset <= place->region_bytes &&
+		count <= (place->region_bytes - offset) / bytes;
 }
 
-/* The same for all requests of a call. */
-static inline gg_status
-gg_serve_check_deeps(const char *where, const gg_serve_layout *layout, const gg_serve_room *room,
-					 const gg_serve_target *target, uint32_t queue, const gg_serve_deep *deeps,
-					 uint32_t count)
+/* The filter of a request, NULL if it has none. */
+static inline gg_filter *
+gg_serve_filter(const gg_serve_place *place, const gg_request *request)
 {
-	gg_status	status = gg_ok();
+	return request->filter != 0 ? (gg_filter *) (place->region + request->filter) : NULL;
+}
 
-	if (count < 1 || count > GG_SERVE_MAX_DEEPS)
-		return gg_fail(GG_EINVAL, where, "%u requests are not within 1 .. %u", count,
-					   GG_SERVE_MAX_DEEPS);
-	for (uint32_t i = 0; status.code == GG_OK && i < count; i++)
+/* Have the filter of a request, which lies in the region, point to its TIDs. */
+static inline gg_status
+gg_serve_bind_filter(const char *where, const gg_serve_place *place, const gg_serve_target *target,
+					 const gg_request *request)
+{
+	gg_filter  *filter = gg_serve_filter(place, request);
+
+	filter->tids = request->tids != 0 ? (const uint64_t *) (place->region + request->tids) : NULL;
+	if (filter->tids != NULL &&
+		!gg_serve_is_inside(place, request->tids, filter->ntids, sizeof(uint64_t), 8))
+		return gg_fail(GG_EINVAL, where, "%u TIDs are not in the region of %zu bytes",
+					   filter->ntids, place->region_bytes);
+	return gg_serve_check_filter(where, target, filter);
+}
+
+/* One request of a batch.  None of the products overflows: the request is in range by itself. */
+static inline gg_status
+gg_serve_check_request(const char *where, const gg_serve_place *place,
+					   const gg_serve_target *target, uint32_t list, const gg_request *request)
+{
+	const gg_way way = gg_request_way(request, list);
+	const uint64_t keys = (uint64_t) request->count * request->params.k;
+
+	if (!gg_request_asks(request, list))
+		return gg_fail(GG_EINVAL, where, "list %u is not asked for", list);
+	if (way == GG_WAY_WALK && target->n > 0 && target->npivots == 0)
+		return gg_fail(GG_EINVAL, where, "the index has no graph");
+	if (request->dim != target->dim)
+		return gg_fail(GG_EINVAL, where, "queries of %u dimensions, rows of %u", request->dim,
+					   target->dim);
+	if (!gg_serve_is_inside(place, request->queries, (uint64_t) request->count * request->dim, 4,
+							64) ||
+		!gg_serve_is_inside(place, request->keys, keys * gg_request_lists(request), 8, 8) ||
+		(way == GG_WAY_DEEP &&
+		 !gg_serve_is_inside(place, request->matches, gg_request_lists(request), 8, 8)) ||
+		(request->filter != 0 &&
+		 !gg_serve_is_inside(place, request->filter, 1, sizeof(gg_filter), 8)))
+		return gg_fail(GG_EINVAL, where, "queries or answers are not in the region of %zu bytes",
+					   place->region_bytes);
+	return request->filter != 0 ? gg_serve_bind_filter(where, place, target, request) : gg_ok();
+}
+
+/* A batch is refused as a whole, before anything of it is answered. */
+static inline gg_status
+gg_serve_check_batch(const char *where, const gg_serve_place *place, const gg_serve_target *target,
+					 uint32_t queue, const gg_serve_batch *batch)
+{
+	if (queue >= GG_SERVE_QUEUES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
+		batch->list >= GG_SERVE_MAX_LISTS)
+		return gg_fail(GG_EINVAL, where, "%u requests for list %u on queue %u are out of range",
+					   batch->count, batch->list, queue);
+	if (!target->finished)
+		return gg_fail(GG_EINVAL, where, "the index is not finished");
+	for (uint32_t i = 0; i < batch->count; i++)
 	{
-		if (deeps[i].list != deeps[0].list)
-			return gg_fail(GG_EINVAL, where, "requests of lists %u and %u", deeps[0].list,
-						   deeps[i].list);
-		status = gg_serve_check_deep(where, layout, room, target, queue, &deeps[i]);
+		const gg_request *request = batch->requests[i];
+		gg_status	status = gg_check_request(where, request);
+
+		if (status.code == GG_OK)
+			status = gg_serve_check_request(where, place, target, batch->list, request);
+		if (status.code != GG_OK)
+			return status;
+		if (batch->slots[i] >= place->layout.nslots)
+			return gg_fail(GG_EINVAL, where, "slot %u of %u", batch->slots[i],
+						   place->layout.nslots);
+		if (i > 0 && !gg_request_joins(batch->requests[0], request, batch->list,
+									   ((uint64_t) batch->slots[i] - batch->slots[0]) *
+									   place->layout.slot_bytes))
+			return gg_fail(GG_EINVAL, where, "requests 0 and %u are not for one batch", i);
 	}
-	return status;
+	if (batch->count > GG_SERVE_MAX_DEEPS &&
+		gg_request_way(batch->requests[0], batch->list) == GG_WAY_DEEP)
+		return gg_fail(GG_EINVAL, where, "%u deep requests are more than %u", batch->count,
+					   GG_SERVE_MAX_DEEPS);
+	return gg_ok();
 }
 
 /* Whether two filters, or NULL, say the same.  They have been checked. */
@@ -247,15 +207,17 @@ gg_serve_is_same(const gg_filter *a, const gg_filter *b)
 		(a->tids == NULL || memcmp(a->tids, b->tids, a->ntids * sizeof(uint64_t)) == 0);
 }
 
-/* How many of count requests, from the first one on, have its filter. */
+/* How many of a batch's requests, from `first` on, have its filter. */
 static inline uint32_t
-gg_serve_same_filter(const gg_serve_deep *deeps, uint32_t count)
+gg_serve_same_filter(const gg_serve_place *place, const gg_serve_batch *batch, uint32_t first,
+					 uint32_t end)
 {
-	uint32_t	same = 1;
+	uint32_t	same = first + 1;
 
-	while (same < count && gg_serve_is_same(deeps[0].filter, deeps[same].filter))
+	while (same < end && gg_serve_is_same(gg_serve_filter(place, batch->requests[first]),
+										  gg_serve_filter(place, batch->requests[same])))
 		same++;
-	return same;
+	return same - first;
 }
 
 /* What filters need of a shape; a part of index_create()'s checks. */

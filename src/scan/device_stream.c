@@ -28,11 +28,11 @@
  */
 #include "scan/row_filter.h"
 
-#include "port/pg_bitutils.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
 
 #include "keys.h"
+#include "request.h"
 
 /*
  * Pages of the delta from which a device is asked about them.  Fewer are read in some
@@ -54,23 +54,22 @@
 
 typedef struct DeviceStream
 {
-	int			list;			/* its number in queries */
-
-	/* lists of walks, of segments that are too small for one, and of the delta */
-	gg_candidate *answers;
-	uint32		asked;			/* length of the list that was asked for */
-	uint32		nanswers;
-	uint32		next_answer;
-	uint32		kept_back;		/* of stream->handed: what strict order kept back of this list */
-	bool		ended;			/* the list is shorter than asked for: there is no more */
-
-	/* deep lists */
-	bool		deep;
+	int			list;			/* its number in requests */
+	bool		deep;			/* lists are of all rows, each behind the one before */
 	bool		failed;			/* the device, when it was asked for a walk */
-	uint64	   *keys;
+
+	/* the list */
+	uint64	   *keys;			/* ascending */
 	uint32		cap;			/* of keys; 0: they are the scan's */
+	uint32		asked;			/* how many were asked for */
 	uint32		nkeys;
 	uint32		next_key;
+	bool		ended;			/* there are no more than these */
+
+	/* lists of walks */
+	uint32		kept_back;		/* of stream->handed: what strict order kept back of this list */
+
+	/* deep lists */
 	uint32		nfilled;		/* lists that were asked for */
 	uint64		after;			/* the last key of all lists so far */
 	uint64		bound;			/* nodes with lower keys, not returned yet, come late */
@@ -79,27 +78,6 @@ typedef struct DeviceStream
 	uint32		late_cap;
 	uint32		next_late;
 } DeviceStream;
-
-/* A query to the resident of the scan. */
-typedef struct DeviceQuery
-{
-	uint32		lists;			/* bitmap of segments ... */
-	uint32		exact;			/* ... of which these are too small to be walked */
-	bool		delta;			/* the delta's list, too */
-	uint32		length;			/* of each list */
-	uint32		itopk;
-	GgMeanwhile meanwhile;
-} DeviceQuery;
-
-/* The same for deep lists. */
-typedef struct DeepQuery
-{
-	uint32		lists;
-	bool		delta;
-	uint32		k;
-	uint64		after;
-	GgMeanwhile meanwhile;
-} DeepQuery;
 
 /*
  * How walks have fared in this session where most of what they find may be thrown away, by the
@@ -115,11 +93,42 @@ typedef struct WalkHistory
 
 static WalkHistory walk_history[2];
 
-/* Length of the lists to ask for, so that the slot has room for all up to the given one. */
-static uint32
-ListLength(uint32 itopk, int last_list)
+/* One query, for these lists. */
+static GgAsk
+NewAsk(const GgScanOpaque *so, uint32 lists, bool delta)
 {
-	return Min(itopk, GG_SLOT_CANDIDATES / (uint32) (last_list + 1));
+	return (GgAsk) {
+		.request = {
+			.nsegments = so->device.ref.nsegments,
+			.lists = lists,
+			.delta = delta,
+			.count = 1,
+			.dim = so->meta->dimensions
+		},
+		.queries = so->query
+	};
+}
+
+/* Have the lists be those of walks, but for the segments in `measured`, of k <= itopk keys. */
+static void
+AskForWalks(const GgScanOpaque *so, GgAsk *ask, uint32 measured, uint32 itopk)
+{
+	gg_request *request = &ask->request;
+
+	request->measured = measured;
+	request->params.itopk_size = itopk;
+	request->params.mode = so->search_mode;
+	request->params.k = Min(itopk, GgServiceWalkRoom(gg_request_lists(request)));
+}
+
+/* Have the lists be those of k rows of all that match, behind a key. */
+static void
+AskForDeep(const GgScanOpaque *so, GgAsk *ask, uint32 k, uint64 after)
+{
+	ask->request.measured = ask->request.lists;
+	ask->request.params.k = k;
+	ask->request.after = after;
+	ask->filter = so->filter;
 }
 
 /*
@@ -128,7 +137,7 @@ ListLength(uint32 itopk, int last_list)
  * rows.  False: there will be no answer, for the reason in so->reason.
  */
 static bool
-AskAgain(GgScanOpaque *so, uint32 lists, bool delta, int attempt)
+AskAgain(GgScanOpaque *so, const gg_request *request, int attempt)
 {
 	GgResidentRef *ref = &so->device.ref;
 	uint32		delta_pages = ref->delta_pages;
@@ -136,38 +145,21 @@ AskAgain(GgScanOpaque *so, uint32 lists, bool delta, int attempt)
 	if (so->reason != GG_REASON_NOT_RESIDENT || attempt >= 2 ||
 		!GgResidentLookup(so->index, so->meta, ref, &so->reason))
 		return false;
-	if ((!delta || ref->delta_pages == delta_pages) && (lists & ref->missing) == 0)
+	if ((!request->delta || ref->delta_pages == delta_pages) &&
+		(request->lists & ref->missing) == 0)
 		return true;
 	so->reason = GG_REASON_NOT_RESIDENT;
 	return false;
 }
 
+/* As GgServiceAsk(). */
 static bool
-AskOnce(GgScanOpaque *so, const DeviceQuery *query, GgServiceAnswer *answer)
+Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 {
-	GgServiceQuery ask = {
-		so->query, so->meta->dimensions, query->lists, query->exact, query->delta,
-		query->length, query->itopk, so->search_mode, query->meanwhile
-	};
+	int			attempt = 0;
 
-	for (int attempt = 0; !GgServiceSearch(&so->device.ref, &ask, answer, &so->reason); attempt++)
-		if (!AskAgain(so, query->lists, query->delta, attempt))
-			return false;
-	return true;
-}
-
-/* The same for deep lists.  keys: room for all of them; matches: for a number of each. */
-static bool
-AskDeep(GgScanOpaque *so, const DeepQuery *query, uint64 *keys, uint64 *matches)
-{
-	GgServiceDeepQuery ask = {
-		so->query, so->meta->dimensions, query->lists, query->delta, query->k, query->after,
-		so->filter, query->meanwhile
-	};
-
-	for (int attempt = 0;
-		 !GgServiceDeep(&so->device.ref, &ask, keys, matches, &so->reason); attempt++)
-		if (!AskAgain(so, query->lists, query->delta, attempt))
+	while (!GgServiceAsk(&so->device.ref, ask, keys, matches, &so->reason))
+		if (!AskAgain(so, &ask->request, attempt++))
 			return false;
 	return true;
 }
@@ -344,18 +336,20 @@ NoteWastedWalk(const GgScanOpaque *so)
 	history->next_rest = Min(history->next_rest * 2, MOST_REST);
 }
 
-/* Have the first lists be deep ones of this length, into device->keys. */
+/* The first lists. */
 static bool
-AskKeys(GgScanOpaque *so, uint32 length, GgMeanwhile meanwhile)
+AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 {
 	GgDeviceAnswer *device = &so->device;
-	DeepQuery	query = {device->lists, device->delta_pages > 0, length, 0, meanwhile};
-	uint32		nlists = pg_popcount32(query.lists) + query.delta;
+	const gg_request *request = &ask->request;
+	uint32		nlists = gg_request_lists(request);
 
-	device->k = query.k;
-	device->keys = palloc((Size) nlists * query.k * sizeof(uint64));
+	device->asked = request->lists;
+	device->deep = deep;
+	device->k = request->params.k;
+	device->keys = palloc((Size) nlists * device->k * sizeof(uint64));
 	device->matches = palloc(nlists * sizeof(uint64));
-	return AskDeep(so, &query, device->keys, device->matches);
+	return Ask(so, ask, device->keys, device->matches);
 }
 
 /*
@@ -363,11 +357,10 @@ AskKeys(GgScanOpaque *so, uint32 length, GgMeanwhile meanwhile)
  * hands out half, and these are exact.  Over 1M x 128 a list of 10 takes 30 to 40 us less than one
  * of 64, whatever the filter is.
  */
-static bool
-AskFiltered(GgScanOpaque *so, GgMeanwhile meanwhile)
+static void
+AskFiltered(const GgScanOpaque *so, GgAsk *ask)
 {
-	return AskKeys(so, so->mode == GG_ITERATIVE_OFF ? gg_itopk_size : (gg_itopk_size + 1) / 2,
-				   meanwhile);
+	AskForDeep(so, ask, so->mode == GG_ITERATIVE_OFF ? gg_itopk_size : (gg_itopk_size + 1) / 2, 0);
 }
 
 /*
@@ -379,31 +372,30 @@ AskFiltered(GgScanOpaque *so, GgMeanwhile meanwhile)
  * rows pass, a deep list takes three times as long.  So a short one is tried now and then.
  */
 static bool
-AskFirst(GgScanOpaque *so, GgMeanwhile meanwhile)
+AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 {
 	GgDeviceAnswer *device = &so->device;
-	bool		delta = device->delta_pages > 0;
-	int			last = delta ? (int) device->ref.nsegments :
-		pg_leftmost_one_pos32(device->lists);
+	GgAsk		ask = NewAsk(so, device->lists, device->delta_pages > 0);
 	double		expected = ExpectedRows(so, so->streams);
 	uint32		itopk = gg_itopk_size;
-	uint32		length;
-	DeviceQuery query;
+	bool		deep = false;
 
+	ask.meanwhile = meanwhile;
 	if (GG_EXPECTED_WALK(expected) > itopk && WalkIsDue(so))
 		BeginUncertainWalk(so);
 	else if (GG_EXPECTED_WALK(expected) > itopk)
 	{
 		itopk = (uint32) GG_EXPECTED_WALK(expected);
-		if (!WalkIsWorthwhile(so, so->streams, itopk))
-			return AskKeys(so, Min(GgFirstDeepList(expected), GgServiceDeepRoom(last + 1)),
-						   meanwhile);
+		deep = !WalkIsWorthwhile(so, so->streams, itopk);
 	}
-	length = ListLength(itopk, last);
-	if (so->search_mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
-		length = Min(length, GG_GREEDY_LIST);
-	query = (DeviceQuery) {device->lists, device->exact, delta, length, itopk, meanwhile};
-	return AskOnce(so, &query, &device->lists_in_slot);
+	if (deep)
+		AskForDeep(so, &ask, Min(GgFirstDeepList(expected),
+								 GgServiceDeepRoom(gg_request_lists(&ask.request))), 0);
+	else
+		AskForWalks(so, &ask, device->exact, itopk);
+	if (!deep && so->search_mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
+		ask.request.params.k = Min(ask.request.params.k, GG_GREEDY_LIST);
+	return AskFirst(so, &ask, deep);
 }
 
 /* Which segments are walked first, though there is a filter, and with lists of what length. */
@@ -437,29 +429,28 @@ ListsToWalk(GgScanOpaque *so, uint32 *itopk)
 	return walked;
 }
 
-/* The first lists of those; the other streams ask for theirs. */
-static bool
-AskWalks(GgScanOpaque *so, uint32 itopk, GgMeanwhile meanwhile)
-{
-	GgDeviceAnswer *device = &so->device;
-	int			last = pg_leftmost_one_pos32(device->walked);
-	DeviceQuery query = {
-		device->walked, 0, false, ListLength(itopk, last), itopk, meanwhile
-	};
-
-	return AskOnce(so, &query, &device->lists_in_slot);
-}
-
+/* Some segments may be walked; the streams of the others ask for their lists then. */
 static bool
 AskWithFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 {
+	GgDeviceAnswer *device = &so->device;
 	uint32		itopk;
+	GgAsk		ask;
 
-	so->device.walked = WalkIsDue(so) ? ListsToWalk(so, &itopk) : 0;
-	if (so->device.walked != 0)
+	device->walked = WalkIsDue(so) ? ListsToWalk(so, &itopk) : 0;
+	if (device->walked != 0)
+	{
 		BeginUncertainWalk(so);
-	return so->device.walked != 0 ? AskWalks(so, itopk, meanwhile) :
-		AskFiltered(so, meanwhile);
+		ask = NewAsk(so, device->walked, false);
+		AskForWalks(so, &ask, 0, itopk);
+	}
+	else
+	{
+		ask = NewAsk(so, device->lists, device->delta_pages > 0);
+		AskFiltered(so, &ask);
+	}
+	ask.meanwhile = meanwhile;
+	return AskFirst(so, &ask, device->walked == 0);
 }
 
 bool
@@ -475,8 +466,7 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 	{
 		if (device->missing != 0 || device->delta_pages < so->meta->delta_pages)
 			meanwhile.run = open_meanwhile;
-		device->keys = NULL;
-		if (so->filter != NULL ? AskWithFilter(so, meanwhile) : AskFirst(so, meanwhile))
+		if (so->filter != NULL ? AskWithFilter(so, meanwhile) : AskWithoutFilter(so, meanwhile))
 			return true;
 		if (so->reason != GG_REASON_NOT_RESIDENT)
 			break;
@@ -489,53 +479,48 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 
 /* ---- the stream -------------------------------------------------------- */
 
-/* Copy the stream's list out of the slot, which the next query uses again. */
+/* state->keys has the answer to a request for k keys. */
 static void
-KeepAnswers(GgScanOpaque *so, GgStream *stream, const GgServiceAnswer *answer)
+KeepKeys(GgStream *stream, uint32 k)
 {
 	DeviceStream *state = stream->state;
-	const uint32 *nodes = answer->nodes + (Size) state->list * answer->k;
-	const float *distances = answer->distances + (Size) state->list * answer->k;
-
-	if (state->answers == NULL || state->asked < answer->k)
-	{
-		if (state->answers != NULL)
-			pfree(state->answers);
-		state->answers = MemoryContextAlloc(so->context, answer->k * sizeof(gg_candidate));
-	}
-	state->asked = answer->k;
-	stream->itopk = Max(stream->itopk, answer->k);
-	state->nanswers = 0;
-	state->next_answer = 0;
-	stream->handed -= state->kept_back;
-	state->kept_back = 0;
-	state->ended = false;
-	for (uint32 i = 0; i < answer->k && !state->ended; i++)
-	{
-		gg_candidate *candidate = &state->answers[state->nanswers];
-
-		candidate->node = nodes[i];
-		candidate->distance = distances[i];
-		if (nodes[i] < stream->nodes)
-			state->nanswers++;
-		else if (nodes[i] == GG_NO_NODE)
-			state->ended = true;
-	}
-}
-
-/* state->keys has an answer to a question for k keys. */
-static void
-KeepKeys(DeviceStream *state, uint32 k)
-{
 	uint32		n = k;
 
 	while (n > 0 && state->keys[n - 1] == GG_NO_KEY)
 		n--;
+	state->asked = k;
 	state->nkeys = n;
 	state->next_key = 0;
 	state->ended = n < k;
-	if (n > 0)
+	if (state->deep && n > 0)
 		state->after = state->keys[n - 1];
+	if (!state->deep)
+		stream->itopk = Max(stream->itopk, k);
+	stream->handed -= state->kept_back;
+	state->kept_back = 0;
+}
+
+/* Ask for the stream's next list. */
+static bool
+AskNext(GgScanOpaque *so, GgStream *stream, const GgAsk *ask, uint64 *matches)
+{
+	DeviceStream *state = stream->state;
+	uint32		k = ask->request.params.k;
+
+	if (state->cap < k)
+	{
+		if (state->cap > 0)
+			pfree(state->keys);
+		state->cap = k;
+		state->keys = MemoryContextAlloc(so->context, state->cap * sizeof(uint64));
+	}
+	if (Ask(so, ask, state->keys, matches))
+	{
+		KeepKeys(stream, k);
+		return true;
+	}
+	GgFallBack(so->index, so->reason);
+	return false;
 }
 
 /* A device has counted the rows that match. */
@@ -546,18 +531,19 @@ CountMatches(GgStream *stream, uint64 matches)
 	stream->nmatching = (uint32) Min(matches, PG_UINT32_MAX);
 }
 
-/* The part of a scan's first lists that is the stream's, where they are deep ones. */
+/* The scan's first lists have the stream's. */
 static void
-KeepFirstKeys(GgScanOpaque *so, GgStream *stream)
+KeepFirst(GgScanOpaque *so, GgStream *stream)
 {
 	const GgDeviceAnswer *device = &so->device;
+	const gg_request request = {.lists = device->asked};
 	DeviceStream *state = stream->state;
-	uint32		before = stream->segment == NULL ? pg_popcount32(device->lists) :
-		pg_popcount32(device->lists & (((uint32) 1 << state->list) - 1));
+	uint32		before = gg_request_before(&request, state->list);
 
-	state->deep = true;
 	state->keys = device->keys + (Size) before * device->k;
-	KeepKeys(state, device->k);
+	KeepKeys(stream, device->k);
+	if (!state->deep)
+		return;
 	if (so->filter != NULL)
 		CountMatches(stream, device->matches[before]);
 	else
@@ -566,19 +552,12 @@ KeepFirstKeys(GgScanOpaque *so, GgStream *stream)
 		GgBeginAhead(so, stream);
 }
 
-/* Is the first list of a scan with a filter that of a walk? */
-static bool
-IsWalked(const GgScanOpaque *so, const GgStream *stream)
-{
-	return stream->segment != NULL &&
-		(so->device.walked >> (stream->segment - so->meta->segments) & 1) != 0;
-}
-
 static GgListState
 DeviceFirstList(GgScanOpaque *so, GgStream *stream)
 {
 	const GgDeviceAnswer *device = &so->device;
 	DeviceStream *state;
+	bool		walked;
 	int			list;
 
 	if (stream->segment == NULL)
@@ -596,13 +575,12 @@ DeviceFirstList(GgScanOpaque *so, GgStream *stream)
 
 	state = MemoryContextAllocZero(so->context, sizeof(DeviceStream));
 	state->list = list;
+	/* with a filter some may be walked: then the list of another one is still to be asked for */
+	walked = stream->segment != NULL && (device->walked >> list & 1) != 0;
+	state->deep = device->deep || (so->filter != NULL && !walked);
 	stream->state = state;
-	if (device->keys != NULL)
-		KeepFirstKeys(so, stream);
-	else if (so->filter == NULL || IsWalked(so, stream))
-		KeepAnswers(so, stream, &device->lists_in_slot);
-	else
-		state->deep = true;		/* its first list is asked for when the others have been copied */
+	if (so->filter == NULL || device->deep || walked)
+		KeepFirst(so, stream);
 	return GG_LIST_READY;
 }
 
@@ -615,13 +593,10 @@ MarkHanded(GgScanOpaque *so, GgStream *stream)
 {
 	DeviceStream *state = stream->state;
 
-	for (uint32 i = 0; i < state->next_answer; i++)
-		if (state->answers[i].node != GG_NO_NODE)
-			GgMarkReturned(so, stream, state->answers[i].node);
 	for (uint32 i = 0; i < state->next_key; i++)
 		if (state->keys[i] >= state->bound && key_node(state->keys[i]) < stream->nodes)
 			GgMarkReturned(so, stream, key_node(state->keys[i]));
-	state->next_answer = state->next_key = 0;
+	state->next_key = 0;
 }
 
 /* Can the device still answer for this stream? */
@@ -656,31 +631,18 @@ NextKeys(GgScanOpaque *so, GgStream *stream)
 {
 	DeviceStream *state = stream->state;
 	bool		delta = stream->segment == NULL;
-	DeepQuery	query = {
-		delta ? 0 : (uint32) 1 << state->list, delta, DeepLength(so, stream), state->after
-	};
+	GgAsk		ask = NewAsk(so, delta ? 0 : (uint32) 1 << state->list, delta);
 	uint32		all = so->filter != NULL && stream->matches > 0 ? stream->nmatching :
 		stream->nodes;
+	uint32		k = DeepLength(so, stream);
 	uint64		matches;
 
 	/* one more than there are, so that the list ends; every row may be a node's only one */
-	if (query.k > all)
-		query.k = all + 1;
-	if (!IsThere(so, stream))
+	AskForDeep(so, &ask, k > all ? all + 1 : k, state->after);
+	if (!IsThere(so, stream) || !AskNext(so, stream, &ask, &matches))
 		return false;
-	if (state->cap < query.k)
-	{
-		state->cap = query.k;
-		state->keys = MemoryContextAlloc(so->context, state->cap * sizeof(uint64));
-	}
-	if (!AskDeep(so, &query, state->keys, &matches))
-	{
-		GgFallBack(so->index, so->reason);
-		return false;
-	}
 	state->nfilled++;
-	KeepKeys(state, query.k);
-	if (query.k > GG_SHORT_DEEP)
+	if (ask.request.params.k > GG_SHORT_DEEP)
 		GgBeginAhead(so, stream);
 	if (so->filter != NULL)
 		CountMatches(stream, matches);
@@ -719,21 +681,13 @@ NextWalk(GgScanOpaque *so, GgStream *stream, uint32 itopk)
 {
 	DeviceStream *state = stream->state;
 	bool		delta = stream->segment == NULL;
-	DeviceQuery query = {
-		delta ? 0 : (uint32) 1 << state->list, 0, delta, ListLength(itopk, state->list), itopk
-	};
-	GgServiceAnswer answer;
+	GgAsk		ask = NewAsk(so, delta ? 0 : (uint32) 1 << state->list, delta);
 
-	if (itopk > GG_MAX_ITOPK || query.length <= state->asked || !IsThere(so, stream))
+	AskForWalks(so, &ask, 0, itopk);
+	if (itopk > GG_MAX_ITOPK || ask.request.params.k <= state->asked || !IsThere(so, stream))
 		return false;
-	if (AskOnce(so, &query, &answer))
-	{
-		KeepAnswers(so, stream, &answer);
-		return true;
-	}
-	GgFallBack(so->index, so->reason);
-	state->failed = true;
-	return false;
+	state->failed = !AskNext(so, stream, &ask, NULL);
+	return !state->failed;
 }
 
 static GgListState
@@ -767,9 +721,20 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 	return itopk == 0 ? GG_LIST_SEARCHED : GG_LIST_TOO_SHORT;
 }
 
+/* Keep back the list's key at this place.  A walk's comes again with a later list. */
 static void
-KeepBack(GgScanOpaque *so, DeviceStream *state, uint64 key)
+KeepBack(GgScanOpaque *so, GgStream *stream, uint32 place)
 {
+	DeviceStream *state = stream->state;
+
+	if (!state->deep)
+	{
+		stream->handed++;
+		state->kept_back++;
+		/* not to be marked */
+		state->keys[place] = GG_NO_KEY;
+		return;
+	}
 	if (state->nlate == state->late_cap)
 	{
 		state->late_cap = Max(64, state->late_cap * 2);
@@ -778,38 +743,7 @@ KeepBack(GgScanOpaque *so, DeviceStream *state, uint64 key)
 		else
 			state->late = repalloc_huge(state->late, state->late_cap * sizeof(uint64));
 	}
-	state->late[state->nlate++] = key;
-}
-
-static bool
-DeepNext(GgScanOpaque *so, GgStream *stream)
-{
-	DeviceStream *state = stream->state;
-	uint64		key = GG_NO_KEY;
-
-	while (key == GG_NO_KEY && state->next_key < state->nkeys)
-	{
-		if (stream->heap_blocks > 0 && state->next_key % GG_AHEAD_ROWS == 0)
-			GgLookAhead(so, stream, state->keys + state->next_key,
-						state->nkeys - state->next_key, 0);
-		key = state->keys[state->next_key++];
-		if (key_node(key) < stream->nodes && !GgWasReturned(stream, key_node(key)))
-		{
-			if (key >= state->bound)
-				break;
-			KeepBack(so, state, key);
-		}
-		key = GG_NO_KEY;
-	}
-	stream->late = key == GG_NO_KEY && state->ended && state->next_late < state->nlate;
-	if (stream->late)
-		key = state->late[state->next_late++];
-	if (key == GG_NO_KEY)
-		return false;
-	stream->handed++;
-	stream->head.node = key_node(key);
-	stream->head.distance = key_distance(key);
-	return true;
+	state->late[state->nlate++] = state->keys[place];
 }
 
 /* As GgHalfIsHandedOut(); under a filter nodes that do not match count, too. */
@@ -820,35 +754,49 @@ IsHalfUsed(const GgScanOpaque *so, const GgStream *stream)
 
 	if (so->filter == NULL)
 		return GgHalfIsHandedOut(so, stream, state->asked);
-	return so->mode != GG_ITERATIVE_OFF && state->next_answer * 2 > state->asked;
+	return so->mode != GG_ITERATIVE_OFF && state->next_key * 2 > state->asked;
+}
+
+/* The next key of the list that is to be handed out now; GG_NO_KEY: there is none. */
+static uint64
+NextKey(GgScanOpaque *so, GgStream *stream)
+{
+	DeviceStream *state = stream->state;
+	bool		whole = state->deep || (state->ended && stream->segment == NULL);
+
+	while (state->next_key < state->nkeys && (whole || !IsHalfUsed(so, stream)))
+	{
+		uint32		place = state->next_key++;
+		uint64		key = state->keys[place];
+		uint32		node = key_node(key);
+
+		if (stream->heap_blocks > 0 && place % GG_AHEAD_ROWS == 0)
+			GgLookAhead(so, stream, state->keys + place, state->nkeys - place, 0);
+		if (node >= stream->nodes || GgWasReturned(stream, node) ||
+			(!state->deep && !GgNodeMatches(so, stream, node)))
+			continue;
+		if (state->deep ? key >= state->bound : !GgComesLate(so, key_distance(key)))
+			return key;
+		KeepBack(so, stream, place);
+	}
+	return GG_NO_KEY;
 }
 
 static bool
 DeviceNext(GgScanOpaque *so, GgStream *stream)
 {
 	DeviceStream *state = stream->state;
-	bool		complete = state->ended && stream->segment == NULL;
+	uint64		key = NextKey(so, stream);
 
-	if (state->deep)
-		return DeepNext(so, stream);
-	while (state->next_answer < state->nanswers && (complete || !IsHalfUsed(so, stream)))
-	{
-		gg_candidate *answer = &state->answers[state->next_answer++];
-
-		if (GgWasReturned(stream, answer->node) || !GgNodeMatches(so, stream, answer->node))
-			continue;
-		stream->handed++;
-		if (GgComesLate(so, answer->distance))
-		{
-			/* not to be marked */
-			state->kept_back++;
-			answer->node = GG_NO_NODE;
-			continue;
-		}
-		stream->head = *answer;
-		return true;
-	}
-	return false;
+	stream->late = key == GG_NO_KEY && state->ended && state->next_late < state->nlate;
+	if (stream->late)
+		key = state->late[state->next_late++];
+	if (key == GG_NO_KEY)
+		return false;
+	stream->handed++;
+	stream->head.node = key_node(key);
+	stream->head.distance = key_distance(key);
+	return true;
 }
 
 const GgStreamOps gg_device_stream = {

@@ -55,7 +55,7 @@ IsExact(const GgScanOpaque *so, const GgStream *stream)
 		uint32		bit = stream->segment == NULL ? 0 :
 			(uint32) 1 << (stream->segment - so->meta->segments);
 
-		return bit == 0 || so->device.keys != NULL ||
+		return bit == 0 || so->device.deep ||
 			(so->filter != NULL ? (so->device.walked & bit) == 0 : (so->device.exact & bit) != 0);
 	}
 	return stream->ops == &gg_exact_stream;

@@ -110,12 +110,13 @@ typedef struct GgDeviceAnswer
 	bool		uncertain;		/* a walk's list that may turn out to be for nothing */
 	uint32		missing;		/* of those that it would have been asked for, had it had room */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
-	GgServiceAnswer lists_in_slot;	/* gone with the next query */
 
-	/* where the first lists are deep, instead: keys of each, in the order of lists, delta last */
-	uint32		k;
-	uint64	   *keys;			/* NULL: they are not */
-	uint64	   *matches;		/* rows that match, of each */
+	/* the first lists, in the order of lists, the delta's last */
+	uint32		asked;			/* bitmap of the segments that they are of */
+	bool		deep;			/* all rows of these were measured, and more will be */
+	uint32		k;				/* length of each */
+	uint64	   *keys;			/* GG_NO_KEY at the end */
+	uint64	   *matches;		/* with a filter, rows that match, of each */
 } GgDeviceAnswer;
 
 /* The procedure that searches a graph for the first list. */

@@ -1,7 +1,7 @@
 /*
  * client.c
- *		A backend's request: posted into its slot, waited for, given up when cancelled; the query
- *		of a scan; and what happens when the CPU has to answer.
+ *		A backend's request: posted into its slot, waited for, given up when cancelled; and what
+ *		happens when the CPU has to answer.
  *
  * The usual query neither sleeps nor wakes anybody.  The backend writes the slot, puts its number
  * into the ring and spins on the done words, which the device itself writes.  It spins only where
@@ -16,7 +16,6 @@
 
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "port/pg_bitutils.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/s_lock.h"
@@ -60,10 +59,18 @@ static GgRing *posted_ring = NULL;
 static uint64 posted_ticket;
 
 /* Average time of an answer, by kind of request, since these differ much. */
-static double average_us[GG_NREQUESTS] = {
+typedef enum Kind
+{
+	IN_SLOT,
+	MANY_QUERIES,
+	LONG_OR_FILTERED,
+	NKINDS
+} Kind;
+
+static double average_us[NKINDS] = {
 	SPIN_MOST_US / 2, 2 * SPIN_MOST_US, SPIN_MOST_US / 2
 };
-static uint32 slept[GG_NREQUESTS];	/* in a row */
+static uint32 slept[NKINDS];	/* in a row */
 
 /* ---- giving up ---------------------------------------------------------- */
 
@@ -132,9 +139,15 @@ NoAnswerComes(const GgAsked *asked)
 		pg_atomic_read_u64(&asked->device->epoch) != asked->epoch;
 }
 
+static Kind
+KindOf(const GgSlot *slot)
+{
+	return slot->chunk < 0 ? IN_SLOT : slot->request.count > 1 ? MANY_QUERIES : LONG_OR_FILTERED;
+}
+
 /* For how long to spin: 0 where sleeping is better. */
 static uint64
-SpinBudget(GgRequest request)
+SpinBudget(Kind kind)
 {
 	uint32		up = 0;
 
@@ -151,15 +164,15 @@ SpinBudget(GgRequest request)
 		up += GgDeviceIsUp(gg_service->devices[i]);
 	if (pg_atomic_read_u32(&posted_ring->waiting) * up > (uint32) GgProcessors())
 		return 0;
-	if (average_us[request] > SPIN_MOST_US && slept[request] % SPIN_AGAIN != SPIN_AGAIN - 1)
+	if (average_us[kind] > SPIN_MOST_US && slept[kind] % SPIN_AGAIN != SPIN_AGAIN - 1)
 		return 0;
-	return (uint64) Min(2 * average_us[request], SPIN_MOST_US);
+	return (uint64) Min(2 * average_us[kind], SPIN_MOST_US);
 }
 
 static bool
 Spin(GgAsked *asked, uint64 start)
 {
-	uint64		budget = SpinBudget(asked->slot->request);
+	uint64		budget = SpinBudget(KindOf(asked->slot));
 
 	while (budget > 0)
 	{
@@ -224,14 +237,14 @@ RunMeanwhile(const GgMeanwhile *meanwhile)
 static bool
 Await(GgAsked *asked, uint64 start, bool learn)
 {
-	const GgRequest request = asked->slot->request;
+	const volatile Kind kind = KindOf(asked->slot);
 	volatile bool answered = Spin(asked, start);
 
 	if (answered)
-		slept[request] = 0;
+		slept[kind] = 0;
 	else
 	{
-		slept[request]++;
+		slept[kind]++;
 		PG_TRY();
 		{
 			answered = Sleep(asked, start);
@@ -244,7 +257,7 @@ Await(GgAsked *asked, uint64 start, bool learn)
 		PG_END_TRY();
 	}
 	if (answered && learn)
-		average_us[request] += ((double) (GgNowMicros() - start) - average_us[request]) / 8;
+		average_us[kind] += ((double) (GgNowMicros() - start) - average_us[kind]) / 8;
 	return answered;
 }
 
@@ -288,16 +301,14 @@ OwnSlot(uint64 *ticket)
 	return slot;
 }
 
-/* The lists that a query asks for, the last one last in *wanted. */
+/* The lists that a request asks for. */
 static void
-NameLists(GgAsked *asked, const GgResidentRef *ref, uint32 lists, bool delta)
+NameLists(GgAsked *asked, const gg_request *request)
 {
 	asked->nlists = 0;
-	for (uint32 i = 0; i < ref->nsegments; i++)
-		if (lists & ((uint32) 1 << i))
+	for (uint32 i = 0; i <= request->nsegments; i++)
+		if (gg_request_asks(request, i))
 			asked->lists[asked->nlists++] = i;
-	if (delta)
-		asked->lists[asked->nlists++] = ref->nsegments;
 	Assert(asked->nlists > 0);
 }
 
@@ -360,8 +371,7 @@ StallPost(void)
 }
 
 bool
-GgAskBegin(GgAsked *asked, const GgResidentRef *ref, GgRequest request, uint32 lists, bool delta,
-		   GgReason *reason)
+GgAskBegin(GgAsked *asked, const GgResidentRef *ref, const gg_request *request, GgReason *reason)
 {
 	GgSlot	   *slot;
 
@@ -370,7 +380,7 @@ GgAskBegin(GgAsked *asked, const GgResidentRef *ref, GgRequest request, uint32 l
 	asked->epoch = pg_atomic_read_u64(&asked->device->epoch);
 	if (!GgDeviceIsUp(asked->device))
 		return false;
-	NameLists(asked, ref, lists, delta);
+	NameLists(asked, request);
 
 	*reason = GG_REASON_BUSY;
 	slot = asked->slot = gg_fault == GG_FAULT_RING_FULL ? NULL : OwnSlot(&asked->ticket);
@@ -380,11 +390,8 @@ GgAskBegin(GgAsked *asked, const GgResidentRef *ref, GgRequest request, uint32 l
 	slot->procno = GgMyProcNumber();
 	slot->entry = ref->entry;
 	slot->serial = ref->serial;
-	slot->nlists = ref->nsegments + 1;
-	slot->lists = lists;
-	slot->delta = delta;
+	slot->request = *request;
 	slot->fault = gg_fault;
-	slot->request = request;
 	slot->chunk = -1;
 	return true;
 }
@@ -416,37 +423,6 @@ GgAskAndWait(GgAsked *asked, const GgMeanwhile *meanwhile, GgReason *reason)
 	}
 	TakeAnswer(asked);
 	*reason = GG_REASON_NONE;
-	return true;
-}
-
-bool
-GgServiceSearch(const GgResidentRef *ref, const GgServiceQuery *query, GgServiceAnswer *answer,
-				GgReason *reason)
-{
-	GgAsked		asked;
-	GgSlot	   *slot;
-	uint32		end = query->delta ? ref->nsegments + 1 : pg_leftmost_one_pos32(query->lists) + 1;
-
-	*reason = GG_REASON_TOO_LARGE;
-	if ((uint64) end * query->k > GG_SLOT_CANDIDATES || query->dim > GG_MAX_DIM ||
-		query->k > GG_MAX_ITOPK || query->itopk_size > GG_MAX_ITOPK)
-		return false;
-	if (!GgAskBegin(&asked, ref, GG_REQUEST_SEARCH, query->lists, query->delta, reason))
-		return false;
-	slot = asked.slot;
-	slot->exact = query->exact;
-	slot->k = query->k;
-	slot->itopk_size = query->itopk_size;
-	slot->mode = query->mode;
-	memcpy(slot->query, query->vector, query->dim * sizeof(float));
-	if (!GgAskAndWait(&asked, &query->meanwhile, reason))
-		return false;
-
-	/* nobody writes into a free slot, and this process posts nothing else before its next query */
-	answer->nlists = ref->nsegments + 1;
-	answer->k = query->k;
-	answer->nodes = slot->nodes;
-	answer->distances = slot->distances;
 	return true;
 }
 

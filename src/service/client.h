@@ -1,6 +1,6 @@
 /*
  * client.h
- *		The steps of a backend's request, for client.c and bulk.c.
+ *		The steps of a backend's request, for ask.c.
  */
 #ifndef GG_CLIENT_H
 #define GG_CLIENT_H
@@ -20,11 +20,11 @@ typedef struct GgAsked
 } GgAsked;
 
 /*
- * Begin a request for some lists: this process's slot, with all but the fields of the kind and the
- * query.  False: *reason says why not.  A request that is not posted need not be undone.
+ * Begin a request: this process's slot has all of it but where its parts are.  False: *reason says
+ * why not.  A request that is not posted need not be undone, but for the chunk.
  */
-extern bool GgAskBegin(GgAsked *asked, const GgResidentRef *ref, GgRequest request, uint32 lists,
-					   bool delta, GgReason *reason);
+extern bool GgAskBegin(GgAsked *asked, const GgResidentRef *ref, const gg_request *request,
+					   GgReason *reason);
 
 /*
  * Post the request, do what is to be done meanwhile, and wait for the answer; interruptible.  True:

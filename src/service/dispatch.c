@@ -25,10 +25,8 @@
  */
 #include "service/watchdog.h"
 
-#include "port/pg_bitutils.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
-#include "utils/float.h"
 #include "utils/memutils.h"
 
 #include "service/ring.h"
@@ -64,12 +62,7 @@ typedef struct SlotItem
 {
 	uint32		slot;
 	uint32		list;
-	GgRequest	request;
 	uint32		entry;
-	uint32		k;
-	uint32		itopk_size;
-	gg_search_mode mode;
-	bool		exact;			/* all rows are measured */
 	bool		hangs;			/* gpugraph.fault = hang */
 	uint64		due_us;			/* 0: now */
 } SlotItem;
@@ -294,35 +287,42 @@ Check(GgWorker *worker)
 
 /* ---- submitting ------------------------------------------------------------------ */
 
+/* TIDs of the filter of a slot's request, if it has one. */
+static uint32
+CountTids(const GgSlot *slot)
+{
+	return slot->chunk >= 0 && slot->request.tids != 0 ?
+		gg_service->chunks[slot->chunk].filter.ntids : 0;
+}
+
+static const gg_request *
+RequestOf(const SlotItem *item)
+{
+	return &gg_service->slots[item->slot].request;
+}
+
 static DeepKind
 KindOf(const SlotItem *item)
 {
-	const GgSlot *slot = &gg_service->slots[item->slot];
-	const gg_filter *filter;
+	const gg_request *request = RequestOf(item);
 
-	if (item->request != GG_REQUEST_DEEP || slot->after != 0)
+	if (gg_request_way(request, item->list) != GG_WAY_DEEP || request->after != 0)
 		return DEEP_ALONE;
-	if (!slot->filtered)
-		return slot->k <= GG_LONG_DEEP ? DEEP_ALL : DEEP_ALONE;
-	filter = &gg_service->chunks[slot->chunk].filter;
-	return slot->k <= GG_SHORT_DEEP && (filter->tids == NULL || filter->ntids <= GG_SHORT_TIDS) ?
-		DEEP_FILTERED : DEEP_ALONE;
+	if (request->filter == 0)
+		return request->params.k <= GG_LONG_DEEP ? DEEP_ALL : DEEP_ALONE;
+	return request->params.k <= GG_SHORT_DEEP &&
+		CountTids(&gg_service->slots[item->slot]) <= GG_SHORT_TIDS ? DEEP_FILTERED : DEEP_ALONE;
 }
 
-/* kind: that of a. */
+/* May an item share a batch with another one, of this kind? */
 static bool
-SameDeepBatch(const SlotItem *a, DeepKind kind, const SlotItem *b)
+SameBatch(const SlotItem *a, DeepKind kind, const SlotItem *b)
 {
-	return kind != DEEP_ALONE && a->entry == b->entry && a->list == b->list &&
-		a->hangs == b->hangs && KindOf(b) == kind;
-}
+	uint64		apart = ((uint64) b->slot - a->slot) * sizeof(GgSlot);
 
-static bool
-SameBatch(const SlotItem *a, const SlotItem *b)
-{
-	return a->request == GG_REQUEST_SEARCH && b->request == GG_REQUEST_SEARCH &&
-		a->entry == b->entry && a->list == b->list && a->exact == b->exact && a->k == b->k &&
-		a->itopk_size == b->itopk_size && a->mode == b->mode && a->hangs == b->hangs;
+	return a->entry == b->entry && a->list == b->list && a->hangs == b->hangs &&
+		gg_request_joins(RequestOf(a), RequestOf(b), a->list, apart) && KindOf(b) == kind &&
+		(kind != DEEP_ALONE || gg_request_way(RequestOf(a), a->list) != GG_WAY_DEEP);
 }
 
 /* Count how long the queries of a batch have waited, each once. */
@@ -339,67 +339,6 @@ CountWaits(GgWorker *worker, const gg_serve_batch *batch, uint64 now)
 				  now > query->posted_us ? now - query->posted_us : 0);
 		query->posted_us = 0;
 	}
-}
-
-/* How many of the lists that a slot asks for come before this one. */
-static uint32
-ListsBefore(const GgSlot *slot, uint32 list)
-{
-	return pg_popcount32(list < 32 ? slot->lists & (((uint32) 1 << list) - 1) : slot->lists);
-}
-
-/* Where the body of its chunk begins in the region. */
-static Size
-BodyOffset(const GgSlot *slot)
-{
-	return gg_service->chunks[slot->chunk].body - gg_service->region;
-}
-
-/* Submit one list of a request for many queries. */
-static gg_status
-SubmitBulk(GgWorker *worker, const SlotItem *item, uint32 ticket, gg_index *index, uint32 queue)
-{
-	const GgSlot *slot = &gg_service->slots[item->slot];
-	Size		body = BodyOffset(slot);
-	gg_serve_bulk bulk = {
-		.slot = item->slot, .ticket = ticket, .list = item->list, .exact = item->exact,
-		.k = item->k, .itopk_size = item->itopk_size, .mode = item->mode, .count = slot->count,
-		.dim = slot->dim
-	};
-
-	bulk.queries = body;
-	bulk.nodes = body + GgBulkNodesAt(slot->count, slot->dim, slot->k,
-									   ListsBefore(slot, item->list));
-	bulk.distances = bulk.nodes + GgBulkPartBytes(slot->count, slot->k);
-	return worker->engine->serve_bulk(worker->server, index, queue, &bulk);
-}
-
-/* One list of a request for a long or filtered list. */
-static void
-DescribeDeep(uint32 number, uint32 ticket, uint32 list, gg_serve_deep *deep)
-{
-	const GgSlot *slot = &gg_service->slots[number];
-	GgChunk    *chunk = &gg_service->chunks[slot->chunk];
-	uint32		before = ListsBefore(slot, list);
-
-	deep->slot = number;
-	deep->ticket = ticket;
-	deep->list = list;
-	deep->k = slot->k;
-	deep->after = slot->after;
-	deep->filter = slot->filtered ? &chunk->filter : NULL;
-	deep->keys = BodyOffset(slot) + GgDeepKeysAt(slot->k, before);
-	deep->matches = (char *) &chunk->matches[before] - gg_service->region;
-}
-
-static gg_status
-SubmitDeep(GgWorker *worker, const gg_serve_batch *batch, gg_index *index, uint32 queue)
-{
-	gg_serve_deep deeps[GG_SERVE_MAX_DEEPS];
-
-	for (uint32 i = 0; i < batch->count; i++)
-		DescribeDeep(batch->slots[i], batch->tickets[i], batch->list, &deeps[i]);
-	return worker->engine->serve_deep(worker->server, index, queue, deeps, batch->count);
 }
 
 /* item: the first one of what the batch was made of. */
@@ -426,10 +365,6 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 		dispatch->queue_hangs[queue] = true;
 		status = gg_ok();
 	}
-	else if (item->request == GG_REQUEST_BULK)
-		status = SubmitBulk(worker, item, batch->tickets[0], index, queue);
-	else if (item->request == GG_REQUEST_DEEP)
-		status = SubmitDeep(worker, batch, index, queue);
 	else
 		status = worker->engine->serve_submit(worker->server, index, queue, batch);
 	if (status.code == GG_EDEVICE)
@@ -470,20 +405,16 @@ GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 	SlotItem	item = waiting[first];
 	uint32		kept = first;
 	DeepKind	kind = KindOf(&item);
-	uint32		most = item.request == GG_REQUEST_DEEP ? GG_SERVE_MAX_DEEPS : GG_SERVE_MAX_BATCH;
+	uint32		most = kind != DEEP_ALONE ? GG_SERVE_MAX_DEEPS : GG_SERVE_MAX_BATCH;
 
 	batch->count = 0;
-	batch->exact = item.exact;
-	batch->k = item.k;
-	batch->itopk_size = item.itopk_size;
-	batch->mode = item.mode;
 	batch->list = item.list;
 	for (uint32 i = first; i < dispatch->nwaiting; i++)
 	{
 		if (i == first || (batch->count < most && waiting[i].due_us == 0 &&
-						   (SameBatch(&item, &waiting[i]) ||
-							SameDeepBatch(&item, kind, &waiting[i]))))
+						   SameBatch(&item, kind, &waiting[i])))
 		{
+			batch->requests[batch->count] = RequestOf(&waiting[i]);
 			batch->slots[batch->count] = waiting[i].slot;
 			batch->tickets[batch->count++] = dispatch->queries[waiting[i].slot].ticket;
 		}
@@ -530,7 +461,7 @@ MustWait(const GgDispatch *dispatch, const SlotItem *item)
 		if (flight->kind == kind && flight->entry == item->entry && flight->list == item->list)
 			in_flight += flight->count;
 	for (uint32 i = 0; i < dispatch->nwaiting && waiting < in_flight; i++)
-		waiting += SameDeepBatch(item, kind, &dispatch->waiting[i]);
+		waiting += SameBatch(item, kind, &dispatch->waiting[i]);
 	return waiting < in_flight;
 }
 
@@ -567,7 +498,7 @@ Submit(GgWorker *worker)
 			continue;
 		}
 		GatherBatch(dispatch, first, &batch);
-		queue = queues[turn++ % (item.request == GG_REQUEST_SEARCH ? nqueues : nfirst)];
+		queue = queues[turn++ % (gg_service->slots[item.slot].chunk < 0 ? nqueues : nfirst)];
 		if (queue < FIRST_QUEUES)
 			dispatch->next_queue = queue + 1;
 		SubmitBatch(worker, &batch, &item, queue);
@@ -606,46 +537,25 @@ InjectFault(GgWorker *worker, GgFault fault)
 
 /* The answer of a list without rows: no node. */
 static void
-AnswerNothing(GgSlot *slot, uint32 list)
+AnswerNothing(const gg_request *request, uint32 list)
 {
-	uint32	   *nodes = slot->nodes + (Size) list * slot->k;
-	float	   *distances = slot->distances + (Size) list * slot->k;
-	uint32		count = slot->k;
+	uint64	   *matches = (uint64 *) (gg_service->region + request->matches);
 
-	if (slot->request == GG_REQUEST_DEEP)
-	{
-		GgChunk    *chunk = &gg_service->chunks[slot->chunk];
-		uint32		before = ListsBefore(slot, list);
-
-		memset(chunk->body + GgDeepKeysAt(slot->k, before), 0xFF, slot->k * sizeof(uint64));
-		chunk->matches[before] = 0;
-		return;
-	}
-	if (slot->request == GG_REQUEST_BULK)
-	{
-		char	   *at = gg_service->chunks[slot->chunk].body +
-			GgBulkNodesAt(slot->count, slot->dim, slot->k, ListsBefore(slot, list));
-
-		nodes = (uint32 *) at;
-		distances = (float *) (at + GgBulkPartBytes(slot->count, slot->k));
-		count *= slot->count;
-	}
-	for (uint32 i = 0; i < count; i++)
-	{
-		nodes[i] = GG_NO_NODE;
-		distances[i] = get_float4_infinity();
-	}
+	memset(gg_service->region + gg_request_keys_at(request, list), 0xFF,
+		   (Size) request->count * request->params.k * sizeof(uint64));
+	if (gg_request_way(request, list) == GG_WAY_DEEP)
+		matches[gg_request_before(request, list)] = 0;
 }
 
 static void
-AddItem(GgDispatch *dispatch, uint32 number, uint32 list, bool exact)
+AddItem(GgDispatch *dispatch, uint32 number, uint32 list)
 {
 	GgSlot	   *slot = &gg_service->slots[number];
 	SlotItem   *item;
 
 	if (dispatch->queries[number].indexes[list] == NULL)
 	{
-		AnswerNothing(slot, list);
+		AnswerNothing(&slot->request, list);
 		pg_write_barrier();
 		slot->done[list] = dispatch->queries[number].ticket;
 		return;
@@ -654,66 +564,25 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list, bool exact)
 	item = &dispatch->waiting[dispatch->nwaiting++];
 	item->slot = number;
 	item->list = list;
-	item->request = slot->request;
 	item->entry = slot->entry;
-	item->k = slot->k;
-	item->itopk_size = exact ? 0 : slot->itopk_size;
-	item->mode = exact ? GG_SEARCH_AUTO : slot->mode;
-	item->exact = exact;
 	item->hangs = slot->fault == GG_FAULT_HANG;
 	item->due_us = slot->fault == GG_FAULT_STALL ? GgNowMicros() + STALL_US : 0;
 	dispatch->queries[number].items++;
 }
 
-/* Check of a deep request what the engine does not: where things are in the chunk. */
-static bool
-IsSoundDeep(const GgSlot *slot, uint32 nlists)
-{
-	GgChunk    *chunk = &gg_service->chunks[slot->chunk];
-	uint32		ntids = slot->filtered && chunk->filter.tids != NULL ? chunk->filter.ntids : 0;
-
-	return GgDeepFits(slot->k, nlists, ntids) &&
-		(ntids == 0 || chunk->filter.tids == GgDeepTids(chunk, ntids));
-}
-
-/* The device follows these numbers unchecked, into its own memory and into the slots. */
+/* The device follows these numbers unchecked, into its own memory and into the region. */
 static bool
 IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
 {
-	uint32		beyond,
-				end,
-				count;
+	const gg_request *request = &slot->request;
+	gg_request	placed = *request;
 
-	if (slot->nlists < 1 || slot->nlists > GG_SERVE_MAX_LISTS ||
-		slot->nlists - (slot->delta ? 0 : 1) > nlists)
-		return false;
-
-	/* segments are numbered below nlists - 1, and something has to be asked for */
-	beyond = slot->nlists - 1 < 32 ? slot->lists >> (slot->nlists - 1) : 0;
-	if (beyond != 0 || (slot->lists == 0 && !slot->delta))
-		return false;
-
-	end = slot->delta ? slot->nlists : pg_leftmost_one_pos32(slot->lists) + 1;
-	count = pg_popcount32(slot->lists) + slot->delta;
-	switch (slot->request)
-	{
-		case GG_REQUEST_SEARCH:
-			return slot->k >= 1 && slot->k <= GG_MAX_ITOPK && slot->itopk_size <= GG_MAX_ITOPK &&
-				gg_search_mode_known(slot->mode) &&
-				(uint64) end * slot->k <= GG_SLOT_CANDIDATES;
-		case GG_REQUEST_BULK:
-			return GgPoolIsOwner(gg_service->pool, slot->chunk, number) &&
-				slot->k >= 1 && slot->k <= GG_MAX_ITOPK && slot->itopk_size <= GG_MAX_ITOPK &&
-				gg_search_mode_known(slot->mode) &&
-				slot->count >= 1 && slot->count <= GG_SERVE_MAX_BULK &&
-				slot->dim >= 1 && slot->dim <= GG_MAX_DIM &&
-				GgBulkBytes(slot->count, slot->dim, slot->k, count) <= GG_CHUNK_BODY;
-		case GG_REQUEST_DEEP:
-			return GgPoolIsOwner(gg_service->pool, slot->chunk, number) &&
-				IsSoundDeep(slot, count);
-		default:
-			return false;
-	}
+	return gg_check_request(__func__, request).code == GG_OK &&
+		request->nsegments + request->delta <= nlists &&
+		(slot->chunk < 0 || GgPoolIsOwner(gg_service->pool, slot->chunk, number)) &&
+		GgPlaceRequest(slot, CountTids(slot), &placed) && placed.queries == request->queries &&
+		placed.keys == request->keys && placed.filter == request->filter &&
+		placed.tids == request->tids && placed.matches == request->matches;
 }
 
 /* Make items of a query that was taken and whose resident is pinned. */
@@ -723,16 +592,14 @@ AddItems(GgWorker *worker, uint32 number, const GgResidentVersion *version)
 	GgDispatch *dispatch = worker->dispatch;
 	const GgSlot *slot = &gg_service->slots[number];
 
-	if (!IsSound(slot, number, version->nlists) || (slot->lists & version->missing) != 0)
+	if (!IsSound(slot, number, version->nlists) || (slot->request.lists & version->missing) != 0)
 	{
 		EndItem(worker, number, GG_REASON_FAILED);
 		return;
 	}
-	for (uint32 list = 0; list + 1 < slot->nlists; list++)
-		if (slot->lists & ((uint32) 1 << list))
-			AddItem(dispatch, number, list, (slot->exact >> list & 1) != 0);
-	if (slot->delta)
-		AddItem(dispatch, number, slot->nlists - 1, true);
+	for (uint32 list = 0; list <= slot->request.nsegments; list++)
+		if (gg_request_asks(&slot->request, list))
+			AddItem(dispatch, number, list);
 	EndItem(worker, number, GG_REASON_NONE);
 }
 

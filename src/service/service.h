@@ -73,7 +73,7 @@ typedef enum GgReason
 	/* ring or pool full, or the slot still in use by an abandoned query */
 	GG_REASON_BUSY,
 	GG_REASON_FAILED,			/* launch, device or load failed */
-	GG_REASON_TOO_LARGE,		/* lists x k above GG_SLOT_CANDIDATES */
+	GG_REASON_TOO_LARGE,		/* lists x k above what there is room for */
 	GG_REASON_LOCAL,			/* temporary, or created by this transaction: only we can read it */
 	GG_REASON_SMALL,			/* so few rows that an exact scan is as fast */
 	GG_REASON_PARTIAL,			/* the device answered, but for segments that have no room there */
@@ -123,9 +123,7 @@ typedef struct GgIndexStat
 
 extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
 
-/* ---- queries (lookup.c, client.c) ------------------------------------------ */
-
-#define GG_SLOT_CANDIDATES	4096	/* room for an answer: lists x k */
+/* ---- queries (lookup.c, ask.c) ---------------------------------------------- */
 
 /*
  * What a backend's query names.  (entry, serial) is one version of a resident, which never
@@ -152,14 +150,6 @@ extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResid
 /* Does a device answer queries of the index, whatever generation it has? */
 extern bool GgIsServed(Relation index, const GgMetaPageData *meta);
 
-typedef struct GgServiceAnswer
-{
-	uint32		nlists;
-	uint32		k;
-	const uint32 *nodes;		/* list l at l * k; GG_NO_NODE at the end */
-	const float *distances;
-} GgServiceAnswer;
-
 /*
  * What the caller does while the device has its request.  It may throw; then the request is given
  * up.  It is not called where the device does not take the request.
@@ -171,77 +161,30 @@ typedef struct GgMeanwhile
 } GgMeanwhile;
 
 /* What is asked of a device. */
-typedef struct GgServiceQuery
+typedef struct GgAsk
 {
-	const float *vector;		/* dim floats, as the column's operator sees them */
-	uint32		dim;
-	uint32		lists;			/* bitmap of the segments that are asked for ... */
-	uint32		exact;			/* ... and of those among them whose rows are all measured */
-	bool		delta;			/* whether the delta is */
-	uint32		k;				/* length of each list */
-	uint32		itopk_size;
-	gg_search_mode mode;
+	gg_request	request;
+	const float *queries;		/* count x dim floats, as the column's operator sees them */
+	const gg_filter *filter;	/* NULL: every row; its TIDs may be any number */
 	GgMeanwhile meanwhile;
-} GgServiceQuery;
+} GgAsk;
 
 /*
- * Ask the device that ref names.  True: *answer points into the slot, and is valid until the next
- * call.  False: *reason says why the CPU has to answer.  Interruptible; a cancelled query leaves
- * nothing behind.
+ * Ask the device that ref names.  True: keys (keys.h) has the k nearest of each query in each list
+ * asked for, ascending, GG_NO_KEY at the end: those of query q in the l-th list from (l x count +
+ * q) x k on; and with a filter matches[l] is how many rows of that list match.  False: *reason says
+ * why the CPU has to answer.  Interruptible; a cancelled request leaves nothing behind.
  */
-extern bool GgServiceSearch(const GgResidentRef *ref, const GgServiceQuery *query,
-							GgServiceAnswer *answer, GgReason *reason);
-
-/* Many queries asked at once. */
-typedef struct GgServiceBulkQuery
-{
-	const float *vectors;		/* count x dim floats, as the column's operator sees them */
-	uint32		count;
-	uint32		dim;
-	uint32		lists;			/* these seven as in GgServiceQuery */
-	uint32		exact;
-	bool		delta;
-	uint32		k;
-	uint32		itopk_size;
-	gg_search_mode mode;
-	GgMeanwhile meanwhile;
-} GgServiceBulkQuery;
-
-/* How many queries one call takes at most, with nlists lists asked for, the delta's included. */
-extern uint32 GgServiceBulkRoom(uint32 dim, uint32 k, uint32 nlists);
+extern bool GgServiceAsk(const GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
+						 GgReason *reason);
 
 /*
- * As GgServiceSearch(), for many queries.  nodes and distances get count x k entries for each list
- * asked for, in their order, the delta's last: entry i of query q of the l-th list at
- * (l x count + q) x k + i.
+ * What one request takes at most, where it asks for nlists lists: how long those of walks may be,
+ * how long those without a filter's TIDs, and how many queries there may be for lists of k.
  */
-extern bool GgServiceBulk(const GgResidentRef *ref, const GgServiceBulkQuery *query, uint32 *nodes,
-						  float *distances, GgReason *reason);
-
-/* One query for longer lists than a walk's, or with a filter. */
-typedef struct GgServiceDeepQuery
-{
-	const float *vector;		/* as in GgServiceQuery */
-	uint32		dim;
-	uint32		lists;			/* bitmap of segments, all of whose rows are measured */
-	bool		delta;
-	uint32		k;				/* of each list */
-	uint64		after;			/* only keys behind this one; 0: from the nearest on */
-	const gg_filter *filter;	/* NULL: every row */
-	GgMeanwhile meanwhile;
-} GgServiceDeepQuery;
-
-/*
- * As GgServiceSearch(), but what comes are keys (keys.h): entry i of the l-th list asked for at
- * l x k + i, ascending, GG_NO_KEY at the end; and matches[l], how many rows of the list match.
- * There is room for one list of GG_MAX_DEEP keys, or for all lists of GG_MAX_ITOPK.  The filter may
- * have any number of TIDs.
- */
-extern bool GgServiceDeep(const GgResidentRef *ref, const GgServiceDeepQuery *query, uint64 *keys,
-						  uint64 *matches, GgReason *reason);
-
-/* How long lists may be where a request without TIDs is for so many. */
+extern uint32 GgServiceWalkRoom(uint32 nlists);
 extern uint32 GgServiceDeepRoom(uint32 nlists);
+extern uint32 GgServiceBulkRoom(uint32 dim, uint32 k, uint32 nlists);
 
 /*
  * For background workers, within a transaction.  Does another session have, or want, the database

@@ -299,7 +299,7 @@ InitService(void)
 	{
 		GgSlot	   *slot = &gg_service->slots[i];
 
-		memset(slot, 0, offsetof(GgSlot, nodes));
+		memset(slot, 0, offsetof(GgSlot, keys));
 		pg_atomic_init_u64(&slot->word, GG_SLOT_FREE);
 		pg_atomic_init_u32(&slot->sleeping, 0);
 		slot->chunk = -1;
@@ -328,15 +328,52 @@ GgDeviceLayout(gg_serve_layout *layout)
 	layout->slots = (char *) gg_service->slots;
 	layout->slot_bytes = sizeof(GgSlot);
 	layout->nslots = gg_service->nslots;
-	layout->query = offsetof(GgSlot, query);
-	layout->nodes = offsetof(GgSlot, nodes);
-	layout->distances = offsetof(GgSlot, distances);
 	layout->done = offsetof(GgSlot, done);
 }
 
-StaticAssertDecl(offsetof(GgSlot, done) % 64 == 0 && offsetof(GgSlot, nodes) % 64 == 0 &&
-				 offsetof(GgSlot, distances) % 64 == 0 && offsetof(GgSlot, query) % 64 == 0 &&
-				 sizeof(GgSlot) % 64 == 0, "devices want aligned arrays");
+StaticAssertDecl(offsetof(GgSlot, done) % 64 == 0 && offsetof(GgSlot, keys) % 64 == 0 &&
+				 offsetof(GgSlot, query) % 64 == 0 && sizeof(GgSlot) % 64 == 0,
+				 "devices want aligned arrays");
+
+bool
+GgFitsSlot(const gg_request *request)
+{
+	return request->count == 1 && !gg_request_is_deep(request) &&
+		gg_request_lists(request) * request->params.k <= GG_SLOT_KEYS;
+}
+
+static uint64
+OffsetOf(const void *pointer)
+{
+	return (const char *) pointer - gg_service->region;
+}
+
+bool
+GgPlaceRequest(const GgSlot *slot, uint32 ntids, gg_request *request)
+{
+	uint32		k = request->params.k;
+	uint32		nlists = gg_request_lists(request);
+	const GgChunk *chunk;
+
+	request->queries = OffsetOf(slot->query);
+	request->keys = OffsetOf(slot->keys);
+	if (slot->chunk < 0)
+		return GgFitsSlot(request);
+	if (ntids > GgMostTids(k, nlists) ||
+		GgBodyBytes(request->count, request->dim, k, nlists) > GG_CHUNK_BODY)
+		return false;
+	chunk = &gg_service->chunks[slot->chunk];
+	request->keys = OffsetOf(chunk->body) + GgBodyBytes(request->count, request->dim, k, 0);
+	if (request->matches != 0)
+		request->matches = OffsetOf(chunk->matches);
+	if (request->count > 1)
+		request->queries = OffsetOf(chunk->body);
+	if (request->filter != 0)
+		request->filter = OffsetOf(&chunk->filter);
+	if (request->tids != 0)
+		request->tids = OffsetOf(chunk->body + GG_CHUNK_BODY) - ntids * sizeof(uint64);
+	return true;
+}
 
 /*
  * The worker sets sleeping, then looks for work.  Its callers make work, then look at sleeping.

@@ -15,6 +15,7 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
+#include "request.h"
 #include "service/graph_job.h"
 #include "service/pool.h"
 
@@ -116,14 +117,8 @@ typedef enum GgSlotState
 #define GgSlotTicket(word)			((word) >> 8)
 #define GgSlotStateOf(word)			((GgSlotState) ((word) & 0xFF))
 
-/* What a slot asks for. */
-typedef enum GgRequest
-{
-	GG_REQUEST_SEARCH = 0,		/* one query; the lists come into the slot */
-	GG_REQUEST_BULK,			/* many queries, which the chunk holds, as it does the lists */
-	GG_REQUEST_DEEP,			/* one query, maybe filtered; keys come into the chunk */
-	GG_NREQUESTS
-} GgRequest;
+/* Keys of an answer that a slot has room for; longer ones come into a chunk. */
+#define GG_SLOT_KEYS		4096
 
 typedef struct GgSlot
 {
@@ -135,20 +130,9 @@ typedef struct GgSlot
 	int32		procno;			/* whose latch to set */
 	uint32		entry;			/* GgResidentRef */
 	uint32		serial;
-	uint32		nlists;			/* segments + 1, whether there is a delta or not */
-	uint32		lists;			/* bitmap over 32 segments ... */
-	uint32		exact;			/* ... of which these are not walked but measured ... */
-	bool		delta;			/* ... and whether the delta (list nlists - 1) is asked for */
-	uint32		k;
-	uint32		itopk_size;
-	int32		mode;			/* gg_search_mode */
 	int32		fault;			/* GgFault */
-	GgRequest	request;
 	int32		chunk;			/* of the pool; -1: none */
-	uint32		count;			/* bulk: queries ... */
-	uint32		dim;			/* ... and their dimensions */
-	uint64		after;			/* deep: only keys behind this one */
-	bool		filtered;		/* deep: only what the chunk's filter lets through */
+	gg_request	request;
 
 	/* written by the worker before FAILED */
 	int32		reason;			/* GgReason */
@@ -156,10 +140,9 @@ typedef struct GgSlot
 	/* microseconds of a monotonic clock; for the percentiles */
 	uint64		posted_us;
 
-	/* what follows is read and written by the device; offsets in gg_serve_layout */
+	/* what follows is read and written by the device */
 	pg_attribute_aligned(64) uint32 done[GG_SERVE_MAX_LISTS];
-	pg_attribute_aligned(64) uint32 nodes[GG_SLOT_CANDIDATES];
-	pg_attribute_aligned(64) float distances[GG_SLOT_CANDIDATES];
+	pg_attribute_aligned(64) uint64 keys[GG_SLOT_KEYS];
 	pg_attribute_aligned(64) float query[GG_MAX_DIM];
 } GgSlot;
 
@@ -516,15 +499,15 @@ typedef struct GgDevice
 } GgDevice;
 
 /*
- * A chunk of the pool.  What a request is about and what devices answer: see GgBulkNodesAt() and
- * GgDeepKeysAt().
+ * A chunk of the pool: several queries, then the answer's keys; and a filter, whose TIDs are the
+ * end of the body.  One list's keys may come in their place.
  */
 #define GG_CHUNK_BODY		((Size) 512 << 10)
 
 typedef struct GgChunk
 {
-	gg_filter	filter;			/* of a deep request; its TIDs are the end of the body */
-	pg_attribute_aligned(64) uint64 matches[GG_SERVE_MAX_LISTS];	/* of its lists */
+	pg_attribute_aligned(64) gg_filter filter;
+	pg_attribute_aligned(64) uint64 matches[GG_SERVE_MAX_LISTS];
 	pg_attribute_aligned(64) char body[GG_CHUNK_BODY];
 } GgChunk;
 
@@ -577,64 +560,22 @@ GgSlotFreeAbandoned(GgSlot *slot, uint64 ticket)
 	return GgSlotMove(slot, ticket, GG_SLOT_ABANDONED, GG_SLOT_FREE);
 }
 
-/*
- * The chunk of a bulk request has its queries first, then the nodes and the distances of each list
- * asked for, in their order.
- */
-static inline Size
-GgBulkQueryBytes(uint32 count, uint32 dim)
+/* Bytes of the body of a chunk that queries, if there are several, and keys take. */
+static inline uint64
+GgBodyBytes(uint64 count, uint32 dim, uint32 k, uint32 nlists)
 {
-	return TYPEALIGN64(64, (Size) count * dim * sizeof(float));
+	uint64		queries = count > 1 ? TYPEALIGN64(64, count * dim * sizeof(float)) : 0;
+
+	return queries + nlists * count * k * sizeof(uint64);
 }
 
-static inline Size
-GgBulkPartBytes(uint32 count, uint32 k)
-{
-	return TYPEALIGN64(64, (Size) count * k * sizeof(float));
-}
-
-static inline Size
-GgBulkBytes(uint32 count, uint32 dim, uint32 k, uint32 nlists)
-{
-	return GgBulkQueryBytes(count, dim) + 2 * nlists * GgBulkPartBytes(count, k);
-}
-
-/* Where the nodes of the list that comes after `before` others begin. */
-static inline Size
-GgBulkNodesAt(uint32 count, uint32 dim, uint32 k, uint32 before)
-{
-	return GgBulkQueryBytes(count, dim) + 2 * before * GgBulkPartBytes(count, k);
-}
-
-/* Where in the chunk's body the k keys of the list that comes after `before` others begin. */
-static inline Size
-GgDeepKeysAt(uint32 k, uint32 before)
-{
-	return TYPEALIGN64(64, (Size) k * sizeof(uint64)) * before;
-}
-
-/* Where the filter's TIDs lie: one list's keys may come in their place. */
-static inline uint64 *
-GgDeepTids(GgChunk *chunk, uint32 ntids)
-{
-	return (uint64 *) (chunk->body + GG_CHUNK_BODY) - ntids;
-}
-
-/* How many TIDs there is room for beside nlists lists. */
+/* How many TIDs there is room for beside one query's lists. */
 static inline uint32
-GgDeepMostTids(uint32 k, uint32 nlists)
+GgMostTids(uint32 k, uint32 nlists)
 {
-	Size		keys = nlists > 1 ? Min(GgDeepKeysAt(k, nlists), GG_CHUNK_BODY) : 0;
+	Size		keys = nlists > 1 ? Min(GgBodyBytes(1, 0, k, nlists), GG_CHUNK_BODY) : 0;
 
 	return Min((GG_CHUNK_BODY - keys) / sizeof(uint64), GG_MAX_FILTER_TIDS);
-}
-
-/* Is there room for nlists lists, and TIDs (none: ntids 0)? */
-static inline bool
-GgDeepFits(uint32 k, uint32 nlists, uint32 ntids)
-{
-	return k >= 1 && k <= GG_MAX_DEEP && GgDeepKeysAt(k, nlists) <= GG_CHUNK_BODY &&
-		ntids <= GgDeepMostTids(k, nlists);
 }
 
 extern void GgWakeDevice(GgDevice *device);
@@ -642,6 +583,15 @@ extern void GgWakeDevice(GgDevice *device);
 /* Called by a worker that ends: have a successor started; false when there is no place for it. */
 extern bool GgStartWorker(GgDevice *device);
 extern void GgDeviceLayout(gg_serve_layout *layout);
+
+/* Does the answer to a request, whose numbers are in range, fit a slot without a chunk? */
+extern bool GgFitsSlot(const gg_request *request);
+
+/*
+ * Where queries, keys and, unless they are 0, filter, TIDs and matches of such a request lie in a
+ * slot, or in the chunk that it has.  False: they do not fit.
+ */
+extern bool GgPlaceRequest(const GgSlot *slot, uint32 ntids, gg_request *request);
 
 /* Processors that this process may run on; they decide whether it spins. */
 extern int	GgProcessors(void);

@@ -101,8 +101,8 @@ recall_of(const recall_set *set, const gg_build_params *params)
 
 	CHECK_OK(gg_cpu_build(&set->data, params, &control, &graph, NULL), "recall");
 	CHECK_OK(gg_cpu_engine.index_open(&set->data, &graph, &control, &index), "recall");
-	CHECK_OK(gg_cpu_engine.index_search(index, &search, set->queries, set->nq, &control, nodes,
-										distances), "recall");
+	CHECK_OK(harness_search(&gg_cpu_engine, index, &search, set->queries, set->nq, &control, nodes,
+							distances), "recall");
 	for (uint32_t i = 0; i < entries; i++)
 		hits += distances[i] <= set->truth[i / 10 * 10 + 9];
 	gg_cpu_engine.index_close(index);
@@ -145,8 +145,8 @@ recall_cases(void (*judge) (const recall_set *set, size_t i))
 		set.truth = malloc(sizeof(float) * set.nq * 10);
 		harness_data(&spec, &set.data, &set.queries, set.nq);
 		CHECK_OK(gg_cpu_engine.index_open(&set.data, NULL, &control, &index), "recall");
-		CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, set.queries, set.nq, &control, nodes,
-										   set.truth), "recall");
+		CHECK_OK(harness_exact(&gg_cpu_engine, index, 10, NULL, set.queries, set.nq, &control,
+							   nodes, set.truth), "recall");
 		gg_cpu_engine.index_close(index);
 		judge(&set, i);
 		free(nodes);

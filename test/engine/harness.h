@@ -6,6 +6,7 @@
 #define GG_TEST_HARNESS_H
 
 #include "../../src/cpu/cpu.h"
+#include "searches.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -130,8 +130,8 @@ search(const gg_graph *graph, measured *m)
 		gg_search_params params = {.k = K,.itopk_size = widths[w]};
 		double		hits = 0;
 
-		need_ok(gg_cpu_engine.index_search(index, &params, queries, QUERIES, NULL, nodes,
-										   distances));
+		need_ok(harness_search(&gg_cpu_engine, index, &params, queries, QUERIES, NULL, nodes,
+							   distances));
 		for (uint32_t i = 0; i < QUERIES * K; i++)
 			hits += distances[i] <= truth_distances[i / K * K + K - 1];
 		m->recall[w] = hits / (QUERIES * K);
@@ -280,8 +280,8 @@ main(int argc, char **argv)
 	.element = GG_ELEMENT_F32,.seed = 1}, &data, &queries, QUERIES);
 	truth_distances = malloc(sizeof(float) * QUERIES * K);
 	need_ok(gg_cpu_engine.index_open(&data, NULL, NULL, &index));
-	need_ok(gg_cpu_engine.index_exact(index, K, NULL, queries, QUERIES, NULL, nodes,
-									  truth_distances));
+	need_ok(harness_exact(&gg_cpu_engine, index, K, NULL, queries, QUERIES, NULL, nodes,
+						  truth_distances));
 	gg_cpu_engine.index_close(index);
 	parts = calloc(data.n, 1);
 	no_parts = calloc(data.n, 1);

@@ -134,9 +134,8 @@ measure(const gg_dataset *data, const gg_graph *graphs, uint32_t count, const qu
 			double		began = cpu_seconds();
 
 			for (uint32_t i = 0; i < count; i++)
-				need_ok(gg_cpu_engine.index_search(indexes[i], &search, asked->rows, asked->n,
-												   &one, nodes,
-												   distances + (size_t) i * asked->n * K));
+				need_ok(harness_search(&gg_cpu_engine, indexes[i], &search, asked->rows, asked->n,
+									   &one, nodes, distances + (size_t) i * asked->n * K));
 			best = fmin(best, cpu_seconds() - began);
 		}
 		for (uint32_t q = 0; q < asked->n; q++)
@@ -249,7 +248,7 @@ main(int argc, char **argv)
 	truth = need_memory((size_t) asked.n * K * sizeof(uint32_t));
 	distances = need_memory((size_t) asked.n * K * sizeof(float));
 	need_ok(gg_cpu_engine.index_open(&data, NULL, &one, &index));
-	need_ok(gg_cpu_engine.index_exact(index, K, NULL, rows, asked.n, &one, truth, distances));
+	need_ok(harness_exact(&gg_cpu_engine, index, K, NULL, rows, asked.n, &one, truth, distances));
 	gg_cpu_engine.index_close(index);
 	asked.truth = need_memory(asked.n * sizeof(float));
 	for (uint32_t q = 0; q < asked.n; q++)

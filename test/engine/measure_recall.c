@@ -184,8 +184,8 @@ measure(const gg_dataset *data, const gg_graph *graph, const char *search, const
 		{
 			double		began = cpu_seconds();
 
-			need_ok(gg_cpu_engine.index_search(index, &params, queries, nq, &one, nodes,
-											   distances));
+			need_ok(harness_search(&gg_cpu_engine, index, &params, queries, nq, &one, nodes,
+								   distances));
 			best = fmin(best, cpu_seconds() - began);
 		}
 		for (uint32_t q = 0; q < nq; q++)
@@ -274,8 +274,8 @@ main(int argc, char **argv)
 	truth_distances = malloc((size_t) nq * LID_K * sizeof(float));
 	need_ok(gg_cpu_engine.index_open(&data, NULL, &control, &index));
 	began = harness_now();
-	need_ok(gg_cpu_engine.index_exact(index, LID_K, NULL, queries, nq, &control, truth,
-									  truth_distances));
+	need_ok(harness_exact(&gg_cpu_engine, index, LID_K, NULL, queries, nq, &control, truth,
+						  truth_distances));
 	printf("exact: %.1f us/query (%s)\n", (harness_now() - began) / nq * 1e6, gg_simd_name());
 	gg_cpu_engine.index_close(index);
 

@@ -121,7 +121,8 @@ exact_truth(const gg_dataset *data, const float *queries, uint32_t nq, const cha
 	gg_index   *index;
 
 	CHECK_OK(gg_cpu_engine.index_open(data, NULL, &control, &index), what);
-	CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth), what);
+	CHECK_OK(harness_exact(&gg_cpu_engine, index, 10, NULL, queries, nq, &control, nodes, truth),
+			 what);
 	gg_cpu_engine.index_close(index);
 	free(nodes);
 	return truth;
@@ -145,8 +146,8 @@ recall_of(const gg_dataset *data, const gg_graph *graph, const gg_graph *entries
 
 	walked.adjacency = graph->adjacency;
 	CHECK_OK(gg_cpu_engine.index_open(data, &walked, &control, &index), "recall");
-	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, nq, &control, nodes, distances),
-			 "recall");
+	CHECK_OK(harness_search(&gg_cpu_engine, index, &search, queries, nq, &control, nodes,
+							distances), "recall");
 	for (uint32_t i = 0; i < nq * 10; i++)
 		hits += distances[i] <= truth[i / 10 * 10 + 9];
 	gg_cpu_engine.index_close(index);
@@ -492,9 +493,9 @@ test_small_side(void)
 			uint32_t	node;
 			float		distance;
 
-			CHECK_OK(gg_cpu_engine.index_search(index, &search,
-												(const float *) data.rows + (size_t) row * 16, 1,
-												&control, &node, &distance), "small side");
+			CHECK_OK(harness_search(&gg_cpu_engine, index, &search, (const float *) data.rows +
+									(size_t) row * 16, 1, &control, &node, &distance),
+					 "small side");
 			CHECK(node == row, "row %u of a side of %u: found %u", row, small, node);
 		}
 		gg_cpu_engine.index_close(index);

@@ -11,19 +11,11 @@
 #include <string.h>
 
 #include "harness.h"
+#include "serve_requests.h"
 
 #define BULK_SLOT 4096			/* bytes of the region before queries and answers */
 #define BULK_FILLER 0xABu
 #define BULK_TICKET 77u
-
-typedef struct bulk_region
-{
-	const gg_engine *engine;
-	char	   *memory;
-	size_t		bytes;
-	gg_serve_layout layout;
-	gg_server  *server;
-} bulk_region;
 
 /* Slots of slot_bytes, in a region of so many at least. */
 static inline bool
@@ -36,8 +28,9 @@ bulk_open_slots(bulk_region *r, const gg_engine *engine, size_t bytes, uint32_t 
 	r->memory = aligned_alloc(4096, r->bytes);
 	memset(r->memory, BULK_FILLER, r->bytes);
 	r->layout = (gg_serve_layout) {.slots = r->memory,.slot_bytes = slot_bytes,
-								   .nslots = nslots,.done = 0,.nodes = 192,.distances = 256,
-								   .query = 320};
+								   .nslots = nslots,.done = 0};
+	r->keys = 192;
+	r->query = 320;
 	return CHECK_OK(engine->serve_open(0, r->memory, r->bytes, &r->layout, &r->server),
 					"serve_open");
 }
@@ -107,119 +100,129 @@ bulk_answers(const gg_engine *engine, gg_index *index, bool exact, gg_search_mod
 			 double least)
 {
 	const size_t query_bytes = ((size_t) count * dim * 4 + 63) / 64 * 64;
-	const size_t answer_bytes = ((size_t) count * k * 4 + 63) / 64 * 64;
-	gg_serve_bulk bulk = {.slot = 1,.ticket = BULK_TICKET,.list = 5,.exact = exact,.k = k,
-						  .itopk_size = itopk,.mode = mode,.count = count,.dim = dim,
-						  .queries = BULK_SLOT,
-						  .nodes = BULK_SLOT + query_bytes,
-						  .distances = BULK_SLOT + query_bytes + answer_bytes};
-	gg_search_params params = {.k = k,.itopk_size = itopk,.mode = mode};
-	uint32_t   *nodes = malloc((size_t) count * k * 4);
-	float	   *distances = malloc((size_t) count * k * 4);
+	const uint32_t list = 5;
+	const gg_search_params params = {.k = k,.itopk_size = itopk,.mode = mode};
+	gg_request	request = request_for(list, exact, count, dim, &params);
+	uint64_t   *keys = malloc((size_t) count * k * 8);
 	uint32_t	same = 0;
 	uint32_t	far = 0;
 	bulk_region r;
 
-	if (!bulk_open(&r, engine, query_bytes + 2 * answer_bytes))
+	request.queries = BULK_SLOT;
+	request.keys = BULK_SLOT + query_bytes;
+	if (!bulk_open(&r, engine, query_bytes + (size_t) count * k * 8))
 		return;
 	{
-		const size_t written[4][2] = {
-			{r.layout.slot_bytes + r.layout.done + bulk.list * 4, 4},
-			{bulk.queries, (size_t) count * dim * 4},
-			{bulk.nodes, (size_t) count * k * 4},
-			{bulk.distances, (size_t) count * k * 4}
+		const size_t written[3][2] = {
+			{r.layout.slot_bytes + r.layout.done + list * 4, 4},
+			{request.queries, (size_t) count * dim * 4},
+			{request.keys, (size_t) count * k * 8}
 		};
-		const uint32_t *found = (const uint32_t *) (r.memory + bulk.nodes);
-		const float *measured = (const float *) (r.memory + bulk.distances);
+		const uint64_t *found = (const uint64_t *) (r.memory + request.keys);
 
-		memcpy(r.memory + bulk.queries, queries, (size_t) count * dim * 4);
+		memcpy(r.memory + request.queries, queries, (size_t) count * dim * 4);
 		if (exact)
-			CHECK_OK(engine->index_exact(index, k, NULL, queries, count, NULL, nodes, distances),
+			CHECK_OK(engine->index_exact(index, k, NULL, queries, count, NULL, keys),
 					 "index_exact");
 		else
-			CHECK_OK(engine->index_search(index, &params, queries, count, NULL, nodes, distances),
+			CHECK_OK(engine->index_search(index, &params, queries, count, NULL, keys),
 					 "index_search");
-		CHECK_OK(engine->serve_bulk(r.server, index, 2, &bulk), "serve_bulk");
-		bulk_wait(&r, 2, 1, bulk.list, BULK_TICKET);
+		CHECK_OK(submit_one(&r, index, 2, 1, BULK_TICKET, list, &request), "serve_submit");
+		bulk_wait(&r, 2, 1, list, BULK_TICKET);
 		for (size_t i = 0; i < (size_t) count * k; i++)
 		{
-			same += found[i] == nodes[i];
-			far += found[i] == nodes[i] && measured[i] != distances[i];
+			same += key_node(found[i]) == key_node(keys[i]);
+			far += key_node(found[i]) == key_node(keys[i]) && found[i] != keys[i];
 		}
 		CHECK(same >= least * count * k && far == 0,
 			  "%u queries, k %u, exact %d, mode %d: %u of %zu nodes are the same, %u distances "
 			  "differ", count, k, exact, (int) mode, same, (size_t) count * k, far);
-		CHECK(memcmp(r.memory + bulk.queries, queries, (size_t) count * dim * 4) == 0 &&
-			  bulk_stray(&r, written, 4) == 0, "nothing else is written");
+		CHECK(memcmp(r.memory + request.queries, queries, (size_t) count * dim * 4) == 0 &&
+			  bulk_stray(&r, written, 3) == 0, "nothing else is written");
 	}
 	bulk_close(&r);
-	free(nodes);
-	free(distances);
+	free(keys);
+}
+
+/* A request of several queries, and what is beside it. */
+typedef struct bulk_call
+{
+	gg_request	request;
+	uint32_t	slot;
+	uint32_t	list;
+	uint32_t	queue;
+} bulk_call;
+
+/* What call number i of bulk_refusals() has wrong; false: there are no more. */
+static inline bool
+bulk_spoil(int i, size_t region, bulk_call *call)
+{
+	gg_request *request = &call->request;
+	gg_search_params *params = &request->params;
+
+	switch (i)
+	{
+		case 0: request->count = 0; break;
+		case 1: request->count = GG_SERVE_MAX_BULK + 1; break;
+		case 2: call->slot = 2; break;
+		case 3: call->list = GG_SERVE_MAX_LISTS; break;
+		case 4: call->queue = GG_SERVE_QUEUES; break;
+		case 5: params->k = 0; break;
+		case 6: params->k = 5; break;
+		case 7: request->measured = 1, params->k = GG_MAX_ITOPK + 1; break;
+		case 8: params->itopk_size = GG_MAX_ITOPK + 1; break;
+		case 9: request->dim = 15; break;
+		case 10: request->queries = region - 128; break;	/* three take 192 bytes */
+		case 11: request->queries = 4100; break;
+		case 12: request->queries = UINT64_MAX - 63; break;
+		case 13: request->keys = region; break;
+		case 14: request->keys = 4356; break;
+		case 15: request->keys = region + 64; break;
+		case 16: request->keys = UINT64_MAX / 64 * 64; break;
+		case 17: request->count = GG_SERVE_MAX_BULK; break;	/* more than the region holds */
+		case 18: params->mode = (gg_search_mode) 5; break;
+		case 19: params->delta = -1; break;
+		case 20: request->nsegments = 33; break;
+		case 21: request->nsegments = 0; break;	/* it has no such list */
+		case 22: call->list = 1; break;	/* not asked for */
+		case 23: request->lists = 0; break;
+		case 24: request->after = 1; break;
+		case 25: request->measured = 1, request->count = 1, request->after = 1; break;
+		case 26: request->measured = 1, request->matches = 4096; break;
+		case 27: request->dim = 0; break;
+		case 28: request->dim = GG_MAX_DIM + 1; break;
+		case 29: request->count = 1, request->matches = 4096; break;
+		default: return false;
+	}
+	return true;
 }
 
 /* index: finished, of 16 dimensions, with a graph.  rows: without one. */
 static inline void
 bulk_refusals(const gg_engine *engine, gg_index *index, gg_index *rows)
 {
-	const gg_serve_bulk good = {.slot = 0,.ticket = BULK_TICKET,.list = 0,.k = 2,.itopk_size = 4,
-								.count = 3,.dim = 16,.queries = 4096,.nodes = 4352,
-								.distances = 4416};
+	const gg_search_params params = {.k = 2,.itopk_size = 4};
+	bulk_call	good = {.request = request_for(0, false, 3, 16, &params)};
 	const size_t written[1][2] = {{0, 0}};
 	bulk_region r;
 
+	good.request.queries = 4096;
+	good.request.keys = 4352;
 	if (!bulk_open(&r, engine, 4096))
 		return;
-	for (int i = 0; i <= 19; i++)
+	for (int i = 0;; i++)
 	{
-		gg_serve_bulk bulk = good;
-		uint32_t	queue = 0;
+		bulk_call	bad = good;
 
-		if (i == 0)
-			bulk.count = 0;
-		else if (i == 1)
-			bulk.count = GG_SERVE_MAX_BULK + 1;
-		else if (i == 2)
-			bulk.slot = 2;
-		else if (i == 3)
-			bulk.list = GG_SERVE_MAX_LISTS;
-		else if (i == 4)
-			queue = GG_SERVE_QUEUES;
-		else if (i == 5)
-			bulk.k = 0;
-		else if (i == 6)
-			bulk.k = 5;
-		else if (i == 7)
-			bulk.exact = true, bulk.k = GG_MAX_ITOPK + 1;
-		else if (i == 8)
-			bulk.itopk_size = GG_MAX_ITOPK + 1;
-		else if (i == 9)
-			bulk.dim = 15;
-		else if (i == 10)
-			bulk.queries = r.bytes - 128;	/* three take 192 bytes */
-		else if (i == 11)
-			bulk.queries = 4100;
-		else if (i == 12)
-			bulk.queries = UINT64_MAX - 63;
-		else if (i == 13)
-			bulk.nodes = r.bytes;
-		else if (i == 14)
-			bulk.nodes = 4356;
-		else if (i == 15)
-			bulk.distances = r.bytes + 64;
-		else if (i == 16)
-			bulk.distances = UINT64_MAX / 64 * 64;
-		else if (i == 17)
-			bulk.count = GG_SERVE_MAX_BULK;	/* more than the region holds */
-		else if (i == 18)
-			bulk.count = 1;
-		else
-			bulk.mode = (gg_search_mode) 5;
-		CHECK(engine->serve_bulk(r.server, i == 18 ? rows : index, queue, &bulk).code == GG_EINVAL,
-			  "request %d", i);
+		if (!bulk_spoil(i, r.bytes, &bad))
+			break;
+		CHECK(submit_one(&r, index, bad.queue, bad.slot, BULK_TICKET, bad.list,
+						 &bad.request).code == GG_EINVAL, "request %d", i);
 	}
+	CHECK(submit_one(&r, rows, 0, 0, BULK_TICKET, 0, &good.request).code == GG_EINVAL, "no graph");
 	CHECK(bulk_stray(&r, written, 1) == 0, "refused requests write nothing");
-	memset(r.memory + good.queries, 0, 192);
-	CHECK_OK(engine->serve_bulk(r.server, index, 0, &good), "a good one");
+	memset(r.memory + good.request.queries, 0, 192);
+	CHECK_OK(submit_one(&r, index, 0, 0, BULK_TICKET, 0, &good.request), "a good one");
 	bulk_wait(&r, 0, 0, 0, BULK_TICKET);
 	bulk_close(&r);
 }

@@ -347,8 +347,14 @@ deep_open_slots(deep_scene *s, uint32_t nslots, size_t bytes)
 {
 	const size_t slot = (320 + (size_t) s->spec.dim * 4 + 63) / 64 * 64;
 
+	const size_t filters = nslots * DEEP_FILTER_ROOM;
+
 	s->keys_at = (nslots * slot + 4095) / 4096 * 4096;
-	return bulk_open_slots(&s->region, s->engine, s->keys_at + bytes, nslots, slot);
+	if (!bulk_open_slots(&s->region, s->engine, s->keys_at + filters + (bytes + 63) / 64 * 64,
+						 nslots, slot))
+		return false;
+	s->region.filters = s->keys_at + (bytes + 63) / 64 * 64;
+	return true;
 }
 
 static inline bool
@@ -358,7 +364,7 @@ deep_open(deep_scene *s)
 
 	if (!deep_open_slots(s, 2, GG_MAX_DEEP * 8 + 64))
 		return false;
-	memcpy(s->region.memory + slot + s->region.layout.query, s->query, s->spec.dim * 4);
+	memcpy(s->region.memory + slot + s->region.query, s->query, s->spec.dim * 4);
 	return true;
 }
 
@@ -497,7 +503,7 @@ deep_read(deep_scene *s, const gg_filter *filter, uint32_t k, int npages, const 
 	bulk_region *r = &s->region;
 	uint64_t   *keys = (uint64_t *) (r->memory + s->keys_at);
 	uint64_t   *matches = keys + GG_MAX_DEEP;
-	gg_serve_deep deep = {.slot = 1,.list = 7,.k = k,.keys = s->keys_at,
+	deep_request deep = {.slot = 1,.list = 7,.k = k,.keys = s->keys_at,
 						  .matches = s->keys_at + GG_MAX_DEEP * 8};
 	uint8_t    *seen = calloc(s->spec.n + 1, 1);
 	gg_filter  *copy = malloc(sizeof(gg_filter));
@@ -519,7 +525,7 @@ deep_read(deep_scene *s, const gg_filter *filter, uint32_t k, int npages, const 
 			}
 			deep.filter = copy;
 		}
-		CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_QUEUE, &deep, 1), "serve_deep");
+		CHECK_OK(submit_deep(r, s->index, DEEP_QUEUE, s->spec.dim, &deep, 1), "serve_submit");
 		bulk_wait(r, DEEP_QUEUE, 1, 7, deep.ticket);
 		CHECK(*matches == s->nmatches, "%s: %llu matches for %u", what,
 			  (unsigned long long) *matches, s->nmatches);
@@ -665,7 +671,7 @@ deep_test(const gg_engine *engine, const deep_spec *spec, double tolerance)
 /* By `mix`: short lists from the start alone; or long ones, too, and those that go on; or long; or
  * just long enough. */
 static inline void
-several_requests(deep_scene *s, uint32_t mix, uint32_t count, gg_serve_deep *deeps)
+several_requests(deep_scene *s, uint32_t mix, uint32_t count, deep_request *deeps)
 {
 	static const uint32_t lengths[][4] = {
 		{10, 10, 10, 10}, {1, 100, 37, 64}, {100, 101, SEVERAL_LONGEST, 10}, {500, 1, 3, 1025},
@@ -676,7 +682,7 @@ several_requests(deep_scene *s, uint32_t mix, uint32_t count, gg_serve_deep *dee
 	{
 		const size_t at = s->keys_at + i * SEVERAL_BYTES;
 
-		deeps[i] = (gg_serve_deep) {.slot = (i * 5 + 3) % SEVERAL_MOST,.list = SEVERAL_LIST,
+		deeps[i] = (deep_request) {.slot = (i * 5 + 3) % SEVERAL_MOST,.list = SEVERAL_LIST,
 									.k = lengths[mix][i % 4],.keys = at};
 		deeps[i].matches = at + deeps[i].k * sizeof(uint64_t);
 	}
@@ -684,13 +690,13 @@ several_requests(deep_scene *s, uint32_t mix, uint32_t count, gg_serve_deep *dee
 
 /* The answer to one request, as it lies in the region. */
 static inline const uint64_t *
-several_ask(deep_scene *s, gg_serve_deep *deep, const char *what)
+several_ask(deep_scene *s, deep_request *deep, const char *what)
 {
 	bulk_region *r = &s->region;
 
 	deep->ticket = ++deep_ticket;
 	memset(r->memory + deep->keys, 0x5A, SEVERAL_BYTES);
-	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_QUEUE, deep, 1), what);
+	CHECK_OK(submit_deep(r, s->index, DEEP_QUEUE, s->spec.dim, deep, 1), what);
 	bulk_wait(r, DEEP_QUEUE, deep->slot, SEVERAL_LIST, deep->ticket);
 	return (const uint64_t *) (r->memory + deep->keys);
 }
@@ -701,7 +707,7 @@ several_ask(deep_scene *s, gg_serve_deep *deep, const char *what)
  */
 static inline void
 several_alone(deep_scene *s, uint32_t mix, uint32_t count, const gg_filter *const *filters,
-			  gg_serve_deep *deeps, char *alone, const char *what)
+			  deep_request *deeps, char *alone, const char *what)
 {
 	uint64_t	random = mix + 77;
 	bulk_region *r = &s->region;
@@ -709,13 +715,13 @@ several_alone(deep_scene *s, uint32_t mix, uint32_t count, const gg_filter *cons
 
 	for (uint32_t i = 0; i < count; i++)
 	{
-		gg_serve_deep *deep = &deeps[i];
+		deep_request *deep = &deeps[i];
 		char	   *slot = r->memory + deep->slot * r->layout.slot_bytes;
 		const uint64_t *keys;
 		uint32_t	from = 0;
 
 		deep_new_query(s, &random);
-		memcpy(slot + r->layout.query, s->query, s->spec.dim * sizeof(float));
+		memcpy(slot + r->query, s->query, s->spec.dim * sizeof(float));
 		deep_expect(s, filters[i]);
 		deep->filter = filters[i];
 		deep->after = 0;
@@ -736,10 +742,10 @@ several_alone(deep_scene *s, uint32_t mix, uint32_t count, const gg_filter *cons
 
 /*
  * The TIDs of request i's filter, brought to where the answer goes, if they fit there; else to a
- * place of their own, where there is one.  Those of every fourth request stay outside the region.
+ * place of their own, where there is one.  Those of every fourth request come behind the filter.
  */
 static inline const uint64_t *
-several_place_tids(deep_scene *s, uint32_t i, const gg_serve_deep *deep, const gg_filter *filter)
+several_place_tids(deep_scene *s, uint32_t i, const deep_request *deep, const gg_filter *filter)
 {
 	char	   *to = s->region.memory + deep->keys;
 
@@ -757,7 +763,7 @@ several_place_tids(deep_scene *s, uint32_t i, const gg_serve_deep *deep, const g
 /* The same together. */
 static inline void
 several_together(deep_scene *s, uint32_t count, const gg_filter *const *filters,
-				 gg_serve_deep *deeps, const char *alone, const char *what)
+				 deep_request *deeps, const char *alone, const char *what)
 {
 	bulk_region *r = &s->region;
 	gg_filter  *copies = malloc(count * sizeof(gg_filter));
@@ -773,7 +779,7 @@ several_together(deep_scene *s, uint32_t count, const gg_filter *const *filters,
 		copies[i].tids = several_place_tids(s, i, &deeps[i], filters[i]);
 		deeps[i].filter = &copies[i];
 	}
-	CHECK_OK(s->engine->serve_deep(r->server, s->index, DEEP_QUEUE, deeps, count), what);
+	CHECK_OK(submit_deep(r, s->index, DEEP_QUEUE, s->spec.dim, deeps, count), what);
 	for (uint32_t i = 0; i < count; i++)
 		bulk_wait(r, DEEP_QUEUE, deeps[i].slot, SEVERAL_LIST, deeps[i].ticket);
 	for (uint32_t i = 0; i < count; i++)
@@ -786,21 +792,17 @@ several_together(deep_scene *s, uint32_t count, const gg_filter *const *filters,
 }
 
 static inline void
-several_refusals(deep_scene *s, gg_serve_deep *deeps)
+several_refusals(deep_scene *s, deep_request *deeps)
 {
-	const gg_engine *engine = s->engine;
-	gg_server  *server = s->region.server;
-
-	deeps[0].filter = deeps[1].filter = NULL;
 	deeps[1].k = 0;
-	CHECK(engine->serve_deep(server, s->index, DEEP_QUEUE, deeps, 2).code == GG_EINVAL,
+	CHECK(submit_deep(&s->region, s->index, DEEP_QUEUE, s->spec.dim, deeps, 2).code == GG_EINVAL,
 		  "one of two is out of range");
 	deeps[1].k = 1;
 	deeps[1].list++;
-	CHECK(engine->serve_deep(server, s->index, DEEP_QUEUE, deeps, 2).code == GG_EINVAL,
+	CHECK(submit_deep(&s->region, s->index, DEEP_QUEUE, s->spec.dim, deeps, 2).code == GG_EINVAL,
 		  "two lists");
-	CHECK(engine->serve_deep(server, s->index, DEEP_QUEUE, deeps, 0).code == GG_EINVAL &&
-		  engine->serve_deep(server, s->index, DEEP_QUEUE, deeps,
+	CHECK(submit_deep(&s->region, s->index, DEEP_QUEUE, s->spec.dim, deeps, 0).code == GG_EINVAL &&
+		  submit_deep(&s->region, s->index, DEEP_QUEUE, s->spec.dim, deeps,
 							   GG_SERVE_MAX_DEEPS + 1).code == GG_EINVAL, "none, too many");
 }
 
@@ -808,7 +810,7 @@ static inline void
 several_case(deep_scene *s, uint32_t mix, uint32_t count, const gg_filter *const *filters,
 			 char *alone, const char *what)
 {
-	gg_serve_deep deeps[SEVERAL_MOST];
+	deep_request deeps[SEVERAL_MOST];
 
 	several_requests(s, mix, count, deeps);
 	several_alone(s, mix, count, filters, deeps, alone, what);
@@ -827,7 +829,7 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 	gg_filter  *kinds = malloc(DEEP_FILTERS * sizeof(gg_filter));
 	const gg_filter *filters[SEVERAL_MOST];
 	const char *names[DEEP_FILTERS];
-	gg_serve_deep deeps[SEVERAL_MOST];
+	deep_request deeps[SEVERAL_MOST];
 	deep_scene	s;
 	uint64_t   *tids;
 	char	   *alone = malloc(SEVERAL_MOST * SEVERAL_BYTES);
@@ -854,7 +856,7 @@ deep_several(const gg_engine *engine, const deep_spec *spec, double tolerance)
 			&kinds[i * 5 % (DEEP_FILTERS + 1)] : NULL;
 	for (uint32_t mix = 0; mix < 4; mix++)
 		several_case(&s, mix, SEVERAL_MOST, filters, alone, "all kinds of filters");
-	several_requests(&s, 0, 2, deeps);
+	several_requests(&s, 0, SEVERAL_MOST, deeps);
 	several_refusals(&s, deeps);
 	bulk_close(&s.region);
 	free(tids);
@@ -916,7 +918,7 @@ deep_pruned(const gg_engine *engine, const deep_spec *spec, double tolerance,
 /* New queries in the slots, and the answers to them by index_exact(). */
 static inline void
 several_exact(deep_scene *s, uint64_t *random, uint32_t count, const gg_filter *const *filters,
-			  gg_serve_deep *deeps, char *exact)
+			  deep_request *deeps, char *exact)
 {
 	bulk_region *r = &s->region;
 	const uint32_t n = s->spec.n;
@@ -924,22 +926,17 @@ several_exact(deep_scene *s, uint64_t *random, uint32_t count, const gg_filter *
 
 	for (uint32_t i = 0; i < count; i++)
 	{
-		float	   *query = (float *) (r->memory + deeps[i].slot * r->layout.slot_bytes +
-									   r->layout.query);
+		float	   *query = slot_query(r, deeps[i].slot);
 		uint64_t   *keys = (uint64_t *) (exact + i * SEVERAL_BYTES);
-		uint32_t	nodes[GG_SHORT_DEEP];
-		float		distances[GG_SHORT_DEEP];
 
 		deep_query_near(&s->spec, random, query);
 		deep_expect(s, filters[i]);
 		memset(bits, 0, (n + 31) / 32 * sizeof(uint32_t));
 		for (uint32_t node = 0; node < n; node++)
 			bits[node / 32] |= (uint32_t) s->matches[node] << node % 32;
-		CHECK_OK(s->engine->index_exact(s->index, deeps[i].k, bits, query, 1, NULL, nodes,
-										distances), "index_exact");
 		memset(keys, 0x5A, SEVERAL_BYTES);
-		for (uint32_t j = 0; j < deeps[i].k; j++)
-			keys[j] = nodes[j] == GG_NO_NODE ? GG_NO_KEY : key_of(distances[j], nodes[j]);
+		CHECK_OK(s->engine->index_exact(s->index, deeps[i].k, bits, query, 1, NULL, keys),
+				 "index_exact");
 		keys[deeps[i].k] = s->nmatches;
 	}
 	free(bits);
@@ -951,13 +948,12 @@ several_long(deep_scene *s, uint64_t *random, uint32_t mix, uint32_t count, char
 {
 	bulk_region *r = &s->region;
 	const gg_filter *filters[SEVERAL_MOST] = {NULL};
-	gg_serve_deep deeps[SEVERAL_MOST];
+	deep_request deeps[SEVERAL_MOST];
 
 	several_requests(s, mix, count, deeps);
 	for (uint32_t i = 0; i < count; i++)
 	{
-		deep_query_near(&s->spec, random, (float *) (r->memory + deeps[i].slot *
-													 r->layout.slot_bytes + r->layout.query));
+		deep_query_near(&s->spec, random, slot_query(r, deeps[i].slot));
 		deeps[i].after = 0;
 		deeps[i].filter = NULL;
 		memcpy(alone + i * SEVERAL_BYTES, several_ask(s, &deeps[i], "long, alone"), SEVERAL_BYTES);
@@ -985,7 +981,7 @@ deep_rough(const gg_engine *engine, const deep_spec *spec)
 	for (uint32_t apart = 0; apart < 2; apart++)
 		for (uint32_t c = apart; c < (harness_small() ? 2 : 3); c++)
 		{
-			gg_serve_deep deeps[SEVERAL_MOST];
+			deep_request deeps[SEVERAL_MOST];
 
 			for (uint32_t i = 0; i < SEVERAL_MOST; i++)
 				filters[i] = &kinds[apart * i];
@@ -1011,7 +1007,7 @@ deep_bad_offsets(const gg_engine *engine)
 							.offsets = true};
 	const uint32_t bad[] = {0xFFFFFFFFu, 0, 0x80000000u, 5, 1000000, 3};
 	gg_filter  *filter = calloc(1, sizeof(gg_filter));
-	gg_serve_deep deep = {.slot = 0,.ticket = 9,.k = 20,.keys = BULK_SLOT,
+	deep_request deep = {.slot = 0,.ticket = 9,.k = 20,.keys = BULK_SLOT,
 						  .matches = BULK_SLOT + 192,.filter = filter};
 	gg_index   *again;
 	gg_shape	shape = {.capacity = spec.n,.dim = spec.dim,.element = spec.element,
@@ -1019,8 +1015,9 @@ deep_bad_offsets(const gg_engine *engine)
 	deep_scene	s;
 	bulk_region r;
 
-	if (!deep_make(&s, engine, &spec, 0) || !bulk_open(&r, engine, 4096))
+	if (!deep_make(&s, engine, &spec, 0) || !bulk_open(&r, engine, 4096 + DEEP_FILTER_ROOM))
 		return;
+	r.filters = BULK_SLOT + 4096;
 	shape.rows = s.rows;
 	for (uint32_t at = 0; at < 2; at++)
 	{
@@ -1034,9 +1031,9 @@ deep_bad_offsets(const gg_engine *engine)
 									 at == 0 ? 400 : (spec.n + 1) * 4 - sizeof(bad), bad,
 									 sizeof(bad)), "bad offsets");
 		CHECK_OK(engine->index_finish(again, spec.n, NULL), "index_finish");
-		memset(r.memory + r.layout.query, 0, 16);
+		memset(r.memory + r.query, 0, 16);
 		deep.ticket++;
-		CHECK_OK(engine->serve_deep(r.server, again, 0, &deep, 1), "serve_deep");
+		CHECK_OK(submit_deep(&r, again, 0, spec.dim, &deep, 1), "serve_submit");
 		bulk_wait(&r, 0, 0, 0, deep.ticket);
 		engine->index_close(again);
 	}
@@ -1074,7 +1071,7 @@ deep_refuses_shapes(const gg_engine *engine)
 
 /* What request number i of deep_refusals() has wrong; false: there are no more. */
 static inline bool
-deep_spoil(int i, gg_serve_deep *deep, gg_filter *filter, size_t region, uint32_t *queue)
+deep_spoil(int i, deep_request *deep, gg_filter *filter, size_t region, uint32_t *queue)
 {
 	gg_condition *c = &filter->conditions[0];
 
@@ -1085,7 +1082,7 @@ deep_spoil(int i, gg_serve_deep *deep, gg_filter *filter, size_t region, uint32_
 		case 2: deep->slot = 2; break;
 		case 3: deep->list = GG_SERVE_MAX_LISTS; break;
 		case 4: *queue = GG_SERVE_QUEUES; break;
-		case 5: deep->keys = 4104; break;
+		case 5: deep->keys = 4100; break;
 		case 6: deep->keys = region; break;
 		case 7: deep->keys = UINT64_MAX / 64 * 64; break;
 		case 8: deep->matches = region; break;
@@ -1114,10 +1111,11 @@ deep_refusals(const gg_engine *engine)
 {
 	const deep_spec spec = {.n = 100,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32};
 	const int64_t range[] = {0, 1000};
-	const size_t untouched[1][2] = {{0, 0}};
+	/* what the test itself has put there */
+	const size_t filters[1][2] = {{BULK_SLOT + 4096, DEEP_FILTER_ROOM}};
 	gg_filter  *filter = malloc(sizeof(gg_filter));
 	gg_shape	shape = {.capacity = 4,.dim = 16,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2};
-	gg_serve_deep deep = {.slot = 0,.ticket = 5,.k = 8,.keys = 4096,.matches = 4160,
+	deep_request deep = {.slot = 0,.ticket = 5,.k = 8,.keys = 4096,.matches = 4160,
 						  .filter = filter};
 	gg_index   *bare = NULL;
 	deep_scene	s;
@@ -1125,38 +1123,39 @@ deep_refusals(const gg_engine *engine)
 	uint32_t	queue = 0;
 
 	deep_refuses_shapes(engine);
-	if (!deep_make(&s, engine, &spec, 0) || !bulk_open(&r, engine, 4096))
+	if (!deep_make(&s, engine, &spec, 0) || !bulk_open(&r, engine, 4096 + DEEP_FILTER_ROOM))
 		return;
+	r.filters = BULK_SLOT + 4096;
 	for (int i = 0;; i++)
 	{
-		gg_serve_deep bad = deep;
+		deep_request bad = deep;
 
 		queue = 0;
 		memset(filter, 0, sizeof(*filter));
 		deep_add(filter, GG_CONDITION_RANGE, 0, 0, range, 2);
 		if (!deep_spoil(i, &bad, filter, r.bytes, &queue))
 			break;
-		CHECK(engine->serve_deep(r.server, s.index, queue, &bad, 1).code == GG_EINVAL,
+		CHECK(submit_deep(&r, s.index, queue, 16, &bad, 1).code == GG_EINVAL,
 			  "request %d", i);
 	}
 	CHECK_OK(engine->index_create(&shape, &bare), "index_create");
-	CHECK(engine->serve_deep(r.server, bare, 0, &deep, 1).code == GG_EINVAL, "not finished");
+	CHECK(submit_deep(&r, bare, 0, 16, &deep, 1).code == GG_EINVAL, "not finished");
 	CHECK_OK(engine->index_finish(bare, 4, NULL), "index_finish");
-	CHECK(engine->serve_deep(r.server, bare, 0, &deep, 1).code == GG_EINVAL, "no heads");
-	CHECK(bulk_stray(&r, untouched, 1) == 0, "refused requests write nothing");
+	CHECK(submit_deep(&r, bare, 0, 16, &deep, 1).code == GG_EINVAL, "no heads");
+	CHECK(bulk_stray(&r, filters, 1) == 0, "refused requests write nothing");
 	engine->index_close(bare);
 
 	/* nor does any of that stand in the way of others; no rows are no error */
 	CHECK_OK(engine->index_create(&shape, &bare), "index_create");
 	CHECK_OK(engine->index_finish(bare, 0, NULL), "index_finish");
 	deep.filter = NULL;
-	CHECK_OK(engine->serve_deep(r.server, bare, 0, &deep, 1), "no rows");
+	CHECK_OK(submit_deep(&r, bare, 0, 16, &deep, 1), "no rows");
 	bulk_wait(&r, 0, 0, 0, 5);
 	CHECK(*(uint64_t *) (r.memory + 4096) == GG_NO_KEY && *(uint64_t *) (r.memory + 4160) == 0,
 		  "no rows, no keys");
 	deep.filter = filter;
 	deep.ticket = 6;
-	CHECK_OK(engine->serve_deep(r.server, s.index, 0, &deep, 1), "a good one");
+	CHECK_OK(submit_deep(&r, s.index, 0, 16, &deep, 1), "a good one");
 	bulk_wait(&r, 0, 0, 0, 6);
 	engine->index_close(bare);
 	bulk_close(&r);

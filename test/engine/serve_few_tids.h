@@ -1,7 +1,7 @@
 /*
  * serve_few_tids.h
  *		Filters of few TIDs (GG_SHORT_TIDS), and of one more, of several requests in a call to any
- *		engine: in the region and outside, alone and beside conditions.
+ *		engine: alone and beside conditions.
  */
 #ifndef SERVE_FEW_TIDS_H
 #define SERVE_FEW_TIDS_H
@@ -91,8 +91,7 @@ few_tids_pattern(uint32_t pattern, const gg_filter *kinds, const gg_filter **fil
 }
 
 /*
- * Requests of one call have the answers that each has alone, by TIDs outside the region, which are
- * right.
+ * Requests of one call have the answers that each has alone, which are right.
  */
 static inline void
 deep_few_tids(const gg_engine *engine, const deep_spec *spec, double tolerance)

@@ -85,8 +85,8 @@ take_exact(const deep_scene *s, gg_index *index)
 {
 	uint32_t   *answers = calloc(2 * TAKE_K, sizeof(uint32_t));
 
-	CHECK_OK(s->engine->index_exact(index, TAKE_K, NULL, s->query, 1, NULL, answers,
-									(float *) answers + TAKE_K), "index_exact");
+	CHECK_OK(harness_exact(s->engine, index, TAKE_K, NULL, s->query, 1, NULL, answers, (float *)
+						   answers + TAKE_K), "index_exact");
 	return answers;
 }
 

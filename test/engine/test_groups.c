@@ -92,9 +92,9 @@ recall_of(const gg_dataset *data, const gg_graph *graph, const float *queries)
 	gg_index   *index;
 
 	CHECK_OK(gg_cpu_engine.index_open(data, graph, &one, &index), "index_open");
-	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, queries, QUERIES, &one, nodes, truth),
+	CHECK_OK(harness_exact(&gg_cpu_engine, index, K, NULL, queries, QUERIES, &one, nodes, truth),
 			 "index_exact");
-	CHECK_OK(gg_cpu_engine.index_search(index, &params, queries, QUERIES, &one, nodes, found),
+	CHECK_OK(harness_search(&gg_cpu_engine, index, &params, queries, QUERIES, &one, nodes, found),
 			 "index_search");
 	gg_cpu_engine.index_close(index);
 	for (uint32_t i = 0; i < QUERIES * K; i++)

@@ -30,7 +30,7 @@ test_by_search_short_lists(void)
 	queries = (const float *) data.rows + (size_t) ends[0] * data.dim;
 	make_sides(&s, &data, ends, 2, &params);
 	CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), "short lists");
-	CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
+	CHECK_OK(harness_exact(&gg_cpu_engine, index, 10, NULL, queries, nq, &control, nodes, truth),
 			 "short lists");
 	gg_cpu_engine.index_close(index);
 	CHECK_OK(gg_cpu_build(&data, &params, &control, &anew, NULL), "short lists");

@@ -48,10 +48,10 @@ hits(const gg_dataset *data, const gg_graph *graph, const float *queries)
 	uint32_t	right = 0;
 
 	CHECK_OK(gg_cpu_engine.index_open(data, graph, &control, &index), "index_open");
-	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, queries, QUERIES, &control, exact,
-									   exact_distances), "exact");
-	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, QUERIES, &control, found,
-										distances), "search");
+	CHECK_OK(harness_exact(&gg_cpu_engine, index, K, NULL, queries, QUERIES, &control, exact,
+						   exact_distances), "exact");
+	CHECK_OK(harness_search(&gg_cpu_engine, index, &search, queries, QUERIES, &control, found,
+							distances), "search");
 	for (uint32_t i = 0; i < QUERIES * K; i++)
 		right += distances[i] <= exact_distances[i / K * K + K - 1];
 	gg_cpu_engine.index_close(index);

@@ -238,12 +238,12 @@ test_exact(void)
 						if (harness_unit(&random) * 100 < share)
 							filter[i / 32] |= 1u << i % 32;
 					}
-					CHECK_OK(engine->index_exact(o.index, ks[k], share == 100 ? NULL : filter,
-												 o.queries, nq, &one_thread, one.nodes,
-												 one.distances), "exact");
-					CHECK_OK(engine->index_exact(o.index, ks[k], share == 100 ? NULL : filter,
-												 o.queries, nq, &three_threads, three.nodes,
-												 three.distances), "exact");
+					CHECK_OK(harness_exact(engine, o.index, ks[k], share == 100 ? NULL : filter,
+										   o.queries, nq, &one_thread, one.nodes, one.distances),
+							 "exact");
+					CHECK_OK(harness_exact(engine, o.index, ks[k], share == 100 ? NULL : filter,
+										   o.queries, nq, &three_threads, three.nodes,
+										   three.distances), "exact");
 					CHECK(answers_equal(&one, &three, nq),
 						  "metric %d element %d k %u: three threads differ", (int) metrics[m],
 						  element, ks[k]);
@@ -274,19 +274,19 @@ search_recall(opened *o, uint32_t k, uint32_t itopk, const char *what)
 	answers		three = answers_make(o->nq, itopk);
 	double		recall;
 
-	CHECK_OK(engine->index_exact(o->index, k, NULL, o->queries, o->nq, &three_threads,
-								 truth.nodes, truth.distances), what);
-	CHECK_OK(engine->index_search(o->index, &params, o->queries, o->nq, &one_thread,
-								  one.nodes, one.distances), what);
-	CHECK_OK(engine->index_search(o->index, &params, o->queries, o->nq, &three_threads,
-								  three.nodes, three.distances), what);
+	CHECK_OK(harness_exact(engine, o->index, k, NULL, o->queries, o->nq, &three_threads,
+						   truth.nodes, truth.distances), what);
+	CHECK_OK(harness_search(engine, o->index, &params, o->queries, o->nq, &one_thread, one.nodes,
+							one.distances), what);
+	CHECK_OK(harness_search(engine, o->index, &params, o->queries, o->nq, &three_threads,
+							three.nodes, three.distances), what);
 	CHECK(answers_equal(&one, &three, o->nq), "%s: three threads differ", what);
 	CHECK(answers_wrong(o, &one, o->nq) == 0, "%s: wrong answers", what);
 
 	/* fewer asked for: the first of those */
 	params.k = k;
-	CHECK_OK(engine->index_search(o->index, &params, o->queries, o->nq, &one_thread,
-								  three.nodes, three.distances), what);
+	CHECK_OK(harness_search(engine, o->index, &params, o->queries, o->nq, &one_thread, three.nodes,
+							three.distances), what);
 	for (uint32_t q = 0; q < o->nq; q++)
 		CHECK(memcmp(three.nodes + (size_t) q * k, one.nodes + (size_t) q * itopk,
 					 k * sizeof(uint32_t)) == 0, "%s: k %u of itopk %u", what, k, itopk);
@@ -362,10 +362,10 @@ test_few_rows(void)
 		opened		o;
 
 		open_spec(&o, &spec, nq);
-		CHECK_OK(engine->index_search(o.index, &params, o.queries, nq, &three_threads,
-									  found.nodes, found.distances), "search");
-		CHECK_OK(engine->index_exact(o.index, 100, NULL, o.queries, nq, &three_threads,
-									 truth.nodes, truth.distances), "exact");
+		CHECK_OK(harness_search(engine, o.index, &params, o.queries, nq, &three_threads,
+								found.nodes, found.distances), "search");
+		CHECK_OK(harness_exact(engine, o.index, 100, NULL, o.queries, nq, &three_threads,
+							   truth.nodes, truth.distances), "exact");
 		CHECK(answers_equal(&found, &truth, nq), "n %u: the walk finds what the scan does", n);
 		for (uint32_t i = 0; i < nq * 100; i++)
 			filled += found.nodes[i] != GG_NO_NODE;
@@ -407,19 +407,17 @@ test_cancel(void)
 		canceller	c = {0};
 		gg_control	control = {.cancelled = cancel_after,.ctx = &c,.threads = threads};
 
-		CHECK(engine->index_search(o.index, &params, o.queries, 200, &control, a.nodes,
-								   a.distances).code == GG_ECANCELED, "search, %d threads",
-			  threads);
+		CHECK(harness_search(engine, o.index, &params, o.queries, 200, &control, a.nodes,
+							 a.distances).code == GG_ECANCELED, "search, %d threads", threads);
 		c.calls_left = 0;
-		CHECK(engine->index_exact(o.index, 10, NULL, o.queries, 200, &control, a.nodes,
-								  a.distances).code == GG_ECANCELED, "exact, %d threads", threads);
+		CHECK(harness_exact(engine, o.index, 10, NULL, o.queries, 200, &control, a.nodes,
+							a.distances).code == GG_ECANCELED, "exact, %d threads", threads);
 		c.calls_left = 2;		/* in the midst: a later round */
-		CHECK(engine->index_exact(o.index, 10, NULL, o.queries, 200, &control, a.nodes,
-								  a.distances).code == GG_ECANCELED, "exact, later, %d threads",
-			  threads);
+		CHECK(harness_exact(engine, o.index, 10, NULL, o.queries, 200, &control, a.nodes,
+							a.distances).code == GG_ECANCELED, "exact, later, %d threads", threads);
 		c.calls_left = 1000000;
-		CHECK_OK(engine->index_search(o.index, &params, o.queries, 200, &control, a.nodes,
-									  a.distances), "not cancelled");
+		CHECK_OK(harness_search(engine, o.index, &params, o.queries, 200, &control, a.nodes,
+								a.distances), "not cancelled");
 	}
 	close_opened(&o);
 	answers_free(&a);
@@ -442,20 +440,20 @@ test_preconditions(void)
 	open_spec(&o, &spec, 2);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 	{
-		gg_status	status = engine->index_search(o.index, &bad[i], o.queries, 2, &one_thread,
-												  a.nodes, a.distances);
+		gg_status	status = harness_search(engine, o.index, &bad[i], o.queries, 2, &one_thread,
+											a.nodes, a.distances);
 
 		CHECK(status.code == GG_EINVAL && strpbrk(status.message, "0123456789") != NULL,
 			  "search %zu: code %d %s", i, (int) status.code, status.message);
 	}
-	CHECK(engine->index_exact(o.index, 0, NULL, o.queries, 2, &one_thread, a.nodes,
-							  a.distances).code == GG_EINVAL, "exact, k 0");
-	CHECK(engine->index_exact(o.index, GG_MAX_ITOPK + 1, NULL, o.queries, 2, &one_thread, a.nodes,
-							  a.distances).code == GG_EINVAL, "exact, k too large");
-	CHECK_OK(engine->index_search(o.index, &good, o.queries, 0, &one_thread, a.nodes, a.distances),
-			 "no queries");
-	CHECK_OK(engine->index_exact(o.index, 1, NULL, o.queries, 0, &one_thread, a.nodes, a.distances),
-			 "no queries");
+	CHECK(harness_exact(engine, o.index, 0, NULL, o.queries, 2, &one_thread, a.nodes,
+						a.distances).code == GG_EINVAL, "exact, k 0");
+	CHECK(harness_exact(engine, o.index, GG_MAX_ITOPK + 1, NULL, o.queries, 2, &one_thread, a.nodes,
+						a.distances).code == GG_EINVAL, "exact, k too large");
+	CHECK_OK(harness_search(engine, o.index, &good, o.queries, 0, &one_thread, a.nodes,
+							a.distances), "no queries");
+	CHECK_OK(harness_exact(engine, o.index, 1, NULL, o.queries, 0, &one_thread, a.nodes,
+						   a.distances), "no queries");
 
 	data = o.data;
 	data.dim = 0;
@@ -502,18 +500,17 @@ test_no_graph(void)
 		open_spec(&o, &spec, 5);
 		if (!CHECK_OK(engine->index_open(&o.data, NULL, &one_thread, &index), "index_open"))
 			return;
-		CHECK_OK(engine->index_exact(o.index, 10, NULL, o.queries, 5, &one_thread, truth.nodes,
-									 truth.distances), "exact");
-		CHECK_OK(engine->index_exact(index, 10, NULL, o.queries, 5, &one_thread, found.nodes,
-									 found.distances), "exact without a graph");
+		CHECK_OK(harness_exact(engine, o.index, 10, NULL, o.queries, 5, &one_thread, truth.nodes,
+							   truth.distances), "exact");
+		CHECK_OK(harness_exact(engine, index, 10, NULL, o.queries, 5, &one_thread, found.nodes,
+							   found.distances), "exact without a graph");
 		CHECK(answers_equal(&found, &truth, 5), "n %u: the graph makes a difference", sizes[s]);
 		if (sizes[s] > 0)
-			CHECK(engine->index_search(index, &params, o.queries, 5, &one_thread, found.nodes,
-									   found.distances).code == GG_EINVAL,
-				  "a walk without a graph");
+			CHECK(harness_search(engine, index, &params, o.queries, 5, &one_thread, found.nodes,
+								 found.distances).code == GG_EINVAL, "a walk without a graph");
 		else
-			CHECK_OK(engine->index_search(index, &params, o.queries, 5, &one_thread, found.nodes,
-										  found.distances), "a walk over nothing");
+			CHECK_OK(harness_search(engine, index, &params, o.queries, 5, &one_thread, found.nodes,
+									found.distances), "a walk over nothing");
 		CHECK(answers_equal(&found, &truth, 5), "n %u: a refused walk wrote answers", sizes[s]);
 		/* it is no index to be filled either */
 		CHECK(engine->index_write(index, GG_PART_ROWS, 0, o.queries, 1).code == GG_EINVAL, "write");

@@ -74,43 +74,20 @@ fill(const gg_dataset *data, const gg_graph *graph, uint32_t capacity)
 
 /* ---- a region of slots -------------------------------------------------------- */
 
-typedef struct region
-{
-	char	   *memory;
-	size_t		bytes;
-	gg_serve_layout layout;
-	gg_server  *server;
-} region;
-
 static void
-open_region(region *r, uint32_t dim)
+open_region(bulk_region *r, uint32_t dim)
 {
-	size_t		lists = ((size_t) 2 * K * 4 + 63) / 64 * 64;
-
 	memset(r, 0, sizeof(*r));
+	r->engine = engine;
 	r->layout.nslots = SLOTS;
 	r->layout.done = 0;
-	r->layout.nodes = (GG_SERVE_MAX_LISTS * 4 + 63) / 64 * 64;
-	r->layout.distances = r->layout.nodes + lists;
-	r->layout.query = r->layout.distances + lists;
-	r->layout.slot_bytes = r->layout.query + ((size_t) dim * 4 + 63) / 64 * 64;
+	r->keys = (GG_SERVE_MAX_LISTS * 4 + 63) / 64 * 64;
+	r->query = r->keys + ((size_t) 2 * K * 8 + 63) / 64 * 64;
+	r->layout.slot_bytes = r->query + ((size_t) dim * 4 + 63) / 64 * 64;
 	r->bytes = r->layout.slot_bytes * SLOTS;
 	r->memory = calloc(1, r->bytes);
 	r->layout.slots = r->memory;
 	CHECK_OK(engine->serve_open(0, r->memory, r->bytes, &r->layout, &r->server), "serve_open");
-}
-
-static void
-close_region(region *r)
-{
-	engine->serve_close(r->server);
-	free(r->memory);
-}
-
-static char *
-slot_of(const region *r, uint32_t slot)
-{
-	return r->layout.slots + slot * r->layout.slot_bytes;
 }
 
 /*
@@ -118,11 +95,11 @@ slot_of(const region *r, uint32_t slot)
  * ones.
  */
 static void
-serve(region *r, gg_index *index, uint32_t list, bool exact, gg_search_mode mode,
-	  const float *queries, uint32_t dim, const uint32_t *nodes, const float *distances)
+serve(bulk_region *r, gg_index *index, uint32_t list, bool exact, gg_search_mode mode,
+	  const float *queries, uint32_t dim, const uint64_t *keys)
 {
-	gg_serve_batch batch = {.count = NQ,.exact = exact,.k = K,.itopk_size = ITOPK,.mode = mode,
-	.list = list};
+	slot_batch	batch = {.count = NQ,.exact = exact,.k = K,.itopk_size = ITOPK,.mode = mode,
+						 .list = list};
 	uint32_t	wrong = 0;
 	bool		idle = false;
 
@@ -130,23 +107,14 @@ serve(region *r, gg_index *index, uint32_t list, bool exact, gg_search_mode mode
 	{
 		batch.slots[q] = (3 * q + 1) % SLOTS;
 		batch.tickets[q] = 100 + q;
-		memcpy(slot_of(r, batch.slots[q]) + r->layout.query, queries + (size_t) q * dim,
-			   dim * sizeof(float));
+		memcpy(slot_query(r, batch.slots[q]), queries + (size_t) q * dim, dim * sizeof(float));
 	}
-	CHECK_OK(engine->serve_submit(r->server, index, list % GG_SERVE_QUEUES, &batch),
-			 "serve_submit");
+	CHECK_OK(submit_slots(r, index, list % GG_SERVE_QUEUES, dim, &batch), "serve_submit");
 	CHECK_OK(engine->serve_check(r->server, list % GG_SERVE_QUEUES, &idle), "serve_check");
 	CHECK(idle, "the queue is idle");
 	for (uint32_t q = 0; q < NQ; q++)
-	{
-		char	   *slot = slot_of(r, batch.slots[q]);
-
-		if (((uint32_t *) (slot + r->layout.done))[list] != 100 + q ||
-			memcmp((uint32_t *) (slot + r->layout.nodes) + list * K, nodes + q * K, K * 4) != 0 ||
-			memcmp((float *) (slot + r->layout.distances) + list * K, distances + q * K,
-				   K * 4) != 0)
-			wrong++;
-	}
+		wrong += bulk_done(r, batch.slots[q], list) != 100 + q ||
+			memcmp(slot_keys(r, batch.slots[q], list, K), keys + q * K, K * 8) != 0;
 	CHECK(wrong == 0, "%u of %u answers of list %u differ", wrong, NQ, list);
 }
 
@@ -157,8 +125,7 @@ test_kind(gg_metric metric, gg_element element)
 	gg_build_params build = {.graph_degree = 16,.intermediate_graph_degree = 32,.seed = 1};
 	gg_control	control = {.threads = 2};
 	gg_search_params params = {.k = K,.itopk_size = ITOPK};
-	uint32_t   *nodes = malloc(NQ * K * sizeof(uint32_t));
-	float	   *distances = malloc(NQ * K * sizeof(float));
+	uint64_t   *keys = malloc(NQ * K * sizeof(uint64_t));
 	gg_dataset	data;
 	gg_graph	graph,
 				again;
@@ -166,7 +133,7 @@ test_kind(gg_metric metric, gg_element element)
 	gg_index   *opened,
 			   *filled,
 			   *rows;
-	region		r;
+	bulk_region r;
 	uint32_t	n;
 
 	harness_data(&spec, &data, &queries, NQ);
@@ -179,13 +146,13 @@ test_kind(gg_metric metric, gg_element element)
 
 	for (params.mode = GG_SEARCH_AUTO; params.mode <= GG_SEARCH_TSDG_LARGE; params.mode++)
 	{
-		CHECK_OK(engine->index_search(opened, &params, queries, NQ, NULL, nodes, distances),
+		CHECK_OK(engine->index_search(opened, &params, queries, NQ, NULL, keys),
 				 "index_search");
-		serve(&r, filled, 0, false, params.mode, queries, data.dim, nodes, distances);
+		serve(&r, filled, 0, false, params.mode, queries, data.dim, keys);
 	}
-	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances),
+	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, keys),
 			 "index_exact");
-	serve(&r, filled, 1, true, GG_SEARCH_AUTO, queries, data.dim, nodes, distances);
+	serve(&r, filled, 1, true, GG_SEARCH_AUTO, queries, data.dim, keys);
 	for (uint32_t count = 1; count <= NQ; count += NQ - 1)
 	{
 		for (int mode = GG_SEARCH_AUTO; mode <= GG_SEARCH_TSDG_LARGE; mode++)
@@ -196,7 +163,7 @@ test_kind(gg_metric metric, gg_element element)
 
 	engine->index_close(opened);
 	CHECK_OK(engine->index_open(&data, NULL, NULL, &opened), "index_open without a graph");
-	serve(&r, opened, 0, true, GG_SEARCH_AUTO, queries, data.dim, nodes, distances);
+	serve(&r, opened, 0, true, GG_SEARCH_AUTO, queries, data.dim, keys);
 
 	/* rows alone, half of what there is room for */
 	rows = fill(&data, NULL, n + 10);
@@ -205,10 +172,10 @@ test_kind(gg_metric metric, gg_element element)
 	graph.n = n / 2;
 	engine->index_close(opened);
 	CHECK_OK(engine->index_open(&data, &graph, NULL, &opened), "index_open of half");
-	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, nodes, distances),
+	CHECK_OK(engine->index_exact(opened, K, NULL, queries, NQ, NULL, keys),
 			 "index_exact of half");
-	serve(&r, rows, 0, true, GG_SEARCH_AUTO, queries, data.dim, nodes, distances);
-	CHECK(engine->index_search(rows, &params, queries, 1, NULL, nodes, distances).code == GG_EINVAL,
+	serve(&r, rows, 0, true, GG_SEARCH_AUTO, queries, data.dim, keys);
+	CHECK(engine->index_search(rows, &params, queries, 1, NULL, keys).code == GG_EINVAL,
 		  "no graph, no walk");
 	engine->index_close(rows);
 
@@ -225,13 +192,12 @@ test_kind(gg_metric metric, gg_element element)
 	gg_graph_free(&again);
 	engine->index_close(rows);
 
-	close_region(&r);
+	bulk_close(&r);
 	engine->index_close(opened);
 	engine->index_close(filled);
 	gg_graph_free(&graph);
 	harness_free(&data, queries);
-	free(nodes);
-	free(distances);
+	free(keys);
 }
 
 static void
@@ -240,8 +206,7 @@ test_preconditions(void)
 	gg_shape	shape = {.capacity = 10,.dim = 4,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2};
 	gg_search_params params = {.k = 1,.itopk_size = 1};
 	float		row[4] = {0};
-	uint32_t	node;
-	float		distance;
+	uint64_t	key;
 	gg_index   *index;
 	gg_device_info info;
 	int			count = 0;
@@ -261,9 +226,9 @@ test_preconditions(void)
 	CHECK(engine->index_write(index, GG_PART_PIVOTS, 0, row, 4).code == GG_EINVAL,
 		  "a part that is not there");
 	CHECK_OK(engine->index_write(index, GG_PART_ROWS, 144, row, 16), "the last row");
-	CHECK(engine->index_exact(index, 1, NULL, row, 1, NULL, &node, &distance).code == GG_EINVAL,
+	CHECK(engine->index_exact(index, 1, NULL, row, 1, NULL, &key).code == GG_EINVAL,
 		  "not finished");
-	CHECK(engine->index_search(index, &params, row, 1, NULL, &node, &distance).code == GG_EINVAL,
+	CHECK(engine->index_search(index, &params, row, 1, NULL, &key).code == GG_EINVAL,
 		  "not finished");
 	CHECK(engine->index_finish(index, 11, NULL).code == GG_EINVAL, "more rows than memory");
 	CHECK_OK(engine->index_finish(index, 0, NULL), "no rows yet");

@@ -51,10 +51,10 @@ check_clusters(uint32_t clusters, uint32_t rows_each)
 
 	CHECK_OK(gg_cpu_engine.build(&data, &params, &control, &graph, NULL), "build");
 	CHECK_OK(gg_cpu_engine.index_open(&data, &graph, &control, &index), "index_open");
-	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, queries, clusters, &control, exact,
-									   distances), "exact");
-	CHECK_OK(gg_cpu_engine.index_search(index, &search, queries, clusters, &control, found,
-										distances), "search");
+	CHECK_OK(harness_exact(&gg_cpu_engine, index, K, NULL, queries, clusters, &control, exact,
+						   distances), "exact");
+	CHECK_OK(harness_search(&gg_cpu_engine, index, &search, queries, clusters, &control, found,
+							distances), "search");
 	for (uint32_t q = 0; q < clusters; q++)
 	{
 		uint32_t	right = 0;

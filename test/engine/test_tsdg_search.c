@@ -443,7 +443,7 @@ search_case(const harness_spec *spec, gg_algorithm algorithm, uint32_t itopk, do
 	harness_data(spec, &data, &queries, nq);
 	CHECK_OK(engine->build(&data, &params, &three, &graph, NULL), "build");
 	CHECK_OK(engine->index_open(&data, &graph, &one, &index), "open");
-	CHECK_OK(engine->index_exact(index, k, NULL, queries, nq, &three, nodes[2], distances[2]),
+	CHECK_OK(harness_exact(engine, index, k, NULL, queries, nq, &three, nodes[2], distances[2]),
 			 "exact");
 	for (int mode = 0; mode < 2; mode++)
 	{
@@ -451,10 +451,10 @@ search_case(const harness_spec *spec, gg_algorithm algorithm, uint32_t itopk, do
 		uint32_t	wrong = 0;
 		double		found;
 
-		CHECK_OK(engine->index_search(index, &search, queries, nq, &one, nodes[0], distances[0]),
+		CHECK_OK(harness_search(engine, index, &search, queries, nq, &one, nodes[0], distances[0]),
 				 "search");
-		CHECK_OK(engine->index_search(index, &search, queries, nq, &three, nodes[1],
-									  distances[1]), "search");
+		CHECK_OK(harness_search(engine, index, &search, queries, nq, &three, nodes[1],
+								distances[1]), "search");
 		CHECK(memcmp(nodes[0], nodes[1], nq * k * sizeof(uint32_t)) == 0 &&
 			  memcmp(distances[0], distances[1], nq * k * sizeof(float)) == 0, "threads");
 		for (uint32_t i = 0; i < nq * k; i++)
@@ -597,7 +597,7 @@ test_refusals(void)
 	CHECK_OK(engine->build(&data, &params, NULL, &graph, NULL), "build");
 	CHECK_OK(engine->index_open(&data, &graph, NULL, &index), "open");
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		CHECK(engine->index_search(index, &wrong[i], queries, 1, NULL, &node, &distance).code ==
+		CHECK(harness_search(engine, index, &wrong[i], queries, 1, NULL, &node, &distance).code ==
 			  GG_EINVAL, "params %zu", i);
 	engine->index_close(index);
 	gg_graph_free(&graph);

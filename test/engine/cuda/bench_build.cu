@@ -17,6 +17,7 @@
  */
 #include "../../../kernels/list.cuh"
 #include "../algorithm_option.h"
+#include "../searches.h"
 #include "draw.cuh"
 #include "mode.h"
 
@@ -136,8 +137,8 @@ search_recall(const gg_dataset *data, const gg_graph *graph, const std::vector<u
 
 		params.k = 11;
 		params.itopk_size = 16u << width;
-		status = gg_cuda_index_search(index, &params, queries.data(), SAMPLE, NULL, nodes.data(),
-									  distances.data());
+		status = harness_search(&gg_cuda_engine, index, &params, queries.data(), SAMPLE, NULL,
+								nodes.data(), distances.data());
 		for (uint32_t i = 0; i < SAMPLE; i++)
 			for (uint32_t j = 0; j < 10; j++)
 				for (uint32_t l = 0; l < 11; l++)

@@ -37,6 +37,7 @@
 
 #include "../../../kernels/search.cuh"
 #include "../algorithm_option.h"
+#include "../searches.h"
 #include "mode.h"
 
 #define K 10
@@ -55,8 +56,7 @@ static gg_dataset data;
 static gg_graph graph;
 static cudaStream_t stream;
 static float *device_queries;
-static uint32_t *device_nodes;
-static float *device_distances;
+static uint64_t *device_keys;
 static double copy_gbs;
 
 #define MUST(call) \
@@ -172,9 +172,12 @@ timed(int repeats, RUN run)
 static std::vector<uint32_t>
 fetch(size_t count)
 {
+	std::vector<uint64_t> keys(count);
 	std::vector<uint32_t> nodes(count);
 
-	MUST(cudaMemcpy(nodes.data(), device_nodes, count * 4, cudaMemcpyDeviceToHost));
+	MUST(cudaMemcpy(keys.data(), device_keys, count * 8, cudaMemcpyDeviceToHost));
+	for (size_t i = 0; i < count; i++)
+		nodes[i] = key_node(keys[i]);
 	return nodes;
 }
 
@@ -188,8 +191,7 @@ search_all(const gg_search_params *params, uint32_t batch, uint32_t count, int r
 			must_ok(gg_cuda_search_enqueue(cuda_index, params,
 										   device_queries + (size_t) first * dim,
 										   std::min(batch, count - first),
-										   device_nodes + (size_t) first * params->k,
-										   device_distances + (size_t) first * params->k, stream),
+										   device_keys + (size_t) first * params->k, stream),
 					"search");
 	});
 }
@@ -246,8 +248,8 @@ bench_exact(uint32_t batch, uint32_t k)
 {
 	double		ms = timed(10, [&]()
 	{
-		must_ok(gg_cuda_exact_enqueue(cuda_index, k, NULL, device_queries, batch, device_nodes,
-									  device_distances, stream), "exact");
+		must_ok(gg_cuda_exact_enqueue(cuda_index, k, NULL, device_queries, batch, device_keys,
+									  stream), "exact");
 	});
 	double		gbs = (double) n * dim * 4 / ms / 1e6;
 
@@ -596,8 +598,7 @@ main(int argc, char **argv)
 		   copy_gbs, n, nq, graph.npivots);
 	MUST(cudaMalloc(&device_queries, queries.size() * 4));
 	MUST(cudaMemcpy(device_queries, queries.data(), queries.size() * 4, cudaMemcpyHostToDevice));
-	MUST(cudaMalloc(&device_nodes, (size_t) nq * 1024 * 4));
-	MUST(cudaMalloc(&device_distances, (size_t) nq * 1024 * 4));
+	MUST(cudaMalloc(&device_keys, (size_t) nq * 1024 * 8));
 	run(what);
 	gg_cuda_engine.index_close(cuda_index);
 	return 0;

@@ -37,6 +37,7 @@
 extern "C"
 {
 #include "../harness.h"
+#include "../serve_requests.h"
 }
 
 #define K 10
@@ -46,9 +47,8 @@ extern "C"
 #define PIECE ((uint64_t) 4 << 20)
 #define DELTA_ROWS 10000u
 
-static gg_serve_layout layout;
+static bulk_region region;
 static char *staging;
-static gg_server *server;
 static uint32_t next_ticket = 1;
 static float *queries;
 static uint32_t dim;
@@ -72,35 +72,49 @@ now_us(void)
 	return (double) time.tv_sec * 1e6 + (double) time.tv_nsec * 1e-3;
 }
 
-static char *
-part(uint32_t slot, size_t offset)
-{
-	return layout.slots + slot * layout.slot_bytes + offset;
-}
-
 static void
 open_server(void)
 {
-	size_t		bytes;
-	char	   *region;
+	gg_serve_layout *layout = &region.layout;
+	size_t		slots;
 
-	layout.nslots = NSLOTS;
-	layout.done = 0;
-	layout.nodes = (GG_SERVE_MAX_LISTS * 4 + 63) / 64 * 64;
-	layout.distances = layout.nodes + ANSWERS * 4;
-	layout.query = layout.distances + ANSWERS * 4;
-	layout.slot_bytes = layout.query + ((size_t) dim * 4 + 63) / 64 * 64;
-	bytes = (PIECE + NSLOTS * layout.slot_bytes + 4095) / 4096 * 4096;
-	region = (char *) mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (region == MAP_FAILED)
+	region.engine = &gg_cuda_engine;
+	layout->nslots = NSLOTS;
+	layout->done = 0;
+	region.keys = (GG_SERVE_MAX_LISTS * 4 + 63) / 64 * 64;
+	region.query = region.keys + ANSWERS * 8;
+	layout->slot_bytes = region.query + ((size_t) dim * 4 + 63) / 64 * 64;
+	slots = (NSLOTS * layout->slot_bytes + 4095) / 4096 * 4096;
+	region.filters = PIECE + slots;
+	region.bytes = region.filters + GG_SERVE_MAX_DEEPS * DEEP_FILTER_ROOM;
+	region.bytes = (region.bytes + 4095) / 4096 * 4096;
+	region.memory = (char *) mmap(NULL, region.bytes, PROT_READ | PROT_WRITE,
+								  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (region.memory == MAP_FAILED)
 	{
 		perror("mmap");
 		exit(1);
 	}
-	memset(region, 0, bytes);
-	staging = region;
-	layout.slots = region + PIECE;
-	must_ok(gg_cuda_engine.serve_open(0, region, bytes, &layout, &server), "serve_open");
+	memset(region.memory, 0, region.bytes);
+	staging = region.memory;
+	layout->slots = region.memory + PIECE;
+	must_ok(gg_cuda_engine.serve_open(0, region.memory, region.bytes, layout, &region.server),
+			"serve_open");
+}
+
+static bool
+is_done(uint32_t slot, uint32_t list, uint32_t ticket)
+{
+	return __atomic_load_n((uint32_t *) (region.memory + slot_at(&region, slot)) + list,
+						   __ATOMIC_ACQUIRE) == ticket;
+}
+
+/* A query into a slot. */
+static void
+put_query(uint32_t slot, uint32_t query)
+{
+	memcpy(slot_query(&region, slot), queries + (size_t) (query % QUERIES) * dim,
+		   dim * sizeof(float));
 }
 
 static void
@@ -117,26 +131,24 @@ write_part(gg_index *index, gg_part which, const void *from, uint64_t bytes)
 
 /* Queries into the slots of a batch; done before the clock starts, as a backend would have. */
 static void
-prepare(gg_serve_batch *batch, uint32_t first_slot, uint32_t first_query)
+prepare(slot_batch *batch, uint32_t first_slot, uint32_t first_query)
 {
 	for (uint32_t i = 0; i < batch->count; i++)
 	{
 		batch->slots[i] = first_slot + i;
 		batch->tickets[i] = next_ticket++;
-		memcpy(part(first_slot + i, layout.query),
-			   queries + (size_t) ((first_query + i) % QUERIES) * dim, dim * sizeof(float));
+		put_query(first_slot + i, first_query + i);
 	}
 }
 
 static bool
-arrived(const gg_serve_batch *batch, uint32_t i)
+arrived(const slot_batch *batch, uint32_t i)
 {
-	return __atomic_load_n((uint32_t *) part(batch->slots[i], layout.done) + batch->list,
-						   __ATOMIC_ACQUIRE) == batch->tickets[i];
+	return is_done(batch->slots[i], batch->list, batch->tickets[i]);
 }
 
 static void
-await(const gg_serve_batch *batch)
+await(const slot_batch *batch)
 {
 	double		until = now_us() + 5e6;
 
@@ -146,7 +158,7 @@ await(const gg_serve_batch *batch)
 			{
 				bool		idle;
 
-				must_ok(gg_cuda_engine.serve_check(server, 0, &idle), "serve_check");
+				must_ok(gg_cuda_engine.serve_check(region.server, 0, &idle), "serve_check");
 				fprintf(stderr, "a ticket did not come\n");
 				exit(1);
 			}
@@ -170,8 +182,8 @@ bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, ui
 
 	for (uint32_t i = 0; i < repeats + 50; i++)
 	{
-		gg_serve_batch batch = {};
-		gg_serve_batch more;
+		slot_batch batch = {};
+		slot_batch more;
 		double		begin;
 		double		submitted;
 
@@ -184,9 +196,9 @@ bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, ui
 		more.list = 1;
 		more.exact = true;
 		begin = now_us();
-		must_ok(gg_cuda_engine.serve_submit(server, index, 0, &batch), "serve_submit");
+		must_ok(submit_slots(&region, index, 0, dim, &batch), "serve_submit");
 		if (delta != NULL)
-			must_ok(gg_cuda_engine.serve_submit(server, delta, 1, &more), "serve_submit");
+			must_ok(submit_slots(&region, delta, 1, dim, &more), "serve_submit");
 		submitted = now_us();
 		await(&batch);
 		if (delta != NULL)
@@ -206,7 +218,7 @@ bench_latency(const char *what, gg_index *index, gg_index *delta, bool exact, ui
 static void
 bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t queues)
 {
-	gg_serve_batch batches[GG_SERVE_QUEUES] = {};
+	slot_batch batches[GG_SERVE_QUEUES] = {};
 	const double seconds = 1;
 	uint64_t	answered = 0;
 	double		begin = now_us();
@@ -217,7 +229,7 @@ bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t queue
 	do
 		for (uint32_t queue = 0; queue < queues; queue++)
 		{
-			gg_serve_batch *batch = &batches[queue];
+			slot_batch *batch = &batches[queue];
 
 			if (batch->count > 0)
 				await(batch);
@@ -226,7 +238,7 @@ bench_throughput(gg_index *index, uint32_t itopk, uint32_t count, uint32_t queue
 			batch->k = K;
 			batch->itopk_size = itopk;
 			prepare(batch, queue * GG_SERVE_MAX_BATCH, (uint32_t) answered);
-			must_ok(gg_cuda_engine.serve_submit(server, index, queue, batch), "serve_submit");
+			must_ok(submit_slots(&region, index, queue, dim, batch), "serve_submit");
 		}
 	while (now_us() < begin + seconds * 1e6);
 	end = now_us();
@@ -246,10 +258,10 @@ recall(gg_index *index, uint32_t itopk)
 	gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO};
 	uint64_t	hits = 0;
 
-	must_ok(gg_cuda_engine.index_exact(index, K, NULL, queries, QUERIES, NULL, truth.data(),
-									   distances.data()), "index_exact");
-	must_ok(gg_cuda_engine.index_search(index, &params, queries, QUERIES, NULL, found.data(),
-										distances.data()), "index_search");
+	must_ok(harness_exact(&gg_cuda_engine, index, K, NULL, queries, QUERIES, NULL, truth.data(),
+						  distances.data()), "index_exact");
+	must_ok(harness_search(&gg_cuda_engine, index, &params, queries, QUERIES, NULL, found.data(),
+						   distances.data()), "index_search");
 	for (uint32_t q = 0; q < QUERIES; q++)
 		for (uint32_t i = 0; i < K; i++)
 			for (uint32_t j = 0; j < K; j++)
@@ -336,7 +348,7 @@ static void
 bench_deep(const char *what, gg_index *index, uint32_t k, bool after, const gg_filter *filter)
 {
 	std::vector<double> times;
-	gg_serve_deep deep = {};
+	deep_request deep = {};
 	uint64_t	first = 0;
 
 	deep.slot = DEEP_SLOT;
@@ -350,14 +362,12 @@ bench_deep(const char *what, gg_index *index, uint32_t k, bool after, const gg_f
 		double		begin;
 		double		until = now_us() + 5e6;
 
-		memcpy(part(DEEP_SLOT, layout.query), queries + (size_t) (i % QUERIES) * dim,
-			   dim * sizeof(float));
+		put_query(DEEP_SLOT, i);
 		deep.ticket = next_ticket++;
 		deep.after = first;
 		begin = now_us();
-		must_ok(gg_cuda_engine.serve_deep(server, index, 0, &deep, 1), "serve_deep");
-		while (__atomic_load_n((uint32_t *) part(DEEP_SLOT, layout.done), __ATOMIC_ACQUIRE) !=
-			   deep.ticket && now_us() < until)
+		must_ok(submit_deep(&region, index, 0, dim, &deep, 1), "serve_submit");
+		while (!is_done(DEEP_SLOT, 0, deep.ticket) && now_us() < until)
 			;
 		if (i >= 20)
 			times.push_back(now_us() - begin);
@@ -375,7 +385,7 @@ static void
 bench_long(gg_index *index, uint32_t k, uint32_t count)
 {
 	const size_t bytes = (size_t) k * 8 + 64;
-	gg_serve_deep deeps[GG_SERVE_MAX_DEEPS] = {};
+	deep_request deeps[GG_SERVE_MAX_DEEPS] = {};
 	std::vector<double> times;
 
 	for (uint32_t i = 0; i < 120; i++)
@@ -385,8 +395,7 @@ bench_long(gg_index *index, uint32_t k, uint32_t count)
 
 		for (uint32_t q = 0; q < count; q++)
 		{
-			memcpy(part(q, layout.query), queries + (size_t) ((i + q) % QUERIES) * dim,
-				   dim * sizeof(float));
+			put_query(q, i + q);
 			deeps[q].slot = q;
 			deeps[q].ticket = next_ticket++;
 			deeps[q].k = k;
@@ -394,10 +403,9 @@ bench_long(gg_index *index, uint32_t k, uint32_t count)
 			deeps[q].matches = deeps[q].keys + (size_t) k * 8;
 		}
 		begin = now_us();
-		must_ok(gg_cuda_engine.serve_deep(server, index, 0, deeps, count), "serve_deep");
+		must_ok(submit_deep(&region, index, 0, dim, deeps, count), "serve_submit");
 		while (answered < count && now_us() < begin + 5e6)
-			answered += __atomic_load_n((uint32_t *) part(answered, layout.done),
-										__ATOMIC_ACQUIRE) == deeps[answered].ticket;
+			answered += is_done(answered, 0, deeps[answered].ticket);
 		if (i >= 20)
 			times.push_back(now_us() - begin);
 	}
@@ -461,16 +469,15 @@ bench_filters(gg_index *index, uint32_t n)
 typedef struct flight
 {
 	uint32_t	count;
-	gg_serve_deep deeps[CALLERS];
+	deep_request deeps[CALLERS];
 } flight;
 
-static gg_serve_deep
+static deep_request
 next_request(uint32_t caller, uint32_t k, const gg_filter *filter)
 {
-	gg_serve_deep deep = {};
+	deep_request deep = {};
 
-	memcpy(part(caller, layout.query), queries + (size_t) (next_ticket % QUERIES) * dim,
-		   dim * sizeof(float));
+	put_query(caller, next_ticket);
 	deep.slot = caller;
 	deep.ticket = next_ticket++;
 	deep.k = k;
@@ -484,8 +491,7 @@ static bool
 landed(const flight *flight)
 {
 	for (uint32_t i = 0; i < flight->count; i++)
-		if (__atomic_load_n((uint32_t *) part(flight->deeps[i].slot, layout.done),
-							__ATOMIC_ACQUIRE) != flight->deeps[i].ticket)
+		if (!is_done(flight->deeps[i].slot, 0, flight->deeps[i].ticket))
 			return false;
 	return true;
 }
@@ -570,8 +576,8 @@ callers_rate(gg_index *index, const caller_load *load, const gg_filter *filters)
 				flight->deeps[flight->count++] = next_request(caller, load->k, &filters[caller]);
 			}
 			if (flight->count > 0)
-				must_ok(gg_cuda_engine.serve_deep(server, index, queue, flight->deeps,
-												  flight->count), "serve_deep");
+				must_ok(submit_deep(&region, index, queue, dim, flight->deeps, flight->count),
+						"serve_submit");
 		}
 	}
 	return (double) (answered - before) / (ended - started) * 1e6;
@@ -641,26 +647,20 @@ static void
 bench_bulk(gg_index *index, uint32_t count, uint32_t itopk)
 {
 	std::vector<double> times;
-	gg_serve_bulk bulk = {};
+	const gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO, 0, 0};
+	gg_request	request = request_for(0, false, count, dim, &params);
 
-	bulk.slot = DEEP_SLOT;
-	bulk.k = K;
-	bulk.itopk_size = itopk;
-	bulk.count = count;
-	bulk.dim = dim;
-	bulk.queries = 0;
-	bulk.nodes = ((uint64_t) count * dim * 4 + 63) / 64 * 64;
-	bulk.distances = bulk.nodes + ((uint64_t) count * K * 4 + 63) / 64 * 64;
+	request.queries = 0;
+	request.keys = ((uint64_t) count * dim * 4 + 63) / 64 * 64;
 	for (uint32_t i = 0; i < count; i++)
 		memcpy(staging + (size_t) i * dim * 4, queries + (size_t) (i % QUERIES) * dim, dim * 4);
 	for (uint32_t i = 0; i < 120; i++)
 	{
+		const uint32_t ticket = next_ticket++;
 		double		begin = now_us();
 
-		bulk.ticket = next_ticket++;
-		must_ok(gg_cuda_engine.serve_bulk(server, index, 0, &bulk), "serve_bulk");
-		while (__atomic_load_n((uint32_t *) part(DEEP_SLOT, layout.done), __ATOMIC_ACQUIRE) !=
-			   bulk.ticket && now_us() < begin + 5e6)
+		must_ok(submit_one(&region, index, 0, DEEP_SLOT, ticket, 0, &request), "serve_submit");
+		while (!is_done(DEEP_SLOT, 0, ticket) && now_us() < begin + 5e6)
 			;
 		if (i >= 20)
 			times.push_back(now_us() - begin);
@@ -800,7 +800,7 @@ main(int argc, char **argv)
 			if ((uint64_t) count * (dim + 2 * K) * 4 + 192 <= PIECE)
 				bench_bulk(index, count, 64);
 	}
-	gg_cuda_engine.serve_close(server);
+	gg_cuda_engine.serve_close(region.server);
 	gg_cuda_engine.index_close(index);
 	gg_cuda_engine.index_close(delta);
 	gg_graph_free(&graph);

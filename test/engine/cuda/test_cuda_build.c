@@ -578,9 +578,9 @@ walk_hits(const gg_dataset *data, const gg_graph *graph, const float *queries, u
 
 	*lost = nq;
 	if (gg_cpu_engine.index_open(data, graph, &control, &index).code == GG_OK &&
-		gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, exact,
-								  distances).code == GG_OK &&
-		gg_cpu_engine.index_search(index, &params, queries, nq, &control, found,
+		harness_exact(&gg_cpu_engine, index, 10, NULL, queries, nq, &control, exact, distances).code
+			== GG_OK &&
+		harness_search(&gg_cpu_engine, index, &params, queries, nq, &control, found,
 								   distances).code == GG_OK)
 	{
 		*lost = 0;

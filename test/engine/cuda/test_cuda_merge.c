@@ -50,7 +50,7 @@ beside_cpu(const harness_spec *spec, const gg_build_params *params, uint32_t per
 	make_sides(&s, &data, ends, 2, params);
 	input = (gg_merge_input) {s.parts, s.lists, s.degree, GG_MERGE_AUTO};
 	CHECK_OK(gg_cpu_engine.index_open(&data, NULL, &control, &index), what);
-	CHECK_OK(gg_cpu_engine.index_exact(index, 10, NULL, queries, nq, &control, nodes, truth),
+	CHECK_OK(harness_exact(&gg_cpu_engine, index, 10, NULL, queries, nq, &control, nodes, truth),
 			 what);
 	gg_cpu_engine.index_close(index);
 	if (CHECK_OK(gg_cuda_engine.merge(&data, &input, params, &control, &ours, NULL), what) &&

@@ -171,13 +171,13 @@ check_answers(const scene *s, const gg_search_params *params, uint32_t nq, const
 	uint32_t	wrong = wrong_answers(s, nq, K, nodes, distances);
 
 	CHECK(wrong == 0, "%s: %s, %u queries: %u answers are wrong", s->name, what, nq, wrong);
-	CHECK_OK(gg_cpu_engine.index_exact(s->cpu, K, NULL, s->queries, nq, &control, cpu_nodes,
-									   truth), s->name);
+	CHECK_OK(harness_exact(&gg_cpu_engine, s->cpu, K, NULL, s->queries, nq, &control, cpu_nodes,
+						   truth), s->name);
 	if (params == NULL)
 		memcpy(cpu, truth, nq * K * sizeof(float));
 	else
-		CHECK_OK(gg_cpu_engine.index_search(s->cpu, params, s->queries, nq, &control, cpu_nodes,
-											cpu), s->name);
+		CHECK_OK(harness_search(&gg_cpu_engine, s->cpu, params, s->queries, nq, &control, cpu_nodes,
+								cpu), s->name);
 	wrong = right_answers(nq, cpu, truth) - right_answers(nq, distances, truth);
 	CHECK((int32_t) wrong <= (params == NULL ? 0 : (int32_t) (nq * K / 10)),
 		  "%s: %s, %u queries: %d answers of %u missed", s->name, what, nq, (int) wrong, nq * K);
@@ -199,8 +199,8 @@ search_by(scene *s, gg_search_params params, uint32_t nq)
 	uint32_t   *nodes = malloc(nq * K * sizeof(uint32_t));
 	float	   *distances = malloc(nq * K * sizeof(float));
 
-	if (CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params, s->queries, nq, &control, nodes,
-											 distances), s->name))
+	if (CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, &params, s->queries, nq, &control, nodes,
+								distances), s->name))
 		check_answers(s, &params, nq, nodes, distances);
 	free(nodes);
 	free(distances);
@@ -218,8 +218,8 @@ search_exactly(scene *s, uint32_t nq)
 	uint32_t   *nodes = malloc(nq * K * sizeof(uint32_t));
 	float	   *distances = malloc(nq * K * sizeof(float));
 
-	if (CHECK_OK(gg_cuda_engine.index_exact(s->cuda, K, NULL, s->queries, nq, &control, nodes,
-											distances), s->name))
+	if (CHECK_OK(harness_exact(&gg_cuda_engine, s->cuda, K, NULL, s->queries, nq, &control, nodes,
+							   distances), s->name))
 		check_answers(s, NULL, nq, nodes, distances);
 	free(nodes);
 	free(distances);
@@ -319,8 +319,8 @@ serve(const scene *s, bulk_region *r, gg_index *index, int mode, uint32_t nq)
 {
 	const gg_search_params params = {.k = K,.itopk_size = ITOPK,.mode = mode < 0 ? GG_SEARCH_AUTO :
 		(gg_search_mode) mode};
-	gg_serve_batch batch = {.count = nq,.exact = mode < 0,.k = K,.itopk_size = ITOPK,
-		.mode = params.mode};
+	slot_batch	batch = {.count = nq,.exact = mode < 0,.k = K,.itopk_size = ITOPK,
+						 .mode = params.mode};
 	uint32_t   *nodes = malloc(nq * K * sizeof(uint32_t));
 	float	   *distances = malloc(nq * K * sizeof(float));
 
@@ -328,17 +328,14 @@ serve(const scene *s, bulk_region *r, gg_index *index, int mode, uint32_t nq)
 	{
 		batch.slots[q] = nq - 1 - q;
 		batch.tickets[q] = 100 + (uint32_t) (mode + 1) * 50 + q;
-		memcpy(r->memory + batch.slots[q] * r->layout.slot_bytes + r->layout.query,
-			   s->queries + (size_t) q * s->data.dim, s->data.dim * sizeof(float));
+		memcpy(slot_query(r, batch.slots[q]), s->queries + (size_t) q * s->data.dim,
+			   s->data.dim * sizeof(float));
 	}
-	CHECK_OK(gg_cuda_engine.serve_submit(r->server, index, 0, &batch), s->name);
+	CHECK_OK(submit_slots(r, index, 0, s->data.dim, &batch), s->name);
 	for (uint32_t q = 0; q < nq; q++)
 	{
-		const char *slot = r->memory + batch.slots[q] * r->layout.slot_bytes;
-
 		bulk_wait(r, 0, batch.slots[q], 0, batch.tickets[q]);
-		memcpy(nodes + q * K, slot + r->layout.nodes, K * sizeof(uint32_t));
-		memcpy(distances + q * K, slot + r->layout.distances, K * sizeof(float));
+		split_keys(slot_keys(r, batch.slots[q], 0, K), K, nodes + q * K, distances + q * K);
 	}
 	check_answers(s, mode < 0 ? NULL : &params, nq, nodes, distances);
 	free(nodes);
@@ -532,8 +529,8 @@ build_open(build_scene *s, const harness_spec *spec, uint32_t length)
 	s->truth = malloc(BUILD_NQ * K * sizeof(float));
 	harness_data(spec, &s->data, &s->queries, BUILD_NQ);
 	CHECK_OK(gg_cpu_engine.index_open(&s->data, NULL, &control, &index), s->name);
-	CHECK_OK(gg_cpu_engine.index_exact(index, K, NULL, s->queries, BUILD_NQ, &control, nodes,
-									   s->truth), s->name);
+	CHECK_OK(harness_exact(&gg_cpu_engine, index, K, NULL, s->queries, BUILD_NQ, &control, nodes,
+						   s->truth), s->name);
 	gg_cpu_engine.index_close(index);
 	free(nodes);
 }
@@ -557,8 +554,8 @@ check_graph(const build_scene *s, gg_graph *graph, const char *what)
 
 	harness_graph_check(graph, s->data.n, s->params.graph_degree, false, what);
 	CHECK_OK(gg_cpu_engine.index_open(&s->data, graph, &control, &index), what);
-	CHECK_OK(gg_cpu_engine.index_search(index, &params, s->queries, BUILD_NQ, &control, nodes,
-										distances), what);
+	CHECK_OK(harness_search(&gg_cpu_engine, index, &params, s->queries, BUILD_NQ, &control, nodes,
+							distances), what);
 	right = right_answers(BUILD_NQ, distances, s->truth);
 	CHECK(right >= BUILD_NQ * K * 9 / 10, "%s, %s: %u answers of %u", s->name, what, right,
 		  BUILD_NQ * K);

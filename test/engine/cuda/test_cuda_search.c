@@ -285,10 +285,10 @@ check_exact(scene *s, uint32_t k, uint32_t nq, const uint32_t *filter, const cha
 	answers		cuda = answers_make(nq, k);
 	uint32_t	differ = 0;
 
-	CHECK_OK(gg_cpu_engine.index_exact(s->cpu, k, filter, s->queries, nq, &control, cpu.nodes,
-									   cpu.distances), s->name);
-	CHECK_OK(gg_cuda_engine.index_exact(s->cuda, k, filter, s->queries, nq, &control, cuda.nodes,
-										cuda.distances), s->name);
+	CHECK_OK(harness_exact(&gg_cpu_engine, s->cpu, k, filter, s->queries, nq, &control, cpu.nodes,
+						   cpu.distances), s->name);
+	CHECK_OK(harness_exact(&gg_cuda_engine, s->cuda, k, filter, s->queries, nq, &control,
+						   cuda.nodes, cuda.distances), s->name);
 	CHECK(answers_wrong(s, &cuda, nq) == 0, "%s: exact %s k %u nq %u: %u wrong", s->name, what, k,
 		  nq, answers_wrong(s, &cuda, nq));
 	/* position by position the same distance: no row was missed */
@@ -359,10 +359,10 @@ check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
 	answers		found[3];
 	double		cpu_recall;
 
-	CHECK_OK(gg_cpu_engine.index_exact(s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
-									   truth.distances), s->name);
-	CHECK_OK(gg_cpu_engine.index_search(s->cpu, &params, s->queries, nq, &control, cpu.nodes,
-										cpu.distances), s->name);
+	CHECK_OK(harness_exact(&gg_cpu_engine, s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
+						   truth.distances), s->name);
+	CHECK_OK(harness_search(&gg_cpu_engine, s->cpu, &params, s->queries, nq, &control, cpu.nodes,
+							cpu.distances), s->name);
 	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
 	for (int m = 0; m < nmodes; m++)
 	{
@@ -370,8 +370,8 @@ check_walk(scene *s, uint32_t k, uint32_t itopk, uint32_t width, uint32_t nq)
 
 		found[m] = answers_make(nq, k);
 		params.mode = modes[m];
-		CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params, s->queries, nq, &control,
-											 found[m].nodes, found[m].distances), s->name);
+		CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, &params, s->queries, nq, &control,
+								found[m].nodes, found[m].distances), s->name);
 		recall = answers_recall(s, &found[m], &truth, nq, k);
 		CHECK(answers_wrong(s, &found[m], nq) == 0, "%s: %s k %u itopk %u width %u nq %u: %u wrong",
 			  s->name, mode_names[m], k, itopk, width, nq, answers_wrong(s, &found[m], nq));
@@ -407,12 +407,12 @@ check_tsdg(scene *s, const gg_search_params *params, uint32_t nq)
 	snprintf(what, sizeof(what), "%s, k %u itopk %u walks %u delta %g nq %u",
 			 params->mode == GG_SEARCH_TSDG_SMALL ? "small" : "large", k, params->itopk_size,
 			 params->walks, (double) params->delta, nq);
-	CHECK_OK(gg_cpu_engine.index_exact(s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
-									   truth.distances), s->name);
-	CHECK_OK(gg_cpu_engine.index_search(s->cpu, params, s->queries, nq, &control, cpu.nodes,
-										cpu.distances), s->name);
-	CHECK_OK(gg_cuda_engine.index_search(s->cuda, params, s->queries, nq, &control, found.nodes,
-										 found.distances), s->name);
+	CHECK_OK(harness_exact(&gg_cpu_engine, s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
+						   truth.distances), s->name);
+	CHECK_OK(harness_search(&gg_cpu_engine, s->cpu, params, s->queries, nq, &control, cpu.nodes,
+							cpu.distances), s->name);
+	CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, params, s->queries, nq, &control, found.nodes,
+							found.distances), s->name);
 	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
 	recall = answers_recall(s, &found, &truth, nq, k);
 	CHECK(answers_wrong(s, &found, nq) == 0, "%s: %s: %u wrong", s->name, what,
@@ -422,11 +422,10 @@ check_tsdg(scene *s, const gg_search_params *params, uint32_t nq)
 	CHECK(answers_shared(&cpu, &found, nq) >= 0.98 - 1.0 / nq, "%s: %s: the engines share %.4f",
 		  s->name, what, answers_shared(&cpu, &found, nq));
 	for (uint32_t first = 0; first < nq; first += 5)
-		CHECK_OK(gg_cuda_engine.index_search(s->cuda, params,
-											 s->queries + (size_t) first * s->data.dim,
-											 nq - first < 5 ? nq - first : 5, &control,
-											 again.nodes + (size_t) first * k,
-											 again.distances + (size_t) first * k), s->name);
+		CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, params, s->queries + (size_t) first *
+								s->data.dim, nq - first < 5 ? nq - first : 5, &control, again.nodes
+								+ (size_t) first * k, again.distances + (size_t) first * k),
+				 s->name);
 	CHECK(memcmp(found.nodes, again.nodes, (size_t) nq * k * sizeof(uint32_t)) == 0 &&
 		  memcmp(found.distances, again.distances, (size_t) nq * k * sizeof(float)) == 0,
 		  "%s: %s: batches of 5 differ", s->name, what);
@@ -466,8 +465,8 @@ check_batches(scene *s, uint32_t k, uint32_t itopk)
 	gg_search_params params = {.k = k,.itopk_size = itopk};
 	answers		all = answers_make(s->nq, k);
 
-	CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params, s->queries, s->nq, &control, all.nodes,
-										 all.distances), s->name);
+	CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, &params, s->queries, s->nq, &control,
+							all.nodes, all.distances), s->name);
 	for (size_t b = 0; b < sizeof(batches) / sizeof(batches[0]); b++)
 	{
 		uint32_t	nq = batches[b] < s->nq ? batches[b] : s->nq;
@@ -475,10 +474,9 @@ check_batches(scene *s, uint32_t k, uint32_t itopk)
 		answers		some = answers_make(total, k);
 
 		for (uint32_t first = 0; first < total; first += nq)
-			CHECK_OK(gg_cuda_engine.index_search(s->cuda, &params,
-												 s->queries + (size_t) first * s->data.dim, nq,
-												 &control, some.nodes + (size_t) first * k,
-												 some.distances + (size_t) first * k), s->name);
+			CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, &params, s->queries + (size_t) first *
+									s->data.dim, nq, &control, some.nodes + (size_t) first * k,
+									some.distances + (size_t) first * k), s->name);
 		CHECK(answers_shared(&all, &some, total) >= 0.998 - 1.0 / total,
 			  "%s: itopk %u: batches of %u and %u share %.4f", s->name, itopk, nq, s->nq,
 			  answers_shared(&all, &some, total));
@@ -722,13 +720,13 @@ test_zero_products(void)
 		rows[i * dim + 1 + i % 5] = 1;
 	}
 	CHECK_OK(gg_cuda_engine.index_open(&data, NULL, &control, &index), "open");
-	CHECK_OK(gg_cuda_engine.index_exact(index, n, NULL, query, 1, &control, nodes, distances),
+	CHECK_OK(harness_exact(&gg_cuda_engine, index, n, NULL, query, 1, &control, nodes, distances),
 			 "exact");
 	for (uint32_t i = 0; i < n; i++)
 		wrong += nodes[i] != i || distances[i] != 0 || signbit(distances[i]);
 	CHECK(wrong == 0, "%u of %u rows are out of place, or their 0 is a negative one", wrong, n);
-	CHECK(gg_cuda_engine.index_search(index, &walk, query, 1, &control, nodes,
-									  distances).code == GG_EINVAL, "a walk without a graph");
+	CHECK(harness_search(&gg_cuda_engine, index, &walk, query, 1, &control, nodes, distances).code
+		  == GG_EINVAL, "a walk without a graph");
 	gg_cuda_engine.index_close(index);
 }
 
@@ -757,8 +755,8 @@ test_few_rows(void)
 				uint32_t	filled = 0;
 
 				params.mode = modes[m];
-				CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, s.nq, &control,
-													 a.nodes, a.distances), s.name);
+				CHECK_OK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, s.nq, &control,
+										a.nodes, a.distances), s.name);
 				for (uint32_t j = 0; j < s.nq * 100; j++)
 					filled += a.nodes[j] != GG_NO_NODE;
 				CHECK(filled == s.nq * n, "%s: %s: %u answers to %u queries", s.name, mode_names[m],
@@ -805,8 +803,8 @@ test_damaged_graph(void)
 		answers		a = answers_make(s.nq, 20);
 
 		params.mode = modes[m];
-		CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, s.nq, &control, a.nodes,
-											 a.distances), s.name);
+		CHECK_OK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, s.nq, &control,
+								a.nodes, a.distances), s.name);
 		CHECK(answers_wrong(&s, &a, s.nq) == 0, "damaged graph: %s: %u wrong", mode_names[m],
 			  answers_wrong(&s, &a, s.nq));
 		answers_free(&a);
@@ -895,8 +893,8 @@ test_marked_edges(void)
 		uint32_t	found = 0;
 
 		params.mode = modes[m];
-		CHECK_OK(gg_cuda_engine.index_search(index, &params, &query, 1, &control, nodes,
-											 distances), mode_names[m]);
+		CHECK_OK(harness_search(&gg_cuda_engine, index, &params, &query, 1, &control, nodes,
+								distances), mode_names[m]);
 		while (found < n && nodes[found] == found)
 			found++;
 		CHECK(found == (params.mode == GG_SEARCH_TSDG_LARGE ? cut : n) &&
@@ -955,7 +953,7 @@ test_delta(void)
 			gg_index   *index;
 
 			CHECK_OK(engine->index_open(&data, &graph, &control, &index), "open");
-			CHECK_OK(engine->index_search(index, &params, query, 1, &control, nodes, distances),
+			CHECK_OK(harness_search(engine, index, &params, query, 1, &control, nodes, distances),
 					 "search");
 			CHECK(memcmp(nodes, expected, sizeof(nodes)) == 0,
 				  "engine %d, metric %d, dim %u, delta %g: nodes %u and %u", e, (int) metric, dim,
@@ -1014,10 +1012,10 @@ test_little_shared(void)
 	scene_open(&s, &spec, 4);
 	for (int exact = 0; exact < 2; exact++)
 	{
-		status = exact ? gg_cuda_engine.index_exact(s.cuda, GG_MAX_ITOPK, NULL, s.queries, 1,
-													&control, a.nodes, a.distances) :
-			gg_cuda_engine.index_search(s.cuda, &params, s.queries, 1, &control, a.nodes,
-										a.distances);
+		status = exact ? harness_exact(&gg_cuda_engine, s.cuda, GG_MAX_ITOPK, NULL, s.queries, 1,
+									   &control, a.nodes, a.distances) :
+			harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, 1, &control, a.nodes,
+						   a.distances);
 		if (status.code == GG_EUNSUPPORTED)
 			CHECK(little_shared() && strstr(status.message, "shared memory a block") != NULL,
 				  "%s", status.message);
@@ -1069,8 +1067,8 @@ search_beside(void *arg)
 		const uint32_t nq = 1 + (uint32_t) (small_random_bits(&random) % b->s.nq);
 		answers		a = answers_make(nq, 10);
 
-		b->wrong += gg_cuda_engine.index_search(b->s.cuda, &params, b->s.queries, nq, &control,
-												a.nodes, a.distances).code != GG_OK ||
+		b->wrong += harness_search(&gg_cuda_engine, b->s.cuda, &params, b->s.queries, nq, &control,
+								   a.nodes, a.distances).code != GG_OK ||
 			answers_wrong(&b->s, &a, nq) != 0;
 		answers_free(&a);
 	}
@@ -1090,12 +1088,12 @@ repeat_search(scene *s, const gg_search_params *params, uint32_t nq, uint32_t ti
 	double		recall;
 	double		cpu_recall;
 
-	CHECK_OK(gg_cpu_engine.index_exact(s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
-									   truth.distances), s->name);
-	CHECK_OK(gg_cpu_engine.index_search(s->cpu, params, s->queries, nq, &control, cpu.nodes,
-										cpu.distances), s->name);
-	CHECK_OK(gg_cuda_engine.index_search(s->cuda, params, s->queries, nq, &control, first.nodes,
-										 first.distances), s->name);
+	CHECK_OK(harness_exact(&gg_cpu_engine, s->cpu, k, NULL, s->queries, nq, &control, truth.nodes,
+						   truth.distances), s->name);
+	CHECK_OK(harness_search(&gg_cpu_engine, s->cpu, params, s->queries, nq, &control, cpu.nodes,
+							cpu.distances), s->name);
+	CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, params, s->queries, nq, &control, first.nodes,
+							first.distances), s->name);
 	CHECK(answers_wrong(s, &first, nq) == 0, "%s: nq %u: wrong answers", s->name, nq);
 	recall = answers_recall(s, &first, &truth, nq, k);
 	cpu_recall = answers_recall(s, &cpu, &truth, nq, k);
@@ -1103,8 +1101,8 @@ repeat_search(scene *s, const gg_search_params *params, uint32_t nq, uint32_t ti
 		  s->name, params->itopk_size, nq, recall, cpu_recall);
 	for (uint32_t i = 0; i < times; i++)
 	{
-		if (!CHECK_OK(gg_cuda_engine.index_search(s->cuda, params, s->queries, nq, &control,
-												  again.nodes, again.distances), s->name))
+		if (!CHECK_OK(harness_search(&gg_cuda_engine, s->cuda, params, s->queries, nq, &control,
+									 again.nodes, again.distances), s->name))
 			break;
 		differ += memcmp(first.nodes, again.nodes, (size_t) nq * k * 4) != 0 ||
 			memcmp(first.distances, again.distances, (size_t) nq * k * 4) != 0;
@@ -1174,18 +1172,18 @@ test_refusals(void)
 	scene		s;
 
 	scene_open(&s, &spec, 3);
-	CHECK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, 40, &control, a.nodes,
-									  a.distances).code == GG_EINVAL, "k above itopk_size");
+	CHECK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, 40, &control, a.nodes,
+						 a.distances).code == GG_EINVAL, "k above itopk_size");
 	params.itopk_size = GG_MAX_ITOPK + 1;
-	CHECK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, 40, &control, a.nodes,
-									  a.distances).code == GG_EINVAL, "itopk_size too large");
-	CHECK(gg_cuda_engine.index_exact(s.cuda, 0, NULL, s.queries, 40, &control, a.nodes,
-									 a.distances).code == GG_EINVAL, "k 0");
+	CHECK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, 40, &control, a.nodes,
+						 a.distances).code == GG_EINVAL, "itopk_size too large");
+	CHECK(harness_exact(&gg_cuda_engine, s.cuda, 0, NULL, s.queries, 40, &control, a.nodes,
+						a.distances).code == GG_EINVAL, "k 0");
 	params.itopk_size = 64;
-	CHECK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, 40, &cancelling, a.nodes,
-									  a.distances).code == GG_ECANCELED, "search");
-	CHECK(gg_cuda_engine.index_exact(s.cuda, 10, NULL, s.queries, 40, &cancelling, a.nodes,
-									 a.distances).code == GG_ECANCELED, "exact");
+	CHECK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, 40, &cancelling, a.nodes,
+						 a.distances).code == GG_ECANCELED, "search");
+	CHECK(harness_exact(&gg_cuda_engine, s.cuda, 10, NULL, s.queries, 40, &cancelling, a.nodes,
+						a.distances).code == GG_ECANCELED, "exact");
 	CHECK(gg_cuda_engine.index_open(&s.data, &s.graph, &cancelling, &index).code == GG_ECANCELED,
 		  "index_open");
 	s.data.dim = GG_MAX_DIM + 1;
@@ -1193,8 +1191,8 @@ test_refusals(void)
 		  "too many dimensions");
 	s.data.dim = spec.dim;
 	/* and it still works */
-	CHECK_OK(gg_cuda_engine.index_search(s.cuda, &params, s.queries, 40, &control, a.nodes,
-										 a.distances), "search after refusals");
+	CHECK_OK(harness_search(&gg_cuda_engine, s.cuda, &params, s.queries, 40, &control, a.nodes,
+							a.distances), "search after refusals");
 	CHECK(answers_wrong(&s, &a, 40) == 0, "search after refusals");
 	gg_cuda_engine.index_close(NULL);
 	answers_free(&a);

@@ -281,10 +281,10 @@ ask_mode(gg_index *index, const scene *s, bool exact, gg_search_mode mode, uint3
 	memset(a.nodes, 0xAB, (size_t) nq * k * sizeof(uint32_t));
 	memset(a.distances, 0xAB, (size_t) nq * k * sizeof(float));
 	CHECK_OK(exact ?
-			 gg_cuda_engine.index_exact(index, k, NULL, s->queries, nq, &control, a.nodes,
-										a.distances) :
-			 gg_cuda_engine.index_search(index, &params, s->queries, nq, &control, a.nodes,
-										 a.distances),
+			 harness_exact(&gg_cuda_engine, index, k, NULL, s->queries, nq, &control, a.nodes,
+						   a.distances) :
+			 harness_search(&gg_cuda_engine, index, &params, s->queries, nq, &control, a.nodes,
+							a.distances),
 			 s->name);
 	return a;
 }
@@ -417,7 +417,7 @@ test_fill_edges(void)
 	shape = s.shape;
 	CHECK_OK(gg_cuda_engine.index_create(&shape, &index), "create");
 	CHECK_OK(gg_cuda_engine.index_finish(index, 0, NULL), "finish with no rows");
-	CHECK_OK(gg_cuda_engine.index_search(index, &params, s.queries, 1, NULL, nodes, distances),
+	CHECK_OK(harness_search(&gg_cuda_engine, index, &params, s.queries, 1, NULL, nodes, distances),
 			 "search in no rows");
 	CHECK(nodes[0] == GG_NO_NODE && nodes[2] == GG_NO_NODE && distances[1] == INFINITY,
 		  "answers from no rows");
@@ -442,10 +442,7 @@ test_take(void)
 
 typedef struct server
 {
-	gg_serve_layout layout;
-	size_t		region_bytes;
-	void	   *region;
-	gg_server  *server;
+	bulk_region region;
 	uint32_t	ticket;
 	uint32_t	dim;
 } server;
@@ -453,46 +450,46 @@ typedef struct server
 static void *
 slot_part(const server *v, uint32_t slot, size_t offset)
 {
-	return v->layout.slots + slot * v->layout.slot_bytes + offset;
+	return v->region.memory + slot_at(&v->region, slot) + offset;
 }
 
 static uint32_t *
 slot_done(const server *v, uint32_t slot)
 {
-	return slot_part(v, slot, v->layout.done);
+	return slot_part(v, slot, v->region.layout.done);
 }
 
 static bool
 server_open(server *v, uint32_t dim)
 {
-	gg_serve_layout *layout = &v->layout;
+	bulk_region *r = &v->region;
+	gg_serve_layout *layout = &r->layout;
 
 	memset(v, 0, sizeof(*v));
 	v->dim = dim;
+	r->engine = &gg_cuda_engine;
 	layout->nslots = NSLOTS;
-	/* some of the order that the service has, with a head that is not the device's */
+	/* a slot has a head that is not the device's */
 	layout->done = 64;
-	layout->nodes = layout->done + (GG_SERVE_MAX_LISTS * 4 + 63) / 64 * 64;
-	layout->distances = layout->nodes + ANSWERS * 4;
-	layout->query = layout->distances + ANSWERS * 4;
-	layout->slot_bytes = layout->query + ((size_t) dim * 4 + 63) / 64 * 64;
-	v->region_bytes = (4096 + NSLOTS * layout->slot_bytes + 4095) / 4096 * 4096;
-	v->region = mmap(NULL, v->region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-					 0);
-	if (!CHECK(v->region != MAP_FAILED, "mmap of %zu bytes", v->region_bytes))
+	r->keys = layout->done + (GG_SERVE_MAX_LISTS * 4 + 63) / 64 * 64;
+	r->query = r->keys + ANSWERS * 8;
+	layout->slot_bytes = r->query + ((size_t) dim * 4 + 63) / 64 * 64;
+	r->bytes = (4096 + NSLOTS * layout->slot_bytes + 4095) / 4096 * 4096;
+	r->memory = mmap(NULL, r->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!CHECK(r->memory != MAP_FAILED, "mmap of %zu bytes", r->bytes))
 		return false;
-	memset(v->region, 0xAB, v->region_bytes);
-	layout->slots = (char *) v->region + 4096;
+	memset(r->memory, 0xAB, r->bytes);
+	layout->slots = r->memory + 4096;
 	v->ticket = 1000;
-	return CHECK_OK(gg_cuda_engine.serve_open(0, v->region, v->region_bytes, layout, &v->server),
+	return CHECK_OK(gg_cuda_engine.serve_open(0, r->memory, r->bytes, layout, &r->server),
 					"serve_open");
 }
 
 static void
 server_close(server *v)
 {
-	gg_cuda_engine.serve_close(v->server);
-	munmap(v->region, v->region_bytes);
+	gg_cuda_engine.serve_close(v->region.server);
+	munmap(v->region.memory, v->region.bytes);
 }
 
 /*
@@ -501,7 +498,7 @@ server_close(server *v)
  */
 typedef struct flight
 {
-	gg_serve_batch batch;
+	slot_batch	batch;
 	uint32_t	queue;
 	uint32_t	first;
 	const answers *truth;
@@ -516,10 +513,10 @@ flight_submit(server *v, gg_index *index, const scene *s, flight *f, uint32_t sl
 
 		f->batch.slots[i] = to;
 		f->batch.tickets[i] = v->ticket++;
-		memcpy(slot_part(v, to, v->layout.query), s->queries + (size_t) ((f->first + i) % s->nq) *
+		memcpy(slot_query(&v->region, to), s->queries + (size_t) ((f->first + i) % s->nq) *
 			   s->data.dim, s->data.dim * sizeof(float));
 	}
-	CHECK_OK(gg_cuda_engine.serve_submit(v->server, index, f->queue, &f->batch), s->name);
+	CHECK_OK(submit_slots(&v->region, index, f->queue, v->dim, &f->batch), s->name);
 }
 
 /* Wait for every ticket; false when one does not come. */
@@ -538,7 +535,7 @@ flight_wait(server *v, const scene *s, const flight *f)
 
 			if (harness_now() < until)
 				continue;
-			CHECK_OK(gg_cuda_engine.serve_check(v->server, f->queue, &idle), s->name);
+			CHECK_OK(gg_cuda_engine.serve_check(v->region.server, f->queue, &idle), s->name);
 			return CHECK(false, "%s: query %u of %u on queue %u was not answered (%s)", s->name, i,
 						 f->batch.count, f->queue, idle ? "idle" : "busy");
 		}
@@ -556,13 +553,11 @@ flight_check(server *v, const scene *s, const flight *f, uint64_t *wrong, uint64
 	for (uint32_t i = 0; i < f->batch.count; i++)
 	{
 		uint32_t	query = (f->first + i) % s->nq;
-		const uint32_t *nodes = (uint32_t *) slot_part(v, f->batch.slots[i],
-													   v->layout.nodes) + (size_t) f->batch.list *
-			k;
-		const float *distances = (float *) slot_part(v, f->batch.slots[i],
-													 v->layout.distances) + (size_t) f->batch.list *
-			k;
+		uint32_t	nodes[ANSWERS];
+		float		distances[ANSWERS];
 
+		split_keys(slot_keys(&v->region, f->batch.slots[i], f->batch.list, k), k, nodes,
+				   distances);
 		*wrong += missing(nodes, distances, f->truth->nodes + (size_t) query * k,
 						  f->truth->distances + (size_t) query * k, k);
 		*all += k;
@@ -583,7 +578,7 @@ check_idle(server *v, const char *name)
 		bool		idle = false;
 
 		while (!idle && status.code == GG_OK && harness_now() < until)
-			status = gg_cuda_engine.serve_check(v->server, queue, &idle);
+			status = gg_cuda_engine.serve_check(v->region.server, queue, &idle);
 		CHECK_OK(status, name);
 		CHECK(idle, "%s: queue %u is still busy", name, queue);
 	}
@@ -604,17 +599,16 @@ check_untouched(server *v, const scene *s, const flight *f)
 	{
 		const uint32_t *done = slot_done(v, f->batch.slots[i]);
 		const uint32_t *head = slot_part(v, f->batch.slots[i], 0);
-		const uint32_t *nodes = slot_part(v, f->batch.slots[i], v->layout.nodes);
-		const uint32_t *distances = slot_part(v, f->batch.slots[i], v->layout.distances);
+		const uint64_t *keys = slot_keys(&v->region, f->batch.slots[i], 0, k);
 
 		for (uint32_t l = 0; l < GG_SERVE_MAX_LISTS; l++)
 			touched += l != list && done[l] != UNTOUCHED;
 		for (uint32_t j = 0; j < ANSWERS; j++)
 			touched += (j < list * k || j >= (list + 1) * k) &&
-				(nodes[j] != UNTOUCHED || distances[j] != UNTOUCHED);
+				keys[j] != ((uint64_t) UNTOUCHED << 32 | UNTOUCHED);
 		for (uint32_t j = 0; j < 16; j++)
 			touched += head[j] != UNTOUCHED;
-		touched += memcmp(slot_part(v, f->batch.slots[i], v->layout.query),
+		touched += memcmp(slot_query(&v->region, f->batch.slots[i]),
 						  s->queries + (size_t) ((f->first + i) % s->nq) * s->data.dim,
 						  s->data.dim * sizeof(float)) != 0;
 	}
@@ -664,7 +658,7 @@ check_alone(server *v, const scene *s, gg_index *index, bool exact, gg_search_mo
 		if (harness_small() && (c % 4 != 0 || counts[c] > (itopk > 64 || s->data.dim > 512 ? 1 :
 														   66)))
 			continue;
-		memset(v->layout.slots, 0xAB, NSLOTS * v->layout.slot_bytes);
+		memset(v->region.layout.slots, 0xAB, NSLOTS * v->region.layout.slot_bytes);
 		flight_submit(v, index, s, &f, (uint32_t) c * 13);
 		if (!flight_wait(v, s, &f))
 			break;
@@ -696,7 +690,7 @@ check_together(server *v, const scene *s, gg_index *index, gg_index *other)
 	truths[0] = ask(index, s, !graph, k, 64, s->nq);
 	truths[1] = ask(index, s, true, k, 64, s->nq);
 	truths[2] = ask(other, s, !graph, k, 100, s->nq);
-	memset(v->layout.slots, 0xAB, NSLOTS * v->layout.slot_bytes);
+	memset(v->region.layout.slots, 0xAB, NSLOTS * v->region.layout.slot_bytes);
 	for (uint32_t round = 0; round < (harness_small() ? 1u : 60u); round++)
 	{
 		/*
@@ -1141,9 +1135,10 @@ test_refuse_shapes(void)
 			 "nothing at the end");
 	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_PIVOTS, 5 * 68 - 64, bytes, 64),
 			 "the last bytes");
-	REFUSED(gg_cuda_engine.index_search(index, &search, (float *) bytes, 1, NULL, nodes,
-										distances));
-	REFUSED(gg_cuda_engine.index_exact(index, 5, NULL, (float *) bytes, 1, NULL, nodes, distances));
+	REFUSED(harness_search(&gg_cuda_engine, index, &search, (float *) bytes, 1, NULL, nodes,
+						   distances));
+	REFUSED(harness_exact(&gg_cuda_engine, index, 5, NULL, (float *) bytes, 1, NULL, nodes,
+						  distances));
 	REFUSED(gg_cuda_engine.build_index(index, 5, &params, NULL, &graph, NULL));
 	REFUSED(gg_cuda_engine.index_finish(index, 101, NULL));
 	gg_cuda_engine.index_close(index);
@@ -1223,7 +1218,7 @@ test_refuse_batches(bool check_memory)
 	gg_cuda_engine.index_close(index);
 	gg_cuda_engine.serve_close(NULL);
 
-	CHECK(gg_cuda_engine.serve_open(9999, v.region, v.region_bytes, &v.layout,
+	CHECK(gg_cuda_engine.serve_open(9999, v.region.memory, v.region.bytes, &v.region.layout,
 									&none).code == GG_ENODEVICE && none == NULL, "device 9999");
 	CHECK(!check_memory || harness_small() || device_free() + (8 << 20) >= before,
 		  "%llu bytes lost", (unsigned long long) (before - device_free()));
@@ -1279,12 +1274,12 @@ test_pinned_memory(void)
 	check_pinned(gg_cuda_engine.serve_open(0, memory, REFUSALS_REGION, &layout, &refused),
 				 "4096 bytes");
 	CHECK(refused == NULL, "a server without memory");
-	/* 64 of queries and 2 x 12 of answers, each part on 256 */
-	check_pinned(gg_cuda_engine.index_search(index, &params, s.queries, 1, &control, nodes,
-											 distances), "768 bytes");
+	/* 64 of queries, on 256, and 24 of answers */
+	check_pinned(harness_search(&gg_cuda_engine, index, &params, s.queries, 1, &control, nodes,
+								distances), "280 bytes");
 	unpinnable = false;
-	CHECK_OK(gg_cuda_engine.index_search(index, &params, s.queries, 1, &control, nodes, distances),
-			 "search");
+	CHECK_OK(harness_search(&gg_cuda_engine, index, &params, s.queries, 1, &control, nodes,
+							distances), "search");
 	CHECK_OK(gg_cuda_engine.serve_open(0, memory, REFUSALS_REGION, &layout, &refused),
 			 "serve_open");
 	gg_cuda_engine.serve_close(refused);
@@ -1298,7 +1293,7 @@ test_refused_launch(void)
 {
 	static const scene_spec spec = {.n = 300,.dim = 16,.metric = GG_METRIC_L2,
 									.element = GG_ELEMENT_F32,.degree = 8,.npivots = 10,.nq = 40};
-	gg_serve_batch batch = {.count = 1,.k = 10,.itopk_size = 64,.slots = {3},.tickets = {7}};
+	slot_batch	batch = {.count = 1,.k = 10,.itopk_size = 64,.slots = {3},.tickets = {7}};
 	gg_index   *index;
 	gg_status	status;
 	bool		idle = false;
@@ -1312,13 +1307,13 @@ test_refused_launch(void)
 	if (!server_open(&v, s.data.dim))
 		return;
 	index = scene_fill(&s, 0, 0);
-	memset(slot_part(&v, 3, v.layout.query), 0, s.data.dim * sizeof(float));
+	memset(slot_query(&v.region, 3), 0, s.data.dim * sizeof(float));
 	greedy = true;
-	status = gg_cuda_engine.serve_submit(v.server, index, 1, &batch);
+	status = submit_slots(&v.region, index, 1, s.data.dim, &batch);
 	greedy = false;
 	CHECK(status.code == GG_EUNSUPPORTED && status.device_error != 0, "code %d, error %d: %s",
 		  (int) status.code, status.device_error, status.message);
-	CHECK_OK(gg_cuda_engine.serve_check(v.server, 1, &idle), "serve_check");
+	CHECK_OK(gg_cuda_engine.serve_check(v.region.server, 1, &idle), "serve_check");
 	CHECK(idle, "the queue is idle");
 	CHECK(slot_done(&v, 3)[0] == UNTOUCHED, "a refused batch was answered");
 

@@ -457,8 +457,7 @@ public:
 	gg_cuda_buffer<__half> halves;
 	gg_cuda_buffer<float> factors;
 	gg_cuda_buffer<uint64_t> entries;
-	gg_cuda_buffer<uint32_t> nodes;
-	gg_cuda_buffer<float> distances;
+	gg_cuda_buffer<uint64_t> keys;
 	uint32_t	slices;
 
 	void
@@ -468,8 +467,7 @@ public:
 		must(halves.allocate((uint64_t) nq * index->view.walk_pad));
 		must(factors.allocate(nq));
 		must(entries.allocate((uint64_t) nq * slices * ENTRY_NODES));
-		must(nodes.allocate((uint64_t) nq * k));
-		must(distances.allocate((uint64_t) nq * k));
+		must(keys.allocate((uint64_t) nq * k));
 	}
 };
 
@@ -479,7 +477,7 @@ team_search(const gg_index *index, const papers_set *set, const team_kernel *ker
 			uint32_t width, uint32_t k)
 {
 	const uint32_t count = papers_queries(set, 10000);
-	std::vector<uint32_t> found((size_t) count * k);
+	std::vector<uint64_t> found((size_t) count * k);
 	search_launch launch = {};
 	team_memory memory;
 	double		best = INFINITY;
@@ -490,8 +488,7 @@ team_search(const gg_index *index, const papers_set *set, const team_kernel *ker
 	launch.k = k;
 	launch.itopk = width;
 	launch.width = search_width_for(0, width, index->view.degree);
-	launch.nodes = memory.nodes.get();
-	launch.distances = memory.distances.get();
+	launch.keys = memory.keys.get();
 	launch.entries = memory.entries.get();
 	launch.nentries = memory.slices * ENTRY_NODES;
 	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
@@ -509,7 +506,7 @@ team_search(const gg_index *index, const papers_set *set, const team_kernel *ker
 		if (run > 0 || papers.tiny)
 			best = std::min(best, papers_now() - begin);
 	}
-	must(gg_cuda_copy_out(found.data(), memory.nodes.get(), memory.nodes.bytes(), NULL, NULL));
+	must(gg_cuda_copy_out(found.data(), memory.keys.get(), memory.keys.bytes(), NULL, NULL));
 	return {width, papers_recall(set, found, count, k), count / best};
 }
 

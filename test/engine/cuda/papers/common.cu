@@ -115,8 +115,8 @@ find_truth(papers_set *set)
 	std::vector<float> distances((size_t) set->nq * TRUTH);
 
 	set->truth.resize(distances.size());
-	must(gg_cuda_index_exact(index, TRUTH, NULL, set->host_queries.data(), set->nq, NULL,
-							 set->truth.data(), distances.data()));
+	must(harness_exact(&gg_cuda_engine, index, TRUTH, NULL, set->host_queries.data(), set->nq,
+					   NULL, set->truth.data(), distances.data()));
 	gg_cuda_index_close(index);
 	set->lid = estimate_lid(set, distances);
 }
@@ -174,8 +174,8 @@ papers_sample_make(const papers_set *set, uint32_t k, papers_sample *sample)
 		memcpy(&queries[(size_t) i * set->dim], &set->host_rows[(size_t) row * set->dim],
 			   set->dim * sizeof(float));
 	}
-	must(gg_cuda_index_exact(index, k + 1, NULL, queries.data(), count, NULL, nodes.data(),
-							 distances.data()));
+	must(harness_exact(&gg_cuda_engine, index, k + 1, NULL, queries.data(), count, NULL,
+					   nodes.data(), distances.data()));
 	gg_cuda_index_close(index);
 	for (uint32_t i = 0; i < count; i++)
 		for (uint32_t j = 0, kept = 0; j <= k && kept < k; j++)
@@ -300,7 +300,7 @@ papers_queries(const papers_set *set, uint32_t batch)
 }
 
 double
-papers_recall(const papers_set *set, const std::vector<uint32_t> &nodes, uint32_t count,
+papers_recall(const papers_set *set, const std::vector<uint64_t> &keys, uint32_t count,
 			  uint32_t k)
 {
 	uint64_t	hits = 0;
@@ -308,7 +308,8 @@ papers_recall(const papers_set *set, const std::vector<uint32_t> &nodes, uint32_
 	for (uint32_t q = 0; q < count; q++)
 		for (uint32_t i = 0; i < k; i++)
 			for (uint32_t j = 0; j < k; j++)
-				hits += nodes[(size_t) q * k + i] == set->truth[(size_t) q * TRUTH + j];
+				hits += key_node(keys[(size_t) q * k + i]) ==
+					set->truth[(size_t) q * TRUTH + j];
 	return (double) hits / ((double) count * k);
 }
 
@@ -319,15 +320,13 @@ papers_search(gg_index *index, const papers_set *set, gg_search_mode mode, uint3
 	const uint32_t count = papers_queries(set, batch);
 	gg_search_params params = {k, std::max(width, k), 0, mode, 0, 0};
 	gg_cuda_stream stream;
-	gg_cuda_buffer<uint32_t> nodes;
-	gg_cuda_buffer<float> distances;
-	std::vector<uint32_t> found((size_t) count * k);
+	gg_cuda_buffer<uint64_t> keys;
+	std::vector<uint64_t> found((size_t) count * k);
 	double		best = INFINITY;
 
 	batch = std::min(batch, set->nq);
 	must(stream.create());
-	must(nodes.allocate(found.size()));
-	must(distances.allocate(found.size()));
+	must(keys.allocate(found.size()));
 	/* the first run is for warm-up */
 	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
 	{
@@ -336,13 +335,12 @@ papers_search(gg_index *index, const papers_set *set, gg_search_mode mode, uint3
 		for (uint32_t first = 0; first < count; first += batch)
 			must(gg_cuda_search_enqueue(index, &params,
 										set->queries.get() + (size_t) first * set->dim, batch,
-										nodes.get() + (size_t) first * k,
-										distances.get() + (size_t) first * k, stream.get()));
+										keys.get() + (size_t) first * k, stream.get()));
 		MUST(cudaStreamSynchronize(stream.get()));
 		if (run > 0 || papers.tiny)
 			best = std::min(best, papers_now() - begin);
 	}
-	must(gg_cuda_copy_out(found.data(), nodes.get(), nodes.bytes(), stream.get(), NULL));
+	must(gg_cuda_copy_out(found.data(), keys.get(), keys.bytes(), stream.get(), NULL));
 	return {params.itopk_size, papers_recall(set, found, count, k), count / best};
 }
 

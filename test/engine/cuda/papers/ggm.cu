@@ -130,12 +130,8 @@ make_halves(const papers_set *set, cudaStream_t stream, halves *h)
 	}
 }
 
-/* What was found of each row in the half that it is not of. */
-typedef struct found_lists
-{
-	std::vector<uint32_t> nodes;	/* n x 10, numbered in that half */
-	std::vector<float> distances;
-} found_lists;
+/* What was found of each row in the half that it is not of: n x 10 keys, numbered in that half. */
+typedef std::vector<uint64_t> found_lists;
 
 /* Every row is searched for in the graph of the other half; seconds of all. */
 static double
@@ -143,12 +139,10 @@ search_halves(const papers_set *set, halves *h, uint32_t width, cudaStream_t str
 			  found_lists *found)
 {
 	const gg_search_params params = {10, width, 0, GG_SEARCH_AUTO, 0, 0};
-	gg_cuda_buffer<uint32_t> nodes;
-	gg_cuda_buffer<float> distances;
+	gg_cuda_buffer<uint64_t> keys;
 	double		seconds = 0.0;
 
-	must(nodes.allocate((uint64_t) set->n * 10));
-	must(distances.allocate((uint64_t) set->n * 10));
+	must(keys.allocate((uint64_t) set->n * 10));
 	for (int run = 0; run < (papers.tiny ? 1 : 2); run++)
 	{
 		const double begin = papers_now();
@@ -161,17 +155,13 @@ search_halves(const papers_set *set, halves *h, uint32_t width, cudaStream_t str
 
 				must(gg_cuda_search_enqueue(h->indexes[1 - i], &params,
 											set->rows.get() + row * set->dim, count,
-											nodes.get() + row * 10, distances.get() + row * 10,
-											stream));
+											keys.get() + row * 10, stream));
 			}
 		MUST(cudaStreamSynchronize(stream));
 		seconds = papers_now() - begin;
 	}
-	found->nodes.resize((size_t) set->n * 10);
-	found->distances.resize((size_t) set->n * 10);
-	must(gg_cuda_copy_out(found->nodes.data(), nodes.get(), nodes.bytes(), stream, NULL));
-	must(gg_cuda_copy_out(found->distances.data(), distances.get(), distances.bytes(), stream,
-						  NULL));
+	found->resize((size_t) set->n * 10);
+	must(gg_cuda_copy_out(found->data(), keys.get(), keys.bytes(), stream, NULL));
 	return seconds;
 }
 
@@ -194,8 +184,8 @@ united_recall(const halves *h, const std::vector<uint32_t> *own,
 		{
 			all.push_back({own_distances[i][local * K + j],
 						   own[i][local * K + j] + h->parts[i].first});
-			all.push_back({found->distances[(size_t) row * 10 + j],
-						   found->nodes[(size_t) row * 10 + j] + h->parts[1 - i].first});
+			all.push_back({key_distance((*found)[(size_t) row * 10 + j]),
+						   key_node((*found)[(size_t) row * 10 + j]) + h->parts[1 - i].first});
 		}
 		std::sort(all.begin(), all.end());
 		for (uint32_t j = 0; j < 10; j++)

@@ -438,13 +438,11 @@ static void
 print_teams(gg_index *index, const papers_set *set, uint32_t cluster, uint32_t itopk)
 {
 	const uint32_t count = papers_queries(set, 1);
-	std::vector<uint32_t> found((size_t) count * K);
-	gg_cuda_buffer<uint32_t> nodes;
-	gg_cuda_buffer<float> distances;
+	std::vector<uint64_t> found((size_t) count * K);
+	gg_cuda_buffer<uint64_t> keys;
 	search_launch launch = {};
 
-	must(nodes.allocate(found.size()));
-	must(distances.allocate(found.size()));
+	must(keys.allocate(found.size()));
 	must(search_mail(&index->scratch, &index->device, NULL));
 	launch.nq = 1;
 	launch.k = K;
@@ -463,8 +461,7 @@ print_teams(gg_index *index, const papers_set *set, uint32_t cluster, uint32_t i
 			for (uint32_t query = 0; query < count; query++)
 			{
 				launch.queries = set->queries.get() + (size_t) query * set->dim;
-				launch.nodes = nodes.get() + (size_t) query * K;
-				launch.distances = distances.get() + (size_t) query * K;
+				launch.keys = keys.get() + (size_t) query * K;
 				MUST(papers_block_launch(team, &index->view, &launch, &index->device, cluster,
 										 NULL));
 			}
@@ -472,7 +469,7 @@ print_teams(gg_index *index, const papers_set *set, uint32_t cluster, uint32_t i
 			if (run > 0 || papers.tiny)
 				best = std::min(best, papers_now() - begin);
 		}
-		must(gg_cuda_copy_out(found.data(), nodes.get(), nodes.bytes(), NULL, NULL));
+		must(gg_cuda_copy_out(found.data(), keys.get(), keys.bytes(), NULL, NULL));
 		if (team == 0)
 			printf("| tensor cores |");
 		else

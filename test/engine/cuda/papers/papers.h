@@ -22,6 +22,7 @@
 #ifndef GG_TEST_PAPERS_H
 #define GG_TEST_PAPERS_H
 
+#include "../../searches.h"
 #include "../../../../kernels/build.h"
 
 #include <string>
@@ -178,7 +179,7 @@ papers_curve_of(SEARCH search)
 }
 
 /* recall@k of nodes (count x k) */
-extern double papers_recall(const papers_set *set, const std::vector<uint32_t> &nodes,
+extern double papers_recall(const papers_set *set, const std::vector<uint64_t> &keys,
 							uint32_t count, uint32_t k);
 
 /* Queries per second at a recall, read off between two points; 0: not reached. */
