@@ -4,21 +4,21 @@
 -- many queries in one call
 
 CREATE FUNCTION gpugraph_search(index regclass, queries vector[], k int,
-	OUT query int, OUT ctid tid, OUT distance float8) RETURNS SETOF record
+	OUT query int, OUT tid tid, OUT distance float8) RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT STABLE PARALLEL RESTRICTED COST 10000;
 
 COMMENT ON FUNCTION gpugraph_search(regclass, vector[], int)
 	IS 'the k nearest visible rows of each query, by a gpugraph index';
 
 CREATE FUNCTION gpugraph_search(index regclass, queries halfvec[], k int,
-	OUT query int, OUT ctid tid, OUT distance float8) RETURNS SETOF record
+	OUT query int, OUT tid tid, OUT distance float8) RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT STABLE PARALLEL RESTRICTED COST 10000;
 
 COMMENT ON FUNCTION gpugraph_search(regclass, halfvec[], int)
 	IS 'the k nearest visible rows of each query, by a gpugraph index';
 
 CREATE FUNCTION gpugraph_knn_graph(index regclass, k int,
-	OUT ctid tid, OUT neighbor tid, OUT distance float8) RETURNS SETOF record
+	OUT tid tid, OUT neighbor tid, OUT distance float8) RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT STABLE PARALLEL RESTRICTED COST 10000 ROWS 100000;
 
 COMMENT ON FUNCTION gpugraph_knn_graph(regclass, int)

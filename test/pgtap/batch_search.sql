@@ -13,11 +13,11 @@ BEGIN
 	DROP TABLE IF EXISTS answers, truth;
 	EXECUTE format($q$
 		CREATE TEMP TABLE answers AS
-		SELECT s.query, s.ctid AS tid, s.distance, r.val %1$s p.val::%2$s AS true_distance, n
+		SELECT s.query, s.tid, s.distance, r.val %1$s p.val::%2$s AS true_distance, n
 			FROM gpugraph_search('%3$I_idx',
 			(SELECT array_agg(val::%2$s ORDER BY q) FROM queries), %4$s)
-			WITH ORDINALITY s(query, ctid, distance, n)
-			LEFT JOIN %3$I r ON r.ctid = s.ctid JOIN queries p ON p.q = s.query $q$,
+			WITH ORDINALITY s(query, tid, distance, n)
+			LEFT JOIN %3$I r ON r.ctid = s.tid JOIN queries p ON p.q = s.query $q$,
 		op, type, rel, k);
 	EXECUTE format($q$
 		CREATE TEMP TABLE truth AS
@@ -158,7 +158,7 @@ SELECT is_empty($$SELECT * FROM gpugraph_search('none_idx',
 CREATE INDEX part_idx ON items USING gpugraph (val) WHERE id % 10 = 3;
 SELECT results_eq($$SELECT count(*), count(*) FILTER (WHERE id % 10 = 3)
 	FROM gpugraph_search('part_idx', (SELECT array_agg(val) FROM queries WHERE q <= 4), 5) s
-	JOIN items ON items.ctid = s.ctid$$, $$VALUES (20::bigint, 20::bigint)$$,
+	JOIN items ON items.ctid = s.tid$$, $$VALUES (20::bigint, 20::bigint)$$,
 	'a partial index has the rows that meet its predicate');
 CREATE FUNCTION half(vector) RETURNS halfvec IMMUTABLE LANGUAGE sql AS $$
 	SELECT $1::public.halfvec(16)
@@ -181,11 +181,11 @@ SELECT throws_ok($$SELECT * FROM gpugraph_search('part_idx', '{}'::vector[], 3)$
 
 -- the snapshot of the statement, and that of a transaction
 BEGIN;
-CREATE TEMP TABLE first AS SELECT ctid AS tid FROM gpugraph_search('items_idx',
+CREATE TEMP TABLE first AS SELECT tid FROM gpugraph_search('items_idx',
 	(SELECT array_agg(val) FROM queries WHERE q = 1), 1);
 DELETE FROM items WHERE ctid IN (SELECT tid FROM first);
 SELECT is_empty($$SELECT * FROM gpugraph_search('items_idx',
-	(SELECT array_agg(val) FROM queries WHERE q = 1), 1) s JOIN first ON s.ctid = tid$$,
+	(SELECT array_agg(val) FROM queries WHERE q = 1), 1) s JOIN first USING (tid)$$,
 	'a row that this transaction deleted is not found');
 ROLLBACK;
 

@@ -1,5 +1,7 @@
--- The plan that is chosen is the fast one: filters, out-of-line vectors, long lists, segments
+-- The plan that is chosen is the fast one for the CPU engine: filters, out-of-line vectors, long
+-- lists, segments
 \ir include/helpers.psql
+SET gpugraph.engine = cpu;
 SET max_parallel_workers_per_gather = 0;
 SELECT * FROM no_plan();
 

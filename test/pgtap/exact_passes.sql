@@ -32,6 +32,8 @@ SELECT matches(plan_of(:'query'), 'Index Scan using items_idx', 'the index is us
 SELECT is((SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> (SELECT NULL::vector)) s),
 	20000::bigint, 'a NULL query returns each row');
 
+-- the passes of the CPU engine
+SET gpugraph.engine = cpu;
 -- of each row its TID and the row itself are read, for which four blocks are more than enough
 SELECT cmp_ok(blocks_of(:'query') - 4 * 20000, '<', 8 * :blocks::bigint,
 	'a full read with little work_mem');
@@ -40,6 +42,7 @@ SELECT blocks_of(:'query') AS two_passes \gset
 SET work_mem = '4MB';
 SELECT cmp_ok(blocks_of(:'query'), '<', :two_passes::bigint - 20000 / 4 + 100,
 	'one pass less where work_mem has room');
+RESET gpugraph.engine;
 SELECT is((SELECT count(*) FROM (SELECT d, lag(d) OVER () AS before FROM
 	(SELECT val <-> of(1) AS d FROM items ORDER BY d) a) b WHERE d < before),
 	0::bigint, 'rows come in order, too');
@@ -113,7 +116,7 @@ DECLARE
 	truth float8[];
 BEGIN
 	SELECT array_agg(g.distance ORDER BY u.id, g.distance) INTO graph
-		FROM gpugraph_knn_graph('unmerged_idx', k - 1) g JOIN unmerged u ON u.ctid = g.ctid;
+		FROM gpugraph_knn_graph('unmerged_idx', k - 1) g JOIN unmerged u ON u.ctid = g.tid;
 	SELECT array_agg(s.distance ORDER BY s.query, s.distance) INTO search
 		FROM gpugraph_search('unmerged_idx', asked(), k) s;
 	PERFORM use_index(false);

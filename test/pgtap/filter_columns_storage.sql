@@ -209,7 +209,9 @@ CREATE OR REPLACE FUNCTION lie(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS
 REINDEX INDEX liar_idx;
 SELECT is(checked('liar'), 'ok', 'REINDEX');
 
--- several processes, and several segments: 64 MB are too few for the rows, and files not allowed
+-- Several processes, and several segments: 64 MB are too few for the rows, and files not allowed.
+-- A GPU would build one segment in memory of its own.
+SET gpugraph.engine = cpu;
 CREATE TABLE many AS SELECT id, val::vector(1500), id % 10 AS cat, 'x' || id % 100 AS name
 	FROM vectors(1, 11000, 1500, 10000);
 SET max_parallel_maintenance_workers = 2;

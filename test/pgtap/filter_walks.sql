@@ -57,7 +57,7 @@ END $$;
 
 CREATE FUNCTION try_all() RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
-	RETURN QUERY SELECT * FROM try('cat < 25', 'walk', '1 in 2');
+	RETURN QUERY SELECT * FROM try('cat < 25', NULL, '1 in 2');
 	RETURN QUERY SELECT * FROM try('cat % 5 = 2', NULL, 'a condition on rows alone');
 	RETURN QUERY SELECT * FROM try('cat IN (1, 12, 23, 34, 45) AND tag = ''tag 1''', NULL,
 		'two columns, rechecked');
@@ -92,7 +92,10 @@ SELECT is(filter_of_last_scan(), 'exact', 'in the end all were measured');
 DELETE FROM items WHERE cat < 10;
 SELECT sound('cat < 25', 2, 20) \g /dev/null
 VACUUM items;
-SELECT try('cat < 25', 'walk', 'after VACUUM');
+SELECT try('cat < 25', NULL, 'after VACUUM');
+SET gpugraph.engine = cpu;
+SELECT try('cat < 25', 'walk', 'the CPU engine');
+RESET gpugraph.engine;
 UPDATE items SET cat = cat + 25 WHERE cat < 25 AND id % 2 = 0;
 SELECT is((sound('cat < 25', 3, 20)).is_sound, true, 'after an update');
 SELECT cmp_ok(recall('items', '<->', 20, 'cat < 25'), '>=', 0.98, 'after an update: recall');

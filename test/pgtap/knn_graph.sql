@@ -11,9 +11,9 @@ BEGIN
 	DROP TABLE IF EXISTS graph, truth;
 	EXECUTE format($q$
 		CREATE TEMP TABLE graph AS
-		SELECT g.ctid AS tid, g.neighbor, g.distance, a.val %1$s b.val AS true_distance, n
-			FROM gpugraph_knn_graph('%2$I_idx', %3$s) WITH ORDINALITY g(ctid, neighbor, distance, n)
-			LEFT JOIN %2$I a ON a.ctid = g.ctid LEFT JOIN %2$I b ON b.ctid = g.neighbor $q$,
+		SELECT g.tid, g.neighbor, g.distance, a.val %1$s b.val AS true_distance, n
+			FROM gpugraph_knn_graph('%2$I_idx', %3$s) WITH ORDINALITY g(tid, neighbor, distance, n)
+			LEFT JOIN %2$I a ON a.ctid = g.tid LEFT JOIN %2$I b ON b.ctid = g.neighbor $q$,
 		op, rel, k);
 	PERFORM use_index(false);
 	EXECUTE format($q$
@@ -95,11 +95,11 @@ SELECT is((SELECT count(*) FROM (SELECT gpugraph_knn_graph('items_idx', 3) LIMIT
 SELECT results_eq($$SELECT (g).* FROM (SELECT gpugraph_knn_graph('items_idx', 3) AS g OFFSET 0) s$$,
 	$$SELECT * FROM gpugraph_knn_graph('items_idx', 3)$$, 'both forms have the same rows');
 
-CREATE TABLE graph_of_items AS SELECT ctid AS tid FROM gpugraph_knn_graph('items_idx', 1);
+CREATE TABLE graph_of_items AS SELECT * FROM gpugraph_knn_graph('items_idx', 1);
 
 -- its snapshot is the cursor's: rows that are deleted meanwhile stay
 BEGIN;
-DECLARE c CURSOR FOR SELECT (g).ctid AS tid
+DECLARE c CURSOR FOR SELECT (g).tid
 	FROM (SELECT gpugraph_knn_graph('items_idx', 1) AS g OFFSET 0) s;
 FETCH 10 FROM c \g /dev/null
 DELETE FROM items;

@@ -248,10 +248,11 @@ SELECT gpugraph_merge('sealed_idx');
 SELECT is((SELECT segments FROM gpugraph_index_info('sealed_idx')), 1,
 	'seal_rows = 0: gpugraph_merge() merges');
 
--- by default a delta of 5 MB is sealed: 512 rows of 10 kB
+-- By default a delta of 5 MB is sealed: 512 rows of 10 kB.  Where a GPU serves the index, more is,
+-- but none serves that of a temporary table.
 CREATE FUNCTION broad(id bigint) RETURNS vector LANGUAGE sql AS $$
 	SELECT array_agg(sin(j * $1))::real[]::vector FROM generate_series(1, 2560) j $$;
-CREATE TABLE broad (id bigint, val vector(2560));
+CREATE TEMP TABLE broad (id bigint, val vector(2560));
 INSERT INTO broad SELECT id, broad(id) FROM generate_series(1, 600) id;
 CREATE INDEX broad_idx ON broad USING gpugraph (val vector_l2_ops);
 INSERT INTO broad SELECT id, broad(id) FROM generate_series(1001, 1500) id;

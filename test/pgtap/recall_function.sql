@@ -57,7 +57,8 @@ DELETE FROM items;
 SELECT is_empty($$SELECT * FROM gpugraph_recall('items_idx')$$, 'no rows, no recall');
 SELECT is(gpugraph_itopk_size('items_idx', 10, 0.5), NULL, 'and no length');
 
--- what the last scan did
+-- what the last scan did, by the CPU engine
+SET gpugraph.engine = cpu;
 CREATE TABLE more AS SELECT i AS id, (SELECT array_agg(random() ORDER BY d)
 	FROM generate_series(1, 8) d WHERE i > 0)::vector(8) AS val FROM generate_series(1, 5000) i;
 CREATE INDEX more_idx ON more USING gpugraph (val);
@@ -87,7 +88,7 @@ SELECT results_eq('SELECT index::text, engine, queries, lists, exact_lists, rows
 	FROM gpugraph_last_scan()',
 	$$VALUES ('more_idx', 'cpu', 25::bigint, 50::bigint, 25::bigint, 175::bigint, true)$$,
 	'gpugraph_search is told as a whole');
-SELECT count(*) AS edges, count(DISTINCT ctid) AS nodes FROM gpugraph_knn_graph('more_idx', 3) \gset
+SELECT count(*) AS edges, count(DISTINCT tid) AS nodes FROM gpugraph_knn_graph('more_idx', 3) \gset
 SELECT results_eq('SELECT index::text, queries >= 5000, rows >= 4 * queries
 	FROM gpugraph_last_scan()', $$VALUES ('more_idx', true, true)$$,
 	'gpugraph_knn_graph is told as a whole');

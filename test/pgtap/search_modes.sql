@@ -46,7 +46,7 @@ BEGIN
 		16::bigint, mode || ', off: as many rows as the list is long');
 	PERFORM set_config('gpugraph.iterative_scan', 'strict_order', false),
 		set_config('gpugraph.itopk_size', '64', false);
-	RETURN NEXT is((SELECT array_agg(ctid ORDER BY distance, ctid) FROM
+	RETURN NEXT is((SELECT array_agg(tid ORDER BY distance, tid) FROM
 		gpugraph_search('items_idx', ARRAY(SELECT val FROM queries WHERE q = 3), 5)),
 		(SELECT array_agg(ctid ORDER BY d, ctid) FROM (SELECT ctid,
 			val <-> (SELECT val FROM queries WHERE q = 3) AS d FROM items ORDER BY 2 LIMIT 5) s),

@@ -66,7 +66,7 @@ BEGIN
 			SELECT count(*) AS rows, count(*) FILTER (WHERE abs(f.distance - (i.val %1$s %2$L))
 				> 1e-12) AS wrong
 			FROM gpugraph_search('built', ARRAY[%2$L::vector], %3$s) f
-				JOIN items i ON i.ctid = f.ctid$q$, op, query, k) INTO found;
+				JOIN items i ON i.ctid = f.tid$q$, op, query, k) INTO found;
 		missing := missing + k - found.rows;
 		wrong := wrong + found.wrong;
 	END LOOP;

@@ -53,13 +53,13 @@ BEGIN
 		ELSE 'same' END;
 END $$;
 CREATE FUNCTION compare_search(k int) RETURNS text LANGUAGE sql AS $$
-	SELECT compare(sql, k) FROM format('SELECT query AS who, ctid AS tid, distance,
+	SELECT compare(sql, k) FROM format('SELECT query AS who, tid, distance,
 		row_number() OVER (PARTITION BY query ORDER BY distance) AS n
 		FROM gpugraph_search(''items_idx'',
 		(SELECT array_agg(val ORDER BY id) FROM source WHERE id %% 40 = 0), %s)', k) sql $$;
 CREATE FUNCTION compare_graph(k int) RETURNS text LANGUAGE sql AS $$
-	SELECT compare(sql, k) FROM format('SELECT ctid AS who, neighbor AS tid, distance,
-		row_number() OVER (PARTITION BY ctid ORDER BY distance) AS n
+	SELECT compare(sql, k) FROM format('SELECT tid AS who, neighbor AS tid, distance,
+		row_number() OVER (PARTITION BY tid ORDER BY distance) AS n
 		FROM gpugraph_knn_graph(''items_idx'', %s)', k) sql $$;
 SQL
 

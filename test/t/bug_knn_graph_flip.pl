@@ -34,7 +34,7 @@ DECLARE
 	n int := 0;
 BEGIN
 	FOR edge IN SELECT (e).* FROM (SELECT gpugraph_knn_graph('items_idx', 5) AS e OFFSET 0) s LOOP
-		INSERT INTO found VALUES (edge.ctid, edge.neighbor, edge.distance);
+		INSERT INTO found VALUES (edge.tid, edge.neighbor, edge.distance);
 		n := n + 1;
 		-- FOR reads some rows ahead
 		IF n = 4900 THEN

@@ -38,7 +38,7 @@ BEGIN
 	PERFORM set_config('enable_seqscan', 'off', true);
 	EXECUTE format('SELECT array_agg(q.id ORDER BY q.id) FROM asked($1) q
 		LEFT JOIN gpugraph_search(%1$L, (SELECT array_agg(val ORDER BY n) FROM asked($1)), 1) f
-		ON f.query = q.n LEFT JOIN %2$I t ON t.ctid = f.ctid
+		ON f.query = q.n LEFT JOIN %2$I t ON t.ctid = f.tid
 		WHERE t.id IS DISTINCT FROM q.id
 		OR q.id <> (SELECT id FROM %2$I ORDER BY val <-> q.val LIMIT 1)',
 		rel || '_idx', rel) INTO result USING first;

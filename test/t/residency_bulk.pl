@@ -45,7 +45,7 @@ $$
 	SELECT s.query, row_number() OVER (PARTITION BY s.query ORDER BY s.distance, i.id), i.id,
 		s.distance
 	FROM gpugraph_search('items_idx', (SELECT array_agg(val ORDER BY q) FROM queries), k) s
-	JOIN items i ON i.ctid = s.ctid
+	JOIN items i ON i.ctid = s.tid
 $$;
 CREATE FUNCTION compare(k int) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
