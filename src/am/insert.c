@@ -10,6 +10,7 @@
 #include "am/am.h"
 #include "merge/merge.h"
 #include "storage/directory_check.h"
+#include "storage/filling.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
@@ -105,7 +106,7 @@ PutRowTail(Relation index, Relation heap, GgMetaPageData *meta, uint32 number,
 	{
 		Size		piece = Min(GG_PAGE_PAYLOAD, bytes - done);
 		BlockNumber blkno;
-		Buffer		buffer = GgAllocateBlock(index, heap, meta, &blkno);
+		Buffer		buffer = GgAllocateBlock(index, heap, meta, GG_KIND_DELTA, &blkno);
 		GenericXLogState *state = GenericXLogStart(index);
 		Page		page = GenericXLogRegisterBuffer(state, buffer, GENERIC_XLOG_FULL_IMAGE);
 
@@ -131,9 +132,10 @@ PutRowHead(Page page, const GgDeltaRow *row)
 /*
  * Append on new pages; meta is a copy of the metapage.  Of a row longer than a page, the second and
  * later pages are written first, into blocks that the directory on disk still calls free.  Then one
- * record holds the first page and the metapage.  A crash in between leaves free blocks.
+ * record holds the first page and the metapage.  A crash in between leaves free blocks.  True: the
+ * log is to be told that the directory is filling up.
  */
-static void
+static bool
 AppendToNewPage(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *meta,
 				uint32 dimensions, const GgDeltaRow *row)
 {
@@ -143,18 +145,20 @@ AppendToNewPage(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *m
 	Page		page;
 	uint32		npages;
 	uint32		number = meta->delta_first + meta->delta_pages;
+	bool		tell;
 
 	if (meta->dimensions == 0)
 		meta->dimensions = dimensions;
 	npages = GgDeltaPagesPerRow(meta);
 	CheckRoom(index, meta, npages);
 
-	first = GgAllocateBlock(index, heap, meta, &blkno);
+	first = GgAllocateBlock(index, heap, meta, GG_KIND_DELTA, &blkno);
 	GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
 	if (npages > 1)
 		PutRowTail(index, heap, meta, number, row);
 	meta->delta_pages += npages;
 	GgSettleDirectory(index, heap, meta);
+	tell = GgNoteFilling(meta);
 
 	state = GenericXLogStart(index);
 	GgPutMeta(GenericXLogRegisterBuffer(state, metabuf, 0), meta);
@@ -166,6 +170,7 @@ AppendToNewPage(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *m
 		PutRowHead(page, row);
 	GenericXLogFinish(state);
 	UnlockReleaseBuffer(first);
+	return tell;
 }
 
 /* The delta has grown.  Have a worker look at it now and then, once there is something to seal. */
@@ -218,12 +223,16 @@ DeltaAppend(Relation index, Relation heap, uint32 dimensions, const GgDeltaRow *
 		if (meta->delta_first + meta->delta_pages == head.delta_first + head.delta_pages &&
 			meta->dimensions == head.dimensions)
 		{
+			bool		tell;
+
 			if (result == TAIL_MISMATCH)
 				GgReportCorruption(index, tail, "page is not the last of the delta");
 			meta = palloc(sizeof(GgMetaPageData));
 			GgCopyMeta(index, buffer, meta);
-			AppendToNewPage(index, heap, buffer, meta, dimensions, row);
+			tell = AppendToNewPage(index, heap, buffer, meta, dimensions, row);
 			UnlockReleaseBuffer(buffer);
+			if (tell)
+				GgTellFilling(index, meta);
 			AskForMerge(index, meta);
 			pfree(meta);
 			return;

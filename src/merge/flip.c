@@ -139,6 +139,22 @@ UpdateTids(GgMerge *merge, const GgNewArray *array)
 	}
 }
 
+/* Count rows that are dead by the TIDs that were read, before the metapage is locked. */
+static void
+CountDead(GgMerge *merge)
+{
+	merge->dead = merge->delta_dead = 0;
+	for (uint32 row = 0; row < merge->nrows; row++)
+		merge->dead += !ItemPointerIsValid(&merge->merged_tids[row].tid);
+	for (int i = 0; i < merge->plan->ninputs; i++)
+	{
+		const GgMergeInput *input = &merge->plan->inputs[i];
+
+		for (uint32 row = 0; input->delta && row < input->rows; row++)
+			merge->delta_dead += !GgRowIsAlive(merge, input->first_row + row);
+	}
+}
+
 /* ---- the flip ---------------------------------------------------------------------------- */
 
 /* Take an input out of the directory.  AddMerged() gives pieces that stay to the merged segment. */
@@ -148,13 +164,10 @@ RemoveInput(GgMerge *merge, GgMetaPageData *meta, const GgMergeInput *input, uin
 	if (input->delta)
 	{
 		uint32		end = input->end_page;
-		uint32		dead = 0;
 
-		for (uint32 row = input->first_row; row < input->first_row + input->rows; row++)
-			dead += !GgRowIsAlive(merge, row);
 		if (end > meta->delta_first)
 			GgFreeDelta(meta, meta->delta_first, end - meta->delta_first, xid);
-		meta->delta_dead -= Min(meta->delta_dead, dead);
+		meta->delta_dead -= Min(meta->delta_dead, merge->delta_dead);
 		return;
 	}
 	GgFreeGraph(meta, input->segment.id, xid);
@@ -203,8 +216,7 @@ AddMerged(GgMerge *merge, GgMetaPageData *meta)
 	segment->algorithm = merge->params.algorithm;
 	if (!GgIsPlain(merge))
 		segment->flags = GG_SEGMENT_OFFSETS;
-	for (uint32 row = 0; row < merge->nrows; row++)
-		segment->dead += !ItemPointerIsValid(&merge->merged_tids[row].tid);
+	segment->dead = merge->dead;
 
 	/* in the order in which CollectNodes() took them */
 	for (int i = 0; i < merge->plan->ninputs; i++)
@@ -413,6 +425,7 @@ GgFinishMerge(GgMerge *merge)
 	{
 		ReadStaleTids(merge);
 		UpdateTids(merge, array);
+		CountDead(merge);
 		if (array == NULL && merge->nrows > 0)
 		{
 			array = WriteArray(merge, GG_KIND_TIDS, merge->merged_tids,

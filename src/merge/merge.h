@@ -199,6 +199,32 @@ typedef struct GgMergeChoice
 	uint32		segments[GG_MAX_SEGMENTS];	/* ids */
 } GgMergeChoice;
 
+/* ---- crowded.c --------------------------------------------------------------------------- */
+
+typedef struct GgPieceSize
+{
+	uint32		id;
+	uint32		nodes;
+	int			extents;
+} GgPieceSize;
+
+/*
+ * Choose which of n pieces stay, and put those first, the largest one first.  Returns how many.
+ * others: pieces of segments that are not merged.
+ */
+extern int	GgChoosePieces(const GgMetaPageData *meta, GgPieceSize *sizes, int n, int others);
+
+/*
+ * Where the directory is crowded: the segment, or the delta, that has the most entries.  False:
+ * none has many.
+ */
+extern bool GgChooseCrowded(const GgMergeLook *look, GgMergeChoice *choice);
+
+/* Has the directory room for a merge within another one, which would fail with it? */
+extern bool GgHasRoomForInner(const GgMetaPageData *meta);
+
+/* ---- policy.c, more ---------------------------------------------------------------------- */
+
 /* Choose what to merge next.  False: nothing. */
 extern bool GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice);
 

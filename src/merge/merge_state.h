@@ -51,6 +51,8 @@ typedef struct GgMerge
 	uint32	   *offsets;		/* nodes + 1 */
 	uint32	   *sources;		/* of each row: its place in tids */
 	GgTidEntry *merged_tids;
+	uint32		dead;			/* of its rows */
+	uint32		delta_dead;		/* rows of the delta that are left out */
 	int64	   *words;			/* filter words of the merged rows, word by word */
 	gg_merge_input graphs;		/* of the inputs; zeros: the graph is built anew */
 	gg_graph   *graph;

@@ -2,8 +2,9 @@
  * nodes.c
  *		Which nodes and rows a merged segment has.
  *
- * Pieces keep their vectors where they are, unless many of their nodes have no rows any more.  What
- * does not stay, and the delta's rows, goes into one new piece.
+ * Pieces keep their vectors where they are, unless many of their nodes have no rows any more, or
+ * they would be too many (crowded.c).  What does not stay, and the delta's rows, goes into one new
+ * piece.
  *
  * Equal vectors share a node, by the hash of each.  A node of a piece that stays cannot go: its
  * rows go to the node that was there first, and it is left without rows.
@@ -15,13 +16,6 @@
 
 /* A piece is written anew where more than one in EMPTY_SHARE of its nodes has no rows. */
 #define EMPTY_SHARE			5
-
-/*
- * A segment has MOST_PIECES pieces at most.  Where it would have more, the LARGE_PIECES largest
- * stay, and the others are written anew as one.
- */
-#define MOST_PIECES			24
-#define LARGE_PIECES		8
 
 /* Nodes between two looks for interrupts; with STEP_BYTES also the size of one read. */
 #define STEP_ROWS			4096
@@ -40,26 +34,11 @@ NodeIsAlive(const GgMerge *merge, const GgMergeInput *input, uint32 node)
 	return false;
 }
 
-typedef struct PieceSize
-{
-	uint32		id;
-	uint32		nodes;
-} PieceSize;
-
-static int
-CompareSizes(const void *a, const void *b)
-{
-	const PieceSize *left = a;
-	const PieceSize *right = b;
-
-	return left->nodes > right->nodes ? -1 : left->nodes < right->nodes;
-}
-
 /* Choose the pieces that stay. */
 static void
 ChooseKept(GgMerge *merge)
 {
-	PieceSize	sizes[GG_MAX_PIECES];
+	GgPieceSize sizes[GG_MAX_PIECES];
 	int			others = merge->meta->npieces;
 	int			n = 0;
 
@@ -76,14 +55,12 @@ ChooseKept(GgMerge *merge)
 			for (uint32 node = piece->first; node < piece->first + piece->nodes; node++)
 				dead += !NodeIsAlive(merge, input, node);
 			if (dead <= piece->nodes / EMPTY_SHARE)
-				sizes[n++] = (PieceSize) {piece->array.segment, piece->nodes};
+				sizes[n++] = (GgPieceSize) {piece->array.segment, piece->nodes,
+				piece->array.nextents};
 		}
 	}
-	qsort(sizes, n, sizeof(PieceSize), CompareSizes);
-	if (n >= MOST_PIECES || n + others >= GG_MAX_PIECES - LARGE_PIECES)
-		n = Min(n, LARGE_PIECES);
-	merge->nkept = n;
-	for (int i = 0; i < n; i++)
+	merge->nkept = GgChoosePieces(merge->meta, sizes, n, others);
+	for (int i = 0; i < merge->nkept; i++)
 		merge->kept[i] = sizes[i].id;
 }
 

@@ -63,7 +63,7 @@
 
 /*
  * Likewise for pieces of the new segments, where there are so many pieces that a merge leaves only
- * the large ones (ChooseKept() in nodes.c): all of the new segments are merged then.
+ * the large ones (GgChoosePieces() in crowded.c): all of the new segments are merged then.
  */
 #define MEANWHILE_PIECES	16
 #define MANY_PIECES			(GG_MAX_PIECES - 8)
@@ -198,6 +198,8 @@ GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 	choice->nsegments = 0;
 	if (look->seal_rows == 0 && urge != GG_MERGE_ALL)
 		return false;
+	if (urge != GG_MERGE_ALL && GgChooseCrowded(look, choice))
+		return true;
 
 	/* from the smallest on, as many as there is memory for */
 	while (end > first && sum + units[end - 1].nodes <= look->most)
@@ -232,7 +234,8 @@ GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 	}
 	if (look->meta->npieces >= FULL_PIECES && choice->nsegments > 1 && urge != GG_MERGE_ALL)
 		choice->delta = false;
-	else if (seal && (!choice->delta || (urge != GG_MERGE_ALL && sum > 2 * look->delta_rows)))
+	else if (seal && look->meta->nsegments < GG_MAX_SEGMENTS - 1 &&
+			 (!choice->delta || (urge != GG_MERGE_ALL && sum > 2 * look->delta_rows)))
 	{
 		/* scans measure the delta, and it can be sealed again while the rest is merged */
 		choice->nsegments = 0;
@@ -278,7 +281,8 @@ GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *out
 	choice->delta_rows = look->most;
 	choice->nsegments = 0;
 	if (look->seal_rows == 0 || look->delta_rows < look->seal_rows ||
-		GgSealableEnd(meta) == meta->delta_first || meta->npieces >= FULL_PIECES)
+		GgSealableEnd(meta) == meta->delta_first || meta->npieces >= FULL_PIECES ||
+		!GgHasRoomForInner(meta))
 		return false;
 	for (int i = 0; i < all; i++)
 		if (!IsInput(outer, units[i].id))

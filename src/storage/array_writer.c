@@ -34,35 +34,52 @@ GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data, uin
  * Runs of blocks are entries of the directory, so an array has few.  From half of GG_ARRAY_RUNS on,
  * each run must be long enough that runs of its length can take the rest.
  */
+static uint32
+LeastRun(const GgNewArray *array)
+{
+	uint32		rest = array->npages - array->taken;
+	uint32		least = Max(Min(array->npages / LEAST_SHARE, LEAST_RUN), 1);
+
+	if (array->nruns >= GG_ARRAY_RUNS / 2)
+		least = Max(least, rest / (GG_ARRAY_RUNS - array->nruns) + 1);
+	return Min(least, rest);
+}
+
 void
 GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 {
-	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMetaPageData *meta;
 	GgMetaPageData *head;
-	Buffer		metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
-	uint32		rest = array->npages - array->taken;
+	Buffer		metabuf;
 	GgBlocksWanted wanted = {
 		.owner = array->owner,
-		.least = Max(Min(array->npages / LEAST_SHARE, LEAST_RUN), 1),
-		.most = rest,
-		.rest = rest,
+		.least = LeastRun(array),
+		.whole = array->npages,
+		.rest = array->npages - array->taken,
 		.next = InvalidBlockNumber
 	};
 	uint32		nblocks;
 	BlockNumber start;
 	int			last = array->nruns - 1;
 
-	if (array->nruns < GG_ARRAY_RUNS / 2)
-		wanted.most = Min(rest, GG_WRITE_PAGES);
-	else
-		wanted.least = Max(wanted.least, rest / (GG_ARRAY_RUNS - array->nruns) + 1);
-	wanted.least = Min(wanted.least, wanted.most);
+	if (RelationGetNumberOfBlocks(index) < array->length)
+	{
+		GgLengthen(index, array->length);
+		return;
+	}
 	if (last >= 0)
 		wanted.next = array->runs[last].start + array->runs[last].nblocks;
+	meta = palloc(sizeof(GgMetaPageData));
+	metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
 	GgCopyMeta(index, metabuf, meta);
-	nblocks = GgTakeBlocks(index, heap, meta, &wanted, &start);
-	GgStoreMeta(index, heap, metabuf, meta);
+	nblocks = GgTakeBlocks(index, heap, meta, &wanted, &start, &array->length);
+	if (nblocks > 0)
+		GgStoreMeta(index, heap, metabuf, meta);
+	else
+		UnlockReleaseBuffer(metabuf);
 	pfree(meta);
+	if (nblocks == 0)
+		return;
 
 	if (start == wanted.next)
 		array->runs[last].nblocks += nblocks;

@@ -11,9 +11,6 @@
 
 #include "storage/directory.h"
 
-/* Blocks taken, or pages written, in one call: 4 MB, some milliseconds. */
-#define GG_WRITE_PAGES		512
-
 /* Runs of blocks that one array may have.  Few, since each is an entry of the directory. */
 #define GG_ARRAY_RUNS		64
 
@@ -25,6 +22,7 @@ typedef struct GgNewArray
 	uint64		bytes;
 	uint32		npages;
 	uint32		taken;			/* pages that have blocks */
+	BlockNumber length;			/* that the relation needs before more can be taken */
 	uint32		written;
 	int			nruns;
 	struct
@@ -38,7 +36,7 @@ typedef struct GgNewArray
 extern void GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data,
 						 uint64 bytes);
 
-/* Take blocks for the next pages, GG_WRITE_PAGES at most. */
+/* Take blocks for the next pages, or make the relation longer by a step that this needs first. */
 extern void GgTakeForArray(Relation index, Relation heap, GgNewArray *array);
 
 /* Write pages [first, first + count), which have blocks. */

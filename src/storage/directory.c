@@ -16,6 +16,7 @@
  */
 #include "storage/directory.h"
 #include "storage/directory_check.h"
+#include "storage/filling.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"
@@ -143,7 +144,7 @@ HeadIsSound(const GgMetaPageData *head, Size payload)
 		return head->nsegments <= OLD_MAX_SEGMENTS && head->nextents <= OLD_MAX_EXTENTS &&
 			payload == sizeof(OldMeta);
 	return head->nsegments <= GG_MAX_SEGMENTS && head->npieces <= GG_MAX_PIECES &&
-		head->nextents <= GG_MAX_EXTENTS && head->nspilled <= head->nextents &&
+		head->nextents <= GG_ALL_EXTENTS && head->nspilled <= head->nextents &&
 		head->ndirectory <= GG_MAX_DIRECTORY_PAGES &&
 		head->ndirectory == DirectoryPages(head->nspilled) && payload == MetaBytes(head);
 }
@@ -499,12 +500,16 @@ void
 GgStoreMeta(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *meta)
 {
 	GenericXLogState *xlog;
+	bool		tell;
 
 	GgSettleDirectory(index, heap, meta);
+	tell = GgNoteFilling(meta);
 	xlog = GenericXLogStart(index);
 	GgPutMeta(GenericXLogRegisterBuffer(xlog, metabuf, 0), meta);
 	GenericXLogFinish(xlog);
 	UnlockReleaseBuffer(metabuf);
+	if (tell)
+		GgTellFilling(index, meta);
 }
 
 /* ---- directory pages --------------------------------------------------------------------- */
@@ -603,11 +608,12 @@ GgSettleDirectory(Relation index, Relation heap, GgMetaPageData *meta)
 	cold = PartitionExtents(meta);
 	if (meta->nextents + GG_MAX_DIRECTORY_PAGES > room)
 		npages = DirectoryPages(Min(Max(cold, meta->nextents + GG_MAX_DIRECTORY_PAGES - room / 2),
-									GG_MAX_EXTENTS));
+									GG_ALL_EXTENTS));
 	RelabelExtents(meta, GG_KIND_DIRECTORY, GG_KIND_TAKEN);
 	for (int i = 0; i < npages; i++)
 	{
-		buffers[i] = GgAllocateBlock(index, heap, meta, &meta->directory[i]);
+		buffers[i] = GgAllocateBlock(index, heap, meta, GG_KIND_DIRECTORY,
+									 &meta->directory[i]);
 		GgAddExtent(meta, meta->directory[i], 1, GG_NO_SEGMENT, GG_KIND_DIRECTORY);
 	}
 	RelabelExtents(meta, GG_KIND_TAKEN, GG_KIND_FREE);

@@ -10,8 +10,23 @@
 
 #include "access/generic_xlog.h"
 #include "access/xlog.h"
+#include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
+
+/*
+ * Free blocks behind the delta's last page are left to it: a part of the relation, so that a longer
+ * one does not have more of the delta's runs per GB; at most 1 GB.
+ */
+#define DELTA_SHARE			256
+#define LEAST_DELTA_RUN		16
+#define MOST_DELTA_RUN		((uint32) (1024 * 1024 * 1024 / BLCKSZ))
+
+/* Nor do arrays get shorter free runs than this part of the relation, but for their rest. */
+#define RUN_SHARE			4096
+
+/* FREE entries that may stay apart though they touch. */
+#define MOST_APART			(GG_MAX_EXTENTS / 16)
 
 /* ---- extents ----------------------------------------------------------------------------- */
 
@@ -25,12 +40,12 @@ GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks, uint32 segm
 	uint64		first = kind == GG_KIND_DELTA ? meta->delta_first : 0;
 	GgExtent   *extent;
 
-	for (int i = meta->nextents - 1; i >= 0; i--)
+	for (int i = meta->nextents - 1; i >= 0 && kind != GG_KIND_FREE; i--)
 	{
 		extent = &meta->extents[i];
 		if (extent->segment != segment || extent->kind != kind)
 			continue;
-		if (kind != GG_KIND_FREE && extent->start + extent->nblocks == start)
+		if (extent->start + extent->nblocks == start)
 		{
 			extent->nblocks += nblocks;
 			return;
@@ -38,11 +53,8 @@ GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks, uint32 segm
 		first = extent->first + extent->nblocks;
 		break;
 	}
-	if (meta->nextents >= GG_MAX_EXTENTS)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("gpugraph index has more than %d extents", GG_MAX_EXTENTS),
-				 errhint("REINDEX the index.")));
+	if (meta->nextents >= GG_ALL_EXTENTS)
+		elog(ERROR, "gpugraph directory has no room for an extent");
 	extent = &meta->extents[meta->nextents++];
 	memset(extent, 0, sizeof(GgExtent));
 	extent->start = start;
@@ -78,17 +90,11 @@ CompareStarts(const void *a, const void *b)
 	return left->start < right->start ? -1 : left->start > right->start;
 }
 
-/*
- * All FREE entries go to the end, and those that touch become one.  Extents with different parked
- * ids stay apart as long as the directory has room, so that the earlier one can be used earlier.
- * In a crowded directory they are merged, too: under an old snapshot each VACUUM parks more, and
- * its entries would fill the directory.
- */
-void
-GgMergeFree(GgMetaPageData *meta)
+/* All FREE entries go to the end, in the order of their blocks.  Returns the first one's place. */
+static int
+SortFree(GgMetaPageData *meta)
 {
 	GgExtent   *free = palloc(Max(meta->nextents, 1) * sizeof(GgExtent));
-	bool		crowded = meta->nextents > GG_MAX_EXTENTS / 4;
 	int			nfree = 0;
 	int			kept = 0;
 
@@ -100,22 +106,80 @@ GgMergeFree(GgMetaPageData *meta)
 			meta->extents[kept++] = meta->extents[i];
 	}
 	qsort(free, nfree, sizeof(GgExtent), CompareStarts);
-	meta->nextents = kept;
-	for (int i = 0; i < nfree; i++)
-	{
-		GgExtent   *last = &meta->extents[meta->nextents - 1];
-
-		if (meta->nextents > kept && last->start + last->nblocks == free[i].start &&
-			(last->parked_xid == free[i].parked_xid ||
-			 (crowded && last->parked_xid != 0 && free[i].parked_xid != 0)))
-		{
-			last->nblocks += free[i].nblocks;
-			last->parked_xid = Max(last->parked_xid, free[i].parked_xid);
-		}
-		else
-			meta->extents[meta->nextents++] = free[i];
-	}
+	memcpy(&meta->extents[kept], free, nfree * sizeof(GgExtent));
 	pfree(free);
+	return kept;
+}
+
+/*
+ * Do the FREE entries i and i + 1 touch?  distance: of their parked ids.  What is free at once is
+ * not parked again.
+ */
+static bool
+CanJoin(const GgMetaPageData *meta, int i, uint64 *distance)
+{
+	const GgExtent *left = &meta->extents[i];
+	const GgExtent *right = left + 1;
+
+	*distance = Max(left->parked_xid, right->parked_xid) -
+		Min(left->parked_xid, right->parked_xid);
+	return left->start + left->nblocks == right->start &&
+		(*distance == 0 || (left->parked_xid != 0 && right->parked_xid != 0));
+}
+
+/* Make one of the FREE entries i and i + 1, which touch, under the later parked id. */
+static void
+JoinFree(GgMetaPageData *meta, int i)
+{
+	GgExtent   *extent = &meta->extents[i];
+
+	extent->nblocks += extent[1].nblocks;
+	extent->parked_xid = Max(extent->parked_xid, extent[1].parked_xid);
+	GgRemoveExtent(meta, i + 1);
+}
+
+/*
+ * Of the sorted FREE entries from first on, join two with the nearest parked ids.  False: none
+ * touch.  Where all were joined that touch, what is parked again and again beside what was parked
+ * just before would grow under the latest id, and never be free.
+ */
+static bool
+JoinNearest(GgMetaPageData *meta, int first)
+{
+	uint64		least = 0;
+	int			best = -1;
+
+	for (int i = first; i + 1 < meta->nextents; i++)
+	{
+		uint64		distance;
+
+		if (!CanJoin(meta, i, &distance) || (best >= 0 && distance >= least))
+			continue;
+		least = distance;
+		best = i;
+	}
+	if (best >= 0)
+		JoinFree(meta, best);
+	return best >= 0;
+}
+
+/*
+ * FREE entries that touch become one.  Some with different parked ids stay apart, so that the
+ * earlier one can be used earlier.  Under an old snapshot each merge and each VACUUM parks more,
+ * and all of them would fill the directory.  GG_PARKED_UNKNOWN is the greatest id, so what is
+ * joined with blocks without an id has none either.
+ */
+void
+GgMergeFree(GgMetaPageData *meta)
+{
+	int			first = SortFree(meta);
+	uint64		distance;
+
+	for (int i = meta->nextents - 2; i >= first; i--)
+		if (CanJoin(meta, i, &distance) && distance == 0)
+			JoinFree(meta, i);
+	while (meta->nextents - first > MOST_APART && JoinNearest(meta, first))
+		;
 }
 
 /* Make a run of an extent's pages FREE.  The rest of the extent keeps its place in the order. */
@@ -128,7 +192,7 @@ FreePart(GgMetaPageData *meta, int i, uint64 first, uint32 npages, uint64 parked
 	int			parts = 1 + (before > 0) + (after > 0);
 	GgExtent   *part = &meta->extents[i];
 
-	if (meta->nextents + parts - 1 > GG_MAX_EXTENTS)
+	if (meta->nextents + parts - 1 > GG_ALL_EXTENTS)
 		elog(ERROR, "gpugraph directory has no room to free pages");
 	memmove(part + parts, part + 1, (meta->nextents - i - 1) * sizeof(GgExtent));
 	meta->nextents += parts - 1;
@@ -324,10 +388,23 @@ UseFree(GgMetaPageData *meta, int i, uint32 nblocks)
 	return start;
 }
 
+/* The last nblocks of FREE extent i are in use from now on. */
+static BlockNumber
+UseFreeEnd(GgMetaPageData *meta, int i, uint32 nblocks)
+{
+	GgExtent   *extent = &meta->extents[i];
+	BlockNumber start = extent->start + extent->nblocks - nblocks;
+
+	extent->nblocks -= nblocks;
+	if (extent->nblocks == 0)
+		GgRemoveExtent(meta, i);
+	return start;
+}
+
 /*
- * Blocks behind the high water mark are left where a crash came between the extension of the
- * relation and the change of the metapage.  They belong to nobody, and are taken before the
- * relation grows.  So a crash leaks nothing.  Returns the relation's length.
+ * Blocks behind the high water mark are left where an error, a crash or a cancelled merge came
+ * between the extension of the relation and the change of the metapage.  They belong to nobody, and
+ * are taken before the relation grows.  So none is lost.  Returns the relation's length.
  */
 static BlockNumber
 CheckHighWater(Relation index, BlockNumber high)
@@ -341,35 +418,67 @@ CheckHighWater(Relation index, BlockNumber high)
 	return nblocks;
 }
 
-/* Take a block from a FREE extent that may be written; false: there is none. */
-static bool
-UseAnyFree(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno)
+/* The block behind the delta's last one; InvalidBlockNumber: there is none. */
+static BlockNumber
+BehindDelta(const GgMetaPageData *meta)
 {
+	for (int i = meta->nextents - 1; i >= 0; i--)
+		if (meta->extents[i].kind == GG_KIND_DELTA)
+			return meta->extents[i].start + meta->extents[i].nblocks;
+	return InvalidBlockNumber;
+}
+
+/* Take the first or the last block of FREE extent i, unless it may not be written yet. */
+static bool
+UseOne(Relation index, Relation heap, GgMetaPageData *meta, int i, bool last, BlockNumber *blkno)
+{
+	GgExtent   *extent = &meta->extents[i];
+
+	if (extent->kind != GG_KIND_FREE || !IsReusable(index, heap, extent))
+		return false;
+	CheckFreeBlocks(index, meta, last ? extent->start + extent->nblocks - 1 : extent->start, 1);
+	*blkno = last ? UseFreeEnd(meta, i, 1) : UseFree(meta, i, 1);
+	return true;
+}
+
+/*
+ * Take a block from a FREE extent that may be written; false: there is none.  The delta goes on
+ * behind its last page if it can, which adds no entry.  Others leave it that room if they can.
+ */
+static bool
+UseAnyFree(Relation index, Relation heap, GgMetaPageData *meta, GgKind kind, BlockNumber *blkno)
+{
+	BlockNumber next = BehindDelta(meta);
+	int			behind = -1;
+
+	for (int i = 0; i < meta->nextents && behind < 0; i++)
+		if (meta->extents[i].kind == GG_KIND_FREE && meta->extents[i].start == next)
+			behind = i;
+	if (behind >= 0 && kind == GG_KIND_DELTA && UseOne(index, heap, meta, behind, false, blkno))
+		return true;
+
 	/* extents in the metapage first: to change another one is to write directory pages */
 	for (int n = 0; n < meta->nextents; n++)
 	{
 		int			i = (meta->nspilled + n) % meta->nextents;
-		GgExtent   *extent = &meta->extents[i];
 
-		if (extent->kind != GG_KIND_FREE || !IsReusable(index, heap, extent))
-			continue;
-		CheckFreeBlocks(index, meta, extent->start, 1);
-		*blkno = UseFree(meta, i, 1);
-		return true;
+		if (i != behind && UseOne(index, heap, meta, i, false, blkno))
+			return true;
 	}
-	return false;
+	return behind >= 0 && UseOne(index, heap, meta, behind, true, blkno);
 }
 
 Buffer
-GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber *blkno)
+GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, GgKind kind,
+				BlockNumber *blkno)
 {
 	Buffer		buffer;
-	bool		found = UseAnyFree(index, heap, meta, blkno);
+	bool		found = UseAnyFree(index, heap, meta, kind, blkno);
 
 	if (!found)
 	{
 		UpdateHorizon(heap);
-		found = UseAnyFree(index, heap, meta, blkno);
+		found = UseAnyFree(index, heap, meta, kind, blkno);
 	}
 	if (found)
 		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
@@ -378,25 +487,43 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, BlockNumber
 	if (*blkno < CheckHighWater(index, *blkno))
 		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
 	buffer = GgExtendOne(index, MAIN_FORKNUM);
-	if (BufferGetBlockNumber(buffer) != *blkno)
-		elog(ERROR, "relation grew to block %u while its metapage was locked at %u",
-			 BufferGetBlockNumber(buffer), *blkno);
-	return buffer;
+	if (BufferGetBlockNumber(buffer) == *blkno)
+		return buffer;
+	/* a merge has just made the relation longer, and this block lies behind what it added */
+	UnlockReleaseBuffer(buffer);
+	return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
 }
 
 /*
- * Make the relation longer.  The last block is logged, because replay must make the relation as
- * long even where WAL ends before the pages' records.
+ * An insert may wait for the extension lock while it holds the metapage, so it is held for one step
+ * only.
+ */
+void
+GgLengthen(Relation index, BlockNumber end)
+{
+	BlockNumber now;
+
+	GgCheckInterrupts();
+	if (!RELATION_IS_LOCAL(index))
+		LockRelationForExtension(index, ExclusiveLock);
+	now = RelationGetNumberOfBlocks(index);
+	if (now < end)
+		GgAppendZeros(index, MAIN_FORKNUM, now + Min(end - now, GG_WRITE_PAGES));
+	if (!RELATION_IS_LOCAL(index))
+		UnlockRelationForExtension(index, ExclusiveLock);
+}
+
+/*
+ * Blocks up to end, which the relation has, are about to be in the directory.  The last one is
+ * logged, because replay must make the relation as long even where WAL ends before the pages'
+ * records.
  */
 static void
-Lengthen(Relation index, const GgMetaPageData *meta, uint32 owner, BlockNumber end)
+LogLength(Relation index, const GgMetaPageData *meta, uint32 owner, BlockNumber end)
 {
-	Buffer		buffer;
-	GenericXLogState *xlog;
+	Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, end - 1, RBM_ZERO_AND_LOCK, NULL);
+	GenericXLogState *xlog = GenericXLogStart(index);
 
-	GgAppendZeros(index, MAIN_FORKNUM, end);
-	buffer = ReadBufferExtended(index, MAIN_FORKNUM, end - 1, RBM_ZERO_AND_LOCK, NULL);
-	xlog = GenericXLogStart(index);
 	GgInitPage(GenericXLogRegisterBuffer(xlog, buffer, GENERIC_XLOG_FULL_IMAGE), meta->instance,
 			   owner, GG_KIND_TAKEN, 0);
 	GenericXLogFinish(xlog);
@@ -414,54 +541,140 @@ ReleaseParked(Relation index, Relation heap, GgMetaPageData *meta)
 	GgMergeFree(meta);
 }
 
+/* Blocks behind the delta's last page that are left to it. */
+static uint32
+DeltaRun(const GgMetaPageData *meta)
+{
+	return Min(Max(GgHighWater(meta) / DELTA_SHARE, LEAST_DELTA_RUN), MOST_DELTA_RUN);
+}
+
+/* How many blocks of a FREE extent may an array get?  They are its last ones. */
+static uint32
+ForArrays(const GgMetaPageData *meta, const GgExtent *extent)
+{
+	if (extent->kind != GG_KIND_FREE || extent->parked_xid != 0)
+		return 0;
+	if (extent->start == BehindDelta(meta))
+		return extent->nblocks - Min(extent->nblocks, DeltaRun(meta));
+	return extent->nblocks;
+}
+
 /*
  * The free extent that serves best: the one at `next`, where the array goes on; the smallest that
  * holds the rest of it; the largest.  -1: none of `least` blocks.
+ *
+ * That adds no more entries than blocks at the end of the relation do, however full the directory
+ * is: none where all of the extent is used, and else one.  But where a fourth is in use, an array
+ * gets few extents.
  */
 static int
-ChooseFree(const GgMetaPageData *meta, BlockNumber next, uint32 least, uint32 rest)
+ChooseFree(const GgMetaPageData *meta, const GgBlocksWanted *wanted)
 {
+	uint32		least = Max(wanted->least, GgHighWater(meta) / RUN_SHARE);
+	uint32		of_best = 0;
 	int			best = -1;
 
+	if (meta->nextents > GG_MAX_EXTENTS / 4)
+		least = Max(least, wanted->whole / 4);
+	least = Min(least, wanted->rest);
 	for (int i = 0; i < meta->nextents; i++)
 	{
-		const GgExtent *extent = &meta->extents[i];
-		uint32		nblocks = extent->nblocks;
-		uint32		of_best = best < 0 ? 0 : meta->extents[best].nblocks;
+		uint32		nblocks = ForArrays(meta, &meta->extents[i]);
 
-		if (extent->kind != GG_KIND_FREE || extent->parked_xid != 0)
+		if (nblocks == 0)
 			continue;
-		if (extent->start == next)
+		if (meta->extents[i].start == wanted->next && nblocks == meta->extents[i].nblocks)
 			return i;
 		if (nblocks >= least &&
-			(nblocks >= rest ? of_best < rest || nblocks < of_best : nblocks > of_best))
+			(nblocks >= wanted->rest ? of_best < wanted->rest || nblocks < of_best :
+			 nblocks > of_best))
+		{
 			best = i;
+			of_best = nblocks;
+		}
 	}
 	return best;
 }
 
-/* Where the directory is half full, what is free is left to inserts. */
+/*
+ * How many blocks at the end of the relation are to be left to the delta?  Where it ends there,
+ * inserts and merges would take turns, and each turn would be an entry.
+ */
+static uint32
+LeaveToDelta(const GgMetaPageData *meta)
+{
+	BlockNumber high = GgHighWater(meta);
+	BlockNumber next = BehindDelta(meta);
+	uint32		run = DeltaRun(meta);
+
+	if (next == high)
+		return run;
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->kind == GG_KIND_FREE && extent->parked_xid == 0 && extent->start == next &&
+			extent->start + extent->nblocks == high)
+			return run - Min(run, extent->nblocks);
+	}
+	return 0;
+}
+
+/* Take nblocks at the end of the relation.  False: it must have *end blocks first. */
+static bool
+TakeAtEnd(Relation index, GgMetaPageData *meta, uint32 owner, uint32 nblocks, BlockNumber *start,
+		  BlockNumber *end)
+{
+	BlockNumber high = GgHighWater(meta);
+	uint32		left = LeaveToDelta(meta);
+	BlockNumber length = CheckHighWater(index, high);
+
+	if ((uint64) high + left + nblocks > MaxBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" cannot have more than %u blocks",
+						RelationGetRelationName(index), MaxBlockNumber)));
+	if (nblocks > length - high)
+	{
+		*end = high + left + nblocks;
+		return false;
+	}
+	/* inserts may have taken some since it was made longer */
+	left = Min(left, length - high - nblocks);
+	*start = high + left;
+	LogLength(index, meta, owner, *start + nblocks);
+	if (left > 0)
+		GgAddExtent(meta, high, left, GG_NO_SEGMENT, GG_KIND_FREE);
+	return true;
+}
+
 uint32
 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, const GgBlocksWanted *wanted,
-			 BlockNumber *start)
+			 BlockNumber *start, BlockNumber *end)
 {
-	uint32		nblocks = wanted->most;
+	uint32		nblocks = wanted->rest;
 	int			best;
 
 	ReleaseParked(index, heap, meta);
-	best = ChooseFree(meta, wanted->next, wanted->least, wanted->rest);
-	if (best >= 0 && meta->nextents < GG_MAX_EXTENTS / 2)
+	if (meta->nextents >= GG_MAX_EXTENTS + GG_RESERVED_EXTENTS / 2)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("directory of index \"%s\" has no room for a merge",
+						RelationGetRelationName(index)),
+				 errdetail("It has %u entries.", meta->nextents),
+				 errhint("End old transactions, increase maintenance_work_mem and call "
+						 "gpugraph_merge(), or REINDEX the index.")));
+	best = ChooseFree(meta, wanted);
+	if (best >= 0)
 	{
-		nblocks = Min(wanted->most, meta->extents[best].nblocks);
-		CheckFreeBlocks(index, meta, meta->extents[best].start, nblocks);
-		*start = UseFree(meta, best, nblocks);
+		nblocks = Min(nblocks, ForArrays(meta, &meta->extents[best]));
+		CheckFreeBlocks(index, meta, meta->extents[best].start, meta->extents[best].nblocks);
+		*start = meta->extents[best].start == BehindDelta(meta) ?
+			UseFreeEnd(meta, best, nblocks) : UseFree(meta, best, nblocks);
 	}
-	else
-	{
-		*start = GgHighWater(meta);
-		(void) CheckHighWater(index, *start);
-		Lengthen(index, meta, wanted->owner, *start + nblocks);
-	}
+	else if (!TakeAtEnd(index, meta, wanted->owner, nblocks, start, end))
+		return 0;
 	GgAddExtent(meta, *start, nblocks, wanted->owner, GG_KIND_TAKEN);
+	GgMergeFree(meta);
 	return nblocks;
 }

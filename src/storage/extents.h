@@ -15,33 +15,44 @@ extern void GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks,
 extern BlockNumber GgHighWater(const GgMetaPageData *meta);
 
 /*
- * Take a block, from the free extents of meta (which this changes) or new at the end.  It is locked
- * exclusively, and not initialised.  The caller holds the metapage exclusively.
+ * Take a block for a delta or directory page, from the free extents of meta (which this changes) or
+ * new at the end.  It is locked exclusively, and not initialised.  The caller holds the metapage
+ * exclusively.
  */
-extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta,
+extern Buffer GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, GgKind kind,
 							  BlockNumber *blkno);
+
+/* Blocks by which the relation grows, or pages written, in one call: 4 MB, some milliseconds. */
+#define GG_WRITE_PAGES		512
+
+/*
+ * Make the relation longer by a step towards end blocks, without the metapage's lock.  The new
+ * blocks belong to nobody until somebody takes them.
+ */
+extern void GgLengthen(Relation index, BlockNumber end);
 
 /* What an array is to get. */
 typedef struct GgBlocksWanted
 {
 	uint32		owner;
-	uint32		least;			/* free blocks are taken from a run of so many at least ... */
-	uint32		most;			/* ... and so many at most */
-	uint32		rest;			/* of the array */
+	uint32		least;			/* free blocks are taken from a run of so many at least */
+	uint32		whole;			/* of the array */
+	uint32		rest;			/* of it that has none yet */
 	BlockNumber next;			/* behind its last block; InvalidBlockNumber: it has none yet */
 } GgBlocksWanted;
 
 /*
- * Take consecutive blocks for an array.  They become a TAKEN extent of its owner.  Returns the
- * number.  The caller holds the metapage exclusively.
+ * Take consecutive blocks for an array: the rest of it or, from a free run, a part.  They become a
+ * TAKEN extent of its owner.  Returns the number; 0 where the relation must have *end blocks first.
+ * The caller holds the metapage exclusively.
  */
 extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta,
-						   const GgBlocksWanted *wanted, BlockNumber *start);
+						   const GgBlocksWanted *wanted, BlockNumber *start, BlockNumber *end);
 
 /* Remove entry i of the extents. */
 extern void GgRemoveExtent(GgMetaPageData *meta, int i);
 
-/* Merge FREE extents that touch. */
+/* Merge FREE extents that touch, all of the same parked id, and others where there are many. */
 extern void GgMergeFree(GgMetaPageData *meta);
 
 /* Give back the delta's pages [first, first + npages), by their numbers. */

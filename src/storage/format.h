@@ -158,7 +158,16 @@ typedef struct GgExtent
 
 #define GG_MAX_SEGMENTS		32
 #define GG_MAX_PIECES		128
+
+/*
+ * Merges and VACUUM keep to GG_MAX_EXTENTS, which tests make smaller.  The others are for what must
+ * not fail: inserts, and a merge that makes room.  Versions before 1.2.0 refuse more than 1,024.
+ */
+#ifndef GG_MAX_EXTENTS
 #define GG_MAX_EXTENTS		1024
+#endif
+#define GG_RESERVED_EXTENTS	64
+#define GG_ALL_EXTENTS		(GG_MAX_EXTENTS + GG_RESERVED_EXTENTS)
 
 /* Filter columns: key columns behind the vector.  See filter_column.h. */
 #define GG_MAX_COLUMNS		8
@@ -181,6 +190,9 @@ typedef struct GgBuildTimes
 	float4		write_s;		/* pages formed and written, without wal_s */
 	float4		wal_s;
 } GgBuildTimes;
+
+/* GgMetaPageData.flags */
+#define GG_META_TOLD		0x0001	/* the log has told that the directory is filling up */
 
 /*
  * What an index says of itself, in memory.  On disk the fields before segments are followed by the
@@ -205,7 +217,7 @@ typedef struct GgMetaPageData
 	uint32		next_id;		/* for the next segment or piece */
 	GgBuildTimes times;
 	uint16		filter_words;	/* of each row, of all filter columns together */
-	uint16		reserved;
+	uint16		flags;			/* GG_META_TOLD */
 	uint32		delta_first;	/* number of the delta's first page */
 	uint32		delta_pages;	/* from there to the last, which takes the next row; see first */
 	uint32		delta_dead;		/* delta rows cleared by VACUUM, on pages that are still there */
@@ -221,7 +233,7 @@ typedef struct GgMetaPageData
 	uint32		column_types[GG_MAX_COLUMNS];	/* GgFilterColumn.type; 0 behind the last */
 	GgSegment	segments[GG_MAX_SEGMENTS];
 	GgPiece		pieces[GG_MAX_PIECES];
-	GgExtent	extents[GG_MAX_EXTENTS];
+	GgExtent	extents[GG_ALL_EXTENTS];
 } GgMetaPageData;
 
 #define GG_META_HEAD		offsetof(GgMetaPageData, segments)
@@ -234,7 +246,7 @@ typedef struct GgMetaPageData
 #define GgPageGetMeta(page)		((GgMetaPageData *) PageGetContents(page))
 
 StaticAssertDecl(GG_META_HEAD % 8 == 0, "what follows the metapage's head must be aligned");
-StaticAssertDecl(GG_META_EXTENTS + GG_MAX_DIRECTORY_PAGES * GG_DIRECTORY_EXTENTS >= GG_MAX_EXTENTS,
+StaticAssertDecl(GG_META_EXTENTS + GG_MAX_DIRECTORY_PAGES * GG_DIRECTORY_EXTENTS >= GG_ALL_EXTENTS,
 				 "there must be room for all extents");
 StaticAssertDecl(sizeof(GgTidEntry) == 8 && GG_PAGE_PAYLOAD % sizeof(GgTidEntry) == 0,
 				 "TID entries must not cross pages");

@@ -26,7 +26,7 @@
 
 #include "storage/inspect.h"
 
-#define INFO_COLUMNS	32
+#define INFO_COLUMNS	34
 
 static bool
 IsGpugraphIndex(Oid indexoid)
@@ -283,6 +283,8 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Float4GetDatum(meta->times.wal_s);
 	values[c++] = Int32GetDatum(meta->ncolumns);
 	values[c++] = Int64GetDatum(blocks[GG_KIND_FILTERS] * BLCKSZ);
+	values[c++] = Int32GetDatum(meta->nextents);
+	values[c++] = Int32GetDatum(GG_MAX_EXTENTS);
 	Assert(c == INFO_COLUMNS);
 
 	GgCloseInspected(&inspected);

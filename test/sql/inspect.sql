@@ -11,7 +11,8 @@ SELECT version, dimensions, metric, element, algorithm, engine IN ('cpu', 'cuda'
 	rows, segments,
 	pivots BETWEEN 1 AND nodes AS has_pivots, delta_rows, dead_rows, graph_degree,
 	intermediate_graph_degree, seed,
-	generation > 0 AS has_generation, vectors_bytes, adjacency_bytes, tids_bytes,
+	generation > 0 AS has_generation, extents, extents_limit,
+	vectors_bytes, adjacency_bytes, tids_bytes,
 	pivots_bytes > 0 AS pivots_bytes,
 	delta_bytes, free_bytes, total_bytes = pg_relation_size('i') AS total_bytes,
 	total_bytes = vectors_bytes + adjacency_bytes + tids_bytes + pivots_bytes + delta_bytes

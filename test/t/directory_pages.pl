@@ -28,7 +28,7 @@ for my $rel (sort keys %dimensions)
 CREATE TABLE $rel AS SELECT i AS id, wide(i % 40, $n)::vector($n) AS val
 	FROM generate_series(1, 60) i;
 CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
-	WITH (graph_degree = 8, seal_rows = 10000);
+	WITH (graph_degree = 8, seal_rows = 0);
 INSERT INTO $rel SELECT i, wide(i, $n) FROM generate_series(1001, 1800) i;
 SQL
 }

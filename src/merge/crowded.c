@@ -1,0 +1,124 @@
+/*
+ * crowded.c
+ *		What merges do so that the directory has room: which pieces stay, and which segment is built
+ *		anew because it has many entries.
+ */
+#include "merge/merge.h"
+
+/*
+ * A segment has MOST_PIECES pieces at most.  Where it would have more, or the index ALL_PIECES, the
+ * LARGE_PIECES largest stay, and the others are written anew as one.
+ */
+#define MOST_PIECES			24
+#define LARGE_PIECES		8
+#define ALL_PIECES			(GG_MAX_PIECES - LARGE_PIECES)
+
+/*
+ * Each piece is an entry, mostly with a free one behind it.  So where the directory has FILLING
+ * entries, there are fewer pieces, and those in many extents are written anew.  100M rows x 1,536
+ * in one transaction under an old snapshot then take some 200 entries, and merges write 2.8 times
+ * the rows; without that 298 and 1.9 times (test/directory/test_large.c).
+ */
+#define FILLING				(GG_MAX_EXTENTS / 8)
+#define FILLING_MOST		8
+#define FILLING_LARGE		2
+#define FILLING_ALL			64
+#define FILLING_EXTENTS		4
+
+/*
+ * From half of the entries on a segment with MANY_EXTENTS, those of its pieces included, is built
+ * anew, and a delta with so many is sealed.  The new segment has fewer: by the limits above those
+ * of pieces are 28 at most, and six arrays are in some five runs each (storage/extents.c).
+ */
+#define CROWDED				(GG_MAX_EXTENTS / 2)
+#define MANY_EXTENTS		64
+
+static int
+CompareSizes(const void *a, const void *b)
+{
+	const GgPieceSize *left = a;
+	const GgPieceSize *right = b;
+
+	return left->nodes > right->nodes ? -1 : left->nodes < right->nodes;
+}
+
+int
+GgChoosePieces(const GgMetaPageData *meta, GgPieceSize *sizes, int n, int others)
+{
+	bool		filling = meta->nextents >= FILLING;
+	int			most = filling ? FILLING_MOST : MOST_PIECES;
+	int			large = filling ? FILLING_LARGE : LARGE_PIECES;
+	int			all = filling ? FILLING_ALL : ALL_PIECES;
+	int			kept = 0;
+
+	for (int i = 0; i < n; i++)
+		if (!filling || sizes[i].extents <= FILLING_EXTENTS)
+			sizes[kept++] = sizes[i];
+	qsort(sizes, kept, sizeof(GgPieceSize), CompareSizes);
+	if (kept >= most || kept + others >= all)
+		kept = Min(kept, large);
+	return kept;
+}
+
+/* The segment that an extent belongs to, if only through a piece; GG_NO_SEGMENT: none. */
+static uint32
+SegmentOf(const GgMetaPageData *meta, const GgExtent *extent)
+{
+	if (GgIsOfSegment(extent->kind))
+		return extent->segment;
+	for (int p = 0; p < meta->npieces && extent->kind == GG_KIND_VECTORS; p++)
+		if (meta->pieces[p].id == extent->segment)
+			return meta->pieces[p].segment;
+	return GG_NO_SEGMENT;
+}
+
+/* Entries of a segment and its pieces or, GG_NO_SEGMENT, of the delta. */
+static int
+CountExtents(const GgMetaPageData *meta, uint32 id)
+{
+	int			n = 0;
+
+	for (int i = 0; i < meta->nextents; i++)
+		n += id == GG_NO_SEGMENT ? meta->extents[i].kind == GG_KIND_DELTA :
+			SegmentOf(meta, &meta->extents[i]) == id;
+	return n;
+}
+
+bool
+GgHasRoomForInner(const GgMetaPageData *meta)
+{
+	return meta->nextents < GG_MAX_EXTENTS / 4 * 3;
+}
+
+bool
+GgChooseCrowded(const GgMergeLook *look, GgMergeChoice *choice)
+{
+	const GgMetaPageData *meta = look->meta;
+	int			most = MANY_EXTENTS - 1;
+	bool		found = false;
+
+	if (meta->nextents < CROWDED)
+		return false;
+	if (GgSealableEnd(meta) != meta->delta_first && meta->nsegments < GG_MAX_SEGMENTS - 1 &&
+		CountExtents(meta, GG_NO_SEGMENT) > most)
+	{
+		most = CountExtents(meta, GG_NO_SEGMENT);
+		choice->delta = found = true;
+		choice->nsegments = 0;
+	}
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		const GgSegment *segment = &meta->segments[i];
+		uint32		gone = Min(segment->dead + segment->empty, segment->nodes);
+		int			n = CountExtents(meta, segment->id);
+
+		if (n <= most || segment->nodes - gone > look->most)
+			continue;
+		most = n;
+		found = true;
+		choice->delta = false;
+		choice->nsegments = 1;
+		choice->segments[0] = segment->id;
+	}
+	return found;
+}

@@ -1,0 +1,35 @@
+/*
+ * server.h
+ *		What of a server the directory's code needs, as a model: a relation that is a number of
+ *		blocks, transaction ids that are numbers, and errors that jump.
+ */
+#ifndef SERVER_H
+#define SERVER_H
+
+#include "postgres.h"
+
+#include <setjmp.h>
+
+#include "storage/directory.h"
+
+typedef struct Server
+{
+	BlockNumber nblocks;		/* of the relation */
+	uint64		next_xid;
+	uint64		horizon;		/* every snapshot has passed ids below */
+	uint64		zeroed;			/* blocks that were added to the relation */
+	BlockNumber written;		/* the last block that was logged */
+	jmp_buf    *catch;			/* where errors jump; NULL: they end the program */
+	char		message[1024];
+} Server;
+
+extern Server server;
+extern RelationData relation;
+
+/* Print the message and end the program. */
+extern void fail(const char *format, ...) pg_attribute_printf(1, 2) pg_attribute_noreturn();
+
+/* The same sequence of numbers every time. */
+extern uint32 draw(uint32 below);
+
+#endif							/* SERVER_H */
