@@ -15,12 +15,14 @@ use Gpugraph;
 use Merging;
 use Residency;
 
-# rows of the large merge; a device builds for 5,000 and more
-my %rows = (here => 2500, device => 6000);
+# rows of the segment of a build. The smaller one has a third of them; a device builds for 5,000 and
+# more.
+my %rows = (here => 3500, device => 4200);
 my $rests = qr/gpugraph.fault: a merge within another one rests/;
 my $goes_on = qr/gpugraph.fault: it goes on/;
 
-# A segment of a build and a smaller one, which are merged at the latest when nobody inserts.
+# A segment of a build and a smaller one, which are merged at the latest when nobody inserts. Their
+# graph takes a second or more, in which a test can do something.
 sub two_segments
 {
 	my ($node, $database) = @_;
@@ -28,7 +30,8 @@ sub two_segments
 
 	slow_index($node, 'slow', $database);
 	$node->safe_psql($database, "ALTER INDEX slow_idx
-		SET (seal_rows = 0); INSERT INTO slow " . slow_rows(1, $rows));
+		SET (seal_rows = 0, graph_degree = 32, intermediate_graph_degree = 128);
+		INSERT INTO slow " . slow_rows(1, $rows));
 	$node->safe_psql($database, 'REINDEX INDEX slow_idx; ALTER INDEX slow_idx
 		SET (seal_rows = 200); INSERT INTO slow ' . slow_rows(10001, 10000 + $rows / 3));
 	return;
