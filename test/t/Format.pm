@@ -31,7 +31,7 @@ my @constants = qw(PAGE HEADER STAMP META VECTORS ADJACENCY TIDS PIVOTS OFFSETS 
 	META_HEAD SEGMENT PIECE EXTENT DIRECTORY_EXTENTS);
 our @EXPORT = (@constants,
 	qw(index_file read_page write_page block_of patch patch_stamp peek read_directory
-		write_extents split_delta make_old));
+		write_extents split_extent make_old));
 
 sub index_file
 {
@@ -172,18 +172,19 @@ sub write_extents
 	return;
 }
 
-# The extents, with the first blocks of the delta's only one in as many extents.
-sub split_delta
+# The extents, with the first blocks of the only one of a kind in as many extents.
+sub split_extent
 {
-	my ($file, $parts) = @_;
+	my ($file, $of_kind, $parts) = @_;
 	my @extents;
 
 	for my $extent (@{ read_directory($file)->{extents} })
 	{
 		my ($start, $nblocks, $owner, $kind, $first) = @$extent;
 
-		if ($kind == DELTA)
+		if ($kind == $of_kind)
 		{
+			$nblocks > $parts or die "an extent of $nblocks blocks has no $parts before its end";
 			push @extents, [ $start + $_, 1, $owner, $kind, $first + $_ ] for 0 .. $parts - 1;
 			$extent = [ $start + $parts, $nblocks - $parts, $owner, $kind, $first + $parts ];
 		}

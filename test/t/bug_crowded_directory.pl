@@ -34,20 +34,7 @@ SQL
 my $file = index_file($node, 'items_idx');
 $node->stop;
 my $end = (-s $file) / PAGE;
-my @all;
-for my $extent (@{ read_directory($file)->{extents} })
-{
-	my ($start, $nblocks, $owner, $kind, $first) = @$extent;
-
-	if ($kind == VECTORS)
-	{
-		push @all, map { [ $start + $_, 1, $owner, $kind, $first + $_ ] } 0 .. PARTS - 1;
-		$start += PARTS;
-		$nblocks -= PARTS;
-		$first += PARTS;
-	}
-	push @all, [ $start, $nblocks, $owner, $kind, $first ];
-}
+my @all = split_extent($file, VECTORS, PARTS);
 write_extents($file, [ @all, [ $end, 2, NO_SEGMENT, DIRECTORY, 0 ] ], $end .. $end + 1);
 $node->start;
 

@@ -29,24 +29,9 @@ sub fill_directory
 	my $file = index_file($node, "${rel}_idx");
 
 	$node->stop;
-	my @extents = @{ read_directory($file)->{extents} };
-	my $parts = LIMIT - @extents;
 	my $end = (-s $file) / PAGE;
-	my @all;
-	for my $extent (@extents)
-	{
-		my ($start, $nblocks, $owner, $of_kind, $first) = @$extent;
+	my @all = split_extent($file, $kind, LIMIT - 1 - @{ read_directory($file)->{extents} });
 
-		if ($of_kind == $kind)
-		{
-			$nblocks > $parts or die "an extent of $nblocks pages cannot be $parts";
-			push @all, map { [ $start + $_, 1, $owner, $kind, $first + $_ ] } 0 .. $parts - 2;
-			$start += $parts - 1;
-			$nblocks -= $parts - 1;
-			$first += $parts - 1;
-		}
-		push @all, [ $start, $nblocks, $owner, $of_kind, $first ];
-	}
 	# behind all, so that the delta cannot go on where it ends
 	push @all, [ $end, 4, NO_SEGMENT, DIRECTORY, 0 ];
 	is(scalar @all, LIMIT, "$rel: the directory is full");

@@ -197,7 +197,7 @@ SQL
 my $file = index_file($node, 'most_idx');
 $node->stop;
 my $end = (-s $file) / PAGE;
-write_extents($file, [ split_delta($file, 1019), [ $end, 4, NO_SEGMENT, DIRECTORY, 0 ] ],
+write_extents($file, [ split_extent($file, DELTA, 1019), [ $end, 4, NO_SEGMENT, DIRECTORY, 0 ] ],
 	$end .. $end + 3);
 $node->start;
 is($node->safe_psql('postgres', "SELECT version FROM gpugraph_index_info('most_idx')"), 3,

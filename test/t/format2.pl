@@ -161,7 +161,7 @@ INSERT INTO other SELECT * FROM wide;
 SQL
 my $wide = index_file($node, 'wide_idx');
 $node->stop;
-write_extents($wide, [ split_delta($wide, 286) ]);
+write_extents($wide, [ split_extent($wide, DELTA, 286) ]);
 make_old($wide);
 $node->start;
 my $whole = "SELECT complete('other'), gpugraph_check('wide_idx', true)";
