@@ -8,6 +8,7 @@
 
 #include "access/generic_xlog.h"
 #include "access/xlog.h"
+#include "catalog/catalog.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
@@ -61,6 +62,15 @@ pfree(void *pointer)
 	free(pointer);
 }
 
+/* In a function with variable arguments behind format. */
+#define KEEP_MESSAGE(format) \
+	do { \
+		va_list		args; \
+		va_start(args, format); \
+		vsnprintf(server.message, sizeof(server.message), format, args); \
+		va_end(args); \
+	} while (0)
+
 bool
 errstart(int elevel, const char *domain)
 {
@@ -82,22 +92,14 @@ errcode(int sqlerrcode)
 int
 errmsg(const char *format, ...)
 {
-	va_list		args;
-
-	va_start(args, format);
-	vsnprintf(server.message, sizeof(server.message), format, args);
-	va_end(args);
+	KEEP_MESSAGE(format);
 	return 0;
 }
 
 int
 errmsg_internal(const char *format, ...)
 {
-	va_list		args;
-
-	va_start(args, format);
-	vsnprintf(server.message, sizeof(server.message), format, args);
-	va_end(args);
+	KEEP_MESSAGE(format);
 	return 0;
 }
 
@@ -121,8 +123,13 @@ errfinish(const char *filename, int lineno, const char *funcname)
 	longjmp(*server.catch, 1);
 }
 
+#if PG_VERSION_NUM >= 160000
+void
+ExceptionalCondition(const char *condition, const char *file, int line)
+#else
 void
 ExceptionalCondition(const char *condition, const char *type, const char *file, int line)
+#endif
 {
 	fail("%s:%d: %s", file, line, condition);
 }
@@ -130,11 +137,7 @@ ExceptionalCondition(const char *condition, const char *type, const char *file, 
 void
 GgReportCorruption(Relation index, BlockNumber blkno, const char *format, ...)
 {
-	va_list		args;
-
-	va_start(args, format);
-	vsnprintf(server.message, sizeof(server.message), format, args);
-	va_end(args);
+	KEEP_MESSAGE(format);
 	fail("corruption: %s", server.message);
 }
 
@@ -164,6 +167,12 @@ GetOldestNonRemovableTransactionId(Relation rel)
 }
 
 /* ---- the relation ------------------------------------------------------------------------ */
+
+bool
+IsCatalogRelation(Relation rel)
+{
+	return false;
+}
 
 BlockNumber
 RelationGetNumberOfBlocksInFork(Relation rel, ForkNumber forknum)
@@ -252,8 +261,20 @@ UnlockReleaseBuffer(Buffer buffer)
 {
 }
 
+#if PG_VERSION_NUM >= 170000
 SMgrRelation
-smgropen(RelFileNode rnode, BackendId backend)
+smgropen(RelFileLocator locator, ProcNumber backend)
+{
+	return &smgr;
+}
+
+void
+smgrpin(SMgrRelation reln)
+{
+}
+#else
+SMgrRelation
+smgropen(GgRelFileLocator locator, BackendId backend)
 {
 	return &smgr;
 }
@@ -262,6 +283,7 @@ void
 smgrsetowner(SMgrRelation *owner, SMgrRelation reln)
 {
 }
+#endif
 
 /* ---- WAL --------------------------------------------------------------------------------- */
 
@@ -288,8 +310,16 @@ XLogBeginInsert(void)
 {
 }
 
+#if PG_VERSION_NUM >= 180000
+void
+XLogRegisterData(const void *data, uint32 len)
+#elif PG_VERSION_NUM >= 160000
+void
+XLogRegisterData(char *data, uint32 len)
+#else
 void
 XLogRegisterData(char *data, int len)
+#endif
 {
 }
 

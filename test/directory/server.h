@@ -27,7 +27,7 @@ extern Server server;
 extern RelationData relation;
 
 /* Print the message and end the program. */
-extern void fail(const char *format, ...) pg_attribute_printf(1, 2) pg_attribute_noreturn();
+pg_noreturn extern void fail(const char *format, ...) pg_attribute_printf(1, 2);
 
 /* The same sequence of numbers every time. */
 extern uint32 draw(uint32 below);
