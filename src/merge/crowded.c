@@ -109,10 +109,9 @@ GgChooseCrowded(const GgMergeLook *look, GgMergeChoice *choice)
 	for (int i = 0; i < meta->nsegments; i++)
 	{
 		const GgSegment *segment = &meta->segments[i];
-		uint32		gone = Min(segment->dead + segment->empty, segment->nodes);
 		int			n = CountExtents(meta, segment->id);
 
-		if (n <= most || segment->nodes - gone > look->most)
+		if (n <= most || segment->nodes - GgGoneNodes(segment) > look->most)
 			continue;
 		most = n;
 		found = true;

@@ -199,6 +199,23 @@ typedef struct GgMergeChoice
 	uint32		segments[GG_MAX_SEGMENTS];	/* ids */
 } GgMergeChoice;
 
+/* Nodes that merges leave out of a segment, about: as many as dead rows, and those without rows. */
+static inline uint32
+GgGoneNodes(const GgSegment *segment)
+{
+	return Min(segment->dead + segment->empty, segment->nodes);
+}
+
+/* Choose what to merge next.  False: nothing. */
+extern bool GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice);
+
+/*
+ * The same while the segments of outer are being merged: the delta, and others with it.  by_cpu:
+ * the CPU builds, although the delta grows as fast as a device lets it.
+ */
+extern bool GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *outer,
+							  GgMergeChoice *choice);
+
 /* ---- crowded.c --------------------------------------------------------------------------- */
 
 typedef struct GgPieceSize
@@ -222,18 +239,6 @@ extern bool GgChooseCrowded(const GgMergeLook *look, GgMergeChoice *choice);
 
 /* Has the directory room for a merge within another one, which would fail with it? */
 extern bool GgHasRoomForInner(const GgMetaPageData *meta);
-
-/* ---- policy.c, more ---------------------------------------------------------------------- */
-
-/* Choose what to merge next.  False: nothing. */
-extern bool GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice);
-
-/*
- * The same while the segments of outer are being merged: the delta, and others with it.  by_cpu:
- * the CPU builds, although the delta grows as fast as a device lets it.
- */
-extern bool GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *outer,
-							  GgMergeChoice *choice);
 
 /* ---- merge.c ----------------------------------------------------------------------------- */
 

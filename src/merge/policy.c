@@ -140,7 +140,7 @@ ListUnits(const GgMergeLook *look, bool seal, Unit *units)
 	for (int i = 0; i < meta->nsegments; i++)
 	{
 		const GgSegment *segment = &meta->segments[i];
-		uint32		gone = Min(segment->dead + segment->empty, segment->nodes);
+		uint32		gone = GgGoneNodes(segment);
 
 		units[n].id = segment->id;
 		units[n].nodes = segment->nodes - gone;

@@ -9,13 +9,6 @@
 #include "miscadmin.h"
 #include "utils/wait_event.h"
 
-/*
- * A free run that is shorter than LEAST_RUN blocks, and than npages / LEAST_SHARE, is left to
- * inserts.
- */
-#define LEAST_RUN			64
-#define LEAST_SHARE			16
-
 /* Pages that one WAL record holds. */
 #define BATCH_PAGES			XLR_MAX_BLOCK_ID
 
@@ -30,21 +23,6 @@ GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data, uin
 	array->npages = (uint32) GgArrayPages(bytes);
 }
 
-/*
- * Runs of blocks are entries of the directory, so an array has few.  From half of GG_ARRAY_RUNS on,
- * each run must be long enough that runs of its length can take the rest.
- */
-static uint32
-LeastRun(const GgNewArray *array)
-{
-	uint32		rest = array->npages - array->taken;
-	uint32		least = Max(Min(array->npages / LEAST_SHARE, LEAST_RUN), 1);
-
-	if (array->nruns >= GG_ARRAY_RUNS / 2)
-		least = Max(least, rest / (GG_ARRAY_RUNS - array->nruns) + 1);
-	return Min(least, rest);
-}
-
 void
 GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 {
@@ -53,7 +31,7 @@ GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 	Buffer		metabuf;
 	GgBlocksWanted wanted = {
 		.owner = array->owner,
-		.least = LeastRun(array),
+		.least = GgLeastRun(array->npages, array->npages - array->taken, array->nruns),
 		.whole = array->npages,
 		.rest = array->npages - array->taken,
 		.next = InvalidBlockNumber

@@ -33,6 +33,22 @@ typedef struct GgNewArray
 	}			runs[GG_ARRAY_RUNS];
 } GgNewArray;
 
+/*
+ * How many blocks a free run must have to be taken for an array of npages, of which `rest` have
+ * none yet and the others lie in nruns?  A run that is shorter than 64 blocks, and than a sixteenth
+ * of the array, is left to inserts.  Runs are entries of the directory, so an array has few: from
+ * half of GG_ARRAY_RUNS on, each must be long enough that runs of its length can take the rest.
+ */
+static inline uint32
+GgLeastRun(uint32 npages, uint32 rest, int nruns)
+{
+	uint32		least = Max(Min(npages / 16, 64), 1);
+
+	if (nruns >= GG_ARRAY_RUNS / 2)
+		least = Max(least, rest / (GG_ARRAY_RUNS - nruns) + 1);
+	return Min(least, rest);
+}
+
 extern void GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data,
 						 uint64 bytes);
 

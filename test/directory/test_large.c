@@ -8,6 +8,7 @@
  */
 #include "server.h"
 #include "merge/merge.h"
+#include "storage/array_writer.h"
 
 #include <math.h>
 
@@ -126,7 +127,7 @@ WriteArray(uint32 id, GgKind kind, uint64 bytes, Run *runs, int nruns, const GgM
 	{
 		GgBlocksWanted wanted = {
 			.owner = id,
-			.least = Min(Max(Min(npages / 16, 64), 1), npages - taken),
+			.least = GgLeastRun(npages, npages - taken, nruns - first),
 			.whole = npages,
 			.rest = npages - taken,
 			.next = nruns > first ? runs[nruns - 1].start + runs[nruns - 1].nblocks :
