@@ -16,8 +16,8 @@ MODULE_big = gpugraph
 DATA = $(wildcard sql/*--*.sql)
 PGFILEDESC = "gpugraph - CAGRA graph index access method"
 
-OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c))
-CPU_OBJS = $(filter src/cpu/%,$(OBJS))
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c src/*/*.c src/*/*/*.c))
+ENGINE_OBJS = $(filter src/cpu/% src/rules/%,$(OBJS))
 
 # Both found by pg_regress below the current directory: test/sql/x.sql and expected/x.out.
 REGRESS = $(sort $(patsubst test/sql/%.sql,%,$(wildcard test/sql/*.sql)))
@@ -37,7 +37,7 @@ ifeq ($(origin NVCC),undefined)
 NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 endif
 
-CU_SOURCES = $(wildcard kernels/*.cu)
+CU_SOURCES = $(wildcard kernels/*.cu kernels/*/*.cu)
 CU_OBJS =
 ifneq ($(strip $(NVCC)),)
 CU_OBJS = $(patsubst %.cu,%.o,$(CU_SOURCES))
@@ -113,7 +113,7 @@ include $(PGXS)
 # Distances and list updates profit from -O3. The engine shares nothing with other libraries but
 # what src/ calls, and hidden symbols let the compiler inline across its functions. Private:
 # build/flags, which they need, is not to be made with these when one of them is asked for alone.
-$(CPU_OBJS): private override CFLAGS += -O3 -fvisibility=hidden
+$(ENGINE_OBJS): private override CFLAGS += -O3 -fvisibility=hidden
 
 # Another PostgreSQL, other flags, with or without CUDA: build again.
 $(OBJS) $(CU_OBJS): build/flags

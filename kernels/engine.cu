@@ -5,7 +5,7 @@
 #include <atomic>
 #include <stdlib.h>
 
-#include "cuda.h"
+#include "common/cuda.h"
 
 #ifndef GG_WITH_CUDA
 #error "without GG_WITH_CUDA the table below would have no external linkage"

@@ -589,10 +589,10 @@ typedef struct gg_engine
 	 * parts alone, and takes the lists of a part as they are.  Rows of part 0 are compared with
 	 * all.  With params->init it starts from pivot cells, or from random rows as in the paper.
 	 * Where one part has most of the rows, less is compared: that part's graph is searched for the
-	 * other rows (cpu/extend.c; kernels/extend.cu, where rows near which none is found keep their
-	 * edges).  The rest is as in build(), which takes no less memory than this does beyond its
-	 * input.  The contract of the rest is in src/cpu/merge.c.  GG_EINVAL also for a list that names
-	 * no row; GG_EUNSUPPORTED: GRNND has no k-NN lists.
+	 * other rows (cpu/extend.c; kernels/build/extend.cu, where rows near which none is found keep
+	 * their edges).  The rest is as in build(), which takes no less memory than this does beyond
+	 * its input.  The contract of the rest is in src/cpu/merge.c.  GG_EINVAL also for a list that
+	 * names no row; GG_EUNSUPPORTED: GRNND has no k-NN lists.
 	 */
 	gg_status	(*merge) (const gg_dataset *data, const gg_merge_input *input,
 						  const gg_build_params *params, const gg_control *control,

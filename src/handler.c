@@ -13,7 +13,7 @@
 #include "commands/vacuum.h"
 #include "utils/guc.h"
 
-#include "service/service.h"
+#include "service/shared/service.h"
 
 PG_MODULE_MAGIC;
 

@@ -27,9 +27,9 @@
  * it, then deep lists, which measure every row that matches (scan/device_stream.c).
  */
 #include "am/am.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 #include "storage/directory.h"
-#include "storage/search_plan.h"
+#include "plan/search_plan.h"
 #include "storage/type.h"
 
 #include <math.h>

@@ -11,7 +11,7 @@
  * gpugraph_index_info().
  */
 #include "merge/merge.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 
 #include "access/htup_details.h"
 #include "access/relation.h"

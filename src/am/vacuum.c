@@ -19,7 +19,7 @@
  */
 #include "am/am.h"
 #include "merge/merge.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 #include "storage/type.h"
 
 #include "access/generic_xlog.h"

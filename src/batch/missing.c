@@ -11,7 +11,7 @@
 
 #include "miscadmin.h"
 #include "optimizer/cost.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 #include "utils/memutils.h"
 
 #include "keys.h"

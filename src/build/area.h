@@ -9,7 +9,7 @@
 #ifndef GG_AREA_H
 #define GG_AREA_H
 
-#include "storage/temp_file.h"
+#include "base/temp_file.h"
 #include "storage/segment_writer.h"
 
 #include "port/atomics.h"

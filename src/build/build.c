@@ -16,7 +16,7 @@
 #include "build/build.h"
 #include "build/deduplicate.h"
 #include "build/device.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 #include "storage/graph_memory.h"
 
 #include "access/xloginsert.h"

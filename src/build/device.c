@@ -5,7 +5,7 @@
  */
 #include "build/device.h"
 #include "build/progress.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 
 /* Bytes copied between two looks for interrupts. */
 #define COPY_SLICE			((uint64) 32 * 1024 * 1024)

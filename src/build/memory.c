@@ -13,7 +13,7 @@
  */
 #include "build/memory.h"
 #include "build/deduplicate.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 #include "storage/graph_memory.h"
 
 #include "access/heapam.h"

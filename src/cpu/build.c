@@ -6,7 +6,7 @@
  * frees its own memory before the next one starts.  GRNND has no k-NN lists, so repair uses a copy
  * of its edges.  Lists that memory does not hold are made by groups (groups.c), in scratch memory.
  */
-#include "algorithms.h"
+#include "../rules/algorithms.h"
 #include "groups.h"
 #include "stages.h"
 

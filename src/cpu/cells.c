@@ -10,7 +10,7 @@
  * Which rows are compared is a function of data, parameters and seed, whatever the threads.
  */
 #include "knn.h"
-#include "random.h"
+#include "../rules/random.h"
 
 #include <math.h>
 #include <string.h>

@@ -15,10 +15,7 @@
  *	optimize.c		rank-based reordering
  *	tsdg.c			two-stage diversification
  *	grnnd.c			relative NN-descent
- *	algorithms.h	parameters of the algorithms, shared with the CUDA engine
  *	connect.c		pivots, reachability
- *	reach.c			the forest of paths that makes nodes reachable, shared with the CUDA engine
- *	pivots.h		rules of the pivots, shared with the CUDA engine
  *	build.c			the chain of them, and the memory it needs
  *	distance.c		one row, one query
  *	walk.c			best-first search
@@ -28,9 +25,9 @@
  *	index.c			rows and graph in memory, searched
  *	deep.c			the nearest of many, and of those that match a filter
  *	serve.c			indexes filled piece by piece, searches for many callers
- *	serve_check.h	rules of slots and batches, shared with the CUDA engine
  *	engine.c		the ops table
- *	status.c		makers of gg_status
+ *
+ * What both engines obey is in src/rules.
  */
 #ifndef GG_CPU_H
 #define GG_CPU_H

@@ -34,7 +34,7 @@
  *	WIDTH 48								719		0.9928	0.9984
  *	WIDTH 32								638		0.9925	0.9984
  */
-#include "algorithms.h"
+#include "../rules/algorithms.h"
 #include "index.h"
 #include "knn.h"
 #include "stages.h"

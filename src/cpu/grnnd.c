@@ -37,8 +37,8 @@
  * which pairs are drawn and how many it does not say: here all, until one of a pair is gone.  Pools
  * keep the nearest of all offers; there a race decides.
  */
-#include "algorithms.h"
-#include "random.h"
+#include "../rules/algorithms.h"
+#include "../rules/random.h"
 #include "row_view.h"
 #include "stages.h"
 

@@ -19,7 +19,7 @@
  * compared under inner product, too: all have the same length after the same MIPS reduction.
  */
 #include "groups.h"
-#include "random.h"
+#include "../rules/random.h"
 #include "tile.h"
 
 #include <math.h>

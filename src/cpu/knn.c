@@ -3,7 +3,7 @@
  *		k-NN lists under way: their memory, joins of blocks, and what is done to one list.
  */
 #include "knn.h"
-#include "random.h"
+#include "../rules/random.h"
 
 #include <math.h>
 #include <string.h>

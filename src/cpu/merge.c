@@ -34,9 +34,9 @@
  *	2. A graph is its edges, chosen from k-NN lists that are not kept.  What that loses, and what
  *		each start takes, is in test/bench/RESULTS.md.
  */
-#include "algorithms.h"
+#include "../rules/algorithms.h"
 #include "knn.h"
-#include "random.h"
+#include "../rules/random.h"
 #include "stages.h"
 
 #include <math.h>

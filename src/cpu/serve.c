@@ -16,7 +16,7 @@
 
 #include "cpu.h"
 #include "index.h"
-#include "serve_check.h"
+#include "../rules/serve_check.h"
 
 /* A pivot as written: its node, then its neighbours among the pivots. */
 #define PIVOT_WORDS (1 + GG_PIVOT_DEGREE)

@@ -34,7 +34,7 @@
  * All is float32, f d too.  So d(A, B) = d(B, A) to the bit, and the result does not depend on
  * threads.  Another engine may round d in its own way; then pairs that are nearly ties may change.
  */
-#include "algorithms.h"
+#include "../rules/algorithms.h"
 #include "row_view.h"
 #include "stages.h"
 

@@ -31,7 +31,7 @@
  *	   itopk_size 16 / 24 and delta 0 0.9669 / 0.9879 with 533 / 660 distances; itopk_size 10 and
  *	   delta 0.5 / 1 0.9613 / 0.9722 with 537 / 610.
  */
-#include "algorithms.h"
+#include "../rules/algorithms.h"
 #include "walk.h"
 
 /* Large batches: C has room for twice as many nodes as R. */

@@ -3,8 +3,8 @@
  *		Who builds the graph of a merged segment: a device of the service, or this process.
  *
  * The graph is made as in a build, or of the inputs' graphs (graphs.c).  Where the service has a
- * device, its worker makes it, from memory that both map (service/graph_request.c).  Else the CPU
- * engine does or, for VACUUM and gpugraph_merge(), the engine that a build would use.
+ * device, its worker makes it, from memory that both map (service/backend/graph_request.c).  Else
+ * the CPU engine does or, for VACUUM and gpugraph_merge(), the engine that a build would use.
  */
 #include "merge/merge_state.h"
 #include "storage/graph_memory.h"

@@ -22,7 +22,7 @@
  * more than twice the edges that are stored, and segments that lose more than a tenth of their
  * nodes.
  *
- * The CUDA engine searches likewise (kernels/extend.cu).  Device seconds of one H200 beside a
+ * The CUDA engine searches likewise (kernels/build/extend.cu).  Device seconds of one H200 beside a
  * build's, at equal recall:
  *
  *	1M x 128		10% into 90%	0.063 / 0.137		20% into 80%	0.088 / 0.136
@@ -32,7 +32,7 @@
  * Beside queries: RESULTS.md, "Ageing".
  */
 #include "merge/merge.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 
 #include "utils/memutils.h"
 

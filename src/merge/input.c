@@ -7,7 +7,7 @@
  * rows.
  */
 #include "merge/merge.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 
 #include "access/relation.h"
 #include "access/xact.h"

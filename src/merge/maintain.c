@@ -7,7 +7,7 @@
  * would not do: before PostgreSQL 17 assertions forbid to take another lock beside it.)
  */
 #include "merge/merge.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 
 #include "access/table.h"
 #include "access/xlog.h"

@@ -10,7 +10,7 @@
  * the merge's memory context.
  */
 #include "merge/merge.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 #include "storage/graph_memory.h"
 
 #include "miscadmin.h"

@@ -10,7 +10,7 @@
 #define GG_MERGE_H
 
 #include "storage/array_writer.h"
-#include "storage/temp_file.h"
+#include "base/temp_file.h"
 
 #include "access/xlogdefs.h"
 #include "portability/instr_time.h"

@@ -6,7 +6,7 @@
 #define GG_MERGE_STATE_H
 
 #include "merge/merge.h"
-#include "service/service.h"
+#include "service/shared/service.h"
 
 /*
  * Nodes below which the service is not asked: less than what is sealed of rows up to 256

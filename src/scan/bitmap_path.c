@@ -18,7 +18,7 @@
 
 #include "am/am.h"
 #include "storage/directory.h"
-#include "storage/search_plan.h"
+#include "plan/search_plan.h"
 #include "storage/type.h"
 
 #include <math.h>

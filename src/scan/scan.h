@@ -10,12 +10,12 @@
 #define GG_SCAN_H
 
 #include "scan/bound.h"
-#include "storage/search_plan.h"
+#include "plan/search_plan.h"
 #include "storage/source.h"
 
 #include "utils/snapshot.h"
 
-#include "service/service.h"
+#include "service/shared/service.h"
 
 typedef struct GgScanOpaque GgScanOpaque;
 typedef struct GgStream GgStream;

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../src/cpu/pivots.h"
+#include "../../src/rules/pivots.h"
 #include "../../src/cpu/tile.h"
 #include "harness.h"
 

@@ -5,8 +5,8 @@
  */
 #include <math.h>
 
-#include "../../src/cpu/algorithms.h"
-#include "../../src/cpu/random.h"
+#include "../../src/rules/algorithms.h"
+#include "../../src/rules/random.h"
 #include "graph_cases.h"
 
 static const gg_build_params grnnd_32 = {.algorithm = GG_ALGORITHM_GRNND, .graph_degree = 32,

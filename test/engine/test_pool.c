@@ -1,13 +1,13 @@
 /*
  * test_pool.c
- *		The pool of long answers (src/service/pool.h): a chunk has one owner at a time, is given
- *		back by its owner alone, and none is lost.
+ *		The pool of long answers (src/service/shared/pool.h): a chunk has one owner at a time, is
+ *		given back by its owner alone, and none is lost.
  */
 #include "harness.h"
 
 #include "port/atomics.h"
 
-#include "../../src/service/pool.h"
+#include "../../src/service/shared/pool.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,14 +1,14 @@
 /*
  * test_ring.c
- *		The ring between backends and a device's worker (src/service/ring.h): nothing is lost,
- *		nothing comes twice, what one producer puts in comes out in its order; also where the ring
- *		is full most of the time, and where its positions wrap around.
+ *		The ring between backends and a device's worker (src/service/shared/ring.h): nothing is
+ *		lost, nothing comes twice, what one producer puts in comes out in its order; also where the
+ *		ring is full most of the time, and where its positions wrap around.
  */
 #include "harness.h"
 
 #include "port/atomics.h"
 
-#include "../../src/service/ring.h"
+#include "../../src/service/shared/ring.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
 # and those of segments that came meanwhile, and what it found dead it gives back.
 #
 # gpugraph.fault has a process rest at a place while another one holds the advisory lock of that
-# place (GgHoldPlace in service/service.h).
+# place (GgHoldPlace in service/shared/service.h).
 use strict;
 use warnings;
 

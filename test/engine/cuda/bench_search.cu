@@ -18,7 +18,7 @@
  *
  * Bytes of a graph search are counted, not measured.  The same walk as the kernels' is done on the
  * CPU over a sample of the queries (count_walk: entries, width, list and stopping rule of
- * search.cuh, distances in fp32 where the kernels have fp16), and what it looks at is multiplied by
+ * walk.cuh, distances in fp32 where the kernels have fp16), and what it looks at is multiplied by
  * what the kernels read for it:
  *	a distance			a walk row (fp16 but for few dimensions) and its norm, if the metric has one
  *	a parent			its list, degree x 4
@@ -35,10 +35,11 @@
 #include <string>
 #include <vector>
 
-#include "../../../kernels/search.cuh"
 #include "../algorithm_option.h"
 #include "../searches.h"
 #include "mode.h"
+#include "../../../kernels/search/rerank.cuh"
+#include "../../../kernels/serve/index.cuh"
 
 #define K 10
 #define TRUTH 100
@@ -285,7 +286,7 @@ nearer(const walk_member &a, const walk_member &b)
 }
 
 /*
- * The walk of search.cuh over up to 500 queries, on the CPU, in fp32, with a perfect visited set.
+ * The walk of walk.cuh over up to 500 queries, on the CPU, in fp32, with a perfect visited set.
  */
 static walk_count
 count_walk(uint32_t itopk, uint32_t k)

@@ -31,7 +31,7 @@
 #include <time.h>
 #include <vector>
 
-#include "../../../kernels/index.cuh"
+#include "../../../kernels/serve/index.cuh"
 #include "mode.h"
 
 extern "C"

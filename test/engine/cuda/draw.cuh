@@ -8,8 +8,8 @@
 #ifndef GG_TEST_DRAW_CUH
 #define GG_TEST_DRAW_CUH
 
-#include "../../../kernels/cuda.h"
-#include "../../../kernels/list.cuh"
+#include "../../../kernels/common/cuda.h"
+#include "../../../kernels/build/list.cuh"
 
 #include <algorithm>
 #include <math.h>

@@ -18,7 +18,7 @@
  *
  * GG_TEST_SMALL in the environment: the sizes for compute-sanitizer.
  */
-#include "../../../src/cpu/pivots.h"
+#include "../../../src/rules/pivots.h"
 #include "../harness.h"
 #include "device_memory.h"
 

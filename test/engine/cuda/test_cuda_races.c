@@ -738,7 +738,7 @@ run(const char *what, void (*test) (void), gg_metric metric, int rows, uint32_t 
 	harness_run(name, test);
 }
 
-/* Which walk takes which rows is in the heads of search.cuh and fill.cu. */
+/* Which walk takes which rows is in the heads of walk.cuh and fill.cu. */
 static void
 run_searches(void)
 {

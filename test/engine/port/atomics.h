@@ -1,7 +1,7 @@
 /*
  * port/atomics.h
- *		For test_ring.c and test_pool.c: what src/service/ring.h and pool.h take of PostgreSQL, in
- *		C11.
+ *		For test_ring.c and test_pool.c: what src/service/shared/ring.h and pool.h take of
+ *		PostgreSQL, in C11.
  *
  * PostgreSQL's own atomics are inline assembly, which ThreadSanitizer does not see, and fences,
  * which it does not follow.  Here every read acquires and every write releases, which on x86 are

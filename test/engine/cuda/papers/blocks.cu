@@ -5,7 +5,7 @@
  *
  * Teams of 16 are left out: with 16 warps they spill registers.
  */
-#include "../../../../kernels/launch.cuh"
+#include "../../../../kernels/search/launch.cuh"
 
 /* Rows in fp16 and products alone. */
 template <typename CALL>
@@ -23,7 +23,7 @@ dot_path(walk_path path, CALL call)
 #define search_multi_shared papers_multi_shared
 #define search_multi_mail papers_multi_mail
 #define search_multi_plan papers_multi_plan
-#include "../../../../kernels/search_multi.cu"
+#include "../../../../kernels/search/search_multi.cu"
 
 cudaError_t
 papers_block_launch(uint32_t team, const search_view *view, const search_launch *launch,

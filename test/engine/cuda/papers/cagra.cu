@@ -5,7 +5,7 @@
  */
 #include "papers.h"
 
-#include "../../../../kernels/index.cuh"
+#include "../../../../kernels/serve/index.cuh"
 
 #include <algorithm>
 #include <thread>

@@ -4,8 +4,8 @@
  */
 #include "../draw.cuh"
 #include "papers.h"
+#include "../../../../kernels/serve/index.cuh"
 
-#include "../../../../kernels/search.cuh"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -7,8 +7,8 @@
  */
 #include "papers.h"
 
-#include "../../../../kernels/list.cuh"
-#include "../../../../kernels/search.cuh"
+#include "../../../../kernels/build/list.cuh"
+#include "../../../../kernels/serve/index.cuh"
 
 #include <algorithm>
 

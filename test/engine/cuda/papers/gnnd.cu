@@ -7,7 +7,7 @@
  */
 #include "papers.h"
 
-#include "../../../../kernels/list.cuh"
+#include "../../../../kernels/build/list.cuh"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
  */
 #include "papers.h"
 
-#include "../../../../src/cpu/algorithms.h"
+#include "../../../../src/rules/algorithms.h"
 #include "../../algorithm_option.h"
 
 #include <algorithm>

@@ -17,8 +17,8 @@
 
 #include "papers.h"
 
-#include "../../../../kernels/index.cuh"
-#include "../../../../kernels/launch.cuh"
+#include "../../../../kernels/serve/index.cuh"
+#include "../../../../kernels/search/launch.cuh"
 
 #include <algorithm>
 

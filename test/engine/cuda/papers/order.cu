@@ -2,7 +2,7 @@
  * order.cu
  *		GRNND whose pools are looked at in another order: section 4.3.
  *
- * A second copy of kernels/grnnd.cu, compiled once for each VARIANT: 0, the nearest first, as
+ * A second copy of kernels/build/grnnd.cu, compiled once for each VARIANT: 0, the nearest first, as
  * RNN-descent on a processor; 1, the farthest first.  Swaps of the places i and count - 1 - i in
  * the second half turn an order round.
  */
@@ -15,4 +15,4 @@
 #define gg_cuda_grnnd_device papers_grnnd_descending
 #define gg_cuda_grnnd_bytes papers_descending_bytes
 #endif
-#include "../../../../kernels/grnnd.cu"
+#include "../../../../kernels/build/grnnd.cu"

@@ -23,7 +23,7 @@
 #define GG_TEST_PAPERS_H
 
 #include "../../searches.h"
-#include "../../../../kernels/build.h"
+#include "../../../../kernels/build/build.h"
 
 #include <string>
 #include <vector>

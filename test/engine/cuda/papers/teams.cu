@@ -3,7 +3,7 @@
  *		Single-CTA search with distances by teams of 2 to 32 lanes: CAGRA, section IV-B1.
  *
  * The kernel of search_single.cu, one warp a query whatever the dimension, with every size of a
- * team (sum_16_by_teams() of kernels/search.cuh) and with the tensor cores.  All else is the
+ * team (sum_16_by_teams() of kernels/search/walk.cuh) and with the tensor cores.  All else is the
  * engine's: entries, list, visited set.  So here is what the size of a team, and the tensor cores,
  * are worth.
  */
@@ -11,7 +11,7 @@
 #define search_single_shared papers_single_shared
 #define search_single_launch papers_single_launch
 #define search_single_ready papers_single_ready
-#include "../../../../kernels/search_single.cu"
+#include "../../../../kernels/search/search_single.cu"
 
 cudaError_t
 papers_team_launch(uint32_t team, const search_view *view, const search_launch *launch,

@@ -2,8 +2,8 @@
  * update.cu
  *		GNND with the paper's updates of lists: section 4.3.
  *
- * A second copy of kernels/knn_graph.cu, whose samples and rows these have too; the join and the
- * update are the paper's.  One block per row: all distances of a join come to shared memory, by the
+ * A second copy of kernels/build/knn_graph.cu, whose samples and rows these have too; the join and
+ * the update are the paper's.  One block per row: all distances of a join come to shared memory, by the
  * tensor cores.  Then a warp takes one sample after the other, and
  *	UPDATE_ALL			(GNND-r1) every pair that it is in,
  *	UPDATE_NEAREST		(GNND-r2) its nearest NEW and its nearest OLD sample
@@ -18,7 +18,7 @@
 #define gg_cuda_gnnd papers_own_gnnd
 #define gg_cuda_random_lists papers_own_random_lists
 #define gg_cuda_finish_lists papers_own_finish_lists
-#include "../../../../kernels/knn_graph.cu"
+#include "../../../../kernels/build/knn_graph.cu"
 
 #include "papers.h"
 

@@ -1,0 +1,521 @@
+/*
+ * build.cu
+ *		The chain from rows to a connected graph, and the memory it needs.
+ */
+#include "../../src/rules/algorithms.h"
+#include "build.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define COPY_BYTES ((uint64_t) 32 << 20)
+/* CUDA's own context, code and scan scratch, which no buffer here accounts for */
+#define CONTEXT_BYTES ((uint64_t) 600 << 20)
+/* the same beside searches, whose context is there: scan scratch, small buffers, a pool's steps */
+#define SCRATCH_BYTES ((uint64_t) 64 << 20)
+
+static inline uint64_t
+max_u64(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+gg_status
+gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream,
+				const gg_control *control)
+{
+	for (uint64_t at = 0; at < bytes; at += COPY_BYTES)
+	{
+		GG_CUDA_TRY(cudaMemcpyAsync((char *) device + at, (const char *) host + at,
+									bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES,
+									cudaMemcpyHostToDevice, stream));
+		GG_CUDA_TRY(cudaStreamSynchronize(stream));
+		GG_TRY(gg_cuda_check_cancel(control, __func__));
+	}
+	return gg_ok();
+}
+
+gg_status
+gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t stream,
+				 const gg_control *control)
+{
+	for (uint64_t at = 0; at < bytes; at += COPY_BYTES)
+	{
+		GG_CUDA_TRY(cudaMemcpyAsync((char *) host + at, (const char *) device + at,
+									bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES,
+									cudaMemcpyDeviceToHost, stream));
+		GG_CUDA_TRY(cudaStreamSynchronize(stream));
+		GG_TRY(gg_cuda_check_cancel(control, __func__));
+	}
+	return gg_ok();
+}
+
+/*
+ * Memory for free(), in huge pages where there are some: the copy back faults in each page of it.
+ */
+static uint32_t *
+allocate_large(uint64_t bytes)
+{
+	const size_t page = (size_t) 2 << 20;
+	void	   *memory;
+
+	if (bytes < page)
+		return (uint32_t *) malloc((size_t) bytes);
+	memory = aligned_alloc(page, (size_t) ((bytes + page - 1) / page * page));
+	if (memory != NULL)
+		(void) madvise(memory, (size_t) bytes, MADV_HUGEPAGE);
+	return (uint32_t *) memory;
+}
+
+/* A process that serves searches has its context in any case. */
+static uint64_t
+other_bytes(const gg_control *control)
+{
+	return control != NULL && control->background ? SCRATCH_BYTES : CONTEXT_BYTES;
+}
+
+/*
+ * Refuse at once what would fail later, with the sizes; held: bytes of the rows that are there
+ * already; more: bytes that a build does not take.
+ */
+static gg_status
+check_memory(const gg_dataset *data, uint64_t held, uint64_t more, const gg_build_params *params,
+			 const gg_control *control)
+{
+	gg_bytes	bytes;
+	size_t		available = 0;
+	size_t		total = 0;
+
+	GG_TRY(gg_cuda_build_bytes(data, params, control, &bytes));
+	/* the thread may be new, and is on the first device then */
+	if (gg_cuda_served_device() >= 0)
+		GG_CUDA_TRY(cudaSetDevice(gg_cuda_served_device()));
+	GG_CUDA_TRY(cudaMemGetInfo(&available, &total));
+	bytes.device += more;
+	/* asking has made the context */
+	bytes.device -= other_bytes(control);
+	if (bytes.device - held > available)
+		return gg_fail(GG_EDEVICE_MEMORY, __func__,
+					   "%u rows of %u dimensions take %llu MB of device memory, "
+					   "of which %llu of %llu MB are free", data->n, data->dim,
+					   (unsigned long long) ((bytes.device - held) >> 20),
+					   (unsigned long long) (available >> 20),
+					   (unsigned long long) (total >> 20));
+	return gg_ok();
+}
+
+/* The caller's rows into device memory. */
+static gg_status
+load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control,
+		  gg_cuda_meter *meter, gg_cuda_buffer<char> *rows, gg_cuda_data *device,
+		  gg_build_stats *stats)
+{
+	const uint64_t bytes = (uint64_t) data->n * data->dim * gg_element_size(data->element);
+	const double begin = gg_cuda_now_s();
+
+	GG_TRY(gg_cuda_allocate_large(rows, bytes, control, meter));
+	GG_TRY(gg_cuda_copy_in(rows->get(), data->rows, bytes, stream, control));
+	device->rows = rows->get();
+	device->n = data->n;
+	device->dim = data->dim;
+	device->pitch = data->dim;
+	device->element = data->element;
+	device->metric = data->metric;
+	device->side = NULL;
+	stats->transfer_s += gg_cuda_now_s() - begin;
+	return gg_ok();
+}
+
+gg_status
+gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
+				 const gg_control *control, gg_cuda_meter *meter, gg_cuda_working_copy *copy,
+				 gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances,
+				 gg_build_stats *stats)
+{
+	const uint32_t n = data->n;
+	const uint32_t k = params->intermediate_graph_degree;
+	const uint32_t length = gg_cuda_list_length(k);
+	const bool	random = params->init == GG_INIT_RANDOM;
+	const bool	exact = !random && n <= GG_EXACT_MAX_ROWS;
+	gg_cuda_buffer<uint64_t> lists;
+	gg_cuda_buffer<uint32_t> order;
+	double		begin = gg_cuda_now_s();
+
+	if (n == 0)
+		return gg_ok();
+	GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, copy));
+	GG_TRY(gg_cuda_allocate_large(&lists, (uint64_t) n * length, control, meter));
+	if (random)
+		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, stream, control,
+									lists.get()));
+	else if (exact)
+		GG_TRY(gg_cuda_exact_lists(&copy->view, length, NULL, stream, control, lists.get()));
+	else
+	{
+		GG_TRY(order.allocate(n, meter));
+		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), stream));
+		GG_TRY(gg_cuda_cells_init(&copy->view, length, params->seed, NULL, stream, control, meter,
+								  lists.get(), order.get()));
+	}
+	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	stats->init_s += gg_cuda_now_s() - begin;
+
+	begin = gg_cuda_now_s();
+	if (!exact)
+		GG_TRY(gg_cuda_gnnd(&copy->view, length, k, params, NULL, order.get(), stream, control,
+							meter, lists.get(), stats));
+	order.release();
+	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, control, meter));
+	if (distances != NULL)
+		GG_TRY(gg_cuda_allocate_large(distances, (uint64_t) n * k, control, meter));
+	GG_TRY(gg_cuda_finish_lists(data, lists.get(), length, k, true, params->seed, stream, control,
+								ids->get(), distances != NULL ? distances->get() : NULL));
+	GG_TRY(gg_cuda_give_back(control, __func__, lists));
+	stats->descent_s += gg_cuda_now_s() - begin;
+	return gg_ok();
+}
+
+/* What a build leaves in device memory for its last stage. */
+class build_state
+{
+public:
+	gg_cuda_working_copy copy;
+	gg_cuda_buffer<uint32_t> near_lists;	/* n x near_length; without k-NN lists the edges do */
+	uint32_t	near_length;
+	gg_cuda_buffer<uint32_t> graph; /* n x degree */
+	gg_cuda_buffer<uint8_t> changed;	/* n; none: all lists are to be reordered */
+};
+
+/* The lists that edges are chosen from. */
+static gg_status
+make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
+		   cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+		   build_state *state, gg_build_stats *stats)
+{
+	const gg_dataset described = {NULL, data->n, data->dim, data->element, data->metric};
+	gg_cuda_extension plan = {};
+	const gg_cuda_extended out = {&state->near_lists, &state->changed, &state->graph};
+
+	state->near_length = params->intermediate_graph_degree;
+	if (input == NULL)
+		return gg_cuda_knn_rows(data, params, stream, control, meter, &state->copy,
+								&state->near_lists, NULL, stats);
+	GG_TRY(gg_cuda_extension_plan(&described, input, params, control, &plan));
+	if (plan.base == 0)
+		return gg_cuda_merge_rows(data, input, params, stream, control, meter, &state->copy,
+								  &state->near_lists, stats);
+	return gg_cuda_extend_rows(data, input, params, &plan, stream, control, meter, &state->copy,
+							   &out, stats);
+}
+
+/* Edges from k-NN lists, made anew or, with input, by merging. */
+static gg_status
+choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
+			 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+			 build_state *state, gg_build_stats *stats)
+{
+	const uint32_t k = params->intermediate_graph_degree;
+	double		begin;
+
+	GG_TRY(make_lists(data, input, params, stream, control, meter, state, stats));
+	begin = gg_cuda_now_s();
+	if (state->graph.get() == NULL)
+		GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree,
+									  control, meter));
+	if (params->algorithm == GG_ALGORITHM_TSDG)
+		GG_TRY(gg_cuda_diversify_device(data, params, state->near_lists.get(), stream, control,
+										meter, state->graph.get()));
+	else
+		GG_TRY(gg_cuda_optimize_device(state->near_lists.get(), data->n, k, params->graph_degree,
+									   stream, control, meter, state->graph.get(),
+									   state->changed.get()));
+	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	stats->optimize_s += gg_cuda_now_s() - begin;
+	return gg_ok();
+}
+
+/* Edges without k-NN lists, by GRNND: from lists of one iteration, or from random pools. */
+static gg_status
+grow_edges(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
+		   const gg_control *control, gg_cuda_meter *meter, build_state *state,
+		   gg_build_stats *stats)
+{
+	gg_build_params lists = *params;
+	gg_cuda_buffer<uint32_t> starts;
+	double		begin;
+
+	lists.intermediate_graph_degree = gg_grnnd_params(params).start;
+	lists.max_iterations = 1;
+	if (params->init == GG_INIT_RANDOM)
+		GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, &state->copy));
+	else
+		GG_TRY(gg_cuda_knn_rows(data, &lists, stream, control, meter, &state->copy, &starts, NULL,
+								stats));
+	begin = gg_cuda_now_s();
+	GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree, control,
+								  meter));
+	GG_TRY(gg_cuda_grnnd_device(data, params, starts.get(), stream, control, meter,
+								state->graph.get()));
+	stats->optimize_s += gg_cuda_now_s() - begin;
+	return gg_cuda_give_back(control, __func__, starts);
+}
+
+gg_status
+gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
+				   cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
+				   gg_graph *out, gg_build_stats *stats)
+{
+	const uint64_t bytes = (uint64_t) data->n * params->graph_degree * sizeof(uint32_t);
+	const bool	grow = params->algorithm == GG_ALGORITHM_GRNND;
+	build_state state = {};
+	double		begin;
+
+	memset(out, 0, sizeof(*out));
+	out->n = data->n;
+	out->degree = params->graph_degree;
+	if (data->n == 0)
+		return gg_ok();
+	if (grow)
+		GG_TRY(grow_edges(data, params, stream, control, meter, &state, stats));
+	else
+		GG_TRY(choose_edges(data, input, params, stream, control, meter, &state, stats));
+
+	begin = gg_cuda_now_s();
+	out->adjacency = allocate_large(bytes);
+	if (out->adjacency == NULL)
+		return gg_fail(GG_ENOMEM, __func__, "out of memory for the lists of %u nodes", data->n);
+	GG_TRY(gg_cuda_copy_out(out->adjacency, state.graph.get(), bytes, stream, control));
+	stats->transfer_s += gg_cuda_now_s() - begin;
+
+	begin = gg_cuda_now_s();
+	GG_TRY(gg_cuda_connect(&state.copy.view, grow ? state.graph.get() : state.near_lists.get(),
+						   grow ? params->graph_degree : state.near_length, state.graph.get(),
+						   params->seed, stream, control, meter, out, &stats->repaired));
+	stats->connect_s += gg_cuda_now_s() - begin;
+	return gg_cuda_give_back(control, __func__, state.near_lists, state.graph, state.copy.rows);
+}
+
+/* gg_engine.knn_graph */
+gg_status
+gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
+				  uint32_t *ids, float *distances, gg_build_stats *stats)
+{
+	gg_build_stats unwanted = {};
+	gg_build_stats *out = stats != NULL ? stats : &unwanted;
+	gg_cuda_stream stream;
+	gg_cuda_buffer<char> rows;
+	gg_cuda_working_copy copy;
+	gg_cuda_buffer<uint32_t> device_ids;
+	gg_cuda_buffer<float> device_distances;
+	gg_cuda_data device = {};
+	double		begin;
+
+	memset(out, 0, sizeof(*out));
+	GG_TRY(gg_build_check(data, params, __func__));
+	if (data->n == 0)
+		return gg_ok();
+	GG_TRY(stream.create());
+	GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, out));
+	GG_TRY(gg_cuda_knn_rows(&device, params, stream.get(), control, NULL, &copy, &device_ids,
+							distances != NULL ? &device_distances : NULL, out));
+	begin = gg_cuda_now_s();
+	GG_TRY(gg_cuda_copy_out(ids, device_ids.get(), device_ids.bytes(), stream.get(), control));
+	if (distances != NULL)
+		GG_TRY(gg_cuda_copy_out(distances, device_distances.get(), device_distances.bytes(),
+								stream.get(), control));
+	out->transfer_s += gg_cuda_now_s() - begin;
+	return gg_ok();
+}
+
+/* gg_engine.diversify */
+gg_status
+gg_cuda_diversify(const gg_dataset *data, const gg_build_params *params, const uint32_t *knn,
+				  const gg_control *control, uint32_t *graph)
+{
+	gg_build_stats unwanted = {};
+	gg_cuda_stream stream;
+	gg_cuda_buffer<char> rows;
+	gg_cuda_working_copy copy;
+	gg_cuda_buffer<uint32_t> device_knn;
+	gg_cuda_buffer<uint32_t> device_graph;
+	gg_cuda_data device = {};
+
+	GG_TRY(gg_build_check(data, params, __func__));
+	if (data->n == 0)
+		return gg_ok();
+	GG_TRY(stream.create());
+	GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, &unwanted));
+	/* for device.side alone */
+	GG_TRY(gg_cuda_working_copy_make(&device, stream.get(), control, NULL, &copy));
+	GG_TRY(device_knn.allocate((uint64_t) data->n * params->intermediate_graph_degree));
+	GG_TRY(device_graph.allocate((uint64_t) data->n * params->graph_degree));
+	GG_TRY(gg_cuda_copy_in(device_knn.get(), knn, device_knn.bytes(), stream.get(), control));
+	GG_TRY(gg_cuda_diversify_device(&device, params, device_knn.get(), stream.get(), control, NULL,
+									device_graph.get()));
+	return gg_cuda_copy_out(graph, device_graph.get(), device_graph.bytes(), stream.get(), control);
+}
+
+/* An exception of the host's containers must not cross into C; a graph that was begun is freed. */
+template <typename RUN>
+static gg_status
+guarded(RUN run, gg_graph *graph)
+{
+	gg_status	status;
+
+	try
+	{
+		status = run();
+	}
+	catch (...)
+	{
+		status = gg_fail(GG_ENOMEM, __func__, "out of memory");
+	}
+	if (status.code != GG_OK)
+		gg_graph_free(graph);
+	return status;
+}
+
+/* Build or, with input, merge rows in host memory. */
+static gg_status
+make_graph(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
+		   const gg_control *control, gg_graph *graph, gg_build_stats *stats)
+{
+	return guarded([&]() -> gg_status
+				   {
+					   gg_cuda_work work;
+					   gg_cuda_buffer<char> rows;
+					   gg_cuda_data device = {};
+
+					   GG_TRY(work.start(control));
+					   GG_TRY(load_rows(data, work.get(), control, NULL, &rows, &device, stats));
+					   return gg_cuda_build_rows(&device, input, params, work.get(), control, NULL,
+												 graph, stats);
+				   }, graph);
+}
+
+/* gg_engine.build */
+gg_status
+gg_cuda_build(const gg_dataset *data, const gg_build_params *params, const gg_control *control,
+			  gg_graph *graph, gg_build_stats *stats)
+{
+	gg_build_stats unwanted = {};
+	gg_build_stats *out = stats != NULL ? stats : &unwanted;
+
+	memset(out, 0, sizeof(*out));
+	memset(graph, 0, sizeof(*graph));
+	GG_TRY(gg_build_check(data, params, __func__));
+	GG_TRY(check_memory(data, 0, 0, params, control));
+	return make_graph(data, NULL, params, control, graph, out);
+}
+
+/* gg_engine.merge */
+gg_status
+gg_cuda_merge(const gg_dataset *data, const gg_merge_input *input, const gg_build_params *params,
+			  const gg_control *control, gg_graph *graph, gg_build_stats *stats)
+{
+	gg_build_stats unwanted = {};
+	gg_build_stats *out = stats != NULL ? stats : &unwanted;
+
+	memset(out, 0, sizeof(*out));
+	memset(graph, 0, sizeof(*graph));
+	GG_TRY(gg_merge_check(data, input, params, __func__));
+	GG_TRY(check_memory(data, 0, gg_cuda_merge_bytes(data->n, input, params), params, control));
+	return make_graph(data, input, params, control, graph, out);
+}
+
+/* gg_engine.build_index: the same arithmetic over rows at a stride, so the same graph */
+gg_status
+gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
+					const gg_control *control, gg_graph *graph, gg_build_stats *stats)
+{
+	gg_build_stats unwanted = {};
+	gg_build_stats *out = stats != NULL ? stats : &unwanted;
+	gg_dataset	data = {};
+	size_t		stride = 0;
+
+	memset(out, 0, sizeof(*out));
+	memset(graph, 0, sizeof(*graph));
+	GG_TRY(gg_cuda_index_rows(index, n, &data, &stride));
+	GG_TRY(gg_build_check(&data, params, __func__));
+	GG_TRY(check_memory(&data, (uint64_t) n * data.dim * gg_element_size(data.element), 0, params,
+						control));
+	return guarded([&]() -> gg_status
+				   {
+					   gg_cuda_stream stream;
+					   gg_cuda_data device = {};
+
+					   GG_TRY(stream.create());
+					   device.rows = data.rows;
+					   device.n = n;
+					   device.dim = data.dim;
+					   device.pitch = (uint32_t) (stride / gg_element_size(data.element));
+					   device.element = data.element;
+					   device.metric = data.metric;
+					   return gg_cuda_build_rows(&device, NULL, params, stream.get(), control,
+												 NULL, graph, out);
+				   }, graph);
+}
+
+/* Peak of the k-NN lists' stages, beyond the rows; ids and what they are made of. */
+static uint64_t
+knn_bytes(uint64_t n, uint64_t dim, const gg_build_params *params, gg_metric metric)
+{
+	const uint64_t k = params->intermediate_graph_degree;
+	const bool	random = params->init == GG_INIT_RANDOM;
+	const bool	exact = !random && n <= GG_EXACT_MAX_ROWS;
+	const uint64_t lists = n * gg_cuda_list_length((uint32_t) k) * 8;
+	/*
+	 * nearest pivots, order, then either level's members and the cells' own arrays (1 / 64 of the
+	 * rows)
+	 */
+	const uint64_t cells = n * (32 * 8 + 4 + 8 * 4 + 4 * 4) + n / 64 * (8 * 12 + 64) +
+		n / 64 * gg_cuda_row_bytes(metric, (uint32_t) dim);
+	/* samples of both ages, offers, summary, order */
+	const uint64_t gnnd = n * (2 * 64 * 4 + 32 * 8 + (k <= 64 ? 16 : 32) * 4 + 4);
+	const uint64_t init = random || exact ? 0 : cells;
+	const uint64_t descent = exact ? 0 : gnnd;
+	const uint64_t finish = n * k * 4;
+
+	return lists + max_u64(max_u64(init, descent), finish);
+}
+
+/* Peak of what makes edges of the lists, these included: F, the graph, reverse edges, U of TSDG. */
+static uint64_t
+edges_bytes(uint64_t n, const gg_build_params *params)
+{
+	const bool	tsdg = params->algorithm == GG_ALGORITHM_TSDG;
+	const uint64_t limit = tsdg ? gg_tsdg_limit(params) : params->graph_degree;
+	const uint64_t united = tsdg ? 2 * limit : 0;
+
+	return n * (params->intermediate_graph_degree * 4 + params->graph_degree * 4 +
+				limit * (4 + 8) + united * 4) + n * 12;
+}
+
+/* gg_engine.build_bytes: the largest of the stages, each counted as its buffers are allocated. */
+gg_status
+gg_cuda_build_bytes(const gg_dataset *data, const gg_build_params *params,
+					const gg_control *control, gg_bytes *bytes)
+{
+	const uint64_t n = data->n;
+	uint64_t	peak;
+
+	GG_TRY(gg_build_check(data, params, __func__));
+	if (params->algorithm == GG_ALGORITHM_GRNND)
+	{
+		const uint64_t start = gg_grnnd_params(params).start;
+		const bool	random = params->init == GG_INIT_RANDOM;
+		gg_build_params lists = *params;
+
+		lists.intermediate_graph_degree = (uint32_t) start;
+		peak = max_u64(random ? 0 : knn_bytes(n, data->dim, &lists, data->metric),
+					   n * ((random ? 0 : start) + params->graph_degree) * 4 +
+					   gg_cuda_grnnd_bytes(data->n, params));
+	}
+	else
+		peak = max_u64(knn_bytes(n, data->dim, params, data->metric), edges_bytes(n, params));
+	bytes->device = n * data->dim * gg_element_size(data->element) +
+		n * gg_cuda_row_bytes(data->metric, data->dim) + peak + other_bytes(control);
+	/* adjacency; visited and parents when nodes must be linked */
+	bytes->host = n * params->graph_degree * 4 + n * 9;
+	return gg_ok();
+}

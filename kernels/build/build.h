@@ -1,0 +1,396 @@
+/*
+ * build.h
+ *		What the files that build a graph share: the working copy of the rows, the
+ *		neighbour lists, and the stages over them.
+ *
+ *	working_copy.cu	rows made ready for comparing
+ *	cells.cu		pivot cells: assignment, sorting into cells, joins within cells
+ *	knn_graph.cu	GNND iterations, exact last distances
+ *	merge.cu		the same over lists that are known of parts: GGM
+ *	extend.cu		few rows into a large graph, by searching it
+ *	optimize.cu		rank-based reordering
+ *	tsdg.cu			two-stage diversification
+ *	grnnd.cu		relative NN-descent
+ *	connect.cu		pivots, reachability
+ *	build.cu		the chain of them, and the memory it needs
+ *	memory.cu		where buffers come from; a build beside searches
+ *
+ * Everything here is in device memory and runs on one stream.  Nothing depends on the order in
+ * which blocks run: of the keys that arrive a list keeps the smallest.  So the same rows, seed and
+ * parameters give the same graph.
+ */
+#ifndef GG_CUDA_BUILD_H
+#define GG_CUDA_BUILD_H
+
+#include "../common/cuda.h"
+
+#include <time.h>
+#include <vector>
+
+/* For stats. */
+static inline double
+gg_cuda_now_s(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
+}
+
+/* ---- the working copy ---------------------------------------------------- */
+
+/*
+ * How rows are compared while building.  L2, cosine (on unit rows) and inner product (after the
+ * MIPS reduction) all order as the Euclidean distance does, so there is one kind for the tensor
+ * cores.
+ */
+typedef enum gg_cuda_kind
+{
+	GG_KIND_HALF_L2 = 0,		/* fp16 rows, fp32 norms, |a|^2 + |b|^2 - 2ab by mma */
+	GG_KIND_FLOAT_L2 = 1,		/* fp32 rows, differences: few dimensions, where fp16 merges rows */
+	GG_KIND_FLOAT_L1 = 2		/* fp32 rows */
+} gg_cuda_kind;
+
+/* Up to here the fp32 kind costs little and loses nothing; fp16 has 2,048 values an octave. */
+#define GG_FLOAT_MAX_DIM 12
+
+/*
+ * n rows of units x 16 bytes, zero padded; for the half kind units is even (one mma step is 16
+ * halves).  Rows are centred (not L1's: nothing is lost there) and scaled by a power of two.
+ */
+typedef struct gg_cuda_rows
+{
+	gg_cuda_kind kind;
+	uint32_t	n;
+	uint32_t	units;
+	const char *rows;
+	const float *norms;			/* squared, of the rows as rounded; 0 for the float kinds */
+} gg_cuda_rows;
+
+/* The caller's rows in device memory, and what exact distances need beside them. */
+typedef struct gg_cuda_data
+{
+	const void *rows;
+	uint32_t	n;
+	uint32_t	dim;
+	uint32_t	pitch;			/* elements from row to row: dim, or more */
+	gg_element	element;
+	gg_metric	metric;
+	/* IP: the MIPS element; cosine over fp16 rows: 1 / |x|; else NULL */
+	const float *side;
+} gg_cuda_data;
+
+class gg_cuda_working_copy
+{
+public:
+	gg_cuda_rows view;
+	gg_cuda_buffer<char> rows;
+	gg_cuda_buffer<float> norms;
+	gg_cuda_buffer<float> side;
+};
+
+/* Fills copy from data, and data->side when the metric wants it. */
+extern gg_status gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream,
+										   const gg_control *control, gg_cuda_meter *meter,
+										   gg_cuda_working_copy *copy);
+
+/* Rows ids[0 .. count) of from, packed. */
+extern gg_status gg_cuda_working_copy_gather(const gg_cuda_rows *from, const uint32_t *ids,
+											 uint32_t count, cudaStream_t stream,
+											 gg_cuda_meter *meter, gg_cuda_working_copy *copy);
+
+extern gg_cuda_kind gg_cuda_kind_of(gg_metric metric, uint32_t dim);
+extern uint64_t gg_cuda_row_bytes(gg_metric metric, uint32_t dim);
+
+/* ---- neighbour lists ------------------------------------------------------- */
+
+/*
+ * A list is `length` keys in ascending order, GG_KEY_NONE at the end.  A key is the distance's bits
+ * (distances are never negative, so they order as integers), then the id, then the NEW flag of
+ * GNND: ties go to the lower id, and equal (distance, id) are neighbours in the order.
+ */
+#define GG_KEY_NEW 1ull
+
+/* Length that a list of k entries takes: registers of a warp times a power of two. */
+static inline uint32_t
+gg_cuda_list_length(uint32_t k)
+{
+	uint32_t	length = 32;
+
+	while (length < k)
+		length *= 2;
+	return length;
+}
+
+/*
+ * Rows of several parts, of which lists are known (merge.cu).  Rows of one part are not compared,
+ * but those of part 0 are.  What takes parts, NULL in a build, adds to the lists that are there,
+ * and passes over ids from n on, which are no rows.
+ */
+typedef struct gg_cuda_parts
+{
+	const uint8_t *of;			/* n, in device memory */
+	uint32_t	k;				/* entries of a list that count */
+	double		share;			/* of these entries, those that can be of other parts */
+} gg_cuda_parts;
+
+/* ---- cells ----------------------------------------------------------------- */
+
+/*
+ * Rows sorted by (cell, slot): the members of slot s of cell c are at
+ * members[starts[c * slots + s] .. starts[c * slots + s + 1]).
+ */
+class gg_cuda_cells
+{
+public:
+	uint32_t	ncells;
+	uint32_t	slots;
+	uint32_t	largest;		/* members of the largest cell, all slots */
+	gg_cuda_buffer<uint32_t> members;
+	gg_cuda_buffer<uint64_t> starts;
+};
+
+/*
+ * Fill lists (n x length keys, flags NEW) from cells around random pivots.  order: NULL, or n ids
+ * written so that rows of one cell are side by side.
+ */
+extern gg_status gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
+									const gg_cuda_parts *parts, cudaStream_t stream,
+									const gg_control *control, gg_cuda_meter *meter,
+									uint64_t *lists, uint32_t *order);
+
+/* Lists of all rows of a small set, by comparing every pair. */
+extern gg_status gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length,
+									 const gg_cuda_parts *parts, cudaStream_t stream,
+									 const gg_control *control, uint64_t *lists);
+
+/*
+ * lists (a->n x length keys): the keep nearest rows of b for every row of a, every pair compared.
+ */
+extern gg_status gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same,
+									uint32_t length, uint32_t keep, cudaStream_t stream,
+									const gg_control *control, uint64_t *lists);
+
+/* ids[0 .. count): distinct random numbers below n, in ascending order. */
+extern gg_status gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, cudaStream_t stream,
+									uint32_t *ids);
+
+/* Sets up to this size are compared pair by pair: cheaper than assigning them to cells. */
+#define GG_EXACT_MAX_ROWS 16384
+
+/* ---- stages ------------------------------------------------------------------ */
+
+/* GNND from lists in place; iterations and the update counts go to stats. */
+extern gg_status gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k,
+							  const gg_build_params *params, const gg_cuda_parts *parts,
+							  const uint32_t *order, cudaStream_t stream,
+							  const gg_control *control, gg_cuda_meter *meter, uint64_t *lists,
+							  gg_build_stats *stats);
+
+extern gg_status gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k,
+									  uint64_t seed, cudaStream_t stream,
+									  const gg_control *control, uint64_t *lists);
+
+/*
+ * ids (n x k) and, unless NULL, distances from lists: distances computed again from the caller's
+ * rows in fp32, lists sorted by them, duplicates dropped; with fill, short lists filled up when n >
+ * k.
+ */
+extern gg_status gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists,
+									  uint32_t length, uint32_t k, bool fill, uint64_t seed,
+									  cudaStream_t stream, const gg_control *control,
+									  uint32_t *ids, float *distances);
+
+/*
+ * The optimiser on device memory: knn n x k, graph n x degree.  changed: NULL, or n flags; the
+ * lists of nodes without theirs stay in graph as they are.
+ */
+extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k,
+										 uint32_t degree, cudaStream_t stream,
+										 const gg_control *control, gg_cuda_meter *meter,
+										 uint32_t *graph, const uint8_t *changed = NULL);
+
+/*
+ * Its second half: reverse edges united with forward ones (n x degree, GG_NO_NODE behind the last).
+ * graph: n x most, lists cut to `most` edges, which is no less than degree.
+ */
+extern gg_status gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree,
+									  uint32_t most, cudaStream_t stream,
+									  const gg_control *control, gg_cuda_meter *meter,
+									  uint32_t *graph, const uint8_t *changed = NULL);
+
+/* starts[i] = the sum of counts[0 .. i); the scan of what is sorted to its targets. */
+extern gg_status gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStream_t stream,
+								uint64_t *starts);
+
+/* gg_engine.diversify on device memory; data->side is set where the metric wants it. */
+extern gg_status gg_cuda_diversify_device(const gg_cuda_data *data, const gg_build_params *params,
+										  const uint32_t *knn, cudaStream_t stream,
+										  const gg_control *control, gg_cuda_meter *meter,
+										  uint32_t *graph);
+
+/*
+ * GRNND on device memory: graph n x graph_degree.  data->side is set where the metric wants it.
+ * starts: n x S ids to start from, GG_NO_NODE at the end of a list; NULL: random ones.
+ */
+extern gg_status gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
+									  const uint32_t *starts, cudaStream_t stream,
+									  const gg_control *control, gg_cuda_meter *meter,
+									  uint32_t *graph);
+/* Its device memory beyond data, starts and graph. */
+extern uint64_t gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params);
+
+/*
+ * Pivots for a graph of which knn (n x k, device memory) is known: random rows, and more where none
+ * is near.
+ */
+extern gg_status gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t k, uint64_t seed,
+									   cudaStream_t stream, const gg_control *control,
+									   gg_cuda_meter *meter, std::vector<uint32_t> &pivots);
+
+/*
+ * Pivots, and what they reach.  graph, the copy of out->adjacency, is in device memory; where nodes
+ * cannot be reached, edges of out->adjacency are replaced or pivots added, and *repaired counts
+ * both.  Makes out->pivots and out->pivot_adjacency.
+ */
+extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k,
+								 const uint32_t *graph, uint64_t seed, cudaStream_t stream,
+								 const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
+								 uint32_t *repaired);
+
+/*
+ * The chain over rows that are in device memory: out as gg_engine.build makes it, to be freed with
+ * gg_graph_free() whatever the status; with input, in host memory, as gg_engine.merge does.
+ * transfer_s of stats is the way of the graph and of the input.
+ */
+extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input,
+									const gg_build_params *params, cudaStream_t stream,
+									const gg_control *control, gg_cuda_meter *meter,
+									gg_graph *out, gg_build_stats *stats);
+
+/*
+ * The k-NN lists alone: copy and ids (n x k, device memory, allocated here) are left for what
+ * follows.
+ */
+extern gg_status gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params,
+								  cudaStream_t stream, const gg_control *control,
+								  gg_cuda_meter *meter, gg_cuda_working_copy *copy,
+								  gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances,
+								  gg_build_stats *stats);
+
+/* The same by merging. */
+extern gg_status gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input,
+									const gg_build_params *params, cudaStream_t stream,
+									const gg_control *control, gg_cuda_meter *meter,
+									gg_cuda_working_copy *copy, gg_cuda_buffer<uint32_t> *ids,
+									gg_build_stats *stats);
+
+/*
+ * A merge by search (extend.cu): the plan, made of what is in host memory alone.  base: the part
+ * whose graph is searched; 0: the merge is another one (merge.cu).  others: the rows of no or
+ * another part.
+ */
+typedef struct gg_cuda_extension
+{
+	uint8_t		base;
+	uint32_t	others;
+	bool		together;		/* they are one part, whose lists are known */
+	uint32_t	width;			/* neighbours that are searched for each of the others */
+} gg_cuda_extension;
+
+extern gg_status gg_cuda_extension_plan(const gg_dataset *data, const gg_merge_input *input,
+										const gg_build_params *params, const gg_control *control,
+										gg_cuda_extension *plan);
+
+/* Where it leaves what it makes; it allocates the buffers. */
+typedef struct gg_cuda_extended
+{
+	gg_cuda_buffer<uint32_t> *ids;	/* n x intermediate_graph_degree: lists, or edges */
+	gg_cuda_buffer<uint8_t> *changed;	/* n flags: rows that have lists, the nearest first */
+	gg_cuda_buffer<uint32_t> *graph;	/* n x graph_degree: the edges of all others */
+} gg_cuda_extended;
+
+extern gg_status gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input,
+									 const gg_build_params *params, const gg_cuda_extension *plan,
+									 cudaStream_t stream, const gg_control *control,
+									 gg_cuda_meter *meter, gg_cuda_working_copy *copy,
+									 const gg_cuda_extended *out, gg_build_stats *stats);
+
+/* The device memory that a merge, of either kind, takes beyond that of a build. */
+extern uint64_t gg_cuda_merge_bytes(uint32_t n, const gg_merge_input *input,
+									const gg_build_params *params);
+
+/*
+ * The end of a stage: without it the next stage's pace would start counting with a queue that is
+ * already full.  Costs the device some 10 us of idleness.
+ */
+static inline gg_status
+gg_cuda_drain(cudaStream_t stream, const gg_control *control, const char *where)
+{
+	GG_TRY(gg_cuda_status(cudaStreamSynchronize(stream), where, "cudaStreamSynchronize"));
+	return gg_cuda_check_cancel(control, where);
+}
+
+/*
+ * Rows that one launch of a plain pass over all rows takes.  Some ms each; up to 10 where every row
+ * has some dozens of atomic operations all over device memory, of which it does a few billion a
+ * second.
+ */
+#define GG_PASS_ROWS ((uint64_t) 1 << 20)
+
+/*
+ * Memory that grows with the rows is taken and given back one buffer at a time, with a question
+ * after each: the driver maps and unmaps gigabytes in some ms each, and cudaFree() waits for all
+ * that is queued besides.
+ */
+template <typename T>
+static inline gg_status
+gg_cuda_allocate_large(gg_cuda_buffer<T> *buffer, uint64_t count, const gg_control *control,
+					   gg_cuda_meter *meter)
+{
+	GG_TRY(buffer->allocate(count, meter));
+	return gg_cuda_check_cancel(control, __func__);
+}
+
+static inline gg_status
+gg_cuda_give_back(const gg_control *control, const char *where)
+{
+	return gg_cuda_check_cancel(control, where);
+}
+
+template <typename T, typename... Rest>
+static inline gg_status
+gg_cuda_give_back(const gg_control *control, const char *where, gg_cuda_buffer<T> &buffer,
+				  Rest &... rest)
+{
+	buffer.release();
+	GG_TRY(gg_cuda_check_cancel(control, where));
+	return gg_cuda_give_back(control, where, rest...);
+}
+
+/*
+ * So many rows a launch, or fewer beside searches: launches of some ms, for where a queue to the
+ * device is shared, what is queued later waits for those before it.  A multiple of 256 stays one.
+ */
+static inline uint64_t
+gg_cuda_cut(uint64_t rows, const gg_control *control)
+{
+	if (control == NULL || !control->background || rows <= 256)
+		return rows;
+	return rows < 8 * 256 ? 256 : rows / (8 * 256) * 256;
+}
+
+/* Rows that the launch from row first takes of n, at most `most`. */
+static inline uint32_t
+gg_cuda_slice(uint64_t n, uint64_t first, uint64_t most)
+{
+	return (uint32_t) (n - first < most ? n - first : most);
+}
+
+static inline uint32_t
+gg_cuda_blocks(uint64_t items, uint32_t per_block)
+{
+	return (uint32_t) ((items + per_block - 1) / per_block);
+}
+
+#endif							/* GG_CUDA_BUILD_H */

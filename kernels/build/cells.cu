@@ -1,0 +1,864 @@
+/*
+ * cells.cu
+ *		Pivot cells: each row goes to its nearest pivots, and rows that share a pivot are
+ *		compared with each other.
+ *
+ * One kernel does all of it.  join_kernel takes work items "rows A against rows B" and keeps, for
+ * every row of A, the `keep` smallest keys in the row's list:
+ *	- assignment: A = rows, B = pivots, keep = slots (GG_SLOTS nearest pivots of each row);
+ *	- assignment in two levels: A = rows of a coarse cell, B = pivots of that cell;
+ *	- join: A = rows whose slot-s cell it is, B = all members of the cell, keep = list length;
+ *	- a small set whole: A = B = all rows.
+ *
+ * A row is in A of one item per launch, so its list has one writer: no locks, no atomics on lists.
+ * Slots are launched one after the other, nearest pivots first; the later ones then meet full lists
+ * with a tight threshold and insert little.
+ *
+ * Mapping: one block per item, 64 rows of A at a time against 128 of B (tile.cuh), three stages of
+ * cp.async.  A sum below its row's threshold goes to the row's buffer in shared memory; once a
+ * buffer holds more than 32 of its 64 keys a warp merges it into the list in memory and lowers
+ * the threshold, and what found the buffer full tries again.  Shared memory: 3 x 24 KB of stages,
+ * 32 KB of buffers: two blocks per multiprocessor.  Where a block has 99 KB, two stages do.
+ *
+ * Arithmetic for 1M x 128 and 15,625 pivots: assignment in two levels 0.2 TFLOP (4.0 in one), joins
+ * 1.7 TFLOP.
+ *
+ * Tried: thresholds and norms read for each distance, buffers checked after each quarter of a tile:
+ * 12% slower for 1M x 128.
+ *
+ * Oracle: exact neighbours by recall (test_cuda_build.c); exact for GG_EXACT_MAX_ROWS and fewer.
+ */
+#include "list.cuh"
+#include "tile.cuh"
+
+#include <cub/device/device_scan.cuh>
+#include <cuda/std/functional>
+
+#define STAGES 3				/* two where shared memory is short */
+#define STAGE_BYTES ((GG_TILE_ROWS + GG_TILE_COLUMNS) * GG_TILE_PITCH)
+#define BUFFER 64				/* keys per row; merged when half full */
+#define TILE_RING 4				/* tiles whose ids and norms are at hand: one more than stages */
+#define JOIN_SHARED(stages) ((stages) * STAGE_BYTES + GG_TILE_ROWS * BUFFER * 8)
+#define JOIN_STATIC (8 * 1024)	/* more than join_kernel has of static shared memory */
+
+/*
+ * Cells: GG_SLOTS nearest pivots per row, CELL_ROWS members per cell in the mean.  Of the true 10
+ * nearest neighbours 99.3% share a cell at 8 slots and 490 members, for 6,500 distances per row.
+ */
+#define GG_SLOTS 8
+#define CELL_ROWS 512
+/*
+ * A cell above this is split by a hash: joins cost its square.  Mean members weighted by size: 900.
+ */
+#define CELL_MAX_ROWS 4096
+/*
+ * Above this many pivots (524,000 rows) they get cells of their own, and rows look only at
+ * COARSE_SLOTS of them.  At 32,768 / 8,192 / 2,048 on one H200 the start of a build takes 0.11 /
+ * 0.08 / 0.08 s (1M x 128) and 0.24 / 0.13 / 0.13 s (1M x 768); recall@10 of searches is 0.9990 /
+ * 0.9991 / 0.9991 and 0.9974 each time.
+ */
+#define DIRECT_PIVOTS 8192
+#define COARSE_SLOTS 4
+#define COARSE_PIVOT_SLOTS 2
+
+/* One block's work: positions in the A and B index arrays. */
+typedef struct join_item
+{
+	uint64_t	a_begin;
+	uint64_t	b_begin;
+	uint32_t	a_count;		/* 1 .. GG_TILE_ROWS */
+	uint32_t	b_count;
+} join_item;
+
+typedef struct join_args
+{
+	gg_cuda_rows a;
+	gg_cuda_rows b;
+	const uint32_t *a_index;	/* row of a at a position; NULL: the position itself */
+	const uint32_t *b_index;
+	const join_item *items;
+	const uint32_t *nitems;		/* in device memory */
+	uint64_t   *lists;			/* by row of a */
+	uint32_t	keep;			/* entries of a list that count, <= 32 * R */
+	/* of each item's rows of B this launch takes so many, from here on */
+	uint32_t	first_column;
+	uint32_t	columns;
+	bool		same;			/* a is b: a row is not its own neighbour */
+	const uint8_t *parts;		/* of a's rows, which are b's, or NULL; see gg_cuda_parts */
+	uint32_t	stages;			/* 2 or 3 */
+} join_args;
+
+template <gg_cuda_kind KIND, int R>
+static __global__ void __launch_bounds__(GG_TILE_THREADS, 2)
+join_kernel(join_args args, uint32_t first_item)
+{
+	extern __shared__ char shared[];
+	__shared__ uint64_t threshold[GG_TILE_ROWS];
+	__shared__ uint32_t waiting[GG_TILE_ROWS];
+	__shared__ uint32_t a_ids[GG_TILE_ROWS];
+	__shared__ uint32_t b_ids[TILE_RING][GG_TILE_COLUMNS];
+	__shared__ __align__(8) float b_norms[TILE_RING][GG_TILE_COLUMNS];
+	uint64_t   *buffers = (uint64_t *) (shared + args.stages * STAGE_BYTES);
+	const uint32_t tid = threadIdx.x;
+	const uint32_t lane = tid & 31;
+	const uint32_t warp = tid / 32;
+	const uint32_t wm = warp & 1;
+	const uint32_t wn = warp / 2;
+
+	if (first_item + blockIdx.x >= *args.nitems)
+		return;
+	join_item	item = args.items[first_item + blockIdx.x];
+
+	if (args.first_column >= item.b_count)
+		return;
+	item.b_begin += args.first_column;
+	item.b_count = min(item.b_count - args.first_column, args.columns);
+
+	const uint32_t units = args.a.units;
+	const uint32_t nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
+	const uint32_t ntiles = (item.b_count + GG_TILE_COLUMNS - 1) / GG_TILE_COLUMNS;
+	const uint64_t steps = (uint64_t) ntiles * nchunks;
+
+	if (tid < GG_TILE_ROWS)
+	{
+		const uint64_t at = item.a_begin + min(tid, item.a_count - 1);
+		const uint32_t id = args.a_index != NULL ? args.a_index[at] : (uint32_t) at;
+
+		a_ids[tid] = id;
+		waiting[tid] = 0;
+		/* rows beyond the item take nothing */
+		threshold[tid] = tid < item.a_count ?
+			args.lists[(uint64_t) id * (32 * R) + args.keep - 1] : 0;
+	}
+	__syncthreads();
+
+	/* what this thread copies: unit tid % 8 of rows tid / 8 + 32 i */
+	const uint32_t copy_unit = tid & 7;
+	const uint32_t copy_row = tid / 8;
+	const char *a_source[2];
+	const char *b_source[4] = {NULL, NULL, NULL, NULL};
+	/* of the tile after the one being loaded: their latency is hidden too */
+	uint32_t	next_ids[4];
+
+	auto		read_ids = [&](uint32_t tile)
+	{
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+		{
+			const uint32_t column = tile * GG_TILE_COLUMNS + copy_row + 32 * i;
+			const uint64_t at = item.b_begin + column;
+
+			next_ids[i] = column >= item.b_count ? GG_NO_NODE :
+				args.b_index != NULL ? args.b_index[at] : (uint32_t) at;
+		}
+	};
+
+	read_ids(0);
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+		a_source[i] = args.a.rows + (uint64_t) a_ids[copy_row + 32 * i] * units * 16 +
+			copy_unit * 16;
+
+	uint32_t	load_tile = 0;
+	uint32_t	load_chunk = 0;
+	uint32_t	load_stage = 0;
+
+	auto		load = [&]()
+	{
+		if (load_tile < ntiles)
+		{
+			char	   *stage = shared + load_stage * STAGE_BYTES;
+
+			if (load_chunk == 0)
+			{
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+				{
+					const uint32_t id = next_ids[i];
+					const uint32_t column = copy_row + 32 * i;
+
+					/* beyond the last column: nothing is read, and the id says so */
+					b_source[i] = id == GG_NO_NODE ? NULL :
+						args.b.rows + (uint64_t) id * units * 16 + copy_unit * 16;
+					if (copy_unit == 0)
+					{
+						b_ids[load_tile % TILE_RING][column] = id;
+						if (id != GG_NO_NODE)
+							gg_copy_async_4(&b_norms[load_tile % TILE_RING][column],
+											&args.b.norms[id]);
+					}
+				}
+				read_ids(load_tile + 1);
+			}
+			if (load_chunk * GG_TILE_UNITS + copy_unit < units)
+			{
+				const uint64_t offset = (uint64_t) load_chunk * GG_TILE_PITCH;
+
+#pragma unroll
+				for (int i = 0; i < 2; i++)
+					gg_copy_async(stage + gg_tile_offset(copy_row + 32 * i, copy_unit),
+								  a_source[i] + offset);
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+					if (b_source[i] != NULL)
+						gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + copy_row + 32 * i,
+															 copy_unit), b_source[i] + offset);
+			}
+			if (++load_chunk == nchunks)
+			{
+				load_chunk = 0;
+				load_tile++;
+			}
+			load_stage = load_stage + 1 == args.stages ? 0 : load_stage + 1;
+		}
+		gg_copy_commit();
+	};
+
+	auto		merge_row = [&](uint32_t row)
+	{
+		uint64_t   *list = args.lists + (uint64_t) a_ids[row] * (32 * R);
+
+		gg_merge<R>(list, buffers + row * BUFFER, min(waiting[row], (uint32_t) BUFFER));
+		if (lane == 0)
+		{
+			waiting[row] = 0;
+			threshold[row] = list[args.keep - 1];
+		}
+	};
+
+	gg_tile_sums sums;
+	float		norm_a[4];
+	uint32_t	chunk = 0;
+	uint32_t	tile = 0;
+	uint32_t	stage = 0;
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		norm_a[i] = args.a.norms[a_ids[wm * 32 + i * 8 + lane / 4]];
+	gg_tile_clear(sums);
+	for (uint32_t i = 0; i < args.stages - 1; i++)
+		load();
+
+	for (uint64_t step = 0; step < steps; step++)
+	{
+		if (args.stages == STAGES)
+			gg_copy_wait<STAGES - 2>();
+		else
+			gg_copy_wait<0>();
+		__syncthreads();
+		load();
+		gg_tile_add<KIND>(sums, shared + stage * STAGE_BYTES,
+						  shared + stage * STAGE_BYTES + GG_TILE_ROWS * GG_TILE_PITCH,
+						  min(units - chunk * GG_TILE_UNITS, (uint32_t) GG_TILE_UNITS), wm, wn);
+		stage = stage + 1 == args.stages ? 0 : stage + 1;
+		if (++chunk < nchunks)
+			continue;
+		chunk = 0;
+
+		/*
+		 * The tile is done.  First what may pass, by the distance alone: thresholds only fall, so
+		 * one read of each is enough.  Bit 8 ni + 4 j + i is column 8 ni + j and row 8 i of this
+		 * thread's.
+		 */
+		uint32_t	pending = 0;
+
+		{
+			uint32_t	high[4];
+
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				high[i] = (uint32_t) (threshold[wm * 32 + i * 8 + lane / 4] >> 32);
+#pragma unroll
+			for (int ni = 0; ni < 4; ni++)
+			{
+				const float2 norm_b = *(const float2 *)
+					&b_norms[tile % TILE_RING][wn * 32 + ni * 8 + lane % 4 * 2];
+
+#pragma unroll
+				for (int j = 0; j < 2; j++)
+#pragma unroll
+					for (int i = 0; i < 4; i++)
+					{
+						float	   &sum = sums[i / 2][ni][i % 2 * 2 + j];
+
+						sum = gg_tile_distance<KIND>(sum, norm_a[i], j == 0 ? norm_b.x : norm_b.y);
+						if (__float_as_uint(sum) <= high[i])
+							pending |= 1u << (ni * 8 + j * 4 + i);
+					}
+			}
+		}
+		for (;;)
+		{
+			bool		full = false;
+
+			if (pending != 0)
+			{
+				uint32_t	left = 0;
+
+#pragma unroll
+				for (int bit = 0; bit < 32; bit++)
+					if (pending >> bit & 1)
+					{
+						const uint32_t row = wm * 32 + bit % 4 * 8 + lane / 4;
+						const uint32_t id = b_ids[tile % TILE_RING][wn * 32 + bit / 8 * 8 +
+																	lane % 4 * 2 + bit / 4 % 2];
+						const float sum = sums[bit % 4 / 2][bit / 8][bit % 2 * 2 + bit / 4 % 2];
+						const uint64_t key = gg_key(sum, id, 1);
+
+						if (id != GG_NO_NODE && key < threshold[row] &&
+							!(args.same && id == a_ids[row]) &&
+							!(args.parts != NULL && args.parts[id] != 0 &&
+							  args.parts[id] == args.parts[a_ids[row]]))
+						{
+							const uint32_t slot = atomicAdd(&waiting[row], 1);
+
+							if (slot < BUFFER)
+								buffers[row * BUFFER + slot] = key;
+							else
+								left |= 1u << bit;
+							full |= slot >= BUFFER / 2;
+						}
+					}
+				pending = left;
+			}
+			if (!__syncthreads_or(full))
+				break;
+			for (uint32_t row = warp; row < GG_TILE_ROWS; row += GG_TILE_THREADS / 32)
+				if (waiting[row] > BUFFER / 2)
+					merge_row(row);
+			if (!__syncthreads_or(pending != 0))
+				break;
+		}
+		gg_tile_clear(sums);
+		tile++;
+	}
+
+	gg_copy_wait<0>();
+	__syncthreads();
+	for (uint32_t row = warp; row < item.a_count; row += GG_TILE_THREADS / 32)
+		if (waiting[row] > 0)
+			merge_row(row);
+}
+
+/*
+ * Launch items [0, bound) of args, in slices of some 20 ms; no item has more than most_columns rows
+ * of B.
+ *
+ * One block runs from its first column to its last, and two share a multiprocessor, so long rows
+ * against many columns are launched in ranges of columns as well: 16,000 dimensions of L1 against
+ * 16,384 rows would else take some 0.3 s in which nobody asks whether to stop.  Ordinary shapes are
+ * one range.
+ *
+ * Beside searches a block takes 0.5 ms at most by the same measure.  Searches go first, but only
+ * where a block has ended, and one that takes a cluster waits for several.
+ */
+static gg_status
+join(const join_args *whole, uint32_t length, uint32_t bound, uint64_t mean_columns,
+	 uint32_t most_columns, cudaStream_t stream, const gg_control *control)
+{
+	join_args	args = *whole;
+	const uint32_t elements = args.a.units * (args.a.kind == GG_KIND_HALF_L2 ? 8 : 4);
+	/* one item: 64 x columns x dim multiply-adds, at a pessimistic 50 TFLOP/s (fp32: 5) a chip */
+	const double rate = args.a.kind == GG_KIND_HALF_L2 ? 5e13 : 5e12;
+	const double column_s = 2.0 * GG_TILE_ROWS * elements / rate;
+	/* a block has 1 / 264 of the chip: so long, but no ranges of a few tiles only */
+	const double block_s = control != NULL && control->background ? 0.0005 : 0.04;
+	const double widest = block_s / 264 / column_s;
+	const uint32_t range = widest > 1e9 ? 1000000000 : widest < 1024 ? 1024 :
+		(uint32_t) widest / GG_TILE_COLUMNS * GG_TILE_COLUMNS;
+	const double item_s = column_s * ((mean_columns < range ? (double) mean_columns :
+									   range) + GG_TILE_COLUMNS);
+	const double fit = 0.02 / item_s;
+	const uint32_t slice = (uint32_t) gg_cuda_cut(fit > 1e6 ? 1000000 : fit < 64 ? 64 :
+												  (uint64_t) fit, control);
+	gg_cuda_limits limits = {};
+	gg_cuda_pace pace;
+	int			device = 0;
+	uint32_t	shared;
+
+	GG_CUDA_TRY(cudaGetDevice(&device));
+	GG_TRY(gg_cuda_device_limits(device, &limits));
+	args.stages = JOIN_SHARED(STAGES) + JOIN_STATIC <= limits.shared_bytes ? STAGES : STAGES - 1;
+	shared = JOIN_SHARED(args.stages);
+	GG_TRY(pace.create());
+	args.columns = range;
+	for (uint32_t first = 0; first < bound; first += slice)
+	{
+		const uint32_t blocks = gg_cuda_slice(bound, first, slice);
+
+		for (uint64_t column = 0; column < most_columns; column += range)
+		{
+			args.first_column = (uint32_t) column;
+			GG_SWITCH_KIND(args.a.kind, GG_SWITCH_LENGTH(length,
+				GG_CUDA_TRY(cudaFuncSetAttribute(join_kernel<KIND, R>,
+												 cudaFuncAttributeMaxDynamicSharedMemorySize,
+												 shared));
+				(join_kernel<KIND, R><<<blocks, GG_TILE_THREADS, shared, stream>>>
+				 (args, first))));
+			GG_CUDA_LAUNCHED("join_kernel");
+			GG_TRY(pace.step(stream, control, __func__));
+		}
+	}
+	return gg_cuda_drain(stream, control, __func__);
+}
+
+/* ---- work items ------------------------------------------------------------ */
+
+/* All of a against all of b. */
+static __global__ void
+whole_items_kernel(uint32_t na, uint32_t nb, join_item *items, uint32_t *nitems)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t count = (na - 1) / GG_TILE_ROWS + 1;
+
+	if (i == 0)
+		*nitems = count;
+	if (i < count)
+		items[i] = {(uint64_t) i * GG_TILE_ROWS, 0,
+					min(na - i * GG_TILE_ROWS, (uint32_t) GG_TILE_ROWS), nb};
+}
+
+/*
+ * Rows of slot `slot` of each cell against the members of the same cell in b.  The order of items
+ * follows the order of threads here, which decides nothing.
+ */
+static __global__ void
+cell_items_kernel(uint32_t ncells, const uint64_t *a_starts, uint32_t a_slots, uint32_t slot,
+				  const uint64_t *b_starts, uint32_t b_slots, join_item *items, uint32_t *nitems)
+{
+	const uint32_t cell = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (cell >= ncells)
+		return;
+	const uint64_t a_begin = a_starts[(uint64_t) cell * a_slots + slot];
+	const uint64_t a_end = a_starts[(uint64_t) cell * a_slots + slot + 1];
+	const uint64_t b_begin = b_starts[(uint64_t) cell * b_slots];
+	const uint64_t b_end = b_starts[(uint64_t) (cell + 1) * b_slots];
+
+	if (a_begin == a_end || b_begin == b_end)
+		return;
+	const uint32_t count = (uint32_t) ((a_end - a_begin + GG_TILE_ROWS - 1) / GG_TILE_ROWS);
+	const uint32_t base = atomicAdd(nitems, count);
+
+	for (uint32_t i = 0; i < count; i++)
+	{
+		const uint64_t begin = a_begin + (uint64_t) i * GG_TILE_ROWS;
+
+		items[base + i] = {begin, b_begin, (uint32_t) min(a_end - begin, (uint64_t) GG_TILE_ROWS),
+		(uint32_t) (b_end - b_begin)};
+	}
+}
+
+/* ---- sorting rows into cells -------------------------------------------------- */
+
+/*
+ * All three go over rows first .. first + count, with up to 8 atomic operations a row on counters
+ * all over memory.  sizes[cell] = rows that list the cell in their first `slots` entries
+ */
+static __global__ void
+cell_sizes_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t first,
+				  uint32_t count, uint32_t *sizes)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t row = first + i;
+
+	if (i >= count)
+		return;
+	for (uint32_t s = 0; s < slots; s++)
+	{
+		const uint64_t key = lists[(uint64_t) row * length + s];
+
+		if (key != GG_KEY_NONE)
+			atomicAdd(&sizes[gg_key_id(key)], 1);
+	}
+}
+
+/* parts[cell] = pieces that a cell falls into; parts[ncells] = 0, for the scan's sum */
+static __global__ void
+cell_parts_kernel(const uint32_t *sizes, uint32_t ncells, uint32_t max_rows, uint32_t *parts)
+{
+	const uint32_t cell = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (cell <= ncells)
+		parts[cell] = cell == ncells ? 0 : sizes[cell] == 0 ? 1 : (sizes[cell] - 1) / max_rows + 1;
+}
+
+__device__ static inline uint64_t
+cell_place(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
+		   uint32_t row, uint32_t slot)
+{
+	const uint64_t key = lists[(uint64_t) row * length + slot];
+
+	if (key == GG_KEY_NONE)
+		return GG_KEY_NONE;
+	const uint32_t cell = gg_key_id(key);
+	const uint32_t count = parts[cell + 1] - parts[cell];
+	const uint32_t part = count == 1 ? 0 : gg_mix(row ^ 0x5BD1E995u) % count;
+
+	return (uint64_t) (parts[cell] + part) * slots + slot;
+}
+
+/* counts[part of cell * slots + slot] */
+static __global__ void
+place_counts_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
+					uint32_t first, uint32_t count, uint32_t *counts)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t row = first + i;
+
+	if (i >= count)
+		return;
+	for (uint32_t s = 0; s < slots; s++)
+	{
+		const uint64_t place = cell_place(lists, length, slots, parts, row, s);
+
+		if (place != GG_KEY_NONE)
+			atomicAdd(&counts[place], 1);
+	}
+}
+
+static __global__ void
+place_rows_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
+				  uint32_t first, uint32_t count, const uint64_t *starts, uint32_t *counts,
+				  uint32_t *members)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+	const uint32_t row = first + i;
+
+	if (i >= count)
+		return;
+	for (uint32_t s = 0; s < slots; s++)
+	{
+		const uint64_t place = cell_place(lists, length, slots, parts, row, s);
+
+		if (place != GG_KEY_NONE)
+			members[starts[place] + atomicSub(&counts[place], 1) - 1] = row;
+	}
+}
+
+/* *largest = members of the largest cell; 0 before */
+static __global__ void
+largest_cell_kernel(const uint64_t *starts, uint32_t slots, uint32_t ncells, uint32_t *largest)
+{
+	const uint32_t cell = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (cell < ncells)
+		atomicMax(largest, (uint32_t) (starts[(uint64_t) (cell + 1) * slots] -
+									   starts[(uint64_t) cell * slots]));
+}
+
+template <typename In, typename Out>
+static gg_status
+exclusive_sum(const In *in, Out *out, uint64_t count, cudaStream_t stream)
+{
+	gg_cuda_buffer<char> scratch;
+	size_t		bytes = 0;
+
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(NULL, bytes, in, out, cuda::std::plus<>(), (Out) 0,
+											   (int64_t) count, stream));
+	GG_TRY(scratch.allocate(bytes));
+	GG_CUDA_TRY(cub::DeviceScan::ExclusiveScan(scratch.get(), bytes, in, out, cuda::std::plus<>(),
+											   (Out) 0, (int64_t) count, stream));
+	return gg_ok();
+}
+
+/*
+ * Sort n rows by the cells in their lists' first `slots` entries.  Cells of more than max_rows
+ * members become several; cells->ncells counts the pieces.  Which piece a row goes to depends on
+ * the row alone, so that rows that share two split cells do not always miss each other twice.
+ */
+static gg_status
+sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t n, uint32_t ncells,
+				uint32_t max_rows, cudaStream_t stream, const gg_control *control,
+				gg_cuda_meter *meter, gg_cuda_cells *cells)
+{
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, control);
+	gg_cuda_buffer<uint32_t> sizes;
+	gg_cuda_buffer<uint32_t> parts;
+	gg_cuda_buffer<uint32_t> sums;
+	gg_cuda_buffer<uint32_t> counts;
+	gg_cuda_buffer<uint32_t> largest;
+	gg_cuda_pace pace;
+
+	GG_TRY(pace.create());
+	GG_TRY(sizes.allocate(ncells, meter));
+	GG_TRY(parts.allocate((uint64_t) ncells + 1, meter));
+	GG_TRY(sums.allocate((uint64_t) ncells + 1, meter));
+	GG_TRY(largest.allocate(1, meter));
+	GG_CUDA_TRY(cudaMemsetAsync(sizes.get(), 0, sizes.bytes(), stream));
+	for (uint64_t first = 0; first < n; first += step)
+	{
+		const uint32_t rows = gg_cuda_slice(n, first, step);
+
+		cell_sizes_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+			(lists, length, slots, (uint32_t) first, rows, sizes.get());
+		GG_CUDA_LAUNCHED("cell_sizes_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
+	cell_parts_kernel<<<gg_cuda_blocks((uint64_t) ncells + 1, 256), 256, 0, stream>>>
+		(sizes.get(), ncells, max_rows, parts.get());
+	GG_CUDA_LAUNCHED("cell_parts_kernel");
+	GG_TRY(exclusive_sum(parts.get(), sums.get(), (uint64_t) ncells + 1, stream));
+	GG_CUDA_TRY(cudaMemcpyAsync(&cells->ncells, sums.get() + ncells, sizeof(uint32_t),
+								cudaMemcpyDeviceToHost, stream));
+	GG_TRY(gg_cuda_drain(stream, control, __func__));
+
+	const uint64_t places = (uint64_t) cells->ncells * slots;
+
+	cells->slots = slots;
+	GG_TRY(counts.allocate(places + 1, meter));
+	GG_TRY(cells->starts.allocate(places + 1, meter));
+	GG_TRY(gg_cuda_allocate_large(&cells->members, (uint64_t) n * slots, control, meter));
+	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), stream));
+	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, largest.bytes(), stream));
+	for (uint64_t first = 0; first < n; first += step)
+	{
+		const uint32_t rows = gg_cuda_slice(n, first, step);
+
+		place_counts_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+			(lists, length, slots, sums.get(), (uint32_t) first, rows, counts.get());
+		GG_CUDA_LAUNCHED("place_counts_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
+	GG_TRY(exclusive_sum(counts.get(), cells->starts.get(), places + 1, stream));
+	largest_cell_kernel<<<gg_cuda_blocks(cells->ncells, 256), 256, 0, stream>>>
+		(cells->starts.get(), slots, cells->ncells, largest.get());
+	GG_CUDA_LAUNCHED("largest_cell_kernel");
+	for (uint64_t first = 0; first < n; first += step)
+	{
+		const uint32_t rows = gg_cuda_slice(n, first, step);
+
+		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+			(lists, length, slots, sums.get(), (uint32_t) first, rows, cells->starts.get(),
+			 counts.get(), cells->members.get());
+		GG_CUDA_LAUNCHED("place_rows_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
+	GG_CUDA_TRY(cudaMemcpyAsync(&cells->largest, largest.get(), sizeof(uint32_t),
+								cudaMemcpyDeviceToHost, stream));
+	return gg_cuda_drain(stream, control, __func__);
+}
+
+/* ---- assignment ------------------------------------------------------------------ */
+
+/* One random id of each of count equal ranges of 0 .. n-1: distinct, and spread over the table. */
+static __global__ void
+random_ids_kernel(uint32_t n, uint32_t count, uint32_t seed, uint32_t *ids)
+{
+	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (i >= count)
+		return;
+	const uint64_t begin = (uint64_t) i * n / count;
+	const uint64_t end = (uint64_t) (i + 1) * n / count;
+
+	ids[i] = (uint32_t) (begin + gg_mix(i ^ seed) % (end - begin));
+}
+
+gg_status
+gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, cudaStream_t stream, uint32_t *ids)
+{
+	random_ids_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
+		(n, count, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), ids);
+	GG_CUDA_LAUNCHED("random_ids_kernel");
+	return gg_ok();
+}
+
+static gg_status
+clear_lists(uint64_t *lists, uint64_t count, cudaStream_t stream)
+{
+	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, count * sizeof(uint64_t), stream));
+	return gg_ok();
+}
+
+/* What all items of a join have in common; keep: entries of the lists that count. */
+static join_args
+join_of(const gg_cuda_rows *a, const gg_cuda_rows *b, uint32_t keep, uint64_t *lists)
+{
+	join_args	args = {};
+
+	args.a = *a;
+	args.b = *b;
+	args.lists = lists;
+	args.keep = keep;
+	return args;
+}
+
+/* The same among all rows of a set; parts may be NULL. */
+static join_args
+join_among(const gg_cuda_rows *rows, uint32_t length, const gg_cuda_parts *parts, uint64_t *lists)
+{
+	join_args	args = join_of(rows, rows, parts != NULL ? parts->k : length, lists);
+
+	args.same = true;
+	args.parts = parts != NULL ? parts->of : NULL;
+	return args;
+}
+
+/* Every row of a against every row of b. */
+static gg_status
+join_all(join_args args, uint32_t length, cudaStream_t stream, const gg_control *control)
+{
+	const uint32_t na = args.a.n;
+	const uint32_t nb = args.b.n;
+	const uint32_t bound = gg_cuda_blocks(na, GG_TILE_ROWS);
+	gg_cuda_buffer<join_item> items;
+	gg_cuda_buffer<uint32_t> nitems;
+
+	GG_TRY(items.allocate(bound));
+	GG_TRY(nitems.allocate(1));
+	whole_items_kernel<<<gg_cuda_blocks(bound, 256), 256, 0, stream>>>
+		(na, nb, items.get(), nitems.get());
+	GG_CUDA_LAUNCHED("whole_items_kernel");
+	args.items = items.get();
+	args.nitems = nitems.get();
+	return join(&args, length, bound, nb, nb, stream, control);
+}
+
+/* The keep nearest rows of b for every row of a, every pair compared. */
+gg_status
+gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same, uint32_t length,
+				   uint32_t keep, cudaStream_t stream, const gg_control *control, uint64_t *lists)
+{
+	join_args	args = join_of(a, b, keep, lists);
+
+	args.same = same;
+	GG_TRY(clear_lists(lists, (uint64_t) a->n * length, stream));
+	return join_all(args, length, stream, control);
+}
+
+/* Every slot of every cell of a against the same cell of b; phase: report rows done, or -1. */
+static gg_status
+join_cells(join_args args, const gg_cuda_cells *a_cells, const gg_cuda_cells *b_cells,
+		   uint32_t length, cudaStream_t stream, const gg_control *control, int phase)
+{
+	const uint32_t na = args.a.n;
+	const uint64_t bound = (uint64_t) a_cells->ncells + na / GG_TILE_ROWS + 1;
+	gg_cuda_buffer<join_item> items;
+	gg_cuda_buffer<uint32_t> nitems;
+
+	GG_TRY(items.allocate(bound));
+	GG_TRY(nitems.allocate(1));
+	args.a_index = a_cells->members.get();
+	args.b_index = b_cells->members.get();
+	args.items = items.get();
+	args.nitems = nitems.get();
+	for (uint32_t slot = 0; slot < a_cells->slots; slot++)
+	{
+		GG_CUDA_TRY(cudaMemsetAsync(nitems.get(), 0, sizeof(uint32_t), stream));
+		cell_items_kernel<<<gg_cuda_blocks(a_cells->ncells, 256), 256, 0, stream>>>
+			(a_cells->ncells, a_cells->starts.get(), a_cells->slots, slot, b_cells->starts.get(),
+			 b_cells->slots, items.get(), nitems.get());
+		GG_CUDA_LAUNCHED("cell_items_kernel");
+		GG_TRY(join(&args, length, (uint32_t) bound,
+					2 * (uint64_t) args.b.n * b_cells->slots / b_cells->ncells, b_cells->largest,
+					stream, control));
+		if (phase >= 0)
+			gg_cuda_progress(control, (gg_phase) phase,
+							 (uint64_t) na * (slot + 1) / a_cells->slots, na);
+	}
+	return gg_ok();
+}
+
+/*
+ * lists (n x 32): the GG_SLOTS nearest of the pivots for every row.  With many pivots a row looks
+ * only at those that lie in the same cells around every 30th or so pivot: 756 distances a row over
+ * 1M rows instead of 15,626.
+ */
+static gg_status
+assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream,
+	   const gg_control *control, gg_cuda_meter *meter, uint64_t *lists)
+{
+	if (pivots->n <= DIRECT_PIVOTS)
+		return gg_cuda_join_whole(rows, pivots, false, 32, GG_SLOTS, stream, control, lists);
+
+	uint32_t	ncoarse = 256;
+	gg_cuda_buffer<uint32_t> ids;
+	gg_cuda_working_copy coarse;
+	gg_cuda_cells row_cells;
+	gg_cuda_cells pivot_cells;
+
+	/* about 4 sqrt(pivots): both levels then cost alike */
+	while ((uint64_t) ncoarse * ncoarse < 8 * (uint64_t) pivots->n)
+		ncoarse *= 2;
+	GG_TRY(ids.allocate(ncoarse, meter));
+	GG_TRY(gg_cuda_random_ids(pivots->n, ncoarse, 1, stream, ids.get()));
+	GG_TRY(gg_cuda_working_copy_gather(pivots, ids.get(), ncoarse, stream, meter, &coarse));
+	{
+		gg_cuda_buffer<uint64_t> pivot_lists;
+
+		GG_TRY(pivot_lists.allocate((uint64_t) pivots->n * 32, meter));
+		GG_TRY(gg_cuda_join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, stream,
+								  control, pivot_lists.get()));
+		GG_TRY(sort_into_cells(pivot_lists.get(), 32, COARSE_PIVOT_SLOTS, pivots->n, ncoarse,
+							   UINT32_MAX, stream, control, meter, &pivot_cells));
+	}
+	GG_TRY(gg_cuda_join_whole(rows, &coarse.view, false, 32, COARSE_SLOTS, stream, control, lists));
+	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, control,
+						   meter, &row_cells));
+	GG_TRY(clear_lists(lists, (uint64_t) rows->n * 32, stream));
+	return join_cells(join_of(rows, pivots, GG_SLOTS, lists), &row_cells, &pivot_cells, 32, stream,
+					  control, -1);
+}
+
+/* members of slot 0, cell after cell */
+static __global__ void
+order_kernel(const uint32_t *members, const uint64_t *starts, uint32_t slots, uint32_t *order,
+			 uint32_t *count)
+{
+	const uint32_t cell = blockIdx.x;
+	__shared__ uint32_t base;
+	const uint64_t begin = starts[(uint64_t) cell * slots];
+	const uint32_t size = (uint32_t) (starts[(uint64_t) cell * slots + 1] - begin);
+
+	if (threadIdx.x == 0)
+		base = atomicAdd(count, size);
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < size; i += blockDim.x)
+		order[base + i] = members[begin + i];
+}
+
+gg_status
+gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, const gg_cuda_parts *parts,
+					cudaStream_t stream, const gg_control *control, uint64_t *lists)
+{
+	if (rows->n == 0)
+		return gg_ok();
+	if (parts == NULL)
+		GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, stream));
+	return join_all(join_among(rows, length, parts, lists), length, stream, control);
+}
+
+gg_status
+gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
+				   const gg_cuda_parts *parts, cudaStream_t stream, const gg_control *control,
+				   gg_cuda_meter *meter, uint64_t *lists, uint32_t *order)
+{
+	const uint32_t npivots = (uint32_t) ((uint64_t) rows->n * GG_SLOTS / CELL_ROWS) + 1;
+	gg_cuda_buffer<uint32_t> ids;
+	gg_cuda_buffer<uint32_t> count;
+	gg_cuda_buffer<uint64_t> nearest;
+	gg_cuda_working_copy pivots;
+	gg_cuda_cells cells;
+
+	GG_TRY(ids.allocate(npivots, meter));
+	GG_TRY(gg_cuda_random_ids(rows->n, npivots, seed, stream, ids.get()));
+	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), npivots, stream, meter, &pivots));
+	GG_TRY(gg_cuda_allocate_large(&nearest, (uint64_t) rows->n * 32, control, meter));
+	GG_TRY(assign(rows, &pivots.view, stream, control, meter, nearest.get()));
+	GG_TRY(sort_into_cells(nearest.get(), 32, GG_SLOTS, rows->n, npivots, CELL_MAX_ROWS, stream,
+						   control, meter, &cells));
+	GG_TRY(gg_cuda_give_back(control, __func__, nearest));
+	if (order != NULL)
+	{
+		GG_TRY(count.allocate(1));
+		GG_CUDA_TRY(cudaMemsetAsync(count.get(), 0, sizeof(uint32_t), stream));
+		order_kernel<<<cells.ncells, 64, 0, stream>>>
+			(cells.members.get(), cells.starts.get(), cells.slots, order, count.get());
+		GG_CUDA_LAUNCHED("order_kernel");
+	}
+	if (parts == NULL)
+		GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, stream));
+	return join_cells(join_among(rows, length, parts, lists), &cells, &cells, length, stream,
+					  control, GG_PHASE_KNN_INIT);
+}

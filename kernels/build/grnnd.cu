@@ -1,0 +1,752 @@
+/*
+ * grnnd.cu
+ *		Relative NN-descent in parallel: pools of neighbours that are pruned and passed on at once.
+ *
+ * Li, Li, Chang, Miyazaki: "GRNND: A GPU-Parallel Relative NN-Descent Algorithm for Efficient
+ * Approximate Nearest Neighbor Graph Construction", 2025, section 3.  The contract, with steps (a)
+ * to (d), is in src/cpu/grnnd.c.
+ *
+ * rows n x dim -> graph n x degree, over pools of n x length keys (list.cuh), sorted, of which the
+ * first R count
+ *	(a) start	One warp per node.  S nodes, drawn at random as the CPU engine draws them, or the
+ *				node's k-NN list from pivot cells, are measured and sorted.
+ *	(b) round	One block per node.  The rows of its pool against each other give one bit per pair:
+ *				whether they are nearer to each other than the farther one is to the node.  One warp
+ *				goes through the pairs in the order drawn, and finds who leaves, and for whom.  What
+ *				leaves is measured from its new node, and keeps its place of the pool meanwhile.
+ *		gather	Offers are sorted to the nodes that they are for: counted, scanned, scattered.
+ *		merge	One warp per node.  What stayed and what was offered; the first R are the new pool.
+ *	(c) reverse	gather and merge again, of other offers: a node to the first of its pool.
+ *	(d) lists	One thread per edge.
+ *
+ * Departures from the paper.  It has two pools per node, and puts an offer into the second one at
+ * once; whether a full pool has room depends there on who came first.  Here all offers are gathered
+ * before any is merged, so that a pool keeps the nearest of them, and one pool per node does.  A
+ * block, not a warp, has a node: the tensor cores compare all pairs of a pool in the time in which
+ * a warp would measure a few.
+ *
+ * Order does not matter.  gather scatters in any order, and merge takes minima.  The same id is
+ * offered to a pool several times with the same distance, since that is a function of the two rows
+ * (row_view.cuh); merge drops what is equal.
+ *
+ * Shared memory of round: that of row_view.cuh and 6 bytes per row, 10 KB for pools of 64, 92 KB
+ * for pools of 512.
+ *
+ * Memory: 18 bytes per entry of a pool (keys, places, offers), 1,152 per node at R = 64.
+ *
+ * Arithmetic of a round (estimated): a node gathers its pool's rows, 33 GB for R = 64 at 1M x 128
+ * of float32, and 8,192 x dim multiply-adds; offers are 8 bytes each, read and written once more.
+ *
+ * Oracle: the CPU engine's build().  From random pools, over rows whose distances are exact, the
+ * pools are the same to the last bit; elsewhere rounding decides some comparisons, and recall of
+ * searches is the same (test_cuda_build.c).
+ */
+#include "../../src/rules/algorithms.h"
+#include "../../src/rules/random.h"
+#include "row_view.cuh"
+
+#define MAX_SHARED_BYTES 101376u	/* that a block has everywhere: 8.6, 8.9 and 12.0 */
+
+typedef struct grnnd_args
+{
+	gg_view		view;
+	uint64_t   *pools;			/* n x length keys */
+
+	/*
+	 * n x length.  After a round: the place in the same pool of the node that this entry is offered
+	 * to, or the entry's own place: it stays.
+	 */
+	uint16_t   *places;
+	uint32_t	length;			/* of a pool in memory: R, rounded up (gg_cuda_list_length()) */
+	gg_grnnd	params;
+	uint64_t	seed;
+	uint32_t	round;
+	bool		reverse;		/* offers are those of (c) */
+} grnnd_args;
+
+/* ---- (a) start --------------------------------------------------------------- */
+
+/*
+ * A warp draws `wanted` distinct nodes other than node, as draw() of grnnd.c does: numbers that are
+ * no use are passed over.  ids: shared memory for as many, and 32 more.
+ */
+__device__ static inline void
+draw_ids(uint64_t seed, uint32_t node, uint32_t n, uint32_t wanted, uint32_t *ids)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	uint64_t	counter = (uint64_t) node << 20;
+	uint32_t	count = 0;
+
+	/* counting on from the node where few are free to take */
+	for (uint32_t i = lane; wanted > n / 2 && i < wanted; i += 32)
+		ids[i] = (uint32_t) (((uint64_t) node + 1 + i) % n);
+	while (wanted <= n / 2 && count < wanted)
+	{
+		const uint32_t id = gg_random_below(seed, counter + lane, n);
+		bool		fresh = id != node;
+		uint32_t	mask;
+		uint32_t	at;
+
+		ids[count + lane] = id;
+		__syncwarp();
+		for (uint32_t i = 0; i < count + lane; i++)
+			fresh &= ids[i] != id;
+		/* all have read before one writes */
+		__syncwarp();
+		mask = __ballot_sync(GG_FULL_WARP, fresh);
+		at = count + __popc(mask & gg_lanes_below(lane));
+		if (fresh && at < wanted)
+			ids[at] = id;
+		__syncwarp();
+		count += __popc(mask);
+		counter += 32;
+	}
+	__syncwarp();
+}
+
+/* Warps a block so that the ids stay below 48 KB. */
+template <int R>
+struct start_shape
+{
+	static constexpr int WARPS = R <= 4 ? 8 : 4;
+};
+
+/* starts: n x S ids, GG_NO_NODE behind the last, or NULL: random ones */
+template <gg_cuda_kind KIND, int R>
+static __global__ void __launch_bounds__(start_shape<R>::WARPS * 32)
+start_kernel(grnnd_args args, const uint32_t *starts, uint32_t first)
+{
+	constexpr int WARPS = start_shape<R>::WARPS;
+	__shared__ uint32_t ids_of[WARPS][32 * R + 32];
+	__shared__ uint64_t keys_of[WARPS][64];
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t node = first + blockIdx.x * WARPS + threadIdx.x / 32;
+	const uint32_t n = args.view.data.n;
+	uint32_t   *ids = ids_of[threadIdx.x / 32];
+	uint64_t   *keys = keys_of[threadIdx.x / 32];
+	uint32_t	count = min(args.params.start, n - 1);
+
+	if (node >= n)
+		return;
+	if (starts == NULL)
+		draw_ids(args.seed, node, n, count, ids);
+	else
+	{
+		const uint32_t *from = starts + (uint64_t) node * args.params.start;
+
+		for (uint32_t i = lane; i < count; i += 32)
+			ids[i] = from[i];
+		__syncwarp();
+		while (count > 0 && ids[count - 1] == GG_NO_NODE)
+			count--;
+	}
+	for (uint32_t begin = 0; begin < count; begin += 64)
+	{
+		const uint32_t some = min(count - begin, 64u);
+
+		for (uint32_t i = 0; i < some; i += 4)
+		{
+			const uint32_t own[4] = {node, node, node, node};
+			uint32_t	others[4];
+			float		distances[4];
+
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				others[j] = ids[begin + min(i + j, some - 1)];
+			gg_view_pairs<KIND>(args.view, own, others, distances);
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				if (lane == 0 && i + j < some)
+					keys[i + j] = gg_key(distances[j], others[j], 0);
+		}
+		__syncwarp();
+		gg_merge<R>(args.pools + (uint64_t) node * (32 * R), keys, some);
+	}
+}
+
+/* ---- (b) round --------------------------------------------------------------- */
+
+/* What a block has of its node's pool, in shared memory. */
+typedef struct round_list
+{
+	gg_view_list list;			/* by place in the pool */
+	uint16_t   *order;			/* places in the order of this round */
+	uint16_t   *turns;			/* of a place: where it stands in order */
+	uint16_t   *places;			/* as in grnnd_args */
+} round_list;
+
+static constexpr uint32_t
+round_shared_bytes(uint32_t length)
+{
+	return gg_view_shared_bytes(length) + length * 3 * sizeof(uint16_t);
+}
+
+/* a kernel's own words beside them */
+static_assert(round_shared_bytes(GG_MAX_DEGREE) + 64 <= MAX_SHARED_BYTES, "what a block may have");
+
+__device__ static inline round_list
+round_list_in(char *shared, uint32_t length)
+{
+	round_list	on;
+
+	on.list = gg_view_list_in(shared, length);
+	on.order = (uint16_t *) (shared + gg_view_shared_bytes(length));
+	on.turns = on.order + length;
+	on.places = on.turns + length;
+	return on;
+}
+
+/* All threads return with on->list.count. */
+__device__ static inline void
+load_pool(const grnnd_args &args, uint32_t node, round_list *on)
+{
+	__shared__ uint32_t count;
+
+	if (threadIdx.x == 0)
+		count = args.length;
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < args.length; i += blockDim.x)
+	{
+		const uint64_t key = args.pools[(uint64_t) node * args.length + i];
+
+		on->list.ids[i] = gg_key_id(key);
+		on->list.distances[i] = gg_key_distance(key);
+		if (key == GG_KEY_NONE)
+			atomicMin(&count, i);
+	}
+	__syncthreads();
+	on->list.count = count;
+}
+
+/* Who swaps with whom.  A bench has other orders (test/engine/cuda/papers/order.cu). */
+#ifndef GRNND_SWAP
+#define GRNND_SWAP(seed, i, count) gg_random_below(seed, i, (i) + 1)
+#endif
+
+/* The order of this round, as shuffle() of grnnd.c draws it: who swaps with whom, then swaps. */
+__device__ static inline void
+draw_order(const grnnd_args &args, uint32_t node, const round_list &on)
+{
+	const uint64_t seed = args.seed ^ gg_random_at(args.round, node);
+
+	for (uint32_t i = threadIdx.x; i < on.list.count; i += blockDim.x)
+		on.order[i] = (uint16_t) GRNND_SWAP(seed, i, on.list.count);
+	__syncthreads();
+	for (uint32_t i = 0; threadIdx.x == 0 && i < on.list.count; i++)
+	{
+		const uint32_t j = on.order[i];
+
+		on.order[i] = on.order[j];
+		on.order[j] = (uint16_t) i;
+	}
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < on.list.count; i += blockDim.x)
+	{
+		on.turns[on.order[i]] = (uint16_t) i;
+		on.places[i] = (uint16_t) i;
+	}
+}
+
+/* Are the two nearer to each other than the farther one is to the node? */
+__device__ static inline bool
+pair_bit(const gg_view_list &list, uint32_t far, uint32_t near)
+{
+	return list.bits[gg_view_bits_at(far) + near / 32] >> near % 32 & 1;
+}
+
+/*
+ * on.places of those that leave, by one warp.  A lane has the places lane, lane + 32 and so on; bit
+ * t of alive says whether place lane + 32 t is still there.
+ *
+ * Y's turn: of the X before it in the order that are still there, those farther than Y leave for Y,
+ * up to the first nearer one that Y itself leaves for.
+ */
+__device__ static inline void
+find_leavers(const round_list &on)
+{
+	const gg_view_list &list = on.list;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t words = (list.count + 31) / 32;
+	uint32_t	alive = 0xFFFFFFFFu;
+
+	for (uint32_t turn = 1; turn < list.count; turn++)
+	{
+		const uint32_t y = on.order[turn];
+		uint32_t	end = turn;		/* of the turns that Y meets */
+
+		for (uint32_t t = 0; t <= y / 32; t++)
+		{
+			const uint32_t x = t * 32 + lane;
+
+			if (x < y && (alive >> t & 1) != 0 && pair_bit(list, y, x))
+				end = min(end, (uint32_t) on.turns[x]);
+		}
+		for (int stride = 16; stride > 0; stride /= 2)
+			end = min(end, __shfl_xor_sync(GG_FULL_WARP, end, stride));
+		for (uint32_t t = y / 32; t < words; t++)
+		{
+			const uint32_t x = t * 32 + lane;
+
+			if (x > y && x < list.count && (alive >> t & 1) != 0 && on.turns[x] < end &&
+				pair_bit(list, x, y))
+			{
+				alive &= ~(1u << t);
+				on.places[x] = (uint16_t) y;
+			}
+		}
+		if (end < turn && lane == y % 32)
+		{
+			alive &= ~(1u << y / 32);
+			on.places[y] = on.order[end];
+		}
+	}
+}
+
+/* Those that leave are measured from their new node; places and keys to the pool. */
+template <gg_cuda_kind KIND>
+__device__ static inline void
+store_offers(const grnnd_args &args, uint32_t node, const round_list &on)
+{
+	const gg_view_list &list = on.list;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint64_t base = (uint64_t) node * args.length;
+	uint16_t   *leavers = on.order;	/* done with */
+	__shared__ uint32_t count;
+
+	if (threadIdx.x == 0)
+		count = 0;
+	__syncthreads();
+	for (uint32_t i = threadIdx.x; i < list.count; i += blockDim.x)
+	{
+		args.places[base + i] = on.places[i];
+		/* in any order: each has its own place to be written to */
+		if (on.places[i] != i)
+			leavers[atomicAdd(&count, 1)] = (uint16_t) i;
+	}
+	__syncthreads();
+	for (uint32_t i = threadIdx.x / 32 * 4; i < count; i += blockDim.x / 8)
+	{
+		uint32_t	at[4];
+		uint32_t	ids[4];
+		uint32_t	to[4];
+		float		distances[4];
+
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+		{
+			at[j] = leavers[min(i + j, count - 1)];
+			ids[j] = list.ids[at[j]];
+			to[j] = list.ids[on.places[at[j]]];
+		}
+		gg_view_pairs<KIND>(args.view, to, ids, distances);
+#pragma unroll
+		for (int j = 0; j < 4; j++)
+			if (lane == 0 && i + j < count)
+				args.pools[base + at[j]] = gg_key(distances[j], ids[j], 0);
+	}
+}
+
+template <gg_cuda_kind KIND, int THREADS, int T>
+static __global__ void __launch_bounds__(THREADS)
+round_kernel(grnnd_args args, uint32_t first)
+{
+	extern __shared__ char shared[];
+	const uint32_t node = first + blockIdx.x;
+	round_list	on = round_list_in(shared, args.length);
+
+	load_pool(args, node, &on);
+	draw_order(args, node, on);
+	gg_view_compare<KIND, T, true>(args.view, node, 1.0f, on.list);
+	if (threadIdx.x < 32)
+		find_leavers(on);
+	__syncthreads();
+	store_offers<KIND>(args, node, on);
+}
+
+/* ---- gather and merge -------------------------------------------------------- */
+
+/* What entry `place` of a node's pool offers, and to whom; false: nothing.  length: entries. */
+__device__ static inline bool
+offer_of(const grnnd_args &args, uint32_t node, uint32_t place, uint32_t length, uint32_t *to,
+		 uint64_t *key)
+{
+	const uint64_t *pool = args.pools + (uint64_t) node * args.length;
+
+	if (args.reverse)
+	{
+		if (!((float) place < args.params.rho * (float) length))
+			return false;
+		*to = gg_key_id(pool[place]);
+		*key = gg_key(gg_key_distance(pool[place]), node, 0);
+		return true;
+	}
+	const uint32_t near = args.places[(uint64_t) node * args.length + place];
+
+	if (near == place)
+		return false;
+	/* who left as well, for another, has its id still */
+	*to = gg_key_id(pool[near]);
+	*key = pool[place];
+	return true;
+}
+
+/* Entries of a pool, in every lane. */
+__device__ static inline uint32_t
+pool_count(const uint64_t *pool, uint32_t length)
+{
+	uint32_t	count = 0;
+
+	for (uint32_t i = threadIdx.x & 31; i < length; i += 32)
+		count += __popc(__ballot_sync(GG_FULL_WARP, pool[i] != GG_KEY_NONE));
+	return count;
+}
+
+/* counts[v] = offers to node v; a warp per node that offers */
+static __global__ void
+count_offers_kernel(grnnd_args args, uint32_t first, uint32_t *counts)
+{
+	const uint32_t node = first + blockIdx.x * 8 + threadIdx.x / 32;
+
+	if (node >= args.view.data.n)
+		return;
+	const uint32_t length = pool_count(args.pools + (uint64_t) node * args.length, args.length);
+
+	for (uint32_t place = threadIdx.x & 31; place < length; place += 32)
+	{
+		uint32_t	to;
+		uint64_t	key;
+
+		if (offer_of(args, node, place, length, &to, &key))
+			atomicAdd(&counts[to], 1);
+	}
+}
+
+/* Offers to node v, in any order, to offers[starts[v] .. starts[v + 1]); takes counts down to 0. */
+static __global__ void
+scatter_offers_kernel(grnnd_args args, uint32_t first, const uint64_t *starts, uint32_t *counts,
+					  uint64_t *offers)
+{
+	const uint32_t node = first + blockIdx.x * 8 + threadIdx.x / 32;
+
+	if (node >= args.view.data.n)
+		return;
+	const uint32_t length = pool_count(args.pools + (uint64_t) node * args.length, args.length);
+
+	for (uint32_t place = threadIdx.x & 31; place < length; place += 32)
+	{
+		uint32_t	to;
+		uint64_t	key;
+
+		if (offer_of(args, node, place, length, &to, &key))
+			offers[starts[to] + atomicSub(&counts[to], 1) - 1] = key;
+	}
+}
+
+/* Warps a block so that the pools stay below 48 KB. */
+template <int R>
+struct merge_shape
+{
+	static constexpr int WARPS = R <= 4 ? 8 : 4;
+};
+
+/* A node's new pool: what stayed, and what it was offered, the nearest R. */
+template <int R>
+static __global__ void __launch_bounds__(merge_shape<R>::WARPS * 32)
+merge_offers_kernel(grnnd_args args, const uint64_t *starts, const uint64_t *offers, uint32_t first)
+{
+	constexpr int WARPS = merge_shape<R>::WARPS;
+	__shared__ uint64_t lists[WARPS][32 * R];
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t node = first + blockIdx.x * WARPS + threadIdx.x / 32;
+	uint64_t   *list = lists[threadIdx.x / 32];
+	uint32_t	stayed = 0;
+
+	if (node >= args.view.data.n)
+		return;
+	uint64_t   *pool = args.pools + (uint64_t) node * (32 * R);
+	const uint16_t *places = args.places + (uint64_t) node * (32 * R);
+
+	for (uint32_t i = lane; i < 32 * R; i += 32)
+	{
+		const bool	stays = pool[i] != GG_KEY_NONE && (args.reverse || places[i] == i);
+		const uint32_t mask = __ballot_sync(GG_FULL_WARP, stays);
+
+		if (stays)
+			list[stayed + __popc(mask & gg_lanes_below(lane))] = pool[i];
+		stayed += __popc(mask);
+	}
+	for (uint32_t i = stayed + lane; i < 32 * R; i += 32)
+		list[i] = GG_KEY_NONE;
+	__syncwarp();
+	for (uint64_t at = starts[node]; at < starts[node + 1]; at += 64)
+	{
+		const uint32_t count = (uint32_t) min(starts[node + 1] - at, (uint64_t) 64);
+		const uint64_t last = list[args.params.capacity - 1];
+		bool		any = lane < count && offers[at + lane] < last;
+
+		any |= lane + 32 < count && offers[at + lane + 32] < last;
+		if (__any_sync(GG_FULL_WARP, any))
+			gg_merge<R>(list, offers + at, count);
+	}
+	for (uint32_t i = lane; i < 32 * R; i += 32)
+		pool[i] = i < args.params.capacity ? list[i] : GG_KEY_NONE;
+}
+
+/* ---- (d) lists --------------------------------------------------------------- */
+
+static __global__ void
+lists_kernel(const uint64_t *pools, uint32_t length, uint32_t degree, uint64_t edges,
+			 uint64_t first, uint32_t *graph)
+{
+	const uint64_t edge = first + (uint64_t) blockIdx.x * blockDim.x + threadIdx.x;
+
+	if (edge >= edges)
+		return;
+	const uint64_t key = pools[edge / degree * length + edge % degree];
+
+	graph[edge] = key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
+}
+
+/* ---- all of it --------------------------------------------------------------- */
+
+class grnnd
+{
+public:
+	grnnd_args	args;
+	cudaStream_t stream;
+	const gg_control *control;
+	gg_cuda_meter *meter;
+	gg_cuda_buffer<uint64_t> pools;
+	gg_cuda_buffer<uint16_t> places;
+	gg_cuda_buffer<uint64_t> offers;
+	gg_cuda_buffer<uint32_t> counts;
+	gg_cuda_buffer<uint64_t> starts;
+	gg_cuda_pace pace;
+
+	/* One pass over all rows is done. */
+	void
+	progress(uint32_t passes) const
+	{
+		const uint64_t n = args.view.data.n;
+
+		gg_cuda_progress(control, GG_PHASE_OPTIMIZE, n * passes,
+						 n * (1 + args.params.outer * args.params.inner));
+	}
+};
+
+/* (a) */
+static gg_status
+fill_pools(grnnd *g, const uint32_t *starts)
+{
+	const gg_cuda_data *data = &g->args.view.data;
+	/* a launch: 20 GB of rows, some 20 ms */
+	const uint64_t fit = 20000000000ull /
+		((uint64_t) g->args.params.start * (data->dim * 4 + 16)) / 8 * 8 + 8;
+	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
+
+	GG_CUDA_TRY(cudaMemsetAsync(g->pools.get(), 0xFF, g->pools.bytes(), g->stream));
+	for (uint64_t first = 0; first < data->n; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(data->n, first, step);
+
+		GG_SWITCH_KIND(gg_cuda_kind_of(data->metric, data->dim),
+			GG_SWITCH_LENGTH(g->args.length,
+				(start_kernel<KIND, R><<<gg_cuda_blocks(count, start_shape<R>::WARPS),
+				 start_shape<R>::WARPS * 32, 0, g->stream>>>
+				 (g->args, starts, (uint32_t) first))));
+		GG_CUDA_LAUNCHED("start_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	return gg_ok();
+}
+
+/* (b), but for what is done with the offers */
+static gg_status
+prune_pools(grnnd *g)
+{
+	const gg_cuda_data *data = &g->args.view.data;
+	const gg_cuda_kind kind = gg_cuda_kind_of(data->metric, data->dim);
+	const uint32_t length = g->args.length;
+	const uint32_t shared = round_shared_bytes(length);
+	/* a launch: 20 ms, counted as in tsdg.cu, with what is measured again */
+	const uint64_t tiles = (uint64_t) length / 32 * (length / 32 + 1) / 2;
+	const double bytes = (double) length * data->dim * 4.0 * (3.0 + (double) (tiles / 8));
+	const double flops = kind == GG_KIND_HALF_L2 ? 0.0 : (double) tiles * 1024 * data->dim * 3;
+	const double fit = 0.02 / (bytes / 1e12 + flops / 1e13);
+	const uint64_t step = fit > (double) GG_PASS_ROWS ? GG_PASS_ROWS : (uint64_t) fit + 132;
+
+#define LAUNCH(threads, tiles_) \
+	do { \
+		GG_CUDA_TRY(cudaFuncSetAttribute(round_kernel<KIND, threads, tiles_>, \
+										 cudaFuncAttributeMaxDynamicSharedMemorySize, shared)); \
+		(round_kernel<KIND, threads, tiles_><<<count, threads, shared, g->stream>>> \
+		 (g->args, (uint32_t) first)); \
+	} while (0)
+#define LAUNCH_SIZE() \
+	do { \
+		if (length <= 64) \
+			LAUNCH(128, 1); \
+		else if (length <= 128) \
+			LAUNCH(256, 1); \
+		else \
+			LAUNCH(256, 2); \
+	} while (0)
+
+	for (uint64_t first = 0; first < data->n; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(data->n, first, step);
+
+		GG_SWITCH_KIND(kind, LAUNCH_SIZE());
+		GG_CUDA_LAUNCHED("round_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+#undef LAUNCH_SIZE
+#undef LAUNCH
+	return gg_ok();
+}
+
+/* Sort the offers of all pools to the nodes that they are for. */
+static gg_status
+gather_offers(grnnd *g)
+{
+	const uint32_t n = g->args.view.data.n;
+	uint64_t	total = 0;
+
+	GG_CUDA_TRY(cudaMemsetAsync(g->counts.get(), 0, g->counts.bytes(), g->stream));
+	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	{
+		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
+
+		count_offers_kernel<<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+			(g->args, (uint32_t) first, g->counts.get());
+		GG_CUDA_LAUNCHED("count_offers_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	GG_TRY(gg_cuda_starts(g->counts.get(), (uint64_t) n + 1, g->stream, g->starts.get()));
+	GG_CUDA_TRY(cudaMemcpyAsync(&total, g->starts.get() + n, sizeof(total), cudaMemcpyDeviceToHost,
+								g->stream));
+	GG_TRY(gg_cuda_drain(g->stream, g->control, __func__));
+	/* the first round has the most; a later one after reverse edges may have more */
+	if (g->offers.bytes() < total * sizeof(uint64_t))
+		GG_TRY(gg_cuda_allocate_large(&g->offers, total, g->control, g->meter));
+	for (uint64_t first = 0; first < n; first += GG_PASS_ROWS)
+	{
+		const uint32_t count = gg_cuda_slice(n, first, GG_PASS_ROWS);
+
+		scatter_offers_kernel<<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+			(g->args, (uint32_t) first, g->starts.get(), g->counts.get(), g->offers.get());
+		GG_CUDA_LAUNCHED("scatter_offers_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	return gg_ok();
+}
+
+static gg_status
+merge_offers(grnnd *g)
+{
+	const uint32_t n = g->args.view.data.n;
+	const uint64_t fit = 200000000ull / g->args.length + 8;
+	const uint64_t step = fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit;
+
+	for (uint64_t first = 0; first < n; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(n, first, step);
+
+		GG_SWITCH_LENGTH(g->args.length,
+			(merge_offers_kernel<R><<<gg_cuda_blocks(count, merge_shape<R>::WARPS),
+			 merge_shape<R>::WARPS * 32, 0, g->stream>>>
+			 (g->args, g->starts.get(), g->offers.get(), (uint32_t) first)));
+		GG_CUDA_LAUNCHED("merge_offers_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	return gg_ok();
+}
+
+/* (b) and (c) */
+static gg_status
+descend(grnnd *g)
+{
+	const gg_grnnd *params = &g->args.params;
+
+	for (uint32_t outer = 0; outer < params->outer; outer++)
+	{
+		g->args.reverse = true;
+		if (outer > 0)
+		{
+			GG_TRY(gather_offers(g));
+			GG_TRY(merge_offers(g));
+		}
+		g->args.reverse = false;
+		for (uint32_t inner = 0; inner < params->inner; inner++)
+		{
+			g->args.round++;
+			GG_TRY(prune_pools(g));
+			GG_TRY(gather_offers(g));
+			GG_TRY(merge_offers(g));
+			g->progress(1 + g->args.round);
+		}
+	}
+	return gg_ok();
+}
+
+/* (d) */
+static gg_status
+write_lists(grnnd *g, uint32_t degree, uint32_t *graph)
+{
+	const uint64_t edges = (uint64_t) g->args.view.data.n * degree;
+	const uint64_t step = GG_PASS_ROWS * 32;
+
+	for (uint64_t first = 0; first < edges; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(edges, first, step);
+
+		lists_kernel<<<gg_cuda_blocks(count, 256), 256, 0, g->stream>>>
+			(g->pools.get(), g->args.length, degree, edges, first, graph);
+		GG_CUDA_LAUNCHED("lists_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	return gg_ok();
+}
+
+uint64_t
+gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params)
+{
+	const uint64_t length = gg_cuda_list_length(gg_grnnd_params(params).capacity);
+
+	/* pools, places, offers; counts, starts */
+	return n * (length * (8 + 2 + 8) + 4 + 8);
+}
+
+gg_status
+gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
+					 const uint32_t *starts, cudaStream_t stream, const gg_control *control,
+					 gg_cuda_meter *meter, uint32_t *graph)
+{
+	const uint64_t n = data->n;
+	grnnd		g = {};
+	uint64_t	entries;
+
+	if (n == 0)
+		return gg_ok();
+	g.args.view = gg_view_of(data);
+	g.args.params = gg_grnnd_params(params);
+	g.args.length = gg_cuda_list_length(g.args.params.capacity);
+	g.args.seed = params->seed;
+	g.stream = stream;
+	g.control = control;
+	g.meter = meter;
+	entries = n * g.args.length;
+	GG_TRY(g.pace.create());
+	GG_TRY(gg_cuda_allocate_large(&g.pools, entries, control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g.places, entries, control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g.counts, n + 1, control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g.starts, n + 1, control, meter));
+	g.args.pools = g.pools.get();
+	g.args.places = g.places.get();
+	GG_TRY(fill_pools(&g, starts));
+	g.progress(1);
+	GG_TRY(descend(&g));
+	GG_TRY(write_lists(&g, params->graph_degree, graph));
+	GG_TRY(gg_cuda_drain(stream, control, __func__));
+	return gg_cuda_give_back(control, __func__, g.pools, g.places, g.offers, g.counts, g.starts);
+}

@@ -1,0 +1,848 @@
+/*
+ * knn_graph.cu
+ *		GNND, all of it on the device.
+ *
+ * Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based NN-Descent", 2021, sections 3
+ * and 4.
+ *
+ * One iteration
+ *	summaries	One warp per row.  The row's summary is made of its list (departure 3).
+ *	sample		One warp per row.  The nearest SAMPLES entries flagged NEW and as many OLD ones are
+ *				written to the row's samples and, reversed, to the samples of the rows they name.
+ *				The NEW ones lose the flag.
+ *	local join	One block per row.  Up to 64 NEW samples are compared with up to 64 NEW and 64 OLD
+ *				ones (tile.cuh).  A pair that is near enough is offered to both rows.
+ *	update		One warp per row.  What was offered to the row is merged into its list.
+ * The host reads one counter, the entries that changed.
+ *
+ * Departures from the paper
+ *	1. Lists come from pivot cells (cells.cu), so an iteration or two do.  The paper's random start
+ *	   is gg_cuda_random_lists().
+ *	2. No locks.  A row has OFFERS slots.  An offer goes to the slot that its id hashes to, by
+ *	   atomicMin on (distance, id).  A minimum does not depend on who comes first, so the graph is
+ *	   the same in every run.  Reverse samples likewise: a slot keeps the smallest of a bijective
+ *	   hash of the ids.
+ *	3. An offer is made only for a pair that the list does not hold.  Each row has a summary
+ *	   of 64 or 128 bytes: a bit set of its list's ids, the distance of its last entry, its norm.
+ *	   With lists that are 95% right most near pairs are known, and would take every slot from the
+ *	   few that are not.  The bit set takes 13% of the unknown pairs for known at k = 64.  Its
+ *	   hash has another seed in every iteration, so each iteration misses other pairs.  With one
+ *	   seed the same pairs would be kept out until an id leaves the list.
+ *	4. Selective update keeps the nearest of each 32 x 32 tile of a warp, for each row and column,
+ *	   not of the whole join.  It needs no exchange between warps and makes up to 4 offers per row.
+ *
+ * Bytes per iteration: n x 128 x (row + summary) are gathered, 40 GB at 1M x 128, 204 GB at 1M x
+ * 768.  Rows are joined in the order of their cells, so part of that comes from L2.
+ *
+ * Tried: the paper's locks, one per list, a warp inserting offer after offer.  At 1M x 128 two
+ * iterations with the last distances took 77 ms instead of 66, and from a random start an iteration
+ * took 122 ms instead of 28.  recall@10 was 0.001 higher there and the same from cells, and the
+ * graph was another one in every run.
+ *
+ * Oracle: exact neighbours by recall (test_cuda_build.c).
+ */
+#include "rank.cuh"
+#include "tile.cuh"
+
+#define SAMPLES 32				/* p of the paper: forward, and as many slots for reverse */
+#define SIDE (2 * SAMPLES)		/* samples of one age */
+#define OFFERS 32				/* slots per row */
+#define MAX_SUMMARY_WORDS 32
+#define STAGES 3
+#define STAGE_BYTES (GG_TILE_COLUMNS * GG_TILE_PITCH)
+
+/*
+ * Iterations stop when fewer than this share of all list places changed.  From cells the first
+ * leaves off at a larger share than later ones: one does for most data, hashed text takes more.
+ * Of 1M x 100 with an intrinsic dimension of 29, 4.8% change in the first; a second makes k-NN
+ * recall@10 0.992 of 0.982, and searches are the same (RESULTS.md, "Algorithms and merges").
+ * Merges from cells make two at least, for their lists have fewer new places to fill.
+ * The CPU engine makes at least two from cells.  From random lists it takes 30 iterations at most,
+ * and a share of 0.002.
+ */
+#define CELLS_ITERATIONS 12
+#define CELLS_FIRST_TERMINATION 0.06f
+#define CELLS_TERMINATION 0.03f
+#define RANDOM_ITERATIONS 20
+#define RANDOM_TERMINATION 0.001f
+
+#define NO_SAMPLE 0xFFFFFFFFu
+
+/* ---- summaries --------------------------------------------------------------------- */
+
+/* words - 2 of bit set, then the last entry's distance, then the norm */
+static uint32_t
+summary_words(uint32_t k)
+{
+	return k <= 64 ? 16 : MAX_SUMMARY_WORDS;
+}
+
+__device__ static inline uint32_t
+summary_bit(uint32_t id, uint32_t words, uint32_t seed)
+{
+	return __umulhi(gg_mix(id ^ seed), (words - 2) * 32);
+}
+
+/* A warp writes one row's summary. */
+template <int R>
+static __global__ void
+summaries_kernel(gg_cuda_rows rows, const uint64_t *lists, uint32_t k, uint32_t words,
+				 uint32_t seed, uint32_t first, uint32_t *summaries)
+{
+	__shared__ uint32_t scratches[8][MAX_SUMMARY_WORDS];
+	uint32_t   *scratch = scratches[threadIdx.x / 32];
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
+	const uint64_t *list = lists + (uint64_t) row * (32 * R);
+
+	if (row >= rows.n)
+		return;
+	scratch[lane] = 0;
+	__syncwarp();
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		const uint64_t key = list[r * 32 + lane];
+
+		if (key != GG_KEY_NONE)
+		{
+			const uint32_t bit = summary_bit(gg_key_id(key), words, seed);
+
+			atomicOr(&scratch[bit / 32], 1u << (bit & 31));
+		}
+	}
+	if (lane == 0)
+	{
+		/* an empty slot: anything is nearer */
+		const uint64_t last = list[k - 1];
+
+		scratch[words - 2] = last == GG_KEY_NONE ? 0x7F800000u : (uint32_t) (last >> 32);
+		scratch[words - 1] = __float_as_uint(rows.norms[row]);
+	}
+	__syncwarp();
+	if (lane < words)
+		summaries[(uint64_t) row * words + lane] = scratch[lane];
+}
+
+/* ---- sample ---------------------------------------------------------------------- */
+
+/* A bijection of 32-bit numbers and its inverse: reverse samples compete by it. */
+__device__ static inline uint32_t
+scramble(uint32_t id, uint32_t seed)
+{
+	return (id ^ seed) * 0x9E3779B1u;
+}
+
+__device__ static inline uint32_t
+unscramble(uint32_t value, uint32_t seed)
+{
+	return value * 0x0E8B2F51u ^ seed;
+}
+static_assert(0x9E3779B1u * 0x0E8B2F51u == 1u, "inverse modulo 2^32");
+
+/*
+ * Samples of one age are SIDE words per row: SAMPLES ids of its own list, then SAMPLES slots of
+ * scrambled ids of rows that sampled this one.
+ */
+template <int R>
+static __global__ void
+sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32_t *fresh,
+			  uint32_t *old)
+{
+	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	uint32_t	nfresh = 0;
+	uint32_t	nold = 0;
+
+	if (row >= n)
+		return;
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		uint64_t   *entry = &lists[(uint64_t) row * (32 * R) + r * 32 + lane];
+		const uint64_t key = *entry;
+		const bool	used = gg_key_id(key) < n;
+		const bool	is_fresh = used && (key & GG_KEY_NEW) != 0;
+		const bool	is_old = used && !is_fresh;
+		const uint32_t fresh_mask = __ballot_sync(GG_FULL_WARP, is_fresh);
+		const uint32_t old_mask = __ballot_sync(GG_FULL_WARP, is_old);
+		const uint32_t below = (1u << lane) - 1;
+		const uint32_t at = is_fresh ? nfresh + __popc(fresh_mask & below) :
+			nold + __popc(old_mask & below);
+
+		nfresh += __popc(fresh_mask);
+		nold += __popc(old_mask);
+		if (used && at < SAMPLES)
+		{
+			const uint32_t id = gg_key_id(key);
+			uint32_t   *samples = is_fresh ? fresh : old;
+
+			samples[(uint64_t) row * SIDE + at] = id;
+			/* the slot must not depend on the order of arrival, nor be the same each iteration */
+			atomicMin(&samples[(uint64_t) id * SIDE + SAMPLES + gg_mix(row ^ ~seed) % SAMPLES],
+					  scramble(row, seed));
+			if (is_fresh)
+				*entry = key & ~GG_KEY_NEW;
+		}
+	}
+}
+
+/* ---- local join ------------------------------------------------------------------- */
+
+typedef struct local_args
+{
+	gg_cuda_rows rows;
+	const uint32_t *order;		/* row of a block, or NULL */
+	const uint32_t *fresh;
+	const uint32_t *old;
+	const uint32_t *summaries;
+	const uint8_t *parts;		/* n, or NULL */
+	uint64_t   *offers;
+	uint32_t	words;			/* of a summary */
+	/* that a row's chunks need, at most STAGES: more blocks fit beside */
+	uint32_t	stages;
+	uint32_t	seed;			/* of this iteration's samples */
+	uint32_t	summary_seed;	/* of this iteration, too */
+} local_args;
+
+__device__ static inline uint64_t
+lower(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+__device__ static inline void
+offer(const local_args &args, uint32_t row, uint32_t id, uint64_t best)
+{
+	const uint32_t slot = gg_mix(id * 0x85EBCA6Bu) % OFFERS;
+
+	atomicMin((unsigned long long *) &args.offers[(uint64_t) row * OFFERS + slot],
+			  (unsigned long long) ((best & 0xFFFFFFFF00000000ull) | (uint64_t) id <<
+									1 | GG_KEY_NEW));
+}
+
+/* CROSS: only what is of two parts; see gg_cuda_parts. */
+template <gg_cuda_kind KIND, bool CROSS>
+static __global__ void __launch_bounds__(GG_TILE_THREADS, KIND == GG_KIND_HALF_L2 ? 4 : 2)
+local_join_kernel(local_args args, uint32_t first)
+{
+	extern __shared__ char shared[];
+	uint32_t   *summaries = (uint32_t *) (shared + args.stages * STAGE_BYTES);
+	__shared__ __align__(16) uint32_t raw[2 * SIDE];
+	/* 0 .. 63 NEW, 64 .. 127 OLD, packed to the front of each */
+	__shared__ uint32_t ids[2 * SIDE];
+	__shared__ uint16_t bits[2 * SIDE];
+	__shared__ uint8_t parts[CROSS ? 2 * SIDE : 1];
+	__shared__ uint32_t packed[4];
+	const uint32_t tid = threadIdx.x;
+	const uint32_t lane = tid & 31;
+	const uint32_t warp = tid / 32;
+	const uint32_t wm = warp & 1;
+	const uint32_t wn = warp / 2;
+	const uint32_t at = first + blockIdx.x;
+	const uint32_t words = args.words;
+	uint32_t	row;
+
+	if (at >= args.rows.n)
+		return;
+	row = args.order != NULL ? args.order[at] : at;
+	if (row >= args.rows.n)
+		return;
+
+	/* read the samples, drop duplicates, pack */
+	uint32_t	id = NO_SAMPLE;
+	uint32_t	rank = 0;
+	bool		valid = false;
+
+	if (tid < 2 * SIDE)
+	{
+		const uint32_t *source = tid < SIDE ? args.fresh : args.old;
+
+		id = source[(uint64_t) row * SIDE + tid % SIDE];
+		if (tid % SIDE >= SAMPLES && id != NO_SAMPLE)
+			id = unscramble(id, args.seed);
+		raw[tid] = id;
+	}
+	__syncthreads();
+	if (tid < 2 * SIDE)
+	{
+		valid = id != NO_SAMPLE;
+		for (uint32_t i = 0; i < tid; i += 4)
+		{
+			const uint4 four = *(const uint4 *) &raw[i];
+
+			valid &= four.x != id;
+			valid &= four.y != id || i + 1 >= tid;
+			valid &= four.z != id || i + 2 >= tid;
+			valid &= four.w != id || i + 3 >= tid;
+		}
+		const uint32_t mask = __ballot_sync(GG_FULL_WARP, valid);
+
+		if (lane == 0)
+			packed[warp] = __popc(mask);
+		rank = __popc(mask & gg_lanes_below(lane));
+	}
+	__syncthreads();
+	if (tid < 2 * SIDE && valid)
+	{
+		const uint32_t to = (tid < SIDE ? 0 : SIDE) + (warp & 1 ? packed[warp - 1] : 0) + rank;
+
+		ids[to] = id;
+		bits[to] = (uint16_t) summary_bit(id, words, args.summary_seed);
+		if (CROSS)
+			parts[to] = args.parts[id];
+	}
+	const uint32_t nfresh = packed[0] + packed[1];
+	const uint32_t nold = packed[2] + packed[3];
+
+	if (nfresh == 0)
+		return;					/* the same for the whole block */
+	__syncthreads();
+
+	auto		present = [&](uint32_t i)
+	{
+		return i < SIDE ? i < nfresh : i - SIDE < nold;
+	};
+
+	/* rows by cp.async, summaries beside them */
+	const uint32_t units = args.rows.units;
+	const uint32_t nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
+	const uint32_t copy_unit = tid & 7;
+	const char *source[4];
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+	{
+		const uint32_t r = tid / 8 + 32 * i;
+
+		source[i] = present(r) ? args.rows.rows + (uint64_t) ids[r] * units * 16 + copy_unit * 16 :
+			NULL;
+	}
+	auto		load = [&](uint32_t chunk)
+	{
+		if (chunk < nchunks && chunk * GG_TILE_UNITS + copy_unit < units)
+		{
+			char	   *stage = shared + chunk % STAGES * STAGE_BYTES;
+
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				if (source[i] != NULL)
+					gg_copy_async(stage + gg_tile_offset(tid / 8 + 32 * i, copy_unit),
+								  source[i] + (uint64_t) chunk * GG_TILE_PITCH);
+		}
+		gg_copy_commit();
+	};
+
+	load(0);
+	load(1);
+	for (uint32_t i = tid; i < 2 * SIDE * words / 4; i += GG_TILE_THREADS)
+	{
+		const uint32_t r = i / (words / 4);
+
+		if (present(r))
+			((uint4 *) summaries)[i] =
+				((const uint4 *) args.summaries)[(uint64_t) ids[r] * (words / 4) + i % (words / 4)];
+	}
+
+	/* of NEW x NEW the block below the diagonal is the one above it, turned */
+	const uint32_t columns = wn < 2 ? nfresh : nold;
+	const bool	busy = wm * 32 < nfresh && (wn & 1) * 32 < columns && !(wm == 1 && wn == 0);
+	const bool	diagonal = wm == wn;
+	gg_tile_sums sums;
+
+	gg_tile_clear(sums);
+	for (uint32_t chunk = 0; chunk < nchunks; chunk++)
+	{
+		const char *stage = shared + chunk % STAGES * STAGE_BYTES;
+
+		gg_copy_wait<STAGES - 2>();
+		__syncthreads();
+		load(chunk + STAGES - 1);
+		if (busy)
+			gg_tile_add<KIND>(sums, stage, stage,
+							  min(units - chunk * GG_TILE_UNITS, (uint32_t) GG_TILE_UNITS), wm, wn);
+	}
+	gg_copy_wait<0>();
+	if (!busy)
+		return;					/* no barrier follows */
+
+	/* nearest unknown of each row and of each column of this warp's 32 x 32 */
+	uint64_t	best_of_row[4];
+	uint64_t	best_of_column[8];
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		best_of_row[i] = GG_KEY_NONE;
+#pragma unroll
+	for (int j = 0; j < 8; j++)
+	{
+		const uint32_t c = wn * 32 + j / 2 * 8 + lane % 4 * 2 + j % 2;
+
+		best_of_column[j] = GG_KEY_NONE;
+		if (!present(c))
+			continue;
+		const uint32_t *summary_c = summaries + c * words;
+		const float last_c = __uint_as_float(summary_c[words - 2]);
+		const float norm_c = __uint_as_float(summary_c[words - 1]);
+		const uint32_t bit_c = bits[c];
+
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+		{
+			const uint32_t r = wm * 32 + i * 8 + lane / 4;
+
+			if (r >= nfresh || (diagonal && r == c))
+				continue;
+			if (CROSS && parts[r] == parts[c] && parts[c] != 0)
+				continue;
+			const uint32_t *summary_r = summaries + r * words;
+			const float distance = gg_tile_distance<KIND>(sums[i / 2][j / 2][i % 2 * 2 + j % 2],
+														  __uint_as_float(summary_r[words - 1]),
+														  norm_c);
+
+			if (distance < __uint_as_float(summary_r[words - 2]) &&
+				(summary_r[bit_c / 32] >> (bit_c & 31) & 1) == 0)
+				best_of_row[i] = lower(best_of_row[i],
+									   (uint64_t) __float_as_uint(distance) << 32 | c);
+			if (!diagonal && distance < last_c)
+			{
+				const uint32_t bit_r = bits[r];
+
+				if ((summary_c[bit_r / 32] >> (bit_r & 31) & 1) == 0)
+					best_of_column[j] = lower(best_of_column[j],
+											  (uint64_t) __float_as_uint(distance) << 32 | r);
+			}
+		}
+	}
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+	{
+		uint64_t	best = best_of_row[i];
+
+		best = lower(best, __shfl_xor_sync(GG_FULL_WARP, best, 1));
+		best = lower(best, __shfl_xor_sync(GG_FULL_WARP, best, 2));
+		if (lane % 4 == 0 && best != GG_KEY_NONE)
+			offer(args, ids[wm * 32 + i * 8 + lane / 4], ids[(uint32_t) best], best);
+	}
+	if (diagonal)
+		return;
+#pragma unroll
+	for (int j = 0; j < 8; j++)
+	{
+		uint64_t	best = best_of_column[j];
+
+		best = lower(best, __shfl_xor_sync(GG_FULL_WARP, best, 4));
+		best = lower(best, __shfl_xor_sync(GG_FULL_WARP, best, 8));
+		best = lower(best, __shfl_xor_sync(GG_FULL_WARP, best, 16));
+		if (lane < 4 && best != GG_KEY_NONE)
+			offer(args, ids[wn * 32 + j / 2 * 8 + lane * 2 + j % 2], ids[(uint32_t) best], best);
+	}
+}
+
+/* ---- update ------------------------------------------------------------------------ */
+
+/*
+ * Merge each row's offers into its list and take them back; entries that came in are added to
+ * *updates.  Offers are never in the list already, so only the last entry before the merge must be
+ * known to count.
+ */
+template <int R>
+static __global__ void
+update_kernel(uint32_t n, uint64_t *lists, uint32_t k, uint64_t *offers, uint32_t first,
+			  unsigned long long *updates)
+{
+	__shared__ uint64_t buffers[8][64];
+	__shared__ uint32_t changed;
+	const uint32_t warp = threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t row = first + blockIdx.x * 8 + warp;
+
+	if (threadIdx.x == 0)
+		changed = 0;
+	__syncthreads();
+	if (row < n)
+	{
+		const uint64_t key = offers[(uint64_t) row * OFFERS + lane];
+		const uint32_t mask = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE);
+
+		if (mask != 0)
+		{
+			uint64_t   *list = lists + (uint64_t) row * (32 * R);
+
+			if (key != GG_KEY_NONE)
+				buffers[warp][__popc(mask & gg_lanes_below(lane))] = key;
+			offers[(uint64_t) row * OFFERS + lane] = GG_KEY_NONE;
+			__syncwarp();
+			gg_merge<R>(list, buffers[warp], __popc(mask));
+			const uint32_t in = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE &&
+											  key <= list[k - 1]);
+
+			if (lane == 0)
+				atomicAdd(&changed, __popc(in));
+		}
+	}
+	__syncthreads();
+	if (threadIdx.x == 0 && changed != 0)
+		atomicAdd(updates, (unsigned long long) changed);
+}
+
+/* ---- iterations ---------------------------------------------------------- */
+
+/* What the steps of all iterations share. */
+class gnnd
+{
+public:
+	const gg_cuda_rows *rows;
+	uint32_t	length;			/* of a list in memory */
+	uint32_t	k;				/* its entries that count */
+	uint32_t	iterations;		/* at most */
+	uint64_t   *lists;
+	cudaStream_t stream;
+	const gg_control *control;
+	gg_cuda_buffer<uint32_t> fresh;
+	gg_cuda_buffer<uint32_t> old;
+	gg_cuda_buffer<uint32_t> summaries;
+	gg_cuda_buffer<uint64_t> offers;
+	gg_cuda_buffer<unsigned long long> updates;
+	local_args	args;
+	gg_cuda_pace pace;
+};
+
+static gg_status
+gnnd_begin(gnnd *g, const uint32_t *order, gg_cuda_meter *meter)
+{
+	const gg_cuda_rows *rows = g->rows;
+	const uint32_t n = rows->n;
+	const uint32_t words = summary_words(g->k);
+	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
+
+	GG_TRY(g->pace.create());
+	GG_TRY(gg_cuda_allocate_large(&g->fresh, (uint64_t) n * SIDE, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->old, (uint64_t) n * SIDE, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->summaries, (uint64_t) n * words, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->offers, (uint64_t) n * OFFERS, g->control, meter));
+	GG_TRY(g->updates.allocate(1, meter));
+	g->args.rows = *rows;
+	g->args.order = order;
+	g->args.fresh = g->fresh.get();
+	g->args.old = g->old.get();
+	g->args.summaries = g->summaries.get();
+	g->args.offers = g->offers.get();
+	g->args.words = words;
+	g->args.stages = chunks < STAGES ? chunks : STAGES;
+	GG_CUDA_TRY(cudaMemsetAsync(g->offers.get(), 0xFF, g->offers.bytes(), g->stream));
+	return g->pace.step(g->stream, g->control, __func__);
+}
+
+static gg_status
+gnnd_summaries(gnnd *g)
+{
+	const uint32_t n = g->rows->n;
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
+
+	for (uint64_t first = 0; first < n; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(n, first, step);
+
+		GG_SWITCH_LENGTH(g->length,
+			(summaries_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+			 (*g->rows, g->lists, g->k, g->args.words, g->args.summary_seed, (uint32_t) first,
+			  g->summaries.get())));
+		GG_CUDA_LAUNCHED("summaries_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	return gg_ok();
+}
+
+static gg_status
+gnnd_sample(gnnd *g)
+{
+	const uint32_t n = g->rows->n;
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
+
+	GG_CUDA_TRY(cudaMemsetAsync(g->fresh.get(), 0xFF, g->fresh.bytes(), g->stream));
+	GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	GG_CUDA_TRY(cudaMemsetAsync(g->old.get(), 0xFF, g->old.bytes(), g->stream));
+	GG_CUDA_TRY(cudaMemsetAsync(g->updates.get(), 0, g->updates.bytes(), g->stream));
+	GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	for (uint64_t first = 0; first < n; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(n, first, step);
+
+		GG_SWITCH_LENGTH(g->length,
+			(sample_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+			 (n, g->lists, g->args.seed, (uint32_t) first, g->fresh.get(), g->old.get())));
+		GG_CUDA_LAUNCHED("sample_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	return gg_ok();
+}
+
+template <gg_cuda_kind KIND, bool CROSS>
+static gg_status
+launch_join(const gnnd *g, uint32_t first, uint32_t blocks, uint32_t shared)
+{
+	GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND, CROSS>,
+									 cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+	local_join_kernel<KIND, CROSS><<<blocks, GG_TILE_THREADS, shared, g->stream>>>(g->args, first);
+	GG_CUDA_LAUNCHED("local_join_kernel");
+	return gg_ok();
+}
+
+static gg_status
+gnnd_join(gnnd *g, uint32_t iteration)
+{
+	const gg_cuda_rows *rows = g->rows;
+	const uint64_t n = rows->n;
+	const uint32_t shared = g->args.stages * STAGE_BYTES + 2 * SIDE * g->args.words * 4;
+	/* a launch: 20 ms at 1 TB/s of gathered rows, or at 5 TFLOP/s of fp32 */
+	const double row_s = 128.0 * rows->units * 16 / 1e12 +
+		(rows->kind == GG_KIND_HALF_L2 ? 0.0 : 64.0 * 128 * rows->units * 8 / 5e12);
+	const double fit = 0.02 / row_s;
+	const uint32_t slice = (uint32_t) gg_cuda_cut(fit > 1e7 ? 10000000 : fit < 264 ? 264 :
+												  (uint64_t) fit, g->control);
+
+	for (uint64_t first = 0; first < n; first += slice)
+	{
+		const uint32_t blocks = gg_cuda_slice(n, first, slice);
+
+		GG_SWITCH_KIND(rows->kind, GG_TRY(g->args.parts != NULL ?
+			(launch_join<KIND, true>(g, (uint32_t) first, blocks, shared)) :
+			(launch_join<KIND, false>(g, (uint32_t) first, blocks, shared))));
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+		gg_cuda_progress(g->control, GG_PHASE_KNN_DESCENT, n * iteration + first,
+						 n * g->iterations);
+	}
+	return gg_ok();
+}
+
+/* *changed: entries that came into the lists. */
+static gg_status
+gnnd_update(gnnd *g, unsigned long long *changed)
+{
+	const uint32_t n = g->rows->n;
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, g->control);
+
+	for (uint64_t first = 0; first < n; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(n, first, step);
+
+		GG_SWITCH_LENGTH(g->length,
+			(update_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
+			 (n, g->lists, g->k, g->offers.get(), (uint32_t) first, g->updates.get())));
+		GG_CUDA_LAUNCHED("update_kernel");
+		GG_TRY(g->pace.step(g->stream, g->control, __func__));
+	}
+	GG_CUDA_TRY(cudaMemcpyAsync(changed, g->updates.get(), sizeof(*changed),
+								cudaMemcpyDeviceToHost, g->stream));
+	GG_CUDA_TRY(cudaStreamSynchronize(g->stream));
+	return gg_cuda_check_cancel(g->control, __func__);
+}
+
+/* The share of places that an iteration has to change for another one to follow. */
+static double
+termination(const gg_build_params *params, const gg_cuda_parts *parts, uint32_t iteration)
+{
+	const bool	random = params->init == GG_INIT_RANDOM;
+
+	if (iteration == 0 && (random || parts != NULL || params->termination_threshold > 0.0f))
+		return 0;
+	if (params->termination_threshold > 0.0f)
+		return params->termination_threshold;
+	return random ? RANDOM_TERMINATION : iteration == 0 ? CELLS_FIRST_TERMINATION :
+		CELLS_TERMINATION;
+}
+
+gg_status
+gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_build_params *params,
+			 const gg_cuda_parts *parts, const uint32_t *order, cudaStream_t stream,
+			 const gg_control *control, gg_cuda_meter *meter, uint64_t *lists,
+			 gg_build_stats *stats)
+{
+	const uint32_t n = rows->n;
+	const bool	random = params->init == GG_INIT_RANDOM;
+	const double places = (parts != NULL ? parts->share : 1.0) * n * k;
+	unsigned long long changed;
+	gnnd		g = {};
+
+	g.rows = rows;
+	g.length = length;
+	g.k = k;
+	g.iterations = params->max_iterations != 0 ? params->max_iterations :
+		random ? RANDOM_ITERATIONS : CELLS_ITERATIONS;
+	g.lists = lists;
+	g.stream = stream;
+	g.control = control;
+	g.args.parts = parts != NULL ? parts->of : NULL;
+	GG_TRY(gnnd_begin(&g, order, meter));
+	for (uint32_t iteration = 0; iteration < g.iterations; iteration++)
+	{
+		g.args.seed = gg_mix((uint32_t) params->seed + iteration * 0x632BE5ABu);
+		g.args.summary_seed = gg_mix(g.args.seed);
+		GG_TRY(gnnd_summaries(&g));
+		GG_TRY(gnnd_sample(&g));
+		GG_TRY(gnnd_join(&g, iteration));
+		GG_TRY(gnnd_update(&g, &changed));
+		stats->iterations = iteration + 1;
+		stats->changed = (float) ((double) changed / ((double) n * k));
+		if (changed < termination(params, parts, iteration) * places ||
+			(iteration > 0 && changed == 0))
+			break;
+	}
+	gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, n, n);
+	return gg_cuda_give_back(control, __func__, g.fresh, g.old, g.summaries, g.offers);
+}
+
+/* ---- random start --------------------------------------------------------------------- */
+
+/*
+ * k random neighbours per row, drawn by a hash of (row, position): nothing in it is periodic in
+ * either, as strides are, which leaves graphs in pieces when n is a multiple of k.
+ */
+template <gg_cuda_kind KIND, int R>
+static __global__ void
+random_lists_kernel(gg_cuda_rows rows, uint32_t k, uint32_t seed, uint32_t first, uint64_t *lists)
+{
+	__shared__ uint64_t buffers[8][64];
+	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	uint64_t   *buffer = buffers[threadIdx.x / 32];
+
+	if (row >= rows.n)
+		return;
+	for (uint32_t begin = 0; begin < k; begin += 64)
+	{
+		const uint32_t count = min(k - begin, 64u);
+
+		for (uint32_t i = 0; i < count; i++)
+		{
+			/* one of the n - 1 others */
+			const uint32_t draw = __umulhi(gg_mix(gg_mix(row ^ seed) + (begin + i) * 0x9E3779B1u),
+										   rows.n - 1);
+			const uint32_t id = draw + (draw >= row);
+			const float distance = gg_row_distance<KIND>(rows, row, id);
+
+			if (lane == 0)
+				buffer[i] = gg_key(distance, id, 1);
+		}
+		__syncwarp();
+		gg_merge<R>(lists + (uint64_t) row * (32 * R), buffer, count);
+	}
+}
+
+gg_status
+gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint64_t seed,
+					 cudaStream_t stream, const gg_control *control, uint64_t *lists)
+{
+	/* a launch: 20 GB of rows, some 20 ms, and not more of lists than that */
+	const uint64_t fit = 20000000000ull / ((uint64_t) k * (rows->units * 16 + 16)) / 8 * 8 + 8;
+	const uint32_t step = fit > GG_PASS_ROWS ? (uint32_t) GG_PASS_ROWS : (uint32_t) fit;
+	gg_cuda_pace pace;
+
+	GG_TRY(pace.create());
+	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, (uint64_t) rows->n * length * sizeof(uint64_t),
+								stream));
+	for (uint64_t first = 0; rows->n >= 2 && first < rows->n; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(rows->n, first, step);
+
+		GG_SWITCH_KIND(rows->kind, GG_SWITCH_LENGTH(length,
+			(random_lists_kernel<KIND, R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
+			 (*rows, k, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), (uint32_t) first,
+			  lists))));
+		GG_CUDA_LAUNCHED("random_lists_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+		gg_cuda_progress(control, GG_PHASE_KNN_INIT, first + count, rows->n);
+	}
+	return gg_cuda_drain(stream, control, __func__);
+}
+
+/* ---- finish ------------------------------------------------------------------------------ */
+
+template <int R>
+static __global__ void
+finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, bool fill, uint32_t seed,
+			  uint32_t first, uint32_t *ids, float *distances)
+{
+	constexpr int WARPS = R >= 16 ? 4 : 8;
+	__shared__ uint32_t all_ids[WARPS][32 * R];
+	__shared__ float all_distances[WARPS][32 * R];
+	const uint32_t row = first + blockIdx.x * WARPS + threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	uint32_t   *my_ids = all_ids[threadIdx.x / 32];
+	float	   *my_distances = all_distances[threadIdx.x / 32];
+	uint32_t	count = 0;
+
+	if (row >= data.n)
+		return;
+	const uint32_t want = fill ? min(k, data.n - 1) : 0;
+
+#pragma unroll
+	for (int r = 0; r < R; r++)
+	{
+		const uint64_t key = lists[(uint64_t) row * (32 * R) + r * 32 + lane];
+
+		if (key != GG_KEY_NONE)
+			my_ids[r * 32 + lane] = gg_key_id(key);
+		count += __popc(__ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE));
+	}
+	__syncwarp();
+	count = gg_rank_ids<R>(data, row, count, my_ids, my_distances);
+
+	/* short though there are rows enough: no cell and no join reached it; random rows stand in */
+	if (count < want)
+	{
+		uint32_t	candidate = gg_mix(row ^ seed) % data.n;
+
+		while (count < want)
+		{
+			bool		taken = candidate == row;
+
+			for (uint32_t i = lane; i < count; i += 32)
+				taken |= my_ids[i] == candidate;
+			if (!__any_sync(GG_FULL_WARP, taken))
+			{
+				if (lane == 0)
+					my_ids[count] = candidate;
+				count++;
+				__syncwarp();
+			}
+			candidate = candidate + 1 == data.n ? 0 : candidate + 1;
+		}
+		count = gg_rank_ids<R>(data, row, count, my_ids, my_distances);
+	}
+
+	for (uint32_t at = lane; at < k; at += 32)
+	{
+		ids[(uint64_t) row * k + at] = at < count ? my_ids[at] : GG_NO_NODE;
+		if (distances != NULL)
+			distances[(uint64_t) row * k + at] = at < count ? my_distances[at] :
+				__uint_as_float(0x7F800000u);
+	}
+}
+
+gg_status
+gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists, uint32_t length, uint32_t k,
+					 bool fill, uint64_t seed, cudaStream_t stream, const gg_control *control,
+					 uint32_t *ids, float *distances)
+{
+	/* a launch: 20 GB of rows, some 20 ms; of short rows the sorting takes longer */
+	const uint64_t per_row = (uint64_t) k * data->dim * gg_element_size(data->element);
+	const uint64_t fit = 20000000000ull / per_row / 8 * 8 + 264;
+	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, control);
+	gg_cuda_pace pace;
+
+	GG_TRY(pace.create());
+	for (uint64_t first = 0; first < data->n; first += step)
+	{
+		const uint32_t count = gg_cuda_slice(data->n, first, step);
+
+		GG_SWITCH_LENGTH(length,
+			(finish_kernel<R>
+			 <<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, stream>>>
+			 (*data, lists, k, fill, (uint32_t) seed, (uint32_t) first, ids, distances)));
+		GG_CUDA_LAUNCHED("finish_kernel");
+		GG_TRY(pace.step(stream, control, __func__));
+	}
+	return gg_cuda_drain(stream, control, __func__);
+}

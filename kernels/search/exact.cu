@@ -1,0 +1,520 @@
+/*
+ * exact.cu
+ *		Exact nearest rows: all of them, or those whose filter bit is set.
+ *
+ * Shapes		rows n x dim as stored, queries nq x dim float32 -> keys nq x k.
+ * Requires		1 <= k <= GG_MAX_ITOPK.
+ * Mapping		One launch.  Grid: x over the rows, y over groups of QUERIES queries.  A warp takes
+ *				32 rows at a time: those whose bit is set, of one word of the filter after the
+ *				other, put aside until they are so many.  TEAM lanes read a row, two rows at once.
+ *				Each warp keeps its own list of the k best; rows below its last key wait in the
+ *				warp's buffer and are merged 32 at a time.  In the end a block merges its warps'
+ *				lists, and the last block of a group to finish all blocks': of one query by sorting
+ *				them, of several by a warp for each.
+ * Shared		per query and warp: a list (8 k bytes, k rounded up to a power of two), 64 keys; per
+ *				query: the query; per warp: 64 rows put aside.
+ * Oracle		gg_cpu_engine.index_exact: the same nodes but where distances differ by less than
+ *				1e-5 relative; distances within 1e-5 relative (sums are in another order).
+ * Cost			Memory bound at one query: the rows once.
+ *				The sums of a row are those of exact.cuh.
+ * Tried		One list per block, merged into under a lock: long lists made all warps wait (1.4 ms
+ *				for k 1,024 of 1M x 128).
+ */
+#include "exact.cuh"
+#include "exact.h"
+#include "keys.cuh"
+#include "prune.cuh"
+#include "query.cuh"
+
+#define WARPS 8
+#define BATCH_QUERIES 8			/* queries that share a pass over the rows: at 128 dimensions, about
+								 * where arithmetic takes as long as memory */
+#define BLOCKS_PER_SM 4
+#define MAX_GROUPS 64			/* of one launch, bounds the scratch memory */
+#define LONG_K 64				/* from here the blocks' lists are merged by limit and sort */
+
+static_assert(WARPS == BATCH_QUERIES, "each warp merges the lists of a query");
+
+typedef struct exact_layout
+{
+	uint32_t	query_pad;		/* floats a query takes in shared memory */
+	uint32_t	list_room;		/* keys that a list takes: a power of two, at least 32 */
+	uint32_t	list;			/* offsets in shared memory, bytes; queries x WARPS lists */
+	uint32_t	pending;
+	uint32_t	packed;
+	uint32_t	total;
+} exact_layout;
+
+typedef struct exact_args
+{
+	const uint32_t *filter;		/* or NULL */
+	uint32_t	filter_stride;	/* words from one query's bits to the next one's, of QUERIES 1; 0 */
+	const float *queries;		/* as in search_launch, of the whole batch */
+	uint32_t	first;			/* query of the batch that this launch begins with */
+	uint32_t	nq;				/* queries up to this one, not from first on */
+	uint32_t	k;
+	search_part part;			/* its step is at least 1 */
+	uint64_t   *keys;			/* nq x k; NULL: they go to slots */
+	uint32_t   *finished;		/* blocks done, per group; 0 before and after */
+	uint64_t   *lists;			/* groups x gridDim.x x QUERIES x k */
+} exact_args;
+
+static exact_layout
+exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
+{
+	exact_layout layout;
+	uint32_t	at;
+
+	layout.query_pad = (view->dim + 7) & ~7u;
+	at = queries * layout.query_pad * 4;
+	layout.list = at;
+	layout.list_room = 32;
+	while (layout.list_room < k)
+		layout.list_room *= 2;
+	at += queries * WARPS * layout.list_room * 8;
+	layout.pending = at;
+	at += queries * WARPS * 64 * 8;
+	layout.packed = at;
+	layout.total = at + WARPS * 64 * 4;
+	return layout;
+}
+
+/*
+ * One key per lane: those that may belong to the warp's list go to its buffer, and on when it
+ * fills.
+ */
+static __device__ __forceinline__ void
+offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pending,
+	  uint32_t &waiting, uint32_t lane)
+{
+	uint64_t	worst = list[k - 1];
+	uint32_t	mask = __ballot_sync(GG_FULL_WARP, key < worst);
+
+	if (mask == 0)
+		return;
+	if (waiting + __popc(mask) > 32)
+	{
+		warp_merge_list(list, k, used, pending, waiting, lane);
+		used = min(used + waiting, k);
+		waiting = 0;
+		worst = list[k - 1];
+		mask = __ballot_sync(GG_FULL_WARP, key < worst);
+	}
+	if (key < worst)
+		pending[waiting + __popc(mask & gg_lanes_below(lane))] = key;
+	waiting += __popc(mask);
+	__syncwarp();
+}
+
+/* Offer the keys of an ascending list of k, up to bound.  GLOBAL: other blocks wrote it. */
+template <bool GLOBAL>
+static __device__ __forceinline__ void
+take_sorted(const uint64_t *from, uint64_t bound, uint64_t *list, uint32_t k, uint32_t &used,
+			uint64_t *pending, uint32_t &waiting, uint32_t lane)
+{
+	for (uint32_t base = 0; base < k; base += 32)
+	{
+		const uint64_t *at = from + base + lane;
+		uint64_t	key = base + lane >= k ? GG_KEY_NONE : GLOBAL ? __ldcg(at) : *at;
+		bool		pass = key <= bound && key < list[k - 1];
+
+		/* nothing passes after one that did not */
+		offer(pass ? key : GG_KEY_NONE, list, k, used, pending, waiting, lane);
+		if (!__all_sync(GG_FULL_WARP, pass))
+			break;
+	}
+}
+
+/*
+ * The rows of one word to those that the warp has put aside; returns how many they are, 0 to 32.
+ * word: moved on to the next one.  Most words are empty where a filter leaves few rows, and after
+ * prune.cu: lanes then look at the warp's next ones at once.
+ */
+static __device__ __forceinline__ uint32_t
+take_word(const search_view &view, const uint32_t *filter, uint32_t words, uint32_t stride,
+		  uint32_t &word, uint32_t *aside, uint32_t lane)
+{
+	uint32_t	bits = filter != NULL ? __ldg(filter + word) : GG_FULL_WARP;
+
+	if (word == words - 1 && (view.n & 31) != 0)
+		bits &= (1u << (view.n & 31)) - 1;
+	if (bits == 0)
+	{
+		const uint32_t next = word + lane * stride;
+		const uint32_t some = __ballot_sync(GG_FULL_WARP, lane > 0 && next < words &&
+											__ldg(filter + next) != 0);
+
+		word += (some == 0 ? 32 : __ffs(some) - 1) * stride;
+		return 0;
+	}
+	if (bits >> lane & 1)
+		aside[__popc(bits & gg_lanes_below(lane))] = word * 32 + lane;
+	word += stride;
+	return __popc(bits);
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+__global__ void __launch_bounds__(WARPS * 32, QUERIES == 1 ? BLOCKS_PER_SM : 2)
+exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
+			 const __grid_constant__ search_slots slots,
+			 const __grid_constant__ exact_layout layout)
+{
+	extern __shared__ __align__(16) char shared[];
+	__shared__ float inverses[QUERIES];
+	__shared__ bool last;
+	__shared__ unsigned long long limits[QUERIES];
+	float	   *queries = (float *) shared;
+	uint64_t   *lists = (uint64_t *) (shared + layout.list);
+	const uint32_t list_room = layout.list_room;
+	const uint32_t block_room = WARPS * list_room;	/* keys of one query's lists */
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t warp = threadIdx.x >> 5;
+	uint64_t   *pending = (uint64_t *) (shared + layout.pending) + warp * QUERIES * 64;
+	uint32_t   *packed = (uint32_t *) (shared + layout.packed) + warp * 64;
+	/* once lists are merged: a query's warps, the warp's query, and which of that one's it is */
+	const uint32_t parts = QUERIES == 1 ? WARPS : 1;
+	const uint32_t mine = QUERIES == 1 ? 0 : warp;
+	const uint32_t part = QUERIES == 1 ? warp : 0;
+	uint64_t   *list = lists + mine * block_room + part * list_room;
+	const uint32_t first_query = args.first + blockIdx.y * QUERIES;
+	const uint32_t words = (view.n + 31) / 32;
+	const uint32_t stride = gridDim.x * WARPS * args.part.step;	/* words */
+	const uint32_t *filter = args.filter != NULL ?
+		args.filter + (size_t) first_query * args.filter_stride : NULL;
+	uint32_t	waiting[QUERIES];
+	uint32_t	used[QUERIES];	/* keys in the warp's list */
+	uint32_t	word = (blockIdx.x * WARPS + warp) * args.part.step;
+	uint32_t	rows = 0;		/* put aside */
+
+	if (!gate_lets_run(args.part.gate))
+		return;
+	for (uint32_t i = threadIdx.x; i < QUERIES * block_room; i += WARPS * 32)
+		lists[i] = GG_KEY_NONE;
+	for (uint32_t i = threadIdx.x; i < QUERIES * layout.query_pad; i += WARPS * 32)
+	{
+		uint32_t	query = first_query + i / layout.query_pad;
+		uint32_t	at = i % layout.query_pad;
+
+		queries[i] = query < args.nq && at < view.dim ?
+			query_of(args.queries, slots, query, view.dim)[at] : 0;
+	}
+	__syncthreads();
+	for (uint32_t q = warp; q < QUERIES; q += WARPS)
+	{
+		float		inverse = exact_inverse(queries + q * layout.query_pad, view.dim, lane);
+
+		if (lane == 0)
+			inverses[q] = inverse;
+	}
+	__syncthreads();
+#pragma unroll
+	for (int q = 0; q < QUERIES; q++)
+		waiting[q] = used[q] = 0;
+
+	for (;;)
+	{
+		uint64_t	keys[QUERIES];
+		uint32_t	count;
+
+		while (rows < 32 && word < words)
+			rows += take_word(view, filter, words, stride, word, packed + rows, lane);
+		if (rows == 0)
+			break;
+		count = min(rows, 32u);
+		__syncwarp();
+#pragma unroll
+		for (int q = 0; q < QUERIES; q++)
+			keys[q] = GG_KEY_NONE;
+		exact_measure<ELEMENT, METRIC, TEAM, QUERIES>(view, queries, layout.query_pad, inverses,
+													  packed[lane], count, lane, keys);
+#pragma unroll
+		for (int q = 0; q < QUERIES; q++)
+			offer(keys[q], lists + q * block_room + warp * list_room, args.k, used[q],
+				  pending + q * 64, waiting[q], lane);
+		rows -= count;
+		if (lane < rows)
+			packed[lane] = packed[lane + 32];
+		__syncwarp();
+	}
+#pragma unroll
+	for (int q = 0; q < QUERIES; q++)
+		if (waiting[q] > 0)
+			warp_merge_list(lists + q * block_room + warp * list_room, args.k, used[q],
+							pending + q * 64, waiting[q], lane);
+	/* from here on `parts` warps have a query each, in whose first list the best come to lie */
+	if (parts > 1)
+		block_sort<WARPS * 32>(lists, block_room);
+	else
+	{
+		uint32_t	wait = 0;
+		uint32_t	filled = args.k;
+
+		__syncthreads();
+		for (uint32_t from = 1; from < WARPS; from++)
+			take_sorted<false>(list + from * list_room, GG_KEY_NONE, list, args.k, filled, pending,
+							   wait, lane);
+		if (wait > 0)
+			warp_merge_list(list, args.k, filled, pending, wait, lane);
+		__syncthreads();
+	}
+
+	/* hand in this block's lists; the group's last block merges them all */
+	if (gridDim.x > 1)
+	{
+		uint64_t   *group = args.lists + (size_t) blockIdx.y * gridDim.x * QUERIES * args.k;
+		const uint64_t *handed = group + (size_t) mine * gridDim.x * args.k;
+		uint32_t	wait = 0;
+		uint32_t	filled = 0;
+
+		for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
+			group[((size_t) (i / args.k) * gridDim.x + blockIdx.x) * args.k + i % args.k] =
+				lists[i / args.k * block_room + i % args.k];
+		__threadfence();
+		__syncthreads();
+		if (threadIdx.x == 0)
+		{
+			last = atomicAdd(&args.finished[blockIdx.y], 1) == gridDim.x - 1;
+			if (last)
+				args.finished[blockIdx.y] = 0;
+			__threadfence();
+		}
+		if (threadIdx.x < QUERIES)
+			limits[threadIdx.x] = 0;
+		__syncthreads();
+		if (!last)
+			return;
+
+		/* its own is among them: start over, so that no key comes twice */
+		for (uint32_t i = threadIdx.x; i < QUERIES * block_room; i += WARPS * 32)
+			lists[i] = GG_KEY_NONE;
+		__syncthreads();
+		if (args.k < LONG_K)
+		{
+			uint32_t	total = gridDim.x * args.k;
+
+			for (uint32_t base = part * 32; base < total; base += parts * 32 * 4)
+			{
+				uint64_t	key[4];
+
+#pragma unroll
+				for (int u = 0; u < 4; u++)
+				{
+					uint32_t	at = base + u * parts * 32 + lane;
+
+					key[u] = at < total ? __ldcg(handed + at) : GG_KEY_NONE;
+				}
+#pragma unroll
+				for (int u = 0; u < 4; u++)
+					offer(key[u], list, args.k, filled, pending, wait, lane);
+			}
+		}
+		else
+		{
+			/*
+			 * The first ceil(k / blocks) keys of all lists are at least k keys, so none above the
+			 * largest of them is needed; usually that leaves little more than k.
+			 */
+			uint32_t	front = (args.k + gridDim.x - 1) / gridDim.x;
+
+			for (uint32_t from = part * 32 + lane; from < gridDim.x; from += parts * 32)
+				atomicMax(&limits[mine],
+						  (unsigned long long) __ldcg(handed + (size_t) from * args.k + front - 1));
+			__syncthreads();
+			for (uint32_t from = part; from < gridDim.x; from += parts)
+				take_sorted<true>(handed + (size_t) from * args.k, limits[mine], list, args.k,
+								  filled, pending, wait, lane);
+		}
+		if (wait > 0)
+			warp_merge_list(list, args.k, filled, pending, wait, lane);
+		if (parts > 1)
+			block_sort<WARPS * 32>(lists, block_room);
+		else
+			__syncthreads();
+	}
+
+	for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
+	{
+		uint32_t	query = first_query + i / args.k;
+		uint64_t	key = lists[i / args.k * block_room + i % args.k];
+
+		if (query < args.nq)
+			keys_of(args.keys, slots, query, args.k)[i % args.k] = key;
+	}
+	if (slots.base != NULL)
+	{
+		__syncthreads();
+		if (threadIdx.x < QUERIES && first_query + threadIdx.x < args.nq)
+			answered(slots, first_query + threadIdx.x);
+	}
+}
+
+/* Blocks that 32 rows per warp keep busy, one word in `step`. */
+static uint32_t
+useful_blocks(const search_view *view, uint32_t step)
+{
+	uint32_t	blocks = ((view->n + 31) / 32 / step + WARPS - 1) / WARPS;
+
+	return blocks < 1 ? 1 : blocks;
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+static kernel_state *
+exact_state(void)
+{
+	static kernel_state state;
+
+	return &state;
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+static cudaError_t
+ready_exact(const search_device *device)
+{
+	return kernel_ready(exact_state<ELEMENT, METRIC, TEAM, QUERIES>(),
+						(const void *) exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>, false, device);
+}
+
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+static cudaError_t
+launch_exact(const search_view *view, const exact_args *args, const search_slots *slots,
+			 const search_device *device, cudaStream_t stream)
+{
+	exact_layout layout = exact_layout_for(view, args->k, QUERIES);
+	uint32_t	groups = (args->nq - args->first + QUERIES - 1) / QUERIES;
+	int			per_sm;
+	uint32_t	blocks;
+	cudaError_t error;
+
+	error = ready_exact<ELEMENT, METRIC, TEAM, QUERIES>(device);
+	/* as many blocks as run at once: a second round of a few would take as long as the first */
+	if (error == cudaSuccess)
+		error = kernel_blocks_per_sm(exact_state<ELEMENT, METRIC, TEAM, QUERIES>(),
+									 (const void *) exact_kernel<ELEMENT, METRIC, TEAM, QUERIES>,
+									 WARPS * 32, layout.total, device, &per_sm);
+	if (error != cudaSuccess)
+		return error;
+	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
+	blocks = (uint32_t) (device->sms * per_sm) / groups;
+	if (blocks > useful_blocks(view, args->part.step))
+		blocks = useful_blocks(view, args->part.step);
+	if (blocks < 1)
+		blocks = 1;
+	exact_kernel<ELEMENT, METRIC, TEAM, QUERIES><<<dim3(blocks, groups), WARPS * 32, layout.total,
+		stream>>>(*view, *args, slots_or_none(slots), layout);
+	return cudaGetLastError();
+}
+
+template <typename ELEMENT, int METRIC>
+static cudaError_t
+launch_team(const search_view *view, const exact_args *args, const search_slots *slots,
+			const search_device *device, bool batch, cudaStream_t stream)
+{
+	if (exact_is_wide<ELEMENT>(view))
+		return batch ?
+			launch_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(view, args, slots, device, stream) :
+			launch_exact<ELEMENT, METRIC, 32, 1>(view, args, slots, device, stream);
+	return batch ?
+		launch_exact<ELEMENT, METRIC, 8, BATCH_QUERIES>(view, args, slots, device, stream) :
+		launch_exact<ELEMENT, METRIC, 8, 1>(view, args, slots, device, stream);
+}
+
+template <typename ELEMENT, int METRIC>
+static cudaError_t
+ready_team(const search_view *view, const search_device *device)
+{
+	bool		wide = exact_is_wide<ELEMENT>(view);
+	cudaError_t error = wide ? ready_exact<ELEMENT, METRIC, 32, 1>(device) :
+		ready_exact<ELEMENT, METRIC, 8, 1>(device);
+
+	if (error != cudaSuccess)
+		return error;
+	return wide ? ready_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(device) :
+		ready_exact<ELEMENT, METRIC, 8, BATCH_QUERIES>(device);
+}
+
+cudaError_t
+search_exact_ready(const search_view *view, const search_device *device)
+{
+	return with_metric(view->metric, [&](auto metric)
+					   {
+						   const int	METRIC = decltype(metric)::value;
+
+						   return view->element == GG_ELEMENT_F32 ?
+							   ready_team<float, METRIC>(view, device) :
+							   ready_team<__half, METRIC>(view, device);
+					   });
+}
+
+/* Counters first, then the lists of as many blocks as one launch ever has. */
+size_t
+search_exact_scratch(uint32_t k, const search_device *device)
+{
+	size_t		blocks = (size_t) device->sms * BLOCKS_PER_SM + MAX_GROUPS;
+
+	return MAX_GROUPS * 4 + blocks * BATCH_QUERIES * k * 8;
+}
+
+uint32_t
+search_exact_shared(const search_view *view, uint32_t k)
+{
+	return exact_layout_for(view, k, 1).total;
+}
+
+uint32_t
+search_exact_readers(const search_view *view, uint32_t nq, const search_device *device)
+{
+	uint32_t	groups = (nq + BATCH_QUERIES - 1) / BATCH_QUERIES;
+	uint32_t	blocks = (uint32_t) device->sms * BLOCKS_PER_SM / (groups < 1 ? 1 : groups);
+
+	if (blocks > useful_blocks(view, 1))
+		blocks = useful_blocks(view, 1);
+	return blocks < 1 ? 1 : blocks;
+}
+
+cudaError_t
+search_exact_launch(const search_view *view, const uint32_t *filter, uint32_t filter_stride,
+					const float *queries, const search_slots *slots, uint32_t nq, uint32_t k,
+					uint64_t *keys, const search_part *part, void *scratch,
+					const search_device *device, cudaStream_t stream)
+{
+	const search_part whole = {1, {NULL, 0, 0, 0, false}};
+	/*
+	 * a few queries alone are at memory speed, and a few rows soon read; sharing rows needs room
+	 * for all their lists
+	 */
+	bool		batch = nq > 2 && filter_stride == 0 && (part == NULL || part->step <= 1) &&
+		exact_layout_for(view, k, BATCH_QUERIES).total <= (uint32_t) device->shared_bytes / 2;
+	uint32_t	step = MAX_GROUPS * (batch ? BATCH_QUERIES : 1);
+
+	for (uint32_t first = 0; first < nq; first += step)
+	{
+		exact_args	args;
+		cudaError_t error;
+
+		args.filter = filter;
+		args.filter_stride = filter_stride;
+		args.queries = queries;
+		args.first = first;
+		args.nq = nq - first < step ? nq : first + step;
+		args.k = k;
+		args.part = part != NULL ? *part : whole;
+		if (args.part.step < 1)
+			args.part.step = 1;
+		args.keys = keys;
+		args.finished = (uint32_t *) scratch;
+		args.lists = (uint64_t *) ((char *) scratch + MAX_GROUPS * 4);
+		error = with_metric(view->metric, [&](auto metric)
+							{
+								const int	METRIC = decltype(metric)::value;
+
+								return view->element == GG_ELEMENT_F32 ?
+									launch_team<float, METRIC>(view, &args, slots, device, batch,
+															   stream) :
+									launch_team<__half, METRIC>(view, &args, slots, device, batch,
+																stream);
+							});
+		if (error != cudaSuccess)
+			return error;
+	}
+	return cudaSuccess;
+}

@@ -1,0 +1,165 @@
+/*
+ * exact.cuh
+ *		Distances of rows as stored, 32 rows per warp: for exact.cu and deep.cu, whose distances are
+ *		the same bits.
+ */
+#ifndef GG_EXACT_CUH
+#define GG_EXACT_CUH
+
+#include "keys.cuh"
+#include "launch.cuh"
+#include "query.cuh"
+#include "rerank.cuh"
+#include "walk.cuh"
+
+#define EXACT_WIDE_PIECES 64	/* rows of more 16-byte pieces are read by a whole warp */
+
+/* Whether a whole warp reads a row. */
+template <typename ELEMENT>
+static bool
+exact_is_wide(const search_view *view)
+{
+	return (view->dim * (uint32_t) sizeof(ELEMENT) + 15) / 16 > EXACT_WIDE_PIECES;
+}
+
+/* 1 / |query| in all lanes, by one warp; 0 for a zero query. */
+static __device__ __forceinline__ float
+exact_inverse(const float *query, uint32_t dim, uint32_t lane)
+{
+	float		sum = 0;
+
+	for (uint32_t i = lane; i < dim; i += 32)
+		sum += query[i] * query[i];
+	sum = group_reduce<1, false>(sum, NULL);
+	return sum > 0 ? 1 / sqrtf(sum) : 0;
+}
+
+/*
+ * keys[q] of the rows that the first count lanes name, for QUERIES queries query_pad floats apart
+ * in shared memory, zeros after dim.  TEAM lanes read a row, two rows at once.  Other lanes keep
+ * what their keys were.
+ */
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+static __device__ __forceinline__ void
+exact_measure(const search_view &view, const float *queries, uint32_t query_pad,
+			  const float *inverses, uint32_t row, uint32_t count, uint32_t lane,
+			  uint64_t (&keys)[QUERIES])
+{
+	const int	elements = 16 / (int) sizeof(ELEMENT);
+	const int	teams = 32 / TEAM;
+	const int	flights = 4;	/* pieces of a row in flight a lane, of each of two rows */
+	const uint32_t member = lane % TEAM;
+	const uint32_t team = lane / TEAM;
+	const uint32_t pieces = (view.dim + elements - 1) / elements;
+
+#pragma unroll 1
+	for (uint32_t base = 0; base < count; base += 2 * teams)
+	{
+		const char *rows[2];
+		bool		valid[2];
+		float		sum[2][QUERIES];
+		float		square[2];
+
+#pragma unroll
+		for (int r = 0; r < 2; r++)
+		{
+			uint32_t	slot = base + r * teams + team;
+
+			valid[r] = slot < count;
+			rows[r] = view.rows + (size_t) __shfl_sync(GG_FULL_WARP, row, slot & 31) *
+				view.row_stride;
+			if (!valid[r])
+				rows[r] = view.rows;
+			square[r] = 0;
+#pragma unroll
+			for (int q = 0; q < QUERIES; q++)
+				sum[r][q] = 0;
+		}
+		for (uint32_t start = member; start < pieces; start += TEAM * flights)
+		{
+			uint4		x[2][flights];
+
+#pragma unroll
+			for (int u = 0; u < flights; u++)
+#pragma unroll
+				for (int r = 0; r < 2; r++)
+					x[r][u] = load_piece(rows[r], start + u * TEAM,
+										 valid[r] && start + u * TEAM < pieces);
+#pragma unroll
+			for (int u = 0; u < flights; u++)
+			{
+				if (start + u * TEAM >= pieces)
+					break;
+#pragma unroll
+				for (int q = 0; q < QUERIES; q++)
+				{
+					float		piece[elements];
+					const float4 *from = (const float4 *) (queries + q * query_pad +
+														   (start + u * TEAM) * elements);
+					float		ignored = 0;
+
+#pragma unroll
+					for (int i = 0; i < elements / 4; i++)
+						*(float4 *) &piece[i * 4] = from[i];
+#pragma unroll
+					for (int r = 0; r < 2; r++)
+						exact_piece<ELEMENT, METRIC>(x[r][u], piece, sum[r][q],
+													 q == 0 ? square[r] : ignored);
+				}
+			}
+		}
+#pragma unroll
+		for (int r = 0; r < 2; r++)
+		{
+			/* the lane whose row this was, if it was one of this round's */
+			bool		own = lane / teams == base / teams + r;
+
+#pragma unroll
+			for (int offset = TEAM / 2; offset > 0; offset >>= 1)
+			{
+				if (METRIC == GG_METRIC_COSINE && sizeof(ELEMENT) == 2)
+					square[r] += __shfl_xor_sync(GG_FULL_WARP, square[r], offset);
+#pragma unroll
+				for (int q = 0; q < QUERIES; q++)
+					sum[r][q] += __shfl_xor_sync(GG_FULL_WARP, sum[r][q], offset);
+			}
+			square[r] = __shfl_sync(GG_FULL_WARP, square[r], (lane % teams) * TEAM);
+#pragma unroll
+			for (int q = 0; q < QUERIES; q++)
+			{
+				float		mine = __shfl_sync(GG_FULL_WARP, sum[r][q], (lane % teams) * TEAM);
+
+				if (own && lane < count)
+					keys[q] = make_key(exact_value<ELEMENT, METRIC>(mine, square[r],
+																	inverses[q]), row);
+			}
+		}
+	}
+}
+
+/* keys[0 .. room) in shared memory ascending, by a block of THREADS; room a power of two. */
+template <int THREADS>
+static __device__ __forceinline__ void
+block_sort(uint64_t *keys, uint32_t room)
+{
+	for (uint32_t size = 2; size <= room; size *= 2)
+		for (uint32_t stride = size / 2; stride > 0; stride /= 2)
+		{
+			__syncthreads();
+			for (uint32_t i = threadIdx.x; i < room / 2; i += THREADS)
+			{
+				uint32_t	low = (i & ~(stride - 1)) * 2 + (i & (stride - 1));
+				uint64_t	a = keys[low];
+				uint64_t	b = keys[low + stride];
+
+				if ((a > b) == ((low & size) == 0))
+				{
+					keys[low] = b;
+					keys[low + stride] = a;
+				}
+			}
+		}
+	__syncthreads();
+}
+
+#endif							/* GG_EXACT_CUH */

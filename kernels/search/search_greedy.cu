@@ -1,0 +1,300 @@
+/*
+ * search_greedy.cu
+ *		TSDG's search for small batches: many greedy walks per query, each by one block.
+ *
+ * Wang, Wang, Zhao: "Graph-based Approximate NN Search: A Revisit", 2022, section 4.1.  The
+ * contract is in src/cpu/tsdg_search.c.
+ *
+ * Shapes		queries nq x dim float32 -> nodes, distances nq x k; graph n x degree.
+ * Requires		k <= GG_GREEDY_LIST <= npivots, queries in launch->queries.
+ * Mapping		a block of 8 warps per walk.  It measures 32 rows at a time: of warps w and w + 1,
+ *				w even, each takes 16 rows, and each pair of warps a quarter of the rows' length.
+ *				Warp 0 adds up the quarters, keeps R (a key per lane) and finds the next node,
+ *				while the others wait at a barrier of the block.  No block waits for another.  At
+ *				its end a walk measures R exactly, and leaves it in global memory.  The last block
+ *				of a query merges the R of all.
+ * Shared		the query (4 bytes per element), the quarters of 32 sums, twice, and 4 kB of nodes
+ *				that the walk has seen (walk.cuh tells why it may forget them).
+ * Oracle		gg_cpu_engine.index_search under the same mode: the same nodes, but where the
+ *				rounding to fp16 on the way decides.  Distances are those of the other kernels, to
+ *				the bit.
+ */
+#include "../../src/rules/algorithms.h"
+#include "keys.cuh"
+#include "query.cuh"
+#include "rerank.cuh"
+#include "search_greedy.h"
+#include "search_warp.cuh"
+#include "walk.cuh"
+
+#define GREEDY_WARPS	8
+#define SEEN_BITS		10
+
+/* Scratch of a launch, and its shape. */
+typedef struct greedy_args
+{
+	uint32_t	walks;			/* per query */
+	uint32_t	nseeds;
+	uint64_t   *lists;			/* nq x walks x GG_GREEDY_LIST */
+	uint32_t   *arrived;		/* nq: walks that have ended; 0 between launches */
+} greedy_args;
+
+typedef struct greedy_shared
+{
+	float		sums[SUMS_OF(GREEDY_WARPS)];
+	uint64_t	list[GREEDY_WARPS][32];
+	uint32_t	seen[1 << SEEN_BITS];
+	float		scratch[GREEDY_WARPS];
+	uint32_t	next;			/* the node to expand, or GG_NO_NODE */
+	bool		last;
+} greedy_shared;
+
+/* What warp 0 knows of its walk. */
+typedef struct greedy_walk
+{
+	uint64_t	kept;			/* R, ascending over the lanes */
+	uint64_t	next;			/* the nearest newcomer of this step, or GG_KEY_NONE */
+	uint32_t	known;			/* nodes in the set of those seen */
+} greedy_walk;
+
+/* Warp 0: put measured nodes, one per lane or GG_KEY_NONE, into R. */
+static __device__ __forceinline__ void
+keep_nodes(greedy_walk *walk, uint32_t *seen, uint64_t key, uint32_t lane)
+{
+	const bool	fresh = key != GG_KEY_NONE && visit(seen, SEEN_BITS, gg_key_id(key));
+	uint64_t	nearest;
+
+	key = warp_sort(fresh ? key : GG_KEY_NONE);
+	nearest = __shfl_sync(GG_FULL_WARP, (unsigned long long) key, 0);
+	if (nearest < __shfl_sync(GG_FULL_WARP, (unsigned long long) walk->kept, 31) &&
+		nearest < walk->next)
+		walk->next = nearest;
+	walk->kept = warp_merge(walk->kept, key, lane);
+
+	walk->known += __popc(__ballot_sync(GG_FULL_WARP, fresh));
+	if (walk->known + 32 <= (1u << SEEN_BITS) / 4 * 3)
+		return;
+	for (uint32_t i = lane; i < 1u << SEEN_BITS; i += 32)
+		seen[i] = HASH_EMPTY;
+	__syncwarp();
+	if (walk->kept != GG_KEY_NONE)
+		visit(seen, SEEN_BITS, gg_key_id(walk->kept));
+	walk->known = __popc(__ballot_sync(GG_FULL_WARP, walk->kept != GG_KEY_NONE));
+	__syncwarp();
+}
+
+/* Measure and keep 32 rows: those at `at`, of nodes `node`; GG_NO_NODE both: none. */
+template <int PATH>
+static __device__ __forceinline__ void
+measure_32(const search_view &view, const char *rows, const float *norms, uint32_t at,
+		   uint32_t node, const void *query, float factor, greedy_shared *shared, uint32_t parity,
+		   greedy_walk *walk)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const float norm = load_norm(norms, at, threadIdx.x < 32 && at != GG_NO_NODE);
+	const float sum = sum_32_rows<PATH, GREEDY_WARPS>(view, rows, at, 32, query, shared->sums,
+													  parity);
+
+	if (threadIdx.x < 32)
+		keep_nodes(walk, shared->seen, at == GG_NO_NODE ? GG_KEY_NONE :
+				   make_key(walk_value<PATH>(view, sum, factor, norm), node), lane);
+}
+
+/* Exact keys of R, ascending, in warp 0. */
+static __device__ __forceinline__ uint64_t
+measure_exactly(const search_view &view, const float *raw, float inverse, greedy_shared *shared,
+				uint64_t kept)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t first = (threadIdx.x >> 5) * 4;
+	uint64_t   *list = shared->list[0];
+	uint32_t	nodes[4];
+	float		values[4];
+
+	if (threadIdx.x < 32)
+		list[lane] = kept;
+	__syncthreads();
+#pragma unroll
+	for (int u = 0; u < 4; u++)
+		nodes[u] = list[first + u] == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(list[first + u]);
+	exact_nodes<4, 2>(view, nodes, raw, inverse, lane, values);
+	/* nobody but this warp reads these four */
+	__syncwarp();
+#pragma unroll
+	for (int u = 0; u < 4; u++)
+		if (lane == (uint32_t) u)
+			list[first + u] = nodes[u] == GG_NO_NODE ? GG_KEY_NONE : make_key(values[u], nodes[u]);
+	__syncthreads();
+	return threadIdx.x < 32 ? warp_sort(list[lane]) : GG_KEY_NONE;
+}
+
+/* The 32 lowest of two ascending warps of keys without those that both have, ascending. */
+static __device__ __forceinline__ uint64_t
+merge_distinct(uint64_t a, uint64_t b, uint32_t lane)
+{
+	uint32_t	at = 0;
+
+#pragma unroll
+	for (uint32_t half = 16; half > 0; half /= 2)
+	{
+		uint64_t	probe = __shfl_sync(GG_FULL_WARP, (unsigned long long) a, at + half - 1);
+
+		at += probe < b ? half : 0;
+	}
+	if (__shfl_sync(GG_FULL_WARP, (unsigned long long) a, at) == b)
+		b = GG_KEY_NONE;
+	return warp_merge(a, warp_sort(b), lane);
+}
+
+/* The last block of a query: its answer, from the lists of all walks. */
+static __device__ __forceinline__ void
+merge_walks(const search_launch &launch, const search_slots &slots, const greedy_args &args,
+			uint32_t query, greedy_shared *shared)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t warp = threadIdx.x >> 5;
+	const uint64_t *lists = args.lists + (size_t) query * args.walks * GG_GREEDY_LIST;
+	uint64_t	best = GG_KEY_NONE;
+
+	for (uint32_t i = warp; i < args.walks; i += GREEDY_WARPS)
+		best = merge_distinct(best, __ldcg((const unsigned long long *) lists +
+										   (size_t) i * GG_GREEDY_LIST + lane), lane);
+	shared->list[warp][lane] = best;
+	__syncthreads();
+	if (warp != 0)
+		return;
+	for (uint32_t i = 1; i < GREEDY_WARPS; i++)
+		best = merge_distinct(best, shared->list[i][lane], lane);
+	if (lane < launch.k)
+		keys_of(launch.keys, slots, query, launch.k)[lane] = best;
+	__syncwarp();
+	if (lane == 0)
+	{
+		args.arrived[query] = 0;
+		if (slots.base != NULL)
+			answered(slots, query);
+	}
+}
+
+template <int PATH>
+static __global__ void __launch_bounds__(GREEDY_WARPS * 32)
+greedy_kernel(const __grid_constant__ search_view view,
+			  const __grid_constant__ search_launch launch,
+			  const __grid_constant__ search_slots slots,
+			  const __grid_constant__ greedy_args args)
+{
+	extern __shared__ __align__(16) char prepared[];
+	__shared__ greedy_shared shared;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t query = blockIdx.x / args.walks;
+	const uint32_t first = blockIdx.x % args.walks * args.nseeds;
+	const float *raw = launch.queries + (size_t) query * view.dim;
+	greedy_walk walk = {GG_KEY_NONE, GG_KEY_NONE, 0};
+	uint32_t	parity = 0;
+	uint32_t	at = lane < args.nseeds && first + lane < view.npivots ? first + lane : GG_NO_NODE;
+	uint32_t	node = at == GG_NO_NODE ? GG_NO_NODE : view.pivots[at];
+	float		inverse;
+	float		factor;
+
+	for (uint32_t i = threadIdx.x; i < 1u << SEEN_BITS; i += GREEDY_WARPS * 32)
+		shared.seen[i] = HASH_EMPTY;
+	inverse = query_inverse_norm<GREEDY_WARPS>(view, raw, shared.scratch);
+	factor = query_prepare<PATH, GREEDY_WARPS>(view, raw, inverse, prepared, shared.scratch);
+	if (node >= view.n)
+		at = GG_NO_NODE;
+	measure_32<PATH>(view, view.pivot_rows, view.pivot_norms, at, node, prepared, factor, &shared,
+					 parity, &walk);
+	for (uint32_t step = 0; step < GG_GREEDY_STEPS; step++)
+	{
+		const uint32_t *edges;
+
+		if (threadIdx.x == 0)
+			shared.next = walk.next == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(walk.next);
+		walk.next = GG_KEY_NONE;
+		__syncthreads();
+		if (shared.next == GG_NO_NODE)
+			break;
+		edges = view.adjacency + (size_t) shared.next * view.degree;
+		for (uint32_t base = 0; base < view.degree; base += 32)
+		{
+			node = base + lane < view.degree ? __ldg(edges + base + lane) & ~GG_EDGE_MARK :
+				GG_NO_NODE;
+			if (node >= view.n)
+				node = GG_NO_NODE;
+			parity ^= 1;
+			measure_32<PATH>(view, view.walk_rows, view.norms, node, node, prepared, factor,
+							 &shared, parity, &walk);
+		}
+	}
+
+	walk.kept = measure_exactly(view, raw, inverse, &shared, walk.kept);
+	if (threadIdx.x < 32)
+	{
+		args.lists[(size_t) blockIdx.x * GG_GREEDY_LIST + lane] = walk.kept;
+		__threadfence();
+		__syncwarp();
+	}
+	if (threadIdx.x == 0)
+	{
+		shared.last = atomicAdd(args.arrived + query, 1) == args.walks - 1;
+		__threadfence();
+	}
+	__syncthreads();
+	if (shared.last)
+		merge_walks(launch, slots, args, query, &shared);
+}
+
+/* Shared memory that a block takes beside what the kernel declares. */
+static uint32_t
+greedy_bytes(const search_view *view)
+{
+	return view->walk_pad * 4;
+}
+
+bool
+search_greedy_takes(const search_view *view, uint32_t k, const search_device *device)
+{
+	return k <= GG_GREEDY_LIST && view->npivots >= GG_GREEDY_LIST &&
+		greedy_bytes(view) + sizeof(greedy_shared) <= (uint32_t) device->shared_bytes;
+}
+
+template <int PATH>
+static cudaError_t
+launch_walks(const search_view *view, const search_launch *launch, const search_slots *slots,
+			 const greedy_args *args, const search_device *device, cudaStream_t stream)
+{
+	static std::atomic<uint32_t> context;
+	const void *kernel = (const void *) greedy_kernel<PATH>;
+
+	/* what the kernel declares counts against the block's limit */
+	if (context.load(std::memory_order_relaxed) != device->context)
+	{
+		const int	bytes = device->shared_bytes - (int) sizeof(greedy_shared);
+		cudaError_t error = cudaFuncSetAttribute(kernel,
+												 cudaFuncAttributeMaxDynamicSharedMemorySize,
+												 bytes);
+
+		if (error != cudaSuccess)
+			return error;
+		context.store(device->context, std::memory_order_relaxed);
+	}
+	greedy_kernel<PATH><<<launch->nq * args->walks, GREEDY_WARPS * 32, greedy_bytes(view),
+						  stream>>>(*view, *launch, slots_or_none(slots), *args);
+	return cudaGetLastError();
+}
+
+cudaError_t
+search_greedy_launch(const search_view *view, const search_launch *launch,
+					 const search_slots *slots, uint32_t walks, uint32_t nseeds, uint64_t *lists,
+					 uint32_t *arrived, const search_device *device, cudaStream_t stream)
+{
+	const greedy_args args = {walks, nseeds, lists, arrived};
+
+	if (launch->nq == 0)
+		return cudaSuccess;
+	return with_path(view->path, [&](auto path)
+					 {
+						 return launch_walks<decltype(path)::value>(view, launch, slots, &args,
+																	device, stream);
+					 });
+}

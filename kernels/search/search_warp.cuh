@@ -1,0 +1,399 @@
+/*
+ * search_warp.cuh
+ *		What the searches share whose list is kept by one warp: search_single.cu,
+ *		search_segmented.cu and search_greedy.cu.
+ *
+ * WARPS is the number of warps of a block, which are all at one query.  They measure together, and
+ * warp 0 does the rest while the others wait.
+ */
+#ifndef GG_SEARCH_WARP_CUH
+#define GG_SEARCH_WARP_CUH
+
+#include "keys.cuh"
+#include "launch.cuh"
+#include "query.cuh"
+#include "rerank.cuh"
+#include "walk.cuh"
+
+/*
+ * Wider rows are too much for one warp with the tensor cores: the loads of 16 of them are many
+ * latencies in a row, and the query takes shared memory from other warps.  Measured at batch
+ * 10,000, itopk 64: 128 dimensions 1.8 ms with one warp per query, 2.3 ms with four; 768 dimensions
+ * 11.7 ms with one, 9.1 with two, 5.8 with four, 6.1 with eight.  One warp does with teams of 16
+ * lanes (search_single.cu).
+ */
+#define WIDE_DIM 384
+
+/* ---- shared memory --------------------------------------------------------- */
+
+typedef struct warp_layout
+{
+	uint32_t	list;			/* offsets in shared memory, bytes; the prepared query is at 0 */
+	uint32_t	pending;
+	uint32_t	ids;
+	uint32_t	parents;
+	uint32_t	hash;
+	uint32_t	total;
+	uint32_t	hash_bits;
+} warp_layout;
+
+/*
+ * The visited set is emptied when it is three quarters full.  A walk sees some 20 candidates a list
+ * member, so at itopk 64 a set of 4 kB is emptied once or twice; one of 8 kB is not, but halves of
+ * that memory are worth more as further warps: 1.8 against 2.1 ms (1M x 128, batch 10,000).
+ */
+static inline uint32_t
+hash_bits_for(uint32_t itopk, uint32_t candidates)
+{
+	uint32_t	bits = 10;
+
+	while (bits < 13 && (1u << bits) < 16 * itopk)
+		bits++;
+	/* the list and a step's candidates must fit in three quarters of it */
+	while ((1u << bits) * 3 / 4 < itopk + 2 * candidates)
+		bits++;
+	return bits;
+}
+
+/* For steps of up to so many candidates. */
+static inline warp_layout
+warp_layout_for(const search_view *view, const search_launch *launch, uint32_t candidates)
+{
+	warp_layout layout;
+	uint32_t	at = view->walk_pad * 4;
+
+	if (candidates < ENTRY_NODES)
+		candidates = ENTRY_NODES;
+	layout.list = at;
+	at += ((launch->itopk + 31) & ~31u) * 8;
+	layout.pending = at;
+	at += 64 * 8;
+	layout.ids = at;
+	at += (candidates * 4 + 15) & ~15u;	/* the answer's keys go where the visited set was */
+	layout.parents = at;
+	at += 32 * 4;
+	layout.hash = at;
+	layout.hash_bits = hash_bits_for(launch->itopk, candidates);
+	layout.total = at + (4u << layout.hash_bits);
+	return layout;
+}
+
+#ifdef __CUDACC__
+
+/* Sums of 32 rows that warps leave for each other; none in a block of one warp. */
+#define SUMS_OF(warps) ((warps) == 1 ? 0 : 2 * ((warps) / 2) * 32)
+
+/* A list in shared memory, and what it takes to put keys into it. */
+typedef struct warp_list
+{
+	uint64_t   *keys;			/* itopk of them, ascending; GG_KEY_NONE at the end */
+	uint32_t	itopk;
+	uint64_t   *pending;		/* 64 places */
+	uint32_t   *hash;			/* the visited set */
+	uint32_t	hash_bits;
+	uint32_t	known;			/* nodes in it */
+	float	   *sums;			/* SUMS_OF(WARPS) */
+	uint32_t	parity;			/* which half of them is next */
+} warp_list;
+
+static __device__ __forceinline__ warp_list
+warp_list_in(char *shared, const warp_layout &layout, uint32_t itopk)
+{
+	return {(uint64_t *) (shared + layout.list), itopk, (uint64_t *) (shared + layout.pending),
+			(uint32_t *) (shared + layout.hash), layout.hash_bits, 0, NULL, 0};
+}
+
+/* Empty it, and the visited set.  By all warps. */
+template <int WARPS>
+static __device__ __forceinline__ void
+warp_list_clear(const warp_list &list)
+{
+	for (uint32_t i = threadIdx.x; i < 1u << list.hash_bits; i += WARPS * 32)
+		list.hash[i] = HASH_EMPTY;
+	for (uint32_t i = threadIdx.x; i < ((list.itopk + 31) & ~31u); i += WARPS * 32)
+		list.keys[i] = GG_KEY_NONE;
+}
+
+/* Warp 0, of a block of WARPS; the compiler knows when there is no other. */
+template <int WARPS>
+static __device__ __forceinline__ bool
+is_first_warp(void)
+{
+	return WARPS == 1 || threadIdx.x < 32;
+}
+
+/* ---- distances --------------------------------------------------------------- */
+
+/* Raw sums of rows at[16 half .. 16 half + 15], lane by lane, over a part of their chunks. */
+template <int PATH>
+static __device__ __forceinline__ float
+sum_half(const search_view &view, const char *rows, uint32_t at, uint32_t half, uint32_t begin,
+		 uint32_t end, const void *query)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t a = __shfl_sync(GG_FULL_WARP, at, half * 16 + (lane >> 2));
+	const uint32_t b = __shfl_sync(GG_FULL_WARP, at, half * 16 + (lane >> 2) + 8);
+
+	return sum_16_rows<PATH>(a == GG_NO_NODE ? NULL : rows + (size_t) a * view.walk_stride,
+							 b == GG_NO_NODE ? NULL : rows + (size_t) b * view.walk_stride,
+							 begin, end, view.walk_pieces, query, view.walk_pad, lane);
+}
+
+/*
+ * Raw sums of up to 32 rows: row `at` of rows, of each lane below count, or none where that is
+ * GG_NO_NODE.  One warp takes 16 rows after the other.  Of several, warps w and w + 1, w even, take
+ * 16 rows each, and each pair a part of the rows' length; the sums are right in every warp.  parity
+ * alternates from call to call, so that one barrier a call is enough.
+ */
+template <int PATH, int WARPS>
+static __device__ __forceinline__ float
+sum_32_rows(const search_view &view, const char *rows, uint32_t at, uint32_t count,
+			const void *query, float *sums, uint32_t parity)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t chunks = walk_chunks(view);
+	float		sum = 0;
+
+	if constexpr (WARPS == 1)
+	{
+#pragma unroll 1
+		for (uint32_t half = 0; half < 2 && half * 16 < count; half++)
+		{
+			const float value = sum_half<PATH>(view, rows, at, half, 0, chunks, query);
+
+			if ((lane >> 4) == half)
+				sum = value;
+		}
+	}
+	else
+	{
+		const uint32_t slices = WARPS / 2;
+		const uint32_t half = threadIdx.x >> 5 & 1;
+		const uint32_t slice = threadIdx.x >> 6;
+		const uint32_t each = (chunks + slices - 1) / slices;
+		const uint32_t begin = min(slice * each, chunks);
+
+		sums += parity * slices * 32;
+		sum = sum_half<PATH>(view, rows, at, half, begin, min(begin + each, chunks), query);
+		if (lane < 16)
+			sums[slice * 32 + half * 16 + lane] = sum;
+		__syncthreads();
+		sum = 0;
+#pragma unroll
+		for (uint32_t i = 0; i < slices; i++)
+			sum += sums[i * 32 + lane];
+	}
+	return sum;
+}
+
+/* ---- entering ---------------------------------------------------------------- */
+
+/* The nearest 32 pivots to query number `query`, ascending over the lanes of warp 0. */
+template <int PATH, int WARPS>
+static __device__ __forceinline__ uint64_t
+best_pivots(const search_view &view, const search_launch &launch, uint32_t query,
+			const void *prepared, float factor, warp_list *list)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	uint64_t	best = GG_KEY_NONE;
+
+	if (launch.entries != NULL)
+	{
+		const uint64_t *entries = launch.entries + (size_t) query * launch.nentries;
+
+		for (uint32_t base = 0; is_first_warp<WARPS>() && base < launch.nentries; base += 32)
+		{
+			uint64_t	key = base + lane < launch.nentries ? entries[base + lane] : GG_KEY_NONE;
+
+			best = warp_merge(best, warp_sort(key), lane);
+		}
+		return best;
+	}
+	for (uint32_t base = 0; base < view.npivots; base += 32)
+	{
+		const uint32_t at = base + lane < view.npivots ? base + lane : GG_NO_NODE;
+		uint64_t	key = GG_KEY_NONE;
+		float		norm = load_norm(view.pivot_norms, at,
+									 at != GG_NO_NODE && is_first_warp<WARPS>());
+		float		sum = sum_32_rows<PATH, WARPS>(view, view.pivot_rows, at, view.npivots - base,
+												   prepared, list->sums, list->parity);
+
+		list->parity ^= 1;
+		if (!is_first_warp<WARPS>())
+			continue;
+		if (at != GG_NO_NODE)
+			key = make_key(walk_value<PATH>(view, sum, factor, norm), view.pivots[at]);
+		if (__any_sync(GG_FULL_WARP, key < __shfl_sync(GG_FULL_WARP, (unsigned long long) best,
+													   31)))
+			best = warp_merge(best, warp_sort(key), lane);
+	}
+	return best;
+}
+
+/*
+ * The nodes that a walk enters at, of those pivots, to ids; returns their number.  Warp 0.  A pivot
+ * named twice, or out of range, must not get into the list.
+ */
+static __device__ __forceinline__ uint32_t
+enter_pivots(const search_view &view, uint64_t best, warp_list *list, uint32_t *ids)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	bool		fresh = lane < ENTRY_NODES && gg_key_id(best) < view.n &&
+		visit(list->hash, list->hash_bits, gg_key_id(best));
+	uint32_t	mask = __ballot_sync(GG_FULL_WARP, fresh);
+
+	if (fresh)
+		ids[__popc(mask & gg_lanes_below(lane))] = gg_key_id(best);
+	list->known = __popc(mask);
+	return __popc(mask);
+}
+
+/* ---- the list ------------------------------------------------------------------ */
+
+/*
+ * Measure ids[0 .. count) and merge those that belong into the list.  By all warps.  keys: NULL, or
+ * room for the keys of all.
+ */
+template <int PATH, int WARPS>
+static __device__ __forceinline__ void
+measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, const void *query,
+				  float factor, warp_list *list, uint64_t *keys)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	uint32_t	waiting = 0;
+	uint64_t	worst = is_first_warp<WARPS>() ? list->keys[list->itopk - 1] : 0;
+
+	for (uint32_t base = 0; base < count; base += 32)
+	{
+		uint32_t	mine = base + lane < count ? ids[base + lane] : GG_NO_NODE;
+		float		norm = load_norm(view.norms, mine,
+									 mine != GG_NO_NODE && is_first_warp<WARPS>());
+		float		sum = sum_32_rows<PATH, WARPS>(view, view.walk_rows, mine, count - base, query,
+												   list->sums, list->parity);
+		uint64_t	key;
+		uint32_t	mask;
+		bool		pass;
+
+		list->parity ^= 1;
+		if (!is_first_warp<WARPS>())
+			continue;
+		pass = mine != GG_NO_NODE;
+		key = GG_KEY_NONE;
+		if (pass)
+		{
+			key = make_key(walk_value<PATH>(view, sum, factor, norm), mine);
+			if (keys != NULL)
+				keys[base + lane] = key;
+			pass = key < worst;
+		}
+		mask = __ballot_sync(GG_FULL_WARP, pass);
+		/* at most 31 wait, so all fit in 64 slots; merging takes 32 and needs the upper half */
+		if (waiting + __popc(mask) > 32)
+		{
+			warp_merge_list(list->keys, list->itopk, list->itopk, list->pending, waiting, lane);
+			worst = list->keys[list->itopk - 1];
+			pass = pass && key < worst;
+			mask = __ballot_sync(GG_FULL_WARP, pass);
+			waiting = 0;
+		}
+		if (pass)
+			list->pending[waiting + __popc(mask & gg_lanes_below(lane))] = key;
+		waiting += __popc(mask);
+		__syncwarp();
+	}
+	if (waiting > 0)
+		warp_merge_list(list->keys, list->itopk, list->itopk, list->pending, waiting, lane);
+}
+
+/*
+ * After `count` more nodes were put into the visited set: empty it, but for the list's members,
+ * unless it has room for `next` more.  Warp 0.
+ */
+static __device__ __forceinline__ void
+forget_if_full(warp_list *list, uint32_t count, uint32_t next)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t size = 1u << list->hash_bits;
+
+	list->known += count;
+	if (list->known + next <= size / 4 * 3)
+		return;
+	for (uint32_t i = lane; i < size; i += 32)
+		list->hash[i] = HASH_EMPTY;
+	__syncwarp();
+	list->known = 0;
+	for (uint32_t base = 0; base < list->itopk; base += 32)
+	{
+		uint64_t	key = list->keys[base + lane];
+
+		if (key != GG_KEY_NONE)
+			visit(list->hash, list->hash_bits, gg_key_id(key));
+		list->known += __popc(__ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE));
+	}
+	__syncwarp();
+}
+
+/* ---- the answer ------------------------------------------------------------------ */
+
+/* rows being measured exactly at once, two pieces of each per lane */
+#define RERANK_ROWS 4
+
+/*
+ * The front of the list in order of exact distances, to where query number `query` is answered.  By
+ * all warps, after a barrier; the new keys go where the visited set was.
+ */
+template <int WARPS>
+static __device__ __forceinline__ void
+answer_query(const search_view &view, const search_launch &launch, const search_slots &slots,
+			 uint32_t query, const float *raw, float inverse, const warp_list &list)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t warp = WARPS == 1 ? 0 : threadIdx.x >> 5;
+	const uint32_t count = search_rerank_count(list.itopk, launch.k);
+	uint64_t   *exact = (uint64_t *) list.hash;
+	uint64_t   *keys_out = keys_of(launch.keys, slots, query, launch.k);
+
+	for (uint32_t i = threadIdx.x; i < ((count + 31) & ~31u); i += WARPS * 32)
+		exact[i] = GG_KEY_NONE;
+	group_sync<WARPS>();
+	for (uint32_t base = 0; base < count; base += 32)
+	{
+		uint64_t	key = base + lane < count ? list.keys[base + lane] : GG_KEY_NONE;
+		uint32_t	node = key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key);
+		uint32_t	valid = __popc(__ballot_sync(GG_FULL_WARP, node != GG_NO_NODE));
+		float		value = INFINITY;
+
+		for (uint32_t i = warp * RERANK_ROWS; i < valid; i += WARPS * RERANK_ROWS)
+		{
+			uint32_t	nodes[RERANK_ROWS];
+			float		values[RERANK_ROWS];
+
+#pragma unroll
+			for (int u = 0; u < RERANK_ROWS; u++)
+				nodes[u] = __shfl_sync(GG_FULL_WARP, node, min(i + u, 31u));
+			exact_nodes<RERANK_ROWS, 2>(view, nodes, raw, inverse, lane, values);
+#pragma unroll
+			for (int u = 0; u < RERANK_ROWS; u++)
+				if (lane == i + u)
+					value = values[u];
+		}
+		/* the lanes of the rows that this warp measured */
+		if (WARPS == 1 || lane / RERANK_ROWS % WARPS == warp)
+			list.pending[lane] = node == GG_NO_NODE ? GG_KEY_NONE : make_key(value, node);
+		group_sync<WARPS>();
+		if (is_first_warp<WARPS>())
+			warp_merge_list(exact, count, count, list.pending, valid, lane);
+		if (WARPS > 1)
+			__syncthreads();
+	}
+	if (!is_first_warp<WARPS>())
+		return;
+	for (uint32_t i = lane; i < launch.k; i += 32)
+		keys_out[i] = exact[i];
+	__syncwarp();
+	if (slots.base != NULL && lane == 0)
+		answered(slots, query);
+}
+
+#endif							/* __CUDACC__ */
+#endif							/* GG_SEARCH_WARP_CUH */

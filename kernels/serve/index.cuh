@@ -1,0 +1,305 @@
+/*
+ * index.cuh
+ *		What lies behind gg_index: an index on the device, and the scratch memory of searches.
+ *
+ *	fill.cu			its memory, and rows and graph made ready for walks
+ *	write.cu		rows and graph into it
+ *	index.cu		searches of callers that wait
+ *	filter.cu		which nodes match a filter
+ *	deep.cu			the nearest of many, and of those that match a filter
+ *	long_lists.cu	many nearest of all rows, of several queries at once
+ *	serve.cu		searches of callers that do not
+ */
+#ifndef GG_INDEX_CUH
+#define GG_INDEX_CUH
+
+#include <mutex>
+
+#include "../search/view.h"
+
+#define PIVOT_WORDS (1 + GG_PIVOT_DEGREE)	/* of a pivot as a segment has it */
+
+/*
+ * What searches on one stream write beside their answers.  Two searches under way at once need two.
+ * It grows to the largest search seen and then stays.
+ */
+typedef struct search_scratch
+{
+	gg_cuda_buffer<__half> halves;
+	gg_cuda_buffer<float> factors;
+	gg_cuda_buffer<uint64_t> entries;
+	gg_cuda_buffer<char> exact;
+	gg_cuda_buffer<float> queries;	/* copies of what came from the host */
+	gg_cuda_buffer<char> mail;	/* of blocks that share a query without a cluster */
+	gg_cuda_buffer<uint64_t> greedy_lists;	/* these two: search_greedy.cu */
+	gg_cuda_buffer<uint32_t> greedy_arrived;
+} search_scratch;
+
+/* What deep lists take beside that, on demand. */
+typedef struct deep_scratch
+{
+	gg_cuda_buffer<uint64_t> narrow;
+	gg_cuda_buffer<char> wide;	/* for a slab of so many rows, see deep.cu */
+	uint32_t	slab = 0;
+	size_t		temp_bytes = 0;
+	gg_cuda_buffer<uint32_t> bits;	/* of nodes, then of rows: those of the last filter */
+	gg_cuda_buffer<uint32_t> pruned;	/* of nodes, of each query */
+	gg_cuda_buffer<char> together;	/* see long_lists.cu */
+	gg_cuda_buffer<uint64_t> tids;	/* of one filter */
+	gg_cuda_buffer<uint64_t> gathered;	/* TIDs of a batch's filters that have few of them */
+	gg_cuda_buffer<int64_t> values;
+	/* How many rows filters leave of an index, see deep.cu */
+	const gg_index *filtered = NULL;
+	const volatile uint64_t *told = NULL;
+	uint64_t	usual = 0;
+} deep_scratch;
+
+/*
+ * Pinned memory and a stream: what one thread needs to bring pageable memory to the device, a
+ * buffer being filled while the other one's bytes leave.
+ */
+class index_stage
+{
+public:
+	index_stage() : next(NULL), memory_(NULL), turn_(0)
+	{
+		left_[0] = left_[1] = NULL;
+	}
+	~index_stage();
+	index_stage(const index_stage &) = delete;
+	index_stage &operator=(const index_stage &) = delete;
+
+	gg_status	create();
+
+	/* The buffer that is to be filled, once its last bytes have left. */
+	gg_status	buffer(char **memory);
+
+	/* After what was queued on stream() for that buffer. */
+	gg_status	sent();
+
+	cudaStream_t
+	stream() const
+	{
+		return stream_.get();
+	}
+
+	index_stage *next;			/* of those that nobody uses */
+
+private:
+	void	   *memory_;
+	gg_cuda_stream stream_;
+	cudaEvent_t left_[2];
+	unsigned	turn_;
+};
+
+struct gg_index
+{
+	gg_shape	shape;
+	bool		finished;
+	search_view view;			/* n is 0 until finished */
+	search_device device;
+	gg_cuda_stream stream;
+
+	/* of callers that write rows from pageable memory: as many as there were at a time */
+	std::mutex	stages_lock;
+	index_stage *stages;
+
+	/* one allocation: to take one and to give it back holds up the other threads' calls */
+	gg_cuda_buffer<char> memory;
+	gg_cuda_buffer<char> walk_rows; /* alone, for it may turn out useless */
+	uint32_t   *adjacency;		/* these point into memory */
+	uint32_t   *pivots;			/* node ids */
+	uint32_t   *pivot_entries;	/* as written: node id and neighbours */
+	char	   *rows;
+	char	   *pivot_rows;
+	float	   *pivot_norms;
+	float	   *norms;
+	float	   *mean;
+	double	   *range;
+	uint64_t   *heads;
+	uint32_t   *offsets;
+	int64_t    *words;
+
+	/* of searches whose caller waits */
+	search_scratch scratch;
+	gg_cuda_buffer<uint32_t> filter;
+	gg_cuda_buffer<uint64_t> keys;
+	void	   *mapped;			/* pinned host memory that the device sees */
+	size_t		mapped_bytes;
+
+	gg_index() : finished(false), stages(NULL), adjacency(NULL), pivots(NULL), pivot_entries(NULL),
+				 rows(NULL), pivot_rows(NULL), pivot_norms(NULL), norms(NULL), mean(NULL),
+				 range(NULL), heads(NULL), offsets(NULL), words(NULL), mapped(NULL),
+				 mapped_bytes(0)
+	{
+		memset(&shape, 0, sizeof(shape));
+		memset(&view, 0, sizeof(view));
+		memset(&device, 0, sizeof(device));
+	}
+	~gg_index()
+	{
+		/* the stream may still be writing into it */
+		if (stream.get() != NULL)
+			(void) cudaStreamSynchronize(stream.get());
+		if (mapped != NULL)
+			(void) cudaFreeHost(mapped);
+		while (stages != NULL)
+		{
+			index_stage *stage = stages;
+
+			stages = stage->next;
+			delete stage;
+		}
+	}
+};
+
+/*
+ * The result of a call that pins host memory.  CUDA has one error for both kinds of memory; here
+ * the host's is missing, or the limit of what a process may lock, and no copy that is evicted from
+ * the device makes room for it.
+ */
+static inline gg_status
+gg_cuda_pin_status(cudaError_t error, const char *where, const char *what, size_t bytes)
+{
+	gg_status	status = gg_cuda_status(error, where, what);
+
+	if (status.code == GG_EDEVICE_MEMORY)
+	{
+		status.code = GG_ENOMEM;
+		snprintf(status.message, sizeof(status.message),
+				 "could not get %zu bytes of pinned host memory (%s)", bytes, what);
+	}
+	return status;
+}
+
+/* Room for count elements at least; what is queued on stream is done before the old memory goes. */
+template <typename T>
+static gg_status
+grow(gg_cuda_buffer<T> &buffer, uint64_t count, cudaStream_t stream)
+{
+	if (buffer.bytes() >= count * sizeof(T))
+		return gg_ok();
+	if (buffer.bytes() > 0)
+		GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	return buffer.allocate(count);
+}
+
+/* A batch to be queued: as search_launch has it, and what it is to be searched for. */
+typedef struct search_batch
+{
+	const float *queries;
+	uint32_t	nq;
+	uint64_t   *keys;
+	const search_slots *slots;	/* NULL: what is above is set; else nothing is */
+	uint32_t	room;			/* queries that scratch is made for when it must grow; >= nq */
+	uint32_t	beside;			/* queries of other streams that share the device with these */
+	uint32_t	filter_stride;	/* words from a query's filter to the next one's; 0: one for all */
+	const struct search_part *part;	/* exact searches: NULL, or as prune.cuh has it */
+} search_batch;
+
+/* index.cu: one launch or a few on stream.  params are in range. */
+extern gg_status search_queue(const gg_index *index, search_scratch *scratch,
+							  const gg_search_params *params, const search_batch *batch,
+							  cudaStream_t stream);
+extern gg_status search_mail(search_scratch *scratch, const search_device *device,
+							 cudaStream_t stream);
+extern gg_status search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
+									const uint32_t *filter, const search_batch *batch,
+									cudaStream_t stream);
+
+/* A filter in host memory, and where its TIDs are on the device if they were gathered; or NULL. */
+typedef struct filter_source
+{
+	const gg_filter *filter;
+	const uint64_t *tids;
+} filter_source;
+
+/*
+ * filter.cu: bits of the nodes that match, in scratch, and the number of rows that do, which is 0
+ * before.  The filter was checked, and stays as it is until the launches have ended.
+ */
+extern gg_status search_filter_queue(const gg_index *index, const filter_source *filter,
+									 deep_scratch *scratch, unsigned long long *matches,
+									 const uint32_t **bits, cudaStream_t stream);
+/* The same for several small filters, `stride` words apart: as many as go together at most. */
+extern gg_status search_filters_queue(const gg_index *index, const filter_source *filters,
+									  uint32_t count, deep_scratch *scratch,
+									  unsigned long long *matches, const uint32_t **bits,
+									  uint32_t *stride, cudaStream_t stream);
+extern bool search_filter_is_small(const filter_source *filter);
+extern uint32_t search_filters_together(const gg_index *index);
+extern cudaError_t search_filter_ready(void);
+
+/* A deep list: what is asked for, and where the answer goes as the device sees it. */
+typedef struct deep_query
+{
+	uint32_t	k;
+	uint64_t	after;
+	uint64_t   *keys;
+	uint64_t   *matches;
+	const volatile uint64_t *told;	/* matches as the host sees it */
+	const gg_filter *filter;	/* in host memory; NULL: all nodes */
+	const uint64_t *tids;		/* of its filter, to be gathered: at most GG_SHORT_TIDS; or NULL */
+} deep_query;
+
+/* At most GG_SERVE_MAX_DEEPS lists.  slots has queries and tickets of as many. */
+typedef struct deep_batch
+{
+	const deep_query *queries;
+	uint32_t	nq;
+	const search_slots *slots;
+} deep_batch;
+
+/* deep.cu: the lists, then the ticket of each. */
+extern gg_status search_deep_queue(const gg_index *index, search_scratch *search,
+								   deep_scratch *scratch, const deep_batch *batch,
+								   cudaStream_t stream);
+extern cudaError_t search_deep_ready(const search_view *view, const search_device *device);
+extern gg_status search_deep_open(cudaStream_t stream);
+
+/*
+ * long_lists.cu: how many requests from `first` on it takes together, 0 if none, and their lists.
+ * queries: copies of theirs, dim apart.
+ */
+extern uint32_t search_long_together(const gg_index *index, const deep_batch *batch,
+									 uint32_t first);
+extern gg_status search_long_queue(const gg_index *index, const float *queries,
+								   const deep_batch *batch, uint32_t first, uint32_t end,
+								   deep_scratch *scratch, cudaStream_t stream);
+extern cudaError_t search_long_ready(const search_device *device);
+
+/* Bytes of a row as the caller has it. */
+static inline size_t
+shape_row_bytes(const gg_shape *shape)
+{
+	return (size_t) shape->dim * gg_element_size(shape->element);
+}
+
+/*
+ * write.cu: bytes [offset, offset + bytes) of the rows as they lie side by side, on the index's
+ * stream; done when it returns.
+ */
+extern gg_status index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
+								 const gg_control *control);
+
+/*
+ * fill.cu: the device that calls of this thread go to from here on; what was found out about it is
+ * kept.
+ */
+extern gg_status search_device_find(search_device *device);
+
+/* Parents a step.  One function for every kernel: the walk must not depend on the mode. */
+extern uint32_t search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree);
+
+/*
+ * index.cu: queue a search, or an exact one, on a stream and return.  For callers that keep queries
+ * and answers in memory the device sees, and wait by their own means.
+ */
+extern gg_status gg_cuda_search_enqueue(gg_index *index, const gg_search_params *params,
+										const float *queries, uint32_t nq, uint64_t *keys,
+										cudaStream_t stream);
+extern gg_status gg_cuda_exact_enqueue(gg_index *index, uint32_t k, const uint32_t *filter,
+									   const float *queries, uint32_t nq, uint64_t *keys,
+									   cudaStream_t stream);
+
+#endif							/* GG_INDEX_CUH */

@@ -1,0 +1,299 @@
+/*
+ * long_lists.cu
+ *		The k nearest of all rows, for k beyond exact.cu's lists, of several queries at once: most
+ *		rows are read once for all of them.
+ *
+ * Shapes		rows n x dim as stored, queries nq x dim float32 -> of each query k keys, ascending.
+ * Requires		1 <= k <= GG_LONG_DEEP; what prune.cu takes; 8 bytes for each row of one query in
+ *				ROUND_BYTES.
+ * Mapping		sample	the k-th smallest key of one word of 32 rows in `step` (measure.cu)
+ *				prune	rows that may be as near as that, for all queries at once (prune.cu)
+ *				pick	keys of the rows that are left, and the k-th smallest (measure.cu); those
+ *						up to it, in no order
+ *				sort	by a block of each query, which answers
+ *				The first and the third are made for as many queries at once as there is room
+ *				for keys.
+ * Shared		sort: the k keys.
+ * Oracle		gg_cpu_engine.serve_submit.  Keys are those of deep.cu's other lists, bit by bit.
+ * Cost			n / step rows for up to 8 queries at a time (measure.cu), k x step rows for each
+ *				query, and halves of all rows for all of them.
+ */
+#include "../search/exact.cuh"
+#include "../search/measure.cuh"
+#include "../search/prune.cuh"
+#include "../search/query.cuh"
+#include "index.cuh"
+
+/* Keys of the queries of a round. */
+#define ROUND_BYTES ((uint64_t) 64 << 20)
+
+/*
+ * One query alone takes this way where it saves so many bytes: rows as stored less their halves.
+ * The launches beside take some 60 us, which is an estimate.
+ */
+#ifndef LONG_BYTES				/* the emulated device has fewer rows */
+#define LONG_BYTES ((uint64_t) 512 << 20)
+#endif
+
+/* Measuring a row that prune.cu leaves costs so many rows of the sample: an estimate. */
+#define SAMPLE_WEIGHT 4
+
+#define PICK_THREADS 256
+#define SORT_THREADS 1024
+
+typedef struct sort_args
+{
+	const digit_state *states;	/* of each query */
+	const uint64_t *picked;		/* k of each */
+	uint32_t	k;
+	uint32_t	room;			/* k up to a power of two */
+	uint64_t	nodes;
+	uint32_t	first;			/* number in the slots of the first query */
+	deep_query	queries[GG_SERVE_MAX_DEEPS];
+} sort_args;
+
+/* Grid: y over the queries.  Keys up to the threshold: k, or fewer where there are no more. */
+__global__ void __launch_bounds__(PICK_THREADS)
+pick_kernel(const uint64_t *keys, uint64_t keys_stride, uint32_t count, uint32_t k,
+			digit_state *states, uint64_t *picked)
+{
+	digit_state *state = states + blockIdx.y;
+	const uint64_t threshold = state->threshold;
+	const uint32_t lane = threadIdx.x & 31;
+
+	keys += blockIdx.y * keys_stride;
+	picked += (size_t) blockIdx.y * k;
+	for (uint64_t base = (uint64_t) blockIdx.x * PICK_THREADS; base < count;
+		 base += (uint64_t) gridDim.x * PICK_THREADS)
+	{
+		const uint64_t i = base + threadIdx.x;
+		const uint64_t key = i < count ? keys[i] : GG_KEY_NONE;
+		const uint32_t mask = __ballot_sync(GG_FULL_WARP, key <= threshold);
+		uint32_t	at = 0;
+
+		if (mask == 0)
+			continue;
+		if (lane == 0)
+			at = atomicAdd(&state->taken, __popc(mask));
+		at = __shfl_sync(GG_FULL_WARP, at, 0) + __popc(mask & gg_lanes_below(lane));
+		if (key <= threshold && at < k)
+			picked[at] = key;
+	}
+}
+
+/* A block per query. */
+__global__ void __launch_bounds__(SORT_THREADS)
+sort_kernel(const __grid_constant__ sort_args args, const __grid_constant__ search_slots slots)
+{
+	extern __shared__ __align__(16) char shared[];
+	uint64_t   *keys = (uint64_t *) shared;
+	const deep_query &query = args.queries[blockIdx.x];
+	const uint64_t *picked = args.picked + (size_t) blockIdx.x * args.k;
+	const uint32_t count = min(args.states[blockIdx.x].taken, args.k);
+
+	for (uint32_t i = threadIdx.x; i < args.room; i += SORT_THREADS)
+		keys[i] = i < count ? picked[i] : GG_KEY_NONE;
+	block_sort<SORT_THREADS>(keys, args.room);
+	for (uint32_t i = threadIdx.x; i < query.k; i += SORT_THREADS)
+		query.keys[i] = keys[i];
+	if (threadIdx.x == 0)
+		*query.matches = args.nodes;
+	__syncthreads();
+	if (threadIdx.x == 0)
+		answered(slots, args.first + blockIdx.x);
+}
+
+static cudaError_t
+ready_sort(const search_device *device)
+{
+	static kernel_state state;
+
+	return kernel_ready(&state, (const void *) sort_kernel, false, device);
+}
+
+/* ---- queueing ------------------------------------------------------------------- */
+
+static uint32_t
+room_for(uint32_t k)
+{
+	uint32_t	room = 32;
+
+	while (room < k)
+		room *= 2;
+	return room;
+}
+
+static bool
+is_long(const gg_index *index, const deep_batch *batch, uint32_t number)
+{
+	const deep_query *query = &batch->queries[number];
+
+	return query->filter == NULL && query->after == 0 &&
+		query->k <= GG_LONG_DEEP && prune_sample_step(index->view.n, query->k, SAMPLE_WEIGHT) > 1 &&
+		room_for(query->k) * 8 <= (uint32_t) index->device.shared_bytes;
+}
+
+uint32_t
+search_long_together(const gg_index *index, const deep_batch *batch, uint32_t first)
+{
+	const search_view *view = &index->view;
+	uint32_t	end = first;
+
+	if (view->n > ROUND_BYTES / 8 || !search_prune_takes(view, &index->device))
+		return 0;
+	while (end < batch->nq && is_long(index, batch, end))
+		end++;
+	return end - first > 1 ||
+		(end > first && view->n * (uint64_t) (view->row_stride - view->walk_stride) >= LONG_BYTES) ?
+		end - first : 0;
+}
+
+/* Where things lie in deep_scratch.together. */
+typedef struct long_layout
+{
+	size_t		picked;
+	size_t		keys;
+	size_t		bits;
+	size_t		total;
+} long_layout;
+
+static long_layout
+layout_for(uint32_t n)
+{
+	const uint64_t all = (uint64_t) GG_SERVE_MAX_DEEPS * n * 8;
+	long_layout layout;
+
+	layout.picked = (GG_SERVE_MAX_DEEPS * sizeof(digit_state) + 255) & ~(size_t) 255;
+	layout.keys = layout.picked + (size_t) GG_SERVE_MAX_DEEPS * GG_LONG_DEEP * 8;
+	layout.bits = layout.keys + (all < ROUND_BYTES ? all : ROUND_BYTES);
+	layout.total = layout.bits + (size_t) GG_SERVE_MAX_DEEPS * ((n + 31) / 32) * 4;
+	return layout;
+}
+
+/* Memory for rows of this index and smaller ones; states are 0. */
+static gg_status
+provide(deep_scratch *scratch, const long_layout *layout, cudaStream_t stream)
+{
+	if (scratch->together.bytes() >= layout->total)
+		return gg_ok();
+	GG_TRY(grow(scratch->together, layout->total, stream));
+	GG_CUDA_TRY(cudaMemsetAsync(scratch->together.get(), 0, layout->picked, stream));
+	return gg_ok();
+}
+
+/* The k-th smallest key of each query among one word of rows in `step`: no nearer than the k-th. */
+static gg_status
+queue_sample(const search_view *view, const float *queries, uint32_t nq, uint32_t k, uint32_t step,
+			 uint64_t *keys, digit_state *states, const search_device *device, cudaStream_t stream)
+{
+	const uint32_t taken = ((view->n + 31) / 32 + step - 1) / step;
+	const uint32_t last = (taken - 1) * step * 32;	/* row that the last word begins with */
+	const uint32_t count = (taken - 1) * 32 + (view->n - last < 32 ? view->n - last : 32);
+	const uint64_t stride = (uint64_t) taken * 32;
+	const uint32_t most = (uint32_t) (ROUND_BYTES / 8 / stride);
+
+	for (uint32_t q = 0; q < nq; q += most)
+	{
+		const uint32_t some = nq - q < most ? nq - q : most;
+		const measure_args args = {queries + (size_t) q * view->dim, some, NULL, 0, 0, view->n,
+			step, 0, keys, stride};
+
+		GG_CUDA_TRY(search_measure_launch(view, &args, device, stream));
+		GG_CUDA_TRY(search_digits_launch(keys, stride, some, count, k, false, states + q, device,
+										 stream));
+	}
+	return gg_ok();
+}
+
+/* The k nearest of the rows whose bits are set, in no order. */
+static gg_status
+queue_picks(const search_view *view, const float *queries, uint32_t nq, uint32_t k,
+			const uint32_t *bits, uint64_t *keys, digit_state *states, uint64_t *picked,
+			const search_device *device, cudaStream_t stream)
+{
+	const uint32_t words = (view->n + 31) / 32;
+	const uint32_t most = (uint32_t) (ROUND_BYTES / 8 / view->n);
+	const uint32_t useful = (view->n + PICK_THREADS - 1) / PICK_THREADS;
+
+	for (uint32_t q = 0; q < nq; q += most)
+	{
+		const uint32_t some = nq - q < most ? nq - q : most;
+		const uint32_t blocks = (8 * (uint32_t) device->sms + some - 1) / some;
+		const measure_args args = {queries + (size_t) q * view->dim, some,
+			bits + (size_t) q * words, words, 0, view->n, 1, 0, keys, view->n};
+
+		GG_CUDA_TRY(search_measure_launch(view, &args, device, stream));
+		GG_CUDA_TRY(search_digits_launch(keys, view->n, some, view->n, k, true, states + q, device,
+										 stream));
+		pick_kernel<<<dim3(blocks < useful ? blocks : useful, some), PICK_THREADS, 0, stream>>>
+			(keys, view->n, view->n, k, states + q, picked + (size_t) q * k);
+		GG_CUDA_LAUNCHED("pick_kernel");
+	}
+	return gg_ok();
+}
+
+/* The lists from their keys to the callers. */
+static gg_status
+queue_sort(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t end, uint32_t k,
+		   const digit_state *states, const uint64_t *picked, cudaStream_t stream)
+{
+	sort_args	args;
+
+	memset(&args, 0, sizeof(args));
+	args.states = states;
+	args.picked = picked;
+	args.k = k;
+	args.room = room_for(k);
+	args.nodes = index->view.n;
+	args.first = first;
+	memcpy(args.queries, batch->queries + first, (end - first) * sizeof(deep_query));
+	GG_CUDA_TRY(ready_sort(&index->device));
+	sort_kernel<<<end - first, SORT_THREADS, args.room * 8, stream>>>(args, *batch->slots);
+	GG_CUDA_LAUNCHED("sort_kernel");
+	return gg_ok();
+}
+
+gg_status
+search_long_queue(const gg_index *index, const float *queries, const deep_batch *batch,
+				  uint32_t first, uint32_t end, deep_scratch *scratch, cudaStream_t stream)
+{
+	const search_view *view = &index->view;
+	const search_device *device = &index->device;
+	const uint32_t nq = end - first;
+	const long_layout layout = layout_for(view->n);
+	const uint32_t words = (view->n + 31) / 32;
+	char	   *memory;
+	digit_state *states;
+	uint64_t   *picked;
+	uint64_t   *keys;
+	uint32_t   *bits;
+	uint32_t	k = 0;
+
+	/* the nearest k begin any longer list */
+	for (uint32_t i = first; i < end; i++)
+		k = batch->queries[i].k > k ? batch->queries[i].k : k;
+	GG_TRY(provide(scratch, &layout, stream));
+	memory = scratch->together.get();
+	states = (digit_state *) memory;
+	picked = (uint64_t *) (memory + layout.picked);
+	keys = (uint64_t *) (memory + layout.keys);
+	bits = (uint32_t *) (memory + layout.bits);
+
+	GG_TRY(queue_sample(view, queries, nq, k, prune_sample_step(view->n, k, SAMPLE_WEIGHT), keys,
+						states, device, stream));
+
+	const prune_launch prune = {NULL, 0, bits, words, queries, nq, &states->threshold,
+		sizeof(digit_state) / 8, {}};
+
+	GG_CUDA_TRY(search_prune_launch(view, &prune, device, stream));
+	GG_TRY(queue_picks(view, queries, nq, k, bits, keys, states, picked, device, stream));
+	return queue_sort(index, batch, first, end, k, states, picked, stream);
+}
+
+cudaError_t
+search_long_ready(const search_device *device)
+{
+	cudaError_t error = kernel_load((const void *) pick_kernel);
+
+	return error == cudaSuccess ? ready_sort(device) : error;
+}

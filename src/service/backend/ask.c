@@ -1,0 +1,213 @@
+/*
+ * ask.c
+ *		A backend asks a device.
+ *
+ * What fits lies in the slot: one query, and keys of a walk's length.  Many queries, long lists and
+ * filters lie in a chunk of the pool of long answers (pool.h).  From taking the chunk to giving it
+ * back nothing here can throw but the wait, which then gives up the slot and with it the chunk.
+ */
+#include "service/backend/client.h"
+
+#include "miscadmin.h"
+#include "pgstat.h"
+
+/*
+ * How long to wait for a chunk: some dozens of answers of a device.  Then the CPU answers, which
+ * takes longer.
+ */
+#define CHUNK_MOST_US		50000
+#define CHUNK_SLEEP_US		20
+
+/* Have the slot name a chunk of its own; false when there is none to be had.  Interruptible. */
+static bool
+TakeChunk(GgSlot *slot)
+{
+	uint32		number = slot - gg_service->slots;
+	uint64		start = GgNowMicros();
+	int			chunk;
+
+	while ((chunk = GgPoolTake(gg_service->pool, number)) < 0)
+	{
+		if (GgNowMicros() - start > CHUNK_MOST_US)
+			return false;
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(CHUNK_SLEEP_US);
+	}
+	slot->chunk = chunk;
+	return true;
+}
+
+/* ---- room --------------------------------------------------------------------------- */
+
+uint32
+GgServiceWalkRoom(uint32 nlists)
+{
+	return GG_SLOT_KEYS / nlists;
+}
+
+uint32
+GgServiceDeepRoom(uint32 nlists)
+{
+	return GG_MAX_DEEP / nlists;
+}
+
+uint32
+GgServiceBulkRoom(uint32 dim, uint32 k, uint32 nlists)
+{
+	Size		bytes = dim * sizeof(float) + (Size) nlists * k * sizeof(uint64);
+
+	/* queries are rounded up */
+	return Min((GG_CHUNK_BODY - 63) / bytes, GG_SERVE_MAX_BULK);
+}
+
+static uint32
+CountTids(const gg_filter *filter)
+{
+	return filter != NULL && filter->tids != NULL ? filter->ntids : 0;
+}
+
+StaticAssertDecl(GG_SERVE_MAX_LISTS * GG_MAX_ITOPK * sizeof(uint64) < GG_CHUNK_BODY,
+				 "there is room for TIDs beside all lists");
+
+/* ---- one request -------------------------------------------------------------------- */
+
+/*
+ * Put queries and filter where the request that is in the slot says.  Only the parts of the filter
+ * that are in use are copied: most filters are small.
+ */
+static void
+PutRequest(const GgSlot *slot, const GgAsk *ask)
+{
+	const gg_request *request = &slot->request;
+	const gg_filter *filter = ask->filter;
+	char	   *region = gg_service->region;
+	gg_filter  *copy;
+
+	memcpy(region + request->queries, ask->queries,
+		   (Size) request->count * request->dim * sizeof(float));
+	if (filter == NULL)
+		return;
+	copy = (gg_filter *) (region + request->filter);
+	copy->nconditions = filter->nconditions;
+	copy->nvalues = filter->nvalues;
+	memcpy(copy->conditions, filter->conditions, filter->nconditions * sizeof(gg_condition));
+	memcpy(copy->values, filter->values, filter->nvalues * sizeof(int64));
+	copy->ntids = CountTids(filter);
+	if (copy->ntids > 0)
+		memcpy(region + request->tids, filter->tids, copy->ntids * sizeof(uint64));
+}
+
+static bool
+AskOnce(const GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
+		GgReason *reason)
+{
+	uint32		nlists = gg_request_lists(&ask->request);
+	gg_request	request = ask->request;
+	GgAsked		asked;
+
+	/* where these lie comes later */
+	request.filter = ask->filter != NULL;
+	request.tids = ask->filter != NULL && ask->filter->tids != NULL;
+	request.matches = gg_request_wants_deep(&request);
+	*reason = GG_REASON_TOO_LARGE;
+	if (gg_check_request(__func__, &request).code != GG_OK ||
+		(ask->filter != NULL && (ask->filter->nconditions > GG_MAX_CONDITIONS ||
+								 ask->filter->nvalues > GG_MAX_FILTER_VALUES)))
+		return false;
+	if (!GgAskBegin(&asked, ref, &request, reason))
+		return false;
+	if (!GgFitsSlot(&request) && !TakeChunk(asked.slot))
+	{
+		*reason = GG_REASON_BUSY;
+		return false;
+	}
+	if (!GgPlaceRequest(asked.slot, CountTids(ask->filter), &asked.slot->request))
+	{
+		GgSlotGiveChunkBack(asked.slot);
+		*reason = GG_REASON_TOO_LARGE;
+		return false;
+	}
+	PutRequest(asked.slot, ask);
+	if (!GgAskAndWait(&asked, &ask->meanwhile, reason))
+		return false;
+
+	/* nobody writes into a slot, or its chunk, before this process posts its next request */
+	request = asked.slot->request;
+	memcpy(keys, gg_service->region + request.keys,
+		   (Size) nlists * request.count * request.params.k * sizeof(uint64));
+	if (request.filter != 0)
+		memcpy(matches, gg_service->region + request.matches, nlists * sizeof(uint64));
+	GgSlotGiveChunkBack(asked.slot);
+	return true;
+}
+
+/* ---- a filter of many TIDs ---------------------------------------------------------- */
+
+/* The k smallest of two ascending lists of k keys, in `keys`; equal keys are of one node. */
+static void
+MergeKeys(uint64 *keys, const uint64 *others, uint32 k, uint64 *merged)
+{
+	uint32		i = 0;
+	uint32		j = 0;
+
+	for (uint32 n = 0; n < k; n++)
+	{
+		uint64		key = Min(keys[i], others[j]);
+
+		merged[n] = key;
+		i += keys[i] == key;
+		j += others[j] == key;
+	}
+	memcpy(keys, merged, k * sizeof(uint64));
+}
+
+/*
+ * For more TIDs than one request takes: ask for one part of them after the other.  What is nearest
+ * among all of them is among the nearest of its part.  A device gives a node the same key each
+ * time, so a node with rows in several parts is recognized by its key.
+ */
+static bool
+AskInParts(const GgResidentRef *ref, const GgAsk *ask, uint32 most, uint64 *keys, uint64 *matches,
+		   GgReason *reason)
+{
+	const gg_filter *filter = ask->filter;
+	uint32		nlists = gg_request_lists(&ask->request);
+	uint32		k = ask->request.params.k;
+	Size		nkeys = (Size) nlists * k;
+	GgAsk		part = *ask;
+	gg_filter  *some = palloc(sizeof(gg_filter));
+	uint64	   *others = palloc((nkeys + k) * sizeof(uint64));
+	uint64		other_matches[GG_SERVE_MAX_LISTS];
+	bool		answered;
+
+	memcpy(some, filter, sizeof(gg_filter));
+	part.filter = some;
+	some->ntids = most;
+	answered = AskOnce(ref, &part, keys, matches, reason);
+	part.meanwhile.run = NULL;
+	for (uint32 first = most; answered && first < filter->ntids; first += most)
+	{
+		some->tids = filter->tids + first;
+		some->ntids = Min(most, filter->ntids - first);
+		answered = AskOnce(ref, &part, others, other_matches, reason);
+		for (uint32 i = 0; answered && i < nlists; i++)
+		{
+			MergeKeys(keys + (Size) i * k, others + (Size) i * k, k, others + nkeys);
+			matches[i] += other_matches[i];
+		}
+	}
+	pfree(others);
+	pfree(some);
+	return answered;
+}
+
+bool
+GgServiceAsk(const GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
+			 GgReason *reason)
+{
+	uint32		most = GgMostTids(ask->request.params.k, gg_request_lists(&ask->request));
+
+	if (CountTids(ask->filter) > most && most > 0)
+		return AskInParts(ref, ask, most, keys, matches, reason);
+	return AskOnce(ref, ask, keys, matches, reason);
+}

@@ -1,0 +1,510 @@
+/*
+ * client.c
+ *		A backend's request: posted into its slot, waited for, given up when cancelled; and what
+ *		happens when the CPU has to answer.
+ *
+ * The usual query neither sleeps nor wakes anybody.  The backend writes the slot, puts its number
+ * into the ring and spins on the done words, which the device itself writes.  It spins only where
+ * that pays: for about as long as its last answers took, and only while no more do than there are
+ * processors.  Otherwise it sleeps on its latch.
+ *
+ * Whatever goes wrong, the caller gets false with the reason, and the CPU answers.
+ */
+#include "service/backend/client.h"
+
+#include <sched.h>
+
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/s_lock.h"
+#include "utils/timestamp.h"
+
+#include "service/shared/ring.h"
+
+/*
+ * Going to sleep and being woken costs some 10 us on an idle host, and more on a busy one.  The
+ * backend sleeps for answers that take longer than this.
+ */
+#define SPIN_MOST_US		300
+
+/*
+ * An answer looks slow when the backend slept for it.  After this many of them it spins once more,
+ * to see how long answers take now.
+ */
+#define SPIN_AGAIN			16
+
+/*
+ * How long to wait for this process's slot where a query that was given up still has it: about a
+ * launch.  The worker gives it back as soon as the device is through.
+ */
+#define ABANDONED_MOST_US	200
+
+/* How long to sleep at most: a worker that was killed wakes nobody. */
+#define SLEEP_MOST_MS		100
+
+/*
+ * How long to wait for an answer: where a worker or device hangs, the state stays UP.  No launch
+ * takes a hundredth of this, and a query that is given up too early costs a search on the CPU.
+ */
+#define ANSWER_MOST_US		5000000
+
+/* gpugraph.fault = post_stall */
+#define POST_STALL_US		4000000
+
+/* The query under way.  Its slot is given up when this process ends or throws. */
+static GgSlot *posted = NULL;
+static GgRing *posted_ring = NULL;
+static uint64 posted_ticket;
+
+/* Average time of an answer, by kind of request, since these differ much. */
+typedef enum Kind
+{
+	IN_SLOT,
+	MANY_QUERIES,
+	LONG_OR_FILTERED,
+	NKINDS
+} Kind;
+
+static double average_us[NKINDS] = {
+	SPIN_MOST_US / 2, 2 * SPIN_MOST_US, SPIN_MOST_US / 2
+};
+static uint32 slept[NKINDS];	/* in a row */
+
+/* ---- giving up ---------------------------------------------------------- */
+
+/* The query is over for this process, whatever becomes of its slot. */
+static void
+EndPosted(void)
+{
+	posted = NULL;
+	pg_atomic_fetch_sub_u32(&posted_ring->waiting, 1);
+}
+
+static void
+Abandon(void)
+{
+	GgSlot	   *slot = posted;
+
+	if (slot == NULL)
+		return;
+	pg_atomic_write_u32(&slot->sleeping, 0);
+	if (GgSlotMove(slot, posted_ticket, GG_SLOT_QUEUED, GG_SLOT_ABANDONED) ||
+		GgSlotMove(slot, posted_ticket, GG_SLOT_RUNNING, GG_SLOT_ABANDONED))
+	{
+		/* the worker may have seen the answer already: have it look at the slot again */
+		pg_atomic_fetch_add_u32(&posted_ring->abandoned, 1);
+		for (int i = 0; i < gg_service->ndevices; i++)
+			if (gg_service->devices[i]->ring == posted_ring)
+				GgWakeDevice(gg_service->devices[i]);
+	}
+	else
+	{
+		GgSlotGiveChunkBack(slot);
+		(void) GgSlotMove(slot, posted_ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
+	}
+	EndPosted();
+}
+
+static void
+AbandonAtExit(int code, Datum arg)
+{
+	Abandon();
+}
+
+/* ---- waiting -------------------------------------------------------------- */
+
+static inline bool
+Answered(GgAsked *asked)
+{
+	while (asked->nlists > 0)
+	{
+		const volatile uint32 *done = &asked->slot->done[asked->lists[asked->nlists - 1]];
+
+		if (*done != (uint32) asked->ticket)
+			return false;
+		asked->nlists--;
+	}
+	pg_read_barrier();
+	return true;
+}
+
+/* Will no answer come?  The worker said so, or another worker has started. */
+static bool
+NoAnswerComes(const GgAsked *asked)
+{
+	return pg_atomic_read_u64(&asked->slot->word) == GgSlotWord(asked->ticket, GG_SLOT_FAILED) ||
+		!GgDeviceIsUp(asked->device) ||
+		pg_atomic_read_u64(&asked->device->epoch) != asked->epoch;
+}
+
+static Kind
+KindOf(const GgSlot *slot)
+{
+	return slot->chunk < 0 ? IN_SLOT : slot->request.count > 1 ? MANY_QUERIES : LONG_OR_FILTERED;
+}
+
+/* For how long to spin: 0 where sleeping is better. */
+static uint64
+SpinBudget(Kind kind)
+{
+	uint32		up = 0;
+
+	/* the worker needs a processor, and a CPU engine that plays the device another */
+	if (GgProcessors() < 4)
+		return 0;
+
+	/*
+	 * Each of those that spin lets others have its processor between its looks.  So as many may as
+	 * there are processors: 16 callers on 16 have 1.1 to 1.4 times as many answers as where only
+	 * eight of them spun, and the worker had to wake the others.
+	 */
+	for (int i = 0; i < gg_service->ndevices; i++)
+		up += GgDeviceIsUp(gg_service->devices[i]);
+	if (pg_atomic_read_u32(&posted_ring->waiting) * up > (uint32) GgProcessors())
+		return 0;
+	if (average_us[kind] > SPIN_MOST_US && slept[kind] % SPIN_AGAIN != SPIN_AGAIN - 1)
+		return 0;
+	return (uint64) Min(2 * average_us[kind], SPIN_MOST_US);
+}
+
+static bool
+Spin(GgAsked *asked, uint64 start)
+{
+	uint64		budget = SpinBudget(KindOf(asked->slot));
+
+	while (budget > 0)
+	{
+		for (int i = 0; i < 8; i++)
+		{
+			if (Answered(asked))
+				return true;
+			SPIN_DELAY();
+		}
+		if (InterruptPending || NoAnswerComes(asked) || GgNowMicros() - start > budget)
+			break;
+		sched_yield();
+	}
+	return Answered(asked);
+}
+
+/* not inlined: its variables would have to survive a longjmp */
+static pg_noinline bool
+Sleep(GgAsked *asked, uint64 start)
+{
+	static uint32 wait_event = 0;
+	GgSlot	   *slot = asked->slot;
+	bool		answered;
+
+	/* the worker sees done, then looks at sleeping; we do it the other way round */
+	pg_atomic_write_u32(&slot->sleeping, 1);
+	pg_memory_barrier();
+	for (;;)
+	{
+		answered = Answered(asked);
+		if (answered || NoAnswerComes(asked) || GgNowMicros() - start > ANSWER_MOST_US)
+			break;
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, SLEEP_MOST_MS,
+						 GgWaitEvent(wait_event, "GpugraphAnswer"));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	pg_atomic_write_u32(&slot->sleeping, 0);
+	return answered;
+}
+
+/* What the caller does while the device works.  An error gives the slot up. */
+static void
+RunMeanwhile(const GgMeanwhile *meanwhile)
+{
+	PG_TRY();
+	{
+		meanwhile->run(meanwhile->arg);
+	}
+	PG_CATCH();
+	{
+		Abandon();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Wait for the answer; false when there will be none.  An error gives the slot up.  learn: the time
+ * that it takes counts for what is expected of the next ones.
+ */
+static bool
+Await(GgAsked *asked, uint64 start, bool learn)
+{
+	const volatile Kind kind = KindOf(asked->slot);
+	volatile bool answered = Spin(asked, start);
+
+	if (answered)
+		slept[kind] = 0;
+	else
+	{
+		slept[kind]++;
+		PG_TRY();
+		{
+			answered = Sleep(asked, start);
+		}
+		PG_CATCH();
+		{
+			Abandon();
+			PG_RE_THROW();
+		}
+		PG_END_TRY();
+	}
+	if (answered && learn)
+		average_us[kind] += ((double) (GgNowMicros() - start) - average_us[kind]) / 8;
+	return answered;
+}
+
+/* ---- the query -------------------------------------------------------------- */
+
+/* This process's slot when it is free, and its next ticket. */
+static GgSlot *
+OwnSlot(uint64 *ticket)
+{
+	static bool registered = false;
+	GgSlot	   *slot;
+	uint64		word;
+
+	if (GgMyProcNumber() >= gg_service->nslots)
+		return NULL;
+	slot = &gg_service->slots[GgMyProcNumber()];
+	word = pg_atomic_read_u64(&slot->word);
+	if (GgSlotStateOf(word) == GG_SLOT_ABANDONED)
+		for (uint64 start = GgNowMicros(); GgNowMicros() - start < ABANDONED_MOST_US;)
+		{
+			SPIN_DELAY();
+			word = pg_atomic_read_u64(&slot->word);
+			if (GgSlotStateOf(word) == GG_SLOT_FREE)
+				break;
+		}
+	if (GgSlotStateOf(word) == GG_SLOT_ABANDONED &&
+		pg_atomic_read_u32(&gg_service->devices[slot->device]->state) == GG_DEVICE_GONE &&
+		GgSlotFreeAbandoned(slot, GgSlotTicket(word)))
+		word = pg_atomic_read_u64(&slot->word);
+	if (GgSlotStateOf(word) != GG_SLOT_FREE)
+		return NULL;
+	if (!registered)
+	{
+		before_shmem_exit(AbandonAtExit, (Datum) 0);
+		registered = true;
+	}
+	/* done words are compared with its low half, and are 0 at first */
+	*ticket = GgSlotTicket(word) + 1;
+	if ((uint32) *ticket == 0)
+		(*ticket)++;
+	return slot;
+}
+
+/* The lists that a request asks for. */
+static void
+NameLists(GgAsked *asked, const gg_request *request)
+{
+	asked->nlists = 0;
+	for (uint32 i = 0; i <= request->nsegments; i++)
+		if (gg_request_asks(request, i))
+			asked->lists[asked->nlists++] = i;
+	Assert(asked->nlists > 0);
+}
+
+/* Post the query that is in the slot; false when the ring is full. */
+static bool
+Post(GgAsked *asked)
+{
+	GgSlot	   *slot = asked->slot;
+
+	posted_ring = asked->device->ring;
+	posted_ticket = asked->ticket;
+	pg_write_barrier();
+	pg_atomic_write_u64(&slot->word, GgSlotWord(asked->ticket, GG_SLOT_QUEUED));
+	if (!GgRingPush(posted_ring, GgMyProcNumber(), (uint32) asked->ticket))
+	{
+		pg_atomic_write_u64(&slot->word, GgSlotWord(asked->ticket, GG_SLOT_FREE));
+		return false;
+	}
+	posted = slot;
+	pg_atomic_fetch_add_u32(&posted_ring->waiting, 1);
+	GgWakeDevice(asked->device);
+	return true;
+}
+
+/* Give up a query that no answer will come to; returns the reason. */
+static GgReason
+GiveUp(GgAsked *asked)
+{
+	GgReason	reason = GG_REASON_FAILED;
+
+	if (pg_atomic_read_u64(&asked->slot->word) == GgSlotWord(asked->ticket, GG_SLOT_FAILED))
+	{
+		pg_read_barrier();
+		reason = asked->slot->reason;
+	}
+	Abandon();
+	return reason;
+}
+
+/* The answer is there: the slot is ours again. */
+static void
+TakeAnswer(GgAsked *asked)
+{
+	/*
+	 * It may be FAILED after all: a worker that started meanwhile, or whose engine failed after
+	 * this query, did not know that the answer was there.  Nothing in flight names the slot in
+	 * this case either.
+	 */
+	if (!GgSlotMove(asked->slot, asked->ticket, GG_SLOT_RUNNING, GG_SLOT_FREE))
+		(void) GgSlotMove(asked->slot, asked->ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
+	EndPosted();
+}
+
+/* gpugraph.fault = post_stall */
+static void
+StallPost(void)
+{
+	for (uint64 start = GgNowMicros(); GgNowMicros() - start < POST_STALL_US;)
+		pg_usleep(1000);
+}
+
+bool
+GgAskBegin(GgAsked *asked, const GgResidentRef *ref, const gg_request *request, GgReason *reason)
+{
+	GgSlot	   *slot;
+
+	*reason = GG_REASON_NO_SERVICE;
+	asked->device = gg_service->devices[ref->device];
+	asked->epoch = pg_atomic_read_u64(&asked->device->epoch);
+	if (!GgDeviceIsUp(asked->device))
+		return false;
+	NameLists(asked, request);
+
+	*reason = GG_REASON_BUSY;
+	slot = asked->slot = gg_fault == GG_FAULT_RING_FULL ? NULL : OwnSlot(&asked->ticket);
+	if (slot == NULL)
+		return false;
+	slot->device = ref->device;
+	slot->procno = GgMyProcNumber();
+	slot->entry = ref->entry;
+	slot->serial = ref->serial;
+	slot->request = *request;
+	slot->fault = gg_fault;
+	slot->chunk = -1;
+	return true;
+}
+
+bool
+GgAskAndWait(GgAsked *asked, const GgMeanwhile *meanwhile, GgReason *reason)
+{
+	GgSlot	   *slot = asked->slot;
+	bool		learn = true;
+
+	if (gg_fault == GG_FAULT_POST_STALL)
+		StallPost();
+	slot->posted_us = GgNowMicros();
+	if (!Post(asked))
+	{
+		GgSlotGiveChunkBack(slot);
+		*reason = GG_REASON_BUSY;
+		return false;
+	}
+	if (meanwhile->run != NULL)
+	{
+		RunMeanwhile(meanwhile);
+		learn = !Answered(asked);
+	}
+	if (!Await(asked, slot->posted_us, learn))
+	{
+		*reason = GiveUp(asked);
+		return false;
+	}
+	TakeAnswer(asked);
+	*reason = GG_REASON_NONE;
+	return true;
+}
+
+/* ---- when the CPU has to answer ----------------------------------------------- */
+
+const char *
+GgReasonText(GgReason reason)
+{
+	switch (reason)
+	{
+		case GG_REASON_NONE:
+			return "A GPU answers.";
+		case GG_REASON_SETTING:
+			return "gpugraph.engine is \"cpu\".";
+		case GG_REASON_NO_SERVICE:
+#ifndef GG_WITH_CUDA
+			if (gg_service_engine == GG_SERVICE_CUDA)
+				return "This gpugraph was built without CUDA.";
+#endif
+			if (gg_service == NULL)
+				return "There is no GPU service: it needs gpugraph in shared_preload_libraries, "
+					"and gpugraph.devices.";
+			return "No worker of the GPU service has a device that works.";
+		case GG_REASON_NOT_RESIDENT:
+			return "The index is not on a GPU.";
+		case GG_REASON_LOADING:
+			return "The index is being loaded to a GPU.";
+		case GG_REASON_MEMORY:
+			return "The index does not fit into what gpugraph.device_memory allows.";
+		case GG_REASON_BUSY:
+			return "The GPU service has no room for the query.";
+		case GG_REASON_FAILED:
+			return "The GPU, or the load of the index to it, failed; the server log has the cause.";
+		case GG_REASON_TOO_LARGE:
+			return "The query asks for more candidates than the GPU service takes.";
+		case GG_REASON_LOCAL:
+			return "Only this session can read the index.";
+		case GG_REASON_SMALL:
+			return "The index has so few rows that an exact scan is as fast.";
+		case GG_REASON_PARTIAL:
+			return "Only some segments of the index fit on the GPU.";
+		default:
+			return "The reason is not known.";
+	}
+}
+
+void
+GgRequireDevice(Relation index, GgReason reason)
+{
+	if (gg_engine_setting != GG_ENGINE_CUDA || GgIsChoice(reason))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("gpugraph.engine is \"cuda\" but no GPU can search index \"%s\"",
+					RelationGetRelationName(index)),
+			 errdetail("%s", GgReasonText(reason)),
+			 errhint("Set gpugraph.engine to \"auto\" or \"cpu\" to use the CPU.")));
+}
+
+void
+GgFallBack(Relation index, GgReason reason)
+{
+	const uint64 pause_us = 60 * UINT64CONST(1000000);
+	uint64		last;
+	uint64		now;
+
+	GgRequireDevice(index, reason);
+
+	/*
+	 * that an index is on its way to the device is normal; that there is no device, its worker logs
+	 */
+	if (GgIsChoice(reason) || reason == GG_REASON_NO_SERVICE || reason == GG_REASON_LOADING ||
+		reason == GG_REASON_NOT_RESIDENT)
+		return;
+	now = GgNowMicros();
+	last = pg_atomic_read_u64(&gg_service->told_us[reason]);
+	if ((last != 0 && now < last + pause_us) ||
+		!pg_atomic_compare_exchange_u64(&gg_service->told_us[reason], &last, now))
+		return;
+	ereport(LOG,
+			(errmsg("gpugraph: searches of index \"%s\" use the CPU",
+					RelationGetRelationName(index)),
+			 errdetail("%s", GgReasonText(reason)),
+			 errhint("This is told once a minute; gpugraph_stat_index counts the searches.")));
+}

@@ -1,0 +1,296 @@
+/*
+ * graph_request.c
+ *		A device builds a graph for this process, which merges segments.
+ *
+ * Rows, lists and the graph lie in memory that this process and the device's worker map: a file
+ * without a name (memfd_create), which the worker opens through this process's /proc/PID/fd.  So
+ * it is gone when both have closed it, however they end.  build/area.c says why such memory is no
+ * DSM segment, and is reserved before it is touched.
+ *
+ * A process has at most one graph under way.  Whether an error or its own end takes it from the
+ * job, the job is flagged, and the device stops.
+ */
+#include "service/shared/graph_job.h"
+#include "service/shared/table.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+
+/* Memory asked for in one call, which takes some ms. */
+#define RESERVE_SLICE		((Size) 16 * 1024 * 1024)
+
+/* How often the caller is asked whether it still wants the graph, and the device looked after. */
+#define LOOK_MS				20
+
+/* The job under way. */
+static GgDevice *asked_device = NULL;
+static uint32 asked_serial;
+
+bool
+GgGraphDeviceIsUp(void)
+{
+	for (int i = 0; asked_device == NULL && gg_service != NULL && i < gg_service->ndevices; i++)
+		if (GgDeviceIsUp(gg_service->devices[i]))
+			return true;
+	return false;
+}
+
+/* ---- the memory ------------------------------------------------------------------------ */
+
+static Size
+Take(Size *at, Size bytes)
+{
+	Size		from = *at;
+
+	*at = TYPEALIGN(4096, from + bytes);
+	return from;
+}
+
+/*
+ * Room for pivots: an eighth of the nodes at most, unless rows cannot be told apart (src/README,
+ * departure 5).  A graph with more pivots is left to the CPU.
+ */
+static void
+LayOut(GgGraphLayout *layout, Size most, Size row_bytes, uint32 degree)
+{
+	Size		at = 0;
+
+	layout->most_pivots = (uint32) Min(most, most / 8 + 8192);
+	(void) Take(&at, (most + 1) * row_bytes);
+	layout->parts = Take(&at, most);
+	layout->lists = Take(&at, most * degree * sizeof(uint32));
+	layout->adjacency = Take(&at, most * degree * sizeof(uint32));
+	layout->pivots = Take(&at, layout->most_pivots * sizeof(uint32));
+	layout->pivot_adjacency = Take(&at, (Size) layout->most_pivots * GG_PIVOT_DEGREE *
+								   sizeof(uint32));
+	layout->bytes = at;
+}
+
+static void
+Abandon(void)
+{
+	if (asked_device == NULL)
+		return;
+	GgGraphFlag(&asked_device->graph_job, asked_serial, GG_GRAPH_CANCEL | GG_GRAPH_ORPHAN);
+	GgResidentNotify(asked_device);
+	asked_device = NULL;
+}
+
+static void
+AbandonAtExit(int code, Datum arg)
+{
+	Abandon();
+}
+
+/* Called when the memory context is deleted: at the end, or after an error. */
+static void
+Unshare(void *arg)
+{
+	GgSharedRows *shared = arg;
+
+	if (shared->asked)
+		Abandon();
+	if (shared->rows != NULL)
+		munmap(shared->rows, shared->layout->bytes);
+	if (shared->fd >= 0)
+	{
+		close(shared->fd);
+		ReleaseExternalFD();
+	}
+}
+
+/* Take memory before it is touched.  False: there is none. */
+static bool
+Reserve(const GgSharedRows *shared, Size at, Size bytes)
+{
+#ifdef __linux__
+	Size		end = at + bytes;
+
+	while (at < end)
+	{
+		Size		piece = Min(end - at, RESERVE_SLICE);
+		int			rc = posix_fallocate(shared->fd, at, piece);
+
+		if (rc == 0)
+			at += piece;
+		else if (rc != EINTR)
+		{
+			errno = rc;
+			return false;
+		}
+		GgCheckInterrupts();
+	}
+	return true;
+#else
+	return bytes == 0;
+#endif
+}
+
+GgSharedRows *
+GgShareRows(uint32 most, Size row_bytes, uint32 degree)
+{
+	GgSharedRows *shared = palloc0(sizeof(GgSharedRows));
+	MemoryContextCallback *callback = palloc0(sizeof(MemoryContextCallback));
+	void	   *start = MAP_FAILED;
+
+	shared->layout = palloc0(sizeof(GgGraphLayout));
+	shared->fd = -1;
+	LayOut(shared->layout, most, row_bytes, degree);
+	callback->func = Unshare;
+	callback->arg = shared;
+	MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
+#ifdef __linux__
+	if (!AcquireExternalFD())
+		return NULL;
+	shared->fd = memfd_create("gpugraph merge", MFD_CLOEXEC);
+	if (shared->fd < 0)
+		ReleaseExternalFD();
+	else if (ftruncate(shared->fd, shared->layout->bytes) == 0 &&
+			 Reserve(shared, 0, ((Size) most + 1) * row_bytes))
+		start = mmap(NULL, shared->layout->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared->fd,
+					 0);
+#endif
+	if (start == MAP_FAILED)
+	{
+		ereport(DEBUG1,
+				(errmsg_internal("no memory to share with a device for a merge: %m")));
+		return NULL;
+	}
+	shared->rows = start;
+	shared->parts = (uint8 *) start + shared->layout->parts;
+	shared->lists = (uint32 *) ((char *) start + shared->layout->lists);
+	shared->degree = degree;
+	return shared;
+}
+
+bool
+GgShareLists(GgSharedRows *shared, uint32 nodes)
+{
+	return Reserve(shared, shared->layout->parts, nodes) &&
+		Reserve(shared, shared->layout->lists, (Size) nodes * shared->degree * sizeof(uint32));
+}
+
+/* ---- the job ----------------------------------------------------------------------------- */
+
+/* Put the job before a device that has none.  False: there is no such device. */
+static bool
+Ask(GgSharedRows *shared, const gg_dataset *data, const gg_build_params *params, bool lists)
+{
+	static bool registered = false;
+	struct stat st;
+
+	if (!registered)
+		before_shmem_exit(AbandonAtExit, (Datum) 0);
+	registered = true;
+	if (fstat(shared->fd, &st) != 0)
+		return false;
+	for (int i = 0; i < gg_service->ndevices && asked_device == NULL; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+		GgGraphJob *job = &device->graph_job;
+
+		LWLockAcquire(device->lock, LW_EXCLUSIVE);
+		if (GgDeviceIsUp(device) && GgGraphWordState(GgGraphWord(job)) == GG_GRAPH_FREE)
+		{
+			job->owner = MyProcPid;
+			job->procno = GgMyProcNumber();
+			job->fault = gg_fault;
+			job->fd = shared->fd;
+			job->file_device = (uint64) st.st_dev;
+			job->file_number = (uint64) st.st_ino;
+			job->layout = *shared->layout;
+			job->data = *data;
+			job->data.rows = NULL;
+			job->length = lists ? shared->degree : 0;
+			job->params = *params;
+			asked_serial = GgGraphWordSerial(GgGraphWord(job)) + 1;
+			asked_device = device;
+			shared->asked = true;
+			pg_write_barrier();
+			pg_atomic_write_u64(&job->word, ((uint64) asked_serial << 8) | GG_GRAPH_ASKED);
+		}
+		LWLockRelease(device->lock);
+	}
+	if (asked_device != NULL)
+		GgResidentNotify(asked_device);
+	return asked_device != NULL;
+}
+
+static void
+Wait(void)
+{
+	static uint32 wait_event = 0;
+
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_POSTMASTER_DEATH, LOOK_MS,
+					 GgWaitEvent(wait_event, "GpugraphMerge"));
+}
+
+/* The job is over: take the graph, which stays where it is, or the reason why there is none. */
+static gg_status
+TakeOutcome(GgSharedRows *shared, const gg_dataset *data, gg_graph *graph)
+{
+	GgGraphJob *job = &asked_device->graph_job;
+	char	   *start = shared->rows;
+	gg_status	status = {.code = job->code, .where = "gpugraph merge"};
+
+	memcpy(status.message, job->message, sizeof(status.message));
+	graph->n = data->n;
+	graph->degree = shared->degree;
+	graph->npivots = job->npivots;
+	graph->adjacency = (uint32 *) (start + shared->layout->adjacency);
+	graph->pivots = (uint32 *) (start + shared->layout->pivots);
+	graph->pivot_adjacency = (uint32 *) (start + shared->layout->pivot_adjacency);
+	GgGraphClear(job, asked_serial);
+	return status;
+}
+
+gg_status
+GgBuildOnDevice(GgSharedRows *shared, const gg_dataset *data, const gg_build_params *params,
+				bool lists, const gg_control *control, gg_graph *graph, int *number)
+{
+	gg_status	status;
+
+	Assert(asked_device == NULL && params->graph_degree == shared->degree);
+	if (!Reserve(shared, shared->layout->adjacency,
+				 (Size) data->n * shared->degree * sizeof(uint32)) ||
+		!Reserve(shared, shared->layout->pivots, shared->layout->bytes - shared->layout->pivots))
+		return gg_fail(GG_ENOMEM, "gpugraph merge", "no memory for the graph");
+	if (!Ask(shared, data, params, lists))
+		return gg_fail(GG_ENODEVICE, "gpugraph merge", "no device is up and free for it");
+	*number = asked_device->number;
+	for (;;)
+	{
+		uint64		word;
+
+		ResetLatch(MyLatch);
+		word = GgGraphWord(&asked_device->graph_job);
+		if (GgGraphWordSerial(word) == asked_serial && GgGraphWordState(word) == GG_GRAPH_ENDED)
+		{
+			status = TakeOutcome(shared, data, graph);
+			asked_device = NULL;
+			break;
+		}
+		if (GgGraphWordSerial(word) != asked_serial || !GgDeviceIsUp(asked_device))
+			status = gg_fail(GG_ENODEVICE, "gpugraph merge", "its worker has ended");
+		else if (control->cancelled(control->ctx))
+			status = gg_fail(GG_ECANCELED, "gpugraph merge", "canceled");
+		else
+		{
+			Wait();
+			continue;
+		}
+		Abandon();
+		break;
+	}
+	shared->asked = false;
+	return status;
+}

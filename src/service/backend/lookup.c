@@ -1,0 +1,509 @@
+/*
+ * lookup.c
+ *		Is an index on a device?  The table of residents as queries see it.
+ *
+ * A backend looks up (locator, instance) in each device's table, under its lock in share mode.
+ * Tables are so short that this takes a few comparisons.  It writes nothing there but the time of
+ * use and, by compare-and-swap, that a refresh is wanted.  A request for a load takes the lock
+ * exclusively, makes an entry WANTED, and wakes the worker, which does everything else (resident.c,
+ * resident_load.c).
+ *
+ * What a resident may be used for:
+ *
+ *	same generation			all of it: segments, and the delta's pages that it covers.  The scan
+ *							measures later delta pages itself.
+ *	another generation, but the same segments in the same order
+ *							the segments, which are immutable.  Not the delta, whose pages are
+ *							numbered from another start.
+ *	other segments			nothing.
+ *
+ * Segments that have no room on the device are missing from a resident.  The scan searches them
+ * itself.
+ *
+ * A resident is to be refreshed when it is of an older generation; when VACUUM has cleared rows of
+ * the delta, which would take the place of others in the answer; and when the delta has grown by so
+ * much that the scan's own part becomes noticeable.  A refresh reads the delta's new pages, and all
+ * of it where rows were cleared.  Refreshes take half of the time at most.
+ */
+#include "service/backend/lookup.h"
+
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/guc.h"
+
+/*
+ * A resident is refreshed when this many delta pages are not covered.  8 pages of 128 dimensions
+ * are 120 rows, which a scan measures in some 10 us.
+ */
+#define REFRESH_PAGES		8
+
+/*
+ * A refresh comes no earlier than REFRESH_PATIENCE times the last load time of the delta, nor than
+ * REFRESH_MIN_MS, since the version before the one that it replaces stays so long.  Where the
+ * resident is of no use, because the index has other segments by now, only the latter counts.
+ */
+#define REFRESH_PATIENCE	1
+#define REFRESH_MIN_MS		GG_REPLACED_MS
+
+/* How often a process that waits for a load looks. */
+#define LOOK_MS				2
+
+/* ---- asking for a load ------------------------------------------------------ */
+
+/* Make a WANTED entry, or a failed one WANTED again. */
+static void
+Request(GgDevice *device, Relation index, const GgMetaPageData *meta, GgAsker asker)
+{
+	GgResident *resident = NULL;
+	int			entry;
+	uint64		database;
+
+	/*
+	 * The database's stamp is made anew: a tool may have touched its file, and where processes have
+	 * different stamps they ask for loads in vain.
+	 */
+	database = GgRenewDatabaseStamp();
+
+	LWLockAcquire(device->lock, LW_EXCLUSIVE);
+	entry = GgFindEntry(device, &GgLocator(index), meta->instance, database);
+	if (entry < 0)
+	{
+		/*
+		 * Other relations had the file's number before.  The worker finds dropped files by their
+		 * absence, and this one is there again.
+		 */
+		GgForgetLocator(device, &GgLocator(index));
+		entry = GgTakeEntry(device, asker == GG_ASKED_BY_MAINTAINER);
+		if (entry >= 0)
+		{
+			resident = &device->residents[entry];
+			GgNameEntry(resident, index, meta);
+		}
+	}
+	else if (device->residents[entry].state == GG_RESIDENT_FAILED)
+		resident = &device->residents[entry];
+	if (resident != NULL)
+	{
+		resident->forced = asker == GG_ASKED_BY_MAINTAINER;
+		resident->fault = gg_fault;
+		resident->state = GG_RESIDENT_WANTED;
+	}
+	LWLockRelease(device->lock);
+	GgResidentNotify(device);
+}
+
+/* ---- what a resident can be used for ------------------------------------------ */
+
+static bool
+HasSegments(const uint32 *segments, uint32 nsegments, const GgMetaPageData *meta)
+{
+	if (nsegments != meta->nsegments)
+		return false;
+	for (int i = 0; i < meta->nsegments; i++)
+		if (segments[i] != meta->segments[i].id)
+			return false;
+	return true;
+}
+
+static bool
+SameSegments(const GgResident *resident, const GgMetaPageData *meta)
+{
+	return HasSegments(resident->segments, resident->nsegments, meta);
+}
+
+/*
+ * The number alone is not enough: a merge may have prepared a resident for a generation and failed,
+ * and VACUUM then made another generation of that number.
+ */
+static bool
+SameGeneration(const GgResident *resident, const GgMetaPageData *meta)
+{
+	return resident->key.generation == meta->generation && SameSegments(resident, meta);
+}
+
+static uint32
+UncoveredPages(const GgResident *resident, const GgMetaPageData *meta)
+{
+	uint32		full = GgFullDeltaPages(meta);
+
+	return full > resident->delta_pages ? full - resident->delta_pages : 0;
+}
+
+/* Has VACUUM cleared rows of the delta that the resident still has? */
+static bool
+HasClearedRows(const GgResident *resident, const GgMetaPageData *meta)
+{
+	return resident->delta_pages > 0 && resident->vacuum_epoch < meta->vacuum_epoch;
+}
+
+bool
+GgIsCurrent(const GgResident *resident, const GgMetaPageData *meta)
+{
+	/* a generation ahead of the directory: its merge may have failed */
+	if (resident->key.generation > meta->generation)
+		return GgNowMicros() < resident->refreshed_us + GG_AHEAD_MS * UINT64CONST(1000);
+	if (!SameGeneration(resident, meta))
+		return false;
+	return !HasClearedRows(resident, meta) && UncoveredPages(resident, meta) == 0;
+}
+
+/* Does a refresh pay now that a query needs the resident? */
+static bool
+RefreshPays(const GgResident *resident, const GgMetaPageData *meta)
+{
+	bool		same_generation = SameGeneration(resident, meta);
+	uint64		patience_us = REFRESH_MIN_MS * UINT64CONST(1000);
+	uint64		now = GgNowMicros();
+
+	/* a new generation, or rows cleared, in any case; a longer delta when it is long enough */
+	if (same_generation && !HasClearedRows(resident, meta) &&
+		UncoveredPages(resident, meta) < REFRESH_PAGES)
+		return false;
+	if (same_generation || SameSegments(resident, meta))
+		patience_us = Max(patience_us, (uint64) (resident->delta_s * 1e6 * REFRESH_PATIENCE));
+	return now >= resident->retry_us && now >= resident->refreshed_us + patience_us;
+}
+
+/* since_us: as in GgLookupOnce(). */
+static void
+AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta, GgAsker asker,
+			  uint64 since_us)
+{
+	bool		grow = asker != GG_ASKED_BY_QUERY && resident->missing != 0 &&
+		resident->began_us < since_us && resident->key.generation <= meta->generation;
+	uint32		none = 0;
+
+	if (pg_atomic_read_u32(&resident->refresh) != 0 || (GgIsCurrent(resident, meta) && !grow))
+		return;
+	if (asker == GG_ASKED_BY_QUERY && !RefreshPays(resident, meta))
+		return;
+	if (pg_atomic_compare_exchange_u32(&resident->refresh, &none, GG_REFRESH_WANTED))
+	{
+		/* nobody but the winner writes these; a load copies them once it sees WANTED */
+		resident->fault = gg_fault;
+		resident->forced = asker == GG_ASKED_BY_MAINTAINER;
+		resident->grow = grow;
+		GgResidentNotify(device);
+	}
+}
+
+/* Delta pages of a version of that generation that the scan may leave to the device. */
+static uint32
+CoveredPages(uint64 generation, uint32 delta_first, uint32 delta_pages, const GgMetaPageData *meta)
+{
+	/*
+	 * A version made since the scan read the metapage may cover pages that the scan does not know.
+	 * It measures the delta itself then.
+	 */
+	if (generation == meta->generation && delta_first == meta->delta_first &&
+		delta_pages <= meta->delta_pages)
+		return delta_pages;
+	return 0;
+}
+
+/* Use the version before the current one, while its directory is still in use. */
+static bool
+UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef *ref)
+{
+	const GgResident *resident = &gg_service->devices[number]->residents[entry];
+	const GgPrevious *previous = &resident->previous;
+
+	if (previous->serial == 0 || !HasSegments(previous->segments, previous->nsegments, meta) ||
+		GgNowMicros() >= resident->refreshed_us + GG_AHEAD_MS * UINT64CONST(1000))
+		return false;
+	ref->device = number;
+	ref->entry = entry + previous->version * GG_MAX_RESIDENT;
+	ref->serial = previous->serial;
+	ref->nsegments = previous->nsegments;
+	ref->missing = previous->missing;
+	ref->delta_pages = CoveredPages(previous->generation, previous->delta_first,
+									previous->delta_pages, meta);
+	return true;
+}
+
+/* The directory is now the one that the current version is for. */
+static void
+NoteFlip(GgResident *resident)
+{
+	if (resident->previous.serial != 0 && pg_atomic_read_u64(&resident->flipped_us) == 0)
+		pg_atomic_write_u64(&resident->flipped_us, GgNowMicros());
+}
+
+/* A READY entry: true when the scan can use it. */
+static bool
+UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, uint64 since_us,
+		 GgResidentRef *ref, GgReason *reason)
+{
+	GgDevice   *device = gg_service->devices[number];
+	GgResident *resident = &device->residents[entry];
+
+	AskForRefresh(device, resident, meta, asker, since_us);
+	if (!SameSegments(resident, meta))
+	{
+		if (UsePrevious(number, entry, meta, ref))
+			return true;
+		/* a caller that waits would wait for ever */
+		if (resident->failures > 0 && pg_atomic_read_u32(&resident->refresh) == 0)
+			*reason = resident->reason;
+		else if (resident->key.generation > meta->generation)
+			*reason = GG_REASON_NOT_RESIDENT;
+		else
+			*reason = GG_REASON_LOADING;
+		return false;
+	}
+	NoteFlip(resident);
+	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);
+	ref->device = number;
+	ref->entry = entry + resident->version * GG_MAX_RESIDENT;
+	ref->serial = resident->serial;
+	ref->nsegments = resident->nsegments;
+	ref->missing = resident->missing;
+	ref->delta_pages = CoveredPages(resident->key.generation, resident->delta_first,
+									resident->delta_pages, meta);
+	return true;
+}
+
+/* ---- one look -------------------------------------------------------------------- */
+
+/* What one device's table says of an index. */
+typedef enum Found
+{
+	FOUND_NOTHING,
+	FOUND_USABLE,
+	FOUND_UNUSABLE,				/* for now; *obstacle says why */
+	FOUND_FAILED,				/* a load failed, and may not be tried again yet */
+	FOUND_RETRY					/* a load failed long enough ago */
+} Found;
+
+static Found
+LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker asker,
+			 uint64 since_us, GgResidentRef *ref, GgObstacle *obstacle)
+{
+	GgDevice   *device = gg_service->devices[number];
+	int			entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
+	GgResident *resident;
+	bool		failed_since;
+
+	if (entry < 0)
+		return FOUND_NOTHING;
+	resident = &device->residents[entry];
+	/* ALTER TABLE may give an index another oid and leave it its file; loaders go by the oid */
+	if (resident->relation != RelationGetRelid(index))
+		resident->relation = RelationGetRelid(index);
+	obstacle->use = resident->use;
+	obstacle->device = number;
+	if (resident->state == GG_RESIDENT_READY || resident->state == GG_RESIDENT_FAILED)
+		pg_atomic_fetch_add_u64(&resident->queries, 1);
+	failed_since = since_us != 0 && resident->failed_us >= since_us;
+	if (failed_since)
+	{
+		obstacle->failed = true;
+		strlcpy(obstacle->error, resident->error, sizeof(obstacle->error));
+	}
+	switch (resident->state)
+	{
+		case GG_RESIDENT_READY:
+			/* a caller that is about to report a failed refresh must not start one more */
+			if (failed_since)
+				asker = GG_ASKED_BY_QUERY;
+			return UseReady(number, entry, meta, asker, since_us, ref, &obstacle->reason) ?
+				FOUND_USABLE : FOUND_UNUSABLE;
+		case GG_RESIDENT_FAILED:
+			obstacle->reason = resident->reason;
+			if (since_us != 0 ? failed_since : GgNowMicros() < resident->retry_us)
+				return FOUND_FAILED;
+			return FOUND_RETRY;
+		case GG_RESIDENT_EVICTING:
+			obstacle->reason = GG_REASON_NOT_RESIDENT;
+			return FOUND_UNUSABLE;
+		default:
+			obstacle->reason = GG_REASON_LOADING;
+			return FOUND_UNUSABLE;
+	}
+}
+
+bool
+GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 since_us,
+			 GgResidentRef *ref, GgObstacle *obstacle)
+{
+	GgDevice   *device;
+	GgDevice   *retry = NULL;	/* a load failed there, long enough ago */
+	bool		tried[GG_MAX_DEVICES] = {false};	/* a load failed there */
+	bool		failed = false;
+	int			number;
+
+	obstacle->failed = false;
+	obstacle->reason = GG_REASON_FAILED;
+	obstacle->use = 0;
+	for (number = 0; number < gg_service->ndevices; number++)
+	{
+		Found		found;
+
+		device = gg_service->devices[number];
+		if (!GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		found = LookOnDevice(number, index, meta, asker, since_us, ref, obstacle);
+		LWLockRelease(device->lock);
+
+		/* where a load failed does not matter if another device has the index */
+		if (found == FOUND_USABLE || found == FOUND_UNUSABLE)
+			return found == FOUND_USABLE;
+		if (found == FOUND_RETRY)
+			retry = device;
+		if (found != FOUND_NOTHING)
+			tried[number] = failed = true;
+	}
+
+	/* the device with most room, or where it failed lately, one that may be tried again */
+	device = GgChooseDevice(&number);
+	if (device == NULL)
+	{
+		obstacle->reason = GG_REASON_NO_SERVICE;
+		return false;
+	}
+	if (tried[number])
+		device = retry;
+	if (device != NULL)
+		Request(device, index, meta, asker);
+	if (device != NULL || !failed)
+		obstacle->reason = GG_REASON_LOADING;
+	return false;
+}
+
+void
+GgNoteFlip(Relation index, const GgMetaPageData *meta)
+{
+	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+		int			entry;
+
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = GgFindReady(device, index, meta);
+		if (entry >= 0 && SameGeneration(&device->residents[entry], meta))
+			NoteFlip(&device->residents[entry]);
+		LWLockRelease(device->lock);
+	}
+}
+
+bool
+GgIsServed(Relation index, const GgMetaPageData *meta)
+{
+	bool		served = false;
+
+	for (int i = 0; gg_service != NULL && i < gg_service->ndevices && !served; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+
+		if (!GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		served = GgFindReady(device, index, meta) >= 0;
+		LWLockRelease(device->lock);
+	}
+	return served;
+}
+
+/* ---- queries ---------------------------------------------------------------------- */
+
+bool
+GgCanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
+{
+	uint64		rows;
+
+	if (gg_service == NULL)
+	{
+		*reason = GG_REASON_NO_SERVICE;
+		return false;
+	}
+	if (RelationUsesLocalBuffers(index) || index->rd_createSubid != InvalidSubTransactionId ||
+		GgFirstLocatorSubid(index) != InvalidSubTransactionId)
+	{
+		*reason = GG_REASON_LOCAL;
+		return false;
+	}
+	rows = GgFullDeltaPages(meta);
+	for (int i = 0; i < meta->nsegments; i++)
+		rows += meta->segments[i].nodes;
+	if (rows == 0)
+	{
+		*reason = GG_REASON_SMALL;
+		return false;
+	}
+	return true;
+}
+
+/*
+ * A transaction that has locked the index for itself keeps the loader out, too, so it must not wait
+ * for the load.
+ */
+bool
+GgKeepsLoadersOut(Relation index)
+{
+	return CheckRelationLockedByMe(index, AccessExclusiveLock, false);
+}
+
+/*
+ * Waits for the lock of the load, so that the deadlock detector knows of the wait: another process
+ * may wait for this one's lock on the index, and the loader behind that process.  Where nobody
+ * holds the load's lock, the loader has not started yet, or the rest is up to the worker, which
+ * waits for no lock.  Then a short sleep is enough.
+ */
+void
+GgWaitForLoad(Relation index, const GgObstacle *obstacle)
+{
+	LOCKTAG		tag = GgLoadLock(RelationGetRelid(index), obstacle->use, obstacle->device);
+
+	if (obstacle->use != 0)
+	{
+		if (LockAcquire(&tag, ShareLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		{
+			/* lock_timeout is meant for waits of another kind */
+			int			level = NewGUCNestLevel();
+
+			(void) set_config_option("lock_timeout", "0", PGC_USERSET, PGC_S_SESSION,
+									 GUC_ACTION_SAVE, true, 0, false);
+			(void) LockAcquire(&tag, ShareLock, false, false);
+			AtEOXact_GUC(true, level);
+		}
+		LockRelease(&tag, ShareLock, false);
+	}
+	GgLoadSleep(LOOK_MS);
+}
+
+/*
+ * Will a device have the index after a wait?  Yes, too, where it has a generation ahead of the
+ * directory, or one that is on its way out: if that merge has failed, the index is loaded anew.
+ * No, where the caller's directory is no longer in use.
+ */
+static bool
+IsComing(Relation index, const GgMetaPageData *meta, GgReason reason)
+{
+	return reason == GG_REASON_LOADING ||
+		(reason == GG_REASON_NOT_RESIDENT && !GgHasNewGeneration(index, meta));
+}
+
+bool
+GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref, GgReason *reason)
+{
+	GgObstacle	obstacle;
+
+	if (!GgCanBeResident(index, meta, reason))
+		return false;
+	for (;;)
+	{
+		if (GgLookupOnce(index, meta, GG_ASKED_BY_QUERY, 0, ref, &obstacle))
+			return true;
+		if (gg_engine_setting != GG_ENGINE_CUDA || !IsComing(index, meta, obstacle.reason))
+			break;
+		if (GgKeepsLoadersOut(index))
+		{
+			obstacle.reason = GG_REASON_LOCAL;
+			break;
+		}
+		GgWaitForLoad(index, &obstacle);
+	}
+	*reason = obstacle.reason;
+	return false;
+}

@@ -1,0 +1,569 @@
+/*
+ * stat.c
+ *		Counters of queries by index, and the functions behind gpugraph_stat_device and
+ *		gpugraph_stat_index.
+ *
+ * A query counts itself with two atomic additions, and its backend remembers where its indexes'
+ * counters are.  The table has room for GG_INDEX_SLOTS indexes of all databases.  Indexes that
+ * find none are counted together, in the row without a name.  A counter stays when its index is
+ * dropped, until gpugraph_stat_reset() empties the table.
+ *
+ * The worker alone writes its device's counters, without a lock.  A reader may see one of them a
+ * moment before another.  So it is also the worker that zeroes them.
+ */
+#include "service/shared/table.h"
+
+#include "catalog/pg_type_d.h"
+#include "common/hashfn.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "storage/shmem.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/tuplestore.h"
+
+/* Counters looked at for one index before it counts as one of the others. */
+#define MAX_PROBES		64
+
+/* ---- counting -------------------------------------------------------------- */
+
+/*
+ * The counters of an index, NULL where it has none.  *full: it cannot get any, and is counted with
+ * the others.
+ */
+static GgIndexCounters *
+SeekCounters(uint64 key, bool *full)
+{
+	GgIndexStats *stats = gg_service->index_stats;
+	uint32		start = hash_bytes((const unsigned char *) &key, sizeof(key));
+
+	*full = false;
+	for (int i = 0; i < MAX_PROBES; i++)
+	{
+		GgIndexCounters *counters = &stats->slots[(start + i) % GG_INDEX_SLOTS];
+		uint64		seen = pg_atomic_read_u64(&counters->key);
+
+		if (seen == key)
+			return counters;
+		if (seen == 0)
+			return NULL;
+	}
+	*full = true;
+	return NULL;
+}
+
+/* The counters of an index, claimed for it if need be. */
+static GgIndexCounters *
+FindCounters(uint64 key)
+{
+	GgIndexStats *stats = gg_service->index_stats;
+	uint32		start = hash_bytes((const unsigned char *) &key, sizeof(key));
+	bool		full;
+	GgIndexCounters *found = SeekCounters(key, &full);
+
+	if (found != NULL)
+		return found;
+	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
+	for (int i = 0; i < MAX_PROBES && found == NULL; i++)
+	{
+		GgIndexCounters *counters = &stats->slots[(start + i) % GG_INDEX_SLOTS];
+		uint64		seen = pg_atomic_read_u64(&counters->key);
+
+		if (seen == 0)
+			pg_atomic_write_u64(&counters->key, key);
+		if (seen == 0 || seen == key)
+			found = counters;
+	}
+	LWLockRelease(gg_service->stat_lock);
+	return found != NULL ? found : &stats->others;
+}
+
+void
+GgCountQuery(Relation index, GgReason reason, uint64 rows)
+{
+	static struct
+	{
+		uint64		key;
+		uint64		resets;
+		GgIndexCounters *counters;
+	}			remembered[16];
+	uint64		key;
+	uint64		resets;
+	uint32		place;
+
+	if (gg_service == NULL)
+		return;
+	key = (uint64) MyDatabaseId << 32 | RelationGetRelid(index);
+	resets = pg_atomic_read_u64(&gg_service->index_stats->resets);
+	place = RelationGetRelid(index) % lengthof(remembered);
+	if (remembered[place].counters == NULL || remembered[place].key != key ||
+		remembered[place].resets != resets)
+	{
+		remembered[place].counters = FindCounters(key);
+		remembered[place].key = key;
+		remembered[place].resets = resets;
+	}
+	pg_atomic_fetch_add_u64(&remembered[place].counters->queries[reason], 1);
+	if (rows > 0)
+		pg_atomic_fetch_add_u64(&remembered[place].counters->rows, rows);
+}
+
+/* ---- gpugraph_stat_get_device() ------------------------------------------------ */
+
+#define DEVICE_COLUMNS	32
+
+/*
+ * Upper bound of the bucket in which that share of all values is reached; NULL when there are
+ * none.
+ */
+static Datum
+Percentile(const uint64 *histogram, double share, bool *isnull)
+{
+	uint64		total = 0;
+	uint64		sum = 0;
+
+	for (int i = 0; i < GG_TIME_BUCKETS; i++)
+		total += histogram[i];
+	*isnull = total == 0;
+	for (int i = 0; i < GG_TIME_BUCKETS && total > 0; i++)
+	{
+		sum += histogram[i];
+		if (sum >= share * total)
+			return Int64GetDatum((int64) GgTimeBucketEnd(i));
+	}
+	return (Datum) 0;
+}
+
+/* The buckets up to the last one that is not empty. */
+static Datum
+HistogramArray(const uint64 *histogram)
+{
+	Datum		values[GG_HISTOGRAM_BUCKETS];
+	int			n = 0;
+
+	for (int i = 0; i < GG_HISTOGRAM_BUCKETS; i++)
+	{
+		values[i] = Int64GetDatum((int64) histogram[i]);
+		if (histogram[i] > 0)
+			n = i + 1;
+	}
+	return PointerGetDatum(construct_array(values, n, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
+										   TYPALIGN_DOUBLE));
+}
+
+/* The same for times, by powers of two. */
+static Datum
+TimeArray(const uint64 *histogram)
+{
+	uint64		octaves[GG_HISTOGRAM_BUCKETS] = {0};
+
+	for (int i = 0; i < GG_TIME_BUCKETS; i++)
+	{
+		/* buckets 0 to 3 are the times 0 to 3 */
+		int			octave = i < 2 ? 0 : i < 4 ? 1 : i / 4 + 1;
+
+		octaves[Min(octave, GG_HISTOGRAM_BUCKETS - 1)] += histogram[i];
+	}
+	return HistogramArray(octaves);
+}
+
+static const char *
+DeviceStateName(uint32 state)
+{
+	switch (state)
+	{
+		case GG_DEVICE_UP:
+			return "up";
+		case GG_DEVICE_BROKEN:
+			return "broken";
+	}
+	return "down";
+}
+
+static void
+PutTimestamp(TimestampTz timestamp, Datum *value, bool *isnull)
+{
+	*value = TimestampTzGetDatum(timestamp);
+	*isnull = timestamp == 0;
+}
+
+static void
+PutText(const char *text, Datum *value, bool *isnull)
+{
+	*isnull = text[0] == '\0';
+	if (!*isnull)
+		*value = CStringGetTextDatum(text);
+}
+
+static void
+DeviceRow(GgDevice *device, Datum *values, bool *nulls)
+{
+	/* a copy, so that percentiles and sums come from one state */
+	GgDeviceStats stats = device->stats;
+	uint32		state = pg_atomic_read_u32(&device->state);
+	int			residents = 0;
+	int			c = 0;
+
+	stats.last_error[sizeof(stats.last_error) - 1] = '\0';
+	stats.name[sizeof(stats.name) - 1] = '\0';
+	LWLockAcquire(device->lock, LW_SHARED);
+	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+		if (device->residents[i].state == GG_RESIDENT_READY)
+			residents++;
+	LWLockRelease(device->lock);
+	/* a lost device holds nothing, though its worker could not note that */
+	if (state != GG_DEVICE_UP)
+		stats.resident_bytes = residents = 0;
+
+	values[c++] = Int32GetDatum(device->number);
+	PutText(stats.name, &values[c], &nulls[c]);
+	c++;
+	values[c++] = CStringGetTextDatum(DeviceStateName(state));
+	nulls[c] = device->pid == 0;
+	values[c] = nulls[c] ? (Datum) 0 : Int32GetDatum(device->pid);
+	c++;
+	nulls[c] = stats.total_bytes == 0;
+	values[c++] = Int64GetDatum((int64) stats.total_bytes);
+	nulls[c] = device->limit_bytes == 0 || device->limit_bytes >= PG_INT64_MAX;
+	values[c++] = Int64GetDatum((int64) device->limit_bytes);
+	values[c++] = Int64GetDatum((int64) stats.resident_bytes);
+	values[c++] = Int32GetDatum(residents);
+	values[c++] = Int64GetDatum((int64) stats.queries);
+	values[c++] = Int64GetDatum((int64) stats.batches);
+	values[c++] = HistogramArray(stats.batch_sizes);
+	for (int i = 0; i < 2; i++)
+	{
+		const uint64 *histogram = i == 0 ? stats.queue_us : stats.kernel_us;
+
+		values[c] = Percentile(histogram, 0.50, &nulls[c]);
+		c++;
+		values[c] = Percentile(histogram, 0.95, &nulls[c]);
+		c++;
+		values[c] = Percentile(histogram, 0.99, &nulls[c]);
+		c++;
+	}
+	values[c++] = TimeArray(stats.queue_us);
+	values[c++] = TimeArray(stats.kernel_us);
+	values[c++] = Int64GetDatum((int64) stats.abandoned);
+	values[c++] = Int64GetDatum((int64) stats.failed);
+	values[c++] = Int64GetDatum((int64) stats.loads);
+	values[c++] = Int64GetDatum((int64) stats.refreshes);
+	values[c++] = Int64GetDatum((int64) stats.failed_loads);
+	values[c++] = Int64GetDatum((int64) stats.evictions);
+	values[c++] = Int64GetDatum((int64) stats.merges);
+	values[c++] = Float8GetDatum(stats.merge_seconds);
+	values[c++] = Int64GetDatum((int64) stats.restarts);
+	PutTimestamp(stats.started, &values[c], &nulls[c]);
+	c++;
+	PutText(stats.last_error, &values[c], &nulls[c]);
+	c++;
+	PutTimestamp(stats.last_error_at, &values[c], &nulls[c]);
+	c++;
+	PutTimestamp(stats.reset_at, &values[c], &nulls[c]);
+	c++;
+	Assert(c == DEVICE_COLUMNS);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_stat_get_device);
+
+Datum
+gpugraph_stat_get_device(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
+	{
+		Datum		values[DEVICE_COLUMNS] = {0};
+		bool		nulls[DEVICE_COLUMNS] = {0};
+
+		DeviceRow(gg_service->devices[i], values, nulls);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
+
+/* ---- gpugraph_stat_get_index() --------------------------------------------------- */
+
+#define INDEX_COLUMNS	31
+
+typedef struct Held
+{
+	int			device;			/* CUDA's number */
+	GgResident	resident;
+	bool		shown;
+} Held;
+
+static const char *
+ResidentStateName(GgResident *resident)
+{
+	switch (resident->state)
+	{
+		case GG_RESIDENT_FREE:
+			break;
+		case GG_RESIDENT_WANTED:
+			return "wanted";
+		case GG_RESIDENT_LOADING:
+			return "loading";
+		case GG_RESIDENT_READY:
+			return pg_atomic_read_u32(&resident->refresh) != 0 ? "refreshing" :
+				resident->missing != 0 ? "partial" : "ready";
+		case GG_RESIDENT_FAILED:
+			return "failed";
+		case GG_RESIDENT_EVICTING:
+			return "evicting";
+	}
+	return "absent";
+}
+
+static int64
+QueriesOf(GgIndexCounters *counters, int reason)
+{
+	return counters != NULL ? (int64) pg_atomic_read_u64(&counters->queries[reason]) : 0;
+}
+
+/* counters or held may be NULL, not both. */
+static void
+IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
+{
+	GgResident *resident = held != NULL ? &held->resident : NULL;
+	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
+	uint64		key = counters != NULL ? pg_atomic_read_u64(&counters->key) : 0;
+	int64		cpu = 0;
+	int64		both;
+	int			c = 0;
+
+	nulls[c] = resident == NULL && key == 0;
+	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->database : (Oid) (key >> 32));
+	nulls[c] = resident == NULL && key == 0;
+	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->relation : (Oid) key);
+	nulls[c] = resident == NULL;
+	values[c++] = Int32GetDatum(held != NULL ? held->device : 0);
+	values[c++] = CStringGetTextDatum(resident != NULL ? ResidentStateName(resident) : "absent");
+	for (int i = c; i < c + 11; i++)
+		nulls[i] = !ready;
+	values[c++] = Int64GetDatum(ready ? (int64) resident->bytes : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->missing_bytes : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->key.generation : 0);
+	values[c++] = Int32GetDatum(ready ? (int32) resident->nsegments : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->missing) : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->delta_pages : 0);
+	values[c++] = TimestampTzGetDatum(ready ? resident->loaded_at : 0);
+	values[c++] = Float8GetDatum(ready ? resident->load_s : 0);
+	values[c++] = Int64GetDatum(ready ? (int64) resident->refreshes : 0);
+	nulls[c] = nulls[c + 1] = !ready || resident->refreshes == 0;
+	values[c++] = TimestampTzGetDatum(ready ? resident->refreshed_at : 0);
+	values[c++] = Float8GetDatum(ready ? resident->refresh_s : 0);
+
+	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
+		cpu += QueriesOf(counters, i);
+	both = QueriesOf(counters, GG_REASON_PARTIAL);
+	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE) + both);
+	values[c++] = Int64GetDatum(both);
+	values[c++] = Int64GetDatum(cpu);
+	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
+		values[c++] = Int64GetDatum(QueriesOf(counters, i));
+	values[c++] = Int64GetDatum(counters != NULL ? (int64) pg_atomic_read_u64(&counters->rows) : 0);
+	nulls[c] = nulls[c + 1] = true;
+	if (resident != NULL && resident->error[0] != '\0')
+	{
+		PutText(resident->error, &values[c], &nulls[c]);
+		PutTimestamp(resident->failed_at, &values[c + 1], &nulls[c + 1]);
+	}
+	c += 2;
+	Assert(c == INDEX_COLUMNS);
+}
+
+/* All entries of all devices that are up, copied.  What a worker that is gone held is gone. */
+static Held *
+CopyEntries(int *nheld)
+{
+	Held	   *held = palloc(gg_service->ndevices * GG_MAX_RESIDENT * sizeof(Held));
+
+	*nheld = 0;
+	for (int d = 0; d < gg_service->ndevices; d++)
+	{
+		GgDevice   *device = gg_service->devices[d];
+
+		if (!GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		for (int i = 0; i < GG_MAX_RESIDENT; i++)
+			if (device->residents[i].state != GG_RESIDENT_FREE)
+			{
+				held[*nheld].device = device->number;
+				held[*nheld].resident = device->residents[i];
+				held[*nheld].shown = false;
+				(*nheld)++;
+			}
+		LWLockRelease(device->lock);
+	}
+	return held;
+}
+
+/*
+ * The latest entry of an index; NULL when there is none.  Entries of its files from before a
+ * REINDEX or TRUNCATE are not shown then.
+ */
+static Held *
+FindLatest(Held *held, int nheld, uint64 key)
+{
+	Held	   *latest = NULL;
+
+	for (int h = 0; h < nheld; h++)
+	{
+		if (((uint64) held[h].resident.database << 32 | held[h].resident.relation) != key)
+			continue;
+		held[h].shown = true;
+		if (latest == NULL || held[h].resident.use > latest->resident.use)
+			latest = &held[h];
+	}
+	return latest;
+}
+
+static void
+PutIndexRow(ReturnSetInfo *rsinfo, GgIndexCounters *counters, Held *held)
+{
+	Datum		values[INDEX_COLUMNS] = {0};
+	bool		nulls[INDEX_COLUMNS] = {0};
+
+	IndexRow(counters, held, values, nulls);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_stat_get_index);
+
+Datum
+gpugraph_stat_get_index(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	GgIndexStats *stats;
+	Held	   *held;
+	int			nheld;
+
+	InitMaterializedSRF(fcinfo, 0);
+	if (gg_service == NULL)
+		return (Datum) 0;
+
+	stats = gg_service->index_stats;
+	held = CopyEntries(&nheld);
+	for (int i = -1; i < GG_INDEX_SLOTS; i++)
+	{
+		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
+		uint64		key = pg_atomic_read_u64(&counters->key);
+		uint64		any = 0;
+
+		for (int r = 0; r < GG_NREASONS; r++)
+			any += pg_atomic_read_u64(&counters->queries[r]);
+		if (key != 0 || any != 0)
+			PutIndexRow(rsinfo, counters, FindLatest(held, nheld, key));
+	}
+	for (int h = 0; h < nheld; h++)
+		if (!held[h].shown)
+			PutIndexRow(rsinfo, NULL, &held[h]);
+	pfree(held);
+	return (Datum) 0;
+}
+
+/* ---- for gpugraph_indexes ------------------------------------------------------------ */
+
+void
+GgStatOfIndex(Oid relation, GgIndexStat *stat)
+{
+	GgIndexCounters *counters;
+	uint32		latest = 0;
+	bool		full;
+
+	memset(stat, 0, sizeof(GgIndexStat));
+	if (gg_service == NULL)
+		return;
+	for (int d = 0; d < gg_service->ndevices; d++)
+	{
+		GgDevice   *device = gg_service->devices[d];
+
+		if (device == NULL || pg_atomic_read_u32(&device->state) != GG_DEVICE_UP)
+			continue;
+		stat->up = true;
+		LWLockAcquire(device->lock, LW_SHARED);
+		for (int i = 0; i < GG_MAX_RESIDENT; i++)
+		{
+			GgResident *resident = &device->residents[i];
+
+			if (resident->state == GG_RESIDENT_FREE || resident->database != MyDatabaseId ||
+				resident->relation != relation || resident->use <= latest)
+				continue;
+			latest = resident->use;
+			stat->state = ResidentStateName(resident);
+			stat->ready = resident->state == GG_RESIDENT_READY;
+			stat->missing = stat->ready ? resident->missing : 0;
+			stat->device = device->number;
+			stat->failure = GG_REASON_NONE;
+			if (resident->state == GG_RESIDENT_FAILED)
+				stat->failure = resident->reason;
+		}
+		LWLockRelease(device->lock);
+	}
+
+	counters = SeekCounters((uint64) MyDatabaseId << 32 | relation, &full);
+	stat->counted = !full;
+	if (counters == NULL)
+		return;
+	stat->queries_gpu = pg_atomic_read_u64(&counters->queries[GG_REASON_NONE]) +
+		pg_atomic_read_u64(&counters->queries[GG_REASON_PARTIAL]);
+	for (int reason = GG_REASON_NONE + 1; reason < GG_REASON_PARTIAL; reason++)
+	{
+		uint64		queries = pg_atomic_read_u64(&counters->queries[reason]);
+
+		stat->queries_cpu += queries;
+		if (!GgIsChoice(reason))
+			stat->missed += queries;
+	}
+}
+
+/* ---- gpugraph_stat_reset() ---------------------------------------------------------- */
+
+#define RESET_WAITS		100
+
+PG_FUNCTION_INFO_V1(gpugraph_stat_reset);
+
+Datum
+gpugraph_stat_reset(PG_FUNCTION_ARGS)
+{
+	GgIndexStats *stats;
+
+	if (gg_service == NULL)
+		PG_RETURN_VOID();
+
+	/* empty the table first, so that nobody goes on counting in a place that another index takes */
+	stats = gg_service->index_stats;
+	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
+	pg_atomic_fetch_add_u64(&stats->resets, 1);
+	for (int i = -1; i < GG_INDEX_SLOTS; i++)
+	{
+		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
+
+		pg_atomic_write_u64(&counters->key, 0);
+		pg_atomic_write_u64(&counters->rows, 0);
+		for (int w = 0; w < GG_NREASONS; w++)
+			pg_atomic_write_u64(&counters->queries[w], 0);
+	}
+	LWLockRelease(gg_service->stat_lock);
+
+	for (int i = 0; i < gg_service->ndevices; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+
+		pg_atomic_write_u32(&device->reset, 1);
+		GgResidentNotify(device);
+		/* a worker that is down does it when it comes back */
+		for (int w = 0; w < RESET_WAITS; w++)
+		{
+			if (pg_atomic_read_u32(&device->reset) == 0 || !GgDeviceIsUp(device))
+				break;
+			GgLoadSleep(2);
+		}
+	}
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,799 @@
+/*
+ * dispatch.c
+ *		From the ring to batches, from batches to answers; runs in the worker.
+ *
+ * A query is taken from the ring as soon as it is there and becomes an item for each of its lists.
+ * The device has GG_SERVE_QUEUES queues (CUDA streams).  Items wait only while each of the
+ * FIRST_QUEUES has something in flight.  So a query that arrives at an idle device is launched at
+ * once.  What arrives during launches goes out together, grouped by index, list and parameters,
+ * when the first of these is free again.  So do deep requests of a kind (DeepKind).
+ *
+ * The other queues take further lists that go out then, since an index may have many segments.
+ * Nothing waits for them, so batches are no smaller than with FIRST_QUEUES alone.
+ *
+ * Deep requests also wait until as many of their kind wait as are in flight over the same rows:
+ * many take the device little longer than a few, so a small batch would only hold up the others.
+ * There is no other delay.  One H200, 1M x 768, 16 callers, one row in 10 matches: 51,000 to 54,000
+ * queries per second, and 32,000 where a second batch went whenever only one was in flight.
+ *
+ * The device itself writes answers and done words into the slots.  A backend that spins sees them
+ * itself.  The worker looks at the same words to wake backends that sleep, to know when a queue is
+ * free, and for the counters.
+ *
+ * The device writes into a slot as long as any of its items is in flight.  Until then the query is
+ * "live" here, and its slot is not freed even when abandoned.
+ */
+#include "service/worker/watchdog.h"
+
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "utils/memutils.h"
+
+#include "service/shared/ring.h"
+
+/* The others are for further lists; see above. */
+#define FIRST_QUEUES		4
+
+/* How often queues with something in flight are asked for errors. */
+#define CHECK_EVERY_US		2000
+
+/* How long a worker that ends waits for its queues: some launches. */
+#define DRAIN_MOST_US		500000
+#define DRAIN_SLEEP_US		100
+
+/* gpugraph.fault = stall */
+#define STALL_US			1000000
+
+/* What the worker knows of a slot's query. */
+typedef struct SlotQuery
+{
+	bool		live;
+	bool		failed;
+	GgReason	reason;			/* failed */
+	uint32		ticket;			/* low half */
+	uint32		items;			/* waiting or in flight */
+	uint32		entry;			/* pinned */
+	gg_index  **indexes;
+	uint64		posted_us;		/* 0 once counted */
+} SlotQuery;
+
+/* One list of a query, to be searched. */
+typedef struct SlotItem
+{
+	uint32		slot;
+	uint32		list;
+	uint32		entry;
+	bool		hangs;			/* gpugraph.fault = hang */
+	uint64		due_us;			/* 0: now */
+} SlotItem;
+
+/* Deep requests of a kind are answered together, whatever their filters and lengths are. */
+typedef enum DeepKind
+{
+	DEEP_ALONE,					/* all others, and what is no deep request */
+	DEEP_FILTERED,				/* short lists by a filter, but one of many TIDs */
+	DEEP_ALL					/* lists of all rows */
+} DeepKind;
+
+/* A batch in flight. */
+typedef struct Flight
+{
+	struct Flight *next;
+	uint32		queue;
+	uint32		entry;
+	uint32		list;
+	DeepKind	kind;
+	uint32		count;			/* not answered yet */
+	uint64		submitted_us;
+	uint32		slots[GG_SERVE_MAX_BATCH];
+	uint32		tickets[GG_SERVE_MAX_BATCH];
+} Flight;
+
+typedef struct GgDispatch
+{
+	SlotQuery  *queries;		/* one per slot */
+	SlotItem   *waiting;
+	uint32		nwaiting;
+	Flight	   *flights;		/* in flight, in no order */
+	Flight	   *spare;
+	uint32		queue_flights[GG_SERVE_QUEUES];
+	bool		queue_hangs[GG_SERVE_QUEUES]; /* gpugraph.fault = hang */
+	uint32		next_queue;
+	uint32		abandoned_seen;
+	uint64		checked_us;
+} GgDispatch;
+
+/* ---- slots -------------------------------------------------------------------- */
+
+static void
+Wake(GgSlot *slot)
+{
+	if (pg_atomic_read_u32(&slot->sleeping) != 0)
+		SetLatch(&GetPGProcByNumber(slot->procno)->procLatch);
+}
+
+/* Tell the backend that no answer will come; nothing in flight may name the slot. */
+static void
+FailSlot(GgDevice *device, GgSlot *slot, uint64 ticket, GgSlotState state, GgReason reason)
+{
+	slot->reason = reason;
+	pg_write_barrier();
+	if (GgSlotMove(slot, ticket, state, GG_SLOT_FAILED))
+	{
+		device->stats.failed++;
+		Wake(slot);
+	}
+	else if (GgSlotFreeAbandoned(slot, ticket))
+		device->stats.abandoned++;
+}
+
+/* Empty the ring: the queries in it fail. */
+static void
+FailRing(GgDevice *device)
+{
+	uint32		number,
+				ticket;
+
+	while (GgRingPop(device->ring, &number, &ticket))
+	{
+		GgSlot	   *slot = &gg_service->slots[number];
+		uint64		word = pg_atomic_read_u64(&slot->word);
+
+		if ((uint32) GgSlotTicket(word) == ticket)
+			FailSlot(device, slot, GgSlotTicket(word), GG_SLOT_QUEUED, GG_REASON_NO_SERVICE);
+	}
+}
+
+/* ---- the end of an item -------------------------------------------------------- */
+
+static void
+EndQuery(GgWorker *worker, uint32 number)
+{
+	SlotQuery  *query = &worker->dispatch->queries[number];
+	GgSlot	   *slot = &gg_service->slots[number];
+	uint64		ticket = GgSlotTicket(pg_atomic_read_u64(&slot->word));
+
+	query->live = false;
+	GgResidentUnpin(worker, query->entry);
+
+	/* answered, and the backend has gone on to its next query */
+	if ((uint32) ticket != query->ticket)
+		return;
+	if (query->failed)
+		FailSlot(worker->device, slot, ticket, GG_SLOT_RUNNING, query->reason);
+	else if (GgSlotFreeAbandoned(slot, ticket))
+		worker->device->stats.abandoned++;
+	else
+		Wake(slot);
+}
+
+static void
+EndItem(GgWorker *worker, uint32 number, GgReason reason)
+{
+	SlotQuery  *query = &worker->dispatch->queries[number];
+
+	Assert(query->live && query->items > 0);
+	if (reason != GG_REASON_NONE)
+	{
+		query->failed = true;
+		query->reason = reason;
+	}
+	if (--query->items == 0)
+		EndQuery(worker, number);
+}
+
+/* Look for answers. */
+static void
+Poll(GgWorker *worker)
+{
+	GgDispatch *dispatch = worker->dispatch;
+
+	for (Flight **link = &dispatch->flights; *link != NULL;)
+	{
+		Flight	   *flight = *link;
+
+		for (uint32 i = 0; i < flight->count;)
+		{
+			uint32		number = flight->slots[i];
+			const volatile uint32 *done = &gg_service->slots[number].done[flight->list];
+
+			if (*done != flight->tickets[i])
+			{
+				i++;
+				continue;
+			}
+			/* the answer before the look at sleeping: see Sleep() in client.c */
+			pg_memory_barrier();
+			GgTimeAdd(worker->device->stats.kernel_us, GgNowMicros() - flight->submitted_us);
+			flight->count--;
+			flight->slots[i] = flight->slots[flight->count];
+			flight->tickets[i] = flight->tickets[flight->count];
+			EndItem(worker, number, GG_REASON_NONE);
+		}
+		if (flight->count > 0)
+		{
+			link = &flight->next;
+			continue;
+		}
+		dispatch->queue_flights[flight->queue]--;
+		*link = flight->next;
+		flight->next = dispatch->spare;
+		dispatch->spare = flight;
+	}
+}
+
+/* Nothing runs on the queue any more, so what was not answered never will be. */
+static void
+FailQueue(GgWorker *worker, uint32 queue)
+{
+	for (Flight *flight = worker->dispatch->flights; flight != NULL; flight = flight->next)
+	{
+		if (flight->queue != queue)
+			continue;
+		while (flight->count > 0)
+			EndItem(worker, flight->slots[--flight->count], GG_REASON_FAILED);
+	}
+	Poll(worker);				/* takes the empty flights away */
+}
+
+/* Has a batch been in flight for so long that it will not end any more? */
+static bool
+Hangs(const GgDispatch *dispatch, uint64 now)
+{
+	uint64		most = (uint64) gg_device_timeout_ms * 1000;
+
+	for (const Flight *flight = dispatch->flights; flight != NULL && most > 0;
+		 flight = flight->next)
+		if (now > flight->submitted_us + most)
+			return true;
+	return false;
+}
+
+/* Ask the queues whether something went wrong. */
+static void
+Check(GgWorker *worker)
+{
+	GgDispatch *dispatch = worker->dispatch;
+	uint64		now = GgNowMicros();
+
+	if (dispatch->flights == NULL || now - dispatch->checked_us < CHECK_EVERY_US)
+		return;
+	dispatch->checked_us = now;
+	for (uint32 queue = 0; queue < GG_SERVE_QUEUES; queue++)
+	{
+		gg_status	status;
+		bool		idle = false;
+
+		if (dispatch->queue_flights[queue] == 0 || dispatch->queue_hangs[queue])
+			continue;
+		status = worker->engine->serve_check(worker->server, queue, &idle);
+		if (status.code == GG_EDEVICE)
+			GgDeviceLost(worker, &status);
+		if (status.code != GG_OK)
+			GgDeviceTrouble(worker, &status);
+		if (!idle)
+			continue;
+		Poll(worker);
+		if (dispatch->queue_flights[queue] > 0)
+			FailQueue(worker, queue);
+	}
+	if (!Hangs(dispatch, now))
+		return;
+	/* this process may have been stopped since it last looked for answers */
+	Poll(worker);
+	if (Hangs(dispatch, now))
+		GgDeviceHangs(worker, "a batch has not ended");
+}
+
+/* ---- submitting ------------------------------------------------------------------ */
+
+/* TIDs of the filter of a slot's request, if it has one. */
+static uint32
+CountTids(const GgSlot *slot)
+{
+	return slot->chunk >= 0 && slot->request.tids != 0 ?
+		gg_service->chunks[slot->chunk].filter.ntids : 0;
+}
+
+static const gg_request *
+RequestOf(const SlotItem *item)
+{
+	return &gg_service->slots[item->slot].request;
+}
+
+static DeepKind
+KindOf(const SlotItem *item)
+{
+	const gg_request *request = RequestOf(item);
+
+	if (gg_request_way(request, item->list) != GG_WAY_DEEP || request->after != 0)
+		return DEEP_ALONE;
+	if (request->filter == 0)
+		return request->params.k <= GG_LONG_DEEP ? DEEP_ALL : DEEP_ALONE;
+	return request->params.k <= GG_SHORT_DEEP &&
+		CountTids(&gg_service->slots[item->slot]) <= GG_SHORT_TIDS ? DEEP_FILTERED : DEEP_ALONE;
+}
+
+/* May an item share a batch with another one, of this kind? */
+static bool
+SameBatch(const SlotItem *a, DeepKind kind, const SlotItem *b)
+{
+	uint64		apart = ((uint64) b->slot - a->slot) * sizeof(GgSlot);
+
+	return a->entry == b->entry && a->list == b->list && a->hangs == b->hangs &&
+		gg_request_joins(RequestOf(a), RequestOf(b), a->list, apart) && KindOf(b) == kind &&
+		(kind != DEEP_ALONE || gg_request_way(RequestOf(a), a->list) != GG_WAY_DEEP);
+}
+
+/* Count how long the queries of a batch have waited, each once. */
+static void
+CountWaits(GgWorker *worker, const gg_serve_batch *batch, uint64 now)
+{
+	for (uint32 i = 0; i < batch->count; i++)
+	{
+		SlotQuery  *query = &worker->dispatch->queries[batch->slots[i]];
+
+		if (query->posted_us == 0)
+			continue;
+		GgTimeAdd(worker->device->stats.queue_us,
+				  now > query->posted_us ? now - query->posted_us : 0);
+		query->posted_us = 0;
+	}
+}
+
+/* item: the first one of what the batch was made of. */
+static void
+SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item, uint32 queue)
+{
+	gg_index   *index = worker->dispatch->queries[item->slot].indexes[item->list];
+	GgDispatch *dispatch = worker->dispatch;
+	GgDeviceStats *stats = &worker->device->stats;
+	uint64		now = GgNowMicros();
+	Flight	   *flight = dispatch->spare;
+	/* read before the answer comes, which gives the chunk back */
+	DeepKind	kind = KindOf(item);
+	gg_status	status;
+
+	if (flight != NULL)
+		dispatch->spare = flight->next;
+	else
+		flight = MemoryContextAlloc(TopMemoryContext, sizeof(Flight));
+
+	CountWaits(worker, batch, now);
+	if (item->hangs)
+	{
+		dispatch->queue_hangs[queue] = true;
+		status = gg_ok();
+	}
+	else
+		status = worker->engine->serve_submit(worker->server, index, queue, batch);
+	if (status.code == GG_EDEVICE)
+		GgDeviceLost(worker, &status);
+	if (status.code != GG_OK)
+	{
+		/*
+		 * Refused as a whole, or (CPU engine) answered in part by this thread.  Either way nothing
+		 * is in flight.
+		 */
+		flight->next = dispatch->spare;
+		dispatch->spare = flight;
+		GgDeviceTrouble(worker, &status);
+		for (uint32 i = 0; i < batch->count; i++)
+			EndItem(worker, batch->slots[i], GG_REASON_FAILED);
+		return;
+	}
+	stats->batches++;
+	GgHistogramAdd(stats->batch_sizes, batch->count);
+	flight->queue = queue;
+	flight->entry = item->entry;
+	flight->list = batch->list;
+	flight->kind = kind;
+	flight->count = batch->count;
+	flight->submitted_us = now;
+	memcpy(flight->slots, batch->slots, batch->count * sizeof(uint32));
+	memcpy(flight->tickets, batch->tickets, batch->count * sizeof(uint32));
+	flight->next = dispatch->flights;
+	dispatch->flights = flight;
+	dispatch->queue_flights[queue]++;
+}
+
+/* Take the first waiting item, from `first` on, and all that may share a batch with it. */
+static void
+GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
+{
+	SlotItem   *waiting = dispatch->waiting;
+	SlotItem	item = waiting[first];
+	uint32		kept = first;
+	DeepKind	kind = KindOf(&item);
+	uint32		most = kind != DEEP_ALONE ? GG_SERVE_MAX_DEEPS : GG_SERVE_MAX_BATCH;
+
+	batch->count = 0;
+	batch->list = item.list;
+	for (uint32 i = first; i < dispatch->nwaiting; i++)
+	{
+		if (i == first || (batch->count < most && waiting[i].due_us == 0 &&
+						   SameBatch(&item, kind, &waiting[i])))
+		{
+			batch->requests[batch->count] = RequestOf(&waiting[i]);
+			batch->slots[batch->count] = waiting[i].slot;
+			batch->tickets[batch->count++] = dispatch->queries[waiting[i].slot].ticket;
+		}
+		else
+			waiting[kept++] = waiting[i];
+	}
+	dispatch->nwaiting = kept;
+}
+
+/*
+ * The queues that have nothing in flight: nfirst of the first ones, from the one whose turn it is,
+ * then the others.
+ */
+static uint32
+FreeQueues(const GgDispatch *dispatch, uint32 *queues, uint32 *nfirst)
+{
+	uint32		nqueues = 0;
+
+	for (uint32 i = 0; i < FIRST_QUEUES; i++)
+	{
+		uint32		queue = (dispatch->next_queue + i) % FIRST_QUEUES;
+
+		if (dispatch->queue_flights[queue] == 0)
+			queues[nqueues++] = queue;
+	}
+	*nfirst = nqueues;
+	for (uint32 queue = FIRST_QUEUES; queue < GG_SERVE_QUEUES; queue++)
+		if (dispatch->queue_flights[queue] == 0)
+			queues[nqueues++] = queue;
+	return nqueues;
+}
+
+/* An item waits while more of its kind are in flight than wait. */
+static bool
+MustWait(const GgDispatch *dispatch, const SlotItem *item)
+{
+	DeepKind	kind = KindOf(item);
+	uint32		in_flight = 0;
+	uint32		waiting = 0;
+
+	if (kind == DEEP_ALONE)
+		return false;
+	for (const Flight *flight = dispatch->flights; flight != NULL; flight = flight->next)
+		if (flight->kind == kind && flight->entry == item->entry && flight->list == item->list)
+			in_flight += flight->count;
+	for (uint32 i = 0; i < dispatch->nwaiting && waiting < in_flight; i++)
+		waiting += SameBatch(item, kind, &dispatch->waiting[i]);
+	return waiting < in_flight;
+}
+
+/*
+ * Submit what waits to the queues that are free now, one group per queue.  Where there are more
+ * groups than free queues, several follow each other on one queue.  What takes much scratch memory
+ * goes to the first queues alone, which have it then.
+ */
+static void
+Submit(GgWorker *worker)
+{
+	GgDispatch *dispatch = worker->dispatch;
+	uint32		queues[GG_SERVE_QUEUES];
+	uint32		nqueues;
+	uint32		nfirst;
+	uint32		turn = 0;
+	uint32		first = 0;		/* items before it have to wait */
+
+	if (dispatch->nwaiting == 0)
+		return;
+	nqueues = FreeQueues(dispatch, queues, &nfirst);
+	if (nfirst == 0)
+		return;
+
+	while (first < dispatch->nwaiting)
+	{
+		SlotItem	item = dispatch->waiting[first];
+		gg_serve_batch batch;
+		uint32		queue;
+
+		if ((item.due_us != 0 && GgNowMicros() < item.due_us) || MustWait(dispatch, &item))
+		{
+			first++;
+			continue;
+		}
+		GatherBatch(dispatch, first, &batch);
+		queue = queues[turn++ % (gg_service->slots[item.slot].chunk < 0 ? nqueues : nfirst)];
+		if (queue < FIRST_QUEUES)
+			dispatch->next_queue = queue + 1;
+		SubmitBatch(worker, &batch, &item, queue);
+	}
+}
+
+/* ---- taking ------------------------------------------------------------------------ */
+
+static void
+InjectFault(GgWorker *worker, GgFault fault)
+{
+	gg_status	status;
+
+	memset(&status, 0, sizeof(status));
+	status.where = "gpugraph.fault";
+	switch (fault)
+	{
+		case GG_FAULT_LAUNCH:
+			snprintf(status.message, sizeof(status.message), "launch failed");
+			GgDeviceTrouble(worker, &status);
+			break;
+		case GG_FAULT_DEVICE:
+			status.code = GG_EDEVICE;
+			snprintf(status.message, sizeof(status.message), "device lost");
+			GgDeviceLost(worker, &status);
+			break;
+		case GG_FAULT_EXIT:
+			proc_exit(1);
+		case GG_FAULT_HANG_LAUNCH:
+			for (;;)
+				pg_usleep(STALL_US);
+		default:
+			break;
+	}
+}
+
+/* The answer of a list without rows: no node. */
+static void
+AnswerNothing(const gg_request *request, uint32 list)
+{
+	uint64	   *matches = (uint64 *) (gg_service->region + request->matches);
+
+	memset(gg_service->region + gg_request_keys_at(request, list), 0xFF,
+		   (Size) request->count * request->params.k * sizeof(uint64));
+	if (gg_request_way(request, list) == GG_WAY_DEEP)
+		matches[gg_request_before(request, list)] = 0;
+}
+
+static void
+AddItem(GgDispatch *dispatch, uint32 number, uint32 list)
+{
+	GgSlot	   *slot = &gg_service->slots[number];
+	SlotItem   *item;
+
+	if (dispatch->queries[number].indexes[list] == NULL)
+	{
+		AnswerNothing(&slot->request, list);
+		pg_write_barrier();
+		slot->done[list] = dispatch->queries[number].ticket;
+		return;
+	}
+
+	item = &dispatch->waiting[dispatch->nwaiting++];
+	item->slot = number;
+	item->list = list;
+	item->entry = slot->entry;
+	item->hangs = slot->fault == GG_FAULT_HANG;
+	item->due_us = slot->fault == GG_FAULT_STALL ? GgNowMicros() + STALL_US : 0;
+	dispatch->queries[number].items++;
+}
+
+/* The device follows these numbers unchecked, into its own memory and into the region. */
+static bool
+IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
+{
+	const gg_request *request = &slot->request;
+	gg_request	placed = *request;
+
+	return gg_check_request(__func__, request).code == GG_OK &&
+		request->nsegments + request->delta <= nlists &&
+		(slot->chunk < 0 || GgPoolIsOwner(gg_service->pool, slot->chunk, number)) &&
+		GgPlaceRequest(slot, CountTids(slot), &placed) && placed.queries == request->queries &&
+		placed.keys == request->keys && placed.filter == request->filter &&
+		placed.tids == request->tids && placed.matches == request->matches;
+}
+
+/* Make items of a query that was taken and whose resident is pinned. */
+static void
+AddItems(GgWorker *worker, uint32 number, const GgResidentVersion *version)
+{
+	GgDispatch *dispatch = worker->dispatch;
+	const GgSlot *slot = &gg_service->slots[number];
+
+	if (!IsSound(slot, number, version->nlists) || (slot->request.lists & version->missing) != 0)
+	{
+		EndItem(worker, number, GG_REASON_FAILED);
+		return;
+	}
+	for (uint32 list = 0; list <= slot->request.nsegments; list++)
+		if (gg_request_asks(&slot->request, list))
+			AddItem(dispatch, number, list);
+	EndItem(worker, number, GG_REASON_NONE);
+}
+
+/* Take one query that is QUEUED under this ticket. */
+static void
+Take(GgWorker *worker, uint32 number, uint64 ticket)
+{
+	GgDevice   *device = worker->device;
+	GgSlot	   *slot = &gg_service->slots[number];
+	SlotQuery  *query = &worker->dispatch->queries[number];
+	GgResidentVersion *version;
+
+	/* its last query was answered, and nobody has looked since */
+	if (query->live)
+		Poll(worker);
+	Assert(!query->live);
+
+	if (!GgSlotMove(slot, ticket, GG_SLOT_QUEUED, GG_SLOT_RUNNING))
+	{
+		if (GgSlotFreeAbandoned(slot, ticket))
+			device->stats.abandoned++;
+		return;
+	}
+	device->stats.queries++;
+	InjectFault(worker, (GgFault) slot->fault);
+	if (slot->fault == GG_FAULT_LAUNCH)
+	{
+		FailSlot(device, slot, ticket, GG_SLOT_RUNNING, GG_REASON_FAILED);
+		return;
+	}
+
+	version = GgResidentPin(worker, slot->entry, slot->serial);
+	if (version == NULL)
+	{
+		/* evicted since the backend looked */
+		FailSlot(device, slot, ticket, GG_SLOT_RUNNING, GG_REASON_NOT_RESIDENT);
+		return;
+	}
+	query->indexes = version->lists;
+	query->live = true;
+	query->failed = false;
+	query->ticket = (uint32) ticket;
+	query->entry = slot->entry;
+	query->posted_us = slot->posted_us;
+	query->items = 1;			/* until all are there */
+	AddItems(worker, number, version);
+}
+
+static bool
+TakeAll(GgWorker *worker)
+{
+	GgDispatch *dispatch = worker->dispatch;
+	uint32		number,
+				ticket;
+	bool		any = false;
+
+	/* no room for another query's items: those that wait go first */
+	while (dispatch->nwaiting + GG_SERVE_MAX_LISTS <= gg_service->nslots * GG_SERVE_MAX_LISTS &&
+		   GgRingPop(worker->device->ring, &number, &ticket))
+	{
+		uint64		word = pg_atomic_read_u64(&gg_service->slots[number].word);
+
+		any = true;
+		if ((uint32) GgSlotTicket(word) == ticket)
+			Take(worker, number, GgSlotTicket(word));
+	}
+	return any;
+}
+
+/* Free slots that were abandoned after we had seen their answer, or before we took them. */
+static void
+SweepAbandoned(GgWorker *worker)
+{
+	GgDispatch *dispatch = worker->dispatch;
+	uint32		now = pg_atomic_read_u32(&worker->device->ring->abandoned);
+
+	if (now == dispatch->abandoned_seen)
+		return;
+	dispatch->abandoned_seen = now;
+	pg_memory_barrier();
+	for (uint32 i = 0; i < gg_service->nslots; i++)
+	{
+		GgSlot	   *slot = &gg_service->slots[i];
+		uint64		word = pg_atomic_read_u64(&slot->word);
+
+		if (GgSlotStateOf(word) == GG_SLOT_ABANDONED && slot->device == worker->number &&
+			!dispatch->queries[i].live && GgSlotFreeAbandoned(slot, GgSlotTicket(word)))
+			worker->device->stats.abandoned++;
+	}
+}
+
+/* ---- for the worker ------------------------------------------------------------------ */
+
+bool
+GgDispatchIdle(GgWorker *worker)
+{
+	GgRing	   *ring = worker->device->ring;
+
+	return GgRingEmpty(ring) &&
+		pg_atomic_read_u32(&ring->abandoned) == worker->dispatch->abandoned_seen;
+}
+
+bool
+GgDispatchTurn(GgWorker *worker)
+{
+	GgDispatch *dispatch = worker->dispatch;
+	bool		any;
+
+	if (dispatch->flights != NULL)
+		Poll(worker);
+	any = TakeAll(worker);
+	SweepAbandoned(worker);
+	Submit(worker);
+	if (any)
+		Poll(worker);
+	Check(worker);
+	return any || dispatch->flights != NULL || dispatch->nwaiting > 0;
+}
+
+/*
+ * The worker before us wrote into the slots of this device and is gone, so all of them are freed,
+ * or their backends are told.  A slot in the state QUEUED whose entry is not in the ring yet is
+ * left for TakeAll().
+ */
+void
+GgDispatchStart(GgWorker *worker)
+{
+	GgDevice   *device = worker->device;
+
+	worker->dispatch = MemoryContextAllocZero(TopMemoryContext, sizeof(GgDispatch));
+	worker->dispatch->abandoned_seen = pg_atomic_read_u32(&device->ring->abandoned);
+	FailRing(device);
+	for (uint32 i = 0; i < gg_service->nslots; i++)
+	{
+		GgSlot	   *slot = &gg_service->slots[i];
+		uint64		word = pg_atomic_read_u64(&slot->word);
+
+		if (slot->device == worker->number &&
+			(GgSlotStateOf(word) == GG_SLOT_RUNNING || GgSlotStateOf(word) == GG_SLOT_ABANDONED))
+			FailSlot(device, slot, GgSlotTicket(word), GG_SLOT_RUNNING, GG_REASON_FAILED);
+	}
+}
+
+void
+GgDispatchServe(GgWorker *worker)
+{
+	GgDispatch *dispatch = worker->dispatch;
+	Size		nslots = gg_service->nslots;
+
+	dispatch->queries = MemoryContextAllocZero(TopMemoryContext, nslots * sizeof(SlotQuery));
+	dispatch->waiting = MemoryContextAllocHuge(TopMemoryContext,
+											   nslots * GG_SERVE_MAX_LISTS * sizeof(SlotItem));
+}
+
+/*
+ * Called before indexes are closed: no batch in flight may name them, since a backend would believe
+ * an answer read from freed memory.  Not called for a device that is lost.  False: something is in
+ * flight still, or the device is lost by now.
+ */
+bool
+GgDispatchDrain(GgWorker *worker)
+{
+	uint64		start = GgNowMicros();
+
+	for (uint32 queue = 0; queue < GG_SERVE_QUEUES; queue++)
+		while (worker->dispatch->queue_flights[queue] > 0)
+		{
+			bool		idle = true;
+
+			if (worker->engine->serve_check(worker->server, queue, &idle).code != GG_OK)
+				return false;
+			if (idle && !worker->dispatch->queue_hangs[queue])
+				break;
+			if (GgNowMicros() - start >= DRAIN_MOST_US)
+				return false;
+			pg_usleep(DRAIN_SLEEP_US);
+		}
+	return true;
+}
+
+/*
+ * The state is not UP any more.  The device may still write for queries in flight, so their slots
+ * are left to the next worker.
+ */
+void
+GgDispatchStop(GgWorker *worker)
+{
+	FailRing(worker->device);
+	for (uint32 i = 0; i < gg_service->nslots; i++)
+	{
+		GgSlot	   *slot = &gg_service->slots[i];
+
+		if (slot->device == worker->number &&
+			GgSlotStateOf(pg_atomic_read_u64(&slot->word)) == GG_SLOT_RUNNING)
+			Wake(slot);
+	}
+}

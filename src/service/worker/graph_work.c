@@ -1,0 +1,153 @@
+/*
+ * graph_work.c
+ *		Graphs that the device builds for other processes: the worker's main thread.
+ *
+ * A merge asks for a graph (graph_request.c).  Its memory comes out of what gpugraph.device_memory
+ * leaves: nothing is evicted for it.  What needs memory meanwhile waits for its end, as for a
+ * resident that is on its way out (memory.c).
+ */
+#include "service/worker/worker.h"
+
+#include "storage/proc.h"
+#include "storage/procarray.h"
+
+/* Device memory that the job takes; an engine without a device counts the host's. */
+static gg_status
+JobBytes(const GgWorker *worker, const GgGraphJob *job, uint64 *bytes)
+{
+	gg_control	control = {.threads = 1, .background = true};
+	uint64		rows = (uint64) job->data.n * job->data.dim * gg_element_size(job->data.element);
+	uint64		lists = (uint64) job->data.n * (1 + job->length * sizeof(uint32));
+	gg_bytes	peak;
+	gg_status	status = worker->engine->build_bytes(&job->data, &job->params, &control, &peak);
+
+	if (status.code == GG_OK)
+		*bytes = (peak.device > 0 ? peak.device : rows + peak.host) +
+			(job->length > 0 ? lists : 0);
+	return status;
+}
+
+static void
+End(GgGraphJob *job, uint32 serial, GgGraphState from)
+{
+	pg_write_barrier();
+	if (GgGraphMove(job, serial, from, GG_GRAPH_ENDED))
+		SetLatch(&GetPGProcByNumber(job->procno)->procLatch);
+}
+
+static void
+Refuse(GgGraphJob *job, uint32 serial, gg_status status)
+{
+	job->code = status.code;
+	memcpy(job->message, status.message, sizeof(job->message));
+	End(job, serial, GG_GRAPH_ASKED);
+}
+
+/* ASKED: take the memory, and begin. */
+static void
+Grant(GgWorker *worker, uint32 serial)
+{
+	GgGraphJob *job = &worker->device->graph_job;
+	uint64		limit = GgLimitBytes(worker);
+	uint64		bytes;
+	gg_status	status;
+	char		need[32],
+				left[32];
+
+	if (!GgGraphIsWanted(job, serial))
+	{
+		Refuse(job, serial, gg_fail(GG_ECANCELED, "gpugraph merge", "canceled"));
+		return;
+	}
+	status = JobBytes(worker, job, &bytes);
+	if (status.code != GG_OK)
+	{
+		Refuse(job, serial, status);
+		return;
+	}
+	if (worker->used_bytes + bytes > limit + GgOutgoingBytes(worker))
+	{
+		GgFormatBytes(need, sizeof(need), bytes);
+		GgFormatBytes(left, sizeof(left), limit - Min(limit, worker->used_bytes));
+		Refuse(job, serial, gg_fail(GG_EDEVICE_MEMORY, "gpugraph merge",
+									"it takes %s of device memory, gpugraph.device_memory leaves "
+									"%s", need, left));
+		return;
+	}
+	/* what is on its way out frees memory soon */
+	if (worker->used_bytes + bytes > limit)
+		return;
+	worker->graph_bytes = bytes;
+	GgSetUsed(worker, worker->used_bytes + bytes);
+	worker->graph.serial = serial;
+	(void) GgGraphMove(job, serial, GG_GRAPH_ASKED, GG_GRAPH_GRANTED);
+	if (GgGraphThreadStart(&worker->graph))
+		return;
+	job->code = GG_ENOMEM;
+	strlcpy(job->message, "there is no thread to be had", sizeof(job->message));
+	(void) GgGraphMove(job, serial, GG_GRAPH_GRANTED, GG_GRAPH_DONE);
+}
+
+/* DONE: give the memory back, count, and tell. */
+static void
+Finish(GgWorker *worker, uint32 serial)
+{
+	GgDevice   *device = worker->device;
+	GgGraphJob *job = &device->graph_job;
+
+	GgGraphThreadJoin(&worker->graph, false);
+	GgSetUsed(worker, worker->used_bytes - worker->graph_bytes);
+	worker->graph_bytes = 0;
+	if (job->code == GG_EDEVICE)
+	{
+		gg_status	status = {
+			.code = GG_EDEVICE, .where = "building a graph", .device_error = job->device_error
+		};
+
+		memcpy(status.message, job->message, sizeof(status.message));
+		GgDeviceLost(worker, &status);
+	}
+	if (job->code == GG_OK)
+	{
+		device->stats.merges++;
+		device->stats.merge_seconds += worker->graph.seconds;
+	}
+	End(job, serial, GG_GRAPH_DONE);
+}
+
+void
+GgGraphWork(GgWorker *worker)
+{
+	GgGraphJob *job = &worker->device->graph_job;
+	uint64		word = GgGraphWord(job);
+	uint32		serial = GgGraphWordSerial(word);
+
+	if (GgGraphWordState(word) == GG_GRAPH_FREE)
+		return;
+	worker->busy = true;
+	if ((word & GG_GRAPH_ORPHAN) == 0 && BackendPidGetProc(job->owner) == NULL)
+		GgGraphFlag(job, serial, GG_GRAPH_CANCEL | GG_GRAPH_ORPHAN);
+	if (GgGraphWordState(word) == GG_GRAPH_ASKED)
+		Grant(worker, serial);
+	else if (GgGraphWordState(word) == GG_GRAPH_DONE)
+		Finish(worker, serial);
+	word = GgGraphWord(job);
+	if (GgGraphWordState(word) == GG_GRAPH_ENDED && (word & GG_GRAPH_ORPHAN) != 0)
+		GgGraphClear(job, serial);
+}
+
+/* A worker starts: no one works on the job of an earlier worker.  Under device->lock, exclusive. */
+void
+GgGraphStart(GgWorker *worker)
+{
+	GgGraphJob *job = &worker->device->graph_job;
+	uint32		serial = GgGraphWordSerial(GgGraphWord(job)) + 1;
+
+	pg_atomic_write_u64(&job->word, ((uint64) serial << 8) | GG_GRAPH_FREE);
+}
+
+void
+GgGraphStop(GgWorker *worker)
+{
+	GgGraphThreadJoin(&worker->graph, true);
+}

@@ -1,0 +1,147 @@
+/*
+ * preload.c
+ *		The list of residents on disk: what a worker loads when it starts (gpugraph.autoprewarm).
+ *
+ * There is one file per device in the data directory.  The device's worker writes it within a
+ * minute after something changed, and when it ends, and replaces it as a whole.  The file is a
+ * hint: what it names is loaded only if it still exists and is a gpugraph index, and a damaged file
+ * is ignored.  A base backup may carry it along to a standby, where it is as good.
+ *
+ * Format, text:
+ *		gpugraph resident 1
+ *		DATABASE RELATION TABLESPACE DATABASE-OF-FILE FILE-NUMBER		last used first
+ *		...
+ *		crc HHHHHHHH		of all bytes before this line
+ */
+#include "service/worker/worker.h"
+
+#include <unistd.h>
+
+#include "lib/stringinfo.h"
+#include "port/pg_crc32c.h"
+#include "storage/fd.h"
+
+#define PRELOAD_HEAD	"gpugraph resident 1\n"
+
+/* Larger than any file that we write: 128 lines of 5 numbers. */
+#define PRELOAD_MAX_BYTES	(16 * 1024)
+
+static void
+PreloadPath(int number, const char *ending, char *path, Size size)
+{
+	snprintf(path, size, "gpugraph.resident.%d%s", number, ending);
+}
+
+static uint32
+Crc(const char *data, Size len)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, data, len);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/* The items of a file's text; -1 when it is damaged. */
+static int
+Parse(char *text, GgPreloadItem *items, int max)
+{
+	char	   *line = text + strlen(PRELOAD_HEAD);
+	int			n = 0;
+
+	if (strncmp(text, PRELOAD_HEAD, strlen(PRELOAD_HEAD)) != 0)
+		return -1;
+	for (;;)
+	{
+		char	   *end = strchr(line, '\n');
+		Oid			oids[5];
+		uint32		crc;
+
+		if (end == NULL)
+			return -1;
+		if (sscanf(line, "crc %8X", &crc) == 1)
+			return crc == Crc(text, line - text) && end[1] == '\0' ? n : -1;
+		if (n == max || sscanf(line, "%u %u %u %u %u", &oids[0], &oids[1], &oids[2], &oids[3],
+							   &oids[4]) != 5)
+			return -1;
+		items[n].database = oids[0];
+		items[n].relation = oids[1];
+		/* three Oids in every version, under different names */
+		StaticAssertStmt(sizeof(GgRelFileLocator) == 3 * sizeof(Oid), "a locator is three numbers");
+		memcpy(&items[n].locator, &oids[2], 3 * sizeof(Oid));
+		n++;
+		line = end + 1;
+	}
+}
+
+int
+GgPreloadRead(int number, GgPreloadItem *items, int max)
+{
+	char		path[MAXPGPATH];
+	char		text[PRELOAD_MAX_BYTES];
+	FILE	   *file;
+	Size		len;
+	int			n;
+
+	PreloadPath(number, "", path, sizeof(path));
+	file = AllocateFile(path, PG_BINARY_R);
+	if (file == NULL)
+	{
+		if (errno != ENOENT)
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not read file \"%s\": %m", path)));
+		return 0;
+	}
+	len = fread(text, 1, sizeof(text) - 1, file);
+	FreeFile(file);
+	text[len] = '\0';
+	n = strlen(text) == len ? Parse(text, items, max) : -1;
+	if (n < 0)
+	{
+		ereport(LOG,
+				(errmsg("ignoring file \"%s\", which is damaged", path),
+				 errdetail("Indexes are loaded onto the device as they are queried.")));
+		return 0;
+	}
+	return n;
+}
+
+/* A failure is logged: the list is no more than a convenience. */
+void
+GgPreloadWrite(int number, const GgPreloadItem *items, int nitems)
+{
+	char		path[MAXPGPATH],
+				temporary[MAXPGPATH];
+	StringInfoData text;
+	FILE	   *file;
+	bool		ok;
+
+	PreloadPath(number, "", path, sizeof(path));
+	PreloadPath(number, ".tmp", temporary, sizeof(temporary));
+
+	initStringInfo(&text);
+	appendStringInfoString(&text, PRELOAD_HEAD);
+	for (int i = 0; i < nitems; i++)
+	{
+		Oid			oids[3];
+
+		memcpy(oids, &items[i].locator, sizeof(oids));
+		appendStringInfo(&text, "%u %u %u %u %u\n", items[i].database, items[i].relation,
+						 oids[0], oids[1], oids[2]);
+	}
+	appendStringInfo(&text, "crc %08X\n", Crc(text.data, text.len));
+
+	file = AllocateFile(temporary, PG_BINARY_W);
+	ok = file != NULL && fwrite(text.data, 1, text.len, file) == text.len;
+	if (file != NULL && FreeFile(file) != 0)
+		ok = false;
+	if (!ok)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not write file \"%s\": %m", temporary)));
+	else
+		(void) durable_rename(temporary, path, LOG);
+	pfree(text.data);
+}

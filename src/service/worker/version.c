@@ -1,0 +1,36 @@
+/*
+ * version.c
+ *		Pins of a resident's versions.
+ *
+ * A version is not closed as long as it is pinned: by queries in flight (dispatch.c), and by a load
+ * that copies rows of it (resident_load.c).
+ */
+#include "service/worker/worker.h"
+
+GgResidentVersion *
+GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial)
+{
+	uint32		row = entry % GG_MAX_RESIDENT;
+	GgResidentVersion *version;
+
+	if (entry >= 2 * GG_MAX_RESIDENT)
+		return NULL;
+	version = &worker->versions[row][entry / GG_MAX_RESIDENT];
+	if (!version->live || version->serial != serial ||
+		worker->device->residents[row].state != GG_RESIDENT_READY)
+		return NULL;
+	version->pins++;
+	return version;
+}
+
+void
+GgResidentUnpin(GgWorker *worker, uint32 entry)
+{
+	uint32		row = entry % GG_MAX_RESIDENT;
+	GgResidentVersion *version = &worker->versions[row][entry / GG_MAX_RESIDENT];
+
+	Assert(version->pins > 0);
+	if (--version->pins == 0 &&
+		(version->replaced || worker->device->residents[row].state == GG_RESIDENT_EVICTING))
+		pg_atomic_write_u32(&worker->device->work, 1);
+}

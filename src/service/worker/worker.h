@@ -1,0 +1,228 @@
+/*
+ * worker.h
+ *		The worker of a device: its state, and what its files call of each other.  Only the worker's
+ *		main thread uses these.
+ */
+#ifndef GG_WORKER_H
+#define GG_WORKER_H
+
+#include "service/shared/table.h"
+#include "service/worker/graph_thread.h"
+#include "service/worker/upload.h"
+
+#include "postmaster/bgworker.h"
+
+/*
+ * One version of a resident: the handles of its lists on the device.  Those of entry e are
+ * versions[e][0] and versions[e][1], used in turn by refreshes.
+ */
+typedef struct GgResidentVersion
+{
+	bool		live;
+	bool		replaced;		/* goes once it is not pinned and no query can name it */
+	bool		ahead;			/* replaced ahead of a flip */
+	uint32		serial;
+	uint32		nlists;
+	uint32		missing;		/* bitmap of segments that are not there */
+	gg_index   *lists[GG_SERVE_MAX_LISTS];
+	uint64		list_bytes[GG_SERVE_MAX_LISTS]; /* of what is missing, too */
+	bool		owned[GG_SERVE_MAX_LISTS];	/* false: the version that replaced this one has it */
+	uint64		bytes;			/* of those owned */
+	uint32		pins;
+	int64		replaced_ms;
+} GgResidentVersion;
+
+/* What the worker knows of a load beside its GgLoadJob. */
+typedef struct GgLoadWatch
+{
+	BackgroundWorkerHandle *handle;
+	uint64		bytes;			/* granted, and not yet a version's */
+	bool		evicted_more;	/* the device had less than the limit says: more was evicted once */
+	uint64		most;			/* tried at most, since the device had less still; 0: any */
+	bool		pinned;			/* what the version at that place has of the delta is copied */
+	uint32		place;
+} GgLoadWatch;
+
+typedef struct GgWorker
+{
+	GgDevice   *device;
+	int			number;			/* the device's place in gg_service->devices */
+	const gg_engine *engine;
+	gg_server  *server;			/* NULL before the device is open */
+	struct GgDispatch *dispatch;	/* dispatch.c */
+
+	/* how it ends; device_error.c, device_worker.c */
+	bool		lost;			/* the device, or that it cannot be used */
+	bool		gone;			/* the device is not there, and will not be */
+	bool		quiet_end;		/* the postmaster need not hear of this end: see GgDeviceLost() */
+
+	/* residents; NULL before GgResidentStart() */
+	GgUpload   *upload;
+	GgResidentVersion (*versions)[2];
+	GgLoadWatch loads[GG_MAX_LOADS];
+	GgGraphThread graph;		/* builds a graph for another process */
+	uint64		graph_bytes;	/* granted for that */
+	gg_status	upload_status;	/* of an upload that found the device lost; GG_OK: none did */
+	uint64		total_bytes;	/* of the device */
+	/* by versions, and granted to loads and for a graph; set by GgSetUsed() */
+	uint64		used_bytes;
+	bool		exceeded;		/* more is used than gpugraph.device_memory allows by now */
+	uint64		sent_away_us;	/* when a staying loader was last sent away; 0: never */
+	bool		busy;			/* something is under way: look again soon */
+	bool		residents_changed;	/* since the list was saved */
+	int64		next_tick_ms,
+				next_sweep_ms,
+				next_grow_ms,
+				next_cool_ms,
+				next_save_ms;
+} GgWorker;
+
+/* The version that queries of an entry go to. */
+static inline GgResidentVersion *
+GgCurrentVersion(GgWorker *worker, uint32 entry)
+{
+	return &worker->versions[entry][worker->device->residents[entry].version];
+}
+
+extern PGDLLEXPORT void GgWorkerMain(Datum number);
+
+/* ---- dispatch.c ----------------------------------------------------------------- */
+
+/* Free what an earlier worker left behind. */
+extern void GgDispatchStart(GgWorker *worker);
+
+/* Once the device is open. */
+extern void GgDispatchServe(GgWorker *worker);
+
+/* One turn: take, submit, look for answers.  True when there was anything, or is in flight. */
+extern bool GgDispatchTurn(GgWorker *worker);
+
+/* Is there nothing in the ring?  For the worker that is about to sleep. */
+extern bool GgDispatchIdle(GgWorker *worker);
+
+/* At the end: tell the backends that wait; then wait for what is in flight.  False: in vain. */
+extern void GgDispatchStop(GgWorker *worker);
+extern bool GgDispatchDrain(GgWorker *worker);
+
+/* ---- resident.c ------------------------------------------------------------------- */
+
+/* Start with an empty table and the upload thread; stop joins the thread and closes all. */
+extern void GgResidentStart(GgWorker *worker);
+extern void GgResidentStop(GgWorker *worker);
+
+/* Called on every turn of the worker's loop; cheap when there is nothing to do (device->work). */
+extern void GgResidentWork(GgWorker *worker);
+
+/* Milliseconds until it wants to be called again even if nobody wakes the worker. */
+extern long GgResidentTimeout(GgWorker *worker);
+
+/* ---- version.c -------------------------------------------------------------------- */
+
+/*
+ * The version with this serial; NULL when there is none, or the entry is not READY.  Each pin is
+ * undone by an unpin.  A pinned version is not closed.  A list without rows is NULL, as is one that
+ * is missing.
+ */
+extern GgResidentVersion *GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial);
+extern void GgResidentUnpin(GgWorker *worker, uint32 entry);
+
+/* ---- resident_load.c ------------------------------------------------------------------ */
+
+/* One turn: start what is WANTED, move on what can be moved.  Sets busy while a load goes on. */
+extern void GgLoadsWork(GgWorker *worker, int64 now_ms);
+
+/* ---- graph_work.c --------------------------------------------------------------------- */
+
+/* At the worker's start; one turn; at its end, which waits for the thread. */
+extern void GgGraphStart(GgWorker *worker);
+extern void GgGraphWork(GgWorker *worker);
+extern void GgGraphStop(GgWorker *worker);
+
+/* ---- memory.c --------------------------------------------------------------------------- */
+
+/* Write a number of bytes as "512 MB". */
+extern const char *GgFormatBytes(char *buffer, Size size, uint64 bytes);
+
+/* Name of an entry or load in the log. */
+extern const char *GgNameOf(char *buffer, Size size, const char *name, Oid database, Oid relation);
+
+/* gpugraph.device_memory in bytes; 0 of it is nine tenths of the device's memory. */
+extern uint64 GgLimitBytes(const GgWorker *worker);
+extern void GgSetUsed(GgWorker *worker, uint64 bytes);
+
+typedef enum GgRoom
+{
+	GG_ROOM_THERE,
+	GG_ROOM_SOON,				/* something is on its way out */
+	GG_ROOM_NONE
+} GgRoom;
+
+/* Memory that will be free without further evictions. */
+extern uint64 GgOutgoingBytes(GgWorker *worker);
+
+/*
+ * Room for that many bytes more, by evicting what was used longest ago: for the part of an index
+ * (job->partial) only what is colder.
+ */
+extern GgRoom GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes);
+
+/*
+ * A refresh finds no room for the delta, which takes `bytes`: it has outgrown what was kept
+ * for it.  Have the resident give up segments, which the refresh then leaves out, for this delta
+ * and, if it can be, for the copy that the next refresh makes.  At least one segment stays.
+ */
+extern GgRoom GgTrimForDelta(GgWorker *worker, GgLoadJob *job, uint64 bytes);
+
+/* How much room could be made. */
+extern uint64 GgAvailableBytes(GgWorker *worker, const GgLoadJob *job);
+
+/* Let GG_COOL_MS pass for the heat of all entries. */
+extern void GgCoolDown(GgDevice *device);
+
+/* Follow gpugraph.device_memory. */
+extern void GgCheckLimit(GgWorker *worker);
+
+/* Has a relation's file been dropped or truncated? */
+extern bool GgFileIsGone(const GgRelFileLocator *locator);
+
+/* Evict residents whose files are gone. */
+extern void GgSweepDropped(GgWorker *worker);
+
+/* ---- partial.c ------------------------------------------------------------------------- */
+
+/*
+ * Mark the lists of a load that have no room in `available` bytes as left out.  False: the rest is
+ * not worth having, or has no room either.
+ */
+extern bool GgLeaveOut(GgWorker *worker, GgLoadJob *job, uint64 available);
+
+/* The least that a load would have to bring; and may it leave out one more of its lists? */
+extern uint64 GgLeastBytes(GgWorker *worker, const GgLoadJob *job);
+extern bool GgMayLeaveOut(const GgLoadJob *job);
+
+/* Have residents refreshed that lack segments for which there is room by now. */
+extern void GgGrow(GgWorker *worker);
+
+/* ---- device_error.c ------------------------------------------------------------------- */
+
+/* The device cannot be used any more: log why, count it for the breaker and exit, to be started
+ * again. */
+pg_noreturn extern void GgDeviceLost(GgWorker *worker, const gg_status *status);
+
+/* Something failed that leaves the device usable: last_error, and a LOG line if it is news. */
+extern void GgDeviceTrouble(GgWorker *worker, const gg_status *status);
+
+/* ---- preload.c ---------------------------------------------------------------------------- */
+
+typedef struct GgPreloadItem
+{
+	Oid			database;
+	Oid			relation;
+	GgRelFileLocator locator;
+} GgPreloadItem;
+
+/* number: the device's place in gg_service->devices. */
+extern int	GgPreloadRead(int number, GgPreloadItem *items, int max);
+extern void GgPreloadWrite(int number, const GgPreloadItem *items, int nitems);
+
+#endif							/* GG_WORKER_H */
