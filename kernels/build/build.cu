@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define COPY_BYTES ((uint64_t) 32 << 20)
 /* CUDA's own context, code and scan scratch, which no buffer here accounts for */
 #define CONTEXT_BYTES ((uint64_t) 600 << 20)
 /* the same beside searches, whose context is there: scan scratch, small buffers, a pool's steps */
@@ -18,36 +17,6 @@ static inline uint64_t
 max_u64(uint64_t a, uint64_t b)
 {
 	return a > b ? a : b;
-}
-
-gg_status
-gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream,
-				const gg_control *control)
-{
-	for (uint64_t at = 0; at < bytes; at += COPY_BYTES)
-	{
-		GG_CUDA_TRY(cudaMemcpyAsync((char *) device + at, (const char *) host + at,
-									bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES,
-									cudaMemcpyHostToDevice, stream));
-		GG_CUDA_TRY(cudaStreamSynchronize(stream));
-		GG_TRY(gg_cuda_check_cancel(control, __func__));
-	}
-	return gg_ok();
-}
-
-gg_status
-gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t stream,
-				 const gg_control *control)
-{
-	for (uint64_t at = 0; at < bytes; at += COPY_BYTES)
-	{
-		GG_CUDA_TRY(cudaMemcpyAsync((char *) host + at, (const char *) device + at,
-									bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES,
-									cudaMemcpyDeviceToHost, stream));
-		GG_CUDA_TRY(cudaStreamSynchronize(stream));
-		GG_TRY(gg_cuda_check_cancel(control, __func__));
-	}
-	return gg_ok();
 }
 
 /*

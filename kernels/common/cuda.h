@@ -18,7 +18,7 @@
 
 /* ---- status ------------------------------------------------------------ */
 
-/* engine.cu: an error as a status; what: a literal that names the call. */
+/* device.cu: an error as a status; what: a literal that names the call. */
 extern gg_status gg_cuda_failed(cudaError_t error, const char *where, const char *what);
 
 /* A CUDA call's result. */
@@ -320,16 +320,6 @@ extern gg_status gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build
 									 const gg_control *control, gg_graph *graph,
 									 gg_build_stats *stats);
 
-/*
- * Copies between pageable host memory and the device in pieces of 32 MB (3 ms at 11 GB/s; 30 where
- * host memory is touched for the first time, in small pages), asking for cancellation between them;
- * done when they return.
- */
-extern gg_status gg_cuda_copy_in(void *device, const void *host, uint64_t bytes,
-								 cudaStream_t stream, const gg_control *control);
-extern gg_status gg_cuda_copy_out(void *host, const void *device, uint64_t bytes,
-								  cudaStream_t stream, const gg_control *control);
-
 /* fill.cu */
 extern gg_status gg_cuda_index_open(const gg_dataset *data, const gg_graph *graph,
 									const gg_control *control, gg_index **index);
@@ -364,7 +354,17 @@ extern gg_status gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32
 extern gg_status gg_cuda_serve_check(gg_server *server, uint32_t queue, bool *idle);
 extern void gg_cuda_serve_close(gg_server *server);
 
-/* engine.cu */
+/*
+ * memory.cu.  Copies between pageable host memory and the device in pieces of 32 MB (3 ms at 11
+ * GB/s; 30 where host memory is touched for the first time, in small pages), asking for
+ * cancellation between them; done when they return.
+ */
+extern gg_status gg_cuda_copy_in(void *device, const void *host, uint64_t bytes,
+								 cudaStream_t stream, const gg_control *control);
+extern gg_status gg_cuda_copy_out(void *host, const void *device, uint64_t bytes,
+								  cudaStream_t stream, const gg_control *control);
+
+/* device.cu */
 extern gg_status gg_cuda_probe(gg_use use);
 extern gg_status gg_cuda_probe_device(int device);
 extern gg_status gg_cuda_device_limits(int device, gg_cuda_limits *limits);

@@ -1,6 +1,7 @@
 /*
  * memory.cu
- *		Where buffers come from: cudaMalloc(), or a pool for work beside searches.
+ *		Where buffers come from: cudaMalloc(), or a pool for work beside searches.  Copies between
+ *		the host's memory and the device's.
  *
  * cudaMalloc() and cudaFree() take the driver's lock, and cudaFree() waits for all that the device
  * does: batches that are launched meanwhile wait with it.  A build calls them some hundred times.
@@ -14,6 +15,8 @@
  * pool grows and when it goes, is not measured.
  */
 #include "cuda.h"
+
+#define COPY_BYTES ((uint64_t) 32 << 20)
 
 static thread_local cudaMemPool_t pool = NULL;
 static thread_local cudaStream_t pool_stream = NULL;
@@ -79,4 +82,34 @@ gg_cuda_work::~gg_cuda_work()
 	(void) cudaMemPoolDestroy(pool);
 	pool = NULL;
 	pool_stream = NULL;
+}
+
+gg_status
+gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream,
+				const gg_control *control)
+{
+	for (uint64_t at = 0; at < bytes; at += COPY_BYTES)
+	{
+		GG_CUDA_TRY(cudaMemcpyAsync((char *) device + at, (const char *) host + at,
+									bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES,
+									cudaMemcpyHostToDevice, stream));
+		GG_CUDA_TRY(cudaStreamSynchronize(stream));
+		GG_TRY(gg_cuda_check_cancel(control, __func__));
+	}
+	return gg_ok();
+}
+
+gg_status
+gg_cuda_copy_out(void *host, const void *device, uint64_t bytes, cudaStream_t stream,
+				 const gg_control *control)
+{
+	for (uint64_t at = 0; at < bytes; at += COPY_BYTES)
+	{
+		GG_CUDA_TRY(cudaMemcpyAsync((char *) host + at, (const char *) device + at,
+									bytes - at < COPY_BYTES ? bytes - at : COPY_BYTES,
+									cudaMemcpyDeviceToHost, stream));
+		GG_CUDA_TRY(cudaStreamSynchronize(stream));
+		GG_TRY(gg_cuda_check_cancel(control, __func__));
+	}
+	return gg_ok();
 }

@@ -9,7 +9,8 @@
 
 /*
  * A query has `walks` blocks with `nseeds` pivots each (gg_greedy_plan).  lists: nq x walks x
- * GG_GREEDY_LIST of scratch; arrived: nq words that are zero, and are so again afterwards.  Queries and slots as of search_single_launch().
+ * GG_GREEDY_LIST of scratch; arrived: nq words that are zero, and are so again afterwards.  Queries
+ * and slots as of search_single_launch().
  */
 extern cudaError_t search_greedy_launch(const search_view *view, const search_launch *launch,
 										const search_slots *slots, uint32_t walks,

@@ -2,9 +2,10 @@
  * reorder.cu
  *		CAGRA's reordering alone, by rank and by distance: section III.B.
  *
- * A second copy of kernels/build/optimize.cu.  By rank is its own kernel.  By distance has the table
- * of the paper at hand, n x k distances: D is behind a detour by B when both d(A, B) and d(B, D) are
- * below d(A, D).  That kernel is the other one with one more gather: of each list, its distances.
+ * A second copy of kernels/build/optimize.cu.  By rank is its own kernel.  By distance has the
+ * table of the paper at hand, n x k distances: D is behind a detour by B when both d(A, B) and d(B,
+ * D) are below d(A, D).  That kernel is the other one with one more gather: of each list, its
+ * distances.
  */
 #define gg_cuda_starts papers_starts
 #define gg_cuda_unite_device papers_unite_device

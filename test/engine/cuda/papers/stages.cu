@@ -2,9 +2,9 @@
  * stages.cu
  *		TSDG's two stages one without the other: section 3.
  *
- * A second copy of kernels/build/tsdg.cu.  Stage 1 alone is a graph as Vamana's or, with an alpha of
- * 1, as GD's: relaxed diversification, then reverse edges, cut at the degree.  Stage 2 alone is one as
- * DPG's: the k-NN list cut at the limit, reverse edges, lambda.
+ * A second copy of kernels/build/tsdg.cu.  Stage 1 alone is a graph as Vamana's or, with an alpha
+ * of 1, as GD's: relaxed diversification, then reverse edges, cut at the degree.  Stage 2 alone is
+ * one as DPG's: the k-NN list cut at the limit, reverse edges, lambda.
  */
 #define gg_cuda_diversify_device papers_both_stages
 #include "../../../../kernels/build/tsdg.cu"

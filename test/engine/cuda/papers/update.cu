@@ -3,8 +3,8 @@
  *		GNND with the paper's updates of lists: section 4.3.
  *
  * A second copy of kernels/build/knn_graph.cu, whose samples and rows these have too; the join and
- * the update are the paper's.  One block per row: all distances of a join come to shared memory, by the
- * tensor cores.  Then a warp takes one sample after the other, and
+ * the update are the paper's.  One block per row: all distances of a join come to shared memory, by
+ * the tensor cores.  Then a warp takes one sample after the other, and
  *	UPDATE_ALL			(GNND-r1) every pair that it is in,
  *	UPDATE_NEAREST		(GNND-r2) its nearest NEW and its nearest OLD sample
  * is merged into its list, which is locked meanwhile; ids that are there are passed over.  So is,
