@@ -105,6 +105,7 @@ typedef struct IndexShape
 	int			conditions;		/* on filter columns ... */
 	Selectivity matching;		/* ... and the share of rows that fulfil them */
 	uint32		expected;		/* rows that a scan hands out, where the executor filters them */
+	double		limit;			/* rows that are asked for; not above 0: not known */
 	bool		on_device;
 	uint32		missing;		/* on_device: bitmap of segments that are not there */
 } IndexShape;
@@ -247,7 +248,8 @@ DeviceTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 	double		wanted = share * matching;
 	double		longest = has_graph ? GgLongestDeviceList(nodes, row_bytes) : 0;
 	double		expected = shape->conditions > 0 ? 0 : shape->expected * nodes / shape->nodes;
-	double		list = Max(gg_itopk_size, GG_EXPECTED_WALK(expected));
+	double		list = Max(gg_itopk_size, Max(GG_EXPECTED_WALK(expected),
+											  GG_LIMITED_WALK(Max(shape->limit, 0))));
 	double		first_deep = GgFirstDeepList(expected);
 	double		time = 0;
 	double		deep;
@@ -432,7 +434,9 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 		GgDeviceAnswers(path->indexinfo->indexoid, shape.meta, shape.conditions > 0 ?
 						GG_DEVICE_FILTER_NODES : (uint32) gg_itopk_size * GG_EXACT_SHARE,
 						&shape.missing);
-	shape.expected = GgRowsToExpect(rel->tuples, filtered);
+	shape.limit = root->limit_tuples;
+	shape.expected = GgRowsToExpect(rel->tuples, filtered, shape.limit > 0 ? shape.limit :
+									GG_EXPECTED_ANSWERS);
 	memset(&costs, 0, sizeof(costs));
 	genericcostestimate(root, path, loop_count, &costs);
 

@@ -80,19 +80,19 @@ GgLongestDeviceList(double nodes, double row_bytes)
 }
 
 /*
- * Rows that a scan is expected to hand out where so many of all rows pass the executor's filter.  A
- * LIMIT is taken to be 10.  0: not known.
+ * Rows that a scan is expected to hand out where so many of all rows pass the executor's filter and
+ * so many answers are asked for; 10 where that is not known.  0: not known.
  */
 #define GG_EXPECTED_ANSWERS		10
-#define GG_MOST_EXPECTED		0x7FFF
+#define GG_MOST_EXPECTED		0x3FFF
 
 static inline uint32_t
-GgRowsToExpect(double rows, double passing)
+GgRowsToExpect(double rows, double passing, double answers)
 {
 	double		expected = rows;
 
-	if (passing > GG_EXPECTED_ANSWERS)
-		expected = rows * GG_EXPECTED_ANSWERS / passing;
+	if (passing > answers)
+		expected = rows * answers / passing;
 	if (expected > GG_MOST_EXPECTED)
 		return GG_MOST_EXPECTED;
 	return expected > 0 ? (uint32_t) expected : 0;
@@ -116,6 +116,13 @@ GgFirstDeepList(double expected)
 		return GG_FIRST_DEEP;
 	return length > GG_LEAST_DEEP ? (uint32_t) length : GG_LEAST_DEEP;
 }
+
+/*
+ * Keys of a device's first list where the executor asks for `limit` rows.  Half of a walk's list is
+ * handed out.  An exact list is handed out whole.  Both have some to spare for dead rows.
+ */
+#define GG_LIMITED_WALK(limit)	(2 * (uint64_t) (limit) + 8)
+#define GG_LIMITED_EXACT(limit)	((limit) + (limit) / 8 + 4)
 
 /*
  * The list of a device's walk in a segment of which this share of the nodes matches a filter; 0:

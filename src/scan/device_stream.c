@@ -9,9 +9,10 @@
  *
  * Lists are of two kinds.  Those of walks begin anew each time, and are longer each time.  Where
  * the device has no longer one, or it is not worthwhile, deep lists follow: keys of all rows, each
- * list going on where the one before ended.  Where the executor throws most rows away
- * (expected_rows.c), the first list is as long as what it is expected to want, or deep, if the
- * session's last short one was for nothing.
+ * list going on where the one before ended.  Where a LIMIT is known
+ * (expected_rows.c), the first list has what it takes.  Where the executor throws most rows away,
+ * the first list is as long as what it is expected to want, or deep, if the session's last short
+ * one was for nothing.
  *
  * A scan with a filter has deep lists alone, of what matches.  But where most rows of a segment
  * match, and measuring them would take long, one walk comes first, and hands out those of its nodes
@@ -360,7 +361,12 @@ AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 static void
 AskFiltered(const GgScanOpaque *so, GgAsk *ask)
 {
-	AskForDeep(so, ask, so->mode == GG_ITERATIVE_OFF ? gg_itopk_size : (gg_itopk_size + 1) / 2, 0);
+	uint32		k = so->mode == GG_ITERATIVE_OFF ? gg_itopk_size : (gg_itopk_size + 1) / 2;
+
+	if (so->limit > 0 && !so->recheck)
+		k = Min(GG_LIMITED_EXACT(so->limit),
+				GgServiceDeepRoom(gg_request_lists(&ask->request)));
+	AskForDeep(so, ask, k, 0);
 }
 
 /*
@@ -378,10 +384,17 @@ AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 	GgAsk		ask = NewAsk(so, device->lists, device->delta_pages > 0);
 	double		expected = ExpectedRows(so, so->streams);
 	uint32		itopk = gg_itopk_size;
+	uint64		limited = so->limit > 0 ? GG_LIMITED_WALK(so->limit) : 0;
 	bool		deep = false;
 
 	ask.meanwhile = meanwhile;
-	if (GG_EXPECTED_WALK(expected) > itopk && WalkIsDue(so))
+	if (limited > itopk && so->mode != GG_ITERATIVE_OFF)
+	{
+		itopk = (uint32) limited;
+		deep = !WalkIsWorthwhile(so, so->streams, itopk);
+		expected = so->limit;
+	}
+	else if (GG_EXPECTED_WALK(expected) > itopk && WalkIsDue(so))
 		BeginUncertainWalk(so);
 	else if (GG_EXPECTED_WALK(expected) > itopk)
 	{
@@ -395,6 +408,9 @@ AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 		AskForWalks(so, &ask, device->exact, itopk);
 	if (!deep && so->search_mode == GG_SEARCH_TSDG_SMALL && so->mode != GG_ITERATIVE_OFF)
 		ask.request.params.k = Min(ask.request.params.k, GG_GREEDY_LIST);
+	/* rounded rows pass the executor's queue, which takes more than LIMIT */
+	if (!deep && limited > 0 && !so->bound.rounded)
+		ask.request.params.k = Min(ask.request.params.k, limited);
 	return AskFirst(so, &ask, deep);
 }
 

@@ -1,58 +1,149 @@
 /*
  * expected_rows.c
- *		How many rows the executor will ask for, told to scans whose rows it filters.
+ *		How many rows the executor will ask for, told to scans.
  *
- * Conditions that no index has are evaluated by the executor, and the access method is not told of
- * them.  Where few rows pass, the scan's lists would grow step by step, and each step is a question
- * to the device.  So this hook looks at the index scans of a plan that begins.  It estimates from
- * the planner's row count how many rows the scan will hand out, and puts that into the scan key of
- * the order.  The upper bits of sk_flags are the access method's own (access/skey.h).  ggrescan()
+ * The access method is not told LIMIT, nor of conditions that no index has, which the executor
+ * evaluates.  Without either, a scan's lists grow step by step, and each step is a question to the
+ * device.  So this hook looks at the index scans of a plan that begins.
+ *
+ * Where a LIMIT stands above a scan, with nothing between them that drops or adds rows, the scan
+ * hands out so many.  Where the executor filters the scan's rows, the hook estimates from the
+ * planner's row count how many the scan will hand out.  The number goes into the scan key of the
+ * order.  The upper bits of sk_flags are the access method's own (access/skey.h).  ggrescan()
  * receives them with the key.
  *
  * The number is a hint.  A scan that gets none, as in EvalPlanQual, has lists that grow step by
- * step.  LIMIT is not looked at: it may be a parameter, or stand above a join.
+ * step, and so has one that is asked for more: dead rows, rows that are locked by others, ties.
  */
 #include "scan/scan.h"
 
 #include "executor/executor.h"
 #include "nodes/execnodes.h"
 #include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
 
 static ExecutorStart_hook_type prev_hook = NULL;
 
 static void
-TellScan(IndexScanState *scan)
+TellScan(IndexScanState *scan, uint32 limit)
 {
 	const Plan *plan = scan->ss.ps.plan;
 	double		rows;
 	uint32		expected;
 
-	if (scan->iss_NumOrderByKeys != 1 || plan->qual == NIL || !GgIsGpugraph(scan->iss_RelationDesc))
+	if (scan->iss_NumOrderByKeys != 1 || (plan->qual == NIL && limit == 0) ||
+		!GgIsGpugraph(scan->iss_RelationDesc))
 		return;
-	rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
-	expected = GgRowsToExpect(rows, plan->plan_rows);
+	if (plan->qual == NIL)
+		expected = Min(limit, GG_MOST_EXPECTED) | GG_EXPECTED_LIMIT;
+	else
+	{
+		rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
+		expected = GgRowsToExpect(rows, plan->plan_rows, limit > 0 ? limit : GG_EXPECTED_ANSWERS);
+	}
 	scan->iss_OrderByKeys[0].sk_flags |= expected << GG_EXPECTED_SHIFT;
+}
+
+/* Is there anything in the expression that is not known before the plan runs? */
+static bool
+IsUnknown(Node *node, void *context)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, Var) || IsA(node, SubPlan) || IsA(node, AlternativeSubPlan) ||
+		(IsA(node, Param) && ((Param *) node)->paramkind != PARAM_EXTERN))
+		return true;
+	return expression_tree_walker(node, IsUnknown, context);
+}
+
+/* The value of a LIMIT or an OFFSET; `missing` where there is none, -1 where it is not known. */
+static int64
+LimitValue(ExprState *expression, ExprContext *context, int64 missing)
+{
+	bool		isnull;
+	Datum		value;
+
+	if (expression == NULL)
+		return missing;
+	if (IsUnknown((Node *) expression->expr, NULL) ||
+		contain_mutable_functions((Node *) expression->expr))
+		return -1;
+	value = ExecEvalExprSwitchContext(expression, context, &isnull);
+	return isnull ? missing : DatumGetInt64(value);
+}
+
+/* Rows that a LIMIT takes of its input; 0: not known. */
+static uint32
+RowsOfLimit(const LimitState *limit)
+{
+	int64		count = LimitValue(limit->limitCount, limit->ps.ps_ExprContext, -1);
+	int64		offset = LimitValue(limit->limitOffset, limit->ps.ps_ExprContext, 0);
+
+	if (count < 0 || offset < 0)
+		return 0;
+	return (uint32) Min(Max(count, 1) + Min(offset, GG_MOST_EXPECTED), GG_MOST_EXPECTED);
+}
+
+/* Rows that this node will ask of those below it, where so many are asked of it; 0: not known. */
+static uint32
+RowsOfInput(const PlanState *node, uint32 rows)
+{
+	switch (nodeTag(node))
+	{
+		case T_LimitState:
+			{
+				uint32		own = RowsOfLimit((const LimitState *) node);
+
+				return own == 0 || (rows > 0 && rows < own) ? rows : own;
+			}
+		case T_AppendState:
+		case T_LockRowsState:
+		case T_MergeAppendState:
+			return rows;
+		case T_ResultState:
+		case T_SubqueryScanState:
+			return node->qual == NULL ? rows : 0;
+		default:
+			return 0;
+	}
 }
 
 static bool
 TellScans(PlanState *planstate, void *context)
 {
+	uint32		rows = *(const uint32 *) context;
+
 	if (planstate == NULL)
 		return false;
 	if (IsA(planstate, IndexScanState))
-		TellScan((IndexScanState *) planstate);
-	return planstate_tree_walker(planstate, TellScans, context);
+		TellScan((IndexScanState *) planstate, rows);
+	rows = RowsOfInput(planstate, rows);
+	return planstate_tree_walker(planstate, TellScans, &rows);
 }
 
 static void
 StartExecutor(QueryDesc *query, int eflags)
 {
+	uint32		rows = 0;
+
 	if (prev_hook != NULL)
 		prev_hook(query, eflags);
 	else
 		standard_ExecutorStart(query, eflags);
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
-		(void) TellScans(query->planstate, NULL);
+		(void) TellScans(query->planstate, &rows);
+}
+
+void
+GgReadExpected(GgScanOpaque *so, ScanKey key)
+{
+	uint32		expected = (uint32) key->sk_flags >> GG_EXPECTED_SHIFT;
+
+	so->expected = so->limit = 0;
+	if ((expected & GG_EXPECTED_LIMIT) != 0)
+		so->limit = expected & GG_MOST_EXPECTED;
+	else
+		so->expected = expected;
 }
 
 void

@@ -20,9 +20,10 @@
  * A GPU holds the delta's full pages as of some moment.  The pages behind them are a stream of
  * their own, read here.
  *
- * The AM is not told LIMIT, and a list's tail is less certain than its head.  So a list is
- * followed by a longer one as soon as half of it was handed out: rows are taken from a list at
- * least twice as long as what was returned.
+ * A list's tail is less certain than its head.  So a list is followed by a longer one as soon as
+ * half of it was handed out: rows are taken from a list at least twice as long as what was
+ * returned.  The AM is not told LIMIT.  expected_rows.c finds it where it can, for the length of
+ * first lists.
  *
  * A longer list may turn up nodes nearer than rows already returned.  relaxed_order returns them
  * at once.  strict_order keeps them back until all others were returned.  So a strict scan that is
@@ -505,7 +506,7 @@ StartScan(IndexScanDesc scan)
 	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))
 		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
-	so->expected = (uint32) key->sk_flags >> GG_EXPECTED_SHIFT;
+	GgReadExpected(so, key);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
 	StartStreams(so, DIRECTORY_ATTEMPTS);
 	so->started = true;

@@ -186,6 +186,7 @@ struct GgScanOpaque
 	GgReason	reason;			/* which engine answers, and why */
 	GgDeviceAnswer device;
 	uint32		expected;		/* rows, where the executor filters them; 0: not known */
+	uint32		limit;			/* rows, where it does not; 0: not known */
 	uint64		nrows;			/* returned */
 	int			nstreams;
 	GgStream   *streams;
@@ -284,10 +285,17 @@ extern void GgInitExplain(void);
 
 /* ---- expected_rows.c ---------------------------------------------------- */
 
-/* Where sk_flags of a scan's order has how many rows it is expected to hand out; 0: not known. */
+/*
+ * Where sk_flags of a scan's order has how many rows it is expected to hand out, GG_MOST_EXPECTED
+ * at the most; 0: not known.  With GG_EXPECTED_LIMIT the executor drops none of them.
+ */
 #define GG_EXPECTED_SHIFT	16
+#define GG_EXPECTED_LIMIT	(GG_MOST_EXPECTED + 1)
 
 extern void GgInitExpectedRows(void);
+
+/* Read from the key of the order what a scan is told. */
+extern void GgReadExpected(GgScanOpaque *so, ScanKey key);
 
 /* ---- what implementations have in common ------------------------------- */
 
