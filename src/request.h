@@ -69,6 +69,15 @@ gg_request_keys_at(const gg_request *request, uint32_t list)
 		request->params.k;
 }
 
+/* As far from where a's answer for a list begins does b's begin.  Most requests ask for one set. */
+static inline uint64_t
+gg_request_keys_apart(const gg_request *a, const gg_request *b, uint32_t list)
+{
+	if (a->lists == b->lists && a->params.k == b->params.k && a->count == b->count)
+		return b->keys - a->keys;
+	return gg_request_keys_at(b, list) - gg_request_keys_at(a, list);
+}
+
 /*
  * May two requests for a list share a batch?  k may differ, and the key to go on from, and the
  * filter, if the lists are deep.  apart: bytes from a's slot to b's, and so from query to query,
@@ -86,7 +95,7 @@ gg_request_joins(const gg_request *a, const gg_request *b, uint32_t list, uint64
 		return false;
 	if (way == GG_WAY_DEEP)
 		return true;
-	if (p->k != q->k || gg_request_keys_at(b, list) - gg_request_keys_at(a, list) != apart)
+	if (p->k != q->k || gg_request_keys_apart(a, b, list) != apart)
 		return false;
 	return way == GG_WAY_MEASURE ||
 		(p->itopk_size == q->itopk_size && p->search_width == q->search_width &&

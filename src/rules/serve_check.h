@@ -160,14 +160,16 @@ gg_serve_check_request(const char *where, const gg_serve_place *place,
 
 /*
  * The same of one that joins a request of this batch that was checked.  There may be 256, each from
- * another process, so this looks at what joining says nothing about, and no more.
+ * another process, so this looks at what joining says nothing about, and no more.  keys: where its
+ * answer begins.
  */
 static inline bool
-gg_serve_is_in_place(const gg_serve_place *place, uint32_t list, const gg_request *request)
+gg_serve_is_in_place(const gg_serve_place *place, uint32_t list, const gg_request *request,
+					 uint64_t keys)
 {
 	return gg_request_asks(request, list) && !gg_request_wants_deep(request) &&
 		gg_serve_is_inside(place, request->queries, request->dim, 4, 64) &&
-		gg_serve_is_inside(place, gg_request_keys_at(request, list), request->params.k, 8, 8);
+		gg_serve_is_inside(place, keys, request->params.k, 8, 8);
 }
 
 /* A batch is refused as a whole, before anything of it is answered. */
@@ -175,25 +177,28 @@ static inline gg_status
 gg_serve_check_batch(const char *where, const gg_serve_place *place, const gg_serve_target *target,
 					 uint32_t queue, const gg_serve_batch *batch)
 {
+	uint64_t	keys;
+
 	if (queue >= GG_SERVE_QUEUES || batch->count < 1 || batch->count > GG_SERVE_MAX_BATCH ||
 		batch->list >= GG_SERVE_MAX_LISTS)
 		return gg_fail(GG_EINVAL, where, "%u requests for list %u on queue %u are out of range",
 					   batch->count, batch->list, queue);
 	if (!target->finished)
 		return gg_fail(GG_EINVAL, where, "the index is not finished");
+	keys = gg_request_keys_at(batch->requests[0], batch->list);
 	for (uint32_t i = 0; i < batch->count; i++)
 	{
 		const gg_request *request = batch->requests[i];
+		const uint64_t apart = ((uint64_t) batch->slots[i] - batch->slots[0]) *
+			place->layout.slot_bytes;
 
 		if (batch->slots[i] >= place->layout.nslots)
 			return gg_fail(GG_EINVAL, where, "slot %u of %u", batch->slots[i],
 						   place->layout.nslots);
-		if (i > 0 && !gg_request_joins(batch->requests[0], request, batch->list,
-									   ((uint64_t) batch->slots[i] - batch->slots[0]) *
-									   place->layout.slot_bytes))
+		if (i > 0 && !gg_request_joins(batch->requests[0], request, batch->list, apart))
 			return gg_fail(GG_EINVAL, where, "requests 0 and %u are not for one batch", i);
 		if (i == 0 || gg_request_way(request, batch->list) == GG_WAY_DEEP ||
-			!gg_serve_is_in_place(place, batch->list, request))
+			!gg_serve_is_in_place(place, batch->list, request, keys + apart))
 		{
 			gg_status	status = gg_check_request(where, request);
 
