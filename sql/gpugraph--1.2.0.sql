@@ -262,7 +262,8 @@ CREATE FUNCTION gpugraph_index_info(index regclass,
 	OUT free_bytes bigint, OUT total_bytes bigint, OUT total_seconds float4,
 	OUT scan_seconds float4, OUT copy_seconds float4, OUT knn_seconds float4,
 	OUT optimize_seconds float4, OUT write_seconds float4, OUT wal_seconds float4,
-	OUT filter_columns int, OUT filters_bytes bigint, OUT extents int, OUT extents_limit int)
+	OUT filter_columns int, OUT filters_bytes bigint, OUT extents int, OUT extents_limit int,
+	OUT parked_bytes bigint)
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 COMMENT ON FUNCTION gpugraph_index_info(regclass)

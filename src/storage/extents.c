@@ -342,6 +342,13 @@ CheckFreeBlocks(Relation index, const GgMetaPageData *meta, BlockNumber start, u
 						   start);
 }
 
+bool
+GgIsParked(Relation heap, const GgExtent *extent)
+{
+	return extent->parked_xid != 0 &&
+		!GlobalVisCheckRemovableFullXid(heap, FullTransactionIdFromU64(extent->parked_xid));
+}
+
 /* May a FREE extent be written?  If so, clears its parked id in meta. */
 static bool
 IsReusable(Relation index, Relation heap, GgExtent *extent)
@@ -350,7 +357,7 @@ IsReusable(Relation index, Relation heap, GgExtent *extent)
 
 	if (extent->parked_xid == 0)
 		return true;
-	if (!GlobalVisCheckRemovableFullXid(heap, xid))
+	if (GgIsParked(heap, extent))
 		return false;
 
 	/*

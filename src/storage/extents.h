@@ -49,6 +49,9 @@ typedef struct GgBlocksWanted
 extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta,
 						   const GgBlocksWanted *wanted, BlockNumber *start, BlockNumber *end);
 
+/* May a snapshot still need what a FREE extent holds? */
+extern bool GgIsParked(Relation heap, const GgExtent *extent);
+
 /* Remove entry i of the extents. */
 extern void GgRemoveExtent(GgMetaPageData *meta, int i);
 

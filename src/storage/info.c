@@ -5,6 +5,7 @@
  * And how all functions that are given an index open it, with whose rights.
  */
 #include "storage/directory.h"
+#include "storage/extents.h"
 #include "storage/type.h"
 
 #include "access/htup_details.h"
@@ -26,7 +27,7 @@
 
 #include "storage/inspect.h"
 
-#define INFO_COLUMNS	34
+#define INFO_COLUMNS	35
 
 static bool
 IsGpugraphIndex(Oid indexoid)
@@ -228,7 +229,8 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 				pivots = 0,
 				dead,
 				delta_rows;
-	int64		total;
+	int64		parked = 0,
+				total;
 	int			c = 0;
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
@@ -247,8 +249,14 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 		dead += meta->segments[i].dead;
 	}
 	for (int i = 0; i < meta->nextents; i++)
-		if (meta->extents[i].kind <= GG_LAST_KIND)
-			blocks[meta->extents[i].kind] += meta->extents[i].nblocks;
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->kind <= GG_LAST_KIND)
+			blocks[extent->kind] += extent->nblocks;
+		if (extent->kind == GG_KIND_FREE && GgIsParked(inspected.heap, extent))
+			parked += extent->nblocks;
+	}
 	total = RelationGetNumberOfBlocks(inspected.index);
 
 	values[c++] = Int32GetDatum(meta->version);
@@ -285,6 +293,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum(blocks[GG_KIND_FILTERS] * BLCKSZ);
 	values[c++] = Int32GetDatum(meta->nextents);
 	values[c++] = Int32GetDatum(GG_MAX_EXTENTS);
+	values[c++] = Int64GetDatum(parked * BLCKSZ);
 	Assert(c == INFO_COLUMNS);
 
 	GgCloseInspected(&inspected);

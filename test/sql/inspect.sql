@@ -14,7 +14,7 @@ SELECT version, dimensions, metric, element, algorithm, engine IN ('cpu', 'cuda'
 	generation > 0 AS has_generation, extents, extents_limit,
 	vectors_bytes, adjacency_bytes, tids_bytes,
 	pivots_bytes > 0 AS pivots_bytes,
-	delta_bytes, free_bytes, total_bytes = pg_relation_size('i') AS total_bytes,
+	delta_bytes, free_bytes, parked_bytes, total_bytes = pg_relation_size('i') AS total_bytes,
 	total_bytes = vectors_bytes + adjacency_bytes + tids_bytes + pivots_bytes + delta_bytes
 	+ free_bytes
 		+ current_setting('block_size')::int AS sums_up,
