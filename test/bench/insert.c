@@ -1,6 +1,7 @@
 /*
  * insert.c
- *		Insert rows of a bench data set as applications do: one row a statement and transaction.
+ *		Insert or update rows of a bench data set as applications do: one row a statement and
+ *		transaction.
  *
  * usage: insert [options]
  *		-d CONNINFO		libpq connection string
@@ -13,10 +14,12 @@
  *		-c CLIENTS		connections, one thread each (default 1)
  *		-r RATE			rows per second of all clients together (default: as fast as they go)
  *		-t SECONDS		end after so long (default: when the rows end)
+ *		-u IDS			update instead: v of rows whose ids are below IDS, here and there among them
  *
  * Row i of the file gets id i.  Clients take rows in order, each the next that none has taken, so
  * that what is inserted has no gaps.  Prints, tab-separated: rows, seconds, rows per second, when
- * the first began and the last ended (seconds since 1970), and the longest INSERT in milliseconds.
+ * the first began and the last ended (seconds since 1970), and the longest statement in
+ * milliseconds.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -51,6 +54,7 @@ static int	bit = -1;
 static int	clients = 1;
 static double rate = 0;
 static double seconds = 0;
+static long ids = 0;			/* of the rows to update; 0: insert */
 
 static atomic_long next_row;
 static atomic_long taken;		/* rows, for the pace */
@@ -77,7 +81,8 @@ static void
 insert_row(client *c, PGconn *conn, long row, char *param)
 {
 	const float *vector = base + (size_t) row * dim;
-	const uint32_t id = htonl((uint32_t) row);
+	/* a prime, so that consecutive rows of the file go to distant ids, and all ids have a turn */
+	const uint32_t id = htonl((uint32_t) (ids > 0 ? row * 2654435761 % ids : row));
 	const uint16_t head[2] = {htons((uint16_t) dim), 0};
 	const char *values[2] = {(const char *) &id, param};
 	const int	lengths[2] = {4, 4 + 4 * dim};
@@ -99,7 +104,9 @@ insert_row(client *c, PGconn *conn, long row, char *param)
 	res = PQexecPrepared(conn, "i", 2, values, lengths, formats, 1);
 	took = now() - before;
 	if (PQresultStatus(res) != PGRES_COMMAND_OK)
-		fail("INSERT", PQerrorMessage(conn));
+		fail(ids > 0 ? "UPDATE" : "INSERT", PQerrorMessage(conn));
+	if (strcmp(PQcmdTuples(res), "1") != 0)
+		fail("UPDATE", "no row has the id, or several have");
 	PQclear(res);
 	if (took > c->longest)
 		c->longest = took;
@@ -134,7 +141,8 @@ run_client(void *arg)
 		fail("memory", "exhausted");
 	if (PQstatus(conn) != CONNECTION_OK)
 		fail("connection", PQerrorMessage(conn));
-	snprintf(sql, sizeof(sql), "INSERT INTO %s (id, v) VALUES ($1, $2)", table);
+	snprintf(sql, sizeof(sql), ids > 0 ? "UPDATE %s SET v = $2 WHERE id = $1" :
+			 "INSERT INTO %s (id, v) VALUES ($1, $2)", table);
 	res = PQprepare(conn, "i", sql, 0, NULL);
 	if (PQresultStatus(res) != PGRES_COMMAND_OK)
 		fail("PREPARE", PQerrorMessage(conn));
@@ -190,7 +198,7 @@ main(int argc, char **argv)
 	double		longest = 0;
 	int			option;
 
-	while ((option = getopt(argc, argv, "d:f:n:T:a:e:b:c:r:t:")) != -1)
+	while ((option = getopt(argc, argv, "d:f:n:T:a:e:b:c:r:t:u:")) != -1)
 		switch (option)
 		{
 			case 'd':
@@ -223,11 +231,14 @@ main(int argc, char **argv)
 			case 't':
 				seconds = atof(optarg);
 				break;
+			case 'u':
+				ids = atol(optarg);
+				break;
 			default:
 				return 2;
 		}
 	if (path == NULL || table == NULL || dim < 1 || dim > 16000 || clients < 1 || rate < 0 ||
-		seconds < 0 || bit > 30)
+		seconds < 0 || bit > 30 || ids < 0)
 		fail("usage", "see the head of insert.c");
 	map_rows(path);
 	atomic_init(&next_row, first);

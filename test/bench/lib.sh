@@ -1,4 +1,4 @@
-# Shell functions that ageing, batch, filters and large share; sourced after test/lib.sh.
+# Shell functions that ageing, batch, filters, large and month share; sourced after test/lib.sh.
 
 # read_set SET NQ: the numbers of a set, into n nq dim latent clusters metric seed, and its operator
 # class and operator. SET is a name, whose set has NQ queries, or all numbers as generate has them.
@@ -97,4 +97,79 @@ figure()
 	fi
 	printf 'figure\t%s%s\t%s\t%s\n' "${lead:+$lead	}" "$1" "$2" "$met" >>"$tsv"
 	printf '%-62s %12s  %s\n' "${lead:+$lead: }$1" "$2" "$met"
+}
+
+# calc FORMAT EXPRESSION
+calc()
+{
+	awk "BEGIN { printf \"$1\", ($2) }"
+}
+
+median()
+{
+	sort -g | awk '{ v[NR] = $1 } END { print NR ? v[int((NR + 1) / 2)] : 0 }'
+}
+
+size()
+{
+	sql -c "SELECT pg_relation_size('$1')"
+}
+
+lsn()
+{
+	sql -c "SELECT pg_current_wal_lsn() - '0/0'"
+}
+
+# info INDEX COLUMN: of gpugraph_index_info()
+info()
+{
+	sql -c "SELECT $2 FROM gpugraph_index_info('$1')"
+}
+
+# idle INDEX SECONDS: wait until no worker has it, at most so long
+idle()
+{
+	local i
+	for ((i = 0; i < $2; i++)); do
+		[ "$(sql -c "SELECT count(*) FROM gpugraph_stat_merge
+			WHERE relid = '$1'::regclass AND phase <> 'failed'")" != 0 ] || return 0
+		sleep 1
+	done
+	note "still merging" "$1 after $2 s"
+}
+
+# ---- queries of a set, by annbench ------------------------------------------
+
+# ask_with ITOPK: sets session, with which each connection begins
+ask_with()
+{
+	session="LOAD 'gpugraph'; SET gpugraph.itopk_size = $1;
+		SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;"
+}
+
+query_of()
+{
+	# shellcheck disable=SC2154
+	echo "SELECT id FROM $1 ORDER BY v $operator \$1::vector LIMIT 10"
+}
+
+# check_plan TABLE INDEX: every figure is about the index, not about another plan
+check_plan()
+{
+	local zero plan
+	zero=$(sql -c "SELECT '[' || string_agg('1', ',') || ']' FROM generate_series(1, $dim)")
+	plan=$(sql -c "$session" -c "PREPARE q(vector) AS $(query_of "$1")" \
+		-c "EXPLAIN (COSTS OFF) EXECUTE q('$zero')")
+	[[ $plan == *"Index Scan using $2 on $1"* ]] || die "$1 is not asked by $2: $plan"
+}
+
+# ask TABLE CLIENTS SECONDS: sets recall, qps, p50
+ask()
+{
+	local line
+	# shellcheck disable=SC2154
+	line=$("$work/bin/annbench" -D "$data" -n "$dim" -q "$(query_of "$1")" -s "$session" \
+		-c "$2" -t "$3" -o tsv -l "$1")
+	# shellcheck disable=SC2034
+	IFS=$'\t' read -r _ _ _ recall qps p50 _ <<<"$line"
 }
