@@ -11,8 +11,8 @@ use Time::HiRes qw(usleep);
 
 use Gpugraph;
 
-our @EXPORT = qw(merging_node make_source merge_info wait_for_merges stop_in_graph slow_index
-	slow_rows);
+our @EXPORT = qw(merging_node make_source make_same merge_info wait_for_merges stop_in_graph
+	slow_index slow_rows);
 
 # A cluster whose background worker merges. Segments and thresholds are small, so that there are
 # many merges.
@@ -38,6 +38,33 @@ SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH ($with);
 CREATE INDEX ON items (id);
 CREATE SEQUENCE numbers START 100000;
+SQL
+	return;
+}
+
+# same(category): the rows of a category of items, or of all, by the index and by the table.
+sub make_same
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', <<'SQL');
+CREATE FUNCTION same(which int) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	n bigint;
+	d bigint;
+	t bigint;
+BEGIN
+	PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+		set_config('enable_indexscan', 'on', true);
+	SELECT count(*), count(DISTINCT id) INTO n, d FROM (SELECT id FROM items
+		WHERE which < 0 OR cat = which ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)) s;
+	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'off', true);
+	SELECT count(*) INTO t FROM items WHERE which < 0 OR cat = which;
+	IF n <> t OR d <> t THEN
+		RAISE EXCEPTION 'category %: % rows by the index, % distinct, % in the table', which, n, d,
+			t;
+	END IF;
+END $$;
 SQL
 	return;
 }

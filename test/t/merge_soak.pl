@@ -25,6 +25,7 @@ max_connections = @{[ $clients + 30 ]}
 wal_keep_size = 4GB
 CONF
 
+make_same($node);
 $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('source', 1500, 16, 40);
 CREATE TABLE items (id bigint, cat int, big int, val vector(16));
@@ -33,24 +34,6 @@ SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat) WITH (seal_rows = 300);
 CREATE INDEX ON items (id);
 CREATE SEQUENCE numbers START 100000;
-
--- All rows of a category, or of all, by the index and by the table, in one snapshot.
-CREATE FUNCTION same(which int) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-	n bigint;
-	d bigint;
-	t bigint;
-BEGIN
-	PERFORM set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true);
-	SELECT count(*), count(DISTINCT id) INTO n, d FROM (SELECT id FROM items
-		WHERE which < 0 OR cat = which ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)) s;
-	PERFORM set_config('enable_seqscan', 'on', true), set_config('enable_indexscan', 'off', true);
-	SELECT count(*) INTO t FROM items WHERE which < 0 OR cat = which;
-	IF n <> t OR d <> t THEN
-		RAISE EXCEPTION 'category %: % rows by the index, % distinct, % in the table', which, n, d,
-			t;
-	END IF;
-END $$;
 
 -- Half of the rows, a pause in which others merge and vacuum, the other half.
 CREATE FUNCTION slowly() RETURNS void LANGUAGE plpgsql AS $$

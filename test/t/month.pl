@@ -1,0 +1,178 @@
+# A month in small, as test/bench/month has it: inserts and updates at a rate, autovacuum and
+# parallel VACUUM, long snapshots of which there is always one, two prepared transactions, and a
+# standby with queries. The directory stays at most half full, nothing is lost, scans agree with the
+# table on both servers. Less what snapshots keep, the index is at most 1.7 times as large as a fresh
+# one; one VACUUM after the last old snapshot they keep nothing, and what they kept is used again
+# before the index grows. Its file does not shrink.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+use Gpugraph;
+use Merging;
+
+my $seconds = $ENV{MONTH_SECONDS} || 16;
+my $clients = 3;
+my $rate = $ENV{MONTH_RATE} || 50;
+my $node = merging_node('month', init => { allows_streaming => 1 }, conf => <<CONF);
+autovacuum = on
+autovacuum_naptime = 1s
+max_prepared_transactions = 2
+max_parallel_maintenance_workers = 2
+min_parallel_index_scan_size = 0
+max_worker_processes = 16
+wal_keep_size = 4GB
+gpugraph.itopk_size = 200
+CONF
+
+make_source($node, 4000, 24, 'seal_rows = 400');
+make_same($node);
+$node->safe_psql('postgres', <<'SQL');
+ALTER TABLE items SET (autovacuum_vacuum_scale_factor = 0.02,
+	autovacuum_vacuum_insert_scale_factor = 0.1, autovacuum_vacuum_insert_threshold = 200);
+CREATE FUNCTION near(v vector) RETURNS vector LANGUAGE sql AS $$
+	SELECT array_agg(x + (random() - 0.5) / 10 ORDER BY d)::real[]::vector
+		FROM unnest(v::real[]) WITH ORDINALITY u(x, d) $$;
+SQL
+$node->backup('backup');
+my $replica = PostgreSQL::Test::Cluster->new('replica');
+$replica->init_from_backup($node, 'backup', has_streaming => 1);
+$replica->append_conf('postgresql.conf',
+	"max_standby_streaming_delay = 500ms\nhot_standby_feedback = off\n");
+$replica->start;
+
+# A snapshot that sees the same rows at its begin and its end, each once by the index.
+sub hold_snapshot
+{
+	my ($length) = @_;
+
+	return start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
+		'CREATE TEMP TABLE seen AS SELECT count(*) FROM items', 'SELECT same(-1)',
+		"SELECT pg_sleep($length / 2.0)", 'SELECT same(-1)', "SELECT pg_sleep($length / 2.0)",
+		'SELECT same(-1)', 'SELECT 1 / (count = (SELECT count(*) FROM items))::int FROM seen',
+		'COMMIT');
+}
+
+# A transaction of 500 rows, of which 10 were there.
+sub prepare
+{
+	my ($name, $first) = @_;
+	my $last = $first + 9;
+
+	$node->safe_psql('postgres', <<"SQL");
+BEGIN;
+INSERT INTO items SELECT -$first * 1000 - id, cat, big, near(val) FROM source
+	WHERE id BETWEEN 1001 AND 1490;
+UPDATE items SET val = near(val) WHERE id BETWEEN $first AND $last;
+PREPARE TRANSACTION '$name';
+SQL
+	return;
+}
+
+# The first rows belong to prepared transactions.
+my %writing = (
+	'insert@3' => <<'SQL',
+\set first random(1, 3990)
+INSERT INTO items SELECT nextval('numbers'), cat, big, near(val) FROM source
+	WHERE id BETWEEN :first AND :first + 9;
+SQL
+	'update@2' => <<'SQL');
+\set first random(21, 4000)
+UPDATE items SET val = near(val) WHERE id = :first;
+SQL
+my %looking = (
+	'category@3' => <<'SQL',
+\set c random(0, 49)
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT same(:c);
+COMMIT;
+SQL
+	'twice@1' => <<'SQL');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT same(-1);
+\sleep 700 ms
+SELECT same(-1);
+COMMIT;
+SQL
+my @events = (
+	[ 0.05, sub { hold_snapshot($seconds * 0.4) } ],
+	[ 0.10, sub { prepare('one', 1); return; } ],
+	[ 0.30, sub { start_psql($node, 'VACUUM (PARALLEL 2) items') } ],
+	[ 0.40, sub { hold_snapshot($seconds * 0.4) } ],
+	[ 0.45, sub { $node->safe_psql('postgres', "COMMIT PREPARED 'one'"); return; } ],
+	[ 0.50, sub { prepare('two', 11); return; } ],
+	[ 0.70, sub { start_psql($node, 'VACUUM (PARALLEL 2) items') } ],
+	[ 0.95, sub { $node->safe_psql('postgres', "ROLLBACK PREPARED 'two'"); return; } ]);
+my @sessions = (start_pgbench($node, "--client=$clients --rate=$rate --time=$seconds", %writing),
+	start_pgbench($node, "--time=$seconds", %looking));
+my $on_replica = start_pgbench($replica, "--client=2 --time=$seconds", %looking);
+my ($start, $most, $parked, $peak, $samples) = (time, 0, 0, 0, 0);
+my $limit = merge_info($node, 'extents_limit');
+
+while (time - $start < $seconds || @events)
+{
+	while (@events && time - $start >= $events[0][0] * $seconds)
+	{
+		my $session = (shift @events)->[1]->();
+
+		push @sessions, $session if $session;
+	}
+	my ($extents, $free, $bytes) = split /\|/,
+		merge_info($node, "extents, parked_bytes, total_bytes");
+
+	$most = $extents if $extents > $most;
+	$parked = $free if $free > $parked;
+	$peak = $bytes if $bytes > $peak;
+	$samples++;
+	sleep 0.3;
+}
+is(join("\n", grep { !/^pgbench \(/ } split /\n/, finish_psql($_)), '', 'no statement failed')
+	for @sessions;
+finish_psql($on_replica);
+
+cmp_ok($most, '<=', $limit / 2, "the directory is at most half full in each of $samples samples");
+cmp_ok($parked, '>', 0, 'snapshots kept blocks that were given back');
+note("at most $most of $limit entries, $peak bytes, $parked of them kept");
+
+# one VACUUM after the last old snapshot
+$node->safe_psql('postgres', 'VACUUM items');
+my ($size, $used) = split /\|/, merge_info($node, 'total_bytes, total_bytes - free_bytes');
+
+$node->safe_psql('postgres', 'CREATE INDEX fresh_idx ON items USING gpugraph (val vector_l2_ops)');
+my $fresh = merge_info($node, 'total_bytes', 'fresh');
+
+note("$size bytes, $used of them in use, a fresh index $fresh");
+cmp_ok($used, '<=', 1.7 * $fresh, 'at most 1.7 times a fresh index is in use');
+cmp_ok($peak - $parked, '<=', 1.7 * $fresh, 'nor was the index larger but for what snapshots kept');
+$node->safe_psql('postgres', 'DROP INDEX fresh_idx');
+ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT txid_current()');
+	return merge_info($node, 'parked_bytes') == 0; }), 'nothing is kept any more');
+$node->safe_psql('postgres', "INSERT INTO items SELECT nextval('numbers'), cat, big, near(val)
+	FROM source WHERE id <= 1000") for 1 .. 3;
+cmp_ok(merge_info($node, 'total_bytes'), '<=', $size, 'what was kept is used again');
+
+# nothing lost: 490 of the prepared rows were committed, the others rolled back
+is($node->safe_psql('postgres', "SELECT count(*) FROM items"),
+	$node->safe_psql('postgres', "SELECT 4000 + last_value - 100000 + is_called::int + 490
+		FROM numbers"), 'every row that was committed is there');
+index_is_complete($node, 'the primary');
+cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
+	'the rows of a plain plan');
+
+$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
+	'0 ', "the standby's index is sound");
+is(answers($replica), answers($node), 'the standby answers as the primary');
+is(join("\n", grep { /(?:ERROR|FATAL|PANIC):/ && !/conflict with recovery/
+		&& !/due to administrator command/ && !/database system is starting up/ }
+	split /\n/, slurp_file($replica->logfile)), '', 'no error on the standby but conflicts');
+unlike(slurp_file($_->logfile), qr/PANIC|was terminated by signal|TRAP|is corrupted/,
+	'no process crashed') for $node, $replica;
+
+$replica->stop;
+$node->stop;
+done_testing();
