@@ -1,9 +1,9 @@
 # A month in small, as test/bench/month has it: inserts and updates at a rate, autovacuum and
 # parallel VACUUM, long snapshots of which there is always one, two prepared transactions, and a
 # standby with queries. The directory stays at most half full, nothing is lost, scans agree with the
-# table on both servers. Less what snapshots keep, the index is at most 1.7 times as large as a fresh
-# one; one VACUUM after the last old snapshot they keep nothing, and what they kept is used again
-# before the index grows. Its file does not shrink.
+# table on both servers. Less what snapshots keep, the index is at most 1.7 times as large as a
+# fresh one; one VACUUM after the last old snapshot they keep nothing, and what they kept is used
+# again before the index grows. Its file does not shrink.
 use strict;
 use warnings;
 
