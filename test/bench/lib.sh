@@ -126,18 +126,6 @@ info()
 	sql -c "SELECT $2 FROM gpugraph_index_info('$1')"
 }
 
-# idle INDEX SECONDS: wait until no worker has it, at most so long
-idle()
-{
-	local i
-	for ((i = 0; i < $2; i++)); do
-		[ "$(sql -c "SELECT count(*) FROM gpugraph_stat_merge
-			WHERE relid = '$1'::regclass AND phase <> 'failed'")" != 0 ] || return 0
-		sleep 1
-	done
-	note "still merging" "$1 after $2 s"
-}
-
 # ---- queries of a set, by annbench ------------------------------------------
 
 # ask_with ITOPK: sets session, with which each connection begins
