@@ -24,7 +24,8 @@
  * vectors that are stored out of line (TOAST).
  *
  * Where a device has the index, times are those of a device: lists of walks while they are worth
- * it, then deep lists, which measure every row that matches (scan/device_stream.c).
+ * it, then deep lists, which measure every row that matches (scan/device_stream.c).  The model of a
+ * device is in plan/device_model.h.
  */
 #include "am/am.h"
 #include "service/shared/service.h"
@@ -67,20 +68,6 @@
 
 /* What a walk spends on conditions, at most.  Measured were 60 us. */
 #define SAMPLE_TIME				60.0
-
-/*
- * Times of a device, in microseconds: a list of any kind, an entry of a walk's list, and a key that
- * is brought; and bytes that it reads per microsecond.  They are estimates, from searches and exact
- * passes of one H200 (test/bench/RESULTS.md), which reads 3.5e6.  Other cards read less, so a third
- * is assumed.  A row that is returned counts with its fetch from the table and the filter.  On an
- * H200 host, scans of some 1,000 and 10,000 rows of 1M x 128 differ by 0.5 us a row.  Core charges
- * for the fetch once more (cost_index()).
- */
-#define DEVICE_LIST_TIME		70.0
-#define DEVICE_ENTRY_TIME		0.4
-#define DEVICE_KEY_TIME			0.005
-#define DEVICE_BYTES			1.3e6
-#define DEVICE_RETURN_TIME		0.5
 
 /*
  * Times of a sequential scan with a sort, in microseconds: a page of the table, a row, a row that
@@ -235,8 +222,8 @@ GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_nodes, uint3
 double
 GgDeviceExactTime(double nodes, double words, double matching, double row_bytes)
 {
-	return DEVICE_LIST_TIME + (nodes * words * sizeof(uint64) + matching * row_bytes) /
-		DEVICE_BYTES;
+	return GG_DEVICE_LIST_US + (nodes * words * sizeof(uint64) + matching * row_bytes) /
+		GG_DEVICE_BYTES_PER_US;
 }
 
 /* StreamTime() of a device. */
@@ -256,12 +243,12 @@ DeviceTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 
 	if (shape->conditions == 0 && (list <= gg_itopk_size || list <= longest))
 	{
-		time = DEVICE_LIST_TIME + list * DEVICE_ENTRY_TIME;
+		time = GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
 		while (wanted > list / 2 && list * 2 <= longest)
 		{
 			CHECK_FOR_INTERRUPTS();
 			list *= 2;
-			time += DEVICE_LIST_TIME + list * DEVICE_ENTRY_TIME;
+			time += GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
 		}
 		if (wanted <= list / 2)
 			return time;
@@ -269,7 +256,7 @@ DeviceTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 	deep = ceil(Max(wanted - first_deep, 0) / GG_MAX_DEEP) + 1;
 	time += deep * GgDeviceExactTime(nodes, shape->conditions > 0 ? shape->conditions + 1 : 0,
 									 matching, row_bytes);
-	return time + (first_deep + wanted) * DEVICE_KEY_TIME;
+	return time + (first_deep + wanted) * GG_DEVICE_KEY_US;
 }
 
 /*
@@ -324,7 +311,7 @@ static double
 ScanTime(const IndexShape *shape, double share)
 {
 	double		time = share * shape->matching * shape->nodes *
-		(shape->on_device ? DEVICE_RETURN_TIME : RETURN_TIME);
+		(shape->on_device ? GG_DEVICE_ROW_US : RETURN_TIME);
 
 	for (int i = 0; i < shape->meta->nsegments; i++)
 	{

@@ -7,6 +7,7 @@
 #define GG_SEARCH_PLAN_H
 
 #include "engine.h"
+#include "plan/device_model.h"
 
 /*
  * A walk measures some 20 to 35 rows for each entry of its list, at random places.  A sequential
@@ -58,12 +59,9 @@ GgLongerFilteredList(uint32_t itopk, double longest)
 #define GG_DEVICE_FILTER_NODES	2048
 
 /*
- * A device measures all rows at the speed of its memory.  An entry of a walk's list is taken to
- * last as long as measuring so many bytes of rows.  Where a list would last longer than all rows,
- * the exact list, of GG_FIRST_DEEP nodes, takes its place.  The number is an estimate, from
- * searches and exact passes of one H200 in test/bench/RESULTS.md.
+ * Where a walk's list would last longer on a device than measuring all rows, the exact list, of
+ * GG_FIRST_DEEP nodes, takes its place.
  */
-#define GG_DEVICE_ENTRY_BYTES	2e6
 
 /*
  * Length of the first exact list of a device, at most and at least.  Those that follow are longer.
@@ -74,7 +72,7 @@ GgLongerFilteredList(uint32_t itopk, double longest)
 static inline double
 GgLongestDeviceList(double nodes, double row_bytes)
 {
-	double		longest = nodes * row_bytes / GG_DEVICE_ENTRY_BYTES;
+	double		longest = nodes * row_bytes / GG_DEVICE_BYTES_PER_US / GG_DEVICE_ENTRY_US;
 
 	return longest < GG_MAX_ITOPK ? longest : GG_MAX_ITOPK;
 }
