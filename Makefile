@@ -114,6 +114,8 @@ include $(PGXS)
 # what src/ calls, and hidden symbols let the compiler inline across its functions. Private:
 # build/flags, which they need, is not to be made with these when one of them is asked for alone.
 $(ENGINE_OBJS): private override CFLAGS += -O3 -fvisibility=hidden
+# The same bytes on every machine, those that multiply and add in one operation included.
+src/cpu/codes.o: private override CFLAGS += -ffp-contract=off
 
 # Another PostgreSQL, other flags, with or without CUDA: build again.
 $(OBJS) $(CU_OBJS): build/flags

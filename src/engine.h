@@ -116,6 +116,18 @@ gg_element_size(gg_element element)
 	return element == GG_ELEMENT_F16 ? 2 : 4;
 }
 
+/*
+ * Codes of rows, by which walks measure instead of by rows: bits of an element.  src/cpu/codes.h
+ * defines them.  GG_CODES_INT2 is not for GG_METRIC_L1.  Values will be on disk: never renumber.
+ */
+typedef enum gg_codes
+{
+	GG_CODES_NONE = 0,
+	GG_CODES_INT8 = 1,
+	GG_CODES_INT4 = 2,
+	GG_CODES_INT2 = 3
+} gg_codes;
+
 typedef struct gg_dataset
 {
 	const void *rows;			/* n x dim elements in host memory */

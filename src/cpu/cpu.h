@@ -18,6 +18,7 @@
  *	connect.c		pivots, reachability
  *	build.c			the chain of them, and the memory it needs
  *	distance.c		one row, one query
+ *	codes.c			codes of rows, and distances estimated from them
  *	walk.c			best-first search
  *	walk.h			a walk from within
  *	tsdg_search.c	the searches of TSDG, for small and for large batches

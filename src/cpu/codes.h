@@ -1,0 +1,396 @@
+/*
+ * codes.h
+ *		Codes of rows: 8, 4 or 2 bits an element, and distances estimated from them.
+ *
+ * A code is a function of the row's values, the metric, the kind of codes and a seed, and of
+ * nothing else.  Every engine and every instruction set makes the same bytes.  Three rules see to
+ * that:
+ *
+ *	1. Elements are changed by float32 additions, subtractions and multiplications alone, each
+ *	   rounded by itself (GG_CODE_MUL(), GG_CODE_ADD(); codes.c is compiled without contraction).
+ *	2. Every sum over elements is one of integers, and so has no order.
+ *	3. What is computed once a row is float64, by operations that IEEE 754 defines.
+ *
+ * L2, inner product, cosine
+ *	Scale	The row is multiplied by a power of two, which brings its largest element into [1, 2)
+ *			(gg_code_exponent()).  A row without an element of normal size is a zero vector.
+ *	Rotate	by a random orthogonal matrix, so that its elements have about the same size, and
+ *			errors of codes have no direction.  block is the largest power of two that is not above
+ *			dim.  There are two rounds if that is dim, otherwise four.  Round r has three steps:
+ *			a. Element i is multiplied by gg_code_weight(): a random sign, and 1 / sqrt(block)
+ *			   inside the block of this round, which is the first `block` elements if r is even,
+ *			   else the last ones.
+ *			b. The block is replaced by its Walsh-Hadamard transform, in place: for h = 1, 2, 4, ..
+ *			   block / 2 each pair (i, i + h), where i has not bit h, becomes (sum, difference).
+ *			c. In the second of four rounds elements i and dim - dim / 2 + i, i < dim / 2, become
+ *			   their sum and difference times GG_CODE_SQRT_HALF.
+ *			784 elements are two blocks of 512, which overlap.  Two rounds spread any element over
+ *			a block at least, step c makes the halves equal in size, and the other two rounds do
+ *			the same to sums of elements.  Nothing is padded with zeros: a code has dim elements.
+ *	Round	y_i is element i times 2^GG_CODE_FRACTION, as an integer (towards zero).  Element i gets
+ *			one of 2^bits levels, u_i (gg_code_level()).  It stands for w_i = 2 u_i - (2^bits - 1),
+ *			times a step that nobody needs: the code is a direction.  Four steps are tried, so that
+ *			the levels span GG_CODE_CLIPS times the root mean square, but no more than the largest
+ *			element.  The step with the smallest angle between w and y is taken, the first
+ *			of several.
+ *	Head	Let <x, q> be estimated by |x|^2 <w, q> / <w, x>, with w and both vectors rotated: this
+ *			is exact where q is a multiple of x, and unbiased over rotations.  So every
+ *			metric's distance is base + factor <w, q>, and under L2 + |q|^2; gg_code_head().
+ *
+ * L1 is not kept by a rotation.  There the levels span the row's least to largest element, base is
+ * the least and factor the step between levels.  So rows of small integers have exact codes of 8
+ * bits.  2 bits are too few.
+ *
+ * A zero vector has w = 1 in every element and factor 0, under L1 u = 0.  A row with an element
+ * that is not finite has the same, and base +infinity.
+ *
+ * Record of a row: chunks of 8 bytes, each of 64 / bits elements.  Byte j of a chunk has, from the
+ * lowest bits up, the chunk's elements j, j + 8, ..: one mask, or a shift and a mask, of whole
+ * registers gives elements in a fixed order.  Elements past dim are 0.  Then zeros up to the head,
+ * which is the last 8 bytes: float32 base and factor.  A record's size is a multiple of 16.
+ *
+ * The query's elements are rotated likewise, and rounded to 16 bits (gg_code_query).  So <w, q> is
+ * a sum of integers, and the estimate is the same bits everywhere.  Under L1 it is a sum of
+ * float32, whose last bits may differ between the engines, but not between instruction sets.
+ *
+ * The definitions below are for C, C++ and device code.
+ */
+#ifndef GG_CODES_H
+#define GG_CODES_H
+
+#include <math.h>
+#include <string.h>
+
+#include "../engine.h"
+#include "random.h"
+
+#ifdef __CUDA_ARCH__
+#define GG_CODE_MUL(a, b) __fmul_rn(a, b)
+#define GG_CODE_ADD(a, b) __fadd_rn(a, b)
+#define GG_CODE_MUL64(a, b) __dmul_rn(a, b)
+#else
+#define GG_CODE_MUL(a, b) ((a) * (b))
+#define GG_CODE_ADD(a, b) ((a) + (b))
+#define GG_CODE_MUL64(a, b) ((a) * (b))
+#endif
+
+#define GG_CODE_CHUNK		8u	/* bytes */
+#define GG_CODE_HEAD		8u
+#define GG_CODE_FRACTION	22	/* y: up to 2^30, of elements up to 2 sqrt(GG_MAX_DIM) */
+#define GG_CODE_SQRT_HALF	0.70710678f
+#define GG_CODE_TRIES		4u
+
+/* ---- sizes --------------------------------------------------------------- */
+
+GG_RANDOM_INLINE uint32_t
+gg_code_bits(gg_codes codes)
+{
+	return codes == GG_CODES_INT8 ? 8 : codes == GG_CODES_INT4 ? 4 : 2;
+}
+
+/* Bytes of a record's chunks, and of the whole. */
+GG_RANDOM_INLINE uint32_t
+gg_code_chunk_bytes(gg_codes codes, uint32_t dim)
+{
+	uint32_t	elements = 8 * GG_CODE_CHUNK / gg_code_bits(codes);
+
+	return (dim + elements - 1) / elements * GG_CODE_CHUNK;
+}
+
+GG_RANDOM_INLINE uint32_t
+gg_code_record_bytes(gg_codes codes, uint32_t dim)
+{
+	return (gg_code_chunk_bytes(codes, dim) + GG_CODE_HEAD + 15) / 16 * 16;
+}
+
+/* Element i: byte and lowest bit. */
+GG_RANDOM_INLINE uint32_t
+gg_code_byte(uint32_t bits, uint32_t i)
+{
+	uint32_t	elements = 8 * GG_CODE_CHUNK / bits;
+
+	return i / elements * GG_CODE_CHUNK + i % GG_CODE_CHUNK;
+}
+
+GG_RANDOM_INLINE uint32_t
+gg_code_shift(uint32_t bits, uint32_t i)
+{
+	uint32_t	elements = 8 * GG_CODE_CHUNK / bits;
+
+	return i % elements / GG_CODE_CHUNK * bits;
+}
+
+/* ---- rotation ------------------------------------------------------------ */
+
+GG_RANDOM_INLINE uint32_t
+gg_code_block(uint32_t dim)
+{
+	uint32_t	block = 1;
+
+	while (block <= dim / 2)
+		block *= 2;
+	return block;
+}
+
+GG_RANDOM_INLINE uint32_t
+gg_code_rounds(uint32_t dim)
+{
+	return gg_code_block(dim) == dim ? 2 : 4;
+}
+
+GG_RANDOM_INLINE float
+gg_code_weight(uint64_t seed, uint32_t dim, uint32_t round, uint32_t i)
+{
+	uint32_t	block = gg_code_block(dim);
+	uint32_t	begin = round % 2 == 0 ? 0 : dim - block;
+	uint64_t	signs = gg_random_at(seed, (uint64_t) round * (GG_MAX_DIM / 64) + i / 64);
+	float		size = i >= begin && i - begin < block ? (float) (1 / sqrt((double) block)) : 1.0f;
+
+	return signs >> (i % 64) & 1 ? -size : size;
+}
+
+/*
+ * The power of two that is not above an element, from its bits.  The largest is 126, so that
+ * 2^-exponent is a normal number; the largest element is then scaled into [2, 4).
+ */
+#define GG_CODE_ZERO		(-127)	/* an element of no normal size */
+#define GG_CODE_INFINITE	128		/* or none of a number */
+
+
+GG_RANDOM_INLINE int
+gg_code_exponent(uint32_t largest)
+{
+	int			exponent = (int) ((largest & 0x7FFFFFFFu) >> 23) - 127;
+
+	return exponent == 127 ? 126 : exponent;
+}
+
+GG_RANDOM_INLINE float
+gg_code_power(int exponent)
+{
+	uint32_t	bits = (uint32_t) (exponent + 127) << 23;
+	float		power;
+
+	memcpy(&power, &bits, sizeof(power));
+	return power;
+}
+
+/* ---- rounding ------------------------------------------------------------ */
+
+/*
+ * What the levels span is that many times the root mean square to either side.  The best of
+ * normally distributed elements are 2 for 2 bits, 2.7 for 4, and 3.9 for 8.
+ */
+GG_RANDOM_INLINE double
+gg_code_clip(uint32_t bits, uint32_t attempt)
+{
+	double		first = bits == 8 ? 2.75 : bits == 4 ? 2.25 : 1.625;
+	double		apart = bits == 8 ? 0.5 : 0.25;
+
+	return first + apart * attempt;
+}
+
+/* 1 / step; square: the sum of y_i^2; largest: of the rotated elements, any sign. */
+GG_RANDOM_INLINE float
+gg_code_inverse(uint32_t bits, uint32_t attempt, int64_t square, uint32_t dim, float largest)
+{
+	double		rms = sqrt((double) square / dim) / (1 << GG_CODE_FRACTION);
+	double		clip = gg_code_clip(bits, attempt) * rms;
+
+	clip = clip < largest ? clip : largest;
+	return (float) ((1 << (bits - 1)) / clip);
+}
+
+/*
+ * u of an element, 0 .. top.  offset: 2^(bits - 1) of a rotated element; under L1, where x is the
+ * element less the row's least, 0.5.
+ */
+GG_RANDOM_INLINE int
+gg_code_level(float x, float inverse, float offset, float top)
+{
+	float		level = GG_CODE_ADD(GG_CODE_MUL(x, inverse), offset);
+
+	level = level > 0.0f ? level : 0.0f;
+	level = level < top ? level : top;
+	return (int) level;
+}
+
+/* The larger, the smaller is the angle.  dot: sum of w_i y_i; length: of w_i^2. */
+GG_RANDOM_INLINE double
+gg_code_likeness(int64_t dot, int64_t length)
+{
+	return (double) dot * (double) dot / (double) length;
+}
+
+typedef struct gg_code_head
+{
+	float		base;
+	float		factor;
+} gg_code_head;
+
+/* exponent: the one that the row was scaled by. */
+GG_RANDOM_INLINE gg_code_head
+gg_code_make_head(gg_metric metric, int exponent, int64_t square, int64_t dot)
+{
+	gg_code_head head = {metric == GG_METRIC_COSINE ? 1.0f : 0.0f, 0.0f};
+	double		unit = ldexp(1.0, exponent - GG_CODE_FRACTION);
+	double		factor = (double) square / (double) dot * unit;
+
+	if (metric == GG_METRIC_L2)
+	{
+		head.base = (float) ((double) square * unit * unit);
+		head.factor = (float) (-2 * factor);
+	}
+	else if (metric == GG_METRIC_IP)
+		head.factor = (float) -factor;
+	else
+		head.factor = (float) (-sqrt((double) square) / (double) dot);
+	return head;
+}
+
+/* Of zero vectors, and of rows that are not finite. */
+GG_RANDOM_INLINE gg_code_head
+gg_code_plain_head(gg_metric metric, bool finite)
+{
+	gg_code_head head = {finite ? (metric == GG_METRIC_COSINE ? 1.0f : 0.0f) : INFINITY, 0.0f};
+
+	return head;
+}
+
+/* Under L1 the least and the largest element are found among integers: -0 is before 0. */
+GG_RANDOM_INLINE int32_t
+gg_code_order(uint32_t bits)
+{
+	return (int32_t) (bits ^ (bits >> 31 != 0 ? 0x7FFFFFFFu : 0));
+}
+
+GG_RANDOM_INLINE gg_code_head
+gg_code_span(uint32_t bits, int32_t least, int32_t most, float *inverse)
+{
+	uint32_t	least_bits = (uint32_t) gg_code_order((uint32_t) least);
+	uint32_t	most_bits = (uint32_t) gg_code_order((uint32_t) most);
+	gg_code_head head;
+	float		end;
+	double		span;
+
+	memcpy(&head.base, &least_bits, sizeof(float));
+	memcpy(&end, &most_bits, sizeof(float));
+	span = (double) end - head.base;
+	head.factor = (float) (span / ((1 << bits) - 1));
+	*inverse = span > 0 ? (float) (((1 << bits) - 1) / span) : 0.0f;
+	return head;
+}
+
+/* ---- queries ------------------------------------------------------------- */
+
+/*
+ * 16-bit elements are so small that 255 * 2 times their sum is below 2^31, whatever their signs,
+ * and that they have two signed bytes.
+ */
+#define GG_CODE_QUERY_LARGEST	32512
+#define GG_CODE_QUERY_SUM		(1 << 22)
+
+/* What y_i is multiplied by; sum: of |y_i|.  0 for a query that has no exponent. */
+GG_RANDOM_INLINE double
+gg_code_query_scale(int64_t sum, int64_t largest)
+{
+	double		by_largest,
+				by_sum;
+
+	if (largest == 0)
+		return 0;
+	by_largest = (double) GG_CODE_QUERY_LARGEST / (double) largest;
+	by_sum = (double) GG_CODE_QUERY_SUM / (double) sum;
+	return by_largest < by_sum ? by_largest : by_sum;
+}
+
+GG_RANDOM_INLINE int16_t
+gg_code_query_element(int32_t y, double scale)
+{
+	return (int16_t) (GG_CODE_MUL64((double) y, scale) + (y < 0 ? -0.5 : 0.5));
+}
+
+/*
+ * The estimate.  dot: sum of u_i q_i; sum: of q_i; scale and base: of the query.
+ */
+GG_RANDOM_INLINE float
+gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, float scale,
+				 float base)
+{
+	int32_t		doubled = 2 * dot - ((1 << bits) - 1) * sum;
+	float		start = GG_CODE_ADD(head.base, base);
+
+	return GG_CODE_ADD(start, GG_CODE_MUL(head.factor, GG_CODE_MUL((float) doubled, scale)));
+}
+
+/* ---- codes.c ------------------------------------------------------------- */
+
+struct gg_coder;
+
+/* A query made ready for codes. */
+typedef struct gg_code_query
+{
+	float		base;			/* |q|^2 under L2 */
+	float		scale;
+	int32_t		sum;			/* of elements */
+
+	/*
+	 * Elements in the order of a record's bytes, lowest bits first: plane k, byte b, is at k *
+	 * stride + b.  stride is the chunks' bytes, rounded up to 64; the rest is 0.
+	 */
+	int16_t    *elements;
+	int8_t	   *high;			/* element = 256 high + low */
+	int8_t	   *low;
+	const float *values;		/* the query itself, for L1 */
+} gg_code_query;
+
+typedef float (*gg_code_distance_fn) (const struct gg_coder *coder, const uint8_t *record,
+									  const gg_code_query *query);
+
+/* What makes codes of one kind of rows. */
+typedef struct gg_coder
+{
+	gg_codes	codes;
+	gg_metric	metric;
+	uint32_t	dim;
+	uint32_t	bits;
+	uint32_t	block;
+	uint32_t	rounds;
+	uint32_t	chunk_bytes;
+	uint32_t	record_bytes;
+	uint32_t	stride;			/* of a query's planes */
+	float	   *weights;		/* rounds x dim */
+	gg_code_distance_fn distance;
+	/* row is changed; y: room for dim elements; record: zeros */
+	void		(*code) (const struct gg_coder *coder, float *row, int32_t *y, uint8_t *record);
+	void		(*set_query) (const struct gg_coder *coder, float *row, int32_t *y,
+							  gg_code_query *query);
+} gg_coder;
+
+/* Metric and codes that do not go together are GG_EUNSUPPORTED. */
+extern gg_status gg_codes_check(const char *where, gg_metric metric, gg_codes codes);
+
+/* Uses the instruction set that is in use now.  gg_coder_free() is due in either case. */
+extern gg_status gg_coder_init(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes,
+							   uint64_t seed);
+extern void gg_coder_free(gg_coder *coder);
+
+/* Code a row.  scratch: 2 x dim floats. */
+extern void gg_code_row(const gg_coder *coder, const void *row, gg_element element, float *scratch,
+						uint8_t *record);
+
+extern gg_status gg_code_query_init(const gg_coder *coder, gg_code_query *query);
+extern void gg_code_query_free(gg_code_query *query);
+
+/* values: dim elements, prepared (gg_query_prepare()); they must stay.  scratch: as above. */
+extern void gg_code_query_set(const gg_coder *coder, const float *values, float *scratch,
+							  gg_code_query *query);
+
+/* The estimate of a distance. */
+static inline float
+gg_code_distance(const gg_coder *coder, const uint8_t *record, const gg_code_query *query)
+{
+	return coder->distance(coder, record, query);
+}
+
+#endif							/* GG_CODES_H */
