@@ -117,8 +117,9 @@ gg_element_size(gg_element element)
 }
 
 /*
- * Codes of rows, by which walks measure instead of by rows: bits of an element.  src/cpu/codes.h
- * defines them.  GG_CODES_INT2 is not for GG_METRIC_L1.  Values will be on disk: never renumber.
+ * Codes of rows, by which walks measure instead of by rows: so many bits an element.  Distances
+ * from them are estimates.  cpu/codes.h defines them for all engines.  GG_CODES_INT2 is not for
+ * GG_METRIC_L1.
  */
 typedef enum gg_codes
 {
@@ -320,9 +321,26 @@ typedef struct gg_search_params
 	gg_search_mode mode;
 	uint32_t	walks;			/* t0 of GG_SEARCH_TSDG_SMALL; 0 = the engine's choice */
 	float		delta;			/* of GG_SEARCH_TSDG_LARGE; >= 0 */
+
+	/*
+	 * Of an index with codes and rows: the nearest so many nodes of the candidate list are measured
+	 * by row, and answers are the k nearest of these.  At least k and at most itopk_size are, and
+	 * 0 is a default by codes and k (gg_rerank_size() of request.h).
+	 */
+	uint32_t	rerank;
 } gg_search_params;
 
 /* ---- filling ------------------------------------------------------------ */
+
+/* Where the rows of an index with codes are once it is finished. */
+typedef enum gg_row_place
+{
+	GG_ROWS_DEVICE = 0,			/* beside the codes */
+	GG_ROWS_HOST = 1,			/* in host memory that the device reads */
+
+	/* nowhere: walks answer with estimates, and the caller measures rows that it has elsewhere */
+	GG_ROWS_NONE = 2
+} gg_row_place;
 
 typedef struct gg_shape
 {
@@ -332,6 +350,11 @@ typedef struct gg_shape
 	gg_metric	metric;
 	uint32_t	degree;			/* 0: rows alone, for index_exact() and exact batches */
 	uint32_t	npivots;		/* 0 when degree is 0 */
+
+	/* what walks measure by; only with a graph, for exact searches read rows */
+	gg_codes	codes;
+	gg_row_place row_place;		/* GG_ROWS_DEVICE without codes */
+	uint64_t	code_seed;
 
 	/* what filters look at; all 0: none are answered */
 	uint32_t	rows;			/* heads: capacity of them, or any number where there are offsets */
@@ -625,12 +648,15 @@ typedef struct gg_engine
 	 * An index that is filled piece by piece, so that its rows need not be in host memory together.
 	 *
 	 * index_create() takes memory for shape->capacity rows and the graph at once.  GG_EINVAL: a
-	 * shape out of range.  GG_EDEVICE_MEMORY, with the sizes: there is not enough.
+	 * shape out of range.  GG_EUNSUPPORTED: the engine has no such codes, or cannot have rows in
+	 * that place.  GG_EDEVICE_MEMORY, with the sizes: there is not enough; GG_ENOMEM: of host
+	 * memory for GG_ROWS_HOST.
 	 *
 	 * index_write() brings bytes [offset, offset + bytes) of a part, in any order and in pieces of
 	 * any length, and returns when src may be used again.  Several threads may write different
 	 * bytes of one index at once, which brings pageable memory to a device faster.  GG_EINVAL: the
-	 * piece does not lie inside the part.  Contents are not checked.
+	 * piece does not lie inside the part.  Contents are not checked.  The engine makes codes of
+	 * rows.  Under GG_ROWS_NONE it does so here: a piece of rows then is of whole ones (GG_EINVAL).
 	 *
 	 * index_take() makes rows first .. first + n of another index of index_create() the first n,
 	 * their heads and filter words included, as index_write() would.  `from` is finished, and may
@@ -641,6 +667,11 @@ typedef struct gg_engine
 	 *
 	 * index_finish() makes it searchable with its first n rows.  GG_EINVAL: n is over the capacity,
 	 * or the index is finished.
+	 *
+	 * With codes walks measure by codes alone, pivots included, and then some nodes by row
+	 * (gg_search_params.rerank): distances in keys are those of rows, as without codes.  Exact and
+	 * deep searches read rows; under GG_ROWS_NONE they are GG_EUNSUPPORTED, and distances in keys
+	 * of walks are estimates.
 	 */
 	gg_status	(*index_create) (const gg_shape *shape, gg_index **index);
 	gg_status	(*index_write) (gg_index *index, gg_part part, uint64_t offset, const void *src,

@@ -99,7 +99,24 @@ gg_request_joins(const gg_request *a, const gg_request *b, uint32_t list, uint64
 		return false;
 	return way == GG_WAY_MEASURE ||
 		(p->itopk_size == q->itopk_size && p->search_width == q->search_width &&
-		 p->mode == q->mode && p->walks == q->walks && p->delta == q->delta);
+		 p->mode == q->mode && p->walks == q->walks && p->delta == q->delta &&
+		 p->rerank == q->rerank);
+}
+
+/*
+ * How many nodes of a walk by codes are measured by row.  The figures behind the defaults are in
+ * test/bench/RESULTS.md.
+ */
+static inline uint32_t
+gg_rerank_size(const gg_search_params *params, gg_codes codes)
+{
+	uint32_t	size = params->rerank;
+
+	if (size == 0)
+		size = codes == GG_CODES_INT2 ? 64 + 2 * params->k : 16 + params->k + params->k / 2;
+	if (size < params->k)
+		size = params->k;
+	return size < params->itopk_size ? size : params->itopk_size;
 }
 
 /* GG_EINVAL for parameters of a search that are out of range.  walks: it is, or may be, a walk. */

@@ -295,7 +295,11 @@ check_shape(const gg_shape *shape)
 		return gg_fail(GG_EINVAL, __func__,
 					   "a graph of degree %u with %u pivots over %u rows is none", shape->degree,
 					   shape->npivots, shape->capacity);
-	return gg_serve_check_rows(__func__, shape);
+	GG_TRY(gg_serve_check_rows(__func__, shape));
+	GG_TRY(gg_serve_check_codes(__func__, shape));
+	if (shape->codes != GG_CODES_NONE)
+		return gg_fail(GG_EUNSUPPORTED, __func__, "walks by codes are for the CPU engine alone");
+	return gg_ok();
 }
 
 gg_status

@@ -563,25 +563,9 @@ choose_functions(gg_coder *coder)
 }
 
 gg_status
-gg_codes_check(const char *where, gg_metric metric, gg_codes codes)
-{
-	if (codes < GG_CODES_NONE || codes > GG_CODES_INT2)
-		return gg_fail(GG_EINVAL, where, "no codes of kind %d", (int) codes);
-	if (metric == GG_METRIC_L1 && codes == GG_CODES_INT2)
-		return gg_fail(GG_EUNSUPPORTED, where, "codes of 2 bits do not serve the metric L1");
-	return gg_ok();
-}
-
-gg_status
 gg_coder_init(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed)
 {
-	static const char *const where = "gg_coder_init";
-	gg_status	status;
-
 	memset(coder, 0, sizeof(*coder));
-	status = gg_codes_check(where, metric, codes);
-	if (status.code != GG_OK)
-		return status;
 	coder->codes = codes;
 	coder->metric = metric;
 	coder->dim = dim;
@@ -594,7 +578,8 @@ gg_coder_init(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes, u
 	choose_functions(coder);
 	coder->weights = malloc(((size_t) coder->rounds * dim + 1) * sizeof(float));
 	if (coder->weights == NULL)
-		return gg_fail(GG_ENOMEM, where, "out of memory for codes of %u dimensions", dim);
+		return gg_fail(GG_ENOMEM, "gg_coder_init", "out of memory for codes of %u dimensions",
+					   dim);
 	for (uint32_t r = 0; r < coder->rounds; r++)
 		for (uint32_t i = 0; i < dim; i++)
 			coder->weights[(size_t) r * dim + i] = gg_code_weight(seed, dim, r, i);

@@ -325,6 +325,10 @@ gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, flo
 
 /* ---- codes.c ------------------------------------------------------------- */
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct gg_coder;
 
 /* A query made ready for codes. */
@@ -367,10 +371,10 @@ typedef struct gg_coder
 							  gg_code_query *query);
 } gg_coder;
 
-/* Metric and codes that do not go together are GG_EUNSUPPORTED. */
-extern gg_status gg_codes_check(const char *where, gg_metric metric, gg_codes codes);
-
-/* Uses the instruction set that is in use now.  gg_coder_free() is due in either case. */
+/*
+ * For a metric and codes that go together.  Uses the instruction set that is in use now.
+ * gg_coder_free() is due in either case.
+ */
 extern gg_status gg_coder_init(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes,
 							   uint64_t seed);
 extern void gg_coder_free(gg_coder *coder);
@@ -392,5 +396,9 @@ gg_code_distance(const gg_coder *coder, const uint8_t *record, const gg_code_que
 {
 	return coder->distance(coder, record, query);
 }
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif							/* GG_CODES_H */

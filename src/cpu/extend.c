@@ -415,7 +415,7 @@ search_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
 	extend_state *e = arg;
 	extend_thread *thread = &e->threads[worker->id];
-	extend_source own = {{e->index, thread->query}, e};
+	extend_source own = {{e->index, thread->query, NULL}, e};
 	gg_source	source = gg_cpu_source(&own.memory);
 	uint32_t	itopk = gg_max_u32(e->width, EDGES / e->graph.degree);
 

@@ -4,6 +4,9 @@
  *
  * No answer depends on how either search shares its work among threads.  A walk belongs to one
  * query, and the exact scan's lists are merged in the total order of (distance, node).
+ *
+ * Where the index has codes, walks measure by these, and the nearest nodes of their lists are then
+ * measured by row.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +82,40 @@ memory_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 	return true;
 }
 
+static inline const uint8_t *
+record_at(const gg_index *index, uint32_t node)
+{
+	return index->own_codes + (size_t) node * index->coder.record_bytes;
+}
+
+static inline void
+prefetch_record(const gg_index *index, uint32_t node)
+{
+	const uint8_t *record = record_at(index, node);
+	size_t		bytes = index->coder.record_bytes;
+
+	for (size_t i = 0; i < bytes && i < PREFETCH_BYTES; i += CACHE_LINE)
+		__builtin_prefetch(record + i);
+	__builtin_prefetch(record + bytes - 1);
+}
+
+static bool
+memory_estimates(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
+{
+	const gg_memory_source *source = ctx;
+	const gg_index *index = source->index;
+
+	for (uint32_t i = 0; i < count && i < PREFETCH_ROWS; i++)
+		prefetch_record(index, nodes[i]);
+	for (uint32_t i = 0; i < count; i++)
+	{
+		if (i + PREFETCH_ROWS < count)
+			prefetch_record(index, nodes[i + PREFETCH_ROWS]);
+		out[i] = gg_code_distance(&index->coder, record_at(index, nodes[i]), source->code);
+	}
+	return true;
+}
+
 static bool
 memory_neighbors(void *ctx, uint32_t node, uint32_t *out)
 {
@@ -110,7 +147,7 @@ gg_cpu_source(gg_memory_source *memory)
 		.degree = index->graph.degree,
 		.npivots = index->graph.npivots,
 		.ctx = memory,
-		.distances = memory_distances,
+		.distances = memory->code != NULL ? memory_estimates : memory_distances,
 		.neighbors = memory_neighbors,
 		.pivot = memory_pivot
 	};
@@ -169,6 +206,7 @@ gg_cpu_index_close(gg_index *index)
 	{
 		gg_walk_free(index->states[i].walk);
 		free(index->states[i].query);
+		gg_code_query_free(&index->states[i].code);
 	}
 	free(index->states);
 	free(index->own_rows);
@@ -177,6 +215,8 @@ gg_cpu_index_close(gg_index *index)
 	free(index->own_heads);
 	free(index->own_offsets);
 	free(index->own_words);
+	free(index->own_codes);
+	gg_coder_free(&index->coder);
 	free(index);
 }
 
@@ -209,12 +249,19 @@ provide_states(gg_index *index, int threads)
 
 		if (status.code != GG_OK)
 			return status;
-		state->query = malloc(index->data.dim * sizeof(float));
+		/* with codes there is scratch memory behind it */
+		memset(&state->code, 0, sizeof(state->code));
+		state->query = malloc(3 * (size_t) index->data.dim * sizeof(float));
 		if (state->query == NULL)
+			status = gg_fail(GG_ENOMEM, where, "out of memory for a query of %u dimensions",
+							 index->data.dim);
+		else if (index->own_codes != NULL)
+			status = gg_code_query_init(&index->coder, &state->code);
+		if (status.code != GG_OK)
 		{
 			gg_walk_free(state->walk);
-			return gg_fail(GG_ENOMEM, where, "out of memory for a query of %u dimensions",
-						   index->data.dim);
+			free(state->query);
+			return status;
 		}
 		index->nstates++;
 	}
@@ -253,34 +300,74 @@ typedef struct search_job
 	uint64_t   *keys;
 } search_job;
 
+static int
+compare_keys(const void *a, const void *b)
+{
+	uint64_t	x = *(const uint64_t *) a;
+	uint64_t	y = *(const uint64_t *) b;
+
+	return x < y ? -1 : x > y;
+}
+
+/*
+ * The nearest nodes of a walk's list, at most `most`, ascending.  With codes they are measured by
+ * row, unless there are none.
+ */
+static uint32_t
+take_nearest(const gg_index *index, search_state *state, uint32_t most, uint64_t *keys)
+{
+	const bool	rerank = index->own_codes != NULL && index->shape.row_place != GG_ROWS_NONE;
+	uint32_t	nodes[GG_MAX_ITOPK];
+	float		distances[GG_MAX_ITOPK];
+	gg_candidate candidate;
+	uint32_t	found = 0;
+
+	while (found < most && gg_walk_next(state->walk, &candidate))
+	{
+		nodes[found] = candidate.node;
+		distances[found++] = candidate.distance;
+	}
+	if (rerank)
+		gg_cpu_distances(index, state->query, nodes, found, distances);
+	for (uint32_t i = 0; i < found; i++)
+		keys[i] = key_of(distances[i], nodes[i]);
+	if (rerank)
+		qsort(keys, found, sizeof(uint64_t), compare_keys);
+	return found;
+}
+
 static void
 search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
 {
 	search_job *job = ctx;
 	gg_index   *index = job->index;
+	const bool	codes = index->own_codes != NULL;
 	search_state *state = &index->states[worker->id];
 	uint32_t	k = job->params->k;
-	gg_memory_source memory = {index, state->query};
+	uint32_t	most = codes ? gg_rerank_size(job->params, index->shape.codes) : k;
+	uint64_t	nearest[GG_MAX_ITOPK];
+	gg_memory_source memory = {index, state->query, codes ? &state->code : NULL};
 	gg_source	source = gg_cpu_source(&memory);
 
 	for (uint64_t q = begin; q < end && !gg_worker_stopping(worker); q++)
 	{
 		uint64_t   *keys = job->keys + q * k;
-		gg_candidate candidate;
 		gg_status	status;
-		uint32_t	found = 0;
+		uint32_t	found;
 
 		gg_cpu_load_query(index, job->queries + q * index->data.dim, state->query);
+		if (codes)
+			gg_code_query_set(&index->coder, state->query, state->query + index->data.dim,
+							  &state->code);
 		status = gg_walk_search(state->walk, &source, job->params, INFINITY);
 		if (status.code != GG_OK)
 		{
 			gg_worker_fail(worker, status);
 			return;
 		}
-		while (found < k && gg_walk_next(state->walk, &candidate))
-			keys[found++] = key_of(candidate.distance, candidate.node);
-		while (found < k)
-			keys[found++] = GG_NO_KEY;
+		found = take_nearest(index, state, most, nearest);
+		for (uint32_t i = 0; i < k; i++)
+			keys[i] = i < found ? nearest[i] : GG_NO_KEY;
 	}
 }
 
@@ -408,6 +495,8 @@ gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const fl
 	status = check_finished(index, where);
 	if (status.code != GG_OK)
 		return status;
+	if (index->shape.row_place == GG_ROWS_NONE)
+		return gg_fail(GG_EUNSUPPORTED, where, "the index has no rows to measure");
 	if (nq == 0)
 		return gg_ok();
 	if (block < 1)

@@ -5,6 +5,7 @@
 #ifndef GG_INDEX_H
 #define GG_INDEX_H
 
+#include "codes.h"
 #include "cpu.h"
 
 /* One thread's part in index_search(), kept between calls. */
@@ -12,6 +13,7 @@ typedef struct search_state
 {
 	gg_walk    *walk;
 	float	   *query;			/* prepared */
+	gg_code_query code;			/* with codes: the same for them */
 } search_state;
 
 /*
@@ -37,6 +39,8 @@ struct gg_index
 	uint64_t   *own_heads;
 	uint32_t   *own_offsets;
 	int64_t    *own_words;
+	uint8_t    *own_codes;		/* capacity records; NULL without codes */
+	gg_coder	coder;
 };
 
 extern gg_status gg_cpu_index_open(const gg_dataset *data, const gg_graph *graph,
@@ -57,6 +61,7 @@ typedef struct gg_memory_source
 {
 	const gg_index *index;
 	const float *query;
+	const gg_code_query *code;	/* not NULL: distances are estimates */
 } gg_memory_source;
 
 extern void gg_cpu_distances(const gg_index *index, const float *query, const uint32_t *nodes,

@@ -17,9 +17,13 @@
 #include "cpu.h"
 #include "index.h"
 #include "../rules/serve_check.h"
+#include "threads.h"
 
 /* A pivot as written: its node, then its neighbours among the pivots. */
 #define PIVOT_WORDS (1 + GG_PIVOT_DEGREE)
+
+/* Rows of which a thread makes codes at a time. */
+#define ROWS_AT_ONCE 256u
 
 struct gg_server
 {
@@ -70,14 +74,28 @@ part_memory(const gg_index *index, gg_part part)
 	return NULL;
 }
 
+/* Rows that are kept; there is but one place for them here. */
+static uint64_t
+row_bytes(const gg_shape *shape)
+{
+	return shape->row_place == GG_ROWS_NONE ? 0 : part_bytes(shape, GG_PART_ROWS);
+}
+
+static uint64_t
+code_bytes(const gg_shape *shape)
+{
+	return shape->codes == GG_CODES_NONE ? 0 :
+		(uint64_t) shape->capacity * gg_code_record_bytes(shape->codes, shape->dim);
+}
+
 uint64_t
 gg_cpu_shape_bytes(const gg_shape *shape)
 {
 	/* pivots twice: as written, and taken apart */
-	return sizeof(gg_index) + part_bytes(shape, GG_PART_ROWS) +
+	return sizeof(gg_index) + row_bytes(shape) +
 		part_bytes(shape, GG_PART_ADJACENCY) + 2 * part_bytes(shape, GG_PART_PIVOTS) +
 		part_bytes(shape, GG_PART_TIDS) + part_bytes(shape, GG_PART_OFFSETS) +
-		part_bytes(shape, GG_PART_FILTERS);
+		part_bytes(shape, GG_PART_FILTERS) + code_bytes(shape);
 }
 
 uint64_t
@@ -86,15 +104,13 @@ gg_cpu_index_bytes(const gg_index *index)
 	return gg_cpu_shape_bytes(&index->shape);
 }
 
-gg_status
-gg_cpu_index_create(const gg_shape *shape, gg_index **result)
+static gg_status
+check_shape(const char *where, const gg_shape *shape)
 {
-	static const char *const where = "gg_cpu_index_create";
-	gg_index   *index;
-	gg_status	status;
+	gg_status	status = gg_serve_check_rows(where, shape);
 
-	*result = NULL;
-	status = gg_serve_check_rows(where, shape);
+	if (status.code == GG_OK)
+		status = gg_serve_check_codes(where, shape);
 	if (status.code != GG_OK)
 		return status;
 	if (shape->dim < 1 || shape->dim > GG_MAX_DIM)
@@ -110,21 +126,49 @@ gg_cpu_index_create(const gg_shape *shape, gg_index **result)
 	if (gg_distance_function(shape->metric, shape->element) == NULL)
 		return gg_fail(GG_EINVAL, where, "no metric %d over elements of type %d",
 					   (int) shape->metric, (int) shape->element);
+	return status;
+}
 
+/* Memory for the parts of an index; false: there is not enough. */
+static bool
+take_memory(gg_index *index)
+{
+	const gg_shape *shape = &index->shape;
+
+	index->own_rows = malloc(row_bytes(shape) + 1);
+	index->own_adjacency = malloc(part_bytes(shape, GG_PART_ADJACENCY) + 1);
+	index->own_pivots = malloc(2 * part_bytes(shape, GG_PART_PIVOTS) + 1);
+	index->own_heads = malloc(part_bytes(shape, GG_PART_TIDS) + 1);
+	index->own_offsets = malloc(part_bytes(shape, GG_PART_OFFSETS) + 1);
+	index->own_words = malloc(part_bytes(shape, GG_PART_FILTERS) + 1);
+	if (shape->codes != GG_CODES_NONE)
+	{
+		/* a row that is not written before index_finish() has some code, as it has some values */
+		index->own_codes = calloc(code_bytes(shape) + 1, 1);
+		if (index->own_codes == NULL ||
+			gg_coder_init(&index->coder, shape->metric, shape->dim, shape->codes,
+						  shape->code_seed).code != GG_OK)
+			return false;
+	}
+	return index->own_rows != NULL && index->own_adjacency != NULL && index->own_pivots != NULL &&
+		index->own_heads != NULL && index->own_offsets != NULL && index->own_words != NULL;
+}
+
+gg_status
+gg_cpu_index_create(const gg_shape *shape, gg_index **result)
+{
+	static const char *const where = "gg_cpu_index_create";
+	gg_index   *index;
+	gg_status	status;
+
+	*result = NULL;
+	status = check_shape(where, shape);
+	if (status.code != GG_OK)
+		return status;
 	index = calloc(1, sizeof(gg_index));
 	if (index != NULL)
-	{
 		index->shape = *shape;
-		index->own_rows = malloc(part_bytes(shape, GG_PART_ROWS) + 1);
-		index->own_adjacency = malloc(part_bytes(shape, GG_PART_ADJACENCY) + 1);
-		index->own_pivots = malloc(2 * part_bytes(shape, GG_PART_PIVOTS) + 1);
-		index->own_heads = malloc(part_bytes(shape, GG_PART_TIDS) + 1);
-		index->own_offsets = malloc(part_bytes(shape, GG_PART_OFFSETS) + 1);
-		index->own_words = malloc(part_bytes(shape, GG_PART_FILTERS) + 1);
-	}
-	if (index == NULL || index->own_rows == NULL || index->own_adjacency == NULL ||
-		index->own_pivots == NULL || index->own_heads == NULL || index->own_offsets == NULL ||
-		index->own_words == NULL)
+	if (index == NULL || !take_memory(index))
 	{
 		gg_cpu_index_close(index);
 		return gg_fail(GG_EDEVICE_MEMORY, where, "out of memory for an index of %llu bytes",
@@ -140,6 +184,23 @@ gg_cpu_index_create(const gg_shape *shape, gg_index **result)
 	return gg_ok();
 }
 
+/* Make codes of n rows, the first of which is row `first` of the index. */
+static gg_status
+make_codes(gg_index *index, const void *rows, uint64_t first, uint64_t n)
+{
+	const gg_coder *coder = &index->coder;
+	float	   *scratch = malloc(2 * coder->dim * sizeof(float));
+
+	if (scratch == NULL)
+		return gg_fail(GG_ENOMEM, "gg_cpu_index_write", "out of memory for a row of %u dimensions",
+					   coder->dim);
+	for (uint64_t i = 0; i < n; i++)
+		gg_code_row(coder, (const char *) rows + i * index->row_bytes, index->data.element,
+					scratch, index->own_codes + (first + i) * coder->record_bytes);
+	free(scratch);
+	return gg_ok();
+}
+
 gg_status
 gg_cpu_index_write(gg_index *index, gg_part part, uint64_t offset, const void *src, uint64_t bytes)
 {
@@ -150,6 +211,14 @@ gg_cpu_index_write(gg_index *index, gg_part part, uint64_t offset, const void *s
 		return gg_fail(GG_EINVAL, where, "%llu bytes at %llu of part %d, which has %llu",
 					   (unsigned long long) bytes, (unsigned long long) offset, (int) part,
 					   (unsigned long long) size);
+	if (part == GG_PART_ROWS && index->shape.row_place == GG_ROWS_NONE)
+	{
+		if (offset % index->row_bytes != 0 || bytes % index->row_bytes != 0)
+			return gg_fail(GG_EINVAL, where, "%llu bytes at %llu are not whole rows of %zu",
+						   (unsigned long long) bytes, (unsigned long long) offset,
+						   index->row_bytes);
+		return make_codes(index, src, offset / index->row_bytes, bytes / index->row_bytes);
+	}
 	if (bytes > 0)
 		memcpy((char *) part_memory(index, part) + offset, src, bytes);
 	return gg_ok();
@@ -176,6 +245,31 @@ gg_cpu_index_take(gg_index *index, const gg_index *from, uint32_t first, uint32_
 	return status;
 }
 
+static void
+code_some(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
+{
+	gg_index   *index = ctx;
+	gg_status	status = make_codes(index, (char *) index->own_rows + begin * index->row_bytes,
+									begin, end - begin);
+
+	if (status.code != GG_OK)
+		gg_worker_fail(worker, status);
+}
+
+/* Make codes of all rows. */
+static gg_status
+code_rows(gg_index *index, const gg_control *control)
+{
+	gg_pool    *pool;
+	gg_status	status = gg_pool_create(&pool, control);
+
+	if (status.code != GG_OK)
+		return status;
+	status = gg_pool_run(pool, code_some, index, index->data.n, ROWS_AT_ONCE);
+	gg_pool_free(pool);
+	return status;
+}
+
 gg_status
 gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 {
@@ -184,7 +278,6 @@ gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 	uint32_t   *nodes = index->own_pivots + (size_t) shape->npivots * PIVOT_WORDS;
 	uint32_t   *adjacency = nodes + shape->npivots;
 
-	(void) control;
 	if (index->finished || n > shape->capacity)
 		return gg_fail(GG_EINVAL, where, "%u rows in an index for %u%s", n, shape->capacity,
 					   index->finished ? ", which is finished" : "");
@@ -205,6 +298,13 @@ gg_cpu_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 	index->graph.pivots = nodes;
 	index->graph.pivot_adjacency = adjacency;
 	index->data.n = n;
+	if (shape->codes != GG_CODES_NONE && shape->row_place != GG_ROWS_NONE)
+	{
+		gg_status	status = code_rows(index, control);
+
+		if (status.code != GG_OK)
+			return status;
+	}
 	index->finished = true;
 	return gg_ok();
 }
@@ -257,7 +357,8 @@ target_of(const gg_index *index)
 {
 	const gg_serve_target target = {
 		.finished = index->finished,.n = index->data.n,.dim = index->data.dim,
-		.npivots = index->graph.npivots,.rows = index->shape.rows,.words = index->shape.words
+		.npivots = index->graph.npivots,.rows = index->shape.rows,.words = index->shape.words,
+		.no_rows = index->shape.row_place == GG_ROWS_NONE
 	};
 
 	return target;

@@ -24,6 +24,7 @@ typedef struct gg_serve_target
 	uint32_t	npivots;		/* 0: no graph */
 	uint32_t	rows;			/* with heads; 0: none are filtered */
 	uint32_t	words;			/* of each row */
+	bool		no_rows;		/* GG_ROWS_NONE */
 } gg_serve_target;
 
 /* GG_EINVAL, or GG_OK.  where: the function that asks, as in gg_status. */
@@ -143,6 +144,8 @@ gg_serve_check_request(const char *where, const gg_serve_place *place,
 		return gg_fail(GG_EINVAL, where, "list %u is not asked for", list);
 	if (way == GG_WAY_WALK && target->n > 0 && target->npivots == 0)
 		return gg_fail(GG_EINVAL, where, "the index has no graph");
+	if (way != GG_WAY_WALK && target->no_rows)
+		return gg_fail(GG_EUNSUPPORTED, where, "rows are to be measured, and the index has none");
 	if (request->dim != target->dim)
 		return gg_fail(GG_EINVAL, where, "queries of %u dimensions, rows of %u", request->dim,
 					   target->dim);
@@ -252,6 +255,20 @@ gg_serve_check_rows(const char *where, const gg_shape *shape)
 		return gg_fail(GG_EINVAL, where, "%u heads and %u words beside %u nodes %s offsets",
 					   shape->rows, shape->words, shape->capacity,
 					   shape->offsets ? "with" : "without");
+	return gg_ok();
+}
+
+/* What codes need of a shape; another part. */
+static inline gg_status
+gg_serve_check_codes(const char *where, const gg_shape *shape)
+{
+	if (shape->codes > GG_CODES_INT2 || shape->row_place > GG_ROWS_NONE ||
+		(shape->codes == GG_CODES_NONE && shape->row_place != GG_ROWS_DEVICE) ||
+		(shape->codes != GG_CODES_NONE && shape->degree == 0))
+		return gg_fail(GG_EINVAL, where, "codes %d and rows in place %d with degree %u",
+					   (int) shape->codes, (int) shape->row_place, shape->degree);
+	if (shape->codes == GG_CODES_INT2 && shape->metric == GG_METRIC_L1)
+		return gg_fail(GG_EUNSUPPORTED, where, "codes of 2 bits do not serve the metric L1");
 	return gg_ok();
 }
 

@@ -619,7 +619,7 @@ test_special_rows(void)
 			}
 }
 
-/* ---- sizes, refusals ----------------------------------------------------- */
+/* ---- sizes --------------------------------------------------------------- */
 
 static void
 test_sizes(void)
@@ -635,7 +635,6 @@ test_sizes(void)
 		{GG_CODES_INT4, 96, 64}, {GG_CODES_INT4, 768, 400}, {GG_CODES_INT4, 784, 400},
 		{GG_CODES_INT2, 96, 32}, {GG_CODES_INT2, 768, 208}, {GG_CODES_INT2, 16000, 4016},
 	};
-	gg_coder	coder;
 
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++)
 	{
@@ -643,12 +642,6 @@ test_sizes(void)
 
 		CHECK(bytes == cases[c].bytes, "%u bytes for dim %u", bytes, cases[c].dim);
 	}
-	CHECK(gg_coder_init(&coder, GG_METRIC_L1, 8, GG_CODES_INT2, 0).code == GG_EUNSUPPORTED,
-		  "2 bits under L1");
-	gg_coder_free(&coder);
-	CHECK(gg_coder_init(&coder, GG_METRIC_L2, 8, (gg_codes) 4, 0).code == GG_EINVAL,
-		  "codes of no kind");
-	gg_coder_free(&coder);
 }
 
 int

@@ -1,0 +1,421 @@
+/*
+ * test_code_search.c
+ *		Searches of an index that has codes: by walks, which measure by codes and then some nodes
+ *		by row, and exact ones, which do not look at codes.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../src/cpu/index.h"
+#include "../../src/keys.h"
+#include "../../src/request.h"
+#include "harness.h"
+
+static const gg_engine *const engine = &gg_cpu_engine;
+static const gg_control one_thread = {.threads = 1};
+static const gg_control three_threads = {.threads = 3};
+static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_IP, GG_METRIC_COSINE, GG_METRIC_L1};
+static const gg_codes kinds[] = {GG_CODES_INT8, GG_CODES_INT4, GG_CODES_INT2};
+
+#define K 10u
+#define ITOPK 64u
+
+/* Rows, queries, a graph; keys of the exact answers. */
+typedef struct rows
+{
+	gg_dataset	data;
+	float	   *queries;
+	uint32_t	nq;
+	gg_graph	graph;
+	uint64_t   *truth;			/* nq x K */
+} rows;
+
+static void
+rows_make(rows *r, const harness_spec *spec, uint32_t nq)
+{
+	gg_build_params params = {.graph_degree = 32,.intermediate_graph_degree = 64,.seed = 1};
+	gg_index   *index;
+
+	r->nq = nq;
+	r->truth = malloc((size_t) nq * K * sizeof(uint64_t));
+	harness_data(spec, &r->data, &r->queries, nq);
+	CHECK_OK(engine->build(&r->data, &params, &three_threads, &r->graph, NULL), "build");
+	CHECK_OK(engine->index_open(&r->data, NULL, NULL, &index), "index_open");
+	CHECK_OK(engine->index_exact(index, K, NULL, r->queries, nq, &three_threads, r->truth),
+			 "index_exact");
+	engine->index_close(index);
+}
+
+static void
+rows_free(rows *r)
+{
+	gg_graph_free(&r->graph);
+	harness_free(&r->data, r->queries);
+	free(r->truth);
+}
+
+static gg_shape
+shape_of(const rows *r, gg_codes codes, gg_row_place place)
+{
+	gg_shape	shape = {.capacity = r->data.n,.dim = r->data.dim,.element = r->data.element,
+						 .metric = r->data.metric,.degree = r->graph.degree,
+						 .npivots = r->graph.npivots,.codes = codes,.row_place = place,
+						 .code_seed = 99,.rows = r->data.n};
+
+	return shape;
+}
+
+/* Rows are written in pieces of three, from the last to the first. */
+static void
+write_rows(gg_index *index, const rows *r)
+{
+	size_t		bytes = r->data.dim * gg_element_size(r->data.element);
+
+	for (uint32_t left = r->data.n; left > 0;)
+	{
+		uint32_t	count = left < 3 ? left : 3;
+
+		left -= count;
+		CHECK_OK(engine->index_write(index, GG_PART_ROWS, left * bytes,
+									 (const char *) r->data.rows + left * bytes, count * bytes),
+				 "index_write");
+	}
+}
+
+/* Every fifth row is dead: its TID is invalid. */
+static gg_index *
+index_make(const rows *r, gg_codes codes, gg_row_place place, const gg_control *control)
+{
+	gg_shape	shape = shape_of(r, codes, place);
+	uint64_t	list_bytes = (uint64_t) r->graph.degree * r->data.n * sizeof(uint32_t);
+	gg_index   *index;
+
+	CHECK_OK(engine->index_create(&shape, &index), "index_create");
+	CHECK(engine->index_bytes(index) == engine->shape_bytes(&shape), "bytes");
+	write_rows(index, r);
+	CHECK_OK(engine->index_write(index, GG_PART_ADJACENCY, 0, r->graph.adjacency, list_bytes),
+			 "lists");
+	for (uint32_t i = 0; i < r->graph.npivots; i++)
+	{
+		uint32_t	pivot[1 + GG_PIVOT_DEGREE];
+
+		pivot[0] = r->graph.pivots[i];
+		memcpy(pivot + 1, r->graph.pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
+			   GG_PIVOT_DEGREE * sizeof(uint32_t));
+		CHECK_OK(engine->index_write(index, GG_PART_PIVOTS, i * sizeof(pivot), pivot,
+									 sizeof(pivot)), "pivots");
+	}
+	for (uint32_t i = 0; i < r->data.n; i++)
+	{
+		uint64_t	head = i % 5 == 0 ? 0 : (uint64_t) i << 16 | UINT64_C(1) << 32;
+
+		CHECK_OK(engine->index_write(index, GG_PART_TIDS, i * sizeof(head), &head, sizeof(head)),
+				 "heads");
+	}
+	CHECK_OK(engine->index_finish(index, r->data.n, control), "index_finish");
+	return index;
+}
+
+static uint64_t *
+search(gg_index *index, const rows *r, const gg_search_params *params, const gg_control *control)
+{
+	uint64_t   *keys = malloc((size_t) r->nq * params->k * sizeof(uint64_t));
+
+	CHECK_OK(engine->index_search(index, params, r->queries, r->nq, control, keys), "index_search");
+	return keys;
+}
+
+/* Answers that are out of order, or whose distance is not the row's. */
+static uint32_t
+count_wrong(const rows *r, const uint64_t *keys, uint32_t k)
+{
+	gg_distance_fn distance = gg_distance_function(r->data.metric, r->data.element);
+	size_t		bytes = r->data.dim * gg_element_size(r->data.element);
+	float	   *query = malloc(r->data.dim * sizeof(float));
+	uint32_t	wrong = 0;
+
+	for (uint32_t q = 0; q < r->nq; q++)
+	{
+		memcpy(query, r->queries + (size_t) q * r->data.dim, r->data.dim * sizeof(float));
+		gg_query_prepare(r->data.metric, query, r->data.dim);
+		for (uint32_t i = 0; i < k; i++)
+		{
+			uint64_t	key = keys[(size_t) q * k + i];
+			uint32_t	node = key_node(key);
+
+			wrong += key == GG_NO_KEY || node >= r->data.n ||
+				key != key_of(distance((const char *) r->data.rows + node * bytes, query,
+									   r->data.dim), node) ||
+				(i > 0 && keys[(size_t) q * k + i - 1] >= key);
+		}
+	}
+	free(query);
+	return wrong;
+}
+
+static double
+recall(const rows *r, const uint64_t *keys)
+{
+	uint32_t	hits = 0;
+
+	for (uint32_t q = 0; q < r->nq; q++)
+		for (uint32_t i = 0; i < K; i++)
+			hits += keys[q * K + i] >> 32 <= r->truth[q * K + K - 1] >> 32;
+	return (double) hits / (r->nq * K);
+}
+
+/* ---- walks --------------------------------------------------------------- */
+
+/*
+ * The answer without rows, of as many nodes as are measured by row, and measured here: that of the
+ * index with rows.
+ */
+static void
+check_no_rows(const rows *r, gg_codes codes, const uint64_t *expected, const char *what)
+{
+	gg_search_params params = {.k = K,.itopk_size = ITOPK};
+	uint32_t	most = gg_rerank_size(&params, codes);
+	gg_index   *index = index_make(r, codes, GG_ROWS_NONE, NULL);
+	gg_index   *exact;
+	uint64_t   *estimates;
+	uint64_t   *keys = malloc((size_t) r->nq * K * sizeof(uint64_t));
+	uint32_t   *filter = calloc(r->data.n / 32 + 1, sizeof(uint32_t));
+	uint32_t	unordered = 0;
+
+	params.k = most;
+	estimates = search(index, r, &params, &three_threads);
+	CHECK_OK(engine->index_open(&r->data, NULL, NULL, &exact), "index_open");
+	for (uint32_t q = 0; q < r->nq; q++)
+	{
+		const uint64_t *list = estimates + (size_t) q * most;
+
+		memset(filter, 0, (r->data.n / 32 + 1) * sizeof(uint32_t));
+		for (uint32_t i = 0; i < most; i++)
+		{
+			filter[key_node(list[i]) / 32] |= 1u << key_node(list[i]) % 32;
+			unordered += i > 0 && list[i - 1] >= list[i];
+		}
+		CHECK_OK(engine->index_exact(exact, K, filter, r->queries + (size_t) q * r->data.dim, 1,
+									 NULL, keys + q * K), "index_exact");
+	}
+	CHECK(unordered == 0, "%s: %u estimates out of order", what, unordered);
+	CHECK(memcmp(keys, expected, (size_t) r->nq * K * sizeof(uint64_t)) == 0,
+		  "%s: other rows are measured without rows", what);
+	CHECK(engine->index_exact(index, K, NULL, r->queries, 1, NULL, keys).code == GG_EUNSUPPORTED,
+		  "%s: exact answers without rows", what);
+	engine->index_close(exact);
+	engine->index_close(index);
+	free(estimates);
+	free(keys);
+	free(filter);
+}
+
+static void
+check_walks(const rows *r, gg_codes codes, double bar, const char *what)
+{
+	gg_search_params params = {.k = K,.itopk_size = ITOPK};
+	gg_index   *index = index_make(r, codes, GG_ROWS_DEVICE, &one_thread);
+	gg_index   *hosted = index_make(r, codes, GG_ROWS_HOST, &three_threads);
+	size_t		bytes = (size_t) r->nq * K * sizeof(uint64_t);
+	uint64_t   *one = search(index, r, &params, &one_thread);
+	uint64_t   *three = search(hosted, r, &params, &three_threads);
+	uint64_t   *all;
+	uint64_t   *few;
+	uint32_t	worse = 0;
+
+	CHECK(memcmp(one, three, bytes) == 0, "%s: three threads answer something else", what);
+	CHECK(count_wrong(r, one, K) == 0, "%s: wrong answers", what);
+	CHECK(recall(r, one) >= bar, "%s: recall@10 %.4f", what, recall(r, one));
+	check_no_rows(r, codes, one, what);
+
+	/* the more rows are measured, the nearer is each answer */
+	params.rerank = ITOPK;
+	all = search(index, r, &params, &three_threads);
+	params.rerank = 1;
+	few = search(index, r, &params, &three_threads);
+	for (uint32_t i = 0; i < r->nq * K; i++)
+		worse += all[i] > one[i] || one[i] > few[i];
+	CHECK(worse == 0, "%s: %u answers farther with more rows measured", what, worse);
+	CHECK(count_wrong(r, few, K) == 0, "%s: wrong answers if as many rows are measured", what);
+
+	/* no more than are in the list */
+	params.k = ITOPK;
+	free(three);
+	three = search(index, r, &params, &three_threads);
+	CHECK(count_wrong(r, three, ITOPK) == 0, "%s: wrong lists", what);
+	for (uint32_t q = 0; q < r->nq; q++)
+		CHECK(memcmp(three + (size_t) q * ITOPK, all + q * K, K * sizeof(uint64_t)) == 0,
+			  "%s: query %u: the list of all begins otherwise", what, q);
+	engine->index_close(index);
+	engine->index_close(hosted);
+	free(one);
+	free(three);
+	free(all);
+	free(few);
+}
+
+static void
+test_walks(void)
+{
+	for (int m = 0; m < 4; m++)
+		for (int k = 0; k < (metrics[m] == GG_METRIC_L1 ? 2 : 3); k++)
+		{
+			harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(6000, 20),.dim = 100,
+								 .metric = metrics[m],.seed = 21 + m,
+								 .element = k == 1 ? GG_ELEMENT_F16 : GG_ELEMENT_F32};
+			char		what[80];
+			rows		r;
+
+			/* one of them each is enough for a slow checker */
+			if (harness_fewer() && k != m % 3)
+				continue;
+			rows_make(&r, &spec, harness_size(100, 10));
+			snprintf(what, sizeof(what), "metric %d codes %d", (int) metrics[m], (int) kinds[k]);
+			check_walks(&r, kinds[k], kinds[k] == GG_CODES_INT2 ? 0.9 : 0.97, what);
+			rows_free(&r);
+		}
+}
+
+/* The procedures of TSDG measure by codes, too; and few rows are all found. */
+static void
+test_modes(void)
+{
+	static const gg_search_mode modes[] = {GG_SEARCH_TSDG_SMALL, GG_SEARCH_TSDG_LARGE};
+	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(4000, 20),.dim = 64,
+						 .metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 31};
+	rows		r;
+
+	rows_make(&r, &spec, harness_size(100, 10));
+	for (int m = 0; m < 2; m++)
+	{
+		gg_search_params params = {.k = K,.itopk_size = ITOPK,.mode = modes[m]};
+		gg_index   *index = index_make(&r, GG_CODES_INT4, GG_ROWS_DEVICE, NULL);
+		uint64_t   *keys = search(index, &r, &params, &three_threads);
+
+		CHECK(count_wrong(&r, keys, K) == 0, "mode %d: wrong answers", (int) modes[m]);
+		CHECK(recall(&r, keys) >= 0.95, "mode %d: recall@10 %.4f", (int) modes[m],
+			  recall(&r, keys));
+		engine->index_close(index);
+		free(keys);
+	}
+	rows_free(&r);
+
+	spec.n = K + 3;
+	rows_make(&r, &spec, 5);
+	for (int k = 0; k < 3; k++)
+	{
+		gg_search_params params = {.k = K,.itopk_size = ITOPK};
+		gg_index   *index = index_make(&r, kinds[k], GG_ROWS_DEVICE, NULL);
+		uint64_t   *keys = search(index, &r, &params, NULL);
+
+		CHECK(memcmp(keys, r.truth, r.nq * K * sizeof(uint64_t)) == 0, "few rows, codes %d",
+			  (int) kinds[k]);
+		engine->index_close(index);
+		free(keys);
+	}
+	rows_free(&r);
+}
+
+/* ---- exact --------------------------------------------------------------- */
+
+/* Filters, dead rows, lists behind a key: the answer is that of an index without codes. */
+static void
+test_exact(void)
+{
+	static const uint64_t tids[] = {7 << 16 | 1, 10 << 16 | 1, 11 << 16 | 1, 12 << 16 | 1,
+									300 << 16 | 1};
+	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = 500,.dim = 40,.metric = GG_METRIC_L2,
+						 .element = GG_ELEMENT_F32,.seed = 41};
+	gg_filter  *filter = calloc(1, sizeof(gg_filter));
+	rows		r;
+
+	rows_make(&r, &spec, 6);
+	for (int k = 0; k < 3; k++)
+	{
+		gg_index   *plain = index_make(&r, GG_CODES_NONE, GG_ROWS_DEVICE, NULL);
+		gg_index   *coded = index_make(&r, kinds[k], GG_ROWS_DEVICE, NULL);
+		uint64_t	a[6 * K];
+		uint64_t	b[6 * K];
+
+		CHECK_OK(engine->index_exact(coded, K, NULL, r.queries, r.nq, NULL, a), "index_exact");
+		CHECK(memcmp(a, r.truth, sizeof(a)) == 0, "codes %d: exact", (int) kinds[k]);
+		for (int pass = 0; pass < 3; pass++)
+			for (uint32_t q = 0; q < r.nq; q++)
+			{
+				uint64_t	matches[2];
+				gg_deep_search search = {.k = K,.after = pass == 1 ? r.truth[q * K + 4] : 0,
+										 .query = r.queries + (size_t) q * r.data.dim,
+										 .keys = a,.matches = &matches[0]};
+
+				filter->tids = pass == 2 ? tids : NULL;
+				filter->ntids = 5;
+				CHECK_OK(gg_cpu_index_deep(coded, filter, &search, 1), "deep");
+				search.keys = b;
+				search.matches = &matches[1];
+				CHECK_OK(gg_cpu_index_deep(plain, filter, &search, 1), "deep");
+				CHECK(memcmp(a, b, K * sizeof(uint64_t)) == 0 && matches[0] == matches[1],
+					  "codes %d pass %d query %u", (int) kinds[k], pass, q);
+				CHECK(matches[0] == (pass == 2 ? 3 : 400), "%llu rows match",
+					  (unsigned long long) matches[0]);
+			}
+		engine->index_close(plain);
+		engine->index_close(coded);
+	}
+	rows_free(&r);
+	free(filter);
+}
+
+/* ---- shapes -------------------------------------------------------------- */
+
+static void
+test_refusals(void)
+{
+	gg_shape	good = {.capacity = 4,.dim = 5,.element = GG_ELEMENT_F32,.metric = GG_METRIC_L2,
+						.degree = 4,.npivots = 1,.codes = GG_CODES_INT4};
+	float		row[10] = {0};
+	gg_shape	shape = good;
+	gg_index   *index;
+
+	shape.codes = (gg_codes) 4;
+	CHECK(engine->index_create(&shape, &index).code == GG_EINVAL, "codes of no kind");
+	shape = good;
+	shape.row_place = (gg_row_place) 3;
+	CHECK(engine->index_create(&shape, &index).code == GG_EINVAL, "rows in no place");
+	shape = good;
+	shape.codes = GG_CODES_NONE;
+	shape.row_place = GG_ROWS_NONE;
+	CHECK(engine->index_create(&shape, &index).code == GG_EINVAL, "neither rows nor codes");
+	shape = good;
+	shape.degree = shape.npivots = 0;
+	CHECK(engine->index_create(&shape, &index).code == GG_EINVAL, "codes without a graph");
+	shape = good;
+	shape.metric = GG_METRIC_L1;
+	shape.codes = GG_CODES_INT2;
+	CHECK(engine->index_create(&shape, &index).code == GG_EUNSUPPORTED && index == NULL,
+		  "2 bits under L1");
+
+	shape = good;
+	shape.row_place = GG_ROWS_NONE;
+	CHECK(engine->shape_bytes(&shape) + 4 * sizeof(row) / 2 == engine->shape_bytes(&good),
+		  "rows take memory");
+	CHECK_OK(engine->index_create(&shape, &index), "index_create");
+	CHECK(engine->index_write(index, GG_PART_ROWS, 4, row, 20).code == GG_EINVAL,
+		  "from the middle of a row");
+	CHECK(engine->index_write(index, GG_PART_ROWS, 20, row, 24).code == GG_EINVAL,
+		  "to the middle of a row");
+	CHECK(engine->index_write(index, GG_PART_ROWS, 60, row, 40).code == GG_EINVAL,
+		  "more rows than there are");
+	CHECK_OK(engine->index_write(index, GG_PART_ROWS, 40, row, 40), "whole rows");
+	engine->index_close(index);
+}
+
+int
+main(void)
+{
+	harness_run("walks", test_walks);
+	harness_run("modes", test_modes);
+	harness_run("exact", test_exact);
+	harness_run("refusals", test_refusals);
+	return harness_finish();
+}
