@@ -118,7 +118,7 @@ gg_element_size(gg_element element)
 
 /*
  * Codes of rows, by which walks measure instead of by rows: so many bits an element.  Distances
- * from them are estimates.  cpu/codes.h defines them for all engines.  GG_CODES_INT2 is not for
+ * from them are estimates.  rules/codes.h defines them for all engines.  GG_CODES_INT2 is not for
  * GG_METRIC_L1.
  */
 typedef enum gg_codes

@@ -14,7 +14,7 @@
  */
 #include <stdlib.h>
 
-#include "codes.h"
+#include "../rules/codes.h"
 #include "cpu.h"
 
 #if defined(__x86_64__)

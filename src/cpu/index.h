@@ -5,7 +5,7 @@
 #ifndef GG_INDEX_H
 #define GG_INDEX_H
 
-#include "codes.h"
+#include "../rules/codes.h"
 #include "cpu.h"
 
 /* One thread's part in index_search(), kept between calls. */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/cpu/codes.h"
+#include "../../src/rules/codes.h"
 #include "harness.h"
 
 static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_IP, GG_METRIC_COSINE, GG_METRIC_L1};
