@@ -12,7 +12,7 @@
 #ifndef GG_DEVICE_MODEL_H
 #define GG_DEVICE_MODEL_H
 
-/* A list of any kind, from the backend's request to its answer: what does not depend on its length. */
+/* A list of any kind, from request to answer: what does not depend on its length. */
 #define GG_DEVICE_LIST_US		66.0
 
 /* An entry of a walk's list, and a key that is brought. */
