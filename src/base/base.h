@@ -78,6 +78,7 @@ extern int	gg_engine_setting;	/* GgEngineSetting */
 extern int	gg_itopk_size;
 extern int	gg_iterative_scan;	/* GgIterativeScan */
 extern int	gg_search_mode_setting; /* gg_search_mode */
+extern int	gg_rerank_setting;	/* gg_search_params.rerank */
 extern int	gg_max_scan_tuples;
 extern bool gg_skip_unread_distance;
 extern bool gg_enable_bitmap_filter;

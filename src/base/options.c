@@ -9,6 +9,7 @@
 
 int			gg_engine_setting = GG_ENGINE_AUTO;
 int			gg_itopk_size = GG_DEFAULT_ITOPK_SIZE;
+int			gg_rerank_setting = 0;
 int			gg_iterative_scan = GG_ITERATIVE_STRICT;
 int			gg_search_mode_setting = GG_SEARCH_AUTO;
 int			gg_max_scan_tuples = GG_DEFAULT_MAX_SCAN_TUPLES;
@@ -131,6 +132,13 @@ GgInitOptions(void)
 							"Longer lists find more of the true neighbors and take longer.",
 							&gg_itopk_size,
 							GG_DEFAULT_ITOPK_SIZE, 1, GG_MAX_ITOPK,
+							PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpugraph.rerank_size",
+							"Sets how many rows are measured again after a search by codes.",
+							"0 means a number that goes by the codes and by how many rows are "
+							"wanted.",
+							&gg_rerank_setting,
+							0, 0, GG_MAX_ITOPK,
 							PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("gpugraph.iterative_scan",
 							 "Sets how a scan goes on when more rows are asked for "

@@ -156,6 +156,7 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	bulk->k = (uint32) Min(k, itopk);
 	params->itopk_size = (uint32) itopk;
 	params->mode = gg_search_mode_setting;
+	params->rerank = gg_rerank_setting;
 	params->k = Min((uint32) itopk, bulk->k + bulk->k / 2 + SPARE_CANDIDATES);
 	bulk->memory = Max(expected, 1);
 	if (!FindResident(bulk))

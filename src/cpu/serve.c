@@ -81,6 +81,13 @@ row_bytes(const gg_shape *shape)
 	return shape->row_place == GG_ROWS_NONE ? 0 : part_bytes(shape, GG_PART_ROWS);
 }
 
+/* Those that a device that this engine plays has in its own memory. */
+static uint64_t
+device_row_bytes(const gg_shape *shape)
+{
+	return shape->row_place == GG_ROWS_HOST ? 0 : row_bytes(shape);
+}
+
 static uint64_t
 code_bytes(const gg_shape *shape)
 {
@@ -92,7 +99,7 @@ uint64_t
 gg_cpu_shape_bytes(const gg_shape *shape)
 {
 	/* pivots twice: as written, and taken apart */
-	return sizeof(gg_index) + row_bytes(shape) +
+	return sizeof(gg_index) + device_row_bytes(shape) +
 		part_bytes(shape, GG_PART_ADJACENCY) + 2 * part_bytes(shape, GG_PART_PIVOTS) +
 		part_bytes(shape, GG_PART_TIDS) + part_bytes(shape, GG_PART_OFFSETS) +
 		part_bytes(shape, GG_PART_FILTERS) + code_bytes(shape);

@@ -29,6 +29,7 @@
  */
 #include "scan/row_filter.h"
 
+#include "port/pg_bitutils.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
 
@@ -119,6 +120,7 @@ AskForWalks(const GgScanOpaque *so, GgAsk *ask, uint32 measured, uint32 itopk)
 	request->measured = measured;
 	request->params.itopk_size = itopk;
 	request->params.mode = so->search_mode;
+	request->params.rerank = gg_rerank_setting;
 	request->params.k = Min(itopk, GgServiceWalkRoom(gg_request_lists(request)));
 }
 
@@ -162,6 +164,9 @@ Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 	while (!GgServiceAsk(&so->device.ref, ask, keys, matches, &so->reason))
 		if (!AskAgain(so, &ask->request, attempt++))
 			return false;
+	so->reranked += (uint64) pg_popcount32(ask->request.lists & ~ask->request.measured &
+										   so->device.ref.coded) *
+		gg_rerank_size(&ask->request.params, GG_DEVICE_CODES((gg_metric) so->meta->metric));
 	return true;
 }
 

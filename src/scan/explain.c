@@ -33,6 +33,7 @@ PrintNote(const GgScanNote *note, ExplainState *es)
 	ExplainPropertyUInteger("Lists", NULL, note->lists, es);
 	PrintCount("Exact Lists", note->exact_lists, es);
 	PrintCount("Widenings", note->widenings, es);
+	PrintCount("Rows Re-ranked", note->reranked, es);
 	if (filter != NULL)
 	{
 		ExplainPropertyText("Filter Strategy", filter, es);

@@ -343,7 +343,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	MemoryContextReset(so->context);
 	so->nrows = 0;
 	so->widenings = 0;
-	so->distances = 0;
+	so->distances = so->reranked = 0;
 	so->current = NULL;
 	so->row_next = so->row_end = 0;
 	so->query = NULL;

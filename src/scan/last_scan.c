@@ -14,7 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/rls.h"
 
-#define LAST_SCAN_COLUMNS	12
+#define LAST_SCAN_COLUMNS	13
 
 static GgScanNote last_scan;
 
@@ -37,6 +37,7 @@ GgAddNote(GgScanNote *sum, const GgScanNote *note)
 	sum->matches += note->matches;
 	sum->rows += note->rows;
 	sum->distances += note->distances;
+	sum->reranked += note->reranked;
 }
 
 GgProcedure
@@ -76,6 +77,7 @@ MakeNote(const GgScanOpaque *so, GgScanNote *note)
 	note->filtered = so->filter != NULL;
 	note->rows = so->nrows;
 	note->distances = so->distances;
+	note->reranked = so->reranked;
 	for (int i = 0; i < so->nstreams; i++)
 	{
 		const GgStream *stream = &so->streams[i];
@@ -208,6 +210,7 @@ gpugraph_last_scan(PG_FUNCTION_ARGS)
 	/* a device does not say */
 	nulls[c] = note->by_device + note->by_both > 0 || !may_see;
 	values[c++] = Int64GetDatum((int64) note->distances);
+	values[c++] = Int64GetDatum((int64) note->reranked);
 	Assert(c == LAST_SCAN_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls)));
 }

@@ -143,6 +143,7 @@ typedef struct GgScanNote
 	uint64		matches;		/* rows */
 	uint64		rows;			/* returned */
 	uint64		distances;		/* measured by this process */
+	uint64		reranked;		/* measured by a device after walks by codes */
 } GgScanNote;
 
 /*
@@ -200,6 +201,7 @@ struct GgScanOpaque
 	/* for notes */
 	uint32		widenings;		/* lists that were followed by another one */
 	uint64		distances;		/* measured by this process */
+	uint64		reranked;		/* measured by a device after walks by codes */
 	GgScanNote	ended;			/* the scans before this one, from ggbeginscan() on */
 
 	/* the node whose rows are being returned */

@@ -25,6 +25,7 @@ sub service_conf
 shared_preload_libraries = 'gpugraph'
 gpugraph.service_engine = $engine
 gpugraph.itopk_size = 120
+gpugraph.device_storage = full
 shared_buffers = 32MB
 max_worker_processes = 16
 CONF

@@ -216,6 +216,7 @@ UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef 
 	ref->serial = previous->serial;
 	ref->nsegments = previous->nsegments;
 	ref->missing = previous->missing;
+	ref->coded = previous->coded;
 	ref->delta_pages = CoveredPages(previous->generation, previous->delta_first,
 									previous->delta_pages, meta);
 	return true;
@@ -258,6 +259,7 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 	ref->serial = resident->serial;
 	ref->nsegments = resident->nsegments;
 	ref->missing = resident->missing;
+	ref->coded = resident->coded;
 	ref->delta_pages = CoveredPages(resident->key.generation, resident->delta_first,
 									resident->delta_pages, meta);
 	return true;

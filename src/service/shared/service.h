@@ -125,6 +125,9 @@ extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
 
 /* ---- queries (lookup.c, ask.c) ---------------------------------------------- */
 
+/* The codes that walks measure by where a device has no full rows for them. */
+#define GG_DEVICE_CODES(metric)	((metric) == GG_METRIC_L1 ? GG_CODES_INT8 : GG_CODES_INT4)
+
 /*
  * What a backend's query names.  (entry, serial) is one version of a resident, which never
  * changes: a refresh makes a new one.  entry is opaque, below 2 * GG_MAX_RESIDENT.
@@ -136,6 +139,7 @@ typedef struct GgResidentRef
 	uint32		serial;
 	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the metapage's order */
 	uint32		missing;		/* bitmap of those that the device lacks: not to be asked for */
+	uint32		coded;			/* bitmap of those that walks measure by codes */
 	uint32		delta_pages;	/* that list nsegments covers, whole rows only; 0: no such list */
 } GgResidentRef;
 

@@ -27,6 +27,8 @@
 
 int			gg_service_engine = GG_SERVICE_CUDA;
 char	   *gg_devices = NULL;
+int			gg_device_storage = GG_STORAGE_AUTO;
+int			gg_host_memory_mb = -1;
 int			gg_device_memory_mb = 0;
 int			gg_device_timeout_ms = 30000;
 bool		gg_autoprewarm = true;
@@ -42,6 +44,13 @@ static const struct config_enum_entry service_engine_values[] = {
 	{NULL, 0, false}
 };
 
+static const struct config_enum_entry device_storage_values[] = {
+	{"auto", GG_STORAGE_AUTO, false},
+	{"full", GG_STORAGE_FULL, false},
+	{"codes", GG_STORAGE_CODES, false},
+	{NULL, 0, false}
+};
+
 static const struct config_enum_entry fault_values[] = {
 	{"none", GG_FAULT_NONE, false},
 	{"launch", GG_FAULT_LAUNCH, false},
@@ -50,6 +59,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"stall", GG_FAULT_STALL, false},
 	{"ring_full", GG_FAULT_RING_FULL, false},
 	{"device_memory", GG_FAULT_DEVICE_MEMORY, false},
+	{"host_memory", GG_FAULT_HOST_MEMORY, false},
 	{"load", GG_FAULT_LOAD, false},
 	{"load_gap", GG_FAULT_LOAD_GAP, false},
 	{"load_stall", GG_FAULT_LOAD_STALL, false},
@@ -449,6 +459,20 @@ DefineSettings(bool preloading)
 							"0 means nine tenths of the GPU's memory.",
 							&gg_device_memory_mb,
 							0, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+	DefineCustomEnumVariable("gpugraph.device_storage",
+							 "Sets in which form a GPU holds indexes.",
+							 "\"full\": rows; \"codes\": codes for searches, and rows beside these "
+							 "or in the host's memory; \"auto\": rows, and where there is no room "
+							 "codes with rows in the host's memory.",
+							 &gg_device_storage,
+							 GG_STORAGE_AUTO, device_storage_values,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpugraph.host_memory",
+							"Sets how much of the host's memory each GPU may have pinned for rows.",
+							"-1 means an eighth of the host's memory.",
+							&gg_host_memory_mb,
+							-1, -1, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.device_timeout",
 							"Sets after how long a GPU that does not answer is taken to hang.",

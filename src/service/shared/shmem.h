@@ -37,6 +37,7 @@ typedef enum GgFault
 	GG_FAULT_STALL,				/* the answer takes a second */
 	GG_FAULT_RING_FULL,			/* the backend finds no room */
 	GG_FAULT_DEVICE_MEMORY,		/* a load finds too little device memory */
+	GG_FAULT_HOST_MEMORY,		/* ... or can pin none of the host's */
 	GG_FAULT_LOAD,				/* the loader fails half-way */
 	GG_FAULT_LOAD_GAP,			/* the loader leaves out a unit */
 	GG_FAULT_LOAD_STALL,		/* every reader of a load rests for a second, half-way */
@@ -68,6 +69,17 @@ typedef enum GgFault
 } GgFault;
 
 extern char *gg_devices;		/* gpugraph.devices: "all", or a list of numbers; postmaster */
+/* gpugraph.device_storage; sighup.  storage.c tells the forms. */
+typedef enum GgDeviceStorage
+{
+	GG_STORAGE_AUTO,
+	GG_STORAGE_FULL,
+	GG_STORAGE_CODES
+} GgDeviceStorage;
+
+extern int	gg_device_storage;
+extern int	gg_host_memory_mb;	/* gpugraph.host_memory in MB, of each device; -1: an eighth of the
+									 * host's; sighup */
 extern int	gg_device_memory_mb;	/* gpugraph.device_memory in MB: what residents may take of each
 									 * device, and a build beside them; 0: nine tenths of it;
 									 * sighup */
@@ -196,6 +208,7 @@ typedef struct GgPrevious
 	uint32		nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];
 	uint32		missing;
+	uint32		coded;
 	uint32		delta_first;
 	uint32		delta_pages;
 } GgPrevious;
@@ -221,6 +234,7 @@ typedef struct GgResident
 	uint32		nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];	/* GgSegment.id of list i */
 	uint32		missing;		/* bitmap of those that are not on the device, for want of memory */
+	uint32		coded;			/* bitmap of those that walks measure by codes */
 	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages */
 	uint32		delta_first;
 	uint32		delta_pages;
@@ -230,6 +244,7 @@ typedef struct GgResident
 									 * came ahead is for; 0 before */
 	uint64		bytes;
 	uint64		missing_bytes;	/* that the segments that are missing would take */
+	uint64		host_bytes;		/* pinned memory of the host, with rows of coded segments */
 	pg_atomic_uint64 used;		/* for LRU: a clock that ticks with every query of the device */
 	pg_atomic_uint64 queries;	/* that looked for the index here */
 	uint64		cooled_queries;	/* as many of them are in ... */

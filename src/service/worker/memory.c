@@ -260,6 +260,7 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 		if (!old->owned[i])
 			continue;
 		version->lists[i] = NULL;
+		version->coded &= ~((uint32) 1 << i);
 		version->bytes -= version->list_bytes[i];
 		old->bytes += version->list_bytes[i];
 	}
@@ -271,7 +272,7 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 	pg_atomic_write_u64(&resident->flipped_us, 0);
 	resident->version = 1 - resident->version;
 	resident->serial = version->serial;
-	resident->bytes = version->bytes;
+	GgNoteVersion(resident, version);
 	resident->missing = version->missing;
 	resident->missing_bytes += old->bytes;
 	LWLockRelease(device->lock);

@@ -168,7 +168,7 @@ static void
 Ungrant(GgWorker *worker, int load)
 {
 	GgSetUsed(worker, worker->used_bytes - worker->loads[load].bytes);
-	worker->loads[load].bytes = 0;
+	worker->loads[load].bytes = worker->loads[load].host_bytes = 0;
 }
 
 /* The load is over and its entry says so; the owner may look, then the load is free. */
@@ -179,6 +179,7 @@ EndLoad(GgWorker *worker, int load, uint32 serial)
 
 	Ungrant(worker, load);
 	worker->loads[load].evicted_more = false;
+	worker->loads[load].no_codes = worker->loads[load].no_host = false;
 	worker->loads[load].most = 0;
 	pg_write_barrier();
 	(void) (GgLoadMove(job, serial, GG_LOAD_ASSIGNED, GG_LOAD_ENDED) ||
@@ -330,34 +331,21 @@ FailForRoom(GgWorker *worker, int load, uint32 serial)
 	LoadFailed(worker, load, serial, ever_fits);
 }
 
-/* What a load brings. */
-static uint64
-LoadBytes(GgWorker *worker, const GgLoadJob *job)
-{
-	uint64		bytes = 0;
-
-	for (uint32 i = 0; i < job->nlists; i++)
-		if (GgIsLoaded(&job->lists[i]))
-			bytes += worker->engine->shape_bytes(&job->lists[i].shape);
-	return bytes;
-}
-
 /* Room for the whole, or for a part of it. */
 static GgRoom
-FindRoom(GgWorker *worker, GgLoadJob *job, uint64 most, uint64 *bytes)
+FindRoom(GgWorker *worker, int load, uint64 *bytes)
 {
-	GgRoom		room = GG_ROOM_NONE;
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
+	uint64		most = worker->loads[load].most;
+	GgRoom		room = GgFindForm(worker, load, most, bytes);
 
-	*bytes = LoadBytes(worker, job);
-	if (!job->grow && (most == 0 || *bytes <= most))
-		room = GgMakeRoom(worker, job, *bytes);
 	if (room != GG_ROOM_NONE)
 		return room;
 	job->partial = true;
 	if (!GgLeaveOut(worker, job, Min(GgAvailableBytes(worker, job),
 									 most > 0 ? most : PG_UINT64_MAX)))
-		return GgTrimForDelta(worker, job, LoadBytes(worker, job));
-	*bytes = LoadBytes(worker, job);
+		return GgTrimForDelta(worker, job, GgLoadBytes(worker, job));
+	*bytes = GgLoadBytes(worker, job);
 	return GgMakeRoom(worker, job, *bytes);
 }
 
@@ -379,9 +367,9 @@ FindRoomFor(GgWorker *worker, int load, uint64 *bytes)
 	GgLoadJob  *job = &worker->device->loads_under_way[load];
 
 	if (job->ahead && job->delta_kept > 0 &&
-		worker->used_bytes + LoadBytes(worker, job) > GgLimitBytes(worker))
+		worker->used_bytes + GgLoadBytes(worker, job) > GgLimitBytes(worker))
 		DropDelta(job);
-	return FindRoom(worker, job, worker->loads[load].most, bytes);
+	return FindRoom(worker, load, bytes);
 }
 
 /* Rows of so many pages of a load's delta. */
@@ -470,6 +458,12 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 	const gg_status *status = GgUploadStatus(worker->upload, load);
 	bool		memory = status->code == GG_EDEVICE_MEMORY || status->code == GG_ENOMEM;
 
+	if (GgTryOtherForm(worker, load, status->code))
+	{
+		Ungrant(worker, load);
+		if (GgLoadMove(job, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
+			return;
+	}
 	if (memory && !watch->evicted_more && job->fault != GG_FAULT_DEVICE_MEMORY)
 	{
 		uint64		limit = GgLimitBytes(worker);
@@ -486,7 +480,7 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 	if (memory && job->fault != GG_FAULT_DEVICE_MEMORY && GgMayLeaveOut(job))
 	{
 		watch->evicted_more = true;
-		watch->most = LoadBytes(worker, job) - 1;
+		watch->most = GgLoadBytes(worker, job) - 1;
 		Ungrant(worker, load);
 		if (GgLoadMove(job, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
 			return;
@@ -533,6 +527,15 @@ IsStillWanted(GgWorker *worker, const GgLoadJob *job)
 	return true;
 }
 
+/* Note of a version's list what form it has. */
+static void
+NoteForm(GgResidentVersion *version, uint32 i, bool coded, uint64 host_bytes)
+{
+	version->host_bytes[i] = host_bytes;
+	if (coded)
+		version->coded |= (uint32) 1 << i;
+}
+
 /* Make the new version from the lists that were loaded and those that the old one has. */
 static void
 FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_ms)
@@ -545,7 +548,7 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 	version->live = true;
 	version->serial = ++device->last_serial;
 	version->nlists = job->nlists;
-	version->missing = 0;
+	version->missing = version->coded = 0;
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
 		gg_index  **kept = NULL;
@@ -555,7 +558,16 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 		version->owned[i] = true;
 		version->lists[i] = kept != NULL ? *kept : lists[i];
 		if (kept != NULL)
-			old->owned[kept - old->lists] = false;
+		{
+			uint32		before = (uint32) (kept - old->lists);
+
+			old->owned[before] = false;
+			NoteForm(version, i, (old->coded >> before & 1) != 0, old->host_bytes[before]);
+		}
+		else
+			NoteForm(version, i, lists[i] != NULL &&
+					 job->lists[i].shape.codes != GG_CODES_NONE,
+					 lists[i] != NULL ? GgHostBytes(&job->lists[i].shape) : 0);
 		version->list_bytes[i] = 0;
 		if (version->lists[i] != NULL)
 			version->list_bytes[i] = worker->engine->index_bytes(version->lists[i]);
@@ -592,6 +604,7 @@ NotePrevious(GgResident *resident, const GgLoadJob *job)
 	previous->nsegments = resident->nsegments;
 	memcpy(previous->segments, resident->segments, sizeof(previous->segments));
 	previous->missing = resident->missing;
+	previous->coded = resident->coded;
 	previous->delta_first = resident->delta_first;
 	previous->delta_pages = resident->delta_pages;
 }
@@ -630,7 +643,7 @@ SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta
 	NotePrevious(resident, job);
 	resident->version = 1 - resident->version;
 	resident->serial = GgCurrentVersion(worker, job->entry)->serial;
-	resident->bytes = GgCurrentVersion(worker, job->entry)->bytes;
+	GgNoteVersion(resident, GgCurrentVersion(worker, job->entry));
 	resident->key = job->key;
 	strlcpy(resident->name, job->name, sizeof(resident->name));
 	resident->nsegments = job->nsegments;
@@ -740,7 +753,7 @@ Publish(GgWorker *worker, int load, uint32 serial, int64 now_ms)
 	if (wanted)
 	{
 		FillVersion(worker, job, lists, now_ms);
-		worker->loads[load].bytes = 0;
+		worker->loads[load].bytes = worker->loads[load].host_bytes = 0;
 		SwitchEntry(worker, job, seconds, delta_share);
 		NoteMissing(&device->residents[job->entry], GgCurrentVersion(worker, job->entry), job,
 					worker->loads[load].most > 0, seconds);

@@ -143,6 +143,16 @@ CreateList(GgUpload *upload, int load, uint32 i)
 	return status;
 }
 
+/* Are rows of the load to lie in the host's memory? */
+static bool
+PinsMemory(const GgLoadJob *job)
+{
+	for (uint32 i = 0; i < job->nlists; i++)
+		if (GgIsLoaded(&job->lists[i]) && job->lists[i].shape.row_place == GG_ROWS_HOST)
+			return true;
+	return false;
+}
+
 static void
 Create(GgUpload *upload, int load, uint32 serial)
 {
@@ -158,6 +168,9 @@ Create(GgUpload *upload, int load, uint32 serial)
 		(job->fault == GG_FAULT_LESS_MEMORY && !left_out))
 		SetStatus(&status, GG_EDEVICE_MEMORY, "gpugraph.fault",
 				  "out of device memory, as gpugraph.fault asks for");
+	if (job->fault == GG_FAULT_HOST_MEMORY && PinsMemory(job))
+		SetStatus(&status, GG_ENOMEM, "gpugraph.fault",
+				  "no memory can be pinned, as gpugraph.fault asks for");
 	while (job->fault == GG_FAULT_HANG_LOAD)
 		usleep(POLL_MAX_US);
 	for (uint32 i = 0; i < job->nlists && status.code == GG_OK; i++)

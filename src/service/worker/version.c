@@ -34,3 +34,14 @@ GgResidentUnpin(GgWorker *worker, uint32 entry)
 		(version->replaced || worker->device->residents[row].state == GG_RESIDENT_EVICTING))
 		pg_atomic_write_u32(&worker->device->work, 1);
 }
+
+void
+GgNoteVersion(GgResident *resident, const GgResidentVersion *version)
+{
+	resident->bytes = version->bytes;
+	resident->coded = version->coded;
+	resident->host_bytes = 0;
+	for (uint32 i = 0; i < version->nlists; i++)
+		if (version->lists[i] != NULL)
+			resident->host_bytes += version->host_bytes[i];
+}

@@ -26,6 +26,8 @@ typedef struct GgResidentVersion
 	uint32		missing;		/* bitmap of segments that are not there */
 	gg_index   *lists[GG_SERVE_MAX_LISTS];
 	uint64		list_bytes[GG_SERVE_MAX_LISTS]; /* of what is missing, too */
+	uint64		host_bytes[GG_SERVE_MAX_LISTS]; /* see storage.c */
+	uint32		coded;			/* bitmap of segments that walks measure by codes */
 	bool		owned[GG_SERVE_MAX_LISTS];	/* false: the version that replaced this one has it */
 	uint64		bytes;			/* of those owned */
 	uint32		pins;
@@ -37,6 +39,9 @@ typedef struct GgLoadWatch
 {
 	BackgroundWorkerHandle *handle;
 	uint64		bytes;			/* granted, and not yet a version's */
+	uint64		host_bytes;		/* the same of the host's memory */
+	bool		no_codes;		/* the device has no codes */
+	bool		no_host;		/* the host's memory could not be pinned */
 	bool		evicted_more;	/* the device had less than the limit says: more was evicted once */
 	uint64		most;			/* tried at most, since the device had less still; 0: any */
 	bool		pinned;			/* what the version at that place has of the delta is copied */
@@ -126,6 +131,9 @@ extern long GgResidentTimeout(GgWorker *worker);
 extern GgResidentVersion *GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial);
 extern void GgResidentUnpin(GgWorker *worker, uint32 entry);
 
+/* Have a resident's row tell what its new current version takes. */
+extern void GgNoteVersion(GgResident *resident, const GgResidentVersion *version);
+
 /* ---- resident_load.c ------------------------------------------------------------------ */
 
 /* One turn: start what is WANTED, move on what can be moved.  Sets busy while a load goes on. */
@@ -187,6 +195,23 @@ extern bool GgFileIsGone(const GgRelFileLocator *locator);
 
 /* Evict residents whose files are gone. */
 extern void GgSweepDropped(GgWorker *worker);
+
+/* ---- storage.c ------------------------------------------------------------------------- */
+
+/* Pinned memory of the host that a list of this shape takes. */
+extern uint64 GgHostBytes(const gg_shape *shape);
+
+/* What a load brings, in the form that its lists have. */
+extern uint64 GgLoadBytes(GgWorker *worker, const GgLoadJob *job);
+
+/*
+ * Choose the form of a load's segments, and make room for all of them: *bytes, which are no more
+ * than `most` unless that is 0.  With GG_ROOM_NONE they have the form that they may be cut in.
+ */
+extern GgRoom GgFindForm(GgWorker *worker, int load, uint64 most, uint64 *bytes);
+
+/* The form could not be had, says the engine.  True: there is another one to try. */
+extern bool GgTryOtherForm(GgWorker *worker, int load, gg_code code);
 
 /* ---- partial.c ------------------------------------------------------------------------- */
 

@@ -1,0 +1,153 @@
+/*
+ * storage.c
+ *		In which form segments come to a device; in the worker.
+ *
+ * Full: rows, and a copy of them in half precision that walks read.  Coded: walks read codes of 4
+ * bits an element (8 under L1, whose distances a rotation does not keep), and then measure some
+ * nodes by row.  The rows lie beside the codes, or in memory of the host that is pinned, where the
+ * device reads them.
+ *
+ * gpugraph.device_storage says which forms are tried, one after the other.  A form serves a load if
+ * there is room for all of its segments.  Where no form does, the last one that the host has room
+ * for is cut to what fits (GgLeaveOut()).  What a device has keeps its form until it is evicted.
+ */
+#include "service/worker/worker.h"
+
+#include <unistd.h>
+
+typedef enum Form
+{
+	FORM_FULL,
+	FORM_CODED,
+	FORM_CODED_HOST
+} Form;
+
+/* The forms of gpugraph.device_storage, in order of preference. */
+static const struct
+{
+	int			count;
+	Form		forms[2];
+}			forms_of[] = {
+	[GG_STORAGE_AUTO] = {2, {FORM_FULL, FORM_CODED_HOST}},
+	[GG_STORAGE_FULL] = {1, {FORM_FULL}},
+	[GG_STORAGE_CODES] = {2, {FORM_CODED, FORM_CODED_HOST}}
+};
+
+uint64
+GgHostBytes(const gg_shape *shape)
+{
+	if (shape->row_place != GG_ROWS_HOST)
+		return 0;
+	return (uint64) shape->capacity * shape->dim * gg_element_size(shape->element);
+}
+
+static uint64
+HostLimitBytes(void)
+{
+	if (gg_host_memory_mb >= 0)
+		return (uint64) gg_host_memory_mb << 20;
+	return (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE) / 8;
+}
+
+/* Of the host's memory: what versions have, and what loads were granted. */
+static uint64
+HostUsedBytes(const GgWorker *worker)
+{
+	uint64		bytes = 0;
+
+	for (uint32 entry = 0; entry < pg_atomic_read_u32(&worker->device->nresidents); entry++)
+		for (int v = 0; v < 2; v++)
+		{
+			const GgResidentVersion *version = &worker->versions[entry][v];
+
+			for (uint32 i = 0; version->live && i < version->nlists; i++)
+				if (version->owned[i] && version->lists[i] != NULL)
+					bytes += version->host_bytes[i];
+		}
+	for (int i = 0; i < GG_MAX_LOADS; i++)
+		bytes += worker->loads[i].host_bytes;
+	return bytes;
+}
+
+/* Give the segments that a load brings a form; false: it cannot be had. */
+static bool
+TakeForm(GgWorker *worker, int load, Form form)
+{
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
+	GgLoadWatch *watch = &worker->loads[load];
+	uint64		bytes = 0;
+
+	if ((form != FORM_FULL && watch->no_codes) || (form == FORM_CODED_HOST && watch->no_host))
+		return false;
+	for (uint32 i = 0; i < job->nsegments; i++)
+	{
+		gg_shape   *shape = &job->lists[i].shape;
+
+		if (!GgIsLoaded(&job->lists[i]))
+			continue;
+		shape->codes = form == FORM_FULL ? GG_CODES_NONE : GG_DEVICE_CODES(shape->metric);
+		shape->row_place = form == FORM_CODED_HOST ? GG_ROWS_HOST : GG_ROWS_DEVICE;
+		shape->code_seed = job->key.instance;
+		bytes += GgHostBytes(shape);
+	}
+	watch->host_bytes = 0;
+	if (bytes > 0 && HostUsedBytes(worker) + bytes > HostLimitBytes())
+		return false;
+	watch->host_bytes = bytes;
+	return true;
+}
+
+/* What a load brings. */
+uint64
+GgLoadBytes(GgWorker *worker, const GgLoadJob *job)
+{
+	uint64		bytes = 0;
+
+	for (uint32 i = 0; i < job->nlists; i++)
+		if (GgIsLoaded(&job->lists[i]))
+			bytes += worker->engine->shape_bytes(&job->lists[i].shape);
+	return bytes;
+}
+
+GgRoom
+GgFindForm(GgWorker *worker, int load, uint64 most, uint64 *bytes)
+{
+	GgLoadJob  *job = &worker->device->loads_under_way[load];
+	Form		last = FORM_FULL;
+
+	for (int i = 0; i < forms_of[gg_device_storage].count; i++)
+	{
+		Form		form = forms_of[gg_device_storage].forms[i];
+		GgRoom		room = GG_ROOM_NONE;
+
+		if (!TakeForm(worker, load, form))
+			continue;
+		last = form;
+		*bytes = GgLoadBytes(worker, job);
+		if (!job->grow && (most == 0 || *bytes <= most))
+			room = GgMakeRoom(worker, job, *bytes);
+		if (room != GG_ROOM_NONE)
+			return room;
+	}
+	(void) TakeForm(worker, load, last);
+	return GG_ROOM_NONE;
+}
+
+bool
+GgTryOtherForm(GgWorker *worker, int load, gg_code code)
+{
+	GgLoadWatch *watch = &worker->loads[load];
+	const GgLoadJob *job = &worker->device->loads_under_way[load];
+	bool		coded = false;
+
+	for (uint32 i = 0; i < job->nsegments; i++)
+		coded |= GgIsLoaded(&job->lists[i]) && job->lists[i].shape.codes != GG_CODES_NONE;
+	if (coded && code == GG_EUNSUPPORTED)
+		watch->no_codes = true;
+	else if (watch->host_bytes > 0 && code == GG_ENOMEM)
+		watch->no_host = true;
+	else
+		return false;
+	watch->host_bytes = 0;
+	return true;
+}

@@ -1,0 +1,117 @@
+# A device that has no room for an index's rows holds codes of them, and the rows lie in the host's
+# memory: queries find what they found before, filters and long scans included, by the device alone.
+use strict;
+use warnings;
+
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('codes');
+make_items($node, 12000, 64);
+$node->safe_psql('postgres', <<'SQL');
+ALTER INDEX items_idx SET (seal_rows = 0);
+SELECT gpugraph_prewarm('items_idx');
+SQL
+
+my $columns = "state || ' ' || coded_segments || ' ' || missing_segments || ' ' ||
+	CASE WHEN host_bytes > 0 THEN 'host' ELSE 'device' END";
+
+# Load the index anew under these settings.
+sub loaded_with
+{
+	my (%settings) = @_;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.$_ = '$settings{$_}'")
+	  for sort keys %settings;
+	$node->safe_psql('postgres', 'SELECT gpugraph_evict(\'items_idx\'), pg_reload_conf()');
+	wait_for_state($node, 'absent');
+	$node->psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	return of_index($node, $columns) || state_of($node);
+}
+
+sub bytes { return of_index($node, 'bytes') }
+
+# The same as the plan without the index, in every way that a device is asked.
+sub answers_rightly
+{
+	my ($what) = @_;
+	my $near = 'ORDER BY items.val <-> queries.val';
+	my $sum = <<"SQL";
+SELECT count(*), sum(id)::numeric FROM queries, LATERAL (SELECT id FROM items WHERE %s $near LIMIT %d) s
+SQL
+	my $exact = 'SET enable_indexscan = off;';
+	my $fast = 'SET enable_seqscan = off; SET enable_sort = off; SET gpugraph.engine = cuda;';
+
+	truth_by_device($node, $what);
+	for my $case ([ 'id % 3 = 0', 10 ], [ 'true', 3000 ])
+	{
+		my $sql = sprintf $sum, @$case;
+		is($node->safe_psql('postgres', "$fast $sql"), $node->safe_psql('postgres', "$exact $sql"),
+			"$what: $case->[1] rows where $case->[0]");
+	}
+	is($node->safe_psql('postgres', <<'SQL'), 't', "$what: many queries in one call");
+SELECT avg(hits) >= 9.9 FROM (
+	SELECT count(*) AS hits FROM gpugraph_search('items_idx',
+		(SELECT array_agg(val ORDER BY q) FROM queries), 10) s
+	JOIN LATERAL (SELECT ctid FROM items ORDER BY val <-> (SELECT val FROM queries
+		WHERE q = s.query) LIMIT 10) t ON t.ctid = s.tid GROUP BY s.query) h
+SQL
+	return;
+}
+
+# ---- full rows
+my $full = bytes();
+is(of_index($node, $columns), 'ready 0 0 device', 'full rows');
+answers_rightly('full rows');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM items'), '12000', 'the table has its rows');
+
+# ---- codes beside rows, where there is room
+is(loaded_with(device_storage => 'codes', host_memory => '1GB'), 'ready 1 0 device',
+	'codes, and rows beside them');
+answers_rightly('codes and rows');
+for my $size (40, 100)
+{
+	is($node->safe_psql('postgres', <<"SQL"), $size, "$size rows are measured again");
+SET enable_seqscan = off;
+SET gpugraph.rerank_size = $size;
+SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 10 \\g /dev/null
+SELECT reranked FROM gpugraph_last_scan();
+SQL
+}
+
+# ---- less memory than rows take
+{
+	my $cap = int($full * 0.7 / 1048576) || 1;
+
+	is(loaded_with(device_storage => 'auto', device_memory => "${cap}MB"), 'ready 1 0 host',
+		'no room for rows: codes, and rows in the memory of the host');
+	cmp_ok(bytes(), '<', 0.7 * $full, 'less memory of the device');
+	answers_rightly('rows of the host');
+
+	# rows that come and go; no two are equal
+	$node->safe_psql('postgres', <<'SQL');
+INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 10 = 0;
+DELETE FROM items WHERE id % 7 = 0 OR (id % 10 = 0 AND id <= 12000);
+SELECT gpugraph_merge('items_idx');
+SELECT gpugraph_prewarm('items_idx');
+SQL
+	is(of_index($node, $columns), 'ready 1 0 host', 'merged rows have codes, too');
+	answers_rightly('after a merge');
+
+	is(loaded_with(host_memory => '0'), 'failed', 'no memory of the host: no room for the index');
+	is(loaded_with(host_memory => '1GB', device_storage => 'full'), 'failed',
+		'full rows have no room');
+}
+
+# ---- memory that cannot be pinned
+$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.device_storage = auto');
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'), pg_reload_conf()");
+wait_for_state($node, 'absent');
+my ($rc, $out, $err) = $node->psql('postgres',
+	"SET gpugraph.fault = host_memory; SELECT gpugraph_prewarm('items_idx')");
+like($err, qr/could not load index.*device_memory allows/s, 'no memory can be pinned: said so');
+is(state_of($node), 'failed', 'no memory can be pinned: the CPU answers');
+
+done_testing();
