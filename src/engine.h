@@ -683,6 +683,7 @@ typedef struct gg_engine
 	/*
 	 * Bytes of device memory (of the CPU engine: host memory) that an index of this shape takes
 	 * once finished, 0 for a shape that index_create() refuses; and that one index takes now.
+	 * Rows in host memory that a device reads (GG_ROWS_HOST) are not among them.
 	 */
 	uint64_t	(*shape_bytes) (const gg_shape *shape);
 	uint64_t	(*index_bytes) (const gg_index *index);

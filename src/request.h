@@ -113,7 +113,8 @@ gg_rerank_size(const gg_search_params *params, gg_codes codes)
 	uint32_t	size = params->rerank;
 
 	if (size == 0)
-		size = codes == GG_CODES_INT2 ? 64 + 2 * params->k : 16 + params->k + params->k / 2;
+		size = codes == GG_CODES_INT8 ? params->k + params->k / 10 + 5 :
+			codes == GG_CODES_INT4 ? params->k + params->k / 2 + 16 : 2 * params->k + 64;
 	if (size < params->k)
 		size = params->k;
 	return size < params->itopk_size ? size : params->itopk_size;

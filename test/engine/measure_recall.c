@@ -7,7 +7,8 @@
  *
  * BASE and QUERIES are row-major float32; METRIC is l2, ip, cosine or l1 (rows under cosine get
  * unit length here).  GRAPH is an algorithm and its parameters (algorithm_option.h), and behind it
- * maybe @SEARCH[,SEARCH ...]: auto, small[:WALKS] or large[:DELTA].
+ * maybe @SEARCH[,SEARCH ...]: auto, small[:WALKS], large[:DELTA], or by codes, int8, int4 or
+ * int2[:NODES MEASURED BY ROW]; then ns/dist has the time of these, too.
  * Not a test: it asserts nothing.  To build it, from the top:
  *
  *	cc -std=gnu11 -O2 -Isrc -Itest/engine -o measure_recall test/engine/measure_recall.c \
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../../src/cpu/index.h"
 #include "algorithm_option.h"
 #include "harness.h"
 
@@ -129,11 +131,16 @@ counted_pivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 }
 
 static void
-parse_search(const char *text, gg_search_params *params)
+parse_search(const char *text, gg_search_params *params, gg_codes *codes)
 {
+	int			bits;
+
 	params->walks = 0;
 	params->delta = 0;
-	if (strncmp(text, "auto", 4) == 0)
+	*codes = GG_CODES_NONE;
+	if (sscanf(text, "int%1d:%u", &bits, &params->rerank) >= 1)
+		*codes = bits == 8 ? GG_CODES_INT8 : bits == 4 ? GG_CODES_INT4 : GG_CODES_INT2;
+	else if (strncmp(text, "auto", 4) == 0)
 		params->mode = GG_SEARCH_AUTO;
 	else if (strncmp(text, "small", 5) == 0)
 	{
@@ -152,6 +159,58 @@ parse_search(const char *text, gg_search_params *params)
 	}
 }
 
+/* An index with codes of the rows, which it copies. */
+static gg_index *
+coded_index(const gg_dataset *data, const gg_graph *graph, gg_codes codes)
+{
+	gg_shape	shape = {.capacity = data->n,.dim = data->dim,.element = data->element,
+						 .metric = data->metric,.degree = graph->degree,
+						 .npivots = graph->npivots,.codes = codes};
+	size_t		row_bytes = data->dim * gg_element_size(data->element);
+	double		began;
+	gg_index   *index;
+
+	need_ok(gg_cpu_engine.index_create(&shape, &index));
+	need_ok(gg_cpu_engine.index_write(index, GG_PART_ROWS, 0, data->rows, data->n * row_bytes));
+	need_ok(gg_cpu_engine.index_write(index, GG_PART_ADJACENCY, 0, graph->adjacency,
+									  (uint64_t) data->n * graph->degree * sizeof(uint32_t)));
+	for (uint32_t i = 0; i < graph->npivots; i++)
+	{
+		uint64_t	at = (uint64_t) i * (1 + GG_PIVOT_DEGREE) * sizeof(uint32_t);
+
+		need_ok(gg_cpu_engine.index_write(index, GG_PART_PIVOTS, at, &graph->pivots[i],
+										  sizeof(uint32_t)));
+		need_ok(gg_cpu_engine.index_write(index, GG_PART_PIVOTS, at + sizeof(uint32_t),
+										  graph->pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
+										  GG_PIVOT_DEGREE * sizeof(uint32_t)));
+	}
+	began = cpu_seconds();
+	need_ok(gg_cpu_engine.index_finish(index, data->n, NULL));
+	printf("codes of %u bytes, made in %.2f us each\n", index->coder.record_bytes,
+		   (cpu_seconds() - began) / data->n * 1e6);
+	return index;
+}
+
+/* Distances of the walk of query q over an index with codes. */
+static uint64_t
+coded_distances(gg_index *index, gg_walk *walk, const gg_search_params *params,
+				const float *query)
+{
+	uint32_t	dim = index->data.dim;
+	float	   *prepared = malloc(3 * dim * sizeof(float));
+	gg_code_query code;
+	gg_memory_source memory = {index, prepared, &code};
+	gg_source	source = gg_cpu_source(&memory);
+
+	need_ok(gg_code_query_init(&index->coder, &code));
+	gg_cpu_load_query(index, query, prepared);
+	gg_code_query_set(&index->coder, prepared, prepared + dim, &code);
+	need_ok(gg_walk_search(walk, &source, params, INFINITY));
+	gg_code_query_free(&code);
+	free(prepared);
+	return gg_walk_distances(walk);
+}
+
 static void
 measure(const gg_dataset *data, const gg_graph *graph, const char *search, const float *queries,
 		uint32_t nq, const float *truth_distances)
@@ -167,19 +226,26 @@ measure(const gg_dataset *data, const gg_graph *graph, const char *search, const
 	gg_source	source = {graph->n, graph->degree, graph->npivots, &count,
 	counted_distances, counted_neighbors, counted_pivot};
 
-	need_ok(gg_cpu_engine.index_open(data, graph, &one, &index));
+	gg_codes	codes;
+	gg_search_params chosen = {.k = K};
+
+	parse_search(search, &chosen, &codes);
+	if (codes != GG_CODES_NONE)
+		index = coded_index(data, graph, codes);
+	else
+		need_ok(gg_cpu_engine.index_open(data, graph, &one, &index));
 	need_ok(gg_walk_create(&walk));
 	printf("%.*s\n", (int) strcspn(search, ","), search);
 	printf("%6s %9s %10s %8s %8s %10s %8s\n", "itopk", "recall@10", "distances", "pivots",
 		   "parents", "us/query", "ns/dist");
 	for (size_t w = 0; w < sizeof(widths) / sizeof(widths[0]); w++)
 	{
-		gg_search_params params = {.k = K,.itopk_size = widths[w]};
+		gg_search_params params = chosen;
 		uint64_t	hits = 0;
 		uint64_t	total = 0;
 		double		best = INFINITY;
 
-		parse_search(search, &params);
+		params.itopk_size = widths[w];
 		for (int repeat = 0; repeat < 3; repeat++)
 		{
 			double		began = cpu_seconds();
@@ -195,7 +261,9 @@ measure(const gg_dataset *data, const gg_graph *graph, const char *search, const
 					truth_distances[(size_t) q * LID_K + K - 1];
 		}
 		count.pivots = count.parents = 0;
-		for (uint32_t q = 0; q < nq; q++)
+		for (uint32_t q = 0; q < nq && codes != GG_CODES_NONE; q++)
+			total += coded_distances(index, walk, &params, queries + (size_t) q * data->dim);
+		for (uint32_t q = 0; q < nq && codes == GG_CODES_NONE; q++)
 		{
 			memcpy(count.query, queries + (size_t) q * data->dim, data->dim * sizeof(float));
 			gg_query_prepare(data->metric, count.query, data->dim);

@@ -143,7 +143,7 @@ refuses_apart(bulk_region *r, gg_index *index)
 {
 	const gg_search_params params = {.k = 2,.itopk_size = 4};
 
-	for (int i = 0; i <= 9; i++)
+	for (int i = 0; i <= 10; i++)
 	{
 		gg_request	a = request_for(0, false, 1, 16, &params);
 		gg_request	b;
@@ -165,6 +165,7 @@ refuses_apart(bulk_region *r, gg_index *index)
 			case 6: b.measured = 1; break;
 			case 7: b.queries += 64; break;
 			case 8: b.keys += 64; break;
+			case 9: b.params.rerank = 3; break;
 			default: b.count = 2; break;
 		}
 		CHECK(r->engine->serve_submit(r->server, index, 0, &batch).code == GG_EINVAL,

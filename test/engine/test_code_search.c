@@ -11,6 +11,7 @@
 #include "../../src/keys.h"
 #include "../../src/request.h"
 #include "harness.h"
+#include "serve_requests.h"
 
 static const gg_engine *const engine = &gg_cpu_engine;
 static const gg_control one_thread = {.threads = 1};
@@ -366,6 +367,54 @@ test_exact(void)
 	free(filter);
 }
 
+/*
+ * A server answers walks by codes as index_search() does.  What reads rows it refuses where there
+ * are none, so that somebody else answers it.
+ */
+static void
+test_server(void)
+{
+	static const gg_row_place places[] = {GG_ROWS_DEVICE, GG_ROWS_HOST, GG_ROWS_NONE};
+	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = 300,.dim = 16,.metric = GG_METRIC_L2,
+						 .element = GG_ELEMENT_F32,.seed = 51};
+	bulk_region region = {.engine = engine,.bytes = 1024,.query = 320,.keys = 192,
+						  .layout = {.slot_bytes = 384,.nslots = 1}};
+	rows		r;
+
+	rows_make(&r, &spec, 1);
+	region.memory = aligned_alloc(64, region.bytes);
+	memset(region.memory, 0, region.bytes);
+	region.layout.slots = region.memory;
+	CHECK_OK(engine->serve_open(0, region.memory, region.bytes, &region.layout, &region.server),
+			 "serve_open");
+	memcpy(slot_query(&region, 0), r.queries, 16 * sizeof(float));
+	for (uint32_t p = 0; p < 3; p++)
+	{
+		gg_index   *index = index_make(&r, GG_CODES_INT8, places[p], NULL);
+		gg_search_params params = {.k = K,.itopk_size = ITOPK};
+		uint64_t   *keys = search(index, &r, &params, NULL);
+		slot_batch	batch = {.count = 1,.k = K,.itopk_size = ITOPK,.tickets = {2 * p + 1}};
+		gg_code		code;
+
+		CHECK_OK(submit_slots(&region, index, 0, 16, &batch), "serve_submit");
+		CHECK(memcmp(slot_keys(&region, 0, 0, K), keys, K * sizeof(uint64_t)) == 0,
+			  "rows in place %u: a walk", p);
+		batch.exact = true;
+		batch.tickets[0]++;
+		code = submit_slots(&region, index, 0, 16, &batch).code;
+		CHECK(code == (places[p] == GG_ROWS_NONE ? GG_EUNSUPPORTED : GG_OK),
+			  "rows in place %u: all rows measured: %d", p, (int) code);
+		CHECK(code != GG_OK ||
+			  memcmp(slot_keys(&region, 0, 0, K), r.truth, K * sizeof(uint64_t)) == 0,
+			  "rows in place %u: all rows measured", p);
+		engine->index_close(index);
+		free(keys);
+	}
+	engine->serve_close(region.server);
+	free(region.memory);
+	rows_free(&r);
+}
+
 /* ---- shapes -------------------------------------------------------------- */
 
 static void
@@ -416,6 +465,7 @@ main(void)
 	harness_run("walks", test_walks);
 	harness_run("modes", test_modes);
 	harness_run("exact", test_exact);
+	harness_run("server", test_server);
 	harness_run("refusals", test_refusals);
 	return harness_finish();
 }
