@@ -325,7 +325,7 @@ typedef struct gg_search_params
 	/*
 	 * Of an index with codes and rows: the nearest so many nodes of the candidate list are measured
 	 * by row, and answers are the k nearest of these.  At least k and at most itopk_size are, and
-	 * 0 is a default by codes and k (gg_rerank_size() of request.h).
+	 * 0 is a default by codes, k and dim (gg_rerank_size() of request.h).
 	 */
 	uint32_t	rerank;
 } gg_search_params;

@@ -104,17 +104,21 @@ gg_request_joins(const gg_request *a, const gg_request *b, uint32_t list, uint64
 }
 
 /*
- * How many nodes of a walk by codes are measured by row.  The figures behind the defaults are in
+ * How many nodes of a walk by codes are measured by row.  The defaults lose nothing, or with 2 bits
+ * little, against more; errors of codes are larger where there are few dimensions.  Figures are in
  * test/bench/RESULTS.md.
  */
 static inline uint32_t
-gg_rerank_size(const gg_search_params *params, gg_codes codes)
+gg_rerank_size(const gg_search_params *params, gg_codes codes, uint32_t dim)
 {
 	uint32_t	size = params->rerank;
 
-	if (size == 0)
-		size = codes == GG_CODES_INT8 ? params->k + params->k / 10 + 5 :
-			codes == GG_CODES_INT4 ? params->k + params->k / 2 + 16 : 2 * params->k + 64;
+	if (size == 0 && codes == GG_CODES_INT8)
+		size = params->k + params->k / 10 + 5;
+	else if (size == 0 && codes == GG_CODES_INT4)
+		size = params->k + params->k / 2 + (dim < 256 ? 32 : 16);
+	else if (size == 0)
+		size = 2 * params->k + (dim < 256 ? 128 : 64);
 	if (size < params->k)
 		size = params->k;
 	return size < params->itopk_size ? size : params->itopk_size;

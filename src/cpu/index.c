@@ -344,7 +344,7 @@ search_queries(gg_worker *worker, void *ctx, uint64_t begin, uint64_t end)
 	const bool	codes = index->own_codes != NULL;
 	search_state *state = &index->states[worker->id];
 	uint32_t	k = job->params->k;
-	uint32_t	most = codes ? gg_rerank_size(job->params, index->shape.codes) : k;
+	uint32_t	most = codes ? gg_rerank_size(job->params, index->shape.codes, index->data.dim) : k;
 	uint64_t	nearest[GG_MAX_ITOPK];
 	gg_memory_source memory = {index, state->query, codes ? &state->code : NULL};
 	gg_source	source = gg_cpu_source(&memory);

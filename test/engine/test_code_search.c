@@ -176,7 +176,7 @@ static void
 check_no_rows(const rows *r, gg_codes codes, const uint64_t *expected, const char *what)
 {
 	gg_search_params params = {.k = K,.itopk_size = ITOPK};
-	uint32_t	most = gg_rerank_size(&params, codes);
+	uint32_t	most = gg_rerank_size(&params, codes, r->data.dim);
 	gg_index   *index = index_make(r, codes, GG_ROWS_NONE, NULL);
 	gg_index   *exact;
 	uint64_t   *estimates;
