@@ -262,10 +262,8 @@ GgMainForkPath(GgRelFileLocator locator, char *path, Size size)
  * must then fail where a page has changed since, or they would miss these rows.
  */
 #if PG_VERSION_NUM >= 170000
-#define GgSnapshotsExpire()		false
 #define GgTestForOldSnapshot(snapshot, rel, page) ((void) 0)
 #else
-#define GgSnapshotsExpire()		(old_snapshot_threshold >= 0)
 #define GgTestForOldSnapshot(snapshot, rel, page) TestForOldSnapshot(snapshot, rel, page)
 #endif
 

@@ -478,7 +478,7 @@ NextChunk(KnnGraph *graph)
 			GgOpenTarget(graph->indexoid, &target);
 			graph->meta = MemoryContextAlloc(GetMemoryChunkContext(graph),
 											 sizeof(GgMetaPageData));
-			GgReadMeta(target.index, graph->meta);
+			GgReadMetaAsOf(target.index, GetActiveSnapshot(), graph->meta);
 		}
 		CheckInstance(graph, target.index);
 		GgActAsOwner(target.heap, &caller);

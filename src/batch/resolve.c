@@ -95,7 +95,7 @@ GgOpenLists(GgLists *lists, const GgTarget *target)
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 
 	memset(lists, 0, sizeof(*lists));
-	GgReadMeta(target->index, meta);
+	GgReadMetaAsOf(target->index, GetActiveSnapshot(), meta);
 	lists->target = target;
 	lists->meta = meta;
 	lists->nlists = meta->nsegments + 1;
@@ -318,6 +318,7 @@ ReadHeap(GgLists *lists, const RowItem *items, uint32 count, ItemPointerData *ct
 			CHECK_FOR_INTERRUPTS();
 			buffer = GgSourcePinHeap(heap, blkno);
 			LockBuffer(buffer, BUFFER_LOCK_SHARE);
+			GgTestForOldSnapshot(snapshot, heap, BufferGetPage(buffer));
 			locked = blkno;
 		}
 		ItemPointerSet(ctid, blkno, (OffsetNumber) items[i].key);

@@ -356,23 +356,6 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->nnearest = so->most_nearest = 0;
 }
 
-/*
- * Fail where the snapshot may have expired: VACUUM may have given back segments and delta pages
- * whose rows it still sees.
- */
-static void
-TestDirectory(GgScanOpaque *so)
-{
-	GgMetaPageData *meta;
-	Buffer		buffer;
-
-	if (!GgSnapshotsExpire())
-		return;
-	buffer = GgLockMeta(so->index, BUFFER_LOCK_SHARE, &meta);
-	GgTestForOldSnapshot(so->snapshot, so->index, BufferGetPage(buffer));
-	UnlockReleaseBuffer(buffer);
-}
-
 static void
 RefuseScan(IndexScanDesc scan)
 {
@@ -456,7 +439,7 @@ StartStreams(GgScanOpaque *so, int attempts)
 			GgHasNewGeneration(so->index, meta))
 		{
 			EndStreams(so);
-			GgReadMeta(so->index, so->meta);
+			GgReadMetaAsOf(so->index, so->snapshot, so->meta);
 			StartStreams(so, attempts - 1);
 			return;
 		}
@@ -500,8 +483,7 @@ StartScan(IndexScanDesc scan)
 	so->last_distance = -get_float4_infinity();
 	so->snapshot = scan->xs_snapshot;
 	so->meta = palloc(sizeof(GgMetaPageData));
-	GgReadMeta(scan->indexRelation, so->meta);
-	TestDirectory(so);
+	GgReadMetaAsOf(scan->indexRelation, so->snapshot, so->meta);
 
 	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))

@@ -258,17 +258,24 @@ GgCopyMeta(Relation index, Buffer metabuf, GgMetaPageData *meta)
 }
 
 void
-GgReadMeta(Relation index, GgMetaPageData *meta)
+GgReadMetaAsOf(Relation index, Snapshot snapshot, GgMetaPageData *meta)
 {
 	GgMetaPageData *head;
 	GgFilterColumns columns;
 	Buffer		buffer = GgLockMeta(index, BUFFER_LOCK_SHARE, &head);
 
+	GgTestForOldSnapshot(snapshot, index, BufferGetPage(buffer));
 	CopyMeta(index, buffer, meta);
 	UnlockReleaseBuffer(buffer);
 	GgCheckDirectory(index, meta);
 	GgGetFilterColumns(index, &columns);
 	GgCheckColumns(index, meta, &columns);
+}
+
+void
+GgReadMeta(Relation index, GgMetaPageData *meta)
+{
+	GgReadMetaAsOf(index, NULL, meta);
 }
 
 /* ---- arrays ------------------------------------------------------------------------------ */

@@ -14,6 +14,12 @@
 extern void GgReadMeta(Relation index, GgMetaPageData *meta);
 
 /*
+ * The same for a snapshot that was taken before.  Fails where it may have expired: VACUUM may have
+ * given back segments and delta pages whose rows it still sees.
+ */
+extern void GgReadMetaAsOf(Relation index, Snapshot snapshot, GgMetaPageData *meta);
+
+/*
  * Lock the metapage as asked.  *head points into the page: only the fields before segments are
  * there, and in format 2 only those up to nextents.
  */
