@@ -6,6 +6,7 @@
 #define GG_MERGE_STATE_H
 
 #include "merge/merge.h"
+#include "merge/node_table.h"
 #include "service/shared/service.h"
 
 /*
@@ -36,8 +37,7 @@ typedef struct GgMerge
 	uint64		epoch;			/* vacuum epoch of the directory before the delta's were read */
 	char	   *rows;			/* the data set: nodes of pieces that stay, then new ones */
 	GgMergeFiles files;
-	uint64	   *slots;			/* hash and node + 1, by hash; 0: empty */
-	uint64		slot_mask;
+	GgNodeTable table;
 	uint32		kept_nodes;		/* of pieces that stay */
 	uint32		nodes;
 

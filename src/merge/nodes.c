@@ -6,11 +6,10 @@
  * they would be too many (crowded.c).  What does not stay, and the delta's rows, goes into one new
  * piece.
  *
- * Equal vectors share a node, by the hash of each.  A node of a piece that stays cannot go: its
+ * Equal vectors share a node (node_table.h).  A node of a piece that stays cannot go: its
  * rows go to the node that was there first, and it is left without rows.
  */
 #include "merge/merge_state.h"
-#include "storage/row_hash.h"
 
 #include "utils/memutils.h"
 
@@ -66,33 +65,6 @@ ChooseKept(GgMerge *merge)
 
 /* ---- nodes ------------------------------------------------------------------------------- */
 
-/*
- * The node that has the vector of row: an earlier one that is equal, or row itself, which is then
- * in the table.
- */
-static uint32
-FindNode(GgMerge *merge, uint32 row)
-{
-	Size		row_bytes = GgRowBytes(merge->meta);
-	const char *data = merge->rows + (Size) row * row_bytes;
-	uint64		hash = GgHashRow(data, row_bytes);
-	uint64		entry = hash << 32 | (row + 1);
-
-	for (uint64 i = hash & merge->slot_mask;; i = (i + 1) & merge->slot_mask)
-	{
-		uint64		other = merge->slots[i];
-
-		if (other == 0)
-		{
-			merge->slots[i] = entry;
-			return row;
-		}
-		if (other >> 32 == entry >> 32 &&
-			memcmp(merge->rows + (Size) ((uint32) other - 1) * row_bytes, data, row_bytes) == 0)
-			return (uint32) other - 1;
-	}
-}
-
 /* Add the nodes of a piece that stays, and read their vectors to their place in the data set. */
 static void
 AddKeptPiece(GgMerge *merge, GgMergeInput *input, const GgVectorPiece *piece)
@@ -105,7 +77,7 @@ AddKeptPiece(GgMerge *merge, GgMergeInput *input, const GgVectorPiece *piece)
 	{
 		if (i % STEP_ROWS == 0)
 			GgCheckInterrupts();
-		input->targets[piece->first + i] = FindNode(merge, merge->nodes);
+		input->targets[piece->first + i] = GgFindNode(&merge->table, merge->nodes);
 		input->places[piece->first + i] = merge->nodes;
 		merge->nodes++;
 	}
@@ -142,7 +114,7 @@ AddNewNodes(GgMerge *merge, GgMergeInput *input, uint32 first, uint32 end)
 				continue;
 			memcpy(merge->rows + (Size) merge->nodes * row_bytes, vectors + i * row_bytes,
 				   row_bytes);
-			node = FindNode(merge, merge->nodes);
+			node = GgFindNode(&merge->table, merge->nodes);
 			input->targets[base + i] = node;
 			if (node == merge->nodes)
 				input->places[base + i] = merge->nodes++;
@@ -179,22 +151,40 @@ AllocateRows(GgMerge *merge, uint32 most)
 		GgTakeRows(&merge->files, meta, &merge->params, most + 1, merge->target->sliced);
 }
 
+/* An empty table for so many nodes. */
+static void
+OpenNodeTable(GgMerge *merge, uint64 most)
+{
+	GgNodeTable *table = &merge->table;
+	Size		key_bytes;
+	uint64		nslots = 1024;
+
+	while (nslots < 2 * most)
+		nslots *= 2;
+	table->rows = merge->rows;
+	table->row_bytes = GgRowBytes(merge->meta);
+	table->mask = nslots - 1;
+	table->slots = MemoryContextAllocExtended(CurrentMemoryContext, nslots * sizeof(uint64),
+											  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	key_bytes = GgNodeKeyWords(table->row_bytes) * sizeof(uint64);
+	table->key = palloc(key_bytes);
+	if (!pg_strong_random(table->key, key_bytes))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate random values")));
+}
+
 static void
 CollectNodes(GgMerge *merge)
 {
 	uint64		most = CountNodes(merge);
-	uint64		nslots = 1024;
 
 	if (most > GG_MAX_NODES)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("a gpugraph segment would have more than %u nodes", GG_MAX_NODES)));
-	while (nslots < 2 * most)
-		nslots *= 2;
-	merge->slot_mask = nslots - 1;
-	merge->slots = MemoryContextAllocExtended(CurrentMemoryContext, nslots * sizeof(uint64),
-											  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	AllocateRows(merge, (uint32) most);
+	OpenNodeTable(merge, most);
 
 	for (int pass = 0; pass < 2; pass++)
 		for (int i = 0; i < merge->plan->ninputs; i++)
@@ -221,8 +211,8 @@ CollectNodes(GgMerge *merge)
 			if (input->delta && pass == 1)
 				AddNewNodes(merge, input, 0, input->nodes);
 		}
-	pfree(merge->slots);
-	merge->slots = NULL;
+	pfree(merge->table.slots);
+	pfree(merge->table.key);
 }
 
 /* ---- rows -------------------------------------------------------------------------------- */

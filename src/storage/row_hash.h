@@ -1,6 +1,10 @@
 /*
  * row_hash.h
- *		The hash by which equal rows are found: in builds (build/deduplicate.c) and merges.
+ *		The hash by which builds find equal rows (build/deduplicate.c) and checks find rows that
+ *		differ.
+ *
+ * Rows can be made to share it.  Builds look at a few slots only; merges have a hash of their own
+ * (merge/node_table.h).
  */
 #ifndef GG_ROW_HASH_H
 #define GG_ROW_HASH_H
