@@ -51,7 +51,7 @@ extern "C" {
 #endif
 
 #define GG_MAX_DIM		16000u		/* pgvector's type limit */
-#define GG_MAX_NODES	0x7FFFFFFFu
+#define GG_MAX_NODES	0x7FFF0000u /* below 2^31 by more than any step of a loop */
 #define GG_NO_NODE		0xFFFFFFFFu /* fills unused slots at the end of a list */
 #define GG_EDGE_MARK	0x80000000u /* on a node id in adjacency, see gg_graph */
 #define GG_MAX_DEGREE	512u		/* of any graph, intermediate ones included */

@@ -32,7 +32,7 @@ GgTakeMergeId(GgMerge *merge)
 	GgCopyMeta(merge->target->index, metabuf, meta);
 	if (!merge->target->within)
 		(void) GgFreeTaken(meta);
-	merge->id = meta->next_id++;
+	merge->id = GgTakeId(merge->target->index, meta);
 	GgStoreMeta(merge->target->index, merge->target->heap, metabuf, meta);
 	GgEndSlice(merge->target);
 	pfree(meta);

@@ -126,6 +126,16 @@ GgSealableEnd(const GgMetaPageData *meta)
 	return end;
 }
 
+/* The rows of an input follow those of the inputs before it.  policy.c chooses no more in all. */
+static void
+AddRows(GgMergePlan *plan, GgMergeInput *input)
+{
+	if (input->rows > GG_MAX_ROWS - plan->rows)
+		elog(ERROR, "a gpugraph segment would have more than %u rows", GG_MAX_ROWS);
+	input->first_row = plan->rows;
+	plan->rows += input->rows;
+}
+
 void
 GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segment)
 {
@@ -141,8 +151,7 @@ GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSegment *segme
 	GgFindArray(meta, segment->id, GG_KIND_ADJACENCY, &input->adjacency_array);
 	input->nodes = segment->nodes;
 	input->rows = segment->rows;
-	input->first_row = plan->rows;
-	plan->rows += input->rows;
+	AddRows(plan, input);
 }
 
 void
@@ -159,8 +168,7 @@ GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta, uint32 most)
 								   GgDeltaPagesPerRow(meta));
 	input->nodes = input->rows = (input->end_page - input->first_page) /
 		GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
-	input->first_row = plan->rows;
-	plan->rows += input->rows;
+	AddRows(plan, input);
 }
 
 /* Read and lock a page of a segment, which is there unless VACUUM gave back the segment. */

@@ -203,7 +203,7 @@ typedef struct GgMergeChoice
 static inline uint32
 GgGoneNodes(const GgSegment *segment)
 {
-	return Min(segment->dead + segment->empty, segment->nodes);
+	return (uint32) Min((uint64) segment->dead + segment->empty, segment->nodes);
 }
 
 /* Choose what to merge next.  False: nothing. */

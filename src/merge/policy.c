@@ -88,6 +88,7 @@ typedef struct Unit
 {
 	uint32		id;				/* GG_NO_SEGMENT: the delta */
 	uint64		nodes;			/* that the merged segment gets of it, about */
+	uint64		rows;			/* dead ones, too */
 	bool		dead;			/* has many dead rows */
 } Unit;
 
@@ -144,6 +145,7 @@ ListUnits(const GgMergeLook *look, bool seal, Unit *units)
 
 		units[n].id = segment->id;
 		units[n].nodes = segment->nodes - gone;
+		units[n].rows = segment->rows;
 		units[n].dead = gone >= LEAST_DEAD && gone > segment->nodes / DEAD_SHARE;
 		n++;
 	}
@@ -151,6 +153,7 @@ ListUnits(const GgMergeLook *look, bool seal, Unit *units)
 	{
 		units[n].id = GG_NO_SEGMENT;
 		units[n].nodes = look->delta_rows - Min(look->delta_rows, meta->delta_dead);
+		units[n].rows = look->delta_rows;
 		units[n].dead = false;
 		n++;
 	}
@@ -191,6 +194,7 @@ GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 	int			n = ListUnits(look, seal, units);
 	int			first = FirstUnit(look->meta, units, n, urge);
 	uint64		sum = 0;
+	uint64		rows = 0;
 	int			end = n;
 
 	choice->delta = false;
@@ -201,9 +205,13 @@ GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 	if (urge != GG_MERGE_ALL && GgChooseCrowded(look, choice))
 		return true;
 
-	/* from the smallest on, as many as there is memory for */
-	while (end > first && sum + units[end - 1].nodes <= look->most)
+	/* from the smallest on, as many as there is memory for, and as many rows as are counted */
+	while (end > first && sum + units[end - 1].nodes <= look->most &&
+		   rows + units[end - 1].rows <= GG_MAX_ROWS)
+	{
 		sum += units[--end].nodes;
+		rows += units[end].rows;
+	}
 	first = end;
 	if (n - first == 1 && !units[first].dead)
 		first = n;
@@ -274,6 +282,7 @@ GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *out
 	int			n = 0;
 	int			first;
 	uint64		sum = look->delta_rows;
+	uint64		rows = look->delta_rows;
 	uint64		limit = look->most;
 	bool		many = ManyPieces(meta, outer);
 
@@ -294,11 +303,13 @@ GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *out
 			limit = Min(limit, MEANWHILE_CPU_BYTES / GgRowBytes(meta));
 	}
 	first = n;
-	for (int i = n - 1; i >= 0 && sum + units[i].nodes <= limit; i--)
+	for (int i = n - 1; i >= 0 && sum + units[i].nodes <= limit &&
+		 rows + units[i].rows <= GG_MAX_ROWS; i--)
 	{
 		if (many || sum * MEANWHILE_SHARE >= units[i].nodes)
 			first = i;
 		sum += units[i].nodes;
+		rows += units[i].rows;
 	}
 	for (int i = first; i < n; i++)
 		choice->segments[choice->nsegments++] = units[i].id;

@@ -452,6 +452,18 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
 }
 
+uint32
+GgTakeId(Relation index, GgMetaPageData *meta)
+{
+	if (meta->next_id >= GG_NO_SEGMENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" has no number for another segment since its last build",
+						RelationGetRelationName(index)),
+				 errhint("REINDEX the index.")));
+	return meta->next_id++;
+}
+
 GgSegment *
 GgAddSegment(GgMetaPageData *meta)
 {

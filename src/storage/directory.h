@@ -76,7 +76,13 @@ extern void GgStoreMeta(Relation index, Relation heap, Buffer metabuf, GgMetaPag
 /* Form the metapage of meta in page, of BLCKSZ bytes.  meta has no spilled extents. */
 extern void GgFormMetaPage(Page page, const GgMetaPageData *meta);
 
-/* Add a segment with one piece of its own; the caller sets their numbers. */
+/*
+ * The next id for a segment or piece.  ereport(ERROR) where there is none: an id that came round
+ * again would pass for another segment's.
+ */
+extern uint32 GgTakeId(Relation index, GgMetaPageData *meta);
+
+/* Add a segment with one piece of its own to those of a build; the caller sets their numbers. */
 extern GgSegment *GgAddSegment(GgMetaPageData *meta);
 
 #endif							/* GG_DIRECTORY_H */

@@ -194,7 +194,7 @@ GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 	{
 		const GgSegment *segment = &meta->segments[i];
 
-		if (segment->nodes == 0 || segment->nodes > GG_MAX_NODES ||
+		if (segment->nodes == 0 || segment->nodes > GG_MAX_NODES || segment->rows > GG_MAX_ROWS ||
 			segment->empty >= segment->nodes ||
 			segment->rows < segment->nodes - segment->empty || segment->dead > segment->rows ||
 			((segment->flags & GG_SEGMENT_OFFSETS) == 0 && segment->rows != segment->nodes) ||

@@ -425,6 +425,19 @@ CheckHighWater(Relation index, BlockNumber high)
 	return nblocks;
 }
 
+/* The last block that PostgreSQL allows has no place in an extent, whose end would not be valid. */
+void
+GgCheckLength(Relation index, uint64 nblocks)
+{
+	if (nblocks > MaxBlockNumber)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("index \"%s\" cannot have more than %u blocks",
+						RelationGetRelationName(index), MaxBlockNumber),
+				 errhint("REINDEX the index, which leaves out free blocks, "
+						 "or partition the table.")));
+}
+
 /* The block behind the delta's last one; InvalidBlockNumber: there is none. */
 static BlockNumber
 BehindDelta(const GgMetaPageData *meta)
@@ -491,6 +504,7 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, GgKind kind
 		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
 
 	*blkno = GgHighWater(meta);
+	GgCheckLength(index, (uint64) *blkno + 1);
 	if (*blkno < CheckHighWater(index, *blkno))
 		return ReadBufferExtended(index, MAIN_FORKNUM, *blkno, RBM_ZERO_AND_LOCK, NULL);
 	buffer = GgExtendOne(index, MAIN_FORKNUM);
@@ -636,11 +650,7 @@ TakeAtEnd(Relation index, GgMetaPageData *meta, uint32 owner, uint32 nblocks, Bl
 	uint32		left = LeaveToDelta(meta);
 	BlockNumber length = CheckHighWater(index, high);
 
-	if ((uint64) high + left + nblocks > MaxBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("index \"%s\" cannot have more than %u blocks",
-						RelationGetRelationName(index), MaxBlockNumber)));
+	GgCheckLength(index, (uint64) high + left + nblocks);
 	if (nblocks > length - high)
 	{
 		*end = high + left + nblocks;

@@ -14,6 +14,9 @@ extern void GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks,
 /* The first block behind every extent.  It and all that follow belong to nobody. */
 extern BlockNumber GgHighWater(const GgMetaPageData *meta);
 
+/* ereport(ERROR) where an index would have too many blocks.  Nothing has been changed. */
+extern void GgCheckLength(Relation index, uint64 nblocks);
+
 /*
  * Take a block for a delta or directory page, from the free extents of meta (which this changes) or
  * new at the end.  It is locked exclusively, and not initialised.  The caller holds the metapage

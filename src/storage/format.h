@@ -156,6 +156,15 @@ typedef struct GgExtent
 	};
 } GgExtent;
 
+/*
+ * Rows of a segment.  Below 2^32 by more than the steps in which loops go through rows, so that
+ * none of them passes it.
+ */
+#define GG_MAX_ROWS			0xFFFF0000u
+
+StaticAssertDecl(GG_MAX_NODES <= (GG_MAX_ROWS - 0x10000) / 2,
+				 "a build may have as many duplicates as nodes, and some chunks of them more");
+
 #define GG_MAX_SEGMENTS		32
 #define GG_MAX_PIECES		128
 

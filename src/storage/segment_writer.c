@@ -143,10 +143,7 @@ PlaceArray(GgSegmentWriter *writer, GgWriterArray *array, uint64 bytes)
 {
 	uint64		npages = GgArrayPages(bytes);
 
-	if (writer->nblocks + npages >= MaxBlockNumber)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("gpugraph index would have more than %u blocks", MaxBlockNumber)));
+	GgCheckLength(writer->index, writer->nblocks + npages);
 	array->start = writer->nblocks;
 	array->npages = (uint32) npages;
 	array->bytes = bytes;
@@ -207,6 +204,7 @@ GgGrowArray(GgSegmentWriter *writer, uint64 bytes)
 
 	if (ranges < ready + GROWTH_RANGES)
 		return;
+	GgCheckLength(writer->index, writer->nblocks + (uint64) ranges * GG_RANGE_PAGES);
 	GgExtendTo(writer->index, MAIN_FORKNUM, writer->nblocks + ranges * GG_RANGE_PAGES);
 	SetReady(writer, ranges);
 }

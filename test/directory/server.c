@@ -74,18 +74,21 @@ pfree(void *pointer)
 bool
 errstart(int elevel, const char *domain)
 {
+	server.sqlerrcode = ERRCODE_INTERNAL_ERROR;
+	server.hint = false;
 	return true;
 }
 
 bool
 errstart_cold(int elevel, const char *domain)
 {
-	return true;
+	return errstart(elevel, domain);
 }
 
 int
 errcode(int sqlerrcode)
 {
+	server.sqlerrcode = sqlerrcode;
 	return 0;
 }
 
@@ -112,6 +115,7 @@ errdetail(const char *format, ...)
 int
 errhint(const char *format, ...)
 {
+	server.hint = true;
 	return 0;
 }
 

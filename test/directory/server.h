@@ -20,7 +20,9 @@ typedef struct Server
 	uint64		zeroed;			/* blocks that were added to the relation */
 	BlockNumber written;		/* the last block that was logged */
 	jmp_buf    *catch;			/* where errors jump; NULL: they end the program */
-	char		message[1024];
+	char		message[1024];	/* of the last error */
+	int			sqlerrcode;
+	bool		hint;
 } Server;
 
 extern Server server;

@@ -1,0 +1,182 @@
+/*
+ * test_limits.c
+ *		Blocks and rows near 2^32: what has no room is refused, and leaves the directory sound.
+ *
+ * The bugs: an insert took the last block that a relation may have, with which the directory
+ * passed for a corrupt one.  And a merge was chosen of segments with more rows than it counts.
+ */
+#include "server.h"
+#include "merge/merge.h"
+#include "storage/directory_check.h"
+
+#define FILLER				77	/* an owner of TAKEN blocks */
+
+static GgMetaPageData now;
+static GgMetaPageData *const meta = &now;
+static int	passed;
+
+/* In the server these are of files that know more of it. */
+uint32
+GgSealableEnd(const GgMetaPageData *m)
+{
+	return m->delta_first + m->delta_pages;
+}
+
+uint64
+GgArrayPages(uint64 bytes)
+{
+	return (bytes + GG_PAGE_PAYLOAD - 1) / GG_PAGE_PAYLOAD;
+}
+
+const char *
+GgAlgorithmName(int algorithm)
+{
+	return "cagra";
+}
+
+static void
+Check(bool ok, const char *what)
+{
+	if (!ok)
+		fail("%s: %u blocks, %d entries, \"%s\"", what, server.nblocks, meta->nextents,
+			 server.message);
+	passed++;
+}
+
+/* A relation of so many blocks, which all belong to somebody. */
+static void
+Fill(BlockNumber nblocks)
+{
+	memset(meta, 0, sizeof(*meta));
+	meta->version = GG_FORMAT_VERSION;
+	meta->algorithm = GG_ALGORITHM_CAGRA;
+	meta->dimensions = 2000;
+	meta->graph_degree = 32;
+	meta->delta_tail = InvalidBlockNumber;
+	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
+	GgAddExtent(meta, 1, nblocks - 1, FILLER, GG_KIND_TAKEN);
+	server.nblocks = nblocks;
+}
+
+/* Insert a row on a page of its own.  False: there is an error, and the directory is as before. */
+static bool
+Insert(void)
+{
+	GgMetaPageData copy = *meta;
+	BlockNumber blkno;
+	jmp_buf		jump;
+
+	server.catch = &jump;
+	if (setjmp(jump) != 0)
+	{
+		server.catch = NULL;
+		*meta = copy;
+		return false;
+	}
+	(void) GgAllocateBlock(&relation, &relation, meta, GG_KIND_DELTA, &blkno);
+	server.catch = NULL;
+	GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
+	meta->delta_pages++;
+	meta->delta_tail = blkno;
+	GgCheckDirectory(&relation, meta);
+	return true;
+}
+
+/* The same for blocks of an array.  *end: as GgTakeBlocks() has it. */
+static bool
+Take(uint32 npages, uint32 *taken, BlockNumber *end)
+{
+	GgBlocksWanted wanted = {.owner = 1, .least = 1, .whole = npages, .rest = npages,
+	.next = InvalidBlockNumber};
+	GgMetaPageData copy = *meta;
+	BlockNumber start;
+	jmp_buf		jump;
+
+	server.catch = &jump;
+	if (setjmp(jump) != 0)
+	{
+		server.catch = NULL;
+		*meta = copy;
+		return false;
+	}
+	*taken = GgTakeBlocks(&relation, &relation, meta, &wanted, &start, end);
+	server.catch = NULL;
+	GgCheckDirectory(&relation, meta);
+	return true;
+}
+
+static void
+CheckRefusal(const char *what)
+{
+	Check(server.sqlerrcode == ERRCODE_PROGRAM_LIMIT_EXCEEDED && server.hint, what);
+}
+
+static void
+TestInserts(void)
+{
+	Fill(MaxBlockNumber - 2);
+	Check(Insert() && Insert(), "rows go into the last blocks");
+	Check(!Insert(), "there is no other");
+	CheckRefusal("the limit, with a hint");
+
+	/* a merge has given something back */
+	GgAddExtent(meta, 1000, 5, GG_NO_SEGMENT, GG_KIND_FREE);
+	meta->extents[1].start += 1005 - 1;
+	meta->extents[1].nblocks -= 1005 - 1;
+	for (int i = 0; i < 5; i++)
+		Check(Insert(), "free blocks are used");
+	Check(!Insert(), "as long as there are some");
+}
+
+static void
+TestMerges(void)
+{
+	BlockNumber end = 0;
+	uint32		taken = 0;
+
+	Fill(MaxBlockNumber - 3000);
+	Check(!Take(3001, &taken, &end), "a merge that has no room");
+	CheckRefusal("the limit, with a hint");
+	Check(Take(3000, &taken, &end) && taken == 0 && end == MaxBlockNumber, "one that just has");
+	while (server.nblocks < end)
+		GgLengthen(&relation, end);
+	Check(Take(3000, &taken, &end) && taken == 3000, "gets the last blocks");
+	Check(GgHighWater(meta) == MaxBlockNumber, "the relation is full");
+	Check(!Take(1, &taken, &end), "there is no other");
+	Check(!Take(PG_UINT32_MAX, &taken, &end), "nor are there many");
+}
+
+/* Segments of few vectors and so many rows each: how many are merged into one? */
+static int
+ChooseOf(uint32 rows, int nsegments)
+{
+	GgMergeLook look = {.meta = meta, .seal_rows = 1000, .most = GG_MAX_NODES};
+	GgMergeChoice choice;
+
+	Fill(1000);
+	for (int i = 0; i < nsegments; i++)
+		meta->segments[i] = (GgSegment) {.id = i + 1, .nodes = 20000, .rows = rows, .npivots = 100};
+	meta->nsegments = nsegments;
+	if (!GgChooseMerge(&look, GG_MERGE_ALL, &choice))
+		return 0;
+	return choice.nsegments;
+}
+
+static void
+TestRows(void)
+{
+	Check(ChooseOf(1000, 3) == 3, "few rows");
+	Check(ChooseOf(GG_MAX_ROWS / 3, 3) == 3, "as many as a segment may have");
+	Check(ChooseOf(GG_MAX_ROWS / 3 + 1, 3) == 2, "more");
+	Check(ChooseOf(3000000000, 3) == 0, "two segments alone have more");
+}
+
+int
+main(void)
+{
+	TestInserts();
+	TestMerges();
+	TestRows();
+	printf("%d passed, 0 failed\n", passed);
+	return 0;
+}

@@ -1,0 +1,117 @@
+# Numbers of 32 bits that only grow, near their end, and those of 64 bits beyond it: an index works
+# up to the last one, and then says so. None comes round again. What the numbers are at the start is
+# written into the metapage.
+#
+# The bug: the ids of segments did come round. The segment of id 2^32 - 1 passed for part of the
+# delta, and later ones for segments that were there already.
+# The fix: there is no merge without an id.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Format;
+use Gpugraph;
+use Residency;
+
+use constant { GENERATION => 16, EPOCH => 24 };
+
+my $node = service_node('numbers');
+my $rows = 'SELECT i, ARRAY[i, i % 7, i % 11, 1]::real[]::vector FROM generate_series';
+
+# A table with an index whose metapage gets these numbers at these offsets.
+sub make_index
+{
+	my ($rel, %numbers) = @_;
+
+	$node->safe_psql('postgres', "CREATE TABLE $rel (id int, val vector(4));
+		INSERT INTO $rel $rows(1, 1000) i;
+		CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
+		WITH (seal_rows = 0, graph_degree = 8)");
+	my $file = index_file($node, "${rel}_idx");
+	$node->stop;
+	patch($file, META, $_, $numbers{$_}) for keys %numbers;
+	$node->start;
+	return;
+}
+
+# The index is sound, agrees with the table, and a device answers from it: three tests.
+sub is_good
+{
+	my ($rel, $what) = @_;
+	my $near = "SELECT array_agg(s.distance ORDER BY s.distance) FROM gpugraph_search('${rel}_idx',
+		ARRAY['[1000,3,5,1]', '[500,3,5,1]']::vector[], 10) s";
+
+	index_is_complete($node, "$rel, $what", $rel);
+	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('${rel}_idx')");
+	my ($before) = answered_by($node, "${rel}_idx");
+	my $by_device = $node->safe_psql('postgres', $near);
+	my ($after) = answered_by($node, "${rel}_idx");
+	is($after - $before . " $by_device",
+		'2 ' . $node->safe_psql('postgres', "SET gpugraph.engine = cpu; $near"),
+		"$rel, $what: a device answers");
+	return;
+}
+
+# Rows come and go, and there is a merge: its error, or nothing.
+sub change
+{
+	my ($rel, $from) = @_;
+	my $to = $from + 499;
+
+	$node->safe_psql('postgres', "INSERT INTO $rel $rows($from, $to) i");
+	$node->safe_psql('postgres', "DELETE FROM $rel WHERE id > $from - 400 AND id % 5 = 0");
+	$node->safe_psql('postgres', "VACUUM $rel");
+	my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose
+		SELECT gpugraph_merge('${rel}_idx')");
+	return $err;
+}
+
+# generation and vacuum epoch have 64 bits: 2^32 is a number as any other
+make_index('epochs', GENERATION, pack('Q', 2**32 - 3), EPOCH, pack('Q', 2**32 - 2));
+for my $round (1 .. 3)
+{
+	is(change('epochs', 1001 + 500 * $round), '', "epochs, $round: a merge");
+	is_good('epochs', $round);
+}
+
+# two ids are left
+make_index('ids', META_NEXT_ID, pack('L', 2**32 - 3));
+for my $round (1 .. 3)
+{
+	my $err = change('ids', 1001 + 500 * $round);
+
+	if ($round < 3)
+	{
+		is($err, '', "ids, $round: a merge");
+	}
+	else
+	{
+		like($err, qr/ERROR:  54000: index "ids_idx" .*HINT:  REINDEX/s, 'no id is left');
+	}
+	is_good('ids', $round);
+}
+$node->safe_psql('postgres', 'REINDEX INDEX ids_idx');
+is(change('ids', 3001), '', 'ids, REINDEX: a merge');
+is_good('ids', 'REINDEX');
+
+# three pages of the delta are left
+make_index('pages', META_DELTA_FIRST, pack('L', 2**32 - 4));
+for my $round (1, 2)
+{
+	is(change('pages', 1001 + 500 * $round), '', "pages, $round: a merge");
+	is_good('pages', $round);
+}
+my ($rc, $out, $err) = $node->psql('postgres', "INSERT INTO pages $rows(3001, 4000) i");
+like($err, qr/ERROR:  index "pages_idx" has no room for another row.*HINT:  REINDEX/s,
+	'no page is left');
+is_good('pages', 'none is left');
+is($node->safe_psql('postgres', "SELECT gpugraph_merge('pages_idx')"), 't', 'there can be a merge');
+is_good('pages', 'merged');
+$node->safe_psql('postgres', 'REINDEX INDEX pages_idx');
+is(change('pages', 5001), '', 'pages, REINDEX: a merge');
+is_good('pages', 'REINDEX');
+
+$node->stop;
+done_testing();
