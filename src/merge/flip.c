@@ -50,8 +50,9 @@ WriteArray(GgMerge *merge, GgKind kind, const void *data, uint64 bytes)
 		uint32		count;
 
 		GgBeginSlice(merge->target);
-		if (array->written == array->taken)
-			GgTakeForArray(merge->target->index, merge->target->heap, array);
+		if (array->written == array->taken &&
+			GgTakeForArray(merge->target->index, merge->target->heap, array))
+			GgHold(GG_HOLD_LENGTHEN);
 		count = Min(array->taken - array->written, GG_WRITE_PAGES);
 		GgWritePages(merge->target->index, merge->meta->instance, array, array->written, count);
 		array->written += count;

@@ -23,7 +23,7 @@ GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data, uin
 	array->npages = (uint32) GgArrayPages(bytes);
 }
 
-void
+bool
 GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 {
 	GgMetaPageData *meta;
@@ -43,7 +43,7 @@ GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 	if (RelationGetNumberOfBlocks(index) < array->length)
 	{
 		GgLengthen(index, array->length);
-		return;
+		return true;
 	}
 	if (last >= 0)
 		wanted.next = array->runs[last].start + array->runs[last].nblocks;
@@ -57,7 +57,7 @@ GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 		UnlockReleaseBuffer(metabuf);
 	pfree(meta);
 	if (nblocks == 0)
-		return;
+		return false;
 
 	if (start == wanted.next)
 		array->runs[last].nblocks += nblocks;
@@ -70,6 +70,7 @@ GgTakeForArray(Relation index, Relation heap, GgNewArray *array)
 		array->nruns++;
 	}
 	array->taken += nblocks;
+	return false;
 }
 
 static BlockNumber

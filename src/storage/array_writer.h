@@ -52,8 +52,11 @@ GgLeastRun(uint32 npages, uint32 rest, int nruns)
 extern void GgBeginArray(GgNewArray *array, uint32 owner, GgKind kind, const void *data,
 						 uint64 bytes);
 
-/* Take blocks for the next pages, or make the relation longer by a step that this needs first. */
-extern void GgTakeForArray(Relation index, Relation heap, GgNewArray *array);
+/*
+ * Take blocks for the next pages, or make the relation longer by a step that this needs first.
+ * True: by such a step.
+ */
+extern bool GgTakeForArray(Relation index, Relation heap, GgNewArray *array);
 
 /* Write pages [first, first + count), which have blocks. */
 extern void GgWritePages(Relation index, uint64 instance, const GgNewArray *array, uint32 first,

@@ -49,7 +49,8 @@ typedef enum GgHoldPlace
 	GG_HOLD_VACUUM_DELTA,		/* VACUUM before it notes what it cleared in the delta */
 	GG_HOLD_VACUUM_SEGMENT,		/* the same of a segment, while others are to be gone through */
 	GG_HOLD_VACUUM_LAST,		/* the same of the last one */
-	GG_HOLD_GIVE_BACK			/* VACUUM before it gives back what it found */
+	GG_HOLD_GIVE_BACK,			/* VACUUM before it gives back what it found */
+	GG_HOLD_LENGTHEN			/* a merge after a step by which the relation became longer */
 } GgHoldPlace;
 
 extern void GgHold(GgHoldPlace place);
