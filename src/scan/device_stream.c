@@ -166,7 +166,8 @@ Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 			return false;
 	so->reranked += (uint64) pg_popcount32(ask->request.lists & ~ask->request.measured &
 										   so->device.ref.coded) *
-		gg_rerank_size(&ask->request.params, GG_DEVICE_CODES((gg_metric) so->meta->metric));
+		gg_rerank_size(&ask->request.params, GG_DEVICE_CODES((gg_metric) so->meta->metric),
+					   so->meta->dimensions);
 	return true;
 }
 

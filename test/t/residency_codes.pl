@@ -39,7 +39,8 @@ sub answers_rightly
 	my ($what) = @_;
 	my $near = 'ORDER BY items.val <-> queries.val';
 	my $sum = <<"SQL";
-SELECT count(*), sum(id)::numeric FROM queries, LATERAL (SELECT id FROM items WHERE %s $near LIMIT %d) s
+SELECT count(*), sum(id)::numeric FROM queries,
+	LATERAL (SELECT id FROM items WHERE %s $near LIMIT %d) s
 SQL
 	my $exact = 'SET enable_indexscan = off;';
 	my $fast = 'SET enable_seqscan = off; SET enable_sort = off; SET gpugraph.engine = cuda;';
