@@ -86,13 +86,14 @@ note()
 	printf '%-24s %s\n' "$1" "$2"
 }
 
-# figure WHAT VALUE [BAR]: BAR as in "<= 2"; the line says whether it is met. $part, if set, leads.
+# figure WHAT VALUE [BAR]: BAR as in "<= 2"; the line says whether it is met, which a value that is no
+# number never is. $part, if set, leads.
 figure()
 {
 	local met='' lead=${part:-}
 
 	if [ -n "${3:-}" ]; then
-		met=$(awk "BEGIN { print ($2 $3) ? \"met\" : \"MISSED\" }")
+		met=$(awk "BEGIN { print ($2 $3) ? \"met\" : \"MISSED\" }" 2>/dev/null) || met=MISSED
 		met="bar $3: $met"
 	fi
 	printf 'figure\t%s%s\t%s\t%s\n' "${lead:+$lead	}" "$1" "$2" "$met" >>"$tsv"

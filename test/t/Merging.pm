@@ -11,7 +11,7 @@ use Time::HiRes qw(usleep);
 
 use Gpugraph;
 
-our @EXPORT = qw(merging_node make_source make_same merge_info wait_for_merges stop_in_graph
+our @EXPORT = qw(merging_node make_source make_checks merge_info wait_for_merges stop_in_graph
 	slow_index slow_rows);
 
 # A cluster whose background worker merges. Segments and thresholds are small, so that there are
@@ -42,12 +42,13 @@ SQL
 	return;
 }
 
-# same(category): the rows of a category of items, or of all, by the index and by the table.
-sub make_same
+# SQL functions that compare what the index returns with what the table has, in one snapshot.
+sub make_checks
 {
 	my ($node) = @_;
 
 	$node->safe_psql('postgres', <<'SQL');
+-- all rows of a category, or of all
 CREATE FUNCTION same(which int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
 	n bigint;
@@ -63,6 +64,32 @@ BEGIN
 	IF n <> t OR d <> t THEN
 		RAISE EXCEPTION 'category %: % rows by the index, % distinct, % in the table', which, n, d,
 			t;
+	END IF;
+END $$;
+
+-- half of the rows, a pause in which others merge and vacuum, the other half
+CREATE FUNCTION slowly() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	c refcursor;
+	one bigint;
+	seen bigint[] = '{}';
+	wanted bigint;
+BEGIN
+	PERFORM set_config('enable_seqscan', 'off', true);
+	SELECT count(*) INTO wanted FROM items;
+	OPEN c NO SCROLL FOR
+		SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
+	LOOP
+		FETCH c INTO one;
+		EXIT WHEN NOT FOUND;
+		seen = seen || one;
+		IF cardinality(seen) = wanted / 2 THEN
+			PERFORM pg_sleep(0.5);
+		END IF;
+	END LOOP;
+	CLOSE c;
+	IF cardinality(seen) <> wanted OR (SELECT count(DISTINCT i) FROM unnest(seen) i) <> wanted THEN
+		RAISE EXCEPTION 'a cursor saw % rows of %', cardinality(seen), wanted;
 	END IF;
 END $$;
 SQL

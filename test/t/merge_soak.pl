@@ -25,7 +25,7 @@ max_connections = @{[ $clients + 30 ]}
 wal_keep_size = 4GB
 CONF
 
-make_same($node);
+make_checks($node);
 $node->safe_psql('postgres', <<'SQL');
 SELECT make_data('source', 1500, 16, 40);
 CREATE TABLE items (id bigint, cat int, big int, val vector(16));
@@ -34,32 +34,6 @@ SELECT make_queries('items', 20);
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat) WITH (seal_rows = 300);
 CREATE INDEX ON items (id);
 CREATE SEQUENCE numbers START 100000;
-
--- Half of the rows, a pause in which others merge and vacuum, the other half.
-CREATE FUNCTION slowly() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-	c refcursor;
-	one bigint;
-	seen bigint[] = '{}';
-	wanted bigint;
-BEGIN
-	PERFORM set_config('enable_seqscan', 'off', true);
-	SELECT count(*) INTO wanted FROM items;
-	OPEN c NO SCROLL FOR
-		SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 2);
-	LOOP
-		FETCH c INTO one;
-		EXIT WHEN NOT FOUND;
-		seen = seen || one;
-		IF cardinality(seen) = wanted / 2 THEN
-			PERFORM pg_sleep(0.5);
-		END IF;
-	END LOOP;
-	CLOSE c;
-	IF cardinality(seen) <> wanted OR (SELECT count(DISTINCT i) FROM unnest(seen) i) <> wanted THEN
-		RAISE EXCEPTION 'a cursor saw % rows of %', cardinality(seen), wanted;
-	END IF;
-END $$;
 SQL
 $node->backup('backup');
 my $replica = PostgreSQL::Test::Cluster->new('replica');
