@@ -86,8 +86,8 @@ note()
 	printf '%-24s %s\n' "$1" "$2"
 }
 
-# figure WHAT VALUE [BAR]: BAR as in "<= 2"; the line says whether it is met, which a value that is no
-# number never is. $part, if set, leads.
+# figure WHAT VALUE [BAR]: BAR as in "<= 2"; the line says whether it is met, which a value that is
+# no number never is. $part, if set, leads.
 figure()
 {
 	local met='' lead=${part:-}
