@@ -4,31 +4,31 @@
  *		anew because it has many entries.
  */
 #include "merge/merge.h"
+#include "merge/tiers.h"
 
 /*
- * A segment has MOST_PIECES pieces at most.  Where it would have more, or the index ALL_PIECES, the
- * LARGE_PIECES largest stay, and the others are written anew as one.
+ * Where an index would have more pieces than MOST_PIECES, the smallest of those that a merge has
+ * become one: those that make the most room for what is written (gg_cheapest_tail()).  Under an old
+ * snapshot what is written anew makes the index longer, so it may have GG_MANY_PIECES then.
  */
 #define MOST_PIECES			24
-#define LARGE_PIECES		8
-#define ALL_PIECES			(GG_MAX_PIECES - LARGE_PIECES)
 
 /*
  * Each piece is an entry, mostly with a free one behind it.  So where the directory has FILLING
- * entries, there are fewer pieces, and those in many extents are written anew.  100M rows x 1,536
- * in one transaction under an old snapshot then take some 200 entries, and merges write 2.8 times
- * the rows; without that 298 and 1.9 times (test/directory/test_large.c).
+ * entries, pieces in many extents are written anew.  Where it has FILLED and the index would have
+ * FILLED_PIECES, all but the FILLED_LARGE largest are.  100M rows x 1,536 in one transaction under
+ * an old snapshot take less than 256 entries (test/directory/test_large.c).
  */
 #define FILLING				(GG_MAX_EXTENTS / 8)
-#define FILLING_MOST		8
-#define FILLING_LARGE		2
-#define FILLING_ALL			64
 #define FILLING_EXTENTS		4
+#define FILLED				(GG_MAX_EXTENTS / 5)
+#define FILLED_PIECES		64
+#define FILLED_LARGE		2
 
 /*
  * From half of the entries on a segment with MANY_EXTENTS, those of its pieces included, is built
- * anew, and a delta with so many is sealed.  The new segment has fewer: by the limits above those
- * of pieces are 28 at most, and six arrays are in some five runs each (storage/extents.c).
+ * anew, and a delta with so many is sealed.  The new segment has fewer: it keeps FILLED_LARGE
+ * pieces at most, and six arrays are in some five runs each (storage/extents.c).
  */
 #define CROWDED				(GG_MAX_EXTENTS / 2)
 #define MANY_EXTENTS		64
@@ -43,20 +43,26 @@ CompareSizes(const void *a, const void *b)
 }
 
 int
-GgChoosePieces(const GgMetaPageData *meta, GgPieceSize *sizes, int n, int others)
+GgChoosePieces(const GgMetaPageData *meta, bool pinned, GgPieceSize *sizes, int n, int others)
 {
 	bool		filling = meta->nextents >= FILLING;
-	int			most = filling ? FILLING_MOST : MOST_PIECES;
-	int			large = filling ? FILLING_LARGE : LARGE_PIECES;
-	int			all = filling ? FILLING_ALL : ALL_PIECES;
+	uint64		nodes[GG_MAX_PIECES];
+	uint32		counts[GG_MAX_PIECES];
 	int			kept = 0;
 
 	for (int i = 0; i < n; i++)
 		if (!filling || sizes[i].extents <= FILLING_EXTENTS)
 			sizes[kept++] = sizes[i];
 	qsort(sizes, kept, sizeof(GgPieceSize), CompareSizes);
-	if (kept >= most || kept + others >= all)
-		kept = Min(kept, large);
+	for (int i = 0; i < kept; i++)
+	{
+		nodes[i] = sizes[i].nodes;
+		counts[i] = 1;
+	}
+	if (kept + others >= (pinned ? GG_MANY_PIECES : MOST_PIECES))
+		kept = gg_cheapest_tail(nodes, counts, kept);
+	if (meta->nextents >= CROWDED || (meta->nextents >= FILLED && kept + others >= FILLED_PIECES))
+		kept = Min(kept, FILLED_LARGE);
 	return kept;
 }
 

@@ -31,7 +31,7 @@
 #define LOOK_MS				100
 
 static void
-LookAt(Relation index, GgMergeLook *look)
+LookAt(Relation index, Relation heap, GgMergeLook *look)
 {
 	GgOptions	options;
 	uint64		nodes = 0;
@@ -42,6 +42,7 @@ LookAt(Relation index, GgMergeLook *look)
 	look->served = GgIsServed(index, look->meta);
 	look->seal_rows = GgSealRows(&options, look->meta, look->served);
 	bound = options.segment_rows > 0 ? (uint32) options.segment_rows : PG_UINT32_MAX;
+	GgNotePinned(look, GgPinnedBlocks(heap, look->meta), options.seal_rows < 0);
 	look->delta_rows = GgDeltaSlots(look->meta);
 	strlcpy(look->name, RelationGetRelationName(index), NAMEDATALEN);
 	for (int i = 0; i < look->meta->nsegments; i++)
@@ -53,15 +54,16 @@ LookAt(Relation index, GgMergeLook *look)
 									  nodes / MOST_SEGMENTS + 1), GG_MAX_NODES);
 }
 
-bool
-GgMergeIsDue(Relation index, GgMergeUrge urge)
+/* Is a merge due, as far as the directory tells? */
+static bool
+MergeIsDue(Relation index, Relation heap)
 {
 	GgMergeLook look = {.meta = palloc(sizeof(GgMetaPageData))};
 	GgMergeChoice choice;
 	bool		due;
 
-	LookAt(index, &look);
-	due = GgChooseMerge(&look, urge, &choice);
+	LookAt(index, heap, &look);
+	due = GgChooseMerge(&look, GG_MERGE_DUE, &choice);
 	pfree(look.meta);
 	return due;
 }
@@ -121,7 +123,7 @@ SealMeanwhile(GgMergeTarget *target)
 	target->within = true;
 	look.meta = palloc(sizeof(GgMetaPageData));
 	GgBeginSlice(target);
-	LookAt(target->index, &look);
+	LookAt(target->index, target->heap, &look);
 	GgEndSlice(target);
 	/* the device that would build does so for the merge under way */
 	by_cpu = look.served && !GgGraphDeviceIsUp();
@@ -139,7 +141,7 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *a
 	GgMergeChoice choice;
 
 	GgBeginSlice(target);
-	LookAt(target->index, &look);
+	LookAt(target->index, target->heap, &look);
 	GgEndSlice(target);
 	if (!GgChooseMerge(&look, urge, &choice))
 	{
@@ -178,12 +180,12 @@ GgMaintainAfterVacuum(Relation index)
 {
 	GgMergeTarget target = {.index_oid = RelationGetRelid(index), .index = index};
 
-	if (!index->rd_index->indisvalid || !GgMergeIsDue(index, GG_MERGE_DUE) ||
-		GgRequestMerge(index))
+	if (!index->rd_index->indisvalid)
 		return;
 	target.heap_oid = index->rd_index->indrelid;
 	target.heap = table_open(target.heap_oid, NoLock);
-	(void) GgMaintain(&target, GG_MERGE_DUE, NULL, NULL);
+	if (MergeIsDue(index, target.heap) && !GgRequestMerge(index))
+		(void) GgMaintain(&target, GG_MERGE_DUE, NULL, NULL);
 	table_close(target.heap, NoLock);
 }
 

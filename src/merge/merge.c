@@ -22,6 +22,7 @@ PlanMerge(GgMerge *merge, const GgMergeChoice *choice)
 	GgGetBuildParams(merge->meta, &options, &merge->params);
 	GgEndSlice(merge->target);
 	merge->plan = palloc0(sizeof(GgMergePlan));
+	merge->pinned = choice->pinned;
 	for (int i = 0; i < choice->nsegments; i++)
 		GgAddInput(merge->plan, merge->meta, GgFindSegment(merge->meta, choice->segments[i]));
 	if (choice->delta)

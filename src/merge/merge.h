@@ -188,6 +188,7 @@ typedef struct GgMergeLook
 	bool		served;			/* a device answers the index's queries */
 	uint32		seal_rows;
 	uint32		most;			/* nodes that a segment may have */
+	bool		pinned;			/* an old snapshot keeps what merges give back: do few */
 	char		name[NAMEDATALEN];
 } GgMergeLook;
 
@@ -195,15 +196,31 @@ typedef struct GgMergeChoice
 {
 	bool		delta;
 	uint32		delta_rows;		/* rows of the delta, at most */
+	bool		pinned;			/* as in GgMergeLook */
 	int			nsegments;
 	uint32		segments[GG_MAX_SEGMENTS];	/* ids */
 } GgMergeChoice;
 
-/* Nodes that merges leave out of a segment, about: as many as dead rows, and those without rows. */
+/*
+ * Blocks were given back that snapshots may still need, and seal_rows is not set as an option: tell
+ * what that means for merges.
+ */
+extern void GgNotePinned(GgMergeLook *look, uint64 blocks, bool seal_by_default);
+
+/*
+ * Nodes that merges leave out of a segment, about: those that had no row when it was made, and of
+ * the others as large a part as of the rows.  Where rows share nodes, it is not known whose all
+ * rows are dead.
+ */
 static inline uint32
 GgGoneNodes(const GgSegment *segment)
 {
-	return (uint32) Min((uint64) segment->dead + segment->empty, segment->nodes);
+	uint32		empty = Min(segment->empty, segment->nodes);
+	uint64		dead = Min(segment->dead, segment->rows);
+
+	if (segment->rows == 0)
+		return segment->nodes;
+	return empty + (uint32) ((segment->nodes - empty) * dead / segment->rows);
 }
 
 /* Choose what to merge next.  False: nothing. */
@@ -225,11 +242,15 @@ typedef struct GgPieceSize
 	int			extents;
 } GgPieceSize;
 
+/* From so many pieces on, merges make them fewer in any case. */
+#define GG_MANY_PIECES		72
+
 /*
  * Choose which of n pieces stay, and put those first, the largest one first.  Returns how many.
- * others: pieces of segments that are not merged.
+ * others: pieces of segments that are not merged.  pinned: as in GgMergeLook.
  */
-extern int	GgChoosePieces(const GgMetaPageData *meta, GgPieceSize *sizes, int n, int others);
+extern int	GgChoosePieces(const GgMetaPageData *meta, bool pinned, GgPieceSize *sizes, int n,
+						   int others);
 
 /*
  * Where the directory is crowded: the segment, or the delta, that has the most entries.  False:
@@ -282,9 +303,6 @@ extern void GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
  * target has heap_oid and index_oid and, unless it is sliced, both open.
  */
 extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg);
-
-/* Is a merge due, as far as the directory tells? */
-extern bool GgMergeIsDue(Relation index, GgMergeUrge urge);
 
 /* For VACUUM: have the worker look at the index or, where there is none, merge here. */
 extern void GgMaintainAfterVacuum(Relation index);

@@ -21,6 +21,7 @@ typedef struct GgMerge
 	GgMergeTarget *target;
 	const GgMetaPageData *meta;
 	GgMergePlan *plan;
+	bool		pinned;			/* as in GgMergeChoice */
 	GgMergeReport report;
 	void	   *arg;
 	GgMergePhase phase;

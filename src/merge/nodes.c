@@ -58,7 +58,7 @@ ChooseKept(GgMerge *merge)
 				piece->array.nextents};
 		}
 	}
-	merge->nkept = GgChoosePieces(merge->meta, sizes, n, others);
+	merge->nkept = GgChoosePieces(merge->meta, merge->pinned, sizes, n, others);
 	for (int i = 0; i < merge->nkept; i++)
 		merge->kept[i] = sizes[i].id;
 }

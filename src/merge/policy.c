@@ -3,10 +3,24 @@
  *		Which segments are to be merged.
  *
  * Segments are kept in tiers, as in an LSM tree, but without levels of fixed sizes: the smaller
- * ones are merged into the next larger when together they reach a fourth of it.  So each segment is
- * more than four times as large as all smaller ones together, and there are few: four where
- * 10,000 rows are sealed and the index has a million.  A row's list of neighbors is written anew
- * some five times in each tier.  Its vector is not (nodes.c).
+ * ones are merged into the next larger when together they reach a fourth of it, in bytes that a
+ * merge writes (tiers.c).  So each segment is more than four times as large as all smaller ones
+ * together, and there are few: four where 10,000 rows are sealed and the index has a million.  What
+ * merges write of a row, they write some five times in each tier.
+ *
+ * Under an old snapshot nothing that they give back can be used again, so all that merges write
+ * makes the index longer.  There are few of them then: up to 15 segments are left as they are, and
+ * of more those are merged that make the most room for what is written.
+ *
+ * Bytes that merges write for each byte inserted, 4M rows x 128 (test/directory/test_tiers.c):
+ *
+ *		rows a node, filter words				1, 0	1, 32	100, 0	100, 32
+ *		inserts									4.9		5.9		2.8		4.9
+ *		updates									-		-		2.9		5.9
+ *		1M rows more under an old snapshot		1.9		1.9		1.1		1.3
+ *
+ * Where segments were weighed by their nodes, these were 4.3, 5.8, 5.2 and 25.9, 8.1 and 58.0, and
+ * 4.7, 8.7, 8.9 and 33.5.
  *
  * Where nobody inserts any more, smaller segments are worth a merge, too, since every query walks
  * every segment: the longer the index is quiet, the smaller.
@@ -20,6 +34,7 @@
  * too (5 and 2.9).  In merge_kill9 the index then took 7.5 to 9.4 MB instead of 3.0 to 4.3.
  */
 #include "merge/merge.h"
+#include "merge/tiers.h"
 
 /*
  * By default the delta is sealed at so many bytes of vectors, within so many rows.  For each query
@@ -62,35 +77,31 @@
 #define MEANWHILE_CPU_BYTES	(64 * 1024 * 1024)
 
 /*
- * Likewise for pieces of the new segments, where there are so many pieces that a merge leaves only
- * the large ones (GgChoosePieces() in crowded.c): all of the new segments are merged then.
+ * Likewise for pieces of the new segments, where there are GG_MANY_PIECES in all: all of the new
+ * segments are merged then.
  */
 #define MEANWHILE_PIECES	16
-#define MANY_PIECES			(GG_MAX_PIECES - 8)
 
-/* A segment with so many parts of dead rows is built anew. */
-#define DEAD_SHARE			5
-
-/* Few dead rows are not worth it, however small the segment. */
+/* A delta with fewer dead rows is not sealed for their sake. */
 #define LEAST_DEAD			100
+
+/*
+ * A snapshot is old where it keeps what so many seals gave back.  By default the delta then is
+ * sealed at so many times the rows, since each seal is a piece and a segment more.  And segments
+ * are merged where there are more than PINNED_SEGMENTS.
+ */
+#define PINNED_SEALS		2
+#define PINNED_SEGMENTS		15
 
 /* Merge the smallest ones in any case where there are so many, or so many pieces. */
 #define CROWDED_SEGMENTS	(GG_MAX_SEGMENTS - 8)
-#define CROWDED_PIECES		(GG_MAX_PIECES - 16)
+#define CROWDED_PIECES		(GG_MANY_PIECES + 16)
 
 /*
  * From so many pieces on the delta waits until a merge without it has left fewer: what is sealed is
  * a piece of its own.
  */
 #define FULL_PIECES			(GG_MAX_PIECES - 1)
-
-typedef struct Unit
-{
-	uint32		id;				/* GG_NO_SEGMENT: the delta */
-	uint64		nodes;			/* that the merged segment gets of it, about */
-	uint64		rows;			/* dead ones, too */
-	bool		dead;			/* has many dead rows */
-} Unit;
 
 uint32
 GgDefaultSealRows(const GgMetaPageData *meta, bool served)
@@ -107,15 +118,14 @@ GgSealRows(const GgOptions *options, const GgMetaPageData *meta, bool served)
 	return options->seal_rows < 0 ? GgDefaultSealRows(meta, served) : (uint32) options->seal_rows;
 }
 
-static int
-CompareUnits(const void *a, const void *b)
+void
+GgNotePinned(GgMergeLook *look, uint64 blocks, bool seal_by_default)
 {
-	const Unit *left = a;
-	const Unit *right = b;
+	uint64		of_seals = (uint64) look->seal_rows * GgDeltaRowBytes(look->meta) * PINNED_SEALS;
 
-	if (left->nodes != right->nodes)
-		return left->nodes > right->nodes ? -1 : 1;
-	return left->id < right->id ? -1 : left->id > right->id;
+	look->pinned = blocks > 0 && blocks * BLCKSZ >= of_seals;
+	if (look->pinned && seal_by_default)
+		look->seal_rows *= PINNED_SEALS;
 }
 
 /* Is the delta to be sealed? */
@@ -132,73 +142,94 @@ SealIsDue(const GgMergeLook *look, GgMergeUrge urge)
 	return meta->delta_dead >= LEAST_DEAD && meta->delta_dead > look->delta_rows / 2;
 }
 
+/* The segments, and the delta where it is to be sealed, the largest first. */
 static int
-ListUnits(const GgMergeLook *look, bool seal, Unit *units)
+ListUnits(const GgMergeLook *look, bool seal, gg_unit *units)
 {
 	const GgMetaPageData *meta = look->meta;
+	const gg_unit_shape shape = {
+		.vector_bytes = GgRowBytes(meta),
+		.list_bytes = meta->graph_degree * sizeof(uint32),
+		.row_bytes = sizeof(GgTidEntry) + GgFilterBytes(meta)
+	};
 	int			n = 0;
 
 	for (int i = 0; i < meta->nsegments; i++)
 	{
 		const GgSegment *segment = &meta->segments[i];
-		uint32		gone = GgGoneNodes(segment);
+		uint32		pieces = 0;
 
-		units[n].id = segment->id;
-		units[n].nodes = segment->nodes - gone;
-		units[n].rows = segment->rows;
-		units[n].dead = gone >= LEAST_DEAD && gone > segment->nodes / DEAD_SHARE;
-		n++;
+		for (int p = 0; p < meta->npieces; p++)
+			pieces += meta->pieces[p].segment == segment->id;
+		units[n++] = gg_make_unit(&shape, segment->id, (gg_unit_counts) {
+								  .nodes = segment->nodes, .gone = GgGoneNodes(segment),
+								  .rows = segment->rows,
+								  .dead = Min(segment->dead, segment->rows),
+								  .pieces = pieces});
 	}
 	if (seal)
 	{
-		units[n].id = GG_NO_SEGMENT;
-		units[n].nodes = look->delta_rows - Min(look->delta_rows, meta->delta_dead);
-		units[n].rows = look->delta_rows;
-		units[n].dead = false;
-		n++;
+		uint64		dead = Min(look->delta_rows, meta->delta_dead);
+
+		units[n++] = gg_make_unit(&shape, GG_NO_SEGMENT, (gg_unit_counts) {
+								  .nodes = look->delta_rows, .gone = dead,
+								  .rows = look->delta_rows, .dead = dead, .pieces = 1});
 	}
-	qsort(units, n, sizeof(Unit), CompareUnits);
+	gg_sort_units(units, n);
 	return n;
+}
+
+/* Which units are to be merged where there are too many of them or, by_pieces, of their pieces? */
+static int
+CheapestUnits(const gg_unit *units, int n, bool by_pieces)
+{
+	uint64		bytes[GG_MAX_SEGMENTS + 1];
+	uint32		counts[GG_MAX_SEGMENTS + 1];
+
+	for (int i = 0; i < n; i++)
+	{
+		bytes[i] = units[i].bytes + (by_pieces ? units[i].vector_bytes : 0);
+		counts[i] = by_pieces ? units[i].pieces : 1;
+	}
+	return gg_cheapest_tail(bytes, counts, n);
 }
 
 /* All units from this one on are to be merged; n: none. */
 static int
-FirstUnit(const GgMetaPageData *meta, const Unit *units, int n, GgMergeUrge urge)
+FirstUnit(const GgMergeLook *look, const gg_unit *units, int n, GgMergeUrge urge)
 {
 	static const uint64 shares[] = {
-		[GG_MERGE_DUE] = DUE_SHARE, [GG_MERGE_IDLE] = IDLE_SHARE,
-		[GG_MERGE_QUIET] = QUIET_SHARE, [GG_MERGE_ALL] = 0
+		[GG_MERGE_DUE] = DUE_SHARE, [GG_MERGE_IDLE] = IDLE_SHARE, [GG_MERGE_QUIET] = QUIET_SHARE
 	};
-	uint64		share = shares[urge];
-	uint64		sum = 0;
-	int			first = n;
+	int			first;
 
 	if (urge == GG_MERGE_ALL)
 		return 0;
-	for (int i = n - 1; i >= 0; i--)
-	{
-		if (i < n - 1 && sum * share >= units[i].nodes)
-			first = i;
-		sum += units[i].nodes;
-	}
-	if (n >= CROWDED_SEGMENTS || meta->npieces >= CROWDED_PIECES)
+	if (!look->pinned)
+		first = gg_due_units(units, n, shares[urge]);
+	else
+		first = n > PINNED_SEGMENTS ? CheapestUnits(units, n, false) : n;
+	if (n >= CROWDED_SEGMENTS)
 		first = Min(first, n / 2);
+	if (look->meta->npieces >= CROWDED_PIECES)
+		first = Min(first, CheapestUnits(units, n, true));
 	return first;
 }
 
 bool
 GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 {
-	Unit		units[GG_MAX_SEGMENTS + 1];
+	gg_unit		units[GG_MAX_SEGMENTS + 1];
 	bool		seal = SealIsDue(look, urge);
 	int			n = ListUnits(look, seal, units);
-	int			first = FirstUnit(look->meta, units, n, urge);
+	int			first = FirstUnit(look, units, n, urge);
 	uint64		sum = 0;
 	uint64		rows = 0;
 	int			end = n;
 
 	choice->delta = false;
 	choice->delta_rows = look->most;
+	choice->pinned = look->pinned;
 	choice->nsegments = 0;
 	if (look->seal_rows == 0 && urge != GG_MERGE_ALL)
 		return false;
@@ -225,7 +256,7 @@ GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 	if (first == n)
 	{
 		/* the smallest that has many dead rows */
-		for (int i = n - 1; i >= 0 && first == n; i--)
+		for (int i = n - 1; i >= 0 && !look->pinned; i--)
 			if (units[i].dead && units[i].nodes <= look->most)
 			{
 				choice->segments[choice->nsegments++] = units[i].id;
@@ -240,10 +271,13 @@ GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 		else
 			choice->segments[choice->nsegments++] = units[i].id;
 	}
-	if (look->meta->npieces >= FULL_PIECES && choice->nsegments > 1 && urge != GG_MERGE_ALL)
+	if (urge == GG_MERGE_ALL)
+		return true;
+	if (choice->nsegments > 1 && (look->meta->npieces >= FULL_PIECES ||
+								  look->meta->nsegments >= CROWDED_SEGMENTS))
 		choice->delta = false;
 	else if (seal && look->meta->nsegments < GG_MAX_SEGMENTS - 1 &&
-			 (!choice->delta || (urge != GG_MERGE_ALL && sum > 2 * look->delta_rows)))
+			 (!choice->delta || sum > 2 * look->delta_rows))
 	{
 		/* scans measure the delta, and it can be sealed again while the rest is merged */
 		choice->nsegments = 0;
@@ -269,7 +303,38 @@ ManyPieces(const GgMetaPageData *meta, const GgMergeChoice *outer)
 
 	for (int i = 0; i < meta->npieces; i++)
 		n += !IsInput(outer, meta->pieces[i].segment);
-	return meta->npieces >= MANY_PIECES && n > MEANWHILE_PIECES;
+	return meta->npieces >= GG_MANY_PIECES && n > MEANWHILE_PIECES;
+}
+
+/*
+ * The first of n segments that are worth a merge with the delta while another merge is under way.
+ * Few and small ones, since new rows wait in the delta, unless there are many segments or pieces.
+ */
+static int
+FirstMeanwhile(const GgMergeLook *look, bool by_cpu, bool many, const gg_unit *units, int n,
+			   gg_unit sum)
+{
+	bool		crowded = many || (look->pinned ? look->meta->nsegments >= CROWDED_SEGMENTS :
+								   n >= MEANWHILE_SEGMENTS);
+	uint64		limit = look->most;
+	int			first = n;
+
+	if (look->pinned && !many)
+		return crowded ? CheapestUnits(units, n, false) : n;
+	if (!crowded)
+		limit = Min(limit, MEANWHILE_TIMES * look->delta_rows);
+	if (!crowded && by_cpu)
+		limit = Min(limit, MEANWHILE_CPU_BYTES / GgRowBytes(look->meta));
+	for (int i = n - 1; i >= 0 && sum.nodes + units[i].nodes <= limit &&
+		 sum.rows + units[i].rows <= GG_MAX_ROWS; i--)
+	{
+		if (many || sum.bytes * MEANWHILE_SHARE >= units[i].bytes)
+			first = i;
+		sum.nodes += units[i].nodes;
+		sum.rows += units[i].rows;
+		sum.bytes += units[i].bytes;
+	}
+	return first;
 }
 
 bool
@@ -277,41 +342,25 @@ GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *out
 				  GgMergeChoice *choice)
 {
 	const GgMetaPageData *meta = look->meta;
-	Unit		units[GG_MAX_SEGMENTS + 1];
-	int			all = ListUnits(look, false, units);
+	gg_unit		units[GG_MAX_SEGMENTS + 1];
+	int			all = ListUnits(look, true, units);
+	gg_unit		delta = {0};
 	int			n = 0;
-	int			first;
-	uint64		sum = look->delta_rows;
-	uint64		rows = look->delta_rows;
-	uint64		limit = look->most;
-	bool		many = ManyPieces(meta, outer);
 
 	choice->delta = true;
 	choice->delta_rows = look->most;
+	choice->pinned = look->pinned;
 	choice->nsegments = 0;
 	if (look->seal_rows == 0 || look->delta_rows < look->seal_rows ||
 		GgSealableEnd(meta) == meta->delta_first || meta->npieces >= FULL_PIECES ||
 		!GgHasRoomForInner(meta))
 		return false;
 	for (int i = 0; i < all; i++)
-		if (!IsInput(outer, units[i].id))
+		if (units[i].id == GG_NO_SEGMENT)
+			delta = units[i];
+		else if (!IsInput(outer, units[i].id))
 			units[n++] = units[i];
-	if (n < MEANWHILE_SEGMENTS && !many)
-	{
-		limit = Min(limit, MEANWHILE_TIMES * look->delta_rows);
-		if (by_cpu)
-			limit = Min(limit, MEANWHILE_CPU_BYTES / GgRowBytes(meta));
-	}
-	first = n;
-	for (int i = n - 1; i >= 0 && sum + units[i].nodes <= limit &&
-		 rows + units[i].rows <= GG_MAX_ROWS; i--)
-	{
-		if (many || sum * MEANWHILE_SHARE >= units[i].nodes)
-			first = i;
-		sum += units[i].nodes;
-		rows += units[i].rows;
-	}
-	for (int i = first; i < n; i++)
+	for (int i = FirstMeanwhile(look, by_cpu, ManyPieces(meta, outer), units, n, delta); i < n; i++)
 		choice->segments[choice->nsegments++] = units[i].id;
 	return choice->nsegments > 0 || meta->nsegments < GG_MAX_SEGMENTS - 1;
 }

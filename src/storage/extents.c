@@ -381,6 +381,23 @@ UpdateHorizon(Relation heap)
 	(void) GetOldestNonRemovableTransactionId(heap);
 }
 
+uint64
+GgPinnedBlocks(Relation heap, const GgMetaPageData *meta)
+{
+	uint64		n = 0;
+
+	UpdateHorizon(heap);
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->kind == GG_KIND_FREE && extent->parked_xid != 0 &&
+			!GlobalVisCheckRemovableFullXid(heap, FullTransactionIdFromU64(extent->parked_xid)))
+			n += extent->nblocks;
+	}
+	return n;
+}
+
 /* The first nblocks of FREE extent i are in use from now on. */
 static BlockNumber
 UseFree(GgMetaPageData *meta, int i, uint32 nblocks)

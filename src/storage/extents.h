@@ -80,6 +80,9 @@ extern void GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid);
  */
 extern uint64 GgParkingXid(FullTransactionId own);
 
+/* Blocks that were given back and that some snapshot has not passed. */
+extern uint64 GgPinnedBlocks(Relation heap, const GgMetaPageData *meta);
+
 /* Give an id to extents of a directory in use that were parked without one. */
 extern void GgSetParkedIds(GgMetaPageData *meta);
 
