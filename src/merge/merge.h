@@ -202,8 +202,8 @@ typedef struct GgMergeChoice
 } GgMergeChoice;
 
 /*
- * Blocks were given back that snapshots may still need, and seal_rows is not set as an option: tell
- * what that means for merges.
+ * Set pinned, and change seal_rows accordingly.  blocks: that were given back and that snapshots
+ * may still need.  seal_by_default: the option seal_rows is not set.
  */
 extern void GgNotePinned(GgMergeLook *look, uint64 blocks, bool seal_by_default);
 

@@ -211,8 +211,9 @@ FirstUnit(const GgMergeLook *look, const gg_unit *units, int n, GgMergeUrge urge
 		first = n > PINNED_SEGMENTS ? CheapestUnits(units, n, false) : n;
 	if (n >= CROWDED_SEGMENTS)
 		first = Min(first, n / 2);
-	if (look->meta->npieces >= CROWDED_PIECES)
-		first = Min(first, CheapestUnits(units, n, true));
+	/* two at least, so that there is a piece less */
+	if (look->meta->npieces >= CROWDED_PIECES && n >= 2)
+		first = Min(first, Min(CheapestUnits(units, n, true), n - 2));
 	return first;
 }
 
@@ -316,11 +317,10 @@ FirstMeanwhile(const GgMergeLook *look, bool by_cpu, bool many, const gg_unit *u
 {
 	bool		crowded = many || (look->pinned ? look->meta->nsegments >= CROWDED_SEGMENTS :
 								   n >= MEANWHILE_SEGMENTS);
+	const int	cheapest = look->pinned && crowded ? CheapestUnits(units, n, false) : n;
 	uint64		limit = look->most;
 	int			first = n;
 
-	if (look->pinned && !many)
-		return crowded ? CheapestUnits(units, n, false) : n;
 	if (!crowded)
 		limit = Min(limit, MEANWHILE_TIMES * look->delta_rows);
 	if (!crowded && by_cpu)
@@ -328,7 +328,8 @@ FirstMeanwhile(const GgMergeLook *look, bool by_cpu, bool many, const gg_unit *u
 	for (int i = n - 1; i >= 0 && sum.nodes + units[i].nodes <= limit &&
 		 sum.rows + units[i].rows <= GG_MAX_ROWS; i--)
 	{
-		if (many || sum.bytes * MEANWHILE_SHARE >= units[i].bytes)
+		if (many || i >= cheapest ||
+			(!look->pinned && sum.bytes * MEANWHILE_SHARE >= units[i].bytes))
 			first = i;
 		sum.nodes += units[i].nodes;
 		sum.rows += units[i].rows;

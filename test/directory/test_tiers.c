@@ -1,7 +1,8 @@
 /*
  * test_tiers.c
  *		How many bytes merges write for each byte that is inserted, and how much the relation grows
- *		under an old snapshot, where nothing that they give back can be used again.
+ *		under an old snapshot, where nothing that they give back can be used again.  Nor are there
+ *		more segments than queries may search.
  *
  * GG_TEST_SMALL in the environment: a tenth of the rows, for slow checkers.
  */
@@ -9,6 +10,7 @@
 
 #define MOST_WRITTEN		8
 #define MOST_GROWTH			3
+#define MOST_SEGMENTS		17		/* 15, one that is sealed, and one that is merged meanwhile */
 
 typedef struct Case
 {
@@ -39,7 +41,8 @@ judge(const Case *c, const char *when, BlockNumber before, bool growth)
 	double		pages = (double) counts.inserted / GgDeltaRowsPerPage(meta);
 	double		written = counts.written / pages;
 	double		grown = ((double) kept_blocks() - before) / pages;
-	bool		ok = growth ? grown <= MOST_GROWTH : written <= MOST_WRITTEN;
+	bool		ok = (growth ? grown <= MOST_GROWTH : written <= MOST_WRITTEN) &&
+		counts.most_segments <= MOST_SEGMENTS;
 
 	passed += ok;
 	failed += !ok;
