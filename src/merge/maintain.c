@@ -42,7 +42,7 @@ LookAt(Relation index, Relation heap, GgMergeLook *look)
 	look->served = GgIsServed(index, look->meta);
 	look->seal_rows = GgSealRows(&options, look->meta, look->served);
 	bound = options.segment_rows > 0 ? (uint32) options.segment_rows : PG_UINT32_MAX;
-	GgNotePinned(look, GgPinnedBlocks(heap, look->meta), options.seal_rows < 0);
+	GgNotePinned(look, GgParkedBlocks(heap, look->meta), options.seal_rows < 0);
 	look->delta_rows = GgDeltaSlots(look->meta);
 	strlcpy(look->name, RelationGetRelationName(index), NAMEDATALEN);
 	for (int i = 0; i < look->meta->nsegments; i++)

@@ -342,8 +342,9 @@ CheckFreeBlocks(Relation index, const GgMetaPageData *meta, BlockNumber start, u
 						   start);
 }
 
-bool
-GgIsParked(Relation heap, const GgExtent *extent)
+/* May a snapshot still need what a FREE extent holds? */
+static bool
+IsParked(Relation heap, const GgExtent *extent)
 {
 	return extent->parked_xid != 0 &&
 		!GlobalVisCheckRemovableFullXid(heap, FullTransactionIdFromU64(extent->parked_xid));
@@ -357,7 +358,7 @@ IsReusable(Relation index, Relation heap, GgExtent *extent)
 
 	if (extent->parked_xid == 0)
 		return true;
-	if (GgIsParked(heap, extent))
+	if (IsParked(heap, extent))
 		return false;
 
 	/*
@@ -382,19 +383,14 @@ UpdateHorizon(Relation heap)
 }
 
 uint64
-GgPinnedBlocks(Relation heap, const GgMetaPageData *meta)
+GgParkedBlocks(Relation heap, const GgMetaPageData *meta)
 {
 	uint64		n = 0;
 
 	UpdateHorizon(heap);
 	for (int i = 0; i < meta->nextents; i++)
-	{
-		const GgExtent *extent = &meta->extents[i];
-
-		if (extent->kind == GG_KIND_FREE && extent->parked_xid != 0 &&
-			!GlobalVisCheckRemovableFullXid(heap, FullTransactionIdFromU64(extent->parked_xid)))
-			n += extent->nblocks;
-	}
+		if (meta->extents[i].kind == GG_KIND_FREE && IsParked(heap, &meta->extents[i]))
+			n += meta->extents[i].nblocks;
 	return n;
 }
 

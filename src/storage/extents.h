@@ -52,9 +52,6 @@ typedef struct GgBlocksWanted
 extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta,
 						   const GgBlocksWanted *wanted, BlockNumber *start, BlockNumber *end);
 
-/* May a snapshot still need what a FREE extent holds? */
-extern bool GgIsParked(Relation heap, const GgExtent *extent);
-
 /* Remove entry i of the extents. */
 extern void GgRemoveExtent(GgMetaPageData *meta, int i);
 
@@ -80,8 +77,8 @@ extern void GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid);
  */
 extern uint64 GgParkingXid(FullTransactionId own);
 
-/* Blocks that were given back and that some snapshot has not passed. */
-extern uint64 GgPinnedBlocks(Relation heap, const GgMetaPageData *meta);
+/* Free blocks that some snapshot may still need. */
+extern uint64 GgParkedBlocks(Relation heap, const GgMetaPageData *meta);
 
 /* Give an id to extents of a directory in use that were parked without one. */
 extern void GgSetParkedIds(GgMetaPageData *meta);

@@ -229,8 +229,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 				pivots = 0,
 				dead,
 				delta_rows;
-	int64		parked = 0,
-				total;
+	int64		total;
 	int			c = 0;
 
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
@@ -254,8 +253,6 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 
 		if (extent->kind <= GG_LAST_KIND)
 			blocks[extent->kind] += extent->nblocks;
-		if (extent->kind == GG_KIND_FREE && GgIsParked(inspected.heap, extent))
-			parked += extent->nblocks;
 	}
 	total = RelationGetNumberOfBlocks(inspected.index);
 
@@ -293,7 +290,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int64GetDatum(blocks[GG_KIND_FILTERS] * BLCKSZ);
 	values[c++] = Int32GetDatum(meta->nextents);
 	values[c++] = Int32GetDatum(GG_MAX_EXTENTS);
-	values[c++] = Int64GetDatum(parked * BLCKSZ);
+	values[c++] = Int64GetDatum(GgParkedBlocks(inspected.heap, meta) * BLCKSZ);
 	Assert(c == INFO_COLUMNS);
 
 	GgCloseInspected(&inspected);

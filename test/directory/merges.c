@@ -483,7 +483,7 @@ look_at(void)
 		.most = shape.most_nodes
 	};
 
-	GgNotePinned(&look, GgPinnedBlocks(&relation, meta), true);
+	GgNotePinned(&look, GgParkedBlocks(&relation, meta), true);
 	return look;
 }
 
