@@ -185,7 +185,8 @@ ok(defined wait_for(sub { $node->safe_psql('postgres', 'SELECT txid_current()');
 	return merge_info($node, 'parked_bytes') == 0; }), 'nothing is kept any more');
 $node->safe_psql('postgres', "INSERT INTO items SELECT nextval('numbers'), cat, big, near(val)
 	FROM source WHERE id <= 1000") for 1 .. 3;
-cmp_ok(merge_info($node, 'total_bytes'), '<=', $size, 'what was kept is used again');
+# the rows are a fifth of the index
+cmp_ok(merge_info($node, 'total_bytes'), '<=', 1.1 * $size, 'what was kept is used again');
 
 # nothing lost: 490 of the prepared rows were committed, the others rolled back
 is($node->safe_psql('postgres', "SELECT count(*) FROM items"),
