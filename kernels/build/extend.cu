@@ -437,6 +437,7 @@ walk_fits(const gg_dataset *data, uint32_t length, uint32_t width, bool *fits)
 	view.degree = length;
 	launch.k = width;
 	launch.itopk = search.itopk_size;
+	launch.rerank = search_rerank_size(launch.itopk, launch.k);
 	launch.width = search_width_for(0, search.itopk_size, length);
 	*fits = search_single_shared(&view, &launch, &device) <= (uint32_t) device.shared_bytes;
 	return gg_ok();

@@ -138,8 +138,29 @@ with_path(walk_path path, CALL call)
 			return call(std::integral_constant<int, WALK_FLOAT_DOT>());
 		case WALK_FLOAT_L1:
 			return call(std::integral_constant<int, WALK_FLOAT_L1>());
+		default:
+			return cudaErrorInvalidValue;
 	}
-	return cudaErrorInvalidValue;
+}
+
+/* The same for kernels that walk by codes, too. */
+template <typename CALL>
+static inline cudaError_t
+with_walk_path(walk_path path, CALL call)
+{
+	switch (path)
+	{
+		case WALK_CODE8:
+			return call(std::integral_constant<int, WALK_CODE8>());
+		case WALK_CODE4:
+			return call(std::integral_constant<int, WALK_CODE4>());
+		case WALK_CODE2:
+			return call(std::integral_constant<int, WALK_CODE2>());
+		case WALK_CODE_L1:
+			return call(std::integral_constant<int, WALK_CODE_L1>());
+		default:
+			return with_path(path, call);
+	}
 }
 
 /* The same of a metric. */

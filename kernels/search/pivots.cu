@@ -4,7 +4,9 @@
  *
  * Shapes		queries nq x dim float32, pivots npivots x dim fp16 -> entries nq x slices x
  *				ENTRY_NODES keys, each slice's ascending, GG_KEY_NONE at the end.
- * Requires		view.path == WALK_HALF_DOT; 1 <= slices <= PIVOT_MAX_SLICES.
+ * Requires		view.path == WALK_HALF_DOT; 1 <= slices <= PIVOT_MAX_SLICES.  With codes the view
+ *				is one of the pivots alone (codes.h, search_code_pivots_launch()), and queries are
+ *				rotated.
  * Mapping		A block takes TILE_QUERIES queries and one slice of the pivots, TILE_PIVOTS of them
  *				at a time; 8 warps as 2 x 4, each 32 x 32 of the product by mma, operands through
  *				shared memory in chunks of TILE_DEPTH halves (cp.async), STAGES of them, which are
@@ -95,6 +97,40 @@ pivot_queries_kernel(const __grid_constant__ search_view view, const float *quer
 			__float2half_rn(query_element(view, raw, inverse, i) * scale);
 	if (lane == 0)
 		factors[query] = (view.metric == GG_METRIC_L2 ? -2.0f : -1.0f) / scale;
+}
+
+/*
+ * The same with codes, by a block per query.  Shared memory: code_work_bytes().
+ */
+__global__ void __launch_bounds__(128)
+pivot_code_queries_kernel(const __grid_constant__ search_view view, const float *queries,
+						  const __grid_constant__ search_slots slots, __half *halves,
+						  float *factors, float *copies)
+{
+	extern __shared__ __align__(128) char shared[];
+	const uint32_t query = blockIdx.x;
+	const uint32_t dim = view.dim;
+	const float *raw = query_of(queries, slots, query, dim);
+	float	   *x = (float *) shared;
+	void	   *scratch = shared + code_work_bytes(dim) - CODE_FOLD_BYTES;
+	float		scale;
+	int			exponent;
+
+	if (queries == NULL)
+	{
+		float	   *copy = copies + (size_t) query * dim;
+
+		for (uint32_t i = threadIdx.x; i < dim; i += 128)
+			copy[i] = raw[i];
+		raw = copy;
+	}
+	code_take_query<4>(view, raw, x, scratch);
+	exponent = code_rotate_scaled<4>(x, dim, view.code_weights, scratch);
+	scale = query_scale(__uint_as_float(code_largest<4>(x, dim, scratch)));
+	for (uint32_t i = threadIdx.x; i < view.walk_pad; i += 128)
+		halves[(size_t) query * view.walk_pad + i] = __float2half_rn(i < dim ? x[i] * scale : 0);
+	if (threadIdx.x == 0)
+		factors[query] = ldexpf(1, exponent) / scale;
 }
 
 /* Of the 4 rows of a tile whose sums a thread has, the one of sums[i][j][half * 2 + e]. */
@@ -207,10 +243,38 @@ forget_words(kept_words &kept)
 		kept[i / KEPT / 2][i / KEPT % 2][i % KEPT] = 0xFFFFFFFFu;
 }
 
+/* What a pivot has beside its row: a norm, or the head of its code. */
+template <bool CODES>
+using pivot_side = std::conditional_t<CODES, gg_code_head, float>;
+
+template <bool CODES>
+static __device__ __forceinline__ pivot_side<CODES>
+load_pivot_side(const search_view &view, uint32_t pivot)
+{
+	const bool	valid = pivot < view.npivots;
+
+	if constexpr (CODES)
+		return valid ? load_head(view.pivot_rows + (size_t) pivot * view.walk_stride,
+								 view.walk_stride) : gg_code_head{0, 0};
+	else
+		return load_norm(view.pivot_norms, pivot, valid);
+}
+
+template <bool CODES>
+static __device__ __forceinline__ float
+pivot_value(const search_view &view, float sum, float factor, const pivot_side<CODES> &side)
+{
+	if constexpr (CODES)
+		return side.base + side.factor * (sum * factor);
+	else
+		return walk_value<WALK_HALF_DOT>(view, sum, factor, side);
+}
+
 /* Of a tile's pivots, keep those that are among a thread's nearest of the run. */
+template <bool CODES>
 static __device__ __forceinline__ void
 keep_nearest(const search_view &view, const float (&sums)[2][4][4], const float (&factors)[2][2],
-			 const float (&norms)[4][2], uint32_t tile, kept_words &kept)
+			 const pivot_side<CODES> (&sides)[4][2], uint32_t tile, kept_words &kept)
 {
 	const uint32_t left = view.npivots - tile * TILE_PIVOTS;
 
@@ -227,8 +291,8 @@ keep_nearest(const search_view &view, const float (&sums)[2][4][4], const float 
 #pragma unroll
 				for (int half = 0; half < 2; half++)
 				{
-					const float value = walk_value<WALK_HALF_DOT>(view, sums[i][j][half * 2 + e],
-																  factors[i][half], norms[j][e]);
+					const float value = pivot_value<CODES>(view, sums[i][j][half * 2 + e],
+														   factors[i][half], sides[j][e]);
 					uint32_t	word = (order_of(value) & ~(RUN_PIVOTS - 1)) | number;
 
 					if (pivot >= left)
@@ -294,6 +358,7 @@ runs_of(const search_view &view)
 	return (view.npivots + RUN_PIVOTS - 1) / RUN_PIVOTS;
 }
 
+template <bool CODES>
 __global__ void __launch_bounds__(THREADS, 2)
 pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halves,
 					const float *query_factors, uint32_t nq, uint32_t slices, uint64_t *entries)
@@ -337,15 +402,12 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 	for (uint32_t tile = first_run * RUN_TILES; tile < last_tile; tile++)
 	{
 		float		sums[2][4][4] = {};
-		float		norms[4][2];
+		pivot_side<CODES> sides[4][2];
 
 #pragma unroll
 		for (int j = 0; j < 8; j++)
-		{
-			const uint32_t pivot = tile * TILE_PIVOTS + pivot_of_sum(j / 2, j % 2);
-
-			norms[j / 2][j % 2] = load_norm(view.pivot_norms, pivot, pivot < view.npivots);
-		}
+			sides[j / 2][j % 2] = load_pivot_side<CODES>(view, tile * TILE_PIVOTS +
+														 pivot_of_sum(j / 2, j % 2));
 		for (uint32_t depth = 0; depth < depths; depth++)
 		{
 			gg_copy_wait<STAGES - 2>();
@@ -355,7 +417,7 @@ pivot_scores_kernel(const __grid_constant__ search_view view, const __half *halv
 			add_chunk(shared + stage * OPERAND_BYTES, sums);
 			stage = stage + 1 < STAGES ? stage + 1 : 0;
 		}
-		keep_nearest(view, sums, factors, norms, tile, kept);
+		keep_nearest<CODES>(view, sums, factors, sides, tile, kept);
 		if ((tile + 1) % RUN_TILES != 0 && tile + 1 < last_tile)
 			continue;
 		/* there were barriers since the run before was read */
@@ -391,18 +453,35 @@ search_pivots_slices(const search_view *view, uint32_t nq, int sms)
 	return slices;
 }
 
-cudaError_t
-search_pivots_ready(const search_device *device)
+template <bool CODES>
+static cudaError_t
+ready_scores(const search_device *device)
 {
 	static kernel_state state;
+
+	return kernel_ready(&state, (const void *) pivot_scores_kernel<CODES>, false, device);
+}
+
+static cudaError_t
+ready_code_queries(const search_device *device)
+{
+	static kernel_state state;
+
+	return kernel_ready(&state, (const void *) pivot_code_queries_kernel, false, device);
+}
+
+cudaError_t
+search_pivots_ready(const search_view *view, const search_device *device)
+{
 	cudaError_t error;
 
-	if (state.context.load() == device->context)
-		return cudaSuccess;
-	error = kernel_load((const void *) pivot_queries_kernel);
-	if (error == cudaSuccess)
-		error = kernel_ready(&state, (const void *) pivot_scores_kernel, false, device);
-	return error;
+	if (view->code_bits > 0)
+	{
+		error = ready_code_queries(device);
+		return error != cudaSuccess ? error : ready_scores<true>(device);
+	}
+	error = ready_scores<false>(device);
+	return error != cudaSuccess ? error : kernel_load((const void *) pivot_queries_kernel);
 }
 
 cudaError_t
@@ -410,11 +489,28 @@ search_pivots_launch(const search_view *view, const float *queries, const search
 					 uint32_t nq, uint32_t slices, __half *halves, float *factors, float *copies,
 					 uint64_t *entries, const search_device *device, cudaStream_t stream)
 {
+	const dim3	tiles((nq + TILE_QUERIES - 1) / TILE_QUERIES, slices);
 	cudaError_t error;
 
 	if (nq == 0)
 		return cudaSuccess;
-	error = search_pivots_ready(device);
+	if (view->code_bits > 0)
+	{
+		error = ready_code_queries(device);
+		if (error == cudaSuccess)
+			error = ready_scores<true>(device);
+		if (error != cudaSuccess)
+			return error;
+		pivot_code_queries_kernel<<<nq, 128, code_work_bytes(view->dim), stream>>>
+			(*view, queries, slots_or_none(slots), halves, factors, copies);
+		error = cudaGetLastError();
+		if (error != cudaSuccess)
+			return error;
+		pivot_scores_kernel<true><<<tiles, THREADS, SHARED_BYTES, stream>>>
+			(*view, halves, factors, nq, slices, entries);
+		return cudaGetLastError();
+	}
+	error = ready_scores<false>(device);
 	if (error != cudaSuccess)
 		return error;
 	pivot_queries_kernel<<<(nq + 3) / 4, 128, 0, stream>>>(*view, queries, slots_or_none(slots), nq,
@@ -422,7 +518,7 @@ search_pivots_launch(const search_view *view, const float *queries, const search
 	error = cudaGetLastError();
 	if (error != cudaSuccess)
 		return error;
-	pivot_scores_kernel<<<dim3((nq + TILE_QUERIES - 1) / TILE_QUERIES, slices), THREADS,
-		SHARED_BYTES, stream>>>(*view, halves, factors, nq, slices, entries);
+	pivot_scores_kernel<false><<<tiles, THREADS, SHARED_BYTES, stream>>>
+		(*view, halves, factors, nq, slices, entries);
 	return cudaGetLastError();
 }

@@ -25,6 +25,6 @@ extern uint32_t search_pivots_slices(const search_view *view, uint32_t nq, int s
  * Load what will be launched for an index: the first launch of a kernel else takes milliseconds,
  * and may wait for what the device does.
  */
-extern cudaError_t search_pivots_ready(const search_device *device);
+extern cudaError_t search_pivots_ready(const search_view *view, const search_device *device);
 
 #endif							/* GG_CUDA_PIVOTS_H */

@@ -416,8 +416,9 @@ shared_bytes(const search_view *view, uint32_t tiles)
 bool
 search_prune_takes(const search_view *view, const search_device *device)
 {
-	/* what walks read is centred only where it is a copy in halves */
-	const bool	halves = view->element == GG_ELEMENT_F16 || view->mean != NULL;
+	/* what walks read is centred only where it is a copy in halves; it may be codes */
+	const bool	halves = view->code_bits == 0 &&
+		(view->element == GG_ELEMENT_F16 || view->mean != NULL);
 
 	/* what the kernel has in static shared memory comes out of the same */
 	return halves && view->metric != GG_METRIC_L1 &&

@@ -5,7 +5,10 @@
 #ifndef GG_SEARCH_QUERY_CUH
 #define GG_SEARCH_QUERY_CUH
 
+#include <type_traits>
+
 #include "../common/warp.cuh"
+#include "codes.cuh"
 #include "view.h"
 
 /* ---- where queries come from and answers go --------------------------------- */
@@ -65,6 +68,10 @@ is_half_product(int path)
 {
 	return path == WALK_HALF_DOT || team_of(path) > 0;
 }
+
+/* What turns a raw sum into a distance, beside what the row has: see query_prepare(). */
+template <int PATH>
+using walk_factor = std::conditional_t<(code_bits_of(PATH) > 0), code_factor, float>;
 
 /* Barrier and reductions of a group of WARPS warps: a warp or a whole block. */
 template <int WARPS>
@@ -148,15 +155,11 @@ query_scale(float largest)
 	return ldexpf(1, exponent);
 }
 
-/*
- * Make a query ready in shared memory.  WALK_HALF_DOT: walk_pad halves of the high parts, then
- * walk_pad of the low ones.  Other paths: walk_pad floats.  Returns the factor that turns a product
- * of fp16 rows into its share of a distance.
- */
+/* query_prepare() of paths without codes. */
 template <int PATH, int WARPS>
 static __device__ __forceinline__ float
-query_prepare(const search_view &view, const float *raw, float inverse, void *prepared,
-			  float *scratch)
+query_prepare_elements(const search_view &view, const float *raw, float inverse, void *prepared,
+					   float *scratch)
 {
 	float		factor = 1;
 
@@ -195,6 +198,34 @@ query_prepare(const search_view &view, const float *raw, float inverse, void *pr
 			floats[i] = query_element(view, raw, inverse, i);
 	}
 	group_sync<WARPS>();
+	return factor;
+}
+
+/*
+ * Make a query ready in shared memory.  WALK_HALF_DOT: walk_pad halves of the high parts, then
+ * walk_pad of the low ones.  Codes: as codes.cuh has it.  Other paths: walk_pad floats.  Returns
+ * the factor that turns a product into its share of a distance.  work: with codes,
+ * code_work_bytes() of shared memory, which are free again when it returns.
+ */
+template <int PATH, int WARPS>
+static __device__ __forceinline__ walk_factor<PATH>
+query_prepare(const search_view &view, const float *raw, float inverse, void *prepared,
+			  float *scratch, char *work = NULL)
+{
+	walk_factor<PATH> factor = {};
+
+	if constexpr (code_bits_of(PATH) > 0)
+	{
+		char	   *folds = work + code_work_bytes(view.dim) - CODE_FOLD_BYTES;
+
+		code_take_query<WARPS>(view, raw, (float *) work, folds);
+		factor = code_prepare_product<code_bits_of(PATH), WARPS>(view, (float *) work, folds,
+																 (uint32_t *) prepared);
+	}
+	else if constexpr (PATH == WALK_CODE_L1)
+		code_prepare_differences<WARPS>(view, raw, (float *) prepared);
+	else
+		factor = query_prepare_elements<PATH, WARPS>(view, raw, inverse, prepared, scratch);
 	return factor;
 }
 

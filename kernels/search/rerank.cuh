@@ -157,17 +157,4 @@ exact_nodes(const search_view &view, const uint32_t (&nodes)[ROWS], const float 
 	}
 }
 
-/* How many of the walk's list are measured exactly for the answer: see search_rerank_count. */
-static __device__ __host__ __forceinline__ uint32_t
-search_rerank_count(uint32_t itopk, uint32_t k)
-{
-	/*
-	 * fp16 rounding moves a node by a few ranks, never by tens; half as many again plus a
-	 * constant leaves room, and halves the fp32 bytes of the usual k = 10, itopk = 64.
-	 */
-	uint32_t	count = k + k / 2 + 16;
-
-	return count < itopk ? count : itopk;
-}
-
 #endif							/* GG_SEARCH_RERANK_CUH */

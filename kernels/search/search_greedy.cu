@@ -254,7 +254,7 @@ greedy_bytes(const search_view *view)
 bool
 search_greedy_takes(const search_view *view, uint32_t k, const search_device *device)
 {
-	return k <= GG_GREEDY_LIST && view->npivots >= GG_GREEDY_LIST &&
+	return view->code_bits == 0 && k <= GG_GREEDY_LIST && view->npivots >= GG_GREEDY_LIST &&
 		greedy_bytes(view) + sizeof(greedy_shared) <= (uint32_t) device->shared_bytes;
 }
 

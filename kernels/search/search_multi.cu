@@ -72,7 +72,7 @@ typedef struct block_layout
 	uint32_t	ids;			/* room */
 	uint32_t	exact;			/* keys of the front of the list: the answer */
 	uint32_t	parents;		/* warps x 32 */
-	uint32_t	partial;		/* split x room sums, then room norms */
+	uint32_t	partial;		/* split x room sums, then room norms, or twice of a head */
 	uint32_t	split;
 	uint32_t	hash;
 	uint32_t	hash_bits;
@@ -98,6 +98,7 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	uint32_t	candidates = launch->width * view->degree;
 	uint32_t	chunks = (view->walk_pieces + 3) / 4;
 	uint32_t	at = view->walk_pad * 4;
+	uint32_t	sides = view->code_bits > 0 ? 2 : 1;
 	uint32_t	least_bits = 10;
 
 	/* the blocks' best pivots arrive through the same room as a step's candidates */
@@ -140,7 +141,7 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	layout.sorted = at;
 	at += layout.room * 8;
 	layout.exact = at;
-	at += (search_rerank_count(launch->itopk, launch->k) / COUNT_STEP + 1) * COUNT_STEP * 8;
+	at += (launch->rerank / COUNT_STEP + 1) * COUNT_STEP * 8;
 	layout.counts = at;
 	at += 2 * MAX_CLUSTER * 4;
 	layout.ids = at;
@@ -154,10 +155,10 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 	 * little for the sums of 2,000 dimensions in many parts.
 	 */
 	while (cluster == 1 && layout.split > 1 &&
-		   at + (layout.split + 1) * layout.room * 4 + (4u << least_bits) >
+		   at + (layout.split + sides) * layout.room * 4 + (4u << least_bits) >
 		   (uint32_t) device->shared_bytes)
 		layout.split /= 2;
-	at += (layout.split + 1) * layout.room * 4;
+	at += (layout.split + sides) * layout.room * 4;
 	layout.hash = at;
 
 	/*
@@ -168,6 +169,9 @@ block_layout_for(const search_view *view, const search_launch *launch, const sea
 		   at + (4u << layout.hash_bits) > (uint32_t) device->shared_bytes)
 		layout.hash_bits--;
 	layout.total = at + (4u << layout.hash_bits);
+	/* a query by codes is made ready where the visited set comes */
+	if (view->code_bits > 0 && layout.total < at + code_work_bytes(view->dim))
+		layout.total = at + code_work_bytes(view->dim);
 	return layout;
 }
 
@@ -506,7 +510,7 @@ public:
 	uint32_t	tid;
 	uint32_t	lane;
 	uint32_t	warp;
-	float		factor;
+	walk_factor<PATH> factor;
 	uint64_t   *list;
 	uint64_t   *other_list;
 	uint32_t   *hash;
@@ -519,7 +523,7 @@ public:
 			   const block_layout &o, char *s, block_counters *c)
 		: view(v), launch(l), slots(p), layout(o), peers(o, s), shared(s), counters(c),
 		  blocks(peers.blocks), rank(peers.rank), tid(threadIdx.x), lane(threadIdx.x & 31),
-		  warp(threadIdx.x >> 5), factor(1),
+		  warp(threadIdx.x >> 5), factor(),
 		  list((uint64_t *) (s + o.list)), other_list(list + o.list_room),
 		  hash((uint32_t *) (s + o.hash)), ids((uint32_t *) (s + o.ids)), parity(0), known(0)
 	{
@@ -542,11 +546,38 @@ public:
 			hash[i] = HASH_EMPTY;
 	}
 
+	/* What a node has beside its row, between measure() and measured_key(). */
+	__device__ __forceinline__ void
+	keep_side(uint32_t i, const walk_side<PATH> &side)
+	{
+		float	   *sides = (float *) (shared + layout.partial) + layout.split * layout.room;
+
+		if constexpr (code_bits_of(PATH) > 0)
+		{
+			sides[i] = side.base;
+			sides[layout.room + i] = side.factor;
+		}
+		else
+			sides[i] = side;
+	}
+
+	__device__ __forceinline__ walk_side<PATH>
+	kept_side(uint32_t i) const
+	{
+		const float *sides = (const float *) (shared + layout.partial) +
+			layout.split * layout.room;
+
+		if constexpr (code_bits_of(PATH) > 0)
+			return {sides[i], sides[layout.room + i]};
+		else
+			return sides[i];
+	}
+
 	/* Raw sums of ids[0 .. count) into partial[part][i], and their norms; ends with a barrier. */
 	__device__ __forceinline__ void
 	measure(uint32_t count)
 	{
-		float	   *partial = (float *) (shared + layout.partial);
+		walk_sum<PATH> *partial = (walk_sum<PATH> *) (shared + layout.partial);
 		uint32_t	chunks = walk_chunks(view);
 		uint32_t	split = layout.split;
 		uint32_t	part = warp % split;
@@ -560,18 +591,19 @@ public:
 			uint32_t	b = a + 8;
 			uint32_t	own = group * 16 + lane;
 			bool		valid = lane < 16 && own < count;
-			float		norm = load_norm(view.norms, ids[valid ? own : 0], valid && part == 0);
-			float		sum;
+			const walk_side<PATH> side = load_side<PATH>(view, view.walk_rows, view.norms,
+														 ids[valid ? own : 0], valid && part == 0);
+			walk_sum<PATH> sum;
 
-			sum = sum_16_rows<PATH>(a < count ?
+			sum = sum_16_rows<PATH>(view, a < count ?
 									view.walk_rows + (size_t) ids[a] * view.walk_stride : NULL,
 									b < count ?
 									view.walk_rows + (size_t) ids[b] * view.walk_stride : NULL,
-									begin, end, view.walk_pieces, shared, view.walk_pad, lane);
+									begin, end, shared, lane);
 			if (valid)
 				partial[part * layout.room + own] = sum;
 			if (valid && part == 0)
-				partial[split * layout.room + own] = norm;
+				keep_side(own, side);
 		}
 		__syncthreads();
 	}
@@ -579,13 +611,12 @@ public:
 	__device__ __forceinline__ uint64_t
 	measured_key(uint32_t i) const
 	{
-		const float *partial = (const float *) (shared + layout.partial);
-		float		sum = partial[i];
+		const walk_sum<PATH> *partial = (const walk_sum<PATH> *) (shared + layout.partial);
+		walk_sum<PATH> sum = partial[i];
 
 		for (uint32_t part = 1; part < layout.split; part++)
 			sum += partial[part * layout.room + i];
-		return make_key(walk_value<PATH>(view, sum, factor,
-										 partial[layout.split * layout.room + i]), ids[i]);
+		return make_key(walk_value<PATH>(view, sum, factor, kept_side(i)), ids[i]);
 	}
 
 	/*
@@ -713,18 +744,19 @@ public:
 			uint32_t	a = base + (lane >> 2);
 			uint32_t	b = a + 8;
 			bool		valid = lane < 16 && base + lane < view.npivots;
-			float		norm = load_norm(view.pivot_norms, base + lane, valid);
+			const walk_side<PATH> side = load_side<PATH>(view, view.pivot_rows, view.pivot_norms,
+														 base + lane, valid);
 			uint32_t	node = valid ? __ldg(view.pivots + base + lane) : GG_NO_NODE;
 			uint64_t	key = GG_KEY_NONE;
-			float		sum;
+			walk_sum<PATH> sum;
 
-			sum = sum_16_rows<PATH>(a < view.npivots ?
+			sum = sum_16_rows<PATH>(view, a < view.npivots ?
 									view.pivot_rows + (size_t) a * view.walk_stride : NULL,
 									b < view.npivots ?
 									view.pivot_rows + (size_t) b * view.walk_stride : NULL,
-									0, chunks, view.walk_pieces, shared, view.walk_pad, lane);
+									0, chunks, shared, lane);
 			if (valid)
-				key = make_key(walk_value<PATH>(view, sum, factor, norm), node);
+				key = make_key(walk_value<PATH>(view, sum, factor, side), node);
 			if (__any_sync(GG_FULL_WARP, key < __shfl_sync(GG_FULL_WARP, (unsigned long long) best,
 														ENTRY_NODES - 1)))
 				best = warp_merge(best, warp_sort(key), lane);
@@ -1018,7 +1050,7 @@ public:
 	__device__ __forceinline__ void
 	answer(const float *raw, float inverse)
 	{
-		uint32_t	count = search_rerank_count(launch.itopk, launch.k);
+		uint32_t	count = launch.rerank;
 		uint64_t   *exact = (uint64_t *) (shared + layout.exact);
 		uint32_t	query = blockIdx.x / blocks;
 		uint64_t   *answer_keys = keys_of(launch.keys, slots, query, launch.k);
@@ -1029,7 +1061,10 @@ public:
 			uint32_t	nodes[1] = {key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key)};
 			float		values[1];
 
-			exact_nodes<1, 8>(view, nodes, raw, inverse, lane, values);
+			if (is_code(PATH) && view.rows == NULL)
+				values[0] = value_of(key);
+			else
+				exact_nodes<1, 8>(view, nodes, raw, inverse, lane, values);
 			key = key == GG_KEY_NONE ? GG_KEY_NONE : make_key(values[0], nodes[0]);
 			if (lane == 0 && blocks > 1)
 				peers.send_exact(i, key);
@@ -1080,13 +1115,15 @@ search_block_kernel(const __grid_constant__ search_view view,
 	/* the answer's keys come to block 0 from all; what pads them is there from the start */
 	for (uint32_t i = walk.tid; i < COUNT_STEP; i += WARPS * 32)
 		((uint64_t *) (shared + layout.exact))
-			[search_rerank_count(launch.itopk, launch.k) / COUNT_STEP * COUNT_STEP + i] =
-				GG_KEY_NONE;
+			[launch.rerank / COUNT_STEP * COUNT_STEP + i] = GG_KEY_NONE;
 	if (walk.tid == 0)
 		counters.fresh = counters.kept = 0;
 	met = walk.take_query(raw);
 	inverse = query_inverse_norm<WARPS>(view, raw, counters.scratch);
-	walk.factor = query_prepare<PATH, WARPS>(view, raw, inverse, shared, counters.scratch);
+	walk.factor = query_prepare<PATH, WARPS>(view, raw, inverse, shared, counters.scratch,
+											 shared + layout.hash);
+	if (is_code(PATH))
+		walk.clear_hash();
 
 	if (!met)
 		walk.start();
@@ -1147,7 +1184,7 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 	while (cluster > 1 && !device->has_clusters &&
 		   (launch->mail == NULL || launch->nq * cluster > (uint32_t) device->sms))
 		cluster /= 2;
-	return with_path(view->path, [&](auto path)
+	return with_walk_path(view->path, [&](auto path)
 					 {
 						 const int	PATH = decltype(path)::value;
 
@@ -1162,7 +1199,7 @@ search_multi_launch(const search_view *view, const search_launch *launch,
 cudaError_t
 search_multi_ready(const search_view *view, const search_device *device)
 {
-	return with_path(view->path, [&](auto path)
+	return with_walk_path(view->path, [&](auto path)
 					 {
 						 const int	PATH = decltype(path)::value;
 						 cudaError_t error = ready_blocks<PATH, MULTI_WARPS>(device);

@@ -264,7 +264,8 @@ bool
 search_segmented_takes(const search_view *view, const search_launch *launch,
 					   const search_device *device)
 {
-	return segmented_args_for(view, launch, 0).total <= (uint32_t) device->shared_bytes;
+	return view->code_bits == 0 &&
+		segmented_args_for(view, launch, 0).total <= (uint32_t) device->shared_bytes;
 }
 
 template <int PATH, int WARPS>

@@ -118,13 +118,19 @@ search_warp_kernel(const __grid_constant__ search_view view,
 	const uint32_t lane = threadIdx.x;
 	const float *raw = launch.queries + (size_t) blockIdx.x * view.dim;
 	warp_list	list = warp_list_in(shared, layout, launch.itopk);
+	walk_factor<PATH> factor;
 	float		inverse;
-	float		factor;
 	uint32_t	count;
 
-	warp_list_clear<1>(list);
+	if (!is_code(PATH))
+		warp_list_clear<1>(list);
 	inverse = query_inverse_norm<1>(view, raw, NULL);
-	factor = query_prepare<PATH, 1>(view, raw, inverse, shared, NULL);
+	factor = query_prepare<PATH, 1>(view, raw, inverse, shared, NULL, shared + layout.list);
+	if (is_code(PATH))
+	{
+		warp_list_clear<1>(list);
+		__syncwarp();
+	}
 	count = enter_pivots(view, best_pivots<PATH, 1>(view, launch, blockIdx.x, shared, factor,
 													&list), &list, ids);
 	__syncwarp();
@@ -141,7 +147,10 @@ search_warp_kernel(const __grid_constant__ search_view view,
 		measure_and_merge<PATH, 1>(view, ids, count, shared, factor, &list, NULL);
 		forget_if_full(&list, count, launch.width * view.degree);
 	}
-	answer_query<1>(view, launch, slots, blockIdx.x, raw, inverse, list);
+	if (is_code(PATH) && view.rows == NULL)
+		answer_estimates(launch, slots, blockIdx.x, list);
+	else
+		answer_query<1>(view, launch, slots, blockIdx.x, raw, inverse, list);
 }
 
 template <int PATH>
@@ -185,7 +194,7 @@ takes_warps(const search_view *view, const search_launch *launch, const search_d
 {
 	const uint32_t bytes = warp_layout_for(view, launch, launch->width * view->degree).total;
 
-	if (view->dim <= WIDE_DIM)
+	if (!is_wide(view))
 		return launch->itopk <= NARROW_SHORT;
 	return view->path == WALK_HALF_DOT && launch->nq > (uint32_t) device->sms &&
 		launch->itopk > WIDE_SHORT && bytes <= (uint32_t) device->shared_bytes &&
@@ -210,9 +219,9 @@ search_single_launch(const search_view *view, const search_launch *launch,
 		return cudaSuccess;
 	if (!takes_warps(view, launch, device))
 		return search_multi_launch(view, launch, slots, device, 1, stream);
-	if (view->dim > WIDE_DIM)
+	if (is_wide(view))
 		return launch_warps<WALK_HALF_TEAMS(WIDE_TEAM)>(view, launch, slots, device, stream);
-	return with_path(view->path, [&](auto path)
+	return with_walk_path(view->path, [&](auto path)
 					 {
 						 return launch_warps<decltype(path)::value>(view, launch, slots, device,
 																	stream);
@@ -222,10 +231,10 @@ search_single_launch(const search_view *view, const search_launch *launch,
 cudaError_t
 search_single_ready(const search_view *view, const search_device *device)
 {
-	if (view->dim > WIDE_DIM)
+	if (is_wide(view))
 		return view->path == WALK_HALF_DOT ?
 			ready_warps<WALK_HALF_TEAMS(WIDE_TEAM)>(device) : cudaSuccess;
-	return with_path(view->path, [&](auto path)
+	return with_walk_path(view->path, [&](auto path)
 					 {
 						 return ready_warps<decltype(path)::value>(device);
 					 });

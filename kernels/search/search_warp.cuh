@@ -23,6 +23,7 @@
  * lanes (search_single.cu).
  */
 #define WIDE_DIM 384
+#define WIDE_CODE_PIECES 64		/* of records: 1 kB, by analogy */
 
 /* ---- shared memory --------------------------------------------------------- */
 
@@ -55,6 +56,13 @@ hash_bits_for(uint32_t itopk, uint32_t candidates)
 	return bits;
 }
 
+/* What is a wide row to one warp: see WIDE_DIM. */
+static inline bool
+is_wide(const search_view *view)
+{
+	return view->code_bits > 0 ? view->walk_pieces > WIDE_CODE_PIECES : view->dim > WIDE_DIM;
+}
+
 /* For steps of up to so many candidates. */
 static inline warp_layout
 warp_layout_for(const search_view *view, const search_launch *launch, uint32_t candidates)
@@ -75,6 +83,9 @@ warp_layout_for(const search_view *view, const search_launch *launch, uint32_t c
 	layout.hash = at;
 	layout.hash_bits = hash_bits_for(launch->itopk, candidates);
 	layout.total = at + (4u << layout.hash_bits);
+	/* a query by codes is made ready where the list comes */
+	if (view->code_bits > 0 && layout.total < layout.list + code_work_bytes(view->dim))
+		layout.total = layout.list + code_work_bytes(view->dim);
 	return layout;
 }
 
@@ -126,7 +137,7 @@ is_first_warp(void)
 
 /* Raw sums of rows at[16 half .. 16 half + 15], lane by lane, over a part of their chunks. */
 template <int PATH>
-static __device__ __forceinline__ float
+static __device__ __forceinline__ walk_sum<PATH>
 sum_half(const search_view &view, const char *rows, uint32_t at, uint32_t half, uint32_t begin,
 		 uint32_t end, const void *query)
 {
@@ -134,9 +145,9 @@ sum_half(const search_view &view, const char *rows, uint32_t at, uint32_t half, 
 	const uint32_t a = __shfl_sync(GG_FULL_WARP, at, half * 16 + (lane >> 2));
 	const uint32_t b = __shfl_sync(GG_FULL_WARP, at, half * 16 + (lane >> 2) + 8);
 
-	return sum_16_rows<PATH>(a == GG_NO_NODE ? NULL : rows + (size_t) a * view.walk_stride,
+	return sum_16_rows<PATH>(view, a == GG_NO_NODE ? NULL : rows + (size_t) a * view.walk_stride,
 							 b == GG_NO_NODE ? NULL : rows + (size_t) b * view.walk_stride,
-							 begin, end, view.walk_pieces, query, view.walk_pad, lane);
+							 begin, end, query, lane);
 }
 
 /*
@@ -146,20 +157,21 @@ sum_half(const search_view &view, const char *rows, uint32_t at, uint32_t half, 
  * alternates from call to call, so that one barrier a call is enough.
  */
 template <int PATH, int WARPS>
-static __device__ __forceinline__ float
+static __device__ __forceinline__ walk_sum<PATH>
 sum_32_rows(const search_view &view, const char *rows, uint32_t at, uint32_t count,
 			const void *query, float *sums, uint32_t parity)
 {
+	static_assert(WARPS == 1 || !is_code(PATH), "sums of several warps are floats");
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t chunks = walk_chunks(view);
-	float		sum = 0;
+	walk_sum<PATH> sum = 0;
 
 	if constexpr (WARPS == 1)
 	{
 #pragma unroll 1
 		for (uint32_t half = 0; half < 2 && half * 16 < count; half++)
 		{
-			const float value = sum_half<PATH>(view, rows, at, half, 0, chunks, query);
+			const walk_sum<PATH> value = sum_half<PATH>(view, rows, at, half, 0, chunks, query);
 
 			if ((lane >> 4) == half)
 				sum = value;
@@ -192,7 +204,7 @@ sum_32_rows(const search_view &view, const char *rows, uint32_t at, uint32_t cou
 template <int PATH, int WARPS>
 static __device__ __forceinline__ uint64_t
 best_pivots(const search_view &view, const search_launch &launch, uint32_t query,
-			const void *prepared, float factor, warp_list *list)
+			const void *prepared, const walk_factor<PATH> &factor, warp_list *list)
 {
 	const uint32_t lane = threadIdx.x & 31;
 	uint64_t	best = GG_KEY_NONE;
@@ -213,16 +225,17 @@ best_pivots(const search_view &view, const search_launch &launch, uint32_t query
 	{
 		const uint32_t at = base + lane < view.npivots ? base + lane : GG_NO_NODE;
 		uint64_t	key = GG_KEY_NONE;
-		float		norm = load_norm(view.pivot_norms, at,
-									 at != GG_NO_NODE && is_first_warp<WARPS>());
-		float		sum = sum_32_rows<PATH, WARPS>(view, view.pivot_rows, at, view.npivots - base,
-												   prepared, list->sums, list->parity);
+		const walk_side<PATH> side = load_side<PATH>(view, view.pivot_rows, view.pivot_norms, at,
+													 at != GG_NO_NODE && is_first_warp<WARPS>());
+		const walk_sum<PATH> sum = sum_32_rows<PATH, WARPS>(view, view.pivot_rows, at,
+															view.npivots - base, prepared,
+															list->sums, list->parity);
 
 		list->parity ^= 1;
 		if (!is_first_warp<WARPS>())
 			continue;
 		if (at != GG_NO_NODE)
-			key = make_key(walk_value<PATH>(view, sum, factor, norm), view.pivots[at]);
+			key = make_key(walk_value<PATH>(view, sum, factor, side), view.pivots[at]);
 		if (__any_sync(GG_FULL_WARP, key < __shfl_sync(GG_FULL_WARP, (unsigned long long) best,
 													   31)))
 			best = warp_merge(best, warp_sort(key), lane);
@@ -257,7 +270,7 @@ enter_pivots(const search_view &view, uint64_t best, warp_list *list, uint32_t *
 template <int PATH, int WARPS>
 static __device__ __forceinline__ void
 measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, const void *query,
-				  float factor, warp_list *list, uint64_t *keys)
+				  const walk_factor<PATH> &factor, warp_list *list, uint64_t *keys)
 {
 	const uint32_t lane = threadIdx.x & 31;
 	uint32_t	waiting = 0;
@@ -266,10 +279,12 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 	for (uint32_t base = 0; base < count; base += 32)
 	{
 		uint32_t	mine = base + lane < count ? ids[base + lane] : GG_NO_NODE;
-		float		norm = load_norm(view.norms, mine,
-									 mine != GG_NO_NODE && is_first_warp<WARPS>());
-		float		sum = sum_32_rows<PATH, WARPS>(view, view.walk_rows, mine, count - base, query,
-												   list->sums, list->parity);
+		const walk_side<PATH> side = load_side<PATH>(view, view.walk_rows, view.norms, mine,
+													 mine != GG_NO_NODE &&
+													 is_first_warp<WARPS>());
+		const walk_sum<PATH> sum = sum_32_rows<PATH, WARPS>(view, view.walk_rows, mine,
+															count - base, query, list->sums,
+															list->parity);
 		uint64_t	key;
 		uint32_t	mask;
 		bool		pass;
@@ -281,7 +296,7 @@ measure_and_merge(const search_view &view, const uint32_t *ids, uint32_t count, 
 		key = GG_KEY_NONE;
 		if (pass)
 		{
-			key = make_key(walk_value<PATH>(view, sum, factor, norm), mine);
+			key = make_key(walk_value<PATH>(view, sum, factor, side), mine);
 			if (keys != NULL)
 				keys[base + lane] = key;
 			pass = key < worst;
@@ -335,6 +350,20 @@ forget_if_full(warp_list *list, uint32_t count, uint32_t next)
 
 /* ---- the answer ------------------------------------------------------------------ */
 
+/* The front of the list as it is, for there are no rows to measure.  One warp. */
+static __device__ __forceinline__ void
+answer_estimates(const search_launch &launch, const search_slots &slots, uint32_t query,
+				 const warp_list &list)
+{
+	uint64_t   *keys_out = keys_of(launch.keys, slots, query, launch.k);
+
+	for (uint32_t i = threadIdx.x; i < launch.k; i += 32)
+		keys_out[i] = list.keys[i] == GG_KEY_NONE ? GG_KEY_NONE : list.keys[i] & ~(uint64_t) 1;
+	__syncwarp();
+	if (slots.base != NULL && threadIdx.x == 0)
+		answered(slots, query);
+}
+
 /* rows being measured exactly at once, two pieces of each per lane */
 #define RERANK_ROWS 4
 
@@ -349,7 +378,7 @@ answer_query(const search_view &view, const search_launch &launch, const search_
 {
 	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = WARPS == 1 ? 0 : threadIdx.x >> 5;
-	const uint32_t count = search_rerank_count(list.itopk, launch.k);
+	const uint32_t count = launch.rerank;
 	uint64_t   *exact = (uint64_t *) list.hash;
 	uint64_t   *keys_out = keys_of(launch.keys, slots, query, launch.k);
 

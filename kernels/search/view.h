@@ -8,6 +8,7 @@
  *	search_segmented.cu		TSDG's search for large batches
  *	search_warp.cuh			what the three before share
  *	walk.cuh, rerank.cuh	distances, by the rows of walks and by those as stored
+ *	codes.cu, codes.cuh		codes of rows, and queries for them
  *	query.cuh, keys.cuh		queries and answers
  *	pivots.cu				the entry points of walks
  *	exact.cu				the nearest of all rows
@@ -38,7 +39,11 @@ typedef enum walk_path
 	WALK_HALF_L1,				/* fp16 rows, scalar */
 	WALK_FLOAT_L2,				/* fp32 rows, scalar */
 	WALK_FLOAT_DOT,
-	WALK_FLOAT_L1
+	WALK_FLOAT_L1,
+	WALK_CODE8,					/* codes of 8, 4 and 2 bits on tensor cores: L2, IP, cosine */
+	WALK_CODE4,
+	WALK_CODE2,
+	WALK_CODE_L1				/* of 8 or 4 bits, scalar */
 } walk_path;
 
 /*
@@ -58,13 +63,18 @@ typedef struct search_view
 	gg_element	element;
 	walk_path	path;
 
-	const char *rows;			/* as given, n x row_stride bytes, zeros after dim */
+	/* as given, n x row_stride bytes, zeros after dim; in host memory, or NULL, with codes alone */
+	const char *rows;
 	size_t		row_stride;		/* multiple of 16 */
-	const char *walk_rows;		/* what the walk reads: (x - mean) * scale in fp16, or rows */
+	/* what the walk reads: (x - mean) * scale in fp16, or rows, or records of codes */
+	const char *walk_rows;
 	size_t		walk_stride;	/* multiple of 16 */
-	uint32_t	walk_pieces;	/* 16-byte pieces of a walk row that hold elements */
-	/* elements that a query has in shared memory: whole 64-byte chunks */
+	/* 16-byte pieces of a walk row that hold elements; a record has its head in the last one */
+	uint32_t	walk_pieces;
+	/* elements that a query has in shared memory, 4 bytes each: whole 64-byte chunks */
 	uint32_t	walk_pad;
+	uint32_t	code_bits;		/* of an element; 0: there are no codes */
+	const float *code_weights;	/* rounds x dim of the rotation (codes.h) */
 	const float *norms;			/* per node: |x|^2 (L2), 1/|x| (cosine over fp16 rows), or NULL */
 	const float *mean;			/* dim; NULL when not centred */
 	float		scale;			/* power of two */
@@ -105,11 +115,25 @@ typedef struct search_launch
 	uint32_t	k;
 	uint32_t	itopk;
 	uint32_t	width;			/* parents per step */
+	uint32_t	rerank;			/* nodes of the list that are measured by row, k .. itopk */
 	uint64_t   *keys;			/* nq x k, GG_KEY_NONE at the end */
 	const uint64_t *entries;	/* nq x nentries keys of pivots, or NULL: score them in the walk */
 	uint32_t	nentries;
 	char	   *mail;			/* search_multi_mail() bytes of the stream's, or NULL */
 } search_launch;
+
+/* How many of a list by fp16 distances are measured exactly for the answer. */
+static inline uint32_t
+search_rerank_size(uint32_t itopk, uint32_t k)
+{
+	/*
+	 * fp16 rounding moves a node by a few ranks, never by tens; half as many again plus a
+	 * constant leaves room, and halves the fp32 bytes of the usual k = 10, itopk = 64.
+	 */
+	uint32_t	count = k + k / 2 + 16;
+
+	return count < itopk ? count : itopk;
+}
 
 /* What was found out about the device when the index was opened. */
 typedef struct search_device

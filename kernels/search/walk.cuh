@@ -16,8 +16,11 @@
  *	   of the instructions of a scalar product per lane.  Four lanes read a row, 64 bytes of it at a
  *	   time, whatever the dimension ("team size" 4).  Wide rows are split over warps; in batches, a
  *	   warp measures them alone, by scalar products of teams of 16 lanes (sum_16_by_teams()).
- *	3. A walk orders its list by fp16 distances.  The rows as stored then give the final order in
- *	   fp32 (rerank.cuh).
+ *	3. A walk orders its list by fp16 distances, or by codes.  The rows as stored then give the
+ *	   final order in fp32 (rerank.cuh).
+ *	4. Records of codes are products on the tensor cores, too: of bytes, by integers.  Columns 0
+ *	   and 1 are the high and the low bytes of the query.  Bytes of 4 or 2 bits an element go
+ *	   through once for each of their planes.  The query has zeros where a record has its head.
  *
  * Why forgetting is harmless: the visited set may be emptied when it fills, provided that the
  * list's members are put back.  A forgotten node was rejected or pushed out, so the list was full
@@ -61,6 +64,12 @@ visit(uint32_t *hash, uint32_t bits, uint32_t node)
 }
 
 /* ---- walk distances --------------------------------------------------------- */
+
+/* A raw sum of a row, and what the row has beside it: a norm, or the head of its record. */
+template <int PATH>
+using walk_sum = std::conditional_t<(code_bits_of(PATH) > 0), int32_t, float>;
+template <int PATH>
+using walk_side = std::conditional_t<(code_bits_of(PATH) > 0), gg_code_head, float>;
 
 template <int PATH>
 static __device__ __forceinline__ float
@@ -193,20 +202,142 @@ sum_16_by_teams(const char *row_a, const char *row_b, uint32_t begin, uint32_t e
 
 #define CHUNKS_IN_FLIGHT 4		/* 64-byte chunks a row loaded before the first is used */
 
+/* Plane `plane` of four bytes of codes. */
+template <uint32_t BITS>
+static __device__ __forceinline__ uint32_t
+code_plane(uint32_t bytes, uint32_t plane)
+{
+	return BITS == 8 ? bytes : bytes >> (plane * BITS) & (BITS == 4 ? 0x0F0F0F0Fu : 0x03030303u);
+}
+
+/* The same as sum_16_rows() of records, by products. */
+template <uint32_t BITS>
+static __device__ __forceinline__ int32_t
+sum_16_records(const char *row_a, const char *row_b, uint32_t begin, uint32_t end, uint32_t pieces,
+			   const void *query, uint32_t lane)
+{
+	constexpr uint32_t planes = 8 / BITS;
+	const uint32_t part = lane & 3;
+	const uint32_t pitch = code_plane_bytes(pieces) / 16;
+	/* lanes 0-3 hold the high bytes (column 0), 4-7 the low ones (column 1), others zeros */
+	const uint4 *column = (const uint4 *) query + (lane >= 4 ? planes * pitch : 0) + part;
+	int32_t		even[4] = {0, 0, 0, 0};
+	int32_t		odd[4] = {0, 0, 0, 0};
+	uint32_t	sum_a;
+	uint32_t	sum_b;
+
+	for (uint32_t chunk = begin; chunk < end; chunk += CHUNKS_IN_FLIGHT)
+	{
+		uint4		a[CHUNKS_IN_FLIGHT];
+		uint4		b[CHUNKS_IN_FLIGHT];
+
+#pragma unroll
+		for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
+		{
+			uint32_t	piece = (chunk + u) * 4 + part;
+			bool		inside = chunk + u < end && piece < pieces;
+
+			a[u] = load_piece(row_a, piece, inside && row_a != NULL);
+			b[u] = load_piece(row_b, piece, inside && row_b != NULL);
+		}
+#pragma unroll
+		for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
+		{
+			if (chunk + u >= end)
+				break;
+#pragma unroll
+			for (uint32_t plane = 0; plane < planes; plane++)
+			{
+				uint4		q = make_uint4(0, 0, 0, 0);
+
+				if (lane < 8)
+					q = column[plane * pitch + (chunk + u) * 4];
+				gg_mma_bytes(even, code_plane<BITS>(a[u].x, plane), code_plane<BITS>(b[u].x, plane),
+							 code_plane<BITS>(a[u].y, plane), code_plane<BITS>(b[u].y, plane),
+							 q.x, q.y);
+				gg_mma_bytes(odd, code_plane<BITS>(a[u].z, plane), code_plane<BITS>(b[u].z, plane),
+							 code_plane<BITS>(a[u].w, plane), code_plane<BITS>(b[u].w, plane),
+							 q.z, q.w);
+			}
+		}
+	}
+	/* in lanes 4 g, the two columns of rows g and g + 8; parts may wrap, their sum does not */
+	sum_a = (uint32_t) (even[0] + odd[0]) * 256 + (uint32_t) (even[1] + odd[1]);
+	sum_b = (uint32_t) (even[2] + odd[2]) * 256 + (uint32_t) (even[3] + odd[3]);
+	sum_a = __shfl_sync(GG_FULL_WARP, sum_a, (lane & 7) * 4);
+	sum_b = __shfl_sync(GG_FULL_WARP, sum_b, (lane & 7) * 4);
+	return (int32_t) ((lane & 8) != 0 ? sum_b : sum_a);
+}
+
+/* Sum of differences of a record's piece; floats: the query's for its bytes, planes pitch apart. */
+static __device__ __forceinline__ float
+difference_piece(uint4 piece, gg_code_head head, uint32_t bits, const float *floats, uint32_t pitch,
+				 float sum)
+{
+	const uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
+	const uint32_t mask = (1u << bits) - 1;
+
+	for (uint32_t shift = 0; shift < 8; shift += bits, floats += pitch)
+#pragma unroll
+		for (int i = 0; i < 16; i++)
+		{
+			const float level = (float) (words[i / 4] >> (i % 4 * 8 + shift) & mask);
+			const float value = GG_CODE_ADD(head.base, GG_CODE_MUL(head.factor, level));
+
+			/* it takes NaN, which stands where there is no element, for 0 */
+			sum += fmaxf(fabsf(value - floats[i]), 0.0f);
+		}
+	return sum;
+}
+
+/* The same as sum_16_rows() of records, by differences. */
+static __device__ __forceinline__ float
+sum_16_differences(const char *row_a, const char *row_b, uint32_t begin, uint32_t end,
+				   uint32_t pieces, uint32_t bits, const float *query, uint32_t lane)
+{
+	const uint32_t pitch = code_plane_bytes(pieces);
+	const char *rows[2] = {row_a, row_b};
+	float		sums[2];
+
+#pragma unroll
+	for (int r = 0; r < 2; r++)
+	{
+		gg_code_head head = {0, 0};
+
+		if (rows[r] != NULL)
+			head = load_head(rows[r], (size_t) pieces * 16);
+		sums[r] = 0;
+		for (uint32_t piece = begin * 4 + (lane & 3); piece < min(end * 4, pieces); piece += 4)
+			sums[r] = difference_piece(load_piece(rows[r], piece, rows[r] != NULL), head, bits,
+									   query + piece * 16, pitch, sums[r]);
+		sums[r] += __shfl_xor_sync(GG_FULL_WARP, sums[r], 1);
+		sums[r] += __shfl_xor_sync(GG_FULL_WARP, sums[r], 2);
+		sums[r] = __shfl_sync(GG_FULL_WARP, sums[r], (lane & 7) * 4);
+	}
+	return (lane & 8) != 0 ? sums[1] : sums[0];
+}
+
 /*
  * Raw sums (products, or sums of differences) of 16 rows over chunks [begin, end) of 64 bytes.
  * Lane l reads rows l / 4 and l / 4 + 8, piece l % 4 of each chunk; NULL rows read as zeros.
  * Lane l gets the sum of row l % 16.
  */
 template <int PATH>
-static __device__ __forceinline__ float
-sum_16_rows(const char *row_a, const char *row_b, uint32_t begin, uint32_t end, uint32_t pieces,
-			const void *query, uint32_t walk_pad, uint32_t lane)
+static __device__ __forceinline__ walk_sum<PATH>
+sum_16_rows(const search_view &view, const char *row_a, const char *row_b, uint32_t begin,
+			uint32_t end, const void *query, uint32_t lane)
 {
+	const uint32_t pieces = view.walk_pieces;
+	const uint32_t walk_pad = view.walk_pad;
 	uint32_t	part = lane & 3;
 	float		sum_a,
 				sum_b;
 
+	if constexpr (code_bits_of(PATH) > 0)
+		return sum_16_records<code_bits_of(PATH)>(row_a, row_b, begin, end, pieces, query, lane);
+	if constexpr (PATH == WALK_CODE_L1)
+		return sum_16_differences(row_a, row_b, begin, end, pieces, view.code_bits,
+								  (const float *) query, lane);
 	if constexpr (team_of(PATH) > 0)
 		return sum_16_by_teams<team_of(PATH)>(row_a, row_b, begin, end, pieces,
 											  (const float *) query, lane);
@@ -304,20 +435,37 @@ load_norm(const float *norms, uint32_t at, bool valid)
 	return norm;
 }
 
-/* From a raw sum to a number ordered like the distance. */
+/* The norm, or the head, of one of rows: of view.walk_rows or the pivots'.  The same holds. */
+template <int PATH>
+static __device__ __forceinline__ walk_side<PATH>
+load_side(const search_view &view, const char *rows, const float *norms, uint32_t at, bool valid)
+{
+	if constexpr (code_bits_of(PATH) > 0)
+		return valid ? load_head(rows + (size_t) at * view.walk_stride,
+								 (size_t) view.walk_pieces * 16) : gg_code_head{0, 0};
+	else
+		return load_norm(norms, at, valid);
+}
+
+/* From a raw sum to a number ordered like the distance; with codes, to its estimate. */
 template <int PATH>
 static __device__ __forceinline__ float
-walk_value(const search_view &view, float sum, float factor, float norm)
+walk_value(const search_view &view, walk_sum<PATH> sum, const walk_factor<PATH> &factor,
+		   const walk_side<PATH> &side)
 {
-	if (is_half_product(PATH))
+	if constexpr (code_bits_of(PATH) > 0)
+		return gg_code_estimate(side, code_bits_of(PATH), sum, factor.sum, factor.scale,
+								factor.base);
+	else if constexpr (is_half_product(PATH))
 	{
 		float		value = factor * sum;
 
 		if (view.norms != NULL)
-			value = view.metric == GG_METRIC_L2 ? value + norm : value * norm;
+			value = view.metric == GG_METRIC_L2 ? value + side : value * side;
 		return value;
 	}
-	return PATH == WALK_FLOAT_DOT ? -sum : sum;
+	else
+		return PATH == WALK_FLOAT_DOT ? -sum : sum;
 }
 
 static __device__ __forceinline__ uint32_t

@@ -13,6 +13,10 @@
  *	float32 rows alone	Few dimensions (fp16 merges neighbours), values of too wide a range for
  *						fp16, or (index_open only) too little memory for the copy.
  *
+ *	codes				Records of codes for the walk, no copy in fp16.  Rows, which the re-rank and
+ *						exact searches read, are beside them, in pinned host memory, or nowhere.
+ *						Pivots have their codes twice: as records, and in halves for pivots.cu.
+ *
  * Builds centre and round rows, too, by other rules (working_copy.cu tells why).
  *
  * Row heads, offsets and filter words are kept as they come, for filter.cu.
@@ -31,6 +35,8 @@
 #include <new>
 
 #include "../../src/rules/serve_check.h"
+#include "../search/codes.cuh"
+#include "../search/codes.h"
 #include "../search/exact.h"
 #include "../search/gather.h"
 #include "../search/pivots.h"
@@ -215,12 +221,16 @@ padded(size_t bytes)
 typedef struct fill_layout
 {
 	size_t		row_stride;
-	size_t		walk_stride;	/* of the fp16 copy, 0: none */
+	size_t		walk_stride;	/* of the fp16 copy, or of records of codes; 0: none */
+	size_t		half_stride;	/* of pivots in halves */
+	uint64_t	host_rows;		/* bytes of rows in host memory */
 	uint64_t	rows;
 	uint64_t	adjacency;
 	uint64_t	pivots;
 	uint64_t	pivot_entries;
 	uint64_t	pivot_rows;
+	uint64_t	pivot_halves;
+	uint64_t	weights;
 	uint64_t	pivot_norms;
 	uint64_t	norms;
 	uint64_t	mean;
@@ -241,36 +251,65 @@ take(uint64_t *at, uint64_t bytes)
 	return from;
 }
 
+/* What walks by codes take; rows that lie beside them were taken. */
+static void
+lay_out_codes(const gg_shape *shape, uint64_t *at, fill_layout *layout)
+{
+	const bool	rotated = shape->metric != GG_METRIC_L1;
+
+	layout->walk_stride = padded(gg_code_record_bytes(shape->codes, shape->dim));
+	layout->pivot_rows = take(at, (uint64_t) shape->npivots * layout->walk_stride);
+	if (!rotated)
+		return;
+	layout->half_stride = padded(((size_t) shape->dim * 2 + 15) / 16 * 16 + GG_CODE_HEAD);
+	layout->pivot_halves = take(at, (uint64_t) shape->npivots * layout->half_stride);
+	layout->weights = take(at, (uint64_t) gg_code_rounds(shape->dim) * shape->dim * 4);
+}
+
+/* What walks by rows take beside these. */
+static void
+lay_out_halves(const gg_shape *shape, bool halves, uint64_t *at, fill_layout *layout)
+{
+	const bool	wide = shape->element == GG_ELEMENT_F32;
+
+	if (wide && halves && shape->dim >= HALF_MIN_DIM)
+		layout->walk_stride = padded((size_t) shape->dim * 2);
+	layout->has_norms = shape->metric == GG_METRIC_L2 ? !wide || layout->walk_stride > 0 :
+		shape->metric == GG_METRIC_COSINE && !wide;
+	/* should fp16 not do, they are copies of rows as given */
+	layout->pivot_rows = take(at, (uint64_t) shape->npivots * layout->row_stride);
+	if (layout->has_norms)
+	{
+		layout->pivot_norms = take(at, (uint64_t) shape->npivots * 4);
+		layout->norms = take(at, (uint64_t) shape->capacity * 4);
+	}
+	layout->mean = take(at, (uint64_t) shape->dim * 4);
+	layout->range = take(at, 3 * sizeof(double));
+}
+
 /* halves: with the fp16 copy, where there is a use for one. */
 static fill_layout
 layout_for(const gg_shape *shape, bool halves)
 {
 	const uint64_t capacity = shape->capacity;
-	const bool	wide = shape->element == GG_ELEMENT_F32;
 	fill_layout layout;
 	uint64_t	at = 0;
 
 	memset(&layout, 0, sizeof(layout));
 	layout.row_stride = padded(shape_row_bytes(shape));
-	if (wide && halves && shape->degree > 0 && shape->dim >= HALF_MIN_DIM)
-		layout.walk_stride = padded((size_t) shape->dim * 2);
-	layout.rows = take(&at, capacity * layout.row_stride);
+	if (shape->row_place == GG_ROWS_DEVICE)
+		layout.rows = take(&at, capacity * layout.row_stride);
+	else if (shape->row_place == GG_ROWS_HOST)
+		layout.host_rows = capacity * layout.row_stride;
 	if (shape->degree > 0)
 	{
-		layout.has_norms = shape->metric == GG_METRIC_L2 ? !wide || layout.walk_stride > 0 :
-			shape->metric == GG_METRIC_COSINE && !wide;
 		layout.adjacency = take(&at, capacity * shape->degree * 4);
 		layout.pivots = take(&at, (uint64_t) shape->npivots * 4);
 		layout.pivot_entries = take(&at, (uint64_t) shape->npivots * PIVOT_WORDS * 4);
-		/* should fp16 not do, they are copies of rows as given */
-		layout.pivot_rows = take(&at, (uint64_t) shape->npivots * layout.row_stride);
-		if (layout.has_norms)
-		{
-			layout.pivot_norms = take(&at, (uint64_t) shape->npivots * 4);
-			layout.norms = take(&at, capacity * 4);
-		}
-		layout.mean = take(&at, (uint64_t) shape->dim * 4);
-		layout.range = take(&at, 3 * sizeof(double));
+		if (shape->codes != GG_CODES_NONE)
+			lay_out_codes(shape, &at, &layout);
+		else
+			lay_out_halves(shape, halves, &at, &layout);
 	}
 	layout.heads = take(&at, (uint64_t) shape->rows * 8);
 	if (shape->offsets)
@@ -296,10 +335,7 @@ check_shape(const gg_shape *shape)
 					   "a graph of degree %u with %u pivots over %u rows is none", shape->degree,
 					   shape->npivots, shape->capacity);
 	GG_TRY(gg_serve_check_rows(__func__, shape));
-	GG_TRY(gg_serve_check_codes(__func__, shape));
-	if (shape->codes != GG_CODES_NONE)
-		return gg_fail(GG_EUNSUPPORTED, __func__, "walks by codes are for the CPU engine alone");
-	return gg_ok();
+	return gg_serve_check_codes(__func__, shape);
 }
 
 gg_status
@@ -335,6 +371,83 @@ search_device_find(search_device *device)
 	return gg_ok();
 }
 
+/* Where rows are written to, and where the device reads them. */
+static gg_status
+place_rows(gg_index *index, const fill_layout *layout)
+{
+	const gg_shape *shape = &index->shape;
+	search_view *view = &index->view;
+	void	   *seen;
+
+	view->row_stride = layout->row_stride;
+	if (shape->row_place == GG_ROWS_DEVICE)
+	{
+		index->rows = index->memory.get() + layout->rows;
+		view->rows = index->rows;
+	}
+	else if (layout->host_rows > 0)
+	{
+		GG_TRY(gg_cuda_pin_status(cudaHostAlloc(&index->host_rows, layout->host_rows,
+												cudaHostAllocMapped | cudaHostAllocPortable),
+								  __func__, "cudaHostAlloc", layout->host_rows));
+		GG_CUDA_TRY(cudaHostGetDevicePointer(&seen, index->host_rows, 0));
+		index->rows = (char *) index->host_rows;
+		view->rows = (const char *) seen;
+	}
+	/* nothing writes what pads a row */
+	if (layout->row_stride == shape_row_bytes(shape) || index->rows == NULL ||
+		shape->capacity == 0)
+		return gg_ok();
+	if (index->host_rows != NULL)
+	{
+		memset(index->host_rows, 0, layout->host_rows);
+		return gg_ok();
+	}
+	GG_CUDA_TRY(cudaMemsetAsync(index->rows, 0, (size_t) shape->capacity * layout->row_stride,
+								index->stream.get()));
+	/* rows come on other streams */
+	GG_CUDA_TRY(cudaStreamSynchronize(index->stream.get()));
+	return gg_ok();
+}
+
+/* What makes codes, and walks by them. */
+static gg_status
+place_codes(gg_index *index, const fill_layout *layout)
+{
+	const gg_shape *shape = &index->shape;
+	search_view *view = &index->view;
+	const uint32_t bits = gg_code_bits(shape->codes);
+	const uint32_t rounds = shape->metric == GG_METRIC_L1 ? 0 : gg_code_rounds(shape->dim);
+	const uint64_t count = (uint64_t) rounds * shape->dim;
+	float	   *weights;
+	gg_status	status;
+
+	view->code_bits = bits;
+	view->walk_rows = index->walk_rows.get();
+	view->walk_stride = layout->walk_stride;
+	view->walk_pieces = gg_code_record_bytes(shape->codes, shape->dim) / 16;
+	/* a float of each element, or two bytes */
+	view->walk_pad = code_plane_bytes(view->walk_pieces) * (8 / bits) / (rounds == 0 ? 1 : 2);
+	view->path = rounds == 0 ? WALK_CODE_L1 : bits == 8 ? WALK_CODE8 : bits == 4 ? WALK_CODE4 :
+		WALK_CODE2;
+	GG_CUDA_TRY(search_codes_ready(&index->device));
+	if (rounds == 0)
+		return gg_ok();
+	index->pivot_halves = index->memory.get() + layout->pivot_halves;
+	index->code_weights = (float *) (index->memory.get() + layout->weights);
+	view->code_weights = index->code_weights;
+	weights = (float *) malloc(count * sizeof(float));
+	if (weights == NULL)
+		return gg_fail(GG_ENOMEM, __func__, "out of memory for codes of %u dimensions", shape->dim);
+	for (uint64_t i = 0; i < count; i++)
+		weights[i] = gg_code_weight(shape->code_seed, shape->dim, (uint32_t) (i / shape->dim),
+									(uint32_t) (i % shape->dim));
+	status = gg_cuda_copy_in(index->code_weights, weights, count * sizeof(float),
+							 index->stream.get(), NULL);
+	free(weights);
+	return status;
+}
+
 static gg_status
 create(const gg_shape *shape, bool halves, gg_index *index)
 {
@@ -348,7 +461,6 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 	GG_TRY(index->memory.allocate(layout.bytes));
 	GG_TRY(index->walk_rows.allocate((uint64_t) shape->capacity * layout.walk_stride));
 	memory = index->memory.get();
-	index->rows = memory + layout.rows;
 	if (shape->rows > 0)
 		index->heads = (uint64_t *) (memory + layout.heads);
 	if (shape->offsets)
@@ -358,19 +470,10 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 	view->dim = shape->dim;
 	view->metric = shape->metric;
 	view->element = shape->element;
-	view->rows = index->rows;
-	view->row_stride = layout.row_stride;
+	view->scale = 1;
+	GG_TRY(place_rows(index, &layout));
 	view->walk_rows = view->rows;
 	view->walk_stride = view->row_stride;
-	view->scale = 1;
-	/* nothing writes what pads a row */
-	if (layout.row_stride != shape_row_bytes(shape) && shape->capacity > 0)
-	{
-		GG_CUDA_TRY(cudaMemsetAsync(index->rows, 0, (size_t) shape->capacity * layout.row_stride,
-									index->stream.get()));
-		/* rows come on other streams */
-		GG_CUDA_TRY(cudaStreamSynchronize(index->stream.get()));
-	}
 	if (shape->degree == 0)
 		return gg_ok();
 
@@ -389,7 +492,7 @@ create(const gg_shape *shape, bool halves, gg_index *index)
 	view->npivots = shape->npivots;
 	view->adjacency = index->adjacency;
 	view->pivots = index->pivots;
-	return gg_ok();
+	return shape->codes != GG_CODES_NONE ? place_codes(index, &layout) : gg_ok();
 }
 
 /* gg_engine.index_create */
@@ -464,6 +567,45 @@ choose_path(const gg_shape *shape, float largest, double typical, bool halves)
 	if (!isfinite(largest) || !isfinite(typical) || typical * 262144.0 < largest)
 		return alone;
 	return shape->metric == GG_METRIC_L1 ? WALK_HALF_L1 : WALK_HALF_DOT;
+}
+
+gg_status
+index_code_rows(gg_index *index, const char *from, size_t stride, uint64_t first, uint32_t n,
+				cudaStream_t stream)
+{
+	const code_rows rows = {from, stride, n,
+		index->walk_rows.get() + first * index->view.walk_stride};
+
+	GG_CUDA_TRY(search_codes_launch(&index->view, &rows, &index->device, stream));
+	return gg_ok();
+}
+
+/* The same as prepare() with codes. */
+static gg_status
+prepare_codes(gg_index *index)
+{
+	const uint32_t blocks = (uint32_t) index->device.sms * 8;
+	search_view *view = &index->view;
+	search_view *pivots = &index->pivot_view;
+	cudaStream_t stream = index->stream.get();
+
+	if (view->rows != NULL)
+		GG_TRY(index_code_rows(index, view->rows, view->row_stride, 0, view->n, stream));
+	view->pivot_rows = index->pivot_rows;
+	pack_pivots_kernel<<<blocks, 256, 0, stream>>>(*view, index->pivots, index->pivot_rows,
+												   (float *) NULL);
+	GG_CUDA_LAUNCHED("pack_pivots_kernel");
+	*pivots = *view;
+	if (view->path == WALK_CODE_L1)
+		return gg_ok();
+	pivots->path = WALK_HALF_DOT;
+	pivots->pivot_rows = index->pivot_halves;
+	pivots->walk_pieces = (view->dim * 2 + 15) / 16;
+	pivots->walk_pad = (pivots->walk_pieces + 3) / 4 * 32;
+	pivots->walk_stride = layout_for(&index->shape, false).half_stride;
+	GG_CUDA_TRY(search_code_pivots_launch(view, index->pivot_halves, pivots->walk_stride,
+										  &index->device, stream));
+	return gg_ok();
 }
 
 /* Everything the walk reads beside the rows as given; view->n > 0. */
@@ -563,7 +705,7 @@ load_kernels(const gg_index *index)
 		return gg_ok();
 	GG_CUDA_TRY(search_single_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_multi_ready(&index->view, &index->device));
-	GG_CUDA_TRY(search_pivots_ready(&index->device));
+	GG_CUDA_TRY(search_pivots_ready(&index->view, &index->device));
 	return gg_ok();
 }
 
@@ -583,7 +725,10 @@ finish(gg_index *index, uint32_t n, bool unpack, const gg_control *control)
 				(index->pivot_entries, index->shape.npivots, index->pivots);
 			GG_CUDA_LAUNCHED("unpack_pivots_kernel");
 		}
-		GG_TRY(prepare(index));
+		if (index->shape.codes != GG_CODES_NONE)
+			GG_TRY(prepare_codes(index));
+		else
+			GG_TRY(prepare(index));
 	}
 	GG_TRY(load_kernels(index));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
@@ -600,6 +745,17 @@ gg_cuda_index_finish(gg_index *index, uint32_t n, const gg_control *control)
 					   index->finished ? ", and the index is finished" : "");
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	return finish(index, n, true, control);
+}
+
+gg_status
+gg_cuda_index_codes(const gg_index *index, uint32_t n, uint8_t *records)
+{
+	const uint32_t bytes = index->view.walk_pieces * 16;
+
+	GG_CUDA_TRY(cudaMemcpy2DAsync(records, bytes, index->walk_rows.get(), index->view.walk_stride,
+								  bytes, n, cudaMemcpyDeviceToHost, index->stream.get()));
+	GG_CUDA_TRY(cudaStreamSynchronize(index->stream.get()));
+	return gg_ok();
 }
 
 /* For build.cu: the rows of an index that is not finished and has no graph. */

@@ -103,7 +103,7 @@ choose_cluster(const search_device *device, gg_search_mode mode, uint32_t nq)
 	return cluster;
 }
 
-/* Whether the pivots are scored by pivots.cu rather than in the walk. */
+/* Whether the pivots, of this view, are scored by pivots.cu rather than in the walk. */
 static bool
 choose_product(const search_view *view, const search_device *device, uint32_t nq, uint32_t cluster)
 {
@@ -143,6 +143,16 @@ check_shared(const search_view *view, const search_launch *launch, const search_
 					   "shared memory a block, device %d has %d", view->dim, launch->itopk, bytes,
 					   device->ordinal, device->shared_bytes);
 	return gg_ok();
+}
+
+/* Nodes of a walk's list that are measured by row, or would be. */
+static uint32_t
+rerank_for(const gg_index *index, const gg_search_params *params)
+{
+	if (index->shape.codes == GG_CODES_NONE)
+		return search_rerank_size(params->itopk_size, params->k);
+	return index->shape.row_place == GG_ROWS_NONE ? params->k :
+		gg_rerank_size(params, index->shape.codes, index->shape.dim);
 }
 
 /* The batch's queries in device memory. */
@@ -201,6 +211,7 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 			 const search_batch *batch, cudaStream_t stream)
 {
 	const search_view *view = &index->view;
+	const search_view *pivots = view->code_bits > 0 ? &index->pivot_view : view;
 	const search_device *device = &index->device;
 	const uint32_t nq = batch->nq;
 	search_launch launch;
@@ -216,13 +227,14 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	launch.k = params->k;
 	launch.itopk = params->itopk_size;
 	launch.width = search_width_for(params->search_width, params->itopk_size, view->degree);
+	launch.rerank = rerank_for(index, params);
 	launch.keys = batch->keys;
 	segmented = params->mode == GG_SEARCH_TSDG_LARGE &&
 		search_segmented_takes(view, &launch, device);
 	if (!segmented)
 		cluster = choose_cluster(device, params->mode, nq + batch->beside);
-	if (choose_product(view, device, nq, cluster))
-		slices = search_pivots_slices(view, nq, device->sms);
+	if (choose_product(pivots, device, nq, cluster))
+		slices = search_pivots_slices(pivots, nq, device->sms);
 	launch.nentries = slices * ENTRY_NODES;
 	if (!segmented)
 		GG_TRY(check_shared(view, &launch, device, cluster));
@@ -231,7 +243,7 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 
 	if (slices > 0)
 	{
-		GG_TRY(grow(scratch->halves, (uint64_t) batch->room * view->walk_pad, stream));
+		GG_TRY(grow(scratch->halves, (uint64_t) batch->room * pivots->walk_pad, stream));
 		GG_TRY(grow(scratch->factors, batch->room, stream));
 		/* fewer queries take more slices: room for the most */
 		GG_TRY(grow(scratch->entries, batch->slots != NULL ?
@@ -240,7 +252,7 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 		/* queries in slots are copied on the way: the product and the walk both read them */
 		if (batch->slots != NULL)
 			GG_TRY(grow(scratch->queries, (uint64_t) batch->room * view->dim, stream));
-		GG_CUDA_TRY(search_pivots_launch(view, batch->queries, batch->slots, nq, slices,
+		GG_CUDA_TRY(search_pivots_launch(pivots, batch->queries, batch->slots, nq, slices,
 										 scratch->halves.get(), scratch->factors.get(),
 										 scratch->queries.get(), scratch->entries.get(), device,
 										 stream));
@@ -441,6 +453,9 @@ gg_cuda_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const f
 		return gg_fail(GG_EINVAL, __func__, "k %u is out of range", k);
 	if (!index->finished)
 		return gg_fail(GG_EINVAL, __func__, "the index is not finished");
+	if (index->shape.row_place == GG_ROWS_NONE)
+		return gg_fail(GG_EUNSUPPORTED, __func__,
+					   "rows are to be measured, and the index has none");
 	GG_TRY(gg_cuda_check_cancel(control, __func__));
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	if (filter != NULL && index->view.n > 0)

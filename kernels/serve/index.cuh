@@ -97,6 +97,7 @@ struct gg_index
 	gg_shape	shape;
 	bool		finished;
 	search_view view;			/* n is 0 until finished */
+	search_view pivot_view;		/* with codes: what pivots.cu reads */
 	search_device device;
 	gg_cuda_stream stream;
 
@@ -104,14 +105,18 @@ struct gg_index
 	std::mutex	stages_lock;
 	index_stage *stages;
 
+	void	   *host_rows;			/* pinned; NULL: rows are on the device, or nowhere */
+
 	/* one allocation: to take one and to give it back holds up the other threads' calls */
 	gg_cuda_buffer<char> memory;
 	gg_cuda_buffer<char> walk_rows; /* alone, for it may turn out useless */
 	uint32_t   *adjacency;		/* these point into memory */
 	uint32_t   *pivots;			/* node ids */
 	uint32_t   *pivot_entries;	/* as written: node id and neighbours */
-	char	   *rows;
+	char	   *rows;				/* with codes in host memory, or NULL */
 	char	   *pivot_rows;
+	char	   *pivot_halves;		/* with codes: see search/codes.h */
+	float	   *code_weights;
 	float	   *pivot_norms;
 	float	   *norms;
 	float	   *mean;
@@ -127,13 +132,14 @@ struct gg_index
 	void	   *mapped;			/* pinned host memory that the device sees */
 	size_t		mapped_bytes;
 
-	gg_index() : finished(false), stages(NULL), adjacency(NULL), pivots(NULL), pivot_entries(NULL),
-				 rows(NULL), pivot_rows(NULL), pivot_norms(NULL), norms(NULL), mean(NULL),
-				 range(NULL), heads(NULL), offsets(NULL), words(NULL), mapped(NULL),
-				 mapped_bytes(0)
+	gg_index() : finished(false), stages(NULL), host_rows(NULL), adjacency(NULL), pivots(NULL),
+				 pivot_entries(NULL), rows(NULL), pivot_rows(NULL), pivot_halves(NULL),
+				 code_weights(NULL), pivot_norms(NULL), norms(NULL), mean(NULL), range(NULL),
+				 heads(NULL), offsets(NULL), words(NULL), mapped(NULL), mapped_bytes(0)
 	{
 		memset(&shape, 0, sizeof(shape));
 		memset(&view, 0, sizeof(view));
+		memset(&pivot_view, 0, sizeof(pivot_view));
 		memset(&device, 0, sizeof(device));
 	}
 	~gg_index()
@@ -143,6 +149,8 @@ struct gg_index
 			(void) cudaStreamSynchronize(stream.get());
 		if (mapped != NULL)
 			(void) cudaFreeHost(mapped);
+		if (host_rows != NULL)
+			(void) cudaFreeHost(host_rows);
 		while (stages != NULL)
 		{
 			index_stage *stage = stages;
@@ -281,6 +289,13 @@ shape_row_bytes(const gg_shape *shape)
  */
 extern gg_status index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
 								 const gg_control *control);
+
+/* codes of n rows from `first` on; `from` is as search/codes.h has it. */
+extern gg_status index_code_rows(gg_index *index, const char *from, size_t stride, uint64_t first,
+								 uint32_t n, cudaStream_t stream);
+
+/* For tests alone: the codes of the first n rows of a finished index, side by side. */
+extern "C" gg_status gg_cuda_index_codes(const gg_index *index, uint32_t n, uint8_t *records);
 
 /*
  * fill.cu: the device that calls of this thread go to from here on; what was found out about it is

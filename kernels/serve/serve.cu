@@ -255,7 +255,8 @@ static gg_serve_target
 target_of(const gg_index *index)
 {
 	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim,
-									index->view.npivots, index->shape.rows, index->shape.words};
+									index->view.npivots, index->shape.rows, index->shape.words,
+									index->shape.row_place == GG_ROWS_NONE};
 
 	return target;
 }

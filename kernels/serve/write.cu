@@ -163,6 +163,55 @@ index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t byt
 	return gg_ok();
 }
 
+/* Rows that stay in host memory. */
+static void
+keep_rows(const gg_index *index, uint64_t offset, const char *from, uint64_t bytes)
+{
+	const size_t stride = index->view.row_stride;
+
+	while (bytes > 0)
+	{
+		row_piece	piece = first_piece(index, offset, bytes, bytes);
+		uint64_t	done = piece.width * piece.rows;
+
+		for (size_t i = 0; i < piece.rows; i++)
+			memcpy(piece.to + i * stride, from + i * piece.width, piece.width);
+		offset += done;
+		from += done;
+		bytes -= done;
+	}
+}
+
+/*
+ * Codes of rows that stay nowhere: the device reads them where they pass through pinned memory.
+ * Done when it returns.
+ */
+static gg_status
+stage_codes(gg_index *index, index_stage *stage, uint64_t first, const char *from, uint64_t n)
+{
+	const size_t row = shape_row_bytes(&index->shape);
+	const uint64_t most = STAGE_BYTES / row;
+
+	while (n > 0)
+	{
+		const uint64_t some = n < most ? n : most;
+		char	   *buffer;
+		void	   *seen;
+
+		GG_TRY(stage->buffer(&buffer));
+		memcpy(buffer, from, some * row);
+		GG_CUDA_TRY(cudaHostGetDevicePointer(&seen, buffer, 0));
+		GG_TRY(index_code_rows(index, (const char *) seen, row, first, (uint32_t) some,
+							   stage->stream()));
+		GG_TRY(stage->sent());
+		first += some;
+		from += some * row;
+		n -= some;
+	}
+	GG_CUDA_TRY(cudaStreamSynchronize(stage->stream()));
+	return gg_ok();
+}
+
 /* The same by way of pinned memory; done when it returns. */
 static gg_status
 stage_rows(const gg_index *index, index_stage *stage, uint64_t offset, const char *from,
@@ -202,10 +251,38 @@ is_pageable(const void *memory)
 }
 
 static gg_status
+write_codes(gg_index *index, uint64_t offset, const char *from, uint64_t bytes)
+{
+	const size_t row = shape_row_bytes(&index->shape);
+	index_stage *stage;
+	gg_status	status;
+
+	if (offset % row != 0 || bytes % row != 0)
+		return gg_fail(GG_EINVAL, __func__, "%llu bytes at %llu are not whole rows of %zu",
+					   (unsigned long long) bytes, (unsigned long long) offset, row);
+	stage = take_stage(index);
+	if (stage == NULL)
+		return gg_fail(GG_ENOMEM, __func__, "could not get %zu bytes of pinned host memory",
+					   2 * STAGE_BYTES);
+	status = stage_codes(index, stage, offset / row, from, bytes / row);
+	leave_stage(index, stage);
+	return status;
+}
+
+static gg_status
 write_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes)
 {
-	index_stage *stage = is_pageable(from) ? take_stage(index) : NULL;
+	index_stage *stage;
 	gg_status	status;
+
+	if (index->shape.row_place == GG_ROWS_NONE)
+		return write_codes(index, offset, from, bytes);
+	if (index->shape.row_place == GG_ROWS_HOST)
+	{
+		keep_rows(index, offset, from, bytes);
+		return gg_ok();
+	}
+	stage = is_pageable(from) ? take_stage(index) : NULL;
 
 	/* without pinned memory the driver's buffer will do */
 	if (stage == NULL)

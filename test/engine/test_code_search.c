@@ -8,124 +8,10 @@
 #include <string.h>
 
 #include "../../src/cpu/index.h"
-#include "../../src/keys.h"
-#include "../../src/request.h"
-#include "harness.h"
+#include "code_cases.h"
 #include "serve_requests.h"
 
-static const gg_engine *const engine = &gg_cpu_engine;
 static const gg_control one_thread = {.threads = 1};
-static const gg_control three_threads = {.threads = 3};
-static const gg_metric metrics[] = {GG_METRIC_L2, GG_METRIC_IP, GG_METRIC_COSINE, GG_METRIC_L1};
-static const gg_codes kinds[] = {GG_CODES_INT8, GG_CODES_INT4, GG_CODES_INT2};
-
-#define K 10u
-#define ITOPK 64u
-
-/* Rows, queries, a graph; keys of the exact answers. */
-typedef struct rows
-{
-	gg_dataset	data;
-	float	   *queries;
-	uint32_t	nq;
-	gg_graph	graph;
-	uint64_t   *truth;			/* nq x K */
-} rows;
-
-static void
-rows_make(rows *r, const harness_spec *spec, uint32_t nq)
-{
-	gg_build_params params = {.graph_degree = 32,.intermediate_graph_degree = 64,.seed = 1};
-	gg_index   *index;
-
-	r->nq = nq;
-	r->truth = malloc((size_t) nq * K * sizeof(uint64_t));
-	harness_data(spec, &r->data, &r->queries, nq);
-	CHECK_OK(engine->build(&r->data, &params, &three_threads, &r->graph, NULL), "build");
-	CHECK_OK(engine->index_open(&r->data, NULL, NULL, &index), "index_open");
-	CHECK_OK(engine->index_exact(index, K, NULL, r->queries, nq, &three_threads, r->truth),
-			 "index_exact");
-	engine->index_close(index);
-}
-
-static void
-rows_free(rows *r)
-{
-	gg_graph_free(&r->graph);
-	harness_free(&r->data, r->queries);
-	free(r->truth);
-}
-
-static gg_shape
-shape_of(const rows *r, gg_codes codes, gg_row_place place)
-{
-	gg_shape	shape = {.capacity = r->data.n,.dim = r->data.dim,.element = r->data.element,
-						 .metric = r->data.metric,.degree = r->graph.degree,
-						 .npivots = r->graph.npivots,.codes = codes,.row_place = place,
-						 .code_seed = 99,.rows = r->data.n};
-
-	return shape;
-}
-
-/* Rows are written in pieces of three, from the last to the first. */
-static void
-write_rows(gg_index *index, const rows *r)
-{
-	size_t		bytes = r->data.dim * gg_element_size(r->data.element);
-
-	for (uint32_t left = r->data.n; left > 0;)
-	{
-		uint32_t	count = left < 3 ? left : 3;
-
-		left -= count;
-		CHECK_OK(engine->index_write(index, GG_PART_ROWS, left * bytes,
-									 (const char *) r->data.rows + left * bytes, count * bytes),
-				 "index_write");
-	}
-}
-
-/* Every fifth row is dead: its TID is invalid. */
-static gg_index *
-index_make(const rows *r, gg_codes codes, gg_row_place place, const gg_control *control)
-{
-	gg_shape	shape = shape_of(r, codes, place);
-	uint64_t	list_bytes = (uint64_t) r->graph.degree * r->data.n * sizeof(uint32_t);
-	gg_index   *index;
-
-	CHECK_OK(engine->index_create(&shape, &index), "index_create");
-	CHECK(engine->index_bytes(index) == engine->shape_bytes(&shape), "bytes");
-	write_rows(index, r);
-	CHECK_OK(engine->index_write(index, GG_PART_ADJACENCY, 0, r->graph.adjacency, list_bytes),
-			 "lists");
-	for (uint32_t i = 0; i < r->graph.npivots; i++)
-	{
-		uint32_t	pivot[1 + GG_PIVOT_DEGREE];
-
-		pivot[0] = r->graph.pivots[i];
-		memcpy(pivot + 1, r->graph.pivot_adjacency + (size_t) i * GG_PIVOT_DEGREE,
-			   GG_PIVOT_DEGREE * sizeof(uint32_t));
-		CHECK_OK(engine->index_write(index, GG_PART_PIVOTS, i * sizeof(pivot), pivot,
-									 sizeof(pivot)), "pivots");
-	}
-	for (uint32_t i = 0; i < r->data.n; i++)
-	{
-		uint64_t	head = i % 5 == 0 ? 0 : (uint64_t) i << 16 | UINT64_C(1) << 32;
-
-		CHECK_OK(engine->index_write(index, GG_PART_TIDS, i * sizeof(head), &head, sizeof(head)),
-				 "heads");
-	}
-	CHECK_OK(engine->index_finish(index, r->data.n, control), "index_finish");
-	return index;
-}
-
-static uint64_t *
-search(gg_index *index, const rows *r, const gg_search_params *params, const gg_control *control)
-{
-	uint64_t   *keys = malloc((size_t) r->nq * params->k * sizeof(uint64_t));
-
-	CHECK_OK(engine->index_search(index, params, r->queries, r->nq, control, keys), "index_search");
-	return keys;
-}
 
 /* Answers that are out of order, or whose distance is not the row's. */
 static uint32_t
@@ -155,62 +41,7 @@ count_wrong(const rows *r, const uint64_t *keys, uint32_t k)
 	return wrong;
 }
 
-static double
-recall(const rows *r, const uint64_t *keys)
-{
-	uint32_t	hits = 0;
-
-	for (uint32_t q = 0; q < r->nq; q++)
-		for (uint32_t i = 0; i < K; i++)
-			hits += keys[q * K + i] >> 32 <= r->truth[q * K + K - 1] >> 32;
-	return (double) hits / (r->nq * K);
-}
-
 /* ---- walks --------------------------------------------------------------- */
-
-/*
- * The answer without rows, of as many nodes as are measured by row, and measured here: that of the
- * index with rows.
- */
-static void
-check_no_rows(const rows *r, gg_codes codes, const uint64_t *expected, const char *what)
-{
-	gg_search_params params = {.k = K,.itopk_size = ITOPK};
-	uint32_t	most = gg_rerank_size(&params, codes, r->data.dim);
-	gg_index   *index = index_make(r, codes, GG_ROWS_NONE, NULL);
-	gg_index   *exact;
-	uint64_t   *estimates;
-	uint64_t   *keys = malloc((size_t) r->nq * K * sizeof(uint64_t));
-	uint32_t   *filter = calloc(r->data.n / 32 + 1, sizeof(uint32_t));
-	uint32_t	unordered = 0;
-
-	params.k = most;
-	estimates = search(index, r, &params, &three_threads);
-	CHECK_OK(engine->index_open(&r->data, NULL, NULL, &exact), "index_open");
-	for (uint32_t q = 0; q < r->nq; q++)
-	{
-		const uint64_t *list = estimates + (size_t) q * most;
-
-		memset(filter, 0, (r->data.n / 32 + 1) * sizeof(uint32_t));
-		for (uint32_t i = 0; i < most; i++)
-		{
-			filter[key_node(list[i]) / 32] |= 1u << key_node(list[i]) % 32;
-			unordered += i > 0 && list[i - 1] >= list[i];
-		}
-		CHECK_OK(engine->index_exact(exact, K, filter, r->queries + (size_t) q * r->data.dim, 1,
-									 NULL, keys + q * K), "index_exact");
-	}
-	CHECK(unordered == 0, "%s: %u estimates out of order", what, unordered);
-	CHECK(memcmp(keys, expected, (size_t) r->nq * K * sizeof(uint64_t)) == 0,
-		  "%s: other rows are measured without rows", what);
-	CHECK(engine->index_exact(index, K, NULL, r->queries, 1, NULL, keys).code == GG_EUNSUPPORTED,
-		  "%s: exact answers without rows", what);
-	engine->index_close(exact);
-	engine->index_close(index);
-	free(estimates);
-	free(keys);
-	free(filter);
-}
 
 static void
 check_walks(const rows *r, gg_codes codes, double bar, const char *what)

@@ -344,7 +344,7 @@ count_walk(uint32_t itopk, uint32_t k)
 				break;
 			count.parents += parents;
 		}
-		count.reranked += std::min((uint32_t) list.size(), search_rerank_count(itopk, k));
+		count.reranked += std::min((uint32_t) list.size(), search_rerank_size(itopk, k));
 	}
 	count.distances /= sample;
 	count.parents /= sample;

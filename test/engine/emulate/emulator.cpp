@@ -604,6 +604,44 @@ complete_product(warp *w, uint32_t lanes)
 	}
 }
 
+/* m16n8k32, of unsigned bytes and signed ones. */
+void
+complete_byte_product(warp *w, uint32_t lanes)
+{
+	uint8_t		a[16][32];
+	int8_t		b[32][8];
+
+	all_lanes(lanes, "mma of bytes");
+	for (uint32_t l = 0; l < 32; l++)
+	{
+		const fiber *f = &w->fibers[l];
+		const uint32_t g = l / 4;
+
+		for (uint32_t i = 0; i < 4; i++)
+		{
+			const uint32_t k = l % 4 * 4 + i;
+
+			a[g][k] = (uint8_t) (f->in[0] >> 8 * i);
+			a[g + 8][k] = (uint8_t) (f->in[0] >> (32 + 8 * i));
+			a[g][k + 16] = (uint8_t) (f->in[1] >> 8 * i);
+			a[g + 8][k + 16] = (uint8_t) (f->in[1] >> (32 + 8 * i));
+			b[k][g] = (int8_t) (f->in[2] >> 8 * i);
+			b[k + 16][g] = (int8_t) (f->in[2] >> (32 + 8 * i));
+		}
+	}
+	for (uint32_t l = 0; l < 32; l++)
+		for (uint32_t i = 0; i < 4; i++)
+		{
+			const uint32_t row = l / 4 + i / 2 * 8;
+			const uint32_t column = l % 4 * 2 + i % 2;
+			uint32_t	sum = 0;
+
+			for (uint32_t k = 0; k < 32; k++)
+				sum += (uint32_t) (a[row][k] * b[k][column]);
+			((uint32_t *) w->fibers[l].in[3])[i] += sum;
+		}
+}
+
 /* ---- shared memory ------------------------------------------------------------------------- */
 
 static const char dynamic_key = 0;

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "warp.cuh"
+#include "common/warp.cuh"
 
 namespace cg = cooperative_groups;
 

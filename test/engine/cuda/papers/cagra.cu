@@ -5,6 +5,8 @@
  */
 #include "papers.h"
 
+#include "../../../../kernels/search/pivots.h"
+#include "../../../../kernels/search/search_multi.h"
 #include "../../../../kernels/serve/index.cuh"
 
 #include <algorithm>
@@ -487,6 +489,7 @@ team_search(const gg_index *index, const papers_set *set, const team_kernel *ker
 	launch.nq = count;
 	launch.k = k;
 	launch.itopk = width;
+	launch.rerank = search_rerank_size(width, k);
 	launch.width = search_width_for(0, width, index->view.degree);
 	launch.keys = memory.keys.get();
 	launch.entries = memory.entries.get();

@@ -309,7 +309,7 @@ log_walks(const papers_set *set, const gg_graph *graph, uint32_t itopk, walk_log
 
 	log->nq = papers_queries(set, 1);
 	log->width = search_width_for(0, itopk, graph->degree);
-	log->nfront = std::min(search_rerank_count(itopk, K), graph->n);
+	log->nfront = std::min(search_rerank_size(itopk, K), graph->n);
 	log->steps.push_back(0);
 	log->first.push_back(0);
 	for (uint32_t query = 0; query < log->nq; query++)
@@ -447,6 +447,7 @@ print_teams(gg_index *index, const papers_set *set, uint32_t cluster, uint32_t i
 	launch.nq = 1;
 	launch.k = K;
 	launch.itopk = itopk;
+	launch.rerank = search_rerank_size(itopk, launch.k);
 	launch.width = search_width_for(0, itopk, index->view.degree);
 	launch.mail = index->scratch.mail.get();
 	papers_head("distances of multi-CTA search | microseconds per query | recall@10");

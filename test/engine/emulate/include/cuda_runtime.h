@@ -90,10 +90,11 @@ static inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz((unsigned) x
 static inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(x); }
 static inline unsigned __umulhi(unsigned x, unsigned y) { return (uint64_t) x * y >> 32; }
 static inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+static inline float __fmul_rn(float x, float y) { return x * y; }
+static inline float __fadd_rn(float x, float y) { return x + y; }
+static inline double __dmul_rn(double x, double y) { return x * y; }
 static inline float cospif(float x) { return (float) cos(3.14159265358979323846 * x); }
 static inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
-static inline float __fadd_rn(float x, float y) { return x + y; }
-static inline float __fmul_rn(float x, float y) { return x * y; }
 
 /* ---- memory --------------------------------------------------------------------- */
 
@@ -196,6 +197,7 @@ extern void complete_ballot(warp *w, uint32_t lanes);
 extern void complete_match(warp *w, uint32_t lanes);
 extern void complete_matrix(warp *w, uint32_t lanes);
 extern void complete_product(warp *w, uint32_t lanes);
+extern void complete_byte_product(warp *w, uint32_t lanes);
 
 /* The value of lane `source`. */
 template <typename T>
@@ -447,6 +449,24 @@ mma_sync_aligned_m16n8k16_row_col_f32_f16_f16_f32(const char *, float &c0, float
 	self->in[2] = (uint64_t) b1 << 32 | b0;
 	self->in[3] = (uint64_t) sums;
 	warp_operation(0xFFFFFFFFu, "mma", complete_product);
+	c0 = sums[0];
+	c1 = sums[1];
+	c2 = sums[2];
+	c3 = sums[3];
+}
+
+static inline void
+mma_sync_aligned_m16n8k32_row_col_s32_u8_s8_s32(const char *, int32_t &c0, int32_t &c1,
+												int32_t &c2, int32_t &c3, uint32_t a0, uint32_t a1,
+												uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1)
+{
+	int32_t		sums[4] = {c0, c1, c2, c3};
+
+	self->in[0] = (uint64_t) a1 << 32 | a0;
+	self->in[1] = (uint64_t) a3 << 32 | a2;
+	self->in[2] = (uint64_t) b1 << 32 | b0;
+	self->in[3] = (uint64_t) sums;
+	warp_operation(0xFFFFFFFFu, "mma of bytes", complete_byte_product);
 	c0 = sums[0];
 	c1 = sums[1];
 	c2 = sums[2];
