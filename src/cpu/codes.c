@@ -227,7 +227,6 @@ set_rotated(const gg_coder *coder, float *row, int32_t *y, gg_code_query *query)
 	uint32_t	dim = coder->dim;
 	uint32_t	bits = coder->bits;
 	int			exponent = rotate_scaled(coder, row, y);
-	double		unit = ldexp(1.0, exponent - GG_CODE_FRACTION);
 	int64_t		sum = 0;
 	int64_t		square = 0;
 	int32_t		largest = 0;
@@ -244,8 +243,8 @@ set_rotated(const gg_coder *coder, float *row, int32_t *y, gg_code_query *query)
 		largest = size > largest ? size : largest;
 	}
 	scale = gg_code_query_scale(sum, largest);
-	query->scale = largest == 0 ? 0.0f : (float) (unit / scale);
-	query->base = coder->metric == GG_METRIC_L2 ? (float) ((double) square * unit * unit) : 0.0f;
+	query->unit = gg_code_query_unit(exponent, scale);
+	query->base = coder->metric == GG_METRIC_L2 ? gg_code_square(exponent, square) : 0.0f;
 	query->sum = 0;
 	for (uint32_t i = 0; i < dim; i += 8)
 	{
@@ -320,7 +319,7 @@ finish(const gg_coder *coder, const uint8_t *record, const gg_code_query *query,
 	gg_code_head head;
 
 	memcpy(&head, record + coder->record_bytes - GG_CODE_HEAD, sizeof(head));
-	return gg_code_estimate(head, coder->bits, dot, query->sum, query->scale, query->base);
+	return gg_code_estimate(head, coder->bits, dot, query->sum, query->unit, query->base);
 }
 
 static float
@@ -566,7 +565,6 @@ gg_status
 gg_coder_init(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed)
 {
 	memset(coder, 0, sizeof(*coder));
-	coder->codes = codes;
 	coder->metric = metric;
 	coder->dim = dim;
 	coder->bits = gg_code_bits(codes);

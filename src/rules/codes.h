@@ -30,12 +30,12 @@
  *	Round	y_i is element i times 2^GG_CODE_FRACTION, as an integer (towards zero).  Element i gets
  *			one of 2^bits levels, u_i (gg_code_level()).  It stands for w_i = 2 u_i - (2^bits - 1),
  *			times a step that nobody needs: the code is a direction.  Four steps are tried, so that
- *			the levels span GG_CODE_CLIPS times the root mean square, but no more than the largest
- *			element.  The step with the smallest angle between w and y is taken, the first
- *			of several.
+ *			the levels span gg_code_clip() times the root mean square, but no more than the largest
+ *			element.  The step with the smallest angle between w and y is taken, the first of
+ *			equal ones.
  *	Head	Let <x, q> be estimated by |x|^2 <w, q> / <w, x>, with w and both vectors rotated: this
  *			is exact where q is a multiple of x, and unbiased over rotations.  So every
- *			metric's distance is base + factor <w, q>, and under L2 + |q|^2; gg_code_head().
+ *			metric's distance is base + factor <w, q>, and under L2 + |q|^2 (gg_code_make_head()).
  *
  * L1 is not kept by a rotation.  There the levels span the row's least to largest element, base is
  * the least and factor the step between levels.  So rows of small integers have exact codes of 8
@@ -76,7 +76,7 @@
 
 #define GG_CODE_CHUNK		8u	/* bytes */
 #define GG_CODE_HEAD		8u
-#define GG_CODE_FRACTION	22	/* y: up to 2^30, of elements up to 2 sqrt(GG_MAX_DIM) */
+#define GG_CODE_FRACTION	22	/* y is below 2^31: elements are below 4 sqrt(GG_MAX_DIM) */
 #define GG_CODE_SQRT_HALF	0.70710678f
 #define GG_CODE_TRIES		4u
 
@@ -156,7 +156,6 @@ gg_code_weight(uint64_t seed, uint32_t dim, uint32_t round, uint32_t i)
 #define GG_CODE_ZERO		(-127)	/* an element of no normal size */
 #define GG_CODE_INFINITE	128		/* or none of a number */
 
-
 GG_RANDOM_INLINE int
 gg_code_exponent(uint32_t largest)
 {
@@ -228,17 +227,31 @@ typedef struct gg_code_head
 	float		factor;
 } gg_code_head;
 
-/* exponent: the one that the row was scaled by. */
+/* What 1 in y stands for, of a row or query that was scaled by this exponent. */
+GG_RANDOM_INLINE double
+gg_code_unit(int exponent)
+{
+	return ldexp(1.0, exponent - GG_CODE_FRACTION);
+}
+
+/* |x|^2 */
+GG_RANDOM_INLINE float
+gg_code_square(int exponent, int64_t square)
+{
+	double		unit = gg_code_unit(exponent);
+
+	return (float) ((double) square * unit * unit);
+}
+
 GG_RANDOM_INLINE gg_code_head
 gg_code_make_head(gg_metric metric, int exponent, int64_t square, int64_t dot)
 {
 	gg_code_head head = {metric == GG_METRIC_COSINE ? 1.0f : 0.0f, 0.0f};
-	double		unit = ldexp(1.0, exponent - GG_CODE_FRACTION);
-	double		factor = (double) square / (double) dot * unit;
+	double		factor = (double) square / (double) dot * gg_code_unit(exponent);
 
 	if (metric == GG_METRIC_L2)
 	{
-		head.base = (float) ((double) square * unit * unit);
+		head.base = gg_code_square(exponent, square);
 		head.factor = (float) (-2 * factor);
 	}
 	else if (metric == GG_METRIC_IP)
@@ -290,7 +303,10 @@ gg_code_span(uint32_t bits, int32_t least, int32_t most, float *inverse)
 #define GG_CODE_QUERY_LARGEST	32512
 #define GG_CODE_QUERY_SUM		(1 << 22)
 
-/* What y_i is multiplied by; sum: of |y_i|.  0 for a query that has no exponent. */
+/*
+ * What y_i is multiplied by; sum: of |y_i|.  0 for a query whose y are 0: a zero vector, or one
+ * that is not finite.
+ */
 GG_RANDOM_INLINE double
 gg_code_query_scale(int64_t sum, int64_t largest)
 {
@@ -310,17 +326,24 @@ gg_code_query_element(int32_t y, double scale)
 	return (int16_t) (GG_CODE_MUL64((double) y, scale) + (y < 0 ? -0.5 : 0.5));
 }
 
+/* What 1 in a query's elements stands for. */
+GG_RANDOM_INLINE float
+gg_code_query_unit(int exponent, double scale)
+{
+	return scale > 0 ? (float) (gg_code_unit(exponent) / scale) : 0.0f;
+}
+
 /*
- * The estimate.  dot: sum of u_i q_i; sum: of q_i; scale and base: of the query.
+ * The estimate.  dot: sum of u_i q_i; sum: of q_i; unit: of q_i; base: |q|^2 under L2, otherwise 0.
  */
 GG_RANDOM_INLINE float
-gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, float scale,
+gg_code_estimate(gg_code_head head, uint32_t bits, int32_t dot, int32_t sum, float unit,
 				 float base)
 {
 	int32_t		doubled = 2 * dot - ((1 << bits) - 1) * sum;
 	float		start = GG_CODE_ADD(head.base, base);
 
-	return GG_CODE_ADD(start, GG_CODE_MUL(head.factor, GG_CODE_MUL((float) doubled, scale)));
+	return GG_CODE_ADD(start, GG_CODE_MUL(head.factor, GG_CODE_MUL((float) doubled, unit)));
 }
 
 /* ---- codes.c ------------------------------------------------------------- */
@@ -335,7 +358,7 @@ struct gg_coder;
 typedef struct gg_code_query
 {
 	float		base;			/* |q|^2 under L2 */
-	float		scale;
+	float		unit;			/* of elements */
 	int32_t		sum;			/* of elements */
 
 	/*
@@ -354,7 +377,6 @@ typedef float (*gg_code_distance_fn) (const struct gg_coder *coder, const uint8_
 /* What makes codes of one kind of rows. */
 typedef struct gg_coder
 {
-	gg_codes	codes;
 	gg_metric	metric;
 	uint32_t	dim;
 	uint32_t	bits;
