@@ -12,7 +12,8 @@
  * b), c (both kernels at many batch sizes), w(idths), t(able: batch 1 to 10,000 with bandwidth, as
  * Markdown rows), g(reedy walks of TSDG beside multi-CTA search, at small batches; not in a),
  * l(arge batches' search of TSDG and its greedy walks beside the engine's choice, at batch 1 to
- * 10,000; not in a), s(ave the graph built to DIR).
+ * 10,000; not in a), k (codes of each kind, rows on the device, in host memory, nowhere, beside full
+ * rows; not in a), s(ave the graph built to DIR).
  * One line a measurement; times are of kernels, between events on the stream, queries and answers
  * in device memory.
  *
@@ -29,6 +30,7 @@
  * some nodes twice.
  */
 #include <algorithm>
+#include <chrono>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -426,6 +428,111 @@ bench_same(uint32_t itopk)
 	fflush(stdout);
 }
 
+/* ---- codes ------------------------------------------------------------------- */
+
+static const char *
+codes_name(gg_codes codes)
+{
+	return codes == GG_CODES_INT8 ? "int8" : codes == GG_CODES_INT4 ? "int4" :
+		codes == GG_CODES_INT2 ? "int2" : "none";
+}
+
+/* Another index of the same rows and graph. */
+static gg_index *
+open_codes(gg_codes codes, gg_row_place place)
+{
+	std::vector<uint32_t> pivots((size_t) graph.npivots * (1 + GG_PIVOT_DEGREE), 0);
+	gg_shape	shape = {};
+	gg_index   *index;
+
+	shape.capacity = n;
+	shape.dim = dim;
+	shape.element = data.element;
+	shape.metric = data.metric;
+	shape.degree = degree;
+	shape.npivots = graph.npivots;
+	shape.codes = codes;
+	shape.row_place = place;
+	shape.code_seed = 1;
+	for (uint32_t i = 0; i < graph.npivots; i++)
+		pivots[(size_t) i * (1 + GG_PIVOT_DEGREE)] = graph.pivots[i];
+	must_ok(gg_cuda_engine.index_create(&shape, &index), "index_create");
+	must_ok(gg_cuda_engine.index_write(index, GG_PART_ROWS, 0, data.rows, (uint64_t) n * dim * 4),
+			"rows");
+	must_ok(gg_cuda_engine.index_write(index, GG_PART_ADJACENCY, 0, graph.adjacency,
+									   (uint64_t) n * degree * 4), "adjacency");
+	must_ok(gg_cuda_engine.index_write(index, GG_PART_PIVOTS, 0, pivots.data(), pivots.size() * 4),
+			"pivots");
+	must_ok(gg_cuda_engine.index_finish(index, n, NULL), "index_finish");
+	return index;
+}
+
+/* Median microseconds of one query whose caller waits. */
+static double
+wait_for_one(const gg_search_params *params)
+{
+	const uint32_t count = std::min(nq, 2000u);
+	std::vector<double> times;
+	uint64_t	keys[GG_MAX_ITOPK];
+
+	for (uint32_t q = 0; q < count; q++)
+	{
+		const auto	begin = std::chrono::steady_clock::now();
+
+		must_ok(gg_cuda_engine.index_search(cuda_index, params, queries.data() + (size_t) q * dim,
+											1, NULL, keys), "search");
+		times.push_back(std::chrono::duration<double, std::micro>
+						(std::chrono::steady_clock::now() - begin).count());
+	}
+	std::sort(times.begin(), times.end());
+	return times[count / 2];
+}
+
+/* One line for each list length and number of nodes measured by row; 0: the default. */
+static void
+bench_codes_of(const char *codes, const char *place)
+{
+	const bool	full = strcmp(codes, "none") == 0;
+	const uint32_t batch = std::min(nq, 10000u);
+
+	for (uint32_t itopk : {32u, 64u, 128u})
+		for (uint32_t rerank : {0u, 16u, 32u, 64u, 128u})
+		{
+			gg_search_params params = {K, itopk, 0, GG_SEARCH_AUTO, 0, 0, rerank};
+			double		ms;
+
+			if (rerank > itopk || (rerank > 0 && (full || strcmp(place, "none") == 0)))
+				continue;
+			ms = search_all(&params, batch, batch, 5);
+			printf("%-4s codes %-4s rows %-6s %6.0f B/row itopk %4u rerank %3u  batch %u "
+				   "%9.0f q/s  one %6.1f us  recall@10 %.4f\n", name, codes, place,
+				   (double) gg_cuda_engine.index_bytes(cuda_index) / n, itopk, rerank, batch,
+				   batch / ms * 1000, wait_for_one(&params),
+				   recall(fetch((size_t) batch * K), batch, K));
+			fflush(stdout);
+		}
+}
+
+static void
+bench_codes(void)
+{
+	static const char *const places[] = {"device", "host", "none"};
+	gg_index   *full = cuda_index;
+
+	bench_codes_of("none", "device");
+	for (gg_codes codes : {GG_CODES_INT8, GG_CODES_INT4, GG_CODES_INT2})
+		for (gg_row_place place : {GG_ROWS_DEVICE, GG_ROWS_HOST, GG_ROWS_NONE})
+		{
+			if (codes == GG_CODES_INT2 && data.metric == GG_METRIC_L1)
+				continue;
+			cuda_index = open_codes(codes, place);
+			bench_codes_of(codes_name(codes), places[place]);
+			gg_cuda_engine.index_close(cuda_index);
+		}
+	cuda_index = full;
+	bench_codes_of("none", "device");
+}
+
 static void
 save_graph(const std::string &dir)
 {
@@ -522,6 +629,8 @@ run(const std::string &what)
 		for (uint32_t batch : {1, 10000})
 			for (uint32_t itopk : {10, 12, 14, 16, 20, 24, 28, 32, 40, 64})
 				bench_search(batch, itopk, 0, GG_SEARCH_AUTO);
+	if (what.find('k') != std::string::npos)
+		bench_codes();
 	if (what.find('q') != std::string::npos)
 	{
 		bench_search(10000, 40, 0, GG_SEARCH_SINGLE_CTA);
