@@ -300,15 +300,6 @@ typedef struct search_job
 	uint64_t   *keys;
 } search_job;
 
-static int
-compare_keys(const void *a, const void *b)
-{
-	uint64_t	x = *(const uint64_t *) a;
-	uint64_t	y = *(const uint64_t *) b;
-
-	return x < y ? -1 : x > y;
-}
-
 /*
  * The nearest nodes of a walk's list, at most `most`, ascending.  With codes they are measured by
  * row, unless there are none.
@@ -330,9 +321,8 @@ take_nearest(const gg_index *index, search_state *state, uint32_t most, uint64_t
 	if (rerank)
 		gg_cpu_distances(index, state->query, nodes, found, distances);
 	for (uint32_t i = 0; i < found; i++)
-		keys[i] = key_of(distances[i], nodes[i]);
-	if (rerank)
-		qsort(keys, found, sizeof(uint64_t), compare_keys);
+		heap_push(keys, i, key_of(distances[i], nodes[i]));
+	heap_sort(keys, found);
 	return found;
 }
 
