@@ -12,8 +12,8 @@
  * b), c (both kernels at many batch sizes), w(idths), t(able: batch 1 to 10,000 with bandwidth, as
  * Markdown rows), g(reedy walks of TSDG beside multi-CTA search, at small batches; not in a),
  * l(arge batches' search of TSDG and its greedy walks beside the engine's choice, at batch 1 to
- * 10,000; not in a), k (codes of each kind, rows on the device, in host memory, nowhere, beside full
- * rows; not in a), s(ave the graph built to DIR).
+ * 10,000; not in a), k (codes of each kind, rows on the device, in host memory, nowhere, beside
+ * full rows; not in a), s(ave the graph built to DIR).
  * One line a measurement; times are of kernels, between events on the stream, queries and answers
  * in device memory.
  *

@@ -19,6 +19,7 @@
 
 #include "../../../../kernels/serve/index.cuh"
 #include "../../../../kernels/search/launch.cuh"
+#include "../../../../kernels/search/piece.cuh"
 
 #include <algorithm>
 
