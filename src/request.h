@@ -105,8 +105,8 @@ gg_request_joins(const gg_request *a, const gg_request *b, uint32_t list, uint64
 
 /*
  * How many nodes of a walk by codes are measured by row.  The defaults lose nothing, or with 2 bits
- * little, against more; errors of codes are larger where there are few dimensions.  Figures are in
- * test/bench/RESULTS.md.
+ * little, against more.  Errors of codes are larger where there are few dimensions, and where rows
+ * lie far from the origin, which the defaults do not know.  Figures are in test/bench/RESULTS.md.
  */
 static inline uint32_t
 gg_rerank_size(const gg_search_params *params, gg_codes codes, uint32_t dim)
