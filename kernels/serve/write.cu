@@ -41,7 +41,7 @@ index_stage::create()
 	GG_TRY(stream_.create());
 	for (int i = 0; i < 2; i++)
 		GG_CUDA_TRY(cudaEventCreateWithFlags(&left_[i], cudaEventDisableTiming));
-	return gg_cuda_pin_status(cudaHostAlloc(&memory_, 2 * STAGE_BYTES, cudaHostAllocDefault),
+	return gg_cuda_pin_status(cudaHostAlloc(&memory_, 2 * STAGE_BYTES, cudaHostAllocMapped),
 							  __func__, "cudaHostAlloc", 2 * STAGE_BYTES);
 }
 
