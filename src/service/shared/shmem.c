@@ -471,7 +471,7 @@ DefineSettings(bool preloading)
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.host_memory",
 							"Sets how much of the host's memory each GPU may have pinned for rows.",
-							"-1 means an eighth of the host's memory.",
+							"-1 means an eighth of what the server may have.",
 							&gg_host_memory_mb,
 							-1, -1, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);

@@ -15,6 +15,8 @@
 
 #include <unistd.h>
 
+#include "storage/fd.h"
+
 typedef enum Form
 {
 	FORM_FULL,
@@ -41,12 +43,54 @@ GgHostBytes(const gg_shape *shape)
 	return (uint64) shape->capacity * shape->dim * gg_element_size(shape->element);
 }
 
+/* A number of bytes in a file; PG_UINT64_MAX where there is none, as for "max". */
+static uint64
+BytesInFile(const char *path)
+{
+	FILE	   *file = AllocateFile(path, "r");
+	uint64		bytes = PG_UINT64_MAX;
+
+	if (file != NULL)
+	{
+		if (fscanf(file, UINT64_FORMAT, &bytes) != 1)
+			bytes = PG_UINT64_MAX;
+		FreeFile(file);
+	}
+	return bytes;
+}
+
+/*
+ * The memory of the machine, or of the container: a worker that takes more than its control group
+ * may have is killed, and the server starts anew.
+ */
+static uint64
+MachineBytes(void)
+{
+	uint64		bytes = (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE);
+	FILE	   *file = AllocateFile("/proc/self/cgroup", "r");
+	char		line[MAXPGPATH];
+	char		path[MAXPGPATH + 64];
+
+	bytes = Min(bytes, BytesInFile("/sys/fs/cgroup/memory.max"));
+	bytes = Min(bytes, BytesInFile("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+	while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+		if (strncmp(line, "0::/", 4) == 0)
+		{
+			line[strcspn(line, "\n")] = '\0';
+			snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line + 3);
+			bytes = Min(bytes, BytesInFile(path));
+		}
+	if (file != NULL)
+		FreeFile(file);
+	return bytes;
+}
+
 static uint64
 HostLimitBytes(void)
 {
 	if (gg_host_memory_mb >= 0)
 		return (uint64) gg_host_memory_mb << 20;
-	return (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE) / 8;
+	return MachineBytes() / 8;
 }
 
 /* Of the host's memory: what versions have, and what loads were granted. */
