@@ -17,6 +17,7 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "commands/explain.h"
+#include "commands/vacuum.h"
 #include "common/relpath.h"
 #include "miscadmin.h"
 #include "nodes/pathnodes.h"
@@ -72,6 +73,19 @@ typedef RelFileNode GgRelFileLocator;
 #define GgMayMaintain(relid, roleid) GgOwnerCheck(RelationRelationId, relid, roleid)
 #define GgMayMaintainAll(roleid) superuser_arg(roleid)
 #endif
+
+/* May VACUUM give back the end of a table's file?  18 brought a setting for all tables. */
+static inline bool
+GgMayTruncate(Relation heap)
+{
+	const StdRdOptions *options = (const StdRdOptions *) heap->rd_options;
+
+#if PG_VERSION_NUM >= 180000
+	if (options == NULL || !options->vacuum_truncate_set)
+		return vacuum_truncate;
+#endif
+	return options == NULL || options->vacuum_truncate;
+}
 
 #if PG_VERSION_NUM >= 180000
 #define GgVacuumDelayPoint()	vacuum_delay_point(false)

@@ -184,7 +184,7 @@ AskForMerge(Relation index, const GgMetaPageData *meta)
 	rows = Min(GgSealRows(&options, meta, false), GG_IDLE_SEAL_ROWS);
 	if (rows > 0 && GgDeltaSlots(meta) >= rows &&
 		meta->delta_pages % Min(ASK_PAGES, rows / GgDeltaRowsPerPage(meta) + 1) == 0)
-		(void) GgRequestMerge(index);
+		(void) GgRequestMerge(index, false);
 }
 
 /*

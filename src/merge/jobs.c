@@ -46,6 +46,7 @@ typedef struct Job
 	Oid			index;
 	bool		again;			/* to be looked at: taken, or asked for, since the worker looked */
 	bool		renewed;		/* asked for since the worker looked, or took it */
+	bool		shrink;			/* asked for that, too */
 	TimestampTz retry;
 	uint64		turn;			/* WAITING: those that wait longer have less */
 	GgJobWatch	watch;
@@ -150,7 +151,7 @@ TakePlace(TimestampTz now)
 
 /* Put the index on the list.  False: no room.  *place: of a worker to be started, or -1. */
 static bool
-PutJob(Oid database, Oid index, int *place)
+PutJob(Oid database, Oid index, bool shrink, int *place)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	Job		   *job;
@@ -172,6 +173,8 @@ PutJob(Oid database, Oid index, int *place)
 			AddTurn(job);
 		}
 	}
+	if (job != NULL)
+		job->shrink |= shrink;
 	if (job != NULL && job->state == JOB_WAITING)
 		*place = TakePlace(now);
 	SpinLockRelease(&shared->mutex);
@@ -234,7 +237,7 @@ GgEndJob(Oid index, bool failed)
 }
 
 bool
-GgRequestMerge(Relation index)
+GgRequestMerge(Relation index, bool shrink)
 {
 	Oid			relid = RelationGetRelid(index);
 	int			place;
@@ -243,7 +246,7 @@ GgRequestMerge(Relation index)
 	if (shared == NULL || merge_workers == 0 || RelationUsesLocalBuffers(index) ||
 		index->rd_createSubid != InvalidSubTransactionId ||
 		GgFirstLocatorSubid(index) != InvalidSubTransactionId ||
-		!PutJob(MyDatabaseId, relid, &place))
+		!PutJob(MyDatabaseId, relid, shrink, &place))
 		return false;
 	if (place >= 0 && !StartWorker(MyDatabaseId, place))
 	{
@@ -355,7 +358,7 @@ GgEndReport(Oid index)
 }
 
 bool
-GgWasAskedAgain(Oid index)
+GgWasAskedAgain(Oid index, bool *shrink)
 {
 	Job		   *job;
 	bool		again;
@@ -363,8 +366,9 @@ GgWasAskedAgain(Oid index)
 	SpinLockAcquire(&shared->mutex);
 	job = FindJob(MyDatabaseId, index);
 	again = job != NULL && job->again;
+	*shrink = job != NULL && job->shrink;
 	if (job != NULL)
-		job->again = job->renewed = false;
+		job->again = job->renewed = job->shrink = false;
 	SpinLockRelease(&shared->mutex);
 	return again;
 }

@@ -18,6 +18,7 @@ typedef struct GgJobWatch
 	uint32		delta_end;		/* which each new page of the delta moves ... */
 	TimestampTz since;			/* ... and since when it has not moved; 0: nothing seen so far */
 	bool		idle_done;		/* what is worth it when idle was done since then */
+	TimestampTz shrink_until;	/* tries to make the file shorter end; 0: there is nothing to try */
 } GgJobWatch;
 
 /* This process is a worker that was started: take its place.  False: it came too late. */
@@ -35,8 +36,8 @@ extern void GgYieldJob(Oid index, const GgJobWatch *watch);
 /* Take the index off the list, or have it wait after a failure. */
 extern void GgEndJob(Oid index, bool failed);
 
-/* Was the index asked for since the last look? */
-extern bool GgWasAskedAgain(Oid index);
+/* Was the index asked for since the last look?  *shrink: to be made smaller, too. */
+extern bool GgWasAskedAgain(Oid index, bool *shrink);
 
 /* Does an index wait for a worker? */
 extern bool GgOthersWait(void);

@@ -10,6 +10,7 @@
 #include "service/shared/service.h"
 
 #include "access/table.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
@@ -161,31 +162,66 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *a
 	return urge != GG_MERGE_ALL;
 }
 
-bool
-GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg)
+static bool
+LockMerges(GgMergeTarget *target)
 {
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, target->index_oid, MERGE_LOCK);
-	if (LockAcquire(&tag, ExclusiveLock, target->sliced, true) == LOCKACQUIRE_NOT_AVAIL)
+	return LockAcquire(&tag, ExclusiveLock, target->sliced, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+static void
+UnlockMerges(GgMergeTarget *target)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, target->index_oid, MERGE_LOCK);
+	LockRelease(&tag, ExclusiveLock, target->sliced);
+}
+
+bool
+GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg)
+{
+	if (!LockMerges(target))
 		return false;
 	while (MergeOnce(target, urge, report, arg))
 		GgCheckInterrupts();
-	LockRelease(&tag, ExclusiveLock, target->sliced);
+	UnlockMerges(target);
 	return true;
+}
+
+GgShrinkResult
+GgShrink(GgMergeTarget *target)
+{
+	GgShrinkResult result;
+
+	if (!LockMerges(target))
+		return GG_SHRINK_WAITS;
+	result = GgShrinkStep(target);
+	UnlockMerges(target);
+	return result;
 }
 
 void
 GgMaintainAfterVacuum(Relation index)
 {
 	GgMergeTarget target = {.index_oid = RelationGetRelid(index), .index = index};
+	bool		due;
 
 	if (!index->rd_index->indisvalid)
 		return;
 	target.heap_oid = index->rd_index->indrelid;
 	target.heap = table_open(target.heap_oid, NoLock);
-	if (MergeIsDue(index, target.heap) && !GgRequestMerge(index))
-		(void) GgMaintain(&target, GG_MERGE_DUE, NULL, NULL);
+	due = MergeIsDue(index, target.heap);
+	if ((due || GgShrinkIsDue(index)) && !GgRequestMerge(index, true))
+	{
+		if (due)
+			(void) GgMaintain(&target, GG_MERGE_DUE, NULL, NULL);
+		/* parallel mode allows neither the locks nor a transaction id */
+		while (!IsInParallelMode() && GgShrink(&target) == GG_SHRINK_GOES_ON)
+			;
+	}
 	table_close(target.heap, NoLock);
 }
 

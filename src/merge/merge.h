@@ -296,6 +296,24 @@ extern void GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
 							const GgMergeChoice *choice, int threads, GgMergeReport report,
 							void *arg, GgMergeResult *result);
 
+/* ---- shrink.c ---------------------------------------------------------------------------- */
+
+/* Would the file become shorter, once every snapshot has passed what is parked? */
+extern bool GgShrinkIsDue(Relation index);
+
+typedef enum GgShrinkResult
+{
+	GG_SHRINK_DONE,				/* nothing is left to do */
+	GG_SHRINK_WAITS,			/* for snapshots, or for others who use the index */
+	GG_SHRINK_GOES_ON			/* something was moved */
+} GgShrinkResult;
+
+/*
+ * Make a step towards a shorter file: move what lies near its end, or give its end back.  The
+ * target is as for GgMaintain(), and the caller holds the merge lock.
+ */
+extern GgShrinkResult GgShrinkStep(GgMergeTarget *target);
+
 /* ---- maintain.c -------------------------------------------------------------------------- */
 
 /*
@@ -304,7 +322,10 @@ extern void GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta,
  */
 extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg);
 
-/* For VACUUM: have the worker look at the index or, where there is none, merge here. */
+/* A step towards a shorter file, unless another process merges this index. */
+extern GgShrinkResult GgShrink(GgMergeTarget *target);
+
+/* For VACUUM: have the worker merge and shrink the index or, where there is none, do so here. */
 extern void GgMaintainAfterVacuum(Relation index);
 
 /* ---- jobs.c ------------------------------------------------------------------------------ */
@@ -312,7 +333,7 @@ extern void GgMaintainAfterVacuum(Relation index);
 /* From _PG_init: settings and, when preloaded, shared memory. */
 extern void GgInitMerges(void);
 
-/* Have a background worker look at the index.  False: there is none to ask. */
-extern bool GgRequestMerge(Relation index);
+/* Have a background worker look at the index, and shrink it.  False: there is none to ask. */
+extern bool GgRequestMerge(Relation index, bool shrink);
 
 #endif							/* GG_MERGE_H */

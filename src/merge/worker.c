@@ -32,6 +32,9 @@
 #define IDLE_MS				10000
 #define QUIET_MS			30000
 
+/* How long it tries to make the file shorter, since something was moved or VACUUM asked. */
+#define SHRINK_MS			10000
+
 pg_noreturn extern PGDLLEXPORT void GgMergeWorkerMain(Datum arg);
 
 static Oid	my_index = InvalidOid;
@@ -107,6 +110,23 @@ Maintain(GgMergeTarget *target, GgMergeUrge urge)
 	GgEndReport(my_index);
 }
 
+/* Make a step towards a shorter file, unless it was tried for long.  True: more is to be done. */
+static bool
+Shrink(GgMergeTarget *target, TimestampTz now)
+{
+	GgShrinkResult result = GG_SHRINK_DONE;
+
+	if (my_watch.shrink_until == 0)
+		return false;
+	if (now < my_watch.shrink_until)
+		result = GgShrink(target);
+	if (result == GG_SHRINK_DONE)
+		my_watch.shrink_until = 0;
+	if (result == GG_SHRINK_GOES_ON)
+		my_watch.shrink_until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), SHRINK_MS);
+	return result == GG_SHRINK_GOES_ON;
+}
+
 static void
 Look(GgMergeTarget *target, TimestampTz now)
 {
@@ -148,10 +168,15 @@ ServeIndex(void)
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
+		bool		shrink;
+		bool		goes_on;
 
 		Look(&target, now);
-		if (GgWasAskedAgain(my_index))
+		if (GgWasAskedAgain(my_index, &shrink))
 			Maintain(&target, GG_MERGE_DUE);
+		if (shrink)
+			my_watch.shrink_until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), SHRINK_MS);
+		goes_on = Shrink(&target, GetCurrentTimestamp());
 		if (!my_watch.idle_done && TimestampDifferenceExceeds(my_watch.since, now, IDLE_MS))
 		{
 			Maintain(&target, GG_MERGE_IDLE);
@@ -161,7 +186,8 @@ ServeIndex(void)
 			break;
 		if (GgOthersWait() && TimestampDifferenceExceeds(began, now, TURN_MS))
 			return false;
-		Wait();
+		if (!goes_on)
+			Wait();
 	}
 	Maintain(&target, GG_MERGE_QUIET);
 	return true;

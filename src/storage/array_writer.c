@@ -83,36 +83,64 @@ BlockOf(const GgNewArray *array, uint32 number)
 	return array->runs[i].start + (number - array->runs[i].first);
 }
 
-/* Form, log and unlock pages [first, first + count), which one record has room for. */
+/* Lock blocks that nobody reads, as many as one record has room for. */
+static void
+LockBatch(Relation index, const BlockNumber *blocks, int count, Buffer *buffers)
+{
+	for (int i = 0; i < count; i++)
+		buffers[i] = ReadBufferExtended(index, MAIN_FORKNUM, blocks[i], RBM_ZERO_AND_LOCK, NULL);
+	XLogEnsureRecordSpace(XLR_MAX_BLOCK_ID, 0);
+}
+
+/* Log their pages, which were formed in the same critical section. */
+static void
+LogBatch(Relation index, int count, const Buffer *buffers)
+{
+	XLogRecPtr	lsn;
+
+	for (int i = 0; i < count; i++)
+		MarkBufferDirty(buffers[i]);
+	if (!RelationNeedsWAL(index))
+		return;
+	XLogBeginInsert();
+	for (int i = 0; i < count; i++)
+		XLogRegisterBuffer(i, buffers[i], REGBUF_FORCE_IMAGE | REGBUF_STANDARD);
+	lsn = XLogInsert(RM_XLOG_ID, XLOG_FPI);
+	for (int i = 0; i < count; i++)
+		PageSetLSN(BufferGetPage(buffers[i]), lsn);
+}
+
+static void
+UnlockBatch(int count, const Buffer *buffers)
+{
+	for (int i = 0; i < count; i++)
+		UnlockReleaseBuffer(buffers[i]);
+}
+
+/* Write pages [first, first + count), which one record has room for. */
 static void
 WriteBatch(Relation index, uint64 instance, const GgNewArray *array, uint32 first, int count)
 {
+	BlockNumber blocks[BATCH_PAGES];
 	Buffer		buffers[BATCH_PAGES];
-	XLogRecPtr	lsn = InvalidXLogRecPtr;
 
 	for (int i = 0; i < count; i++)
-		buffers[i] = ReadBufferExtended(index, MAIN_FORKNUM, BlockOf(array, first + i),
-										RBM_ZERO_AND_LOCK, NULL);
-	XLogEnsureRecordSpace(XLR_MAX_BLOCK_ID, 0);
+		blocks[i] = BlockOf(array, first + i);
+	LockBatch(index, blocks, count, buffers);
 	START_CRIT_SECTION();
 	for (int i = 0; i < count; i++)
-	{
 		GgFormArrayPage(BufferGetPage(buffers[i]), instance, array->owner, array->kind, first + i,
 						array->data, array->bytes);
-		MarkBufferDirty(buffers[i]);
-	}
-	if (RelationNeedsWAL(index))
-	{
-		XLogBeginInsert();
-		for (int i = 0; i < count; i++)
-			XLogRegisterBuffer(i, buffers[i], REGBUF_FORCE_IMAGE | REGBUF_STANDARD);
-		lsn = XLogInsert(RM_XLOG_ID, XLOG_FPI);
-		for (int i = 0; i < count; i++)
-			PageSetLSN(BufferGetPage(buffers[i]), lsn);
-	}
+	LogBatch(index, count, buffers);
 	END_CRIT_SECTION();
-	for (int i = 0; i < count; i++)
-		UnlockReleaseBuffer(buffers[i]);
+	UnlockBatch(count, buffers);
+}
+
+/* Pages of a batch: few where there are few buffers, of which a process may hold a part only. */
+static int
+BatchPages(void)
+{
+	return Max(1, Min(BATCH_PAGES, NBuffers / 16));
 }
 
 void
@@ -121,14 +149,68 @@ GgWritePages(Relation index, uint64 instance, const GgNewArray *array, uint32 fi
 	Assert(first + count <= array->taken);
 	for (uint32 done = 0; done < count;)
 	{
-		/* few where there are few buffers, of which this process may hold a part only */
-		int			most = Max(1, Min(BATCH_PAGES, NBuffers / 16));
-		int			npages = (int) Min(count - done, most);
+		int			npages = (int) Min(count - done, BatchPages());
 
 		GgCheckInterrupts();
 		WriteBatch(index, instance, array, first + done, npages);
 		done += npages;
 	}
+}
+
+/* Copy pages to memory.  False: one is another page by now. */
+static bool
+ReadBatch(Relation index, uint64 instance, const GgMove *move, uint32 first, int count,
+		  BufferAccessStrategy strategy, char *pages)
+{
+	for (int i = 0; i < count; i++)
+	{
+		Buffer		buffer = ReadBufferExtended(index, MAIN_FORKNUM, move->from + first + i,
+												RBM_NORMAL, strategy);
+		bool		ok;
+
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		ok = GgStampMatches(BufferGetPage(buffer), instance, move->segment, move->kind,
+							(uint32) (move->first + first + i));
+		if (ok)
+			memcpy(pages + (Size) i * BLCKSZ, BufferGetPage(buffer), BLCKSZ);
+		UnlockReleaseBuffer(buffer);
+		if (!ok)
+			return false;
+	}
+	return true;
+}
+
+bool
+GgCopyPages(Relation index, uint64 instance, const GgMove *move, uint32 first, uint32 count)
+{
+	BufferAccessStrategy strategy = GetAccessStrategy(BAS_BULKREAD);
+	char	   *pages = palloc((Size) BATCH_PAGES * BLCKSZ);
+	bool		ok = true;
+
+	for (uint32 done = 0; ok && done < count;)
+	{
+		int			npages = (int) Min(count - done, BatchPages());
+		BlockNumber blocks[BATCH_PAGES];
+		Buffer		buffers[BATCH_PAGES];
+
+		GgCheckInterrupts();
+		ok = ReadBatch(index, instance, move, first + done, npages, strategy, pages);
+		if (!ok)
+			break;
+		for (int i = 0; i < npages; i++)
+			blocks[i] = move->to + first + done + i;
+		LockBatch(index, blocks, npages, buffers);
+		START_CRIT_SECTION();
+		for (int i = 0; i < npages; i++)
+			memcpy(BufferGetPage(buffers[i]), pages + (Size) i * BLCKSZ, BLCKSZ);
+		LogBatch(index, npages, buffers);
+		END_CRIT_SECTION();
+		UnlockBatch(npages, buffers);
+		done += npages;
+	}
+	pfree(pages);
+	FreeAccessStrategy(strategy);
+	return ok;
 }
 
 void

@@ -10,6 +10,7 @@
 #define GG_ARRAY_WRITER_H
 
 #include "storage/directory.h"
+#include "storage/moves.h"
 
 /* Runs of blocks that one array may have.  Few, since each is an entry of the directory. */
 #define GG_ARRAY_RUNS		64
@@ -61,6 +62,13 @@ extern bool GgTakeForArray(Relation index, Relation heap, GgNewArray *array);
 /* Write pages [first, first + count), which have blocks. */
 extern void GgWritePages(Relation index, uint64 instance, const GgNewArray *array, uint32 first,
 						 uint32 count);
+
+/*
+ * Copy pages of a move, `count` behind the first `first` of it, to the blocks taken for them.
+ * False: they are other pages by now, or were given back.
+ */
+extern bool GgCopyPages(Relation index, uint64 instance, const GgMove *move, uint32 first,
+						uint32 count);
 
 /*
  * Put arrays that are written into the directory: forget the owner's TAKEN extents, and then list

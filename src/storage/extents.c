@@ -81,6 +81,24 @@ GgHighWater(const GgMetaPageData *meta)
 	return high;
 }
 
+BlockNumber
+GgForgetTail(GgMetaPageData *meta)
+{
+	for (;;)
+	{
+		BlockNumber high = GgHighWater(meta);
+		int			last = -1;
+
+		for (int i = 0; i < meta->nextents && last < 0; i++)
+			if (meta->extents[i].start + meta->extents[i].nblocks == high)
+				last = i;
+		if (last < 0 || meta->extents[last].kind != GG_KIND_FREE ||
+			meta->extents[last].parked_xid != 0)
+			return high;
+		GgRemoveExtent(meta, last);
+	}
+}
+
 static int
 CompareStarts(const void *a, const void *b)
 {
@@ -182,18 +200,19 @@ GgMergeFree(GgMetaPageData *meta)
 		;
 }
 
-/* Make a run of an extent's pages FREE.  The rest of the extent keeps its place in the order. */
-static void
-FreePart(GgMetaPageData *meta, int i, uint64 first, uint32 npages, uint64 parked_xid)
+/* The parts keep the extent's place in the order. */
+GgExtent *
+GgCutExtent(GgMetaPageData *meta, int i, uint32 before, uint32 nblocks)
 {
 	GgExtent	whole = meta->extents[i];
-	uint32		before = (uint32) (first - whole.first);
-	uint32		after = whole.nblocks - before - npages;
+	uint32		after = whole.nblocks - before - nblocks;
+	bool		numbered = whole.kind != GG_KIND_FREE;
 	int			parts = 1 + (before > 0) + (after > 0);
 	GgExtent   *part = &meta->extents[i];
+	GgExtent   *cut;
 
 	if (meta->nextents + parts - 1 > GG_ALL_EXTENTS)
-		elog(ERROR, "gpugraph directory has no room to free pages");
+		elog(ERROR, "gpugraph directory has no room for parts of an extent");
 	memmove(part + parts, part + 1, (meta->nextents - i - 1) * sizeof(GgExtent));
 	meta->nextents += parts - 1;
 	if (before > 0)
@@ -202,20 +221,30 @@ FreePart(GgMetaPageData *meta, int i, uint64 first, uint32 npages, uint64 parked
 		part->nblocks = before;
 		part++;
 	}
-	*part = whole;
-	part->start += before;
-	part->nblocks = npages;
-	part->segment = GG_NO_SEGMENT;
-	part->kind = GG_KIND_FREE;
-	part->parked_xid = parked_xid;
+	cut = part;
+	*cut = whole;
+	cut->start += before;
+	cut->nblocks = nblocks;
+	if (numbered)
+		cut->first += before;
 	if (after > 0)
 	{
 		part++;
 		*part = whole;
-		part->start += before + npages;
-		part->first += before + npages;
+		part->start += before + nblocks;
 		part->nblocks = after;
+		if (numbered)
+			part->first += before + nblocks;
 	}
+	return cut;
+}
+
+static void
+FreeExtent(GgExtent *extent, uint64 parked_xid)
+{
+	extent->segment = GG_NO_SEGMENT;
+	extent->kind = GG_KIND_FREE;
+	extent->parked_xid = parked_xid;
 }
 
 void
@@ -231,7 +260,8 @@ GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid
 		uint64		to = Min(extent->first + extent->nblocks, (uint64) first + npages);
 
 		if (extent->kind == GG_KIND_DELTA && from < to)
-			FreePart(meta, i, from, (uint32) (to - from), parked_xid);
+			FreeExtent(GgCutExtent(meta, i, (uint32) (from - extent->first),
+								   (uint32) (to - from)), parked_xid);
 	}
 	for (int i = 0; i < meta->nextents && !any; i++)
 	{
@@ -242,14 +272,6 @@ GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid
 	if (!any)
 		meta->delta_first = end;
 	meta->delta_pages = end - meta->delta_first;
-}
-
-static void
-FreeExtent(GgExtent *extent, uint64 parked_xid)
-{
-	extent->segment = GG_NO_SEGMENT;
-	extent->kind = GG_KIND_FREE;
-	extent->parked_xid = parked_xid;
 }
 
 void
@@ -324,12 +346,9 @@ GgSetParkedIds(GgMetaPageData *meta)
 
 /* ---- blocks ------------------------------------------------------------------------------ */
 
-/*
- * Blocks are about to be overwritten, so the directory is checked first: a wrong one must not
- * destroy anything else.  A block outside the relation could be written by no checkpoint.
- */
-static void
-CheckFreeBlocks(Relation index, const GgMetaPageData *meta, BlockNumber start, uint32 nblocks)
+/* A block outside the relation could be written by no checkpoint. */
+void
+GgCheckFreeBlocks(Relation index, const GgMetaPageData *meta, BlockNumber start, uint32 nblocks)
 {
 	BlockNumber end = RelationGetNumberOfBlocks(index);
 	int			holders = 0;
@@ -342,9 +361,8 @@ CheckFreeBlocks(Relation index, const GgMetaPageData *meta, BlockNumber start, u
 						   start);
 }
 
-/* May a snapshot still need what a FREE extent holds? */
-static bool
-IsParked(Relation heap, const GgExtent *extent)
+bool
+GgIsParked(Relation heap, const GgExtent *extent)
 {
 	return extent->parked_xid != 0 &&
 		!GlobalVisCheckRemovableFullXid(heap, FullTransactionIdFromU64(extent->parked_xid));
@@ -358,7 +376,7 @@ IsReusable(Relation index, Relation heap, GgExtent *extent)
 
 	if (extent->parked_xid == 0)
 		return true;
-	if (IsParked(heap, extent))
+	if (GgIsParked(heap, extent))
 		return false;
 
 	/*
@@ -371,13 +389,9 @@ IsReusable(Relation index, Relation heap, GgExtent *extent)
 	return true;
 }
 
-/*
- * Find out anew which ids every snapshot has passed.  GlobalVisCheckRemovableFullXid() alone goes
- * by what this process knew when it last took a snapshot, and a merge's slices take none.  It takes
- * 0.1 us with 100 connections, 0.6 with 500.
- */
-static void
-UpdateHorizon(Relation heap)
+/* It takes 0.1 us with 100 connections, 0.6 with 500. */
+void
+GgUpdateHorizon(Relation heap)
 {
 	(void) GetOldestNonRemovableTransactionId(heap);
 }
@@ -387,9 +401,9 @@ GgParkedBlocks(Relation heap, const GgMetaPageData *meta)
 {
 	uint64		n = 0;
 
-	UpdateHorizon(heap);
+	GgUpdateHorizon(heap);
 	for (int i = 0; i < meta->nextents; i++)
-		if (meta->extents[i].kind == GG_KIND_FREE && IsParked(heap, &meta->extents[i]))
+		if (meta->extents[i].kind == GG_KIND_FREE && GgIsParked(heap, &meta->extents[i]))
 			n += meta->extents[i].nblocks;
 	return n;
 }
@@ -469,7 +483,7 @@ UseOne(Relation index, Relation heap, GgMetaPageData *meta, int i, bool last, Bl
 
 	if (extent->kind != GG_KIND_FREE || !IsReusable(index, heap, extent))
 		return false;
-	CheckFreeBlocks(index, meta, last ? extent->start + extent->nblocks - 1 : extent->start, 1);
+	GgCheckFreeBlocks(index, meta, last ? extent->start + extent->nblocks - 1 : extent->start, 1);
 	*blkno = last ? UseFreeEnd(meta, i, 1) : UseFree(meta, i, 1);
 	return true;
 }
@@ -510,7 +524,7 @@ GgAllocateBlock(Relation index, Relation heap, GgMetaPageData *meta, GgKind kind
 
 	if (!found)
 	{
-		UpdateHorizon(heap);
+		GgUpdateHorizon(heap);
 		found = UseAnyFree(index, heap, meta, kind, blkno);
 	}
 	if (found)
@@ -564,11 +578,10 @@ LogLength(Relation index, const GgMetaPageData *meta, uint32 owner, BlockNumber 
 	UnlockReleaseBuffer(buffer);
 }
 
-/* Give every FREE extent free that snapshots have passed, so that neighbours become one. */
-static void
-ReleaseParked(Relation index, Relation heap, GgMetaPageData *meta)
+void
+GgReleaseParked(Relation index, Relation heap, GgMetaPageData *meta)
 {
-	UpdateHorizon(heap);
+	GgUpdateHorizon(heap);
 	for (int i = 0; i < meta->nextents; i++)
 		if (meta->extents[i].kind == GG_KIND_FREE)
 			(void) IsReusable(index, heap, &meta->extents[i]);
@@ -582,9 +595,8 @@ DeltaRun(const GgMetaPageData *meta)
 	return Min(Max(GgHighWater(meta) / DELTA_SHARE, LEAST_DELTA_RUN), MOST_DELTA_RUN);
 }
 
-/* How many blocks of a FREE extent may an array get?  They are its last ones. */
-static uint32
-ForArrays(const GgMetaPageData *meta, const GgExtent *extent)
+uint32
+GgRoomForArrays(const GgMetaPageData *meta, const GgExtent *extent)
 {
 	if (extent->kind != GG_KIND_FREE || extent->parked_xid != 0)
 		return 0;
@@ -613,7 +625,7 @@ ChooseFree(const GgMetaPageData *meta, const GgBlocksWanted *wanted)
 	least = Min(least, wanted->rest);
 	for (int i = 0; i < meta->nextents; i++)
 	{
-		uint32		nblocks = ForArrays(meta, &meta->extents[i]);
+		uint32		nblocks = GgRoomForArrays(meta, &meta->extents[i]);
 
 		if (nblocks == 0)
 			continue;
@@ -685,7 +697,7 @@ GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, const GgBlocks
 	uint32		nblocks = wanted->rest;
 	int			best;
 
-	ReleaseParked(index, heap, meta);
+	GgReleaseParked(index, heap, meta);
 	if (meta->nextents >= GG_MAX_EXTENTS + GG_RESERVED_EXTENTS / 2)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -697,8 +709,8 @@ GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta, const GgBlocks
 	best = ChooseFree(meta, wanted);
 	if (best >= 0)
 	{
-		nblocks = Min(nblocks, ForArrays(meta, &meta->extents[best]));
-		CheckFreeBlocks(index, meta, meta->extents[best].start, meta->extents[best].nblocks);
+		nblocks = Min(nblocks, GgRoomForArrays(meta, &meta->extents[best]));
+		GgCheckFreeBlocks(index, meta, meta->extents[best].start, meta->extents[best].nblocks);
 		*start = meta->extents[best].start == BehindDelta(meta) ?
 			UseFreeEnd(meta, best, nblocks) : UseFree(meta, best, nblocks);
 	}

@@ -52,6 +52,37 @@ typedef struct GgBlocksWanted
 extern uint32 GgTakeBlocks(Relation index, Relation heap, GgMetaPageData *meta,
 						   const GgBlocksWanted *wanted, BlockNumber *start, BlockNumber *end);
 
+/*
+ * Find out anew which ids every snapshot has passed.  GlobalVisCheckRemovableFullXid() alone goes
+ * by what this process knew when it last took a snapshot, and a merge's slices take none.
+ */
+extern void GgUpdateHorizon(Relation heap);
+
+/* May a snapshot still need what a FREE extent holds? */
+extern bool GgIsParked(Relation heap, const GgExtent *extent);
+
+/*
+ * Give every FREE extent free that snapshots have passed, so that neighbours become one.  The
+ * caller stores meta.
+ */
+extern void GgReleaseParked(Relation index, Relation heap, GgMetaPageData *meta);
+
+/*
+ * Blocks are about to be overwritten that lie in one FREE extent.  ereport(ERROR) unless they do: a
+ * wrong directory must not destroy anything else.
+ */
+extern void GgCheckFreeBlocks(Relation index, const GgMetaPageData *meta, BlockNumber start,
+							  uint32 nblocks);
+
+/* How many blocks of a FREE extent may an array get?  They are its last ones. */
+extern uint32 GgRoomForArrays(const GgMetaPageData *meta, const GgExtent *extent);
+
+/* Cut blocks out of extent i, as an entry of their own: nblocks behind the first `before`. */
+extern GgExtent *GgCutExtent(GgMetaPageData *meta, int i, uint32 before, uint32 nblocks);
+
+/* Take free blocks at the end out of the directory.  Returns its new high water mark. */
+extern BlockNumber GgForgetTail(GgMetaPageData *meta);
+
 /* Remove entry i of the extents. */
 extern void GgRemoveExtent(GgMetaPageData *meta, int i);
 

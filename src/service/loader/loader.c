@@ -304,6 +304,7 @@ typedef struct Reader
 	BufferAccessStrategy strategy;
 	LOCKTAG		lock;			/* of the load */
 	bool		kept;			/* the index is locked between units, too */
+	BlockNumber length;			/* of the index while it is locked */
 } Reader;
 
 /* Open and lock the index; NULL when it is gone, or another by now. */
@@ -331,7 +332,8 @@ ReadPage(Reader *reader, Relation index, const GgArray *array, uint32 number, Bu
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
 
-	if (blkno == InvalidBlockNumber)
+	/* the end of the relation may have been given back since the directory was read */
+	if (blkno == InvalidBlockNumber || blkno >= reader->length)
 		return false;
 	*buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno, RBM_NORMAL, reader->strategy);
 	LockBuffer(*buffer, BUFFER_LOCK_SHARE);
@@ -589,6 +591,7 @@ LoadUnit(Reader *reader, const Unit *unit)
 	index = OpenIndex(reader->job->relation, &reader->job->key.locator);
 	if (index != NULL)
 	{
+		reader->length = RelationGetNumberOfBlocks(index);
 		if (unit->kind == GG_KIND_DELTA)
 			bytes = ReadDeltaUnit(reader, index, unit, chunk, &offset);
 		else

@@ -50,7 +50,9 @@ typedef enum GgHoldPlace
 	GG_HOLD_VACUUM_SEGMENT,		/* the same of a segment, while others are to be gone through */
 	GG_HOLD_VACUUM_LAST,		/* the same of the last one */
 	GG_HOLD_GIVE_BACK,			/* VACUUM before it gives back what it found */
-	GG_HOLD_LENGTHEN			/* a merge after a step by which the relation became longer */
+	GG_HOLD_LENGTHEN,			/* a merge after a step by which the relation became longer */
+	GG_HOLD_MOVE,				/* who makes the file shorter, before what was moved counts */
+	GG_HOLD_TRUNCATE			/* the same, before the file's end goes */
 } GgHoldPlace;
 
 extern void GgHold(GgHoldPlace place);

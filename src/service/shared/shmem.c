@@ -85,6 +85,8 @@ static const struct config_enum_entry fault_values[] = {
 	{"hold_vacuum_last", GG_FAULT_HOLD_VACUUM_LAST, false},
 	{"hold_give_back", GG_FAULT_HOLD_GIVE_BACK, false},
 	{"hold_lengthen", GG_FAULT_HOLD_LENGTHEN, false},
+	{"hold_move", GG_FAULT_HOLD_MOVE, false},
+	{"hold_truncate", GG_FAULT_HOLD_TRUNCATE, false},
 	{"within_hold", GG_FAULT_WITHIN_HOLD, false},
 	{"within_error", GG_FAULT_WITHIN_ERROR, false},
 	{NULL, 0, false}

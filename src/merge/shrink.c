@@ -1,0 +1,298 @@
+/*
+ * shrink.c
+ *		Gives the end of an index's file back to the system.  src/README, Shrinking, has the
+ *		protocol.
+ *
+ * What is in use near the end is moved towards the start, in steps of 1 GB: its new blocks are
+ * TAKEN, pages are copied in slices, and one WAL record changes their place in the directory.  The
+ * blocks they come from are parked.  When everybody has passed their ids, the end of the relation
+ * is free, and is truncated.  All that happens under the merge lock, so no merge reads what is
+ * moved, and under locks that are never waited for.
+ */
+#include "merge/merge.h"
+#include "service/shared/service.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/storage.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
+
+/* Does nobody else hold a lock of the index that stands in the way of this one? */
+static bool
+NobodyHinders(Relation index, LOCKMODE mode)
+{
+	LOCKTAG		tag;
+	int			count;
+
+	SET_LOCKTAG_RELATION(tag, index->rd_lockInfo.lockRelId.dbId,
+						 index->rd_lockInfo.lockRelId.relId);
+	pfree(GetLockConflicts(&tag, mode, &count));
+	return count == 0;
+}
+
+/*
+ * Lock the index unless somebody is in the way.  To ask for AccessExclusiveLock assigns a
+ * transaction id even where it is in vain, so that is looked at first.
+ */
+static bool
+TryLock(Relation index, LOCKMODE mode)
+{
+	return NobodyHinders(index, mode) && ConditionalLockRelation(index, mode);
+}
+
+/* Returns the length that is to become shorter; 0: it would not, or not by much. */
+static BlockNumber
+PlanStep(Relation index, Relation heap, const GgMetaPageData *meta, bool released, GgMoves *moves)
+{
+	BlockNumber length = RelationGetNumberOfBlocks(index);
+
+	return GgPlanMoves(heap, meta, length, released, moves) ? length : 0;
+}
+
+bool
+GgShrinkIsDue(Relation index)
+{
+	Relation	heap = table_open(index->rd_index->indrelid, NoLock);
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMoves		moves;
+	bool		due;
+
+	GgReadMeta(index, meta);
+	due = GgMayTruncate(heap) && PlanStep(index, heap, meta, true, &moves) > 0;
+	pfree(meta);
+	table_close(heap, NoLock);
+	return due;
+}
+
+/*
+ * Free blocks are still parked.  Where nobody would assign the id that they wait for, do so: the
+ * next look finds that it has passed.
+ */
+static void
+AdvanceHorizon(GgMergeTarget *target, GgMetaPageData *meta)
+{
+	uint64		next = U64FromFullTransactionId(ReadNextFullTransactionId());
+	bool		unknown = false;
+	bool		assign = false;
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->kind != GG_KIND_FREE)
+			continue;
+		if (extent->parked_xid == GG_PARKED_UNKNOWN)
+			unknown = true;
+		else
+			assign |= extent->parked_xid >= next;
+	}
+	if (unknown)
+	{
+		GgMetaPageData *head;
+		Buffer		metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
+
+		GgCopyMeta(target->index, metabuf, meta);
+		GgStoreMeta(target->index, target->heap, metabuf, meta);
+	}
+	if (assign)
+		(void) GetTopTransactionId();
+}
+
+/* ---- moving ------------------------------------------------------------------------------ */
+
+/*
+ * Take blocks for the next step's moves.  False: the directory in use asks for none.  Who wrote
+ * TAKEN blocks is gone, by the merge lock.
+ */
+static bool
+TakeBlocks(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
+{
+	GgMetaPageData *head;
+	Buffer		metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
+
+	GgCopyMeta(target->index, metabuf, meta);
+	(void) GgFreeTaken(meta);
+	GgReleaseParked(target->index, target->heap, meta);
+	if (PlanStep(target->index, target->heap, meta, false, moves) == 0 ||
+		(moves->n == 0 && !moves->directory))
+	{
+		UnlockReleaseBuffer(metabuf);
+		return false;
+	}
+	moves->owner = GgTakeId(target->index, meta);
+	GgTakeMoves(target->index, meta, moves);
+	GgStoreMeta(target->index, target->heap, metabuf, meta);
+	return true;
+}
+
+/* Copy what never changes, in slices. */
+static void
+CopyUnchanging(GgMergeTarget *target, const GgMetaPageData *meta, GgMoves *moves)
+{
+	for (int i = 0; i < moves->n; i++)
+	{
+		GgMove	   *move = &moves->moves[i];
+		uint32		count;
+
+		for (uint32 done = 0; !GgPagesChange(move->kind) && !move->dropped &&
+			 done < move->nblocks; done += count)
+		{
+			count = Min(move->nblocks - done, GG_WRITE_PAGES);
+			GgBeginSlice(target);
+			move->dropped = !GgCopyPages(target->index, meta->instance, move, done, count);
+			GgEndSlice(target);
+		}
+	}
+}
+
+/*
+ * TIDs and the delta's pages are changed by VACUUM and inserts, which have RowExclusiveLock on the
+ * index.  So they are copied, and the directory is changed, under a lock that keeps these out but
+ * not queries.  Where it cannot be had, such pages stay.  Returns whether it is held.
+ */
+static bool
+CopyChanging(GgMergeTarget *target, const GgMetaPageData *meta, GgMoves *moves)
+{
+	bool		any = false;
+	bool		locked;
+
+	for (int i = 0; i < moves->n; i++)
+		any |= GgPagesChange(moves->moves[i].kind);
+	locked = any && TryLock(target->index, ShareLock);
+	for (int i = 0; i < moves->n; i++)
+	{
+		GgMove	   *move = &moves->moves[i];
+
+		if (GgPagesChange(move->kind))
+			move->dropped = !locked ||
+				!GgCopyPages(target->index, meta->instance, move, 0, move->nblocks);
+	}
+	return locked;
+}
+
+/* Returns how many blocks were moved. */
+static uint32
+Flip(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
+{
+	FullTransactionId own;
+	GgMetaPageData *head;
+	Buffer		metabuf;
+	uint32		moved;
+	bool		locked;
+
+	GgBeginSlice(target);
+	locked = CopyChanging(target, meta, moves);
+	GgHold(GG_HOLD_MOVE);
+	own = GetTopFullTransactionId();
+	metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
+	GgCopyMeta(target->index, metabuf, meta);
+	moved = GgFlipMoves(meta, moves, GgParkingXid(own));
+	GgStoreMeta(target->index, target->heap, metabuf, meta);
+	if (locked && !target->sliced)
+		UnlockRelation(target->index, ShareLock);
+	GgEndSlice(target);
+	return moved;
+}
+
+static GgShrinkResult
+Move(GgMergeTarget *target, GgMetaPageData *meta, GgMoves *moves)
+{
+	uint32		moved;
+	bool		taken;
+
+	GgBeginSlice(target);
+	taken = TakeBlocks(target, meta, moves);
+	GgEndSlice(target);
+	if (!taken)
+		return GG_SHRINK_WAITS;
+	CopyUnchanging(target, meta, moves);
+	moved = Flip(target, meta, moves);
+	ereport(DEBUG1,
+			(errmsg_internal("moved %u blocks of a gpugraph index towards its start", moved)));
+	return moved > 0 ? GG_SHRINK_GOES_ON : GG_SHRINK_WAITS;
+}
+
+/* ---- truncation -------------------------------------------------------------------------- */
+
+/*
+ * The end of the relation is free.  The directory forgets it first, so a crash in between leaves
+ * blocks that belong to nobody, as one between an extension and its record does.
+ */
+static GgShrinkResult
+Truncate(GgMergeTarget *target, GgMetaPageData *meta)
+{
+	Relation	index = target->index;
+	GgMoves		moves;
+	GgMetaPageData *head;
+	Buffer		metabuf;
+	BlockNumber length;
+
+	if (!TryLock(index, AccessExclusiveLock))
+		return GG_SHRINK_WAITS;
+	metabuf = GgLockMeta(index, BUFFER_LOCK_EXCLUSIVE, &head);
+	GgCopyMeta(index, metabuf, meta);
+	(void) GgFreeTaken(meta);
+	GgReleaseParked(index, target->heap, meta);
+	length = PlanStep(index, target->heap, meta, false, &moves);
+	if (length == 0 || moves.n > 0)
+		UnlockReleaseBuffer(metabuf);
+	else
+	{
+		(void) GgForgetTail(meta);
+		GgStoreMeta(index, target->heap, metabuf, meta);
+		GgHold(GG_HOLD_TRUNCATE);
+		/* standbys keep the lock until the commit reaches them */
+		if (target->sliced)
+			ForceSyncCommit();
+		RelationTruncate(index, GgHighWater(meta));
+		ereport(DEBUG1,
+				(errmsg_internal("truncated gpugraph index \"%s\" from %u to %u blocks",
+								 RelationGetRelationName(index), length, GgHighWater(meta))));
+	}
+	if (!target->sliced)
+		UnlockRelation(index, AccessExclusiveLock);
+	return length == 0 || moves.n > 0 ? GG_SHRINK_WAITS : GG_SHRINK_DONE;
+}
+
+/* ---- a step ------------------------------------------------------------------------------ */
+
+/* Only such pages are to be moved as others may change, and somebody is about to. */
+static bool
+MovesWouldWait(Relation index, const GgMoves *moves)
+{
+	for (int i = 0; i < moves->n; i++)
+		if (!GgPagesChange(moves->moves[i].kind))
+			return false;
+	return moves->n > 0 && !NobodyHinders(index, ShareLock);
+}
+
+GgShrinkResult
+GgShrinkStep(GgMergeTarget *target)
+{
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgMoves		moves = {.n = 0};
+	GgShrinkResult result = GG_SHRINK_WAITS;
+	bool		move = false;
+
+	GgBeginSlice(target);
+	GgReadMeta(target->index, meta);
+	(void) GgFreeTaken(meta);
+	if (!GgMayTruncate(target->heap))
+		result = GG_SHRINK_DONE;
+	else if (PlanStep(target->index, target->heap, meta, false, &moves) > 0)
+	{
+		move = (moves.n > 0 || moves.directory) && !MovesWouldWait(target->index, &moves);
+		if (moves.n == 0 && !moves.directory)
+			result = Truncate(target, meta);
+	}
+	else if (PlanStep(target->index, target->heap, meta, true, &moves) > 0)
+		AdvanceHorizon(target, meta);
+	else
+		result = GG_SHRINK_DONE;
+	GgEndSlice(target);
+	if (move)
+		result = Move(target, meta, &moves);
+	pfree(meta);
+	return result;
+}

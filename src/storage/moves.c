@@ -1,0 +1,302 @@
+/*
+ * moves.c
+ *		Arrays moved towards the relation's start, so that its end can be given back.
+ *
+ * While an old snapshot lives nothing parked is used again, and all that is written lies at the end
+ * of the relation.  Afterwards most of it is free, but what is in use lies scattered up to the end.
+ * So what lies behind a mark, little more than the number of blocks in use, is moved before it, the
+ * last ones first.  Pages are copied as they are: a stamp does not say in which block it is.
+ *
+ * A plan is made by doing all its moves on a copy of the directory.  So it is known before anything
+ * is copied how short the relation will be.  It ends, because each move takes blocks from behind
+ * the mark to before it.
+ */
+#include "storage/moves.h"
+
+/* Blocks beside those in use, as a part of them, so that few moves need several free runs. */
+#define SLACK_SHARE			16
+#define LEAST_SLACK			8
+
+/* A relation is made shorter by this part at least, and by so many blocks. */
+#define LEAST_SHARE			5
+#define LEAST_GAIN			64
+
+/* What does not fit one free run gets runs of so many blocks, or of this part of the mark. */
+#define LEAST_RUN			8
+#define RUN_SHARE			1024
+
+/* Moves leave room in the directory: each may add so many entries. */
+#define MOST_ENTRIES		(GG_MAX_EXTENTS / 4 * 3)
+#define MOVE_ENTRIES		3
+
+/* Is the new length worth the work? */
+static bool
+IsShorter(BlockNumber length, BlockNumber now)
+{
+	return now <= length - length / LEAST_SHARE && length - now >= LEAST_GAIN;
+}
+
+static bool
+CanMove(const GgExtent *extent)
+{
+	return extent->kind == GG_KIND_VECTORS || extent->kind == GG_KIND_DELTA ||
+		GgIsOfSegment(extent->kind);
+}
+
+static BlockNumber
+EndOf(const GgExtent *extent)
+{
+	return extent->start + extent->nblocks;
+}
+
+/*
+ * A copy of the directory in which no free extent is parked but what snapshots need, and directory
+ * pages have no place: they are written anew into free blocks.
+ */
+static GgMetaPageData *
+CopyForPlan(Relation heap, const GgMetaPageData *meta, bool released)
+{
+	GgMetaPageData *copy = palloc(sizeof(GgMetaPageData));
+
+	memcpy(copy, meta, sizeof(GgMetaPageData));
+	GgUpdateHorizon(heap);
+	for (int i = 0; i < copy->nextents; i++)
+	{
+		GgExtent   *extent = &copy->extents[i];
+
+		if (extent->kind == GG_KIND_DIRECTORY)
+		{
+			extent->kind = GG_KIND_FREE;
+			extent->parked_xid = 0;
+		}
+		else if (extent->kind == GG_KIND_FREE && (released || !GgIsParked(heap, extent)))
+			extent->parked_xid = 0;
+	}
+	GgMergeFree(copy);
+	return copy;
+}
+
+/* Blocks that are in use, or that snapshots need. */
+static uint64
+CountUsed(const GgMetaPageData *copy)
+{
+	uint64		used = copy->ndirectory;
+
+	for (int i = 0; i < copy->nextents; i++)
+		if (copy->extents[i].kind != GG_KIND_FREE || copy->extents[i].parked_xid != 0)
+			used += copy->extents[i].nblocks;
+	return used;
+}
+
+/* The extent that is in use, or that snapshots need, whose end is the highest. */
+static int
+HighestUsed(const GgMetaPageData *copy)
+{
+	int			best = -1;
+
+	/* there is always the metapage */
+	for (int i = 0; i < copy->nextents; i++)
+		if ((copy->extents[i].kind != GG_KIND_FREE || copy->extents[i].parked_xid != 0) &&
+			(best < 0 || EndOf(&copy->extents[i]) > EndOf(&copy->extents[best])))
+			best = i;
+	return best;
+}
+
+/*
+ * The free run before the mark that serves n blocks best: the smallest that holds them, else the
+ * largest.  Returns its blocks; 0: there is none.
+ */
+static uint32
+ChooseRun(const GgMetaPageData *copy, BlockNumber mark, uint32 n, BlockNumber *start)
+{
+	uint32		least = Min(n, Max(LEAST_RUN, mark / RUN_SHARE));
+	uint32		best = 0;
+
+	for (int i = 0; i < copy->nextents; i++)
+	{
+		const GgExtent *extent = &copy->extents[i];
+		BlockNumber end = EndOf(extent);
+		BlockNumber begin;
+		uint32		room;
+
+		/* the first blocks behind the delta are left to it */
+		if (extent->kind != GG_KIND_FREE || extent->parked_xid != 0)
+			continue;
+		begin = end - GgRoomForArrays(copy, extent);
+		room = Min(end, mark) - Min(begin, Min(end, mark));
+		if (room < least || (room >= n ? best >= n && room >= best : room <= best))
+			continue;
+		best = room;
+		*start = begin;
+	}
+	return best;
+}
+
+/* The extent of that kind that holds the blocks; -1: there is none. */
+static int
+FindHolder(const GgMetaPageData *meta, GgKind kind, BlockNumber start, uint32 nblocks)
+{
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == kind && meta->extents[i].start <= start &&
+			start + nblocks <= EndOf(&meta->extents[i]))
+			return i;
+	return -1;
+}
+
+/* Cut blocks out of the FREE extent that holds them, as an entry of their own. */
+static GgExtent *
+CutFree(GgMetaPageData *meta, BlockNumber start, uint32 nblocks)
+{
+	int			i = FindHolder(meta, GG_KIND_FREE, start, nblocks);
+
+	return GgCutExtent(meta, i, start - meta->extents[i].start, nblocks);
+}
+
+/* Extents of an array that follow each other, in pages and in blocks, become one. */
+static void
+JoinArray(GgMetaPageData *meta, uint32 segment, GgKind kind)
+{
+	int			last = -1;
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		if (extent->segment != segment || extent->kind != kind)
+			continue;
+		if (last >= 0 && EndOf(&meta->extents[last]) == extent->start &&
+			meta->extents[last].first + meta->extents[last].nblocks == extent->first)
+		{
+			meta->extents[last].nblocks += extent->nblocks;
+			GgRemoveExtent(meta, i--);
+		}
+		else
+			last = i;
+	}
+}
+
+/* The directory says that pages lie in other blocks, which no extent has. */
+static void
+Replace(GgMetaPageData *meta, int i, const GgMove *move, uint64 parked_xid)
+{
+	GgExtent   *extent = GgCutExtent(meta, i, move->from - meta->extents[i].start, move->nblocks);
+
+	extent->start = move->to;
+	JoinArray(meta, move->segment, move->kind);
+	GgAddExtent(meta, move->from, move->nblocks, GG_NO_SEGMENT, GG_KIND_FREE);
+	meta->extents[meta->nextents - 1].parked_xid = parked_xid;
+}
+
+/* Room in the step that is being planned for more blocks of that kind. */
+static uint32
+RoomInStep(const GgMetaPageData *meta, const GgMoves *moves, GgKind kind)
+{
+	uint32		blocks = 0;
+	uint32		changing = 0;
+
+	if (moves->n == GG_MOST_MOVES ||
+		meta->nextents + (moves->n + 1) * MOVE_ENTRIES > MOST_ENTRIES)
+		return 0;
+	for (int i = 0; i < moves->n; i++)
+	{
+		blocks += moves->moves[i].nblocks;
+		if (GgPagesChange(moves->moves[i].kind))
+			changing += moves->moves[i].nblocks;
+	}
+	return Min(GG_STEP_BLOCKS - blocks,
+			   GgPagesChange(kind) ? GG_STEP_CHANGING - changing : PG_UINT32_MAX);
+}
+
+bool
+GgPlanMoves(Relation heap, const GgMetaPageData *meta, BlockNumber length, bool released,
+			GgMoves *moves)
+{
+	GgMetaPageData *copy = CopyForPlan(heap, meta, released);
+	uint64		used = CountUsed(copy);
+	uint64		mark = used + used / SLACK_SHARE + LEAST_SLACK;
+	int			high = HighestUsed(copy);
+	BlockNumber start;
+	BlockNumber after;
+
+	moves->n = 0;
+	moves->directory = false;
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_DIRECTORY && meta->extents[i].start >= mark)
+			moves->directory = ChooseRun(copy, (BlockNumber) mark, 1, &start) > 0;
+	while (mark < length && EndOf(&copy->extents[high]) > mark && CanMove(&copy->extents[high]) &&
+		   copy->nextents + MOVE_ENTRIES <= MOST_ENTRIES)
+	{
+		const GgExtent *extent = &copy->extents[high];
+		uint32		n = EndOf(extent) - Max(extent->start, (BlockNumber) mark);
+		GgMove		move = {.segment = extent->segment, .kind = extent->kind};
+		uint32		room = ChooseRun(copy, (BlockNumber) mark, n, &move.to);
+		uint32		step;
+
+		if (room == 0)
+			break;
+		move.nblocks = Min(n, room);
+		/* what has no room in this step is moved later; the blocks before it may follow it */
+		step = RoomInStep(meta, moves, move.kind);
+		move.to += Min(n, room);
+		move.nblocks = Min(Min(n, room), step > 0 ? step : n);
+		move.to -= move.nblocks;
+		move.from = EndOf(extent) - move.nblocks;
+		move.first = extent->first + (move.from - extent->start);
+		if (step > 0)
+			moves->moves[moves->n++] = move;
+
+		GgRemoveExtent(copy, CutFree(copy, move.to, move.nblocks) - copy->extents);
+		Replace(copy, FindHolder(copy, move.kind, move.from, move.nblocks), &move, 0);
+		GgMergeFree(copy);
+		high = HighestUsed(copy);
+	}
+	after = EndOf(&copy->extents[high]);
+	pfree(copy);
+	return IsShorter(length, after);
+}
+
+void
+GgTakeMoves(Relation index, GgMetaPageData *meta, const GgMoves *moves)
+{
+	for (int i = 0; i < moves->n; i++)
+	{
+		const GgMove *move = &moves->moves[i];
+		GgExtent   *extent;
+
+		GgCheckFreeBlocks(index, meta, move->to, move->nblocks);
+		extent = CutFree(meta, move->to, move->nblocks);
+		extent->kind = GG_KIND_TAKEN;
+		extent->segment = moves->owner;
+		extent->first = 0;
+	}
+}
+
+uint32
+GgFlipMoves(GgMetaPageData *meta, const GgMoves *moves, uint64 parked_xid)
+{
+	uint32		moved = 0;
+
+	for (int i = meta->nextents - 1; i >= 0; i--)
+		if (meta->extents[i].kind == GG_KIND_TAKEN && meta->extents[i].segment == moves->owner)
+			GgRemoveExtent(meta, i);
+	for (int i = 0; i < moves->n; i++)
+	{
+		const GgMove *move = &moves->moves[i];
+		int			holder = FindHolder(meta, move->kind, move->from, move->nblocks);
+
+		if (!move->dropped && holder >= 0 && meta->extents[holder].segment == move->segment &&
+			meta->extents[holder].first + (move->from - meta->extents[holder].start) == move->first)
+		{
+			Replace(meta, holder, move, parked_xid);
+			moved += move->nblocks;
+		}
+		else
+			GgAddExtent(meta, move->to, move->nblocks, GG_NO_SEGMENT, GG_KIND_FREE);
+	}
+	GgMergeFree(meta);
+	meta->generation++;
+	/* which has the directory pages written anew */
+	if (moves->directory)
+		meta->nspilled = meta->nextents + 1;
+	return moved;
+}

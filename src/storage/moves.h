@@ -1,0 +1,59 @@
+/*
+ * moves.h
+ *		Arrays moved towards the relation's start, so that its end can be given back.
+ */
+#ifndef GG_MOVES_H
+#define GG_MOVES_H
+
+#include "storage/extents.h"
+
+/* Pages of an array, or of the delta, that are copied to other blocks. */
+typedef struct GgMove
+{
+	uint32		segment;
+	GgKind		kind;
+	uint64		first;			/* number of the first page */
+	uint32		nblocks;
+	BlockNumber from;
+	BlockNumber to;
+	bool		dropped;		/* they stay where they are */
+} GgMove;
+
+/* In one step: moves, and blocks (1 GB); of these, such as others may change (32 MB). */
+#define GG_MOST_MOVES			32
+#define GG_STEP_BLOCKS			((uint32) (1024 * 1024 * 1024 / BLCKSZ))
+#define GG_STEP_CHANGING		((uint32) (32 * 1024 * 1024 / BLCKSZ))
+
+typedef struct GgMoves
+{
+	uint32		owner;			/* of the TAKEN extents */
+	int			n;
+	GgMove		moves[GG_MOST_MOVES];
+	bool		directory;		/* directory pages lie high, and are to be written anew */
+} GgMoves;
+
+/* VACUUM and inserts change these pages in place. */
+static inline bool
+GgPagesChange(GgKind kind)
+{
+	return kind == GG_KIND_TIDS || kind == GG_KIND_DELTA;
+}
+
+/*
+ * Would the relation of `length` blocks become a fifth shorter if what lies high was moved?  If so,
+ * says what to move next; nothing: only free blocks are there.  released: as if every snapshot had
+ * passed every parked id.
+ */
+extern bool GgPlanMoves(Relation heap, const GgMetaPageData *meta, BlockNumber length,
+						bool released, GgMoves *moves);
+
+/* Take the blocks that are moved to, which are free.  The caller settles and stores meta. */
+extern void GgTakeMoves(Relation index, GgMetaPageData *meta, const GgMoves *moves);
+
+/*
+ * What was copied is in use from now on, and the blocks it comes from are parked.  What the
+ * directory names no longer, or by another place, is not moved.  Returns blocks that were moved.
+ */
+extern uint32 GgFlipMoves(GgMetaPageData *meta, const GgMoves *moves, uint64 parked_xid);
+
+#endif							/* GG_MOVES_H */

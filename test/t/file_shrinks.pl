@@ -1,0 +1,204 @@
+# After an old snapshot the file of an index is several times as long as what is in use, and pieces
+# lie scattered up to its end. VACUUM has it made shorter, by the worker and, where there is none,
+# itself: beside inserts and cursors, with a crash between any two steps, and on a standby.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Merging;
+
+my $node = merging_node('shrinks', init => { allows_streaming => 1 }, conf => <<CONF);
+log_min_messages = debug1
+CONF
+my $all = "SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 3)";
+
+make_source($node, 2000, 24, 'seal_rows = 300');
+make_checks($node);
+$node->backup('backup');
+my $replica = PostgreSQL::Test::Cluster->new('replica');
+$replica->init_from_backup($node, 'backup', has_streaming => 1);
+$replica->append_conf('postgresql.conf', "max_standby_streaming_delay = -1\n");
+$replica->start;
+
+# Lock for other sessions to wait for, until end_session().
+sub hold_lock
+{
+	my ($key) = @_;
+	my $session = start_psql($node, "SELECT pg_advisory_lock($key)", 'SELECT pg_sleep(600)');
+
+	$session->{pid} = backend_pid($node, 'pg_sleep.600');
+	return $session;
+}
+
+sub end_session
+{
+	my ($session) = @_;
+
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($session->{pid})");
+	finish_psql($session);
+	return;
+}
+
+sub wait_for_waiter
+{
+	return defined wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+		WHERE locktype = 'advisory' AND NOT granted") > 0 });
+}
+
+# A session with a cursor over all rows, of which the last are read when the function returns.
+sub open_cursor
+{
+	my ($server, $function) = @_;
+
+	return start_psql($server, 'SET enable_seqscan = off', 'BEGIN ISOLATION LEVEL REPEATABLE READ',
+		"SELECT 'rows ' || count(*) FROM items", "DECLARE c CURSOR FOR $all", 'FETCH 5 FROM c',
+		"SELECT 1 FROM $function", 'FETCH ALL FROM c', 'COMMIT');
+}
+
+sub cursor_is_complete
+{
+	my ($session, $what) = @_;
+	my $err = finish_psql($session);
+	my ($rows) = $session->{out} =~ /rows (\d+)/;
+	my %seen = map { $_ => 1 } my @seen = grep { /^\d+$/ } split /\n/, $session->{out};
+
+	return is($err . scalar(keys %seen), "$rows", $what);
+}
+
+# Let the index grow under an old snapshot, which ends. Returns its length.
+sub grow
+{
+	my $lock = hold_lock(1);
+	my $session = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
+		'SELECT count(*) FROM items', 'SELECT pg_advisory_lock_shared(1)', 'COMMIT');
+
+	wait_for_waiter();
+	for (1 .. 6)
+	{
+		$node->safe_psql('postgres', <<'SQL');
+DELETE FROM items WHERE id > 2000;
+INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id <= 400;
+SQL
+		wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
+	}
+	end_session($lock);
+	finish_psql($session);
+	return merge_info($node, 'total_bytes');
+}
+
+sub is_shorter
+{
+	my ($long) = @_;
+
+	return merge_info($node, 'total_bytes') <= 0.8 * $long;
+}
+
+sub shrinks
+{
+	my ($long, $what) = @_;
+
+	$node->safe_psql('postgres', 'VACUUM items');
+	ok(defined wait_for(sub { is_shorter($long) }), $what);
+	note("$long, then " . merge_info($node, "total_bytes || ', of them free ' || free_bytes"));
+	return;
+}
+
+# The standby holds a cursor, so it keeps the truncation waiting. Both servers then have one length.
+sub standby_follows
+{
+	my $length = "SELECT pg_relation_size('items_idx')";
+
+	$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+	is($replica->safe_psql('postgres', $length), $node->safe_psql('postgres', $length),
+		'the file is as short on the standby');
+	is(answers($replica), answers($node), 'the standby answers as the primary');
+	return;
+}
+
+my $long = grow();
+
+$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+my $cursor = open_cursor($replica, 'pg_sleep(3)');
+ok(defined wait_for(sub { $replica->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity
+	WHERE query ~ '^SELECT 1 FROM pg_sleep' AND pid <> pg_backend_pid()") > 0 }),
+	'a cursor on the standby');
+shrinks($long, 'one VACUUM after the snapshot');
+cursor_is_complete($cursor, 'the cursor on the standby has every row');
+standby_follows();
+index_is_complete($node, 'the primary');
+
+# a cursor that was opened before anything is moved reads it where it was
+$long = grow();
+my $lock = hold_lock(2);
+$cursor = open_cursor($node, 'pg_advisory_lock_shared(2)');
+wait_for_waiter();
+$node->safe_psql('postgres', 'VACUUM items');
+my $log = -s $node->logfile;
+ok(defined wait_for(sub { slurp_file($node->logfile) =~ /moved [1-9]\d* blocks(?!.*moved)/s }),
+	'moved beside a cursor');
+ok(!is_shorter($long), 'not truncated beside it');
+end_session($lock);
+cursor_is_complete($cursor, 'it has every row');
+shrinks($long, 'truncated after it');
+
+# with inserts and updates beside
+$long = grow();
+my $writing = start_pgbench($node, '--client=2 --rate=40 --time=4', 'insert@2' => <<'SQL',
+\set first random(1, 1990)
+INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source
+	WHERE id BETWEEN :first AND :first + 9;
+SQL
+	'update@1' => <<'SQL');
+\set first random(1, 2000)
+UPDATE items SET val = (SELECT val FROM source WHERE id = 1 + :first % 2000) WHERE id = :first;
+SQL
+shrinks($long, 'beside inserts and updates');
+is(join("\n", grep { !/^pgbench \(/ } split /\n/, finish_psql($writing)), '', 'none failed');
+index_is_complete($node, 'after them');
+
+# a crash between any two steps
+my %places = ('move' => 5, 'truncate' => 6);
+for my $place (sort keys %places)
+{
+	$long = grow();
+	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.fault = hold_$place");
+	$node->reload;
+	$lock = hold_lock("0, $places{$place}");
+	$node->safe_psql('postgres', 'VACUUM items');
+	ok(wait_for_waiter(), "about to $place");
+	kill_9_server($node);
+	finish_psql($lock);
+	$node->start;
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
+	$node->reload;
+	index_is_complete($node, "a crash before: $place");
+	ok(!is_shorter($long), 'the file is as long as before');
+	shrinks($long, 'the next VACUUM');
+	standby_follows();
+}
+
+# without a worker
+$node->safe_psql('postgres', 'ALTER SYSTEM SET gpugraph.merge_workers = 0');
+$node->reload;
+$long = grow();
+$node->safe_psql('postgres', 'ALTER TABLE items SET (vacuum_truncate = off)');
+$node->safe_psql('postgres', 'VACUUM items; SELECT txid_current()') for 1 .. 3;
+ok(!is_shorter($long), 'not under vacuum_truncate = off');
+$node->safe_psql('postgres', 'ALTER TABLE items RESET (vacuum_truncate)');
+$node->safe_psql('postgres', 'VACUUM items');
+$node->safe_psql('postgres', 'SELECT txid_current()');
+$node->safe_psql('postgres', 'VACUUM items');
+ok(is_shorter($long), 'by two VACUUMs without a worker');
+index_is_complete($node, 'after them');
+cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
+standby_follows();
+is($replica->safe_psql('postgres', "SELECT count(*) FROM gpugraph_check('items_idx', true)"), 1,
+	"the standby's index is sound");
+
+$replica->stop;
+$node->stop;
+done_testing();
