@@ -24,29 +24,29 @@ $replica->init_from_backup($node, 'backup', has_streaming => 1);
 $replica->append_conf('postgresql.conf', "max_standby_streaming_delay = -1\n");
 $replica->start;
 
-# Lock for other sessions to wait for, until end_session().
+# An advisory lock for others to wait for, until finish_psql(). Its session is idle, so that its
+# snapshot keeps nothing.
 sub hold_lock
 {
 	my ($key) = @_;
-	my $session = start_psql($node, "SELECT pg_advisory_lock($key)", 'SELECT pg_sleep(600)');
+	my %session = (in => "SELECT pg_advisory_lock($key);\n", out => '', err => '');
 
-	$session->{pid} = backend_pid($node, 'pg_sleep.600');
-	return $session;
+	$session{harness} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres') ],
+		'<', \$session{in}, '>', \$session{out}, '2>', \$session{err});
+	wait_for(sub { eval { $session{harness}->pump_nb };
+		return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks l, pg_stat_activity a
+			WHERE locktype = 'advisory' AND granted AND a.pid = l.pid
+				AND query ~ 'pg_advisory_lock.$key'") == 1 });
+	return \%session;
 }
 
-sub end_session
+sub wait_for_waiters
 {
-	my ($session) = @_;
+	my ($n) = @_;
 
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend($session->{pid})");
-	finish_psql($session);
-	return;
-}
-
-sub wait_for_waiter
-{
 	return defined wait_for(sub { $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
-		WHERE locktype = 'advisory' AND NOT granted") > 0 });
+		WHERE locktype = 'advisory' AND NOT granted") == $n });
 }
 
 # A session with a cursor over all rows, of which the last are read when the function returns.
@@ -76,7 +76,7 @@ sub grow
 	my $session = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
 		'SELECT count(*) FROM items', 'SELECT pg_advisory_lock_shared(1)', 'COMMIT');
 
-	wait_for_waiter();
+	wait_for_waiters(1);
 	for (1 .. 6)
 	{
 		$node->safe_psql('postgres', <<'SQL');
@@ -85,7 +85,7 @@ INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source WHERE id 
 SQL
 		wait_for(sub { $node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')") eq 't' });
 	}
-	end_session($lock);
+	finish_psql($lock);
 	finish_psql($session);
 	return merge_info($node, 'total_bytes');
 }
@@ -131,17 +131,35 @@ cursor_is_complete($cursor, 'the cursor on the standby has every row');
 standby_follows();
 index_is_complete($node, 'the primary');
 
-# a cursor that was opened before anything is moved reads it where it was
+# a cursor that was opened before anything was moved reads it where it was
+my %places = ('move' => 5, 'truncate' => 6);
+
+sub rest_at
+{
+	my ($place) = @_;
+	my $session = hold_lock("0, $places{$place}");
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.fault = hold_$place");
+	$node->reload;
+	$node->safe_psql('postgres', 'VACUUM items');
+	ok(wait_for_waiters(1), "about to $place");
+	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
+	return $session;
+}
+
 $long = grow();
+my $rest = rest_at('move');
 my $lock = hold_lock(2);
-$cursor = open_cursor($node, 'pg_advisory_lock_shared(2)');
-wait_for_waiter();
-$node->safe_psql('postgres', 'VACUUM items');
 my $log = -s $node->logfile;
-ok(defined wait_for(sub { slurp_file($node->logfile) =~ /moved [1-9]\d* blocks(?!.*moved)/s }),
+
+$cursor = open_cursor($node, 'pg_advisory_lock_shared(2)');
+wait_for_waiters(2);
+$node->reload;
+finish_psql($rest);
+ok(defined wait_for(sub { slurp_file($node->logfile, $log) =~ /moved [1-9]\d* blocks/ }),
 	'moved beside a cursor');
 ok(!is_shorter($long), 'not truncated beside it');
-end_session($lock);
+finish_psql($lock);
 cursor_is_complete($cursor, 'it has every row');
 shrinks($long, 'truncated after it');
 
@@ -161,20 +179,13 @@ is(join("\n", grep { !/^pgbench \(/ } split /\n/, finish_psql($writing)), '', 'n
 index_is_complete($node, 'after them');
 
 # a crash between any two steps
-my %places = ('move' => 5, 'truncate' => 6);
 for my $place (sort keys %places)
 {
 	$long = grow();
-	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.fault = hold_$place");
-	$node->reload;
-	$lock = hold_lock("0, $places{$place}");
-	$node->safe_psql('postgres', 'VACUUM items');
-	ok(wait_for_waiter(), "about to $place");
+	$lock = rest_at($place);
 	kill_9_server($node);
 	finish_psql($lock);
 	$node->start;
-	$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.fault');
-	$node->reload;
 	index_is_complete($node, "a crash before: $place");
 	ok(!is_shorter($long), 'the file is as long as before');
 	shrinks($long, 'the next VACUUM');
