@@ -207,34 +207,32 @@ RoomInStep(const GgMetaPageData *meta, const GgMoves *moves, GgKind kind)
 			   GgPagesChange(kind) ? GG_STEP_CHANGING - changing : PG_UINT32_MAX);
 }
 
-bool
-GgPlanMoves(Relation heap, const GgMetaPageData *meta, BlockNumber length, bool released,
-			GgMoves *moves)
+/*
+ * Plan to move what lies behind the mark.  Changes copy, which CopyForPlan() made.  Returns how
+ * short the relation becomes.
+ */
+static BlockNumber
+PlanBefore(GgMetaPageData *copy, const GgMetaPageData *meta, BlockNumber mark, GgMoves *moves)
 {
-	GgMetaPageData *copy = CopyForPlan(heap, meta, released);
-	uint64		used = CountUsed(copy);
-	uint64		mark = used + used / SLACK_SHARE + LEAST_SLACK;
 	int			high = HighestUsed(copy);
 	BlockNumber start;
-	BlockNumber after;
 
 	moves->n = 0;
 	moves->directory = false;
 	for (int i = 0; i < meta->nextents; i++)
 		if (meta->extents[i].kind == GG_KIND_DIRECTORY && meta->extents[i].start >= mark)
-			moves->directory = ChooseRun(copy, (BlockNumber) mark, 1, &start) > 0;
-	while (mark < length && EndOf(&copy->extents[high]) > mark && CanMove(&copy->extents[high]) &&
+			moves->directory = ChooseRun(copy, mark, 1, &start) > 0;
+	while (EndOf(&copy->extents[high]) > mark && CanMove(&copy->extents[high]) &&
 		   copy->nextents + MOVE_ENTRIES <= MOST_ENTRIES)
 	{
 		const GgExtent *extent = &copy->extents[high];
-		uint32		n = EndOf(extent) - Max(extent->start, (BlockNumber) mark);
+		uint32		n = EndOf(extent) - Max(extent->start, mark);
 		GgMove		move = {.segment = extent->segment, .kind = extent->kind};
-		uint32		room = ChooseRun(copy, (BlockNumber) mark, n, &move.to);
+		uint32		room = ChooseRun(copy, mark, n, &move.to);
 		uint32		step;
 
 		if (room == 0)
 			break;
-		move.nblocks = Min(n, room);
 		/* what has no room in this step is moved later; the blocks before it may follow it */
 		step = RoomInStep(meta, moves, move.kind);
 		move.to += Min(n, room);
@@ -250,9 +248,41 @@ GgPlanMoves(Relation heap, const GgMetaPageData *meta, BlockNumber length, bool 
 		GgMergeFree(copy);
 		high = HighestUsed(copy);
 	}
-	after = EndOf(&copy->extents[high]);
-	pfree(copy);
-	return IsShorter(length, after);
+	return EndOf(&copy->extents[high]);
+}
+
+/*
+ * Where the free runs before the mark are too small for what lies highest, later marks are tried.
+ * The one that makes the relation shortest is taken.
+ */
+bool
+GgPlanMoves(Relation heap, const GgMetaPageData *meta, BlockNumber length, bool released,
+			GgMoves *moves)
+{
+	GgMoves		tried = {.n = 0};
+	BlockNumber best = length;
+	bool		all = false;
+
+	moves->n = 0;
+	moves->directory = false;
+	for (uint32 share = SLACK_SHARE; share > 0 && !all; share /= 2)
+	{
+		GgMetaPageData *copy = CopyForPlan(heap, meta, released);
+		uint64		used = CountUsed(copy);
+		uint64		mark = used + used / share + LEAST_SLACK;
+		BlockNumber after = length;
+
+		if (mark < length)
+			after = PlanBefore(copy, meta, (BlockNumber) mark, &tried);
+		all = after <= mark || mark >= length;
+		if (after < best)
+		{
+			best = after;
+			*moves = tried;
+		}
+		pfree(copy);
+	}
+	return IsShorter(length, best);
 }
 
 void

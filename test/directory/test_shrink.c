@@ -1,0 +1,226 @@
+/*
+ * test_shrink.c
+ *		Indexes whose pieces lie scattered up to the end of the relation are made shorter.
+ *
+ * Arrays of random lengths are spread over the relation, in one extent or several, and most blocks
+ * are free, some for old snapshots.  Steps of moves follow, each of which may be lost in a crash
+ * after blocks were taken, or lose its source to VACUUM.  Each page must be where the directory
+ * says, once.  As long as no snapshot is in the way the relation ends up with little more than what
+ * is in use, and little more is moved than that.
+ */
+#include "server.h"
+#include "storage/moves.h"
+
+#define ROUNDS				400
+#define MOST_BLOCKS			40000
+#define MOST_ARRAYS			60
+
+/* What a block holds. */
+typedef struct Content
+{
+	uint32		segment;
+	uint32		kind;			/* 0: nothing */
+	uint64		number;
+} Content;
+
+static Content blocks[MOST_BLOCKS];
+static GgMetaPageData now;
+static GgMetaPageData *const meta = &now;
+static int	passed;
+static int	steps;
+static int	crashes;
+static int	held;
+
+static void
+Spread(void)
+{
+	static const GgKind kinds[] = {GG_KIND_VECTORS, GG_KIND_ADJACENCY, GG_KIND_TIDS,
+		GG_KIND_FILTERS};
+	int			narrays = 1 + draw(MOST_ARRAYS);
+	uint32		pages[MOST_ARRAYS + 1] = {0};
+	BlockNumber next = 1;
+
+	memset(meta, 0, sizeof(*meta));
+	memset(blocks, 0, sizeof(blocks));
+	meta->dimensions = 100;
+	meta->next_id = 1000;
+	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);
+	for (int n = 0; n < narrays + (int) draw(100); n++)
+	{
+		int			array = draw(narrays + 1);
+		uint32		owner = array == narrays ? GG_NO_SEGMENT : 1 + array;
+		GgKind		kind = array == narrays ? GG_KIND_DELTA : kinds[array % lengthof(kinds)];
+		uint32		count = 1 + draw(draw(4) == 0 ? 100 : 20);
+		uint32		gap = draw(draw(3) == 0 ? 400 : 40);
+
+		if (next + count + gap >= MOST_BLOCKS)
+			break;
+		for (uint32 b = 0; b < count; b++)
+			blocks[next + b] = (Content) {owner, kind, pages[array] + b};
+		GgAddExtent(meta, next, count, owner, kind);
+		pages[array] += count;
+		next += count;
+		if (gap == 0)
+			continue;
+		GgAddExtent(meta, next, gap, GG_NO_SEGMENT, GG_KIND_FREE);
+		meta->extents[meta->nextents - 1].parked_xid = draw(10) == 0 ? server.next_xid - 1 : 0;
+		next += gap;
+	}
+	meta->delta_pages = pages[narrays];
+	server.nblocks = next;
+	server.horizon = server.next_xid - draw(2);
+}
+
+static uint32
+Used(void)
+{
+	uint32		used = 0;
+
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind != GG_KIND_FREE)
+			used += meta->extents[i].nblocks;
+	return used;
+}
+
+static void
+Check(const char *what)
+{
+	uint8		seen[MOST_BLOCKS] = {0};
+
+	for (int i = 0; i < meta->nextents; i++)
+	{
+		const GgExtent *extent = &meta->extents[i];
+
+		for (uint32 b = 0; b < extent->nblocks; b++)
+		{
+			const Content *block = &blocks[extent->start + b];
+
+			if (extent->start + b >= server.nblocks || seen[extent->start + b]++)
+				fail("%s: block %u is in two extents, or outside", what, extent->start + b);
+			if ((GgIsOfSegment(extent->kind) || extent->kind == GG_KIND_VECTORS ||
+				 extent->kind == GG_KIND_DELTA) &&
+				(block->segment != extent->segment || block->kind != extent->kind ||
+				 block->number != extent->first + b))
+				fail("%s: block %u holds page " UINT64_FORMAT " of kind %u of %u, not "
+					 UINT64_FORMAT " of kind %u of %u", what, extent->start + b, block->number,
+					 block->kind, block->segment, extent->first + b, extent->kind,
+					 extent->segment);
+		}
+		/* an array's extents are in the order of its pages */
+		for (int j = 0; j < i && extent->kind != GG_KIND_FREE && extent->kind != GG_KIND_TAKEN; j++)
+			if (meta->extents[j].segment == extent->segment &&
+				meta->extents[j].kind == extent->kind && meta->extents[j].first >= extent->first)
+				fail("%s: an array goes back", what);
+	}
+	passed++;
+}
+
+static void
+FreeTaken(void)
+{
+	for (int i = 0; i < meta->nextents; i++)
+		if (meta->extents[i].kind == GG_KIND_TAKEN)
+		{
+			meta->extents[i].kind = GG_KIND_FREE;
+			meta->extents[i].segment = GG_NO_SEGMENT;
+			meta->extents[i].parked_xid = 0;
+		}
+	GgMergeFree(meta);
+}
+
+/* One step.  False: there is nothing to move.  moved: blocks, added up. */
+static bool
+Step(uint32 *moved)
+{
+	static GgMoves moves;
+	uint32		flipped;
+
+	FreeTaken();
+	GgReleaseParked(&relation, &relation, meta);
+	if (!GgPlanMoves(&relation, meta, server.nblocks, false, &moves) || moves.n == 0)
+		return false;
+	steps++;
+	moves.owner = meta->next_id++;
+	GgTakeMoves(&relation, meta, &moves);
+	Check("taken");
+	for (int i = 0; i < moves.n; i++)
+		for (uint32 b = 0; b < moves.moves[i].nblocks; b++)
+		{
+			if (moves.moves[i].to + b >= moves.moves[i].from)
+				fail("a page moves up");
+			blocks[moves.moves[i].to + b] = blocks[moves.moves[i].from + b];
+		}
+	if (draw(8) == 0)
+	{
+		crashes++;
+		return true;
+	}
+	if (draw(8) == 0)
+	{
+		const GgMove *move = &moves.moves[draw(moves.n)];
+
+		/* VACUUM gives back what is being copied */
+		if (move->kind == GG_KIND_VECTORS)
+			GgFreePiece(meta, move->segment, server.next_xid);
+		else if (move->kind != GG_KIND_DELTA)
+			GgFreeGraph(meta, move->segment, server.next_xid);
+	}
+	else if (draw(8) == 0)
+		moves.moves[draw(moves.n)].dropped = true;
+	flipped = GgFlipMoves(meta, &moves, server.next_xid++);
+	*moved += flipped;
+	Check("flipped");
+	if (draw(2) == 0)
+		server.horizon = server.next_xid;
+	return true;
+}
+
+static void
+Shrink(void)
+{
+	uint32		used = Used();
+	uint32		moved = 0;
+	GgMoves		moves;
+	BlockNumber high;
+
+	/* a snapshot of before keeps what it keeps */
+	while (Step(&moved))
+		;
+	if (moved > used / 2 * 3)
+		fail("%u blocks were moved, where %u were in use", moved, used);
+	if (server.horizon < server.next_xid)
+		held++;
+	do
+		server.horizon = ++server.next_xid;
+	while (Step(&moved));
+	FreeTaken();
+	GgReleaseParked(&relation, &relation, meta);
+	if (GgPlanMoves(&relation, meta, server.nblocks, false, &moves))
+	{
+		high = GgForgetTail(meta);
+		if (high > server.nblocks - server.nblocks / 5)
+			fail("%u blocks of %u are left", high, server.nblocks);
+		server.nblocks = high;
+	}
+	Check("truncated");
+	used = Used();
+	/* a sixteenth beside, and a fourth more is not worth it; small runs may be left */
+	if (server.nblocks > 200 && server.nblocks > used * 1.07 * 1.25 + 100)
+		fail("%u blocks for %u in use, %u entries", server.nblocks, used, meta->nextents);
+}
+
+int
+main(void)
+{
+	for (int round = 0; round < ROUNDS; round++)
+	{
+		Spread();
+		Check("spread");
+		Shrink();
+	}
+	printf("%d steps, %d crashes, %d times a snapshot was in the way\n", steps, crashes, held);
+	if (crashes == 0 || held == 0)
+		fail("something never happened");
+	printf("%d passed, 0 failed\n", passed);
+	return 0;
+}
