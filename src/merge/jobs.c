@@ -427,7 +427,8 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 		[GG_MERGE_READ] = "reading rows",
 		[GG_MERGE_GRAPH] = "building graph",
 		[GG_MERGE_WRITE] = "writing pages",
-		[GG_MERGE_DEVICE] = "bringing to device"
+		[GG_MERGE_DEVICE] = "bringing to device",
+		[GG_MERGE_SHRINK] = "making the file shorter"
 	};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	TimestampTz now = GetCurrentTimestamp();

@@ -269,7 +269,8 @@ typedef enum GgMergePhase
 	GG_MERGE_READ,
 	GG_MERGE_GRAPH,
 	GG_MERGE_WRITE,
-	GG_MERGE_DEVICE				/* the merged segment is brought there, then the flip */
+	GG_MERGE_DEVICE,			/* the merged segment is brought there, then the flip */
+	GG_MERGE_SHRINK				/* of no merge: a worker tries to make the file shorter */
 } GgMergePhase;
 
 #define GG_MERGE_PHASES		(GG_MERGE_DEVICE + 1)

@@ -118,10 +118,14 @@ Shrink(GgMergeTarget *target, TimestampTz now)
 
 	if (my_watch.shrink_until == 0)
 		return false;
+	GgReportJob(my_index, GG_MERGE_SHRINK, 0);
 	if (now < my_watch.shrink_until)
 		result = GgShrink(target);
 	if (result == GG_SHRINK_DONE)
+	{
 		my_watch.shrink_until = 0;
+		GgEndReport(my_index);
+	}
 	if (result == GG_SHRINK_GOES_ON)
 		my_watch.shrink_until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), SHRINK_MS);
 	return result == GG_SHRINK_GOES_ON;

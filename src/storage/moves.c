@@ -49,10 +49,7 @@ EndOf(const GgExtent *extent)
 	return extent->start + extent->nblocks;
 }
 
-/*
- * A copy of the directory in which no free extent is parked but what snapshots need, and directory
- * pages have no place: they are written anew into free blocks.
- */
+/* A copy of the directory in which no free extent is parked but what snapshots need. */
 static GgMetaPageData *
 CopyForPlan(Relation heap, const GgMetaPageData *meta, bool released)
 {
@@ -64,12 +61,7 @@ CopyForPlan(Relation heap, const GgMetaPageData *meta, bool released)
 	{
 		GgExtent   *extent = &copy->extents[i];
 
-		if (extent->kind == GG_KIND_DIRECTORY)
-		{
-			extent->kind = GG_KIND_FREE;
-			extent->parked_xid = 0;
-		}
-		else if (extent->kind == GG_KIND_FREE && (released || !GgIsParked(heap, extent)))
+		if (extent->kind == GG_KIND_FREE && (released || !GgIsParked(heap, extent)))
 			extent->parked_xid = 0;
 	}
 	GgMergeFree(copy);
@@ -80,7 +72,7 @@ CopyForPlan(Relation heap, const GgMetaPageData *meta, bool released)
 static uint64
 CountUsed(const GgMetaPageData *copy)
 {
-	uint64		used = copy->ndirectory;
+	uint64		used = 0;
 
 	for (int i = 0; i < copy->nextents; i++)
 		if (copy->extents[i].kind != GG_KIND_FREE || copy->extents[i].parked_xid != 0)
@@ -207,6 +199,26 @@ RoomInStep(const GgMetaPageData *meta, const GgMoves *moves, GgKind kind)
 			   GgPagesChange(kind) ? GG_STEP_CHANGING - changing : PG_UINT32_MAX);
 }
 
+/* Directory pages behind the mark are not moved but written anew, into free blocks. */
+static bool
+ForgetDirectory(GgMetaPageData *copy, BlockNumber mark)
+{
+	bool		any = false;
+
+	for (int i = 0; i < copy->nextents; i++)
+	{
+		GgExtent   *extent = &copy->extents[i];
+
+		if (extent->kind != GG_KIND_DIRECTORY || extent->start < mark)
+			continue;
+		extent->kind = GG_KIND_FREE;
+		extent->parked_xid = 0;
+		any = true;
+	}
+	GgMergeFree(copy);
+	return any;
+}
+
 /*
  * Plan to move what lies behind the mark.  Changes copy, which CopyForPlan() made.  Returns how
  * short the relation becomes.
@@ -214,14 +226,12 @@ RoomInStep(const GgMetaPageData *meta, const GgMoves *moves, GgKind kind)
 static BlockNumber
 PlanBefore(GgMetaPageData *copy, const GgMetaPageData *meta, BlockNumber mark, GgMoves *moves)
 {
-	int			high = HighestUsed(copy);
 	BlockNumber start;
+	int			high;
 
 	moves->n = 0;
-	moves->directory = false;
-	for (int i = 0; i < meta->nextents; i++)
-		if (meta->extents[i].kind == GG_KIND_DIRECTORY && meta->extents[i].start >= mark)
-			moves->directory = ChooseRun(copy, mark, 1, &start) > 0;
+	moves->directory = ForgetDirectory(copy, mark) && ChooseRun(copy, mark, 1, &start) > 0;
+	high = HighestUsed(copy);
 	while (EndOf(&copy->extents[high]) > mark && CanMove(&copy->extents[high]) &&
 		   copy->nextents + MOVE_ENTRIES <= MOST_ENTRIES)
 	{

@@ -65,6 +65,11 @@ Spread(void)
 		GgAddExtent(meta, next, gap, GG_NO_SEGMENT, GG_KIND_FREE);
 		meta->extents[meta->nextents - 1].parked_xid = draw(10) == 0 ? server.next_xid - 1 : 0;
 		next += gap;
+		/* a page of the directory, which no move may take */
+		if (meta->ndirectory > 0 || next > 60)
+			continue;
+		meta->ndirectory = 1;
+		GgAddExtent(meta, next++, 1, GG_NO_SEGMENT, GG_KIND_DIRECTORY);
 	}
 	meta->delta_pages = pages[narrays];
 	server.nblocks = next;
