@@ -199,9 +199,12 @@ RoomInStep(const GgMetaPageData *meta, const GgMoves *moves, GgKind kind)
 			   GgPagesChange(kind) ? GG_STEP_CHANGING - changing : PG_UINT32_MAX);
 }
 
-/* Directory pages behind the mark are not moved but written anew, into free blocks. */
+/*
+ * Directory pages behind the mark are not moved but written anew, into free blocks.  That is to be
+ * done (true) where one is in the way of a shorter relation.
+ */
 static bool
-ForgetDirectory(GgMetaPageData *copy, BlockNumber mark)
+ForgetDirectory(GgMetaPageData *copy, BlockNumber length, BlockNumber mark)
 {
 	bool		any = false;
 
@@ -211,9 +214,9 @@ ForgetDirectory(GgMetaPageData *copy, BlockNumber mark)
 
 		if (extent->kind != GG_KIND_DIRECTORY || extent->start < mark)
 			continue;
+		any |= !IsShorter(length, EndOf(extent));
 		extent->kind = GG_KIND_FREE;
 		extent->parked_xid = 0;
-		any = true;
 	}
 	GgMergeFree(copy);
 	return any;
@@ -224,13 +227,15 @@ ForgetDirectory(GgMetaPageData *copy, BlockNumber mark)
  * short the relation becomes.
  */
 static BlockNumber
-PlanBefore(GgMetaPageData *copy, const GgMetaPageData *meta, BlockNumber mark, GgMoves *moves)
+PlanBefore(GgMetaPageData *copy, const GgMetaPageData *meta, BlockNumber length, BlockNumber mark,
+		   GgMoves *moves)
 {
 	BlockNumber start;
 	int			high;
 
 	moves->n = 0;
-	moves->directory = ForgetDirectory(copy, mark) && ChooseRun(copy, mark, 1, &start) > 0;
+	moves->directory = ForgetDirectory(copy, length, mark) &&
+		ChooseRun(copy, mark, 1, &start) > 0;
 	high = HighestUsed(copy);
 	while (EndOf(&copy->extents[high]) > mark && CanMove(&copy->extents[high]) &&
 		   copy->nextents + MOVE_ENTRIES <= MOST_ENTRIES)
@@ -283,7 +288,7 @@ GgPlanMoves(Relation heap, const GgMetaPageData *meta, BlockNumber length, bool 
 		BlockNumber after = length;
 
 		if (mark < length)
-			after = PlanBefore(copy, meta, (BlockNumber) mark, &tried);
+			after = PlanBefore(copy, meta, length, (BlockNumber) mark, &tried);
 		all = after <= mark || mark >= length;
 		if (after < best)
 		{

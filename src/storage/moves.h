@@ -20,7 +20,7 @@ typedef struct GgMove
 } GgMove;
 
 /* In one step: moves, and blocks (1 GB); of these, such as others may change (32 MB). */
-#define GG_MOST_MOVES			32
+#define GG_MOST_MOVES			128
 #define GG_STEP_BLOCKS			((uint32) (1024 * 1024 * 1024 / BLCKSZ))
 #define GG_STEP_CHANGING		((uint32) (32 * 1024 * 1024 / BLCKSZ))
 
@@ -29,7 +29,7 @@ typedef struct GgMoves
 	uint32		owner;			/* of the TAKEN extents */
 	int			n;
 	GgMove		moves[GG_MOST_MOVES];
-	bool		directory;		/* directory pages lie high, and are to be written anew */
+	bool		directory;		/* a directory page is in the way, and is to be written anew */
 } GgMoves;
 
 /* VACUUM and inserts change these pages in place. */

@@ -8,6 +8,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
+use Format;
 use Gpugraph;
 use Merging;
 
@@ -122,7 +123,7 @@ sub standby_follows
 my $long = grow();
 
 $node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
-my $cursor = open_cursor($replica, 'pg_sleep(3)');
+my $cursor = open_cursor($replica, 'pg_sleep(2)');
 ok(defined wait_for(sub { $replica->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity
 	WHERE query ~ '^SELECT 1 FROM pg_sleep' AND pid <> pg_backend_pid()") > 0 }),
 	'a cursor on the standby');
@@ -165,7 +166,7 @@ shrinks($long, 'truncated after it');
 
 # with inserts and updates beside
 $long = grow();
-my $writing = start_pgbench($node, '--client=2 --rate=40 --time=4', 'insert@2' => <<'SQL',
+my $writing = start_pgbench($node, '--client=2 --rate=40 --time=3', 'insert@2' => <<'SQL',
 \set first random(1, 1990)
 INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source
 	WHERE id BETWEEN :first AND :first + 9;
@@ -206,6 +207,35 @@ $node->safe_psql('postgres', 'VACUUM items');
 ok(is_shorter($long), 'by two VACUUMs without a worker');
 index_is_complete($node, 'after them');
 cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99, 'recall');
+
+# pages of the directory that lie at the end are written anew, before it
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE wide (id int, val vector(1900));
+CREATE INDEX wide_idx ON wide USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0);
+INSERT INTO wide SELECT i, (SELECT array_agg(sin(i * 13 + d * d))::vector
+	FROM generate_series(1, 1900) d) FROM generate_series(1, 900) i;
+DELETE FROM wide WHERE id <= 400 AND id % 2 = 0;
+SQL
+$lock = hold_lock(1);
+my $session = start_psql($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ',
+	'SELECT count(*) FROM items', 'SELECT pg_advisory_lock_shared(1)', 'COMMIT');
+wait_for_waiters(1);
+$node->safe_psql('postgres', 'VACUUM wide');
+finish_psql($lock);
+finish_psql($session);
+$long = merge_info($node, 'total_bytes', 'wide');
+$node->safe_psql('postgres', 'CHECKPOINT');
+my $directory = read_directory(index_file($node, 'wide_idx'))->{directory};
+cmp_ok($directory->[0] * 8192, '>', 0.8 * $long, 'a directory page near the end');
+# the second VACUUM moves what it can, and the third one truncates
+for my $sql ('DELETE FROM wide WHERE id > 400 AND id < 900', ('VACUUM wide') x 3)
+{
+	$node->safe_psql('postgres', $sql);
+	$node->safe_psql('postgres', 'SELECT txid_current()');
+}
+cmp_ok(merge_info($node, 'total_bytes', 'wide'), '<=', 0.8 * $long, 'does not keep the end');
+index_is_complete($node, 'with directory pages', 'wide');
+
 standby_follows();
 is($replica->safe_psql('postgres', "SELECT count(*) FROM gpugraph_check('items_idx', true)"), 1,
 	"the standby's index is sound");
