@@ -92,51 +92,12 @@ private:
 	}
 };
 
-/*
- * gg_reach_rule: from a reached node of the orphan's own list, the nearest first, or from one that
- * was reached through those: of many equal rows all list the same few, whose edges are soon all in
- * use.
- */
-static bool
-link_by_list(gg_reach *reach, uint32_t orphan, const void *unused)
-{
-	const uint32_t degree = reach->degree;
-	const uint32_t *list = reach->adjacency + (uint64_t) orphan * degree;
-
-	(void) unused;
-	for (uint32_t i = 0; i < degree; i++)
-	{
-		const uint32_t near = list[i] & ~GG_EDGE_MARK;
-
-		if (list[i] != GG_NO_NODE && gg_reach_has(reach, near) &&
-			gg_reach_link(reach, near, orphan))
-			return true;
-	}
-	for (uint32_t i = 0; i < degree; i++)
-	{
-		const uint32_t near = list[i] & ~GG_EDGE_MARK;
-
-		if (list[i] == GG_NO_NODE || !gg_reach_has(reach, near))
-			continue;
-		for (uint32_t j = 0; j < degree; j++)
-		{
-			const uint32_t from = reach->adjacency[(uint64_t) near * degree + j];
-
-			/* what carries a mark, or is GG_NO_NODE, is no tree edge */
-			if ((from & GG_EDGE_MARK) == 0 && reach->parent[from] == near &&
-				gg_reach_link(reach, from, orphan))
-				return true;
-		}
-	}
-	return false;
-}
-
 /* Search on from the roots, then link what can be linked by the nodes' own lists. */
 static gg_status
 reach_by_list(host_reach *on, const char *where)
 {
 	gg_reach_spread(&on->reach);
-	if (!gg_reach_link_all(&on->reach, link_by_list, NULL))
+	if (!gg_reach_link_all(&on->reach, gg_reach_link_by_list, NULL))
 		return gg_fail(GG_ENOMEM, where, "out of memory to connect %u nodes", on->reach.n);
 	return on->status(where);
 }
@@ -207,7 +168,8 @@ reach_pivots(host_reach *on, const gg_cuda_rows *rows, cudaStream_t stream, gg_c
 			break;
 
 		const uint32_t orphan = reach->left[i];
-		bool		done = gg_reach_has(reach, orphan) || link_by_list(reach, orphan, NULL);
+		bool		done = gg_reach_has(reach, orphan) ||
+			gg_reach_link_by_list(reach, orphan, NULL);
 
 		for (uint32_t j = 0; !done && j < NEAR_ANCHORS; j++)
 		{

@@ -100,6 +100,40 @@ gg_reach_link(gg_reach *reach, uint32_t from, uint32_t orphan)
 }
 
 bool
+gg_reach_link_by_list(gg_reach *reach, uint32_t orphan, const void *unused)
+{
+	const uint32_t degree = reach->degree;
+	const uint32_t *list = reach->adjacency + (size_t) orphan * degree;
+
+	(void) unused;
+	for (uint32_t i = 0; i < degree; i++)
+	{
+		const uint32_t near = list[i] & ~GG_EDGE_MARK;
+
+		if (list[i] != GG_NO_NODE && gg_reach_has(reach, near) &&
+			gg_reach_link(reach, near, orphan))
+			return true;
+	}
+	for (uint32_t i = 0; i < degree; i++)
+	{
+		const uint32_t near = list[i] & ~GG_EDGE_MARK;
+
+		if (list[i] == GG_NO_NODE || !gg_reach_has(reach, near))
+			continue;
+		for (uint32_t j = 0; j < degree; j++)
+		{
+			const uint32_t from = reach->adjacency[(size_t) near * degree + j];
+
+			/* what carries a mark, or is GG_NO_NODE, is no tree edge */
+			if ((from & GG_EDGE_MARK) == 0 && reach->parent[from] == near &&
+				gg_reach_link(reach, from, orphan))
+				return true;
+		}
+	}
+	return false;
+}
+
+bool
 gg_reach_link_all(gg_reach *reach, gg_reach_rule rule, const void *arg)
 {
 	uint32_t	count = 0;

@@ -10,8 +10,8 @@
  * Edges with GG_EDGE_MARK are no tree edges: a search that passes over them must reach every node,
  * too.
  *
- * Which node an orphan is linked from is each engine's own rule (gg_reach_rule), because the
- * engines have different lists at hand: cpu/connect.c and kernels/build/connect.cu.  C and C++.
+ * Which node an orphan is linked from is the caller's own rule (gg_reach_rule), because callers
+ * have different lists at hand: cpu/connect.c, kernels/build/connect.cu and learn.c.  C and C++.
  */
 #ifndef GG_REACH_H
 #define GG_REACH_H
@@ -47,6 +47,13 @@ typedef struct gg_reach
  * edge to give.
  */
 typedef bool (*gg_reach_rule) (gg_reach *reach, uint32_t orphan, const void *arg);
+
+/*
+ * The rule where there are no lists but the adjacency: from a reached node of the orphan's own
+ * list, the first ones first, or from one that was reached through those.  Of many equal rows all
+ * list the same few, whose edges are soon all in use.
+ */
+extern bool gg_reach_link_by_list(gg_reach *reach, uint32_t orphan, const void *unused);
 
 /*
  * Take memory for a graph of n nodes, n >= 1.  The caller fills parent: with GG_NO_NODE, or with
