@@ -10,6 +10,7 @@
 #include "access/htup.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
+#include "utils/array.h"
 
 #include "storage/inspect.h"
 
@@ -43,6 +44,21 @@ extern void GgCloseTarget(GgTarget *target);
 
 /* ereport(ERROR) with 22023 unless k is positive. */
 extern void GgCheckK(int32 k);
+
+/* ---- query_array.c ----------------------------------------------------- */
+
+typedef struct GgQueryArray
+{
+	Datum	   *values;			/* detoasted */
+	int			count;
+} GgQueryArray;
+
+/*
+ * Look at all queries before the first of them is used.  They stay where they are.  Errors: 42804
+ * they are of another type than the column; 22004 one is NULL; 22000 one has other dimensions than
+ * the index, or an element that is not finite.
+ */
+extern void GgReadQueryArray(const GgTarget *target, AnyArrayType *array, GgQueryArray *queries);
 
 /* ---- finder.c ---------------------------------------------------------- */
 
