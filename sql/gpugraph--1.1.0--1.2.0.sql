@@ -336,3 +336,18 @@ COMMENT ON VIEW gpugraph_indexes
 	IS 'gpugraph indexes: size, contents, who answers their queries, what should be done';
 
 GRANT SELECT ON gpugraph_indexes TO PUBLIC;
+
+-- edges learned from queries
+
+CREATE FUNCTION gpugraph_learn(index regclass, queries vector[], edges int DEFAULT 8) RETURNS bigint
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_learn(regclass, vector[], int)
+	IS 'learn edges of a graph from sample queries that are not like the rows; edges that are new';
+
+CREATE FUNCTION gpugraph_learn(index regclass, queries halfvec[], edges int DEFAULT 8)
+	RETURNS bigint
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_learn(regclass, halfvec[], int)
+	IS 'learn edges of a graph from sample queries that are not like the rows; edges that are new';

@@ -389,6 +389,21 @@ CREATE FUNCTION gpugraph_merge(index regclass) RETURNS boolean
 COMMENT ON FUNCTION gpugraph_merge(regclass)
 	IS 'merge what was inserted, and all segments, into one; false while another process does';
 
+-- edges learned from queries
+
+CREATE FUNCTION gpugraph_learn(index regclass, queries vector[], edges int DEFAULT 8) RETURNS bigint
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_learn(regclass, vector[], int)
+	IS 'learn edges of a graph from sample queries that are not like the rows; edges that are new';
+
+CREATE FUNCTION gpugraph_learn(index regclass, queries halfvec[], edges int DEFAULT 8)
+	RETURNS bigint
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_learn(regclass, halfvec[], int)
+	IS 'learn edges of a graph from sample queries that are not like the rows; edges that are new';
+
 CREATE FUNCTION gpugraph_stat_get_merge(
 	OUT pid int, OUT datid oid, OUT relid oid, OUT phase text, OUT rows bigint,
 	OUT started timestamptz) RETURNS SETOF record

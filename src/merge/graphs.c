@@ -105,8 +105,8 @@ ReadGraph(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput 
 			{
 				uint32		neighbor = some[(Size) i * degree + e];
 
-				lists[(Size) place * degree + e] =
-					neighbor == GG_NO_NODE ? GG_NO_NODE : input->targets[neighbor];
+				lists[(Size) place * degree + e] = neighbor == GG_NO_NODE ? GG_NO_NODE :
+					input->targets[neighbor & ~GG_EDGE_MARK];
 			}
 		}
 	}

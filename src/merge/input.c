@@ -403,14 +403,37 @@ GgReadAdjacency(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 	ReadBytes(target, meta, &input->adjacency_array, first * bytes, (char *) out, count * bytes);
 	for (Size i = 0; i < count * (Size) meta->graph_degree; i++)
 	{
-		if (out[i] == GG_NO_NODE)
-			continue;
-		out[i] &= ~GG_EDGE_MARK;
-		if (out[i] >= input->nodes)
+		uint32		neighbor = out[i] & ~GG_EDGE_MARK;
+
+		if (out[i] != GG_NO_NODE && neighbor >= input->nodes)
 			ereport(ERROR,
 					(errcode(ERRCODE_INDEX_CORRUPTED),
-					 errmsg("a list of segment %u names node %u of %u", input->segment.id, out[i],
+					 errmsg("a list of segment %u names node %u of %u", input->segment.id,
+							neighbor, input->nodes),
+					 errhint("REINDEX the index.")));
+	}
+}
+
+uint32 *
+GgReadPivots(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input)
+{
+	const uint32 npivots = input->segment.npivots;
+	GgPivotEntry *entries = palloc_extended(npivots * sizeof(GgPivotEntry), MCXT_ALLOC_HUGE);
+	uint32	   *nodes = palloc(npivots * sizeof(uint32));
+	GgArray		array;
+
+	GgFindArray(meta, input->segment.id, GG_KIND_PIVOTS, &array);
+	ReadBytes(target, meta, &array, 0, (char *) entries, npivots * sizeof(GgPivotEntry));
+	for (uint32 i = 0; i < npivots; i++)
+	{
+		nodes[i] = entries[i].node;
+		if (nodes[i] >= input->nodes)
+			ereport(ERROR,
+					(errcode(ERRCODE_INDEX_CORRUPTED),
+					 errmsg("a pivot of segment %u is node %u of %u", input->segment.id, nodes[i],
 							input->nodes),
 					 errhint("REINDEX the index.")));
 	}
+	pfree(entries);
+	return nodes;
 }

@@ -162,32 +162,39 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *a
 	return urge != GG_MERGE_ALL;
 }
 
-static bool
-LockMerges(GgMergeTarget *target)
+static LOCKTAG
+MergeLock(const GgMergeTarget *target)
 {
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, target->index_oid, MERGE_LOCK);
-	return LockAcquire(&tag, ExclusiveLock, target->sliced, true) != LOCKACQUIRE_NOT_AVAIL;
+	return tag;
 }
 
-static void
-UnlockMerges(GgMergeTarget *target)
+bool
+GgLockMerges(const GgMergeTarget *target, bool wait)
 {
-	LOCKTAG		tag;
+	LOCKTAG		tag = MergeLock(target);
 
-	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, target->index_oid, MERGE_LOCK);
+	return LockAcquire(&tag, ExclusiveLock, target->sliced, !wait) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+void
+GgUnlockMerges(const GgMergeTarget *target)
+{
+	LOCKTAG		tag = MergeLock(target);
+
 	LockRelease(&tag, ExclusiveLock, target->sliced);
 }
 
 bool
 GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg)
 {
-	if (!LockMerges(target))
+	if (!GgLockMerges(target, false))
 		return false;
 	while (MergeOnce(target, urge, report, arg))
 		GgCheckInterrupts();
-	UnlockMerges(target);
+	GgUnlockMerges(target);
 	return true;
 }
 
@@ -196,10 +203,10 @@ GgShrink(GgMergeTarget *target)
 {
 	GgShrinkResult result;
 
-	if (!LockMerges(target))
+	if (!GgLockMerges(target, false))
 		return GG_SHRINK_WAITS;
 	result = GgShrinkStep(target);
-	UnlockMerges(target);
+	GgUnlockMerges(target);
 	return result;
 }
 

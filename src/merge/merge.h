@@ -112,11 +112,13 @@ extern void GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgM
 extern void GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta,
 						  const GgMergeInput *input, uint32 first, uint32 count, char *out);
 
-/*
- * Read the lists of nodes [first, first + count) of a segment to out: its nodes, without marks.
- */
+/* Read the lists of nodes [first, first + count) of a segment to out: its nodes, with marks. */
 extern void GgReadAdjacency(GgMergeTarget *target, const GgMetaPageData *meta,
 							const GgMergeInput *input, uint32 first, uint32 count, uint32 *out);
+
+/* The nodes that are pivots of a segment.  Allocates. */
+extern uint32 *GgReadPivots(GgMergeTarget *target, const GgMetaPageData *meta,
+							const GgMergeInput *input);
 
 /* ---- graphs.c ---------------------------------------------------------------------------- */
 
@@ -328,6 +330,30 @@ extern GgShrinkResult GgShrink(GgMergeTarget *target);
 
 /* For VACUUM: have the worker merge and shrink the index or, where there is none, do so here. */
 extern void GgMaintainAfterVacuum(Relation index);
+
+/*
+ * The merge lock of an index, until GgUnlockMerges() or, unless the target is sliced, the end of
+ * the transaction.  wait false: false where another process has it.
+ */
+extern bool GgLockMerges(const GgMergeTarget *target, bool wait);
+extern void GgUnlockMerges(const GgMergeTarget *target);
+
+/* ---- learn.c ----------------------------------------------------------------------------- */
+
+typedef struct GgLearnSample
+{
+	const float *queries;		/* count x dimensions, prepared */
+	uint32		count;
+	uint32		edges;			/* of a node, at most */
+} GgLearnSample;
+
+/*
+ * Learn edges from sample queries (rules/learn.h), in each segment of meta.  The caller holds the
+ * merge lock, and has both relations open.  Returns how many edges are new; where none is, nothing
+ * is written.  ereport(ERROR) leaves the index as it was, but for TAKEN extents.
+ */
+extern uint64 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta,
+						   const GgLearnSample *sample, int threads);
 
 /* ---- jobs.c ------------------------------------------------------------------------------ */
 

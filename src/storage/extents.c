@@ -275,11 +275,17 @@ GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid
 }
 
 void
-GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid)
+GgFreeArray(GgMetaPageData *meta, uint32 segment, GgKind kind, uint64 parked_xid)
 {
 	for (int i = 0; i < meta->nextents; i++)
-		if (meta->extents[i].segment == piece && meta->extents[i].kind == GG_KIND_VECTORS)
+		if (meta->extents[i].segment == segment && meta->extents[i].kind == kind)
 			FreeExtent(&meta->extents[i], parked_xid);
+}
+
+void
+GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid)
+{
+	GgFreeArray(meta, piece, GG_KIND_VECTORS, parked_xid);
 	for (int i = 0; i < meta->npieces; i++)
 		if (meta->pieces[i].id == piece)
 		{

@@ -92,6 +92,9 @@ extern void GgMergeFree(GgMetaPageData *meta);
 /* Give back the delta's pages [first, first + npages), by their numbers. */
 extern void GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid);
 
+/* Give back one array. */
+extern void GgFreeArray(GgMetaPageData *meta, uint32 segment, GgKind kind, uint64 parked_xid);
+
 /* Give back all arrays of a segment that is no longer in the directory, vectors included. */
 extern void GgFreeSegment(GgMetaPageData *meta, uint32 segment, uint64 parked_xid);
 

@@ -118,9 +118,10 @@ typedef struct GgPiece
 #define GG_SEGMENT_OFFSETS	0x0001	/* node i has not just row i: see the OFFSETS array */
 
 /*
- * An immutable graph over nodes vectors, those of its pieces in directory order.  No two nodes of
- * one piece have equal vectors.  Where nodes of two pieces have, all rows belong to one of them,
- * and the others are nodes without rows.
+ * A graph over nodes vectors, those of its pieces in directory order.  No two nodes of one piece
+ * have equal vectors.  Where nodes of two pieces have, all rows belong to one of them, and the
+ * others are nodes without rows.  All of it is immutable but for dead, and for the adjacency:
+ * another one takes its place when edges are learned.
  */
 typedef struct GgSegment
 {
@@ -132,8 +133,15 @@ typedef struct GgSegment
 	uint32		empty;			/* nodes that had no row when the segment was made */
 	uint16		algorithm;		/* gg_algorithm */
 	uint16		flags;
-	uint32		reserved;
+	uint32		graph;			/* an id that is new with every adjacency; 0: the first one */
 } GgSegment;
+
+/* What tells two adjacencies apart, of one segment or of two. */
+static inline uint32
+GgGraphId(const GgSegment *segment)
+{
+	return segment->graph != 0 ? segment->graph : segment->id;
+}
 
 /*
  * The parked id of what was given back in parallel mode: none is known yet, and no snapshot passes

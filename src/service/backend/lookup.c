@@ -95,12 +95,12 @@ Request(GgDevice *device, Relation index, const GgMetaPageData *meta, GgAsker as
 /* ---- what a resident can be used for ------------------------------------------ */
 
 static bool
-HasSegments(const uint32 *segments, uint32 nsegments, const GgMetaPageData *meta)
+HasSegments(const uint32 *graphs, uint32 nsegments, const GgMetaPageData *meta)
 {
 	if (nsegments != meta->nsegments)
 		return false;
 	for (int i = 0; i < meta->nsegments; i++)
-		if (segments[i] != meta->segments[i].id)
+		if (graphs[i] != GgGraphId(&meta->segments[i]))
 			return false;
 	return true;
 }
@@ -108,7 +108,7 @@ HasSegments(const uint32 *segments, uint32 nsegments, const GgMetaPageData *meta
 static bool
 SameSegments(const GgResident *resident, const GgMetaPageData *meta)
 {
-	return HasSegments(resident->segments, resident->nsegments, meta);
+	return HasSegments(resident->graphs, resident->nsegments, meta);
 }
 
 /*
@@ -208,7 +208,7 @@ UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef 
 	const GgResident *resident = &gg_service->devices[number]->residents[entry];
 	const GgPrevious *previous = &resident->previous;
 
-	if (previous->serial == 0 || !HasSegments(previous->segments, previous->nsegments, meta) ||
+	if (previous->serial == 0 || !HasSegments(previous->graphs, previous->nsegments, meta) ||
 		GgNowMicros() >= resident->refreshed_us + GG_AHEAD_MS * UINT64CONST(1000))
 		return false;
 	ref->device = number;

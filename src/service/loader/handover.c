@@ -179,6 +179,7 @@ GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 		GgLoadList *list = &job->lists[i];
 
 		list->segment = meta->segments[i].id;
+		list->graph = GgGraphId(&meta->segments[i]);
 		list->n = meta->segments[i].nodes;
 		list->shape.capacity = list->n;
 		list->shape.dim = meta->dimensions;
@@ -195,7 +196,7 @@ GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 	{
 		GgLoadList *list = &job->lists[n];
 
-		list->segment = GG_NO_SEGMENT;
+		list->segment = list->graph = GG_NO_SEGMENT;
 		list->n = GgDeltaRows(meta, job->delta_pages);
 		list->shape.capacity = list->shape.rows = list->n;
 		list->shape.words = list->n > 0 ? meta->filter_words : 0;
@@ -391,7 +392,7 @@ HasOthers(const GgResident *resident, const GgMetaPageData *meta)
 	{
 		uint32		j = 0;
 
-		while (j < resident->nsegments && resident->segments[j] != meta->segments[i].id)
+		while (j < resident->nsegments && resident->graphs[j] != GgGraphId(&meta->segments[i]))
 			j++;
 		if (j == resident->nsegments)
 			return false;

@@ -209,7 +209,7 @@ typedef struct GgPrevious
 	uint32		version;
 	uint64		generation;
 	uint32		nsegments;
-	uint32		segments[GG_MAX_SEGMENTS];
+	uint32		graphs[GG_MAX_SEGMENTS];
 	uint32		missing;
 	uint32		coded;
 	uint32		delta_first;
@@ -235,7 +235,7 @@ typedef struct GgResident
 	bool		grow;			/* the refresh is to bring segments that are missing */
 	int32		fault;			/* GgFault, of the request */
 	uint32		nsegments;
-	uint32		segments[GG_MAX_SEGMENTS];	/* GgSegment.id of list i */
+	uint32		graphs[GG_MAX_SEGMENTS];	/* GgGraphId() of list i */
 	uint32		missing;		/* bitmap of those that are not on the device, for want of memory */
 	uint32		coded;			/* bitmap of those that walks measure by codes */
 	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages */
@@ -312,6 +312,7 @@ typedef struct GgStageChunk
 typedef struct GgLoadList
 {
 	uint32		segment;		/* GgSegment.id; GG_NO_SEGMENT: the delta */
+	uint32		graph;			/* GgGraphId(); of the delta likewise */
 	bool		kept;			/* the version to be replaced has it already */
 	bool		left_out;		/* there is no room for it */
 	uint32		n;

@@ -270,7 +270,7 @@ GgMarkKept(const GgResident *resident, uint64 generation, GgLoadJob *job)
 	for (uint32 i = 0; i < job->nsegments; i++)
 		for (uint32 j = 0; j < resident->nsegments; j++)
 		{
-			if (resident->segments[j] != job->lists[i].segment)
+			if (resident->graphs[j] != job->lists[i].graph)
 				continue;
 			if (resident->missing >> j & 1)
 				job->lists[i].left_out = !job->grow;

@@ -365,7 +365,7 @@ HasSegments(const GgResident *resident, const GgLoadJob *job)
 		resident->nsegments != job->nsegments)
 		return false;
 	for (uint32 i = 0; i < job->nsegments; i++)
-		if (resident->segments[i] != job->lists[i].segment)
+		if (resident->graphs[i] != job->lists[i].graph)
 			return false;
 	return true;
 }

@@ -221,7 +221,7 @@ IsOfLittleUse(const GgResident *resident, const GgLoadJob *job)
 	if (resident->nsegments != job->nsegments)
 		return true;
 	for (uint32 i = 0; i < job->nsegments; i++)
-		if (resident->segments[i] != job->lists[i].segment)
+		if (resident->graphs[i] != job->lists[i].graph)
 			return true;
 	return (job->nsegments == 0 && resident->key.generation != job->key.generation) ||
 		job->delta_pages / 2 > resident->delta_pages;
@@ -499,10 +499,10 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 
 /* The handle that a version has for a segment; NULL when it has none. */
 static gg_index **
-FindList(GgResidentVersion *version, const GgResident *resident, uint32 segment)
+FindList(GgResidentVersion *version, const GgResident *resident, uint32 graph)
 {
 	for (uint32 i = 0; i < resident->nsegments && version->live; i++)
-		if (resident->segments[i] == segment && version->lists[i] != NULL)
+		if (resident->graphs[i] == graph && version->lists[i] != NULL)
 			return &version->lists[i];
 	return NULL;
 }
@@ -522,7 +522,7 @@ IsStillWanted(GgWorker *worker, const GgLoadJob *job)
 		return false;
 	for (uint32 i = 0; i < job->nlists; i++)
 		if (job->lists[i].kept && job->lists[i].n > 0 &&
-			FindList(old, resident, job->lists[i].segment) == NULL)
+			FindList(old, resident, job->lists[i].graph) == NULL)
 			return false;
 	return true;
 }
@@ -554,7 +554,7 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 		gg_index  **kept = NULL;
 
 		if (job->lists[i].kept)
-			kept = FindList(old, resident, job->lists[i].segment);
+			kept = FindList(old, resident, job->lists[i].graph);
 		version->owned[i] = true;
 		version->lists[i] = kept != NULL ? *kept : lists[i];
 		if (kept != NULL)
@@ -602,7 +602,7 @@ NotePrevious(GgResident *resident, const GgLoadJob *job)
 	previous->version = resident->version;
 	previous->generation = resident->key.generation;
 	previous->nsegments = resident->nsegments;
-	memcpy(previous->segments, resident->segments, sizeof(previous->segments));
+	memcpy(previous->graphs, resident->graphs, sizeof(previous->graphs));
 	previous->missing = resident->missing;
 	previous->coded = resident->coded;
 	previous->delta_first = resident->delta_first;
@@ -648,7 +648,7 @@ SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta
 	strlcpy(resident->name, job->name, sizeof(resident->name));
 	resident->nsegments = job->nsegments;
 	for (uint32 i = 0; i < job->nsegments; i++)
-		resident->segments[i] = job->lists[i].segment;
+		resident->graphs[i] = job->lists[i].graph;
 	resident->delta_first = job->delta_first;
 	resident->delta_pages = job->delta_pages;
 	resident->vacuum_epoch = job->vacuum_epoch;

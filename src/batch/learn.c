@@ -1,0 +1,84 @@
+/*
+ * learn.c
+ *		gpugraph_learn(): edges learned from sample queries.
+ */
+#include "batch/batch.h"
+
+#include "access/xlog.h"
+#include "merge/merge.h"
+#include "miscadmin.h"
+#include "rules/learn.h"
+#include "storage/type.h"
+#include "utils/memutils.h"
+
+static void
+CheckEdges(const GgTarget *target, const GgMetaPageData *meta, int32 edges)
+{
+	uint32		most = gg_learn_most_edges(meta->graph_degree);
+
+	if (edges < 1 || (uint32) edges > most)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("edges must be from 1 to %u for index \"%s\", not %d", most,
+						RelationGetRelationName(target->index), edges),
+				 errdetail("Learned edges take the place of other ones, of at most half of the "
+						   "graph_degree of %u.", meta->graph_degree),
+				 errhint("8 do for most queries.")));
+}
+
+/* The queries as rows of floats, prepared. */
+static float *
+QueryRows(const GgTarget *target, const GgQueryArray *queries, uint32 dimensions)
+{
+	float	   *rows = MemoryContextAllocHuge(CurrentMemoryContext,
+											  (Size) queries->count * dimensions * sizeof(float));
+
+	for (int i = 0; i < queries->count; i++)
+	{
+		float	   *row = GgQueryFromValue(target->opclass, queries->values[i], dimensions);
+
+		memcpy(rows + (Size) i * dimensions, row, dimensions * sizeof(float));
+		pfree(row);
+	}
+	return rows;
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_learn);
+
+/* Returns how many edges are new.  Waits while another process merges the index. */
+Datum
+gpugraph_learn(PG_FUNCTION_ARGS)
+{
+	AnyArrayType *array = PG_GETARG_ANY_ARRAY_P(1);
+	int32		edges = PG_GETARG_INT32(2);
+	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0)};
+	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgTarget	target;
+	GgQueryArray queries;
+	uint64		learned = 0;
+
+	PreventCommandDuringRecovery("gpugraph_learn()");
+	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &target.inspected);
+	target.heap = merge.heap = target.inspected.heap;
+	target.index = merge.index = target.inspected.index;
+	target.opclass = GgIndexOpclass(target.index);
+	target.type = target.index->rd_opcintype[0];
+	merge.heap_oid = RelationGetRelid(target.heap);
+	GgReadQueryArray(&target, array, &queries);
+
+	(void) GgLockMerges(&merge, true);
+	GgReadMeta(target.index, meta);
+	CheckEdges(&target, meta, edges);
+	if (queries.count > 0 && meta->nsegments > 0)
+	{
+		GgLearnSample sample = {
+			.queries = QueryRows(&target, &queries, meta->dimensions),
+			.count = (uint32) queries.count, .edges = (uint32) edges
+		};
+
+		learned = GgLearnEdges(&merge, meta, &sample, max_parallel_maintenance_workers + 1);
+	}
+	GgUnlockMerges(&merge);
+	GgCloseInspected(&target.inspected);
+	PG_RETURN_INT64((int64) learned);
+}

@@ -1,0 +1,106 @@
+# kill -9 in the middle of gpugraph_learn() leaves the old graph, a standby gets the new one, and
+# VACUUM, inserts, queries and a cancel beside it do no harm.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Merging;
+
+my $node = merging_node('learning', init => { allows_streaming => 1 },
+	conf => "restart_after_crash = on\n");
+make_source($node, 3000, 16, 'seal_rows = 100000, graph_degree = 16');
+$node->safe_psql('postgres', <<'SQL');
+SELECT make_data('asked', 400, 16, 7);
+CREATE FUNCTION learn() RETURNS bigint LANGUAGE sql AS
+	$$ SELECT gpugraph_learn('items_idx', (SELECT array_agg(val ORDER BY id) FROM asked)) $$;
+SQL
+$node->backup('backup');
+my $replica = PostgreSQL::Test::Cluster->new('replica');
+$replica->init_from_backup($node, 'backup', has_streaming => 1);
+$replica->start;
+
+# A session that learns and rests before the flip, while another holds the advisory lock 0, 0.
+sub start_learning
+{
+	my $holder = start_psql($node, 'SELECT pg_advisory_lock(0, 0); SELECT pg_sleep(100)');
+	my $learner;
+	my $pid = '';
+
+	wait_for(sub { return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+		WHERE locktype = 'advisory' AND granted") > 0; });
+	$learner = start_psql($node, "SET gpugraph.fault = 'hold_merge'; SELECT learn()");
+	wait_for(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
+		WHERE locktype = 'advisory' AND NOT granted"); return $pid ne ''; });
+	return ($holder, $learner, $pid);
+}
+
+sub end_holder
+{
+	my ($holder) = @_;
+
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_locks
+		WHERE locktype = 'advisory' AND granted");
+	finish_psql($holder);
+	return;
+}
+
+my $generation = merge_info($node, 'generation');
+my $answers = answers($node);
+my ($holder, $learner, $pid) = start_learning();
+
+ok($pid ne '', 'the new graph is written');
+kill_9($node, $pid);
+ok(wait_until_up($node), 'the server is back after kill -9');
+finish_psql($_) for $holder, $learner;
+is(merge_info($node, 'generation'), $generation, 'the old generation');
+is(answers($node), $answers, 'with the old answers');
+index_is_complete($node, 'after kill -9');
+
+# a cancel, with VACUUM, inserts and queries meanwhile
+($holder, $learner, $pid) = start_learning();
+$node->safe_psql('postgres', <<'SQL');
+DELETE FROM items WHERE id % 7 = 0;
+VACUUM items;
+INSERT INTO items SELECT id + 50000, cat, big, val FROM source WHERE id <= 100;
+SQL
+index_is_complete($node, 'while a session learns');
+$node->safe_psql('postgres', "SELECT pg_cancel_backend($pid)");
+finish_psql($learner);
+end_holder($holder);
+index_is_complete($node, 'after a cancel');
+
+# what failed calls took is free for the next one, which goes on after VACUUM has cleared rows
+($holder, $learner, $pid) = start_learning();
+$node->safe_psql('postgres', 'DELETE FROM items WHERE id % 7 = 1; VACUUM items');
+$generation = merge_info($node, 'generation');
+end_holder($holder);
+finish_psql($learner);
+cmp_ok(merge_info($node, 'generation'), '>', $generation, 'another generation');
+index_is_complete($node, 'after learning');
+$node->safe_psql('postgres', 'SELECT learn()');
+is($node->safe_psql('postgres', 'SELECT learn()'), 0, 'the same queries have no more to teach');
+$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+is(merge_info($replica, 'generation'), merge_info($node, 'generation'), 'the replica has it');
+is(answers($replica), answers($node), 'and answers as the primary');
+is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', true)"))[ 0, 2 ]),
+	'0 ', 'and is sound');
+is(($replica->psql('postgres', 'SELECT learn()'))[0], 3, 'it cannot learn by itself');
+
+# the blocks of old graphs are used again
+my $bytes;
+wait_for_merges($node);
+for (1 .. 6)
+{
+	$node->safe_psql('postgres', "SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked
+		WHERE id % 7 = $_");
+	$bytes = merge_info($node, 'total_bytes') if $_ == 2;
+}
+is(merge_info($node, 'total_bytes'), $bytes, 'space is used again');
+index_is_complete($node, 'after learning six times more');
+$replica->stop;
+$node->stop;
+done_testing();
