@@ -90,9 +90,15 @@ is(join(' ', ($replica->psql('postgres', "SELECT gpugraph_check('items_idx', tru
 	'0 ', 'and is sound');
 is(($replica->psql('postgres', 'SELECT learn()'))[0], 3, 'it cannot learn by itself');
 
-# the blocks of old graphs are used again
+# WAL has the graph, and little else; the blocks of old graphs are used again
 my $bytes;
 wait_for_merges($node);
+$node->safe_psql('postgres', 'CHECKPOINT');
+my $lsn = $node->lsn('insert');
+$node->safe_psql('postgres', "SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked
+	WHERE id % 7 = 0");
+cmp_ok($node->safe_psql('postgres', "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '$lsn')"),
+	'<', merge_info($node, 'adjacency_bytes') + 100_000, 'WAL has the graph alone');
 for (1 .. 6)
 {
 	$node->safe_psql('postgres', "SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked
