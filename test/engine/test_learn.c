@@ -316,7 +316,8 @@ test_random_graphs(void)
 		free(learned.adjacency);
 		free(built);
 	}
-	CHECK(kept > 0 && linked > 0, "%u graphs without links, %u with some", kept, linked);
+	CHECK(kept > 0 && (linked > 0 || harness_small()), "%u graphs without links, %u with some",
+		  kept, linked);
 }
 
 /* Two queries: nearest answers come first, free places are filled, then the last edges go. */

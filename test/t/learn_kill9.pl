@@ -105,7 +105,7 @@ for (1 .. 6)
 		WHERE id % 7 = $_");
 	$bytes = merge_info($node, 'total_bytes') if $_ == 2;
 }
-is(merge_info($node, 'total_bytes'), $bytes, 'space is used again');
+cmp_ok(merge_info($node, 'total_bytes'), '<=', $bytes, 'space is used again');
 index_is_complete($node, 'after learning six times more');
 $replica->stop;
 $node->stop;
