@@ -251,16 +251,17 @@ for my $case (sort keys %cases)
 
 	# whatever these say, the server must live
 	my $pid = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
-	$node->psql('postgres',
-		"SET enable_seqscan = off; SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]' LIMIT 5");
-	$node->psql('postgres',
-		"SET enable_seqscan = off; SET gpugraph.itopk_size = 2;
-		SELECT count(*) FROM (SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]') s;
-		SELECT count(*) FROM (SELECT id FROM $case WHERE cat = 2 ORDER BY val <-> '[9,5,5,5]') s");
-	$node->psql('postgres', "INSERT INTO $case VALUES (500, '[5,5,5,5]')");
-	$node->psql('postgres', "DELETE FROM $case WHERE id % 50 = 1");
-	$node->psql("postgres", "VACUUM $case");
-	$node->psql('postgres', "SELECT * FROM gpugraph_index_info('${case}_idx')");
+	$node->psql('postgres', <<"SQL", on_error_stop => 0);
+SET enable_seqscan = off;
+SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]' LIMIT 5;
+SET gpugraph.itopk_size = 2;
+SELECT count(*) FROM (SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]') s;
+SELECT count(*) FROM (SELECT id FROM $case WHERE cat = 2 ORDER BY val <-> '[9,5,5,5]') s;
+INSERT INTO $case VALUES (500, '[5,5,5,5]');
+DELETE FROM $case WHERE id % 50 = 1;
+VACUUM $case;
+SELECT * FROM gpugraph_index_info('${case}_idx');
+SQL
 	is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $pid,
 		"$case: the server lives");
 
