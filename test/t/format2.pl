@@ -14,18 +14,14 @@ use Gpugraph;
 my $node = new_node('main', init => { allows_streaming => 1 });
 
 # Several segments, with copies of rows; a delta whose front VACUUM has given back; free blocks.
-# An intermediate degree of 512 takes so much memory that 64 MB do not do.
 $node->safe_psql('postgres', <<'SQL');
 SELECT setseed(0.5);
 SELECT make_data('items', 13000, 8, 40);
 INSERT INTO items SELECT 100000 + id, cat, big, val FROM items WHERE id % 6 = 0;
 SELECT make_queries('items', 20);
-SET maintenance_work_mem = '1MB';
-SET temp_file_limit = '8MB';
-SET client_min_messages = error;
 SET gpugraph.engine = cpu;
 CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
-	WITH (graph_degree = 8, intermediate_graph_degree = 512);
+	WITH (graph_degree = 8, intermediate_graph_degree = 16, segment_rows = 5000);
 INSERT INTO items SELECT 200000 + id, cat, big, val FROM items WHERE id <= 900;
 DELETE FROM items WHERE id BETWEEN 200001 AND 200400 OR id % 11 = 0;
 VACUUM items;
