@@ -19,7 +19,7 @@ INSERT INTO items SELECT nextval('numbers'), cat, big, val FROM source;
 SQL
 
 # line pointers are freed, and taken again, while a check is between the index and the table
-$node->pgbench('--no-vacuum --client=7 --time=15', 0, [qr{processed}], [qr{^$}],
+$node->pgbench('--no-vacuum --client=7 --time=8', 0, [qr{processed}], [qr{^$}],
 	'checks beside deletes, VACUUM and inserts',
 	{
 		'check@3' => "SELECT gpugraph_check('items_idx', true);",

@@ -80,7 +80,7 @@ my $canceller = start_psql($node, map { ("SELECT pg_cancel_backend(pid) FROM pg_
 my $merger = start_psql($node,
 	map { ("SELECT gpugraph_merge('items_idx')", 'SELECT pg_sleep(0.2)') } 1 .. 500);
 
-$node->pgbench('--no-vacuum --client=5 --time=20', 0, [qr{processed}], [qr{^$}],
+$node->pgbench('--no-vacuum --client=5 --time=10', 0, [qr{processed}], [qr{^$}],
 	'answers agree with the table beside merges and VACUUM',
 	{
 		'compare@3' => <<'SQL',

@@ -17,7 +17,7 @@ use Gpugraph;
 use Merging;
 use Residency;
 
-my $seconds = $ENV{SOAK_SECONDS} || 15;
+my $seconds = $ENV{SOAK_SECONDS} || 10;
 my $clients = $ENV{SOAK_CLIENTS} || 6;
 my $node = new_node('soak', init => { allows_streaming => 1 }, conf => service_conf() . <<CONF);
 max_prepared_transactions = @{[ $clients + 2 ]}

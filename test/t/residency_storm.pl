@@ -11,7 +11,7 @@ use Time::HiRes qw(usleep time);
 use Gpugraph;
 use Residency;
 
-my $seconds = 12;
+my $seconds = 8;
 my $node = service_node('storm', conf => "gpugraph.device_memory = 4MB\nlog_statement = none\n");
 make_items($node, 4000, 16);
 $node->safe_psql('postgres', <<'SQL');

@@ -16,7 +16,7 @@ use Time::HiRes qw(sleep time);
 use Gpugraph;
 use Residency;
 
-my $seconds = $ENV{SOAK_SECONDS} || 12;
+my $seconds = $ENV{SOAK_SECONDS} || 10;
 my $clients = $ENV{SOAK_CLIENTS} || 8;
 my $rows = $ENV{SOAK_ROWS} || 3000;
 my $dim = $ENV{SOAK_DIM} || 16;

@@ -11,7 +11,7 @@ use Test::More;
 use Gpugraph;
 use Merging;
 
-my $seconds = $ENV{LOOP_SECONDS} || 12;
+my $seconds = $ENV{LOOP_SECONDS} || 8;
 my $node = merging_node('loops', conf => "maintenance_work_mem = 32MB\n");
 
 make_source($node, 3000, 8, 'seal_rows = 150, graph_degree = 8, intermediate_graph_degree = 16');

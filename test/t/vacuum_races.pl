@@ -49,7 +49,7 @@ my $vacuuming = IPC::Run::start(
 		"$PostgreSQL::Test::Utils::tmp_check/vacuum.sql" ],
 	'<', \undef, '>', \$vacuum_out, '2>', \$vacuum_err);
 
-$node->pgbench('--no-vacuum --client=6 --time=12 -D seed=1', 0, [qr{processed}], [qr{^$}],
+$node->pgbench('--no-vacuum --client=6 --time=7 -D seed=1', 0, [qr{processed}], [qr{^$}],
 	'selects, inserts and deletes beside VACUUM',
 	{
 		'select@4' => <<'SQL',
@@ -97,7 +97,7 @@ my $reindexing = IPC::Run::start(
 	[ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f',
 		"$PostgreSQL::Test::Utils::tmp_check/reindex.sql" ],
 	'<', \undef, '>', \$reindex_out, '2>', \$reindex_err);
-$node->pgbench('--no-vacuum --client=4 --time=6', 0, [qr{processed}], [qr{^$}],
+$node->pgbench('--no-vacuum --client=4 --time=4', 0, [qr{processed}], [qr{^$}],
 	'selects and inserts beside REINDEX CONCURRENTLY',
 	{
 		'select2@3' => <<'SQL',
