@@ -39,17 +39,14 @@ sub build
 	return $err;
 }
 
-my $err = build('in memory', "SET maintenance_work_mem = '512MB'; $create");
-unlike($err, $spilled, 'in memory: nothing is announced');
-my $best = $node->safe_psql('postgres', $recall);
-
 # ---- as good as in memory, with workers and without
+my ($err, %found);
 for my $workers (2, 0)
 {
 	my $what = "$workers workers";
 
 	$err = build($what,
-		"DROP INDEX items_idx; SET max_parallel_maintenance_workers = $workers; $create");
+		"DROP INDEX IF EXISTS items_idx; SET max_parallel_maintenance_workers = $workers; $create");
 	like($err, $spilled, "$what: announced");
 	like($err, qr/DETAIL:  $rows rows go to temporary files of some \d+ MB/,
 		"$what: with a detail");
@@ -60,11 +57,13 @@ for my $workers (2, 0)
 	like($err, qr/gpugraph heap scan: 2 workers/, "$what: they scan") if $workers > 0;
 	unlike($err, qr/takes more memory/, "$what: memory is kept to");
 	index_is_complete($node, $what);
-	cmp_ok($node->safe_psql('postgres', $recall), '>=', $best - 0.005, "$what: recall");
+	$found{$what} = $node->safe_psql('postgres', $recall);
 }
 my ($enough) = $err =~ /Increase maintenance_work_mem to (\d+) MB/;
 unlike(build('the hint', "DROP INDEX items_idx; SET maintenance_work_mem = '${enough}MB'; $create"),
 	$spilled, 'the hint is right');
+my $best = $node->safe_psql('postgres', $recall);
+cmp_ok($found{$_}, '>=', $best - 0.005, "$_: recall") for sort keys %found;
 
 # ---- a predicate that leaves few rows: there was memory for them
 unlike(build('few rows', "DROP INDEX items_idx; $create WHERE id <= 5000"), $spilled,
