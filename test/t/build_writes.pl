@@ -286,8 +286,8 @@ for my $table ('halves', 'side_by_side', 'mostly')
 {
 	for my $workers (0, 1, 4)
 	{
-		# from unknown to absurd
-		for my $tuples ($workers == 1 ? (-1) : (-1, 10, 1e12))
+		# from unknown to absurd, of one table
+		for my $tuples ($workers == 1 || $table ne 'halves' ? (-1) : (-1, 10, 1e12))
 		{
 			my $what = "$table, $workers workers, "
 				. ($tuples < 0 ? 'no statistics' : "$tuples rows expected");
