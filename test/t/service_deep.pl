@@ -60,10 +60,10 @@ answered_on_device('a filter that one row passes',
 	"$fast SELECT id FROM items WHERE id + 0 = 11000 $nearest LIMIT 1", '11000');
 
 # a condition that no index has: lists are as long as what it is expected to want, in a scan that
-# begins anew, too, and have the rows of a sort
-my $passes = "SELECT id FROM items WHERE id % 1000 = 0 $nearest LIMIT 4";
+# begins anew, too, and have the rows of a sort; LIMITs are such as are not known before
+my $passes = "SELECT id FROM items WHERE id % 1000 = 0 $nearest LIMIT (SELECT 4)";
 my $each = "SELECT count(*) FROM queries q, LATERAL (SELECT id FROM items WHERE id % 1000 = 0
-	ORDER BY items.val <-> q.val LIMIT 4) s WHERE q.q <= 3";
+	ORDER BY items.val <-> q.val LIMIT (SELECT 4)) s WHERE q.q <= 3";
 my $last = 'SELECT widenings, rows FROM gpugraph_last_scan()';
 $node->safe_psql('postgres', 'ANALYZE items');
 my @filtered = split /[\n|]/, $node->safe_psql('postgres',
@@ -71,7 +71,7 @@ my @filtered = split /[\n|]/, $node->safe_psql('postgres',
 	EXECUTE p; EXECUTE p; $last; $each; $last");
 my ($widenings, $returned) = @filtered[2, 3];
 my ($expected, undef) = split /[\n|]/, (split /\n/, $node->safe_psql('postgres',
-	"$fast SELECT count(*) FROM (SELECT id FROM items $nearest LIMIT $returned) s; $last"))[1];
+	"$fast SELECT count(*) FROM (SELECT id FROM items $nearest LIMIT (SELECT $returned)) s; $last"))[1];
 is("@filtered[0, 1, 4]", '4 4 12', 'a condition that no index has');
 cmp_ok($widenings, '<', $expected, "fewer lists for $returned rows than without the condition");
 cmp_ok($filtered[5], '<', $expected, 'in a scan that begins anew, too');
