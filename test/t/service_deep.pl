@@ -71,7 +71,8 @@ my @filtered = split /[\n|]/, $node->safe_psql('postgres',
 	EXECUTE p; EXECUTE p; $last; $each; $last");
 my ($widenings, $returned) = @filtered[2, 3];
 my ($expected, undef) = split /[\n|]/, (split /\n/, $node->safe_psql('postgres',
-	"$fast SELECT count(*) FROM (SELECT id FROM items $nearest LIMIT (SELECT $returned)) s; $last"))[1];
+	"$fast SELECT count(*) FROM (SELECT id FROM items $nearest LIMIT (SELECT $returned)) s;
+	$last"))[1];
 is("@filtered[0, 1, 4]", '4 4 12', 'a condition that no index has');
 cmp_ok($widenings, '<', $expected, "fewer lists for $returned rows than without the condition");
 cmp_ok($filtered[5], '<', $expected, 'in a scan that begins anew, too');
