@@ -65,7 +65,7 @@ check_clusters(uint32_t clusters, uint32_t rows_each)
 		hits += right;
 		lost += right == 0;
 	}
-	/* the graph over so many pivots depends on how threads take turns: one run in 16 lost a query */
+	/* the graph over so many pivots depends on how threads take turns: one run in 16 lost one */
 	CHECK(lost <= clusters / 1000, "clusters of %u: %u of %u queries got no right answer",
 		  rows_each, lost, clusters);
 	CHECK(hits >= 0.99 * clusters * K, "clusters of %u: recall %.4f", rows_each,
