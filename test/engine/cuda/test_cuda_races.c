@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../../../src/keys.h"
 #include "../harness.h"
 #include "../serve_bulk.h"
 #include "../serve_deep.h"
@@ -722,6 +723,69 @@ test_optimize(void)
 /* ---- all of it ------------------------------------------------------------------- */
 
 /* A section: name, the queries or entries if there are any, metric, rows. */
+/* An index with codes of the scene's rows, searched by each walk, by few queries and by many. */
+static void
+search_codes(const gg_dataset *data, const gg_graph *graph, const float *queries, uint32_t nq,
+			 gg_codes codes)
+{
+	static const gg_search_mode modes[] = {GG_SEARCH_SINGLE_CTA, GG_SEARCH_MULTI_CTA};
+	const uint32_t words = 1 + GG_PIVOT_DEGREE;
+	gg_shape	shape = {.capacity = data->n,.dim = data->dim,.element = data->element,
+		.metric = data->metric,.degree = graph->degree,.npivots = graph->npivots,.codes = codes,
+	.code_seed = 1};
+	uint32_t   *pivots = calloc((size_t) graph->npivots * words, sizeof(uint32_t));
+	uint64_t   *keys = malloc((size_t) nq * K * sizeof(uint64_t));
+	gg_index   *index = NULL;
+
+	for (uint32_t i = 0; i < graph->npivots; i++)
+		pivots[(size_t) i * words] = graph->pivots[i];
+	if (!CHECK_OK(gg_cuda_engine.index_create(&shape, &index), "index_create"))
+		return;
+	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_ROWS, 0, data->rows, (uint64_t) data->n *
+										data->dim * gg_element_size(data->element)), "rows");
+	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_ADJACENCY, 0, graph->adjacency,
+										(uint64_t) data->n * graph->degree * 4), "adjacency");
+	CHECK_OK(gg_cuda_engine.index_write(index, GG_PART_PIVOTS, 0, pivots,
+										(uint64_t) graph->npivots * words * 4), "pivots");
+	CHECK_OK(gg_cuda_engine.index_finish(index, data->n, NULL), "index_finish");
+	for (int m = 0; m < 2; m++)
+		for (uint32_t count = 2; count <= nq; count += nq - 2)
+		{
+			gg_search_params params = {.k = K,.itopk_size = ITOPK,.mode = modes[m]};
+
+			CHECK_OK(gg_cuda_engine.index_search(index, &params, queries, count, NULL, keys),
+					 "index_search");
+			CHECK(keys[0] != GG_NO_KEY, "codes %d mode %d: nothing was found", (int) codes,
+				  (int) modes[m]);
+		}
+	gg_cuda_engine.index_close(index);
+	free(pivots);
+	free(keys);
+}
+
+/* now.number: dimensions. */
+static void
+test_codes(void)
+{
+	const uint32_t nq = 100;
+	const harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = 300,.dim = now.number,
+		.metric = now.metric,.element = GG_ELEMENT_F32,.seed = 5};
+	gg_build_params params = {.graph_degree = 16,.intermediate_graph_degree = 32,.seed = 1};
+	gg_dataset	data;
+	gg_graph	graph;
+	float	   *queries;
+
+	harness_data(&spec, &data, &queries, nq);
+	if (CHECK_OK(gg_cpu_engine.build(&data, &params, &control, &graph, NULL), "build"))
+	{
+		for (gg_codes codes = GG_CODES_INT8;
+			 codes <= (now.metric == GG_METRIC_L1 ? GG_CODES_INT4 : GG_CODES_INT2); codes++)
+			search_codes(&data, &graph, queries, nq, codes);
+		gg_graph_free(&graph);
+	}
+	harness_free(&data, queries);
+}
+
 static void
 run(const char *what, void (*test) (void), gg_metric metric, int rows, uint32_t number)
 {
@@ -782,6 +846,12 @@ run_serving(void)
 	run("several", test_several, GG_METRIC_L2, FLOATS, 0);
 	run("pruned", test_pruned, GG_METRIC_L2, FLOATS, 0);
 	run("pruned", test_pruned, GG_METRIC_L2, HALVES, 0);
+	/* narrow records, and those of more than 1 kB with 2 bits, too */
+	for (uint32_t dim = 24; dim <= 4400; dim += 4376)
+	{
+		run("codes", test_codes, GG_METRIC_L2, FLOATS, dim);
+		run("codes", test_codes, GG_METRIC_L1, FLOATS, dim);
+	}
 }
 
 static void
