@@ -28,9 +28,9 @@
  * device is in plan/device_model.h.
  */
 #include "am/am.h"
+#include "plan/search_plan.h"
 #include "service/shared/service.h"
 #include "storage/directory.h"
-#include "plan/search_plan.h"
 #include "storage/type.h"
 
 #include <math.h>

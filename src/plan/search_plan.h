@@ -59,16 +59,15 @@ GgLongerFilteredList(uint32_t itopk, double longest)
 #define GG_DEVICE_FILTER_NODES	2048
 
 /*
- * Where a walk's list would last longer on a device than measuring all rows, the exact list, of
- * GG_FIRST_DEEP nodes, takes its place.
- */
-
-/*
  * Length of the first exact list of a device, at most and at least.  Those that follow are longer.
  */
 #define GG_FIRST_DEEP			16384
 #define GG_LEAST_DEEP			1024
 
+/*
+ * The longest list of a walk on a device.  A longer one would last longer than measuring all rows,
+ * and the exact list, of GG_FIRST_DEEP nodes, takes its place.
+ */
 static inline double
 GgLongestDeviceList(double nodes, double row_bytes)
 {

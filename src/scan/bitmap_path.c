@@ -17,8 +17,8 @@
 #include "scan/bitmap_scan.h"
 
 #include "am/am.h"
-#include "storage/directory.h"
 #include "plan/search_plan.h"
+#include "storage/directory.h"
 #include "storage/type.h"
 
 #include <math.h>

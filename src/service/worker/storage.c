@@ -61,16 +61,21 @@ BytesInFile(const char *path)
 
 /*
  * The memory of the machine, or of the container: a worker that takes more than its control group
- * may have is killed, and the server starts anew.
+ * may have is killed, and the server starts anew.  It is read once, since loads that wait for room
+ * ask every turn.
  */
 static uint64
 MachineBytes(void)
 {
+	static uint64 known = 0;
 	uint64		bytes = (uint64) sysconf(_SC_PHYS_PAGES) * (uint64) sysconf(_SC_PAGESIZE);
-	FILE	   *file = AllocateFile("/proc/self/cgroup", "r");
+	FILE	   *file;
 	char		line[MAXPGPATH];
 	char		path[MAXPGPATH + 64];
 
+	if (known > 0)
+		return known;
+	file = AllocateFile("/proc/self/cgroup", "r");
 	bytes = Min(bytes, BytesInFile("/sys/fs/cgroup/memory.max"));
 	bytes = Min(bytes, BytesInFile("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
 	while (file != NULL && fgets(line, sizeof(line), file) != NULL)
@@ -82,7 +87,8 @@ MachineBytes(void)
 		}
 	if (file != NULL)
 		FreeFile(file);
-	return bytes;
+	known = bytes;
+	return known;
 }
 
 static uint64
