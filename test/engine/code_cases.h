@@ -200,4 +200,25 @@ check_no_rows(const rows *r, gg_codes codes, const uint64_t *expected, const cha
 	free(filter);
 }
 
+/* Where no rows are kept, pieces of them are whole ones.  engine: the one that is tested. */
+static void
+check_whole_rows(void)
+{
+	float		row[10] = {0};
+	gg_shape	shape = {.capacity = 4,.dim = 5,.element = GG_ELEMENT_F32,
+		.metric = GG_METRIC_L2,.degree = 4,.npivots = 1,.codes = GG_CODES_INT4,
+	.row_place = GG_ROWS_NONE};
+	gg_index   *index;
+
+	CHECK_OK(engine->index_create(&shape, &index), "index_create");
+	CHECK(engine->index_write(index, GG_PART_ROWS, 4, row, 20).code == GG_EINVAL,
+		  "from the middle of a row");
+	CHECK(engine->index_write(index, GG_PART_ROWS, 20, row, 24).code == GG_EINVAL,
+		  "to the middle of a row");
+	CHECK(engine->index_write(index, GG_PART_ROWS, 60, row, 40).code == GG_EINVAL,
+		  "more rows than there are");
+	CHECK_OK(engine->index_write(index, GG_PART_ROWS, 40, row, 40), "whole rows");
+	engine->index_close(index);
+}
+
 #endif							/* CODE_CASES_H */
