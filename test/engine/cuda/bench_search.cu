@@ -13,7 +13,8 @@
  * Markdown rows), g(reedy walks of TSDG beside multi-CTA search, at small batches; not in a),
  * l(arge batches' search of TSDG and its greedy walks beside the engine's choice, at batch 1 to
  * 10,000; not in a), k (codes of each kind, rows on the device, in host memory, nowhere, beside
- * full rows; not in a), s(ave the graph built to DIR).
+ * full rows; not in a), h (rows are rounded to float16 and kept so; not in a), s(ave the graph
+ * built to DIR).
  * One line a measurement; times are of kernels, between events on the stream, queries and answers
  * in device memory.
  *
@@ -293,7 +294,7 @@ nearer(const walk_member &a, const walk_member &b)
 static walk_count
 count_walk(uint32_t itopk, uint32_t k)
 {
-	const gg_distance_fn distance = gg_distance_function(data.metric, data.element);
+	const gg_distance_fn distance = gg_distance_function(data.metric, GG_ELEMENT_F32);
 	const uint32_t width = search_width_for(0, itopk, degree);
 	const uint32_t sample = std::min(nq, 500u);
 	std::vector<uint32_t> seen(n, 0);	/* the last query, counted from 1, that measured a node */
@@ -457,7 +458,8 @@ open_codes(gg_codes codes, gg_row_place place)
 	for (uint32_t i = 0; i < graph.npivots; i++)
 		pivots[(size_t) i * (1 + GG_PIVOT_DEGREE)] = graph.pivots[i];
 	must_ok(gg_cuda_engine.index_create(&shape, &index), "index_create");
-	must_ok(gg_cuda_engine.index_write(index, GG_PART_ROWS, 0, data.rows, (uint64_t) n * dim * 4),
+	must_ok(gg_cuda_engine.index_write(index, GG_PART_ROWS, 0, data.rows,
+										(uint64_t) n * dim * gg_element_size(data.element)),
 			"rows");
 	must_ok(gg_cuda_engine.index_write(index, GG_PART_ADJACENCY, 0, graph.adjacency,
 									   (uint64_t) n * degree * 4), "adjacency");
@@ -664,6 +666,7 @@ main(int argc, char **argv)
 	gg_control	control = {};
 	std::vector<uint32_t> adjacency,
 				pivots;
+	std::vector<uint16_t> halves;
 	std::string dir;
 	std::string what;
 
@@ -692,6 +695,13 @@ main(int argc, char **argv)
 	data.n = n;
 	data.dim = dim;
 	data.element = GG_ELEMENT_F32;
+	if (what.find('h') != std::string::npos)
+	{
+		halves.resize(base.size());
+		std::transform(base.begin(), base.end(), halves.begin(), gg_float_to_half);
+		data.rows = halves.data();
+		data.element = GG_ELEMENT_F16;
+	}
 	data.metric = argv[5][0] == 'i' ? GG_METRIC_IP : argv[5][0] == 'c' ? GG_METRIC_COSINE :
 		argv[5][1] == '1' ? GG_METRIC_L1 : GG_METRIC_L2;
 	MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
