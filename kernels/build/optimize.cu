@@ -53,30 +53,32 @@ hash_slot(uint32_t id)
 	return id * 0x9E3779B1u >> (32 - detour_shape<R>::LOG_SLOTS);
 }
 
-template <int R>
-static __global__ void
-detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t degree,
-			   const uint8_t *changed, uint32_t first, uint32_t *forward)
+/*
+ * A warp's shared memory, R = 1, 2, 4, 8, 16:
+ *
+ *				bytes
+ *	ids			4 x SLOTS		512, 1024, 2048, 4096, 8192; GG_NO_NODE: the slot is empty
+ *	ranks		2 x SLOTS		of the id in the same slot
+ *	counts		4 x 32 R		detours of the edge of each rank
+ *
+ * A block has WARPS of each: 7,168, 14,336, then 28,672 bytes.
+ */
+struct detour_warp
 {
-	constexpr int WARPS = detour_shape<R>::WARPS;
-	constexpr uint32_t SLOTS = detour_shape<R>::SLOTS;
-	constexpr int AHEAD = detour_shape<R>::AHEAD;
-	__shared__ uint32_t slot_ids[WARPS][SLOTS];
-	__shared__ uint16_t slot_ranks[WARPS][SLOTS];
-	__shared__ uint32_t counts[WARPS][32 * R];
-	const uint32_t warp = threadIdx.x / 32;
+	uint32_t   *ids;
+	uint16_t   *ranks;
+	uint32_t   *counts;
+};
+
+/* mine: the node's list, up to its first GG_NO_NODE; returns its length.  Clears the table. */
+template <int R>
+static __device__ __forceinline__ uint32_t
+detours_begin(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t node,
+			  const detour_warp &table, uint32_t (&mine)[R])
+{
 	const uint32_t lane = threadIdx.x & 31;
-	const uint32_t node = first + blockIdx.x * WARPS + warp;
-	uint32_t   *table = slot_ids[warp];
-	uint16_t   *ranks = slot_ranks[warp];
-	uint32_t   *count = counts[warp];
-	uint32_t	mine[R];
 	uint32_t	length = k;
 
-	if (node >= n || (changed != NULL && !changed[node]))
-		return;
-
-	/* the list, up to its first GG_NO_NODE */
 #pragma unroll
 	for (int r = 0; r < R; r++)
 	{
@@ -87,15 +89,23 @@ detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_
 
 		if (ends != 0)
 			length = min(length, (uint32_t) (r * 32 + __ffs(ends) - 1));
-		count[rank] = 0;
+		table.counts[rank] = 0;
 	}
-	for (uint32_t i = lane; i < SLOTS; i += 32)
-		table[i] = GG_NO_NODE;
+	for (uint32_t i = lane; i < detour_shape<R>::SLOTS; i += 32)
+		table.ids[i] = GG_NO_NODE;
 	__syncwarp();
+	return length;
+}
+
+/* The list into the table.  Of an id that comes twice one rank stays. */
+template <int R>
+static __device__ __forceinline__ void
+detours_enter(const uint32_t (&mine)[R], uint32_t length, const detour_warp &table)
+{
 #pragma unroll
 	for (int r = 0; r < R; r++)
 	{
-		const uint32_t rank = r * 32 + lane;
+		const uint32_t rank = r * 32 + (threadIdx.x & 31);
 
 		if (rank < length)
 		{
@@ -103,20 +113,57 @@ detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_
 
 			for (;;)
 			{
-				const uint32_t was = atomicCAS(&table[slot], GG_NO_NODE, mine[r]);
+				const uint32_t was = atomicCAS(&table.ids[slot], GG_NO_NODE, mine[r]);
 
 				if (was == GG_NO_NODE)
 				{
-					ranks[slot] = (uint16_t) rank;
+					table.ranks[slot] = (uint16_t) rank;
 					break;
 				}
 				if (was == mine[r])
 					break;
-				slot = (slot + 1) % SLOTS;
+				slot = (slot + 1) % detour_shape<R>::SLOTS;
 			}
 		}
 	}
 	__syncwarp();
+}
+
+/* id is at rank s of the list of the neighbour of rank b: a detour to its edge, if that is last. */
+template <int R>
+static __device__ __forceinline__ void
+detours_look_up(const detour_warp &table, uint32_t id, uint32_t b, uint32_t s)
+{
+	uint32_t	slot = hash_slot<R>(id);
+
+	if (id == GG_NO_NODE)
+		return;
+	for (;;)
+	{
+		const uint32_t found = table.ids[slot];
+
+		if (found == id)
+		{
+			const uint32_t rank = table.ranks[slot];
+
+			if (rank > b && rank > s)
+				atomicAdd(&table.counts[rank], 1);
+			break;
+		}
+		if (found == GG_NO_NODE)
+			break;
+		slot = (slot + 1) % detour_shape<R>::SLOTS;
+	}
+}
+
+/* The lists of the node's neighbours pass by. */
+template <int R>
+static __device__ __forceinline__ void
+detours_count(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t node,
+			  uint32_t length, const detour_warp &table)
+{
+	constexpr int AHEAD = detour_shape<R>::AHEAD;
+	const uint32_t lane = threadIdx.x & 31;
 
 	for (uint32_t begin = 0; begin < length; begin += AHEAD)
 	{
@@ -138,40 +185,39 @@ detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_
 		for (int j = 0; j < AHEAD; j++)
 #pragma unroll
 			for (int r = 0; r < R; r++)
-			{
-				const uint32_t id = theirs[j][r];
-				uint32_t	slot = hash_slot<R>(id);
-
-				if (id == GG_NO_NODE)
-					continue;
-				for (;;)
-				{
-					const uint32_t found = table[slot];
-
-					if (found == id)
-					{
-						const uint32_t rank = ranks[slot];
-
-						if (rank > begin + j && rank > r * 32 + lane)
-							atomicAdd(&count[rank], 1);
-						break;
-					}
-					if (found == GG_NO_NODE)
-						break;
-					slot = (slot + 1) % SLOTS;
-				}
-			}
+				detours_look_up<R>(table, theirs[j][r], begin + j, r * 32 + lane);
 	}
 	__syncwarp();
+}
 
+template <int R>
+static __global__ void
+detours_kernel(const uint32_t *__restrict__ knn, uint32_t n, uint32_t k, uint32_t degree,
+			   const uint8_t *changed, uint32_t first, uint32_t *forward)
+{
+	constexpr int WARPS = detour_shape<R>::WARPS;
+	__shared__ uint32_t slot_ids[WARPS][detour_shape<R>::SLOTS];
+	__shared__ uint16_t slot_ranks[WARPS][detour_shape<R>::SLOTS];
+	__shared__ uint32_t counts[WARPS][32 * R];
+	const uint32_t warp = threadIdx.x / 32;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t node = first + blockIdx.x * WARPS + warp;
+	const detour_warp table = {slot_ids[warp], slot_ranks[warp], counts[warp]};
+	uint32_t	mine[R];
 	uint64_t	keys[R];
 
+	if (node >= n || (changed != NULL && !changed[node]))
+		return;
+	const uint32_t length = detours_begin<R>(knn, n, k, node, table, mine);
+
+	detours_enter<R>(mine, length, table);
+	detours_count<R>(knn, n, k, node, length, table);
 #pragma unroll
 	for (int r = 0; r < R; r++)
 	{
 		const uint32_t rank = r * 32 + lane;
 
-		keys[r] = rank < length ? (uint64_t) count[rank] << 32 | rank : GG_KEY_NONE;
+		keys[r] = rank < length ? (uint64_t) table.counts[rank] << 32 | rank : GG_KEY_NONE;
 	}
 	gg_sort<R>(keys);
 #pragma unroll
