@@ -88,20 +88,267 @@ typedef struct join_args
 	uint32_t	stages;			/* 2 or 3 */
 } join_args;
 
+/*
+ * A block's shared memory.
+ *
+ *	dynamic		stages x 24,576		a chunk's 64 rows of A, then 128 of B (tile.cuh)
+ *				64 x 64 x 8			buffers: keys that wait, for each row of A
+ *	static		64 x 16, 4 x 128 x 8	join_shared
+ */
+struct join_shared
+{
+	uint64_t	threshold[GG_TILE_ROWS];	/* only keys below it go into the row's list */
+	uint32_t	waiting[GG_TILE_ROWS];	/* keys of the buffer, and those that found it full */
+	uint32_t	a_ids[GG_TILE_ROWS];
+	uint32_t	b_ids[TILE_RING][GG_TILE_COLUMNS];	/* GG_NO_NODE beyond the last column */
+	alignas(8) float b_norms[TILE_RING][GG_TILE_COLUMNS];
+};
+
+/* What the threads of a block have in common. */
+struct join_block
+{
+	join_item	item;			/* only the columns of this launch */
+	uint32_t	nchunks;		/* of a row, GG_TILE_UNITS units each */
+	uint32_t	ntiles;
+	char	   *stages;
+	uint64_t   *buffers;
+	join_shared *shared;
+};
+
+/* What a thread copies: unit tid % 8 of rows tid / 8 + 32 i of A, and of each tile of B. */
+struct join_loader
+{
+	uint32_t	unit;
+	uint32_t	row;
+	const char *a_source[2];
+	const char *b_source[4];
+	/* of the tile after the one being loaded: their latency is hidden too */
+	uint32_t	next_ids[4];
+	/* that are loaded next */
+	uint32_t	tile;
+	uint32_t	chunk;
+	uint32_t	stage;
+};
+
+/* The rows of A: ids, thresholds, empty buffers. */
+template <int R>
+static __device__ __forceinline__ void
+join_begin(const join_args &args, const join_block &block)
+{
+	const uint32_t tid = threadIdx.x;
+
+	if (tid < GG_TILE_ROWS)
+	{
+		const uint64_t at = block.item.a_begin + min(tid, block.item.a_count - 1);
+		const uint32_t id = args.a_index != NULL ? args.a_index[at] : (uint32_t) at;
+
+		block.shared->a_ids[tid] = id;
+		block.shared->waiting[tid] = 0;
+		/* rows beyond the item take nothing */
+		block.shared->threshold[tid] = tid < block.item.a_count ?
+			args.lists[(uint64_t) id * (32 * R) + args.keep - 1] : 0;
+	}
+	__syncthreads();
+}
+
+static __device__ __forceinline__ void
+join_read_ids(const join_args &args, const join_block &block, uint32_t tile, join_loader &loader)
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+	{
+		const uint32_t column = tile * GG_TILE_COLUMNS + loader.row + 32 * i;
+		const uint64_t at = block.item.b_begin + column;
+
+		loader.next_ids[i] = column >= block.item.b_count ? GG_NO_NODE :
+			args.b_index != NULL ? args.b_index[at] : (uint32_t) at;
+	}
+}
+
+/* A tile of B begins: where its rows are, its ids and norms to the ring. */
+static __device__ __forceinline__ void
+join_load_tile(const join_args &args, const join_block &block, join_loader &loader)
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+	{
+		const uint32_t id = loader.next_ids[i];
+		const uint32_t column = loader.row + 32 * i;
+
+		/* beyond the last column: nothing is read, and the id says so */
+		loader.b_source[i] = id == GG_NO_NODE ? NULL :
+			args.b.rows + (uint64_t) id * args.a.units * 16 + loader.unit * 16;
+		if (loader.unit == 0)
+		{
+			block.shared->b_ids[loader.tile % TILE_RING][column] = id;
+			if (id != GG_NO_NODE)
+				gg_copy_async_4(&block.shared->b_norms[loader.tile % TILE_RING][column],
+								&args.b.norms[id]);
+		}
+	}
+	join_read_ids(args, block, loader.tile + 1, loader);
+}
+
+/* The next chunk to its stage, if there is one. */
+static __device__ __forceinline__ void
+join_load(const join_args &args, const join_block &block, join_loader &loader)
+{
+	if (loader.tile < block.ntiles)
+	{
+		char	   *stage = block.stages + loader.stage * STAGE_BYTES;
+
+		if (loader.chunk == 0)
+			join_load_tile(args, block, loader);
+		if (loader.chunk * GG_TILE_UNITS + loader.unit < args.a.units)
+		{
+			const uint64_t offset = (uint64_t) loader.chunk * GG_TILE_PITCH;
+
+#pragma unroll
+			for (int i = 0; i < 2; i++)
+				gg_copy_async(stage + gg_tile_offset(loader.row + 32 * i, loader.unit),
+							  loader.a_source[i] + offset);
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+				if (loader.b_source[i] != NULL)
+					gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + loader.row + 32 * i,
+														 loader.unit), loader.b_source[i] + offset);
+		}
+		if (++loader.chunk == block.nchunks)
+		{
+			loader.chunk = 0;
+			loader.tile++;
+		}
+		loader.stage = loader.stage + 1 == args.stages ? 0 : loader.stage + 1;
+	}
+	gg_copy_commit();
+}
+
+/* Where the thread's copies come from. */
+static __device__ __forceinline__ void
+join_load_begin(const join_args &args, const join_block &block, join_loader &loader)
+{
+	loader.unit = threadIdx.x & 7;
+	loader.row = threadIdx.x / 8;
+	loader.tile = loader.chunk = loader.stage = 0;
+	join_read_ids(args, block, 0, loader);
+#pragma unroll
+	for (int i = 0; i < 2; i++)
+		loader.a_source[i] = args.a.rows +
+			(uint64_t) block.shared->a_ids[loader.row + 32 * i] * args.a.units * 16 +
+			loader.unit * 16;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		loader.b_source[i] = NULL;
+}
+
+/* A warp merges a row's buffer into its list. */
+template <int R>
+static __device__ __forceinline__ void
+join_merge_row(const join_args &args, const join_block &block, uint32_t row)
+{
+	join_shared *shared = block.shared;
+	uint64_t   *list = args.lists + (uint64_t) shared->a_ids[row] * (32 * R);
+
+	gg_merge<R>(list, block.buffers + row * BUFFER, min(shared->waiting[row], (uint32_t) BUFFER));
+	if ((threadIdx.x & 31) == 0)
+	{
+		shared->waiting[row] = 0;
+		shared->threshold[row] = list[args.keep - 1];
+	}
+}
+
+/*
+ * The sums of a tile that is done become distances.  Returns those that may pass, by the distance
+ * alone: thresholds only fall, so one read of each is enough.  Bit 8 ni + 4 j + i is column
+ * 8 ni + j and row 8 i of this thread's.
+ */
+template <gg_cuda_kind KIND>
+static __device__ __forceinline__ uint32_t
+join_near(const join_block &block, uint32_t tile, const float (&norm_a)[4], gg_tile_sums &sums)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t wm = threadIdx.x / 32 & 1;
+	const uint32_t wn = threadIdx.x / 64;
+	uint32_t	pending = 0;
+	uint32_t	high[4];
+
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		high[i] = (uint32_t) (block.shared->threshold[wm * 32 + i * 8 + lane / 4] >> 32);
+#pragma unroll
+	for (int ni = 0; ni < 4; ni++)
+	{
+		const float2 norm_b = *(const float2 *)
+			&block.shared->b_norms[tile % TILE_RING][wn * 32 + ni * 8 + lane % 4 * 2];
+
+#pragma unroll
+		for (int j = 0; j < 2; j++)
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+			{
+				float	   &sum = sums[i / 2][ni][i % 2 * 2 + j];
+
+				sum = gg_tile_distance<KIND>(sum, norm_a[i], j == 0 ? norm_b.x : norm_b.y);
+				if (__float_as_uint(sum) <= high[i])
+					pending |= 1u << (ni * 8 + j * 4 + i);
+			}
+	}
+	return pending;
+}
+
+/*
+ * The pending distances to the buffers of their rows; those that found theirs full stay pending.
+ * Returns whether a buffer is to be merged.
+ */
+static __device__ __forceinline__ bool
+join_fill(const join_args &args, const join_block &block, uint32_t tile, const gg_tile_sums &sums,
+		  uint32_t &pending)
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t wm = threadIdx.x / 32 & 1;
+	const uint32_t wn = threadIdx.x / 64;
+	join_shared *shared = block.shared;
+	uint32_t	left = 0;
+	bool		full = false;
+
+	if (pending == 0)
+		return false;
+#pragma unroll
+	for (int bit = 0; bit < 32; bit++)
+		if (pending >> bit & 1)
+		{
+			const uint32_t row = wm * 32 + bit % 4 * 8 + lane / 4;
+			const uint32_t id = shared->b_ids[tile % TILE_RING][wn * 32 + bit / 8 * 8 +
+																lane % 4 * 2 + bit / 4 % 2];
+			const float sum = sums[bit % 4 / 2][bit / 8][bit % 2 * 2 + bit / 4 % 2];
+			const uint64_t key = gg_key(sum, id, 1);
+
+			if (id != GG_NO_NODE && key < shared->threshold[row] &&
+				!(args.same && id == shared->a_ids[row]) &&
+				!(args.parts != NULL && args.parts[id] != 0 &&
+				  args.parts[id] == args.parts[shared->a_ids[row]]))
+			{
+				const uint32_t slot = atomicAdd(&shared->waiting[row], 1);
+
+				if (slot < BUFFER)
+					block.buffers[row * BUFFER + slot] = key;
+				else
+					left |= 1u << bit;
+				full |= slot >= BUFFER / 2;
+			}
+		}
+	pending = left;
+	return full;
+}
+
 template <gg_cuda_kind KIND, int R>
 static __global__ void __launch_bounds__(GG_TILE_THREADS, 2)
 join_kernel(join_args args, uint32_t first_item)
 {
 	extern __shared__ char shared[];
-	__shared__ uint64_t threshold[GG_TILE_ROWS];
-	__shared__ uint32_t waiting[GG_TILE_ROWS];
-	__shared__ uint32_t a_ids[GG_TILE_ROWS];
-	__shared__ uint32_t b_ids[TILE_RING][GG_TILE_COLUMNS];
-	__shared__ __align__(8) float b_norms[TILE_RING][GG_TILE_COLUMNS];
-	uint64_t   *buffers = (uint64_t *) (shared + args.stages * STAGE_BYTES);
-	const uint32_t tid = threadIdx.x;
-	const uint32_t lane = tid & 31;
-	const uint32_t warp = tid / 32;
+	__shared__ join_shared of_rows;
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t warp = threadIdx.x / 32;
 	const uint32_t wm = warp & 1;
 	const uint32_t wn = warp / 2;
 
@@ -115,129 +362,30 @@ join_kernel(join_args args, uint32_t first_item)
 	item.b_count = min(item.b_count - args.first_column, args.columns);
 
 	const uint32_t units = args.a.units;
-	const uint32_t nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
-	const uint32_t ntiles = (item.b_count + GG_TILE_COLUMNS - 1) / GG_TILE_COLUMNS;
-	const uint64_t steps = (uint64_t) ntiles * nchunks;
-
-	if (tid < GG_TILE_ROWS)
-	{
-		const uint64_t at = item.a_begin + min(tid, item.a_count - 1);
-		const uint32_t id = args.a_index != NULL ? args.a_index[at] : (uint32_t) at;
-
-		a_ids[tid] = id;
-		waiting[tid] = 0;
-		/* rows beyond the item take nothing */
-		threshold[tid] = tid < item.a_count ?
-			args.lists[(uint64_t) id * (32 * R) + args.keep - 1] : 0;
-	}
-	__syncthreads();
-
-	/* what this thread copies: unit tid % 8 of rows tid / 8 + 32 i */
-	const uint32_t copy_unit = tid & 7;
-	const uint32_t copy_row = tid / 8;
-	const char *a_source[2];
-	const char *b_source[4] = {NULL, NULL, NULL, NULL};
-	/* of the tile after the one being loaded: their latency is hidden too */
-	uint32_t	next_ids[4];
-
-	auto		read_ids = [&](uint32_t tile)
-	{
-#pragma unroll
-		for (int i = 0; i < 4; i++)
-		{
-			const uint32_t column = tile * GG_TILE_COLUMNS + copy_row + 32 * i;
-			const uint64_t at = item.b_begin + column;
-
-			next_ids[i] = column >= item.b_count ? GG_NO_NODE :
-				args.b_index != NULL ? args.b_index[at] : (uint32_t) at;
-		}
+	const join_block block = {
+		.item = item,
+		.nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS,
+		.ntiles = (item.b_count + GG_TILE_COLUMNS - 1) / GG_TILE_COLUMNS,
+		.stages = shared,
+		.buffers = (uint64_t *) (shared + args.stages * STAGE_BYTES),
+		.shared = &of_rows,
 	};
-
-	read_ids(0);
-#pragma unroll
-	for (int i = 0; i < 2; i++)
-		a_source[i] = args.a.rows + (uint64_t) a_ids[copy_row + 32 * i] * units * 16 +
-			copy_unit * 16;
-
-	uint32_t	load_tile = 0;
-	uint32_t	load_chunk = 0;
-	uint32_t	load_stage = 0;
-
-	auto		load = [&]()
-	{
-		if (load_tile < ntiles)
-		{
-			char	   *stage = shared + load_stage * STAGE_BYTES;
-
-			if (load_chunk == 0)
-			{
-#pragma unroll
-				for (int i = 0; i < 4; i++)
-				{
-					const uint32_t id = next_ids[i];
-					const uint32_t column = copy_row + 32 * i;
-
-					/* beyond the last column: nothing is read, and the id says so */
-					b_source[i] = id == GG_NO_NODE ? NULL :
-						args.b.rows + (uint64_t) id * units * 16 + copy_unit * 16;
-					if (copy_unit == 0)
-					{
-						b_ids[load_tile % TILE_RING][column] = id;
-						if (id != GG_NO_NODE)
-							gg_copy_async_4(&b_norms[load_tile % TILE_RING][column],
-											&args.b.norms[id]);
-					}
-				}
-				read_ids(load_tile + 1);
-			}
-			if (load_chunk * GG_TILE_UNITS + copy_unit < units)
-			{
-				const uint64_t offset = (uint64_t) load_chunk * GG_TILE_PITCH;
-
-#pragma unroll
-				for (int i = 0; i < 2; i++)
-					gg_copy_async(stage + gg_tile_offset(copy_row + 32 * i, copy_unit),
-								  a_source[i] + offset);
-#pragma unroll
-				for (int i = 0; i < 4; i++)
-					if (b_source[i] != NULL)
-						gg_copy_async(stage + gg_tile_offset(GG_TILE_ROWS + copy_row + 32 * i,
-															 copy_unit), b_source[i] + offset);
-			}
-			if (++load_chunk == nchunks)
-			{
-				load_chunk = 0;
-				load_tile++;
-			}
-			load_stage = load_stage + 1 == args.stages ? 0 : load_stage + 1;
-		}
-		gg_copy_commit();
-	};
-
-	auto		merge_row = [&](uint32_t row)
-	{
-		uint64_t   *list = args.lists + (uint64_t) a_ids[row] * (32 * R);
-
-		gg_merge<R>(list, buffers + row * BUFFER, min(waiting[row], (uint32_t) BUFFER));
-		if (lane == 0)
-		{
-			waiting[row] = 0;
-			threshold[row] = list[args.keep - 1];
-		}
-	};
-
+	const uint64_t steps = (uint64_t) block.ntiles * block.nchunks;
+	join_loader loader;
 	gg_tile_sums sums;
 	float		norm_a[4];
 	uint32_t	chunk = 0;
 	uint32_t	tile = 0;
 	uint32_t	stage = 0;
 
+	join_begin<R>(args, block);
+	join_load_begin(args, block, loader);
 #pragma unroll
 	for (int i = 0; i < 4; i++)
-		norm_a[i] = args.a.norms[a_ids[wm * 32 + i * 8 + lane / 4]];
+		norm_a[i] = args.a.norms[of_rows.a_ids[wm * 32 + i * 8 + lane / 4]];
 	gg_tile_clear(sums);
 	for (uint32_t i = 0; i < args.stages - 1; i++)
-		load();
+		join_load(args, block, loader);
 
 	for (uint64_t step = 0; step < steps; step++)
 	{
@@ -246,86 +394,26 @@ join_kernel(join_args args, uint32_t first_item)
 		else
 			gg_copy_wait<0>();
 		__syncthreads();
-		load();
+		join_load(args, block, loader);
 		gg_tile_add<KIND>(sums, shared + stage * STAGE_BYTES,
 						  shared + stage * STAGE_BYTES + GG_TILE_ROWS * GG_TILE_PITCH,
 						  min(units - chunk * GG_TILE_UNITS, (uint32_t) GG_TILE_UNITS), wm, wn);
 		stage = stage + 1 == args.stages ? 0 : stage + 1;
-		if (++chunk < nchunks)
+		if (++chunk < block.nchunks)
 			continue;
 		chunk = 0;
 
-		/*
-		 * The tile is done.  First what may pass, by the distance alone: thresholds only fall, so
-		 * one read of each is enough.  Bit 8 ni + 4 j + i is column 8 ni + j and row 8 i of this
-		 * thread's.
-		 */
-		uint32_t	pending = 0;
+		uint32_t	pending = join_near<KIND>(block, tile, norm_a, sums);
 
-		{
-			uint32_t	high[4];
-
-#pragma unroll
-			for (int i = 0; i < 4; i++)
-				high[i] = (uint32_t) (threshold[wm * 32 + i * 8 + lane / 4] >> 32);
-#pragma unroll
-			for (int ni = 0; ni < 4; ni++)
-			{
-				const float2 norm_b = *(const float2 *)
-					&b_norms[tile % TILE_RING][wn * 32 + ni * 8 + lane % 4 * 2];
-
-#pragma unroll
-				for (int j = 0; j < 2; j++)
-#pragma unroll
-					for (int i = 0; i < 4; i++)
-					{
-						float	   &sum = sums[i / 2][ni][i % 2 * 2 + j];
-
-						sum = gg_tile_distance<KIND>(sum, norm_a[i], j == 0 ? norm_b.x : norm_b.y);
-						if (__float_as_uint(sum) <= high[i])
-							pending |= 1u << (ni * 8 + j * 4 + i);
-					}
-			}
-		}
 		for (;;)
 		{
-			bool		full = false;
+			const bool	full = join_fill(args, block, tile, sums, pending);
 
-			if (pending != 0)
-			{
-				uint32_t	left = 0;
-
-#pragma unroll
-				for (int bit = 0; bit < 32; bit++)
-					if (pending >> bit & 1)
-					{
-						const uint32_t row = wm * 32 + bit % 4 * 8 + lane / 4;
-						const uint32_t id = b_ids[tile % TILE_RING][wn * 32 + bit / 8 * 8 +
-																	lane % 4 * 2 + bit / 4 % 2];
-						const float sum = sums[bit % 4 / 2][bit / 8][bit % 2 * 2 + bit / 4 % 2];
-						const uint64_t key = gg_key(sum, id, 1);
-
-						if (id != GG_NO_NODE && key < threshold[row] &&
-							!(args.same && id == a_ids[row]) &&
-							!(args.parts != NULL && args.parts[id] != 0 &&
-							  args.parts[id] == args.parts[a_ids[row]]))
-						{
-							const uint32_t slot = atomicAdd(&waiting[row], 1);
-
-							if (slot < BUFFER)
-								buffers[row * BUFFER + slot] = key;
-							else
-								left |= 1u << bit;
-							full |= slot >= BUFFER / 2;
-						}
-					}
-				pending = left;
-			}
 			if (!__syncthreads_or(full))
 				break;
 			for (uint32_t row = warp; row < GG_TILE_ROWS; row += GG_TILE_THREADS / 32)
-				if (waiting[row] > BUFFER / 2)
-					merge_row(row);
+				if (of_rows.waiting[row] > BUFFER / 2)
+					join_merge_row<R>(args, block, row);
 			if (!__syncthreads_or(pending != 0))
 				break;
 		}
@@ -336,8 +424,8 @@ join_kernel(join_args args, uint32_t first_item)
 	gg_copy_wait<0>();
 	__syncthreads();
 	for (uint32_t row = warp; row < item.a_count; row += GG_TILE_THREADS / 32)
-		if (waiting[row] > 0)
-			merge_row(row);
+		if (of_rows.waiting[row] > 0)
+			join_merge_row<R>(args, block, row);
 }
 
 /*
