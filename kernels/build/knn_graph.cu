@@ -221,35 +221,49 @@ offer(const local_args &args, uint32_t row, uint32_t id, uint64_t best)
 									1 | GG_KEY_NEW));
 }
 
-/* CROSS: only what is of two parts; see gg_cuda_parts. */
-template <gg_cuda_kind KIND, bool CROSS>
-static __global__ void __launch_bounds__(GG_TILE_THREADS, KIND == GG_KIND_HALF_L2 ? 4 : 2)
-local_join_kernel(local_args args, uint32_t first)
+/*
+ * A block's shared memory.  A sample has a place: 0 .. 63 NEW, 64 .. 127 OLD, packed to the front
+ * of each.
+ *
+ *	dynamic		stages x 16,384		a chunk of the row at each place (tile.cuh)
+ *				128 x words x 4		summaries, by place
+ *	static		1,296				local_samples
+ *				128					parts, by place, where there are any
+ */
+struct local_samples
 {
-	extern __shared__ char shared[];
-	uint32_t   *summaries = (uint32_t *) (shared + args.stages * STAGE_BYTES);
-	__shared__ __align__(16) uint32_t raw[2 * SIDE];
-	/* 0 .. 63 NEW, 64 .. 127 OLD, packed to the front of each */
-	__shared__ uint32_t ids[2 * SIDE];
-	__shared__ uint16_t bits[2 * SIDE];
-	__shared__ uint8_t parts[CROSS ? 2 * SIDE : 1];
-	__shared__ uint32_t packed[4];
+	alignas(16) uint32_t raw[2 * SIDE]; /* before they are packed */
+	uint32_t	ids[2 * SIDE];
+	uint32_t	packed[4];		/* that each of the four warps has kept of its 32 */
+	uint16_t	bits[2 * SIDE];	/* summary_bit() of the id */
+};
+
+/* What the threads of a block have in common. */
+struct local_block
+{
+	char	   *stages;
+	uint32_t   *summaries;
+	local_samples *samples;
+	uint8_t    *parts;
+	uint32_t	nfresh;
+	uint32_t	nold;
+};
+
+static __device__ __forceinline__ bool
+local_present(const local_block &block, uint32_t place)
+{
+	return place < SIDE ? place < block.nfresh : place - SIDE < block.nold;
+}
+
+/* Read the row's samples, drop duplicates, pack.  A barrier is due before they are looked at. */
+template <bool CROSS>
+static __device__ __forceinline__ void
+local_pack(const local_args &args, uint32_t row, local_block &block)
+{
+	local_samples *samples = block.samples;
 	const uint32_t tid = threadIdx.x;
 	const uint32_t lane = tid & 31;
 	const uint32_t warp = tid / 32;
-	const uint32_t wm = warp & 1;
-	const uint32_t wn = warp / 2;
-	const uint32_t at = first + blockIdx.x;
-	const uint32_t words = args.words;
-	uint32_t	row;
-
-	if (at >= args.rows.n)
-		return;
-	row = args.order != NULL ? args.order[at] : at;
-	if (row >= args.rows.n)
-		return;
-
-	/* read the samples, drop duplicates, pack */
 	uint32_t	id = NO_SAMPLE;
 	uint32_t	rank = 0;
 	bool		valid = false;
@@ -261,7 +275,7 @@ local_join_kernel(local_args args, uint32_t first)
 		id = source[(uint64_t) row * SIDE + tid % SIDE];
 		if (tid % SIDE >= SAMPLES && id != NO_SAMPLE)
 			id = unscramble(id, args.seed);
-		raw[tid] = id;
+		samples->raw[tid] = id;
 	}
 	__syncthreads();
 	if (tid < 2 * SIDE)
@@ -269,7 +283,7 @@ local_join_kernel(local_args args, uint32_t first)
 		valid = id != NO_SAMPLE;
 		for (uint32_t i = 0; i < tid; i += 4)
 		{
-			const uint4 four = *(const uint4 *) &raw[i];
+			const uint4 four = *(const uint4 *) &samples->raw[i];
 
 			valid &= four.x != id;
 			valid &= four.y != id || i + 1 >= tid;
@@ -279,96 +293,112 @@ local_join_kernel(local_args args, uint32_t first)
 		const uint32_t mask = __ballot_sync(GG_FULL_WARP, valid);
 
 		if (lane == 0)
-			packed[warp] = __popc(mask);
+			samples->packed[warp] = __popc(mask);
 		rank = __popc(mask & gg_lanes_below(lane));
 	}
 	__syncthreads();
 	if (tid < 2 * SIDE && valid)
 	{
-		const uint32_t to = (tid < SIDE ? 0 : SIDE) + (warp & 1 ? packed[warp - 1] : 0) + rank;
+		const uint32_t to = (tid < SIDE ? 0 : SIDE) +
+			(warp & 1 ? samples->packed[warp - 1] : 0) + rank;
 
-		ids[to] = id;
-		bits[to] = (uint16_t) summary_bit(id, words, args.summary_seed);
+		samples->ids[to] = id;
+		samples->bits[to] = (uint16_t) summary_bit(id, args.words, args.summary_seed);
 		if (CROSS)
-			parts[to] = args.parts[id];
+			block.parts[to] = args.parts[id];
 	}
-	const uint32_t nfresh = packed[0] + packed[1];
-	const uint32_t nold = packed[2] + packed[3];
+	block.nfresh = samples->packed[0] + samples->packed[1];
+	block.nold = samples->packed[2] + samples->packed[3];
+}
 
-	if (nfresh == 0)
-		return;					/* the same for the whole block */
-	__syncthreads();
+/* A chunk of the rows to its stage; source: the thread's unit of rows tid / 8 + 32 i, or NULL. */
+static __device__ __forceinline__ void
+local_load(const local_args &args, const local_block &block, const char *const (&source)[4],
+		   uint32_t chunk)
+{
+	const uint32_t unit = threadIdx.x & 7;
 
-	auto		present = [&](uint32_t i)
+	/* of chunks beyond the last one no unit is left */
+	if (chunk * GG_TILE_UNITS + unit < args.rows.units)
 	{
-		return i < SIDE ? i < nfresh : i - SIDE < nold;
-	};
+		char	   *stage = block.stages + chunk % STAGES * STAGE_BYTES;
 
-	/* rows by cp.async, summaries beside them */
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+			if (source[i] != NULL)
+				gg_copy_async(stage + gg_tile_offset(threadIdx.x / 8 + 32 * i, unit),
+							  source[i] + (uint64_t) chunk * GG_TILE_PITCH);
+	}
+	gg_copy_commit();
+}
+
+static __device__ __forceinline__ void
+local_load_summaries(const local_args &args, const local_block &block)
+{
+	const uint32_t quads = args.words / 4;
+
+	for (uint32_t i = threadIdx.x; i < 2 * SIDE * quads; i += GG_TILE_THREADS)
+	{
+		const uint32_t place = i / quads;
+
+		if (local_present(block, place))
+			((uint4 *) block.summaries)[i] =
+				((const uint4 *) args.summaries)[(uint64_t) block.samples->ids[place] * quads +
+												 i % quads];
+	}
+}
+
+/*
+ * Sums of all pairs, those of a warp that is busy.  The rows come by cp.async, the summaries beside
+ * them.
+ */
+template <gg_cuda_kind KIND>
+static __device__ __forceinline__ void
+local_measure(const local_args &args, const local_block &block, bool busy, gg_tile_sums &sums)
+{
+	const uint32_t tid = threadIdx.x;
 	const uint32_t units = args.rows.units;
 	const uint32_t nchunks = (units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
-	const uint32_t copy_unit = tid & 7;
 	const char *source[4];
 
 #pragma unroll
 	for (int i = 0; i < 4; i++)
 	{
-		const uint32_t r = tid / 8 + 32 * i;
+		const uint32_t place = tid / 8 + 32 * i;
 
-		source[i] = present(r) ? args.rows.rows + (uint64_t) ids[r] * units * 16 + copy_unit * 16 :
-			NULL;
+		source[i] = local_present(block, place) ? args.rows.rows +
+			(uint64_t) block.samples->ids[place] * units * 16 + (tid & 7) * 16 : NULL;
 	}
-	auto		load = [&](uint32_t chunk)
-	{
-		if (chunk < nchunks && chunk * GG_TILE_UNITS + copy_unit < units)
-		{
-			char	   *stage = shared + chunk % STAGES * STAGE_BYTES;
-
-#pragma unroll
-			for (int i = 0; i < 4; i++)
-				if (source[i] != NULL)
-					gg_copy_async(stage + gg_tile_offset(tid / 8 + 32 * i, copy_unit),
-								  source[i] + (uint64_t) chunk * GG_TILE_PITCH);
-		}
-		gg_copy_commit();
-	};
-
-	load(0);
-	load(1);
-	for (uint32_t i = tid; i < 2 * SIDE * words / 4; i += GG_TILE_THREADS)
-	{
-		const uint32_t r = i / (words / 4);
-
-		if (present(r))
-			((uint4 *) summaries)[i] =
-				((const uint4 *) args.summaries)[(uint64_t) ids[r] * (words / 4) + i % (words / 4)];
-	}
-
-	/* of NEW x NEW the block below the diagonal is the one above it, turned */
-	const uint32_t columns = wn < 2 ? nfresh : nold;
-	const bool	busy = wm * 32 < nfresh && (wn & 1) * 32 < columns && !(wm == 1 && wn == 0);
-	const bool	diagonal = wm == wn;
-	gg_tile_sums sums;
-
+	local_load(args, block, source, 0);
+	local_load(args, block, source, 1);
+	local_load_summaries(args, block);
 	gg_tile_clear(sums);
 	for (uint32_t chunk = 0; chunk < nchunks; chunk++)
 	{
-		const char *stage = shared + chunk % STAGES * STAGE_BYTES;
+		const char *stage = block.stages + chunk % STAGES * STAGE_BYTES;
 
 		gg_copy_wait<STAGES - 2>();
 		__syncthreads();
-		load(chunk + STAGES - 1);
+		local_load(args, block, source, chunk + STAGES - 1);
 		if (busy)
 			gg_tile_add<KIND>(sums, stage, stage,
-							  min(units - chunk * GG_TILE_UNITS, (uint32_t) GG_TILE_UNITS), wm, wn);
+							  min(units - chunk * GG_TILE_UNITS, (uint32_t) GG_TILE_UNITS),
+							  tid / 32 & 1, tid / 64);
 	}
 	gg_copy_wait<0>();
-	if (!busy)
-		return;					/* no barrier follows */
+}
 
-	/* nearest unknown of each row and of each column of this warp's 32 x 32 */
-	uint64_t	best_of_row[4];
-	uint64_t	best_of_column[8];
+/* The nearest unknown of each row and of each column of this warp's 32 x 32: distance, place. */
+template <gg_cuda_kind KIND, bool CROSS>
+static __device__ __forceinline__ void
+local_select(const local_args &args, const local_block &block, const gg_tile_sums &sums,
+			 uint64_t (&best_of_row)[4], uint64_t (&best_of_column)[8])
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t wm = threadIdx.x / 32 & 1;
+	const uint32_t wn = threadIdx.x / 64;
+	const uint32_t words = args.words;
+	const bool	diagonal = wm == wn;
 
 #pragma unroll
 	for (int i = 0; i < 4; i++)
@@ -379,23 +409,23 @@ local_join_kernel(local_args args, uint32_t first)
 		const uint32_t c = wn * 32 + j / 2 * 8 + lane % 4 * 2 + j % 2;
 
 		best_of_column[j] = GG_KEY_NONE;
-		if (!present(c))
+		if (!local_present(block, c))
 			continue;
-		const uint32_t *summary_c = summaries + c * words;
+		const uint32_t *summary_c = block.summaries + c * words;
 		const float last_c = __uint_as_float(summary_c[words - 2]);
 		const float norm_c = __uint_as_float(summary_c[words - 1]);
-		const uint32_t bit_c = bits[c];
+		const uint32_t bit_c = block.samples->bits[c];
 
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 		{
 			const uint32_t r = wm * 32 + i * 8 + lane / 4;
 
-			if (r >= nfresh || (diagonal && r == c))
+			if (r >= block.nfresh || (diagonal && r == c))
 				continue;
-			if (CROSS && parts[r] == parts[c] && parts[c] != 0)
+			if (CROSS && block.parts[r] == block.parts[c] && block.parts[c] != 0)
 				continue;
-			const uint32_t *summary_r = summaries + r * words;
+			const uint32_t *summary_r = block.summaries + r * words;
 			const float distance = gg_tile_distance<KIND>(sums[i / 2][j / 2][i % 2 * 2 + j % 2],
 														  __uint_as_float(summary_r[words - 1]),
 														  norm_c);
@@ -406,7 +436,7 @@ local_join_kernel(local_args args, uint32_t first)
 									   (uint64_t) __float_as_uint(distance) << 32 | c);
 			if (!diagonal && distance < last_c)
 			{
-				const uint32_t bit_r = bits[r];
+				const uint32_t bit_r = block.samples->bits[r];
 
 				if ((summary_c[bit_r / 32] >> (bit_r & 31) & 1) == 0)
 					best_of_column[j] = lower(best_of_column[j],
@@ -414,6 +444,17 @@ local_join_kernel(local_args args, uint32_t first)
 			}
 		}
 	}
+}
+
+/* What a warp has selected is offered: to its rows, and off the diagonal to its columns. */
+static __device__ __forceinline__ void
+local_offer(const local_args &args, const uint32_t *ids, const uint64_t (&best_of_row)[4],
+			const uint64_t (&best_of_column)[8])
+{
+	const uint32_t lane = threadIdx.x & 31;
+	const uint32_t wm = threadIdx.x / 32 & 1;
+	const uint32_t wn = threadIdx.x / 64;
+
 #pragma unroll
 	for (int i = 0; i < 4; i++)
 	{
@@ -424,7 +465,7 @@ local_join_kernel(local_args args, uint32_t first)
 		if (lane % 4 == 0 && best != GG_KEY_NONE)
 			offer(args, ids[wm * 32 + i * 8 + lane / 4], ids[(uint32_t) best], best);
 	}
-	if (diagonal)
+	if (wm == wn)
 		return;
 #pragma unroll
 	for (int j = 0; j < 8; j++)
@@ -437,6 +478,49 @@ local_join_kernel(local_args args, uint32_t first)
 		if (lane < 4 && best != GG_KEY_NONE)
 			offer(args, ids[wn * 32 + j / 2 * 8 + lane * 2 + j % 2], ids[(uint32_t) best], best);
 	}
+}
+
+/* CROSS: only what is of two parts; see gg_cuda_parts. */
+template <gg_cuda_kind KIND, bool CROSS>
+static __global__ void __launch_bounds__(GG_TILE_THREADS, KIND == GG_KIND_HALF_L2 ? 4 : 2)
+local_join_kernel(local_args args, uint32_t first)
+{
+	extern __shared__ char shared[];
+	__shared__ local_samples samples;
+	__shared__ uint8_t parts[CROSS ? 2 * SIDE : 1];
+	const uint32_t wm = threadIdx.x / 32 & 1;
+	const uint32_t wn = threadIdx.x / 64;
+	const uint32_t at = first + blockIdx.x;
+	local_block block;
+	gg_tile_sums sums;
+	uint64_t	best_of_row[4];
+	uint64_t	best_of_column[8];
+	uint32_t	row;
+
+	if (at >= args.rows.n)
+		return;
+	row = args.order != NULL ? args.order[at] : at;
+	if (row >= args.rows.n)
+		return;
+
+	block.stages = shared;
+	block.summaries = (uint32_t *) (shared + args.stages * STAGE_BYTES);
+	block.samples = &samples;
+	block.parts = parts;
+	local_pack<CROSS>(args, row, block);
+	if (block.nfresh == 0)
+		return;					/* the same for the whole block */
+	__syncthreads();
+
+	/* of NEW x NEW the block below the diagonal is the one above it, turned */
+	const uint32_t columns = wn < 2 ? block.nfresh : block.nold;
+	const bool	busy = wm * 32 < block.nfresh && (wn & 1) * 32 < columns && !(wm == 1 && wn == 0);
+
+	local_measure<KIND>(args, block, busy, sums);
+	if (!busy)
+		return;					/* no barrier follows */
+	local_select<KIND, CROSS>(args, block, sums, best_of_row, best_of_column);
+	local_offer(args, samples.ids, best_of_row, best_of_column);
 }
 
 /* ---- update ------------------------------------------------------------------------ */
