@@ -35,11 +35,20 @@
 
 static_assert(WARPS == BATCH_QUERIES, "each warp merges the lists of a query");
 
+/*
+ * A block's dynamic shared memory, Q queries of it:
+ *
+ *	queries		Q x query_pad x 4
+ *	list		Q x WARPS x list_room x 8	each warp's list of each query; once they are merged, of
+ *											each query the first
+ *	pending		WARPS x Q x 64 x 8			keys that are to go into those lists
+ *	packed		WARPS x 64 x 4				rows put aside
+ */
 typedef struct exact_layout
 {
-	uint32_t	query_pad;		/* floats a query takes in shared memory */
+	uint32_t	query_pad;		/* floats a query takes */
 	uint32_t	list_room;		/* keys that a list takes: a power of two, at least 32 */
-	uint32_t	list;			/* offsets in shared memory, bytes; queries x WARPS lists */
+	uint32_t	list;			/* offsets, bytes */
 	uint32_t	pending;
 	uint32_t	packed;
 	uint32_t	total;
@@ -79,47 +88,62 @@ exact_layout_for(const search_view *view, uint32_t k, uint32_t queries)
 	return layout;
 }
 
+/* A list that a warp fills: ascending, with what waits to be merged into it. */
+struct exact_list
+{
+	uint64_t   *keys;			/* k of them count */
+	uint64_t   *pending;		/* 64 */
+	uint32_t	used;
+	uint32_t	waiting;
+};
+
+/* What waits goes into the list. */
+static __device__ __forceinline__ void
+settle(exact_list &list, uint32_t k, uint32_t lane)
+{
+	if (list.waiting > 0)
+		warp_merge_list(list.keys, k, list.used, list.pending, list.waiting, lane);
+}
+
 /*
  * One key per lane: those that may belong to the warp's list go to its buffer, and on when it
  * fills.
  */
 static __device__ __forceinline__ void
-offer(uint64_t key, uint64_t *list, uint32_t k, uint32_t &used, uint64_t *pending,
-	  uint32_t &waiting, uint32_t lane)
+offer(uint64_t key, exact_list &list, uint32_t k, uint32_t lane)
 {
-	uint64_t	worst = list[k - 1];
+	uint64_t	worst = list.keys[k - 1];
 	uint32_t	mask = __ballot_sync(GG_FULL_WARP, key < worst);
 
 	if (mask == 0)
 		return;
-	if (waiting + __popc(mask) > 32)
+	if (list.waiting + __popc(mask) > 32)
 	{
-		warp_merge_list(list, k, used, pending, waiting, lane);
-		used = min(used + waiting, k);
-		waiting = 0;
-		worst = list[k - 1];
+		warp_merge_list(list.keys, k, list.used, list.pending, list.waiting, lane);
+		list.used = min(list.used + list.waiting, k);
+		list.waiting = 0;
+		worst = list.keys[k - 1];
 		mask = __ballot_sync(GG_FULL_WARP, key < worst);
 	}
 	if (key < worst)
-		pending[waiting + __popc(mask & gg_lanes_below(lane))] = key;
-	waiting += __popc(mask);
+		list.pending[list.waiting + __popc(mask & gg_lanes_below(lane))] = key;
+	list.waiting += __popc(mask);
 	__syncwarp();
 }
 
 /* Offer the keys of an ascending list of k, up to bound.  GLOBAL: other blocks wrote it. */
 template <bool GLOBAL>
 static __device__ __forceinline__ void
-take_sorted(const uint64_t *from, uint64_t bound, uint64_t *list, uint32_t k, uint32_t &used,
-			uint64_t *pending, uint32_t &waiting, uint32_t lane)
+take_sorted(const uint64_t *from, uint64_t bound, exact_list &list, uint32_t k, uint32_t lane)
 {
 	for (uint32_t base = 0; base < k; base += 32)
 	{
 		const uint64_t *at = from + base + lane;
 		uint64_t	key = base + lane >= k ? GG_KEY_NONE : GLOBAL ? __ldcg(at) : *at;
-		bool		pass = key <= bound && key < list[k - 1];
+		bool		pass = key <= bound && key < list.keys[k - 1];
 
 		/* nothing passes after one that did not */
-		offer(pass ? key : GG_KEY_NONE, list, k, used, pending, waiting, lane);
+		offer(pass ? key : GG_KEY_NONE, list, k, lane);
 		if (!__all_sync(GG_FULL_WARP, pass))
 			break;
 	}
@@ -153,6 +177,239 @@ take_word(const search_view &view, const uint32_t *filter, uint32_t words, uint3
 	return __popc(bits);
 }
 
+/* Where a warp finds what is in shared memory, and its queries. */
+template <int QUERIES>
+struct exact_block
+{
+	/* once lists are merged: a query's warps */
+	static constexpr uint32_t parts = QUERIES == 1 ? WARPS : 1;
+
+	float	   *queries;
+	float	   *inverses;
+	uint64_t   *lists;
+	uint64_t   *pending;		/* the warp's, QUERIES x 64 */
+	uint32_t   *packed;			/* the warp's */
+	unsigned long long *limits; /* of each query: nothing above it is needed */
+	bool	   *last;			/* this block is the last of its group */
+	uint32_t	query_pad;
+	uint32_t	list_room;
+	uint32_t	room;			/* keys of one query's lists */
+	uint32_t	first_query;
+	uint32_t	lane;
+	uint32_t	warp;
+	/* once lists are merged: the warp's query, and which of that one's warps it is */
+	uint32_t	mine;
+	uint32_t	part;
+};
+
+/* Empty lists, and the queries. */
+template <int QUERIES>
+static __device__ __forceinline__ void
+exact_begin(const search_view &view, const exact_args &args, const search_slots &slots,
+			const exact_block<QUERIES> &block)
+{
+	for (uint32_t i = threadIdx.x; i < QUERIES * block.room; i += WARPS * 32)
+		block.lists[i] = GG_KEY_NONE;
+	for (uint32_t i = threadIdx.x; i < QUERIES * block.query_pad; i += WARPS * 32)
+	{
+		uint32_t	query = block.first_query + i / block.query_pad;
+		uint32_t	at = i % block.query_pad;
+
+		block.queries[i] = query < args.nq && at < view.dim ?
+			query_of(args.queries, slots, query, view.dim)[at] : 0;
+	}
+	__syncthreads();
+	for (uint32_t q = block.warp; q < QUERIES; q += WARPS)
+	{
+		float		inverse = exact_inverse(block.queries + q * block.query_pad, view.dim,
+											block.lane);
+
+		if (block.lane == 0)
+			block.inverses[q] = inverse;
+	}
+	__syncthreads();
+}
+
+/* The warp's share of the rows into its lists. */
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+static __device__ __forceinline__ void
+exact_read(const search_view &view, const exact_args &args, const exact_block<QUERIES> &block)
+{
+	const uint32_t lane = block.lane;
+	const uint32_t words = (view.n + 31) / 32;
+	const uint32_t stride = gridDim.x * WARPS * args.part.step;	/* words */
+	const uint32_t *filter = args.filter != NULL ?
+		args.filter + (size_t) block.first_query * args.filter_stride : NULL;
+	uint32_t	word = (blockIdx.x * WARPS + block.warp) * args.part.step;
+	uint32_t	rows = 0;		/* put aside */
+	exact_list	list[QUERIES];
+
+#pragma unroll
+	for (int q = 0; q < QUERIES; q++)
+		list[q] = {block.lists + q * block.room + block.warp * block.list_room,
+				   block.pending + q * 64, 0, 0};
+	for (;;)
+	{
+		uint64_t	keys[QUERIES];
+		uint32_t	count;
+
+		while (rows < 32 && word < words)
+			rows += take_word(view, filter, words, stride, word, block.packed + rows, lane);
+		if (rows == 0)
+			break;
+		count = min(rows, 32u);
+		__syncwarp();
+#pragma unroll
+		for (int q = 0; q < QUERIES; q++)
+			keys[q] = GG_KEY_NONE;
+		exact_measure<ELEMENT, METRIC, TEAM, QUERIES>(view, block.queries, block.query_pad,
+													  block.inverses, block.packed[lane], count,
+													  lane, keys);
+#pragma unroll
+		for (int q = 0; q < QUERIES; q++)
+			offer(keys[q], list[q], args.k, lane);
+		rows -= count;
+		if (lane < rows)
+			block.packed[lane] = block.packed[lane + 32];
+		__syncwarp();
+	}
+#pragma unroll
+	for (int q = 0; q < QUERIES; q++)
+		settle(list[q], args.k, lane);
+}
+
+/* The lists of a query's warps become one, the first of them. */
+template <int QUERIES>
+static __device__ __forceinline__ void
+exact_merge_warps(uint32_t k, const exact_block<QUERIES> &block)
+{
+	if (block.parts > 1)
+		block_sort<WARPS * 32>(block.lists, block.room);
+	else
+	{
+		uint64_t   *first = block.lists + block.mine * block.room;
+		exact_list	list = {first, block.pending, k, 0};
+
+		__syncthreads();
+		for (uint32_t from = 1; from < WARPS; from++)
+			take_sorted<false>(first + from * block.list_room, GG_KEY_NONE, list, k, block.lane);
+		settle(list, k, block.lane);
+		__syncthreads();
+	}
+}
+
+/* Hand in the block's lists, group: of all blocks; returns whether all have done so. */
+template <int QUERIES>
+static __device__ __forceinline__ bool
+exact_hand_in(const exact_args &args, const exact_block<QUERIES> &block, uint64_t *group)
+{
+	for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
+		group[((size_t) (i / args.k) * gridDim.x + blockIdx.x) * args.k + i % args.k] =
+			block.lists[i / args.k * block.room + i % args.k];
+	__threadfence();
+	__syncthreads();
+	if (threadIdx.x == 0)
+	{
+		*block.last = atomicAdd(&args.finished[blockIdx.y], 1) == gridDim.x - 1;
+		if (*block.last)
+			args.finished[blockIdx.y] = 0;
+		__threadfence();
+	}
+	if (threadIdx.x < QUERIES)
+		block.limits[threadIdx.x] = 0;
+	__syncthreads();
+	return *block.last;
+}
+
+/* All keys of a warp's share of total that were handed in. */
+template <int QUERIES>
+static __device__ __forceinline__ void
+exact_take_all(const uint64_t *handed, uint32_t k, const exact_block<QUERIES> &block,
+			   exact_list &list)
+{
+	const uint32_t total = gridDim.x * k;
+
+	for (uint32_t base = block.part * 32; base < total; base += block.parts * 32 * 4)
+	{
+		uint64_t	key[4];
+
+#pragma unroll
+		for (int u = 0; u < 4; u++)
+		{
+			uint32_t	at = base + u * block.parts * 32 + block.lane;
+
+			key[u] = at < total ? __ldcg(handed + at) : GG_KEY_NONE;
+		}
+#pragma unroll
+		for (int u = 0; u < 4; u++)
+			offer(key[u], list, k, block.lane);
+	}
+}
+
+/*
+ * Those up to a limit.  The first ceil(k / blocks) keys of all lists are at least k keys, so none
+ * above the largest of them is needed; usually that leaves little more than k.
+ */
+template <int QUERIES>
+static __device__ __forceinline__ void
+exact_take_nearest(const uint64_t *handed, uint32_t k, const exact_block<QUERIES> &block,
+				   exact_list &list)
+{
+	const uint32_t front = (k + gridDim.x - 1) / gridDim.x;
+	unsigned long long *limit = &block.limits[block.mine];
+
+	for (uint32_t from = block.part * 32 + block.lane; from < gridDim.x; from += block.parts * 32)
+		atomicMax(limit, (unsigned long long) __ldcg(handed + (size_t) from * k + front - 1));
+	__syncthreads();
+	for (uint32_t from = block.part; from < gridDim.x; from += block.parts)
+		take_sorted<true>(handed + (size_t) from * k, *limit, list, k, block.lane);
+}
+
+/* The lists of all blocks, group, become one, where those of the block's warps did. */
+template <int QUERIES>
+static __device__ __forceinline__ void
+exact_merge_blocks(uint32_t k, const exact_block<QUERIES> &block, const uint64_t *group)
+{
+	const uint64_t *handed = group + (size_t) block.mine * gridDim.x * k;
+	exact_list	list = {block.lists + block.mine * block.room + block.part * block.list_room,
+						block.pending, 0, 0};
+
+	/* its own is among them: start over, so that no key comes twice */
+	for (uint32_t i = threadIdx.x; i < QUERIES * block.room; i += WARPS * 32)
+		block.lists[i] = GG_KEY_NONE;
+	__syncthreads();
+	if (k < LONG_K)
+		exact_take_all(handed, k, block, list);
+	else
+		exact_take_nearest(handed, k, block, list);
+	settle(list, k, block.lane);
+	if (block.parts > 1)
+		block_sort<WARPS * 32>(block.lists, block.room);
+	else
+		__syncthreads();
+}
+
+template <int QUERIES>
+static __device__ __forceinline__ void
+exact_answer(const exact_args &args, const search_slots &slots,
+			 const exact_block<QUERIES> &block)
+{
+	for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
+	{
+		uint32_t	query = block.first_query + i / args.k;
+		uint64_t	key = block.lists[i / args.k * block.room + i % args.k];
+
+		if (query < args.nq)
+			keys_of(args.keys, slots, query, args.k)[i % args.k] = key;
+	}
+	if (slots.base != NULL)
+	{
+		__syncthreads();
+		if (threadIdx.x < QUERIES && block.first_query + threadIdx.x < args.nq)
+			answered(slots, block.first_query + threadIdx.x);
+	}
+}
+
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
 __global__ void __launch_bounds__(WARPS * 32, QUERIES == 1 ? BLOCKS_PER_SM : 2)
 exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
@@ -163,189 +420,40 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	__shared__ float inverses[QUERIES];
 	__shared__ bool last;
 	__shared__ unsigned long long limits[QUERIES];
-	float	   *queries = (float *) shared;
-	uint64_t   *lists = (uint64_t *) (shared + layout.list);
-	const uint32_t list_room = layout.list_room;
-	const uint32_t block_room = WARPS * list_room;	/* keys of one query's lists */
-	const uint32_t lane = threadIdx.x & 31;
 	const uint32_t warp = threadIdx.x >> 5;
-	uint64_t   *pending = (uint64_t *) (shared + layout.pending) + warp * QUERIES * 64;
-	uint32_t   *packed = (uint32_t *) (shared + layout.packed) + warp * 64;
-	/* once lists are merged: a query's warps, the warp's query, and which of that one's it is */
-	const uint32_t parts = QUERIES == 1 ? WARPS : 1;
-	const uint32_t mine = QUERIES == 1 ? 0 : warp;
-	const uint32_t part = QUERIES == 1 ? warp : 0;
-	uint64_t   *list = lists + mine * block_room + part * list_room;
-	const uint32_t first_query = args.first + blockIdx.y * QUERIES;
-	const uint32_t words = (view.n + 31) / 32;
-	const uint32_t stride = gridDim.x * WARPS * args.part.step;	/* words */
-	const uint32_t *filter = args.filter != NULL ?
-		args.filter + (size_t) first_query * args.filter_stride : NULL;
-	uint32_t	waiting[QUERIES];
-	uint32_t	used[QUERIES];	/* keys in the warp's list */
-	uint32_t	word = (blockIdx.x * WARPS + warp) * args.part.step;
-	uint32_t	rows = 0;		/* put aside */
+	const exact_block<QUERIES> block = {
+		.queries = (float *) shared,
+		.inverses = inverses,
+		.lists = (uint64_t *) (shared + layout.list),
+		.pending = (uint64_t *) (shared + layout.pending) + warp * QUERIES * 64,
+		.packed = (uint32_t *) (shared + layout.packed) + warp * 64,
+		.limits = limits,
+		.last = &last,
+		.query_pad = layout.query_pad,
+		.list_room = layout.list_room,
+		.room = WARPS * layout.list_room,
+		.first_query = args.first + blockIdx.y * QUERIES,
+		.lane = threadIdx.x & 31,
+		.warp = warp,
+		.mine = QUERIES == 1 ? 0 : warp,
+		.part = QUERIES == 1 ? warp : 0,
+	};
 
 	if (!gate_lets_run(args.part.gate))
 		return;
-	for (uint32_t i = threadIdx.x; i < QUERIES * block_room; i += WARPS * 32)
-		lists[i] = GG_KEY_NONE;
-	for (uint32_t i = threadIdx.x; i < QUERIES * layout.query_pad; i += WARPS * 32)
-	{
-		uint32_t	query = first_query + i / layout.query_pad;
-		uint32_t	at = i % layout.query_pad;
-
-		queries[i] = query < args.nq && at < view.dim ?
-			query_of(args.queries, slots, query, view.dim)[at] : 0;
-	}
-	__syncthreads();
-	for (uint32_t q = warp; q < QUERIES; q += WARPS)
-	{
-		float		inverse = exact_inverse(queries + q * layout.query_pad, view.dim, lane);
-
-		if (lane == 0)
-			inverses[q] = inverse;
-	}
-	__syncthreads();
-#pragma unroll
-	for (int q = 0; q < QUERIES; q++)
-		waiting[q] = used[q] = 0;
-
-	for (;;)
-	{
-		uint64_t	keys[QUERIES];
-		uint32_t	count;
-
-		while (rows < 32 && word < words)
-			rows += take_word(view, filter, words, stride, word, packed + rows, lane);
-		if (rows == 0)
-			break;
-		count = min(rows, 32u);
-		__syncwarp();
-#pragma unroll
-		for (int q = 0; q < QUERIES; q++)
-			keys[q] = GG_KEY_NONE;
-		exact_measure<ELEMENT, METRIC, TEAM, QUERIES>(view, queries, layout.query_pad, inverses,
-													  packed[lane], count, lane, keys);
-#pragma unroll
-		for (int q = 0; q < QUERIES; q++)
-			offer(keys[q], lists + q * block_room + warp * list_room, args.k, used[q],
-				  pending + q * 64, waiting[q], lane);
-		rows -= count;
-		if (lane < rows)
-			packed[lane] = packed[lane + 32];
-		__syncwarp();
-	}
-#pragma unroll
-	for (int q = 0; q < QUERIES; q++)
-		if (waiting[q] > 0)
-			warp_merge_list(lists + q * block_room + warp * list_room, args.k, used[q],
-							pending + q * 64, waiting[q], lane);
-	/* from here on `parts` warps have a query each, in whose first list the best come to lie */
-	if (parts > 1)
-		block_sort<WARPS * 32>(lists, block_room);
-	else
-	{
-		uint32_t	wait = 0;
-		uint32_t	filled = args.k;
-
-		__syncthreads();
-		for (uint32_t from = 1; from < WARPS; from++)
-			take_sorted<false>(list + from * list_room, GG_KEY_NONE, list, args.k, filled, pending,
-							   wait, lane);
-		if (wait > 0)
-			warp_merge_list(list, args.k, filled, pending, wait, lane);
-		__syncthreads();
-	}
-
-	/* hand in this block's lists; the group's last block merges them all */
+	exact_begin(view, args, slots, block);
+	exact_read<ELEMENT, METRIC, TEAM>(view, args, block);
+	exact_merge_warps(args.k, block);
+	/* the group's last block merges the lists of all */
 	if (gridDim.x > 1)
 	{
 		uint64_t   *group = args.lists + (size_t) blockIdx.y * gridDim.x * QUERIES * args.k;
-		const uint64_t *handed = group + (size_t) mine * gridDim.x * args.k;
-		uint32_t	wait = 0;
-		uint32_t	filled = 0;
 
-		for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
-			group[((size_t) (i / args.k) * gridDim.x + blockIdx.x) * args.k + i % args.k] =
-				lists[i / args.k * block_room + i % args.k];
-		__threadfence();
-		__syncthreads();
-		if (threadIdx.x == 0)
-		{
-			last = atomicAdd(&args.finished[blockIdx.y], 1) == gridDim.x - 1;
-			if (last)
-				args.finished[blockIdx.y] = 0;
-			__threadfence();
-		}
-		if (threadIdx.x < QUERIES)
-			limits[threadIdx.x] = 0;
-		__syncthreads();
-		if (!last)
+		if (!exact_hand_in(args, block, group))
 			return;
-
-		/* its own is among them: start over, so that no key comes twice */
-		for (uint32_t i = threadIdx.x; i < QUERIES * block_room; i += WARPS * 32)
-			lists[i] = GG_KEY_NONE;
-		__syncthreads();
-		if (args.k < LONG_K)
-		{
-			uint32_t	total = gridDim.x * args.k;
-
-			for (uint32_t base = part * 32; base < total; base += parts * 32 * 4)
-			{
-				uint64_t	key[4];
-
-#pragma unroll
-				for (int u = 0; u < 4; u++)
-				{
-					uint32_t	at = base + u * parts * 32 + lane;
-
-					key[u] = at < total ? __ldcg(handed + at) : GG_KEY_NONE;
-				}
-#pragma unroll
-				for (int u = 0; u < 4; u++)
-					offer(key[u], list, args.k, filled, pending, wait, lane);
-			}
-		}
-		else
-		{
-			/*
-			 * The first ceil(k / blocks) keys of all lists are at least k keys, so none above the
-			 * largest of them is needed; usually that leaves little more than k.
-			 */
-			uint32_t	front = (args.k + gridDim.x - 1) / gridDim.x;
-
-			for (uint32_t from = part * 32 + lane; from < gridDim.x; from += parts * 32)
-				atomicMax(&limits[mine],
-						  (unsigned long long) __ldcg(handed + (size_t) from * args.k + front - 1));
-			__syncthreads();
-			for (uint32_t from = part; from < gridDim.x; from += parts)
-				take_sorted<true>(handed + (size_t) from * args.k, limits[mine], list, args.k,
-								  filled, pending, wait, lane);
-		}
-		if (wait > 0)
-			warp_merge_list(list, args.k, filled, pending, wait, lane);
-		if (parts > 1)
-			block_sort<WARPS * 32>(lists, block_room);
-		else
-			__syncthreads();
+		exact_merge_blocks(args.k, block, group);
 	}
-
-	for (uint32_t i = threadIdx.x; i < QUERIES * args.k; i += WARPS * 32)
-	{
-		uint32_t	query = first_query + i / args.k;
-		uint64_t	key = lists[i / args.k * block_room + i % args.k];
-
-		if (query < args.nq)
-			keys_of(args.keys, slots, query, args.k)[i % args.k] = key;
-	}
-	if (slots.base != NULL)
-	{
-		__syncthreads();
-		if (threadIdx.x < QUERIES && first_query + threadIdx.x < args.nq)
-			answered(slots, first_query + threadIdx.x);
-	}
+	exact_answer(args, slots, block);
 }
 
 /* Blocks that 32 rows per warp keep busy, one word in `step`. */
