@@ -122,6 +122,16 @@ product_piece(uint4 row, const float *query, float sum)
 														   fmaf(x[3].y, high.w, sum))));
 }
 
+/* What a lane reads of 16 rows: row l / 4 and l / 4 + 8, chunks of 64 bytes.  NULL: zeros. */
+struct walk_rows
+{
+	const char *a;
+	const char *b;
+	uint32_t	begin;			/* chunks */
+	uint32_t	end;
+	uint32_t	pieces;			/* that a row has, of 16 bytes */
+};
+
 #define PIECES_IN_FLIGHT 8		/* a lane's, of 16 bytes, loaded before the first is used */
 
 /*
@@ -131,14 +141,13 @@ product_piece(uint4 row, const float *query, float sum)
  */
 template <uint32_t TEAM>
 static __device__ __forceinline__ float
-sum_16_by_teams(const char *row_a, const char *row_b, uint32_t begin, uint32_t end,
-				uint32_t pieces, const float *query, uint32_t lane)
+sum_16_by_teams(const walk_rows &of, const float *query, uint32_t lane)
 {
 	constexpr uint32_t at_once = 32 / TEAM;	/* rows that the warp reads, one a team */
 	constexpr uint32_t passes = TEAM / 2;	/* that 16 rows take */
 	constexpr uint32_t ahead = passes < PIECES_IN_FLIGHT ? passes : PIECES_IN_FLIGHT;
 	constexpr uint32_t depth = PIECES_IN_FLIGHT / ahead;	/* pieces of each row in flight */
-	const uint32_t last = min(end * 4, pieces);
+	const uint32_t last = min(of.end * 4, of.pieces);
 	const uint32_t wanted = lane & 15;
 	float		result = 0;
 
@@ -152,15 +161,15 @@ sum_16_by_teams(const char *row_a, const char *row_b, uint32_t begin, uint32_t e
 		for (uint32_t j = 0; j < ahead; j++)
 		{
 			const uint32_t row = (pass + j) * at_once + lane / TEAM;
-			const unsigned long long a = __shfl_sync(GG_FULL_WARP, (unsigned long long) row_a,
+			const unsigned long long a = __shfl_sync(GG_FULL_WARP, (unsigned long long) of.a,
 													 (row & 7) * 4);
-			const unsigned long long b = __shfl_sync(GG_FULL_WARP, (unsigned long long) row_b,
+			const unsigned long long b = __shfl_sync(GG_FULL_WARP, (unsigned long long) of.b,
 													 (row & 7) * 4);
 
 			rows[j] = (const char *) (row < 8 ? a : b);
 			sums[j] = 0;
 		}
-		for (uint32_t base = begin * 4; base < last; base += TEAM * depth)
+		for (uint32_t base = of.begin * 4; base < last; base += TEAM * depth)
 		{
 			uint4		x[ahead][depth];
 
@@ -202,6 +211,22 @@ sum_16_by_teams(const char *row_a, const char *row_b, uint32_t begin, uint32_t e
 
 #define CHUNKS_IN_FLIGHT 4		/* 64-byte chunks a row loaded before the first is used */
 
+/* The lane's pieces of both rows, of the chunks from `chunk` on. */
+static __device__ __forceinline__ void
+load_chunks(const walk_rows &of, uint32_t chunk, uint32_t lane, uint4 (&a)[CHUNKS_IN_FLIGHT],
+			uint4 (&b)[CHUNKS_IN_FLIGHT])
+{
+#pragma unroll
+	for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
+	{
+		uint32_t	piece = (chunk + u) * 4 + (lane & 3);
+		bool		inside = chunk + u < of.end && piece < of.pieces;
+
+		a[u] = load_piece(of.a, piece, inside && of.a != NULL);
+		b[u] = load_piece(of.b, piece, inside && of.b != NULL);
+	}
+}
+
 /* Plane `plane` of four bytes of codes. */
 template <uint32_t BITS>
 static __device__ __forceinline__ uint32_t
@@ -213,37 +238,27 @@ code_plane(uint32_t bytes, uint32_t plane)
 /* The same as sum_16_rows() of records, by products. */
 template <uint32_t BITS>
 static __device__ __forceinline__ int32_t
-sum_16_records(const char *row_a, const char *row_b, uint32_t begin, uint32_t end, uint32_t pieces,
-			   const void *query, uint32_t lane)
+sum_16_records(const walk_rows &of, const void *query, uint32_t lane)
 {
 	constexpr uint32_t planes = 8 / BITS;
-	const uint32_t part = lane & 3;
-	const uint32_t pitch = code_plane_bytes(pieces) / 16;
+	const uint32_t pitch = code_plane_bytes(of.pieces) / 16;
 	/* lanes 0-3 hold the high bytes (column 0), 4-7 the low ones (column 1), others zeros */
-	const uint4 *column = (const uint4 *) query + (lane >= 4 ? planes * pitch : 0) + part;
+	const uint4 *column = (const uint4 *) query + (lane >= 4 ? planes * pitch : 0) + (lane & 3);
 	int32_t		even[4] = {0, 0, 0, 0};
 	int32_t		odd[4] = {0, 0, 0, 0};
 	uint32_t	sum_a;
 	uint32_t	sum_b;
 
-	for (uint32_t chunk = begin; chunk < end; chunk += CHUNKS_IN_FLIGHT)
+	for (uint32_t chunk = of.begin; chunk < of.end; chunk += CHUNKS_IN_FLIGHT)
 	{
 		uint4		a[CHUNKS_IN_FLIGHT];
 		uint4		b[CHUNKS_IN_FLIGHT];
 
+		load_chunks(of, chunk, lane, a, b);
 #pragma unroll
 		for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
 		{
-			uint32_t	piece = (chunk + u) * 4 + part;
-			bool		inside = chunk + u < end && piece < pieces;
-
-			a[u] = load_piece(row_a, piece, inside && row_a != NULL);
-			b[u] = load_piece(row_b, piece, inside && row_b != NULL);
-		}
-#pragma unroll
-		for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
-		{
-			if (chunk + u >= end)
+			if (chunk + u >= of.end)
 				break;
 #pragma unroll
 			for (uint32_t plane = 0; plane < planes; plane++)
@@ -292,11 +307,10 @@ difference_piece(uint4 piece, gg_code_head head, uint32_t bits, const float *flo
 
 /* The same as sum_16_rows() of records, by differences. */
 static __device__ __forceinline__ float
-sum_16_differences(const char *row_a, const char *row_b, uint32_t begin, uint32_t end,
-				   uint32_t pieces, uint32_t bits, const float *query, uint32_t lane)
+sum_16_differences(const walk_rows &of, uint32_t bits, const float *query, uint32_t lane)
 {
-	const uint32_t pitch = code_plane_bytes(pieces);
-	const char *rows[2] = {row_a, row_b};
+	const uint32_t pitch = code_plane_bytes(of.pieces);
+	const char *rows[2] = {of.a, of.b};
 	float		sums[2];
 
 #pragma unroll
@@ -305,9 +319,10 @@ sum_16_differences(const char *row_a, const char *row_b, uint32_t begin, uint32_
 		gg_code_head head = {0, 0};
 
 		if (rows[r] != NULL)
-			head = load_head(rows[r], (size_t) pieces * 16);
+			head = load_head(rows[r], (size_t) of.pieces * 16);
 		sums[r] = 0;
-		for (uint32_t piece = begin * 4 + (lane & 3); piece < min(end * 4, pieces); piece += 4)
+		for (uint32_t piece = of.begin * 4 + (lane & 3); piece < min(of.end * 4, of.pieces);
+			 piece += 4)
 			sums[r] = difference_piece(load_piece(rows[r], piece, rows[r] != NULL), head, bits,
 									   query + piece * 16, pitch, sums[r]);
 		sums[r] += __shfl_xor_sync(GG_FULL_WARP, sums[r], 1);
@@ -327,20 +342,19 @@ static __device__ __forceinline__ walk_sum<PATH>
 sum_16_rows(const search_view &view, const char *row_a, const char *row_b, uint32_t begin,
 			uint32_t end, const void *query, uint32_t lane)
 {
-	const uint32_t pieces = view.walk_pieces;
+	const walk_rows of = {.a = row_a, .b = row_b, .begin = begin, .end = end,
+		.pieces = view.walk_pieces};
 	const uint32_t walk_pad = view.walk_pad;
 	uint32_t	part = lane & 3;
 	float		sum_a,
 				sum_b;
 
 	if constexpr (code_bits_of(PATH) > 0)
-		return sum_16_records<code_bits_of(PATH)>(row_a, row_b, begin, end, pieces, query, lane);
+		return sum_16_records<code_bits_of(PATH)>(of, query, lane);
 	if constexpr (PATH == WALK_CODE_L1)
-		return sum_16_differences(row_a, row_b, begin, end, pieces, view.code_bits,
-								  (const float *) query, lane);
+		return sum_16_differences(of, view.code_bits, (const float *) query, lane);
 	if constexpr (team_of(PATH) > 0)
-		return sum_16_by_teams<team_of(PATH)>(row_a, row_b, begin, end, pieces,
-											  (const float *) query, lane);
+		return sum_16_by_teams<team_of(PATH)>(of, (const float *) query, lane);
 	if (PATH == WALK_HALF_DOT)
 	{
 		/* lanes 0-3 hold the high parts (column 0), 4-7 the low ones (column 1), others zeros */
@@ -348,26 +362,18 @@ sum_16_rows(const search_view &view, const char *row_a, const char *row_b, uint3
 		float		even[4] = {0, 0, 0, 0};
 		float		odd[4] = {0, 0, 0, 0};
 
-		for (uint32_t chunk = begin; chunk < end; chunk += CHUNKS_IN_FLIGHT)
+		for (uint32_t chunk = of.begin; chunk < of.end; chunk += CHUNKS_IN_FLIGHT)
 		{
 			uint4		a[CHUNKS_IN_FLIGHT];
 			uint4		b[CHUNKS_IN_FLIGHT];
 
-#pragma unroll
-			for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
-			{
-				uint32_t	piece = (chunk + u) * 4 + part;
-				bool		inside = chunk + u < end && piece < pieces;
-
-				a[u] = load_piece(row_a, piece, inside && row_a != NULL);
-				b[u] = load_piece(row_b, piece, inside && row_b != NULL);
-			}
+			load_chunks(of, chunk, lane, a, b);
 #pragma unroll
 			for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
 			{
 				uint4		q = make_uint4(0, 0, 0, 0);
 
-				if (chunk + u >= end)
+				if (chunk + u >= of.end)
 					break;
 				if (lane < 8)
 					q = column[(chunk + u) * 4 + part];
@@ -385,26 +391,18 @@ sum_16_rows(const search_view &view, const char *row_a, const char *row_b, uint3
 		const float *floats = (const float *) query;
 
 		sum_a = sum_b = 0;
-		for (uint32_t chunk = begin; chunk < end; chunk += CHUNKS_IN_FLIGHT)
+		for (uint32_t chunk = of.begin; chunk < of.end; chunk += CHUNKS_IN_FLIGHT)
 		{
 			uint4		a[CHUNKS_IN_FLIGHT];
 			uint4		b[CHUNKS_IN_FLIGHT];
 
-#pragma unroll
-			for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
-			{
-				uint32_t	piece = (chunk + u) * 4 + part;
-				bool		inside = chunk + u < end && piece < pieces;
-
-				a[u] = load_piece(row_a, piece, inside && row_a != NULL);
-				b[u] = load_piece(row_b, piece, inside && row_b != NULL);
-			}
+			load_chunks(of, chunk, lane, a, b);
 #pragma unroll
 			for (int u = 0; u < CHUNKS_IN_FLIGHT; u++)
 			{
 				uint32_t	piece = (chunk + u) * 4 + part;
 
-				if (chunk + u < end && piece < pieces)
+				if (chunk + u < of.end && piece < of.pieces)
 				{
 					sum_a = scalar_piece<PATH>(a[u], floats + piece * elements, sum_a);
 					sum_b = scalar_piece<PATH>(b[u], floats + piece * elements, sum_b);
