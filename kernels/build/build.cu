@@ -75,15 +75,14 @@ check_memory(const gg_dataset *data, uint64_t held, uint64_t more, const gg_buil
 
 /* The caller's rows into device memory. */
 static gg_status
-load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control,
-		  gg_cuda_meter *meter, gg_cuda_buffer<char> *rows, gg_cuda_data *device,
-		  gg_build_stats *stats)
+load_rows(const gg_dataset *data, const gg_cuda_run &run, gg_cuda_buffer<char> *rows,
+		  gg_cuda_data *device, gg_build_stats *stats)
 {
 	const uint64_t bytes = (uint64_t) data->n * data->dim * gg_element_size(data->element);
 	const double begin = gg_cuda_now_s();
 
-	GG_TRY(gg_cuda_allocate_large(rows, bytes, control, meter));
-	GG_TRY(gg_cuda_copy_in(rows->get(), data->rows, bytes, stream, control));
+	GG_TRY(gg_cuda_allocate_large(rows, bytes, run.control, run.meter));
+	GG_TRY(gg_cuda_copy_in(rows->get(), data->rows, bytes, run.stream, run.control));
 	device->rows = rows->get();
 	device->n = data->n;
 	device->dim = data->dim;
@@ -96,10 +95,9 @@ load_rows(const gg_dataset *data, cudaStream_t stream, const gg_control *control
 }
 
 gg_status
-gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
-				 const gg_control *control, gg_cuda_meter *meter, gg_cuda_working_copy *copy,
-				 gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances,
-				 gg_build_stats *stats)
+gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
+				 gg_cuda_working_copy *copy, gg_cuda_buffer<uint32_t> *ids,
+				 gg_cuda_buffer<float> *distances, gg_build_stats *stats)
 {
 	const uint32_t n = data->n;
 	const uint32_t k = params->intermediate_graph_degree;
@@ -112,34 +110,33 @@ gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params, cudaStream_t
 
 	if (n == 0)
 		return gg_ok();
-	GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, copy));
-	GG_TRY(gg_cuda_allocate_large(&lists, (uint64_t) n * length, control, meter));
+	GG_TRY(gg_cuda_working_copy_make(data, run, copy));
+	GG_TRY(gg_cuda_allocate_large(&lists, (uint64_t) n * length, run.control, run.meter));
 	if (random)
-		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, stream, control,
-									lists.get()));
+		GG_TRY(gg_cuda_random_lists(&copy->view, length, k, params->seed, run, lists.get()));
 	else if (exact)
-		GG_TRY(gg_cuda_exact_lists(&copy->view, length, NULL, stream, control, lists.get()));
+		GG_TRY(gg_cuda_exact_lists(&copy->view, length, NULL, run, lists.get()));
 	else
 	{
-		GG_TRY(order.allocate(n, meter));
-		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), stream));
-		GG_TRY(gg_cuda_cells_init(&copy->view, length, params->seed, NULL, stream, control, meter,
-								  lists.get(), order.get()));
+		GG_TRY(order.allocate(n, run.meter));
+		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), run.stream));
+		GG_TRY(gg_cuda_cells_init(&copy->view, length, params->seed, NULL, run, lists.get(),
+								  order.get()));
 	}
-	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+	GG_CUDA_TRY(cudaStreamSynchronize(run.stream));
 	stats->init_s += gg_cuda_now_s() - begin;
 
 	begin = gg_cuda_now_s();
 	if (!exact)
-		GG_TRY(gg_cuda_gnnd(&copy->view, length, k, params, NULL, order.get(), stream, control,
-							meter, lists.get(), stats));
+		GG_TRY(gg_cuda_gnnd(&copy->view, {lists.get(), length, k}, params, NULL, order.get(), run,
+							stats));
 	order.release();
-	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, control, meter));
+	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, run.control, run.meter));
 	if (distances != NULL)
-		GG_TRY(gg_cuda_allocate_large(distances, (uint64_t) n * k, control, meter));
-	GG_TRY(gg_cuda_finish_lists(data, lists.get(), length, k, true, params->seed, stream, control,
-								ids->get(), distances != NULL ? distances->get() : NULL));
-	GG_TRY(gg_cuda_give_back(control, __func__, lists));
+		GG_TRY(gg_cuda_allocate_large(distances, (uint64_t) n * k, run.control, run.meter));
+	GG_TRY(gg_cuda_finish_lists(data, {lists.get(), length, k}, true, params->seed, run, ids->get(),
+								distances != NULL ? distances->get() : NULL));
+	GG_TRY(gg_cuda_give_back(run.control, __func__, lists));
 	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }
@@ -158,56 +155,51 @@ public:
 /* The lists that edges are chosen from. */
 static gg_status
 make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
-		   cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-		   build_state *state, gg_build_stats *stats)
+		   const gg_cuda_run &run, build_state *state, gg_build_stats *stats)
 {
 	const gg_dataset described = {NULL, data->n, data->dim, data->element, data->metric};
 	gg_cuda_extension plan = {};
-	const gg_cuda_extended out = {&state->near_lists, &state->changed, &state->graph};
+	const gg_cuda_extended out = {&state->copy, &state->near_lists, &state->changed,
+		&state->graph};
 
 	state->near_length = params->intermediate_graph_degree;
 	if (input == NULL)
-		return gg_cuda_knn_rows(data, params, stream, control, meter, &state->copy,
-								&state->near_lists, NULL, stats);
-	GG_TRY(gg_cuda_extension_plan(&described, input, params, control, &plan));
+		return gg_cuda_knn_rows(data, params, run, &state->copy, &state->near_lists, NULL, stats);
+	GG_TRY(gg_cuda_extension_plan(&described, input, params, run.control, &plan));
 	if (plan.base == 0)
-		return gg_cuda_merge_rows(data, input, params, stream, control, meter, &state->copy,
-								  &state->near_lists, stats);
-	return gg_cuda_extend_rows(data, input, params, &plan, stream, control, meter, &state->copy,
-							   &out, stats);
+		return gg_cuda_merge_rows(data, input, params, run, &state->copy, &state->near_lists,
+								  stats);
+	return gg_cuda_extend_rows(data, input, params, &plan, run, &out, stats);
 }
 
 /* Edges from k-NN lists, made anew or, with input, by merging. */
 static gg_status
 choose_edges(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
-			 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-			 build_state *state, gg_build_stats *stats)
+			 const gg_cuda_run &run, build_state *state, gg_build_stats *stats)
 {
 	const uint32_t k = params->intermediate_graph_degree;
 	double		begin;
 
-	GG_TRY(make_lists(data, input, params, stream, control, meter, state, stats));
+	GG_TRY(make_lists(data, input, params, run, state, stats));
 	begin = gg_cuda_now_s();
 	if (state->graph.get() == NULL)
 		GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree,
-									  control, meter));
+									  run.control, run.meter));
 	if (params->algorithm == GG_ALGORITHM_TSDG)
-		GG_TRY(gg_cuda_diversify_device(data, params, state->near_lists.get(), stream, control,
-										meter, state->graph.get()));
+		GG_TRY(gg_cuda_diversify_device(data, params, state->near_lists.get(), run,
+										state->graph.get()));
 	else
 		GG_TRY(gg_cuda_optimize_device(state->near_lists.get(), data->n, k, params->graph_degree,
-									   stream, control, meter, state->graph.get(),
-									   state->changed.get()));
-	GG_CUDA_TRY(cudaStreamSynchronize(stream));
+									   run, state->graph.get(), state->changed.get()));
+	GG_CUDA_TRY(cudaStreamSynchronize(run.stream));
 	stats->optimize_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }
 
 /* Edges without k-NN lists, by GRNND: from lists of one iteration, or from random pools. */
 static gg_status
-grow_edges(gg_cuda_data *data, const gg_build_params *params, cudaStream_t stream,
-		   const gg_control *control, gg_cuda_meter *meter, build_state *state,
-		   gg_build_stats *stats)
+grow_edges(gg_cuda_data *data, const gg_build_params *params, const gg_cuda_run &run,
+		   build_state *state, gg_build_stats *stats)
 {
 	gg_build_params lists = *params;
 	gg_cuda_buffer<uint32_t> starts;
@@ -216,23 +208,20 @@ grow_edges(gg_cuda_data *data, const gg_build_params *params, cudaStream_t strea
 	lists.intermediate_graph_degree = gg_grnnd_params(params).start;
 	lists.max_iterations = 1;
 	if (params->init == GG_INIT_RANDOM)
-		GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, &state->copy));
+		GG_TRY(gg_cuda_working_copy_make(data, run, &state->copy));
 	else
-		GG_TRY(gg_cuda_knn_rows(data, &lists, stream, control, meter, &state->copy, &starts, NULL,
-								stats));
+		GG_TRY(gg_cuda_knn_rows(data, &lists, run, &state->copy, &starts, NULL, stats));
 	begin = gg_cuda_now_s();
-	GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree, control,
-								  meter));
-	GG_TRY(gg_cuda_grnnd_device(data, params, starts.get(), stream, control, meter,
-								state->graph.get()));
+	GG_TRY(gg_cuda_allocate_large(&state->graph, (uint64_t) data->n * params->graph_degree,
+								  run.control, run.meter));
+	GG_TRY(gg_cuda_grnnd_device(data, params, starts.get(), run, state->graph.get()));
 	stats->optimize_s += gg_cuda_now_s() - begin;
-	return gg_cuda_give_back(control, __func__, starts);
+	return gg_cuda_give_back(run.control, __func__, starts);
 }
 
 gg_status
 gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
-				   cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-				   gg_graph *out, gg_build_stats *stats)
+				   const gg_cuda_run &run, gg_graph *out, gg_build_stats *stats)
 {
 	const uint64_t bytes = (uint64_t) data->n * params->graph_degree * sizeof(uint32_t);
 	const bool	grow = params->algorithm == GG_ALGORITHM_GRNND;
@@ -245,23 +234,23 @@ gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	if (data->n == 0)
 		return gg_ok();
 	if (grow)
-		GG_TRY(grow_edges(data, params, stream, control, meter, &state, stats));
+		GG_TRY(grow_edges(data, params, run, &state, stats));
 	else
-		GG_TRY(choose_edges(data, input, params, stream, control, meter, &state, stats));
+		GG_TRY(choose_edges(data, input, params, run, &state, stats));
 
 	begin = gg_cuda_now_s();
 	out->adjacency = allocate_large(bytes);
 	if (out->adjacency == NULL)
 		return gg_fail(GG_ENOMEM, __func__, "out of memory for the lists of %u nodes", data->n);
-	GG_TRY(gg_cuda_copy_out(out->adjacency, state.graph.get(), bytes, stream, control));
+	GG_TRY(gg_cuda_copy_out(out->adjacency, state.graph.get(), bytes, run.stream, run.control));
 	stats->transfer_s += gg_cuda_now_s() - begin;
 
 	begin = gg_cuda_now_s();
-	GG_TRY(gg_cuda_connect(&state.copy.view, grow ? state.graph.get() : state.near_lists.get(),
-						   grow ? params->graph_degree : state.near_length, state.graph.get(),
-						   params->seed, stream, control, meter, out, &stats->repaired));
+	GG_TRY(gg_cuda_connect(&state.copy.view, {grow ? state.graph.get() : state.near_lists.get(),
+						   grow ? params->graph_degree : state.near_length}, state.graph.get(),
+						   params->seed, run, out, &stats->repaired));
 	stats->connect_s += gg_cuda_now_s() - begin;
-	return gg_cuda_give_back(control, __func__, state.near_lists, state.graph, state.copy.rows);
+	return gg_cuda_give_back(run.control, __func__, state.near_lists, state.graph, state.copy.rows);
 }
 
 /* gg_engine.knn_graph */
@@ -284,8 +273,8 @@ gg_cuda_knn_graph(const gg_dataset *data, const gg_build_params *params, const g
 	if (data->n == 0)
 		return gg_ok();
 	GG_TRY(stream.create());
-	GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, out));
-	GG_TRY(gg_cuda_knn_rows(&device, params, stream.get(), control, NULL, &copy, &device_ids,
+	GG_TRY(load_rows(data, {stream.get(), control, NULL}, &rows, &device, out));
+	GG_TRY(gg_cuda_knn_rows(&device, params, {stream.get(), control, NULL}, &copy, &device_ids,
 							distances != NULL ? &device_distances : NULL, out));
 	begin = gg_cuda_now_s();
 	GG_TRY(gg_cuda_copy_out(ids, device_ids.get(), device_ids.bytes(), stream.get(), control));
@@ -313,14 +302,14 @@ gg_cuda_diversify(const gg_dataset *data, const gg_build_params *params, const u
 	if (data->n == 0)
 		return gg_ok();
 	GG_TRY(stream.create());
-	GG_TRY(load_rows(data, stream.get(), control, NULL, &rows, &device, &unwanted));
+	GG_TRY(load_rows(data, {stream.get(), control, NULL}, &rows, &device, &unwanted));
 	/* for device.side alone */
-	GG_TRY(gg_cuda_working_copy_make(&device, stream.get(), control, NULL, &copy));
+	GG_TRY(gg_cuda_working_copy_make(&device, {stream.get(), control, NULL}, &copy));
 	GG_TRY(device_knn.allocate((uint64_t) data->n * params->intermediate_graph_degree));
 	GG_TRY(device_graph.allocate((uint64_t) data->n * params->graph_degree));
 	GG_TRY(gg_cuda_copy_in(device_knn.get(), knn, device_knn.bytes(), stream.get(), control));
-	GG_TRY(gg_cuda_diversify_device(&device, params, device_knn.get(), stream.get(), control, NULL,
-									device_graph.get()));
+	GG_TRY(gg_cuda_diversify_device(&device, params, device_knn.get(),
+									{stream.get(), control, NULL}, device_graph.get()));
 	return gg_cuda_copy_out(graph, device_graph.get(), device_graph.bytes(), stream.get(), control);
 }
 
@@ -356,9 +345,10 @@ make_graph(const gg_dataset *data, const gg_merge_input *input, const gg_build_p
 					   gg_cuda_data device = {};
 
 					   GG_TRY(work.start(control));
-					   GG_TRY(load_rows(data, work.get(), control, NULL, &rows, &device, stats));
-					   return gg_cuda_build_rows(&device, input, params, work.get(), control, NULL,
-												 graph, stats);
+					   const gg_cuda_run run = {work.get(), control, NULL};
+
+					   GG_TRY(load_rows(data, run, &rows, &device, stats));
+					   return gg_cuda_build_rows(&device, input, params, run, graph, stats);
 				   }, graph);
 }
 
@@ -420,8 +410,8 @@ gg_cuda_build_index(gg_index *index, uint32_t n, const gg_build_params *params,
 					   device.pitch = (uint32_t) (stride / gg_element_size(data.element));
 					   device.element = data.element;
 					   device.metric = data.metric;
-					   return gg_cuda_build_rows(&device, NULL, params, stream.get(), control,
-												 NULL, graph, out);
+					   return gg_cuda_build_rows(&device, NULL, params,
+												 {stream.get(), control, NULL}, graph, out);
 				   }, graph);
 }
 

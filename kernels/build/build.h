@@ -37,6 +37,14 @@ gg_cuda_now_s(void)
 	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
 }
 
+/* What a stage runs on and for.  Its members are looked at, and not kept by what it is given to. */
+typedef struct gg_cuda_run
+{
+	cudaStream_t stream;
+	const gg_control *control;	/* or NULL */
+	gg_cuda_meter *meter;		/* of device memory, or NULL */
+} gg_cuda_run;
+
 /* ---- the working copy ---------------------------------------------------- */
 
 /*
@@ -90,8 +98,7 @@ public:
 };
 
 /* Fills copy from data, and data->side when the metric wants it. */
-extern gg_status gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream,
-										   const gg_control *control, gg_cuda_meter *meter,
+extern gg_status gg_cuda_working_copy_make(gg_cuda_data *data, const gg_cuda_run &run,
 										   gg_cuda_working_copy *copy);
 
 /* Rows ids[0 .. count) of from, packed. */
@@ -110,6 +117,21 @@ extern uint64_t gg_cuda_row_bytes(gg_metric metric, uint32_t dim);
  * GNND: ties go to the lower id, and equal (distance, id) are neighbours in the order.
  */
 #define GG_KEY_NEW 1ull
+
+/* A list for each of some rows, in device memory. */
+typedef struct gg_cuda_lists
+{
+	uint64_t   *keys;
+	uint32_t	length;			/* of a list in memory */
+	uint32_t	k;				/* its entries that count */
+} gg_cuda_lists;
+
+/* The same as ids alone, in no order that matters; GG_NO_NODE at the end. */
+typedef struct gg_cuda_knn
+{
+	const uint32_t *ids;		/* n x k */
+	uint32_t	k;
+} gg_cuda_knn;
 
 /* Length that a list of k entries takes: registers of a warp times a power of two. */
 static inline uint32_t
@@ -155,21 +177,20 @@ public:
  * written so that rows of one cell are side by side.
  */
 extern gg_status gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
-									const gg_cuda_parts *parts, cudaStream_t stream,
-									const gg_control *control, gg_cuda_meter *meter,
+									const gg_cuda_parts *parts, const gg_cuda_run &run,
 									uint64_t *lists, uint32_t *order);
 
 /* Lists of all rows of a small set, by comparing every pair. */
 extern gg_status gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length,
-									 const gg_cuda_parts *parts, cudaStream_t stream,
-									 const gg_control *control, uint64_t *lists);
+									 const gg_cuda_parts *parts, const gg_cuda_run &run,
+									 uint64_t *lists);
 
 /*
  * lists (a->n x length keys): the keep nearest rows of b for every row of a, every pair compared.
  */
 extern gg_status gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same,
-									uint32_t length, uint32_t keep, cudaStream_t stream,
-									const gg_control *control, uint64_t *lists);
+									uint32_t length, uint32_t keep, const gg_cuda_run &run,
+									uint64_t *lists);
 
 /* ids[0 .. count): distinct random numbers below n, in ascending order. */
 extern gg_status gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, cudaStream_t stream,
@@ -181,24 +202,20 @@ extern gg_status gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, c
 /* ---- stages ------------------------------------------------------------------ */
 
 /* GNND from lists in place; iterations and the update counts go to stats. */
-extern gg_status gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k,
+extern gg_status gg_cuda_gnnd(const gg_cuda_rows *rows, const gg_cuda_lists &lists,
 							  const gg_build_params *params, const gg_cuda_parts *parts,
-							  const uint32_t *order, cudaStream_t stream,
-							  const gg_control *control, gg_cuda_meter *meter, uint64_t *lists,
-							  gg_build_stats *stats);
+							  const uint32_t *order, const gg_cuda_run &run, gg_build_stats *stats);
 
 extern gg_status gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k,
-									  uint64_t seed, cudaStream_t stream,
-									  const gg_control *control, uint64_t *lists);
+									  uint64_t seed, const gg_cuda_run &run, uint64_t *lists);
 
 /*
  * ids (n x k) and, unless NULL, distances from lists: distances computed again from the caller's
  * rows in fp32, lists sorted by them, duplicates dropped; with fill, short lists filled up when n >
  * k.
  */
-extern gg_status gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists,
-									  uint32_t length, uint32_t k, bool fill, uint64_t seed,
-									  cudaStream_t stream, const gg_control *control,
+extern gg_status gg_cuda_finish_lists(const gg_cuda_data *data, const gg_cuda_lists &lists,
+									  bool fill, uint64_t seed, const gg_cuda_run &run,
 									  uint32_t *ids, float *distances);
 
 /*
@@ -206,18 +223,16 @@ extern gg_status gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *
  * lists of nodes without theirs stay in graph as they are.
  */
 extern gg_status gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k,
-										 uint32_t degree, cudaStream_t stream,
-										 const gg_control *control, gg_cuda_meter *meter,
-										 uint32_t *graph, const uint8_t *changed = NULL);
+										 uint32_t degree, const gg_cuda_run &run, uint32_t *graph,
+										 const uint8_t *changed = NULL);
 
 /*
  * Its second half: reverse edges united with forward ones (n x degree, GG_NO_NODE behind the last).
  * graph: n x most, lists cut to `most` edges, which is no less than degree.
  */
 extern gg_status gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree,
-									  uint32_t most, cudaStream_t stream,
-									  const gg_control *control, gg_cuda_meter *meter,
-									  uint32_t *graph, const uint8_t *changed = NULL);
+									  uint32_t most, const gg_cuda_run &run, uint32_t *graph,
+									  const uint8_t *changed = NULL);
 
 /* starts[i] = the sum of counts[0 .. i); the scan of what is sorted to its targets. */
 extern gg_status gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStream_t stream,
@@ -225,8 +240,7 @@ extern gg_status gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStre
 
 /* gg_engine.diversify on device memory; data->side is set where the metric wants it. */
 extern gg_status gg_cuda_diversify_device(const gg_cuda_data *data, const gg_build_params *params,
-										  const uint32_t *knn, cudaStream_t stream,
-										  const gg_control *control, gg_cuda_meter *meter,
+										  const uint32_t *knn, const gg_cuda_run &run,
 										  uint32_t *graph);
 
 /*
@@ -234,8 +248,7 @@ extern gg_status gg_cuda_diversify_device(const gg_cuda_data *data, const gg_bui
  * starts: n x S ids to start from, GG_NO_NODE at the end of a list; NULL: random ones.
  */
 extern gg_status gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
-									  const uint32_t *starts, cudaStream_t stream,
-									  const gg_control *control, gg_cuda_meter *meter,
+									  const uint32_t *starts, const gg_cuda_run &run,
 									  uint32_t *graph);
 /* Its device memory beyond data, starts and graph. */
 extern uint64_t gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params);
@@ -245,18 +258,16 @@ extern uint64_t gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params);
  * is near.
  */
 extern gg_status gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t k, uint64_t seed,
-									   cudaStream_t stream, const gg_control *control,
-									   gg_cuda_meter *meter, std::vector<uint32_t> &pivots);
+									   const gg_cuda_run &run, std::vector<uint32_t> &pivots);
 
 /*
  * Pivots, and what they reach.  graph, the copy of out->adjacency, is in device memory; where nodes
  * cannot be reached, edges of out->adjacency are replaced or pivots added, and *repaired counts
  * both.  Makes out->pivots and out->pivot_adjacency.
  */
-extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k,
-								 const uint32_t *graph, uint64_t seed, cudaStream_t stream,
-								 const gg_control *control, gg_cuda_meter *meter, gg_graph *out,
-								 uint32_t *repaired);
+extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const gg_cuda_knn &knn,
+								 const uint32_t *graph, uint64_t seed, const gg_cuda_run &run,
+								 gg_graph *out, uint32_t *repaired);
 
 /*
  * The chain over rows that are in device memory: out as gg_engine.build makes it, to be freed with
@@ -264,8 +275,7 @@ extern gg_status gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, 
  * transfer_s of stats is the way of the graph and of the input.
  */
 extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *input,
-									const gg_build_params *params, cudaStream_t stream,
-									const gg_control *control, gg_cuda_meter *meter,
+									const gg_build_params *params, const gg_cuda_run &run,
 									gg_graph *out, gg_build_stats *stats);
 
 /*
@@ -273,15 +283,13 @@ extern gg_status gg_cuda_build_rows(gg_cuda_data *data, const gg_merge_input *in
  * follows.
  */
 extern gg_status gg_cuda_knn_rows(gg_cuda_data *data, const gg_build_params *params,
-								  cudaStream_t stream, const gg_control *control,
-								  gg_cuda_meter *meter, gg_cuda_working_copy *copy,
+								  const gg_cuda_run &run, gg_cuda_working_copy *copy,
 								  gg_cuda_buffer<uint32_t> *ids, gg_cuda_buffer<float> *distances,
 								  gg_build_stats *stats);
 
 /* The same by merging. */
 extern gg_status gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input,
-									const gg_build_params *params, cudaStream_t stream,
-									const gg_control *control, gg_cuda_meter *meter,
+									const gg_build_params *params, const gg_cuda_run &run,
 									gg_cuda_working_copy *copy, gg_cuda_buffer<uint32_t> *ids,
 									gg_build_stats *stats);
 
@@ -305,6 +313,7 @@ extern gg_status gg_cuda_extension_plan(const gg_dataset *data, const gg_merge_i
 /* Where it leaves what it makes; it allocates the buffers. */
 typedef struct gg_cuda_extended
 {
+	gg_cuda_working_copy *copy;
 	gg_cuda_buffer<uint32_t> *ids;	/* n x intermediate_graph_degree: lists, or edges */
 	gg_cuda_buffer<uint8_t> *changed;	/* n flags: rows that have lists, the nearest first */
 	gg_cuda_buffer<uint32_t> *graph;	/* n x graph_degree: the edges of all others */
@@ -312,9 +321,8 @@ typedef struct gg_cuda_extended
 
 extern gg_status gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input,
 									 const gg_build_params *params, const gg_cuda_extension *plan,
-									 cudaStream_t stream, const gg_control *control,
-									 gg_cuda_meter *meter, gg_cuda_working_copy *copy,
-									 const gg_cuda_extended *out, gg_build_stats *stats);
+									 const gg_cuda_run &run, const gg_cuda_extended *out,
+									 gg_build_stats *stats);
 
 /* The device memory that a merge, of either kind, takes beyond that of a build. */
 extern uint64_t gg_cuda_merge_bytes(uint32_t n, const gg_merge_input *input,

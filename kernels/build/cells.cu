@@ -651,16 +651,16 @@ exclusive_sum(const In *in, Out *out, uint64_t count, cudaStream_t stream)
 }
 
 /*
- * Sort n rows by the cells in their lists' first `slots` entries.  Cells of more than max_rows
+ * Sort n rows by the cells in the entries of their lists that count.  Cells of more than max_rows
  * members become several; cells->ncells counts the pieces.  Which piece a row goes to depends on
  * the row alone, so that rows that share two split cells do not always miss each other twice.
  */
 static gg_status
-sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t n, uint32_t ncells,
-				uint32_t max_rows, cudaStream_t stream, const gg_control *control,
-				gg_cuda_meter *meter, gg_cuda_cells *cells)
+sort_into_cells(const gg_cuda_lists &lists, uint32_t n, uint32_t ncells, uint32_t max_rows,
+				const gg_cuda_run &run, gg_cuda_cells *cells)
 {
-	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, control);
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, run.control);
+	const uint32_t slots = lists.k;
 	gg_cuda_buffer<uint32_t> sizes;
 	gg_cuda_buffer<uint32_t> parts;
 	gg_cuda_buffer<uint32_t> sums;
@@ -669,62 +669,62 @@ sort_into_cells(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
-	GG_TRY(sizes.allocate(ncells, meter));
-	GG_TRY(parts.allocate((uint64_t) ncells + 1, meter));
-	GG_TRY(sums.allocate((uint64_t) ncells + 1, meter));
-	GG_TRY(largest.allocate(1, meter));
-	GG_CUDA_TRY(cudaMemsetAsync(sizes.get(), 0, sizes.bytes(), stream));
+	GG_TRY(sizes.allocate(ncells, run.meter));
+	GG_TRY(parts.allocate((uint64_t) ncells + 1, run.meter));
+	GG_TRY(sums.allocate((uint64_t) ncells + 1, run.meter));
+	GG_TRY(largest.allocate(1, run.meter));
+	GG_CUDA_TRY(cudaMemsetAsync(sizes.get(), 0, sizes.bytes(), run.stream));
 	for (uint64_t first = 0; first < n; first += step)
 	{
 		const uint32_t rows = gg_cuda_slice(n, first, step);
 
-		cell_sizes_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
-			(lists, length, slots, (uint32_t) first, rows, sizes.get());
+		cell_sizes_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
+			(lists.keys, lists.length, slots, (uint32_t) first, rows, sizes.get());
 		GG_CUDA_LAUNCHED("cell_sizes_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
+		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
-	cell_parts_kernel<<<gg_cuda_blocks((uint64_t) ncells + 1, 256), 256, 0, stream>>>
+	cell_parts_kernel<<<gg_cuda_blocks((uint64_t) ncells + 1, 256), 256, 0, run.stream>>>
 		(sizes.get(), ncells, max_rows, parts.get());
 	GG_CUDA_LAUNCHED("cell_parts_kernel");
-	GG_TRY(exclusive_sum(parts.get(), sums.get(), (uint64_t) ncells + 1, stream));
+	GG_TRY(exclusive_sum(parts.get(), sums.get(), (uint64_t) ncells + 1, run.stream));
 	GG_CUDA_TRY(cudaMemcpyAsync(&cells->ncells, sums.get() + ncells, sizeof(uint32_t),
-								cudaMemcpyDeviceToHost, stream));
-	GG_TRY(gg_cuda_drain(stream, control, __func__));
+								cudaMemcpyDeviceToHost, run.stream));
+	GG_TRY(gg_cuda_drain(run.stream, run.control, __func__));
 
 	const uint64_t places = (uint64_t) cells->ncells * slots;
 
 	cells->slots = slots;
-	GG_TRY(counts.allocate(places + 1, meter));
-	GG_TRY(cells->starts.allocate(places + 1, meter));
-	GG_TRY(gg_cuda_allocate_large(&cells->members, (uint64_t) n * slots, control, meter));
-	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), stream));
-	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, largest.bytes(), stream));
+	GG_TRY(counts.allocate(places + 1, run.meter));
+	GG_TRY(cells->starts.allocate(places + 1, run.meter));
+	GG_TRY(gg_cuda_allocate_large(&cells->members, (uint64_t) n * slots, run.control, run.meter));
+	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), run.stream));
+	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, largest.bytes(), run.stream));
 	for (uint64_t first = 0; first < n; first += step)
 	{
 		const uint32_t rows = gg_cuda_slice(n, first, step);
 
-		place_counts_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
-			(lists, length, slots, sums.get(), (uint32_t) first, rows, counts.get());
+		place_counts_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
+			(lists.keys, lists.length, slots, sums.get(), (uint32_t) first, rows, counts.get());
 		GG_CUDA_LAUNCHED("place_counts_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
+		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
-	GG_TRY(exclusive_sum(counts.get(), cells->starts.get(), places + 1, stream));
-	largest_cell_kernel<<<gg_cuda_blocks(cells->ncells, 256), 256, 0, stream>>>
+	GG_TRY(exclusive_sum(counts.get(), cells->starts.get(), places + 1, run.stream));
+	largest_cell_kernel<<<gg_cuda_blocks(cells->ncells, 256), 256, 0, run.stream>>>
 		(cells->starts.get(), slots, cells->ncells, largest.get());
 	GG_CUDA_LAUNCHED("largest_cell_kernel");
 	for (uint64_t first = 0; first < n; first += step)
 	{
 		const uint32_t rows = gg_cuda_slice(n, first, step);
 
-		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
-			(lists, length, slots, sums.get(), (uint32_t) first, rows, cells->starts.get(),
-			 counts.get(), cells->members.get());
+		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
+			(lists.keys, lists.length, slots, sums.get(), (uint32_t) first, rows,
+			 cells->starts.get(), counts.get(), cells->members.get());
 		GG_CUDA_LAUNCHED("place_rows_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
+		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
 	GG_CUDA_TRY(cudaMemcpyAsync(&cells->largest, largest.get(), sizeof(uint32_t),
-								cudaMemcpyDeviceToHost, stream));
-	return gg_cuda_drain(stream, control, __func__);
+								cudaMemcpyDeviceToHost, run.stream));
+	return gg_cuda_drain(run.stream, run.control, __func__);
 }
 
 /* ---- assignment ------------------------------------------------------------------ */
@@ -785,7 +785,7 @@ join_among(const gg_cuda_rows *rows, uint32_t length, const gg_cuda_parts *parts
 
 /* Every row of a against every row of b. */
 static gg_status
-join_all(join_args args, uint32_t length, cudaStream_t stream, const gg_control *control)
+join_all(join_args args, uint32_t length, const gg_cuda_run &run)
 {
 	const uint32_t na = args.a.n;
 	const uint32_t nb = args.b.n;
@@ -795,30 +795,30 @@ join_all(join_args args, uint32_t length, cudaStream_t stream, const gg_control 
 
 	GG_TRY(items.allocate(bound));
 	GG_TRY(nitems.allocate(1));
-	whole_items_kernel<<<gg_cuda_blocks(bound, 256), 256, 0, stream>>>
+	whole_items_kernel<<<gg_cuda_blocks(bound, 256), 256, 0, run.stream>>>
 		(na, nb, items.get(), nitems.get());
 	GG_CUDA_LAUNCHED("whole_items_kernel");
 	args.items = items.get();
 	args.nitems = nitems.get();
-	return join(&args, length, bound, nb, nb, stream, control);
+	return join(&args, length, bound, nb, nb, run.stream, run.control);
 }
 
 /* The keep nearest rows of b for every row of a, every pair compared. */
 gg_status
 gg_cuda_join_whole(const gg_cuda_rows *a, const gg_cuda_rows *b, bool same, uint32_t length,
-				   uint32_t keep, cudaStream_t stream, const gg_control *control, uint64_t *lists)
+				   uint32_t keep, const gg_cuda_run &run, uint64_t *lists)
 {
 	join_args	args = join_of(a, b, keep, lists);
 
 	args.same = same;
-	GG_TRY(clear_lists(lists, (uint64_t) a->n * length, stream));
-	return join_all(args, length, stream, control);
+	GG_TRY(clear_lists(lists, (uint64_t) a->n * length, run.stream));
+	return join_all(args, length, run);
 }
 
 /* Every slot of every cell of a against the same cell of b; phase: report rows done, or -1. */
 static gg_status
 join_cells(join_args args, const gg_cuda_cells *a_cells, const gg_cuda_cells *b_cells,
-		   uint32_t length, cudaStream_t stream, const gg_control *control, int phase)
+		   uint32_t length, const gg_cuda_run &run, int phase)
 {
 	const uint32_t na = args.a.n;
 	const uint64_t bound = (uint64_t) a_cells->ncells + na / GG_TILE_ROWS + 1;
@@ -833,16 +833,16 @@ join_cells(join_args args, const gg_cuda_cells *a_cells, const gg_cuda_cells *b_
 	args.nitems = nitems.get();
 	for (uint32_t slot = 0; slot < a_cells->slots; slot++)
 	{
-		GG_CUDA_TRY(cudaMemsetAsync(nitems.get(), 0, sizeof(uint32_t), stream));
-		cell_items_kernel<<<gg_cuda_blocks(a_cells->ncells, 256), 256, 0, stream>>>
+		GG_CUDA_TRY(cudaMemsetAsync(nitems.get(), 0, sizeof(uint32_t), run.stream));
+		cell_items_kernel<<<gg_cuda_blocks(a_cells->ncells, 256), 256, 0, run.stream>>>
 			(a_cells->ncells, a_cells->starts.get(), a_cells->slots, slot, b_cells->starts.get(),
 			 b_cells->slots, items.get(), nitems.get());
 		GG_CUDA_LAUNCHED("cell_items_kernel");
 		GG_TRY(join(&args, length, (uint32_t) bound,
 					2 * (uint64_t) args.b.n * b_cells->slots / b_cells->ncells, b_cells->largest,
-					stream, control));
+					run.stream, run.control));
 		if (phase >= 0)
-			gg_cuda_progress(control, (gg_phase) phase,
+			gg_cuda_progress(run.control, (gg_phase) phase,
 							 (uint64_t) na * (slot + 1) / a_cells->slots, na);
 	}
 	return gg_ok();
@@ -854,11 +854,11 @@ join_cells(join_args args, const gg_cuda_cells *a_cells, const gg_cuda_cells *b_
  * 1M rows instead of 15,626.
  */
 static gg_status
-assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream,
-	   const gg_control *control, gg_cuda_meter *meter, uint64_t *lists)
+assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, const gg_cuda_run &run,
+	   uint64_t *lists)
 {
 	if (pivots->n <= DIRECT_PIVOTS)
-		return gg_cuda_join_whole(rows, pivots, false, 32, GG_SLOTS, stream, control, lists);
+		return gg_cuda_join_whole(rows, pivots, false, 32, GG_SLOTS, run, lists);
 
 	uint32_t	ncoarse = 256;
 	gg_cuda_buffer<uint32_t> ids;
@@ -869,24 +869,24 @@ assign(const gg_cuda_rows *rows, const gg_cuda_rows *pivots, cudaStream_t stream
 	/* about 4 sqrt(pivots): both levels then cost alike */
 	while ((uint64_t) ncoarse * ncoarse < 8 * (uint64_t) pivots->n)
 		ncoarse *= 2;
-	GG_TRY(ids.allocate(ncoarse, meter));
-	GG_TRY(gg_cuda_random_ids(pivots->n, ncoarse, 1, stream, ids.get()));
-	GG_TRY(gg_cuda_working_copy_gather(pivots, ids.get(), ncoarse, stream, meter, &coarse));
+	GG_TRY(ids.allocate(ncoarse, run.meter));
+	GG_TRY(gg_cuda_random_ids(pivots->n, ncoarse, 1, run.stream, ids.get()));
+	GG_TRY(gg_cuda_working_copy_gather(pivots, ids.get(), ncoarse, run.stream, run.meter, &coarse));
 	{
 		gg_cuda_buffer<uint64_t> pivot_lists;
 
-		GG_TRY(pivot_lists.allocate((uint64_t) pivots->n * 32, meter));
-		GG_TRY(gg_cuda_join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, stream,
-								  control, pivot_lists.get()));
-		GG_TRY(sort_into_cells(pivot_lists.get(), 32, COARSE_PIVOT_SLOTS, pivots->n, ncoarse,
-							   UINT32_MAX, stream, control, meter, &pivot_cells));
+		GG_TRY(pivot_lists.allocate((uint64_t) pivots->n * 32, run.meter));
+		GG_TRY(gg_cuda_join_whole(pivots, &coarse.view, false, 32, COARSE_PIVOT_SLOTS, run,
+								  pivot_lists.get()));
+		GG_TRY(sort_into_cells({pivot_lists.get(), 32, COARSE_PIVOT_SLOTS}, pivots->n, ncoarse,
+							   UINT32_MAX, run, &pivot_cells));
 	}
-	GG_TRY(gg_cuda_join_whole(rows, &coarse.view, false, 32, COARSE_SLOTS, stream, control, lists));
-	GG_TRY(sort_into_cells(lists, 32, COARSE_SLOTS, rows->n, ncoarse, UINT32_MAX, stream, control,
-						   meter, &row_cells));
-	GG_TRY(clear_lists(lists, (uint64_t) rows->n * 32, stream));
-	return join_cells(join_of(rows, pivots, GG_SLOTS, lists), &row_cells, &pivot_cells, 32, stream,
-					  control, -1);
+	GG_TRY(gg_cuda_join_whole(rows, &coarse.view, false, 32, COARSE_SLOTS, run, lists));
+	GG_TRY(sort_into_cells({lists, 32, COARSE_SLOTS}, rows->n, ncoarse, UINT32_MAX, run,
+						   &row_cells));
+	GG_TRY(clear_lists(lists, (uint64_t) rows->n * 32, run.stream));
+	return join_cells(join_of(rows, pivots, GG_SLOTS, lists), &row_cells, &pivot_cells, 32, run,
+					  -1);
 }
 
 /* members of slot 0, cell after cell */
@@ -908,19 +908,19 @@ order_kernel(const uint32_t *members, const uint64_t *starts, uint32_t slots, ui
 
 gg_status
 gg_cuda_exact_lists(const gg_cuda_rows *rows, uint32_t length, const gg_cuda_parts *parts,
-					cudaStream_t stream, const gg_control *control, uint64_t *lists)
+					const gg_cuda_run &run, uint64_t *lists)
 {
 	if (rows->n == 0)
 		return gg_ok();
 	if (parts == NULL)
-		GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, stream));
-	return join_all(join_among(rows, length, parts, lists), length, stream, control);
+		GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, run.stream));
+	return join_all(join_among(rows, length, parts, lists), length, run);
 }
 
 gg_status
 gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
-				   const gg_cuda_parts *parts, cudaStream_t stream, const gg_control *control,
-				   gg_cuda_meter *meter, uint64_t *lists, uint32_t *order)
+				   const gg_cuda_parts *parts, const gg_cuda_run &run, uint64_t *lists,
+				   uint32_t *order)
 {
 	const uint32_t npivots = (uint32_t) ((uint64_t) rows->n * GG_SLOTS / CELL_ROWS) + 1;
 	gg_cuda_buffer<uint32_t> ids;
@@ -929,24 +929,24 @@ gg_cuda_cells_init(const gg_cuda_rows *rows, uint32_t length, uint64_t seed,
 	gg_cuda_working_copy pivots;
 	gg_cuda_cells cells;
 
-	GG_TRY(ids.allocate(npivots, meter));
-	GG_TRY(gg_cuda_random_ids(rows->n, npivots, seed, stream, ids.get()));
-	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), npivots, stream, meter, &pivots));
-	GG_TRY(gg_cuda_allocate_large(&nearest, (uint64_t) rows->n * 32, control, meter));
-	GG_TRY(assign(rows, &pivots.view, stream, control, meter, nearest.get()));
-	GG_TRY(sort_into_cells(nearest.get(), 32, GG_SLOTS, rows->n, npivots, CELL_MAX_ROWS, stream,
-						   control, meter, &cells));
-	GG_TRY(gg_cuda_give_back(control, __func__, nearest));
+	GG_TRY(ids.allocate(npivots, run.meter));
+	GG_TRY(gg_cuda_random_ids(rows->n, npivots, seed, run.stream, ids.get()));
+	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), npivots, run.stream, run.meter, &pivots));
+	GG_TRY(gg_cuda_allocate_large(&nearest, (uint64_t) rows->n * 32, run.control, run.meter));
+	GG_TRY(assign(rows, &pivots.view, run, nearest.get()));
+	GG_TRY(sort_into_cells({nearest.get(), 32, GG_SLOTS}, rows->n, npivots, CELL_MAX_ROWS, run,
+						   &cells));
+	GG_TRY(gg_cuda_give_back(run.control, __func__, nearest));
 	if (order != NULL)
 	{
 		GG_TRY(count.allocate(1));
-		GG_CUDA_TRY(cudaMemsetAsync(count.get(), 0, sizeof(uint32_t), stream));
-		order_kernel<<<cells.ncells, 64, 0, stream>>>
+		GG_CUDA_TRY(cudaMemsetAsync(count.get(), 0, sizeof(uint32_t), run.stream));
+		order_kernel<<<cells.ncells, 64, 0, run.stream>>>
 			(cells.members.get(), cells.starts.get(), cells.slots, order, count.get());
 		GG_CUDA_LAUNCHED("order_kernel");
 	}
 	if (parts == NULL)
-		GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, stream));
-	return join_cells(join_among(rows, length, parts, lists), &cells, &cells, length, stream,
-					  control, GG_PHASE_KNN_INIT);
+		GG_TRY(clear_lists(lists, (uint64_t) rows->n * length, run.stream));
+	return join_cells(join_among(rows, length, parts, lists), &cells, &cells, length, run,
+					  GG_PHASE_KNN_INIT);
 }

@@ -108,24 +108,26 @@ reach_by_list(host_reach *on, const char *where)
 /* nearest: of each orphan that is left, its nearest anchors among the rows, as keys. */
 static gg_status
 find_anchors(const gg_reach *reach, uint32_t nanchors, const gg_cuda_rows *rows,
-			 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-			 std::vector<uint64_t> &nearest)
+			 const gg_cuda_run &run, std::vector<uint64_t> &nearest)
 {
 	gg_cuda_buffer<uint32_t> ids;
 	gg_cuda_buffer<uint64_t> lists;
 	gg_cuda_working_copy from;
 	gg_cuda_working_copy to;
 
-	GG_TRY(ids.allocate(std::max(reach->nleft, nanchors), meter));
-	GG_TRY(gg_cuda_copy_in(ids.get(), reach->left, (uint64_t) reach->nleft * 4, stream, control));
-	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), reach->nleft, stream, meter, &from));
-	GG_CUDA_TRY(cudaStreamSynchronize(stream));
-	GG_TRY(gg_cuda_copy_in(ids.get(), reach->queue, (uint64_t) nanchors * 4, stream, control));
-	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), nanchors, stream, meter, &to));
-	GG_TRY(lists.allocate(nearest.size(), meter));
-	GG_TRY(gg_cuda_join_whole(&from.view, &to.view, false, NEAR_ANCHORS, NEAR_ANCHORS, stream,
-							  control, lists.get()));
-	return gg_cuda_copy_out(nearest.data(), lists.get(), lists.bytes(), stream, control);
+	GG_TRY(ids.allocate(std::max(reach->nleft, nanchors), run.meter));
+	GG_TRY(gg_cuda_copy_in(ids.get(), reach->left, (uint64_t) reach->nleft * 4, run.stream,
+						   run.control));
+	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), reach->nleft, run.stream, run.meter,
+									   &from));
+	GG_CUDA_TRY(cudaStreamSynchronize(run.stream));
+	GG_TRY(gg_cuda_copy_in(ids.get(), reach->queue, (uint64_t) nanchors * 4, run.stream,
+						   run.control));
+	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), nanchors, run.stream, run.meter, &to));
+	GG_TRY(lists.allocate(nearest.size(), run.meter));
+	GG_TRY(gg_cuda_join_whole(&from.view, &to.view, false, NEAR_ANCHORS, NEAR_ANCHORS, run,
+							  lists.get()));
+	return gg_cuda_copy_out(nearest.data(), lists.get(), lists.bytes(), run.stream, run.control);
 }
 
 /*
@@ -152,7 +154,7 @@ reach_pivots(host_reach *on, const gg_cuda_rows *rows, cudaStream_t stream, gg_c
 	std::vector<uint64_t> nearest((uint64_t) reach->nleft * NEAR_ANCHORS);
 	std::vector<uint32_t> order(reach->nleft);
 
-	GG_TRY(find_anchors(reach, nanchors, rows, stream, on->control, meter, nearest));
+	GG_TRY(find_anchors(reach, nanchors, rows, {stream, on->control, meter}, nearest));
 	for (uint32_t i = 0; i < reach->nleft; i++)
 		order[i] = i;
 	std::sort(order.begin(), order.end(), [&nearest](uint32_t a, uint32_t b)
@@ -334,8 +336,8 @@ read_count(const uint32_t *device_count, cudaStream_t stream, const gg_control *
 
 /* A pivot for each component of the graph of nearest neighbours that has none: its lowest node. */
 static gg_status
-cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream,
-				 const gg_control *control, gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
+cover_components(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run &run,
+				 std::vector<uint32_t> &pivots)
 {
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	const uint32_t slice = n < GG_PASS_ROWS ? n : (uint32_t) GG_PASS_ROWS;
@@ -347,25 +349,25 @@ cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t strea
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
-	GG_TRY(above.allocate(n, meter));
-	GG_TRY(covered.allocate(n, meter));
-	GG_TRY(drawn.allocate(pivots.size(), meter));
-	GG_TRY(bare.allocate(slice, meter));
-	GG_TRY(found.allocate(1, meter));
-	GG_TRY(gg_cuda_copy_in(drawn.get(), pivots.data(), drawn.bytes(), stream, control));
-	GG_CUDA_TRY(cudaMemsetAsync(covered.get(), 0, covered.bytes(), stream));
-	own_root_kernel<<<gg_cuda_blocks(n, 256), 256, 0, stream>>>(n, above.get());
+	GG_TRY(above.allocate(n, run.meter));
+	GG_TRY(covered.allocate(n, run.meter));
+	GG_TRY(drawn.allocate(pivots.size(), run.meter));
+	GG_TRY(bare.allocate(slice, run.meter));
+	GG_TRY(found.allocate(1, run.meter));
+	GG_TRY(gg_cuda_copy_in(drawn.get(), pivots.data(), drawn.bytes(), run.stream, run.control));
+	GG_CUDA_TRY(cudaMemsetAsync(covered.get(), 0, covered.bytes(), run.stream));
+	own_root_kernel<<<gg_cuda_blocks(n, 256), 256, 0, run.stream>>>(n, above.get());
 	GG_CUDA_LAUNCHED("own_root_kernel");
 	for (uint64_t first = 0; first < n; first += slice)
 	{
 		const uint32_t rows = gg_cuda_slice(n, first, slice);
 
-		unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+		unite_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
 			(knn, k, length, first, rows, above.get());
 		GG_CUDA_LAUNCHED("unite_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
+		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
-	cover_roots_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, stream>>>
+	cover_roots_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, run.stream>>>
 		(drawn.get(), (uint32_t) pivots.size(), above.get(), covered.get());
 	GG_CUDA_LAUNCHED("cover_roots_kernel");
 	for (uint64_t first = 0; first < n; first += slice)
@@ -374,14 +376,14 @@ cover_components(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t strea
 		const size_t had = pivots.size();
 		uint32_t	count;
 
-		GG_CUDA_TRY(cudaMemsetAsync(found.get(), 0, sizeof(uint32_t), stream));
-		bare_roots_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+		GG_CUDA_TRY(cudaMemsetAsync(found.get(), 0, sizeof(uint32_t), run.stream));
+		bare_roots_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
 			(above.get(), covered.get(), first, rows, bare.get(), found.get());
 		GG_CUDA_LAUNCHED("bare_roots_kernel");
-		GG_TRY(read_count(found.get(), stream, control, &count));
+		GG_TRY(read_count(found.get(), run.stream, run.control, &count));
 		pivots.resize(had + count);
 		GG_TRY(gg_cuda_copy_out(pivots.data() + had, bare.get(),
-								(uint64_t) count * sizeof(uint32_t), stream, control));
+								(uint64_t) count * sizeof(uint32_t), run.stream, run.control));
 		/* in the order of ids, whatever the order in which they were found */
 		std::sort(pivots.begin() + had, pivots.end());
 	}
@@ -487,18 +489,18 @@ pivot_hops_kernel(const uint32_t *pivots, uint32_t count, uint8_t *hops)
 /* Tell the device of pivots from `from` on. */
 static gg_status
 mark_pivots(const uint32_t *knn, uint32_t k, const std::vector<uint32_t> &pivots, size_t from,
-			cudaStream_t stream, const gg_control *control, gg_cuda_buffer<uint32_t> &fresh,
-			uint8_t *hops)
+			const gg_cuda_run &run, gg_cuda_buffer<uint32_t> &fresh, uint8_t *hops)
 {
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	const uint32_t count = (uint32_t) (pivots.size() - from);
 
 	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data() + from, (uint64_t) count * sizeof(uint32_t),
-						   stream, control));
-	near_enough_kernel<<<gg_cuda_blocks((uint64_t) count * GG_COVER_LIST, 256), 256, 0, stream>>>
+						   run.stream, run.control));
+	near_enough_kernel<<<gg_cuda_blocks((uint64_t) count * GG_COVER_LIST, 256), 256, 0,
+		run.stream>>>
 		(knn, k, length, fresh.get(), count, hops);
 	GG_CUDA_LAUNCHED("near_enough_kernel");
-	pivot_hops_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>(fresh.get(), count, hops);
+	pivot_hops_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>(fresh.get(), count, hops);
 	GG_CUDA_LAUNCHED("pivot_hops_kernel");
 	return gg_ok();
 }
@@ -537,8 +539,8 @@ choose_pivots(const std::vector<uint32_t> &far, const std::vector<uint32_t> &aro
  * them near one another.
  */
 static gg_status
-cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream,
-			const gg_control *control, gg_cuda_meter *meter, std::vector<uint32_t> &pivots)
+cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, const gg_cuda_run &run,
+			std::vector<uint32_t> &pivots)
 {
 	const size_t most = 2 * pivots.size();
 	const uint32_t length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
@@ -553,17 +555,17 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream,
 	gg_cuda_pace pace;
 	size_t		had;
 
-	GG_TRY(cover_components(knn, n, k, stream, control, meter, pivots));
+	GG_TRY(cover_components(knn, n, k, run, pivots));
 	GG_TRY(pace.create());
-	GG_TRY(hops.allocate(n, meter));
-	GG_TRY(far.allocate(slice, meter));
-	GG_TRY(around.allocate((uint64_t) slice * AROUND, meter));
-	GG_TRY(found.allocate(1, meter));
-	GG_TRY(fresh.allocate(std::max(pivots.size(), (size_t) slice), meter));
-	GG_CUDA_TRY(cudaMemsetAsync(hops.get(), GG_COVER_HOPS + 1, n, stream));
-	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data(), pivots.size() * sizeof(uint32_t), stream,
-						   control));
-	pivot_hops_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, stream>>>
+	GG_TRY(hops.allocate(n, run.meter));
+	GG_TRY(far.allocate(slice, run.meter));
+	GG_TRY(around.allocate((uint64_t) slice * AROUND, run.meter));
+	GG_TRY(found.allocate(1, run.meter));
+	GG_TRY(fresh.allocate(std::max(pivots.size(), (size_t) slice), run.meter));
+	GG_CUDA_TRY(cudaMemsetAsync(hops.get(), GG_COVER_HOPS + 1, n, run.stream));
+	GG_TRY(gg_cuda_copy_in(fresh.get(), pivots.data(), pivots.size() * sizeof(uint32_t), run.stream,
+						   run.control));
+	pivot_hops_kernel<<<gg_cuda_blocks(pivots.size(), 256), 256, 0, run.stream>>>
 		(fresh.get(), (uint32_t) pivots.size(), hops.get());
 	GG_CUDA_LAUNCHED("pivot_hops_kernel");
 	do
@@ -576,10 +578,10 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream,
 			{
 				const uint32_t rows = gg_cuda_slice(n, first, GG_PASS_ROWS);
 
-				hop_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+				hop_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
 					(knn, k, length, hop, first, rows, hops.get());
 				GG_CUDA_LAUNCHED("hop_kernel");
-				GG_TRY(pace.step(stream, control, __func__));
+				GG_TRY(pace.step(run.stream, run.control, __func__));
 			}
 		for (uint64_t first = 0; first < n && pivots.size() < most; first += slice)
 		{
@@ -587,26 +589,28 @@ cover_nodes(const uint32_t *knn, uint32_t n, uint32_t k, cudaStream_t stream,
 			const size_t before = pivots.size();
 			uint32_t	count;
 
-			GG_CUDA_TRY(cudaMemsetAsync(found.get(), 0, sizeof(uint32_t), stream));
-			far_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, stream>>>
+			GG_CUDA_TRY(cudaMemsetAsync(found.get(), 0, sizeof(uint32_t), run.stream));
+			far_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
 				(hops.get(), first, rows, far.get(), found.get());
 			GG_CUDA_LAUNCHED("far_kernel");
-			GG_TRY(read_count(found.get(), stream, control, &count));
+			GG_TRY(read_count(found.get(), run.stream, run.control, &count));
 			if (count == 0)
 				continue;
-			around_kernel<<<gg_cuda_blocks((uint64_t) count * GG_COVER_LIST, 256), 256, 0, stream>>>
+			around_kernel<<<gg_cuda_blocks((uint64_t) count * GG_COVER_LIST, 256), 256, 0,
+				run.stream>>>
 				(knn, k, length, far.get(), count, around.get());
 			GG_CUDA_LAUNCHED("around_kernel");
 			host_around.resize((size_t) count * AROUND);
 			GG_TRY(gg_cuda_copy_out(host_far.data(), far.get(), (uint64_t) count * sizeof(uint32_t),
-									stream, control));
+									run.stream, run.control));
 			GG_TRY(gg_cuda_copy_out(host_around.data(), around.get(),
-									host_around.size() * sizeof(uint32_t), stream, control));
+									host_around.size() * sizeof(uint32_t), run.stream,
+									run.control));
 			choose_pivots(host_far, host_around, count, first, rows, most, pivots);
-			GG_TRY(mark_pivots(knn, k, pivots, before, stream, control, fresh, hops.get()));
+			GG_TRY(mark_pivots(knn, k, pivots, before, run, fresh, hops.get()));
 		}
 	} while (pivots.size() > had);
-	return gg_cuda_drain(stream, control, __func__);
+	return gg_cuda_drain(run.stream, run.control, __func__);
 }
 
 /* ---- the pivots' graph --------------------------------------------------- */
@@ -652,22 +656,20 @@ list_ids_kernel(const uint64_t *lists, uint32_t n, uint32_t seed, uint32_t *ids)
 
 /* lists (n x GG_PIVOT_LIST keys) of some pivots. */
 static gg_status
-pivot_lists(const gg_cuda_rows *pivots, uint64_t seed, cudaStream_t stream,
-			const gg_control *control, gg_cuda_meter *meter, uint64_t *lists)
+pivot_lists(const gg_cuda_rows *pivots, uint64_t seed, const gg_cuda_run &run, uint64_t *lists)
 {
 	gg_build_params params = {};
 	gg_build_stats unwanted = {};
 	gg_cuda_buffer<uint32_t> order;
 
 	if (pivots->n <= PIVOTS_BY_PAIRS)
-		return gg_cuda_exact_lists(pivots, GG_PIVOT_LIST, NULL, stream, control, lists);
+		return gg_cuda_exact_lists(pivots, GG_PIVOT_LIST, NULL, run, lists);
 	params.seed = seed;
-	GG_TRY(order.allocate(pivots->n, meter));
-	GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), stream));
-	GG_TRY(gg_cuda_cells_init(pivots, GG_PIVOT_LIST, seed, NULL, stream, control, meter, lists,
-							  order.get()));
-	return gg_cuda_gnnd(pivots, GG_PIVOT_LIST, GG_PIVOT_LIST, &params, NULL, order.get(), stream,
-						control, meter, lists, &unwanted);
+	GG_TRY(order.allocate(pivots->n, run.meter));
+	GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), run.stream));
+	GG_TRY(gg_cuda_cells_init(pivots, GG_PIVOT_LIST, seed, NULL, run, lists, order.get()));
+	return gg_cuda_gnnd(pivots, {lists, GG_PIVOT_LIST, GG_PIVOT_LIST}, &params, NULL, order.get(),
+						run, &unwanted);
 }
 
 /*
@@ -675,8 +677,7 @@ pivot_lists(const gg_cuda_rows *pivots, uint64_t seed, cudaStream_t stream,
  * between them.
  */
 static gg_status
-link_levels(const gg_cuda_rows *pivots, uint64_t seed, cudaStream_t stream,
-			const gg_control *control, gg_cuda_meter *meter, uint32_t *adjacency)
+link_levels(const gg_cuda_rows *pivots, uint64_t seed, const gg_cuda_run &run, uint32_t *adjacency)
 {
 	uint32_t	sizes[GG_LEVELS_MAX];
 	uint32_t   *levels[GG_LEVELS_MAX];
@@ -686,9 +687,9 @@ link_levels(const gg_cuda_rows *pivots, uint64_t seed, cudaStream_t stream,
 	gg_cuda_buffer<uint32_t> knn;
 	gg_cuda_buffer<uint32_t> graph;
 
-	GG_TRY(lists.allocate((uint64_t) pivots->n * GG_PIVOT_LIST, meter));
-	GG_TRY(knn.allocate((uint64_t) pivots->n * GG_PIVOT_LIST, meter));
-	GG_TRY(graph.allocate((uint64_t) pivots->n * GG_PIVOT_DEGREE, meter));
+	GG_TRY(lists.allocate((uint64_t) pivots->n * GG_PIVOT_LIST, run.meter));
+	GG_TRY(knn.allocate((uint64_t) pivots->n * GG_PIVOT_LIST, run.meter));
+	GG_TRY(graph.allocate((uint64_t) pivots->n * GG_PIVOT_DEGREE, run.meter));
 	for (uint32_t level = 0; level < nlevels; level++)
 	{
 		gg_cuda_rows prefix = *pivots;
@@ -697,15 +698,15 @@ link_levels(const gg_cuda_rows *pivots, uint64_t seed, cudaStream_t stream,
 		if (level > 0)
 			upper[level].resize((size_t) prefix.n * GG_PIVOT_DEGREE);
 		levels[level] = level > 0 ? upper[level].data() : adjacency;
-		GG_TRY(pivot_lists(&prefix, seed, stream, control, meter, lists.get()));
-		list_ids_kernel<<<gg_cuda_blocks(prefix.n, 8), 256, 0, stream>>>
+		GG_TRY(pivot_lists(&prefix, seed, run, lists.get()));
+		list_ids_kernel<<<gg_cuda_blocks(prefix.n, 8), 256, 0, run.stream>>>
 			(lists.get(), prefix.n, (uint32_t) seed, knn.get());
 		GG_CUDA_LAUNCHED("list_ids_kernel");
-		GG_TRY(gg_cuda_optimize_device(knn.get(), prefix.n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, stream,
-									   control, meter, graph.get()));
+		GG_TRY(gg_cuda_optimize_device(knn.get(), prefix.n, GG_PIVOT_LIST, GG_PIVOT_DEGREE, run,
+									   graph.get()));
 		GG_TRY(gg_cuda_copy_out(levels[level], graph.get(),
-								(uint64_t) prefix.n * GG_PIVOT_DEGREE * sizeof(uint32_t), stream,
-								control));
+								(uint64_t) prefix.n * GG_PIVOT_DEGREE * sizeof(uint32_t),
+								run.stream, run.control));
 	}
 	gg_pivot_join_levels(levels, sizes, nlevels);
 	return gg_ok();
@@ -714,7 +715,7 @@ link_levels(const gg_cuda_rows *pivots, uint64_t seed, cudaStream_t stream,
 /* out->pivots and out->pivot_adjacency of the pivots, all reachable from the first. */
 static gg_status
 pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, uint64_t seed,
-			cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter, gg_graph *out)
+			const gg_cuda_run &run, gg_graph *out)
 {
 	const uint32_t count = (uint32_t) pivots.size();
 	gg_cuda_buffer<uint32_t> ids;
@@ -723,9 +724,9 @@ pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, uint6
 	host_reach	on;
 
 	/* the optimiser's progress is that of the whole graph, not of this one */
-	if (control != NULL)
+	if (run.control != NULL)
 	{
-		quiet = *control;
+		quiet = *run.control;
 		quiet.progress = NULL;
 	}
 	out->npivots = count;
@@ -734,13 +735,13 @@ pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, uint6
 	if (out->pivots == NULL || out->pivot_adjacency == NULL)
 		return gg_fail(GG_ENOMEM, __func__, "out of memory for %u pivots", count);
 	memcpy(out->pivots, pivots.data(), (size_t) count * sizeof(uint32_t));
-	GG_TRY(ids.allocate(count, meter));
-	GG_TRY(gg_cuda_copy_in(ids.get(), pivots.data(), ids.bytes(), stream, &quiet));
-	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), count, stream, meter, &copy));
-	GG_TRY(link_levels(&copy.view, seed, stream, &quiet, meter, out->pivot_adjacency));
+	GG_TRY(ids.allocate(count, run.meter));
+	GG_TRY(gg_cuda_copy_in(ids.get(), pivots.data(), ids.bytes(), run.stream, &quiet));
+	GG_TRY(gg_cuda_working_copy_gather(rows, ids.get(), count, run.stream, run.meter, &copy));
+	GG_TRY(link_levels(&copy.view, seed, {run.stream, &quiet, run.meter}, out->pivot_adjacency));
 
 	GG_TRY(on.create(&quiet, out->pivot_adjacency, count, GG_PIVOT_DEGREE));
-	return reach_pivots(&on, &copy.view, stream, meter);
+	return reach_pivots(&on, &copy.view, run.stream, run.meter);
 }
 
 /* ---- all of it ----------------------------------------------------------- */
@@ -750,8 +751,8 @@ pivot_graph(const gg_cuda_rows *rows, const std::vector<uint32_t> &pivots, uint6
  * where it is not.
  */
 static gg_status
-reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *control,
-			gg_cuda_meter *meter, gg_graph *out, std::vector<uint32_t> &pivots, uint32_t *repaired)
+reach_nodes(const uint32_t *graph, const gg_cuda_run &run, gg_graph *out,
+			std::vector<uint32_t> &pivots, uint32_t *repaired)
 {
 	const uint32_t n = out->n;
 	const uint32_t most = gg_pivots_most(n);
@@ -769,49 +770,50 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 	host_reach	on;
 
 	GG_TRY(pace.create());
-	GG_TRY(roots.allocate(count, meter));
-	GG_TRY(visited.allocate(n, meter));
-	GG_TRY(parent.allocate(n, meter));
-	GG_TRY(frontier.allocate(n, meter));
-	GG_TRY(next.allocate(n, meter));
-	GG_TRY(next_count.allocate(1, meter));
-	GG_TRY(gg_cuda_copy_in(roots.get(), pivots.data(), roots.bytes(), stream, control));
-	GG_CUDA_TRY(cudaMemsetAsync(visited.get(), 0, visited.bytes(), stream));
-	GG_CUDA_TRY(cudaMemsetAsync(parent.get(), 0xFF, parent.bytes(), stream));
-	begin_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
+	GG_TRY(roots.allocate(count, run.meter));
+	GG_TRY(visited.allocate(n, run.meter));
+	GG_TRY(parent.allocate(n, run.meter));
+	GG_TRY(frontier.allocate(n, run.meter));
+	GG_TRY(next.allocate(n, run.meter));
+	GG_TRY(next_count.allocate(1, run.meter));
+	GG_TRY(gg_cuda_copy_in(roots.get(), pivots.data(), roots.bytes(), run.stream, run.control));
+	GG_CUDA_TRY(cudaMemsetAsync(visited.get(), 0, visited.bytes(), run.stream));
+	GG_CUDA_TRY(cudaMemsetAsync(parent.get(), 0xFF, parent.bytes(), run.stream));
+	begin_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
 		(roots.get(), count, visited.get(), parent.get(), frontier.get());
 	GG_CUDA_LAUNCHED("begin_kernel");
 	current = frontier.get();
 	following = next.get();
 	while (count > 0)
 	{
-		GG_CUDA_TRY(cudaMemsetAsync(next_count.get(), 0, sizeof(uint32_t), stream));
+		GG_CUDA_TRY(cudaMemsetAsync(next_count.get(), 0, sizeof(uint32_t), run.stream));
 		for (uint64_t first = 0; first < count; first += EXPAND_NODES)
 		{
 			const uint32_t nodes = gg_cuda_slice(count, first, EXPAND_NODES);
 
-			expand_kernel<<<gg_cuda_blocks(nodes, 8), 256, 0, stream>>>
+			expand_kernel<<<gg_cuda_blocks(nodes, 8), 256, 0, run.stream>>>
 				(graph, out->degree, visited.get(), parent.get(), current + first, nodes, following,
 				 next_count.get());
 			GG_CUDA_LAUNCHED("expand_kernel");
-			GG_TRY(pace.step(stream, control, __func__));
+			GG_TRY(pace.step(run.stream, run.control, __func__));
 		}
-		GG_TRY(read_count(next_count.get(), stream, control, &count));
+		GG_TRY(read_count(next_count.get(), run.stream, run.control, &count));
 		if (count > 0)
 		{
-			visit_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
+			visit_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
 				(following, count, visited.get());
 			GG_CUDA_LAUNCHED("visit_kernel");
 		}
 		reached += count;
-		gg_cuda_progress(control, GG_PHASE_CONNECT, reached, n);
+		gg_cuda_progress(run.control, GG_PHASE_CONNECT, reached, n);
 		std::swap(current, following);
 	}
 	if (reached == n)
 		return gg_ok();
 
-	GG_TRY(on.create(control, out->adjacency, n, out->degree));
-	GG_TRY(gg_cuda_copy_out(on.reach.parent, parent.get(), parent.bytes(), stream, control));
+	GG_TRY(on.create(run.control, out->adjacency, n, out->degree));
+	GG_TRY(gg_cuda_copy_out(on.reach.parent, parent.get(), parent.bytes(), run.stream,
+							run.control));
 	GG_TRY(reach_by_list(&on, __func__));
 	gg_reach_root_left(&on.reach, most > pivots.size() ? most - (uint32_t) pivots.size() : 0);
 	GG_TRY(on.status(__func__));
@@ -822,34 +824,33 @@ reach_nodes(const uint32_t *graph, cudaStream_t stream, const gg_control *contro
 
 gg_status
 gg_cuda_choose_pivots(const uint32_t *knn, uint32_t n, uint32_t k, uint64_t seed,
-					  cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-					  std::vector<uint32_t> &pivots)
+					  const gg_cuda_run &run, std::vector<uint32_t> &pivots)
 {
 	pivots.resize(gg_pivots_wanted(n));
 	{
 		gg_cuda_buffer<uint32_t> drawn;
 
-		GG_TRY(drawn.allocate(pivots.size(), meter));
+		GG_TRY(drawn.allocate(pivots.size(), run.meter));
 		/* not the numbers that made the cells: rows near those have had their share of attention */
 		GG_TRY(gg_cuda_random_ids(n, (uint32_t) pivots.size(), seed + 0x9E3779B97F4A7C15ull,
-								  stream, drawn.get()));
-		GG_TRY(gg_cuda_copy_out(pivots.data(), drawn.get(), drawn.bytes(), stream, control));
+								  run.stream, drawn.get()));
+		GG_TRY(gg_cuda_copy_out(pivots.data(), drawn.get(), drawn.bytes(), run.stream,
+								run.control));
 	}
-	return cover_nodes(knn, n, k, stream, control, meter, pivots);
+	return cover_nodes(knn, n, k, run, pivots);
 }
 
 gg_status
-gg_cuda_connect(const gg_cuda_rows *rows, const uint32_t *knn, uint32_t k, const uint32_t *graph,
-				uint64_t seed, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-				gg_graph *out, uint32_t *repaired)
+gg_cuda_connect(const gg_cuda_rows *rows, const gg_cuda_knn &knn, const uint32_t *graph,
+				uint64_t seed, const gg_cuda_run &run, gg_graph *out, uint32_t *repaired)
 {
 	std::vector<uint32_t> pivots;
 
 	*repaired = 0;
 	if (rows->n == 0)
 		return gg_ok();
-	GG_TRY(gg_cuda_choose_pivots(knn, rows->n, k, seed, stream, control, meter, pivots));
-	GG_TRY(reach_nodes(graph, stream, control, meter, out, pivots, repaired));
+	GG_TRY(gg_cuda_choose_pivots(knn.ids, rows->n, knn.k, seed, run, pivots));
+	GG_TRY(reach_nodes(graph, run, out, pivots, repaired));
 	gg_pivots_shuffle(pivots.data(), (uint32_t) pivots.size(), seed);
-	return pivot_graph(rows, pivots, seed, stream, control, meter, out);
+	return pivot_graph(rows, pivots, seed, run, out);
 }

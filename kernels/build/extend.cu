@@ -505,9 +505,7 @@ public:
 	const gg_merge_input *input;
 	const gg_build_params *params;
 	const gg_cuda_extension *plan;
-	cudaStream_t stream;
-	const gg_control *control;
-	gg_cuda_meter *meter;
+	gg_cuda_run run;
 	gg_cuda_rows rows;			/* the working copy */
 	gg_cuda_buffer<uint8_t> parts;
 	gg_cuda_buffer<uint32_t> stored;
@@ -528,22 +526,22 @@ load_input(extending *e)
 	const uint64_t ids = (uint64_t) n * e->input->length;
 	std::vector<uint32_t> others;
 
-	GG_TRY(gg_cuda_allocate_large(&e->parts, n, e->control, e->meter));
-	GG_TRY(gg_cuda_allocate_large(&e->stored, ids, e->control, e->meter));
-	GG_TRY(gg_cuda_copy_in(e->parts.get(), e->input->parts, n, e->stream, e->control));
-	GG_TRY(gg_cuda_copy_in(e->stored.get(), e->input->lists, ids * sizeof(uint32_t), e->stream,
-						   e->control));
+	GG_TRY(gg_cuda_allocate_large(&e->parts, n, e->run.control, e->run.meter));
+	GG_TRY(gg_cuda_allocate_large(&e->stored, ids, e->run.control, e->run.meter));
+	GG_TRY(gg_cuda_copy_in(e->parts.get(), e->input->parts, n, e->run.stream, e->run.control));
+	GG_TRY(gg_cuda_copy_in(e->stored.get(), e->input->lists, ids * sizeof(uint32_t), e->run.stream,
+						   e->run.control));
 	others.reserve(e->plan->others);
 	for (uint32_t row = 0; row < n; row++)
 	{
 		if (row % POLL_ROWS == 0)
-			GG_TRY(gg_cuda_check_cancel(e->control, __func__));
+			GG_TRY(gg_cuda_check_cancel(e->run.control, __func__));
 		if (e->input->parts[row] != e->plan->base)
 			others.push_back(row);
 	}
-	GG_TRY(e->others.allocate(others.size() + 1, e->meter));
+	GG_TRY(e->others.allocate(others.size() + 1, e->run.meter));
 	return gg_cuda_copy_in(e->others.get(), others.data(), others.size() * sizeof(uint32_t),
-						   e->stream, e->control);
+						   e->run.stream, e->run.control);
 }
 
 static gg_status
@@ -552,7 +550,7 @@ take_stored(const extending *e)
 	const uint32_t n = e->data->n;
 	const uint32_t k = e->params->intermediate_graph_degree;
 	const uint32_t known = std::min(e->input->length, k);
-	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, e->control);
+	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, e->run.control);
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
@@ -560,17 +558,17 @@ take_stored(const extending *e)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
-		tidy_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, e->stream>>>
+		tidy_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, e->run.stream>>>
 			(e->stored.get(), n, e->input->length, k, e->params->graph_degree, (uint32_t) first,
 			 e->ids, e->graph);
 		GG_CUDA_LAUNCHED("tidy_kernel");
 		GG_SWITCH_KIND(e->rows.kind, GG_SWITCH_LENGTH(gg_cuda_list_length(known),
-			(sort_kernel<KIND, R><<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, e->stream>>>
+			(sort_kernel<KIND, R><<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, e->run.stream>>>
 			 (e->rows, known, k, (uint32_t) first, e->ids))));
 		GG_CUDA_LAUNCHED("sort_kernel");
-		GG_TRY(pace.step(e->stream, e->control, __func__));
+		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
 	}
-	return gg_cuda_drain(e->stream, e->control, __func__);
+	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
 }
 
 /* Lists among the others, made as in a build. */
@@ -584,24 +582,24 @@ build_others(const extending *e, gg_build_stats *stats)
 	gg_cuda_buffer<uint64_t> lists;
 	gg_cuda_buffer<uint32_t> order;
 
-	GG_TRY(gg_cuda_working_copy_gather(&e->rows, e->others.get(), count, e->stream, e->meter,
-									   &copy));
-	GG_TRY(gg_cuda_allocate_large(&lists, (uint64_t) count * length, e->control, e->meter));
+	GG_TRY(gg_cuda_working_copy_gather(&e->rows, e->others.get(), count, e->run.stream,
+									   e->run.meter, &copy));
+	GG_TRY(gg_cuda_allocate_large(&lists, (uint64_t) count * length, e->run.control, e->run.meter));
 	if (count <= GG_EXACT_MAX_ROWS)
-		GG_TRY(gg_cuda_exact_lists(&copy.view, length, NULL, e->stream, e->control, lists.get()));
+		GG_TRY(gg_cuda_exact_lists(&copy.view, length, NULL, e->run, lists.get()));
 	else
 	{
-		GG_TRY(order.allocate(count, e->meter));
-		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), e->stream));
-		GG_TRY(gg_cuda_cells_init(&copy.view, length, e->params->seed, NULL, e->stream, e->control,
-								  e->meter, lists.get(), order.get()));
-		GG_TRY(gg_cuda_gnnd(&copy.view, length, k, e->params, NULL, order.get(), e->stream,
-							e->control, e->meter, lists.get(), stats));
+		GG_TRY(order.allocate(count, e->run.meter));
+		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), e->run.stream));
+		GG_TRY(gg_cuda_cells_init(&copy.view, length, e->params->seed, NULL, e->run, lists.get(),
+								  order.get()));
+		GG_TRY(gg_cuda_gnnd(&copy.view, {lists.get(), length, k}, e->params, NULL, order.get(),
+							e->run, stats));
 	}
-	place_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, e->stream>>>
+	place_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, e->run.stream>>>
 		(lists.get(), length, e->others.get(), count, k, e->ids);
 	GG_CUDA_LAUNCHED("place_kernel");
-	return gg_cuda_drain(e->stream, e->control, __func__);
+	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
 }
 
 /* Where searches of the base enter. */
@@ -613,7 +611,7 @@ base_pivots(const extending *e, std::vector<uint32_t> &pivots)
 	std::vector<uint32_t> all;
 
 	GG_TRY(gg_cuda_choose_pivots(e->ids, e->data->n, e->params->intermediate_graph_degree,
-								 e->params->seed, e->stream, e->control, e->meter, all));
+								 e->params->seed, e->run, all));
 	for (uint32_t pivot : all)
 		if (parts[pivot] == base)
 			pivots.push_back(pivot);
@@ -633,13 +631,13 @@ search_batch_of(const extending *e, gg_index *index, float *queries, uint32_t fi
 	search_batch batch = {};
 
 	GG_SWITCH_KIND(e->rows.kind,
-				   (queries_kernel<KIND><<<gg_cuda_blocks(units, 256), 256, 0, e->stream>>>
+				   (queries_kernel<KIND><<<gg_cuda_blocks(units, 256), 256, 0, e->run.stream>>>
 					(e->rows, e->others.get() + first, count, queries)));
 	GG_CUDA_LAUNCHED("queries_kernel");
 	batch.queries = queries;
 	batch.nq = batch.room = count;
 	batch.keys = e->found.get() + (uint64_t) first * width;
-	return search_queue(index, &index->scratch, &search, &batch, e->stream);
+	return search_queue(index, &index->scratch, &search, &batch, e->run.stream);
 }
 
 /* What is found of all others. */
@@ -657,10 +655,11 @@ search_others(extending *e)
 	uint64_t	step;
 
 	GG_TRY(base_pivots(e, pivots));
-	GG_TRY(entries.allocate(pivots.size(), e->meter));
-	GG_TRY(gg_cuda_copy_in(entries.get(), pivots.data(), entries.bytes(), e->stream, e->control));
-	GG_TRY(gg_cuda_working_copy_gather(&e->rows, entries.get(), (uint32_t) pivots.size(), e->stream,
-									   e->meter, &entry_rows));
+	GG_TRY(entries.allocate(pivots.size(), e->run.meter));
+	GG_TRY(gg_cuda_copy_in(entries.get(), pivots.data(), entries.bytes(), e->run.stream,
+						   e->run.control));
+	GG_TRY(gg_cuda_working_copy_gather(&e->rows, entries.get(), (uint32_t) pivots.size(),
+									   e->run.stream, e->run.meter, &entry_rows));
 	GG_TRY(search_device_find(&index.device));
 	index.view = view_of(&e->rows);
 	index.view.adjacency = e->stored.get();
@@ -672,19 +671,19 @@ search_others(extending *e)
 
 	/* a query, its halves, and its entries of two slices of the pivots */
 	step = BATCH_BYTES / ((uint64_t) index.view.dim * 6 + 2 * ENTRY_NODES * 8);
-	step = gg_cuda_cut(step > BATCH_QUERIES ? BATCH_QUERIES : step, e->control);
+	step = gg_cuda_cut(step > BATCH_QUERIES ? BATCH_QUERIES : step, e->run.control);
 	step = step > count ? count : step;
-	GG_TRY(e->found.allocate(room, e->meter));
-	GG_TRY(queries.allocate(step * index.view.dim, e->meter));
+	GG_TRY(e->found.allocate(room, e->run.meter));
+	GG_TRY(queries.allocate(step * index.view.dim, e->run.meter));
 	GG_TRY(pace.create());
 	for (uint64_t first = 0; first < count; first += step)
 	{
 		GG_TRY(search_batch_of(e, &index, queries.get(), (uint32_t) first,
 							   gg_cuda_slice(count, first, step)));
-		GG_TRY(pace.step(e->stream, e->control, __func__));
-		gg_cuda_progress(e->control, GG_PHASE_KNN_INIT, first, count);
+		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
+		gg_cuda_progress(e->run.control, GG_PHASE_KNN_INIT, first, count);
 	}
-	return gg_cuda_drain(e->stream, e->control, __func__);
+	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
 }
 
 static found_args
@@ -707,35 +706,35 @@ static gg_status
 make_offers(extending *e)
 {
 	const found_args found = found_by(e);
-	const uint64_t step = gg_cuda_cut(PASS_EDGES, e->control);
+	const uint64_t step = gg_cuda_cut(PASS_EDGES, e->run.control);
 	gg_cuda_buffer<uint32_t> counts;
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
-	GG_TRY(counts.allocate((uint64_t) found.n + 1, e->meter));
-	GG_TRY(e->starts.allocate((uint64_t) found.n + 1, e->meter));
-	GG_TRY(gg_cuda_allocate_large(&e->offers, found.entries + 1, e->control, e->meter));
-	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), e->stream));
+	GG_TRY(counts.allocate((uint64_t) found.n + 1, e->run.meter));
+	GG_TRY(e->starts.allocate((uint64_t) found.n + 1, e->run.meter));
+	GG_TRY(gg_cuda_allocate_large(&e->offers, found.entries + 1, e->run.control, e->run.meter));
+	GG_CUDA_TRY(cudaMemsetAsync(counts.get(), 0, counts.bytes(), e->run.stream));
 	for (uint64_t first = 0; first < found.entries; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(found.entries, first, step);
 
-		count_offers_kernel<<<gg_cuda_blocks(count, 256), 256, 0, e->stream>>>
+		count_offers_kernel<<<gg_cuda_blocks(count, 256), 256, 0, e->run.stream>>>
 			(found, first, counts.get());
 		GG_CUDA_LAUNCHED("count_offers_kernel");
-		GG_TRY(pace.step(e->stream, e->control, __func__));
+		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
 	}
-	GG_TRY(gg_cuda_starts(counts.get(), (uint64_t) found.n + 1, e->stream, e->starts.get()));
+	GG_TRY(gg_cuda_starts(counts.get(), (uint64_t) found.n + 1, e->run.stream, e->starts.get()));
 	for (uint64_t first = 0; first < found.entries; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(found.entries, first, step);
 
-		scatter_offers_kernel<<<gg_cuda_blocks(count, 256), 256, 0, e->stream>>>
+		scatter_offers_kernel<<<gg_cuda_blocks(count, 256), 256, 0, e->run.stream>>>
 			(found, e->starts.get(), first, counts.get(), e->offers.get());
 		GG_CUDA_LAUNCHED("scatter_offers_kernel");
-		GG_TRY(pace.step(e->stream, e->control, __func__));
+		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
 	}
-	return gg_cuda_drain(e->stream, e->control, __func__);
+	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
 }
 
 /* Lists of `more` new entries beside up to `known` own ones, fewer if there is no room. */
@@ -757,7 +756,7 @@ unite_lists(extending *e)
 	/* a launch: 20 GB of rows, some 20 ms */
 	const uint64_t row_bytes = (uint64_t) e->data->dim * gg_element_size(e->data->element);
 	const uint64_t fit = 20000000000ull / (row_bytes * (k + OFFERS)) / 8 * 8 + 264;
-	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, e->control);
+	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, e->run.control);
 	gg_cuda_pace pace;
 	list_args	args = {};
 	uint32_t	length;
@@ -779,9 +778,9 @@ unite_lists(extending *e)
 
 		GG_SWITCH_LONG_LENGTH(length, (base_lists_kernel<R>
 			<<<gg_cuda_blocks(count, list_shape<R>::WARPS_OF), list_shape<R>::WARPS_OF * 32, 0,
-			e->stream>>>(args, (uint32_t) first)));
+			e->run.stream>>>(args, (uint32_t) first)));
 		GG_CUDA_LAUNCHED("base_lists_kernel");
-		GG_TRY(pace.step(e->stream, e->control, __func__));
+		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
 	}
 	length = list_room(&args, e->plan->together ? stored : k, e->plan->width);
 	for (uint64_t first = 0; first < args.nothers; first += step)
@@ -790,17 +789,16 @@ unite_lists(extending *e)
 
 		GG_SWITCH_LONG_LENGTH(length, (other_lists_kernel<R>
 			<<<gg_cuda_blocks(count, list_shape<R>::WARPS_OF), list_shape<R>::WARPS_OF * 32, 0,
-			e->stream>>>(args, (uint32_t) first)));
+			e->run.stream>>>(args, (uint32_t) first)));
 		GG_CUDA_LAUNCHED("other_lists_kernel");
-		GG_TRY(pace.step(e->stream, e->control, __func__));
+		GG_TRY(pace.step(e->run.stream, e->run.control, __func__));
 	}
-	return gg_cuda_drain(e->stream, e->control, __func__);
+	return gg_cuda_drain(e->run.stream, e->run.control, __func__);
 }
 
 gg_status
 gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
-					const gg_cuda_extension *plan, cudaStream_t stream, const gg_control *control,
-					gg_cuda_meter *meter, gg_cuda_working_copy *copy,
+					const gg_cuda_extension *plan, const gg_cuda_run &run,
 					const gg_cuda_extended *out, gg_build_stats *stats)
 {
 	const uint64_t n = data->n;
@@ -811,20 +809,18 @@ gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bu
 	e.input = input;
 	e.params = params;
 	e.plan = plan;
-	e.stream = stream;
-	e.control = control;
-	e.meter = meter;
+	e.run = run;
 	GG_TRY(load_input(&e));
 	stats->transfer_s += gg_cuda_now_s() - begin;
 
 	begin = gg_cuda_now_s();
-	GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, copy));
-	e.rows = copy->view;
-	GG_TRY(gg_cuda_allocate_large(out->ids, n * params->intermediate_graph_degree, control,
-								  meter));
-	GG_TRY(gg_cuda_allocate_large(out->graph, n * params->graph_degree, control, meter));
-	GG_TRY(out->changed->allocate(n, meter));
-	GG_CUDA_TRY(cudaMemsetAsync(out->changed->get(), 0, n, stream));
+	GG_TRY(gg_cuda_working_copy_make(data, run, out->copy));
+	e.rows = out->copy->view;
+	GG_TRY(gg_cuda_allocate_large(out->ids, n * params->intermediate_graph_degree, run.control,
+								  run.meter));
+	GG_TRY(gg_cuda_allocate_large(out->graph, n * params->graph_degree, run.control, run.meter));
+	GG_TRY(out->changed->allocate(n, run.meter));
+	GG_CUDA_TRY(cudaMemsetAsync(out->changed->get(), 0, n, run.stream));
 	e.ids = out->ids->get();
 	e.graph = out->graph->get();
 	e.changed = out->changed->get();
@@ -833,13 +829,13 @@ gg_cuda_extend_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bu
 		GG_TRY(build_others(&e, stats));
 	if (plan->others > 0)
 		GG_TRY(search_others(&e));
-	GG_TRY(gg_cuda_give_back(control, __func__, e.stored));
+	GG_TRY(gg_cuda_give_back(run.control, __func__, e.stored));
 	stats->init_s += gg_cuda_now_s() - begin;
 
 	begin = gg_cuda_now_s();
 	GG_TRY(make_offers(&e));
 	GG_TRY(unite_lists(&e));
-	GG_TRY(gg_cuda_give_back(control, __func__, e.offers, e.starts, e.found, e.parts));
+	GG_TRY(gg_cuda_give_back(run.control, __func__, e.offers, e.starts, e.found, e.parts));
 	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }

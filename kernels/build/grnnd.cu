@@ -719,8 +719,7 @@ gg_cuda_grnnd_bytes(uint32_t n, const gg_build_params *params)
 
 gg_status
 gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
-					 const uint32_t *starts, cudaStream_t stream, const gg_control *control,
-					 gg_cuda_meter *meter, uint32_t *graph)
+					 const uint32_t *starts, const gg_cuda_run &run, uint32_t *graph)
 {
 	const uint64_t n = data->n;
 	grnnd		g = {};
@@ -732,21 +731,22 @@ gg_cuda_grnnd_device(const gg_cuda_data *data, const gg_build_params *params,
 	g.args.params = gg_grnnd_params(params);
 	g.args.length = gg_cuda_list_length(g.args.params.capacity);
 	g.args.seed = params->seed;
-	g.stream = stream;
-	g.control = control;
-	g.meter = meter;
+	g.stream = run.stream;
+	g.control = run.control;
+	g.meter = run.meter;
 	entries = n * g.args.length;
 	GG_TRY(g.pace.create());
-	GG_TRY(gg_cuda_allocate_large(&g.pools, entries, control, meter));
-	GG_TRY(gg_cuda_allocate_large(&g.places, entries, control, meter));
-	GG_TRY(gg_cuda_allocate_large(&g.counts, n + 1, control, meter));
-	GG_TRY(gg_cuda_allocate_large(&g.starts, n + 1, control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g.pools, entries, run.control, run.meter));
+	GG_TRY(gg_cuda_allocate_large(&g.places, entries, run.control, run.meter));
+	GG_TRY(gg_cuda_allocate_large(&g.counts, n + 1, run.control, run.meter));
+	GG_TRY(gg_cuda_allocate_large(&g.starts, n + 1, run.control, run.meter));
 	g.args.pools = g.pools.get();
 	g.args.places = g.places.get();
 	GG_TRY(fill_pools(&g, starts));
 	g.progress(1);
 	GG_TRY(descend(&g));
 	GG_TRY(write_lists(&g, params->graph_degree, graph));
-	GG_TRY(gg_cuda_drain(stream, control, __func__));
-	return gg_cuda_give_back(control, __func__, g.pools, g.places, g.offers, g.counts, g.starts);
+	GG_TRY(gg_cuda_drain(run.stream, run.control, __func__));
+	return gg_cuda_give_back(run.control, __func__, g.pools, g.places, g.offers, g.counts,
+							 g.starts);
 }

@@ -738,27 +738,26 @@ termination(const gg_build_params *params, const gg_cuda_parts *parts, uint32_t 
 }
 
 gg_status
-gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_build_params *params,
-			 const gg_cuda_parts *parts, const uint32_t *order, cudaStream_t stream,
-			 const gg_control *control, gg_cuda_meter *meter, uint64_t *lists,
+gg_cuda_gnnd(const gg_cuda_rows *rows, const gg_cuda_lists &lists, const gg_build_params *params,
+			 const gg_cuda_parts *parts, const uint32_t *order, const gg_cuda_run &run,
 			 gg_build_stats *stats)
 {
 	const uint32_t n = rows->n;
 	const bool	random = params->init == GG_INIT_RANDOM;
-	const double places = (parts != NULL ? parts->share : 1.0) * n * k;
+	const double places = (parts != NULL ? parts->share : 1.0) * n * lists.k;
 	unsigned long long changed;
 	gnnd		g = {};
 
 	g.rows = rows;
-	g.length = length;
-	g.k = k;
+	g.length = lists.length;
+	g.k = lists.k;
 	g.iterations = params->max_iterations != 0 ? params->max_iterations :
 		random ? RANDOM_ITERATIONS : CELLS_ITERATIONS;
-	g.lists = lists;
-	g.stream = stream;
-	g.control = control;
+	g.lists = lists.keys;
+	g.stream = run.stream;
+	g.control = run.control;
 	g.args.parts = parts != NULL ? parts->of : NULL;
-	GG_TRY(gnnd_begin(&g, order, meter));
+	GG_TRY(gnnd_begin(&g, order, run.meter));
 	for (uint32_t iteration = 0; iteration < g.iterations; iteration++)
 	{
 		g.args.seed = gg_mix((uint32_t) params->seed + iteration * 0x632BE5ABu);
@@ -768,13 +767,13 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, uint32_t length, uint32_t k, const gg_bui
 		GG_TRY(gnnd_join(&g, iteration));
 		GG_TRY(gnnd_update(&g, &changed));
 		stats->iterations = iteration + 1;
-		stats->changed = (float) ((double) changed / ((double) n * k));
+		stats->changed = (float) ((double) changed / ((double) n * lists.k));
 		if (changed < termination(params, parts, iteration) * places ||
 			(iteration > 0 && changed == 0))
 			break;
 	}
-	gg_cuda_progress(control, GG_PHASE_KNN_DESCENT, n, n);
-	return gg_cuda_give_back(control, __func__, g.fresh, g.old, g.summaries, g.offers);
+	gg_cuda_progress(run.control, GG_PHASE_KNN_DESCENT, n, n);
+	return gg_cuda_give_back(run.control, __func__, g.fresh, g.old, g.summaries, g.offers);
 }
 
 /* ---- random start --------------------------------------------------------------------- */
@@ -816,7 +815,7 @@ random_lists_kernel(gg_cuda_rows rows, uint32_t k, uint32_t seed, uint32_t first
 
 gg_status
 gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint64_t seed,
-					 cudaStream_t stream, const gg_control *control, uint64_t *lists)
+					 const gg_cuda_run &run, uint64_t *lists)
 {
 	/* a launch: 20 GB of rows, some 20 ms, and not more of lists than that */
 	const uint64_t fit = 20000000000ull / ((uint64_t) k * (rows->units * 16 + 16)) / 8 * 8 + 8;
@@ -825,20 +824,20 @@ gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint
 
 	GG_TRY(pace.create());
 	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, (uint64_t) rows->n * length * sizeof(uint64_t),
-								stream));
+								run.stream));
 	for (uint64_t first = 0; rows->n >= 2 && first < rows->n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(rows->n, first, step);
 
 		GG_SWITCH_KIND(rows->kind, GG_SWITCH_LENGTH(length,
-			(random_lists_kernel<KIND, R><<<gg_cuda_blocks(count, 8), 256, 0, stream>>>
+			(random_lists_kernel<KIND, R><<<gg_cuda_blocks(count, 8), 256, 0, run.stream>>>
 			 (*rows, k, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), (uint32_t) first,
 			  lists))));
 		GG_CUDA_LAUNCHED("random_lists_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
-		gg_cuda_progress(control, GG_PHASE_KNN_INIT, first + count, rows->n);
+		GG_TRY(pace.step(run.stream, run.control, __func__));
+		gg_cuda_progress(run.control, GG_PHASE_KNN_INIT, first + count, rows->n);
 	}
-	return gg_cuda_drain(stream, control, __func__);
+	return gg_cuda_drain(run.stream, run.control, __func__);
 }
 
 /* ---- finish ------------------------------------------------------------------------------ */
@@ -906,14 +905,13 @@ finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, bool fill, u
 }
 
 gg_status
-gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists, uint32_t length, uint32_t k,
-					 bool fill, uint64_t seed, cudaStream_t stream, const gg_control *control,
-					 uint32_t *ids, float *distances)
+gg_cuda_finish_lists(const gg_cuda_data *data, const gg_cuda_lists &lists, bool fill, uint64_t seed,
+					 const gg_cuda_run &run, uint32_t *ids, float *distances)
 {
 	/* a launch: 20 GB of rows, some 20 ms; of short rows the sorting takes longer */
-	const uint64_t per_row = (uint64_t) k * data->dim * gg_element_size(data->element);
+	const uint64_t per_row = (uint64_t) lists.k * data->dim * gg_element_size(data->element);
 	const uint64_t fit = 20000000000ull / per_row / 8 * 8 + 264;
-	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, control);
+	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, run.control);
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
@@ -921,12 +919,13 @@ gg_cuda_finish_lists(const gg_cuda_data *data, const uint64_t *lists, uint32_t l
 	{
 		const uint32_t count = gg_cuda_slice(data->n, first, step);
 
-		GG_SWITCH_LENGTH(length,
+		GG_SWITCH_LENGTH(lists.length,
 			(finish_kernel<R>
-			 <<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, stream>>>
-			 (*data, lists, k, fill, (uint32_t) seed, (uint32_t) first, ids, distances)));
+			 <<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, run.stream>>>
+			 (*data, lists.keys, lists.k, fill, (uint32_t) seed, (uint32_t) first, ids,
+			  distances)));
 		GG_CUDA_LAUNCHED("finish_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
+		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
-	return gg_cuda_drain(stream, control, __func__);
+	return gg_cuda_drain(run.stream, run.control, __func__);
 }

@@ -238,9 +238,7 @@ class merging
 public:
 	const gg_merge_input *input;
 	const gg_build_params *params;
-	cudaStream_t stream;
-	const gg_control *control;
-	gg_cuda_meter *meter;
+	gg_cuda_run run;
 	gg_cuda_buffer<uint8_t> parts;
 	gg_cuda_buffer<uint32_t> stored;
 	gg_cuda_buffer<uint32_t> by_part;
@@ -262,16 +260,16 @@ load_input(merging *m, uint32_t n)
 	const uint64_t ids = (uint64_t) n * m->input->length;
 	double		share = 1.0;
 
-	GG_TRY(gg_cuda_allocate_large(&m->parts, n, m->control, m->meter));
-	GG_TRY(gg_cuda_allocate_large(&m->stored, ids, m->control, m->meter));
-	GG_TRY(gg_cuda_copy_in(m->parts.get(), m->input->parts, n, m->stream, m->control));
-	GG_TRY(gg_cuda_copy_in(m->stored.get(), m->input->lists, ids * sizeof(uint32_t), m->stream,
-						   m->control));
+	GG_TRY(gg_cuda_allocate_large(&m->parts, n, m->run.control, m->run.meter));
+	GG_TRY(gg_cuda_allocate_large(&m->stored, ids, m->run.control, m->run.meter));
+	GG_TRY(gg_cuda_copy_in(m->parts.get(), m->input->parts, n, m->run.stream, m->run.control));
+	GG_TRY(gg_cuda_copy_in(m->stored.get(), m->input->lists, ids * sizeof(uint32_t), m->run.stream,
+						   m->run.control));
 	memset(m->begins, 0, sizeof(m->begins));
 	for (uint32_t row = 0; row < n; row++)
 	{
 		if (row % POLL_ROWS == 0)
-			GG_TRY(gg_cuda_check_cancel(m->control, __func__));
+			GG_TRY(gg_cuda_check_cancel(m->run.control, __func__));
 		m->begins[m->input->parts[row] + 1]++;
 	}
 	for (int part = 1; part < PARTS; part++)
@@ -299,14 +297,15 @@ sort_by_part(merging *m, uint32_t n)
 	for (uint32_t row = 0; row < n; row++)
 	{
 		if (row % POLL_ROWS == 0)
-			GG_TRY(gg_cuda_check_cancel(m->control, __func__));
+			GG_TRY(gg_cuda_check_cancel(m->run.control, __func__));
 		rows[next[m->input->parts[row]]++] = row;
 	}
-	GG_TRY(gg_cuda_allocate_large(&m->by_part, n, m->control, m->meter));
-	GG_TRY(m->parts_at.allocate(PARTS + 1, m->meter));
-	GG_TRY(gg_cuda_copy_in(m->by_part.get(), rows.data(), m->by_part.bytes(), m->stream,
-						   m->control));
-	return gg_cuda_copy_in(m->parts_at.get(), m->begins, sizeof(m->begins), m->stream, m->control);
+	GG_TRY(gg_cuda_allocate_large(&m->by_part, n, m->run.control, m->run.meter));
+	GG_TRY(m->parts_at.allocate(PARTS + 1, m->run.meter));
+	GG_TRY(gg_cuda_copy_in(m->by_part.get(), rows.data(), m->by_part.bytes(), m->run.stream,
+						   m->run.control));
+	return gg_cuda_copy_in(m->parts_at.get(), m->begins, sizeof(m->begins), m->run.stream,
+						   m->run.control);
 }
 
 /* Stored ids [begin, end) of every row that there are. */
@@ -319,7 +318,7 @@ enter(const merging *m, entries kind, uint32_t begin, uint32_t end)
 	const uint64_t row_bytes = m->rows.units * 16 + 16;
 	const uint64_t per_row = ((uint64_t) m->input->length + k) * row_bytes + m->length * 16;
 	const uint64_t fit = 20000000000ull / per_row / WARPS * WARPS + WARPS;
-	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, m->control);
+	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, m->run.control);
 	gg_cuda_pace pace;
 	enter_args	args = {};
 
@@ -341,12 +340,12 @@ enter(const merging *m, entries kind, uint32_t begin, uint32_t end)
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		GG_SWITCH_KIND(m->rows.kind, GG_SWITCH_LENGTH(m->length,
-			(enter_kernel<KIND, R><<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, m->stream>>>
+			(enter_kernel<KIND, R><<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, m->run.stream>>>
 			 (args, (uint32_t) first))));
 		GG_CUDA_LAUNCHED("enter_kernel");
-		GG_TRY(pace.step(m->stream, m->control, __func__));
+		GG_TRY(pace.step(m->run.stream, m->run.control, __func__));
 	}
-	return gg_cuda_drain(m->stream, m->control, __func__);
+	return gg_cuda_drain(m->run.stream, m->run.control, __func__);
 }
 
 /* (a) to (c) */
@@ -361,40 +360,39 @@ make_lists(merging *m, gg_build_stats *stats)
 	gg_cuda_buffer<uint32_t> order;
 	double		begin = gg_cuda_now_s();
 
-	GG_TRY(gg_cuda_allocate_large(&m->lists, (uint64_t) n * m->length, m->control, m->meter));
-	GG_CUDA_TRY(cudaMemsetAsync(m->lists.get(), 0xFF, m->lists.bytes(), m->stream));
+	GG_TRY(gg_cuda_allocate_large(&m->lists, (uint64_t) n * m->length, m->run.control,
+								  m->run.meter));
+	GG_CUDA_TRY(cudaMemsetAsync(m->lists.get(), 0xFF, m->lists.bytes(), m->run.stream));
 	GG_TRY(enter(m, OWN, 0, half));
 	if (random)
 		GG_TRY(sort_by_part(m, n));
 	else if (exact)
-		GG_TRY(gg_cuda_exact_lists(&m->rows, m->length, &m->joins, m->stream, m->control,
-								   m->lists.get()));
+		GG_TRY(gg_cuda_exact_lists(&m->rows, m->length, &m->joins, m->run, m->lists.get()));
 	else
 	{
-		GG_TRY(order.allocate(n, m->meter));
-		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), m->stream));
-		GG_TRY(gg_cuda_cells_init(&m->rows, m->length, m->params->seed, &m->joins, m->stream,
-								  m->control, m->meter, m->lists.get(), order.get()));
+		GG_TRY(order.allocate(n, m->run.meter));
+		GG_CUDA_TRY(cudaMemsetAsync(order.get(), 0xFF, order.bytes(), m->run.stream));
+		GG_TRY(gg_cuda_cells_init(&m->rows, m->length, m->params->seed, &m->joins, m->run,
+								  m->lists.get(), order.get()));
 	}
 	/* where all pairs were compared, nothing is new */
 	if (!exact)
 		GG_TRY(enter(m, OTHERS, 0, half));
-	GG_TRY(gg_cuda_give_back(m->control, __func__, m->by_part));
+	GG_TRY(gg_cuda_give_back(m->run.control, __func__, m->by_part));
 	stats->init_s += gg_cuda_now_s() - begin;
 
 	begin = gg_cuda_now_s();
 	if (!exact)
-		GG_TRY(gg_cuda_gnnd(&m->rows, m->length, k, m->params, &m->joins, order.get(), m->stream,
-							m->control, m->meter, m->lists.get(), stats));
+		GG_TRY(gg_cuda_gnnd(&m->rows, {m->lists.get(), m->length, k}, m->params, &m->joins,
+							order.get(), m->run, stats));
 	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }
 
 gg_status
 gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
-				   cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-				   gg_cuda_working_copy *copy, gg_cuda_buffer<uint32_t> *ids,
-				   gg_build_stats *stats)
+				   const gg_cuda_run &run, gg_cuda_working_copy *copy,
+				   gg_cuda_buffer<uint32_t> *ids, gg_build_stats *stats)
 {
 	const uint32_t n = data->n;
 	const uint32_t k = params->intermediate_graph_degree;
@@ -405,14 +403,12 @@ gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 		return gg_ok();
 	m.input = input;
 	m.params = params;
-	m.stream = stream;
-	m.control = control;
-	m.meter = meter;
+	m.run = run;
 	m.length = gg_cuda_list_length(k);
 	GG_TRY(load_input(&m, n));
 	stats->transfer_s += gg_cuda_now_s() - begin;
 	begin = gg_cuda_now_s();
-	GG_TRY(gg_cuda_working_copy_make(data, stream, control, meter, copy));
+	GG_TRY(gg_cuda_working_copy_make(data, run, copy));
 	m.rows = copy->view;
 	stats->init_s += gg_cuda_now_s() - begin;
 	GG_TRY(make_lists(&m, stats));
@@ -420,11 +416,11 @@ gg_cuda_merge_rows(gg_cuda_data *data, const gg_merge_input *input, const gg_bui
 	/* (d) */
 	begin = gg_cuda_now_s();
 	GG_TRY(enter(&m, SAVED, (k + 1) / 2, input->length));
-	GG_TRY(gg_cuda_give_back(control, __func__, m.stored, m.parts));
-	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, control, meter));
-	GG_TRY(gg_cuda_finish_lists(data, m.lists.get(), m.length, k, false, params->seed, stream,
-								control, ids->get(), NULL));
-	GG_TRY(gg_cuda_give_back(control, __func__, m.lists));
+	GG_TRY(gg_cuda_give_back(run.control, __func__, m.stored, m.parts));
+	GG_TRY(gg_cuda_allocate_large(ids, (uint64_t) n * k, run.control, run.meter));
+	GG_TRY(gg_cuda_finish_lists(data, {m.lists.get(), m.length, k}, false, params->seed, run,
+								ids->get(), NULL));
+	GG_TRY(gg_cuda_give_back(run.control, __func__, m.lists));
 	stats->descent_s += gg_cuda_now_s() - begin;
 	return gg_ok();
 }

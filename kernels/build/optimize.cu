@@ -344,8 +344,7 @@ gg_cuda_starts(const uint32_t *counts, uint64_t count, cudaStream_t stream, uint
 
 gg_status
 gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most,
-					 cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-					 uint32_t *graph, const uint8_t *changed)
+					 const gg_cuda_run &run, uint32_t *graph, const uint8_t *changed)
 {
 	const uint64_t edges = (uint64_t) n * degree;
 	gg_cuda_buffer<uint32_t> in_degrees;
@@ -354,34 +353,34 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 	gg_cuda_pace pace;
 
 	GG_TRY(pace.create());
-	GG_TRY(in_degrees.allocate((uint64_t) n + 1, meter));
-	GG_TRY(starts.allocate((uint64_t) n + 1, meter));
-	GG_TRY(gg_cuda_allocate_large(&reverse, edges, control, meter));
-	GG_CUDA_TRY(cudaMemsetAsync(in_degrees.get(), 0, in_degrees.bytes(), stream));
+	GG_TRY(in_degrees.allocate((uint64_t) n + 1, run.meter));
+	GG_TRY(starts.allocate((uint64_t) n + 1, run.meter));
+	GG_TRY(gg_cuda_allocate_large(&reverse, edges, run.control, run.meter));
+	GG_CUDA_TRY(cudaMemsetAsync(in_degrees.get(), 0, in_degrees.bytes(), run.stream));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{
 		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
 
-		in_degrees_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
+		in_degrees_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
 			(forward, edges, first, in_degrees.get());
 		GG_CUDA_LAUNCHED("in_degrees_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
+		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
-	GG_TRY(gg_cuda_starts(in_degrees.get(), (uint64_t) n + 1, stream, starts.get()));
-	GG_TRY(pace.step(stream, control, __func__));
+	GG_TRY(gg_cuda_starts(in_degrees.get(), (uint64_t) n + 1, run.stream, starts.get()));
+	GG_TRY(pace.step(run.stream, run.control, __func__));
 	for (uint64_t first = 0; first < edges; first += PASS_EDGES)
 	{
 		const uint32_t count = gg_cuda_slice(edges, first, PASS_EDGES);
 
-		reverse_kernel<<<gg_cuda_blocks(count, 256), 256, 0, stream>>>
+		reverse_kernel<<<gg_cuda_blocks(count, 256), 256, 0, run.stream>>>
 			(forward, edges, degree, starts.get(), first, in_degrees.get(), reverse.get());
 		GG_CUDA_LAUNCHED("reverse_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
+		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
 
 	const uint64_t merge_fit = 200000000ull / degree + 8;
 	const uint64_t merge_step = gg_cuda_cut(merge_fit > GG_PASS_ROWS ? GG_PASS_ROWS : merge_fit,
-											control);
+											run.control);
 
 	for (uint64_t first = 0; first < n; first += merge_step)
 	{
@@ -389,50 +388,48 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 
 		GG_SWITCH_LENGTH(gg_cuda_list_length(degree),
 			(merge_kernel<R>
-			 <<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, stream>>>
+			 <<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, run.stream>>>
 			 (forward, n, degree, most, starts.get(), reverse.get(), changed, (uint32_t) first,
 			  graph)));
 		GG_CUDA_LAUNCHED("merge_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
+		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
-	GG_TRY(gg_cuda_drain(stream, control, __func__));
-	return gg_cuda_give_back(control, __func__, in_degrees, starts, reverse);
+	GG_TRY(gg_cuda_drain(run.stream, run.control, __func__));
+	return gg_cuda_give_back(run.control, __func__, in_degrees, starts, reverse);
 }
 
 gg_status
 gg_cuda_optimize_device(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
-						cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-						uint32_t *graph, const uint8_t *changed)
+						const gg_cuda_run &run, uint32_t *graph, const uint8_t *changed)
 {
 	/* k^2 look-ups a node at 2e11 a second: slices of 10 to 20 ms */
 	const uint64_t fit = 3000000000ull / ((uint64_t) k * k) / 8 * 8 + 8;
-	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, control);
+	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, run.control);
 	gg_cuda_buffer<uint32_t> forward;
 	gg_cuda_pace pace;
 
 	if (n == 0)
 		return gg_ok();
 	GG_TRY(pace.create());
-	GG_TRY(gg_cuda_allocate_large(&forward, (uint64_t) n * degree, control, meter));
+	GG_TRY(gg_cuda_allocate_large(&forward, (uint64_t) n * degree, run.control, run.meter));
 	if (changed != NULL)
-		GG_CUDA_TRY(cudaMemsetAsync(forward.get(), 0xFF, forward.bytes(), stream));
+		GG_CUDA_TRY(cudaMemsetAsync(forward.get(), 0xFF, forward.bytes(), run.stream));
 	for (uint64_t first = 0; first < n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		GG_SWITCH_LENGTH(gg_cuda_list_length(k),
 			(detours_kernel<R><<<gg_cuda_blocks(count, detour_shape<R>::WARPS),
-			 detour_shape<R>::WARPS * 32, 0, stream>>>
+			 detour_shape<R>::WARPS * 32, 0, run.stream>>>
 			 (knn, n, k, degree, changed, (uint32_t) first, forward.get())));
 		GG_CUDA_LAUNCHED("detours_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
-		gg_cuda_progress(control, GG_PHASE_OPTIMIZE, first, n);
+		GG_TRY(pace.step(run.stream, run.control, __func__));
+		gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, first, n);
 	}
 
-	GG_TRY(gg_cuda_unite_device(forward.get(), n, degree, degree, stream, control, meter, graph,
-								changed));
-	gg_cuda_progress(control, GG_PHASE_OPTIMIZE, n, n);
-	return gg_cuda_give_back(control, __func__, forward);
+	GG_TRY(gg_cuda_unite_device(forward.get(), n, degree, degree, run, graph, changed));
+	gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, n, n);
+	return gg_cuda_give_back(run.control, __func__, forward);
 }
 
 /* gg_engine.optimize: host memory in, host memory out. */
@@ -452,7 +449,7 @@ gg_cuda_optimize(const uint32_t *knn, uint32_t n, uint32_t k, uint32_t degree,
 	GG_TRY(device_knn.allocate((uint64_t) n * k));
 	GG_TRY(device_graph.allocate((uint64_t) n * degree));
 	GG_TRY(gg_cuda_copy_in(device_knn.get(), knn, device_knn.bytes(), stream.get(), control));
-	GG_TRY(gg_cuda_optimize_device(device_knn.get(), n, k, degree, stream.get(), control, NULL,
+	GG_TRY(gg_cuda_optimize_device(device_knn.get(), n, k, degree, {stream.get(), control, NULL},
 								   device_graph.get()));
 	return gg_cuda_copy_out(graph, device_graph.get(), device_graph.bytes(), stream.get(), control);
 }

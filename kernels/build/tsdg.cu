@@ -247,8 +247,7 @@ run_stage(const tsdg_args *args, bool soft, cudaStream_t stream, const gg_contro
 
 gg_status
 gg_cuda_diversify_device(const gg_cuda_data *data, const gg_build_params *params,
-						 const uint32_t *knn, cudaStream_t stream, const gg_control *control,
-						 gg_cuda_meter *meter, uint32_t *graph)
+						 const uint32_t *knn, const gg_cuda_run &run, uint32_t *graph)
 {
 	const uint32_t n = data->n;
 	const uint32_t limit = gg_tsdg_limit(params);
@@ -263,19 +262,18 @@ gg_cuda_diversify_device(const gg_cuda_data *data, const gg_build_params *params
 	args.view = gg_view_of(data);
 	args.lambda0 = gg_tsdg_lambda0(params);
 
-	GG_TRY(gg_cuda_allocate_large(&forward, (uint64_t) n * limit, control, meter));
+	GG_TRY(gg_cuda_allocate_large(&forward, (uint64_t) n * limit, run.control, run.meter));
 	args.lists = knn;
 	args.length = params->intermediate_graph_degree;
 	args.capacity = (args.length + 31) / 32 * 32;
 	args.factor = gg_tsdg_factor(params, data->metric);
 	args.out = forward.get();
 	args.most = limit;
-	GG_TRY(run_stage(&args, false, stream, control, &pace));
+	GG_TRY(run_stage(&args, false, run.stream, run.control, &pace));
 
-	GG_TRY(gg_cuda_allocate_large(&united, (uint64_t) n * 2 * limit, control, meter));
-	GG_TRY(gg_cuda_unite_device(forward.get(), n, limit, 2 * limit, stream, control, meter,
-								united.get()));
-	GG_TRY(gg_cuda_give_back(control, __func__, forward));
+	GG_TRY(gg_cuda_allocate_large(&united, (uint64_t) n * 2 * limit, run.control, run.meter));
+	GG_TRY(gg_cuda_unite_device(forward.get(), n, limit, 2 * limit, run, united.get()));
+	GG_TRY(gg_cuda_give_back(run.control, __func__, forward));
 
 	args.lists = united.get();
 	args.length = 2 * limit;
@@ -283,8 +281,8 @@ gg_cuda_diversify_device(const gg_cuda_data *data, const gg_build_params *params
 	args.factor = 1.0f;
 	args.out = graph;
 	args.most = params->graph_degree;
-	GG_TRY(run_stage(&args, true, stream, control, &pace));
-	gg_cuda_progress(control, GG_PHASE_OPTIMIZE, n, n);
-	GG_TRY(gg_cuda_drain(stream, control, __func__));
-	return gg_cuda_give_back(control, __func__, united);
+	GG_TRY(run_stage(&args, true, run.stream, run.control, &pace));
+	gg_cuda_progress(run.control, GG_PHASE_OPTIMIZE, n, n);
+	GG_TRY(gg_cuda_drain(run.stream, run.control, __func__));
+	return gg_cuda_give_back(run.control, __func__, united);
 }

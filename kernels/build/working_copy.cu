@@ -268,8 +268,8 @@ rows_at_once(const gg_cuda_data *data)
 
 /* data->side, of the metrics that want it. */
 static gg_status
-make_side(gg_cuda_data *data, cudaStream_t stream, const gg_control *control, gg_cuda_meter *meter,
-		  gg_cuda_pace *pace, gg_cuda_buffer<float> *side)
+make_side(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_pace *pace,
+		  gg_cuda_buffer<float> *side)
 {
 	const uint64_t step = rows_at_once(data);
 	gg_cuda_buffer<uint32_t> largest;
@@ -277,19 +277,19 @@ make_side(gg_cuda_data *data, cudaStream_t stream, const gg_control *control, gg
 	if (data->metric != GG_METRIC_IP &&
 		!(data->metric == GG_METRIC_COSINE && data->element == GG_ELEMENT_F16))
 		return gg_ok();
-	GG_TRY(side->allocate(data->n, meter));
+	GG_TRY(side->allocate(data->n, run.meter));
 	GG_TRY(largest.allocate(1));
-	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, sizeof(uint32_t), stream));
+	GG_CUDA_TRY(cudaMemsetAsync(largest.get(), 0, sizeof(uint32_t), run.stream));
 	for (uint64_t first = 0; first < data->n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(data->n, first, step);
 
-		squared_norms_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, stream>>>
+		squared_norms_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, run.stream>>>
 			(*data, (uint32_t) first, side->get(), largest.get());
 		GG_CUDA_LAUNCHED("squared_norms_kernel");
-		GG_TRY(pace->step(stream, control, __func__));
+		GG_TRY(pace->step(run.stream, run.control, __func__));
 	}
-	side_kernel<<<gg_cuda_blocks(data->n, 256), 256, 0, stream>>>
+	side_kernel<<<gg_cuda_blocks(data->n, 256), 256, 0, run.stream>>>
 		(data->metric, data->n, largest.get(), side->get());
 	GG_CUDA_LAUNCHED("side_kernel");
 	data->side = side->get();
@@ -330,8 +330,7 @@ measure_rows(const gg_cuda_data *data, uint32_t elements, cudaStream_t stream, f
 }
 
 gg_status
-gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_control *control,
-						  gg_cuda_meter *meter, gg_cuda_working_copy *copy)
+gg_cuda_working_copy_make(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_working_copy *copy)
 {
 	const uint32_t n = data->n;
 	const uint32_t elements = data->dim + (data->metric == GG_METRIC_IP);
@@ -345,28 +344,29 @@ gg_cuda_working_copy_make(gg_cuda_data *data, cudaStream_t stream, const gg_cont
 	view->kind = gg_cuda_kind_of(data->metric, data->dim);
 	view->n = n;
 	view->units = row_units(data->metric, data->dim);
-	GG_TRY(gg_cuda_allocate_large(&copy->rows, (uint64_t) n * view->units * 16, control, meter));
-	GG_TRY(copy->norms.allocate(n, meter));
+	GG_TRY(gg_cuda_allocate_large(&copy->rows, (uint64_t) n * view->units * 16, run.control,
+								  run.meter));
+	GG_TRY(copy->norms.allocate(n, run.meter));
 	view->rows = copy->rows.get();
 	view->norms = copy->norms.get();
 	data->side = NULL;
 	if (n == 0)
 		return gg_ok();
 
-	GG_TRY(make_side(data, stream, control, meter, &pace, &copy->side));
+	GG_TRY(make_side(data, run, &pace, &copy->side));
 	GG_TRY(mean.allocate(elements));
-	GG_TRY(measure_rows(data, elements, stream, mean.get(), &scale));
+	GG_TRY(measure_rows(data, elements, run.stream, mean.get(), &scale));
 	for (uint64_t first = 0; first < n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
-		convert_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, stream>>>
+		convert_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, run.stream>>>
 			(*data, view->kind, view->units, elements, mean.get(), scale, (uint32_t) first,
 			 copy->rows.get(), copy->norms.get());
 		GG_CUDA_LAUNCHED("convert_kernel");
-		GG_TRY(pace.step(stream, control, __func__));
+		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
-	return gg_cuda_drain(stream, control, __func__);
+	return gg_cuda_drain(run.stream, run.control, __func__);
 }
 
 gg_status

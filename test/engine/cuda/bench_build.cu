@@ -63,7 +63,8 @@ exact(const float *rows, uint32_t n, uint32_t dim, std::vector<uint32_t> &ids,
 	GG_TRY(gg_cuda_copy_out(ids.data(), device_ids.get(), SAMPLE * 4, stream.get(), NULL));
 	GG_TRY(gg_cuda_working_copy_gather(&all, device_ids.get(), SAMPLE, stream.get(), NULL, &some));
 	GG_TRY(lists.allocate(keys.size()));
-	GG_TRY(gg_cuda_join_whole(&some.view, &all, false, 128, 65, stream.get(), NULL, lists.get()));
+	GG_TRY(gg_cuda_join_whole(&some.view, &all, false, 128, 65, {stream.get(), NULL, NULL},
+							  lists.get()));
 	GG_TRY(gg_cuda_copy_out(keys.data(), lists.get(), lists.bytes(), stream.get(), NULL));
 	truth.assign((size_t) SAMPLE * 64, GG_NO_NODE);
 	for (uint32_t i = 0; i < SAMPLE; i++)
@@ -161,7 +162,7 @@ build_part(const gg_cuda_data *whole, uint32_t first, uint32_t end, const gg_bui
 
 	data.rows = (const float *) whole->rows + (uint64_t) first * whole->dim;
 	data.n = end - first;
-	status = gg_cuda_build_rows(&data, NULL, params, stream, NULL, NULL, &graph, &stats);
+	status = gg_cuda_build_rows(&data, NULL, params, {stream, NULL, NULL}, &graph, &stats);
 	for (uint64_t i = 0; status.code == GG_OK && i < (uint64_t) data.n * graph.degree; i++)
 		lists[(uint64_t) first * graph.degree + i] = graph.adjacency[i] == GG_NO_NODE ?
 			GG_NO_NODE : (graph.adjacency[i] & ~GG_EDGE_MARK) + first;
@@ -196,7 +197,7 @@ bench_merge_once(const char *name, uint32_t percent, const gg_cuda_data *whole,
 	gg_status	status;
 
 	input.way = run->way;
-	status = gg_cuda_build_rows(&device, run->anew ? NULL : &input, params, stream, NULL, &meter,
+	status = gg_cuda_build_rows(&device, run->anew ? NULL : &input, params, {stream, NULL, &meter},
 								&graph, &stats);
 
 	const double seconds = now_s() - begin;
@@ -361,7 +362,7 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 			gg_cuda_buffer<uint32_t> some;
 			std::vector<uint32_t> found((uint64_t) SAMPLE * k);
 
-			GG_TRY(gg_cuda_knn_rows(&data, params, stream.get(), NULL, NULL, &copy, &lists, NULL,
+			GG_TRY(gg_cuda_knn_rows(&data, params, {stream.get(), NULL, NULL}, &copy, &lists, NULL,
 									&stats));
 			GG_TRY(device_ids.allocate(SAMPLE));
 			GG_TRY(some.allocate(found.size()));
@@ -377,7 +378,7 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 			stats = {};
 		}
 		quiet.last = now_s();
-		status = gg_cuda_build_rows(&data, NULL, params, stream.get(), &control, &meter, &graph,
+		status = gg_cuda_build_rows(&data, NULL, params, {stream.get(), &control, &meter}, &graph,
 									&stats);
 		/* up to its return: what it gives back at the end counts too */
 		(void) never_cancelled(&quiet);

@@ -269,7 +269,7 @@ cagra_3(void)
 	const std::vector<uint32_t> pruned = fetch(forward.get(), (uint64_t) set.n * DEGREE,
 											   stream.get());
 
-	must(gg_cuda_unite_device(forward.get(), set.n, DEGREE, DEGREE, stream.get(), NULL, NULL,
+	must(gg_cuda_unite_device(forward.get(), set.n, DEGREE, DEGREE, {stream.get(), NULL, NULL},
 							  united.get()));
 	papers_graph_make(&lists, united.get(), DEGREE, stream.get(), &graph, &repaired);
 
@@ -322,8 +322,8 @@ cagra_departures(void)
 		gg_index   *index;
 
 		if (ours)
-			must(gg_cuda_unite_device(forward.get(), set.n, DEGREE, DEGREE, stream.get(), NULL,
-									  NULL, united.get()));
+			must(gg_cuda_unite_device(forward.get(), set.n, DEGREE, DEGREE,
+									  {stream.get(), NULL, NULL}, united.get()));
 		else
 		{
 			const std::vector<uint32_t> halves =
@@ -374,7 +374,7 @@ time_reorder(const papers_set *set, const papers_lists *lists, bool by_distance,
 		must(papers_reorder(lists->ids.get(), by_distance ? lists->distances.get() : NULL, set->n,
 							lists->k, DEGREE, stream, forward));
 		seconds[0] = std::min(seconds[0], papers_now() - begin);
-		must(gg_cuda_unite_device(forward, set->n, DEGREE, DEGREE, stream, NULL, NULL, united));
+		must(gg_cuda_unite_device(forward, set->n, DEGREE, DEGREE, {stream, NULL, NULL}, united));
 		seconds[1] = std::min(seconds[1], papers_now() - begin);
 	}
 }

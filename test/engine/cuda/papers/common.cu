@@ -227,7 +227,7 @@ papers_lists_make(const papers_set *set, const gg_build_params *params, cudaStre
 	const double begin = papers_now();
 
 	lists->k = params->intermediate_graph_degree;
-	must(gg_cuda_knn_rows(&data, params, stream, NULL, NULL, &lists->copy, &lists->ids,
+	must(gg_cuda_knn_rows(&data, params, {stream, NULL, NULL}, &lists->copy, &lists->ids,
 						  &lists->distances, &stats));
 	lists->seconds = papers_now() - begin;
 }
@@ -244,8 +244,8 @@ papers_graph_make(const papers_lists *lists, const uint32_t *edges, uint32_t deg
 	graph->adjacency = (uint32_t *) malloc(bytes);
 	*repaired = 0;
 	must(gg_cuda_copy_out(graph->adjacency, edges, bytes, stream, NULL));
-	must(gg_cuda_connect(&lists->copy.view, lists->ids.get(), lists->k, edges, 1, stream, NULL,
-						 NULL, graph, repaired));
+	must(gg_cuda_connect(&lists->copy.view, {lists->ids.get(), lists->k}, edges, 1,
+						 {stream, NULL, NULL}, graph, repaired));
 }
 
 double
@@ -263,7 +263,7 @@ papers_build(const papers_set *set, const gg_build_params *params, int runs, gg_
 		gg_build_stats these = {};
 
 		gg_graph_free(graph);
-		must(gg_cuda_build_rows(&data, NULL, params, stream.get(), NULL, NULL, graph, &these));
+		must(gg_cuda_build_rows(&data, NULL, params, {stream.get(), NULL, NULL}, graph, &these));
 
 		/* the way of the graph to the host is no part of it */
 		const double seconds = these.init_s + these.descent_s + these.optimize_s +

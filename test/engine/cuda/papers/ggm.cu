@@ -47,7 +47,7 @@ try_part_lists(const part *p, cudaStream_t stream, papers_lists *lists)
 	params.intermediate_graph_degree = K;
 	params.seed = 1;
 	lists->k = K;
-	GG_TRY(gg_cuda_knn_rows(&data, &params, stream, NULL, NULL, &lists->copy, &lists->ids,
+	GG_TRY(gg_cuda_knn_rows(&data, &params, {stream, NULL, NULL}, &lists->copy, &lists->ids,
 							&lists->distances, &stats));
 	lists->seconds = papers_now() - begin;
 	return gg_ok();
@@ -92,7 +92,7 @@ merge_once(const papers_set *set, const gg_merge_input *input, gg_init init, uin
 		params.max_iterations = iterations;
 		params.termination_threshold = iterations == 0 ? 0.0f : 1e-9f;
 		params.seed = 1;
-		must(gg_cuda_merge_rows(&data, input, &params, stream, NULL, NULL, &copy, &ids, &stats));
+		must(gg_cuda_merge_rows(&data, input, &params, {stream, NULL, NULL}, &copy, &ids, &stats));
 		best = std::min(best, papers_now() - begin - stats.transfer_s);
 		*recall = papers_lists_recall(sample, ids.get(), K, 10, stream);
 	}
@@ -123,7 +123,7 @@ make_halves(const papers_set *set, cudaStream_t stream, halves *h)
 		part_lists(&h->parts[i], stream, &h->lists[i]);
 		must(edges.allocate((uint64_t) h->parts[i].device.n * (K / 2)));
 		must(gg_cuda_optimize_device(h->lists[i].ids.get(), h->parts[i].device.n, K, K / 2,
-									 stream, NULL, NULL, edges.get()));
+									 {stream, NULL, NULL}, edges.get()));
 		papers_graph_make(&h->lists[i], edges.get(), K / 2, stream, &graph, &repaired);
 		must(gg_cuda_index_open(&h->parts[i].host, &graph, NULL, &h->indexes[i]));
 		gg_graph_free(&graph);
@@ -391,7 +391,7 @@ merge_pair(const papers_set *set, shards *all, uint32_t a, uint32_t b, cudaStrea
 	params.graph_degree = K / 2;
 	params.intermediate_graph_degree = K;
 	params.seed = 1;
-	must(gg_cuda_merge_rows(&data, &input, &params, stream, NULL, NULL, &copy, &ids, &stats));
+	must(gg_cuda_merge_rows(&data, &input, &params, {stream, NULL, NULL}, &copy, &ids, &stats));
 
 	const gather_args args = {set->rows.get(), set->dim, ids.get(), 2 * size, size,
 							  {a * size, b * size}, all->united.get()};

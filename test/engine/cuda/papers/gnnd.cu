@@ -132,7 +132,7 @@ gnnd_4(void)
 
 	gg_cuda_data data = set.data();
 
-	must(gg_cuda_working_copy_make(&data, stream.get(), NULL, NULL, &copy));
+	must(gg_cuda_working_copy_make(&data, {stream.get(), NULL, NULL}, &copy));
 	must(lists.allocate((uint64_t) set.n * k));
 	for (int update = UPDATE_OURS; update <= UPDATE_SEGMENTS; update++)
 	{
@@ -143,7 +143,8 @@ gnnd_4(void)
 		d->lists = lists.get();
 		d->length = d->k = k;
 		d->stream = stream.get();
-		must(gg_cuda_random_lists(&copy.view, k, k, 1, stream.get(), NULL, lists.get()));
+		must(gg_cuda_random_lists(&copy.view, k, k, 1, {stream.get(), NULL, NULL},
+								  lists.get()));
 		must(papers_gnnd((papers_update) update, &copy.view, k, k, iterations, 1, NULL,
 						 stream.get(), lists.get(), note_iteration, d));
 	}
@@ -194,7 +195,8 @@ exact_seconds(const papers_set *set, const gg_cuda_rows *rows, cudaStream_t stre
 		some.n = std::min(slice, set->n - first);
 		some.rows += (uint64_t) first * rows->units * 16;
 		some.norms += first;
-		must(gg_cuda_join_whole(&some, rows, false, 32, 11, stream, NULL, lists.get()));
+		must(gg_cuda_join_whole(&some, rows, false, 32, 11, {stream, NULL, NULL},
+								lists.get()));
 	}
 	MUST(cudaStreamSynchronize(stream));
 	return papers_now() - begin;
@@ -259,7 +261,7 @@ gnnd_6(void)
 
 	gg_cuda_data data = set.data();
 
-	must(gg_cuda_working_copy_make(&data, stream.get(), NULL, NULL, &copy));
+	must(gg_cuda_working_copy_make(&data, {stream.get(), NULL, NULL}, &copy));
 	(void) exact_seconds(&set, &copy.view, stream.get());
 	const double exact = exact_seconds(&set, &copy.view, stream.get());
 

@@ -48,19 +48,19 @@ grow(const papers_set *set, const gg_build_params *params, grnnd_function grnnd,
 		const double begin = papers_now();
 
 		if (params->init == GG_INIT_RANDOM)
-			must(gg_cuda_working_copy_make(&data, stream.get(), NULL, NULL, &lists.copy));
+			must(gg_cuda_working_copy_make(&data, {stream.get(), NULL, NULL}, &lists.copy));
 		else
 		{
 			gg_build_params first = *params;
 
 			first.intermediate_graph_degree = gg_grnnd_params(params).start;
 			first.max_iterations = 1;
-			must(gg_cuda_knn_rows(&data, &first, stream.get(), NULL, NULL, &lists.copy, &starts,
+			must(gg_cuda_knn_rows(&data, &first, {stream.get(), NULL, NULL}, &lists.copy, &starts,
 								  NULL, &stats));
 		}
 		must(lists.ids.allocate((uint64_t) set->n * DEGREE));
 		lists.k = DEGREE;
-		must(grnnd(&data, params, starts.get(), stream.get(), NULL, NULL, lists.ids.get()));
+		must(grnnd(&data, params, starts.get(), {stream.get(), NULL, NULL}, lists.ids.get()));
 		MUST(cudaStreamSynchronize(stream.get()));
 		best = std::min(best, papers_now() - begin);
 		gg_graph_free(graph);

@@ -210,12 +210,10 @@ extern gg_status papers_reorder(const uint32_t *knn, const float *distances, uin
 
 /* order.cu: GRNND with pools looked at in ascending and in descending order. */
 extern gg_status papers_grnnd_ascending(const gg_cuda_data *data, const gg_build_params *params,
-										const uint32_t *starts, cudaStream_t stream,
-										const gg_control *control, gg_cuda_meter *meter,
+										const uint32_t *starts, const gg_cuda_run &run,
 										uint32_t *graph);
 extern gg_status papers_grnnd_descending(const gg_cuda_data *data, const gg_build_params *params,
-										 const uint32_t *starts, cudaStream_t stream,
-										 const gg_control *control, gg_cuda_meter *meter,
+										 const uint32_t *starts, const gg_cuda_run &run,
 										 uint32_t *graph);
 
 /* stages.cu: TSDG's stage 1, 2, or 3 for both; data->side is set where the metric wants it. */

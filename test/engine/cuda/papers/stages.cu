@@ -79,7 +79,7 @@ papers_diversify(int stages, const gg_cuda_data *data, const gg_build_params *pa
 	{
 		/* united lists are as long as the limit at least */
 		GG_TRY(united.allocate((uint64_t) n * limit));
-		GG_TRY(gg_cuda_unite_device(forward.get(), n, limit, limit, stream, NULL, NULL,
+		GG_TRY(gg_cuda_unite_device(forward.get(), n, limit, limit, {stream, NULL, NULL},
 									united.get()));
 		cut_lists_kernel<<<n, 64, 0, stream>>>(united.get(), limit, params->graph_degree, graph);
 		GG_CUDA_LAUNCHED("cut_lists_kernel");
@@ -87,7 +87,7 @@ papers_diversify(int stages, const gg_cuda_data *data, const gg_build_params *pa
 	else
 	{
 		GG_TRY(united.allocate((uint64_t) n * 2 * limit));
-		GG_TRY(gg_cuda_unite_device(forward.get(), n, limit, 2 * limit, stream, NULL, NULL,
+		GG_TRY(gg_cuda_unite_device(forward.get(), n, limit, 2 * limit, {stream, NULL, NULL},
 									united.get()));
 		GG_TRY(count_lambda(data, params, united.get(), 2 * limit, stream, graph));
 	}

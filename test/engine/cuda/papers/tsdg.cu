@@ -90,7 +90,7 @@ tsdg_2(void)
 	const double dpg = best_of([&]()
 		{ return papers_diversify(2, &data, &params, knn, stream.get(), graph.get()); });
 	const double rank = best_of([&]()
-		{ return gg_cuda_optimize_device(knn, set.n, lists.k, DEGREE, stream.get(), NULL, NULL,
+		{ return gg_cuda_optimize_device(knn, set.n, lists.k, DEGREE, {stream.get(), NULL, NULL},
 										 graph.get()); });
 
 	papers_head("diversification of k-NN lists | k | paper, s | paper / its TSDG | here, ms "
