@@ -580,46 +580,48 @@ search_exact_readers(const search_view *view, uint32_t nq, const search_device *
 }
 
 cudaError_t
-search_exact_launch(const search_view *view, const uint32_t *filter, uint32_t filter_stride,
-					const float *queries, const search_slots *slots, uint32_t nq, uint32_t k,
-					uint64_t *keys, const search_part *part, void *scratch,
+search_exact_launch(const search_view *view, const exact_search *search,
 					const search_device *device, cudaStream_t stream)
 {
-	const search_part whole = {1, {NULL, 0, 0, 0, false}};
+	const search_part whole = {1, {}};
+	const search_part *part = search->part != NULL ? search->part : &whole;
+	const uint32_t nq = search->nq;
 	/*
 	 * a few queries alone are at memory speed, and a few rows soon read; sharing rows needs room
 	 * for all their lists
 	 */
-	bool		batch = nq > 2 && filter_stride == 0 && (part == NULL || part->step <= 1) &&
-		exact_layout_for(view, k, BATCH_QUERIES).total <= (uint32_t) device->shared_bytes / 2;
+	bool		batch = nq > 2 && search->filter_stride == 0 && part->step <= 1 &&
+		exact_layout_for(view, search->k, BATCH_QUERIES).total <=
+		(uint32_t) device->shared_bytes / 2;
 	uint32_t	step = MAX_GROUPS * (batch ? BATCH_QUERIES : 1);
 
 	for (uint32_t first = 0; first < nq; first += step)
 	{
-		exact_args	args;
+		exact_args	args = {
+			.filter = search->filter,
+			.filter_stride = search->filter_stride,
+			.queries = search->queries,
+			.first = first,
+			.nq = nq - first < step ? nq : first + step,
+			.k = search->k,
+			.part = *part,
+			.keys = search->keys,
+			.finished = (uint32_t *) search->scratch,
+			.lists = (uint64_t *) ((char *) search->scratch + MAX_GROUPS * 4),
+		};
 		cudaError_t error;
 
-		args.filter = filter;
-		args.filter_stride = filter_stride;
-		args.queries = queries;
-		args.first = first;
-		args.nq = nq - first < step ? nq : first + step;
-		args.k = k;
-		args.part = part != NULL ? *part : whole;
 		if (args.part.step < 1)
 			args.part.step = 1;
-		args.keys = keys;
-		args.finished = (uint32_t *) scratch;
-		args.lists = (uint64_t *) ((char *) scratch + MAX_GROUPS * 4);
 		error = with_metric(view->metric, [&](auto metric)
 							{
 								const int	METRIC = decltype(metric)::value;
 
 								return view->element == GG_ELEMENT_F32 ?
-									launch_team<float, METRIC>(view, &args, slots, device, batch,
-															   stream) :
-									launch_team<__half, METRIC>(view, &args, slots, device, batch,
-																stream);
+									launch_team<float, METRIC>(view, &args, search->slots, device,
+															   batch, stream) :
+									launch_team<__half, METRIC>(view, &args, search->slots, device,
+																batch, stream);
 							});
 		if (error != cudaSuccess)
 			return error;

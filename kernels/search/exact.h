@@ -7,17 +7,21 @@
 
 #include "view.h"
 
-/*
- * The k nearest of all rows whose filter bit is set.  filter_stride: words from one
- * query's bits to the next one's, or 0.  slots: NULL or as in search_launch.  part: NULL for all,
- * or as prune.cuh has it.
- * scratch: search_exact_scratch() bytes, zeroed once when allocated.
- */
-extern cudaError_t search_exact_launch(const search_view *view, const uint32_t *filter,
-									   uint32_t filter_stride, const float *queries,
-									   const search_slots *slots, uint32_t nq, uint32_t k,
-									   uint64_t *keys,
-									   const struct search_part *part, void *scratch,
+/* What is searched for, and where it goes. */
+typedef struct exact_search
+{
+	const uint32_t *filter;		/* rows whose bit is set; or NULL, for all */
+	uint32_t	filter_stride;	/* words from one query's bits to the next one's, or 0 */
+	const float *queries;
+	const search_slots *slots;	/* or NULL, as beside a search_launch */
+	uint32_t	nq;
+	uint32_t	k;
+	uint64_t   *keys;
+	const struct search_part *part;	/* as prune.cuh has it, or NULL for all */
+	void	   *scratch;		/* search_exact_scratch() bytes, zeroed once when allocated */
+} exact_search;
+
+extern cudaError_t search_exact_launch(const search_view *view, const exact_search *search,
 									   const search_device *device, cudaStream_t stream);
 extern size_t search_exact_scratch(uint32_t k, const search_device *device);
 

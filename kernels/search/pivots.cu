@@ -485,11 +485,11 @@ search_pivots_ready(const search_view *view, const search_device *device)
 }
 
 cudaError_t
-search_pivots_launch(const search_view *view, const float *queries, const search_slots *slots,
-					 uint32_t nq, uint32_t slices, __half *halves, float *factors, float *copies,
-					 uint64_t *entries, const search_device *device, cudaStream_t stream)
+search_pivots_launch(const search_view *view, const pivot_search *search,
+					 const search_device *device, cudaStream_t stream)
 {
-	const dim3	tiles((nq + TILE_QUERIES - 1) / TILE_QUERIES, slices);
+	const uint32_t nq = search->nq;
+	const dim3	tiles((nq + TILE_QUERIES - 1) / TILE_QUERIES, search->slices);
 	cudaError_t error;
 
 	if (nq == 0)
@@ -502,23 +502,25 @@ search_pivots_launch(const search_view *view, const float *queries, const search
 		if (error != cudaSuccess)
 			return error;
 		pivot_code_queries_kernel<<<nq, 128, code_work_bytes(view->dim), stream>>>
-			(*view, queries, slots_or_none(slots), halves, factors, copies);
+			(*view, search->queries, slots_or_none(search->slots), search->halves, search->factors,
+			 search->copies);
 		error = cudaGetLastError();
 		if (error != cudaSuccess)
 			return error;
 		pivot_scores_kernel<true><<<tiles, THREADS, SHARED_BYTES, stream>>>
-			(*view, halves, factors, nq, slices, entries);
+			(*view, search->halves, search->factors, nq, search->slices, search->entries);
 		return cudaGetLastError();
 	}
 	error = ready_scores<false>(device);
 	if (error != cudaSuccess)
 		return error;
-	pivot_queries_kernel<<<(nq + 3) / 4, 128, 0, stream>>>(*view, queries, slots_or_none(slots), nq,
-														   halves, factors, copies);
+	pivot_queries_kernel<<<(nq + 3) / 4, 128, 0, stream>>>
+		(*view, search->queries, slots_or_none(search->slots), nq, search->halves,
+		 search->factors, search->copies);
 	error = cudaGetLastError();
 	if (error != cudaSuccess)
 		return error;
 	pivot_scores_kernel<false><<<tiles, THREADS, SHARED_BYTES, stream>>>
-		(*view, halves, factors, nq, slices, entries);
+		(*view, search->halves, search->factors, nq, search->slices, search->entries);
 	return cudaGetLastError();
 }

@@ -7,18 +7,23 @@
 
 #include "view.h"
 
-/*
- * The best ENTRY_NODES pivots of each of nq queries in each of `slices` parts of the
- * pivots, as keys.  halves: nq x walk_pad fp16 of scratch, factors: nq floats of scratch.  queries
- * NULL: they are read from slots, once, and copied to copies (nq x dim).
- */
 #define PIVOT_MAX_SLICES 16
 
-extern cudaError_t search_pivots_launch(const search_view *view, const float *queries,
-										const search_slots *slots, uint32_t nq, uint32_t slices,
-										__half *halves, float *factors, float *copies,
-										uint64_t *entries, const search_device *device,
-										cudaStream_t stream);
+/* The best ENTRY_NODES pivots of each query in each of `slices` parts of the pivots. */
+typedef struct pivot_search
+{
+	const float *queries;		/* NULL: they are read from slots, once */
+	const search_slots *slots;
+	uint32_t	nq;
+	uint32_t	slices;
+	__half	   *halves;			/* nq x walk_pad, scratch */
+	float	   *factors;		/* nq, scratch */
+	float	   *copies;			/* nq x dim: of queries that lie in slots */
+	uint64_t   *entries;		/* their keys */
+} pivot_search;
+
+extern cudaError_t search_pivots_launch(const search_view *view, const pivot_search *search,
+										const search_device *device, cudaStream_t stream);
 extern uint32_t search_pivots_slices(const search_view *view, uint32_t nq, int sms);
 
 /*

@@ -252,10 +252,18 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 		/* queries in slots are copied on the way: the product and the walk both read them */
 		if (batch->slots != NULL)
 			GG_TRY(grow(scratch->queries, (uint64_t) batch->room * view->dim, stream));
-		GG_CUDA_TRY(search_pivots_launch(pivots, batch->queries, batch->slots, nq, slices,
-										 scratch->halves.get(), scratch->factors.get(),
-										 scratch->queries.get(), scratch->entries.get(), device,
-										 stream));
+		const pivot_search search = {
+			.queries = batch->queries,
+			.slots = batch->slots,
+			.nq = nq,
+			.slices = slices,
+			.halves = scratch->halves.get(),
+			.factors = scratch->factors.get(),
+			.copies = scratch->queries.get(),
+			.entries = scratch->entries.get(),
+		};
+
+		GG_CUDA_TRY(search_pivots_launch(pivots, &search, device, stream));
 		launch.entries = scratch->entries.get();
 		if (batch->slots != NULL)
 			launch.queries = scratch->queries.get();
@@ -310,9 +318,19 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 		GG_TRY(gather(index, scratch, batch, stream));
 		queries = scratch->queries.get();
 	}
-	GG_CUDA_TRY(search_exact_launch(view, filter, batch->filter_stride, queries, batch->slots,
-									batch->nq, k, batch->keys, batch->part, scratch->exact.get(),
-									device, stream));
+	const exact_search search = {
+		.filter = filter,
+		.filter_stride = batch->filter_stride,
+		.queries = queries,
+		.slots = batch->slots,
+		.nq = batch->nq,
+		.k = k,
+		.keys = batch->keys,
+		.part = batch->part,
+		.scratch = scratch->exact.get(),
+	};
+
+	GG_CUDA_TRY(search_exact_launch(view, &search, device, stream));
 	return gg_ok();
 }
 

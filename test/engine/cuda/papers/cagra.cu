@@ -494,13 +494,21 @@ team_search(const gg_index *index, const papers_set *set, const team_kernel *ker
 	launch.keys = memory.keys.get();
 	launch.entries = memory.entries.get();
 	launch.nentries = memory.slices * ENTRY_NODES;
+
+	const pivot_search search = {
+		.queries = launch.queries,
+		.nq = count,
+		.slices = memory.slices,
+		.halves = memory.halves.get(),
+		.factors = memory.factors.get(),
+		.entries = memory.entries.get(),
+	};
+
 	for (int run = 0; run < (papers.tiny ? 1 : 1 + BEST_RUNS); run++)
 	{
 		const double begin = papers_now();
 
-		MUST(search_pivots_launch(&index->view, launch.queries, NULL, count, memory.slices,
-								  memory.halves.get(), memory.factors.get(), NULL,
-								  memory.entries.get(), &index->device, NULL));
+		MUST(search_pivots_launch(&index->view, &search, &index->device, NULL));
 		if (kernel->team == A_BLOCK)
 			MUST(search_multi_launch(&index->view, &launch, NULL, &index->device, 1, NULL));
 		else
