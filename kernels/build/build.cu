@@ -157,7 +157,13 @@ static gg_status
 make_lists(gg_cuda_data *data, const gg_merge_input *input, const gg_build_params *params,
 		   const gg_cuda_run &run, build_state *state, gg_build_stats *stats)
 {
-	const gg_dataset described = {NULL, data->n, data->dim, data->element, data->metric};
+	const gg_dataset described = {
+		.rows = NULL,
+		.n = data->n,
+		.dim = data->dim,
+		.element = data->element,
+		.metric = data->metric,
+	};
 	gg_cuda_extension plan = {};
 	const gg_cuda_extended out = {&state->copy, &state->near_lists, &state->changed,
 		&state->graph};

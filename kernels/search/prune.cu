@@ -492,10 +492,19 @@ search_prune_launch(const search_view *view, const prune_launch *launch,
 {
 	const bool	rounded = view->element == GG_ELEMENT_F32;
 	const prune_args args = {
-		launch->filter, launch->filter_stride, launch->to, launch->to_stride, launch->queries,
-		launch->nq, launch->bounds, launch->bounds_stride, chunks_of(view),
-		ERROR_FIXED + ERROR_PER_ELEMENT * (float) view->dim, rounded ? HALF_ERROR : 0,
-		rounded ? HALF_LEAST * sqrtf((float) view->dim) : 0, launch->gate
+		.filter = launch->filter,
+		.filter_stride = launch->filter_stride,
+		.to = launch->to,
+		.to_stride = launch->to_stride,
+		.queries = launch->queries,
+		.nq = launch->nq,
+		.bounds = launch->bounds,
+		.bounds_stride = launch->bounds_stride,
+		.chunks = chunks_of(view),
+		.error = ERROR_FIXED + ERROR_PER_ELEMENT * (float) view->dim,
+		.half_error = rounded ? HALF_ERROR : 0,
+		.half_least = rounded ? HALF_LEAST * sqrtf((float) view->dim) : 0,
+		.gate = launch->gate,
 	};
 
 	return launch->nq <= 8 ? launch_prune<1>(view, &args, device, stream) :

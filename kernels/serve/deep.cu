@@ -240,8 +240,16 @@ queue_wide(const gg_index *index, const float *query, const uint32_t *filter, ui
 	for (uint32_t first = 0; first < n;)
 	{
 		uint32_t	end = n - first < scratch->slab ? n : first + scratch->slab;
-		const measure_args args = {query, 1, filter, 0, first, end, 1, after,
-			(uint64_t *) (memory + layout.keys), 0};
+		const measure_args args = {
+			.queries = query,
+			.nq = 1,
+			.filter = filter,
+			.first = first,
+			.end = end,
+			.step = 1,
+			.after = after,
+			.keys = (uint64_t *) (memory + layout.keys),
+		};
 
 		GG_TRY(queue_slab(index, &args, k, scratch, &layout, stream));
 		first = end;
@@ -305,10 +313,25 @@ queue_narrow(const gg_index *index, const float *queries, const deep_filters *fi
 	const uint32_t words = (view->n + 31) / 32;
 	const uint64_t bits = (uint64_t) (filters->count == 1 ? 1 : PRUNE_QUERIES) * words;
 	deep_filters pruned = {filters->count, NULL, words, NULL};
-	search_part part = {prune_sample_step(view->n, k, SAMPLE_WEIGHT),
-		{filters->matches, 1, filters->count, pruned_pairs(view, filters), false}};
-	prune_launch launch = {filters->bits, filters->stride, NULL, words, queries, filters->count,
-		keys + k - 1, k, {}};
+	search_part part = {
+		.step = prune_sample_step(view->n, k, SAMPLE_WEIGHT),
+		.gate = {
+			.matches = filters->matches,
+			.count = 1,
+			.queries = filters->count,
+			.least = pruned_pairs(view, filters),
+			.below = false,
+		},
+	};
+	prune_launch launch = {
+		.filter = filters->bits,
+		.filter_stride = filters->stride,
+		.to_stride = words,
+		.queries = queries,
+		.nq = filters->count,
+		.bounds = keys + k - 1,
+		.bounds_stride = k,
+	};
 
 	if (filters->stride > 0)
 	{

@@ -195,8 +195,14 @@ queue_sample(const search_view *view, const float *queries, uint32_t nq, uint32_
 	for (uint32_t q = 0; q < nq; q += most)
 	{
 		const uint32_t some = nq - q < most ? nq - q : most;
-		const measure_args args = {queries + (size_t) q * view->dim, some, NULL, 0, 0, view->n,
-			step, 0, keys, stride};
+		const measure_args args = {
+			.queries = queries + (size_t) q * view->dim,
+			.nq = some,
+			.end = view->n,
+			.step = step,
+			.keys = keys,
+			.keys_stride = stride,
+		};
 
 		GG_CUDA_TRY(search_measure_launch(view, &args, device, stream));
 		GG_CUDA_TRY(search_digits_launch(keys, stride, some, count, k, false, states + q, device,
@@ -219,8 +225,16 @@ queue_picks(const search_view *view, const float *queries, uint32_t nq, uint32_t
 	{
 		const uint32_t some = nq - q < most ? nq - q : most;
 		const uint32_t blocks = (8 * (uint32_t) device->sms + some - 1) / some;
-		const measure_args args = {queries + (size_t) q * view->dim, some,
-			bits + (size_t) q * words, words, 0, view->n, 1, 0, keys, view->n};
+		const measure_args args = {
+			.queries = queries + (size_t) q * view->dim,
+			.nq = some,
+			.filter = bits + (size_t) q * words,
+			.filter_stride = words,
+			.end = view->n,
+			.step = 1,
+			.keys = keys,
+			.keys_stride = view->n,
+		};
 
 		GG_CUDA_TRY(search_measure_launch(view, &args, device, stream));
 		GG_CUDA_TRY(search_digits_launch(keys, view->n, some, view->n, k, true, states + q, device,
@@ -282,8 +296,14 @@ search_long_queue(const gg_index *index, const float *queries, const deep_batch 
 	GG_TRY(queue_sample(view, queries, nq, k, prune_sample_step(view->n, k, SAMPLE_WEIGHT), keys,
 						states, device, stream));
 
-	const prune_launch prune = {NULL, 0, bits, words, queries, nq, &states->threshold,
-		sizeof(digit_state) / 8, {}};
+	const prune_launch prune = {
+		.to = bits,
+		.to_stride = words,
+		.queries = queries,
+		.nq = nq,
+		.bounds = &states->threshold,
+		.bounds_stride = sizeof(digit_state) / 8,
+	};
 
 	GG_CUDA_TRY(search_prune_launch(view, &prune, device, stream));
 	GG_TRY(queue_picks(view, queries, nq, k, bits, keys, states, picked, device, stream));

@@ -254,9 +254,15 @@ give_up(const gg_status *status, cudaStream_t stream)
 static gg_serve_target
 target_of(const gg_index *index)
 {
-	const gg_serve_target target = {index->finished, index->view.n, index->shape.dim,
-									index->view.npivots, index->shape.rows, index->shape.words,
-									index->shape.row_place == GG_ROWS_NONE};
+	const gg_serve_target target = {
+		.finished = index->finished,
+		.n = index->view.n,
+		.dim = index->shape.dim,
+		.npivots = index->view.npivots,
+		.rows = index->shape.rows,
+		.words = index->shape.words,
+		.no_rows = index->shape.row_place == GG_ROWS_NONE,
+	};
 
 	return target;
 }

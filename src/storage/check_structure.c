@@ -417,7 +417,13 @@ CheckAdjacency(GgCheck *check, const GgSegment *segment, uint32 *adjacency)
 		for (uint32 i = 0; i < degree && segment->algorithm == GG_ALGORITHM_TSDG; i++)
 			if (list[i] != GG_NO_NODE)
 				list[i] &= ~GG_EDGE_MARK;
-		CheckList(check, blkno, &(IdList) {"node", node, list, degree, segment->nodes});
+		CheckList(check, blkno, &(IdList) {
+			.what = "node",
+			.self = node,
+			.ids = list,
+			.degree = degree,
+			.limit = segment->nodes,
+		});
 	}
 	ReaderEnd(&reader);
 }
@@ -478,7 +484,13 @@ CheckPivots(GgCheck *check, const GgSegment *segment, Seen *nodes)
 		if (!SeenAdd(nodes, pivots[i].node))
 			GgReportCorruption(check->index, blkno, "pivot %u is node %u, as a pivot before it", i,
 							   pivots[i].node);
-		CheckList(check, blkno, &(IdList) {"pivot", i, pivots[i].neighbors, GG_PIVOT_DEGREE, n});
+		CheckList(check, blkno, &(IdList) {
+			.what = "pivot",
+			.self = i,
+			.ids = pivots[i].neighbors,
+			.degree = GG_PIVOT_DEGREE,
+			.limit = n,
+		});
 	}
 	ReaderEnd(&reader);
 
