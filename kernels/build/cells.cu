@@ -506,22 +506,29 @@ whole_items_kernel(uint32_t na, uint32_t nb, join_item *items, uint32_t *nitems)
 					min(na - i * GG_TILE_ROWS, (uint32_t) GG_TILE_ROWS), nb};
 }
 
+/* Of gg_cuda_cells, where the members of each cell are. */
+typedef struct cell_starts
+{
+	const uint64_t *at;			/* cells x slots, and the end */
+	uint32_t	slots;
+} cell_starts;
+
 /*
  * Rows of slot `slot` of each cell against the members of the same cell in b.  The order of items
  * follows the order of threads here, which decides nothing.
  */
 static __global__ void
-cell_items_kernel(uint32_t ncells, const uint64_t *a_starts, uint32_t a_slots, uint32_t slot,
-				  const uint64_t *b_starts, uint32_t b_slots, join_item *items, uint32_t *nitems)
+cell_items_kernel(uint32_t ncells, cell_starts a, uint32_t slot, cell_starts b, join_item *items,
+				  uint32_t *nitems)
 {
 	const uint32_t cell = blockIdx.x * blockDim.x + threadIdx.x;
 
 	if (cell >= ncells)
 		return;
-	const uint64_t a_begin = a_starts[(uint64_t) cell * a_slots + slot];
-	const uint64_t a_end = a_starts[(uint64_t) cell * a_slots + slot + 1];
-	const uint64_t b_begin = b_starts[(uint64_t) cell * b_slots];
-	const uint64_t b_end = b_starts[(uint64_t) (cell + 1) * b_slots];
+	const uint64_t a_begin = a.at[(uint64_t) cell * a.slots + slot];
+	const uint64_t a_end = a.at[(uint64_t) cell * a.slots + slot + 1];
+	const uint64_t b_begin = b.at[(uint64_t) cell * b.slots];
+	const uint64_t b_end = b.at[(uint64_t) (cell + 1) * b.slots];
 
 	if (a_begin == a_end || b_begin == b_end)
 		return;
@@ -541,20 +548,19 @@ cell_items_kernel(uint32_t ncells, const uint64_t *a_starts, uint32_t a_slots, u
 
 /*
  * All three go over rows first .. first + count, with up to 8 atomic operations a row on counters
- * all over memory.  sizes[cell] = rows that list the cell in their first `slots` entries
+ * all over memory.  sizes[cell] = rows that list the cell among the entries that count
  */
 static __global__ void
-cell_sizes_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, uint32_t first,
-				  uint32_t count, uint32_t *sizes)
+cell_sizes_kernel(gg_cuda_lists lists, uint32_t first, uint32_t count, uint32_t *sizes)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t row = first + i;
 
 	if (i >= count)
 		return;
-	for (uint32_t s = 0; s < slots; s++)
+	for (uint32_t s = 0; s < lists.k; s++)
 	{
-		const uint64_t key = lists[(uint64_t) row * length + s];
+		const uint64_t key = lists.keys[(uint64_t) row * lists.length + s];
 
 		if (key != GG_KEY_NONE)
 			atomicAdd(&sizes[gg_key_id(key)], 1);
@@ -572,10 +578,9 @@ cell_parts_kernel(const uint32_t *sizes, uint32_t ncells, uint32_t max_rows, uin
 }
 
 __device__ static inline uint64_t
-cell_place(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
-		   uint32_t row, uint32_t slot)
+cell_place(const gg_cuda_lists &lists, const uint32_t *parts, uint32_t row, uint32_t slot)
 {
-	const uint64_t key = lists[(uint64_t) row * length + slot];
+	const uint64_t key = lists.keys[(uint64_t) row * lists.length + slot];
 
 	if (key == GG_KEY_NONE)
 		return GG_KEY_NONE;
@@ -583,22 +588,22 @@ cell_place(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_
 	const uint32_t count = parts[cell + 1] - parts[cell];
 	const uint32_t part = count == 1 ? 0 : gg_mix(row ^ 0x5BD1E995u) % count;
 
-	return (uint64_t) (parts[cell] + part) * slots + slot;
+	return (uint64_t) (parts[cell] + part) * lists.k + slot;
 }
 
 /* counts[part of cell * slots + slot] */
 static __global__ void
-place_counts_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
-					uint32_t first, uint32_t count, uint32_t *counts)
+place_counts_kernel(gg_cuda_lists lists, const uint32_t *parts, uint32_t first, uint32_t count,
+					uint32_t *counts)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t row = first + i;
 
 	if (i >= count)
 		return;
-	for (uint32_t s = 0; s < slots; s++)
+	for (uint32_t s = 0; s < lists.k; s++)
 	{
-		const uint64_t place = cell_place(lists, length, slots, parts, row, s);
+		const uint64_t place = cell_place(lists, parts, row, s);
 
 		if (place != GG_KEY_NONE)
 			atomicAdd(&counts[place], 1);
@@ -606,18 +611,17 @@ place_counts_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, cons
 }
 
 static __global__ void
-place_rows_kernel(const uint64_t *lists, uint32_t length, uint32_t slots, const uint32_t *parts,
-				  uint32_t first, uint32_t count, const uint64_t *starts, uint32_t *counts,
-				  uint32_t *members)
+place_rows_kernel(gg_cuda_lists lists, const uint32_t *parts, uint32_t first, uint32_t count,
+				  const uint64_t *starts, uint32_t *counts, uint32_t *members)
 {
 	const uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
 	const uint32_t row = first + i;
 
 	if (i >= count)
 		return;
-	for (uint32_t s = 0; s < slots; s++)
+	for (uint32_t s = 0; s < lists.k; s++)
 	{
-		const uint64_t place = cell_place(lists, length, slots, parts, row, s);
+		const uint64_t place = cell_place(lists, parts, row, s);
 
 		if (place != GG_KEY_NONE)
 			members[starts[place] + atomicSub(&counts[place], 1) - 1] = row;
@@ -679,7 +683,7 @@ sort_into_cells(const gg_cuda_lists &lists, uint32_t n, uint32_t ncells, uint32_
 		const uint32_t rows = gg_cuda_slice(n, first, step);
 
 		cell_sizes_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(lists.keys, lists.length, slots, (uint32_t) first, rows, sizes.get());
+			(lists, (uint32_t) first, rows, sizes.get());
 		GG_CUDA_LAUNCHED("cell_sizes_kernel");
 		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
@@ -704,7 +708,7 @@ sort_into_cells(const gg_cuda_lists &lists, uint32_t n, uint32_t ncells, uint32_
 		const uint32_t rows = gg_cuda_slice(n, first, step);
 
 		place_counts_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(lists.keys, lists.length, slots, sums.get(), (uint32_t) first, rows, counts.get());
+			(lists, sums.get(), (uint32_t) first, rows, counts.get());
 		GG_CUDA_LAUNCHED("place_counts_kernel");
 		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
@@ -717,8 +721,8 @@ sort_into_cells(const gg_cuda_lists &lists, uint32_t n, uint32_t ncells, uint32_
 		const uint32_t rows = gg_cuda_slice(n, first, step);
 
 		place_rows_kernel<<<gg_cuda_blocks(rows, 256), 256, 0, run.stream>>>
-			(lists.keys, lists.length, slots, sums.get(), (uint32_t) first, rows,
-			 cells->starts.get(), counts.get(), cells->members.get());
+			(lists, sums.get(), (uint32_t) first, rows, cells->starts.get(), counts.get(),
+			 cells->members.get());
 		GG_CUDA_LAUNCHED("place_rows_kernel");
 		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
@@ -822,6 +826,8 @@ join_cells(join_args args, const gg_cuda_cells *a_cells, const gg_cuda_cells *b_
 {
 	const uint32_t na = args.a.n;
 	const uint64_t bound = (uint64_t) a_cells->ncells + na / GG_TILE_ROWS + 1;
+	const cell_starts a_starts = {a_cells->starts.get(), a_cells->slots};
+	const cell_starts b_starts = {b_cells->starts.get(), b_cells->slots};
 	gg_cuda_buffer<join_item> items;
 	gg_cuda_buffer<uint32_t> nitems;
 
@@ -835,8 +841,7 @@ join_cells(join_args args, const gg_cuda_cells *a_cells, const gg_cuda_cells *b_
 	{
 		GG_CUDA_TRY(cudaMemsetAsync(nitems.get(), 0, sizeof(uint32_t), run.stream));
 		cell_items_kernel<<<gg_cuda_blocks(a_cells->ncells, 256), 256, 0, run.stream>>>
-			(a_cells->ncells, a_cells->starts.get(), a_cells->slots, slot, b_cells->starts.get(),
-			 b_cells->slots, items.get(), nitems.get());
+			(a_cells->ncells, a_starts, slot, b_starts, items.get(), nitems.get());
 		GG_CUDA_LAUNCHED("cell_items_kernel");
 		GG_TRY(join(&args, length, (uint32_t) bound,
 					2 * (uint64_t) args.b.n * b_cells->slots / b_cells->ncells, b_cells->largest,

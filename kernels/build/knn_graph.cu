@@ -844,8 +844,8 @@ gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint
 
 template <int R>
 static __global__ void
-finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, bool fill, uint32_t seed,
-			  uint32_t first, uint32_t *ids, float *distances)
+finish_kernel(gg_cuda_data data, gg_cuda_lists lists, bool fill, uint32_t seed, uint32_t first,
+			  uint32_t *ids, float *distances)
 {
 	constexpr int WARPS = R >= 16 ? 4 : 8;
 	__shared__ uint32_t all_ids[WARPS][32 * R];
@@ -858,12 +858,13 @@ finish_kernel(gg_cuda_data data, const uint64_t *lists, uint32_t k, bool fill, u
 
 	if (row >= data.n)
 		return;
+	const uint32_t k = lists.k;
 	const uint32_t want = fill ? min(k, data.n - 1) : 0;
 
 #pragma unroll
 	for (int r = 0; r < R; r++)
 	{
-		const uint64_t key = lists[(uint64_t) row * (32 * R) + r * 32 + lane];
+		const uint64_t key = lists.keys[(uint64_t) row * (32 * R) + r * 32 + lane];
 
 		if (key != GG_KEY_NONE)
 			my_ids[r * 32 + lane] = gg_key_id(key);
@@ -922,8 +923,7 @@ gg_cuda_finish_lists(const gg_cuda_data *data, const gg_cuda_lists &lists, bool 
 		GG_SWITCH_LENGTH(lists.length,
 			(finish_kernel<R>
 			 <<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, run.stream>>>
-			 (*data, lists.keys, lists.k, fill, (uint32_t) seed, (uint32_t) first, ids,
-			  distances)));
+			 (*data, lists, fill, (uint32_t) seed, (uint32_t) first, ids, distances)));
 		GG_CUDA_LAUNCHED("finish_kernel");
 		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}

@@ -251,11 +251,22 @@ reverse_kernel(const uint32_t *forward, uint64_t edges, uint32_t degree, const u
 		(edge % degree) << 32 | (edge / degree) << 1;
 }
 
+/* What united lists are made of. */
+typedef struct unite_args
+{
+	uint32_t	n;
+	uint32_t	degree;			/* of forward */
+	uint32_t	most;			/* of graph */
+	const uint32_t *forward;
+	const uint64_t *starts;		/* of each node's keys in reverse */
+	const uint64_t *reverse;
+	const uint8_t *changed;		/* n, or NULL: all nodes */
+	uint32_t   *graph;
+} unite_args;
+
 template <int R>
 static __global__ void
-merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most,
-			 const uint64_t *starts, const uint64_t *reverse, const uint8_t *changed,
-			 uint32_t first, uint32_t *graph)
+merge_kernel(unite_args args, uint32_t first)
 {
 	constexpr int WARPS = R <= 4 ? 8 : 2;
 	__shared__ uint64_t nearest[WARPS][32 * R];
@@ -268,8 +279,13 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most
 	uint32_t	nforward = 0;
 	uint32_t	nreverse = 0;
 	uint32_t	emitted = 0;
+	const uint32_t degree = args.degree;
+	const uint32_t most = args.most;
+	const uint32_t *forward = args.forward;
+	const uint64_t *starts = args.starts;
+	const uint64_t *reverse = args.reverse;
 
-	if (node >= n || (changed != NULL && !changed[node]))
+	if (node >= args.n || (args.changed != NULL && !args.changed[node]))
 		return;
 #pragma unroll
 	for (int r = 0; r < R; r++)
@@ -320,11 +336,11 @@ merge_kernel(const uint32_t *forward, uint32_t n, uint32_t degree, uint32_t most
 		const uint32_t at = emitted + __popc(mask & gg_lanes_below(lane));
 
 		if (keep && at < most)
-			graph[(uint64_t) node * most + at] = ids[i];
+			args.graph[(uint64_t) node * most + at] = ids[i];
 		emitted += __popc(mask);
 	}
 	for (uint32_t at = emitted + lane; at < most; at += 32)
-		graph[(uint64_t) node * most + at] = GG_NO_NODE;
+		args.graph[(uint64_t) node * most + at] = GG_NO_NODE;
 }
 
 gg_status
@@ -382,6 +398,17 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 	const uint64_t merge_step = gg_cuda_cut(merge_fit > GG_PASS_ROWS ? GG_PASS_ROWS : merge_fit,
 											run.control);
 
+	const unite_args args = {
+		.n = n,
+		.degree = degree,
+		.most = most,
+		.forward = forward,
+		.starts = starts.get(),
+		.reverse = reverse.get(),
+		.changed = changed,
+		.graph = graph,
+	};
+
 	for (uint64_t first = 0; first < n; first += merge_step)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, merge_step);
@@ -389,8 +416,7 @@ gg_cuda_unite_device(const uint32_t *forward, uint32_t n, uint32_t degree, uint3
 		GG_SWITCH_LENGTH(gg_cuda_list_length(degree),
 			(merge_kernel<R>
 			 <<<gg_cuda_blocks(count, R <= 4 ? 8 : 2), R <= 4 ? 256 : 64, 0, run.stream>>>
-			 (forward, n, degree, most, starts.get(), reverse.get(), changed, (uint32_t) first,
-			  graph)));
+			 (args, (uint32_t) first)));
 		GG_CUDA_LAUNCHED("merge_kernel");
 		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}
