@@ -301,13 +301,12 @@ digit_kernel(const uint64_t *keys, uint64_t keys_stride, uint32_t count, uint32_
 }
 
 cudaError_t
-search_digits_launch(const uint64_t *keys, uint64_t keys_stride, uint32_t nq, uint32_t count,
-					 uint32_t k, bool exactly, digit_state *states, const search_device *device,
-					 cudaStream_t stream)
+search_digits_launch(const digit_search *search, const search_device *device, cudaStream_t stream)
 {
-	const uint32_t last = exactly ? 0 : 32;
+	const uint32_t nq = search->nq;
+	const uint32_t last = search->exactly ? 0 : 32;
 	const uint32_t most = (2 * (uint32_t) device->sms + nq - 1) / nq;
-	uint32_t	blocks = (count + 4 * DIGIT_THREADS - 1) / (4 * DIGIT_THREADS);
+	uint32_t	blocks = (search->count + 4 * DIGIT_THREADS - 1) / (4 * DIGIT_THREADS);
 
 	if (blocks > most)
 		blocks = most;
@@ -317,8 +316,9 @@ search_digits_launch(const uint64_t *keys, uint64_t keys_stride, uint32_t nq, ui
 		cudaError_t error;
 
 		shift -= bits;
-		digit_kernel<<<dim3(blocks, nq), DIGIT_THREADS, 0, stream>>>(keys, keys_stride, count, k,
-																	 shift, bits, states);
+		digit_kernel<<<dim3(blocks, nq), DIGIT_THREADS, 0, stream>>>
+			(search->keys, search->keys_stride, search->count, search->k, shift, bits,
+			 search->states);
 		error = cudaGetLastError();
 		if (error != cudaSuccess)
 			return error;

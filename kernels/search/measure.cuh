@@ -41,13 +41,19 @@ extern cudaError_t search_measure_launch(const search_view *view, const measure_
 										 const search_device *device, cudaStream_t stream);
 extern cudaError_t search_measure_ready(const search_view *view, const search_device *device);
 
-/*
- * The k-th smallest of `count` keys of each of nq queries, keys_stride apart, into as many states:
- * exactly, or by its first digits alone, which include the distance.
- */
-extern cudaError_t search_digits_launch(const uint64_t *keys, uint64_t keys_stride, uint32_t nq,
-										uint32_t count, uint32_t k, bool exactly,
-										digit_state *states, const search_device *device,
+/* The k-th smallest key of each of some queries. */
+typedef struct digit_search
+{
+	const uint64_t *keys;		/* count of them for each query, keys_stride apart */
+	uint64_t	keys_stride;
+	uint32_t	nq;
+	uint32_t	count;
+	uint32_t	k;
+	bool		exactly;		/* or by its first digits alone, which include the distance */
+	digit_state *states;		/* nq: into these */
+} digit_search;
+
+extern cudaError_t search_digits_launch(const digit_search *search, const search_device *device,
 										cudaStream_t stream);
 
 #endif							/* GG_MEASURE_CUH */

@@ -217,7 +217,17 @@ queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scr
 		GG_CUDA_TRY(cudaMemcpyAsync(keys, selected, (size_t) k * 8, cudaMemcpyDeviceToDevice,
 									stream));
 	}
-	GG_CUDA_TRY(search_digits_launch(keys, 0, 1, count, k, true, state, &index->device, stream));
+
+	const digit_search search = {
+		.keys = keys,
+		.nq = 1,
+		.count = count,
+		.k = k,
+		.exactly = true,
+		.states = state,
+	};
+
+	GG_CUDA_TRY(search_digits_launch(&search, &index->device, stream));
 	GG_CUDA_TRY(cudaMemsetAsync(selected, 0xFF, (size_t) k * 8, stream));
 	GG_CUDA_TRY(select_keys(memory + layout->temp, &temp_bytes, keys, count, selected, state,
 							stream));

@@ -181,88 +181,119 @@ provide(deep_scratch *scratch, const long_layout *layout, cudaStream_t stream)
 	return gg_ok();
 }
 
+/* Queries that are answered together, and what of the scratch memory is for what. */
+typedef struct long_search
+{
+	const gg_index *index;
+	const float *queries;
+	uint32_t	nq;
+	uint32_t	k;				/* of the longest list */
+	digit_state *states;		/* nq */
+	uint64_t   *picked;			/* nq x k */
+	uint64_t   *keys;
+	uint32_t   *bits;			/* nq x a bit a row */
+} long_search;
+
 /* The k-th smallest key of each query among one word of rows in `step`: no nearer than the k-th. */
 static gg_status
-queue_sample(const search_view *view, const float *queries, uint32_t nq, uint32_t k, uint32_t step,
-			 uint64_t *keys, digit_state *states, const search_device *device, cudaStream_t stream)
+queue_sample(const long_search *search, uint32_t step, cudaStream_t stream)
 {
+	const search_view *view = &search->index->view;
+	const search_device *device = &search->index->device;
 	const uint32_t taken = ((view->n + 31) / 32 + step - 1) / step;
 	const uint32_t last = (taken - 1) * step * 32;	/* row that the last word begins with */
 	const uint32_t count = (taken - 1) * 32 + (view->n - last < 32 ? view->n - last : 32);
 	const uint64_t stride = (uint64_t) taken * 32;
 	const uint32_t most = (uint32_t) (ROUND_BYTES / 8 / stride);
 
-	for (uint32_t q = 0; q < nq; q += most)
+	for (uint32_t q = 0; q < search->nq; q += most)
 	{
-		const uint32_t some = nq - q < most ? nq - q : most;
+		const uint32_t some = search->nq - q < most ? search->nq - q : most;
 		const measure_args args = {
-			.queries = queries + (size_t) q * view->dim,
+			.queries = search->queries + (size_t) q * view->dim,
 			.nq = some,
 			.end = view->n,
 			.step = step,
-			.keys = keys,
+			.keys = search->keys,
 			.keys_stride = stride,
+		};
+		const digit_search digits = {
+			.keys = search->keys,
+			.keys_stride = stride,
+			.nq = some,
+			.count = count,
+			.k = search->k,
+			.exactly = false,
+			.states = search->states + q,
 		};
 
 		GG_CUDA_TRY(search_measure_launch(view, &args, device, stream));
-		GG_CUDA_TRY(search_digits_launch(keys, stride, some, count, k, false, states + q, device,
-										 stream));
+		GG_CUDA_TRY(search_digits_launch(&digits, device, stream));
 	}
 	return gg_ok();
 }
 
 /* The k nearest of the rows whose bits are set, in no order. */
 static gg_status
-queue_picks(const search_view *view, const float *queries, uint32_t nq, uint32_t k,
-			const uint32_t *bits, uint64_t *keys, digit_state *states, uint64_t *picked,
-			const search_device *device, cudaStream_t stream)
+queue_picks(const long_search *search, cudaStream_t stream)
 {
+	const search_view *view = &search->index->view;
+	const search_device *device = &search->index->device;
+	const uint32_t k = search->k;
 	const uint32_t words = (view->n + 31) / 32;
 	const uint32_t most = (uint32_t) (ROUND_BYTES / 8 / view->n);
 	const uint32_t useful = (view->n + PICK_THREADS - 1) / PICK_THREADS;
 
-	for (uint32_t q = 0; q < nq; q += most)
+	for (uint32_t q = 0; q < search->nq; q += most)
 	{
-		const uint32_t some = nq - q < most ? nq - q : most;
+		const uint32_t some = search->nq - q < most ? search->nq - q : most;
 		const uint32_t blocks = (8 * (uint32_t) device->sms + some - 1) / some;
 		const measure_args args = {
-			.queries = queries + (size_t) q * view->dim,
+			.queries = search->queries + (size_t) q * view->dim,
 			.nq = some,
-			.filter = bits + (size_t) q * words,
+			.filter = search->bits + (size_t) q * words,
 			.filter_stride = words,
 			.end = view->n,
 			.step = 1,
-			.keys = keys,
+			.keys = search->keys,
 			.keys_stride = view->n,
+		};
+		const digit_search digits = {
+			.keys = search->keys,
+			.keys_stride = view->n,
+			.nq = some,
+			.count = view->n,
+			.k = k,
+			.exactly = true,
+			.states = search->states + q,
 		};
 
 		GG_CUDA_TRY(search_measure_launch(view, &args, device, stream));
-		GG_CUDA_TRY(search_digits_launch(keys, view->n, some, view->n, k, true, states + q, device,
-										 stream));
+		GG_CUDA_TRY(search_digits_launch(&digits, device, stream));
 		pick_kernel<<<dim3(blocks < useful ? blocks : useful, some), PICK_THREADS, 0, stream>>>
-			(keys, view->n, view->n, k, states + q, picked + (size_t) q * k);
+			(search->keys, view->n, view->n, k, search->states + q,
+			 search->picked + (size_t) q * k);
 		GG_CUDA_LAUNCHED("pick_kernel");
 	}
 	return gg_ok();
 }
 
-/* The lists from their keys to the callers. */
+/* The lists from their keys to the callers, the batch's queries from first on. */
 static gg_status
-queue_sort(const gg_index *index, const deep_batch *batch, uint32_t first, uint32_t end, uint32_t k,
-		   const digit_state *states, const uint64_t *picked, cudaStream_t stream)
+queue_sort(const long_search *search, const deep_batch *batch, uint32_t first, cudaStream_t stream)
 {
 	sort_args	args;
 
 	memset(&args, 0, sizeof(args));
-	args.states = states;
-	args.picked = picked;
-	args.k = k;
-	args.room = room_for(k);
-	args.nodes = index->view.n;
+	args.states = search->states;
+	args.picked = search->picked;
+	args.k = search->k;
+	args.room = room_for(search->k);
+	args.nodes = search->index->view.n;
 	args.first = first;
-	memcpy(args.queries, batch->queries + first, (end - first) * sizeof(deep_query));
-	GG_CUDA_TRY(ready_sort(&index->device));
-	sort_kernel<<<end - first, SORT_THREADS, args.room * 8, stream>>>(args, *batch->slots);
+	memcpy(args.queries, batch->queries + first, search->nq * sizeof(deep_query));
+	GG_CUDA_TRY(ready_sort(&search->index->device));
+	sort_kernel<<<search->nq, SORT_THREADS, args.room * 8, stream>>>(args, *batch->slots);
 	GG_CUDA_LAUNCHED("sort_kernel");
 	return gg_ok();
 }
@@ -272,42 +303,39 @@ search_long_queue(const gg_index *index, const float *queries, const deep_batch 
 				  uint32_t first, uint32_t end, deep_scratch *scratch, cudaStream_t stream)
 {
 	const search_view *view = &index->view;
-	const search_device *device = &index->device;
-	const uint32_t nq = end - first;
 	const long_layout layout = layout_for(view->n);
 	const uint32_t words = (view->n + 31) / 32;
-	char	   *memory;
-	digit_state *states;
-	uint64_t   *picked;
-	uint64_t   *keys;
-	uint32_t   *bits;
 	uint32_t	k = 0;
 
 	/* the nearest k begin any longer list */
 	for (uint32_t i = first; i < end; i++)
 		k = batch->queries[i].k > k ? batch->queries[i].k : k;
 	GG_TRY(provide(scratch, &layout, stream));
-	memory = scratch->together.get();
-	states = (digit_state *) memory;
-	picked = (uint64_t *) (memory + layout.picked);
-	keys = (uint64_t *) (memory + layout.keys);
-	bits = (uint32_t *) (memory + layout.bits);
 
-	GG_TRY(queue_sample(view, queries, nq, k, prune_sample_step(view->n, k, SAMPLE_WEIGHT), keys,
-						states, device, stream));
-
+	char	   *memory = scratch->together.get();
+	const long_search search = {
+		.index = index,
+		.queries = queries,
+		.nq = end - first,
+		.k = k,
+		.states = (digit_state *) memory,
+		.picked = (uint64_t *) (memory + layout.picked),
+		.keys = (uint64_t *) (memory + layout.keys),
+		.bits = (uint32_t *) (memory + layout.bits),
+	};
 	const prune_launch prune = {
-		.to = bits,
+		.to = search.bits,
 		.to_stride = words,
 		.queries = queries,
-		.nq = nq,
-		.bounds = &states->threshold,
+		.nq = search.nq,
+		.bounds = &search.states->threshold,
 		.bounds_stride = sizeof(digit_state) / 8,
 	};
 
-	GG_CUDA_TRY(search_prune_launch(view, &prune, device, stream));
-	GG_TRY(queue_picks(view, queries, nq, k, bits, keys, states, picked, device, stream));
-	return queue_sort(index, batch, first, end, k, states, picked, stream);
+	GG_TRY(queue_sample(&search, prune_sample_step(view->n, k, SAMPLE_WEIGHT), stream));
+	GG_CUDA_TRY(search_prune_launch(view, &prune, &index->device, stream));
+	GG_TRY(queue_picks(&search, stream));
+	return queue_sort(&search, batch, first, stream);
 }
 
 cudaError_t
