@@ -126,7 +126,7 @@ typedef struct gg_cuda_lists
 	uint32_t	k;				/* its entries that count */
 } gg_cuda_lists;
 
-/* The same as ids alone, in no order that matters; GG_NO_NODE at the end. */
+/* The same as ids alone, or a graph's edges; GG_NO_NODE at the end of a list. */
 typedef struct gg_cuda_knn
 {
 	const uint32_t *ids;		/* n x k */

@@ -204,7 +204,7 @@ begin_kernel(const uint32_t *pivots, uint32_t npivots, uint8_t *visited, uint32_
 
 /* Nodes not visited before this step that the frontier leads to, each once, into next. */
 static __global__ void
-expand_kernel(const uint32_t *graph, uint32_t degree, const uint8_t *visited, uint32_t *parent,
+expand_kernel(gg_cuda_knn graph, const uint8_t *visited, uint32_t *parent,
 			  const uint32_t *frontier, uint32_t count, uint32_t *next, uint32_t *next_count)
 {
 	const uint32_t i = blockIdx.x * 8 + threadIdx.x / 32;
@@ -213,9 +213,9 @@ expand_kernel(const uint32_t *graph, uint32_t degree, const uint8_t *visited, ui
 		return;
 	const uint32_t node = frontier[i];
 
-	for (uint32_t j = threadIdx.x & 31; j < degree; j += 32)
+	for (uint32_t j = threadIdx.x & 31; j < graph.k; j += 32)
 	{
-		const uint32_t neighbor = graph[(uint64_t) node * degree + j];
+		const uint32_t neighbor = graph.ids[(uint64_t) node * graph.k + j];
 
 		/* marked edges are no tree edges (reach.h); GG_NO_NODE has the mark's bit, too */
 		if ((neighbor & GG_EDGE_MARK) != 0 || visited[neighbor])
@@ -754,6 +754,7 @@ static gg_status
 reach_nodes(const uint32_t *graph, const gg_cuda_run &run, gg_graph *out,
 			std::vector<uint32_t> &pivots, uint32_t *repaired)
 {
+	const gg_cuda_knn edges = {graph, out->degree};
 	const uint32_t n = out->n;
 	const uint32_t most = gg_pivots_most(n);
 	uint32_t	count = (uint32_t) pivots.size();
@@ -792,7 +793,7 @@ reach_nodes(const uint32_t *graph, const gg_cuda_run &run, gg_graph *out,
 			const uint32_t nodes = gg_cuda_slice(count, first, EXPAND_NODES);
 
 			expand_kernel<<<gg_cuda_blocks(nodes, 8), 256, 0, run.stream>>>
-				(graph, out->degree, visited.get(), parent.get(), current + first, nodes, following,
+				(edges, visited.get(), parent.get(), current + first, nodes, following,
 				 next_count.get());
 			GG_CUDA_LAUNCHED("expand_kernel");
 			GG_TRY(pace.step(run.stream, run.control, __func__));

@@ -76,19 +76,20 @@
  * what came before.
  */
 static __global__ void
-tidy_kernel(const uint32_t *stored, uint32_t n, uint32_t length, uint32_t k, uint32_t degree,
-			uint32_t first, uint32_t *ids, uint32_t *graph)
+tidy_kernel(gg_cuda_knn stored, uint32_t n, uint32_t k, uint32_t degree, uint32_t first,
+			uint32_t *ids, uint32_t *graph)
 {
 	__shared__ uint32_t lists[WARPS][GG_MAX_DEGREE];
 	const uint32_t row = first + blockIdx.x * WARPS + threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
 	uint32_t   *list = lists[threadIdx.x / 32];
+	const uint32_t length = stored.k;
 	uint32_t	count = 0;
 
 	if (row >= n)
 		return;
 	for (uint32_t i = lane; i < length; i += 32)
-		list[i] = stored[(uint64_t) row * length + i];
+		list[i] = stored.ids[(uint64_t) row * length + i];
 	__syncwarp();
 	for (uint32_t begin = 0; begin < length && count < k; begin += 32)
 	{
@@ -550,6 +551,7 @@ take_stored(const extending *e)
 	const uint32_t n = e->data->n;
 	const uint32_t k = e->params->intermediate_graph_degree;
 	const uint32_t known = std::min(e->input->length, k);
+	const gg_cuda_knn stored = {e->stored.get(), e->input->length};
 	const uint64_t step = gg_cuda_cut(GG_PASS_ROWS, e->run.control);
 	gg_cuda_pace pace;
 
@@ -559,8 +561,7 @@ take_stored(const extending *e)
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		tidy_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, e->run.stream>>>
-			(e->stored.get(), n, e->input->length, k, e->params->graph_degree, (uint32_t) first,
-			 e->ids, e->graph);
+			(stored, n, k, e->params->graph_degree, (uint32_t) first, e->ids, e->graph);
 		GG_CUDA_LAUNCHED("tidy_kernel");
 		GG_SWITCH_KIND(e->rows.kind, GG_SWITCH_LENGTH(gg_cuda_list_length(known),
 			(sort_kernel<KIND, R><<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, e->run.stream>>>

@@ -163,13 +163,24 @@ extent_kernel(gg_cuda_data data, uint32_t elements, uint32_t sample, const float
 		extents[s] = extent;
 }
 
+/* How rows are centred and scaled. */
+typedef struct row_transform
+{
+	uint32_t	elements;
+	const float *mean;			/* of each element */
+	float		scale;
+} row_transform;
+
 static __global__ void
-convert_kernel(gg_cuda_data data, gg_cuda_kind kind, uint32_t units, uint32_t elements,
-			   const float *mean, float scale, uint32_t first, char *rows, float *norms)
+convert_kernel(gg_cuda_data data, gg_cuda_kind kind, uint32_t units, row_transform transform,
+			   uint32_t first, char *rows, float *norms)
 {
 	const uint32_t row = first + blockIdx.x * WARPS + threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
 	char	   *out = rows + (uint64_t) row * units * 16;
+	const uint32_t elements = transform.elements;
+	const float *mean = transform.mean;
+	const float scale = transform.scale;
 	float		norm = 0.0f;
 
 	if (row >= data.n)
@@ -356,13 +367,16 @@ gg_cuda_working_copy_make(gg_cuda_data *data, const gg_cuda_run &run, gg_cuda_wo
 	GG_TRY(make_side(data, run, &pace, &copy->side));
 	GG_TRY(mean.allocate(elements));
 	GG_TRY(measure_rows(data, elements, run.stream, mean.get(), &scale));
+
+	const row_transform transform = {elements, mean.get(), scale};
+
 	for (uint64_t first = 0; first < n; first += step)
 	{
 		const uint32_t count = gg_cuda_slice(n, first, step);
 
 		convert_kernel<<<gg_cuda_blocks(count, WARPS), WARPS * 32, 0, run.stream>>>
-			(*data, view->kind, view->units, elements, mean.get(), scale, (uint32_t) first,
-			 copy->rows.get(), copy->norms.get());
+			(*data, view->kind, view->units, transform, (uint32_t) first, copy->rows.get(),
+			 copy->norms.get());
 		GG_CUDA_LAUNCHED("convert_kernel");
 		GG_TRY(pace.step(run.stream, run.control, __func__));
 	}

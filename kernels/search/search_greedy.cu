@@ -30,15 +30,6 @@
 #define GREEDY_WARPS	8
 #define SEEN_BITS		10
 
-/* Scratch of a launch, and its shape. */
-typedef struct greedy_args
-{
-	uint32_t	walks;			/* per query */
-	uint32_t	nseeds;
-	uint64_t   *lists;			/* nq x walks x GG_GREEDY_LIST */
-	uint32_t   *arrived;		/* nq: walks that have ended; 0 between launches */
-} greedy_args;
-
 typedef struct greedy_shared
 {
 	float		sums[SUMS_OF(GREEDY_WARPS)];
@@ -285,16 +276,14 @@ launch_walks(const search_view *view, const search_launch *launch, const search_
 
 cudaError_t
 search_greedy_launch(const search_view *view, const search_launch *launch,
-					 const search_slots *slots, uint32_t walks, uint32_t nseeds, uint64_t *lists,
-					 uint32_t *arrived, const search_device *device, cudaStream_t stream)
+					 const search_slots *slots, const greedy_args *args,
+					 const search_device *device, cudaStream_t stream)
 {
-	const greedy_args args = {walks, nseeds, lists, arrived};
-
 	if (launch->nq == 0)
 		return cudaSuccess;
 	return with_path(view->path, [&](auto path)
 					 {
-						 return launch_walks<decltype(path)::value>(view, launch, slots, &args,
+						 return launch_walks<decltype(path)::value>(view, launch, slots, args,
 																	device, stream);
 					 });
 }

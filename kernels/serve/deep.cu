@@ -236,10 +236,12 @@ queue_slab(const gg_index *index, const measure_args *args, uint32_t k, deep_scr
 
 /* *keys: where the sorted list will be. */
 static gg_status
-queue_wide(const gg_index *index, const float *query, const uint32_t *filter, uint32_t k,
-		   uint64_t after, deep_scratch *scratch, const uint64_t **keys, cudaStream_t stream)
+queue_wide(const gg_index *index, const float *query, const uint32_t *filter,
+		   const deep_query *wanted, deep_scratch *scratch, const uint64_t **keys,
+		   cudaStream_t stream)
 {
 	const uint32_t n = index->view.n;
+	const uint32_t k = wanted->k;
 	deep_layout layout;
 	char	   *memory;
 	size_t		temp_bytes;
@@ -257,7 +259,7 @@ queue_wide(const gg_index *index, const float *query, const uint32_t *filter, ui
 			.first = first,
 			.end = end,
 			.step = 1,
-			.after = after,
+			.after = wanted->after,
 			.keys = (uint64_t *) (memory + layout.keys),
 		};
 
@@ -283,20 +285,28 @@ typedef struct deep_filters
 	const unsigned long long *matches;	/* NULL, as bits */
 } deep_filters;
 
-/* By exact.cu: lists of k, of several queries at once, by these bits. */
+/* Lists of as many queries as their filters are for. */
+typedef struct deep_lists
+{
+	const float *queries;
+	uint32_t	k;
+	uint64_t   *keys;
+} deep_lists;
+
+/* By exact.cu, of several queries at once, by these bits. */
 static gg_status
-queue_exact(const gg_index *index, const float *queries, const deep_filters *filters, uint32_t k,
-			const search_part *part, search_scratch *search, uint64_t *keys, cudaStream_t stream)
+queue_exact(const gg_index *index, const deep_lists *lists, const deep_filters *filters,
+			const search_part *part, search_scratch *search, cudaStream_t stream)
 {
 	search_batch batch;
 
 	memset(&batch, 0, sizeof(batch));
-	batch.queries = queries;
+	batch.queries = lists->queries;
 	batch.nq = batch.room = filters->count;
-	batch.keys = keys;
+	batch.keys = lists->keys;
 	batch.filter_stride = filters->stride;
 	batch.part = part;
-	return search_exact_queue(index, search, k, filters->bits, &batch, stream);
+	return search_exact_queue(index, search, lists->k, filters->bits, &batch, stream);
 }
 
 /* Pairs of a query and a row that filters must leave for prune.cu to be sooner. */
@@ -316,10 +326,11 @@ pruned_pairs(const search_view *view, const deep_filters *filters)
 
 /* The same, by prune.cu where that is sooner. */
 static gg_status
-queue_narrow(const gg_index *index, const float *queries, const deep_filters *filters, uint32_t k,
-			 search_scratch *search, deep_scratch *scratch, uint64_t *keys, cudaStream_t stream)
+queue_narrow(const gg_index *index, const deep_lists *lists, const deep_filters *filters,
+			 search_scratch *search, deep_scratch *scratch, cudaStream_t stream)
 {
 	const search_view *view = &index->view;
+	const uint32_t k = lists->k;
 	const uint32_t words = (view->n + 31) / 32;
 	const uint64_t bits = (uint64_t) (filters->count == 1 ? 1 : PRUNE_QUERIES) * words;
 	deep_filters pruned = {filters->count, NULL, words, NULL};
@@ -337,9 +348,9 @@ queue_narrow(const gg_index *index, const float *queries, const deep_filters *fi
 		.filter = filters->bits,
 		.filter_stride = filters->stride,
 		.to_stride = words,
-		.queries = queries,
+		.queries = lists->queries,
 		.nq = filters->count,
-		.bounds = keys + k - 1,
+		.bounds = lists->keys + k - 1,
 		.bounds_stride = k,
 	};
 
@@ -352,17 +363,17 @@ queue_narrow(const gg_index *index, const float *queries, const deep_filters *fi
 		(uint64_t) view->n * filters->count < part.gate.least ||
 		scratch->usual < part.gate.least / filters->count ||
 		!search_prune_takes(view, &index->device))
-		return queue_exact(index, queries, filters, k, NULL, search, keys, stream);
+		return queue_exact(index, lists, filters, NULL, search, stream);
 
 	GG_TRY(grow(scratch->pruned, bits, stream));
 	pruned.bits = launch.to = scratch->pruned.get();
 	launch.gate = part.gate;
-	GG_TRY(queue_exact(index, queries, filters, k, &part, search, keys, stream));
+	GG_TRY(queue_exact(index, lists, filters, &part, search, stream));
 	GG_CUDA_TRY(search_prune_launch(view, &launch, &index->device, stream));
 	part.step = 0;
-	GG_TRY(queue_exact(index, queries, &pruned, k, &part, search, keys, stream));
+	GG_TRY(queue_exact(index, lists, &pruned, &part, search, stream));
 	part.gate.below = true;
-	return queue_exact(index, queries, filters, k, &part, search, keys, stream);
+	return queue_exact(index, lists, filters, &part, search, stream);
 }
 
 static bool
@@ -473,13 +484,15 @@ queue_lists(const gg_index *index, const deep_batch *batch, uint32_t first, uint
 							  stream));
 	for (uint32_t q = 1; q < filters.count; q++)
 		k = queries[q].k > k ? queries[q].k : k;
+
+	const deep_lists lists = {copies, k, keys};
+
 	memset(&args, 0, sizeof(args));
 	args.keys = keys;
 	if (narrow > 0)
-		GG_TRY(queue_narrow(index, copies, &filters, k, search, scratch, keys, stream));
+		GG_TRY(queue_narrow(index, &lists, &filters, search, scratch, stream));
 	else
-		GG_TRY(queue_wide(index, copies, filters.bits, k, queries[0].after, scratch, &args.keys,
-						  stream));
+		GG_TRY(queue_wide(index, copies, filters.bits, &queries[0], scratch, &args.keys, stream));
 	args.stride = k;
 	args.matches = filters.matches;
 	args.matches_stride = filters.stride > 0;

@@ -191,6 +191,10 @@ queue_greedy(const gg_index *index, search_scratch *scratch, const gg_search_par
 		GG_TRY(gather(index, scratch, batch, stream));
 		queries = scratch->queries.get();
 	}
+
+	const greedy_args args = {walks, nseeds, scratch->greedy_lists.get(),
+		scratch->greedy_arrived.get()};
+
 	memset(&launch, 0, sizeof(launch));
 	launch.k = params->k;
 	for (uint32_t first = 0; first < batch->nq; first += room)
@@ -199,9 +203,8 @@ queue_greedy(const gg_index *index, search_scratch *scratch, const gg_search_par
 		launch.nq = batch->nq - first < room ? batch->nq - first : room;
 		if (batch->slots == NULL)
 			launch.keys = batch->keys + (size_t) first * params->k;
-		GG_CUDA_TRY(search_greedy_launch(&index->view, &launch, batch->slots, walks, nseeds,
-										 scratch->greedy_lists.get(),
-										 scratch->greedy_arrived.get(), &index->device, stream));
+		GG_CUDA_TRY(search_greedy_launch(&index->view, &launch, batch->slots, &args, &index->device,
+										 stream));
 	}
 	return gg_ok();
 }
