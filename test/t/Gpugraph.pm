@@ -12,8 +12,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(usleep time);
 
-our @EXPORT = qw(new_node init_node load_helpers make_items index_is_complete answers start_psql
-	finish_psql start_pgbench repeat_psql wait_for kill_9 kill_9_server wait_until_up
+our @EXPORT = qw(new_node newer_node init_node load_helpers make_items index_is_complete answers
+	start_psql finish_psql start_pgbench repeat_psql wait_for kill_9 kill_9_server wait_until_up
 	wait_for_progress backend_pid);
 
 # The same cluster with every version: page checksums, the default from 18 on, only where a test
@@ -27,6 +27,16 @@ sub init_node
 		if $node->pg_version >= 18 && !grep { /data-checksums/ } @extra;
 	$node->init(%init, extra => \@extra);
 	return;
+}
+
+# A cluster, not yet initialised, of the PostgreSQL that GG_NEWER names (see test/upgrade), or of
+# the same one as all others.
+sub newer_node
+{
+	my ($name) = @_;
+
+	return PostgreSQL::Test::Cluster->new($name,
+		$ENV{GG_NEWER} ? (install_path => $ENV{GG_NEWER}) : ());
 }
 
 # A running cluster with the extensions, autovacuum off so that only the test vacuums.

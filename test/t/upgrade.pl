@@ -1,4 +1,5 @@
-# pg_upgrade carries an index over: its blocks are copied as they are.
+# pg_upgrade carries an index over: its blocks are copied as they are. test/upgrade runs this from
+# one version of PostgreSQL to another.
 use strict;
 use warnings;
 
@@ -20,15 +21,14 @@ $old->safe_psql('postgres', "SELECT make_data('more', 2000, 16, 40);
 my $before = answers($old);
 $old->stop;
 
-my $new = PostgreSQL::Test::Cluster->new('new');
+my $new = newer_node('new');
 init_node($new);
-my $bin = $old->config_data('--bindir');
 my @upgrade = (
-	'pg_upgrade', '--no-sync',
-	'-d', $old->data_dir, '-D', $new->data_dir, '-b', $bin, '-B', $bin,
+	'pg_upgrade', '--no-sync', '-d', $old->data_dir, '-D', $new->data_dir,
+	'-b', $old->config_data('--bindir'), '-B', $new->config_data('--bindir'),
 	'-s', $new->host, '-p', $old->port, '-P', $new->port);
 chdir $PostgreSQL::Test::Utils::tmp_check or die "cannot enter $PostgreSQL::Test::Utils::tmp_check";
-command_ok(\@upgrade, 'pg_upgrade');
+$new->command_ok(\@upgrade, 'pg_upgrade');
 
 $new->append_conf('postgresql.conf', "autovacuum = off\n");
 $new->start;

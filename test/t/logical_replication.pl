@@ -1,0 +1,83 @@
+# A table that another cluster gets by logical replication has an index of its own there, which
+# every change reaches. test/upgrade runs this from one version of PostgreSQL to another.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+
+my $publisher = new_node('publisher', init => { allows_streaming => 'logical' });
+make_items($publisher, 2000, 16);
+my $subscriber = newer_node('subscriber');
+init_node($subscriber);
+$subscriber->append_conf('postgresql.conf', "autovacuum = off\njit = off\n
+	shared_preload_libraries = 'gpugraph'\n");
+$subscriber->start;
+$subscriber->safe_psql('postgres', 'CREATE EXTENSION vector; CREATE EXTENSION gpugraph');
+load_helpers($subscriber);
+# other options than on the publisher, and few rows to a segment, so that the worker merges
+$subscriber->safe_psql('postgres', 'CREATE TABLE items
+	(id int PRIMARY KEY, cat int, big int, val vector(16));
+	CREATE TABLE queries (q int PRIMARY KEY, val vector(16));
+	CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
+	WITH (storage = float16, seal_rows = 500)');
+$publisher->safe_psql('postgres', 'ALTER TABLE queries ADD PRIMARY KEY (q);
+	CREATE PUBLICATION nearest FOR TABLE items, queries');
+my $from = $publisher->connstr . ' dbname=postgres';
+$subscriber->safe_psql('postgres',
+	"CREATE SUBSCRIPTION nearest CONNECTION '$from' PUBLICATION nearest");
+
+my $contents = "SELECT count(*), md5(string_agg(id || ' ' || cat || val::text, ',' ORDER BY id))
+	FROM items";
+my $exact = 'SET enable_indexscan = off; SELECT q, (SELECT array_agg(id)
+	FROM (SELECT id FROM items WHERE cat < 40 ORDER BY items.val <-> queries.val, id LIMIT 10) s)
+	FROM queries ORDER BY q';
+
+sub equal
+{
+	my ($what) = @_;
+
+	$publisher->wait_for_catchup('nearest');
+	is($subscriber->safe_psql('postgres', $contents), $publisher->safe_psql('postgres', $contents),
+		"$what: the same rows");
+	is($subscriber->safe_psql('postgres', $exact), $publisher->safe_psql('postgres', $exact),
+		"$what: the same exact answers");
+	for my $filter ('true', 'cat < 40')
+	{
+		cmp_ok($subscriber->safe_psql('postgres', "SELECT recall('items', '<->', 10, '$filter')"),
+			'>=', 0.98, "$what: recall, where $filter");
+	}
+	index_is_complete($subscriber, $what);
+	return;
+}
+
+$subscriber->wait_for_subscription_sync($publisher, 'nearest');
+equal('copied');
+$publisher->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big,
+	val + array_fill(0.01::real, ARRAY[16])::vector FROM items');
+equal('inserted');
+$publisher->safe_psql('postgres', 'UPDATE items
+	SET val = val + array_fill(0.1::real, ARRAY[16])::vector WHERE id % 3 = 0;
+	UPDATE items SET cat = cat + 1 WHERE id % 4 = 0;
+	DELETE FROM items WHERE id % 5 = 0;
+	BEGIN; DELETE FROM items; ROLLBACK');
+$subscriber->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+equal('updated and deleted');
+$subscriber->safe_psql('postgres', 'VACUUM items');
+equal('vacuumed');
+$publisher->safe_psql('postgres', 'CREATE TABLE kept AS SELECT * FROM items; TRUNCATE items;
+	INSERT INTO items SELECT * FROM kept WHERE id % 2 = 0');
+equal('truncated and filled');
+
+# the subscriber goes on alone, as after a switch to it
+$subscriber->safe_psql('postgres', 'DROP SUBSCRIPTION nearest');
+$publisher->stop;
+$subscriber->safe_psql('postgres',
+	'INSERT INTO items SELECT id + 100000, cat, big, val FROM items');
+index_is_complete($subscriber, 'alone');
+
+$subscriber->stop;
+done_testing();
