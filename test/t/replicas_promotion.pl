@@ -1,0 +1,116 @@
+# A primary and two replicas, each with a device of its own, under load: the primary is lost, a
+# replica is promoted, the other follows it. No answer is wrong meanwhile, and no row is lost that
+# somebody was told of.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $primary = service_node('primary', init => { allows_streaming => 1 });
+make_items($primary, 3000, 16);
+$primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 300);
+	CREATE SEQUENCE ids START 100000');
+$primary->backup('backup');
+my @replicas = map {
+	my $node = PostgreSQL::Test::Cluster->new("replica$_");
+	$node->init_from_backup($primary, 'backup', has_streaming => 1);
+	$node->append_conf('postgresql.conf',
+		"hot_standby_feedback = on\nmax_standby_streaming_delay = 60s\n");
+	$node->start;
+	$node;
+} 1 .. 2;
+$_->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')") for $primary, @replicas;
+
+# What the primary acknowledges has been replayed on the replica that will be promoted.
+$primary->append_conf('postgresql.conf',
+	"synchronous_standby_names = 'replica1'\nsynchronous_commit = remote_apply\n");
+$primary->reload;
+ok($primary->poll_query_until('postgres',
+	"SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'"),
+	'a synchronous replica');
+
+# Rows 1 to 2000 keep their vectors: the nearest of each is itself, ten rows come, in order. A wrong
+# answer divides by zero and ends the client.
+my %looking = ('look@1' => <<'SQL');
+\set id random(1, 2000)
+SELECT 1 / (count(*) = 10 AND min(d) = 0 AND array_agg(d) = array_agg(d ORDER BY d))::int
+	FROM (SELECT items.val <-> q.val AS d FROM (SELECT val FROM items WHERE id = :id) q,
+	LATERAL (SELECT val FROM items ORDER BY items.val <-> q.val LIMIT 10) items OFFSET 0) s;
+SQL
+
+# A session that inserts a row in each transaction, and says its number once it is committed
+sub start_inserting
+{
+	my ($node) = @_;
+	my $sql = 'INSERT INTO items SELECT nextval(\'ids\'), cat, big,
+		val + (SELECT array_agg(random() * 0.1) FROM generate_series(id, id + 15))::real[]::vector
+		FROM items WHERE id = (SELECT 1 + (random() * 1999)::int) RETURNING id';
+
+	return start_psql($node, ($sql) x 1200);
+}
+
+# all rows that the sessions were told of: in the table, and the first by the index
+sub acknowledged_rows
+{
+	my ($node, $what, @sessions) = @_;
+	my @ids = map { $_->{out} =~ /(\d+)\n/g } @sessions;
+
+	cmp_ok(scalar @ids, '>', 20, "$what: rows were inserted");
+	is($node->safe_psql('postgres', 'SET enable_seqscan = off; SELECT count(*)
+		FROM unnest(ARRAY[' . join(',', @ids) . ']) u(id) JOIN items USING (id),
+		LATERAL (SELECT id FROM items n ORDER BY n.val <-> items.val LIMIT 1) n
+		WHERE n.id = items.id'), scalar @ids, "$what: all of them are found");
+	return;
+}
+
+my @before = map { (answered_by($_))[0] } @replicas;
+my @looks = map { start_pgbench($_, '--client=2 --time=10', %looking) } @replicas;
+my @inserts = map { start_inserting($primary) } 1 .. 2;
+my $changes = start_pgbench($primary, '--client=1 --time=60',
+	'update@1' => "\\set id random(2001, 3000)\nUPDATE items SET cat = cat + 1,
+		val = val + array_fill(0.01::real, ARRAY[16])::vector WHERE id = :id;\n",
+	'delete@1' => "DELETE FROM items WHERE id = (SELECT min(id) FROM items WHERE id > 2500
+		AND id < 3000);\n");
+my $vacuums = repeat_psql($primary, 20, 'VACUUM items', 1);
+
+# ---- the primary is lost
+ok(defined wait_for(sub { $inserts[0]{harness}->pump_nb; (() = $inserts[0]{out} =~ /\n/g) >= 50 }),
+	'a load on the primary');
+sleep 3;
+kill_9_server($primary);
+finish_psql($_) for @inserts, $changes, $vacuums;
+$replicas[0]->promote;
+acknowledged_rows($replicas[0], 'promoted', @inserts);
+
+# ---- the other replica follows the new primary
+my $new = $replicas[0]->connstr . ' application_name=replica2';
+$new =~ s/'/''/g;
+$replicas[1]->append_conf('postgresql.conf', "primary_conninfo = '$new'\n");
+$replicas[1]->reload;
+my $more = start_inserting($replicas[0]);
+finish_psql($_) for @looks;
+finish_psql($more);
+acknowledged_rows($replicas[0], 'the new primary', $more);
+$replicas[0]->wait_for_catchup($replicas[1], 'replay', $replicas[0]->lsn('insert'));
+acknowledged_rows($replicas[1], 'the replica that follows', @inserts, $more);
+for my $i (0 .. 1)
+{
+	my $name = $replicas[$i]->name;
+
+	unlike($looks[$i]{err}, qr/ERROR|abort/, "$name: no answer was wrong");
+	like($looks[$i]{out}, qr/transactions actually processed: \d{3,}/, "$name: many answers");
+	cmp_ok((answered_by($replicas[$i]))[0] - $before[$i], '>', 100,
+		"$name: its device answered");
+	$replicas[$i]->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+	truth_by_device($replicas[$i], "$name, after all");
+	index_is_complete($replicas[$i], $name);
+}
+answers_agree(@replicas, 'both have the same answers');
+
+$_->stop for reverse @replicas;
+done_testing();
