@@ -43,7 +43,7 @@ sub newer_node
 sub new_node
 {
 	my ($name, %options) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $node = PostgreSQL::Test::Cluster->new($name, %{ $options{new} || {} });
 
 	init_node($node, %{ $options{init} || {} });
 	# a standby may be slow to connect, and checkpoints remove what it has not got
