@@ -587,7 +587,8 @@ AskBatch(GgBulk *bulk, GgReadQueries read, void *arg, uint32 first, uint32 most)
 			return true;
 		/* the rows of the batch before are those of the lists as they were */
 		FindRows(bulk);
-		if (reason != GG_REASON_NOT_RESIDENT || ++attempts > ATTEMPTS || !FindResident(bulk) ||
+		if (!GgAskAnother(&bulk->ref, reason) ||
+			++attempts > ATTEMPTS + pg_popcount32(bulk->ref.avoid) || !FindResident(bulk) ||
 			(Size) bulk->nlists * bulk->room * request->params.k > bulk->answers)
 			return false;
 	}

@@ -22,11 +22,10 @@
 static bool
 TakeChunk(GgSlot *slot)
 {
-	uint32		number = slot - gg_service->slots;
 	uint64		start = GgNowMicros();
 	int			chunk;
 
-	while ((chunk = GgPoolTake(gg_service->pool, number)) < 0)
+	while ((chunk = GgPoolTake(gg_service->pool, GgSlotOwner(slot))) < 0)
 	{
 		if (GgNowMicros() - start > CHUNK_MOST_US)
 			return false;

@@ -55,7 +55,7 @@
 
 /* The query under way.  Its slot is given up when this process ends or throws. */
 static GgSlot *posted = NULL;
-static GgRing *posted_ring = NULL;
+static GgDevice *posted_device = NULL;
 static uint64 posted_ticket;
 
 /* Average time of an answer, by kind of request, since these differ much. */
@@ -79,7 +79,7 @@ static void
 EndPosted(void)
 {
 	posted = NULL;
-	pg_atomic_fetch_sub_u32(&posted_ring->waiting, 1);
+	pg_atomic_fetch_sub_u32(&posted_device->ring->waiting, 1);
 }
 
 static void
@@ -94,10 +94,8 @@ Abandon(void)
 		GgSlotMove(slot, posted_ticket, GG_SLOT_RUNNING, GG_SLOT_ABANDONED))
 	{
 		/* the worker may have seen the answer already: have it look at the slot again */
-		pg_atomic_fetch_add_u32(&posted_ring->abandoned, 1);
-		for (int i = 0; i < gg_service->ndevices; i++)
-			if (gg_service->devices[i]->ring == posted_ring)
-				GgWakeDevice(gg_service->devices[i]);
+		pg_atomic_fetch_add_u32(&posted_device->ring->abandoned, 1);
+		GgWakeDevice(posted_device);
 	}
 	else
 	{
@@ -162,7 +160,7 @@ SpinBudget(Kind kind)
 	 */
 	for (int i = 0; i < gg_service->ndevices; i++)
 		up += GgDeviceIsUp(gg_service->devices[i]);
-	if (pg_atomic_read_u32(&posted_ring->waiting) * up > (uint32) GgProcessors())
+	if (pg_atomic_read_u32(&posted_device->ring->waiting) * up > (uint32) GgProcessors())
 		return 0;
 	if (average_us[kind] > SPIN_MOST_US && slept[kind] % SPIN_AGAIN != SPIN_AGAIN - 1)
 		return 0;
@@ -263,9 +261,9 @@ Await(GgAsked *asked, uint64 start, bool learn)
 
 /* ---- the query -------------------------------------------------------------- */
 
-/* This process's slot when it is free, and its next ticket. */
+/* This process's slot with the device when it is free, and its next ticket. */
 static GgSlot *
-OwnSlot(uint64 *ticket)
+OwnSlot(GgDevice *device, uint64 *ticket)
 {
 	static bool registered = false;
 	GgSlot	   *slot;
@@ -273,7 +271,7 @@ OwnSlot(uint64 *ticket)
 
 	if (GgMyProcNumber() >= gg_service->nslots)
 		return NULL;
-	slot = &gg_service->slots[GgMyProcNumber()];
+	slot = &device->slots[GgMyProcNumber()];
 	word = pg_atomic_read_u64(&slot->word);
 	if (GgSlotStateOf(word) == GG_SLOT_ABANDONED)
 		for (uint64 start = GgNowMicros(); GgNowMicros() - start < ABANDONED_MOST_US;)
@@ -284,7 +282,7 @@ OwnSlot(uint64 *ticket)
 				break;
 		}
 	if (GgSlotStateOf(word) == GG_SLOT_ABANDONED &&
-		pg_atomic_read_u32(&gg_service->devices[slot->device]->state) == GG_DEVICE_GONE &&
+		pg_atomic_read_u32(&device->state) == GG_DEVICE_GONE &&
 		GgSlotFreeAbandoned(slot, GgSlotTicket(word)))
 		word = pg_atomic_read_u64(&slot->word);
 	if (GgSlotStateOf(word) != GG_SLOT_FREE)
@@ -318,17 +316,17 @@ Post(GgAsked *asked)
 {
 	GgSlot	   *slot = asked->slot;
 
-	posted_ring = asked->device->ring;
+	posted_device = asked->device;
 	posted_ticket = asked->ticket;
 	pg_write_barrier();
 	pg_atomic_write_u64(&slot->word, GgSlotWord(asked->ticket, GG_SLOT_QUEUED));
-	if (!GgRingPush(posted_ring, GgMyProcNumber(), (uint32) asked->ticket))
+	if (!GgRingPush(posted_device->ring, GgMyProcNumber(), (uint32) asked->ticket))
 	{
 		pg_atomic_write_u64(&slot->word, GgSlotWord(asked->ticket, GG_SLOT_FREE));
 		return false;
 	}
 	posted = slot;
-	pg_atomic_fetch_add_u32(&posted_ring->waiting, 1);
+	pg_atomic_fetch_add_u32(&posted_device->ring->waiting, 1);
 	GgWakeDevice(asked->device);
 	return true;
 }
@@ -383,15 +381,17 @@ GgAskBegin(GgAsked *asked, const GgResidentRef *ref, const gg_request *request, 
 	NameLists(asked, request);
 
 	*reason = GG_REASON_BUSY;
-	slot = asked->slot = gg_fault == GG_FAULT_RING_FULL ? NULL : OwnSlot(&asked->ticket);
+	slot = asked->slot = NULL;
+	if (gg_fault != GG_FAULT_RING_FULL || ref->avoid != 0)
+		slot = asked->slot = OwnSlot(asked->device, &asked->ticket);
 	if (slot == NULL)
 		return false;
-	slot->device = ref->device;
 	slot->procno = GgMyProcNumber();
 	slot->entry = ref->entry;
 	slot->serial = ref->serial;
 	slot->request = *request;
-	slot->fault = gg_fault;
+	/* one device has failed the query for it: the others are to answer */
+	slot->fault = ref->avoid == 0 ? gg_fault : GG_FAULT_NONE;
 	slot->chunk = -1;
 	return true;
 }

@@ -137,6 +137,7 @@ extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
  */
 typedef struct GgResidentRef
 {
+	uint32		avoid;			/* bitmap of devices that have failed the query; see GgAskAnother() */
 	int			device;
 	uint32		entry;
 	uint32		serial;
@@ -153,6 +154,13 @@ typedef struct GgResidentRef
  */
 extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref,
 							 GgReason *reason);
+
+/*
+ * The device that ref names has not answered, for this reason.  True: the index is to be looked up
+ * again, as another copy may answer, or a newer one.  A device that failed is in ref->avoid then:
+ * it is passed over, and no load is asked for or waited for.
+ */
+extern bool GgAskAnother(GgResidentRef *ref, GgReason reason);
 
 /* Does a device answer queries of the index, whatever generation it has? */
 extern bool GgIsServed(Relation index, const GgMetaPageData *meta);
@@ -258,23 +266,25 @@ typedef struct GgLoad GgLoad;
 extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason);
 
 /*
- * Bring a merged segment to a device that has the index, ahead of the flip of its directory.  meta
- * is the directory as the flip will make it.  The lists of segments that the device has need not be
+ * Bring a merged segment to all devices that have the index, ahead of the flip of its directory.
+ * meta is the directory as the flip will make it.  The lists of segments that the device has need not be
  * written, nor the delta, of which the device keeps what it has.  From GgLoadEnd() on, queries that
  * find the new directory use what was brought, and queries that find the old one use what was there
  * before.  They do so until GgNoteFlip(), or a query, says that the directory was flipped, and for
  * a short while after; at most for GG_AHEAD_MS.
  *
- * GgLoadAhead() returns NULL where no device has the index, or one is just loading it (*busy), or
- * lacks other segments that it does not know of.  GgLoadOpen() waits until memory is
+ * GgLoadAhead() returns the loads as one; NULL: there is none.  None goes to a device that is just
+ * loading the index; wait: there is none at all then, but *busy.  Nor does one go to a device that
+ * lacks other segments and does not know of it.  What follows is done for all at once.  GgLoadOpen() waits until memory is
  * granted, which others may have to make room for, and needs the relation no more.  False: there
- * will be none, and the load is gone.
+ * will be none, and the loads are gone.  A device that fails, or is slow where there are several,
+ * is left to the next refresh.  GgLoadEnd(): is any READY?
  */
-extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta, bool *busy);
-extern bool GgLoadOpen(GgLoad *load);
-extern void GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data,
+extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta, bool wait, bool *busy);
+extern bool GgLoadOpen(GgLoad *loads);
+extern void GgLoadWrite(GgLoad *loads, uint32 list, gg_part part, uint64 offset, const void *data,
 						uint64 bytes);
-extern bool GgLoadEnd(GgLoad *load);
+extern bool GgLoadEnd(GgLoad *loads);
 extern void GgLoadAbort(GgLoad *load);
 extern void GgNoteFlip(Relation index, const GgMetaPageData *meta);
 

@@ -8,7 +8,8 @@
  * some) ends for good.  Where the kernel module is loaded only after PostgreSQL has started,
  * gpugraph.devices has to name the devices.
  *
- * Devices see one region, which holds the slots, the pool's chunks and then each device's staging.
+ * Devices see one region, which holds each device's slots, the pool's chunks and then each device's
+ * staging.
  * It is page aligned, since devices register whole pages.
  */
 #include "service/shared/shmem.h"
@@ -192,7 +193,7 @@ SystemPage(void)
 static Size
 SlotsBytes(void)
 {
-	return TYPEALIGN64(SystemPage(), mul_size(MaxBackends, sizeof(GgSlot)));
+	return TYPEALIGN64(SystemPage(), mul_size(mul_size(ndevices, MaxBackends), sizeof(GgSlot)));
 }
 
 static Size
@@ -308,7 +309,7 @@ InitService(void)
 	next += SlotsBytes();
 	gg_service->chunks = (GgChunk *) next;
 	next += ChunksBytes();
-	for (uint32 i = 0; i < gg_service->nslots; i++)
+	for (uint32 i = 0; i < ndevices * gg_service->nslots; i++)
 	{
 		GgSlot	   *slot = &gg_service->slots[i];
 
@@ -319,6 +320,7 @@ InitService(void)
 	}
 	for (int i = 0; i < ndevices; i++)
 	{
+		gg_service->devices[i]->slots = gg_service->slots + i * gg_service->nslots;
 		gg_service->devices[i]->staging = next;
 		next += GG_STAGE_CHUNK * GG_STAGE_CHUNKS;
 	}
@@ -336,9 +338,9 @@ StartShmem(void)
 }
 
 void
-GgDeviceLayout(gg_serve_layout *layout)
+GgDeviceLayout(const GgDevice *device, gg_serve_layout *layout)
 {
-	layout->slots = (char *) gg_service->slots;
+	layout->slots = (char *) device->slots;
 	layout->slot_bytes = sizeof(GgSlot);
 	layout->nslots = gg_service->nslots;
 	layout->done = offsetof(GgSlot, done);

@@ -97,9 +97,11 @@ extern int	gg_fault;			/* gpugraph.fault, GgFault; superuser */
 /* ---- slots ------------------------------------------------------------------ */
 
 /*
- * There is one slot per PGPROC (backends and background workers), so a process has at most one
- * query under way.  The word holds (ticket << 8 | state).  Every change is a compare-and-swap of
- * both, so a change that is meant for an earlier query never hits a later one.
+ * Each device has a slot per PGPROC (backends and background workers), so a process has at most
+ * one query under way with each device.  Each slot has one device that ever writes it, so what one
+ * device does, or leaves undone, concerns no other device's answers.  The word holds
+ * (ticket << 8 | state).  Every change is a compare-and-swap of both, so a change that is meant for
+ * an earlier query never hits a later one.
  *
  *	FREE -> QUEUED		the backend, before it puts the slot's number into the ring
  *	QUEUED -> RUNNING	the worker, when it takes the query
@@ -141,7 +143,6 @@ typedef struct GgSlot
 	pg_atomic_uint32 sleeping;	/* the backend waits on its latch */
 
 	/* the query: written by the backend before QUEUED, read by the worker */
-	int32		device;
 	int32		procno;			/* whose latch to set */
 	uint32		entry;			/* GgResidentRef */
 	uint32		serial;
@@ -494,7 +495,9 @@ typedef struct GgDevice
 	uint64		not_before_us;
 	uint64		up_since_us;
 
-	/* ring of slot numbers (client.c, dispatch.c) */
+	GgSlot	   *slots;			/* gg_service->nslots */
+
+	/* ring of their numbers (client.c, dispatch.c) */
 	struct GgRing *ring;
 
 	/* apart from what everybody reads all the time: every query writes it */
@@ -538,10 +541,10 @@ struct GgService
 {
 	int			ndevices;
 	GgDevice   *devices[GG_MAX_DEVICES];	/* none of the first ndevices is NULL */
-	uint32		nslots;
+	uint32		nslots;			/* of each device */
 	char	   *region;			/* slots, chunks and staging, page aligned, for devices to see */
 	Size		region_bytes;
-	GgSlot	   *slots;
+	GgSlot	   *slots;			/* of all devices, one device's after the other's */
 	GgPool	   *pool;			/* who has which of the ... */
 	GgChunk    *chunks;
 	GgIndexStats *index_stats;
@@ -555,6 +558,13 @@ GgDeviceIsUp(GgDevice *device)
 	return pg_atomic_read_u32(&device->state) == GG_DEVICE_UP;
 }
 
+/* The name by which a slot has chunks of the pool. */
+static inline uint32
+GgSlotOwner(const GgSlot *slot)
+{
+	return (uint32) (slot - gg_service->slots);
+}
+
 /* Give back the chunk that a slot has, if it has one. */
 static inline void
 GgSlotGiveChunkBack(GgSlot *slot)
@@ -562,7 +572,7 @@ GgSlotGiveChunkBack(GgSlot *slot)
 	int			chunk = slot->chunk;
 
 	slot->chunk = -1;
-	(void) GgPoolGiveBack(gg_service->pool, chunk, slot - gg_service->slots);
+	(void) GgPoolGiveBack(gg_service->pool, chunk, GgSlotOwner(slot));
 }
 
 /*
@@ -601,7 +611,7 @@ extern void GgWakeDevice(GgDevice *device);
 
 /* Called by a worker that ends: have a successor started; false when there is no place for it. */
 extern bool GgStartWorker(GgDevice *device);
-extern void GgDeviceLayout(gg_serve_layout *layout);
+extern void GgDeviceLayout(const GgDevice *device, gg_serve_layout *layout);
 
 /* Does the answer to a request, whose numbers are in range, fit a slot without a chunk? */
 extern bool GgFitsSlot(const gg_request *request);

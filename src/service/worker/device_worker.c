@@ -171,7 +171,7 @@ OpenDevice(GgWorker *worker)
 		return status;
 	}
 	/* first, since it refuses a device that cannot be used before a context is made */
-	GgDeviceLayout(&layout);
+	GgDeviceLayout(device, &layout);
 	status = engine->serve_open(device->number, gg_service->region, gg_service->region_bytes,
 								&layout, &worker->server);
 	if (status.code == GG_OK)

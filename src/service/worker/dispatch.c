@@ -103,6 +103,9 @@ typedef struct GgDispatch
 	uint64		checked_us;
 } GgDispatch;
 
+/* The slots of this worker's device. */
+static GgSlot *device_slots = NULL;
+
 /* ---- slots -------------------------------------------------------------------- */
 
 static void
@@ -136,7 +139,7 @@ FailRing(GgDevice *device)
 
 	while (GgRingPop(device->ring, &number, &ticket))
 	{
-		GgSlot	   *slot = &gg_service->slots[number];
+		GgSlot	   *slot = &device_slots[number];
 		uint64		word = pg_atomic_read_u64(&slot->word);
 
 		if ((uint32) GgSlotTicket(word) == ticket)
@@ -150,7 +153,7 @@ static void
 EndQuery(GgWorker *worker, uint32 number)
 {
 	SlotQuery  *query = &worker->dispatch->queries[number];
-	GgSlot	   *slot = &gg_service->slots[number];
+	GgSlot	   *slot = &device_slots[number];
 	uint64		ticket = GgSlotTicket(pg_atomic_read_u64(&slot->word));
 
 	query->live = false;
@@ -195,7 +198,7 @@ Poll(GgWorker *worker)
 		for (uint32 i = 0; i < flight->count;)
 		{
 			uint32		number = flight->slots[i];
-			const volatile uint32 *done = &gg_service->slots[number].done[flight->list];
+			const volatile uint32 *done = &device_slots[number].done[flight->list];
 
 			if (*done != flight->tickets[i])
 			{
@@ -298,7 +301,7 @@ CountTids(const GgSlot *slot)
 static const gg_request *
 RequestOf(const SlotItem *item)
 {
-	return &gg_service->slots[item->slot].request;
+	return &device_slots[item->slot].request;
 }
 
 static DeepKind
@@ -311,7 +314,7 @@ KindOf(const SlotItem *item)
 	if (request->filter == 0)
 		return request->params.k <= GG_LONG_DEEP ? DEEP_ALL : DEEP_ALONE;
 	return request->params.k <= GG_SHORT_DEEP &&
-		CountTids(&gg_service->slots[item->slot]) <= GG_SHORT_TIDS ? DEEP_FILTERED : DEEP_ALONE;
+		CountTids(&device_slots[item->slot]) <= GG_SHORT_TIDS ? DEEP_FILTERED : DEEP_ALONE;
 }
 
 /* May an item share a batch with another one, of this kind? */
@@ -498,7 +501,7 @@ Submit(GgWorker *worker)
 			continue;
 		}
 		GatherBatch(dispatch, first, &batch);
-		queue = queues[turn++ % (gg_service->slots[item.slot].chunk < 0 ? nqueues : nfirst)];
+		queue = queues[turn++ % (device_slots[item.slot].chunk < 0 ? nqueues : nfirst)];
 		if (queue < FIRST_QUEUES)
 			dispatch->next_queue = queue + 1;
 		SubmitBatch(worker, &batch, &item, queue);
@@ -550,7 +553,7 @@ AnswerNothing(const gg_request *request, uint32 list)
 static void
 AddItem(GgDispatch *dispatch, uint32 number, uint32 list)
 {
-	GgSlot	   *slot = &gg_service->slots[number];
+	GgSlot	   *slot = &device_slots[number];
 	SlotItem   *item;
 
 	if (dispatch->queries[number].indexes[list] == NULL)
@@ -579,7 +582,7 @@ IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
 
 	return gg_check_request(__func__, request).code == GG_OK &&
 		request->nsegments + request->delta <= nlists &&
-		(slot->chunk < 0 || GgPoolIsOwner(gg_service->pool, slot->chunk, number)) &&
+		(slot->chunk < 0 || GgPoolIsOwner(gg_service->pool, slot->chunk, GgSlotOwner(slot))) &&
 		GgPlaceRequest(slot, CountTids(slot), &placed) && placed.queries == request->queries &&
 		placed.keys == request->keys && placed.filter == request->filter &&
 		placed.tids == request->tids && placed.matches == request->matches;
@@ -590,7 +593,7 @@ static void
 AddItems(GgWorker *worker, uint32 number, const GgResidentVersion *version)
 {
 	GgDispatch *dispatch = worker->dispatch;
-	const GgSlot *slot = &gg_service->slots[number];
+	const GgSlot *slot = &device_slots[number];
 
 	if (!IsSound(slot, number, version->nlists) || (slot->request.lists & version->missing) != 0)
 	{
@@ -608,7 +611,7 @@ static void
 Take(GgWorker *worker, uint32 number, uint64 ticket)
 {
 	GgDevice   *device = worker->device;
-	GgSlot	   *slot = &gg_service->slots[number];
+	GgSlot	   *slot = &device_slots[number];
 	SlotQuery  *query = &worker->dispatch->queries[number];
 	GgResidentVersion *version;
 
@@ -660,7 +663,7 @@ TakeAll(GgWorker *worker)
 	while (dispatch->nwaiting + GG_SERVE_MAX_LISTS <= gg_service->nslots * GG_SERVE_MAX_LISTS &&
 		   GgRingPop(worker->device->ring, &number, &ticket))
 	{
-		uint64		word = pg_atomic_read_u64(&gg_service->slots[number].word);
+		uint64		word = pg_atomic_read_u64(&device_slots[number].word);
 
 		any = true;
 		if ((uint32) GgSlotTicket(word) == ticket)
@@ -682,11 +685,11 @@ SweepAbandoned(GgWorker *worker)
 	pg_memory_barrier();
 	for (uint32 i = 0; i < gg_service->nslots; i++)
 	{
-		GgSlot	   *slot = &gg_service->slots[i];
+		GgSlot	   *slot = &device_slots[i];
 		uint64		word = pg_atomic_read_u64(&slot->word);
 
-		if (GgSlotStateOf(word) == GG_SLOT_ABANDONED && slot->device == worker->number &&
-			!dispatch->queries[i].live && GgSlotFreeAbandoned(slot, GgSlotTicket(word)))
+		if (GgSlotStateOf(word) == GG_SLOT_ABANDONED && !dispatch->queries[i].live &&
+			GgSlotFreeAbandoned(slot, GgSlotTicket(word)))
 			worker->device->stats.abandoned++;
 	}
 }
@@ -729,16 +732,16 @@ GgDispatchStart(GgWorker *worker)
 {
 	GgDevice   *device = worker->device;
 
+	device_slots = device->slots;
 	worker->dispatch = MemoryContextAllocZero(TopMemoryContext, sizeof(GgDispatch));
 	worker->dispatch->abandoned_seen = pg_atomic_read_u32(&device->ring->abandoned);
 	FailRing(device);
 	for (uint32 i = 0; i < gg_service->nslots; i++)
 	{
-		GgSlot	   *slot = &gg_service->slots[i];
+		GgSlot	   *slot = &device_slots[i];
 		uint64		word = pg_atomic_read_u64(&slot->word);
 
-		if (slot->device == worker->number &&
-			(GgSlotStateOf(word) == GG_SLOT_RUNNING || GgSlotStateOf(word) == GG_SLOT_ABANDONED))
+		if (GgSlotStateOf(word) == GG_SLOT_RUNNING || GgSlotStateOf(word) == GG_SLOT_ABANDONED)
 			FailSlot(device, slot, GgSlotTicket(word), GG_SLOT_RUNNING, GG_REASON_FAILED);
 	}
 }
@@ -790,10 +793,9 @@ GgDispatchStop(GgWorker *worker)
 	FailRing(worker->device);
 	for (uint32 i = 0; i < gg_service->nslots; i++)
 	{
-		GgSlot	   *slot = &gg_service->slots[i];
+		GgSlot	   *slot = &device_slots[i];
 
-		if (slot->device == worker->number &&
-			GgSlotStateOf(pg_atomic_read_u64(&slot->word)) == GG_SLOT_RUNNING)
+		if (GgSlotStateOf(pg_atomic_read_u64(&slot->word)) == GG_SLOT_RUNNING)
 			Wake(slot);
 	}
 }
