@@ -137,7 +137,7 @@ extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
  */
 typedef struct GgResidentRef
 {
-	uint32		avoid;			/* bitmap of devices that have failed the query; see GgAskAnother() */
+	uint32		avoid;			/* bitmap of devices that failed the query; see GgAskAnother() */
 	int			device;
 	uint32		entry;
 	uint32		serial;
@@ -267,18 +267,18 @@ extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason 
 
 /*
  * Bring a merged segment to all devices that have the index, ahead of the flip of its directory.
- * meta is the directory as the flip will make it.  The lists of segments that the device has need not be
- * written, nor the delta, of which the device keeps what it has.  From GgLoadEnd() on, queries that
+ * meta is the directory as the flip will make it.  The lists of segments that devices have need not
+ * be written, nor the delta, of which they keep what they have.  From GgLoadEnd() on, queries that
  * find the new directory use what was brought, and queries that find the old one use what was there
  * before.  They do so until GgNoteFlip(), or a query, says that the directory was flipped, and for
  * a short while after; at most for GG_AHEAD_MS.
  *
  * GgLoadAhead() returns the loads as one; NULL: there is none.  None goes to a device that is just
  * loading the index; wait: there is none at all then, but *busy.  Nor does one go to a device that
- * lacks other segments and does not know of it.  What follows is done for all at once.  GgLoadOpen() waits until memory is
- * granted, which others may have to make room for, and needs the relation no more.  False: there
- * will be none, and the loads are gone.  A device that fails, or is slow where there are several,
- * is left to the next refresh.  GgLoadEnd(): is any READY?
+ * lacks other segments and does not know of it.  What follows is done for all at once.
+ * GgLoadOpen() waits until memory is granted, which others may have to make room for, and needs the
+ * relation no more.  False: there will be none, and the loads are gone.  A device that fails, or is
+ * slow where there are several, is left to the next refresh.  GgLoadEnd(): is any READY?
  */
 extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta, bool wait, bool *busy);
 extern bool GgLoadOpen(GgLoad *loads);

@@ -283,6 +283,7 @@ InitService(void)
 	gg_service->ndevices = ndevices;
 	gg_service->nslots = MaxBackends;
 	gg_service->stat_lock = &locks[ndevices].lock;
+	pg_atomic_init_u32(&gg_service->last_use, 0);
 	for (int i = 0; i < GG_NREASONS; i++)
 		pg_atomic_init_u64(&gg_service->told_us[i], 0);
 

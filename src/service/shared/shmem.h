@@ -234,6 +234,8 @@ typedef struct GgResident
 	pg_atomic_uint32 refresh;	/* READY: 0, GG_REFRESH_WANTED or _LOADING */
 	bool		forced;			/* at any cost: see GG_ASKED_BY_MAINTAINER */
 	bool		grow;			/* the refresh is to bring segments that are missing */
+	bool		replica;		/* another device has a copy that is not marked so; replica.c */
+	uint64		replicate_us;	/* when the next replica may be asked for */
 	int32		fault;			/* GgFault, of the request */
 	uint32		nsegments;
 	uint32		graphs[GG_MAX_SEGMENTS];	/* GgGraphId() of list i */
@@ -338,6 +340,7 @@ typedef struct GgLoadJob
 	bool		grow;			/* also what the version to be replaced lacks */
 	bool		partial;		/* the worker's: there is no room for the whole */
 	bool		forced;
+	bool		replica;		/* evicts nothing */
 	int32		fault;
 	int32		owner;			/* process id of the builder; 0: a loader that the worker watches */
 	Oid			database;
@@ -507,7 +510,6 @@ typedef struct GgDevice
 	uint64		limit_bytes;	/* what gpugraph.device_memory comes to; the live worker's */
 	pg_atomic_uint32 reset;		/* the worker is to zero its counters */
 	pg_atomic_uint32 nresidents;	/* entries from here on are free */
-	uint32		last_use;		/* under lock */
 	uint64		displaced_us;	/* under lock; when an entry of the full table was last evicted */
 	uint32		last_serial;	/* the worker's; goes on over restarts, because open cursors
 								 * remember serials of any age */
@@ -549,6 +551,7 @@ struct GgService
 	GgChunk    *chunks;
 	GgIndexStats *index_stats;
 	LWLock	   *stat_lock;
+	pg_atomic_uint32 last_use;	/* of all entries of all devices */
 	pg_atomic_uint64 told_us[GG_NREASONS];	/* last LOG line for this reason (client.c); 0: none */
 };
 

@@ -54,7 +54,8 @@ typedef struct SlotQuery
 	uint32		items;			/* waiting or in flight */
 	uint32		entry;			/* pinned */
 	gg_index  **indexes;
-	uint64		posted_us;		/* 0 once counted */
+	uint64		posted_us;
+	uint64		submitted_us;	/* the first of its items; 0: none yet */
 } SlotQuery;
 
 /* One list of a query, to be searched. */
@@ -157,6 +158,9 @@ EndQuery(GgWorker *worker, uint32 number)
 	uint64		ticket = GgSlotTicket(pg_atomic_read_u64(&slot->word));
 
 	query->live = false;
+	if (query->submitted_us != 0)
+		worker->times[query->entry % GG_MAX_RESIDENT].answered_us +=
+			GgNowMicros() - query->submitted_us;
 	GgResidentUnpin(worker, query->entry);
 
 	/* answered, and the backend has gone on to its next query */
@@ -335,12 +339,13 @@ CountWaits(GgWorker *worker, const gg_serve_batch *batch, uint64 now)
 	for (uint32 i = 0; i < batch->count; i++)
 	{
 		SlotQuery  *query = &worker->dispatch->queries[batch->slots[i]];
+		uint64		waited_us = now > query->posted_us ? now - query->posted_us : 0;
 
-		if (query->posted_us == 0)
+		if (query->submitted_us != 0)
 			continue;
-		GgTimeAdd(worker->device->stats.queue_us,
-				  now > query->posted_us ? now - query->posted_us : 0);
-		query->posted_us = 0;
+		query->submitted_us = now;
+		GgTimeAdd(worker->device->stats.queue_us, waited_us);
+		worker->times[query->entry % GG_MAX_RESIDENT].waited_us += waited_us;
 	}
 }
 
@@ -647,6 +652,7 @@ Take(GgWorker *worker, uint32 number, uint64 ticket)
 	query->ticket = (uint32) ticket;
 	query->entry = slot->entry;
 	query->posted_us = slot->posted_us;
+	query->submitted_us = 0;
 	query->items = 1;			/* until all are there */
 	AddItems(worker, number, version);
 }

@@ -343,6 +343,7 @@ GgResidentWork(GgWorker *worker)
 	if (now_ms >= worker->next_grow_ms)
 	{
 		GgGrow(worker);
+		GgReplicate(worker);
 		worker->next_grow_ms = now_ms + GROW_MS;
 	}
 	if (now_ms >= worker->next_save_ms)
