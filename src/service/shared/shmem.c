@@ -73,6 +73,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"hang_launch", GG_FAULT_HANG_LAUNCH, false},
 	{"hang_load", GG_FAULT_HANG_LOAD, false},
 	{"less_memory", GG_FAULT_LESS_MEMORY, false},
+	{"hot", GG_FAULT_HOT, false},
 	{"graph", GG_FAULT_GRAPH, false},
 	{"graph_memory", GG_FAULT_GRAPH_MEMORY, false},
 	{"graph_stall", GG_FAULT_GRAPH_STALL, false},

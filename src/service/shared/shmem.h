@@ -50,6 +50,7 @@ typedef enum GgFault
 	GG_FAULT_HANG_LAUNCH,		/* the call that launches it never returns */
 	GG_FAULT_HANG_LOAD,			/* the call that takes memory for a load never returns */
 	GG_FAULT_LESS_MEMORY,		/* a load finds device memory for all but one of its lists */
+	GG_FAULT_HOT,				/* an index is hot, whether its queries wait or not */
 	GG_FAULT_GRAPH,				/* the device is lost while it builds a merge's graph */
 	GG_FAULT_GRAPH_MEMORY,		/* such a graph finds too little device memory */
 	GG_FAULT_GRAPH_STALL,		/* the device rests for some seconds before it begins with it */
@@ -485,7 +486,8 @@ typedef enum GgDeviceState
 
 typedef struct GgDevice
 {
-	int			number;			/* CUDA's */
+	int			number;			/* CUDA's, as gpugraph.devices has it */
+	int			ordinal;		/* CUDA's, as the worker opened it; see OpenDevice() */
 	LWLock	   *lock;			/* residents and load requests */
 	pg_atomic_uint32 state;		/* GgDeviceState */
 	pg_atomic_uint64 epoch;		/* counts worker starts */

@@ -174,7 +174,7 @@ IsHot(GgQueueTimes *times, uint64 elapsed_us)
 
 	times->waited_us = times->answered_us = 0;
 	times->hot_looks = waits ? times->hot_looks + 1 : 0;
-	return times->hot_looks >= HOT_LOOKS;
+	return times->hot_looks >= HOT_LOOKS || gg_fault == GG_FAULT_HOT;
 }
 
 void

@@ -252,7 +252,7 @@ GgResidentStart(GgWorker *worker)
 		nitems = GgPreloadRead(worker->number, items, GG_MAX_RESIDENT);
 	EmptyTable(worker);
 
-	status = worker->engine->device_info(device->number, &info);
+	status = worker->engine->device_info(device->ordinal, &info);
 	worker->total_bytes = status.code == GG_OK ? info.total_bytes : 0;
 	device->limit_bytes = GgLimitBytes(worker);
 	GgSetUsed(worker, 0);
