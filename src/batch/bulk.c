@@ -581,6 +581,8 @@ AskBatch(GgBulk *bulk, GgReadQueries read, void *arg, uint32 first, uint32 most)
 	bulk->ask.meanwhile = (GgMeanwhile) {Meanwhile, bulk};
 	for (;;)
 	{
+		/* the lists may be others than those that were answered before */
+		GgForgetAnswers(&bulk->ref);
 		request->count = Min(bulk->room, most);
 		read(arg, first, request->count, bulk->vectors);
 		if (GgServiceAsk(&bulk->ref, &bulk->ask, bulk->keys, NULL, &reason))

@@ -155,8 +155,8 @@ AskAgain(GgScanOpaque *so, const gg_request *request, int attempt)
 			so->reason = found;
 		return false;
 	}
-	if ((!request->delta || ref->delta_pages == delta_pages) &&
-		(request->lists & ref->missing) == 0)
+	if ((!request->delta || ref->delta_answered || ref->delta_pages == delta_pages) &&
+		(request->lists & ~ref->answered & ref->missing) == 0)
 		return true;
 	so->reason = GG_REASON_NOT_RESIDENT;
 	return false;
@@ -168,6 +168,7 @@ Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 {
 	int			attempt = 0;
 
+	GgForgetAnswers(&so->device.ref);
 	while (!GgServiceAsk(&so->device.ref, ask, keys, matches, &so->reason))
 		if (!AskAgain(so, &ask->request, attempt++))
 			return false;

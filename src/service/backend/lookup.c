@@ -289,6 +289,7 @@ typedef struct Copy
 	Found		found;
 	GgResidentRef ref;			/* FOUND_USABLE */
 	bool		current;		/* it has all that there is to load */
+	bool		part;			/* it has what others lack */
 	uint32		waiting;		/* queries under way with the device */
 	GgObstacle	obstacle;
 } Copy;
@@ -331,6 +332,7 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 			else
 				pg_atomic_fetch_add_u64(&resident->queries, 1);
 			copy->current = GgIsCurrent(resident, meta);
+			copy->part = resident->part;
 			copy->waiting = pg_atomic_read_u32(&device->ring->waiting);
 			break;
 		case GG_RESIDENT_FAILED:
@@ -368,7 +370,42 @@ IsBetter(const Copy *copy, const Copy *best, GgAsker asker)
 		return true;
 	if (asker != GG_ASKED_BY_QUERY && copy->current != best->current)
 		return copy->current;
+	if (copy->part != best->part)
+		return best->part;
 	return lacks != 0 ? lacks < 0 : copy->waiting < best->waiting;
+}
+
+/* Have other devices asked for what the first one lacks, where they have it. */
+static void
+AddOthers(GgResidentRef *ref, const Copy *copies)
+{
+	for (int i = 0; i < gg_service->ndevices && ref->missing != 0; i++)
+	{
+		const GgResidentRef *other = &copies[i].ref;
+		uint32		lists;
+
+		if (i == ref->device || copies[i].found != FOUND_USABLE)
+			continue;
+		lists = ref->missing & ~other->missing;
+		if (lists == 0)
+			continue;
+		ref->others[ref->nothers++] = (GgResidentPart) {
+			.device = i, .entry = other->entry, .serial = other->serial, .lists = lists
+		};
+		ref->missing &= ~lists;
+		ref->coded |= other->coded & lists;
+	}
+}
+
+/* A query uses a copy.  Another index may have the entry by now, which does no harm. */
+static void
+NoteUse(int number, uint32 entry)
+{
+	GgDevice   *device = gg_service->devices[number];
+	GgResident *resident = &device->residents[entry % GG_MAX_RESIDENT];
+
+	pg_atomic_fetch_add_u64(&resident->queries, 1);
+	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);
 }
 
 /* No device has the index, or is loading it.  Have one load it, unless none may try again. */
@@ -406,37 +443,39 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 			 GgResidentRef *ref, GgObstacle *obstacle)
 {
 	Found		found[GG_MAX_DEVICES] = {FOUND_NOTHING};
-	uint32		avoid = ref->avoid;
+	const GgResidentRef before = *ref;
 	Copy		best = {.obstacle.reason = GG_REASON_FAILED};
+	Copy		copies[GG_MAX_DEVICES];
 
 	for (int i = 0; i < gg_service->ndevices; i++)
 	{
 		GgDevice   *device = gg_service->devices[i];
-		Copy		copy;
+		Copy	   *copy = &copies[i];
 
-		if (!GgDeviceIsUp(device) || (avoid >> i & 1) != 0)
+		copy->found = FOUND_NOTHING;
+		if (!GgDeviceIsUp(device) || (before.avoid >> i & 1) != 0)
 			continue;
 		LWLockAcquire(device->lock, LW_SHARED);
-		LookOnDevice(i, index, meta, asker, since_us, &copy);
+		LookOnDevice(i, index, meta, asker, since_us, copy);
 		LWLockRelease(device->lock);
-		found[i] = copy.found;
-		if (IsBetter(&copy, &best, asker))
-			best = copy;
+		found[i] = copy->found;
+		if (IsBetter(copy, &best, asker))
+			best = *copy;
 	}
 	*obstacle = best.obstacle;
 	if (best.found == FOUND_USABLE)
 	{
-		GgDevice   *device = gg_service->devices[best.ref.device];
-		GgResident *resident = &device->residents[best.ref.entry % GG_MAX_RESIDENT];
-
-		/* another index may have the entry by now, which does no harm */
-		pg_atomic_fetch_add_u64(&resident->queries, 1);
-		pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);
 		*ref = best.ref;
-		ref->avoid = avoid;
+		ref->avoid = before.avoid;
+		ref->answered = before.answered;
+		ref->delta_answered = before.delta_answered;
+		AddOthers(ref, copies);
+		NoteUse(ref->device, ref->entry);
+		for (uint32 i = 0; i < ref->nothers; i++)
+			NoteUse(ref->others[i].device, ref->others[i].entry);
 		return true;
 	}
-	if (best.found < FOUND_UNUSABLE && avoid == 0)
+	if (best.found < FOUND_UNUSABLE && before.avoid == 0)
 		AskForLoad(index, meta, asker, found, &obstacle->reason);
 	return false;
 }
@@ -485,7 +524,7 @@ GgAskAnother(GgResidentRef *ref, GgReason reason)
 	if ((reason != GG_REASON_FAILED && reason != GG_REASON_NO_SERVICE &&
 		 reason != GG_REASON_BUSY) || gg_service->ndevices == 1)
 		return false;
-	ref->avoid |= (uint32) 1 << ref->device;
+	ref->avoid |= (uint32) 1 << ref->failed;
 	return true;
 }
 

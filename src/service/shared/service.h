@@ -131,21 +131,46 @@ extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
 /* The codes that walks measure by where a device has no full rows for them. */
 #define GG_DEVICE_CODES(metric)	((metric) == GG_METRIC_L1 ? GG_CODES_INT8 : GG_CODES_INT4)
 
+#define GG_MAX_DEVICES		16
+
 /*
  * What a backend's query names.  (entry, serial) is one version of a resident, which never
  * changes: a refresh makes a new one.  entry is opaque, below 2 * GG_MAX_RESIDENT.
  */
+typedef struct GgResidentPart
+{
+	int			device;
+	uint32		entry;
+	uint32		serial;
+	uint32		lists;			/* bitmap of the segments that it is asked for */
+} GgResidentPart;
+
 typedef struct GgResidentRef
 {
+	/* the caller's; a look-up leaves them as they are */
 	uint32		avoid;			/* bitmap of devices that failed the query; see GgAskAnother() */
+	uint32		answered;		/* bitmap of segments whose lists the last request has, and ... */
+	bool		delta_answered; /* ... the delta's: they are not asked for again */
+
 	int			device;
 	uint32		entry;
 	uint32		serial;
 	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the metapage's order */
-	uint32		missing;		/* bitmap of those that the device lacks: not to be asked for */
+	uint32		nothers;		/* other devices, which have segments that the first one lacks */
+	GgResidentPart others[GG_MAX_DEVICES - 1];
+	int			failed;			/* the device that did not answer the last request */
+	uint32		missing;		/* bitmap of those that no device has: not to be asked for */
 	uint32		coded;			/* bitmap of those that walks measure by codes */
 	uint32		delta_pages;	/* that list nsegments covers, whole rows only; 0: no such list */
 } GgResidentRef;
+
+/* Another request is to be asked. */
+static inline void
+GgForgetAnswers(GgResidentRef *ref)
+{
+	ref->answered = 0;
+	ref->delta_answered = false;
+}
 
 /*
  * Is this generation of the index on a device?  If not, and the service is up, a load is asked
@@ -156,7 +181,7 @@ extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResid
 							 GgReason *reason);
 
 /*
- * The device that ref names has not answered, for this reason.  True: the index is to be looked up
+ * A device that ref names has not answered, for this reason.  True: the index is to be looked up
  * again, as another copy may answer, or a newer one.  A device that failed is in ref->avoid then:
  * it is passed over, and no load is asked for or waited for.
  */
@@ -185,12 +210,14 @@ typedef struct GgAsk
 } GgAsk;
 
 /*
- * Ask the device that ref names.  True: keys (keys.h) has the k nearest of each query in each list
- * asked for, ascending, GG_NO_KEY at the end: those of query q in the l-th list from (l x count +
- * q) x k on; and with a filter matches[l] is how many rows of that list match.  False: *reason says
- * why the CPU has to answer.  Interruptible; a cancelled request leaves nothing behind.
+ * Ask the devices that ref names, each for the lists that it has, all at the same time.  Lists that
+ * ref says were answered are in keys and matches already.  True: keys (keys.h) has the k nearest of
+ * each query in each list asked for, ascending, GG_NO_KEY at the end: those of query q in the l-th
+ * list from (l x count + q) x k on; and with a filter matches[l] is how many rows of that list
+ * match.  False: *reason says why the CPU has to answer.  Interruptible; a cancelled request leaves
+ * nothing behind.
  */
-extern bool GgServiceAsk(const GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
+extern bool GgServiceAsk(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
 						 GgReason *reason);
 
 /*

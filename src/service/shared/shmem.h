@@ -21,8 +21,6 @@
 
 /* ---- settings ------------------------------------------------------------- */
 
-#define GG_MAX_DEVICES		16
-
 /*
  * What gpugraph.fault (superusers, for tests) makes the service do, or a merge or VACUUM of the
  * process itself.  Faults of a query travel with the query, faults of a load with the request for
@@ -236,6 +234,7 @@ typedef struct GgResident
 	bool		forced;			/* at any cost: see GG_ASKED_BY_MAINTAINER */
 	bool		grow;			/* the refresh is to bring segments that are missing */
 	bool		replica;		/* another device has a copy that is not marked so; replica.c */
+	bool		part;			/* it is to have what no other device has, but for the delta */
 	uint64		replicate_us;	/* when the next replica may be asked for */
 	int32		fault;			/* GgFault, of the request */
 	uint32		nsegments;
@@ -342,6 +341,7 @@ typedef struct GgLoadJob
 	bool		partial;		/* the worker's: there is no room for the whole */
 	bool		forced;
 	bool		replica;		/* evicts nothing */
+	bool		part;			/* GgResident.part */
 	int32		fault;
 	int32		owner;			/* process id of the builder; 0: a loader that the worker watches */
 	Oid			database;

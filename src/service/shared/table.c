@@ -260,6 +260,7 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 		job->grow = refresh && owner == 0 && resident->grow;
 		job->forced = resident->forced;
 		job->replica = resident->replica;
+		job->part = resident->part;
 		job->fault = resident->fault;
 		job->database = resident->database;
 		job->relation = resident->relation;

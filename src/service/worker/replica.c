@@ -13,6 +13,10 @@
  * the marks of its own entries, twice per second: a copy whose other one went is not marked any
  * more, and of two unmarked ones that of the device with the higher number is.
  *
+ * A device that has no room for all of an index has another one asked for a part: the segments that
+ * no device has.  A part has no delta.  It is marked as one (GgResident.part) as long as another
+ * device has a copy that is not.
+ *
  * Tables of several devices are looked at in turn, and no two of their locks are held together.
  */
 #include "service/worker/worker.h"
@@ -22,8 +26,9 @@
 /* An index is hot after so many looks in a row, twice per second. */
 #define HOT_LOOKS			2
 
-/* How long after one was asked for the next replica of an index may be. */
-#define PAUSE_US			UINT64CONST(5000000)
+/* How long after one was asked for the next replica, or part, of an index may be. */
+#define REPLICA_PAUSE_US	UINT64CONST(5000000)
+#define PART_PAUSE_US		UINT64CONST(1000000)
 
 /* The copy that a device has of an index, if it is READY; -1: it has none. */
 static int
@@ -94,6 +99,104 @@ SettleMark(GgWorker *worker, GgResident *resident)
 	LWLockRelease(worker->device->lock);
 }
 
+/* Does another device have a copy that is no part? */
+static bool
+HasFirst(const GgWorker *worker, const GgResident *resident)
+{
+	bool		found = false;
+
+	for (int i = 0; i < gg_service->ndevices && !found; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+		int			entry;
+
+		if (i == worker->number || !GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = FindCopy(device, &resident->key);
+		found = entry >= 0 && !device->residents[entry].part;
+		LWLockRelease(device->lock);
+	}
+	return found;
+}
+
+/* A part whose other copy went is a copy like any other now, which grows and has a delta. */
+static void
+SettlePart(GgWorker *worker, GgResident *resident)
+{
+	if (!resident->part || HasFirst(worker, resident))
+		return;
+	LWLockAcquire(worker->device->lock, LW_EXCLUSIVE);
+	resident->part = false;
+	LWLockRelease(worker->device->lock);
+}
+
+/* Which of these graphs, as a bitmap, do other devices have? */
+static uint32
+HeldElsewhere(const GgWorker *worker, const GgResidentKey *key, const uint32 *graphs, uint32 n)
+{
+	uint32		held = 0;
+
+	for (int d = 0; d < gg_service->ndevices; d++)
+	{
+		GgDevice   *device = gg_service->devices[d];
+		int			entry;
+
+		if (d == worker->number || !GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = FindCopy(device, key);
+		for (uint32 i = 0; entry >= 0 && i < n; i++)
+		{
+			const GgResident *copy = &device->residents[entry];
+
+			for (uint32 j = 0; j < copy->nsegments; j++)
+				if (copy->graphs[j] == graphs[i] && (copy->missing >> j & 1) == 0)
+					held |= (uint32) 1 << i;
+		}
+		LWLockRelease(device->lock);
+	}
+	return held;
+}
+
+bool
+GgLeaveToOthers(GgWorker *worker, GgLoadJob *job)
+{
+	uint32		graphs[GG_MAX_SEGMENTS];
+	uint32		held;
+	bool		brings = false;
+
+	for (uint32 i = 0; i < job->nsegments; i++)
+		graphs[i] = job->lists[i].graph;
+	held = HeldElsewhere(worker, &job->key, graphs, job->nsegments);
+	for (uint32 i = 0; i < job->nsegments; i++)
+	{
+		if (!job->lists[i].kept && ((held >> i & 1) != 0 || job->ahead))
+			job->lists[i].left_out = true;
+		brings |= job->lists[i].n > 0 && !job->lists[i].left_out;
+	}
+	job->delta_pages = job->delta_kept = 0;
+	job->nlists = job->nsegments;
+	job->lists[job->nsegments].n = 0;
+	return brings;
+}
+
+/* The least bytes by which a part of an entry is of use, whose segments no device has; 0: none. */
+static uint64
+LeastLacked(GgWorker *worker, uint32 entry)
+{
+	const GgResident *resident = &worker->device->residents[entry];
+	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
+	uint32		lacked = resident->missing &
+		~HeldElsewhere(worker, &resident->key, resident->graphs, resident->nsegments);
+	uint64		least = 0;
+
+	for (uint32 i = 0; i < resident->nsegments; i++)
+		if ((lacked >> i & 1) != 0 && (least == 0 || version->list_bytes[i] < least))
+			least = version->list_bytes[i];
+	return least;
+}
+
 /* ---- a copy for another device ------------------------------------------------------ */
 
 /*
@@ -101,10 +204,10 @@ SettleMark(GgWorker *worker, GgResident *resident)
  * already.
  */
 static bool
-MayHaveCopy(GgWorker *worker, GgDevice *device, const GgResident *resident, bool *coming)
+MayHaveCopy(GgWorker *worker, GgDevice *device, const GgResident *resident, uint64 bytes,
+			bool *coming)
 {
-	uint32		waiting = pg_atomic_read_u32(&device->ring->waiting);
-	uint64		taken = device->stats.resident_bytes + resident->bytes;
+	uint64		taken = device->stats.resident_bytes + bytes;
 	GgResidentState state = GG_RESIDENT_FREE;
 	int			entry;
 
@@ -115,13 +218,12 @@ MayHaveCopy(GgWorker *worker, GgDevice *device, const GgResident *resident, bool
 		state = device->residents[entry].state;
 	LWLockRelease(device->lock);
 	*coming |= state == GG_RESIDENT_WANTED || state == GG_RESIDENT_LOADING;
-	return state == GG_RESIDENT_FREE && taken <= device->limit_bytes &&
-		2 * waiting <= pg_atomic_read_u32(&worker->device->ring->waiting);
+	return state == GG_RESIDENT_FREE && taken <= device->limit_bytes;
 }
 
-/* The device that is to have a copy; NULL: none, or one has it soon. */
+/* The device that is to have a copy of so many bytes; NULL: none, or one has it soon. */
 static GgDevice *
-ChooseDevice(GgWorker *worker, const GgResident *resident)
+ChooseDevice(GgWorker *worker, const GgResident *resident, uint64 bytes, uint32 most_waiting)
 {
 	GgDevice   *best = NULL;
 	bool		coming = false;
@@ -131,7 +233,8 @@ ChooseDevice(GgWorker *worker, const GgResident *resident)
 		GgDevice   *device = gg_service->devices[i];
 
 		if (i == worker->number || !GgDeviceIsUp(device) ||
-			!MayHaveCopy(worker, device, resident, &coming))
+			!MayHaveCopy(worker, device, resident, bytes, &coming) ||
+			pg_atomic_read_u32(&device->ring->waiting) > most_waiting)
 			continue;
 		if (best == NULL || pg_atomic_read_u32(&device->ring->waiting) <
 			pg_atomic_read_u32(&best->ring->waiting))
@@ -141,7 +244,7 @@ ChooseDevice(GgWorker *worker, const GgResident *resident)
 }
 
 static void
-AskForCopy(GgDevice *device, const GgResident *resident)
+AskForCopy(GgDevice *device, const GgResident *resident, bool part)
 {
 	int			entry = -1;
 
@@ -157,7 +260,8 @@ AskForCopy(GgDevice *device, const GgResident *resident)
 		copy->database = resident->database;
 		copy->relation = resident->relation;
 		memcpy(copy->name, resident->name, sizeof(copy->name));
-		copy->replica = true;
+		copy->replica = !part;
+		copy->part = part;
 		copy->fault = gg_fault;
 		copy->state = GG_RESIDENT_WANTED;
 	}
@@ -177,6 +281,26 @@ IsHot(GgQueueTimes *times, uint64 elapsed_us)
 	return times->hot_looks >= HOT_LOOKS || gg_fault == GG_FAULT_HOT;
 }
 
+/* Have a part of an entry, or all of it, brought to another device. */
+static void
+Spread(GgWorker *worker, uint32 entry, bool hot)
+{
+	GgResident *resident = &worker->device->residents[entry];
+	uint32		waiting = pg_atomic_read_u32(&worker->device->ring->waiting);
+	uint64		now_us = GgNowMicros();
+	bool		part = resident->missing != 0 && !resident->part;
+	uint64		bytes = part ? LeastLacked(worker, entry) : resident->bytes;
+	GgDevice   *other;
+
+	if (now_us < resident->replicate_us || bytes == 0 || !(part || (hot && !resident->part)))
+		return;
+	other = ChooseDevice(worker, resident, bytes, part ? PG_UINT32_MAX : waiting / 2);
+	if (other == NULL)
+		return;
+	resident->replicate_us = now_us + (part ? PART_PAUSE_US : REPLICA_PAUSE_US);
+	AskForCopy(other, resident, part);
+}
+
 void
 GgReplicate(GgWorker *worker)
 {
@@ -188,18 +312,11 @@ GgReplicate(GgWorker *worker)
 	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
 	{
 		GgResident *resident = &device->residents[entry];
-		GgDevice   *other;
 
 		if (resident->state != GG_RESIDENT_READY || gg_service->ndevices == 1)
 			continue;
 		SettleMark(worker, resident);
-		if (!IsHot(&worker->times[entry], elapsed_us) || resident->missing != 0 ||
-			now_us < resident->replicate_us)
-			continue;
-		other = ChooseDevice(worker, resident);
-		if (other == NULL)
-			continue;
-		resident->replicate_us = now_us + PAUSE_US;
-		AskForCopy(other, resident);
+		SettlePart(worker, resident);
+		Spread(worker, entry, IsHot(&worker->times[entry], elapsed_us));
 	}
 }

@@ -31,11 +31,11 @@
 /* A loader that was sent away is gone after this time. */
 #define SENT_AWAY_US	5000000
 
-/* Is a load the first one of a replica?  It is for the whole, and nobody waits for it. */
+/* Is a load the first one of a replica or of a part?  Nobody waits for it. */
 static bool
 IsNewReplica(const GgLoadJob *job)
 {
-	return job->replica && !job->refresh;
+	return (job->replica || job->part) && !job->refresh;
 }
 
 /* ---- from WANTED to a loader ----------------------------------------------------- */
@@ -265,9 +265,11 @@ static bool
 RefreshFailed(GgResident *resident, const GgLoadJob *job)
 {
 	pg_atomic_write_u32(&resident->refresh, 0);
+	/* quietly, too, where other devices have all that the part would have */
 	if (job->quiet)
 		return job->key.instance != resident->key.instance ||
-			job->key.database != resident->key.database;
+			job->key.database != resident->key.database ||
+			(job->part && !job->ahead && IsOfLittleUse(resident, job));
 	return job->reason == GG_REASON_MEMORY && !job->ahead &&
 		(resident->replica || IsOfLittleUse(resident, job));
 }
@@ -348,7 +350,7 @@ FindRoom(GgWorker *worker, int load, uint64 *bytes)
 	uint64		most = worker->loads[load].most;
 	GgRoom		room = GgFindForm(worker, load, most, bytes);
 
-	if (room != GG_ROOM_NONE || IsNewReplica(job))
+	if (room != GG_ROOM_NONE || (IsNewReplica(job) && !job->part))
 		return room;
 	job->partial = true;
 	if (!GgLeaveOut(worker, job, Min(GgAvailableBytes(worker, job),
@@ -437,6 +439,13 @@ GrantLoad(GgWorker *worker, int load, uint32 serial)
 		worker->busy = true;
 		return;
 	}
+	if (job->part && !GgLeaveToOthers(worker, job))
+	{
+		job->quiet = true;
+		LoadFailed(worker, load, serial, false);
+		return;
+	}
+	job->partial |= job->part;
 	switch (FindRoomFor(worker, load, &bytes))
 	{
 		case GG_ROOM_THERE:
@@ -487,7 +496,7 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 		}
 	}
 	if (memory && job->fault != GG_FAULT_DEVICE_MEMORY && GgMayLeaveOut(job) &&
-		!IsNewReplica(job))
+		!(IsNewReplica(job) && !job->part))
 	{
 		watch->evicted_more = true;
 		watch->most = GgLoadBytes(worker, job) - 1;

@@ -243,6 +243,9 @@ extern void GgGrow(GgWorker *worker);
 /* Have hot indexes copied to other devices, and settle which entries are replicas. */
 extern void GgReplicate(GgWorker *worker);
 
+/* Have the load of a part leave out what another device has, and the delta.  False: all of it. */
+extern bool GgLeaveToOthers(GgWorker *worker, GgLoadJob *job);
+
 /* Is this a replica, and the other copy still there? */
 extern bool GgIsSpare(const GgWorker *worker, const GgResident *resident);
 
