@@ -581,13 +581,16 @@ AskBatch(GgBulk *bulk, GgReadQueries read, void *arg, uint32 first, uint32 most)
 	bulk->ask.meanwhile = (GgMeanwhile) {Meanwhile, bulk};
 	for (;;)
 	{
+		/* the lists may be others than those that were answered before */
+		GgForgetAnswers(&bulk->ref);
 		request->count = Min(bulk->room, most);
 		read(arg, first, request->count, bulk->vectors);
 		if (GgServiceAsk(&bulk->ref, &bulk->ask, bulk->keys, NULL, &reason))
 			return true;
 		/* the rows of the batch before are those of the lists as they were */
 		FindRows(bulk);
-		if (reason != GG_REASON_NOT_RESIDENT || ++attempts > ATTEMPTS || !FindResident(bulk) ||
+		if (!GgAskAnother(&bulk->ref, reason) ||
+			++attempts > ATTEMPTS + pg_popcount32(bulk->ref.avoid) || !FindResident(bulk) ||
 			(Size) bulk->nlists * bulk->room * request->params.k > bulk->answers)
 			return false;
 	}

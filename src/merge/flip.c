@@ -276,8 +276,8 @@ CheckInputs(GgMerge *merge, const GgMetaPageData *meta)
 #define BUSY_LOOK_MS		20
 
 /*
- * Where a device has the index, bring it the merged segment before the flip, so that no query is
- * left to the CPU.  A background worker does not lock the index meanwhile.
+ * Bring devices that have the index the merged segment before the flip, so that no query is left to
+ * the CPU.  A background worker does not lock the index meanwhile.
  */
 static void
 BringToDevice(GgMerge *merge)
@@ -297,8 +297,8 @@ BringToDevice(GgMerge *merge)
 		GgReadMeta(target->index, meta);
 		CheckInputs(merge, meta);
 		ReplaceInputs(merge, meta, 0);
-		load = GgLoadAhead(target->index, meta, &busy);
-		if (load != NULL || !busy || waited_ms >= BUSY_MS)
+		load = GgLoadAhead(target->index, meta, waited_ms < BUSY_MS, &busy);
+		if (!busy)
 			break;
 		GgEndSlice(target);
 		pg_usleep(BUSY_LOOK_MS * 1000L);

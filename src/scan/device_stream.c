@@ -135,21 +135,28 @@ AskForDeep(const GgScanOpaque *so, GgAsk *ask, uint32 k, uint64 after)
 }
 
 /*
- * A query to the device that holds the index was not answered.  The resident may have been replaced
- * by a newer one since it was looked up.  Then that one is to be asked, where it holds the same
- * rows.  False: there will be no answer, for the reason in so->reason.
+ * A query to a device that holds the index was not answered.  The resident may have been replaced
+ * by a newer one since it was looked up, or another device has one, too.  Then that one is to be
+ * asked, where it holds the same rows.  False: there will be no answer, for the reason in
+ * so->reason.
  */
 static bool
 AskAgain(GgScanOpaque *so, const gg_request *request, int attempt)
 {
 	GgResidentRef *ref = &so->device.ref;
 	uint32		delta_pages = ref->delta_pages;
+	GgReason	found;
 
-	if (so->reason != GG_REASON_NOT_RESIDENT || attempt >= 2 ||
-		!GgResidentLookup(so->index, so->meta, ref, &so->reason))
+	if (!GgAskAnother(ref, so->reason) || attempt >= 2 + pg_popcount32(ref->avoid))
 		return false;
-	if ((!request->delta || ref->delta_pages == delta_pages) &&
-		(request->lists & ref->missing) == 0)
+	if (!GgResidentLookup(so->index, so->meta, ref, &found))
+	{
+		if (ref->avoid == 0)
+			so->reason = found;
+		return false;
+	}
+	if ((!request->delta || ref->delta_answered || ref->delta_pages == delta_pages) &&
+		(request->lists & ~ref->answered & ref->missing) == 0)
 		return true;
 	so->reason = GG_REASON_NOT_RESIDENT;
 	return false;
@@ -161,6 +168,7 @@ Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 {
 	int			attempt = 0;
 
+	GgForgetAnswers(&so->device.ref);
 	while (!GgServiceAsk(&so->device.ref, ask, keys, matches, &so->reason))
 		if (!AskAgain(so, &ask->request, attempt++))
 			return false;
@@ -481,7 +489,7 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 	GgDeviceAnswer *device = &so->device;
 	GgMeanwhile meanwhile = {NULL, so};
 
-	device->missing = device->walked = 0;
+	device->missing = device->walked = device->ref.avoid = 0;
 	device->uncertain = false;
 	/* once more where the resident was replaced after it was looked up */
 	for (int attempt = 0; attempt < 3 && FindDevice(so); attempt++)

@@ -18,19 +18,22 @@
 #define CHUNK_MOST_US		50000
 #define CHUNK_SLEEP_US		20
 
-/* Have the slot name a chunk of its own; false when there is none to be had.  Interruptible. */
+/*
+ * Have the slot name a chunk of its own; false when there is none to be had.  Interruptible, unless
+ * another slot of the query has a chunk already.
+ */
 static bool
-TakeChunk(GgSlot *slot)
+TakeChunk(GgSlot *slot, bool first)
 {
-	uint32		number = slot - gg_service->slots;
 	uint64		start = GgNowMicros();
 	int			chunk;
 
-	while ((chunk = GgPoolTake(gg_service->pool, number)) < 0)
+	while ((chunk = GgPoolTake(gg_service->pool, GgSlotOwner(slot))) < 0)
 	{
 		if (GgNowMicros() - start > CHUNK_MOST_US)
 			return false;
-		CHECK_FOR_INTERRUPTS();
+		if (first)
+			CHECK_FOR_INTERRUPTS();
 		pg_usleep(CHUNK_SLEEP_US);
 	}
 	slot->chunk = chunk;
@@ -97,48 +100,123 @@ PutRequest(const GgSlot *slot, const GgAsk *ask)
 		memcpy(region + request->tids, filter->tids, copy->ntids * sizeof(uint64));
 }
 
-static bool
-AskOnce(const GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
-		GgReason *reason)
+/* Which device is asked for what: returns for how many. */
+static int
+SplitRequest(const GgResidentRef *ref, const gg_request *request, GgResidentPart *parts)
 {
-	uint32		nlists = gg_request_lists(&ask->request);
+	uint32		wanted = request->lists & ~ref->answered;
+	GgResidentPart first = {
+		.device = ref->device, .entry = ref->entry, .serial = ref->serial, .lists = wanted
+	};
+	int			n = 1;
+
+	for (uint32 i = 0; i < ref->nothers; i++)
+	{
+		uint32		lists = wanted & ref->others[i].lists;
+
+		if (lists == 0)
+			continue;
+		parts[n] = ref->others[i];
+		parts[n++].lists = lists;
+		first.lists &= ~lists;
+	}
+	parts[0] = first;
+	if (first.lists != 0 || (request->delta && !ref->delta_answered))
+		return n;
+	/* the first device has none of the lists */
+	memmove(parts, parts + 1, (n - 1) * sizeof(*parts));
+	return n - 1;
+}
+
+/* Fill this process's slot with a device; false: *reason says why not, and no chunk is taken. */
+static bool
+Prepare(const GgResidentRef *ref, const GgAsk *ask, const gg_request *request,
+		const GgResidentPart *part, bool first, GgAsked *asked, GgReason *reason)
+{
+	gg_request	mine = *request;
+
+	mine.lists = part->lists;
+	mine.measured &= part->lists;
+	mine.delta = request->delta && !ref->delta_answered && part->device == ref->device;
+	if (!GgAskBegin(asked, part, ref->avoid != 0 || !first, &mine, reason))
+		return false;
+	if (!GgFitsSlot(&mine) && !TakeChunk(asked->slot, first))
+	{
+		*reason = GG_REASON_BUSY;
+		return false;
+	}
+	if (!GgPlaceRequest(asked->slot, CountTids(ask->filter), &asked->slot->request))
+	{
+		GgSlotGiveChunkBack(asked->slot);
+		*reason = GG_REASON_TOO_LARGE;
+		return false;
+	}
+	PutRequest(asked->slot, ask);
+	return true;
+}
+
+/* Copy a device's answer to where the lists of the whole request lie, and give back its chunk. */
+static void
+TakeLists(GgResidentRef *ref, const GgAsked *asked, const gg_request *whole, uint64 *keys,
+		  uint64 *matches)
+{
+	/* nobody writes into a slot, or its chunk, before this process posts its next request */
+	gg_request	request = asked->slot->request;
+	Size		length = (Size) request.count * request.params.k;
+
+	for (uint32 list = 0; list <= request.nsegments; list++)
+	{
+		uint32		from = gg_request_before(&request, list);
+		uint32		to = gg_request_before(whole, list);
+
+		if (!gg_request_asks(&request, list))
+			continue;
+		memcpy(keys + to * length, gg_service->region + request.keys +
+			   from * length * sizeof(uint64), length * sizeof(uint64));
+		if (request.filter != 0)
+			matches[to] = ((uint64 *) (gg_service->region + request.matches))[from];
+	}
+	GgSlotGiveChunkBack(asked->slot);
+	ref->answered |= request.lists;
+	ref->delta_answered |= request.delta;
+}
+
+static bool
+AskOnce(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches, GgReason *reason)
+{
 	gg_request	request = ask->request;
-	GgAsked		asked;
+	GgResidentPart parts[GG_MAX_DEVICES];
+	GgAsked		asked[GG_MAX_DEVICES];
+	bool		answered;
+	int			nparts;
+	int			failed;
 
 	/* where these lie comes later */
 	request.filter = ask->filter != NULL;
 	request.tids = ask->filter != NULL && ask->filter->tids != NULL;
 	request.matches = gg_request_wants_deep(&request);
 	*reason = GG_REASON_TOO_LARGE;
+	ref->failed = ref->device;
 	if (gg_check_request(__func__, &request).code != GG_OK ||
 		(ask->filter != NULL && (ask->filter->nconditions > GG_MAX_CONDITIONS ||
 								 ask->filter->nvalues > GG_MAX_FILTER_VALUES)))
 		return false;
-	if (!GgAskBegin(&asked, ref, &request, reason))
-		return false;
-	if (!GgFitsSlot(&request) && !TakeChunk(asked.slot))
-	{
-		*reason = GG_REASON_BUSY;
-		return false;
-	}
-	if (!GgPlaceRequest(asked.slot, CountTids(ask->filter), &asked.slot->request))
-	{
-		GgSlotGiveChunkBack(asked.slot);
-		*reason = GG_REASON_TOO_LARGE;
-		return false;
-	}
-	PutRequest(asked.slot, ask);
-	if (!GgAskAndWait(&asked, &ask->meanwhile, reason))
-		return false;
-
-	/* nobody writes into a slot, or its chunk, before this process posts its next request */
-	request = asked.slot->request;
-	memcpy(keys, gg_service->region + request.keys,
-		   (Size) nlists * request.count * request.params.k * sizeof(uint64));
-	if (request.filter != 0)
-		memcpy(matches, gg_service->region + request.matches, nlists * sizeof(uint64));
-	GgSlotGiveChunkBack(asked.slot);
-	return true;
+	nparts = SplitRequest(ref, &request, parts);
+	for (int i = 0; i < nparts; i++)
+		if (!Prepare(ref, ask, &request, &parts[i], i == 0, &asked[i], reason))
+		{
+			ref->failed = parts[i].device;
+			while (--i >= 0)
+				GgSlotGiveChunkBack(asked[i].slot);
+			return false;
+		}
+	answered = GgAskAndWait(asked, nparts, &ask->meanwhile, reason, &failed);
+	if (!answered)
+		ref->failed = parts[failed].device;
+	for (int i = 0; i < nparts; i++)
+		if (asked[i].answered)
+			TakeLists(ref, &asked[i], &request, keys, matches);
+	return answered;
 }
 
 /* ---- a filter of many TIDs ---------------------------------------------------------- */
@@ -167,7 +245,7 @@ MergeKeys(uint64 *keys, const uint64 *others, uint32 k, uint64 *merged)
  * time, so a node with rows in several parts is recognized by its key.
  */
 static bool
-AskInParts(const GgResidentRef *ref, const GgAsk *ask, uint32 most, uint64 *keys, uint64 *matches,
+AskInParts(GgResidentRef *ref, const GgAsk *ask, uint32 most, uint64 *keys, uint64 *matches,
 		   GgReason *reason)
 {
 	const gg_filter *filter = ask->filter;
@@ -183,12 +261,14 @@ AskInParts(const GgResidentRef *ref, const GgAsk *ask, uint32 most, uint64 *keys
 	memcpy(some, filter, sizeof(gg_filter));
 	part.filter = some;
 	some->ntids = most;
+	GgForgetAnswers(ref);
 	answered = AskOnce(ref, &part, keys, matches, reason);
 	part.meanwhile.run = NULL;
 	for (uint32 first = most; answered && first < filter->ntids; first += most)
 	{
 		some->tids = filter->tids + first;
 		some->ntids = Min(most, filter->ntids - first);
+		GgForgetAnswers(ref);
 		answered = AskOnce(ref, &part, others, other_matches, reason);
 		for (uint32 i = 0; answered && i < nlists; i++)
 		{
@@ -196,13 +276,15 @@ AskInParts(const GgResidentRef *ref, const GgAsk *ask, uint32 most, uint64 *keys
 			matches[i] += other_matches[i];
 		}
 	}
+	/* what was answered is of one part of the TIDs alone */
+	GgForgetAnswers(ref);
 	pfree(others);
 	pfree(some);
 	return answered;
 }
 
 bool
-GgServiceAsk(const GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
+GgServiceAsk(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
 			 GgReason *reason)
 {
 	uint32		most = GgMostTids(ask->request.params.k, gg_request_lists(&ask->request));

@@ -53,10 +53,12 @@
 /* gpugraph.fault = post_stall */
 #define POST_STALL_US		4000000
 
-/* The query under way.  Its slot is given up when this process ends or throws. */
-static GgSlot *posted = NULL;
-static GgRing *posted_ring = NULL;
-static uint64 posted_ticket;
+/* The requests under way, by device.  Their slots are given up when this process ends or throws. */
+static struct
+{
+	GgSlot	   *slot;			/* NULL: none */
+	uint64		ticket;
+}			posted[GG_MAX_DEVICES];
 
 /* Average time of an answer, by kind of request, since these differ much. */
 typedef enum Kind
@@ -74,37 +76,44 @@ static uint32 slept[NKINDS];	/* in a row */
 
 /* ---- giving up ---------------------------------------------------------- */
 
-/* The query is over for this process, whatever becomes of its slot. */
+/* The request is over for this process, whatever becomes of its slot. */
 static void
-EndPosted(void)
+EndPosted(int number)
 {
-	posted = NULL;
-	pg_atomic_fetch_sub_u32(&posted_ring->waiting, 1);
+	posted[number].slot = NULL;
+	pg_atomic_fetch_sub_u32(&gg_service->devices[number]->ring->waiting, 1);
 }
 
 static void
-Abandon(void)
+AbandonOne(int number)
 {
-	GgSlot	   *slot = posted;
+	GgDevice   *device = gg_service->devices[number];
+	GgSlot	   *slot = posted[number].slot;
+	uint64		ticket = posted[number].ticket;
 
-	if (slot == NULL)
-		return;
 	pg_atomic_write_u32(&slot->sleeping, 0);
-	if (GgSlotMove(slot, posted_ticket, GG_SLOT_QUEUED, GG_SLOT_ABANDONED) ||
-		GgSlotMove(slot, posted_ticket, GG_SLOT_RUNNING, GG_SLOT_ABANDONED))
+	if (GgSlotMove(slot, ticket, GG_SLOT_QUEUED, GG_SLOT_ABANDONED) ||
+		GgSlotMove(slot, ticket, GG_SLOT_RUNNING, GG_SLOT_ABANDONED))
 	{
 		/* the worker may have seen the answer already: have it look at the slot again */
-		pg_atomic_fetch_add_u32(&posted_ring->abandoned, 1);
-		for (int i = 0; i < gg_service->ndevices; i++)
-			if (gg_service->devices[i]->ring == posted_ring)
-				GgWakeDevice(gg_service->devices[i]);
+		pg_atomic_fetch_add_u32(&device->ring->abandoned, 1);
+		GgWakeDevice(device);
 	}
 	else
 	{
 		GgSlotGiveChunkBack(slot);
-		(void) GgSlotMove(slot, posted_ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
+		(void) GgSlotMove(slot, ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
 	}
-	EndPosted();
+	EndPosted(number);
+}
+
+/* Give up all that is under way. */
+static void
+Abandon(void)
+{
+	for (int i = 0; i < gg_service->ndevices; i++)
+		if (posted[i].slot != NULL)
+			AbandonOne(i);
 }
 
 static void
@@ -147,7 +156,7 @@ KindOf(const GgSlot *slot)
 
 /* For how long to spin: 0 where sleeping is better. */
 static uint64
-SpinBudget(Kind kind)
+SpinBudget(const GgAsked *asked, Kind kind)
 {
 	uint32		up = 0;
 
@@ -162,7 +171,7 @@ SpinBudget(Kind kind)
 	 */
 	for (int i = 0; i < gg_service->ndevices; i++)
 		up += GgDeviceIsUp(gg_service->devices[i]);
-	if (pg_atomic_read_u32(&posted_ring->waiting) * up > (uint32) GgProcessors())
+	if (pg_atomic_read_u32(&asked->device->ring->waiting) * up > (uint32) GgProcessors())
 		return 0;
 	if (average_us[kind] > SPIN_MOST_US && slept[kind] % SPIN_AGAIN != SPIN_AGAIN - 1)
 		return 0;
@@ -172,7 +181,7 @@ SpinBudget(Kind kind)
 static bool
 Spin(GgAsked *asked, uint64 start)
 {
-	uint64		budget = SpinBudget(KindOf(asked->slot));
+	uint64		budget = SpinBudget(asked, KindOf(asked->slot));
 
 	while (budget > 0)
 	{
@@ -263,9 +272,9 @@ Await(GgAsked *asked, uint64 start, bool learn)
 
 /* ---- the query -------------------------------------------------------------- */
 
-/* This process's slot when it is free, and its next ticket. */
+/* This process's slot with the device when it is free, and its next ticket. */
 static GgSlot *
-OwnSlot(uint64 *ticket)
+OwnSlot(GgDevice *device, uint64 *ticket)
 {
 	static bool registered = false;
 	GgSlot	   *slot;
@@ -273,7 +282,7 @@ OwnSlot(uint64 *ticket)
 
 	if (GgMyProcNumber() >= gg_service->nslots)
 		return NULL;
-	slot = &gg_service->slots[GgMyProcNumber()];
+	slot = &device->slots[GgMyProcNumber()];
 	word = pg_atomic_read_u64(&slot->word);
 	if (GgSlotStateOf(word) == GG_SLOT_ABANDONED)
 		for (uint64 start = GgNowMicros(); GgNowMicros() - start < ABANDONED_MOST_US;)
@@ -284,7 +293,7 @@ OwnSlot(uint64 *ticket)
 				break;
 		}
 	if (GgSlotStateOf(word) == GG_SLOT_ABANDONED &&
-		pg_atomic_read_u32(&gg_service->devices[slot->device]->state) == GG_DEVICE_GONE &&
+		pg_atomic_read_u32(&device->state) == GG_DEVICE_GONE &&
 		GgSlotFreeAbandoned(slot, GgSlotTicket(word)))
 		word = pg_atomic_read_u64(&slot->word);
 	if (GgSlotStateOf(word) != GG_SLOT_FREE)
@@ -318,22 +327,21 @@ Post(GgAsked *asked)
 {
 	GgSlot	   *slot = asked->slot;
 
-	posted_ring = asked->device->ring;
-	posted_ticket = asked->ticket;
 	pg_write_barrier();
 	pg_atomic_write_u64(&slot->word, GgSlotWord(asked->ticket, GG_SLOT_QUEUED));
-	if (!GgRingPush(posted_ring, GgMyProcNumber(), (uint32) asked->ticket))
+	if (!GgRingPush(asked->device->ring, GgMyProcNumber(), (uint32) asked->ticket))
 	{
 		pg_atomic_write_u64(&slot->word, GgSlotWord(asked->ticket, GG_SLOT_FREE));
 		return false;
 	}
-	posted = slot;
-	pg_atomic_fetch_add_u32(&posted_ring->waiting, 1);
+	posted[asked->number].slot = slot;
+	posted[asked->number].ticket = asked->ticket;
+	pg_atomic_fetch_add_u32(&asked->device->ring->waiting, 1);
 	GgWakeDevice(asked->device);
 	return true;
 }
 
-/* Give up a query that no answer will come to; returns the reason. */
+/* Give up a request that no answer will come to; returns the reason. */
 static GgReason
 GiveUp(GgAsked *asked)
 {
@@ -344,7 +352,7 @@ GiveUp(GgAsked *asked)
 		pg_read_barrier();
 		reason = asked->slot->reason;
 	}
-	Abandon();
+	AbandonOne(asked->number);
 	return reason;
 }
 
@@ -359,7 +367,7 @@ TakeAnswer(GgAsked *asked)
 	 */
 	if (!GgSlotMove(asked->slot, asked->ticket, GG_SLOT_RUNNING, GG_SLOT_FREE))
 		(void) GgSlotMove(asked->slot, asked->ticket, GG_SLOT_FAILED, GG_SLOT_FREE);
-	EndPosted();
+	EndPosted(asked->number);
 }
 
 /* gpugraph.fault = post_stall */
@@ -371,59 +379,87 @@ StallPost(void)
 }
 
 bool
-GgAskBegin(GgAsked *asked, const GgResidentRef *ref, const gg_request *request, GgReason *reason)
+GgAskBegin(GgAsked *asked, const GgResidentPart *part, bool again, const gg_request *request,
+		   GgReason *reason)
 {
 	GgSlot	   *slot;
 
 	*reason = GG_REASON_NO_SERVICE;
-	asked->device = gg_service->devices[ref->device];
+	asked->number = part->device;
+	asked->device = gg_service->devices[part->device];
 	asked->epoch = pg_atomic_read_u64(&asked->device->epoch);
 	if (!GgDeviceIsUp(asked->device))
 		return false;
 	NameLists(asked, request);
 
 	*reason = GG_REASON_BUSY;
-	slot = asked->slot = gg_fault == GG_FAULT_RING_FULL ? NULL : OwnSlot(&asked->ticket);
+	slot = asked->slot = NULL;
+	if (gg_fault != GG_FAULT_RING_FULL || again)
+		slot = asked->slot = OwnSlot(asked->device, &asked->ticket);
 	if (slot == NULL)
 		return false;
-	slot->device = ref->device;
 	slot->procno = GgMyProcNumber();
-	slot->entry = ref->entry;
-	slot->serial = ref->serial;
+	slot->entry = part->entry;
+	slot->serial = part->serial;
 	slot->request = *request;
-	slot->fault = gg_fault;
+	/* a fault is for one device: the others are to answer */
+	slot->fault = again ? GG_FAULT_NONE : gg_fault;
 	slot->chunk = -1;
 	return true;
 }
 
-bool
-GgAskAndWait(GgAsked *asked, const GgMeanwhile *meanwhile, GgReason *reason)
+/* Post all of them; else the first that could not be posted is *failed, and all are given up. */
+static bool
+PostAll(GgAsked *asked, int n, int *failed)
 {
-	GgSlot	   *slot = asked->slot;
+	uint64		now = GgNowMicros();
+
+	for (int i = 0; i < n; i++)
+	{
+		asked[i].slot->posted_us = now;
+		if (Post(&asked[i]))
+			continue;
+		for (int j = i; j < n; j++)
+			GgSlotGiveChunkBack(asked[j].slot);
+		Abandon();
+		*failed = i;
+		return false;
+	}
+	return true;
+}
+
+bool
+GgAskAndWait(GgAsked *asked, int n, const GgMeanwhile *meanwhile, GgReason *reason, int *failed)
+{
 	bool		learn = true;
 
+	for (int i = 0; i < n; i++)
+		asked[i].answered = false;
 	if (gg_fault == GG_FAULT_POST_STALL)
 		StallPost();
-	slot->posted_us = GgNowMicros();
-	if (!Post(asked))
+	if (!PostAll(asked, n, failed))
 	{
-		GgSlotGiveChunkBack(slot);
 		*reason = GG_REASON_BUSY;
 		return false;
 	}
 	if (meanwhile->run != NULL)
 	{
 		RunMeanwhile(meanwhile);
-		learn = !Answered(asked);
+		learn = !Answered(&asked[0]);
 	}
-	if (!Await(asked, slot->posted_us, learn))
-	{
-		*reason = GiveUp(asked);
-		return false;
-	}
-	TakeAnswer(asked);
 	*reason = GG_REASON_NONE;
-	return true;
+	for (int i = 0; i < n; i++)
+	{
+		asked[i].answered = Await(&asked[i], asked[i].slot->posted_us, learn && i == 0);
+		if (asked[i].answered)
+			continue;
+		*failed = i;
+		*reason = GiveUp(&asked[i]);
+	}
+	for (int i = 0; i < n; i++)
+		if (asked[i].answered)
+			TakeAnswer(&asked[i]);
+	return *reason == GG_REASON_NONE;
 }
 
 /* ---- when the CPU has to answer ----------------------------------------------- */

@@ -11,26 +11,31 @@
 typedef struct GgAsked
 {
 	GgSlot	   *slot;
+	int			number;			/* of the device */
 	GgDevice   *device;
 	uint64		ticket;
 	uint64		epoch;			/* of the worker that it is posted to */
+	bool		answered;
 	uint32		nlists;			/* still to come */
 	uint8		lists[GG_SERVE_MAX_LISTS];	/* the last one is looked at first, so that the
 											 * others are seldom looked at more than once */
 } GgAsked;
 
 /*
- * Begin a request: this process's slot has all of it but where its parts are.  False: *reason says
- * why not.  A request that is not posted need not be undone, but for the chunk.
+ * Begin a request: this process's slot with the device has all of it but where its parts are.
+ * again: another device was asked first.  False: *reason says why not.  A request that is not
+ * posted need not be undone, but for the chunk.
  */
-extern bool GgAskBegin(GgAsked *asked, const GgResidentRef *ref, const gg_request *request,
-					   GgReason *reason);
+extern bool GgAskBegin(GgAsked *asked, const GgResidentPart *part, bool again,
+					   const gg_request *request, GgReason *reason);
 
 /*
- * Post the request, do what is to be done meanwhile, and wait for the answer; interruptible.  True:
- * the answer is there, and slot and chunk belong to this process, which has to give the chunk back.
- * False: *reason says why not, and neither belongs to this process any more.
+ * Post n requests, each to another device, do what is to be done meanwhile, and wait for all of
+ * them; interruptible.  Slots and chunks of those that are answered belong to this process, which
+ * has to give the chunks back.  Those of the others do not any more.  False: some were not, *failed
+ * is the last of them, and *reason says why.
  */
-extern bool GgAskAndWait(GgAsked *asked, const GgMeanwhile *meanwhile, GgReason *reason);
+extern bool GgAskAndWait(GgAsked *asked, int n, const GgMeanwhile *meanwhile, GgReason *reason,
+						 int *failed);
 
 #endif							/* GG_CLIENT_H */

@@ -20,6 +20,10 @@
  * Segments that have no room on the device are missing from a resident.  The scan searches them
  * itself.
  *
+ * Several devices may have copies.  A query goes to the one that the fewest wait for, of those that
+ * have most of the index.  Copies that are not ready, and that have failed the query, are passed
+ * over.
+ *
  * A resident is to be refreshed when it is of an older generation; when VACUUM has cleared rows of
  * the delta, which would take the place of others in the answer; and when the delta has grown by so
  * much that the scan's own part becomes noticeable.  A refresh reads the delta's new pages, and all
@@ -28,8 +32,11 @@
 #include "service/backend/lookup.h"
 
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "storage/lmgr.h"
 #include "utils/guc.h"
+
+#include "service/shared/ring.h"
 
 /*
  * A resident is refreshed when this many delta pages are not covered.  8 pages of 128 dimensions
@@ -253,7 +260,6 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 		return false;
 	}
 	NoteFlip(resident);
-	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);
 	ref->device = number;
 	ref->entry = entry + resident->version * GG_MAX_RESIDENT;
 	ref->serial = resident->serial;
@@ -267,109 +273,210 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 
 /* ---- one look -------------------------------------------------------------------- */
 
-/* What one device's table says of an index. */
+/* What one device's table says of an index, the better the later. */
 typedef enum Found
 {
 	FOUND_NOTHING,
-	FOUND_USABLE,
-	FOUND_UNUSABLE,				/* for now; *obstacle says why */
 	FOUND_FAILED,				/* a load failed, and may not be tried again yet */
-	FOUND_RETRY					/* a load failed long enough ago */
+	FOUND_RETRY,				/* a load failed long enough ago */
+	FOUND_UNUSABLE,				/* for now; the obstacle says why */
+	FOUND_USABLE
 } Found;
 
-static Found
+/* A device's copy of an index, or what there is in its place. */
+typedef struct Copy
+{
+	Found		found;
+	GgResidentRef ref;			/* FOUND_USABLE */
+	bool		current;		/* it has all that there is to load */
+	bool		part;			/* it has what others lack */
+	uint32		waiting;		/* queries under way with the device */
+	GgObstacle	obstacle;
+} Copy;
+
+static void
 LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker asker,
-			 uint64 since_us, GgResidentRef *ref, GgObstacle *obstacle)
+			 uint64 since_us, Copy *copy)
 {
 	GgDevice   *device = gg_service->devices[number];
+	GgObstacle *obstacle = &copy->obstacle;
 	int			entry = GgFindEntry(device, &GgLocator(index), meta->instance, GgDatabaseStamp());
 	GgResident *resident;
 	bool		failed_since;
 
+	memset(copy, 0, sizeof(Copy));
+	obstacle->reason = GG_REASON_FAILED;
 	if (entry < 0)
-		return FOUND_NOTHING;
+		return;
 	resident = &device->residents[entry];
 	/* ALTER TABLE may give an index another oid and leave it its file; loaders go by the oid */
 	if (resident->relation != RelationGetRelid(index))
 		resident->relation = RelationGetRelid(index);
 	obstacle->use = resident->use;
 	obstacle->device = number;
-	if (resident->state == GG_RESIDENT_READY || resident->state == GG_RESIDENT_FAILED)
-		pg_atomic_fetch_add_u64(&resident->queries, 1);
 	failed_since = since_us != 0 && resident->failed_us >= since_us;
 	if (failed_since)
 	{
 		obstacle->failed = true;
 		strlcpy(obstacle->error, resident->error, sizeof(obstacle->error));
 	}
+	copy->found = FOUND_UNUSABLE;
 	switch (resident->state)
 	{
 		case GG_RESIDENT_READY:
 			/* a caller that is about to report a failed refresh must not start one more */
 			if (failed_since)
 				asker = GG_ASKED_BY_QUERY;
-			return UseReady(number, entry, meta, asker, since_us, ref, &obstacle->reason) ?
-				FOUND_USABLE : FOUND_UNUSABLE;
+			if (UseReady(number, entry, meta, asker, since_us, &copy->ref, &obstacle->reason))
+				copy->found = FOUND_USABLE;
+			else
+				pg_atomic_fetch_add_u64(&resident->queries, 1);
+			copy->current = GgIsCurrent(resident, meta);
+			copy->part = resident->part;
+			copy->waiting = pg_atomic_read_u32(&device->ring->waiting);
+			break;
 		case GG_RESIDENT_FAILED:
+			pg_atomic_fetch_add_u64(&resident->queries, 1);
 			obstacle->reason = resident->reason;
+			copy->found = FOUND_RETRY;
 			if (since_us != 0 ? failed_since : GgNowMicros() < resident->retry_us)
-				return FOUND_FAILED;
-			return FOUND_RETRY;
+				copy->found = FOUND_FAILED;
+			break;
 		case GG_RESIDENT_EVICTING:
 			obstacle->reason = GG_REASON_NOT_RESIDENT;
-			return FOUND_UNUSABLE;
+			break;
 		default:
 			obstacle->reason = GG_REASON_LOADING;
-			return FOUND_UNUSABLE;
+			break;
 	}
+}
+
+/*
+ * Is a device's copy better than the best one so far?  A copy that is ready is, whatever becomes of
+ * others.  Of those that are, the one with most segments is, which the fewest queries wait for.
+ * gpugraph_prewarm() wants the one that has all.
+ */
+static bool
+IsBetter(const Copy *copy, const Copy *best, GgAsker asker)
+{
+	int			lacks = pg_popcount32(copy->ref.missing) - pg_popcount32(best->ref.missing);
+
+	if (copy->found != best->found || best->found == FOUND_NOTHING)
+		return copy->found > best->found;
+	if (copy->found == FOUND_UNUSABLE)
+		return copy->obstacle.reason == GG_REASON_LOADING &&
+			best->obstacle.reason != GG_REASON_LOADING;
+	if (copy->found != FOUND_USABLE)
+		return true;
+	if (asker != GG_ASKED_BY_QUERY && copy->current != best->current)
+		return copy->current;
+	if (copy->part != best->part)
+		return best->part;
+	return lacks != 0 ? lacks < 0 : copy->waiting < best->waiting;
+}
+
+/* Have other devices asked for what the first one lacks, where they have it. */
+static void
+AddOthers(GgResidentRef *ref, const Copy *copies)
+{
+	for (int i = 0; i < gg_service->ndevices && ref->missing != 0; i++)
+	{
+		const GgResidentRef *other = &copies[i].ref;
+		uint32		lists;
+
+		if (i == ref->device || copies[i].found != FOUND_USABLE)
+			continue;
+		lists = ref->missing & ~other->missing;
+		if (lists == 0)
+			continue;
+		ref->others[ref->nothers++] = (GgResidentPart) {
+			.device = i, .entry = other->entry, .serial = other->serial, .lists = lists
+		};
+		ref->missing &= ~lists;
+		ref->coded |= other->coded & lists;
+	}
+}
+
+/* A query uses a copy.  Another index may have the entry by now, which does no harm. */
+static void
+NoteUse(int number, uint32 entry)
+{
+	GgDevice   *device = gg_service->devices[number];
+	GgResident *resident = &device->residents[entry % GG_MAX_RESIDENT];
+
+	pg_atomic_fetch_add_u64(&resident->queries, 1);
+	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);
+}
+
+/* No device has the index, or is loading it.  Have one load it, unless none may try again. */
+static void
+AskForLoad(Relation index, const GgMetaPageData *meta, GgAsker asker, const Found *found,
+		   GgReason *reason)
+{
+	GgDevice   *device;
+	bool		failed = false;
+	int			number;
+
+	/* the device with most room, or where it failed lately, one that may be tried again */
+	device = GgChooseDevice(&number);
+	if (device == NULL)
+	{
+		*reason = GG_REASON_NO_SERVICE;
+		return;
+	}
+	if (found[number] != FOUND_NOTHING)
+		device = NULL;
+	for (int i = 0; i < gg_service->ndevices; i++)
+	{
+		failed |= found[i] != FOUND_NOTHING;
+		if (found[i] == FOUND_RETRY && found[number] != FOUND_NOTHING)
+			device = gg_service->devices[i];
+	}
+	if (device != NULL)
+		Request(device, index, meta, asker);
+	if (device != NULL || !failed)
+		*reason = GG_REASON_LOADING;
 }
 
 bool
 GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 since_us,
 			 GgResidentRef *ref, GgObstacle *obstacle)
 {
-	GgDevice   *device;
-	GgDevice   *retry = NULL;	/* a load failed there, long enough ago */
-	bool		tried[GG_MAX_DEVICES] = {false};	/* a load failed there */
-	bool		failed = false;
-	int			number;
+	Found		found[GG_MAX_DEVICES] = {FOUND_NOTHING};
+	const GgResidentRef before = *ref;
+	Copy		best = {.obstacle.reason = GG_REASON_FAILED};
+	Copy		copies[GG_MAX_DEVICES];
 
-	obstacle->failed = false;
-	obstacle->reason = GG_REASON_FAILED;
-	obstacle->use = 0;
-	for (number = 0; number < gg_service->ndevices; number++)
+	for (int i = 0; i < gg_service->ndevices; i++)
 	{
-		Found		found;
+		GgDevice   *device = gg_service->devices[i];
+		Copy	   *copy = &copies[i];
 
-		device = gg_service->devices[number];
-		if (!GgDeviceIsUp(device))
+		copy->found = FOUND_NOTHING;
+		if (!GgDeviceIsUp(device) || (before.avoid >> i & 1) != 0)
 			continue;
 		LWLockAcquire(device->lock, LW_SHARED);
-		found = LookOnDevice(number, index, meta, asker, since_us, ref, obstacle);
+		LookOnDevice(i, index, meta, asker, since_us, copy);
 		LWLockRelease(device->lock);
-
-		/* where a load failed does not matter if another device has the index */
-		if (found == FOUND_USABLE || found == FOUND_UNUSABLE)
-			return found == FOUND_USABLE;
-		if (found == FOUND_RETRY)
-			retry = device;
-		if (found != FOUND_NOTHING)
-			tried[number] = failed = true;
+		found[i] = copy->found;
+		if (IsBetter(copy, &best, asker))
+			best = *copy;
 	}
-
-	/* the device with most room, or where it failed lately, one that may be tried again */
-	device = GgChooseDevice(&number);
-	if (device == NULL)
+	*obstacle = best.obstacle;
+	if (best.found == FOUND_USABLE)
 	{
-		obstacle->reason = GG_REASON_NO_SERVICE;
-		return false;
+		*ref = best.ref;
+		ref->avoid = before.avoid;
+		ref->answered = before.answered;
+		ref->delta_answered = before.delta_answered;
+		AddOthers(ref, copies);
+		NoteUse(ref->device, ref->entry);
+		for (uint32 i = 0; i < ref->nothers; i++)
+			NoteUse(ref->others[i].device, ref->others[i].entry);
+		return true;
 	}
-	if (tried[number])
-		device = retry;
-	if (device != NULL)
-		Request(device, index, meta, asker);
-	if (device != NULL || !failed)
-		obstacle->reason = GG_REASON_LOADING;
+	if (best.found < FOUND_UNUSABLE && before.avoid == 0)
+		AskForLoad(index, meta, asker, found, &obstacle->reason);
 	return false;
 }
 
@@ -408,6 +515,18 @@ GgIsServed(Relation index, const GgMetaPageData *meta)
 }
 
 /* ---- queries ---------------------------------------------------------------------- */
+
+bool
+GgAskAnother(GgResidentRef *ref, GgReason reason)
+{
+	if (reason == GG_REASON_NOT_RESIDENT)
+		return true;
+	if ((reason != GG_REASON_FAILED && reason != GG_REASON_NO_SERVICE &&
+		 reason != GG_REASON_BUSY) || gg_service->ndevices == 1)
+		return false;
+	ref->avoid |= (uint32) 1 << ref->failed;
+	return true;
+}
 
 bool
 GgCanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
@@ -497,7 +616,8 @@ GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref,
 	{
 		if (GgLookupOnce(index, meta, GG_ASKED_BY_QUERY, 0, ref, &obstacle))
 			return true;
-		if (gg_engine_setting != GG_ENGINE_CUDA || !IsComing(index, meta, obstacle.reason))
+		if (gg_engine_setting != GG_ENGINE_CUDA || ref->avoid != 0 ||
+			!IsComing(index, meta, obstacle.reason))
 			break;
 		if (GgKeepsLoadersOut(index))
 		{

@@ -129,7 +129,7 @@ Prewarm(Relation index)
 	GgAsker		asker = GG_ASKED_BY_USER;
 	uint64		began_us = GgNowMicros();
 	uint64		bytes;
-	GgResidentRef ref;
+	GgResidentRef ref = {0};
 	GgObstacle	obstacle;
 	GgReason	reason;
 

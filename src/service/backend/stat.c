@@ -287,12 +287,14 @@ gpugraph_stat_get_device(PG_FUNCTION_ARGS)
 
 /* ---- gpugraph_stat_get_index() --------------------------------------------------- */
 
-#define INDEX_COLUMNS	33
+#define INDEX_COLUMNS	34
 
 typedef struct Held
 {
 	int			device;			/* CUDA's number */
 	GgResident	resident;
+	uint32		place;			/* of the device, as a bit */
+	uint32		ready;			/* such bits of all that have a copy, where the entry is shown */
 	bool		shown;
 } Held;
 
@@ -324,6 +326,20 @@ QueriesOf(GgIndexCounters *counters, int reason)
 	return counters != NULL ? (int64) pg_atomic_read_u64(&counters->queries[reason]) : 0;
 }
 
+/* The numbers of the devices that a bitmap names. */
+static Datum
+DeviceArray(uint32 devices)
+{
+	Datum		values[GG_MAX_DEVICES];
+	int			n = 0;
+
+	for (int i = 0; i < gg_service->ndevices; i++)
+		if ((devices >> i & 1) != 0)
+			values[n++] = Int32GetDatum(gg_service->devices[i]->number);
+	return PointerGetDatum(construct_array(values, n, INT4OID, sizeof(int32), true,
+										   TYPALIGN_INT));
+}
+
 /* counters or held may be NULL, not both. */
 static void
 IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
@@ -341,6 +357,7 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->relation : (Oid) key);
 	nulls[c] = resident == NULL;
 	values[c++] = Int32GetDatum(held != NULL ? held->device : 0);
+	values[c++] = DeviceArray(held != NULL ? held->ready : 0);
 	values[c++] = CStringGetTextDatum(resident != NULL ? ResidentStateName(resident) : "absent");
 	for (int i = c; i < c + 13; i++)
 		nulls[i] = !ready;
@@ -397,6 +414,8 @@ CopyEntries(int *nheld)
 			{
 				held[*nheld].device = device->number;
 				held[*nheld].resident = device->residents[i];
+				held[*nheld].place = (uint32) 1 << d;
+				held[*nheld].ready = 0;
 				held[*nheld].shown = false;
 				(*nheld)++;
 			}
@@ -405,24 +424,54 @@ CopyEntries(int *nheld)
 	return held;
 }
 
+/* Is an entry a copy of the same contents as another one? */
+static bool
+IsCopy(const GgResident *a, const GgResident *b)
+{
+	return GgSameLocator(&a->key.locator, &b->key.locator) &&
+		a->key.instance == b->key.instance && a->key.database == b->key.database;
+}
+
 /*
  * The latest entry of an index; NULL when there is none.  Entries of its files from before a
- * REINDEX or TRUNCATE are not shown then.
+ * REINDEX or TRUNCATE are not shown then.  Of several copies the one is shown that is READY and no
+ * replica.
  */
 static Held *
-FindLatest(Held *held, int nheld, uint64 key)
+FindLatest(Held *held, int nheld, Oid database, Oid relation)
 {
 	Held	   *latest = NULL;
+	Held	   *best;
+	uint32		ready = 0;
 
 	for (int h = 0; h < nheld; h++)
-	{
-		if (((uint64) held[h].resident.database << 32 | held[h].resident.relation) != key)
-			continue;
-		held[h].shown = true;
-		if (latest == NULL || held[h].resident.use > latest->resident.use)
+		if (held[h].resident.database == database && held[h].resident.relation == relation &&
+			(latest == NULL || held[h].resident.use > latest->resident.use))
 			latest = &held[h];
+	best = latest;
+	for (int h = 0; h < nheld && latest != NULL; h++)
+	{
+		const GgResident *resident = &held[h].resident;
+		bool		better = !resident->replica || best->resident.state != GG_RESIDENT_READY;
+
+		if (resident->state != GG_RESIDENT_READY || !IsCopy(resident, &latest->resident))
+			continue;
+		ready |= held[h].place;
+		if (better)
+			best = &held[h];
 	}
-	return latest;
+	if (best != NULL)
+		best->ready = ready;
+	return best;
+}
+
+/* No other row is to show these. */
+static void
+MarkShown(Held *held, int nheld, Oid database, Oid relation)
+{
+	for (int h = 0; h < nheld; h++)
+		held[h].shown |= held[h].resident.database == database &&
+			held[h].resident.relation == relation;
 }
 
 static void
@@ -433,6 +482,15 @@ PutIndexRow(ReturnSetInfo *rsinfo, GgIndexCounters *counters, Held *held)
 
 	IndexRow(counters, held, values, nulls);
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/* The row of an index that counters or entries name. */
+static void
+ShowIndex(ReturnSetInfo *rsinfo, GgIndexCounters *counters, Held *held, int nheld, Oid database,
+		  Oid relation)
+{
+	PutIndexRow(rsinfo, counters, FindLatest(held, nheld, database, relation));
+	MarkShown(held, nheld, database, relation);
 }
 
 PG_FUNCTION_INFO_V1(gpugraph_stat_get_index);
@@ -460,11 +518,12 @@ gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 		for (int r = 0; r < GG_NREASONS; r++)
 			any += pg_atomic_read_u64(&counters->queries[r]);
 		if (key != 0 || any != 0)
-			PutIndexRow(rsinfo, counters, FindLatest(held, nheld, key));
+			ShowIndex(rsinfo, counters, held, nheld, (Oid) (key >> 32), (Oid) key);
 	}
 	for (int h = 0; h < nheld; h++)
 		if (!held[h].shown)
-			PutIndexRow(rsinfo, NULL, &held[h]);
+			ShowIndex(rsinfo, NULL, held, nheld, held[h].resident.database,
+					  held[h].resident.relation);
 	pfree(held);
 	return (Datum) 0;
 }
@@ -475,38 +534,31 @@ void
 GgStatOfIndex(Oid relation, GgIndexStat *stat)
 {
 	GgIndexCounters *counters;
-	uint32		latest = 0;
+	Held	   *held;
+	Held	   *latest;
+	int			nheld;
 	bool		full;
 
 	memset(stat, 0, sizeof(GgIndexStat));
 	if (gg_service == NULL)
 		return;
 	for (int d = 0; d < gg_service->ndevices; d++)
+		stat->up |= GgDeviceIsUp(gg_service->devices[d]);
+	held = CopyEntries(&nheld);
+	latest = FindLatest(held, nheld, MyDatabaseId, relation);
+	if (latest != NULL)
 	{
-		GgDevice   *device = gg_service->devices[d];
+		GgResident *resident = &latest->resident;
 
-		if (device == NULL || pg_atomic_read_u32(&device->state) != GG_DEVICE_UP)
-			continue;
-		stat->up = true;
-		LWLockAcquire(device->lock, LW_SHARED);
-		for (int i = 0; i < GG_MAX_RESIDENT; i++)
-		{
-			GgResident *resident = &device->residents[i];
-
-			if (resident->state == GG_RESIDENT_FREE || resident->database != MyDatabaseId ||
-				resident->relation != relation || resident->use <= latest)
-				continue;
-			latest = resident->use;
-			stat->state = ResidentStateName(resident);
-			stat->ready = resident->state == GG_RESIDENT_READY;
-			stat->missing = stat->ready ? resident->missing : 0;
-			stat->device = device->number;
-			stat->failure = GG_REASON_NONE;
-			if (resident->state == GG_RESIDENT_FAILED)
-				stat->failure = resident->reason;
-		}
-		LWLockRelease(device->lock);
+		stat->state = ResidentStateName(resident);
+		stat->ready = resident->state == GG_RESIDENT_READY;
+		stat->missing = stat->ready ? resident->missing : 0;
+		stat->device = latest->device;
+		stat->failure = GG_REASON_NONE;
+		if (resident->state == GG_RESIDENT_FAILED)
+			stat->failure = resident->reason;
 	}
+	pfree(held);
 
 	counters = SeekCounters((uint64) MyDatabaseId << 32 | relation, &full);
 	stat->counted = !full;

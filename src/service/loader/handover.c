@@ -30,6 +30,9 @@
  */
 #define BUILDER_MOST_US		10000000
 
+/* The same where several devices are to have it: a flip does not wait for one that is slow. */
+#define OTHER_MOST_US		3000000
+
 /* How often a loader looks whether another session wants its database. */
 #define LOOK_AT_DATABASE_US	100000
 
@@ -100,7 +103,7 @@ GgDatabaseIsWanted(void)
 bool
 GgLoadMustStop(GgLoad *load, uint64 since_us)
 {
-	if (load->builder ? GgNowMicros() - since_us < BUILDER_MOST_US : !GgDatabaseIsWanted())
+	if (load->builder ? GgNowMicros() - since_us < load->step_us : !GgDatabaseIsWanted())
 		return false;
 	GgLoadGiveUp(load, true, NULL);
 	return true;
@@ -358,7 +361,7 @@ OpenLoad(GgLoad *load, GgReason *reason)
 GgLoad *
 GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 {
-	GgLoad		local = {.filling = -1, .builder = true};
+	GgLoad		local = {.filling = -1, .builder = true, .step_us = BUILDER_MOST_US};
 	GgLoad	   *load;
 
 	if (gg_service == NULL || (local.device = GgChooseDevice(&local.device_number)) == NULL)
@@ -412,12 +415,9 @@ KeepDelta(const GgMetaPageData *meta, GgLoadJob *job)
 	job->nlists = job->nsegments + (list->n > 0);
 }
 
-/*
- * Take a load that refreshes the entry, if the device has the index and nobody else does so.
- * *busy: somebody does.
- */
+/* Take a load that refreshes the entry, if the device has the index and nobody else does so. */
 static bool
-AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, bool *busy)
+AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
 {
 	GgDevice   *device = load->device;
 	uint32		none = 0;
@@ -426,8 +426,6 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, bool *busy
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	entry = GgFindReady(device, index, meta);
-	if (entry >= 0)
-		*busy |= pg_atomic_read_u32(&device->residents[entry].refresh) != 0;
 	if (entry >= 0 && HasOthers(&device->residents[entry], meta) &&
 		pg_atomic_compare_exchange_u32(&device->residents[entry].refresh, &none,
 									   GG_REFRESH_LOADING))
@@ -453,39 +451,76 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta, bool *busy
 	return number >= 0;
 }
 
-GgLoad *
-GgLoadAhead(Relation index, const GgMetaPageData *meta, bool *busy)
+/* Is any device about to bring its copy of the index up to date? */
+static bool
+IsRefreshing(Relation index, const GgMetaPageData *meta)
 {
-	*busy = false;
-	for (int i = 0; gg_service != NULL && i < gg_service->ndevices; i++)
+	bool		refreshing = false;
+
+	for (int i = 0; i < gg_service->ndevices && !refreshing; i++)
 	{
-		GgLoad		local = {.filling = -1, .builder = true, .ahead = true};
+		GgDevice   *device = gg_service->devices[i];
+		int			entry;
+
+		if (!GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = GgFindReady(device, index, meta);
+		refreshing = entry >= 0 && pg_atomic_read_u32(&device->residents[entry].refresh) != 0;
+		LWLockRelease(device->lock);
+	}
+	return refreshing;
+}
+
+GgLoad *
+GgLoadAhead(Relation index, const GgMetaPageData *meta, bool wait, bool *busy)
+{
+	GgLoad	   *loads = NULL;
+
+	*busy = gg_service != NULL && wait && IsRefreshing(index, meta);
+	for (int i = 0; gg_service != NULL && !*busy && i < gg_service->ndevices; i++)
+	{
+		GgLoad		local = {
+			.filling = -1, .builder = true, .ahead = true, .other = loads,
+			.step_us = BUILDER_MOST_US
+		};
 
 		local.device = gg_service->devices[i];
 		local.device_number = i;
-		if (GgDeviceIsUp(local.device) && AssignAhead(&local, index, meta, busy))
-			return KeepPending(&local);
+		if (GgDeviceIsUp(local.device) && AssignAhead(&local, index, meta))
+			loads = KeepPending(&local);
 	}
-	return NULL;
+	for (GgLoad *load = loads; load != NULL && loads->other != NULL; load = load->other)
+		load->step_us = OTHER_MOST_US;
+	return loads;
 }
 
+/* All devices make room at the same time. */
 bool
-GgLoadOpen(GgLoad *load)
+GgLoadOpen(GgLoad *loads)
 {
-	GgReason	reason;
+	bool		open = false;
 
-	return OpenLoad(load, &reason) != NULL;
+	for (GgLoad *load = loads; load != NULL; load = load->other)
+	{
+		pg_write_barrier();
+		GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_ASSIGNED, GG_LOAD_SHAPED);
+		GgResidentNotify(load->device);
+	}
+	for (GgLoad *load = loads; load != NULL; load = load->other)
+	{
+		if (GgLoadWaitUntilOpen(load))
+			open = true;
+		else
+			GgLoadAbort(load);
+	}
+	return open;
 }
 
-/*
- * Writes nothing for a load that has failed (GgLoadEnd() tells), and for a list that the worker has
- * left out.
- */
-void
-GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data, uint64 bytes)
+/* Writes nothing where a load has failed (GgLoadEnd() tells), or the worker left the list out. */
+static void
+WriteTo(GgLoad *load, uint32 list, gg_part part, uint64 offset, const char *src, uint64 bytes)
 {
-	const char *src = data;
-
 	if (!GgLoadIsOpen(load) || GgLoadJobOf(load)->lists[list].left_out)
 		return;
 	while (bytes > 0)
@@ -501,6 +536,14 @@ GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *
 		offset += piece;
 		bytes -= piece;
 	}
+}
+
+void
+GgLoadWrite(GgLoad *loads, uint32 list, gg_part part, uint64 offset, const void *data,
+			uint64 bytes)
+{
+	for (GgLoad *load = loads; load != NULL; load = load->other)
+		WriteTo(load, list, part, offset, data, bytes);
 }
 
 /*
@@ -532,19 +575,35 @@ WaitUntilEnded(GgLoad *load)
 	}
 }
 
-bool
-GgLoadEnd(GgLoad *load)
+/* What a load was for is READY. */
+static bool
+IsReady(GgLoad *load)
 {
-	bool		ok = false;
+	bool		ready;
 
-	if (!load->over && GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH))
-		WaitUntilEnded(load);
 	LWLockAcquire(load->device->lock, LW_SHARED);
-	ok = load->device->residents[load->entry].use == load->use &&
+	ready = load->device->residents[load->entry].use == load->use &&
 		load->device->residents[load->entry].state == GG_RESIDENT_READY;
 	LWLockRelease(load->device->lock);
-	DetachLoad(load);
-	return ok;
+	return ready;
+}
+
+bool
+GgLoadEnd(GgLoad *loads)
+{
+	bool		ready = false;
+
+	for (GgLoad *load = loads; load != NULL; load = load->other)
+		load->finishing = !load->over &&
+			GgLoadMove(GgLoadJobOf(load), load->serial, GG_LOAD_OPEN, GG_LOAD_FINISH);
+	for (GgLoad *load = loads; load != NULL; load = load->other)
+	{
+		if (load->finishing)
+			WaitUntilEnded(load);
+		ready |= IsReady(load);
+		DetachLoad(load);
+	}
+	return ready;
 }
 
 /* The handle itself is freed with its transaction. */

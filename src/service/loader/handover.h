@@ -27,9 +27,12 @@ struct GgLoad
 	bool		in_unit;		/* a unit is claimed, and not handed over yet */
 	bool		builder;
 	bool		ahead;			/* a merge's: what is there stays until it is READY */
+	bool		finishing;		/* builders: all was written */
 	bool		let_go;			/* builders: the worker knows that we are through with it */
 	SubTransactionId subxact;	/* builders: what it goes with */
 	GgLoad	   *next;			/* builders: pending_loads */
+	GgLoad	   *other;			/* of the same contents, to another device */
+	uint64		step_us;		/* builders: how long a step of it may take */
 };
 
 static inline GgLoadJob *

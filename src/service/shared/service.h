@@ -131,20 +131,46 @@ extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
 /* The codes that walks measure by where a device has no full rows for them. */
 #define GG_DEVICE_CODES(metric)	((metric) == GG_METRIC_L1 ? GG_CODES_INT8 : GG_CODES_INT4)
 
+#define GG_MAX_DEVICES		16
+
 /*
  * What a backend's query names.  (entry, serial) is one version of a resident, which never
  * changes: a refresh makes a new one.  entry is opaque, below 2 * GG_MAX_RESIDENT.
  */
-typedef struct GgResidentRef
+typedef struct GgResidentPart
 {
 	int			device;
 	uint32		entry;
 	uint32		serial;
+	uint32		lists;			/* bitmap of the segments that it is asked for */
+} GgResidentPart;
+
+typedef struct GgResidentRef
+{
+	/* the caller's; a look-up leaves them as they are */
+	uint32		avoid;			/* bitmap of devices that failed the query; see GgAskAnother() */
+	uint32		answered;		/* bitmap of segments whose lists the last request has, and ... */
+	bool		delta_answered; /* ... the delta's: they are not asked for again */
+
+	int			device;
+	uint32		entry;
+	uint32		serial;
 	uint32		nsegments;		/* lists 0 .. nsegments - 1, in the metapage's order */
-	uint32		missing;		/* bitmap of those that the device lacks: not to be asked for */
+	uint32		nothers;		/* other devices, which have segments that the first one lacks */
+	GgResidentPart others[GG_MAX_DEVICES - 1];
+	int			failed;			/* the device that did not answer the last request */
+	uint32		missing;		/* bitmap of those that no device has: not to be asked for */
 	uint32		coded;			/* bitmap of those that walks measure by codes */
 	uint32		delta_pages;	/* that list nsegments covers, whole rows only; 0: no such list */
 } GgResidentRef;
+
+/* Another request is to be asked. */
+static inline void
+GgForgetAnswers(GgResidentRef *ref)
+{
+	ref->answered = 0;
+	ref->delta_answered = false;
+}
 
 /*
  * Is this generation of the index on a device?  If not, and the service is up, a load is asked
@@ -153,6 +179,13 @@ typedef struct GgResidentRef
  */
 extern bool GgResidentLookup(Relation index, const GgMetaPageData *meta, GgResidentRef *ref,
 							 GgReason *reason);
+
+/*
+ * A device that ref names has not answered, for this reason.  True: the index is to be looked up
+ * again, as another copy may answer, or a newer one.  A device that failed is in ref->avoid then:
+ * it is passed over, and no load is asked for or waited for.
+ */
+extern bool GgAskAnother(GgResidentRef *ref, GgReason reason);
 
 /* Does a device answer queries of the index, whatever generation it has? */
 extern bool GgIsServed(Relation index, const GgMetaPageData *meta);
@@ -177,12 +210,14 @@ typedef struct GgAsk
 } GgAsk;
 
 /*
- * Ask the device that ref names.  True: keys (keys.h) has the k nearest of each query in each list
- * asked for, ascending, GG_NO_KEY at the end: those of query q in the l-th list from (l x count +
- * q) x k on; and with a filter matches[l] is how many rows of that list match.  False: *reason says
- * why the CPU has to answer.  Interruptible; a cancelled request leaves nothing behind.
+ * Ask the devices that ref names, each for the lists that it has, all at the same time.  Lists that
+ * ref says were answered are in keys and matches already.  True: keys (keys.h) has the k nearest of
+ * each query in each list asked for, ascending, GG_NO_KEY at the end: those of query q in the l-th
+ * list from (l x count + q) x k on; and with a filter matches[l] is how many rows of that list
+ * match.  False: *reason says why the CPU has to answer.  Interruptible; a cancelled request leaves
+ * nothing behind.
  */
-extern bool GgServiceAsk(const GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
+extern bool GgServiceAsk(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
 						 GgReason *reason);
 
 /*
@@ -258,23 +293,25 @@ typedef struct GgLoad GgLoad;
 extern GgLoad *GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason);
 
 /*
- * Bring a merged segment to a device that has the index, ahead of the flip of its directory.  meta
- * is the directory as the flip will make it.  The lists of segments that the device has need not be
- * written, nor the delta, of which the device keeps what it has.  From GgLoadEnd() on, queries that
+ * Bring a merged segment to all devices that have the index, ahead of the flip of its directory.
+ * meta is the directory as the flip will make it.  The lists of segments that devices have need not
+ * be written, nor the delta, of which they keep what they have.  From GgLoadEnd() on, queries that
  * find the new directory use what was brought, and queries that find the old one use what was there
  * before.  They do so until GgNoteFlip(), or a query, says that the directory was flipped, and for
  * a short while after; at most for GG_AHEAD_MS.
  *
- * GgLoadAhead() returns NULL where no device has the index, or one is just loading it (*busy), or
- * lacks other segments that it does not know of.  GgLoadOpen() waits until memory is
- * granted, which others may have to make room for, and needs the relation no more.  False: there
- * will be none, and the load is gone.
+ * GgLoadAhead() returns the loads as one; NULL: there is none.  None goes to a device that is just
+ * loading the index; wait: there is none at all then, but *busy.  Nor does one go to a device that
+ * lacks other segments and does not know of it.  What follows is done for all at once.
+ * GgLoadOpen() waits until memory is granted, which others may have to make room for, and needs the
+ * relation no more.  False: there will be none, and the loads are gone.  A device that fails, or is
+ * slow where there are several, is left to the next refresh.  GgLoadEnd(): is any READY?
  */
-extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta, bool *busy);
-extern bool GgLoadOpen(GgLoad *load);
-extern void GgLoadWrite(GgLoad *load, uint32 list, gg_part part, uint64 offset, const void *data,
+extern GgLoad *GgLoadAhead(Relation index, const GgMetaPageData *meta, bool wait, bool *busy);
+extern bool GgLoadOpen(GgLoad *loads);
+extern void GgLoadWrite(GgLoad *loads, uint32 list, gg_part part, uint64 offset, const void *data,
 						uint64 bytes);
-extern bool GgLoadEnd(GgLoad *load);
+extern bool GgLoadEnd(GgLoad *loads);
 extern void GgLoadAbort(GgLoad *load);
 extern void GgNoteFlip(Relation index, const GgMetaPageData *meta);
 

@@ -8,7 +8,8 @@
  * some) ends for good.  Where the kernel module is loaded only after PostgreSQL has started,
  * gpugraph.devices has to name the devices.
  *
- * Devices see one region, which holds the slots, the pool's chunks and then each device's staging.
+ * Devices see one region, which holds each device's slots, the pool's chunks and then each device's
+ * staging.
  * It is page aligned, since devices register whole pages.
  */
 #include "service/shared/shmem.h"
@@ -72,6 +73,7 @@ static const struct config_enum_entry fault_values[] = {
 	{"hang_launch", GG_FAULT_HANG_LAUNCH, false},
 	{"hang_load", GG_FAULT_HANG_LOAD, false},
 	{"less_memory", GG_FAULT_LESS_MEMORY, false},
+	{"hot", GG_FAULT_HOT, false},
 	{"graph", GG_FAULT_GRAPH, false},
 	{"graph_memory", GG_FAULT_GRAPH_MEMORY, false},
 	{"graph_stall", GG_FAULT_GRAPH_STALL, false},
@@ -192,7 +194,7 @@ SystemPage(void)
 static Size
 SlotsBytes(void)
 {
-	return TYPEALIGN64(SystemPage(), mul_size(MaxBackends, sizeof(GgSlot)));
+	return TYPEALIGN64(SystemPage(), mul_size(mul_size(ndevices, MaxBackends), sizeof(GgSlot)));
 }
 
 static Size
@@ -282,6 +284,7 @@ InitService(void)
 	gg_service->ndevices = ndevices;
 	gg_service->nslots = MaxBackends;
 	gg_service->stat_lock = &locks[ndevices].lock;
+	pg_atomic_init_u32(&gg_service->last_use, 0);
 	for (int i = 0; i < GG_NREASONS; i++)
 		pg_atomic_init_u64(&gg_service->told_us[i], 0);
 
@@ -308,7 +311,7 @@ InitService(void)
 	next += SlotsBytes();
 	gg_service->chunks = (GgChunk *) next;
 	next += ChunksBytes();
-	for (uint32 i = 0; i < gg_service->nslots; i++)
+	for (uint32 i = 0; i < ndevices * gg_service->nslots; i++)
 	{
 		GgSlot	   *slot = &gg_service->slots[i];
 
@@ -319,6 +322,7 @@ InitService(void)
 	}
 	for (int i = 0; i < ndevices; i++)
 	{
+		gg_service->devices[i]->slots = gg_service->slots + i * gg_service->nslots;
 		gg_service->devices[i]->staging = next;
 		next += GG_STAGE_CHUNK * GG_STAGE_CHUNKS;
 	}
@@ -336,9 +340,9 @@ StartShmem(void)
 }
 
 void
-GgDeviceLayout(gg_serve_layout *layout)
+GgDeviceLayout(const GgDevice *device, gg_serve_layout *layout)
 {
-	layout->slots = (char *) gg_service->slots;
+	layout->slots = (char *) device->slots;
 	layout->slot_bytes = sizeof(GgSlot);
 	layout->nslots = gg_service->nslots;
 	layout->done = offsetof(GgSlot, done);

@@ -21,8 +21,6 @@
 
 /* ---- settings ------------------------------------------------------------- */
 
-#define GG_MAX_DEVICES		16
-
 /*
  * What gpugraph.fault (superusers, for tests) makes the service do, or a merge or VACUUM of the
  * process itself.  Faults of a query travel with the query, faults of a load with the request for
@@ -50,6 +48,7 @@ typedef enum GgFault
 	GG_FAULT_HANG_LAUNCH,		/* the call that launches it never returns */
 	GG_FAULT_HANG_LOAD,			/* the call that takes memory for a load never returns */
 	GG_FAULT_LESS_MEMORY,		/* a load finds device memory for all but one of its lists */
+	GG_FAULT_HOT,				/* an index is hot, whether its queries wait or not */
 	GG_FAULT_GRAPH,				/* the device is lost while it builds a merge's graph */
 	GG_FAULT_GRAPH_MEMORY,		/* such a graph finds too little device memory */
 	GG_FAULT_GRAPH_STALL,		/* the device rests for some seconds before it begins with it */
@@ -97,9 +96,11 @@ extern int	gg_fault;			/* gpugraph.fault, GgFault; superuser */
 /* ---- slots ------------------------------------------------------------------ */
 
 /*
- * There is one slot per PGPROC (backends and background workers), so a process has at most one
- * query under way.  The word holds (ticket << 8 | state).  Every change is a compare-and-swap of
- * both, so a change that is meant for an earlier query never hits a later one.
+ * Each device has a slot per PGPROC (backends and background workers), so a process has at most
+ * one query under way with each device.  Each slot has one device that ever writes it, so what one
+ * device does, or leaves undone, concerns no other device's answers.  The word holds
+ * (ticket << 8 | state).  Every change is a compare-and-swap of both, so a change that is meant for
+ * an earlier query never hits a later one.
  *
  *	FREE -> QUEUED		the backend, before it puts the slot's number into the ring
  *	QUEUED -> RUNNING	the worker, when it takes the query
@@ -141,7 +142,6 @@ typedef struct GgSlot
 	pg_atomic_uint32 sleeping;	/* the backend waits on its latch */
 
 	/* the query: written by the backend before QUEUED, read by the worker */
-	int32		device;
 	int32		procno;			/* whose latch to set */
 	uint32		entry;			/* GgResidentRef */
 	uint32		serial;
@@ -233,6 +233,9 @@ typedef struct GgResident
 	pg_atomic_uint32 refresh;	/* READY: 0, GG_REFRESH_WANTED or _LOADING */
 	bool		forced;			/* at any cost: see GG_ASKED_BY_MAINTAINER */
 	bool		grow;			/* the refresh is to bring segments that are missing */
+	bool		replica;		/* another device has a copy that is not marked so; replica.c */
+	bool		part;			/* it is to have what no other device has, but for the delta */
+	uint64		replicate_us;	/* when the next replica may be asked for */
 	int32		fault;			/* GgFault, of the request */
 	uint32		nsegments;
 	uint32		graphs[GG_MAX_SEGMENTS];	/* GgGraphId() of list i */
@@ -337,6 +340,8 @@ typedef struct GgLoadJob
 	bool		grow;			/* also what the version to be replaced lacks */
 	bool		partial;		/* the worker's: there is no room for the whole */
 	bool		forced;
+	bool		replica;		/* evicts nothing */
+	bool		part;			/* GgResident.part */
 	int32		fault;
 	int32		owner;			/* process id of the builder; 0: a loader that the worker watches */
 	Oid			database;
@@ -481,7 +486,8 @@ typedef enum GgDeviceState
 
 typedef struct GgDevice
 {
-	int			number;			/* CUDA's */
+	int			number;			/* CUDA's, as gpugraph.devices has it */
+	int			ordinal;		/* CUDA's, as the worker opened it; see OpenDevice() */
 	LWLock	   *lock;			/* residents and load requests */
 	pg_atomic_uint32 state;		/* GgDeviceState */
 	pg_atomic_uint64 epoch;		/* counts worker starts */
@@ -494,7 +500,9 @@ typedef struct GgDevice
 	uint64		not_before_us;
 	uint64		up_since_us;
 
-	/* ring of slot numbers (client.c, dispatch.c) */
+	GgSlot	   *slots;			/* gg_service->nslots */
+
+	/* ring of their numbers (client.c, dispatch.c) */
 	struct GgRing *ring;
 
 	/* apart from what everybody reads all the time: every query writes it */
@@ -504,7 +512,6 @@ typedef struct GgDevice
 	uint64		limit_bytes;	/* what gpugraph.device_memory comes to; the live worker's */
 	pg_atomic_uint32 reset;		/* the worker is to zero its counters */
 	pg_atomic_uint32 nresidents;	/* entries from here on are free */
-	uint32		last_use;		/* under lock */
 	uint64		displaced_us;	/* under lock; when an entry of the full table was last evicted */
 	uint32		last_serial;	/* the worker's; goes on over restarts, because open cursors
 								 * remember serials of any age */
@@ -538,14 +545,15 @@ struct GgService
 {
 	int			ndevices;
 	GgDevice   *devices[GG_MAX_DEVICES];	/* none of the first ndevices is NULL */
-	uint32		nslots;
+	uint32		nslots;			/* of each device */
 	char	   *region;			/* slots, chunks and staging, page aligned, for devices to see */
 	Size		region_bytes;
-	GgSlot	   *slots;
+	GgSlot	   *slots;			/* of all devices, one device's after the other's */
 	GgPool	   *pool;			/* who has which of the ... */
 	GgChunk    *chunks;
 	GgIndexStats *index_stats;
 	LWLock	   *stat_lock;
+	pg_atomic_uint32 last_use;	/* of all entries of all devices */
 	pg_atomic_uint64 told_us[GG_NREASONS];	/* last LOG line for this reason (client.c); 0: none */
 };
 
@@ -555,6 +563,13 @@ GgDeviceIsUp(GgDevice *device)
 	return pg_atomic_read_u32(&device->state) == GG_DEVICE_UP;
 }
 
+/* The name by which a slot has chunks of the pool. */
+static inline uint32
+GgSlotOwner(const GgSlot *slot)
+{
+	return (uint32) (slot - gg_service->slots);
+}
+
 /* Give back the chunk that a slot has, if it has one. */
 static inline void
 GgSlotGiveChunkBack(GgSlot *slot)
@@ -562,7 +577,7 @@ GgSlotGiveChunkBack(GgSlot *slot)
 	int			chunk = slot->chunk;
 
 	slot->chunk = -1;
-	(void) GgPoolGiveBack(gg_service->pool, chunk, slot - gg_service->slots);
+	(void) GgPoolGiveBack(gg_service->pool, chunk, GgSlotOwner(slot));
 }
 
 /*
@@ -601,7 +616,7 @@ extern void GgWakeDevice(GgDevice *device);
 
 /* Called by a worker that ends: have a successor started; false when there is no place for it. */
 extern bool GgStartWorker(GgDevice *device);
-extern void GgDeviceLayout(gg_serve_layout *layout);
+extern void GgDeviceLayout(const GgDevice *device, gg_serve_layout *layout);
 
 /* Does the answer to a request, whose numbers are in range, fit a slot without a chunk? */
 extern bool GgFitsSlot(const gg_request *request);

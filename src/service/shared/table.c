@@ -40,6 +40,20 @@ GgResidentNotify(GgDevice *device)
 	GgWakeDevice(device);
 }
 
+/* What replicas take, which make room for anything. */
+static uint64
+ReplicaBytes(GgDevice *device)
+{
+	uint64		bytes = 0;
+
+	LWLockAcquire(device->lock, LW_SHARED);
+	for (uint32 i = 0; i < pg_atomic_read_u32(&device->nresidents); i++)
+		if (device->residents[i].state == GG_RESIDENT_READY && device->residents[i].replica)
+			bytes += device->residents[i].bytes;
+	LWLockRelease(device->lock);
+	return bytes;
+}
+
 GgDevice *
 GgChooseDevice(int *number)
 {
@@ -53,7 +67,8 @@ GgChooseDevice(int *number)
 
 		if (!GgDeviceIsUp(device))
 			continue;
-		room = (int64) device->limit_bytes - (int64) device->stats.resident_bytes;
+		room = (int64) device->limit_bytes - (int64) device->stats.resident_bytes +
+			(int64) ReplicaBytes(device);
 		if (best == NULL || room > best_room)
 		{
 			best = device;
@@ -149,9 +164,9 @@ Displace(GgDevice *device, bool forced)
 		/* one entry is on its way out already, which is enough for now */
 		if (resident->state == GG_RESIDENT_EVICTING)
 			return;
-		if (resident->state == GG_RESIDENT_READY && (forced || GgHasRested(resident, now_us)) &&
-			(victim < 0 || pg_atomic_read_u64(&resident->used) <
-			 pg_atomic_read_u64(&device->residents[victim].used)))
+		if (resident->state == GG_RESIDENT_READY &&
+			(forced || resident->replica || GgHasRested(resident, now_us)) &&
+			(victim < 0 || GgGoesBefore(resident, &device->residents[victim])))
 			victim = i;
 	}
 	if (victim < 0)
@@ -160,38 +175,53 @@ Displace(GgDevice *device, bool forced)
 	device->displaced_us = now_us;
 }
 
-int
-GgTakeEntry(GgDevice *device, bool forced)
+/* The first entry in this state; -1 when there is none. */
+static int
+FirstInState(const GgDevice *device, GgResidentState state)
 {
-	int			best = -1;
-	GgResident *resident;
-
 	for (int i = 0; i < GG_MAX_RESIDENT; i++)
-		if (device->residents[i].state == GG_RESIDENT_FREE)
-		{
-			best = i;
-			break;
-		}
-	for (int i = 0; best < 0 && i < GG_MAX_RESIDENT; i++)
-		if (device->residents[i].state == GG_RESIDENT_FAILED)
-			best = i;
-	if (best < 0)
-	{
-		/* none to be had now, but maybe soon */
-		Displace(device, forced);
-		return -1;
-	}
+		if (device->residents[i].state == state)
+			return i;
+	return -1;
+}
 
-	resident = &device->residents[best];
+/* Begin another use of an entry. */
+static int
+Reuse(GgDevice *device, int entry)
+{
+	GgResident *resident = &device->residents[entry];
+
 	memset(resident, 0, sizeof(GgResident));
 	pg_atomic_init_u32(&resident->refresh, 0);
 	pg_atomic_init_u64(&resident->flipped_us, 0);
 	pg_atomic_init_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1));
 	pg_atomic_init_u64(&resident->queries, 1);
-	resident->use = ++device->last_use;
-	if ((uint32) best >= pg_atomic_read_u32(&device->nresidents))
-		pg_atomic_write_u32(&device->nresidents, best + 1);
-	return best;
+	resident->use = pg_atomic_add_fetch_u32(&gg_service->last_use, 1);
+	if ((uint32) entry >= pg_atomic_read_u32(&device->nresidents))
+		pg_atomic_write_u32(&device->nresidents, entry + 1);
+	return entry;
+}
+
+int
+GgTakeFreeEntry(GgDevice *device)
+{
+	int			entry = FirstInState(device, GG_RESIDENT_FREE);
+
+	return entry >= 0 ? Reuse(device, entry) : -1;
+}
+
+int
+GgTakeEntry(GgDevice *device, bool forced)
+{
+	int			entry = FirstInState(device, GG_RESIDENT_FREE);
+
+	if (entry < 0)
+		entry = FirstInState(device, GG_RESIDENT_FAILED);
+	if (entry >= 0)
+		return Reuse(device, entry);
+	/* none to be had now, but maybe soon */
+	Displace(device, forced);
+	return -1;
 }
 
 void
@@ -229,6 +259,8 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 		job->owner = owner;
 		job->grow = refresh && owner == 0 && resident->grow;
 		job->forced = resident->forced;
+		job->replica = resident->replica;
+		job->part = resident->part;
 		job->fault = resident->fault;
 		job->database = resident->database;
 		job->relation = resident->relation;

@@ -19,6 +19,15 @@ GgHasRested(const GgResident *resident, uint64 now_us)
 	return now_us >= resident->rested_us;
 }
 
+/* Is a resident evicted before another one?  Replicas are, then what was used longest ago. */
+static inline bool
+GgGoesBefore(GgResident *resident, GgResident *other)
+{
+	if (resident->replica != other->replica)
+		return resident->replica;
+	return pg_atomic_read_u64(&resident->used) < pg_atomic_read_u64(&other->used);
+}
+
 /*
  * A stamp that tells this process's database from any other that ever had its number.  0: not
  * known.
@@ -44,6 +53,9 @@ extern int	GgFindReady(GgDevice *device, Relation index, const GgMetaPageData *m
  * exclusive.
  */
 extern int	GgTakeEntry(GgDevice *device, bool forced);
+
+/* The same where nothing is to be evicted for it. */
+extern int	GgTakeFreeEntry(GgDevice *device);
 
 /* Fill in which index an entry is for.  Under device->lock, exclusive. */
 extern void GgNameEntry(GgResident *resident, Relation index, const GgMetaPageData *meta);

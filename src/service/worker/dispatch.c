@@ -54,7 +54,8 @@ typedef struct SlotQuery
 	uint32		items;			/* waiting or in flight */
 	uint32		entry;			/* pinned */
 	gg_index  **indexes;
-	uint64		posted_us;		/* 0 once counted */
+	uint64		posted_us;
+	uint64		submitted_us;	/* the first of its items; 0: none yet */
 } SlotQuery;
 
 /* One list of a query, to be searched. */
@@ -103,6 +104,9 @@ typedef struct GgDispatch
 	uint64		checked_us;
 } GgDispatch;
 
+/* The slots of this worker's device. */
+static GgSlot *device_slots = NULL;
+
 /* ---- slots -------------------------------------------------------------------- */
 
 static void
@@ -136,7 +140,7 @@ FailRing(GgDevice *device)
 
 	while (GgRingPop(device->ring, &number, &ticket))
 	{
-		GgSlot	   *slot = &gg_service->slots[number];
+		GgSlot	   *slot = &device_slots[number];
 		uint64		word = pg_atomic_read_u64(&slot->word);
 
 		if ((uint32) GgSlotTicket(word) == ticket)
@@ -150,10 +154,13 @@ static void
 EndQuery(GgWorker *worker, uint32 number)
 {
 	SlotQuery  *query = &worker->dispatch->queries[number];
-	GgSlot	   *slot = &gg_service->slots[number];
+	GgSlot	   *slot = &device_slots[number];
 	uint64		ticket = GgSlotTicket(pg_atomic_read_u64(&slot->word));
 
 	query->live = false;
+	if (query->submitted_us != 0)
+		worker->times[query->entry % GG_MAX_RESIDENT].answered_us +=
+			GgNowMicros() - query->submitted_us;
 	GgResidentUnpin(worker, query->entry);
 
 	/* answered, and the backend has gone on to its next query */
@@ -195,7 +202,7 @@ Poll(GgWorker *worker)
 		for (uint32 i = 0; i < flight->count;)
 		{
 			uint32		number = flight->slots[i];
-			const volatile uint32 *done = &gg_service->slots[number].done[flight->list];
+			const volatile uint32 *done = &device_slots[number].done[flight->list];
 
 			if (*done != flight->tickets[i])
 			{
@@ -298,7 +305,7 @@ CountTids(const GgSlot *slot)
 static const gg_request *
 RequestOf(const SlotItem *item)
 {
-	return &gg_service->slots[item->slot].request;
+	return &device_slots[item->slot].request;
 }
 
 static DeepKind
@@ -311,7 +318,7 @@ KindOf(const SlotItem *item)
 	if (request->filter == 0)
 		return request->params.k <= GG_LONG_DEEP ? DEEP_ALL : DEEP_ALONE;
 	return request->params.k <= GG_SHORT_DEEP &&
-		CountTids(&gg_service->slots[item->slot]) <= GG_SHORT_TIDS ? DEEP_FILTERED : DEEP_ALONE;
+		CountTids(&device_slots[item->slot]) <= GG_SHORT_TIDS ? DEEP_FILTERED : DEEP_ALONE;
 }
 
 /* May an item share a batch with another one, of this kind? */
@@ -332,12 +339,13 @@ CountWaits(GgWorker *worker, const gg_serve_batch *batch, uint64 now)
 	for (uint32 i = 0; i < batch->count; i++)
 	{
 		SlotQuery  *query = &worker->dispatch->queries[batch->slots[i]];
+		uint64		waited_us = now > query->posted_us ? now - query->posted_us : 0;
 
-		if (query->posted_us == 0)
+		if (query->submitted_us != 0)
 			continue;
-		GgTimeAdd(worker->device->stats.queue_us,
-				  now > query->posted_us ? now - query->posted_us : 0);
-		query->posted_us = 0;
+		query->submitted_us = now;
+		GgTimeAdd(worker->device->stats.queue_us, waited_us);
+		worker->times[query->entry % GG_MAX_RESIDENT].waited_us += waited_us;
 	}
 }
 
@@ -498,7 +506,7 @@ Submit(GgWorker *worker)
 			continue;
 		}
 		GatherBatch(dispatch, first, &batch);
-		queue = queues[turn++ % (gg_service->slots[item.slot].chunk < 0 ? nqueues : nfirst)];
+		queue = queues[turn++ % (device_slots[item.slot].chunk < 0 ? nqueues : nfirst)];
 		if (queue < FIRST_QUEUES)
 			dispatch->next_queue = queue + 1;
 		SubmitBatch(worker, &batch, &item, queue);
@@ -550,7 +558,7 @@ AnswerNothing(const gg_request *request, uint32 list)
 static void
 AddItem(GgDispatch *dispatch, uint32 number, uint32 list)
 {
-	GgSlot	   *slot = &gg_service->slots[number];
+	GgSlot	   *slot = &device_slots[number];
 	SlotItem   *item;
 
 	if (dispatch->queries[number].indexes[list] == NULL)
@@ -579,7 +587,7 @@ IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
 
 	return gg_check_request(__func__, request).code == GG_OK &&
 		request->nsegments + request->delta <= nlists &&
-		(slot->chunk < 0 || GgPoolIsOwner(gg_service->pool, slot->chunk, number)) &&
+		(slot->chunk < 0 || GgPoolIsOwner(gg_service->pool, slot->chunk, GgSlotOwner(slot))) &&
 		GgPlaceRequest(slot, CountTids(slot), &placed) && placed.queries == request->queries &&
 		placed.keys == request->keys && placed.filter == request->filter &&
 		placed.tids == request->tids && placed.matches == request->matches;
@@ -590,7 +598,7 @@ static void
 AddItems(GgWorker *worker, uint32 number, const GgResidentVersion *version)
 {
 	GgDispatch *dispatch = worker->dispatch;
-	const GgSlot *slot = &gg_service->slots[number];
+	const GgSlot *slot = &device_slots[number];
 
 	if (!IsSound(slot, number, version->nlists) || (slot->request.lists & version->missing) != 0)
 	{
@@ -608,7 +616,7 @@ static void
 Take(GgWorker *worker, uint32 number, uint64 ticket)
 {
 	GgDevice   *device = worker->device;
-	GgSlot	   *slot = &gg_service->slots[number];
+	GgSlot	   *slot = &device_slots[number];
 	SlotQuery  *query = &worker->dispatch->queries[number];
 	GgResidentVersion *version;
 
@@ -644,6 +652,7 @@ Take(GgWorker *worker, uint32 number, uint64 ticket)
 	query->ticket = (uint32) ticket;
 	query->entry = slot->entry;
 	query->posted_us = slot->posted_us;
+	query->submitted_us = 0;
 	query->items = 1;			/* until all are there */
 	AddItems(worker, number, version);
 }
@@ -660,7 +669,7 @@ TakeAll(GgWorker *worker)
 	while (dispatch->nwaiting + GG_SERVE_MAX_LISTS <= gg_service->nslots * GG_SERVE_MAX_LISTS &&
 		   GgRingPop(worker->device->ring, &number, &ticket))
 	{
-		uint64		word = pg_atomic_read_u64(&gg_service->slots[number].word);
+		uint64		word = pg_atomic_read_u64(&device_slots[number].word);
 
 		any = true;
 		if ((uint32) GgSlotTicket(word) == ticket)
@@ -682,11 +691,11 @@ SweepAbandoned(GgWorker *worker)
 	pg_memory_barrier();
 	for (uint32 i = 0; i < gg_service->nslots; i++)
 	{
-		GgSlot	   *slot = &gg_service->slots[i];
+		GgSlot	   *slot = &device_slots[i];
 		uint64		word = pg_atomic_read_u64(&slot->word);
 
-		if (GgSlotStateOf(word) == GG_SLOT_ABANDONED && slot->device == worker->number &&
-			!dispatch->queries[i].live && GgSlotFreeAbandoned(slot, GgSlotTicket(word)))
+		if (GgSlotStateOf(word) == GG_SLOT_ABANDONED && !dispatch->queries[i].live &&
+			GgSlotFreeAbandoned(slot, GgSlotTicket(word)))
 			worker->device->stats.abandoned++;
 	}
 }
@@ -729,16 +738,16 @@ GgDispatchStart(GgWorker *worker)
 {
 	GgDevice   *device = worker->device;
 
+	device_slots = device->slots;
 	worker->dispatch = MemoryContextAllocZero(TopMemoryContext, sizeof(GgDispatch));
 	worker->dispatch->abandoned_seen = pg_atomic_read_u32(&device->ring->abandoned);
 	FailRing(device);
 	for (uint32 i = 0; i < gg_service->nslots; i++)
 	{
-		GgSlot	   *slot = &gg_service->slots[i];
+		GgSlot	   *slot = &device_slots[i];
 		uint64		word = pg_atomic_read_u64(&slot->word);
 
-		if (slot->device == worker->number &&
-			(GgSlotStateOf(word) == GG_SLOT_RUNNING || GgSlotStateOf(word) == GG_SLOT_ABANDONED))
+		if (GgSlotStateOf(word) == GG_SLOT_RUNNING || GgSlotStateOf(word) == GG_SLOT_ABANDONED)
 			FailSlot(device, slot, GgSlotTicket(word), GG_SLOT_RUNNING, GG_REASON_FAILED);
 	}
 }
@@ -790,10 +799,9 @@ GgDispatchStop(GgWorker *worker)
 	FailRing(worker->device);
 	for (uint32 i = 0; i < gg_service->nslots; i++)
 	{
-		GgSlot	   *slot = &gg_service->slots[i];
+		GgSlot	   *slot = &device_slots[i];
 
-		if (slot->device == worker->number &&
-			GgSlotStateOf(pg_atomic_read_u64(&slot->word)) == GG_SLOT_RUNNING)
+		if (GgSlotStateOf(pg_atomic_read_u64(&slot->word)) == GG_SLOT_RUNNING)
 			Wake(slot);
 	}
 }

@@ -148,38 +148,34 @@ GgCoolDown(GgDevice *device)
 
 /*
  * For an index that does not fit as a whole, only what is clearly colder is evicted: else two
- * indexes of the same heat would take segments from each other all the time.
+ * indexes of the same heat would take segments from each other all the time.  A replica may go
+ * at any time, and for the load of another replica nothing may.
  */
 static bool
-MayEvict(GgDevice *device, uint32 entry, const GgLoadJob *job, uint64 now_us)
+MayEvict(GgWorker *worker, uint32 entry, const GgLoadJob *job, uint64 now_us)
 {
+	GgDevice   *device = worker->device;
 	GgResident *resident = &device->residents[entry];
 
-	if (resident->state != GG_RESIDENT_READY || entry == job->entry)
+	if (resident->state != GG_RESIDENT_READY || entry == job->entry || job->replica)
 		return false;
-	if (job->forced)
+	if (job->forced || GgIsSpare(worker, resident))
 		return true;
 	return GgHasRested(resident, now_us) &&
 		(!job->partial || 2 * HeatOf(resident) < HeatOf(&device->residents[job->entry]));
 }
 
-/* Of the residents that may go, the one used longest ago; -1 when there is none. */
+/* Of the residents that may go, the one that goes first; -1 when there is none. */
 static int
-ChooseVictim(GgDevice *device, const GgLoadJob *job, uint64 now_us)
+ChooseVictim(GgWorker *worker, const GgLoadJob *job, uint64 now_us)
 {
+	GgDevice   *device = worker->device;
 	int			victim = -1;
-	uint64		victim_used = 0;
 
 	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
-	{
-		uint64		used = pg_atomic_read_u64(&device->residents[entry].used);
-
-		if (MayEvict(device, entry, job, now_us) && (victim < 0 || used < victim_used))
-		{
+		if (MayEvict(worker, entry, job, now_us) &&
+			(victim < 0 || GgGoesBefore(&device->residents[entry], &device->residents[victim])))
 			victim = entry;
-			victim_used = used;
-		}
-	}
 	return victim;
 }
 
@@ -281,8 +277,8 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 }
 
 /*
- * Have a resident give up as many of its segments as are needed, or all of them.  Returns the bytes
- * that this frees; 0 where a version that is on its way out must go first.
+ * Have a resident give up as many of its segments as are needed, or all, as a replica does.
+ * Returns the bytes that this frees; 0 where a version that is on its way out must go first.
  */
 static uint64
 Evict(GgWorker *worker, uint32 entry, uint64 bytes, const GgLoadJob *job)
@@ -290,7 +286,7 @@ Evict(GgWorker *worker, uint32 entry, uint64 bytes, const GgLoadJob *job)
 	GgDevice   *device = worker->device;
 	const GgResident *resident = &device->residents[entry];
 	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
-	uint32		drop = SegmentsToDrop(version, resident->nsegments, bytes);
+	uint32		drop = resident->replica ? 0 : SegmentsToDrop(version, resident->nsegments, bytes);
 	uint64		freed;
 
 	if (drop != 0 && worker->versions[entry][1 - resident->version].live)
@@ -315,7 +311,7 @@ GgAvailableBytes(GgWorker *worker, const GgLoadJob *job)
 	uint64		now_us = GgNowMicros();
 
 	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
-		if (MayEvict(device, entry, job, now_us))
+		if (MayEvict(worker, entry, job, now_us))
 			bytes += GgCurrentVersion(worker, entry)->bytes;
 	return bytes - Min(bytes, worker->used_bytes);
 }
@@ -327,7 +323,6 @@ GgAvailableBytes(GgWorker *worker, const GgLoadJob *job)
 GgRoom
 GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
 {
-	GgDevice   *device = worker->device;
 	uint64		needed = worker->used_bytes + bytes;
 	uint64		limit = GgLimitBytes(worker);
 	uint64		outgoing;
@@ -344,7 +339,7 @@ GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes)
 
 	while (needed > limit + outgoing)
 	{
-		int			victim = ChooseVictim(device, job, now_us);
+		int			victim = ChooseVictim(worker, job, now_us);
 		uint64		freed;
 
 		if (victim < 0)

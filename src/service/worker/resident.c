@@ -252,7 +252,7 @@ GgResidentStart(GgWorker *worker)
 		nitems = GgPreloadRead(worker->number, items, GG_MAX_RESIDENT);
 	EmptyTable(worker);
 
-	status = worker->engine->device_info(device->number, &info);
+	status = worker->engine->device_info(device->ordinal, &info);
 	worker->total_bytes = status.code == GG_OK ? info.total_bytes : 0;
 	device->limit_bytes = GgLimitBytes(worker);
 	GgSetUsed(worker, 0);
@@ -343,6 +343,7 @@ GgResidentWork(GgWorker *worker)
 	if (now_ms >= worker->next_grow_ms)
 	{
 		GgGrow(worker);
+		GgReplicate(worker);
 		worker->next_grow_ms = now_ms + GROW_MS;
 	}
 	if (now_ms >= worker->next_save_ms)

@@ -31,6 +31,13 @@
 /* A loader that was sent away is gone after this time. */
 #define SENT_AWAY_US	5000000
 
+/* Is a load the first one of a replica or of a part?  Nobody waits for it. */
+static bool
+IsNewReplica(const GgLoadJob *job)
+{
+	return (job->replica || job->part) && !job->refresh;
+}
+
 /* ---- from WANTED to a loader ----------------------------------------------------- */
 
 /* Set why a load failed, unless another process was first, and have it given up. */
@@ -252,16 +259,19 @@ NoteFailure(GgResident *resident, const GgLoadJob *job, bool no_room)
 
 /*
  * A refresh failed.  The version that is there is used as before, as a rule.  True: its resident
- * is of no use any more and is to go.
+ * is of no use any more and is to go, as is a replica that has no room any more.
  */
 static bool
 RefreshFailed(GgResident *resident, const GgLoadJob *job)
 {
 	pg_atomic_write_u32(&resident->refresh, 0);
+	/* quietly, too, where other devices have all that the part would have */
 	if (job->quiet)
 		return job->key.instance != resident->key.instance ||
-			job->key.database != resident->key.database;
-	return job->reason == GG_REASON_MEMORY && !job->ahead && IsOfLittleUse(resident, job);
+			job->key.database != resident->key.database ||
+			(job->part && !job->ahead && IsOfLittleUse(resident, job));
+	return job->reason == GG_REASON_MEMORY && !job->ahead &&
+		(resident->replica || IsOfLittleUse(resident, job));
 }
 
 static void
@@ -276,6 +286,7 @@ LoadFailed(GgWorker *worker, int load, uint32 serial, bool no_room)
 
 	if (job->error[0] == '\0')
 		strlcpy(job->error, "its loader ended early", sizeof(job->error));
+	job->quiet |= IsNewReplica(job);
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	if (resident->use == job->use)
 	{
@@ -339,7 +350,7 @@ FindRoom(GgWorker *worker, int load, uint64 *bytes)
 	uint64		most = worker->loads[load].most;
 	GgRoom		room = GgFindForm(worker, load, most, bytes);
 
-	if (room != GG_ROOM_NONE)
+	if (room != GG_ROOM_NONE || (IsNewReplica(job) && !job->part))
 		return room;
 	job->partial = true;
 	if (!GgLeaveOut(worker, job, Min(GgAvailableBytes(worker, job),
@@ -428,6 +439,13 @@ GrantLoad(GgWorker *worker, int load, uint32 serial)
 		worker->busy = true;
 		return;
 	}
+	if (job->part && !GgLeaveToOthers(worker, job))
+	{
+		job->quiet = true;
+		LoadFailed(worker, load, serial, false);
+		return;
+	}
+	job->partial |= job->part;
 	switch (FindRoomFor(worker, load, &bytes))
 	{
 		case GG_ROOM_THERE:
@@ -477,7 +495,8 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 				return;
 		}
 	}
-	if (memory && job->fault != GG_FAULT_DEVICE_MEMORY && GgMayLeaveOut(job))
+	if (memory && job->fault != GG_FAULT_DEVICE_MEMORY && GgMayLeaveOut(job) &&
+		!(IsNewReplica(job) && !job->part))
 	{
 		watch->evicted_more = true;
 		watch->most = GgLoadBytes(worker, job) - 1;

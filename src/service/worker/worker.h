@@ -48,6 +48,14 @@ typedef struct GgLoadWatch
 	uint32		place;
 } GgLoadWatch;
 
+/* How long queries of an entry have waited, and were answered, since replica.c last looked. */
+typedef struct GgQueueTimes
+{
+	uint64		waited_us;
+	uint64		answered_us;
+	uint32		hot_looks;		/* in a row that found it hot */
+} GgQueueTimes;
+
 typedef struct GgWorker
 {
 	GgDevice   *device;
@@ -73,6 +81,8 @@ typedef struct GgWorker
 	uint64		used_bytes;
 	bool		exceeded;		/* more is used than gpugraph.device_memory allows by now */
 	uint64		sent_away_us;	/* when a staying loader was last sent away; 0: never */
+	GgQueueTimes times[GG_MAX_RESIDENT];
+	uint64		replicated_us;	/* when replica.c last looked at them */
 	bool		busy;			/* something is under way: look again soon */
 	bool		residents_changed;	/* since the list was saved */
 	int64		next_tick_ms,
@@ -227,6 +237,17 @@ extern bool GgMayLeaveOut(const GgLoadJob *job);
 
 /* Have residents refreshed that lack segments for which there is room by now. */
 extern void GgGrow(GgWorker *worker);
+
+/* ---- replica.c ------------------------------------------------------------------------- */
+
+/* Have hot indexes copied to other devices, and settle which entries are replicas. */
+extern void GgReplicate(GgWorker *worker);
+
+/* Have the load of a part leave out what another device has, and the delta.  False: all of it. */
+extern bool GgLeaveToOthers(GgWorker *worker, GgLoadJob *job);
+
+/* Is this a replica, and the other copy still there? */
+extern bool GgIsSpare(const GgWorker *worker, const GgResident *resident);
 
 /* ---- device_error.c ------------------------------------------------------------------- */
 

@@ -1,0 +1,322 @@
+/*
+ * replica.c
+ *		Copies of a hot index for other devices; in the worker of the device that has it.
+ *
+ * An index is hot where its queries wait for the device: on average at least one of them does, and
+ * that takes half as long as their answers or more.  A device that is less busy, and has room that
+ * nobody uses, is asked for a copy then, one at a time.  The load of a replica evicts nothing, and
+ * is given up quietly where there is no room for the whole.  backend/lookup.c says which copy
+ * answers a query.
+ *
+ * A replica is marked, since it goes before all else when its device wants room (memory.c).  The
+ * mark says that another device has an unmarked copy of all that this one has.  Each worker settles
+ * the marks of its own entries, twice per second: a copy whose other one went is not marked any
+ * more, and of two unmarked ones that of the device with the higher number is.
+ *
+ * A device that has no room for all of an index has another one asked for a part: the segments that
+ * no device has.  A part has no delta.  It is marked as one (GgResident.part) as long as another
+ * device has a copy that is not.
+ *
+ * Tables of several devices are looked at in turn, and no two of their locks are held together.
+ */
+#include "service/worker/worker.h"
+
+#include "service/shared/ring.h"
+
+/* An index is hot after so many looks in a row, twice per second. */
+#define HOT_LOOKS			2
+
+/* How long after one was asked for the next replica, or part, of an index may be. */
+#define REPLICA_PAUSE_US	UINT64CONST(5000000)
+#define PART_PAUSE_US		UINT64CONST(1000000)
+
+/* The copy that a device has of an index, if it is READY; -1: it has none. */
+static int
+FindCopy(GgDevice *device, const GgResidentKey *key)
+{
+	int			entry = GgFindEntry(device, &key->locator, key->instance, key->database);
+
+	return entry >= 0 && device->residents[entry].state == GG_RESIDENT_READY ? entry : -1;
+}
+
+/* Has a copy all segments that another one has? */
+static bool
+Covers(const GgResident *copy, const GgResident *other)
+{
+	for (uint32 i = 0; i < other->nsegments; i++)
+	{
+		uint32		j = 0;
+
+		if ((other->missing >> i & 1) != 0)
+			continue;
+		while (j < copy->nsegments && copy->graphs[j] != other->graphs[i])
+			j++;
+		if (j == copy->nsegments || (copy->missing >> j & 1) != 0)
+			return false;
+	}
+	return copy->delta_pages > 0 || other->delta_pages == 0;
+}
+
+/* Has one of the first `before` devices, but this worker's, an unmarked copy of the entry? */
+static bool
+IsElsewhere(const GgWorker *worker, const GgResident *resident, int before)
+{
+	bool		found = false;
+
+	for (int i = 0; i < before && !found; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+		int			entry;
+
+		if (i == worker->number || !GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = FindCopy(device, &resident->key);
+		found = entry >= 0 && !device->residents[entry].replica &&
+			Covers(&device->residents[entry], resident);
+		LWLockRelease(device->lock);
+	}
+	return found;
+}
+
+bool
+GgIsSpare(const GgWorker *worker, const GgResident *resident)
+{
+	return resident->replica && IsElsewhere(worker, resident, gg_service->ndevices);
+}
+
+/* Mark an entry as a replica, or take the mark away. */
+static void
+SettleMark(GgWorker *worker, GgResident *resident)
+{
+	bool		replica = IsElsewhere(worker, resident,
+									  resident->replica ? gg_service->ndevices : worker->number);
+
+	if (replica == resident->replica)
+		return;
+	LWLockAcquire(worker->device->lock, LW_EXCLUSIVE);
+	resident->replica = replica;
+	LWLockRelease(worker->device->lock);
+}
+
+/* Does another device have a copy that is no part? */
+static bool
+HasFirst(const GgWorker *worker, const GgResident *resident)
+{
+	bool		found = false;
+
+	for (int i = 0; i < gg_service->ndevices && !found; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+		int			entry;
+
+		if (i == worker->number || !GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = FindCopy(device, &resident->key);
+		found = entry >= 0 && !device->residents[entry].part;
+		LWLockRelease(device->lock);
+	}
+	return found;
+}
+
+/* A part whose other copy went is a copy like any other now, which grows and has a delta. */
+static void
+SettlePart(GgWorker *worker, GgResident *resident)
+{
+	if (!resident->part || HasFirst(worker, resident))
+		return;
+	LWLockAcquire(worker->device->lock, LW_EXCLUSIVE);
+	resident->part = false;
+	LWLockRelease(worker->device->lock);
+}
+
+/* Which of these graphs, as a bitmap, do other devices have? */
+static uint32
+HeldElsewhere(const GgWorker *worker, const GgResidentKey *key, const uint32 *graphs, uint32 n)
+{
+	uint32		held = 0;
+
+	for (int d = 0; d < gg_service->ndevices; d++)
+	{
+		GgDevice   *device = gg_service->devices[d];
+		int			entry;
+
+		if (d == worker->number || !GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = FindCopy(device, key);
+		for (uint32 i = 0; entry >= 0 && i < n; i++)
+		{
+			const GgResident *copy = &device->residents[entry];
+
+			for (uint32 j = 0; j < copy->nsegments; j++)
+				if (copy->graphs[j] == graphs[i] && (copy->missing >> j & 1) == 0)
+					held |= (uint32) 1 << i;
+		}
+		LWLockRelease(device->lock);
+	}
+	return held;
+}
+
+bool
+GgLeaveToOthers(GgWorker *worker, GgLoadJob *job)
+{
+	uint32		graphs[GG_MAX_SEGMENTS];
+	uint32		held;
+	bool		brings = false;
+
+	for (uint32 i = 0; i < job->nsegments; i++)
+		graphs[i] = job->lists[i].graph;
+	held = HeldElsewhere(worker, &job->key, graphs, job->nsegments);
+	for (uint32 i = 0; i < job->nsegments; i++)
+	{
+		if (!job->lists[i].kept && ((held >> i & 1) != 0 || job->ahead))
+			job->lists[i].left_out = true;
+		brings |= job->lists[i].n > 0 && !job->lists[i].left_out;
+	}
+	job->delta_pages = job->delta_kept = 0;
+	job->nlists = job->nsegments;
+	job->lists[job->nsegments].n = 0;
+	return brings;
+}
+
+/* The least bytes by which a part of an entry is of use, whose segments no device has; 0: none. */
+static uint64
+LeastLacked(GgWorker *worker, uint32 entry)
+{
+	const GgResident *resident = &worker->device->residents[entry];
+	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
+	uint32		lacked = resident->missing &
+		~HeldElsewhere(worker, &resident->key, resident->graphs, resident->nsegments);
+	uint64		least = 0;
+
+	for (uint32 i = 0; i < resident->nsegments; i++)
+		if ((lacked >> i & 1) != 0 && (least == 0 || version->list_bytes[i] < least))
+			least = version->list_bytes[i];
+	return least;
+}
+
+/* ---- a copy for another device ------------------------------------------------------ */
+
+/*
+ * May a device have a copy of an index that takes so many bytes?  *coming: one is on its way there
+ * already.
+ */
+static bool
+MayHaveCopy(GgWorker *worker, GgDevice *device, const GgResident *resident, uint64 bytes,
+			bool *coming)
+{
+	uint64		taken = device->stats.resident_bytes + bytes;
+	GgResidentState state = GG_RESIDENT_FREE;
+	int			entry;
+
+	LWLockAcquire(device->lock, LW_SHARED);
+	entry = GgFindEntry(device, &resident->key.locator, resident->key.instance,
+						resident->key.database);
+	if (entry >= 0)
+		state = device->residents[entry].state;
+	LWLockRelease(device->lock);
+	*coming |= state == GG_RESIDENT_WANTED || state == GG_RESIDENT_LOADING;
+	return state == GG_RESIDENT_FREE && taken <= device->limit_bytes;
+}
+
+/* The device that is to have a copy of so many bytes; NULL: none, or one has it soon. */
+static GgDevice *
+ChooseDevice(GgWorker *worker, const GgResident *resident, uint64 bytes, uint32 most_waiting)
+{
+	GgDevice   *best = NULL;
+	bool		coming = false;
+
+	for (int i = 0; i < gg_service->ndevices; i++)
+	{
+		GgDevice   *device = gg_service->devices[i];
+
+		if (i == worker->number || !GgDeviceIsUp(device) ||
+			!MayHaveCopy(worker, device, resident, bytes, &coming) ||
+			pg_atomic_read_u32(&device->ring->waiting) > most_waiting)
+			continue;
+		if (best == NULL || pg_atomic_read_u32(&device->ring->waiting) <
+			pg_atomic_read_u32(&best->ring->waiting))
+			best = device;
+	}
+	return coming ? NULL : best;
+}
+
+static void
+AskForCopy(GgDevice *device, const GgResident *resident, bool part)
+{
+	int			entry = -1;
+
+	LWLockAcquire(device->lock, LW_EXCLUSIVE);
+	if (GgFindEntry(device, &resident->key.locator, resident->key.instance,
+					resident->key.database) < 0)
+		entry = GgTakeFreeEntry(device);
+	if (entry >= 0)
+	{
+		GgResident *copy = &device->residents[entry];
+
+		copy->key = resident->key;
+		copy->database = resident->database;
+		copy->relation = resident->relation;
+		memcpy(copy->name, resident->name, sizeof(copy->name));
+		copy->replica = !part;
+		copy->part = part;
+		copy->fault = gg_fault;
+		copy->state = GG_RESIDENT_WANTED;
+	}
+	LWLockRelease(device->lock);
+	GgResidentNotify(device);
+}
+
+/* Have queries waited for this entry's answers since the last look, so that a copy would help? */
+static bool
+IsHot(GgQueueTimes *times, uint64 elapsed_us)
+{
+	bool		waits = times->waited_us >= elapsed_us &&
+		2 * times->waited_us >= times->answered_us;
+
+	times->waited_us = times->answered_us = 0;
+	times->hot_looks = waits ? times->hot_looks + 1 : 0;
+	return times->hot_looks >= HOT_LOOKS || gg_fault == GG_FAULT_HOT;
+}
+
+/* Have a part of an entry, or all of it, brought to another device. */
+static void
+Spread(GgWorker *worker, uint32 entry, bool hot)
+{
+	GgResident *resident = &worker->device->residents[entry];
+	uint32		waiting = pg_atomic_read_u32(&worker->device->ring->waiting);
+	uint64		now_us = GgNowMicros();
+	bool		part = resident->missing != 0 && !resident->part;
+	uint64		bytes = part ? LeastLacked(worker, entry) : resident->bytes;
+	GgDevice   *other;
+
+	if (now_us < resident->replicate_us || bytes == 0 || !(part || (hot && !resident->part)))
+		return;
+	other = ChooseDevice(worker, resident, bytes, part ? PG_UINT32_MAX : waiting / 2);
+	if (other == NULL)
+		return;
+	resident->replicate_us = now_us + (part ? PART_PAUSE_US : REPLICA_PAUSE_US);
+	AskForCopy(other, resident, part);
+}
+
+void
+GgReplicate(GgWorker *worker)
+{
+	GgDevice   *device = worker->device;
+	uint64		now_us = GgNowMicros();
+	uint64		elapsed_us = now_us - worker->replicated_us;
+
+	worker->replicated_us = now_us;
+	for (uint32 entry = 0; entry < pg_atomic_read_u32(&device->nresidents); entry++)
+	{
+		GgResident *resident = &device->residents[entry];
+
+		if (resident->state != GG_RESIDENT_READY || gg_service->ndevices == 1)
+			continue;
+		SettleMark(worker, resident);
+		SettlePart(worker, resident);
+		Spread(worker, entry, IsHot(&worker->times[entry], elapsed_us));
+	}
+}

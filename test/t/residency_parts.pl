@@ -1,0 +1,97 @@
+# An index larger than one device has segments on several: each query asks all of them, and answers
+# are those of one device with room for all.
+use strict;
+use warnings;
+
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('parts', conf => <<'CONF');
+gpugraph.service_engine = cpu
+gpugraph.devices = '0,1,2,3'
+gpugraph.device_timeout = 1s
+gpugraph.itopk_size = 64
+gpugraph.merge_workers = 0
+max_parallel_workers_per_gather = 0
+CONF
+unserved {
+	$node->safe_psql('postgres', <<'SQL');
+SELECT setseed(0.25);
+SELECT make_data('few', 5000, 32, 40);
+CREATE TABLE items AS SELECT row_number() OVER ()::int AS id, a.cat, a.big, a.val + b.val AS val
+	FROM few a, few b WHERE a.id <= 2000 AND b.id <= 12;
+SELECT make_queries('items', 20);
+SET max_parallel_maintenance_workers = 0;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
+	WITH (seal_rows = 0, segment_rows = 4000);
+VACUUM ANALYZE;
+SQL
+};
+
+sub sql { return $node->safe_psql('postgres', $_[0]) }
+my $counts = "queries_gpu - queries_both, queries_both, queries_cpu";
+
+# Recall, and how many queries were answered by devices alone, with the CPU, by the CPU alone.
+sub who_answers
+{
+	my @before = split /\|/, of_index($node, $counts) || '0|0|0';
+	my $recall = sql("SELECT recall('items', '<->', 10)");
+	my @after = split /\|/, of_index($node, $counts);
+	return join ' ', $recall, map { $after[$_] - $before[$_] } 0 .. 2;
+}
+
+sub whole { return defined wait_for(sub { return (split / /, who_answers())[1] == 20; }) }
+
+# All forms of a query, as one string.
+my $near = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 3)';
+sub all_forms
+{
+	my @forms = ("SELECT id FROM items $near LIMIT 30",
+		"SELECT id FROM items $near LIMIT 3000",
+		"SELECT id FROM items WHERE cat = 7 $near LIMIT 100",
+		"SELECT id FROM items WHERE cat = 7 $near",
+		"SELECT * FROM gpugraph_search('items_idx',
+			(SELECT array_agg(val ORDER BY q) FROM queries), 10) ORDER BY query, distance");
+	return sql("SET enable_seqscan = off;" . join ';',
+		map { "SELECT md5(string_agg(s::text, ',')) FROM ($_) s" } @forms);
+}
+
+my $bytes = sql("SELECT gpugraph_prewarm('items_idx')");
+my $recall = (split / /, who_answers())[0];
+my $forms = all_forms();
+cmp_ok($recall, '>=', 0.95, "recall $recall on one device");
+
+# ---- a limit of a third
+sql('ALTER SYSTEM SET gpugraph.device_memory = \'' . int($bytes * 0.45 / 1048576 + 0.5) . "MB'");
+$node->reload;
+ok(defined wait_for(sub { return of_index($node, 'missing_segments > 0') eq 't' }), 'too small');
+ok(whole(), 'devices have all segments after a while') or die;
+is(who_answers(), "$recall 20 0 0", 'they answer with the same recall');
+is(all_forms(), $forms, 'and every form of query as one device does');
+cmp_ok(of_index($node, 'cardinality(devices)'), '>=', 3, 'of several devices');
+is(of_index($node, 'missing_segments > 0'), 't', 'none of which has all');
+
+# ---- a device is lost
+for my $fault (qw(exit hang))
+{
+	my $up = "SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'";
+
+	is(sql("SET enable_seqscan = off; SET gpugraph.fault = $fault; SELECT count(*)
+		FROM (SELECT id FROM items $near LIMIT 10) s"), 10, "$fault: an answer");
+	is(all_forms(), $forms, "$fault: the others, and the CPU, answer");
+	ok(defined wait_for(sub { return sql($up) == 4; }), "$fault: the device is back");
+	ok(whole(), "$fault: and has its share");
+	is(all_forms(), $forms, "$fault: afterwards");
+}
+
+# ---- a merge
+sql('INSERT INTO items SELECT id + 50000, cat, big, val FROM items WHERE id <= 1500');
+is(sql("SELECT gpugraph_merge('items_idx')"), 't', 'a merge');
+index_is_complete($node, 'merged');
+like(who_answers(), qr/^(0\.9\d+|1\.0000) /, 'queries are answered');
+
+is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
+$node->stop;
+done_testing();
