@@ -49,6 +49,7 @@ typedef struct GgOptions
 	int			segment_rows;	/* 0: as many as there is memory for */
 	int			storage;		/* GgStorage */
 	int			algorithm;		/* gg_algorithm */
+	int			codes;			/* gg_codes */
 
 	/* parameters of algorithms, as in gg_build_params; 0: the engine's default */
 	double		alpha;
@@ -89,6 +90,9 @@ extern void GgGetOptions(Relation index, GgOptions *options);
 
 /* The algorithm's name in the option; NULL: none that is known. */
 extern const char *GgAlgorithmName(int algorithm);
+
+/* The same of codes. */
+extern const char *GgCodesName(int codes);
 
 /*
  * The engine that gpugraph.engine asks for and that this host has.  ereport(ERROR) when the

@@ -54,6 +54,14 @@ static relopt_enum_elt_def algorithm_values[] = {
 	{NULL, 0}
 };
 
+static relopt_enum_elt_def code_values[] = {
+	{"none", GG_CODES_NONE},
+	{"int8", GG_CODES_INT8},
+	{"int4", GG_CODES_INT4},
+	{"int2", GG_CODES_INT2},
+	{NULL, 0}
+};
+
 /*
  * The parameters of algorithms.  0 is outside every range, and means that a parameter is not set.
  */
@@ -118,6 +126,11 @@ GgInitOptions(void)
 					   algorithm_values, GG_ALGORITHM_CAGRA,
 					   gettext_noop("Valid values are \"cagra\", \"tsdg\" and \"grnnd\"."),
 					   AccessExclusiveLock);
+	add_enum_reloption(gg_relopt_kind, "codes",
+					   "Codes of vectors that walks on the CPU measure by",
+					   code_values, GG_CODES_NONE,
+					   gettext_noop("Valid values are \"none\", \"int8\", \"int4\" and \"int2\"."),
+					   ShareUpdateExclusiveLock);
 	AddParameters();
 
 	DefineCustomEnumVariable("gpugraph.engine",
@@ -182,6 +195,15 @@ GgAlgorithmName(int algorithm)
 {
 	for (const relopt_enum_elt_def *value = algorithm_values; value->string_val != NULL; value++)
 		if (value->symbol_val == algorithm)
+			return value->string_val;
+	return NULL;
+}
+
+const char *
+GgCodesName(int codes)
+{
+	for (const relopt_enum_elt_def *value = code_values; value->string_val != NULL; value++)
+		if (value->symbol_val == codes)
 			return value->string_val;
 	return NULL;
 }
@@ -254,6 +276,7 @@ ggoptions(Datum reloptions, bool validate)
 		{"segment_rows", RELOPT_TYPE_INT, offsetof(GgOptions, segment_rows)},
 		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
 		{"algorithm", RELOPT_TYPE_ENUM, offsetof(GgOptions, algorithm)},
+		{"codes", RELOPT_TYPE_ENUM, offsetof(GgOptions, codes)},
 		{"alpha", RELOPT_TYPE_REAL, offsetof(GgOptions, alpha)},
 		{"lambda0", RELOPT_TYPE_INT, offsetof(GgOptions, lambda0)},
 		{"initial_neighbors", RELOPT_TYPE_INT, offsetof(GgOptions, initial_neighbors)},

@@ -42,6 +42,7 @@ typedef struct GgMerge
 	uint32		kept_nodes;		/* of pieces that stay */
 	uint32		nodes;
 
+	gg_codes	codes;			/* that the pieces of the merged segment have */
 	int			nkept;			/* pieces that stay, the largest first */
 	uint32		kept[GG_MAX_PIECES];
 
@@ -60,7 +61,7 @@ typedef struct GgMerge
 	gg_graph	own;			/* the same where an engine of this process made it */
 	char		builder[32];
 	GgPivotEntry *pivots;
-	GgNewArray	arrays[6];
+	GgNewArray	arrays[7];
 	int			narrays;
 } GgMerge;
 

@@ -2,8 +2,9 @@
  * nodes.c
  *		Which nodes and rows a merged segment has.
  *
- * Pieces keep their vectors where they are, unless many of their nodes have no rows any more, or
- * they would be too many (crowded.c).  What does not stay, and the delta's rows, goes into one new
+ * Pieces keep their vectors and codes where they are, unless many of their nodes have no rows any
+ * more, their codes are not those that the option asks for, or they would be too many (crowded.c).
+ * What does not stay, and the delta's rows, goes into one new
  * piece.
  *
  * Equal vectors share a node (node_table.h).  A node of a piece that stays cannot go: its
@@ -53,9 +54,9 @@ ChooseKept(GgMerge *merge)
 			others--;
 			for (uint32 node = piece->first; node < piece->first + piece->nodes; node++)
 				dead += !NodeIsAlive(merge, input, node);
-			if (dead <= piece->nodes / EMPTY_SHARE)
+			if (dead <= piece->nodes / EMPTY_SHARE && piece->codes == merge->codes)
 				sizes[n++] = (GgPieceSize) {piece->array.segment, piece->nodes,
-				piece->array.nextents};
+				piece->array.nextents + piece->code_array.nextents};
 		}
 	}
 	merge->nkept = GgChoosePieces(merge->meta, merge->pinned, sizes, n, others);

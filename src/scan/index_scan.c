@@ -352,6 +352,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->nreturned = 0;
 	so->returned = NULL;
 	so->returned_cap = 0;
+	memset(so->code_queries, 0, sizeof(so->code_queries));
 	so->nearest = NULL;
 	so->nnearest = so->most_nearest = 0;
 }

@@ -143,7 +143,7 @@ typedef struct GgScanNote
 	uint64		matches;		/* rows */
 	uint64		rows;			/* returned */
 	uint64		distances;		/* measured by this process */
-	uint64		reranked;		/* measured by a device after walks by codes */
+	uint64		reranked;		/* measured by row after walks by codes */
 } GgScanNote;
 
 /*
@@ -177,6 +177,7 @@ struct GgScanOpaque
 	Snapshot	snapshot;
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
+	GgCodeQuery *code_queries[GG_CODES_INT2 + 1];	/* by kind of codes; NULL before use */
 	GgArray		delta;
 	gg_filter  *filter;			/* NULL: every row matches */
 	GgFilterRows *filter_rows;	/* known to row_filter.c alone */
@@ -201,7 +202,7 @@ struct GgScanOpaque
 	/* for notes */
 	uint32		widenings;		/* lists that were followed by another one */
 	uint64		distances;		/* measured by this process */
-	uint64		reranked;		/* measured by a device after walks by codes */
+	uint64		reranked;		/* measured by row after walks by codes */
 	GgScanNote	ended;			/* the scans before this one, from ggbeginscan() on */
 
 	/* the node whose rows are being returned */
