@@ -36,7 +36,9 @@ typedef enum GgStorage
 {
 	GG_STORAGE_UNSET,
 	GG_STORAGE_FLOAT32,
-	GG_STORAGE_FLOAT16
+	GG_STORAGE_FLOAT16,
+	GG_STORAGE_INT8,			/* codes, and no vectors */
+	GG_STORAGE_INT4
 } GgStorage;
 
 typedef struct GgOptions
@@ -90,6 +92,14 @@ extern void GgGetOptions(Relation index, GgOptions *options);
 
 /* The algorithm's name in the option; NULL: none that is known. */
 extern const char *GgAlgorithmName(int algorithm);
+
+/* The codes that are stored instead of vectors. */
+static inline gg_codes
+GgCodedStorage(const GgOptions *options)
+{
+	return options->storage == GG_STORAGE_INT8 ? GG_CODES_INT8 :
+		options->storage == GG_STORAGE_INT4 ? GG_CODES_INT4 : GG_CODES_NONE;
+}
 
 /* The same of codes. */
 extern const char *GgCodesName(int codes);

@@ -44,6 +44,8 @@ static const struct config_enum_entry search_mode_values[] = {
 static relopt_enum_elt_def storage_values[] = {
 	{"float32", GG_STORAGE_FLOAT32},
 	{"float16", GG_STORAGE_FLOAT16},
+	{"int8", GG_STORAGE_INT8},
+	{"int4", GG_STORAGE_INT4},
 	{NULL, 0}
 };
 
@@ -117,9 +119,10 @@ GgInitOptions(void)
 					  0, 0, PG_INT32_MAX,
 					  ShareUpdateExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "storage",
-					   "Element type that vectors are stored with",
+					   "How vectors are stored",
 					   storage_values, GG_STORAGE_UNSET,
-					   gettext_noop("Valid values are \"float32\" and \"float16\"."),
+					   gettext_noop("Valid values are \"float32\", \"float16\", \"int8\" and "
+								"\"int4\"."),
 					   AccessExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "algorithm",
 					   "How the edges of the graph are chosen",
@@ -253,6 +256,12 @@ CheckOptions(const GgOptions *options)
 	CheckOwner(options, "outer_rounds", options->outer_rounds != 0, GG_ALGORITHM_GRNND);
 	CheckOwner(options, "inner_rounds", options->inner_rounds != 0, GG_ALGORITHM_GRNND);
 	CheckOwner(options, "rho", options->rho != 0, GG_ALGORITHM_GRNND);
+	if (GgCodedStorage(options) != GG_CODES_NONE && options->codes != GG_CODES_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("codes \"%s\" do not go with storage \"%s\"", GgCodesName(options->codes),
+						GgCodesName(GgCodedStorage(options))),
+				 errhint("Leave codes out or RESET it: that storage has codes alone.")));
 	if (options->algorithm == GG_ALGORITHM_GRNND)
 		CheckPool(options);
 	else if (options->intermediate_graph_degree < options->graph_degree)

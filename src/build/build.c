@@ -240,7 +240,8 @@ AddRowArrays(GgBuild *build, const GgSegment *segment, const uint32 *offsets)
 	writer->data[GG_KIND_VECTORS] = area->rows;
 	writer->data[GG_KIND_TIDS] = area->tids;
 	writer->data[GG_KIND_FILTERS] = area->filters;
-	GgEndGrowth(writer, (uint64) segment->nodes * GgRowBytes(build->meta));
+	GgEndGrowth(writer, build->meta->coded != GG_CODES_NONE ? code_bytes :
+				(uint64) segment->nodes * GgRowBytes(build->meta));
 	GgAddArray(writer, segment->id, GG_KIND_TIDS, tid_bytes);
 	GgArrayReady(writer, tid_bytes);
 	if (filter_bytes > 0)
@@ -248,7 +249,7 @@ AddRowArrays(GgBuild *build, const GgSegment *segment, const uint32 *offsets)
 		GgAddArray(writer, segment->id, GG_KIND_FILTERS, filter_bytes);
 		GgArrayReady(writer, filter_bytes);
 	}
-	if (codes != GG_CODES_NONE)
+	if (codes != GG_CODES_NONE && build->meta->coded == GG_CODES_NONE)
 	{
 		GgAddArray(writer, segment->id, GG_KIND_CODES, code_bytes);
 		GgArrayReady(writer, code_bytes);

@@ -646,6 +646,53 @@ gg_code_row(const gg_coder *coder, const void *row, gg_element element, float *s
 	coder->code(coder, scratch, (int32_t *) (scratch + coder->dim), record);
 }
 
+/* Steps b and c of a round are their own inverses, but for what step a takes away. */
+static void
+rotate_back(const gg_coder *coder, float *row)
+{
+	uint32_t	dim = coder->dim;
+
+	for (uint32_t r = coder->rounds; r-- > 0;)
+	{
+		const float *weights = coder->weights + (size_t) r * dim;
+		uint32_t	pairs = coder->rounds > 2 && r == 1 ? dim / 2 : 0;
+		float	   *second = row + dim - pairs;
+
+		for (uint32_t i = 0; i < pairs; i++)
+		{
+			float		a = row[i];
+			float		b = second[i];
+
+			row[i] = (a + b) * GG_CODE_SQRT_HALF;
+			second[i] = (a - b) * GG_CODE_SQRT_HALF;
+		}
+		transform(row + (r % 2 == 0 ? 0 : dim - coder->block), coder->block);
+		for (uint32_t i = 0; i < dim; i++)
+			row[i] *= weights[i];
+	}
+}
+
+void
+gg_decode_row(const gg_coder *coder, const uint8_t *record, float *row)
+{
+	const uint32_t bits = coder->bits;
+	const int	top = (1 << bits) - 1;
+	gg_code_head head;
+	float		step;
+
+	memcpy(&head, record + coder->record_bytes - GG_CODE_HEAD, sizeof(head));
+	step = coder->metric == GG_METRIC_L2 ? head.factor / -2 : -head.factor;
+	for (uint32_t i = 0; i < coder->dim; i++)
+	{
+		int			level = record[gg_code_byte(bits, i)] >> gg_code_shift(bits, i) & top;
+
+		row[i] = coder->metric == GG_METRIC_L1 ? head.base + head.factor * (float) level :
+			step * (float) (2 * level - top);
+	}
+	if (coder->metric != GG_METRIC_L1)
+		rotate_back(coder, row);
+}
+
 /* ---- queries ------------------------------------------------------------- */
 
 /* Elements of all planes. */

@@ -79,6 +79,12 @@ WritePiece(GgMerge *merge)
 
 	if (nodes == 0)
 		return;
+	if (merge->records != NULL)
+	{
+		WriteArray(merge, GG_KIND_CODES, merge->records,
+				   nodes * GgCodeBytes(merge->meta, merge->codes));
+		return;
+	}
 	WriteArray(merge, GG_KIND_VECTORS, rows, nodes * row_bytes);
 	if (merge->codes != GG_CODES_NONE)
 		WriteCoded(merge, GG_KIND_CODES, rows, nodes * GgCodeBytes(merge->meta, merge->codes),

@@ -424,6 +424,9 @@ extern void gg_coder_set_up(gg_coder *coder, gg_metric metric, uint32_t dim, gg_
 extern void gg_code_row(const gg_coder *coder, const void *row, gg_element element, float *scratch,
 						uint8_t *record);
 
+/* The row that a record stands for: what estimates of inner products are exact for. */
+extern void gg_decode_row(const gg_coder *coder, const uint8_t *record, float *row);
+
 extern gg_status gg_code_query_init(const gg_coder *coder, gg_code_query *query);
 extern void gg_code_query_free(gg_code_query *query);
 

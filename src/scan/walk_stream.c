@@ -128,23 +128,6 @@ CountDistances(GgScanOpaque *so, WalkStream *state)
 
 /* ---- by codes ---------------------------------------------------------- */
 
-static void
-UseCodes(GgScanOpaque *so, GgStream *stream)
-{
-	const gg_codes codes = stream->source.codes;
-	MemoryContext old;
-
-	if (codes == GG_CODES_NONE || stream->source.code_query != NULL)
-		return;
-	if (so->code_queries[codes] == NULL)
-	{
-		old = MemoryContextSwitchTo(so->context);
-		so->code_queries[codes] = GgMakeCodeQuery(so->meta, codes, so->query);
-		MemoryContextSwitchTo(old);
-	}
-	GgSourceUseCodes(&stream->source, so->code_queries[codes]);
-}
-
 /* How many nodes of the list are to be measured by row by now. */
 static uint32
 RerankSize(const GgScanOpaque *so, const GgStream *stream)
@@ -264,7 +247,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 		return GG_LIST_SEARCHED;
 
 	GgNeedSource(so, stream);
-	UseCodes(so, stream);
+	GgUseCodes(so, stream);
 	state = MemoryContextAllocZero(so->context, sizeof(WalkStream));
 	state->walk = GetWalk();
 	state->callback.func = GiveBackWalk;
@@ -322,7 +305,10 @@ NextListed(GgScanOpaque *so, GgStream *stream)
 static bool
 WalkNext(GgScanOpaque *so, GgStream *stream)
 {
-	while (stream->source.code_query != NULL ? NextMeasured(so, stream) : NextListed(so, stream))
+	/* without vectors table_order.c measures */
+	const bool	measured = stream->source.code_query != NULL && !stream->source.coded;
+
+	while (measured ? NextMeasured(so, stream) : NextListed(so, stream))
 	{
 		/* not marked, so it comes when every row is measured */
 		if (GgComesLate(so, stream->head.distance))

@@ -315,6 +315,29 @@ CheckLength(GgCheck *check, BlockNumber blkno)
 						   length, largest);
 }
 
+/* Codes without vectors can be anything but not finite. */
+static void
+CheckCodes(GgCheck *check, const GgPiece *piece)
+{
+	Size		bytes = GgCodeBytes(check->meta, piece->codes);
+	uint8	   *code = palloc(bytes);
+	Reader		reader;
+
+	ReaderBegin(&reader, check, piece->id, GG_KIND_CODES, (uint64) piece->nodes * bytes);
+	for (uint32 node = 0; node < piece->nodes; node++)
+	{
+		BlockNumber blkno = ReaderNext(&reader, code, bytes);
+		gg_code_head head;
+
+		memcpy(&head, code + bytes - GG_CODE_HEAD, sizeof(head));
+		if (!isfinite(head.base) || !isfinite(head.factor))
+			GgReportCorruption(check->index, blkno, "code %u of piece %u is not finite", node,
+							   piece->id);
+	}
+	ReaderEnd(&reader);
+	pfree(code);
+}
+
 /* Vectors are sound, and codes are theirs. */
 static void
 CheckVectors(GgCheck *check, const GgPiece *piece)
@@ -719,7 +742,11 @@ CheckSegment(GgCheck *check, const GgSegment *segment)
 	SeenInit(&nodes, segment->nodes);
 
 	for (int i = 0; i < check->meta->npieces; i++)
-		if (check->meta->pieces[i].segment == segment->id)
+		if (check->meta->pieces[i].segment != segment->id)
+			continue;
+		else if (check->meta->coded != GG_CODES_NONE)
+			CheckCodes(check, &check->meta->pieces[i]);
+		else
 			CheckVectors(check, &check->meta->pieces[i]);
 	CheckAdjacency(check, segment, adjacency);
 	CheckPivots(check, segment, &nodes);

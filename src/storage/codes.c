@@ -16,7 +16,7 @@ GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("codes \"%s\" do not fit the L1 distance", GgCodesName(options->codes)),
 				 errhint("Set codes to \"int8\", \"int4\" or \"none\".")));
-	return options->codes;
+	return meta->coded != GG_CODES_NONE ? meta->coded : options->codes;
 }
 
 static void
@@ -43,6 +43,24 @@ void
 GgCodeRow(GgCoder *coder, const void *row)
 {
 	gg_code_row(&coder->coder, row, coder->element, coder->scratch, coder->record);
+}
+
+void
+GgDecodeRows(GgCoder *coder, const char *codes, uint32 count, char *rows)
+{
+	const uint32 dim = coder->coder.dim;
+
+	for (uint32 i = 0; i < count; i++)
+	{
+		gg_decode_row(&coder->coder, (const uint8 *) codes, coder->scratch);
+		if (coder->element == GG_ELEMENT_F16)
+			for (uint32 d = 0; d < dim; d++)
+				((uint16 *) rows)[d] = gg_float_to_half(coder->scratch[d]);
+		else
+			memcpy(rows, coder->scratch, coder->row_bytes);
+		codes += coder->coder.record_bytes;
+		rows += coder->row_bytes;
+	}
 }
 
 void

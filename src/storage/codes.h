@@ -29,10 +29,12 @@ GgHasCodes(const GgMetaPageData *meta, gg_codes codes)
  */
 extern gg_codes GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options);
 
-/* The codes that a merge makes: none where the metric has none of that kind. */
+/* The codes that a merge makes: as stored, or by the option, if the metric has that kind. */
 static inline gg_codes
 GgMergeCodes(const GgMetaPageData *meta, const GgOptions *options)
 {
+	if (meta->coded != GG_CODES_NONE)
+		return meta->coded;
 	return GgHasCodes(meta, options->codes) ? options->codes : GG_CODES_NONE;
 }
 
@@ -51,6 +53,9 @@ extern GgCoder *GgMakeCoder(const GgMetaPageData *meta, gg_codes codes);
 
 /* The code of a row, to coder->record. */
 extern void GgCodeRow(GgCoder *coder, const void *row);
+
+/* The rows that count codes stand for, as the index stores rows. */
+extern void GgDecodeRows(GgCoder *coder, const char *codes, uint32 count, char *rows);
 
 /* Bytes [offset, offset + len) of the codes of rows, to out. */
 extern void GgCodeRows(GgCoder *coder, const char *rows, uint64 offset, Size len, char *out);

@@ -107,6 +107,8 @@ CopyOldMeta(Page page, GgMetaPageData *meta)
 static uint32
 Features(const GgMetaPageData *meta)
 {
+	if (meta->coded != GG_CODES_NONE)
+		return GG_FEATURE_CODES | GG_FEATURE_CODED;
 	for (int i = 0; i < meta->npieces; i++)
 		if (meta->pieces[i].codes != GG_CODES_NONE)
 			return GG_FEATURE_CODES;
@@ -165,6 +167,10 @@ HeadIsSound(const GgMetaPageData *head, Size payload)
 		head->graph_degree < 1 || head->graph_degree > GG_MAX_DEGREE ||
 		(head->dimensions == 0 && (head->nsegments > 0 || head->delta_pages > 0)) ||
 		!(head->largest_length >= 0) || !ColumnsAreSound(head))
+		return false;
+	if (head->version == GG_FORMAT_VERSION &&
+		(head->coded > GG_CODES_INT4 ||
+		 (head->coded != GG_CODES_NONE) != ((head->features & GG_FEATURE_CODED) != 0)))
 		return false;
 	if (head->version == GG_OLDEST_FORMAT)
 		return head->nsegments <= OLD_MAX_SEGMENTS && head->nextents <= OLD_MAX_EXTENTS &&
@@ -483,6 +489,7 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 	meta->dimensions = GgDeclaredDimensions(index);
 	meta->metric = opclass->metric;
 	meta->element = GgStoredElement(opclass, options);
+	meta->coded = GgCodedStorage(options);
 	meta->algorithm = options->algorithm;
 	meta->graph_degree = options->graph_degree;
 	meta->intermediate_graph_degree = options->intermediate_graph_degree;

@@ -182,10 +182,12 @@ CheckPieces(Relation index, const GgMetaPageData *meta, const GgSegment *segment
 		if (piece->segment != segment->id)
 			continue;
 		if (piece->nodes == 0 || piece->codes > GG_CODES_INT2 || piece->reserved != 0 ||
-			!GgHasCodes(meta, piece->codes) || (other != NULL && other->codes != piece->codes))
+			!GgHasCodes(meta, piece->codes) || (other != NULL && other->codes != piece->codes) ||
+			(meta->coded != GG_CODES_NONE && meta->coded != piece->codes))
 			GgReportCorruption(index, GG_META_BLKNO, "piece %u has %u nodes and codes of kind %u",
 							   piece->id, piece->nodes, piece->codes);
-		CheckPieceArray(index, meta, piece, GG_KIND_VECTORS, GgRowBytes(meta));
+		CheckPieceArray(index, meta, piece, GG_KIND_VECTORS,
+						meta->coded != GG_CODES_NONE ? 0 : GgRowBytes(meta));
 		CheckPieceArray(index, meta, piece, GG_KIND_CODES, GgCodeBytes(meta, piece->codes));
 		nodes += piece->nodes;
 		other = piece;

@@ -226,7 +226,8 @@ typedef struct GgBuildTimes
  * refused.
  */
 #define GG_FEATURE_CODES	0x0001	/* pieces have codes */
-#define GG_KNOWN_FEATURES	GG_FEATURE_CODES
+#define GG_FEATURE_CODED	0x0002	/* and no vectors: see coded */
+#define GG_KNOWN_FEATURES	(GG_FEATURE_CODES | GG_FEATURE_CODED)
 
 /*
  * What an index says of itself, in memory.  On disk the fields before segments are followed by the
@@ -267,7 +268,8 @@ typedef struct GgMetaPageData
 	BlockNumber directory[GG_MAX_DIRECTORY_PAGES];
 	uint32		column_types[GG_MAX_COLUMNS];	/* GgFilterColumn.type; 0 behind the last */
 	uint32		features;		/* GG_FEATURE_... */
-	uint32		reserved[5];
+	uint16		coded;			/* gg_codes that pieces have instead of vectors; GG_CODES_NONE */
+	uint16		reserved[9];
 	GgSegment	segments[GG_MAX_SEGMENTS];
 	GgPiece		pieces[GG_MAX_PIECES];
 	GgExtent	extents[GG_ALL_EXTENTS];

@@ -110,7 +110,9 @@ Payloads(GgSegmentWriter *writer, const GgWriterArray *array, const char *data, 
 	old = MemoryContextSwitchTo(writer->context);
 	if (writer->coder == NULL)
 	{
-		writer->coder = GgMakeCoder(writer->meta,
+		/* an array that grows has no piece yet */
+		writer->coder = GgMakeCoder(writer->meta, writer->meta->coded != GG_CODES_NONE ?
+									writer->meta->coded :
 									GgFindPiece(writer->meta, array->segment)->codes);
 		writer->payloads = palloc(BATCH_PAGES * GG_PAGE_PAYLOAD);
 	}

@@ -279,7 +279,10 @@ Measure(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes, float 
 void
 GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *out)
 {
-	Measure(src, nodes, count, false, out);
+	if (src->coded)
+		Measure(src, nodes, count, true, out);
+	else
+		Measure(src, nodes, count, false, out);
 }
 
 /*
@@ -289,29 +292,33 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 void
 GgSourceSweep(GgPageSource *src, uint32 first, uint32 count, float *out)
 {
+	const bool	codes = src->coded;
+	const Size	bytes = BytesOf(src, codes);
+
 	for (uint32 i = 0; i < count;)
 	{
 		const GgVectorPiece *piece = GgPieceOf(&src->vectors, first + i);
 		uint32		in_piece = piece->first + piece->nodes - (first + i);
-		uint64		offset = (uint64) (first + i - piece->first) * src->row_bytes;
+		const GgArray *array = codes ? &piece->code_array : &piece->array;
+		uint64		offset = (uint64) (first + i - piece->first) * bytes;
 		Size		skip = offset % GG_PAGE_PAYLOAD;
-		uint32		whole = Min((GG_PAGE_PAYLOAD - skip) / src->row_bytes,
+		uint32		whole = Min((GG_PAGE_PAYLOAD - skip) / bytes,
 								Min(count - i, in_piece));
 
 		if (whole > 0)
 		{
-			Buffer		buffer = PinPage(src, &piece->array, offset / GG_PAGE_PAYLOAD);
+			Buffer		buffer = PinPage(src, array, offset / GG_PAGE_PAYLOAD);
 			const char *rows = PageGetContents(BufferGetPage(buffer)) + skip;
 
 			for (uint32 j = 0; j < whole; j++)
-				out[i + j] = src->distance(rows + j * src->row_bytes, src->query, src->dimensions);
+				out[i + j] = Distance(src, rows + j * bytes, codes);
 			ReleaseBuffer(buffer);
 			i += whole;
 		}
 		else
 		{
-			GgSourceRead(src, &piece->array, offset, src->scratch, src->row_bytes);
-			out[i++] = src->distance(src->scratch, src->query, src->dimensions);
+			GgSourceRead(src, array, offset, src->scratch, bytes);
+			out[i++] = Distance(src, src->scratch, codes);
 		}
 	}
 }
@@ -403,6 +410,7 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta,
 	src->query = query;
 	GgFindRecentBuffers(&src->recent, index, hash_combine64(meta->instance, meta->generation));
 	src->codes = src->vectors.pieces[0].codes;
+	src->coded = meta->coded != GG_CODES_NONE;
 	src->scratch = palloc(Max(src->row_bytes, GgCodeBytes(meta, src->codes)));
 
 	src->source.n = segment->nodes;

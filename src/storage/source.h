@@ -25,6 +25,7 @@ typedef struct GgPageSource
 	char	   *scratch;		/* rows that cross pages, put together */
 
 	gg_codes	codes;			/* that all pieces have */
+	bool		coded;			/* there are no vectors */
 	const GgCodeQuery *code_query;	/* the walk measures by codes; NULL: by rows */
 } GgPageSource;
 
@@ -32,7 +33,7 @@ typedef struct GgPageSource
 extern void GgSourceInit(GgPageSource *source, Relation index, const GgMetaPageData *meta,
 						 const GgSegment *segment, const float *query);
 
-/* Have walks measure by the codes, which all pieces have, instead of by rows. */
+/* Have walks measure by the codes, which all pieces have; without vectors everything does. */
 extern void GgSourceUseCodes(GgPageSource *source, const GgCodeQuery *query);
 
 /* Pin a page of any array of the segment.  Faster than GgReadPage() from the second time on. */
@@ -52,7 +53,10 @@ extern const char *GgSourcePeekHeap(Relation heap, BlockNumber blkno);
 /* Pin a page of the table; faster than ReadBuffer() where GgSourcePeekHeap() has seen it. */
 extern Buffer GgSourcePinHeap(Relation heap, BlockNumber blkno);
 
-/* Distances of count nodes to the query, by rows.  Throws, unlike source.distances. */
+/*
+ * Distances of count nodes to the query, by rows; estimates where the index has codes alone.
+ * Throws, unlike source.distances.
+ */
 extern void GgSourceDistances(GgPageSource *source, const uint32 *nodes, uint32 count, float *out);
 
 /* The same for the count nodes from first on. */

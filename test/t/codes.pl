@@ -29,7 +29,7 @@ sub info
 
 sub recall
 {
-	return query("SELECT recall('items', '<->')");
+	return query("SET gpugraph.itopk_size = 256; SELECT recall('items', '<->')");
 }
 
 query(<<'SQL');
@@ -140,11 +140,11 @@ query('REINDEX INDEX items_idx');
 index_is_complete($node, 'REINDEX');
 $file = index_file($node, 'items_idx');
 $node->stop;
-patch($file, META, META_FEATURES, pack 'L', 3);
+patch($file, META, META_FEATURES, pack 'L', 5);
 $node->start;
 ($rc, $out, $err) = $node->psql('postgres',
 	"\\set VERBOSITY verbose\nSELECT gpugraph_check('items_idx')");
-like($err, qr/ERROR:  0A000: index "items_idx" has features 3, of which this gpugraph knows 1/,
+like($err, qr/ERROR:  0A000: index "items_idx" has features 5, of which this gpugraph knows 3/,
 	'a feature that is not known');
 
 $node->stop;
