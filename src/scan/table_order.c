@@ -21,10 +21,10 @@
 
 #include "access/genam.h"
 #include "access/tableam.h"
-#include "catalog/index.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "request.h"
+#include "storage/inspect.h"
 #include "storage/type.h"
 #include "utils/float.h"
 
@@ -51,7 +51,7 @@ typedef struct GgTableOrder
 	IndexFetchTableData *fetch;
 	TupleTableSlot *slot;
 	EState	   *estate;
-	IndexInfo  *index_info;
+	ExprState  *expression;		/* of the key; NULL: it is a column */
 	const GgOpclass *opclass;
 	gg_distance_fn distance;
 	void	   *row;			/* a value as a row */
@@ -73,7 +73,16 @@ Begin(IndexScanDesc scan)
 	order->fetch = table_index_fetch_begin(scan->heapRelation);
 	order->slot = table_slot_create(scan->heapRelation, NULL);
 	order->estate = CreateExecutorState();
-	order->index_info = BuildIndexInfo(scan->indexRelation);
+	if (scan->indexRelation->rd_index->indkey.values[0] == InvalidAttrNumber)
+	{
+		GgCaller	caller;
+
+		GgActAsOwner(scan->heapRelation, &caller);
+		order->expression =
+			ExecPrepareExpr(linitial(RelationGetIndexExpressions(scan->indexRelation)),
+							order->estate);
+		GgActAsCaller(&caller);
+	}
 	order->opclass = GgIndexOpclass(scan->indexRelation);
 	order->distance = gg_distance_function(so->meta->metric, so->meta->element);
 	order->row = palloc(GgRowBytes(so->meta));
@@ -133,19 +142,19 @@ static bool
 Measure(GgScanOpaque *so, GgTableOrder *order, float *distance)
 {
 	ExprContext *context = GetPerTupleExprContext(order->estate);
-	Datum		values[INDEX_MAX_KEYS];
-	bool		nulls[INDEX_MAX_KEYS];
 	MemoryContext old;
+	Datum		value;
+	bool		isnull;
 	bool		measured = false;
 
 	ResetExprContext(context);
 	context->ecxt_scantuple = order->slot;
 	old = MemoryContextSwitchTo(context->ecxt_per_tuple_memory);
-	FormIndexDatum(order->index_info, order->slot, order->estate, values, nulls);
-	if (!nulls[0])
+	value = order->expression != NULL ? ExecEvalExpr(order->expression, context, &isnull) :
+		slot_getattr(order->slot, so->index->rd_index->indkey.values[0], &isnull);
+	if (!isnull)
 	{
-		Datum		value = PointerGetDatum(PG_DETOAST_DATUM(values[0]));
-
+		value = PointerGetDatum(PG_DETOAST_DATUM(value));
 		measured = GgValueDimensions(order->opclass, value) == so->meta->dimensions &&
 			GgValueToRow(order->opclass, so->meta->element, value, so->meta->dimensions,
 						 order->row);
@@ -183,6 +192,7 @@ ReadBatch(IndexScanDesc scan,
 	GgTableOrder *order = so->table_order;
 	ItemPointerData tids[BATCH_ROWS];
 	uint32		count = 0;
+	GgCaller	caller;
 
 	while (count < Min(wanted, BATCH_ROWS) && !order->ended)
 	{
@@ -196,6 +206,9 @@ ReadBatch(IndexScanDesc scan,
 		(void) PrefetchBuffer(scan->heapRelation, MAIN_FORKNUM,
 							  ItemPointerGetBlockNumber(&tids[i]));
 #endif
+	/* what an expression calls is the owner's */
+	if (order->expression != NULL)
+		GgActAsOwner(scan->heapRelation, &caller);
 	for (uint32 i = 0; i < count; i++)
 	{
 		OrderedRow	row = {.number = (uint32) order->taken, .tid = tids[i]};
@@ -207,6 +220,8 @@ ReadBatch(IndexScanDesc scan,
 		so->reranked++;
 		AddRow(so, &order->read, &row);
 	}
+	if (order->expression != NULL)
+		GgActAsCaller(&caller);
 }
 
 /* How many rows are to be read before the next one is returned? */

@@ -156,6 +156,24 @@ query("INSERT INTO flat SELECT 10000 + id, val + '[0.001, 0.002, 0]' FROM flat;
 	SELECT gpugraph_merge('angle_idx')");
 cmp_ok(info('nodes + delta_rows', 'angle_idx'), '>', 7900, 'few dimensions: rows stay apart');
 
+# an expression runs as the owner of the table, whoever searches
+query(<<'SQL');
+CREATE ROLE reader;
+CREATE FUNCTION as_owner(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF current_user = 'reader' THEN
+		RAISE EXCEPTION 'as the caller';
+	END IF;
+	RETURN v;
+END $$;
+CREATE TABLE owned AS SELECT id, val FROM source;
+CREATE INDEX owned_idx ON owned USING gpugraph ((as_owner(val)::vector(64)) vector_l2_ops)
+	WITH (storage = int4);
+GRANT SELECT ON owned, queries TO reader;
+SQL
+is(query("SET ROLE reader; SELECT count(*) FROM gpugraph_search('owned_idx',
+	(SELECT array_agg(val) FROM queries), 10)"), 500, 'expressions run as the owner');
+
 # ---- what does not go together
 my ($rc, $out, $err) = $node->psql('postgres', '\set VERBOSITY verbose
 	CREATE INDEX ON items USING gpugraph (val vector_l2_ops) WITH (storage = int4, codes = int4)');
