@@ -36,7 +36,9 @@ typedef enum GgStorage
 {
 	GG_STORAGE_UNSET,
 	GG_STORAGE_FLOAT32,
-	GG_STORAGE_FLOAT16
+	GG_STORAGE_FLOAT16,
+	GG_STORAGE_INT8,			/* codes, and no vectors */
+	GG_STORAGE_INT4
 } GgStorage;
 
 typedef struct GgOptions
@@ -49,6 +51,7 @@ typedef struct GgOptions
 	int			segment_rows;	/* 0: as many as there is memory for */
 	int			storage;		/* GgStorage */
 	int			algorithm;		/* gg_algorithm */
+	int			codes;			/* gg_codes */
 
 	/* parameters of algorithms, as in gg_build_params; 0: the engine's default */
 	double		alpha;
@@ -89,6 +92,17 @@ extern void GgGetOptions(Relation index, GgOptions *options);
 
 /* The algorithm's name in the option; NULL: none that is known. */
 extern const char *GgAlgorithmName(int algorithm);
+
+/* The codes that are stored instead of vectors. */
+static inline gg_codes
+GgCodedStorage(const GgOptions *options)
+{
+	return options->storage == GG_STORAGE_INT8 ? GG_CODES_INT8 :
+		options->storage == GG_STORAGE_INT4 ? GG_CODES_INT4 : GG_CODES_NONE;
+}
+
+/* The same of codes. */
+extern const char *GgCodesName(int codes);
 
 /*
  * The engine that gpugraph.engine asks for and that this host has.  ereport(ERROR) when the

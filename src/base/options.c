@@ -44,6 +44,8 @@ static const struct config_enum_entry search_mode_values[] = {
 static relopt_enum_elt_def storage_values[] = {
 	{"float32", GG_STORAGE_FLOAT32},
 	{"float16", GG_STORAGE_FLOAT16},
+	{"int8", GG_STORAGE_INT8},
+	{"int4", GG_STORAGE_INT4},
 	{NULL, 0}
 };
 
@@ -51,6 +53,14 @@ static relopt_enum_elt_def algorithm_values[] = {
 	{"cagra", GG_ALGORITHM_CAGRA},
 	{"tsdg", GG_ALGORITHM_TSDG},
 	{"grnnd", GG_ALGORITHM_GRNND},
+	{NULL, 0}
+};
+
+static relopt_enum_elt_def code_values[] = {
+	{"none", GG_CODES_NONE},
+	{"int8", GG_CODES_INT8},
+	{"int4", GG_CODES_INT4},
+	{"int2", GG_CODES_INT2},
 	{NULL, 0}
 };
 
@@ -109,15 +119,21 @@ GgInitOptions(void)
 					  0, 0, PG_INT32_MAX,
 					  ShareUpdateExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "storage",
-					   "Element type that vectors are stored with",
+					   "How vectors are stored",
 					   storage_values, GG_STORAGE_UNSET,
-					   gettext_noop("Valid values are \"float32\" and \"float16\"."),
+					   gettext_noop("Valid values are \"float32\", \"float16\", \"int8\" and "
+								"\"int4\"."),
 					   AccessExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "algorithm",
 					   "How the edges of the graph are chosen",
 					   algorithm_values, GG_ALGORITHM_CAGRA,
 					   gettext_noop("Valid values are \"cagra\", \"tsdg\" and \"grnnd\"."),
 					   AccessExclusiveLock);
+	add_enum_reloption(gg_relopt_kind, "codes",
+					   "Codes of vectors that walks on the CPU measure by",
+					   code_values, GG_CODES_NONE,
+					   gettext_noop("Valid values are \"none\", \"int8\", \"int4\" and \"int2\"."),
+					   ShareUpdateExclusiveLock);
 	AddParameters();
 
 	DefineCustomEnumVariable("gpugraph.engine",
@@ -186,6 +202,15 @@ GgAlgorithmName(int algorithm)
 	return NULL;
 }
 
+const char *
+GgCodesName(int codes)
+{
+	for (const relopt_enum_elt_def *value = code_values; value->string_val != NULL; value++)
+		if (value->symbol_val == codes)
+			return value->string_val;
+	return NULL;
+}
+
 /* A parameter that is given must belong to the index's algorithm. */
 static void
 CheckOwner(const GgOptions *options, const char *name, bool given, gg_algorithm owner)
@@ -231,6 +256,12 @@ CheckOptions(const GgOptions *options)
 	CheckOwner(options, "outer_rounds", options->outer_rounds != 0, GG_ALGORITHM_GRNND);
 	CheckOwner(options, "inner_rounds", options->inner_rounds != 0, GG_ALGORITHM_GRNND);
 	CheckOwner(options, "rho", options->rho != 0, GG_ALGORITHM_GRNND);
+	if (GgCodedStorage(options) != GG_CODES_NONE && options->codes != GG_CODES_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("codes \"%s\" do not go with storage \"%s\"", GgCodesName(options->codes),
+						GgCodesName(GgCodedStorage(options))),
+				 errhint("Leave codes out or RESET it: that storage has codes alone.")));
 	if (options->algorithm == GG_ALGORITHM_GRNND)
 		CheckPool(options);
 	else if (options->intermediate_graph_degree < options->graph_degree)
@@ -254,6 +285,7 @@ ggoptions(Datum reloptions, bool validate)
 		{"segment_rows", RELOPT_TYPE_INT, offsetof(GgOptions, segment_rows)},
 		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
 		{"algorithm", RELOPT_TYPE_ENUM, offsetof(GgOptions, algorithm)},
+		{"codes", RELOPT_TYPE_ENUM, offsetof(GgOptions, codes)},
 		{"alpha", RELOPT_TYPE_REAL, offsetof(GgOptions, alpha)},
 		{"lambda0", RELOPT_TYPE_INT, offsetof(GgOptions, lambda0)},
 		{"initial_neighbors", RELOPT_TYPE_INT, offsetof(GgOptions, initial_neighbors)},

@@ -59,11 +59,15 @@ AlignPage(Size bytes)
 	return TYPEALIGN(4096, bytes);
 }
 
-/* Ranges of all arrays that processes write together; what is written lies before the counters. */
+/*
+ * Ranges of all arrays that processes write together.  What is written lies before the counters,
+ * but for codes, which nobody keeps.
+ */
 static Size
-MostRanges(const AreaLayout *layout)
+MostRanges(const GgAreaShared *shared, const AreaLayout *layout)
 {
-	return layout->counters / GG_RANGE_BYTES + GG_WRITER_ARRAYS;
+	return (layout->counters + shared->capacity * shared->code_bytes) / GG_RANGE_BYTES +
+		GG_WRITER_ARRAYS;
 }
 
 static AreaLayout
@@ -99,7 +103,8 @@ LayOut(const GgAreaShared *shared)
 	layout.filled = layout.counters + 2 * PG_CACHE_LINE_SIZE;
 	layout.users_gone = layout.filled +
 		(capacity / shared->chunk_rows + 1) * sizeof(pg_atomic_uint32);
-	layout.bytes = AlignPage(layout.users_gone + MostRanges(&layout) * sizeof(pg_atomic_uint32));
+	layout.bytes = AlignPage(layout.users_gone +
+							 MostRanges(shared, &layout) * sizeof(pg_atomic_uint32));
 	return layout;
 }
 
@@ -396,7 +401,7 @@ ArrayStart(const GgArea *area, GgKind kind)
 void
 GgGiveUpRange(GgArea *area, const GgPageRange *range)
 {
-	if (area->base != NULL &&
+	if (area->base != NULL && range->array.kind != GG_KIND_CODES &&
 		pg_atomic_add_fetch_u32(&area->users_gone[range->number], 1) == 2)
 		GgReleaseArea(area, ArrayStart(area, range->array.kind) + range->offset, range->bytes);
 }

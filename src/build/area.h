@@ -56,6 +56,7 @@ typedef struct GgAreaShared
 	/* fixed before workers start */
 	Size		row_bytes;
 	uint32		filter_words;	/* of each row */
+	Size		code_bytes;		/* of each row */
 	uint32		graph_degree;
 	uint32		capacity;		/* rows that there is address space for; whole chunks */
 	uint32		chunk_rows;

@@ -234,17 +234,25 @@ AddRowArrays(GgBuild *build, const GgSegment *segment, const uint32 *offsets)
 	GgSegmentWriter *writer = &build->process.writer;
 	uint64		tid_bytes = (uint64) segment->rows * sizeof(GgTidEntry);
 	uint64		filter_bytes = (uint64) segment->rows * GgFilterBytes(build->meta);
+	gg_codes	codes = build->plan.codes;
+	uint64		code_bytes = segment->nodes * GgCodeBytes(build->meta, codes);
 
 	writer->data[GG_KIND_VECTORS] = area->rows;
 	writer->data[GG_KIND_TIDS] = area->tids;
 	writer->data[GG_KIND_FILTERS] = area->filters;
-	GgEndGrowth(writer, (uint64) segment->nodes * GgRowBytes(build->meta));
+	GgEndGrowth(writer, build->meta->coded != GG_CODES_NONE ? code_bytes :
+				(uint64) segment->nodes * GgRowBytes(build->meta));
 	GgAddArray(writer, segment->id, GG_KIND_TIDS, tid_bytes);
 	GgArrayReady(writer, tid_bytes);
 	if (filter_bytes > 0)
 	{
 		GgAddArray(writer, segment->id, GG_KIND_FILTERS, filter_bytes);
 		GgArrayReady(writer, filter_bytes);
+	}
+	if (codes != GG_CODES_NONE && build->meta->coded == GG_CODES_NONE)
+	{
+		GgAddArray(writer, segment->id, GG_KIND_CODES, code_bytes);
+		GgArrayReady(writer, code_bytes);
 	}
 	if (offsets != NULL)
 		GgWriteArray(writer, segment->id, GG_KIND_OFFSETS, offsets,
@@ -313,6 +321,7 @@ AddSegment(GgBuild *build)
 	segment->rows = build->process.area.nrows;
 	if (segment->rows != segment->nodes)
 		segment->flags = GG_SEGMENT_OFFSETS;
+	meta->pieces[meta->npieces - 1].codes = build->plan.codes;
 	return segment;
 }
 
@@ -345,6 +354,9 @@ MakeSegment(GgBuild *build, bool more)
 		GgEnterPhase(GG_BUILD_UPLOAD, area->nodes, 0);
 	on_device = GgCompleteUpload(&build->device, area, build->meta);
 	BuildGraph(build, on_device);
+	/* codes are made of vectors, which go as soon as they are handed over */
+	if (build->plan.codes != GG_CODES_NONE && build->plan.apart)
+		FinishWriting(build, GG_BUILD_WRITE_ROWS);
 	segment->npivots = build->graph->npivots;
 	AddAdjacency(build, segment);
 	FormPivots(build);
@@ -502,6 +514,7 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 	plan->control.threads = max_parallel_maintenance_workers + 1;
 	plan->expected = GgExpectedRows(heap);
 	plan->bound = options->segment_rows;
+	plan->codes = GgBuildCodes(meta, options);
 	AtReset(context, ReleaseBuild, build);
 	return build;
 }
@@ -577,6 +590,7 @@ ggbuildempty(Relation index)
 
 	GgGetOptions(index, &options);
 	GgInitMeta(meta, index, &options);
+	(void) GgBuildCodes(meta, &options);
 	buffer = GgExtendOne(index, INIT_FORKNUM);
 	Assert(BufferGetBlockNumber(buffer) == GG_META_BLKNO);
 	START_CRIT_SECTION();

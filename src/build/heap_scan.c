@@ -131,7 +131,9 @@ WriteFullChunks(GgScan *scan)
 		scan->full_chunks++;
 	pg_read_barrier();
 	GgGrowArray(scan->writer,
-				(uint64) scan->full_chunks * area->shared->chunk_rows * area->shared->row_bytes);
+				(uint64) scan->full_chunks * area->shared->chunk_rows *
+				(scan->meta->coded != GG_CODES_NONE ? area->shared->code_bytes :
+				 area->shared->row_bytes));
 }
 
 /* The leader waits until no worker fills chunks; returns how many have no more rows. */
@@ -173,7 +175,8 @@ void
 GgBeginRound(GgScan *scan, bool first)
 {
 	scan->full_chunks = 0;
-	GgBeginSegment(scan->writer, scan->meta->next_id, GG_KIND_VECTORS);
+	GgBeginSegment(scan->writer, scan->meta->next_id,
+				   scan->meta->coded != GG_CODES_NONE ? GG_KIND_CODES : GG_KIND_VECTORS);
 	if (first)
 		return;
 	ReportRows(scan);

@@ -18,6 +18,7 @@ typedef struct GgMemoryPlan
 								 * has */
 	double		expected;		/* rows in the table, as far as is known */
 	uint32		bound;			/* option segment_rows */
+	gg_codes	codes;			/* that are made of the vectors */
 	uint32		most;			/* rows that a segment may have; 0: not known yet */
 	bool		spill;			/* rows go to temporary files */
 	bool		by_device;		/* it is the device that does not hold more */

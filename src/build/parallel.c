@@ -87,6 +87,7 @@ PlanArea(GgParticipant *leader, const GgMemoryPlan *plan, int participants)
 	uint64		capacity;
 
 	shared->row_bytes = GgRowBytes(&leader->shared->meta);
+	shared->code_bytes = GgCodeBytes(&leader->shared->meta, plan->codes);
 	shared->graph_degree = leader->shared->meta.graph_degree;
 	chunk = Max(GG_CHUNK_BYTES / shared->row_bytes, 1);
 	/* small areas have smaller chunks, or one process would claim all */

@@ -561,26 +561,69 @@ choose_functions(gg_coder *coder)
 #endif
 }
 
-gg_status
-gg_coder_init(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed)
+static uint32_t
+rounds_of(gg_metric metric, uint32_t dim)
+{
+	return metric == GG_METRIC_L1 ? 0 : gg_code_rounds(dim);
+}
+
+size_t
+gg_coder_bytes(gg_metric metric, uint32_t dim)
+{
+	return ((size_t) rounds_of(metric, dim) * dim + 1) * sizeof(float);
+}
+
+/* gg_code_weight() of every element.  A scan needs them, so what many share is made once. */
+static void
+set_weights(const gg_coder *coder, uint64_t seed)
+{
+	const float inside = gg_code_block_size(coder->block);
+
+	for (uint32_t r = 0; r < coder->rounds; r++)
+	{
+		const uint32_t begin = r % 2 == 0 ? 0 : coder->dim - coder->block;
+		float	   *weights = coder->weights + (size_t) r * coder->dim;
+		uint64_t	signs = 0;
+
+		for (uint32_t i = 0; i < coder->dim; i++, signs >>= 1)
+		{
+			const float size = i >= begin && i - begin < coder->block ? inside : 1.0f;
+
+			if (i % 64 == 0)
+				signs = gg_code_signs(seed, r, i / 64);
+			weights[i] = signs & 1 ? -size : size;
+		}
+	}
+}
+
+void
+gg_coder_set_up(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed,
+				void *memory)
 {
 	memset(coder, 0, sizeof(*coder));
 	coder->metric = metric;
 	coder->dim = dim;
 	coder->bits = gg_code_bits(codes);
 	coder->block = gg_code_block(dim);
-	coder->rounds = metric == GG_METRIC_L1 ? 0 : gg_code_rounds(dim);
+	coder->rounds = rounds_of(metric, dim);
 	coder->chunk_bytes = gg_code_chunk_bytes(codes, dim);
 	coder->record_bytes = gg_code_record_bytes(codes, dim);
 	coder->stride = (coder->chunk_bytes + 63) / 64 * 64;
 	choose_functions(coder);
-	coder->weights = malloc(((size_t) coder->rounds * dim + 1) * sizeof(float));
-	if (coder->weights == NULL)
+	coder->weights = memory;
+	set_weights(coder, seed);
+}
+
+gg_status
+gg_coder_init(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes, uint64_t seed)
+{
+	void	   *memory = malloc(gg_coder_bytes(metric, dim));
+
+	memset(coder, 0, sizeof(*coder));
+	if (memory == NULL)
 		return gg_fail(GG_ENOMEM, "gg_coder_init", "out of memory for codes of %u dimensions",
 					   dim);
-	for (uint32_t r = 0; r < coder->rounds; r++)
-		for (uint32_t i = 0; i < dim; i++)
-			coder->weights[(size_t) r * dim + i] = gg_code_weight(seed, dim, r, i);
+	gg_coder_set_up(coder, metric, dim, codes, seed, memory);
 	return gg_ok();
 }
 
@@ -603,23 +646,89 @@ gg_code_row(const gg_coder *coder, const void *row, gg_element element, float *s
 	coder->code(coder, scratch, (int32_t *) (scratch + coder->dim), record);
 }
 
+/* Steps b and c of a round are their own inverses, but for what step a takes away. */
+static void
+rotate_back(const gg_coder *coder, float *row)
+{
+	uint32_t	dim = coder->dim;
+
+	for (uint32_t r = coder->rounds; r-- > 0;)
+	{
+		const float *weights = coder->weights + (size_t) r * dim;
+		uint32_t	pairs = coder->rounds > 2 && r == 1 ? dim / 2 : 0;
+		float	   *second = row + dim - pairs;
+
+		for (uint32_t i = 0; i < pairs; i++)
+		{
+			float		a = row[i];
+			float		b = second[i];
+
+			row[i] = (a + b) * GG_CODE_SQRT_HALF;
+			second[i] = (a - b) * GG_CODE_SQRT_HALF;
+		}
+		transform(row + (r % 2 == 0 ? 0 : dim - coder->block), coder->block);
+		for (uint32_t i = 0; i < dim; i++)
+			row[i] *= weights[i];
+	}
+}
+
+void
+gg_decode_row(const gg_coder *coder, const uint8_t *record, float *row)
+{
+	const uint32_t bits = coder->bits;
+	const int	top = (1 << bits) - 1;
+	gg_code_head head;
+	float		step;
+
+	memcpy(&head, record + coder->record_bytes - GG_CODE_HEAD, sizeof(head));
+	step = coder->metric == GG_METRIC_L2 ? head.factor / -2 : -head.factor;
+	for (uint32_t i = 0; i < coder->dim; i++)
+	{
+		int			level = record[gg_code_byte(bits, i)] >> gg_code_shift(bits, i) & top;
+
+		row[i] = coder->metric == GG_METRIC_L1 ? head.base + head.factor * (float) level :
+			step * (float) (2 * level - top);
+	}
+	if (coder->metric != GG_METRIC_L1)
+		rotate_back(coder, row);
+}
+
 /* ---- queries ------------------------------------------------------------- */
+
+/* Elements of all planes. */
+static size_t
+query_elements(const gg_coder *coder)
+{
+	return (size_t) coder->stride * (8 / coder->bits);
+}
+
+size_t
+gg_code_query_bytes(const gg_coder *coder)
+{
+	return query_elements(coder) * (sizeof(int16_t) + 2);
+}
+
+void
+gg_code_query_place(const gg_coder *coder, gg_code_query *query, void *memory)
+{
+	memset(query, 0, sizeof(*query));
+	query->elements = memory;
+	query->high = (int8_t *) (query->elements + query_elements(coder));
+	query->low = query->high + query_elements(coder);
+}
 
 gg_status
 gg_code_query_init(const gg_coder *coder, gg_code_query *query)
 {
-	size_t		count = (size_t) coder->stride * (8 / coder->bits);
+	void	   *memory = calloc(1, gg_code_query_bytes(coder));
 
-	memset(query, 0, sizeof(*query));
-	query->elements = calloc(count, sizeof(int16_t));
-	query->high = calloc(2, count);
-	if (query->elements == NULL || query->high == NULL)
+	gg_code_query_place(coder, query, memory);
+	if (memory == NULL)
 	{
-		gg_code_query_free(query);
+		memset(query, 0, sizeof(*query));
 		return gg_fail(GG_ENOMEM, "gg_code_query_init",
 					   "out of memory for a query of %u dimensions", coder->dim);
 	}
-	query->low = query->high + count;
 	return gg_ok();
 }
 
@@ -627,7 +736,6 @@ void
 gg_code_query_free(gg_code_query *query)
 {
 	free(query->elements);
-	free(query->high);
 	memset(query, 0, sizeof(*query));
 }
 

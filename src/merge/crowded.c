@@ -72,7 +72,7 @@ SegmentOf(const GgMetaPageData *meta, const GgExtent *extent)
 {
 	if (GgIsOfSegment(extent->kind))
 		return extent->segment;
-	for (int p = 0; p < meta->npieces && extent->kind == GG_KIND_VECTORS; p++)
+	for (int p = 0; p < meta->npieces && GgIsOfPiece(extent->kind); p++)
 		if (meta->pieces[p].id == extent->segment)
 			return meta->pieces[p].segment;
 	return GG_NO_SEGMENT;

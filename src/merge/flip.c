@@ -2,8 +2,8 @@
  * flip.c
  *		The pages of a merged segment, its way to a device, and the flip of the directory.
  *
- * TIDs, offsets, filter words, adjacency and pivots are written anew, and the vectors of the new
- * piece.
+ * TIDs, offsets, filter words, adjacency and pivots are written anew, and the vectors and codes of
+ * the new piece.
  *
  * VACUUM clears TIDs meanwhile.  When it has gone through a segment, or the delta, the directory
  * says so (dead, vacuum_epoch).  So the flip looks, under the metapage's exclusive lock, which
@@ -38,13 +38,14 @@ GgTakeMergeId(GgMerge *merge)
 	pfree(meta);
 }
 
-/* Take blocks for an array and write it, in slices. */
+/* Take blocks for an array and write it, in slices.  coder: it is of the codes of data. */
 static GgNewArray *
-WriteArray(GgMerge *merge, GgKind kind, const void *data, uint64 bytes)
+WriteCoded(GgMerge *merge, GgKind kind, const void *data, uint64 bytes, GgCoder *coder)
 {
 	GgNewArray *array = &merge->arrays[merge->narrays++];
 
 	GgBeginArray(array, merge->id, kind, data, bytes);
+	array->coder = coder;
 	while (array->written < array->npages)
 	{
 		uint32		count;
@@ -60,6 +61,34 @@ WriteArray(GgMerge *merge, GgKind kind, const void *data, uint64 bytes)
 		GgTellPhase(merge, GG_MERGE_WRITE, array->written);
 	}
 	return array;
+}
+
+static GgNewArray *
+WriteArray(GgMerge *merge, GgKind kind, const void *data, uint64 bytes)
+{
+	return WriteCoded(merge, kind, data, bytes, NULL);
+}
+
+/* The vectors of the new piece, and their codes. */
+static void
+WritePiece(GgMerge *merge)
+{
+	Size		row_bytes = GgRowBytes(merge->meta);
+	uint64		nodes = merge->nodes - merge->kept_nodes;
+	const char *rows = merge->rows + (Size) merge->kept_nodes * row_bytes;
+
+	if (nodes == 0)
+		return;
+	if (merge->records != NULL)
+	{
+		WriteArray(merge, GG_KIND_CODES, merge->records,
+				   nodes * GgCodeBytes(merge->meta, merge->codes));
+		return;
+	}
+	WriteArray(merge, GG_KIND_VECTORS, rows, nodes * row_bytes);
+	if (merge->codes != GG_CODES_NONE)
+		WriteCoded(merge, GG_KIND_CODES, rows, nodes * GgCodeBytes(merge->meta, merge->codes),
+				   GgMakeCoder(merge->meta, merge->codes));
 }
 
 /*
@@ -98,11 +127,8 @@ void
 GgWriteMerged(GgMerge *merge)
 {
 	const GgMetaPageData *meta = merge->meta;
-	Size		row_bytes = GgRowBytes(meta);
 
-	if (merge->nodes > merge->kept_nodes)
-		WriteArray(merge, GG_KIND_VECTORS, merge->rows + (Size) merge->kept_nodes * row_bytes,
-				   (uint64) (merge->nodes - merge->kept_nodes) * row_bytes);
+	WritePiece(merge);
 	WriteArray(merge, GG_KIND_ADJACENCY, merge->graph->adjacency,
 			   (uint64) merge->nodes * meta->graph_degree * sizeof(uint32));
 	WriteArray(merge, GG_KIND_PIVOTS, merge->pivots,
@@ -235,6 +261,7 @@ AddMerged(GgMerge *merge, GgMetaPageData *meta)
 		memset(piece, 0, sizeof(*piece));
 		piece->id = piece->segment = merge->id;
 		piece->nodes = merge->nodes - merge->kept_nodes;
+		piece->codes = merge->codes;
 	}
 	for (int i = 0; i < merge->narrays; i++)
 		GgListArray(meta, &merge->arrays[i]);

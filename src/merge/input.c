@@ -370,28 +370,69 @@ ReadDeltaVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerg
 	GgEndSlice(target);
 }
 
-void
-GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
-			  uint32 first, uint32 count, char *out)
+/* Read nodes [first, first + count) of the pieces' vectors or codes. */
+static void
+ReadPieces(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+		   bool codes, Size bytes, uint32 first, uint32 count, char *out)
 {
-	Size		row_bytes = GgRowBytes(meta);
-
-	if (input->delta)
-	{
-		ReadDeltaVectors(target, meta, input, first, count, out);
-		return;
-	}
 	while (count > 0)
 	{
 		const GgVectorPiece *piece = GgPieceOf(&input->vectors, first);
 		uint32		n = Min(count, piece->first + piece->nodes - first);
 
-		ReadBytes(target, meta, &piece->array, (uint64) (first - piece->first) * row_bytes, out,
-				  n * row_bytes);
-		out += n * row_bytes;
+		ReadBytes(target, meta, codes ? &piece->code_array : &piece->array,
+				  (uint64) (first - piece->first) * bytes, out, n * bytes);
+		out += n * bytes;
 		first += n;
 		count -= n;
 	}
+}
+
+void
+GgReadCodes(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+			uint32 first, uint32 count, char *out)
+{
+	ReadPieces(target, meta, input, true, GgCodeBytes(meta, meta->coded), first, count, out);
+}
+
+/* Rows whose codes are read and decoded at a time. */
+#define DECODED_ROWS		4096
+
+static void
+ReadDecoded(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+			uint32 first, uint32 count, char *out)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph codes",
+												  ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	GgCoder    *coder = GgMakeCoder(meta, meta->coded);
+	char	   *codes = palloc_extended((Size) Min(count, DECODED_ROWS) *
+										GgCodeBytes(meta, meta->coded), MCXT_ALLOC_HUGE);
+
+	MemoryContextSwitchTo(old);
+	for (uint32 done = 0; done < count; done += DECODED_ROWS)
+	{
+		uint32		n = Min(count - done, DECODED_ROWS);
+
+		GgReadCodes(target, meta, input, first + done, n, codes);
+		GgDecodeRows(coder, codes, n, out + (Size) done * GgRowBytes(meta));
+	}
+	MemoryContextDelete(context);
+}
+
+void
+GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
+			  uint32 first, uint32 count, char *out)
+{
+	if (input->delta)
+	{
+		ReadDeltaVectors(target, meta, input, first, count, out);
+		return;
+	}
+	if (meta->coded != GG_CODES_NONE)
+		ReadDecoded(target, meta, input, first, count, out);
+	else
+		ReadPieces(target, meta, input, false, GgRowBytes(meta), first, count, out);
 }
 
 void

@@ -36,7 +36,8 @@ HeldMemory(const GgMetaPageData *meta, const gg_build_params *params)
 	static const gg_control control = {.threads = 1};
 	GgGraphMemory memory = {&gg_cpu_engine, params, &control, meta};
 
-	memory.row_bytes = GgRowBytes(meta) + GgFilterBytes(meta) + ROW_BYTES;
+	memory.row_bytes = GgRowBytes(meta) + GgCodeBytes(meta, meta->coded) + GgFilterBytes(meta) +
+		ROW_BYTES;
 	return memory;
 }
 

@@ -7,6 +7,7 @@
  * its inputs' place (flip.c).
  */
 #include "merge/merge_state.h"
+#include "storage/codes.h"
 #include "storage/graph_memory.h"
 
 #include "utils/memutils.h"
@@ -20,6 +21,7 @@ PlanMerge(GgMerge *merge, const GgMergeChoice *choice)
 	GgBeginSlice(merge->target);
 	GgGetOptions(merge->target->index, &options);
 	GgGetBuildParams(merge->meta, &options, &merge->params);
+	merge->codes = GgMergeCodes(merge->meta, &options);
 	GgEndSlice(merge->target);
 	merge->plan = palloc0(sizeof(GgMergePlan));
 	merge->pinned = choice->pinned;

@@ -107,10 +107,15 @@ extern void GgReadOffsets(GgMergeTarget *target, const GgMetaPageData *meta, GgM
 
 /*
  * Read the vectors of nodes [first, first + count) of an input to out.  Of the delta: of slots;
- * those whose TID is invalid are left as they are.
+ * those whose TID is invalid are left as they are.  Where the index has codes alone: what those
+ * stand for.
  */
 extern void GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta,
 						  const GgMergeInput *input, uint32 first, uint32 count, char *out);
+
+/* Read the codes of nodes [first, first + count) of a segment to out. */
+extern void GgReadCodes(GgMergeTarget *target, const GgMetaPageData *meta,
+						const GgMergeInput *input, uint32 first, uint32 count, char *out);
 
 /* Read the lists of nodes [first, first + count) of a segment to out: its nodes, with marks. */
 extern void GgReadAdjacency(GgMergeTarget *target, const GgMetaPageData *meta,

@@ -37,11 +37,13 @@ typedef struct GgMerge
 	GgTidEntry *tids;			/* of all inputs' rows */
 	uint64		epoch;			/* vacuum epoch of the directory before the delta's were read */
 	char	   *rows;			/* the data set: nodes of pieces that stay, then new ones */
+	char	   *records;		/* of new nodes, where the index has codes alone; or NULL */
 	GgMergeFiles files;
 	GgNodeTable table;
 	uint32		kept_nodes;		/* of pieces that stay */
 	uint32		nodes;
 
+	gg_codes	codes;			/* that the pieces of the merged segment have */
 	int			nkept;			/* pieces that stay, the largest first */
 	uint32		kept[GG_MAX_PIECES];
 
@@ -60,7 +62,7 @@ typedef struct GgMerge
 	gg_graph	own;			/* the same where an engine of this process made it */
 	char		builder[32];
 	GgPivotEntry *pivots;
-	GgNewArray	arrays[6];
+	GgNewArray	arrays[7];
 	int			narrays;
 } GgMerge;
 

@@ -2,8 +2,9 @@
  * nodes.c
  *		Which nodes and rows a merged segment has.
  *
- * Pieces keep their vectors where they are, unless many of their nodes have no rows any more, or
- * they would be too many (crowded.c).  What does not stay, and the delta's rows, goes into one new
+ * Pieces keep their vectors and codes where they are, unless many of their nodes have no rows any
+ * more, their codes are not those that the option asks for, or they would be too many (crowded.c).
+ * What does not stay, and the delta's rows, goes into one new
  * piece.
  *
  * Equal vectors share a node (node_table.h).  A node of a piece that stays cannot go: its
@@ -53,9 +54,9 @@ ChooseKept(GgMerge *merge)
 			others--;
 			for (uint32 node = piece->first; node < piece->first + piece->nodes; node++)
 				dead += !NodeIsAlive(merge, input, node);
-			if (dead <= piece->nodes / EMPTY_SHARE)
+			if (dead <= piece->nodes / EMPTY_SHARE && piece->codes == merge->codes)
 				sizes[n++] = (GgPieceSize) {piece->array.segment, piece->nodes,
-				piece->array.nextents};
+				piece->array.nextents + piece->code_array.nextents};
 		}
 	}
 	merge->nkept = GgChoosePieces(merge->meta, merge->pinned, sizes, n, others);
@@ -85,6 +86,19 @@ AddKeptPiece(GgMerge *merge, GgMergeInput *input, const GgVectorPiece *piece)
 	GgTellPhase(merge, GG_MERGE_READ, merge->nodes);
 }
 
+/* The next node's code, where the index has codes alone: the one that there is, or a new one. */
+static void
+PutRecord(GgMerge *merge, GgCoder *coder, const char *vector, const char *code, Size code_bytes)
+{
+	if (code == NULL)
+	{
+		GgCodeRow(coder, vector);
+		code = (const char *) coder->record;
+	}
+	memcpy(merge->records + (Size) (merge->nodes - merge->kept_nodes) * code_bytes, code,
+		   code_bytes);
+}
+
 /*
  * Add those of an input's nodes [first, end) that have rows to the new piece, unless their vector
  * is there already.
@@ -94,17 +108,26 @@ AddNewNodes(GgMerge *merge, GgMergeInput *input, uint32 first, uint32 end)
 {
 	Size		row_bytes = GgRowBytes(merge->meta);
 	uint32		step = Max(1, Min(STEP_ROWS, STEP_BYTES / row_bytes));
+	Size		code_bytes = GgCodeBytes(merge->meta, merge->meta->coded);
+	GgCoder    *coder = NULL;
+	char	   *codes = NULL;
 	char	   *vectors;
 
+	if (code_bytes > 0 && input->delta)
+		coder = GgMakeCoder(merge->meta, merge->meta->coded);
 	if (input->delta)
 		step = Max(1, step / GgDeltaRowsPerPage(merge->meta)) *
 			GgDeltaRowsPerPage(merge->meta);
 	vectors = MemoryContextAllocHuge(CurrentMemoryContext, step * row_bytes);
+	if (code_bytes > 0 && !input->delta)
+		codes = palloc(step * code_bytes);
 	for (uint32 base = first; base < end; base += step)
 	{
 		uint32		count = Min(step, end - base);
 
 		GgReadVectors(merge->target, merge->meta, input, base, count, vectors);
+		if (codes != NULL)
+			GgReadCodes(merge->target, merge->meta, input, base, count, codes);
 		for (uint32 i = 0; i < count; i++)
 		{
 			uint32		node;
@@ -116,12 +139,18 @@ AddNewNodes(GgMerge *merge, GgMergeInput *input, uint32 first, uint32 end)
 				   row_bytes);
 			node = GgFindNode(&merge->table, merge->nodes);
 			input->targets[base + i] = node;
-			if (node == merge->nodes)
-				input->places[base + i] = merge->nodes++;
+			if (node != merge->nodes)
+				continue;
+			if (code_bytes > 0)
+				PutRecord(merge, coder, vectors + i * row_bytes,
+						  codes == NULL ? NULL : codes + i * code_bytes, code_bytes);
+			input->places[base + i] = merge->nodes++;
 		}
 		GgTellPhase(merge, GG_MERGE_READ, merge->nodes);
 	}
 	pfree(vectors);
+	if (codes != NULL)
+		pfree(codes);
 }
 
 /* Nodes that the merged segment can have at most. */
@@ -185,6 +214,9 @@ CollectNodes(GgMerge *merge)
 				 errmsg("a gpugraph segment would have more than %u nodes", GG_MAX_NODES)));
 	AllocateRows(merge, (uint32) most);
 	OpenNodeTable(merge, most);
+	if (merge->meta->coded != GG_CODES_NONE)
+		merge->records = MemoryContextAllocHuge(CurrentMemoryContext, most *
+												GgCodeBytes(merge->meta, merge->meta->coded));
 
 	for (int pass = 0; pass < 2; pass++)
 		for (int i = 0; i < merge->plan->ninputs; i++)

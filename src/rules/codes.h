@@ -138,13 +138,27 @@ gg_code_rounds(uint32_t dim)
 	return gg_code_block(dim) == dim ? 2 : 4;
 }
 
+/* The signs of elements 64 * word and the 63 after it. */
+GG_RANDOM_INLINE uint64_t
+gg_code_signs(uint64_t seed, uint32_t round, uint32_t word)
+{
+	return gg_random_at(seed, (uint64_t) round * (GG_MAX_DIM / 64) + word);
+}
+
+/* The size of weights inside the block. */
+GG_RANDOM_INLINE float
+gg_code_block_size(uint32_t block)
+{
+	return (float) (1 / sqrt((double) block));
+}
+
 GG_RANDOM_INLINE float
 gg_code_weight(uint64_t seed, uint32_t dim, uint32_t round, uint32_t i)
 {
 	uint32_t	block = gg_code_block(dim);
 	uint32_t	begin = round % 2 == 0 ? 0 : dim - block;
-	uint64_t	signs = gg_random_at(seed, (uint64_t) round * (GG_MAX_DIM / 64) + i / 64);
-	float		size = i >= begin && i - begin < block ? (float) (1 / sqrt((double) block)) : 1.0f;
+	uint64_t	signs = gg_code_signs(seed, round, i / 64);
+	float		size = i >= begin && i - begin < block ? gg_code_block_size(block) : 1.0f;
 
 	return signs >> (i % 64) & 1 ? -size : size;
 }
@@ -401,12 +415,24 @@ extern gg_status gg_coder_init(gg_coder *coder, gg_metric metric, uint32_t dim, 
 							   uint64_t seed);
 extern void gg_coder_free(gg_coder *coder);
 
+/* The same in memory of the caller's, of gg_coder_bytes(). */
+extern size_t gg_coder_bytes(gg_metric metric, uint32_t dim);
+extern void gg_coder_set_up(gg_coder *coder, gg_metric metric, uint32_t dim, gg_codes codes,
+							uint64_t seed, void *memory);
+
 /* Code a row.  scratch: 2 x dim floats. */
 extern void gg_code_row(const gg_coder *coder, const void *row, gg_element element, float *scratch,
 						uint8_t *record);
 
+/* The row that a record stands for: what estimates of inner products are exact for. */
+extern void gg_decode_row(const gg_coder *coder, const uint8_t *record, float *row);
+
 extern gg_status gg_code_query_init(const gg_coder *coder, gg_code_query *query);
 extern void gg_code_query_free(gg_code_query *query);
+
+/* The same in memory of the caller's: gg_code_query_bytes(), all zeros. */
+extern size_t gg_code_query_bytes(const gg_coder *coder);
+extern void gg_code_query_place(const gg_coder *coder, gg_code_query *query, void *memory);
 
 /* values: dim elements, prepared (gg_query_prepare()); they must stay.  scratch: as above. */
 extern void gg_code_query_set(const gg_coder *coder, const float *values, float *scratch,

@@ -35,6 +35,9 @@
  * it.  The executor compares it with its own, and puts it in its place among those that it still
  * keeps back.  Under relaxed_order the order of the rounded rows is the final one.
  *
+ * Where the index has codes and no vectors, distances here are estimates, and rows are put in order
+ * by the table's values before they are returned (table_order.c).
+ *
  * A scan may have a filter (row_filter.c).  Then streams hand out nodes of which a row matches.
  *
  * A TID is read from its page when the row is returned, never earlier: VACUUM clears it there.
@@ -340,6 +343,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 
 	CountScan(so);
 	EndStreams(so);
+	GgEndTableOrder(so);
 	MemoryContextReset(so->context);
 	so->nrows = 0;
 	so->widenings = 0;
@@ -352,6 +356,8 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->nreturned = 0;
 	so->returned = NULL;
 	so->returned_cap = 0;
+	so->by_table = false;
+	memset(so->code_queries, 0, sizeof(so->code_queries));
 	so->nearest = NULL;
 	so->nnearest = so->most_nearest = 0;
 }
@@ -488,6 +494,11 @@ StartScan(IndexScanDesc scan)
 	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))
 		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
+	so->by_table = so->meta->coded != GG_CODES_NONE && so->query != NULL;
+	/* rows come late by their distances, of which streams know nothing then */
+	so->strict_table = so->by_table && so->mode == GG_ITERATIVE_STRICT;
+	if (so->strict_table)
+		so->mode = GG_ITERATIVE_RELAXED;
 	GgReadExpected(so, key);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
 	StartStreams(so, DIRECTORY_ATTEMPTS);
@@ -503,7 +514,7 @@ NextTid(GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid)
 		GgStream   *stream;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!MayReturnAnother(so, scan))
+		if (!so->by_table && !MayReturnAnother(so, scan))
 			return false;
 		while (so->row_next < so->row_end)
 		{
@@ -538,8 +549,13 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 
 	if (!so->started)
 		StartScan(scan);
-	found = so->started && NextTid(so, scan, &scan->xs_heaptid);
-	if (found)
+	if (so->by_table)
+		found = GgNextInTableOrder(scan, NextTid, &scan->xs_heaptid);
+	else
+		found = so->started && NextTid(so, scan, &scan->xs_heaptid);
+	if (found && so->by_table)
+		so->nrows++;
+	else if (found)
 	{
 		so->nrows++;
 		RememberReturned(so, &scan->xs_heaptid);
@@ -566,5 +582,6 @@ ggendscan(IndexScanDesc scan)
 
 	CountScan(so);
 	EndStreams(so);
+	GgEndTableOrder(so);
 	MemoryContextDelete(so->context);
 }

@@ -13,6 +13,7 @@
 #include "plan/search_plan.h"
 #include "storage/source.h"
 
+#include "utils/memutils.h"
 #include "utils/snapshot.h"
 
 #include "service/shared/service.h"
@@ -143,7 +144,7 @@ typedef struct GgScanNote
 	uint64		matches;		/* rows */
 	uint64		rows;			/* returned */
 	uint64		distances;		/* measured by this process */
-	uint64		reranked;		/* measured by a device after walks by codes */
+	uint64		reranked;		/* measured by row after walks by codes */
 } GgScanNote;
 
 /*
@@ -177,6 +178,10 @@ struct GgScanOpaque
 	Snapshot	snapshot;
 	GgMetaPageData *meta;
 	float	   *query;			/* prepared; NULL for a NULL query */
+	bool		by_table;		/* rows come in the order of the table's values */
+	bool		strict_table;	/* and never before a row that is farther; then mode is relaxed */
+	struct GgTableOrder *table_order;	/* known to table_order.c alone; NULL: not in use */
+	GgCodeQuery *code_queries[GG_CODES_INT2 + 1];	/* by kind of codes; NULL before use */
 	GgArray		delta;
 	gg_filter  *filter;			/* NULL: every row matches */
 	GgFilterRows *filter_rows;	/* known to row_filter.c alone */
@@ -201,7 +206,7 @@ struct GgScanOpaque
 	/* for notes */
 	uint32		widenings;		/* lists that were followed by another one */
 	uint64		distances;		/* measured by this process */
-	uint64		reranked;		/* measured by a device after walks by codes */
+	uint64		reranked;		/* measured by row after walks by codes */
 	GgScanNote	ended;			/* the scans before this one, from ggbeginscan() on */
 
 	/* the node whose rows are being returned */
@@ -252,6 +257,20 @@ extern void GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint64 *
 
 /* Pin the page of the row that the scan returns, for the executor. */
 extern void GgPinRow(IndexScanDesc scan);
+
+/* ---- table_order.c ------------------------------------------------------ */
+
+/*
+ * The next row of a scan whose index has codes and no vectors, in the order of the table's values.
+ * next: the next row in the order of estimates; false at the end.
+ */
+extern bool GgNextInTableOrder(IndexScanDesc scan,
+							   bool (*next) (GgScanOpaque *so, IndexScanDesc scan,
+											 ItemPointer tid),
+							   ItemPointer tid);
+
+/* Before so->context is reset or deleted. */
+extern void GgEndTableOrder(GgScanOpaque *so);
 
 /* ---- last_scan.c -------------------------------------------------------- */
 
@@ -374,12 +393,33 @@ GgLongerList(const GgScanOpaque *so, const GgStream *stream)
 	return GgSearchIsWorthwhile(so, stream, (uint32) itopk) ? (uint32) itopk : 0;
 }
 
+/* Have walks of the segment measure by its codes, if it has any. */
+static inline void
+GgUseCodes(GgScanOpaque *so, GgStream *stream)
+{
+	const gg_codes codes = stream->source.codes;
+
+	if (codes == GG_CODES_NONE || stream->source.code_query != NULL || so->query == NULL)
+		return;
+	if (so->code_queries[codes] == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(so->context);
+
+		so->code_queries[codes] = GgMakeCodeQuery(so->meta, codes, so->query);
+		MemoryContextSwitchTo(old);
+	}
+	GgSourceUseCodes(&stream->source, so->code_queries[codes]);
+}
+
 /* Make stream->source ready to read the segment. */
 static inline void
 GgNeedSource(GgScanOpaque *so, GgStream *stream)
 {
-	if (stream->source.index == NULL)
-		GgSourceInit(&stream->source, so->index, so->meta, stream->segment, so->query);
+	if (stream->source.index != NULL)
+		return;
+	GgSourceInit(&stream->source, so->index, so->meta, stream->segment, so->query);
+	if (stream->source.coded)
+		GgUseCodes(so, stream);
 }
 
 /* ---- access method callbacks ------------------------------------------- */

@@ -13,10 +13,18 @@
  *
  * A walk may also go on where another search ended.  Then it hands out only new nodes.
  *
+ * Where the segment has codes, the walk measures by those, and its list is in the order of
+ * estimates.  The nearest nodes of the list are measured by their rows, some more of them than the
+ * scan is expected to take, and these are handed out in the order of their distances.  When a scan
+ * takes more, twice as many are measured, and so on.
+ *
  * Where the scan has a filter, the walk goes through all nodes and hands out those that match.  The
  * filter is evaluated for nodes of its lists alone, since most walks are short.
  */
 #include "scan/row_filter.h"
+
+#include "keys.h"
+#include "request.h"
 
 #include "utils/float.h"
 #include "utils/memutils.h"
@@ -25,6 +33,13 @@ typedef struct WalkStream
 {
 	gg_walk    *walk;
 	uint64		distances;		/* counted in the scan's */
+
+	/* of a walk by codes: nodes of its list that were measured by row */
+	uint32		taken;			/* nodes of the list, those that do not match included */
+	uint64	   *measured;		/* keys; ascending from next_measured on */
+	uint32		nmeasured;
+	uint32		next_measured;
+	uint32		measured_room;
 	MemoryContextCallback callback; /* gives the walk back, after an error too */
 } WalkStream;
 
@@ -93,8 +108,6 @@ GiveBackWalk(void *arg)
 		gg_walk_free(walk);
 }
 
-/* ---- the stream -------------------------------------------------------- */
-
 static void
 ReportWalk(const gg_status *status)
 {
@@ -113,6 +126,110 @@ CountDistances(GgScanOpaque *so, WalkStream *state)
 	state->distances = distances;
 }
 
+/* ---- by codes ---------------------------------------------------------- */
+
+/* How many nodes of the list are to be measured by row by now. */
+static uint32
+RerankSize(const GgScanOpaque *so, const GgStream *stream)
+{
+	const uint32 half = so->mode == GG_ITERATIVE_OFF ? stream->itopk : (stream->itopk + 1) / 2;
+	gg_search_params params = {.itopk_size = stream->itopk, .rerank = gg_rerank_setting};
+	uint64		k = so->limit > 0 ? Min(so->limit, half) : half;
+
+	while (k <= stream->handed)
+		k *= 2;
+	params.k = (uint32) Min(k, stream->itopk);
+	return gg_rerank_size(&params, stream->source.codes, so->meta->dimensions);
+}
+
+static int
+CompareKeys(const void *a, const void *b)
+{
+	const uint64 left = *(const uint64 *) a;
+	const uint64 right = *(const uint64 *) b;
+
+	return left < right ? -1 : left > right;
+}
+
+static void
+MeasureTaken(GgScanOpaque *so, GgStream *stream, const uint32 *nodes, uint32 count)
+{
+	WalkStream *state = stream->state;
+	float		distances[GG_MAX_DEGREE];
+
+	if (state->nmeasured + count > state->measured_room)
+	{
+		state->measured_room = Max(2 * state->measured_room, state->nmeasured + GG_MAX_DEGREE);
+		state->measured = state->measured == NULL ?
+			MemoryContextAlloc(so->context, state->measured_room * sizeof(uint64)) :
+			repalloc_huge(state->measured, state->measured_room * sizeof(uint64));
+	}
+	GgSourceDistances(&stream->source, nodes, count, distances);
+	for (uint32 i = 0; i < count; i++)
+		state->measured[state->nmeasured++] = key_of(distances[i], nodes[i]);
+	so->reranked += count;
+}
+
+/* Take nodes from the list and measure them by row, as many as are due and match. */
+static void
+Rerank(GgScanOpaque *so, GgStream *stream)
+{
+	WalkStream *state = stream->state;
+	const uint32 due = RerankSize(so, stream);
+	const bool	cut = gg_walk_was_cut(state->walk);
+	uint32		before = state->nmeasured;
+	uint32		nodes[GG_MAX_DEGREE];
+	uint32		count = 0;
+	gg_candidate candidate;
+
+	while (state->taken < due && gg_walk_peek(state->walk, &candidate) &&
+		   !(cut && candidate.distance > HandedReach(so)))
+	{
+		(void) gg_walk_next(state->walk, &candidate);
+		if (GgWasReturned(stream, candidate.node))
+			continue;
+		state->taken++;
+		if (!GgNodeMatches(so, stream, candidate.node))
+		{
+			stream->handed++;
+			continue;
+		}
+		nodes[count++] = candidate.node;
+		if (count < GG_MAX_DEGREE)
+			continue;
+		MeasureTaken(so, stream, nodes, count);
+		count = 0;
+	}
+	if (count > 0)
+		MeasureTaken(so, stream, nodes, count);
+	if (state->nmeasured > before)
+		qsort(state->measured + state->next_measured, state->nmeasured - state->next_measured,
+			  sizeof(uint64), CompareKeys);
+}
+
+/* The nearest node of those measured. */
+static bool
+NextMeasured(GgScanOpaque *so, GgStream *stream)
+{
+	WalkStream *state = stream->state;
+	uint64		key;
+
+	if (GgHalfIsHandedOut(so, stream, stream->itopk))
+		return false;
+	Rerank(so, stream);
+	if (state->next_measured == state->nmeasured)
+		return false;
+	key = state->measured[state->next_measured];
+	stream->head = (gg_candidate) {.distance = key_distance(key), .node = key_node(key)};
+	if (gg_walk_was_cut(state->walk) && stream->head.distance > HandedReach(so))
+		return false;
+	state->next_measured++;
+	stream->handed++;
+	return true;
+}
+
+/* ---- the stream -------------------------------------------------------- */
+
 static GgListState
 WalkFirstList(GgScanOpaque *so, GgStream *stream)
 {
@@ -130,6 +247,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 		return GG_LIST_SEARCHED;
 
 	GgNeedSource(so, stream);
+	GgUseCodes(so, stream);
 	state = MemoryContextAllocZero(so->context, sizeof(WalkStream));
 	state->walk = GetWalk();
 	state->callback.func = GiveBackWalk;
@@ -163,8 +281,9 @@ WalkNextList(GgScanOpaque *so, GgStream *stream)
 	return GG_LIST_READY;
 }
 
+/* The next node of the list that matches. */
 static bool
-WalkNext(GgScanOpaque *so, GgStream *stream)
+NextListed(GgScanOpaque *so, GgStream *stream)
 {
 	WalkStream *state = stream->state;
 
@@ -177,8 +296,20 @@ WalkNext(GgScanOpaque *so, GgStream *stream)
 		if (GgWasReturned(stream, stream->head.node))
 			continue;
 		stream->handed++;
-		if (!GgNodeMatches(so, stream, stream->head.node))
-			continue;
+		if (GgNodeMatches(so, stream, stream->head.node))
+			return true;
+	}
+	return false;
+}
+
+static bool
+WalkNext(GgScanOpaque *so, GgStream *stream)
+{
+	/* without vectors table_order.c measures */
+	const bool	measured = stream->source.code_query != NULL && !stream->source.coded;
+
+	while (measured ? NextMeasured(so, stream) : NextListed(so, stream))
+	{
 		/* not marked, so it comes when every row is measured */
 		if (GgComesLate(so, stream->head.distance))
 			continue;

@@ -117,9 +117,10 @@ UnlockBatch(int count, const Buffer *buffers)
 		UnlockReleaseBuffer(buffers[i]);
 }
 
-/* Write pages [first, first + count), which one record has room for. */
+/* Write pages [first, first + count), which one record has room for, and whose bytes are given. */
 static void
-WriteBatch(Relation index, uint64 instance, const GgNewArray *array, uint32 first, int count)
+WriteBatch(Relation index, uint64 instance, const GgNewArray *array, uint32 first, int count,
+		   const char *payloads)
 {
 	BlockNumber blocks[BATCH_PAGES];
 	Buffer		buffers[BATCH_PAGES];
@@ -130,7 +131,7 @@ WriteBatch(Relation index, uint64 instance, const GgNewArray *array, uint32 firs
 	START_CRIT_SECTION();
 	for (int i = 0; i < count; i++)
 		GgFormArrayPage(BufferGetPage(buffers[i]), instance, array->owner, array->kind, first + i,
-						array->data, array->bytes);
+						payloads + i * GG_PAGE_PAYLOAD, GgPageBytes(first + i, array->bytes));
 	LogBatch(index, count, buffers);
 	END_CRIT_SECTION();
 	UnlockBatch(count, buffers);
@@ -146,15 +147,27 @@ BatchPages(void)
 void
 GgWritePages(Relation index, uint64 instance, const GgNewArray *array, uint32 first, uint32 count)
 {
+	char	   *codes = NULL;
+
 	Assert(first + count <= array->taken);
+	if (array->coder != NULL)
+		codes = palloc(BatchPages() * GG_PAGE_PAYLOAD);
 	for (uint32 done = 0; done < count;)
 	{
 		int			npages = (int) Min(count - done, BatchPages());
 
+		uint64		offset = (uint64) (first + done) * GG_PAGE_PAYLOAD;
+
 		GgCheckInterrupts();
-		WriteBatch(index, instance, array, first + done, npages);
+		if (codes != NULL)
+			GgCodeRows(array->coder, array->data, offset,
+					   Min(array->bytes - offset, npages * GG_PAGE_PAYLOAD), codes);
+		WriteBatch(index, instance, array, first + done, npages,
+				   codes != NULL ? codes : (const char *) array->data + offset);
 		done += npages;
 	}
+	if (codes != NULL)
+		pfree(codes);
 }
 
 /* Copy pages to memory.  False: one is another page by now. */

@@ -9,6 +9,7 @@
 #ifndef GG_ARRAY_WRITER_H
 #define GG_ARRAY_WRITER_H
 
+#include "storage/codes.h"
 #include "storage/directory.h"
 #include "storage/moves.h"
 
@@ -17,9 +18,10 @@
 
 typedef struct GgNewArray
 {
-	uint32		owner;			/* segment or, of vectors, piece */
+	uint32		owner;			/* segment or, of vectors and codes, piece */
 	GgKind		kind;
 	const void *data;
+	GgCoder    *coder;			/* data are vectors, and the array is of their codes; or NULL */
 	uint64		bytes;
 	uint32		npages;
 	uint32		taken;			/* pages that have blocks */

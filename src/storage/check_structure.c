@@ -3,6 +3,7 @@
  *		gpugraph_check(): the directory, the delta and the segments, page by page.
  */
 #include "storage/check.h"
+#include "storage/codes.h"
 #include "storage/row_hash.h"
 
 #include <math.h>
@@ -36,7 +37,8 @@ KindName(uint16 kind)
 		[GG_KIND_FREE] = "free",
 		[GG_KIND_DIRECTORY] = "directory",
 		[GG_KIND_TAKEN] = "taken",
-		[GG_KIND_FILTERS] = "filters"
+		[GG_KIND_FILTERS] = "filters",
+		[GG_KIND_CODES] = "codes"
 	};
 
 	return kind >= GG_KIND_META && kind <= GG_LAST_KIND ? names[kind] : "unknown";
@@ -93,7 +95,7 @@ ReadCheckedPage(GgCheck *check, BlockNumber blkno, uint32 segment, GgKind kind, 
 
 /* ---- arrays, front to back --------------------------------------------- */
 
-/* An array of a segment, or the vectors of a piece. */
+/* An array of a segment, or of a piece. */
 static void
 ReaderBegin(Reader *reader, GgCheck *check, uint32 owner, GgKind kind, uint64 bytes)
 {
@@ -171,15 +173,6 @@ CompareExtents(const void *a, const void *b)
 	return left->start < right->start ? -1 : left->start > right->start;
 }
 
-static const GgPiece *
-FindPiece(const GgMetaPageData *meta, uint32 id)
-{
-	for (int i = 0; i < meta->npieces; i++)
-		if (meta->pieces[i].id == id)
-			return &meta->pieces[i];
-	return NULL;
-}
-
 /* Does the extent's owner exist? */
 static bool
 HasOwner(const GgMetaPageData *meta, const GgExtent *extent)
@@ -187,7 +180,8 @@ HasOwner(const GgMetaPageData *meta, const GgExtent *extent)
 	switch (extent->kind)
 	{
 		case GG_KIND_VECTORS:
-			return FindPiece(meta, extent->segment) != NULL;
+		case GG_KIND_CODES:
+			return GgFindPiece(meta, extent->segment) != NULL;
 		case GG_KIND_ADJACENCY:
 		case GG_KIND_TIDS:
 		case GG_KIND_PIVOTS:
@@ -219,7 +213,7 @@ CheckOwners(GgCheck *check)
 	{
 		const GgPiece *piece = &meta->pieces[i];
 
-		if (piece->id >= meta->next_id || FindPiece(meta, piece->id) != piece ||
+		if (piece->id >= meta->next_id || GgFindPiece(meta, piece->id) != piece ||
 			GgFindSegment(meta, piece->segment) == NULL)
 			GgReportCorruption(check->index, GG_META_BLKNO,
 							   "the directory has piece %u twice, too early, or for segment %u, "
@@ -321,13 +315,42 @@ CheckLength(GgCheck *check, BlockNumber blkno)
 						   length, largest);
 }
 
+/* Codes without vectors can be anything but not finite. */
+static void
+CheckCodes(GgCheck *check, const GgPiece *piece)
+{
+	Size		bytes = GgCodeBytes(check->meta, piece->codes);
+	uint8	   *code = palloc(bytes);
+	Reader		reader;
+
+	ReaderBegin(&reader, check, piece->id, GG_KIND_CODES, (uint64) piece->nodes * bytes);
+	for (uint32 node = 0; node < piece->nodes; node++)
+	{
+		BlockNumber blkno = ReaderNext(&reader, code, bytes);
+		gg_code_head head;
+
+		memcpy(&head, code + bytes - GG_CODE_HEAD, sizeof(head));
+		if (!isfinite(head.base) || !isfinite(head.factor))
+			GgReportCorruption(check->index, blkno, "code %u of piece %u is not finite", node,
+							   piece->id);
+	}
+	ReaderEnd(&reader);
+	pfree(code);
+}
+
+/* Vectors are sound, and codes are theirs. */
 static void
 CheckVectors(GgCheck *check, const GgPiece *piece)
 {
+	Size		code_bytes = GgCodeBytes(check->meta, piece->codes);
+	GgCoder    *coder = code_bytes > 0 ? GgMakeCoder(check->meta, piece->codes) : NULL;
+	uint8	   *code = palloc(code_bytes);
 	Reader		reader;
+	Reader		codes;
 
 	ReaderBegin(&reader, check, piece->id, GG_KIND_VECTORS,
 				(uint64) piece->nodes * check->row_bytes);
+	ReaderBegin(&codes, check, piece->id, GG_KIND_CODES, (uint64) piece->nodes * code_bytes);
 	for (uint32 node = 0; node < piece->nodes; node++)
 	{
 		BlockNumber blkno = ReaderNext(&reader, check->row, check->row_bytes);
@@ -337,8 +360,17 @@ CheckVectors(GgCheck *check, const GgPiece *piece)
 							   "vector %u of piece %u has an element that is not finite", node,
 							   piece->id);
 		CheckLength(check, blkno);
+		if (coder == NULL)
+			continue;
+		blkno = ReaderNext(&codes, code, code_bytes);
+		GgCodeRow(coder, check->row);
+		if (memcmp(code, coder->record, code_bytes) != 0)
+			GgReportCorruption(check->index, blkno,
+							   "code %u of piece %u is not the code of its vector", node,
+							   piece->id);
 	}
 	ReaderEnd(&reader);
+	ReaderEnd(&codes);
 }
 
 static int
@@ -710,7 +742,11 @@ CheckSegment(GgCheck *check, const GgSegment *segment)
 	SeenInit(&nodes, segment->nodes);
 
 	for (int i = 0; i < check->meta->npieces; i++)
-		if (check->meta->pieces[i].segment == segment->id)
+		if (check->meta->pieces[i].segment != segment->id)
+			continue;
+		else if (check->meta->coded != GG_CODES_NONE)
+			CheckCodes(check, &check->meta->pieces[i]);
+		else
 			CheckVectors(check, &check->meta->pieces[i]);
 	CheckAdjacency(check, segment, adjacency);
 	CheckPivots(check, segment, &nodes);

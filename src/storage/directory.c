@@ -13,6 +13,9 @@
  *
  * An index of format 2 has 32 segments and 288 extents in its metapage and no pieces.  It is read
  * as if each segment had one piece of its own number.  The first change writes format 3.
+ *
+ * An index has format 4 while it has what format 3 does not know (GgMetaPageData.features), and
+ * otherwise stays one of format 3, which older libraries read.
  */
 #include "storage/directory.h"
 #include "storage/directory_check.h"
@@ -100,12 +103,37 @@ CopyOldMeta(Page page, GgMetaPageData *meta)
 
 /* ---- reading ----------------------------------------------------------------------------- */
 
-/* Bytes of a metapage that has all but the spilled extents. */
-static Size
-MetaBytes(const GgMetaPageData *meta)
+/* What a reader of the index must know. */
+static uint32
+Features(const GgMetaPageData *meta)
 {
-	return GG_META_HEAD + meta->nsegments * sizeof(GgSegment) + meta->npieces * sizeof(GgPiece) +
-		(meta->nextents - meta->nspilled) * sizeof(GgExtent);
+	if (meta->coded != GG_CODES_NONE)
+		return GG_FEATURE_CODES | GG_FEATURE_CODED;
+	for (int i = 0; i < meta->npieces; i++)
+		if (meta->pieces[i].codes != GG_CODES_NONE)
+			return GG_FEATURE_CODES;
+	return 0;
+}
+
+static uint32
+VersionFor(uint32 features)
+{
+	return features != 0 ? GG_FORMAT_VERSION : GG_PLAIN_FORMAT;
+}
+
+/* Bytes of the metapage before the segments, in a format that is not the oldest. */
+static Size
+HeadBytes(uint32 version)
+{
+	return version == GG_FORMAT_VERSION ? GG_META_HEAD : GG_PLAIN_META_HEAD;
+}
+
+/* Bytes of a metapage of this format that has all but the spilled extents. */
+static Size
+MetaBytes(const GgMetaPageData *meta, uint32 version)
+{
+	return HeadBytes(version) + meta->nsegments * sizeof(GgSegment) +
+		meta->npieces * sizeof(GgPiece) + (meta->nextents - meta->nspilled) * sizeof(GgExtent);
 }
 
 /* Directory pages for nspilled extents. */
@@ -140,13 +168,18 @@ HeadIsSound(const GgMetaPageData *head, Size payload)
 		(head->dimensions == 0 && (head->nsegments > 0 || head->delta_pages > 0)) ||
 		!(head->largest_length >= 0) || !ColumnsAreSound(head))
 		return false;
+	if (head->version == GG_FORMAT_VERSION &&
+		(head->coded > GG_CODES_INT4 ||
+		 (head->coded != GG_CODES_NONE) != ((head->features & GG_FEATURE_CODED) != 0)))
+		return false;
 	if (head->version == GG_OLDEST_FORMAT)
 		return head->nsegments <= OLD_MAX_SEGMENTS && head->nextents <= OLD_MAX_EXTENTS &&
 			payload == sizeof(OldMeta);
 	return head->nsegments <= GG_MAX_SEGMENTS && head->npieces <= GG_MAX_PIECES &&
 		head->nextents <= GG_ALL_EXTENTS && head->nspilled <= head->nextents &&
 		head->ndirectory <= GG_MAX_DIRECTORY_PAGES &&
-		head->ndirectory == DirectoryPages(head->nspilled) && payload == MetaBytes(head);
+		head->ndirectory == DirectoryPages(head->nspilled) &&
+		payload == MetaBytes(head, head->version);
 }
 
 Buffer
@@ -167,6 +200,12 @@ GgLockMeta(Relation index, int lockmode, GgMetaPageData **head)
 						RelationGetRelationName(index), data->version, GG_OLDEST_FORMAT,
 						GG_FORMAT_VERSION),
 				 errhint("REINDEX the index.")));
+	if (data->version == GG_FORMAT_VERSION && (data->features & ~GG_KNOWN_FEATURES) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("index \"%s\" has features %x, of which this gpugraph knows %x",
+						RelationGetRelationName(index), data->features, GG_KNOWN_FEATURES),
+				 errhint("REINDEX the index, or install a newer gpugraph.")));
 	if (!HeadIsSound(data, GgPayloadBytes(page)))
 		GgReportCorruption(index, GG_META_BLKNO, "a field of the metapage is out of range");
 	*head = data;
@@ -180,7 +219,7 @@ GgDeltaTail(Buffer metabuf)
 	const GgMetaPageData *head = GgPageGetMeta(page);
 	const OldMeta *old = (const OldMeta *) head;
 
-	if (head->version == GG_FORMAT_VERSION)
+	if (head->version != GG_OLDEST_FORMAT)
 		return head->delta_tail;
 	for (int i = head->nextents - 1; i >= 0; i--)
 		if (old->extents[i].kind == GG_KIND_DELTA)
@@ -222,10 +261,11 @@ static void
 CopyNewMeta(Relation index, Page page, GgMetaPageData *meta)
 {
 	const char *from = (const char *) GgPageGetMeta(page);
-	Size		bytes;
+	Size		bytes = HeadBytes(GgPageGetMeta(page)->version);
 
-	memcpy(meta, from, GG_META_HEAD);
-	from += GG_META_HEAD;
+	memset(meta, 0, GG_META_HEAD);
+	memcpy(meta, from, bytes);
+	from += bytes;
 	bytes = meta->nsegments * sizeof(GgSegment);
 	memcpy(meta->segments, from, bytes);
 	from += bytes;
@@ -243,7 +283,7 @@ CopyMeta(Relation index, Buffer metabuf, GgMetaPageData *meta)
 {
 	Page		page = BufferGetPage(metabuf);
 
-	if (GgPageGetMeta(page)->version == GG_FORMAT_VERSION)
+	if (GgPageGetMeta(page)->version != GG_OLDEST_FORMAT)
 		CopyNewMeta(index, page, meta);
 	else
 		CopyOldMeta(page, meta);
@@ -286,6 +326,15 @@ GgFindSegment(const GgMetaPageData *meta, uint32 id)
 	for (int i = 0; i < meta->nsegments; i++)
 		if (meta->segments[i].id == id)
 			return &meta->segments[i];
+	return NULL;
+}
+
+const GgPiece *
+GgFindPiece(const GgMetaPageData *meta, uint32 id)
+{
+	for (int i = 0; i < meta->npieces; i++)
+		if (meta->pieces[i].id == id)
+			return &meta->pieces[i];
 	return NULL;
 }
 
@@ -338,7 +387,9 @@ GgFindVectors(const GgMetaPageData *meta, uint32 segment, GgVectors *vectors)
 			continue;
 		piece->first = first;
 		piece->nodes = meta->pieces[i].nodes;
+		piece->codes = meta->pieces[i].codes;
 		GgFindArray(meta, meta->pieces[i].id, GG_KIND_VECTORS, &piece->array);
+		GgFindArray(meta, meta->pieces[i].id, GG_KIND_CODES, &piece->code_array);
 		first += piece->nodes;
 		vectors->npieces++;
 	}
@@ -429,7 +480,7 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 
 	memset(meta, 0, sizeof(GgMetaPageData));
 	meta->magic = GG_MAGIC;
-	meta->version = GG_FORMAT_VERSION;
+	meta->version = GG_PLAIN_FORMAT;
 	if (!pg_strong_random(&meta->instance, sizeof(meta->instance)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INTERNAL_ERROR),
@@ -438,6 +489,7 @@ GgInitMeta(GgMetaPageData *meta, Relation index, const GgOptions *options)
 	meta->dimensions = GgDeclaredDimensions(index);
 	meta->metric = opclass->metric;
 	meta->element = GgStoredElement(opclass, options);
+	meta->coded = GgCodedStorage(options);
 	meta->algorithm = options->algorithm;
 	meta->graph_degree = options->graph_degree;
 	meta->intermediate_graph_degree = options->intermediate_graph_degree;
@@ -485,16 +537,20 @@ GgPutMeta(Page page, const GgMetaPageData *meta)
 {
 	GgMetaPageData *head = GgPageGetMeta(page);
 	char	   *to = (char *) head;
-	Size		bytes;
+	const uint32 features = Features(meta);
+	const uint32 version = VersionFor(features);
+	Size		bytes = HeadBytes(version);
 
-	Assert(MetaBytes(meta) <= GG_PAGE_PAYLOAD);
-	memcpy(to, meta, GG_META_HEAD);
-	head->version = GG_FORMAT_VERSION;
+	Assert(MetaBytes(meta, version) <= GG_PAGE_PAYLOAD);
+	memcpy(to, meta, bytes);
+	head->version = version;
+	if (version == GG_FORMAT_VERSION)
+		head->features = features;
 	head->delta_tail = InvalidBlockNumber;
 	for (int i = 0; i < meta->nextents; i++)
 		if (meta->extents[i].kind == GG_KIND_DELTA)
 			head->delta_tail = meta->extents[i].start + meta->extents[i].nblocks - 1;
-	to += GG_META_HEAD;
+	to += bytes;
 	bytes = meta->nsegments * sizeof(GgSegment);
 	memcpy(to, meta->segments, bytes);
 	to += bytes;
@@ -536,7 +592,8 @@ GgStoreMeta(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *meta)
 static int
 InlineRoom(const GgMetaPageData *meta)
 {
-	return (GG_PAGE_PAYLOAD - GG_META_HEAD - meta->nsegments * sizeof(GgSegment) -
+	return (GG_PAGE_PAYLOAD - HeadBytes(VersionFor(Features(meta))) -
+			meta->nsegments * sizeof(GgSegment) -
 			meta->npieces * sizeof(GgPiece)) / sizeof(GgExtent);
 }
 
@@ -568,7 +625,7 @@ PartitionExtents(GgMetaPageData *meta)
 	{
 		GgKind		kind = meta->extents[i].kind;
 
-		if (kind == GG_KIND_VECTORS || GgIsOfSegment(kind))
+		if (GgIsOfPiece(kind) || GgIsOfSegment(kind))
 			meta->extents[n++] = meta->extents[i];
 		else
 			others[nothers++] = meta->extents[i];

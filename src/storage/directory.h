@@ -34,7 +34,10 @@ extern BlockNumber GgDeltaTail(Buffer metabuf);
 /* The segment of that id; NULL: there is none. */
 extern const GgSegment *GgFindSegment(const GgMetaPageData *meta, uint32 id);
 
-/* Find an array in the directory; vectors by the id of their piece.  Allocates. */
+/* The piece of that id; NULL: there is none. */
+extern const GgPiece *GgFindPiece(const GgMetaPageData *meta, uint32 id);
+
+/* Find an array in the directory; vectors and codes by the id of their piece.  Allocates. */
 extern void GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind, GgArray *array);
 
 /* The vectors of a segment: its pieces, in the order of their nodes.  Allocates. */

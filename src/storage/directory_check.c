@@ -6,6 +6,7 @@
  * pages have room for would make a scan ask for memory for them.  An extent that wraps around would
  * hold blocks of other extents.
  */
+#include "storage/codes.h"
 #include "storage/directory_check.h"
 
 /*
@@ -96,7 +97,7 @@ CheckDelta(Relation index, const GgMetaPageData *meta)
 		next = extent->first + extent->nblocks;
 		tail = extent->start + extent->nblocks - 1;
 	}
-	if (meta->version == GG_FORMAT_VERSION && meta->delta_tail != tail)
+	if (meta->version != GG_OLDEST_FORMAT && meta->delta_tail != tail)
 		GgReportCorruption(index, GG_META_BLKNO,
 						   "the delta ends with block %u, and its extents with block %u",
 						   meta->delta_tail, tail);
@@ -152,27 +153,44 @@ CheckExtents(Relation index, const GgMetaPageData *meta)
 	CheckDirectoryPages(index, meta);
 }
 
+/* Pages that a piece's array must have. */
+static void
+CheckPieceArray(Relation index, const GgMetaPageData *meta, const GgPiece *piece, GgKind kind,
+				Size row_bytes)
+{
+	const uint64 needed = GgArrayPages((uint64) piece->nodes * row_bytes);
+	const uint64 pages = CountPages(index, meta, piece->id, kind);
+
+	if (pages != needed)
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "the directory has " UINT64_FORMAT " pages of %s for the %u "
+						   "nodes of piece %u, which needs " UINT64_FORMAT,
+						   pages, kind == GG_KIND_CODES ? "codes" : "vectors", piece->nodes,
+						   piece->id, needed);
+}
+
 static void
 CheckPieces(Relation index, const GgMetaPageData *meta, const GgSegment *segment)
 {
+	const GgPiece *other = NULL;
 	uint64		nodes = 0;
 
 	for (int i = 0; i < meta->npieces; i++)
 	{
 		const GgPiece *piece = &meta->pieces[i];
-		uint64		needed;
-		uint64		pages;
 
 		if (piece->segment != segment->id)
 			continue;
-		needed = GgArrayPages((uint64) piece->nodes * GgRowBytes(meta));
-		pages = CountPages(index, meta, piece->id, GG_KIND_VECTORS);
-		if (piece->nodes == 0 || pages != needed)
-			GgReportCorruption(index, GG_META_BLKNO,
-							   "the directory has " UINT64_FORMAT " pages of vectors for the %u "
-							   "nodes of piece %u, which needs " UINT64_FORMAT,
-							   pages, piece->nodes, piece->id, needed);
+		if (piece->nodes == 0 || piece->codes > GG_CODES_INT2 || piece->reserved != 0 ||
+			!GgHasCodes(meta, piece->codes) || (other != NULL && other->codes != piece->codes) ||
+			(meta->coded != GG_CODES_NONE && meta->coded != piece->codes))
+			GgReportCorruption(index, GG_META_BLKNO, "piece %u has %u nodes and codes of kind %u",
+							   piece->id, piece->nodes, piece->codes);
+		CheckPieceArray(index, meta, piece, GG_KIND_VECTORS,
+						meta->coded != GG_CODES_NONE ? 0 : GgRowBytes(meta));
+		CheckPieceArray(index, meta, piece, GG_KIND_CODES, GgCodeBytes(meta, piece->codes));
 		nodes += piece->nodes;
+		other = piece;
 	}
 	if (nodes != segment->nodes)
 		GgReportCorruption(index, GG_META_BLKNO,

@@ -286,6 +286,7 @@ void
 GgFreePiece(GgMetaPageData *meta, uint32 piece, uint64 parked_xid)
 {
 	GgFreeArray(meta, piece, GG_KIND_VECTORS, parked_xid);
+	GgFreeArray(meta, piece, GG_KIND_CODES, parked_xid);
 	for (int i = 0; i < meta->npieces; i++)
 		if (meta->pieces[i].id == piece)
 		{

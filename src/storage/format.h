@@ -18,7 +18,8 @@
 #include "engine.h"
 
 #define GG_MAGIC			0x67706772	/* "gpgr" */
-#define GG_FORMAT_VERSION	3
+#define GG_FORMAT_VERSION	4		/* of an index that has features */
+#define GG_PLAIN_FORMAT		3		/* of one that has none */
 #define GG_OLDEST_FORMAT	2		/* is read, and becomes 3 with the first change */
 #define GG_META_BLKNO		0
 
@@ -35,12 +36,20 @@ typedef enum GgKind
 	GG_KIND_FREE = 8,			/* extents only: blocks for reuse, see parked_xid */
 	GG_KIND_DIRECTORY = 9,		/* GgExtent after GgExtent, where the metapage has no room */
 	GG_KIND_TAKEN = 10,			/* extents only: blocks that a merge writes */
-	GG_KIND_FILTERS = 11		/* filter_words x rows int64: word by word */
+	GG_KIND_FILTERS = 11,		/* filter_words x rows int64: word by word */
+	GG_KIND_CODES = 12			/* a piece's nodes x records of rules/codes.h */
 } GgKind;
 
-#define GG_LAST_KIND		GG_KIND_FILTERS
+#define GG_LAST_KIND		GG_KIND_CODES
 
-/* Is it an array of a segment?  Vectors are of a piece. */
+/* Is it an array of a piece? */
+static inline bool
+GgIsOfPiece(int kind)
+{
+	return kind == GG_KIND_VECTORS || kind == GG_KIND_CODES;
+}
+
+/* Is it an array of a segment? */
 static inline bool
 GgIsOfSegment(int kind)
 {
@@ -60,7 +69,7 @@ StaticAssertDecl(GG_MAX_NODES <= GG_EDGE_MARK, "node ids must leave room for the
 typedef struct GgPageStamp
 {
 	uint64		instance;		/* GgMetaPageData.instance */
-	uint32		segment;		/* GgSegment.id; vectors: GgPiece.id; or GG_NO_SEGMENT */
+	uint32		segment;		/* GgSegment.id; vectors, codes: GgPiece.id; or GG_NO_SEGMENT */
 	uint32		number;			/* of the page in its array, or in the delta since its start */
 	uint16		kind;			/* GgKind */
 	uint16		count;			/* delta: rows that start on this page; else 0 */
@@ -103,15 +112,16 @@ typedef struct GgDeltaRow
 } GgDeltaRow;
 
 /*
- * Vectors of some nodes, written once.  A merge leaves them where they are and gives them to the
- * merged segment.
+ * Vectors of some nodes, and their codes, written once.  A merge leaves them where they are and
+ * gives them to the merged segment.
  */
 typedef struct GgPiece
 {
-	uint32		id;				/* of the vectors' stamps and extents; never reused, see next_id */
+	uint32		id;				/* of the arrays' stamps and extents; never reused, see next_id */
 	uint32		segment;		/* GgSegment.id of the owner */
 	uint32		nodes;
-	uint32		reserved;
+	uint16		codes;			/* gg_codes of its array of codes; GG_CODES_NONE: it has none */
+	uint16		reserved;
 } GgPiece;
 
 /* GgSegment.flags */
@@ -212,9 +222,18 @@ typedef struct GgBuildTimes
 #define GG_META_TOLD		0x0001	/* the log has told that the directory is filling up */
 
 /*
+ * GgMetaPageData.features: what a reader must know.  An index with a bit that it does not know is
+ * refused.
+ */
+#define GG_FEATURE_CODES	0x0001	/* pieces have codes */
+#define GG_FEATURE_CODED	0x0002	/* and no vectors: see coded */
+#define GG_KNOWN_FEATURES	(GG_FEATURE_CODES | GG_FEATURE_CODED)
+
+/*
  * What an index says of itself, in memory.  On disk the fields before segments are followed by the
  * segments, pieces and extents that there are, one after the other, without those extents that lie
- * on directory pages: the first nspilled.  Fields up to nextents are where format 2 has them.
+ * on directory pages: the first nspilled.  Fields up to nextents are where format 2 has them, and
+ * those from features on are in format 4 alone.
  */
 typedef struct GgMetaPageData
 {
@@ -248,12 +267,16 @@ typedef struct GgMetaPageData
 	BlockNumber delta_tail;		/* block of the delta's last page; invalid without one */
 	BlockNumber directory[GG_MAX_DIRECTORY_PAGES];
 	uint32		column_types[GG_MAX_COLUMNS];	/* GgFilterColumn.type; 0 behind the last */
+	uint32		features;		/* GG_FEATURE_... */
+	uint16		coded;			/* gg_codes that pieces have instead of vectors; GG_CODES_NONE */
+	uint16		reserved[9];
 	GgSegment	segments[GG_MAX_SEGMENTS];
 	GgPiece		pieces[GG_MAX_PIECES];
 	GgExtent	extents[GG_ALL_EXTENTS];
 } GgMetaPageData;
 
 #define GG_META_HEAD		offsetof(GgMetaPageData, segments)
+#define GG_PLAIN_META_HEAD	offsetof(GgMetaPageData, features)	/* of format 3 */
 
 /* Extents that a metapage with the most segments and pieces has room for. */
 #define GG_META_EXTENTS \
@@ -269,7 +292,8 @@ StaticAssertDecl(sizeof(GgTidEntry) == 8 && GG_PAGE_PAYLOAD % sizeof(GgTidEntry)
 				 "TID entries must not cross pages");
 StaticAssertDecl(sizeof(GgPageStamp) == 24 && sizeof(GgExtent) == 24 && sizeof(GgPiece) == 16 &&
 				 sizeof(GgSegment) == 32, "no padding on disk");
-StaticAssertDecl(offsetof(GgMetaPageData, delta_first) == 88 && GG_META_HEAD == 168,
+StaticAssertDecl(offsetof(GgMetaPageData, delta_first) == 88 && GG_PLAIN_META_HEAD == 168 &&
+				 GG_META_HEAD == 192,
 				 "fields must stay where version 3 has had them from the start");
 StaticAssertDecl(sizeof(GgDeltaRow) == sizeof(GgTidEntry) && GG_MAX_COLUMNS <= 16,
 				 "a row has one head, with a bit for each filter column");

@@ -27,7 +27,7 @@
 
 #include "storage/inspect.h"
 
-#define INFO_COLUMNS	35
+#define INFO_COLUMNS	37
 
 static bool
 IsGpugraphIndex(Oid indexoid)
@@ -213,6 +213,24 @@ EngineName(uint16 engine)
 	return "unknown";
 }
 
+static const char *
+StorageName(const GgMetaPageData *meta)
+{
+	if (meta->coded != GG_CODES_NONE)
+		return GgCodesName(meta->coded);
+	return meta->element == GG_ELEMENT_F16 ? "float16" : "float32";
+}
+
+/* The kind of codes that the pieces have. */
+static const char *
+CodesOf(const GgMetaPageData *meta)
+{
+	for (int i = 1; i < meta->npieces; i++)
+		if (meta->pieces[i].codes != meta->pieces[0].codes)
+			return "several";
+	return GgCodesName(meta->npieces > 0 ? meta->pieces[0].codes : GG_CODES_NONE);
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_index_info);
 
 Datum
@@ -259,7 +277,7 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int32GetDatum(meta->version);
 	values[c++] = Int32GetDatum(meta->dimensions);
 	values[c++] = CStringGetTextDatum(MetricName(meta->metric));
-	values[c++] = CStringGetTextDatum(meta->element == GG_ELEMENT_F16 ? "float16" : "float32");
+	values[c++] = CStringGetTextDatum(StorageName(meta));
 	values[c++] = CStringGetTextDatum(GgAlgorithmName(meta->algorithm));
 	values[c++] = CStringGetTextDatum(EngineName(meta->engine));
 	values[c++] = Int64GetDatum(nodes);
@@ -291,6 +309,8 @@ gpugraph_index_info(PG_FUNCTION_ARGS)
 	values[c++] = Int32GetDatum(meta->nextents);
 	values[c++] = Int32GetDatum(GG_MAX_EXTENTS);
 	values[c++] = Int64GetDatum(GgParkedBlocks(inspected.heap, meta) * BLCKSZ);
+	values[c++] = CStringGetTextDatum(CodesOf(meta));
+	values[c++] = Int64GetDatum(blocks[GG_KIND_CODES] * BLCKSZ);
 	Assert(c == INFO_COLUMNS);
 
 	GgCloseInspected(&inspected);

@@ -39,8 +39,8 @@ IsShorter(BlockNumber length, BlockNumber now)
 static bool
 CanMove(const GgExtent *extent)
 {
-	return extent->kind == GG_KIND_VECTORS || extent->kind == GG_KIND_DELTA ||
-		GgIsOfSegment(extent->kind);
+	return GgIsOfPiece(extent->kind) || GgIsOfSegment(extent->kind) ||
+		extent->kind == GG_KIND_DELTA;
 }
 
 static BlockNumber

@@ -80,13 +80,10 @@ GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer)
 
 void
 GgFormArrayPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number,
-				const void *data, uint64 bytes)
+				const void *data, Size len)
 {
-	uint64		offset = (uint64) number * GG_PAGE_PAYLOAD;
-	Size		len = Min(bytes - offset, GG_PAGE_PAYLOAD);
-
 	GgInitPage(page, instance, segment, kind, number);
-	memcpy(PageGetContents(page), (const char *) data + offset, len);
+	memcpy(PageGetContents(page), data, len);
 	((PageHeader) page)->pd_lower = (PageGetContents(page) - (char *) page) + len;
 }
 

@@ -31,7 +31,9 @@ typedef struct GgVectorPiece
 {
 	uint32		first;			/* node */
 	uint32		nodes;
+	gg_codes	codes;			/* GG_CODES_NONE: there are none, and code_array is empty */
 	GgArray		array;
+	GgArray		code_array;
 } GgVectorPiece;
 
 /* The vectors of a segment. */
@@ -99,9 +101,16 @@ extern Size GgPayloadBytes(Page page);
  */
 extern uint32 GgDeltaRowCount(Relation index, const GgMetaPageData *meta, Buffer buffer);
 
-/* Form page number of an array whose bytes are at data. */
+/* Bytes of page number of an array that has so many in all. */
+static inline Size
+GgPageBytes(uint32 number, uint64 bytes)
+{
+	return Min(bytes - (uint64) number * GG_PAGE_PAYLOAD, GG_PAGE_PAYLOAD);
+}
+
+/* Form a page of an array, which has the len bytes at data. */
 extern void GgFormArrayPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number,
-							const void *data, uint64 bytes);
+							const void *data, Size len);
 
 extern BlockNumber GgArrayBlock(const GgArray *array, uint32 number);
 extern uint64 GgArrayPages(uint64 bytes);

@@ -94,6 +94,34 @@ HavePageBuffer(GgSegmentWriter *writer)
 	}
 }
 
+/*
+ * The bytes of npages pages of an array, from page first on.  Codes are not kept: they are made of
+ * the vectors here.
+ */
+static const char *
+Payloads(GgSegmentWriter *writer, const GgWriterArray *array, const char *data, uint32 first,
+		 int npages)
+{
+	const uint64 offset = (uint64) first * GG_PAGE_PAYLOAD;
+	MemoryContext old;
+
+	if (array->kind != GG_KIND_CODES)
+		return data + offset;
+	old = MemoryContextSwitchTo(writer->context);
+	if (writer->coder == NULL)
+	{
+		/* an array that grows has no piece yet */
+		writer->coder = GgMakeCoder(writer->meta, writer->meta->coded != GG_CODES_NONE ?
+									writer->meta->coded :
+									GgFindPiece(writer->meta, array->segment)->codes);
+		writer->payloads = palloc(BATCH_PAGES * GG_PAGE_PAYLOAD);
+	}
+	MemoryContextSwitchTo(old);
+	GgCodeRows(writer->coder, writer->data[GG_KIND_VECTORS], offset,
+			   Min(array->bytes - offset, npages * GG_PAGE_PAYLOAD), writer->payloads);
+	return writer->payloads;
+}
+
 /* The pages first .. first + count - 1 of an array. */
 static void
 WritePages(GgSegmentWriter *writer, const GgWriterArray *array, const char *data, uint32 first,
@@ -104,10 +132,15 @@ WritePages(GgSegmentWriter *writer, const GgWriterArray *array, const char *data
 	{
 		int			npages = (int) Min(count - done, BATCH_PAGES);
 
+		const char *payloads;
+
 		GgCheckInterrupts();
+		payloads = Payloads(writer, array, data, first + done, npages);
 		for (int i = 0; i < npages; i++)
 			GgFormArrayPage((Page) (writer->pages + (Size) i * BLCKSZ), writer->meta->instance,
-							array->segment, array->kind, first + done + i, data, array->bytes);
+							array->segment, array->kind, first + done + i,
+							payloads + i * GG_PAGE_PAYLOAD,
+							GgPageBytes(first + done + i, array->bytes));
 		PutPages(writer, array->start + first + done, npages, wal_s);
 		done += npages;
 	}

@@ -16,6 +16,7 @@
 #ifndef GG_SEGMENT_WRITER_H
 #define GG_SEGMENT_WRITER_H
 
+#include "storage/codes.h"
 #include "storage/directory.h"
 
 #include "access/xlogdefs.h"
@@ -27,8 +28,8 @@
 #define GG_RANGE_PAGES		512
 #define GG_RANGE_BYTES		((Size) GG_RANGE_PAGES * GG_PAGE_PAYLOAD)
 
-/* Arrays of a segment that several processes write: vectors, TIDs, filter words, adjacency. */
-#define GG_WRITER_ARRAYS	4
+/* Arrays of a segment that several processes write: vectors and codes, TIDs, filters, adjacency. */
+#define GG_WRITER_ARRAYS	5
 
 /* An array and its place. */
 typedef struct GgWriterArray
@@ -68,6 +69,8 @@ typedef struct GgSegmentWriter
 	char	   *pages;			/* page buffer, NULL until the first write */
 	GgRunFile	file;			/* the file that was written to last */
 	const void *data[GG_LAST_KIND + 1]; /* where the bytes of each array lie, by kind */
+	GgCoder    *coder;			/* makes codes of the vectors; NULL until the first */
+	char	   *payloads;		/* codes of the pages in the page buffer */
 
 	/* the leader's */
 	BlockNumber nblocks;		/* blocks given to arrays so far */

@@ -5,6 +5,7 @@
  * Vectors, adjacency and pivots never change while a snapshot can need them (src/README, Locks), so
  * their pages are pinned but not locked.  A walk reads about a thousand rows at random, and looking
  * up each buffer would cost more than the distance.  So buffers are remembered (recent_buffers.c).
+ * Where a segment has codes, a walk reads those instead of the vectors.
  *
  * The engine does not allow its callbacks to longjmp.  They catch what the buffer manager throws,
  * leave the error on the error stack, and return false.  The scan re-throws it when the engine has
@@ -142,27 +143,41 @@ GgSourcePinHeap(Relation heap, BlockNumber blkno)
 	return buffer;
 }
 
-/* Where a node's vector lies: the array, and the byte in it. */
+static inline Size
+BytesOf(const GgPageSource *src, bool codes)
+{
+	return codes ? src->code_query->coder.record_bytes : src->row_bytes;
+}
+
+/* Where a node's vector or code lies: the array, and the byte in it. */
 static inline const GgArray *
-FindVector(const GgPageSource *src, uint32 node, uint64 *offset)
+FindVector(const GgPageSource *src, uint32 node, bool codes, uint64 *offset)
 {
 	const GgVectorPiece *piece = GgPieceOf(&src->vectors, node);
 
-	*offset = (uint64) (node - piece->first) * src->row_bytes;
-	return &piece->array;
+	*offset = (uint64) (node - piece->first) * BytesOf(src, codes);
+	return codes ? &piece->code_array : &piece->array;
+}
+
+static inline float
+Distance(const GgPageSource *src, const void *row, bool codes)
+{
+	return codes ?
+		gg_code_distance(&src->code_query->coder, row, &src->code_query->query) :
+		src->distance(row, src->query, src->dimensions);
 }
 
 /* Start reading the pages of nodes that are not in shared buffers, all at once. */
 static void
-PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count)
+PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes)
 {
 #ifdef USE_PREFETCH
 	for (uint32 i = 0; i < count; i++)
 	{
 		uint64		offset;
-		const GgArray *array = FindVector(src, nodes[i], &offset);
+		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
 		uint32		first = offset / GG_PAGE_PAYLOAD;
-		uint32		last = (offset + src->row_bytes - 1) / GG_PAGE_PAYLOAD;
+		uint32		last = (offset + BytesOf(src, codes) - 1) / GG_PAGE_PAYLOAD;
 
 		for (uint32 number = first; number <= last; number++)
 		{
@@ -177,10 +192,10 @@ PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count)
 }
 
 static inline void
-PrefetchRow(const GgPageSource *src, const char *row)
+PrefetchRow(const char *row, Size bytes)
 {
 	if (row != NULL)
-		for (Size b = 0; b < Min(src->row_bytes, PREFETCH_BYTES); b += 64)
+		for (Size b = 0; b < Min(bytes, PREFETCH_BYTES); b += 64)
 			__builtin_prefetch(row + b);
 }
 
@@ -210,18 +225,19 @@ GgSourceRead(GgPageSource *src, const GgArray *array, uint64 offset, void *dst, 
  * of all are fetched first, and each row a few rows ahead of its turn.  A fetch is useless but
  * harmless where the buffer meanwhile holds another block.
  */
-void
-GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *out)
+static pg_attribute_always_inline void
+Measure(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes, float *out)
 {
+	const Size	bytes = BytesOf(src, codes);
 	const char *ahead[GG_MAX_DEGREE];
 	BlockNumber blocks[GG_MAX_DEGREE];
 
 	Assert(count <= GG_MAX_DEGREE);
-	PrefetchRows(src, nodes, count);
+	PrefetchRows(src, nodes, count, codes);
 	for (uint32 i = 0; i < count; i++)
 	{
 		uint64		offset;
-		const GgArray *array = FindVector(src, nodes[i], &offset);
+		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
 		BlockNumber blkno = GgArrayBlock(array, offset / GG_PAGE_PAYLOAD);
 		Buffer		buffer = GgRecentBuffer(&src->recent, blkno);
 
@@ -235,30 +251,38 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 		}
 	}
 	for (uint32 i = 0; i < Min(count, ROWS_AHEAD); i++)
-		PrefetchRow(src, ahead[i]);
+		PrefetchRow(ahead[i], bytes);
 
 	for (uint32 i = 0; i < count; i++)
 	{
 		uint64		offset;
-		const GgArray *array = FindVector(src, nodes[i], &offset);
+		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
 		Size		skip = offset % GG_PAGE_PAYLOAD;
 
 		if (i + ROWS_AHEAD < count)
-			PrefetchRow(src, ahead[i + ROWS_AHEAD]);
-		if (skip + src->row_bytes <= GG_PAGE_PAYLOAD)
+			PrefetchRow(ahead[i + ROWS_AHEAD], bytes);
+		if (skip + bytes <= GG_PAGE_PAYLOAD)
 		{
 			Buffer		buffer = PinBlock(src, array, offset / GG_PAGE_PAYLOAD, blocks[i]);
 
-			out[i] = src->distance(PageGetContents(BufferGetPage(buffer)) + skip, src->query,
-								   src->dimensions);
+			out[i] = Distance(src, PageGetContents(BufferGetPage(buffer)) + skip, codes);
 			ReleaseBuffer(buffer);
 		}
 		else
 		{
-			GgSourceRead(src, array, offset, src->scratch, src->row_bytes);
-			out[i] = src->distance(src->scratch, src->query, src->dimensions);
+			GgSourceRead(src, array, offset, src->scratch, bytes);
+			out[i] = Distance(src, src->scratch, codes);
 		}
 	}
+}
+
+void
+GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *out)
+{
+	if (src->coded)
+		Measure(src, nodes, count, true, out);
+	else
+		Measure(src, nodes, count, false, out);
 }
 
 /*
@@ -268,29 +292,33 @@ GgSourceDistances(GgPageSource *src, const uint32 *nodes, uint32 count, float *o
 void
 GgSourceSweep(GgPageSource *src, uint32 first, uint32 count, float *out)
 {
+	const bool	codes = src->coded;
+	const Size	bytes = BytesOf(src, codes);
+
 	for (uint32 i = 0; i < count;)
 	{
 		const GgVectorPiece *piece = GgPieceOf(&src->vectors, first + i);
 		uint32		in_piece = piece->first + piece->nodes - (first + i);
-		uint64		offset = (uint64) (first + i - piece->first) * src->row_bytes;
+		const GgArray *array = codes ? &piece->code_array : &piece->array;
+		uint64		offset = (uint64) (first + i - piece->first) * bytes;
 		Size		skip = offset % GG_PAGE_PAYLOAD;
-		uint32		whole = Min((GG_PAGE_PAYLOAD - skip) / src->row_bytes,
+		uint32		whole = Min((GG_PAGE_PAYLOAD - skip) / bytes,
 								Min(count - i, in_piece));
 
 		if (whole > 0)
 		{
-			Buffer		buffer = PinPage(src, &piece->array, offset / GG_PAGE_PAYLOAD);
+			Buffer		buffer = PinPage(src, array, offset / GG_PAGE_PAYLOAD);
 			const char *rows = PageGetContents(BufferGetPage(buffer)) + skip;
 
 			for (uint32 j = 0; j < whole; j++)
-				out[i + j] = src->distance(rows + j * src->row_bytes, src->query, src->dimensions);
+				out[i + j] = Distance(src, rows + j * bytes, codes);
 			ReleaseBuffer(buffer);
 			i += whole;
 		}
 		else
 		{
-			GgSourceRead(src, &piece->array, offset, src->scratch, src->row_bytes);
-			out[i++] = src->distance(src->scratch, src->query, src->dimensions);
+			GgSourceRead(src, array, offset, src->scratch, bytes);
+			out[i++] = Distance(src, src->scratch, codes);
 		}
 	}
 }
@@ -302,8 +330,13 @@ SourceDistances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 
 	PG_TRY();
 	{
+		GgPageSource *src = ctx;
+
 		CHECK_FOR_INTERRUPTS();
-		GgSourceDistances(ctx, nodes, count, out);
+		if (src->code_query != NULL)
+			Measure(src, nodes, count, true, out);
+		else
+			Measure(src, nodes, count, false, out);
 	}
 	PG_CATCH();
 	{
@@ -355,6 +388,13 @@ SourcePivot(void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors)
 }
 
 void
+GgSourceUseCodes(GgPageSource *src, const GgCodeQuery *query)
+{
+	Assert(src->codes != GG_CODES_NONE);
+	src->code_query = query;
+}
+
+void
 GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta,
 			 const GgSegment *segment, const float *query)
 {
@@ -369,7 +409,9 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta,
 	src->distance = gg_distance_function(meta->metric, meta->element);
 	src->query = query;
 	GgFindRecentBuffers(&src->recent, index, hash_combine64(meta->instance, meta->generation));
-	src->scratch = palloc(src->row_bytes);
+	src->codes = src->vectors.pieces[0].codes;
+	src->coded = meta->coded != GG_CODES_NONE;
+	src->scratch = palloc(Max(src->row_bytes, GgCodeBytes(meta, src->codes)));
 
 	src->source.n = segment->nodes;
 	src->source.degree = meta->graph_degree;

@@ -5,6 +5,7 @@
 #ifndef GG_SOURCE_H
 #define GG_SOURCE_H
 
+#include "storage/codes.h"
 #include "storage/directory.h"
 #include "storage/recent_buffers.h"
 
@@ -22,11 +23,18 @@ typedef struct GgPageSource
 	gg_distance_fn distance;
 	const float *query;			/* prepared */
 	char	   *scratch;		/* rows that cross pages, put together */
+
+	gg_codes	codes;			/* that all pieces have */
+	bool		coded;			/* there are no vectors */
+	const GgCodeQuery *code_query;	/* the walk measures by codes; NULL: by rows */
 } GgPageSource;
 
 /* Allocates in the current context. */
 extern void GgSourceInit(GgPageSource *source, Relation index, const GgMetaPageData *meta,
 						 const GgSegment *segment, const float *query);
+
+/* Have walks measure by the codes, which all pieces have; without vectors everything does. */
+extern void GgSourceUseCodes(GgPageSource *source, const GgCodeQuery *query);
 
 /* Pin a page of any array of the segment.  Faster than GgReadPage() from the second time on. */
 extern Buffer GgSourcePin(GgPageSource *source, const GgArray *array, uint32 number);
@@ -45,7 +53,10 @@ extern const char *GgSourcePeekHeap(Relation heap, BlockNumber blkno);
 /* Pin a page of the table; faster than ReadBuffer() where GgSourcePeekHeap() has seen it. */
 extern Buffer GgSourcePinHeap(Relation heap, BlockNumber blkno);
 
-/* Distances of count nodes to the query.  Throws, unlike source.distances. */
+/*
+ * Distances of count nodes to the query, by rows; estimates where the index has codes alone.
+ * Throws, unlike source.distances.
+ */
 extern void GgSourceDistances(GgPageSource *source, const uint32 *nodes, uint32 count, float *out);
 
 /* The same for the count nodes from first on. */

@@ -619,6 +619,65 @@ test_special_rows(void)
 			}
 }
 
+/* ---- decoding ------------------------------------------------------------ */
+
+/* The distance of a query to what a record stands for, but for the lengths under L2. */
+static double
+decoded_distance(const tools *t, const float *decoded, const float *query)
+{
+	double		sum = 0;
+
+	for (uint32_t i = 0; i < t->coder.dim; i++)
+		sum += t->coder.metric == GG_METRIC_L1 ? fabs((double) decoded[i] - query[i]) :
+			(double) decoded[i] * query[i];
+	if (t->coder.metric == GG_METRIC_L2)
+	{
+		double		square = 0;
+
+		for (uint32_t i = 0; i < t->coder.dim; i++)
+			square += (double) query[i] * query[i];
+		return head_of(t).base + square - 2 * sum;
+	}
+	return t->coder.metric == GG_METRIC_L1 ? sum :
+		t->coder.metric == GG_METRIC_IP ? -sum : 1 - sum;
+}
+
+/* An estimate is the distance to the row that the record stands for, query's rounding aside. */
+static void
+test_decoding(void)
+{
+	static const uint32_t some[] = {1, 3, 64, 96, 100, 784};
+
+	for (gg_metric metric = GG_METRIC_L2; metric <= GG_METRIC_L1; metric++)
+		for (gg_codes codes = GG_CODES_INT8; codes <= GG_CODES_INT4; codes++)
+			for (size_t d = 0; d < sizeof(some) / sizeof(some[0]); d++)
+			{
+				uint32_t	dim = some[d];
+				harness_random random = {dim};
+				float	   *row = malloc(dim * sizeof(float));
+				float	   *query = malloc(dim * sizeof(float));
+				float	   *decoded = malloc(dim * sizeof(float));
+				double		got,
+							expected;
+				tools		t;
+
+				tools_make(&t, metric, dim, codes, SEED);
+				make_row(ROW_NORMAL, &random, row, dim);
+				make_row(ROW_NORMAL, &random, query, dim);
+				code(&t, row, GG_ELEMENT_F32);
+				got = estimate(&t, query);
+				gg_decode_row(&t.coder, t.record, decoded);
+				expected = decoded_distance(&t, decoded, query);
+				CHECK(fabs(got - expected) <= 1e-3 * (dim + fabs(expected)),
+					  "metric %d, codes %d, dim %u: %g instead of %g", (int) metric, (int) codes,
+					  dim, got, expected);
+				tools_free(&t);
+				free(row);
+				free(query);
+				free(decoded);
+			}
+}
+
 /* ---- sizes --------------------------------------------------------------- */
 
 static void
@@ -653,6 +712,7 @@ main(void)
 	harness_run("errors", test_errors);
 	harness_run("same direction", test_same_direction);
 	harness_run("special rows", test_special_rows);
+	harness_run("decoding", test_decoding);
 	harness_run("sizes", test_sizes);
 	return harness_finish();
 }

@@ -10,7 +10,8 @@ use Exporter 'import';
 # page header, stamp at the page's end, payload between them
 use constant { PAGE => 8192, HEADER => 24, STAMP => 24 };
 use constant { META => 1, VECTORS => 2, ADJACENCY => 3, TIDS => 4, PIVOTS => 5, OFFSETS => 6,
-	DELTA => 7, FREE => 8, DIRECTORY => 9, TAKEN => 10, FILTERS => 11 };
+	DELTA => 7, FREE => 8, DIRECTORY => 9, TAKEN => 10, FILTERS => 11,
+	CODES => 12 };
 use constant NO_SEGMENT => 0xFFFFFFFF;
 # offsets in the metapage, and sizes of what follows its head
 use constant { META_VERSION => 4, META_ALGORITHM => 40, META_DEGREE => 44, META_NEXT_ID => 52,
@@ -18,6 +19,7 @@ use constant { META_VERSION => 4, META_ALGORITHM => 40, META_DEGREE => 44, META_
 	META_DELTA_PAGES => 92, META_LENGTH => 100, META_NSEGMENTS => 104, META_NEXTENTS => 106,
 	META_NPIECES => 108, META_NSPILLED => 110, META_NDIRECTORY => 112, META_NCOLUMNS => 114,
 	META_DELTA_TAIL => 116, META_DIRECTORY => 120, META_COLUMN_TYPES => 136, META_HEAD => 168,
+	META_FEATURES => 168, META_NEW_HEAD => 192,
 	SEGMENT => 32, PIECE => 16, EXTENT => 24 };
 use constant DIRECTORY_EXTENTS => int((PAGE - HEADER - STAMP) / EXTENT);
 # format 2: the head ends behind the number of extents
@@ -25,10 +27,11 @@ use constant { OLD_HEAD => 108, OLD_SEGMENT => 24, OLD_SEGMENTS => 32, OLD_EXTEN
 	OLD_EXTENT_START => 880 };
 
 my @constants = qw(PAGE HEADER STAMP META VECTORS ADJACENCY TIDS PIVOTS OFFSETS DELTA FREE DIRECTORY
-	TAKEN FILTERS NO_SEGMENT META_VERSION META_ALGORITHM META_DEGREE META_NEXT_ID META_FILTER_WORDS
-	META_DELTA_FIRST META_DELTA_PAGES META_LENGTH META_NSEGMENTS META_NEXTENTS META_NPIECES
+	TAKEN FILTERS CODES NO_SEGMENT META_VERSION META_ALGORITHM META_DEGREE META_NEXT_ID
+	META_FILTER_WORDS META_DELTA_FIRST META_DELTA_PAGES META_LENGTH META_NSEGMENTS META_NEXTENTS
+	META_NPIECES
 	META_NSPILLED META_NDIRECTORY META_NCOLUMNS META_DELTA_TAIL META_DIRECTORY META_COLUMN_TYPES
-	META_HEAD SEGMENT PIECE EXTENT DIRECTORY_EXTENTS);
+	META_HEAD META_FEATURES META_NEW_HEAD SEGMENT PIECE EXTENT DIRECTORY_EXTENTS);
 our @EXPORT = (@constants,
 	qw(index_file read_page write_page block_of patch patch_stamp peek read_directory
 		write_extents split_extent make_old));
@@ -109,16 +112,17 @@ sub peek
 	return substr(read_page($file, block_of($file, $kind, 0)), HEADER + $offset, $length);
 }
 
-# What an index of format 3 says of itself. Extents are [start, nblocks, owner, kind, first], where
-# first is the parked xid of a free one.
+# What an index of format 3 or 4 says of itself. Extents are [start, nblocks, owner, kind, first],
+# where first is the parked xid of a free one.
 sub read_directory
 {
 	my ($file) = @_;
 	my $meta = substr read_page($file, 0), HEADER;
 	my %d = (meta => $meta);
-	my $at = META_HEAD;
+	my $at;
 
 	$d{version} = unpack 'L', substr($meta, META_VERSION);
+	$at = $d{version} == 4 ? META_NEW_HEAD : META_HEAD;
 	@d{qw(delta_first delta_pages)} = unpack 'L2', substr($meta, META_DELTA_FIRST);
 	@d{qw(nsegments nextents npieces nspilled ndirectory)} =
 		unpack 'S5', substr($meta, META_NSEGMENTS);

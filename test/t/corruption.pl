@@ -23,7 +23,7 @@ my $nan = pack 'L', 0x7FC00000;
 my %cases = (
 	magic => [ sub { patch($_[0], META, 0, "xxxx") }, qr/not a gpugraph metapage/ ],
 	version => [ sub { patch($_[0], META, META_VERSION, pack('L', 99)); undef },
-		qr/has format version 99, this gpugraph reads versions 2 to 3/ ],
+		qr/has format version 99, this gpugraph reads versions 2 to 4/ ],
 	meta_algorithm => [ sub { patch($_[0], META, META_ALGORITHM, pack('S', 9)); undef },
 		qr/index "meta_algorithm_idx" is for graphs of kind 9, which this gpugraph does not/ ],
 	meta_algorithm_0 => [ sub { patch($_[0], META, META_ALGORITHM, pack('S', 0)); undef },

@@ -498,6 +498,8 @@ GgReasonText(GgReason reason)
 			return "Only this session can read the index.";
 		case GG_REASON_SMALL:
 			return "The index has so few rows that an exact scan is as fast.";
+		case GG_REASON_CODED:
+			return "The index has codes and no vectors.";
 		case GG_REASON_PARTIAL:
 			return "Only some segments of the index fit on the GPU.";
 		default:
@@ -528,10 +530,11 @@ GgFallBack(Relation index, GgReason reason)
 	GgRequireDevice(index, reason);
 
 	/*
-	 * that an index is on its way to the device is normal; that there is no device, its worker logs
+	 * that an index is on its way to the device is normal, or that it is none for devices; that
+	 * there is no device, its worker logs
 	 */
 	if (GgIsChoice(reason) || reason == GG_REASON_NO_SERVICE || reason == GG_REASON_LOADING ||
-		reason == GG_REASON_NOT_RESIDENT)
+		reason == GG_REASON_NOT_RESIDENT || reason == GG_REASON_CODED)
 		return;
 	now = GgNowMicros();
 	last = pg_atomic_read_u64(&gg_service->told_us[reason]);

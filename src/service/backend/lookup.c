@@ -544,6 +544,11 @@ GgCanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		*reason = GG_REASON_LOCAL;
 		return false;
 	}
+	if (meta->coded != GG_CODES_NONE)
+	{
+		*reason = GG_REASON_CODED;
+		return false;
+	}
 	rows = GgFullDeltaPages(meta);
 	for (int i = 0; i < meta->nsegments; i++)
 		rows += meta->segments[i].nodes;

@@ -378,6 +378,7 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 
 	for (int i = GG_REASON_NONE + 1; i < GG_REASON_PARTIAL; i++)
 		cpu += QueriesOf(counters, i);
+	cpu += QueriesOf(counters, GG_REASON_CODED);
 	both = QueriesOf(counters, GG_REASON_PARTIAL);
 	values[c++] = Int64GetDatum(QueriesOf(counters, GG_REASON_NONE) + both);
 	values[c++] = Int64GetDatum(both);
@@ -566,6 +567,7 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 		return;
 	stat->queries_gpu = pg_atomic_read_u64(&counters->queries[GG_REASON_NONE]) +
 		pg_atomic_read_u64(&counters->queries[GG_REASON_PARTIAL]);
+	stat->queries_cpu = pg_atomic_read_u64(&counters->queries[GG_REASON_CODED]);
 	for (int reason = GG_REASON_NONE + 1; reason < GG_REASON_PARTIAL; reason++)
 	{
 		uint64		queries = pg_atomic_read_u64(&counters->queries[reason]);

@@ -374,6 +374,11 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		*reason = GG_REASON_LOCAL;
 		return NULL;
 	}
+	if (meta->coded != GG_CODES_NONE)
+	{
+		*reason = GG_REASON_CODED;
+		return NULL;
+	}
 	if (!AssignLoad(&local, index, meta))
 	{
 		*reason = GG_REASON_BUSY;

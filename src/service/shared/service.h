@@ -80,6 +80,7 @@ typedef enum GgReason
 	GG_REASON_LOCAL,			/* temporary, or created by this transaction: only we can read it */
 	GG_REASON_SMALL,			/* so few rows that an exact scan is as fast */
 	GG_REASON_PARTIAL,			/* the device answered, but for segments that have no room there */
+	GG_REASON_CODED,			/* the index has codes and no vectors */
 	GG_NREASONS
 } GgReason;
 

@@ -1,0 +1,304 @@
+/*
+ * table_order.c
+ *		Rows of an index that has codes and no vectors, in the order of the table's values.
+ *
+ * The streams hand out rows in the order of estimates.  The nearest of them are read from the
+ * table: the version that the scan's snapshot sees, whose distance is computed from the column's
+ * value as an insert would see it.  Some more are read than the scan is expected to take, as after
+ * any walk by codes (gg_rerank_size()), and handed out in the order of their distances.  Rows that
+ * the snapshot does not see do not count.  When the scan takes more, twice as many are read, and so
+ * on.
+ *
+ * Streams hand out rows as under relaxed_order, unless iterative_scan is off.  A row that turns out
+ * nearer than one that was returned before comes at once under relaxed_order, and last under
+ * strict_order.  With iterative_scan off a scan has gpugraph.itopk_size rows, which are all read
+ * before the first is returned.
+ *
+ * A row that the snapshot sees stays where it is while the snapshot lives, so that its TID is as
+ * good later.
+ */
+#include "scan/scan.h"
+
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "request.h"
+#include "storage/inspect.h"
+#include "storage/type.h"
+#include "utils/float.h"
+
+/* Rows whose pages are asked for together. */
+#define BATCH_ROWS			64
+
+typedef struct OrderedRow
+{
+	float		distance;
+	uint32		number;			/* in the order of estimates, for ties */
+	ItemPointerData tid;
+} OrderedRow;
+
+typedef struct RowArray
+{
+	OrderedRow *rows;
+	uint64		count;
+	uint64		next;			/* those before it were returned */
+	uint64		room;
+} RowArray;
+
+typedef struct GgTableOrder
+{
+	IndexFetchTableData *fetch;
+	TupleTableSlot *slot;
+	EState	   *estate;
+	ExprState  *expression;		/* of the key; NULL: it is a column */
+	const GgOpclass *opclass;
+	gg_distance_fn distance;
+	void	   *row;			/* a value as a row */
+	RowArray	read;			/* ascending from next on */
+	RowArray	late;
+	bool		ended;			/* the streams have no more rows */
+	bool		late_sorted;
+	uint64		taken;			/* rows that were read */
+	uint64		returned;
+	float		last;			/* distance of the last row that was not late */
+} GgTableOrder;
+
+static void
+Begin(IndexScanDesc scan)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	GgTableOrder *order = palloc0(sizeof(GgTableOrder));
+
+	order->fetch = table_index_fetch_begin(scan->heapRelation);
+	order->slot = table_slot_create(scan->heapRelation, NULL);
+	order->estate = CreateExecutorState();
+	if (scan->indexRelation->rd_index->indkey.values[0] == InvalidAttrNumber)
+	{
+		GgCaller	caller;
+
+		GgActAsOwner(scan->heapRelation, &caller);
+		order->expression =
+			ExecPrepareExpr(linitial(RelationGetIndexExpressions(scan->indexRelation)),
+							order->estate);
+		GgActAsCaller(&caller);
+	}
+	order->opclass = GgIndexOpclass(scan->indexRelation);
+	order->distance = gg_distance_function(so->meta->metric, so->meta->element);
+	order->row = palloc(GgRowBytes(so->meta));
+	order->last = -get_float4_infinity();
+	so->table_order = order;
+}
+
+void
+GgEndTableOrder(GgScanOpaque *so)
+{
+	GgTableOrder *order = so->table_order;
+
+	if (order == NULL)
+		return;
+	so->table_order = NULL;
+	ExecDropSingleTupleTableSlot(order->slot);
+	table_index_fetch_end(order->fetch);
+	FreeExecutorState(order->estate);
+}
+
+static void
+AddRow(GgScanOpaque *so, RowArray *array, const OrderedRow *row)
+{
+	if (array->count == array->room)
+	{
+		array->room = Max(2 * array->room, BATCH_ROWS);
+		array->rows = array->rows == NULL ?
+			MemoryContextAllocHuge(so->context, array->room * sizeof(OrderedRow)) :
+			repalloc_huge(array->rows, array->room * sizeof(OrderedRow));
+	}
+	array->rows[array->count++] = *row;
+}
+
+static int
+CompareRows(const void *a, const void *b)
+{
+	const OrderedRow *left = a;
+	const OrderedRow *right = b;
+
+	if (left->distance != right->distance)
+		return left->distance < right->distance ? -1 : 1;
+	return left->number < right->number ? -1 : left->number > right->number;
+}
+
+/* Sort the rows that were not returned, and forget the others. */
+static void
+SortRows(RowArray *array)
+{
+	array->count -= array->next;
+	memmove(array->rows, array->rows + array->next, array->count * sizeof(OrderedRow));
+	array->next = 0;
+	qsort(array->rows, array->count, sizeof(OrderedRow), CompareRows);
+}
+
+/* The distance of the row in the slot.  False: it has none. */
+static bool
+Measure(GgScanOpaque *so, GgTableOrder *order, float *distance)
+{
+	ExprContext *context = GetPerTupleExprContext(order->estate);
+	MemoryContext old;
+	Datum		value;
+	bool		isnull;
+	bool		measured = false;
+
+	ResetExprContext(context);
+	context->ecxt_scantuple = order->slot;
+	old = MemoryContextSwitchTo(context->ecxt_per_tuple_memory);
+	value = order->expression != NULL ? ExecEvalExpr(order->expression, context, &isnull) :
+		slot_getattr(order->slot, so->index->rd_index->indkey.values[0], &isnull);
+	if (!isnull)
+	{
+		value = PointerGetDatum(PG_DETOAST_DATUM(value));
+		measured = GgValueDimensions(order->opclass, value) == so->meta->dimensions &&
+			GgValueToRow(order->opclass, so->meta->element, value, so->meta->dimensions,
+						 order->row);
+	}
+	if (measured)
+		*distance = order->distance(order->row, so->query, so->meta->dimensions);
+	MemoryContextSwitchTo(old);
+	return measured;
+}
+
+/* Read a row of the table.  False: the snapshot does not see it. */
+static bool
+ReadRow(IndexScanDesc scan, ItemPointer tid, float *distance)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	GgTableOrder *order = so->table_order;
+	ItemPointerData at = *tid;
+	bool		call_again = false;
+	bool		all_dead = false;
+	bool		seen;
+
+	seen = table_index_fetch_tuple(order->fetch, &at, so->snapshot, order->slot, &call_again,
+								   &all_dead) &&
+		Measure(so, order, distance);
+	ExecClearTuple(order->slot);
+	return seen;
+}
+
+/* Read the next rows of the streams, a few of those that are wanted. */
+static void
+ReadBatch(IndexScanDesc scan,
+		  bool (*next) (GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid), uint64 wanted)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	GgTableOrder *order = so->table_order;
+	ItemPointerData tids[BATCH_ROWS];
+	uint32		count = 0;
+	GgCaller	caller;
+
+	while (count < Min(wanted, BATCH_ROWS) && !order->ended)
+	{
+		if (next(so, scan, &tids[count]))
+			count++;
+		else
+			order->ended = true;
+	}
+#ifdef USE_PREFETCH
+	for (uint32 i = 1; i < count; i++)
+		(void) PrefetchBuffer(scan->heapRelation, MAIN_FORKNUM,
+							  ItemPointerGetBlockNumber(&tids[i]));
+#endif
+	/* what an expression calls is the owner's */
+	if (order->expression != NULL)
+		GgActAsOwner(scan->heapRelation, &caller);
+	for (uint32 i = 0; i < count; i++)
+	{
+		OrderedRow	row = {.number = (uint32) order->taken, .tid = tids[i]};
+
+		CHECK_FOR_INTERRUPTS();
+		if (!ReadRow(scan, &tids[i], &row.distance))
+			continue;
+		order->taken++;
+		so->reranked++;
+		AddRow(so, &order->read, &row);
+	}
+	if (order->expression != NULL)
+		GgActAsCaller(&caller);
+}
+
+/* How many rows are to be read before the next one is returned? */
+static uint64
+Due(const GgScanOpaque *so, const GgTableOrder *order)
+{
+	gg_search_params params = {.itopk_size = UINT32_MAX, .rerank = gg_rerank_setting};
+	uint64		k = Max((gg_itopk_size + 1) / 2, 1);
+
+	if (so->all_exact)
+		return PG_UINT64_MAX;
+	if (so->mode == GG_ITERATIVE_OFF)
+		k = gg_itopk_size;
+	else if (so->limit > 0 && so->limit < k)
+		k = so->limit;
+	while (k <= order->returned)
+		k *= 2;
+	params.k = (uint32) Min(k, GG_MAX_ROWS);
+	return gg_rerank_size(&params, so->meta->coded, so->meta->dimensions);
+}
+
+static void
+ReadDue(IndexScanDesc scan,
+		bool (*next) (GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid))
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	GgTableOrder *order = so->table_order;
+	const uint64 due = Due(so, order);
+	const uint64 before = order->taken;
+
+	while (order->taken < due && !order->ended)
+		ReadBatch(scan, next, due - order->taken);
+	table_index_fetch_reset(order->fetch);
+	if (order->taken > before)
+		SortRows(&order->read);
+}
+
+bool
+GgNextInTableOrder(IndexScanDesc scan,
+				   bool (*next) (GgScanOpaque *so, IndexScanDesc scan, ItemPointer tid),
+				   ItemPointer tid)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	GgTableOrder *order;
+	const OrderedRow *row;
+
+	if (so->table_order == NULL)
+		Begin(scan);
+	order = so->table_order;
+	if (so->mode == GG_ITERATIVE_OFF && order->returned >= (uint64) gg_itopk_size)
+		return false;
+	for (;;)
+	{
+		RowArray   *from = &order->read;
+
+		ReadDue(scan, next);
+		if (order->read.next == order->read.count)
+		{
+			from = &order->late;
+			if (!order->late_sorted && order->late.count > 0)
+				SortRows(&order->late);
+			order->late_sorted = true;
+			if (from->next == from->count)
+				return false;
+		}
+		row = &from->rows[from->next++];
+		if (from == &order->late)
+			break;
+		if (!so->strict_table || row->distance >= order->last)
+		{
+			order->last = row->distance;
+			break;
+		}
+		AddRow(so, &order->late, row);
+	}
+	order->returned++;
+	so->distance = row->distance;
+	*tid = row->tid;
+	return true;
+}

@@ -1,0 +1,74 @@
+/*
+ * codes.h
+ *		The codes of a piece's vectors: made for its pages, and a query measured by them.
+ */
+#ifndef GG_STORAGE_CODES_H
+#define GG_STORAGE_CODES_H
+
+#include "base/base.h"
+#include "rules/codes.h"
+#include "storage/format.h"
+
+/* Bytes of a node's code; 0 for GG_CODES_NONE. */
+static inline Size
+GgCodeBytes(const GgMetaPageData *meta, gg_codes codes)
+{
+	return codes == GG_CODES_NONE ? 0 : gg_code_record_bytes(codes, meta->dimensions);
+}
+
+/* Are there codes of that kind for the metric? */
+static inline bool
+GgHasCodes(const GgMetaPageData *meta, gg_codes codes)
+{
+	return codes != GG_CODES_INT2 || meta->metric != GG_METRIC_L1;
+}
+
+/*
+ * The codes that a build makes, by the index's option.  ereport(ERROR) where the metric has none of
+ * that kind.
+ */
+extern gg_codes GgBuildCodes(const GgMetaPageData *meta, const GgOptions *options);
+
+/* The codes that a merge makes: as stored, or by the option, if the metric has that kind. */
+static inline gg_codes
+GgMergeCodes(const GgMetaPageData *meta, const GgOptions *options)
+{
+	if (meta->coded != GG_CODES_NONE)
+		return meta->coded;
+	return GgHasCodes(meta, options->codes) ? options->codes : GG_CODES_NONE;
+}
+
+/* What makes codes of stored rows. */
+typedef struct GgCoder
+{
+	gg_coder	coder;
+	gg_element	element;
+	Size		row_bytes;
+	float	   *scratch;		/* 2 x dimensions */
+	uint8	   *record;			/* one code */
+} GgCoder;
+
+/* Allocates in the current context. */
+extern GgCoder *GgMakeCoder(const GgMetaPageData *meta, gg_codes codes);
+
+/* The code of a row, to coder->record. */
+extern void GgCodeRow(GgCoder *coder, const void *row);
+
+/* The rows that count codes stand for, as the index stores rows. */
+extern void GgDecodeRows(GgCoder *coder, const char *codes, uint32 count, char *rows);
+
+/* Bytes [offset, offset + len) of the codes of rows, to out. */
+extern void GgCodeRows(GgCoder *coder, const char *rows, uint64 offset, Size len, char *out);
+
+/* A query, made ready to be measured by codes. */
+typedef struct GgCodeQuery
+{
+	gg_coder	coder;
+	gg_code_query query;
+} GgCodeQuery;
+
+/* query: prepared; it must stay.  Allocates in the current context. */
+extern GgCodeQuery *GgMakeCodeQuery(const GgMetaPageData *meta, gg_codes codes,
+									const float *query);
+
+#endif							/* GG_STORAGE_CODES_H */

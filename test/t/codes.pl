@@ -1,0 +1,152 @@
+# Codes on disk: what a build makes, merges take over and make, compaction keeps, and a standby and
+# a crash do not lose. A walk by them finds as much as a fresh index does, exact answers stay exact,
+# and a damaged code is found.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Format;
+use Gpugraph;
+
+my $node = new_node('codes', init => { allows_streaming => 1 });
+
+sub query
+{
+	my ($sql, $on) = @_;
+
+	return ($on || $node)->safe_psql('postgres', "SET gpugraph.engine = cpu; $sql");
+}
+
+sub info
+{
+	my ($columns, $on) = @_;
+
+	return query("SELECT $columns FROM gpugraph_index_info('items_idx')", $on);
+}
+
+sub recall
+{
+	return query("SET gpugraph.itopk_size = 256; SELECT recall('items', '<->')");
+}
+
+query(<<'SQL');
+SELECT make_data('source', 8000, 64, 40);
+CREATE TABLE items (id bigint, cat int, big int, val vector(64));
+INSERT INTO items SELECT * FROM source;
+INSERT INTO items SELECT 10000 + id, cat, big, val FROM source WHERE id % 50 = 0;
+SELECT make_queries('items', 50);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
+	WITH (segment_rows = 4000, seal_rows = 500);
+SQL
+
+# ---- a format for those that have codes
+is(info('version, codes, codes_bytes'), '3|none|0', 'without codes: format 3');
+my $by_rows = recall();
+query('ALTER INDEX items_idx SET (codes = int4)');
+is(info('version, codes'), '3|none', 'the option alone changes nothing');
+query('REINDEX INDEX items_idx');
+is(info('version, codes, codes_bytes > 0'), '4|int4|t', 'REINDEX makes codes: format 4');
+cmp_ok(info('segments'), '>', 1, 'of several segments');
+index_is_complete($node, 'a build');
+cmp_ok(recall(), '>=', $by_rows - 0.005, 'a walk by codes finds as much as one by rows');
+my $few = 'SET enable_seqscan = off; SELECT id FROM items ORDER BY val <->
+	(SELECT val FROM queries LIMIT 1) LIMIT 10; SELECT reranked FROM gpugraph_last_scan()';
+my ($reranked) = query($few) =~ /(\d+)\z/;
+ok($reranked >= 47 && $reranked < 200, "$reranked rows were measured again");
+($reranked) = query("SET gpugraph.rerank_size = 12; $few") =~ /(\d+)\z/;
+cmp_ok($reranked, '<', 47, 'or as many as a setting says');
+
+# ---- exact answers stay exact: a long scan, and a filter that few rows pass
+my $exact = 'SELECT md5(string_agg(id::text, \',\' ORDER BY d, id)) FROM (SELECT id,
+	val <-> (SELECT val FROM queries LIMIT 1) AS d FROM items WHERE %s ORDER BY d LIMIT %s) s';
+for my $case ([ 'true', 12000 ], [ 'id % 100 = 7', 1000 ])
+{
+	my $sql = sprintf $exact, @$case;
+
+	is(query("SET enable_seqscan = off; SET gpugraph.iterative_scan = relaxed_order; $sql"),
+		query("SELECT use_index(false); $sql") =~ s/^\n//r, "exact: $case->[0]");
+}
+
+# ---- a standby, ten generations of merges, then a compaction of half, and a crash
+$node->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'backup', has_streaming => 1);
+$standby->start;
+for my $generation (1 .. 10)
+{
+	query("INSERT INTO items SELECT 20000 * $generation + id, cat, big,
+		(SELECT array_agg(x + 0.01 * $generation) FROM unnest(val::real[]) x)::vector(64)
+		FROM source WHERE id % 7 = $generation % 7;
+		SELECT gpugraph_merge('items_idx')");
+}
+is(info('version, codes, codes_bytes > 0'), '4|int4|t', 'ten generations: codes of one kind');
+index_is_complete($node, 'ten generations');
+my $merged = recall();
+query('DELETE FROM items WHERE id % 8 < 5; VACUUM items; SELECT gpugraph_merge(\'items_idx\')');
+is(info('dead_rows < rows / 3, codes'), 't|int4', 'a compaction');
+index_is_complete($node, 'a compaction');
+my $compacted = recall();
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+is(answers($standby), answers($node), 'a standby answers alike');
+index_is_complete($standby, 'a standby');
+$node->stop('immediate');
+$node->start;
+index_is_complete($node, 'after a crash');
+query('REINDEX INDEX items_idx');
+cmp_ok($compacted, '>=', recall() - 0.005, 'no recall is lost to merges and compaction');
+cmp_ok($merged, '>=', 0.99, 'nor was before');
+
+# ---- the option takes effect with merges, too
+query('ALTER INDEX items_idx SET (codes = int8); ALTER INDEX items_idx RESET (segment_rows);
+	INSERT INTO items SELECT 900000 + id, cat, big, val FROM source;
+	SELECT gpugraph_merge(\'items_idx\')');
+is(info('codes'), 'int8', 'a merge makes the codes that the option asks for by then');
+index_is_complete($node, 'other codes');
+query('ALTER INDEX items_idx RESET (codes);
+	INSERT INTO items SELECT 910000 + id, cat, big, val FROM source WHERE id < 2000;
+	SELECT gpugraph_merge(\'items_idx\')');
+is(info('version, codes, codes_bytes'), '3|none|0', 'or none: format 3 again');
+index_is_complete($node, 'no codes');
+
+# ---- other metrics
+for my $ops (qw(vector_ip_ops vector_cosine_ops vector_l1_ops))
+{
+	query("DROP INDEX items_idx;
+		CREATE INDEX items_idx ON items USING gpugraph (val $ops) WITH (codes = int8)");
+	my %op = (vector_ip_ops => '<#>', vector_cosine_ops => '<=>', vector_l1_ops => '<+>');
+	is(query("SELECT gpugraph_check('items_idx', true);
+		SELECT recall('items', '$op{$ops}') >= 0.97"), "\nt", "$ops: int8");
+}
+my ($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose
+	ALTER INDEX items_idx SET (codes = int2); REINDEX INDEX items_idx");
+like($err, qr/ERROR:  22023: codes "int2" do not fit the L1 distance\nHINT:  Set/, 'L1, int2');
+query('INSERT INTO items SELECT 920000 + id, cat, big, val FROM source;
+	SELECT gpugraph_merge(\'items_idx\')');
+is(info('codes'), 'none', 'a merge makes none then');
+
+# ---- what is damaged is found; a feature to come is refused
+query('DROP INDEX items_idx;
+	CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops) WITH (codes = int2)');
+my $file = index_file($node, 'items_idx');
+$node->stop;
+patch($file, CODES, 100, peek($file, CODES, 100, 1) ^ "\1");
+$node->start;
+($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('items_idx')");
+like($err, qr/code \d+ of piece \d+ is not the code of its vector/, 'a flipped bit of a code');
+query('REINDEX INDEX items_idx');
+index_is_complete($node, 'REINDEX');
+$file = index_file($node, 'items_idx');
+$node->stop;
+patch($file, META, META_FEATURES, pack 'L', 5);
+$node->start;
+($rc, $out, $err) = $node->psql('postgres',
+	"\\set VERBOSITY verbose\nSELECT gpugraph_check('items_idx')");
+like($err, qr/ERROR:  0A000: index "items_idx" has features 5, of which this gpugraph knows 3/,
+	'a feature that is not known');
+
+$node->stop;
+$standby->stop;
+done_testing();

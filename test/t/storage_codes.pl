@@ -1,0 +1,196 @@
+# storage = 'int4' and 'int8': codes, graph and TIDs alone. Scans read the nearest rows from the
+# table, as their snapshot sees them, and return them in the order of their values. Merges go by
+# codes, which they do not make anew.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Format;
+use Gpugraph;
+
+my $node = new_node('storage', init => { allows_streaming => 1 });
+
+sub query
+{
+	my ($sql, $on) = @_;
+
+	return ($on || $node)->safe_psql('postgres',
+		"SET gpugraph.engine = cpu; SET enable_seqscan = off; $sql");
+}
+
+sub info
+{
+	my ($columns, $index) = @_;
+
+	return query(sprintf "SELECT $columns FROM gpugraph_index_info('%s')", $index || 'items_idx');
+}
+
+sub recall
+{
+	return query("SET gpugraph.itopk_size = 256; SELECT recall('items', '<->')");
+}
+
+query(<<'SQL');
+SELECT make_data('source', 8000, 64, 40);
+CREATE TABLE items (id bigint, cat int, big int, val vector(64));
+INSERT INTO items SELECT * FROM source;
+INSERT INTO items SELECT 10000 + id, cat, big, val FROM source WHERE id % 50 = 0;
+SELECT make_queries('items', 50);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat) WITH (seal_rows = 500);
+SQL
+my $by_rows = recall();
+my $bytes = info('total_bytes - adjacency_bytes');
+query("ALTER INDEX items_idx SET (storage = int4); REINDEX INDEX items_idx");
+is(info('version, element, codes, vectors_bytes'), '4|int4|int4|0', 'codes and no vectors');
+cmp_ok(info('total_bytes - adjacency_bytes'), '<', $bytes / 3, 'beside the graph a third is left');
+index_is_complete($node, 'a build');
+cmp_ok(recall(), '>=', $by_rows - 0.005, 'a scan finds as much as by rows');
+
+query('ALTER TABLE items SET (parallel_workers = 2); SET max_parallel_maintenance_workers = 2;
+	ALTER INDEX items_idx SET (segment_rows = 3000); REINDEX INDEX items_idx;
+	ALTER INDEX items_idx RESET (segment_rows); ALTER TABLE items RESET (parallel_workers)');
+cmp_ok(recall(), '>=', $by_rows - 0.005, 'by several processes, several segments');
+index_is_complete($node, 'by several processes');
+query('REINDEX INDEX items_idx');
+
+# ---- what is returned comes in order, and as the snapshot sees it
+my $ordered = 'SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE d < before) FROM (
+	SELECT id, d, lag(d) OVER () AS before FROM (SELECT id,
+		val <-> (SELECT val FROM queries LIMIT 1) AS d FROM items %s ORDER BY d LIMIT %s) s) t';
+is(query(sprintf $ordered, '', 1000), '1000|1000|0', 'strict order');
+is(query('SET gpugraph.iterative_scan = off;' . sprintf $ordered, '', 1000), '64|64|0', 'off');
+is(query('SET gpugraph.iterative_scan = relaxed_order;' . sprintf $ordered, '', 10000)
+		=~ s/\|\d+\z//r, '8160|8160', 'relaxed order');
+is(query(sprintf $ordered, 'WHERE cat = 3', 20), '20|20|0', 'with a filter');
+my ($reranked) = query('SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1)
+	LIMIT 10; SELECT reranked FROM gpugraph_last_scan()') =~ /(\d+)\z/;
+is($reranked, 47, 'rows that were read');
+is(query('SELECT count(*) FROM (SELECT id FROM items ORDER BY val <-> NULL LIMIT 20) s'), 20,
+	'a query that is NULL');
+is(query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM queries;
+	DELETE FROM items WHERE id IN (SELECT id FROM items
+		ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 40);
+	UPDATE items SET big = big + 1;
+	" . (sprintf $ordered, '', 100) . '; ROLLBACK'), "50\n100|100|0", 'dead rows do not count');
+is(query('SET gpugraph.iterative_scan = off; BEGIN;
+	DELETE FROM items WHERE id IN (SELECT id FROM items
+		ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 40);
+	' . (sprintf $ordered, '', 100) . '; ROLLBACK'), '64|64|0', 'nor with iterative_scan off');
+query('VACUUM items');
+
+# ---- functions
+query('INSERT INTO items SELECT 19000 + id, cat, big, val FROM source WHERE id <= 300');
+is(query('SELECT count(*), min(distance) >= 0 FROM gpugraph_search(\'items_idx\',
+	(SELECT array_agg(val) FROM queries), 10)'), '500|t', 'gpugraph_search');
+cmp_ok(query("SELECT min(recall) FROM gpugraph_recall('items_idx', 10, 20)
+	WHERE itopk_size >= 64"), '>=', 0.95, 'gpugraph_recall');
+
+query('CREATE INDEX ON items (big); ANALYZE items');
+is(query(sprintf $ordered, 'WHERE big % 2 = 0 AND big < 500000', 20), '20|20|0', 'other indexes');
+is(query("SELECT gpugraph_learn('items_idx', (SELECT array_agg(val) FROM queries), 4) >= 0"), 't',
+	'gpugraph_learn');
+
+# ---- ten generations of merges on a standby, too, a compaction, a crash
+$node->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'backup', has_streaming => 1);
+$standby->start;
+for my $generation (1 .. 10)
+{
+	query("INSERT INTO items SELECT 20000 * $generation + id, cat, big,
+		(SELECT array_agg(x + 0.01 * $generation) FROM unnest(val::real[]) x)::vector(64)
+		FROM source WHERE id % 7 = $generation % 7;
+		SELECT gpugraph_merge('items_idx')");
+}
+is(info('vectors_bytes, delta_rows < 1000'), '0|t', 'ten generations');
+index_is_complete($node, 'ten generations');
+my $merged = recall();
+query('DELETE FROM items WHERE id % 8 < 5; VACUUM items; SELECT gpugraph_merge(\'items_idx\')');
+ok(info('dead_rows < rows / 3') eq 't', 'a compaction');
+index_is_complete($node, 'a compaction');
+my $compacted = recall();
+$node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));
+is(answers($standby), answers($node), 'a standby answers alike');
+index_is_complete($standby, 'a standby');
+$node->stop('immediate');
+$node->start;
+index_is_complete($node, 'after a crash');
+query('REINDEX INDEX items_idx');
+my $fresh = recall();
+note("recall after ten generations $merged, a compaction $compacted, of a fresh build $fresh");
+cmp_ok($compacted, '>=', $fresh - 0.005, 'merges and compaction lose no recall');
+cmp_ok($merged, '>=', 0.98, 'nor did merges');
+
+# ---- other columns: an expression, halfvec, long values out of line, few dimensions
+query(<<'SQL');
+CREATE INDEX half_idx ON items USING gpugraph ((val::halfvec(64)) halfvec_cosine_ops)
+	WITH (storage = int8);
+CREATE TABLE long AS SELECT i AS id, (SELECT array_agg(sin(i * 13 + d * d)) FROM
+	generate_series(1, 3000) d)::vector(3000) AS val FROM generate_series(1, 300) i;
+CREATE INDEX long_idx ON long USING gpugraph (val vector_ip_ops) WITH (storage = int4);
+CREATE TABLE flat AS SELECT i AS id, ARRAY[sin(i), cos(i * 7), sin(i * 3)]::vector(3) AS val
+	FROM generate_series(1, 4000) i;
+CREATE INDEX flat_idx ON flat USING gpugraph (val vector_l1_ops) WITH (storage = int4);
+CREATE INDEX angle_idx ON flat USING gpugraph (val vector_cosine_ops) WITH (storage = int4);
+SQL
+for my $case ([ 'half_idx', 'items', 'val::halfvec(64)', 'val::halfvec(64) <=>' ],
+	[ 'long_idx', 'long', 'val', 'val <#>' ], [ 'flat_idx', 'flat', 'val', 'val <+>' ],
+	[ 'angle_idx', 'flat', 'val', 'val <=>' ])
+{
+	my ($index, $rel, $value, $by) = @$case;
+	my $sql = "SELECT count(*) FROM (SELECT id, (SELECT array_agg(d) FROM (SELECT $by (SELECT $value
+			FROM $rel WHERE id = q.id) AS d FROM $rel ORDER BY 1 LIMIT 10) s) AS ds
+		FROM $rel q WHERE id % 37 = 1 ORDER BY id LIMIT 8) t, unnest(ds) d WHERE d <=
+		(SELECT max(d) FROM (SELECT $by (SELECT $value FROM $rel WHERE id = t.id) AS d FROM $rel
+			ORDER BY ($by (SELECT $value FROM $rel WHERE id = t.id)) + 0 LIMIT 10) s) + 1e-6";
+
+	is(query("SELECT gpugraph_check('$index', true)"), '', "$index: sound");
+	cmp_ok(query("SET gpugraph.rerank_size = 200; $sql"), '>=', 72, "$index: the nearest rows");
+}
+is(query("SELECT count(*), count(DISTINCT tid) FROM gpugraph_knn_graph('flat_idx', 2)"),
+	'8000|4000', 'gpugraph_knn_graph');
+query("INSERT INTO flat SELECT 10000 + id, val + '[0.001, 0.002, 0]' FROM flat;
+	SELECT gpugraph_merge('angle_idx')");
+cmp_ok(info('nodes + delta_rows', 'angle_idx'), '>', 7900, 'few dimensions: rows stay apart');
+
+# an expression runs as the owner of the table, whoever searches
+query(<<'SQL');
+CREATE ROLE reader;
+CREATE FUNCTION as_owner(v vector) RETURNS vector LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+	IF current_user = 'reader' THEN
+		RAISE EXCEPTION 'as the caller';
+	END IF;
+	RETURN v;
+END $$;
+CREATE TABLE owned AS SELECT id, val FROM source;
+CREATE INDEX owned_idx ON owned USING gpugraph ((as_owner(val)::vector(64)) vector_l2_ops)
+	WITH (storage = int4);
+GRANT SELECT ON owned, queries TO reader;
+SQL
+is(query("SET ROLE reader; SELECT count(*) FROM gpugraph_search('owned_idx',
+	(SELECT array_agg(val) FROM queries), 10)"), 500, 'expressions run as the owner');
+
+# ---- what does not go together
+my ($rc, $out, $err) = $node->psql('postgres', '\set VERBOSITY verbose
+	CREATE INDEX ON items USING gpugraph (val vector_l2_ops) WITH (storage = int4, codes = int4)');
+like($err, qr/ERROR:  22023: codes "int4" do not go with storage "int4"\nHINT:/, 'and codes');
+($rc, $out, $err) = $node->psql('postgres', "\\set VERBOSITY verbose
+	SET gpugraph.engine = cuda; SET enable_seqscan = off;
+	SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 1");
+like($err, qr/ERROR:  55000/, 'engine cuda');
+
+# ---- damage
+my $file = index_file($node, 'long_idx');
+$node->stop;
+patch($file, CODES, 1520 - 8, pack 'f', 9**9**9);
+$node->start;
+($rc, $out, $err) = $node->psql('postgres', "SELECT gpugraph_check('long_idx')");
+like($err, qr/code \d+ of piece \d+ is not finite/, 'a code that is not finite');
+
+$node->stop;
+$standby->stop;
+done_testing();
