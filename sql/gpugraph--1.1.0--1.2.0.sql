@@ -385,3 +385,27 @@ CREATE FUNCTION gpugraph_learn(index regclass, queries halfvec[], edges int DEFA
 
 COMMENT ON FUNCTION gpugraph_learn(regclass, halfvec[], int)
 	IS 'learn edges of a graph from sample queries that are not like the rows; edges that are new';
+
+CREATE FUNCTION gpugraph_forget(index regclass) RETURNS boolean
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_forget(regclass)
+	IS 'forget what gpugraph_learn() was given and has learned; false when that is nothing';
+
+-- Sample queries by table, column (0: an expression) and metric.  They are data of users, so nobody
+-- but the owner may read them; builds and merges do so without privileges.
+CREATE TABLE gpugraph_samples (
+	relid oid NOT NULL,
+	attnum smallint NOT NULL,
+	expression text NOT NULL,
+	metric smallint NOT NULL,
+	edges int NOT NULL,
+	dimensions int NOT NULL,
+	queries bytea NOT NULL
+) USING heap;
+
+ALTER TABLE gpugraph_samples ALTER COLUMN queries SET STORAGE EXTERNAL;
+
+REVOKE ALL ON gpugraph_samples FROM PUBLIC;
+
+COMMENT ON TABLE gpugraph_samples IS 'sample queries that gpugraph indexes learn edges from';
