@@ -32,12 +32,46 @@ CREATE FUNCTION gpugraph_recall(index regclass, k int DEFAULT 10, sample int DEF
 COMMENT ON FUNCTION gpugraph_recall(regclass, int, int)
 	IS 'recall and latency of a gpugraph index at several values of gpugraph.itopk_size';
 
+CREATE FUNCTION gpugraph_recall(index regclass, queries vector[], k int DEFAULT 10,
+	OUT itopk_size int, OUT recall float8, OUT p50_ms float8, OUT p95_ms float8)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME', 'gpugraph_recall_of_queries'
+	LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE COST 1000000 ROWS 7;
+
+COMMENT ON FUNCTION gpugraph_recall(regclass, vector[], int)
+	IS 'recall and latency of the given queries at several values of gpugraph.itopk_size';
+
+CREATE FUNCTION gpugraph_recall(index regclass, queries halfvec[], k int DEFAULT 10,
+	OUT itopk_size int, OUT recall float8, OUT p50_ms float8, OUT p95_ms float8)
+	RETURNS SETOF record
+	AS 'MODULE_PATHNAME', 'gpugraph_recall_of_queries'
+	LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE COST 1000000 ROWS 7;
+
+COMMENT ON FUNCTION gpugraph_recall(regclass, halfvec[], int)
+	IS 'recall and latency of the given queries at several values of gpugraph.itopk_size';
+
 CREATE FUNCTION gpugraph_itopk_size(index regclass, k int, recall float8, sample int DEFAULT 100)
 	RETURNS int
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE COST 1000000;
 
 COMMENT ON FUNCTION gpugraph_itopk_size(regclass, int, float8, int)
 	IS 'the gpugraph.itopk_size that a wanted recall needs; NULL when none suffices';
+
+CREATE FUNCTION gpugraph_itopk_size(index regclass, queries vector[], k int, recall float8)
+	RETURNS int
+	AS 'MODULE_PATHNAME', 'gpugraph_itopk_size_of_queries'
+	LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE COST 1000000;
+
+COMMENT ON FUNCTION gpugraph_itopk_size(regclass, vector[], int, float8)
+	IS 'the gpugraph.itopk_size that the given queries need; NULL when none suffices';
+
+CREATE FUNCTION gpugraph_itopk_size(index regclass, queries halfvec[], k int, recall float8)
+	RETURNS int
+	AS 'MODULE_PATHNAME', 'gpugraph_itopk_size_of_queries'
+	LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE COST 1000000;
+
+COMMENT ON FUNCTION gpugraph_itopk_size(regclass, halfvec[], int, float8)
+	IS 'the gpugraph.itopk_size that the given queries need; NULL when none suffices';
 
 CREATE FUNCTION gpugraph_last_scan(OUT index regclass, OUT engine text, OUT reason text,
 	OUT procedure text, OUT queries bigint, OUT lists bigint, OUT exact_lists bigint,
@@ -351,3 +385,27 @@ CREATE FUNCTION gpugraph_learn(index regclass, queries halfvec[], edges int DEFA
 
 COMMENT ON FUNCTION gpugraph_learn(regclass, halfvec[], int)
 	IS 'learn edges of a graph from sample queries that are not like the rows; edges that are new';
+
+CREATE FUNCTION gpugraph_forget(index regclass) RETURNS boolean
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_forget(regclass)
+	IS 'forget what gpugraph_learn() was given and has learned; false when that is nothing';
+
+-- Sample queries by table, column (0: an expression) and metric.  They are data of users, so nobody
+-- but the owner may read them; builds and merges do so without privileges.
+CREATE TABLE gpugraph_samples (
+	relid oid NOT NULL,
+	attnum smallint NOT NULL,
+	expression text NOT NULL,
+	metric smallint NOT NULL,
+	edges int NOT NULL,
+	dimensions int NOT NULL,
+	queries bytea NOT NULL
+) USING heap;
+
+ALTER TABLE gpugraph_samples ALTER COLUMN queries SET STORAGE EXTERNAL;
+
+REVOKE ALL ON gpugraph_samples FROM PUBLIC;
+
+COMMENT ON TABLE gpugraph_samples IS 'sample queries that gpugraph indexes learn edges from';

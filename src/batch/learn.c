@@ -1,6 +1,6 @@
 /*
  * learn.c
- *		gpugraph_learn(): edges learned from sample queries.
+ *		gpugraph_learn(), gpugraph_forget(): edges learned from sample queries.
  */
 #include "batch/batch.h"
 
@@ -10,6 +10,20 @@
 #include "rules/learn.h"
 #include "storage/type.h"
 #include "utils/memutils.h"
+
+/* More take memory from every merge and build, and teach little. */
+#define MOST_QUERIES		32768
+
+static void
+CheckCount(int count)
+{
+	if (count > MOST_QUERIES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("%d queries are more than the %d that an index learns from", count,
+						MOST_QUERIES),
+				 errhint("Take some of them at random, with ORDER BY random() LIMIT 10000.")));
+}
 
 static void
 CheckEdges(const GgTarget *target, const GgMetaPageData *meta, int32 edges)
@@ -35,7 +49,17 @@ QueryRows(const GgTarget *target, const GgQueryArray *queries, uint32 dimensions
 
 	for (int i = 0; i < queries->count; i++)
 	{
-		float	   *row = GgQueryFromValue(target->opclass, queries->values[i], dimensions);
+		uint32		given = GgValueDimensions(target->opclass, queries->values[i]);
+		float	   *row;
+
+		/* of an index without rows any number was good so far */
+		if (given != dimensions)
+			ereport(ERROR,
+					(errcode(ERRCODE_DATA_EXCEPTION),
+					 errmsg("query %d has %u dimensions, and query 1 has %u", i + 1, given,
+							dimensions),
+					 errhint("Learn from vectors of one number of dimensions.")));
+		row = GgQueryFromValue(target->opclass, queries->values[i], dimensions);
 
 		memcpy(rows + (Size) i * dimensions, row, dimensions * sizeof(float));
 		pfree(row);
@@ -45,7 +69,10 @@ QueryRows(const GgTarget *target, const GgQueryArray *queries, uint32 dimensions
 
 PG_FUNCTION_INFO_V1(gpugraph_learn);
 
-/* Returns how many edges are new.  Waits while another process merges the index. */
+/*
+ * Returns how many edges are new.  Waits while another process merges the index.  The sample is
+ * stored first: what fails afterwards removes it with the transaction.
+ */
 Datum
 gpugraph_learn(PG_FUNCTION_ARGS)
 {
@@ -65,20 +92,49 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 	target.type = target.index->rd_opcintype[0];
 	merge.heap_oid = RelationGetRelid(target.heap);
 	GgReadQueryArray(&target, array, &queries);
+	CheckCount(queries.count);
 
 	(void) GgLockMerges(&merge, true);
 	GgReadMeta(target.index, meta);
 	CheckEdges(&target, meta, edges);
-	if (queries.count > 0 && meta->nsegments > 0)
+	if (queries.count > 0)
 	{
 		GgLearnSample sample = {
-			.queries = QueryRows(&target, &queries, meta->dimensions),
+			.dimensions = GgValueDimensions(target.opclass, queries.values[0]),
 			.count = (uint32) queries.count, .edges = (uint32) edges
 		};
 
+		sample.queries = QueryRows(&target, &queries, sample.dimensions);
+		GgStoreSample(target.heap, target.index, &sample);
 		learned = GgLearnEdges(&merge, meta, &sample, max_parallel_maintenance_workers + 1);
 	}
 	GgUnlockMerges(&merge);
 	GgCloseInspected(&target.inspected);
 	PG_RETURN_INT64((int64) learned);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_forget);
+
+/*
+ * Returns whether there was something to forget.  The graphs are built anew without the sample.
+ * Waits as gpugraph_learn() does.
+ */
+Datum
+gpugraph_forget(PG_FUNCTION_ARGS)
+{
+	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0)};
+	GgInspected inspected;
+	bool		forgot;
+
+	PreventCommandDuringRecovery("gpugraph_forget()");
+	GgOpenInspected(merge.index_oid, GG_CHANGE_INDEX, &inspected);
+	merge.heap = inspected.heap;
+	merge.index = inspected.index;
+	merge.heap_oid = RelationGetRelid(merge.heap);
+	(void) GgLockMerges(&merge, true);
+	forgot = GgRemoveSample(merge.heap, merge.index);
+	forgot |= GgRebuildLearned(&merge) > 0;
+	GgUnlockMerges(&merge);
+	GgCloseInspected(&inspected);
+	PG_RETURN_BOOL(forgot);
 }

@@ -3,10 +3,10 @@
  *		gpugraph_recall(), gpugraph_itopk_size(): how good answers are at each length of the
  *		candidate list.
  *
- * Some visible rows of the index, chosen at random with a fixed seed, are the queries.  Each is
- * answered once by measuring every row, and then at each length as ORDER BY with a LIMIT answers it
- * under the session's settings.  A row counts as found when it is as near as the last row of the
- * exact answer, so rows at equal distances do not matter.
+ * The queries are given, or some visible rows of the index, chosen at random with a fixed seed.
+ * Each is answered once by measuring every row, and then at each length as ORDER BY with a LIMIT
+ * answers it under the session's settings.  A row counts as found when it is as near as the last
+ * row of the exact answer, so rows at equal distances do not matter.
  */
 #include "batch/batch.h"
 
@@ -89,8 +89,18 @@ TakeQueries(Sample *sample, GgFinder *finder, int most)
 }
 
 static void
+OpenSample(Sample *sample, Oid indexoid, int32 k)
+{
+	memset(sample, 0, sizeof(*sample));
+	sample->k = k;
+	GgOpenTarget(indexoid, &sample->target);
+}
+
+static void
 AnswerExactly(Sample *sample, GgFinder *finder)
 {
+	sample->farthest = palloc(Max(sample->count, 1) * sizeof(double));
+	sample->times_ms = palloc(Max(sample->count, 1) * sizeof(double));
 	for (int i = 0; i < sample->count; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -101,8 +111,9 @@ AnswerExactly(Sample *sample, GgFinder *finder)
 	}
 }
 
+/* Rows of the index as queries. */
 static void
-OpenSample(Sample *sample, Oid indexoid, int32 k, int32 count)
+OpenSampleOfRows(Sample *sample, Oid indexoid, int32 k, int32 count)
 {
 	GgFinder	finder;
 
@@ -113,15 +124,29 @@ OpenSample(Sample *sample, Oid indexoid, int32 k, int32 count)
 				 errmsg("sample must be from 1 to %d, not %d", MOST_SAMPLE, count),
 				 errhint("sample is the number of rows to search for; 100 tell recall to "
 						 "a percent or so.")));
-	memset(sample, 0, sizeof(*sample));
-	sample->k = k;
+	OpenSample(sample, indexoid, k);
 	sample->queries = palloc(count * sizeof(Datum));
-	sample->farthest = palloc(count * sizeof(double));
-	sample->times_ms = palloc(count * sizeof(double));
-	GgOpenTarget(indexoid, &sample->target);
 	GgActAsOwner(sample->target.heap, &sample->caller);
 	GgOpenFinder(&finder, &sample->target, true);
 	TakeQueries(sample, &finder, count);
+	AnswerExactly(sample, &finder);
+	GgCloseFinder(&finder);
+}
+
+/* Queries that are given. */
+static void
+OpenSampleOfQueries(Sample *sample, Oid indexoid, int32 k, AnyArrayType *array)
+{
+	GgQueryArray queries;
+	GgFinder	finder;
+
+	GgCheckK(k);
+	OpenSample(sample, indexoid, k);
+	GgReadQueryArray(&sample->target, array, &queries);
+	sample->queries = queries.values;
+	sample->count = queries.count;
+	GgActAsOwner(sample->target.heap, &sample->caller);
+	GgOpenFinder(&finder, &sample->target, true);
 	AnswerExactly(sample, &finder);
 	GgCloseFinder(&finder);
 }
@@ -196,63 +221,115 @@ MeasureRecall(Sample *sample, int itopk_size)
 	return (double) found / Max(sample->rows, 1);
 }
 
-PG_FUNCTION_INFO_V1(gpugraph_recall);
-
-Datum
-gpugraph_recall(PG_FUNCTION_ARGS)
+/* A row for each length; ends the sample. */
+static void
+PutRecall(Sample *sample, ReturnSetInfo *result)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	Sample		sample;
-
-	InitMaterializedSRF(fcinfo, 0);
-	OpenSample(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(1), PG_GETARG_INT32(2));
 	/* so that the time of the first length is not that of reading the graph into memory */
-	(void) MeasureRecall(&sample, GG_MAX_ITOPK);
-	for (int length = FIRST_LENGTH; sample.count > 0 && length <= GG_MAX_ITOPK; length *= 2)
+	(void) MeasureRecall(sample, GG_MAX_ITOPK);
+	for (int length = FIRST_LENGTH; sample->count > 0 && length <= GG_MAX_ITOPK; length *= 2)
 	{
 		Datum		values[4];
 		bool		nulls[4] = {false, false, false, false};
 
 		values[0] = Int32GetDatum(length);
-		values[1] = Float8GetDatum(MeasureRecall(&sample, length));
-		values[2] = Float8GetDatum(Percentile(&sample, 0.5));
-		values[3] = Float8GetDatum(Percentile(&sample, 0.95));
+		values[1] = Float8GetDatum(MeasureRecall(sample, length));
+		values[2] = Float8GetDatum(Percentile(sample, 0.5));
+		values[3] = Float8GetDatum(Percentile(sample, 0.95));
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
-	CloseSample(&sample);
+	CloseSample(sample);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_recall);
+
+Datum
+gpugraph_recall(PG_FUNCTION_ARGS)
+{
+	Sample		sample;
+
+	InitMaterializedSRF(fcinfo, 0);
+	OpenSampleOfRows(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(1), PG_GETARG_INT32(2));
+	PutRecall(&sample, (ReturnSetInfo *) fcinfo->resultinfo);
 	return (Datum) 0;
 }
 
-PG_FUNCTION_INFO_V1(gpugraph_itopk_size);
+PG_FUNCTION_INFO_V1(gpugraph_recall_of_queries);
 
-/*
- * Doubles the length until it is enough, and then halves the step, down to a sixteenth of the
- * length.
- */
 Datum
-gpugraph_itopk_size(PG_FUNCTION_ARGS)
+gpugraph_recall_of_queries(PG_FUNCTION_ARGS)
 {
-	double		wanted = PG_GETARG_FLOAT8(2);
-	int			length = FIRST_LENGTH;
 	Sample		sample;
 
+	InitMaterializedSRF(fcinfo, 0);
+	OpenSampleOfQueries(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(2),
+						PG_GETARG_ANY_ARRAY_P(1));
+	PutRecall(&sample, (ReturnSetInfo *) fcinfo->resultinfo);
+	return (Datum) 0;
+}
+
+static void
+CheckRecall(double wanted)
+{
 	if (!(wanted > 0 && wanted <= 1))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("recall must be above 0 and at most 1, not %g", wanted),
 				 errhint("0.99 means that 99 of 100 true neighbors are found.")));
-	OpenSample(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(1), PG_GETARG_INT32(3));
-	while (sample.count > 0 && length <= GG_MAX_ITOPK && MeasureRecall(&sample, length) < wanted)
+}
+
+/*
+ * The shortest length that suffices, 0 where none does.  Doubles the length until it is enough, and
+ * then halves the step, down to a sixteenth of the length.  Ends the sample.
+ */
+static int
+FindLength(Sample *sample, double wanted)
+{
+	int			length = FIRST_LENGTH;
+
+	while (sample->count > 0 && length <= GG_MAX_ITOPK && MeasureRecall(sample, length) < wanted)
 		length *= 2;
-	if (sample.count == 0 || length > GG_MAX_ITOPK)
-	{
-		CloseSample(&sample);
-		PG_RETURN_NULL();
-	}
+	if (sample->count == 0 || length > GG_MAX_ITOPK)
+		length = 0;
 	/* length - 2 * step, which was tried, is too short */
 	for (int step = length / 4; length > FIRST_LENGTH && step >= length / 16; step /= 2)
-		if (MeasureRecall(&sample, length - step) >= wanted)
+		if (MeasureRecall(sample, length - step) >= wanted)
 			length -= step;
-	CloseSample(&sample);
+	CloseSample(sample);
+	return length;
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_itopk_size);
+
+Datum
+gpugraph_itopk_size(PG_FUNCTION_ARGS)
+{
+	double		wanted = PG_GETARG_FLOAT8(2);
+	Sample		sample;
+	int			length;
+
+	CheckRecall(wanted);
+	OpenSampleOfRows(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(1), PG_GETARG_INT32(3));
+	length = FindLength(&sample, wanted);
+	if (length == 0)
+		PG_RETURN_NULL();
+	PG_RETURN_INT32(length);
+}
+
+PG_FUNCTION_INFO_V1(gpugraph_itopk_size_of_queries);
+
+Datum
+gpugraph_itopk_size_of_queries(PG_FUNCTION_ARGS)
+{
+	double		wanted = PG_GETARG_FLOAT8(3);
+	Sample		sample;
+	int			length;
+
+	CheckRecall(wanted);
+	OpenSampleOfQueries(&sample, PG_GETARG_OID(0), PG_GETARG_INT32(2),
+						PG_GETARG_ANY_ARRAY_P(1));
+	length = FindLength(&sample, wanted);
+	if (length == 0)
+		PG_RETURN_NULL();
 	PG_RETURN_INT32(length);
 }

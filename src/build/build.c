@@ -16,6 +16,7 @@
 #include "build/build.h"
 #include "build/deduplicate.h"
 #include "build/device.h"
+#include "merge/merge.h"
 #include "service/shared/service.h"
 #include "storage/graph_memory.h"
 
@@ -34,6 +35,7 @@ typedef struct GgBuild
 	GgMemoryPlan plan;
 	GgBuildDevice device;
 	GgMetaPageData *meta;		/* the shared one */
+	GgLearnSample *sample;		/* of queries whose edges are learned; NULL: there is none */
 	const gg_engine *opened;	/* to be released */
 	bool		caught;			/* an error beneath the engine, not thrown yet */
 	int			engine_phase;	/* the gg_phase that is shown, or -1 */
@@ -119,16 +121,22 @@ AtReset(MemoryContext context, MemoryContextCallbackFunction func, void *arg)
 
 /* ---- the graph --------------------------------------------------------- */
 
+static gg_dataset
+DataSet(const GgBuild *build)
+{
+	return (gg_dataset) {
+		.rows = build->process.area.rows, .n = build->process.area.nodes,
+		.dim = build->meta->dimensions, .element = build->meta->element,
+		.metric = build->meta->metric
+	};
+}
+
 /* Build the graph by plan.engine: over the rows of the area, or over those on the device. */
 static gg_status
 RunEngine(GgBuild *build, bool on_device, gg_build_stats *stats)
 {
 	GgMemoryPlan *plan = &build->plan;
-	gg_dataset	data = {
-		.rows = build->process.area.rows, .n = build->process.area.nodes,
-		.dim = build->meta->dimensions, .element = build->meta->element,
-		.metric = build->meta->metric
-	};
+	gg_dataset	data = DataSet(build);
 	gg_status	status;
 
 	memset(stats, 0, sizeof(*stats));
@@ -180,6 +188,30 @@ BuildGraph(GgBuild *build, bool on_device)
 	build->times.knn_s += stats.init_s + stats.descent_s;
 	build->times.optimize_s += stats.optimize_s + stats.connect_s;
 	build->times.copy_s += stats.transfer_s;
+}
+
+/* Learn the edges of the sample. */
+static void
+LearnEdges(GgBuild *build, GgSegment *segment, const uint32 *offsets)
+{
+	gg_control	control = {
+		.cancelled = EngineCancelled, .ctx = build, .threads = build->plan.control.threads
+	};
+	GgNewGraph	graph = {
+		.data = DataSet(build), .offsets = offsets, .graph = build->graph,
+		.seed = (uint64) build->meta->seed
+	};
+	gg_status	status;
+	uint32		edges;
+
+	if (build->sample == NULL)
+		return;
+	GgEnterPhase(GG_BUILD_LEARN, segment->nodes, 0);
+	status = GgLearnNewGraph(build->sample, &graph, &control, &edges);
+	GgThrowInterrupts(build->caught);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "learning edges of a gpugraph index");
+	GgSetLearnedEdges(segment, edges);
 }
 
 /* The pivots' entries as they are stored. */
@@ -358,6 +390,7 @@ MakeSegment(GgBuild *build, bool more)
 	if (build->plan.codes != GG_CODES_NONE && build->plan.apart)
 		FinishWriting(build, GG_BUILD_WRITE_ROWS);
 	segment->npivots = build->graph->npivots;
+	LearnEdges(build, segment, offsets);
 	AddAdjacency(build, segment);
 	FormPivots(build);
 	if (!more)
@@ -554,6 +587,7 @@ ggbuild(Relation heap, Relation index, IndexInfo *indexInfo)
 	build = CreateBuild(heap, meta, &options);
 	process = &build->process;
 	old = MemoryContextSwitchTo(build->context);
+	build->sample = GgReadSample(heap, index);
 	GgBeginProcesses(process, heap, index, indexInfo, meta, &build->plan);
 	build->meta = &process->shared->meta;
 	process->scan.segment_full = EndRound;

@@ -32,6 +32,8 @@ ggbuildphasename(int64 phase)
 			return "selecting edges";
 		case GG_BUILD_GRAPH + GG_PHASE_CONNECT:
 			return "connecting the graph";
+		case GG_BUILD_LEARN:
+			return "learning edges";
 		case GG_BUILD_WRITE:
 			return "writing index";
 		case GG_BUILD_SYNC:

@@ -17,7 +17,8 @@ typedef enum GgBuildPhase
 	GG_BUILD_UPLOAD,
 	GG_BUILD_WRITE_ROWS,		/* where that does not overlap with the graph */
 	GG_BUILD_GRAPH,				/* + gg_phase */
-	GG_BUILD_WRITE = GG_BUILD_GRAPH + GG_PHASE_CONNECT + 1,
+	GG_BUILD_LEARN = GG_BUILD_GRAPH + GG_PHASE_CONNECT + 1,
+	GG_BUILD_WRITE,
 	GG_BUILD_SYNC,
 	GG_BUILD_HAND_OVER
 } GgBuildPhase;

@@ -97,19 +97,43 @@ FreeGraph(void *arg)
 }
 
 /*
- * Have an engine of this process make the graph or, engine NULL, a device of the service.  A
- * background worker has a transaction meanwhile, because GgDatabaseIsWanted() needs one.  It holds
- * no lock and no snapshot.
+ * Before and after the call of an engine, or of a device of the service.  A background worker has a
+ * transaction meanwhile, because GgDatabaseIsWanted() needs one.  It holds no lock and no snapshot.
  */
-static gg_status
-RunEngine(GgMerge *merge, const gg_engine *engine)
+static void
+BeginCall(GgMerge *merge)
 {
-	MemoryContext context = CurrentMemoryContext;
-	const bool	merges = merge->graphs.lists != NULL;
-	gg_dataset	data = {
+	if (merge->target->sliced)
+		StartTransactionCommand();
+	MemoryContextSwitchTo(merge->context);
+}
+
+static void
+EndCall(GgMerge *merge)
+{
+	GgThrowInterrupts(merge->caught);
+	if (merge->wanted)
+		GgGiveWay();
+	if (merge->target->sliced)
+		CommitTransactionCommand();
+	MemoryContextSwitchTo(merge->context);
+}
+
+static gg_dataset
+DataSet(const GgMerge *merge)
+{
+	return (gg_dataset) {
 		.rows = merge->rows, .n = merge->nodes, .dim = merge->meta->dimensions,
 		.element = merge->meta->element, .metric = merge->meta->metric
 	};
+}
+
+/* Have an engine of this process make the graph or, engine NULL, a device of the service. */
+static gg_status
+RunEngine(GgMerge *merge, const gg_engine *engine)
+{
+	const bool	merges = merge->graphs.lists != NULL;
+	gg_dataset	data = DataSet(merge);
 	gg_control	control = {
 		.cancelled = EngineCancelled, .progress = EngineProgress, .ctx = merge,
 		.threads = merge->threads, .memory = merge->files.memory
@@ -123,8 +147,7 @@ RunEngine(GgMerge *merge, const gg_engine *engine)
 	GgTellPhase(merge, GG_MERGE_GRAPH, 0);
 	if (engine != NULL)
 		GgOpenDevice(engine);
-	if (merge->target->sliced)
-		StartTransactionCommand();
+	BeginCall(merge);
 	if (engine == NULL)
 		status = GgBuildOnDevice(merge->shared, &data, &merge->params, merges, &control,
 								 merge->graph, &device);
@@ -137,12 +160,7 @@ RunEngine(GgMerge *merge, const gg_engine *engine)
 		engine->release();
 		*merge->graph = merge->own;
 	}
-	GgThrowInterrupts(merge->caught);
-	if (merge->wanted)
-		GgGiveWay();
-	if (merge->target->sliced)
-		CommitTransactionCommand();
-	MemoryContextSwitchTo(context);
+	EndCall(merge);
 	GgFreeScratch(&merge->files.scratch, true);
 	if (engine == NULL)
 		snprintf(merge->builder, sizeof(merge->builder), "device %d", device);
@@ -160,7 +178,7 @@ ReadInputGraphs(GgMerge *merge)
 	uint8	   *parts;
 	uint32	   *lists;
 
-	if (merge->graphs.lists != NULL ||
+	if (merge->anew || merge->graphs.lists != NULL ||
 		!GgMergesGraphs(merge->meta, merge->plan, merge->nodes) ||
 		merge->nodes > GgNodesInMemory(merge->meta, &merge->params, GgInputGraphBytes(merge->meta)))
 		return;
@@ -225,6 +243,33 @@ BuildHere(GgMerge *merge)
 		GgReportStatus(&status, "merging segments of a gpugraph index");
 }
 
+/* Learn the edges of the index's sample, if there is one. */
+static void
+LearnMerged(GgMerge *merge)
+{
+	gg_control	control = {.cancelled = EngineCancelled, .ctx = merge, .threads = merge->threads};
+	GgNewGraph	graph = {
+		.data = DataSet(merge), .offsets = merge->offsets, .graph = merge->graph,
+		.seed = (uint64) merge->meta->seed
+	};
+	GgLearnSample *sample;
+	gg_status	status;
+
+	GgBeginSlice(merge->target);
+	sample = GgReadSample(merge->target->heap, merge->target->index);
+	GgEndSlice(merge->target);
+	if (sample == NULL)
+		return;
+	GgTellPhase(merge, GG_MERGE_LEARN, merge->nodes);
+	BeginCall(merge);
+	status = GgLearnNewGraph(sample, &graph, &control, &merge->learned);
+	EndCall(merge);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "learning edges of a gpugraph index");
+	pfree(unconstify(float *, sample->queries));
+	pfree(sample);
+}
+
 void
 GgBuildMerged(GgMerge *merge)
 {
@@ -243,6 +288,7 @@ GgBuildMerged(GgMerge *merge)
 		pfree(unconstify(uint8 *, merge->graphs.parts));
 		pfree(unconstify(uint32 *, merge->graphs.lists));
 	}
+	LearnMerged(merge);
 
 	merge->pivots = palloc_extended(merge->graph->npivots * sizeof(GgPivotEntry), MCXT_ALLOC_HUGE);
 	for (uint32 i = 0; i < merge->graph->npivots; i++)

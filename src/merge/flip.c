@@ -243,6 +243,7 @@ AddMerged(GgMerge *merge, GgMetaPageData *meta)
 	segment->algorithm = merge->params.algorithm;
 	if (!GgIsPlain(merge))
 		segment->flags = GG_SEGMENT_OFFSETS;
+	GgSetLearnedEdges(segment, merge->learned);
 	segment->dead = merge->dead;
 
 	/* in the order in which CollectNodes() took them */

@@ -80,6 +80,17 @@ GgMergesGraphs(const GgMetaPageData *meta, const GgMergePlan *plan, uint32 nodes
 		NewPairs(plan, nodes) <= MOST_NEW_PAIRS;
 }
 
+/* How many edges of a list are surely not learned: such edges are not of near nodes. */
+static uint32
+CountBuilt(const GgMergeInput *input, const uint32 *list, uint32 degree)
+{
+	uint32		learned = GgLearnedEdges(&input->segment);
+
+	while (learned > 0 && degree > 0 && list[degree - 1] == GG_NO_NODE)
+		degree--;
+	return degree - Min(degree, learned);
+}
+
 /* The lists of a segment's nodes that are in the merged segment, as lists of its nodes. */
 static void
 ReadGraph(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
@@ -97,11 +108,13 @@ ReadGraph(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput 
 		for (uint32 i = 0; i < count; i++)
 		{
 			uint32		place = input->places[first + i];
+			uint32		built;
 
 			if (place == GG_NO_NODE)
 				continue;
 			parts[place] = part;
-			for (uint32 e = 0; e < degree; e++)
+			built = CountBuilt(input, some + (Size) i * degree, degree);
+			for (uint32 e = 0; e < built; e++)
 			{
 				uint32		neighbor = some[(Size) i * degree + e];
 

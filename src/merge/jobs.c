@@ -426,6 +426,7 @@ gpugraph_stat_get_merge(PG_FUNCTION_ARGS)
 	static const char *const phases[] = {
 		[GG_MERGE_READ] = "reading rows",
 		[GG_MERGE_GRAPH] = "building graph",
+		[GG_MERGE_LEARN] = "learning edges",
 		[GG_MERGE_WRITE] = "writing pages",
 		[GG_MERGE_DEVICE] = "bringing to device",
 		[GG_MERGE_SHRINK] = "making the file shorter"

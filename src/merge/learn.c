@@ -1,11 +1,12 @@
 /*
  * learn.c
- *		Edges learned from sample queries: other adjacency for segments that stay.
+ *		Edges learned from sample queries: other adjacency for segments that stay, and graphs that
+ *		builds and merges have made.
  *
- * For each segment the CPU engine measures the rows, some of them at a time, and the nearest live
- * nodes of each query become edges by the rule of rules/learn.h.  The new adjacency is written
- * beside the old one, and one WAL record puts it in its place for all segments.  Vectors, TIDs,
- * filters and pivots stay where they are.
+ * gpugraph_learn().  The CPU engine measures the rows of each segment, some of them at a time.  The
+ * nearest live nodes of each query become edges by the rule of rules/learn.h.  The new adjacency is
+ * written beside the old one, and one WAL record puts it in its place for all segments.  Vectors,
+ * TIDs, filters and pivots stay where they are.
  *
  * Pages of the new adjacency have the stamps of the old ones.  The old blocks are parked, as a
  * merge's are.  A process that no snapshot protects may find a page of the new adjacency in such a
@@ -14,6 +15,20 @@
  * VACUUM clears TIDs meanwhile, which nothing here depends on: a node may die as soon as it is an
  * answer.  It gives back segments without live rows.  Those are left out of the flip, and what was
  * written for them stays TAKEN until the next merge.
+ *
+ * Builds and merges learn the index's sample (sample.c) before they write a graph.  They search it
+ * for the answers, by walks with a list of WALK_LIST.  To measure all rows would take longer than
+ * the graph itself.  They learn from one query for ROWS_PER_QUERY rows at most, so that many
+ * queries do not make a small segment's merge long.
+ *
+ * 40,000 x 200, inner product, 10,000 queries, 2 threads; recall@10 at itopk 64 of other queries
+ * with a gap of 0.5 and of clusters without rows (foreign.h), and seconds for the answers.  The
+ * build takes 6.5.
+ *
+ *		all rows		.9946	.9868	23 to 36
+ *		walks, 128		.9924	.9784	2.5 to 5
+ *		walks, 256		.9940	.9848	4.4 to 6.4
+ *		walks, 512		.9944	.9864	9 to 13
  */
 #include "merge/merge.h"
 #include "service/shared/service.h"
@@ -26,6 +41,11 @@
 
 /* Rows that are measured at a time take half of maintenance_work_mem, and are so many at least. */
 #define LEAST_ROWS		1024
+
+/* See the head.  Walks measure more than that many rows. */
+#define WALK_LIST		256
+#define LEAST_WALKED	4096
+#define ROWS_PER_QUERY	4
 
 typedef struct GgLearning
 {
@@ -239,6 +259,7 @@ Flip(GgLearning *learning)
 		GgFreeArray(meta, array->owner, GG_KIND_ADJACENCY, xid);
 		GgListArray(meta, array);
 		segment->graph = GgTakeId(index, meta);
+		GgSetLearnedEdges(segment, Max(GgLearnedEdges(segment), learning->sample->edges));
 	}
 	meta->generation++;
 	GgMergeFree(meta);
@@ -292,4 +313,112 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 	return edges;
+}
+
+/* ---- graphs that are not written yet ------------------------------------------------------ */
+
+/* The queries that a graph of so many nodes learns from: all, or some of them, evenly spaced. */
+static float *
+TakeQueries(const GgLearnSample *sample, uint32 nodes, uint32 *count)
+{
+	const uint32 most = Max(nodes / ROWS_PER_QUERY, 1);
+	const Size	dimensions = sample->dimensions;
+	float	   *queries;
+
+	*count = Min(sample->count, most);
+	queries = MemoryContextAllocHuge(CurrentMemoryContext, *count * dimensions * sizeof(float));
+	for (Size i = 0; i < *count; i++)
+		memcpy(queries + i * dimensions,
+			   sample->queries + (Size) ((uint64) i * sample->count / *count) * dimensions,
+			   dimensions * sizeof(float));
+	return queries;
+}
+
+/*
+ * Of each list of `length` keys the nearest nodes that have rows, GG_LEARN_LIST of them, GG_NO_NODE
+ * at the end.
+ */
+static void
+TakeAnswers(const GgNewGraph *graph, const uint64 *keys, uint32 length, uint32 count,
+			uint32 *answers)
+{
+	for (uint32 q = 0; q < count; q++, answers += GG_LEARN_LIST, keys += length)
+	{
+		uint32		taken = 0;
+
+		for (uint32 i = 0; i < length && taken < GG_LEARN_LIST && keys[i] != GG_NO_KEY; i++)
+		{
+			uint32		node = key_node(keys[i]);
+
+			if (graph->offsets == NULL || graph->offsets[node] < graph->offsets[node + 1])
+				answers[taken++] = node;
+		}
+		while (taken < GG_LEARN_LIST)
+			answers[taken++] = GG_NO_NODE;
+	}
+}
+
+/* The nearest nodes of each query, `length` of them, as keys. */
+static gg_status
+FindNodes(const GgNewGraph *graph, const float *queries, uint32 count, uint32 length,
+		  const gg_control *control, uint64 *keys)
+{
+	const gg_search_params params = {.k = length, .itopk_size = WALK_LIST};
+	gg_index   *index;
+	gg_status	status = gg_cpu_engine.index_open(&graph->data, graph->graph, control, &index);
+
+	if (status.code != GG_OK)
+		return status;
+	if (graph->data.n <= LEAST_WALKED)
+		status = gg_cpu_engine.index_exact(index, length, NULL, queries, count, control, keys);
+	else
+		status = gg_cpu_engine.index_search(index, &params, queries, count, control, keys);
+	gg_cpu_engine.index_close(index);
+	return status;
+}
+
+gg_status
+GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_control *control,
+				uint32 *edges)
+{
+	/* some nodes of pieces that stay have no row */
+	const uint32 length = 2 * GG_LEARN_LIST;
+	gg_learn_input rule = {
+		.n = graph->data.n, .degree = graph->graph->degree, .pivots = graph->graph->pivots,
+		.npivots = graph->graph->npivots, .length = GG_LEARN_LIST, .seed = graph->seed
+	};
+	gg_learn_stats stats;
+	gg_status	status;
+	float	   *queries;
+	uint64	   *keys;
+	uint32	   *answers;
+
+	*edges = 0;
+	if (sample == NULL || sample->dimensions != graph->data.dim)
+		return gg_ok();
+	rule.edges = Min(sample->edges, gg_learn_most_edges(rule.degree));
+	queries = TakeQueries(sample, rule.n, &rule.count);
+	keys = MemoryContextAllocHuge(CurrentMemoryContext,
+								  (Size) rule.count * length * sizeof(uint64));
+	answers = MemoryContextAllocHuge(CurrentMemoryContext,
+									 (Size) rule.count * GG_LEARN_LIST * sizeof(uint32));
+	status = FindNodes(graph, queries, rule.count, length, control, keys);
+	if (status.code == GG_OK)
+	{
+		TakeAnswers(graph, keys, length, rule.count, answers);
+		rule.answers = answers;
+		status = gg_learn(&rule, control, graph->graph->adjacency, &stats);
+	}
+	if (status.code == GG_OK)
+	{
+		*edges = stats.edges > 0 ? rule.edges : 0;
+		ereport(DEBUG1,
+				(errmsg_internal("gpugraph graph of %u nodes: " UINT64_FORMAT " edges learned from "
+								 "%u queries, %u links", rule.n, stats.edges, rule.count,
+								 stats.links)));
+	}
+	pfree(queries);
+	pfree(keys);
+	pfree(answers);
+	return status;
 }

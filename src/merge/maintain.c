@@ -95,10 +95,11 @@ MergeChosen(GgMergeTarget *target, const GgMergeLook *look, const GgMergeChoice 
 					UINT64_FORMAT " kB written, %.1f s, graph by %s",
 					result.inputs, look->name, result.rows, result.bytes / 1024, result.seconds,
 					result.builder),
-			 errdetail("Reading took %.2f s, the graph %.2f s, writing %.2f s, a device and the "
-					   "flip %.2f s, and merges within this one %.2f s.",
+			 errdetail("Reading took %.2f s, the graph %.2f s, learned edges %.2f s, writing "
+					   "%.2f s, a device and the flip %.2f s, and merges within this one %.2f s.",
 					   result.phases[GG_MERGE_READ], result.phases[GG_MERGE_GRAPH],
-					   result.phases[GG_MERGE_WRITE], result.phases[GG_MERGE_DEVICE],
+					   result.phases[GG_MERGE_LEARN], result.phases[GG_MERGE_WRITE],
+					   result.phases[GG_MERGE_DEVICE],
 					   result.meanwhile)));
 	if (target->within)
 		target->within_s += result.seconds;
@@ -160,6 +161,34 @@ MergeOnce(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *a
 	pfree(look.meta);
 	/* then what is left has no room in one segment, or came meanwhile */
 	return urge != GG_MERGE_ALL;
+}
+
+int
+GgRebuildLearned(GgMergeTarget *target)
+{
+	GgMergeLook look = {.meta = palloc(sizeof(GgMetaPageData))};
+	GgMetaPageData *before = palloc(sizeof(GgMetaPageData));
+	int			rebuilt = 0;
+
+	GgReadMeta(target->index, before);
+	for (int i = 0; i < before->nsegments; i++)
+	{
+		GgMergeChoice choice = {
+			.anew = true, .nsegments = 1, .segments = {before->segments[i].id}
+		};
+
+		if (GgLearnedEdges(&before->segments[i]) == 0)
+			continue;
+		LookAt(target->index, target->heap, &look);
+		/* VACUUM may have given it back */
+		if (GgFindSegment(look.meta, choice.segments[0]) == NULL)
+			continue;
+		MergeChosen(target, &look, &choice, NULL, NULL);
+		rebuilt++;
+	}
+	pfree(look.meta);
+	pfree(before);
+	return rebuilt;
 }
 
 static LOCKTAG

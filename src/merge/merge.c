@@ -25,6 +25,7 @@ PlanMerge(GgMerge *merge, const GgMergeChoice *choice)
 	GgEndSlice(merge->target);
 	merge->plan = palloc0(sizeof(GgMergePlan));
 	merge->pinned = choice->pinned;
+	merge->anew = choice->anew;
 	for (int i = 0; i < choice->nsegments; i++)
 		GgAddInput(merge->plan, merge->meta, GgFindSegment(merge->meta, choice->segments[i]));
 	if (choice->delta)

@@ -201,6 +201,7 @@ typedef struct GgMergeLook
 
 typedef struct GgMergeChoice
 {
+	bool		anew;			/* the graph is built without a look at those of the inputs */
 	bool		delta;
 	uint32		delta_rows;		/* rows of the delta, at most */
 	bool		pinned;			/* as in GgMergeLook */
@@ -275,6 +276,7 @@ typedef enum GgMergePhase
 {
 	GG_MERGE_READ,
 	GG_MERGE_GRAPH,
+	GG_MERGE_LEARN,
 	GG_MERGE_WRITE,
 	GG_MERGE_DEVICE,			/* the merged segment is brought there, then the flip */
 	GG_MERGE_SHRINK				/* of no merge: a worker tries to make the file shorter */
@@ -330,6 +332,12 @@ extern GgShrinkResult GgShrinkStep(GgMergeTarget *target);
  */
 extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport report, void *arg);
 
+/*
+ * Build the graphs anew that have learned edges, with those of the sample, if there is one.
+ * Returns how many.  The caller holds the merge lock.
+ */
+extern int	GgRebuildLearned(GgMergeTarget *target);
+
 /* A step towards a shorter file, unless another process merges this index. */
 extern GgShrinkResult GgShrink(GgMergeTarget *target);
 
@@ -348,6 +356,7 @@ extern void GgUnlockMerges(const GgMergeTarget *target);
 typedef struct GgLearnSample
 {
 	const float *queries;		/* count x dimensions, prepared */
+	uint32		dimensions;
 	uint32		count;
 	uint32		edges;			/* of a node, at most */
 } GgLearnSample;
@@ -359,6 +368,37 @@ typedef struct GgLearnSample
  */
 extern uint64 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta,
 						   const GgLearnSample *sample, int threads);
+
+/* A graph that is to be written, and whose nodes have rows. */
+typedef struct GgNewGraph
+{
+	gg_dataset	data;
+	const uint32 *offsets;		/* as in GgMergeInput */
+	gg_graph   *graph;
+	uint64		seed;
+} GgNewGraph;
+
+/*
+ * Learn edges for a graph that a build or merge has made.  *edges: places at the end of a list that
+ * learned edges may have, 0 where the sample is NULL or of other dimensions.  Of control,
+ * cancelled() and threads are looked at.
+ */
+extern gg_status GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph,
+								 const gg_control *control, uint32 *edges);
+
+/* ---- sample.c ---------------------------------------------------------------------------- */
+
+/* The sample of the indexed column and metric, NULL without one.  Allocates. */
+extern GgLearnSample *GgReadSample(Relation heap, Relation index);
+
+/*
+ * Store a sample in the place of the one that is there, and remove those of tables that are gone.
+ * Others that store one of the same table wait until the transaction ends.
+ */
+extern void GgStoreSample(Relation heap, Relation index, const GgLearnSample *sample);
+
+/* False: there was none. */
+extern bool GgRemoveSample(Relation heap, Relation index);
 
 /* ---- jobs.c ------------------------------------------------------------------------------ */
 

@@ -22,6 +22,7 @@ typedef struct GgMerge
 	const GgMetaPageData *meta;
 	GgMergePlan *plan;
 	bool		pinned;			/* as in GgMergeChoice */
+	bool		anew;			/* likewise */
 	GgMergeReport report;
 	void	   *arg;
 	GgMergePhase phase;
@@ -61,6 +62,7 @@ typedef struct GgMerge
 	gg_graph   *graph;
 	gg_graph	own;			/* the same where an engine of this process made it */
 	char		builder[32];
+	uint32		learned;		/* as in GgLearnNewGraph() */
 	GgPivotEntry *pivots;
 	GgNewArray	arrays[7];
 	int			narrays;

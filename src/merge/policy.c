@@ -228,7 +228,7 @@ GgChooseMerge(const GgMergeLook *look, GgMergeUrge urge, GgMergeChoice *choice)
 	uint64		rows = 0;
 	int			end = n;
 
-	choice->delta = false;
+	choice->anew = choice->delta = false;
 	choice->delta_rows = look->most;
 	choice->pinned = look->pinned;
 	choice->nsegments = 0;
@@ -348,6 +348,7 @@ GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *out
 	gg_unit		delta = {0};
 	int			n = 0;
 
+	choice->anew = false;
 	choice->delta = true;
 	choice->delta_rows = look->most;
 	choice->pinned = look->pinned;

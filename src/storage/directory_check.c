@@ -9,6 +9,8 @@
 #include "storage/codes.h"
 #include "storage/directory_check.h"
 
+#include "rules/learn.h"
+
 /*
  * Rows have words for the columns that the metapage names, so these must be the columns of the
  * index.
@@ -198,6 +200,27 @@ CheckPieces(Relation index, const GgMetaPageData *meta, const GgSegment *segment
 						   segment->nodes, nodes);
 }
 
+/* The number of learned edges, and the id by which devices tell graphs apart. */
+static void
+CheckGraph(Relation index, const GgMetaPageData *meta, int number)
+{
+	const GgSegment *segment = &meta->segments[number];
+
+	if ((segment->flags & ~GG_SEGMENT_FLAGS) != 0 ||
+		GgLearnedEdges(segment) > gg_learn_most_edges(meta->graph_degree))
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "segment %u has the flags %u, by which %u of %u edges may be learned",
+						   segment->id, segment->flags, GgLearnedEdges(segment),
+						   meta->graph_degree);
+	if (segment->graph >= meta->next_id)
+		GgReportCorruption(index, GG_META_BLKNO, "segment %u has graph %u, and %u is the next id",
+						   segment->id, segment->graph, meta->next_id);
+	for (int i = 0; i < number; i++)
+		if (GgGraphId(&meta->segments[i]) == GgGraphId(segment))
+			GgReportCorruption(index, GG_META_BLKNO, "segments %u and %u both have graph %u",
+							   meta->segments[i].id, segment->id, GgGraphId(segment));
+}
+
 void
 GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 {
@@ -228,6 +251,7 @@ GgCheckDirectory(Relation index, const GgMetaPageData *meta)
 							"which this gpugraph does not search",
 							segment->id, RelationGetRelationName(index), segment->algorithm),
 					 errhint("REINDEX the index, or install a newer gpugraph.")));
+		CheckGraph(index, meta, i);
 		CheckPieces(index, meta, segment);
 		for (int kind = GG_KIND_ADJACENCY; kind <= GG_LAST_KIND; kind++)
 		{

@@ -126,6 +126,8 @@ typedef struct GgPiece
 
 /* GgSegment.flags */
 #define GG_SEGMENT_OFFSETS	0x0001	/* node i has not just row i: see the OFFSETS array */
+#define GG_SEGMENT_LEARNED	0xFF00	/* the last so many edges of a list may be learned ones */
+#define GG_SEGMENT_FLAGS	(GG_SEGMENT_OFFSETS | GG_SEGMENT_LEARNED)
 
 /*
  * A graph over nodes vectors, those of its pieces in directory order.  No two nodes of one piece
@@ -145,6 +147,18 @@ typedef struct GgSegment
 	uint16		flags;
 	uint32		graph;			/* an id that is new with every adjacency; 0: the first one */
 } GgSegment;
+
+static inline uint32
+GgLearnedEdges(const GgSegment *segment)
+{
+	return segment->flags >> 8;
+}
+
+static inline void
+GgSetLearnedEdges(GgSegment *segment, uint32 edges)
+{
+	segment->flags = (uint16) ((segment->flags & ~GG_SEGMENT_LEARNED) | edges << 8);
+}
 
 /* What tells two adjacencies apart, of one segment or of two. */
 static inline uint32

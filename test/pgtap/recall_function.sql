@@ -47,6 +47,28 @@ SELECT throws_ok($$SELECT * FROM gpugraph_recall('items_idx', 10, 0)$$, '22023',
 	'sample must be from 1 to 100000, not 0');
 SELECT is(current_setting('gpugraph.itopk_size'), '64', 'the setting is as before');
 
+-- given queries, of which rows' places tell nothing: recall is that of these queries
+CREATE TABLE asked AS SELECT array_agg(val ORDER BY q) AS queries FROM queries;
+SET gpugraph.itopk_size = 16;
+SELECT recall('items', '<->') AS recall \gset
+RESET gpugraph.itopk_size;
+CREATE TABLE given AS SELECT r.* FROM asked, gpugraph_recall('items_idx', queries, 10) r;
+SELECT results_eq('SELECT itopk_size FROM given ORDER BY 1',
+	'SELECT itopk_size FROM measured ORDER BY 1', 'given queries: the same lengths');
+SELECT cmp_ok(abs((SELECT recall FROM given WHERE itopk_size = 16) - :recall), '<', 1e-6::float8,
+	'given queries: their recall');
+SELECT is((SELECT recall FROM given WHERE itopk_size = 1024), 1::float8, 'all are found');
+SELECT gpugraph_itopk_size('items_idx', queries, 10, 0.98) AS needed FROM asked \gset
+SELECT ok(:needed <= (SELECT min(itopk_size) FROM given WHERE recall >= 0.98) AND
+	:needed > (SELECT max(itopk_size) FROM given WHERE recall < 0.98), 'and the length they need');
+SELECT is_empty($$SELECT * FROM gpugraph_recall('items_idx', '{}'::vector[])$$, 'no queries');
+SELECT is(gpugraph_itopk_size('items_idx', '{}'::vector[], 10, 0.5), NULL, 'and no length');
+SELECT throws_ok($$SELECT * FROM gpugraph_recall('items_idx', ARRAY['[1]']::vector[])$$, '22000');
+SELECT throws_ok($$SELECT * FROM gpugraph_recall('items_idx', ARRAY[NULL]::vector[])$$, '22004');
+SELECT throws_ok($$SELECT * FROM gpugraph_recall('items_idx', '{}'::halfvec[])$$, '42804');
+SELECT throws_ok($$SELECT * FROM gpugraph_recall('items_idx', '{}'::vector[], 0)$$, '22023');
+SELECT throws_ok($$SELECT gpugraph_itopk_size('items_idx', '{}'::vector[], 10, 2)$$, '22023');
+
 -- only visible rows count: the nearest ones of many are dead
 DELETE FROM items WHERE id % 10 <> 1;
 SELECT is((SELECT recall FROM gpugraph_recall('items_idx', 10, 50) WHERE itopk_size = 1024),

@@ -16,6 +16,9 @@ CREATE FUNCTION catalogs() RETURNS TABLE (catalog text, object text, says jsonb)
 		SELECT d.classid, d.objid FROM own o
 			JOIN pg_depend d ON (d.refclassid, d.refobjid) = (o.classid, o.objid)
 			WHERE d.deptype IN ('i', 'a')
+			-- a TOAST table, which is named for an oid
+			AND NOT EXISTS (SELECT FROM pg_class c WHERE d.classid = 'pg_class'::regclass
+				AND c.oid = d.objid AND c.relnamespace = 'pg_toast'::regnamespace)
 	)
 	SELECT 'pg_depend', pg_describe_object(d.classid, d.objid, d.objsubid),
 		jsonb_build_array(pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid), d.deptype)
@@ -34,7 +37,7 @@ CREATE FUNCTION catalogs() RETURNS TABLE (catalog text, object text, says jsonb)
 		FROM own JOIN pg_class c ON classid = 'pg_class'::regclass AND oid = objid
 		JOIN pg_views v ON v.viewname = c.relname AND v.schemaname::regnamespace = relnamespace
 	UNION ALL SELECT 'pg_class', c.relname, to_jsonb(c)
-		- '{oid,reltype,relfilenode,relfrozenxid,relminmxid}'::text[]
+		- '{oid,reltype,relfilenode,reltoastrelid,relfrozenxid,relminmxid}'::text[]
 		FROM own JOIN pg_class c ON classid = 'pg_class'::regclass AND oid = objid
 	-- without options, where some builds of PostgreSQL keep a number that differs each time
 	UNION ALL SELECT 'pg_attribute', pg_describe_object(classid, objid, attnum),

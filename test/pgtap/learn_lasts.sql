@@ -1,0 +1,133 @@
+-- A sample lasts as long as the column: whatever builds or merges the index learns from it again
+\ir include/helpers.psql
+SELECT * FROM no_plan();
+
+-- so few rows are measured, not walked, so the same edges are learned
+CREATE FUNCTION make_items() RETURNS void LANGUAGE sql AS
+	$$ SELECT make_data('items', 3600, 24, 60) $$;
+SELECT make_items();
+SELECT make_data('asked', 800, 24, 20);
+CREATE TABLE sample AS SELECT array_agg(val ORDER BY id) AS queries FROM asked;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops, cat) WITH (graph_degree = 16);
+SELECT gpugraph_learn('items_idx', queries) AS learned FROM sample \gset
+SELECT cmp_ok(:learned, '>', 1000, 'edges are learned');
+
+-- Nothing is left to learn from the sample, so all of its edges are there.
+CREATE FUNCTION knows(after text, index text DEFAULT 'items_idx') RETURNS SETOF text
+	LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN NEXT lives_ok(format('SELECT gpugraph_check(%L, true)', index), after || ': sound');
+	RETURN NEXT is((SELECT gpugraph_learn(index, queries) FROM sample), 0::bigint,
+		after || ': all is known');
+END $$;
+REINDEX INDEX items_idx;
+SELECT knows('REINDEX');
+REINDEX INDEX CONCURRENTLY items_idx;
+SELECT knows('REINDEX CONCURRENTLY');
+INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id <= 300;
+SELECT gpugraph_merge('items_idx') \g /dev/null
+SELECT knows('merging');
+DELETE FROM items WHERE id % 10 = 3;
+VACUUM FULL items;
+SELECT knows('VACUUM FULL');
+CLUSTER items USING items_pkey;
+SELECT knows('CLUSTER');
+ALTER TABLE items ALTER COLUMN cat TYPE bigint;
+SELECT knows('ALTER TABLE that rewrites');
+CREATE TABLE copy AS SELECT * FROM items;
+TRUNCATE items;
+INSERT INTO items SELECT * FROM copy;
+SELECT gpugraph_merge('items_idx') \g /dev/null
+SELECT knows('TRUNCATE');
+DROP INDEX items_idx;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops) WITH (graph_degree = 24);
+SELECT knows('DROP INDEX and CREATE INDEX');
+CREATE INDEX second_idx ON items USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
+SELECT knows('another index on the column', 'second_idx');
+SELECT is((SELECT count(*) FROM gpugraph_samples), 1::bigint, 'they share the sample');
+CREATE INDEX other_idx ON items USING gpugraph (val vector_l2_ops) WITH (graph_degree = 16);
+SELECT cmp_ok((SELECT gpugraph_learn('other_idx', queries) FROM sample), '>', 1000::bigint,
+	'of another metric it is not the sample');
+SELECT is((SELECT count(*) FROM gpugraph_samples), 2::bigint, 'which has its own');
+DROP INDEX second_idx, other_idx;
+
+-- walks find most answers
+CREATE TABLE many AS SELECT * FROM items;
+INSERT INTO many SELECT id + 20000, cat, big, val + array_fill(0.3, ARRAY[24])::vector FROM items;
+CREATE INDEX many_idx ON many USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
+SELECT gpugraph_learn('many_idx', queries) AS many FROM sample \gset
+REINDEX INDEX many_idx;
+SELECT cmp_ok((SELECT gpugraph_learn('many_idx', queries) FROM sample), '<', :many / 5::bigint,
+	'more rows: most is known after REINDEX');
+
+-- forgotten
+SELECT ok(gpugraph_forget('items_idx'), 'forgotten');
+SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, 'sound');
+SELECT ok(NOT gpugraph_forget('items_idx'), 'there is nothing to forget any more');
+SELECT is((SELECT count(*) FROM gpugraph_samples WHERE relid = 'items'::regclass
+	AND metric = 2), 0::bigint, 'the sample is gone');
+SELECT cmp_ok((SELECT gpugraph_learn('items_idx', queries) FROM sample), '>', 1000::bigint,
+	'and so are the edges');
+
+-- an expression, and half vectors
+CREATE INDEX half_idx ON items USING gpugraph ((val::halfvec(24)) halfvec_l2_ops)
+	WITH (graph_degree = 16);
+CREATE TABLE halves AS SELECT array_agg(val::halfvec(24) ORDER BY id) AS queries FROM asked;
+SELECT gpugraph_learn('half_idx', queries) > 0 FROM halves \g /dev/null
+SET search_path = pg_catalog;
+REINDEX INDEX public.half_idx;
+RESET search_path;
+SELECT is((SELECT gpugraph_learn('half_idx', queries) FROM halves), 0::bigint,
+	'an expression has its sample');
+DROP INDEX half_idx;
+
+-- another sample takes its place
+CREATE FUNCTION queries_of(rel text) RETURNS int LANGUAGE sql AS
+	$$ SELECT sum(length(queries) / 4 / dimensions)::int FROM gpugraph_samples
+		WHERE relid = rel::regclass AND metric = (SELECT max(metric) FROM gpugraph_samples
+			WHERE relid = rel::regclass) $$;
+SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked WHERE id <= 77 \g /dev/null
+SELECT is(queries_of('items'), 77, 'the last sample is kept');
+BEGIN;
+SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked WHERE id <= 99 \g /dev/null
+ROLLBACK;
+SELECT is(queries_of('items'), 77, 'unless its transaction is rolled back');
+
+-- of other dimensions
+ALTER TABLE items ALTER COLUMN val TYPE vector(12) USING subvector(val, 1, 12);
+SELECT lives_ok($$SELECT gpugraph_check('items_idx', true)$$, 'other dimensions: sound');
+SELECT gpugraph_learn('items_idx', array_agg(val)) FROM items WHERE id <= 50 AND id % 10 <> 3
+	\g /dev/null
+SELECT is(queries_of('items'), 45, 'other dimensions: learned anew');
+
+-- tables that are gone, tables of others
+DROP TABLE many;
+CREATE ROLE gg_asker;
+GRANT CREATE ON SCHEMA public TO gg_asker;
+SET ROLE gg_asker;
+CREATE TABLE own (id int PRIMARY KEY, val vector(3));
+INSERT INTO own SELECT i, ARRAY[random(), random(), random()]::real[]::vector
+	FROM generate_series(1, 500) i;
+CREATE INDEX own_idx ON own USING gpugraph (val) WITH (graph_degree = 8);
+SELECT cmp_ok(gpugraph_learn('own_idx', ARRAY['[1,1,1]', '[-1,0,0]']::vector[], 4), '>', 0::bigint,
+	'whoever owns a table learns');
+REINDEX INDEX own_idx;
+SELECT is(gpugraph_learn('own_idx', ARRAY['[1,1,1]', '[-1,0,0]']::vector[], 4), 0::bigint,
+	'and keeps it');
+SELECT throws_ok($$SELECT * FROM gpugraph_samples$$, '42501');
+RESET ROLE;
+SELECT is((SELECT count(*) FROM gpugraph_samples s WHERE NOT EXISTS (SELECT FROM pg_class c
+	WHERE c.oid = s.relid)), 0::bigint, 'samples of tables that are gone are removed');
+DROP OWNED BY gg_asker;
+DROP ROLE gg_asker;
+
+-- before there are rows
+CREATE TABLE later (id int, val vector);
+CREATE INDEX later_idx ON later USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
+SELECT is((SELECT gpugraph_learn('later_idx', queries) FROM sample), 0::bigint, 'no rows yet');
+SELECT throws_ok($$SELECT gpugraph_learn('later_idx', ARRAY['[1,2]', '[1]']::vector[])$$, '22000');
+INSERT INTO later SELECT id, val FROM copy;
+SELECT gpugraph_merge('later_idx') \g /dev/null
+SELECT knows('rows that come later', 'later_idx');
+
+SELECT * FROM finish();

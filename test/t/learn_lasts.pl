@@ -1,0 +1,142 @@
+# A sample lasts: background merges and builds learn from it again, kill -9 in the middle of a merge
+# that learns, or before a learning session commits, leaves what was there, a standby gets sample
+# and graph, and goes on with them when it is promoted, and a long call is cancelled.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+use Gpugraph;
+use Merging;
+
+my $node = merging_node('lasting', init => { allows_streaming => 1 },
+	conf => "restart_after_crash = on\ngpugraph.merge_workers = 0\n");
+make_source($node, 3000, 16, 'seal_rows = 300, graph_degree = 16');
+$node->safe_psql('postgres', <<'SQL');
+SELECT make_data('asked', 600, 16, 7);
+CREATE FUNCTION learn() RETURNS bigint LANGUAGE sql AS
+	$$ SELECT gpugraph_learn('items_idx', (SELECT array_agg(val ORDER BY id) FROM asked)) $$;
+SQL
+$node->backup('backup');
+my $replica = PostgreSQL::Test::Cluster->new('replica');
+$replica->init_from_backup($node, 'backup', has_streaming => 1);
+$replica->start;
+
+# A session that rests before the flip of what it does, while another holds the advisory lock 0, 0.
+sub start_held
+{
+	my ($sql) = @_;
+	my $holder = start_psql($node, 'SELECT pg_advisory_lock(0, 0); SELECT pg_sleep(100)');
+	my $pid = '';
+
+	wait_for(sub { return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+		WHERE locktype = 'advisory' AND granted") > 0; });
+	my $session = start_psql($node, "SET gpugraph.fault = 'hold_merge'; $sql");
+	wait_for(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
+		WHERE locktype = 'advisory' AND NOT granted"); return $pid ne ''; });
+	return ($holder, $session, $pid);
+}
+
+sub samples
+{
+	my ($where) = @_;
+	return $where->safe_psql('postgres',
+		'SELECT count(*), sum(length(queries)) / 64 FROM gpugraph_samples');
+}
+
+sub crash
+{
+	my ($what, $sql) = @_;
+	my ($holder, $session, $pid) = start_held($sql);
+
+	ok($pid ne '', "$what: it rests before the flip");
+	kill_9($node, $pid);
+	ok(wait_until_up($node), "$what: the server is back");
+	finish_psql($_) for $holder, $session;
+	index_is_complete($node, "$what: after kill -9");
+	return;
+}
+
+# the sample goes with the transaction
+crash('learning', 'SELECT learn()');
+is(samples($node), '0|', 'no sample is left of what did not commit');
+
+my $all = $node->safe_psql('postgres', 'SELECT learn()');
+cmp_ok($all, '>', 1000, 'edges are learned');
+is(samples($node), '1|600', 'the sample is kept');
+
+# a merge that dies
+$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 20000, cat, big, val FROM source
+	WHERE id <= 200');
+my $answers = answers($node);
+crash('merging', "SELECT gpugraph_merge('items_idx')");
+is(answers($node), $answers, 'the same answers');
+is(samples($node), '1|600', 'the sample is still there');
+$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+cmp_ok($node->safe_psql('postgres', 'SELECT learn()'), '<', $all / 4, 'the next merge has learned');
+
+# a standby
+$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+is(samples($replica), '1|600', 'the standby has the sample');
+is(answers($replica), answers($node), 'and answers as the primary');
+is(($replica->psql('postgres', "SELECT gpugraph_forget('items_idx')"))[0], 3,
+	'it cannot forget by itself');
+
+# forgetting dies, is cancelled, and is done
+crash('forgetting', "SELECT gpugraph_forget('items_idx')");
+is(samples($node), '1|600', 'nothing is forgotten');
+is($node->safe_psql('postgres', 'SELECT learn()'), 0, 'no edge either');
+
+# a long call of each kind is cancelled soon
+sub cancels
+{
+	my ($what, $sql) = @_;
+	my $session = start_psql($node, $sql);
+	my $began;
+
+	wait_for(sub { return $node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity
+		WHERE state = 'active' AND query LIKE '%slow%' AND pid <> pg_backend_pid()
+		AND now() - query_start > '0.7 s'") > 0; });
+	$node->safe_psql('postgres', "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+		WHERE query LIKE '%slow%' AND pid <> pg_backend_pid()");
+	$began = time;
+	my $said = finish_psql($session);
+	note("$what: ended after " . (time - $began) . ' s');
+	like($said, qr/canceling statement due to user request/, "$what: is cancelled");
+	return;
+}
+
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE wide AS SELECT i AS id, (SELECT array_agg(sin(i * 13 + j * j)) FROM
+	generate_series(1, 400) j)::vector(400) AS val FROM generate_series(1, 4000) i;
+CREATE INDEX wide_idx ON wide USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
+SQL
+cancels('learning', "SELECT gpugraph_learn('wide_idx', (SELECT array_agg(val) FROM wide,
+	generate_series(1, 8))) AS slow");
+is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_samples
+	WHERE relid = 'wide'::regclass"), 0, 'and keeps no sample');
+is(($node->psql('postgres', "SELECT gpugraph_check('wide_idx', true)"))[0], 0, 'and is sound');
+
+# a worker seals and merges
+$node->append_conf('postgresql.conf', 'gpugraph.merge_workers = 1');
+$node->reload;
+$node->safe_psql('postgres', 'INSERT INTO items SELECT id + 10000, cat, big, val FROM source
+	WHERE id <= 2500');
+ok(defined wait_for(sub { return merge_info($node, 'delta_rows') < 300; }), 'a worker merges');
+cmp_ok($node->safe_psql('postgres', 'SELECT learn()'), '<', $all / 2, 'and has learned');
+
+# the standby that is promoted
+$node->wait_for_catchup($replica, 'replay', $node->lsn('insert'));
+$node->stop;
+$replica->promote;
+cmp_ok($replica->safe_psql('postgres', 'REINDEX INDEX items_idx; SELECT learn()'), '<', $all / 4,
+	'a build of the promoted standby has learned');
+is($replica->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')"), 't', 'it forgets');
+is(samples($replica), '0|', 'the sample is gone');
+cmp_ok($replica->safe_psql('postgres', 'SELECT learn()'), '>', $all / 2, 'and the edges');
+index_is_complete($replica, 'at the end');
+$replica->stop;
+done_testing();
