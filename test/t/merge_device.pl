@@ -12,7 +12,8 @@ use Gpugraph;
 use Merging;
 use Residency;
 
-my $node = service_node('mergedev', conf => "gpugraph.device_timeout = '20s'\n");
+my $node = service_node('mergedev',
+	conf => "gpugraph.device_timeout = '20s'\ngpugraph.devices = '0'\n");
 make_source($node, 6000, 16, 'seal_rows = 0');
 
 my $merge = "SELECT gpugraph_merge('items_idx')";
