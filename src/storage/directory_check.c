@@ -212,7 +212,7 @@ CheckGraph(Relation index, const GgMetaPageData *meta, int number)
 						   "segment %u has the flags %u, by which %u of %u edges may be learned",
 						   segment->id, segment->flags, GgLearnedEdges(segment),
 						   meta->graph_degree);
-	if (segment->graph >= meta->next_id)
+	if (segment->graph != 0 && segment->graph >= meta->next_id)
 		GgReportCorruption(index, GG_META_BLKNO, "segment %u has graph %u, and %u is the next id",
 						   segment->id, segment->graph, meta->next_id);
 	for (int i = 0; i < number; i++)
