@@ -14,7 +14,7 @@ use Residency;
 my $primary = service_node('primary', init => { allows_streaming => 1 });
 make_items($primary, 3000, 16);
 $primary->safe_psql('postgres', 'ALTER INDEX items_idx SET (seal_rows = 300);
-	CREATE SEQUENCE ids START 100000');
+	CREATE SEQUENCE ids START 100000; ALTER DATABASE postgres SET enable_seqscan = off');
 $primary->backup('backup');
 my @replicas = map {
 	my $node = PostgreSQL::Test::Cluster->new("replica$_");
@@ -98,6 +98,9 @@ finish_psql($more);
 acknowledged_rows($replicas[0], 'the new primary', $more);
 $replicas[0]->wait_for_catchup($replicas[1], 'replay', $replicas[0]->lsn('insert'));
 acknowledged_rows($replicas[1], 'the replica that follows', @inserts, $more);
+# while merges go on, devices are late now and then
+$replicas[0]->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+$replicas[0]->wait_for_catchup($replicas[1], 'replay', $replicas[0]->lsn('insert'));
 for my $i (0 .. 1)
 {
 	my $name = $replicas[$i]->name;
