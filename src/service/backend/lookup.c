@@ -410,7 +410,7 @@ NoteUse(int number, uint32 entry)
 
 /* No device has the index, or is loading it.  Have one load it, unless none may try again. */
 static void
-AskForLoad(Relation index, const GgMetaPageData *meta, GgAsker asker, const Found *found,
+AskForLoad(Relation index, const GgMetaPageData *meta, GgAsker asker, const Copy *copies,
 		   GgReason *reason)
 {
 	GgDevice   *device;
@@ -424,12 +424,12 @@ AskForLoad(Relation index, const GgMetaPageData *meta, GgAsker asker, const Foun
 		*reason = GG_REASON_NO_SERVICE;
 		return;
 	}
-	if (found[number] != FOUND_NOTHING)
+	if (copies[number].found != FOUND_NOTHING)
 		device = NULL;
 	for (int i = 0; i < gg_service->ndevices; i++)
 	{
-		failed |= found[i] != FOUND_NOTHING;
-		if (found[i] == FOUND_RETRY && found[number] != FOUND_NOTHING)
+		failed |= copies[i].found != FOUND_NOTHING;
+		if (copies[i].found == FOUND_RETRY && copies[number].found != FOUND_NOTHING)
 			device = gg_service->devices[i];
 	}
 	if (device != NULL)
@@ -442,7 +442,6 @@ bool
 GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 since_us,
 			 GgResidentRef *ref, GgObstacle *obstacle)
 {
-	Found		found[GG_MAX_DEVICES] = {FOUND_NOTHING};
 	const GgResidentRef before = *ref;
 	Copy		best = {.obstacle.reason = GG_REASON_FAILED};
 	Copy		copies[GG_MAX_DEVICES];
@@ -458,7 +457,6 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 		LWLockAcquire(device->lock, LW_SHARED);
 		LookOnDevice(i, index, meta, asker, since_us, copy);
 		LWLockRelease(device->lock);
-		found[i] = copy->found;
 		if (IsBetter(copy, &best, asker))
 			best = *copy;
 	}
@@ -476,7 +474,7 @@ GgLookupOnce(Relation index, const GgMetaPageData *meta, GgAsker asker, uint64 s
 		return true;
 	}
 	if (best.found < FOUND_UNUSABLE && before.avoid == 0)
-		AskForLoad(index, meta, asker, found, &obstacle->reason);
+		AskForLoad(index, meta, asker, copies, &obstacle->reason);
 	return false;
 }
 
