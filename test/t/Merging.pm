@@ -12,7 +12,7 @@ use Time::HiRes qw(usleep);
 use Gpugraph;
 
 our @EXPORT = qw(merging_node make_source make_checks merge_info wait_for_merges stop_in_graph
-	slow_index slow_rows);
+	slow_index slow_rows start_held make_learn merge_ten_times);
 
 # A cluster whose background worker merges. Segments and thresholds are small, so that there are
 # many merges.
@@ -40,6 +40,50 @@ CREATE INDEX ON items (id);
 CREATE SEQUENCE numbers START 100000;
 SQL
 	return;
+}
+
+# Ten times: rows of source a little further on, by the test's own way to run SQL, and a merge.
+sub merge_ten_times
+{
+	my ($query) = @_;
+
+	for my $generation (1 .. 10)
+	{
+		$query->("INSERT INTO items SELECT 20000 * $generation + id, cat, big,
+			(SELECT array_agg(x + 0.01 * $generation) FROM unnest(val::real[]) x)::vector(64)
+			FROM source WHERE id % 7 = $generation % 7;
+			SELECT gpugraph_merge('items_idx')");
+	}
+	return;
+}
+
+# learn() has the index learn from n queries.
+sub make_learn
+{
+	my ($node, $n) = @_;
+
+	$node->safe_psql('postgres', <<SQL);
+SELECT make_data('asked', $n, 16, 7);
+CREATE FUNCTION learn() RETURNS bigint LANGUAGE sql AS
+	\$\$ SELECT gpugraph_learn('items_idx', (SELECT array_agg(val ORDER BY id) FROM asked)) \$\$;
+SQL
+	return;
+}
+
+# A session that rests before the flip of what it does, while another holds the advisory lock 0, 0:
+# the holder, the session and its process.
+sub start_held
+{
+	my ($node, $sql) = @_;
+	my $holder = start_psql($node, 'SELECT pg_advisory_lock(0, 0); SELECT pg_sleep(100)');
+	my $pid = '';
+
+	wait_for(sub { return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
+		WHERE locktype = 'advisory' AND granted") > 0; });
+	my $session = start_psql($node, "SET gpugraph.fault = 'hold_merge'; $sql");
+	wait_for(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
+		WHERE locktype = 'advisory' AND NOT granted"); return $pid ne ''; });
+	return ($holder, $session, $pid);
 }
 
 # SQL functions that compare what the index returns with what the table has, in one snapshot.

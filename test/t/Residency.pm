@@ -14,7 +14,7 @@ use Gpugraph;
 
 our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device
 	state_of wait_for_state answered_by truth truth_by_device truth_by_cpu log_lines
-	make_cursor_functions);
+	make_cursor_functions make_segments);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -205,6 +205,27 @@ sub log_lines
 	my ($node, $pattern) = @_;
 	my @lines = grep { /$pattern/ } split /\n/, slurp_file($node->logfile);
 	return scalar @lines;
+}
+
+# items: 24,000 rows with an index of six segments and a filter column, and few, 5,000 rows.
+sub make_segments
+{
+	my ($node) = @_;
+
+	unserved {
+		$node->safe_psql('postgres', <<'SQL');
+SELECT setseed(0.25);
+SELECT make_data('few', 5000, 32, 40);
+CREATE TABLE items AS SELECT row_number() OVER ()::int AS id, a.cat, a.big, a.val + b.val AS val
+	FROM few a, few b WHERE a.id <= 2000 AND b.id <= 12;
+SELECT make_queries('items', 20);
+SET max_parallel_maintenance_workers = 0;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
+	WITH (seal_rows = 0, segment_rows = 4000);
+VACUUM ANALYZE;
+SQL
+	};
+	return;
 }
 
 1;

@@ -13,30 +13,11 @@ use Merging;
 my $node = merging_node('learning', init => { allows_streaming => 1 },
 	conf => "restart_after_crash = on\n");
 make_source($node, 3000, 16, 'seal_rows = 100000, graph_degree = 16');
-$node->safe_psql('postgres', <<'SQL');
-SELECT make_data('asked', 400, 16, 7);
-CREATE FUNCTION learn() RETURNS bigint LANGUAGE sql AS
-	$$ SELECT gpugraph_learn('items_idx', (SELECT array_agg(val ORDER BY id) FROM asked)) $$;
-SQL
+make_learn($node, 400);
 $node->backup('backup');
 my $replica = PostgreSQL::Test::Cluster->new('replica');
 $replica->init_from_backup($node, 'backup', has_streaming => 1);
 $replica->start;
-
-# A session that learns and rests before the flip, while another holds the advisory lock 0, 0.
-sub start_learning
-{
-	my $holder = start_psql($node, 'SELECT pg_advisory_lock(0, 0); SELECT pg_sleep(100)');
-	my $learner;
-	my $pid = '';
-
-	wait_for(sub { return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
-		WHERE locktype = 'advisory' AND granted") > 0; });
-	$learner = start_psql($node, "SET gpugraph.fault = 'hold_merge'; SELECT learn()");
-	wait_for(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
-		WHERE locktype = 'advisory' AND NOT granted"); return $pid ne ''; });
-	return ($holder, $learner, $pid);
-}
 
 sub end_holder
 {
@@ -50,7 +31,7 @@ sub end_holder
 
 my $generation = merge_info($node, 'generation');
 my $answers = answers($node);
-my ($holder, $learner, $pid) = start_learning();
+my ($holder, $learner, $pid) = start_held($node, 'SELECT learn()');
 
 ok($pid ne '', 'the new graph is written');
 kill_9($node, $pid);
@@ -61,7 +42,7 @@ is(answers($node), $answers, 'with the old answers');
 index_is_complete($node, 'after kill -9');
 
 # a cancel, with VACUUM, inserts and queries meanwhile
-($holder, $learner, $pid) = start_learning();
+($holder, $learner, $pid) = start_held($node, 'SELECT learn()');
 $node->safe_psql('postgres', <<'SQL');
 DELETE FROM items WHERE id % 7 = 0;
 VACUUM items;
@@ -74,7 +55,7 @@ end_holder($holder);
 index_is_complete($node, 'after a cancel');
 
 # what failed calls took is free for the next one, which goes on after VACUUM has cleared rows
-($holder, $learner, $pid) = start_learning();
+($holder, $learner, $pid) = start_held($node, 'SELECT learn()');
 $node->safe_psql('postgres', 'DELETE FROM items WHERE id % 7 = 1; VACUUM items');
 $generation = merge_info($node, 'generation');
 end_holder($holder);

@@ -15,30 +15,11 @@ use Merging;
 my $node = merging_node('lasting', init => { allows_streaming => 1 },
 	conf => "restart_after_crash = on\ngpugraph.merge_workers = 0\n");
 make_source($node, 3000, 16, 'seal_rows = 300, graph_degree = 16');
-$node->safe_psql('postgres', <<'SQL');
-SELECT make_data('asked', 600, 16, 7);
-CREATE FUNCTION learn() RETURNS bigint LANGUAGE sql AS
-	$$ SELECT gpugraph_learn('items_idx', (SELECT array_agg(val ORDER BY id) FROM asked)) $$;
-SQL
+make_learn($node, 600);
 $node->backup('backup');
 my $replica = PostgreSQL::Test::Cluster->new('replica');
 $replica->init_from_backup($node, 'backup', has_streaming => 1);
 $replica->start;
-
-# A session that rests before the flip of what it does, while another holds the advisory lock 0, 0.
-sub start_held
-{
-	my ($sql) = @_;
-	my $holder = start_psql($node, 'SELECT pg_advisory_lock(0, 0); SELECT pg_sleep(100)');
-	my $pid = '';
-
-	wait_for(sub { return $node->safe_psql('postgres', "SELECT count(*) FROM pg_locks
-		WHERE locktype = 'advisory' AND granted") > 0; });
-	my $session = start_psql($node, "SET gpugraph.fault = 'hold_merge'; $sql");
-	wait_for(sub { $pid = $node->safe_psql('postgres', "SELECT pid FROM pg_locks
-		WHERE locktype = 'advisory' AND NOT granted"); return $pid ne ''; });
-	return ($holder, $session, $pid);
-}
 
 sub samples
 {
@@ -50,7 +31,7 @@ sub samples
 sub crash
 {
 	my ($what, $sql) = @_;
-	my ($holder, $session, $pid) = start_held($sql);
+	my ($holder, $session, $pid) = start_held($node, $sql);
 
 	ok($pid ne '', "$what: it rests before the flip");
 	kill_9($node, $pid);

@@ -16,19 +16,7 @@ gpugraph.itopk_size = 64
 gpugraph.merge_workers = 0
 max_parallel_workers_per_gather = 0
 CONF
-unserved {
-	$node->safe_psql('postgres', <<'SQL');
-SELECT setseed(0.25);
-SELECT make_data('few', 5000, 32, 40);
-CREATE TABLE items AS SELECT row_number() OVER ()::int AS id, a.cat, a.big, a.val + b.val AS val
-	FROM few a, few b WHERE a.id <= 2000 AND b.id <= 12;
-SELECT make_queries('items', 20);
-SET max_parallel_maintenance_workers = 0;
-CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
-	WITH (seal_rows = 0, segment_rows = 4000);
-VACUUM ANALYZE;
-SQL
-};
+make_segments($node);
 
 sub sql { return $node->safe_psql('postgres', $_[0]) }
 my $counts = "queries_gpu - queries_both, queries_both, queries_cpu";

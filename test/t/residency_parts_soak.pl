@@ -19,18 +19,10 @@ gpugraph.device_timeout = 1s
 gpugraph.itopk_size = 64
 max_parallel_workers_per_gather = 0
 CONF
+make_segments($node);
 unserved {
 	$node->safe_psql('postgres', <<'SQL');
-SELECT setseed(0.25);
-SELECT make_data('few', 5000, 32, 40);
-CREATE TABLE items AS SELECT row_number() OVER ()::int AS id, a.cat, a.big, a.val + b.val AS val
-	FROM few a, few b WHERE a.id <= 2000 AND b.id <= 12;
-SELECT make_queries('items', 20);
-SET max_parallel_maintenance_workers = 0;
-CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
-	WITH (seal_rows = 0, segment_rows = 4000);
 CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops);
-VACUUM ANALYZE;
 
 -- The nearest rows of a category by the index and by the table, in one snapshot.
 CREATE FUNCTION compare(category int, n int) RETURNS void LANGUAGE plpgsql AS $$

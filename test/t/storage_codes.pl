@@ -10,6 +10,7 @@ use Test::More;
 
 use Format;
 use Gpugraph;
+use Merging;
 
 my $node = new_node('storage', init => { allows_streaming => 1 });
 
@@ -98,13 +99,7 @@ $node->backup('backup');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'backup', has_streaming => 1);
 $standby->start;
-for my $generation (1 .. 10)
-{
-	query("INSERT INTO items SELECT 20000 * $generation + id, cat, big,
-		(SELECT array_agg(x + 0.01 * $generation) FROM unnest(val::real[]) x)::vector(64)
-		FROM source WHERE id % 7 = $generation % 7;
-		SELECT gpugraph_merge('items_idx')");
-}
+merge_ten_times(\&query);
 is(info('vectors_bytes, delta_rows < 1000'), '0|t', 'ten generations');
 index_is_complete($node, 'ten generations');
 my $merged = recall();
