@@ -166,31 +166,57 @@ FormSample(const Datum *values)
 	return sample;
 }
 
-/*
- * The index's sample, or NULL.  Where remove is set, it is removed, and what belongs to tables or
- * columns that are gone.
- */
-static GgLearnSample *
-FindSample(Relation samples, const SampleKey *key, bool remove)
+/* Both look at the latest state, whatever snapshots there are: the table is no catalog. */
+static SysScanDesc
+BeginScan(Relation samples)
 {
-	/* of the latest state, whatever snapshots there are: it is no catalog */
-	SysScanDesc scan = systable_beginscan(samples, InvalidOid, false, NULL, 0, NULL);
+	return systable_beginscan(samples, InvalidOid, false, NULL, 0, NULL);
+}
+
+/* The index's sample, or NULL. */
+static GgLearnSample *
+FindSample(Relation samples, const SampleKey *key)
+{
+	SysScanDesc scan = BeginScan(samples);
 	GgLearnSample *sample = NULL;
+	HeapTuple	tuple;
+
+	while (sample == NULL && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Datum		values[SAMPLE_COLUMNS];
+		bool		nulls[SAMPLE_COLUMNS];
+
+		heap_deform_tuple(tuple, RelationGetDescr(samples), values, nulls);
+		if (HasKey(key, values))
+			sample = FormSample(values);
+	}
+	systable_endscan(scan);
+	return sample;
+}
+
+/*
+ * Remove the index's sample, and what belongs to tables or columns that are gone.  False: there was
+ * no sample of the index.
+ */
+static bool
+RemoveSample(Relation samples, const SampleKey *key)
+{
+	SysScanDesc scan = BeginScan(samples);
+	bool		removed = false;
 	HeapTuple	tuple;
 
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		Datum		values[SAMPLE_COLUMNS];
 		bool		nulls[SAMPLE_COLUMNS];
-		bool		own;
 
 		heap_deform_tuple(tuple, RelationGetDescr(samples), values, nulls);
-		own = HasKey(key, values);
-		if (own && sample == NULL)
-			sample = FormSample(values);
-		if (remove && own)
+		if (HasKey(key, values))
+		{
 			simple_heap_delete(samples, &tuple->t_self);
-		else if (remove && IsOrphan(values))
+			removed = true;
+		}
+		else if (IsOrphan(values))
 		{
 			TM_FailureData failure;
 
@@ -200,7 +226,7 @@ FindSample(Relation samples, const SampleKey *key, bool remove)
 		}
 	}
 	systable_endscan(scan);
-	return sample;
+	return removed;
 }
 
 GgLearnSample *
@@ -215,7 +241,7 @@ GgReadSample(Relation heap, Relation index)
 	if (RelationGetNumberOfBlocks(samples) > 0)
 	{
 		key = KeyOf(heap, index);
-		sample = FindSample(samples, &key, false);
+		sample = FindSample(samples, &key);
 	}
 	table_close(samples, AccessShareLock);
 	return sample;
@@ -276,10 +302,10 @@ GgStoreSample(Relation heap, Relation index, const GgLearnSample *sample)
 				 errmsg("extension gpugraph has no table \"%s\"", SAMPLES),
 				 errhint("Run ALTER EXTENSION gpugraph UPDATE.")));
 	key = KeyOf(heap, index);
-	old = FindSample(samples, &key, false);
+	old = FindSample(samples, &key);
 	if (old == NULL || !IsSameSample(old, sample))
 	{
-		(void) FindSample(samples, &key, true);
+		(void) RemoveSample(samples, &key);
 		InsertSample(samples, &key, sample);
 		CommandCounterIncrement();
 	}
@@ -290,7 +316,7 @@ bool
 GgRemoveSample(Relation heap, Relation index)
 {
 	Relation	samples;
-	GgLearnSample *old = NULL;
+	bool		removed;
 	SampleKey	key;
 
 	LockSamplesOf(heap);
@@ -298,8 +324,8 @@ GgRemoveSample(Relation heap, Relation index)
 	if (samples == NULL)
 		return false;
 	key = KeyOf(heap, index);
-	old = FindSample(samples, &key, true);
+	removed = RemoveSample(samples, &key);
 	CommandCounterIncrement();
 	table_close(samples, NoLock);
-	return old != NULL;
+	return removed;
 }

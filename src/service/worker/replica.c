@@ -57,9 +57,10 @@ Covers(const GgResident *copy, const GgResident *other)
 	return copy->delta_pages > 0 || other->delta_pages == 0;
 }
 
-/* Has one of the first `before` devices, but this worker's, an unmarked copy of the entry? */
+/* Has one of the first `before` devices, but this worker's, a copy of the entry that passes? */
 static bool
-IsElsewhere(const GgWorker *worker, const GgResident *resident, int before)
+HasCopyElsewhere(const GgWorker *worker, const GgResident *resident, int before,
+				 bool (*passes) (const GgResident *copy, const GgResident *resident))
 {
 	bool		found = false;
 
@@ -72,25 +73,39 @@ IsElsewhere(const GgWorker *worker, const GgResident *resident, int before)
 			continue;
 		LWLockAcquire(device->lock, LW_SHARED);
 		entry = FindCopy(device, &resident->key);
-		found = entry >= 0 && !device->residents[entry].replica &&
-			Covers(&device->residents[entry], resident);
+		found = entry >= 0 && passes(&device->residents[entry], resident);
 		LWLockRelease(device->lock);
 	}
 	return found;
 }
 
+/* An unmarked copy with all that the entry has. */
+static bool
+IsUnmarked(const GgResident *copy, const GgResident *resident)
+{
+	return !copy->replica && Covers(copy, resident);
+}
+
+/* A copy that is no part. */
+static bool
+IsNoPart(const GgResident *copy, const GgResident *resident)
+{
+	return !copy->part;
+}
+
 bool
 GgIsSpare(const GgWorker *worker, const GgResident *resident)
 {
-	return resident->replica && IsElsewhere(worker, resident, gg_service->ndevices);
+	return resident->replica &&
+		HasCopyElsewhere(worker, resident, gg_service->ndevices, IsUnmarked);
 }
 
 /* Mark an entry as a replica, or take the mark away. */
 static void
 SettleMark(GgWorker *worker, GgResident *resident)
 {
-	bool		replica = IsElsewhere(worker, resident,
-									  resident->replica ? gg_service->ndevices : worker->number);
+	int			before = resident->replica ? gg_service->ndevices : worker->number;
+	bool		replica = HasCopyElsewhere(worker, resident, before, IsUnmarked);
 
 	if (replica == resident->replica)
 		return;
@@ -99,32 +114,12 @@ SettleMark(GgWorker *worker, GgResident *resident)
 	LWLockRelease(worker->device->lock);
 }
 
-/* Does another device have a copy that is no part? */
-static bool
-HasFirst(const GgWorker *worker, const GgResident *resident)
-{
-	bool		found = false;
-
-	for (int i = 0; i < gg_service->ndevices && !found; i++)
-	{
-		GgDevice   *device = gg_service->devices[i];
-		int			entry;
-
-		if (i == worker->number || !GgDeviceIsUp(device))
-			continue;
-		LWLockAcquire(device->lock, LW_SHARED);
-		entry = FindCopy(device, &resident->key);
-		found = entry >= 0 && !device->residents[entry].part;
-		LWLockRelease(device->lock);
-	}
-	return found;
-}
-
 /* A part whose other copy went is a copy like any other now, which grows and has a delta. */
 static void
 SettlePart(GgWorker *worker, GgResident *resident)
 {
-	if (!resident->part || HasFirst(worker, resident))
+	if (!resident->part ||
+		HasCopyElsewhere(worker, resident, gg_service->ndevices, IsNoPart))
 		return;
 	LWLockAcquire(worker->device->lock, LW_EXCLUSIVE);
 	resident->part = false;
