@@ -41,7 +41,7 @@ CREATE MATERIALIZED VIEW near AS
 	SELECT id, val FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 1) LIMIT 100;
 CREATE INDEX near_idx ON near USING gpugraph (val);
 INSERT INTO items SELECT id + 10000, cat, big, val FROM items WHERE id % 4 = 0;
-DELETE FROM items WHERE id % 5 = 0;
+DELETE FROM items WHERE id % 7 = 0;
 ALTER DATABASE postgres SET gpugraph.itopk_size = 200;
 SQL
 
