@@ -63,6 +63,27 @@ gg_knn_at(const gg_knn *state, uint64_t i)
 	return state->order ? state->order[i] : (uint32_t) i;
 }
 
+/*
+ * Append those of more that are not among the ids yet, and say how many they were.  Offers of one
+ * kind from one side are distinct already, but cheap to test with the rest.
+ */
+static inline uint32_t
+gg_join_add(uint32_t *ids, uint32_t count, const uint32_t *more, uint32_t nmore)
+{
+	uint32_t	had = count;
+
+	for (uint32_t i = 0; i < nmore; i++)
+	{
+		uint32_t	found = 0;
+
+		for (uint32_t j = 0; j < count; j++)
+			found |= (uint32_t) (ids[j] == more[i]);
+		if (!found)
+			ids[count++] = more[i];
+	}
+	return count - had;
+}
+
 static inline void *
 gg_array(uint64_t count, size_t size)
 {

@@ -143,25 +143,6 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	}
 }
 
-/* Append what is not there yet. */
-static uint32_t
-join_add(uint32_t *ids, uint32_t count, const uint32_t *more, uint32_t nmore)
-{
-	uint32_t	had = count;
-
-	/* the offers of one kind from one side are distinct already, but cheap to test with the rest */
-	for (uint32_t i = 0; i < nmore; i++)
-	{
-		uint32_t	found = 0;
-
-		for (uint32_t j = 0; j < count; j++)
-			found |= (uint32_t) (ids[j] == more[i]);
-		if (!found)
-			ids[count++] = more[i];
-	}
-	return count - had;
-}
-
 static void
 match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
@@ -179,7 +160,7 @@ match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 					fresh;
 		size_t		at = (size_t) row * 2 * SAMPLES;
 
-		m = fresh = join_add(ids, 0, d->samples[1] + at, COUNT_ALL(d->counts[1][row]));
+		m = fresh = gg_join_add(ids, 0, d->samples[1] + at, COUNT_ALL(d->counts[1][row]));
 		if (fresh > 0)
 		{
 			gg_join		join = {
@@ -191,7 +172,7 @@ match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 				.lists = &state->lists
 			};
 
-			m += join_add(ids, m, d->samples[0] + at, COUNT_ALL(d->counts[0][row]));
+			m += gg_join_add(ids, m, d->samples[0] + at, COUNT_ALL(d->counts[0][row]));
 			join.m = m;
 			if (state->cells_of)
 			{

@@ -389,24 +389,6 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	}
 }
 
-/* Append what is not there yet. */
-static uint32_t
-add_ids(uint32_t *ids, uint32_t count, const uint32_t *more, uint32_t nmore)
-{
-	uint32_t	had = count;
-
-	for (uint32_t i = 0; i < nmore; i++)
-	{
-		uint32_t	found = 0;
-
-		for (uint32_t j = 0; j < count; j++)
-			found |= (uint32_t) (ids[j] == more[i]);
-		if (!found)
-			ids[count++] = more[i];
-	}
-	return count - had;
-}
-
 static void
 match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
@@ -431,10 +413,10 @@ match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 			.lists = &state->lists
 		};
 
-		join.m = join.left = add_ids(ids, 0, merge->samples[1] + at, merge->counts[1][row]);
+		join.m = join.left = gg_join_add(ids, 0, merge->samples[1] + at, merge->counts[1][row]);
 		if (join.left > 0)
 		{
-			join.m += add_ids(ids, join.m, merge->samples[0] + at, merge->counts[0][row]);
+			join.m += gg_join_add(ids, join.m, merge->samples[0] + at, merge->counts[0][row]);
 			for (uint32_t j = 0; j < join.m; j++)
 				parts[j] = merge->input->parts[ids[j]];
 			if (state->cells_of)

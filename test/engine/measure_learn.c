@@ -19,6 +19,7 @@
 #include "../../src/cpu/index.h"
 #include "../../src/rules/learn.h"
 #include "foreign.h"
+#include "measure.h"
 
 #define K			10
 #define QUERIES		500
@@ -27,15 +28,6 @@
 static gg_control control = {.threads = 1};
 static gg_dataset data;
 static uint32_t itopk = 64;
-
-static void
-need_ok(gg_status status)
-{
-	if (status.code == GG_OK)
-		return;
-	fprintf(stderr, "%s: %s (code %d)\n", status.where, status.message, (int) status.code);
-	exit(1);
-}
 
 /* Queries with the distance of the K-th of their exact answers. */
 typedef struct question

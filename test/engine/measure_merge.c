@@ -26,9 +26,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "harness.h"
+#include "measure.h"
 
 #define K 10
 #define QUERIES 1000
@@ -60,24 +60,6 @@ static uint8_t *parts,
 		   *no_parts;
 static uint32_t *edges,			/* n x DEGREE */
 		   *near;				/* n x INTERMEDIATE */
-
-static void
-need_ok(gg_status status)
-{
-	if (status.code == GG_OK)
-		return;
-	fprintf(stderr, "%s: %s (code %d)\n", status.where, status.message, (int) status.code);
-	exit(1);
-}
-
-static double
-cpu_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
-}
 
 static gg_dataset
 rows_of(uint32_t first, uint32_t end)
@@ -230,18 +212,6 @@ merge_chain(void)
 		memset(parts, 1, end);
 		gg_graph_free(&graph);
 	}
-}
-
-static gg_metric
-parse_metric(const char *name)
-{
-	static const char *const names[] = {"l2", "ip", "cosine", "l1"};
-
-	for (int i = 0; i < 4; i++)
-		if (strcmp(name, names[i]) == 0)
-			return (gg_metric) (i + 1);
-	fprintf(stderr, "no metric %s\n", name);
-	exit(2);
 }
 
 static void

@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "harness.h"
+#include "measure.h"
 
 #define K				10
 #define MOST_PARTS		64
@@ -30,24 +30,6 @@ static const gg_control one = {.threads = 1};
 static const gg_build_params params = {
 	.algorithm = GG_ALGORITHM_CAGRA, .graph_degree = 32, .intermediate_graph_degree = 64, .seed = 1
 };
-
-static void
-need_ok(gg_status status)
-{
-	if (status.code == GG_OK)
-		return;
-	fprintf(stderr, "%s: %s (code %d)\n", status.where, status.message, (int) status.code);
-	exit(1);
-}
-
-static double
-cpu_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
-}
 
 static void *
 need_memory(size_t bytes)

@@ -18,11 +18,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "../../src/cpu/index.h"
 #include "algorithm_option.h"
 #include "harness.h"
+#include "measure.h"
 
 #define K 10
 #define LID_K 100
@@ -50,39 +50,6 @@ read_floats(const char *path, size_t *count)
 	}
 	fclose(file);
 	return floats;
-}
-
-static gg_metric
-parse_metric(const char *name)
-{
-	static const char *const names[] = {"l2", "ip", "cosine", "l1"};
-
-	for (int i = 0; i < 4; i++)
-	{
-		if (strcmp(name, names[i]) == 0)
-			return (gg_metric) (i + 1);
-	}
-	fprintf(stderr, "no metric %s\n", name);
-	exit(2);
-}
-
-static void
-need_ok(gg_status status)
-{
-	if (status.code == GG_OK)
-		return;
-	fprintf(stderr, "%s: %s (code %d)\n", status.where, status.message, (int) status.code);
-	exit(1);
-}
-
-/* Processor time: the machine may have other things to do. */
-static double
-cpu_seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-	return (double) now.tv_sec + (double) now.tv_nsec * 1e-9;
 }
 
 /* Distances a query takes, which the engine does not report: one walk each over the same graph. */

@@ -18,26 +18,6 @@ CREATE INDEX ON items (id);
 CREATE SEQUENCE numbers START 100000;
 CREATE TABLE source AS SELECT * FROM items;
 -- rows with id <= 100 are never deleted
-CREATE FUNCTION look(query vector, k int) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-	ids int[];
-	distances float8[];
-BEGIN
-	SELECT array_agg(id), array_agg(d) INTO ids, distances
-		FROM (SELECT id, val <-> query AS d FROM items ORDER BY val <-> query LIMIT k) s;
-	IF cardinality(ids) IS DISTINCT FROM k THEN
-		RAISE EXCEPTION '% rows instead of %', coalesce(cardinality(ids), 0), k;
-	END IF;
-	IF (SELECT count(DISTINCT i) FROM unnest(ids) i) <> k THEN
-		RAISE EXCEPTION 'a row twice: %', ids;
-	END IF;
-	FOR i IN 2 .. k LOOP
-		-- engines compute in single precision: what agrees to six digits may come in either order
-		IF distances[i] < distances[i - 1] * (1 - 1e-6) THEN
-			RAISE EXCEPTION 'out of order at %: %', i, distances;
-		END IF;
-	END LOOP;
-END $$;
 SQL
 
 open my $loop, '>', "$PostgreSQL::Test::Utils::tmp_check/vacuum.sql" or die "cannot write: $!";
@@ -55,13 +35,13 @@ $node->pgbench('--no-vacuum --client=6 --time=7 -D seed=1', 0, [qr{processed}], 
 		'select@4' => <<'SQL',
 \set q random(1, 2000)
 SET enable_seqscan = off;
-SELECT look((SELECT val FROM source WHERE id = :q), 20);
+SELECT nearest_in_order((SELECT val FROM source WHERE id = :q), 20);
 SQL
 		'narrow@2' => <<'SQL',
 \set q random(1, 2000)
 SET enable_seqscan = off;
 SET gpugraph.itopk_size = 4;
-SELECT look((SELECT val FROM source WHERE id = :q), 90);
+SELECT nearest_in_order((SELECT val FROM source WHERE id = :q), 90);
 RESET gpugraph.itopk_size;
 SQL
 		'insert@6' => <<'SQL',
@@ -103,7 +83,7 @@ $node->pgbench('--no-vacuum --client=4 --time=4', 0, [qr{processed}], [qr{^$}],
 		'select2@3' => <<'SQL',
 \set q random(1, 2000)
 SET enable_seqscan = off;
-SELECT look((SELECT val FROM source WHERE id = :q), 20);
+SELECT nearest_in_order((SELECT val FROM source WHERE id = :q), 20);
 SQL
 		'insert2@3' => <<'SQL',
 \set q random(1, 2000)
