@@ -4,37 +4,15 @@ use strict;
 use warnings;
 
 use FindBin;
-use lib "$FindBin::Bin/../t";
+use lib "$FindBin::Bin/../t", $FindBin::Bin;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
 use Gpugraph;
+use Servers;
 
-# Nodes reach each other by sockets, without TLS. Shards move by logical replication.
-sub citus_node
-{
-	my ($name) = @_;
-	my $node = new_node($name, new => { install_path => $ENV{GG_CITUS} },
-		init => { allows_streaming => 'logical' },
-		conf => "shared_preload_libraries = 'citus,gpugraph'
-			citus.node_conninfo = 'sslmode=disable'\nmax_worker_processes = 32
-			citus.enable_statistics_collection = off\n");
-
-	# by which nodes reach themselves
-	$node->append_conf('postgresql.conf', "citus.local_hostname = '" . $node->host . "'\n");
-	$node->reload;
-	$node->safe_psql('postgres', 'CREATE EXTENSION citus');
-	return $node;
-}
-
-my @workers = (citus_node('worker1'), citus_node('worker2'));
-my $main = citus_node('coordinator');
-my ($host, $port) = ($main->host, $main->port);
-
-$main->safe_psql('postgres', "SELECT citus_set_coordinator_host('$host', $port)");
-$main->safe_psql('postgres',
-	"SELECT citus_add_node('" . $_->host . "', " . $_->port . ')') for @workers;
+my ($main, @workers) = citus_cluster(2);
 
 # ---- a table on the coordinator, and the same rows in eight shards
 make_items($main, 4000, 16);

@@ -130,7 +130,8 @@ test_metrics(void)
 			knn_case(&small, 32, GG_INIT_PIVOT_CELLS, 0.9999, 0.9999, "exact");
 			if (harness_fewer() ? metric == GG_METRIC_COSINE && element == GG_ELEMENT_F16 :
 				!harness_small() || element == GG_ELEMENT_F16)
-				knn_case(&cells, 64, GG_INIT_PIVOT_CELLS, 0.985, 0.96, "cells");
+				knn_case(&cells, harness_fewer() ? 32 : 64, GG_INIT_PIVOT_CELLS, 0.985, 0.96,
+						 "cells");
 		}
 }
 
@@ -195,8 +196,8 @@ static void
 test_random_start(void)
 {
 	/* a multiple of the list length, where a periodic start would fall apart */
-	harness_spec spec = {.n = 6400, .dim = 32, .latent = 10, .metric = GG_METRIC_L2,
-						 .element = GG_ELEMENT_F32, .seed = 4};
+	harness_spec spec = {.n = harness_fewer() ? 1600 : 6400, .dim = 32, .latent = 10,
+						 .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 4};
 
 	knn_case(&spec, harness_fewer() ? 32 : 64, GG_INIT_RANDOM, 0.97, 0.93, "random start");
 }
