@@ -136,12 +136,13 @@ learn_from(gg_metric metric, gg_algorithm algorithm)
 	static const foreign_kind seen = {FOREIGN_CLUSTERS / 2, FOREIGN_CLUSTERS, 0};
 	const uint32_t count = harness_size(1000, harness_fewer() ? 8 : 4);
 	foreign    *made = foreign_create(DIM, 1);
-	float	   *rows = foreign_draw(made, foreign_rows, harness_size(12000, harness_fewer() ? 16 : 8), 2);
+	const uint32_t n = harness_size(12000, harness_fewer() ? 16 : 8);
+	float	   *rows = foreign_draw(made, foreign_rows, n, 2);
 	float	   *sample = foreign_draw(made, seen, count, 3);
 	float	   *held_out = foreign_draw(made, seen, QUERIES, 4);
 	float	   *own = foreign_draw(made, foreign_rows, QUERIES, 5);
 	float	   *distances = malloc(sizeof(float) * count * GG_LEARN_LIST);
-	gg_dataset	data = {rows, harness_size(12000, harness_fewer() ? 16 : 8), DIM, GG_ELEMENT_F32, metric};
+	gg_dataset	data = {rows, n, DIM, GG_ELEMENT_F32, metric};
 	gg_build_params params = {
 		.graph_degree = 24,.intermediate_graph_degree = 48,.seed = 1,.algorithm = algorithm
 	};
