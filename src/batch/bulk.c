@@ -16,7 +16,8 @@
  * until no later candidate of a query can be nearer than its k rows, as a scan does (finder.c).
  *
  * Rows of the delta that came after the device's copy are measured here.  Segments that the device
- * lacks are searched here, too, while it has the request (missing.c).
+ * lacks are searched here, too, while it has the request (missing.c).  Where it walks by codes and
+ * has no rows, it is asked for as many nodes as a scan would measure, and they are measured here.
  */
 #include "batch/bulk.h"
 
@@ -28,6 +29,7 @@
 #include "utils/snapmgr.h"
 
 #include "keys.h"
+#include "request.h"
 
 /* Candidates to have beside k, for rows that are not visible. */
 #define SPARE_CANDIDATES	8
@@ -79,6 +81,13 @@ ListLength(uint64 k)
 	return itopk;
 }
 
+/* Keys to have of each list. */
+static uint32
+KeysWanted(const GgBulk *bulk)
+{
+	return Min(bulk->ask.request.params.itopk_size, bulk->k + bulk->k / 2 + SPARE_CANDIDATES);
+}
+
 static void
 ChooseLists(GgBulk *bulk)
 {
@@ -96,7 +105,7 @@ ChooseLists(GgBulk *bulk)
 			continue;
 		if (request->params.itopk_size > meta->segments[i].nodes / GG_EXACT_SHARE)
 			bulk->exact |= bit;
-		if ((bulk->ref.missing & bit) != 0)
+		if (((bulk->ref.missing | (bulk->ref.rowless & bulk->exact)) & bit) != 0)
 			bulk->missing |= bit;
 		else
 		{
@@ -105,6 +114,7 @@ ChooseLists(GgBulk *bulk)
 		}
 	}
 	request->measured = bulk->exact & request->lists;
+	bulk->rowless = bulk->ref.rowless & request->lists;
 	request->delta = bulk->ref.delta_pages > 0;
 	if (request->delta)
 		bulk->answers_of[bulk->nasked++] = meta->nsegments;
@@ -112,6 +122,28 @@ ChooseLists(GgBulk *bulk)
 	for (int i = 0; i < meta->nsegments; i++)
 		if ((bulk->missing >> i & 1) != 0)
 			bulk->answers_of[bulk->nlists++] = i;
+}
+
+/*
+ * Where walks are by codes: how many nodes are measured by row.  As many are asked for where it is
+ * done here.  False: there is no room for them any more.
+ */
+static bool
+ChooseRerank(GgBulk *bulk)
+{
+	gg_request *request = &bulk->ask.request;
+	const uint32 coded = bulk->ref.coded & request->lists & ~request->measured;
+	gg_search_params params = request->params;
+	uint32		size;
+
+	params.k = KeysWanted(bulk);
+	size = gg_rerank_size(&params, GG_DEVICE_CODES((gg_metric) bulk->lists.meta->metric),
+						  request->dim);
+	bulk->reranked = pg_popcount32(coded) * size;
+	if (bulk->rowless == 0 || request->params.k >= size)
+		return true;
+	request->params.k = size;
+	return bulk->keys == NULL;
 }
 
 /* Find the resident, and read the delta's rows that it lacks.  False: there is none to use. */
@@ -135,7 +167,8 @@ FindResident(GgBulk *bulk)
 	bulk->distance = gg_distance_function(meta->metric, meta->element);
 	bulk->ask.request.dim = meta->dimensions;
 	ChooseLists(bulk);
-	if (bulk->nasked == 0 || (bulk->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA))
+	if (bulk->nasked == 0 || (bulk->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA) ||
+		!ChooseRerank(bulk))
 		return false;
 	bulk->room = Min(bulk->memory, GgServiceBulkRoom(meta->dimensions,
 													 bulk->ask.request.params.k, bulk->nasked));
@@ -157,7 +190,7 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	params->itopk_size = (uint32) itopk;
 	params->mode = gg_search_mode_setting;
 	params->rerank = gg_rerank_setting;
-	params->k = Min((uint32) itopk, bulk->k + bulk->k / 2 + SPARE_CANDIDATES);
+	params->k = KeysWanted(bulk);
 	bulk->memory = Max(expected, 1);
 	if (!FindResident(bulk))
 		return false;
@@ -306,6 +339,30 @@ IsZero(const float *vector, uint32 dim)
 	return true;
 }
 
+/* Measure what walks by codes have found. */
+static void
+MeasureRowless(GgBulk *bulk)
+{
+	const gg_request *request = &bulk->ask.request;
+
+	for (uint32 l = 0; l < bulk->nasked; l++)
+	{
+		const int	list = bulk->answers_of[l];
+		uint64	   *keys = bulk->keys + (Size) l * request->count * request->params.k;
+
+		if (list == bulk->lists.meta->nsegments || (bulk->rowless >> list & 1) == 0)
+			continue;
+		for (uint32 q = 0; q < request->count; q++)
+		{
+			GgPageSource *source = &bulk->lists.sources[list];
+
+			CHECK_FOR_INTERRUPTS();
+			source->query = bulk->vectors + (Size) q * request->dim;
+			GgSourceMeasureKeys(source, keys + (Size) q * request->params.k, request->params.k);
+		}
+	}
+}
+
 /* The candidates of a batch that the device has answered. */
 static void
 MakeCandidates(GgBulk *bulk)
@@ -315,6 +372,7 @@ MakeCandidates(GgBulk *bulk)
 	uint64	   *keys = palloc(Max(request->params.k, 1) * sizeof(uint64));
 	Merge		merge;
 
+	MeasureRowless(bulk);
 	for (uint32 q = 0; q < request->count; q++)
 	{
 		const float *vector = bulk->vectors + (Size) q * request->dim;
@@ -497,7 +555,8 @@ NoteQuery(GgBulk *bulk, uint32 found)
 		.lists = bulk->nlists + tail,
 		.exact_lists = pg_popcount32(bulk->exact) + request->delta + tail,
 		.rows = found,
-		.distances = bulk->tail.count
+		.distances = bulk->tail.count,
+		.reranked = bulk->reranked
 	};
 
 	if (((request->lists & ~request->measured) | (bulk->missing & ~bulk->exact)) != 0)

@@ -26,11 +26,11 @@ is(state_of($node), 'absent', 'and no device');
 my $search = 'SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items
 	ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 10) s';
 is($node->safe_psql('postgres', "$search; SELECT engine, reason FROM gpugraph_last_scan()"),
-	"10\ncpu|The index has codes and no vectors.", 'the CPU answers');
+	"10\ncpu|The query measures rows, of which a GPU has codes alone.", 'the CPU answers');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_search(\'items_idx\',
 	(SELECT array_agg(val) FROM queries), 10)'), 200, 'and many queries');
 my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $search");
-like($err, qr/The index has codes and no vectors/, 'engine cuda says why not');
+like($err, qr/a GPU has codes alone/, 'engine cuda says why not');
 $node->safe_psql('postgres', "INSERT INTO items SELECT 100000 + id, cat, big, val FROM items;
 	SELECT gpugraph_merge('items_idx')");
 is(state_of($node), 'absent', 'merged, and still on no device');
