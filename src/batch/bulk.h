@@ -33,8 +33,12 @@ typedef struct GgBulk
 	/* queries of GgFindBulk(), as the operator gets them, detoasted; set where they are needed */
 	const Datum *values;
 
-	/* where rows are stored rounded; the finder and the values are set by the caller then */
+	/*
+	 * Where rows are stored rounded, or as codes alone: the finder and the values are set by the
+	 * caller then.
+	 */
 	GgFinder   *finder;
+	uint32		due;			/* rows to read from the table for each query; 0: rows are stored */
 	GgBound    *bounds;			/* of the batch's queries; NULL: rows are not rounded */
 
 	/* what the device is asked for */

@@ -211,11 +211,13 @@ ShortenLists(GgScanOpaque *so, const gg_request *request, uint32 rowless, uint64
 	}
 }
 
-/* As GgServiceAsk(), but with distances of rows in keys. */
+/* As GgServiceAsk(), but with distances of rows in keys, where the index has rows. */
 static bool
 Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 {
 	const uint32 walked = ask->request.lists & ~ask->request.measured;
+	/* where the index has no rows, table_order.c measures */
+	const uint32 measured = so->by_table ? 0 : walked;
 	const uint32 k = ask->request.params.k;
 	GgResidentRef *ref = &so->device.ref;
 	GgAsk		longer = *ask;
@@ -223,7 +225,7 @@ Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 	int			attempt = 0;
 	bool		answered;
 
-	if ((walked & ref->rowless) != 0)
+	if ((measured & ref->rowless) != 0)
 	{
 		longer.request.params.k = RerankSize(so, &ask->request.params);
 		lists = palloc(gg_request_lists(&ask->request) *
@@ -237,8 +239,8 @@ Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 		so->reranked += (uint64) pg_popcount32(walked & ref->coded & ~ref->rowless) *
 			RerankSize(so, &ask->request.params);
 	/* whoever answered in the end */
-	if (answered && (lists != keys || (walked & ref->rowless) != 0))
-		ShortenLists(so, &ask->request, walked & ref->rowless, lists, longer.request.params.k,
+	if (answered && (lists != keys || (measured & ref->rowless) != 0))
+		ShortenLists(so, &ask->request, measured & ref->rowless, lists, longer.request.params.k,
 					 keys, k);
 	if (lists != keys)
 		pfree(lists);
@@ -369,11 +371,14 @@ FindDevice(GgScanOpaque *so)
 /*
  * Does a walk's list of this length take less time than an exact one?  With iterative_scan off the
  * scan wants a few rows more, in the place of dead ones, and the walk's next list is more like the
- * one before.
+ * one before.  Where the device has no rows there is no exact one.
  */
 static bool
 WalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
 {
+	if (stream->segment != NULL &&
+		(so->device.ref.rowless >> (stream->segment - so->meta->segments) & 1) != 0)
+		return itopk <= GG_MAX_ITOPK;
 	return stream->segment == NULL || so->mode == GG_ITERATIVE_OFF ||
 		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta));
 }
@@ -467,7 +472,10 @@ AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 	GgAsk		ask = NewAsk(so, device->lists, device->delta_pages > 0);
 	double		expected = ExpectedRows(so, so->streams);
 	uint32		itopk = gg_itopk_size;
-	uint64		limited = so->limit > 0 ? GG_LIMITED_WALK(so->limit) : 0;
+	/* rows that are read from the table are more than LIMIT */
+	uint32		limit = so->by_table && so->expected == 0 ?
+		GgRowsToRead(so->meta, so->mode, so->limit, 0) : so->limit;
+	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 
 	ask.meanwhile = meanwhile;
@@ -475,7 +483,7 @@ AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 	{
 		itopk = (uint32) limited;
 		deep = !WalkIsWorthwhile(so, so->streams, itopk);
-		expected = so->limit;
+		expected = limit;
 	}
 	else if (GG_EXPECTED_WALK(expected) > itopk && WalkIsDue(so))
 		BeginUncertainWalk(so);

@@ -549,7 +549,7 @@ GgCanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		*reason = GG_REASON_LOCAL;
 		return false;
 	}
-	if (meta->coded != GG_CODES_NONE)
+	if (!GgDevicesTake(meta))
 	{
 		*reason = GG_REASON_CODED;
 		return false;

@@ -320,6 +320,8 @@ typedef struct GgLoadList
 	uint32		graph;			/* GgGraphId(); of the delta likewise */
 	bool		kept;			/* the version to be replaced has it already */
 	bool		left_out;		/* there is no room for it */
+	bool		rowless;		/* the index has codes alone, and so has any device */
+	bool		by_codes;		/* codes are brought, in the place of rows */
 	uint32		n;
 	gg_shape	shape;
 } GgLoadList;

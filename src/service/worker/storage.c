@@ -10,7 +10,8 @@
  *
  * gpugraph.device_storage says which forms are tried, one after the other.  A form serves a load if
  * there is room for all of its segments.  Where no form does, the last one that could be had is cut
- * to what fits (GgLeaveOut()).  What a device has keeps its form until it is evicted.
+ * to what fits (GgLeaveOut()).  What a device has keeps its form until it is evicted.  Segments of
+ * an index that has codes alone have no other form than the last.
  */
 #include "service/worker/worker.h"
 
@@ -142,7 +143,7 @@ TakeForm(GgWorker *worker, int load, Form form)
 	{
 		gg_shape   *shape = &job->lists[i].shape;
 
-		if (!GgIsLoaded(&job->lists[i]))
+		if (!GgIsLoaded(&job->lists[i]) || job->lists[i].rowless)
 			continue;
 		shape->codes = form == FORM_FULL ? GG_CODES_NONE : GG_DEVICE_CODES(shape->metric);
 		shape->row_place = row_place_of[form];
@@ -200,7 +201,8 @@ GgTryOtherForm(GgWorker *worker, int load, gg_code code)
 	bool		coded = false;
 
 	for (uint32 i = 0; i < job->nsegments; i++)
-		coded |= GgIsLoaded(&job->lists[i]) && job->lists[i].shape.codes != GG_CODES_NONE;
+		coded |= GgIsLoaded(&job->lists[i]) && !job->lists[i].rowless &&
+			job->lists[i].shape.codes != GG_CODES_NONE;
 	if (coded && code == GG_EUNSUPPORTED)
 		watch->no_codes = true;
 	else if (watch->host_bytes > 0 && code == GG_ENOMEM)

@@ -22,6 +22,7 @@
  */
 #include "service/worker/upload.h"
 #include "service/worker/watchdog.h"
+#include "rules/codes.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -139,15 +140,17 @@ RowBytes(const gg_shape *shape)
 	return (uint64) shape->dim * gg_element_size(shape->element);
 }
 
-/* Bytes of all parts of a list. */
+/* Bytes of all parts of a list; by_codes: with codes in the place of rows. */
 static uint64
-PartsBytes(const gg_shape *shape)
+PartsBytes(const gg_shape *shape, bool by_codes)
 {
+	uint64		row_bytes = by_codes ? gg_code_record_bytes(shape->codes, shape->dim) :
+		RowBytes(shape);
 	uint64		n = shape->capacity;
 	uint64		words = n * shape->degree + shape->npivots * (1 + (uint64) GG_PIVOT_DEGREE) +
 		(shape->offsets ? n + 1 : 0);
 
-	return n * RowBytes(shape) + words * sizeof(uint32) +
+	return n * row_bytes + words * sizeof(uint32) +
 		shape->rows * (1 + (uint64) shape->words) * sizeof(uint64);
 }
 
@@ -165,7 +168,7 @@ CreateList(GgUpload *upload, int load, uint32 i)
 		taken.capacity = taken.rows = rows;
 		status = upload->engine->index_take(upload->lists[load][i], upload->delta_from[load],
 											upload->delta_first[load], rows);
-		upload->copied[load][i] = PartsBytes(&taken);
+		upload->copied[load][i] = PartsBytes(&taken, false);
 	}
 	return status;
 }
@@ -342,10 +345,10 @@ CopyChunk(GgUpload *upload, int number)
 static gg_status
 CheckFilled(const GgUpload *upload, int load, uint32 list)
 {
+	const GgLoadList *brought = &upload->device->loads_under_way[load].lists[list];
 	gg_status	status = {GG_OK};
 
-	if (upload->copied[load][list] !=
-		PartsBytes(&upload->device->loads_under_way[load].lists[list].shape))
+	if (upload->copied[load][list] != PartsBytes(&brought->shape, brought->by_codes))
 		SetStatus(&status, GG_EINVAL, "gpugraph upload", "a part of it was not brought");
 	return status;
 }
