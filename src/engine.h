@@ -374,7 +374,8 @@ typedef enum gg_part
 	GG_PART_TIDS = 3,			/* rows x uint64_t: heads, see gg_filter */
 	/* (capacity + 1) x uint32_t: node i has rows [offset i, offset i + 1), as far as there are */
 	GG_PART_OFFSETS = 4,
-	GG_PART_FILTERS = 5			/* words x rows int64_t: word by word */
+	GG_PART_FILTERS = 5,		/* words x rows int64_t: word by word */
+	GG_PART_CODES = 6			/* capacity x a record of rules/codes.h; under GG_ROWS_NONE alone */
 } gg_part;
 
 /* ---- filters ------------------------------------------------------------- */
@@ -657,6 +658,7 @@ typedef struct gg_engine
 	 * bytes of one index at once, which brings pageable memory to a device faster.  GG_EINVAL: the
 	 * piece does not lie inside the part.  Contents are not checked.  The engine makes codes of
 	 * rows.  Under GG_ROWS_NONE it does so here: a piece of rows then is of whole ones (GG_EINVAL).
+	 * Or the caller brings codes, in the place of rows.
 	 *
 	 * index_take() makes rows first .. first + n of another index of index_create() the first n,
 	 * their heads and filter words included, as index_write() would.  `from` is finished, and may

@@ -15,8 +15,12 @@
  * Where rows are stored rounded, each row's distance is that of the table's value, and rounds go on
  * until no later candidate of a query can be nearer than its k rows, as a scan does (finder.c).
  *
+ * Where the index has codes alone, as many visible rows of each query are read from the table as a
+ * scan would read (GgRowsToRead()), and the k nearest of these are the answer.
+ *
  * Rows of the delta that came after the device's copy are measured here.  Segments that the device
- * lacks are searched here, too, while it has the request (missing.c).
+ * lacks are searched here, too, while it has the request (missing.c).  Where it walks by codes and
+ * has no rows, it is asked for as many nodes as a scan would measure, and they are measured here.
  */
 #include "batch/bulk.h"
 
@@ -28,6 +32,7 @@
 #include "utils/snapmgr.h"
 
 #include "keys.h"
+#include "request.h"
 
 /* Candidates to have beside k, for rows that are not visible. */
 #define SPARE_CANDIDATES	8
@@ -50,6 +55,7 @@ typedef struct GgBulkQuery
 	uint32		next;			/* candidate */
 	bool		complete;		/* there is no row behind the candidates */
 	bool		no_angle;		/* the query is a zero vector under cosine */
+	uint32		taken;			/* rows that were visible */
 	int			list;			/* of the rows to come */
 	uint32		row;
 	uint32		row_end;
@@ -79,6 +85,19 @@ ListLength(uint64 k)
 	return itopk;
 }
 
+/* Keys to have of each list where so many rows are to be found. */
+static uint32
+KeysFor(uint32 rows)
+{
+	return rows + rows / 2 + SPARE_CANDIDATES;
+}
+
+static uint32
+KeysWanted(const GgBulk *bulk)
+{
+	return Min(bulk->ask.request.params.itopk_size, KeysFor(Max(bulk->due, bulk->k)));
+}
+
 static void
 ChooseLists(GgBulk *bulk)
 {
@@ -96,7 +115,7 @@ ChooseLists(GgBulk *bulk)
 			continue;
 		if (request->params.itopk_size > meta->segments[i].nodes / GG_EXACT_SHARE)
 			bulk->exact |= bit;
-		if ((bulk->ref.missing & bit) != 0)
+		if (((bulk->ref.missing | (bulk->ref.rowless & bulk->exact)) & bit) != 0)
 			bulk->missing |= bit;
 		else
 		{
@@ -105,6 +124,7 @@ ChooseLists(GgBulk *bulk)
 		}
 	}
 	request->measured = bulk->exact & request->lists;
+	bulk->rowless = bulk->ref.rowless & request->lists;
 	request->delta = bulk->ref.delta_pages > 0;
 	if (request->delta)
 		bulk->answers_of[bulk->nasked++] = meta->nsegments;
@@ -112,6 +132,52 @@ ChooseLists(GgBulk *bulk)
 	for (int i = 0; i < meta->nsegments; i++)
 		if ((bulk->missing >> i & 1) != 0)
 			bulk->answers_of[bulk->nlists++] = i;
+}
+
+/*
+ * Where walks are by codes: how many nodes are measured by row.  As many are asked for where it is
+ * done here.  False: there is no room for them any more.
+ */
+static bool
+ChooseRerank(GgBulk *bulk)
+{
+	gg_request *request = &bulk->ask.request;
+	const uint32 coded = bulk->ref.coded & request->lists & ~request->measured;
+	gg_search_params params = request->params;
+	uint32		size;
+
+	params.k = KeysWanted(bulk);
+	size = gg_rerank_size(&params, GG_DEVICE_CODES((gg_metric) bulk->lists.meta->metric),
+						  request->dim);
+	bulk->reranked = bulk->due > 0 ? bulk->due : pg_popcount32(coded) * size;
+	if (bulk->rowless == 0 || bulk->due > 0 || request->params.k >= size)
+		return true;
+	request->params.k = size;
+	return bulk->keys == NULL;
+}
+
+/*
+ * Where the index has codes alone: how many rows of the table are to be read, and the lists that
+ * this takes.  False: they are too long, or longer than there is room for by now.
+ */
+static bool
+ChooseDue(GgBulk *bulk)
+{
+	gg_search_params *params = &bulk->ask.request.params;
+	uint32		due = 0;
+	uint64		itopk = ListLength(bulk->k);
+
+	if (bulk->lists.meta->coded != GG_CODES_NONE)
+	{
+		due = GgRowsToRead(bulk->lists.meta, gg_iterative_scan, bulk->k, bulk->k - 1);
+		itopk = Max(ListLength(due), KeysFor(due));
+	}
+	if (bulk->keys != NULL)
+		return due == bulk->due;
+	bulk->due = due;
+	params->itopk_size = (uint32) Min(itopk, GG_MAX_ITOPK);
+	params->k = KeysWanted(bulk);
+	return itopk <= GG_MAX_ITOPK;
 }
 
 /* Find the resident, and read the delta's rows that it lacks.  False: there is none to use. */
@@ -124,7 +190,7 @@ FindResident(GgBulk *bulk)
 
 	GgOpenLists(&bulk->lists, target);
 	meta = bulk->lists.meta;
-	if (!GgResidentLookup(target->index, meta, &bulk->ref, &reason) ||
+	if (!ChooseDue(bulk) || !GgResidentLookup(target->index, meta, &bulk->ref, &reason) ||
 		bulk->ref.nsegments != meta->nsegments ||
 		bulk->ref.delta_pages > meta->delta_pages ||
 		bulk->ref.delta_pages % GgDeltaPagesPerRow(meta) != 0 ||
@@ -135,7 +201,8 @@ FindResident(GgBulk *bulk)
 	bulk->distance = gg_distance_function(meta->metric, meta->element);
 	bulk->ask.request.dim = meta->dimensions;
 	ChooseLists(bulk);
-	if (bulk->nasked == 0 || (bulk->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA))
+	if (bulk->nasked == 0 || (bulk->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA) ||
+		!ChooseRerank(bulk))
 		return false;
 	bulk->room = Min(bulk->memory, GgServiceBulkRoom(meta->dimensions,
 													 bulk->ask.request.params.k, bulk->nasked));
@@ -147,6 +214,7 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 {
 	uint64		itopk = ListLength(k);
 	gg_search_params *params = &bulk->ask.request.params;
+	Size		looks;
 
 	memset(bulk, 0, sizeof(*bulk));
 	if (gg_engine_setting == GG_ENGINE_CPU || gg_service == NULL || itopk > GG_MAX_ITOPK)
@@ -154,10 +222,8 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	bulk->lists.target = target;
 	bulk->copies = copies;
 	bulk->k = (uint32) Min(k, itopk);
-	params->itopk_size = (uint32) itopk;
 	params->mode = gg_search_mode_setting;
 	params->rerank = gg_rerank_setting;
-	params->k = Min((uint32) itopk, bulk->k + bulk->k / 2 + SPARE_CANDIDATES);
 	bulk->memory = Max(expected, 1);
 	if (!FindResident(bulk))
 		return false;
@@ -171,9 +237,10 @@ GgOpenBulk(GgBulk *bulk, const GgTarget *target, uint64 k, uint32 expected, GgCo
 	bulk->queries = palloc(bulk->room * sizeof(BulkQuery));
 	bulk->candidates = palloc(bulk->room * params->k * sizeof(uint64));
 	bulk->candidate_lists = palloc(bulk->room * params->k);
-	bulk->places = palloc(bulk->room * bulk->k * sizeof(GgPlace));
-	bulk->looked_up = palloc(bulk->room * bulk->k * sizeof(LookedUp));
-	bulk->ctids = palloc(bulk->room * bulk->k * sizeof(ItemPointerData));
+	looks = bulk->room * Max(bulk->due, bulk->k);
+	bulk->places = palloc(looks * sizeof(GgPlace));
+	bulk->looked_up = palloc(looks * sizeof(LookedUp));
+	bulk->ctids = palloc(looks * sizeof(ItemPointerData));
 	if (bulk->lists.meta->element != target->opclass->element)
 		bulk->bounds = palloc(bulk->room * sizeof(GgBound));
 	PredicateLockRelation(target->index, GetActiveSnapshot());
@@ -293,7 +360,7 @@ MergeLists(GgBulk *bulk, uint32 q, Merge *merge)
 	}
 	query->ncandidates = n;
 	query->complete = n < k && NearestList(bulk, merge, &l) && l == -2;
-	query->next = 0;
+	query->next = query->taken = 0;
 	query->row = query->row_end = 0;
 }
 
@@ -306,6 +373,30 @@ IsZero(const float *vector, uint32 dim)
 	return true;
 }
 
+/* Measure what walks by codes have found. */
+static void
+MeasureRowless(GgBulk *bulk)
+{
+	const gg_request *request = &bulk->ask.request;
+
+	for (uint32 l = 0; l < bulk->nasked && bulk->due == 0; l++)
+	{
+		const int	list = bulk->answers_of[l];
+		uint64	   *keys = bulk->keys + (Size) l * request->count * request->params.k;
+
+		if (list == bulk->lists.meta->nsegments || (bulk->rowless >> list & 1) == 0)
+			continue;
+		for (uint32 q = 0; q < request->count; q++)
+		{
+			GgPageSource *source = &bulk->lists.sources[list];
+
+			CHECK_FOR_INTERRUPTS();
+			source->query = bulk->vectors + (Size) q * request->dim;
+			GgSourceMeasureKeys(source, keys + (Size) q * request->params.k, request->params.k);
+		}
+	}
+}
+
 /* The candidates of a batch that the device has answered. */
 static void
 MakeCandidates(GgBulk *bulk)
@@ -315,6 +406,7 @@ MakeCandidates(GgBulk *bulk)
 	uint64	   *keys = palloc(Max(request->params.k, 1) * sizeof(uint64));
 	Merge		merge;
 
+	MeasureRowless(bulk);
 	for (uint32 q = 0; q < request->count; q++)
 	{
 		const float *vector = bulk->vectors + (Size) q * request->dim;
@@ -409,6 +501,8 @@ WantsRow(const GgBulk *bulk, uint32 q, uint32 has, uint32 looks_up, const GgFoun
 {
 	float		distance;
 
+	if (bulk->due > 0)
+		return bulk->queries[q].taken + looks_up < bulk->due;
 	if (has < bulk->k)
 		return has + looks_up < bulk->k;
 	return looks_up < bulk->k && PeekDistance(bulk, q, &distance) &&
@@ -424,6 +518,8 @@ IsSettled(const GgBulk *bulk, uint32 q, uint32 has, const GgFoundRow *rows)
 
 	if (query->complete || has < bulk->k)
 		return query->complete;
+	if (bulk->due > 0)
+		return query->taken >= bulk->due;
 	return PeekDistance(bulk, q, &distance) || !MayBeNearer(bulk, q, query->distance, rows);
 }
 
@@ -434,7 +530,8 @@ TakeRow(GgBulk *bulk, uint32 q, float distance, ItemPointer ctid, GgFoundRow *ro
 	GgFoundRow	row = {*ctid, GgOperatorDistance(bulk->lists.meta->metric, distance)};
 	uint32		place = *has;
 
-	if (IsRounded(bulk, q))
+	bulk->queries[q].taken++;
+	if (IsRounded(bulk, q) || bulk->due > 0)
 	{
 		row.distance = GgTrueDistance(bulk->finder, bulk->values[bulk->batch.first + q], ctid);
 		while (place > 0 && float8_lt(row.distance, rows[place - 1].distance))
@@ -476,7 +573,7 @@ Round(GgBulk *bulk)
 		if (ItemPointerIsValid(&bulk->ctids[i]))
 			TakeRow(bulk, q, bulk->looked_up[i].distance, &bulk->ctids[i],
 					batch->rows + (Size) q * bulk->k, &batch->found[q]);
-		if (bulk->bounds != NULL)
+		if (bulk->bounds != NULL || bulk->due > 0)
 			CHECK_FOR_INTERRUPTS();
 	}
 	return n;
@@ -497,7 +594,8 @@ NoteQuery(GgBulk *bulk, uint32 found)
 		.lists = bulk->nlists + tail,
 		.exact_lists = pg_popcount32(bulk->exact) + request->delta + tail,
 		.rows = found,
-		.distances = bulk->tail.count
+		.distances = bulk->tail.count,
+		.reranked = bulk->reranked
 	};
 
 	if (((request->lists & ~request->measured) | (bulk->missing & ~bulk->exact)) != 0)

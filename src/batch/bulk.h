@@ -33,14 +33,20 @@ typedef struct GgBulk
 	/* queries of GgFindBulk(), as the operator gets them, detoasted; set where they are needed */
 	const Datum *values;
 
-	/* where rows are stored rounded; the finder and the values are set by the caller then */
+	/*
+	 * Where rows are stored rounded, or as codes alone: the finder and the values are set by the
+	 * caller then.
+	 */
 	GgFinder   *finder;
+	uint32		due;			/* rows to read from the table for each query; 0: rows are stored */
 	GgBound    *bounds;			/* of the batch's queries; NULL: rows are not rounded */
 
 	/* what the device is asked for */
 	GgResidentRef ref;
 	GgAsk		ask;
 	uint32		nasked;
+	uint32		rowless;		/* bitmap of walked segments whose keys are estimates */
+	uint32		reranked;		/* nodes that are measured by row after walks by codes */
 
 	/* all lists, in the order of the answers: those that it is not asked for come last */
 	uint32		nlists;

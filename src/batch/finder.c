@@ -200,6 +200,7 @@ Find(GgFinder *finder, GgQueries *queries, Datum query, uint64 k)
 	finder->nrows = 0;
 	so->queries = queries;
 	finder->key.sk_argument = query;
+	GgTellLimit(&finder->key, k);
 	index_rescan(finder->scan, NULL, 0, &finder->key, 1);
 	while (finder->nrows < k &&
 		   index_getnext_slot(finder->scan, ForwardScanDirection, finder->slot))

@@ -412,7 +412,7 @@ BulkChunk(KnnGraph *graph, GgFinder *finder, GgBulk *bulk)
 
 	if (!FindList(graph, bulk, &list, &row))
 		return 0;
-	if (bulk->lists.meta->element == finder->target->opclass->element)
+	if (bulk->lists.meta->element == finder->target->opclass->element && bulk->due == 0)
 		return NodesChunk(graph, finder, bulk, list, row);
 	return RowsChunk(graph, finder, bulk, list, row);
 }

@@ -138,7 +138,8 @@ FindCopy(GgLists *lists, GgCopies *copies, int list)
 	for (int i = 0; i < copies->ncopies; i++)
 		if (copies->copies[i].id == segment->id)
 			return copies->copies[i].index;
-	if (copies->ncopies == GG_MAX_SEGMENTS || max_parallel_workers_per_gather == 0 ||
+	if (meta->coded != GG_CODES_NONE || copies->ncopies == GG_MAX_SEGMENTS ||
+		max_parallel_workers_per_gather == 0 ||
 		copies->queries < segment->nodes / NODES_PER_QUERY ||
 		copies->bytes + bytes > get_hash_memory_limit())
 		return NULL;
@@ -227,6 +228,8 @@ SearchPages(GgLists *lists, GgCopies *copies, const GgMissingList *missing)
 {
 	GgPageSource *source = &lists->sources[missing->list];
 	uint32		k = missing->params->k;
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph code query",
+												  ALLOCSET_DEFAULT_SIZES);
 
 	for (uint32 q = 0; q < missing->count; q++)
 	{
@@ -235,6 +238,14 @@ SearchPages(GgLists *lists, GgCopies *copies, const GgMissingList *missing)
 
 		CHECK_FOR_INTERRUPTS();
 		source->query = missing->vectors + (Size) q * lists->meta->dimensions;
+		if (source->coded)
+		{
+			MemoryContext old = MemoryContextSwitchTo(context);
+
+			MemoryContextReset(context);
+			GgSourceUseCodes(source, GgMakeCodeQuery(lists->meta, source->codes, source->query));
+			MemoryContextSwitchTo(old);
+		}
 		if (missing->exact)
 			found = MeasureRows(source, k, keys);
 		else
@@ -242,6 +253,7 @@ SearchPages(GgLists *lists, GgCopies *copies, const GgMissingList *missing)
 		while (found < k)
 			keys[found++] = GG_NO_KEY;
 	}
+	MemoryContextDelete(context);
 }
 
 void

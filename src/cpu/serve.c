@@ -33,6 +33,13 @@ struct gg_server
 /* ---- filling ------------------------------------------------------------ */
 
 static uint64_t
+code_bytes(const gg_shape *shape)
+{
+	return shape->codes == GG_CODES_NONE ? 0 :
+		(uint64_t) shape->capacity * gg_code_record_bytes(shape->codes, shape->dim);
+}
+
+static uint64_t
 part_bytes(const gg_shape *shape, gg_part part)
 {
 	switch (part)
@@ -49,6 +56,8 @@ part_bytes(const gg_shape *shape, gg_part part)
 			return shape->offsets ? ((uint64_t) shape->capacity + 1) * sizeof(uint32_t) : 0;
 		case GG_PART_FILTERS:
 			return (uint64_t) shape->words * shape->rows * sizeof(int64_t);
+		case GG_PART_CODES:
+			return shape->row_place == GG_ROWS_NONE ? code_bytes(shape) : 0;
 	}
 	return 0;
 }
@@ -70,6 +79,8 @@ part_memory(const gg_index *index, gg_part part)
 			return index->own_offsets;
 		case GG_PART_FILTERS:
 			return index->own_words;
+		case GG_PART_CODES:
+			return index->own_codes;
 	}
 	return NULL;
 }
@@ -86,13 +97,6 @@ static uint64_t
 device_row_bytes(const gg_shape *shape)
 {
 	return shape->row_place == GG_ROWS_HOST ? 0 : row_bytes(shape);
-}
-
-static uint64_t
-code_bytes(const gg_shape *shape)
-{
-	return shape->codes == GG_CODES_NONE ? 0 :
-		(uint64_t) shape->capacity * gg_code_record_bytes(shape->codes, shape->dim);
 }
 
 uint64_t

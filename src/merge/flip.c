@@ -74,6 +74,7 @@ static void
 WritePiece(GgMerge *merge)
 {
 	Size		row_bytes = GgRowBytes(merge->meta);
+	Size		code_bytes = GgCodeBytes(merge->meta, merge->codes);
 	uint64		nodes = merge->nodes - merge->kept_nodes;
 	const char *rows = merge->rows + (Size) merge->kept_nodes * row_bytes;
 
@@ -81,13 +82,13 @@ WritePiece(GgMerge *merge)
 		return;
 	if (merge->records != NULL)
 	{
-		WriteArray(merge, GG_KIND_CODES, merge->records,
-				   nodes * GgCodeBytes(merge->meta, merge->codes));
+		WriteArray(merge, GG_KIND_CODES, merge->records + (Size) merge->kept_nodes * code_bytes,
+				   nodes * code_bytes);
 		return;
 	}
 	WriteArray(merge, GG_KIND_VECTORS, rows, nodes * row_bytes);
 	if (merge->codes != GG_CODES_NONE)
-		WriteCoded(merge, GG_KIND_CODES, rows, nodes * GgCodeBytes(merge->meta, merge->codes),
+		WriteCoded(merge, GG_KIND_CODES, rows, nodes * code_bytes,
 				   GgMakeCoder(merge->meta, merge->codes));
 }
 
@@ -342,7 +343,11 @@ BringToDevice(GgMerge *merge)
 	}
 	if (load != NULL && GgLoadOpen(load))
 	{
-		GgLoadWrite(load, list, GG_PART_ROWS, 0, merge->rows, nodes * GgRowBytes(meta));
+		if (merge->records != NULL)
+			GgLoadWrite(load, list, GG_PART_CODES, 0, merge->records,
+						nodes * GgCodeBytes(meta, merge->codes));
+		else
+			GgLoadWrite(load, list, GG_PART_ROWS, 0, merge->rows, nodes * GgRowBytes(meta));
 		GgLoadWrite(load, list, GG_PART_ADJACENCY, 0, merge->graph->adjacency,
 					nodes * meta->graph_degree * sizeof(uint32));
 		GgLoadWrite(load, list, GG_PART_PIVOTS, 0, merge->pivots,

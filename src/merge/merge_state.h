@@ -38,7 +38,7 @@ typedef struct GgMerge
 	GgTidEntry *tids;			/* of all inputs' rows */
 	uint64		epoch;			/* vacuum epoch of the directory before the delta's were read */
 	char	   *rows;			/* the data set: nodes of pieces that stay, then new ones */
-	char	   *records;		/* of new nodes, where the index has codes alone; or NULL */
+	char	   *records;		/* of all nodes, where the index has codes alone; or NULL */
 	GgMergeFiles files;
 	GgNodeTable table;
 	uint32		kept_nodes;		/* of pieces that stay */

@@ -71,9 +71,13 @@ static void
 AddKeptPiece(GgMerge *merge, GgMergeInput *input, const GgVectorPiece *piece)
 {
 	Size		row_bytes = GgRowBytes(merge->meta);
+	Size		code_bytes = GgCodeBytes(merge->meta, merge->meta->coded);
 
 	GgReadVectors(merge->target, merge->meta, input, piece->first, piece->nodes,
 				  merge->rows + (Size) merge->nodes * row_bytes);
+	if (merge->records != NULL)
+		GgReadCodes(merge->target, merge->meta, input, piece->first, piece->nodes,
+					merge->records + (Size) merge->nodes * code_bytes);
 	for (uint32 i = 0; i < piece->nodes; i++)
 	{
 		if (i % STEP_ROWS == 0)
@@ -95,8 +99,7 @@ PutRecord(GgMerge *merge, GgCoder *coder, const char *vector, const char *code, 
 		GgCodeRow(coder, vector);
 		code = (const char *) coder->record;
 	}
-	memcpy(merge->records + (Size) (merge->nodes - merge->kept_nodes) * code_bytes, code,
-		   code_bytes);
+	memcpy(merge->records + (Size) merge->nodes * code_bytes, code, code_bytes);
 }
 
 /*

@@ -25,7 +25,11 @@
  *
  * A device has the delta's full pages as of some moment.  All its lists of the delta are exact.
  *
- * Segments that a device has no room for are left to walks from the start.
+ * Segments that a device has no room for are left to walks from the start.  Of some a device has
+ * codes alone (GgResidentRef.rowless).  Its walks of these bring somewhat more nodes than were
+ * asked for, in the order of estimates.  They are measured here before the list is anybody's.  All
+ * else takes rows: lists of a scan with a filter, deep ones, and those of segments too small for a
+ * walk.
  */
 #include "scan/row_filter.h"
 
@@ -156,27 +160,91 @@ AskAgain(GgScanOpaque *so, const gg_request *request, int attempt)
 		return false;
 	}
 	if ((!request->delta || ref->delta_answered || ref->delta_pages == delta_pages) &&
-		(request->lists & ~ref->answered & ref->missing) == 0)
+		(request->lists & ~ref->answered & ref->missing) == 0 &&
+		(request->measured & ref->rowless) == 0)
 		return true;
 	so->reason = GG_REASON_NOT_RESIDENT;
 	return false;
 }
 
-/* As GgServiceAsk(). */
+/* How many nodes of a list of this length are measured where the device walks by codes. */
+static uint32
+RerankSize(const GgScanOpaque *so, const gg_search_params *params)
+{
+	return gg_rerank_size(params, GG_DEVICE_CODES((gg_metric) so->meta->metric),
+						  so->meta->dimensions);
+}
+
+/* The stream of a segment. */
+static GgStream *
+StreamOf(GgScanOpaque *so, uint32 list)
+{
+	GgStream   *stream = so->streams;
+
+	while (stream->segment == NULL || stream->segment - so->meta->segments != list)
+		stream++;
+	return stream;
+}
+
+/* Lists of `from` keys become lists of `to`, the nearest ones.  Those of estimates are measured. */
+static void
+ShortenLists(GgScanOpaque *so, const gg_request *request, uint32 rowless, uint64 *lists,
+			 uint32 from, uint64 *keys, uint32 to)
+{
+	for (uint32 list = 0; list <= request->nsegments; list++)
+	{
+		if (!gg_request_asks(request, list))
+			continue;
+		if (list < request->nsegments && (rowless >> list & 1) != 0)
+		{
+			GgStream   *stream = StreamOf(so, list);
+			uint32		measured;
+
+			GgNeedSource(so, stream);
+			measured = GgSourceMeasureKeys(&stream->source, lists, from);
+			so->reranked += measured;
+			so->distances += measured;
+		}
+		memmove(keys, lists, to * sizeof(uint64));
+		lists += from;
+		keys += to;
+	}
+}
+
+/* As GgServiceAsk(), but with distances of rows in keys, where the index has rows. */
 static bool
 Ask(GgScanOpaque *so, const GgAsk *ask, uint64 *keys, uint64 *matches)
 {
+	const uint32 walked = ask->request.lists & ~ask->request.measured;
+	/* where the index has no rows, table_order.c measures */
+	const uint32 measured = so->by_table ? 0 : walked;
+	const uint32 k = ask->request.params.k;
+	GgResidentRef *ref = &so->device.ref;
+	GgAsk		longer = *ask;
+	uint64	   *lists = keys;
 	int			attempt = 0;
+	bool		answered;
 
-	GgForgetAnswers(&so->device.ref);
-	while (!GgServiceAsk(&so->device.ref, ask, keys, matches, &so->reason))
-		if (!AskAgain(so, &ask->request, attempt++))
-			return false;
-	so->reranked += (uint64) pg_popcount32(ask->request.lists & ~ask->request.measured &
-										   so->device.ref.coded) *
-		gg_rerank_size(&ask->request.params, GG_DEVICE_CODES((gg_metric) so->meta->metric),
-					   so->meta->dimensions);
-	return true;
+	if ((measured & ref->rowless) != 0)
+	{
+		longer.request.params.k = RerankSize(so, &ask->request.params);
+		lists = palloc(gg_request_lists(&ask->request) *
+					   (Size) longer.request.params.k * sizeof(uint64));
+	}
+	GgForgetAnswers(ref);
+	while (!(answered = GgServiceAsk(ref, &longer, lists, matches, &so->reason)) &&
+		   AskAgain(so, &longer.request, attempt++))
+		;
+	if (answered)
+		so->reranked += (uint64) pg_popcount32(walked & ref->coded & ~ref->rowless) *
+			RerankSize(so, &ask->request.params);
+	/* whoever answered in the end */
+	if (answered && (lists != keys || (measured & ref->rowless) != 0))
+		ShortenLists(so, &ask->request, measured & ref->rowless, lists, longer.request.params.k,
+					 keys, k);
+	if (lists != keys)
+		pfree(lists);
+	return answered;
 }
 
 /* ---- the first query --------------------------------------------------- */
@@ -247,22 +315,25 @@ FilteredLists(GgScanOpaque *so)
 }
 
 /*
- * The device has no room for some segments of the index.  Their streams become walks, and stay
- * walks if the query is posted once more.  Where nothing is left to ask the device for, so->reason
- * says so.
+ * The device has no room for some segments of the index, or none for the rows that the scan's
+ * filter takes.  Their streams become walks, and stay walks if the query is posted once more.
+ * Small segments are measured here where the device has no rows.  Where nothing is left to ask the
+ * device for, so->reason says so.
  */
 static void
 LeaveMissing(GgScanOpaque *so)
 {
 	GgDeviceAnswer *device = &so->device;
+	const uint32 rowless = device->ref.rowless;
 
-	device->missing = device->lists & (device->ref.missing | device->missing);
-	device->lists &= ~device->missing;
-	device->exact &= ~device->missing;
+	device->missing |= device->ref.missing | (so->filter != NULL ? rowless : 0);
+	device->missing &= device->lists;
+	device->lists &= ~(device->missing | (device->exact & rowless));
+	device->exact &= device->lists;
 	if (device->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA)
-		so->reason = GG_REASON_PARTIAL;
+		so->reason = (device->missing & ~rowless) != 0 ? GG_REASON_PARTIAL : GG_REASON_CODED;
 	else if (device->lists == 0 && device->delta_pages == 0)
-		so->reason = GG_REASON_MEMORY;
+		so->reason = rowless != 0 ? GG_REASON_CODED : GG_REASON_MEMORY;
 }
 
 /* Find the resident to ask.  False: there is none, or asking does not pay; so->reason says why. */
@@ -300,11 +371,14 @@ FindDevice(GgScanOpaque *so)
 /*
  * Does a walk's list of this length take less time than an exact one?  With iterative_scan off the
  * scan wants a few rows more, in the place of dead ones, and the walk's next list is more like the
- * one before.
+ * one before.  Where the device has no rows there is no exact one.
  */
 static bool
 WalkIsWorthwhile(const GgScanOpaque *so, const GgStream *stream, uint32 itopk)
 {
+	if (stream->segment != NULL &&
+		(so->device.ref.rowless >> (stream->segment - so->meta->segments) & 1) != 0)
+		return itopk <= GG_MAX_ITOPK;
 	return stream->segment == NULL || so->mode == GG_ITERATIVE_OFF ||
 		itopk <= GgLongestDeviceList(stream->nodes, GgRowBytes(so->meta));
 }
@@ -398,7 +472,10 @@ AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 	GgAsk		ask = NewAsk(so, device->lists, device->delta_pages > 0);
 	double		expected = ExpectedRows(so, so->streams);
 	uint32		itopk = gg_itopk_size;
-	uint64		limited = so->limit > 0 ? GG_LIMITED_WALK(so->limit) : 0;
+	/* rows that are read from the table are more than LIMIT */
+	uint32		limit = so->by_table && so->expected == 0 ?
+		GgRowsToRead(so->meta, so->mode, so->limit, 0) : so->limit;
+	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 
 	ask.meanwhile = meanwhile;
@@ -406,7 +483,7 @@ AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 	{
 		itopk = (uint32) limited;
 		deep = !WalkIsWorthwhile(so, so->streams, itopk);
-		expected = so->limit;
+		expected = limit;
 	}
 	else if (GG_EXPECTED_WALK(expected) > itopk && WalkIsDue(so))
 		BeginUncertainWalk(so);
@@ -414,6 +491,11 @@ AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 	{
 		itopk = (uint32) GG_EXPECTED_WALK(expected);
 		deep = !WalkIsWorthwhile(so, so->streams, itopk);
+	}
+	if (deep && (device->lists & device->ref.rowless) != 0)
+	{
+		deep = false;
+		itopk = Min(itopk, GG_MAX_ITOPK);
 	}
 	if (deep)
 		AskForDeep(so, &ask, Min(GgFirstDeepList(expected),
@@ -629,15 +711,21 @@ MarkHanded(GgScanOpaque *so, GgStream *stream)
 	state->next_key = 0;
 }
 
-/* Can the device still answer for this stream? */
+/* Can the device still answer for this stream, with lists of walks or with deep ones? */
 static bool
-IsThere(const GgScanOpaque *so, const GgStream *stream)
+IsThere(GgScanOpaque *so, const GgStream *stream)
 {
 	const DeviceStream *state = stream->state;
+	const GgResidentRef *ref = &so->device.ref;
 
-	if (stream->segment != NULL)
-		return (so->device.ref.missing >> state->list & 1) == 0;
-	return so->device.ref.delta_pages == stream->end_page;
+	if (stream->segment == NULL)
+		return ref->delta_pages == stream->end_page;
+	if (state->deep && (ref->rowless >> state->list & 1) != 0)
+	{
+		GgRequireDevice(so->index, GG_REASON_CODED);
+		return false;
+	}
+	return (ref->missing >> state->list & 1) == 0;
 }
 
 /*

@@ -24,24 +24,33 @@
 
 static ExecutorStart_hook_type prev_hook = NULL;
 
+void
+GgTellLimit(ScanKey key, uint64 limit)
+{
+	const uint32 expected = (uint32) Min(limit, GG_MOST_EXPECTED) | GG_EXPECTED_LIMIT;
+
+	key->sk_flags &= (1 << GG_EXPECTED_SHIFT) - 1;
+	key->sk_flags |= (int) (expected << GG_EXPECTED_SHIFT);
+}
+
 static void
 TellScan(IndexScanState *scan, uint32 limit)
 {
 	const Plan *plan = scan->ss.ps.plan;
 	double		rows;
-	uint32		expected;
 
 	if (scan->iss_NumOrderByKeys != 1 || (plan->qual == NIL && limit == 0) ||
 		!GgIsGpugraph(scan->iss_RelationDesc))
 		return;
 	if (plan->qual == NIL)
-		expected = Min(limit, GG_MOST_EXPECTED) | GG_EXPECTED_LIMIT;
-	else
 	{
-		rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
-		expected = GgRowsToExpect(rows, plan->plan_rows, limit > 0 ? limit : GG_EXPECTED_ANSWERS);
+		GgTellLimit(&scan->iss_OrderByKeys[0], limit);
+		return;
 	}
-	scan->iss_OrderByKeys[0].sk_flags |= expected << GG_EXPECTED_SHIFT;
+	rows = scan->ss.ss_currentRelation->rd_rel->reltuples;
+	scan->iss_OrderByKeys[0].sk_flags |=
+		GgRowsToExpect(rows, plan->plan_rows, limit > 0 ? limit : GG_EXPECTED_ANSWERS) <<
+		GG_EXPECTED_SHIFT;
 }
 
 /* Is there anything in the expression that is not known before the plan runs? */

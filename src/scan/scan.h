@@ -16,6 +16,7 @@
 #include "utils/memutils.h"
 #include "utils/snapshot.h"
 
+#include "request.h"
 #include "service/shared/service.h"
 
 typedef struct GgScanOpaque GgScanOpaque;
@@ -315,6 +316,9 @@ extern void GgInitExplain(void);
 
 extern void GgInitExpectedRows(void);
 
+/* Tell a scan that so many rows will be asked for, and none of them dropped. */
+extern void GgTellLimit(ScanKey key, uint64 limit);
+
 /* Read from the key of the order what a scan is told. */
 extern void GgReadExpected(GgScanOpaque *so, ScanKey key);
 
@@ -409,6 +413,27 @@ GgUseCodes(GgScanOpaque *so, GgStream *stream)
 		MemoryContextSwitchTo(old);
 	}
 	GgSourceUseCodes(&stream->source, so->code_queries[codes]);
+}
+
+/*
+ * Where the index has codes alone: how many rows of the table are to be measured before the one
+ * after `returned` ones is handed out.  As many more than the scan is expected to take as after any
+ * walk by codes.  limit: as in GgScanOpaque.
+ */
+static inline uint32
+GgRowsToRead(const GgMetaPageData *meta, GgIterativeScan mode, uint32 limit, uint64 returned)
+{
+	gg_search_params params = {.itopk_size = PG_UINT32_MAX, .rerank = gg_rerank_setting};
+	uint64		k = Max((gg_itopk_size + 1) / 2, 1);
+
+	if (mode == GG_ITERATIVE_OFF)
+		k = gg_itopk_size;
+	else if (limit > 0 && limit < k)
+		k = limit;
+	while (k <= returned)
+		k *= 2;
+	params.k = (uint32) Min(k, GG_MAX_ROWS);
+	return gg_rerank_size(&params, (gg_codes) meta->coded, meta->dimensions);
 }
 
 /* Make stream->source ready to read the segment. */

@@ -4,10 +4,9 @@
  *
  * The streams hand out rows in the order of estimates.  The nearest of them are read from the
  * table: the version that the scan's snapshot sees, whose distance is computed from the column's
- * value as an insert would see it.  Some more are read than the scan is expected to take, as after
- * any walk by codes (gg_rerank_size()), and handed out in the order of their distances.  Rows that
- * the snapshot does not see do not count.  When the scan takes more, twice as many are read, and so
- * on.
+ * value as an insert would see it.  Some more are read than the scan is expected to take
+ * (GgRowsToRead()), and handed out in the order of their distances.  Rows that the snapshot does
+ * not see do not count.  When the scan takes more, twice as many are read, and so on.
  *
  * Streams hand out rows as under relaxed_order, unless iterative_scan is off.  A row that turns out
  * nearer than one that was returned before comes at once under relaxed_order, and last under
@@ -23,7 +22,6 @@
 #include "access/tableam.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
-#include "request.h"
 #include "storage/inspect.h"
 #include "storage/type.h"
 #include "utils/float.h"
@@ -228,19 +226,8 @@ ReadBatch(IndexScanDesc scan,
 static uint64
 Due(const GgScanOpaque *so, const GgTableOrder *order)
 {
-	gg_search_params params = {.itopk_size = UINT32_MAX, .rerank = gg_rerank_setting};
-	uint64		k = Max((gg_itopk_size + 1) / 2, 1);
-
-	if (so->all_exact)
-		return PG_UINT64_MAX;
-	if (so->mode == GG_ITERATIVE_OFF)
-		k = gg_itopk_size;
-	else if (so->limit > 0 && so->limit < k)
-		k = so->limit;
-	while (k <= order->returned)
-		k *= 2;
-	params.k = (uint32) Min(k, GG_MAX_ROWS);
-	return gg_rerank_size(&params, so->meta->coded, so->meta->dimensions);
+	return so->all_exact ? PG_UINT64_MAX :
+		GgRowsToRead(so->meta, so->mode, so->limit, order->returned);
 }
 
 static void

@@ -19,6 +19,8 @@
 #include "storage/buf_internals.h"
 #include "utils/memutils.h"
 
+#include "keys.h"
+
 /* Rows fetched ahead of their turn, and bytes of each.  The hardware goes on from there. */
 #define ROWS_AHEAD		4
 #define PREFETCH_BYTES	1024
@@ -321,6 +323,31 @@ GgSourceSweep(GgPageSource *src, uint32 first, uint32 count, float *out)
 			out[i++] = Distance(src, src->scratch, codes);
 		}
 	}
+}
+
+uint32
+GgSourceMeasureKeys(GgPageSource *src, uint64 *keys, uint32 count)
+{
+	uint32		nodes[GG_MAX_DEGREE];
+	float		distances[GG_MAX_DEGREE];
+	uint32		measured = 0;
+
+	/* what was measured lies before what is still to be read */
+	for (uint32 i = 0; i < count;)
+	{
+		uint32		n = 0;
+
+		for (; i < count && n < GG_MAX_DEGREE; i++)
+			if (keys[i] != GG_NO_KEY && key_node(keys[i]) < src->source.n)
+				nodes[n++] = key_node(keys[i]);
+		GgSourceDistances(src, nodes, n, distances);
+		for (uint32 j = 0; j < n; j++)
+			heap_push(keys, measured++, key_of(distances[j], nodes[j]));
+	}
+	heap_sort(keys, measured);
+	for (uint32 i = measured; i < count; i++)
+		keys[i] = GG_NO_KEY;
+	return measured;
 }
 
 static bool

@@ -62,4 +62,10 @@ extern void GgSourceDistances(GgPageSource *source, const uint32 *nodes, uint32 
 /* The same for the count nodes from first on. */
 extern void GgSourceSweep(GgPageSource *source, uint32 first, uint32 count, float *out);
 
+/*
+ * Measure the nodes of count keys (keys.h), and sort the keys anew.  What is no node's becomes
+ * GG_NO_KEY, and comes last.  Returns how many were measured.
+ */
+extern uint32 GgSourceMeasureKeys(GgPageSource *source, uint64 *keys, uint32 count);
+
 #endif							/* GG_SOURCE_H */

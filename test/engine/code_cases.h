@@ -84,9 +84,9 @@ write_rows(gg_index *index, const rows *r)
 	}
 }
 
-/* Every fifth row is dead: its TID is invalid. */
+/* All but rows or codes.  Every fifth row is dead: its TID is invalid. */
 static gg_index *
-index_make(const rows *r, gg_codes codes, gg_row_place place, const gg_control *control)
+index_begin(const rows *r, gg_codes codes, gg_row_place place)
 {
 	gg_shape	shape = shape_of(r, codes, place);
 	uint64_t	list_bytes = (uint64_t) r->graph.degree * r->data.n * sizeof(uint32_t);
@@ -94,7 +94,6 @@ index_make(const rows *r, gg_codes codes, gg_row_place place, const gg_control *
 
 	CHECK_OK(engine->index_create(&shape, &index), "index_create");
 	CHECK(engine->index_bytes(index) == engine->shape_bytes(&shape), "bytes");
-	write_rows(index, r);
 	CHECK_OK(engine->index_write(index, GG_PART_ADJACENCY, 0, r->graph.adjacency, list_bytes),
 			 "lists");
 	for (uint32_t i = 0; i < r->graph.npivots; i++)
@@ -114,6 +113,15 @@ index_make(const rows *r, gg_codes codes, gg_row_place place, const gg_control *
 		CHECK_OK(engine->index_write(index, GG_PART_TIDS, i * sizeof(head), &head, sizeof(head)),
 				 "heads");
 	}
+	return index;
+}
+
+static gg_index *
+index_make(const rows *r, gg_codes codes, gg_row_place place, const gg_control *control)
+{
+	gg_index   *index = index_begin(r, codes, place);
+
+	write_rows(index, r);
 	CHECK_OK(engine->index_finish(index, r->data.n, control), "index_finish");
 	return index;
 }

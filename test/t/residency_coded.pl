@@ -1,5 +1,6 @@
-# An index that has codes and no vectors is for the CPU alone: no device gets it, whether it is
-# built, merged, asked for or queried there. A device builds its graphs all the same.
+# A device serves an index that has codes and no vectors: it walks by the codes that lie on the
+# index's pages, and the scan reads the table and puts rows in order, as without a device. Filters
+# are the CPU's. Built, loaded, merged and refreshed, on a standby, too.
 use strict;
 use warnings;
 
@@ -8,33 +9,128 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('coded');
+my $node = service_node('coded', init => { allows_streaming => 1 });
 make_items($node, 12000, 64);
 $node->safe_psql('postgres', <<'SQL');
 DROP INDEX items_idx;
 ALTER TABLE items SET (parallel_workers = 2);
-CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops)
-	WITH (storage = int4, seal_rows = 500);
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
+	WITH (storage = int4, seal_rows = 0);
 SQL
 
-is($node->safe_psql('postgres', "SELECT element FROM gpugraph_index_info('items_idx')"),
-	'int4', 'built, with the device');
-is(state_of($node), 'absent', 'and not handed over');
-cmp_ok($node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')"), '>', 0,
-	'gpugraph_prewarm() fills buffers');
-is(state_of($node), 'absent', 'and no device');
-my $search = 'SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM items
-	ORDER BY val <-> (SELECT val FROM queries LIMIT 1) LIMIT 10) s';
-is($node->safe_psql('postgres', "$search; SELECT engine, reason FROM gpugraph_last_scan()"),
-	"10\ncpu|The index has codes and no vectors.", 'the CPU answers');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM gpugraph_search(\'items_idx\',
-	(SELECT array_agg(val) FROM queries), 10)'), 200, 'and many queries');
-my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $search");
-like($err, qr/The index has codes and no vectors/, 'engine cuda says why not');
-$node->safe_psql('postgres', "INSERT INTO items SELECT 100000 + id, cat, big, val FROM items;
-	SELECT gpugraph_merge('items_idx')");
-is(state_of($node), 'absent', 'merged, and still on no device');
+my $fast = 'SET enable_seqscan = off; SET enable_sort = off';
+my $query = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)';
+
+sub form
+{
+	return of_index($node, "concat_ws(' ', state, coded_segments, rowless_segments)");
+}
+
+# Rows of all queries, nearest first, by the device or by the CPU.
+sub rows_by
+{
+	my ($on, $engine, $rel) = @_;
+	$rel ||= 'items';
+
+	return $on->safe_psql('postgres', <<"SQL");
+$fast;
+SET gpugraph.engine = $engine;
+SELECT q, id FROM queries,
+	LATERAL (SELECT id, $rel.val <-> queries.val AS d FROM $rel
+		ORDER BY $rel.val <-> queries.val LIMIT 10) s ORDER BY q, d, id;
+SQL
+}
+
+# The device answers, and as rightly as the CPU does; so it does many queries in one call.
+sub answers_rightly
+{
+	my ($what, $rel) = @_;
+	$rel ||= 'items';
+	my ($recall, $gpu) = split / /, truth($node, $rel);
+	my $by_cpu = $node->safe_psql('postgres',
+		"SET gpugraph.engine = cpu; SELECT recall('$rel', '<->', 10) - 0.005");
+
+	cmp_ok($recall, '>=', $by_cpu, "$what: recall");
+	is($gpu, 20, "$what: by the device");
+	cmp_ok($node->safe_psql('postgres', <<"SQL"), '>=', $by_cpu, "$what: many queries in one call");
+SELECT count(*) / 200.0 FROM gpugraph_search('${rel}_idx',
+	(SELECT array_agg(val ORDER BY q) FROM queries), 10) s
+JOIN queries ON q = s.query
+JOIN LATERAL (SELECT ctid, $rel.val <-> queries.val AS d FROM $rel ORDER BY d LIMIT 10) t
+	ON t.ctid = s.tid AND abs(t.d - s.distance) < 1e-6 * d
+SQL
+	return;
+}
+
+is(form(), 'ready 1 1', 'a builder hands it over');
+answers_rightly('built');
+my $built = rows_by($node, 'cuda');
+
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+wait_for_state($node, 'absent');
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+is(form(), 'ready 1 1', 'loaded from its pages');
+is(rows_by($node, 'cuda'), $built, 'codes of pages are those that the device made');
+is(rows_by($node, 'cpu'), $built, 'and the CPU finds the same rows');
+is($node->safe_psql('postgres', "$fast; SELECT id FROM items $query LIMIT 10 \\g /dev/null\n" .
+	'SELECT engine, widenings, reranked FROM gpugraph_last_scan()'), 'gpu|0|47',
+	'one list has what the table is read for');
+is($node->safe_psql('postgres', "SELECT count(*) FROM gpugraph_search('items_idx',
+	(SELECT array_agg(val) FROM queries), 10) \\g /dev/null
+	SELECT engine, queries, reranked FROM gpugraph_last_scan()"), 'gpu|20|940',
+	'as many rows for each of many queries');
+for my $order (qw(strict_order relaxed_order off))
+{
+	is($node->safe_psql('postgres', "SET gpugraph.iterative_scan = $order; $fast;
+		SELECT count(*), count(*) FILTER (WHERE d < before) > 2
+		FROM (SELECT d, lag(d) OVER () AS before
+			FROM (SELECT val <-> (SELECT val FROM queries WHERE q = 1) AS d
+				FROM items $query LIMIT 100) s) t"), '100|f', "rows in order: $order");
+}
+
+# ---- what measures all rows
+is($node->safe_psql('postgres', "$fast; SELECT count(*) FROM (SELECT id FROM items WHERE cat = 3
+	$query LIMIT 10) s \\g /dev/null\nSELECT engine, reason FROM gpugraph_last_scan()"),
+	'cpu|The index, or the GPU\'s copy of it, has codes and no vectors.', 'a filter is the CPU\'s');
+my ($rc, $out, $err) = $node->psql('postgres', "SET gpugraph.engine = cuda; $fast;
+	SELECT count(*) FROM (SELECT id FROM items WHERE cat = 3 $query LIMIT 10) s");
+like($err, qr/has codes and no vectors/, 'engine cuda says so');
+
+# ---- rows that come and go; no two are equal
+$node->safe_psql('postgres', <<'SQL');
+INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 10 = 0;
+DELETE FROM items WHERE id % 7 = 0 OR (id % 10 = 0 AND id <= 12000);
+SQL
+answers_rightly('rows of the delta, and dead ones');
+$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+is(form(), 'ready 1 1', 'a merge brings its segment');
+answers_rightly('merged');
+my $merged = rows_by($node, 'cuda');
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+wait_for_state($node, 'absent');
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+is(rows_by($node, 'cuda'), $merged, 'the merge brought the codes that it wrote');
 index_is_complete($node, 'merged');
 
+# ---- a large segment and a small one, which is measured by codes
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE part AS SELECT id, cat, val FROM items WHERE id % 2 = 0;
+CREATE INDEX part_idx ON part USING gpugraph (val vector_l2_ops)
+	WITH (storage = int8, seal_rows = 0, segment_rows = 4500);
+SELECT gpugraph_prewarm('part_idx');
+SQL
+answers_rightly('segments', 'part');
+
+# ---- a standby has a device of its own
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('coded_standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
+$node->wait_for_catchup($standby);
+wait_for(sub { of_device($standby, 'state') eq 'up' });
+$standby->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+is(state_of($standby), 'ready', 'on a standby');
+is(rows_by($standby, 'cuda'), $merged, 'with the same answers');
+$standby->stop;
 $node->stop;
 done_testing();

@@ -499,7 +499,7 @@ GgReasonText(GgReason reason)
 		case GG_REASON_SMALL:
 			return "The index has so few rows that an exact scan is as fast.";
 		case GG_REASON_CODED:
-			return "The index has codes and no vectors.";
+			return "The index, or the GPU's copy of it, has codes and no vectors.";
 		case GG_REASON_PARTIAL:
 			return "Only some segments of the index fit on the GPU.";
 		default:

@@ -224,6 +224,7 @@ UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef 
 	ref->nsegments = previous->nsegments;
 	ref->missing = previous->missing;
 	ref->coded = previous->coded;
+	ref->rowless = previous->rowless;
 	ref->delta_pages = CoveredPages(previous->generation, previous->delta_first,
 									previous->delta_pages, meta);
 	return true;
@@ -266,6 +267,7 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 	ref->nsegments = resident->nsegments;
 	ref->missing = resident->missing;
 	ref->coded = resident->coded;
+	ref->rowless = resident->rowless;
 	ref->delta_pages = CoveredPages(resident->key.generation, resident->delta_first,
 									resident->delta_pages, meta);
 	return true;
@@ -353,13 +355,15 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 
 /*
  * Is a device's copy better than the best one so far?  A copy that is ready is, whatever becomes of
- * others.  Of those that are, the one with most segments is, which the fewest queries wait for.
+ * others.  Of those that are, the one with most segments is, then the one with most rows, which the
+ * fewest queries wait for.
  * gpugraph_prewarm() wants the one that has all.
  */
 static bool
 IsBetter(const Copy *copy, const Copy *best, GgAsker asker)
 {
 	int			lacks = pg_popcount32(copy->ref.missing) - pg_popcount32(best->ref.missing);
+	int			rowless = pg_popcount32(copy->ref.rowless) - pg_popcount32(best->ref.rowless);
 
 	if (copy->found != best->found || best->found == FOUND_NOTHING)
 		return copy->found > best->found;
@@ -372,7 +376,9 @@ IsBetter(const Copy *copy, const Copy *best, GgAsker asker)
 		return copy->current;
 	if (copy->part != best->part)
 		return best->part;
-	return lacks != 0 ? lacks < 0 : copy->waiting < best->waiting;
+	if (lacks != 0 || rowless != 0)
+		return lacks != 0 ? lacks < 0 : rowless < 0;
+	return copy->waiting < best->waiting;
 }
 
 /* Have other devices asked for what the first one lacks, where they have it. */
@@ -394,6 +400,7 @@ AddOthers(GgResidentRef *ref, const Copy *copies)
 		};
 		ref->missing &= ~lists;
 		ref->coded |= other->coded & lists;
+		ref->rowless |= other->rowless & lists;
 	}
 }
 
@@ -542,7 +549,7 @@ GgCanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		*reason = GG_REASON_LOCAL;
 		return false;
 	}
-	if (meta->coded != GG_CODES_NONE)
+	if (!GgDevicesTake(meta))
 	{
 		*reason = GG_REASON_CODED;
 		return false;

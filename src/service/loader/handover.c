@@ -194,6 +194,12 @@ GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 		list->shape.words = list->shape.rows > 0 ? meta->filter_words : 0;
 		list->shape.offsets = list->shape.rows > 0 &&
 			(meta->segments[i].flags & GG_SEGMENT_OFFSETS) != 0;
+		if (meta->coded == GG_CODES_NONE)
+			continue;
+		list->rowless = list->by_codes = true;
+		list->shape.codes = (gg_codes) meta->coded;
+		list->shape.row_place = GG_ROWS_NONE;
+		list->shape.code_seed = meta->instance;
 	}
 	if (job->delta_pages > 0)
 	{
@@ -374,7 +380,7 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		*reason = GG_REASON_LOCAL;
 		return NULL;
 	}
-	if (meta->coded != GG_CODES_NONE)
+	if (!GgDevicesTake(meta))
 	{
 		*reason = GG_REASON_CODED;
 		return NULL;
@@ -386,6 +392,8 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 	}
 	load = KeepPending(&local);
 	GgLoadDescribe(GgLoadJobOf(load), index, meta);
+	/* a builder has rows, of which the device makes the same codes */
+	GgLoadJobOf(load)->lists[0].by_codes = false;
 	return OpenLoad(load, reason);
 }
 

@@ -38,6 +38,7 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "storage/codes.h"
 #include "storage/ipc.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
@@ -179,12 +180,14 @@ static bool
 FindInSegment(const GgLoadJob *job, const GgMetaPageData *meta, const GgLoadList *list, uint32 *u,
 			  Unit *unit)
 {
-	unit->part = GG_PART_ROWS;
-	unit->kind = GG_KIND_VECTORS;
+	const Size	node_bytes = list->by_codes ? GgCodeBytes(meta, meta->coded) : GgRowBytes(meta);
+
+	unit->part = list->by_codes ? GG_PART_CODES : GG_PART_ROWS;
+	unit->kind = list->by_codes ? GG_KIND_CODES : GG_KIND_VECTORS;
 	unit->base = 0;
 	for (int i = 0; i < meta->npieces; i++)
 	{
-		uint64		bytes = (uint64) meta->pieces[i].nodes * GgRowBytes(meta);
+		uint64		bytes = (uint64) meta->pieces[i].nodes * node_bytes;
 
 		if (meta->pieces[i].segment != list->segment)
 			continue;

@@ -28,6 +28,13 @@ extern int	gg_service_engine;	/* gpugraph.service_engine, GgServiceEngine; postm
 typedef struct GgService GgService;
 extern GgService *gg_service;
 
+/* Can devices have an index of this kind?  The CUDA engine is not given codes that lie on pages. */
+static inline bool
+GgDevicesTake(const GgMetaPageData *meta)
+{
+	return meta->coded == GG_CODES_NONE || gg_service_engine == GG_SERVICE_CPU;
+}
+
 /* From _PG_init: defines settings; when preloaded also registers hooks and workers. */
 extern void GgServiceInit(void);
 
@@ -80,7 +87,7 @@ typedef enum GgReason
 	GG_REASON_LOCAL,			/* temporary, or created by this transaction: only we can read it */
 	GG_REASON_SMALL,			/* so few rows that an exact scan is as fast */
 	GG_REASON_PARTIAL,			/* the device answered, but for segments that have no room there */
-	GG_REASON_CODED,			/* the index has codes and no vectors */
+	GG_REASON_CODED,			/* rows are to be measured, and the device has codes alone */
 	GG_NREASONS
 } GgReason;
 
@@ -162,6 +169,11 @@ typedef struct GgResidentRef
 	int			failed;			/* the device that did not answer the last request */
 	uint32		missing;		/* bitmap of those that no device has: not to be asked for */
 	uint32		coded;			/* bitmap of those that walks measure by codes */
+	/*
+	 * Bitmap of those whose rows the device cannot read: it walks them alone, and distances in keys
+	 * are estimates.
+	 */
+	uint32		rowless;
 	uint32		delta_pages;	/* that list nsegments covers, whole rows only; 0: no such list */
 } GgResidentRef;
 

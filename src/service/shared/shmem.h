@@ -212,6 +212,7 @@ typedef struct GgPrevious
 	uint32		graphs[GG_MAX_SEGMENTS];
 	uint32		missing;
 	uint32		coded;
+	uint32		rowless;
 	uint32		delta_first;
 	uint32		delta_pages;
 } GgPrevious;
@@ -241,6 +242,7 @@ typedef struct GgResident
 	uint32		graphs[GG_MAX_SEGMENTS];	/* GgGraphId() of list i */
 	uint32		missing;		/* bitmap of those that are not on the device, for want of memory */
 	uint32		coded;			/* bitmap of those that walks measure by codes */
+	uint32		rowless;		/* bitmap of those whose rows the device cannot read */
 	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages */
 	uint32		delta_first;
 	uint32		delta_pages;
@@ -318,6 +320,8 @@ typedef struct GgLoadList
 	uint32		graph;			/* GgGraphId(); of the delta likewise */
 	bool		kept;			/* the version to be replaced has it already */
 	bool		left_out;		/* there is no room for it */
+	bool		rowless;		/* the index has codes alone, and so has any device */
+	bool		by_codes;		/* codes are brought, in the place of rows */
 	uint32		n;
 	gg_shape	shape;
 } GgLoadList;

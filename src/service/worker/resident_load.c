@@ -548,11 +548,22 @@ IsStillWanted(GgWorker *worker, const GgLoadJob *job)
 
 /* Note of a version's list what form it has. */
 static void
-NoteForm(GgResidentVersion *version, uint32 i, bool coded, uint64 host_bytes)
+NoteForm(GgResidentVersion *version, uint32 i, const gg_shape *shape)
 {
-	version->host_bytes[i] = host_bytes;
-	if (coded)
+	version->host_bytes[i] = GgHostBytes(shape);
+	if (shape->codes != GG_CODES_NONE)
 		version->coded |= (uint32) 1 << i;
+	if (shape->row_place == GG_ROWS_NONE)
+		version->rowless |= (uint32) 1 << i;
+}
+
+/* The form of a list that another version had. */
+static void
+KeepForm(GgResidentVersion *version, uint32 i, const GgResidentVersion *old, uint32 before)
+{
+	version->host_bytes[i] = old->host_bytes[before];
+	version->coded |= (old->coded >> before & 1) << i;
+	version->rowless |= (old->rowless >> before & 1) << i;
 }
 
 /* Make the new version from the lists that were loaded and those that the old one has. */
@@ -567,7 +578,7 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 	version->live = true;
 	version->serial = ++device->last_serial;
 	version->nlists = job->nlists;
-	version->missing = version->coded = 0;
+	version->missing = version->coded = version->rowless = 0;
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
 		gg_index  **kept = NULL;
@@ -581,12 +592,10 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 			uint32		before = (uint32) (kept - old->lists);
 
 			old->owned[before] = false;
-			NoteForm(version, i, (old->coded >> before & 1) != 0, old->host_bytes[before]);
+			KeepForm(version, i, old, before);
 		}
-		else
-			NoteForm(version, i, lists[i] != NULL &&
-					 job->lists[i].shape.codes != GG_CODES_NONE,
-					 lists[i] != NULL ? GgHostBytes(&job->lists[i].shape) : 0);
+		else if (lists[i] != NULL)
+			NoteForm(version, i, &job->lists[i].shape);
 		version->list_bytes[i] = 0;
 		if (version->lists[i] != NULL)
 			version->list_bytes[i] = worker->engine->index_bytes(version->lists[i]);
@@ -624,6 +633,7 @@ NotePrevious(GgResident *resident, const GgLoadJob *job)
 	memcpy(previous->graphs, resident->graphs, sizeof(previous->graphs));
 	previous->missing = resident->missing;
 	previous->coded = resident->coded;
+	previous->rowless = resident->rowless;
 	previous->delta_first = resident->delta_first;
 	previous->delta_pages = resident->delta_pages;
 }

@@ -5,11 +5,13 @@
  * Full: rows, and a copy of them in half precision that walks read.  Coded: walks read codes of 4
  * bits an element (8 under L1, whose distances a rotation does not keep), and then measure some
  * nodes by row.  The rows lie beside the codes, or in memory of the host that is pinned, where the
- * device reads them.
+ * device reads them.  Or they are nowhere but on the index's pages: then the device answers by
+ * estimates, and who asks measures.
  *
  * gpugraph.device_storage says which forms are tried, one after the other.  A form serves a load if
- * there is room for all of its segments.  Where no form does, the last one that the host has room
- * for is cut to what fits (GgLeaveOut()).  What a device has keeps its form until it is evicted.
+ * there is room for all of its segments.  Where no form does, the last one that could be had is cut
+ * to what fits (GgLeaveOut()).  What a device has keeps its form until it is evicted.  Segments of
+ * an index that has codes alone have no other form than the last.
  */
 #include "service/worker/worker.h"
 
@@ -21,18 +23,26 @@ typedef enum Form
 {
 	FORM_FULL,
 	FORM_CODED,
-	FORM_CODED_HOST
+	FORM_CODED_HOST,
+	FORM_CODED_NONE				/* as much of the device's memory, and none of the host's */
 } Form;
 
 /* The forms of gpugraph.device_storage, in order of preference. */
 static const struct
 {
 	int			count;
-	Form		forms[2];
+	Form		forms[3];
 }			forms_of[] = {
-	[GG_STORAGE_AUTO] = {2, {FORM_FULL, FORM_CODED_HOST}},
+	[GG_STORAGE_AUTO] = {3, {FORM_FULL, FORM_CODED_HOST, FORM_CODED_NONE}},
 	[GG_STORAGE_FULL] = {1, {FORM_FULL}},
-	[GG_STORAGE_CODES] = {2, {FORM_CODED, FORM_CODED_HOST}}
+	[GG_STORAGE_CODES] = {3, {FORM_CODED, FORM_CODED_HOST, FORM_CODED_NONE}}
+};
+
+static const gg_row_place row_place_of[] = {
+	[FORM_FULL] = GG_ROWS_DEVICE,
+	[FORM_CODED] = GG_ROWS_DEVICE,
+	[FORM_CODED_HOST] = GG_ROWS_HOST,
+	[FORM_CODED_NONE] = GG_ROWS_NONE
 };
 
 uint64
@@ -133,10 +143,10 @@ TakeForm(GgWorker *worker, int load, Form form)
 	{
 		gg_shape   *shape = &job->lists[i].shape;
 
-		if (!GgIsLoaded(&job->lists[i]))
+		if (!GgIsLoaded(&job->lists[i]) || job->lists[i].rowless)
 			continue;
 		shape->codes = form == FORM_FULL ? GG_CODES_NONE : GG_DEVICE_CODES(shape->metric);
-		shape->row_place = form == FORM_CODED_HOST ? GG_ROWS_HOST : GG_ROWS_DEVICE;
+		shape->row_place = row_place_of[form];
 		shape->code_seed = job->key.instance;
 		bytes += GgHostBytes(shape);
 	}
@@ -170,7 +180,7 @@ GgFindForm(GgWorker *worker, int load, uint64 most, uint64 *bytes)
 		Form		form = forms_of[gg_device_storage].forms[i];
 		GgRoom		room = GG_ROOM_NONE;
 
-		if (!TakeForm(worker, load, form))
+		if ((form == FORM_CODED_NONE && last == FORM_CODED_HOST) || !TakeForm(worker, load, form))
 			continue;
 		last = form;
 		*bytes = GgLoadBytes(worker, job);
@@ -191,7 +201,8 @@ GgTryOtherForm(GgWorker *worker, int load, gg_code code)
 	bool		coded = false;
 
 	for (uint32 i = 0; i < job->nsegments; i++)
-		coded |= GgIsLoaded(&job->lists[i]) && job->lists[i].shape.codes != GG_CODES_NONE;
+		coded |= GgIsLoaded(&job->lists[i]) && !job->lists[i].rowless &&
+			job->lists[i].shape.codes != GG_CODES_NONE;
 	if (coded && code == GG_EUNSUPPORTED)
 		watch->no_codes = true;
 	else if (watch->host_bytes > 0 && code == GG_ENOMEM)

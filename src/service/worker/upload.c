@@ -22,6 +22,7 @@
  */
 #include "service/worker/upload.h"
 #include "service/worker/watchdog.h"
+#include "rules/codes.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -32,6 +33,19 @@
 
 #define POLL_MIN_US		20
 #define POLL_MAX_US		2000
+
+/*
+ * A row of which not all bytes have come.  Where rows stay nowhere the engine makes codes of whole
+ * ones, and chunks end where pages do.
+ */
+typedef struct PartRow
+{
+	struct PartRow *next;
+	uint32		list;
+	uint64		offset;			/* of the row */
+	uint64		bytes;			/* that have come */
+	char		data[];
+} PartRow;
 
 struct GgUpload
 {
@@ -53,6 +67,7 @@ struct GgUpload
 	/* of loads between CREATE and DONE or BROKEN; the main thread keeps off until then */
 	gg_index   *lists[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];
 	uint64		copied[GG_MAX_LOADS][GG_SERVE_MAX_LISTS];	/* bytes */
+	PartRow    *part_rows[GG_MAX_LOADS];
 	const gg_index *delta_from[GG_MAX_LOADS];	/* until CREATE is over; see GgUploadDelta() */
 	uint32		delta_first[GG_MAX_LOADS];
 	uint32		delta_rows[GG_MAX_LOADS];
@@ -90,6 +105,13 @@ CloseAll(GgUpload *upload)
 static void
 CloseLists(GgUpload *upload, int load)
 {
+	while (upload->part_rows[load] != NULL)
+	{
+		PartRow    *next = upload->part_rows[load]->next;
+
+		free(upload->part_rows[load]);
+		upload->part_rows[load] = next;
+	}
 	for (int i = 0; i < GG_SERVE_MAX_LISTS; i++)
 	{
 		if (upload->lists[load][i] != NULL)
@@ -112,15 +134,23 @@ Break(GgUpload *upload, int load, uint32 serial)
 		upload->wake(upload->arg);
 }
 
-/* Bytes of all parts of a list. */
 static uint64
-PartsBytes(const gg_shape *shape)
+RowBytes(const gg_shape *shape)
 {
+	return (uint64) shape->dim * gg_element_size(shape->element);
+}
+
+/* Bytes of all parts of a list; by_codes: with codes in the place of rows. */
+static uint64
+PartsBytes(const gg_shape *shape, bool by_codes)
+{
+	uint64		row_bytes = by_codes ? gg_code_record_bytes(shape->codes, shape->dim) :
+		RowBytes(shape);
 	uint64		n = shape->capacity;
 	uint64		words = n * shape->degree + shape->npivots * (1 + (uint64) GG_PIVOT_DEGREE) +
 		(shape->offsets ? n + 1 : 0);
 
-	return n * shape->dim * gg_element_size(shape->element) + words * sizeof(uint32) +
+	return n * row_bytes + words * sizeof(uint32) +
 		shape->rows * (1 + (uint64) shape->words) * sizeof(uint64);
 }
 
@@ -138,7 +168,7 @@ CreateList(GgUpload *upload, int load, uint32 i)
 		taken.capacity = taken.rows = rows;
 		status = upload->engine->index_take(upload->lists[load][i], upload->delta_from[load],
 											upload->delta_first[load], rows);
-		upload->copied[load][i] = PartsBytes(&taken);
+		upload->copied[load][i] = PartsBytes(&taken, false);
 	}
 	return status;
 }
@@ -208,6 +238,80 @@ ListOf(GgUpload *upload, const GgStageChunk *chunk)
 	return upload->lists[chunk->load][chunk->list];
 }
 
+/* Keep bytes of a row from `skip` on, until all of it have come. */
+static gg_status
+WritePartRow(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, uint64 row_bytes,
+			 uint64 offset, uint64 skip, const char *bytes, uint64 count)
+{
+	PartRow   **place = &upload->part_rows[chunk->load];
+	PartRow    *row;
+	gg_status	status = {GG_OK};
+
+	while (*place != NULL && ((*place)->list != chunk->list || (*place)->offset != offset))
+		place = &(*place)->next;
+	if (*place == NULL)
+	{
+		*place = calloc(1, sizeof(PartRow) + row_bytes);
+		if (*place == NULL)
+		{
+			SetStatus(&status, GG_ENOMEM, "gpugraph upload", "out of memory for a row");
+			return status;
+		}
+		(*place)->list = chunk->list;
+		(*place)->offset = offset;
+	}
+	row = *place;
+	memcpy(row->data + skip, bytes, count);
+	row->bytes += count;
+	if (row->bytes < row_bytes)
+		return status;
+	status = upload->engine->index_write(list, GG_PART_ROWS, offset, row->data, row_bytes);
+	*place = row->next;
+	free(row);
+	return status;
+}
+
+/* Write rows that stay nowhere: each one at once. */
+static gg_status
+WriteWholeRows(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, const char *bytes)
+{
+	const GgLoadJob *job = &upload->device->loads_under_way[chunk->load];
+	const uint64 row_bytes = RowBytes(&job->lists[chunk->list].shape);
+	uint64		offset = chunk->offset;
+	uint64		left = chunk->bytes;
+	gg_status	status = {GG_OK};
+
+	while (left > 0 && status.code == GG_OK)
+	{
+		uint64		skip = offset % row_bytes;
+		uint64		here = Min(left, row_bytes - skip);
+
+		if (here == row_bytes)
+		{
+			here = left - left % row_bytes;
+			status = upload->engine->index_write(list, GG_PART_ROWS, offset, bytes, here);
+		}
+		else
+			status = WritePartRow(upload, chunk, list, row_bytes, offset - skip, skip, bytes, here);
+		offset += here;
+		bytes += here;
+		left -= here;
+	}
+	return status;
+}
+
+static gg_status
+WriteChunk(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, const char *bytes)
+{
+	const GgLoadJob *job = &upload->device->loads_under_way[chunk->load];
+
+	if (chunk->part == GG_PART_ROWS &&
+		job->lists[chunk->list].shape.row_place == GG_ROWS_NONE)
+		return WriteWholeRows(upload, chunk, list, bytes);
+	return upload->engine->index_write(list, (gg_part) chunk->part, chunk->offset, bytes,
+									   chunk->bytes);
+}
+
 /* Copy one chunk that is FILLED. */
 static void
 CopyChunk(GgUpload *upload, int number)
@@ -221,8 +325,7 @@ CopyChunk(GgUpload *upload, int number)
 	list = ListOf(upload, chunk);
 	if (list != NULL)
 	{
-		gg_status	status = upload->engine->index_write(list, (gg_part) chunk->part,
-														 chunk->offset, bytes, chunk->bytes);
+		gg_status	status = WriteChunk(upload, chunk, list, bytes);
 
 		upload->copied[chunk->load][chunk->list] += chunk->bytes;
 		if (status.code != GG_OK)
@@ -242,10 +345,10 @@ CopyChunk(GgUpload *upload, int number)
 static gg_status
 CheckFilled(const GgUpload *upload, int load, uint32 list)
 {
+	const GgLoadList *brought = &upload->device->loads_under_way[load].lists[list];
 	gg_status	status = {GG_OK};
 
-	if (upload->copied[load][list] !=
-		PartsBytes(&upload->device->loads_under_way[load].lists[list].shape))
+	if (upload->copied[load][list] != PartsBytes(&brought->shape, brought->by_codes))
 		SetStatus(&status, GG_EINVAL, "gpugraph upload", "a part of it was not brought");
 	return status;
 }

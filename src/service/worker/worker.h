@@ -28,6 +28,7 @@ typedef struct GgResidentVersion
 	uint64		list_bytes[GG_SERVE_MAX_LISTS]; /* of what is missing, too */
 	uint64		host_bytes[GG_SERVE_MAX_LISTS]; /* see storage.c */
 	uint32		coded;			/* bitmap of segments that walks measure by codes */
+	uint32		rowless;		/* bitmap of those whose rows the device cannot read */
 	bool		owned[GG_SERVE_MAX_LISTS];	/* false: the version that replaced this one has it */
 	uint64		bytes;			/* of those owned */
 	uint32		pins;

@@ -1,0 +1,132 @@
+# A device that has no room for an index's rows, in its own memory or in the host's, holds codes
+# alone: it walks by them, and the backend measures what it found by the index's pages. Answers are
+# those of full rows. Filters, long scans and small segments are the CPU's.
+use strict;
+use warnings;
+
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('rowless', conf => <<'CONF');
+gpugraph.device_storage = codes
+gpugraph.host_memory = 0
+CONF
+
+# No device memory for rows beside codes: "state coded rowless missing".
+sub load_without_rows
+{
+	my ($index, $bytes) = @_;
+	my $cap = int($bytes * 0.7 / 1048576) || 1;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_memory = '${cap}MB'");
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('$index'), pg_reload_conf()");
+	wait_for_state($node, 'absent', $index);
+	$node->psql('postgres', "SELECT gpugraph_prewarm('$index')");
+	return form($index);
+}
+
+sub form
+{
+	my ($index) = @_;
+
+	return of_index($node, "concat_ws(' ', state, coded_segments, rowless_segments,
+		missing_segments, host_bytes)", $index);
+}
+
+# Many queries in one call find what the table's order says.
+sub finds_many
+{
+	my ($index, $what) = @_;
+
+	cmp_ok($node->safe_psql('postgres', <<"SQL"), '>=', 197, "$what: many queries in one call");
+SELECT count(*) FROM gpugraph_search('$index',
+	(SELECT array_agg(val ORDER BY q) FROM queries), 10) s
+JOIN queries ON q = s.query
+JOIN LATERAL (SELECT ctid FROM items ORDER BY items.val <-> queries.val LIMIT 10) t
+	ON t.ctid = s.tid
+SQL
+	return;
+}
+
+# ---- one segment
+make_items($node, 12000, 64);
+$node->safe_psql('postgres', <<'SQL');
+ALTER INDEX items_idx SET (seal_rows = 0);
+SELECT gpugraph_prewarm('items_idx');
+SQL
+is(form('items_idx'), 'ready 1 0 0 0', 'room for rows beside codes');
+is(load_without_rows('items_idx', of_index($node, 'bytes')), 'ready 1 1 0 0', 'codes alone');
+truth_by_device($node, 'codes alone');
+finds_many('items_idx', 'codes alone');
+
+# all plans, and what they tell
+my $fast = 'SET enable_seqscan = off; SET enable_sort = off';
+my $query = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)';
+
+sub last_scan
+{
+	my ($sql, $columns) = @_;
+
+	return $node->safe_psql('postgres',
+		"$fast; $sql \\g /dev/null\nSELECT $columns FROM gpugraph_last_scan()");
+}
+
+is(last_scan("SELECT id FROM items $query LIMIT 10", 'engine, reranked'), 'gpu|74',
+	'rows that the backend measures are told');
+is(last_scan("SET gpugraph.rerank_size = 100; SELECT id FROM items $query LIMIT 10", 'reranked'),
+	'100', 'as many as the setting says');
+my $third = "SELECT count(*), sum(id) FROM (SELECT id FROM items WHERE id % 3 = 0 $query
+	LIMIT 10) s";
+is($node->safe_psql('postgres', "$fast; $third"),
+	$node->safe_psql('postgres', "SET enable_indexscan = off; $third"), 'a row in three passes');
+is($node->safe_psql('postgres', <<"SQL"), '3000|t|t', 'a long scan goes on with the CPU');
+$fast;
+SELECT count(*), bool_and(d >= before), count(*) FILTER (WHERE d <= far) > 2950
+	FROM (SELECT d, lag(d, 1, d) OVER (ORDER BY n) AS before,
+		(SELECT percentile_disc(0.25) WITHIN GROUP (ORDER BY items.val <-> queries.val)
+			FROM items, queries WHERE q = 1) AS far
+		FROM (SELECT row_number() OVER () AS n, d FROM (SELECT
+			val <-> (SELECT val FROM queries WHERE q = 1) AS d FROM items $query LIMIT 3000) s) r) t
+SQL
+my ($rc, $out, $err) = $node->psql('postgres',
+	"SET gpugraph.engine = cuda; $fast; SELECT count(*) FROM (SELECT id FROM items $query) s");
+like($err, qr/has codes and no vectors/, 'engine cuda says what is the CPU\'s');
+
+# ---- rows that come and go; no two are equal
+$node->safe_psql('postgres', <<'SQL');
+INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id % 10 = 0;
+DELETE FROM items WHERE id % 7 = 0 OR (id % 10 = 0 AND id <= 12000);
+SQL
+truth_by_device($node, 'rows of the delta beside codes');
+$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')");
+is(form('items_idx'), 'ready 1 1 0 0', 'a merged segment has codes alone, too');
+truth_by_device($node, 'after a merge');
+finds_many('items_idx', 'after a merge');
+
+$node->safe_psql('postgres', 'REINDEX INDEX items_idx');
+is(form('items_idx'), 'ready 1 1 0 0', 'and one that its builder hands over');
+truth_by_device($node, 'after a build');
+
+# ---- rows whose bytes lie on two pages, several segments, a filter column
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.device_memory');
+$node->safe_psql('postgres', 'DROP TABLE items, queries; SELECT pg_reload_conf()');
+make_items($node, 6000, 100);
+$node->safe_psql('postgres', <<'SQL');
+DROP INDEX items_idx;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
+	WITH (seal_rows = 0, segment_rows = 2500);
+SELECT gpugraph_prewarm('items_idx');
+SQL
+is(load_without_rows('items_idx', of_index($node, 'bytes')), 'ready 3 3 0 0',
+	'segments with codes alone');
+is($node->safe_psql('postgres', "SELECT recall('items', '<->', 10)"), '1.0000',
+	'small segments are measured here');
+is($node->safe_psql('postgres', 'SET gpugraph.itopk_size = 64;
+	SELECT recall(\'items\', \'<->\', 10)'), '1.0000', 'and larger ones walked');
+is(last_scan("SELECT id FROM items WHERE cat = 3 $query LIMIT 10", "engine || ' ' || filter"),
+	'cpu exact', 'a filter column is searched here');
+$node->stop;
+done_testing();
