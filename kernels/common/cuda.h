@@ -64,11 +64,16 @@ typedef struct gg_cuda_meter
 extern cudaError_t gg_cuda_malloc(void **memory, size_t bytes);
 extern void gg_cuda_free(void *memory);
 
+/* The same for what indexes keep: small ones share blocks.  bytes: as they were asked for. */
+extern cudaError_t gg_cuda_malloc_shared(void **memory, size_t bytes);
+extern void gg_cuda_free_shared(void *memory, size_t bytes);
+extern void gg_cuda_forget_shared(void);
+
 /*
  * count elements of T in device memory, freed at the end of the scope.  Work queued on the buffer
- * is done before it goes: cudaFree() waits for the device.
+ * is done before it goes: cudaFree() waits for the device.  SHARED: it may be part of a block.
  */
-template <typename T>
+template <typename T, bool SHARED = false>
 class gg_cuda_buffer
 {
 public:
@@ -91,7 +96,8 @@ public:
 		release();
 		if (bytes == 0)
 			return gg_ok();
-		error = gg_cuda_malloc((void **) &data_, bytes);
+		error = SHARED ? gg_cuda_malloc_shared((void **) &data_, bytes) :
+			gg_cuda_malloc((void **) &data_, bytes);
 		if (error != cudaSuccess)
 		{
 			gg_status	status = gg_cuda_status(error, "gg_cuda_buffer", "cudaMalloc");
@@ -123,7 +129,10 @@ public:
 	{
 		if (data_ == NULL)
 			return;
-		gg_cuda_free(data_);
+		if (SHARED)
+			gg_cuda_free_shared(data_, bytes_);
+		else
+			gg_cuda_free(data_);
 		if (meter_ != NULL)
 			meter_->now -= bytes_;
 		data_ = NULL;

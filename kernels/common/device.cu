@@ -331,5 +331,6 @@ gg_cuda_release(void)
 {
 	(void) cudaDeviceReset();
 	(void) cudaGetLastError();
+	gg_cuda_forget_shared();
 	releases.fetch_add(1);
 }

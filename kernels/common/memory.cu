@@ -1,7 +1,7 @@
 /*
  * memory.cu
- *		Where buffers come from: cudaMalloc(), or a pool for work beside searches.  Copies between
- *		the host's memory and the device's.
+ *		Where buffers come from: cudaMalloc(), a pool for work beside searches, or blocks that small
+ *		indexes share.  Copies between the host's memory and the device's.
  *
  * cudaMalloc() and cudaFree() take the driver's lock, and cudaFree() waits for all that the device
  * does: batches that are launched meanwhile wait with it.  A build calls them some hundred times.
@@ -13,10 +13,25 @@
  *
  * No GPU has run this with searches beside it yet: what the driver makes them wait for, when the
  * pool grows and when it goes, is not measured.
+ *
+ * Blocks.  The driver gives device memory out in granules of 2 MB, so each of a thousand small
+ * indexes would waste a granule for each of its arrays.  They take pieces of blocks of 32 MB
+ * instead.  A block goes back to the driver with its last piece.  GPUGRAPH_UNSHARED=1 in the
+ * environment gives each its own memory, for tools that look at what lies behind an array.
  */
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <new>
+#include <stdlib.h>
+
 #include "cuda.h"
 
 #define COPY_BYTES ((uint64_t) 32 << 20)
+
+#define BLOCK_BYTES ((size_t) 32 << 20)
+#define MOST_SHARED (BLOCK_BYTES / 4)	/* larger ones waste a fifth at most */
+#define PIECE_ALIGN ((size_t) 256)		/* as cudaMalloc() */
 
 static thread_local cudaMemPool_t pool = NULL;
 static thread_local cudaStream_t pool_stream = NULL;
@@ -37,6 +52,156 @@ gg_cuda_free(void *memory)
 	else
 		(void) cudaFreeAsync(memory, pool_stream);
 }
+
+/* ---- blocks ------------------------------------------------------------------ */
+
+typedef struct shared_block
+{
+	int			device;
+	size_t		used;
+} shared_block;
+
+typedef std::map<char *, shared_block>::iterator block_place;
+
+/* By address.  Free pieces that touch are one, but for those of different blocks. */
+static std::mutex blocks_lock;
+static std::map<char *, shared_block> blocks;
+static std::map<char *, size_t> free_pieces;
+
+/* The block that a piece lies in; blocks.end(): none. */
+static block_place
+block_of(char *piece)
+{
+	block_place block = blocks.upper_bound(piece);
+
+	if (block == blocks.begin() || piece >= (--block)->first + BLOCK_BYTES)
+		return blocks.end();
+	return block;
+}
+
+/* The smallest free piece of the device that is long enough. */
+static char *
+take_piece(size_t bytes, int device)
+{
+	auto		best = free_pieces.end();
+	char	   *piece;
+
+	for (auto one = free_pieces.begin(); one != free_pieces.end(); ++one)
+		if (one->second >= bytes && block_of(one->first)->second.device == device &&
+			(best == free_pieces.end() || one->second < best->second))
+			best = one;
+	if (best == free_pieces.end())
+		return NULL;
+	piece = best->first;
+	if (best->second > bytes)
+		free_pieces[piece + bytes] = best->second - bytes;
+	free_pieces.erase(best);
+	block_of(piece)->second.used += bytes;
+	return piece;
+}
+
+/* Give a piece back to its block.  True: the block is empty, and forgotten. */
+static bool
+return_piece(block_place block, char *piece, size_t bytes)
+{
+	auto		next = free_pieces.lower_bound(piece);
+
+	block->second.used -= bytes;
+	if (next != free_pieces.end() && next->first == piece + bytes && block_of(next->first) == block)
+	{
+		bytes += next->second;
+		next = free_pieces.erase(next);
+	}
+	if (next != free_pieces.begin())
+	{
+		auto		before = std::prev(next);
+
+		if (before->first + before->second == piece && block_of(before->first) == block)
+		{
+			piece = before->first;
+			bytes += before->second;
+			free_pieces.erase(before);
+		}
+	}
+	if (block->second.used == 0)
+		return true;
+	free_pieces[piece] = bytes;
+	return false;
+}
+
+static size_t
+piece_bytes(size_t bytes)
+{
+	return (bytes + PIECE_ALIGN - 1) / PIECE_ALIGN * PIECE_ALIGN;
+}
+
+/* Containers throw where memory is short; nothing may above. */
+cudaError_t
+gg_cuda_malloc_shared(void **memory, size_t bytes)
+try
+{
+	std::lock_guard<std::mutex> guard(blocks_lock);
+	void	   *block;
+	int			device;
+	cudaError_t error = cudaGetDevice(&device);
+
+	if (error != cudaSuccess)
+		return error;
+	if (bytes > MOST_SHARED || getenv("GPUGRAPH_UNSHARED") != NULL)
+		return cudaMalloc(memory, bytes);
+	*memory = take_piece(piece_bytes(bytes), device);
+	if (*memory != NULL)
+		return cudaSuccess;
+	if (cudaMalloc(&block, BLOCK_BYTES) != cudaSuccess)
+	{
+		/* there may be room for this alone */
+		(void) cudaGetLastError();
+		return cudaMalloc(memory, bytes);
+	}
+	blocks[(char *) block] = {device, 0};
+	free_pieces[(char *) block] = BLOCK_BYTES;
+	*memory = take_piece(piece_bytes(bytes), device);
+	return cudaSuccess;
+}
+catch (const std::bad_alloc &)
+{
+	return cudaErrorMemoryAllocation;
+}
+
+/* As cudaFree(), waits for the device: launches that ended for the host may still read. */
+void
+gg_cuda_free_shared(void *memory, size_t bytes)
+{
+	std::unique_lock<std::mutex> guard(blocks_lock);
+	const block_place block = block_of((char *) memory);
+
+	if (block == blocks.end())
+	{
+		guard.unlock();
+		(void) cudaFree(memory);
+		return;
+	}
+	guard.unlock();
+	(void) cudaDeviceSynchronize();
+	guard.lock();
+	if (return_piece(block, (char *) memory, piece_bytes(bytes)))
+	{
+		(void) cudaFree(block->first);
+		blocks.erase(block);
+	}
+}
+
+/* The device was reset. */
+void
+gg_cuda_forget_shared(void)
+{
+	std::lock_guard<std::mutex> guard(blocks_lock);
+
+	blocks.clear();
+	free_pieces.clear();
+}
+
+/* ---- a pool --------------------------------------------------------------------- */
 
 /* Some virtual GPUs have no pools; there a build is as any other. */
 static gg_status
@@ -83,6 +248,8 @@ gg_cuda_work::~gg_cuda_work()
 	pool = NULL;
 	pool_stream = NULL;
 }
+
+/* ---- copies ------------------------------------------------------------------- */
 
 gg_status
 gg_cuda_copy_in(void *device, const void *host, uint64_t bytes, cudaStream_t stream,

@@ -108,8 +108,8 @@ struct gg_index
 	void	   *host_rows;			/* pinned; NULL: rows are on the device, or nowhere */
 
 	/* one allocation: to take one and to give it back holds up the other threads' calls */
-	gg_cuda_buffer<char> memory;
-	gg_cuda_buffer<char> walk_rows; /* alone, for it may turn out useless */
+	gg_cuda_buffer<char, true> memory;
+	gg_cuda_buffer<char, true> walk_rows;	/* alone, for it may turn out useless */
 	uint32_t   *adjacency;		/* these point into memory */
 	uint32_t   *pivots;			/* node ids */
 	uint32_t   *pivot_entries;	/* as written: node id and neighbours */

@@ -84,7 +84,7 @@ Request(GgDevice *device, Relation index, const GgMetaPageData *meta, GgAsker as
 		if (entry >= 0)
 		{
 			resident = &device->residents[entry];
-			GgNameEntry(resident, index, meta);
+			GgNameEntry(device, entry, index, meta);
 		}
 	}
 	else if (device->residents[entry].state == GG_RESIDENT_FAILED)
@@ -219,7 +219,7 @@ UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef 
 		GgNowMicros() >= resident->refreshed_us + GG_AHEAD_MS * UINT64CONST(1000))
 		return false;
 	ref->device = number;
-	ref->entry = entry + previous->version * GG_MAX_RESIDENT;
+	ref->entry = GgPlaceOf(entry, previous->version);
 	ref->serial = previous->serial;
 	ref->nsegments = previous->nsegments;
 	ref->missing = previous->missing;
@@ -262,7 +262,7 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 	}
 	NoteFlip(resident);
 	ref->device = number;
-	ref->entry = entry + resident->version * GG_MAX_RESIDENT;
+	ref->entry = GgPlaceOf(entry, resident->version);
 	ref->serial = resident->serial;
 	ref->nsegments = resident->nsegments;
 	ref->missing = resident->missing;
@@ -313,7 +313,10 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 	resident = &device->residents[entry];
 	/* ALTER TABLE may give an index another oid and leave it its file; loaders go by the oid */
 	if (resident->relation != RelationGetRelid(index))
+	{
 		resident->relation = RelationGetRelid(index);
+		GgTagEntry(device, entry);
+	}
 	obstacle->use = resident->use;
 	obstacle->device = number;
 	failed_since = since_us != 0 && resident->failed_us >= since_us;
@@ -406,10 +409,10 @@ AddOthers(GgResidentRef *ref, const Copy *copies)
 
 /* A query uses a copy.  Another index may have the entry by now, which does no harm. */
 static void
-NoteUse(int number, uint32 entry)
+NoteUse(int number, uint32 place)
 {
 	GgDevice   *device = gg_service->devices[number];
-	GgResident *resident = &device->residents[entry % GG_MAX_RESIDENT];
+	GgResident *resident = &device->residents[GgEntryOf(place)];
 
 	pg_atomic_fetch_add_u64(&resident->queries, 1);
 	pg_atomic_write_u64(&resident->used, pg_atomic_fetch_add_u64(&device->clock, 1) + 1);

@@ -101,7 +101,7 @@ static bool
 HasAll(const GgResidentRef *ref, const GgMetaPageData *meta, uint64 began_us, uint64 *bytes)
 {
 	GgDevice   *device = gg_service->devices[ref->device];
-	const GgResident *resident = &device->residents[ref->entry % GG_MAX_RESIDENT];
+	const GgResident *resident = &device->residents[GgEntryOf(ref->entry)];
 	bool		has_all;
 
 	/*

@@ -4,9 +4,9 @@
  *		gpugraph_stat_index.
  *
  * A query counts itself with two atomic additions, and its backend remembers where its indexes'
- * counters are.  The table has room for GG_INDEX_SLOTS indexes of all databases.  Indexes that
- * find none are counted together, in the row without a name.  A counter stays when its index is
- * dropped, until gpugraph_stat_reset() empties the table.
+ * counters are.  The table has room for gg_service->index_slots indexes of all databases.
+ * Indexes that find none are counted together, in the row without a name.  A counter stays when
+ * its index is dropped, until gpugraph_stat_reset() empties the table.
  *
  * The worker alone writes its device's counters, without a lock.  A reader may see one of them a
  * moment before another.  So it is also the worker that zeroes them.
@@ -42,7 +42,7 @@ SeekCounters(uint64 key, bool *full)
 	*full = false;
 	for (int i = 0; i < MAX_PROBES; i++)
 	{
-		GgIndexCounters *counters = &stats->slots[(start + i) % GG_INDEX_SLOTS];
+		GgIndexCounters *counters = &stats->slots[(start + i) % gg_service->index_slots];
 		uint64		seen = pg_atomic_read_u64(&counters->key);
 
 		if (seen == key)
@@ -68,7 +68,7 @@ FindCounters(uint64 key)
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	for (int i = 0; i < MAX_PROBES && found == NULL; i++)
 	{
-		GgIndexCounters *counters = &stats->slots[(start + i) % GG_INDEX_SLOTS];
+		GgIndexCounters *counters = &stats->slots[(start + i) % gg_service->index_slots];
 		uint64		seen = pg_atomic_read_u64(&counters->key);
 
 		if (seen == 0)
@@ -209,7 +209,7 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	stats.last_error[sizeof(stats.last_error) - 1] = '\0';
 	stats.name[sizeof(stats.name) - 1] = '\0';
 	LWLockAcquire(device->lock, LW_SHARED);
-	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+	for (uint32 i = 0; i < pg_atomic_read_u32(&device->nresidents); i++)
 		if (device->residents[i].state == GG_RESIDENT_READY)
 			residents++;
 	LWLockRelease(device->lock);
@@ -397,11 +397,15 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	Assert(c == INDEX_COLUMNS);
 }
 
-/* All entries of all devices that are up, copied.  What a worker that is gone held is gone. */
+/*
+ * The entries of all devices that are up, copied: those of one relation, or all with InvalidOid.
+ * What a worker that is gone held is gone.
+ */
 static Held *
-CopyEntries(int *nheld)
+CopyEntries(Oid relation, int *nheld)
 {
-	Held	   *held = palloc(gg_service->ndevices * GG_MAX_RESIDENT * sizeof(Held));
+	int			room = 8;
+	Held	   *held = palloc(room * sizeof(Held));
 
 	*nheld = 0;
 	for (int d = 0; d < gg_service->ndevices; d++)
@@ -411,16 +415,21 @@ CopyEntries(int *nheld)
 		if (!GgDeviceIsUp(device))
 			continue;
 		LWLockAcquire(device->lock, LW_SHARED);
-		for (int i = 0; i < GG_MAX_RESIDENT; i++)
-			if (device->residents[i].state != GG_RESIDENT_FREE)
-			{
-				held[*nheld].device = device->number;
-				held[*nheld].resident = device->residents[i];
-				held[*nheld].place = (uint32) 1 << d;
-				held[*nheld].ready = 0;
-				held[*nheld].shown = false;
-				(*nheld)++;
-			}
+		for (uint32 i = 0; i < pg_atomic_read_u32(&device->nresidents); i++)
+		{
+			Held	   *one;
+
+			if (device->residents[i].state == GG_RESIDENT_FREE ||
+				(OidIsValid(relation) && device->tags[i].relation != relation))
+				continue;
+			if (*nheld == room)
+				held = repalloc_huge(held, (room *= 2) * sizeof(Held));
+			one = &held[(*nheld)++];
+			memset(one, 0, sizeof(Held));
+			one->device = device->number;
+			one->place = (uint32) 1 << d;
+			one->resident = device->residents[i];
+		}
 		LWLockRelease(device->lock);
 	}
 	return held;
@@ -510,8 +519,8 @@ gpugraph_stat_get_index(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 
 	stats = gg_service->index_stats;
-	held = CopyEntries(&nheld);
-	for (int i = -1; i < GG_INDEX_SLOTS; i++)
+	held = CopyEntries(InvalidOid, &nheld);
+	for (int i = -1; i < (int) gg_service->index_slots; i++)
 	{
 		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
 		uint64		key = pg_atomic_read_u64(&counters->key);
@@ -546,7 +555,7 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 		return;
 	for (int d = 0; d < gg_service->ndevices; d++)
 		stat->up |= GgDeviceIsUp(gg_service->devices[d]);
-	held = CopyEntries(&nheld);
+	held = CopyEntries(relation, &nheld);
 	latest = FindLatest(held, nheld, MyDatabaseId, relation);
 	if (latest != NULL)
 	{
@@ -597,7 +606,7 @@ gpugraph_stat_reset(PG_FUNCTION_ARGS)
 	stats = gg_service->index_stats;
 	LWLockAcquire(gg_service->stat_lock, LW_EXCLUSIVE);
 	pg_atomic_fetch_add_u64(&stats->resets, 1);
-	for (int i = -1; i < GG_INDEX_SLOTS; i++)
+	for (int i = -1; i < (int) gg_service->index_slots; i++)
 	{
 		GgIndexCounters *counters = i < 0 ? &stats->others : &stats->slots[i];
 

@@ -311,7 +311,7 @@ AssignLoad(GgLoad *load, Relation index, const GgMetaPageData *meta)
 	{
 		GgResident *resident = &device->residents[entry];
 
-		GgNameEntry(resident, index, meta);
+		GgNameEntry(device, entry, index, meta);
 		resident->fault = gg_fault;
 		number = GgTakeLoad(device, entry, false, MyProcPid);
 		if (number >= 0)

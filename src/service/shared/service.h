@@ -143,7 +143,7 @@ extern void GgStatOfIndex(Oid relation, GgIndexStat *stat);
 
 /*
  * What a backend's query names.  (entry, serial) is one version of a resident, which never
- * changes: a refresh makes a new one.  entry is opaque, below 2 * GG_MAX_RESIDENT.
+ * changes: a refresh makes a new one.  entry is opaque.
  */
 typedef struct GgResidentPart
 {

@@ -33,6 +33,7 @@ int			gg_host_memory_mb = -1;
 int			gg_device_memory_mb = 0;
 int			gg_device_timeout_ms = 30000;
 bool		gg_autoprewarm = true;
+int			gg_max_residents = 1024;
 int			gg_answer_chunks = 32;
 int			gg_loaders = 4;
 int			gg_fault = GG_FAULT_NONE;
@@ -210,12 +211,34 @@ RegionBytes(void)
 					mul_size(ndevices, GG_STAGE_CHUNK * GG_STAGE_CHUNKS));
 }
 
+/* A device's entries and their tags. */
+static Size
+TableBytes(void)
+{
+	return CACHELINEALIGN(mul_size(gg_max_residents,
+								   sizeof(GgResident) + sizeof(GgResidentTag)));
+}
+
+static uint32
+IndexSlots(void)
+{
+	return (uint32) Max(GG_LEAST_INDEX_SLOTS, 2 * gg_max_residents);
+}
+
+static Size
+IndexStatsBytes(void)
+{
+	return MAXALIGN(add_size(offsetof(GgIndexStats, slots),
+							 mul_size(IndexSlots(), sizeof(GgIndexCounters))));
+}
+
 static Size
 ServiceBytes(void)
 {
 	Size		size = CACHELINEALIGN(sizeof(GgService));
 
 	size = add_size(size, mul_size(ndevices, CACHELINEALIGN(sizeof(GgDevice))));
+	size = add_size(size, mul_size(ndevices, TableBytes()));
 	size = add_size(size, mul_size(ndevices, CACHELINEALIGN(GgRingBytes(MaxBackends))));
 	size = add_size(size, CACHELINEALIGN(GgPoolBytes(gg_answer_chunks)));
 	size = add_size(size, SystemPage());
@@ -225,7 +248,7 @@ ServiceBytes(void)
 static void
 RequestShmem(void)
 {
-	RequestAddinShmemSpace(add_size(ServiceBytes(), MAXALIGN(sizeof(GgIndexStats))));
+	RequestAddinShmemSpace(add_size(ServiceBytes(), IndexStatsBytes()));
 	RequestNamedLWLockTranche("gpugraph", ndevices + 1);
 }
 
@@ -242,8 +265,6 @@ InitDevice(GgDevice *device, int number, LWLock *lock)
 	pg_atomic_init_u32(&device->work, 0);
 	pg_atomic_init_u64(&device->staying.word, GG_STAY_NONE);
 	pg_atomic_init_u64(&device->graph_job.word, GG_GRAPH_FREE);
-	for (int i = 0; i < GG_MAX_RESIDENT; i++)
-		pg_atomic_init_u64(&device->residents[i].used, 0);
 	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
 		pg_atomic_init_u32(&device->chunks[i].state, 0);
 }
@@ -263,17 +284,17 @@ StartIndexStats(void)
 	bool		found;
 	GgIndexStats *stats;
 
-	stats = ShmemInitStruct("gpugraph index statistics", sizeof(GgIndexStats), &found);
+	stats = ShmemInitStruct("gpugraph index statistics", IndexStatsBytes(), &found);
 	gg_service->index_stats = stats;
 	if (found)
 		return;
 	pg_atomic_init_u64(&stats->resets, 0);
 	InitCounters(&stats->others);
-	for (int i = 0; i < GG_INDEX_SLOTS; i++)
+	for (uint32 i = 0; i < gg_service->index_slots; i++)
 		InitCounters(&stats->slots[i]);
 }
 
-/* Lay out the service's memory: service, devices, rings, the pool's words, then the region. */
+/* Lay out the memory: service, devices, tables, rings, the pool's words, then the region. */
 static void
 InitService(void)
 {
@@ -283,6 +304,8 @@ InitService(void)
 	memset(gg_service, 0, sizeof(GgService));
 	gg_service->ndevices = ndevices;
 	gg_service->nslots = MaxBackends;
+	gg_service->max_residents = (uint32) gg_max_residents;
+	gg_service->index_slots = IndexSlots();
 	gg_service->stat_lock = &locks[ndevices].lock;
 	pg_atomic_init_u32(&gg_service->last_use, 0);
 	for (int i = 0; i < GG_NREASONS; i++)
@@ -293,6 +316,14 @@ InitService(void)
 		gg_service->devices[i] = (GgDevice *) next;
 		InitDevice(gg_service->devices[i], device_numbers[i], &locks[i].lock);
 		next += CACHELINEALIGN(sizeof(GgDevice));
+	}
+	for (int i = 0; i < ndevices; i++)
+	{
+		gg_service->devices[i]->residents = (GgResident *) next;
+		gg_service->devices[i]->tags =
+			(GgResidentTag *) (next + gg_service->max_residents * sizeof(GgResident));
+		memset(next, 0, TableBytes());
+		next += TableBytes();
 	}
 	for (int i = 0; i < ndevices; i++)
 	{
@@ -493,6 +524,12 @@ DefineSettings(bool preloading)
 							 &gg_autoprewarm,
 							 true,
 							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("gpugraph.max_residents",
+							"Sets how many indexes each GPU may hold at a time.",
+							"Each takes about a kilobyte of shared memory for each GPU.",
+							&gg_max_residents,
+							1024, 16, GG_MOST_RESIDENTS,
+							at_start, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("gpugraph.answer_chunks",
 							"Sets how many long answers of GPUs there is memory for at a time.",
 							"Each takes 512 kB of shared memory.",

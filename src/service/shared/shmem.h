@@ -88,6 +88,10 @@ extern int	gg_device_memory_mb;	/* gpugraph.device_memory in MB: what residents 
 extern int	gg_device_timeout_ms;	/* gpugraph.device_timeout: a batch or a call of the driver that
 									 * takes longer hangs; 0: never; sighup */
 extern bool gg_autoprewarm;		/* gpugraph.autoprewarm; sighup */
+#define GG_MOST_RESIDENTS	65536	/* that gpugraph.max_residents may be */
+
+extern int	gg_max_residents;	/* gpugraph.max_residents: entries of a device's table;
+								 * postmaster */
 extern int	gg_answer_chunks;	/* gpugraph.answer_chunks: of the pool of long answers;
 								 * postmaster */
 extern int	gg_loaders;			/* gpugraph.load_workers: readers of one big index; sighup */
@@ -171,8 +175,6 @@ GgSlotMove(GgSlot *slot, uint64 ticket, GgSlotState from, GgSlotState to)
 }
 
 /* ---- residents ---------------------------------------------------------------- */
-
-#define GG_MAX_RESIDENT		128 /* per device */
 
 /*
  * What a resident is a copy of.  REINDEX, TRUNCATE and CLUSTER change the locator, builds change
@@ -277,6 +279,40 @@ typedef struct GgResident
 
 #define GG_REFRESH_WANTED	1
 #define GG_REFRESH_LOADING	2
+
+/*
+ * What entries are found by, apart from them: a search of a thousand entries reads 8 kB, and not a
+ * megabyte.  Written with the entry (GgTagEntry), and means nothing where that is FREE.
+ */
+typedef struct GgResidentTag
+{
+	uint32		file;			/* GgFileTag() of the locator */
+	Oid			relation;
+} GgResidentTag;
+
+/* The number of the file, which few relations of all databases share. */
+static inline uint32
+GgFileTag(const GgRelFileLocator *locator)
+{
+	Oid			oids[3];
+
+	StaticAssertStmt(sizeof(GgRelFileLocator) == sizeof(oids), "a locator is three numbers");
+	memcpy(oids, locator, sizeof(oids));
+	return oids[2];
+}
+
+/* What queries name (GgResidentRef.entry): one of the two versions of an entry. */
+static inline uint32
+GgPlaceOf(uint32 entry, uint32 version)
+{
+	return 2 * entry + version;
+}
+
+static inline uint32
+GgEntryOf(uint32 place)
+{
+	return place / 2;
+}
 
 /*
  * A version that was replaced answers queries until its last batch in flight has ended, and for
@@ -461,8 +497,11 @@ GgHistogramAdd(uint64 *histogram, uint64 value)
 	histogram[bucket < GG_HISTOGRAM_BUCKETS ? bucket : GG_HISTOGRAM_BUCKETS - 1]++;
 }
 
-/* Counters of queries by index, of all databases; see stat.c. */
-#define GG_INDEX_SLOTS		1024
+/*
+ * Counters of queries by index, of all databases; see stat.c.  As many as there are entries of
+ * residents, but no fewer than these.
+ */
+#define GG_LEAST_INDEX_SLOTS	1024
 
 typedef struct GgIndexCounters
 {
@@ -475,7 +514,7 @@ typedef struct GgIndexStats
 {
 	pg_atomic_uint64 resets;
 	GgIndexCounters others;
-	GgIndexCounters slots[GG_INDEX_SLOTS];
+	GgIndexCounters slots[FLEXIBLE_ARRAY_MEMBER];	/* gg_service->index_slots */
 } GgIndexStats;
 
 /* ---- a device, and the whole ------------------------------------------------------- */
@@ -519,7 +558,8 @@ typedef struct GgDevice
 	uint64		displaced_us;	/* under lock; when an entry of the full table was last evicted */
 	uint32		last_serial;	/* the worker's; goes on over restarts, because open cursors
 								 * remember serials of any age */
-	GgResident	residents[GG_MAX_RESIDENT];
+	GgResident *residents;		/* gg_service->max_residents, behind the devices */
+	GgResidentTag *tags;		/* of these */
 	GgStageChunk chunks[GG_STAGE_CHUNKS];
 	GgLoadJob	loads_under_way[GG_MAX_LOADS];
 	GgStayingLoader staying;
@@ -550,6 +590,8 @@ struct GgService
 	int			ndevices;
 	GgDevice   *devices[GG_MAX_DEVICES];	/* none of the first ndevices is NULL */
 	uint32		nslots;			/* of each device */
+	uint32		max_residents;	/* of each device */
+	uint32		index_slots;	/* of index_stats */
 	char	   *region;			/* slots, chunks and staging, page aligned, for devices to see */
 	Size		region_bytes;
 	GgSlot	   *slots;			/* of all devices, one device's after the other's */

@@ -120,22 +120,18 @@ GgDatabaseStamp(void)
 int
 GgFindEntry(GgDevice *device, const GgRelFileLocator *locator, uint64 instance, uint64 database)
 {
-	static uint32 hint = 0;		/* most backends ask for one index all the time */
+	uint32		tag = GgFileTag(locator);
 	uint32		n = pg_atomic_read_u32(&device->nresidents);
 
-	for (uint32 i = 0; i <= n; i++)
+	for (uint32 entry = 0; entry < n; entry++)
 	{
-		uint32		entry = i == 0 ? hint : i - 1;
 		GgResident *resident = &device->residents[entry];
 
-		if (resident->state != GG_RESIDENT_FREE &&
+		if (device->tags[entry].file == tag && resident->state != GG_RESIDENT_FREE &&
 			GgSameLocator(&resident->key.locator, locator) &&
 			((resident->key.instance == instance && resident->key.database == database) ||
 			 resident->key.instance == 0))
-		{
-			hint = entry;
 			return entry;
-		}
 	}
 	return -1;
 }
@@ -157,7 +153,7 @@ Displace(GgDevice *device, bool forced)
 
 	if (!forced && now_us < device->displaced_us + DISPLACE_US)
 		return;
-	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+	for (uint32 i = 0; i < gg_service->max_residents; i++)
 	{
 		GgResident *resident = &device->residents[i];
 
@@ -179,7 +175,7 @@ Displace(GgDevice *device, bool forced)
 static int
 FirstInState(const GgDevice *device, GgResidentState state)
 {
-	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+	for (uint32 i = 0; i < gg_service->max_residents; i++)
 		if (device->residents[i].state == state)
 			return i;
 	return -1;
@@ -225,8 +221,17 @@ GgTakeEntry(GgDevice *device, bool forced)
 }
 
 void
-GgNameEntry(GgResident *resident, Relation index, const GgMetaPageData *meta)
+GgTagEntry(GgDevice *device, uint32 entry)
 {
+	device->tags[entry].file = GgFileTag(&device->residents[entry].key.locator);
+	device->tags[entry].relation = device->residents[entry].relation;
+}
+
+void
+GgNameEntry(GgDevice *device, uint32 entry, Relation index, const GgMetaPageData *meta)
+{
+	GgResident *resident = &device->residents[entry];
+
 	resident->key.locator = GgLocator(index);
 	resident->key.instance = meta->instance;
 	resident->key.database = GgDatabaseStamp();
@@ -234,6 +239,7 @@ GgNameEntry(GgResident *resident, Relation index, const GgMetaPageData *meta)
 	resident->database = MyDatabaseId;
 	resident->relation = RelationGetRelid(index);
 	strlcpy(resident->name, RelationGetRelationName(index), sizeof(resident->name));
+	GgTagEntry(device, entry);
 }
 
 /* ---- loads ------------------------------------------------------------------- */
@@ -357,8 +363,10 @@ GgForgetEntry(GgDevice *device, uint32 entry, uint32 use)
 void
 GgForgetLocator(GgDevice *device, const GgRelFileLocator *locator)
 {
+	uint32		tag = GgFileTag(locator);
+
 	for (uint32 i = 0; i < pg_atomic_read_u32(&device->nresidents); i++)
-		if (device->residents[i].state != GG_RESIDENT_FREE &&
+		if (device->tags[i].file == tag && device->residents[i].state != GG_RESIDENT_FREE &&
 			GgSameLocator(&device->residents[i].key.locator, locator))
 			Forget(device, i);
 }

@@ -58,7 +58,11 @@ extern int	GgTakeEntry(GgDevice *device, bool forced);
 extern int	GgTakeFreeEntry(GgDevice *device);
 
 /* Fill in which index an entry is for.  Under device->lock, exclusive. */
-extern void GgNameEntry(GgResident *resident, Relation index, const GgMetaPageData *meta);
+extern void GgNameEntry(GgDevice *device, uint32 entry, Relation index,
+						const GgMetaPageData *meta);
+
+/* Note what an entry is found by, after its locator or relation was written. */
+extern void GgTagEntry(GgDevice *device, uint32 entry);
 
 /*
  * A load for an entry, in state ASSIGNED; -1 when all are taken.  owner: the process that builds,

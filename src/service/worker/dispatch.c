@@ -159,7 +159,7 @@ EndQuery(GgWorker *worker, uint32 number)
 
 	query->live = false;
 	if (query->submitted_us != 0)
-		worker->times[query->entry % GG_MAX_RESIDENT].answered_us +=
+		worker->times[GgEntryOf(query->entry)].answered_us +=
 			GgNowMicros() - query->submitted_us;
 	GgResidentUnpin(worker, query->entry);
 
@@ -345,7 +345,7 @@ CountWaits(GgWorker *worker, const gg_serve_batch *batch, uint64 now)
 			continue;
 		query->submitted_us = now;
 		GgTimeAdd(worker->device->stats.queue_us, waited_us);
-		worker->times[query->entry % GG_MAX_RESIDENT].waited_us += waited_us;
+		worker->times[GgEntryOf(query->entry)].waited_us += waited_us;
 	}
 }
 

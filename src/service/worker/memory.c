@@ -416,7 +416,7 @@ KeepToLimit(GgWorker *worker)
 	GgLoadJob	nobody;
 
 	memset(&nobody, 0, sizeof(nobody));
-	nobody.entry = GG_MAX_RESIDENT;
+	nobody.entry = PG_UINT32_MAX;
 	nobody.forced = true;
 	strlcpy(nobody.name, "nothing", sizeof(nobody.name));
 	(void) GgMakeRoom(worker, &nobody, 0);
@@ -437,7 +437,7 @@ GgCheckLimit(GgWorker *worker)
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
 	device->limit_bytes = limit;
 	/* loads that did not fit may fit now */
-	for (uint32 entry = 0; entry < GG_MAX_RESIDENT; entry++)
+	for (uint32 entry = 0; entry < gg_service->max_residents; entry++)
 	{
 		GgResident *resident = &device->residents[entry];
 

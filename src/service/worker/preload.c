@@ -15,6 +15,7 @@
  */
 #include "service/worker/worker.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/stringinfo.h"
@@ -23,8 +24,8 @@
 
 #define PRELOAD_HEAD	"gpugraph resident 1\n"
 
-/* Larger than any file that we write: 128 lines of 5 numbers. */
-#define PRELOAD_MAX_BYTES	(16 * 1024)
+/* Larger than any file that we write: lines of five numbers. */
+#define PRELOAD_MAX_BYTES	((Size) GG_MOST_RESIDENTS * 64 + 128)
 
 static void
 PreloadPath(int number, const char *ending, char *path, Size size)
@@ -43,7 +44,7 @@ Crc(const char *data, Size len)
 	return crc;
 }
 
-/* The items of a file's text; -1 when it is damaged. */
+/* The first items of a file's text, `max` at most; -1 when it is damaged. */
 static int
 Parse(char *text, GgPreloadItem *items, int max)
 {
@@ -62,16 +63,16 @@ Parse(char *text, GgPreloadItem *items, int max)
 			return -1;
 		if (sscanf(line, "crc %8X", &crc) == 1)
 			return crc == Crc(text, line - text) && end[1] == '\0' ? n : -1;
-		if (n == max || sscanf(line, "%u %u %u %u %u", &oids[0], &oids[1], &oids[2], &oids[3],
-							   &oids[4]) != 5)
+		if (sscanf(line, "%u %u %u %u %u", &oids[0], &oids[1], &oids[2], &oids[3], &oids[4]) != 5)
 			return -1;
+		line = end + 1;
+		if (n == max)
+			continue;
 		items[n].database = oids[0];
 		items[n].relation = oids[1];
-		/* three Oids in every version, under different names */
-		StaticAssertStmt(sizeof(GgRelFileLocator) == 3 * sizeof(Oid), "a locator is three numbers");
+		/* three Oids in every version, under different names (GgFileTag) */
 		memcpy(&items[n].locator, &oids[2], 3 * sizeof(Oid));
 		n++;
-		line = end + 1;
 	}
 }
 
@@ -79,8 +80,10 @@ int
 GgPreloadRead(int number, GgPreloadItem *items, int max)
 {
 	char		path[MAXPGPATH];
-	char		text[PRELOAD_MAX_BYTES];
+	char	   *text;
 	FILE	   *file;
+	struct stat st;
+	Size		size;
 	Size		len;
 	int			n;
 
@@ -94,10 +97,13 @@ GgPreloadRead(int number, GgPreloadItem *items, int max)
 					 errmsg("could not read file \"%s\": %m", path)));
 		return 0;
 	}
-	len = fread(text, 1, sizeof(text) - 1, file);
+	size = fstat(fileno(file), &st) == 0 ? Min((Size) st.st_size, PRELOAD_MAX_BYTES) + 1 : 1;
+	text = palloc(size);
+	len = fread(text, 1, size - 1, file);
 	FreeFile(file);
 	text[len] = '\0';
 	n = strlen(text) == len ? Parse(text, items, max) : -1;
+	pfree(text);
 	if (n < 0)
 	{
 		ereport(LOG,

@@ -258,6 +258,7 @@ AskForCopy(GgDevice *device, const GgResident *resident, bool part)
 		copy->replica = !part;
 		copy->part = part;
 		copy->fault = gg_fault;
+		GgTagEntry(device, entry);
 		copy->state = GG_RESIDENT_WANTED;
 	}
 	LWLockRelease(device->lock);

@@ -132,24 +132,25 @@ static int
 CompareUsed(const void *a, const void *b, void *arg)
 {
 	GgResident *residents = arg;
-	uint64		x = pg_atomic_read_u64(&residents[*(const int *) a].used);
-	uint64		y = pg_atomic_read_u64(&residents[*(const int *) b].used);
+	uint64		x = pg_atomic_read_u64(&residents[*(const uint32 *) a].used);
+	uint64		y = pg_atomic_read_u64(&residents[*(const uint32 *) b].used);
 
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
 /* What is READY, by its last use. */
 static int
-ListResidents(GgDevice *device, GgPreloadItem *items)
+ListResidents(GgWorker *worker, GgPreloadItem *items)
 {
-	int			order[GG_MAX_RESIDENT];
+	GgDevice   *device = worker->device;
+	uint32	   *order = worker->order;
 	int			n = 0;
 
 	LWLockAcquire(device->lock, LW_SHARED);
-	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+	for (uint32 i = 0; i < gg_service->max_residents; i++)
 		if (device->residents[i].state == GG_RESIDENT_READY)
 			order[n++] = i;
-	qsort_arg(order, n, sizeof(int), CompareUsed, device->residents);
+	qsort_arg(order, n, sizeof(uint32), CompareUsed, device->residents);
 	for (int i = 0; i < n; i++)
 	{
 		const GgResident *resident = &device->residents[order[i]];
@@ -165,14 +166,10 @@ ListResidents(GgDevice *device, GgPreloadItem *items)
 static void
 Save(GgWorker *worker)
 {
-	GgPreloadItem items[GG_MAX_RESIDENT];
-	int			n;
-
 	if (!worker->residents_changed)
 		return;
 	worker->residents_changed = false;
-	n = ListResidents(worker->device, items);
-	GgPreloadWrite(worker->number, items, n);
+	GgPreloadWrite(worker->number, worker->items, ListResidents(worker, worker->items));
 }
 
 static void
@@ -191,6 +188,7 @@ WantItems(GgDevice *device, const GgPreloadItem *items, int nitems)
 			device->residents[entry].database = items[i].database;
 			device->residents[entry].relation = items[i].relation;
 			device->residents[entry].key.locator = items[i].locator;
+			GgTagEntry(device, entry);
 			device->residents[entry].state = GG_RESIDENT_WANTED;
 		}
 		LWLockRelease(device->lock);
@@ -216,7 +214,7 @@ EmptyTable(GgWorker *worker)
 	GgDevice   *device = worker->device;
 
 	LWLockAcquire(device->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < GG_MAX_RESIDENT; i++)
+	for (uint32 i = 0; i < gg_service->max_residents; i++)
 		device->residents[i].state = GG_RESIDENT_FREE;
 	pg_atomic_write_u32(&device->nresidents, 0);
 	for (int i = 0; i < GG_MAX_LOADS; i++)
@@ -234,22 +232,31 @@ EmptyTable(GgWorker *worker)
 	LWLockRelease(device->lock);
 }
 
+/* Zeroed, so many bytes for each entry of the table. */
+static void *
+AllocPerEntry(Size bytes)
+{
+	return MemoryContextAllocExtended(TopMemoryContext, gg_service->max_residents * bytes,
+									  MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+}
+
 /* Loads again what an earlier worker's table holds or, where that is empty, what the list on disk
  * names. */
 void
 GgResidentStart(GgWorker *worker)
 {
 	GgDevice   *device = worker->device;
-	GgPreloadItem items[GG_MAX_RESIDENT];
 	int			nitems;
 	gg_device_info info;
 	gg_status	status;
 
-	worker->versions = MemoryContextAllocZero(TopMemoryContext,
-											  GG_MAX_RESIDENT * sizeof(*worker->versions));
-	nitems = ListResidents(device, items);
+	worker->versions = AllocPerEntry(sizeof(*worker->versions));
+	worker->times = AllocPerEntry(sizeof(*worker->times));
+	worker->items = AllocPerEntry(sizeof(*worker->items));
+	worker->order = AllocPerEntry(sizeof(*worker->order));
+	nitems = ListResidents(worker, worker->items);
 	if (nitems == 0)
-		nitems = GgPreloadRead(worker->number, items, GG_MAX_RESIDENT);
+		nitems = GgPreloadRead(worker->number, worker->items, (int) gg_service->max_residents);
 	EmptyTable(worker);
 
 	status = worker->engine->device_info(device->ordinal, &info);
@@ -269,7 +276,7 @@ GgResidentStart(GgWorker *worker)
 						device->number)));
 
 	if (gg_autoprewarm)
-		WantItems(device, items, nitems);
+		WantItems(device, worker->items, nitems);
 	worker->residents_changed = nitems > 0;
 	worker->next_tick_ms = worker->next_sweep_ms = worker->next_grow_ms = 0;
 	worker->next_cool_ms = NowMs() + GG_COOL_MS;
@@ -287,7 +294,7 @@ GgResidentStop(GgWorker *worker)
 	GgGraphStop(worker);
 	GgUploadStop(worker->upload);
 	worker->upload = NULL;
-	for (int entry = 0; entry < GG_MAX_RESIDENT; entry++)
+	for (uint32 entry = 0; entry < gg_service->max_residents; entry++)
 		for (int v = 0; v < 2; v++)
 		{
 			GgResidentVersion *version = &worker->versions[entry][v];
@@ -296,7 +303,7 @@ GgResidentStop(GgWorker *worker)
 				if (version->owned[l])
 					worker->engine->index_close(version->lists[l]);
 		}
-	memset(worker->versions, 0, GG_MAX_RESIDENT * sizeof(*worker->versions));
+	memset(worker->versions, 0, gg_service->max_residents * sizeof(*worker->versions));
 	GgSetUsed(worker, 0);
 }
 

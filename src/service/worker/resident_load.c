@@ -403,7 +403,7 @@ PinDelta(GgWorker *worker, int load)
 	GgUploadDelta(worker->upload, load, NULL, 0, 0);
 	if (job->delta_kept == 0)
 		return;
-	watch->place = job->entry + resident->version * GG_MAX_RESIDENT;
+	watch->place = GgPlaceOf(job->entry, resident->version);
 	version = GgResidentPin(worker, watch->place, job->delta_serial);
 	watch->pinned = version != NULL;
 	if (version != NULL && version->nlists > resident->nsegments)
@@ -674,6 +674,7 @@ SwitchEntry(GgWorker *worker, const GgLoadJob *job, double seconds, double delta
 	resident->serial = GgCurrentVersion(worker, job->entry)->serial;
 	GgNoteVersion(resident, GgCurrentVersion(worker, job->entry));
 	resident->key = job->key;
+	GgTagEntry(device, job->entry);
 	strlcpy(resident->name, job->name, sizeof(resident->name));
 	resident->nsegments = job->nsegments;
 	for (uint32 i = 0; i < job->nsegments; i++)

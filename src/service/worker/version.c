@@ -8,30 +8,30 @@
 #include "service/worker/worker.h"
 
 GgResidentVersion *
-GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial)
+GgResidentPin(GgWorker *worker, uint32 place, uint32 serial)
 {
-	uint32		row = entry % GG_MAX_RESIDENT;
+	uint32		entry = GgEntryOf(place);
 	GgResidentVersion *version;
 
-	if (entry >= 2 * GG_MAX_RESIDENT)
+	if (entry >= gg_service->max_residents)
 		return NULL;
-	version = &worker->versions[row][entry / GG_MAX_RESIDENT];
+	version = GgVersionAt(worker, place);
 	if (!version->live || version->serial != serial ||
-		worker->device->residents[row].state != GG_RESIDENT_READY)
+		worker->device->residents[entry].state != GG_RESIDENT_READY)
 		return NULL;
 	version->pins++;
 	return version;
 }
 
 void
-GgResidentUnpin(GgWorker *worker, uint32 entry)
+GgResidentUnpin(GgWorker *worker, uint32 place)
 {
-	uint32		row = entry % GG_MAX_RESIDENT;
-	GgResidentVersion *version = &worker->versions[row][entry / GG_MAX_RESIDENT];
+	uint32		entry = GgEntryOf(place);
+	GgResidentVersion *version = GgVersionAt(worker, place);
 
 	Assert(version->pins > 0);
 	if (--version->pins == 0 &&
-		(version->replaced || worker->device->residents[row].state == GG_RESIDENT_EVICTING))
+		(version->replaced || worker->device->residents[entry].state == GG_RESIDENT_EVICTING))
 		pg_atomic_write_u32(&worker->device->work, 1);
 }
 

@@ -57,6 +57,14 @@ typedef struct GgQueueTimes
 	uint32		hot_looks;		/* in a row that found it hot */
 } GgQueueTimes;
 
+/* An index of the list on disk (preload.c). */
+typedef struct GgPreloadItem
+{
+	Oid			database;
+	Oid			relation;
+	GgRelFileLocator locator;
+} GgPreloadItem;
+
 typedef struct GgWorker
 {
 	GgDevice   *device;
@@ -82,9 +90,11 @@ typedef struct GgWorker
 	uint64		used_bytes;
 	bool		exceeded;		/* more is used than gpugraph.device_memory allows by now */
 	uint64		sent_away_us;	/* when a staying loader was last sent away; 0: never */
-	GgQueueTimes times[GG_MAX_RESIDENT];
+	GgQueueTimes *times;		/* of each entry */
 	uint64		replicated_us;	/* when replica.c last looked at them */
 	bool		busy;			/* something is under way: look again soon */
+	GgPreloadItem *items;		/* room for the list of residents */
+	uint32	   *order;			/* room to sort them */
 	bool		residents_changed;	/* since the list was saved */
 	int64		next_tick_ms,
 				next_sweep_ms,
@@ -98,6 +108,12 @@ static inline GgResidentVersion *
 GgCurrentVersion(GgWorker *worker, uint32 entry)
 {
 	return &worker->versions[entry][worker->device->residents[entry].version];
+}
+
+static inline GgResidentVersion *
+GgVersionAt(GgWorker *worker, uint32 place)
+{
+	return &worker->versions[GgEntryOf(place)][place % 2];
 }
 
 extern PGDLLEXPORT void GgWorkerMain(Datum number);
@@ -135,12 +151,13 @@ extern long GgResidentTimeout(GgWorker *worker);
 /* ---- version.c -------------------------------------------------------------------- */
 
 /*
- * The version with this serial; NULL when there is none, or the entry is not READY.  Each pin is
+ * The version at this place (GgPlaceOf) with this serial; NULL when there is none, or the entry is
+ * not READY.  Each pin is
  * undone by an unpin.  A pinned version is not closed.  A list without rows is NULL, as is one that
  * is missing.
  */
-extern GgResidentVersion *GgResidentPin(GgWorker *worker, uint32 entry, uint32 serial);
-extern void GgResidentUnpin(GgWorker *worker, uint32 entry);
+extern GgResidentVersion *GgResidentPin(GgWorker *worker, uint32 place, uint32 serial);
+extern void GgResidentUnpin(GgWorker *worker, uint32 place);
 
 /* Have a resident's row tell what its new current version takes. */
 extern void GgNoteVersion(GgResident *resident, const GgResidentVersion *version);
@@ -260,13 +277,6 @@ pg_noreturn extern void GgDeviceLost(GgWorker *worker, const gg_status *status);
 extern void GgDeviceTrouble(GgWorker *worker, const gg_status *status);
 
 /* ---- preload.c ---------------------------------------------------------------------------- */
-
-typedef struct GgPreloadItem
-{
-	Oid			database;
-	Oid			relation;
-	GgRelFileLocator locator;
-} GgPreloadItem;
 
 /* number: the device's place in gg_service->devices. */
 extern int	GgPreloadRead(int number, GgPreloadItem *items, int max);
