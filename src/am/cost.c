@@ -23,13 +23,19 @@
  * core leaves out of that plan's cost is left out of ours as well, above all the fetching of
  * vectors that are stored out of line (TOAST).
  *
+ * Where a segment has codes, a walk measures by those, and some nodes by row after that.  Where the
+ * index has codes alone, exact passes measure by codes, too, and somewhat more rows than are wanted
+ * are read from the table (scan/table_order.c).
+ *
  * Where a device has the index, times are those of a device: lists of walks while they are worth
  * it, then deep lists, which measure every row that matches (scan/device_stream.c).  The model of a
- * device is in plan/device_model.h.
+ * device is in plan/device_model.h.  Of a segment without rows a device has lists of walks alone.
  */
 #include "am/am.h"
 #include "plan/search_plan.h"
+#include "request.h"
 #include "service/shared/service.h"
+#include "storage/codes.h"
 #include "storage/directory.h"
 #include "storage/type.h"
 
@@ -66,6 +72,13 @@
 #define CONDITION_TIME			0.002
 #define RETURN_TIME				0.1
 
+/*
+ * What a row takes that is read from the table to be measured, beside its distance and the fetch of
+ * a vector that is out of line.  Measured were, all in all, 0.3 to 0.7 us at 96 dimensions, 0.4 to
+ * 1.1 at 768, and 2.4 to 4 at 768 out of line.
+ */
+#define READ_TIME				0.2
+
 /* What a walk spends on conditions, at most.  Measured were 60 us. */
 #define SAMPLE_TIME				60.0
 
@@ -87,6 +100,7 @@ typedef struct IndexShape
 	bool		rounded;		/* rows are stored rounded */
 	double		column_pages;	/* pages that a vector fills in the table */
 	double		index_pages;	/* pages that it fills in the index */
+	double		read_time;		/* of a row of the table that is measured */
 	double		nodes;			/* of all segments and the delta */
 	double		delta_nodes;
 	int			conditions;		/* on filter columns ... */
@@ -94,8 +108,19 @@ typedef struct IndexShape
 	uint32		expected;		/* rows that a scan hands out, where the executor filters them */
 	double		limit;			/* rows that are asked for; not above 0: not known */
 	bool		on_device;
-	uint32		missing;		/* on_device: bitmap of segments that are not there */
+	/* on_device: bitmaps of segments that are not there, and of those that are only walked */
+	uint32		missing;
+	uint32		rowless;
 } IndexShape;
+
+/* The nodes of a segment, or of the delta. */
+typedef struct Nodes
+{
+	double		nodes;
+	bool		has_graph;
+	gg_codes	codes;			/* that walks measure by */
+	bool		rowless;		/* on the device */
+} Nodes;
 
 /*
  * Rows that are stored rounded pass the executor's reorder queue.  In some minor releases (15.18,
@@ -204,18 +229,20 @@ ReadShape(PlannerInfo *root, const IndexOptInfo *info, IndexShape *shape)
 }
 
 bool
-GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_nodes, uint32 *missing)
+GgDeviceAnswers(Oid index, const GgMetaPageData *meta, uint32 least_nodes, uint32 *missing,
+				uint32 *rowless)
 {
 	uint32		most_nodes = 0;
 	GgIndexStat stat;
 
-	*missing = 0;
+	*missing = *rowless = 0;
 	for (int i = 0; i < meta->nsegments; i++)
 		most_nodes = Max(most_nodes, meta->segments[i].nodes);
 	if (gg_engine_setting == GG_ENGINE_CPU || most_nodes < least_nodes)
 		return false;
 	GgStatOfIndex(index, &stat);
 	*missing = stat.missing;
+	*rowless = stat.rowless;
 	return stat.ready;
 }
 
@@ -226,14 +253,86 @@ GgDeviceExactTime(double nodes, double words, double matching, double row_bytes)
 		GG_DEVICE_BYTES_PER_US;
 }
 
+/*
+ * Nodes that are measured by row after walks by codes of a segment, of which so many rows are
+ * wanted.
+ */
+static double
+RerankedNodes(const IndexShape *shape, gg_codes codes, double list, double wanted)
+{
+	gg_search_params params = {.rerank = gg_rerank_setting};
+
+	params.itopk_size = (uint32) Min(list, GG_MAX_NODES);
+	params.k = (uint32) Min(GgRowsToTake((uint64) (list / 2), (uint64) Max(shape->limit, 0),
+										 (uint64) Max(wanted - 1, 0)), params.itopk_size);
+	return gg_rerank_size(&params, codes, shape->meta->dimensions);
+}
+
+/*
+ * The time for the first nodes that match of a segment or, without a graph, of the delta.  share
+ * says how many, as a share of all that match.
+ */
+static double
+StreamTime(const IndexShape *shape, const Nodes *of, double share)
+{
+	double		nodes = of->nodes;
+	double		matching = nodes * shape->matching;
+	double		wanted = share * matching;
+	double		longest = !of->has_graph ? 0 :
+		GgLongestWalkList(nodes, matching, shape->conditions > 0, gg_itopk_size);
+	double		list = gg_itopk_size;
+	double		handed = 0;
+	double		time = 0;
+	double		condition_time = nodes * shape->conditions * CONDITION_TIME;
+	double		walk_pages = of->codes == GG_CODES_NONE ? shape->index_pages :
+		(double) GgCodeBytes(shape->meta, of->codes) / GG_PAGE_PAYLOAD;
+	double		exact_pages = shape->meta->coded != GG_CODES_NONE ? walk_pages :
+		shape->index_pages;
+	double		exact_time = shape->conditions > 0 ? WALK_TIME(exact_pages) :
+		EXACT_TIME(exact_pages);
+
+	if (list <= longest)
+	{
+		while (wanted > list / 2 * shape->matching && list / 2 < gg_max_scan_tuples)
+		{
+			double		next = list * 2 <= longest ? list * 2 : 0;
+
+			CHECK_FOR_INTERRUPTS();
+			if (shape->conditions > 0)
+				next = GgLongerFilteredList((uint32) list, longest);
+			if (next == 0)
+				break;
+			list = next;
+		}
+		time += Min(condition_time, SAMPLE_TIME) +
+			Min(list * DISTANCES_PER_ENTRY, nodes) * WALK_TIME(walk_pages);
+		handed = list / 2 * shape->matching;
+		if (of->codes != GG_CODES_NONE && shape->meta->coded == GG_CODES_NONE)
+			time += RerankedNodes(shape, of->codes, list, Min(wanted, handed)) *
+				WALK_TIME(shape->index_pages);
+		if (wanted <= handed)
+			return time;
+	}
+	time += condition_time + matching * exact_time;
+	if (wanted > Min(Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + 2 * handed, matching))
+	{
+		time += matching * log2(Max(matching, 1)) * COMPARE_TIME;
+		if (matching > GgExactRoom(work_mem, shape->meta->nsegments + (shape->delta_nodes > 0)))
+			time += matching * exact_time;
+	}
+	return time;
+}
+
 /* StreamTime() of a device. */
 static double
-DeviceTime(const IndexShape *shape, double nodes, bool has_graph, double share)
+DeviceTime(const IndexShape *shape, const Nodes *of, double share)
 {
+	double		nodes = of->nodes;
 	double		row_bytes = GgRowBytes(shape->meta);
 	double		matching = nodes * shape->matching;
 	double		wanted = share * matching;
-	double		longest = has_graph ? GgLongestDeviceList(nodes, row_bytes) : 0;
+	double		longest = !of->has_graph ? 0 : of->rowless ? GG_MAX_ITOPK :
+		GgLongestDeviceList(nodes, row_bytes);
 	double		expected = shape->conditions > 0 ? 0 : shape->expected * nodes / shape->nodes;
 	double		list = Max(gg_itopk_size, Max(GG_EXPECTED_WALK(expected),
 											  GG_LIMITED_WALK(Max(shape->limit, 0))));
@@ -250,80 +349,81 @@ DeviceTime(const IndexShape *shape, double nodes, bool has_graph, double share)
 			list *= 2;
 			time += GG_DEVICE_LIST_US + list * GG_DEVICE_ENTRY_US;
 		}
+		if (of->rowless && shape->meta->coded == GG_CODES_NONE)
+			time += RerankedNodes(shape, GG_DEVICE_CODES(shape->meta->metric), list, wanted) *
+				WALK_TIME(shape->index_pages);
 		if (wanted <= list / 2)
 			return time;
 	}
+	if (of->rowless)
+		return time + StreamTime(shape, of, share);
 	deep = ceil(Max(wanted - first_deep, 0) / GG_MAX_DEEP) + 1;
 	time += deep * GgDeviceExactTime(nodes, shape->conditions > 0 ? shape->conditions + 1 : 0,
 									 matching, row_bytes);
 	return time + (first_deep + wanted) * GG_DEVICE_KEY_US;
 }
 
-/*
- * The time for the first nodes that match of a segment or, without a graph, of the delta.  share
- * says how many, as a share of all that match.
- */
-static double
-StreamTime(const IndexShape *shape, double nodes, bool has_graph, double share)
+/* The codes of a segment's pieces. */
+static gg_codes
+CodesOf(const GgMetaPageData *meta, const GgSegment *segment)
 {
-	double		matching = nodes * shape->matching;
-	double		wanted = share * matching;
-	double		longest = has_graph ? GgLongestWalkList(nodes, matching, shape->conditions > 0,
-														gg_itopk_size) : 0;
-	double		list = gg_itopk_size;
-	double		handed = 0;
-	double		time = 0;
-	double		condition_time = nodes * shape->conditions * CONDITION_TIME;
-	double		exact_time = shape->conditions > 0 ? WALK_TIME(shape->index_pages) :
-		EXACT_TIME(shape->index_pages);
+	for (int i = 0; i < meta->npieces; i++)
+		if (meta->pieces[i].segment == segment->id)
+			return (gg_codes) meta->pieces[i].codes;
+	return GG_CODES_NONE;
+}
 
-	if (list <= longest)
-	{
-		while (wanted > list / 2 * shape->matching && list / 2 < gg_max_scan_tuples)
-		{
-			double		next = list * 2 <= longest ? list * 2 : 0;
+/* Rows that are read from the table where so many are wanted, and the index has codes alone. */
+static double
+ReadRows(const IndexShape *shape, double wanted)
+{
+	const uint64 rows = GgRowsToTake((gg_itopk_size + 1) / 2, (uint64) Max(shape->limit, 0),
+									 (uint64) Max(wanted - 1, 0));
+	gg_search_params params = {
+		.k = (uint32) Min(rows, GG_MAX_ROWS), .itopk_size = PG_UINT32_MAX,
+		.rerank = gg_rerank_setting
+	};
 
-			CHECK_FOR_INTERRUPTS();
-			if (shape->conditions > 0)
-				next = GgLongerFilteredList((uint32) list, longest);
-			if (next == 0)
-				break;
-			list = next;
-		}
-		time += Min(condition_time, SAMPLE_TIME) +
-			Min(list * DISTANCES_PER_ENTRY, nodes) * WALK_TIME(shape->index_pages);
-		handed = list / 2 * shape->matching;
-		if (wanted <= handed)
-			return time;
-	}
-	time += condition_time + matching * exact_time;
-	if (wanted > Min(Max(gg_itopk_size, GG_EXACT_MIN_BATCH) + 2 * handed, matching))
-	{
-		time += matching * log2(Max(matching, 1)) * COMPARE_TIME;
-		if (matching > GgExactRoom(work_mem, shape->meta->nsegments + (shape->delta_nodes > 0)))
-			time += matching * exact_time;
-	}
-	return time;
+	return gg_rerank_size(&params, (gg_codes) shape->meta->coded, shape->meta->dimensions);
 }
 
 /* The time for the first rows that match.  share says how many, as a share of all that do. */
 static double
 ScanTime(const IndexShape *shape, double share)
 {
-	double		time = share * shape->matching * shape->nodes *
-		(shape->on_device ? GG_DEVICE_ROW_US : RETURN_TIME);
+	const GgMetaPageData *meta = shape->meta;
+	double		matching = shape->matching * shape->nodes;
+	double		time = share * matching * (shape->on_device ? GG_DEVICE_ROW_US : RETURN_TIME);
 
-	for (int i = 0; i < shape->meta->nsegments; i++)
+	if (meta->coded != GG_CODES_NONE && matching > 0)
 	{
-		const GgSegment *segment = &shape->meta->segments[i];
+		double		reads = Min(ReadRows(shape, share * matching), matching);
+
+		time += reads * shape->read_time;
+		share = reads / matching;
+	}
+	for (int i = 0; i < meta->nsegments; i++)
+	{
+		const GgSegment *segment = &meta->segments[i];
+		Nodes		nodes = {
+			.nodes = segment->nodes,
+			.has_graph = true,
+			.codes = CodesOf(meta, segment),
+			.rowless = (shape->rowless >> i & 1) != 0
+		};
+		bool		on_device = shape->on_device && (shape->missing >> i & 1) == 0 &&
+			!(nodes.rowless && shape->conditions > 0);
 
 		if (segment->nodes > 0 && segment->dead < segment->rows)
-			time += shape->on_device && (shape->missing >> i & 1) == 0 ?
-				DeviceTime(shape, segment->nodes, true, share) :
-				StreamTime(shape, segment->nodes, true, share);
+			time += on_device ? DeviceTime(shape, &nodes, share) :
+				StreamTime(shape, &nodes, share);
 	}
 	if (shape->delta_nodes > 0)
-		time += StreamTime(shape, shape->delta_nodes, false, share);
+	{
+		Nodes		delta = {.nodes = shape->delta_nodes};
+
+		time += StreamTime(shape, &delta, share);
+	}
 	return time;
 }
 
@@ -354,16 +454,18 @@ ReadConditions(PlannerInfo *root, const IndexPath *path, IndexShape *shape)
 	return true;
 }
 
-/*
- * The time for the distance and the sort of a row.  Vectors are out of line where a row of the
- * table takes less room than they do.
- */
+/* Vectors are out of line where a row of the table takes less room than they do. */
+static double
+FetchTime(const RelOptInfo *rel, double column_pages)
+{
+	return rel->pages < rel->tuples * column_pages ? FETCH_TIME : 0;
+}
+
+/* The time for the distance and the sort of a row. */
 double
 GgSortedRowTime(const RelOptInfo *rel, double column_pages)
 {
-	bool		out_of_line = rel->pages < rel->tuples * column_pages;
-
-	return SORTED_ROW_TIME(column_pages) + (out_of_line ? FETCH_TIME : 0);
+	return SORTED_ROW_TIME(column_pages) + FetchTime(rel, column_pages);
 }
 
 /*
@@ -420,7 +522,9 @@ ggcostestimate(PlannerInfo *root, IndexPath *path, double loop_count, Cost *inde
 	shape.on_device = !path->indexinfo->hypothetical &&
 		GgDeviceAnswers(path->indexinfo->indexoid, shape.meta, shape.conditions > 0 ?
 						GG_DEVICE_FILTER_NODES : (uint32) gg_itopk_size * GG_EXACT_SHARE,
-						&shape.missing);
+						&shape.missing, &shape.rowless);
+	shape.read_time = READ_TIME + WALK_TIME(shape.column_pages) +
+		FetchTime(rel, shape.column_pages);
 	shape.limit = root->limit_tuples;
 	shape.expected = GgRowsToExpect(rel->tuples, filtered, shape.limit > 0 ? shape.limit :
 									GG_EXPECTED_ANSWERS);

@@ -142,6 +142,23 @@ GgFilteredDeviceList(double nodes, double share, double row_bytes, uint32_t itop
 		(uint32_t) list : 0;
 }
 
+/*
+ * Where distances of a list are estimates: how many rows a scan that has taken so many is expected
+ * to take.  Somewhat more nodes than that are measured by row (gg_rerank_size()).  half: of a list.
+ * limit: what LIMIT says; 0: not known.
+ */
+static inline uint64_t
+GgRowsToTake(uint64_t half, uint64_t limit, uint64_t taken)
+{
+	uint64_t	rows = limit > 0 && limit < half ? limit : half;
+
+	if (rows < 1)
+		rows = 1;
+	while (rows <= taken)
+		rows *= 2;
+	return rows;
+}
+
 /* The first pass of an exact stream keeps at least this many rows. */
 #define GG_EXACT_MIN_BATCH	64
 

@@ -92,7 +92,8 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	gg_element	element = GgIndexOpclass(index)->element;
 	Cost		bitmap_cost;
-	uint32		missing;
+	uint32		missing,
+				rowless;
 	double		matches,
 				fetched,
 				column_pages,
@@ -109,8 +110,8 @@ CostPath(PlannerInfo *root, const RelOptInfo *rel, Path *path, const IndexPath *
 	if (root->limit_tuples > 0 && root->limit_tuples < rel->rows)
 		fetched *= root->limit_tuples / rel->rows;
 
-	if (GgDeviceAnswers(ordered->indexinfo->indexoid, meta, GG_DEVICE_FILTER_NODES, &missing) &&
-		missing == 0)
+	if (GgDeviceAnswers(ordered->indexinfo->indexoid, meta, GG_DEVICE_FILTER_NODES, &missing,
+						&rowless) && missing == 0 && rowless == 0)
 		time = matches * TID_TIME +
 			DeviceTime(ordered->indexinfo->tuples, matches, GgRowBytes(meta));
 	else

@@ -424,14 +424,9 @@ static inline uint32
 GgRowsToRead(const GgMetaPageData *meta, GgIterativeScan mode, uint32 limit, uint64 returned)
 {
 	gg_search_params params = {.itopk_size = PG_UINT32_MAX, .rerank = gg_rerank_setting};
-	uint64		k = Max((gg_itopk_size + 1) / 2, 1);
+	uint64		k = mode == GG_ITERATIVE_OFF ? GgRowsToTake(gg_itopk_size, 0, returned) :
+		GgRowsToTake((gg_itopk_size + 1) / 2, limit, returned);
 
-	if (mode == GG_ITERATIVE_OFF)
-		k = gg_itopk_size;
-	else if (limit > 0 && limit < k)
-		k = limit;
-	while (k <= returned)
-		k *= 2;
 	params.k = (uint32) Min(k, GG_MAX_ROWS);
 	return gg_rerank_size(&params, (gg_codes) meta->coded, meta->dimensions);
 }

@@ -134,11 +134,8 @@ RerankSize(const GgScanOpaque *so, const GgStream *stream)
 {
 	const uint32 half = so->mode == GG_ITERATIVE_OFF ? stream->itopk : (stream->itopk + 1) / 2;
 	gg_search_params params = {.itopk_size = stream->itopk, .rerank = gg_rerank_setting};
-	uint64		k = so->limit > 0 ? Min(so->limit, half) : half;
 
-	while (k <= stream->handed)
-		k *= 2;
-	params.k = (uint32) Min(k, stream->itopk);
+	params.k = (uint32) Min(GgRowsToTake(half, so->limit, stream->handed), stream->itopk);
 	return gg_rerank_size(&params, stream->source.codes, so->meta->dimensions);
 }
 

@@ -97,4 +97,24 @@ RESET maintenance_work_mem;
 RESET temp_file_limit;
 SELECT cmp_ok(startup_cost('split'), '<', 1.3 * :one, 'two segments, of which one is small');
 
+-- codes are measured in less time than vectors; without vectors rows are read from the table
+SET gpugraph.itopk_size = 32;
+SELECT startup_cost('wide') AS by_rows \gset
+ALTER INDEX wide_val SET (codes = int4);
+REINDEX INDEX wide_val;
+SELECT startup_cost('wide') AS by_codes \gset
+SELECT cmp_ok(:by_codes, '<', 0.7 * :by_rows, 'walks by codes');
+SET gpugraph.rerank_size = 10;
+SELECT cmp_ok(startup_cost('wide'), '<', 0.98 * :by_codes, 'rows that are measured again');
+RESET gpugraph.rerank_size;
+ALTER INDEX wide_val RESET (codes);
+ALTER INDEX wide_val SET (storage = int4);
+REINDEX INDEX wide_val;
+SELECT startup_cost('wide') AS by_table \gset
+SELECT cmp_ok(:by_table, '>', 1.02 * :by_codes, 'rows of the table cost more');
+SET gpugraph.rerank_size = 500;
+SELECT cmp_ok(startup_cost('wide'), '>', 2 * :by_table, 'the more, the more are read');
+RESET gpugraph.rerank_size;
+RESET gpugraph.itopk_size;
+
 SELECT * FROM finish();

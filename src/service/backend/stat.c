@@ -564,6 +564,7 @@ GgStatOfIndex(Oid relation, GgIndexStat *stat)
 		stat->state = ResidentStateName(resident);
 		stat->ready = resident->state == GG_RESIDENT_READY;
 		stat->missing = stat->ready ? resident->missing : 0;
+		stat->rowless = stat->ready ? resident->rowless : 0;
 		stat->device = latest->device;
 		stat->failure = GG_REASON_NONE;
 		if (resident->state == GG_RESIDENT_FAILED)

@@ -124,6 +124,7 @@ typedef struct GgIndexStat
 	const char *state;			/* of the index there, as in gpugraph_stat_index; NULL: absent */
 	bool		ready;			/* the device answers its queries ... */
 	uint32		missing;		/* ... but for these of its segments (bitmap) */
+	uint32		rowless;		/* it walks these alone (bitmap) */
 	int			device;			/* the number of that device */
 	GgReason	failure;		/* why the state is "failed" */
 	bool		counted;		/* the counts are of this index alone */
