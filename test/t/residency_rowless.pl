@@ -110,6 +110,15 @@ $node->safe_psql('postgres', 'REINDEX INDEX items_idx');
 is(form('items_idx'), 'ready 1 1 0 0', 'and one that its builder hands over');
 truth_by_device($node, 'after a build');
 
+# chunks end amid rows, and come in any order
+my $answers = answers($node);
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx')");
+wait_for_state($node, 'absent');
+$node->safe_psql('postgres',
+	"SET gpugraph.fault = load_readers; SELECT gpugraph_prewarm('items_idx')");
+is(form('items_idx'), 'ready 1 1 0 0', 'loaded by several readers, by two pages at a time');
+is(answers($node), $answers, 'and the same answers');
+
 # ---- rows whose bytes lie on two pages, several segments, a filter column
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET gpugraph.device_memory');
 $node->safe_psql('postgres', 'DROP TABLE items, queries; SELECT pg_reload_conf()');
