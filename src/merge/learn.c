@@ -54,6 +54,10 @@ typedef struct GgLearning
 	const GgLearnSample *sample;
 	gg_control	control;
 	bool		caught;			/* an error beneath the engine, not thrown yet */
+	GgLearnReport report;
+	uint64		nodes;			/* of all segments */
+	uint64		measured;		/* of these; the engine has so many more: */
+	uint32		measuring;
 	GgMergePlan plan;
 	GgTidEntry *tids;			/* of all segments */
 	GgNewArray	arrays[GG_MAX_SEGMENTS];
@@ -67,6 +71,15 @@ IsCancelled(void *ctx)
 	GgLearning *learning = ctx;
 
 	return GgServeInterrupts(&learning->caught);
+}
+
+static void
+ReportMeasured(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
+{
+	GgLearning *learning = ctx;
+
+	learning->report(GG_MERGE_LEARN, learning->measured + learning->measuring * done / total,
+					 learning->nodes);
 }
 
 static void
@@ -163,7 +176,9 @@ AnswerQueries(GgLearning *learning, const GgMergeInput *input)
 		uint32		count = Min(step, input->nodes - first);
 
 		GgReadVectors(learning->target, learning->meta, input, first, count, rows);
+		learning->measuring = count;
 		MeasureRows(learning, rows, count, live + first / 32, keys);
+		learning->measured += count;
 		for (Size q = 0; q < places; q += GG_LEARN_LIST)
 			AddKeys(nearest + q, keys + q, first);
 	}
@@ -196,6 +211,7 @@ WriteAdjacency(GgLearning *learning, const GgMergeInput *input, const uint32 *ad
 		count = Min(array->taken - array->written, GG_WRITE_PAGES);
 		GgWritePages(target->index, learning->meta->instance, array, array->written, count);
 		array->written += count;
+		learning->report(GG_MERGE_WRITE, array->written, array->npages);
 	}
 }
 
@@ -285,7 +301,7 @@ FreeTaken(const GgMergeTarget *target)
 
 uint64
 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSample *sample,
-			 int threads)
+			 int threads, GgLearnReport report)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph learning",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -296,12 +312,17 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 	learning->target = target;
 	learning->meta = meta;
 	learning->sample = sample;
+	learning->report = report;
 	learning->control.cancelled = IsCancelled;
+	learning->control.progress = ReportMeasured;
 	learning->control.ctx = learning;
 	learning->control.threads = threads;
 	FreeTaken(target);
 	for (int i = 0; i < meta->nsegments; i++)
+	{
 		GgAddInput(&learning->plan, meta, &meta->segments[i]);
+		learning->nodes += meta->segments[i].nodes;
+	}
 	learning->tids = MemoryContextAllocHuge(context, Max(learning->plan.rows, 1) *
 											sizeof(GgTidEntry));
 	for (int i = 0; i < learning->plan.ninputs; i++)

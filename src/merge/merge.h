@@ -361,13 +361,16 @@ typedef struct GgLearnSample
 	uint32		edges;			/* of a node, at most */
 } GgLearnSample;
 
+/* GG_MERGE_LEARN: of all nodes so many are measured.  GG_MERGE_WRITE: of so many pages. */
+typedef void (*GgLearnReport) (GgMergePhase phase, uint64 done, uint64 total);
+
 /*
  * Learn edges from sample queries (rules/learn.h), in each segment of meta.  The caller holds the
  * merge lock, and has both relations open.  Returns how many edges are new; where none is, nothing
  * is written.  ereport(ERROR) leaves the index as it was, but for TAKEN extents.
  */
 extern uint64 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta,
-						   const GgLearnSample *sample, int threads);
+						   const GgLearnSample *sample, int threads, GgLearnReport report);
 
 /* A graph that is to be written, and whose nodes have rows. */
 typedef struct GgNewGraph
