@@ -146,7 +146,7 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 		};
 
 		sample.queries = QueryRows(&target, &queries, sample.dimensions);
-		GgStoreSample(target.heap, target.index, &sample);
+		(void) GgStoreSample(target.heap, target.index, &sample, true);
 		BeginProgress(&target);
 		learned = GgLearnEdges(&merge, meta, &sample, max_parallel_maintenance_workers + 1,
 							   ReportLearning);
@@ -176,6 +176,7 @@ gpugraph_forget(PG_FUNCTION_ARGS)
 	merge.index = inspected.index;
 	merge.heap_oid = RelationGetRelid(merge.heap);
 	(void) GgLockMerges(&merge, true);
+	GgDropQueries(merge.index_oid);
 	forgot = GgRemoveSample(merge.heap, merge.index);
 	forgot |= GgRebuildLearned(&merge) > 0;
 	GgUnlockMerges(&merge);

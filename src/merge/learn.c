@@ -53,7 +53,7 @@ typedef struct GgLearning
 	const GgMetaPageData *meta;
 	const GgLearnSample *sample;
 	gg_control	control;
-	bool		caught;			/* an error beneath the engine, not thrown yet */
+	GgEngineCall call;
 	GgLearnReport report;
 	uint64		nodes;			/* of all segments */
 	uint64		measured;		/* of these; the engine has so many more: */
@@ -70,7 +70,7 @@ IsCancelled(void *ctx)
 {
 	GgLearning *learning = ctx;
 
-	return GgServeInterrupts(&learning->caught);
+	return GgCallIsCancelled(&learning->call);
 }
 
 static void
@@ -82,10 +82,11 @@ ReportMeasured(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 					 learning->nodes);
 }
 
+/* After the call. */
 static void
-CheckEngine(const GgLearning *learning, const gg_status *status)
+EndCall(GgLearning *learning, const gg_status *status)
 {
-	GgThrowInterrupts(learning->caught);
+	GgEndCall(&learning->call);
 	if (status->code != GG_OK)
 		GgReportStatus(status, "learning edges of a gpugraph index");
 }
@@ -145,15 +146,17 @@ MeasureRows(GgLearning *learning, const char *rows, uint32 count, const uint32 *
 		.metric = meta->metric
 	};
 	gg_index   *index;
-	gg_status	status = gg_cpu_engine.index_open(&data, NULL, &learning->control, &index);
+	gg_status	status;
 
+	GgBeginCall(&learning->call);
+	status = gg_cpu_engine.index_open(&data, NULL, &learning->control, &index);
 	if (status.code == GG_OK)
 	{
 		status = gg_cpu_engine.index_exact(index, GG_LEARN_LIST, live, learning->sample->queries,
 										   learning->sample->count, &learning->control, keys);
 		gg_cpu_engine.index_close(index);
 	}
-	CheckEngine(learning, &status);
+	EndCall(learning, &status);
 }
 
 /* The nearest live nodes of each query, nearest first, GG_LEARN_LIST of each. */
@@ -205,12 +208,13 @@ WriteAdjacency(GgLearning *learning, const GgMergeInput *input, const uint32 *ad
 	{
 		uint32		count;
 
-		GgCheckInterrupts();
+		GgBeginSlice(target);
 		if (array->written == array->taken)
 			(void) GgTakeForArray(target->index, target->heap, array);
 		count = Min(array->taken - array->written, GG_WRITE_PAGES);
 		GgWritePages(target->index, learning->meta->instance, array, array->written, count);
 		array->written += count;
+		GgEndSlice(target);
 		learning->report(GG_MERGE_WRITE, array->written, array->npages);
 	}
 }
@@ -237,8 +241,9 @@ LearnSegment(GgLearning *learning, GgMergeInput *input)
 	adjacency = MemoryContextAllocHuge(CurrentMemoryContext, (Size) input->nodes *
 									   meta->graph_degree * sizeof(uint32));
 	GgReadAdjacency(learning->target, meta, input, 0, input->nodes, adjacency);
+	GgBeginCall(&learning->call);
 	status = gg_learn(&rule, &learning->control, adjacency, &stats);
-	CheckEngine(learning, &status);
+	EndCall(learning, &status);
 	if (stats.edges > 0)
 		WriteAdjacency(learning, input, adjacency);
 	learning->edges += stats.edges;
@@ -285,17 +290,20 @@ Flip(GgLearning *learning)
 
 /* What merges that failed have left is free again. */
 static void
-FreeTaken(const GgMergeTarget *target)
+FreeTaken(GgMergeTarget *target)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	GgMetaPageData *head;
-	Buffer		metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
+	Buffer		metabuf;
 
+	GgBeginSlice(target);
+	metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
 	GgCopyMeta(target->index, metabuf, meta);
 	if (GgFreeTaken(meta))
 		GgStoreMeta(target->index, target->heap, metabuf, meta);
 	else
 		UnlockReleaseBuffer(metabuf);
+	GgEndSlice(target);
 	pfree(meta);
 }
 
@@ -310,6 +318,7 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 	uint64		edges;
 
 	learning->target = target;
+	learning->call = (GgEngineCall) {.context = context, .target = target};
 	learning->meta = meta;
 	learning->sample = sample;
 	learning->report = report;
@@ -327,9 +336,11 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 											sizeof(GgTidEntry));
 	for (int i = 0; i < learning->plan.ninputs; i++)
 		LearnSegment(learning, &learning->plan.inputs[i]);
+	GgBeginSlice(target);
 	GgHold(GG_HOLD_MERGE);
 	if (learning->narrays > 0)
 		Flip(learning);
+	GgEndSlice(target);
 	edges = learning->edges;
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
