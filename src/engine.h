@@ -145,7 +145,8 @@ typedef enum gg_phase
 	GG_PHASE_KNN_INIT = 0,		/* first lists; unit: rows */
 	GG_PHASE_KNN_DESCENT,		/* GNND iterations; unit: rows, summed over iterations */
 	GG_PHASE_OPTIMIZE,			/* from k-NN lists to edges; unit: rows */
-	GG_PHASE_CONNECT			/* pivots and connectivity; unit: rows */
+	GG_PHASE_CONNECT,			/* pivots and connectivity; unit: rows */
+	GG_PHASE_EXACT				/* index_exact(); unit: queries */
 } gg_phase;
 
 /*

@@ -34,6 +34,7 @@ _PG_init(void)
 	GgInitExpectedRows();
 	GgInitRecentBuffers();
 	GgInitMerges();
+	GgInitQueries();
 	GgServiceInit();
 	MarkGUCPrefixReserved("gpugraph");
 }

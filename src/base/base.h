@@ -52,6 +52,7 @@ typedef struct GgOptions
 	int			storage;		/* GgStorage */
 	int			algorithm;		/* gg_algorithm */
 	int			codes;			/* gg_codes */
+	bool		learn_queries;
 
 	/* parameters of algorithms, as in gg_build_params; 0: the engine's default */
 	double		alpha;

@@ -134,6 +134,10 @@ GgInitOptions(void)
 					   code_values, GG_CODES_NONE,
 					   gettext_noop("Valid values are \"none\", \"int8\", \"int4\" and \"int2\"."),
 					   ShareUpdateExclusiveLock);
+	add_bool_reloption(gg_relopt_kind, "learn_queries",
+					   "Learn edges from queries that the index is asked",
+					   false,
+					   ShareUpdateExclusiveLock);
 	AddParameters();
 
 	DefineCustomEnumVariable("gpugraph.engine",
@@ -286,6 +290,7 @@ ggoptions(Datum reloptions, bool validate)
 		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
 		{"algorithm", RELOPT_TYPE_ENUM, offsetof(GgOptions, algorithm)},
 		{"codes", RELOPT_TYPE_ENUM, offsetof(GgOptions, codes)},
+		{"learn_queries", RELOPT_TYPE_BOOL, offsetof(GgOptions, learn_queries)},
 		{"alpha", RELOPT_TYPE_REAL, offsetof(GgOptions, alpha)},
 		{"lambda0", RELOPT_TYPE_INT, offsetof(GgOptions, lambda0)},
 		{"initial_neighbors", RELOPT_TYPE_INT, offsetof(GgOptions, initial_neighbors)},

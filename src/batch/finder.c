@@ -35,6 +35,7 @@ GgOpenFinder(GgFinder *finder, const GgTarget *target, bool exact)
 						   index->rd_indcollation[0], get_opcode(operator), (Datum) 0);
 	finder->scan = GgBeginOrderedScan(target->heap, index, GetActiveSnapshot());
 	((GgScanOpaque *) finder->scan->opaque)->all_exact = exact;
+	((GgScanOpaque *) finder->scan->opaque)->by_function = true;
 	finder->slot = table_slot_create(target->heap, NULL);
 	finder->estate = CreateExecutorState();
 	finder->queries.context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph queries",

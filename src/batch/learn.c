@@ -5,10 +5,13 @@
 #include "batch/batch.h"
 
 #include "access/xlog.h"
+#include "build/progress.h"
+#include "commands/progress.h"
 #include "merge/merge.h"
 #include "miscadmin.h"
 #include "rules/learn.h"
 #include "storage/type.h"
+#include "utils/backend_progress.h"
 #include "utils/memutils.h"
 
 /* More take memory from every merge and build, and teach little. */
@@ -67,6 +70,44 @@ QueryRows(const GgTarget *target, const GgQueryArray *queries, uint32 dimensions
 	return rows;
 }
 
+/*
+ * pg_stat_progress_create_index shows the call, with phases that builds have as well, and NULL for
+ * the command.  The end of the transaction, or of a subtransaction, would end that, too.
+ */
+static void
+BeginProgress(const GgTarget *target)
+{
+	const int	columns[] = {
+		PROGRESS_CREATEIDX_INDEX_OID, PROGRESS_CREATEIDX_ACCESS_METHOD_OID,
+		PROGRESS_CREATEIDX_PHASE
+	};
+	const int64 values[] = {
+		RelationGetRelid(target->index), target->index->rd_rel->relam,
+		PROGRESS_CREATEIDX_PHASE_BUILD
+	};
+
+	pgstat_progress_start_command(PROGRESS_COMMAND_CREATE_INDEX, RelationGetRelid(target->heap));
+	pgstat_progress_update_multi_param(lengthof(columns), columns, values);
+}
+
+static void
+ReportLearning(GgMergePhase phase, uint64 done, uint64 total)
+{
+	const bool	writing = phase == GG_MERGE_WRITE;
+	const int	columns[] = {
+		PROGRESS_CREATEIDX_SUBPHASE,
+		PROGRESS_CREATEIDX_TUPLES_TOTAL, PROGRESS_CREATEIDX_TUPLES_DONE,
+		PROGRESS_SCAN_BLOCKS_TOTAL, PROGRESS_SCAN_BLOCKS_DONE
+	};
+	const int64 values[] = {
+		writing ? GG_BUILD_WRITE : GG_BUILD_LEARN,
+		writing ? 0 : total, writing ? 0 : done,
+		writing ? total : 0, writing ? done : 0
+	};
+
+	pgstat_progress_update_multi_param(lengthof(columns), columns, values);
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_learn);
 
 /*
@@ -105,8 +146,11 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 		};
 
 		sample.queries = QueryRows(&target, &queries, sample.dimensions);
-		GgStoreSample(target.heap, target.index, &sample);
-		learned = GgLearnEdges(&merge, meta, &sample, max_parallel_maintenance_workers + 1);
+		(void) GgStoreSample(target.heap, target.index, &sample, true);
+		BeginProgress(&target);
+		learned = GgLearnEdges(&merge, meta, &sample, max_parallel_maintenance_workers + 1,
+							   ReportLearning);
+		pgstat_progress_end_command();
 	}
 	GgUnlockMerges(&merge);
 	GgCloseInspected(&target.inspected);
@@ -132,6 +176,7 @@ gpugraph_forget(PG_FUNCTION_ARGS)
 	merge.index = inspected.index;
 	merge.heap_oid = RelationGetRelid(merge.heap);
 	(void) GgLockMerges(&merge, true);
+	GgDropQueries(merge.index_oid);
 	forgot = GgRemoveSample(merge.heap, merge.index);
 	forgot |= GgRebuildLearned(&merge) > 0;
 	GgUnlockMerges(&merge);

@@ -523,6 +523,8 @@ gg_cpu_index_exact(gg_index *index, uint32_t k, const uint32_t *filter, const fl
 			for (uint32_t i = 0; i < k; i++)
 				keys[out + i] = i < count ? job.heaps[(size_t) q * k + i] : GG_NO_KEY;
 		}
+		if (control && control->progress)
+			control->progress(control->ctx, GG_PHASE_EXACT, first + job.nqueries, nq);
 	}
 
 	free(job.queries);

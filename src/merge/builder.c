@@ -9,69 +9,18 @@
 #include "merge/merge_state.h"
 #include "storage/graph_memory.h"
 
-#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
 
 /* Nodes below which the CPU builds the graph before this process has opened a device. */
 #define LEAST_GPU_NODES		20000
 
-/* Does somebody want the database?  Seal the delta, if that is due, by a merge within this one. */
-static void
-WorkMeanwhile(GgMerge *merge)
-{
-	GgMergeTarget *target = merge->target;
-
-	/* GgDatabaseIsWanted() looks ten times per second at most */
-	merge->wanted = merge->wanted || GgDatabaseIsWanted();
-	if (target->meanwhile == NULL || merge->wanted)
-		return;
-	CommitTransactionCommand();
-	MemoryContextSwitchTo(merge->context);
-	target->meanwhile(target);
-	StartTransactionCommand();
-}
-
-/*
- * An error was caught, and the engine may take 100 ms to return.  The transaction ends here, since
- * others wait for its locks, which may be that of the metapage.  Where the process has to end, the
- * error is but the way to here, and GgThrowInterrupts() says why.
- */
-static void
-EndMeanwhile(GgMerge *merge)
-{
-	HOLD_INTERRUPTS();
-	AbortCurrentTransaction();
-	MemoryContextSwitchTo(merge->context);
-	if (GgInterruptEnds())
-		FlushErrorState();
-	else
-		merge->caught = true;
-	GgWithinEndedFault();
-}
-
 static bool
 EngineCancelled(void *ctx)
 {
 	GgMerge	   *merge = ctx;
-	GgCallbackState state;
 
-	if (GgServeInterrupts(&merge->caught))
-		return true;
-	if (!merge->target->sliced)
-		return false;
-	state = GgEnterCallback();
-	PG_TRY();
-	{
-		WorkMeanwhile(merge);
-	}
-	PG_CATCH();
-	{
-		EndMeanwhile(merge);
-	}
-	PG_END_TRY();
-	GgLeaveCallback(state);
-	return merge->caught || merge->wanted || GgServeInterrupts(&merge->caught);
+	return GgCallIsCancelled(&merge->call);
 }
 
 static void
@@ -87,36 +36,13 @@ TakeScratch(void *ctx, uint64_t bytes)
 {
 	GgMerge	   *merge = ctx;
 
-	return GgTakeScratch(&merge->files.scratch, bytes, &merge->caught);
+	return GgTakeScratch(&merge->files.scratch, bytes, &merge->call.caught);
 }
 
 static void
 FreeGraph(void *arg)
 {
 	gg_graph_free((gg_graph *) arg);
-}
-
-/*
- * Before and after the call of an engine, or of a device of the service.  A background worker has a
- * transaction meanwhile, because GgDatabaseIsWanted() needs one.  It holds no lock and no snapshot.
- */
-static void
-BeginCall(GgMerge *merge)
-{
-	if (merge->target->sliced)
-		StartTransactionCommand();
-	MemoryContextSwitchTo(merge->context);
-}
-
-static void
-EndCall(GgMerge *merge)
-{
-	GgThrowInterrupts(merge->caught);
-	if (merge->wanted)
-		GgGiveWay();
-	if (merge->target->sliced)
-		CommitTransactionCommand();
-	MemoryContextSwitchTo(merge->context);
 }
 
 static gg_dataset
@@ -147,7 +73,7 @@ RunEngine(GgMerge *merge, const gg_engine *engine)
 	GgTellPhase(merge, GG_MERGE_GRAPH, 0);
 	if (engine != NULL)
 		GgOpenDevice(engine);
-	BeginCall(merge);
+	GgBeginCall(&merge->call);
 	if (engine == NULL)
 		status = GgBuildOnDevice(merge->shared, &data, &merge->params, merges, &control,
 								 merge->graph, &device);
@@ -160,7 +86,7 @@ RunEngine(GgMerge *merge, const gg_engine *engine)
 		engine->release();
 		*merge->graph = merge->own;
 	}
-	EndCall(merge);
+	GgEndCall(&merge->call);
 	GgFreeScratch(&merge->files.scratch, true);
 	if (engine == NULL)
 		snprintf(merge->builder, sizeof(merge->builder), "device %d", device);
@@ -261,9 +187,9 @@ LearnMerged(GgMerge *merge)
 	if (sample == NULL)
 		return;
 	GgTellPhase(merge, GG_MERGE_LEARN, merge->nodes);
-	BeginCall(merge);
+	GgBeginCall(&merge->call);
 	status = GgLearnNewGraph(sample, &graph, &control, &merge->learned);
-	EndCall(merge);
+	GgEndCall(&merge->call);
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "learning edges of a gpugraph index");
 	pfree(unconstify(float *, sample->queries));

@@ -17,18 +17,25 @@
  * written for them stays TAKEN until the next merge.
  *
  * Builds and merges learn the index's sample (sample.c) before they write a graph.  They search it
- * for the answers, by walks with a list of WALK_LIST.  To measure all rows would take longer than
- * the graph itself.  They learn from one query for ROWS_PER_QUERY rows at most, so that many
- * queries do not make a small segment's merge long.
+ * for the answers.  To measure all rows would take longer than the graph itself.  A first walk
+ * finds many of them, and a second one, in the graph that has learned from these, most others.
+ * They learn from one query for ROWS_PER_QUERY rows at most, so that many queries do not make a
+ * small segment's merge long.
  *
- * 40,000 x 200, inner product, 10,000 queries, 2 threads; recall@10 at itopk 64 of other queries
- * with a gap of 0.5 and of clusters without rows (foreign.h), and seconds for the answers.  The
- * build takes 6.5.
+ * 50,000 x 200, inner product, 6,000 queries, 2 threads; recall@10 at itopk 64 of other queries of
+ * clusters without rows, and of such clusters that the sample lacks (foreign.h); answers that walks
+ * found, and seconds, the build being 8.6 (the machine had other work).  As built .8298 and .8590.
  *
- *		all rows		.9946	.9868	23 to 36
- *		walks, 128		.9924	.9784	2.5 to 5
- *		walks, 256		.9940	.9848	4.4 to 6.4
- *		walks, 512		.9944	.9864	9 to 13
+ *		all rows				.9798	.9534	1.0000	14.4
+ *		a walk of 256			.9728	.9466	.9605	4.6
+ *		a walk of 512			.9752	.9504	.9875	8.9
+ *		64, then 128			.9768	.9508	.9732
+ *		128, then 128			.9790	.9510	.9824	2.7 to 5.4
+ *		128, then 256			.9790	.9536	.9939	5.3
+ *		a quarter of the queries by 256, then all by 256
+ *								.9788	.9512	.9915	5.1
+ *		128, then 128, the graph as built learning the second time
+ *								.9780	.9498	.9824
  */
 #include "merge/merge.h"
 #include "service/shared/service.h"
@@ -43,7 +50,7 @@
 #define LEAST_ROWS		1024
 
 /* See the head.  Walks measure more than that many rows. */
-#define WALK_LIST		256
+static const uint32 walk_lists[] = {128, 256};
 #define LEAST_WALKED	4096
 #define ROWS_PER_QUERY	4
 
@@ -53,7 +60,11 @@ typedef struct GgLearning
 	const GgMetaPageData *meta;
 	const GgLearnSample *sample;
 	gg_control	control;
-	bool		caught;			/* an error beneath the engine, not thrown yet */
+	GgEngineCall call;
+	GgLearnReport report;
+	uint64		nodes;			/* of all segments */
+	uint64		measured;		/* of these; the engine has so many more: */
+	uint32		measuring;
 	GgMergePlan plan;
 	GgTidEntry *tids;			/* of all segments */
 	GgNewArray	arrays[GG_MAX_SEGMENTS];
@@ -66,13 +77,23 @@ IsCancelled(void *ctx)
 {
 	GgLearning *learning = ctx;
 
-	return GgServeInterrupts(&learning->caught);
+	return GgCallIsCancelled(&learning->call);
 }
 
 static void
-CheckEngine(const GgLearning *learning, const gg_status *status)
+ReportMeasured(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 {
-	GgThrowInterrupts(learning->caught);
+	GgLearning *learning = ctx;
+
+	learning->report(GG_MERGE_LEARN, learning->measured + learning->measuring * done / total,
+					 learning->nodes);
+}
+
+/* After the call. */
+static void
+EndCall(GgLearning *learning, const gg_status *status)
+{
+	GgEndCall(&learning->call);
 	if (status->code != GG_OK)
 		GgReportStatus(status, "learning edges of a gpugraph index");
 }
@@ -132,15 +153,17 @@ MeasureRows(GgLearning *learning, const char *rows, uint32 count, const uint32 *
 		.metric = meta->metric
 	};
 	gg_index   *index;
-	gg_status	status = gg_cpu_engine.index_open(&data, NULL, &learning->control, &index);
+	gg_status	status;
 
+	GgBeginCall(&learning->call);
+	status = gg_cpu_engine.index_open(&data, NULL, &learning->control, &index);
 	if (status.code == GG_OK)
 	{
 		status = gg_cpu_engine.index_exact(index, GG_LEARN_LIST, live, learning->sample->queries,
 										   learning->sample->count, &learning->control, keys);
 		gg_cpu_engine.index_close(index);
 	}
-	CheckEngine(learning, &status);
+	EndCall(learning, &status);
 }
 
 /* The nearest live nodes of each query, nearest first, GG_LEARN_LIST of each. */
@@ -163,7 +186,9 @@ AnswerQueries(GgLearning *learning, const GgMergeInput *input)
 		uint32		count = Min(step, input->nodes - first);
 
 		GgReadVectors(learning->target, learning->meta, input, first, count, rows);
+		learning->measuring = count;
 		MeasureRows(learning, rows, count, live + first / 32, keys);
+		learning->measured += count;
 		for (Size q = 0; q < places; q += GG_LEARN_LIST)
 			AddKeys(nearest + q, keys + q, first);
 	}
@@ -190,12 +215,14 @@ WriteAdjacency(GgLearning *learning, const GgMergeInput *input, const uint32 *ad
 	{
 		uint32		count;
 
-		GgCheckInterrupts();
+		GgBeginSlice(target);
 		if (array->written == array->taken)
 			(void) GgTakeForArray(target->index, target->heap, array);
 		count = Min(array->taken - array->written, GG_WRITE_PAGES);
 		GgWritePages(target->index, learning->meta->instance, array, array->written, count);
 		array->written += count;
+		GgEndSlice(target);
+		learning->report(GG_MERGE_WRITE, array->written, array->npages);
 	}
 }
 
@@ -221,8 +248,9 @@ LearnSegment(GgLearning *learning, GgMergeInput *input)
 	adjacency = MemoryContextAllocHuge(CurrentMemoryContext, (Size) input->nodes *
 									   meta->graph_degree * sizeof(uint32));
 	GgReadAdjacency(learning->target, meta, input, 0, input->nodes, adjacency);
+	GgBeginCall(&learning->call);
 	status = gg_learn(&rule, &learning->control, adjacency, &stats);
-	CheckEngine(learning, &status);
+	EndCall(learning, &status);
 	if (stats.edges > 0)
 		WriteAdjacency(learning, input, adjacency);
 	learning->edges += stats.edges;
@@ -269,23 +297,26 @@ Flip(GgLearning *learning)
 
 /* What merges that failed have left is free again. */
 static void
-FreeTaken(const GgMergeTarget *target)
+FreeTaken(GgMergeTarget *target)
 {
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
 	GgMetaPageData *head;
-	Buffer		metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
+	Buffer		metabuf;
 
+	GgBeginSlice(target);
+	metabuf = GgLockMeta(target->index, BUFFER_LOCK_EXCLUSIVE, &head);
 	GgCopyMeta(target->index, metabuf, meta);
 	if (GgFreeTaken(meta))
 		GgStoreMeta(target->index, target->heap, metabuf, meta);
 	else
 		UnlockReleaseBuffer(metabuf);
+	GgEndSlice(target);
 	pfree(meta);
 }
 
 uint64
 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSample *sample,
-			 int threads)
+			 int threads, GgLearnReport report)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph learning",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -294,21 +325,29 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 	uint64		edges;
 
 	learning->target = target;
+	learning->call = (GgEngineCall) {.context = context, .target = target};
 	learning->meta = meta;
 	learning->sample = sample;
+	learning->report = report;
 	learning->control.cancelled = IsCancelled;
+	learning->control.progress = ReportMeasured;
 	learning->control.ctx = learning;
 	learning->control.threads = threads;
 	FreeTaken(target);
 	for (int i = 0; i < meta->nsegments; i++)
+	{
 		GgAddInput(&learning->plan, meta, &meta->segments[i]);
+		learning->nodes += meta->segments[i].nodes;
+	}
 	learning->tids = MemoryContextAllocHuge(context, Max(learning->plan.rows, 1) *
 											sizeof(GgTidEntry));
 	for (int i = 0; i < learning->plan.ninputs; i++)
 		LearnSegment(learning, &learning->plan.inputs[i]);
+	GgBeginSlice(target);
 	GgHold(GG_HOLD_MERGE);
 	if (learning->narrays > 0)
 		Flip(learning);
+	GgEndSlice(target);
 	edges = learning->edges;
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
@@ -334,19 +373,21 @@ TakeQueries(const GgLearnSample *sample, uint32 nodes, uint32 *count)
 	return queries;
 }
 
+/* Nodes that are looked for: some of pieces that stay have no row. */
+#define KEYS			(2 * GG_LEARN_LIST)
+
 /*
- * Of each list of `length` keys the nearest nodes that have rows, GG_LEARN_LIST of them, GG_NO_NODE
- * at the end.
+ * Of each list of KEYS keys the nearest nodes that have rows, GG_LEARN_LIST of them, GG_NO_NODE at
+ * the end.
  */
 static void
-TakeAnswers(const GgNewGraph *graph, const uint64 *keys, uint32 length, uint32 count,
-			uint32 *answers)
+TakeAnswers(const GgNewGraph *graph, const uint64 *keys, uint32 count, uint32 *answers)
 {
-	for (uint32 q = 0; q < count; q++, answers += GG_LEARN_LIST, keys += length)
+	for (uint32 q = 0; q < count; q++, answers += GG_LEARN_LIST, keys += KEYS)
 	{
 		uint32		taken = 0;
 
-		for (uint32 i = 0; i < length && taken < GG_LEARN_LIST && keys[i] != GG_NO_KEY; i++)
+		for (uint32 i = 0; i < KEYS && taken < GG_LEARN_LIST && keys[i] != GG_NO_KEY; i++)
 		{
 			uint32		node = key_node(keys[i]);
 
@@ -358,19 +399,19 @@ TakeAnswers(const GgNewGraph *graph, const uint64 *keys, uint32 length, uint32 c
 	}
 }
 
-/* The nearest nodes of each query, `length` of them, as keys. */
+/* The nearest nodes of each query, KEYS of them, as keys. */
 static gg_status
-FindNodes(const GgNewGraph *graph, const float *queries, uint32 count, uint32 length,
+FindNodes(const GgNewGraph *graph, const float *queries, uint32 count, uint32 walk_list,
 		  const gg_control *control, uint64 *keys)
 {
-	const gg_search_params params = {.k = length, .itopk_size = WALK_LIST};
+	const gg_search_params params = {.k = KEYS, .itopk_size = walk_list};
 	gg_index   *index;
 	gg_status	status = gg_cpu_engine.index_open(&graph->data, graph->graph, control, &index);
 
 	if (status.code != GG_OK)
 		return status;
 	if (graph->data.n <= LEAST_WALKED)
-		status = gg_cpu_engine.index_exact(index, length, NULL, queries, count, control, keys);
+		status = gg_cpu_engine.index_exact(index, KEYS, NULL, queries, count, control, keys);
 	else
 		status = gg_cpu_engine.index_search(index, &params, queries, count, control, keys);
 	gg_cpu_engine.index_close(index);
@@ -381,37 +422,35 @@ gg_status
 GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_control *control,
 				uint32 *edges)
 {
-	/* some nodes of pieces that stay have no row */
-	const uint32 length = 2 * GG_LEARN_LIST;
+	const bool	walked = graph->data.n > LEAST_WALKED;
 	gg_learn_input rule = {
 		.n = graph->data.n, .degree = graph->graph->degree, .pivots = graph->graph->pivots,
 		.npivots = graph->graph->npivots, .length = GG_LEARN_LIST, .seed = graph->seed
 	};
-	gg_learn_stats stats;
-	gg_status	status;
+	gg_status	status = gg_ok();
 	float	   *queries;
 	uint64	   *keys;
 	uint32	   *answers;
 
 	*edges = 0;
 	if (sample == NULL || sample->dimensions != graph->data.dim)
-		return gg_ok();
+		return status;
 	rule.edges = Min(sample->edges, gg_learn_most_edges(rule.degree));
 	queries = TakeQueries(sample, rule.n, &rule.count);
-	keys = MemoryContextAllocHuge(CurrentMemoryContext,
-								  (Size) rule.count * length * sizeof(uint64));
-	answers = MemoryContextAllocHuge(CurrentMemoryContext,
-									 (Size) rule.count * GG_LEARN_LIST * sizeof(uint32));
-	status = FindNodes(graph, queries, rule.count, length, control, keys);
-	if (status.code == GG_OK)
+	keys = MemoryContextAllocHuge(CurrentMemoryContext, (Size) rule.count * KEYS * sizeof(uint64));
+	rule.answers = answers = MemoryContextAllocHuge(CurrentMemoryContext, (Size) rule.count *
+													GG_LEARN_LIST * sizeof(uint32));
+	for (int i = 0; i < (int) (walked ? lengthof(walk_lists) : 1) && status.code == GG_OK; i++)
 	{
-		TakeAnswers(graph, keys, length, rule.count, answers);
-		rule.answers = answers;
+		gg_learn_stats stats;
+
+		status = FindNodes(graph, queries, rule.count, walk_lists[i], control, keys);
+		if (status.code != GG_OK)
+			break;
+		TakeAnswers(graph, keys, rule.count, answers);
 		status = gg_learn(&rule, control, graph->graph->adjacency, &stats);
-	}
-	if (status.code == GG_OK)
-	{
-		*edges = stats.edges > 0 ? rule.edges : 0;
+		if (status.code == GG_OK && stats.edges > 0)
+			*edges = rule.edges;
 		ereport(DEBUG1,
 				(errmsg_internal("gpugraph graph of %u nodes: " UINT64_FORMAT " edges learned from "
 								 "%u queries, %u links", rule.n, stats.edges, rule.count,

@@ -69,9 +69,8 @@ MergeIsDue(Relation index, Relation heap)
 	return due;
 }
 
-/* In the background, never all processors. */
-static int
-Threads(const GgMergeTarget *target)
+int
+GgMergeThreads(const GgMergeTarget *target)
 {
 	int			threads = max_parallel_maintenance_workers + 1;
 
@@ -89,7 +88,7 @@ MergeChosen(GgMergeTarget *target, const GgMergeLook *look, const GgMergeChoice 
 {
 	GgMergeResult result;
 
-	GgMergeSegments(target, look->meta, choice, Threads(target), report, arg, &result);
+	GgMergeSegments(target, look->meta, choice, GgMergeThreads(target), report, arg, &result);
 	ereport(result.seconds >= LOG_SECONDS && target->sliced ? LOG : DEBUG1,
 			(errmsg("merged %u parts of gpugraph index \"%s\" into a segment of %u rows: "
 					UINT64_FORMAT " kB written, %.1f s, graph by %s",

@@ -48,6 +48,7 @@ GgMergeSegments(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerge
 	merge->phase_within_s = within_s;
 	merge->context = context;
 	merge->target = target;
+	merge->call = (GgEngineCall) {.context = context, .target = target};
 	merge->meta = meta;
 	merge->epoch = meta->vacuum_epoch;
 	merge->report = report;

@@ -51,6 +51,27 @@ extern void GgBeginSlice(GgMergeTarget *target);
 extern void GgEndSlice(GgMergeTarget *target);
 pg_noreturn extern void GgGiveWay(void);
 
+/* ---- engine_call.c ----------------------------------------------------------------------- */
+
+/* Calls of an engine, or of a device of the service, for one merge or for learning. */
+typedef struct GgEngineCall
+{
+	MemoryContext context;
+	GgMergeTarget *target;
+	bool		caught;			/* an error beneath the engine, not thrown yet */
+	bool		wanted;			/* somebody wants the database for themselves */
+} GgEngineCall;
+
+/*
+ * Before and after a call.  A background worker has a transaction meanwhile, because
+ * GgDatabaseIsWanted() needs one.  It holds no lock and no snapshot.
+ */
+extern void GgBeginCall(GgEngineCall *call);
+extern void GgEndCall(GgEngineCall *call);
+
+/* For the engine's cancelled(). */
+extern bool GgCallIsCancelled(GgEngineCall *call);
+
 /* ---- input.c ----------------------------------------------------------------------------- */
 
 /* A segment to be merged, or the delta's pages before end_page. */
@@ -338,6 +359,9 @@ extern bool GgMaintain(GgMergeTarget *target, GgMergeUrge urge, GgMergeReport re
  */
 extern int	GgRebuildLearned(GgMergeTarget *target);
 
+/* Threads of the CPU engine: in the background, never all processors. */
+extern int	GgMergeThreads(const GgMergeTarget *target);
+
 /* A step towards a shorter file, unless another process merges this index. */
 extern GgShrinkResult GgShrink(GgMergeTarget *target);
 
@@ -361,13 +385,16 @@ typedef struct GgLearnSample
 	uint32		edges;			/* of a node, at most */
 } GgLearnSample;
 
+/* GG_MERGE_LEARN: of all nodes so many are measured.  GG_MERGE_WRITE: of so many pages. */
+typedef void (*GgLearnReport) (GgMergePhase phase, uint64 done, uint64 total);
+
 /*
  * Learn edges from sample queries (rules/learn.h), in each segment of meta.  The caller holds the
- * merge lock, and has both relations open.  Returns how many edges are new; where none is, nothing
- * is written.  ereport(ERROR) leaves the index as it was, but for TAKEN extents.
+ * merge lock.  Returns how many edges are new; where none is, nothing is written.  ereport(ERROR)
+ * leaves the index as it was, but for TAKEN extents.
  */
 extern uint64 GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta,
-						   const GgLearnSample *sample, int threads);
+						   const GgLearnSample *sample, int threads, GgLearnReport report);
 
 /* A graph that is to be written, and whose nodes have rows. */
 typedef struct GgNewGraph
@@ -393,12 +420,30 @@ extern GgLearnSample *GgReadSample(Relation heap, Relation index);
 
 /*
  * Store a sample in the place of the one that is there, and remove those of tables that are gone.
- * Others that store one of the same table wait until the transaction ends.
+ * Others that store one of the same table wait until the transaction ends.  wait false: false, and
+ * nothing is done, where another transaction has stored one.
  */
-extern void GgStoreSample(Relation heap, Relation index, const GgLearnSample *sample);
+extern bool GgStoreSample(Relation heap, Relation index, const GgLearnSample *sample, bool wait);
 
 /* False: there was none. */
 extern bool GgRemoveSample(Relation heap, Relation index);
+
+/* ---- queries.c --------------------------------------------------------------------------- */
+
+/* From _PG_init. */
+extern void GgInitQueries(void);
+
+/*
+ * A scan asks the index.  query is prepared.  It may be kept, if the option learn_queries is on.
+ */
+extern void GgNoteQuery(Relation index, uint32 dimensions, const float *query);
+
+/* Forget the queries that are kept in shared memory. */
+extern void GgDropQueries(Oid index);
+
+/* For the worker: are there enough new queries?  Add them to the sample, and learn from it. */
+extern bool GgQueriesAreDue(Oid index);
+extern void GgLearnQueries(GgMergeTarget *target, GgLearnReport report);
 
 /* ---- jobs.c ------------------------------------------------------------------------------ */
 

@@ -32,8 +32,7 @@ typedef struct GgMerge
 	int			threads;
 	gg_build_params params;
 	GgSharedRows *shared;		/* rows lie there; NULL: no device is asked */
-	bool		caught;			/* an error beneath the engine, not thrown yet */
-	bool		wanted;			/* somebody wants the database for themselves */
+	GgEngineCall call;
 
 	GgTidEntry *tids;			/* of all inputs' rows */
 	uint64		epoch;			/* vacuum epoch of the directory before the delta's were read */

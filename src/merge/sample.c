@@ -247,13 +247,13 @@ GgReadSample(Relation heap, Relation index)
 	return sample;
 }
 
-static void
-LockSamplesOf(Relation heap)
+static bool
+LockSamplesOf(Relation heap, bool wait)
 {
 	LOCKTAG		tag;
 
 	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, RelationRelationId, RelationGetRelid(heap), SAMPLE_LOCK);
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 static void
@@ -287,14 +287,15 @@ IsSameSample(const GgLearnSample *a, const GgLearnSample *b)
 		memcmp(a->queries, b->queries, (Size) a->count * a->dimensions * sizeof(float)) == 0;
 }
 
-void
-GgStoreSample(Relation heap, Relation index, const GgLearnSample *sample)
+bool
+GgStoreSample(Relation heap, Relation index, const GgLearnSample *sample, bool wait)
 {
 	Relation	samples;
 	GgLearnSample *old;
 	SampleKey	key;
 
-	LockSamplesOf(heap);
+	if (!LockSamplesOf(heap, wait))
+		return false;
 	samples = OpenSamples(index, RowExclusiveLock);
 	if (samples == NULL)
 		ereport(ERROR,
@@ -310,6 +311,7 @@ GgStoreSample(Relation heap, Relation index, const GgLearnSample *sample)
 		CommandCounterIncrement();
 	}
 	table_close(samples, NoLock);
+	return true;
 }
 
 bool
@@ -319,7 +321,7 @@ GgRemoveSample(Relation heap, Relation index)
 	bool		removed;
 	SampleKey	key;
 
-	LockSamplesOf(heap);
+	(void) LockSamplesOf(heap, true);
 	samples = OpenSamples(index, RowExclusiveLock);
 	if (samples == NULL)
 		return false;

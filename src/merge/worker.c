@@ -4,8 +4,9 @@
  *
  * A worker takes the indexes of its database from the list (jobs.c).  When an index has nothing
  * due, the worker stays with it until nobody has inserted for a while, and then does what is worth
- * it only then.  Where others wait, it takes turns.  Where that is another database's index, the
- * worker ends, and its place goes to a worker for that.
+ * it only then.  It learns from queries, too, when that is due (queries.c).  Where others wait, it
+ * takes turns.  Where that is another database's index, the worker ends, and its place goes to a
+ * worker for that.
  */
 #include "merge/jobs.h"
 
@@ -110,6 +111,22 @@ Maintain(GgMergeTarget *target, GgMergeUrge urge)
 	GgEndReport(my_index);
 }
 
+static void
+ReportLearning(GgMergePhase phase, uint64 done, uint64 total)
+{
+	GgReportJob(my_index, phase, done);
+}
+
+/* From queries that the index was asked, if there are enough new ones. */
+static void
+Learn(GgMergeTarget *target)
+{
+	if (!GgQueriesAreDue(my_index))
+		return;
+	GgLearnQueries(target, ReportLearning);
+	GgEndReport(my_index);
+}
+
 /* Make a step towards a shorter file, unless it was tried for long.  True: more is to be done. */
 static bool
 Shrink(GgMergeTarget *target, TimestampTz now)
@@ -178,6 +195,7 @@ ServeIndex(void)
 		Look(&target, now);
 		if (GgWasAskedAgain(my_index, &shrink))
 			Maintain(&target, GG_MERGE_DUE);
+		Learn(&target);
 		if (shrink)
 			my_watch.shrink_until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), SHRINK_MS);
 		goes_on = Shrink(&target, GetCurrentTimestamp());

@@ -46,6 +46,7 @@
  * from them: all that is done per row.
  */
 #include "scan/row_filter.h"
+#include "merge/merge.h"
 
 #include "access/relscan.h"
 #include "access/tableam.h"
@@ -494,6 +495,8 @@ StartScan(IndexScanDesc scan)
 	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))
 		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
+	if (so->query != NULL && !so->by_function)
+		GgNoteQuery(scan->indexRelation, so->meta->dimensions, so->query);
 	so->by_table = so->meta->coded != GG_CODES_NONE && so->query != NULL;
 	/* rows come late by their distances, of which streams know nothing then */
 	so->strict_table = so->by_table && so->mode == GG_ITERATIVE_STRICT;

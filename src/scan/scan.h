@@ -187,6 +187,7 @@ struct GgScanOpaque
 	gg_filter  *filter;			/* NULL: every row matches */
 	GgFilterRows *filter_rows;	/* known to row_filter.c alone */
 	bool		all_exact;		/* measure every row; set by who opens the scan */
+	bool		by_function;	/* no statement asks, but a function of ours; likewise */
 	GgQueries  *queries;		/* this one and others, or NULL; set by who opens the scan */
 	bool		impossible;		/* no row fulfils the keys of the scan */
 	bool		recheck;		/* rows that match need not fulfil them */

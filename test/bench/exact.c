@@ -418,7 +418,7 @@ intrinsic_dimension(const double *distances, int64_t nq, metric m)
 	return sum / nq;
 }
 
-static void
+void
 write_file(const char *dir, const char *name, const void *data, size_t size)
 {
 	char		path[4096];
@@ -430,7 +430,7 @@ write_file(const char *dir, const char *name, const void *data, size_t size)
 		die("could not write \"%s\": %s", path, strerror(errno));
 }
 
-static void
+void
 make_directory(const char *dir)
 {
 	if (mkdir(dir, 0755) != 0 && errno != EEXIST)
@@ -457,8 +457,8 @@ write_answers(const char *dir, int64_t n, vectors query, metric m, const int32_t
 }
 
 double
-write_data_set(const char *dir, vectors base, vectors query, metric m, int threads,
-			   const char *source)
+write_query_set(const char *dir, vectors base, vectors query, metric m, int threads,
+				const char *source)
 {
 	int32_t    *ids = allocate(sizeof(int32_t) * query.n * EXACT_K);
 	double	   *distances = allocate(sizeof(double) * query.n * EXACT_K);
@@ -466,11 +466,18 @@ write_data_set(const char *dir, vectors base, vectors query, metric m, int threa
 
 	if (base.n < EXACT_K)
 		die("%lld base rows are fewer than the %d neighbours wanted", (long long) base.n, EXACT_K);
-	make_directory(dir);
 	exact_neighbours(base, query, m, threads, ids, distances);
-	write_file(dir, "base.f32", base.rows, sizeof(float) * base.n * base.dim);
 	lid = write_answers(dir, base.n, query, m, ids, distances, source);
 	free(ids);
 	free(distances);
 	return lid;
+}
+
+double
+write_data_set(const char *dir, vectors base, vectors query, metric m, int threads,
+			   const char *source)
+{
+	make_directory(dir);
+	write_file(dir, "base.f32", base.rows, sizeof(float) * base.n * base.dim);
+	return write_query_set(dir, base, query, m, threads, source);
 }

@@ -39,6 +39,8 @@ extern void *allocate(size_t bytes);
 extern metric metric_of(const char *name);
 extern int	online_cpus(void);
 extern void run_threads(int threads, void *(*body) (void *), void *arg);
+extern void make_directory(const char *dir);
+extern void write_file(const char *dir, const char *name, const void *data, size_t size);
 
 /*
  * Finds the neighbours of every query, writes the directory's files, and returns the mean of the
@@ -48,7 +50,11 @@ extern void run_threads(int threads, void *(*body) (void *), void *arg);
 extern double write_data_set(const char *dir, vectors base, vectors query, metric m, int threads,
 							 const char *source);
 
-/* The same but for base.f32, with n rows whose neighbours are known. */
+/* The same but for base.f32. */
+extern double write_query_set(const char *dir, vectors base, vectors query, metric m, int threads,
+							  const char *source);
+
+/* Likewise, with n rows whose neighbours are known. */
 extern double write_answers(const char *dir, int64_t n, vectors query, metric m,
 							const int32_t *ids, const double *distances, const char *source);
 

@@ -5,6 +5,7 @@
 #include "model.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 typedef struct rng
@@ -107,6 +108,16 @@ model_make(model *mo, char **arguments)
 		mo->cumulative[c] /= total;
 }
 
+float *
+model_offset(const model *other)
+{
+	rng			r = stream_of(other->seed, STREAM_OFFSET, 0);
+
+	/* tanh of what w1 makes of a z is 0.65 in the mean square */
+	return normals(&r, other->dim, 0.65f);
+}
+
+/* u is within the weights of the clusters that are asked for. */
 static int
 pick_cluster(const model *mo, double u)
 {
@@ -125,41 +136,69 @@ pick_cluster(const model *mo, double u)
 	return low;
 }
 
+/* A point of one of the clusters first .. end - 1. */
 static void
-draw_row(const model *mo, rng *r, float *z, float *hidden, float *x)
+draw_latent(const model *mo, rng *r, int first, int end, float *z)
 {
-	int			c = pick_cluster(mo, uniform(r));
+	double		from = first > 0 ? mo->cumulative[first - 1] : 0;
+	double		to = end > 0 ? mo->cumulative[end - 1] : 1;
+	int			c = pick_cluster(mo, from + (to - from) * uniform(r));
 	const float *mean = mo->mean + (size_t) c * mo->latent;
 
 	for (int l = 0; l < mo->latent; l++)
 		z[l] = mean[l] + mo->width[c] * normal(r);
+}
+
+/* x += share * tanh(z W1 + b1) W2 */
+static void
+add_map(const model *mo, const float *z, float share, float *hidden, float *x)
+{
 	memcpy(hidden, mo->b1, sizeof(float) * mo->hidden);
 	for (int l = 0; l < mo->latent; l++)
 		for (int h = 0; h < mo->hidden; h++)
 			hidden[h] += z[l] * mo->w1[(size_t) l * mo->hidden + h];
-	for (int d = 0; d < mo->dim; d++)
-		x[d] = mo->noise * normal(r);
 	for (int h = 0; h < mo->hidden; h++)
 	{
-		float		t = tanhf(hidden[h]);
+		float		t = share * tanhf(hidden[h]);
 		const float *w = mo->w2 + (size_t) h * mo->dim;
 
 		for (int d = 0; d < mo->dim; d++)
 			x[d] += t * w[d];
 	}
-	if (mo->m == METRIC_COS)
-	{
-		double		norm2 = 0;
+}
 
-		for (int d = 0; d < mo->dim; d++)
-			norm2 += (double) x[d] * x[d];
-		for (int d = 0; d < mo->dim; d++)
-			x[d] = (float) (x[d] / sqrt(norm2));
-	}
+static void
+normalise(float *x, int dim)
+{
+	double		norm2 = 0;
+
+	for (int d = 0; d < dim; d++)
+		norm2 += (double) x[d] * x[d];
+	for (int d = 0; d < dim; d++)
+		x[d] = (float) (x[d] / sqrt(norm2));
+}
+
+static void
+draw_row(const model *mo, const query_kind *kind, rng *r, float *z, float *hidden, float *x)
+{
+	const bool	hard = kind->other != NULL && kind->offset == NULL;
+
+	draw_latent(hard ? kind->other : mo, r, kind->first, kind->end, z);
+	for (int d = 0; d < mo->dim; d++)
+		x[d] = mo->noise * normal(r);
+	for (int d = 0; d < mo->dim && kind->offset != NULL; d++)
+		x[d] += kind->gap * kind->offset[d];
+	if (!hard)
+		add_map(mo, z, 1 - kind->gap, hidden, x);
+	if (kind->other != NULL)
+		add_map(kind->other, z, hard ? 1 : kind->gap, hidden, x);
+	if (mo->m == METRIC_COS)
+		normalise(x, mo->dim);
 }
 
 void
-model_rows(const model *mo, uint64_t stream, int64_t first, int64_t count, float *rows)
+model_queries(const model *mo, const query_kind *kind, uint64_t stream, int64_t first,
+			  int64_t count, float *rows)
 {
 	float	   *z = allocate(sizeof(float) * mo->latent);
 	float	   *hidden = allocate(sizeof(float) * mo->hidden);
@@ -168,10 +207,18 @@ model_rows(const model *mo, uint64_t stream, int64_t first, int64_t count, float
 	{
 		rng			r = stream_of(mo->seed, stream, (uint64_t) (first + i));
 
-		draw_row(mo, &r, z, hidden, rows + i * mo->dim);
+		draw_row(mo, kind, &r, z, hidden, rows + i * mo->dim);
 	}
 	free(z);
 	free(hidden);
+}
+
+void
+model_rows(const model *mo, uint64_t stream, int64_t first, int64_t count, float *rows)
+{
+	const query_kind like_rows = {0};
+
+	model_queries(mo, &like_rows, stream, first, count, rows);
 }
 
 void

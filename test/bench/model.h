@@ -7,6 +7,14 @@
  * latent and noise set the intrinsic dimension; uniform or Gaussian points in dim dimensions would
  * be both harder and unlike anything that is embedded.  Under METRIC_COS rows are normalised.
  *
+ * Queries unlike the rows are
+ *
+ *		(1 - a) f(z) + a g(z) + a o + noise * N(0, I)
+ *
+ * where f is the map above, g such a map of another seed, and o an offset that all queries share,
+ * about as long as a row: a is the gap.  z is drawn as a row's.  Hard queries are rows of the other
+ * seed: neither map nor clusters are those of the rows.
+ *
  * Every row is drawn from its own stream, so it depends on the model, the stream and its number
  * alone; another CPU's fused multiply-add may change last bits.
  */
@@ -20,7 +28,9 @@ enum
 {
 	STREAM_MODEL = 1,
 	STREAM_BASE = 2,
-	STREAM_QUERY = 3
+	STREAM_QUERY = 3,
+	STREAM_SAMPLE = 4,
+	STREAM_OFFSET = 5
 };
 
 typedef struct model
@@ -46,8 +56,23 @@ typedef struct model
 extern void model_make(model *mo, char **arguments);
 extern void model_free(model *mo);
 
-/* Rows first .. first + count - 1 of a stream. */
+/* Which queries are drawn.  All zero: those like the rows. */
+typedef struct query_kind
+{
+	const model *other;			/* of another seed */
+	const float *offset;		/* o; NULL: hard queries */
+	float		gap;			/* a */
+	int			first,			/* clusters first .. end - 1 alone; end 0: all */
+				end;
+} query_kind;
+
+/* The offset of other's seed.  free() */
+extern float *model_offset(const model *other);
+
+/* Rows first .. first + count - 1 of a stream; or queries of a kind. */
 extern void model_rows(const model *mo, uint64_t stream, int64_t first, int64_t count,
 					   float *rows);
+extern void model_queries(const model *mo, const query_kind *kind, uint64_t stream, int64_t first,
+						  int64_t count, float *rows);
 
 #endif							/* MODEL_H */

@@ -121,6 +121,15 @@ SELECT is((SELECT count(*) FROM gpugraph_samples s WHERE NOT EXISTS (SELECT FROM
 DROP OWNED BY gg_asker;
 DROP ROLE gg_asker;
 
+-- a temporary table
+CREATE TEMP TABLE own AS SELECT * FROM copy;
+CREATE INDEX own_idx ON own USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);
+SELECT cmp_ok((SELECT gpugraph_learn('own_idx', queries) FROM sample), '>', 1000::bigint,
+	'a temporary table');
+REINDEX INDEX own_idx;
+SELECT knows('REINDEX of a temporary table', 'own_idx');
+DROP TABLE own;
+
 -- before there are rows
 CREATE TABLE later (id int, val vector);
 CREATE INDEX later_idx ON later USING gpugraph (val vector_ip_ops) WITH (graph_degree = 16);

@@ -11,7 +11,7 @@ use Test::More;
 use Format;
 use Gpugraph;
 
-# of the test's indexes, which have one segment of one piece
+# of the test's indexes, which have one segment of one piece, but for two_graphs, which has two
 use constant { META_PIECES => META_HEAD + SEGMENT, META_EXTENTS => META_HEAD + SEGMENT + PIECE };
 use constant { DIMENSIONS => 4, DEGREE => 8, PIVOT_ENTRY => 68 };
 use constant { ROW => 4 * DIMENSIONS, LIST => 4 * DEGREE };
@@ -53,6 +53,14 @@ my %cases = (
 		qr/segment \d+ of index "segment_algorithm_0_idx" has a graph of kind 0/ ],
 	segment_flags => [ sub { patch($_[0], META, META_HEAD + 26, pack('S', 0)) },
 		qr/segment \d+ counts/ ],
+	segment_learned => [ sub { patch($_[0], META, META_HEAD + 27, pack('C', 5)) },
+		qr/segment \d+ has the flags 1281, by which 5 of 8 edges may be learned/ ],
+	segment_flag => [ sub { patch($_[0], META, META_HEAD + 26, pack('C', 3)) },
+		qr/segment \d+ has the flags 3, by which 0 of 8 edges may be learned/ ],
+	segment_graph => [ sub { patch($_[0], META, META_HEAD + 28, pack('L', 77)) },
+		qr/segment \d+ has graph 77, and \d+ is the next id/ ],
+	two_graphs => [ sub { patch($_[0], META, META_HEAD + SEGMENT + 28,
+		peek($_[0], META, META_HEAD, 4)) }, qr/segments (\d+) and \d+ both have graph \1/ ],
 	segments => [ sub { patch($_[0], META, META_NSEGMENTS, pack('S', 2)) }, qr/out of range/ ],
 	next_id => [ sub { patch($_[0], META, META_NEXT_ID, pack('L', 0)) },
 		qr/segment \d+ twice, or too early/ ],
@@ -212,16 +220,19 @@ for my $case (sort keys %cases)
 {
 	my ($metric, $storage) = $case eq 'length_less' ? qw(ip float16) : qw(l2 float32);
 	my $columns = $case =~ /^filter/ ? ', cat, name' : '';
+	my ($rows, $segment_rows) = $case =~ /^two/ ? (3000, 1500) : (300, 0);
 
 	$node->safe_psql('postgres', <<"SQL");
 CREATE TABLE $case (id int, val vector(4), cat int GENERATED ALWAYS AS (nullif(id % 50, 1)) STORED,
 	name text GENERATED ALWAYS AS ('name ' || id::text) STORED);
 INSERT INTO $case SELECT i, ARRAY[i, i * 7 % 101, i * 13 % 103, i * 17 % 107]::real[]::vector
-	FROM generate_series(1, 300) i;
-INSERT INTO $case SELECT i, '[1000,1,1,1]' FROM generate_series(301, 310) i;
+	FROM generate_series(1, $rows) i;
+INSERT INTO $case SELECT i, '[1000,1,1,1]' FROM generate_series($rows + 1, $rows + 10) i;
 CREATE INDEX ${case}_idx ON $case USING gpugraph (val vector_${metric}_ops$columns)
-	WITH (graph_degree = 8, intermediate_graph_degree = 16, storage = $storage);
-INSERT INTO $case SELECT i, ARRAY[i, 1, 2, 3]::real[]::vector FROM generate_series(401, 410) i;
+	WITH (graph_degree = 8, intermediate_graph_degree = 16, storage = $storage,
+	segment_rows = $segment_rows);
+INSERT INTO $case SELECT i, ARRAY[i, 1, 2, 3]::real[]::vector
+	FROM generate_series($rows + 101, $rows + 110) i;
 DELETE FROM $case WHERE id = 7;
 SQL
 }
@@ -257,7 +268,7 @@ SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]' LIMIT 5;
 SET gpugraph.itopk_size = 2;
 SELECT count(*) FROM (SELECT id FROM $case ORDER BY val <-> '[100,50,50,50]') s;
 SELECT count(*) FROM (SELECT id FROM $case WHERE cat = 2 ORDER BY val <-> '[9,5,5,5]') s;
-INSERT INTO $case VALUES (500, '[5,5,5,5]');
+INSERT INTO $case VALUES (5000, '[5,5,5,5]');
 DELETE FROM $case WHERE id % 50 = 1;
 VACUUM $case;
 SELECT * FROM gpugraph_index_info('${case}_idx');

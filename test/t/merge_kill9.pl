@@ -1,7 +1,7 @@
-# kill -9 of the worker, of a backend and of the postmaster at random points of sealing, merging and
-# compaction under load: no row is lost, none is found twice, the replica is equal, and no space is
-# lost for good. Each algorithm's graphs have three kills in turn. MERGE_ROUNDS says how many kills;
-# HANG=3600 MERGE_ROUNDS=200 is the long version.
+# kill -9 of the worker, of a backend and of the postmaster at random points of sealing, merging,
+# compaction and learning under load: no row is lost, none is found twice, the replica is equal, and
+# no space is lost for good. Each algorithm's graphs have three kills in turn. MERGE_ROUNDS says how
+# many kills; HANG=3600 MERGE_ROUNDS=200 is the long version.
 use strict;
 use warnings;
 
@@ -17,6 +17,7 @@ my $rounds = $ENV{MERGE_ROUNDS} || 9;
 my $node = merging_node('killed', init => { allows_streaming => 1 },
 	conf => "restart_after_crash = on\n");
 make_source($node, 1500, 16, 'seal_rows = 300');
+make_learn($node, 200);
 $node->backup('backup');
 my $replica = PostgreSQL::Test::Cluster->new('replica');
 $replica->init_from_backup($node, 'backup', has_streaming => 1);
@@ -65,8 +66,8 @@ my %victims = ('the worker' => 0, 'VACUUM or a merge' => 0, 'the postmaster' => 
 sub start_load
 {
 	return (start_psql($node, $load), start_psql($node, 'SELECT pg_sleep(0.2)',
-		map { ('VACUUM items', 'SELECT pg_sleep(0.1)', "SELECT gpugraph_merge('items_idx')") }
-			1 .. 200));
+		map { ('VACUUM items', 'SELECT learn()', 'SELECT pg_sleep(0.1)',
+			"SELECT gpugraph_merge('items_idx')") } 1 .. 200));
 }
 
 sub kill_postmaster
@@ -99,7 +100,8 @@ for my $round (1 .. $rounds)
 	else
 	{
 		my $who = $what eq 'the worker' ? "backend_type = 'gpugraph merge worker'"
-			: "query ~ '^VACUUM|gpugraph_merge' AND state = 'active' AND pid <> pg_backend_pid()";
+			: "query ~ '^VACUUM|gpugraph_merge|learn' AND state = 'active'
+				AND pid <> pg_backend_pid()";
 
 		wait_for(sub { $pid = $node->safe_psql('postgres',
 			"SELECT pid FROM pg_stat_activity WHERE $who LIMIT 1"); return $pid ne ''; });

@@ -31,6 +31,9 @@ sub equal
 }
 
 equal('built');
+$primary->safe_psql('postgres', "SELECT make_data('asked', 400, 16, 7);
+	SELECT gpugraph_learn('items_idx', (SELECT array_agg(val) FROM asked))");
+equal('learned');
 for my $cycle (1 .. 10)
 {
 	$primary->safe_psql('postgres', <<"SQL");
@@ -58,6 +61,8 @@ $primary->safe_psql('postgres', 'REINDEX INDEX items_idx');
 equal('rebuilt');
 $primary->safe_psql('postgres', 'REINDEX INDEX CONCURRENTLY items_idx');
 equal('rebuilt concurrently');
+$primary->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')");
+equal('forgotten');
 
 # an index that is unlogged cannot be read there, and says so
 $primary->safe_psql('postgres',

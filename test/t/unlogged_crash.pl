@@ -1,5 +1,5 @@
-# After a crash an unlogged table and its index are empty and usable; after a clean stop they are as
-# they were.
+# After a crash an unlogged table and its index are empty and usable, and the sample that the index
+# learned from is still there; after a clean stop they are as they were.
 use strict;
 use warnings;
 
@@ -18,7 +18,12 @@ INSERT INTO items SELECT id + 10000, cat, big, val FROM source;
 CREATE UNLOGGED TABLE free (id int, val vector);
 CREATE INDEX free_idx ON free USING gpugraph (val vector_l2_ops);
 INSERT INTO free VALUES (1, '[1,2,3]');
+SELECT make_data('asked', 400, 16, 7);
+CREATE FUNCTION learn() RETURNS bigint LANGUAGE sql AS
+	$$ SELECT gpugraph_learn('items_idx', (SELECT array_agg(val ORDER BY id) FROM asked)) $$;
 SQL
+my $learned = $node->safe_psql('postgres', 'SELECT learn()');
+cmp_ok($learned, '>', 100, 'edges are learned');
 index_is_complete($node, 'unlogged');
 
 $node->stop;
@@ -41,6 +46,7 @@ $node->safe_psql('postgres', 'INSERT INTO items SELECT * FROM source');
 index_is_complete($node, 'filled again');
 $node->safe_psql('postgres', 'REINDEX INDEX items_idx');
 index_is_complete($node, 'rebuilt');
+cmp_ok($node->safe_psql('postgres', 'SELECT learn()'), '<', $learned / 4, 'and learned again');
 $node->safe_psql('postgres', "INSERT INTO free VALUES (1, '[1,2]')");
 is($node->safe_psql('postgres', "SELECT dimensions FROM gpugraph_index_info('free_idx')"), '2',
 	'its first row says the dimensions again');

@@ -1,5 +1,5 @@
-# pg_upgrade carries an index over: its blocks are copied as they are. test/upgrade runs this from
-# one version of PostgreSQL to another.
+# pg_upgrade carries an index over: its blocks are copied as they are, and so is the sample that it
+# learned from. test/upgrade runs this from one version of PostgreSQL to another.
 use strict;
 use warnings;
 
@@ -18,6 +18,11 @@ $old->safe_psql('postgres', 'VACUUM items');
 $old->safe_psql('postgres', "SELECT make_data('more', 2000, 16, 40);
 	CREATE INDEX more_idx ON more USING gpugraph (val vector_l2_ops)
 	WITH (algorithm = tsdg, alpha = 1.2)");
+$old->safe_psql('postgres', "SELECT make_data('asked', 400, 16, 7);
+	CREATE FUNCTION learn() RETURNS bigint LANGUAGE sql AS
+		'SELECT gpugraph_learn(''more_idx'', (SELECT array_agg(val ORDER BY id) FROM asked))'");
+my $learned = $old->safe_psql('postgres', 'SELECT learn()');
+cmp_ok($learned, '>', 100, 'edges are learned');
 my $before = answers($old);
 $old->stop;
 
@@ -34,6 +39,11 @@ $new->append_conf('postgresql.conf', "autovacuum = off\n");
 $new->start;
 is(answers($new), $before, 'the same answers');
 index_is_complete($new, 'upgraded');
+is($new->safe_psql('postgres', 'SELECT learn()'), 0, 'what was learned is there');
+is($new->safe_psql('postgres', "SELECT count(*) FROM gpugraph_samples
+	WHERE relid = 'more'::regclass AND length(queries) = 400 * 16 * 4"), 1, 'and so is the sample');
+cmp_ok($new->safe_psql('postgres', 'REINDEX INDEX more_idx; SELECT learn()'), '<', $learned / 4,
+	'which a build learns from again');
 $new->safe_psql('postgres', "INSERT INTO more SELECT id + 10000, cat, big, val FROM items;
 	SELECT gpugraph_merge('more_idx')");
 index_is_complete($new, 'upgraded, by tsdg', 'more');

@@ -11,10 +11,12 @@ use Gpugraph;
 my $node = new_node('minimal',
 	conf => "wal_level = minimal\nmax_wal_senders = 0\nwal_skip_threshold = 0\nfsync = on\n");
 make_items($node, 2000, 16);
+$node->safe_psql('postgres', "SELECT make_data('asked', 400, 16, 7)");
 $node->safe_psql('postgres', <<'SQL');
 BEGIN;
 CREATE TABLE made AS SELECT * FROM items;
 CREATE INDEX made_idx ON made USING gpugraph (val vector_l2_ops);
+SELECT gpugraph_learn('made_idx', (SELECT array_agg(val) FROM asked));
 INSERT INTO made SELECT id + 10000, cat, big, val FROM items;
 COMMIT;
 BEGIN;
@@ -31,6 +33,8 @@ $node->start;
 is(answers($node), $before, 'the same answers after a crash');
 index_is_complete($node, 'built in a transaction of its own');
 index_is_complete($node, 'built with its table', 'made');
+is($node->safe_psql('postgres', "SELECT gpugraph_learn('made_idx', (SELECT array_agg(val)
+	FROM asked))"), 0, 'and it knows what it learned then');
 index_is_complete($node, 'truncated with its table', 'cut');
 
 $node->safe_psql('postgres',
