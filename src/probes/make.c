@@ -21,7 +21,7 @@
 #include "utils/syscache.h"
 #include "utils/varlena.h"
 
-/* Rows of the sample per partition, unless the caller says how many in all. */
+/* Rows of the sample per partition, unless the caller says how many in all, or memory is short. */
 #define SAMPLE_PER_PARTITION	100
 
 #define KMEANS_ROUNDS	10
@@ -36,6 +36,7 @@ typedef struct Sample
 	bool		is_half;
 	bool		unit;			/* rows get unit length */
 	uint32		partitions;
+	bool		given;			/* the caller says how many rows are wanted */
 	uint32		wanted;
 	uint32		rows;
 	uint32		dim;
@@ -117,6 +118,7 @@ CheckNumbers(Sample *sample, int32 partitions, int32 rows)
 				 errhint("Leave the sample out for %d rows per partition.",
 						 SAMPLE_PER_PARTITION)));
 	sample->partitions = (uint32) partitions;
+	sample->given = rows != 0;
 	sample->wanted = rows != 0 ? (uint32) rows : (uint32) partitions * SAMPLE_PER_PARTITION;
 }
 
@@ -162,6 +164,22 @@ SetLength(float *row, uint32 dim)
 		row[i] = (float) (row[i] / sqrt(square));
 }
 
+/* A sample is kept in maintenance_work_mem. */
+static void
+FitMemory(Sample *sample)
+{
+	const uint64 most = (uint64) maintenance_work_mem * 1024 / (sample->dim * sizeof(float));
+	const uint32 least = sample->given ? sample->wanted : sample->partitions;
+
+	if (most < least)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("maintenance_work_mem has no room for a sample of %u rows", least),
+				 errhint("Raise maintenance_work_mem to %u MB at least.",
+						 (uint32) ((uint64) least * sample->dim * sizeof(float) >> 20) + 1)));
+	sample->wanted = (uint32) Min(sample->wanted, most);
+}
+
 static void
 AddRow(Sample *sample, Datum value)
 {
@@ -171,6 +189,7 @@ AddRow(Sample *sample, Datum value)
 	if (sample->rows == 0)
 	{
 		sample->dim = dim;
+		FitMemory(sample);
 		sample->values = MemoryContextAllocHuge(CurrentMemoryContext,
 												(Size) sample->wanted * dim * sizeof(float));
 	}
@@ -205,7 +224,7 @@ DrawSample(Sample *sample)
 	do
 	{
 		SPI_cursor_fetch(portal, true, FETCH_ROWS);
-		for (uint64 i = 0; i < SPI_processed; i++)
+		for (uint64 i = 0; i < SPI_processed && sample->rows < sample->wanted; i++)
 		{
 			bool		isnull;
 			Datum		value = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1,
@@ -216,7 +235,7 @@ DrawSample(Sample *sample)
 			MemoryContextSwitchTo(old);
 		}
 		SPI_freetuptable(SPI_tuptable);
-	} while (SPI_processed > 0);
+	} while (SPI_processed > 0 && sample->rows < sample->wanted);
 	SPI_cursor_close(portal);
 	SPI_finish();
 	if (sample->rows < sample->partitions)

@@ -48,6 +48,10 @@
 #include "utils/syscache.h"
 
 static int	partition_probes = 0;
+
+/* Plans were made that depend on it. */
+static bool made_plans = false;
+
 static get_relation_info_hook_type prev_info_hook = NULL;
 static set_rel_pathlist_hook_type prev_pathlist_hook = NULL;
 
@@ -81,10 +85,13 @@ SetOf(const FuncExpr *key)
 static bool
 WantsNearest(const Query *query)
 {
-	return query->commandType == CMD_SELECT && query->limitCount != NULL &&
-		query->sortClause != NIL && query->setOperations == NULL && !query->hasAggs &&
-		query->groupClause == NIL && query->groupingSets == NIL && query->havingQual == NULL &&
-		query->distinctClause == NIL && !query->hasWindowFuncs && !query->hasTargetSRFs;
+	const Const *limit = (Const *) query->limitCount;
+
+	return query->commandType == CMD_SELECT && limit != NULL &&
+		!(IsA(limit, Const) && limit->constisnull) && query->sortClause != NIL &&
+		query->setOperations == NULL && !query->hasAggs && query->groupClause == NIL &&
+		query->groupingSets == NIL && query->havingQual == NULL && query->distinctClause == NIL &&
+		!query->hasWindowFuncs && !query->hasTargetSRFs;
 }
 
 /* May a condition on a table be one of the whole query?  Not where the table is outer-joined. */
@@ -204,15 +211,17 @@ AddProbes(PlannerInfo *root, Oid relid, bool inhparent, RelOptInfo *rel)
 
 	if (prev_info_hook != NULL)
 		prev_info_hook(root, relid, inhparent, rel);
-	if (partition_probes == 0 || !inhparent || rel->reloptkind != RELOPT_BASEREL ||
-		!WantsNearest(root->parse) || !KeepsRows((Node *) root->parse->jointree, rel->relid))
+	if (!inhparent || rel->reloptkind != RELOPT_BASEREL || !WantsNearest(root->parse) ||
+		!KeepsRows((Node *) root->parse->jointree, rel->relid))
 		return;
 	/* the query's lock is held */
 	table = table_open(relid, NoLock);
 	key = CentroidKey(table);
 	if (key != NULL)
 		query = OrderedBy(root->parse, rel->relid, ((Var *) lsecond(key->args))->varattno, &oper);
-	if (query != NULL && (uint32) partition_probes < GgFindCentroids(SetOf(key))->count)
+	made_plans |= query != NULL;
+	if (query != NULL && partition_probes > 0 &&
+		(uint32) partition_probes < GgFindCentroids(SetOf(key))->count)
 	{
 		condition = Condition(root, key, rel->relid, query, oper);
 		if (condition != NULL)
@@ -351,7 +360,7 @@ DropConditions(PlannerInfo *root, RelOptInfo *rel, Index rti, RangeTblEntry *rte
 static void
 AssignProbes(int probes, void *extra)
 {
-	if (probes != partition_probes)
+	if (probes != partition_probes && made_plans)
 		ResetPlanCache();
 }
 

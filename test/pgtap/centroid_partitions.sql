@@ -99,6 +99,7 @@ FROM (VALUES
 ) v(what, query);
 SELECT results_eq(format('SELECT parts + others FROM asked(%L)', query), 'VALUES (8::bigint)', what)
 FROM (VALUES
+	('LIMIT ALL', format('SELECT id FROM pages ORDER BY val <-> %L LIMIT ALL', :'q')),
 	('no LIMIT', format('SELECT id FROM pages ORDER BY val <-> %L', :'q')),
 	('no order', 'SELECT id FROM pages LIMIT 5000'),
 	('an aggregate', format('SELECT count(*) FROM pages GROUP BY id %% 2
@@ -172,10 +173,20 @@ CREATE ROLE reader;
 GRANT SELECT, INSERT ON pages TO reader;
 REVOKE EXECUTE ON FUNCTION pages_centroids() FROM PUBLIC;
 SET ROLE reader;
+SELECT throws_ok($$SELECT id FROM pages ORDER BY val <-> '$$ || :'q' || $$' LIMIT 5$$, '42501',
+	'permission denied for function pages_centroids', 'centroids have privileges, for probes');
 SELECT throws_ok($$INSERT INTO pages SELECT * FROM pages LIMIT 1$$, '42501',
 	'permission denied for function pages_centroids', 'centroids have privileges');
 RESET ROLE;
 SELECT lives_ok($$INSERT INTO pages SELECT * FROM pages LIMIT 1$$, 'who may insert does');
+GRANT EXECUTE ON FUNCTION pages_centroids() TO reader;
+ALTER TABLE pages ENABLE ROW LEVEL SECURITY;
+CREATE POLICY even ON pages USING (id % 2 = 0);
+SET ROLE reader;
+SELECT results_eq(format('SELECT count(*) > 0, bool_and(id %% 2 = 0), count(DISTINCT t) FROM
+	(SELECT id, tableoid AS t FROM pages ORDER BY val <-> %L LIMIT 4000) s', :'q'),
+	'VALUES (true, true, 2::bigint)', 'row-level security');
+RESET ROLE;
 CREATE FUNCTION two() RETURNS vector[] LANGUAGE sql IMMUTABLE AS
 	$$ SELECT '{"[0,0]","[1,1]"}'::vector[] $$;
 SELECT is(gpugraph_nearest_centroid('two()', '[0.9, 0.8]'::vector), 2, 'the nearest');
@@ -211,6 +222,8 @@ FROM (VALUES
 	($$'items', 'val', 'x', 8, 'l3'$$, '22023', 'metric "l3" is unknown'),
 	($$'items', 'val', 'x', 8, 'l2', 7$$, '22023',
 		'a sample of 7 rows is too small for 8 partitions'),
+	($$'items', 'val', 'x', 8, 'l2', 2000000$$, '53200',
+		'maintenance_work_mem has no room for a sample of 2000000 rows'),
 	($$'queries', 'val', 'x', 41$$, '55000',
 		'table "queries" has too few rows with a vector for 41 partitions'),
 	($$'items', 'val', repeat('x', 60), 8$$, '42622',
