@@ -528,3 +528,42 @@ CREATE FUNCTION gpugraph_last_scan(OUT index regclass, OUT engine text, OUT reas
 
 COMMENT ON FUNCTION gpugraph_last_scan()
 	IS 'how the session''s last scan of a gpugraph index, or call for many queries, was done';
+
+CREATE FUNCTION gpugraph_nearest_centroid_support(internal) RETURNS internal
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION gpugraph_nearest_centroid(centroids regprocedure, value vector) RETURNS int
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE COST 100
+	SUPPORT gpugraph_nearest_centroid_support;
+
+COMMENT ON FUNCTION gpugraph_nearest_centroid(regprocedure, vector)
+	IS 'number of the centroid nearest to a vector, of those that a function returns';
+
+CREATE FUNCTION gpugraph_nearest_centroid(centroids regprocedure, value halfvec) RETURNS int
+	AS 'MODULE_PATHNAME', 'gpugraph_nearest_centroid_of_halfvec'
+	LANGUAGE C IMMUTABLE PARALLEL SAFE COST 100 SUPPORT gpugraph_nearest_centroid_support;
+
+COMMENT ON FUNCTION gpugraph_nearest_centroid(regprocedure, halfvec)
+	IS 'number of the centroid nearest to a vector, of those that a function returns';
+
+CREATE FUNCTION gpugraph_probe(centroids regprocedure, operator text, query vector, place int)
+	RETURNS int
+	AS 'MODULE_PATHNAME' LANGUAGE C IMMUTABLE PARALLEL SAFE COST 100;
+
+COMMENT ON FUNCTION gpugraph_probe(regprocedure, text, vector, int)
+	IS 'number of the centroid at a place in the order of distance to a query';
+
+CREATE FUNCTION gpugraph_probe(centroids regprocedure, operator text, query halfvec, place int)
+	RETURNS int
+	AS 'MODULE_PATHNAME', 'gpugraph_probe_of_halfvec'
+	LANGUAGE C IMMUTABLE PARALLEL SAFE COST 100;
+
+COMMENT ON FUNCTION gpugraph_probe(regprocedure, text, halfvec, int)
+	IS 'number of the centroid at a place in the order of distance to a query';
+
+CREATE FUNCTION gpugraph_partition_by_centroid(source regclass, "column" name, target text,
+	partitions int, metric text DEFAULT 'l2', sample int DEFAULT 0) RETURNS void
+	AS 'MODULE_PATHNAME' LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION gpugraph_partition_by_centroid(regclass, name, text, int, text, int)
+	IS 'make a table like another one, partitioned by centroids of a sample of its vectors';

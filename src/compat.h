@@ -52,12 +52,16 @@
 #define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilelocatorSubid)
 typedef RelFileLocator GgRelFileLocator;
 #define GgOwnerCheck(classid, objectid, roleid) object_ownercheck(classid, objectid, roleid)
+#define GgMayExecute(function, roleid) \
+	(object_aclcheck(ProcedureRelationId, function, roleid, ACL_EXECUTE) == ACLCHECK_OK)
 #else
 #define GgLocator(rel)			((rel)->rd_node)
 #define GgFirstLocatorSubid(rel) ((rel)->rd_firstRelfilenodeSubid)
 typedef RelFileNode GgRelFileLocator;
 #define GgOwnerCheck(classid, objectid, roleid) \
 	((classid) == RelationRelationId ? pg_class_ownercheck(objectid, roleid) : false)
+#define GgMayExecute(function, roleid) \
+	(pg_proc_aclcheck(function, roleid, ACL_EXECUTE) == ACLCHECK_OK)
 #endif
 
 /*

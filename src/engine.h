@@ -809,6 +809,28 @@ extern const char *gg_simd_name(void);
  */
 extern void gg_query_prepare(gg_metric metric, float *query, uint32_t dim);
 
+/* ---- centroids (CPU) ----------------------------------------------------- */
+
+typedef struct gg_kmeans_params
+{
+	uint32_t	k;				/* centroids, of at least as many rows */
+	uint32_t	rounds;
+	uint64_t	seed;
+	bool		unit;			/* centroids get unit length, as rows have it */
+} gg_kmeans_params;
+
+/*
+ * k-means of n x dim finite float32 rows by Euclidean distance; the same whatever the threads.
+ * centroids: k x dim.  Rows of unit length, with `unit`, go to the centroid of the least angle.
+ */
+extern gg_status gg_kmeans(const float *rows, uint32_t n, uint32_t dim,
+						   const gg_kmeans_params *params, const gg_control *control,
+						   float *centroids);
+
+/* The nearest of k centroids, the first of equal ones.  distance: of it, squared; or NULL. */
+extern uint32_t gg_nearest_centroid(const float *centroids, uint32_t k, uint32_t dim,
+									const float *row, float *distance);
+
 extern float gg_half_to_float(uint16_t half);
 extern uint16_t gg_float_to_half(float value);	/* round to nearest even */
 extern void gg_halves_to_floats(const uint16_t *src, float *dst, size_t count);

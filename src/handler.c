@@ -5,6 +5,7 @@
 #include "merge/merge.h"
 #include "am/am.h"
 #include "build/build.h"
+#include "probes/probes.h"
 #include "scan/bitmap_scan.h"
 #include "scan/scan.h"
 #include "storage/filter_keys.h"
@@ -28,6 +29,7 @@ _PG_init(void)
 {
 	GgInitOptions();
 	GgInitPlanner();
+	GgInitProbes();
 	GgInitBitmapScan();
 	GgInitFilterPaths();
 	GgInitExplain();

@@ -26,6 +26,7 @@
  *	index.c			rows and graph in memory, searched
  *	deep.c			the nearest of many, and of those that match a filter
  *	serve.c			indexes filled piece by piece, searches for many callers
+ *	kmeans.c		centroids of a sample
  *	engine.c		the ops table
  *
  * What both engines obey is in src/rules.

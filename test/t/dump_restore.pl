@@ -25,17 +25,9 @@ CREATE TABLE parts_rest PARTITION OF parts DEFAULT;
 INSERT INTO parts SELECT * FROM items;
 CREATE INDEX parts_idx ON parts USING gpugraph (val, big) WITH (algorithm = tsdg, alpha = 1.2);
 ALTER INDEX items_idx SET (seal_rows = 900);
-CREATE TABLE cells (cell int PRIMARY KEY, centroid vector(16));
-INSERT INTO cells SELECT row_number() OVER (), val FROM items WHERE id IN (7, 77, 777);
-CREATE FUNCTION nearest_cells(v vector, probes int) RETURNS SETOF int LANGUAGE sql STABLE
-BEGIN ATOMIC
-	SELECT cell FROM cells ORDER BY centroid <-> v LIMIT probes;
-END;
-CREATE TABLE pages (id int, cell int, embedding vector(16)) PARTITION BY LIST (cell);
-CREATE TABLE pages_1 PARTITION OF pages FOR VALUES IN (1);
-CREATE TABLE pages_rest PARTITION OF pages DEFAULT;
-INSERT INTO pages SELECT id, nearest_cells(val, 1), val FROM items;
-CREATE INDEX pages_idx ON pages USING gpugraph (embedding);
+SELECT gpugraph_partition_by_centroid('items', 'val', 'pages', 4);
+INSERT INTO pages SELECT * FROM items;
+CREATE INDEX pages_idx ON pages USING gpugraph (val);
 CREATE VIEW health AS SELECT indexname, state FROM gpugraph_indexes;
 CREATE MATERIALIZED VIEW near AS
 	SELECT id, val FROM items ORDER BY val <-> (SELECT val FROM items WHERE id = 1) LIMIT 100;
@@ -49,6 +41,9 @@ my $definitions = "SELECT pg_get_indexdef(indexrelid) || coalesce(obj_descriptio
 	FROM pg_index WHERE indexrelid::regclass::text ~ '^(items|parts|pages|near)' ORDER BY 1";
 my $exact = "SET enable_indexscan = off; SELECT array_agg(id) FROM (SELECT id FROM items
 	ORDER BY val <-> (SELECT val FROM queries WHERE q = 3) LIMIT 10) s";
+my $routed = "SELECT tableoid::regclass, count(*) FROM pages GROUP BY 1 ORDER BY 1";
+my $probed = "SET gpugraph.partition_probes = 1; SET enable_indexscan = off; SELECT array_agg(id)
+	FROM (SELECT id FROM pages ORDER BY val <-> (SELECT val FROM queries WHERE q = 3) LIMIT 10) s";
 my $dir = $PostgreSQL::Test::Utils::tmp_check;
 my $new = newer_node('new');
 init_node($new);
@@ -74,8 +69,10 @@ for my $database ('postgres', 'beside')
 		"$database: the same definitions");
 	is($new->safe_psql($database, $exact), $old->safe_psql('postgres', $exact),
 		"$database: the same rows");
-	is($new->safe_psql($database, 'SELECT count(*) FROM pages
-		WHERE cell <> (SELECT nearest_cells(embedding, 1))'), 0, "$database: rows in their cells");
+	is($new->safe_psql($database, $routed), $old->safe_psql('postgres', $routed),
+		"$database: rows in the partitions of their centroids");
+	is($new->safe_psql($database, $probed), $old->safe_psql('postgres', $probed),
+		"$database: the same probes");
 	is($new->safe_psql($database, "SELECT bool_and(gpugraph_check(indexrelid, true) IS NOT NULL)
 		FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
 		WHERE relkind = 'i' AND relam = (SELECT oid FROM pg_am WHERE amname = 'gpugraph')"), 't',

@@ -71,6 +71,12 @@ $node->restart;
 ok(defined wait_for(sub { return residents() == $n; }), 'after a restart they come again');
 all_answered('after a restart');
 
+# ---- fewer may stay than were there
+$node->append_conf('postgresql.conf', 'gpugraph.max_residents = 100');
+$node->restart;
+ok(defined wait_for(sub { return residents() == 100; }), 'as many come again as may');
+is((split /\n/, ask(1))[-2], (split /\n/, ask(0))[-2], 'and the CPU answers for the others');
+
 is(log_lines($node, qr/(PANIC|TRAP|signal|damaged)/), 0, 'nothing bad is in the log');
 $node->stop;
 done_testing();

@@ -1,0 +1,160 @@
+/*
+ * test_kmeans.c
+ *		Centroids of a sample (src/cpu/kmeans.c).
+ *
+ *	clusters	each of well separated clusters has a centroid, and rows go to that of their own
+ *	rounds		bring centroids nearer to the rows
+ *	copies		where fewer rows are distinct than there are centroids, those are among them
+ *	unit		centroids have unit length
+ *	threads		change nothing
+ *	refusals	more centroids than rows; a cancel
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness.h"
+
+#define DIM 24u
+
+static float *
+clustered(uint32_t n, uint32_t clusters, bool unit)
+{
+	harness_random random = {7};
+	float	   *rows = malloc((size_t) n * DIM * sizeof(float));
+
+	for (uint32_t i = 0; i < n; i++)
+	{
+		double		length = 0;
+
+		for (uint32_t j = 0; j < DIM; j++)
+		{
+			const double x = (j == i % clusters ? 10 : 0) + 0.5 * harness_normal(&random);
+
+			rows[i * DIM + j] = (float) x;
+			length += x * x;
+		}
+		for (uint32_t j = 0; unit && j < DIM; j++)
+			rows[i * DIM + j] /= (float) sqrt(length);
+	}
+	return rows;
+}
+
+static double
+sum_of_distances(const float *rows, uint32_t n, const float *centroids, uint32_t k)
+{
+	double		sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+	{
+		float		distance;
+
+		(void) gg_nearest_centroid(centroids, k, DIM, rows + (size_t) i * DIM, &distance);
+		sum += distance;
+	}
+	return sum;
+}
+
+static void
+test_clusters(void)
+{
+	const uint32_t n = 2000;
+	const uint32_t k = 12;
+	float	   *rows = clustered(n, k, false);
+	float	   *centroids = malloc(3 * k * DIM * sizeof(float));
+	const gg_control three = {.threads = 3};
+	gg_kmeans_params params = {.k = 3 * k,.rounds = 10,.seed = 3};
+	float	   *again = malloc(3 * k * DIM * sizeof(float));
+	double		before;
+	uint32_t	mixed = 0;
+
+	/* with three centroids per cluster, none has rows of two */
+	CHECK_OK(gg_kmeans(rows, n, DIM, &params, NULL, centroids), "kmeans");
+	for (uint32_t i = 0; i < n; i++)
+	{
+		const uint32_t c = gg_nearest_centroid(centroids, 3 * k, DIM, rows + i * DIM, NULL);
+
+		for (uint32_t j = 0; j < k; j++)
+			mixed += j != i % k && centroids[c * DIM + j] > centroids[c * DIM + i % k];
+	}
+	CHECK(mixed == 0, "%u rows are with another cluster", mixed);
+	CHECK_OK(gg_kmeans(rows, n, DIM, &params, &three, again), "kmeans, threads");
+	CHECK(memcmp(centroids, again, 3 * k * DIM * sizeof(float)) == 0, "threads change centroids");
+	params.rounds = 0;
+	CHECK_OK(gg_kmeans(rows, n, DIM, &params, NULL, again), "kmeans, no round");
+	before = sum_of_distances(rows, n, again, 3 * k);
+	CHECK(sum_of_distances(rows, n, centroids, 3 * k) < 0.8 * before, "%g before, %g after",
+		  before, sum_of_distances(rows, n, centroids, 3 * k));
+	free(again);
+	free(centroids);
+	free(rows);
+}
+
+static void
+test_copies(void)
+{
+	const uint32_t n = 300;
+	const uint32_t distinct = 5;
+	float	   *rows = malloc((size_t) n * DIM * sizeof(float));
+	float		centroids[8 * DIM];
+	const gg_kmeans_params params = {.k = 8,.rounds = 6,.seed = 1};
+
+	for (uint32_t i = 0; i < n * DIM; i++)
+		rows[i] = (float) ((i / DIM) % distinct * 3 + i % DIM);
+	CHECK_OK(gg_kmeans(rows, n, DIM, &params, NULL, centroids), "kmeans");
+	CHECK(sum_of_distances(rows, n, centroids, 8) == 0, "%g",
+		  sum_of_distances(rows, n, centroids, 8));
+	free(rows);
+}
+
+static void
+test_unit(void)
+{
+	const uint32_t n = 1000;
+	float	   *rows = clustered(n, 9, true);
+	float		centroids[9 * DIM];
+	const gg_kmeans_params params = {.k = 9,.rounds = 8,.seed = 5,.unit = true};
+
+	CHECK_OK(gg_kmeans(rows, n, DIM, &params, NULL, centroids), "kmeans");
+	for (uint32_t c = 0; c < 9; c++)
+	{
+		double		length = 0;
+
+		for (uint32_t j = 0; j < DIM; j++)
+			length += (double) centroids[c * DIM + j] * centroids[c * DIM + j];
+		CHECK(fabs(length - 1) < 1e-5, "length %g", length);
+	}
+	free(rows);
+}
+
+static bool
+cancelled(void *ctx)
+{
+	(void) ctx;
+	return true;
+}
+
+static void
+test_refusals(void)
+{
+	float	   *rows = clustered(4000, 9, false);
+	float		centroids[20 * DIM];
+	const gg_kmeans_params many = {.k = 20,.rounds = 1};
+	const gg_kmeans_params long_one = {.k = 20,.rounds = 1000};
+	const gg_control control = {.threads = 1,.cancelled = cancelled};
+
+	CHECK(gg_kmeans(rows, 19, DIM, &many, NULL, centroids).code == GG_EINVAL, "too few rows");
+	CHECK(gg_kmeans(rows, 4000, DIM, &long_one, &control, centroids).code == GG_ECANCELED,
+		  "canceled");
+	free(rows);
+}
+
+int
+main(void)
+{
+	harness_run("clusters", test_clusters);
+	harness_run("copies", test_copies);
+	harness_run("unit", test_unit);
+	harness_run("refusals", test_refusals);
+	return harness_finish();
+}
