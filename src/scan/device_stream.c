@@ -917,8 +917,19 @@ DeviceNext(GgScanOpaque *so, GgStream *stream)
 	return true;
 }
 
+static float
+DeviceLeast(GgScanOpaque *so, GgStream *stream)
+{
+	const DeviceStream *state = stream->state;
+
+	if (state->next_key < state->nkeys)
+		return key_distance(state->keys[state->next_key]);
+	return -get_float4_infinity();
+}
+
 const GgStreamOps gg_device_stream = {
 	.first_list = DeviceFirstList,
 	.next_list = DeviceNextList,
-	.next = DeviceNext
+	.next = DeviceNext,
+	.least = DeviceLeast
 };

@@ -358,8 +358,8 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->returned_cap = 0;
 	so->by_table = false;
 	memset(so->code_queries, 0, sizeof(so->code_queries));
-	so->nearest = NULL;
-	so->nnearest = so->most_nearest = 0;
+	memset(&so->own_nearest, 0, sizeof(GgNearest));
+	so->nearest = &so->own_nearest;
 }
 
 static void
@@ -419,6 +419,22 @@ OpenMeanwhile(void *arg)
 }
 
 /*
+ * Copy the directory.  A thousand scans may be open at a time, so that each has the extents that
+ * there are, and no room for others.
+ */
+static void
+ReadDirectory(GgScanOpaque *so)
+{
+	static GgMetaPageData whole;
+	Size		bytes;
+
+	GgReadMetaAsOf(so->index, so->snapshot, &whole);
+	bytes = offsetof(GgMetaPageData, extents) + whole.nextents * sizeof(GgExtent);
+	so->meta = palloc(bytes);
+	memcpy(so->meta, &whole, bytes);
+}
+
+/*
  * The streams of all segments and of the delta, each with what the device answered, if it did.
  * The others are opened when the scan looks for their first node.
  *
@@ -445,7 +461,7 @@ StartStreams(GgScanOpaque *so, int attempts)
 			GgHasNewGeneration(so->index, meta))
 		{
 			EndStreams(so);
-			GgReadMetaAsOf(so->index, so->snapshot, so->meta);
+			ReadDirectory(so);
 			StartStreams(so, attempts - 1);
 			return;
 		}
@@ -488,8 +504,7 @@ StartScan(IndexScanDesc scan)
 	so->allowed = gg_itopk_size;
 	so->last_distance = -get_float4_infinity();
 	so->snapshot = scan->xs_snapshot;
-	so->meta = palloc(sizeof(GgMetaPageData));
-	GgReadMetaAsOf(scan->indexRelation, so->snapshot, so->meta);
+	ReadDirectory(so);
 
 	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))
@@ -573,6 +588,47 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 	}
 	MemoryContextSwitchTo(old);
 	return found;
+}
+
+void
+GgBeginSearch(IndexScanDesc scan, GgNearest *nearest)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+
+	Assert(!so->started);
+	if (nearest != NULL && so->filter == NULL)
+		so->nearest = nearest;
+	StartScan(scan);
+	for (int i = 0; so->started && i < so->nstreams; i++)
+		while (so->streams[i].list != GG_LIST_READY && OpenNext(so, &so->streams[i]))
+			;
+	MemoryContextSwitchTo(old);
+}
+
+double
+GgLeastDistance(IndexScanDesc scan)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+	float		least = get_float4_infinity();
+
+	/* distances of codes are estimates */
+	if (!so->started || so->by_table)
+		least = -get_float4_infinity();
+	for (int i = 0; so->started && i < so->nstreams; i++)
+	{
+		GgStream   *stream = &so->streams[i];
+
+		if (stream->has_head)
+			least = Min(least, stream->late ? -get_float4_infinity() : stream->head.distance);
+		else if (stream->list != GG_LIST_COMPLETE)
+			least = Min(least, stream->ops->least(so, stream));
+	}
+	MemoryContextSwitchTo(old);
+	if (isinf(least))
+		return least;
+	return GgBoundOf(&so->bound, least);
 }
 
 void

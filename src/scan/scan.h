@@ -33,6 +33,18 @@ typedef enum GgListState
 } GgListState;
 
 /*
+ * The nearest of several lists: of the segments of one index, or of indexes that are searched
+ * together.
+ */
+typedef struct GgNearest
+{
+	float	   *distances;		/* ascending */
+	uint32		count;
+	uint32		most;			/* room; 0: there is none so far */
+	bool		shared;			/* by several scans */
+} GgNearest;
+
+/*
  * One way to bring a stream's nodes, nearest first.  Nodes come in lists, and a later list goes on
  * where the one before it ended.  When an implementation ends, index_scan.c opens the one that its
  * state asks for.  Nodes that left the stream before are marked by then (GgWasReturned), and are
@@ -57,6 +69,12 @@ typedef struct GgStreamOps
 	 * too late for strict order are left out, or come last, with stream->late set.
 	 */
 	bool		(*next) (GgScanOpaque *so, GgStream *stream);
+
+	/*
+	 * A distance that no row of the stream is below, as far as the list knows, without searching
+	 * further; minus infinity where nothing is known.
+	 */
+	float		(*least) (GgScanOpaque *so, GgStream *stream);
 
 	/*
 	 * Optional.  Release what lives longer than so->context.  Called when another implementation
@@ -197,9 +215,8 @@ struct GgScanOpaque
 	uint64		nrows;			/* returned */
 	int			nstreams;
 	GgStream   *streams;
-	float	   *nearest;		/* ascending: the distances of lists of walks, all together */
-	uint32		nnearest;
-	uint32		most_nearest;	/* room: the length of one list; 0: there is none so far */
+	GgNearest  *nearest;		/* of lists of walks, all together */
+	GgNearest	own_nearest;
 	GgStream	tail;			/* the delta's last rows, until the device has answered */
 	float		last_distance;	/* of the last node that was not late */
 	GgBound		bound;
@@ -320,7 +337,17 @@ extern void GgInitExpectedRows(void);
 extern void GgTellLimit(ScanKey key, uint64 limit);
 
 /* Read from the key of the order what a scan is told. */
-extern void GgReadExpected(GgScanOpaque *so, ScanKey key);
+static inline void
+GgReadExpected(GgScanOpaque *so, ScanKey key)
+{
+	uint32		expected = (uint32) key->sk_flags >> GG_EXPECTED_SHIFT;
+
+	so->expected = so->limit = 0;
+	if ((expected & GG_EXPECTED_LIMIT) != 0)
+		so->limit = expected & GG_MOST_EXPECTED;
+	else
+		so->expected = expected;
+}
 
 /* ---- what implementations have in common ------------------------------- */
 
@@ -453,5 +480,26 @@ extern IndexScanDesc ggbeginscan(Relation index, int nkeys, int norderbys);
 extern void ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys);
 extern bool gggettuple(IndexScanDesc scan, ScanDirection dir);
 extern void ggendscan(IndexScanDesc scan);
+
+/* ---- indexes that are searched together (partition_search.c) ------------- */
+
+/*
+ * Have the index scans below the node, which has not begun, searched together.  The executor will
+ * ask for `limit` rows of it; 0: not known.
+ */
+struct MergeAppendState;
+extern void GgSearchPartitions(struct MergeAppendState *node, uint32 limit);
+
+/*
+ * Begin a scan that has its keys, up to the first list of each stream.  nearest: of the scans that
+ * are searched with this one, of the same query and metric; NULL: each is searched by itself.
+ */
+extern void GgBeginSearch(IndexScanDesc scan, GgNearest *nearest);
+
+/*
+ * The least value that the operator can have for any row that such a scan will return, as far as
+ * its lists know.  Infinity where it will return none.
+ */
+extern double GgLeastDistance(IndexScanDesc scan);
 
 #endif							/* GG_SCAN_H */

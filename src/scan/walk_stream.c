@@ -49,31 +49,37 @@ typedef struct WalkStream
 static float
 Reach(const GgScanOpaque *so, const GgStream *stream)
 {
-	if (so->nnearest == 0 || so->nnearest < so->most_nearest || stream->handed > 0)
+	const GgNearest *nearest = so->nearest;
+
+	if (nearest->count == 0 || nearest->count < nearest->most || stream->handed > 0)
 		return get_float4_infinity();
-	return so->nearest[so->nnearest - 1];
+	return nearest->distances[nearest->count - 1];
 }
 
 /* The distance up to which a walk that was cut short may hand out nodes. */
 static float
 HandedReach(const GgScanOpaque *so)
 {
-	uint32		half = so->mode == GG_ITERATIVE_OFF ? so->nnearest : (so->nnearest + 1) / 2;
+	const uint32 count = so->nearest->count;
+	const uint32 half = so->mode == GG_ITERATIVE_OFF ? count : (count + 1) / 2;
 
-	return so->nearest[half - 1];
+	return so->nearest->distances[half - 1];
 }
 
 static void
 AddNearest(GgScanOpaque *so, const gg_walk *walk)
 {
-	if (so->filter != NULL || so->nstreams == 1)
+	GgNearest  *nearest = so->nearest;
+
+	if (so->filter != NULL || (so->nstreams == 1 && !nearest->shared))
 		return;
-	if (so->nearest == NULL)
+	if (nearest->most == 0)
 	{
-		so->most_nearest = gg_itopk_size;
-		so->nearest = MemoryContextAlloc(so->context, so->most_nearest * sizeof(float));
+		nearest->most = gg_itopk_size;
+		nearest->distances = MemoryContextAlloc(so->context, nearest->most * sizeof(float));
 	}
-	so->nnearest = gg_walk_merge_distances(walk, so->nearest, so->nnearest, so->most_nearest);
+	nearest->count = gg_walk_merge_distances(walk, nearest->distances, nearest->count,
+											 nearest->most);
 }
 
 /* ---- walks are kept between scans -------------------------------------- */
@@ -319,8 +325,33 @@ WalkNext(GgScanOpaque *so, GgStream *stream)
 	return false;
 }
 
+/* Where the walk was cut short, what it did not expand lies beyond the reach. */
+static float
+WalkLeast(GgScanOpaque *so, GgStream *stream)
+{
+	const WalkStream *state = stream->state;
+	gg_candidate head;
+
+	if (stream->source.code_query != NULL)
+	{
+		if (stream->source.coded)
+			return -get_float4_infinity();
+		Rerank(so, stream);
+		if (state->next_measured < state->nmeasured)
+			head.distance = key_distance(state->measured[state->next_measured]);
+		else if (gg_walk_was_cut(state->walk))
+			return HandedReach(so);
+		else
+			return -get_float4_infinity();
+	}
+	else if (!gg_walk_peek(state->walk, &head))
+		return -get_float4_infinity();
+	return gg_walk_was_cut(state->walk) ? Min(head.distance, HandedReach(so)) : head.distance;
+}
+
 const GgStreamOps gg_walk_stream = {
 	.first_list = WalkFirstList,
 	.next_list = WalkNextList,
-	.next = WalkNext
+	.next = WalkNext,
+	.least = WalkLeast
 };
