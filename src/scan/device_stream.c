@@ -922,7 +922,7 @@ DeviceLeast(GgScanOpaque *so, GgStream *stream)
 {
 	const DeviceStream *state = stream->state;
 
-	if (state->next_key < state->nkeys)
+	if (state->next_key < state->nkeys && (state->deep || !IsHalfUsed(so, stream)))
 		return key_distance(state->keys[state->next_key]);
 	return -get_float4_infinity();
 }

@@ -616,6 +616,8 @@ GgLeastDistance(IndexScanDesc scan)
 	/* distances of codes are estimates */
 	if (!so->started || so->by_table)
 		least = -get_float4_infinity();
+	else if (so->row_next < so->row_end)
+		least = so->distance;
 	for (int i = 0; so->started && i < so->nstreams; i++)
 	{
 		GgStream   *stream = &so->streams[i];

@@ -12,8 +12,9 @@
  *				pass keeps no row that is farther.  This is done where a LIMIT is known, which says
  *				how many of the nearest matter (expected_rows.c).
  *
- *	rows		No row of a partition is fetched before it is its turn.  Until then the partition
- *				has the place in the heap that the least distance of its index scan's lists gives.
+ *	rows		No row of a partition is fetched before it is its turn, the next one no more than
+ *				the first.  Until then the partition has the place in the heap that the least
+ *				distance of its index scan's lists gives it.
  *
  * The node is core's, and so are pruning at run time, the subplans, and rescans.  This file sets
  * another function for the node's rows (ExecProcNode), which uses core's state, and puts a heap of
@@ -45,8 +46,8 @@ typedef struct PartitionSearch
 {
 	MergeAppendState *node;
 	bool	   *ours;			/* of each subplan: it scans a gpugraph index */
-	bool	   *fetched;		/* it has a row */
-	double	   *least;			/* where it has none so far: no row comes before this distance */
+	bool	   *fetched;		/* its next row */
+	double	   *least;			/* where it was not: that row has this distance at least */
 	GgNearest	nearest;		/* most is 0 where it is not known how many matter */
 } PartitionSearch;
 
@@ -82,14 +83,29 @@ Compare(Datum a, Datum b, void *arg)
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* Begin the subplan's search, which is not waited for where others search as well. */
+/* Begin the subplan's search. */
 static void
 Begin(PartitionSearch *search, int i)
 {
 	IndexScanState *scan = (IndexScanState *) search->node->mergeplans[i];
 
+	if (!search->ours[i])
+		return;
 	GgReadyScan(scan);
 	GgBeginSearch(scan->iss_ScanDesc, search->nearest.most > 0 ? &search->nearest : NULL);
+}
+
+/* The subplan's next row is fetched later, unless nothing is known of its distance. */
+static void
+Leave(PartitionSearch *search, int i)
+{
+	const IndexScanState *scan = (const IndexScanState *) search->node->mergeplans[i];
+
+	search->fetched[i] = false;
+	search->least[i] = -get_float8_infinity();
+	/* rows in the executor's queue are nearer than what the index has next */
+	if (search->ours[i] && pairingheap_is_empty(scan->iss_ReorderQueue))
+		search->least[i] = GgLeastDistance(scan->iss_ScanDesc);
 }
 
 /* All subplans begin. */
@@ -103,15 +119,10 @@ BeginAll(PartitionSearch *search)
 		node->ms_valid_subplans = GgMatchingSubplans(node->ms_prune_state);
 	search->nearest.count = 0;
 	for (i = -1; (i = bms_next_member(node->ms_valid_subplans, i)) >= 0;)
-		if (search->ours[i])
-			Begin(search, i);
+		Begin(search, i);
 	for (i = -1; (i = bms_next_member(node->ms_valid_subplans, i)) >= 0;)
 	{
-		const IndexScanState *scan = (const IndexScanState *) node->mergeplans[i];
-
-		search->fetched[i] = false;
-		search->least[i] = search->ours[i] ? GgLeastDistance(scan->iss_ScanDesc) :
-			-get_float8_infinity();
+		Leave(search, i);
 		binaryheap_add_unordered(node->ms_heap, Int32GetDatum(i));
 	}
 	binaryheap_build(node->ms_heap);
@@ -143,7 +154,12 @@ NextRow(PlanState *pstate)
 	if (!node->ms_initialized)
 		BeginAll(search);
 	else if (!binaryheap_empty(node->ms_heap))
-		FetchFirst(search);
+	{
+		Datum		last = binaryheap_first(node->ms_heap);
+
+		Leave(search, DatumGetInt32(last));
+		binaryheap_replace_first(node->ms_heap, last);
+	}
 	while (!binaryheap_empty(node->ms_heap))
 	{
 		int			i = DatumGetInt32(binaryheap_first(node->ms_heap));
@@ -205,7 +221,8 @@ ShareNearest(const PartitionSearch *search)
 void
 GgSearchPartitions(MergeAppendState *node, uint32 limit)
 {
-	const uint64 most = Max((uint64) gg_itopk_size, 2 * (uint64) limit);
+	/* half of it is handed out before walks go on; see HandedReach() in walk_stream.c */
+	const uint64 most = Max((uint64) gg_itopk_size, GG_LIMITED_WALK(limit));
 	PartitionSearch *search;
 	int			nours = 0;
 	MemoryContext old;

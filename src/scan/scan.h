@@ -497,8 +497,8 @@ extern void GgSearchPartitions(struct MergeAppendState *node, uint32 limit);
 extern void GgBeginSearch(IndexScanDesc scan, GgNearest *nearest);
 
 /*
- * The least value that the operator can have for any row that such a scan will return, as far as
- * its lists know.  Infinity where it will return none.
+ * The least value that the operator can have for any row that such a scan has still to return, as
+ * far as its lists know.  Infinity where there is none, minus infinity where nothing is known.
  */
 extern double GgLeastDistance(IndexScanDesc scan);
 

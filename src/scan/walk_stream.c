@@ -6,10 +6,11 @@
  * search, as soon as half of its list was handed out.  It ends where the graph has nothing more to
  * say, or where a longer list would cost more than measuring every row.
  *
- * Where there are several segments, a walk need not expand its whole list, since other segments
- * have nearer nodes.  So the largest segment is walked first.  Walks of the others expand half of
- * their lists, and beyond it only nodes that are among the nearest of all lists.  A walk that was
- * cut short goes on when the scan has returned half of the nearest.
+ * Where there are several segments, or indexes that are searched together, a walk need not expand
+ * its whole list, since others have nearer nodes.  So the largest segment is walked first.  Walks
+ * of the others expand a part of their lists (AlwaysExpanded), and beyond it only nodes that are
+ * among the nearest of all lists.  A walk that was cut short goes on when half of the nearest were
+ * returned.
  *
  * A walk may also go on where another search ended.  Then it hands out only new nodes.
  *
@@ -54,6 +55,17 @@ Reach(const GgScanOpaque *so, const GgStream *stream)
 	if (nearest->count == 0 || nearest->count < nearest->most || stream->handed > 0)
 		return get_float4_infinity();
 	return nearest->distances[nearest->count - 1];
+}
+
+/*
+ * So much of a list is expanded whatever the reach is: half of it among the segments of an index.
+ * A quarter finds the nearest of many indexes, of which few have any (test/bench/RESULTS.md,
+ * Partitions that are searched together).
+ */
+static uint32
+AlwaysExpanded(const GgScanOpaque *so, uint32 itopk)
+{
+	return Max(so->nearest->shared ? itopk / 4 : itopk / 2, 1);
 }
 
 /* The distance up to which a walk that was cut short may hand out nodes. */
@@ -239,7 +251,7 @@ NextMeasured(GgScanOpaque *so, GgStream *stream)
 static GgListState
 WalkFirstList(GgScanOpaque *so, GgStream *stream)
 {
-	gg_search_params params = {.k = 1, .itopk_size = stream->itopk, .mode = so->search_mode};
+	gg_search_params params = {.itopk_size = stream->itopk, .mode = so->search_mode};
 	WalkStream *state;
 	gg_status	status;
 
@@ -261,6 +273,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	MemoryContextRegisterResetCallback(so->context, &state->callback);
 	stream->state = state;
 
+	params.k = AlwaysExpanded(so, stream->itopk);
 	status = gg_walk_search(state->walk, &stream->source.source, &params, Reach(so, stream));
 	if (status.code != GG_OK)
 		ReportWalk(&status);
@@ -334,7 +347,7 @@ WalkLeast(GgScanOpaque *so, GgStream *stream)
 
 	if (stream->source.code_query != NULL)
 	{
-		if (stream->source.coded)
+		if (stream->source.coded || GgHalfIsHandedOut(so, stream, stream->itopk))
 			return -get_float4_infinity();
 		Rerank(so, stream);
 		if (state->next_measured < state->nmeasured)
@@ -344,7 +357,7 @@ WalkLeast(GgScanOpaque *so, GgStream *stream)
 		else
 			return -get_float4_infinity();
 	}
-	else if (!gg_walk_peek(state->walk, &head))
+	else if (GgHalfIsHandedOut(so, stream, stream->itopk) || !gg_walk_peek(state->walk, &head))
 		return -get_float4_infinity();
 	return gg_walk_was_cut(state->walk) ? Min(head.distance, HandedReach(so)) : head.distance;
 }

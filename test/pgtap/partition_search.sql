@@ -60,7 +60,8 @@ SET gpugraph.enable_partition_search = off;
 SELECT is(not_fetched(format('SELECT id FROM parts ORDER BY val <-> %L LIMIT 10', :q)), 0,
 	'by core none is');
 RESET gpugraph.enable_partition_search;
-SELECT is_same(format('SELECT id, val <-> %1$L FROM parts ORDER BY val <-> %1$L', :q), 'all rows');
+SELECT is_same(format('SELECT * FROM (SELECT id, val <-> %L AS d FROM parts ORDER BY val <-> %1$L
+	OFFSET 0) s ORDER BY d, id', :q), 'all rows');
 SELECT is_same(format('SELECT id FROM parts ORDER BY %L <-> val LIMIT 10 OFFSET 7', :q),
 	'commuted, OFFSET');
 SELECT is_same(format('SELECT id FROM parts WHERE cat = 7 ORDER BY val <-> %L LIMIT 10', :q),
