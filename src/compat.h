@@ -162,6 +162,13 @@ GgHookExplain(GgExplainNodeHook hook)
 					(node)->iss_NumScanKeys, (node)->iss_NumOrderByKeys)
 #endif
 
+/* The subplans that are left after run-time pruning. */
+#if PG_VERSION_NUM >= 180000
+#define GgMatchingSubplans(prune)	ExecFindMatchingSubPlans(prune, false, NULL)
+#else
+#define GgMatchingSubplans(prune)	ExecFindMatchingSubPlans(prune, false)
+#endif
+
 /* The pages of a bitmap, in order. */
 typedef struct GgBitmapPage
 {

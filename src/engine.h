@@ -868,10 +868,11 @@ typedef struct gg_candidate
  *	gg_walk_start()		Enter through the pivots, and expand until the itopk_size nearest nodes
  *						known have all been expanded.
  *	gg_walk_search()	The same by the procedure that params->mode names, and then by best-first
- *						search where less than itopk_size nodes are known.  params->k means nothing.
- *						reach is for queries that search several graphs, and best-first search
- *						alone heeds it: a distance such that nodes beyond it need not be expanded,
- *						but for the nearer half of the list; INFINITY for none.
+ *						search where less than itopk_size nodes are known.  reach is for queries
+ *						that search several graphs, and best-first search alone heeds it: a
+ *						distance such that nodes beyond it need not be expanded, but for the
+ *						params->k nearest of the list, which lead to the query's neighbourhood;
+ *						INFINITY for none.
  *	gg_walk_next()		The nearest node known, among those itopk_size, that was not returned yet;
  *						false: widen, or stop.
  *	gg_walk_peek()		The same, without returning it.

@@ -86,6 +86,7 @@ extern int	gg_rerank_setting;	/* gg_search_params.rerank */
 extern int	gg_max_scan_tuples;
 extern bool gg_skip_unread_distance;
 extern bool gg_enable_bitmap_filter;
+extern bool gg_enable_partition_search;
 
 extern void GgInitOptions(void);
 extern bytea *ggoptions(Datum reloptions, bool validate);

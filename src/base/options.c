@@ -15,6 +15,7 @@ int			gg_search_mode_setting = GG_SEARCH_AUTO;
 int			gg_max_scan_tuples = GG_DEFAULT_MAX_SCAN_TUPLES;
 bool		gg_skip_unread_distance = true;
 bool		gg_enable_bitmap_filter = true;
+bool		gg_enable_partition_search = true;
 
 static relopt_kind gg_relopt_kind;
 
@@ -91,6 +92,32 @@ AddParameters(void)
 	add_real_reloption(gg_relopt_kind, "rho",
 					   "GRNND: share of a pool that gets reverse edges",
 					   0, GG_MIN_RHO, 1, AccessExclusiveLock);
+}
+
+/* Which plans there are, and how they run. */
+static void
+DefinePlanSettings(void)
+{
+	DefineCustomBoolVariable("gpugraph.skip_unread_distance",
+							 "Leaves out the distance of rows that an index scan has ordered, "
+							 "where nobody reads it.",
+							 NULL,
+							 &gg_skip_unread_distance,
+							 true,
+							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomBoolVariable("gpugraph.enable_bitmap_filter",
+							 "Enables the planner's use of index scans that are restricted to the "
+							 "rows that other indexes found.",
+							 NULL,
+							 &gg_enable_bitmap_filter,
+							 true,
+							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+	DefineCustomBoolVariable("gpugraph.enable_partition_search",
+							 "Enables the search of the indexes of several partitions together.",
+							 NULL,
+							 &gg_enable_partition_search,
+							 true,
+							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
 }
 
 void
@@ -181,20 +208,7 @@ GgInitOptions(void)
 							&gg_max_scan_tuples,
 							GG_DEFAULT_MAX_SCAN_TUPLES, 1, INT_MAX,
 							PGC_USERSET, 0, NULL, NULL, NULL);
-	DefineCustomBoolVariable("gpugraph.skip_unread_distance",
-							 "Leaves out the distance of rows that an index scan has ordered, "
-							 "where nobody reads it.",
-							 NULL,
-							 &gg_skip_unread_distance,
-							 true,
-							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
-	DefineCustomBoolVariable("gpugraph.enable_bitmap_filter",
-							 "Enables the planner's use of index scans that are restricted to the "
-							 "rows that other indexes found.",
-							 NULL,
-							 &gg_enable_bitmap_filter,
-							 true,
-							 PGC_USERSET, GUC_EXPLAIN, NULL, NULL, NULL);
+	DefinePlanSettings();
 }
 
 const char *

@@ -29,12 +29,6 @@
 /* Where the heaps begin to pay; a memmove of 8 kB costs about as much as a row's distance. */
 #define SORTED_LIST_MAX 1024u
 
-/*
- * A walk that has a reach expands half of its list all the same, so that it comes to the query's
- * neighbourhood.
- */
-#define ALWAYS_EXPANDED(itopk) ((itopk) / 2)
-
 /* So many pivots and fewer are all measured: a walk over them would measure most in any case. */
 #define PIVOTS_MEASURED_ALL 64u
 
@@ -144,7 +138,7 @@ take_parent(gg_walk *walk, uint32_t *node)
 		if (i == list->count)
 			return false;
 		key = list->keys[i];
-		if (i >= ALWAYS_EXPANDED(walk->itopk) && key > walk->reach)
+		if (i >= walk->always && key > walk->reach)
 		{
 			walk->cut = true;
 			return false;
@@ -526,11 +520,12 @@ gg_walk_settle(gg_walk *walk, gg_code code, const char *where)
 gg_status
 gg_walk_start(gg_walk *walk, const gg_source *source, uint32_t itopk_size)
 {
-	return gg_walk_start_near(walk, source, itopk_size, INFINITY);
+	return gg_walk_start_near(walk, source, itopk_size, 0, INFINITY);
 }
 
 gg_status
-gg_walk_start_near(gg_walk *walk, const gg_source *source, uint32_t itopk_size, float reach)
+gg_walk_start_near(gg_walk *walk, const gg_source *source, uint32_t itopk_size, uint32_t always,
+				   float reach)
 {
 	static const char *const where = "gg_walk_start";
 	gg_status	status = gg_walk_prepare(walk, source, itopk_size, where);
@@ -538,6 +533,7 @@ gg_walk_start_near(gg_walk *walk, const gg_source *source, uint32_t itopk_size, 
 
 	if (status.code != GG_OK)
 		return status;
+	walk->always = always;
 	walk->reach = key_of(reach, UINT32_MAX) | KEY_EXPANDED;
 	code = gg_walk_enter(walk);
 	if (code == GG_OK)

@@ -21,6 +21,7 @@
  * other tuples point to (HOT) are not TIDs of any index.
  */
 #include "scan/bitmap_scan.h"
+#include "scan/ready_scan.h"
 #include "scan/row_filter.h"
 
 #include "am/am.h"
@@ -179,15 +180,7 @@ RestrictScan(BitmapScanState *state)
 
 	if (!state->read)
 		ReadBitmap(state);
-	if (index->ss.ps.chgParam != NULL ||
-		(index->iss_NumRuntimeKeys != 0 && !index->iss_RuntimeKeysReady))
-		ExecReScan(&index->ss.ps);
-	if (index->iss_ScanDesc == NULL)
-	{
-		index->iss_ScanDesc = GgBeginIndexScan(index);
-		index_rescan(index->iss_ScanDesc, index->iss_ScanKeys, index->iss_NumScanKeys,
-					 index->iss_OrderByKeys, index->iss_NumOrderByKeys);
-	}
+	GgReadyScan(index);
 	if (!state->unbounded)
 		GgScanSetTids(index->iss_ScanDesc, state->tids, state->ntids);
 	state->restricted = true;

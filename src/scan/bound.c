@@ -57,6 +57,21 @@
 /* From here on float32 sums may overflow, and nothing is known. */
 #define LARGEST_PRODUCT		(FLT_MAX / 4)
 
+/*
+ * Rows are what the column has, and all that differs is arithmetic.  The length of rows is not
+ * known, so there is no bound under inner product.
+ */
+static void
+InitExact(GgBound *bound, double n, double sums, bool has_query)
+{
+	bound->factor = (1 - sums) * (1 - sums);
+	bound->slack = 2 * sums * (1 + 0x1p-7);
+	if (!has_query || bound->metric == GG_METRIC_IP)
+		bound->offset = get_float8_infinity();
+	else if (bound->metric == GG_METRIC_L2)
+		bound->offset = sqrt(n * FLT_MIN);
+}
+
 void
 GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta, Datum value,
 			const float *query)
@@ -70,8 +85,12 @@ GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta
 	Vector	   *vector;
 
 	memset(bound, 0, sizeof(*bound));
+	bound->metric = opclass->metric;
 	if (query == NULL || meta->element == opclass->element)
+	{
+		InitExact(bound, n, sums, query != NULL);
 		return;
+	}
 
 	/* the query as it was before GgQueryFromValue() prepared it */
 	vector = (Vector *) PG_DETOAST_DATUM(value);
@@ -85,7 +104,6 @@ GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta
 		pfree(vector);
 
 	bound->rounded = true;
-	bound->metric = opclass->metric;
 	switch (bound->metric)
 	{
 		case GG_METRIC_L2:

@@ -46,6 +46,7 @@ typedef struct ExactStream
 	bool		batch_last;		/* nothing lies behind the batch */
 	uint64	   *rest;			/* ranks behind the batch, in no order; NULL: not kept */
 	uint32		rest_len;
+	float		cutoff;			/* of the first pass: rows that are farther are left to others */
 	Tuplesortstate *sort;		/* all ranks that are still to come; NULL: they are in the batch */
 } ExactStream;
 
@@ -168,7 +169,9 @@ SegmentPass(GgScanOpaque *so, GgStream *stream)
 		else
 			memset(distances, 0, sizeof(distances));
 		for (uint32 i = 0; i < count; i++)
-			if (!GgWasReturned(stream, base + i))
+			if (distances[i] > state->cutoff)
+				state->batch_last = false;
+			else if (!GgWasReturned(stream, base + i))
 				OfferKey(state, key_of(distances[i], base + i));
 	}
 }
@@ -301,7 +304,10 @@ DeltaPass(GgScanOpaque *so, GgStream *stream)
 	{
 		MeasureDeltaPage(so, stream, i, &reader);
 		for (uint32 r = 0; r < reader.count; r++)
-			OfferKey(state, key_of(reader.distances[r], reader.nodes[r]));
+			if (reader.distances[r] > state->cutoff)
+				state->batch_last = false;
+			else
+				OfferKey(state, key_of(reader.distances[r], reader.nodes[r]));
 		matches += reader.count;
 	}
 	/* by the first pass: those that follow leave out what was returned */
@@ -422,10 +428,47 @@ PassIntoSort(GgScanOpaque *so, GgStream *stream)
 	state->batch = NULL;
 	state->batch_len = state->batch_pos = 0;
 	state->batch_last = true;
+	state->cutoff = get_float4_infinity();
 	state->sort = tuplesort_begin_datum(INT8OID, Int8LessOperator, InvalidOid, false,
 										Max(64, work_mem / so->nstreams), NULL, TUPLESORT_NONE);
 	Pass(so, stream);
 	tuplesort_performsort(state->sort);
+}
+
+/*
+ * Where several indexes are searched together, the nearest of all so far say how far the others
+ * need to look.
+ */
+static float
+Cutoff(const GgScanOpaque *so, const GgStream *stream)
+{
+	const GgNearest *nearest = so->nearest;
+
+	if (!nearest->shared || nearest->count < nearest->most || stream->handed > 0)
+		return get_float4_infinity();
+	return nearest->distances[nearest->count - 1];
+}
+
+/* Merge the batch's distances into the nearest of all indexes. */
+static void
+AddNearest(GgScanOpaque *so, const ExactStream *state)
+{
+	GgNearest  *nearest = so->nearest;
+	uint32		count = nearest->count;
+
+	for (uint32 i = 0; nearest->shared && i < state->batch_len; i++)
+	{
+		float		distance = key_distance(state->batch[i] << 1);
+		uint32		place = Min(count, nearest->most - 1);
+
+		if (count == nearest->most && distance >= nearest->distances[place])
+			break;
+		for (; place > 0 && nearest->distances[place - 1] > distance; place--)
+			nearest->distances[place] = nearest->distances[place - 1];
+		nearest->distances[place] = distance;
+		count += count < nearest->most;
+	}
+	nearest->count = count;
 }
 
 static void
@@ -440,12 +483,14 @@ FirstPass(GgScanOpaque *so, GgStream *stream)
 	some = Min(Max(some, all / FIRST_SHARE), Min(room, all));
 	state->batch = MemoryContextAllocHuge(so->context, Max(some, 1) * sizeof(uint64));
 	state->batch_cap = (uint32) some;
-	if (some < all && all <= room)
+	state->cutoff = Cutoff(so, stream);
+	if (some < all && all <= room && isinf(state->cutoff))
 		state->rest = MemoryContextAllocHuge(so->context, (all - some) * sizeof(uint64));
 	state->batch_bounded = some < all;
 	state->batch_last = true;
 	Pass(so, stream);
 	sort_ranks(state->batch, state->batch_len);
+	AddNearest(so, state);
 }
 
 /* All that is left. */
@@ -457,7 +502,8 @@ NextBatch(GgScanOpaque *so, GgStream *stream)
 	GgBeginAhead(so, stream);
 	if (state->rest == NULL)
 	{
-		state->next_rank = state->batch[state->batch_len - 1] + 1;
+		if (state->batch_len > 0)
+			state->next_rank = state->batch[state->batch_len - 1] + 1;
 		PassIntoSort(so, stream);
 		return;
 	}
@@ -492,12 +538,13 @@ ExactFirstList(GgScanOpaque *so, GgStream *stream)
 	ExactStream *state = MemoryContextAllocZero(so->context, sizeof(ExactStream));
 
 	stream->state = state;
+	state->cutoff = get_float4_infinity();
 	GgFindMatching(so, stream);
 	if (so->mode == GG_ITERATIVE_STRICT && so->last_distance > -get_float4_infinity())
 		state->bound = key_of(so->last_distance, 0);
 	if (!TakeMeasured(so, stream))
 		FirstPass(so, stream);
-	return state->batch_len > 0 ? GG_LIST_READY : GG_LIST_COMPLETE;
+	return state->batch_len > 0 || !state->batch_last ? GG_LIST_READY : GG_LIST_COMPLETE;
 }
 
 static GgListState
@@ -530,6 +577,16 @@ ExactNext(GgScanOpaque *so, GgStream *stream)
 	return true;
 }
 
+static float
+ExactLeast(GgScanOpaque *so, GgStream *stream)
+{
+	const ExactStream *state = stream->state;
+
+	if (state->batch_pos < state->batch_len && state->batch[state->batch_pos] < RANK_LATE)
+		return key_distance(state->batch[state->batch_pos] << 1);
+	return state->batch_len == 0 ? state->cutoff : -get_float4_infinity();
+}
+
 /* End the sort, which may have temporary files. */
 static void
 ExactDone(GgStream *stream)
@@ -545,5 +602,6 @@ const GgStreamOps gg_exact_stream = {
 	.first_list = ExactFirstList,
 	.next_list = ExactNextList,
 	.next = ExactNext,
+	.least = ExactLeast,
 	.done = ExactDone
 };

@@ -126,6 +126,8 @@ TellScans(PlanState *planstate, void *context)
 		return false;
 	if (IsA(planstate, IndexScanState))
 		TellScan((IndexScanState *) planstate, rows);
+	if (IsA(planstate, MergeAppendState))
+		GgSearchPartitions((MergeAppendState *) planstate, rows);
 	rows = RowsOfInput(planstate, rows);
 	return planstate_tree_walker(planstate, TellScans, &rows);
 }
@@ -141,18 +143,6 @@ StartExecutor(QueryDesc *query, int eflags)
 		standard_ExecutorStart(query, eflags);
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) == 0)
 		(void) TellScans(query->planstate, &rows);
-}
-
-void
-GgReadExpected(GgScanOpaque *so, ScanKey key)
-{
-	uint32		expected = (uint32) key->sk_flags >> GG_EXPECTED_SHIFT;
-
-	so->expected = so->limit = 0;
-	if ((expected & GG_EXPECTED_LIMIT) != 0)
-		so->limit = expected & GG_MOST_EXPECTED;
-	else
-		so->expected = expected;
 }
 
 void

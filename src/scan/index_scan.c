@@ -346,6 +346,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	EndStreams(so);
 	GgEndTableOrder(so);
 	MemoryContextReset(so->context);
+	so->prepared = false;
 	so->nrows = 0;
 	so->widenings = 0;
 	so->distances = so->reranked = 0;
@@ -359,8 +360,8 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	so->returned_cap = 0;
 	so->by_table = false;
 	memset(so->code_queries, 0, sizeof(so->code_queries));
-	so->nearest = NULL;
-	so->nnearest = so->most_nearest = 0;
+	memset(&so->own_nearest, 0, sizeof(GgNearest));
+	so->nearest = &so->own_nearest;
 }
 
 static void
@@ -420,6 +421,36 @@ OpenMeanwhile(void *arg)
 }
 
 /*
+ * Copy the directory.  A thousand scans may be open at a time, so that each has the extents that
+ * there are, and no room for others.
+ */
+static void
+ReadDirectory(GgScanOpaque *so)
+{
+	static GgMetaPageData whole;
+	Size		bytes;
+
+	GgReadMetaAsOf(so->index, so->snapshot, &whole);
+	bytes = offsetof(GgMetaPageData, extents) + whole.nextents * sizeof(GgExtent);
+	so->meta = palloc(bytes);
+	memcpy(so->meta, &whole, bytes);
+}
+
+static void
+AddSegments(GgScanOpaque *so)
+{
+	const GgMetaPageData *meta = so->meta;
+
+	so->nstreams = 0;
+	so->streams = palloc0((meta->nsegments + 2) * sizeof(GgStream));
+	for (int i = 0; i < meta->nsegments; i++)
+		if (meta->segments[i].nodes > 0 && meta->segments[i].dead < meta->segments[i].rows)
+			AddSegment(so, &meta->segments[i]);
+	if (meta->delta_pages > 0)
+		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
+}
+
+/*
  * The streams of all segments and of the delta, each with what the device answered, if it did.
  * The others are opened when the scan looks for their first node.
  *
@@ -432,21 +463,14 @@ StartStreams(GgScanOpaque *so, int attempts)
 {
 	const GgMetaPageData *meta = so->meta;
 
-	so->nstreams = 0;
-	so->streams = palloc0((meta->nsegments + 2) * sizeof(GgStream));
-	for (int i = 0; i < meta->nsegments; i++)
-		if (meta->segments[i].nodes > 0 && meta->segments[i].dead < meta->segments[i].rows)
-			AddSegment(so, &meta->segments[i]);
-	if (meta->delta_pages > 0)
-		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
-
 	if (!so->all_exact && !GgAskDevice(so, OpenMeanwhile))
 	{
 		if (so->reason == GG_REASON_NOT_RESIDENT && attempts > 0 &&
 			GgHasNewGeneration(so->index, meta))
 		{
 			EndStreams(so);
-			GgReadMetaAsOf(so->index, so->snapshot, so->meta);
+			ReadDirectory(so);
+			AddSegments(so);
 			StartStreams(so, attempts - 1);
 			return;
 		}
@@ -471,7 +495,7 @@ StartStreams(GgScanOpaque *so, int attempts)
  * snapshot is in the segments and delta pages that the copy names.
  */
 static void
-StartScan(IndexScanDesc scan)
+PrepareScan(IndexScanDesc scan)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	const GgOpclass *opclass = GgIndexOpclass(scan->indexRelation);
@@ -489,8 +513,7 @@ StartScan(IndexScanDesc scan)
 	so->allowed = gg_itopk_size;
 	so->last_distance = -get_float4_infinity();
 	so->snapshot = scan->xs_snapshot;
-	so->meta = palloc(sizeof(GgMetaPageData));
-	GgReadMetaAsOf(scan->indexRelation, so->snapshot, so->meta);
+	ReadDirectory(so);
 
 	key = &scan->orderByData[0];
 	if (!(key->sk_flags & SK_ISNULL))
@@ -504,6 +527,20 @@ StartScan(IndexScanDesc scan)
 		so->mode = GG_ITERATIVE_RELAXED;
 	GgReadExpected(so, key);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
+	AddSegments(so);
+	so->device.answered = false;
+	so->prepared = true;
+}
+
+static void
+StartScan(IndexScanDesc scan)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+
+	if (!so->prepared)
+		PrepareScan(scan);
+	if (!so->prepared)
+		return;
 	StartStreams(so, DIRECTORY_ATTEMPTS);
 	so->started = true;
 }
@@ -576,6 +613,60 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 	}
 	MemoryContextSwitchTo(old);
 	return found;
+}
+
+void
+GgPrepareSearch(IndexScanDesc scan, GgNearest *nearest)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+
+	Assert(!so->prepared);
+	if (nearest != NULL && so->filter == NULL)
+		so->nearest = nearest;
+	PrepareScan(scan);
+	MemoryContextSwitchTo(old);
+}
+
+void
+GgOpenSearch(IndexScanDesc scan)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+
+	if (so->prepared)
+		StartScan(scan);
+	for (int i = 0; so->started && i < so->nstreams; i++)
+		while (so->streams[i].list != GG_LIST_READY && OpenNext(so, &so->streams[i]))
+			;
+	MemoryContextSwitchTo(old);
+}
+
+double
+GgLeastDistance(IndexScanDesc scan)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+	float		least = get_float4_infinity();
+
+	/* distances of codes are estimates */
+	if (!so->started || so->by_table)
+		least = -get_float4_infinity();
+	else if (so->row_next < so->row_end)
+		least = so->distance;
+	for (int i = 0; so->started && i < so->nstreams; i++)
+	{
+		GgStream   *stream = &so->streams[i];
+
+		if (stream->has_head)
+			least = Min(least, stream->late ? -get_float4_infinity() : stream->head.distance);
+		else if (stream->list != GG_LIST_COMPLETE)
+			least = Min(least, stream->ops->least(so, stream));
+	}
+	MemoryContextSwitchTo(old);
+	if (isinf(least))
+		return least;
+	return GgBoundOf(&so->bound, least);
 }
 
 void

@@ -33,6 +33,18 @@ typedef enum GgListState
 } GgListState;
 
 /*
+ * The nearest of several lists: of the segments of one index, or of indexes that are searched
+ * together.
+ */
+typedef struct GgNearest
+{
+	float	   *distances;		/* ascending */
+	uint32		count;
+	uint32		most;			/* room; 0: there is none so far */
+	bool		shared;			/* by several scans */
+} GgNearest;
+
+/*
  * One way to bring a stream's nodes, nearest first.  Nodes come in lists, and a later list goes on
  * where the one before it ended.  When an implementation ends, index_scan.c opens the one that its
  * state asks for.  Nodes that left the stream before are marked by then (GgWasReturned), and are
@@ -57,6 +69,12 @@ typedef struct GgStreamOps
 	 * too late for strict order are left out, or come last, with stream->late set.
 	 */
 	bool		(*next) (GgScanOpaque *so, GgStream *stream);
+
+	/*
+	 * A distance that no row of the stream is below, as far as the list knows, without searching
+	 * further; minus infinity where nothing is known.
+	 */
+	float		(*least) (GgScanOpaque *so, GgStream *stream);
 
 	/*
 	 * Optional.  Release what lives longer than so->context.  Called when another implementation
@@ -112,6 +130,8 @@ typedef struct GgDeviceAnswer
 	bool		uncertain;		/* a walk's list that may turn out to be for nothing */
 	uint32		missing;		/* of those that it would have been asked for, had it had room */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
+
+	bool		answered;		/* the first lists are there, before the scan asks for them */
 
 	/* the first lists, in the order of lists, the delta's last */
 	uint32		asked;			/* bitmap of the segments that they are of */
@@ -173,7 +193,8 @@ struct GgScanOpaque
 	Relation	index;
 	Relation	heap;
 	MemoryContext context;		/* everything of one rescan */
-	bool		started;
+	bool		prepared;		/* the directory was read ... */
+	bool		started;		/* ... and streams were opened */
 	GgIterativeScan mode;
 	gg_search_mode search_mode;
 	Snapshot	snapshot;
@@ -198,9 +219,8 @@ struct GgScanOpaque
 	uint64		nrows;			/* returned */
 	int			nstreams;
 	GgStream   *streams;
-	float	   *nearest;		/* ascending: the distances of lists of walks, all together */
-	uint32		nnearest;
-	uint32		most_nearest;	/* room: the length of one list; 0: there is none so far */
+	GgNearest  *nearest;		/* of lists of walks, all together */
+	GgNearest	own_nearest;
 	GgStream	tail;			/* the delta's last rows, until the device has answered */
 	float		last_distance;	/* of the last node that was not late */
 	GgBound		bound;
@@ -231,6 +251,13 @@ struct GgScanOpaque
  * on.  False when the CPU has to answer, for the reason in so->reason.
  */
 extern bool GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so));
+
+/*
+ * What would be asked.  True: it may be asked for together with what other scans would, and the
+ * answer handed over by GgTakeFirst(), before GgAskDevice().  False: GgAskDevice() is to ask.
+ */
+extern bool GgPlanFirst(GgScanOpaque *so, GgAsk *ask);
+extern void GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, const uint64 *keys);
 
 /* Which engine answers, and why, for the counters. */
 static inline GgReason
@@ -321,7 +348,17 @@ extern void GgInitExpectedRows(void);
 extern void GgTellLimit(ScanKey key, uint64 limit);
 
 /* Read from the key of the order what a scan is told. */
-extern void GgReadExpected(GgScanOpaque *so, ScanKey key);
+static inline void
+GgReadExpected(GgScanOpaque *so, ScanKey key)
+{
+	uint32		expected = (uint32) key->sk_flags >> GG_EXPECTED_SHIFT;
+
+	so->expected = so->limit = 0;
+	if ((expected & GG_EXPECTED_LIMIT) != 0)
+		so->limit = expected & GG_MOST_EXPECTED;
+	else
+		so->expected = expected;
+}
 
 /* ---- what implementations have in common ------------------------------- */
 
@@ -449,5 +486,32 @@ extern IndexScanDesc ggbeginscan(Relation index, int nkeys, int norderbys);
 extern void ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int norderbys);
 extern bool gggettuple(IndexScanDesc scan, ScanDirection dir);
 extern void ggendscan(IndexScanDesc scan);
+
+/* ---- indexes that are searched together (partition_search.c) ------------- */
+
+/*
+ * Have the index scans below the node, which has not begun, searched together.  The executor will
+ * ask for `limit` rows of it; 0: not known.
+ */
+struct MergeAppendState;
+extern void GgSearchPartitions(struct MergeAppendState *node, uint32 limit);
+
+/*
+ * Begin a scan that has its keys, as far as it needs no device.  nearest: of the scans that are
+ * searched with this one, of the same query and metric; NULL: each is searched by itself.
+ */
+extern void GgPrepareSearch(IndexScanDesc scan, GgNearest *nearest);
+
+/* Ask devices for the first lists of such scans, of many with one request (ask_together.c). */
+extern void GgAskTogether(IndexScanDesc *scans, int nscans);
+
+/* The same scan, up to the first list of each stream. */
+extern void GgOpenSearch(IndexScanDesc scan);
+
+/*
+ * The least value that the operator can have for any row that such a scan has still to return, as
+ * far as its lists know.  Infinity where there is none, minus infinity where nothing is known.
+ */
+extern double GgLeastDistance(IndexScanDesc scan);
 
 #endif							/* GG_SCAN_H */

@@ -6,10 +6,11 @@
  * search, as soon as half of its list was handed out.  It ends where the graph has nothing more to
  * say, or where a longer list would cost more than measuring every row.
  *
- * Where there are several segments, a walk need not expand its whole list, since other segments
- * have nearer nodes.  So the largest segment is walked first.  Walks of the others expand half of
- * their lists, and beyond it only nodes that are among the nearest of all lists.  A walk that was
- * cut short goes on when the scan has returned half of the nearest.
+ * Where there are several segments, or indexes that are searched together, a walk need not expand
+ * its whole list, since others have nearer nodes.  So the largest segment is walked first.  Walks
+ * of the others expand a part of their lists (AlwaysExpanded), and beyond it only nodes that are
+ * among the nearest of all lists.  A walk that was cut short goes on when half of the nearest were
+ * returned.
  *
  * A walk may also go on where another search ended.  Then it hands out only new nodes.
  *
@@ -49,31 +50,48 @@ typedef struct WalkStream
 static float
 Reach(const GgScanOpaque *so, const GgStream *stream)
 {
-	if (so->nnearest == 0 || so->nnearest < so->most_nearest || stream->handed > 0)
+	const GgNearest *nearest = so->nearest;
+
+	if (nearest->count == 0 || nearest->count < nearest->most || stream->handed > 0)
 		return get_float4_infinity();
-	return so->nearest[so->nnearest - 1];
+	return nearest->distances[nearest->count - 1];
+}
+
+/*
+ * So much of a list is expanded whatever the reach is: half of it among the segments of an index.
+ * A quarter finds the nearest of many indexes, of which few have any (test/bench/RESULTS.md,
+ * Partitions that are searched together).
+ */
+static uint32
+AlwaysExpanded(const GgScanOpaque *so, uint32 itopk)
+{
+	return Max(so->nearest->shared ? itopk / 4 : itopk / 2, 1);
 }
 
 /* The distance up to which a walk that was cut short may hand out nodes. */
 static float
 HandedReach(const GgScanOpaque *so)
 {
-	uint32		half = so->mode == GG_ITERATIVE_OFF ? so->nnearest : (so->nnearest + 1) / 2;
+	const uint32 count = so->nearest->count;
+	const uint32 half = so->mode == GG_ITERATIVE_OFF ? count : (count + 1) / 2;
 
-	return so->nearest[half - 1];
+	return so->nearest->distances[half - 1];
 }
 
 static void
 AddNearest(GgScanOpaque *so, const gg_walk *walk)
 {
-	if (so->filter != NULL || so->nstreams == 1)
+	GgNearest  *nearest = so->nearest;
+
+	if (so->filter != NULL || (so->nstreams == 1 && !nearest->shared))
 		return;
-	if (so->nearest == NULL)
+	if (nearest->most == 0)
 	{
-		so->most_nearest = gg_itopk_size;
-		so->nearest = MemoryContextAlloc(so->context, so->most_nearest * sizeof(float));
+		nearest->most = gg_itopk_size;
+		nearest->distances = MemoryContextAlloc(so->context, nearest->most * sizeof(float));
 	}
-	so->nnearest = gg_walk_merge_distances(walk, so->nearest, so->nnearest, so->most_nearest);
+	nearest->count = gg_walk_merge_distances(walk, nearest->distances, nearest->count,
+											 nearest->most);
 }
 
 /* ---- walks are kept between scans -------------------------------------- */
@@ -230,7 +248,7 @@ NextMeasured(GgScanOpaque *so, GgStream *stream)
 static GgListState
 WalkFirstList(GgScanOpaque *so, GgStream *stream)
 {
-	gg_search_params params = {.k = 1, .itopk_size = stream->itopk, .mode = so->search_mode};
+	gg_search_params params = {.itopk_size = stream->itopk, .mode = so->search_mode};
 	WalkStream *state;
 	gg_status	status;
 
@@ -252,6 +270,7 @@ WalkFirstList(GgScanOpaque *so, GgStream *stream)
 	MemoryContextRegisterResetCallback(so->context, &state->callback);
 	stream->state = state;
 
+	params.k = AlwaysExpanded(so, stream->itopk);
 	status = gg_walk_search(state->walk, &stream->source.source, &params, Reach(so, stream));
 	if (status.code != GG_OK)
 		ReportWalk(&status);
@@ -316,8 +335,33 @@ WalkNext(GgScanOpaque *so, GgStream *stream)
 	return false;
 }
 
+/* Where the walk was cut short, what it did not expand lies beyond the reach. */
+static float
+WalkLeast(GgScanOpaque *so, GgStream *stream)
+{
+	const WalkStream *state = stream->state;
+	gg_candidate head;
+
+	if (stream->source.code_query != NULL)
+	{
+		if (stream->source.coded || GgHalfIsHandedOut(so, stream, stream->itopk))
+			return -get_float4_infinity();
+		Rerank(so, stream);
+		if (state->next_measured < state->nmeasured)
+			head.distance = key_distance(state->measured[state->next_measured]);
+		else if (gg_walk_was_cut(state->walk))
+			return HandedReach(so);
+		else
+			return -get_float4_infinity();
+	}
+	else if (GgHalfIsHandedOut(so, stream, stream->itopk) || !gg_walk_peek(state->walk, &head))
+		return -get_float4_infinity();
+	return gg_walk_was_cut(state->walk) ? Min(head.distance, HandedReach(so)) : head.distance;
+}
+
 const GgStreamOps gg_walk_stream = {
 	.first_list = WalkFirstList,
 	.next_list = WalkNextList,
-	.next = WalkNext
+	.next = WalkNext,
+	.least = WalkLeast
 };

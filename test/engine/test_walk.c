@@ -803,7 +803,7 @@ test_reach(gg_walk *walk)
 	gg_graph	graphs[2];
 	watched		watches[2];
 	gg_source	sources[2];
-	gg_search_params params = {.k = 1, .itopk_size = ITOPK};
+	gg_search_params params = {.k = ITOPK / 2, .itopk_size = ITOPK};
 	uint32_t	found = 0;
 	uint32_t	lost = 0;
 	uint32_t	all = 0;
