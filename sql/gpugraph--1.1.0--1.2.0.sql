@@ -281,7 +281,8 @@ DROP FUNCTION gpugraph_stat_get_device();
 
 CREATE FUNCTION gpugraph_stat_get_device(
 	OUT device int, OUT name text, OUT state text, OUT pid int, OUT total_bytes bigint,
-	OUT limit_bytes bigint, OUT resident_bytes bigint, OUT resident_indexes int, OUT queries bigint,
+	OUT limit_bytes bigint, OUT resident_bytes bigint, OUT resident_indexes int, OUT slots int,
+	OUT answer_chunks int, OUT loading int, OUT staging_chunks int, OUT queries bigint,
 	OUT batches bigint, OUT batch_sizes bigint[], OUT queue_p50_us bigint, OUT queue_p95_us bigint,
 	OUT queue_p99_us bigint, OUT kernel_p50_us bigint, OUT kernel_p95_us bigint,
 	OUT kernel_p99_us bigint, OUT queue_us bigint[], OUT kernel_us bigint[], OUT abandoned bigint,

@@ -1,6 +1,7 @@
 # Random statements beside the plan without an index, while segments of an index lie on four
-# devices, of which workers end, hang and come back, and while merges, deletes, evictions and
-# cancelled queries go on. GG_SOAK_SECONDS makes it longer.
+# devices: in each round a worker ends, hangs or finds no device for a while, a merge is handed over
+# to devices of which one fails, rows are deleted, indexes evicted, or queries cancelled. In the end
+# nothing of the service's shared memory is in use. GG_SOAK_ROUNDS asks for more rounds.
 use strict;
 use warnings;
 
@@ -10,12 +11,13 @@ use Time::HiRes qw(usleep);
 use Gpugraph;
 use Residency;
 
-my $seconds = $ENV{GG_SOAK_SECONDS} || 12;
+my $rounds = $ENV{GG_SOAK_ROUNDS} || 20;
 my $node = service_node('soak', conf => <<'CONF');
 gpugraph.service_engine = cpu
 gpugraph.devices = '0,1,2,3'
 gpugraph.device_memory = 3MB
 gpugraph.device_timeout = 1s
+gpugraph.answer_chunks = 8
 gpugraph.itopk_size = 64
 max_parallel_workers_per_gather = 0
 CONF
@@ -49,7 +51,7 @@ END $$;
 SQL
 };
 
-my $load = start_pgbench($node, "-c 6 -T $seconds",
+my $load = start_pgbench($node, '-c 6 -T 3600',
 	'compare@6' => <<'COMPARE', 'many@1' => <<'MANY', 'insert@2' => <<'INSERT');
 \set c random(0, 39)
 \set n random(1, 400)
@@ -68,26 +70,71 @@ sub sql { return $node->psql('postgres', join ';', @_) }
 sub nearest { return "SET enable_seqscan = off; SELECT count(*) FROM (SELECT id FROM $_[0]
 	ORDER BY val <-> (SELECT val FROM queries WHERE q = 1) LIMIT 5) s" }
 
+sub end_worker
+{
+	my ($rc, $pid) = sql('SELECT pid FROM gpugraph_stat_device
+		WHERE pid IS NOT NULL ORDER BY random() LIMIT 1');
+	kill 'TERM', $pid if $pid;
+	return;
+}
+
+sub faulty
+{
+	my ($faults, $statement) = @_;
+	sql("SET gpugraph.fault = $faults->[rand @$faults]", $statement);
+	return;
+}
+
+sub without_driver
+{
+	sql('ALTER SYSTEM SET gpugraph.fault = no_driver');
+	$node->reload;
+	usleep(100_000);
+	end_worker();
+	usleep(300_000);
+	sql('ALTER SYSTEM RESET gpugraph.fault');
+	$node->reload;
+	return;
+}
+
+my @query_faults = qw(exit hang hang_launch device launch ring_full);
+my @load_faults = qw(hang_load device_memory less_memory);
+my $merge = "SELECT gpugraph_merge('items_idx')";
 my @disturb = (
-	sub {
-		my ($rc, $pid) = sql('SELECT pid FROM gpugraph_stat_device
-			WHERE pid IS NOT NULL ORDER BY random() LIMIT 1');
-		kill 'TERM', $pid if $pid;
-	},
-	sub { sql("SELECT gpugraph_merge('items_idx')"); },
+	\&end_worker,
+	sub { sql($merge); },
+	sub { faulty(\@query_faults, nearest('items')); },
+	sub { faulty(\@query_faults, 'SELECT compare(3, 300)'); },
+	sub { faulty(\@load_faults, $merge); },
 	sub { sql('SET statement_timeout = ' . (1 + int rand 30), 'SELECT compare(3, 300)'); },
-	sub { sql('SET gpugraph.fault = ' . (qw(exit hang device launch))[rand 4], nearest('items')); },
+	sub { faulty([qw(stall hang)], 'SET statement_timeout = 50; SELECT compare(3, 300)'); },
 	sub { sql('DELETE FROM items WHERE id % 97 = ' . int rand 97); sql('VACUUM items'); },
+	\&without_driver,
 	sub { sql("SELECT gpugraph_evict('items_idx')"); },
+	sub { faulty(\@load_faults, "SELECT gpugraph_evict('items_idx'); SELECT compare(3, 300)"); },
 	sub { sql(nearest('few')); });
-my $end = time + $seconds;
-for (my $i = 0; time < $end; $i++)
+for my $i (0 .. $rounds - 1)
 {
 	$disturb[$i < @disturb ? $i : rand @disturb]->();
-	usleep(300_000);
+	usleep(rand 400_000);
 }
+my $running = $load->{harness}->pumpable;
+$load->{harness}->signal('INT');
 is(finish_psql($load), '', 'no statement fails, and all agree');
+ok($running, 'clients went on to the end');
 index_is_complete($node, 'in the end');
+
+# ---- all comes back, and nothing is left in use
+my $up = "SELECT count(*) FROM gpugraph_stat_device WHERE state = 'up'";
+ok(defined wait_for(sub { return $node->safe_psql('postgres', $up) == 4; }), 'all devices are up');
+sql("SELECT gpugraph_evict('items_idx')", "SELECT gpugraph_evict('few_idx')");
+my $left = 'SELECT sum(slots), sum(answer_chunks), sum(loading), sum(staging_chunks),
+	sum(resident_bytes) FROM gpugraph_stat_device';
+ok(defined wait_for(sub { return $node->safe_psql('postgres', $left) eq '0|0|0|0|0'; }),
+	'no slot, chunk or load is left, and no memory of devices')
+	or diag($node->safe_psql('postgres', $left));
+$node->safe_psql('postgres', "SELECT gpugraph_prewarm('few_idx')");
+is(of_index($node, "state", 'few_idx'), 'ready', 'devices are of use again');
 is(log_lines($node, qr/(PANIC|TRAP|terminated by signal)/), 0, 'nothing bad is in the log');
 $node->stop;
 done_testing();

@@ -138,7 +138,7 @@ Prepare(const GgResidentRef *ref, const GgAsk *ask, const gg_request *request,
 	mine.lists = part->lists;
 	mine.measured &= part->lists;
 	mine.delta = request->delta && !ref->delta_answered && part->device == ref->device;
-	if (!GgAskBegin(asked, part, ref->avoid != 0 || !first, &mine, reason))
+	if (!GgAskBegin(asked, part, &mine, reason))
 		return false;
 	if (!GgFitsSlot(&mine) && !TakeChunk(asked->slot, first))
 	{
@@ -202,6 +202,10 @@ AskOnce(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches, GgR
 								 ask->filter->nvalues > GG_MAX_FILTER_VALUES)))
 		return false;
 	nparts = SplitRequest(ref, &request, parts);
+	/* a fault is for one device, of several one or another: the others are to answer */
+	for (int i = 0; i < nparts; i++)
+		asked[i].fault = ref->avoid == 0 && i == MyProcPid % nparts ? (GgFault) gg_fault :
+			GG_FAULT_NONE;
 	for (int i = 0; i < nparts; i++)
 		if (!Prepare(ref, ask, &request, &parts[i], i == 0, &asked[i], reason))
 		{

@@ -379,7 +379,7 @@ StallPost(void)
 }
 
 bool
-GgAskBegin(GgAsked *asked, const GgResidentPart *part, bool again, const gg_request *request,
+GgAskBegin(GgAsked *asked, const GgResidentPart *part, const gg_request *request,
 		   GgReason *reason)
 {
 	GgSlot	   *slot;
@@ -394,7 +394,7 @@ GgAskBegin(GgAsked *asked, const GgResidentPart *part, bool again, const gg_requ
 
 	*reason = GG_REASON_BUSY;
 	slot = asked->slot = NULL;
-	if (gg_fault != GG_FAULT_RING_FULL || again)
+	if (asked->fault != GG_FAULT_RING_FULL)
 		slot = asked->slot = OwnSlot(asked->device, &asked->ticket);
 	if (slot == NULL)
 		return false;
@@ -403,8 +403,7 @@ GgAskBegin(GgAsked *asked, const GgResidentPart *part, bool again, const gg_requ
 	slot->serial = part->serial;
 	slot->ntargets = 0;
 	slot->request = *request;
-	/* a fault is for one device: the others are to answer */
-	slot->fault = again ? GG_FAULT_NONE : gg_fault;
+	slot->fault = asked->fault;
 	slot->chunk = -1;
 	return true;
 }

@@ -16,6 +16,7 @@ typedef struct GgAsked
 	uint64		ticket;
 	uint64		epoch;			/* of the worker that it is posted to */
 	bool		answered;
+	GgFault		fault;			/* that it is to suffer; set by the caller */
 	uint32		nlists;			/* still to come */
 	uint8		lists[GG_SERVE_MAX_LISTS];	/* the last one is looked at first, so that the
 											 * others are seldom looked at more than once */
@@ -23,11 +24,10 @@ typedef struct GgAsked
 
 /*
  * Begin a request: this process's slot with the device has all of it but where its parts are.
- * again: another device was asked first.  False: *reason says why not.  A request that is not
- * posted need not be undone, but for the chunk.
+ * False: *reason says why not.  A request that is not posted need not be undone, but for the chunk.
  */
-extern bool GgAskBegin(GgAsked *asked, const GgResidentPart *part, bool again,
-					   const gg_request *request, GgReason *reason);
+extern bool GgAskBegin(GgAsked *asked, const GgResidentPart *part, const gg_request *request,
+					   GgReason *reason);
 
 /*
  * Post n requests, each to another device, do what is to be done meanwhile, and wait for all of

@@ -11,6 +11,7 @@
  * The worker alone writes its device's counters, without a lock.  A reader may see one of them a
  * moment before another.  So it is also the worker that zeroes them.
  */
+#include "service/shared/load.h"
 #include "service/shared/table.h"
 
 #include "catalog/pg_type_d.h"
@@ -112,7 +113,7 @@ GgCountQuery(Relation index, GgReason reason, uint64 rows)
 
 /* ---- gpugraph_stat_get_device() ------------------------------------------------ */
 
-#define DEVICE_COLUMNS	32
+#define DEVICE_COLUMNS	36
 
 /*
  * Upper bound of the bucket in which that share of all values is reached; NULL when there are
@@ -197,6 +198,39 @@ PutText(const char *text, Datum *value, bool *isnull)
 		*value = CStringGetTextDatum(text);
 }
 
+/*
+ * What of the shared memory is in use: slots, chunks of the pool that these have, loads under way,
+ * and staging chunks.  A device at rest has none of them.
+ */
+static int
+PutInUse(GgDevice *device, Datum *values)
+{
+	GgPool	   *pool = gg_service->pool;
+	uint32		first = GgSlotOwner(device->slots);
+	int			slots = 0;
+	int			chunks = 0;
+	int			loads = 0;
+	int			staging = 0;
+
+	for (uint32 i = 0; i < gg_service->nslots; i++)
+		slots += GgSlotStateOf(pg_atomic_read_u64(&device->slots[i].word)) != GG_SLOT_FREE;
+	for (uint32 i = 0; i < pool->nchunks; i++)
+	{
+		uint32		owner = pg_atomic_read_u32(&pool->owners[i]);
+
+		chunks += owner > first && owner <= first + gg_service->nslots;
+	}
+	for (int i = 0; i < GG_MAX_LOADS; i++)
+		loads += GgLoadWordState(GgLoadWord(&device->loads_under_way[i])) != GG_LOAD_FREE;
+	for (int i = 0; i < GG_STAGE_CHUNKS; i++)
+		staging += pg_atomic_read_u32(&device->chunks[i].state) != GG_CHUNK_FREE;
+	values[0] = Int32GetDatum(slots);
+	values[1] = Int32GetDatum(chunks);
+	values[2] = Int32GetDatum(loads);
+	values[3] = Int32GetDatum(staging);
+	return 4;
+}
+
 static void
 DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 {
@@ -230,6 +264,7 @@ DeviceRow(GgDevice *device, Datum *values, bool *nulls)
 	values[c++] = Int64GetDatum((int64) device->limit_bytes);
 	values[c++] = Int64GetDatum((int64) stats.resident_bytes);
 	values[c++] = Int32GetDatum(residents);
+	c += PutInUse(device, values + c);
 	values[c++] = Int64GetDatum((int64) stats.queries);
 	values[c++] = Int64GetDatum((int64) stats.batches);
 	values[c++] = HistogramArray(stats.batch_sizes);

@@ -455,6 +455,8 @@ AssignAhead(GgLoad *load, Relation index, const GgMetaPageData *meta)
 			load->entry = entry;
 			load->use = resident->use;
 			GgLoadJobOf(load)->ahead = true;
+			/* the first of several holders suffers it */
+			GgLoadJobOf(load)->fault = load->other == NULL ? gg_fault : GG_FAULT_NONE;
 			GgLoadDescribe(GgLoadJobOf(load), index, meta);
 			GgMarkKept(resident, meta->generation - 1, GgLoadJobOf(load));
 			KeepDelta(meta, GgLoadJobOf(load));
