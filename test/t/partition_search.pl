@@ -50,7 +50,8 @@ sub found
 {
 	my ($k, @settings) = @_;
 	return $node->safe_psql('postgres',
-		join('', map { "SET $_;\n" } @settings) . "SELECT nearest(val, $k) FROM queries ORDER BY q");
+		join('', map { "SET $_;\n" } @settings)
+			. "SELECT nearest(val, $k) FROM queries ORDER BY q");
 }
 
 sub requests

@@ -311,8 +311,9 @@ PrepareGroup(const GgGroup *group, GgAsked *asked)
 	const GgAsk ask = {.request = group->request, .queries = group->query};
 	GgReason	reason;
 
+	asked->fault = (GgFault) gg_fault;
 	if (gg_check_request(__func__, &group->request).code != GG_OK ||
-		!GgAskBegin(asked, &part, false, &group->request, &reason) ||
+		!GgAskBegin(asked, &part, &group->request, &reason) ||
 		!GgPlaceRequest(asked->slot, 0, &asked->slot->request))
 		return false;
 	asked->slot->ntargets = group->ntargets;

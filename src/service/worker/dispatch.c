@@ -332,8 +332,9 @@ SameBatch(const GgDispatch *dispatch, const SlotItem *a, DeepKind kind, const Sl
 {
 	uint64		apart = ((uint64) b->slot - a->slot) * sizeof(GgSlot);
 
-	return a->list == b->list &&
-		dispatch->queries[a->slot].indexes[a->list] == dispatch->queries[b->slot].indexes[b->list] && a->hangs == b->hangs &&
+	return a->list == b->list && a->hangs == b->hangs &&
+		dispatch->queries[a->slot].indexes[a->list] ==
+		dispatch->queries[b->slot].indexes[b->list] &&
 		gg_request_joins(RequestOf(a), RequestOf(b), a->list, apart) && KindOf(b) == kind &&
 		(kind != DEEP_ALONE || gg_request_way(RequestOf(a), a->list) != GG_WAY_DEEP);
 }
