@@ -850,8 +850,8 @@ typedef struct gg_source
 
 	/* out[i] = distance of nodes[i] to the query of this walk; count <= GG_MAX_DEGREE */
 	bool		(*distances) (void *ctx, const uint32_t *nodes, uint32_t count, float *out);
-	/* copy the degree ids of node's list to out, GG_NO_NODE where unused */
-	bool		(*neighbors) (void *ctx, uint32_t node, uint32_t *out);
+	/* copy each node's list of degree ids to out, GG_NO_NODE where unused; GG_MAX_DEGREE in all */
+	bool		(*neighbors) (void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out);
 	/* copy pivot i: its node id, and GG_PIVOT_DEGREE indices of other pivots */
 	bool		(*pivot) (void *ctx, uint32_t i, uint32_t *node, uint32_t *neighbors);
 } gg_source;

@@ -117,12 +117,14 @@ memory_estimates(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 }
 
 static bool
-memory_neighbors(void *ctx, uint32_t node, uint32_t *out)
+memory_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 {
 	const gg_graph *graph = &((const gg_memory_source *) ctx)->index->graph;
 
-	memcpy(out, graph->adjacency + (size_t) node * graph->degree,
-		   graph->degree * sizeof(uint32_t));
+	for (uint32_t i = 0; i < count; i++)
+		memcpy(out + (size_t) i * graph->degree,
+			   graph->adjacency + (size_t) nodes[i] * graph->degree,
+			   graph->degree * sizeof(uint32_t));
 	return true;
 }
 

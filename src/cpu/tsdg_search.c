@@ -130,7 +130,7 @@ greedy_walk(gg_walk *walk, uint32_t first, uint32_t nseeds)
 	{
 		uint32_t	parent = key_node(on.next);
 
-		if (!source->neighbors(source->ctx, parent, walk->neighbors))
+		if (!source->neighbors(source->ctx, &parent, 1, walk->neighbors))
 			return GG_ECALLBACK;
 		count = 0;
 		for (uint32_t j = 0; j < source->degree; j++)
@@ -261,7 +261,7 @@ large_batch(gg_walk *walk, const gg_search_params *params)
 			break;
 		if (!gg_walk_reserve(walk, source->degree))
 			return GG_ENOMEM;
-		if (!source->neighbors(source->ctx, parent, walk->neighbors))
+		if (!source->neighbors(source->ctx, &parent, 1, walk->neighbors))
 			return GG_ECALLBACK;
 		for (uint32_t i = 0; i < source->degree; i++)
 		{

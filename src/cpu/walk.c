@@ -315,13 +315,10 @@ step(gg_walk *walk, bool *more)
 	/* all lists first, so that memory serves them at once */
 	while (nparents < WALK_PARENTS && (nparents + 1) * degree <= GG_MAX_DEGREE &&
 		   take_parent(walk, &parents[nparents]))
-	{
-		if (!walk->source.neighbors(walk->source.ctx, parents[nparents],
-									walk->neighbors + nparents * degree))
-			return GG_ECALLBACK;
 		nparents++;
-	}
 	*more = nparents > 0;
+	if (*more && !walk->source.neighbors(walk->source.ctx, parents, nparents, walk->neighbors))
+		return GG_ECALLBACK;
 	if (!gg_walk_reserve(walk, GG_MAX_DEGREE))
 		return GG_ENOMEM;
 	for (uint32_t i = 0; i < nparents * degree; i++)

@@ -169,28 +169,49 @@ Distance(const GgPageSource *src, const void *row, bool codes)
 		src->distance(row, src->query, src->dimensions);
 }
 
-/* Start reading the pages of nodes that are not in shared buffers, all at once. */
+/*
+ * Is a block still in the buffer where it was last seen?  Where all of the index has room, it is
+ * taken to be: a look at the descriptor takes a cache miss.
+ */
+static inline bool
+IsInBuffers(const GgPageSource *src, BlockNumber blkno)
+{
+	Buffer		buffer = GgRecentBuffer(&src->recent, blkno);
+
+	return BufferIsValid(buffer) &&
+		(!src->crowded || BufferIsLocal(buffer) ||
+		 GetBufferDescriptor(buffer - 1)->tag.blockNum == blkno);
+}
+
+/* Start reading the pages of some bytes of an array, where they are not in shared buffers. */
+static inline void
+PrefetchBytes(GgPageSource *src, const GgArray *array, uint64 offset, Size len)
+{
+#ifdef USE_PREFETCH
+	uint32		first = offset / GG_PAGE_PAYLOAD;
+	uint32		last = (offset + len - 1) / GG_PAGE_PAYLOAD;
+
+	for (uint32 number = first; number <= last; number++)
+	{
+		BlockNumber blkno = GgArrayBlock(array, number);
+
+		if (blkno != InvalidBlockNumber && !IsInBuffers(src, blkno))
+			(void) PrefetchBuffer(src->index, MAIN_FORKNUM, blkno);
+	}
+#endif
+}
+
+/* The same of all nodes at once. */
 static void
 PrefetchRows(GgPageSource *src, const uint32 *nodes, uint32 count, bool codes)
 {
-#ifdef USE_PREFETCH
 	for (uint32 i = 0; i < count; i++)
 	{
 		uint64		offset;
 		const GgArray *array = FindVector(src, nodes[i], codes, &offset);
-		uint32		first = offset / GG_PAGE_PAYLOAD;
-		uint32		last = (offset + BytesOf(src, codes) - 1) / GG_PAGE_PAYLOAD;
 
-		for (uint32 number = first; number <= last; number++)
-		{
-			BlockNumber blkno = GgArrayBlock(array, number);
-
-			if (blkno != InvalidBlockNumber &&
-				!BufferIsValid(GgRecentBuffer(&src->recent, blkno)))
-				(void) PrefetchBuffer(src->index, MAIN_FORKNUM, blkno);
-		}
+		PrefetchBytes(src, array, offset, BytesOf(src, codes));
 	}
-#endif
 }
 
 static inline void
@@ -374,7 +395,7 @@ SourceDistances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 }
 
 static bool
-SourceNeighbors(void *ctx, uint32_t node, uint32_t *out)
+SourceNeighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 {
 	GgPageSource *src = ctx;
 	Size		bytes = src->source.degree * sizeof(uint32);
@@ -382,7 +403,12 @@ SourceNeighbors(void *ctx, uint32_t node, uint32_t *out)
 
 	PG_TRY();
 	{
-		GgSourceRead(src, &src->adjacency, (uint64) node * bytes, out, bytes);
+		/* the first one is read at once */
+		for (uint32 i = 1; i < count; i++)
+			PrefetchBytes(src, &src->adjacency, (uint64) nodes[i] * bytes, bytes);
+		for (uint32 i = 0; i < count; i++)
+			GgSourceRead(src, &src->adjacency, (uint64) nodes[i] * bytes,
+						 out + (Size) i * src->source.degree, bytes);
 	}
 	PG_CATCH();
 	{
@@ -436,6 +462,7 @@ GgSourceInit(GgPageSource *src, Relation index, const GgMetaPageData *meta,
 	src->distance = gg_distance_function(meta->metric, meta->element);
 	src->query = query;
 	GgFindRecentBuffers(&src->recent, index, hash_combine64(meta->instance, meta->generation));
+	src->crowded = RelationGetNumberOfBlocks(index) > (BlockNumber) NBuffers;
 	src->codes = src->vectors.pieces[0].codes;
 	src->coded = meta->coded != GG_CODES_NONE;
 	src->scratch = palloc(Max(src->row_bytes, GgCodeBytes(meta, src->codes)));

@@ -15,6 +15,7 @@ typedef struct GgPageSource
 	Relation	index;
 	uint64		instance;
 	GgRecentBuffers recent;		/* blocks of this instance and generation */
+	bool		crowded;		/* the index is larger than shared buffers */
 	GgVectors	vectors;
 	GgArray		adjacency,
 				pivots;

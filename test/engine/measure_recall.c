@@ -75,13 +75,15 @@ counted_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 }
 
 static bool
-counted_neighbors(void *ctx, uint32_t node, uint32_t *out)
+counted_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 {
 	counted    *c = ctx;
 
-	c->parents++;
-	memcpy(out, c->graph->adjacency + (size_t) node * c->graph->degree,
-		   c->graph->degree * sizeof(uint32_t));
+	c->parents += count;
+	for (uint32_t i = 0; i < count; i++)
+		memcpy(out + i * c->graph->degree,
+			   c->graph->adjacency + (size_t) nodes[i] * c->graph->degree,
+			   c->graph->degree * sizeof(uint32_t));
 	return true;
 }
 

@@ -61,12 +61,14 @@ memory_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 }
 
 static bool
-memory_neighbors(void *ctx, uint32_t node, uint32_t *out)
+memory_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 {
 	memory	   *m = ctx;
 
-	memcpy(out, m->graph->adjacency + (size_t) node * m->graph->degree,
-		   m->graph->degree * sizeof(uint32_t));
+	for (uint32_t i = 0; i < count; i++)
+		memcpy(out + i * m->graph->degree,
+			   m->graph->adjacency + (size_t) nodes[i] * m->graph->degree,
+			   m->graph->degree * sizeof(uint32_t));
 	return call_allowed(m);
 }
 

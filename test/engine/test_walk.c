@@ -127,14 +127,16 @@ watched_distances(void *ctx, const uint32_t *nodes, uint32_t count, float *out)
 }
 
 static bool
-watched_neighbors(void *ctx, uint32_t node, uint32_t *out)
+watched_neighbors(void *ctx, const uint32_t *nodes, uint32_t count, uint32_t *out)
 {
 	watched    *watch = ctx;
 
 	if (!call_allowed(watch))
 		return false;
-	memcpy(out, watch->graph->adjacency + (size_t) node * watch->graph->degree,
-		   watch->graph->degree * sizeof(uint32_t));
+	for (uint32_t i = 0; i < count; i++)
+		memcpy(out + i * watch->graph->degree,
+			   watch->graph->adjacency + (size_t) nodes[i] * watch->graph->degree,
+			   watch->graph->degree * sizeof(uint32_t));
 	return true;
 }
 
