@@ -17,14 +17,17 @@
 /* More take memory from every merge and build, and teach little. */
 #define MOST_QUERIES		32768
 
+/* The sample is one value of a table, too. */
 static void
-CheckCount(int count)
+CheckCount(int count, uint32 dimensions)
 {
-	if (count > MOST_QUERIES)
+	int			most = (int) Min((MaxAllocSize - VARHDRSZ) / sizeof(float) / Max(dimensions, 1),
+								 MOST_QUERIES);
+
+	if (count > most)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("%d queries are more than the %d that an index learns from", count,
-						MOST_QUERIES),
+				 errmsg("%d queries are more than the %d that an index learns from", count, most),
 				 errhint("Take some of them at random, with ORDER BY random() LIMIT 10000.")));
 }
 
@@ -121,6 +124,7 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 	int32		edges = PG_GETARG_INT32(2);
 	GgMergeTarget merge = {.index_oid = PG_GETARG_OID(0)};
 	GgMetaPageData *meta = palloc(sizeof(GgMetaPageData));
+	GgLearnSample sample = {.edges = (uint32) edges};
 	GgTarget	target;
 	GgQueryArray queries;
 	uint64		learned = 0;
@@ -133,18 +137,16 @@ gpugraph_learn(PG_FUNCTION_ARGS)
 	target.type = target.index->rd_opcintype[0];
 	merge.heap_oid = RelationGetRelid(target.heap);
 	GgReadQueryArray(&target, array, &queries);
-	CheckCount(queries.count);
+	if (queries.count > 0)
+		sample.dimensions = GgValueDimensions(target.opclass, queries.values[0]);
+	CheckCount(queries.count, sample.dimensions);
 
 	(void) GgLockMerges(&merge, true);
 	GgReadMeta(target.index, meta);
 	CheckEdges(&target, meta, edges);
 	if (queries.count > 0)
 	{
-		GgLearnSample sample = {
-			.dimensions = GgValueDimensions(target.opclass, queries.values[0]),
-			.count = (uint32) queries.count, .edges = (uint32) edges
-		};
-
+		sample.count = (uint32) queries.count;
 		sample.queries = QueryRows(&target, &queries, sample.dimensions);
 		(void) GgStoreSample(target.heap, target.index, &sample, true);
 		BeginProgress(&target);
