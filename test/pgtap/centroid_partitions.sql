@@ -62,20 +62,20 @@ CREATE TEMP TABLE wanted AS
 	SELECT format('pages_%s',
 		gpugraph_probe('pages_centroids()', '<->', :'q'::vector, place)) AS part
 	FROM generate_series(1, 2) place;
+CREATE FUNCTION scans() RETURNS TABLE (part text, scans bigint) LANGUAGE sql AS $$
+	SELECT relname::text, pg_stat_get_xact_numscans(c.oid) +
+		(SELECT sum(pg_stat_get_xact_numscans(indexrelid)) FROM pg_index WHERE indrelid = c.oid)
+	FROM pg_class c WHERE relname ~ '^pages_\d+$' AND relkind = 'r'
+$$;
+-- how many of the wanted partitions, and of others, a query scans
 CREATE FUNCTION asked(query text, OUT parts bigint, OUT others bigint) LANGUAGE plpgsql AS $$
-DECLARE
-	line text;
 BEGIN
-	parts := 0;
-	others := 0;
-	FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) ' || query LOOP
-		CONTINUE WHEN line !~ 'Scan .*on pages_\d' OR line ~ 'never executed';
-		IF substring(line FROM 'on (pages_\d+)') IN (SELECT part FROM wanted) THEN
-			parts := parts + 1;
-		ELSE
-			others := others + 1;
-		END IF;
-	END LOOP;
+	DROP TABLE IF EXISTS before;
+	CREATE TEMP TABLE before AS SELECT * FROM scans();
+	EXECUTE query;
+	SELECT count(w.part), count(*) - count(w.part) INTO parts, others
+		FROM scans() s JOIN before b USING (part) LEFT JOIN wanted w USING (part)
+		WHERE s.scans > b.scans;
 END $$;
 SET plan_cache_mode = force_generic_plan;
 PREPARE generic(vector) AS SELECT id FROM pages ORDER BY val <-> $1 LIMIT 5;
