@@ -425,9 +425,9 @@ NoteWastedWalk(const GgScanOpaque *so)
 	history->next_rest = Min(history->next_rest * 2, MOST_REST);
 }
 
-/* The first lists. */
-static bool
-AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
+/* What is asked for: the first lists. */
+static void
+NoteFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 {
 	GgDeviceAnswer *device = &so->device;
 	const gg_request *request = &ask->request;
@@ -438,7 +438,13 @@ AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
 	device->k = request->params.k;
 	device->keys = palloc((Size) nlists * device->k * sizeof(uint64));
 	device->matches = palloc(nlists * sizeof(uint64));
-	return Ask(so, ask, device->keys, device->matches);
+}
+
+static bool
+AskFirst(GgScanOpaque *so, const GgAsk *ask, bool deep)
+{
+	NoteFirst(so, ask, deep);
+	return Ask(so, ask, so->device.keys, so->device.matches);
 }
 
 /*
@@ -465,8 +471,8 @@ AskFiltered(const GgScanOpaque *so, GgAsk *ask)
  * short list, and 1.0 to 1.1 without.  But the planner's estimate may be far off, and where most
  * rows pass, a deep list takes three times as long.  So a short one is tried now and then.
  */
-static bool
-AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
+static GgAsk
+FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 {
 	GgDeviceAnswer *device = &so->device;
 	GgAsk		ask = NewAsk(so, device->lists, device->delta_pages > 0);
@@ -478,7 +484,6 @@ AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 	uint64		limited = limit > 0 ? GG_LIMITED_WALK(limit) : 0;
 	bool		deep = false;
 
-	ask.meanwhile = meanwhile;
 	if (limited > itopk && so->mode != GG_ITERATIVE_OFF)
 	{
 		itopk = (uint32) limited;
@@ -507,6 +512,17 @@ AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
 	/* rounded rows pass the executor's queue, which takes more than LIMIT */
 	if (!deep && limited > 0 && !so->bound.rounded)
 		ask.request.params.k = Min(ask.request.params.k, limited);
+	*is_deep = deep;
+	return ask;
+}
+
+static bool
+AskWithoutFilter(GgScanOpaque *so, GgMeanwhile meanwhile)
+{
+	bool		deep;
+	GgAsk		ask = FirstWithoutFilter(so, &deep);
+
+	ask.meanwhile = meanwhile;
 	return AskFirst(so, &ask, deep);
 }
 
@@ -571,6 +587,11 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 	GgDeviceAnswer *device = &so->device;
 	GgMeanwhile meanwhile = {NULL, so};
 
+	if (device->answered)
+	{
+		device->answered = false;
+		return true;
+	}
 	device->missing = device->walked = device->ref.avoid = 0;
 	device->uncertain = false;
 	/* once more where the resident was replaced after it was looked up */
@@ -587,6 +608,37 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 	device->delta_pages = 0;
 	device->missing = device->walked = 0;
 	return false;
+}
+
+bool
+GgPlanFirst(GgScanOpaque *so, GgAsk *ask)
+{
+	GgDeviceAnswer *device = &so->device;
+	bool		deep;
+
+	device->missing = device->walked = device->ref.avoid = 0;
+	device->uncertain = false;
+	if (so->filter != NULL || so->by_table || !FindDevice(so) || device->ref.nothers > 0 ||
+		device->ref.rowless != 0)
+		return false;
+	*ask = FirstWithoutFilter(so, &deep);
+	return !deep;
+}
+
+void
+GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, const uint64 *keys)
+{
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+	const gg_request *request = &ask->request;
+
+	NoteFirst(so, ask, false);
+	memcpy(so->device.keys, keys,
+		   (Size) gg_request_lists(request) * request->params.k * sizeof(uint64));
+	so->reranked += (uint64) pg_popcount32(request->lists & ~request->measured &
+										   so->device.ref.coded) *
+		RerankSize(so, &request->params);
+	so->device.answered = true;
+	MemoryContextSwitchTo(old);
 }
 
 /* ---- the stream -------------------------------------------------------- */

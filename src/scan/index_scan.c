@@ -345,6 +345,7 @@ ggrescan(IndexScanDesc scan, ScanKey keys, int nkeys, ScanKey orderbys, int nord
 	EndStreams(so);
 	GgEndTableOrder(so);
 	MemoryContextReset(so->context);
+	so->prepared = false;
 	so->nrows = 0;
 	so->widenings = 0;
 	so->distances = so->reranked = 0;
@@ -434,6 +435,20 @@ ReadDirectory(GgScanOpaque *so)
 	memcpy(so->meta, &whole, bytes);
 }
 
+static void
+AddSegments(GgScanOpaque *so)
+{
+	const GgMetaPageData *meta = so->meta;
+
+	so->nstreams = 0;
+	so->streams = palloc0((meta->nsegments + 2) * sizeof(GgStream));
+	for (int i = 0; i < meta->nsegments; i++)
+		if (meta->segments[i].nodes > 0 && meta->segments[i].dead < meta->segments[i].rows)
+			AddSegment(so, &meta->segments[i]);
+	if (meta->delta_pages > 0)
+		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
+}
+
 /*
  * The streams of all segments and of the delta, each with what the device answered, if it did.
  * The others are opened when the scan looks for their first node.
@@ -447,14 +462,6 @@ StartStreams(GgScanOpaque *so, int attempts)
 {
 	const GgMetaPageData *meta = so->meta;
 
-	so->nstreams = 0;
-	so->streams = palloc0((meta->nsegments + 2) * sizeof(GgStream));
-	for (int i = 0; i < meta->nsegments; i++)
-		if (meta->segments[i].nodes > 0 && meta->segments[i].dead < meta->segments[i].rows)
-			AddSegment(so, &meta->segments[i]);
-	if (meta->delta_pages > 0)
-		GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &so->delta);
-
 	if (!so->all_exact && !GgAskDevice(so, OpenMeanwhile))
 	{
 		if (so->reason == GG_REASON_NOT_RESIDENT && attempts > 0 &&
@@ -462,6 +469,7 @@ StartStreams(GgScanOpaque *so, int attempts)
 		{
 			EndStreams(so);
 			ReadDirectory(so);
+			AddSegments(so);
 			StartStreams(so, attempts - 1);
 			return;
 		}
@@ -486,7 +494,7 @@ StartStreams(GgScanOpaque *so, int attempts)
  * snapshot is in the segments and delta pages that the copy names.
  */
 static void
-StartScan(IndexScanDesc scan)
+PrepareScan(IndexScanDesc scan)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	const GgOpclass *opclass = GgIndexOpclass(scan->indexRelation);
@@ -516,6 +524,20 @@ StartScan(IndexScanDesc scan)
 		so->mode = GG_ITERATIVE_RELAXED;
 	GgReadExpected(so, key);
 	GgBoundInit(&so->bound, opclass, so->meta, key->sk_argument, so->query);
+	AddSegments(so);
+	so->device.answered = false;
+	so->prepared = true;
+}
+
+static void
+StartScan(IndexScanDesc scan)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+
+	if (!so->prepared)
+		PrepareScan(scan);
+	if (!so->prepared)
+		return;
 	StartStreams(so, DIRECTORY_ATTEMPTS);
 	so->started = true;
 }
@@ -591,15 +613,26 @@ gggettuple(IndexScanDesc scan, ScanDirection dir)
 }
 
 void
-GgBeginSearch(IndexScanDesc scan, GgNearest *nearest)
+GgPrepareSearch(IndexScanDesc scan, GgNearest *nearest)
 {
 	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
 	MemoryContext old = MemoryContextSwitchTo(so->context);
 
-	Assert(!so->started);
+	Assert(!so->prepared);
 	if (nearest != NULL && so->filter == NULL)
 		so->nearest = nearest;
-	StartScan(scan);
+	PrepareScan(scan);
+	MemoryContextSwitchTo(old);
+}
+
+void
+GgOpenSearch(IndexScanDesc scan)
+{
+	GgScanOpaque *so = (GgScanOpaque *) scan->opaque;
+	MemoryContext old = MemoryContextSwitchTo(so->context);
+
+	if (so->prepared)
+		StartScan(scan);
 	for (int i = 0; so->started && i < so->nstreams; i++)
 		while (so->streams[i].list != GG_LIST_READY && OpenNext(so, &so->streams[i]))
 			;

@@ -46,6 +46,7 @@ typedef struct PartitionSearch
 {
 	MergeAppendState *node;
 	bool	   *ours;			/* of each subplan: it scans a gpugraph index */
+	IndexScanDesc *scans;		/* those that begin */
 	bool	   *fetched;		/* its next row */
 	double	   *least;			/* where it was not: that row has this distance at least */
 	GgNearest	nearest;		/* most is 0 where it is not known how many matter */
@@ -83,16 +84,27 @@ Compare(Datum a, Datum b, void *arg)
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* Begin the subplan's search. */
+/* Begin the searches of all subplans that are left after pruning. */
 static void
-Begin(PartitionSearch *search, int i)
+Search(PartitionSearch *search)
 {
-	IndexScanState *scan = (IndexScanState *) search->node->mergeplans[i];
+	GgNearest  *nearest = search->nearest.most > 0 ? &search->nearest : NULL;
+	int			nscans = 0;
 
-	if (!search->ours[i])
-		return;
-	GgReadyScan(scan);
-	GgBeginSearch(scan->iss_ScanDesc, search->nearest.most > 0 ? &search->nearest : NULL);
+	search->nearest.count = 0;
+	for (int i = -1; (i = bms_next_member(search->node->ms_valid_subplans, i)) >= 0;)
+	{
+		IndexScanState *scan = (IndexScanState *) search->node->mergeplans[i];
+
+		if (!search->ours[i])
+			continue;
+		GgReadyScan(scan);
+		GgPrepareSearch(scan->iss_ScanDesc, nearest);
+		search->scans[nscans++] = scan->iss_ScanDesc;
+	}
+	GgAskTogether(search->scans, nscans);
+	for (int i = 0; i < nscans; i++)
+		GgOpenSearch(search->scans[i]);
 }
 
 /* The subplan's next row is fetched later, unless nothing is known of its distance. */
@@ -113,14 +125,11 @@ static void
 BeginAll(PartitionSearch *search)
 {
 	MergeAppendState *node = search->node;
-	int			i;
 
 	if (node->ms_valid_subplans == NULL)
 		node->ms_valid_subplans = GgMatchingSubplans(node->ms_prune_state);
-	search->nearest.count = 0;
-	for (i = -1; (i = bms_next_member(node->ms_valid_subplans, i)) >= 0;)
-		Begin(search, i);
-	for (i = -1; (i = bms_next_member(node->ms_valid_subplans, i)) >= 0;)
+	Search(search);
+	for (int i = -1; (i = bms_next_member(node->ms_valid_subplans, i)) >= 0;)
 	{
 		Leave(search, i);
 		binaryheap_add_unordered(node->ms_heap, Int32GetDatum(i));
@@ -235,6 +244,7 @@ GgSearchPartitions(MergeAppendState *node, uint32 limit)
 	search->ours = palloc(node->ms_nplans * sizeof(bool));
 	for (int i = 0; i < node->ms_nplans; i++)
 		nours += search->ours[i] = IsOurs(node->mergeplans[i]);
+	search->scans = palloc(node->ms_nplans * sizeof(IndexScanDesc));
 	search->fetched = palloc(node->ms_nplans * sizeof(bool));
 	search->least = palloc(node->ms_nplans * sizeof(double));
 	if (limit > 0 && most <= MOST_NEAREST && ShareNearest(search))

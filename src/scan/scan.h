@@ -131,6 +131,8 @@ typedef struct GgDeviceAnswer
 	uint32		missing;		/* of those that it would have been asked for, had it had room */
 	uint32		delta_pages;	/* how many, from the delta's start, it answered for */
 
+	bool		answered;		/* the first lists are there, before the scan asks for them */
+
 	/* the first lists, in the order of lists, the delta's last */
 	uint32		asked;			/* bitmap of the segments that they are of */
 	bool		deep;			/* all rows of these were measured, and more will be */
@@ -191,7 +193,8 @@ struct GgScanOpaque
 	Relation	index;
 	Relation	heap;
 	MemoryContext context;		/* everything of one rescan */
-	bool		started;
+	bool		prepared;		/* the directory was read ... */
+	bool		started;		/* ... and streams were opened */
 	GgIterativeScan mode;
 	gg_search_mode search_mode;
 	Snapshot	snapshot;
@@ -247,6 +250,13 @@ struct GgScanOpaque
  * on.  False when the CPU has to answer, for the reason in so->reason.
  */
 extern bool GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so));
+
+/*
+ * What would be asked.  True: it may be asked for together with what other scans would, and the
+ * answer handed over by GgTakeFirst(), before GgAskDevice().  False: GgAskDevice() is to ask.
+ */
+extern bool GgPlanFirst(GgScanOpaque *so, GgAsk *ask);
+extern void GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, const uint64 *keys);
 
 /* Which engine answers, and why, for the counters. */
 static inline GgReason
@@ -491,10 +501,16 @@ struct MergeAppendState;
 extern void GgSearchPartitions(struct MergeAppendState *node, uint32 limit);
 
 /*
- * Begin a scan that has its keys, up to the first list of each stream.  nearest: of the scans that
- * are searched with this one, of the same query and metric; NULL: each is searched by itself.
+ * Begin a scan that has its keys, as far as it needs no device.  nearest: of the scans that are
+ * searched with this one, of the same query and metric; NULL: each is searched by itself.
  */
-extern void GgBeginSearch(IndexScanDesc scan, GgNearest *nearest);
+extern void GgPrepareSearch(IndexScanDesc scan, GgNearest *nearest);
+
+/* Ask devices for the first lists of such scans, of many with one request (ask_together.c). */
+extern void GgAskTogether(IndexScanDesc *scans, int nscans);
+
+/* The same scan, up to the first list of each stream. */
+extern void GgOpenSearch(IndexScanDesc scan);
 
 /*
  * The least value that the operator can have for any row that such a scan has still to return, as

@@ -293,3 +293,56 @@ GgServiceAsk(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches
 		return AskInParts(ref, ask, most, keys, matches, reason);
 	return AskOnce(ref, ask, keys, matches, reason);
 }
+
+/* ---- lists of several residents ----------------------------------------------------- */
+
+/* Fill this process's slot with the group's device. */
+static bool
+PrepareGroup(const GgGroup *group, GgAsked *asked)
+{
+	const GgGroupTarget *first = &group->targets[0];
+	const GgResidentPart part = {
+		.device = group->device, .entry = first->entry, .serial = first->serial
+	};
+	const GgAsk ask = {.request = group->request, .queries = group->query};
+	GgReason	reason;
+
+	if (gg_check_request(__func__, &group->request).code != GG_OK ||
+		!GgAskBegin(asked, &part, false, &group->request, &reason) ||
+		!GgPlaceRequest(asked->slot, 0, &asked->slot->request))
+		return false;
+	asked->slot->ntargets = group->ntargets;
+	memcpy(asked->slot->targets, group->targets, group->ntargets * sizeof(GgGroupTarget));
+	PutRequest(asked->slot, &ask);
+	return true;
+}
+
+void
+GgServiceAskGroups(GgGroup *groups, int ngroups)
+{
+	const GgMeanwhile nothing = {NULL, NULL};
+	GgAsked		asked[GG_MAX_DEVICES];
+	GgGroup    *of[GG_MAX_DEVICES];
+	GgReason	reason;
+	int			n = 0;
+	int			failed;
+
+	Assert(ngroups <= GG_MAX_DEVICES);
+	for (int i = 0; i < ngroups; i++)
+	{
+		groups[i].answered = false;
+		if (PrepareGroup(&groups[i], &asked[n]))
+			of[n++] = &groups[i];
+	}
+	if (n > 0)
+		(void) GgAskAndWait(asked, n, &nothing, &reason, &failed);
+	for (int i = 0; i < n; i++)
+	{
+		const gg_request *request = &asked[i].slot->request;
+
+		of[i]->answered = asked[i].answered;
+		if (asked[i].answered)
+			memcpy(of[i]->keys, gg_service->region + request->keys,
+				   (Size) gg_request_lists(request) * request->params.k * sizeof(uint64));
+	}
+}

@@ -401,6 +401,7 @@ GgAskBegin(GgAsked *asked, const GgResidentPart *part, bool again, const gg_requ
 	slot->procno = GgMyProcNumber();
 	slot->entry = part->entry;
 	slot->serial = part->serial;
+	slot->ntargets = 0;
 	slot->request = *request;
 	/* a fault is for one device: the others are to answer */
 	slot->fault = again ? GG_FAULT_NONE : gg_fault;

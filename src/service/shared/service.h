@@ -233,6 +233,37 @@ typedef struct GgAsk
 extern bool GgServiceAsk(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches,
 						 GgReason *reason);
 
+/* A list of a resident. */
+typedef struct GgGroupTarget
+{
+	uint32		entry;			/* as in GgResidentRef */
+	uint32		serial;
+	uint32		list;
+} GgGroupTarget;
+
+#define GG_MAX_TARGETS		32
+
+/*
+ * One query for lists of several residents of a device, which lie there as if they were lists
+ * 0 .. ntargets - 1 of one: request.lists has a bit for each.
+ */
+typedef struct GgGroup
+{
+	int			device;
+	gg_request	request;
+	const float *query;
+	uint32		ntargets;
+	GgGroupTarget	targets[GG_MAX_TARGETS];
+	uint64	   *keys;			/* room for the answer */
+	bool		answered;
+} GgGroup;
+
+/*
+ * Ask devices for such groups, each another device, all at the same time.  Those that are not
+ * answered may be asked for one by one; no reason is given.  Interruptible, as GgServiceAsk().
+ */
+extern void GgServiceAskGroups(GgGroup *groups, int ngroups);
+
 /*
  * What one request takes at most, where it asks for nlists lists: how long those of walks may be,
  * how long those without a filter's TIDs, and how many queries there may be for lists of k.

@@ -151,6 +151,8 @@ typedef struct GgSlot
 	uint32		serial;
 	int32		fault;			/* GgFault */
 	int32		chunk;			/* of the pool; -1: none */
+	uint32		ntargets;		/* 0: the lists are those of (entry, serial) */
+	GgGroupTarget	targets[GG_MAX_TARGETS];	/* else of these: GgGroup */
 	gg_request	request;
 
 	/* written by the worker before FAILED */

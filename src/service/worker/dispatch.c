@@ -52,8 +52,10 @@ typedef struct SlotQuery
 	GgReason	reason;			/* failed */
 	uint32		ticket;			/* low half */
 	uint32		items;			/* waiting or in flight */
-	uint32		entry;			/* pinned */
-	gg_index  **indexes;
+	uint32		npinned;
+	uint32		pinned[GG_MAX_TARGETS];	/* one, or of a group the entry of each list */
+	gg_index  **indexes;		/* by list */
+	gg_index   *targets[GG_MAX_TARGETS];	/* of a group */
 	uint64		posted_us;
 	uint64		submitted_us;	/* the first of its items; 0: none yet */
 } SlotQuery;
@@ -158,10 +160,13 @@ EndQuery(GgWorker *worker, uint32 number)
 	uint64		ticket = GgSlotTicket(pg_atomic_read_u64(&slot->word));
 
 	query->live = false;
-	if (query->submitted_us != 0)
-		worker->times[GgEntryOf(query->entry)].answered_us +=
-			GgNowMicros() - query->submitted_us;
-	GgResidentUnpin(worker, query->entry);
+	for (uint32 i = 0; i < query->npinned; i++)
+	{
+		if (query->submitted_us != 0)
+			worker->times[GgEntryOf(query->pinned[i])].answered_us +=
+				(GgNowMicros() - query->submitted_us) / query->npinned;
+		GgResidentUnpin(worker, query->pinned[i]);
+	}
 
 	/* answered, and the backend has gone on to its next query */
 	if ((uint32) ticket != query->ticket)
@@ -323,11 +328,13 @@ KindOf(const SlotItem *item)
 
 /* May an item share a batch with another one, of this kind? */
 static bool
-SameBatch(const SlotItem *a, DeepKind kind, const SlotItem *b)
+SameBatch(const GgDispatch *dispatch, const SlotItem *a, DeepKind kind, const SlotItem *b)
 {
+	const SlotQuery *queries = dispatch->queries;
 	uint64		apart = ((uint64) b->slot - a->slot) * sizeof(GgSlot);
 
-	return a->entry == b->entry && a->list == b->list && a->hangs == b->hangs &&
+	return a->list == b->list && a->hangs == b->hangs &&
+		queries[a->slot].indexes[a->list] == queries[b->slot].indexes[b->list] &&
 		gg_request_joins(RequestOf(a), RequestOf(b), a->list, apart) && KindOf(b) == kind &&
 		(kind != DEEP_ALONE || gg_request_way(RequestOf(a), a->list) != GG_WAY_DEEP);
 }
@@ -345,7 +352,8 @@ CountWaits(GgWorker *worker, const gg_serve_batch *batch, uint64 now)
 			continue;
 		query->submitted_us = now;
 		GgTimeAdd(worker->device->stats.queue_us, waited_us);
-		worker->times[GgEntryOf(query->entry)].waited_us += waited_us;
+		for (uint32 j = 0; j < query->npinned; j++)
+			worker->times[GgEntryOf(query->pinned[j])].waited_us += waited_us / query->npinned;
 	}
 }
 
@@ -420,7 +428,7 @@ GatherBatch(GgDispatch *dispatch, uint32 first, gg_serve_batch *batch)
 	for (uint32 i = first; i < dispatch->nwaiting; i++)
 	{
 		if (i == first || (batch->count < most && waiting[i].due_us == 0 &&
-						   SameBatch(&item, kind, &waiting[i])))
+						   SameBatch(dispatch, &item, kind, &waiting[i])))
 		{
 			batch->requests[batch->count] = RequestOf(&waiting[i]);
 			batch->slots[batch->count] = waiting[i].slot;
@@ -469,7 +477,7 @@ MustWait(const GgDispatch *dispatch, const SlotItem *item)
 		if (flight->kind == kind && flight->entry == item->entry && flight->list == item->list)
 			in_flight += flight->count;
 	for (uint32 i = 0; i < dispatch->nwaiting && waiting < in_flight; i++)
-		waiting += SameBatch(item, kind, &dispatch->waiting[i]);
+		waiting += SameBatch(dispatch, item, kind, &dispatch->waiting[i]);
 	return waiting < in_flight;
 }
 
@@ -572,7 +580,7 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list)
 	item = &dispatch->waiting[dispatch->nwaiting++];
 	item->slot = number;
 	item->list = list;
-	item->entry = slot->entry;
+	item->entry = dispatch->queries[number].pinned[slot->ntargets > 0 ? list : 0];
 	item->hangs = slot->fault == GG_FAULT_HANG;
 	item->due_us = slot->fault == GG_FAULT_STALL ? GgNowMicros() + STALL_US : 0;
 	dispatch->queries[number].items++;
@@ -593,14 +601,73 @@ IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
 		placed.tids == request->tids && placed.matches == request->matches;
 }
 
-/* Make items of a query that was taken and whose resident is pinned. */
+/* Pin the resident that a query is for; false where it is not there, or not the one that was. */
+static bool
+PinOne(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
+{
+	SlotQuery  *query = &worker->dispatch->queries[number];
+	const GgSlot *slot = &device_slots[number];
+	GgResidentVersion *version = GgResidentPin(worker, slot->entry, slot->serial);
+
+	if (version == NULL)
+		return false;
+	query->pinned[query->npinned++] = slot->entry;
+	query->indexes = version->lists;
+	*nlists = version->nlists;
+	*missing = (slot->request.lists & version->missing) != 0;
+	return true;
+}
+
+/* The same of a group: each of its targets is a list. */
+static bool
+PinTargets(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
+{
+	SlotQuery  *query = &worker->dispatch->queries[number];
+	const GgSlot *slot = &device_slots[number];
+
+	query->indexes = query->targets;
+	*nlists = slot->ntargets;
+	*missing = slot->request.delta;
+	for (uint32 i = 0; i < slot->ntargets; i++)
+	{
+		const GgGroupTarget *target = &slot->targets[i];
+		GgResidentVersion *version = GgResidentPin(worker, target->entry, target->serial);
+
+		if (version == NULL)
+			return false;
+		query->pinned[query->npinned++] = target->entry;
+		*missing |= target->list >= version->nlists ||
+			(target->list < 32 && (version->missing >> target->list & 1) != 0);
+		query->targets[i] = target->list < version->nlists ? version->lists[target->list] : NULL;
+	}
+	return true;
+}
+
+/* Pin what a query is for.  False: nothing is pinned. */
+static bool
+Pin(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
+{
+	SlotQuery  *query = &worker->dispatch->queries[number];
+	const uint32 ntargets = device_slots[number].ntargets;
+
+	query->npinned = 0;
+	if (ntargets == 0 && PinOne(worker, number, nlists, missing))
+		return true;
+	if (ntargets > 0 && ntargets <= GG_MAX_TARGETS && PinTargets(worker, number, nlists, missing))
+		return true;
+	while (query->npinned > 0)
+		GgResidentUnpin(worker, query->pinned[--query->npinned]);
+	return false;
+}
+
+/* Make items of a query that was taken and whose residents are pinned. */
 static void
-AddItems(GgWorker *worker, uint32 number, const GgResidentVersion *version)
+AddItems(GgWorker *worker, uint32 number, uint32 nlists, bool missing)
 {
 	GgDispatch *dispatch = worker->dispatch;
 	const GgSlot *slot = &device_slots[number];
 
-	if (!IsSound(slot, number, version->nlists) || (slot->request.lists & version->missing) != 0)
+	if (!IsSound(slot, number, nlists) || missing)
 	{
 		EndItem(worker, number, GG_REASON_FAILED);
 		return;
@@ -618,7 +685,8 @@ Take(GgWorker *worker, uint32 number, uint64 ticket)
 	GgDevice   *device = worker->device;
 	GgSlot	   *slot = &device_slots[number];
 	SlotQuery  *query = &worker->dispatch->queries[number];
-	GgResidentVersion *version;
+	uint32		nlists;
+	bool		missing;
 
 	/* its last query was answered, and nobody has looked since */
 	if (query->live)
@@ -639,22 +707,19 @@ Take(GgWorker *worker, uint32 number, uint64 ticket)
 		return;
 	}
 
-	version = GgResidentPin(worker, slot->entry, slot->serial);
-	if (version == NULL)
+	if (!Pin(worker, number, &nlists, &missing))
 	{
 		/* evicted since the backend looked */
 		FailSlot(device, slot, ticket, GG_SLOT_RUNNING, GG_REASON_NOT_RESIDENT);
 		return;
 	}
-	query->indexes = version->lists;
 	query->live = true;
 	query->failed = false;
 	query->ticket = (uint32) ticket;
-	query->entry = slot->entry;
 	query->posted_us = slot->posted_us;
 	query->submitted_us = 0;
 	query->items = 1;			/* until all are there */
-	AddItems(worker, number, version);
+	AddItems(worker, number, nlists, missing);
 }
 
 static bool
