@@ -49,9 +49,8 @@ $node->safe_psql('postgres',
 sub found
 {
 	my ($k, @settings) = @_;
-	return $node->safe_psql('postgres',
-		join('', map { "SET $_;\n" } @settings)
-			. "SELECT nearest(val, $k) FROM queries ORDER BY q");
+	my $set = join('', map { "SET $_;\n" } @settings);
+	return $node->safe_psql('postgres', "$set SELECT nearest(val, $k) FROM queries ORDER BY q");
 }
 
 sub requests

@@ -330,11 +330,11 @@ KindOf(const SlotItem *item)
 static bool
 SameBatch(const GgDispatch *dispatch, const SlotItem *a, DeepKind kind, const SlotItem *b)
 {
+	const SlotQuery *queries = dispatch->queries;
 	uint64		apart = ((uint64) b->slot - a->slot) * sizeof(GgSlot);
 
 	return a->list == b->list && a->hangs == b->hangs &&
-		dispatch->queries[a->slot].indexes[a->list] ==
-		dispatch->queries[b->slot].indexes[b->list] &&
+		queries[a->slot].indexes[a->list] == queries[b->slot].indexes[b->list] &&
 		gg_request_joins(RequestOf(a), RequestOf(b), a->list, apart) && KindOf(b) == kind &&
 		(kind != DEEP_ALONE || gg_request_way(RequestOf(a), a->list) != GG_WAY_DEEP);
 }
