@@ -309,9 +309,10 @@ DROP VIEW gpugraph_stat_index;
 DROP FUNCTION gpugraph_stat_get_index();
 
 CREATE FUNCTION gpugraph_stat_get_index(
-	OUT datid oid, OUT relid oid, OUT device int, OUT devices int[], OUT state text,
-	OUT bytes bigint, OUT host_bytes bigint, OUT missing_bytes bigint, OUT generation bigint,
-	OUT segments int, OUT coded_segments int, OUT rowless_segments int, OUT missing_segments int,
+	OUT datid oid, OUT relid oid, OUT device int, OUT devices int[], OUT device_segments int[],
+	OUT state text, OUT bytes bigint, OUT host_bytes bigint, OUT missing_bytes bigint,
+	OUT generation bigint, OUT segments int, OUT coded_segments int, OUT rowless_segments int,
+	OUT missing_segments int,
 	OUT delta_pages bigint, OUT loaded_at timestamptz, OUT load_seconds float8,
 	OUT refreshes bigint, OUT refreshed_at timestamptz, OUT refresh_seconds float8,
 	OUT queries_gpu bigint, OUT queries_both bigint, OUT queries_cpu bigint,
@@ -328,8 +329,9 @@ GRANT EXECUTE ON FUNCTION gpugraph_stat_get_index() TO pg_monitor;
 CREATE VIEW gpugraph_stat_index AS
 	SELECT s.datid, d.datname, s.relid,
 		CASE WHEN d.datname = current_database() THEN s.relid::regclass END AS index,
-		s.device, s.devices, s.state, s.bytes, s.host_bytes, s.missing_bytes, s.generation,
-		s.segments, s.coded_segments, s.rowless_segments, s.missing_segments, s.delta_pages,
+		s.device, s.devices, s.device_segments, s.state, s.bytes, s.host_bytes, s.missing_bytes,
+		s.generation, s.segments, s.coded_segments, s.rowless_segments, s.missing_segments,
+		s.delta_pages,
 		s.loaded_at, s.load_seconds, s.refreshes, s.refreshed_at, s.refresh_seconds, s.queries_gpu,
 		s.queries_both, s.queries_cpu, s.cpu_setting, s.cpu_no_service, s.cpu_not_resident,
 		s.cpu_loading, s.cpu_memory, s.cpu_busy, s.cpu_failed, s.cpu_too_large, s.cpu_local,

@@ -41,6 +41,9 @@ typedef enum GgStorage
 	GG_STORAGE_INT4
 } GgStorage;
 
+/* What the option devices may be; a server has GG_MAX_DEVICES at most. */
+#define GG_MAX_WISHED_DEVICES	16
+
 typedef struct GgOptions
 {
 	int32		vl_len_;
@@ -49,6 +52,7 @@ typedef struct GgOptions
 	int			seed;
 	int			seal_rows;		/* 0: nothing is merged; see GgSealRows() */
 	int			segment_rows;	/* 0: as many as there is memory for */
+	int			devices;		/* that segments are to be spread over; 0: as many as it takes */
 	int			storage;		/* GgStorage */
 	int			algorithm;		/* gg_algorithm */
 	int			codes;			/* gg_codes */
@@ -91,6 +95,12 @@ extern bool gg_enable_partition_search;
 extern void GgInitOptions(void);
 extern bytea *ggoptions(Datum reloptions, bool validate);
 extern void GgGetOptions(Relation index, GgOptions *options);
+
+/* The option devices of an index. */
+extern int	GgWishedDevices(Relation index);
+
+/* How many of an index's rows may be in one segment, as options wish. */
+extern uint32 GgMostSegmentRows(const GgOptions *options, double rows);
 
 /* The algorithm's name in the option; NULL: none that is known. */
 extern const char *GgAlgorithmName(int algorithm);

@@ -4,6 +4,8 @@
  */
 #include "base/base.h"
 
+#include <math.h>
+
 #include "access/reloptions.h"
 #include "utils/guc.h"
 
@@ -144,6 +146,10 @@ GgInitOptions(void)
 	add_int_reloption(gg_relopt_kind, "segment_rows",
 					  "Rows of the largest segment that is made; 0: as memory allows",
 					  0, 0, PG_INT32_MAX,
+					  ShareUpdateExclusiveLock);
+	add_int_reloption(gg_relopt_kind, "devices",
+					  "GPUs that segments are spread over; 0: as few as have room",
+					  0, 0, GG_MAX_WISHED_DEVICES,
 					  ShareUpdateExclusiveLock);
 	add_enum_reloption(gg_relopt_kind, "storage",
 					   "How vectors are stored",
@@ -301,6 +307,7 @@ ggoptions(Datum reloptions, bool validate)
 		{"seed", RELOPT_TYPE_INT, offsetof(GgOptions, seed)},
 		{"seal_rows", RELOPT_TYPE_INT, offsetof(GgOptions, seal_rows)},
 		{"segment_rows", RELOPT_TYPE_INT, offsetof(GgOptions, segment_rows)},
+		{"devices", RELOPT_TYPE_INT, offsetof(GgOptions, devices)},
 		{"storage", RELOPT_TYPE_ENUM, offsetof(GgOptions, storage)},
 		{"algorithm", RELOPT_TYPE_ENUM, offsetof(GgOptions, algorithm)},
 		{"codes", RELOPT_TYPE_ENUM, offsetof(GgOptions, codes)},
@@ -336,6 +343,22 @@ GgGetOptions(Relation index, GgOptions *options)
 		options->algorithm = GG_ALGORITHM_CAGRA;
 	}
 	CheckOptions(options);
+}
+
+int
+GgWishedDevices(Relation index)
+{
+	return index->rd_options != NULL ? ((const GgOptions *) index->rd_options)->devices : 0;
+}
+
+uint32
+GgMostSegmentRows(const GgOptions *options, double rows)
+{
+	double		most = options->segment_rows > 0 ? options->segment_rows : PG_UINT32_MAX;
+
+	if (options->devices > 1)
+		most = Min(most, floor(rows / options->devices) + 1);
+	return (uint32) most;
 }
 
 #ifdef GG_WITH_CUDA

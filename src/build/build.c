@@ -28,6 +28,9 @@
 /* How often the leader reports while others write. */
 #define REPORT_MS			100
 
+/* Rows that are expected are an estimate: segments for n devices are to be n. */
+#define SPREAD_SLACK		1.02
+
 /* The leader's. */
 typedef struct GgBuild
 {
@@ -546,7 +549,7 @@ CreateBuild(Relation heap, const GgMetaPageData *meta, const GgOptions *options)
 	plan->control.ctx = build;
 	plan->control.threads = max_parallel_maintenance_workers + 1;
 	plan->expected = GgExpectedRows(heap);
-	plan->bound = options->segment_rows;
+	plan->bound = GgMostSegmentRows(options, plan->expected * SPREAD_SLACK);
 	plan->codes = GgBuildCodes(meta, options);
 	AtReset(context, ReleaseBuild, build);
 	return build;

@@ -42,13 +42,13 @@ LookAt(Relation index, Relation heap, GgMergeLook *look)
 	GgReadMeta(index, look->meta);
 	look->served = GgIsServed(index, look->meta);
 	look->seal_rows = GgSealRows(&options, look->meta, look->served);
-	bound = options.segment_rows > 0 ? (uint32) options.segment_rows : PG_UINT32_MAX;
 	GgNotePinned(look, GgParkedBlocks(heap, look->meta), options.seal_rows < 0);
 	look->delta_rows = GgDeltaSlots(look->meta);
 	strlcpy(look->name, RelationGetRelationName(index), NAMEDATALEN);
 	for (int i = 0; i < look->meta->nsegments; i++)
 		nodes += look->meta->segments[i].nodes;
 	nodes += look->delta_rows;
+	bound = GgMostSegmentRows(&options, (double) nodes);
 	look->most = 0;
 	if (look->meta->dimensions > 0)
 		look->most = (uint32) Min(Max(Min(GgMostMergedNodes(look->meta, &options), bound),

@@ -14,7 +14,8 @@ use Gpugraph;
 
 our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device
 	state_of wait_for_state answered_by truth truth_by_device truth_by_cpu log_lines
-	make_cursor_functions make_segments);
+	make_cursor_functions make_segments who_answers devices_have_all query_forms
+	shares shares_are);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
 sub service_conf
@@ -225,6 +226,60 @@ CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
 VACUUM ANALYZE;
 SQL
 	};
+	return;
+}
+
+# Recall of the 20 queries, and how many were answered by devices alone, with the CPU, by the CPU
+# alone: "1.0000 20 0 0".
+sub who_answers
+{
+	my ($node) = @_;
+	my $counts = 'queries_gpu - queries_both, queries_both, queries_cpu';
+	my @before = split /\|/, of_index($node, $counts) || '0|0|0';
+	my $recall = $node->safe_psql('postgres', "SELECT recall('items', '<->', 10)");
+	my @after = split /\|/, of_index($node, $counts);
+
+	return join ' ', $recall, map { $after[$_] - $before[$_] } 0 .. 2;
+}
+
+# Wait until devices alone answer.
+sub devices_have_all
+{
+	my ($node) = @_;
+	return 1 if defined wait_for(sub { return (split / /, who_answers($node))[1] == 20; });
+	diag($node->safe_psql('postgres', 'SELECT * FROM gpugraph_stat_index'));
+	return 0;
+}
+
+# What all forms of a query return, as one string.
+sub query_forms
+{
+	my ($node) = @_;
+	my $near = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 3)';
+	my @forms = ("SELECT id FROM items $near LIMIT 30",
+		"SELECT id FROM items $near LIMIT 3000",
+		"SELECT id FROM items WHERE cat = 7 $near LIMIT 100",
+		"SELECT id FROM items WHERE cat = 7 $near",
+		"SELECT * FROM gpugraph_search('items_idx',
+			(SELECT array_agg(val ORDER BY q) FROM queries), 10) ORDER BY query, distance");
+
+	return $node->safe_psql('postgres', 'SET enable_seqscan = off;' . join ';',
+		map { "SELECT md5(string_agg(s::text, ',')) FROM ($_) s" } @forms);
+}
+
+# How many segments each of the devices has, the fewest first.
+sub shares
+{
+	my ($node) = @_;
+	return of_index($node, '(SELECT string_agg(n::text, \' \' ORDER BY n)
+		FROM unnest(device_segments) n)');
+}
+
+sub shares_are
+{
+	my ($node, $shares, $what) = @_;
+	ok(defined wait_for(sub { return shares($node) eq $shares; }), $what)
+		or diag(of_index($node, 'devices::text || device_segments::text'));
 	return;
 }
 

@@ -19,35 +19,12 @@ CONF
 make_segments($node);
 
 sub sql { return $node->safe_psql('postgres', $_[0]) }
-my $counts = "queries_gpu - queries_both, queries_both, queries_cpu";
-
-# Recall, and how many queries were answered by devices alone, with the CPU, by the CPU alone.
-sub who_answers
-{
-	my @before = split /\|/, of_index($node, $counts) || '0|0|0';
-	my $recall = sql("SELECT recall('items', '<->', 10)");
-	my @after = split /\|/, of_index($node, $counts);
-	return join ' ', $recall, map { $after[$_] - $before[$_] } 0 .. 2;
-}
-
-sub whole { return defined wait_for(sub { return (split / /, who_answers())[1] == 20; }) }
-
-# All forms of a query, as one string.
+sub whole { return devices_have_all($node) }
+sub all_forms { return query_forms($node) }
 my $near = 'ORDER BY val <-> (SELECT val FROM queries WHERE q = 3)';
-sub all_forms
-{
-	my @forms = ("SELECT id FROM items $near LIMIT 30",
-		"SELECT id FROM items $near LIMIT 3000",
-		"SELECT id FROM items WHERE cat = 7 $near LIMIT 100",
-		"SELECT id FROM items WHERE cat = 7 $near",
-		"SELECT * FROM gpugraph_search('items_idx',
-			(SELECT array_agg(val ORDER BY q) FROM queries), 10) ORDER BY query, distance");
-	return sql("SET enable_seqscan = off;" . join ';',
-		map { "SELECT md5(string_agg(s::text, ',')) FROM ($_) s" } @forms);
-}
 
 my $bytes = sql("SELECT gpugraph_prewarm('items_idx')");
-my $recall = (split / /, who_answers())[0];
+my $recall = (split / /, who_answers($node))[0];
 my $forms = all_forms();
 cmp_ok($recall, '>=', 0.95, "recall $recall on one device");
 
@@ -56,7 +33,7 @@ sql('ALTER SYSTEM SET gpugraph.device_memory = \'' . int($bytes * 0.45 / 1048576
 $node->reload;
 ok(defined wait_for(sub { return of_index($node, 'missing_segments > 0') eq 't' }), 'too small');
 ok(whole(), 'devices have all segments after a while') or die;
-is(who_answers(), "$recall 20 0 0", 'they answer with the same recall');
+is(who_answers($node), "$recall 20 0 0", 'they answer with the same recall');
 is(all_forms(), $forms, 'and every form of query as one device does');
 cmp_ok(of_index($node, 'cardinality(devices)'), '>=', 3, 'of several devices');
 is(of_index($node, 'missing_segments > 0'), 't', 'none of which has all');
@@ -74,11 +51,25 @@ for my $fault (qw(exit hang))
 	is(all_forms(), $forms, "$fault: afterwards");
 }
 
+# ---- a device that is not there any more when its worker starts again: three have room for all
+sql('ALTER SYSTEM SET gpugraph.fault = no_device');
+$node->reload;
+my $lost = sql('SELECT pid FROM gpugraph_stat_device WHERE resident_indexes > 0
+	ORDER BY device DESC LIMIT 1');
+kill 'TERM', $lost;
+ok(defined wait_for(sub { return log_lines($node, qr/gpugraph device \d is not there/) == 1; }),
+	'a device is gone for good');
+sql('ALTER SYSTEM RESET gpugraph.fault');
+$node->reload;
+is(all_forms(), $forms, 'gone: the others, and the CPU, answer');
+ok(whole(), 'gone: the others have its share');
+is(all_forms(), $forms, 'gone: afterwards');
+
 # ---- a merge
 sql('INSERT INTO items SELECT id + 50000, cat, big, val FROM items WHERE id <= 1500');
 is(sql("SELECT gpugraph_merge('items_idx')"), 't', 'a merge');
 index_is_complete($node, 'merged');
-like(who_answers(), qr/^(0\.9\d+|1\.0000) /, 'queries are answered');
+like(who_answers($node), qr/^(0\.9\d+|1\.0000) /, 'queries are answered');
 
 is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
 $node->stop;

@@ -110,6 +110,22 @@ for my $fault (qw(launch device exit hang ring_full))
 	$cpu = of_index($node, 'queries_cpu');
 }
 
+# ---- a holder hangs while a merge is handed over: the flip does not wait until it is replaced
+setting('gpugraph.device_timeout', '20s');
+sql('INSERT INTO items SELECT id + 20000, cat, big, val FROM items WHERE id <= 300');
+my $restarts = sql('SELECT sum(restarts) FROM gpugraph_stat_device');
+is(sql("SET gpugraph.fault = hang_load; SELECT gpugraph_merge('items_idx')"), 't',
+	'hand-over: the merge ends');
+is(sql('SELECT sum(restarts) FROM gpugraph_stat_device'), $restarts,
+	'hand-over: and did not wait for the device');
+truth_by_device($node, 'hand-over: the other holders');
+setting('gpugraph.device_timeout', '1s');
+ok(defined wait_for(sub {
+	return all_up() && sql('SELECT sum(restarts) FROM gpugraph_stat_device') > $restarts;
+}), 'hand-over: the device comes back');
+ok(defined wait_for(sub { return copies() == 4; }), 'hand-over: with its copy');
+truth_by_device($node, 'hand-over: afterwards');
+
 # ---- room
 my $bytes = of_index($node, 'bytes');
 setting('gpugraph.device_memory', int($bytes * 1.6 / 1024) . 'kB');

@@ -317,6 +317,7 @@ LookOnDevice(int number, Relation index, const GgMetaPageData *meta, GgAsker ask
 		resident->relation = RelationGetRelid(index);
 		GgTagEntry(device, entry);
 	}
+	resident->devices = GgWishedDevices(index);
 	obstacle->use = resident->use;
 	obstacle->device = number;
 	failed_since = since_us != 0 && resident->failed_us >= since_us;

@@ -322,14 +322,16 @@ gpugraph_stat_get_device(PG_FUNCTION_ARGS)
 
 /* ---- gpugraph_stat_get_index() --------------------------------------------------- */
 
-#define INDEX_COLUMNS	35
+#define INDEX_COLUMNS	36
 
 typedef struct Held
 {
 	int			device;			/* CUDA's number */
 	GgResident	resident;
 	uint32		place;			/* of the device, as a bit */
-	uint32		ready;			/* such bits of all that have a copy, where the entry is shown */
+	/* where the entry is shown, of all that have a copy: */
+	uint32		ready;			/* such bits */
+	int			segments[GG_MAX_DEVICES];	/* that each of these has, by place */
 	bool		shown;
 } Held;
 
@@ -361,16 +363,16 @@ QueriesOf(GgIndexCounters *counters, int reason)
 	return counters != NULL ? (int64) pg_atomic_read_u64(&counters->queries[reason]) : 0;
 }
 
-/* The numbers of the devices that a bitmap names. */
+/* Something of each of the devices that a bitmap names: of all, by place. */
 static Datum
-DeviceArray(uint32 devices)
+DeviceArray(uint32 devices, const int *of_each)
 {
 	Datum		values[GG_MAX_DEVICES];
 	int			n = 0;
 
 	for (int i = 0; i < gg_service->ndevices; i++)
 		if ((devices >> i & 1) != 0)
-			values[n++] = Int32GetDatum(gg_service->devices[i]->number);
+			values[n++] = Int32GetDatum(of_each[i]);
 	return PointerGetDatum(construct_array(values, n, INT4OID, sizeof(int32), true,
 										   TYPALIGN_INT));
 }
@@ -382,9 +384,13 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	GgResident *resident = held != NULL ? &held->resident : NULL;
 	bool		ready = resident != NULL && resident->state == GG_RESIDENT_READY;
 	uint64		key = counters != NULL ? pg_atomic_read_u64(&counters->key) : 0;
+	int			numbers[GG_MAX_DEVICES];
 	int64		cpu = 0;
 	int64		both;
 	int			c = 0;
+
+	for (int i = 0; i < gg_service->ndevices; i++)
+		numbers[i] = gg_service->devices[i]->number;
 
 	nulls[c] = resident == NULL && key == 0;
 	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->database : (Oid) (key >> 32));
@@ -392,7 +398,8 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = ObjectIdGetDatum(resident != NULL ? resident->relation : (Oid) key);
 	nulls[c] = resident == NULL;
 	values[c++] = Int32GetDatum(held != NULL ? held->device : 0);
-	values[c++] = DeviceArray(held != NULL ? held->ready : 0);
+	values[c++] = DeviceArray(held != NULL ? held->ready : 0, numbers);
+	values[c++] = DeviceArray(held != NULL ? held->ready : 0, held != NULL ? held->segments : NULL);
 	values[c++] = CStringGetTextDatum(resident != NULL ? ResidentStateName(resident) : "absent");
 	for (int i = c; i < c + 14; i++)
 		nulls[i] = !ready;
@@ -488,6 +495,7 @@ FindLatest(Held *held, int nheld, Oid database, Oid relation)
 {
 	Held	   *latest = NULL;
 	Held	   *best;
+	int			segments[GG_MAX_DEVICES] = {0};
 	uint32		ready = 0;
 
 	for (int h = 0; h < nheld; h++)
@@ -503,11 +511,16 @@ FindLatest(Held *held, int nheld, Oid database, Oid relation)
 		if (resident->state != GG_RESIDENT_READY || !IsCopy(resident, &latest->resident))
 			continue;
 		ready |= held[h].place;
+		segments[pg_rightmost_one_pos32(held[h].place)] =
+			(int) resident->nsegments - pg_popcount32(resident->missing);
 		if (better)
 			best = &held[h];
 	}
 	if (best != NULL)
+	{
 		best->ready = ready;
+		memcpy(best->segments, segments, sizeof(segments));
+	}
 	return best;
 }
 

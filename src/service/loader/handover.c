@@ -171,6 +171,7 @@ GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 	job->key.instance = meta->instance;
 	job->key.database = GgDatabaseStamp();
 	job->key.generation = meta->generation;
+	job->devices = GgWishedDevices(index);
 	strlcpy(job->name, RelationGetRelationName(index), sizeof(job->name));
 	job->nsegments = meta->nsegments;
 	job->vacuum_epoch = meta->vacuum_epoch;

@@ -240,6 +240,11 @@ typedef struct GgResident
 	bool		grow;			/* the refresh is to bring segments that are missing */
 	bool		replica;		/* another device has a copy that is not marked so; replica.c */
 	bool		part;			/* it is to have what no other device has, but for the delta */
+	int32		devices;		/* the index's option, as last seen */
+	bool		offers;			/* another device is to have this graph in its place: */
+	uint32		offered;
+	int32		taker;			/* that device's place in gg_service->devices */
+	uint64		offered_us;
 	uint64		replicate_us;	/* when the next replica may be asked for */
 	int32		fault;			/* GgFault, of the request */
 	uint32		nsegments;
@@ -384,6 +389,7 @@ typedef struct GgLoadJob
 	bool		forced;
 	bool		replica;		/* evicts nothing */
 	bool		part;			/* GgResident.part */
+	int32		devices;		/* GgResident.devices */
 	int32		fault;
 	int32		owner;			/* process id of the builder; 0: a loader that the worker watches */
 	Oid			database;

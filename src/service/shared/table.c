@@ -238,6 +238,7 @@ GgNameEntry(GgDevice *device, uint32 entry, Relation index, const GgMetaPageData
 	resident->key.generation = meta->generation;
 	resident->database = MyDatabaseId;
 	resident->relation = RelationGetRelid(index);
+	resident->devices = GgWishedDevices(index);
 	strlcpy(resident->name, RelationGetRelationName(index), sizeof(resident->name));
 	GgTagEntry(device, entry);
 }

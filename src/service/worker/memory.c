@@ -407,6 +407,21 @@ GgTrimForDelta(GgWorker *worker, GgLoadJob *job, uint64 bytes)
 	return GG_ROOM_SOON;
 }
 
+bool
+GgGiveUpSegments(GgWorker *worker, uint32 entry, uint32 drop)
+{
+	GgResident *resident = &worker->device->residents[entry];
+	uint32		none = 0;
+
+	/* a refresh would keep them */
+	if (worker->versions[entry][1 - resident->version].live ||
+		!pg_atomic_compare_exchange_u32(&resident->refresh, &none, GG_REFRESH_LOADING))
+		return false;
+	(void) Trim(worker, entry, drop);
+	pg_atomic_write_u32(&resident->refresh, 0);
+	return true;
+}
+
 /* ---- gpugraph.device_memory ----------------------------------------------------------- */
 
 /* The limit was lowered: evict until it is kept, also what was loaded a moment ago. */

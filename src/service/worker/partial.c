@@ -108,7 +108,7 @@ MayGrow(GgWorker *worker, uint32 entry)
 	uint64		least = PG_UINT64_MAX;
 	GgLoadJob	job;
 
-	if (worker->versions[entry][1 - resident->version].live)
+	if (worker->versions[entry][1 - resident->version].live || !GgMayTakeMore(worker, entry))
 		return false;
 	for (uint32 i = 0; i < version->nlists; i++)
 		if (i == resident->nsegments)

@@ -26,13 +26,11 @@
 /* An index is hot after so many looks in a row, twice per second. */
 #define HOT_LOOKS			2
 
-/* How long after one was asked for the next replica, or part, of an index may be. */
+/* How long after one was asked for the next replica of an index may be. */
 #define REPLICA_PAUSE_US	UINT64CONST(5000000)
-#define PART_PAUSE_US		UINT64CONST(1000000)
 
-/* The copy that a device has of an index, if it is READY; -1: it has none. */
-static int
-FindCopy(GgDevice *device, const GgResidentKey *key)
+int
+GgFindCopy(GgDevice *device, const GgResidentKey *key)
 {
 	int			entry = GgFindEntry(device, &key->locator, key->instance, key->database);
 
@@ -59,8 +57,8 @@ Covers(const GgResident *copy, const GgResident *other)
 
 /* Has one of the first `before` devices, but this worker's, a copy of the entry that passes? */
 static bool
-HasCopyElsewhere(const GgWorker *worker, const GgResident *resident, int before,
-				 bool (*passes) (const GgResident *copy, const GgResident *resident))
+HasCopyElsewhere(const GgWorker *worker, const GgResident *resident, const GgResidentKey *key,
+				 int before, bool (*passes) (const GgResident *copy, const GgResident *resident))
 {
 	bool		found = false;
 
@@ -72,7 +70,7 @@ HasCopyElsewhere(const GgWorker *worker, const GgResident *resident, int before,
 		if (i == worker->number || !GgDeviceIsUp(device))
 			continue;
 		LWLockAcquire(device->lock, LW_SHARED);
-		entry = FindCopy(device, &resident->key);
+		entry = GgFindCopy(device, key);
 		found = entry >= 0 && passes(&device->residents[entry], resident);
 		LWLockRelease(device->lock);
 	}
@@ -93,11 +91,24 @@ IsNoPart(const GgResident *copy, const GgResident *resident)
 	return !copy->part;
 }
 
+static bool
+IsAny(const GgResident *copy, const GgResident *resident)
+{
+	return true;
+}
+
+/* A copy with which others share an index that no device has all of. */
+static bool
+IsShared(const GgResident *copy, const GgResident *resident)
+{
+	return !copy->part && (copy->missing != 0 || copy->devices > 1);
+}
+
 bool
 GgIsSpare(const GgWorker *worker, const GgResident *resident)
 {
 	return resident->replica &&
-		HasCopyElsewhere(worker, resident, gg_service->ndevices, IsUnmarked);
+		HasCopyElsewhere(worker, resident, &resident->key, gg_service->ndevices, IsUnmarked);
 }
 
 /* Mark an entry as a replica, or take the mark away. */
@@ -105,7 +116,7 @@ static void
 SettleMark(GgWorker *worker, GgResident *resident)
 {
 	int			before = resident->replica ? gg_service->ndevices : worker->number;
-	bool		replica = HasCopyElsewhere(worker, resident, before, IsUnmarked);
+	bool		replica = HasCopyElsewhere(worker, resident, &resident->key, before, IsUnmarked);
 
 	if (replica == resident->replica)
 		return;
@@ -114,21 +125,36 @@ SettleMark(GgWorker *worker, GgResident *resident)
 	LWLockRelease(worker->device->lock);
 }
 
-/* A part whose other copy went is a copy like any other now, which grows and has a delta. */
+/*
+ * Of the parts whose other copy went, the first is a copy like any other now, which grows and has a
+ * delta.
+ */
 static void
 SettlePart(GgWorker *worker, GgResident *resident)
 {
 	if (!resident->part ||
-		HasCopyElsewhere(worker, resident, gg_service->ndevices, IsNoPart))
+		HasCopyElsewhere(worker, resident, &resident->key, gg_service->ndevices, IsNoPart) ||
+		HasCopyElsewhere(worker, resident, &resident->key, worker->number, IsAny))
 		return;
 	LWLockAcquire(worker->device->lock, LW_EXCLUSIVE);
 	resident->part = false;
 	LWLockRelease(worker->device->lock);
 }
 
-/* Which of these graphs, as a bitmap, do other devices have? */
-static uint32
-HeldElsewhere(const GgWorker *worker, const GgResidentKey *key, const uint32 *graphs, uint32 n)
+bool
+GgHasGraph(const GgResident *copy, uint32 graph, int taker)
+{
+	if (copy->offers && copy->offered == graph && (taker == GG_TO_ANYBODY || taker == copy->taker))
+		return false;
+	for (uint32 i = 0; i < copy->nsegments; i++)
+		if (copy->graphs[i] == graph)
+			return (copy->missing >> i & 1) == 0;
+	return false;
+}
+
+uint32
+GgHeldElsewhere(const GgWorker *worker, const GgResidentKey *key, const uint32 *graphs, uint32 n,
+			  int taker)
 {
 	uint32		held = 0;
 
@@ -140,18 +166,22 @@ HeldElsewhere(const GgWorker *worker, const GgResidentKey *key, const uint32 *gr
 		if (d == worker->number || !GgDeviceIsUp(device))
 			continue;
 		LWLockAcquire(device->lock, LW_SHARED);
-		entry = FindCopy(device, key);
+		entry = GgFindCopy(device, key);
 		for (uint32 i = 0; entry >= 0 && i < n; i++)
-		{
-			const GgResident *copy = &device->residents[entry];
-
-			for (uint32 j = 0; j < copy->nsegments; j++)
-				if (copy->graphs[j] == graphs[i] && (copy->missing >> j & 1) == 0)
-					held |= (uint32) 1 << i;
-		}
+			if (GgHasGraph(&device->residents[entry], graphs[i], taker))
+				held |= (uint32) 1 << i;
 		LWLockRelease(device->lock);
 	}
 	return held;
+}
+
+/* The load of an index that others share meanwhile: its device was away, say. */
+static void
+BecomePart(GgWorker *worker, GgLoadJob *job)
+{
+	LWLockAcquire(worker->device->lock, LW_EXCLUSIVE);
+	worker->device->residents[job->entry].part = job->part = true;
+	LWLockRelease(worker->device->lock);
 }
 
 bool
@@ -160,20 +190,38 @@ GgLeaveToOthers(GgWorker *worker, GgLoadJob *job)
 	uint32		graphs[GG_MAX_SEGMENTS];
 	uint32		held;
 	bool		brings = false;
+	const GgResident *resident = &worker->device->residents[job->entry];
 
+	if (!job->refresh && !job->part && !job->replica &&
+		HasCopyElsewhere(worker, resident, &job->key, gg_service->ndevices, IsShared))
+		BecomePart(worker, job);
+	if (!job->part && (job->devices <= 1 || !job->grow || job->replica))
+		return true;
 	for (uint32 i = 0; i < job->nsegments; i++)
 		graphs[i] = job->lists[i].graph;
-	held = HeldElsewhere(worker, &job->key, graphs, job->nsegments);
+	held = GgHeldElsewhere(worker, &job->key, graphs, job->nsegments, worker->number);
 	for (uint32 i = 0; i < job->nsegments; i++)
 	{
 		if (!job->lists[i].kept && ((held >> i & 1) != 0 || job->ahead))
 			job->lists[i].left_out = true;
 		brings |= job->lists[i].n > 0 && !job->lists[i].left_out;
 	}
+	if (!job->part)
+		return true;
 	job->delta_pages = job->delta_kept = 0;
 	job->nlists = job->nsegments;
 	job->lists[job->nsegments].n = 0;
 	return brings;
+}
+
+bool
+GgMayTakeMore(GgWorker *worker, uint32 entry)
+{
+	const GgResident *resident = &worker->device->residents[entry];
+
+	return resident->devices <= 1 ||
+		(resident->missing & ~GgHeldElsewhere(worker, &resident->key, resident->graphs,
+											resident->nsegments, worker->number)) != 0;
 }
 
 /* The least bytes by which a part of an entry is of use, whose segments no device has; 0: none. */
@@ -183,7 +231,8 @@ LeastLacked(GgWorker *worker, uint32 entry)
 	const GgResident *resident = &worker->device->residents[entry];
 	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
 	uint32		lacked = resident->missing &
-		~HeldElsewhere(worker, &resident->key, resident->graphs, resident->nsegments);
+		~GgHeldElsewhere(worker, &resident->key, resident->graphs, resident->nsegments,
+						 GG_TO_NOBODY);
 	uint64		least = 0;
 
 	for (uint32 i = 0; i < resident->nsegments; i++)
@@ -216,9 +265,18 @@ MayHaveCopy(GgWorker *worker, GgDevice *device, const GgResident *resident, uint
 	return state == GG_RESIDENT_FREE && taken <= device->limit_bytes;
 }
 
-/* The device that is to have a copy of so many bytes; NULL: none, or one has it soon. */
-static GgDevice *
-ChooseDevice(GgWorker *worker, const GgResident *resident, uint64 bytes, uint32 most_waiting)
+/* A replica goes where the fewest queries wait, a part where most is free. */
+static bool
+IsBetterPlace(GgDevice *device, GgDevice *best, uint32 most_waiting)
+{
+	if (most_waiting == PG_UINT32_MAX)
+		return device->limit_bytes - device->stats.resident_bytes >
+			best->limit_bytes - best->stats.resident_bytes;
+	return pg_atomic_read_u32(&device->ring->waiting) < pg_atomic_read_u32(&best->ring->waiting);
+}
+
+GgDevice *
+GgChooseOtherDevice(GgWorker *worker, const GgResident *resident, uint64 bytes, uint32 most_waiting)
 {
 	GgDevice   *best = NULL;
 	bool		coming = false;
@@ -231,15 +289,14 @@ ChooseDevice(GgWorker *worker, const GgResident *resident, uint64 bytes, uint32 
 			!MayHaveCopy(worker, device, resident, bytes, &coming) ||
 			pg_atomic_read_u32(&device->ring->waiting) > most_waiting)
 			continue;
-		if (best == NULL || pg_atomic_read_u32(&device->ring->waiting) <
-			pg_atomic_read_u32(&best->ring->waiting))
+		if (best == NULL || IsBetterPlace(device, best, most_waiting))
 			best = device;
 	}
 	return coming ? NULL : best;
 }
 
-static void
-AskForCopy(GgDevice *device, const GgResident *resident, bool part)
+void
+GgAskForCopy(GgDevice *device, const GgResident *resident, bool part)
 {
 	int			entry = -1;
 
@@ -257,6 +314,7 @@ AskForCopy(GgDevice *device, const GgResident *resident, bool part)
 		memcpy(copy->name, resident->name, sizeof(copy->name));
 		copy->replica = !part;
 		copy->part = part;
+		copy->devices = resident->devices;
 		copy->fault = gg_fault;
 		GgTagEntry(device, entry);
 		copy->state = GG_RESIDENT_WANTED;
@@ -288,13 +346,14 @@ Spread(GgWorker *worker, uint32 entry, bool hot)
 	uint64		bytes = part ? LeastLacked(worker, entry) : resident->bytes;
 	GgDevice   *other;
 
-	if (now_us < resident->replicate_us || bytes == 0 || !(part || (hot && !resident->part)))
+	if (now_us < resident->replicate_us || bytes == 0 ||
+		!(part || (hot && !resident->part && resident->devices <= 1)))
 		return;
-	other = ChooseDevice(worker, resident, bytes, part ? PG_UINT32_MAX : waiting / 2);
+	other = GgChooseOtherDevice(worker, resident, bytes, part ? PG_UINT32_MAX : waiting / 2);
 	if (other == NULL)
 		return;
-	resident->replicate_us = now_us + (part ? PART_PAUSE_US : REPLICA_PAUSE_US);
-	AskForCopy(other, resident, part);
+	resident->replicate_us = now_us + (part ? GG_PART_PAUSE_US : REPLICA_PAUSE_US);
+	GgAskForCopy(other, resident, part);
 }
 
 void

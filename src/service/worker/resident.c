@@ -138,7 +138,10 @@ CompareUsed(const void *a, const void *b, void *arg)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* What is READY, by its last use. */
+/*
+ * What is READY, by its last use.  A part is not: the copy that is none has it loaded again, as far
+ * as it is wanted then.
+ */
 static int
 ListResidents(GgWorker *worker, GgPreloadItem *items)
 {
@@ -148,7 +151,7 @@ ListResidents(GgWorker *worker, GgPreloadItem *items)
 
 	LWLockAcquire(device->lock, LW_SHARED);
 	for (uint32 i = 0; i < gg_service->max_residents; i++)
-		if (device->residents[i].state == GG_RESIDENT_READY)
+		if (device->residents[i].state == GG_RESIDENT_READY && !device->residents[i].part)
 			order[n++] = i;
 	qsort_arg(order, n, sizeof(uint32), CompareUsed, device->residents);
 	for (int i = 0; i < n; i++)
@@ -351,6 +354,7 @@ GgResidentWork(GgWorker *worker)
 	{
 		GgGrow(worker);
 		GgReplicate(worker);
+		GgSpread(worker);
 		worker->next_grow_ms = now_ms + GROW_MS;
 	}
 	if (now_ms >= worker->next_save_ms)

@@ -439,7 +439,7 @@ GrantLoad(GgWorker *worker, int load, uint32 serial)
 		worker->busy = true;
 		return;
 	}
-	if (job->part && !GgLeaveToOthers(worker, job))
+	if (!GgLeaveToOthers(worker, job))
 	{
 		job->quiet = true;
 		LoadFailed(worker, load, serial, false);

@@ -209,6 +209,9 @@ extern GgRoom GgMakeRoom(GgWorker *worker, const GgLoadJob *job, uint64 bytes);
  */
 extern GgRoom GgTrimForDelta(GgWorker *worker, GgLoadJob *job, uint64 bytes);
 
+/* Have a resident give up some segments, if it can now: not all of them. */
+extern bool GgGiveUpSegments(GgWorker *worker, uint32 entry, uint32 drop);
+
 /* How much room could be made. */
 extern uint64 GgAvailableBytes(GgWorker *worker, const GgLoadJob *job);
 
@@ -261,11 +264,48 @@ extern void GgGrow(GgWorker *worker);
 /* Have hot indexes copied to other devices, and settle which entries are replicas. */
 extern void GgReplicate(GgWorker *worker);
 
-/* Have the load of a part leave out what another device has, and the delta.  False: all of it. */
+/*
+ * Have the load of a part leave out what another device has, and the delta; and that of an index
+ * that is spread, what another device has.  False: a part would have nothing.
+ */
 extern bool GgLeaveToOthers(GgWorker *worker, GgLoadJob *job);
+
+/* May an entry have more of the segments that it lacks?  It may not where others have them. */
+extern bool GgMayTakeMore(GgWorker *worker, uint32 entry);
 
 /* Is this a replica, and the other copy still there? */
 extern bool GgIsSpare(const GgWorker *worker, const GgResident *resident);
+
+/* How long after one was asked for the next part of an index may be. */
+#define GG_PART_PAUSE_US	UINT64CONST(1000000)
+
+/* The copy that a device has of an index, if it is READY; -1: it has none. */
+extern int	GgFindCopy(GgDevice *device, const GgResidentKey *key);
+
+/* Does a copy have the graph?  What it offers to the taker, or to GG_TO_ANYBODY, does not count. */
+#define GG_TO_NOBODY		(-1)
+#define GG_TO_ANYBODY		(-2)
+
+extern bool GgHasGraph(const GgResident *copy, uint32 graph, int taker);
+
+/* Which of these graphs, as a bitmap, do other devices have in this sense? */
+extern uint32 GgHeldElsewhere(const GgWorker *worker, const GgResidentKey *key,
+							  const uint32 *graphs, uint32 n, int taker);
+
+/*
+ * The device that is to have a copy of so many bytes; NULL: none, or one has it soon.  Where no
+ * number of queries under way is too many (PG_UINT32_MAX), it is the one with most room.
+ */
+extern GgDevice *GgChooseOtherDevice(GgWorker *worker, const GgResident *resident, uint64 bytes,
+									 uint32 most_waiting);
+
+/* Have a device load a copy, or a part. */
+extern void GgAskForCopy(GgDevice *device, const GgResident *resident, bool part);
+
+/* ---- spread.c -------------------------------------------------------------------------- */
+
+/* Have other devices take segments of indexes that are to be spread. */
+extern void GgSpread(GgWorker *worker);
 
 /* ---- device_error.c ------------------------------------------------------------------- */
 

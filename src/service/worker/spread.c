@@ -1,0 +1,184 @@
+/*
+ * spread.c
+ *		An index that is to be spread over several devices (its option devices); in the worker of
+ *		each device that has segments of it.
+ *
+ * A worker offers one of its segments to a device that has fewer bytes of the index, if it has no
+ * more than this one afterwards.  The other device loads the segment, as a new part or as it grows,
+ * and then this one gives it up.  So segments move only where that makes shares more even, and
+ * some device has them all the time.
+ */
+#include "service/worker/worker.h"
+
+/* An offer that nobody takes ends after this time. */
+#define OFFER_US			UINT64CONST(60000000)
+
+/* What other devices hold of an index. */
+typedef struct Holders
+{
+	int			n;				/* so many have a copy */
+	uint64		least;			/* bytes of the one that has the fewest */
+	int			emptiest;		/* its place */
+	int			wished;			/* devices that may have one, this one among them */
+} Holders;
+
+static Holders
+CountHolders(const GgWorker *worker, const GgResident *resident)
+{
+	Holders		holders = {.least = PG_UINT64_MAX, .wished = 1};
+
+	for (int d = 0; d < gg_service->ndevices; d++)
+	{
+		GgDevice   *device = gg_service->devices[d];
+		int			entry;
+
+		if (d == worker->number || !GgDeviceIsUp(device))
+			continue;
+		holders.wished++;
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = GgFindCopy(device, &resident->key);
+		if (entry >= 0)
+		{
+			holders.n++;
+			if (device->residents[entry].bytes < holders.least)
+				holders.emptiest = d;
+			holders.least = Min(holders.least, device->residents[entry].bytes);
+		}
+		LWLockRelease(device->lock);
+	}
+	holders.wished = Min(holders.wished, resident->devices);
+	return holders;
+}
+
+/* The segment that is to go to a device that has so many bytes; -1: none. */
+static int
+ChooseOffer(const GgResident *resident, const GgResidentVersion *version, uint64 others)
+{
+	int			best = -1;
+
+	for (uint32 i = 0; i < resident->nsegments; i++)
+	{
+		uint64		bytes = version->list_bytes[i];
+
+		if (version->lists[i] != NULL && bytes > 0 && others + 2 * bytes <= version->bytes &&
+			(best < 0 || bytes > version->list_bytes[best]))
+			best = (int) i;
+	}
+	return best;
+}
+
+/* An offer is over when another device has the segment, or when none has come for it. */
+static void
+SettleOffer(GgWorker *worker, uint32 entry)
+{
+	GgResident *resident = &worker->device->residents[entry];
+	uint32		held = GgHeldElsewhere(worker, &resident->key, &resident->offered, 1,
+									   GG_TO_ANYBODY);
+	uint32		drop = 0;
+
+	for (uint32 i = 0; i < resident->nsegments; i++)
+		if (resident->graphs[i] == resident->offered && (resident->missing >> i & 1) == 0)
+			drop = (uint32) 1 << i;
+	if (drop == 0 || (held != 0 && GgGiveUpSegments(worker, entry, drop)) ||
+		GgNowMicros() >= resident->offered_us + OFFER_US)
+		resident->offers = false;
+}
+
+/*
+ * Which segments of this copy does one have that goes before it?  The copy that is no part does,
+ * then that of the first device.
+ */
+static uint32
+HeldBefore(const GgWorker *worker, const GgResident *resident)
+{
+	uint32		held = 0;
+
+	for (int d = 0; d < gg_service->ndevices; d++)
+	{
+		GgDevice   *device = gg_service->devices[d];
+		int			entry;
+
+		if (d == worker->number || !GgDeviceIsUp(device))
+			continue;
+		LWLockAcquire(device->lock, LW_SHARED);
+		entry = GgFindCopy(device, &resident->key);
+		for (uint32 i = 0; entry >= 0 && i < resident->nsegments; i++)
+		{
+			const GgResident *copy = &device->residents[entry];
+			bool		before = copy->part == resident->part ? d < worker->number : !copy->part;
+
+			if (before && GgHasGraph(copy, resident->graphs[i], GG_TO_ANYBODY))
+				held |= (uint32) 1 << i;
+		}
+		LWLockRelease(device->lock);
+	}
+	return held & ~resident->missing;
+}
+
+/* Give up what another device has, too: it was lost for a while, or two took it at a time. */
+static void
+DropTwins(GgWorker *worker, uint32 entry)
+{
+	const GgResident *resident = &worker->device->residents[entry];
+	uint32		all = ~resident->missing & (((uint64) 1 << resident->nsegments) - 1);
+	uint32		drop = HeldBefore(worker, resident);
+
+	if (drop == all && resident->part)
+	{
+		GgForgetEntry(worker->device, entry, resident->use);
+		return;
+	}
+	/* one stays: a copy has one at least */
+	if (drop == all)
+		drop &= drop - 1;
+	if (drop != 0)
+		(void) GgGiveUpSegments(worker, entry, drop);
+}
+
+/* Have another device take a segment, if the index is to be spread and that evens things out. */
+static void
+Offer(GgWorker *worker, uint32 entry)
+{
+	GgResident *resident = &worker->device->residents[entry];
+	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
+	uint64		now_us = GgNowMicros();
+	GgDevice   *other = NULL;
+	Holders		holders;
+	int			segment = -1;
+
+	if (resident->offers)
+		SettleOffer(worker, entry);
+	if (resident->devices <= 1 || resident->offers)
+		return;
+	DropTwins(worker, entry);
+	if (resident->state != GG_RESIDENT_READY || now_us < resident->replicate_us)
+		return;
+	holders = CountHolders(worker, resident);
+	if (holders.n + 1 < holders.wished)
+		segment = ChooseOffer(resident, version, 0);
+	if (segment >= 0)
+		other = GgChooseOtherDevice(worker, resident, version->list_bytes[segment], PG_UINT32_MAX);
+	if (other == NULL)
+		segment = holders.n > 0 ? ChooseOffer(resident, version, holders.least) : -1;
+	if (segment < 0)
+		return;
+	resident->taker = holders.emptiest;
+	for (int d = 0; d < gg_service->ndevices; d++)
+		if (gg_service->devices[d] == other)
+			resident->taker = d;
+	resident->offered = resident->graphs[segment];
+	resident->offered_us = now_us;
+	resident->replicate_us = now_us + GG_PART_PAUSE_US;
+	pg_write_barrier();
+	resident->offers = true;
+	if (other != NULL)
+		GgAskForCopy(other, resident, true);
+}
+
+void
+GgSpread(GgWorker *worker)
+{
+	for (uint32 entry = 0; entry < pg_atomic_read_u32(&worker->device->nresidents); entry++)
+		if (worker->device->residents[entry].state == GG_RESIDENT_READY && gg_service->ndevices > 1)
+			Offer(worker, entry);
+}

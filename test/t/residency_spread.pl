@@ -1,0 +1,80 @@
+# The index option devices: segments are spread over several devices, and come back to one. Queries
+# are answered by devices alone all the time, and as one device does.
+use strict;
+use warnings;
+use feature 'state';
+
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('spread', conf => <<'CONF');
+gpugraph.service_engine = cpu
+gpugraph.devices = '0,1,2,3'
+gpugraph.device_timeout = 1s
+gpugraph.itopk_size = 64
+gpugraph.merge_workers = 0
+max_parallel_workers_per_gather = 0
+CONF
+make_segments($node);
+
+sub sql { return $node->safe_psql('postgres', $_[0]) }
+sub places { return of_index($node, "devices::text || ' ' || device_segments::text") }
+
+sub same_answers
+{
+	my ($what) = @_;
+	state $first = query_forms($node);
+	is(query_forms($node), $first, "$what: answers are the same");
+	like(who_answers($node), qr/ 20 0 0$/, "$what: of devices alone");
+	return;
+}
+
+like(($node->psql('postgres', 'ALTER INDEX items_idx SET (devices = 17)'))[2],
+	qr/value 17 out of bounds for option "devices"/, 'too many devices are refused');
+sql("SELECT gpugraph_prewarm('items_idx')");
+is(places(), '{0} {6}', 'an index is on one device');
+same_answers('one device');
+
+# ---- a wish
+sql('ALTER INDEX items_idx SET (devices = 4)');
+my @by_cpu = ();
+ok(defined wait_for(sub {
+	push @by_cpu, who_answers($node);
+	return shares($node) eq '1 1 2 2';
+}), 'segments are spread over four devices') or diag(places());
+is(join(' ', grep { !/ 20 0 0$/ } @by_cpu), '', 'devices have all of them all the time');
+same_answers('four devices');
+
+# ---- rows of the delta, and rows that are gone
+sql('INSERT INTO items SELECT id + 50000, cat, big, val + (SELECT val FROM queries WHERE q = 1)
+	FROM items WHERE id <= 1000;
+	DELETE FROM items WHERE id > 50000; VACUUM items');
+same_answers('a delta');
+
+# ---- a device is lost, and another one gone for good
+sql("SET enable_seqscan = off; SET gpugraph.fault = exit; SELECT count(*)
+	FROM (SELECT id FROM items ORDER BY val <-> (SELECT val FROM queries WHERE q = 3) LIMIT 10) s");
+ok(devices_have_all($node), 'exit: others have its share, or it has it again');
+same_answers('exit');
+shares_are($node, '1 1 2 2', 'exit: it is spread over four devices again');
+sql('ALTER SYSTEM SET gpugraph.fault = no_device');
+$node->reload;
+kill 'TERM', sql('SELECT pid FROM gpugraph_stat_device WHERE device = 3');
+ok(defined wait_for(sub { return log_lines($node, qr/gpugraph device 3 is not there/) == 1; }),
+	'a device is gone for good');
+sql('ALTER SYSTEM RESET gpugraph.fault');
+$node->reload;
+shares_are($node, '2 2 2', 'three devices have two segments each');
+same_answers('three devices');
+
+# ---- the wish is taken back
+sql('ALTER INDEX items_idx RESET (devices)');
+ok(defined wait_for(sub { who_answers($node); return of_index($node, 'missing_segments') == 0; }),
+	'one device has all again');
+same_answers('one again');
+
+is(log_lines($node, qr/(PANIC|TRAP|signal)/), 0, 'nothing bad is in the log');
+$node->stop;
+done_testing();
