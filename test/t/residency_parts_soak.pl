@@ -1,7 +1,8 @@
 # Random statements beside the plan without an index, while segments of an index lie on four
 # devices: in each round a worker ends, hangs or finds no device for a while, a merge is handed over
-# to devices of which one fails, rows are deleted, indexes evicted, or queries cancelled. In the end
-# nothing of the service's shared memory is in use. GG_SOAK_ROUNDS asks for more rounds.
+# to devices of which one fails, rows are deleted, indexes evicted, queries cancelled, or the wished
+# devices and their room change. In the end nothing of the service's shared memory is in use.
+# GG_SOAK_ROUNDS asks for more rounds.
 use strict;
 use warnings;
 
@@ -111,6 +112,9 @@ my @disturb = (
 	sub { sql('DELETE FROM items WHERE id % 97 = ' . int rand 97); sql('VACUUM items'); },
 	\&without_driver,
 	sub { sql("SELECT gpugraph_evict('items_idx')"); },
+	sub { sql('ALTER INDEX items_idx SET (devices = ' . int(rand 5) . ')'); },
+	sub { sql("ALTER SYSTEM SET gpugraph.device_memory = '" . (3, 9)[rand 2] . "MB'");
+		$node->reload; },
 	sub { faulty(\@load_faults, "SELECT gpugraph_evict('items_idx'); SELECT compare(3, 300)"); },
 	sub { sql(nearest('few')); });
 for my $i (0 .. $rounds - 1)

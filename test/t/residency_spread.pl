@@ -69,6 +69,12 @@ $node->reload;
 shares_are($node, '2 2 2', 'three devices have two segments each');
 same_answers('three devices');
 
+# ---- fewer are wished
+sql('ALTER INDEX items_idx SET (devices = 2)');
+who_answers($node);
+shares_are($node, '3 3', 'two devices have three segments each');
+same_answers('two devices');
+
 # ---- the wish is taken back
 sql('ALTER INDEX items_idx RESET (devices)');
 ok(defined wait_for(sub { who_answers($node); return of_index($node, 'missing_segments') == 0; }),

@@ -154,7 +154,7 @@ GgHasGraph(const GgResident *copy, uint32 graph, int taker)
 
 uint32
 GgHeldElsewhere(const GgWorker *worker, const GgResidentKey *key, const uint32 *graphs, uint32 n,
-			  int taker)
+				int taker)
 {
 	uint32		held = 0;
 

@@ -19,13 +19,14 @@ typedef struct Holders
 	int			n;				/* so many have a copy */
 	uint64		least;			/* bytes of the one that has the fewest */
 	int			emptiest;		/* its place */
+	int			last_part;		/* place of the last that has a part; -1: none has */
 	int			wished;			/* devices that may have one, this one among them */
 } Holders;
 
 static Holders
 CountHolders(const GgWorker *worker, const GgResident *resident)
 {
-	Holders		holders = {.least = PG_UINT64_MAX, .wished = 1};
+	Holders		holders = {.least = PG_UINT64_MAX, .last_part = -1, .wished = 1};
 
 	for (int d = 0; d < gg_service->ndevices; d++)
 	{
@@ -40,6 +41,8 @@ CountHolders(const GgWorker *worker, const GgResident *resident)
 		if (entry >= 0)
 		{
 			holders.n++;
+			if (device->residents[entry].part)
+				holders.last_part = d;
 			if (device->residents[entry].bytes < holders.least)
 				holders.emptiest = d;
 			holders.least = Min(holders.least, device->residents[entry].bytes);
@@ -50,12 +53,24 @@ CountHolders(const GgWorker *worker, const GgResident *resident)
 	return holders;
 }
 
-/* The segment that is to go to a device that has so many bytes; -1: none. */
+/* Segments that a copy has, as a bitmap. */
+static uint32
+HeldHere(const GgResident *resident)
+{
+	return ~resident->missing & (uint32) (((uint64) 1 << resident->nsegments) - 1);
+}
+
+/*
+ * The segment that is to go to a device that has so many bytes; -1: none.  A copy keeps one at
+ * least.
+ */
 static int
 ChooseOffer(const GgResident *resident, const GgResidentVersion *version, uint64 others)
 {
 	int			best = -1;
 
+	if (pg_popcount32(HeldHere(resident)) < 2)
+		return -1;
 	for (uint32 i = 0; i < resident->nsegments; i++)
 	{
 		uint64		bytes = version->list_bytes[i];
@@ -65,6 +80,19 @@ ChooseOffer(const GgResident *resident, const GgResidentVersion *version, uint64
 			best = (int) i;
 	}
 	return best;
+}
+
+/* Give segments up; a part goes with its last one. */
+static bool
+GiveUp(GgWorker *worker, uint32 entry, uint32 drop)
+{
+	const GgResident *resident = &worker->device->residents[entry];
+
+	if (drop != HeldHere(resident))
+		return drop == 0 || GgGiveUpSegments(worker, entry, drop);
+	if (resident->part)
+		GgForgetEntry(worker->device, entry, resident->use);
+	return resident->part;
 }
 
 /* An offer is over when another device has the segment, or when none has come for it. */
@@ -79,7 +107,7 @@ SettleOffer(GgWorker *worker, uint32 entry)
 	for (uint32 i = 0; i < resident->nsegments; i++)
 		if (resident->graphs[i] == resident->offered && (resident->missing >> i & 1) == 0)
 			drop = (uint32) 1 << i;
-	if (drop == 0 || (held != 0 && GgGiveUpSegments(worker, entry, drop)) ||
+	if (drop == 0 || (held != 0 && GiveUp(worker, entry, drop)) ||
 		GgNowMicros() >= resident->offered_us + OFFER_US)
 		resident->offers = false;
 }
@@ -120,19 +148,43 @@ static void
 DropTwins(GgWorker *worker, uint32 entry)
 {
 	const GgResident *resident = &worker->device->residents[entry];
-	uint32		all = ~resident->missing & (((uint64) 1 << resident->nsegments) - 1);
 	uint32		drop = HeldBefore(worker, resident);
 
-	if (drop == all && resident->part)
-	{
-		GgForgetEntry(worker->device, entry, resident->use);
-		return;
-	}
-	/* one stays: a copy has one at least */
-	if (drop == all)
+	/* a copy that is no part keeps one */
+	if (!resident->part && drop == HeldHere(resident))
 		drop &= drop - 1;
-	if (drop != 0)
-		(void) GgGiveUpSegments(worker, entry, drop);
+	(void) GiveUp(worker, entry, drop);
+}
+
+/*
+ * The segment that is to go to another device, and its place; -1: none.  *other: that device has
+ * no part yet.
+ */
+static int
+ChooseMove(GgWorker *worker, uint32 entry, int *taker, GgDevice **other)
+{
+	const GgResident *resident = &worker->device->residents[entry];
+	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
+	Holders		holders = CountHolders(worker, resident);
+	int			segment = -1;
+
+	*taker = holders.emptiest;
+	*other = NULL;
+	/* more devices than are wished: the last part goes */
+	if (holders.n + 1 > holders.wished)
+		return resident->part && holders.last_part < worker->number && HeldHere(resident) != 0 ?
+			pg_rightmost_one_pos32(HeldHere(resident)) : -1;
+	if (holders.n + 1 < holders.wished)
+		segment = ChooseOffer(resident, version, 0);
+	if (segment >= 0)
+		*other = GgChooseOtherDevice(worker, resident, version->list_bytes[segment],
+									 PG_UINT32_MAX);
+	if (*other == NULL)
+		return holders.n > 0 ? ChooseOffer(resident, version, holders.least) : -1;
+	for (int d = 0; d < gg_service->ndevices; d++)
+		if (gg_service->devices[d] == *other)
+			*taker = d;
+	return segment;
 }
 
 /* Have another device take a segment, if the index is to be spread and that evens things out. */
@@ -140,11 +192,10 @@ static void
 Offer(GgWorker *worker, uint32 entry)
 {
 	GgResident *resident = &worker->device->residents[entry];
-	const GgResidentVersion *version = GgCurrentVersion(worker, entry);
 	uint64		now_us = GgNowMicros();
-	GgDevice   *other = NULL;
-	Holders		holders;
-	int			segment = -1;
+	GgDevice   *other;
+	int			segment;
+	int			taker;
 
 	if (resident->offers)
 		SettleOffer(worker, entry);
@@ -153,24 +204,16 @@ Offer(GgWorker *worker, uint32 entry)
 	DropTwins(worker, entry);
 	if (resident->state != GG_RESIDENT_READY || now_us < resident->replicate_us)
 		return;
-	holders = CountHolders(worker, resident);
-	if (holders.n + 1 < holders.wished)
-		segment = ChooseOffer(resident, version, 0);
-	if (segment >= 0)
-		other = GgChooseOtherDevice(worker, resident, version->list_bytes[segment], PG_UINT32_MAX);
-	if (other == NULL)
-		segment = holders.n > 0 ? ChooseOffer(resident, version, holders.least) : -1;
+	segment = ChooseMove(worker, entry, &taker, &other);
 	if (segment < 0)
 		return;
-	resident->taker = holders.emptiest;
-	for (int d = 0; d < gg_service->ndevices; d++)
-		if (gg_service->devices[d] == other)
-			resident->taker = d;
+	LWLockAcquire(worker->device->lock, LW_EXCLUSIVE);
+	resident->offers = true;
 	resident->offered = resident->graphs[segment];
+	resident->taker = taker;
 	resident->offered_us = now_us;
 	resident->replicate_us = now_us + GG_PART_PAUSE_US;
-	pg_write_barrier();
-	resident->offers = true;
+	LWLockRelease(worker->device->lock);
 	if (other != NULL)
 		GgAskForCopy(other, resident, true);
 }
