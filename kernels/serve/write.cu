@@ -10,6 +10,7 @@
  */
 #include <new>
 
+#include "../../src/rules/codes.h"
 #include "../../src/rules/serve_check.h"
 #include "index.cuh"
 
@@ -98,6 +99,27 @@ leave_stage(gg_index *index, index_stage *stage)
 
 /* ---- rows ------------------------------------------------------------------------ */
 
+/* Rows, or codes of them, of so many bytes each, and so many apart. */
+typedef struct row_area
+{
+	char	   *memory;
+	size_t		stride;
+	size_t		row;
+} row_area;
+
+static row_area
+area_of_rows(const gg_index *index)
+{
+	return {index->rows, index->view.row_stride, shape_row_bytes(&index->shape)};
+}
+
+static row_area
+area_of_codes(gg_index *index)
+{
+	return {index->walk_rows.get(), index->view.walk_stride,
+		gg_code_record_bytes(index->shape.codes, index->shape.dim)};
+}
+
 /* What one call of CUDA's can copy: rows, or a part of one. */
 typedef struct row_piece
 {
@@ -108,16 +130,16 @@ typedef struct row_piece
 
 /* The first of bytes bytes at offset of the rows as they lie side by side; at most limit. */
 static row_piece
-first_piece(const gg_index *index, uint64_t offset, uint64_t bytes, uint64_t limit)
+first_piece(const row_area *area, uint64_t offset, uint64_t bytes, uint64_t limit)
 {
-	const size_t stride = index->view.row_stride;
-	const size_t row = shape_row_bytes(&index->shape);
+	const size_t stride = area->stride;
+	const size_t row = area->row;
 	const size_t inside = (size_t) (offset % row);
 	row_piece	piece;
 
 	if (limit > bytes)
 		limit = bytes;
-	piece.to = index->rows + offset / row * stride + inside;
+	piece.to = area->memory + offset / row * stride + inside;
 	piece.rows = 1;
 	if (stride == row)
 		piece.width = limit;
@@ -133,26 +155,24 @@ first_piece(const gg_index *index, uint64_t offset, uint64_t bytes, uint64_t lim
 }
 
 static cudaError_t
-queue_piece(const gg_index *index, const row_piece *piece, const void *from, cudaStream_t stream)
+queue_piece(const row_area *area, const row_piece *piece, const void *from, cudaStream_t stream)
 {
 	if (piece->rows == 1)
 		return cudaMemcpyAsync(piece->to, from, piece->width, cudaMemcpyHostToDevice, stream);
-	return cudaMemcpy2DAsync(piece->to, index->view.row_stride, from, piece->width, piece->width,
-							 piece->rows, cudaMemcpyHostToDevice, stream);
+	return cudaMemcpy2DAsync(piece->to, area->stride, from, piece->width, piece->width, piece->rows,
+							 cudaMemcpyHostToDevice, stream);
 }
 
-gg_status
-index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
-				const gg_control *control)
+static gg_status
+copy_pieces(const row_area *area, uint64_t offset, const char *from, uint64_t bytes,
+			const gg_control *control, cudaStream_t stream)
 {
-	cudaStream_t stream = index->stream.get();
-
 	while (bytes > 0)
 	{
-		row_piece	piece = first_piece(index, offset, bytes, UPLOAD_BYTES);
+		row_piece	piece = first_piece(area, offset, bytes, UPLOAD_BYTES);
 		uint64_t	done = piece.width * piece.rows;
 
-		GG_CUDA_TRY(queue_piece(index, &piece, from, stream));
+		GG_CUDA_TRY(queue_piece(area, &piece, from, stream));
 		offset += done;
 		from += done;
 		bytes -= done;
@@ -163,19 +183,28 @@ index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t byt
 	return gg_ok();
 }
 
+gg_status
+index_copy_rows(gg_index *index, uint64_t offset, const char *from, uint64_t bytes,
+				const gg_control *control)
+{
+	const row_area area = area_of_rows(index);
+
+	return copy_pieces(&area, offset, from, bytes, control, index->stream.get());
+}
+
 /* Rows that stay in host memory. */
 static void
 keep_rows(const gg_index *index, uint64_t offset, const char *from, uint64_t bytes)
 {
-	const size_t stride = index->view.row_stride;
+	const row_area area = area_of_rows(index);
 
 	while (bytes > 0)
 	{
-		row_piece	piece = first_piece(index, offset, bytes, bytes);
+		row_piece	piece = first_piece(&area, offset, bytes, bytes);
 		uint64_t	done = piece.width * piece.rows;
 
 		for (size_t i = 0; i < piece.rows; i++)
-			memcpy(piece.to + i * stride, from + i * piece.width, piece.width);
+			memcpy(piece.to + i * area.stride, from + i * piece.width, piece.width);
 		offset += done;
 		from += done;
 		bytes -= done;
@@ -217,15 +246,17 @@ static gg_status
 stage_rows(const gg_index *index, index_stage *stage, uint64_t offset, const char *from,
 		   uint64_t bytes)
 {
+	const row_area area = area_of_rows(index);
+
 	while (bytes > 0)
 	{
-		row_piece	piece = first_piece(index, offset, bytes, STAGE_BYTES);
+		row_piece	piece = first_piece(&area, offset, bytes, STAGE_BYTES);
 		uint64_t	done = piece.width * piece.rows;
 		char	   *buffer;
 
 		GG_TRY(stage->buffer(&buffer));
 		memcpy(buffer, from, done);
-		GG_CUDA_TRY(queue_piece(index, &piece, buffer, stage->stream()));
+		GG_CUDA_TRY(queue_piece(&area, &piece, buffer, stage->stream()));
 		GG_TRY(stage->sent());
 		offset += done;
 		from += done;
@@ -325,6 +356,10 @@ gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *
 			size = (uint64_t) shape->words * shape->rows * 8;
 			to = (char *) index->words;
 			break;
+		case GG_PART_CODES:
+			size = shape->row_place != GG_ROWS_NONE ? 0 :
+				(uint64_t) shape->capacity * gg_code_record_bytes(shape->codes, shape->dim);
+			break;
 	}
 	if (offset > size || bytes > size - offset)
 		return gg_fail(GG_EINVAL, __func__, "bytes %llu + %llu of part %d, which has %llu",
@@ -335,6 +370,12 @@ gg_cuda_index_write(gg_index *index, gg_part part, uint64_t offset, const void *
 	GG_CUDA_TRY(cudaSetDevice(index->device.ordinal));
 	if (part == GG_PART_ROWS)
 		return write_rows(index, offset, (const char *) src, bytes);
+	if (part == GG_PART_CODES)
+	{
+		const row_area area = area_of_codes(index);
+
+		return copy_pieces(&area, offset, (const char *) src, bytes, NULL, index->stream.get());
+	}
 	return gg_cuda_copy_in(to + offset, src, bytes, index->stream.get(), NULL);
 }
 

@@ -229,4 +229,59 @@ check_whole_rows(void)
 	engine->index_close(index);
 }
 
+/* ---- codes that are brought ------------------------------------------------- */
+
+/* An index that is given codes in the place of rows answers as one that makes them. */
+static void
+test_brought(void)
+{
+	harness_spec spec = {.shape = SHAPE_MANIFOLD,.n = harness_size(2000, 4),.dim = 33,
+						 .metric = GG_METRIC_L2,.element = GG_ELEMENT_F32,.seed = 52};
+	const gg_search_params params = {.k = K,.itopk_size = ITOPK};
+	rows		r;
+	gg_index   *index;
+	gg_coder	coder;
+	float		scratch[2 * 33];
+	uint8_t    *codes;
+	uint64_t    bytes;
+
+	rows_make(&r, &spec, 20);
+	for (size_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++)
+	{
+		uint64_t   *keys[2];
+
+		CHECK_OK(gg_coder_init(&coder, spec.metric, spec.dim, kinds[kind], 99), "gg_coder_init");
+		bytes = (uint64_t) r.data.n * coder.record_bytes;
+		codes = malloc(bytes);
+		for (uint32_t i = 0; i < r.data.n; i++)
+			gg_code_row(&coder, (const float *) r.data.rows + (size_t) i * spec.dim, spec.element,
+						scratch, codes + (size_t) i * coder.record_bytes);
+		index = index_make(&r, kinds[kind], GG_ROWS_NONE, NULL);
+		keys[0] = search(index, &r, &params, NULL);
+		engine->index_close(index);
+
+		index = index_begin(&r, kinds[kind], GG_ROWS_NONE);
+		CHECK(engine->index_write(index, GG_PART_CODES, 1, codes, bytes).code == GG_EINVAL,
+			  "more codes than nodes");
+		for (uint64_t at = 0; at < bytes; at += 1000)
+			CHECK_OK(engine->index_write(index, GG_PART_CODES, at, codes + at,
+										 bytes - at < 1000 ? bytes - at : 1000), "codes");
+		CHECK_OK(engine->index_finish(index, r.data.n, NULL), "index_finish");
+		keys[1] = search(index, &r, &params, NULL);
+		CHECK(memcmp(keys[0], keys[1], (size_t) r.nq * K * sizeof(uint64_t)) == 0,
+			  "kind %zu: other answers", kind);
+		engine->index_close(index);
+
+		index = index_begin(&r, kinds[kind], GG_ROWS_DEVICE);
+		CHECK(engine->index_write(index, GG_PART_CODES, 0, codes, bytes).code == GG_EINVAL,
+			  "codes beside rows");
+		engine->index_close(index);
+		free(keys[0]);
+		free(keys[1]);
+		free(codes);
+		gg_coder_free(&coder);
+	}
+	rows_free(&r);
+}
+
 #endif							/* CODE_CASES_H */

@@ -62,18 +62,6 @@ SQL
 	return;
 }
 
-# the CUDA engine takes no codes that lie on pages
-if (($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cuda')
-{
-	is(state_of($node), 'absent', 'a GPU has built it, and does not hold it');
-	cmp_ok($node->safe_psql('postgres', "SELECT gpugraph_prewarm('items_idx')"), '>', 0,
-		'gpugraph_prewarm() fills buffers');
-	is($node->safe_psql('postgres', "$fast; SELECT id FROM items $query LIMIT 10 \\g /dev/null\n" .
-		'SELECT engine FROM gpugraph_last_scan()'), 'cpu', 'the CPU answers');
-	done_testing();
-	exit;
-}
-
 is(form(), 'ready 1 1', 'a builder hands it over');
 answers_rightly('built');
 my $built = rows_by($node, 'cuda');

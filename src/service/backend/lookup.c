@@ -553,11 +553,6 @@ GgCanBeResident(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		*reason = GG_REASON_LOCAL;
 		return false;
 	}
-	if (!GgDevicesTake(meta))
-	{
-		*reason = GG_REASON_CODED;
-		return false;
-	}
 	rows = GgFullDeltaPages(meta);
 	for (int i = 0; i < meta->nsegments; i++)
 		rows += meta->segments[i].nodes;

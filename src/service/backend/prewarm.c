@@ -140,7 +140,7 @@ Prewarm(Relation index)
 		GgReadMeta(index, meta);
 		if (!GgCanBeResident(index, meta, &reason))
 		{
-			if (reason == GG_REASON_NO_SERVICE || reason == GG_REASON_CODED)
+			if (reason == GG_REASON_NO_SERVICE)
 				return WarmBuffers(index);
 			if (reason == GG_REASON_LOCAL)
 				ReportLocal(index);

@@ -381,11 +381,6 @@ GgLoadBegin(Relation index, const GgMetaPageData *meta, GgReason *reason)
 		*reason = GG_REASON_LOCAL;
 		return NULL;
 	}
-	if (!GgDevicesTake(meta))
-	{
-		*reason = GG_REASON_CODED;
-		return NULL;
-	}
 	if (!AssignLoad(&local, index, meta))
 	{
 		*reason = GG_REASON_BUSY;

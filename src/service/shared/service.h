@@ -28,13 +28,6 @@ extern int	gg_service_engine;	/* gpugraph.service_engine, GgServiceEngine; postm
 typedef struct GgService GgService;
 extern GgService *gg_service;
 
-/* Can devices have an index of this kind?  The CUDA engine is not given codes that lie on pages. */
-static inline bool
-GgDevicesTake(const GgMetaPageData *meta)
-{
-	return meta->coded == GG_CODES_NONE || gg_service_engine == GG_SERVICE_CPU;
-}
-
 /* From _PG_init: defines settings; when preloaded also registers hooks and workers. */
 extern void GgServiceInit(void);
 

@@ -424,6 +424,7 @@ main(void)
 	harness_run("bytes", test_bytes);
 	harness_run("walks", test_walks);
 	harness_run("exact", test_exact);
+	harness_run("brought", test_brought);
 	harness_run("sizes", test_sizes);
 	harness_run("refusals", check_whole_rows);
 	return harness_finish();
