@@ -19,7 +19,7 @@ sub citus_node
 		init => { allows_streaming => 'logical' },
 		conf => "shared_preload_libraries = 'citus,gpugraph'
 			citus.node_conninfo = 'sslmode=disable'\nmax_worker_processes = 32
-			citus.enable_statistics_collection = off\n");
+			citus.enable_statistics_collection = off\nshared_buffers = 128MB\n");
 
 	# by which nodes reach themselves
 	$node->append_conf('postgresql.conf', "citus.local_hostname = '" . $node->host . "'\n");
