@@ -222,12 +222,14 @@ ReadBatch(IndexScanDesc scan,
 		GgActAsCaller(&caller);
 }
 
-/* How many rows are to be read before the next one is returned? */
+/* How many rows are to be read before the next one is returned?  Late rows are behind all others. */
 static uint64
 Due(const GgScanOpaque *so, const GgTableOrder *order)
 {
+	const uint64 gone = order->returned + order->late.count - order->late.next;
+
 	return so->all_exact ? PG_UINT64_MAX :
-		GgRowsToRead(so->meta, so->mode, so->limit, order->returned);
+		GgRowsToRead(so->meta, so->mode, so->limit, gone);
 }
 
 static void

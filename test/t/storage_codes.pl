@@ -53,7 +53,8 @@ cmp_ok(recall(), '>=', $by_rows - 0.005, 'a scan finds as much as by rows');
 query('ALTER TABLE items SET (parallel_workers = 2); SET max_parallel_maintenance_workers = 2;
 	ALTER INDEX items_idx SET (segment_rows = 3000); REINDEX INDEX items_idx;
 	ALTER INDEX items_idx RESET (segment_rows); ALTER TABLE items RESET (parallel_workers)');
-cmp_ok(recall(), '>=', $by_rows - 0.005, 'by several processes, several segments');
+# where rows lie depends on the processes
+cmp_ok(recall(), '>=', $by_rows - 0.01, 'by several processes, several segments');
 index_is_complete($node, 'by several processes');
 query('REINDEX INDEX items_idx');
 
@@ -62,6 +63,8 @@ my $ordered = 'SELECT count(*), count(DISTINCT id), count(*) FILTER (WHERE d < b
 	SELECT id, d, lag(d) OVER () AS before FROM (SELECT id,
 		val <-> (SELECT val FROM queries LIMIT 1) AS d FROM items %s ORDER BY d LIMIT %s) s) t';
 is(query(sprintf $ordered, '', 1000), '1000|1000|0', 'strict order');
+is(query('SET gpugraph.rerank_size = 20; ' . sprintf $ordered, '', 1000), '1000|1000|0',
+	'strict order, of few rows that are read at a time');
 is(query('SET gpugraph.iterative_scan = off;' . sprintf $ordered, '', 1000), '64|64|0', 'off');
 is(query('SET gpugraph.iterative_scan = relaxed_order;' . sprintf $ordered, '', 10000)
 		=~ s/\|\d+\z//r, '8160|8160', 'relaxed order');
