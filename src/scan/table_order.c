@@ -222,7 +222,7 @@ ReadBatch(IndexScanDesc scan,
 		GgActAsCaller(&caller);
 }
 
-/* How many rows are to be read before the next one is returned?  Late rows are behind all others. */
+/* How many rows are to be read before the next one is returned?  Late rows wait for all others. */
 static uint64
 Due(const GgScanOpaque *so, const GgTableOrder *order)
 {
