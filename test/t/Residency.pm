@@ -14,7 +14,7 @@ use Gpugraph;
 
 our @EXPORT = qw(service_conf service_node answers_agree waiting_pid unserved of_index of_device
 	state_of wait_for_state answered_by truth truth_by_device truth_by_cpu log_lines
-	make_cursor_functions make_segments who_answers devices_have_all query_forms
+	make_cursor_functions four_device_node make_segments who_answers devices_have_all query_forms
 	shares shares_are);
 
 # itopk_size: wide enough that on some thousand rows a walk finds all of the ten nearest.
@@ -206,6 +206,22 @@ sub log_lines
 	my ($node, $pattern) = @_;
 	my @lines = grep { /$pattern/ } split /\n/, slurp_file($node->logfile);
 	return scalar @lines;
+}
+
+# A node of four devices that the CPU engine plays, with the tables of make_segments().
+sub four_device_node
+{
+	my ($name, $conf) = @_;
+	my $node = service_node($name, conf => <<CONF);
+gpugraph.service_engine = cpu
+gpugraph.devices = '0,1,2,3'
+gpugraph.itopk_size = 64
+max_parallel_workers_per_gather = 0
+$conf
+CONF
+
+	make_segments($node);
+	return $node;
 }
 
 # items: 24,000 rows with an index of six segments and a filter column, and few, 5,000 rows.

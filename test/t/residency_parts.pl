@@ -8,15 +8,10 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('parts', conf => <<'CONF');
-gpugraph.service_engine = cpu
-gpugraph.devices = '0,1,2,3'
+my $node = four_device_node('parts', <<'CONF');
 gpugraph.device_timeout = 1s
-gpugraph.itopk_size = 64
 gpugraph.merge_workers = 0
-max_parallel_workers_per_gather = 0
 CONF
-make_segments($node);
 
 sub sql { return $node->safe_psql('postgres', $_[0]) }
 sub whole { return devices_have_all($node) }

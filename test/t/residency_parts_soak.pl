@@ -13,16 +13,11 @@ use Gpugraph;
 use Residency;
 
 my $rounds = $ENV{GG_SOAK_ROUNDS} || 20;
-my $node = service_node('soak', conf => <<'CONF');
-gpugraph.service_engine = cpu
-gpugraph.devices = '0,1,2,3'
+my $node = four_device_node('soak', <<'CONF');
 gpugraph.device_memory = 3MB
 gpugraph.device_timeout = 1s
 gpugraph.answer_chunks = 8
-gpugraph.itopk_size = 64
-max_parallel_workers_per_gather = 0
 CONF
-make_segments($node);
 unserved {
 	$node->safe_psql('postgres', <<'SQL');
 CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops);

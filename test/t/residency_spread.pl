@@ -9,15 +9,10 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('spread', conf => <<'CONF');
-gpugraph.service_engine = cpu
-gpugraph.devices = '0,1,2,3'
+my $node = four_device_node('spread', <<'CONF');
 gpugraph.device_timeout = 1s
-gpugraph.itopk_size = 64
 gpugraph.merge_workers = 0
-max_parallel_workers_per_gather = 0
 CONF
-make_segments($node);
 
 sub sql { return $node->safe_psql('postgres', $_[0]) }
 sub places { return of_index($node, "devices::text || ' ' || device_segments::text") }

@@ -7,14 +7,9 @@ use Test::More;
 use Gpugraph;
 use Residency;
 
-my $node = service_node('spread_forms', conf => <<'CONF');
-gpugraph.service_engine = cpu
-gpugraph.devices = '0,1,2,3'
-gpugraph.itopk_size = 64
+my $node = four_device_node('spread_forms', <<'CONF');
 gpugraph.merge_workers = 0
-max_parallel_workers_per_gather = 0
 CONF
-make_segments($node);
 
 sub sql { return $node->safe_psql('postgres', $_[0]) }
 

@@ -55,6 +55,22 @@ Covers(const GgResident *copy, const GgResident *other)
 	return copy->delta_pages > 0 || other->delta_pages == 0;
 }
 
+const GgResident *
+GgLockCopy(const GgWorker *worker, int number, const GgResidentKey *key)
+{
+	GgDevice   *device = gg_service->devices[number];
+	int			entry;
+
+	if (number == worker->number || !GgDeviceIsUp(device))
+		return NULL;
+	LWLockAcquire(device->lock, LW_SHARED);
+	entry = GgFindCopy(device, key);
+	if (entry >= 0)
+		return &device->residents[entry];
+	LWLockRelease(device->lock);
+	return NULL;
+}
+
 /* Has one of the first `before` devices, but this worker's, a copy of the entry that passes? */
 static bool
 HasCopyElsewhere(const GgWorker *worker, const GgResident *resident, const GgResidentKey *key,
@@ -64,15 +80,12 @@ HasCopyElsewhere(const GgWorker *worker, const GgResident *resident, const GgRes
 
 	for (int i = 0; i < before && !found; i++)
 	{
-		GgDevice   *device = gg_service->devices[i];
-		int			entry;
+		const GgResident *copy = GgLockCopy(worker, i, key);
 
-		if (i == worker->number || !GgDeviceIsUp(device))
+		if (copy == NULL)
 			continue;
-		LWLockAcquire(device->lock, LW_SHARED);
-		entry = GgFindCopy(device, key);
-		found = entry >= 0 && passes(&device->residents[entry], resident);
-		LWLockRelease(device->lock);
+		found = passes(copy, resident);
+		LWLockRelease(gg_service->devices[i]->lock);
 	}
 	return found;
 }
@@ -160,17 +173,14 @@ GgHeldElsewhere(const GgWorker *worker, const GgResidentKey *key, const uint32 *
 
 	for (int d = 0; d < gg_service->ndevices; d++)
 	{
-		GgDevice   *device = gg_service->devices[d];
-		int			entry;
+		const GgResident *copy = GgLockCopy(worker, d, key);
 
-		if (d == worker->number || !GgDeviceIsUp(device))
+		if (copy == NULL)
 			continue;
-		LWLockAcquire(device->lock, LW_SHARED);
-		entry = GgFindCopy(device, key);
-		for (uint32 i = 0; entry >= 0 && i < n; i++)
-			if (GgHasGraph(&device->residents[entry], graphs[i], taker))
+		for (uint32 i = 0; i < n; i++)
+			if (GgHasGraph(copy, graphs[i], taker))
 				held |= (uint32) 1 << i;
-		LWLockRelease(device->lock);
+		LWLockRelease(gg_service->devices[d]->lock);
 	}
 	return held;
 }

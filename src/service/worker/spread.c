@@ -30,24 +30,18 @@ CountHolders(const GgWorker *worker, const GgResident *resident)
 
 	for (int d = 0; d < gg_service->ndevices; d++)
 	{
-		GgDevice   *device = gg_service->devices[d];
-		int			entry;
+		const GgResident *copy = GgLockCopy(worker, d, &resident->key);
 
-		if (d == worker->number || !GgDeviceIsUp(device))
+		holders.wished += d != worker->number && GgDeviceIsUp(gg_service->devices[d]);
+		if (copy == NULL)
 			continue;
-		holders.wished++;
-		LWLockAcquire(device->lock, LW_SHARED);
-		entry = GgFindCopy(device, &resident->key);
-		if (entry >= 0)
-		{
-			holders.n++;
-			if (device->residents[entry].part)
-				holders.last_part = d;
-			if (device->residents[entry].bytes < holders.least)
-				holders.emptiest = d;
-			holders.least = Min(holders.least, device->residents[entry].bytes);
-		}
-		LWLockRelease(device->lock);
+		holders.n++;
+		if (copy->part)
+			holders.last_part = d;
+		if (copy->bytes < holders.least)
+			holders.emptiest = d;
+		holders.least = Min(holders.least, copy->bytes);
+		LWLockRelease(gg_service->devices[d]->lock);
 	}
 	holders.wished = Min(holders.wished, resident->devices);
 	return holders;
@@ -123,22 +117,16 @@ HeldBefore(const GgWorker *worker, const GgResident *resident)
 
 	for (int d = 0; d < gg_service->ndevices; d++)
 	{
-		GgDevice   *device = gg_service->devices[d];
-		int			entry;
+		const GgResident *copy = GgLockCopy(worker, d, &resident->key);
+		bool		before;
 
-		if (d == worker->number || !GgDeviceIsUp(device))
+		if (copy == NULL)
 			continue;
-		LWLockAcquire(device->lock, LW_SHARED);
-		entry = GgFindCopy(device, &resident->key);
-		for (uint32 i = 0; entry >= 0 && i < resident->nsegments; i++)
-		{
-			const GgResident *copy = &device->residents[entry];
-			bool		before = copy->part == resident->part ? d < worker->number : !copy->part;
-
-			if (before && GgHasGraph(copy, resident->graphs[i], GG_TO_ANYBODY))
+		before = copy->part == resident->part ? d < worker->number : !copy->part;
+		for (uint32 i = 0; before && i < resident->nsegments; i++)
+			if (GgHasGraph(copy, resident->graphs[i], GG_TO_ANYBODY))
 				held |= (uint32) 1 << i;
-		}
-		LWLockRelease(device->lock);
+		LWLockRelease(gg_service->devices[d]->lock);
 	}
 	return held & ~resident->missing;
 }

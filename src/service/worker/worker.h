@@ -288,6 +288,12 @@ extern int	GgFindCopy(GgDevice *device, const GgResidentKey *key);
 
 extern bool GgHasGraph(const GgResident *copy, uint32 graph, int taker);
 
+/*
+ * The copy of an index on another device that is up, whose table is locked until the caller
+ * releases device->lock; NULL: it has none, and nothing is locked.
+ */
+extern const GgResident *GgLockCopy(const GgWorker *worker, int number, const GgResidentKey *key);
+
 /* Which of these graphs, as a bitmap, do other devices have in this sense? */
 extern uint32 GgHeldElsewhere(const GgWorker *worker, const GgResidentKey *key,
 							  const uint32 *graphs, uint32 n, int taker);
