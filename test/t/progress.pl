@@ -56,9 +56,11 @@ SQL
 		push @order, $phase;
 		is($beyond, '0', "$workers workers, $phase: never beyond the total") if $phase !~ /loading/;
 		cmp_ok($back, '<=', 1, "$workers workers, $phase: does not go back");
-		cmp_ok($total, '>', 0, "$workers workers, $phase: has a total") if $count > 3;
+		# a GPU's driver may take seconds to start
+		cmp_ok($total, '>', 0, "$workers workers, $phase: has a total")
+			if $count > 3 && $phase ne 'initializing';
 	}
-	ok($seen{'finding first neighbors'} || $seen{'refining neighbors'},
+	ok((grep { $seen{$_} } 'finding first neighbors', 'refining neighbors', 'selecting edges'),
 		"$workers workers: the graph phases are shown");
 	my @known = ('initializing', 'loading vectors', 'removing duplicates',
 		'copying vectors to the device', 'writing vectors',
