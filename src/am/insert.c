@@ -49,7 +49,7 @@ typedef enum AppendResult
 static AppendResult
 AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, const GgDeltaRow *row)
 {
-	uint32		number = meta->delta_first + meta->delta_pages - 1;
+	uint64		number = GgDeltaEnd(meta) - 1;
 	Buffer		buffer = ReadBuffer(index, tail);
 	Page		page;
 	uint32		count;
@@ -76,9 +76,9 @@ AppendToTail(Relation index, const GgMetaPageData *meta, BlockNumber tail, const
 }
 
 /*
- * Pages and rows that were appended since the last build are counted in 32 bits.  If a page's
- * number came round again, it would be taken for another page, and rows behind the last number
- * would not be found.
+ * Rows of the delta are counted in 31 bits, and pages that were appended since the last build in
+ * 48.  If a page's number came round again, it would be taken for another page, and rows behind the
+ * last number would not be found.
  */
 static void
 CheckRoom(Relation index, const GgMetaPageData *meta, uint32 npages)
@@ -86,7 +86,7 @@ CheckRoom(Relation index, const GgMetaPageData *meta, uint32 npages)
 	uint64		pages = (uint64) meta->delta_pages + npages;
 	uint64		slots = pages / npages * GgDeltaRowsPerPage(meta);
 
-	if (meta->delta_first + pages > PG_UINT32_MAX || slots > GG_MAX_NODES)
+	if (GgDeltaFirst(meta) + pages > GG_DELTA_NUMBERS || slots > GG_MAX_NODES)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("index \"%s\" has no room for another row since its last build",
@@ -96,7 +96,7 @@ CheckRoom(Relation index, const GgMetaPageData *meta, uint32 npages)
 
 /* Write the pages of a row longer than a page but the first, each with a WAL record of its own. */
 static void
-PutRowTail(Relation index, Relation heap, GgMetaPageData *meta, uint32 number,
+PutRowTail(Relation index, Relation heap, GgMetaPageData *meta, uint64 number,
 		   const GgDeltaRow *row)
 {
 	Size		bytes = GgDeltaVectorOffset(meta) + GgRowBytes(meta);
@@ -144,7 +144,7 @@ AppendToNewPage(Relation index, Relation heap, Buffer metabuf, GgMetaPageData *m
 	BlockNumber blkno;
 	Page		page;
 	uint32		npages;
-	uint32		number = meta->delta_first + meta->delta_pages;
+	uint64		number = GgDeltaEnd(meta);
 	bool		tell;
 
 	if (meta->dimensions == 0)
@@ -220,7 +220,7 @@ DeltaAppend(Relation index, Relation heap, uint32 dimensions, const GgDeltaRow *
 		}
 
 		LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-		if (meta->delta_first + meta->delta_pages == head.delta_first + head.delta_pages &&
+		if (GgDeltaEnd(meta) == GgDeltaEnd(&head) &&
 			meta->dimensions == head.dimensions)
 		{
 			bool		tell;

@@ -50,8 +50,8 @@ typedef struct VacuumState
 	/* of ambulkdelete() */
 	int			nvisits;
 	Visit		visits[GG_MAX_SEGMENTS];	/* of all segments of meta */
-	uint32		delta_first;	/* of meta */
-	uint32		delta_end;		/* rows on pages from this one on came since it began */
+	uint64		delta_first;	/* of meta */
+	uint64		delta_end;		/* rows on pages from this one on came since it began */
 	bool		delta_done;		/* the pages before delta_end are */
 	uint64		pages;			/* read */
 	uint64		late_pages;		/* of these, pages of segments that came since it began */
@@ -106,7 +106,7 @@ OpenHeap(Relation index)
 
 /* Read a page of what the directory that was last looked at names.  False: there is a new one. */
 static bool
-VacuumReadPage(VacuumState *state, const GgArray *array, uint32 number, int lockmode,
+VacuumReadPage(VacuumState *state, const GgArray *array, uint64 number, int lockmode,
 			   Buffer *buffer)
 {
 	return GgReadPageUnlessGone(state->index, state->meta, array, number, lockmode,
@@ -135,7 +135,7 @@ FollowDirectory(VacuumState *state)
 {
 	const GgMetaPageData *meta = state->meta;
 	Visit		visits[GG_MAX_SEGMENTS];
-	bool		done = state->delta_done || meta->delta_first == state->delta_first;
+	bool		done = state->delta_done || GgDeltaFirst(meta) == state->delta_first;
 
 	for (int i = 0; i < state->nvisits; i++)
 		done &= state->visits[i].done || GgFindSegment(meta, state->visits[i].id) != NULL;
@@ -148,7 +148,7 @@ FollowDirectory(VacuumState *state)
 	}
 	memcpy(state->visits, visits, meta->nsegments * sizeof(Visit));
 	state->nvisits = meta->nsegments;
-	state->delta_first = meta->delta_first;
+	state->delta_first = GgDeltaFirst(meta);
 }
 
 static void
@@ -245,14 +245,14 @@ VacuumSegment(VacuumState *state, uint32 id, bool late, bool last)
  * pages that a merge took meanwhile are not the delta's any more.
  */
 static void
-StoreDeltaDead(VacuumState *state, uint32 begin, const uint16 *dead, bool cleared)
+StoreDeltaDead(VacuumState *state, uint64 begin, const uint16 *dead, bool cleared)
 {
 	uint32		npages = GgDeltaPagesPerRow(state->meta);
 	Buffer		buffer = LockDirectory(state);
 	uint32		sum = 0;
 
-	for (uint32 number = begin; number < state->delta_end; number += npages)
-		if (number >= state->meta->delta_first)
+	for (uint64 number = begin; number < state->delta_end; number += npages)
+		if (number >= GgDeltaFirst(state->meta))
 			sum += dead[(number - begin) / npages];
 	state->delta_done = true;
 	if (cleared || sum != state->meta->delta_dead)
@@ -270,9 +270,9 @@ static void
 VacuumDelta(VacuumState *state)
 {
 	const uint32 npages = GgDeltaPagesPerRow(state->meta);
-	const uint32 begin = state->delta_first;
+	const uint64 begin = state->delta_first;
 	const double removed = state->stats->tuples_removed;
-	uint32		number = begin;
+	uint64		number = begin;
 	uint16	   *dead;
 	GgArray		array;
 
@@ -350,8 +350,8 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 	GgReadMeta(info->index, meta);
 	for (int i = 0; i < meta->nsegments; i++)
 		state.visits[state.nvisits++] = (Visit) {.id = meta->segments[i].id};
-	state.delta_first = meta->delta_first;
-	state.delta_end = meta->delta_first + meta->delta_pages;
+	state.delta_first = GgDeltaFirst(meta);
+	state.delta_end = GgDeltaEnd(meta);
 	state.delta_done = meta->delta_pages == 0;
 
 	/* the delta first: what is sealed of it afterwards needs no visit */
@@ -377,8 +377,8 @@ ggbulkdelete(IndexVacuumInfo *info, IndexBulkDeleteResult *stats, IndexBulkDelet
 /* Delta pages whose rows are all cleared, with nothing but gaps between them. */
 typedef struct DeadRun
 {
-	uint32		first;			/* number of the first page */
-	uint32		end;			/* behind the last one */
+	uint64		first;			/* number of the first page */
+	uint64		end;			/* behind the last one */
 	uint32		npages;			/* without the gaps */
 } DeadRun;
 
@@ -409,7 +409,7 @@ static void
 EndRun(const GgMetaPageData *meta, const DeadRun *run, DeadRun *runs, int *nruns, int *room)
 {
 	uint32		pages_per_row = GgDeltaPagesPerRow(meta);
-	bool		front = run->first == meta->delta_first;
+	bool		front = run->first == GgDeltaFirst(meta);
 	DeadRun		whole = {0};
 	uint32		npages = 0;
 	int			added = 0;
@@ -425,14 +425,14 @@ EndRun(const GgMetaPageData *meta, const DeadRun *run, DeadRun *runs, int *nruns
 			continue;
 		added += (extent->first < run->first) + (end > run->end);
 		if (extent->first < run->first || end > run->end ||
-			(npages == 0 && (extent->first - meta->delta_first) % pages_per_row != 0))
+			(npages == 0 && (extent->first - GgDeltaFirst(meta)) % pages_per_row != 0))
 			continue;
 		if (npages == 0)
-			whole.first = (uint32) extent->first;
+			whole.first = extent->first;
 		npages += extent->nblocks;
-		if ((end - meta->delta_first) % pages_per_row != 0)
+		if ((end - GgDeltaFirst(meta)) % pages_per_row != 0)
 			continue;
-		whole.end = (uint32) end;
+		whole.end = end;
 		whole.npages = npages;
 	}
 	if (added <= *room + (front ? GG_MAX_EXTENTS / 2 - GG_MAX_DIRECTORY_PAGES : 0))
@@ -453,8 +453,8 @@ FindDeadRuns(VacuumState *state, DeadRun *runs, int *nruns)
 {
 	GgMetaPageData *meta = state->meta;
 	const uint32 npages = GgDeltaPagesPerRow(meta);
-	const uint32 end = meta->delta_first + meta->delta_pages - Min(npages, meta->delta_pages);
-	uint32		number = meta->delta_first;
+	const uint64 end = GgDeltaEnd(meta) - Min(npages, meta->delta_pages);
+	uint64		number = GgDeltaFirst(meta);
 	int			room = GG_MAX_EXTENTS / 2 - meta->nextents;
 	DeadRun		run = {0};
 	GgArray		array;
@@ -511,7 +511,7 @@ ChooseDeadRuns(const GgMetaPageData *meta, const DeadRun *found, int nfound, Dea
 
 	for (int i = 0; i < nfound; i++)
 	{
-		DeadRun		run = {.first = Max(found[i].first, meta->delta_first), .end = found[i].end};
+		DeadRun		run = {.first = Max(found[i].first, GgDeltaFirst(meta)), .end = found[i].end};
 
 		for (int j = 0; j < meta->nextents; j++)
 		{
@@ -543,7 +543,7 @@ RemoveDead(GgMetaPageData *meta, const DeadRun *runs, int nruns, uint64 xid)
 	meta->nsegments = kept;
 	for (int i = 0; i < nruns; i++)
 	{
-		GgFreeDelta(meta, runs[i].first, runs[i].end - runs[i].first, xid);
+		GgFreeDelta(meta, runs[i].first, (uint32) (runs[i].end - runs[i].first), xid);
 		meta->delta_dead -= Min(meta->delta_dead, runs[i].npages / GgDeltaPagesPerRow(meta) *
 								GgDeltaRowsPerPage(meta));
 	}

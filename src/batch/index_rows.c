@@ -60,7 +60,7 @@ ReadDeltaPage(Relation index, const GgMetaPageData *meta, const GgArray *array, 
 			  uint32 count, ItemPointerData *tids)
 {
 	uint32		per_page = GgDeltaRowsPerPage(meta);
-	uint32		number = meta->delta_first + slot / per_page * GgDeltaPagesPerRow(meta);
+	uint64		number = GgDeltaFirst(meta) + slot / per_page * GgDeltaPagesPerRow(meta);
 	uint32		first = slot % per_page;
 	uint32		rows = 0;
 	Buffer		buffer = InvalidBuffer;

@@ -162,7 +162,7 @@ LockTidPage(GgLists *lists, int list, uint32 row, Buffer *buffer)
 	}
 	else
 	{
-		uint32		number = meta->delta_first +
+		uint64		number = GgDeltaFirst(meta) +
 			row / GgDeltaRowsPerPage(meta) * GgDeltaPagesPerRow(meta);
 
 		if (GgArrayBlock(&lists->delta, number) == InvalidBlockNumber)
@@ -443,7 +443,7 @@ GgMakeRowMap(GgLists *lists, Size most_bytes)
 
 /* Append the rows of one page, which is locked. */
 static void
-TakeDeltaPage(GgLists *lists, Buffer buffer, uint32 number, uint32 first_row, GgDeltaRows *rows)
+TakeDeltaPage(GgLists *lists, Buffer buffer, uint64 number, uint32 first_row, GgDeltaRows *rows)
 {
 	const GgMetaPageData *meta = lists->meta;
 	Relation	index = lists->target->index;
@@ -482,7 +482,7 @@ GgReadDelta(GgLists *lists, uint32 first_page, uint32 end_page, GgDeltaRows *row
 	rows->vectors = MemoryContextAllocHuge(CurrentMemoryContext, Max(most, 1) * GgRowBytes(meta));
 	for (uint32 page = first_page; page < end_page; page += npages)
 	{
-		uint32		number = meta->delta_first + page;
+		uint64		number = GgDeltaFirst(meta) + page;
 		Buffer		buffer;
 
 		CHECK_FOR_INTERRUPTS();

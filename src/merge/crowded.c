@@ -105,7 +105,7 @@ GgChooseCrowded(const GgMergeLook *look, GgMergeChoice *choice)
 
 	if (meta->nextents < CROWDED)
 		return false;
-	if (GgSealableEnd(meta) != meta->delta_first && meta->nsegments < GG_MAX_SEGMENTS - 1 &&
+	if (GgSealableEnd(meta) != GgDeltaFirst(meta) && meta->nsegments < GG_MAX_SEGMENTS - 1 &&
 		CountExtents(meta, GG_NO_SEGMENT) > most)
 	{
 		most = CountExtents(meta, GG_NO_SEGMENT);

@@ -191,10 +191,10 @@ RemoveInput(GgMerge *merge, GgMetaPageData *meta, const GgMergeInput *input, uin
 {
 	if (input->delta)
 	{
-		uint32		end = input->end_page;
+		uint64		first = GgDeltaFirst(meta);
 
-		if (end > meta->delta_first)
-			GgFreeDelta(meta, meta->delta_first, end - meta->delta_first, xid);
+		if (input->end_page > first)
+			GgFreeDelta(meta, first, (uint32) (input->end_page - first), xid);
 		meta->delta_dead -= Min(meta->delta_dead, merge->delta_dead);
 		return;
 	}

@@ -115,10 +115,10 @@ GgEndSlice(GgMergeTarget *target)
 
 /* ---- inputs ------------------------------------------------------------------------------ */
 
-uint32
+uint64
 GgSealableEnd(const GgMetaPageData *meta)
 {
-	uint32		end = meta->delta_first + meta->delta_pages;
+	uint64		end = GgDeltaEnd(meta);
 
 	/* the last page may take more rows, unless each row has pages of its own */
 	if (meta->delta_pages > 0 && GgDeltaPagesPerRow(meta) == 1)
@@ -162,11 +162,11 @@ GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta, uint32 most)
 	memset(input, 0, sizeof(*input));
 	input->delta = true;
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &input->tids_array);
-	input->first_page = meta->delta_first;
-	input->end_page = (uint32) Min(GgSealableEnd(meta), input->first_page +
+	input->first_page = GgDeltaFirst(meta);
+	input->end_page = Min(GgSealableEnd(meta), input->first_page +
 								   (most / GgDeltaRowsPerPage(meta) + UINT64CONST(1)) *
 								   GgDeltaPagesPerRow(meta));
-	input->nodes = input->rows = (input->end_page - input->first_page) /
+	input->nodes = input->rows = (uint32) (input->end_page - input->first_page) /
 		GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
 	AddRows(plan, input);
 }
@@ -212,7 +212,7 @@ ReadBytes(GgMergeTarget *target, const GgMetaPageData *meta, const GgArray *arra
 /* Read and lock a page of the delta.  False: VACUUM gave it back. */
 static bool
 ReadDeltaPage(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
-			  uint32 number, Buffer *buffer)
+			  uint64 number, Buffer *buffer)
 {
 	return GgArrayBlock(&input->tids_array, number) != InvalidBlockNumber &&
 		GgReadPageUnlessGone(target->index, meta, &input->tids_array, number, BUFFER_LOCK_SHARE,
@@ -226,14 +226,14 @@ ReadDeltaRows(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 {
 	uint32		npages = GgDeltaPagesPerRow(meta);
 	uint32		per_page = GgDeltaRowsPerPage(meta);
-	uint32		number = input->first_page;
+	uint64		number = input->first_page;
 
 	while (number < input->end_page)
 	{
 		GgBeginSlice(target);
 		for (int i = 0; i < SLICE_PAGES && number < input->end_page; i++, number += npages)
 		{
-			uint32		first = (number - input->first_page) / npages * per_page;
+			uint32		first = (uint32) (number - input->first_page) / npages * per_page;
 			Buffer		buffer;
 			char	   *rows;
 
@@ -361,7 +361,7 @@ ReadDeltaVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerg
 {
 	uint32		npages = GgDeltaPagesPerRow(meta);
 	uint32		per_page = GgDeltaRowsPerPage(meta);
-	uint32		number = input->first_page + first / per_page * npages;
+	uint64		number = input->first_page + first / per_page * npages;
 
 	memset(out, 0, count * GgRowBytes(meta));
 	GgBeginSlice(target);

@@ -84,8 +84,8 @@ typedef struct GgMergeInput
 	GgArray		offsets_array;
 	GgArray		filters_array;
 	GgArray		adjacency_array;
-	uint32		first_page;		/* of the delta, by number */
-	uint32		end_page;
+	uint64		first_page;		/* of the delta, by number */
+	uint64		end_page;
 
 	uint32		nodes;			/* of the delta: slots, as many as rows */
 	uint32		rows;
@@ -109,7 +109,7 @@ extern void GgAddInput(GgMergePlan *plan, const GgMetaPageData *meta, const GgSe
 extern void GgAddDelta(GgMergePlan *plan, const GgMetaPageData *meta, uint32 most);
 
 /* The first delta page that is not full: those before it are written by VACUUM alone. */
-extern uint32 GgSealableEnd(const GgMetaPageData *meta);
+extern uint64 GgSealableEnd(const GgMetaPageData *meta);
 
 /*
  * Read the TIDs of an input, as they are now, to tids[first_row ...].  Those of pages that VACUUM

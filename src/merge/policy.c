@@ -134,7 +134,7 @@ SealIsDue(const GgMergeLook *look, GgMergeUrge urge)
 {
 	const GgMetaPageData *meta = look->meta;
 
-	if (GgSealableEnd(meta) == meta->delta_first)
+	if (GgSealableEnd(meta) == GgDeltaFirst(meta))
 		return false;
 	if (urge != GG_MERGE_DUE || look->delta_rows >= look->seal_rows)
 		return true;
@@ -354,7 +354,7 @@ GgChooseMeanwhile(const GgMergeLook *look, bool by_cpu, const GgMergeChoice *out
 	choice->pinned = look->pinned;
 	choice->nsegments = 0;
 	if (look->seal_rows == 0 || look->delta_rows < look->seal_rows ||
-		GgSealableEnd(meta) == meta->delta_first || meta->npieces >= FULL_PIECES ||
+		GgSealableEnd(meta) == GgDeltaFirst(meta) || meta->npieces >= FULL_PIECES ||
 		!GgHasRoomForInner(meta))
 		return false;
 	for (int i = 0; i < all; i++)

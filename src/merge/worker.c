@@ -61,16 +61,16 @@ ReportMerge(void *arg, GgMergePhase phase, uint64 rows)
 }
 
 /* The end of the delta: it moves with each new page. */
-static uint32
+static uint64
 DeltaEnd(GgMergeTarget *target)
 {
 	GgMetaPageData *head;
 	Buffer		buffer;
-	uint32		end;
+	uint64		end;
 
 	GgBeginSlice(target);
 	buffer = GgLockMeta(target->index, BUFFER_LOCK_SHARE, &head);
-	end = head->delta_first + head->delta_pages;
+	end = GgDeltaEnd(head);
 	UnlockReleaseBuffer(buffer);
 	GgEndSlice(target);
 	return end;
@@ -151,7 +151,7 @@ Shrink(GgMergeTarget *target, TimestampTz now)
 static void
 Look(GgMergeTarget *target, TimestampTz now)
 {
-	uint32		end = DeltaEnd(target);
+	uint64		end = DeltaEnd(target);
 
 	if (my_watch.since != 0 && my_watch.delta_end == end)
 		return;

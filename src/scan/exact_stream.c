@@ -219,7 +219,7 @@ CloseDeltaReader(DeltaReader *reader)
  * is locked, the rest from the pages that follow.
  */
 static void
-CopyLongRow(GgScanOpaque *so, uint32 number, const GgDeltaRow *row, char *copy)
+CopyLongRow(GgScanOpaque *so, uint64 number, const GgDeltaRow *row, char *copy)
 {
 	const GgMetaPageData *meta = so->meta;
 	Size		here = GgDeltaVectorHere(meta);
@@ -252,7 +252,7 @@ static void
 MeasureDeltaPage(GgScanOpaque *so, GgStream *stream, uint32 page_number, DeltaReader *reader)
 {
 	const GgMetaPageData *meta = so->meta;
-	uint32		number = meta->delta_first + page_number;
+	uint64		number = GgDeltaFirst(meta) + page_number;
 	uint32		first = page_number / GgDeltaPagesPerRow(meta) * GgDeltaRowsPerPage(meta);
 	Size		row_bytes = GgDeltaRowBytes(meta);
 	uint64		match[GG_PAGE_PAYLOAD / sizeof(uint64) / 64 + 1];

@@ -240,14 +240,14 @@ ReadTid(GgScanOpaque *so, GgStream *stream, uint32 row, ItemPointer tid)
 	else
 	{
 		uint32		per_page = GgDeltaRowsPerPage(so->meta);
-		uint32		number = row / per_page * GgDeltaPagesPerRow(so->meta);
+		uint64		number = GgDeltaFirst(so->meta) +
+			row / per_page * GgDeltaPagesPerRow(so->meta);
 		Size		offset = row % per_page * GgDeltaRowBytes(so->meta);
 
 		/* a device may still know a row that VACUUM has given back */
-		if (GgArrayBlock(&so->delta, so->meta->delta_first + number) == InvalidBlockNumber)
+		if (GgArrayBlock(&so->delta, number) == InvalidBlockNumber)
 			return false;
-		buffer = GgReadPage(so->index, so->meta->instance, &so->delta,
-							so->meta->delta_first + number, BUFFER_LOCK_SHARE);
+		buffer = GgReadPage(so->index, so->meta->instance, &so->delta, number, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
 		*tid = ((GgDeltaRow *) (PageGetContents(page) + offset))->tid;
 	}

@@ -48,13 +48,14 @@ KindName(uint16 kind)
 
 /* Copy one page, its header and stamp checked. */
 static void
-ReadCheckedPage(GgCheck *check, BlockNumber blkno, uint32 segment, GgKind kind, uint32 number,
+ReadCheckedPage(GgCheck *check, BlockNumber blkno, uint32 segment, GgKind kind, uint64 number,
 				Page copy)
 {
 	Buffer		buffer;
 	Page		page;
 	PageHeader	header = (PageHeader) copy;
 	GgPageStamp *stamp;
+	uint64		stamped;
 
 	CHECK_FOR_INTERRUPTS();
 	buffer = ReadBufferExtended(check->index, MAIN_FORKNUM, blkno, RBM_NORMAL, check->strategy);
@@ -64,7 +65,8 @@ ReadCheckedPage(GgCheck *check, BlockNumber blkno, uint32 segment, GgKind kind, 
 	UnlockReleaseBuffer(buffer);
 
 	if (PageIsNew(copy))
-		GgReportCorruption(check->index, blkno, "the page is empty, where page %u of %s should be",
+		GgReportCorruption(check->index, blkno,
+						   "the page is empty, where page " UINT64_FORMAT " of %s should be",
 						   number, KindName(kind));
 	if (PageGetPageSize(copy) != BLCKSZ || header->pd_upper > BLCKSZ ||
 		header->pd_special != BLCKSZ - MAXALIGN(sizeof(GgPageStamp)) ||
@@ -84,10 +86,11 @@ ReadCheckedPage(GgCheck *check, BlockNumber blkno, uint32 segment, GgKind kind, 
 		GgReportCorruption(check->index, blkno,
 						   "the %s page is stamped with segment %u instead of %u", KindName(kind),
 						   stamp->segment, segment);
-	if (stamp->number != number)
+	stamped = (uint64) stamp->number_high << 32 | stamp->number;
+	if (stamped != number)
 		GgReportCorruption(check->index, blkno,
-						   "the %s page is stamped with number %u instead of %u", KindName(kind),
-						   stamp->number, number);
+						   "the %s page is stamped with number " UINT64_FORMAT " instead of "
+						   UINT64_FORMAT, KindName(kind), stamped, number);
 	if (kind != GG_KIND_DELTA && stamp->count != 0)
 		GgReportCorruption(check->index, blkno, "the %s page is stamped with a count of %u rows",
 						   KindName(kind), stamp->count);
@@ -763,7 +766,7 @@ CheckSegment(GgCheck *check, const GgSegment *segment)
 
 /* One row whose first page is in page, at offset bytes of its payload. */
 static bool
-CheckDeltaRow(GgCheck *check, const GgArray *array, uint32 number, Page page, Size offset,
+CheckDeltaRow(GgCheck *check, const GgArray *array, uint64 number, Page page, Size offset,
 			  BlockNumber blkno)
 {
 	const char *payload = PageGetContents(page);
@@ -816,7 +819,7 @@ CheckDelta(GgCheck *check)
 	/* the first page of each row or, where rows are shorter than a page, every page */
 	for (uint32 rest = meta->delta_pages; rest > 0; rest -= pages_per_row)
 	{
-		uint32		number = meta->delta_first + rest - pages_per_row;
+		uint64		number = GgDeltaFirst(meta) + rest - pages_per_row;
 		BlockNumber blkno = GgArrayBlock(&array, number);
 		uint32		count;
 		Size		expected;

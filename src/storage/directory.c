@@ -65,7 +65,7 @@ NumberPages(GgMetaPageData *meta)
 		if (j >= 0)
 			extent->first = meta->extents[j].first + meta->extents[j].nblocks;
 		else
-			extent->first = extent->kind == GG_KIND_DELTA ? meta->delta_first : 0;
+			extent->first = extent->kind == GG_KIND_DELTA ? GgDeltaFirst(meta) : 0;
 	}
 }
 
@@ -107,12 +107,16 @@ CopyOldMeta(Page page, GgMetaPageData *meta)
 static uint32
 Features(const GgMetaPageData *meta)
 {
+	uint32		features = 0;
+
 	if (meta->coded != GG_CODES_NONE)
-		return GG_FEATURE_CODES | GG_FEATURE_CODED;
+		features |= GG_FEATURE_CODES | GG_FEATURE_CODED;
 	for (int i = 0; i < meta->npieces; i++)
 		if (meta->pieces[i].codes != GG_CODES_NONE)
-			return GG_FEATURE_CODES;
-	return 0;
+			features |= GG_FEATURE_CODES;
+	if (GgDeltaEnd(meta) > PG_UINT32_MAX)
+		features |= GG_FEATURE_NUMBERS;
+	return features;
 }
 
 static uint32
@@ -361,11 +365,11 @@ GgFindArray(const GgMetaPageData *meta, uint32 segment, GgKind kind, GgArray *ar
 
 		if (extent->segment != segment || extent->kind != kind)
 			continue;
-		array->extents[array->nextents].first = (uint32) extent->first;
+		array->extents[array->nextents].first = extent->first;
 		array->extents[array->nextents].start = extent->start;
 		array->extents[array->nextents].nblocks = extent->nblocks;
 		array->nextents++;
-		array->npages = (uint32) extent->first + extent->nblocks;
+		array->npages = extent->first + extent->nblocks;
 	}
 }
 
@@ -408,7 +412,7 @@ GgHasNewGeneration(Relation index, const GgMetaPageData *meta)
 
 bool
 GgReadPageUnlessGone(Relation index, const GgMetaPageData *meta, const GgArray *array,
-					 uint32 number, int lockmode, BufferAccessStrategy strategy, Buffer *buffer)
+					 uint64 number, int lockmode, BufferAccessStrategy strategy, Buffer *buffer)
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
 
@@ -424,8 +428,8 @@ GgReadPageUnlessGone(Relation index, const GgMetaPageData *meta, const GgArray *
 			return false;
 	}
 	GgReportCorruption(index, blkno == InvalidBlockNumber ? GG_META_BLKNO : blkno,
-					   "page is not number %u of kind %d of segment %u", number, array->kind,
-					   array->segment);
+					   "page is not number " UINT64_FORMAT " of kind %d of segment %u", number,
+					   array->kind, array->segment);
 }
 
 uint64
@@ -447,7 +451,7 @@ int64
 GgCountDeltaRows(Relation index, const GgMetaPageData *meta)
 {
 	int64		rows = (int64) GgDeltaSlots(meta);
-	uint32		number = meta->delta_first + meta->delta_pages - 1;
+	uint64		number = GgDeltaEnd(meta) - 1;
 	uint32		per_page;
 	GgArray		array;
 	BlockNumber blkno;

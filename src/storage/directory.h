@@ -51,7 +51,7 @@ extern bool GgHasNewGeneration(Relation index, const GgMetaPageData *meta);
  * False: it is over, and the block holds another page.
  */
 extern bool GgReadPageUnlessGone(Relation index, const GgMetaPageData *meta, const GgArray *array,
-								 uint32 number, int lockmode, BufferAccessStrategy strategy,
+								 uint64 number, int lockmode, BufferAccessStrategy strategy,
 								 Buffer *buffer);
 
 /* Rows that the delta's pages have room for. */

@@ -78,7 +78,8 @@ CountPages(Relation index, const GgMetaPageData *meta, uint32 owner, GgKind kind
 static void
 CheckDelta(Relation index, const GgMetaPageData *meta)
 {
-	uint64		next = meta->delta_first;
+	const uint64 first = GgDeltaFirst(meta);
+	uint64		next = first;
 	BlockNumber tail = InvalidBlockNumber;
 	bool		any = false;
 
@@ -89,8 +90,8 @@ CheckDelta(Relation index, const GgMetaPageData *meta)
 		if (extent->kind != GG_KIND_DELTA)
 			continue;
 		if (extent->first < next || (!any && extent->first != next) ||
-			(extent->first - meta->delta_first) % GgDeltaPagesPerRow(meta) !=
-			(any ? (next - meta->delta_first) % GgDeltaPagesPerRow(meta) : 0))
+			(extent->first - first) % GgDeltaPagesPerRow(meta) !=
+			(any ? (next - first) % GgDeltaPagesPerRow(meta) : 0))
 			GgReportCorruption(index, GG_META_BLKNO,
 							   "the delta's extent at block %u starts with page " UINT64_FORMAT
 							   ", where " UINT64_FORMAT " is next",
@@ -103,11 +104,11 @@ CheckDelta(Relation index, const GgMetaPageData *meta)
 		GgReportCorruption(index, GG_META_BLKNO,
 						   "the delta ends with block %u, and its extents with block %u",
 						   meta->delta_tail, tail);
-	if (next - meta->delta_first != meta->delta_pages ||
+	if (next - first != meta->delta_pages ||
 		(any && meta->delta_pages % GgDeltaPagesPerRow(meta) != 0))
 		GgReportCorruption(index, GG_META_BLKNO,
 						   "the delta has %u pages in use, and extents for " UINT64_FORMAT,
-						   meta->delta_pages, next - meta->delta_first);
+						   meta->delta_pages, next - first);
 }
 
 /* Every directory page lies in a DIRECTORY extent, so its block is not taken for a free one. */

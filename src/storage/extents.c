@@ -37,7 +37,7 @@
 void
 GgAddExtent(GgMetaPageData *meta, BlockNumber start, uint32 nblocks, uint32 segment, GgKind kind)
 {
-	uint64		first = kind == GG_KIND_DELTA ? meta->delta_first : 0;
+	uint64		first = kind == GG_KIND_DELTA ? GgDeltaFirst(meta) : 0;
 	GgExtent   *extent;
 
 	for (int i = meta->nextents - 1; i >= 0 && kind != GG_KIND_FREE; i--)
@@ -247,17 +247,27 @@ FreeExtent(GgExtent *extent, uint64 parked_xid)
 	extent->parked_xid = parked_xid;
 }
 
-void
-GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid)
+static void
+SetDeltaFirst(GgMetaPageData *meta, uint64 first)
 {
-	uint32		end = meta->delta_first + meta->delta_pages;
+	meta->delta_low = (uint32) first;
+	meta->delta_high = (uint16) (first >> 32);
+	if (meta->delta_high != 0)
+		meta->version = GG_FORMAT_VERSION;
+}
+
+void
+GgFreeDelta(GgMetaPageData *meta, uint64 first, uint32 npages, uint64 parked_xid)
+{
+	uint64		end = GgDeltaEnd(meta);
+	uint64		front = end;
 	bool		any = false;
 
 	for (int i = 0; i < meta->nextents; i++)
 	{
 		const GgExtent *extent = &meta->extents[i];
 		uint64		from = Max(extent->first, first);
-		uint64		to = Min(extent->first + extent->nblocks, (uint64) first + npages);
+		uint64		to = Min(extent->first + extent->nblocks, first + npages);
 
 		if (extent->kind == GG_KIND_DELTA && from < to)
 			FreeExtent(GgCutExtent(meta, i, (uint32) (from - extent->first),
@@ -267,11 +277,10 @@ GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid
 	{
 		any = meta->extents[i].kind == GG_KIND_DELTA;
 		if (any)
-			meta->delta_first = (uint32) meta->extents[i].first;
+			front = meta->extents[i].first;
 	}
-	if (!any)
-		meta->delta_first = end;
-	meta->delta_pages = end - meta->delta_first;
+	SetDeltaFirst(meta, front);
+	meta->delta_pages = (uint32) (end - front);
 }
 
 void

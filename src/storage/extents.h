@@ -90,7 +90,7 @@ extern void GgRemoveExtent(GgMetaPageData *meta, int i);
 extern void GgMergeFree(GgMetaPageData *meta);
 
 /* Give back the delta's pages [first, first + npages), by their numbers. */
-extern void GgFreeDelta(GgMetaPageData *meta, uint32 first, uint32 npages, uint64 parked_xid);
+extern void GgFreeDelta(GgMetaPageData *meta, uint64 first, uint32 npages, uint64 parked_xid);
 
 /* Give back one array. */
 extern void GgFreeArray(GgMetaPageData *meta, uint32 segment, GgKind kind, uint64 parked_xid);

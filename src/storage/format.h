@@ -73,7 +73,7 @@ typedef struct GgPageStamp
 	uint32		number;			/* of the page in its array, or in the delta since its start */
 	uint16		kind;			/* GgKind */
 	uint16		count;			/* delta: rows that start on this page; else 0 */
-	uint32		reserved;
+	uint32		number_high;	/* delta: what is above the 32 bits of number; else 0 */
 } GgPageStamp;
 
 #define GgPageGetStamp(page)	((GgPageStamp *) PageGetSpecialPointer(page))
@@ -241,7 +241,11 @@ typedef struct GgBuildTimes
  */
 #define GG_FEATURE_CODES	0x0001	/* pieces have codes */
 #define GG_FEATURE_CODED	0x0002	/* and no vectors: see coded */
-#define GG_KNOWN_FEATURES	(GG_FEATURE_CODES | GG_FEATURE_CODED)
+#define GG_FEATURE_NUMBERS	0x0004	/* the delta's page numbers are longer than 32 bits */
+#define GG_KNOWN_FEATURES	(GG_FEATURE_CODES | GG_FEATURE_CODED | GG_FEATURE_NUMBERS)
+
+/* Numbers of delta pages lie below this one.  None comes round again. */
+#define GG_DELTA_NUMBERS	(UINT64CONST(1) << 48)
 
 /*
  * What an index says of itself, in memory.  On disk the fields before segments are followed by the
@@ -268,7 +272,7 @@ typedef struct GgMetaPageData
 	GgBuildTimes times;
 	uint16		filter_words;	/* of each row, of all filter columns together */
 	uint16		flags;			/* GG_META_TOLD */
-	uint32		delta_first;	/* number of the delta's first page */
+	uint32		delta_low;		/* of the number of the delta's first page: GgDeltaFirst() */
 	uint32		delta_pages;	/* from there to the last, which takes the next row; see first */
 	uint32		delta_dead;		/* delta rows cleared by VACUUM, on pages that are still there */
 	float4		largest_length; /* of all rows ever stored, see GgRowLength(); 0: not known */
@@ -283,7 +287,8 @@ typedef struct GgMetaPageData
 	uint32		column_types[GG_MAX_COLUMNS];	/* GgFilterColumn.type; 0 behind the last */
 	uint32		features;		/* GG_FEATURE_... */
 	uint16		coded;			/* gg_codes that pieces have instead of vectors; GG_CODES_NONE */
-	uint16		reserved[9];
+	uint16		delta_high;		/* of the number of the delta's first page, above 32 bits */
+	uint16		reserved[8];
 	GgSegment	segments[GG_MAX_SEGMENTS];
 	GgPiece		pieces[GG_MAX_PIECES];
 	GgExtent	extents[GG_ALL_EXTENTS];
@@ -306,11 +311,26 @@ StaticAssertDecl(sizeof(GgTidEntry) == 8 && GG_PAGE_PAYLOAD % sizeof(GgTidEntry)
 				 "TID entries must not cross pages");
 StaticAssertDecl(sizeof(GgPageStamp) == 24 && sizeof(GgExtent) == 24 && sizeof(GgPiece) == 16 &&
 				 sizeof(GgSegment) == 32, "no padding on disk");
-StaticAssertDecl(offsetof(GgMetaPageData, delta_first) == 88 && GG_PLAIN_META_HEAD == 168 &&
+StaticAssertDecl(offsetof(GgMetaPageData, delta_low) == 88 && GG_PLAIN_META_HEAD == 168 &&
 				 GG_META_HEAD == 192,
 				 "fields must stay where version 3 has had them from the start");
 StaticAssertDecl(sizeof(GgDeltaRow) == sizeof(GgTidEntry) && GG_MAX_COLUMNS <= 16,
 				 "a row has one head, with a bit for each filter column");
+
+/* The number of the delta's first page.  The metapage may be the page's own or a copy. */
+static inline uint64
+GgDeltaFirst(const GgMetaPageData *meta)
+{
+	return meta->version != GG_FORMAT_VERSION ? meta->delta_low :
+		(uint64) meta->delta_high << 32 | meta->delta_low;
+}
+
+/* The number of the delta's next page. */
+static inline uint64
+GgDeltaEnd(const GgMetaPageData *meta)
+{
+	return GgDeltaFirst(meta) + meta->delta_pages;
+}
 
 /* Bytes of one vector in segments and delta. */
 static inline Size

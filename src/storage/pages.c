@@ -5,7 +5,7 @@
 #include "storage/pages.h"
 
 void
-GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number)
+GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint64 number)
 {
 	GgPageStamp *stamp;
 
@@ -13,7 +13,8 @@ GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 numbe
 	stamp = GgPageGetStamp(page);
 	stamp->instance = instance;
 	stamp->segment = segment;
-	stamp->number = number;
+	stamp->number = (uint32) number;
+	stamp->number_high = (uint32) (number >> 32);
 	stamp->kind = kind;
 }
 
@@ -28,32 +29,34 @@ GgPageIsSound(Page page)
 }
 
 bool
-GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number)
+GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint64 number)
 {
 	return GgPageIsSound(page) && GgHasStamp(page, instance, segment, kind, number);
 }
 
 Buffer
-GgReadPage(Relation index, uint64 instance, const GgArray *array, uint32 number, int lockmode)
+GgReadPage(Relation index, uint64 instance, const GgArray *array, uint64 number, int lockmode)
 {
 	return GgReadPageExtended(index, instance, array, number, lockmode, NULL);
 }
 
 Buffer
-GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint32 number,
+GgReadPageExtended(Relation index, uint64 instance, const GgArray *array, uint64 number,
 				   int lockmode, BufferAccessStrategy strategy)
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
 	Buffer		buffer;
 
 	if (blkno == InvalidBlockNumber)
-		GgReportCorruption(index, GG_META_BLKNO, "no extent holds page %u of kind %d of segment %u",
+		GgReportCorruption(index, GG_META_BLKNO,
+						   "no extent holds page " UINT64_FORMAT " of kind %d of segment %u",
 						   number, array->kind, array->segment);
 	buffer = ReadBufferExtended(index, MAIN_FORKNUM, blkno, RBM_NORMAL, strategy);
 	LockBuffer(buffer, lockmode);
 	if (!GgStampMatches(BufferGetPage(buffer), instance, array->segment, array->kind, number))
-		GgReportCorruption(index, blkno, "page is not number %u of kind %d of segment %u",
-						   number, array->kind, array->segment);
+		GgReportCorruption(index, blkno,
+						   "page is not number " UINT64_FORMAT " of kind %d of segment %u", number,
+						   array->kind, array->segment);
 	return buffer;
 }
 
@@ -91,7 +94,7 @@ GgFormArrayPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 
 
 /* InvalidBlockNumber when no extent holds the page. */
 BlockNumber
-GgArrayBlock(const GgArray *array, uint32 number)
+GgArrayBlock(const GgArray *array, uint64 number)
 {
 	int			low = 0,
 				high = array->nextents - 1;
@@ -108,7 +111,7 @@ GgArrayBlock(const GgArray *array, uint32 number)
 	if (high < 0 || number < array->extents[low].first ||
 		number - array->extents[low].first >= array->extents[low].nblocks)
 		return InvalidBlockNumber;
-	return array->extents[low].start + (number - array->extents[low].first);
+	return array->extents[low].start + (BlockNumber) (number - array->extents[low].first);
 }
 
 uint64
@@ -125,7 +128,7 @@ GgReadArray(Relation index, uint64 instance, const GgArray *array, uint64 offset
 
 	while (len > 0)
 	{
-		uint32		number = (uint32) (offset / GG_PAGE_PAYLOAD);
+		uint64		number = offset / GG_PAGE_PAYLOAD;
 		Size		skip = offset % GG_PAGE_PAYLOAD;
 		Size		piece = Min(len, GG_PAGE_PAYLOAD - skip);
 		Buffer		buffer = GgReadPage(index, instance, array, number, BUFFER_LOCK_SHARE);

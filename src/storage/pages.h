@@ -16,11 +16,11 @@ typedef struct GgArray
 {
 	uint32		segment;
 	GgKind		kind;
-	uint32		npages;
+	uint64		npages;
 	int			nextents;
 	struct
 	{
-		uint32		first;		/* number of the extent's first page within the array */
+		uint64		first;		/* number of the extent's first page within the array */
 		BlockNumber start;
 		uint32		nblocks;
 	}		   *extents;
@@ -67,17 +67,18 @@ GgPieceOf(const GgVectors *vectors, uint32 node)
  * has it.  That says enough where the page was sound when it was read.
  */
 static inline bool
-GgHasStamp(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number)
+GgHasStamp(Page page, uint64 instance, uint32 segment, GgKind kind, uint64 number)
 {
 	const GgPageStamp *stamp = (const GgPageStamp *)
 		((const char *) page + BLCKSZ - MAXALIGN(sizeof(GgPageStamp)));
 
 	return stamp->instance == instance && stamp->segment == segment &&
-		stamp->number == number && stamp->kind == kind;
+		stamp->number == (uint32) number && stamp->number_high == (uint32) (number >> 32) &&
+		stamp->kind == kind;
 }
 
-extern void GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
-extern bool GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number);
+extern void GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint64 number);
+extern bool GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind kind, uint64 number);
 
 /*
  * Page contents are untrusted, so the special area's offset is checked before it is followed.  So
@@ -87,10 +88,10 @@ extern bool GgStampMatches(Page page, uint64 instance, uint32 segment, GgKind ki
 extern bool GgPageIsSound(Page page);
 
 /* Read the page of this number of an array, checked by its stamp, and lock it. */
-extern Buffer GgReadPage(Relation index, uint64 instance, const GgArray *array, uint32 number,
+extern Buffer GgReadPage(Relation index, uint64 instance, const GgArray *array, uint64 number,
 						 int lockmode);
 extern Buffer GgReadPageExtended(Relation index, uint64 instance, const GgArray *array,
-								 uint32 number, int lockmode, BufferAccessStrategy strategy);
+								 uint64 number, int lockmode, BufferAccessStrategy strategy);
 
 /* Bytes of payload in use, of a page whose header is sound. */
 extern Size GgPayloadBytes(Page page);
@@ -112,7 +113,7 @@ GgPageBytes(uint32 number, uint64 bytes)
 extern void GgFormArrayPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number,
 							const void *data, Size len);
 
-extern BlockNumber GgArrayBlock(const GgArray *array, uint32 number);
+extern BlockNumber GgArrayBlock(const GgArray *array, uint64 number);
 extern uint64 GgArrayPages(uint64 bytes);
 
 /* Copy len bytes at offset of an array, page by page. */

@@ -63,10 +63,10 @@ static uint32 *alive;			/* likewise with a row */
 static uint32 stamp;			/* of the merge under way */
 
 /* In the server these are of files that know more of it. */
-uint32
+uint64
 GgSealableEnd(const GgMetaPageData *m)
 {
-	return m->delta_first + m->delta_pages - (m->delta_pages > 0);
+	return GgDeltaEnd(m) - (m->delta_pages > 0);
 }
 
 const GgSegment *
@@ -421,7 +421,7 @@ flip(Merge *merge)
 	if (shape.vectors > 0 && rows > 0)
 		memmove(delta, delta + rows, (delta_rows() - rows) * sizeof(uint32));
 	if (rows > 0)
-		GgFreeDelta(meta, meta->delta_first, merge->delta_pages, server.next_xid);
+		GgFreeDelta(meta, GgDeltaFirst(meta), merge->delta_pages, server.next_xid);
 	segment = &meta->segments[meta->nsegments++];
 	memset(segment, 0, sizeof(*segment));
 	segment->id = merge->id;
@@ -452,7 +452,7 @@ run_merge(const GgMergeChoice *choice, bool inner)
 	merge->choice = choice;
 	merge->outer = inner || choice->delta ? NULL : choice;
 	merge->id = meta->next_id++;
-	merge->delta_pages = choice->delta ? GgSealableEnd(meta) - meta->delta_first : 0;
+	merge->delta_pages = choice->delta ? GgSealableEnd(meta) - GgDeltaFirst(meta) : 0;
 	rows = merge->delta_pages * GgDeltaRowsPerPage(meta);
 	choose_pieces(merge);
 	merge->nodes += rows;

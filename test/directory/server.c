@@ -334,6 +334,6 @@ XLogInsert(RmgrId rmid, uint8 info)
 }
 
 void
-GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint32 number)
+GgInitPage(Page page, uint64 instance, uint32 segment, GgKind kind, uint64 number)
 {
 }

@@ -16,10 +16,10 @@ static GgMetaPageData *const meta = &now;
 static int	passed;
 
 /* In the server these are of files that know more of it. */
-uint32
+uint64
 GgSealableEnd(const GgMetaPageData *m)
 {
-	return m->delta_first + m->delta_pages;
+	return GgDeltaEnd(m);
 }
 
 uint64

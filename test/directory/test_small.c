@@ -21,7 +21,7 @@ typedef struct Content
 {
 	uint32		owner;			/* id of a segment, or GG_NO_SEGMENT */
 	uint32		kind;			/* 0: nothing */
-	uint32		number;
+	uint64		number;
 	uint64		pinned;			/* snapshots that have not passed this id may read it */
 } Content;
 
@@ -43,15 +43,15 @@ Store(void)
 }
 
 static void
-Use(BlockNumber blkno, uint32 owner, uint32 kind, uint32 number)
+Use(BlockNumber blkno, uint32 owner, uint32 kind, uint64 number)
 {
 	Content	   *block = &blocks[blkno];
 
 	if (blkno >= server.nblocks || blkno >= MOST_BLOCKS)
 		fail("block %u of %u is used", blkno, server.nblocks);
 	if (block->kind != 0)
-		fail("block %u, which holds page %u of kind %u of %u, is used for kind %u", blkno,
-			 block->number, block->kind, block->owner, kind);
+		fail("block %u, which holds page " UINT64_FORMAT " of kind %u of %u, is used for kind %u",
+			 blkno, block->number, block->kind, block->owner, kind);
 	if (block->pinned >= server.horizon)
 		fail("block %u is used, which snapshots before " UINT64_FORMAT " may read; they have "
 			 "passed " UINT64_FORMAT, blkno, block->pinned, server.horizon);
@@ -63,7 +63,7 @@ static void
 Check(const char *what, int step)
 {
 	static uint8 *seen;
-	uint64		delta_end = meta->delta_first;
+	uint64		delta_end = GgDeltaFirst(meta);
 
 	if (seen == NULL)
 		seen = malloc(MOST_BLOCKS);
@@ -116,7 +116,7 @@ Insert(void)
 		BlockNumber blkno;
 
 		(void) GgAllocateBlock(&relation, &relation, meta, GG_KIND_DELTA, &blkno);
-		Use(blkno, GG_NO_SEGMENT, GG_KIND_DELTA, meta->delta_first + meta->delta_pages);
+		Use(blkno, GG_NO_SEGMENT, GG_KIND_DELTA, GgDeltaEnd(meta));
 		GgAddExtent(meta, blkno, 1, GG_NO_SEGMENT, GG_KIND_DELTA);
 		meta->delta_pages++;
 	}
@@ -146,7 +146,7 @@ ClearDelta(uint64 first, uint64 npages, uint64 xid)
 static struct
 {
 	uint32		id;				/* 0: none */
-	uint32		end_page;
+	uint64		end_page;
 	int			array;
 	uint32		npages;
 	uint32		taken;
@@ -182,7 +182,7 @@ BeginMerge(void)
 	memset(&merge, 0, sizeof(merge));
 	FreeTaken();
 	merge.id = meta->next_id++;
-	merge.end_page = meta->delta_first + meta->delta_pages;
+	merge.end_page = GgDeltaEnd(meta);
 	merge.npages = 1 + draw(60);
 	Store();
 }
@@ -197,10 +197,10 @@ Flip(void)
 	for (int i = meta->nextents - 1; i >= 0; i--)
 		if (meta->extents[i].kind == GG_KIND_TAKEN && meta->extents[i].segment == merge.id)
 			GgRemoveExtent(meta, i);
-	if (merge.end_page > meta->delta_first)
+	if (merge.end_page > GgDeltaFirst(meta))
 	{
-		ClearDelta(meta->delta_first, merge.end_page - meta->delta_first, xid);
-		GgFreeDelta(meta, meta->delta_first, merge.end_page - meta->delta_first, xid);
+		ClearDelta(GgDeltaFirst(meta), merge.end_page - GgDeltaFirst(meta), xid);
+		GgFreeDelta(meta, GgDeltaFirst(meta), merge.end_page - GgDeltaFirst(meta), xid);
 	}
 	/* the newest ones; all of them now and then, as by a policy that sees entries */
 	if (meta->nextents > GG_MAX_EXTENTS + 24 && draw(4) == 0)
@@ -297,8 +297,8 @@ Vacuum(void)
 	}
 	else if (meta->delta_pages > 4 && meta->nextents < GG_MAX_EXTENTS / 2)
 	{
-		uint32		first = meta->delta_first + draw(meta->delta_pages - 2);
-		uint32		npages = 1 + draw(meta->delta_first + meta->delta_pages - 1 - first);
+		uint64		first = GgDeltaFirst(meta) + draw(meta->delta_pages - 2);
+		uint32		npages = 1 + draw(GgDeltaEnd(meta) - 1 - first);
 
 		ClearDelta(first, npages, xid);
 		GgFreeDelta(meta, first, npages, parked);
@@ -372,6 +372,7 @@ main(void)
 	blocks = calloc(MOST_BLOCKS, sizeof(Content));
 	meta->dimensions = 100;
 	meta->next_id = 1;
+	meta->delta_low = PG_UINT32_MAX - 2000;	/* numbers pass 32 bits */
 	server.nblocks = 1;
 	blocks[0] = (Content) {GG_NO_SEGMENT, GG_KIND_META, 0, 0};
 	GgAddExtent(meta, GG_META_BLKNO, 1, GG_NO_SEGMENT, GG_KIND_META);

@@ -113,11 +113,13 @@ sub index_is_complete
 }
 
 # The first rows for each query, as the index gives them.
+# Engines round distances differently: nearly equal rows may change places.
 sub answers
 {
-	my ($node) = @_;
+	my ($node, $engine) = @_;
 
-	return $node->safe_psql('postgres', <<'SQL');
+	return $node->safe_psql('postgres', 'SET gpugraph.engine = ' . ($engine // 'auto') . <<'SQL');
+;
 SET enable_seqscan = off;
 SELECT q,
 	(SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT 20) s)

@@ -10,7 +10,8 @@ use Test::More;
 use Gpugraph;
 
 my $parallel =
-	"min_parallel_table_scan_size = 0\nmax_parallel_maintenance_workers = 3\nfsync = on\n";
+	"min_parallel_table_scan_size = 0\nmax_parallel_maintenance_workers = 3\nfsync = on\n"
+	. "gpugraph.engine = cpu\n";    # whose phases are long enough to be met
 my $node = new_node('crash', init => { allows_streaming => 1 }, conf => $parallel);
 
 $node->safe_psql('postgres',

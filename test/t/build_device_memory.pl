@@ -75,7 +75,7 @@ for my $workers (0, 2)
 	like($err, qr/build plan: $rows rows .* \d+ MB of memory, \d+ MB of device memory of 64 MB/,
 		"$what: the plan is told");
 	unlike($err, qr/built on the CPU|maintenance_work_mem/, "$what: on the device");
-	is($node->safe_psql('postgres', $segments), '2', "$what: two segments");
+	cmp_ok($node->safe_psql('postgres', $segments), '>=', 2, "$what: several segments");
 	is($node->safe_psql('postgres',
 		"SELECT copy_seconds > 0 FROM gpugraph_index_info('items_idx')"),
 		$workers > 0 ? 't' : 'f', "$what: rows were copied during the scan")

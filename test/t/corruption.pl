@@ -283,28 +283,6 @@ unlike(slurp_file($node->logfile), qr/terminated by signal/,
 	'no process was terminated by a signal');
 $node->stop;
 
-# The delta's pages are numbered in 32 bits since the last build: after the last number comes an
-# error, not the first again.
-$node = new_node('numbers');
-$node->safe_psql('postgres', <<'SQL');
-CREATE TABLE items AS SELECT i AS id, ARRAY[i, 1, 1, 1]::real[]::vector(4) AS val
-	FROM generate_series(1, 300) i;
-CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops);
-SQL
-my $last = $node->data_dir . '/'
-	. $node->safe_psql('postgres', "SELECT pg_relation_filepath('items_idx')");
-$node->stop;
-patch($last, META, META_DELTA_FIRST, pack('L', 2**32 - 3));
-$node->start;
-my $insert = "INSERT INTO items SELECT i, ARRAY[i, 2, 2, 2]::real[]::vector FROM generate_series";
-$node->safe_psql('postgres', "$insert(301, 900) i");
-like(($node->psql('postgres', "$insert(901, 1500) i"))[2],
-	qr/index "items_idx" has no room for another row.*REINDEX/s, 'no page number is left');
-index_is_complete($node, 'the last page number');
-$node->safe_psql('postgres', "REINDEX INDEX items_idx; $insert(901, 1500) i");
-index_is_complete($node, 'numbers: after REINDEX');
-$node->stop;
-
 # page checksums find the rest
 $node = new_node('checksums', init => { extra => ['--data-checksums'] });
 $node->safe_psql('postgres',

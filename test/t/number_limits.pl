@@ -1,4 +1,4 @@
-# Numbers of 32 bits that only grow, near their end, and those of 64 bits beyond it: an index works
+# Numbers that only grow, near their end, and longer ones beyond 32 bits: an index works
 # up to the last one, and then says so. None comes round again. What the numbers are at the start is
 # written into the metapage.
 #
@@ -29,11 +29,27 @@ sub make_index
 		INSERT INTO $rel $rows(1, 1000) i;
 		CREATE INDEX ${rel}_idx ON $rel USING gpugraph (val vector_l2_ops)
 		WITH (seal_rows = 0, graph_degree = 8)");
+	set_numbers($rel, %numbers);
+	return;
+}
+
+sub set_numbers
+{
+	my ($rel, %numbers) = @_;
 	my $file = index_file($node, "${rel}_idx");
+
 	$node->stop;
 	patch($file, META, $_, $numbers{$_}) for keys %numbers;
 	$node->start;
 	return;
+}
+
+sub format_of
+{
+	my ($rel) = @_;
+
+	$node->safe_psql('postgres', 'CHECKPOINT');
+	return read_directory(index_file($node, "${rel}_idx"))->{version};
 }
 
 # The index is sound, agrees with the table, and a device answers from it: three tests.
@@ -96,9 +112,23 @@ $node->safe_psql('postgres', 'REINDEX INDEX ids_idx');
 is(change('ids', 3001), '', 'ids, REINDEX: a merge');
 is_good('ids', 'REINDEX');
 
-# three pages of the delta are left
+# numbers of delta pages have 48 bits; with more than 32 the format is 4
 make_index('pages', META_DELTA_FIRST, pack('L', 2**32 - 4));
-for my $round (1, 2)
+for my $round (1 .. 3)
+{
+	is(change('pages', 1001 + 500 * $round), '', "pages, $round: a merge");
+	is_good('pages', $round);
+}
+is(format_of('pages'), 4, 'pages: more than 32 bits are another format');
+$node->safe_psql('postgres', "DELETE FROM pages WHERE id > 2600");
+$node->safe_psql('postgres', "VACUUM pages; SELECT gpugraph_merge('pages_idx')");
+is_good('pages', 'in 33 bits');
+
+# three pages of the delta are left of an index that has codes, too
+$node->safe_psql('postgres', "ALTER INDEX pages_idx SET (codes = int8); REINDEX INDEX pages_idx");
+set_numbers('pages', META_FEATURES, pack('L', 1 | 4), META_DELTA_FIRST, pack('L', 2**32 - 4),
+	META_DELTA_HIGH, pack('S', 0xFFFF));
+for my $round (4, 5)
 {
 	is(change('pages', 1001 + 500 * $round), '', "pages, $round: a merge");
 	is_good('pages', $round);

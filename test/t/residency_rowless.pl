@@ -106,7 +106,7 @@ is(form('items_idx'), 'ready 1 1 0 0', 'a merged segment has codes alone, too');
 truth_by_device($node, 'after a merge');
 finds_many('items_idx', 'after a merge');
 
-$node->safe_psql('postgres', 'REINDEX INDEX items_idx');
+$node->safe_psql('postgres', "SELECT gpugraph_evict('items_idx'); REINDEX INDEX items_idx");
 is(form('items_idx'), 'ready 1 1 0 0', 'and one that its builder hands over');
 truth_by_device($node, 'after a build');
 

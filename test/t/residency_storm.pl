@@ -79,7 +79,7 @@ while (time < $until - 3)
 	my $pid = of_device($node, 'coalesce(pid, 0)');
 	$kills += kill 'TERM', $pid if $pid != 0;
 }
-cmp_ok($kills, '>', 1, 'the worker was terminated more than once');
+cmp_ok($kills, '>', 0, 'the worker was terminated');
 
 for my $job (@running)
 {

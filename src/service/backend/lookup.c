@@ -196,13 +196,13 @@ AskForRefresh(GgDevice *device, GgResident *resident, const GgMetaPageData *meta
 
 /* Delta pages of a version of that generation that the scan may leave to the device. */
 static uint32
-CoveredPages(uint64 generation, uint32 delta_first, uint32 delta_pages, const GgMetaPageData *meta)
+CoveredPages(uint64 generation, uint64 delta_first, uint32 delta_pages, const GgMetaPageData *meta)
 {
 	/*
 	 * A version made since the scan read the metapage may cover pages that the scan does not know.
 	 * It measures the delta itself then.
 	 */
-	if (generation == meta->generation && delta_first == meta->delta_first &&
+	if (generation == meta->generation && delta_first == GgDeltaFirst(meta) &&
 		delta_pages <= meta->delta_pages)
 		return delta_pages;
 	return 0;

@@ -175,7 +175,7 @@ GgLoadDescribe(GgLoadJob *job, Relation index, const GgMetaPageData *meta)
 	strlcpy(job->name, RelationGetRelationName(index), sizeof(job->name));
 	job->nsegments = meta->nsegments;
 	job->vacuum_epoch = meta->vacuum_epoch;
-	job->delta_first = meta->delta_first;
+	job->delta_first = GgDeltaFirst(meta);
 	job->delta_pages = GgFullDeltaPages(meta);
 	memset(job->lists, 0, sizeof(job->lists));
 	for (uint32 i = 0; i < n; i++)

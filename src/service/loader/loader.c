@@ -331,7 +331,7 @@ OpenIndex(Oid relation, const GgRelFileLocator *locator)
  * Read one page and check its stamp.  False: it is another page (recycled since, or corrupt).
  */
 static bool
-ReadPage(Reader *reader, Relation index, const GgArray *array, uint32 number, Buffer *buffer)
+ReadPage(Reader *reader, Relation index, const GgArray *array, uint64 number, Buffer *buffer)
 {
 	BlockNumber blkno = GgArrayBlock(array, number);
 
@@ -487,7 +487,7 @@ StaticAssertDecl(sizeof(GgTidEntry) == sizeof(uint64), "heads and words are copi
 
 /* Read the rest of a row longer than a page; false when a page is not what it should be. */
 static bool
-ReadRowTail(Reader *reader, Relation index, const GgArray *array, uint32 number, char *out)
+ReadRowTail(Reader *reader, Relation index, const GgArray *array, uint64 number, char *out)
 {
 	uint32		npages = GgDeltaPagesPerRow(reader->meta);
 	Size		row_bytes = GgRowBytes(reader->meta);
@@ -539,7 +539,7 @@ ReadDeltaUnit(Reader *reader, Relation index, const Unit *unit, char *chunk, uin
 	GgFindArray(meta, GG_NO_SEGMENT, GG_KIND_DELTA, &array);
 	for (uint32 i = 0; i < unit->npages && ok; i += npages)
 	{
-		uint32		number = meta->delta_first + unit->first + i;
+		uint64		number = GgDeltaFirst(meta) + unit->first + i;
 		Buffer		buffer;
 		bool		alive;
 

@@ -217,7 +217,7 @@ typedef struct GgPrevious
 	uint32		missing;
 	uint32		coded;
 	uint32		rowless;
-	uint32		delta_first;
+	uint64		delta_first;
 	uint32		delta_pages;
 } GgPrevious;
 
@@ -253,7 +253,7 @@ typedef struct GgResident
 	uint32		coded;			/* bitmap of those that walks measure by codes */
 	uint32		rowless;		/* bitmap of those whose rows the device cannot read */
 	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages */
-	uint32		delta_first;
+	uint64		delta_first;
 	uint32		delta_pages;
 	uint64		vacuum_epoch;	/* that the delta was read in */
 	GgPrevious	previous;
@@ -399,7 +399,7 @@ typedef struct GgLoadJob
 	/* from the loader or builder, before SHAPED */
 	GgResidentKey key;
 	char		name[NAMEDATALEN];
-	uint32		delta_first;
+	uint64		delta_first;
 	uint32		delta_pages;
 	uint32		delta_kept;		/* of these, the first ones come from ... */
 	uint32		delta_serial;	/* ... this version of the resident, if it is still there, ... */

@@ -291,13 +291,13 @@ GgTakeLoad(GgDevice *device, int entry, bool refresh, int owner)
 static void
 MarkKeptDelta(const GgResident *resident, GgLoadJob *job)
 {
-	uint32		end = resident->delta_first + resident->delta_pages;
+	uint64		end = resident->delta_first + resident->delta_pages;
 
 	if (resident->vacuum_epoch != job->vacuum_epoch ||
 		job->delta_first < resident->delta_first || job->delta_first >= end)
 		return;
-	job->delta_kept = Min(job->delta_pages, end - job->delta_first);
-	job->delta_skip = job->delta_first - resident->delta_first;
+	job->delta_kept = (uint32) Min(job->delta_pages, end - job->delta_first);
+	job->delta_skip = (uint32) (job->delta_first - resident->delta_first);
 	job->delta_serial = resident->serial;
 }
 
