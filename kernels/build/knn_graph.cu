@@ -55,7 +55,7 @@
  * Iterations stop when fewer than this share of all list places changed.  From cells the first
  * leaves off at a larger share than later ones: one does for most data, hashed text takes more.
  * Of 1M x 100 with an intrinsic dimension of 29, 4.8% change in the first; a second makes k-NN
- * recall@10 0.992 of 0.982, and searches are the same (RESULTS.md, "Builds of graphs").
+ * recall@10 0.992 of 0.982, and searches are the same (RESULTS.md, "Algorithms and merges").
  * Merges from cells make two at least, for their lists have fewer new places to fill.
  * The CPU engine makes at least two from cells.  From random lists it takes 30 iterations at most,
  * and a share of 0.002.
