@@ -7,7 +7,9 @@
  * Distances by AVX2 have loops of their own.
  *
  * Tried: distances by AVX-512 VNNI, 768 dimensions in the L1 cache: 19, 16, 14 ns for 8, 4, 2 bits
- * instead of 20, 19, 19, which a walk does not notice.
+ * instead of 20, 19, 19, which a walk does not notice.  1 bit, as many rows measured as with 2:
+ * recall@10 0.9545 at itopk 64 on 100,000 x 768, where 2 bits have 0.9930.  Centred rows: mnist784
+ * has 0.9988 either way with 4 bits, and a code would depend on other rows.
  *
  * This file is compiled with -ffp-contract=off: a multiplication and an addition that become one
  * operation have another result.
