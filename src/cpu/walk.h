@@ -13,8 +13,8 @@
 
 /*
  * Parents expanded per step.  Two instead of one make the batches that a source measures at once
- * larger, for 0.2% more distances at itopk 64 and the same recall; four take 1.5% more.  Of an index
- * on disk four and eight read 2 and 10% more blocks, in no less time.
+ * larger, for 0.2% more distances at itopk 64 and the same recall; four take 1.5% more.  Of an
+ * index on disk four and eight read 2 and 10% more blocks, in no less time.
  *
  * Tried: 8 in the first step alone, which a GPU has in all, so that 8 pivots are expanded before
  * what one of them leads to takes their places.  Queries unlike the rows miss a third less at equal
