@@ -50,7 +50,7 @@
  * A device measures so much in some 10 us, which is what one more segment costs it.  And it builds
  * graphs of 5,000 nodes and more.  1M x 768, 16 clients insert, one H200: p50 of each second over
  * that beside inserts into another table was 2.51 in the median and 4.04 at worst with 5 MB and 14
- * segments, and is 1.89 and 2.12 with 5 (RESULTS.md, Ageing).
+ * segments, and 1.89 and 2.12 with 5 (RESULTS.md, Ageing, has a later run).
  */
 #define SERVED_SEAL_BYTES	(32 * 1024 * 1024)
 #define LEAST_SEAL_ROWS		500
