@@ -884,8 +884,8 @@ typedef struct gg_candidate
  *						are ascending, and keep the least `most`.  Returns how many there are.
  *	gg_walk_exhausted()	No unexpanded node is left: widening will find nothing more.
  *	gg_walk_distances()	Distances computed since the start.
- *	gg_walk_invalid()	Ids out of range that the source gave since the start.  The walk ignores
- *						them: pages are untrusted input.
+ *
+ * Ids out of range that the source gives are ignored: pages are untrusted input.
  *
  * start, search and widen return GG_ENOMEM, or GG_ECALLBACK when the source failed.  A walk keeps
  * its memory between starts; gg_walk_free() frees it.
@@ -904,7 +904,6 @@ extern uint32_t gg_walk_merge_distances(const gg_walk *walk, float *nearest, uin
 										uint32_t most);
 extern bool gg_walk_exhausted(const gg_walk *walk);
 extern uint64_t gg_walk_distances(const gg_walk *walk);
-extern uint64_t gg_walk_invalid(const gg_walk *walk);
 extern void gg_walk_free(gg_walk *walk);
 
 #ifdef __cplusplus

@@ -132,8 +132,8 @@ make_lists(build_state *build, uint32_t **order)
 		return gg_cpu_merge_lists_run(build->pool, data, build->input, build->params, build->near,
 									  order, build->stats);
 	if (build->scratch)
-		return gg_cpu_groups_run(build->pool, data, build->params, control->memory, build->near,
-								 distances, order, build->stats);
+		return gg_cpu_groups_run(build->pool, data, build->params, control->memory,
+								 (gg_list_room) {build->near, distances}, order, build->stats);
 	return gg_cpu_knn_graph_run(build->pool, data, build->params, build->near, NULL, order,
 								build->stats);
 }

@@ -49,6 +49,12 @@ typedef struct cells_state
 	uint64_t   *tasks_at;		/* of regions or cells: first task */
 } cells_state;
 
+typedef struct id_array
+{
+	const uint32_t *ids;
+	uint32_t	count;
+} id_array;
+
 /* The part of items that owns task i, by the running sums at. */
 static uint32_t
 owner_of(const uint64_t *at, uint32_t count, uint64_t i)
@@ -68,10 +74,10 @@ owner_of(const uint64_t *at, uint32_t count, uint64_t i)
 	return low;
 }
 
-/* Rows count x candidates: enter the candidates' labels into the rows' lists. */
+/* Compare the rows with each candidate, and enter candidates as labels into the rows' lists. */
 static void
 assign_block(cells_state *cells, gg_worker *worker, gg_lists *lists, const uint32_t *rows,
-			 uint32_t count, const uint32_t *candidates, uint32_t ncandidates, const float *centre)
+			 uint32_t count, id_array candidates, const float *centre)
 {
 	uint32_t	ids[GG_TILE_ROWS],
 				labels[GG_TILE_ROWS];
@@ -79,9 +85,9 @@ assign_block(cells_state *cells, gg_worker *worker, gg_lists *lists, const uint3
 
 	memcpy(ids, rows, sizeof(uint32_t) * count);
 	memset(labels, 0, sizeof(uint32_t) * count);
-	for (uint32_t from = 0; from < ncandidates; from += room)
+	for (uint32_t from = 0; from < candidates.count; from += room)
 	{
-		uint32_t	m = gg_min_u32(ncandidates - from, room);
+		uint32_t	m = gg_min_u32(candidates.count - from, room);
 		gg_join		join = {
 			.rows = &cells->knn->rows,
 			.ids = ids,
@@ -97,11 +103,17 @@ assign_block(cells_state *cells, gg_worker *worker, gg_lists *lists, const uint3
 
 		for (uint32_t i = 0; i < m; i++)
 		{
-			labels[count + i] = candidates[from + i];
-			ids[count + i] = cells->pivots[candidates[from + i]];
+			labels[count + i] = candidates.ids[from + i];
+			ids[count + i] = cells->pivots[candidates.ids[from + i]];
 		}
 		gg_tile_join(cells->knn->memory[worker->id], &join, worker);
 	}
+}
+
+static id_array
+all_regions(const cells_state *cells)
+{
+	return (id_array) {cells->numbers, cells->nregions};
 }
 
 static const float *
@@ -126,8 +138,8 @@ rows_to_regions_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 		for (uint32_t r = 0; r < count; r++)
 			rows[r] = first + r;
-		assign_block(cells, worker, &cells->rows_regions, rows, count, cells->numbers,
-					 cells->nregions, region_centre(cells, cells->nregions));
+		assign_block(cells, worker, &cells->rows_regions, rows, count, all_regions(cells),
+					 region_centre(cells, cells->nregions));
 	}
 }
 
@@ -141,8 +153,8 @@ pivots_to_regions_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end
 		uint32_t	first = (uint32_t) i * ASSIGN_ROWS;
 
 		assign_block(cells, worker, &cells->pivots_regions, cells->pivots + first,
-					 gg_min_u32(cells->npivots - first, ASSIGN_ROWS), cells->numbers,
-					 cells->nregions, region_centre(cells, cells->nregions));
+					 gg_min_u32(cells->npivots - first, ASSIGN_ROWS), all_regions(cells),
+					 region_centre(cells, cells->nregions));
 	}
 }
 
@@ -158,22 +170,25 @@ rows_to_cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 			(i - cells->tasks_at[region]) * ASSIGN_ROWS;
 		uint64_t	rest = cells->region_rows_at[region + 1] - first;
 		uint32_t	count = rest < ASSIGN_ROWS ? (uint32_t) rest : ASSIGN_ROWS;
+		const uint64_t *pivots_at = cells->region_pivots_at + region;
+		id_array	near = {
+			.ids = cells->region_pivots + pivots_at[0],
+			.count = (uint32_t) (pivots_at[1] - pivots_at[0])
+		};
 
-		assign_block(cells, worker, &cells->rows_cells, cells->region_rows + first, count,
-					 cells->region_pivots + cells->region_pivots_at[region],
-					 (uint32_t) (cells->region_pivots_at[region + 1] -
-								 cells->region_pivots_at[region]), region_centre(cells, region));
+		assign_block(cells, worker, &cells->rows_cells, cells->region_rows + first, count, near,
+					 region_centre(cells, region));
 		gg_worker_progress(worker, count / 4);
 	}
 }
 
 /*
- * Turn lists around: of each value 0 .. count - 1, the members (or their positions, when members is
- * NULL) whose list has it, in the order given.
+ * Turn lists around: of each value 0 .. count - 1, the members whose list has it, in the order
+ * given.  Members without ids are 0, 1 and so on.  positions: members by their place, not their id.
  */
 static gg_status
-invert(const gg_knn *state, const gg_lists *lists, const uint32_t *members, uint32_t nmembers,
-	   uint32_t count, uint64_t **at_result, uint32_t **values_result, bool positions)
+invert(const gg_knn *state, const gg_lists *lists, id_array members, uint32_t count,
+	   uint64_t **at_result, uint32_t **values_result, bool positions)
 {
 	uint64_t   *at = calloc((size_t) count + 2, sizeof(uint64_t));
 	uint32_t   *values;
@@ -201,9 +216,9 @@ invert(const gg_knn *state, const gg_lists *lists, const uint32_t *members, uint
 			if (!values)
 				return gg_knn_no_memory(state);
 		}
-		for (uint32_t m = 0; m < nmembers; m++)
+		for (uint32_t m = 0; m < members.count; m++)
 		{
-			uint32_t	node = members ? members[m] : m;
+			uint32_t	node = members.ids ? members.ids[m] : m;
 			const uint32_t *ids = lists->ids + (size_t) node * lists->stride;
 
 			if (gg_knn_stopping(state, m))
@@ -223,15 +238,18 @@ invert(const gg_knn *state, const gg_lists *lists, const uint32_t *members, uint
 }
 
 /* Rows of a cell that are compared with each other: all, or a part of an outsized cell. */
-static void
-cell_part(const cells_state *cells, uint32_t cell, uint32_t part, const uint32_t **ids,
-		  uint32_t *count)
+static gg_blocks
+cell_part(const cells_state *cells, uint32_t cell, uint32_t part)
 {
 	uint64_t	first = cells->cells_at[cell] + (uint64_t) part * CELL_LIMIT;
 	uint64_t	rest = cells->cells_at[cell + 1] - first;
+	uint32_t	count = rest < CELL_LIMIT ? (uint32_t) rest : CELL_LIMIT;
 
-	*ids = cells->cells + first;
-	*count = rest < CELL_LIMIT ? (uint32_t) rest : CELL_LIMIT;
+	return (gg_blocks) {
+		.ids = cells->cells + first,
+		.count = count,
+		.rows = count > GG_TILE_ROWS ? BLOCK_ROWS : GG_TILE_ROWS
+	};
 }
 
 /* Joins that some rows take: one when they fit, else one for each pair of blocks. */
@@ -255,28 +273,26 @@ cells_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	{
 		uint32_t	cell = owner_of(cells->tasks_at, cells->npivots, i);
 		uint64_t	task = i - cells->tasks_at[cell];
-		const uint32_t *ids;
-		uint32_t	count,
-					a = 0,
+		gg_blocks	rows;
+		uint32_t	a = 0,
 					b = 0,
 					part = 0;
 
 		for (;; part++)
 		{
-			cell_part(cells, cell, part, &ids, &count);
-			if (task < joins_of(count))
+			rows = cell_part(cells, cell, part);
+			if (task < joins_of(rows.count))
 				break;
-			task -= joins_of(count);
+			task -= joins_of(rows.count);
 		}
-		if (count > GG_TILE_ROWS)
-			gg_triangle_at(task, (count + BLOCK_ROWS - 1) / BLOCK_ROWS, &a, &b);
+		if (rows.count > GG_TILE_ROWS)
+			gg_triangle_at(task, (rows.count + BLOCK_ROWS - 1) / BLOCK_ROWS, &a, &b);
 		if (own)
 			gg_rows_load(&state->rows, cells->pivots[cell], 0, state->rows.dim,
 						 state->row[worker->id]);
-		gg_knn_join(state, worker, ids, count, a, b, count > GG_TILE_ROWS ? BLOCK_ROWS :
-					GG_TILE_ROWS, centre, state->exact);
+		gg_knn_join(state, worker, &rows, a, b, centre, state->exact);
 		if (task == 0)
-			gg_worker_progress(worker, count * 3 / 4 / GG_CELLS_OF_ROW);
+			gg_worker_progress(worker, rows.count * 3 / 4 / GG_CELLS_OF_ROW);
 	}
 }
 
@@ -348,6 +364,7 @@ cells_assign(cells_state *cells)
 	gg_knn	   *state = cells->knn;
 	gg_pool    *pool = state->pool;
 	uint64_t	blocks = (state->n + ASSIGN_ROWS - 1) / ASSIGN_ROWS;
+	id_array	all = {NULL, state->n};
 	gg_status	status;
 
 	status = gg_lists_create(&cells->rows_regions, state->n, 1, false, NULL, NULL, pool);
@@ -366,7 +383,7 @@ cells_assign(cells_state *cells)
 			if (*region == GG_NO_NODE)
 				*region = row % cells->nregions;
 		}
-		status = invert(state, &cells->rows_regions, NULL, state->n, cells->nregions,
+		status = invert(state, &cells->rows_regions, all, cells->nregions,
 						&cells->region_rows_at, &cells->region_rows, false);
 	}
 	gg_lists_free(&cells->rows_regions, NULL, NULL);
@@ -379,8 +396,9 @@ cells_assign(cells_state *cells)
 		status = gg_pool_run(pool, pivots_to_regions_run, cells,
 							 (cells->npivots + ASSIGN_ROWS - 1) / ASSIGN_ROWS, 1);
 	if (status.code == GG_OK)
-		status = invert(state, &cells->pivots_regions, cells->pivots, cells->npivots,
-						cells->nregions, &cells->region_pivots_at, &cells->region_pivots, true);
+		status = invert(state, &cells->pivots_regions,
+						(id_array) {cells->pivots, cells->npivots}, cells->nregions,
+						&cells->region_pivots_at, &cells->region_pivots, true);
 	gg_lists_free(&cells->pivots_regions, NULL, NULL);
 	if (status.code != GG_OK)
 		return status;
@@ -395,8 +413,8 @@ cells_assign(cells_state *cells)
 	if (status.code == GG_OK)
 		status = gg_pool_run(pool, rows_to_cells_run, cells, cells->tasks_at[cells->nregions], 1);
 	if (status.code == GG_OK)
-		status = invert(state, &cells->rows_cells, NULL, state->n, cells->npivots,
-						&cells->cells_at, &cells->cells, false);
+		status = invert(state, &cells->rows_cells, all, cells->npivots, &cells->cells_at,
+						&cells->cells, false);
 	if (status.code == GG_OK)
 	{
 		state->npivots = cells->npivots;

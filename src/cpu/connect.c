@@ -149,15 +149,15 @@ grow_pivots(gg_graph *graph, uint32_t *room)
 
 /*
  * hops[i] becomes the number of steps from node i to a pivot along the GG_COVER_LIST nearest
- * neighbours of each node; it stays as it is where that takes more than most.
+ * neighbours of each node; it stays as it is where that takes more than GG_COVER_HOPS.
  */
 static gg_status
-count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t most, uint8_t *hops)
+count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint8_t *hops)
 {
 	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	bool		changed = true;
 
-	for (uint32_t hop = 1; hop <= most && changed; hop++)
+	for (uint32_t hop = 1; hop <= GG_COVER_HOPS && changed; hop++)
 	{
 		changed = false;
 		for (uint32_t node = 0; node < n; node++)
@@ -177,35 +177,35 @@ count_hops(gg_pool *pool, const uint32_t *knn, uint32_t n, uint32_t k, uint32_t 
 	return gg_ok();
 }
 
-/* Lower the hops of node to at most `most`. */
+/* Lower the hops of node to at most GG_COVER_HOPS. */
 static inline void
-lower_hops(uint8_t *hops, uint32_t node, uint32_t most)
+lower_hops(uint8_t *hops, uint32_t node)
 {
-	if (hops[node] > most)
-		hops[node] = most;
+	if (hops[node] > GG_COVER_HOPS)
+		hops[node] = GG_COVER_HOPS;
 }
 
 /*
- * Make rows pivots until every row reaches a pivot within most_hops steps, or there are
+ * Make rows pivots until every row reaches a pivot within GG_COVER_HOPS steps, or there are
  * most_pivots.  In each round some of the rows that do not become pivots, and rows within two steps
  * of these count as near enough.
  */
 static gg_status
-cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops,
-			 uint32_t most_pivots, uint8_t *hops, gg_graph *graph, uint32_t *room)
+cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_pivots, uint8_t *hops,
+			 gg_graph *graph, uint32_t *room)
 {
 	uint32_t	n = graph->n;
 	uint32_t	length = k < GG_COVER_LIST ? k : GG_COVER_LIST;
 	uint32_t	added;
 	gg_status	status;
 
-	memset(hops, most_hops + 1, n);
+	memset(hops, GG_COVER_HOPS + 1, n);
 	for (uint32_t i = 0; i < graph->npivots; i++)
 		hops[graph->pivots[i]] = 0;
 	do
 	{
 		added = 0;
-		status = count_hops(pool, knn, n, k, most_hops, hops);
+		status = count_hops(pool, knn, n, k, hops);
 		for (uint32_t node = 0; status.code == GG_OK && node < n && graph->npivots < most_pivots;
 			 node++)
 		{
@@ -213,7 +213,7 @@ cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops,
 
 			if (node % POLL_NODES == 0 && gg_worker_stopping(gg_pool_caller(pool)))
 				return gg_pool_poll(pool);
-			if (hops[node] <= most_hops)
+			if (hops[node] <= GG_COVER_HOPS)
 				continue;
 			status = grow_pivots(graph, room);
 			if (status.code != GG_OK)
@@ -225,9 +225,9 @@ cover_within(gg_pool *pool, const uint32_t *knn, uint32_t k, uint32_t most_hops,
 			{
 				const uint32_t *next = knn + (size_t) near[i] * k;
 
-				lower_hops(hops, near[i], most_hops);
+				lower_hops(hops, near[i]);
 				for (uint32_t j = 0; j < length && next[j] != GG_NO_NODE; j++)
-					lower_hops(hops, next[j], most_hops);
+					lower_hops(hops, next[j]);
 			}
 		}
 	} while (status.code == GG_OK && added > 0 && graph->npivots < most_pivots);
@@ -311,7 +311,7 @@ cover_nodes(gg_pool *pool, const uint32_t *knn, uint32_t k, gg_graph *graph, uin
 	hops = malloc(graph->n);
 	if (!hops)
 		return gg_fail(GG_ENOMEM, "gg_cpu_connect", "out of memory to cover %u nodes", graph->n);
-	status = cover_within(pool, knn, k, GG_COVER_HOPS, most, hops, graph, room);
+	status = cover_within(pool, knn, k, most, hops, graph, room);
 	free(hops);
 	return status;
 }

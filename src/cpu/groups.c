@@ -75,8 +75,7 @@ typedef struct groups_state
 	uint32_t   *ids;			/* count x k, numbers within the group */
 	float	   *distances;
 
-	uint32_t   *knn;			/* n x k, of all rows */
-	float	   *knn_distances;
+	gg_list_room lists;			/* of all rows */
 } groups_state;
 
 static gg_status
@@ -435,8 +434,8 @@ unite_lists(groups_state *state, uint32_t i, bool first)
 {
 	uint32_t	k = state->k;
 	uint32_t	row = state->current_members[i];
-	uint32_t   *ids = state->knn + (size_t) row * k;
-	float	   *distances = state->knn_distances + (size_t) row * k;
+	uint32_t   *ids = state->lists.ids + (size_t) row * k;
+	float	   *distances = state->lists.distances + (size_t) row * k;
 	const uint32_t *other_ids = state->ids + (size_t) i * k;
 	const float *other_distances = state->distances + (size_t) i * k;
 	uint32_t	merged[GG_MAX_DEGREE];
@@ -568,12 +567,10 @@ give_memory(groups_state *state)
 
 gg_status
 gg_cpu_groups_run(gg_pool *pool, const gg_dataset *data, const gg_build_params *params,
-				  uint64_t memory, uint32_t *knn, float *distances, uint32_t **order,
-				  gg_build_stats *stats)
+				  uint64_t memory, gg_list_room lists, uint32_t **order, gg_build_stats *stats)
 {
 	groups_state state = {.params = params, .pool = pool, .n = data->n,
-						  .k = params->intermediate_graph_degree, .knn = knn,
-						  .knn_distances = distances};
+						  .k = params->intermediate_graph_degree, .lists = lists};
 	int			threads = gg_pool_threads(pool);
 	double		start = gg_now();
 	gg_status	status;

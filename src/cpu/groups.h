@@ -10,15 +10,21 @@
 /* Are there enough rows for groups? */
 extern bool gg_cpu_groups_possible(const gg_dataset *data);
 
+/* Where k-NN lists are written, in any memory. */
+typedef struct gg_list_room
+{
+	uint32_t   *ids;			/* n x k */
+	float	   *distances;		/* n x k */
+} gg_list_room;
+
 /*
- * gg_engine.knn_graph by groups.  knn and distances are n x k each, in any memory; the rest keeps
- * to `memory` bytes where that is possible.  order: as in gg_cpu_knn_graph_run().  stats is added
- * to.
+ * gg_engine.knn_graph by groups.  All but the lists keeps to `memory` bytes where that is possible.
+ * order: as in gg_cpu_knn_graph_run().  stats is added to.
  */
 extern gg_status gg_cpu_groups_run(gg_pool *pool, const gg_dataset *data,
-								   const gg_build_params *params, uint64_t memory, uint32_t *knn,
-								   float *distances, uint32_t **order, gg_build_stats *stats);
-/* Its peak memory beyond knn and distances. */
+								   const gg_build_params *params, uint64_t memory,
+								   gg_list_room lists, uint32_t **order, gg_build_stats *stats);
+/* Its peak memory beyond the lists. */
 extern uint64_t gg_cpu_groups_bytes(const gg_dataset *data, const gg_build_params *params,
 									uint64_t memory, int threads);
 

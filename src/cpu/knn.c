@@ -128,13 +128,16 @@ order_by_part(const gg_knn *state, uint32_t *ids, uint32_t count, uint8_t *parts
 }
 
 uint64_t
-gg_knn_join(gg_knn *state, gg_worker *worker, const uint32_t *ids, uint32_t count,
-			uint32_t a, uint32_t b, uint32_t block, const float *centre, bool exact)
+gg_knn_join(gg_knn *state, gg_worker *worker, const gg_blocks *blocks, uint32_t a, uint32_t b,
+			const float *centre, bool exact)
 {
+	const uint32_t *ids = blocks->ids;
+	uint32_t	a_first = a * blocks->rows,
+				b_first = b * blocks->rows;
+	uint32_t	a_count = gg_min_u32(blocks->count - a_first, blocks->rows),
+				b_count = a == b ? 0 : gg_min_u32(blocks->count - b_first, blocks->rows);
 	uint32_t	pair[GG_TILE_ROWS];
 	uint8_t		parts[GG_TILE_ROWS];
-	uint32_t	a_count = gg_min_u32(count - a * block, block),
-				b_count = a == b ? 0 : gg_min_u32(count - b * block, block);
 	gg_join		join = {
 		.rows = &state->rows,
 		.ids = pair,
@@ -150,9 +153,9 @@ gg_knn_join(gg_knn *state, gg_worker *worker, const uint32_t *ids, uint32_t coun
 	};
 
 	for (uint32_t i = 0; i < a_count; i++)
-		pair[i] = ids ? ids[a * block + i] : a * block + i;
+		pair[i] = ids ? ids[a_first + i] : a_first + i;
 	for (uint32_t i = 0; i < b_count; i++)
-		pair[a_count + i] = ids ? ids[b * block + i] : b * block + i;
+		pair[a_count + i] = ids ? ids[b_first + i] : b_first + i;
 	if (state->parts)
 	{
 		order_by_part(state, pair, a_count, parts);
@@ -169,6 +172,7 @@ static void
 brute_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 {
 	gg_knn	   *state = arg;
+	gg_blocks	all = {.count = state->n, .rows = BRUTE_BLOCK};
 	uint32_t	blocks = (state->n + BRUTE_BLOCK - 1) / BRUTE_BLOCK;
 
 	for (uint64_t i = begin; i < end; i++)
@@ -177,7 +181,7 @@ brute_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 					b;
 
 		gg_triangle_at(i, blocks, &a, &b);
-		gg_knn_join(state, worker, NULL, state->n, a, b, BRUTE_BLOCK, NULL, true);
+		gg_knn_join(state, worker, &all, a, b, NULL, true);
 		if (a == b)
 			gg_worker_progress(worker, gg_min_u32(state->n - a * BRUTE_BLOCK, BRUTE_BLOCK));
 	}

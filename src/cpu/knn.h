@@ -119,10 +119,17 @@ extern uint64_t gg_knn_chunk(const gg_knn *state, uint64_t at_128);
 /* Item i of the blocks x blocks triangle, by rows: a <= b. */
 extern void gg_triangle_at(uint64_t i, uint32_t blocks, uint32_t *a, uint32_t *b);
 
-/* Compare block a of the ids (NULL: of all rows) with block b of them, or with itself. */
-extern uint64_t gg_knn_join(gg_knn *state, gg_worker *worker, const uint32_t *ids, uint32_t count,
-							uint32_t a, uint32_t b, uint32_t block, const float *centre,
-							bool exact);
+/* Rows that are cut into blocks. */
+typedef struct gg_blocks
+{
+	const uint32_t *ids;		/* count, or NULL: rows 0 .. count - 1 */
+	uint32_t	count;
+	uint32_t	rows;			/* of a block */
+} gg_blocks;
+
+/* Compare block a with block b, or with itself. */
+extern uint64_t gg_knn_join(gg_knn *state, gg_worker *worker, const gg_blocks *blocks, uint32_t a,
+							uint32_t b, const float *centre, bool exact);
 
 /* Compare all rows with all. */
 extern gg_status gg_knn_brute(gg_knn *state);

@@ -439,11 +439,23 @@ list_worst(const gg_lists *lists, uint32_t row)
 	return worst;
 }
 
+/* A join under way. */
+typedef struct join_run
+{
+	const gg_join *join;
+	gg_tile_memory *memory;
+	const tile_ops *ops;
+	float		factor;			/* of the sums, see tile_ops.screen */
+	uint64_t	entered;
+} join_run;
+
 /* Offer the distances picked by hits to one list; returns its worst afterwards. */
 static inline float
-list_offer(const gg_lists *lists, const tile_ops *ops, uint32_t row, uint32_t hits, bool ordered,
-		   const float *distances, const uint32_t *labels, uint64_t *entered)
+list_offer(join_run *run, uint32_t row, uint32_t hits, const float *distances,
+		   const uint32_t *labels)
 {
+	const gg_lists *lists = run->join->lists;
+	const tile_ops *ops = run->ops;
 	uint32_t   *list_ids = lists->ids + (size_t) row * lists->stride;
 	float	   *list_distances = lists->distances + (size_t) row * lists->stride;
 	float		worst;
@@ -455,15 +467,15 @@ list_offer(const gg_lists *lists, const tile_ops *ops, uint32_t row, uint32_t hi
 	{
 		uint32_t	c = (uint32_t) __builtin_ctz(hits);
 
-		if (ordered)
+		if (run->join->ordered)
 		{
 			if (distances[c] <= worst && distances[c] < INFINITY)
 				worst = ops->enter_ordered(list_ids, list_distances, lists->stride, worst,
-										   distances[c], labels[c], entered);
+										   distances[c], labels[c], &run->entered);
 		}
 		else if (distances[c] < worst)
 			worst = ops->enter(list_ids, list_distances, lists->stride, worst, distances[c],
-							   labels[c], entered);
+							   labels[c], &run->entered);
 		hits &= hits - 1;
 	} while (hits);
 	__atomic_store(&lists->worst[row], &worst, __ATOMIC_RELAXED);
@@ -646,44 +658,43 @@ bound(const gg_join *join, float worst)
 
 /* Enter what is near enough among the rows i .. i + 7 against the columns j .. j + 31. */
 static void
-join_select(gg_tile_memory *memory, const gg_join *join, const tile_ops *ops, float factor,
-			uint32_t i, uint32_t j, float *sums, uint32_t ld, uint64_t *entered)
+join_select(join_run *run, uint32_t i, uint32_t j, float *sums, uint32_t ld)
 {
+	const gg_join *join = run->join;
+	gg_tile_memory *memory = run->memory;
 	const uint32_t *labels = join->labels ? join->labels : join->ids;
 
 	for (uint32_t r = i; r < i + TILE_HEIGHT && r < join->left; r++, sums += ld)
 	{
 		uint32_t	columns = join_columns(join, r, j);
-		uint32_t	row_hits,
-					column_hits;
+		tile_hits	hits;
 
 		if (columns && join->parts)
 			columns &= join_other_parts(memory, join, r, j);
 		if (!columns)
 			continue;
-		ops->screen(sums, memory->bias[r], memory->bias + j, factor,
-					memory->worst[r], memory->worst + j, &row_hits, &column_hits);
-		row_hits &= columns;
-		column_hits &= columns;
+		hits = run->ops->screen(sums, memory->bias[r], memory->bias + j, run->factor,
+								memory->worst[r], memory->worst + j);
+		hits.row &= columns;
+		hits.columns &= columns;
 		if (join->known || join->shared)
 		{
-			row_hits &= ~memory->has[r][j / TILE_COLUMNS];
-			column_hits &= ~memory->had[r][j / TILE_COLUMNS];
+			hits.row &= ~memory->has[r][j / TILE_COLUMNS];
+			hits.columns &= ~memory->had[r][j / TILE_COLUMNS];
 		}
-		if (factor < 0 && join->mutual && (row_hits | column_hits))
-			join_measure_again(memory, join, r, j, row_hits | column_hits, sums);
-		if (row_hits)
-			memory->worst[r] = bound(join, list_offer(join->lists, ops, join->ids[r], row_hits,
-													  join->ordered, sums, labels + j, entered));
-		while (column_hits)
+		if (run->factor < 0 && join->mutual && (hits.row | hits.columns))
+			join_measure_again(memory, join, r, j, hits.row | hits.columns, sums);
+		if (hits.row)
+			memory->worst[r] = bound(join, list_offer(run, join->ids[r], hits.row, sums,
+													  labels + j));
+		while (hits.columns)
 		{
-			uint32_t	c = (uint32_t) __builtin_ctz(column_hits);
+			uint32_t	c = (uint32_t) __builtin_ctz(hits.columns);
 
 			/* hit number 0 of the arrays from column c on: row r's label is meant */
-			memory->worst[j + c] = bound(join, list_offer(join->lists, ops, join->ids[j + c], 1,
-														  join->ordered, sums + c, labels + r,
-														  entered));
-			column_hits &= column_hits - 1;
+			memory->worst[j + c] = bound(join, list_offer(run, join->ids[j + c], 1, sums + c,
+														  labels + r));
+			hits.columns &= hits.columns - 1;
 		}
 	}
 }
@@ -695,11 +706,10 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 	bool		dot = join->rows->data->metric != GG_METRIC_L1 && !join->exact;
 	tile_fn		tile = dot ? ops->dot : join->rows->data->metric == GG_METRIC_L1 ? ops->l1 :
 		ops->l2;
-	float		factor = dot ? -2.0f : 1.0f;
+	join_run	run = {.join = join, .memory = memory, .ops = ops, .factor = dot ? -2.0f : 1.0f};
 	uint32_t	dim = join->rows->dim;
 	uint32_t	panels = (join->m + TILE_COLUMNS - 1) / TILE_COLUMNS;
 	uint32_t	piece;
-	uint64_t	entered = 0;
 
 	if (join->m < 2 || join->left == 0)
 		return 0;
@@ -731,7 +741,7 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 			uint32_t	from = join->right / TILE_COLUMNS;
 
 			if (gg_worker_stopping(worker))
-				return entered;
+				return run.entered;
 			for (uint32_t q = p > from ? p : from; q < panels; q++)
 				for (uint32_t i = p * TILE_COLUMNS; i < (p + 1) * TILE_COLUMNS && i < join->left;
 					 i += TILE_HEIGHT)
@@ -747,9 +757,9 @@ gg_tile_join(gg_tile_memory *memory, const gg_join *join, gg_worker *worker)
 					tile(memory->pack + (size_t) p * TILE_COLUMNS * depth + (i - p * TILE_COLUMNS),
 						 memory->pack + (size_t) j * depth, depth, first, sums, ld);
 					if (last)
-						join_select(memory, join, ops, factor, i, j, sums, ld, &entered);
+						join_select(&run, i, j, sums, ld);
 				}
 		}
 	}
-	return entered;
+	return run.entered;
 }

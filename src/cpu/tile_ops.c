@@ -29,12 +29,11 @@ any_transpose(const float *const rows[16], const float *centre, uint32_t begin, 
 	}
 }
 
-static inline __attribute__((always_inline)) void
-any_screen(float *sums, float bias, const float *biases, float factor,
-		   float worst, const float *worsts, uint32_t *row_hits, uint32_t *column_hits)
+static inline __attribute__((always_inline)) tile_hits
+any_screen(float *sums, float bias, const float *biases, float factor, float worst,
+		   const float *worsts)
 {
-	uint32_t	row = 0,
-				column = 0;
+	tile_hits	hits = {0, 0};
 
 	for (uint32_t c = 0; c < TILE_COLUMNS; c++)
 	{
@@ -42,11 +41,10 @@ any_screen(float *sums, float bias, const float *biases, float factor,
 
 		d = d < 0.0f ? 0.0f : d;	/* NaN stays, and is below nothing */
 		sums[c] = d;
-		row |= (uint32_t) (d < worst) << c;
-		column |= (uint32_t) (d < worsts[c]) << c;
+		hits.row |= (uint32_t) (d < worst) << c;
+		hits.columns |= (uint32_t) (d < worsts[c]) << c;
 	}
-	*row_hits = row;
-	*column_hits = column;
+	return hits;
 }
 
 static inline __attribute__((always_inline)) float
@@ -134,11 +132,11 @@ any_enter_ordered(uint32_t *ids, float *distances, uint32_t stride, float worst,
 	{ \
 		any_transpose(rows, centre, 0, depth, panel); \
 	} \
-	SET_TARGET static void \
-	screen_##set(float *sums, float bias, const float *biases, float factor, \
-				 float worst, const float *worsts, uint32_t *row_hits, uint32_t *column_hits) \
+	SET_TARGET static tile_hits \
+	screen_##set(float *sums, float bias, const float *biases, float factor, float worst, \
+				 const float *worsts) \
 	{ \
-		any_screen(sums, bias, biases, factor, worst, worsts, row_hits, column_hits); \
+		return any_screen(sums, bias, biases, factor, worst, worsts); \
 	} \
 	SET_TARGET static float \
 	enter_##set(uint32_t *ids, float *distances, uint32_t stride, float worst, \
@@ -242,12 +240,11 @@ transpose_avx2(const float *const rows[16], const float *centre, uint32_t depth,
 	any_transpose(rows, centre, k, depth, panel);
 }
 
-SIMD_TARGET static void
-screen_avx2(float *sums, float bias, const float *biases, float factor,
-			float worst, const float *worsts, uint32_t *row_hits, uint32_t *column_hits)
+SIMD_TARGET static tile_hits
+screen_avx2(float *sums, float bias, const float *biases, float factor, float worst,
+			const float *worsts)
 {
-	uint32_t	row = 0,
-				column = 0;
+	tile_hits	hits = {0, 0};
 
 	for (uint32_t c = 0; c < TILE_COLUMNS; c += 8)
 	{
@@ -258,13 +255,12 @@ screen_avx2(float *sums, float bias, const float *biases, float factor,
 		/* of a NaN and zero, max returns the second operand */
 		d = _mm256_max_ps(_mm256_setzero_ps(), d);
 		_mm256_storeu_ps(sums + c, d);
-		row |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_set1_ps(worst),
-														   _CMP_LT_OQ)) << c;
-		column |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_loadu_ps(worsts + c),
-															  _CMP_LT_OQ)) << c;
+		hits.row |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_set1_ps(worst),
+																_CMP_LT_OQ)) << c;
+		hits.columns |= (uint32_t) _mm256_movemask_ps(_mm256_cmp_ps(d, _mm256_loadu_ps(worsts + c),
+																	_CMP_LT_OQ)) << c;
 	}
-	*row_hits = row;
-	*column_hits = column;
+	return hits;
 }
 
 SIMD_TARGET static float
@@ -364,9 +360,9 @@ transpose_avx512(const float *const rows[16], const float *centre, uint32_t dept
 	any_transpose(rows, centre, k, depth, panel);
 }
 
-SIMD_TARGET static void
-screen_avx512(float *sums, float bias, const float *biases, float factor,
-			  float worst, const float *worsts, uint32_t *row_hits, uint32_t *column_hits)
+SIMD_TARGET static tile_hits
+screen_avx512(float *sums, float bias, const float *biases, float factor, float worst,
+			  const float *worsts)
 {
 	const __m512 f = _mm512_set1_ps(factor),
 				b = _mm512_set1_ps(bias),
@@ -382,10 +378,12 @@ screen_avx512(float *sums, float bias, const float *biases, float factor,
 	d1 = _mm512_max_ps(zero, d1);
 	_mm512_storeu_ps(sums, d0);
 	_mm512_storeu_ps(sums + 16, d1);
-	*row_hits = (uint32_t) _mm512_cmp_ps_mask(d0, w, _CMP_LT_OQ) |
-		(uint32_t) _mm512_cmp_ps_mask(d1, w, _CMP_LT_OQ) << 16;
-	*column_hits = (uint32_t) _mm512_cmp_ps_mask(d0, _mm512_loadu_ps(worsts), _CMP_LT_OQ) |
-		(uint32_t) _mm512_cmp_ps_mask(d1, _mm512_loadu_ps(worsts + 16), _CMP_LT_OQ) << 16;
+	return (tile_hits) {
+		.row = (uint32_t) _mm512_cmp_ps_mask(d0, w, _CMP_LT_OQ) |
+			(uint32_t) _mm512_cmp_ps_mask(d1, w, _CMP_LT_OQ) << 16,
+		.columns = (uint32_t) _mm512_cmp_ps_mask(d0, _mm512_loadu_ps(worsts), _CMP_LT_OQ) |
+			(uint32_t) _mm512_cmp_ps_mask(d1, _mm512_loadu_ps(worsts + 16), _CMP_LT_OQ) << 16
+	};
 }
 
 /* The usual stride, without branches but for an entry that is there. */

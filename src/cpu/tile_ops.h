@@ -22,6 +22,13 @@
 typedef void (*tile_fn) (const float *left, const float *right, uint32_t depth, bool first,
 						 float *sums, uint32_t ld);
 
+/* Columns of a row of a tile, as bits: the pairs that are near enough for a list. */
+typedef struct tile_hits
+{
+	uint32_t	row;			/* for the row's */
+	uint32_t	columns;		/* for the column's */
+} tile_hits;
+
 typedef struct tile_ops
 {
 	const char *name;
@@ -40,8 +47,8 @@ typedef struct tile_ops
 	 * One row of a tile: sums to distances max(0, bias + biases[c] + factor * sum), and which of
 	 * them are below worst or below worsts[c].
 	 */
-	void		(*screen) (float *sums, float bias, const float *biases, float factor, float worst,
-						   const float *worsts, uint32_t *row_hits, uint32_t *column_hits);
+	tile_hits	(*screen) (float *sums, float bias, const float *biases, float factor, float worst,
+						   const float *worsts);
 
 	/*
 	 * Replace the worst entry (which is worse) unless id is there already; returns the new worst.

@@ -122,8 +122,6 @@ greedy_walk(gg_walk *walk, uint32_t first, uint32_t nseeds)
 			return GG_ECALLBACK;
 		if (nodes[count] < source->n)
 			count++;
-		else
-			walk->invalid++;
 	}
 	code = greedy_measure(walk, nodes, count, &on);
 	for (uint32_t i = 0; i < GG_GREEDY_STEPS && code == GG_OK && on.next != GG_NO_KEY; i++)

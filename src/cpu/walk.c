@@ -218,20 +218,15 @@ load_pivots(gg_walk *walk, const uint32_t *pivots, uint32_t count, bool walk_the
 		pivot_links ignored;
 		uint32_t	node;
 
+		/* GG_NO_NODE is one of these */
 		if (pivots[i] >= walk->source.npivots)
-		{
-			if (pivots[i] != GG_NO_NODE)
-				walk->invalid++;
 			continue;
-		}
 		if (!id_set_add(&walk->pivots_seen, pivots[i]))
 			continue;
 		if (!walk->source.pivot(walk->source.ctx, pivots[i], &node,
 								walk_them ? walk->pivot_slots[slot].neighbors : ignored.neighbors))
 			return GG_ECALLBACK;
-		if (node >= walk->source.n)
-			walk->invalid++;
-		else if (id_set_add(&walk->seen, node))
+		if (node < walk->source.n && id_set_add(&walk->seen, node))
 		{
 			walk->batch[batched] = node;
 			slots[batched++] = (uint32_t) slot;
@@ -479,7 +474,6 @@ gg_walk_prepare(gg_walk *walk, const gg_source *source, uint32_t itopk_size, con
 	walk->cut = false;
 	walk->reach = UINT64_MAX;
 	walk->distances = 0;
-	walk->invalid = 0;
 	if (source->n > GG_MAX_NODES)
 		return gg_fail(GG_EINVAL, where, "%u nodes are more than %u", source->n, GG_MAX_NODES);
 	if (source->degree > GG_MAX_DEGREE)
@@ -638,12 +632,6 @@ uint64_t
 gg_walk_distances(const gg_walk *walk)
 {
 	return walk->distances;
-}
-
-uint64_t
-gg_walk_invalid(const gg_walk *walk)
-{
-	return walk->invalid;
 }
 
 void

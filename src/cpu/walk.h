@@ -188,7 +188,6 @@ struct gg_walk
 	uint32_t	pivots_swept;	/* all pivots before it are known */
 
 	uint64_t	distances;
-	uint64_t	invalid;
 
 	uint32_t	neighbors[GG_MAX_DEGREE];
 	uint32_t	batch[GG_MAX_DEGREE];
@@ -214,21 +213,16 @@ sorted_insert(uint64_t *keys, size_t count, uint64_t key)
 }
 
 /*
- * Whether the walk goes along an edge of node parent, as its list has it; *node: where to.  Counts
- * ids out of range.
+ * Whether the walk goes along an edge of node parent, as its list has it; *node: where to.  It goes
+ * to no id out of range.
  */
 static inline bool
-gg_walk_follows(gg_walk *walk, uint32_t edge, uint32_t parent, uint32_t *node)
+gg_walk_follows(const gg_walk *walk, uint32_t edge, uint32_t parent, uint32_t *node)
 {
 	*node = edge & ~GG_EDGE_MARK;
 	if (edge == GG_NO_NODE || (walk->pass_marked && edge != *node))
 		return false;
-	if (*node >= walk->source.n || *node == parent)
-	{
-		walk->invalid++;
-		return false;
-	}
-	return true;
+	return *node < walk->source.n && *node != parent;
 }
 
 /* ---- walk.c -------------------------------------------------------------- */

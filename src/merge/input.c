@@ -373,8 +373,10 @@ ReadDeltaVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMerg
 /* Read nodes [first, first + count) of the pieces' vectors or codes. */
 static void
 ReadPieces(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
-		   bool codes, Size bytes, uint32 first, uint32 count, char *out)
+		   bool codes, uint32 first, uint32 count, char *out)
 {
+	const Size	bytes = codes ? GgCodeBytes(meta, meta->coded) : GgRowBytes(meta);
+
 	while (count > 0)
 	{
 		const GgVectorPiece *piece = GgPieceOf(&input->vectors, first);
@@ -392,7 +394,7 @@ void
 GgReadCodes(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeInput *input,
 			uint32 first, uint32 count, char *out)
 {
-	ReadPieces(target, meta, input, true, GgCodeBytes(meta, meta->coded), first, count, out);
+	ReadPieces(target, meta, input, true, first, count, out);
 }
 
 /* Rows whose codes are read and decoded at a time. */
@@ -432,7 +434,7 @@ GgReadVectors(GgMergeTarget *target, const GgMetaPageData *meta, const GgMergeIn
 	if (meta->coded != GG_CODES_NONE)
 		ReadDecoded(target, meta, input, first, count, out);
 	else
-		ReadPieces(target, meta, input, false, GgRowBytes(meta), first, count, out);
+		ReadPieces(target, meta, input, false, first, count, out);
 }
 
 void

@@ -35,6 +35,15 @@ typedef struct WordSet
 	uint32		n;
 } WordSet;
 
+/* The values of a key, of which a row has to fulfil it with any one. */
+typedef struct KeyValues
+{
+	Oid			type;			/* as RightType() */
+	Datum	   *values;
+	bool	   *isnull;
+	int			count;
+} KeyValues;
+
 /* What the keys of one column ask for. */
 typedef struct ColumnKeys
 {
@@ -330,16 +339,16 @@ AddLabels(const EnumLabels *labels, StrategyNumber strategy, Oid value, bool *ta
  */
 static bool
 TakeEnumOrder(const GgFilterColumn *column, ColumnKeys *keys, StrategyNumber strategy,
-			  const Datum *values, const bool *isnull, int count, EnumLabels *labels,
-			  bool *recheck)
+			  const KeyValues *any, EnumLabels *labels, bool *recheck)
 {
 	WordSet		set = {NULL, 0};
 	bool	   *taken;
 
 	ReadLabels(column->type, labels);
 	taken = palloc0(Max(labels->n, 1) * sizeof(bool));
-	for (int i = 0; i < count; i++)
-		if (!isnull[i] && !AddLabels(labels, strategy, DatumGetObjectId(values[i]), taken))
+	for (int i = 0; i < any->count; i++)
+		if (!any->isnull[i] &&
+			!AddLabels(labels, strategy, DatumGetObjectId(any->values[i]), taken))
 		{
 			/* a label that is gone: the executor knows what to say */
 			*recheck = true;
@@ -358,19 +367,18 @@ TakeEnumOrder(const GgFilterColumn *column, ColumnKeys *keys, StrategyNumber str
 
 /* The column equals one of values. */
 static bool
-TakeEqualToAny(const GgFilterColumn *column, ColumnKeys *keys, Oid type, const Datum *values,
-			   const bool *isnull, int count, bool *recheck)
+TakeEqualToAny(const GgFilterColumn *column, ColumnKeys *keys, const KeyValues *any, bool *recheck)
 {
-	WordSet		set = {palloc(Max(count, 1) * sizeof(int64)), 0};
+	WordSet		set = {palloc(Max(any->count, 1) * sizeof(int64)), 0};
 
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < any->count; i++)
 	{
 		int64		word;
 		Place		place;
 
-		if (isnull[i])
+		if (any->isnull[i])
 			continue;
-		place = PlaceOf(column, type, values[i], &word);
+		place = PlaceOf(column, any->type, any->values[i], &word);
 		if (place == PLACE_BEHIND)
 			continue;
 		if (place == PLACE_AMONG)
@@ -384,34 +392,34 @@ TakeEqualToAny(const GgFilterColumn *column, ColumnKeys *keys, Oid type, const D
 
 /* The column is less than, or greater than, one of values. */
 static bool
-TakeOrderToAny(const GgFilterColumn *column, ColumnKeys *keys, StrategyNumber strategy, Oid type,
-			   const Datum *values, const bool *isnull, int count, bool *recheck)
+TakeOrderToAny(const GgFilterColumn *column, ColumnKeys *keys, StrategyNumber strategy,
+			   const KeyValues *any, bool *recheck)
 {
 	int64		low = PG_INT64_MAX,
 				high = PG_INT64_MIN;
-	bool		any = false;
+	bool		possible = false;
 
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < any->count; i++)
 	{
 		int64		word,
 					from,
 					to;
 		Place		place;
 
-		if (isnull[i])
+		if (any->isnull[i])
 			continue;
-		place = PlaceOf(column, type, values[i], &word);
+		place = PlaceOf(column, any->type, any->values[i], &word);
 		if (place == PLACE_AMONG)
 			*recheck = true;
 		if (!IntervalOf(strategy, place, word, &from, &to))
 			continue;
 		low = Min(low, from);
 		high = Max(high, to);
-		any = true;
+		possible = true;
 	}
 	keys->low = Max(keys->low, low);
 	keys->high = Min(keys->high, high);
-	return any;
+	return possible;
 }
 
 /* Masks for &&: one for each element, or no condition where they are too many for any filter. */
@@ -494,9 +502,7 @@ TakeScalarKey(const GgFilterColumn *column, ColumnKeys *keys, const ScanKeyData 
 {
 	Datum		value = key->sk_argument;
 	bool		value_isnull = false;
-	Datum	   *values = &value;
-	bool	   *isnull = &value_isnull;
-	int			count = 1;
+	KeyValues	any = {.type = type, .values = &value, .isnull = &value_isnull, .count = 1};
 
 	if (key->sk_flags & SK_SEARCHARRAY)
 	{
@@ -506,15 +512,14 @@ TakeScalarKey(const GgFilterColumn *column, ColumnKeys *keys, const ScanKeyData 
 		char		align;
 
 		get_typlenbyvalalign(ARR_ELEMTYPE(array), &length, &byval, &align);
-		deconstruct_array(array, ARR_ELEMTYPE(array), length, byval, align, &values, &isnull,
-						  &count);
+		deconstruct_array(array, ARR_ELEMTYPE(array), length, byval, align, &any.values,
+						  &any.isnull, &any.count);
 	}
 	if (key->sk_strategy == BTEqualStrategyNumber)
-		return TakeEqualToAny(column, keys, type, values, isnull, count, recheck);
+		return TakeEqualToAny(column, keys, &any, recheck);
 	if (column->encoding == GG_ENCODING_ENUM)
-		return TakeEnumOrder(column, keys, key->sk_strategy, values, isnull, count, labels,
-							 recheck);
-	return TakeOrderToAny(column, keys, key->sk_strategy, type, values, isnull, count, recheck);
+		return TakeEnumOrder(column, keys, key->sk_strategy, &any, labels, recheck);
+	return TakeOrderToAny(column, keys, key->sk_strategy, &any, recheck);
 }
 
 /* Take a key into account.  False when no row can fulfil it. */

@@ -253,7 +253,8 @@ test_lists(void)
 	distances = malloc((size_t) data.n * k * sizeof(float));
 	seen = calloc(data.n, 1);
 	CHECK_OK(gg_pool_create(&pool, &one), "pool");
-	CHECK_OK(gg_cpu_groups_run(pool, &data, &params, 1, ids, distances, &order, &stats), "groups");
+	CHECK_OK(gg_cpu_groups_run(pool, &data, &params, 1, (gg_list_room) {ids, distances}, &order,
+							   &stats), "groups");
 	for (uint32_t i = 0; i < data.n; i++)
 		seen[order[i]]++;
 	for (uint32_t i = 0; i < data.n; i++)
@@ -277,8 +278,8 @@ test_lists(void)
 	CHECK(share >= 0.9, "share of true neighbours %.4f", share);
 	if (!harness_fewer())
 	{
-		CHECK_OK(gg_cpu_groups_run(pool, &data, &params, 1, again, distances, &order, &stats),
-				 "groups again");
+		CHECK_OK(gg_cpu_groups_run(pool, &data, &params, 1, (gg_list_room) {again, distances},
+								   &order, &stats), "groups again");
 		CHECK(memcmp(ids, again, (size_t) data.n * k * sizeof(uint32_t)) == 0,
 			  "not the same again");
 		free(order);

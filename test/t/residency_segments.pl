@@ -21,19 +21,11 @@ work_mem = 64MB
 CONF
 
 # An index of several segments, and a small one of one segment.
+make_segments($node);
 unserved {
 	$node->safe_psql('postgres', <<'SQL');
-SELECT setseed(0.25);
-SELECT make_data('few', 5000, 32, 40);
-CREATE TABLE items AS SELECT row_number() OVER ()::int AS id, a.cat, a.big, a.val + b.val AS val
-	FROM few a, few b WHERE a.id <= 2000 AND b.id <= 12;
 CREATE INDEX ON items (big);
-SELECT make_queries('items', 20);
 CREATE INDEX few_idx ON few USING gpugraph (val vector_l2_ops);
-SET max_parallel_maintenance_workers = 0;
-CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat)
-	WITH (seal_rows = 0, segment_rows = 4000);
-VACUUM ANALYZE;
 
 -- How many rows the index returns for the rest of a query, or what is wrong with them. Compared
 -- with the table by distance, because rows that are as near may come in either order.
@@ -90,19 +82,6 @@ sub rare
 }
 sub prewarm { return sql("SELECT gpugraph_prewarm('$_[0]')") }
 
-# Recall, and how many queries were answered by the device alone, by both, by the CPU alone.
-sub who_answers
-{
-	my ($server, $rel) = @_;
-	$server ||= $node;
-	$rel ||= 'items';
-	my $counts = "queries_gpu - queries_both, queries_both, queries_cpu";
-	my @before = split /\|/, of_index($server, $counts, "${rel}_idx") || '0|0|0';
-	my $recall = $server->safe_psql('postgres', "SELECT recall('$rel', '<->', 10)");
-	my @after = split /\|/, of_index($server, $counts, "${rel}_idx");
-	return join ' ', $recall, map { $after[$_] - $before[$_] } 0 .. 2;
-}
-
 sub limit
 {
 	my ($mb) = @_;
@@ -136,8 +115,8 @@ sub rested
 
 # ---- uncapped: the whole
 my $bytes = prewarm('items_idx');
-my ($recall) = split / /, who_answers();
-is(who_answers(), "$recall 20 0 0", 'with room for all the device answers alone');
+my ($recall) = split / /, who_answers($node);
+is(who_answers($node), "$recall 20 0 0", 'with room for all the device answers alone');
 cmp_ok($recall, '>=', 0.95, "recall $recall");
 is(of_index($node, "state || ' ' || missing_segments || ' ' || missing_bytes"), 'ready 0 0',
 	'nothing is missing');
@@ -153,7 +132,7 @@ is(of_index($node, 'state'), 'partial', 'by segments');
 is(of_index($node, 'missing_segments > 0 AND missing_segments < segments'), 't', 'some are left');
 is(of_index($node, "bytes + missing_bytes"), $bytes, 'the rest is missing');
 is(log_lines($node, qr/LOG: .*items_idx.* of \d segments, makes room/), 1, 'the log says so');
-is(who_answers(), "$recall 0 20 0", 'both answer, with the same recall');
+is(who_answers($node), "$recall 0 20 0", 'both answer, with the same recall');
 is(of_device($node, 'loads'), 1, 'nothing was loaded for that');
 
 # ---- a load finds no room for the whole
@@ -164,7 +143,7 @@ is(of_index($node, 'state'), 'partial', 'some segments');
 cmp_ok(of_index($node, 'bytes'), '>', ($half << 20) - $bytes / ($segments - 1),
 	'there is no room for another one');
 is(prewarm('items_idx'), of_index($node, 'bytes'), 'another prewarm ends, too');
-is(who_answers(), "$recall 0 20 0", 'both answer');
+is(who_answers($node), "$recall 0 20 0", 'both answer');
 is(sql("SELECT state || ' ' || (hint ~ 'gpugraph.device_memory')
 	FROM gpugraph_indexes WHERE indexname = 'items_idx'"), 'partial true', 'the view has a hint');
 like(sql("SELECT use_index(true); SELECT count(*) FROM (SELECT id FROM items $near LIMIT 5) s;
@@ -191,7 +170,7 @@ for my $order (qw(strict_order relaxed_order off))
 		FROM (SELECT id FROM items WHERE cat = 11 $near) s") =~ s/^\n//r,
 		sql("SELECT count(*), count(*) FROM items WHERE cat = 11"), "$order: a filter to its end")
 		unless $order eq 'off';
-	is(who_answers(), "$recall 0 20 0", "$order: recall");
+	is(who_answers($node), "$recall 0 20 0", "$order: recall");
 }
 $node->safe_psql('postgres', 'ALTER DATABASE postgres RESET gpugraph.iterative_scan');
 index_is_complete($node, 'in part');
@@ -242,7 +221,7 @@ cmp_ok(missing(), '>', 1, 'under the lower limit more is missing');
 ok(limit($half * 4), 'a higher limit');
 ok(defined wait_for(sub { of_index($node, 'state') eq 'ready' }), 'the whole comes back');
 is(of_device($node, 'loads'), $loads, 'without a new load');
-is(who_answers(), "$recall 20 0 0", 'the device answers alone');
+is(who_answers($node), "$recall 20 0 0", 'the device answers alone');
 
 # ---- heat: a small index comes in, at the cost of no more than it needs
 ok(limit($half), 'half again');
@@ -254,7 +233,7 @@ ok(defined wait_for(sub { heat('few', 1); return state_of($node, 'few_idx') eq '
 like(state_of($node), qr/^(partial|refreshing)$/, 'the large one stays in part');
 my $with_few = missing();
 cmp_ok($with_few, '<=', $part + 2, 'it gave up as much as was needed');
-is(who_answers(), "$recall 0 20 0", 'both go on answering for it');
+is(who_answers($node), "$recall 0 20 0", 'both go on answering for it');
 
 # which of the two is hotter
 SKIP:
@@ -272,12 +251,12 @@ SKIP:
 }
 ok(defined wait_for(sub { heat('items', 200); return missing() <= $part }),
 	'the large one is hotter, and has its segments');
-is(who_answers(), "$recall 0 20 0", 'both answer');
+is(who_answers($node), "$recall 0 20 0", 'both answer');
 
 # ---- VACUUM gives back a segment
 sql('DELETE FROM items WHERE id <= 4500; VACUUM items');
 is(sql("SELECT segments FROM gpugraph_index_info('items_idx')"), 5, 'a segment was given back');
-is((split / /, who_answers())[0] >= 0.95, 1, 'the first answers after that are right');
+is((split / /, who_answers($node))[0] >= 0.95, 1, 'the first answers after that are right');
 ok(defined wait_for(sub { heat('items', 1);
 		return of_index($node, "segments = 5 AND state ~ 'partial|ready'") eq 't' }),
 	'the device followed');
@@ -318,7 +297,8 @@ for my $rest (@rests)
 	$meanwhile->();
 	is(finish_psql($query) . $query->{out}, "20\n", "$fault, $what: the query is answered");
 	prewarm('items_idx');
-	like(who_answers(), qr/^(1|0\.9[5-9])\S* 0 20 0$/, "$fault, $what: so are others, by both");
+	like(who_answers($node), qr/^(1|0\.9[5-9])\S* 0 20 0$/,
+		"$fault, $what: so are others, by both");
 }
 
 # ---- merges beside queries: hardly one is left to the CPU, none fails. Memory is full, so a merged
@@ -367,7 +347,7 @@ ok(defined wait_for(sub { state_of($node) eq 'partial' }), 'merged: in part');
 kill 'INT', $clients->{harness}->{KIDS}[0]{PID};
 my $errors = finish_psql($clients);
 unlike($errors, qr/ERROR|FATAL|abort/, 'no client saw an error') or diag($errors);
-$recall = (split / /, who_answers())[0];
+$recall = (split / /, who_answers($node))[0];
 cmp_ok($recall, '>=', 0.95, "recall $recall");
 index_is_complete($node, 'merged');
 
@@ -376,7 +356,7 @@ sql("SELECT gpugraph_evict('items_idx')");
 ok(limit($half * 4), 'a limit that the device does not have');
 sql("SET gpugraph.fault = less_memory; SELECT gpugraph_prewarm('items_idx')");
 is(state_of($node), 'partial', 'what it has is used');
-is(who_answers(), "$recall 0 20 0", 'both answer');
+is(who_answers($node), "$recall 0 20 0", 'both answer');
 
 # ---- a standby, and a restart
 ok(limit($half), 'half again');
@@ -394,7 +374,7 @@ is($standby->safe_psql('postgres', "SELECT complete('items')"), 'ok', 'standby: 
 $standby->stop;
 $node->restart;
 ok(defined wait_for(sub { state_of($node) eq 'partial' }), 'restarted: in part again');
-like(who_answers(), qr/ 0 20 0$/, 'both answer');
+like(who_answers($node), qr/ 0 20 0$/, 'both answer');
 
 $node->stop;
 done_testing();

@@ -238,11 +238,13 @@ ListOf(GgUpload *upload, const GgStageChunk *chunk)
 	return upload->lists[chunk->load][chunk->list];
 }
 
-/* Keep bytes of a row from `skip` on, until all of it have come. */
+/* Keep bytes of one row, which begin at `from` in the array, until the whole row has come. */
 static gg_status
 WritePartRow(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, uint64 row_bytes,
-			 uint64 offset, uint64 skip, const char *bytes, uint64 count)
+			 uint64 from, const char *bytes, uint64 count)
 {
+	const uint64 skip = from % row_bytes;
+	const uint64 offset = from - skip;
 	PartRow   **place = &upload->part_rows[chunk->load];
 	PartRow    *row;
 	gg_status	status = {GG_OK};
@@ -283,8 +285,7 @@ WriteWholeRows(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, cons
 
 	while (left > 0 && status.code == GG_OK)
 	{
-		uint64		skip = offset % row_bytes;
-		uint64		here = Min(left, row_bytes - skip);
+		uint64		here = Min(left, row_bytes - offset % row_bytes);
 
 		if (here == row_bytes)
 		{
@@ -292,7 +293,7 @@ WriteWholeRows(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, cons
 			status = upload->engine->index_write(list, GG_PART_ROWS, offset, bytes, here);
 		}
 		else
-			status = WritePartRow(upload, chunk, list, row_bytes, offset - skip, skip, bytes, here);
+			status = WritePartRow(upload, chunk, list, row_bytes, offset, bytes, here);
 		offset += here;
 		bytes += here;
 		left -= here;
