@@ -3,7 +3,8 @@
  *		Time and recall of the CUDA engine's build, vectors already on the device.
  *
  * usage: bench_build [-i random] [-t ITERATIONS] [-s SHARE] [-r RUNS] [-k K] [-d DEGREE]
- *			[-a ALGORITHM] [-m PERCENT] SET...
+ *			[-p SAMPLES] [-a ALGORITHM] [-m PERCENT] SET...
+ *	SAMPLES: p of GNND
  *	SHARE: GNND goes on until fewer of the places changed, and makes two iterations at least
  *	PERCENT: instead, two parts, of so many percent of the rows and of the rest, are built alone and
  *	their graphs merged, by comparing rows of both and by searching the larger one, beside a build
@@ -22,6 +23,7 @@
 #include "mode.h"
 
 #include <algorithm>
+#include <string>
 #include <time.h>
 
 #define SAMPLE 4096u
@@ -310,23 +312,44 @@ note_progress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 	s->done = done;
 }
 
+/* A set with its exact lists; one that is named again is not drawn again. */
+class drawn_set
+{
+public:
+	std::string name;
+	gg_cuda_buffer<float> rows;
+	std::vector<uint32_t> ids;
+	std::vector<uint32_t> truth;
+	double		lid;
+};
+
+static gg_status
+draw(const char *name, uint32_t n, const draw_from &from, drawn_set *set)
+{
+	if (set->name == name)
+		return gg_ok();
+	set->name = name;
+	set->rows.release();
+	GG_TRY(draw_rows(from, 0, n, &set->rows));
+	return exact(set->rows.get(), n, from.dim, set->ids, set->truth, &set->lid);
+}
+
 static gg_status
 bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit,
 	  gg_build_params *params, int runs, uint32_t percent)
 {
+	static drawn_set set;
 	const uint32_t k = params->intermediate_graph_degree;
-	gg_cuda_buffer<float> rows;
+	const gg_cuda_buffer<float> &rows = set.rows;
+	const std::vector<uint32_t> &ids = set.ids;
+	const std::vector<uint32_t> &truth = set.truth;
 	gg_cuda_stream stream;
-	std::vector<uint32_t> ids;
-	std::vector<uint32_t> truth;
 	gg_cuda_data data = {};
 	gg_dataset	described = {};
 	gg_bytes	foreseen;
-	double		lid = 0.0;
 
 	GG_TRY(stream.create());
-	GG_TRY(draw_rows({dim, latent, clusters, unit, DRAW_SEED}, 0, n, &rows));
-	GG_TRY(exact(rows.get(), n, dim, ids, truth, &lid));
+	GG_TRY(draw(name, n, {dim, latent, clusters, unit, DRAW_SEED}, &set));
 	data.rows = rows.get();
 	data.n = n;
 	data.dim = dim;
@@ -371,9 +394,10 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 				(lists.get(), device_ids.get(), k, some.get());
 			GG_CUDA_LAUNCHED("pick_kernel");
 			GG_TRY(gg_cuda_copy_out(found.data(), some.get(), some.bytes(), stream.get(), NULL));
-			printf("%s: %u x %u, LID %.1f, %u of %u, recall@10 %.4f recall@%u %.4f, "
-				   "%u iterations, the last of which changed %.3f\n", name, n, dim, lid,
-				   params->graph_degree, k, recall(found, k, truth, 10), std::min(k, 64u),
+			printf("%s: %u x %u, LID %.1f, %u of %u, p %u, recall@10 %.4f recall@%u %.4f, "
+				   "%u iterations, the last of which changed %.4f\n", name, n, dim, set.lid,
+				   params->graph_degree, k, gg_cuda_samples(params),
+				   recall(found, k, truth, 10), std::min(k, 64u),
 				   recall(found, k, truth, std::min(k, 64u)), stats.iterations, stats.changed);
 			stats = {};
 		}
@@ -428,6 +452,8 @@ main(int argc, char **argv)
 			params.max_iterations = (uint32_t) atoi(argv[++i]);
 		else if (strcmp(argv[i], "-s") == 0 && i + 1 < argc)
 			params.termination_threshold = (float) atof(argv[++i]);
+		else if (strcmp(argv[i], "-p") == 0 && i + 1 < argc)
+			params.samples = (uint32_t) atoi(argv[++i]);
 		else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc)
 			runs = atoi(argv[++i]);
 		else if (strcmp(argv[i], "-m") == 0 && i + 1 < argc)
@@ -455,7 +481,7 @@ main(int argc, char **argv)
 		else
 		{
 			fprintf(stderr, "usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] "
-					"[-d DEGREE] [-a ALGORITHM] [-m PERCENT] SET...\n");
+					"[-d DEGREE] [-p SAMPLES] [-a ALGORITHM] [-m PERCENT] SET...\n");
 			return 2;
 		}
 	}
