@@ -211,6 +211,15 @@ gg_cuda_samples(const gg_build_params *params)
 	return params->samples != 0 ? params->samples : GG_GNND_SAMPLES;
 }
 
+/* Words that a row's samples of one age take.  Up to this p half of them do. */
+#define GG_NARROW_SAMPLES 32
+
+static inline uint32_t
+gg_cuda_sample_words(uint32_t p)
+{
+	return p <= GG_NARROW_SAMPLES ? 2 * GG_NARROW_SAMPLES : 2 * GG_MAX_SAMPLES;
+}
+
 /* GNND from lists in place; iterations and the update counts go to stats. */
 extern gg_status gg_cuda_gnnd(const gg_cuda_rows *rows, const gg_cuda_lists &lists,
 							  const gg_build_params *params, const gg_cuda_parts *parts,

@@ -46,8 +46,8 @@
 #include "tile.cuh"
 
 #define GROUP 64				/* samples of one age that a block compares: 2p, or half of them */
-#define MAX_RAW (4 * GG_MAX_SAMPLES)	/* samples of both ages */
-static_assert(MAX_RAW == GG_TILE_THREADS && GG_MAX_SAMPLES == GROUP, "a thread has a sample");
+static_assert(4 * GG_MAX_SAMPLES == GG_TILE_THREADS, "a thread has a sample");
+static_assert(GROUP == 2 * GG_NARROW_SAMPLES && GROUP == GG_MAX_SAMPLES, "one group or two");
 #define OFFERS 32				/* slots per row */
 #define MAX_SUMMARY_WORDS 32
 #define STAGES 3
@@ -59,14 +59,16 @@ static_assert(MAX_RAW == GG_TILE_THREADS && GG_MAX_SAMPLES == GROUP, "a thread h
  * Of 1M x 100 with an intrinsic dimension of 29, 4.8% change in the first; a second makes k-NN
  * recall@10 0.992 of 0.982, and searches are the same (RESULTS.md, "Algorithms and merges").
  * Merges from cells make two at least, for their lists have fewer new places to fill.
+ * From random lists 1M x 128 stops after 8 iterations, at a recall@10 of 0.9997 in 0.28 s; a share
+ * of 0.001 made it 10, 0.9998 and 0.31 s.  Without clusters it is 8, 0.9980 and 0.28 s instead of
+ * 11, 0.9986 and 0.33 s.
  * The CPU engine makes at least two from cells.  From random lists it takes 30 iterations at most,
  * and a share of 0.002.
  */
 #define CELLS_ITERATIONS 12
-#define CELLS_FIRST_TERMINATION 0.06f
-#define CELLS_TERMINATION 0.03f
 #define RANDOM_ITERATIONS 20
-#define RANDOM_TERMINATION 0.001f
+#define FIRST_TERMINATION 0.06f	/* from cells */
+#define TERMINATION 0.03f
 
 #define NO_SAMPLE 0xFFFFFFFFu
 
@@ -143,13 +145,13 @@ unscramble(uint32_t value, uint32_t seed)
 static_assert(0x9E3779B1u * 0x0E8B2F51u == 1u, "inverse modulo 2^32");
 
 /*
- * Samples of one age are 2p words per row: p ids of its own list, then p slots of scrambled ids of
- * rows that sampled this one.
+ * Samples of one age are `span` words per row, GROUP or twice as many: in the first half ids of its
+ * own list, in the second one scrambled ids of rows that sampled this one; p of each are used.
  */
 template <int R>
 static __global__ void
-sample_kernel(uint32_t n, uint64_t *lists, uint32_t p, uint32_t seed, uint32_t first,
-			  uint32_t *fresh, uint32_t *old)
+sample_kernel(uint32_t n, uint64_t *lists, uint32_t p, uint32_t span, uint32_t seed,
+			  uint32_t first, uint32_t *fresh, uint32_t *old)
 {
 	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
@@ -179,9 +181,9 @@ sample_kernel(uint32_t n, uint64_t *lists, uint32_t p, uint32_t seed, uint32_t f
 			const uint32_t id = gg_key_id(key);
 			uint32_t   *samples = is_fresh ? fresh : old;
 
-			samples[(uint64_t) row * (2 * p) + at] = id;
+			samples[(uint64_t) row * span + at] = id;
 			/* the slot must not depend on the order of arrival, nor be the same each iteration */
-			atomicMin(&samples[(uint64_t) id * (2 * p) + p + gg_mix(row ^ ~seed) % p],
+			atomicMin(&samples[(uint64_t) id * span + span / 2 + gg_mix(row ^ ~seed) % p],
 					  scramble(row, seed));
 			if (is_fresh)
 				*entry = key & ~GG_KEY_NEW;
@@ -200,8 +202,6 @@ typedef struct local_args
 	const uint32_t *summaries;
 	const uint8_t *parts;		/* n, or NULL */
 	uint64_t   *offers;
-	uint32_t	p;				/* 1 .. GG_MAX_SAMPLES */
-	uint32_t	jobs;			/* of a row: see local_job_of() */
 	uint32_t	words;			/* of a summary */
 	/* that a row's chunks need, at most STAGES: more blocks fit beside */
 	uint32_t	stages;
@@ -227,8 +227,8 @@ offer(const local_args &args, uint32_t row, uint32_t id, uint64_t best)
 
 /*
  * What a block compares of a row's samples: one group of 64 NEW ones with another group, and with
- * itself where `itself` says so.  Groups 0 and 1 are NEW samples, 2 and 3 OLD ones.  Up to p = 32
- * groups 1 and 3 are empty, and one job does all.
+ * itself where `itself` says so.  Groups 0 and 1 are NEW samples, 2 and 3 OLD ones.  WIDE is for
+ * more than GG_NARROW_SAMPLES; else groups 1 and 3 are empty, and one job does all.
  */
 typedef struct local_job
 {
@@ -237,12 +237,13 @@ typedef struct local_job
 	bool		itself;
 } local_job;
 
-#define JOBS_OF_FOUR 5
+#define WIDE_JOBS 5
 
-__device__ static inline local_job
-local_job_of(uint32_t jobs, uint32_t job)
+template <bool WIDE>
+static __device__ __forceinline__ local_job
+local_job_of(uint32_t job)
 {
-	if (jobs == 1)
+	if (!WIDE)
 		return {0, 2, true};
 	switch (job)
 	{
@@ -265,14 +266,17 @@ local_job_of(uint32_t jobs, uint32_t job)
  *
  *	dynamic		stages x 16,384		a chunk of the row at each place (tile.cuh)
  *				128 x words x 4		summaries, by place
- *	static		1,824				local_samples
+ *	static		1,296 or 1,824		local_samples
  *				128					parts, by place, where there are any
  */
+template <bool WIDE>
 struct local_samples
 {
-	alignas(16) uint32_t raw[MAX_RAW];	/* before they are packed: all NEW ones, all OLD ones */
+	static constexpr uint32_t SPAN = WIDE ? 2 * GROUP : GROUP;
+
+	alignas(16) uint32_t raw[2 * SPAN]; /* before they are packed: all NEW ones, all OLD ones */
 	uint32_t	ids[2 * GROUP];
-	uint32_t	packed[MAX_RAW / 32];	/* that each of the warps has kept of its 32 */
+	uint32_t	packed[2 * SPAN / 32];	/* that each of the warps has kept of its 32 */
 	uint16_t	bits[2 * GROUP];	/* summary_bit() of the id */
 };
 
@@ -281,7 +285,8 @@ struct local_block
 {
 	char	   *stages;
 	uint32_t   *summaries;
-	local_samples *samples;
+	uint32_t   *ids;			/* of local_samples */
+	uint16_t   *bits;
 	uint8_t    *parts;
 	local_job	job;
 	uint32_t	nleft;
@@ -304,51 +309,47 @@ local_group_size(uint32_t group, uint32_t nfresh, uint32_t nold)
 	return all <= before ? 0 : min(all - before, (uint32_t) GROUP);
 }
 
-/* The sample that thread tid keeps goes to its place, if the block's job has that. */
-template <bool CROSS>
+/* A sample goes to its place, if the block's job has that. */
+template <bool CROSS, bool WIDE>
 static __device__ __forceinline__ void
-local_place(const local_args &args, local_block &block, uint32_t id, bool old, uint32_t rank)
+local_place(const local_args &args, const local_block &block, uint32_t id, bool old, uint32_t rank)
 {
-	local_samples *samples = block.samples;
 	const uint32_t group = (old ? 2 : 0) + rank / GROUP;
-	const uint32_t to = (group == block.job.left ? 0 : GROUP) + rank % GROUP;
+	const bool	left = WIDE ? group == block.job.left : !old;
+	const uint32_t to = (left ? 0 : GROUP) + rank % GROUP;
 
-	if (group != block.job.left && group != block.job.right)
+	if (WIDE && !left && group != block.job.right)
 		return;
-	samples->ids[to] = id;
-	samples->bits[to] = (uint16_t) summary_bit(id, args.words, args.summary_seed);
+	block.ids[to] = id;
+	block.bits[to] = (uint16_t) summary_bit(id, args.words, args.summary_seed);
 	if (CROSS)
 		block.parts[to] = args.parts[id];
 }
 
 /* Read the row's samples, drop duplicates, pack.  A barrier is due before they are looked at. */
-template <bool CROSS>
+template <bool CROSS, bool WIDE>
 static __device__ __forceinline__ void
-local_pack(const local_args &args, uint32_t row, local_block &block)
+local_pack(const local_args &args, uint32_t row, local_samples<WIDE> *samples, local_block &block)
 {
-	local_samples *samples = block.samples;
+	constexpr uint32_t SPAN = local_samples<WIDE>::SPAN;
 	const uint32_t tid = threadIdx.x;
 	const uint32_t lane = tid & 31;
 	const uint32_t warp = tid / 32;
-	/* threads per age: whole warps */
-	const uint32_t span = args.jobs == 1 ? GROUP : 2 * GROUP;
-	const bool	old = tid >= span;
-	const uint32_t at = old ? tid - span : tid;
+	const bool	old = tid >= SPAN;
 	uint32_t	id = NO_SAMPLE;
 	uint32_t	rank = 0;
 	uint32_t	counts[2] = {0, 0};
 	bool		valid = false;
 
-	if (tid < 2 * span)
+	if (tid < 2 * SPAN)
 	{
-		if (at < 2 * args.p)
-			id = (old ? args.old : args.fresh)[(uint64_t) row * (2 * args.p) + at];
-		if (at >= args.p && id != NO_SAMPLE)
+		id = (old ? args.old : args.fresh)[(uint64_t) row * SPAN + tid % SPAN];
+		if (tid % SPAN >= SPAN / 2 && id != NO_SAMPLE)
 			id = unscramble(id, args.seed);
 		samples->raw[tid] = id;
 	}
 	__syncthreads();
-	if (tid < 2 * span)
+	if (tid < 2 * SPAN)
 	{
 		valid = id != NO_SAMPLE;
 		for (uint32_t i = 0; i < tid; i += 4)
@@ -367,18 +368,19 @@ local_pack(const local_args &args, uint32_t row, local_block &block)
 		rank = __popc(mask & gg_lanes_below(lane));
 	}
 	__syncthreads();
-	for (uint32_t i = 0; i < 2 * span / 32; i++)
+#pragma unroll
+	for (uint32_t i = 0; i < 2 * SPAN / 32; i++)
 	{
-		const bool	of_old = i >= span / 32;
+		const bool	of_old = i >= SPAN / 32;
 
 		if (i < warp && of_old == old)
 			rank += samples->packed[i];
 		counts[of_old] += samples->packed[i];
 	}
-	if (valid)
-		local_place<CROSS>(args, block, id, old, rank);
-	block.nleft = local_group_size(block.job.left, counts[0], counts[1]);
-	block.nright = local_group_size(block.job.right, counts[0], counts[1]);
+	if (tid < 2 * SPAN && valid)
+		local_place<CROSS, WIDE>(args, block, id, old, rank);
+	block.nleft = WIDE ? local_group_size(block.job.left, counts[0], counts[1]) : counts[0];
+	block.nright = WIDE ? local_group_size(block.job.right, counts[0], counts[1]) : counts[1];
 }
 
 /* A chunk of the rows to its stage; source: the thread's unit of rows tid / 8 + 32 i, or NULL. */
@@ -413,7 +415,7 @@ local_load_summaries(const local_args &args, const local_block &block)
 
 		if (local_present(block, place))
 			((uint4 *) block.summaries)[i] =
-				((const uint4 *) args.summaries)[(uint64_t) block.samples->ids[place] * quads +
+				((const uint4 *) args.summaries)[(uint64_t) block.ids[place] * quads +
 												 i % quads];
 	}
 }
@@ -437,7 +439,7 @@ local_measure(const local_args &args, const local_block &block, bool busy, gg_ti
 		const uint32_t place = tid / 8 + 32 * i;
 
 		source[i] = local_present(block, place) ? args.rows.rows +
-			(uint64_t) block.samples->ids[place] * units * 16 + (tid & 7) * 16 : NULL;
+			(uint64_t) block.ids[place] * units * 16 + (tid & 7) * 16 : NULL;
 	}
 	local_load(args, block, source, 0);
 	local_load(args, block, source, 1);
@@ -484,7 +486,7 @@ local_select(const local_args &args, const local_block &block, const gg_tile_sum
 		const uint32_t *summary_c = block.summaries + c * words;
 		const float last_c = __uint_as_float(summary_c[words - 2]);
 		const float norm_c = __uint_as_float(summary_c[words - 1]);
-		const uint32_t bit_c = block.samples->bits[c];
+		const uint32_t bit_c = block.bits[c];
 
 #pragma unroll
 		for (int i = 0; i < 4; i++)
@@ -506,7 +508,7 @@ local_select(const local_args &args, const local_block &block, const gg_tile_sum
 									   (uint64_t) __float_as_uint(distance) << 32 | c);
 			if (!diagonal && distance < last_c)
 			{
-				const uint32_t bit_r = block.samples->bits[r];
+				const uint32_t bit_r = block.bits[r];
 
 				if ((summary_c[bit_r / 32] >> (bit_r & 31) & 1) == 0)
 					best_of_column[j] = lower(best_of_column[j],
@@ -550,17 +552,18 @@ local_offer(const local_args &args, const uint32_t *ids, const uint64_t (&best_o
 	}
 }
 
-/* CROSS: only what is of two parts; see gg_cuda_parts. */
-template <gg_cuda_kind KIND, bool CROSS>
+/* CROSS: only what is of two parts; see gg_cuda_parts.  WIDE: WIDE_JOBS blocks share a row. */
+template <gg_cuda_kind KIND, bool CROSS, bool WIDE>
 static __global__ void __launch_bounds__(GG_TILE_THREADS, KIND == GG_KIND_HALF_L2 ? 4 : 2)
 local_join_kernel(local_args args, uint32_t first)
 {
+	typedef local_samples<WIDE> samples_of_row;
 	extern __shared__ char shared[];
-	__shared__ local_samples samples;
+	__shared__ samples_of_row samples;
 	__shared__ uint8_t parts[CROSS ? 2 * GROUP : 1];
 	const uint32_t wm = threadIdx.x / 32 & 1;
 	const uint32_t wn = threadIdx.x / 64;
-	const uint32_t at = first + blockIdx.x / args.jobs;
+	const uint32_t at = first + (WIDE ? blockIdx.x / WIDE_JOBS : blockIdx.x);
 	local_block block;
 	gg_tile_sums sums;
 	uint64_t	best_of_row[4];
@@ -575,10 +578,11 @@ local_join_kernel(local_args args, uint32_t first)
 
 	block.stages = shared;
 	block.summaries = (uint32_t *) (shared + args.stages * STAGE_BYTES);
-	block.samples = &samples;
+	block.ids = samples.ids;
+	block.bits = samples.bits;
 	block.parts = parts;
-	block.job = local_job_of(args.jobs, blockIdx.x % args.jobs);
-	local_pack<CROSS>(args, row, block);
+	block.job = local_job_of<WIDE>(blockIdx.x % WIDE_JOBS);
+	local_pack<CROSS, WIDE>(args, row, &samples, block);
 	if (block.nleft == 0 || (block.nright == 0 && !block.job.itself))
 		return;					/* the same for the whole block */
 	__syncthreads();
@@ -651,6 +655,8 @@ public:
 	uint32_t	length;			/* of a list in memory */
 	uint32_t	k;				/* its entries that count */
 	uint32_t	iterations;		/* at most */
+	uint32_t	p;
+	uint32_t	span;			/* words of samples of one age per row */
 	uint64_t   *lists;
 	cudaStream_t stream;
 	const gg_control *control;
@@ -671,9 +677,11 @@ gnnd_begin(gnnd *g, uint32_t p, const uint32_t *order, gg_cuda_meter *meter)
 	const uint32_t words = summary_words(g->k);
 	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
 
+	g->p = p;
+	g->span = gg_cuda_sample_words(p);
 	GG_TRY(g->pace.create());
-	GG_TRY(gg_cuda_allocate_large(&g->fresh, (uint64_t) n * 2 * p, g->control, meter));
-	GG_TRY(gg_cuda_allocate_large(&g->old, (uint64_t) n * 2 * p, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->fresh, (uint64_t) n * g->span, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->old, (uint64_t) n * g->span, g->control, meter));
 	GG_TRY(gg_cuda_allocate_large(&g->summaries, (uint64_t) n * words, g->control, meter));
 	GG_TRY(gg_cuda_allocate_large(&g->offers, (uint64_t) n * OFFERS, g->control, meter));
 	GG_TRY(g->updates.allocate(1, meter));
@@ -683,8 +691,6 @@ gnnd_begin(gnnd *g, uint32_t p, const uint32_t *order, gg_cuda_meter *meter)
 	g->args.old = g->old.get();
 	g->args.summaries = g->summaries.get();
 	g->args.offers = g->offers.get();
-	g->args.p = p;
-	g->args.jobs = 2 * p <= GROUP ? 1 : JOBS_OF_FOUR;
 	g->args.words = words;
 	g->args.stages = chunks < STAGES ? chunks : STAGES;
 	GG_CUDA_TRY(cudaMemsetAsync(g->offers.get(), 0xFF, g->offers.bytes(), g->stream));
@@ -728,7 +734,7 @@ gnnd_sample(gnnd *g)
 
 		GG_SWITCH_LENGTH(g->length,
 			(sample_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
-			 (n, g->lists, g->args.p, g->args.seed, (uint32_t) first, g->fresh.get(),
+			 (n, g->lists, g->p, g->span, g->args.seed, (uint32_t) first, g->fresh.get(),
 			  g->old.get())));
 		GG_CUDA_LAUNCHED("sample_kernel");
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
@@ -736,13 +742,16 @@ gnnd_sample(gnnd *g)
 	return gg_ok();
 }
 
-template <gg_cuda_kind KIND, bool CROSS>
+template <gg_cuda_kind KIND, bool CROSS, bool WIDE>
 static gg_status
-launch_join(const gnnd *g, uint32_t first, uint32_t blocks, uint32_t shared)
+launch_join(const gnnd *g, uint32_t first, uint32_t count, uint32_t shared)
 {
-	GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND, CROSS>,
+	const uint32_t blocks = WIDE ? count * WIDE_JOBS : count;
+
+	GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND, CROSS, WIDE>,
 									 cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-	local_join_kernel<KIND, CROSS><<<blocks, GG_TILE_THREADS, shared, g->stream>>>(g->args, first);
+	local_join_kernel<KIND, CROSS, WIDE><<<blocks, GG_TILE_THREADS, shared, g->stream>>>
+		(g->args, first);
 	GG_CUDA_LAUNCHED("local_join_kernel");
 	return gg_ok();
 }
@@ -752,21 +761,24 @@ gnnd_join(gnnd *g, uint32_t iteration)
 {
 	const gg_cuda_rows *rows = g->rows;
 	const uint64_t n = rows->n;
+	const bool	wide = g->span > GROUP;
 	const uint32_t shared = g->args.stages * STAGE_BYTES + 2 * GROUP * g->args.words * 4;
 	/* a launch: 20 ms at 1 TB/s of gathered rows, or at 5 TFLOP/s of fp32 */
 	const double row_s = 128.0 * rows->units * 16 / 1e12 +
 		(rows->kind == GG_KIND_HALF_L2 ? 0.0 : 64.0 * 128 * rows->units * 8 / 5e12);
-	const double fit = 0.02 / (row_s * g->args.jobs);
+	const double fit = 0.02 / (wide ? row_s * WIDE_JOBS : row_s);
 	const uint32_t slice = (uint32_t) gg_cuda_cut(fit > 1e7 ? 10000000 : fit < 264 ? 264 :
 												  (uint64_t) fit, g->control);
 
 	for (uint64_t first = 0; first < n; first += slice)
 	{
-		const uint32_t blocks = gg_cuda_slice(n, first, slice) * g->args.jobs;
+		const uint32_t count = gg_cuda_slice(n, first, slice);
 
 		GG_SWITCH_KIND(rows->kind, GG_TRY(g->args.parts != NULL ?
-			(launch_join<KIND, true>(g, (uint32_t) first, blocks, shared)) :
-			(launch_join<KIND, false>(g, (uint32_t) first, blocks, shared))));
+			(wide ? launch_join<KIND, true, true>(g, (uint32_t) first, count, shared) :
+			 launch_join<KIND, true, false>(g, (uint32_t) first, count, shared)) :
+			(wide ? launch_join<KIND, false, true>(g, (uint32_t) first, count, shared) :
+			 launch_join<KIND, false, false>(g, (uint32_t) first, count, shared))));
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 		gg_cuda_progress(g->control, GG_PHASE_KNN_DESCENT, n * iteration + first,
 						 n * g->iterations);
@@ -807,8 +819,7 @@ termination(const gg_build_params *params, const gg_cuda_parts *parts, uint32_t 
 		return 0;
 	if (params->termination_threshold > 0.0f)
 		return params->termination_threshold;
-	return random ? RANDOM_TERMINATION : iteration == 0 ? CELLS_FIRST_TERMINATION :
-		CELLS_TERMINATION;
+	return iteration == 0 ? FIRST_TERMINATION : TERMINATION;
 }
 
 gg_status

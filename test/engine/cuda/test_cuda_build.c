@@ -1106,9 +1106,13 @@ small_cases(void)
 static void
 bug_known_pair_cases(void)
 {
-	knn_case(GAUSS, 1500, 32, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.998);
+	gg_build_params params = make_params(32, 64);
+
+	params.init = GG_INIT_RANDOM;
+	params.termination_threshold = 0.001f;
+	knn_case_of(GAUSS, 1500, 32, GG_METRIC_L2, GG_ELEMENT_F32, 64, params, 0.998);
 	if (!harness_fewest())
-		knn_case(GAUSS, 1500, 64, GG_METRIC_L2, GG_ELEMENT_F32, 100, GG_INIT_RANDOM, 0.998);
+		knn_case_of(GAUSS, 1500, 64, GG_METRIC_L2, GG_ELEMENT_F32, 100, params, 0.998);
 }
 
 /*
