@@ -273,7 +273,7 @@ gnnd_6(void)
 	(void) exact_seconds(&set, &copy.view, stream.get());
 	const double exact = exact_seconds(&set, &copy.view, stream.get());
 
-	printf("| every pair, on the tensor cores | 10 | | %.3f | (fp16) |\n\n", exact);
+	printf("| every pair, on the tensor cores | 10 | | | %.3f | (fp16) |\n\n", exact);
 	papers_compare("SIFT1M to recall 0.99 in under 4 s, every pair in 21 s: 5 times as fast",
 				   "to 0.99 from random lists %.3f s, %.1fx; from pivot cells %.3f s, %.1fx "
 				   "(0: not reached)",
