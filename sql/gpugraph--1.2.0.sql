@@ -467,11 +467,11 @@ CREATE FUNCTION gpugraph_search(index regclass, queries halfvec[], k int,
 COMMENT ON FUNCTION gpugraph_search(regclass, halfvec[], int)
 	IS 'the k nearest visible rows of each query, by a gpugraph index';
 
-CREATE FUNCTION gpugraph_knn_graph(index regclass, k int,
+CREATE FUNCTION gpugraph_knn_graph(index regclass, k int, algorithm text DEFAULT 'search',
 	OUT tid tid, OUT neighbor tid, OUT distance float8) RETURNS SETOF record
 	AS 'MODULE_PATHNAME' LANGUAGE C STRICT STABLE PARALLEL RESTRICTED COST 10000 ROWS 100000;
 
-COMMENT ON FUNCTION gpugraph_knn_graph(regclass, int)
+COMMENT ON FUNCTION gpugraph_knn_graph(regclass, int, text)
 	IS 'the k nearest other rows of every visible row of a gpugraph index';
 
 CREATE FUNCTION gpugraph_recall(index regclass, k int DEFAULT 10, sample int DEFAULT 100,

@@ -200,6 +200,7 @@ typedef enum gg_algorithm
 	GG_ALGORITHM_GRNND = 3		/* relative NN-descent, without k-NN lists */
 } gg_algorithm;
 
+#define GG_MAX_SAMPLES	64u			/* p */
 #define GG_MAX_ALPHA	100.0f
 #define GG_MAX_LAMBDA	1024u
 #define GG_MAX_ROUNDS	100u		/* T1, and T2 */
@@ -209,6 +210,7 @@ typedef struct gg_build_params
 	gg_algorithm algorithm;		/* 0: CAGRA */
 	uint32_t	graph_degree;				/* out-degree of the result, 4 .. GG_MAX_DEGREE / 2 */
 	uint32_t	intermediate_graph_degree;	/* length of the k-NN lists, >= graph_degree */
+	uint32_t	samples;		/* p of GNND: 1 .. GG_MAX_SAMPLES; 0 = the engine's default */
 	uint64_t	seed;			/* same seed and threads = 1: same graph (CPU engine) */
 	gg_init		init;
 	uint32_t	max_iterations; /* of GNND; 0 = the engine's default */
@@ -725,7 +727,7 @@ typedef struct gg_engine
 	 */
 	void		(*release) (void);
 
-	/* ---- for tests and benches alone: stages of a build ---- */
+	/* ---- stages of a build; for tests and benches alone, but for knn_graph() ---- */
 
 	/*
 	 * Approximate k-NN lists by GNND [GNND, sections 3 and 4], k = intermediate_graph_degree.  ids:

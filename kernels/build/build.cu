@@ -436,7 +436,8 @@ knn_bytes(uint64_t n, uint64_t dim, const gg_build_params *params, gg_metric met
 	const uint64_t cells = n * (32 * 8 + 4 + 8 * 4 + 4 * 4) + n / 64 * (8 * 12 + 64) +
 		n / 64 * gg_cuda_row_bytes(metric, (uint32_t) dim);
 	/* samples of both ages, offers, summary, order */
-	const uint64_t gnnd = n * (2 * 64 * 4 + 32 * 8 + (k <= 64 ? 16 : 32) * 4 + 4);
+	const uint64_t samples = 2 * gg_cuda_sample_words(gg_cuda_samples(params)) * sizeof(uint32_t);
+	const uint64_t gnnd = n * (samples + 32 * 8 + (k <= 64 ? 16 : 32) * 4 + 4);
 	const uint64_t init = random || exact ? 0 : cells;
 	const uint64_t descent = exact ? 0 : gnnd;
 	const uint64_t finish = n * k * 4;

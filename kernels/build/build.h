@@ -5,7 +5,8 @@
  *
  *	working_copy.cu	rows made ready for comparing
  *	cells.cu		pivot cells: assignment, sorting into cells, joins within cells
- *	knn_graph.cu	GNND iterations, exact last distances
+ *	knn_graph.cu	GNND iterations
+ *	lists.cu		random lists, exact last distances
  *	merge.cu		the same over lists that are known of parts: GGM
  *	extend.cu		few rows into a large graph, by searching it
  *	optimize.cu		rank-based reordering
@@ -200,6 +201,24 @@ extern gg_status gg_cuda_random_ids(uint32_t n, uint32_t count, uint64_t seed, c
 #define GG_EXACT_MAX_ROWS 16384
 
 /* ---- stages ------------------------------------------------------------------ */
+
+/* p of GNND by default: a row's samples of either age, and as many that sampled it. */
+#define GG_GNND_SAMPLES 32
+
+static inline uint32_t
+gg_cuda_samples(const gg_build_params *params)
+{
+	return params->samples != 0 ? params->samples : GG_GNND_SAMPLES;
+}
+
+/* Words that a row's samples of one age take.  Up to this p half of them do. */
+#define GG_NARROW_SAMPLES 32
+
+static inline uint32_t
+gg_cuda_sample_words(uint32_t p)
+{
+	return p <= GG_NARROW_SAMPLES ? 2 * GG_NARROW_SAMPLES : 2 * GG_MAX_SAMPLES;
+}
 
 /* GNND from lists in place; iterations and the update counts go to stats. */
 extern gg_status gg_cuda_gnnd(const gg_cuda_rows *rows, const gg_cuda_lists &lists,

@@ -1,17 +1,18 @@
 /*
  * knn_graph.cu
- *		GNND, all of it on the device.
+ *		GNND, all of it on the device, but for its start and its end (cells.cu, lists.cu).
  *
  * Wang, Zhao, Zeng, Yang: "Fast k-NN Graph Construction by GPU based NN-Descent", 2021, sections 3
  * and 4.
  *
  * One iteration
  *	summaries	One warp per row.  The row's summary is made of its list (departure 3).
- *	sample		One warp per row.  The nearest SAMPLES entries flagged NEW and as many OLD ones are
+ *	sample		One warp per row.  The nearest p entries flagged NEW and as many OLD ones are
  *				written to the row's samples and, reversed, to the samples of the rows they name.
  *				The NEW ones lose the flag.
- *	local join	One block per row.  Up to 64 NEW samples are compared with up to 64 NEW and 64 OLD
- *				ones (tile.cuh).  A pair that is near enough is offered to both rows.
+ *	local join	One block per row.  Up to 2p NEW samples are compared with up to 2p NEW and 2p OLD
+ *				ones (tile.cuh).  A pair that is near enough is offered to both rows.  Above p = 32
+ *				five blocks share a row: each has two groups of 64 samples.
  *	update		One warp per row.  What was offered to the row is merged into its list.
  * The host reads one counter, the entries that changed.
  *
@@ -44,8 +45,9 @@
 #include "rank.cuh"
 #include "tile.cuh"
 
-#define SAMPLES 32				/* p of the paper: forward, and as many slots for reverse */
-#define SIDE (2 * SAMPLES)		/* samples of one age */
+#define GROUP 64				/* samples of one age that a block compares: 2p, or half of them */
+static_assert(4 * GG_MAX_SAMPLES == GG_TILE_THREADS, "a thread has a sample");
+static_assert(GROUP == 2 * GG_NARROW_SAMPLES && GROUP == GG_MAX_SAMPLES, "one group or two");
 #define OFFERS 32				/* slots per row */
 #define MAX_SUMMARY_WORDS 32
 #define STAGES 3
@@ -57,14 +59,16 @@
  * Of 1M x 100 with an intrinsic dimension of 29, 4.8% change in the first; a second makes k-NN
  * recall@10 0.992 of 0.982, and searches are the same (RESULTS.md, "Algorithms and merges").
  * Merges from cells make two at least, for their lists have fewer new places to fill.
+ * From random lists 1M x 128 stops after 8 iterations, at a recall@10 of 0.9997 in 0.28 s; a share
+ * of 0.001 made it 10, 0.9998 and 0.31 s.  Without clusters it is 8, 0.9980 and 0.28 s instead of
+ * 11, 0.9986 and 0.33 s.
  * The CPU engine makes at least two from cells.  From random lists it takes 30 iterations at most,
  * and a share of 0.002.
  */
 #define CELLS_ITERATIONS 12
-#define CELLS_FIRST_TERMINATION 0.06f
-#define CELLS_TERMINATION 0.03f
 #define RANDOM_ITERATIONS 20
-#define RANDOM_TERMINATION 0.001f
+#define FIRST_TERMINATION 0.06f	/* from cells */
+#define TERMINATION 0.03f
 
 #define NO_SAMPLE 0xFFFFFFFFu
 
@@ -141,13 +145,13 @@ unscramble(uint32_t value, uint32_t seed)
 static_assert(0x9E3779B1u * 0x0E8B2F51u == 1u, "inverse modulo 2^32");
 
 /*
- * Samples of one age are SIDE words per row: SAMPLES ids of its own list, then SAMPLES slots of
- * scrambled ids of rows that sampled this one.
+ * Samples of one age are `span` words per row, GROUP or twice as many: in the first half ids of its
+ * own list, in the second one scrambled ids of rows that sampled this one; p of each are used.
  */
 template <int R>
 static __global__ void
-sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32_t *fresh,
-			  uint32_t *old)
+sample_kernel(uint32_t n, uint64_t *lists, uint32_t p, uint32_t span, uint32_t seed,
+			  uint32_t first, uint32_t *fresh, uint32_t *old)
 {
 	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
 	const uint32_t lane = threadIdx.x & 31;
@@ -172,14 +176,14 @@ sample_kernel(uint32_t n, uint64_t *lists, uint32_t seed, uint32_t first, uint32
 
 		nfresh += __popc(fresh_mask);
 		nold += __popc(old_mask);
-		if (used && at < SAMPLES)
+		if (used && at < p)
 		{
 			const uint32_t id = gg_key_id(key);
 			uint32_t   *samples = is_fresh ? fresh : old;
 
-			samples[(uint64_t) row * SIDE + at] = id;
+			samples[(uint64_t) row * span + at] = id;
 			/* the slot must not depend on the order of arrival, nor be the same each iteration */
-			atomicMin(&samples[(uint64_t) id * SIDE + SAMPLES + gg_mix(row ^ ~seed) % SAMPLES],
+			atomicMin(&samples[(uint64_t) id * span + span / 2 + gg_mix(row ^ ~seed) % p],
 					  scramble(row, seed));
 			if (is_fresh)
 				*entry = key & ~GG_KEY_NEW;
@@ -222,20 +226,58 @@ offer(const local_args &args, uint32_t row, uint32_t id, uint64_t best)
 }
 
 /*
- * A block's shared memory.  A sample has a place: 0 .. 63 NEW, 64 .. 127 OLD, packed to the front
- * of each.
+ * What a block compares of a row's samples: one group of 64 NEW ones with another group, and with
+ * itself where `itself` says so.  Groups 0 and 1 are NEW samples, 2 and 3 OLD ones.  WIDE is for
+ * more than GG_NARROW_SAMPLES; else groups 1 and 3 are empty, and one job does all.
+ */
+typedef struct local_job
+{
+	uint32_t	left;
+	uint32_t	right;
+	bool		itself;
+} local_job;
+
+#define WIDE_JOBS 5
+
+template <bool WIDE>
+static __device__ __forceinline__ local_job
+local_job_of(uint32_t job)
+{
+	if (!WIDE)
+		return {0, 2, true};
+	switch (job)
+	{
+		case 0:
+			return {0, 1, true};
+		case 1:
+			return {1, 2, true};
+		case 2:
+			return {0, 2, false};
+		case 3:
+			return {0, 3, false};
+		default:
+			return {1, 3, false};
+	}
+}
+
+/*
+ * A block's shared memory.  A sample has a place: 0 .. 63 in the left group, 64 .. 127 in the right
+ * one, packed to the front of each.
  *
  *	dynamic		stages x 16,384		a chunk of the row at each place (tile.cuh)
  *				128 x words x 4		summaries, by place
- *	static		1,296				local_samples
+ *	static		1,296 or 1,824		local_samples
  *				128					parts, by place, where there are any
  */
+template <bool WIDE>
 struct local_samples
 {
-	alignas(16) uint32_t raw[2 * SIDE]; /* before they are packed */
-	uint32_t	ids[2 * SIDE];
-	uint32_t	packed[4];		/* that each of the four warps has kept of its 32 */
-	uint16_t	bits[2 * SIDE];	/* summary_bit() of the id */
+	static constexpr uint32_t SPAN = WIDE ? 2 * GROUP : GROUP;
+
+	alignas(16) uint32_t raw[2 * SPAN]; /* before they are packed: all NEW ones, all OLD ones */
+	uint32_t	ids[2 * GROUP];
+	uint32_t	packed[2 * SPAN / 32];	/* that each of the warps has kept of its 32 */
+	uint16_t	bits[2 * GROUP];	/* summary_bit() of the id */
 };
 
 /* What the threads of a block have in common. */
@@ -243,42 +285,71 @@ struct local_block
 {
 	char	   *stages;
 	uint32_t   *summaries;
-	local_samples *samples;
+	uint32_t   *ids;			/* of local_samples */
+	uint16_t   *bits;
 	uint8_t    *parts;
-	uint32_t	nfresh;
-	uint32_t	nold;
+	local_job	job;
+	uint32_t	nleft;
+	uint32_t	nright;
 };
 
 static __device__ __forceinline__ bool
 local_present(const local_block &block, uint32_t place)
 {
-	return place < SIDE ? place < block.nfresh : place - SIDE < block.nold;
+	return place < GROUP ? place < block.nleft : place - GROUP < block.nright;
+}
+
+/* Of a group, when so many samples of either age are packed. */
+static __device__ __forceinline__ uint32_t
+local_group_size(uint32_t group, uint32_t nfresh, uint32_t nold)
+{
+	const uint32_t before = group % 2 * GROUP;
+	const uint32_t all = group < 2 ? nfresh : nold;
+
+	return all <= before ? 0 : min(all - before, (uint32_t) GROUP);
+}
+
+/* A sample goes to its place, if the block's job has that. */
+template <bool CROSS, bool WIDE>
+static __device__ __forceinline__ void
+local_place(const local_args &args, const local_block &block, uint32_t id, bool old, uint32_t rank)
+{
+	const uint32_t group = (old ? 2 : 0) + rank / GROUP;
+	const bool	left = WIDE ? group == block.job.left : !old;
+	const uint32_t to = (left ? 0 : GROUP) + rank % GROUP;
+
+	if (WIDE && !left && group != block.job.right)
+		return;
+	block.ids[to] = id;
+	block.bits[to] = (uint16_t) summary_bit(id, args.words, args.summary_seed);
+	if (CROSS)
+		block.parts[to] = args.parts[id];
 }
 
 /* Read the row's samples, drop duplicates, pack.  A barrier is due before they are looked at. */
-template <bool CROSS>
+template <bool CROSS, bool WIDE>
 static __device__ __forceinline__ void
-local_pack(const local_args &args, uint32_t row, local_block &block)
+local_pack(const local_args &args, uint32_t row, local_samples<WIDE> *samples, local_block &block)
 {
-	local_samples *samples = block.samples;
+	constexpr uint32_t SPAN = local_samples<WIDE>::SPAN;
 	const uint32_t tid = threadIdx.x;
 	const uint32_t lane = tid & 31;
 	const uint32_t warp = tid / 32;
+	const bool	old = tid >= SPAN;
 	uint32_t	id = NO_SAMPLE;
 	uint32_t	rank = 0;
+	uint32_t	counts[2] = {0, 0};
 	bool		valid = false;
 
-	if (tid < 2 * SIDE)
+	if (tid < 2 * SPAN)
 	{
-		const uint32_t *source = tid < SIDE ? args.fresh : args.old;
-
-		id = source[(uint64_t) row * SIDE + tid % SIDE];
-		if (tid % SIDE >= SAMPLES && id != NO_SAMPLE)
+		id = (old ? args.old : args.fresh)[(uint64_t) row * SPAN + tid % SPAN];
+		if (tid % SPAN >= SPAN / 2 && id != NO_SAMPLE)
 			id = unscramble(id, args.seed);
 		samples->raw[tid] = id;
 	}
 	__syncthreads();
-	if (tid < 2 * SIDE)
+	if (tid < 2 * SPAN)
 	{
 		valid = id != NO_SAMPLE;
 		for (uint32_t i = 0; i < tid; i += 4)
@@ -297,18 +368,19 @@ local_pack(const local_args &args, uint32_t row, local_block &block)
 		rank = __popc(mask & gg_lanes_below(lane));
 	}
 	__syncthreads();
-	if (tid < 2 * SIDE && valid)
+#pragma unroll
+	for (uint32_t i = 0; i < 2 * SPAN / 32; i++)
 	{
-		const uint32_t to = (tid < SIDE ? 0 : SIDE) +
-			(warp & 1 ? samples->packed[warp - 1] : 0) + rank;
+		const bool	of_old = i >= SPAN / 32;
 
-		samples->ids[to] = id;
-		samples->bits[to] = (uint16_t) summary_bit(id, args.words, args.summary_seed);
-		if (CROSS)
-			block.parts[to] = args.parts[id];
+		if (i < warp && of_old == old)
+			rank += samples->packed[i];
+		counts[of_old] += samples->packed[i];
 	}
-	block.nfresh = samples->packed[0] + samples->packed[1];
-	block.nold = samples->packed[2] + samples->packed[3];
+	if (tid < 2 * SPAN && valid)
+		local_place<CROSS, WIDE>(args, block, id, old, rank);
+	block.nleft = WIDE ? local_group_size(block.job.left, counts[0], counts[1]) : counts[0];
+	block.nright = WIDE ? local_group_size(block.job.right, counts[0], counts[1]) : counts[1];
 }
 
 /* A chunk of the rows to its stage; source: the thread's unit of rows tid / 8 + 32 i, or NULL. */
@@ -337,13 +409,13 @@ local_load_summaries(const local_args &args, const local_block &block)
 {
 	const uint32_t quads = args.words / 4;
 
-	for (uint32_t i = threadIdx.x; i < 2 * SIDE * quads; i += GG_TILE_THREADS)
+	for (uint32_t i = threadIdx.x; i < 2 * GROUP * quads; i += GG_TILE_THREADS)
 	{
 		const uint32_t place = i / quads;
 
 		if (local_present(block, place))
 			((uint4 *) block.summaries)[i] =
-				((const uint4 *) args.summaries)[(uint64_t) block.samples->ids[place] * quads +
+				((const uint4 *) args.summaries)[(uint64_t) block.ids[place] * quads +
 												 i % quads];
 	}
 }
@@ -367,7 +439,7 @@ local_measure(const local_args &args, const local_block &block, bool busy, gg_ti
 		const uint32_t place = tid / 8 + 32 * i;
 
 		source[i] = local_present(block, place) ? args.rows.rows +
-			(uint64_t) block.samples->ids[place] * units * 16 + (tid & 7) * 16 : NULL;
+			(uint64_t) block.ids[place] * units * 16 + (tid & 7) * 16 : NULL;
 	}
 	local_load(args, block, source, 0);
 	local_load(args, block, source, 1);
@@ -414,14 +486,14 @@ local_select(const local_args &args, const local_block &block, const gg_tile_sum
 		const uint32_t *summary_c = block.summaries + c * words;
 		const float last_c = __uint_as_float(summary_c[words - 2]);
 		const float norm_c = __uint_as_float(summary_c[words - 1]);
-		const uint32_t bit_c = block.samples->bits[c];
+		const uint32_t bit_c = block.bits[c];
 
 #pragma unroll
 		for (int i = 0; i < 4; i++)
 		{
 			const uint32_t r = wm * 32 + i * 8 + lane / 4;
 
-			if (r >= block.nfresh || (diagonal && r == c))
+			if (r >= block.nleft || (diagonal && r == c))
 				continue;
 			if (CROSS && block.parts[r] == block.parts[c] && block.parts[c] != 0)
 				continue;
@@ -436,7 +508,7 @@ local_select(const local_args &args, const local_block &block, const gg_tile_sum
 									   (uint64_t) __float_as_uint(distance) << 32 | c);
 			if (!diagonal && distance < last_c)
 			{
-				const uint32_t bit_r = block.samples->bits[r];
+				const uint32_t bit_r = block.bits[r];
 
 				if ((summary_c[bit_r / 32] >> (bit_r & 31) & 1) == 0)
 					best_of_column[j] = lower(best_of_column[j],
@@ -480,17 +552,18 @@ local_offer(const local_args &args, const uint32_t *ids, const uint64_t (&best_o
 	}
 }
 
-/* CROSS: only what is of two parts; see gg_cuda_parts. */
-template <gg_cuda_kind KIND, bool CROSS>
+/* CROSS: only what is of two parts; see gg_cuda_parts.  WIDE: WIDE_JOBS blocks share a row. */
+template <gg_cuda_kind KIND, bool CROSS, bool WIDE>
 static __global__ void __launch_bounds__(GG_TILE_THREADS, KIND == GG_KIND_HALF_L2 ? 4 : 2)
 local_join_kernel(local_args args, uint32_t first)
 {
+	typedef local_samples<WIDE> samples_of_row;
 	extern __shared__ char shared[];
-	__shared__ local_samples samples;
-	__shared__ uint8_t parts[CROSS ? 2 * SIDE : 1];
+	__shared__ samples_of_row samples;
+	__shared__ uint8_t parts[CROSS ? 2 * GROUP : 1];
 	const uint32_t wm = threadIdx.x / 32 & 1;
 	const uint32_t wn = threadIdx.x / 64;
-	const uint32_t at = first + blockIdx.x;
+	const uint32_t at = first + (WIDE ? blockIdx.x / WIDE_JOBS : blockIdx.x);
 	local_block block;
 	gg_tile_sums sums;
 	uint64_t	best_of_row[4];
@@ -505,16 +578,18 @@ local_join_kernel(local_args args, uint32_t first)
 
 	block.stages = shared;
 	block.summaries = (uint32_t *) (shared + args.stages * STAGE_BYTES);
-	block.samples = &samples;
+	block.ids = samples.ids;
+	block.bits = samples.bits;
 	block.parts = parts;
-	local_pack<CROSS>(args, row, block);
-	if (block.nfresh == 0)
+	block.job = local_job_of<WIDE>(blockIdx.x % WIDE_JOBS);
+	local_pack<CROSS, WIDE>(args, row, &samples, block);
+	if (block.nleft == 0 || (block.nright == 0 && !block.job.itself))
 		return;					/* the same for the whole block */
 	__syncthreads();
 
-	/* of NEW x NEW the block below the diagonal is the one above it, turned */
-	const uint32_t columns = wn < 2 ? block.nfresh : block.nold;
-	const bool	busy = wm * 32 < block.nfresh && (wn & 1) * 32 < columns && !(wm == 1 && wn == 0);
+	/* of left x left the block below the diagonal is the one above it, turned */
+	const uint32_t columns = wn >= 2 ? block.nright : block.job.itself ? block.nleft : 0;
+	const bool	busy = wm * 32 < block.nleft && (wn & 1) * 32 < columns && !(wm == 1 && wn == 0);
 
 	local_measure<KIND>(args, block, busy, sums);
 	if (!busy)
@@ -580,6 +655,8 @@ public:
 	uint32_t	length;			/* of a list in memory */
 	uint32_t	k;				/* its entries that count */
 	uint32_t	iterations;		/* at most */
+	uint32_t	p;
+	uint32_t	span;			/* words of samples of one age per row */
 	uint64_t   *lists;
 	cudaStream_t stream;
 	const gg_control *control;
@@ -593,16 +670,18 @@ public:
 };
 
 static gg_status
-gnnd_begin(gnnd *g, const uint32_t *order, gg_cuda_meter *meter)
+gnnd_begin(gnnd *g, uint32_t p, const uint32_t *order, gg_cuda_meter *meter)
 {
 	const gg_cuda_rows *rows = g->rows;
 	const uint32_t n = rows->n;
 	const uint32_t words = summary_words(g->k);
 	const uint32_t chunks = (rows->units + GG_TILE_UNITS - 1) / GG_TILE_UNITS;
 
+	g->p = p;
+	g->span = gg_cuda_sample_words(p);
 	GG_TRY(g->pace.create());
-	GG_TRY(gg_cuda_allocate_large(&g->fresh, (uint64_t) n * SIDE, g->control, meter));
-	GG_TRY(gg_cuda_allocate_large(&g->old, (uint64_t) n * SIDE, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->fresh, (uint64_t) n * g->span, g->control, meter));
+	GG_TRY(gg_cuda_allocate_large(&g->old, (uint64_t) n * g->span, g->control, meter));
 	GG_TRY(gg_cuda_allocate_large(&g->summaries, (uint64_t) n * words, g->control, meter));
 	GG_TRY(gg_cuda_allocate_large(&g->offers, (uint64_t) n * OFFERS, g->control, meter));
 	GG_TRY(g->updates.allocate(1, meter));
@@ -655,20 +734,24 @@ gnnd_sample(gnnd *g)
 
 		GG_SWITCH_LENGTH(g->length,
 			(sample_kernel<R><<<gg_cuda_blocks(count, 8), 256, 0, g->stream>>>
-			 (n, g->lists, g->args.seed, (uint32_t) first, g->fresh.get(), g->old.get())));
+			 (n, g->lists, g->p, g->span, g->args.seed, (uint32_t) first, g->fresh.get(),
+			  g->old.get())));
 		GG_CUDA_LAUNCHED("sample_kernel");
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 	}
 	return gg_ok();
 }
 
-template <gg_cuda_kind KIND, bool CROSS>
+template <gg_cuda_kind KIND, bool CROSS, bool WIDE>
 static gg_status
-launch_join(const gnnd *g, uint32_t first, uint32_t blocks, uint32_t shared)
+launch_join(const gnnd *g, uint32_t first, uint32_t count, uint32_t shared)
 {
-	GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND, CROSS>,
+	const uint32_t blocks = WIDE ? count * WIDE_JOBS : count;
+
+	GG_CUDA_TRY(cudaFuncSetAttribute(local_join_kernel<KIND, CROSS, WIDE>,
 									 cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-	local_join_kernel<KIND, CROSS><<<blocks, GG_TILE_THREADS, shared, g->stream>>>(g->args, first);
+	local_join_kernel<KIND, CROSS, WIDE><<<blocks, GG_TILE_THREADS, shared, g->stream>>>
+		(g->args, first);
 	GG_CUDA_LAUNCHED("local_join_kernel");
 	return gg_ok();
 }
@@ -678,21 +761,24 @@ gnnd_join(gnnd *g, uint32_t iteration)
 {
 	const gg_cuda_rows *rows = g->rows;
 	const uint64_t n = rows->n;
-	const uint32_t shared = g->args.stages * STAGE_BYTES + 2 * SIDE * g->args.words * 4;
+	const bool	wide = g->span > GROUP;
+	const uint32_t shared = g->args.stages * STAGE_BYTES + 2 * GROUP * g->args.words * 4;
 	/* a launch: 20 ms at 1 TB/s of gathered rows, or at 5 TFLOP/s of fp32 */
 	const double row_s = 128.0 * rows->units * 16 / 1e12 +
 		(rows->kind == GG_KIND_HALF_L2 ? 0.0 : 64.0 * 128 * rows->units * 8 / 5e12);
-	const double fit = 0.02 / row_s;
+	const double fit = 0.02 / (wide ? row_s * WIDE_JOBS : row_s);
 	const uint32_t slice = (uint32_t) gg_cuda_cut(fit > 1e7 ? 10000000 : fit < 264 ? 264 :
 												  (uint64_t) fit, g->control);
 
 	for (uint64_t first = 0; first < n; first += slice)
 	{
-		const uint32_t blocks = gg_cuda_slice(n, first, slice);
+		const uint32_t count = gg_cuda_slice(n, first, slice);
 
 		GG_SWITCH_KIND(rows->kind, GG_TRY(g->args.parts != NULL ?
-			(launch_join<KIND, true>(g, (uint32_t) first, blocks, shared)) :
-			(launch_join<KIND, false>(g, (uint32_t) first, blocks, shared))));
+			(wide ? launch_join<KIND, true, true>(g, (uint32_t) first, count, shared) :
+			 launch_join<KIND, true, false>(g, (uint32_t) first, count, shared)) :
+			(wide ? launch_join<KIND, false, true>(g, (uint32_t) first, count, shared) :
+			 launch_join<KIND, false, false>(g, (uint32_t) first, count, shared))));
 		GG_TRY(g->pace.step(g->stream, g->control, __func__));
 		gg_cuda_progress(g->control, GG_PHASE_KNN_DESCENT, n * iteration + first,
 						 n * g->iterations);
@@ -733,8 +819,7 @@ termination(const gg_build_params *params, const gg_cuda_parts *parts, uint32_t 
 		return 0;
 	if (params->termination_threshold > 0.0f)
 		return params->termination_threshold;
-	return random ? RANDOM_TERMINATION : iteration == 0 ? CELLS_FIRST_TERMINATION :
-		CELLS_TERMINATION;
+	return iteration == 0 ? FIRST_TERMINATION : TERMINATION;
 }
 
 gg_status
@@ -757,7 +842,7 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, const gg_cuda_lists &lists, const gg_buil
 	g.stream = run.stream;
 	g.control = run.control;
 	g.args.parts = parts != NULL ? parts->of : NULL;
-	GG_TRY(gnnd_begin(&g, order, run.meter));
+	GG_TRY(gnnd_begin(&g, gg_cuda_samples(params), order, run.meter));
 	for (uint32_t iteration = 0; iteration < g.iterations; iteration++)
 	{
 		g.args.seed = gg_mix((uint32_t) params->seed + iteration * 0x632BE5ABu);
@@ -774,158 +859,4 @@ gg_cuda_gnnd(const gg_cuda_rows *rows, const gg_cuda_lists &lists, const gg_buil
 	}
 	gg_cuda_progress(run.control, GG_PHASE_KNN_DESCENT, n, n);
 	return gg_cuda_give_back(run.control, __func__, g.fresh, g.old, g.summaries, g.offers);
-}
-
-/* ---- random start --------------------------------------------------------------------- */
-
-/*
- * k random neighbours per row, drawn by a hash of (row, position): nothing in it is periodic in
- * either, as strides are, which leaves graphs in pieces when n is a multiple of k.
- */
-template <gg_cuda_kind KIND, int R>
-static __global__ void
-random_lists_kernel(gg_cuda_rows rows, uint32_t k, uint32_t seed, uint32_t first, uint64_t *lists)
-{
-	__shared__ uint64_t buffers[8][64];
-	const uint32_t row = first + blockIdx.x * 8 + threadIdx.x / 32;
-	const uint32_t lane = threadIdx.x & 31;
-	uint64_t   *buffer = buffers[threadIdx.x / 32];
-
-	if (row >= rows.n)
-		return;
-	for (uint32_t begin = 0; begin < k; begin += 64)
-	{
-		const uint32_t count = min(k - begin, 64u);
-
-		for (uint32_t i = 0; i < count; i++)
-		{
-			/* one of the n - 1 others */
-			const uint32_t draw = __umulhi(gg_mix(gg_mix(row ^ seed) + (begin + i) * 0x9E3779B1u),
-										   rows.n - 1);
-			const uint32_t id = draw + (draw >= row);
-			const float distance = gg_row_distance<KIND>(rows, row, id);
-
-			if (lane == 0)
-				buffer[i] = gg_key(distance, id, 1);
-		}
-		__syncwarp();
-		gg_merge<R>(lists + (uint64_t) row * (32 * R), buffer, count);
-	}
-}
-
-gg_status
-gg_cuda_random_lists(const gg_cuda_rows *rows, uint32_t length, uint32_t k, uint64_t seed,
-					 const gg_cuda_run &run, uint64_t *lists)
-{
-	/* a launch: 20 GB of rows, some 20 ms, and not more of lists than that */
-	const uint64_t fit = 20000000000ull / ((uint64_t) k * (rows->units * 16 + 16)) / 8 * 8 + 8;
-	const uint32_t step = fit > GG_PASS_ROWS ? (uint32_t) GG_PASS_ROWS : (uint32_t) fit;
-	gg_cuda_pace pace;
-
-	GG_TRY(pace.create());
-	GG_CUDA_TRY(cudaMemsetAsync(lists, 0xFF, (uint64_t) rows->n * length * sizeof(uint64_t),
-								run.stream));
-	for (uint64_t first = 0; rows->n >= 2 && first < rows->n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(rows->n, first, step);
-
-		GG_SWITCH_KIND(rows->kind, GG_SWITCH_LENGTH(length,
-			(random_lists_kernel<KIND, R><<<gg_cuda_blocks(count, 8), 256, 0, run.stream>>>
-			 (*rows, k, gg_mix((uint32_t) seed) ^ (uint32_t) (seed >> 32), (uint32_t) first,
-			  lists))));
-		GG_CUDA_LAUNCHED("random_lists_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-		gg_cuda_progress(run.control, GG_PHASE_KNN_INIT, first + count, rows->n);
-	}
-	return gg_cuda_drain(run.stream, run.control, __func__);
-}
-
-/* ---- finish ------------------------------------------------------------------------------ */
-
-template <int R>
-static __global__ void
-finish_kernel(gg_cuda_data data, gg_cuda_lists lists, bool fill, uint32_t seed, uint32_t first,
-			  uint32_t *ids, float *distances)
-{
-	constexpr int WARPS = R >= 16 ? 4 : 8;
-	__shared__ uint32_t all_ids[WARPS][32 * R];
-	__shared__ float all_distances[WARPS][32 * R];
-	const uint32_t row = first + blockIdx.x * WARPS + threadIdx.x / 32;
-	const uint32_t lane = threadIdx.x & 31;
-	uint32_t   *my_ids = all_ids[threadIdx.x / 32];
-	float	   *my_distances = all_distances[threadIdx.x / 32];
-	uint32_t	count = 0;
-
-	if (row >= data.n)
-		return;
-	const uint32_t k = lists.k;
-	const uint32_t want = fill ? min(k, data.n - 1) : 0;
-
-#pragma unroll
-	for (int r = 0; r < R; r++)
-	{
-		const uint64_t key = lists.keys[(uint64_t) row * (32 * R) + r * 32 + lane];
-
-		if (key != GG_KEY_NONE)
-			my_ids[r * 32 + lane] = gg_key_id(key);
-		count += __popc(__ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE));
-	}
-	__syncwarp();
-	count = gg_rank_ids<R>(data, row, count, my_ids, my_distances);
-
-	/* short though there are rows enough: no cell and no join reached it; random rows stand in */
-	if (count < want)
-	{
-		uint32_t	candidate = gg_mix(row ^ seed) % data.n;
-
-		while (count < want)
-		{
-			bool		taken = candidate == row;
-
-			for (uint32_t i = lane; i < count; i += 32)
-				taken |= my_ids[i] == candidate;
-			if (!__any_sync(GG_FULL_WARP, taken))
-			{
-				if (lane == 0)
-					my_ids[count] = candidate;
-				count++;
-				__syncwarp();
-			}
-			candidate = candidate + 1 == data.n ? 0 : candidate + 1;
-		}
-		count = gg_rank_ids<R>(data, row, count, my_ids, my_distances);
-	}
-
-	for (uint32_t at = lane; at < k; at += 32)
-	{
-		ids[(uint64_t) row * k + at] = at < count ? my_ids[at] : GG_NO_NODE;
-		if (distances != NULL)
-			distances[(uint64_t) row * k + at] = at < count ? my_distances[at] :
-				__uint_as_float(0x7F800000u);
-	}
-}
-
-gg_status
-gg_cuda_finish_lists(const gg_cuda_data *data, const gg_cuda_lists &lists, bool fill, uint64_t seed,
-					 const gg_cuda_run &run, uint32_t *ids, float *distances)
-{
-	/* a launch: 20 GB of rows, some 20 ms; of short rows the sorting takes longer */
-	const uint64_t per_row = (uint64_t) lists.k * data->dim * gg_element_size(data->element);
-	const uint64_t fit = 20000000000ull / per_row / 8 * 8 + 264;
-	const uint64_t step = gg_cuda_cut(fit > GG_PASS_ROWS ? GG_PASS_ROWS : fit, run.control);
-	gg_cuda_pace pace;
-
-	GG_TRY(pace.create());
-	for (uint64_t first = 0; first < data->n; first += step)
-	{
-		const uint32_t count = gg_cuda_slice(data->n, first, step);
-
-		GG_SWITCH_LENGTH(lists.length,
-			(finish_kernel<R>
-			 <<<gg_cuda_blocks(count, R >= 16 ? 4 : 8), R >= 16 ? 128 : 256, 0, run.stream>>>
-			 (*data, lists, fill, (uint32_t) seed, (uint32_t) first, ids, distances)));
-		GG_CUDA_LAUNCHED("finish_kernel");
-		GG_TRY(pace.step(run.stream, run.control, __func__));
-	}
-	return gg_cuda_drain(run.stream, run.control, __func__);
 }

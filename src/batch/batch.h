@@ -137,6 +137,26 @@ extern uint64 GgCountPlaces(const GgMetaPageData *meta);
 extern uint32 GgReadPlaces(Relation index, const GgMetaPageData *meta, uint64 first, uint32 most,
 						   ItemPointerData *tids);
 
+/* ---- knn_lists.c ------------------------------------------------------- */
+
+/* Lists of the visible rows of an index, by GNND. */
+typedef struct GgKnnLists
+{
+	uint32		n;				/* rows */
+	uint32		length;			/* of each list */
+	gg_metric	metric;
+	ItemPointerData *ctids;		/* n */
+	uint32	   *ids;			/* n x length, nearest first; GG_NO_NODE at the end */
+	float	   *distances;		/* the engine's */
+} GgKnnLists;
+
+/*
+ * Lists of k rows and more, in the current context.  To be done as the table's owner
+ * (GgActAsOwner).  ereport(ERROR): 0A000 inner product; 22023 k is too large; 53400 they do not fit
+ * into maintenance_work_mem.
+ */
+extern GgKnnLists *GgMakeKnnLists(const GgTarget *target, int32 k);
+
 /* ---- result_row.c ------------------------------------------------------ */
 
 /*

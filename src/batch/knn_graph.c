@@ -17,12 +17,15 @@
  * chunk opens the index again, by the lock that the first one took.  All chunks read the directory
  * that the first one copied.  The session itself may rebuild the index between two FETCHes of a
  * cursor; then the instance differs.
+ *
+ * With algorithm => 'gnnd' all lists are made at once, in memory (knn_lists.c).
  */
 #include "batch/bulk.h"
 
 #include "access/tableam.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/datum.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -53,6 +56,10 @@ typedef struct KnnGraph
 	bool		tried_map;
 	GgCopies   *copies;			/* for all chunks */
 	GgScanNote	note;			/* of all chunks */
+	bool		by_gnnd;
+	GgKnnLists *lists;			/* by GNND; NULL until they are made */
+	uint32		next_row;		/* of these, and the place in its list */
+	uint32		next_at;
 	HeapTuple	tuple;			/* of each row of the result ... */
 	struct GraphRow *row;		/* ... and its columns */
 
@@ -494,6 +501,50 @@ NextChunk(KnnGraph *graph)
 	}
 }
 
+/* ---- by GNND ------------------------------------------------------------------- */
+
+static void
+MakeLists(KnnGraph *graph)
+{
+	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(graph));
+	GgTarget	target;
+	GgCaller	caller;
+
+	GgOpenTarget(graph->indexoid, &target);
+	GgActAsOwner(target.heap, &caller);
+	graph->lists = GgMakeKnnLists(&target, graph->k);
+	GgActAsCaller(&caller);
+	GgCloseTarget(&target);
+	MemoryContextSwitchTo(old);
+}
+
+/* The next edge of the lists; false behind the last one. */
+static bool
+NextOfLists(KnnGraph *graph, Edge *edge)
+{
+	const GgKnnLists *lists;
+
+	if (graph->lists == NULL)
+		MakeLists(graph);
+	lists = graph->lists;
+	for (; graph->next_row < lists->n; graph->next_row++)
+	{
+		Size		at = (Size) graph->next_row * lists->length + graph->next_at;
+
+		if (graph->next_at < Min(lists->length, (uint32) graph->k) &&
+			lists->ids[at] != GG_NO_NODE)
+		{
+			edge->ctid = lists->ctids[graph->next_row];
+			edge->neighbor.ctid = lists->ctids[lists->ids[at]];
+			edge->neighbor.distance = GgOperatorDistance(lists->metric, lists->distances[at]);
+			graph->next_at++;
+			return true;
+		}
+		graph->next_at = 0;
+	}
+	return false;
+}
+
 /* ---- the function ---------------------------------------------------------------- */
 
 /* A row of the result. */
@@ -504,16 +555,29 @@ struct GraphRow
 	float8		distance;
 };
 
+/* Whether the algorithm is GNND. */
+static bool
+IsGnnd(const char *algorithm)
+{
+	if (strcmp(algorithm, "gnnd") != 0 && strcmp(algorithm, "search") != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("there is no algorithm \"%s\"", algorithm),
+				 errhint("Algorithms are \"search\" and \"gnnd\".")));
+	return strcmp(algorithm, "gnnd") == 0;
+}
+
 /* In the current memory context. */
 static KnnGraph *
-BeginGraph(Oid indexoid, int32 k, TupleDesc desc)
+BeginGraph(FunctionCallInfo fcinfo, TupleDesc desc)
 {
 	KnnGraph   *graph = palloc0(sizeof(KnnGraph));
 	void	   *data;
 
-	GgCheckK(k);
-	graph->indexoid = indexoid;
-	graph->k = k;
+	GgCheckK(PG_GETARG_INT32(1));
+	graph->indexoid = PG_GETARG_OID(0);
+	graph->k = PG_GETARG_INT32(1);
+	graph->by_gnnd = IsGnnd(text_to_cstring(PG_GETARG_TEXT_PP(2)));
 	graph->context = AllocSetContextCreate(CurrentMemoryContext, "gpugraph k-NN graph",
 										   ALLOCSET_DEFAULT_SIZES);
 	graph->map_context = CurrentMemoryContext;
@@ -527,14 +591,22 @@ BeginGraph(Oid indexoid, int32 k, TupleDesc desc)
 static bool
 NextRow(KnnGraph *graph)
 {
-	const Edge *edge;
+	Edge		edge;
 
-	if (graph->next_edge == graph->nedges && !NextChunk(graph))
-		return false;
-	edge = &graph->edges[graph->next_edge++];
-	graph->row->ctid = edge->ctid;
-	graph->row->neighbor = edge->neighbor.ctid;
-	graph->row->distance = edge->neighbor.distance;
+	if (graph->by_gnnd)
+	{
+		if (!NextOfLists(graph, &edge))
+			return false;
+	}
+	else
+	{
+		if (graph->next_edge == graph->nedges && !NextChunk(graph))
+			return false;
+		edge = graph->edges[graph->next_edge++];
+	}
+	graph->row->ctid = edge.ctid;
+	graph->row->neighbor = edge.neighbor.ctid;
+	graph->row->distance = edge.neighbor.distance;
 	return true;
 }
 
@@ -545,7 +617,7 @@ StoreGraph(FunctionCallInfo fcinfo)
 	KnnGraph   *graph;
 
 	InitMaterializedSRF(fcinfo, 0);
-	graph = BeginGraph(PG_GETARG_OID(0), PG_GETARG_INT32(1), rsinfo->setDesc);
+	graph = BeginGraph(fcinfo, rsinfo->setDesc);
 	while (NextRow(graph))
 		tuplestore_puttuple(rsinfo->setResult, graph->tuple);
 }
@@ -574,8 +646,7 @@ gpugraph_knn_graph(PG_FUNCTION_ARGS)
 		old = MemoryContextSwitchTo(call->multi_call_memory_ctx);
 		if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 			elog(ERROR, "return type must be a row type");
-		call->user_fctx = BeginGraph(PG_GETARG_OID(0), PG_GETARG_INT32(1),
-									 BlessTupleDesc(tupdesc));
+		call->user_fctx = BeginGraph(fcinfo, BlessTupleDesc(tupdesc));
 		MemoryContextSwitchTo(old);
 	}
 

@@ -57,6 +57,18 @@ gg_max_u32(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
+/*
+ * p of GNND: of a list so many new entries are sampled and as many old ones, and as many rows again
+ * that sampled the row.
+ */
+#define GG_DEFAULT_SAMPLES	12u
+
+static inline uint32_t
+gg_knn_samples(const gg_build_params *params)
+{
+	return params->samples != 0 ? params->samples : GG_DEFAULT_SAMPLES;
+}
+
 static inline uint32_t
 gg_knn_at(const gg_knn *state, uint64_t i)
 {

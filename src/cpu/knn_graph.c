@@ -8,9 +8,9 @@
  * Start.  A set of up to GG_BRUTE_ROWS rows is compared with itself completely.  Otherwise lists
  * start from pivot cells (cells.c), or with GG_INIT_RANDOM from k random rows.
  *
- * Descent, as in the paper.  The samples of a row are the SAMPLES nearest new and nearest old
- * entries of its list, and the rows that sampled it, up to 2 x SAMPLES in all.  Around every row
- * the new samples are compared with each other and with the old ones, until few entries are made.
+ * Descent, as in the paper.  The samples of a row are the p nearest new and nearest old entries of
+ * its list, and the rows that sampled it, up to 2p of either age.  Around every row the new samples
+ * are compared with each other and with the old ones, until few entries are made.
  *
  * Departures from the paper
  *	1. The start above; the paper starts from random lists (see shares of true neighbours below).
@@ -28,8 +28,6 @@
 #include "stages.h"
 
 #include <string.h>
-
-#define SAMPLES			12u
 
 /*
  * Iterations stop when fewer than this share of all list places changed.  How many iterations that
@@ -49,8 +47,9 @@ typedef struct descent
 	gg_knn	   *knn;
 	atomic_uint_fast64_t entered;
 
-	/* cross-matching; counts may pass 2 x SAMPLES, what does not fit was not stored */
-	uint32_t   *samples[2];		/* n x 2 SAMPLES: old, new */
+	/* cross-matching; counts may pass 2p, what does not fit was not stored */
+	uint32_t	p;
+	uint32_t   *samples[2];		/* n x 2p: old, new */
 	atomic_uint *counts[2];		/* n */
 } descent;
 
@@ -90,9 +89,9 @@ sample_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 		{
 			int			is_new = (ids[j] & GG_ENTRY_NEW) != 0;
 
-			if (taken[is_new] == SAMPLES)
+			if (taken[is_new] == d->p)
 				continue;
-			d->samples[is_new][(size_t) row * 2 * SAMPLES + taken[is_new]++] =
+			d->samples[is_new][(size_t) row * 2 * d->p + taken[is_new]++] =
 				GG_ENTRY_ID(ids[j]);
 			ids[j] = GG_ENTRY_ID(ids[j]);
 		}
@@ -126,16 +125,16 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 
 			for (uint32_t j = 0; j < own; j++)
 			{
-				uint32_t	other = d->samples[kind][(size_t) row * 2 * SAMPLES + j];
+				uint32_t	other = d->samples[kind][(size_t) row * 2 * d->p + j];
 				atomic_uint *count = &d->counts[kind][other];
 				uint32_t	seen = atomic_load_explicit(count, memory_order_relaxed);
 
-				while (COUNT_ALL(seen) < 2 * SAMPLES)
+				while (COUNT_ALL(seen) < 2 * d->p)
 					if (atomic_compare_exchange_weak_explicit(count, &seen, seen + COUNT_OTHER,
 															  memory_order_relaxed,
 															  memory_order_relaxed))
 					{
-						d->samples[kind][(size_t) other * 2 * SAMPLES + COUNT_ALL(seen)] = row;
+						d->samples[kind][(size_t) other * 2 * d->p + COUNT_ALL(seen)] = row;
 						break;
 					}
 			}
@@ -154,11 +153,11 @@ match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		uint32_t	row = gg_knn_at(state, i);
-		uint32_t	ids[4 * SAMPLES];
-		uint8_t		shared[4 * SAMPLES];
+		uint32_t	ids[4 * GG_MAX_SAMPLES];
+		uint8_t		shared[4 * GG_MAX_SAMPLES];
 		uint32_t	m,
 					fresh;
-		size_t		at = (size_t) row * 2 * SAMPLES;
+		size_t		at = (size_t) row * 2 * d->p;
 
 		m = fresh = gg_join_add(ids, 0, d->samples[1] + at, COUNT_ALL(d->counts[1][row]));
 		if (fresh > 0)
@@ -225,12 +224,12 @@ iterate(descent *d, gg_build_stats *stats)
 static gg_status
 descend(gg_knn *state, gg_build_stats *stats)
 {
-	descent		d = {.knn = state};
+	descent		d = {.knn = state,.p = gg_knn_samples(state->params)};
 	gg_status	status = gg_ok();
 
 	for (int kind = 0; kind < 2; kind++)
 	{
-		d.samples[kind] = gg_array((uint64_t) state->n * 2 * SAMPLES, sizeof(uint32_t));
+		d.samples[kind] = gg_array((uint64_t) state->n * 2 * d.p, sizeof(uint32_t));
 		d.counts[kind] = gg_array(state->n, sizeof(atomic_uint));
 		if (!d.samples[kind] || !d.counts[kind])
 			status = gg_knn_no_memory(state);
@@ -320,7 +319,7 @@ gg_cpu_knn_graph_bytes(const gg_dataset *data, const gg_build_params *params, in
 		return all;
 	if (params->init != GG_INIT_RANDOM)
 		gg_knn_cells_bytes(&state, data, threads, &cells, &left);
-	descent = left + n * 2 * sizeof(uint32_t) * (2 * SAMPLES + 1);
+	descent = left + n * 2 * sizeof(uint32_t) * (2 * gg_knn_samples(params) + 1);
 	return all + (cells > descent ? cells : descent);
 }
 

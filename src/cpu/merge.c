@@ -42,8 +42,6 @@
 #include <math.h>
 #include <string.h>
 
-#define SAMPLES			12u
-
 /*
  * Iterations end when fewer than this share of the places that other parts' rows can expect in
  * lists are new.
@@ -94,7 +92,8 @@ typedef struct merge_state
 
 	atomic_uint_fast64_t fresh; /* new entries of all lists, those left over last time included */
 	atomic_uint_fast64_t left;	/* those that were not sampled */
-	uint32_t   *samples[2];		/* n x 2 SAMPLES: old, new */
+	uint32_t	p;				/* gg_knn_samples() */
+	uint32_t   *samples[2];		/* n x 2p: old, new */
 	uint8_t    *own[2];			/* n: how many of a row's samples are from its list */
 	uint8_t    *counts[2];		/* n: of all its samples */
 	uint32_t	shares;			/* of the rows, for reverse samples */
@@ -339,12 +338,12 @@ sample_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 			int			is_new = (ids[j] & GG_ENTRY_NEW) != 0;
 
 			fresh += (uint64_t) is_new;
-			if (taken[is_new] == SAMPLES)
+			if (taken[is_new] == merge->p)
 			{
 				left += (uint64_t) is_new;
 				continue;
 			}
-			merge->samples[is_new][(size_t) row * 2 * SAMPLES + taken[is_new]++] =
+			merge->samples[is_new][(size_t) row * 2 * merge->p + taken[is_new]++] =
 				GG_ENTRY_ID(ids[j]);
 			ids[j] = GG_ENTRY_ID(ids[j]);
 		}
@@ -367,7 +366,7 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 		uint32_t	first = (uint32_t) (share * n / merge->shares),
 					last = (uint32_t) ((share + 1) * n / merge->shares);
 
-		for (uint32_t j = 0; j < 2 * SAMPLES; j++)
+		for (uint32_t j = 0; j < 2 * merge->p; j++)
 		{
 			uint32_t   *samples = merge->samples[j % 2];
 			uint8_t    *own = merge->own[j % 2],
@@ -381,9 +380,9 @@ reverse_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 					return;
 				if (j / 2 >= own[row])
 					continue;
-				other = samples[(size_t) row * 2 * SAMPLES + j / 2];
-				if (other >= first && other < last && counts[other] < 2 * SAMPLES)
-					samples[(size_t) other * 2 * SAMPLES + counts[other]++] = row;
+				other = samples[(size_t) row * 2 * merge->p + j / 2];
+				if (other >= first && other < last && counts[other] < 2 * merge->p)
+					samples[(size_t) other * 2 * merge->p + counts[other]++] = row;
 			}
 		}
 	}
@@ -398,10 +397,10 @@ match_run(gg_worker *worker, void *arg, uint64_t begin, uint64_t end)
 	for (uint64_t i = begin; i < end && !gg_worker_stopping(worker); i++)
 	{
 		uint32_t	row = gg_knn_at(state, i);
-		size_t		at = (size_t) row * 2 * SAMPLES;
-		uint32_t	ids[4 * SAMPLES];
-		uint8_t		parts[4 * SAMPLES],
-					shared[4 * SAMPLES];
+		size_t		at = (size_t) row * 2 * merge->p;
+		uint32_t	ids[4 * GG_MAX_SAMPLES];
+		uint8_t		parts[4 * GG_MAX_SAMPLES],
+					shared[4 * GG_MAX_SAMPLES];
 		gg_join		join = {
 			.rows = &state->rows,
 			.ids = ids,
@@ -486,10 +485,11 @@ descend(merge_state *merge, gg_build_stats *stats)
 {
 	gg_status	status = gg_ok();
 
+	merge->p = gg_knn_samples(merge->knn.params);
 	merge->shares = (uint32_t) gg_pool_threads(merge->knn.pool);
 	for (int kind = 0; kind < 2; kind++)
 	{
-		merge->samples[kind] = gg_array((uint64_t) merge->knn.n * 2 * SAMPLES, sizeof(uint32_t));
+		merge->samples[kind] = gg_array((uint64_t) merge->knn.n * 2 * merge->p, sizeof(uint32_t));
 		merge->own[kind] = gg_array(merge->knn.n, 1);
 		merge->counts[kind] = gg_array(merge->knn.n, 1);
 		if (!merge->samples[kind] || !merge->own[kind] || !merge->counts[kind])

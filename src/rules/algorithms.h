@@ -98,6 +98,9 @@ gg_build_check(const gg_dataset *data, const gg_build_params *params, const char
 		params->intermediate_graph_degree > GG_MAX_DEGREE)
 		return gg_fail(GG_EINVAL, where, "intermediate graph degree %u is not in %u .. %u",
 					   params->intermediate_graph_degree, params->graph_degree, GG_MAX_DEGREE);
+	if (params->samples > GG_MAX_SAMPLES)
+		return gg_fail(GG_EINVAL, where, "%u samples are not in 1 .. %u", params->samples,
+					   GG_MAX_SAMPLES);
 	return gg_algorithm_check(params, where);
 }
 

@@ -85,19 +85,19 @@ distances_right(const gg_dataset *data, const uint32_t *ids, const float *distan
 	return true;
 }
 
+/* intermediate_graph_degree is set here. */
 static void
-knn_case(const harness_spec *spec, uint32_t k, gg_init init, double recall10, double recall,
-		 const char *what)
+knn_case_of(const harness_spec *spec, uint32_t k, gg_build_params params, double recall10,
+			double recall, const char *what)
 {
 	gg_dataset	data;
-	gg_build_params params = {.graph_degree = 16, .intermediate_graph_degree = k, .seed = 5,
-							  .init = init};
 	gg_control	control = threads(2);
 	gg_build_stats stats;
 	uint32_t   *ids;
 	float	   *distances;
 	double		recalls[2];
 
+	params.intermediate_graph_degree = k;
 	harness_data(spec, &data, NULL, 0);
 	ids = malloc(sizeof(uint32_t) * data.n * k + 1);
 	distances = malloc(sizeof(float) * data.n * k + 1);
@@ -113,6 +113,32 @@ knn_case(const harness_spec *spec, uint32_t k, gg_init init, double recall10, do
 	free(ids);
 	free(distances);
 	harness_free(&data, NULL);
+}
+
+static void
+knn_case(const harness_spec *spec, uint32_t k, gg_init init, double recall10, double recall,
+		 const char *what)
+{
+	gg_build_params params = {.graph_degree = 16, .seed = 5, .init = init};
+
+	knn_case_of(spec, k, params, recall10, recall, what);
+}
+
+/* p of GNND: in as few iterations many samples find nearly all, and few do not. */
+static void
+test_samples(void)
+{
+	harness_spec spec = {.n = harness_size(1500, 3), .dim = 32, .latent = 12,
+						 .metric = GG_METRIC_L2, .element = GG_ELEMENT_F32, .seed = 8};
+	gg_build_params params = {.graph_degree = 16, .seed = 5, .init = GG_INIT_RANDOM,
+							  .max_iterations = 3};
+
+	params.samples = 4;
+	knn_case_of(&spec, 64, params, 0.3, 0.2, "p = 4");
+	params.samples = 32;
+	knn_case_of(&spec, 64, params, 0.95, 0.9, "p = 32");
+	params.samples = GG_MAX_SAMPLES;
+	knn_case_of(&spec, 64, params, 0.99, 0.98, "p = 64");
 }
 
 static void
@@ -780,6 +806,9 @@ test_arguments(void)
 		  "lists shorter than the degree");
 	params.intermediate_graph_degree = GG_MAX_DEGREE + 1;
 	CHECK(gg_cpu_build_bytes(&data, &params, NULL, &bytes).code == GG_EINVAL, "lists too long");
+	params = good;
+	params.samples = GG_MAX_SAMPLES + 1;
+	CHECK(gg_cpu_build(&data, &params, NULL, &graph, NULL).code == GG_EINVAL, "too many samples");
 	data.dim = 0;
 	CHECK(gg_cpu_build(&data, &good, NULL, &graph, NULL).code == GG_EINVAL, "dimension 0");
 	data.dim = GG_MAX_DIM + 1;
@@ -796,6 +825,7 @@ main(void)
 	harness_run("bytes", test_bytes);				/* first: the process is small */
 	harness_run("arguments", test_arguments);
 	harness_run("tiny", test_tiny);
+	harness_run("samples", test_samples);
 	harness_run("metrics", test_metrics);
 	harness_run("dimensions", test_dimensions);
 	harness_run("lengths", test_lengths);

@@ -218,6 +218,7 @@ SELECT lives_ok($$EXECUTE ask('items_idx')$$, 'SELECT on the column');
 SELECT throws_ok($$EXECUTE ask('part_idx')$$, '42501', 'permission denied for table items',
 	'SELECT on the column, and a predicate on another one');
 SELECT throws_ok($$SELECT * FROM gpugraph_knn_graph('part_idx', 1)$$, '42501');
+SELECT throws_ok($$SELECT * FROM gpugraph_knn_graph('part_idx', 1, 'gnnd')$$, '42501');
 SELECT throws_ok($$SELECT * FROM gpugraph_recall('part_idx', 1)$$, '42501');
 SELECT throws_ok($$SELECT gpugraph_itopk_size('part_idx', 1, 0.9)$$, '42501');
 SET ROLE gg_other;
@@ -234,6 +235,7 @@ SET ROLE gg_all;
 SELECT throws_ok($$EXECUTE ask('items_idx')$$, '0A000',
 	'row-level security applies to table "items"');
 SELECT throws_ok($$SELECT * FROM gpugraph_knn_graph('items_idx', 1)$$, '0A000');
+SELECT throws_ok($$SELECT * FROM gpugraph_knn_graph('items_idx', 1, 'gnnd')$$, '0A000');
 SELECT throws_ok($$SELECT * FROM gpugraph_recall('items_idx', 1)$$, '0A000');
 RESET ROLE;
 

@@ -3,7 +3,9 @@
  *		Time and recall of the CUDA engine's build, vectors already on the device.
  *
  * usage: bench_build [-i random] [-t ITERATIONS] [-s SHARE] [-r RUNS] [-k K] [-d DEGREE]
- *			[-a ALGORITHM] [-m PERCENT] SET...
+ *			[-p SAMPLES] [-q] [-a ALGORITHM] [-m PERCENT] SET...
+ *	SAMPLES: p of GNND
+ *	-q: recall of searches of the graph, too, whose queries are the sampled rows
  *	SHARE: GNND goes on until fewer of the places changed, and makes two iterations at least
  *	PERCENT: instead, two parts, of so many percent of the rows and of the rest, are built alone and
  *	their graphs merged, by comparing rows of both and by searching the larger one, beside a build
@@ -22,6 +24,7 @@
 #include "mode.h"
 
 #include <algorithm>
+#include <string>
 #include <time.h>
 
 #define SAMPLE 4096u
@@ -310,37 +313,81 @@ note_progress(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 	s->done = done;
 }
 
-static gg_status
-bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clusters, bool unit,
-	  gg_build_params *params, int runs, uint32_t percent)
+/* A set with its exact lists; one that is named again is not drawn again. */
+class drawn_set
 {
-	const uint32_t k = params->intermediate_graph_degree;
+public:
+	std::string name;
 	gg_cuda_buffer<float> rows;
-	gg_cuda_stream stream;
 	std::vector<uint32_t> ids;
 	std::vector<uint32_t> truth;
+	double		lid;
+};
+
+static gg_status
+draw(const char *name, uint32_t n, const draw_from &from, drawn_set *set)
+{
+	if (set->name == name)
+		return gg_ok();
+	set->name = name;
+	set->rows.release();
+	GG_TRY(draw_rows(from, 0, n, &set->rows));
+	return exact(set->rows.get(), n, from.dim, set->ids, set->truth, &set->lid);
+}
+
+static gg_status
+report_searches(const char *name, const gg_cuda_data *from, const gg_graph *graph,
+				const drawn_set *set)
+{
+	std::vector<float> rows((uint64_t) from->n * from->dim);
+	const gg_dataset data = {rows.data(), from->n, from->dim, from->element, from->metric};
+	double		found[3] = {0.0, 0.0, 0.0};
+
+	GG_TRY(gg_cuda_copy_out(rows.data(), from->rows, rows.size() * 4, NULL, NULL));
+	GG_TRY(search_recall(&data, graph, set->ids, set->truth, found));
+	printf("%s: recall@10 of searches %.4f %.4f %.4f at itopk 16 32 64\n", name, found[0],
+		   found[1], found[2]);
+	return gg_ok();
+}
+
+/* What is asked for beside a set and the parameters of builds. */
+typedef struct bench_options
+{
+	int			runs;
+	uint32_t	percent;		/* of the rows in the first part of a merge; 0: builds */
+	bool		searches;		/* recall of searches, too */
+} bench_options;
+
+static gg_status
+bench(const char *name, uint32_t n, const draw_from &from, gg_build_params *params,
+	  const bench_options *options)
+{
+	static drawn_set set;
+	const uint32_t k = params->intermediate_graph_degree;
+	const gg_cuda_buffer<float> &rows = set.rows;
+	const std::vector<uint32_t> &ids = set.ids;
+	const std::vector<uint32_t> &truth = set.truth;
+	gg_cuda_stream stream;
 	gg_cuda_data data = {};
 	gg_dataset	described = {};
 	gg_bytes	foreseen;
-	double		lid = 0.0;
 
 	GG_TRY(stream.create());
-	GG_TRY(draw_rows({dim, latent, clusters, unit, DRAW_SEED}, 0, n, &rows));
-	GG_TRY(exact(rows.get(), n, dim, ids, truth, &lid));
+	GG_TRY(draw(name, n, from, &set));
 	data.rows = rows.get();
 	data.n = n;
-	data.dim = dim;
-	data.pitch = dim;
+	data.dim = from.dim;
+	data.pitch = from.dim;
 	data.element = GG_ELEMENT_F32;
-	data.metric = unit ? GG_METRIC_COSINE : GG_METRIC_L2;
-	if (percent > 0)
-		return bench_merge(name, &data, percent, params, runs, ids, truth);
+	data.metric = from.unit ? GG_METRIC_COSINE : GG_METRIC_L2;
+	if (options->percent > 0)
+		return bench_merge(name, &data, options->percent, params, options->runs, ids, truth);
 	described.n = n;
-	described.dim = dim;
+	described.dim = from.dim;
 	described.element = data.element;
 	described.metric = data.metric;
 	GG_TRY(gg_cuda_build_bytes(&described, params, NULL, &foreseen));
-	for (int run = 0; run < runs; run++)
+	for (int run = 0; run < options->runs; run++)
 	{
 		gg_cuda_meter meter = {rows.bytes(), rows.bytes()};
 		gg_build_stats stats = {};
@@ -371,9 +418,10 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 				(lists.get(), device_ids.get(), k, some.get());
 			GG_CUDA_LAUNCHED("pick_kernel");
 			GG_TRY(gg_cuda_copy_out(found.data(), some.get(), some.bytes(), stream.get(), NULL));
-			printf("%s: %u x %u, LID %.1f, %u of %u, recall@10 %.4f recall@%u %.4f, "
-				   "%u iterations, the last of which changed %.3f\n", name, n, dim, lid,
-				   params->graph_degree, k, recall(found, k, truth, 10), std::min(k, 64u),
+			printf("%s: %u x %u, LID %.1f, %u of %u, p %u, recall@10 %.4f recall@%u %.4f, "
+				   "%u iterations, the last of which changed %.4f\n", name, n, from.dim, set.lid,
+				   params->graph_degree, k, gg_cuda_samples(params),
+				   recall(found, k, truth, 10), std::min(k, 64u),
 				   recall(found, k, truth, std::min(k, 64u)), stats.iterations, stats.changed);
 			stats = {};
 		}
@@ -386,6 +434,8 @@ bench(const char *name, uint32_t n, uint32_t dim, uint32_t latent, uint32_t clus
 		const uint32_t npivots = graph.npivots;
 		const double mean = mean_degree(&graph);
 
+		if (options->searches && run == 0 && status.code == GG_OK)
+			status = report_searches(name, &data, &graph, &set);
 		gg_graph_free(&graph);
 		GG_TRY(status);
 		printf("%s: init %.3f descent %.3f optimize %.3f = %.3f s; connect %.3f copy back %.3f; "
@@ -406,8 +456,7 @@ int
 main(int argc, char **argv)
 {
 	gg_build_params params = {};
-	int			runs = 2;
-	uint32_t	percent = 0;
+	bench_options options = {2, 0, false};
 	int			worst = 0;
 
 	params.graph_degree = 32;
@@ -428,10 +477,14 @@ main(int argc, char **argv)
 			params.max_iterations = (uint32_t) atoi(argv[++i]);
 		else if (strcmp(argv[i], "-s") == 0 && i + 1 < argc)
 			params.termination_threshold = (float) atof(argv[++i]);
+		else if (strcmp(argv[i], "-p") == 0 && i + 1 < argc)
+			params.samples = (uint32_t) atoi(argv[++i]);
 		else if (strcmp(argv[i], "-r") == 0 && i + 1 < argc)
-			runs = atoi(argv[++i]);
+			options.runs = atoi(argv[++i]);
+		else if (strcmp(argv[i], "-q") == 0)
+			options.searches = true;
 		else if (strcmp(argv[i], "-m") == 0 && i + 1 < argc)
-			percent = (uint32_t) std::min(std::max(atoi(argv[++i]), 1), 99);
+			options.percent = (uint32_t) std::min(std::max(atoi(argv[++i]), 1), 99);
 		else if (strcmp(argv[i], "-k") == 0 && i + 1 < argc)
 			params.intermediate_graph_degree = (uint32_t) atoi(argv[++i]);
 		else if (strcmp(argv[i], "-d") == 0 && i + 1 < argc)
@@ -439,23 +492,26 @@ main(int argc, char **argv)
 		else if (strcmp(argv[i], "-a") == 0 && i + 1 < argc)
 			parse_algorithm(argv[++i], &params);
 		else if (strcmp(argv[i], "d1") == 0)
-			worst |= failed(bench("d1", 1000000, 128, 16, 200, false,
-								  &params, runs, percent), "d1");
+			worst |= failed(bench("d1", 1000000, {128, 16, 200, false, DRAW_SEED}, &params,
+								  &options), "d1");
 		else if (strcmp(argv[i], "d2") == 0)
-			worst |= failed(bench("d2", 1000000, 768, 22, 500, true, &params, runs, percent), "d2");
+			worst |= failed(bench("d2", 1000000, {768, 22, 500, true, DRAW_SEED}, &params,
+								  &options), "d2");
 		else if (strcmp(argv[i], "d3") == 0)
-			worst |= failed(bench("d3", 10000000, 96, 15, 1000, false,
-								  &params, runs, percent), "d3");
+			worst |= failed(bench("d3", 10000000, {96, 15, 1000, false, DRAW_SEED}, &params,
+								  &options), "d3");
 		else if (strcmp(argv[i], "d4") == 0)
-			worst |= failed(bench("d4", 1000000, 100, 22, 200, true, &params, runs, percent), "d4");
+			worst |= failed(bench("d4", 1000000, {100, 22, 200, true, DRAW_SEED}, &params,
+								  &options), "d4");
 		else if (sscanf(argv[i], "%u,%u,%u,%u,%7s", &n, &dim, &latent, &clusters, metric) >= 4 &&
 				 n >= SAMPLE && dim % 4 == 0 && latent <= 128)
-			worst |= failed(bench(argv[i], n, dim, latent, clusters, strcmp(metric, "cos") == 0,
-								  &params, runs, percent), argv[i]);
+			worst |= failed(bench(argv[i], n, {dim, latent, clusters,
+								  strcmp(metric, "cos") == 0, DRAW_SEED}, &params, &options),
+							argv[i]);
 		else
 		{
 			fprintf(stderr, "usage: bench_build [-i random] [-t ITERATIONS] [-r RUNS] [-k K] "
-					"[-d DEGREE] [-a ALGORITHM] [-m PERCENT] SET...\n");
+					"[-d DEGREE] [-p SAMPLES] [-q] [-a ALGORITHM] [-m PERCENT] SET...\n");
 			return 2;
 		}
 	}

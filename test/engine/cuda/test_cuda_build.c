@@ -275,16 +275,16 @@ make_params(uint32_t degree, uint32_t k)
 	return params;
 }
 
+/* graph_degree and intermediate_graph_degree of params are set here. */
 static void
-knn_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element element, uint32_t k,
-		 gg_init init, double least)
+knn_case_of(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element element,
+			uint32_t k, gg_build_params params, double least)
 {
 	float	   *values = make_values(kind, n, dim, metric, element);
 	void	   *rows = store(values, (size_t) n * dim, element);
 	uint32_t   *ids = malloc(((size_t) n * k + 1) * 4);
 	float	   *distances = malloc(((size_t) n * k + 1) * 4);
 	gg_dataset	data = {rows, n, dim, element, metric};
-	gg_build_params params = make_params(k < 32 ? k : 32, k);
 	gg_build_stats stats;
 	gg_status	status;
 	char		name[160];
@@ -292,14 +292,16 @@ knn_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element elem
 	char		why[160] = "";
 	double		recall = -1.0;
 
-	params.init = init;
+	params.graph_degree = k < 32 ? k : 32;
+	params.intermediate_graph_degree = k;
 	memset(ids, 0xA5, (size_t) n * k * 4);
 	status = gg_cuda_engine.knn_graph(&data, &params, NULL, ids, distances, &stats);
 	if (status.code == GG_OK)
 		recall = check_lists(values, n, dim, metric, ids, distances, k, k < 10 ? k : 10,
 							 n <= 1000 ? 100 : n <= 100000 ? 200 : 10, why);
-	sprintf(name, "knn %s %ux%u %s %s k=%u%s", shape_names[kind], n, dim, metric_names[metric],
-			element == GG_ELEMENT_F16 ? "f16" : "f32", k, init == GG_INIT_RANDOM ? " random" : "");
+	sprintf(name, "knn %s %ux%u %s %s k=%u p=%u%s", shape_names[kind], n, dim,
+			metric_names[metric], element == GG_ELEMENT_F16 ? "f16" : "f32", k, params.samples,
+			params.init == GG_INIT_RANDOM ? " random" : "");
 	if (status.code != GG_OK)
 		sprintf(detail, "%s: %s", status.where, status.message);
 	else if (recall < 0)
@@ -311,6 +313,16 @@ knn_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element elem
 	free(rows);
 	free(ids);
 	free(distances);
+}
+
+static void
+knn_case(shape kind, uint32_t n, uint32_t dim, gg_metric metric, gg_element element, uint32_t k,
+		 gg_init init, double least)
+{
+	gg_build_params params = make_params(k < 32 ? k : 32, k);
+
+	params.init = init;
+	knn_case_of(kind, n, dim, metric, element, k, params, least);
 }
 
 /* ---- optimize ------------------------------------------------------------------ */
@@ -1094,9 +1106,38 @@ small_cases(void)
 static void
 bug_known_pair_cases(void)
 {
-	knn_case(GAUSS, 1500, 32, GG_METRIC_L2, GG_ELEMENT_F32, 64, GG_INIT_RANDOM, 0.998);
+	gg_build_params params = make_params(32, 64);
+
+	params.init = GG_INIT_RANDOM;
+	params.termination_threshold = 0.001f;
+	knn_case_of(GAUSS, 1500, 32, GG_METRIC_L2, GG_ELEMENT_F32, 64, params, 0.998);
 	if (!harness_fewest())
-		knn_case(GAUSS, 1500, 64, GG_METRIC_L2, GG_ELEMENT_F32, 100, GG_INIT_RANDOM, 0.998);
+		knn_case_of(GAUSS, 1500, 64, GG_METRIC_L2, GG_ELEMENT_F32, 100, params, 0.998);
+}
+
+/*
+ * p of GNND.  In as many iterations few samples find little, and as many as there can be nearly
+ * all.
+ */
+static void
+samples_cases(void)
+{
+	const uint32_t n = harness_fewest() ? 700 : 3000;
+	gg_build_params params = make_params(32, 100);
+
+	params.init = GG_INIT_RANDOM;
+	params.max_iterations = 6;
+	for (uint32_t i = 0; i < 4; i++)
+	{
+		const uint32_t p[] = {10, 32, 42, 64};
+		const double least[] = {0.5, 0.9, 0.95, 0.97};
+
+		params.samples = p[i];
+		if (i != 1 || !harness_fewest())
+			knn_case_of(GAUSS, n, 32, GG_METRIC_L2, GG_ELEMENT_F32, 100, params, least[i]);
+	}
+	params.samples = 50;
+	knn_case_of(CLUSTERS, n, 8, GG_METRIC_L1, GG_ELEMENT_F16, 64, params, 0.9);
 }
 
 /* Cells and GNND. */
@@ -1287,6 +1328,7 @@ main(void)
 		cancel_case(GG_ALGORITHM_CAGRA, 300, 32);
 
 	bug_known_pair_cases();
+	samples_cases();
 	memory_case();
 	printf("%d passed, %d failed\n", cases - failures, failures);
 	return failures > 0;

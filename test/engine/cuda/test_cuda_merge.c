@@ -108,7 +108,9 @@ test_beside_cpu(void)
 		.seed = 50 + i};
 		gg_build_params params = {.algorithm = cases[i].algorithm,
 			.graph_degree = cases[i].degree,.intermediate_graph_degree = cases[i].k,
-		.init = cases[i].init,.seed = 3};
+		.init = cases[i].init,.seed = 3,
+			/* more than one block of the join for each row */
+		.samples = cases[i].init == GG_INIT_RANDOM ? 50 : 0};
 
 		beside_cpu(&spec, &params, cases[i].percent, cases[i].what);
 	}
@@ -190,7 +192,8 @@ test_memory(void)
 		.element = GG_ELEMENT_F16,.seed = 8};
 		uint32_t	ends[2] = {way < 2 ? spec.n / 2 : spec.n / 4 * 3, spec.n};
 		gg_build_params params = {.graph_degree = 16,.intermediate_graph_degree = 16,
-		.init = way == 1 ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS};
+			.init = way == 1 ? GG_INIT_RANDOM : GG_INIT_PIVOT_CELLS,
+		.samples = way == 1 ? GG_MAX_SAMPLES : 0};
 		gg_merge_input input;
 		gg_bytes	bytes;
 		gg_dataset	data;

@@ -54,6 +54,7 @@ typedef struct known_set
 
 static const known_set known_sets[] = {
 	{"s128", "SIFT1M: 128 d, LID 15.6", GG_METRIC_L2, {128, 32, 200, false, DRAW_SEED}, DRAW_SEED},
+	{"u128", "rows without clusters", GG_METRIC_L2, {128, 20, 1, false, DRAW_SEED}, DRAW_SEED},
 	{"s96", "DEEP1M: 96 d, LID 15.9", GG_METRIC_L2, {96, 34, 200, false, DRAW_SEED}, DRAW_SEED},
 	{"s960", "GIST1M: 960 d, LID 25.9", GG_METRIC_L2, {960, 76, 200, false, DRAW_SEED}, DRAW_SEED},
 	{"s100", "GloVe: 100 d, cosine, LID 29.4", GG_METRIC_COSINE, {100, 128, 110, true, DRAW_SEED},

@@ -4,7 +4,7 @@
  *
  * usage: bench_papers [-n ROWS] [-q QUERIES] [-p FILE] [--tiny] FIGURE SET
  *	FIGURE: see figures[] below; SET: s128, s96, s960, s100, s200, of the intrinsic dimensions of
- *	the papers' own, and s768 (common.cu)
+ *	the papers' own, s768, and u128, which has no clusters (common.cu)
  *	FILE: gets the points of curves, for test/bench/report.pl
  *	--tiny: few points and one run of each, for a machine that emulates the device
  *

@@ -96,7 +96,7 @@ public:
 	}
 };
 
-/* s128, s96, s960, s100, s200, s768: draws it, with exact answers unless truth is false. */
+/* s128, s96, s960, s100, s200, s768, u128: draws it, with exact answers unless truth is false. */
 extern void papers_set_make(const char *name, uint32_t rows, bool truth, papers_set *set);
 
 /* Exact lists of `sample` rows (sample x k), for recall of k-NN lists. */
@@ -227,7 +227,9 @@ typedef enum papers_update
 	UPDATE_OURS,
 	UPDATE_ALL,					/* GNND-r1 */
 	UPDATE_NEAREST,				/* GNND-r2 */
-	UPDATE_SEGMENTS				/* GNND */
+	UPDATE_SEGMENTS,			/* GNND */
+	UPDATE_ALL_NEAR,			/* GNND-r1 and r2, pairs farther than the list's last apart */
+	UPDATE_NEAREST_NEAR
 } papers_update;
 
 typedef void (*papers_after) (void *ctx, uint32_t iterations, double seconds);

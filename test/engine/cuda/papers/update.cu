@@ -7,20 +7,22 @@
  * the tensor cores.  Then a warp takes one sample after the other, and
  *	UPDATE_ALL			(GNND-r1) every pair that it is in,
  *	UPDATE_NEAREST		(GNND-r2) its nearest NEW and its nearest OLD sample
- * is merged into its list, which is locked meanwhile; ids that are there are passed over.  So is,
- * before the lock is asked for, what is farther than the list's last.
- *	UPDATE_SEGMENTS		(GNND) as before, but a list is cut into segments of 32 with a lock each,
+ * is merged into its list, which is locked meanwhile; ids that are there are passed over.
+ *	UPDATE_ALL_NEAR, UPDATE_NEAREST_NEAR	as these, but what is farther than the list's last is
+ *						passed over before the lock is asked for.
+ *	UPDATE_SEGMENTS		(GNND) as GNND-r2, but a list is cut into segments of 32 with a lock each,
  *						the one of id % segments.  After the iteration they become one list.
  * UPDATE_OURS is the engine's iteration.
  *
  * Who comes first at a lock decides ties, so lists differ from run to run in few places.
  */
 #define gg_cuda_gnnd papers_own_gnnd
-#define gg_cuda_random_lists papers_own_random_lists
-#define gg_cuda_finish_lists papers_own_finish_lists
 #include "../../../../kernels/build/knn_graph.cu"
 
 #include "papers.h"
+
+#define SAMPLES 32				/* p */
+#define SIDE (2 * SAMPLES)		/* samples of one age */
 
 typedef struct join_args
 {
@@ -192,6 +194,12 @@ warp_least(uint64_t key)
 	return key;
 }
 
+__device__ static inline bool
+takes_all(papers_update update)
+{
+	return update == UPDATE_ALL || update == UPDATE_ALL_NEAR;
+}
+
 /*
  * What a sample gets of 64 others, by one warp.  a and b: each lane's two keys.
  */
@@ -202,7 +210,7 @@ give(const join_args &args, uint32_t node, uint64_t a, uint64_t b, uint64_t *buf
 	const uint32_t lane = threadIdx.x & 31;
 	uint64_t   *list = args.lists + (uint64_t) node * (32 * R);
 
-	if (args.update != UPDATE_ALL)
+	if (!takes_all(args.update))
 	{
 		a = warp_least(lower(a, b));
 		b = GG_KEY_NONE;
@@ -217,9 +225,9 @@ give(const join_args &args, uint32_t node, uint64_t a, uint64_t b, uint64_t *buf
 						 lane == 0 ? a : GG_KEY_NONE, GG_KEY_NONE, buffer);
 		return;
 	}
-	if (args.update == UPDATE_NEAREST && lane != 0)
+	if (!takes_all(args.update) && lane != 0)
 		a = GG_KEY_NONE;
-	insert_locked<R>(list, &args.locks[node], args.update != UPDATE_ALL, a, b, buffer);
+	insert_locked<R>(list, &args.locks[node], !takes_all(args.update), a, b, buffer);
 }
 
 template <gg_cuda_kind KIND, int R>
@@ -245,9 +253,9 @@ paper_join_kernel(join_args args, uint32_t first)
 
 		if (node == NO_SAMPLE)
 			continue;
-		/* in segments the last entry of the list is not known; that of the segment decides */
-		const uint64_t last = args.update == UPDATE_SEGMENTS ? GG_KEY_NONE :
-			__ldcg(&args.lists[(uint64_t) node * (32 * R) + args.k - 1]);
+		const uint64_t last = args.update == UPDATE_ALL_NEAR ||
+			args.update == UPDATE_NEAREST_NEAR ?
+			__ldcg(&args.lists[(uint64_t) node * (32 * R) + args.k - 1]) : GG_KEY_NONE;
 
 		for (uint32_t side = 0; side < 2; side++)
 		{
@@ -364,7 +372,7 @@ papers_gnnd(papers_update update, const gg_cuda_rows *rows, uint32_t length, uin
 	g.iterations = iterations;
 	g.lists = lists;
 	g.stream = stream;
-	GG_TRY(gnnd_begin(&g, order, NULL));
+	GG_TRY(gnnd_begin(&g, SAMPLES, order, NULL));
 	GG_TRY(locks.allocate((uint64_t) rows->n * (length / 32)));
 	GG_CUDA_TRY(cudaMemsetAsync(locks.get(), 0, locks.bytes(), stream));
 	GG_CUDA_TRY(cudaStreamSynchronize(stream));
@@ -373,6 +381,9 @@ papers_gnnd(papers_update update, const gg_cuda_rows *rows, uint32_t length, uin
 		const double begin = papers_now();
 
 		g.args.seed = gg_mix((uint32_t) seed + iteration * 0x632BE5ABu);
+		g.args.summary_seed = gg_mix(g.args.seed);
+		if (update == UPDATE_OURS)
+			GG_TRY(gnnd_summaries(&g));
 		GG_TRY(gnnd_sample(&g));
 		if (update == UPDATE_OURS)
 		{
