@@ -24,6 +24,7 @@ const gg_engine gg_cuda_engine = {
 	.index_bytes = gg_cuda_index_bytes,
 	.serve_open = gg_cuda_serve_open,
 	.serve_submit = gg_cuda_serve_submit,
+	.serve_group = gg_cuda_serve_group,
 	.serve_check = gg_cuda_serve_check,
 	.serve_close = gg_cuda_serve_close,
 	.device_count = gg_cuda_device_count,

@@ -496,7 +496,8 @@ extern uint32_t gg_filter_rows(const gg_filter *filter, const uint64_t *heads,
  *
  * One thread submits and checks.  Meanwhile another may call index_create(), index_write(),
  * index_take(), index_finish() and index_close(), on indexes that no batch in flight names, but for
- * the one that index_take() takes from.  The CPU engine answers within serve_submit().
+ * the one that index_take() takes from.  The CPU engine answers within serve_submit().  All this
+ * holds for groups, too.
  */
 #define GG_SERVE_QUEUES		8
 #define GG_SERVE_MAX_BATCH	256
@@ -569,6 +570,24 @@ typedef struct gg_serve_batch
 	uint32_t	slots[GG_SERVE_MAX_BATCH];
 	uint32_t	tickets[GG_SERVE_MAX_BATCH];
 } gg_serve_batch;
+
+/*
+ * A group: one query for lists of many indexes, all answered together.  The request says what any
+ * of the lists is asked for, as if it were list 0, the only one: a walk, or the nearest of all
+ * rows, but no deep list.  List i has its k keys from keys[i][k] on, and when all are answered,
+ * done[0] of the slot becomes ticket.  Answers are those of batches.
+ */
+#define GG_SERVE_MAX_GROUP	4096	/* lists */
+
+typedef struct gg_serve_group
+{
+	const gg_request *request;
+	uint32_t	slot;
+	uint32_t	ticket;
+	uint32_t	count;			/* lists, 1 .. GG_SERVE_MAX_GROUP */
+	gg_index *const *indexes;	/* of each; NULL: it has no rows */
+	const bool *measured;		/* of each: whether all rows are measured */
+} gg_serve_group;
 
 #define GG_DEVICE_IN_USE	(-1)
 
@@ -708,6 +727,11 @@ typedef struct gg_engine
 	 */
 	gg_status	(*serve_submit) (gg_server *server, gg_index *index, uint32_t queue,
 								 const gg_serve_batch *batch);
+	/*
+	 * The same for a group, on a queue on which all that was started is answered.  Arrays of the
+	 * group are the caller's again when the call returns.
+	 */
+	gg_status	(*serve_group) (gg_server *server, uint32_t queue, const gg_serve_group *group);
 	/* *idle: nothing is left to do on the queue.  Error: that of a batch that was accepted. */
 	gg_status	(*serve_check) (gg_server *server, uint32_t queue, bool *idle);
 	void		(*serve_close) (gg_server *server);

@@ -360,6 +360,8 @@ extern gg_status gg_cuda_serve_open(int device, void *region, size_t region_byte
 									const gg_serve_layout *layout, gg_server **server);
 extern gg_status gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 									  const gg_serve_batch *batch);
+extern gg_status gg_cuda_serve_group(gg_server *server, uint32_t queue,
+									 const gg_serve_group *group);
 extern gg_status gg_cuda_serve_check(gg_server *server, uint32_t queue, bool *idle);
 extern void gg_cuda_serve_close(gg_server *server);
 

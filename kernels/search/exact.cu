@@ -30,7 +30,8 @@
 #define BATCH_QUERIES 8			/* queries that share a pass over the rows: at 128 dimensions, about
 								 * where arithmetic takes as long as memory */
 #define BLOCKS_PER_SM 4
-#define MAX_GROUPS 64			/* of one launch, bounds the scratch memory */
+#define MAX_GROUPS 64			/* of one launch, bounds the scratch memory; of lists of indexes, too,
+								 * but where each has one block */
 #define LONG_K 64				/* from here the blocks' lists are merged by limit and sort */
 
 static_assert(WARPS == BATCH_QUERIES, "each warp merges the lists of a query");
@@ -410,13 +411,12 @@ exact_answer(const exact_args &args, const search_slots &slots,
 	}
 }
 
+/* What a block does: rows of its column of the grid, queries of its row, from `first` on. */
 template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
-__global__ void __launch_bounds__(WARPS * 32, QUERIES == 1 ? BLOCKS_PER_SM : 2)
-exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
-			 const __grid_constant__ search_slots slots,
-			 const __grid_constant__ exact_layout layout)
+static __device__ __forceinline__ void
+exact_by_block(const search_view &view, const exact_args &args, const search_slots &slots,
+			   const exact_layout &layout, uint32_t first, char *shared)
 {
-	extern __shared__ __align__(16) char shared[];
 	__shared__ float inverses[QUERIES];
 	__shared__ bool last;
 	__shared__ unsigned long long limits[QUERIES];
@@ -432,15 +432,13 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 		.query_pad = layout.query_pad,
 		.list_room = layout.list_room,
 		.room = WARPS * layout.list_room,
-		.first_query = args.first + blockIdx.y * QUERIES,
+		.first_query = first,
 		.lane = threadIdx.x & 31,
 		.warp = warp,
 		.mine = QUERIES == 1 ? 0 : warp,
 		.part = QUERIES == 1 ? warp : 0,
 	};
 
-	if (!gate_lets_run(args.part.gate))
-		return;
 	exact_begin(view, args, slots, block);
 	exact_read<ELEMENT, METRIC, TEAM>(view, args, block);
 	exact_merge_warps(args.k, block);
@@ -456,11 +454,44 @@ exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ e
 	exact_answer(args, slots, block);
 }
 
-/* Blocks that 32 rows per warp keep busy, one word in `step`. */
-static uint32_t
-useful_blocks(const search_view *view, uint32_t step)
+template <typename ELEMENT, int METRIC, int TEAM, int QUERIES>
+__global__ void __launch_bounds__(WARPS * 32, QUERIES == 1 ? BLOCKS_PER_SM : 2)
+exact_kernel(const __grid_constant__ search_view view, const __grid_constant__ exact_args args,
+			 const __grid_constant__ search_slots slots,
+			 const __grid_constant__ exact_layout layout)
 {
-	uint32_t	blocks = ((view->n + 31) / 32 / step + WARPS - 1) / WARPS;
+	extern __shared__ __align__(16) char shared[];
+
+	if (!gate_lets_run(args.part.gate))
+		return;
+	exact_by_block<ELEMENT, METRIC, TEAM, QUERIES>(view, args, slots, layout,
+												   args.first + blockIdx.y * QUERIES, shared);
+}
+
+/* The same of one query and many indexes: row y of the grid has list y. */
+template <typename ELEMENT, int METRIC, int TEAM>
+__global__ void __launch_bounds__(WARPS * 32, BLOCKS_PER_SM)
+exact_group_kernel(const search_list *lists, const __grid_constant__ exact_args args,
+				   const __grid_constant__ search_slots slots,
+				   const __grid_constant__ exact_layout layout)
+{
+	extern __shared__ __align__(16) char shared[];
+	const uint32_t *from = (const uint32_t *) (lists + blockIdx.y);
+	search_list *list = (search_list *) (shared + layout.total);
+	exact_args	mine = args;
+
+	for (uint32_t i = threadIdx.x; i < sizeof(search_list) / 4; i += WARPS * 32)
+		((uint32_t *) list)[i] = __ldg(from + i);
+	__syncthreads();
+	mine.keys = list->keys;
+	exact_by_block<ELEMENT, METRIC, TEAM, 1>(list->view, mine, slots, layout, 0, shared);
+}
+
+/* Blocks that 32 rows of n per warp keep busy, one word in `step`. */
+static uint32_t
+useful_blocks(uint32_t n, uint32_t step)
+{
+	uint32_t	blocks = ((n + 31) / 32 / step + WARPS - 1) / WARPS;
 
 	return blocks < 1 ? 1 : blocks;
 }
@@ -503,12 +534,59 @@ launch_exact(const search_view *view, const exact_args *args, const search_slots
 		return error;
 	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
 	blocks = (uint32_t) (device->sms * per_sm) / groups;
-	if (blocks > useful_blocks(view, args->part.step))
-		blocks = useful_blocks(view, args->part.step);
+	if (blocks > useful_blocks(view->n, args->part.step))
+		blocks = useful_blocks(view->n, args->part.step);
 	if (blocks < 1)
 		blocks = 1;
 	exact_kernel<ELEMENT, METRIC, TEAM, QUERIES><<<dim3(blocks, groups), WARPS * 32, layout.total,
 		stream>>>(*view, *args, slots_or_none(slots), layout);
+	return cudaGetLastError();
+}
+
+template <typename ELEMENT, int METRIC, int TEAM>
+static kernel_state *
+exact_group_state(void)
+{
+	static kernel_state state;
+
+	return &state;
+}
+
+template <typename ELEMENT, int METRIC, int TEAM>
+static cudaError_t
+ready_exact_group(const search_device *device)
+{
+	return kernel_ready(exact_group_state<ELEMENT, METRIC, TEAM>(),
+						(const void *) exact_group_kernel<ELEMENT, METRIC, TEAM>, false, device);
+}
+
+template <typename ELEMENT, int METRIC, int TEAM>
+static cudaError_t
+launch_exact_group(const search_view *view, const exact_args *args, const exact_group *group,
+				   const search_device *device, cudaStream_t stream)
+{
+	const exact_layout layout = exact_layout_for(view, args->k, 1);
+	const uint32_t bytes = layout.total + (uint32_t) sizeof(search_list);
+	uint32_t	blocks = 1;
+	int			per_sm;
+	cudaError_t error = ready_exact_group<ELEMENT, METRIC, TEAM>(device);
+
+	if (error == cudaSuccess)
+		error = kernel_blocks_per_sm(exact_group_state<ELEMENT, METRIC, TEAM>(),
+									 (const void *) exact_group_kernel<ELEMENT, METRIC, TEAM>,
+									 WARPS * 32, bytes, device, &per_sm);
+	if (error != cudaSuccess)
+		return error;
+	per_sm = per_sm > BLOCKS_PER_SM ? BLOCKS_PER_SM : per_sm;
+	/* only so many lists have a counter of blocks */
+	if (group->nlists <= MAX_GROUPS)
+		blocks = (uint32_t) (device->sms * per_sm) / group->nlists;
+	if (blocks > useful_blocks(group->most_rows, 1))
+		blocks = useful_blocks(group->most_rows, 1);
+	if (blocks < 1)
+		blocks = 1;
+	exact_group_kernel<ELEMENT, METRIC, TEAM><<<dim3(blocks, group->nlists), WARPS * 32, bytes,
+		stream>>>(group->lists, *args, slots_or_none(NULL), layout);
 	return cudaGetLastError();
 }
 
@@ -534,6 +612,9 @@ ready_team(const search_view *view, const search_device *device)
 	cudaError_t error = wide ? ready_exact<ELEMENT, METRIC, 32, 1>(device) :
 		ready_exact<ELEMENT, METRIC, 8, 1>(device);
 
+	if (error == cudaSuccess)
+		error = wide ? ready_exact_group<ELEMENT, METRIC, 32>(device) :
+			ready_exact_group<ELEMENT, METRIC, 8>(device);
 	if (error != cudaSuccess)
 		return error;
 	return wide ? ready_exact<ELEMENT, METRIC, 32, BATCH_QUERIES>(device) :
@@ -574,8 +655,8 @@ search_exact_readers(const search_view *view, uint32_t nq, const search_device *
 	uint32_t	groups = (nq + BATCH_QUERIES - 1) / BATCH_QUERIES;
 	uint32_t	blocks = (uint32_t) device->sms * BLOCKS_PER_SM / (groups < 1 ? 1 : groups);
 
-	if (blocks > useful_blocks(view, 1))
-		blocks = useful_blocks(view, 1);
+	if (blocks > useful_blocks(view->n, 1))
+		blocks = useful_blocks(view->n, 1);
 	return blocks < 1 ? 1 : blocks;
 }
 
@@ -627,4 +708,39 @@ search_exact_launch(const search_view *view, const exact_search *search,
 			return error;
 	}
 	return cudaSuccess;
+}
+
+template <typename ELEMENT, int METRIC>
+static cudaError_t
+launch_group_team(const search_view *view, const exact_args *args, const exact_group *group,
+				  const search_device *device, cudaStream_t stream)
+{
+	return exact_is_wide<ELEMENT>(view) ?
+		launch_exact_group<ELEMENT, METRIC, 32>(view, args, group, device, stream) :
+		launch_exact_group<ELEMENT, METRIC, 8>(view, args, group, device, stream);
+}
+
+cudaError_t
+search_exact_group_launch(const search_view *view, const exact_group *group,
+						  const search_device *device, cudaStream_t stream)
+{
+	const exact_args args = {
+		.queries = group->query,
+		.nq = 1,
+		.k = group->k,
+		.part = {1, {}},
+		.finished = (uint32_t *) group->scratch,
+		.lists = (uint64_t *) ((char *) group->scratch + MAX_GROUPS * 4),
+	};
+
+	return with_metric(view->metric, [&](auto metric)
+					   {
+						   const int	METRIC = decltype(metric)::value;
+
+						   return view->element == GG_ELEMENT_F32 ?
+							   launch_group_team<float, METRIC>(view, &args, group, device,
+																stream) :
+							   launch_group_team<__half, METRIC>(view, &args, group, device,
+																 stream);
+					   });
 }

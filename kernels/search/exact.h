@@ -5,6 +5,7 @@
 #ifndef GG_SEARCH_EXACT_H
 #define GG_SEARCH_EXACT_H
 
+#include "search_group.h"
 #include "view.h"
 
 /* What is searched for, and where it goes. */
@@ -24,6 +25,23 @@ typedef struct exact_search
 extern cudaError_t search_exact_launch(const search_view *view, const exact_search *search,
 									   const search_device *device, cudaStream_t stream);
 extern size_t search_exact_scratch(uint32_t k, const search_device *device);
+
+/*
+ * The k nearest rows to the one query of many lists, in device memory, of indexes of one element
+ * type and metric; view is the first one's, and none has more than most_rows.  scratch as above.
+ */
+typedef struct exact_group
+{
+	const search_list *lists;
+	uint32_t	nlists;
+	uint32_t	most_rows;
+	uint32_t	k;
+	const float *query;
+	void	   *scratch;
+} exact_group;
+
+extern cudaError_t search_exact_group_launch(const search_view *view, const exact_group *group,
+											 const search_device *device, cudaStream_t stream);
 
 /* Shared memory that a block takes at least. */
 extern uint32_t search_exact_shared(const search_view *view, uint32_t k);

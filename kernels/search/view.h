@@ -3,10 +3,12 @@
  *		What every search kernel is given: the index on the device, a launch, the device.
  *
  *	search_multi.cu			walks by several thread blocks per query
+ *	search_group.cu			the same of many indexes for one query
+ *	search_block.cuh		what these two share
  *	search_single.cu		walks by a warp or a block per query
  *	search_greedy.cu		TSDG's search for small batches
  *	search_segmented.cu		TSDG's search for large batches
- *	search_warp.cuh			what the three before share
+ *	search_warp.cuh			what the three last ones share
  *	walk.cuh, rerank.cuh	distances, by the rows of walks and by those as stored
  *	codes.cu, codes.cuh		codes of rows, and queries for them
  *	query.cuh, keys.cuh		queries and answers

@@ -42,6 +42,7 @@
 #include "../search/pivots.h"
 #include "../search/prune.cuh"
 #include "../search/query.cuh"
+#include "../search/search_group.h"
 #include "../search/search_multi.h"
 #include "../search/search_single.h"
 #include "index.cuh"
@@ -705,6 +706,7 @@ load_kernels(const gg_index *index)
 		return gg_ok();
 	GG_CUDA_TRY(search_single_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_multi_ready(&index->view, &index->device));
+	GG_CUDA_TRY(search_group_ready(&index->view, &index->device));
 	GG_CUDA_TRY(search_pivots_ready(&index->view, &index->device));
 	return gg_ok();
 }

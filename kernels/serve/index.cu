@@ -88,8 +88,8 @@ search_width_for(uint32_t requested, uint32_t itopk, uint32_t degree)
  * full that only throughput counts, where barriers are dear.  Which of the two is better in such
  * batches depends on the list's length, too (takes_warps() in search_single.cu).
  */
-static uint32_t
-choose_cluster(const search_device *device, gg_search_mode mode, uint32_t nq)
+uint32_t
+search_cluster_for(const search_device *device, gg_search_mode mode, uint32_t nq)
 {
 	uint32_t	cluster = MAX_CLUSTER;
 	uint32_t	sms = (uint32_t) device->sms;
@@ -153,6 +153,21 @@ rerank_for(const gg_index *index, const gg_search_params *params)
 		return search_rerank_size(params->itopk_size, params->k);
 	return index->shape.row_place == GG_ROWS_NONE ? params->k :
 		gg_rerank_size(params, index->shape.codes, index->shape.dim);
+}
+
+/* The launch of a walk of so many queries; where they are, the caller says. */
+search_launch
+search_launch_for(const gg_index *index, const gg_search_params *params, uint32_t nq)
+{
+	search_launch launch;
+
+	memset(&launch, 0, sizeof(launch));
+	launch.nq = nq;
+	launch.k = params->k;
+	launch.itopk = params->itopk_size;
+	launch.width = search_width_for(params->search_width, params->itopk_size, index->view.degree);
+	launch.rerank = rerank_for(index, params);
+	return launch;
 }
 
 /* The batch's queries in device memory. */
@@ -224,18 +239,13 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 
 	if (params->mode == GG_SEARCH_TSDG_SMALL && search_greedy_takes(view, params->k, device))
 		return queue_greedy(index, scratch, params, batch, stream);
-	memset(&launch, 0, sizeof(launch));
+	launch = search_launch_for(index, params, nq);
 	launch.queries = batch->queries;
-	launch.nq = nq;
-	launch.k = params->k;
-	launch.itopk = params->itopk_size;
-	launch.width = search_width_for(params->search_width, params->itopk_size, view->degree);
-	launch.rerank = rerank_for(index, params);
 	launch.keys = batch->keys;
 	segmented = params->mode == GG_SEARCH_TSDG_LARGE &&
 		search_segmented_takes(view, &launch, device);
 	if (!segmented)
-		cluster = choose_cluster(device, params->mode, nq + batch->beside);
+		cluster = search_cluster_for(device, params->mode, nq + batch->beside);
 	if (choose_product(pivots, device, nq, cluster))
 		slices = search_pivots_slices(pivots, nq, device->sms);
 	launch.nentries = slices * ENTRY_NODES;
@@ -287,6 +297,23 @@ search_queue(const gg_index *index, search_scratch *scratch, const gg_search_par
 	return gg_ok();
 }
 
+/* Scratch memory of exact searches for k. */
+gg_status
+search_exact_room(search_scratch *scratch, uint32_t k, const search_device *device,
+				  cudaStream_t stream)
+{
+	uint32_t	room = 64;
+
+	if (scratch->exact.bytes() >= search_exact_scratch(k, device))
+		return gg_ok();
+	/* a few sizes, not one for every k */
+	while (room < k)
+		room *= 2;
+	GG_TRY(grow(scratch->exact, search_exact_scratch(room, device), stream));
+	GG_CUDA_TRY(cudaMemsetAsync(scratch->exact.get(), 0, scratch->exact.bytes(), stream));
+	return gg_ok();
+}
+
 /* filter is device memory or NULL. */
 gg_status
 search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
@@ -295,7 +322,6 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 	const search_view *view = &index->view;
 	const search_device *device = &index->device;
 	const float *queries = batch->queries;
-	size_t		bytes = search_exact_scratch(k, device);
 	uint32_t	shared = search_exact_shared(view, k);
 
 	if (shared > (uint32_t) device->shared_bytes)
@@ -303,17 +329,7 @@ search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 					   "an exact search for %u of rows of %u dimensions takes %u bytes of shared "
 					   "memory a block, device %d has %d", k, view->dim, shared, device->ordinal,
 					   device->shared_bytes);
-	if (scratch->exact.bytes() < bytes)
-	{
-		uint32_t	room = 64;
-
-		/* a few sizes, not one for every k */
-		while (room < k)
-			room *= 2;
-		bytes = search_exact_scratch(room, device);
-		GG_TRY(grow(scratch->exact, bytes, stream));
-		GG_CUDA_TRY(cudaMemsetAsync(scratch->exact.get(), 0, bytes, stream));
-	}
+	GG_TRY(search_exact_room(scratch, k, device, stream));
 	if (batch->slots != NULL &&
 		(search_exact_readers(view, batch->nq, device) - 1) * (uint64_t) batch->nq * view->dim * 4 >
 		GATHER_BYTES)

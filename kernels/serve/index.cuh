@@ -8,7 +8,8 @@
  *	filter.cu		which nodes match a filter
  *	deep.cu			the nearest of many, and of those that match a filter
  *	long_lists.cu	many nearest of all rows, of several queries at once
- *	serve.cu		searches of callers that do not
+ *	group.cu		searches of many indexes for one query
+ *	serve.cu		searches of callers that do not wait
  */
 #ifndef GG_INDEX_CUH
 #define GG_INDEX_CUH
@@ -214,6 +215,62 @@ extern gg_status search_mail(search_scratch *scratch, const search_device *devic
 extern gg_status search_exact_queue(const gg_index *index, search_scratch *scratch, uint32_t k,
 									const uint32_t *filter, const search_batch *batch,
 									cudaStream_t stream);
+
+extern gg_status search_exact_room(search_scratch *scratch, uint32_t k,
+								   const search_device *device, cudaStream_t stream);
+
+/* Blocks a query, 0 for the single-CTA kernel; and the launch, but for where queries are. */
+extern uint32_t search_cluster_for(const search_device *device, gg_search_mode mode, uint32_t nq);
+extern search_launch search_launch_for(const gg_index *index, const gg_search_params *params,
+									   uint32_t nq);
+
+/* What a queue needs for groups, on demand. */
+class group_scratch
+{
+public:
+	group_scratch() : host_(NULL), bytes_(0)
+	{
+	}
+	~group_scratch()
+	{
+		if (host_ != NULL)
+			(void) cudaFreeHost(host_);
+	}
+	group_scratch(const group_scratch &) = delete;
+	group_scratch &operator=(const group_scratch &) = delete;
+
+	/* Room for so many bytes in pinned memory and on the device; nothing uses it. */
+	gg_status	reserve(size_t bytes);
+
+	char *
+	host() const
+	{
+		return (char *) host_;
+	}
+	char *
+	device() const
+	{
+		return device_.get();
+	}
+
+private:
+	void	   *host_;
+	size_t		bytes_;
+	gg_cuda_buffer<char> device_;
+};
+
+/* A group to be queued: serve.cu checked it.  query and keys are as the device sees them. */
+typedef struct search_group
+{
+	const gg_serve_group *group;
+	const float *query;			/* in host memory */
+	uint64_t   *keys;
+	uint32_t	beside;			/* as in search_batch */
+} search_group;
+
+/* group.cu: all lists but those without rows. */
+extern gg_status search_group_queue(const search_group *group, search_scratch *scratch,
+									group_scratch *own, cudaStream_t stream);
 
 /* A filter in host memory, and where its TIDs are on the device if they were gathered; or NULL. */
 typedef struct filter_source

@@ -12,6 +12,8 @@
  * the start, and their filters are equal or small (deep.cu).  The gather also brings the TIDs of
  * filters that have few of them, from the region: so they take no call of their own.
  *
+ * A group is a copy of what its lists are, a launch for each kind of them, and the ticket (group.cu).
+ *
  * A queue is a CUDA stream with scratch memory of its own, so batches on different queues run side
  * by side over the same index.  Its priority is the highest: a load that runs meanwhile comes
  * second.
@@ -45,6 +47,7 @@ typedef struct serve_queue
 	cudaStream_t stream;
 	search_scratch scratch;
 	deep_scratch deep;
+	group_scratch group;
 	/*
 	 * the last walks queued: how many, and the last one's word of its slot, which is `before` until
 	 * it is answered
@@ -412,6 +415,78 @@ gg_cuda_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 		status = queue_many(server, index, queue, batch);
 	else
 		status = queue_several(server, index, queue, batch);
+	return status.code == GG_OK ? status : give_up(&status, server->queues[queue].stream);
+}
+
+/* Every index of a group can be asked for what it is; *any: one has rows. */
+static gg_status
+check_members(const gg_server *server, const gg_serve_group *group, bool *any)
+{
+	*any = false;
+	for (uint32_t i = 0; i < group->count; i++)
+	{
+		const gg_index *index = group->indexes[i];
+
+		if (index == NULL)
+			continue;
+		const gg_serve_target target = target_of(index);
+
+		GG_TRY(gg_serve_check_member(__func__, &target, group->request, group->measured[i]));
+		GG_TRY(check_ordinal(server, index));
+		*any |= index->view.n > 0;
+	}
+	return gg_ok();
+}
+
+static gg_status
+queue_group(gg_server *server, uint32_t queue, const gg_serve_group *group, uint64_t *keys,
+			uint32_t *done)
+{
+	const gg_request *request = group->request;
+	serve_queue *to = &server->queues[queue];
+	const search_group queued = {
+		.group = group,
+		.query = (const float *) (server->place.region + request->queries),
+		.keys = (uint64_t *) (server->seen + request->keys),
+		.beside = walks_beside(server, queue),
+	};
+
+	for (uint32_t i = 0; i < group->count; i++)
+		if (group->indexes[i] == NULL || group->indexes[i]->view.n == 0)
+			memset(keys + (size_t) i * request->params.k, 0xFF, (size_t) request->params.k * 8);
+	to->done = done;
+	to->before = __atomic_load_n(done, __ATOMIC_RELAXED);
+	GG_TRY(search_group_queue(&queued, &to->scratch, &to->group, to->stream));
+	to->count = group->count;
+	GG_CUDA_TRY(search_ticket_launch((uint32_t *) (server->seen +
+												   ((char *) done - server->place.region)),
+									 group->ticket, to->stream));
+	return gg_ok();
+}
+
+/* gg_engine.serve_group */
+gg_status
+gg_cuda_serve_group(gg_server *server, uint32_t queue, const gg_serve_group *group)
+{
+	const gg_serve_layout *layout = &server->place.layout;
+	uint64_t   *keys;
+	uint32_t   *done;
+	bool		any;
+	gg_status	status;
+
+	GG_TRY(gg_serve_check_group(__func__, &server->place, queue, group));
+	GG_TRY(check_members(server, group, &any));
+	keys = (uint64_t *) (server->place.region + group->request->keys);
+	done = (uint32_t *) (layout->slots + group->slot * layout->slot_bytes + layout->done);
+	if (!any)
+	{
+		memset(keys, 0xFF, (size_t) group->count * group->request->params.k * 8);
+		__atomic_store_n(done, group->ticket, __ATOMIC_RELEASE);
+		return gg_ok();
+	}
+	GG_CUDA_TRY(cudaSetDevice(server->device.ordinal));
+	server->queues[queue].count = 0;
+	status = queue_group(server, queue, group, keys, done);
 	return status.code == GG_OK ? status : give_up(&status, server->queues[queue].stream);
 }
 

@@ -34,6 +34,7 @@ const gg_engine gg_cpu_engine = {
 	.index_bytes = gg_cpu_index_bytes,
 	.serve_open = gg_cpu_serve_open,
 	.serve_submit = gg_cpu_serve_submit,
+	.serve_group = gg_cpu_serve_group,
 	.serve_check = gg_cpu_serve_check,
 	.serve_close = gg_cpu_serve_close,
 	.device_count = gg_cpu_device_count,

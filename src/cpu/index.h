@@ -101,6 +101,8 @@ extern gg_status gg_cpu_serve_open(int device, void *region, size_t region_bytes
 								   const gg_serve_layout *layout, gg_server **server);
 extern gg_status gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t queue,
 									 const gg_serve_batch *batch);
+extern gg_status gg_cpu_serve_group(gg_server *server, uint32_t queue,
+									const gg_serve_group *group);
 extern gg_status gg_cpu_serve_check(gg_server *server, uint32_t queue, bool *idle);
 extern void gg_cpu_serve_close(gg_server *server);
 extern gg_status gg_cpu_device_count(int *count);

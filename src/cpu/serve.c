@@ -377,12 +377,11 @@ target_of(const gg_index *index)
 
 /* What was written before is seen by whoever sees the ticket. */
 static void
-answered(const gg_serve_layout *layout, const gg_serve_batch *batch, uint32_t i)
+answered(const gg_serve_layout *layout, uint32_t slot, uint32_t list, uint32_t ticket)
 {
-	char	   *done = layout->slots + (size_t) batch->slots[i] * layout->slot_bytes + layout->done;
+	char	   *done = layout->slots + (size_t) slot * layout->slot_bytes + layout->done;
 
-	atomic_store_explicit((_Atomic uint32_t *) done + batch->list, batch->tickets[i],
-						  memory_order_release);
+	atomic_store_explicit((_Atomic uint32_t *) done + list, ticket, memory_order_release);
 }
 
 /* Requests of a batch whose deep lists have the filter of the first one. */
@@ -440,8 +439,42 @@ gg_cpu_serve_submit(gg_server *server, gg_index *index, uint32_t queue, const gg
 				break;
 		}
 		for (uint32_t i = first; status.code == GG_OK && i < first + same; i++)
-			answered(&place->layout, batch, i);
+			answered(&place->layout, batch->slots[i], batch->list, batch->tickets[i]);
 	}
+	return status;
+}
+
+gg_status
+gg_cpu_serve_group(gg_server *server, uint32_t queue, const gg_serve_group *group)
+{
+	static const char *const where = "gg_cpu_serve_group";
+	const gg_serve_place *place = &server->place;
+	const gg_request *request = group->request;
+	const uint32_t k = request->params.k;
+	gg_status	status = gg_serve_check_group(where, place, queue, group);
+
+	for (uint32_t i = 0; status.code == GG_OK && i < group->count; i++)
+		if (group->indexes[i] != NULL)
+		{
+			const gg_serve_target target = target_of(group->indexes[i]);
+
+			status = gg_serve_check_member(where, &target, request, group->measured[i]);
+		}
+	for (uint32_t i = 0; status.code == GG_OK && i < group->count; i++)
+	{
+		const float *query = (const float *) (place->region + request->queries);
+		uint64_t   *keys = (uint64_t *) (place->region + request->keys) + (size_t) i * k;
+		gg_index   *index = group->indexes[i];
+
+		if (index == NULL)
+			memset(keys, 0xFF, k * sizeof(uint64_t));
+		else if (group->measured[i])
+			status = gg_cpu_index_exact(index, k, NULL, query, 1, NULL, keys);
+		else
+			status = gg_cpu_index_search(index, &request->params, query, 1, NULL, keys);
+	}
+	if (status.code == GG_OK)
+		answered(&place->layout, group->slot, 0, group->ticket);
 	return status;
 }
 

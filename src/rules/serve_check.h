@@ -218,6 +218,48 @@ gg_serve_check_batch(const char *where, const gg_serve_place *place, const gg_se
 	return gg_ok();
 }
 
+/* A group, as it was given; its indexes are looked at one by one (gg_serve_check_member). */
+static inline gg_status
+gg_serve_check_group(const char *where, const gg_serve_place *place, uint32_t queue,
+					 const gg_serve_group *group)
+{
+	const gg_request *request = group->request;
+	gg_status	status = gg_check_request(where, request);
+
+	if (status.code != GG_OK)
+		return status;
+	if (queue >= GG_SERVE_QUEUES || group->count < 1 || group->count > GG_SERVE_MAX_GROUP ||
+		group->slot >= place->layout.nslots)
+		return gg_fail(GG_EINVAL, where, "%u lists on queue %u and slot %u are out of range",
+					   group->count, queue, group->slot);
+	if (request->nsegments != 1 || request->delta || request->count != 1 ||
+		gg_request_is_deep(request))
+		return gg_fail(GG_EINVAL, where, "the request of a group is for one list of one query");
+	if (!gg_serve_is_inside(place, request->queries, request->dim, 4, 64) ||
+		!gg_serve_is_inside(place, request->keys, (uint64_t) group->count * request->params.k, 8,
+							8))
+		return gg_fail(GG_EINVAL, where, "the query or answers are not in the region of %zu bytes",
+					   place->region_bytes);
+	return status;
+}
+
+/* An index of it. */
+static inline gg_status
+gg_serve_check_member(const char *where, const gg_serve_target *target, const gg_request *request,
+					  bool measured)
+{
+	if (!target->finished)
+		return gg_fail(GG_EINVAL, where, "an index is not finished");
+	if (!measured && target->n > 0 && target->npivots == 0)
+		return gg_fail(GG_EINVAL, where, "an index has no graph");
+	if (measured && target->no_rows)
+		return gg_fail(GG_EUNSUPPORTED, where, "rows are to be measured, and an index has none");
+	if (request->dim != target->dim)
+		return gg_fail(GG_EINVAL, where, "a query of %u dimensions, rows of %u", request->dim,
+					   target->dim);
+	return gg_ok();
+}
+
 /* Whether two filters, or NULL, say the same.  They have been checked. */
 static inline bool
 gg_serve_is_same(const gg_filter *a, const gg_filter *b)

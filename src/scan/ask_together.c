@@ -1,10 +1,11 @@
 /*
  * ask_together.c
- *		The first lists of many scans of one query, by few requests to devices.
+ *		The first lists of many scans of one query, by one request to a device.
  *
- * A request of a group (GgGroup) has room for GG_MAX_TARGETS lists, of any indexes that the device
- * has.  A scan's lists go into one group.  Each device has a group that is being filled.  When one
- * is full, all are posted, and so the devices work at the same time.
+ * A request of a group (GgGroup) has room for GgServiceGroupRoom() lists, of any indexes that the
+ * device has: 2,000 with LIMIT 10, 1,000 where no limit is known.  A scan's lists go into one
+ * group.  Each device has a group that is being filled.  When one is full, all are posted, and so
+ * the devices work at the same time.
  *
  * A scan that is not answered here asks for itself.
  */
@@ -21,51 +22,71 @@ typedef struct Member
 	GgAsk		ask;
 } Member;
 
-/* The groups that are being filled. */
-typedef struct Groups
+/* The group of a device that is being filled. */
+typedef struct Filling
 {
-	GgGroup		of[GG_MAX_DEVICES];	/* by device; without targets: not begun */
-	Member		members[GG_MAX_DEVICES][GG_MAX_TARGETS];
-	int			nmembers[GG_MAX_DEVICES];
-} Groups;
+	GgGroup		group;			/* without targets: not begun */
+	uint32		room;			/* targets */
+	Member	   *members;		/* each has a target at least */
+	uint32		nmembers;
+} Filling;
 
-/* Hand the answer to the scans, whose lists follow each other. */
+/*
+ * Hand the answer to the scans, whose lists follow each other.  One of which a list is lost asks for
+ * itself.
+ */
 static void
-Deliver(const GgGroup *group, const Member *members, int nmembers)
+Deliver(const Filling *filling)
 {
+	const GgGroup *group = &filling->group;
 	const uint64 *keys = group->keys;
+	const GgGroupTarget *target = group->targets;
 
-	for (int i = 0; i < nmembers; i++)
+	for (uint32 i = 0; i < filling->nmembers; i++)
 	{
-		const gg_request *request = &members[i].ask.request;
+		const Member *member = &filling->members[i];
+		const uint32 nlists = gg_request_lists(&member->ask.request);
+		bool		lost = false;
 
-		GgTakeFirst(members[i].so, &members[i].ask, keys);
-		keys += (Size) gg_request_lists(request) * request->params.k;
+		for (uint32 list = 0; list < nlists; list++)
+			lost |= target[list].lost;
+		if (!lost)
+			GgTakeFirst(member->so, &member->ask, keys);
+		keys += (Size) nlists * group->request.params.k;
+		target += nlists;
 	}
 }
 
 /* Post what there is, and wait for it. */
 static void
-AskAll(Groups *groups)
+AskAll(Filling *fillings)
 {
-	GgGroup		begun[GG_MAX_DEVICES];
+	GgGroup		groups[GG_MAX_DEVICES];
 	int			n = 0;
 
 	for (int i = 0; i < GG_MAX_DEVICES; i++)
-		if (groups->of[i].ntargets > 0)
-			begun[n++] = groups->of[i];
+		if (fillings[i].group.ntargets > 0)
+		{
+			GgGroup    *group = &fillings[i].group;
+
+			group->keys = palloc((Size) group->ntargets * group->request.params.k *
+								 sizeof(uint64));
+			groups[n++] = *group;
+		}
 	if (n == 0)
 		return;
-	GgServiceAskGroups(begun, n);
+	GgServiceAskGroups(groups, n);
 	for (int i = 0; i < n; i++)
 	{
-		const int	device = begun[i].device;
+		Filling    *filling = &fillings[groups[i].device];
 
-		if (begun[i].answered)
-			Deliver(&begun[i], groups->members[device], groups->nmembers[device]);
-		pfree(begun[i].keys);
-		groups->nmembers[device] = 0;
-		groups->of[device].ntargets = 0;
+		/* what the answer says of targets is in the array that both share */
+		if (groups[i].answered)
+			Deliver(filling);
+		pfree(groups[i].keys);
+		pfree(groups[i].targets);
+		pfree(filling->members);
+		memset(filling, 0, sizeof(Filling));
 	}
 }
 
@@ -81,64 +102,56 @@ Fits(const GgGroup *group, const GgAsk *ask)
 		memcmp(group->query, ask->queries, ask->request.dim * sizeof(float)) == 0;
 }
 
-static bool
-HasRoom(const GgGroup *group, const GgAsk *ask)
-{
-	const uint32 nlists = group->ntargets + gg_request_lists(&ask->request);
-
-	return nlists <= GG_MAX_TARGETS && ask->request.params.k <= GgServiceWalkRoom(nlists);
-}
-
+/* A group for the query of this scan and of up to nscans. */
 static void
-AddLists(GgGroup *group, const GgResidentRef *ref, const gg_request *request)
+Begin(Filling *filling, int device, const GgAsk *ask, int nscans)
 {
-	for (uint32 list = 0; list <= request->nsegments; list++)
-	{
-		const bool	measured = list == request->nsegments || (request->measured >> list & 1) != 0;
+	const gg_search_params *params = &ask->request.params;
+	GgGroup    *group = &filling->group;
 
-		if (!gg_request_asks(request, list))
-			continue;
-		group->request.lists |= (uint32) 1 << group->ntargets;
-		group->request.measured |= (uint32) measured << group->ntargets;
-		group->targets[group->ntargets++] = (GgGroupTarget) {
-			.entry = ref->entry, .serial = ref->serial, .list = list
-		};
-	}
-	group->request.nsegments = group->ntargets;
+	filling->room = GgServiceGroupRoom(params->k);
+	filling->members = palloc(Min(nscans, filling->room) * sizeof(Member));
+	group->device = device;
+	group->request = ask->request;
+	group->request.nsegments = group->request.lists = 1;
+	group->request.measured = 0;
+	group->request.delta = false;
+	group->query = ask->queries;
+	group->targets = palloc(filling->room * sizeof(GgGroupTarget));
 }
 
 /* Add a scan to the group of its device. */
 static void
-AddScan(Groups *groups, GgScanOpaque *so, const GgAsk *ask)
+AddScan(Filling *fillings, GgScanOpaque *so, const GgAsk *ask, int nscans)
 {
-	const int	device = so->device.ref.device;
-	GgGroup    *group = &groups->of[device];
+	const GgResidentRef *ref = &so->device.ref;
+	const gg_request *request = &ask->request;
+	Filling    *filling = &fillings[ref->device];
+	GgGroup    *group = &filling->group;
+	const uint32 nlists = gg_request_lists(request);
 
-	if (group->ntargets > 0 && (!Fits(group, ask) || !HasRoom(group, ask)))
-		AskAll(groups);
-	if (!HasRoom(group, ask))
-		return;
+	if (group->ntargets > 0 &&
+		(!Fits(group, ask) || group->ntargets + nlists > filling->room))
+		AskAll(fillings);
 	if (group->ntargets == 0)
-	{
-		group->device = device;
-		group->request = ask->request;
-		group->request.lists = group->request.measured = 0;
-		group->request.delta = false;
-		group->query = ask->queries;
-		group->keys = palloc(GG_MAX_TARGETS * ask->request.params.k * sizeof(uint64));
-	}
-	AddLists(group, &so->device.ref, &ask->request);
-	groups->members[device][groups->nmembers[device]++] = (Member) {.so = so, .ask = *ask};
+		Begin(filling, ref->device, ask, nscans);
+	for (uint32 list = 0; list <= request->nsegments; list++)
+		if (gg_request_asks(request, list))
+			group->targets[group->ntargets++] = (GgGroupTarget) {
+				.entry = ref->entry, .serial = ref->serial, .list = list,
+				.measured = gg_request_way(request, list) != GG_WAY_WALK
+			};
+	filling->members[filling->nmembers++] = (Member) {.so = so, .ask = *ask};
 }
 
 void
 GgAskTogether(IndexScanDesc *scans, int nscans)
 {
-	Groups	   *groups;
+	Filling    *fillings;
 
 	if (gg_service == NULL || gg_engine_setting == GG_ENGINE_CPU || nscans < 2)
 		return;
-	groups = palloc0(sizeof(Groups));
+	fillings = palloc0(GG_MAX_DEVICES * sizeof(Filling));
 	for (int i = 0; i < nscans; i++)
 	{
 		GgScanOpaque *so = (GgScanOpaque *) scans[i]->opaque;
@@ -146,8 +159,8 @@ GgAskTogether(IndexScanDesc *scans, int nscans)
 
 		CHECK_FOR_INTERRUPTS();
 		if (so->prepared && GgPlanFirst(so, &ask))
-			AddScan(groups, so, &ask);
+			AddScan(fillings, so, &ask, nscans);
 	}
-	AskAll(groups);
-	pfree(groups);
+	AskAll(fillings);
+	pfree(fillings);
 }

@@ -2,7 +2,7 @@
  * test_serve.c
  *		Indexes filled piece by piece, and those that take rows from another, answer as those
  *		opened over rows in memory do, and so do batches of searches over slots, many queries of
- *		one caller, and deep and filtered lists.
+ *		one caller, one query of many indexes, and deep and filtered lists.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #include "serve_bulk.h"
 #include "serve_deep.h"
 #include "serve_few_tids.h"
+#include "serve_group.h"
 #include "serve_refusals.h"
 #include "serve_take.h"
 
@@ -177,6 +178,23 @@ test_kind(gg_metric metric, gg_element element)
 	serve(&r, rows, 0, true, GG_SEARCH_AUTO, queries, data.dim, keys);
 	CHECK(engine->index_search(rows, &params, queries, 1, NULL, keys).code == GG_EINVAL,
 		  "no graph, no walk");
+	{
+		gg_index   *indexes[] = {filled, rows, NULL, filled};
+		const bool	measured[] = {false, true, false, true};
+
+		for (uint32_t count = 1; count <= 301; count += 100)
+		{
+			group_lists lists = group_repeat(indexes, measured, 4, count);
+
+			for (int mode = GG_SEARCH_AUTO; mode <= GG_SEARCH_TSDG_LARGE; mode++)
+			{
+				params.mode = (gg_search_mode) mode;
+				group_answers(engine, &lists, data.dim, queries + count * data.dim / 10, &params,
+							  1);
+			}
+			group_lists_free(&lists);
+		}
+	}
 	engine->index_close(rows);
 
 	/* a build over rows that were written */
@@ -294,6 +312,7 @@ main(void)
 	serve_refuses_layouts(engine);
 	serve_refuses_batches(engine);
 	test_bulk_refusals();
+	group_refusals(engine);
 	test_deep();
 	take_test(engine);
 	return harness_finish();

@@ -63,6 +63,14 @@ GgServiceBulkRoom(uint32 dim, uint32 k, uint32 nlists)
 	return Min((GG_CHUNK_BODY - 63) / bytes, GG_SERVE_MAX_BULK);
 }
 
+uint32
+GgServiceGroupRoom(uint32 k)
+{
+	/* targets are rounded up */
+	return Min((GG_CHUNK_BODY - 63) / (sizeof(GgGroupTarget) + k * sizeof(uint64)),
+			   GG_SERVE_MAX_GROUP);
+}
+
 static uint32
 CountTids(const gg_filter *filter)
 {
@@ -300,25 +308,30 @@ GgServiceAsk(GgResidentRef *ref, const GgAsk *ask, uint64 *keys, uint64 *matches
 
 /* ---- lists of several residents ----------------------------------------------------- */
 
-/* Fill this process's slot with the group's device. */
+/* Fill this process's slot with the group's device; false: no chunk is taken. */
 static bool
-PrepareGroup(const GgGroup *group, GgAsked *asked)
+PrepareGroup(const GgGroup *group, bool first, GgAsked *asked)
 {
-	const GgGroupTarget *first = &group->targets[0];
-	const GgResidentPart part = {
-		.device = group->device, .entry = first->entry, .serial = first->serial
-	};
+	const GgResidentPart part = {.device = group->device};
 	const GgAsk ask = {.request = group->request, .queries = group->query};
 	GgReason	reason;
+	GgSlot	   *slot;
 
 	asked->fault = (GgFault) gg_fault;
 	if (gg_check_request(__func__, &group->request).code != GG_OK ||
-		!GgAskBegin(asked, &part, &group->request, &reason) ||
-		!GgPlaceRequest(asked->slot, 0, &asked->slot->request))
+		!GgAskBegin(asked, &part, &group->request, &reason))
 		return false;
-	asked->slot->ntargets = group->ntargets;
-	memcpy(asked->slot->targets, group->targets, group->ntargets * sizeof(GgGroupTarget));
-	PutRequest(asked->slot, &ask);
+	slot = asked->slot;
+	slot->ntargets = group->ntargets;
+	if (!GgGroupFitsSlot(&group->request, group->ntargets) && !TakeChunk(slot, first))
+		return false;
+	if (!GgPlaceRequest(slot, 0, &slot->request))
+	{
+		GgSlotGiveChunkBack(slot);
+		return false;
+	}
+	memcpy(GgSlotTargets(slot), group->targets, group->ntargets * sizeof(GgGroupTarget));
+	PutRequest(slot, &ask);
 	return true;
 }
 
@@ -336,7 +349,7 @@ GgServiceAskGroups(GgGroup *groups, int ngroups)
 	for (int i = 0; i < ngroups; i++)
 	{
 		groups[i].answered = false;
-		if (PrepareGroup(&groups[i], &asked[n]))
+		if (PrepareGroup(&groups[i], n == 0, &asked[n]))
 			of[n++] = &groups[i];
 	}
 	if (n > 0)
@@ -346,8 +359,12 @@ GgServiceAskGroups(GgGroup *groups, int ngroups)
 		const gg_request *request = &asked[i].slot->request;
 
 		of[i]->answered = asked[i].answered;
-		if (asked[i].answered)
-			memcpy(of[i]->keys, gg_service->region + request->keys,
-				   (Size) gg_request_lists(request) * request->params.k * sizeof(uint64));
+		if (!asked[i].answered)
+			continue;
+		memcpy(of[i]->targets, GgSlotTargets(asked[i].slot),
+			   of[i]->ntargets * sizeof(GgGroupTarget));
+		memcpy(of[i]->keys, gg_service->region + request->keys,
+			   (Size) of[i]->ntargets * request->params.k * sizeof(uint64));
+		GgSlotGiveChunkBack(asked[i].slot);
 	}
 }

@@ -66,11 +66,12 @@ typedef enum Kind
 	IN_SLOT,
 	MANY_QUERIES,
 	LONG_OR_FILTERED,
+	GROUP,
 	NKINDS
 } Kind;
 
 static double average_us[NKINDS] = {
-	SPIN_MOST_US / 2, 2 * SPIN_MOST_US, SPIN_MOST_US / 2
+	SPIN_MOST_US / 2, 2 * SPIN_MOST_US, SPIN_MOST_US / 2, SPIN_MOST_US / 2
 };
 static uint32 slept[NKINDS];	/* in a row */
 
@@ -151,7 +152,7 @@ NoAnswerComes(const GgAsked *asked)
 static Kind
 KindOf(const GgSlot *slot)
 {
-	return slot->chunk < 0 ? IN_SLOT : slot->request.count > 1 ? MANY_QUERIES : LONG_OR_FILTERED;
+	return slot->ntargets > 0 ? GROUP : slot->chunk < 0 ? IN_SLOT : slot->request.count > 1 ? MANY_QUERIES : LONG_OR_FILTERED;
 }
 
 /* For how long to spin: 0 where sleeping is better. */

@@ -232,14 +232,14 @@ typedef struct GgGroupTarget
 {
 	uint32		entry;			/* as in GgResidentRef */
 	uint32		serial;
-	uint32		list;
+	uint16		list;
+	bool		measured;		/* all rows of it are */
+	bool		lost;			/* the device has it no more: in the answer, no key */
 } GgGroupTarget;
 
-#define GG_MAX_TARGETS		32
-
 /*
- * One query for lists of several residents of a device, which lie there as if they were lists
- * 0 .. ntargets - 1 of one: request.lists has a bit for each.
+ * One query for lists of several residents of a device.  The request says what is asked of each, as
+ * if it were the only list.
  */
 typedef struct GgGroup
 {
@@ -247,8 +247,8 @@ typedef struct GgGroup
 	gg_request	request;
 	const float *query;
 	uint32		ntargets;
-	GgGroupTarget	targets[GG_MAX_TARGETS];
-	uint64	   *keys;			/* room for the answer */
+	GgGroupTarget *targets;
+	uint64	   *keys;			/* room for the answer, list by list */
 	bool		answered;
 } GgGroup;
 
@@ -257,6 +257,9 @@ typedef struct GgGroup
  * answered may be asked for one by one; no reason is given.  Interruptible, as GgServiceAsk().
  */
 extern void GgServiceAskGroups(GgGroup *groups, int ngroups);
+
+/* How many targets one group takes at most, for lists of k. */
+extern uint32 GgServiceGroupRoom(uint32 k);
 
 /*
  * What one request takes at most, where it asks for nlists lists: how long those of walks may be,

@@ -390,10 +390,36 @@ GgFitsSlot(const gg_request *request)
 		gg_request_lists(request) * request->params.k <= GG_SLOT_KEYS;
 }
 
+bool
+GgGroupFitsSlot(const gg_request *request, uint32 ntargets)
+{
+	return ntargets <= GG_SLOT_TARGETS && ntargets * request->params.k <= GG_SLOT_KEYS;
+}
+
+GgGroupTarget *
+GgSlotTargets(GgSlot *slot)
+{
+	return slot->chunk < 0 ? slot->targets :
+		(GgGroupTarget *) gg_service->chunks[slot->chunk].body;
+}
+
 static uint64
 OffsetOf(const void *pointer)
 {
 	return (const char *) pointer - gg_service->region;
+}
+
+/* A group whose request has been placed in the slot. */
+static bool
+PlaceGroup(const GgSlot *slot, gg_request *request)
+{
+	const Size	targets = GgTargetBytes(slot->ntargets);
+	const Size	keys = (Size) slot->ntargets * request->params.k * sizeof(uint64);
+
+	if (slot->chunk < 0)
+		return GgGroupFitsSlot(request, slot->ntargets);
+	request->keys = OffsetOf(gg_service->chunks[slot->chunk].body) + targets;
+	return slot->ntargets <= GG_SERVE_MAX_GROUP && targets + keys <= GG_CHUNK_BODY;
 }
 
 bool
@@ -405,6 +431,8 @@ GgPlaceRequest(const GgSlot *slot, uint32 ntids, gg_request *request)
 
 	request->queries = OffsetOf(slot->query);
 	request->keys = OffsetOf(slot->keys);
+	if (slot->ntargets > 0)
+		return PlaceGroup(slot, request);
 	if (slot->chunk < 0)
 		return GgFitsSlot(request);
 	if (ntids > GgMostTids(k, nlists) ||

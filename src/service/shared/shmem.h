@@ -140,6 +140,9 @@ typedef enum GgSlotState
 /* Keys of an answer that a slot has room for; longer ones come into a chunk. */
 #define GG_SLOT_KEYS		4096
 
+/* Targets of a group; more of them lie in a chunk, before the keys. */
+#define GG_SLOT_TARGETS		32
+
 typedef struct GgSlot
 {
 	pg_atomic_uint64 word;
@@ -151,8 +154,8 @@ typedef struct GgSlot
 	uint32		serial;
 	int32		fault;			/* GgFault */
 	int32		chunk;			/* of the pool; -1: none */
-	uint32		ntargets;		/* 0: the lists are those of (entry, serial) */
-	GgGroupTarget	targets[GG_MAX_TARGETS];	/* else of these: GgGroup */
+	uint32		ntargets;		/* of a group; 0: the lists are those of (entry, serial) */
+	GgGroupTarget targets[GG_SLOT_TARGETS];
 	gg_request	request;
 
 	/* written by the worker before FAILED */
@@ -577,8 +580,8 @@ typedef struct GgDevice
 } GgDevice;
 
 /*
- * A chunk of the pool: several queries, then the answer's keys; and a filter, whose TIDs are the
- * end of the body.  One list's keys may come in their place.
+ * A chunk of the pool: several queries, or a group's targets, then the answer's keys; and a filter,
+ * whose TIDs are the end of the body.  One list's keys may come in their place.
  */
 #define GG_CHUNK_BODY		((Size) 512 << 10)
 
@@ -657,6 +660,13 @@ GgBodyBytes(uint64 count, uint32 dim, uint32 k, uint32 nlists)
 	return queries + nlists * count * k * sizeof(uint64);
 }
 
+/* Bytes there that a group's targets take. */
+static inline Size
+GgTargetBytes(uint32 ntargets)
+{
+	return TYPEALIGN64(64, ntargets * sizeof(GgGroupTarget));
+}
+
 /* How many TIDs there is room for beside one query's lists. */
 static inline uint32
 GgMostTids(uint32 k, uint32 nlists)
@@ -675,11 +685,17 @@ extern void GgDeviceLayout(const GgDevice *device, gg_serve_layout *layout);
 /* Does the answer to a request, whose numbers are in range, fit a slot without a chunk? */
 extern bool GgFitsSlot(const gg_request *request);
 
+/* The same of a group. */
+extern bool GgGroupFitsSlot(const gg_request *request, uint32 ntargets);
+
 /*
  * Where queries, keys and, unless they are 0, filter, TIDs and matches of such a request lie in a
  * slot, or in the chunk that it has.  False: they do not fit.
  */
 extern bool GgPlaceRequest(const GgSlot *slot, uint32 ntids, gg_request *request);
+
+/* The targets of the group that a slot has. */
+extern GgGroupTarget *GgSlotTargets(GgSlot *slot);
 
 /* Processors that this process may run on; they decide whether it spins. */
 extern int	GgProcessors(void);

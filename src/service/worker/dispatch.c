@@ -44,6 +44,15 @@
 /* gpugraph.fault = stall */
 #define STALL_US			1000000
 
+/* What the worker knows of a group. */
+typedef struct Members
+{
+	gg_index   *indexes[GG_SERVE_MAX_GROUP];
+	bool		measured[GG_SERVE_MAX_GROUP];
+	uint32		pinned[GG_SERVE_MAX_GROUP];
+	struct Members *next;		/* of those that are not in use */
+} Members;
+
 /* What the worker knows of a slot's query. */
 typedef struct SlotQuery
 {
@@ -53,9 +62,10 @@ typedef struct SlotQuery
 	uint32		ticket;			/* low half */
 	uint32		items;			/* waiting or in flight */
 	uint32		npinned;
-	uint32		pinned[GG_MAX_TARGETS];	/* one, or of a group the entry of each list */
+	uint32	   *pinned;			/* `one`, or in members the entry of each list */
+	uint32		one;
 	gg_index  **indexes;		/* by list */
-	gg_index   *targets[GG_MAX_TARGETS];	/* of a group */
+	Members    *members;		/* of a group; NULL: it is none */
 	uint64		posted_us;
 	uint64		submitted_us;	/* the first of its items; 0: none yet */
 } SlotQuery;
@@ -99,6 +109,7 @@ typedef struct GgDispatch
 	uint32		nwaiting;
 	Flight	   *flights;		/* in flight, in no order */
 	Flight	   *spare;
+	Members    *spare_members;
 	uint32		queue_flights[GG_SERVE_QUEUES];
 	bool		queue_hangs[GG_SERVE_QUEUES]; /* gpugraph.fault = hang */
 	uint32		next_queue;
@@ -153,20 +164,33 @@ FailRing(GgDevice *device)
 /* ---- the end of an item -------------------------------------------------------- */
 
 static void
+Unpin(GgWorker *worker, SlotQuery *query)
+{
+	Members    *members = query->members;
+
+	while (query->npinned > 0)
+		GgResidentUnpin(worker, query->pinned[--query->npinned]);
+	if (members == NULL)
+		return;
+	members->next = worker->dispatch->spare_members;
+	worker->dispatch->spare_members = members;
+	query->members = NULL;
+}
+
+static void
 EndQuery(GgWorker *worker, uint32 number)
 {
 	SlotQuery  *query = &worker->dispatch->queries[number];
 	GgSlot	   *slot = &device_slots[number];
 	uint64		ticket = GgSlotTicket(pg_atomic_read_u64(&slot->word));
+	uint64		now = GgNowMicros();
 
 	query->live = false;
 	for (uint32 i = 0; i < query->npinned; i++)
-	{
 		if (query->submitted_us != 0)
 			worker->times[GgEntryOf(query->pinned[i])].answered_us +=
-				(GgNowMicros() - query->submitted_us) / query->npinned;
-		GgResidentUnpin(worker, query->pinned[i]);
-	}
+				(now - query->submitted_us) / query->npinned;
+	Unpin(worker, query);
 
 	/* answered, and the backend has gone on to its next query */
 	if ((uint32) ticket != query->ticket)
@@ -313,6 +337,13 @@ RequestOf(const SlotItem *item)
 	return &device_slots[item->slot].request;
 }
 
+/* A group is one item, and a batch by itself. */
+static bool
+IsGroup(const SlotItem *item)
+{
+	return device_slots[item->slot].ntargets > 0;
+}
+
 static DeepKind
 KindOf(const SlotItem *item)
 {
@@ -333,7 +364,7 @@ SameBatch(const GgDispatch *dispatch, const SlotItem *a, DeepKind kind, const Sl
 	const SlotQuery *queries = dispatch->queries;
 	uint64		apart = ((uint64) b->slot - a->slot) * sizeof(GgSlot);
 
-	return a->list == b->list && a->hangs == b->hangs &&
+	return !IsGroup(a) && !IsGroup(b) && a->list == b->list && a->hangs == b->hangs &&
 		queries[a->slot].indexes[a->list] == queries[b->slot].indexes[b->list] &&
 		gg_request_joins(RequestOf(a), RequestOf(b), a->list, apart) && KindOf(b) == kind &&
 		(kind != DEEP_ALONE || gg_request_way(RequestOf(a), a->list) != GG_WAY_DEEP);
@@ -357,11 +388,34 @@ CountWaits(GgWorker *worker, const gg_serve_batch *batch, uint64 now)
 	}
 }
 
-/* item: the first one of what the batch was made of. */
+/* Have the device begin.  item: the first one of what the batch was made of. */
+static gg_status
+StartBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item, uint32 queue)
+{
+	const SlotQuery *query = &worker->dispatch->queries[item->slot];
+	gg_serve_group group;
+
+	if (item->hangs)
+	{
+		worker->dispatch->queue_hangs[queue] = true;
+		return gg_ok();
+	}
+	if (query->members == NULL)
+		return worker->engine->serve_submit(worker->server, query->indexes[item->list], queue,
+											batch);
+	group.request = batch->requests[0];
+	group.slot = item->slot;
+	group.ticket = query->ticket;
+	group.count = device_slots[item->slot].ntargets;
+	group.indexes = query->members->indexes;
+	group.measured = query->members->measured;
+	return worker->engine->serve_group(worker->server, queue, &group);
+}
+
+/* item: as above. */
 static void
 SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item, uint32 queue)
 {
-	gg_index   *index = worker->dispatch->queries[item->slot].indexes[item->list];
 	GgDispatch *dispatch = worker->dispatch;
 	GgDeviceStats *stats = &worker->device->stats;
 	uint64		now = GgNowMicros();
@@ -376,13 +430,7 @@ SubmitBatch(GgWorker *worker, const gg_serve_batch *batch, const SlotItem *item,
 		flight = MemoryContextAlloc(TopMemoryContext, sizeof(Flight));
 
 	CountWaits(worker, batch, now);
-	if (item->hangs)
-	{
-		dispatch->queue_hangs[queue] = true;
-		status = gg_ok();
-	}
-	else
-		status = worker->engine->serve_submit(worker->server, index, queue, batch);
+	status = StartBatch(worker, batch, item, queue);
 	if (status.code == GG_EDEVICE)
 		GgDeviceLost(worker, &status);
 	if (status.code != GG_OK)
@@ -482,9 +530,9 @@ MustWait(const GgDispatch *dispatch, const SlotItem *item)
 }
 
 /*
- * Submit what waits to the queues that are free now, one group per queue.  Where there are more
- * groups than free queues, several follow each other on one queue.  What takes much scratch memory
- * goes to the first queues alone, which have it then.
+ * Submit what waits to the queues that are free now, one batch per queue.  Where there are more
+ * batches than free queues, several follow each other on one queue, but for groups (gg_serve_group),
+ * which wait.  What takes much scratch memory goes to the first queues alone, which have it then.
  */
 static void
 Submit(GgWorker *worker)
@@ -508,13 +556,16 @@ Submit(GgWorker *worker)
 		gg_serve_batch batch;
 		uint32		queue;
 
-		if ((item.due_us != 0 && GgNowMicros() < item.due_us) || MustWait(dispatch, &item))
+		uint32		most = device_slots[item.slot].chunk < 0 || IsGroup(&item) ? nqueues : nfirst;
+
+		if ((item.due_us != 0 && GgNowMicros() < item.due_us) || MustWait(dispatch, &item) ||
+			(IsGroup(&item) && turn >= most))
 		{
 			first++;
 			continue;
 		}
 		GatherBatch(dispatch, first, &batch);
-		queue = queues[turn++ % (device_slots[item.slot].chunk < 0 ? nqueues : nfirst)];
+		queue = queues[turn++ % most];
 		if (queue < FIRST_QUEUES)
 			dispatch->next_queue = queue + 1;
 		SubmitBatch(worker, &batch, &item, queue);
@@ -569,7 +620,7 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list)
 	GgSlot	   *slot = &device_slots[number];
 	SlotItem   *item;
 
-	if (dispatch->queries[number].indexes[list] == NULL)
+	if (slot->ntargets == 0 && dispatch->queries[number].indexes[list] == NULL)
 	{
 		AnswerNothing(&slot->request, list);
 		pg_write_barrier();
@@ -580,10 +631,21 @@ AddItem(GgDispatch *dispatch, uint32 number, uint32 list)
 	item = &dispatch->waiting[dispatch->nwaiting++];
 	item->slot = number;
 	item->list = list;
-	item->entry = dispatch->queries[number].pinned[slot->ntargets > 0 ? list : 0];
+	/* a group has many; only deep lists ask for it */
+	item->entry = slot->ntargets > 0 ? 0 : dispatch->queries[number].pinned[0];
 	item->hangs = slot->fault == GG_FAULT_HANG;
 	item->due_us = slot->fault == GG_FAULT_STALL ? GgNowMicros() + STALL_US : 0;
 	dispatch->queries[number].items++;
+}
+
+/* Has the slot the chunk that it names, if any, and a number of targets that fit there? */
+static bool
+HasItsChunk(const GgSlot *slot)
+{
+	if (slot->chunk >= 0)
+		return GgPoolIsOwner(gg_service->pool, slot->chunk, GgSlotOwner(slot)) &&
+			slot->ntargets <= GG_SERVE_MAX_GROUP;
+	return slot->ntargets <= GG_SLOT_TARGETS;
 }
 
 /* The device follows these numbers unchecked, into its own memory and into the region. */
@@ -595,7 +657,6 @@ IsSound(const GgSlot *slot, uint32 number, uint32 nlists)
 
 	return gg_check_request(__func__, request).code == GG_OK &&
 		request->nsegments + request->delta <= nlists &&
-		(slot->chunk < 0 || GgPoolIsOwner(gg_service->pool, slot->chunk, GgSlotOwner(slot))) &&
 		GgPlaceRequest(slot, CountTids(slot), &placed) && placed.queries == request->queries &&
 		placed.keys == request->keys && placed.filter == request->filter &&
 		placed.tids == request->tids && placed.matches == request->matches;
@@ -611,36 +672,43 @@ PinOne(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
 
 	if (version == NULL)
 		return false;
-	query->pinned[query->npinned++] = slot->entry;
+	query->one = slot->entry;
+	query->pinned = &query->one;
+	query->npinned = 1;
 	query->indexes = version->lists;
 	*nlists = version->nlists;
 	*missing = (slot->request.lists & version->missing) != 0;
 	return true;
 }
 
-/* The same of a group: each of its targets is a list. */
-static bool
-PinTargets(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
+/* The same of a group.  A list that is not there any more is lost to the group, and no more is. */
+static void
+PinTargets(GgWorker *worker, uint32 number)
 {
-	SlotQuery  *query = &worker->dispatch->queries[number];
-	const GgSlot *slot = &device_slots[number];
+	GgDispatch *dispatch = worker->dispatch;
+	SlotQuery  *query = &dispatch->queries[number];
+	GgSlot	   *slot = &device_slots[number];
+	GgGroupTarget *targets = GgSlotTargets(slot);
+	Members    *members = dispatch->spare_members;
 
-	query->indexes = query->targets;
-	*nlists = slot->ntargets;
-	*missing = slot->request.delta;
+	if (members != NULL)
+		dispatch->spare_members = members->next;
+	else
+		members = MemoryContextAlloc(TopMemoryContext, sizeof(Members));
+	query->members = members;
+	query->pinned = members->pinned;
 	for (uint32 i = 0; i < slot->ntargets; i++)
 	{
-		const GgGroupTarget *target = &slot->targets[i];
+		GgGroupTarget *target = &targets[i];
 		GgResidentVersion *version = GgResidentPin(worker, target->entry, target->serial);
 
-		if (version == NULL)
-			return false;
-		query->pinned[query->npinned++] = target->entry;
-		*missing |= target->list >= version->nlists ||
+		if (version != NULL)
+			query->pinned[query->npinned++] = target->entry;
+		target->lost = version == NULL || target->list >= version->nlists ||
 			(target->list < 32 && (version->missing >> target->list & 1) != 0);
-		query->targets[i] = target->list < version->nlists ? version->lists[target->list] : NULL;
+		members->indexes[i] = target->lost ? NULL : version->lists[target->list];
+		members->measured[i] = target->measured;
 	}
-	return true;
 }
 
 /* Pin what a query is for.  False: nothing is pinned. */
@@ -648,16 +716,15 @@ static bool
 Pin(GgWorker *worker, uint32 number, uint32 *nlists, bool *missing)
 {
 	SlotQuery  *query = &worker->dispatch->queries[number];
-	const uint32 ntargets = device_slots[number].ntargets;
 
 	query->npinned = 0;
-	if (ntargets == 0 && PinOne(worker, number, nlists, missing))
-		return true;
-	if (ntargets > 0 && ntargets <= GG_MAX_TARGETS && PinTargets(worker, number, nlists, missing))
-		return true;
-	while (query->npinned > 0)
-		GgResidentUnpin(worker, query->pinned[--query->npinned]);
-	return false;
+	query->members = NULL;
+	if (device_slots[number].ntargets == 0)
+		return PinOne(worker, number, nlists, missing);
+	PinTargets(worker, number);
+	*nlists = 1;
+	*missing = false;
+	return true;
 }
 
 /* Make items of a query that was taken and whose residents are pinned. */
@@ -707,7 +774,7 @@ Take(GgWorker *worker, uint32 number, uint64 ticket)
 		return;
 	}
 
-	if (!Pin(worker, number, &nlists, &missing))
+	if (!HasItsChunk(slot) || !Pin(worker, number, &nlists, &missing))
 	{
 		/* evicted since the backend looked */
 		FailSlot(device, slot, ticket, GG_SLOT_RUNNING, GG_REASON_NOT_RESIDENT);

@@ -24,6 +24,7 @@
 #include "../harness.h"
 #include "../serve_bulk.h"
 #include "../serve_deep.h"
+#include "../serve_group.h"
 #include "../small_graph.h"
 
 #define TOLERANCE 1e-4			/* of a distance, or of 1 */
@@ -228,6 +229,22 @@ search_exactly(scene *s, uint32_t nq)
 
 /* ---- searches ------------------------------------------------------------------- */
 
+/*
+ * One query for `count` lists of an index, of which every fourth is measured, where `exact`: a
+ * cluster for each, or a block of fewer warps.
+ */
+static void
+search_group(gg_index *index, uint32_t dim, const float *query, bool exact, uint32_t count)
+{
+	const gg_search_params params = params_of(GG_SEARCH_AUTO);
+	gg_index   *indexes[4] = {index, index, index, index};
+	const bool	measured[4] = {exact};
+	group_lists lists = group_repeat(indexes, measured, 4, count);
+
+	group_answers(&gg_cuda_engine, &lists, dim, query, &params, 0.9);
+	group_lists_free(&lists);
+}
+
 /* All that is not walked by several blocks a query; nine queries are a batch. */
 static void
 test_searches(void)
@@ -241,6 +258,8 @@ test_searches(void)
 	search(&s, GG_SEARCH_SINGLE_CTA, 3);
 	search(&s, GG_SEARCH_TSDG_SMALL, 3);
 	search(&s, GG_SEARCH_TSDG_LARGE, 3);
+	search_group(s.cuda, s.data.dim, s.queries, true, 2);
+	search_group(s.cuda, s.data.dim, s.queries, true, 4 * (sms + 1) / 3 + 1);
 	/* blocks of fewer warps, where there are more of them than multiprocessors, and long lists */
 	if (wide)
 	{
@@ -758,6 +777,8 @@ search_codes(const gg_dataset *data, const gg_graph *graph, const float *queries
 			CHECK(keys[0] != GG_NO_KEY, "codes %d mode %d: nothing was found", (int) codes,
 				  (int) modes[m]);
 		}
+	search_group(index, data->dim, queries, false, 2);
+	search_group(index, data->dim, queries, false, sms + 1);
 	gg_cuda_engine.index_close(index);
 	free(pivots);
 	free(keys);

@@ -14,6 +14,7 @@
  *	build		build_index() makes build()'s graph, whatever the stride of the rows and however
  *				many threads wrote them
  *	bulk		many queries of one caller get what the same searches get
+ *	group		one query for lists of many indexes gets what the same searches get
  *	deep		deep and filtered lists, of one slab of rows and of several
  *	several		filtered requests that are answered together have the answers that they have
  *				alone, bit by bit
@@ -40,6 +41,7 @@
 #include "../serve_bulk.h"
 #include "../serve_deep.h"
 #include "../serve_few_tids.h"
+#include "../serve_group.h"
 #include "../serve_refusals.h"
 #include "../serve_take.h"
 #include "../small_graph.h"
@@ -1361,6 +1363,82 @@ test_bulk(void)
 	gg_cuda_engine.index_close(graph);
 }
 
+/* One query and lists of these indexes, of which not all can be walked. */
+static void
+check_groups(const scene *s, gg_index *const *indexes, const bool *measured, uint32_t distinct)
+{
+	static const struct
+	{
+		uint32_t	count;
+		uint32_t	k;
+		uint32_t	itopk;
+	}			groups[] = {{3, 10, 64}, {12, 28, 64}, {300, 10, 32}, {7, 100, 200}, {1, 1, 1},
+	{4, 1024, 1024}, {1100, 5, 16}};
+
+	for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g += harness_fewest() ? 2 : 1)
+	{
+		/* for slow checkers the longest groups are those of little work */
+		const uint32_t count = groups[g].count > 100 && harness_small() ?
+			s->data.dim <= 128 ? 150 : 5 : groups[g].count;
+		group_lists lists = group_repeat(indexes, measured, distinct, count);
+
+		if (g == 5 && harness_small() && s->data.dim > 100)
+			break;
+		for (int mode = GG_SEARCH_AUTO; mode <= GG_SEARCH_TSDG_LARGE; mode++)
+		{
+			const gg_search_params params = {.k = groups[g].k,.itopk_size = groups[g].itopk,
+											 .mode = (gg_search_mode) mode};
+
+			if (mode != GG_SEARCH_AUTO && g > 1)
+				break;
+			group_answers(&gg_cuda_engine, &lists, s->data.dim, s->queries + g * s->data.dim,
+						  &params, mode < GG_SEARCH_TSDG_SMALL ? 0.998 : 1);
+		}
+		group_lists_free(&lists);
+	}
+}
+
+static void
+test_group(void)
+{
+	for (uint32_t i = 0; i < NSPECS; i += harness_fewest() ? 5 : harness_small() ? 3 : 1)
+	{
+		const bool	measured[] = {false, true, true, false, false, true, false};
+		scene_spec	spec = specs[i];
+		scene		s;
+		scene		other;
+		scene		empty;
+		gg_index   *indexes[7];
+
+		if (spec.degree == 0)
+			continue;
+		spec.nq = 16;
+		scene_make(&s, spec, 700 + i);
+		/* of another kind, to walks */
+		spec.n = spec.n / 2;
+		spec.npivots = spec.npivots / 2;
+		spec.degree = spec.degree - 4;
+		scene_make(&other, spec, 800 + i);
+		empty = s;
+		empty.shape.degree = empty.shape.npivots = empty.data.n = 0;
+		indexes[0] = scene_fill(&s, 0, 0);
+		indexes[1] = indexes[0];
+		indexes[2] = scene_fill(&empty, 3, 0);
+		indexes[3] = scene_fill(&other, 0, 0);
+		indexes[4] = NULL;
+		empty.data.n = 200;
+		indexes[5] = scene_fill(&empty, 0, 0);
+		indexes[6] = indexes[0];
+		check_groups(&s, indexes, measured, 7);
+		for (int x = 0; x < 6; x++)
+			if (x != 1)
+				gg_cuda_engine.index_close(indexes[x]);
+		scene_free(&other);
+		scene_free(&s);
+	}
+	group_refusals(&gg_cuda_engine);
+}
+
 /* Every metric and element, narrow and wide rows. */
 static const deep_spec deep_specs[] = {
 	{.n = 6000,.dim = 16,.metric = GG_METRIC_L2,.element = GG_ELEMENT_F32},
@@ -1599,6 +1677,7 @@ main(void)
 				break;
 		}
 	harness_run("bulk", test_bulk);
+	harness_run("group", test_group);
 	harness_run("deep", test_deep);
 	harness_run("deep, slabs", test_deep_slabs);
 	harness_run("several requests", test_several);

@@ -1,0 +1,1122 @@
+/*
+ * search_block.cuh
+ *		A walk by several thread blocks: for search_multi.cu, whose head tells how it goes, and for
+ *		search_group.cu.
+ */
+#ifndef GG_SEARCH_BLOCK_CUH
+#define GG_SEARCH_BLOCK_CUH
+
+#include <cooperative_groups.h>
+
+#include "keys.cuh"
+#include "launch.cuh"
+#include "query.cuh"
+#include "rerank.cuh"
+#include "walk.cuh"
+
+namespace cg = cooperative_groups;
+
+/*
+ * A query in host memory of up to this many elements is read by every block of the cluster: 16
+ * times 1 kB are 0.3 us of PCIe at 55 GB/s.  More is shared out, for one more cluster barrier.
+ * Chosen by arithmetic.
+ */
+#define SHARE_DIM 256
+
+/*
+ * Mail, for peers without clusters: a counter a query, on a line of its own; two boxes a block,
+ * each with the keys of a step and their number; a query's exact keys.  Room for as many blocks as
+ * there are multiprocessors.
+ */
+#define MAIL_COUNTER_BYTES 128
+#define MAIL_BOX_BYTES (MAX_WALK_CANDIDATES * 8 + 128)
+#define MAIL_EXACT_BYTES (GG_MAX_ITOPK * 8)
+
+typedef struct block_layout
+{
+	uint32_t	raw;			/* offsets in shared memory, bytes; the prepared query is at 0 */
+	uint32_t	list;			/* 2 x list_room keys */
+	uint32_t	list_room;
+	uint32_t	arrived;		/* 2 x cluster x room keys */
+	uint32_t	counts;			/* 2 x cluster */
+	uint32_t	kept;			/* room keys: what arrived and passed */
+	uint32_t	sorted;			/* room keys */
+	uint32_t	room;
+	uint32_t	ids;			/* room */
+	uint32_t	exact;			/* keys of the front of the list: the answer */
+	uint32_t	parents;		/* warps x 32 */
+	uint32_t	partial;		/* split x room sums, then room norms, or twice of a head */
+	uint32_t	split;
+	uint32_t	hash;
+	uint32_t	hash_bits;
+	uint32_t	reciprocal;		/* 2^32 / blocks of the query, rounded up; 0: one block */
+	uint32_t	blocks;			/* of the query */
+	uint32_t	total;
+	char	   *mail;			/* of peers without clusters; see mail_peers */
+	uint32_t	mail_blocks;	/* that it has room for */
+} block_layout;
+
+typedef struct block_counters
+{
+	uint32_t	fresh;			/* candidates of this block */
+	uint32_t	kept;			/* of all blocks, below the list's last key */
+	float		scratch[MULTI_WARPS];
+} block_counters;
+
+static block_layout
+block_layout_for(const search_view *view, const search_launch *launch, const search_device *device,
+				 uint32_t cluster, uint32_t warps)
+{
+	block_layout layout;
+	uint32_t	candidates = launch->width * view->degree;
+	uint32_t	chunks = (view->walk_pieces + 3) / 4;
+	uint32_t	at = view->walk_pad * 4;
+	uint32_t	sides = view->code_bits > 0 ? 2 : 1;
+	uint32_t	least_bits = 10;
+
+	/* the blocks' best pivots arrive through the same room as a step's candidates */
+	if (candidates < ENTRY_NODES * cluster)
+		candidates = ENTRY_NODES * cluster;
+	if (candidates < launch->nentries)
+		candidates = launch->nentries;
+	if (candidates < ENTRY_NODES * warps)
+		candidates = ENTRY_NODES * warps;
+	layout.room = (candidates + 31) & ~31u;
+	layout.list_room = (launch->itopk + 31) & ~31u;
+	layout.reciprocal = cluster > 1 ? 0xFFFFFFFFu / cluster + 1 : 0;
+	layout.blocks = cluster;
+	layout.mail = launch->mail;
+	layout.mail_blocks = (uint32_t) device->sms;
+
+	/* about three chunks a warp: fewer leave loads unissued, more put latencies in a row */
+	layout.split = 1;
+	while (layout.split < warps && layout.split * 3 < chunks)
+		layout.split *= 2;
+
+	/* a block owns 1/cluster of some 20 candidates a list member */
+	layout.hash_bits = 10;
+	while (layout.hash_bits < 13 && (1u << layout.hash_bits) < 32 * launch->itopk / cluster)
+		layout.hash_bits++;
+	while ((1u << least_bits) / 4 * 3 < launch->itopk + 2 * layout.room)
+		least_bits++;
+	if (layout.hash_bits < least_bits)
+		layout.hash_bits = least_bits;
+
+	layout.raw = at;
+	at += (view->dim * 4 + 15) & ~15u;
+	layout.list = at;
+	at += 2 * layout.list_room * 8;
+	layout.arrived = at;
+	/* a block alone keeps what it finds, and mail comes through device memory */
+	at += cluster > 1 && device->has_clusters ? 2 * cluster * layout.room * 8 : 0;
+	layout.kept = at;
+	at += layout.room * 8;
+	layout.sorted = at;
+	at += layout.room * 8;
+	layout.exact = at;
+	at += (launch->rerank / COUNT_STEP + 1) * COUNT_STEP * 8;
+	layout.counts = at;
+	at += 2 * MAX_CLUSTER * 4;
+	layout.ids = at;
+	at += layout.room * 4;
+	layout.parents = at;
+	at += warps * 32 * 4;
+	layout.partial = at;
+
+	/*
+	 * A block alone has no smaller cluster to give way to.  With the longest lists, 99 KB leave too
+	 * little for the sums of 2,000 dimensions in many parts.
+	 */
+	while (cluster == 1 && layout.split > 1 &&
+		   at + (layout.split + sides) * layout.room * 4 + (4u << least_bits) >
+		   (uint32_t) device->shared_bytes)
+		layout.split /= 2;
+	at += (layout.split + sides) * layout.room * 4;
+	layout.hash = at;
+
+	/*
+	 * The widest rows with the longest lists (16,000 dimensions, degree 32, itopk and k 1,024) take
+	 * 231 KB where there are 227.  A smaller set is emptied more often, which changes no answer.
+	 */
+	while (cluster == 1 && layout.hash_bits > least_bits &&
+		   at + (4u << layout.hash_bits) > (uint32_t) device->shared_bytes)
+		layout.hash_bits--;
+	layout.total = at + (4u << layout.hash_bits);
+	/* a query by codes is made ready where the visited set comes */
+	if (view->code_bits > 0 && layout.total < at + code_work_bytes(view->dim))
+		layout.total = at + code_work_bytes(view->dim);
+	return layout;
+}
+
+/* Which block of the cluster a node belongs to; another hash than that of visit(). */
+static __device__ __forceinline__ uint32_t
+owner_of(uint32_t node, uint32_t cluster)
+{
+	return __umulhi(node * 0x85EBCA6Bu, cluster);
+}
+
+/* ---- the blocks of a query --------------------------------------------------- */
+
+/*
+ * How the blocks of one query, peers, meet and send keys to each other.  The walk is the same
+ * either way.  Code for compute capability 9.0 and later has clusters: keys are written into each
+ * peer's shared memory.  Earlier code has mail: keys are written to device memory once, where L2
+ * keeps them, and every peer reads them.  Both have two boxes a block, for a block may be one step
+ * ahead of another.  With one block a query none of it is used.
+ */
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+class cluster_peers
+{
+public:
+	const block_layout &layout;
+	char	   *shared;
+	cg::cluster_group cluster;
+	uint32_t	blocks;
+	uint32_t	rank;
+
+	__device__ __forceinline__
+	cluster_peers(const block_layout &o, char *s)
+		: layout(o), shared(s), cluster(cg::this_cluster()), blocks(cluster.num_blocks()),
+		  rank(cluster.block_rank())
+	{
+	}
+
+	/* How many places a key is written to. */
+	__device__ __forceinline__ uint32_t
+	receivers(void) const
+	{
+		return blocks;
+	}
+
+	/* Whether the one that writes to receiver `to` is the one that writes to itself. */
+	__device__ __forceinline__ bool
+	is_self(uint32_t to) const
+	{
+		return to == rank;
+	}
+
+	/* Write a key for receiver `to`. */
+	__device__ __forceinline__ void
+	send(uint32_t parity, uint32_t to, uint32_t i, uint64_t key)
+	{
+		cluster.map_shared_rank(box(parity, rank), to)[i] = key;
+	}
+
+	__device__ __forceinline__ void
+	send_count(uint32_t parity, uint32_t count)
+	{
+		if (threadIdx.x < blocks)
+			cluster.map_shared_rank(counts(parity), threadIdx.x)[rank] = count;
+	}
+
+	__device__ __forceinline__ uint32_t
+	count(uint32_t parity, uint32_t from) const
+	{
+		return counts(parity)[from];
+	}
+
+	__device__ __forceinline__ const uint64_t *
+	keys(uint32_t parity, uint32_t from) const
+	{
+		return box(parity, from);
+	}
+
+	static __device__ __forceinline__ uint64_t
+	read(const uint64_t *key)
+	{
+		return *key;
+	}
+
+	/* Before the first key is sent: others' shared memory may be written only once they run. */
+	__device__ __forceinline__ void
+	start(void)
+	{
+		cluster.sync();
+	}
+
+	/* Everything sent is there, and what others sent is here. */
+	__device__ __forceinline__ void
+	meet(void)
+	{
+		cluster.sync();
+	}
+
+	/* Key i of the answer for block 0. */
+	__device__ __forceinline__ void
+	send_exact(uint32_t i, uint64_t key)
+	{
+		cluster.map_shared_rank((uint64_t *) (shared + layout.exact), 0)[i] = key;
+	}
+
+	/* Block 0 has the `count` keys of the answer in layout.exact; what others do then is over. */
+	__device__ __forceinline__ void
+	collect_exact(uint32_t count)
+	{
+		cluster.sync();
+	}
+
+	/*
+	 * A query in host memory: each block reads a share and hands it to the others.  The peers have
+	 * met when it returns.
+	 */
+	template <int THREADS>
+	__device__ __forceinline__ void
+	share_query(float *raw, const float *query, uint32_t dim)
+	{
+		/* whole sectors of 32 bytes */
+		const uint32_t share = ((dim + blocks - 1) / blocks + 7) & ~7u;
+		const uint32_t begin = min(rank * share, dim);
+		const uint32_t end = min(begin + share, dim);
+		/*
+		 * on its way while the blocks meet: other blocks' shared memory may be written only once
+		 * they run
+		 */
+		const float first = begin + threadIdx.x < end ? query[begin + threadIdx.x] : 0;
+
+		cluster.sync();
+		for (uint32_t i = begin + threadIdx.x; i < end; i += THREADS)
+		{
+			float		value = i == begin + threadIdx.x ? first : query[i];
+
+			for (uint32_t to = 0; to < blocks; to++)
+				cluster.map_shared_rank(raw, to)[i] = value;
+		}
+		cluster.sync();
+	}
+
+private:
+	__device__ __forceinline__ uint64_t *
+	box(uint32_t parity, uint32_t from) const
+	{
+		return (uint64_t *) (shared + layout.arrived) + (parity * blocks + from) * layout.room;
+	}
+
+	__device__ __forceinline__ uint32_t *
+	counts(uint32_t parity) const
+	{
+		return (uint32_t *) (shared + layout.counts) + parity * MAX_CLUSTER;
+	}
+};
+typedef cluster_peers walk_peers;
+
+#else
+
+/*
+ * A barrier is a counter of arrivals, 0 between launches: block 0, the last to look at it, puts it
+ * back.  Writes of a block come before its arrival (a barrier of the block, a fence), and reads
+ * after it go past L1, which is not coherent.
+ */
+class mail_peers
+{
+public:
+	const block_layout &layout;
+	char	   *shared;
+	uint32_t	blocks;
+	uint32_t	rank;
+	uint32_t	query;
+	uint32_t	meetings;
+
+	__device__ __forceinline__
+	mail_peers(const block_layout &o, char *s)
+		: layout(o), shared(s), blocks(o.blocks), rank(blockIdx.x % o.blocks),
+		  query(blockIdx.x / o.blocks), meetings(0)
+	{
+	}
+
+	__device__ __forceinline__ uint32_t
+	receivers(void) const
+	{
+		return 1;
+	}
+
+	__device__ __forceinline__ bool
+	is_self(uint32_t to) const
+	{
+		return true;
+	}
+
+	__device__ __forceinline__ void
+	send(uint32_t parity, uint32_t to, uint32_t i, uint64_t key)
+	{
+		__stcg((unsigned long long *) box(parity, rank) + i, (unsigned long long) key);
+	}
+
+	__device__ __forceinline__ void
+	send_count(uint32_t parity, uint32_t count)
+	{
+		if (threadIdx.x == 0)
+			__stcg((unsigned long long *) box(parity, rank) + MAX_WALK_CANDIDATES,
+				   (unsigned long long) count);
+	}
+
+	__device__ __forceinline__ uint32_t
+	count(uint32_t parity, uint32_t from) const
+	{
+		return (uint32_t) read(box(parity, from) + MAX_WALK_CANDIDATES);
+	}
+
+	__device__ __forceinline__ const uint64_t *
+	keys(uint32_t parity, uint32_t from) const
+	{
+		return box(parity, from);
+	}
+
+	static __device__ __forceinline__ uint64_t
+	read(const uint64_t *key)
+	{
+		return __ldcg((const unsigned long long *) key);
+	}
+
+	/* The boxes are there, whether the others run or not. */
+	__device__ __forceinline__ void
+	start(void)
+	{
+		__syncthreads();
+	}
+
+	__device__ __forceinline__ void
+	meet(void)
+	{
+		__syncthreads();
+		meetings++;
+		if (threadIdx.x == 0)
+		{
+			__threadfence();
+			(void) atomicAdd(counter(), 1);
+			while (arrivals() < meetings * blocks)
+				;
+			__threadfence();
+		}
+		__syncthreads();
+	}
+
+	__device__ __forceinline__ void
+	send_exact(uint32_t i, uint64_t key)
+	{
+		__stcg((unsigned long long *) exact() + i, (unsigned long long) key);
+	}
+
+	__device__ __forceinline__ void
+	collect_exact(uint32_t count)
+	{
+		uint64_t   *mine = (uint64_t *) (shared + layout.exact);
+
+		if (rank == 0)
+			meet();
+		else
+		{
+			/* the others need not wait */
+			__syncthreads();
+			if (threadIdx.x == 0)
+			{
+				__threadfence();
+				(void) atomicAdd(counter(), 1);
+			}
+			return;
+		}
+		/* nobody looks at it any more */
+		if (threadIdx.x == 0)
+			*counter() = 0;
+		for (uint32_t i = threadIdx.x; i < count; i += blockDim.x)
+			mine[i] = read(exact() + i);
+		__syncthreads();
+	}
+
+	template <int THREADS>
+	__device__ __forceinline__ void
+	share_query(float *raw, const float *query, uint32_t dim)
+	{
+		/* each reads it all: it would go through device memory else, with a barrier more */
+		for (uint32_t i = threadIdx.x; i < dim; i += THREADS)
+			raw[i] = query[i];
+		__syncthreads();
+	}
+
+private:
+	__device__ __forceinline__ uint32_t *
+	counter(void) const
+	{
+		return (uint32_t *) (layout.mail + (size_t) query * MAIL_COUNTER_BYTES);
+	}
+
+	__device__ __forceinline__ uint32_t
+	arrivals(void) const
+	{
+		uint32_t	value;
+
+		asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+					 : "=r"(value) : "l"(__cvta_generic_to_global(counter())) : "memory");
+		return value;
+	}
+
+	__device__ __forceinline__ uint64_t *
+	box(uint32_t parity, uint32_t from) const
+	{
+		return (uint64_t *) (layout.mail + (size_t) layout.mail_blocks * MAIL_COUNTER_BYTES +
+							 (size_t) ((query * blocks + from) * 2 + parity) * MAIL_BOX_BYTES);
+	}
+
+	__device__ __forceinline__ uint64_t *
+	exact(void) const
+	{
+		return (uint64_t *) (layout.mail + (size_t) layout.mail_blocks *
+							 (MAIL_COUNTER_BYTES + 2 * MAIL_BOX_BYTES) +
+							 (size_t) query * MAIL_EXACT_BYTES);
+	}
+};
+typedef mail_peers walk_peers;
+#endif
+
+template <int PATH, int WARPS>
+class block_walk
+{
+public:
+	const search_view &view;
+	const search_launch &launch;
+	const search_slots &slots;
+	const block_layout &layout;
+	walk_peers	peers;
+	char	   *shared;
+	block_counters *counters;
+	uint32_t	query;			/* of the launch */
+	uint32_t	blocks;			/* of the query */
+	uint32_t	rank;
+	uint32_t	tid;
+	uint32_t	lane;
+	uint32_t	warp;
+	walk_factor<PATH> factor;
+	uint64_t   *list;
+	uint64_t   *other_list;
+	uint32_t   *hash;
+	uint32_t   *ids;
+	uint32_t	parity;
+	uint32_t	known;			/* in this block's visited set, at most */
+
+	__device__ __forceinline__
+	block_walk(const search_view &v, const search_launch &l, const search_slots &p,
+			   const block_layout &o, uint32_t q, char *s, block_counters *c)
+		: view(v), launch(l), slots(p), layout(o), peers(o, s), shared(s), counters(c), query(q),
+		  blocks(peers.blocks), rank(peers.rank), tid(threadIdx.x), lane(threadIdx.x & 31),
+		  warp(threadIdx.x >> 5), factor(),
+		  list((uint64_t *) (s + o.list)), other_list(list + o.list_room),
+		  hash((uint32_t *) (s + o.hash)), ids((uint32_t *) (s + o.ids)), parity(0), known(0)
+	{
+	}
+
+	/* Before anything is sent; a barrier of the block at least. */
+	__device__ __forceinline__ void
+	start(void)
+	{
+		if (blocks > 1)
+			peers.start();
+		else
+			__syncthreads();
+	}
+
+	__device__ __forceinline__ void
+	clear_hash(void)
+	{
+		for (uint32_t i = tid; i < (1u << layout.hash_bits); i += WARPS * 32)
+			hash[i] = HASH_EMPTY;
+	}
+
+	/* What a node has beside its row, between measure() and measured_key(). */
+	__device__ __forceinline__ void
+	keep_side(uint32_t i, const walk_side<PATH> &side)
+	{
+		float	   *sides = (float *) (shared + layout.partial) + layout.split * layout.room;
+
+		if constexpr (code_bits_of(PATH) > 0)
+		{
+			sides[i] = side.base;
+			sides[layout.room + i] = side.factor;
+		}
+		else
+			sides[i] = side;
+	}
+
+	__device__ __forceinline__ walk_side<PATH>
+	kept_side(uint32_t i) const
+	{
+		const float *sides = (const float *) (shared + layout.partial) +
+			layout.split * layout.room;
+
+		if constexpr (code_bits_of(PATH) > 0)
+			return {sides[i], sides[layout.room + i]};
+		else
+			return sides[i];
+	}
+
+	/* Raw sums of ids[0 .. count) into partial[part][i], and their norms; ends with a barrier. */
+	__device__ __forceinline__ void
+	measure(uint32_t count)
+	{
+		walk_sum<PATH> *partial = (walk_sum<PATH> *) (shared + layout.partial);
+		uint32_t	chunks = walk_chunks(view);
+		uint32_t	split = layout.split;
+		uint32_t	part = warp % split;
+		uint32_t	share = (chunks + split - 1) / split;
+		uint32_t	begin = min(part * share, chunks);
+		uint32_t	end = min(begin + share, chunks);
+
+		for (uint32_t group = warp / split; group * 16 < count; group += WARPS / split)
+		{
+			uint32_t	a = group * 16 + (lane >> 2);
+			uint32_t	b = a + 8;
+			uint32_t	own = group * 16 + lane;
+			bool		valid = lane < 16 && own < count;
+			const walk_side<PATH> side = load_side<PATH>(view, view.walk_rows, view.norms,
+														 ids[valid ? own : 0], valid && part == 0);
+			walk_sum<PATH> sum;
+
+			sum = sum_16_rows<PATH>(view, a < count ?
+									view.walk_rows + (size_t) ids[a] * view.walk_stride : NULL,
+									b < count ?
+									view.walk_rows + (size_t) ids[b] * view.walk_stride : NULL,
+									begin, end, shared, lane);
+			if (valid)
+				partial[part * layout.room + own] = sum;
+			if (valid && part == 0)
+				keep_side(own, side);
+		}
+		__syncthreads();
+	}
+
+	__device__ __forceinline__ uint64_t
+	measured_key(uint32_t i) const
+	{
+		const walk_sum<PATH> *partial = (const walk_sum<PATH> *) (shared + layout.partial);
+		walk_sum<PATH> sum = partial[i];
+
+		for (uint32_t part = 1; part < layout.split; part++)
+			sum += partial[part * layout.room + i];
+		return make_key(walk_value<PATH>(view, sum, factor, kept_side(i)), ids[i]);
+	}
+
+	/*
+	 * Sort kept[0 .. counters->kept) into sorted; returns how many.  Called after a barrier that
+	 * made kept and its count visible; ends with one.
+	 */
+	__device__ __forceinline__ uint32_t
+	sort_kept(void)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
+		uint32_t	count = counters->kept;
+
+		for (uint32_t i = tid; i < count; i += WARPS * 32)
+		{
+			uint64_t	mine = kept[i];
+
+			sorted[count_below<true>(kept, count, mine, i)] = mine;
+		}
+		__syncthreads();
+		return count;
+	}
+
+	/* Pad kept for count_below(); before the barrier that precedes counting. */
+	__device__ __forceinline__ void
+	clear_kept(void)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+
+		for (uint32_t i = tid; i < layout.room; i += WARPS * 32)
+			kept[i] = GG_KEY_NONE;
+	}
+
+	/* What arrived from all blocks, without GG_KEY_NONE, into kept; ends with a barrier. */
+	__device__ __forceinline__ void
+	keep_arrived(void)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+		uint32_t	half = lane >> 4;	/* half a warp a block: most send fewer than 16 */
+
+		for (uint32_t from = warp * 2 + half; from < ((blocks + 1) & ~1u); from += WARPS * 2)
+		{
+			uint32_t	count = from < blocks ? peers.count(parity, from) : 0;
+			const uint64_t *keys = peers.keys(parity, from < blocks ? from : 0);
+
+			for (uint32_t base = 0; __any_sync(GG_FULL_WARP, base < count); base += 16)
+			{
+				uint32_t	i = base + (lane & 15);
+
+				keep(kept, i < count ? walk_peers::read(keys + i) : GG_KEY_NONE);
+			}
+		}
+		__syncthreads();
+	}
+
+	/* Append the warp's keys to kept. */
+	__device__ __forceinline__ void
+	keep(uint64_t *kept, uint64_t key)
+	{
+		uint32_t	mask = __ballot_sync(GG_FULL_WARP, key != GG_KEY_NONE);
+		uint32_t	at = 0;
+
+		if (lane == 0 && mask != 0)
+			at = atomicAdd(&counters->kept, __popc(mask));
+		at = __shfl_sync(GG_FULL_WARP, at, 0) + __popc(mask & gg_lanes_below(lane));
+		if (key != GG_KEY_NONE)
+			kept[at] = key;
+	}
+
+	/* Merge sorted[0 .. count) into the list; members up to `expanded` get their flag. */
+	__device__ __forceinline__ void
+	merge_sorted(uint32_t count, uint32_t expanded)
+	{
+		const uint64_t *sorted = (const uint64_t *) (shared + layout.sorted);
+		const uint32_t itopk = launch.itopk;
+		uint64_t   *swap;
+
+		for (uint32_t i = tid; i < itopk + count; i += WARPS * 32)
+		{
+			uint64_t	key;
+			uint32_t	place;
+
+			if (i < itopk)
+			{
+				key = list[i];
+				place = i + lower_bound(sorted, count, key);
+				if (i < expanded)
+					key |= 1;
+			}
+			else
+			{
+				key = sorted[i - itopk];
+				place = i - itopk + lower_bound(list, itopk, key);
+			}
+			if (place < itopk)
+				other_list[place] = key;
+		}
+		if (tid == 0)
+			counters->kept = 0;
+		clear_kept();
+		__syncthreads();
+		swap = list;
+		list = other_list;
+		other_list = swap;
+	}
+
+	/*
+	 * The best ENTRY_NODES pivots of all blocks into sorted; returns how many, at most ENTRY_NODES.
+	 */
+	__device__ __forceinline__ uint32_t
+	score_pivots(void)
+	{
+		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
+		uint32_t	chunks = walk_chunks(view);
+		uint32_t	stride = blocks * WARPS * 16;
+		uint64_t	best = GG_KEY_NONE;
+		uint32_t	count;
+
+		/*
+		 * 16 a warp and round: with the usual 4 sqrt(n) of a million rows, all of them in one or
+		 * two
+		 */
+		for (uint32_t base = (rank * WARPS + warp) * 16; base < view.npivots; base += stride)
+		{
+			uint32_t	a = base + (lane >> 2);
+			uint32_t	b = a + 8;
+			bool		valid = lane < 16 && base + lane < view.npivots;
+			const walk_side<PATH> side = load_side<PATH>(view, view.pivot_rows, view.pivot_norms,
+														 base + lane, valid);
+			uint32_t	node = valid ? __ldg(view.pivots + base + lane) : GG_NO_NODE;
+			uint64_t	key = GG_KEY_NONE;
+			walk_sum<PATH> sum;
+
+			sum = sum_16_rows<PATH>(view, a < view.npivots ?
+									view.pivot_rows + (size_t) a * view.walk_stride : NULL,
+									b < view.npivots ?
+									view.pivot_rows + (size_t) b * view.walk_stride : NULL,
+									0, chunks, shared, lane);
+			if (valid)
+				key = make_key(walk_value<PATH>(view, sum, factor, side), node);
+			if (__any_sync(GG_FULL_WARP, key < __shfl_sync(GG_FULL_WARP, (unsigned long long) best,
+														ENTRY_NODES - 1)))
+				best = warp_merge(best, warp_sort(key), lane);
+		}
+
+		/* the block's best, then those of all */
+		if (lane < ENTRY_NODES)
+			sorted[warp * ENTRY_NODES + lane] = best;
+		__syncthreads();
+		count = keep_best<false>(sorted, WARPS, ENTRY_NODES);
+		sort_distinct(count);
+		if (blocks == 1)
+			return min(count, (uint32_t) ENTRY_NODES);
+		for (uint32_t x = tid; x < ENTRY_NODES * peers.receivers(); x += WARPS * 32)
+		{
+			uint32_t	i = x % ENTRY_NODES;
+
+			peers.send(parity, x / ENTRY_NODES, i, i < count ? sorted[i] : GG_KEY_NONE);
+		}
+		if (tid == 0)
+			counters->kept = 0;
+		clear_kept();
+		peers.meet();
+		count = keep_best<true>(NULL, blocks, 0);
+		sort_distinct(count);
+		parity ^= 1;
+		return min(count, (uint32_t) ENTRY_NODES);
+	}
+
+	/*
+	 * What may be among the ENTRY_NODES best of `runs` ascending runs of ENTRY_NODES keys each,
+	 * into kept; returns how many.  The best ENTRY_NODES / runs of every run, rounded up, are that
+	 * many keys in all or more, so nothing above the largest of them is needed: that leaves a few
+	 * dozen to sort.  SENT: the runs are what the peers sent, not keys[0], [stride] and so on.
+	 */
+	template <bool SENT>
+	__device__ __forceinline__ uint32_t
+	keep_best(const uint64_t *keys, uint32_t runs, uint32_t stride)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+		uint32_t	needed = (ENTRY_NODES + runs - 1) / runs;
+		uint64_t	limit = 0;
+
+		for (uint32_t run = 0; run < runs; run++)
+		{
+			uint64_t	key = SENT ? walk_peers::read(peers.keys(parity, run) + needed - 1) :
+				keys[run * stride + needed - 1];
+
+			limit = key > limit ? key : limit;
+		}
+		for (uint32_t base = 0; base < runs * ENTRY_NODES; base += WARPS * 32)
+		{
+			uint32_t	x = base + tid;
+			uint32_t	run = x / ENTRY_NODES;
+			uint32_t	i = x % ENTRY_NODES;
+			uint64_t	key = GG_KEY_NONE;
+
+			if (x < runs * ENTRY_NODES)
+				key = SENT ? walk_peers::read(peers.keys(parity, run) + i) : keys[run * stride + i];
+			keep(kept, key <= limit ? key : GG_KEY_NONE);
+		}
+		__syncthreads();
+		return counters->kept;
+	}
+
+	/*
+	 * As sort_kept() for keys that may repeat (GG_KEY_NONE, or a pivot named twice in a damaged
+	 * index): equal keys go by position.
+	 */
+	__device__ __forceinline__ void
+	sort_distinct(uint32_t count)
+	{
+		const uint64_t *kept = (const uint64_t *) (shared + layout.kept);
+		uint64_t   *sorted = (uint64_t *) (shared + layout.sorted);
+
+		for (uint32_t i = tid; i < count; i += WARPS * 32)
+		{
+			uint64_t	mine = kept[i];
+
+			sorted[count_below<false>(kept, count, mine, i)] = mine;
+		}
+		__syncthreads();
+	}
+
+	/*
+	 * The key of entry node i as score_pivots() left it: its pivot row is a copy of its walk row.
+	 */
+	__device__ __forceinline__ uint64_t
+	entry_key(uint32_t i) const
+	{
+		const uint64_t *sorted = (const uint64_t *) (shared + layout.sorted);
+		uint32_t	at = i;
+
+		/* nodes that were left out before i only move it down */
+		while (gg_key_id(sorted[at]) != ids[i])
+			at++;
+		return sorted[at];
+	}
+
+	/* Fill the list with the entry nodes: the same ones, measured the same, in every block. */
+	__device__ __forceinline__ void
+	enter(void)
+	{
+		uint64_t   *kept = (uint64_t *) (shared + layout.kept);
+		const uint64_t *sorted = (const uint64_t *) (shared + layout.sorted);
+		uint32_t	count;
+
+		if (launch.entries != NULL)
+		{
+			const uint64_t *entries = launch.entries +
+				(size_t) query * launch.nentries;
+
+			for (uint32_t i = tid; i < launch.nentries; i += WARPS * 32)
+				kept[i] = entries[i];
+			__syncthreads();
+			sort_distinct(launch.nentries);
+			count = min(launch.nentries, (uint32_t) ENTRY_NODES);
+		}
+		else
+			count = score_pivots();
+
+		/* a pivot named twice, or out of range, must not get into the list */
+		if (warp == 0)
+		{
+			uint32_t	node = lane < count ? gg_key_id(sorted[lane]) : GG_NO_NODE;
+			uint32_t	same = __match_any_sync(GG_FULL_WARP, node);	/* by all lanes */
+			bool		fresh = node < view.n && (same & gg_lanes_below(lane)) == 0;
+			uint32_t	mask = __ballot_sync(GG_FULL_WARP, fresh);
+
+			if (fresh)
+			{
+				ids[__popc(mask & gg_lanes_below(lane))] = node;
+				if (owner_of(node, blocks) == rank)
+					visit(hash, layout.hash_bits, node);
+			}
+			if (lane == 0)
+				counters->fresh = __popc(mask);
+		}
+		__syncthreads();
+		count = counters->fresh;
+		if (launch.entries != NULL)
+			measure(count);
+		for (uint32_t i = tid; i < layout.room; i += WARPS * 32)
+			kept[i] = i >= count ? GG_KEY_NONE : launch.entries != NULL ? measured_key(i) :
+				entry_key(i);
+		if (tid == 0)
+			counters->kept = count;
+		__syncthreads();
+		if (tid == 0)
+			counters->fresh = 0;
+		(void) sort_kept();
+		merge_sorted(count, 0);
+		known = count;
+	}
+
+	/* One step; false when no unexpanded member was left. */
+	__device__ __forceinline__ bool
+	step(void)
+	{
+		uint32_t   *parents = (uint32_t *) (shared + layout.parents) + warp * 32;
+		uint32_t	found = 0;
+		uint32_t	expanded = 0;	/* members before this position are expanded now */
+		uint32_t	count;
+		uint32_t	kept;
+		uint64_t	worst;
+
+		for (uint32_t base = 0; base < launch.itopk && found < launch.width; base += 32)
+		{
+			uint64_t	key = base + lane < launch.itopk ? list[base + lane] : GG_KEY_NONE;
+			bool		open = key != GG_KEY_NONE && (key & 1) == 0;
+			uint32_t	mask = __ballot_sync(GG_FULL_WARP, open);
+			uint32_t	place = found + __popc(mask & gg_lanes_below(lane));
+			bool		chosen = open && place < launch.width;
+			uint32_t	last = __ballot_sync(GG_FULL_WARP, chosen);
+
+			if (chosen)
+				parents[place] = gg_key_id(key);
+			if (last != 0)
+				expanded = base + 32 - __clz(last);
+			found = min(found + __popc(mask), launch.width);
+		}
+		if (found == 0)
+			return false;
+		__syncwarp();
+
+		for (uint32_t p = warp; p < found; p += WARPS)
+		{
+			const uint32_t *edges = view.adjacency + (size_t) parents[p] * view.degree;
+
+			for (uint32_t edge = lane; edge < ((view.degree + 31) & ~31u); edge += 32)
+			{
+				uint32_t	id = edge < view.degree ? __ldg(edges + edge) & ~GG_EDGE_MARK :
+					GG_NO_NODE;
+				bool		fresh = id < view.n && owner_of(id, blocks) == rank &&
+					visit(hash, layout.hash_bits, id);
+				uint32_t	mask = __ballot_sync(GG_FULL_WARP, fresh);
+				uint32_t	at = 0;
+
+				if (lane == 0 && mask != 0)
+					at = atomicAdd(&counters->fresh, __popc(mask));
+				at = __shfl_sync(GG_FULL_WARP, at, 0) + __popc(mask & gg_lanes_below(lane));
+				if (fresh)
+					ids[at] = id;
+			}
+		}
+		__syncthreads();
+		count = counters->fresh;
+		measure(count);
+
+		worst = list[launch.itopk - 1];
+		if (blocks == 1)
+		{
+			for (uint32_t base = 0; base < count; base += WARPS * 32)
+			{
+				uint64_t	key = base + tid < count ? measured_key(base + tid) : GG_KEY_NONE;
+
+				keep((uint64_t *) (shared + layout.kept), key < worst ? key : GG_KEY_NONE);
+			}
+			__syncthreads();
+		}
+		else
+		{
+			for (uint32_t x = tid; x < count * peers.receivers(); x += WARPS * 32)
+			{
+				/* x / blocks: x is small */
+				uint32_t	i = peers.receivers() == 1 ? x : __umulhi(x, layout.reciprocal);
+				uint32_t	to = x - i * peers.receivers();
+				uint64_t	key = measured_key(i);
+
+				if (key >= worst)
+					key = GG_KEY_NONE;
+				else if (peers.is_self(to))
+					asm volatile("prefetch.global.L2 [%0];" ::"l"(view.adjacency +
+																  (size_t) ids[i] * view.degree));
+				peers.send(parity, to, i, key);
+			}
+			peers.send_count(parity, count);
+			peers.meet();
+			keep_arrived();
+		}
+		if (tid == 0)
+			counters->fresh = 0;
+		parity ^= 1;
+		kept = sort_kept();
+		merge_sorted(kept, expanded);
+
+		known += count;
+		if (known + layout.room > (1u << layout.hash_bits) / 4 * 3)
+			forget();
+		return true;
+	}
+
+	/* Empty the visited set but for the list's members; only this block is concerned. */
+	__device__ __forceinline__ void
+	forget(void)
+	{
+		clear_hash();
+		__syncthreads();
+		for (uint32_t i = tid; i < launch.itopk; i += WARPS * 32)
+		{
+			uint64_t	key = list[i];
+
+			if (key != GG_KEY_NONE && owner_of(gg_key_id(key), blocks) == rank)
+				visit(hash, layout.hash_bits, gg_key_id(key));
+		}
+		known = launch.itopk;
+		__syncthreads();
+	}
+
+	/*
+	 * The query into raw.  Every block reads it all, but of a wide one that lies in host memory
+	 * only a share, which it hands to the others.  Returns whether it met them for that.
+	 */
+	__device__ __forceinline__ bool
+	take_query(float *raw)
+	{
+		const float *from = query_of(launch.queries, slots, query, view.dim);
+
+		if (launch.queries != NULL || blocks == 1 || view.dim <= SHARE_DIM)
+		{
+			for (uint32_t i = tid; i < view.dim; i += WARPS * 32)
+				raw[i] = from[i];
+			__syncthreads();
+			return false;
+		}
+		peers.template share_query<WARPS * 32>(raw, from, view.dim);
+		return true;
+	}
+
+	/* Exact distances of the list's front, shared out over the blocks; block 0 answers. */
+	__device__ __forceinline__ void
+	answer(const float *raw, float inverse)
+	{
+		uint32_t	count = launch.rerank;
+		uint64_t   *exact = (uint64_t *) (shared + layout.exact);
+		uint64_t   *answer_keys = keys_of(launch.keys, slots, query, launch.k);
+
+		for (uint32_t i = warp * blocks + rank; i < count; i += blocks * WARPS)
+		{
+			uint64_t	key = list[i];
+			uint32_t	nodes[1] = {key == GG_KEY_NONE ? GG_NO_NODE : gg_key_id(key)};
+			float		values[1];
+
+			if (is_code(PATH) && view.rows == NULL)
+				values[0] = value_of(key);
+			else
+				exact_nodes<1, 8>(view, nodes, raw, inverse, lane, values);
+			key = key == GG_KEY_NONE ? GG_KEY_NONE : make_key(values[0], nodes[0]);
+			if (lane == 0 && blocks > 1)
+				peers.send_exact(i, key);
+			else if (lane == 0)
+				exact[i] = key;
+		}
+		if (blocks > 1)
+			peers.collect_exact(count);
+		else
+			__syncthreads();
+		if (rank != 0)
+			return;
+		for (uint32_t i = tid; i < count; i += WARPS * 32)
+		{
+			uint64_t	mine = exact[i];
+			uint32_t	place = count_below<false>(exact, count, mine, i);
+
+			if (place < launch.k)
+				answer_keys[place] = mine;
+		}
+		if (slots.base != NULL)
+		{
+			__syncthreads();
+			if (tid == 0)
+				answered(slots, query);
+		}
+	}
+};
+
+/* Query number `query` of the launch; by all blocks of the query. */
+template <int PATH, int WARPS>
+static __device__ __forceinline__ void
+walk_by_blocks(const search_view &view, const search_launch &launch, const search_slots &slots,
+			   const block_layout &layout, uint32_t query, char *shared, block_counters *counters)
+{
+	block_walk<PATH, WARPS> walk(view, launch, slots, layout, query, shared, counters);
+	float	   *raw = (float *) (shared + layout.raw);
+	float		inverse;
+	bool		met;
+
+	walk.clear_hash();
+	for (uint32_t i = walk.tid; i < 2 * layout.list_room; i += WARPS * 32)
+		walk.list[i] = GG_KEY_NONE;
+	walk.clear_kept();
+	/* the answer's keys come to block 0 from all; what pads them is there from the start */
+	for (uint32_t i = walk.tid; i < COUNT_STEP; i += WARPS * 32)
+		((uint64_t *) (shared + layout.exact))
+			[launch.rerank / COUNT_STEP * COUNT_STEP + i] = GG_KEY_NONE;
+	if (walk.tid == 0)
+		counters->fresh = counters->kept = 0;
+	met = walk.take_query(raw);
+	inverse = query_inverse_norm<WARPS>(view, raw, counters->scratch);
+	walk.factor = query_prepare<PATH, WARPS>(view, raw, inverse, shared, counters->scratch,
+											 shared + layout.hash);
+	if (is_code(PATH))
+		walk.clear_hash();
+
+	if (!met)
+		walk.start();
+	walk.enter();
+	while (walk.step())
+		;
+	walk.answer(raw, inverse);
+}
+
+/* Blocks a query that there is room for, `cluster` or fewer: of nq queries at once. */
+static inline uint32_t
+cluster_with_room(const search_view *view, const search_launch *launch, const search_device *device,
+				  uint32_t cluster)
+{
+	/* long lists of wide rows */
+	while (cluster > 1 && block_layout_for(view, launch, device, cluster, MULTI_WARPS).total >
+		   (uint32_t) device->shared_bytes)
+		cluster /= 2;
+	/* mail has no room for more blocks than run at once */
+	while (cluster > 1 && !device->has_clusters &&
+		   (launch->mail == NULL || launch->nq * cluster > (uint32_t) device->sms))
+		cluster /= 2;
+	return cluster;
+}
+
+#endif							/* GG_SEARCH_BLOCK_CUH */
