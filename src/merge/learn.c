@@ -3,10 +3,11 @@
  *		Edges learned from sample queries: other adjacency for segments that stay, and graphs that
  *		builds and merges have made.
  *
- * gpugraph_learn().  The CPU engine measures the rows of each segment, some of them at a time.  The
- * nearest live nodes of each query become edges by the rule of rules/learn.h.  The new adjacency is
- * written beside the old one, and one WAL record puts it in its place for all segments.  Vectors,
- * TIDs, filters and pivots stay where they are.
+ * gpugraph_learn().  An engine measures the rows of each segment, some of them at a time: a device
+ * that this process opens where there is one, and the CPU engine where there is none, it fails, or
+ * a background worker learns.  The nearest live nodes of each query become edges by the rule of
+ * rules/learn.h.  The new adjacency is written beside the old one, and one WAL record puts it in
+ * its place for all segments.  Vectors, TIDs, filters and pivots stay where they are.
  *
  * Pages of the new adjacency have the stamps of the old ones.  The old blocks are parked, as a
  * merge's are.  A process that no snapshot protects may find a page of the new adjacency in such a
@@ -49,6 +50,9 @@
 /* Rows that are measured at a time take half of maintenance_work_mem, and are so many at least. */
 #define LEAST_ROWS		1024
 
+/* A device takes 0.1 s and more to be opened; the CPU measures so many pairs meanwhile. */
+#define LEAST_GPU_PAIRS	UINT64CONST(20000000)
+
 /* See the head.  Walks measure more than that many rows. */
 static const uint32 walk_lists[] = {128, 256};
 #define LEAST_WALKED	4096
@@ -60,6 +64,7 @@ typedef struct GgLearning
 	const GgMetaPageData *meta;
 	const GgLearnSample *sample;
 	gg_control	control;
+	const gg_engine *engine;	/* that measures rows */
 	GgEngineCall call;
 	GgLearnReport report;
 	uint64		nodes;			/* of all segments */
@@ -87,15 +92,6 @@ ReportMeasured(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 
 	learning->report(GG_MERGE_LEARN, learning->measured + learning->measuring * done / total,
 					 learning->nodes);
-}
-
-/* After the call. */
-static void
-EndCall(GgLearning *learning, const gg_status *status)
-{
-	GgEndCall(&learning->call);
-	if (status->code != GG_OK)
-		GgReportStatus(status, "learning edges of a gpugraph index");
 }
 
 /* ---- exact answers ----------------------------------------------------------------------- */
@@ -142,6 +138,70 @@ AddKeys(uint64 *nearest, const uint64 *more, uint32 first)
 	memcpy(nearest, both, sizeof(both));
 }
 
+/* Who measures the rows of all segments. */
+static const gg_engine *
+ChooseEngine(const GgLearning *learning)
+{
+	const uint64 pairs = learning->nodes * learning->sample->count;
+
+	if (learning->target->sliced ||
+		(pairs < LEAST_GPU_PAIRS && gg_engine_setting != GG_ENGINE_CUDA))
+		return &gg_cpu_engine;
+	return GgAvailableEngine();
+}
+
+/* However learning ends, and before the CPU goes on in the place of a device. */
+static void
+ReleaseEngine(void *arg)
+{
+	GgLearning *learning = arg;
+
+	learning->engine->release();
+	learning->engine = &gg_cpu_engine;
+}
+
+/* Rows that are measured at a time, a multiple of 32. */
+static uint32
+RowsAtATime(const GgLearning *learning, uint32 nodes)
+{
+	const GgMetaPageData *meta = learning->meta;
+	gg_shape	shape = {
+		.dim = meta->dimensions, .element = meta->element, .metric = meta->metric
+	};
+	Size		wanted = (Size) maintenance_work_mem * 1024 / 2 / GgRowBytes(meta);
+	uint64		budget;
+
+	shape.capacity = (uint32) Min(Max(wanted, LEAST_ROWS), nodes + (Size) 31);
+	if (learning->engine != &gg_cpu_engine)
+	{
+		budget = GgBuildBudget(learning->engine, learning->engine->shape_bytes(&shape));
+		while (shape.capacity > LEAST_ROWS && learning->engine->shape_bytes(&shape) > budget)
+			shape.capacity /= 2;
+	}
+	return shape.capacity / 32 * 32;
+}
+
+static gg_status
+RunEngine(GgLearning *learning, const gg_dataset *data, const uint32 *live, uint64 *keys)
+{
+	const gg_engine *engine = learning->engine;
+	gg_index   *index;
+	gg_status	status;
+
+	if (engine != &gg_cpu_engine)
+		GgOpenDevice(engine);
+	GgBeginCall(&learning->call);
+	status = engine->index_open(data, NULL, &learning->control, &index);
+	if (status.code == GG_OK)
+	{
+		status = engine->index_exact(index, GG_LEARN_LIST, live, learning->sample->queries,
+									 learning->sample->count, &learning->control, keys);
+		engine->index_close(index);
+	}
+	GgEndCall(&learning->call);
+	return status;
+}
+
 /* The nearest live nodes of each query, as keys, of nodes [first, first + count). */
 static void
 MeasureRows(GgLearning *learning, const char *rows, uint32 count, const uint32 *live,
@@ -152,18 +212,18 @@ MeasureRows(GgLearning *learning, const char *rows, uint32 count, const uint32 *
 		.rows = rows, .n = count, .dim = meta->dimensions, .element = meta->element,
 		.metric = meta->metric
 	};
-	gg_index   *index;
-	gg_status	status;
+	gg_status	status = RunEngine(learning, &data, live, keys);
 
-	GgBeginCall(&learning->call);
-	status = gg_cpu_engine.index_open(&data, NULL, &learning->control, &index);
-	if (status.code == GG_OK)
+	if (status.code != GG_OK && learning->engine != &gg_cpu_engine)
 	{
-		status = gg_cpu_engine.index_exact(index, GG_LEARN_LIST, live, learning->sample->queries,
-										   learning->sample->count, &learning->control, keys);
-		gg_cpu_engine.index_close(index);
+		ereport(DEBUG1,
+				(errmsg_internal("the CPU measures rows for a gpugraph index that learns: %s",
+								 status.message)));
+		ReleaseEngine(learning);
+		status = RunEngine(learning, &data, live, keys);
 	}
-	EndCall(learning, &status);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "learning edges of a gpugraph index");
 }
 
 /* The nearest live nodes of each query, nearest first, GG_LEARN_LIST of each. */
@@ -172,8 +232,7 @@ AnswerQueries(GgLearning *learning, const GgMergeInput *input)
 {
 	const Size	row_bytes = GgRowBytes(learning->meta);
 	const Size	places = (Size) learning->sample->count * GG_LEARN_LIST;
-	Size		wanted = Max((Size) maintenance_work_mem * 1024 / 2 / row_bytes, LEAST_ROWS);
-	uint32		step = (uint32) Min(wanted, input->nodes + (Size) 31) / 32 * 32;
+	const uint32 step = RowsAtATime(learning, input->nodes);
 	uint32	   *live = LiveNodes(learning, input);
 	char	   *rows = MemoryContextAllocHuge(CurrentMemoryContext, step * row_bytes);
 	uint64	   *nearest = MemoryContextAllocHuge(CurrentMemoryContext, places * sizeof(uint64));
@@ -250,7 +309,9 @@ LearnSegment(GgLearning *learning, GgMergeInput *input)
 	GgReadAdjacency(learning->target, meta, input, 0, input->nodes, adjacency);
 	GgBeginCall(&learning->call);
 	status = gg_learn(&rule, &learning->control, adjacency, &stats);
-	EndCall(learning, &status);
+	GgEndCall(&learning->call);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "learning edges of a gpugraph index");
 	if (stats.edges > 0)
 		WriteAdjacency(learning, input, adjacency);
 	learning->edges += stats.edges;
@@ -322,6 +383,7 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	GgLearning *learning = palloc0(sizeof(GgLearning));
+	MemoryContextCallback *released = palloc(sizeof(MemoryContextCallback));
 	uint64		edges;
 
 	learning->target = target;
@@ -333,12 +395,17 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 	learning->control.progress = ReportMeasured;
 	learning->control.ctx = learning;
 	learning->control.threads = threads;
+	learning->engine = &gg_cpu_engine;
 	FreeTaken(target);
 	for (int i = 0; i < meta->nsegments; i++)
 	{
 		GgAddInput(&learning->plan, meta, &meta->segments[i]);
 		learning->nodes += meta->segments[i].nodes;
 	}
+	released->func = ReleaseEngine;
+	released->arg = learning;
+	MemoryContextRegisterResetCallback(context, released);
+	learning->engine = ChooseEngine(learning);
 	learning->tids = MemoryContextAllocHuge(context, Max(learning->plan.rows, 1) *
 											sizeof(GgTidEntry));
 	for (int i = 0; i < learning->plan.ninputs; i++)

@@ -434,9 +434,13 @@ extern bool GgRemoveSample(Relation heap, Relation index);
 extern void GgInitQueries(void);
 
 /*
- * A scan asks the index.  query is prepared.  It may be kept, if the option learn_queries is on.
+ * The index is asked so many queries.  With the option learn_queries some of them may be kept:
+ * read() gives number 0 .. count - 1, prepared.
  */
-extern void GgNoteQuery(Relation index, uint32 dimensions, const float *query);
+typedef const float *(*GgReadQuery) (void *arg, int number);
+
+extern void GgNoteQueries(Relation index, uint32 dimensions, int count, GgReadQuery read,
+						  void *arg);
 
 /* Forget the queries that are kept in shared memory. */
 extern void GgDropQueries(Oid index);
