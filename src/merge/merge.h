@@ -406,12 +406,13 @@ typedef struct GgNewGraph
 } GgNewGraph;
 
 /*
- * Learn edges for a graph that a build or merge has made.  *edges: places at the end of a list that
- * learned edges may have, 0 where the sample is NULL or of other dimensions.  Of control,
- * cancelled() and threads are looked at.
+ * Learn edges for a graph that a build or merge has made.  engine: of the build, or the CPU's where
+ * no device is open.  *edges: places at the end of a list that learned edges may have, 0 where the
+ * sample is NULL or of other dimensions.  Of control, cancelled() and threads are looked at.
  */
 extern gg_status GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph,
-								 const gg_control *control, uint32 *edges);
+								 const gg_engine *engine, const gg_control *control,
+								 uint32 *edges);
 
 /* ---- sample.c ---------------------------------------------------------------------------- */
 
