@@ -51,6 +51,7 @@ typedef struct GgQueryArray
 {
 	Datum	   *values;			/* detoasted */
 	int			count;
+	uint32		dimensions;		/* of the index, 0 where it has none yet */
 } GgQueryArray;
 
 /*

@@ -15,7 +15,7 @@
 #include "utils/memutils.h"
 
 /* More take memory from every merge and build, and teach little. */
-#define MOST_QUERIES		32768
+#define MOST_QUERIES		65536
 
 /* The sample is one value of a table, too. */
 static void

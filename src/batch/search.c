@@ -5,6 +5,7 @@
 #include "batch/bulk.h"
 
 #include "funcapi.h"
+#include "merge/merge.h"
 #include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/arrayaccess.h"
@@ -100,6 +101,21 @@ SearchBulk(const RowStore *result, const GgQueryArray *queries, GgBulk *bulk, Gg
 	return first;
 }
 
+typedef struct AskedQueries
+{
+	const GgTarget *target;
+	const GgQueryArray *queries;
+} AskedQueries;
+
+static const float *
+AskedQuery(void *arg, int number)
+{
+	const AskedQueries *asked = arg;
+
+	return GgQueryFromValue(asked->target->opclass, asked->queries->values[number],
+							asked->queries->dimensions);
+}
+
 PG_FUNCTION_INFO_V1(gpugraph_search);
 
 Datum
@@ -115,12 +131,14 @@ gpugraph_search(PG_FUNCTION_ARGS)
 	GgBulk		bulk;
 	GgCaller	caller;
 	GgQueryArray queries;
+	AskedQueries asked = {&target, &queries};
 
 	InitMaterializedSRF(fcinfo, 0);
 	OpenRowStore(&result, (ReturnSetInfo *) fcinfo->resultinfo);
 	GgCheckK(k);
 	GgOpenTarget(PG_GETARG_OID(0), &target);
 	GgReadQueryArray(&target, array, &queries);
+	GgNoteQueries(target.index, queries.dimensions, queries.count, AskedQuery, &asked);
 	GgActAsOwner(target.heap, &caller);
 	GgOpenFinder(&finder, &target, false);
 	if (queries.count > 1 &&

@@ -210,7 +210,7 @@ LearnEdges(GgBuild *build, GgSegment *segment, const uint32 *offsets)
 	if (build->sample == NULL)
 		return;
 	GgEnterPhase(GG_BUILD_LEARN, segment->nodes, 0);
-	status = GgLearnNewGraph(build->sample, &graph, &control, &edges);
+	status = GgLearnNewGraph(build->sample, &graph, build->plan.engine, &control, &edges);
 	GgThrowInterrupts(build->caught);
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "learning edges of a gpugraph index");

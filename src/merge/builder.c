@@ -188,7 +188,7 @@ LearnMerged(GgMerge *merge)
 		return;
 	GgTellPhase(merge, GG_MERGE_LEARN, merge->nodes);
 	GgBeginCall(&merge->call);
-	status = GgLearnNewGraph(sample, &graph, &control, &merge->learned);
+	status = GgLearnNewGraph(sample, &graph, &gg_cpu_engine, &control, &merge->learned);
 	GgEndCall(&merge->call);
 	if (status.code != GG_OK)
 		GgReportStatus(&status, "learning edges of a gpugraph index");

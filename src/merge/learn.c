@@ -3,10 +3,11 @@
  *		Edges learned from sample queries: other adjacency for segments that stay, and graphs that
  *		builds and merges have made.
  *
- * gpugraph_learn().  The CPU engine measures the rows of each segment, some of them at a time.  The
- * nearest live nodes of each query become edges by the rule of rules/learn.h.  The new adjacency is
- * written beside the old one, and one WAL record puts it in its place for all segments.  Vectors,
- * TIDs, filters and pivots stay where they are.
+ * gpugraph_learn().  An engine measures the rows of each segment, some of them at a time: a device
+ * that this process opens where there is one, and the CPU engine where there is none, it fails, or
+ * a background worker learns.  The nearest live nodes of each query become edges by the rule of
+ * rules/learn.h.  The new adjacency is written beside the old one, and one WAL record puts it in
+ * its place for all segments.  Vectors, TIDs, filters and pivots stay where they are.
  *
  * Pages of the new adjacency have the stamps of the old ones.  The old blocks are parked, as a
  * merge's are.  A process that no snapshot protects may find a page of the new adjacency in such a
@@ -16,11 +17,11 @@
  * answer.  It gives back segments without live rows.  Those are left out of the flip, and what was
  * written for them stays TAKEN until the next merge.
  *
- * Builds and merges learn the index's sample (sample.c) before they write a graph.  They search it
- * for the answers.  To measure all rows would take longer than the graph itself.  A first walk
- * finds many of them, and a second one, in the graph that has learned from these, most others.
- * They learn from one query for ROWS_PER_QUERY rows at most, so that many queries do not make a
- * small segment's merge long.
+ * Builds and merges learn the index's sample (sample.c) before they write a graph.  A build on a
+ * device has it measure all rows.  On the CPU that would take longer than the graph itself, so the
+ * graph is searched for the answers.  A first walk finds many of them, and a second one, in the
+ * graph that has learned from these, most others.  Either way they learn from one query for
+ * ROWS_PER_QUERY rows at most, so that many queries do not make a small segment's merge long.
  *
  * 50,000 x 200, inner product, 6,000 queries, 2 threads; recall@10 at itopk 64 of other queries of
  * clusters without rows, and of such clusters that the sample lacks (foreign.h); answers that walks
@@ -49,6 +50,9 @@
 /* Rows that are measured at a time take half of maintenance_work_mem, and are so many at least. */
 #define LEAST_ROWS		1024
 
+/* A device takes 0.1 s and more to be opened; the CPU measures so many pairs meanwhile. */
+#define LEAST_GPU_PAIRS	UINT64CONST(20000000)
+
 /* See the head.  Walks measure more than that many rows. */
 static const uint32 walk_lists[] = {128, 256};
 #define LEAST_WALKED	4096
@@ -60,6 +64,7 @@ typedef struct GgLearning
 	const GgMetaPageData *meta;
 	const GgLearnSample *sample;
 	gg_control	control;
+	const gg_engine *engine;	/* that measures rows */
 	GgEngineCall call;
 	GgLearnReport report;
 	uint64		nodes;			/* of all segments */
@@ -87,15 +92,6 @@ ReportMeasured(void *ctx, gg_phase phase, uint64_t done, uint64_t total)
 
 	learning->report(GG_MERGE_LEARN, learning->measured + learning->measuring * done / total,
 					 learning->nodes);
-}
-
-/* After the call. */
-static void
-EndCall(GgLearning *learning, const gg_status *status)
-{
-	GgEndCall(&learning->call);
-	if (status->code != GG_OK)
-		GgReportStatus(status, "learning edges of a gpugraph index");
 }
 
 /* ---- exact answers ----------------------------------------------------------------------- */
@@ -142,6 +138,70 @@ AddKeys(uint64 *nearest, const uint64 *more, uint32 first)
 	memcpy(nearest, both, sizeof(both));
 }
 
+/* Who measures the rows of all segments. */
+static const gg_engine *
+ChooseEngine(const GgLearning *learning)
+{
+	const uint64 pairs = learning->nodes * learning->sample->count;
+
+	if (learning->target->sliced ||
+		(pairs < LEAST_GPU_PAIRS && gg_engine_setting != GG_ENGINE_CUDA))
+		return &gg_cpu_engine;
+	return GgAvailableEngine();
+}
+
+/* However learning ends, and before the CPU goes on in the place of a device. */
+static void
+ReleaseEngine(void *arg)
+{
+	GgLearning *learning = arg;
+
+	learning->engine->release();
+	learning->engine = &gg_cpu_engine;
+}
+
+/* Rows that are measured at a time, a multiple of 32. */
+static uint32
+RowsAtATime(const GgLearning *learning, uint32 nodes)
+{
+	const GgMetaPageData *meta = learning->meta;
+	gg_shape	shape = {
+		.dim = meta->dimensions, .element = meta->element, .metric = meta->metric
+	};
+	Size		wanted = (Size) maintenance_work_mem * 1024 / 2 / GgRowBytes(meta);
+	uint64		budget;
+
+	shape.capacity = (uint32) Min(Max(wanted, LEAST_ROWS), nodes + (Size) 31);
+	if (learning->engine != &gg_cpu_engine)
+	{
+		budget = GgBuildBudget(learning->engine, learning->engine->shape_bytes(&shape));
+		while (shape.capacity > LEAST_ROWS && learning->engine->shape_bytes(&shape) > budget)
+			shape.capacity /= 2;
+	}
+	return shape.capacity / 32 * 32;
+}
+
+static gg_status
+RunEngine(GgLearning *learning, const gg_dataset *data, const uint32 *live, uint64 *keys)
+{
+	const gg_engine *engine = learning->engine;
+	gg_index   *index;
+	gg_status	status;
+
+	if (engine != &gg_cpu_engine)
+		GgOpenDevice(engine);
+	GgBeginCall(&learning->call);
+	status = engine->index_open(data, NULL, &learning->control, &index);
+	if (status.code == GG_OK)
+	{
+		status = engine->index_exact(index, GG_LEARN_LIST, live, learning->sample->queries,
+									 learning->sample->count, &learning->control, keys);
+		engine->index_close(index);
+	}
+	GgEndCall(&learning->call);
+	return status;
+}
+
 /* The nearest live nodes of each query, as keys, of nodes [first, first + count). */
 static void
 MeasureRows(GgLearning *learning, const char *rows, uint32 count, const uint32 *live,
@@ -152,18 +212,18 @@ MeasureRows(GgLearning *learning, const char *rows, uint32 count, const uint32 *
 		.rows = rows, .n = count, .dim = meta->dimensions, .element = meta->element,
 		.metric = meta->metric
 	};
-	gg_index   *index;
-	gg_status	status;
+	gg_status	status = RunEngine(learning, &data, live, keys);
 
-	GgBeginCall(&learning->call);
-	status = gg_cpu_engine.index_open(&data, NULL, &learning->control, &index);
-	if (status.code == GG_OK)
+	if (status.code != GG_OK && learning->engine != &gg_cpu_engine)
 	{
-		status = gg_cpu_engine.index_exact(index, GG_LEARN_LIST, live, learning->sample->queries,
-										   learning->sample->count, &learning->control, keys);
-		gg_cpu_engine.index_close(index);
+		ereport(DEBUG1,
+				(errmsg_internal("the CPU measures rows for a gpugraph index that learns: %s",
+								 status.message)));
+		ReleaseEngine(learning);
+		status = RunEngine(learning, &data, live, keys);
 	}
-	EndCall(learning, &status);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "learning edges of a gpugraph index");
 }
 
 /* The nearest live nodes of each query, nearest first, GG_LEARN_LIST of each. */
@@ -172,8 +232,7 @@ AnswerQueries(GgLearning *learning, const GgMergeInput *input)
 {
 	const Size	row_bytes = GgRowBytes(learning->meta);
 	const Size	places = (Size) learning->sample->count * GG_LEARN_LIST;
-	Size		wanted = Max((Size) maintenance_work_mem * 1024 / 2 / row_bytes, LEAST_ROWS);
-	uint32		step = (uint32) Min(wanted, input->nodes + (Size) 31) / 32 * 32;
+	const uint32 step = RowsAtATime(learning, input->nodes);
 	uint32	   *live = LiveNodes(learning, input);
 	char	   *rows = MemoryContextAllocHuge(CurrentMemoryContext, step * row_bytes);
 	uint64	   *nearest = MemoryContextAllocHuge(CurrentMemoryContext, places * sizeof(uint64));
@@ -250,7 +309,9 @@ LearnSegment(GgLearning *learning, GgMergeInput *input)
 	GgReadAdjacency(learning->target, meta, input, 0, input->nodes, adjacency);
 	GgBeginCall(&learning->call);
 	status = gg_learn(&rule, &learning->control, adjacency, &stats);
-	EndCall(learning, &status);
+	GgEndCall(&learning->call);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "learning edges of a gpugraph index");
 	if (stats.edges > 0)
 		WriteAdjacency(learning, input, adjacency);
 	learning->edges += stats.edges;
@@ -322,6 +383,7 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	GgLearning *learning = palloc0(sizeof(GgLearning));
+	MemoryContextCallback *released = palloc(sizeof(MemoryContextCallback));
 	uint64		edges;
 
 	learning->target = target;
@@ -333,12 +395,17 @@ GgLearnEdges(GgMergeTarget *target, const GgMetaPageData *meta, const GgLearnSam
 	learning->control.progress = ReportMeasured;
 	learning->control.ctx = learning;
 	learning->control.threads = threads;
+	learning->engine = &gg_cpu_engine;
 	FreeTaken(target);
 	for (int i = 0; i < meta->nsegments; i++)
 	{
 		GgAddInput(&learning->plan, meta, &meta->segments[i]);
 		learning->nodes += meta->segments[i].nodes;
 	}
+	released->func = ReleaseEngine;
+	released->arg = learning;
+	MemoryContextRegisterResetCallback(context, released);
+	learning->engine = ChooseEngine(learning);
 	learning->tids = MemoryContextAllocHuge(context, Max(learning->plan.rows, 1) *
 											sizeof(GgTidEntry));
 	for (int i = 0; i < learning->plan.ninputs; i++)
@@ -399,38 +466,61 @@ TakeAnswers(const GgNewGraph *graph, const uint64 *keys, uint32 count, uint32 *a
 	}
 }
 
-/* The nearest nodes of each query, KEYS of them, as keys. */
+/* The nearest nodes of each query, KEYS of them, as keys.  walk_list 0: all are measured. */
 static gg_status
-FindNodes(const GgNewGraph *graph, const float *queries, uint32 count, uint32 walk_list,
-		  const gg_control *control, uint64 *keys)
+FindNodes(const gg_engine *engine, const GgNewGraph *graph, const float *queries, uint32 count,
+		  uint32 walk_list, const gg_control *control, uint64 *keys)
 {
 	const gg_search_params params = {.k = KEYS, .itopk_size = walk_list};
 	gg_index   *index;
-	gg_status	status = gg_cpu_engine.index_open(&graph->data, graph->graph, control, &index);
+	gg_status	status = engine->index_open(&graph->data, walk_list > 0 ? graph->graph : NULL,
+											control, &index);
 
 	if (status.code != GG_OK)
 		return status;
-	if (graph->data.n <= LEAST_WALKED)
-		status = gg_cpu_engine.index_exact(index, KEYS, NULL, queries, count, control, keys);
+	if (walk_list == 0)
+		status = engine->index_exact(index, KEYS, NULL, queries, count, control, keys);
 	else
-		status = gg_cpu_engine.index_search(index, &params, queries, count, control, keys);
-	gg_cpu_engine.index_close(index);
+		status = engine->index_search(index, &params, queries, count, control, keys);
+	engine->index_close(index);
+	return status;
+}
+
+/* Learn from the answers, by the rule. */
+static gg_status
+LearnAnswers(gg_learn_input *rule, const GgNewGraph *graph, const uint64 *keys,
+			 const gg_control *control, uint32 *edges)
+{
+	uint32	   *answers = MemoryContextAllocHuge(CurrentMemoryContext, (Size) rule->count *
+												 GG_LEARN_LIST * sizeof(uint32));
+	gg_learn_stats stats;
+	gg_status	status;
+
+	TakeAnswers(graph, keys, rule->count, answers);
+	rule->answers = answers;
+	status = gg_learn(rule, control, graph->graph->adjacency, &stats);
+	if (status.code == GG_OK && stats.edges > 0)
+		*edges = rule->edges;
+	ereport(DEBUG1,
+			(errmsg_internal("gpugraph graph of %u nodes: " UINT64_FORMAT " edges learned from %u "
+							 "queries, %u links", rule->n, stats.edges, rule->count,
+							 stats.links)));
+	pfree(answers);
 	return status;
 }
 
 gg_status
-GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_control *control,
-				uint32 *edges)
+GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_engine *engine,
+				const gg_control *control, uint32 *edges)
 {
-	const bool	walked = graph->data.n > LEAST_WALKED;
 	gg_learn_input rule = {
 		.n = graph->data.n, .degree = graph->graph->degree, .pivots = graph->graph->pivots,
 		.npivots = graph->graph->npivots, .length = GG_LEARN_LIST, .seed = graph->seed
 	};
+	bool		measured = engine != &gg_cpu_engine || rule.n <= LEAST_WALKED;
 	gg_status	status = gg_ok();
 	float	   *queries;
 	uint64	   *keys;
-	uint32	   *answers;
 
 	*edges = 0;
 	if (sample == NULL || sample->dimensions != graph->data.dim)
@@ -438,26 +528,25 @@ GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph, const gg_c
 	rule.edges = Min(sample->edges, gg_learn_most_edges(rule.degree));
 	queries = TakeQueries(sample, rule.n, &rule.count);
 	keys = MemoryContextAllocHuge(CurrentMemoryContext, (Size) rule.count * KEYS * sizeof(uint64));
-	rule.answers = answers = MemoryContextAllocHuge(CurrentMemoryContext, (Size) rule.count *
-													GG_LEARN_LIST * sizeof(uint32));
-	for (int i = 0; i < (int) (walked ? lengthof(walk_lists) : 1) && status.code == GG_OK; i++)
+	if (measured)
 	{
-		gg_learn_stats stats;
-
-		status = FindNodes(graph, queries, rule.count, walk_lists[i], control, keys);
-		if (status.code != GG_OK)
-			break;
-		TakeAnswers(graph, keys, rule.count, answers);
-		status = gg_learn(&rule, control, graph->graph->adjacency, &stats);
-		if (status.code == GG_OK && stats.edges > 0)
-			*edges = rule.edges;
-		ereport(DEBUG1,
-				(errmsg_internal("gpugraph graph of %u nodes: " UINT64_FORMAT " edges learned from "
-								 "%u queries, %u links", rule.n, stats.edges, rule.count,
-								 stats.links)));
+		status = FindNodes(engine, graph, queries, rule.count, 0, control, keys);
+		measured = engine == &gg_cpu_engine || status.code == GG_OK ||
+			status.code == GG_ECANCELED;
+		if (status.code == GG_OK)
+			status = LearnAnswers(&rule, graph, keys, control, edges);
+	}
+	/* also where a device fails */
+	if (!measured)
+		status = gg_ok();
+	for (int i = 0; i < (int) lengthof(walk_lists) && !measured && status.code == GG_OK; i++)
+	{
+		status = FindNodes(&gg_cpu_engine, graph, queries, rule.count, walk_lists[i], control,
+						   keys);
+		if (status.code == GG_OK)
+			status = LearnAnswers(&rule, graph, keys, control, edges);
 	}
 	pfree(queries);
 	pfree(keys);
-	pfree(answers);
 	return status;
 }

@@ -406,12 +406,13 @@ typedef struct GgNewGraph
 } GgNewGraph;
 
 /*
- * Learn edges for a graph that a build or merge has made.  *edges: places at the end of a list that
- * learned edges may have, 0 where the sample is NULL or of other dimensions.  Of control,
- * cancelled() and threads are looked at.
+ * Learn edges for a graph that a build or merge has made.  engine: of the build, or the CPU's where
+ * no device is open.  *edges: places at the end of a list that learned edges may have, 0 where the
+ * sample is NULL or of other dimensions.  Of control, cancelled() and threads are looked at.
  */
 extern gg_status GgLearnNewGraph(const GgLearnSample *sample, const GgNewGraph *graph,
-								 const gg_control *control, uint32 *edges);
+								 const gg_engine *engine, const gg_control *control,
+								 uint32 *edges);
 
 /* ---- sample.c ---------------------------------------------------------------------------- */
 
@@ -434,9 +435,13 @@ extern bool GgRemoveSample(Relation heap, Relation index);
 extern void GgInitQueries(void);
 
 /*
- * A scan asks the index.  query is prepared.  It may be kept, if the option learn_queries is on.
+ * The index is asked so many queries.  With the option learn_queries some of them may be kept:
+ * read() gives number 0 .. count - 1, prepared.
  */
-extern void GgNoteQuery(Relation index, uint32 dimensions, const float *query);
+typedef const float *(*GgReadQuery) (void *arg, int number);
+
+extern void GgNoteQueries(Relation index, uint32 dimensions, int count, GgReadQuery read,
+						  void *arg);
 
 /* Forget the queries that are kept in shared memory. */
 extern void GgDropQueries(Oid index);

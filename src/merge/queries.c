@@ -3,11 +3,11 @@
  *		Learning by itself: queries of indexes with the option learn_queries, and what the merge
  *		worker makes of them.
  *
- * Scans put queries into a reservoir in shared memory, one for an index, of fixed size.  Each query
- * since the reservoir was emptied is as likely to be in it: number n takes one of its places, at
- * random, with the probability capacity / n (Vitter's algorithm R).  So a scan adds one to a number
- * and draws one, and few copy their query.  None waits: where somebody else is at the reservoir, a
- * query is left out.
+ * Scans and gpugraph_search() put queries into a reservoir in shared memory, one for an index, of
+ * fixed size.  Each query since the reservoir was emptied is as likely to be in it: number n takes
+ * one of its places, at random, with the probability capacity / n (Vitter's algorithm R).  So a
+ * query adds one to a number and draws one, and few are copied.  None waits: where somebody else is
+ * at the reservoir, a query is left out.
  *
  * A reservoir that is full is due, and a scan that finds it so asks for the merge worker.  The
  * worker adds the queries to the index's sample (sample.c), in which queries at random make room.
@@ -179,34 +179,53 @@ PutQuery(Reservoir *reservoir, Oid index, uint32 place, uint32 dimensions, const
 	return ask;
 }
 
-void
-GgNoteQuery(Relation index, uint32 dimensions, const float *query)
+/* The reservoir of an index that is to learn from what it is asked, or NULL. */
+static Reservoir *
+OpenReservoir(Relation index, uint32 dimensions)
 {
 	const GgOptions *options = (const GgOptions *) index->rd_options;
 	const Oid	oid = RelationGetRelid(index);
 	Reservoir  *reservoir;
-	uint64		number;
 
 	if (reservoirs == NULL || dimensions == 0)
-		return;
+		return NULL;
 	if (options == NULL || !options->learn_queries)
 	{
 		GgDropQueries(oid);
-		return;
+		return NULL;
 	}
 	if (RecoveryInProgress() || RelationUsesLocalBuffers(index))
-		return;
+		return NULL;
 	reservoir = FindReservoir(oid);
 	if (reservoir == NULL)
 		reservoir = TakeReservoir(oid, dimensions);
 	/* of an index that was empty, and has rows of another number of dimensions by now */
 	if (reservoir->dimensions != dimensions)
 		GgDropQueries(oid);
-	number = pg_atomic_fetch_add_u64(&reservoir->seen, 1);
-	if (number >= reservoir->capacity)
-		number = pg_prng_uint64_range(&pg_global_prng_state, 0, number);
-	if (number < reservoir->capacity &&
-		PutQuery(reservoir, oid, (uint32) number, dimensions, query))
+	return reservoir;
+}
+
+void
+GgNoteQueries(Relation index, uint32 dimensions, int count, GgReadQuery read, void *arg)
+{
+	Reservoir  *reservoir = OpenReservoir(index, dimensions);
+	bool		ask = false;
+	uint64		first;
+
+	if (reservoir == NULL)
+		return;
+	first = pg_atomic_fetch_add_u64(&reservoir->seen, count);
+	for (int i = 0; i < count; i++)
+	{
+		uint64		number = first + i;
+
+		if (number >= reservoir->capacity)
+			number = pg_prng_uint64_range(&pg_global_prng_state, 0, number);
+		if (number < reservoir->capacity)
+			ask |= PutQuery(reservoir, RelationGetRelid(index), (uint32) number, dimensions,
+							read(arg, i));
+	}
+	if (ask)
 		(void) GgRequestMerge(index, false);
 }
 

@@ -490,6 +490,12 @@ StartStreams(GgScanOpaque *so, int attempts)
 			OpenStream(so, &so->streams[i], so->all_exact ? &gg_exact_stream : &gg_device_stream);
 }
 
+static const float *
+TheQuery(void *arg, int number)
+{
+	return ((const GgScanOpaque *) arg)->query;
+}
+
 /*
  * The metapage is copied here, after the scan's snapshot was taken: every row committed before the
  * snapshot is in the segments and delta pages that the copy names.
@@ -519,7 +525,7 @@ PrepareScan(IndexScanDesc scan)
 	if (!(key->sk_flags & SK_ISNULL))
 		so->query = GgQueryFromValue(opclass, key->sk_argument, so->meta->dimensions);
 	if (so->query != NULL && !so->by_function)
-		GgNoteQuery(scan->indexRelation, so->meta->dimensions, so->query);
+		GgNoteQueries(scan->indexRelation, so->meta->dimensions, 1, TheQuery, so);
 	so->by_table = so->meta->coded != GG_CODES_NONE && so->query != NULL;
 	/* rows come late by their distances, of which streams know nothing then */
 	so->strict_table = so->by_table && so->mode == GG_ITERATIVE_STRICT;

@@ -85,7 +85,7 @@ SELECT is(gpugraph_learn('items_idx', '{}'::vector[]), 0::bigint, 'no queries');
 
 -- bad input
 SELECT throws_ok($$SELECT gpugraph_learn('few_idx',
-	array_fill('[1,2,3]'::vector, ARRAY[32769]))$$, '54000');
+	array_fill('[1,2,3]'::vector, ARRAY[65537]))$$, '54000');
 SELECT throws_ok($$SELECT gpugraph_learn('few_idx', ARRAY['[1,2,3]', NULL]::vector[])$$, '22004',
 	'query 2 is NULL');
 SELECT throws_ok($$SELECT gpugraph_learn('few_idx', ARRAY['[1,2]']::vector[])$$, '22000',

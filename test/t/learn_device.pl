@@ -45,5 +45,17 @@ ok(defined wait_for(sub { $after = found(); return defined $after; }),
 cmp_ok(1000 - $after, '<', 0.8 * (1000 - $before), "and finds $after of 1000, $before before");
 is(of_index($node, 'generation'), $node->safe_psql('postgres',
 	"SELECT generation FROM gpugraph_index_info('items_idx')"), 'the generation in use');
+
+# where the device is a real one, it measures the rows, and finds what the CPU finds
+my $engine = ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cuda' ? 'cuda' : 'auto';
+my %learned;
+for ($engine, 'cpu')
+{
+	$node->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')");
+	$learned{$_} = $node->safe_psql('postgres', "SET gpugraph.engine = $_;
+		SELECT gpugraph_learn('items_idx', array_agg(val)) FROM asked WHERE id <= 800");
+}
+cmp_ok(abs($learned{$engine} - $learned{cpu}), '<=', 0.01 * $learned{cpu},
+	"$learned{$engine} edges are learned with a device, $learned{cpu} without");
 $node->stop;
 done_testing();

@@ -71,7 +71,7 @@ cmp_ok(sample(), '>=', 2048, 'queries are added to the sample');
 cmp_ok(found(), '>', $found, "more answers than $found are found");
 index_is_complete($node, 'learned');
 
-# queries of functions are not those of users
+# queries of gpugraph_search() are those of users, of other functions they are not
 $node->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')");
 is(sample(), 0, 'nothing is left after gpugraph_forget()');
 $node->safe_psql('postgres', "SELECT ask('items', 1, 900)");
@@ -80,8 +80,13 @@ $node->safe_psql('postgres', "SELECT gpugraph_recall('items_idx', (SELECT array_
 $node->safe_psql('postgres', "SELECT ask('items', 901, 1000)");
 sleep 1;
 is(sample(), 0, 'gpugraph_recall() adds no query');
+$node->safe_psql('postgres', "SELECT count(*) FROM (SELECT array_agg(val) AS queries FROM asked
+	WHERE id <= 600) q, gpugraph_search('items_idx', q.queries, 1)");
+ok(defined wait_for(sub { return sample() >= 1000; }), 'gpugraph_search() does');
+$node->safe_psql('postgres', "SELECT gpugraph_forget('items_idx')");
 
 # the option off: what was kept is gone
+$node->safe_psql('postgres', "SELECT ask('items', 1, 900)");
 $node->safe_psql('postgres', 'ALTER INDEX items_idx SET (learn_queries = off)');
 $node->safe_psql('postgres', "SELECT ask('items', 1, 1)");
 $node->safe_psql('postgres', 'ALTER INDEX items_idx SET (learn_queries = on)');
