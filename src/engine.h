@@ -861,6 +861,9 @@ extern float gg_half_to_float(uint16_t half);
 extern uint16_t gg_float_to_half(float value);	/* round to nearest even */
 extern void gg_halves_to_floats(const uint16_t *src, float *dst, size_t count);
 
+/* As gg_float_to_half().  dst may be where src is. */
+extern void gg_floats_to_halves(const float *src, uint16_t *dst, size_t count);
+
 /* ---- the walk ---------------------------------------------------------- */
 
 /*

@@ -21,6 +21,8 @@
  * Rows of the delta that came after the device's copy are measured here.  Segments that the device
  * lacks are searched here, too, while it has the request (missing.c).  Where it walks by codes and
  * has no rows, it is asked for as many nodes as a scan would measure, and they are measured here.
+ * Where it has rounded rows, what it returns is measured here, too, and segments too small for a
+ * walk are searched here.
  */
 #include "batch/bulk.h"
 
@@ -115,7 +117,8 @@ ChooseLists(GgBulk *bulk)
 			continue;
 		if (request->params.itopk_size > meta->segments[i].nodes / GG_EXACT_SHARE)
 			bulk->exact |= bit;
-		if (((bulk->ref.missing | (bulk->ref.rowless & bulk->exact)) & bit) != 0)
+		if (((bulk->ref.missing | ((bulk->ref.rowless | bulk->ref.halved) & bulk->exact)) &
+			 bit) != 0)
 			bulk->missing |= bit;
 		else
 		{
@@ -125,6 +128,7 @@ ChooseLists(GgBulk *bulk)
 	}
 	request->measured = bulk->exact & request->lists;
 	bulk->rowless = bulk->ref.rowless & request->lists;
+	bulk->halved = bulk->ref.halved & request->lists;
 	request->delta = bulk->ref.delta_pages > 0;
 	if (request->delta)
 		bulk->answers_of[bulk->nasked++] = meta->nsegments;
@@ -150,7 +154,7 @@ ChooseRerank(GgBulk *bulk)
 	size = gg_rerank_size(&params, GG_DEVICE_CODES((gg_metric) bulk->lists.meta->metric),
 						  request->dim);
 	bulk->reranked = bulk->due > 0 ? bulk->due : pg_popcount32(coded) * size;
-	if (bulk->rowless == 0 || bulk->due > 0 || request->params.k >= size)
+	if ((bulk->rowless | bulk->halved) == 0 || bulk->due > 0 || request->params.k >= size)
 		return true;
 	request->params.k = size;
 	return bulk->keys == NULL;
@@ -373,9 +377,37 @@ IsZero(const float *vector, uint32 dim)
 	return true;
 }
 
-/* Measure what walks by codes have found. */
+/*
+ * Measure of keys of rounded rows until those that are wanted are the nearest of all.  What is not
+ * settled then is left out.
+ */
 static void
-MeasureRowless(GgBulk *bulk)
+MeasureHalves(const GgBulk *bulk, GgPageSource *source, uint64 *keys)
+{
+	uint32		count = bulk->ask.request.params.k;
+	uint32		wanted = KeysWanted(bulk);
+	uint32		measured = 0;
+	double		least = 0;
+	GgBound		halves;
+
+	while (count > 0 && keys[count - 1] == GG_NO_KEY)
+		count--;
+	GgBoundInitHalves(&halves, bulk->lists.meta, source->query);
+	while (measured < count &&
+		   (measured < wanted || key_distance(keys[wanted - 1]) > least))
+	{
+		measured = GgSourceMeasureNext(source, keys, 0, measured, count);
+		if (measured < count)
+			least = GgBoundOfKey(&halves, key_distance(keys[measured]));
+	}
+	for (uint32 i = wanted; i < count && measured < count; i++)
+		if (i >= measured || key_distance(keys[i]) > least)
+			keys[i] = GG_NO_KEY;
+}
+
+/* Measure what a device has found that has no rows, or rounded ones. */
+static void
+MeasureFound(GgBulk *bulk)
 {
 	const gg_request *request = &bulk->ask.request;
 
@@ -383,16 +415,20 @@ MeasureRowless(GgBulk *bulk)
 	{
 		const int	list = bulk->answers_of[l];
 		uint64	   *keys = bulk->keys + (Size) l * request->count * request->params.k;
+		bool		halved = (bulk->halved >> list & 1) != 0;
 
-		if (list == bulk->lists.meta->nsegments || (bulk->rowless >> list & 1) == 0)
+		if (list == bulk->lists.meta->nsegments || (!halved && (bulk->rowless >> list & 1) == 0))
 			continue;
-		for (uint32 q = 0; q < request->count; q++)
+		for (uint32 q = 0; q < request->count; q++, keys += request->params.k)
 		{
 			GgPageSource *source = &bulk->lists.sources[list];
 
 			CHECK_FOR_INTERRUPTS();
 			source->query = bulk->vectors + (Size) q * request->dim;
-			GgSourceMeasureKeys(source, keys + (Size) q * request->params.k, request->params.k);
+			if (halved)
+				MeasureHalves(bulk, source, keys);
+			else
+				GgSourceMeasureKeys(source, keys, request->params.k);
 		}
 	}
 }
@@ -406,7 +442,7 @@ MakeCandidates(GgBulk *bulk)
 	uint64	   *keys = palloc(Max(request->params.k, 1) * sizeof(uint64));
 	Merge		merge;
 
-	MeasureRowless(bulk);
+	MeasureFound(bulk);
 	for (uint32 q = 0; q < request->count; q++)
 	{
 		const float *vector = bulk->vectors + (Size) q * request->dim;

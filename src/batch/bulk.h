@@ -46,6 +46,7 @@ typedef struct GgBulk
 	GgAsk		ask;
 	uint32		nasked;
 	uint32		rowless;		/* bitmap of walked segments whose keys are estimates */
+	uint32		halved;			/* ... of those whose keys are of rounded rows */
 	uint32		reranked;		/* nodes that are measured by row after walks by codes */
 
 	/* all lists, in the order of the answers: those that it is not asked for come last */

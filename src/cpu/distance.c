@@ -219,6 +219,13 @@ plain_halves_to_floats(const uint16_t *src, float *dst, size_t count)
 		dst[i] = half_to_float(src[i]);
 }
 
+static void
+plain_floats_to_halves(const float *src, uint16_t *dst, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		dst[i] = gg_float_to_half(src[i]);
+}
+
 #define ELEMENT f32
 #define ELEMENT_BYTES 4
 #include "distance_kernels.h"
@@ -321,6 +328,18 @@ avx2_halves_to_floats(const uint16_t *src, float *dst, size_t count)
 		dst[i] = half_to_float(src[i]);
 }
 
+TARGET static void
+avx2_floats_to_halves(const float *src, uint16_t *dst, size_t count)
+{
+	size_t		i = 0;
+
+	for (; count - i >= 8; i += 8)
+		_mm_storeu_si128((__m128i *) (dst + i),
+						 _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+	for (; i < count; i++)
+		dst[i] = gg_float_to_half(src[i]);
+}
+
 #define ELEMENT f32
 #define ELEMENT_BYTES 4
 #include "distance_kernels.h"
@@ -411,6 +430,18 @@ avx512_halves_to_floats(const uint16_t *src, float *dst, size_t count)
 	if (i < count)
 		_mm512_mask_storeu_ps(dst + i, (__mmask16) ((1u << (count - i)) - 1),
 							  avx512_tail_f16((const char *) (src + i), (uint32_t) (count - i)));
+}
+
+TARGET static void
+avx512_floats_to_halves(const float *src, uint16_t *dst, size_t count)
+{
+	size_t		i = 0;
+
+	for (; count - i >= 16; i += 16)
+		_mm256_storeu_si256((__m256i *) (dst + i),
+							_mm512_cvtps_ph(_mm512_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+	for (; i < count; i++)
+		dst[i] = gg_float_to_half(src[i]);
 }
 
 #define ELEMENT f32
@@ -513,6 +544,17 @@ neon_halves_to_floats(const uint16_t *src, float *dst, size_t count)
 		dst[i] = half_to_float(src[i]);
 }
 
+static void
+neon_floats_to_halves(const float *src, uint16_t *dst, size_t count)
+{
+	size_t		i = 0;
+
+	for (; count - i >= 4; i += 4)
+		vst1_u16(dst + i, vreinterpret_u16_f16(vcvt_f16_f32(vld1q_f32(src + i))));
+	for (; i < count; i++)
+		dst[i] = gg_float_to_half(src[i]);
+}
+
 #define ELEMENT f32
 #define ELEMENT_BYTES 4
 #include "distance_kernels.h"
@@ -534,6 +576,7 @@ typedef struct simd_set
 	bool		(*supported) (void);
 	gg_distance_fn functions[4][2]; /* [metric - 1][element - 1] */
 	void		(*halves_to_floats) (const uint16_t *src, float *dst, size_t count);
+	void		(*floats_to_halves) (const float *src, uint16_t *dst, size_t count);
 } simd_set;
 
 static bool
@@ -577,7 +620,8 @@ avx512_supported(void)
 			{set##_cosine_f32, set##_cosine_f16}, \
 			{set##_l1_f32, set##_l1_f16} \
 		}, \
-		set##_halves_to_floats \
+		set##_halves_to_floats, \
+		set##_floats_to_halves \
 	}
 
 /* Best first; the last one runs everywhere. */
@@ -653,6 +697,12 @@ void
 gg_halves_to_floats(const uint16_t *src, float *dst, size_t count)
 {
 	simd_current()->halves_to_floats(src, dst, count);
+}
+
+void
+gg_floats_to_halves(const float *src, uint16_t *dst, size_t count)
+{
+	simd_current()->floats_to_halves(src, dst, count);
 }
 
 void

@@ -72,6 +72,48 @@ InitExact(GgBound *bound, double n, double sums, bool has_query)
 		bound->offset = sqrt(n * FLT_MIN);
 }
 
+/*
+ * Rows are rounded.  length, sum: of the query, in the norms of L2 and L1.  largest: a length that
+ * no row exceeds; 0: not known.
+ */
+static void
+InitRounded(GgBound *bound, double n, double sums, double length, double sum, double largest)
+{
+	switch (bound->metric)
+	{
+		case GG_METRIC_L2:
+			/* errors of sums of squares count half in the root; here they count in full */
+			bound->factor = (1 - HALF_ROUNDING) * (1 - sums) * (1 - sums);
+			bound->offset = HALF_ROUNDING * length + HALF_SUBNORMAL * sqrt(n);
+			break;
+
+		case GG_METRIC_L1:
+			bound->factor = (1 - HALF_ROUNDING) * (1 - sums) * (1 - sums);
+			bound->offset = HALF_ROUNDING * sum + HALF_SUBNORMAL * n;
+			break;
+
+		case GG_METRIC_IP:
+			{
+				/* a float32, rounded when it was stored */
+				double		product = length * largest * (1 + 0x1p-20);
+
+				bound->factor = 1;
+				bound->offset = (HALF_ROUNDING + 2 * sums * (1 + 2 * HALF_ROUNDING)) * product +
+					HALF_SUBNORMAL * sum + 2 * n * FLT_MIN;
+				if (largest == 0 || product >= LARGEST_PRODUCT)
+					bound->offset = get_float8_infinity();
+			}
+			break;
+
+		case GG_METRIC_COSINE:
+			bound->sine = HALF_ROUNDING + HALF_SUBNORMAL * sqrt(n);
+			bound->slack = 2 * sums * (1 + 0x1p-7);
+			if (length > 0 && (length < 1 / GG_MAX_COSINE_LENGTH || length > GG_MAX_COSINE_LENGTH))
+				bound->offset = get_float8_infinity();
+			break;
+	}
+}
+
 void
 GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta, Datum value,
 			const float *query)
@@ -103,45 +145,27 @@ GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPageData *meta
 	if ((Pointer) vector != DatumGetPointer(value))
 		pfree(vector);
 
-	bound->rounded = true;
-	switch (bound->metric)
+	/* of a query of length 0 the operator has NaN for every row: there is no order */
+	bound->rounded = bound->metric != GG_METRIC_COSINE || length > 0;
+	InitRounded(bound, n, sums, length, sum, meta->largest_length);
+}
+
+void
+GgBoundInitHalves(GgBound *bound, const GgMetaPageData *meta, const float *query)
+{
+	double		n = meta->dimensions;
+	double		u = (n + 32) * FLOAT_ROUNDING;
+	double		sum = 0.0,
+				square = 0.0;
+
+	memset(bound, 0, sizeof(*bound));
+	bound->metric = (gg_metric) meta->metric;
+	for (uint32 i = 0; i < meta->dimensions; i++)
 	{
-		case GG_METRIC_L2:
-			/* errors of sums of squares count half in the root; here they count in full */
-			bound->factor = (1 - HALF_ROUNDING) * (1 - sums) * (1 - sums);
-			bound->offset = HALF_ROUNDING * length + HALF_SUBNORMAL * sqrt(n);
-			break;
-
-		case GG_METRIC_L1:
-			bound->factor = (1 - HALF_ROUNDING) * (1 - sums) * (1 - sums);
-			bound->offset = HALF_ROUNDING * sum + HALF_SUBNORMAL * n;
-			break;
-
-		case GG_METRIC_IP:
-			{
-				/* a float32, rounded when it was stored */
-				double		product = length * meta->largest_length * (1 + 0x1p-20);
-
-				bound->factor = 1;
-				bound->offset = (HALF_ROUNDING + 2 * sums * (1 + 2 * HALF_ROUNDING)) * product +
-					HALF_SUBNORMAL * sum + 2 * n * FLT_MIN;
-				if (meta->largest_length == 0 || product >= LARGEST_PRODUCT)
-					bound->offset = get_float8_infinity();
-			}
-			break;
-
-		case GG_METRIC_COSINE:
-			bound->sine = HALF_ROUNDING + HALF_SUBNORMAL * sqrt(n);
-			bound->slack = 2 * sums * (1 + 0x1p-7);
-			if (length == 0)
-			{
-				/* the operator has NaN for every row, so there is nothing to put in order */
-				bound->rounded = false;
-			}
-			else if (length < 1 / GG_MAX_COSINE_LENGTH || length > GG_MAX_COSINE_LENGTH)
-				bound->offset = get_float8_infinity();
-			break;
+		sum += fabs(query[i]);
+		square += (double) query[i] * query[i];
 	}
+	InitRounded(bound, n, u / (1 - u), sqrt(square), sum, 0);
 }
 
 static double
@@ -179,4 +203,12 @@ GgBoundOf(const GgBound *bound, float distance)
 			break;
 	}
 	return Max(least, 0);
+}
+
+double
+GgBoundOfKey(const GgBound *bound, float distance)
+{
+	double		least = GgBoundOf(bound, distance);
+
+	return bound->metric == GG_METRIC_L2 ? least * least : least;
 }

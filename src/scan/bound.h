@@ -27,4 +27,12 @@ extern void GgBoundInit(GgBound *bound, const GgOpclass *opclass, const GgMetaPa
 /* The least value that the SQL operator can have for a row at this distance or farther. */
 extern double GgBoundOf(const GgBound *bound, float distance);
 
+/*
+ * For rows of the index of which a device has halves (GgResidentRef.halved), to a prepared query.
+ * GgBoundOfKey() then is the least distance that this engine can measure to a row of the index
+ * whose halves are at this distance or farther.
+ */
+extern void GgBoundInitHalves(GgBound *bound, const GgMetaPageData *meta, const float *query);
+extern double GgBoundOfKey(const GgBound *bound, float distance);
+
 #endif							/* GG_BOUND_H */

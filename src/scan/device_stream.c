@@ -30,6 +30,11 @@
  * asked for, in the order of estimates.  They are measured here before the list is anybody's.  All
  * else takes rows: lists of a scan with a filter, deep ones, and those of segments too small for a
  * walk.
+ *
+ * Of others it has rows in half precision (GgResidentRef.halved), and keys have distances to these.
+ * What rounding can do to them has a bound (bound.c).  So rows are measured here until none that
+ * was not can be nearer than the next one (Settle()): for LIMIT 10 that is some 16 of them.  A row
+ * may have to wait for the next deep list.
  */
 #include "scan/row_filter.h"
 
@@ -71,6 +76,12 @@ typedef struct DeviceStream
 	uint32		nkeys;
 	uint32		next_key;
 	bool		ended;			/* there are no more than these */
+
+	/* where rows are rounded */
+	bool		rounded;
+	GgBound		halves;
+	uint32		measured;		/* keys before this place were measured here; those not returned are
+								 * in order */
 
 	/* lists of walks */
 	uint32		kept_back;		/* of stream->handed: what strict order kept back of this list */
@@ -128,6 +139,30 @@ AskForWalks(const GgScanOpaque *so, GgAsk *ask, uint32 measured, uint32 itopk)
 	request->params.k = Min(itopk, GgServiceWalkRoom(gg_request_lists(request)));
 }
 
+/* How many nodes of a list of this length are measured where the device walks by codes. */
+static uint32
+RerankSize(const GgScanOpaque *so, const gg_search_params *params)
+{
+	return gg_rerank_size(params, GG_DEVICE_CODES((gg_metric) so->meta->metric),
+						  so->meta->dimensions);
+}
+
+/*
+ * Where rows of walked segments are rounded: as many keys as nodes are measured by these, since
+ * which of them are nearest is seen here.
+ */
+static void
+AskForHalves(const GgScanOpaque *so, GgAsk *ask)
+{
+	gg_request *request = &ask->request;
+
+	if ((request->lists & ~request->measured & so->device.ref.halved) == 0)
+		return;
+	request->params.rerank = RerankSize(so, &request->params);
+	request->params.k = Min(request->params.rerank,
+							GgServiceWalkRoom(gg_request_lists(request)));
+}
+
 /* Have the lists be those of k rows of all that match, behind a key. */
 static void
 AskForDeep(const GgScanOpaque *so, GgAsk *ask, uint32 k, uint64 after)
@@ -149,6 +184,7 @@ AskAgain(GgScanOpaque *so, const gg_request *request, int attempt)
 {
 	GgResidentRef *ref = &so->device.ref;
 	uint32		delta_pages = ref->delta_pages;
+	uint32		halved = ref->halved;
 	GgReason	found;
 
 	if (!GgAskAnother(ref, so->reason) || attempt >= 2 + pg_popcount32(ref->avoid))
@@ -161,18 +197,11 @@ AskAgain(GgScanOpaque *so, const gg_request *request, int attempt)
 	}
 	if ((!request->delta || ref->delta_answered || ref->delta_pages == delta_pages) &&
 		(request->lists & ~ref->answered & ref->missing) == 0 &&
-		(request->measured & ref->rowless) == 0)
+		(request->measured & ref->rowless) == 0 &&
+		(request->after == 0 || (request->measured & (ref->halved ^ halved)) == 0))
 		return true;
 	so->reason = GG_REASON_NOT_RESIDENT;
 	return false;
-}
-
-/* How many nodes of a list of this length are measured where the device walks by codes. */
-static uint32
-RerankSize(const GgScanOpaque *so, const gg_search_params *params)
-{
-	return gg_rerank_size(params, GG_DEVICE_CODES((gg_metric) so->meta->metric),
-						  so->meta->dimensions);
 }
 
 /* The stream of a segment. */
@@ -317,8 +346,8 @@ FilteredLists(GgScanOpaque *so)
 /*
  * The device has no room for some segments of the index, or none for the rows that the scan's
  * filter takes.  Their streams become walks, and stay walks if the query is posted once more.
- * Small segments are measured here where the device has no rows.  Where nothing is left to ask the
- * device for, so->reason says so.
+ * Small segments are measured here where the device has no rows, or rounded ones.  Where nothing is
+ * left to ask the device for, so->reason says so.
  */
 static void
 LeaveMissing(GgScanOpaque *so)
@@ -328,7 +357,7 @@ LeaveMissing(GgScanOpaque *so)
 
 	device->missing |= device->ref.missing | (so->filter != NULL ? rowless : 0);
 	device->missing &= device->lists;
-	device->lists &= ~(device->missing | (device->exact & rowless));
+	device->lists &= ~(device->missing | (device->exact & (rowless | device->ref.halved)));
 	device->exact &= device->lists;
 	if (device->missing != 0 && gg_engine_setting == GG_ENGINE_CUDA)
 		so->reason = (device->missing & ~rowless) != 0 ? GG_REASON_PARTIAL : GG_REASON_CODED;
@@ -512,6 +541,8 @@ FirstWithoutFilter(GgScanOpaque *so, bool *is_deep)
 	/* rounded rows pass the executor's queue, which takes more than LIMIT */
 	if (!deep && limited > 0 && !so->bound.rounded)
 		ask.request.params.k = Min(ask.request.params.k, limited);
+	if (!deep)
+		AskForHalves(so, &ask);
 	*is_deep = deep;
 	return ask;
 }
@@ -643,44 +674,51 @@ GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, const uint64 *keys)
 
 /* ---- the stream -------------------------------------------------------- */
 
-/* state->keys has the answer to a request for k keys. */
+/* state->keys has, behind so many that still wait, the answer to a request for k keys. */
 static void
-KeepKeys(GgStream *stream, uint32 k)
+KeepKeys(const GgScanOpaque *so, GgStream *stream, uint32 waiting, uint32 k)
 {
 	DeviceStream *state = stream->state;
-	uint32		n = k;
+	uint32		n = waiting + k;
 
-	while (n > 0 && state->keys[n - 1] == GG_NO_KEY)
+	while (n > waiting && state->keys[n - 1] == GG_NO_KEY)
 		n--;
 	state->asked = k;
 	state->nkeys = n;
 	state->next_key = 0;
-	state->ended = n < k;
-	if (state->deep && n > 0)
+	state->ended = n < waiting + k;
+	if (state->deep && n > waiting)
 		state->after = state->keys[n - 1];
+	state->measured = waiting;
+	state->rounded = stream->segment != NULL && (so->device.ref.halved >> state->list & 1) != 0;
+	if (state->rounded)
+		GgBoundInitHalves(&state->halves, so->meta, so->query);
 	if (!state->deep)
 		stream->itopk = Max(stream->itopk, k);
 	stream->handed -= state->kept_back;
 	state->kept_back = 0;
 }
 
-/* Ask for the stream's next list. */
+/* Ask for the stream's next list, to come behind the first `waiting` keys of this one. */
 static bool
-AskNext(GgScanOpaque *so, GgStream *stream, const GgAsk *ask, uint64 *matches)
+AskNext(GgScanOpaque *so, GgStream *stream, const GgAsk *ask, uint32 waiting, uint64 *matches)
 {
 	DeviceStream *state = stream->state;
 	uint32		k = ask->request.params.k;
 
-	if (state->cap < k)
+	if (state->cap < waiting + k)
 	{
+		uint64	   *keys = MemoryContextAlloc(so->context, (waiting + k) * sizeof(uint64));
+
+		memcpy(keys, state->keys, waiting * sizeof(uint64));
 		if (state->cap > 0)
 			pfree(state->keys);
-		state->cap = k;
-		state->keys = MemoryContextAlloc(so->context, state->cap * sizeof(uint64));
+		state->cap = waiting + k;
+		state->keys = keys;
 	}
-	if (Ask(so, ask, state->keys, matches))
+	if (Ask(so, ask, state->keys + waiting, matches))
 	{
-		KeepKeys(stream, k);
+		KeepKeys(so, stream, waiting, k);
 		return true;
 	}
 	GgFallBack(so->index, so->reason);
@@ -705,7 +743,7 @@ KeepFirst(GgScanOpaque *so, GgStream *stream)
 	uint32		before = gg_request_before(&request, state->list);
 
 	state->keys = device->keys + (Size) before * device->k;
-	KeepKeys(stream, device->k);
+	KeepKeys(so, stream, 0, device->k);
 	if (!state->deep)
 		return;
 	if (so->filter != NULL)
@@ -760,6 +798,9 @@ MarkHanded(GgScanOpaque *so, GgStream *stream)
 	for (uint32 i = 0; i < state->next_key; i++)
 		if (state->keys[i] >= state->bound && key_node(state->keys[i]) < stream->nodes)
 			GgMarkReturned(so, stream, key_node(state->keys[i]));
+	state->nkeys -= state->next_key;
+	if (state->next_key > 0)
+		memmove(state->keys, state->keys + state->next_key, state->nkeys * sizeof(uint64));
 	state->next_key = 0;
 }
 
@@ -777,6 +818,9 @@ IsThere(GgScanOpaque *so, const GgStream *stream)
 		GgRequireDevice(so->index, GG_REASON_CODED);
 		return false;
 	}
+	/* "behind the last key" means other rows where these are rounded */
+	if (state->after != 0 && state->rounded != ((ref->halved >> state->list & 1) != 0))
+		return false;
 	return (ref->missing >> state->list & 1) == 0;
 }
 
@@ -795,9 +839,9 @@ DeepLength(const GgScanOpaque *so, const GgStream *stream)
 	return asked <= 1 ? GgFirstDeepList(ExpectedRows(so, stream)) : NEXT_DEEP;
 }
 
-/* The deep list behind the last one; false when the device has none. */
+/* The deep list behind the last one, of which keys wait; false when the device has none. */
 static bool
-NextKeys(GgScanOpaque *so, GgStream *stream)
+NextKeys(GgScanOpaque *so, GgStream *stream, uint32 waiting)
 {
 	DeviceStream *state = stream->state;
 	bool		delta = stream->segment == NULL;
@@ -809,7 +853,7 @@ NextKeys(GgScanOpaque *so, GgStream *stream)
 
 	/* one more than there are, so that the list ends; every row may be a node's only one */
 	AskForDeep(so, &ask, k > all ? all + 1 : k, state->after);
-	if (!IsThere(so, stream) || !AskNext(so, stream, &ask, &matches))
+	if (!IsThere(so, stream) || !AskNext(so, stream, &ask, waiting, &matches))
 		return false;
 	state->nfilled++;
 	if (ask.request.params.k > GG_SHORT_DEEP)
@@ -840,7 +884,7 @@ NextDeepList(GgScanOpaque *so, GgStream *stream)
 	if (state->ended)
 		return GG_LIST_COMPLETE;
 	MarkHanded(so, stream);
-	if (!NextKeys(so, stream))
+	if (!NextKeys(so, stream, state->nkeys))
 		return GG_LIST_SEARCHED;
 	return GG_LIST_READY;
 }
@@ -856,7 +900,7 @@ NextWalk(GgScanOpaque *so, GgStream *stream, uint32 itopk)
 	AskForWalks(so, &ask, 0, itopk);
 	if (itopk > GG_MAX_ITOPK || ask.request.params.k <= state->asked || !IsThere(so, stream))
 		return false;
-	state->failed = !AskNext(so, stream, &ask, NULL);
+	state->failed = !AskNext(so, stream, &ask, 0, NULL);
 	return !state->failed;
 }
 
@@ -885,7 +929,7 @@ DeviceNextList(GgScanOpaque *so, GgStream *stream)
 	if (!state->failed)
 	{
 		BeginDeep(so, stream);
-		if (NextKeys(so, stream))
+		if (NextKeys(so, stream, 0))
 			return GG_LIST_READY;
 	}
 	return itopk == 0 ? GG_LIST_SEARCHED : GG_LIST_TOO_SHORT;
@@ -927,6 +971,47 @@ IsHalfUsed(const GgScanOpaque *so, const GgStream *stream)
 	return so->mode != GG_ITERATIVE_OFF && state->next_key * 2 > state->asked;
 }
 
+/*
+ * Where rows are rounded: measure until no row that was not can be nearer than the next one.
+ * False: one behind the end of a deep list can.
+ */
+static bool
+Settle(GgScanOpaque *so, GgStream *stream)
+{
+	DeviceStream *state = stream->state;
+
+	for (;;)
+	{
+		uint64		behind = GG_NO_KEY;
+
+		if (state->measured < state->nkeys)
+			behind = state->keys[state->measured];
+		else if (state->deep && !state->ended)
+			behind = state->after;
+		if (state->next_key < state->measured &&
+			(behind == GG_NO_KEY || key_distance(state->keys[state->next_key]) <=
+			 GgBoundOfKey(&state->halves, key_distance(behind))))
+			return true;
+		if (state->measured == state->nkeys)
+			return false;
+		GgNeedSource(so, stream);
+		so->distances -= state->measured;
+		state->measured = GgSourceMeasureNext(&stream->source, state->keys, state->next_key,
+											  state->measured, state->nkeys);
+		so->distances += state->measured;
+	}
+}
+
+/* Is there another key in the list, and may it be handed out? */
+static bool
+HasNext(GgScanOpaque *so, GgStream *stream, bool whole)
+{
+	DeviceStream *state = stream->state;
+
+	return state->next_key < state->nkeys && (whole || !IsHalfUsed(so, stream)) &&
+		(!state->rounded || Settle(so, stream));
+}
+
 /* The next key of the list that is to be handed out now; GG_NO_KEY: there is none. */
 static uint64
 NextKey(GgScanOpaque *so, GgStream *stream)
@@ -934,7 +1019,7 @@ NextKey(GgScanOpaque *so, GgStream *stream)
 	DeviceStream *state = stream->state;
 	bool		whole = state->deep || (state->ended && stream->segment == NULL);
 
-	while (state->next_key < state->nkeys && (whole || !IsHalfUsed(so, stream)))
+	while (HasNext(so, stream, whole))
 	{
 		uint32		place = state->next_key++;
 		uint64		key = state->keys[place];
@@ -974,7 +1059,7 @@ DeviceLeast(GgScanOpaque *so, GgStream *stream)
 {
 	const DeviceStream *state = stream->state;
 
-	if (state->next_key < state->nkeys && (state->deep || !IsHalfUsed(so, stream)))
+	if (HasNext(so, stream, state->deep))
 		return key_distance(state->keys[state->next_key]);
 	return -get_float4_infinity();
 }

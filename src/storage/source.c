@@ -25,6 +25,9 @@
 #define ROWS_AHEAD		4
 #define PREFETCH_BYTES	1024
 
+/* Rows that GgSourceMeasureNext() measures at a time. */
+#define MEASURED_AT_ONCE	8
+
 pg_noreturn static void
 ReportOtherPage(const GgPageSource *src, const GgArray *array, uint32 number, BlockNumber blkno)
 {
@@ -369,6 +372,35 @@ GgSourceMeasureKeys(GgPageSource *src, uint64 *keys, uint32 count)
 	for (uint32 i = measured; i < count; i++)
 		keys[i] = GG_NO_KEY;
 	return measured;
+}
+
+uint32
+GgSourceMeasureNext(GgPageSource *src, uint64 *keys, uint32 first, uint32 measured, uint32 count)
+{
+	const uint32 end = Min(count, measured + MEASURED_AT_ONCE);
+	uint32		nodes[MEASURED_AT_ONCE] = {0};
+	float		distances[MEASURED_AT_ONCE];
+	uint32		n = 0;
+
+	for (uint32 i = measured; i < end; i++)
+		if (key_node(keys[i]) < src->source.n)
+			nodes[n++] = key_node(keys[i]);
+	GgSourceDistances(src, nodes, n, distances);
+	for (uint32 i = measured, m = 0; i < end; i++)
+	{
+		uint32		place = i;
+		uint64		key = keys[i];
+
+		if (m < n && key_node(key) == nodes[m])
+		{
+			key = key_of(distances[m], nodes[m]);
+			m++;
+		}
+		for (; place > first && keys[place - 1] > key; place--)
+			keys[place] = keys[place - 1];
+		keys[place] = key;
+	}
+	return end;
 }
 
 static bool

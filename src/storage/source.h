@@ -69,4 +69,12 @@ extern void GgSourceSweep(GgPageSource *source, uint32 first, uint32 count, floa
  */
 extern uint32 GgSourceMeasureKeys(GgPageSource *source, uint64 *keys, uint32 count);
 
+/*
+ * Of count keys those before `measured` have their nodes' distances, and those from `first` to
+ * there are in order.  Measure a few more, and put them in order with these.  Returns how many have
+ * their distances now.  What is no node's is left as it is.
+ */
+extern uint32 GgSourceMeasureNext(GgPageSource *source, uint64 *keys, uint32 first,
+								  uint32 measured, uint32 count);
+
 #endif							/* GG_SOURCE_H */

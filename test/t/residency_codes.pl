@@ -84,9 +84,8 @@ SQL
 
 # ---- less memory than rows take
 {
-	my $cap = int($full * 0.7 / 1048576) || 1;
-
-	is(loaded_with(device_storage => 'auto', device_memory => "${cap}MB"), 'ready 1 0 host',
+	# rows in half precision would take 3.6 MB
+	is(loaded_with(device_storage => 'auto', device_memory => '3MB'), 'ready 1 0 host',
 		'no room for rows: codes, and rows in the memory of the host');
 	cmp_ok(bytes(), '<', 0.7 * $full, 'less memory of the device');
 	answers_rightly('rows of the host');

@@ -225,6 +225,7 @@ UsePrevious(int number, uint32 entry, const GgMetaPageData *meta, GgResidentRef 
 	ref->missing = previous->missing;
 	ref->coded = previous->coded;
 	ref->rowless = previous->rowless;
+	ref->halved = previous->halved;
 	ref->delta_pages = CoveredPages(previous->generation, previous->delta_first,
 									previous->delta_pages, meta);
 	return true;
@@ -268,6 +269,7 @@ UseReady(int number, uint32 entry, const GgMetaPageData *meta, GgAsker asker, ui
 	ref->missing = resident->missing;
 	ref->coded = resident->coded;
 	ref->rowless = resident->rowless;
+	ref->halved = resident->halved;
 	ref->delta_pages = CoveredPages(resident->key.generation, resident->delta_first,
 									resident->delta_pages, meta);
 	return true;
@@ -405,6 +407,7 @@ AddOthers(GgResidentRef *ref, const Copy *copies)
 		ref->missing &= ~lists;
 		ref->coded |= other->coded & lists;
 		ref->rowless |= other->rowless & lists;
+		ref->halved |= other->halved & lists;
 	}
 }
 

@@ -322,7 +322,7 @@ gpugraph_stat_get_device(PG_FUNCTION_ARGS)
 
 /* ---- gpugraph_stat_get_index() --------------------------------------------------- */
 
-#define INDEX_COLUMNS	36
+#define INDEX_COLUMNS	37
 
 typedef struct Held
 {
@@ -401,7 +401,7 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = DeviceArray(held != NULL ? held->ready : 0, numbers);
 	values[c++] = DeviceArray(held != NULL ? held->ready : 0, held != NULL ? held->segments : NULL);
 	values[c++] = CStringGetTextDatum(resident != NULL ? ResidentStateName(resident) : "absent");
-	for (int i = c; i < c + 14; i++)
+	for (int i = c; i < c + 15; i++)
 		nulls[i] = !ready;
 	values[c++] = Int64GetDatum(ready ? (int64) resident->bytes : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->host_bytes : 0);
@@ -410,6 +410,7 @@ IndexRow(GgIndexCounters *counters, Held *held, Datum *values, bool *nulls)
 	values[c++] = Int32GetDatum(ready ? (int32) resident->nsegments : 0);
 	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->coded) : 0);
 	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->rowless) : 0);
+	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->halved) : 0);
 	values[c++] = Int32GetDatum(ready ? pg_popcount32(resident->missing) : 0);
 	values[c++] = Int64GetDatum(ready ? (int64) resident->delta_pages : 0);
 	values[c++] = TimestampTzGetDatum(ready ? resident->loaded_at : 0);

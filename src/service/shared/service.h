@@ -168,6 +168,12 @@ typedef struct GgResidentRef
 	 * are estimates.
 	 */
 	uint32		rowless;
+
+	/*
+	 * Bitmap of those whose rows it has in half precision, though the index has them in float32:
+	 * distances in keys are those of rounded rows.
+	 */
+	uint32		halved;
 	uint32		delta_pages;	/* that list nsegments covers, whole rows only; 0: no such list */
 } GgResidentRef;
 

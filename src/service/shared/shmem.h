@@ -220,6 +220,7 @@ typedef struct GgPrevious
 	uint32		missing;
 	uint32		coded;
 	uint32		rowless;
+	uint32		halved;
 	uint64		delta_first;
 	uint32		delta_pages;
 } GgPrevious;
@@ -255,6 +256,7 @@ typedef struct GgResident
 	uint32		missing;		/* bitmap of those that are not on the device, for want of memory */
 	uint32		coded;			/* bitmap of those that walks measure by codes */
 	uint32		rowless;		/* bitmap of those whose rows the device cannot read */
+	uint32		halved;			/* bitmap of those whose rows it has in half precision */
 	/* delta pages [delta_first, delta_first + delta_pages) are list nsegments; only full pages */
 	uint64		delta_first;
 	uint32		delta_pages;
@@ -368,6 +370,7 @@ typedef struct GgLoadList
 	bool		left_out;		/* there is no room for it */
 	bool		rowless;		/* the index has codes alone, and so has any device */
 	bool		by_codes;		/* codes are brought, in the place of rows */
+	bool		halved;			/* rows that are brought are kept in half precision */
 	uint32		n;
 	gg_shape	shape;
 } GgLoadList;

@@ -258,6 +258,7 @@ Trim(GgWorker *worker, uint32 entry, uint32 drop)
 		version->lists[i] = NULL;
 		version->coded &= ~((uint32) 1 << i);
 		version->rowless &= ~((uint32) 1 << i);
+		version->halved &= ~((uint32) 1 << i);
 		version->bytes -= version->list_bytes[i];
 		old->bytes += version->list_bytes[i];
 	}

@@ -476,7 +476,13 @@ LoadBroken(GgWorker *worker, int load, uint32 serial)
 	const gg_status *status = GgUploadStatus(worker->upload, load);
 	bool		memory = status->code == GG_EDEVICE_MEMORY || status->code == GG_ENOMEM;
 
-	if (GgTryOtherForm(worker, load, status->code))
+	if (GgUploadFoundUnfit(worker->upload, load))
+	{
+		/* the next load takes another form */
+		GgRefuseHalves(worker, job->key.instance);
+		job->quiet = true;
+	}
+	else if (GgTryOtherForm(worker, load, status->code))
 	{
 		Ungrant(worker, load);
 		if (GgLoadMove(job, serial, GG_LOAD_BROKEN, GG_LOAD_SHAPED))
@@ -548,13 +554,17 @@ IsStillWanted(GgWorker *worker, const GgLoadJob *job)
 
 /* Note of a version's list what form it has. */
 static void
-NoteForm(GgResidentVersion *version, uint32 i, const gg_shape *shape)
+NoteForm(GgResidentVersion *version, uint32 i, const GgLoadList *list)
 {
+	const gg_shape *shape = &list->shape;
+
 	version->host_bytes[i] = GgHostBytes(shape);
 	if (shape->codes != GG_CODES_NONE)
 		version->coded |= (uint32) 1 << i;
 	if (shape->row_place == GG_ROWS_NONE)
 		version->rowless |= (uint32) 1 << i;
+	if (list->halved)
+		version->halved |= (uint32) 1 << i;
 }
 
 /* The form of a list that another version had. */
@@ -564,6 +574,7 @@ KeepForm(GgResidentVersion *version, uint32 i, const GgResidentVersion *old, uin
 	version->host_bytes[i] = old->host_bytes[before];
 	version->coded |= (old->coded >> before & 1) << i;
 	version->rowless |= (old->rowless >> before & 1) << i;
+	version->halved |= (old->halved >> before & 1) << i;
 }
 
 /* Make the new version from the lists that were loaded and those that the old one has. */
@@ -578,7 +589,7 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 	version->live = true;
 	version->serial = ++device->last_serial;
 	version->nlists = job->nlists;
-	version->missing = version->coded = version->rowless = 0;
+	version->missing = version->coded = version->rowless = version->halved = 0;
 	for (uint32 i = 0; i < job->nlists; i++)
 	{
 		gg_index  **kept = NULL;
@@ -595,7 +606,7 @@ FillVersion(GgWorker *worker, const GgLoadJob *job, gg_index **lists, int64 now_
 			KeepForm(version, i, old, before);
 		}
 		else if (lists[i] != NULL)
-			NoteForm(version, i, &job->lists[i].shape);
+			NoteForm(version, i, &job->lists[i]);
 		version->list_bytes[i] = 0;
 		if (version->lists[i] != NULL)
 			version->list_bytes[i] = worker->engine->index_bytes(version->lists[i]);
@@ -634,6 +645,7 @@ NotePrevious(GgResident *resident, const GgLoadJob *job)
 	previous->missing = resident->missing;
 	previous->coded = resident->coded;
 	previous->rowless = resident->rowless;
+	previous->halved = resident->halved;
 	previous->delta_first = resident->delta_first;
 	previous->delta_pages = resident->delta_pages;
 }

@@ -5,8 +5,9 @@
  * Full: rows, and a copy of them in half precision that walks read.  Coded: walks read codes of 4
  * bits an element (8 under L1, whose distances a rotation does not keep), and then measure some
  * nodes by row.  The rows lie beside the codes, or in memory of the host that is pinned, where the
- * device reads them.  Or they are nowhere but on the index's pages: then the device answers by
- * estimates, and who asks measures.
+ * device reads them.  Rows of float32 may lie beside the codes rounded to half precision: then who
+ * asks measures those of which this leaves open in which order they come.  Or they are nowhere but
+ * on the index's pages: then the device answers by estimates, and who asks measures.
  *
  * gpugraph.device_storage says which forms are tried, one after the other.  A form serves a load if
  * there is room for all of its segments.  Where no form does, the last one that could be had is cut
@@ -23,6 +24,7 @@ typedef enum Form
 {
 	FORM_FULL,
 	FORM_CODED,
+	FORM_CODED_HALVES,
 	FORM_CODED_HOST,
 	FORM_CODED_NONE				/* as much of the device's memory, and none of the host's */
 } Form;
@@ -31,16 +33,17 @@ typedef enum Form
 static const struct
 {
 	int			count;
-	Form		forms[3];
+	Form		forms[4];
 }			forms_of[] = {
-	[GG_STORAGE_AUTO] = {3, {FORM_FULL, FORM_CODED_HOST, FORM_CODED_NONE}},
+	[GG_STORAGE_AUTO] = {4, {FORM_FULL, FORM_CODED_HALVES, FORM_CODED_HOST, FORM_CODED_NONE}},
 	[GG_STORAGE_FULL] = {1, {FORM_FULL}},
-	[GG_STORAGE_CODES] = {3, {FORM_CODED, FORM_CODED_HOST, FORM_CODED_NONE}}
+	[GG_STORAGE_CODES] = {4, {FORM_CODED, FORM_CODED_HALVES, FORM_CODED_HOST, FORM_CODED_NONE}}
 };
 
 static const gg_row_place row_place_of[] = {
 	[FORM_FULL] = GG_ROWS_DEVICE,
 	[FORM_CODED] = GG_ROWS_DEVICE,
+	[FORM_CODED_HALVES] = GG_ROWS_DEVICE,
 	[FORM_CODED_HOST] = GG_ROWS_HOST,
 	[FORM_CODED_NONE] = GG_ROWS_NONE
 };
@@ -129,6 +132,27 @@ HostUsedBytes(const GgWorker *worker)
 	return bytes;
 }
 
+/*
+ * Can rows of this list be kept in half precision?  Under inner product what rounding does to a
+ * distance grows with the row's length, which the index does not know.
+ */
+static bool
+CanBeHalved(const GgWorker *worker, const GgLoadJob *job, const GgLoadList *list)
+{
+	for (int i = 0; i < GG_HALVES_REFUSED; i++)
+		if (worker->halves_refused[i] == job->key.instance)
+			return false;
+	return (list->halved || list->shape.element == GG_ELEMENT_F32) &&
+		list->shape.metric != GG_METRIC_IP;
+}
+
+void
+GgRefuseHalves(GgWorker *worker, uint64 instance)
+{
+	worker->halves_refused[worker->next_refused] = instance;
+	worker->next_refused = (worker->next_refused + 1) % GG_HALVES_REFUSED;
+}
+
 /* Give the segments that a load brings a form; false: it cannot be had. */
 static bool
 TakeForm(GgWorker *worker, int load, Form form)
@@ -137,7 +161,8 @@ TakeForm(GgWorker *worker, int load, Form form)
 	GgLoadWatch *watch = &worker->loads[load];
 	uint64		bytes = 0;
 
-	if ((form != FORM_FULL && watch->no_codes) || (form == FORM_CODED_HOST && watch->no_host))
+	if ((form != FORM_FULL && watch->no_codes) || (form == FORM_CODED_HOST && watch->no_host) ||
+		(form == FORM_CODED_HALVES && !CanBeHalved(worker, job, &job->lists[0])))
 		return false;
 	for (uint32 i = 0; i < job->nsegments; i++)
 	{
@@ -145,6 +170,11 @@ TakeForm(GgWorker *worker, int load, Form form)
 
 		if (!GgIsLoaded(&job->lists[i]) || job->lists[i].rowless)
 			continue;
+		if (job->lists[i].halved)
+			shape->element = GG_ELEMENT_F32;
+		job->lists[i].halved = form == FORM_CODED_HALVES;
+		if (job->lists[i].halved)
+			shape->element = GG_ELEMENT_F16;
 		shape->codes = form == FORM_FULL ? GG_CODES_NONE : GG_DEVICE_CODES(shape->metric);
 		shape->row_place = row_place_of[form];
 		shape->code_seed = job->key.instance;

@@ -31,6 +31,18 @@
 #include <string.h>
 #include <unistd.h>
 
+/*
+ * Rows are rounded to half precision a block of elements at a time.  Of one block in so many it is
+ * looked what that loses, beside what lies between these rows and others of the chunk: a share of
+ * more than 2^-14 of the squares is too much.  So it is for rows that lie farther from the origin
+ * than 30 times their distance from each other, and for elements of some 1e-6.  Of fewer rows than
+ * 16 nothing is said.
+ */
+#define HALVES_BLOCK	1024
+#define HALVES_LOOKED	16
+#define HALVES_LOSS		0x1p-14
+#define HALVES_ROWS		16
+
 #define POLL_MIN_US		20
 #define POLL_MAX_US		2000
 
@@ -72,6 +84,7 @@ struct GgUpload
 	uint32		delta_first[GG_MAX_LOADS];
 	uint32		delta_rows[GG_MAX_LOADS];
 	gg_status	status[GG_MAX_LOADS];
+	bool		unfit[GG_MAX_LOADS];
 };
 
 static void
@@ -140,12 +153,15 @@ RowBytes(const gg_shape *shape)
 	return (uint64) shape->dim * gg_element_size(shape->element);
 }
 
-/* Bytes of all parts of a list; by_codes: with codes in the place of rows. */
+/*
+ * Bytes of all parts of a list as they are brought; by_codes: with codes in the place of rows;
+ * halved: with rows that are to be rounded.
+ */
 static uint64
-PartsBytes(const gg_shape *shape, bool by_codes)
+PartsBytes(const gg_shape *shape, bool by_codes, bool halved)
 {
 	uint64		row_bytes = by_codes ? gg_code_record_bytes(shape->codes, shape->dim) :
-		RowBytes(shape);
+		RowBytes(shape) * (halved ? 2 : 1);
 	uint64		n = shape->capacity;
 	uint64		words = n * shape->degree + shape->npivots * (1 + (uint64) GG_PIVOT_DEGREE) +
 		(shape->offsets ? n + 1 : 0);
@@ -168,7 +184,7 @@ CreateList(GgUpload *upload, int load, uint32 i)
 		taken.capacity = taken.rows = rows;
 		status = upload->engine->index_take(upload->lists[load][i], upload->delta_from[load],
 											upload->delta_first[load], rows);
-		upload->copied[load][i] = PartsBytes(&taken, false);
+		upload->copied[load][i] = PartsBytes(&taken, false, false);
 	}
 	return status;
 }
@@ -192,6 +208,7 @@ Create(GgUpload *upload, int load, uint32 serial)
 
 	memset(upload->lists[load], 0, sizeof(upload->lists[load]));
 	memset(upload->copied[load], 0, sizeof(upload->copied[load]));
+	upload->unfit[load] = false;
 	for (uint32 i = 0; i < job->nlists; i++)
 		left_out |= job->lists[i].left_out;
 	if (job->fault == GG_FAULT_DEVICE_MEMORY ||
@@ -301,11 +318,80 @@ WriteWholeRows(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, cons
 	return status;
 }
 
+/* What rounding has lost of some elements, and how far they are from those of other rows. */
+typedef struct Loss
+{
+	double		lost;
+	double		apart;
+} Loss;
+
+static void
+AddLoss(Loss *loss, const float *before, const uint16 *after, const float *others, uint32 count)
+{
+	float		rounded[HALVES_BLOCK];
+
+	gg_halves_to_floats(after, rounded, count);
+	for (uint32 i = 0; i < count; i++)
+	{
+		double		lost = (double) before[i] - rounded[i];
+		double		apart = (double) before[i] - others[i];
+
+		loss->lost += lost * lost;
+		loss->apart += apart * apart;
+	}
+}
+
+/* Elements of float32 become halves, in their place.  False: they do not bear it. */
+static bool
+RoundToHalves(char *bytes, uint64 count, uint32 dim)
+{
+	const uint64 rows = count / dim;
+	const uint64 half = rows < HALVES_ROWS ? count : rows / 2 * dim;
+	float		before[HALVES_BLOCK];
+	uint16	   *halves = (uint16 *) bytes;
+	Loss		loss = {0};
+
+	for (uint64 first = 0; first < count; first += HALVES_BLOCK)
+	{
+		uint32		n = (uint32) Min(count - first, HALVES_BLOCK);
+		uint16		largest = 0;
+
+		memcpy(before, bytes + first * sizeof(float), n * sizeof(float));
+		gg_floats_to_halves(before, halves + first, n);
+		for (uint32 i = 0; i < n; i++)
+			largest = Max(largest, halves[first + i] & 0x7FFF);
+		/* infinity */
+		if (largest >= 0x7C00)
+			return false;
+		/* the other rows lie behind, and are still what they were */
+		if (first / HALVES_BLOCK % HALVES_LOOKED == 0 && first + half + n <= count)
+			AddLoss(&loss, before, halves + first, (const float *) bytes + first + half, n);
+	}
+	return loss.lost <= loss.apart * HALVES_LOSS;
+}
+
+/* Write rows that are kept in half precision. */
 static gg_status
-WriteChunk(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, const char *bytes)
+WriteHalves(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, char *bytes)
+{
+	const gg_shape *shape = &upload->device->loads_under_way[chunk->load].lists[chunk->list].shape;
+	gg_status	status = {GG_OK};
+
+	if (RoundToHalves(bytes, chunk->bytes / sizeof(float), shape->dim))
+		return upload->engine->index_write(list, GG_PART_ROWS, chunk->offset / 2, bytes,
+										   chunk->bytes / 2);
+	upload->unfit[chunk->load] = true;
+	SetStatus(&status, GG_EUNSUPPORTED, "gpugraph upload", "rows do not bear half precision");
+	return status;
+}
+
+static gg_status
+WriteChunk(GgUpload *upload, const GgStageChunk *chunk, gg_index *list, char *bytes)
 {
 	const GgLoadJob *job = &upload->device->loads_under_way[chunk->load];
 
+	if (chunk->part == GG_PART_ROWS && job->lists[chunk->list].halved)
+		return WriteHalves(upload, chunk, list, bytes);
 	if (chunk->part == GG_PART_ROWS &&
 		job->lists[chunk->list].shape.row_place == GG_ROWS_NONE)
 		return WriteWholeRows(upload, chunk, list, bytes);
@@ -318,7 +404,7 @@ static void
 CopyChunk(GgUpload *upload, int number)
 {
 	GgStageChunk *chunk = &upload->device->chunks[number];
-	const char *bytes = upload->device->staging + (size_t) number * GG_STAGE_CHUNK;
+	char	   *bytes = upload->device->staging + (size_t) number * GG_STAGE_CHUNK;
 	gg_index   *list;
 
 	pg_atomic_write_u32(&chunk->state, GG_CHUNK_COPYING);
@@ -349,7 +435,8 @@ CheckFilled(const GgUpload *upload, int load, uint32 list)
 	const GgLoadList *brought = &upload->device->loads_under_way[load].lists[list];
 	gg_status	status = {GG_OK};
 
-	if (upload->copied[load][list] != PartsBytes(&brought->shape, brought->by_codes))
+	if (upload->copied[load][list] !=
+		PartsBytes(&brought->shape, brought->by_codes, brought->halved))
 		SetStatus(&status, GG_EINVAL, "gpugraph upload", "a part of it was not brought");
 	return status;
 }
@@ -582,6 +669,12 @@ GgUploadTake(GgUpload *upload, int load, gg_index **lists)
 {
 	memcpy(lists, upload->lists[load], sizeof(upload->lists[load]));
 	memset(upload->lists[load], 0, sizeof(upload->lists[load]));
+}
+
+bool
+GgUploadFoundUnfit(const GgUpload *upload, int load)
+{
+	return upload->unfit[load];
 }
 
 const gg_status *

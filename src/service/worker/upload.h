@@ -30,6 +30,9 @@ extern void GgUploadClose(GgUpload *upload, gg_index *index);
 /* The lists of a load that is DONE, which become the caller's. */
 extern void GgUploadTake(GgUpload *upload, int load, gg_index **lists);
 
+/* Was it given up since its rows do not bear half precision?  Of a load that is BROKEN. */
+extern bool GgUploadFoundUnfit(const GgUpload *upload, int load);
+
 /* The status of a load that is BROKEN. */
 extern const gg_status *GgUploadStatus(GgUpload *upload, int load);
 

@@ -41,6 +41,7 @@ GgNoteVersion(GgResident *resident, const GgResidentVersion *version)
 	resident->bytes = version->bytes;
 	resident->coded = version->coded;
 	resident->rowless = version->rowless;
+	resident->halved = version->halved;
 	resident->host_bytes = 0;
 	for (uint32 i = 0; i < version->nlists; i++)
 		if (version->lists[i] != NULL)

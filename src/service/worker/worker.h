@@ -29,6 +29,7 @@ typedef struct GgResidentVersion
 	uint64		host_bytes[GG_SERVE_MAX_LISTS]; /* see storage.c */
 	uint32		coded;			/* bitmap of segments that walks measure by codes */
 	uint32		rowless;		/* bitmap of those whose rows the device cannot read */
+	uint32		halved;			/* bitmap of those whose rows it has in half precision */
 	bool		owned[GG_SERVE_MAX_LISTS];	/* false: the version that replaced this one has it */
 	uint64		bytes;			/* of those owned */
 	uint32		pins;
@@ -65,6 +66,9 @@ typedef struct GgPreloadItem
 	GgRelFileLocator locator;
 } GgPreloadItem;
 
+/* Indexes of which is remembered that half precision does not do for them. */
+#define GG_HALVES_REFUSED 16
+
 typedef struct GgWorker
 {
 	GgDevice   *device;
@@ -89,6 +93,8 @@ typedef struct GgWorker
 	/* by versions, and granted to loads and for a graph; set by GgSetUsed() */
 	uint64		used_bytes;
 	bool		exceeded;		/* more is used than gpugraph.device_memory allows by now */
+	uint64		halves_refused[GG_HALVES_REFUSED];	/* instances; see storage.c */
+	int			next_refused;	/* a place in it */
 	uint64		sent_away_us;	/* when a staying loader was last sent away; 0: never */
 	GgQueueTimes *times;		/* of each entry */
 	uint64		replicated_us;	/* when replica.c last looked at them */
@@ -243,6 +249,9 @@ extern GgRoom GgFindForm(GgWorker *worker, int load, uint64 most, uint64 *bytes)
 
 /* The form could not be had, says the engine.  True: there is another one to try. */
 extern bool GgTryOtherForm(GgWorker *worker, int load, gg_code code);
+
+/* Loads of this index are to keep no rows in half precision. */
+extern void GgRefuseHalves(GgWorker *worker, uint64 instance);
 
 /* ---- partial.c ------------------------------------------------------------------------- */
 

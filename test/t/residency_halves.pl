@@ -1,0 +1,157 @@
+# A device that has no room for full rows holds codes, and rows in half precision beside them. Rows
+# that rounding brings near each other still come in the order of their own values: from walks, with
+# filters, in scans of all rows, and in many queries at once.
+use strict;
+use warnings;
+
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('halves', conf => <<'CONF');
+gpugraph.device_storage = auto
+gpugraph.host_memory = 0
+max_parallel_workers_per_gather = 0
+CONF
+my $fast = 'SET enable_seqscan = off; SET enable_sort = off; SET gpugraph.engine = cuda;';
+my $exact = 'SET enable_indexscan = off; SET enable_bitmapscan = off;';
+
+# Load the index anew where there is room for so much of full rows: "state coded halved rowless".
+sub load_within
+{
+	my ($index, $bytes, $share) = @_;
+	my $cap = int($bytes * $share / 1048576 + 0.5) || 1;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET gpugraph.device_memory = '${cap}MB'");
+	$node->safe_psql('postgres', "SELECT gpugraph_evict('$index'), pg_reload_conf()");
+	wait_for_state($node, 'absent', $index);
+	$node->safe_psql('postgres', "SELECT gpugraph_prewarm('$index')");
+	return form($index);
+}
+
+sub form
+{
+	my ($index) = @_;
+
+	return of_index($node, "concat_ws(' ', state, coded_segments, halved_segments,
+		rowless_segments)", $index);
+}
+
+# Distances of the first $limit rows where $filter, for all queries: as the plan without the index
+# has them. Rows at the same distance may come in any order.
+sub in_order
+{
+	my ($what, $op, $limit, @filters) = @_;
+
+	for my $filter (@filters)
+	{
+		my $sql = "SELECT (SELECT string_agg(d::text, ' ') FROM (SELECT val $op queries.val AS d
+			FROM items WHERE $filter ORDER BY val $op queries.val LIMIT $limit) s)
+			FROM queries ORDER BY q";
+		my ($gpu, $cpu) = answered_by($node);
+		my $answer = $node->safe_psql('postgres', "$fast $sql");
+		my ($gpu_after, $cpu_after) = answered_by($node);
+		my @x = split /\s/, $answer;
+		my @y = split /\s/, $node->safe_psql('postgres', "$exact $sql");
+		my $differ = grep { abs($x[$_] - $y[$_]) > 1e-6 * abs($y[$_]) + 2e-7 } 0 .. $#y;
+
+		is(scalar(@x) . " $differ " . ($cpu_after - $cpu), scalar(@y) . ' 0 0',
+			"$what: $limit rows where $filter, all by the device");
+	}
+	return;
+}
+
+# Random conditions on a filter column and on a column with an index of its own: of few rows and of
+# many, near each other and far apart. All rows that match are measured.
+sub filters
+{
+	srand(38);
+	return map {
+		my ($first, $many) = (int(rand(9000)), 20 + int(rand(2000)));
+
+		('cat < ' . int(rand(97)), 'cat = ' . int(rand(97)),
+			"id BETWEEN $first AND " . ($first + $many))
+	} 1 .. 3;
+}
+
+# ---- groups of rows that halves hardly tell apart
+# 150 of 60 rows; within a group they differ by 1e-4 where elements are some 0.5
+$node->safe_psql('postgres', <<'SQL');
+CREATE TABLE items (id int, cat int, val vector(64));
+SELECT setseed(0.38);
+CREATE TABLE middles AS SELECT g, array_agg(random() - 0.5 ORDER BY i) AS m
+	FROM generate_series(1, 150) g, generate_series(1, 64) i GROUP BY g;
+INSERT INTO items SELECT (g - 1) * 60 + r, (g * 60 + r) * 31 % 97,
+	array_agg(m[i] + random() * 1e-4 ORDER BY i)
+	FROM middles, generate_series(1, 60) r, generate_series(1, 64) i GROUP BY g, r ORDER BY 1;
+CREATE TABLE queries AS SELECT g AS q, array_agg(m[i] + random() * 0.01 ORDER BY i)::vector AS val
+	FROM middles, generate_series(1, 64) i WHERE g <= 20 GROUP BY g;
+CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops, cat) WITH (seal_rows = 0);
+CREATE INDEX items_id ON items (id);
+ANALYZE items;
+SELECT gpugraph_prewarm('items_idx');
+SQL
+my $full = of_index($node, 'bytes');
+is(form('items_idx'), 'ready 0 0 0', 'full rows');
+is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'codes and halves');
+cmp_ok(of_index($node, 'bytes'), '<', 0.85 * $full, 'less memory than full rows take');
+in_order('groups', '<->', 10, 'true');
+in_order('groups', '<->', 60, 'true', filters());
+in_order('groups', '<->', 9000, 'cat < 70');
+is($node->safe_psql('postgres', <<"SQL"), '9000 true', 'groups: a scan of all rows');
+$fast
+SELECT count(*) || ' ' || bool_and(d >= before * (1 - 1e-6)) FROM (
+	SELECT d, lag(d, 1, d) OVER (ORDER BY n) AS before FROM (
+		SELECT row_number() OVER () AS n, d FROM (
+			SELECT val <-> (SELECT val FROM queries WHERE q = 1) AS d FROM items
+			ORDER BY val <-> (SELECT val FROM queries WHERE q = 1)) s) r) t
+SQL
+my $many = 'SELECT q, round(avg(distance)::numeric, 7) FROM (%s) s GROUP BY q ORDER BY q';
+is($node->safe_psql('postgres', $fast . sprintf($many, "SELECT query AS q, distance
+		FROM gpugraph_search('items_idx', (SELECT array_agg(val ORDER BY q) FROM queries), 10)")),
+	$node->safe_psql('postgres', $exact . sprintf($many, 'SELECT q, s.distance FROM queries,
+		LATERAL (SELECT val <-> queries.val AS distance FROM items
+		ORDER BY val <-> queries.val LIMIT 10) s')), 'groups: many queries in one call');
+
+# ---- rows that come and go
+$node->safe_psql('postgres', <<'SQL');
+INSERT INTO items SELECT id + 20000, cat, val + array_fill(2e-5, ARRAY[64])::vector FROM items
+	WHERE id % 90 = 0;
+DELETE FROM items WHERE id % 70 = 0;
+SQL
+in_order('delta', '<->', 20, 'true', 'cat < 20');
+$node->safe_psql('postgres', "SELECT gpugraph_merge('items_idx')");
+is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'a merged segment has halves, too');
+in_order('after a merge', '<->', 20, 'true', 'cat < 20');
+
+# ---- other metrics
+$node->safe_psql('postgres', 'DROP INDEX items_idx;
+	CREATE INDEX items_idx ON items USING gpugraph (val vector_cosine_ops, cat)
+		WITH (seal_rows = 0)');
+is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'cosine');
+in_order('cosine', '<=>', 20, 'true', 'cat < 20');
+$node->safe_psql('postgres', 'DROP INDEX items_idx;
+	CREATE INDEX items_idx ON items USING gpugraph (val vector_l1_ops)
+		WITH (seal_rows = 0, graph_degree = 24)');
+is(load_within('items_idx', $full, 0.75), 'ready 1 1 0', 'L1');
+in_order('L1', '<+>', 20, 'id > 8000', 'id BETWEEN 100 AND 400');
+$node->safe_psql('postgres', 'DROP INDEX items_idx;
+	CREATE INDEX items_idx ON items USING gpugraph (val vector_ip_ops) WITH (seal_rows = 0)');
+is(load_within('items_idx', $full, 0.75), 'ready 1 0 1',
+	'inner product: halves have no bound, codes alone');
+
+# ---- rows that do not bear half precision
+for my $case ([ 'too large', 'val * $1', '1e6' ], [ 'too small', 'val * $1', '1e-7' ],
+	[ 'far from the origin', 'val + $1', '200' ])
+{
+	my ($what, $expression, $by) = @$case;
+
+	$expression =~ s/\$1/array_fill($by, ARRAY[64])::vector/;
+	$node->safe_psql('postgres', "DROP TABLE IF EXISTS unfit;
+		CREATE TABLE unfit AS SELECT id, $expression AS val FROM items;
+		CREATE INDEX unfit_idx ON unfit USING gpugraph (val vector_l2_ops) WITH (seal_rows = 0)");
+	is(load_within('unfit_idx', $full, 0.75), 'ready 1 0 1', "$what: codes alone");
+}
+$node->stop;
+done_testing();
