@@ -24,8 +24,8 @@ typedef struct GgBuildShared
 	 */
 	GgMetaPageData meta;
 	GgScanShared scan;
-	GgAreaShared area;
-	GgWriterShared writer;
+	GgWriterShared writer;		/* nqueues: of the areas, too */
+	GgAreaShared areas[GG_WRITER_QUEUES];
 } GgBuildShared;
 
 /* A leader or a worker. */
@@ -33,7 +33,7 @@ typedef struct GgParticipant
 {
 	GgBuildShared *shared;
 	GgScan		scan;
-	GgArea		area;
+	GgArea		areas[GG_WRITER_QUEUES];
 	GgSegmentWriter writer;
 
 	/* the leader's, of a parallel build */

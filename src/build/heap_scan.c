@@ -45,10 +45,20 @@
 
 /* ---- work shared with others ----------------------------------------------------- */
 
+/* An area with ranges that the leader does not need any more; NULL: there is none. */
+static GgArea *
+FindUnneeded(const GgScan *scan)
+{
+	for (int i = 0; i < scan->writer->shared->nqueues; i++)
+		if (GgHasUnneeded(&scan->areas[i]))
+			return &scan->areas[i];
+	return NULL;
+}
+
 bool
 GgShareWork(GgScan *scan, int writers)
 {
-	bool		unneeded = GgHasUnneeded(scan->area);
+	GgArea	   *unneeded = FindUnneeded(scan);
 	GgPageRange range;
 	uint32		number;
 
@@ -56,19 +66,19 @@ GgShareWork(GgScan *scan, int writers)
 	 * all write into one WAL: where some write already, memory is given back first, or it delays
 	 * the end
 	 */
-	if (unneeded)
+	if (unneeded != NULL)
 		writers = Min(writers, RELEASE_WRITERS);
 	if (GgClaimRange(scan->writer, writers, &range))
 	{
 		GgWriteRange(scan->writer, &range);
-		GgGiveUpRange(scan->area, &range);
+		GgGiveUpRange(&scan->areas[range.queue], &range);
 		GgEndRange(scan->writer, &range);
 		return true;
 	}
-	if (unneeded && GgTakeUnneeded(scan->area, &number))
+	if (unneeded != NULL && GgTakeUnneeded(unneeded, &number))
 	{
-		GgFindRange(scan->writer, number, &range);
-		GgGiveUpRange(scan->area, &range);
+		GgFindRange(scan->writer, (int) (unneeded - scan->areas), number, &range);
+		GgGiveUpRange(unneeded, &range);
 		return true;
 	}
 	return false;
@@ -130,7 +140,7 @@ WriteFullChunks(GgScan *scan)
 	while (pg_atomic_read_u32(&area->filled[scan->full_chunks]) != 0)
 		scan->full_chunks++;
 	pg_read_barrier();
-	GgGrowArray(scan->writer,
+	GgGrowArray(scan->writer, GgAreaNumber(scan),
 				(uint64) scan->full_chunks * area->shared->chunk_rows *
 				(scan->meta->coded != GG_CODES_NONE ? area->shared->code_bytes :
 				 area->shared->row_bytes));
@@ -156,6 +166,7 @@ WaitForWorkers(GgScan *scan)
 		SpinLockRelease(&shared->mutex);
 		ReportRows(scan);
 		WriteFullChunks(scan);
+		scan->look(scan->arg);
 		if (stopped + scanned == scan->pcxt->nworkers_launched)
 			break;
 		(void) ConditionVariableTimedSleep(&shared->changed, LOOK_MS,
@@ -171,11 +182,19 @@ GgWorkersGoOn(GgScan *scan)
 	return scan->pcxt != NULL && WaitForWorkers(scan) < scan->pcxt->nworkers_launched;
 }
 
+GgArea *
+GgNextArea(const GgScan *scan)
+{
+	return &scan->areas[(GgAreaNumber(scan) + 1) % scan->writer->shared->nqueues];
+}
+
 void
 GgBeginRound(GgScan *scan, bool first)
 {
 	scan->full_chunks = 0;
-	GgBeginSegment(scan->writer, scan->meta->next_id,
+	if (!first)
+		scan->area = GgNextArea(scan);
+	GgBeginSegment(scan->writer, GgAreaNumber(scan), scan->meta->next_id,
 				   scan->meta->coded != GG_CODES_NONE ? GG_KIND_CODES : GG_KIND_VECTORS);
 	if (first)
 		return;
@@ -209,6 +228,7 @@ WaitForRoom(GgScan *scan)
 	SpinLockRelease(&shared->mutex);
 	ConditionVariableBroadcast(&shared->changed);
 	ShareWorkUntil(scan, false, round);
+	area = scan->area = GgNextArea(scan);
 	area->next = area->end = 0;
 	area->next_duplicate = area->end_duplicate = 0;
 	area->ntables = 0;
@@ -244,20 +264,28 @@ ClaimChunk(GgScan *scan)
 			break;
 		}
 		WaitForRoom(scan);
+		area = scan->area;
 	}
 	GgReserveArea(area, area->rows + area->next * row_bytes, chunk_rows * row_bytes);
 	GgReserveArea(area, area->tids + area->next, chunk_rows * sizeof(GgTidEntry));
 	GgReserveArea(area, area->words + area->next * nwords, chunk_rows * nwords * sizeof(int64));
 }
 
-/* The first row of a process that is alone says how wide rows are; plan for them. */
+/*
+ * The first row of a process that is alone says how wide rows are; plan for them.  Other areas
+ * follow that plan.
+ */
 static void
 PlanRows(GgScan *scan)
 {
 	GgMemoryPlan *plan = scan->plan;
 	GgAreaShared *shared = scan->area->shared;
 
-	GgPlanSegments(plan, scan->meta);
+	if (plan->most == 0)
+	{
+		GgPlanSegments(plan, scan->meta);
+		scan->writer->shared->nqueues = plan->areas;
+	}
 	scan->area->most = plan->most;
 	shared->spilled = plan->spill;
 	shared->row_bytes = GgRowBytes(scan->meta);
@@ -326,20 +354,22 @@ NoteLength(GgScan *scan, const void *row)
 static bool
 PlaceRow(GgScan *scan, const GgTidEntry *entry, Datum value, uint32 dimensions)
 {
-	GgArea	   *area = scan->area;
-	Size		nwords = area->shared->filter_words;
+	GgArea	   *area;
+	Size		nwords = scan->area->shared->filter_words;
 	char	   *row;
 	bool		indexed;
 	uint32		first;
 	MemoryContext old;
 
-	while (area->next >= area->end)
+	/* the next round has another area */
+	while (scan->area->next >= scan->area->end)
 	{
-		if (area->base != NULL)
+		if (scan->area->base != NULL)
 			ClaimChunk(scan);
 		else
 			GrowRows(scan);
 	}
+	area = scan->area;
 	row = area->rows + area->next * area->shared->row_bytes;
 	old = MemoryContextSwitchTo(scan->tuple_context);
 	indexed = GgValueToRow(scan->opclass, scan->meta->element, value, dimensions, row);
@@ -403,7 +433,10 @@ AddRow(Relation index, ItemPointer tid, Datum *values, bool *isnull, bool tupleI
 	{
 		CountRows(scan);
 		if (scan->plan != NULL)
+		{
 			ReportRows(scan);
+			scan->look(scan->arg);
+		}
 	}
 	MemoryContextReset(scan->tuple_context);
 }

@@ -5,7 +5,7 @@
  * A build goes in rounds, one per segment.  Participants fill the area until its limit is reached
  * or the table has no more rows.  When no process fills it any more, the leader makes a segment
  * of what is there.  The others write pages meanwhile.  Then the next round begins, or all is
- * done.
+ * done.  With several areas, which rounds take in turn, the next round begins at once.
  */
 #ifndef GG_HEAP_SCAN_H
 #define GG_HEAP_SCAN_H
@@ -43,7 +43,8 @@ typedef struct GgScan
 	const GgOpclass *opclass;
 	GgMetaPageData *meta;
 	GgScanShared *shared;
-	GgArea	   *area;
+	GgArea	   *areas;			/* as many as the writer has queues */
+	GgArea	   *area;			/* of this round */
 	GgSegmentWriter *writer;
 	MemoryContext tuple_context;	/* reset with every row */
 	GgFilterColumns columns;
@@ -55,18 +56,29 @@ typedef struct GgScan
 	ParallelContext *pcxt;		/* NULL when it is alone */
 	uint32		full_chunks;	/* chunks at the area's start that are full */
 	void		(*segment_full) (void *arg);	/* a segment is full and the table goes on */
+	void		(*look) (void *arg);	/* some rows are read: look after segments in work */
 	void	   *arg;
 } GgScan;
 
 extern void GgInitScanShared(GgScanShared *shared, int participants);
 
+/* The number of an area, and of the writer's queue for its segment. */
+static inline int
+GgAreaNumber(const GgScan *scan)
+{
+	return (int) (scan->area - scan->areas);
+}
+
 /*
  * Scan this process's part of the table.  The leader calls segment_full() on the way, which makes a
- * segment, empties the area and calls GgBeginRound().
+ * segment, empties the next area and calls GgBeginRound().
  */
 extern void GgScanHeap(GgScan *scan, TableScanDesc parallel_scan);
 
-/* Begin a round: the leader's area is empty, and workers may go on. */
+/* The area of the next round. */
+extern GgArea *GgNextArea(const GgScan *scan);
+
+/* Begin a round: its area is empty, and workers may go on. */
 extern void GgBeginRound(GgScan *scan, bool first);
 
 /*

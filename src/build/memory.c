@@ -10,6 +10,10 @@
  * Or the rows collected so far become a segment of their own and the scan goes on.  The index then
  * has several segments; each is as good, but a search walks them all.  A NOTICE announces either.
  * The option segment_rows asks for smaller segments.
+ *
+ * Where an engine with processors of its own builds several segments, the next one's rows are read
+ * while one is built and written.  So many are in memory at the same time as fit into what a single
+ * segment may take: twice maintenance_work_mem, or 64 MB.
  */
 #include "build/memory.h"
 #include "build/deduplicate.h"
@@ -156,9 +160,18 @@ LogPlan(const GgMemoryPlan *plan, const GgMetaPageData *meta)
 				 " of " UINT64_FORMAT " MB", MB(plan->device_budget - 1));
 	ereport(DEBUG1,
 			(errmsg_internal("gpugraph build plan: %.0f rows expected, segments of up to %u%s; "
-							 "one of %u rows takes " UINT64_FORMAT " MB of memory%s",
+							 "one of %u rows takes " UINT64_FORMAT " MB of memory%s; %d in memory",
 							 plan->expected, plan->most, files, rows,
-							 MB(GgGraphBytes(&memory, rows)), device)));
+							 MB(GgGraphBytes(&memory, rows)), device, plan->areas)));
+}
+
+/* How many segments there may be in memory: one for the engine, and one that is read. */
+static int
+CountAreas(const GgMemoryPlan *plan, const gg_segment_room *room)
+{
+	if (!plan->apart || plan->spill || room->expected <= plan->most)
+		return 1;
+	return Min(room->expected, 2.0 * plan->most) <= room->host_alone ? 2 : 1;
 }
 
 void
@@ -178,6 +191,7 @@ GgPlanSegments(GgMemoryPlan *plan, const GgMetaPageData *meta)
 	plan->segments_announced = decided.by_wish && !decided.by_device;
 	if (decided.spill)
 		Spill(plan, meta, (uint32) Min(room.expected, plan->most));
+	plan->areas = CountAreas(plan, &room);
 	LogPlan(plan, meta);
 }
 

@@ -21,6 +21,7 @@ typedef struct GgMemoryPlan
 	gg_codes	codes;			/* that are made of the vectors */
 	uint32		most;			/* rows that a segment may have; 0: not known yet */
 	bool		spill;			/* rows go to temporary files */
+	int			areas;			/* segments that are in memory at the same time */
 	bool		by_device;		/* it is the device that does not hold more */
 	uint64		device_budget;	/* bytes that the build may take of it */
 	bool		segments_announced;

@@ -75,17 +75,18 @@ PlanWorkers(Relation heap, Relation index, uint32 dimensions)
 }
 
 /*
- * The area's size.  The limit is what maintenance_work_mem allows.  The capacity is more, so that
+ * The areas' size.  The limit is what maintenance_work_mem allows.  The capacity is more, so that
  * the last of many segments can take what is left over.  Address space is all that it costs.
  */
 static void
-PlanArea(GgParticipant *leader, const GgMemoryPlan *plan, int participants)
+PlanArea(GgParticipant *leader, const GgMemoryPlan *plan, int participants, GgArea *area)
 {
-	GgAreaShared *shared = &leader->shared->area;
+	GgAreaShared *shared = area->shared;
 	uint32		least = LEAST_CHUNKS * participants;
 	uint64		chunk;
 	uint64		capacity;
 
+	shared->spilled = plan->spill;
 	shared->row_bytes = GgRowBytes(&leader->shared->meta);
 	shared->code_bytes = GgCodeBytes(&leader->shared->meta, plan->codes);
 	shared->graph_degree = leader->shared->meta.graph_degree;
@@ -97,7 +98,7 @@ PlanArea(GgParticipant *leader, const GgMemoryPlan *plan, int participants)
 	shared->chunk_duplicates = Max(Min(MOST_DUPLICATES, plan->most / least), 1);
 	shared->limit = (uint32) (plan->most / chunk * chunk);
 	shared->capacity = (uint32) (capacity / chunk * chunk);
-	GgPlanTables(&leader->area, leader->scan.heap, Min(plan->expected, plan->most));
+	GgPlanTables(area, leader->scan.heap, Min(plan->expected, plan->most));
 }
 
 /* ---- the leader --------------------------------------------------------------------- */
@@ -115,8 +116,11 @@ ConnectParts(GgParticipant *process, GgBuildShared *shared, Relation heap, Relat
 			 IndexInfo *indexInfo)
 {
 	process->shared = shared;
-	process->area.shared = &shared->area;
-	process->area.context = CurrentMemoryContext;
+	for (int i = 0; i < GG_WRITER_QUEUES; i++)
+	{
+		process->areas[i].shared = &shared->areas[i];
+		process->areas[i].context = CurrentMemoryContext;
+	}
 	process->scan.heap = heap;
 	process->scan.index = index;
 	process->scan.indexInfo = indexInfo;
@@ -124,7 +128,7 @@ ConnectParts(GgParticipant *process, GgBuildShared *shared, Relation heap, Relat
 	GgGetFilterColumns(index, &process->scan.columns);
 	process->scan.meta = &shared->meta;
 	process->scan.shared = &shared->scan;
-	process->scan.area = &process->area;
+	process->scan.areas = process->scan.area = process->areas;
 	process->scan.writer = &process->writer;
 	process->scan.tuple_context = AllocSetContextCreate(CurrentMemoryContext,
 														"gpugraph build tuple",
@@ -132,14 +136,20 @@ ConnectParts(GgParticipant *process, GgBuildShared *shared, Relation heap, Relat
 	GgBeginWriter(&process->writer, index, &shared->meta, &shared->writer, CurrentMemoryContext);
 }
 
-/* Set the process's pointers into the shared area. */
+/* Set the process's pointers into the shared areas. */
 static void
 SetArrays(GgParticipant *process)
 {
-	process->writer.data[GG_KIND_VECTORS] = process->area.rows;
-	process->writer.data[GG_KIND_TIDS] = process->area.tids;
-	process->writer.data[GG_KIND_FILTERS] = process->area.filters;
-	process->writer.data[GG_KIND_ADJACENCY] = process->area.adjacency;
+	for (int i = 0; i < process->shared->writer.nqueues; i++)
+	{
+		const GgArea *area = &process->areas[i];
+		const void **data = process->writer.data[i];
+
+		data[GG_KIND_VECTORS] = area->rows;
+		data[GG_KIND_TIDS] = area->tids;
+		data[GG_KIND_FILTERS] = area->filters;
+		data[GG_KIND_ADJACENCY] = area->adjacency;
+	}
 }
 
 static void
@@ -152,8 +162,11 @@ InitShared(GgBuildShared *shared, Relation heap, Relation index, bool concurrent
 	shared->concurrent = concurrent;
 	shared->meta = *meta;
 	GgInitScanShared(&shared->scan, participants);
-	SpinLockInit(&shared->area.mutex);
-	shared->area.filter_words = meta->filter_words;
+	for (int i = 0; i < GG_WRITER_QUEUES; i++)
+	{
+		SpinLockInit(&shared->areas[i].mutex);
+		shared->areas[i].filter_words = meta->filter_words;
+	}
 	GgInitWriterShared(&shared->writer, index);
 }
 
@@ -205,10 +218,17 @@ StoreExtras(GgParticipant *leader, int request)
 static bool
 PlanShared(GgParticipant *leader, GgMemoryPlan *plan, int participants)
 {
+	int		   *nareas = &leader->shared->writer.nqueues;
+
 	GgPlanSegments(plan, &leader->shared->meta);
-	leader->shared->area.spilled = plan->spill;
-	PlanArea(leader, plan, participants);
-	if (GgCreateArea(&leader->area))
+	for (int i = 0; i < plan->areas; i++)
+	{
+		PlanArea(leader, plan, participants, &leader->areas[i]);
+		if (!GgCreateArea(&leader->areas[i]))
+			break;
+		*nareas = i + 1;
+	}
+	if (leader->areas[0].base != NULL)
 		return true;
 	plan->most = 0;
 	return false;
@@ -260,7 +280,7 @@ BeginParallel(GgParticipant *leader, Relation heap, Relation index, IndexInfo *i
 	LaunchParallelWorkers(pcxt);
 	ereport(DEBUG1,
 			(errmsg_internal("gpugraph heap scan: %d workers of %d asked for, %u rows fit",
-							 pcxt->nworkers_launched, request, shared->area.limit)));
+							 pcxt->nworkers_launched, request, shared->areas[0].limit)));
 	return true;
 }
 
@@ -297,7 +317,7 @@ GgEndProcesses(GgParticipant *leader)
 	GgEndScan(&leader->scan);
 	if (pcxt == NULL)
 	{
-		GgUnmapTempFile(&leader->area.temp, true);
+		GgUnmapTempFile(&leader->areas[0].temp, true);
 		return;
 	}
 
@@ -308,7 +328,8 @@ GgEndProcesses(GgParticipant *leader)
 	leader->shared = NULL;
 	if (IsMVCCSnapshot(leader->snapshot))
 		UnregisterSnapshot(leader->snapshot);
-	GgUnmapArea(&leader->area, false);
+	for (int i = 0; i < GG_WRITER_QUEUES; i++)
+		GgUnmapArea(&leader->areas[i], false);
 	DestroyParallelContext(pcxt);
 	leader->pcxt = NULL;
 	ExitParallelMode();
@@ -328,6 +349,7 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	Relation	heap,
 				index;
 	IndexInfo  *indexInfo;
+	int			attached = 0;
 
 	debug_query_string = shm_toc_lookup(toc, KEY_QUERY_TEXT, true);
 	pgstat_report_activity(STATE_RUNNING, debug_query_string);
@@ -340,7 +362,9 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	ConnectParts(&worker, shared, heap, index, indexInfo);
 
 	InstrStartParallelQuery();
-	if (GgAttachArea(&worker.area))
+	while (attached < shared->writer.nqueues && GgAttachArea(&worker.areas[attached]))
+		attached++;
+	if (attached == shared->writer.nqueues)
 	{
 		SetArrays(&worker);
 		GgScanHeap(&worker.scan, table_beginscan_parallel(heap, SharedScan(shared)));
@@ -351,7 +375,8 @@ gg_parallel_build_main(dsm_segment *segment, shm_toc *toc)
 	InstrEndParallelQuery(&buffer_usage[ParallelWorkerNumber], &wal_usage[ParallelWorkerNumber]);
 
 	GgCloseRunFile(&worker.writer.file);
-	GgUnmapArea(&worker.area, false);
+	for (int i = 0; i < attached; i++)
+		GgUnmapArea(&worker.areas[i], false);
 	index_close(index, index_lockmode);
 	table_close(heap, heap_lockmode);
 }

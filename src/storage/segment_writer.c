@@ -102,14 +102,14 @@ HavePageBuffer(GgSegmentWriter *writer)
  * the vectors here.
  */
 static const char *
-Payloads(GgSegmentWriter *writer, const GgWriterArray *array, const char *data, uint32 first,
-		 int npages)
+Payloads(GgSegmentWriter *writer, const GgWriterArray *array, const void *const *data,
+		 uint32 first, int npages)
 {
 	const uint64 offset = (uint64) first * GG_PAGE_PAYLOAD;
 	MemoryContext old;
 
 	if (array->kind != GG_KIND_CODES)
-		return data + offset;
+		return (const char *) data[array->kind] + offset;
 	old = MemoryContextSwitchTo(writer->context);
 	if (writer->coder == NULL)
 	{
@@ -120,15 +120,15 @@ Payloads(GgSegmentWriter *writer, const GgWriterArray *array, const char *data, 
 		writer->payloads = palloc(BATCH_PAGES * GG_PAGE_PAYLOAD);
 	}
 	MemoryContextSwitchTo(old);
-	GgCodeRows(writer->coder, writer->data[GG_KIND_VECTORS], offset,
+	GgCodeRows(writer->coder, data[GG_KIND_VECTORS], offset,
 			   Min(array->bytes - offset, npages * GG_PAGE_PAYLOAD), writer->payloads);
 	return writer->payloads;
 }
 
-/* The pages first .. first + count - 1 of an array. */
+/* The pages first .. first + count - 1 of an array; data: by kind, where the bytes lie. */
 static void
-WritePages(GgSegmentWriter *writer, const GgWriterArray *array, const char *data, uint32 first,
-		   uint32 count, double *wal_s)
+WritePages(GgSegmentWriter *writer, const GgWriterArray *array, const void *const *data,
+		   uint32 first, uint32 count, double *wal_s)
 {
 	HavePageBuffer(writer);
 	for (uint32 done = 0; done < count;)
@@ -156,6 +156,7 @@ GgInitWriterShared(GgWriterShared *shared, Relation index)
 {
 	memset(shared, 0, sizeof(*shared));
 	shared->use_wal = RelationNeedsWAL(index);
+	shared->nqueues = 1;
 	ConditionVariableInit(&shared->changed);
 	SpinLockInit(&shared->mutex);
 }
@@ -196,94 +197,97 @@ ArrayRanges(const GgWriterArray *array)
 }
 
 static uint32
-SumRanges(const GgWriterShared *shared, int narrays)
+SumRanges(const GgWriterQueue *queue, int narrays)
 {
 	uint32		sum = 0;
 
 	for (int i = 0; i < narrays; i++)
-		sum += ArrayRanges(&shared->arrays[i]);
+		sum += ArrayRanges(&queue->arrays[i]);
 	return sum;
 }
 
 /* Arrays and counts are the leader's to change; others may look under the mutex alone. */
 static void
-SetReady(GgSegmentWriter *writer, uint32 ready)
+SetReady(GgSegmentWriter *writer, int queue, uint32 ready)
 {
 	SpinLockAcquire(&writer->shared->mutex);
-	writer->shared->ready = ready;
+	writer->shared->queues[queue].ready = ready;
 	SpinLockRelease(&writer->shared->mutex);
 	GgWakeWriters(writer);
 }
 
 void
-GgBeginSegment(GgSegmentWriter *writer, uint32 segment, GgKind kind)
+GgBeginSegment(GgSegmentWriter *writer, int number, uint32 segment, GgKind kind)
 {
 	GgWriterShared *shared = writer->shared;
+	GgWriterQueue *queue = &shared->queues[number];
 	GgWriterArray array = {
 		.kind = kind, .segment = segment, .start = writer->nblocks, .npages = UINT32_MAX,
 		.bytes = PG_UINT64_MAX
 	};
 
 	SpinLockAcquire(&shared->mutex);
-	Assert(shared->done == shared->next);
-	shared->narrays = 1;
-	shared->arrays[0] = array;
-	shared->ready = shared->next = shared->done = 0;
+	Assert(queue->done == queue->next);
+	queue->narrays = 1;
+	queue->arrays[0] = array;
+	queue->ready = queue->next = queue->done = 0;
 	SpinLockRelease(&shared->mutex);
 }
 
 void
-GgGrowArray(GgSegmentWriter *writer, uint64 bytes)
+GgGrowArray(GgSegmentWriter *writer, int number, uint64 bytes)
 {
-	uint32		ready = writer->shared->ready;
+	uint32		ready = writer->shared->queues[number].ready;
 	uint32		ranges = (uint32) (bytes / GG_RANGE_BYTES);
 
 	if (ranges < ready + GROWTH_RANGES)
 		return;
 	GgCheckLength(writer->index, writer->nblocks + (uint64) ranges * GG_RANGE_PAGES);
 	GgExtendTo(writer->index, MAIN_FORKNUM, writer->nblocks + ranges * GG_RANGE_PAGES);
-	SetReady(writer, ranges);
+	SetReady(writer, number, ranges);
 }
 
 void
-GgEndGrowth(GgSegmentWriter *writer, uint64 bytes)
+GgEndGrowth(GgSegmentWriter *writer, int number, uint64 bytes)
 {
 	GgWriterShared *shared = writer->shared;
-	GgWriterArray array = shared->arrays[0];
+	GgWriterQueue *queue = &shared->queues[number];
+	GgWriterArray array = queue->arrays[0];
 
-	Assert(shared->narrays == 1 && array.npages == UINT32_MAX);
+	Assert(queue->narrays == 1 && array.npages == UINT32_MAX);
 	PlaceArray(writer, &array, bytes);
 	SpinLockAcquire(&shared->mutex);
-	shared->arrays[0] = array;
+	queue->arrays[0] = array;
 	SpinLockRelease(&shared->mutex);
-	SetReady(writer, ArrayRanges(&array));
+	SetReady(writer, number, ArrayRanges(&array));
 }
 
 void
-GgAddArray(GgSegmentWriter *writer, uint32 segment, GgKind kind, uint64 bytes)
+GgAddArray(GgSegmentWriter *writer, int number, uint32 segment, GgKind kind, uint64 bytes)
 {
 	GgWriterShared *shared = writer->shared;
+	GgWriterQueue *queue = &shared->queues[number];
 	GgWriterArray array = {.kind = kind, .segment = segment};
 
-	Assert(shared->narrays < GG_WRITER_ARRAYS);
-	Assert(shared->ready == SumRanges(shared, shared->narrays));
+	Assert(queue->narrays < GG_WRITER_ARRAYS);
+	Assert(queue->ready == SumRanges(queue, queue->narrays));
 	PlaceArray(writer, &array, bytes);
 	SpinLockAcquire(&shared->mutex);
-	shared->arrays[shared->narrays++] = array;
+	queue->arrays[queue->narrays++] = array;
 	SpinLockRelease(&shared->mutex);
 }
 
 void
-GgArrayReady(GgSegmentWriter *writer, uint64 bytes)
+GgArrayReady(GgSegmentWriter *writer, int number, uint64 bytes)
 {
-	const GgWriterShared *shared = writer->shared;
-	const GgWriterArray *array = &shared->arrays[shared->narrays - 1];
+	const GgWriterQueue *queue = &writer->shared->queues[number];
+	const GgWriterArray *array = &queue->arrays[queue->narrays - 1];
 	uint32		ranges = (uint32) (bytes / GG_RANGE_BYTES);
 
 	if (bytes == array->bytes)
 		ranges = ArrayRanges(array);	/* the last may be short */
 
-	SetReady(writer, SumRanges(shared, shared->narrays - 1) + ranges);
+	SetReady(writer, number, SumRanges(queue, queue->narrays - 1) + ranges);
 }
 
 void
@@ -291,13 +295,15 @@ GgWriteArray(GgSegmentWriter *writer, uint32 segment, GgKind kind, const void *d
 {
 	GgWriterShared *shared = writer->shared;
 	GgWriterArray array = {.kind = kind, .segment = segment};
+	const void *by_kind[GG_LAST_KIND + 1] = {NULL};
 	instr_time	start;
 	double		wal_s = 0.0,
 				busy_s;
 
 	INSTR_TIME_SET_CURRENT(start);
 	PlaceArray(writer, &array, bytes);
-	WritePages(writer, &array, data, 0, array.npages, &wal_s);
+	by_kind[kind] = data;
+	WritePages(writer, &array, by_kind, 0, array.npages, &wal_s);
 	busy_s = SecondsSince(start);
 	SpinLockAcquire(&shared->mutex);
 	shared->write_s += busy_s;
@@ -310,15 +316,17 @@ GgWriteArray(GgSegmentWriter *writer, uint32 segment, GgKind kind, const void *d
 
 /* The mutex is held, or nobody changes the arrays. */
 static void
-LookUpRange(const GgWriterShared *shared, uint32 number, GgPageRange *range)
+LookUpRange(const GgWriterShared *shared, int number, uint32 of_queue, GgPageRange *range)
 {
-	uint32		within = number;
+	const GgWriterQueue *queue = &shared->queues[number];
+	uint32		within = of_queue;
 	int			i = 0;
 
-	while (i < shared->narrays - 1 && within >= ArrayRanges(&shared->arrays[i]))
-		within -= ArrayRanges(&shared->arrays[i++]);
-	range->number = number;
-	range->array = shared->arrays[i];
+	while (i < queue->narrays - 1 && within >= ArrayRanges(&queue->arrays[i]))
+		within -= ArrayRanges(&queue->arrays[i++]);
+	range->queue = number;
+	range->number = of_queue;
+	range->array = queue->arrays[i];
 	range->first = within * GG_RANGE_PAGES;
 	range->count = Min(GG_RANGE_PAGES, range->array.npages - range->first);
 	range->offset = within * GG_RANGE_BYTES;
@@ -327,42 +335,59 @@ LookUpRange(const GgWriterShared *shared, uint32 number, GgPageRange *range)
 }
 
 void
-GgFindRange(GgSegmentWriter *writer, uint32 number, GgPageRange *range)
+GgFindRange(GgSegmentWriter *writer, int queue, uint32 number, GgPageRange *range)
 {
 	SpinLockAcquire(&writer->shared->mutex);
-	LookUpRange(writer->shared, number, range);
+	LookUpRange(writer->shared, queue, number, range);
 	SpinLockRelease(&writer->shared->mutex);
 }
 
 uint32
-GgCountRanges(GgSegmentWriter *writer)
+GgCountRanges(GgSegmentWriter *writer, int queue)
 {
-	return SumRanges(writer->shared, writer->shared->narrays);
+	return SumRanges(&writer->shared->queues[queue], writer->shared->queues[queue].narrays);
+}
+
+/* The queue of the oldest segment that has a range ready; -1: none has.  The mutex is held. */
+static int
+OldestReady(const GgWriterShared *shared)
+{
+	int			oldest = -1;
+
+	for (int i = 0; i < shared->nqueues; i++)
+	{
+		const GgWriterQueue *queue = &shared->queues[i];
+
+		if (queue->next < queue->ready &&
+			(oldest < 0 || queue->arrays[0].segment < shared->queues[oldest].arrays[0].segment))
+			oldest = i;
+	}
+	return oldest;
 }
 
 bool
 GgClaimRange(GgSegmentWriter *writer, int most_writers, GgPageRange *range)
 {
 	GgWriterShared *shared = writer->shared;
-	bool		claimed;
+	int			queue;
 
 	INSTR_TIME_SET_CURRENT(range->began);
 	SpinLockAcquire(&shared->mutex);
-	claimed = shared->next < shared->ready && shared->writers < most_writers;
-	if (claimed)
+	queue = shared->writers < most_writers ? OldestReady(shared) : -1;
+	if (queue >= 0)
 	{
-		LookUpRange(shared, shared->next++, range);
+		LookUpRange(shared, queue, shared->queues[queue].next++, range);
 		if (shared->writers++ == 0)
 			shared->since = range->began;
 	}
 	SpinLockRelease(&shared->mutex);
-	return claimed;
+	return queue >= 0;
 }
 
 void
 GgWriteRange(GgSegmentWriter *writer, GgPageRange *range)
 {
-	WritePages(writer, &range->array, writer->data[range->array.kind], range->first, range->count,
+	WritePages(writer, &range->array, writer->data[range->queue], range->first, range->count,
 			   &range->wal_s);
 }
 
@@ -370,11 +395,12 @@ void
 GgEndRange(GgSegmentWriter *writer, const GgPageRange *range)
 {
 	GgWriterShared *shared = writer->shared;
+	GgWriterQueue *queue = &shared->queues[range->queue];
 	double		busy_s = SecondsSince(range->began);
 	bool		all;
 
 	SpinLockAcquire(&shared->mutex);
-	all = ++shared->done == SumRanges(shared, shared->narrays);
+	all = ++queue->done == SumRanges(queue, queue->narrays);
 	shared->busy_s += busy_s;
 	shared->wal_s += range->wal_s;
 	if (--shared->writers == 0)
@@ -385,20 +411,33 @@ GgEndRange(GgSegmentWriter *writer, const GgPageRange *range)
 }
 
 bool
-GgIsWritten(GgSegmentWriter *writer, BlockNumber *done, BlockNumber *total)
+GgIsWritten(GgSegmentWriter *writer, int number, BlockNumber *done, BlockNumber *total)
 {
 	GgWriterShared *shared = writer->shared;
+	const GgWriterQueue *queue = &shared->queues[number];
 	bool		all;
 
 	*total = 0;
 	SpinLockAcquire(&shared->mutex);
-	for (int i = 0; i < shared->narrays; i++)
-		*total += shared->arrays[i].npages;
-	*done = Min(shared->done * GG_RANGE_PAGES, *total);
-	all = shared->done == SumRanges(shared, shared->narrays);
+	for (int i = 0; i < queue->narrays; i++)
+		*total += queue->arrays[i].npages;
+	*done = Min(queue->done * GG_RANGE_PAGES, *total);
+	all = queue->done == SumRanges(queue, queue->narrays);
 	SpinLockRelease(&shared->mutex);
 	if (all)
 		*done = *total;
+	return all;
+}
+
+bool
+GgReadyIsWritten(GgSegmentWriter *writer, int queue)
+{
+	GgWriterShared *shared = writer->shared;
+	bool		all;
+
+	SpinLockAcquire(&shared->mutex);
+	all = shared->queues[queue].done == shared->queues[queue].ready;
+	SpinLockRelease(&shared->mutex);
 	return all;
 }
 

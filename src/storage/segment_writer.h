@@ -5,7 +5,8 @@
  * One process, the leader, begins a segment and adds its arrays, each at the end of the relation.
  * It then says how many bytes of the last array are ready.  Any number of processes, the leader
  * among them, claim ranges of what is ready and write them, in any order.  The leader waits until
- * all ranges are written and goes on to the next segment, or syncs and writes the metapage.
+ * all ranges are written and goes on to the next segment, or syncs and writes the metapage.  It
+ * may begin the next segment before, in another queue.
  *
  * An array may grow while its first bytes are written already; the vectors of a build do.
  *
@@ -31,6 +32,9 @@
 /* Arrays of a segment that several processes write: vectors and codes, TIDs, filters, adjacency. */
 #define GG_WRITER_ARRAYS	5
 
+/* Segments that may be in work at the same time, each with a queue of what is to be written. */
+#define GG_WRITER_QUEUES	9
+
 /* An array and its place. */
 typedef struct GgWriterArray
 {
@@ -41,17 +45,24 @@ typedef struct GgWriterArray
 	uint64		bytes;
 } GgWriterArray;
 
-/* What all processes share.  The numbers of ranges run through all arrays of the segment. */
-typedef struct GgWriterShared
+/* Arrays of one segment.  The numbers of ranges run through all of them. */
+typedef struct GgWriterQueue
 {
-	bool		use_wal;
-	ConditionVariable changed;	/* there is something to write, or all is written */
-	slock_t		mutex;			/* protects what follows */
 	int			narrays;
 	GgWriterArray arrays[GG_WRITER_ARRAYS];
 	uint32		ready;			/* ranges before this one may be claimed */
 	uint32		next;			/* ranges before this one have been claimed */
 	uint32		done;			/* ranges that have been written */
+} GgWriterQueue;
+
+/* What all processes share. */
+typedef struct GgWriterShared
+{
+	bool		use_wal;
+	int			nqueues;		/* fixed before workers start */
+	ConditionVariable changed;	/* there is something to write, or all is written */
+	slock_t		mutex;			/* protects what follows */
+	GgWriterQueue queues[GG_WRITER_QUEUES];
 	int			writers;		/* processes that write now */
 	instr_time	since;			/* when the first of them began */
 	double		write_s;		/* time before that with at least one writer */
@@ -68,7 +79,8 @@ typedef struct GgSegmentWriter
 	MemoryContext context;		/* for the page buffer */
 	char	   *pages;			/* page buffer, NULL until the first write */
 	GgRunFile	file;			/* the file that was written to last */
-	const void *data[GG_LAST_KIND + 1]; /* where the bytes of each array lie, by kind */
+	/* where the bytes of each array lie, by queue and kind */
+	const void *data[GG_WRITER_QUEUES][GG_LAST_KIND + 1];
 	GgCoder    *coder;			/* makes codes of the vectors; NULL until the first */
 	char	   *payloads;		/* codes of the pages in the page buffer */
 
@@ -80,7 +92,8 @@ typedef struct GgSegmentWriter
 /* Pages of one array that a process writes. */
 typedef struct GgPageRange
 {
-	uint32		number;			/* of all the segment's ranges */
+	int			queue;
+	uint32		number;			/* of all the queue's ranges */
 	GgWriterArray array;
 	uint32		first;			/* page within the array */
 	uint32		count;
@@ -97,20 +110,27 @@ extern void GgInitWriterShared(GgWriterShared *shared, Relation index);
 extern void GgBeginWriter(GgSegmentWriter *writer, Relation index, GgMetaPageData *meta,
 						  GgWriterShared *shared, MemoryContext context);
 
-/* Begin a segment, whose first array, of this kind, grows. */
-extern void GgBeginSegment(GgSegmentWriter *writer, uint32 segment, GgKind kind);
+/*
+ * Begin a segment, whose first array, of this kind, grows.  No other array grows, and all of the
+ * queue is written.
+ */
+extern void GgBeginSegment(GgSegmentWriter *writer, int queue, uint32 segment, GgKind kind);
 
 /* So many bytes of the growing array will not change any more. */
-extern void GgGrowArray(GgSegmentWriter *writer, uint64 bytes);
+extern void GgGrowArray(GgSegmentWriter *writer, int queue, uint64 bytes);
 
 /* The growing array has its final length, and all of it is ready. */
-extern void GgEndGrowth(GgSegmentWriter *writer, uint64 bytes);
+extern void GgEndGrowth(GgSegmentWriter *writer, int queue, uint64 bytes);
 
-/* Add an array to be written by all, none of it ready; say how many of its bytes are. */
-extern void GgAddArray(GgSegmentWriter *writer, uint32 segment, GgKind kind, uint64 bytes);
-extern void GgArrayReady(GgSegmentWriter *writer, uint64 bytes);
+/*
+ * Add an array to be written by all, none of it ready, while no array grows; say how many of its
+ * bytes are.
+ */
+extern void GgAddArray(GgSegmentWriter *writer, int queue, uint32 segment, GgKind kind,
+					   uint64 bytes);
+extern void GgArrayReady(GgSegmentWriter *writer, int queue, uint64 bytes);
 
-/* Add an array and write it, all by this process. */
+/* Add an array, while none grows, and write it, all by this process. */
 extern void GgWriteArray(GgSegmentWriter *writer, uint32 segment, GgKind kind, const void *data,
 						 uint64 bytes);
 
@@ -121,7 +141,10 @@ extern void GgWriteMetaPage(GgSegmentWriter *writer);
 
 /* ---- all processes -------------------------------------------------------------- */
 
-/* The next range, unless none is ready or most_writers processes write already. */
+/*
+ * The next range, of the oldest segment that has one, unless none is ready or most_writers
+ * processes write already.
+ */
 extern bool GgClaimRange(GgSegmentWriter *writer, int most_writers, GgPageRange *range);
 extern void GgWriteRange(GgSegmentWriter *writer, GgPageRange *range);
 
@@ -129,13 +152,17 @@ extern void GgWriteRange(GgSegmentWriter *writer, GgPageRange *range);
 extern void GgEndRange(GgSegmentWriter *writer, const GgPageRange *range);
 
 /* The range of that number. */
-extern void GgFindRange(GgSegmentWriter *writer, uint32 number, GgPageRange *range);
+extern void GgFindRange(GgSegmentWriter *writer, int queue, uint32 number, GgPageRange *range);
 
 /* Ranges of all arrays added so far. */
-extern uint32 GgCountRanges(GgSegmentWriter *writer);
+extern uint32 GgCountRanges(GgSegmentWriter *writer, int queue);
 
-/* Whether all arrays added so far are written; counts their pages. */
-extern bool GgIsWritten(GgSegmentWriter *writer, BlockNumber *done, BlockNumber *total);
+/*
+ * Whether all arrays added so far are written; counts their pages.  GgReadyIsWritten: whether all
+ * is that is ready.
+ */
+extern bool GgIsWritten(GgSegmentWriter *writer, int queue, BlockNumber *done, BlockNumber *total);
+extern bool GgReadyIsWritten(GgSegmentWriter *writer, int queue);
 
 /* Wait for a change, for a while or (timeout -1) any time; end a series of waits; wake waiters. */
 extern void GgWaitForWriters(GgSegmentWriter *writer, long timeout_ms);

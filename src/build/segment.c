@@ -1,0 +1,619 @@
+/*
+ * segment.c
+ *		The leader's part of CREATE INDEX: segments in work, from a full area to written pages.
+ *
+ * The engine runs in a thread (engine_thread.c).  All else is done here in small steps: by the
+ * leader between its own rows, or while it waits.  Where a segment's arrays lie is decided when its
+ * area is closed, because the next segment's vectors grow behind them.  Only pivots, whose number
+ * comes with the graph, are placed where no array grows.
+ */
+#include "build/segment.h"
+#include "build/deduplicate.h"
+#include "service/shared/service.h"
+#include "storage/graph_memory.h"
+
+#include "utils/memutils.h"
+
+/* How often the leader looks after the engine while it waits: as long as that is short, often. */
+#define LEAST_LOOK_MS		1
+#define MOST_LOOK_MS		10
+#define LOOK_SHARE			50
+
+/* Adjacency that the leader copies at a time. */
+#define COPY_BYTES			GG_RANGE_BYTES
+
+void
+GgShowScan(GgBuild *build)
+{
+	GgEnterPhase(GG_BUILD_LOAD, (int64) build->plan.expected,
+				 RelationGetNumberOfBlocks(build->process.scan.heap));
+}
+
+void
+GgReleaseEngine(GgBuild *build)
+{
+	if (build->opened != NULL)
+		build->opened->release();
+	build->opened = NULL;
+}
+
+/* ---- the graph --------------------------------------------------------- */
+
+static gg_dataset
+DataSet(const GgBuild *build, const GgSegmentWork *work)
+{
+	return (gg_dataset) {
+		.rows = work->area->rows, .n = work->area->nodes,
+		.dim = build->meta->dimensions, .element = build->meta->element,
+		.metric = build->meta->metric
+	};
+}
+
+/* Have rows of the area copied to the device while others are still read. */
+static void
+BeginUpload(GgBuild *build, GgSegmentWork *work, double expected)
+{
+	work->uploads = true;
+	/* how many rows a predicate lets through is not known */
+	if (build->plan.apart && build->process.scan.indexInfo->ii_Predicate == NIL)
+		GgStartUpload(&work->device, work->area, build->meta, expected,
+					  build->process.shared->scan.participants);
+}
+
+/* Start the thread: over the rows of the area, or over those on the device. */
+static void
+StartGraph(GgBuild *build, GgSegmentWork *work)
+{
+	GgMemoryPlan *plan = &build->plan;
+	gg_engine_task task = {
+		.engine = plan->engine, .data = DataSet(build, work), .params = plan->params,
+		.threads = plan->control.threads, .memory = plan->control.memory
+	};
+	gg_status	status;
+
+	if (!work->uploads)
+	{
+		/* threads are faster at it than the engine */
+		BeginUpload(build, work, work->area->nodes);
+		GgDrainUpload(&work->device);
+		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
+	}
+	if (work->on_device)
+		task.index = work->device.index;
+	status = gg_engine_thread_start(&task, &work->thread);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "building a gpugraph index");
+	work->state = GG_WORK_GRAPH;
+}
+
+/* The engine failed: is there another way? */
+static bool
+HasAnotherWay(GgBuild *build, GgSegmentWork *work, const gg_status *status)
+{
+	GgMemoryPlan *plan = &build->plan;
+
+	if (status->code != GG_EDEVICE_MEMORY)
+		return false;
+	/* the index there had room for the rows that were expected; there may be far fewer rows */
+	if (work->on_device)
+		return true;
+	if (gg_engine_setting != GG_ENGINE_AUTO || plan->engine == &gg_cpu_engine)
+		return false;
+	ereport(NOTICE,
+			(errmsg("gpugraph index is built on the CPU"),
+			 errdetail("The GPU's memory does not suffice: %s.", status->message),
+			 errhint("Lower gpugraph.device_memory or maintenance_work_mem, "
+					 "so that the index is built in smaller segments.")));
+	plan->engine = &gg_cpu_engine;
+	plan->apart = false;
+	return true;
+}
+
+static void
+LogGraph(const GgBuild *build, const GgSegmentWork *work, const gg_build_stats *stats)
+{
+	ereport(DEBUG1,
+			(errmsg_internal("gpugraph graph of %u nodes on the %s engine: first lists %.3f s, "
+							 "descent %.3f s in %u iterations, reordering %.3f s, "
+							 "connecting %.3f s with %u repairs, transfer %.3f s",
+							 work->area->nodes, build->plan.engine->name, stats->init_s,
+							 stats->descent_s, stats->iterations, stats->optimize_s,
+							 stats->connect_s, stats->repaired, stats->transfer_s)));
+}
+
+/* The pivots' entries as they are stored. */
+static void
+FormPivots(GgSegmentWork *work)
+{
+	const gg_graph *graph = &work->graph;
+
+	work->pivots = MemoryContextAlloc(work->context,
+									  Max(graph->npivots, 1) * sizeof(GgPivotEntry));
+	for (uint32 i = 0; i < graph->npivots; i++)
+	{
+		work->pivots[i].node = graph->pivots[i];
+		memcpy(work->pivots[i].neighbors, graph->pivot_adjacency + (Size) i * GG_PIVOT_DEGREE,
+			   sizeof(work->pivots[i].neighbors));
+	}
+}
+
+static bool
+EngineCancelled(void *ctx)
+{
+	GgBuild    *build = ctx;
+
+	return GgServeInterrupts(&build->caught);
+}
+
+/* Learn the edges of the sample. */
+static void
+LearnEdges(GgBuild *build, GgSegmentWork *work)
+{
+	gg_control	control = {
+		.cancelled = EngineCancelled, .ctx = build, .threads = build->plan.control.threads
+	};
+	GgNewGraph	graph = {
+		.data = DataSet(build, work), .offsets = work->offsets, .graph = &work->graph,
+		.seed = (uint64) build->meta->seed
+	};
+	gg_status	status;
+	uint32		edges;
+
+	if (build->sample == NULL)
+		return;
+	GgEnterPhase(GG_BUILD_LEARN, work->segment->nodes, 0);
+	build->engine_phase = -1;
+	status = GgLearnNewGraph(build->sample, &graph, build->plan.engine, &control, &edges);
+	GgThrowInterrupts(build->caught);
+	if (status.code != GG_OK)
+		GgReportStatus(&status, "learning edges of a gpugraph index");
+	GgSetLearnedEdges(work->segment, edges);
+}
+
+/* The thread has ended. */
+static void
+TakeGraph(GgBuild *build, GgSegmentWork *work, bool growing)
+{
+	gg_build_stats stats;
+	gg_status	status = gg_engine_thread_take(work->thread, &work->graph, &stats);
+
+	gg_engine_thread_free(work->thread);
+	work->thread = NULL;
+	GgFreeScratch(&build->scratch, true);
+	/* the device's memory is for others from now on */
+	GgAbandonUpload(&work->device, NULL);
+	if (status.code != GG_OK)
+	{
+		if (!HasAnotherWay(build, work, &status))
+			GgReportStatus(&status, "building a gpugraph index");
+		work->on_device = false;
+		work->state = GG_WORK_WAITS;
+		return;
+	}
+	LogGraph(build, work, &stats);
+	build->times.knn_s += stats.init_s + stats.descent_s;
+	build->times.optimize_s += stats.optimize_s + stats.connect_s;
+	build->times.copy_s += stats.transfer_s;
+	work->segment->npivots = work->graph.npivots;
+	LearnEdges(build, work);
+	if (growing)
+		GgShowScan(build);
+	FormPivots(work);
+	work->state = GG_WORK_COPY;
+}
+
+/* ---- one segment ------------------------------------------------------- */
+
+/* The leader needs no range before this one; others give them up for it, and it does so later. */
+static void
+LeaveRanges(GgBuild *build, GgSegmentWork *work, uint32 ranges)
+{
+	GgSetUnneeded(work->area, ranges);
+	GgWakeWriters(&build->process.writer);
+}
+
+/*
+ * The graph's lists, a piece at a time from the engine's memory into what all processes share.
+ * Where nobody shares, they stay there.
+ */
+static void
+CopyAdjacency(GgBuild *build, GgSegmentWork *work)
+{
+	GgParticipant *process = &build->process;
+	char	   *source = (char *) work->graph.adjacency;
+	uint64		bytes = (uint64) work->area->nodes * build->meta->graph_degree * sizeof(uint32);
+
+	if (process->pcxt != NULL && process->pcxt->nworkers_launched > 0)
+	{
+		char	   *shared = (char *) work->area->adjacency + work->copied;
+		Size		piece = Min(COPY_BYTES, bytes - work->copied);
+
+		GgReserveArea(work->area, shared, piece);
+		memcpy(shared, source + work->copied, piece);
+		work->copied += piece;
+	}
+	else
+	{
+		process->writer.data[work->number][GG_KIND_ADJACENCY] = source;
+		work->copied = bytes;
+	}
+	GgArrayReady(&process->writer, work->number, work->copied);
+	if (work->copied < bytes)
+		return;
+	work->state = GG_WORK_WRITE;
+	if (work->last_use)
+		LeaveRanges(build, work, GgCountRanges(&process->writer, work->number));
+}
+
+/*
+ * The vectors' number is known, and TIDs and filter words are sorted.  Offsets, which the leader
+ * alone has, it writes at once.
+ */
+static void
+AddRowArrays(GgBuild *build, GgSegmentWork *work)
+{
+	const GgSegment *segment = work->segment;
+	GgArea	   *area = work->area;
+	GgSegmentWriter *writer = &build->process.writer;
+	int			queue = work->number;
+	uint64		tid_bytes = (uint64) segment->rows * sizeof(GgTidEntry);
+	uint64		filter_bytes = (uint64) segment->rows * GgFilterBytes(build->meta);
+	gg_codes	codes = build->plan.codes;
+	uint64		code_bytes = segment->nodes * GgCodeBytes(build->meta, codes);
+
+	writer->data[queue][GG_KIND_VECTORS] = area->rows;
+	writer->data[queue][GG_KIND_TIDS] = area->tids;
+	writer->data[queue][GG_KIND_FILTERS] = area->filters;
+	GgEndGrowth(writer, queue, build->meta->coded != GG_CODES_NONE ? code_bytes :
+				(uint64) segment->nodes * GgRowBytes(build->meta));
+	GgAddArray(writer, queue, segment->id, GG_KIND_TIDS, tid_bytes);
+	GgArrayReady(writer, queue, tid_bytes);
+	if (filter_bytes > 0)
+	{
+		GgAddArray(writer, queue, segment->id, GG_KIND_FILTERS, filter_bytes);
+		GgArrayReady(writer, queue, filter_bytes);
+	}
+	if (codes != GG_CODES_NONE && build->meta->coded == GG_CODES_NONE)
+	{
+		GgAddArray(writer, queue, segment->id, GG_KIND_CODES, code_bytes);
+		GgArrayReady(writer, queue, code_bytes);
+	}
+	GgAddArray(writer, queue, segment->id, GG_KIND_ADJACENCY,
+			   (uint64) segment->nodes * build->meta->graph_degree * sizeof(uint32));
+	if (work->offsets != NULL)
+		GgWriteArray(writer, segment->id, GG_KIND_OFFSETS, work->offsets,
+					 ((uint64) segment->nodes + 1) * sizeof(uint32));
+}
+
+/* A segment for the rows in the area. */
+static GgSegment *
+AddSegment(GgBuild *build, const GgArea *area)
+{
+	GgMetaPageData *meta = build->meta;
+	GgSegment  *segment;
+
+	/* a table of far more rows than was to be expected can get here */
+	if (meta->nsegments >= GG_MAX_SEGMENTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("gpugraph index would have more than %d segments", GG_MAX_SEGMENTS),
+				 errhint("ANALYZE the table, or increase maintenance_work_mem.")));
+	segment = GgAddSegment(meta);
+	segment->nodes = meta->pieces[meta->npieces - 1].nodes = area->nodes;
+	segment->rows = area->nrows;
+	if (segment->rows != segment->nodes)
+		segment->flags = GG_SEGMENT_OFFSETS;
+	meta->pieces[meta->npieces - 1].codes = build->plan.codes;
+	return segment;
+}
+
+/* ---- waiting ----------------------------------------------------------- */
+
+static void
+ShowEngine(GgBuild *build, const GgSegmentWork *work)
+{
+	gg_phase	phase;
+	uint64		done,
+				total;
+
+	gg_engine_thread_progress(work->thread, &phase, &done, &total);
+	if (build->engine_phase != (int) phase)
+		GgEnterPhase(GG_BUILD_GRAPH + phase, (int64) total, 0);
+	build->engine_phase = (int) phase;
+	GgReportTuples((int64) done);
+}
+
+/* Show what is waited for; *phase is what was shown before. */
+static void
+ShowWork(GgBuild *build, const GgSegmentWork *work, int *phase)
+{
+	int			now = work->state == GG_WORK_GRAPH ? GG_BUILD_GRAPH :
+		work->state == GG_WORK_ROWS ? GG_BUILD_WRITE_ROWS : GG_BUILD_WRITE;
+	BlockNumber done,
+				total;
+
+	if (now == GG_BUILD_GRAPH)
+		ShowEngine(build, work);
+	else
+	{
+		(void) GgIsWritten(&build->process.writer, work->number, &done, &total);
+		if (*phase != now)
+			GgEnterPhase(now, 0, total);
+		build->engine_phase = -1;
+		GgReportBlocks(done);
+	}
+	*phase = now;
+}
+
+/*
+ * Take part in all that is to be done, until the work is in that state, or in a later one, and
+ * (ready) until what is ready of it is written.
+ */
+static void
+WaitForWork(GgBuild *build, GgSegmentWork *work, GgWorkState state, bool ready)
+{
+	GgParticipant *process = &build->process;
+	instr_time	start;
+	int			phase = -1;
+
+	INSTR_TIME_SET_CURRENT(start);
+	build->engine_phase = -1;
+	for (;;)
+	{
+		GgCheckInterrupts();
+		GgTendSegments(build, false);
+		if (work->state == GG_WORK_NONE ||
+			(work->state >= state &&
+			 (!ready || GgReadyIsWritten(&process->writer, work->number))))
+			break;
+		ShowWork(build, work, &phase);
+		if (!GgShareWork(&process->scan, INT_MAX) && work->state != GG_WORK_COPY)
+		{
+			double		look_ms = GgSecondsSince(start) * 1000 / LOOK_SHARE;
+
+			GgWaitForWriters(&process->writer,
+							 (long) Min(Max(look_ms, LEAST_LOOK_MS), MOST_LOOK_MS));
+		}
+	}
+	GgEndWait();
+}
+
+/* ---- steps ------------------------------------------------------------- */
+
+/* Is a segment in one of these states? */
+static bool
+AnyWork(const GgBuild *build, GgWorkState from, GgWorkState to)
+{
+	for (int i = 0; i < GG_WRITER_QUEUES; i++)
+		if (build->works[i].state >= from && build->works[i].state <= to)
+			return true;
+	return false;
+}
+
+/* The engine asks for memory, which is of temporary files. */
+static void
+ServeEngine(GgBuild *build, GgSegmentWork *work)
+{
+	uint64		bytes;
+	bool		caught = false;
+
+	if (!gg_engine_thread_asks(work->thread, &bytes))
+		return;
+	gg_engine_thread_give(work->thread, GgTakeScratch(&build->scratch, bytes, &caught));
+	GgThrowInterrupts(caught);
+}
+
+static void
+WritePivots(GgBuild *build, GgSegmentWork *work)
+{
+	GgWriteArray(&build->process.writer, work->segment->id, GG_KIND_PIVOTS, work->pivots,
+				 (uint64) work->segment->npivots * sizeof(GgPivotEntry));
+	gg_graph_free(&work->graph);
+	MemoryContextDelete(work->context);
+	work->context = NULL;
+	work->state = GG_WORK_NONE;
+}
+
+static void
+TendWork(GgBuild *build, GgSegmentWork *work, bool growing)
+{
+	BlockNumber done,
+				total;
+
+	/* the CPU engine has a thread on every core, and would be in the way of those who write */
+	if (work->state == GG_WORK_ROWS &&
+		(build->plan.apart || GgReadyIsWritten(&build->process.writer, work->number)))
+		work->state = GG_WORK_WAITS;
+	if (work->state == GG_WORK_WAITS && !AnyWork(build, GG_WORK_GRAPH, GG_WORK_GRAPH))
+		StartGraph(build, work);
+	if (work->state == GG_WORK_GRAPH)
+	{
+		ServeEngine(build, work);
+		if (gg_engine_thread_ended(work->thread))
+			TakeGraph(build, work, growing);
+	}
+	if (work->state == GG_WORK_COPY)
+		CopyAdjacency(build, work);
+	if (work->state == GG_WORK_WRITE &&
+		GgIsWritten(&build->process.writer, work->number, &done, &total))
+		work->state = GG_WORK_PIVOTS;
+	if (work->state == GG_WORK_PIVOTS && !growing && !work->held)
+		WritePivots(build, work);
+}
+
+/* The rows of this round may go to the device, where no other segment is built. */
+static void
+UploadRound(GgBuild *build)
+{
+	GgScan	   *scan = &build->process.scan;
+	GgSegmentWork *work = &build->works[GgAreaNumber(scan)];
+	double		rows = build->plan.expected -
+		(double) pg_atomic_read_u64(&scan->shared->rows_done);
+
+	if (!work->uploads && !AnyWork(build, GG_WORK_ROWS, GG_WORK_GRAPH))
+		BeginUpload(build, work, rows > 0 ? rows : build->plan.most);
+}
+
+void
+GgTendSegments(GgBuild *build, bool growing)
+{
+	int			n = build->process.shared->writer.nqueues;
+	uint32		round = build->process.shared->scan.round;
+
+	/* the oldest first */
+	for (int i = 1; i <= n; i++)
+	{
+		GgSegmentWork *work = &build->works[(round + i) % n];
+
+		if (work->state != GG_WORK_NONE)
+			TendWork(build, work, growing);
+	}
+	if (growing)
+		UploadRound(build);
+}
+
+/* ---- begin and end ----------------------------------------------------- */
+
+void
+GgBeginWork(GgBuild *build, GgSegmentWork *work)
+{
+	work->uploads = false;
+	work->on_device = false;
+	UploadRound(build);
+}
+
+/*
+ * Vectors go where the segment begins, so that they can be written during the scan.  The others
+ * follow, all but the pivots.
+ */
+static void
+BeginSegment(GgBuild *build, GgSegmentWork *work, bool more)
+{
+	GgArea	   *area = work->area;
+	MemoryContext old = MemoryContextSwitchTo(work->context);
+
+	work->segment = AddSegment(build, area);
+	work->copied = 0;
+	GgEnterPhase(GG_BUILD_DEDUPLICATE, area->nrows, 0);
+	work->offsets = GgSortRows(area);
+	if (!more)
+		GgResetTables(area, true);
+	AddRowArrays(build, work);
+	build->times.scan_s += GgSecondsSince(build->scan_start);
+	MemoryContextSwitchTo(old);
+}
+
+/* No round comes any more: memory is given back as it is written. */
+static void
+LastUse(GgBuild *build)
+{
+	for (int i = 0; i < GG_WRITER_QUEUES; i++)
+	{
+		GgSegmentWork *work = &build->works[i];
+
+		work->last_use = true;
+		if (work->state >= GG_WORK_WRITE)
+			LeaveRanges(build, work, GgCountRanges(&build->process.writer, work->number));
+	}
+}
+
+void
+GgCloseWork(GgBuild *build, GgSegmentWork *work, bool more)
+{
+	GgArea	   *area = work->area;
+
+	GgCloseGaps(area);
+	build->heap_s += GgSecondsSince(build->scan_start);
+	if (work->device.upload != NULL)
+		GgEnterPhase(GG_BUILD_UPLOAD, area->nodes, 0);
+	GgDrainUpload(&work->device);
+	if (more)
+		GgAnnounceSegments(&build->plan, build->meta, area->nrows);
+	if (area->nodes == 0)
+	{
+		GgAbandonUpload(&work->device, NULL);
+		return;
+	}
+	GgAnnounceMemory(&build->plan, build->meta, area->nodes, area->nrows);
+	work->context = AllocSetContextCreate(build->context, "gpugraph segment",
+										  ALLOCSET_DEFAULT_SIZES);
+	if (!more)
+		LastUse(build);
+	BeginSegment(build, work, more);
+	if (work->device.upload != NULL)
+		GgEnterPhase(GG_BUILD_UPLOAD, area->nodes, 0);
+	work->on_device = GgCompleteUpload(&work->device, area, build->meta);
+	work->state = GG_WORK_ROWS;
+	GgTendSegments(build, false);
+}
+
+void
+GgFinishWork(GgBuild *build, GgSegmentWork *work)
+{
+	if (work->state != GG_WORK_NONE)
+		WaitForWork(build, work, GG_WORK_PIVOTS + 1, false);
+}
+
+/* Rows are the first of what is written. */
+static void
+HandedOver(void *arg, uint64 row_bytes, uint64 pages)
+{
+	GgBuild    *build = arg;
+
+	for (int i = 0; row_bytes > 0 && i < GG_WRITER_QUEUES; i++)
+		if (build->works[i].device.load != NULL)
+			LeaveRanges(build, &build->works[i], (uint32) (row_bytes / GG_RANGE_BYTES));
+	GgReportBlocks((int64) pages);
+}
+
+/* The only segment: hand it over while others write, one after the other because of WAL's locks. */
+static void
+HandOver(GgBuild *build, GgSegmentWork *work)
+{
+	GgHandOverArrays arrays;
+
+	/* ranges are left when they are handed over */
+	work->last_use = false;
+	work->held = true;
+	/* codes are made of vectors, which go as soon as they are handed over */
+	WaitForWork(build, work, GG_WORK_COPY, build->plan.codes != GG_CODES_NONE);
+	WaitForWork(build, work, GG_WORK_WRITE, false);
+	arrays = (GgHandOverArrays) {work->area, &work->graph, work->pivots, work->offsets};
+	GgHandOver(&work->device, build->process.scan.index, build->meta, &arrays, HandedOver, build);
+	LeaveRanges(build, work, GgCountRanges(&build->process.writer, work->number));
+	work->held = false;
+}
+
+void
+GgFinishWorks(GgBuild *build)
+{
+	for (int i = 0; i < GG_WRITER_QUEUES; i++)
+	{
+		GgSegmentWork *work = &build->works[i];
+
+		if (work->state != GG_WORK_NONE && build->meta->nsegments == 1)
+			HandOver(build, work);
+		else if (work->state != GG_WORK_NONE)
+			WaitForWork(build, work, GG_WORK_COPY, false);
+	}
+	/* others still write */
+	GgReleaseEngine(build);
+	for (int i = 0; i < GG_WRITER_QUEUES; i++)
+		GgFinishWork(build, &build->works[i]);
+}
+
+/* The threads first, for they read the area and use the device. */
+void
+GgReleaseWorks(GgBuild *build)
+{
+	for (int i = 0; i < GG_WRITER_QUEUES; i++)
+	{
+		GgSegmentWork *work = &build->works[i];
+
+		gg_engine_thread_free(work->thread);
+		work->thread = NULL;
+		gg_graph_free(&work->graph);
+		GgAbandonUpload(&work->device, NULL);
+	}
+	GgFreeScratch(&build->scratch, false);
+}

@@ -1,0 +1,93 @@
+/*
+ * segment.h
+ *		The leader's part of CREATE INDEX: segments in work.
+ *
+ * A round fills an area.  The leader then makes a segment of it, step by step, whenever it looks
+ * (GgTendSegments); with several areas the next round goes on meanwhile.
+ */
+#ifndef GG_BUILD_SEGMENT_H
+#define GG_BUILD_SEGMENT_H
+
+#include "build/build.h"
+#include "build/device.h"
+#include "build/engine_thread.h"
+#include "merge/merge.h"
+
+typedef enum GgWorkState
+{
+	GG_WORK_NONE,				/* no segment: the area is empty, or is being filled */
+	GG_WORK_ROWS,				/* rows are written first, if the engine needs the processors */
+	GG_WORK_WAITS,				/* for the engine */
+	GG_WORK_GRAPH,				/* a thread makes the graph */
+	GG_WORK_COPY,				/* its lists are copied to where all processes write them from */
+	GG_WORK_WRITE,				/* processes write what there is */
+	GG_WORK_PIVOTS				/* all but the pivots is written */
+} GgWorkState;
+
+/* A segment, from its area to its pages. */
+typedef struct GgSegmentWork
+{
+	GgWorkState state;
+	int			number;			/* of the area and of the writer's queue */
+	GgArea	   *area;
+	GgBuildDevice device;		/* rows go there while the area is filled */
+	bool		uploads;		/* they do, or cannot */
+	bool		on_device;		/* all of them are there */
+	MemoryContext context;		/* what lives as long as the work; NULL: there is none */
+	GgSegment  *segment;
+	uint32	   *offsets;		/* as GgSortRows() has it */
+	gg_engine_thread *thread;
+	gg_graph	graph;
+	GgPivotEntry *pivots;		/* as they are written */
+	uint64		copied;			/* bytes of adjacency */
+	bool		last_use;		/* of the area: its memory is given back as it is written */
+	bool		held;			/* it does not end yet */
+} GgSegmentWork;
+
+/* The leader's. */
+typedef struct GgBuild
+{
+	GgParticipant process;
+	GgMemoryPlan plan;
+	GgMetaPageData *meta;		/* the shared one */
+	GgLearnSample *sample;		/* of queries whose edges are learned; NULL: there is none */
+	const gg_engine *opened;	/* to be released */
+	MemoryContext context;		/* what lives as long as the build */
+	GgScratch	scratch;		/* the engine's while it makes a graph */
+	GgBuildTimes times;
+	double		heap_s;			/* the part of times.scan_s in which processes filled chunks */
+	instr_time	start;			/* of all */
+	instr_time	scan_start;		/* of this round */
+	bool		caught;			/* an error beneath the engine, not thrown yet */
+	int			engine_phase;	/* the gg_phase that is shown, or -1 */
+	GgSegmentWork works[GG_WRITER_QUEUES];	/* by area */
+} GgBuild;
+
+/* The scan as users see it. */
+extern void GgShowScan(GgBuild *build);
+
+/* Give back the device's context; no segment needs it any more. */
+extern void GgReleaseEngine(GgBuild *build);
+
+/* A round begins to fill this area. */
+extern void GgBeginWork(GgBuild *build, GgSegmentWork *work);
+
+/*
+ * Make a segment of the area, which no process fills any more.  more: the table goes on.  It is
+ * begun here, and goes on where GgTendSegments() is called.
+ */
+extern void GgCloseWork(GgBuild *build, GgSegmentWork *work, bool more);
+
+/* Do what can be done now for all segments in work.  growing: an area is being filled. */
+extern void GgTendSegments(GgBuild *build, bool growing);
+
+/* While no area is being filled: wait until the segment is written, and its area empty. */
+extern void GgFinishWork(GgBuild *build, GgSegmentWork *work);
+
+/* All segments are begun: finish them, and hand the only one over. */
+extern void GgFinishWorks(GgBuild *build);
+
+/* However the build ends: threads, devices, graphs. */
+extern void GgReleaseWorks(GgBuild *build);
+
+#endif							/* GG_BUILD_SEGMENT_H */

@@ -1,0 +1,95 @@
+# A device that builds several segments: the next one's rows are read while one is built. The index
+# is as good as any, whether one process reads or several, with equal rows, filters and codes; and
+# whatever ends the build leaves no thread. The CPU plays the device, or a GPU is it.
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+use Gpugraph;
+use Residency;
+
+my $node = service_node('overlap',
+	conf => "max_parallel_maintenance_workers = 3\nmin_parallel_table_scan_size = 0\n");
+my $create = 'CREATE INDEX items_idx ON items USING gpugraph (val vector_l2_ops';
+
+$node->safe_psql('postgres',
+	"SELECT make_data('items', 9000, 64, 40); SELECT make_queries('items', 30);
+	VACUUM ANALYZE items");
+
+# Build, and return what was said.
+sub build
+{
+	my ($what, $segments, $sql, $settings) = @_;
+	my ($rc, $out, $err) = $node->psql('postgres',
+		"SET client_min_messages = debug1; " . ($settings // '') . $sql);
+
+	is($rc, 0, "$what: built") or diag $err;
+	is($node->safe_psql('postgres', "SELECT segments FROM gpugraph_index_info('items_idx')"),
+		$segments, "$what: segments");
+	index_is_complete($node, $what);
+	cmp_ok($node->safe_psql('postgres', "SELECT recall('items', '<->')"), '>=', 0.99,
+		"$what: recall");
+	$node->safe_psql('postgres', 'DROP INDEX items_idx');
+	return $err;
+}
+
+my $err = build('workers', 4, "$create) WITH (segment_rows = 2500)");
+like($err, qr/gpugraph heap scan: 3 workers/, 'several processes');
+like($err, qr/; 2 in memory/, 'two segments in memory');
+like(build('one process', 4, "$create) WITH (segment_rows = 2500)",
+		'SET max_parallel_workers = 0;'),
+	qr/; 2 in memory/, 'two segments of one process in memory');
+build('many', 10, "$create) WITH (segment_rows = 1000)");
+build('filters and codes', 4, "$create, cat int4_ops) WITH (segment_rows = 2500, codes = int8)");
+build('concurrently', 4,
+	'CREATE INDEX CONCURRENTLY items_idx ON items USING gpugraph (val vector_l2_ops)
+	WITH (segment_rows = 2500)');
+# the second segment is never there
+$node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 50000 WHERE oid = 'items'::regclass");
+build('fewer rows than expected', 1, "$create) WITH (segment_rows = 10000)");
+$node->safe_psql('postgres', "UPDATE pg_class SET reltuples = 4000 WHERE oid = 'items'::regclass");
+build('more rows than expected', 4, "$create) WITH (segment_rows = 2500)");
+
+# ---- what ends a build
+$node->safe_psql('postgres', <<'SQL');
+ANALYZE items;
+CREATE FUNCTION sour(id int, val vector) RETURNS vector(64)
+	IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql AS
+	$$ BEGIN IF id >= 8900 THEN RAISE division_by_zero; END IF; RETURN val; END $$;
+SQL
+for my $workers (0, 3)
+{
+	my $left = $node->safe_psql('postgres', <<"SQL");
+SET max_parallel_workers = $workers;
+SELECT count(*) AS before FROM pg_ls_dir('/proc/self/task') \\gset
+CREATE TEMP TABLE ends (threads bigint);
+DO \$\$
+BEGIN
+	FOR i IN 1 .. 3 LOOP
+		BEGIN
+			CREATE INDEX sour_idx ON items
+				USING gpugraph ((sour(id, val)::vector(64)) vector_l2_ops)
+				WITH (segment_rows = 2500);
+		EXCEPTION WHEN division_by_zero THEN
+			INSERT INTO ends SELECT count(*) FROM pg_ls_dir('/proc/self/task');
+		END;
+	END LOOP;
+END \$\$;
+SELECT count(*) || ' ' || count(DISTINCT threads) FROM ends;
+SQL
+	is($left, '3 1', "errors with $workers workers: no thread is left");
+}
+for my $ms (30, 100, 300, 600, 1000)
+{
+	my ($rc, $out, $said) = $node->psql('postgres',
+		"SET statement_timeout = $ms; $create) WITH (segment_rows = 2500)");
+
+	ok($rc == 0 || $said =~ /statement timeout/, "$ms ms");
+	$node->safe_psql('postgres', 'DROP INDEX IF EXISTS items_idx');
+}
+build('after all that', 4, "$create) WITH (segment_rows = 2500)");
+
+$node->stop;
+done_testing();
