@@ -30,8 +30,8 @@
 #define BATCH_QUERIES 8			/* queries that share a pass over the rows: at 128 dimensions, about
 								 * where arithmetic takes as long as memory */
 #define BLOCKS_PER_SM 4
-#define MAX_GROUPS 64			/* of one launch, bounds the scratch memory; of lists of indexes, too,
-								 * but where each has one block */
+#define MAX_GROUPS 64			/* of one launch, bounds the scratch memory; of lists of indexes
+								 * likewise, but where each has one block */
 #define LONG_K 64				/* from here the blocks' lists are merged by limit and sort */
 
 static_assert(WARPS == BATCH_QUERIES, "each warp merges the lists of a query");

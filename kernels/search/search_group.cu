@@ -4,8 +4,8 @@
  *
  * Shapes		one query of dim float32, lists of nq indexes -> k keys of each.
  * Requires		what search_multi.cu does; lists that join (search_group.h).
- * Mapping		As search_multi.cu with a list in the place of a query: a block for each, and with few
- *				lists a cluster.  A block copies the view of its index to shared memory, since a
+ * Mapping		As search_multi.cu with a list in the place of a query: a block for each, and with
+ *				few lists a cluster.  A block copies the view of its index to shared memory, since a
  *				thousand of them are no parameters of a launch.
  * Shared		block_layout, then the list.
  * Oracle		search_multi.cu: the same walk.

@@ -12,7 +12,8 @@
  * the start, and their filters are equal or small (deep.cu).  The gather also brings the TIDs of
  * filters that have few of them, from the region: so they take no call of their own.
  *
- * A group is a copy of what its lists are, a launch for each kind of them, and the ticket (group.cu).
+ * A group is a copy of what its lists are, a launch for each kind of them, and the ticket
+ * (group.cu).
  *
  * A queue is a CUDA stream with scratch memory of its own, so batches on different queues run side
  * by side over the same index.  Its priority is the highest: a load that runs meanwhile comes
