@@ -32,8 +32,8 @@ typedef struct Filling
 } Filling;
 
 /*
- * Hand the answer to the scans, whose lists follow each other.  One of which a list is lost asks for
- * itself.
+ * Hand the answer to the scans, whose lists follow each other.  One of which a list is lost asks
+ * for itself.
  */
 static void
 Deliver(const Filling *filling)

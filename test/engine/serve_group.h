@@ -1,7 +1,8 @@
 /*
  * serve_group.h
- *		One query for lists of many indexes: answers are those of the engine's searches whose caller
- *		waits, nothing beside them is written, and what is out of place is refused.  For all engines.
+ *		One query for lists of many indexes: answers are those of the engine's searches whose
+ *		caller waits, nothing beside them is written, and what is out of place is refused.  For
+ *		all engines.
  */
 #ifndef SERVE_GROUP_H
 #define SERVE_GROUP_H

@@ -152,7 +152,8 @@ NoAnswerComes(const GgAsked *asked)
 static Kind
 KindOf(const GgSlot *slot)
 {
-	return slot->ntargets > 0 ? GROUP : slot->chunk < 0 ? IN_SLOT : slot->request.count > 1 ? MANY_QUERIES : LONG_OR_FILTERED;
+	return slot->ntargets > 0 ? GROUP : slot->chunk < 0 ? IN_SLOT :
+		slot->request.count > 1 ? MANY_QUERIES : LONG_OR_FILTERED;
 }
 
 /* For how long to spin: 0 where sleeping is better. */

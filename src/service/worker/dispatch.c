@@ -531,8 +531,9 @@ MustWait(const GgDispatch *dispatch, const SlotItem *item)
 
 /*
  * Submit what waits to the queues that are free now, one batch per queue.  Where there are more
- * batches than free queues, several follow each other on one queue, but for groups (gg_serve_group),
- * which wait.  What takes much scratch memory goes to the first queues alone, which have it then.
+ * batches than free queues, several follow each other on one queue, but for groups
+ * (gg_serve_group), which wait.  What takes much scratch memory goes to the first queues alone,
+ * which have it then.
  */
 static void
 Submit(GgWorker *worker)
