@@ -1426,7 +1426,7 @@ test_group(void)
 		indexes[2] = scene_fill(&empty, 3, 0);
 		indexes[3] = scene_fill(&other, 0, 0);
 		indexes[4] = NULL;
-		empty.data.n = 200;
+		empty.data.n = harness_size(200, 2);
 		indexes[5] = scene_fill(&empty, 0, 0);
 		indexes[6] = indexes[0];
 		check_groups(&s, indexes, measured, 7);
