@@ -20,6 +20,7 @@ typedef struct Member
 {
 	GgScanOpaque *so;
 	GgAsk		ask;
+	bool		deep;
 } Member;
 
 /* The group of a device that is being filled. */
@@ -51,7 +52,7 @@ Deliver(const Filling *filling)
 		for (uint32 list = 0; list < nlists; list++)
 			lost |= target[list].lost;
 		if (!lost)
-			GgTakeFirst(member->so, &member->ask, keys);
+			GgTakeFirst(member->so, &member->ask, member->deep, keys);
 		keys += (Size) nlists * group->request.params.k;
 		target += nlists;
 	}
@@ -122,9 +123,10 @@ Begin(Filling *filling, int device, const GgAsk *ask, int nscans)
 
 /* Add a scan to the group of its device. */
 static void
-AddScan(Filling *fillings, GgScanOpaque *so, const GgAsk *ask, int nscans)
+AddScan(Filling *fillings, const Member *member, int nscans)
 {
-	const GgResidentRef *ref = &so->device.ref;
+	const GgAsk *ask = &member->ask;
+	const GgResidentRef *ref = &member->so->device.ref;
 	const gg_request *request = &ask->request;
 	Filling    *filling = &fillings[ref->device];
 	GgGroup    *group = &filling->group;
@@ -141,7 +143,7 @@ AddScan(Filling *fillings, GgScanOpaque *so, const GgAsk *ask, int nscans)
 				.entry = ref->entry, .serial = ref->serial, .list = list,
 				.measured = gg_request_way(request, list) != GG_WAY_WALK
 			};
-	filling->members[filling->nmembers++] = (Member) {.so = so, .ask = *ask};
+	filling->members[filling->nmembers++] = *member;
 }
 
 void
@@ -154,12 +156,11 @@ GgAskTogether(IndexScanDesc *scans, int nscans)
 	fillings = palloc0(GG_MAX_DEVICES * sizeof(Filling));
 	for (int i = 0; i < nscans; i++)
 	{
-		GgScanOpaque *so = (GgScanOpaque *) scans[i]->opaque;
-		GgAsk		ask;
+		Member		member = {.so = (GgScanOpaque *) scans[i]->opaque};
 
 		CHECK_FOR_INTERRUPTS();
-		if (so->prepared && GgPlanFirst(so, &ask))
-			AddScan(fillings, so, &ask, nscans);
+		if (member.so->prepared && GgPlanFirst(member.so, &member.ask, &member.deep))
+			AddScan(fillings, &member, nscans);
 	}
 	AskAll(fillings);
 	pfree(fillings);

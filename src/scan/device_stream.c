@@ -642,27 +642,33 @@ GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so))
 }
 
 bool
-GgPlanFirst(GgScanOpaque *so, GgAsk *ask)
+GgPlanFirst(GgScanOpaque *so, GgAsk *ask, bool *deep)
 {
 	GgDeviceAnswer *device = &so->device;
-	bool		deep;
+	const uint64 limited = GG_LIMITED_WALK(so->limit);
 
 	device->missing = device->walked = device->ref.avoid = 0;
 	device->uncertain = false;
 	if (so->filter != NULL || so->by_table || !FindDevice(so) || device->ref.nothers > 0 ||
 		device->ref.rowless != 0)
 		return false;
-	*ask = FirstWithoutFilter(so, &deep);
-	return !deep;
+	*ask = FirstWithoutFilter(so, deep);
+	if (!*deep)
+		return true;
+	if (so->limit == 0 || limited > GG_MAX_ITOPK)
+		return false;
+	/* of the length of a walk's, so that they go together; more come from behind the last key */
+	AskForWalks(so, ask, ask->request.lists, (uint32) limited);
+	return true;
 }
 
 void
-GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, const uint64 *keys)
+GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, bool deep, const uint64 *keys)
 {
 	MemoryContext old = MemoryContextSwitchTo(so->context);
 	const gg_request *request = &ask->request;
 
-	NoteFirst(so, ask, false);
+	NoteFirst(so, ask, deep);
 	memcpy(so->device.keys, keys,
 		   (Size) gg_request_lists(request) * request->params.k * sizeof(uint64));
 	so->reranked += (uint64) pg_popcount32(request->lists & ~request->measured &

@@ -255,9 +255,10 @@ extern bool GgAskDevice(GgScanOpaque *so, void (*open_meanwhile) (void *so));
 /*
  * What would be asked.  True: it may be asked for together with what other scans would, and the
  * answer handed over by GgTakeFirst(), before GgAskDevice().  False: GgAskDevice() is to ask.
+ * deep: all rows of the lists are measured.
  */
-extern bool GgPlanFirst(GgScanOpaque *so, GgAsk *ask);
-extern void GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, const uint64 *keys);
+extern bool GgPlanFirst(GgScanOpaque *so, GgAsk *ask, bool *deep);
+extern void GgTakeFirst(GgScanOpaque *so, const GgAsk *ask, bool deep, const uint64 *keys);
 
 /* Which engine answers, and why, for the counters. */
 static inline GgReason

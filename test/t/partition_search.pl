@@ -96,6 +96,10 @@ for my $k (1, 100, 1000)
 {
 	is(found($k), found($k, $off), "LIMIT $k");
 }
+# lists of so many that all rows of an index are measured
+$before = requests();
+found(100);
+is(requests() - $before, 10 * 2, 'LIMIT 100: a request to each device, too');
 
 # ---- the delta, dead rows
 $node->safe_psql('postgres', <<'SQL');
