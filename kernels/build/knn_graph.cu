@@ -40,6 +40,10 @@
  * took 122 ms instead of 28.  recall@10 was 0.001 higher there and the same from cells, and the
  * graph was another one in every run.
  *
+ * Tried: one join kernel for every p, its groups not known when it is compiled: 1.05 times as long
+ * at p = 32.  With p = 42 and 64 an iteration takes 2.4 times as long, and six of them find 0.001
+ * to 0.002 more (RESULTS.md).
+ *
  * Oracle: exact neighbours by recall (test_cuda_build.c).
  */
 #include "rank.cuh"
