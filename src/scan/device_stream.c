@@ -739,6 +739,18 @@ CountMatches(GgStream *stream, uint64 matches)
 	stream->nmatching = (uint32) Min(matches, PG_UINT32_MAX);
 }
 
+/*
+ * Are the rows of a walk's list looked ahead to, too?  It takes a LIMIT, which says how many the
+ * executor fetches, and a row for each stream, which pays for the beginning.  Of indexes that are
+ * searched together most have no row to return.
+ */
+static bool
+TakesFew(const GgScanOpaque *so)
+{
+	return so->limit > 0 && so->limit >= (uint32) so->nstreams && !so->by_table &&
+		!so->nearest->shared;
+}
+
 /* The scan's first lists have the stream's. */
 static void
 KeepFirst(GgScanOpaque *so, GgStream *stream)
@@ -750,14 +762,14 @@ KeepFirst(GgScanOpaque *so, GgStream *stream)
 
 	state->keys = device->keys + (Size) before * device->k;
 	KeepKeys(so, stream, 0, device->k);
+	if (state->deep ? device->k > GG_SHORT_DEEP : TakesFew(so))
+		GgBeginAhead(so, stream);
 	if (!state->deep)
 		return;
 	if (so->filter != NULL)
 		CountMatches(stream, device->matches[before]);
 	else
 		state->nfilled = 1;
-	if (device->k > GG_SHORT_DEEP)
-		GgBeginAhead(so, stream);
 }
 
 static GgListState

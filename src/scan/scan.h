@@ -270,17 +270,15 @@ GgAnsweredBy(const GgScanOpaque *so)
 
 /* ---- look_ahead.c ------------------------------------------------------- */
 
-/* For so many rows at once GgLookAhead() fetches what they need. */
+/* For so many rows at once, at most, GgLookAhead() fetches what they need. */
 #define GG_AHEAD_ROWS		32
 
-/*
- * Look ahead from here on, where that can be done.  For a few rows it takes longer than it saves.
- */
+/* Look ahead from here on, where that can be done. */
 extern void GgBeginAhead(GgScanOpaque *so, GgStream *stream);
 
 /*
  * The next nodes of the stream are those of these keys, which were shifted right by so many bits.
- * The first GG_AHEAD_ROWS are looked at.
+ * The first of them are looked at, GG_AHEAD_ROWS at most.
  */
 extern void GgLookAhead(GgScanOpaque *so, const GgStream *stream, const uint64 *keys,
 						uint32 count, int shift);
