@@ -317,6 +317,9 @@ ShowEngine(GgBuild *build, const GgSegmentWork *work)
 				total;
 
 	gg_engine_thread_progress(work->thread, &phase, &done, &total);
+	/* the engine has not told yet */
+	if (total == 0)
+		return;
 	if (build->engine_phase != (int) phase)
 		GgEnterPhase(GG_BUILD_GRAPH + phase, (int64) total, 0);
 	build->engine_phase = (int) phase;

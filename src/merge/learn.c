@@ -491,8 +491,10 @@ static gg_status
 LearnAnswers(gg_learn_input *rule, const GgNewGraph *graph, const uint64 *keys,
 			 const gg_control *control, uint32 *edges)
 {
-	uint32	   *answers = MemoryContextAllocHuge(CurrentMemoryContext, (Size) rule->count *
-												 GG_LEARN_LIST * sizeof(uint32));
+	/* the current context may be a slice's, which ends beneath the engine (control) */
+	MemoryContext context = GetMemoryChunkContext(unconstify(uint64 *, keys));
+	uint32	   *answers = MemoryContextAllocHuge(context, (Size) rule->count * GG_LEARN_LIST *
+												 sizeof(uint32));
 	gg_learn_stats stats;
 	gg_status	status;
 

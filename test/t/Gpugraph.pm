@@ -118,8 +118,8 @@ sub answers
 {
 	my ($node, $engine) = @_;
 
-	return $node->safe_psql('postgres', 'SET gpugraph.engine = ' . ($engine // 'auto') . <<'SQL');
-;
+	return $node->safe_psql('postgres',
+		(defined $engine ? "SET gpugraph.engine = $engine;\n" : '') . <<'SQL');
 SET enable_seqscan = off;
 SELECT q,
 	(SELECT array_agg(id) FROM (SELECT id FROM items ORDER BY items.val <-> queries.val LIMIT 20) s)

@@ -135,11 +135,11 @@ query('REINDEX INDEX items_idx');
 index_is_complete($node, 'REINDEX');
 $file = index_file($node, 'items_idx');
 $node->stop;
-patch($file, META, META_FEATURES, pack 'L', 5);
+patch($file, META, META_FEATURES, pack 'L', 8 | 1);
 $node->start;
 ($rc, $out, $err) = $node->psql('postgres',
 	"\\set VERBOSITY verbose\nSELECT gpugraph_check('items_idx')");
-like($err, qr/ERROR:  0A000: index "items_idx" has features 5, of which this gpugraph knows 3/,
+like($err, qr/ERROR:  0A000: index "items_idx" has features 9, of which this gpugraph knows 7/,
 	'a feature that is not known');
 
 $node->stop;
