@@ -687,6 +687,13 @@ test_builds(void)
 	if (now.number == GG_MAX_DEGREE)
 		merge(&s, now.number, GG_INIT_PIVOT_CELLS, GG_MERGE_SEARCH, "merge of the longest lists");
 	merge(&s, now.number / 2, GG_INIT_RANDOM, GG_MERGE_JOIN, "merge, random");
+	/* more than one block compares */
+	if (now.number == 64)
+	{
+		s.params.samples = 48;
+		build_lists(&s, GG_INIT_RANDOM, 0.5);
+		merge(&s, now.number / 2, GG_INIT_RANDOM, GG_MERGE_JOIN, "merge, 48 samples");
+	}
 	build_close(&s);
 }
 
