@@ -78,6 +78,12 @@ StartGraph(GgBuild *build, GgSegmentWork *work)
 		GgDrainUpload(&work->device);
 		work->on_device = GgCompleteUpload(&work->device, work->area, build->meta);
 	}
+	/* another segment had to be built by the CPU meanwhile */
+	if (work->on_device && work->device.engine != plan->engine)
+	{
+		GgAbandonUpload(&work->device, NULL);
+		work->on_device = false;
+	}
 	if (work->on_device)
 		task.index = work->device.index;
 	status = gg_engine_thread_start(&task, &work->thread);
