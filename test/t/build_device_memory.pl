@@ -75,7 +75,9 @@ for my $workers (0, 2)
 	like($err, qr/build plan: $rows rows .* \d+ MB of memory, \d+ MB of device memory of 64 MB/,
 		"$what: the plan is told");
 	unlike($err, qr/built on the CPU|maintenance_work_mem/, "$what: on the device");
-	cmp_ok($node->safe_psql('postgres', $segments), '>=', 2, "$what: several segments");
+	# on a GPU's host with more processors the workers fill the area otherwise
+	like($node->safe_psql('postgres', $segments), $played ? qr/^2$/ : qr/^[23]$/,
+		"$what: several segments");
 	is($node->safe_psql('postgres',
 		"SELECT copy_seconds > 0 FROM gpugraph_index_info('items_idx')"),
 		$workers > 0 ? 't' : 'f', "$what: rows were copied during the scan")

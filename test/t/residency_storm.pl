@@ -79,7 +79,9 @@ while (time < $until - 3)
 	my $pid = of_device($node, 'coalesce(pid, 0)');
 	$kills += kill 'TERM', $pid if $pid != 0;
 }
-cmp_ok($kills, '>', 0, 'the worker was terminated');
+# a GPU's driver may take seconds to start
+cmp_ok($kills, '>', ($ENV{GG_SERVICE_ENGINE} || 'cpu') eq 'cpu' ? 1 : 0,
+	'the worker was terminated more than once');
 
 for my $job (@running)
 {
